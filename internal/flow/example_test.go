@@ -1,0 +1,72 @@
+package flow_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"micronode/fault"
+	"micronode/internal/flow"
+)
+
+// A queue refuses when it is full, gives what it holds after it was closed,
+// and all of it can be read from the inventory.
+func Example() {
+	inv := flow.NewInventory()
+	work := flow.NewQueue[string](inv, flow.QueueSpec{
+		Service: "node", Name: "work", Cap: 2, Policy: flow.RejectNew, From: "gateway", To: "workers",
+	})
+
+	for _, job := range []string{"first", "second", "third"} {
+		if err := work.TryPush(job); errors.Is(err, fault.Busy) {
+			fmt.Println(job, "refused:", err)
+		}
+	}
+	work.Close()
+
+	for {
+		job, err := work.Pop(context.Background())
+		if errors.Is(err, flow.ErrClosed) {
+			break
+		}
+		fmt.Println(job, "done")
+	}
+	for _, part := range inv.Read() {
+		fmt.Printf("%s %s/%s: accepted %d, refused %d\n", part.Kind, part.Service, part.Name, part.Accepted, part.Refused)
+	}
+	// Output:
+	// third refused: queue node/work: Queue full
+	// first done
+	// second done
+	// queue node/work: accepted 2, refused 1
+}
+
+// A slow reader of a bus loses the oldest events and catches up from the
+// snapshot that the writer keeps.
+func ExampleBus() {
+	inv := flow.NewInventory()
+	head := flow.NewSnapshot(inv, flow.SnapshotSpec{Service: "registry", Name: "head", From: "committer"}, 0)
+	bus := flow.NewBus[int](inv, flow.BusSpec{Service: "registry", Name: "committed", Cap: 2, Readers: 8, From: "committer"})
+
+	reader, _ := bus.Subscribe("publisher", func(_ context.Context, missed uint64) error {
+		fmt.Printf("missed %d, head is %d\n", missed, head.Load())
+		return nil
+	})
+	for version := 1; version <= 5; version++ {
+		head.Store(version)
+		_ = bus.Publish(version)
+	}
+	bus.Close()
+
+	for {
+		version, err := reader.Recv(context.Background())
+		if err != nil {
+			break
+		}
+		fmt.Println("version", version)
+	}
+	// Output:
+	// missed 3, head is 5
+	// version 4
+	// version 5
+}

@@ -1,0 +1,164 @@
+package flow
+
+import (
+	"context"
+	"sync"
+
+	"micronode/fault"
+)
+
+// gate lets a bounded number of goroutines inside and a bounded number wait in
+// line. Lane and Permits are two ways to speak of it.
+type gate struct {
+	// set at construction
+	op        string
+	room      int // how many may be inside
+	line      int // how many may wait
+	seam      seam
+	enrolment enrolment
+	full      error      // what a caller gets when the line is full
+	late      fault.Kind // what a waiter gets when its deadline passes
+	closedErr error
+
+	idle waiters[struct{}]
+
+	mu      sync.Mutex //lockblock:leaf a few assignments; waking happens after unlock
+	closed  bool
+	inside  int
+	waiting waitlist[struct{}]
+	drained waitlist[struct{}] // who waits for inside to become zero
+	counts  Counts
+}
+
+func (g *gate) enrol(inv *Inventory, entry Entry, full, late fault.Kind) {
+	g.op = entry.Kind + " " + entry.Service + "/" + entry.Name
+	g.room, g.line, g.seam = entry.Cap, entry.Waiting, inv.seam
+	g.full = &fault.Error{Op: g.op, Kind: full}
+	g.late = late
+	g.closedErr = &fault.Error{Op: g.op, Kind: fault.Canceled, Err: ErrClosed}
+	g.enrolment = inv.enrol(entry, g.read)
+}
+
+// enter goes inside, waiting in line until ctx ends if it must.
+func (g *gate) enter(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return g.ended(ctx)
+	}
+	g.seam.point("gate enter")
+	g.mu.Lock()
+	if err := g.admit(); err != nil {
+		g.mu.Unlock()
+		return err
+	}
+	if g.inside < g.room {
+		g.inside++
+		g.counts.Accepted++
+		g.mu.Unlock()
+		return nil
+	}
+	w := g.idle.get()
+	g.waiting.add(w)
+	g.mu.Unlock()
+
+	settled := await(ctx, g.seam, &g.mu, &g.waiting, w)
+	granted := w.granted
+	g.idle.put(w)
+	switch {
+	case !settled:
+		return g.ended(ctx)
+	case !granted:
+		return g.closedErr
+	default:
+		return nil
+	}
+}
+
+// admit says whether a newcomer may go inside or stand in line. Nobody stands
+// in line while there is room, so a newcomer never overtakes. Guarded by mu.
+func (g *gate) admit() error {
+	switch {
+	case g.closed:
+		return g.closedErr
+	case g.inside >= g.room && g.waiting.n >= g.line:
+		g.counts.Refused++
+		return g.full
+	default:
+		return nil
+	}
+}
+
+// leave gives the place to the longest waiter, or frees it.
+func (g *gate) leave() {
+	g.seam.point("gate leave")
+	g.mu.Lock()
+	if g.inside == 0 {
+		g.mu.Unlock()
+		panic("flow: " + g.op + ": left more often than entered; pair each successful call with one release")
+	}
+	g.counts.Delivered++
+	if g.waiting.n > 0 {
+		g.counts.Accepted++
+		w := g.waiting.settleFirst(struct{}{})
+		g.mu.Unlock()
+		g.seam.wake(&w.Waiter)
+		return
+	}
+	g.inside--
+	var chain *waiting[struct{}]
+	if g.inside == 0 {
+		chain = g.drained.settleAll(true)
+	}
+	g.mu.Unlock()
+	wakeAll(g.seam, chain)
+}
+
+// close refuses newcomers and sends the line home. Who is inside stays.
+func (g *gate) close() {
+	g.seam.point("gate close")
+	g.mu.Lock()
+	g.closed = true
+	chain := g.waiting.settleAll(false)
+	g.mu.Unlock()
+	wakeAll(g.seam, chain)
+}
+
+// drain closes and waits until nobody is inside, or until ctx ends.
+func (g *gate) drain(ctx context.Context) error {
+	g.close()
+	g.seam.point("gate drain")
+	g.mu.Lock()
+	if g.inside == 0 {
+		g.mu.Unlock()
+		return nil
+	}
+	w := g.idle.get()
+	g.drained.add(w)
+	g.mu.Unlock()
+
+	settled := await(ctx, g.seam, &g.mu, &g.drained, w)
+	g.idle.put(w)
+	if !settled {
+		return Ended(ctx, g.op+" drain")
+	}
+	return nil
+}
+
+// ended counts a caller whose ctx ended and says why in the gate's own terms.
+func (g *gate) ended(ctx context.Context) error {
+	g.mu.Lock()
+	g.counts.Expired++
+	g.mu.Unlock()
+	err := Ended(ctx, g.op)
+	if fault.KindOf(err) == fault.Timeout && g.late != fault.Timeout {
+		return fault.WrapKind(g.op, g.late, err)
+	}
+	return err
+}
+
+func (g *gate) read() (depth int, counts Counts) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	counts = g.counts
+	counts.Inside = g.inside
+	return g.waiting.n, counts
+}

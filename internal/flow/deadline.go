@@ -60,3 +60,16 @@ func Sleep(ctx context.Context, d time.Duration) error {
 		return Ended(ctx, "sleep")
 	}
 }
+
+// Join returns a ctx with the values and the deadline of the first that also
+// ends when the second does, with the second's cause. It is for work that has
+// two reasons to stop: the one who waits for it left, or the one who runs it
+// was told to stop.
+func Join(ctx, other context.Context) (context.Context, context.CancelFunc) {
+	joined, cancel := context.WithCancelCause(ctx)
+	detach := context.AfterFunc(other, func() { cancel(context.Cause(other)) })
+	return joined, func() {
+		detach()
+		cancel(context.Canceled)
+	}
+}

@@ -76,3 +76,32 @@ func TestSleep(t *testing.T) {
 		}
 	})
 }
+
+func TestJoinEndsWithEither(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stopped := errors.New("told to stop")
+		for _, second := range []bool{false, true} {
+			first, leave := context.WithTimeout(t.Context(), time.Hour)
+			other, stop := context.WithCancelCause(t.Context())
+			joined, done := flow.Join(first, other)
+			if joined.Err() != nil {
+				t.Fatal("ended before either did")
+			}
+			if left, _ := flow.Remaining(joined); left != time.Hour {
+				t.Errorf("the deadline of the first is %s away", left)
+			}
+			if second {
+				stop(stopped)
+			} else {
+				leave()
+			}
+			<-joined.Done()
+			if errors.Is(context.Cause(joined), stopped) != second {
+				t.Errorf("ended by the second: %t, cause %v", second, context.Cause(joined))
+			}
+			done()
+			leave()
+			stop(nil)
+		}
+	})
+}

@@ -1,0 +1,98 @@
+# micronode. `make help` explains every target.
+
+SHELL       := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+GO     ?= go
+BUILD  := .build
+COVER  := $(BUILD)/cover.out
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+LDFLAGS := -X micronode/internal/observe.version=$(VERSION) -X micronode/internal/observe.commit=$(COMMIT)
+
+# What each package of the kernel must have covered, in per cent.
+COVERED := micronode/b3=90 micronode/fault=90 micronode/internal/flow=90 micronode/internal/flow/explore=90 \
+           micronode/internal/supervise=90 micronode/internal/observe=90
+
+# How long each fuzz target runs with `make fuzz`.
+FUZZTIME ?= 30s
+
+.PHONY: help build run test lint race cover explore fuzz models interop bench bench-check gates generate clean need-gcc need-spin
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+build: ## build the binary into .build/micronode
+	@mkdir -p $(BUILD)
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BUILD)/micronode ./cmd/micronode
+
+run: build ## build and run a node, in RAM, on loopback
+	@exec $(BUILD)/micronode run
+
+test: lint race cover explore models ## everything that must hold: lint, tests with -race, coverage, interleavings, models
+	@echo "make test: all passed"
+
+lint: $(BUILD)/staticcheck $(BUILD)/lockblock ## gofmt, vet, staticcheck and the house's own rules (tools/lockblock)
+	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go' | grep -v /testdata/)); \
+	  if [ -n "$$unformatted" ]; then echo "not formatted; run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	$(BUILD)/staticcheck ./...
+	$(GO) vet -vettool=$(abspath $(BUILD)/lockblock) ./...
+
+race: need-gcc ## the tests of the product and of tools/, with the race detector
+	@mkdir -p $(BUILD)
+	$(GO) test -race -timeout 8m -coverpkg=./... -coverprofile=$(COVER) ./...
+	$(GO) -C tools test -race ./...
+
+cover: $(BUILD)/covercheck ## check the coverage that `make race` measured
+	$(BUILD)/covercheck -profile $(COVER) $(COVERED)
+
+explore: $(BUILD)/covercheck ## what the explorer's interleavings alone cover of internal/flow
+	@mkdir -p $(BUILD)
+	$(GO) test -coverpkg=./internal/flow -coverprofile=$(BUILD)/explore.out ./internal/flow/explore
+	$(BUILD)/covercheck -profile $(BUILD)/explore.out micronode/internal/flow=90
+
+models: need-gcc need-spin ## prove the Promela models, and refute their mutations
+	models/check.sh
+
+fuzz: ## run every fuzz target for FUZZTIME (30s)
+	@for package in $$($(GO) list ./...); do \
+	  for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
+	    echo "fuzz $$package $$target"; \
+	    $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$package; \
+	  done; done
+
+interop: need-gcc ## against software that we did not write
+	$(GO) -C interop test -race ./...
+
+bench: ## side by side with peers: prints ours, theirs and the ratio
+	$(GO) -C bench run . -out ../$(BUILD)/bench.json
+
+bench-check: ## the same, and fail below a bar
+	$(GO) -C bench run . -check -out ../$(BUILD)/bench.json
+
+gates: ## the reliability gates, against the real binary from a second process
+	@echo "no gates yet: they begin with the first service"
+
+generate: ## write docs/_generated anew from the code
+	$(GO) test ./internal/house -run TestGenerated -update
+
+clean: ## remove what was built
+	rm -rf $(BUILD)
+
+# Tools are built from the module tools/, which pins their versions.
+$(BUILD)/staticcheck: tools/go.mod tools/go.sum
+	@mkdir -p $(BUILD)
+	$(GO) -C tools build -o ../$(BUILD)/staticcheck honnef.co/go/tools/cmd/staticcheck
+
+$(BUILD)/lockblock $(BUILD)/covercheck: $(BUILD)/%: $(shell find tools -name '*.go' -not -path '*/testdata/*' 2>/dev/null) tools/go.mod
+	@mkdir -p $(BUILD)
+	$(GO) -C tools build -o ../$(BUILD)/$* ./cmd/$*
+
+need-gcc:
+	@tools/need gcc gcc libc6-dev
+
+need-spin:
+	@tools/need spin spin

@@ -1,0 +1,155 @@
+// Package house holds the rules that no single package can check: who may
+// import whom, and that the generated documents say what the code does. It has
+// only tests.
+package house
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// floors says on which floor each package lives. A package imports only from
+// lower floors; neighbours on one floor do not import each other.
+var floors = map[string]int{
+	"b3":    0,
+	"fault": 0,
+
+	"internal/flow":      1,
+	"internal/supervise": 1,
+
+	"internal/observe":    2,
+	"internal/config":     2,
+	"internal/capability": 2,
+	"internal/amnesia":    2,
+	"internal/oap":        2,
+
+	"internal/ingress": 3,
+
+	"internal/store":   4,
+	"internal/mailbox": 4,
+
+	"internal/overlay":  5,
+	"internal/index":    5,
+	"internal/edge":     5,
+	"internal/registry": 5,
+
+	"internal/facet":   6,
+	"internal/gateway": 7,
+	"internal/node":    8,
+	"cmd/micronode":    9,
+
+	"client": 1, // the SDK shows b3 and fault, and nothing else of ours
+}
+
+// clientMay is what the SDK may import: it is compiled into other people's
+// programs.
+var clientMay = map[string]bool{"b3": true, "fault": true}
+
+// support lists packages that exist for tests. They may import their own
+// parent and what the parent may; no product code may import them.
+var support = map[string]string{
+	"internal/flow/explore":    "internal/flow",
+	"internal/store/storetest": "internal/store",
+}
+
+const module = "micronode"
+
+type listed struct {
+	ImportPath string
+	Imports    []string
+}
+
+func TestFloors(t *testing.T) {
+	for _, pkg := range list(t) {
+		from := strings.TrimPrefix(pkg.ImportPath, module+"/")
+		if from == "internal/house" {
+			continue
+		}
+		if _, known := floors[from]; !known && support[from] == "" {
+			t.Errorf("%s has no floor: give it one in internal/house/floors_test.go and say in ARCHITECTURE.md what it is for", from)
+			continue
+		}
+		for _, path := range pkg.Imports {
+			if to, ours := strings.CutPrefix(path, module+"/"); ours {
+				if reason := refuse(from, to); reason != "" {
+					t.Errorf("%s imports %s: %s", from, to, reason)
+				}
+			}
+		}
+	}
+}
+
+// refuse says why one package may not import another, or "" if it may.
+func refuse(from, to string) string {
+	if support[to] != "" {
+		return "it exists for tests; import it from a _test.go file only"
+	}
+	if parent := support[from]; parent != "" {
+		if to == parent {
+			return ""
+		}
+		from = parent
+	}
+	if from == "client" && !clientMay[to] {
+		return "the SDK may show b3 and fault only; declare what it needs in client/"
+	}
+	above, below := floors[from], floors[to]
+	switch {
+	case below < above:
+		return ""
+	case below == above:
+		return fmt.Sprintf("both are on floor %d; declare a small interface where it is needed and let internal/node pass the other in", above)
+	default:
+		return fmt.Sprintf("floor %d may not look up to floor %d; move the shared part down, or pass it in from above", above, below)
+	}
+}
+
+// TestTheFloorsCanRefuse makes sure that the rule is not one that always holds.
+func TestTheFloorsCanRefuse(t *testing.T) {
+	for name, c := range map[string]struct {
+		from, to string
+		refused  bool
+	}{
+		"down":                      {"internal/observe", "internal/flow", false},
+		"up":                        {"internal/flow", "internal/observe", true},
+		"sideways":                  {"internal/supervise", "internal/flow", true},
+		"the SDK sees addresses":    {"client", "b3", false},
+		"the SDK sees no inside":    {"client", "internal/flow", true},
+		"support sees its parent":   {"internal/flow/explore", "internal/flow", false},
+		"support sees no neighbour": {"internal/flow/explore", "internal/supervise", true},
+		"product sees no support":   {"internal/node", "internal/flow/explore", true},
+	} {
+		if reason := refuse(c.from, c.to); (reason != "") != c.refused {
+			t.Errorf("%s: %s -> %s: %q", name, c.from, c.to, reason)
+		}
+	}
+}
+
+// list asks the go command for every package of the module.
+func list(t *testing.T) []listed {
+	t.Helper()
+	command := exec.Command("go", "list", "-json=ImportPath,Imports", "./...")
+	command.Dir = "../.."
+	out, err := command.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var packages []listed
+	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
+		var pkg listed
+		err := decoder.Decode(&pkg)
+		if errors.Is(err, io.EOF) {
+			return packages
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		packages = append(packages, pkg)
+	}
+}

@@ -1,0 +1,220 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"sync/atomic"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"micronode/fault"
+	"micronode/internal/observe"
+	"micronode/internal/supervise"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// started is a node that runs, and how to stop it.
+type started struct {
+	*Node
+	ended chan *supervise.Report
+	stop  context.CancelFunc
+}
+
+func start(t *testing.T, workers int) *started {
+	t.Helper()
+	logs, err := observe.NewLogs(t.Output(), "text")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := New(Options{Admin: "127.0.0.1:0", Workers: workers, Log: logs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	s := &started{Node: n, ended: make(chan *supervise.Report, 1), stop: stop}
+	go func() {
+		report, _ := n.Run(ctx)
+		s.ended <- report
+	}()
+	t.Cleanup(stop)
+	return s
+}
+
+// whenReady waits until /readyz says so.
+func (s *started) whenReady(t *testing.T) {
+	t.Helper()
+	ctx, found := context.WithCancel(t.Context())
+	err := s.readiness.Watch(ctx, func(now observe.Verdict) {
+		if now.Whole() {
+			found()
+		}
+	})
+	if fault.KindOf(err) != fault.Canceled {
+		t.Fatal(err)
+	}
+}
+
+func (s *started) get(t *testing.T, path string) (status int, body map[string]any) {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	answer, err := client.Get("http://" + s.AdminAddr() + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if err := json.NewDecoder(answer.Body).Decode(&body); err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, body
+}
+
+func TestANodeIsReadyAndSaysSo(t *testing.T) {
+	n := start(t, 2)
+	n.whenReady(t)
+	if status, body := n.get(t, "/readyz"); status != http.StatusOK || body["ready"] != true {
+		t.Errorf("%d %v", status, body)
+	}
+	n.stop()
+	report := <-n.ended
+	if len(report.LeftRunning)+len(report.Aborted) != 0 || len(report.Stages) != 4 {
+		t.Errorf("%v", report)
+	}
+	if first, last := report.Stages[0].Name, report.Stages[3].Name; first != stageIntake || last != stageAdmin {
+		t.Errorf("drained from %s to %s", first, last)
+	}
+}
+
+func TestAShutdownOnTheBusDrains(t *testing.T) {
+	n := start(t, 2)
+	n.whenReady(t)
+	n.Tell(Event{Type: Shutdown, Detail: "by a test"})
+	if report := <-n.ended; report.Reason != "asked for on the bus: by a test" {
+		t.Errorf("%v", report)
+	}
+}
+
+// The event is lost among too many others, and obeyed all the same. The bus is
+// filled before the node runs, so that its reader is sure to be behind.
+func TestAShutdownIsNotLostInACrowd(t *testing.T) {
+	logs, _ := observe.NewLogs(t.Output(), "text")
+	n, err := New(Options{Admin: "127.0.0.1:0", Log: logs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Tell(Event{Type: Shutdown, Detail: "in a crowd"})
+	for range 600 {
+		n.Tell(Event{Type: ReadyChanged})
+	}
+	report, err := n.Run(t.Context())
+	if err != nil || report.Reason != "asked for on the bus: in a crowd" {
+		t.Errorf("%v, %v", report, err)
+	}
+}
+
+func TestTheAdminAddressInUseSaysWhatToDo(t *testing.T) {
+	n := start(t, 2)
+	logs, _ := observe.NewLogs(t.Output(), "text")
+	_, err := New(Options{Admin: n.AdminAddr(), Log: logs})
+	if fault.KindOf(err) != fault.Conflict || fault.NextOf(err) == fault.Conflict.Next() {
+		t.Errorf("%v; %s", err, fault.NextOf(err))
+	}
+	n.stop()
+	<-n.ended
+}
+
+func TestWorkIsDoneAndItsErrorComesBack(t *testing.T) {
+	n := start(t, 2)
+	n.whenReady(t)
+	broken := errors.New("broken")
+	if err := n.submit(t.Context(), true, func(context.Context) error { return broken }); !errors.Is(err, broken) {
+		t.Errorf("got %v", err)
+	}
+	if err := n.pulse(t.Context(), 7); err != nil {
+		t.Errorf("pulse: %v", err)
+	}
+	n.stop()
+	<-n.ended
+	if err := n.submit(t.Context(), true, func(context.Context) error { return nil }); fault.KindOf(err) != fault.Canceled {
+		t.Errorf("after the drain: %v", err)
+	}
+}
+
+// Twice as much as the workers and the queue can hold: the rest is refused at
+// once, what was accepted is done.
+func TestMoreThanTheQueueHoldsIsBusy(t *testing.T) {
+	n := start(t, 1)
+	n.whenReady(t)
+	release, begun := make(chan struct{}), make(chan struct{})
+	results := make(chan error, n.work.Cap()+1)
+	hold := func(context.Context) error { <-release; return nil }
+	go func() {
+		results <- n.submit(t.Context(), true, func(ctx context.Context) error { close(begun); return hold(ctx) })
+	}()
+	<-begun
+	for range n.work.Cap() {
+		if err := n.work.TryPush(&job{caller: t.Context(), do: hold, done: results}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := n.submit(t.Context(), true, hold); !errors.Is(err, fault.Busy) {
+		t.Errorf("one too many: %v", err)
+	}
+	close(release)
+	for range n.work.Cap() + 1 {
+		if err := <-results; err != nil {
+			t.Errorf("accepted, but %v", err)
+		}
+	}
+	n.stop()
+	<-n.ended
+}
+
+// A worker that is killed with a job in hand: one that may be repeated is done
+// all the same, one that may not is given back.
+func TestAKilledWorkersJob(t *testing.T) {
+	for _, idempotent := range []bool{true, false} {
+		n := start(t, 1)
+		n.whenReady(t)
+		var tries atomic.Int32
+		err := n.submit(t.Context(), idempotent, func(ctx context.Context) error {
+			if tries.Add(1) == 1 {
+				if err := n.supervisor.Kill("worker", 0); err != nil {
+					return err
+				}
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		})
+		if idempotent && (err != nil || tries.Load() != 2) {
+			t.Errorf("idempotent: %d tries, %v", tries.Load(), err)
+		}
+		if !idempotent && (err == nil || tries.Load() != 1) {
+			t.Errorf("not idempotent: %d tries, %v", tries.Load(), err)
+		}
+		n.stop()
+		<-n.ended
+	}
+}
+
+func TestACallerWhoLeftDoesNotWait(t *testing.T) {
+	n := start(t, 1)
+	n.whenReady(t)
+	ctx, leave := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	err := n.submit(ctx, true, func(ctx context.Context) error {
+		leave()
+		<-ctx.Done()
+		ran <- ctx.Err()
+		return ctx.Err()
+	})
+	if fault.KindOf(err) != fault.Canceled || <-ran == nil {
+		t.Errorf("got %v", err)
+	}
+	n.stop()
+	<-n.ended
+}

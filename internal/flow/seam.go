@@ -56,5 +56,9 @@ func (s seam) wake(w *Waiter) {
 		s.other.Wake(w)
 		return
 	}
-	w.ready <- struct{}{} // one place, one wake for each listing: never blocks
+	select {
+	case w.ready <- struct{}{}:
+	default: // one place, and one wake for each listing
+		panic("flow: a waiter was woken twice; this is a bug in flow")
+	}
 }

@@ -1,0 +1,3 @@
+package run
+
+func Start(f func()) { go f() }

@@ -1,0 +1,6 @@
+package spawn
+
+func inTest() {
+	go work()
+	_ = make(chan int, 10)
+}

@@ -1,0 +1,390 @@
+package observe
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
+
+	"micronode/internal/flow"
+	"micronode/internal/supervise"
+)
+
+var update = flag.Bool("update", false, "write testdata/metrics.golden from what is scraped")
+
+// The list "Everywhere" of the contract, copied by hand. Those with labels
+// other than service name them.
+var everywhere = []string{
+	"queue_depth{queue}", "queue_dropped_total{queue}", "busy_rejections_total{endpoint}", "tasks_spawned_total{kind}",
+	"tasks_completed_total{kind}", "tasks_aborted_total{kind}", "tasks_canceled_total{kind}", "tasks_panicked_total{kind}",
+	"service_restarts_total{name}", "io_timeouts_total{op}", "io_errors_total{op}", "backoff_retries_total{op}",
+	"backpressure_events_total{size}", "bus_lagged_total{consumer}", "ready_state{}", "ready_dependency_unmet{dep}",
+	"config_coalesced_total{}", "config_update_total{}", "config_reload_total{result}", "http_requests_total{method,route,status}",
+	"request_latency_seconds{route}", "inflight_requests{route}", "rejected_total{reason}", "amnesia_mode{}",
+	"build_info{build,commit,go,version}",
+}
+
+var testBuild = Build{Service: "micronode", Version: "1.2.3", Commit: "f00", Build: "today", Go: "go1.26", Features: []string{}}
+
+// system is a small node: something of each kind, all of it used.
+type system struct {
+	Admin
+	work      *flow.Queue[int]
+	telemetry *flow.Queue[int]
+	updates   *flow.Queue[int]
+	bus       *flow.Bus[int]
+	stop      func()
+}
+
+// newSystem must be called inside a synctest bubble.
+func newSystem(t *testing.T) *system {
+	inv := flow.NewInventory()
+	failed := false
+	sup := small(t,
+		supervise.Service{Service: "overlay", Name: "listener", Serve: func(ctx context.Context) error {
+			if !failed {
+				failed = true
+				return errors.New("the first time")
+			}
+			return serveUntilTold(ctx)
+		}},
+		supervise.Service{Service: "node", Name: "once", Serve: func(context.Context) error { return nil }},
+		supervise.Service{Service: "media", Name: "thumbs", Serve: func(context.Context) error { panic("a bad picture") }, Restart: supervise.Once})
+	s := &system{
+		work:      flow.NewQueue[int](inv, flow.QueueSpec{Service: "node", Name: "work", Cap: 2, From: "routes", To: "workers"}),
+		telemetry: flow.NewQueue[int](inv, flow.QueueSpec{Service: "node", Name: "telemetry", Cap: 2, Policy: flow.DropOldest}),
+		updates:   flow.NewQueue[int](inv, flow.QueueSpec{Service: "node", Name: "cfg_updates", Cap: 1, Policy: flow.Coalesce}),
+		bus:       flow.NewBus[int](inv, flow.BusSpec{Service: "node", Name: "bus", Cap: 4, Readers: 2}),
+	}
+	flow.NewMutex(inv, flow.LockSpec{Service: "store", Name: "state_meta", Rank: 1})
+	ready := NewReadiness(inv, sup)
+	ready.Dependency("store", "disk", ForWrites).Degraded("slow", "Look at the disk.")
+	s.Admin = Admin{
+		Sources: Sources{Inventory: inv, Supervisor: sup, Readiness: ready},
+		Metrics: NewMetrics(testBuild), Build: testBuild,
+	}
+	s.Metrics.Watch(s.Sources)
+	s.stop = run(t, sup)
+	time.Sleep(time.Second)
+	s.use(t, inv)
+	return s
+}
+
+// use makes every part do what it is counted for.
+func (s *system) use(t *testing.T, inv *flow.Inventory) {
+	slow, err := s.bus.Subscribe("gateway", func(context.Context, uint64) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 7 {
+		s.work.TryPush(i) // 5 are refused
+		s.telemetry.TryPush(i)
+		s.updates.TryPush(i)
+		s.bus.Publish(i) // 3 are lost
+	}
+	if _, err := slow.Recv(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	lane := flow.NewLane(inv, flow.LaneSpec{Service: "edge", Name: "stream", Running: 1, Waiting: 1})
+	permits := flow.NewPermits(inv, flow.PermitsSpec{Service: "search", Name: "calls", Cap: 1})
+	late, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	lane.Enter(late)
+	lane.Enter(late) // gives up after a second
+	permits.Acquire(context.Background())
+	permits.Acquire(context.Background()) // refused
+
+	edge := s.Metrics.For("edge")
+	edge.Busy("GET /edge/assets/{path...}").Inc()
+	edge.BackoffRetries.WithLabelValues("fill").Inc()
+	edge.Rejected.WithLabelValues("body_cap").Inc()
+	edge.HTTPRequests.WithLabelValues("GET /o/{b3}", "GET", "200").Inc()
+	edge.RequestLatency.WithLabelValues("GET /o/{b3}").Observe(0.003)
+	edge.InflightRequests.WithLabelValues("GET /o/{b3}").Set(2)
+	s.Metrics.AmnesiaMode.Set(1)
+}
+
+// gather scrapes, and fails the test if the scrape does.
+func gather(t *testing.T, m *Metrics) map[string]*dto.MetricFamily {
+	t.Helper()
+	families, err := m.Gatherer().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	byName := map[string]*dto.MetricFamily{}
+	for _, family := range families {
+		byName[family.GetName()] = family
+	}
+	return byName
+}
+
+// value is the value of one series, written as name{label="value",…} with the
+// labels sorted; -1 if there is no such series.
+func value(families map[string]*dto.MetricFamily, want string) float64 {
+	name, _, _ := strings.Cut(want, "{")
+	for _, metric := range families[name].GetMetric() {
+		if name+written(metric, true) == want {
+			return metric.GetCounter().GetValue() + metric.GetGauge().GetValue()
+		}
+	}
+	return -1
+}
+
+// written is the labels of a series: all with their values, or the names of
+// those that are not everywhere.
+func written(metric *dto.Metric, values bool) string {
+	var labels []string
+	for _, pair := range metric.GetLabel() {
+		switch {
+		case values:
+			labels = append(labels, fmt.Sprintf("%s=%q", pair.GetName(), pair.GetValue()))
+		case pair.GetName() != "service":
+			labels = append(labels, pair.GetName())
+		}
+	}
+	slices.Sort(labels)
+	return "{" + strings.Join(labels, ",") + "}"
+}
+
+// isRuntime reports whether a metric is one of the Go runtime or the process:
+// which of them there are depends on the Go release and the system.
+func isRuntime(name string) bool {
+	return strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "process_")
+}
+
+func TestMetricsHaveTheNamesOfTheContract(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSystem(t)
+		defer s.stop()
+		families := gather(t, s.Metrics)
+		var names []string
+		runtime := 0
+		for name, family := range families {
+			if isRuntime(name) {
+				runtime++
+				continue
+			}
+			names = append(names, name+written(family.GetMetric()[0], false))
+		}
+		for _, want := range everywhere {
+			if !slices.Contains(names, want) {
+				t.Errorf("%s is missing", want)
+			}
+		}
+		if runtime < 20 || families["go_goroutines"] == nil || families["process_open_fds"] == nil {
+			t.Errorf("%d metrics of the runtime and the process", runtime)
+		}
+		slices.Sort(names)
+		golden(t, "testdata/metrics.golden", strings.Join(names, "\n")+"\n")
+	})
+}
+
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(want) != got {
+		t.Errorf("%s differs; names that are promised may be added to (go test -update) and not changed. Now:\n%s", file, got)
+	}
+}
+
+func TestEverySeriesHasAServiceOfTheSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSystem(t)
+		defer s.stop()
+		for name, family := range gather(t, s.Metrics) {
+			for _, metric := range family.GetMetric() {
+				at := slices.IndexFunc(metric.GetLabel(), func(l *dto.LabelPair) bool { return l.GetName() == "service" })
+				if at < 0 || !knownService(metric.GetLabel()[at].GetValue()) {
+					t.Errorf("%s%s", name, written(metric, true))
+				}
+			}
+		}
+	})
+}
+
+func TestMetricsAreWellMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSystem(t)
+		defer s.stop()
+		problems, err := testutil.GatherAndLint(s.Metrics.Gatherer())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range problems {
+			t.Errorf("%s: %s", p.Metric, p.Text)
+		}
+	})
+}
+
+func TestMetricsTellWhatHappened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSystem(t)
+		families := gather(t, s.Metrics)
+		for series, want := range map[string]float64{
+			`queue_depth{queue="work",service="node"}`:                                          2,
+			`queue_depth{queue="bus",service="node"}`:                                           3,
+			`queue_depth{queue="stream",service="edge"}`:                                        0,
+			`queue_capacity{queue="work",service="node"}`:                                       2,
+			`queue_dropped_total{queue="work",service="node"}`:                                  0,
+			`queue_dropped_total{queue="telemetry",service="node"}`:                             5,
+			`queue_dropped_total{queue="cfg_updates",service="node"}`:                           0,
+			`queue_dropped_total{queue="bus",service="node"}`:                                   0,
+			`queue_expired_total{queue="stream",service="edge"}`:                                1,
+			`queue_depth{queue="readiness",service="node"}`:                                     -1,
+			`queue_depth{queue="state_meta",service="store"}`:                                   -1,
+			`busy_rejections_total{endpoint="work",service="node"}`:                             5,
+			`busy_rejections_total{endpoint="telemetry",service="node"}`:                        0,
+			`busy_rejections_total{endpoint="calls",service="search"}`:                          1,
+			`busy_rejections_total{endpoint="GET /edge/assets/{path...}",service="edge"}`:       1,
+			`bus_lagged_total{consumer="gateway",service="node"}`:                               3,
+			`config_coalesced_total{service="node"}`:                                            6,
+			`config_update_total{service="node"}`:                                               0,
+			`config_reload_total{result="rejected",service="node"}`:                             0,
+			`tasks_spawned_total{kind="listener",service="overlay"}`:                            2,
+			`tasks_failed_total{kind="listener",service="overlay"}`:                             1,
+			`tasks_completed_total{kind="once",service="node"}`:                                 1,
+			`tasks_panicked_total{kind="thumbs",service="media"}`:                               1,
+			`tasks_canceled_total{kind="listener",service="overlay"}`:                           0,
+			`tasks_aborted_total{kind="listener",service="overlay"}`:                            0,
+			`service_restarts_total{name="listener",service="overlay"}`:                         1,
+			`ready_state{service="node"}`:                                                       0,
+			`ready_state{service="media"}`:                                                      0,
+			`ready_state{service="store"}`:                                                      2,
+			`ready_state{service="overlay"}`:                                                    1,
+			`ready_dependency_unmet{dep="thumbs",service="media"}`:                              1,
+			`ready_dependency_unmet{dep="disk",service="store"}`:                                0,
+			`ready_dependency_unmet{dep="node",service="node"}`:                                 0,
+			`io_timeouts_total{op="read",service="edge"}`:                                       0,
+			`backpressure_events_total{service="edge",size="med"}`:                              0,
+			`http_requests_total{method="GET",route="GET /o/{b3}",service="edge",status="200"}`: 1,
+			`amnesia_mode{service="node"}`:                                                      1,
+			`trace_spans_total{outcome="dropped",service="node"}`:                               0,
+			`build_info{build="today",commit="f00",go="go1.26",service="node",version="1.2.3"}`: 1,
+		} {
+			if got := value(families, series); got != want {
+				t.Errorf("%s is %v, want %v", series, got, want)
+			}
+		}
+		s.stop()
+		if got := value(gather(t, s.Metrics), `tasks_canceled_total{kind="listener",service="overlay"}`); got != 1 {
+			t.Errorf("after the drain the listener counts as canceled %v times", got)
+		}
+	})
+}
+
+func TestRefusalsOfARouteAndAQueueOfOneNameAddUp(t *testing.T) {
+	inv := flow.NewInventory()
+	queue := flow.NewQueue[int](inv, flow.QueueSpec{Service: "index", Name: "work", Cap: 1})
+	m := NewMetrics(testBuild)
+	m.Watch(Sources{Inventory: inv})
+	queue.TryPush(1)
+	queue.TryPush(2)
+	m.For("index").Busy("work").Inc()
+	m.For("index").Busy("work").Inc()
+	if got := value(gather(t, m), `busy_rejections_total{endpoint="work",service="index"}`); got != 3 {
+		t.Errorf("%v, want 1 of the queue and 2 of the route", got)
+	}
+}
+
+func TestSeveralBusesOfAServiceAddUp(t *testing.T) {
+	inv := flow.NewInventory()
+	m := NewMetrics(testBuild)
+	m.Watch(Sources{Inventory: inv})
+	for _, name := range []string{"events", "sessions"} {
+		bus := flow.NewBus[int](inv, flow.BusSpec{Service: "overlay", Name: name, Cap: 1, Readers: 1})
+		reader, err := bus.Subscribe("sse", func(context.Context, uint64) error { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		bus.Publish(1)
+		bus.Publish(2)
+		if _, err := reader.Recv(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := value(gather(t, m), `bus_lagged_total{consumer="sse",service="overlay"}`); got != 2 {
+		t.Errorf("%v, want one of each bus", got)
+	}
+}
+
+// A part of a service that there is not makes the scrape fail with its name;
+// the admin plane says so in a problem document.
+func TestForeignServicesAreRefusedLoudly(t *testing.T) {
+	for what, plant := range map[string]func(*flow.Inventory) *supervise.Supervisor{
+		"queue": func(inv *flow.Inventory) *supervise.Supervisor {
+			flow.NewQueue[int](inv, flow.QueueSpec{Service: "warehouse", Name: "work", Cap: 1})
+			return nil
+		},
+		"service": func(*flow.Inventory) *supervise.Supervisor {
+			return small(t, supervise.Service{Service: "warehouse", Name: "forklift", Serve: serveUntilTold})
+		},
+	} {
+		inv := flow.NewInventory()
+		m := NewMetrics(testBuild)
+		sources := Sources{Inventory: inv, Supervisor: plant(inv)}
+		m.Watch(sources)
+		if _, err := m.Gatherer().Gather(); err == nil || !strings.Contains(err.Error(), `"warehouse" is not one of the services`) {
+			t.Errorf("%s: %v", what, err)
+		}
+		w := httptest.NewRecorder()
+		(&Admin{Sources: sources, Metrics: m}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		if w.Code != 500 || !strings.Contains(w.Body.String(), `\"warehouse\" is not one of the services`) {
+			t.Errorf("%s: %d %s", what, w.Code, w.Body)
+		}
+	}
+	defer func() {
+		if said := fmt.Sprint(recover()); !strings.Contains(said, `"warehouse" is not one of the services node, gateway`) {
+			t.Errorf("For said %q", said)
+		}
+	}()
+	NewMetrics(testBuild).For("warehouse")
+}
+
+func TestTwoKindsOfPartsOfOneNameAreRefused(t *testing.T) {
+	inv := flow.NewInventory()
+	flow.NewQueue[int](inv, flow.QueueSpec{Service: "edge", Name: "fill", Cap: 1})
+	flow.NewPermits(inv, flow.PermitsSpec{Service: "edge", Name: "fill", Cap: 1})
+	m := NewMetrics(testBuild)
+	m.Watch(Sources{Inventory: inv})
+	if _, err := m.Gatherer().Gather(); err == nil || !strings.Contains(err.Error(), "the permits and the queue of service edge are both called fill") {
+		t.Error(err)
+	}
+}
+
+func TestAServiceAddsMetricsOfItsOwn(t *testing.T) {
+	m := NewMetrics(testBuild)
+	if first, again := m.For("store"), m.For("store"); first != again {
+		t.Error("a service has one set of instruments")
+	}
+	objects := prometheus.NewGauge(prometheus.GaugeOpts{Name: "store_objects", Help: "Objects in the store."})
+	m.For("store").Register(objects)
+	objects.Set(3)
+	if got := value(gather(t, m), `store_objects{service="store"}`); got != 3 {
+		t.Errorf("%v", got)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a name that is taken must be refused")
+		}
+	}()
+	m.For("store").Register(prometheus.NewGauge(prometheus.GaugeOpts{Name: "store_objects", Help: "Objects in the store."}))
+}

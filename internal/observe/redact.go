@@ -1,0 +1,229 @@
+package observe
+
+import (
+	"bytes"
+	"encoding"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"regexp"
+	"strings"
+	"sync"
+)
+
+// Redacted is what stands in the place of a secret.
+const Redacted = "[redacted]"
+
+// Secret is a text that must not be seen. However it is printed, logged or
+// encoded, what comes out is Redacted; Reveal is the one way to the text, and
+// easy to search for. Keep it in exported fields: package fmt prints an
+// unexported field without asking its type.
+type Secret string
+
+// Reveal returns the text.
+func (s Secret) Reveal() string { return string(s) }
+
+// String hides the text.
+func (Secret) String() string { return Redacted }
+
+// GoString hides the text from %#v.
+func (Secret) GoString() string { return Redacted }
+
+// Format hides the text from every verb, the wrong ones included: for those
+// fmt would print the bare value.
+func (Secret) Format(f fmt.State, _ rune) { io.WriteString(f, Redacted) }
+
+// LogValue hides the text from logs.
+func (Secret) LogValue() slog.Value { return slog.StringValue(Redacted) }
+
+// MarshalText hides the text from JSON, TOML and the like.
+func (Secret) MarshalText() ([]byte, error) { return []byte(Redacted), nil }
+
+// UnmarshalText takes the text in, so that a config may hold a Secret.
+func (s *Secret) UnmarshalText(text []byte) error {
+	*s = Secret(text)
+	return nil
+}
+
+// Names that give a secret away. The first group is telling anywhere in a
+// name; the second only as a word of its own ("api_key", but not "monkey").
+var (
+	tellingAnywhere = []string{"authorization", "token", "secret", "password", "passwd", "passphrase",
+		"cookie", "macaroon", "credential", "apikey", "privatekey", "privkey"}
+	tellingWords = []string{"_key_", "_keys_", "_seed_", "_pwd_", "_pin_", "_bearer_", "_auth_"}
+)
+
+// secretName reports whether what goes by this name must not be seen. Public
+// keys are the one kind of key that may.
+func secretName(name string) bool {
+	var room [64]byte
+	words := appendWords(room[:0], name)
+	for _, telling := range tellingAnywhere {
+		if bytes.Contains(words, []byte(telling)) {
+			return true
+		}
+	}
+	if bytes.Contains(words, []byte("_public_")) || bytes.Contains(words, []byte("_pub_")) {
+		return false
+	}
+	for _, telling := range tellingWords {
+		if bytes.Contains(words, []byte(telling)) {
+			return true
+		}
+	}
+	return false
+}
+
+// appendWords writes a name as lower-case words between underscores, so that
+// X-Api-Key, apiKey and api.key all become _api_key_.
+func appendWords(words []byte, name string) []byte {
+	words = append(words, '_')
+	wasLower := false
+	for i := range len(name) {
+		c := name[i]
+		isUpper := 'A' <= c && c <= 'Z'
+		isLower := 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c >= 0x80
+		if isUpper && wasLower {
+			words = append(words, '_')
+		}
+		switch {
+		case isUpper:
+			words = append(words, c+'a'-'A')
+		case isLower:
+			words = append(words, c)
+		default:
+			words = append(words, '_')
+		}
+		wasLower = isLower
+	}
+	return append(words, '_')
+}
+
+// shape is how a secret looks in the middle of a text.
+type shape struct {
+	hints   []string // at least one of them is in a text that has the shape; lower case
+	pattern func() *regexp.Regexp
+	instead string
+}
+
+// The patterns are compiled when the first text needs them: most processes
+// that import this package, the command line among them, never do.
+var shapes = []shape{
+	{[]string{"bearer"}, lazily(`(?i)\b(bearer)[ \t]+[A-Za-z0-9._~+/=-]+`), "$1 " + Redacted},
+	{[]string{"authorization"}, lazily(`(?i)(authorization"?[ \t]*[:=][ \t]*"?)(?:(?:basic|digest|negotiate|bearer)[ \t]+)?[^\s",;]+`), "${1}" + Redacted},
+	{[]string{"token", "secret", "passw", "passphrase", "macaroon", "api_key", "apikey", "api-key"},
+		lazily(`(?i)([a-z0-9_.-]*(?:token|secret|passwo?r?d|passphrase|macaroon|api[_-]?key)[a-z0-9_.-]*(?:=|"[ \t]*:[ \t]*)"?)[^\s"&,;]+`), "${1}" + Redacted},
+	{[]string{"://"}, lazily(`(://)[^/\s:@]*:[^/\s@]+@`), "${1}" + Redacted + "@"},
+	{[]string{"private key"}, lazily(`(?s)(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(-----END [A-Z ]*PRIVATE KEY-----|$)`), "${1}" + Redacted + "${2}"},
+}
+
+func lazily(pattern string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
+}
+
+// Scrub takes secrets out of a text by their shape: bearer tokens, passwords
+// in URLs, token=… and the like, private keys.
+func Scrub(text string) string {
+	for _, shape := range shapes {
+		if shape.hinted(text) {
+			text = shape.pattern().ReplaceAllString(text, shape.instead)
+		}
+	}
+	return text
+}
+
+func (s shape) hinted(text string) bool {
+	for _, hint := range s.hints {
+		if containsFold(text, hint) {
+			return true
+		}
+	}
+	return false
+}
+
+// containsFold is strings.Contains with the case of ASCII letters ignored; the
+// word is in lower case. It allocates nothing, because every text that is
+// logged goes through it.
+func containsFold(text, word string) bool {
+	for i := 0; i+len(word) <= len(text); i++ {
+		if text[i]|0x20 == word[0] && strings.EqualFold(text[i:i+len(word)], word) {
+			return true
+		}
+	}
+	return false
+}
+
+// redactAttr is the ReplaceAttr of our log handlers. They call it for every
+// attribute that is not a group, at any depth, with its value resolved.
+func redactAttr(groups []string, attr slog.Attr) slog.Attr {
+	if len(groups) == 0 && (attr.Key == slog.TimeKey || attr.Key == slog.LevelKey) {
+		return attr
+	}
+	if secretName(attr.Key) || anySecretName(groups) {
+		return slog.String(attr.Key, Redacted)
+	}
+	switch attr.Value.Kind() {
+	case slog.KindString:
+		attr.Value = slog.StringValue(Scrub(attr.Value.String()))
+	case slog.KindAny:
+		attr.Value = redactAny(attr.Value.Any())
+	}
+	return attr
+}
+
+func anySecretName(names []string) bool {
+	for _, name := range names {
+		if secretName(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// redactAny takes the secrets out of a value of any type. An error, or
+// something that can only print itself, is its text; anything else is what
+// JSON makes of it, searched to the bottom.
+func redactAny(value any) slog.Value {
+	switch known := value.(type) {
+	case nil:
+		return slog.AnyValue(nil)
+	case error:
+		return slog.StringValue(Scrub(known.Error()))
+	case json.Marshaler, encoding.TextMarshaler:
+	case fmt.Stringer:
+		return slog.StringValue(Scrub(known.String()))
+	}
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return slog.StringValue(fmt.Sprintf("[%T cannot be logged: %v]", value, err))
+	}
+	var tree any
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	if err := dec.Decode(&tree); err != nil {
+		return slog.StringValue(fmt.Sprintf("[%T cannot be logged: %v]", value, err))
+	}
+	return slog.AnyValue(redactTree(tree))
+}
+
+// redactTree works in place on what the JSON decoder made.
+func redactTree(node any) any {
+	switch node := node.(type) {
+	case string:
+		return Scrub(node)
+	case []any:
+		for i := range node {
+			node[i] = redactTree(node[i])
+		}
+	case map[string]any:
+		for name := range node {
+			if secretName(name) {
+				node[name] = Redacted
+			} else {
+				node[name] = redactTree(node[name])
+			}
+		}
+	}
+	return node
+}

@@ -1,0 +1,94 @@
+package observe
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func TestSecretNames(t *testing.T) {
+	for _, name := range []string{
+		"authorization", "Authorization", "token", "MICRO_TOKEN", "tokenRoot", "auth.root", "secret", "client_secret", "password",
+		"dbPassword", "passphrase", "key", "api_key", "X-Api-Key", "apiKey", "signingKey", "signing.key", "keys", "cookie", "Set-Cookie",
+		"macaroon", "seed", "identity-seed", "pwd", "credentials", "privkey", "APIKEY", "private_key", "bearer",
+	} {
+		if !secretName(name) {
+			t.Errorf("%q must be redacted", name)
+		}
+	}
+	for _, name := range []string{
+		"", "msg", "monkey", "keyboard", "keep", "seeder", "public_key", "pubKey", "corr_id", "peer", "author", "addr", "queue", "op", "pinned", "ключ",
+	} {
+		if secretName(name) {
+			t.Errorf("%q is no secret", name)
+		}
+	}
+}
+
+func TestScrub(t *testing.T) {
+	for in, want := range map[string]string{
+		"nothing to hide":                                             "nothing to hide",
+		"sent Bearer abc.DEF-123_~+/== to it":                         "sent Bearer [redacted] to it",
+		"bearer\tabc":                                                 "bearer [redacted]",
+		"Authorization: Basic dXNlcjpwYXNz":                           "Authorization: [redacted]",
+		`{"authorization":"Bearer abc"}`:                              `{"authorization":"[redacted]"}`,
+		"Authorization: Bearer abc, next":                             "Authorization: [redacted], next",
+		"GET /x?token=abc&limit=3":                                    "GET /x?token=[redacted]&limit=3",
+		"MICRO_TOKEN=abc micronode":                                   "MICRO_TOKEN=[redacted] micronode",
+		`{"password": "abc","user":"ada"}`:                            `{"password": "[redacted]","user":"ada"}`,
+		"passphrase=abc;x=1":                                          "passphrase=[redacted];x=1",
+		"x-api-key=abc":                                               "x-api-key=[redacted]",
+		"dial https://ada:pass@host/x":                                "dial https://[redacted]@host/x",
+		"dial https://host:443/x?a=b@c":                               "dial https://host:443/x?a=b@c",
+		"token: expired":                                              "token: expired",
+		"-----BEGIN PRIVATE KEY-----\nabc\n-----END PRIVATE KEY-----": "-----BEGIN PRIVATE KEY-----[redacted]-----END PRIVATE KEY-----",
+		"-----BEGIN EC PRIVATE KEY-----\nabc\ncut off":                "-----BEGIN EC PRIVATE KEY-----[redacted]",
+	} {
+		if got := Scrub(in); got != want {
+			t.Errorf("Scrub(%q)\n got %q\nwant %q", in, got, want)
+		}
+	}
+}
+
+func TestScrubOfAnOrdinaryTextAllocatesNothing(t *testing.T) {
+	text := "gateway: answered GET /o/{b3} with 200 in 1.2 ms"
+	if n := testing.AllocsPerRun(100, func() { Scrub(text) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	if n := testing.AllocsPerRun(100, func() { secretName("route_pattern") }); n != 0 {
+		t.Errorf("%v allocations for a name", n)
+	}
+}
+
+func TestASecretIsNeverPrinted(t *testing.T) {
+	type config struct {
+		Name string
+		Root Secret
+	}
+	secret := Secret("hunter2")
+	whole := config{"ada", secret}
+	var printed strings.Builder
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%t", "%10s"} {
+		fmt.Fprintf(&printed, verb+verb+verb, secret, whole, &whole)
+	}
+	raw, err := json.Marshal(map[string]any{"a": secret, "b": whole, "c": []Secret{secret}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	printed.Write(raw)
+	fmt.Fprint(&printed, secret, fmt.Errorf("with %w", fmt.Errorf("%s", secret)), secret.String(), secret.GoString())
+	if strings.Contains(printed.String(), "hunter2") || strings.Contains(printed.String(), "68756e746572") {
+		t.Errorf("it got out: %s", printed.String())
+	}
+	if secret.Reveal() != "hunter2" {
+		t.Error("its owner must be able to read it")
+	}
+}
+
+func TestASecretCanBeRead(t *testing.T) {
+	var config struct{ Root Secret }
+	if err := json.Unmarshal([]byte(`{"Root":"hunter2"}`), &config); err != nil || config.Root.Reveal() != "hunter2" {
+		t.Errorf("%v, %q", err, config.Root.Reveal())
+	}
+}

@@ -1,0 +1,45 @@
+//go:build notrace
+
+package observe
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"micronode/fault"
+)
+
+// TracesBuiltIn says that this build cannot export traces.
+const TracesBuiltIn = false
+
+// Tracing does nothing in this build: traces were left out of it.
+type Tracing struct{ tracer *switched }
+
+// NewTracing makes tracing that is, and stays, off.
+func NewTracing(*Metrics, Build) *Tracing {
+	t := new(Tracing)
+	t.tracer = &switched{tracing: t}
+	return t
+}
+
+// Tracer returns a tracer that does nothing.
+func (t *Tracing) Tracer() trace.Tracer { return t.tracer }
+
+func (*Tracing) on() trace.Tracer { return nil }
+
+// Set refuses everything but off.
+func (*Tracing) Set(_ context.Context, cfg TraceConfig) error {
+	if cfg.Endpoint == "" {
+		return nil
+	}
+	err := fault.New("trace.set", fault.RejectPolicy, "traces were left out of this build")
+	err.Next = "Leave trace.endpoint empty, or use a build without the tag notrace."
+	return err
+}
+
+// Close has nothing to close.
+func (*Tracing) Close(context.Context) {}
+
+// LastError is nil: nothing is ever sent.
+func (*Tracing) LastError() error { return nil }

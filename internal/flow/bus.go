@@ -111,6 +111,7 @@ func (b *Bus[T]) Subscribe(consumer string, reconcile Reconcile) (*Reader[T], er
 		b.counts.Refused++
 		return nil, fault.New(b.op, fault.Busy, "it has all the %d readers it was made for", b.spec.Readers)
 	}
+	b.lagged[consumer] += 0 // so that metrics show the zero from the start
 	r := &Reader[T]{bus: b, consumer: consumer, reconcile: reconcile, at: b.next}
 	b.readers[r] = struct{}{}
 	return r, nil

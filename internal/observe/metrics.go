@@ -35,7 +35,7 @@ type Metrics struct {
 	// set at construction
 	registry      *prometheus.Registry
 	ConfigUpdates prometheus.Counter     // config_update_total: configs that were put in force
-	ConfigReloads *prometheus.CounterVec // config_reload_total{result}: "ok" or "rejected"
+	ConfigReloads *prometheus.CounterVec // config_reload_total{result}: "applied", "unchanged" or "rejected"
 	AmnesiaMode   prometheus.Gauge       // amnesia_mode: 1 if nothing is written
 	spans         *prometheus.CounterVec // trace_spans_total{outcome}
 	instruments   map[string]func() *Instruments
@@ -54,7 +54,7 @@ func NewMetrics(build Build) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(), instruments: map[string]func() *Instruments{}, tallies: map[series]*Tally{},
 		ConfigUpdates: counter("config_update_total", "Configs that were put in force."),
-		ConfigReloads: counters("config_reload_total", "Reloads of the config, by result: ok or rejected.", "result"),
+		ConfigReloads: counters("config_reload_total", "Reloads of the config, by result: applied, unchanged or rejected.", "result"),
 		AmnesiaMode:   gauge("amnesia_mode", "1 if the node writes nothing to disk, 0 if it persists."),
 		spans:         counters("trace_spans_total", "Spans that ended, by outcome: exported, failed (the collector did not take them) or dropped (too many waited).", "outcome"),
 	}
@@ -63,7 +63,7 @@ func NewMetrics(build Build) *Metrics {
 		ConstLabels: prometheus.Labels{"version": build.Version, "commit": build.Commit, "build": build.Build, "go": build.Go},
 	})
 	info.Set(1)
-	zero(m.ConfigReloads, "ok", "rejected")
+	zero(m.ConfigReloads, "applied", "unchanged", "rejected")
 	zero(m.spans, "exported", "failed", "dropped")
 	for _, service := range services {
 		m.instruments[service] = sync.OnceValue(func() *Instruments { return newInstruments(m, service) })

@@ -96,6 +96,10 @@ func (r *Readiness) Dependency(service, name string, need Need) *Dependency {
 // Up says that all is well.
 func (d *Dependency) Up() { d.set(condition{level: levelUp}) }
 
+// UpBut says that the dependency is there, and something that an operator
+// should know about it. It is listed among the reasons and changes nothing.
+func (d *Dependency) UpBut(reason, next string) { d.set(condition{levelUp, reason, next}) }
+
 // Degraded says that it works, but not as it should: why, and what to do.
 func (d *Dependency) Degraded(reason, next string) { d.set(condition{levelDegraded, reason, next}) }
 
@@ -248,7 +252,9 @@ func judge(findings []finding) Verdict {
 		dep := label(f.service, f.name)
 		switch f.level {
 		case levelUp:
-			continue
+			if f.reason == "" {
+				continue
+			}
 		case levelDegraded:
 			v.Degraded = true
 		case levelDown:

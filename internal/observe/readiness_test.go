@@ -395,3 +395,17 @@ func TestWatchTellsEveryChangeThatLasts(t *testing.T) {
 		}
 	})
 }
+
+func TestARemarkIsToldAndChangesNothing(t *testing.T) {
+	readiness := NewReadiness(flow.NewInventory(), nil)
+	dep := readiness.Dependency("node", "amnesia", ForWrites)
+	dep.UpBut("the kernel does not enforce it", "Use Linux 6.2 or newer.")
+	now := readiness.Evaluate()
+	if !now.Whole() || len(now.Missing) != 0 || len(now.Reasons) != 1 || now.Reasons[0].Next != "Use Linux 6.2 or newer." {
+		t.Errorf("%+v", now)
+	}
+	dep.Up()
+	if now := readiness.Evaluate(); len(now.Reasons) != 0 {
+		t.Errorf("%+v", now)
+	}
+}

@@ -51,7 +51,7 @@ func (s *Secret) UnmarshalText(text []byte) error {
 var (
 	tellingAnywhere = []string{"authorization", "token", "secret", "password", "passwd", "passphrase",
 		"cookie", "macaroon", "credential", "apikey", "privatekey", "privkey"}
-	tellingWords = []string{"_key_", "_keys_", "_seed_", "_pwd_", "_pin_", "_bearer_", "_auth_"}
+	tellingWords = []string{"_key_", "_keys_", "_seed_", "_pwd_", "_bearer_", "_auth_"}
 )
 
 // secretName reports whether what goes by this name must not be seen. Public

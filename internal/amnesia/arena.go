@@ -1,0 +1,159 @@
+package amnesia
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"slices"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"micronode/fault"
+)
+
+// align is what every piece of an arena begins at, so that it may hold
+// anything.
+const align = 16
+
+// zeroes is what wiped memory is compared with.
+var zeroes [4096]byte
+
+// Arena is a stretch of memory outside the Go heap for secrets and caches. It
+// is handed out from front to back and given back as a whole.
+type Arena struct {
+	name   string // set at construction
+	locked bool   // set at construction
+	reason string // set at construction; why it is not locked, if it is not
+	next   string // set at construction; what to do about it
+	size   int    // set at construction
+
+	mu    sync.Mutex
+	whole []byte // guarded by mu; with the guard pages; nil once closed
+	body  []byte // guarded by mu; what is handed out; nil once closed
+	used  int    // guarded by mu
+}
+
+// ArenaStat is what can be seen of an arena.
+type ArenaStat struct {
+	Name   string
+	Size   int
+	Used   int
+	Locked bool   // it cannot be swapped out
+	Reason string // why it is not locked
+	Next   string // what to do about it
+}
+
+// NewArena maps memory of at least the size. It is locked into RAM if the
+// limit allows; if not, Stat says why, and the arena is as good otherwise. Its
+// pages take up RAM as they are first used.
+func NewArena(name string, size int) (*Arena, error) { return newArena(name, size, lock) }
+
+func newArena(name string, size int, lock func([]byte) error) (*Arena, error) {
+	const op = "amnesia.arena"
+	page := os.Getpagesize()
+	if size < 1 || size > math.MaxInt-3*page {
+		return nil, fault.New(op, fault.Malformed, "an arena %q of %d bytes", name, size)
+	}
+	size = (size + page - 1) / page * page
+	whole, err := unix.Mmap(-1, 0, size+2*page, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
+	if err != nil {
+		return nil, noMemory(op, name, size, err)
+	}
+	body := whole[page : page+size : page+size]
+	if err := unix.Mprotect(body, unix.PROT_READ|unix.PROT_WRITE); err != nil {
+		_ = unix.Munmap(whole)
+		return nil, noMemory(op, name, size, err)
+	}
+	_ = unix.Madvise(body, unix.MADV_DONTDUMP) // advice for debuggers' dumps; ours are off
+	a := &Arena{name: name, whole: whole, body: body, size: size, locked: true}
+	if err := lock(body); err != nil {
+		a.locked = false
+		a.reason, a.next = lockLack(err, size, lockLimit())
+	}
+	return a, nil
+}
+
+func noMemory(op, name string, size int, cause error) error {
+	err := fault.New(op, fault.StoreFull, "no memory for the arena %q of %s", name, bytesText(uint64(size)))
+	err.Err, err.Next = cause, "Give the node more memory, or lower its byte budgets."
+	return err
+}
+
+// lock keeps pages from being swapped out, each from its first use on: to lock
+// them all at once would take up the whole size in RAM.
+func lock(memory []byte) error {
+	_, _, errno := unix.Syscall(unix.SYS_MLOCK2, uintptr(unsafe.Pointer(unsafe.SliceData(memory))), uintptr(len(memory)), unix.MLOCK_ONFAULT)
+	if errno != 0 {
+		return os.NewSyscallError("mlock2", errno)
+	}
+	return nil
+}
+
+// Alloc hands out the next n bytes, which are zero. They stay the caller's
+// until the arena is zeroed or closed. It has no room to grow: append would
+// copy it to the heap.
+func (a *Arena) Alloc(n int) ([]byte, error) {
+	const op = "amnesia.alloc"
+	if n < 1 {
+		return nil, fault.New(op, fault.Malformed, "%d bytes of the arena %q", n, a.name)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.body == nil {
+		return nil, fault.New(op, fault.Canceled, "the arena %q is closed", a.name)
+	}
+	if left := a.size - a.used; n > left {
+		err := fault.New(op, fault.StoreFull, "%d bytes of the arena %q, which has %d left", n, a.name, left)
+		err.Next = "Make the arena larger where it is made."
+		return nil, err
+	}
+	from := a.used
+	a.used = min((from+n+align-1)/align*align, a.size)
+	return a.body[from : from+n : from+n], nil
+}
+
+// Zero wipes everything that was handed out. The pieces stay with those who
+// have them, empty.
+func (a *Arena) Zero() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	clear(a.handed())
+}
+
+// handed is what was handed out; nothing once closed. The caller holds mu.
+func (a *Arena) handed() []byte { return a.body[:min(a.used, len(a.body))] }
+
+// clean reports whether nothing but zeroes is left of what was handed out.
+func (a *Arena) clean() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for piece := range slices.Chunk(a.handed(), len(zeroes)) {
+		if !bytes.Equal(piece, zeroes[:len(piece)]) {
+			return false
+		}
+	}
+	return true
+}
+
+// Close wipes the memory and gives it back. Whoever still has a piece must not
+// touch it: the process would crash. Closing twice is harmless.
+func (a *Arena) Close() error {
+	a.Zero()
+	a.mu.Lock()
+	whole := a.whole
+	a.whole, a.body = nil, nil
+	a.mu.Unlock()
+	if whole == nil {
+		return nil
+	}
+	return fault.Wrap("amnesia.close", unix.Munmap(whole))
+}
+
+// Stat reports the arena's size and state.
+func (a *Arena) Stat() ArenaStat {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return ArenaStat{Name: a.name, Size: a.size, Used: a.used, Locked: a.locked, Reason: a.reason, Next: a.next}
+}

@@ -1,0 +1,176 @@
+package capability
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"micronode/fault"
+)
+
+const (
+	secretOp   = "capability.root"
+	maxSecret  = 4096            // bytes of text; a secret is much shorter
+	secretWait = 5 * time.Second // for whoever writes into the pipe
+	howToMake  = "Make a secret with: head -c 32 /dev/urandom | base64."
+)
+
+// readSecret finds the text of a secret and decodes it. Errors never repeat
+// the spec, because it may be the secret itself.
+func readSecret(spec string) ([]byte, error) {
+	text, err := SecretText(spec)
+	if err != nil {
+		return nil, err
+	}
+	defer clear(text)
+	trimmed := bytes.TrimSpace(text)
+	if bytes.HasPrefix(trimmed, []byte(Prefix)) { // it would pass for base64
+		return nil, refuse(howToMake, "this is a token, not the secret that tokens are made with")
+	}
+	if secret := decodeSecret(trimmed); len(secret) >= keySize {
+		return secret, nil
+	}
+	return nil, refuse(howToMake+" Then name it as file:PATH, env:VAR or fd:N.",
+		"the secret must be 32 bytes or more in hex or base64; what was given has %d characters and is not", len(trimmed))
+}
+
+// secretText fetches the text from where the spec points.
+func SecretText(spec string) ([]byte, error) {
+	switch scheme, rest, _ := strings.Cut(spec, ":"); scheme {
+	case "file":
+		return fileSecret(rest)
+	case "env":
+		return envSecret(rest)
+	case "fd":
+		return descriptorSecret(rest)
+	default:
+		return []byte(spec), nil
+	}
+}
+
+// decodeSecret reads hex or any of the four spellings of base64, or returns
+// nil. Hex digits could be base64 too; hex wins, because that is what somebody
+// who writes only hex digits means.
+func decodeSecret(text []byte) []byte {
+	secret := make([]byte, len(text)) // enough for each
+	if n, err := hex.Decode(secret, text); err == nil {
+		return secret[:n]
+	}
+	for _, encoding := range []*base64.Encoding{base64.StdEncoding, base64.RawStdEncoding, base64.URLEncoding, base64.RawURLEncoding} {
+		if n, err := encoding.Decode(secret, text); err == nil {
+			return secret[:n]
+		}
+	}
+	clear(secret)
+	return nil
+}
+
+// named is how an error names what a spec points to. Somebody who writes
+// env:$VAR instead of env:VAR puts the secret itself here.
+func named(name string) string {
+	if !strings.HasPrefix(name, "/") && len(decodeSecret([]byte(name))) >= keySize {
+		return "(not shown, since it looks like a secret)"
+	}
+	return name
+}
+
+// fileSecret opens without blocking and reads with a deadline, so that a named
+// pipe nobody writes to cannot hold up the start.
+func fileSecret(path string) ([]byte, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, refuse(howToMake+" Keep it in a file that only the node's user can read.", "there is no file %s", named(path))
+	}
+	if err != nil {
+		return nil, refuseErr(err, "Make the file readable for the node's user, and for nobody else.", "the file %s cannot be read", path)
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o006 != 0 {
+		return nil, refuse("Type: chmod 600 "+path, "everybody may read or write the file %s (mode %04o)", path, info.Mode().Perm())
+	}
+	_ = file.SetReadDeadline(time.Now().Add(secretWait)) // a regular file has none and needs none
+	return readAll(file, "file "+path)
+}
+
+func envSecret(name string) ([]byte, error) {
+	text, set := os.LookupEnv(name)
+	if !set {
+		return nil, refuse("Name the variable, without a dollar sign, and export it. "+howToMake, "the environment has no variable %s", named(name))
+	}
+	return []byte(text), nil
+}
+
+// descriptorSecret reads an inherited descriptor to its end and closes it, so
+// that the secret can be read once.
+func descriptorSecret(number string) ([]byte, error) {
+	fd, err := strconv.ParseUint(number, 10, 16)
+	if err != nil {
+		return nil, refuse("Write fd:3 for what the shell opened with 3<FILE.", "fd: needs the number of a descriptor")
+	}
+	source := &polled{fd: int(fd), until: time.Now().Add(secretWait)}
+	defer unix.Close(source.fd)
+	return readAll(source, "descriptor "+number)
+}
+
+// polled reads a descriptor with a deadline without changing its flags, which
+// are shared with whoever opened it.
+type polled struct {
+	fd    int
+	until time.Time
+}
+
+func (p *polled) Read(buf []byte) (int, error) {
+	for {
+		wait := max(time.Until(p.until), 0)
+		ready, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}, int(wait.Milliseconds()))
+		if err == nil && ready == 0 {
+			return 0, os.ErrDeadlineExceeded
+		}
+		var n int
+		if err == nil {
+			n, err = unix.Read(p.fd, buf)
+		}
+		switch {
+		case err == unix.EINTR || err == unix.EAGAIN:
+			continue
+		case err != nil:
+			return 0, err
+		case n == 0:
+			return 0, io.EOF
+		default:
+			return n, nil
+		}
+	}
+}
+
+// readAll reads a bounded text.
+func readAll(from io.Reader, what string) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(from, maxSecret+1))
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, refuse("Write the secret into it and close it.", "the %s gave no end within %s", what, secretWait)
+	case err != nil:
+		return nil, refuseErr(err, "Check that it is there, and open for reading.", "the %s cannot be read", what)
+	case len(text) > maxSecret:
+		return nil, refuse(howToMake, "the %s holds more than %d bytes; that is no secret in hex or base64", what, maxSecret)
+	}
+	return text, nil
+}
+
+func refuse(next, format string, args ...any) error { return refuseErr(nil, next, format, args...) }
+
+func refuseErr(cause error, next, format string, args ...any) error {
+	err := fault.New(secretOp, fault.Malformed, format, args...)
+	err.Next, err.Err = next, cause
+	return err
+}

@@ -1,0 +1,275 @@
+package capability
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"micronode/fault"
+)
+
+const (
+	maxSocketName = 107 // what the kernel has room for
+	folderWait    = time.Second
+	folderPause   = 5 * time.Millisecond
+)
+
+// DefaultSocket is the name of a user's local socket: one for the node, one
+// for each part that runs as a process of its own.
+func DefaultSocket(uid int, part string) string {
+	if part == "" {
+		return fmt.Sprintf("micronode-%d", uid)
+	}
+	return fmt.Sprintf("micronode-%d.%s", uid, part)
+}
+
+// socketAddress turns the name of a socket into the address that package net
+// understands: a bare name is abstract, which net writes with an @, and one
+// with a slash is a path.
+func socketAddress(op, name string) (address string, abstract bool, err error) {
+	bare := strings.TrimPrefix(name, "@")
+	abstract = !strings.Contains(bare, "/")
+	switch {
+	case bare == "" || strings.ContainsRune(bare, 0):
+		err = badSocket(op, "a socket needs a name")
+	case len(bare) > maxSocketName:
+		err = badSocket(op, "the socket's name is %d bytes long; the kernel has room for %d", len(bare), maxSocketName)
+	case !abstract && bare != name:
+		err = badSocket(op, "a socket's name is either abstract, with an @, or a path, with a slash; %q is both", name)
+	case abstract:
+		return "@" + bare, true, nil
+	}
+	return name, false, err
+}
+
+func badSocket(op, format string, args ...any) error {
+	err := fault.New(op, fault.Malformed, format, args...)
+	err.Next = "Use --socket NAME for an abstract socket, or --socket /a/path for a file."
+	return err
+}
+
+// ListenLocal opens the local socket, which serves this process's own user and
+// nobody else. Connections of others are closed as they come, and refused, if
+// it is not nil, is told their user ID, or 2³²−1 if the kernel did not say.
+//
+// A path is made with mode 0600 and removed on Close. One that a dead process
+// left behind is replaced; one on which a live process listens is a Conflict.
+// Making and removing a path are writes: see the package comment on amnesia.
+func ListenLocal(name string, refused func(uid uint32)) (*LocalListener, error) {
+	const op = "capability.listen"
+	address, abstract, err := socketAddress(op, name)
+	if err != nil {
+		return nil, err
+	}
+	var inner *net.UnixListener
+	if abstract {
+		inner, err = listen(address)
+	} else {
+		inner, err = listenPath(op, address)
+	}
+	switch {
+	case errors.Is(err, unix.EADDRINUSE):
+		return nil, taken(op, address)
+	case err != nil:
+		return nil, noSocket(op, address, err)
+	}
+	return &LocalListener{inner: inner, own: uint32(os.Geteuid()), refused: refused}, nil
+}
+
+// taken says who has the socket that we want.
+func taken(op, address string) error {
+	if conn, err := net.DialTimeout("unix", address, folderWait); err == nil {
+		defer conn.Close()
+		if uid, err := PeerUID(conn); err == nil && uid != uint32(os.Geteuid()) {
+			return squatted(op, address, uid)
+		}
+	}
+	err := fault.New(op, fault.Conflict, "another node is running on this socket: %s", address)
+	err.Next = "Stop the other node, or give this one a socket of its own with --socket NAME."
+	return err
+}
+
+func noSocket(op, address string, cause error) error {
+	if _, ours := errors.AsType[*fault.Error](cause); ours {
+		return cause
+	}
+	err := fault.New(op, fault.NotReady, "cannot listen on the socket %s", address)
+	err.Err = cause
+	err.Next = "Check that the folder is there and that this user may make a socket in it, or use a bare name, which needs no file."
+	return err
+}
+
+// listen binds and listens. The mode is set on the socket before it is bound:
+// the kernel gives it to the file, so there is no moment at which others could
+// connect.
+func listen(address string) (*net.UnixListener, error) {
+	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+		var err error
+		return errors.Join(raw.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o600) }), err)
+	}}
+	listener, err := config.Listen(context.Background(), "unix", address)
+	if err != nil {
+		return nil, err
+	}
+	return listener.(*net.UnixListener), nil
+}
+
+// listenPath replaces the socket of a dead process. A lock on the folder keeps
+// two nodes that start at once from each taking the other's fresh socket, which
+// is bound a moment before it listens, for a stale one.
+func listenPath(op, path string) (*net.UnixListener, error) {
+	unlock, err := lockFolder(op, filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	listener, err := listen(path)
+	if !errors.Is(err, unix.EADDRINUSE) {
+		return listener, err
+	}
+	if err := removeStale(op, path); err != nil {
+		return nil, err
+	}
+	return listen(path)
+}
+
+// removeStale removes a socket that nobody listens on, and nothing else.
+func removeStale(op, path string) error {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		err := fault.New(op, fault.Conflict, "%s exists and is not a socket", path)
+		err.Next = "Choose another path with --socket, or move that file away."
+		return err
+	}
+	conn, err := net.DialTimeout("unix", path, folderWait)
+	if err == nil {
+		conn.Close()
+	}
+	if !errors.Is(err, unix.ECONNREFUSED) {
+		return taken(op, path) // somebody is there, even if without time for us
+	}
+	return os.Remove(path)
+}
+
+// lockFolder takes the advisory lock of a folder for as long as it takes to
+// make a socket there. The kernel drops it if we die.
+func lockFolder(op, folder string) (unlock func(), err error) {
+	dir, err := os.Open(folder)
+	if err != nil {
+		return nil, err
+	}
+	for until := time.Now().Add(folderWait); ; time.Sleep(folderPause) {
+		err = unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { dir.Close() }, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			dir.Close()
+			return nil, err
+		}
+		if time.Now().After(until) {
+			dir.Close()
+			busy := fault.New(op, fault.Conflict, "somebody else holds the lock of the folder %s", folder)
+			busy.Next = "Try again, or use a folder of your own."
+			return nil, busy
+		}
+	}
+}
+
+// LocalListener accepts connections of this process's own user. It has no
+// goroutine of its own.
+type LocalListener struct {
+	inner   *net.UnixListener // set at construction
+	own     uint32            // set at construction
+	refused func(uid uint32)  // set at construction; may be nil
+}
+
+// Accept waits for a connection of our own user. It returns a *LocalConn.
+func (l *LocalListener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.inner.AcceptUnix()
+		if err != nil {
+			return nil, err
+		}
+		uid, err := PeerUID(conn)
+		if err == nil && uid == l.own {
+			return &LocalConn{UnixConn: conn, uid: uid}, nil
+		}
+		conn.Close()
+		if l.refused != nil {
+			l.refused(uid)
+		}
+	}
+}
+
+// Close stops listening and removes a path.
+func (l *LocalListener) Close() error { return l.inner.Close() }
+
+// Addr is the socket's address; an abstract one begins with an @.
+func (l *LocalListener) Addr() net.Addr { return l.inner.Addr() }
+
+// DialLocal connects to the local socket of a node of this process's own user.
+// A socket that belongs to another user is Forbidden: whoever made it first
+// would get to see what we send. One that nobody listens on is NotReady.
+func DialLocal(ctx context.Context, name string) (net.Conn, error) {
+	return dialAs(ctx, name, uint32(os.Geteuid()))
+}
+
+func dialAs(ctx context.Context, name string, own uint32) (net.Conn, error) {
+	const op = "capability.dial"
+	address, _, err := socketAddress(op, name)
+	if err != nil {
+		return nil, err
+	}
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "unix", address)
+	if err != nil {
+		return nil, noNode(op, address, err)
+	}
+	uid, err := PeerUID(conn)
+	if err == nil && uid == own {
+		return &LocalConn{UnixConn: conn.(*net.UnixConn), uid: uid}, nil
+	}
+	conn.Close()
+	if err != nil {
+		return nil, fault.Wrap(op, err)
+	}
+	return nil, squatted(op, address, uid)
+}
+
+func squatted(op, address string, uid uint32) error {
+	err := fault.New(op, fault.Forbidden, "the socket %s belongs to user %d: somebody else squats on it", address, uid)
+	err.Next = "Nothing was sent. Use another socket with --socket NAME, on the node and here."
+	return err
+}
+
+// noNode says what a failure to connect means.
+func noNode(op, address string, cause error) error {
+	var err *fault.Error
+	switch {
+	case errors.Is(cause, unix.ECONNREFUSED), errors.Is(cause, unix.ENOENT):
+		err = fault.New(op, fault.NotReady, "no node is running on the socket %s", address)
+		err.Next = "Start a node: micronode run. If it runs with --socket NAME, say the same here."
+	case errors.Is(cause, unix.EACCES):
+		err = fault.New(op, fault.Forbidden, "the socket %s belongs to another user", address)
+		err.Next = "Use another socket with --socket NAME, on the node and here."
+	case errors.Is(cause, unix.EAGAIN):
+		err = fault.New(op, fault.Busy, "the node does not take connections as fast as they come on the socket %s", address)
+	default:
+		return fault.Wrap(op, cause)
+	}
+	err.Err = cause
+	return err
+}

@@ -1,0 +1,401 @@
+package capability
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"micronode/fault"
+)
+
+// uniqueName is an abstract name that nobody else uses.
+func uniqueName(t *testing.T) string {
+	return fmt.Sprintf("micronode-test-%d-%s", os.Getpid(), strings.ReplaceAll(t.Name(), "/", "-"))
+}
+
+func listenOn(t *testing.T, name string, refused func(uint32)) *LocalListener {
+	t.Helper()
+	listener, err := ListenLocal(name, refused)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	return listener
+}
+
+func TestDefaultSocket(t *testing.T) {
+	if DefaultSocket(1000, "") != "micronode-1000" || DefaultSocket(0, "edge") != "micronode-0.edge" {
+		t.Error(DefaultSocket(1000, ""), DefaultSocket(0, "edge"))
+	}
+}
+
+// Our own user gets through, by a bare name, one with an @, and a path.
+func TestOwnUserIsServed(t *testing.T) {
+	for _, name := range []string{uniqueName(t), "@" + uniqueName(t) + "-at", filepath.Join(t.TempDir(), "socket")} {
+		listener := listenOn(t, name, nil)
+		served := make(chan error, 1)
+		go func() {
+			conn, err := listener.Accept()
+			if err == nil {
+				_, err = io.WriteString(conn, "hello")
+				_ = conn.Close()
+				if !IsLocal(conn) || conn.(*LocalConn).UID() != uint32(os.Geteuid()) {
+					err = errors.New("the connection does not count as local")
+				}
+			}
+			served <- err
+		}()
+		conn, err := DialLocal(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said, err := io.ReadAll(conn)
+		if string(said) != "hello" || err != nil || !IsLocal(conn) {
+			t.Errorf("%s: %q, %v", name, said, err)
+		}
+		_ = conn.Close()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestAPathIsOursAloneAndGoneAfterwards(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "socket")
+	listener := listenOn(t, path, nil)
+	info, err := os.Stat(path)
+	if err != nil || info.Mode() != os.ModeSocket|0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	if listener.Addr().String() != path {
+		t.Errorf("address %s", listener.Addr())
+	}
+	_ = listener.Close()
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("after Close: %v", err)
+	}
+	if _, err := listener.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Accept after Close: %v", err)
+	}
+}
+
+func TestALiveSocketIsAConflict(t *testing.T) {
+	for _, name := range []string{uniqueName(t), filepath.Join(t.TempDir(), "socket")} {
+		listenOn(t, name, nil)
+		_, err := ListenLocal(name, nil)
+		wantKind(t, name, err, fault.Conflict)
+		if err == nil || !strings.Contains(err.Error(), "another node is running on this socket") || !strings.Contains(fault.NextOf(err), "--socket") {
+			t.Errorf("%v; next: %s", err, fault.NextOf(err))
+		}
+		conn, err := DialLocal(t.Context(), name)
+		if err != nil {
+			t.Fatalf("the first one is gone: %v", err)
+		}
+		_ = conn.Close()
+	}
+}
+
+// kill leaves behind what a process leaves that had no time to clean up.
+func kill(t *testing.T, path string) {
+	t.Helper()
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.SetUnlinkOnClose(false)
+	_ = listener.Close()
+}
+
+func TestAStaleSocketIsReplaced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "socket")
+	kill(t, path)
+	_, err := DialLocal(t.Context(), path)
+	wantKind(t, "a stale socket", err, fault.NotReady)
+	listenOn(t, path, nil)
+	conn, err := DialLocal(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.Close()
+}
+
+// Of many that find the same stale socket, one gets it and stays reachable.
+func TestOneOfManyReplacesAStaleSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "socket")
+	for range 20 {
+		kill(t, path)
+		var won atomic.Pointer[LocalListener]
+		var wins atomic.Int32
+		var group sync.WaitGroup
+		for range 8 {
+			group.Go(func() {
+				listener, err := ListenLocal(path, nil)
+				if err == nil {
+					wins.Add(1)
+					won.Store(listener)
+				} else if fault.KindOf(err) != fault.Conflict {
+					t.Error(err)
+				}
+			})
+		}
+		group.Wait()
+		if wins.Load() != 1 {
+			t.Fatalf("%d listeners on one path", wins.Load())
+		}
+		conn, err := DialLocal(t.Context(), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.Close()
+		_ = won.Load().Close()
+	}
+}
+
+func TestOtherFilesAreLeftAlone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "diary")
+	if err := os.WriteFile(path, []byte("dear diary"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := ListenLocal(path, nil)
+	wantKind(t, "a file", err, fault.Conflict)
+	if text, _ := os.ReadFile(path); string(text) != "dear diary" || !strings.Contains(err.Error(), "not a socket") {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+func TestAFolderThatSomebodyHolds(t *testing.T) {
+	folder := t.TempDir()
+	dir, err := os.Open(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) { // the wait for the lock is not ours to spend
+		_, err := ListenLocal(filepath.Join(folder, "socket"), nil)
+		wantKind(t, "a held folder", err, fault.Conflict)
+		if err == nil || !strings.Contains(err.Error(), "holds the lock of the folder") {
+			t.Error(err)
+		}
+	})
+}
+
+func TestSocketNames(t *testing.T) {
+	for _, name := range []string{"", "@", "a\x00b", strings.Repeat("a", 108), "@a/b", "/" + strings.Repeat("a", 107)} {
+		_, err := ListenLocal(name, nil)
+		wantKind(t, "listen on "+name, err, fault.Malformed)
+		_, err = DialLocal(t.Context(), name)
+		wantKind(t, "dial "+name, err, fault.Malformed)
+	}
+	listenOn(t, fmt.Sprintf("%0107d", os.Getpid()), nil)
+	_, err := ListenLocal("/nowhere/at/all", nil)
+	wantKind(t, "no folder", err, fault.NotReady)
+	if !strings.Contains(fault.NextOf(err), "folder") {
+		t.Errorf("next: %s", fault.NextOf(err))
+	}
+}
+
+func TestNoNodeIsRunning(t *testing.T) {
+	for _, name := range []string{uniqueName(t), filepath.Join(t.TempDir(), "socket")} {
+		_, err := DialLocal(t.Context(), name)
+		wantKind(t, name, err, fault.NotReady)
+		if err == nil || !strings.Contains(fault.NextOf(err), "micronode run") {
+			t.Errorf("next: %s", fault.NextOf(err))
+		}
+	}
+	done, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := DialLocal(done, uniqueName(t))
+	wantKind(t, "canceled", err, fault.Canceled)
+}
+
+func TestWhatAFailureToConnectMeans(t *testing.T) {
+	for cause, want := range map[error]fault.Kind{
+		unix.ECONNREFUSED: fault.NotReady, unix.ENOENT: fault.NotReady, unix.EACCES: fault.Forbidden, unix.EAGAIN: fault.Busy,
+		context.DeadlineExceeded: fault.Timeout,
+	} {
+		wantKind(t, cause.Error(), noNode("op", "@x", &net.OpError{Op: "dial", Err: cause}), want)
+	}
+}
+
+// Strangers, played by this process: the listener and the client each believe
+// that they are somebody else.
+func TestStrangersAreRefusedBothWays(t *testing.T) {
+	name := uniqueName(t)
+	var refused []uint32
+	listener := listenOn(t, name, func(uid uint32) { refused = append(refused, uid) })
+	listener.own++ // so that we are a stranger to it
+	ended := make(chan error, 1)
+	go func() {
+		_, err := listener.Accept()
+		ended <- err
+	}()
+	conn, err := DialLocal(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	if _, err := conn.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("a stranger reads %v", err)
+	}
+	_ = conn.Close()
+	_ = listener.Close()
+	if err := <-ended; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Accept: %v", err)
+	}
+	if len(refused) != 1 || refused[0] != uint32(os.Geteuid()) {
+		t.Errorf("refused: %v", refused)
+	}
+
+	listenOn(t, name, nil)
+	_, err = dialAs(t.Context(), name, uint32(os.Geteuid())+1)
+	wantKind(t, "a squatter", err, fault.Forbidden)
+	if !strings.Contains(err.Error(), fmt.Sprintf("belongs to user %d: somebody else squats on it", os.Geteuid())) || !strings.Contains(fault.NextOf(err), "--socket") {
+		t.Errorf("%v; next: %s", err, fault.NextOf(err))
+	}
+}
+
+// Strangers, for real: processes of another user. Only root can start them;
+// for everybody else the test above stands alone.
+func TestAnotherUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		return
+	}
+	name, stranger := uniqueName(t), strangers(t)
+	squatter := stranger("squat", name)
+	if squatter.said != "squatting true" {
+		t.Fatal(squatter.said)
+	}
+	_, err := DialLocal(t.Context(), name)
+	wantKind(t, "client of a squatted socket", err, fault.Forbidden)
+	if err == nil || !strings.Contains(err.Error(), "the socket @"+name+" belongs to user 65534: somebody else squats on it") {
+		t.Errorf("%v", err)
+	}
+	_, err = ListenLocal(name, nil)
+	wantKind(t, "node on a squatted socket", err, fault.Forbidden)
+	squatter.end()
+
+	uids := make(chan uint32, 1)
+	listener := listenOn(t, name, func(uid uint32) { uids <- uid })
+	ended := make(chan error, 1)
+	go func() {
+		_, err := listener.Accept()
+		ended <- err
+	}()
+	if knock := stranger("knock", name); knock.said != "closed true" {
+		t.Errorf("a stranger's connection: %s", knock.said)
+	}
+	if uid := <-uids; uid != nobody {
+		t.Errorf("refused user %d", uid)
+	}
+	if dial := stranger("dial", name); dial.said != "Forbidden" {
+		t.Errorf("our client as another user: %s", dial.said)
+	}
+	if uid := <-uids; uid != nobody {
+		t.Errorf("refused user %d", uid)
+	}
+	_ = listener.Close()
+	<-ended
+}
+
+// A node that is killed leaves its path behind, and the next one takes it.
+func TestTheSocketOfAKilledProcess(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "socket")
+	command := exec.Command("/proc/self/exe")
+	if node := start(t, command, "serve", path); node.said != "serving true" {
+		t.Fatal(node.said)
+	}
+	_, err := ListenLocal(path, nil)
+	wantKind(t, "while it lives", err, fault.Conflict)
+	_ = command.Process.Kill()
+	_ = command.Wait()
+	if _, err := os.Lstat(path); err != nil {
+		t.Fatalf("the killed process left nothing behind: %v", err)
+	}
+	listenOn(t, path, nil)
+}
+
+// wrapped is what a middle layer makes of a connection.
+type wrapped struct{ net.Conn }
+
+func (w wrapped) NetConn() net.Conn { return w.Conn }
+
+func TestIsLocal(t *testing.T) {
+	near, far := net.Pipe()
+	defer near.Close()
+	defer far.Close()
+	if IsLocal(near) || IsLocal(nil) || FromLocal(MarkLocal(t.Context(), near)) {
+		t.Error("a pipe counts as local")
+	}
+	if _, err := PeerUID(near); fault.KindOf(err) != fault.Unauthorized {
+		t.Errorf("PeerUID of a pipe: %v", err)
+	}
+	local := &LocalConn{}
+	for _, conn := range []net.Conn{local, wrapped{local}, wrapped{wrapped{local}}, tls.Client(local, &tls.Config{})} {
+		if !IsLocal(conn) || !FromLocal(MarkLocal(t.Context(), conn)) {
+			t.Errorf("%T does not count as local", conn)
+		}
+	}
+	if IsLocal(wrapped{near}) {
+		t.Error("a wrapped pipe counts as local")
+	}
+}
+
+func TestOnlyTheKernelSaysWhoItIs(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	conn, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	uid, err := PeerUID(conn)
+	if fault.KindOf(err) != fault.Unauthorized || uid != math.MaxUint32 {
+		t.Errorf("TCP: user %d, %v", uid, err)
+	}
+	_ = conn.Close()
+	if _, err := PeerUID(conn); err == nil {
+		t.Error("a closed connection has a user")
+	}
+}
+
+// A web server on the local socket can tell, by the context of a request.
+func TestRequestsKnowThatTheyAreLocal(t *testing.T) {
+	name := uniqueName(t)
+	server := &http.Server{ConnContext: MarkLocal, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, FromLocal(r.Context()))
+	})}
+	listener := listenOn(t, name, nil)
+	go func() { _ = server.Serve(listener) }()
+	defer server.Close()
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return DialLocal(ctx, name) }}
+	defer transport.CloseIdleConnections()
+	response, err := (&http.Client{Transport: transport}).Get("http://local/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if said, _ := io.ReadAll(response.Body); string(said) != "true" {
+		t.Errorf("over the local socket: %s", said)
+	}
+}

@@ -1,0 +1,169 @@
+package capability
+
+import (
+	"bytes"
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"gopkg.in/macaroon.v2"
+
+	"micronode/fault"
+)
+
+// Prefix begins every token, so that people, log filters and scanners for
+// leaked secrets know one when they see it. The 1 is the version of the form.
+const Prefix = "mn1_"
+
+// What a token may be at most. Both are checked before any cryptography.
+const (
+	MaxToken   = 4096 // bytes of text
+	MaxCaveats = 32
+)
+
+// The identifier of a token: a version, the ID of the root it was minted
+// under, and a random name of its own, which keeps its meters apart from those
+// of others.
+const (
+	idVersion = 1
+	nonceSize = 16
+	idSize    = 1 + rootIDSize + nonceSize
+)
+
+// reason is why a text is not a usable token. It never holds any of the text.
+type reason string
+
+const (
+	fine        reason = ""
+	absent      reason = "no token was given"
+	foreign     reason = "this is not a micronode token; one begins with " + Prefix
+	tooLong     reason = "the token is longer than 4096 bytes"
+	tooMany     reason = "the token has more than 32 caveats"
+	damaged     reason = "the token is damaged"
+	unsupported reason = "the token is of a kind that this version does not know"
+)
+
+// parse reads a token. There is exactly one text for a token: what does not
+// come out again as it went in is refused, so that nothing outside the
+// signature can be varied.
+func parse(text string) (*macaroon.Macaroon, reason) {
+	switch {
+	case text == "":
+		return nil, absent
+	case len(text) > MaxToken:
+		return nil, tooLong
+	case !strings.HasPrefix(text, Prefix):
+		return nil, foreign
+	}
+	data, err := base64.RawURLEncoding.DecodeString(text[len(Prefix):])
+	if err != nil || len(data) == 0 || data[0] != byte(macaroon.V2) {
+		return nil, damaged
+	}
+	var m macaroon.Macaroon
+	if m.UnmarshalBinary(data) != nil {
+		return nil, damaged
+	}
+	again, why := encode(&m)
+	switch {
+	case why != fine:
+		return nil, why
+	case again != text:
+		return nil, damaged
+	case m.Location() != "" || slices.ContainsFunc(m.Caveats(), func(c macaroon.Caveat) bool { return c.VerificationId != nil }):
+		return nil, unsupported
+	case len(m.Id()) != idSize || m.Id()[0] != idVersion:
+		return nil, unsupported
+	}
+	return &m, fine
+}
+
+// encode writes a token, if it stays within the bounds.
+func encode(m *macaroon.Macaroon) (string, reason) {
+	if len(m.Caveats()) > MaxCaveats {
+		return "", tooMany
+	}
+	data, err := m.MarshalBinary()
+	if err != nil {
+		return "", damaged
+	}
+	text := Prefix + base64.RawURLEncoding.EncodeToString(data)
+	if len(text) > MaxToken {
+		return "", tooLong
+	}
+	return text, fine
+}
+
+// Attenuate adds caveats to a token and returns the new one; the old one stays
+// good. It needs no key and asks nobody, so it does not know whether the token
+// is valid.
+func Attenuate(token string, more Caveats) (string, error) {
+	const op = "capability.attenuate"
+	m, why := parse(token)
+	if why != fine {
+		return "", fault.New(op, fault.Malformed, "%s", why)
+	}
+	conditions, err := more.conditions()
+	if err != nil {
+		return "", fault.Wrap(op, err)
+	}
+	if len(conditions) == 0 {
+		err := fault.New(op, fault.Malformed, "there is nothing to narrow the token by")
+		err.Next = "Give at least one of scope, ttl, path, topic, client or rate."
+		return "", err
+	}
+	return bind(op, m, conditions)
+}
+
+// bind adds conditions to a macaroon and writes it out.
+func bind(op string, m *macaroon.Macaroon, conditions []string) (string, error) {
+	for _, condition := range conditions {
+		if err := m.AddFirstPartyCaveat([]byte(condition)); err != nil {
+			return "", fault.Wrap(op, err)
+		}
+	}
+	text, why := encode(m)
+	if why != fine {
+		err := fault.New(op, fault.Malformed, "%s", why)
+		err.Next = "Use fewer or shorter caveats, or mint a new token with just what is needed."
+		return "", err
+	}
+	return text, nil
+}
+
+// Summary is what a token says about itself, for people. It holds nothing by
+// which the token could be used.
+type Summary struct {
+	Root    string    `json:"root"`              // the ID of the root it was minted under
+	Scopes  []Scope   `json:"scopes"`            // what all its scope caveats together leave
+	Expires time.Time `json:"expires,omitzero"`  // the earliest of its expiries
+	Caveats []string  `json:"caveats"`           // every caveat, in order
+	Unknown int       `json:"unknown,omitempty"` // caveats that no node of this version accepts
+}
+
+// Inspect reads a token without verifying it: it may be forged.
+func Inspect(token string) (Summary, error) {
+	m, why := parse(token)
+	if why != fine {
+		return Summary{}, fault.New("capability.inspect", fault.Malformed, "%s", why)
+	}
+	s := Summary{Root: fmt.Sprintf("%x", rootOf(m)), Scopes: Scopes(), Caveats: []string{}}
+	for _, caveat := range m.Caveats() {
+		c, known := readCondition(string(caveat.Id))
+		if !known {
+			s.Unknown++
+			s.Caveats = append(s.Caveats, "unknown "+quote(string(caveat.Id)))
+			continue
+		}
+		s.Caveats = append(s.Caveats, string(caveat.Id))
+		s.Scopes = slices.DeleteFunc(s.Scopes, func(scope Scope) bool { return c.lacksScope(scope) })
+		if !c.Expires.IsZero() && (s.Expires.IsZero() || c.Expires.Before(s.Expires)) {
+			s.Expires = c.Expires
+		}
+	}
+	return s, nil
+}
+
+// rootOf is the ID of the root that a token names.
+func rootOf(m *macaroon.Macaroon) []byte { return bytes.Clone(m.Id()[1 : 1+rootIDSize]) }

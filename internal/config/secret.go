@@ -1,0 +1,50 @@
+package config
+
+import (
+	"crypto/subtle"
+	"fmt"
+	"io"
+	"log/slog"
+)
+
+// redacted is what is shown in place of a secret. A file that contains it was
+// made from output of the node, so as a value it is refused.
+const redacted = "[redacted]"
+
+// Secret is a text that no log, error, dump or document ever shows. Whoever
+// needs it asks with Reveal, and that word can be searched for.
+//
+// The text is behind a pointer, because fmt does not call the methods of a
+// value in an unexported field: it would print a text, but prints an address.
+type Secret struct{ text *string }
+
+// NewSecret makes a secret of a text.
+func NewSecret(text string) Secret { return Secret{&text} }
+
+// Reveal returns the text. The zero Secret is the empty text.
+func (s Secret) Reveal() string {
+	if s.text == nil {
+		return ""
+	}
+	return *s.text
+}
+
+// IsSet tells whether there is a text at all.
+func (s Secret) IsSet() bool { return s.Reveal() != "" }
+
+// Equal compares two secrets in a time that does not depend on their content.
+func (s Secret) Equal(other Secret) bool {
+	return subtle.ConstantTimeCompare([]byte(s.Reveal()), []byte(other.Reveal())) == 1
+}
+
+// String hides the text.
+func (s Secret) String() string { return redacted }
+
+// Format hides the text from every verb, also those that look inside.
+func (s Secret) Format(state fmt.State, _ rune) { _, _ = io.WriteString(state, redacted) }
+
+// LogValue hides the text from structured logs.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
+
+// MarshalText hides the text from JSON, TOML and their like.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }

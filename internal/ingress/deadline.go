@@ -1,0 +1,202 @@
+package ingress
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"micronode/fault"
+)
+
+// answerGrace is what is left after the deadline of a control route to tell
+// the caller that it has passed. A client that does not even take that is cut.
+const answerGrace = time.Second
+
+// bound gives the request the deadline of its class. The cancel must be called
+// when the handler has returned.
+func (m *mounted) bound(ctx context.Context, c *call, r *http.Request) (context.Context, context.CancelFunc, error) {
+	callers, err := callersDeadline(c.start, r.Header)
+	if err != nil {
+		return nil, nil, err
+	}
+	switch m.route.Class {
+	case Transfer:
+		return m.boundTransfer(ctx, c, r, callers)
+	case Stream:
+		return m.boundStream(ctx, c, callers)
+	default:
+		return m.boundControl(ctx, c, r, callers)
+	}
+}
+
+func (m *mounted) boundControl(ctx context.Context, c *call, r *http.Request, callers time.Time) (context.Context, context.CancelFunc, error) {
+	end := sooner(c.start.Add(m.deadline), callers)
+	c.setWriteDeadline(later(end, c.start).Add(answerGrace))
+	if hasBody(r) {
+		c.setReadDeadline(end)
+	}
+	ctx, cancel := context.WithDeadline(ctx, end)
+	return ctx, cancel, nil
+}
+
+func (m *mounted) boundTransfer(ctx context.Context, c *call, r *http.Request, callers time.Time) (context.Context, context.CancelFunc, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	watch := &watchdog{
+		limit: m.server.times.Progress, end: sooner(c.start.Add(m.deadline), callers), latest: callers, upload: hasBody(r), bark: cancel,
+	}
+	watch.start()
+	c.begin(watch)
+	return ctx, func() { watch.stop(); cancel(nil) }, nil
+}
+
+func (m *mounted) boundStream(ctx context.Context, c *call, callers time.Time) (context.Context, context.CancelFunc, error) {
+	release := func() {}
+	if !callers.IsZero() {
+		ctx, release = context.WithDeadline(ctx, callers)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	leave := c.listener.streams.add(cancel)
+	return ctx, func() { leave(); cancel(nil); release() }, nil
+}
+
+// sooner is the earlier of two times; the second may be zero for none.
+func sooner(a, b time.Time) time.Time {
+	if !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+// callersDeadline reads Request-Timeout (seconds from now) and Deadline (a
+// time). If both are there, the sooner counts. The zero time is for neither.
+func callersDeadline(now time.Time, header http.Header) (time.Time, error) {
+	var end time.Time
+	if texts := header["Request-Timeout"]; len(texts) > 0 {
+		seconds, ok := parseSeconds(texts)
+		if !ok {
+			return end, wrongHeader("Request-Timeout", "It is a number of seconds, like 1 or 0.5.")
+		}
+		end = now.Add(seconds)
+	}
+	if texts := header["Deadline"]; len(texts) > 0 {
+		at, err := time.Parse(time.RFC3339, texts[0])
+		if err != nil || len(texts) > 1 {
+			return end, wrongHeader("Deadline", "It is a time like 2006-01-02T15:04:05Z (RFC 3339).")
+		}
+		if end.IsZero() || at.Before(end) {
+			end = at
+		}
+	}
+	return end, nil
+}
+
+// longest is what a caller may ask for; more is no mistake, but is never
+// granted either, and must not overflow.
+const longest = 24 * time.Hour
+
+func parseSeconds(texts []string) (time.Duration, bool) {
+	text := texts[0]
+	if len(texts) > 1 || text == "" || len(text) > 20 || strings.Trim(text, "0123456789.") != "" {
+		return 0, false
+	}
+	seconds, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return 0, false
+	}
+	return time.Duration(min(seconds, longest.Seconds()) * float64(time.Second)), true
+}
+
+func wrongHeader(name, next string) error {
+	err := fault.New("http.deadline", fault.Malformed, "the header %s is not what it should be", name)
+	err.Next = next
+	return err
+}
+
+// watchdog ends the context of a transfer when nothing has moved for too long.
+// Before the first byte of the answer only the caller's own bytes count as
+// movement, and they never carry it past the caller's own deadline.
+type watchdog struct {
+	// set at construction
+	limit  time.Duration // without progress
+	latest time.Time     // the caller's own deadline to the first byte; zero for none
+	upload bool          // there is a body to wait for
+	bark   func(error)
+
+	mu    sync.Mutex //lockblock:leaf a few assignments
+	timer *time.Timer
+	begun bool // the answer has
+	done  bool // the handler has returned
+	end   time.Time
+}
+
+// watchStep is how exact a watchdog is: many small writes in a row need not
+// move its timer each time.
+const watchStep = 50 * time.Millisecond
+
+// errStuck is why the watchdog ends a context.
+var errStuck = &fault.Error{Op: "http.transfer", Kind: fault.Timeout, Detail: "nothing moved for too long"}
+
+func (d *watchdog) start() {
+	d.timer = time.AfterFunc(time.Until(d.end), d.expire) //lockblock:allow like the timer of context.WithDeadline, it only ends a context, and it is stopped when the handler returns
+}
+
+// expire runs when the timer ends. The end may have been moved meanwhile.
+func (d *watchdog) expire() {
+	if d.expired() {
+		d.bark(errStuck)
+	}
+}
+
+// expired reports whether nothing has moved for too long.
+func (d *watchdog) expired() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return !time.Now().Before(d.end)
+}
+
+// moved tells that bytes have moved, in either direction.
+func (d *watchdog) moved() {
+	now := time.Now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	end := now.Add(d.limit)
+	if !d.begun {
+		if !d.upload {
+			return
+		}
+		end = sooner(end, d.latest)
+	}
+	if end.Sub(d.end) > watchStep && now.Before(d.end) {
+		d.end = end
+		if !d.done {
+			d.timer.Reset(end.Sub(now))
+		}
+	}
+}
+
+// answered tells that the answer has begun.
+func (d *watchdog) answered() {
+	d.mu.Lock()
+	d.begun = true
+	d.mu.Unlock()
+	d.moved()
+}
+
+// stop ends the watch of the handler. What net/http still has to send after it
+// is watched by the connection.
+func (d *watchdog) stop() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.done = true
+	d.timer.Stop()
+}

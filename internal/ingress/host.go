@@ -1,0 +1,119 @@
+package ingress
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"micronode/fault"
+)
+
+// A page of a stranger can make the browser of somebody at this machine send
+// requests to a loopback listener: by asking outright, which shows in Origin,
+// or by a name that suddenly resolves to 127.0.0.1 (DNS rebinding), which shows
+// in Host. So a loopback listener answers only to its own names.
+
+// hosts is the set of names that a listener answers to. A nil one answers to
+// every name.
+type hosts struct {
+	names map[string]bool // in lower case, without ports and brackets
+	whole map[string]bool // as most clients write them: with our port, or without any
+}
+
+// hostsOf is the set for a listener. Only loopback needs one: elsewhere, who
+// may ask is a matter of certificates and tokens, which a browser does not
+// give away by itself.
+func hostsOf(addr net.Addr, configured string, extra []string) *hosts {
+	h := &hosts{names: map[string]bool{}, whole: map[string]bool{}}
+	suffix := ":" + port(addr.String())
+	for _, one := range append([]string{"localhost", "127.0.0.1", "::1", addr.String(), configured}, extra...) {
+		name := hostname(one)
+		if name == "" {
+			continue
+		}
+		h.names[name] = true
+		if strings.Contains(name, ":") {
+			name = "[" + name + "]"
+		}
+		h.whole[name], h.whole[name+suffix] = true, true
+	}
+	return h
+}
+
+// has reports whether a Host value is one of ours.
+func (h *hosts) has(hostport string) bool { return h.whole[hostport] || h.names[hostname(hostport)] }
+
+// hostname is the name in a Host value: without port and brackets, in lower
+// case.
+func hostname(hostport string) string {
+	host := hostport
+	if name, _, err := net.SplitHostPort(hostport); err == nil {
+		host = name
+	}
+	return strings.ToLower(strings.Trim(host, "[]"))
+}
+
+// port is that of a Host value, or empty.
+func port(hostport string) string {
+	_, p, err := net.SplitHostPort(hostport)
+	if err != nil {
+		return ""
+	}
+	return p
+}
+
+// check refuses a Host that is not ours, and an Origin that is not either.
+func (h *hosts) check(c *call, r *http.Request) error {
+	if h == nil {
+		return nil
+	}
+	if !h.has(r.Host) {
+		c.server.reject("host")
+		err := fault.New("http.host", fault.RejectPolicy, "this listener does not answer to that Host")
+		err.Next = "Ask for localhost or the address of the listener, or let the operator add the name to http.hosts."
+		return err
+	}
+	if origins := r.Header["Origin"]; len(origins) > 0 && !(len(origins) == 1 && h.own(origins[0], r)) {
+		c.server.reject("origin")
+		err := fault.New("http.host", fault.RejectPolicy, "a page of another origin may not ask here")
+		err.Next = "Serve the page from this node, or ask from a program that is not a browser."
+		return err
+	}
+	return nil
+}
+
+// own reports whether an origin is the one that the request is sent to. Our
+// names all stand for one machine, so they may differ; the port may not.
+func (h *hosts) own(origin string, r *http.Request) bool {
+	from, err := url.Parse(origin)
+	if err != nil || from.Scheme != "http" && from.Scheme != "https" {
+		return false
+	}
+	return h.names[strings.ToLower(from.Hostname())] && from.Port() == port(r.Host)
+}
+
+// isLoopback reports whether only this machine can reach an address.
+func isLoopback(host string) bool {
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}
+
+// ipOf is the IP of a connection's address, or the zero Addr.
+func ipOf(addr net.Addr) netip.Addr {
+	if tcp, ok := addr.(*net.TCPAddr); ok {
+		return tcp.AddrPort().Addr().Unmap()
+	}
+	if addr == nil {
+		return netip.Addr{}
+	}
+	parsed, err := netip.ParseAddrPort(addr.String())
+	if err != nil {
+		return netip.Addr{}
+	}
+	return parsed.Addr().Unmap()
+}

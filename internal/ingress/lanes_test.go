@@ -1,0 +1,178 @@
+package ingress
+
+import (
+	"bytes"
+	"io"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// The two lanes must be one to the outside: the same bytes get the same
+// answers, whether the warm lane is on or off.
+
+// outcomeOf is what a client sees of a connection.
+type laneOutcome struct {
+	answers string        // without what differs each time
+	took    time.Duration // until the server closed
+}
+
+// steady leaves out what differs from one answer to the next.
+func steady(text string) string {
+	var kept strings.Builder
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "Date: ") || strings.HasPrefix(line, "X-Corr-Id: ") {
+			continue
+		}
+		if before, _, found := strings.Cut(line, `"corr_id":`); found {
+			line = before
+		}
+		kept.WriteString(line)
+	}
+	return kept.String()
+}
+
+// converse sends pieces to a server and reads until it closes. It runs in a
+// bubble of faked time.
+func converse(t *testing.T, warm bool, pieces ...[]byte) laneOutcome {
+	f := newWarmFixture(t).listen(func(o *ListenOptions) { o.Warm = warm })
+	c := f.dial()
+	from := time.Now()
+	go func() {
+		for i, piece := range pieces {
+			if i > 0 {
+				time.Sleep(100 * time.Millisecond)
+			}
+			c.Write(piece)
+		}
+	}()
+	all, _ := io.ReadAll(c.Conn)
+	took := time.Since(from)
+	time.Sleep(time.Second) // until all pieces are written
+	return laneOutcome{steady(string(all)), took}
+}
+
+// compareLanes runs the same conversation on both lanes.
+func compareLanes(t *testing.T, pieces ...[]byte) (on laneOutcome) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		on = converse(t, true, pieces...)
+		off := converse(t, false, pieces...)
+		if on.answers != off.answers {
+			t.Errorf("%.300q\nwarm: %.600q\ncold: %.600q", bytes.Join(pieces, []byte("|")), on.answers, off.answers)
+		}
+		if d := on.took - off.took; d < -armPause || d > armPause {
+			t.Errorf("%.300q: closed after %s with the lane on, %s with it off", bytes.Join(pieces, []byte("|")), on.took, off.took)
+		}
+	})
+	return on
+}
+
+// statuses are those of all answers in a conversation.
+func statuses(text string) string {
+	var all []string
+	for _, found := range regexp.MustCompile(`HTTP/1\.[01] (\d\d\d) `).FindAllStringSubmatch(text, -1) {
+		all = append(all, found[1])
+	}
+	return strings.Join(all, " ")
+}
+
+const warmGet = "GET /w/tiny HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+// Attempts to make two parsers disagree about where a request ends, or whom it
+// is for. Each stands before an innocent second request.
+var smuggling = map[string]struct {
+	text string
+	want string // the statuses; none if the connection is closed without a word
+}{
+	"length and chunked":         {"POST /w/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + warmGet, "200 200"},
+	"chunked and length":         {"GET /w/tiny HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n" + warmGet, "200 200"},
+	"get with a length":          {"GET /w/tiny HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello" + warmGet, "200 200"},
+	"two lengths":                {"GET /w/tiny HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello" + warmGet, "400"},
+	"a length with a sign":       {"GET /w/tiny HTTP/1.1\r\nHost: localhost\r\nContent-Length: +5\r\n\r\nhello" + warmGet, "400"},
+	"chunked, obfuscated":        {"POST /w/x HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n" + warmGet, "501"},
+	"chunked twice":              {"POST /w/x HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n" + warmGet, "501"},
+	"space before colon":         {"GET /w/tiny HTTP/1.1\r\nHost : localhost\r\n\r\n" + warmGet, "400"},
+	"space before colon, length": {"GET /w/tiny HTTP/1.1\r\nHost: localhost\r\nContent-Length : 5\r\n\r\nhello" + warmGet, "400"},
+	"bare LF":                    {"GET /w/tiny HTTP/1.1\nHost: localhost\n\n" + warmGet, "200 200"},
+	"bare LF in a header":        {"GET /w/tiny HTTP/1.1\r\nHost: localhost\nContent-Length: 44\r\n\r\n" + warmGet, "200"},
+	"bare CR in a value":         {"GET /w/tiny HTTP/1.1\r\nHost: localhost\r\nUser-Agent: a\rContent-Length: 5\r\n\r\n" + warmGet, "400"},
+	"bare CR as a line end":      {"GET /w/tiny HTTP/1.1\rHost: localhost\r\r" + warmGet, "400"},
+	"folded line":                {"GET /w/tiny HTTP/1.1\r\nHost: localhost\r\nUser-Agent: a\r\n b\r\n\r\n" + warmGet, "200 200"},
+	"folded host":                {"GET /w/tiny HTTP/1.1\r\nHost:\r\n localhost\r\n\r\n" + warmGet, "200 200"},
+	"leading space":              {"GET /w/tiny HTTP/1.1\r\n Host: localhost\r\n\r\n" + warmGet, "400"},
+	"two hosts":                  {"GET /w/tiny HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n" + warmGet, "400"},
+	"no host":                    {"GET /w/tiny HTTP/1.1\r\nUser-Agent: x\r\n\r\n" + warmGet, "400"},
+	"absolute form":              {"GET http://localhost/w/tiny HTTP/1.1\r\nHost: evil.example\r\n\r\n" + warmGet, "200 200"},
+	"absolute form, foreign":     {"GET http://evil.example/w/tiny HTTP/1.1\r\nHost: localhost\r\n\r\n" + warmGet, "403 200"},
+	"authority in the path":      {"GET //evil.example/w/tiny HTTP/1.1\r\nHost: localhost\r\n\r\n" + warmGet, "307 200"},
+	"dots in the path":           {"GET /x/../w/tiny HTTP/1.1\r\nHost: localhost\r\n\r\n" + warmGet, "307 200"},
+	"encoded path":               {"GET /w/%74iny HTTP/1.1\r\nHost: localhost\r\n\r\n" + warmGet, "200 200"},
+	"two spaces":                 {"GET  /w/tiny HTTP/1.1\r\nHost: localhost\r\n\r\n" + warmGet, "400"},
+	"tab for a space":            {"GET\t/w/tiny HTTP/1.1\r\nHost: localhost\r\n\r\n" + warmGet, "400"},
+	"lower case version":         {"GET /w/tiny http/1.1\r\nHost: localhost\r\n\r\n" + warmGet, "400"},
+	"HTTP/1.0":                   {"GET /w/tiny HTTP/1.0\r\nHost: localhost\r\n\r\n" + warmGet, "200"},
+	"HTTP/1.0 kept alive":        {"GET /w/tiny HTTP/1.0\r\nHost: localhost\r\nConnection: keep-alive\r\n\r\n" + warmGet, "200 200"},
+	"HTTP/1.2":                   {"GET /w/tiny HTTP/1.2\r\nHost: localhost\r\n\r\n" + warmGet, "200 200"},
+	"HTTP/2 preface":             {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "403"},
+	"lower case method":          {"get /w/tiny HTTP/1.1\r\nHost: localhost\r\n\r\n" + warmGet, "405 200"},
+	"empty line first":           {"\r\n" + warmGet, "400"},
+	"null in a value":            {"GET /w/tiny HTTP/1.1\r\nHost: localhost\r\nUser-Agent: a\x00b\r\n\r\n" + warmGet, "400"},
+	"null in a name":             {"GET /w/tiny HTTP/1.1\r\nHost\x00: localhost\r\n\r\n" + warmGet, "400"},
+	"name that folds to ours":    {"GET /w/tiny HTTP/1.1\r\nHost: localhost\r\nUser\rAgent: x\r\n\r\n" + warmGet, "400"},
+	"empty name":                 {"GET /w/tiny HTTP/1.1\r\nHost: localhost\r\n: x\r\n\r\n" + warmGet, "400"},
+	"host with a path":           {"GET /w/tiny HTTP/1.1\r\nHost: localhost/evil\r\n\r\n" + warmGet, "400"},
+	"host of another":            {"GET /w/tiny HTTP/1.1\r\nHost: evil.example\r\n\r\n" + warmGet, "403 200"},
+	"host in capitals":           {"GET /w/tiny HTTP/1.1\r\nHost: LOCALHOST:8080\r\n\r\n" + warmGet, "200 200"},
+	"upgrade to h2c":             {"GET /w/tiny HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n" + warmGet, "200 200"},
+	"hop-by-hop trick":           {"GET /w/tiny HTTP/1.1\r\nHost: localhost\r\nConnection: keep-alive, X-Corr-ID\r\n\r\n" + warmGet, "200 200"},
+	"expect on a get":            {"GET /w/tiny HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n\r\n" + warmGet, "200 200"},
+	"trailing garbage":           {warmGet + "XX", "200"},
+	"trailing half request":      {warmGet + "GET /w/ti", "200 504"},
+	"warm, cold, warm":           {warmGet + "GET /w/cold HTTP/1.1\r\nHost: localhost\r\n\r\n" + warmGet, "200 200 200"},
+	"long header":                {"GET /w/tiny HTTP/1.1\r\nHost: localhost\r\nUser-Agent: " + strings.Repeat("x", 5000) + "\r\n\r\n" + warmGet, "200 200"},
+	"too long header":            {"GET /w/tiny HTTP/1.1\r\nHost: localhost\r\nUser-Agent: " + strings.Repeat("x", 50000) + "\r\n\r\n" + warmGet, "431"},
+}
+
+func TestSmuggling(t *testing.T) {
+	for name, c := range smuggling {
+		t.Run(name, func(t *testing.T) {
+			on := compareLanes(t, []byte(c.text))
+			if got := statuses(on.answers); got != c.want {
+				t.Errorf("%q got %s, want %s", c.text, got, c.want)
+			}
+		})
+	}
+}
+
+// The same in pieces: what is split is never answered differently.
+func TestSmugglingInPieces(t *testing.T) {
+	for name, c := range smuggling {
+		if len(c.text) > 1000 {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			text := []byte(c.text)
+			for _, cut := range []int{1, len(text) / 3, len(text) / 2, len(text) - 2} {
+				compareLanes(t, text[:cut], text[cut:])
+			}
+		})
+	}
+}
+
+// FuzzLanes sends whatever the fuzzer thinks of to both lanes.
+func FuzzLanes(f *testing.F) {
+	for _, c := range smuggling {
+		if len(c.text) < 4000 {
+			f.Add([]byte(c.text), uint16(len(c.text)))
+		}
+	}
+	f.Add([]byte(warmGet+warmGet), uint16(20))
+	f.Add([]byte("GET /w/packed HTTP/1.1\r\nHost: 127.0.0.1:8080\r\nAccept-Encoding: deflate, gzip\r\nX-Corr-ID: abcdefgh\r\nReferer: /\r\n\r\n"), uint16(0))
+	f.Fuzz(func(t *testing.T, text []byte, cut uint16) {
+		at := min(int(cut), len(text))
+		compareLanes(t, text[:at], text[at:])
+	})
+}

@@ -1,0 +1,172 @@
+package ingress
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"micronode/fault"
+	"micronode/internal/flow"
+)
+
+// Event is one message of a stream. Data is text; JSON is the custom.
+type Event struct {
+	Name string // the type; empty for "message"
+	ID   string // what a client sends as Last-Event-ID when it comes back
+	Data []byte
+}
+
+// Next waits for the next event. It is called on the handler's goroutine, one
+// call at a time: nothing is buffered here, so a slow client slows only its own
+// reader, which lags on its bus and is told so. A lag is an error of kind
+// Lagging, after which Next is called again; any other error ends the stream.
+type Next func(ctx context.Context) (Event, error)
+
+// FromBus is the Next of a reader of a bus.
+func FromBus[T any](reader *flow.Reader[T], render func(T) (Event, error)) Next {
+	return func(ctx context.Context) (Event, error) {
+		item, err := reader.Recv(ctx)
+		if err != nil {
+			return Event{}, err
+		}
+		return render(item)
+	}
+}
+
+// eventWriter is where a stream goes: SSE or a WebSocket.
+type eventWriter interface {
+	send(Event) error
+	beat() error
+}
+
+// errLeft is why a stream ends when its client is gone.
+var errLeft = &fault.Error{Op: "http.stream", Kind: fault.BrokenPipe, Detail: "the client left"}
+
+// pump asks for events and sends them until the stream ends, and returns why.
+// If it is the client that left, that is BrokenPipe.
+func pump(ctx context.Context, heartbeat time.Duration, next Next, out eventWriter) error {
+	for {
+		turn, cancel := context.WithTimeout(ctx, heartbeat)
+		event, err := next(turn)
+		silent := turn.Err() != nil
+		cancel()
+		switch {
+		case err == nil:
+			err = out.send(event)
+		case errors.Is(err, fault.Lagging):
+			err = out.send(lagged(err))
+		case context.Cause(ctx) == context.Canceled:
+			return errLeft
+		case ctx.Err() != nil:
+			return flow.Ended(ctx, "http.stream")
+		case silent && (errors.Is(err, fault.Timeout) || errors.Is(err, context.DeadlineExceeded)):
+			err = out.beat()
+		default:
+			return err
+		}
+		if err != nil {
+			return fault.WrapKind("http.stream", fault.BrokenPipe, err)
+		}
+	}
+}
+
+// lagged is the event that tells a client how much it missed.
+func lagged(err error) Event {
+	missed := uint64(0)
+	if lag, ok := errors.AsType[*flow.LagError](err); ok {
+		missed = lag.Missed
+	}
+	return Event{Name: "lagged", Data: []byte(`{"missed":` + strconv.FormatUint(missed, 10) + `}`)}
+}
+
+// SSE answers with a stream of server-sent events until the client leaves, the
+// events end, or the node drains; the last two it says in a comment. The route
+// is of class Stream.
+func SSE(w http.ResponseWriter, r *http.Request, next Next) error {
+	c := callOf(r.Context())
+	if c == nil {
+		return fault.New("http.sse", fault.Internal, "a stream needs the chain of a server")
+	}
+	header := w.Header()
+	header.Set("Content-Type", "text/event-stream")
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Accel-Buffering", "no") // a proxy that collects events would defeat them
+	out := &sseWriter{call: c, w: w, flush: http.NewResponseController(w), patience: c.server.times.Progress}
+	if err := out.beat(); err != nil { // shows the client that it is subscribed
+		return fault.WrapKind("http.sse", fault.BrokenPipe, err)
+	}
+	err := pump(r.Context(), c.server.times.Heartbeat, next, out)
+	switch kind := fault.KindOf(err); {
+	case kind == fault.BrokenPipe:
+		c.left = true
+	case errors.Is(err, errDraining):
+		_ = out.comment("draining") // the client will see the end in any case
+	case kind == fault.Canceled || kind == fault.Timeout:
+		_ = out.comment("end")
+	default:
+		_ = out.send(failure(err))
+	}
+	return nil
+}
+
+// failure is the event that tells why a stream cannot go on.
+func failure(err error) Event {
+	text, _ := json.Marshal(struct { // plain strings can always be encoded
+		Code   string `json:"code"`
+		Detail string `json:"detail"`
+		Next   string `json:"next"`
+	}{fault.KindOf(err).Code(), fault.DetailOf(err), fault.NextOf(err)})
+	return Event{Name: "error", Data: text}
+}
+
+// sseWriter writes events to an HTTP answer.
+type sseWriter struct {
+	// set at construction
+	call     *call
+	w        http.ResponseWriter
+	flush    *http.ResponseController
+	patience time.Duration // for one event
+
+	buffer bytes.Buffer // owned by the handler
+}
+
+func (s *sseWriter) send(e Event) error {
+	s.buffer.Reset()
+	s.field("event", e.Name)
+	s.field("id", e.ID)
+	for line := range bytes.Lines(e.Data) {
+		s.buffer.WriteString("data: ")
+		s.buffer.Write(bytes.ReplaceAll(bytes.TrimRight(line, "\r\n"), []byte{'\r'}, nil))
+		s.buffer.WriteByte('\n')
+	}
+	s.buffer.WriteByte('\n')
+	return s.write()
+}
+
+// field writes a field of one line. A line break in it would be another field.
+func (s *sseWriter) field(name, value string) {
+	if value != "" {
+		s.buffer.WriteString(name + ": " + strings.NewReplacer("\r", "", "\n", "", "\x00", "").Replace(value) + "\n")
+	}
+}
+
+func (s *sseWriter) beat() error { return s.comment("") }
+
+func (s *sseWriter) comment(text string) error {
+	s.buffer.Reset()
+	s.buffer.WriteString(strings.TrimSpace(": "+text) + "\n\n")
+	return s.write()
+}
+
+func (s *sseWriter) write() error {
+	s.call.setWriteDeadline(time.Now().Add(s.patience))
+	if _, err := s.w.Write(s.buffer.Bytes()); err != nil {
+		return err
+	}
+	return s.flush.Flush()
+}

@@ -1,0 +1,380 @@
+package ingress
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"micronode/fault"
+	"micronode/internal/flow"
+)
+
+// streamFixture offers the events of a bus by SSE and WebSocket.
+type streamFixture struct {
+	*fixture
+	bus *flow.Bus[int]
+}
+
+func newStreamFixture(t testing.TB, changes ...func(*Options)) *streamFixture {
+	t.Helper()
+	bus := flow.NewBus[int](flow.NewInventory(), flow.BusSpec{Service: "registry", Name: "committed", Cap: 4, Readers: 8})
+	render := func(n int) (Event, error) {
+		if n < 0 {
+			return Event{}, fault.New("test", fault.IntegrityFail, "event %d is bad", n)
+		}
+		return Event{Name: "count", ID: fmt.Sprint(n), Data: fmt.Appendf(nil, `{"n":%d}`, n)}, nil
+	}
+	route := Route{Service: "registry", Methods: []string{"GET"}, Pattern: "/stream", Class: Stream, Handler: func(w http.ResponseWriter, r *http.Request) error {
+		reader, err := bus.Subscribe("stream", nil)
+		if err != nil {
+			return err
+		}
+		defer reader.Close()
+		if IsUpgrade(r) {
+			return Socket(w, r, FromBus(reader, render))
+		}
+		return SSE(w, r, FromBus(reader, render))
+	}}
+	wrong := Route{Service: "registry", Methods: []string{"GET", "POST"}, Pattern: "/socket", Class: Stream, Open: true, Handler: func(w http.ResponseWriter, r *http.Request) error {
+		return Socket(w, r, func(ctx context.Context) (Event, error) { <-ctx.Done(); return Event{}, ctx.Err() })
+	}}
+	return &streamFixture{newFixture(t, []Route{route, wrong}, changes...), bus}
+}
+
+// subscribe opens an event stream and reads it line by line.
+func (f *streamFixture) subscribe(headers ...string) (*client, *bufio.Scanner) {
+	f.t.Helper()
+	c := f.dial()
+	c.send("GET /stream HTTP/1.1\r\nHost: localhost\r\n%s\r\n", lines(headers))
+	response, err := http.ReadResponse(c.r, nil)
+	if err != nil || response.StatusCode != 200 || response.Header.Get("Content-Type") != "text/event-stream" || response.Header.Get("Cache-Control") != "no-store" {
+		f.t.Fatalf("%v %v", err, response)
+	}
+	scanner := bufio.NewScanner(response.Body)
+	if !scanner.Scan() || scanner.Text() != ":" || !scanner.Scan() {
+		f.t.Fatalf("it begins with a comment, not with %q", scanner.Text())
+	}
+	return c, scanner
+}
+
+// block reads up to an empty line.
+func block(s *bufio.Scanner) string {
+	var all []string
+	for s.Scan() && s.Text() != "" {
+		all = append(all, s.Text())
+	}
+	return strings.Join(all, "\n")
+}
+
+func TestSSE(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newStreamFixture(t)
+		f.listen()
+		c, events := f.subscribe()
+		f.bus.Publish(1)
+		f.bus.Publish(2)
+		for n := 1; n <= 2; n++ {
+			if got, want := block(events), fmt.Sprintf("event: count\nid: %d\ndata: {\"n\":%d}", n, n); got != want {
+				t.Errorf("%q, want %q", got, want)
+			}
+		}
+		from := time.Now()
+		for range 3 {
+			if got := block(events); got != ":" {
+				t.Errorf("heartbeat %q", got)
+			}
+		}
+		if took := time.Since(from); took != 45*time.Second {
+			t.Errorf("three heartbeats in %s", took)
+		}
+		f.counted(1, "inflight_requests", "route", "/stream")
+		c.Close()
+		synctest.Wait()
+		f.counted(0, "inflight_requests", "route", "/stream")
+		f.counted(1, "http_requests_total", "route", "/stream", "status", "499")
+	})
+}
+
+// A client that does not keep up is told how much it missed, and slows nobody
+// else.
+func TestSSELag(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newStreamFixture(t)
+		f.listen()
+		_, events := f.subscribe()
+		synctest.Wait() // the reader waits for its first event
+		for n := range 10 {
+			f.bus.Publish(n) // none of these goes to sleep, so the reader cannot keep up
+		}
+		got := block(events)
+		if !strings.HasPrefix(got, "event: lagged\ndata: {\"missed\":") && !strings.HasPrefix(got, "event: count") {
+			t.Fatalf("%q", got)
+		}
+		for !strings.HasSuffix(got, `{"n":9}`) {
+			got = block(events)
+		}
+	})
+	if e := lagged(&flow.LagError{Missed: 7}); e.Name != "lagged" || string(e.Data) != `{"missed":7}` {
+		t.Errorf("%+v", e)
+	}
+	if e := lagged(fault.Lagging); string(e.Data) != `{"missed":0}` {
+		t.Errorf("%+v", e)
+	}
+}
+
+func TestSSEEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newStreamFixture(t)
+		f.listen()
+		_, failing := f.subscribe()
+		f.bus.Publish(-1)
+		if got := block(failing); !strings.HasPrefix(got, "event: error\ndata: {\"code\":\"IntegrityFail\"") || failing.Scan() {
+			t.Errorf("%q", got)
+		}
+		from := time.Now()
+		_, short := f.subscribe("Request-Timeout: 20")
+		block(short) // a heartbeat
+		if got := block(short); got != ": end" || time.Since(from) != 20*time.Second {
+			t.Errorf("%q after %s: a caller may say how long it wants to listen", got, time.Since(from))
+		}
+		_, closing := f.subscribe()
+		f.bus.Close()
+		if got := block(closing); got != ": end" || closing.Scan() {
+			t.Errorf("%q", got)
+		}
+	})
+}
+
+func TestStreamsAreDrained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newStreamFixture(t)
+		f.listen()
+		_, events := f.subscribe()
+		socket := f.socket(t)
+		closed := make(chan error, 1)
+		go func() {
+			_, _, err := socket.Read(context.Background())
+			closed <- err
+		}()
+		synctest.Wait()
+		from := time.Now()
+		if err := f.listener.Drain(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if got := block(events); got != ": draining" || events.Scan() {
+			t.Errorf("%q", got)
+		}
+		if err := <-closed; websocket.CloseStatus(err) != websocket.StatusGoingAway {
+			t.Errorf("%v", err)
+		}
+		if took := time.Since(from); took > 0 {
+			t.Errorf("streams ended after %s", took)
+		}
+		// One that comes too late is told at once.
+		told := make(chan error, 1)
+		leave := f.listener.streams.add(func(err error) { told <- err })
+		defer leave()
+		if err := <-told; !errors.Is(err, fault.Canceled) {
+			t.Error(err)
+		}
+	})
+}
+
+// A client that does not answer a close cannot hold a drain.
+func TestADeafSocketDoesNotHoldADrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newStreamFixture(t)
+		f.listen()
+		c := f.dial()
+		c.send("GET /stream HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+		if r, err := http.ReadResponse(c.r, nil); err != nil || r.StatusCode != 101 || r.Header.Get("X-Corr-ID") == "" {
+			t.Fatalf("%v %v", err, r)
+		}
+		synctest.Wait()
+		from := time.Now()
+		if err := f.listener.Drain(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(from); took > answerGrace {
+			t.Errorf("took %s", took)
+		}
+	})
+}
+
+// socket opens a WebSocket on the stream.
+func (f *streamFixture) socket(t *testing.T) *websocket.Conn {
+	t.Helper()
+	transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return f.memory.connect("127.0.0.1:4002") }}
+	t.Cleanup(transport.CloseIdleConnections)
+	socket, _, err := websocket.Dial(t.Context(), "ws://localhost/stream", &websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { socket.CloseNow() })
+	return socket
+}
+
+func TestSocket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newStreamFixture(t)
+		f.listen()
+		socket := f.socket(t)
+		synctest.Wait()
+		f.bus.Publish(5)
+		kind, text, err := socket.Read(t.Context())
+		var m message
+		if err != nil || kind != websocket.MessageText || json.Unmarshal(text, &m) != nil || m.Event != "count" || m.ID != "5" || string(m.Data) != `{"n":5}` {
+			t.Fatalf("%v %s", err, text)
+		}
+		// It stays open through heartbeats, which a client that reads answers.
+		read := make(chan error, 1)
+		go func() {
+			_, text, err := socket.Read(context.Background())
+			if err == nil && !strings.Contains(string(text), `"n":6`) {
+				err = errors.New(string(text))
+			}
+			read <- err
+		}()
+		time.Sleep(40 * time.Second)
+		f.bus.Publish(6)
+		if err := <-read; err != nil {
+			t.Error(err)
+		}
+		if err := socket.Close(websocket.StatusNormalClosure, ""); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		f.counted(0, "inflight_requests", "route", "/stream")
+
+		talking := f.socket(t)
+		talking.Write(t.Context(), websocket.MessageText, []byte("hello"))
+		if _, _, err := talking.Read(t.Context()); websocket.CloseStatus(err) != websocket.StatusPolicyViolation {
+			t.Errorf("clients only listen: %v", err)
+		}
+
+		// One that is gone without a word is noticed by the heartbeat.
+		deaf := f.socket(t)
+		_ = deaf // it never reads, and so never answers
+		time.Sleep(21 * time.Second)
+		synctest.Wait()
+		f.counted(0, "inflight_requests", "route", "/stream")
+
+		ending := f.socket(t)
+		synctest.Wait()
+		f.bus.Publish(-1)
+		if _, _, err := ending.Read(t.Context()); websocket.CloseStatus(err) != websocket.StatusInternalError {
+			t.Errorf("%v", err)
+		}
+		last := f.socket(t)
+		synctest.Wait()
+		f.bus.Close()
+		if _, _, err := last.Read(t.Context()); websocket.CloseStatus(err) != websocket.StatusNormalClosure {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+func TestNotASocket(t *testing.T) {
+	f := newStreamFixture(t)
+	f.listen()
+	upgrade := []string{"Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="}
+	f.dial().get("/socket").refused(t, 400, "Malformed")
+	f.dial().get("/socket", upgrade[1:]...).refused(t, 400, "Malformed")
+	f.dial().get("/socket", upgrade[:3]...).refused(t, 400, "Malformed")
+	f.dial().get("/socket", upgrade[0], upgrade[1], "Sec-WebSocket-Version: 8", upgrade[3]).refused(t, 400, "Malformed")
+	f.dial().ask("POST", "/socket", append(upgrade, "Content-Length: 0")...).refused(t, 400, "Malformed")
+	f.dial().get("/socket", append(upgrade, "Origin: http://evil.example")...).refused(t, 403, "RejectPolicy")
+
+	for name, handler := range map[string]Handler{
+		"socket": func(w http.ResponseWriter, r *http.Request) error { return Socket(w, r, nil) },
+		"sse":    func(w http.ResponseWriter, r *http.Request) error { return SSE(w, r, nil) },
+	} {
+		if err := handler(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)); fault.KindOf(err) != fault.Internal {
+			t.Errorf("%s outside of a server: %v", name, err)
+		}
+	}
+}
+
+func TestStreamsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newStreamFixture(t, func(o *Options) { o.Limits.Streams, o.Limits.Inflight = 1, 1 })
+		f.listen()
+		c, _ := f.subscribe()
+		f.dial().get("/stream").refused(t, 429, "Busy")
+		c.Close()
+		synctest.Wait()
+		f.subscribe()
+	})
+}
+
+func TestSSEText(t *testing.T) {
+	w := httptest.NewRecorder()
+	f := newFixture(t, []Route{control("GET", "/x", answers(""))})
+	s := &sseWriter{call: &call{under: w, server: f.server}, w: w, flush: http.NewResponseController(w), patience: time.Second}
+	for _, c := range []struct {
+		event Event
+		want  string
+	}{
+		{Event{Data: []byte("one")}, "data: one\n\n"},
+		{Event{Data: []byte("one\ntwo\r\nthree\n")}, "data: one\ndata: two\ndata: three\n\n"},
+		{Event{Name: "a\nevent: b", ID: "1\r2", Data: []byte("x\ry")}, "event: aevent: b\nid: 12\ndata: xy\n\n"},
+		{Event{Name: "empty"}, "event: empty\n\n"},
+	} {
+		w.Body.Reset()
+		if err := s.send(c.event); err != nil || w.Body.String() != c.want {
+			t.Errorf("%v %q, want %q", err, w.Body, c.want)
+		}
+	}
+}
+
+// What is not JSON is sent as a text.
+func TestSocketText(t *testing.T) {
+	f := newFixture(t, []Route{{Service: "overlay", Methods: []string{"GET"}, Pattern: "/s", Class: Stream, Handler: func(w http.ResponseWriter, r *http.Request) error {
+		sent := false
+		return Socket(w, r, func(ctx context.Context) (Event, error) {
+			if sent {
+				return Event{}, io.EOF
+			}
+			sent = true
+			return Event{Data: []byte("plain <text>")}, nil
+		})
+	}}}).open()
+	socket, _, err := websocket.Dial(t.Context(), "ws://"+f.listener.Addr().String()+"/s", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.CloseNow()
+	_, text, err := socket.Read(t.Context())
+	var m struct{ Data string }
+	if err != nil || json.Unmarshal(text, &m) != nil || m.Data != "plain <text>" {
+		t.Errorf("%v %s", err, text)
+	}
+}
+
+// Where the chain does not look at the origin, the WebSocket does.
+func TestTheOriginOfASocket(t *testing.T) {
+	f := newStreamFixture(t)
+	f.memory = newMemory()
+	f.memory.addr = &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 443}
+	f.serve(f.server.Attach(f.memory, ListenOptions{Name: "http"}))
+	upgrade := "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
+	f.dial().get("/stream", upgrade, "Origin: https://evil.example").refused(t, 403, "RejectPolicy")
+	f.dial().get("/stream", upgrade, "Origin: https://%zz").refused(t, 403, "RejectPolicy")
+	c := f.dial()
+	c.send("GET /stream HTTP/1.1\r\nHost: node.example\r\nOrigin: https://NODE.example\r\n%s\r\n\r\n", upgrade)
+	if r, err := http.ReadResponse(c.r, nil); err != nil || r.StatusCode != 101 {
+		t.Errorf("%v %v", err, r)
+	}
+}

@@ -1,0 +1,103 @@
+package ingress
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"micronode/fault"
+)
+
+// methods are those that a route may have.
+var methods = []string{
+	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
+}
+
+// Table is every route of a server, checked. The order is that in which the
+// routes were given.
+type Table struct {
+	routes []Route // set at construction
+}
+
+// NewTable checks the routes of all services together. What it refuses are
+// mistakes of the program; they are returned and not panicked about so that
+// node can say which service is at fault.
+func NewTable(routes ...Route) (*Table, error) {
+	scratch := http.NewServeMux()
+	seen := map[string]string{}
+	for _, route := range routes {
+		if why := route.flaw(); why != "" {
+			return nil, wrongRoute(route, "%s", why)
+		}
+		for _, method := range route.Methods {
+			at := method + " " + route.Pattern
+			if other, taken := seen[at]; taken {
+				return nil, wrongRoute(route, "%s %s belongs to %s already", method, route.Pattern, other)
+			}
+			seen[at] = route.Service
+			if why := register(scratch, at, http.NotFoundHandler()); why != "" {
+				return nil, wrongRoute(route, "%s", why)
+			}
+		}
+	}
+	return &Table{routes: slices.Clone(routes)}, nil
+}
+
+// Routes is what OpenAPI, the inventory and the documentation are made from.
+func (t *Table) Routes() []Route { return slices.Clone(t.routes) }
+
+// flaw says what is wrong with a route by itself, or nothing.
+func (r Route) flaw() string {
+	switch {
+	case r.Service == "":
+		return "it has no Service, so nobody can tell whose numbers it moves"
+	case r.Handler == nil:
+		return "it has no Handler"
+	case !strings.HasPrefix(r.Pattern, "/"):
+		return "its Pattern must begin with a slash: methods are in Methods, and hosts are the listener's affair"
+	case len(r.Methods) == 0:
+		return "it has no Methods"
+	case r.Class < Control || r.Class > Stream:
+		return "its Class is not Control, Transfer or Stream"
+	case r.BodyCap < 0 || r.Concurrency < 0 || r.Deadline < 0:
+		return "a bound is below zero"
+	case r.Class == Stream && r.Deadline != 0:
+		return "a stream has a heartbeat, not a Deadline"
+	case r.Open && r.Scope != "":
+		return "it is Open and has a Scope: one of them is not meant"
+	case r.Topic != "" && !strings.Contains(r.Pattern, "{"+r.Topic):
+		return "its Topic names no wildcard of its Pattern"
+	}
+	return r.methodFlaw()
+}
+
+func (r Route) methodFlaw() string {
+	for _, method := range r.Methods {
+		if !slices.Contains(methods, method) {
+			return fmt.Sprintf("%q is not a method that a route may have", method)
+		}
+		if changesState(method) && r.Scope == "" && !r.Open {
+			return method + " changes state, so it needs a Scope, or Open if it is meant for everybody"
+		}
+	}
+	return ""
+}
+
+// register adds a pattern to a mux and returns what the mux has against it.
+// The mux panics, because it expects patterns to be constants.
+func register(mux *http.ServeMux, pattern string, handler http.Handler) (why string) {
+	defer func() {
+		if p := recover(); p != nil {
+			why = fmt.Sprint(p)
+		}
+	}()
+	mux.Handle(pattern, handler)
+	return ""
+}
+
+func wrongRoute(r Route, format string, args ...any) error {
+	err := fault.New("ingress.table", fault.Internal, "route %v %s of %s: %s", r.Methods, r.Pattern, r.Service, fmt.Sprintf(format, args...))
+	err.Next = "Correct the route where the service lists its Routes."
+	return err
+}

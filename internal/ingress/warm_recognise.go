@@ -1,0 +1,181 @@
+package ingress
+
+import "bytes"
+
+// The recogniser does not parse HTTP. It knows one shape of request, byte for
+// byte, and says no to everything else: a GET of an origin-form target in
+// HTTP/1.1, lines that end in CRLF, header names from a short list, each at
+// most once, values of printable ASCII. Whatever another parser might read
+// differently (a bare LF, a folded line, a space before a colon, a second Host,
+// a body of any kind) is not of that shape, so it is net/http alone that reads
+// it.
+
+// sighting is what the recogniser has seen of a request. The slices point into
+// the buffer.
+type sighting struct {
+	target    []byte
+	corrID    []byte
+	encodings []byte // of Accept-Encoding
+	size      int    // of the whole request
+}
+
+// Headers that have no effect on the answer, or a known one.
+const (
+	seenHost = 1 << iota
+	seenUserAgent
+	seenAccept
+	seenAcceptEncoding
+	seenAcceptLanguage
+	seenConnection
+	seenCorrID
+	seenReferer
+	seenFetchSite
+	seenFetchMode
+	seenFetchDest
+	seenPriority
+)
+
+// headerBit finds a header name on the list; zero if it is not on it.
+func headerBit(name []byte) int {
+	switch len(name) {
+	case 4:
+		return match(name, "host", seenHost)
+	case 6:
+		return match(name, "accept", seenAccept)
+	case 7:
+		return match(name, "referer", seenReferer)
+	case 8:
+		return match(name, "priority", seenPriority)
+	case 9:
+		return match(name, "x-corr-id", seenCorrID)
+	case 10:
+		return match(name, "user-agent", seenUserAgent) | match(name, "connection", seenConnection)
+	case 14:
+		return match(name, "sec-fetch-site", seenFetchSite) | match(name, "sec-fetch-mode", seenFetchMode) | match(name, "sec-fetch-dest", seenFetchDest)
+	case 15:
+		return match(name, "accept-encoding", seenAcceptEncoding) | match(name, "accept-language", seenAcceptLanguage)
+	default:
+		return 0
+	}
+}
+
+func match(name []byte, want string, bit int) int {
+	if foldEqual(name, want) {
+		return bit
+	}
+	return 0
+}
+
+// foldEqual compares with a text of lower-case letters and hyphens, whatever
+// the case. Only letters are folded: a carriage return is a hyphen but for the
+// bit that makes letters small.
+func foldEqual(name []byte, want string) bool {
+	if len(name) != len(want) {
+		return false
+	}
+	for i := range name {
+		c := name[i]
+		if 'A' <= c && c <= 'Z' {
+			c |= 0x20
+		}
+		if c != want[i] {
+			return false
+		}
+	}
+	return true
+}
+
+var (
+	methodPart  = []byte("GET /")
+	versionPart = []byte(" HTTP/1.1\r\n")
+	keepOpen    = "keep-alive"
+)
+
+// recognise looks at the bytes that have come. It reports false if they are
+// not, from the first byte on, a whole request of the one shape.
+func (l *warmLane) recognise(b []byte, seen *sighting) bool {
+	if !bytes.HasPrefix(b, methodPart) {
+		return false
+	}
+	at := len(methodPart)
+	for at < len(b) && '!' <= b[at] && b[at] <= '~' {
+		at++
+	}
+	if !bytes.HasPrefix(b[at:], versionPart) {
+		return false
+	}
+	*seen = sighting{target: b[len(methodPart)-1 : at]}
+	at += len(versionPart)
+	for found := 0; ; {
+		rest := b[at:]
+		if len(rest) >= 2 && rest[0] == '\r' && rest[1] == '\n' {
+			seen.size = at + 2
+			return found&seenHost != 0
+		}
+		bit, size := l.line(rest, seen)
+		if bit == 0 || found&bit != 0 {
+			return false
+		}
+		found |= bit
+		at += size
+	}
+}
+
+// line recognises one header line: which one it is, and how long. Zero if it
+// is none that we know, or not whole.
+func (l *warmLane) line(b []byte, seen *sighting) (bit, size int) {
+	colon := bytes.IndexByte(b[:min(len(b), 16)], ':')
+	if colon < 0 {
+		return 0, 0
+	}
+	if bit = headerBit(b[:colon]); bit == 0 {
+		return 0, 0
+	}
+	end := colon + 1
+	for end < len(b) && (' ' <= b[end] && b[end] <= '~' || b[end] == '\t') {
+		end++
+	}
+	if end+1 >= len(b) || b[end] != '\r' || b[end+1] != '\n' {
+		return 0, 0
+	}
+	value := b[colon+1 : end]
+	switch bit {
+	case seenHost:
+		if !l.hosts[string(trim(value))] {
+			return 0, 0
+		}
+	case seenConnection:
+		if !foldEqual(trim(value), keepOpen) {
+			return 0, 0
+		}
+	case seenCorrID:
+		seen.corrID = trim(value)
+	case seenAcceptEncoding:
+		seen.encodings = value
+	}
+	return bit, end + 2
+}
+
+// trim takes the optional white space off a value.
+func trim(value []byte) []byte {
+	for len(value) > 0 && (value[0] == ' ' || value[0] == '\t') {
+		value = value[1:]
+	}
+	for n := len(value); n > 0 && (value[n-1] == ' ' || value[n-1] == '\t'); n-- {
+		value = value[:n-1]
+	}
+	return value
+}
+
+// plainly reports whether a list of codings names one without more ado. An element with
+// a weight is not plain.
+func plainly(list []byte, coding string) bool {
+	for len(list) > 0 {
+		element, rest, _ := bytes.Cut(list, []byte{','})
+		if foldEqual(trim(element), coding) {
+			return true
+		}
+		list = rest
+	}
+	return false
+}

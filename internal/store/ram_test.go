@@ -1,0 +1,36 @@
+package store_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"micronode/internal/flow"
+	"micronode/internal/store"
+	"micronode/internal/store/storetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func newRAM(spec store.RAMSpec) *store.RAM {
+	spec.Service = "store"
+	return store.NewRAM(flow.NewInventory(), spec)
+}
+
+func TestRAMIsAStore(t *testing.T) {
+	for name, spec := range map[string]store.RAMSpec{
+		"plain":                {Budget: 4 << 20},
+		"zeroing, odd budget":  {Budget: 5_000_001, Zero: true},
+		"with limited objects": {Budget: 4 << 20, MaxObject: 2 << 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			storetest.Run(t, func(testing.TB) store.Store { return newRAM(spec) })
+		})
+	}
+}
+
+func TestClassesHaveNames(t *testing.T) {
+	if store.Pinned.String() != "pinned" || store.Cached.String() != "cached" {
+		t.Errorf("%s, %s", store.Pinned, store.Cached)
+	}
+}

@@ -1,0 +1,203 @@
+package storetest
+
+import (
+	"bytes"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"slices"
+
+	"micronode/b3"
+	"micronode/fault"
+	"micronode/internal/store"
+)
+
+var modelChecks = []Check{{Name: "a random history is as in the model", rule: modelHistory}}
+
+// model is the simplest store there is. It knows what must be there; it has no
+// budget, and the histories are too small to need one.
+type model struct {
+	*subject
+	random   *rand.Rand
+	contents [][]byte
+	there    map[b3.Address]*thing
+	opened   []opened
+}
+
+// thing is one life of an object: from a put to a delete, and on until the last
+// handle is closed.
+type thing struct {
+	data    []byte
+	class   store.Class
+	visible bool
+	handles int
+}
+
+type opened struct {
+	store.Handle
+	of *thing
+}
+
+func modelHistory(c *subject) {
+	for seed := range uint64(12) {
+		m := &model{subject: c, random: rand.New(rand.NewPCG(seed, 3)), there: map[b3.Address]*thing{}}
+		for i, size := range []int{0, 1, 256, 4097, 16 * kib, 64 * kib, 64*kib + 1, 150_000} {
+			m.contents = append(m.contents, content(seed<<8|uint64(i), size))
+		}
+		for step := range 150 {
+			m.step()
+			if step%10 == 0 {
+				m.agree(seed, step)
+			}
+		}
+		for len(m.opened) > 0 {
+			m.shutOne()
+		}
+		for _, a := range slices.Collect(maps.Keys(m.there)) {
+			m.remove(m.there[a].data)
+		}
+		m.agree(seed, 150)
+	}
+}
+
+// step does one thing at random.
+func (m *model) step() {
+	m.Helper()
+	data := m.contents[m.random.IntN(len(m.contents))]
+	switch m.random.IntN(8) {
+	case 0, 1, 2:
+		m.insert(data)
+	case 3:
+		m.openOne(data)
+	case 4:
+		if len(m.opened) > 0 {
+			m.shutOne()
+		}
+	case 5:
+		m.remove(data)
+	case 6:
+		m.reclass(data, "pin", m.s.Pin(m.ctx, b3.Of(data)), store.Pinned)
+	default:
+		m.reclass(data, "unpin", m.s.Unpin(m.ctx, b3.Of(data)), store.Cached)
+	}
+}
+
+// insert puts an object, sometimes in one of the ways that must fail.
+func (m *model) insert(data []byte) {
+	m.Helper()
+	a := b3.Of(data)
+	opt := store.PutOptions{Size: store.Unknown, Class: store.Class(m.random.IntN(2))}
+	if m.random.IntN(2) == 0 {
+		opt.Size = int64(len(data))
+	}
+	var src io.Reader = bytes.NewReader(data)
+	switch m.random.IntN(4) {
+	case 0:
+		opt.Want = a
+	case 1:
+		opt.Want = b3.Of([]byte("something else"))
+		_, _, err := m.s.Put(m.ctx, src, opt)
+		m.refused(err, "put of other bytes than wanted", fault.IntegrityFail)
+		return
+	}
+	info, created, err := m.s.Put(m.ctx, src, opt)
+	old := m.there[a]
+	switch {
+	case old == nil:
+		m.there[a] = &thing{data: data, class: opt.Class, visible: true}
+	case opt.Class == store.Pinned:
+		old.class = store.Pinned
+	}
+	want := store.Info{Address: a, Size: int64(len(data)), Class: m.there[a].class}
+	if err != nil || created != (old == nil) || info != want {
+		m.Fatalf("put with %+v: %+v, created %t, %v; want %+v, %t", opt, info, created, err, want, old == nil)
+	}
+}
+
+func (m *model) openOne(data []byte) {
+	m.Helper()
+	h, err := m.s.Open(m.ctx, b3.Of(data))
+	it := m.there[b3.Of(data)]
+	m.found("open", err, it)
+	if it != nil {
+		it.handles++
+		m.opened = append(m.opened, opened{h, it})
+	}
+}
+
+// shutOne closes one of the handles, and looks through it a last time.
+func (m *model) shutOne() {
+	m.Helper()
+	i := m.random.IntN(len(m.opened))
+	h := m.opened[i]
+	if err := compare(h, h.of.data); err != nil {
+		m.Fatal(err)
+	}
+	m.close(h)
+	h.of.handles--
+	m.opened = slices.Delete(m.opened, i, i+1)
+}
+
+func (m *model) remove(data []byte) {
+	m.Helper()
+	a := b3.Of(data)
+	it := m.there[a]
+	m.found("delete", m.s.Delete(m.ctx, a), it)
+	if it != nil {
+		it.visible = false
+		delete(m.there, a)
+	}
+}
+
+func (m *model) reclass(data []byte, what string, err error, class store.Class) {
+	m.Helper()
+	it := m.there[b3.Of(data)]
+	m.found(what, err, it)
+	if it != nil {
+		it.class = class
+	}
+}
+
+// found checks that an operation succeeds just when there is something.
+func (m *model) found(what string, err error, it *thing) {
+	m.Helper()
+	if it != nil && err != nil {
+		m.Fatalf("%s of an object of %d bytes that is there: %v", what, len(it.data), err)
+	}
+	if it == nil {
+		m.refused(err, what+" of an absent object", fault.NotFound)
+	}
+}
+
+// agree compares the store with the model.
+func (m *model) agree(seed uint64, step int) {
+	m.Helper()
+	var want store.Usage
+	var infos []store.Info
+	for a, it := range m.there {
+		info := store.Info{Address: a, Size: int64(len(it.data)), Class: it.class}
+		infos = append(infos, info)
+		want.Objects++
+		want.Bytes += info.Size
+		if it.class == store.Pinned {
+			want.Pinned += info.Size
+		}
+	}
+	lingering := map[*thing]bool{}
+	for _, h := range m.opened {
+		if !h.of.visible && !lingering[h.of] {
+			lingering[h.of] = true
+			want.Lingering += int64(len(h.of.data))
+		}
+	}
+	slices.SortFunc(infos, byAddress)
+	got := m.s.Usage()
+	want.Held, want.Idle, want.Budget = got.Held, got.Idle, got.Budget
+	if got != want {
+		m.Fatalf("seed %d, step %d: Usage %+v, want %+v", seed, step, got, want)
+	}
+	if page, err := m.s.List(m.ctx, b3.Address{}, store.MaxPage); err != nil || !slices.Equal(page, infos) {
+		m.Fatalf("seed %d, step %d: listed are %+v, %v; want %+v", seed, step, page, err, infos)
+	}
+	m.within()
+}

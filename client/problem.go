@@ -1,0 +1,255 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+	"unicode"
+
+	"micronode/fault"
+)
+
+const (
+	maxProblem = 64 << 10 // bytes of a problem document that are read
+	maxText    = 1000     // bytes of a text in it that are kept
+	maxOp      = 64
+
+	// longestPause bounds what a Retry-After may say without overflow.
+	longestPause = 24 * time.Hour
+)
+
+// trace is the cause of every error of a call. It knows the correlation ID and
+// what happened on the wire.
+type trace struct {
+	corr   string
+	status int   // of the answer; 0 if there was none
+	cause  error // nil if the answer says it all
+}
+
+func (t *trace) Error() string {
+	switch {
+	case t.cause != nil:
+		return t.cause.Error()
+	case t.status != 0:
+		return fmt.Sprintf("HTTP %d, corr_id %s", t.status, t.corr)
+	default:
+		return "corr_id " + t.corr
+	}
+}
+
+func (t *trace) Unwrap() error { return t.cause }
+
+// CorrID is the correlation ID of the call that an error ended, or "" if the
+// error is not of a call. The node's log lines of that call carry it.
+func CorrID(err error) string {
+	if t, ok := errors.AsType[*trace](err); ok {
+		return t.corr
+	}
+	return ""
+}
+
+// refusal turns an answer that is not wanted into an error. A problem document
+// speaks for itself; of anything else the status must do.
+func (k *call) refusal(answer *http.Response) *fault.Error {
+	seen := &trace{corr: k.corr, status: answer.StatusCode}
+	k.adopt(seen, answer.Header.Get(corrHeader))
+	err := &fault.Error{Op: k.op, Kind: kindOfStatus(answer.StatusCode), RetryAfter: retryAfter(answer.Header), Err: seen}
+	switch {
+	case isRedirect(answer.StatusCode):
+		err.Detail = "the node sends us elsewhere"
+		if to, _ := answer.Location(); to != nil {
+			err.Detail += ", to " + k.show(to.Host, maxText)
+		}
+		err.Next = "Nothing was sent there. Point the URL (MICRO_URL) at the node itself."
+		return err
+	case mediaOf(answer) == "application/problem+json":
+		raw, readErr := io.ReadAll(io.LimitReader(answer.Body, maxProblem))
+		if readErr == nil && k.readProblem(raw, err, seen) {
+			return err
+		}
+	}
+	err.Detail = strings.TrimSpace(fmt.Sprintf("%s answered %d %s", k.client.where, answer.StatusCode, http.StatusText(answer.StatusCode)))
+	return err
+}
+
+// problem is what we read of RFC 9457 and the node's own members. The status
+// is that of the answer, and title and retryable follow from the kind.
+type problem struct {
+	Code   string `json:"code"`
+	Op     string `json:"op"`
+	Detail string `json:"detail"`
+	Next   string `json:"next"`
+	CorrID string `json:"corr_id"`
+}
+
+// readProblem fills in what a problem document says. A code that this version
+// does not know leaves the kind as the status has it.
+func (k *call) readProblem(raw []byte, err *fault.Error, seen *trace) bool {
+	var p problem
+	if json.Unmarshal(raw, &p) != nil {
+		return false
+	}
+	if kind, known := fault.ParseKind(p.Code); known {
+		err.Kind = kind
+	}
+	if op := k.show(p.Op, maxOp); op != "" {
+		err.Op = op
+	}
+	k.adopt(seen, p.CorrID)
+	err.Detail, err.Next = k.show(p.Detail, maxText), k.show(p.Next, maxText)
+	return true
+}
+
+// adopt takes over a correlation ID of the node's, if it can be one.
+func (k *call) adopt(seen *trace, id string) {
+	if wellFormed(id) && k.client.secret.hide(id) == id {
+		seen.corr = id
+	}
+}
+
+// show makes a text of a stranger fit for a terminal and a log: of bounded
+// length, without the token, and without control characters, which could move
+// the cursor or the words.
+func (k *call) show(text string, most int) string {
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, k.client.secret.hide(text))
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	return strings.TrimSpace(text)
+}
+
+// mediaOf is the media type of an answer, without parameters.
+func mediaOf(answer *http.Response) string {
+	media, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type"))
+	return media
+}
+
+func isRedirect(status int) bool { return status >= 300 && status <= 399 }
+
+// kindOfStatus is for answers without a code that we know. Of several kinds
+// with one status it is the one that promises least.
+func kindOfStatus(status int) fault.Kind {
+	switch status {
+	case http.StatusUnauthorized, http.StatusProxyAuthRequired:
+		return fault.Unauthorized
+	case http.StatusForbidden:
+		return fault.Forbidden
+	case http.StatusNotFound:
+		return fault.NotFound
+	case http.StatusMethodNotAllowed:
+		return fault.MethodNotAllowed
+	case http.StatusConflict, http.StatusPreconditionFailed:
+		return fault.Conflict
+	case http.StatusGone:
+		return fault.Expired
+	case http.StatusLengthRequired:
+		return fault.LengthRequired
+	case http.StatusRequestEntityTooLarge:
+		return fault.BodyTooLarge
+	case http.StatusRequestedRangeNotSatisfiable:
+		return fault.InvalidRange
+	case http.StatusTooManyRequests:
+		return fault.RateLimited
+	case http.StatusBadGateway:
+		return fault.UpstreamFailed
+	case http.StatusServiceUnavailable:
+		return fault.NotReady
+	case http.StatusGatewayTimeout, http.StatusRequestTimeout:
+		return fault.Timeout
+	case http.StatusInsufficientStorage:
+		return fault.StoreFull
+	}
+	switch {
+	case status >= 500:
+		return fault.Internal
+	case status >= 400:
+		return fault.Malformed
+	case isRedirect(status):
+		return fault.RejectPolicy
+	default:
+		return fault.UpstreamFailed
+	}
+}
+
+// retryAfter reads the header: seconds, or a date.
+func retryAfter(header http.Header) time.Duration {
+	text := header.Get("Retry-After")
+	if seconds, err := strconv.ParseUint(text, 10, 32); err == nil {
+		return min(time.Duration(seconds)*time.Second, longestPause)
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return min(max(time.Until(at), 0), longestPause)
+	}
+	return 0
+}
+
+// failure turns an error of a try into one of ours. The context is the
+// caller's, the try's own is ended by the watchdog too.
+func (k *call) failure(ctx, try context.Context, err error) *fault.Error {
+	if outer, ok := errors.AsType[*url.Error](err); ok {
+		err = outer.Err // it repeats the method and the URL, which say nothing new
+	}
+	failed := &fault.Error{Op: k.op}
+	switch {
+	case ctx.Err() != nil:
+		failed.Kind, err = fault.KindOf(ctx.Err()), ctx.Err()
+		failed.Detail = "given up waiting for " + k.client.where
+	case context.Cause(try) == errStalled:
+		failed.Kind, err = fault.Timeout, errStalled
+		failed.Detail = fmt.Sprintf("%s let us wait for %s", k.client.where, k.client.timeout)
+	default:
+		k.judge(failed, err)
+	}
+	failed.Err = &trace{corr: k.corr, cause: err}
+	return failed
+}
+
+// judge says what a failure of the network means.
+func (k *call) judge(failed *fault.Error, err error) {
+	where := k.client.where
+	var name *net.DNSError
+	var certificate *tls.CertificateVerificationError
+	if own, ok := errors.AsType[*fault.Error](err); ok { // the dialer of the socket has said what there is to say
+		failed.Op, failed.Kind, failed.Detail, failed.Next = own.Op, own.Kind, own.Detail, own.Next
+		return
+	}
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		failed.Kind, failed.Detail = fault.NotReady, "nobody listens at "+where
+		failed.Next = "Start the node, or check the URL (MICRO_URL)."
+	case errors.As(err, &name):
+		failed.Kind, failed.Detail = fault.NoRoute, "the name of "+where+" has no address"
+		failed.Next = "Check the host in the URL (MICRO_URL)."
+	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
+		failed.Kind, failed.Detail = fault.NoRoute, where+" cannot be reached"
+		failed.Next = "Check the network and the URL (MICRO_URL)."
+	case errors.As(err, &certificate):
+		failed.Kind, failed.Detail = fault.Forbidden, "the certificate of "+where+" does not verify"
+		failed.Next = "Nothing was sent. Check the URL (MICRO_URL), or trust the node's authority with Options.HTTPClient."
+	case errors.Is(err, http.ErrSchemeMismatch):
+		failed.Kind, failed.Detail = fault.Malformed, where+" does not speak TLS"
+		failed.Next = "Write http:// in the URL (MICRO_URL)."
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		failed.Kind, failed.Detail = fault.BrokenPipe, where+" broke off"
+	default:
+		if failed.Kind = fault.KindOf(err); failed.Kind == fault.Internal {
+			failed.Kind = fault.Transient // it is the network's fault, not ours
+		}
+	}
+}

@@ -19,7 +19,7 @@ COVERED := micronode/b3=90 micronode/fault=90 micronode/internal/flow=90 microno
 # How long each fuzz target runs with `make fuzz`.
 FUZZTIME ?= 30s
 
-.PHONY: help build run test lint race cover explore fuzz models interop bench bench-check gates generate clean need-gcc need-spin
+.PHONY: help build run test lint race cover explore fuzz models interop bench bench-check gates generate clean need-gcc need-spin need-strace
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -73,8 +73,8 @@ bench: ## side by side with peers: prints ours, theirs and the ratio
 bench-check: ## the same, and fail below a bar
 	$(GO) -C bench run . -check -out ../$(BUILD)/bench.json
 
-gates: ## the reliability gates, against the real binary from a second process
-	@echo "no gates yet: they begin with the first service"
+gates: need-strace ## the reliability gates, against the real binary from a second process
+	$(GO) test -tags gates -count=1 -timeout 30m -v ./gates
 
 generate: ## write docs/_generated anew from the code
 	$(GO) test ./internal/house -run TestGenerated -update
@@ -93,6 +93,9 @@ $(BUILD)/lockblock $(BUILD)/covercheck: $(BUILD)/%: $(shell find tools -name '*.
 
 need-gcc:
 	@tools/need gcc gcc libc6-dev
+
+need-strace:
+	@tools/need strace
 
 need-spin:
 	@tools/need spin spin

@@ -1,66 +1,75 @@
-// Command micronode runs a node of a content network.
 package main
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"os/signal"
 	"syscall"
 
 	"github.com/alecthomas/kong"
 
 	"micronode/fault"
-	"micronode/internal/observe"
 )
 
-// commands is the command line; each command is a file of its own.
-type commands struct {
-	Run     runCommand     `cmd:"" help:"Run a node, in RAM, on loopback."`
-	Version versionCommand `cmd:"" help:"Print the version."`
-}
-
-// usedWrongly is the exit code of a command line that cannot be understood.
-const usedWrongly = 2
-
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	code := execute(ctx, os.Args[1:])
+	c := newConsole()
+	ctx, stop := c.untilInterrupted(context.Background())
+	code := execute(ctx, c, os.Args[1:])
 	stop()
 	os.Exit(code)
 }
 
-// execute runs one command and returns its exit code.
-func execute(ctx context.Context, args []string) int {
-	var line commands
-	parser := kong.Must(&line,
-		kong.Name("micronode"),
-		kong.Description("A node of a content network: verified content for places that you do not control."),
-		kong.BindTo(ctx, (*context.Context)(nil)),
-	)
-	parsed, err := parser.Parse(args)
+// execute runs one command and returns its exit code. What a command prints
+// counts as part of its work: if it cannot be written, the command has failed.
+func execute(ctx context.Context, c *console, args []string) (code int) {
+	defer func() {
+		if bug := recover(); bug != nil {
+			code = c.fail(fault.New("main", fault.Internal, "%v", bug))
+		}
+	}()
+	if c.json = asksForJSON(args); len(args) == 0 {
+		return c.lost()
+	}
+	line, err := newParser(ctx, c).Parse(args)
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "micronode: %v\nTry: micronode --help\n", err)
-		return usedWrongly
+		return c.misused(err)
 	}
-	if err := parsed.Run(); err != nil {
-		return fail(err)
+	err = stoppedBy(ctx, line.Run())
+	if err == nil {
+		err = c.unwritten
 	}
-	return 0
+	return c.fail(err)
 }
 
-// fail says what went wrong and what to do about it, and returns the exit code
-// of the error's kind.
-func fail(err error) int {
-	fmt.Fprintf(os.Stderr, "micronode: %v\n%s\n", err, fault.NextOf(err))
-	return fault.KindOf(err).Exit()
+// lost is for somebody who typed the bare name to see what happens.
+func (c *console) lost() int {
+	parser := newParser(context.Background(), c)
+	parser.Stdout = c.err
+	trace, err := kong.Trace(parser, nil)
+	if err == nil {
+		err = trace.PrintUsage(false)
+	}
+	if err != nil {
+		return c.fail(err)
+	}
+	return usedWrongly
 }
 
-type versionCommand struct{}
-
-// Run prints what this binary is.
-func (versionCommand) Run() error {
-	build := observe.ReadBuild("micronode")
-	fmt.Printf("micronode %s (%s, %s)\n", build.Version, build.Commit, build.Go)
-	return nil
+// untilInterrupted returns a context that ends with the first SIGINT or
+// SIGTERM. The second one ends the process at once: whoever presses the keys
+// again does not want to wait.
+func (c *console) untilInterrupted(ctx context.Context) (context.Context, func()) {
+	ctx, interrupt := context.WithCancelCause(ctx)
+	end, err := onSignals(func(signal os.Signal) {
+		if ctx.Err() != nil {
+			c.remark("stopped at once")
+			c.exit(128 + int(signal.(syscall.Signal)))
+			return
+		}
+		interrupt(&interrupted{signal})
+	}, syscall.SIGINT, syscall.SIGTERM)
+	if err != nil {
+		interrupt(err) // it cannot be; but if it is, nothing is begun
+		end = func() {}
+	}
+	return ctx, end
 }

@@ -2,48 +2,136 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"time"
+	"runtime"
+	"strconv"
+	"syscall"
 
+	"micronode/fault"
+	"micronode/internal/config"
 	"micronode/internal/node"
-	"micronode/internal/observe"
+	"micronode/internal/supervise"
 )
 
 type runCommand struct {
-	Admin     string        `default:"127.0.0.1:9600" help:"Address of the admin plane; port 0 picks a free one."`
-	Pulse     time.Duration `default:"1s" help:"How often the node gives itself something to do; 0 for never."`
-	LogFormat string        `default:"text" enum:"text,json" help:"Format of the log: text or json."`
+	setup
+	HTTP      *string `name:"http" placeholder:"ADDR" help:"Where the gateway listens; port 0 picks a free one."`
+	Admin     *string `placeholder:"ADDR" help:"Where the admin plane listens; port 0 picks a free one."`
+	Identity  *string `placeholder:"SPEC" help:"The node's key: ephemeral, file:PATH, env:VARIABLE or fd:NUMBER."`
+	LogFormat *string `placeholder:"FORMAT" complete:"text,json" help:"How log lines are written to standard error: text or json."`
+	LogLevel  *string `placeholder:"LEVEL" complete:"debug,info,warn,error" help:"The least important lines that are written: debug, info, warn or error."`
+	Open      bool    `help:"Ask nobody for a capability. For a playground; refused unless every listener is loopback."`
+	Socket    string  `placeholder:"NAME" help:"The local socket: a bare name, or a path with a slash."`
+	printing
+}
+
+// Help is shown by run --help.
+func (runCommand) Help() string {
+	return `The node keeps everything in RAM, and where the kernel can, it keeps the node from writing to disk. It listens on loopback only unless told otherwise. SIGHUP and a change of the configuration file reload the configuration. The first Ctrl-C drains, the second one ends it at once.
+
+AMNESIA=1 says that nothing may outlive the node, which is so anyway; AMNESIA=0 is refused. MICRO_THREADS=n limits how many threads run at once. Every setting can be given as MICRO_SECTION__KEY too.
+
+Examples:
+
+    micronode run
+    micronode run --http 127.0.0.1:0 --identity file:node.key
+    micronode run --config micronode.toml --json`
+}
+
+// flags are the settings on the command line.
+func (r *runCommand) flags() []config.Flag {
+	var list []config.Flag
+	for _, one := range []struct {
+		key, name string
+		value     *string
+	}{
+		{"http.addr", "--http", r.HTTP},
+		{"admin.addr", "--admin", r.Admin},
+		{"node.identity", "--identity", r.Identity},
+		{"log.format", "--log-format", r.LogFormat},
+		{"log.level", "--log-level", r.LogLevel},
+	} {
+		if one.value != nil {
+			list = append(list, config.Flag{Key: one.key, Name: one.name, Value: *one.value})
+		}
+	}
+	return list
 }
 
 // Run runs a node until it is told to stop, then prints how the drain went.
-func (c *runCommand) Run(ctx context.Context) error {
-	logs, err := observe.NewLogs(os.Stderr, c.LogFormat)
+func (r *runCommand) Run(ctx context.Context, c *console) error {
+	if err := checkAmnesia(os.Getenv("AMNESIA")); err != nil {
+		return err
+	}
+	if err := limitThreads(os.Getenv("MICRO_THREADS")); err != nil {
+		return err
+	}
+	n, err := node.New(ctx, node.Options{
+		Profile: r.Profile, Sources: r.sources(r.flags()...), Socket: r.Socket, Open: r.Open, Log: c.err,
+	})
 	if err != nil {
 		return err
 	}
-	n, err := node.New(node.Options{Admin: c.Admin, Pulse: c.Pulse, Log: logs})
+	end, err := onSignals(func(os.Signal) { n.Reload("SIGHUP") }, syscall.SIGHUP)
 	if err != nil {
 		return err
 	}
-	c.banner(n)
+	defer end()
+	c.banner(n.Info(), r.Socket)
 	report, err := n.Run(ctx)
-	if report != nil {
-		fmt.Fprint(os.Stderr, report)
-	}
+	c.ended(report)
 	return err
 }
 
-func (c *runCommand) banner(n *node.Node) {
-	fmt.Printf(`micronode is running, with the admin plane on http://%[1]s
+// checkAmnesia obeys the variable by which an operator insists on amnesia, or
+// on its opposite.
+func checkAmnesia(value string) error {
+	const op = "run"
+	switch value {
+	case "", "1":
+		return nil
+	case "0":
+		return &fault.Error{Op: op, Kind: fault.RejectPolicy, Detail: "AMNESIA=0 asks for a node that keeps things, and this version keeps nothing: it has no --persist yet",
+			Next: "Unset AMNESIA, or set it to 1, to run in RAM. Keep the originals of what you put."}
+	default:
+		return &fault.Error{Op: op, Kind: fault.Malformed, Detail: "AMNESIA is " + strconv.Quote(value),
+			Next: "Set it to 1, or unset it: this version always runs in RAM."}
+	}
+}
 
-  AMNESIA: everything is gone at exit
+// limitThreads sets how many threads run Go code at once. Without a limit it is
+// all cores.
+func limitThreads(value string) error {
+	if value == "" {
+		return nil
+	}
+	n, err := strconv.Atoi(value)
+	if err != nil || n < 1 {
+		return &fault.Error{Op: "run", Kind: fault.Malformed, Detail: "MICRO_THREADS is " + strconv.Quote(value),
+			Next: "Set it to a whole number from 1 on, or unset it for all cores."}
+	}
+	runtime.GOMAXPROCS(n)
+	return nil
+}
 
-  curl http://%[1]s/readyz            is it ready, and if not, what to do
-  curl http://%[1]s/debug/inventory   every queue, lock and task
-  curl http://%[1]s/metrics           the same for Prometheus
+// stopped is the report of a shutdown, for a program.
+type stopped struct {
+	Event        string   `json:"event"`
+	Reason       string   `json:"reason"`
+	Milliseconds int64    `json:"took_ms"`
+	Restarts     uint64   `json:"restarts"`
+	Aborted      []string `json:"aborted"`
+	LeftRunning  []string `json:"left_running"`
+}
 
-Stop it with Ctrl-C; it drains and says how that went.
-
-`, n.AdminAddr())
+// ended prints how the drain went: for a person where the log is.
+func (c *console) ended(report *supervise.Report) {
+	switch {
+	case report == nil:
+	case c.json:
+		c.printJSON(stopped{"stopped", report.Reason, report.Took.Milliseconds(), report.Restarts,
+			append([]string{}, report.Aborted...), append([]string{}, report.LeftRunning...)})
+	default:
+		_, _ = c.err.Write([]byte(report.String()))
+	}
 }

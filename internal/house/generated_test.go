@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"micronode/fault"
+	"micronode/internal/config"
 	"micronode/internal/flow"
 	"micronode/internal/node"
-	"micronode/internal/observe"
 )
 
 var update = flag.Bool("update", false, "write docs/_generated anew instead of comparing")
@@ -21,11 +21,12 @@ const heading = "<!-- Written by `make generate` from the code. Do not edit. -->
 // TestGenerated holds the generated documents equal to the code.
 func TestGenerated(t *testing.T) {
 	for name, document := range map[string]func(*testing.T) string{
-		"concurrency.md": concurrency,
-		"faults.md":      faults,
+		"_generated/concurrency.md": concurrency,
+		"_generated/faults.md":      faults,
+		"config.md":                 settings,
 	} {
 		t.Run(name, func(t *testing.T) {
-			path := filepath.Join("../../docs/_generated", name)
+			path := filepath.Join("../../docs", name)
 			want := heading + document(t)
 			if *update {
 				if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
@@ -37,7 +38,7 @@ func TestGenerated(t *testing.T) {
 				t.Fatal(err)
 			}
 			if line := firstDifference(string(got), want); line != "" {
-				t.Errorf("docs/_generated/%s does not say what the code does: %s\nIf the code is right, run `make generate` and commit the change.", name, line)
+				t.Errorf("docs/%s does not say what the code does: %s\nIf the code is right, run `make generate` and commit the change.", name, line)
 			}
 		})
 	}
@@ -63,11 +64,12 @@ func lineAt(lines []string, i int) string {
 
 // concurrency lists every bounded part of a node, as the inventory knows it.
 func concurrency(t *testing.T) string {
-	logs, err := observe.NewLogs(t.Output(), "text")
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := node.New(node.Options{Admin: "127.0.0.1:0", Log: logs})
+	n, err := node.New(t.Context(), node.Options{
+		Unconfined: true, Log: t.Output(), Socket: fmt.Sprintf("micronode-house-%d", os.Getpid()),
+		Sources: config.Sources{Flags: []config.Flag{
+			{Key: "http.addr", Value: "127.0.0.1:0", Name: "test"}, {Key: "admin.addr", Value: "127.0.0.1:0", Name: "test"},
+		}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,4 +128,13 @@ func faults(*testing.T) string {
 		fmt.Fprintf(&b, "| `%s` | %s | %d | %s | %s |\n", kind.Code(), status, kind.Exit(), retry, kind.Next())
 	}
 	return b.String()
+}
+
+// settings lists everything that can be configured.
+func settings(t *testing.T) string {
+	defaults, err := node.Defaults("micronode")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(config.Document(defaults))
 }

@@ -14,6 +14,8 @@ type EventType string
 const (
 	// Shutdown starts the same drain that SIGTERM does.
 	Shutdown EventType = "shutdown"
+	// ConfigUpdated says that another configuration is in force.
+	ConfigUpdated EventType = "config updated"
 	// ServiceRestarted says that a service failed and runs again.
 	ServiceRestarted EventType = "service restarted"
 	// ReadyChanged says that readiness is another than before.

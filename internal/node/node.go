@@ -3,15 +3,19 @@ package node
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
-	"net"
-	"net/http"
-	"runtime"
+	"os"
 	"time"
 
 	"micronode/fault"
+	"micronode/internal/amnesia"
+	"micronode/internal/capability"
+	"micronode/internal/config"
 	"micronode/internal/flow"
+	"micronode/internal/ingress"
 	"micronode/internal/observe"
+	"micronode/internal/store"
 	"micronode/internal/supervise"
 )
 
@@ -19,67 +23,199 @@ import (
 const service = "node"
 
 // The stages, in the order of the start. They drain in reverse: first what
-// brings work in, then what does it, then what watches, the admin plane last.
+// brings work in, then what does it, then what it needs, the admin plane last.
 const (
 	stageAdmin   = "admin"
 	stageWatch   = "watch"
+	stageState   = "state"
 	stageWorkers = "workers"
 	stageIntake  = "intake"
 )
 
 // Options are what a node is made from.
 type Options struct {
-	Admin   string        // address of the admin plane; port 0 picks one
-	Workers int           // on the work queue; zero means twice the cores, two at least
-	Drain   time.Duration // all of the shutdown; zero means 2 s
-	Pulse   time.Duration // how often the node gives itself something to do
-	Log     *observe.Logs
+	Profile string         // micronode or macronode
+	Sources config.Sources // read at the start, and again at every reload
+	Socket  string         // name of the local socket; empty for the user's own
+	Open    bool           // ask nobody for a capability: a playground, on loopback only
+	Log     io.Writer      // nil for standard error
+
+	// Unconfined leaves the process as it is. It is for tests, which must not
+	// lose the right to write for good; a node that people run is confined.
+	Unconfined bool
 }
 
 // Node is one running node.
 type Node struct {
 	// set at construction
-	options    Options
-	log        *slog.Logger
-	inventory  *flow.Inventory
-	supervisor *supervise.Supervisor
-	metrics    *observe.Metrics
-	readiness  *observe.Readiness
-	lag        *observe.LagLog
+	options  Options
+	profile  string
+	socket   string
+	identity *Identity
+	achieved amnesia.Achieved
 
-	admin    *http.Server
-	listener net.Listener
+	// what is seen
+	logs      *observe.Logs
+	log       *slog.Logger
+	lag       *observe.LagLog
+	build     observe.Build
+	metrics   *observe.Metrics
+	tracing   *observe.Tracing
+	readiness *observe.Readiness
 
+	// what moves between tasks
+	inventory *flow.Inventory
 	bus       *flow.Bus[Event]
 	orders    *flow.Reader[Event]    // subscribed before anybody can publish; read by the bus service
 	shutdown  *flow.Snapshot[string] // why, once somebody has asked for it on the bus
 	work      *flow.Queue[*job]
 	telemetry *flow.Queue[note]
+
+	// what is kept, and forgotten
+	config    *config.Watcher[Config]
+	vault     *amnesia.Vault
+	purger    *amnesia.Purger
+	authority *capability.Authority
+	root      *capability.Root
+	store     *store.RAM
+	shelf     *store.Shelf
+	objects   *store.Objects
+
+	// who runs, and where it listens
+	supervisor *supervise.Supervisor
+	keyring    *ingress.Keyring // nil without TLS
+	gateway    *ingress.Server
+	http       *ingress.Listener
+	local      *ingress.Listener
+	admin      *ingress.Listener
 }
 
-// New puts a node together and opens its listeners, so that what can fail for
-// a reason that the operator can mend fails here.
-func New(options Options) (*Node, error) {
-	if options.Workers == 0 {
-		options.Workers = max(2, 2*runtime.GOMAXPROCS(0))
-	}
-	if options.Drain == 0 {
-		options.Drain = 2 * time.Second
-	}
-	n := &Node{options: options, log: options.Log.Logger(), inventory: flow.NewInventory()}
-	n.makeParts()
-	if err := n.makeSupervisor(); err != nil {
+// New puts a node together: reads the configuration, gives up the right to
+// write, makes the parts, opens the listeners. What can fail for a reason that
+// the operator can mend fails here.
+func New(ctx context.Context, options Options) (*Node, error) {
+	loaded, err := Load(options.Profile, options.Sources)
+	if err != nil {
 		return nil, err
 	}
-	if err := n.openAdmin(); err != nil {
-		return nil, err
+	n := &Node{options: options, profile: options.Profile, socket: options.Socket, inventory: flow.NewInventory()}
+	if n.profile == "" {
+		n.profile = Profiles[0]
 	}
-	return n, n.addServices()
+	if n.socket == "" {
+		n.socket = capability.DefaultSocket(os.Getuid(), "")
+	}
+	c := loaded.Value
+	for _, step := range []func() error{
+		func() error { return n.checkExposure(c) },
+		func() error { return n.confine(c) },
+		func() error { return n.makeEyes(ctx, c) },
+		func() error { return n.makeKeys(c) },
+		func() error { return n.makeParts(loaded) },
+		func() error { return n.makeSupervisor(c) },
+		func() error { return n.listen(ctx, c) },
+		func() error { return n.addServices(c) },
+	} {
+		if err := step(); err != nil {
+			return nil, errors.Join(err, n.Close())
+		}
+	}
+	return n, nil
 }
 
-// makeParts makes everything that moves between the node's tasks. What is
-// listed here is what docs/_generated/concurrency.md shows.
-func (n *Node) makeParts() {
+// checkExposure refuses listeners that would take strangers for friends.
+func (n *Node) checkExposure(c Config) error {
+	for _, listener := range []ingress.Exposure{
+		{Setting: "http.addr", Addr: c.HTTP.Addr, Files: c.HTTP.Files(), Tokens: !n.options.Open},
+		{Setting: "admin.addr", Addr: c.Admin.Addr, Files: c.HTTP.Files(), Tokens: !n.options.Open},
+	} {
+		if err := listener.Validate(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// confine gives up the right to write to disk, for good.
+func (n *Node) confine(c Config) error {
+	if n.options.Unconfined {
+		n.achieved = amnesia.Achieved{Reason: "the process was not confined", Next: "Run the node with `micronode run`."}
+		return nil
+	}
+	achieved, err := amnesia.Confine(amnesia.Plan{Mode: amnesia.Mode(c.Amnesia.Enforce), Sockets: socketFolders(n.socket)})
+	if err != nil {
+		return fault.Wrap("node.confine", err)
+	}
+	n.achieved = achieved
+	return nil
+}
+
+// makeEyes makes what the node is seen by.
+func (n *Node) makeEyes(ctx context.Context, c Config) error {
+	out := n.options.Log
+	if out == nil {
+		out = os.Stderr
+	}
+	logs, err := observe.NewLogs(out, c.Log.Format)
+	if err != nil {
+		return err
+	}
+	n.logs, n.log = logs, logs.Logger()
+	n.lag = observe.NewLagLog(n.log)
+	n.build = observe.ReadBuild("micronode")
+	n.metrics = observe.NewMetrics(n.build)
+	n.metrics.AmnesiaMode.Set(1)
+	n.tracing = observe.NewTracing(n.metrics, n.build)
+	if err := n.setLevel(c.Log.Level); err != nil {
+		return err
+	}
+	return n.tracing.Set(ctx, c.Trace.traces())
+}
+
+func (n *Node) setLevel(text string) error {
+	level, err := observe.ParseLevel(text)
+	if err != nil {
+		return err
+	}
+	n.logs.SetLevel(level)
+	return nil
+}
+
+// keyRoom is room for the root of capabilities and the seeds of keys to come.
+const keyRoom = 4 << 10
+
+// makeKeys finds the node's identity and the root of its capabilities. The
+// root lives in memory that is locked and wiped.
+func (n *Node) makeKeys(c Config) (err error) {
+	n.vault = amnesia.NewVault()
+	n.purger = amnesia.NewPurger(time.Duration(c.Amnesia.PurgeIntervalMS) * time.Millisecond)
+	keys, err := n.vault.NewArena("keys", keyRoom)
+	if err != nil {
+		return fault.Wrap("node.keys", err)
+	}
+	if n.identity, err = LoadIdentity(c.Node.Identity); err != nil {
+		return err
+	}
+	if c.Auth.Root.IsSet() {
+		n.root, err = capability.RootFrom(c.Auth.Root.Reveal(), keys.Alloc)
+	} else {
+		n.root, err = capability.NewRoot(keys.Alloc)
+	}
+	if err != nil {
+		return err
+	}
+	n.authority = capability.NewAuthority(n.root)
+	return nil
+}
+
+// shelfShare is the part of the store's budget that answers may take that are
+// kept ready for the warm lane. It comes on top of the budget.
+const shelfShare = 8
+
+// makeParts makes everything that moves between the node's tasks, and what it
+// keeps. docs/_generated/concurrency.md shows the first.
+func (n *Node) makeParts(loaded *config.Loaded[Config]) error {
+	c := loaded.Value
 	n.bus = flow.NewBus[Event](n.inventory, flow.BusSpec{
 		Service: service, Name: "bus", Cap: 512, Readers: 64, From: "supervisor, services", To: "whoever subscribes",
 	})
@@ -93,14 +229,29 @@ func (n *Node) makeParts() {
 	n.telemetry = flow.NewQueue[note](n.inventory, flow.QueueSpec{
 		Service: service, Name: "telemetry", Cap: 256, Policy: flow.DropOldest, From: "everybody", To: "telemetry",
 	})
+	n.config = config.NewWatcher(n.inventory, n.reload, loaded, config.Options{File: n.options.Sources.File, OnResult: n.reloaded})
+	n.config.Join(n.participant())
+
+	spec := c.Store.RAMSpec(true)
+	n.store = store.NewRAM(n.inventory, spec)
+	n.shelf = store.NewShelf(spec.Budget / shelfShare)
+	n.objects = store.NewObjects(n.inventory, store.ObjectsSpec{
+		Store: n.store, Shelf: n.shelf, Submit: n.submitIdempotent, Uploads: uploads,
+	})
+	n.registerStoreMetrics()
+	n.purger.Register(n.store.Trim)
+	return nil
 }
 
-func (n *Node) makeSupervisor() error {
+// uploads is how many bodies are streamed in at a time; as many may wait.
+const uploads = 64
+
+func (n *Node) makeSupervisor(c Config) error {
 	supervisor, err := supervise.New(supervise.Options{
 		Stages: []supervise.Stage{
-			{Name: stageAdmin}, {Name: stageWatch}, {Name: stageWorkers}, {Name: stageIntake},
+			{Name: stageAdmin}, {Name: stageWatch}, {Name: stageState}, {Name: stageWorkers}, {Name: stageIntake},
 		},
-		Total:   n.options.Drain,
+		Total:   c.Node.Drain,
 		OnEvent: n.observed,
 	})
 	if err != nil {
@@ -108,58 +259,82 @@ func (n *Node) makeSupervisor() error {
 	}
 	n.supervisor = supervisor
 	n.readiness = observe.NewReadiness(n.inventory, supervisor)
-	n.lag = observe.NewLagLog(n.log)
+	n.metrics.Watch(n.sources())
+	return n.tellAmnesia()
+}
+
+// tellAmnesia says in the readiness table what the kernel enforces.
+func (n *Node) tellAmnesia() error {
+	dependency := n.readiness.Dependency(service, "amnesia", observe.ForWrites)
+	if n.achieved.Reason != "" {
+		dependency.UpBut(n.achieved.Reason, n.achieved.Next)
+	} else {
+		dependency.Up()
+	}
 	return nil
 }
 
-// openAdmin opens the admin plane's listener. The plane is first up and last
-// down, and never behind a queue.
-func (n *Node) openAdmin() error {
-	build := observe.ReadBuild("micronode")
-	n.metrics = observe.NewMetrics(build)
-	sources := observe.Sources{Inventory: n.inventory, Supervisor: n.supervisor, Readiness: n.readiness}
-	n.metrics.Watch(sources)
-	n.admin = &http.Server{
-		Handler:           &observe.Admin{Sources: sources, Metrics: n.metrics, Build: build},
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       5 * time.Second,
-		WriteTimeout:      10 * time.Second,
-		IdleTimeout:       time.Minute,
-	}
-	listener, err := net.Listen("tcp", n.options.Admin)
-	if err != nil {
-		return &fault.Error{Op: "node.admin", Kind: fault.Conflict, Err: err,
-			Detail: "the admin plane cannot listen on " + n.options.Admin,
-			Next:   "Stop what uses the address, or choose another with --admin (port 0 picks a free one)."}
-	}
-	n.listener = listener
-	return nil
+func (n *Node) sources() observe.Sources {
+	return observe.Sources{Inventory: n.inventory, Supervisor: n.supervisor, Readiness: n.readiness}
 }
 
 // addServices says what runs and in which stage.
-func (n *Node) addServices() error {
+func (n *Node) addServices(c Config) error {
+	add := func(stage, name string, serve, drain func(context.Context) error) error {
+		return n.supervisor.Add(supervise.Service{Service: service, Name: name, Stage: stage, Serve: serve, Drain: drain})
+	}
 	return errors.Join(
-		n.supervisor.Add(supervise.Service{Service: service, Name: "admin", Stage: stageAdmin,
-			Serve: n.serveAdmin, Drain: n.admin.Shutdown}),
-		n.supervisor.Add(supervise.Service{Service: service, Name: "telemetry", Stage: stageWatch,
-			Serve: n.serveTelemetry, Drain: closing(n.telemetry.Close)}),
-		n.supervisor.Add(supervise.Service{Service: service, Name: "readiness", Stage: stageWatch, Serve: n.serveReadiness}),
-		n.supervisor.Add(supervise.Service{Service: service, Name: "bus", Stage: stageWatch,
-			Serve: n.serveBus, Drain: closing(n.bus.Close)}),
-		n.supervisor.AddPool(supervise.Pool{N: n.options.Workers, Next: n.nextJob,
+		add(stageAdmin, "admin", n.admin.Serve, n.admin.Drain),
+		add(stageWatch, "telemetry", n.serveTelemetry, closing(n.telemetry.Close)),
+		add(stageWatch, "readiness", n.serveReadiness, nil),
+		add(stageWatch, "bus", n.serveBus, closing(n.bus.Close)),
+		add(stageWatch, "config", n.config.Serve, closing(n.config.Close)),
+		add(stageWatch, "config file", n.config.Watch, nil),
+		add(stageState, "purger", n.purger.Serve, nil),
+		add(stageState, "scrubber", c.Store.Scrubber(n.store).Serve, nil),
+		n.supervisor.AddPool(supervise.Pool{N: c.Node.workers(), Next: n.nextJob,
 			Service: supervise.Service{Service: service, Name: "worker", Stage: stageWorkers, Drain: closing(n.work.Close)}}),
-		n.supervisor.Add(supervise.Service{Service: service, Name: "pulse", Stage: stageIntake, Serve: n.servePulse}),
+		add(stageIntake, "http", n.http.Serve, n.http.Drain),
+		add(stageIntake, "local", n.local.Serve, n.local.Drain),
 	)
 }
 
 // Run runs the node until ctx ends or somebody asks for a shutdown, drains it,
-// and reports how that went.
+// forgets what must be forgotten, and reports how that went.
 func (n *Node) Run(ctx context.Context) (*supervise.Report, error) {
-	return n.supervisor.Run(ctx)
+	report, err := n.supervisor.Run(ctx)
+	return report, errors.Join(err, n.Close())
 }
 
-// AdminAddr is where the admin plane listens.
-func (n *Node) AdminAddr() string { return n.listener.Addr().String() }
+// Close forgets everything and gives back what New opened. Run calls it; it is
+// for a node that is never run, too. Parts that New did not get to are nil.
+func (n *Node) Close() error {
+	cut, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, listener := range []*ingress.Listener{n.http, n.local, n.admin} {
+		if listener != nil {
+			_ = listener.Drain(cut) // it says how many connections it cut, and there is nothing left to do about them
+		}
+	}
+	if n.tracing != nil {
+		n.tracing.Close(cut)
+	}
+	if n.shelf != nil {
+		n.shelf.Clear()
+		_ = n.store.Close() // documented to be nil
+	}
+	if n.root != nil {
+		n.root.Close()
+	}
+	if n.vault == nil {
+		return nil
+	}
+	wiped, err := n.vault.Close()
+	if err == nil && !wiped.Clean() {
+		err = fault.New("node.close", fault.Internal, "memory with keys was not wiped: %s", wiped)
+	}
+	return err
+}
 
 // Inventory lists every queue, lane, bus, snapshot, set of permits and lock.
 func (n *Node) Inventory() *flow.Inventory { return n.inventory }
@@ -173,6 +348,10 @@ func (n *Node) nextJob(ctx context.Context) (supervise.Job, error) {
 	return j, nil
 }
 
+func (n *Node) submitIdempotent(ctx context.Context, work func(context.Context) error) error {
+	return n.submit(ctx, true, work)
+}
+
 // closing makes a drain hook of a function that closes something.
 func closing(what func()) func(context.Context) error {
 	return func(context.Context) error {
@@ -180,6 +359,3 @@ func closing(what func()) func(context.Context) error {
 		return nil
 	}
 }
-
-// Close gives back what New opened, for a node that is not run.
-func (n *Node) Close() error { return n.listener.Close() }

@@ -4,13 +4,18 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
+	"os"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 
 	"go.uber.org/goleak"
 
 	"micronode/fault"
+	"micronode/internal/config"
 	"micronode/internal/observe"
 	"micronode/internal/supervise"
 )
@@ -24,13 +29,31 @@ type started struct {
 	stop  context.CancelFunc
 }
 
-func start(t *testing.T, workers int) *started {
+// forTest are the options of a node for a test: on ports of its own, with a
+// socket of its own, and with the right to write.
+func forTest(t *testing.T, flags ...config.Flag) Options {
+	flags = append([]config.Flag{
+		{Key: "http.addr", Value: "127.0.0.1:0", Name: "test"}, {Key: "admin.addr", Value: "127.0.0.1:0", Name: "test"},
+	}, flags...)
+	socket := fmt.Sprintf("micronode-test-%d-%d", os.Getpid(), serial.Add(1))
+	return Options{Sources: config.Sources{Flags: flags}, Socket: socket, Log: t.Output(), Unconfined: true}
+}
+
+var serial atomic.Int64
+
+func start(t *testing.T, workers int, flags ...config.Flag) *started {
 	t.Helper()
-	logs, err := observe.NewLogs(t.Output(), "text")
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := New(Options{Admin: "127.0.0.1:0", Workers: workers, Log: logs})
+	return startWith(t, func(o *Options) {
+		o.Sources.Flags = append(o.Sources.Flags, config.Flag{Key: "node.workers", Value: strconv.Itoa(workers), Name: "test"})
+		o.Sources.Flags = append(o.Sources.Flags, flags...)
+	})
+}
+
+func startWith(t *testing.T, change func(*Options)) *started {
+	t.Helper()
+	options := forTest(t)
+	change(&options)
+	n, err := New(t.Context(), options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +84,7 @@ func (s *started) whenReady(t *testing.T) {
 func (s *started) get(t *testing.T, path string) (status int, body map[string]any) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	answer, err := client.Get("http://" + s.AdminAddr() + path)
+	answer, err := client.Get(s.Info().Admin + path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,10 +103,10 @@ func TestANodeIsReadyAndSaysSo(t *testing.T) {
 	}
 	n.stop()
 	report := <-n.ended
-	if len(report.LeftRunning)+len(report.Aborted) != 0 || len(report.Stages) != 4 {
+	if len(report.LeftRunning)+len(report.Aborted) != 0 || len(report.Stages) != 5 {
 		t.Errorf("%v", report)
 	}
-	if first, last := report.Stages[0].Name, report.Stages[3].Name; first != stageIntake || last != stageAdmin {
+	if first, last := report.Stages[0].Name, report.Stages[4].Name; first != stageIntake || last != stageAdmin {
 		t.Errorf("drained from %s to %s", first, last)
 	}
 }
@@ -100,8 +123,7 @@ func TestAShutdownOnTheBusDrains(t *testing.T) {
 // The event is lost among too many others, and obeyed all the same. The bus is
 // filled before the node runs, so that its reader is sure to be behind.
 func TestAShutdownIsNotLostInACrowd(t *testing.T) {
-	logs, _ := observe.NewLogs(t.Output(), "text")
-	n, err := New(Options{Admin: "127.0.0.1:0", Log: logs})
+	n, err := New(t.Context(), forTest(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,8 +139,9 @@ func TestAShutdownIsNotLostInACrowd(t *testing.T) {
 
 func TestTheAdminAddressInUseSaysWhatToDo(t *testing.T) {
 	n := start(t, 2)
-	logs, _ := observe.NewLogs(t.Output(), "text")
-	_, err := New(Options{Admin: n.AdminAddr(), Log: logs})
+	options := forTest(t)
+	options.Sources.Flags[1].Value = strings.TrimPrefix(n.Info().Admin, "http://")
+	_, err := New(t.Context(), options)
 	if fault.KindOf(err) != fault.Conflict || fault.NextOf(err) == fault.Conflict.Next() {
 		t.Errorf("%v; %s", err, fault.NextOf(err))
 	}
@@ -132,9 +155,6 @@ func TestWorkIsDoneAndItsErrorComesBack(t *testing.T) {
 	broken := errors.New("broken")
 	if err := n.submit(t.Context(), true, func(context.Context) error { return broken }); !errors.Is(err, broken) {
 		t.Errorf("got %v", err)
-	}
-	if err := n.pulse(t.Context(), 7); err != nil {
-		t.Errorf("pulse: %v", err)
 	}
 	n.stop()
 	<-n.ended

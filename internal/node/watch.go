@@ -2,24 +2,13 @@ package node
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net/http"
-	"time"
 
-	"micronode/b3"
-	"micronode/fault"
-	"micronode/internal/flow"
+	"micronode/internal/ingress"
 	"micronode/internal/observe"
 	"micronode/internal/supervise"
 )
-
-func (n *Node) serveAdmin(context.Context) error {
-	if err := n.admin.Serve(n.listener); !errors.Is(err, http.ErrServerClosed) {
-		return fault.Wrap("node.admin", err)
-	}
-	return nil
-}
 
 // note is a line for the log that its author does not wait for: whoever tells
 // it may be the supervisor in the middle of a drain, and a terminal that does
@@ -107,36 +96,16 @@ func (n *Node) observed(event supervise.Event) {
 	}
 }
 
-// servePulse gives the node something to do, so that its queues, workers and
-// metrics can be watched at work: at each beat a few pieces of light work go
-// through the work queue, as requests will.
-func (n *Node) servePulse(ctx context.Context) error {
-	if n.options.Pulse == 0 {
-		<-ctx.Done()
-		return nil
+// answered tells of a request: in detail for whoever debugs, and always if it
+// was our own fault.
+func (n *Node) answered(a ingress.Answer) {
+	level := slog.LevelDebug
+	if a.Status >= http.StatusInternalServerError && a.Status != http.StatusServiceUnavailable {
+		level = slog.LevelWarn
 	}
-	for beat := uint64(0); ; beat++ {
-		if err := flow.Sleep(ctx, n.options.Pulse); err != nil {
-			return nil
-		}
-		if err := n.pulse(ctx, beat); err != nil && ctx.Err() == nil {
-			n.tell(slog.LevelWarn, "pulse", "beat", beat, "err", err)
-		}
+	if !n.log.Enabled(context.Background(), level) {
+		return
 	}
-}
-
-// pulse hashes a little and checks the result, on a worker, within a deadline.
-func (n *Node) pulse(ctx context.Context, beat uint64) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	return n.submit(ctx, true, func(context.Context) error {
-		data := make([]byte, 64<<10)
-		for i := range data {
-			data[i] = byte(beat + uint64(i))
-		}
-		if b3.Of(data).IsZero() {
-			return fault.New("node.pulse", fault.IntegrityFail, "beat %d has no address", beat)
-		}
-		return nil
-	})
+	n.tell(level, "request", "method", a.Method, "route", a.Route, "status", a.Status, "bytes", a.Bytes,
+		"took", a.Took, "client", a.Client, "local", a.Local, "corr_id", a.CorrID)
 }

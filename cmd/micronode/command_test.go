@@ -1,0 +1,342 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"micronode/b3"
+	"micronode/fault"
+)
+
+// session is one command that is run inside the test.
+type session struct {
+	*console
+	stdout, stderr bytes.Buffer
+}
+
+func newSession(t *testing.T) *session {
+	s := &session{}
+	s.console = &console{in: strings.NewReader(""), out: &s.stdout, err: &s.stderr,
+		exit: func(code int) { t.Errorf("it ended the process with %d", code) }}
+	return s
+}
+
+// expect runs a command and demands an exit code and texts on standard error.
+func (s *session) expect(t *testing.T, ctx context.Context, code int, args []string, told ...string) {
+	t.Helper()
+	if got := execute(ctx, s.console, args); got != code {
+		t.Errorf("%q ended with %d, not %d; it said\n%s", args, got, code, &s.stderr)
+	}
+	for _, text := range told {
+		if !strings.Contains(s.stderr.String(), text) {
+			t.Errorf("%q does not say %q, but\n%s", args, text, &s.stderr)
+		}
+	}
+}
+
+// fakeNode answers as a node does when it is not well, which a real one is too
+// seldom. Commands reach it by MICRO_URL.
+func fakeNode(t *testing.T, routes map[string]http.HandlerFunc) {
+	mux := http.NewServeMux()
+	for pattern, handler := range routes {
+		mux.HandleFunc(pattern, handler)
+	}
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	t.Setenv("MICRO_URL", server.URL)
+}
+
+func says(status int, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		fmt.Fprint(w, body)
+	}
+}
+
+func TestAnObjectThatIsWrongLeavesNoFile(t *testing.T) {
+	right := []byte("the right bytes")
+	address := b3.Of(right).String()
+	fakeNode(t, map[string]http.HandlerFunc{"GET /o/{address}": says(http.StatusOK, "the wrong bytes")})
+
+	folder := t.TempDir()
+	newSession(t).expect(t, t.Context(), fault.IntegrityFail.Exit(), []string{"get", address, "-o", filepath.Join(folder, "new")}, address)
+	if left, err := os.ReadDir(folder); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	kept := filepath.Join(folder, "kept")
+	if err := os.WriteFile(kept, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	newSession(t).expect(t, t.Context(), fault.IntegrityFail.Exit(), []string{"get", address, "-o", kept})
+	if data, _ := os.ReadFile(kept); string(data) != "old" {
+		t.Errorf("the file that was there is now %q", data)
+	}
+	// A pipe gets the bytes as they come; the exit code is the verdict.
+	newSession(t).expect(t, t.Context(), fault.IntegrityFail.Exit(), []string{"get", address})
+	pipe := newSession(t)
+	pipe.outTerminal = true
+	pipe.expect(t, t.Context(), fault.IntegrityFail.Exit(), []string{"get", address})
+}
+
+const sickStatus = `{"peer_id":"abc","version":"1","profile":"micronode","amnesia":true,
+	"listen":{"http":"https://127.0.0.1:1","admin":"127.0.0.1:2","overlay":""},
+	"ready":%s,"write_ready":%s,"degraded":%s,
+	"services":[{"name":"store","state":"backoff","restarts":7}],
+	"queues":[{"service":"node","name":"work","depth":250,"cap":256},{"service":"node","name":"bus","depth":0,"cap":512}]}`
+
+func TestWhyANodeIsNotReady(t *testing.T) {
+	readiness := says(http.StatusServiceUnavailable, `{"ready":false,"write_ready":false,"degraded":true,"missing":["store"],
+		"reasons":[{"dep":"store","reason":"it is full","next":"Remove objects."}],"retry_after":1}`)
+	for name, c := range map[string]struct {
+		status string
+		want   string
+	}{
+		"down":       {fmt.Sprintf(sickStatus, "false", "false", "true"), "is not ready\n"},
+		"reads only": {fmt.Sprintf(sickStatus, "true", "false", "false"), "is ready for reads only\n"},
+		"degraded":   {fmt.Sprintf(sickStatus, "true", "true", "true"), "is ready, but degraded\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fakeNode(t, map[string]http.HandlerFunc{"GET /admin/status": says(http.StatusOK, c.status), "GET /readyz": readiness})
+			s := newSession(t)
+			s.expect(t, t.Context(), 0, []string{"status"})
+			for _, want := range []string{c.want, "\n  store: it is full\n  Remove objects.\n", "store    backoff  7\n",
+				"gateway  https://127.0.0.1:1\n", "admin    http://127.0.0.1:2\n", "node.work  250    256\n"} {
+				if !strings.Contains(s.stdout.String(), want) {
+					t.Errorf("no %q in\n%s", want, &s.stdout)
+				}
+			}
+			if strings.Contains(s.stdout.String(), "overlay") || strings.Contains(s.stdout.String(), "node.bus") {
+				t.Errorf("it shows what is not there:\n%s", &s.stdout)
+			}
+		})
+	}
+	fakeNode(t, map[string]http.HandlerFunc{"GET /readyz": readiness})
+	newSession(t).expect(t, t.Context(), fault.NotReady.Exit(), []string{"status", "--wait", "20ms"},
+		"micronode: waited for 20ms: the node is not ready: store: it is full\nRemove objects.\n")
+	newSession(t).expect(t, t.Context(), fault.NotFound.Exit(), []string{"status"})
+
+	fakeNode(t, map[string]http.HandlerFunc{"GET /admin/status": says(http.StatusOK, "{}")})
+	newSession(t).expect(t, t.Context(), fault.NotFound.Exit(), []string{"status"})
+}
+
+// A signal ends what is under way: a wait, and a transfer with all that follow.
+func TestAnInterruptedCommand(t *testing.T) {
+	begun, release := make(chan struct{}), make(chan struct{})
+	fakeNode(t, map[string]http.HandlerFunc{
+		"POST /put": func(_ http.ResponseWriter, r *http.Request) {
+			close(begun)
+			select {
+			case <-release:
+			case <-r.Context().Done():
+			}
+		},
+		"GET /readyz": says(http.StatusServiceUnavailable, `{}`),
+	})
+	defer close(release)
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, []byte("hello"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, interrupt := context.WithCancelCause(t.Context())
+	go func() {
+		<-begun
+		interrupt(&interrupted{syscall.SIGINT})
+	}()
+	newSession(t).expect(t, ctx, fault.Canceled.Exit(), []string{"put", file, file, file},
+		"stopped by SIGINT\nNothing was left half done.", "micronode: 2 more not tried\n")
+	newSession(t).expect(t, ctx, fault.Canceled.Exit(), []string{"status", "--wait", "1h"}, "micronode: stopped by SIGINT\n")
+}
+
+func TestTheSecondSignalEndsTheProcess(t *testing.T) {
+	ended := make(chan int, 1)
+	var stderr bytes.Buffer
+	c := &console{err: &stderr, exit: func(code int) { ended <- code }}
+	ctx, stop := c.untilInterrupted(t.Context())
+	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	<-ctx.Done()
+	if cause := context.Cause(ctx).Error(); cause != "stopped by SIGTERM" {
+		t.Errorf("the cause is %q", cause)
+	}
+	if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if code := <-ended; code != 130 {
+		t.Errorf("it ended with %d", code)
+	}
+	stop()
+	if stderr.String() != "micronode: stopped at once\n" {
+		t.Errorf("it said %q", &stderr)
+	}
+	if fault.KindOf(&interrupted{os.Kill}) != fault.Canceled || (&interrupted{odd{}}).Error() != "stopped by an odd signal" {
+		t.Error("an interruption is of another kind")
+	}
+}
+
+type odd struct{}
+
+func (odd) Signal()        {}
+func (odd) String() string { return "an odd signal" }
+
+type explosive struct{}
+
+func (explosive) Write([]byte) (int, error) { panic("boom") }
+
+func TestABugIsToldWithoutAStack(t *testing.T) {
+	s := newSession(t)
+	s.out = explosive{}
+	s.expect(t, t.Context(), fault.Internal.Exit(), []string{"version"}, "micronode: boom\nThis is a bug in micronode.")
+	if strings.Contains(s.stderr.String(), "goroutine") {
+		t.Error("there is a stack trace")
+	}
+}
+
+func TestWhatIsBinary(t *testing.T) {
+	for text, want := range map[string]bool{
+		"":                      false,
+		"plain\ttext\n":         false,
+		"grüße":                 false,
+		"cut in two: gr\xc3":    false,
+		"cut: \xf0\x9f\x98":     false,
+		"a zero\x00":            true,
+		"latin \xfc in between": true,
+		"\xff\xfe\xff\xfe\xff":  true,
+	} {
+		if binary([]byte(text)) != want {
+			t.Errorf("%q", text)
+		}
+	}
+}
+
+func TestWhatAnErrorSays(t *testing.T) {
+	cause := errors.New("connection refused")
+	same := fault.New("client.dial", fault.NotReady, "no node")
+	same.Err = cause
+	for want, err := range map[string]error{
+		"Not ready":                   &fault.Error{Op: "x", Kind: fault.NotReady},
+		"no room":                     fault.New("store.put", fault.StoreFull, "no room"),
+		"no node: connection refused": &fault.Error{Op: "client.dial", Kind: fault.NotReady, Detail: "no node", Err: told{same}},
+		"connection refused":          fault.Wrap("outer", fault.Wrap("inner", cause)),
+		"one":                         errors.Join(errors.New("one"), nil),
+		"one\ntwo":                    errors.Join(errors.New("one"), errors.New("two")),
+	} {
+		if got := what(err); got != want {
+			t.Errorf("%v: it says %q, not %q", err, got, want)
+		}
+	}
+}
+
+func TestWhatTheBannerTellsToType(t *testing.T) {
+	for socket, want := range map[string][2]string{
+		"":            {"", "@"},
+		"mine":        {" --socket mine", "@mine"},
+		"@mine":       {" --socket @mine", "@mine"},
+		"/run/m.sock": {" --socket /run/m.sock", "/run/m.sock"},
+		"it's mine":   {` --socket 'it'\''s mine'`, "@it's mine"},
+	} {
+		if got := [2]string{socketArgument(socket), socketName(socket)}; got != want {
+			t.Errorf("%q: %q", socket, got)
+		}
+	}
+}
+
+func TestFilesThatCannotBeUsed(t *testing.T) {
+	for want, err := range map[fault.Kind]error{
+		fault.NotFound:  unopened(fs.ErrNotExist),
+		fault.Forbidden: unopened(&fs.PathError{Op: "open", Path: "x", Err: fs.ErrPermission}),
+		fault.Malformed: unopened(&fs.PathError{Op: "open", Path: "x", Err: syscall.ENAMETOOLONG}),
+		fault.StoreFull: unsaved("x", syscall.ENOSPC),
+	} {
+		if fault.KindOf(err) != want || fault.NextOf(err) == want.Next() {
+			t.Errorf("%v, %s", err, fault.NextOf(err))
+		}
+	}
+	for want, err := range map[fault.Kind]error{
+		fault.Forbidden: unsaved("x", fs.ErrPermission),
+		fault.Conflict:  unsaved("x", fs.ErrExist),
+	} {
+		if fault.KindOf(err) != want {
+			t.Errorf("%v", err)
+		}
+	}
+	if err := unwritable("x", &fs.PathError{Op: "open", Path: "x", Err: fs.ErrPermission}); fault.KindOf(err) != fault.Forbidden {
+		t.Errorf("%v", err)
+	}
+	newSession(t).expect(t, t.Context(), fault.Malformed.Exit(), []string{"put", strings.Repeat("x", 5000)}, "it cannot be opened: file name too long")
+	newSession(t).expect(t, t.Context(), fault.NotFound.Exit(), []string{"identity", "new", "--out", "/dev/full/x"}, "mkdir -p /dev/full")
+}
+
+// failing is a source that breaks.
+type failing struct{}
+
+func (failing) Read([]byte) (int, error) { return 0, errors.New("the keyboard is broken") }
+
+func TestATokenFromTheKeyboard(t *testing.T) {
+	s := newSession(t)
+	s.inTerminal, s.in = true, strings.NewReader("hunter2\n")
+	s.expect(t, t.Context(), fault.Malformed.Exit(), []string{"token", "show"}, "token: micronode: this is not a micronode token")
+	s = newSession(t)
+	s.in = failing{}
+	s.expect(t, t.Context(), fault.Internal.Exit(), []string{"token", "attenuate", "-", "--ttl", "1h"}, "the keyboard is broken")
+}
+
+// What comes from a pipe has no size; the meter shows what there is all the
+// same, and is gone at the end.
+func TestTheMeterOfAPipe(t *testing.T) {
+	content := bytes.Repeat([]byte("x"), 2<<20)
+	fakeNode(t, map[string]http.HandlerFunc{"POST /o": func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		says(http.StatusCreated, fmt.Sprintf(`{"address":%q,"size":%d}`, b3.Of(body), len(body)))(w, r)
+	}})
+	s := newSession(t)
+	s.errTerminal, s.in = true, io.MultiReader(bytes.NewReader(content)) // not a Seeker
+	s.expect(t, t.Context(), 0, []string{"put", "-"}, "standard input")
+	if want := b3.Of(content).String() + "  -\n"; s.stdout.String() != want {
+		t.Errorf("it printed %q", &s.stdout)
+	}
+	lines := strings.Split(strings.TrimRight(s.stderr.String(), "\r"), "\r")
+	if last := lines[len(lines)-1]; strings.TrimSpace(last) != "" {
+		t.Errorf("left on the screen: %q", last)
+	}
+}
+
+// Completion knows which options take a value by their name alone, so a name
+// must mean the same everywhere.
+func TestOptionsMeanTheSameEverywhere(t *testing.T) {
+	all := placesOf(newParser(t.Context(), newSession(t).console).Model.Node)
+	for _, at := range all {
+		for _, one := range at.Options {
+			if slices.Contains(all.Takers(), "--"+one.Long) != one.Takes {
+				t.Errorf("%s --%s: takes a value elsewhere", at.Path, one.Long)
+			}
+		}
+	}
+	if len(all) < 18 || len(all.Takers()) < 10 {
+		t.Errorf("only %d places and %d options with a value", len(all), len(all.Takers()))
+	}
+}
+
+func TestJSONIsSeenInALineThatDoesNotParse(t *testing.T) {
+	for want, line := range map[bool][]string{
+		true:  {"nonsense", "--json"},
+		false: {"put", "--", "--json"},
+	} {
+		if asksForJSON(line) != want {
+			t.Errorf("%q", line)
+		}
+	}
+}

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"context"
+
+	"github.com/alecthomas/kong"
+)
+
+// commands is the command line; each command is a file of its own.
+type commands struct {
+	Run        runCommand        `cmd:"" group:"node" help:"Run a node, in RAM, on loopback."`
+	Status     statusCommand     `cmd:"" group:"node" help:"What the node does, and why it is not ready if it is not."`
+	Doctor     doctorCommand     `cmd:"" group:"node" help:"Check whether this machine is fit for a node."`
+	Config     configCommand     `cmd:"" group:"node" help:"Check and show the configuration."`
+	Put        putCommand        `cmd:"" group:"objects" help:"Store files and print their addresses."`
+	Get        getCommand        `cmd:"" group:"objects" help:"Fetch an object and verify it."`
+	Rm         rmCommand         `cmd:"" group:"objects" help:"Remove objects from the node."`
+	Identity   identityCommand   `cmd:"" group:"keys" help:"Make and show the key by which others know a node."`
+	Token      tokenCommand      `cmd:"" group:"keys" help:"Make, narrow and read capabilities."`
+	Version    versionCommand    `cmd:"" group:"rest" help:"Print the version of this program."`
+	Completion completionCommand `cmd:"" group:"rest" help:"Print a script that completes commands in a shell."`
+}
+
+const description = `A node of a content network: verified content for places that you do not control.
+
+Client commands talk to the node of this user on this machine, over its local socket. MICRO_URL and MICRO_TOKEN point at another one.
+
+The exit code is 0 if all was done, 2 if the command line makes no sense, and otherwise tells the kind of error.`
+
+func newParser(ctx context.Context, c *console) *kong.Kong {
+	return kong.Must(&commands{},
+		kong.Name("micronode"),
+		kong.Description(description),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		kong.ExplicitGroups([]kong.Group{
+			{Key: "node", Title: "The node:"},
+			{Key: "objects", Title: "Objects:"},
+			{Key: "keys", Title: "Keys:"},
+			{Key: "rest", Title: "This program:"},
+		}),
+		kong.Writers(c.out, c.err),
+		kong.Bind(c),
+		kong.BindTo(ctx, (*context.Context)(nil)),
+	)
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"go.uber.org/goleak"
+)
+
+// TestMain lets the test binary play the program: scripts run real commands in
+// processes of their own.
+func TestMain(m *testing.M) {
+	testscript.Main(watched{m}, map[string]func(){"micronode": main})
+}
+
+// watched runs the tests and fails if one of them left a goroutine behind.
+type watched struct{ *testing.M }
+
+func (w watched) Run() int {
+	code := w.M.Run()
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("SOCKET", fmt.Sprintf("micronode-test-%d-%s", os.Getpid(), filepath.Base(env.WorkDir)))
+			// A process that gave up the right to write cannot write down what
+			// it covered either. Scripts about confinement turn it on again.
+			env.Setenv("MICRO_AMNESIA__ENFORCE", "off")
+			env.Setenv("GORACE", "atexit_sleep_ms=10")
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits":    exits,
+			"field":    field,
+			"shape":    shape,
+			"signal":   signalAll,
+			"await":    await,
+			"terminal": terminal,
+			"mode":     mode,
+		},
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		UpdateScripts:       os.Getenv("UPDATE_SCRIPTS") != "",
+	})
+}

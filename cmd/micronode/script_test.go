@@ -1,0 +1,195 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
+)
+
+// patience is more than anything here takes, even on a slow machine.
+const patience = 30 * time.Second
+
+// exits runs a program and demands an exit code: exits CODE program [args...]
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE program [args...]")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	err = ts.Exec(args[1], args[2:]...)
+	got := 0
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		got = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if got != want {
+		ts.Fatalf("it ended with %d, not with %d", got, want)
+	}
+}
+
+// field takes a value out of a JSON document: field NAME FILE key.key
+// Without keys it is the file itself, without space around it.
+func field(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: field NAME FILE [key.key]")
+	}
+	text := strings.TrimSpace(ts.ReadFile(args[1]))
+	if len(args) == 3 {
+		var document any
+		ts.Check(json.Unmarshal([]byte(text), &document))
+		for key := range strings.SplitSeq(args[2], ".") {
+			members, _ := document.(map[string]any)
+			document = members[key]
+		}
+		text = fmt.Sprint(document)
+	}
+	ts.Setenv(args[0], text)
+}
+
+// shape prints the members of a JSON document and their types, so that a golden
+// file can hold what does not change: shape FILE
+func shape(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: shape FILE")
+	}
+	var document any
+	decoder := json.NewDecoder(strings.NewReader(ts.ReadFile(args[0])))
+	ts.Check(decoder.Decode(&document))
+	if _, err := decoder.Token(); err != io.EOF {
+		ts.Fatalf("there is something after the document")
+	}
+	lines := map[string]bool{}
+	describe(lines, "", document)
+	for _, line := range slices.Sorted(maps.Keys(lines)) {
+		fmt.Fprintln(ts.Stdout(), line)
+	}
+}
+
+func describe(lines map[string]bool, path string, document any) {
+	switch value := document.(type) {
+	case map[string]any:
+		for key, member := range value {
+			describe(lines, strings.TrimPrefix(path+"."+key, "."), member)
+		}
+	case []any:
+		for _, element := range value {
+			describe(lines, path+"[]", element)
+		}
+		lines[path+" list"] = true
+	default:
+		lines[fmt.Sprintf("%s %T", path, document)] = true
+	}
+}
+
+// signalAll sends a signal to all that runs in the background: signal HUP
+func signalAll(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: signal NAME")
+	}
+	for _, command := range ts.BackgroundCmds() {
+		ts.Check(command.Process.Signal(unix.SignalNum("SIG" + args[0])))
+	}
+}
+
+// await asks a URL until the answer matches: await URL PATTERN
+func await(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: await URL PATTERN")
+	}
+	want := regexp.MustCompile("(?m)" + args[1])
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+	last := ""
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		answer, err := client.Get(args[0])
+		ts.Check(err)
+		body, err := io.ReadAll(answer.Body)
+		ts.Check(err)
+		answer.Body.Close()
+		if last = string(body); want.MatchString(last) {
+			return
+		}
+	}
+	ts.Fatalf("%s never said %s, but:\n%s", args[0], args[1], last)
+}
+
+// mode demands the permissions of a file: mode 0600 FILE
+func mode(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: mode MODE FILE")
+	}
+	info, err := os.Stat(ts.MkAbs(args[1]))
+	ts.Check(err)
+	if got := fmt.Sprintf("%04o", info.Mode().Perm()); got != args[0] {
+		ts.Fatalf("%s has the mode %s, not %s", args[1], got, args[0])
+	}
+}
+
+// terminal runs a program with all its streams on a terminal: terminal CODE
+// program [args...]. What it shows is then in stdout.
+func terminal(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: terminal CODE program [args...]")
+	}
+	master, slave, err := openTerminal()
+	ts.Check(err)
+	defer master.Close()
+	path, err := exec.LookPath(args[1])
+	ts.Check(err)
+	command := exec.Command(path, args[2:]...)
+	command.Args[0] = args[1]
+	command.Dir = ts.MkAbs(".")
+	for _, name := range []string{"PATH", "SOCKET", "NO_COLOR", "GORACE", "GOCOVERDIR", "MICRO_AMNESIA__ENFORCE"} {
+		if value := ts.Getenv(name); value != "" {
+			command.Env = append(command.Env, name+"="+value)
+		}
+	}
+	command.Env = append(command.Env, "TERM=xterm")
+	command.Stdin, command.Stdout, command.Stderr = slave, slave, slave
+	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	ts.Check(command.Start())
+	slave.Close()
+	var shown bytes.Buffer
+	_, _ = io.Copy(&shown, master) // it ends with an error when nobody is left at the other end
+	_ = command.Wait()
+	fmt.Fprint(ts.Stdout(), strings.ReplaceAll(shown.String(), "\r\n", "\n"))
+	if got := strconv.Itoa(command.ProcessState.ExitCode()); got != args[0] {
+		ts.Fatalf("it ended with %s, not with %s, and showed:\n%s", got, args[0], shown.String())
+	}
+}
+
+// openTerminal makes a pair of a terminal and what sits behind it.
+func openTerminal() (master, slave *os.File, err error) {
+	if master, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
+		return nil, nil, err
+	}
+	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err == nil {
+		err = unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 25, Col: 100})
+	}
+	if err == nil {
+		slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	}
+	if err != nil {
+		master.Close()
+	}
+	return master, slave, err
+}

@@ -1,0 +1,124 @@
+package node
+
+import (
+	"runtime"
+	"time"
+
+	"micronode/fault"
+	"micronode/internal/config"
+	"micronode/internal/ingress"
+	"micronode/internal/observe"
+	"micronode/internal/store"
+)
+
+// Config is everything that can be set. Each service owns its section and what
+// is valid in it; here they are only put side by side.
+type Config struct {
+	Node    Section        `toml:"node" doc:"What belongs to no service."`
+	HTTP    ingress.HTTP   `toml:"http" doc:"Where the gateway listens, and how long things may take."`
+	Admin   ingress.Admin  `toml:"admin" doc:"Where the admin plane listens."`
+	Limits  ingress.Limits `toml:"limits" doc:"What one client, and all together, may use."`
+	Store   store.Config   `toml:"store" doc:"Objects."`
+	Amnesia AmnesiaSection `toml:"amnesia" doc:"What keeps the node from writing to disk."`
+	Auth    AuthSection    `toml:"auth" doc:"Capabilities."`
+	Log     LogSection     `toml:"log" doc:"Log lines."`
+	Trace   TraceSection   `toml:"trace" doc:"Traces."`
+}
+
+// Section is [node]: what belongs to no service.
+type Section struct {
+	Identity string           `toml:"identity" doc:"The node's key: ephemeral (a new one at each start), file:PATH, env:VARIABLE or fd:NUMBER." restart:"true"`
+	Workers  config.Auto[int] `toml:"workers" doc:"How many workers take jobs from the work queue. Auto is twice the cores, two at least." restart:"true"`
+	Drain    config.Duration  `toml:"drain" doc:"How long a shutdown may take in all, at most 5s." seed:"drain_deadline" restart:"true"`
+}
+
+// maxDrain is the longest shutdown that the contract allows.
+const maxDrain = 5 * time.Second
+
+// Validate checks the section by itself.
+func (s Section) Validate() error {
+	switch {
+	case s.Drain <= 0 || s.Drain > maxDrain:
+		return config.Wrong("drain", "Choose something above 0s and up to 5s.", "%s is not a time for a shutdown", s.Drain)
+	case !s.Workers.Auto && s.Workers.Value < 1:
+		return config.Wrong("workers", `Choose 1 or more, or "auto".`, "%d workers do no work", s.Workers.Value)
+	}
+	if err := checkIdentity(s.Identity); err != nil {
+		return config.Wrong("identity", fault.NextOf(err), "%s", fault.DetailOf(err))
+	}
+	return nil
+}
+
+func (s Section) workers() int { return s.Workers.Or(max(2, 2*runtime.GOMAXPROCS(0))) }
+
+// AmnesiaSection is [amnesia].
+type AmnesiaSection struct {
+	Enforce         string `toml:"enforce" enum:"auto,on,off" doc:"Whether the kernel keeps the node from writing to disk: auto (where it can), on (or do not start), off." restart:"true"`
+	PurgeIntervalMS int    `toml:"purge_interval_ms" unit:"ms" doc:"How often memory that nobody needs any more is given up. Zero is never." restart:"true"`
+}
+
+// AuthSection is [auth].
+type AuthSection struct {
+	Root config.Secret `toml:"root" doc:"The secret under which capabilities are minted: file:PATH, env:VARIABLE, fd:NUMBER, or 32 bytes or more in hex or base64. Without it, a new one at each start." restart:"true"`
+}
+
+// LogSection is [log].
+type LogSection struct {
+	Format string `toml:"format" enum:"text,json" doc:"How log lines are written to standard error." restart:"true"`
+	Level  string `toml:"level" enum:"debug,info,warn,error" doc:"The least important lines that are written."`
+}
+
+// TraceSection is [trace].
+type TraceSection struct {
+	Endpoint    string  `toml:"endpoint" doc:"Where spans are sent by OTLP over HTTP: http://host:port. Empty is nowhere."`
+	SampleRatio float64 `toml:"sample_ratio" doc:"How many of the traces that begin here are sent, from 0 to 1."`
+}
+
+// Validate checks the section by itself.
+func (s TraceSection) Validate() error {
+	if s.SampleRatio < 0 || s.SampleRatio > 1 {
+		return config.Wrong("sample_ratio", "Choose a number from 0 to 1.", "%g is no share", s.SampleRatio)
+	}
+	return nil
+}
+
+func (s TraceSection) traces() observe.TraceConfig {
+	return observe.TraceConfig{Endpoint: s.Endpoint, SampleRatio: s.SampleRatio}
+}
+
+// Profiles are the sets of defaults that there are.
+var Profiles = []string{"micronode", "macronode"}
+
+// Defaults is what holds where nobody says otherwise. A profile changes
+// defaults, never what can be asked of a node.
+func Defaults(profile string) (Config, error) {
+	c := Config{
+		Node:    Section{Identity: "ephemeral", Workers: config.Auto[int]{Auto: true}, Drain: 2 * time.Second},
+		HTTP:    ingress.DefaultHTTP(),
+		Admin:   ingress.DefaultAdmin(),
+		Limits:  ingress.DefaultLimits(),
+		Store:   store.DefaultConfig(),
+		Amnesia: AmnesiaSection{Enforce: "auto", PurgeIntervalMS: 30_000},
+		Log:     LogSection{Format: "text", Level: "info"},
+		Trace:   TraceSection{SampleRatio: 1},
+	}
+	switch profile {
+	case "", "micronode":
+		return c, nil
+	case "macronode":
+		c.Log.Format = "json"
+		return c, nil
+	}
+	err := fault.New("node.config", fault.Malformed, "there is no profile %q", profile)
+	err.Next = "Use micronode or macronode."
+	return Config{}, err
+}
+
+// Load puts the configuration together: defaults, file, environment, flags.
+func Load(profile string, from config.Sources) (*config.Loaded[Config], error) {
+	defaults, err := Defaults(profile)
+	if err != nil {
+		return nil, err
+	}
+	return config.Load(defaults, from)
+}

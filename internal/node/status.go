@@ -1,0 +1,210 @@
+package node
+
+import (
+	"net/http"
+	"net/netip"
+	"time"
+
+	"micronode/fault"
+	"micronode/internal/capability"
+	"micronode/internal/ingress"
+	"micronode/internal/observe"
+)
+
+// Info is what there is to know about a node that does not change while it
+// runs.
+type Info struct {
+	PeerID    string
+	Ephemeral bool // the peer ID is another at the next start
+	Version   string
+	Profile   string
+	HTTP      string // URL
+	Admin     string // URL
+	Socket    string
+	Amnesia   bool
+	Confined  string // what the kernel enforces, in words
+	Open      bool
+}
+
+// Info tells what the banner shows.
+func (n *Node) Info() Info {
+	scheme := "http://"
+	if n.keyring != nil {
+		scheme = "https://"
+	}
+	confined := "the kernel refuses every write to disk"
+	if !n.achieved.Landlock {
+		confined = "not enforced by the kernel: " + n.achieved.Reason
+	}
+	return Info{
+		PeerID: n.identity.PeerID(), Ephemeral: n.identity.Ephemeral(), Version: n.build.Version, Profile: n.profile,
+		HTTP: scheme + n.http.Addr().String(), Admin: scheme + n.admin.Addr().String(), Socket: n.socket,
+		Amnesia: true, Confined: confined, Open: n.options.Open,
+	}
+}
+
+// Status is what `micronode status --json` prints.
+type Status struct {
+	PeerID     string           `json:"peer_id"`
+	Version    string           `json:"version"`
+	Profile    string           `json:"profile"`
+	Amnesia    bool             `json:"amnesia"`
+	Confined   string           `json:"confined"`
+	Listen     Listen           `json:"listen"`
+	Ready      bool             `json:"ready"`
+	WriteReady bool             `json:"write_ready"`
+	Degraded   bool             `json:"degraded"`
+	Reasons    []observe.Reason `json:"reasons"`
+	Services   []ServiceStatus  `json:"services"`
+	Queues     []QueueStatus    `json:"queues"`
+	Store      StoreStatus      `json:"store"`
+}
+
+// Listen is where the node can be reached.
+type Listen struct {
+	HTTP    string `json:"http"`
+	Admin   string `json:"admin"`
+	Overlay string `json:"overlay"`
+}
+
+// ServiceStatus is one service or pool.
+type ServiceStatus struct {
+	Name     string `json:"name"`
+	State    string `json:"state"`
+	Restarts uint64 `json:"restarts"`
+	LastErr  string `json:"last_error,omitempty"`
+}
+
+// QueueStatus is one queue, lane, bus or set of permits.
+type QueueStatus struct {
+	Service string `json:"service"`
+	Name    string `json:"name"`
+	Depth   int    `json:"depth"`
+	Cap     int    `json:"cap"`
+}
+
+// StoreStatus is what the store holds.
+type StoreStatus struct {
+	Objects int64 `json:"objects"`
+	Bytes   int64 `json:"bytes"`
+	Budget  int64 `json:"budget"`
+}
+
+func (n *Node) status(w http.ResponseWriter, _ *http.Request) error {
+	return ingress.WriteJSON(w, http.StatusOK, n.Status())
+}
+
+// Status tells what the node is doing now.
+func (n *Node) Status() Status {
+	verdict, usage := n.readiness.Evaluate(), n.store.Usage()
+	s := Status{
+		PeerID: n.identity.PeerID(), Version: n.build.Version, Profile: n.profile, Amnesia: true, Confined: n.Info().Confined,
+		Listen: Listen{HTTP: n.http.Addr().String(), Admin: n.admin.Addr().String()},
+		Ready:  verdict.Ready, WriteReady: verdict.WriteReady, Degraded: verdict.Degraded, Reasons: verdict.Reasons,
+		Store: StoreStatus{Objects: usage.Objects, Bytes: usage.Bytes, Budget: usage.Budget},
+	}
+	for _, unit := range n.supervisor.Status() {
+		line := ServiceStatus{Name: unit.Name, State: string(unit.State), Restarts: unit.Restarts}
+		if unit.LastErr != nil {
+			line.LastErr = unit.LastErr.Error()
+		}
+		s.Services = append(s.Services, line)
+	}
+	for _, part := range n.inventory.Read() {
+		if part.Kind != "snapshot" && part.Kind != "lock" {
+			s.Queues = append(s.Queues, QueueStatus{Service: part.Service, Name: part.Name, Depth: part.Depth, Cap: part.Cap})
+		}
+	}
+	return s
+}
+
+// MintRequest asks for a capability.
+type MintRequest struct {
+	Scopes []string `json:"scopes"`
+	TTL    int64    `json:"ttl_s"`
+	Path   string   `json:"path,omitempty"`
+	Topic  string   `json:"topic,omitempty"`
+	Rate   string   `json:"rate,omitempty"` // 10/1s, or 10/1s burst 20
+	IPs    []string `json:"ips,omitempty"`  // addresses or prefixes
+}
+
+// Minted is the answer to a MintRequest.
+type Minted struct {
+	Token   string    `json:"token"`
+	Expires time.Time `json:"expires"`
+}
+
+// mint makes a capability. Who may ask for one may do everything, so nothing
+// is gained by asking for less than one has.
+func (n *Node) mint(w http.ResponseWriter, r *http.Request) error {
+	var ask MintRequest
+	if err := ingress.DecodeJSON(r, &ask); err != nil {
+		return err
+	}
+	caveats, err := ask.caveats(time.Now())
+	if err != nil {
+		return err
+	}
+	token, err := n.authority.Mint(caveats)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	return ingress.WriteJSON(w, http.StatusCreated, Minted{Token: token, Expires: caveats.Expires.UTC()})
+}
+
+// longestTTL keeps a capability from outliving whoever remembers that it was
+// given.
+const longestTTL = 366 * 24 * time.Hour
+
+func (m MintRequest) caveats(now time.Time) (capability.Caveats, error) {
+	const op = "token.mint"
+	ttl := time.Duration(m.TTL) * time.Second
+	if m.TTL < 1 || m.TTL > int64(longestTTL/time.Second) {
+		err := fault.New(op, fault.Malformed, "ttl_s must be from 1 to %d seconds", int64(longestTTL/time.Second))
+		err.Next = "Say how long the capability is to be good for, with --ttl."
+		return capability.Caveats{}, err
+	}
+	caveats := capability.Caveats{Expires: now.Add(ttl)}
+	if m.Path != "" {
+		caveats.Paths = []string{m.Path}
+	}
+	if m.Topic != "" {
+		caveats.Topics = []string{m.Topic}
+	}
+	for _, text := range m.Scopes {
+		scope, err := capability.ParseScope(text)
+		if err != nil {
+			return caveats, err
+		}
+		caveats.Scopes = append(caveats.Scopes, scope)
+	}
+	if m.Rate != "" {
+		rate, err := capability.ParseRate(m.Rate)
+		if err != nil {
+			return caveats, err
+		}
+		caveats.Rate = rate
+	}
+	for _, text := range m.IPs {
+		prefix, err := parsePrefix(text)
+		if err != nil {
+			return caveats, err
+		}
+		caveats.Clients = append(caveats.Clients, prefix)
+	}
+	return caveats, nil
+}
+
+func parsePrefix(text string) (netip.Prefix, error) {
+	if address, err := netip.ParseAddr(text); err == nil {
+		return netip.PrefixFrom(address, address.BitLen()), nil
+	}
+	prefix, err := netip.ParsePrefix(text)
+	if err != nil {
+		wrong := fault.New("token.mint", fault.Malformed, "%q is neither an IP address nor a prefix", text)
+		wrong.Next = "Write 192.0.2.7 or 192.0.2.0/24."
+		return prefix, wrong
+	}
+	return prefix, nil
+}

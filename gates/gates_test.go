@@ -1,0 +1,363 @@
+//go:build gates
+
+package gates
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"micronode/client"
+)
+
+// percentile of some durations.
+func percentile(all []time.Duration, p float64) time.Duration {
+	sorted := slices.Sorted(slices.Values(all))
+	return sorted[min(len(sorted)-1, int(float64(len(sorted))*p))]
+}
+
+// load puts small objects from several callers until ctx ends.
+func (p *process) load(ctx context.Context, callers int, done func(status int, took time.Duration, body []byte)) *sync.WaitGroup {
+	token := p.token("object:put")
+	transport := &http.Transport{MaxIdleConnsPerHost: callers}
+	p.t.Cleanup(transport.CloseIdleConnections)
+	web := &http.Client{Transport: transport}
+	var group sync.WaitGroup
+	for caller := range callers {
+		group.Go(func() {
+			random := rand.NewChaCha8([32]byte{byte(caller), byte(caller >> 8)})
+			body := make([]byte, 16<<10)
+			for ctx.Err() == nil {
+				_, _ = random.Read(body)
+				r, _ := http.NewRequest(http.MethodPost, p.http+"/put", bytes.NewReader(body))
+				r.Header.Set("Authorization", "Bearer "+token)
+				from := time.Now()
+				answer, err := web.Do(r)
+				if err != nil {
+					done(0, time.Since(from), []byte(err.Error()))
+					continue
+				}
+				text, _ := io.ReadAll(answer.Body)
+				answer.Body.Close()
+				done(answer.StatusCode, time.Since(from), text)
+			}
+		})
+	}
+	return &group
+}
+
+// unlimited is for gates that are about something else than the limit on the
+// rate: all the load comes from one address here.
+var unlimited = []string{"MICRO_LIMITS__RATE=1000000", "MICRO_LIMITS__BURST=1000000", "MICRO_LIMITS__WORK_RATE=1000000"}
+
+// A shutdown under load ends in time, whatever starts it, and with a report.
+func TestDrainUnderLoad(t *testing.T) {
+	rounds := 6
+	if long() {
+		rounds = 50
+	}
+	var all []time.Duration
+	for round := range rounds {
+		p := start(t, nil, unlimited...)
+		ctx, cancel := context.WithCancel(t.Context())
+		var answered atomic.Int64
+		begun := make(chan struct{})
+		group := p.load(ctx, 16, func(status int, _ time.Duration, _ []byte) {
+			if status == http.StatusCreated && answered.Add(1) == 200 {
+				close(begun)
+			}
+		})
+		<-begun
+		took := p.stop([]syscall.Signal{syscall.SIGTERM, syscall.SIGINT}[round%2])
+		cancel()
+		group.Wait()
+		all = append(all, took)
+		if text := p.stderr.String(); !strings.Contains(text, "drained in") || strings.Contains(text, "left running  ") {
+			t.Errorf("round %d: the report is not that of a clean drain:\n%s", round, text)
+		}
+	}
+	t.Logf("drain: p50 %s, p95 %s, p99 %s over %d shutdowns", percentile(all, 0.5), percentile(all, 0.95), percentile(all, 0.99), len(all))
+	if percentile(all, 0.95) > 2*time.Second || percentile(all, 0.99) > 5*time.Second {
+		t.Errorf("too slow: %v", all)
+	}
+}
+
+// slow is a body whose second half comes after a while: a request that holds
+// its place.
+type slow struct {
+	half []byte
+	hold time.Duration
+	sent int
+}
+
+func (s *slow) Read(p []byte) (int, error) {
+	switch s.sent++; s.sent {
+	case 1:
+		return copy(p, s.half), nil
+	case 2:
+		time.Sleep(s.hold)
+		return copy(p, s.half), nil
+	}
+	return 0, io.EOF
+}
+
+// Twice as many callers as the node has places for, each of which holds its
+// place for a while: what is too much is told so at once, nothing is dropped,
+// and memory stays flat. The load is one of places, not of cores, because the
+// callers are on the same cores here.
+func TestTwiceTheLoad(t *testing.T) {
+	span, places := 3*time.Second, 16
+	if long() {
+		span = 20 * time.Second
+	}
+	p := start(t, nil, append(unlimited, fmt.Sprintf("MICRO_LIMITS__INFLIGHT=%d", places), "MICRO_STORE__RAM_BYTES=64MiB")...)
+	token := p.token("object:put")
+	transport := &http.Transport{MaxIdleConnsPerHost: 2 * places}
+	defer transport.CloseIdleConnections()
+	web := &http.Client{Transport: transport}
+	ctx, cancel := context.WithTimeout(t.Context(), span)
+	defer cancel()
+	var mu sync.Mutex
+	var busy []time.Duration
+	counts := map[string]int{}
+	var group sync.WaitGroup
+	for range 2 * places {
+		group.Go(func() {
+			for ctx.Err() == nil {
+				half := make([]byte, 4<<10)
+				r, _ := http.NewRequest(http.MethodPost, p.http+"/o", &slow{half: half, hold: 200 * time.Millisecond})
+				r.ContentLength = int64(2 * len(half))
+				r.Header.Set("Authorization", "Bearer "+token)
+				from := time.Now()
+				answer, err := web.Do(r)
+				took := time.Since(from)
+				code := "cut"
+				if err == nil {
+					text, _ := io.ReadAll(answer.Body)
+					answer.Body.Close()
+					if code = fmt.Sprint(answer.StatusCode); answer.StatusCode >= 400 {
+						code = problem(text)
+					}
+				}
+				mu.Lock()
+				counts[code]++
+				if code == "Busy" {
+					busy = append(busy, took)
+				}
+				mu.Unlock()
+				if code != "201" && code != "200" {
+					time.Sleep(20 * time.Millisecond) // as a client would that was told to wait
+				}
+			}
+		})
+	}
+	half := p.rssAfter(span / 2)
+	group.Wait()
+	full := p.rss()
+	t.Logf("answers %v; rss %d MiB at half time, %d MiB at the end", counts, half>>20, full>>20)
+	if len(busy) == 0 || counts["200"]+counts["201"] == 0 {
+		t.Fatalf("nobody was told Busy, or nobody was served: %v", counts)
+	}
+	t.Logf("Busy: p50 %s, p99 %s of %d", percentile(busy, 0.5), percentile(busy, 0.99), len(busy))
+	if p99 := percentile(busy, 0.99); p99 > 50*time.Millisecond {
+		t.Errorf("Busy took %s at p99, and 50ms are allowed", p99)
+	}
+	if dropped := p.metric("queue_dropped_total", `queue="work"`); dropped != 0 {
+		t.Errorf("%v jobs were dropped", dropped)
+	}
+	if full > half+half/4+16<<20 {
+		t.Errorf("memory grows: %d MiB, then %d MiB", half>>20, full>>20)
+	}
+	p.stop(syscall.SIGTERM)
+}
+
+// rssAfter waits for the middle of a load and looks at the memory then.
+func (p *process) rssAfter(d time.Duration) int64 {
+	time.Sleep(d)
+	return p.rss()
+}
+
+// A request that waits is answered at its deadline, not before and not after.
+func TestRequestDeadline(t *testing.T) {
+	p := start(t, nil)
+	token := p.token("object:put")
+	host := strings.TrimPrefix(p.http, "http://")
+	tries := 10
+	if long() {
+		tries = 100
+	}
+	for range tries {
+		conn, err := net.Dial("tcp", host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		from := time.Now()
+		fmt.Fprintf(conn, "POST /put HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nRequest-Timeout: 1\r\nContent-Length: 10\r\n\r\nhalf", host, token)
+		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		took := time.Since(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(answer.Body)
+		if answer.StatusCode != http.StatusGatewayTimeout || problem(body) != "Timeout" {
+			t.Errorf("%s %s", answer.Status, body)
+		}
+		if took < 900*time.Millisecond || took > 1100*time.Millisecond {
+			t.Errorf("answered after %s, and the deadline was 1s", took)
+		}
+		conn.Close()
+	}
+	p.stop(syscall.SIGTERM)
+}
+
+// opened finds in strace's output what was opened for writing.
+var opened = regexp.MustCompile(`^\d+ +(open|openat|openat2|creat|mkdir|mkdirat|rename|renameat2?|unlink|unlinkat|truncate|link|linkat|symlink|symlinkat|mknodat?)\(`)
+
+// A traced run of every feature opens nothing for writing.
+func TestAmnesiaTraced(t *testing.T) {
+	folder := t.TempDir()
+	trace := filepath.Join(folder, "trace")
+	config := filepath.Join(folder, "micronode.toml")
+	if err := os.WriteFile(config, []byte("[log]\nlevel = \"info\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, []string{"strace", "-f", "-qq", "-o", trace, "-e", "trace=%file", "-e", "signal=none"}, "MICRO_LOG__LEVEL=debug")
+	local := p.local()
+	object, err := local.Put(t.Context(), strings.NewReader("traced"), client.PutOptions{Size: 6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader, err := local.Get(t.Context(), object.Address, client.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := io.ReadAll(reader); err != nil || string(text) != "traced" {
+		t.Errorf("get: %q, %v", text, err)
+	}
+	reader.Close()
+	if err := syscall.Kill(p.pid(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(5 * time.Second); p.metric("config_reload_total", "") == 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the reload was not seen")
+		}
+	}
+	if err := local.Delete(t.Context(), object.Address); err != nil {
+		t.Error(err)
+	}
+	p.stop(syscall.SIGTERM)
+
+	text, err := os.ReadFile(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := 0
+	for line := range strings.Lines(string(text)) {
+		lines++
+		if opened.MatchString(line) && writes(line) {
+			t.Errorf("for writing: %s", line)
+		}
+	}
+	if lines < 10 {
+		t.Errorf("the trace has only %d lines: nothing was traced", lines)
+	}
+	t.Logf("%d calls with a file name, none for writing", lines)
+}
+
+// writes reports whether a traced call asks for the right to write.
+func writes(line string) bool {
+	if strings.Contains(line, `"/dev/null"`) || strings.Contains(line, `"/dev/tty"`) {
+		return false
+	}
+	if strings.Contains(line, "open") {
+		return strings.Contains(line, "O_WRONLY") || strings.Contains(line, "O_RDWR") || strings.Contains(line, "O_CREAT") || strings.Contains(line, "O_TRUNC")
+	}
+	return true
+}
+
+// Floods of several kinds at once: each is refused by its name, and a well
+// behaved client does not notice.
+func TestFloods(t *testing.T) {
+	p := start(t, nil)
+	host := strings.TrimPrefix(p.http, "http://")
+	token := p.token("object:put")
+
+	// 600 connections of one address, each of which sends its header a byte at
+	// a time: no more than 256 stay.
+	var held []net.Conn
+	for range 600 {
+		conn, err := net.Dial("tcp", host)
+		if err != nil {
+			continue
+		}
+		_, _ = io.WriteString(conn, "GET /o/b3:")
+		held = append(held, conn)
+	}
+	defer func() {
+		for _, conn := range held {
+			conn.Close()
+		}
+	}()
+	closed := 0
+	for _, conn := range held {
+		_ = conn.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+		if _, err := conn.Read(make([]byte, 1)); err != nil && !os.IsTimeout(err) {
+			closed++
+		}
+	}
+	if closed < 600-256 {
+		t.Errorf("%d of 600 connections of one address were closed, and 256 are allowed", closed)
+	}
+
+	// The local socket is somebody else's way in, and works.
+	if _, err := p.local().Put(t.Context(), strings.NewReader("meanwhile"), client.PutOptions{Size: 9}); err != nil {
+		t.Errorf("a client that does nothing wrong: %v", err)
+	}
+	for _, conn := range held {
+		conn.Close()
+	}
+	held = nil
+
+	post := func(body []byte, header ...string) (int, string) {
+		r, _ := http.NewRequest(http.MethodPost, p.http+"/put", bytes.NewReader(body))
+		r.Header.Set("Authorization", "Bearer "+token)
+		for i := 0; i < len(header); i += 2 {
+			r.Header.Set(header[i], header[i+1])
+		}
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return 0, err.Error()
+		}
+		defer answer.Body.Close()
+		text, _ := io.ReadAll(answer.Body)
+		return answer.StatusCode, problem(text)
+	}
+	if status, code := post(make([]byte, 2<<20), "Expect", "100-continue"); status != 413 || code != "BodyTooLarge" {
+		t.Errorf("2 MiB: %d %s", status, code)
+	}
+	var bomb bytes.Buffer
+	zip := gzip.NewWriter(&bomb)
+	_, _ = zip.Write(make([]byte, 9<<20))
+	zip.Close()
+	if status, code := post(bomb.Bytes(), "Content-Encoding", "gzip"); status != 413 || code != "RatioCap" {
+		t.Errorf("a bomb of %d bytes: %d %s", bomb.Len(), status, code)
+	}
+	p.stop(syscall.SIGTERM)
+}

@@ -12,9 +12,11 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 LDFLAGS := -X micronode/internal/observe.version=$(VERSION) -X micronode/internal/observe.commit=$(COMMIT)
 
-# What each package of the kernel must have covered, in per cent.
-COVERED := micronode/b3=90 micronode/fault=90 micronode/internal/flow=90 micronode/internal/flow/explore=90 \
-           micronode/internal/supervise=90 micronode/internal/observe=90
+# What each package must have covered, in per cent.
+COVERED := micronode/b3=90 micronode/fault=90 micronode/client=90 micronode/internal/flow=90 micronode/internal/flow/explore=90 \
+           micronode/internal/supervise=90 micronode/internal/observe=90 micronode/internal/config=90 \
+           micronode/internal/capability=90 micronode/internal/amnesia=90 micronode/internal/ingress=90 \
+           micronode/internal/store=90 micronode/internal/node=85
 
 # How long each fuzz target runs with `make fuzz`.
 FUZZTIME ?= 30s

@@ -24,6 +24,10 @@ const downloadOp = "client.download"
 func (c *Client) Download(ctx context.Context, address b3.Address, path string, progress ...func(done, total int64)) error {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		return fileFault(path, &fs.PathError{Op: "write", Path: path, Err: syscall.EISDIR})
+	} else if err == nil && !info.Mode().IsRegular() {
+		wrong := fault.New("client.download", fault.Malformed, "%s is a device or a pipe: a file would take its place", path)
+		wrong.Next = "Write into it with Get, or choose another path."
+		return wrong
 	}
 	object, err := c.Get(ctx, address, GetOptions{Progress: func(done, total int64) {
 		for _, tell := range progress {

@@ -196,3 +196,18 @@ func TestNoCompression(t *testing.T) {
 		}
 	}
 }
+
+// A rename would put a file in the place of a device.
+func TestDownloadOntoADeviceIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := serve(t, NewFakeNode()).Download(t.Context(), b3.Of(nil), path)
+	if fault.KindOf(err) != fault.Malformed {
+		t.Errorf("%v", err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().IsRegular() {
+		t.Errorf("the pipe is gone: %v, %v", info, err)
+	}
+}

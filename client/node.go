@@ -14,12 +14,14 @@ type Status struct {
 	Version    string    `json:"version"`
 	Profile    string    `json:"profile"`
 	Amnesia    bool      `json:"amnesia"`
+	Confined   string    `json:"confined"` // what the kernel enforces, in words
 	Listen     Listen    `json:"listen"`
 	Ready      bool      `json:"ready"`
 	WriteReady bool      `json:"write_ready"`
 	Degraded   bool      `json:"degraded"`
 	Services   []Service `json:"services"`
 	Queues     []Queue   `json:"queues"`
+	Store      Store     `json:"store"`
 }
 
 // Listen is where a node listens.
@@ -34,6 +36,14 @@ type Service struct {
 	Name     string `json:"name"`
 	State    string `json:"state"`
 	Restarts int    `json:"restarts"`
+	LastErr  string `json:"last_error,omitempty"`
+}
+
+// Store is how much a node holds.
+type Store struct {
+	Objects int64 `json:"objects"`
+	Bytes   int64 `json:"bytes"`
+	Budget  int64 `json:"budget"`
 }
 
 // Queue is one queue of a node.

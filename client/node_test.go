@@ -16,15 +16,15 @@ func TestStatus(t *testing.T) {
 	status, err := serve(t, NewFakeNode()).Status(t.Context())
 	want := Status{PeerID: "abc", Version: "1.2.3", Profile: "micronode", Amnesia: true,
 		Listen: Listen{"127.0.0.1:8080", "127.0.0.1:9600", "127.0.0.1:9500"}, Ready: true, WriteReady: true,
-		Services: []Service{{"store", "running", 2}}, Queues: []Queue{{"node", "work", 3, 256}}}
+		Services: []Service{{Name: "store", State: "running", Restarts: 2}}, Queues: []Queue{{"node", "work", 3, 256}}}
 	if err != nil || !reflect.DeepEqual(status, want) {
 		t.Errorf("%+v, %v", status, err)
 	}
 	// The command line prints it as it came: the members of the contract.
 	raw, err := json.Marshal(Status{Services: []Service{{}}, Queues: []Queue{{}}})
-	const shape = `{"peer_id":"","version":"","profile":"","amnesia":false,"listen":{"http":"","admin":"","overlay":""},` +
+	const shape = `{"peer_id":"","version":"","profile":"","amnesia":false,"confined":"","listen":{"http":"","admin":"","overlay":""},` +
 		`"ready":false,"write_ready":false,"degraded":false,"services":[{"name":"","state":"","restarts":0}],` +
-		`"queues":[{"service":"","name":"","depth":0,"cap":0}]}`
+		`"queues":[{"service":"","name":"","depth":0,"cap":0}],"store":{"objects":0,"bytes":0,"budget":0}}`
 	if err != nil || string(raw) != shape {
 		t.Errorf("%s, %v", raw, err)
 	}

@@ -78,7 +78,7 @@ func Example() {
 		defer response.Body.Close()
 		text, _ := io.ReadAll(response.Body)
 		if response.StatusCode != http.StatusOK {
-			text = nil
+			text = []byte(http.StatusText(response.StatusCode))
 		}
 		fmt.Println(response.StatusCode, strings.TrimSpace(string(text)))
 	}
@@ -90,9 +90,9 @@ func Example() {
 
 	fmt.Println(listener.Drain(context.Background()), <-served)
 	// Output:
-	// 404
-	// 401
-	// 400
+	// 404 Not Found
+	// 401 Unauthorized
+	// 400 Bad Request
 	// 200 {"name":"docs"}
 	// 200 {"manifest":"b3:00"}
 	// <nil> <nil>

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/capability"
 	"micronode/internal/ingress"
@@ -126,7 +127,7 @@ func (n *Node) authorise(_ context.Context, ask ingress.Ask) error {
 func (n *Node) routes() []ingress.Route {
 	status := ingress.Route{
 		Service: service, Methods: []string{http.MethodGet}, Pattern: "/admin/status", Handler: n.status, Class: ingress.Control,
-		Docs: ingress.Docs{Summary: "What the node is doing", Responses: []ingress.Response{{Status: http.StatusOK, Body: Status{}}}},
+		Docs: ingress.Docs{Summary: "What the node is doing", Responses: []ingress.Response{{Status: http.StatusOK, Body: client.Status{}}}},
 	}
 	mint := ingress.Route{
 		Service: service, Methods: []string{http.MethodPost}, Pattern: "/admin/token", Handler: n.mint, Class: ingress.Control,

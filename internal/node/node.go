@@ -103,7 +103,7 @@ func New(ctx context.Context, options Options) (*Node, error) {
 		n.profile = Profiles[0]
 	}
 	if n.socket == "" {
-		n.socket = capability.DefaultSocket(os.Getuid(), "")
+		n.socket = capability.DefaultSocket(os.Geteuid(), "")
 	}
 	c := loaded.Value
 	for _, step := range []func() error{

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"micronode/b3"
+	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/capability"
 	"micronode/internal/config"
@@ -254,7 +255,7 @@ func TestStatusTellsWhatIsGoingOn(t *testing.T) {
 	n := start(t, 2)
 	n.whenReady(t)
 	got := n.localCaller().do(t, http.MethodGet, "/admin/status", nil)
-	var status Status
+	var status client.Status
 	if err := json.Unmarshal(got.body, &status); err != nil || !status.Ready || len(status.PeerID) != 52 || len(status.Services) == 0 || len(status.Queues) == 0 {
 		t.Errorf("%d %s", got.status, got.body)
 	}

@@ -5,10 +5,10 @@ import (
 	"net/netip"
 	"time"
 
+	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/capability"
 	"micronode/internal/ingress"
-	"micronode/internal/observe"
 )
 
 // Info is what there is to know about a node that does not change while it
@@ -43,68 +43,21 @@ func (n *Node) Info() Info {
 	}
 }
 
-// Status is what `micronode status --json` prints.
-type Status struct {
-	PeerID     string           `json:"peer_id"`
-	Version    string           `json:"version"`
-	Profile    string           `json:"profile"`
-	Amnesia    bool             `json:"amnesia"`
-	Confined   string           `json:"confined"`
-	Listen     Listen           `json:"listen"`
-	Ready      bool             `json:"ready"`
-	WriteReady bool             `json:"write_ready"`
-	Degraded   bool             `json:"degraded"`
-	Reasons    []observe.Reason `json:"reasons"`
-	Services   []ServiceStatus  `json:"services"`
-	Queues     []QueueStatus    `json:"queues"`
-	Store      StoreStatus      `json:"store"`
-}
-
-// Listen is where the node can be reached.
-type Listen struct {
-	HTTP    string `json:"http"`
-	Admin   string `json:"admin"`
-	Overlay string `json:"overlay"`
-}
-
-// ServiceStatus is one service or pool.
-type ServiceStatus struct {
-	Name     string `json:"name"`
-	State    string `json:"state"`
-	Restarts uint64 `json:"restarts"`
-	LastErr  string `json:"last_error,omitempty"`
-}
-
-// QueueStatus is one queue, lane, bus or set of permits.
-type QueueStatus struct {
-	Service string `json:"service"`
-	Name    string `json:"name"`
-	Depth   int    `json:"depth"`
-	Cap     int    `json:"cap"`
-}
-
-// StoreStatus is what the store holds.
-type StoreStatus struct {
-	Objects int64 `json:"objects"`
-	Bytes   int64 `json:"bytes"`
-	Budget  int64 `json:"budget"`
-}
-
 func (n *Node) status(w http.ResponseWriter, _ *http.Request) error {
 	return ingress.WriteJSON(w, http.StatusOK, n.Status())
 }
 
-// Status tells what the node is doing now.
-func (n *Node) Status() Status {
+// Status tells what the node is doing now, in the words of the SDK.
+func (n *Node) Status() client.Status {
 	verdict, usage := n.readiness.Evaluate(), n.store.Usage()
-	s := Status{
+	s := client.Status{
 		PeerID: n.identity.PeerID(), Version: n.build.Version, Profile: n.profile, Amnesia: true, Confined: n.Info().Confined,
-		Listen: Listen{HTTP: n.http.Addr().String(), Admin: n.admin.Addr().String()},
-		Ready:  verdict.Ready, WriteReady: verdict.WriteReady, Degraded: verdict.Degraded, Reasons: verdict.Reasons,
-		Store: StoreStatus{Objects: usage.Objects, Bytes: usage.Bytes, Budget: usage.Budget},
+		Listen: client.Listen{HTTP: n.http.Addr().String(), Admin: n.admin.Addr().String()},
+		Ready:  verdict.Ready, WriteReady: verdict.WriteReady, Degraded: verdict.Degraded,
+		Store: client.Store{Objects: usage.Objects, Bytes: usage.Bytes, Budget: usage.Budget},
 	}
 	for _, unit := range n.supervisor.Status() {
-		line := ServiceStatus{Name: unit.Name, State: string(unit.State), Restarts: unit.Restarts}
+		line := client.Service{Name: unit.Name, State: string(unit.State), Restarts: int(unit.Restarts)}
 		if unit.LastErr != nil {
 			line.LastErr = unit.LastErr.Error()
 		}
@@ -112,7 +65,7 @@ func (n *Node) Status() Status {
 	}
 	for _, part := range n.inventory.Read() {
 		if part.Kind != "snapshot" && part.Kind != "lock" {
-			s.Queues = append(s.Queues, QueueStatus{Service: part.Service, Name: part.Name, Depth: part.Depth, Cap: part.Cap})
+			s.Queues = append(s.Queues, client.Queue{Service: part.Service, Name: part.Name, Depth: part.Depth, Cap: part.Cap})
 		}
 	}
 	return s

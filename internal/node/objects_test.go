@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -18,6 +19,7 @@ import (
 	"micronode/fault"
 	"micronode/internal/capability"
 	"micronode/internal/config"
+	"micronode/internal/observe"
 )
 
 // answer is what a test looks at.
@@ -340,6 +342,42 @@ func TestTheDoctorSeesWhatIsWrong(t *testing.T) {
 	}
 	if _, err := Defaults("meganode"); err == nil {
 		t.Error("an unknown profile was taken")
+	}
+	n.stop()
+	<-n.ended
+}
+
+// Below strength, the node says so, says why and what to do, and goes on; at
+// full strength again, it says that too.
+func TestReadyzExplainsItself(t *testing.T) {
+	n := start(t, 2)
+	n.whenReady(t)
+	ctx, done := context.WithCancel(t.Context())
+	defer done()
+	seen := false
+	_ = n.readiness.Watch(ctx, func(now observe.Verdict) {
+		switch {
+		case now.Whole() && !seen:
+			if err := n.supervisor.Kill("worker", 0); err != nil {
+				t.Error(err)
+			}
+		case now.Degraded:
+			seen = true
+			status, body := n.get(t, "/readyz")
+			reasons, _ := body["reasons"].([]any)
+			if status != http.StatusServiceUnavailable || body["ready"] != true || len(reasons) == 0 ||
+				!strings.Contains(fmt.Sprint(reasons), "1 of 2 workers live") || !strings.Contains(fmt.Sprint(reasons), "next:") {
+				t.Errorf("%d %v", status, body)
+			}
+			if status, _ := n.get(t, "/readyz?for=read"); status != http.StatusOK {
+				t.Errorf("reads are served, and /readyz?for=read is %d", status)
+			}
+		case seen:
+			done()
+		}
+	})
+	if !seen {
+		t.Error("a dead worker was not seen")
 	}
 	n.stop()
 	<-n.ended

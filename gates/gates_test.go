@@ -127,11 +127,21 @@ func TestTwiceTheLoad(t *testing.T) {
 		span = 20 * time.Second
 	}
 	p := start(t, nil, append(unlimited, fmt.Sprintf("MICRO_LIMITS__INFLIGHT=%d", places), "MICRO_STORE__RAM_BYTES=64MiB")...)
+	measured(t, func() error { return p.crowd(places, span) })
+	if dropped := p.metric("queue_dropped_total", `queue="work"`); dropped != 0 {
+		t.Errorf("%v jobs were dropped", dropped)
+	}
+	p.stop(syscall.SIGTERM)
+}
+
+// crowd sends twice as many callers as there are places, and judges the
+// answers that say Busy and the memory.
+func (p *process) crowd(places int, span time.Duration) error {
 	token := p.token("object:put")
 	transport := &http.Transport{MaxIdleConnsPerHost: 2 * places}
 	defer transport.CloseIdleConnections()
 	web := &http.Client{Transport: transport}
-	ctx, cancel := context.WithTimeout(t.Context(), span)
+	ctx, cancel := context.WithTimeout(p.t.Context(), span)
 	defer cancel()
 	var mu sync.Mutex
 	var busy []time.Duration
@@ -140,21 +150,7 @@ func TestTwiceTheLoad(t *testing.T) {
 	for range 2 * places {
 		group.Go(func() {
 			for ctx.Err() == nil {
-				half := make([]byte, 4<<10)
-				r, _ := http.NewRequest(http.MethodPost, p.http+"/o", &slow{half: half, hold: 200 * time.Millisecond})
-				r.ContentLength = int64(2 * len(half))
-				r.Header.Set("Authorization", "Bearer "+token)
-				from := time.Now()
-				answer, err := web.Do(r)
-				took := time.Since(from)
-				code := "cut"
-				if err == nil {
-					text, _ := io.ReadAll(answer.Body)
-					answer.Body.Close()
-					if code = fmt.Sprint(answer.StatusCode); answer.StatusCode >= 400 {
-						code = problem(text)
-					}
-				}
+				code, took := p.upload(web, token)
 				mu.Lock()
 				counts[code]++
 				if code == "Busy" {
@@ -170,21 +166,39 @@ func TestTwiceTheLoad(t *testing.T) {
 	half := p.rssAfter(span / 2)
 	group.Wait()
 	full := p.rss()
-	t.Logf("answers %v; rss %d MiB at half time, %d MiB at the end", counts, half>>20, full>>20)
+	p.t.Logf("answers %v; rss %d MiB at half time, %d MiB at the end", counts, half>>20, full>>20)
 	if len(busy) == 0 || counts["200"]+counts["201"] == 0 {
-		t.Fatalf("nobody was told Busy, or nobody was served: %v", counts)
+		return fmt.Errorf("nobody was told Busy, or nobody was served: %v", counts)
 	}
-	t.Logf("Busy: p50 %s, p99 %s of %d", percentile(busy, 0.5), percentile(busy, 0.99), len(busy))
-	if p99 := percentile(busy, 0.99); p99 > 50*time.Millisecond {
-		t.Errorf("Busy took %s at p99, and 50ms are allowed", p99)
-	}
-	if dropped := p.metric("queue_dropped_total", `queue="work"`); dropped != 0 {
-		t.Errorf("%v jobs were dropped", dropped)
+	p99 := percentile(busy, 0.99)
+	p.t.Logf("Busy: p50 %s, p99 %s of %d", percentile(busy, 0.5), p99, len(busy))
+	if p99 > 50*time.Millisecond {
+		return fmt.Errorf("Busy took %s at p99, and 50ms are allowed", p99)
 	}
 	if full > half+half/4+16<<20 {
-		t.Errorf("memory grows: %d MiB, then %d MiB", half>>20, full>>20)
+		return fmt.Errorf("memory grows: %d MiB, then %d MiB", half>>20, full>>20)
 	}
-	p.stop(syscall.SIGTERM)
+	return nil
+}
+
+// upload sends one slow body and tells the code of the answer and when it came.
+func (p *process) upload(web *http.Client, token string) (code string, took time.Duration) {
+	half := make([]byte, 4<<10)
+	r, _ := http.NewRequest(http.MethodPost, p.http+"/o", &slow{half: half, hold: 200 * time.Millisecond})
+	r.ContentLength = int64(2 * len(half))
+	r.Header.Set("Authorization", "Bearer "+token)
+	from := time.Now()
+	answer, err := web.Do(r)
+	took = time.Since(from)
+	if err != nil {
+		return "cut", took
+	}
+	defer answer.Body.Close()
+	text, _ := io.ReadAll(answer.Body)
+	if answer.StatusCode >= 400 {
+		return problem(text), took
+	}
+	return fmt.Sprint(answer.StatusCode), took
 }
 
 // rssAfter waits for the middle of a load and looks at the memory then.
@@ -203,27 +217,34 @@ func TestRequestDeadline(t *testing.T) {
 		tries = 100
 	}
 	for range tries {
-		conn, err := net.Dial("tcp", host)
-		if err != nil {
-			t.Fatal(err)
-		}
-		from := time.Now()
-		fmt.Fprintf(conn, "POST /put HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nRequest-Timeout: 1\r\nContent-Length: 10\r\n\r\nhalf", host, token)
-		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		took := time.Since(from)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, _ := io.ReadAll(answer.Body)
-		if answer.StatusCode != http.StatusGatewayTimeout || problem(body) != "Timeout" {
-			t.Errorf("%s %s", answer.Status, body)
-		}
-		if took < 900*time.Millisecond || took > 1100*time.Millisecond {
-			t.Errorf("answered after %s, and the deadline was 1s", took)
-		}
-		conn.Close()
+		measured(t, func() error { return deadlineOfOne(host, token) })
 	}
 	p.stop(syscall.SIGTERM)
+}
+
+// deadlineOfOne sends half of a body with a deadline of a second.
+func deadlineOfOne(host, token string) error {
+	conn, err := net.Dial("tcp", host)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	from := time.Now()
+	fmt.Fprintf(conn, "POST /put HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nRequest-Timeout: 1\r\nContent-Length: 10\r\n\r\nhalf", host, token)
+	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	took := time.Since(from)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	body, _ := io.ReadAll(answer.Body)
+	switch {
+	case answer.StatusCode != http.StatusGatewayTimeout || problem(body) != "Timeout":
+		return fmt.Errorf("%s %s", answer.Status, body)
+	case took < 900*time.Millisecond || took > 1100*time.Millisecond:
+		return fmt.Errorf("answered after %s, and the deadline was 1s", took)
+	}
+	return nil
 }
 
 // opened finds in strace's output what was opened for writing.

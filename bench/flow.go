@@ -7,29 +7,32 @@ import (
 	"testing"
 	"time"
 
+	"micronode/bench/ground"
 	"micronode/internal/flow"
 )
 
 // flowRows holds the queue against a buffered channel, which is what one would
 // take if names, policies and counts did not matter.
-func flowRows() []Row {
-	return []Row{
-		{
-			Name: "queue: push and pop, one goroutine", Unit: "ns", Lower: true, Bar: 2, Rounds: 5,
-			Ours: Side{"flow.Queue", func() (float64, error) { return perOp(queueAlone), nil }},
-			Peer: Side{"chan", func() (float64, error) { return perOp(channelAlone), nil }},
-		},
-		{
-			Name: "queue: one producer, one consumer", Unit: "ns", Lower: true, Bar: 2, Rounds: 5,
-			Ours: Side{"flow.Queue", func() (float64, error) { return between(1, queuePair), nil }},
-			Peer: Side{"chan", func() (float64, error) { return between(1, channelPair), nil }},
-		},
-		{
-			Name: "queue: four producers, four consumers", Unit: "ns", Lower: true, Bar: 2, Rounds: 5,
-			Ours: Side{"flow.Queue", func() (float64, error) { return between(4, queuePair), nil }},
-			Peer: Side{"chan", func() (float64, error) { return between(4, channelPair), nil }},
-		},
+func flowRows(t turns) []Work {
+	row := func(name string, queue, channel func() float64) Work {
+		return Row{Name: "queue: " + name, Unit: "ns", Lower: true, Bar: 2, Rounds: t.rounds,
+			Ours: inProcess("flow.Queue", queue), Peer: inProcess("chan", channel)}
 	}
+	return []Work{
+		row("push and pop, one goroutine",
+			func() float64 { return perOp(queueAlone) }, func() float64 { return perOp(channelAlone) }),
+		row("one producer, one consumer",
+			func() float64 { return between(1, itemsEach, queuePair) }, func() float64 { return between(1, itemsEach, channelPair) }),
+		row("four producers, four consumers",
+			func() float64 { return between(4, itemsEach, queuePair) }, func() float64 { return between(4, itemsEach, channelPair) }),
+	}
+}
+
+// inProcess is a side that needs no process of its own.
+func inProcess(name string, figure func() float64) Side {
+	return Side{name, func(context.Context, *ground.Ground) (Measure, error) {
+		return func(context.Context) (Sample, error) { return Sample{Value: figure()}, nil }, nil
+	}}
 }
 
 func newQueue() *flow.Queue[*int] {
@@ -71,7 +74,7 @@ const itemsEach = 500_000
 type pair func() (offer func(*int) bool, take func(context.Context), done func())
 
 // between is the cost of handing an item from n producers to n consumers.
-func between(n int, make pair) float64 {
+func between(n, itemsEach int, make pair) float64 {
 	offer, take, done := make()
 	defer done()
 	var producers, consumers sync.WaitGroup

@@ -1,142 +1,106 @@
 // Command bench measures micronode beside what its users would take instead.
 //
 // Absolute figures wander with the machine and its mood, so each row measures
-// both sides in one run, turn by turn, and judges the ratio of the medians. A
-// row is one small file: what is done, by whom, and the bar it must reach.
+// both sides in one run, turn by turn, and judges the ratio of the medians. Our
+// node and the peers are processes of their own, the load comes from this one,
+// all on loopback. README.md says how to read the output and how to add a peer.
 package main
 
 import (
-	"encoding/json"
+	"context"
 	"flag"
 	"fmt"
+	"io"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
-	"text/tabwriter"
+	"syscall"
+	"time"
+
+	"micronode/bench/ground"
 )
 
-// Row is one comparison.
-type Row struct {
-	Name   string
-	Unit   string
-	Lower  bool    // lower is better: a cost, not a rate
-	Bar    float64 // the ratio ours/peer that must be reached
-	Ours   Side
-	Peer   Side
-	Rounds int // turns for each side
+// options are the flags.
+type options struct {
+	check bool
+	out   string
+	only  string
+	quick bool
 }
 
-// Side is one of the two, and how to measure it once.
-type Side struct {
-	Name    string
-	Measure func() (float64, error)
+// works is everything that is measured, in the order of the output.
+func works(o options) []Work {
+	t := turnsOf(o.quick)
+	return slices.Concat(flowRows(t), generatorRows(t), objectRows(t), nodeRows(t), growthAxes(t))
 }
-
-// Result is what a row gave; it is what -out writes.
-type Result struct {
-	Name  string    `json:"name"`
-	Unit  string    `json:"unit"`
-	Lower bool      `json:"lower_is_better"`
-	Bar   float64   `json:"bar"`
-	Ours  []float64 `json:"ours"`
-	Peer  []float64 `json:"peer"`
-	Ratio float64   `json:"ratio"`
-	Held  bool      `json:"held"`
-}
-
-func rows() []Row { return slices.Concat(flowRows()) }
 
 func main() {
-	check := flag.Bool("check", false, "exit 1 if a row is below its bar")
-	out := flag.String("out", "", "write the results as JSON to this file")
-	only := flag.String("only", "", "run only rows whose name contains this")
+	var o options
+	flag.BoolVar(&o.check, "check", false, "exit 1 if something is below its bar")
+	flag.StringVar(&o.out, "out", "", "write the results as JSON to this `file`")
+	flag.StringVar(&o.only, "only", "", "measure only what has this `text` in its name")
+	flag.BoolVar(&o.quick, "quick", false, "fewer and shorter turns: a look, not a verdict")
 	flag.Parse()
-	if err := run(*check, *out, *only); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	err := run(ctx, o, works(o), os.Stdout)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(check bool, out, only string) error {
-	var results []Result
-	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "work\tours\tpeer\tratio\tbar\t")
-	for _, row := range rows() {
-		if !strings.Contains(row.Name, only) {
-			continue
-		}
-		result, err := row.run()
-		if err != nil {
-			return fmt.Errorf("%s: %w", row.Name, err)
-		}
-		results = append(results, result)
-		fmt.Fprintln(table, result.line(row))
+// run measures, prints as it goes, and writes the file.
+func run(ctx context.Context, o options, works []Work, w io.Writer) error {
+	works = slices.DeleteFunc(works, func(work Work) bool { return !strings.Contains(work.Title(), o.only) })
+	if len(works) == 0 {
+		return fmt.Errorf("nothing has %q in its name", o.only)
 	}
-	table.Flush()
-	if out != "" {
-		if err := write(out, results); err != nil {
+	whole := Run{Machine: ground.ReadMachine(), Quick: o.quick}
+	fmt.Fprintf(w, "%s\n\n", whole.Machine)
+	for _, work := range works {
+		result, err := measure(ctx, work)
+		if err != nil {
+			return fmt.Errorf("%s: %w", work.Title(), err)
+		}
+		result.print(w)
+		whole.Results = append(whole.Results, result)
+	}
+	if o.out != "" {
+		if err := whole.write(o.out); err != nil {
 			return err
 		}
 	}
-	if below := failing(results); check && len(below) > 0 {
-		return fmt.Errorf("below the bar: %s", strings.Join(below, ", "))
+	if below := failing(whole.Results); o.check && len(below) > 0 {
+		return fmt.Errorf("below the bar: %s", strings.Join(below, "; "))
 	}
 	return nil
 }
 
-// run measures both sides in turns, so that a change of the machine's mood
-// reaches both.
-func (r Row) run() (Result, error) {
-	result := Result{Name: r.Name, Unit: r.Unit, Lower: r.Lower, Bar: r.Bar}
-	for range r.Rounds {
-		ours, err := r.Ours.Measure()
-		if err != nil {
-			return result, fmt.Errorf("%s: %w", r.Ours.Name, err)
-		}
-		peer, err := r.Peer.Measure()
-		if err != nil {
-			return result, fmt.Errorf("%s: %w", r.Peer.Name, err)
-		}
-		result.Ours, result.Peer = append(result.Ours, ours), append(result.Peer, peer)
-	}
-	result.Ratio = median(result.Ours) / median(result.Peer)
-	result.Held = result.Ratio >= r.Bar
-	if r.Lower {
-		result.Held = result.Ratio <= r.Bar
-	}
-	return result, nil
-}
+// longest bounds one row, whatever hangs. The first one that needs Kubo builds
+// it.
+const longest = 40 * time.Minute
 
-func (res Result) line(row Row) string {
-	bar, verdict := fmt.Sprintf("≥ %.2f", res.Bar), "held"
-	if res.Lower {
-		bar = fmt.Sprintf("≤ %.2f", res.Bar)
-	}
-	if !res.Held {
-		verdict = "BELOW"
-	}
-	return fmt.Sprintf("%s\t%s %.1f %s\t%s %.1f %s\t%.2f\t%s\t%s", res.Name,
-		row.Ours.Name, median(res.Ours), res.Unit, row.Peer.Name, median(res.Peer), res.Unit, res.Ratio, bar, verdict)
-}
-
-func failing(results []Result) (names []string) {
-	for _, result := range results {
-		if !result.Held {
-			names = append(names, result.Name)
-		}
-	}
-	return names
-}
-
-func median(values []float64) float64 {
-	sorted := slices.Sorted(slices.Values(values))
-	return sorted[len(sorted)/2]
-}
-
-func write(path string, results []Result) error {
-	data, err := json.MarshalIndent(results, "", "  ")
+// measure gives each row a ground of its own, and takes it away afterwards,
+// whatever happened.
+func measure(ctx context.Context, work Work) (result Result, err error) {
+	ctx, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
+	g, err := ground.New()
 	if err != nil {
-		return err
+		return result, err
 	}
-	return os.WriteFile(path, append(data, '\n'), 0o644)
+	defer func() {
+		if failed := g.Close(); err == nil {
+			err = failed
+		}
+	}()
+	meter := g.Meter()
+	result, err = work.Run(ctx, g)
+	if err != nil {
+		return result, fmt.Errorf("%w%s", err, g.Casualties())
+	}
+	result.Others, result.Load = meter.Others(), ground.ReadLoad()
+	return result, nil
 }

@@ -1,0 +1,115 @@
+package ground
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Process is a program that the ground has started.
+type Process struct {
+	// set at construction
+	name   string
+	cmd    *exec.Cmd
+	output *output
+	grace  time.Duration
+	done   chan struct{} // closed when the program and its children have ended
+
+	stopped bool // owned by the goroutine of the ground
+}
+
+// Start starts a program in a process group of its own, so that a Ctrl-C in the
+// terminal reaches the bench alone, which then stops everything in order.
+// Environment is added to that of the bench.
+func (g *Ground) Start(name string, environment []string, path string, arguments ...string) (*Process, error) {
+	p := &Process{name: name, cmd: exec.Command(path, arguments...), output: newOutput(), grace: g.grace, done: make(chan struct{})}
+	p.cmd.Dir = g.folder
+	p.cmd.Env = append(os.Environ(), environment...)
+	p.cmd.Stdout, p.cmd.Stderr = p.output, p.output
+	// TERM rather than KILL when the bench dies: a server can then tell its
+	// own workers.
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting %s: %w", name, err)
+	}
+	g.processes = append(g.processes, p)
+	go p.watch()
+	return p, nil
+}
+
+// watch waits for the end. The children are ended before the program is reaped,
+// because until then its id, which is also that of the group, cannot be given
+// to somebody else.
+func (p *Process) watch() {
+	defer close(p.done)
+	for unix.Waitid(unix.P_PID, p.PID(), nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
+	}
+	_ = syscall.Kill(-p.PID(), syscall.SIGKILL)
+	_ = p.cmd.Wait()
+	// A killed child takes a moment to go.
+	for end := time.Now().Add(lastWait); groupLives(p.PID()) && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// PID is the process id, which is also the id of the group.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+func (p *Process) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// Stop tells the program to stop and, if it does not, ends it. It can be called
+// again.
+func (p *Process) Stop() error {
+	p.stopped = true
+	if p.ended() {
+		return nil
+	}
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.done:
+		return nil
+	case <-time.After(p.grace):
+	}
+	_ = p.cmd.Process.Kill()
+	select {
+	case <-p.done:
+		return fmt.Errorf("%s did not stop within %s and was killed", p.name, p.grace)
+	case <-time.After(lastWait):
+		return fmt.Errorf("%s (process %d) cannot be ended", p.name, p.PID())
+	}
+}
+
+// lastWait is for the kernel, to end a program that was killed.
+const lastWait = 10 * time.Second
+
+// Await waits until the program has printed something that matches, and
+// returns the submatches.
+func (p *Process) Await(ctx context.Context, pattern *regexp.Regexp) ([]string, error) {
+	for {
+		changed := p.output.changed()
+		if found := pattern.FindStringSubmatch(p.output.text()); found != nil {
+			return found, nil
+		}
+		select {
+		case <-changed:
+		case <-p.done:
+			return nil, fmt.Errorf("%s ended before it was ready: %s\n%s", p.name, p.cmd.ProcessState, p.output.tail())
+		case <-ctx.Done():
+			return nil, errors.Join(fmt.Errorf("%s was not ready in time\n%s", p.name, p.output.tail()), ctx.Err())
+		}
+	}
+}

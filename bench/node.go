@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"micronode/bench/ground"
+	"micronode/bench/peers"
+)
+
+// nodeRows are figures of a node that has nothing to do.
+func nodeRows(t turns) []Work {
+	return []Work{
+		Row{Name: "node: start to /readyz 200", Unit: "ms", Lower: true, Bar: 300, Aim: 80, Rounds: max(t.rounds, 5),
+			Ours: Side{"micronode", startTime}},
+		Row{Name: "node: idle memory", Unit: "MB", Lower: true, Bar: 50, Aim: 25, Rounds: 3,
+			Ours: Side{"micronode", t.idleMemory}},
+	}
+}
+
+// startTime is from the start of the process to the first 200 of /readyz.
+func startTime(ctx context.Context, g *ground.Ground) (Measure, error) {
+	return func(ctx context.Context) (Sample, error) {
+		begin := time.Now()
+		process, err := peers.StartToReady(ctx, g)
+		if err != nil {
+			return Sample{}, err
+		}
+		ready := time.Since(begin)
+		return Sample{Value: ready.Seconds() * 1e3}, process.Stop()
+	}, peers.Prepare(ctx, g)
+}
+
+// idleMemory is the resident memory of a node that is ready and left alone.
+func (t turns) idleMemory(ctx context.Context, g *ground.Ground) (Measure, error) {
+	return func(ctx context.Context) (Sample, error) {
+		process, err := peers.StartToReady(ctx, g)
+		if err != nil {
+			return Sample{}, err
+		}
+		select {
+		case <-time.After(t.idle):
+		case <-ctx.Done():
+			return Sample{}, ctx.Err()
+		}
+		held, err := process.RSS()
+		if err != nil {
+			return Sample{}, err
+		}
+		return Sample{Value: float64(held) / 1e6}, process.Stop()
+	}, peers.Prepare(ctx, g)
+}

@@ -1,0 +1,20 @@
+package main
+
+import "time"
+
+// turns is how long and how often is measured.
+type turns struct {
+	rounds  int
+	warm    time.Duration // of load that is not counted, before each turn
+	time    time.Duration // of load that is
+	puts    int           // objects that are stored in a turn
+	objects []int         // sizes of the axis of objects
+	idle    time.Duration // that a node is left alone before its memory is read
+}
+
+func turnsOf(quick bool) turns {
+	if quick {
+		return turns{rounds: 3, warm: 100 * time.Millisecond, time: 500 * time.Millisecond, puts: 2000, objects: []int{1, 100, 10_000}, idle: time.Second}
+	}
+	return turns{rounds: 7, warm: 250 * time.Millisecond, time: 2 * time.Second, puts: 8000, objects: []int{1, 1000, 100_000}, idle: 5 * time.Second}
+}

@@ -382,3 +382,37 @@ func TestFloods(t *testing.T) {
 	}
 	p.stop(syscall.SIGTERM)
 }
+
+// A gigabyte whose length nobody declares, into a store of 64 MiB: it is
+// refused on the way, what it took is given back, and memory never holds more
+// than the budget.
+func TestAGigabyteDoesNotGrowMemory(t *testing.T) {
+	const budget = 64 << 20
+	p := start(t, nil, "MICRO_STORE__RAM_BYTES=64MiB")
+	before := p.rss()
+	token := p.token("object:put")
+	for range 3 {
+		r, _ := http.NewRequest(http.MethodPost, p.http+"/o", io.LimitReader(rand.NewChaCha8([32]byte{}), 1<<30))
+		r.Header.Set("Authorization", "Bearer "+token)
+		answer, err := http.DefaultClient.Do(r)
+		if err == nil { // the connection may be cut before the answer is read
+			body, _ := io.ReadAll(answer.Body)
+			answer.Body.Close()
+			if answer.StatusCode != http.StatusInsufficientStorage || problem(body) != "StoreFull" {
+				t.Errorf("%s %s", answer.Status, body)
+			}
+		}
+	}
+	after := p.rss()
+	t.Logf("rss %d MiB before, %d MiB after three times a gigabyte", before>>20, after>>20)
+	if after > before+budget+budget/2 {
+		t.Errorf("rss grew from %d to %d MiB with a budget of %d MiB", before>>20, after>>20, budget>>20)
+	}
+	if held := p.metric("store_held_bytes", ""); held != 0 {
+		t.Errorf("%v bytes are held for objects that were refused", held)
+	}
+	if _, err := p.local().Put(t.Context(), strings.NewReader("room again"), client.PutOptions{Size: 10}); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+	p.stop(syscall.SIGTERM)
+}

@@ -68,7 +68,7 @@ func BenchmarkWarmHit(b *testing.B) {
 }
 
 // chainAllocations is what a request costs beyond what net/http allocates.
-const chainAllocations = 20
+const chainAllocations = 16
 
 // TestWhatTheChainAllocates guards the cost of a small answer.
 func TestWhatTheChainAllocates(t *testing.T) {

@@ -162,6 +162,21 @@ func TestContentWithoutValidators(t *testing.T) {
 			t.Errorf("%s: %d", name, w.Code)
 		}
 	}
+	weak := plain
+	weak.ETag = `W/"v1"`
+	for name, c := range map[string]struct {
+		headers []string
+		status  int
+	}{
+		"match is never weak":    {[]string{`If-Match: "v1"`}, 412},
+		"nor if both are":        {[]string{`If-Match: W/"v1"`}, 412},
+		"none-match may be weak": {[]string{`If-None-Match: "v1"`}, 304},
+		"if-range is never weak": {[]string{`If-Range: "v1"`, "Range: bytes=0-0"}, 200},
+	} {
+		if w := serveContent(t, "GET", weak, c.headers...); w.Code != c.status {
+			t.Errorf("%s: %d", name, w.Code)
+		}
+	}
 	empty := Content{Type: "text/plain", ETag: `"e"`, Write: FromReaderAt(strings.NewReader(""))}
 	for _, header := range []string{"X: y", "Range: bytes=0-", "Range: bytes=-5"} {
 		if w := serveContent(t, "GET", empty, header); w.Code != 200 || w.Body.Len() != 0 || w.Header().Get("Content-Length") != "0" {

@@ -24,28 +24,28 @@ func (m *mounted) bound(ctx context.Context, c *call, r *http.Request) (context.
 	}
 	switch m.route.Class {
 	case Transfer:
-		return m.boundTransfer(ctx, c, r, callers)
+		return m.boundTransfer(ctx, c, callers)
 	case Stream:
 		return m.boundStream(ctx, c, callers)
 	default:
-		return m.boundControl(ctx, c, r, callers)
+		return m.boundControl(ctx, c, callers)
 	}
 }
 
-func (m *mounted) boundControl(ctx context.Context, c *call, r *http.Request, callers time.Time) (context.Context, context.CancelFunc, error) {
+func (m *mounted) boundControl(ctx context.Context, c *call, callers time.Time) (context.Context, context.CancelFunc, error) {
 	end := sooner(c.start.Add(m.deadline), callers)
 	c.setWriteDeadline(later(end, c.start).Add(answerGrace))
-	if hasBody(r) {
+	if c.body {
 		c.setReadDeadline(end)
 	}
 	ctx, cancel := context.WithDeadline(ctx, end)
 	return ctx, cancel, nil
 }
 
-func (m *mounted) boundTransfer(ctx context.Context, c *call, r *http.Request, callers time.Time) (context.Context, context.CancelFunc, error) {
+func (m *mounted) boundTransfer(ctx context.Context, c *call, callers time.Time) (context.Context, context.CancelFunc, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	watch := &watchdog{
-		limit: m.server.times.Progress, end: sooner(c.start.Add(m.deadline), callers), latest: callers, upload: hasBody(r), bark: cancel,
+		limit: m.server.times.Progress, end: sooner(c.start.Add(m.deadline), callers), latest: callers, bark: cancel,
 	}
 	watch.start()
 	c.begin(watch)
@@ -129,7 +129,6 @@ type watchdog struct {
 	// set at construction
 	limit  time.Duration // without progress
 	latest time.Time     // the caller's own deadline to the first byte; zero for none
-	upload bool          // there is a body to wait for
 	bark   func(error)
 
 	mu    sync.Mutex //lockblock:leaf a few assignments
@@ -171,9 +170,6 @@ func (d *watchdog) moved() {
 	defer d.mu.Unlock()
 	end := now.Add(d.limit)
 	if !d.begun {
-		if !d.upload {
-			return
-		}
 		end = sooner(end, d.latest)
 	}
 	if end.Sub(d.end) > watchStep && now.Before(d.end) {

@@ -113,3 +113,26 @@ func TestDrainOfWarmConnections(t *testing.T) {
 		}
 	})
 }
+
+// One that is answering when the drain begins ends when it has answered.
+func TestDrainOfABusyWarmConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newWarmFixture(t).listen()
+		c := f.dial()
+		c.send("GET /w/large HTTP/1.1\r\nHost: localhost\r\n\r\n") // more than fits into the buffers
+		synctest.Wait()
+		drained := make(chan error, 1)
+		go func() { drained <- f.listener.Drain(context.Background()) }()
+		synctest.Wait()
+		from := time.Now()
+		if r := c.receive(); r.body != string(largeBody) || f.requests(t) != 0 {
+			t.Errorf("%d bytes, %d through the chain", len(r.body), f.requests(t))
+		}
+		if !c.closed() || time.Since(from) != 0 {
+			t.Errorf("closed after %s", time.Since(from))
+		}
+		if err := <-drained; err != nil {
+			t.Error(err)
+		}
+	})
+}

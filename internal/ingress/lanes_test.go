@@ -104,6 +104,8 @@ var smuggling = map[string]struct {
 	"folded host":                {"GET /w/tiny HTTP/1.1\r\nHost:\r\n localhost\r\n\r\n" + warmGet, "200 200"},
 	"leading space":              {"GET /w/tiny HTTP/1.1\r\n Host: localhost\r\n\r\n" + warmGet, "400"},
 	"two hosts":                  {"GET /w/tiny HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n" + warmGet, "400"},
+	"the same host twice":        {"GET /w/tiny HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n" + warmGet, "400"},
+	"the same header twice":      {"GET /w/tiny HTTP/1.1\r\nHost: localhost\r\nX-Corr-ID: abcdefgh\r\nX-Corr-ID: ijklmnop\r\n\r\n" + warmGet, "200 200"},
 	"no host":                    {"GET /w/tiny HTTP/1.1\r\nUser-Agent: x\r\n\r\n" + warmGet, "400"},
 	"absolute form":              {"GET http://localhost/w/tiny HTTP/1.1\r\nHost: evil.example\r\n\r\n" + warmGet, "200 200"},
 	"absolute form, foreign":     {"GET http://evil.example/w/tiny HTTP/1.1\r\nHost: localhost\r\n\r\n" + warmGet, "403 200"},

@@ -309,9 +309,10 @@ func TestNotASocket(t *testing.T) {
 
 func TestStreamsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newStreamFixture(t, func(o *Options) { o.Limits.Streams, o.Limits.Inflight = 1, 1 })
+		f := newStreamFixture(t, func(o *Options) { o.Limits.Streams, o.Limits.Inflight = 2, 1 })
 		f.listen()
 		c, _ := f.subscribe()
+		f.subscribe() // streams do not use up the places of requests
 		f.dial().get("/stream").refused(t, 429, "Busy")
 		c.Close()
 		synctest.Wait()

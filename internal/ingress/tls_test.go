@@ -162,7 +162,7 @@ func TestTLS(t *testing.T) {
 	}
 
 	// Old versions and plain HTTP are refused.
-	if _, err := tls.Dial("tcp", f.listener.Addr().String(), &tls.Config{RootCAs: a.pool, MaxVersion: tls.VersionTLS11}); err == nil {
+	if _, err := tls.Dial("tcp", f.listener.Addr().String(), &tls.Config{RootCAs: a.pool, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}); err == nil {
 		t.Error("TLS 1.1 was accepted")
 	}
 	plain := f.dialReal()

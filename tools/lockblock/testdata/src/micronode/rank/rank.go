@@ -27,8 +27,8 @@ func adopt(s *Service, mu *flow.Mutex, make func() *flow.Mutex, spec func() flow
 	s.given = mu
 	s.given = make()
 	s.given = flow.NewMutex(nil, flow.LockSpec{Service: "s", Name: "given", Rank: 0}) // want `the rank of this lock is not a constant above zero`
-	s.given = flow.NewMutex(nil, spec()) // want `the rank of this lock is not a constant above zero`
-	mu = flow.NewMutex(nil, struct {     // want `the rank of this lock is not a constant above zero`
+	s.given = flow.NewMutex(nil, spec())                                              // want `the rank of this lock is not a constant above zero`
+	mu = flow.NewMutex(nil, struct {                                                  // want `the rank of this lock is not a constant above zero`
 		Service, Name string
 		Rank          int
 	}{Rank: 1})

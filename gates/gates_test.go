@@ -173,7 +173,7 @@ func (p *process) crowd(places int, span time.Duration) error {
 	p99 := percentile(busy, 0.99)
 	p.t.Logf("Busy: p50 %s, p99 %s of %d", percentile(busy, 0.5), p99, len(busy))
 	if p99 > 50*time.Millisecond {
-		return fmt.Errorf("Busy took %s at p99, and 50ms are allowed", p99)
+		return tooSlow("Busy took %s at p99, and 50ms are allowed", p99)
 	}
 	if full > half+half/4+16<<20 {
 		return fmt.Errorf("memory grows: %d MiB, then %d MiB", half>>20, full>>20)
@@ -242,7 +242,7 @@ func deadlineOfOne(host, token string) error {
 	case answer.StatusCode != http.StatusGatewayTimeout || problem(body) != "Timeout":
 		return fmt.Errorf("%s %s", answer.Status, body)
 	case took < 900*time.Millisecond || took > 1100*time.Millisecond:
-		return fmt.Errorf("answered after %s, and the deadline was 1s", took)
+		return tooSlow("answered after %s, and the deadline was 1s", took)
 	}
 	return nil
 }

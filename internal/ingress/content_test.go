@@ -80,6 +80,8 @@ func TestContent(t *testing.T) {
 		"outside":                 {"GET", []string{"Range: bytes=10-"}, 416, "", "bytes */10"},
 		"far outside":             {"GET", []string{"Range: bytes=99999999999999999999-"}, 416, "", "bytes */10"},
 		"nothing of the end":      {"GET", []string{"Range: bytes=-0"}, 416, "", "bytes */10"},
+		"nothing, with a space":   {"GET", []string{"Range: bytes=- 0"}, 416, "", "bytes */10"},
+		"a huge end":              {"GET", []string{"Range: bytes=-9227000000000000000"}, 206, digits, "bytes 0-9/10"},
 		"backwards":               {"GET", []string{"Range: bytes=3-2"}, 416, "", "bytes */10"},
 		"not a number":            {"GET", []string{"Range: bytes=a-b"}, 416, "", "bytes */10"},
 		"a sign":                  {"GET", []string{"Range: bytes=+1-2"}, 416, "", "bytes */10"},

@@ -191,6 +191,3 @@ func (o *Objects) remove(w http.ResponseWriter, r *http.Request) error {
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
-
-// Drain refuses new uploads and waits for those under way.
-func (o *Objects) Drain(ctx context.Context) error { return o.uploads.Drain(ctx) }

@@ -19,8 +19,16 @@ func (sink) SetReadDeadline(time.Time) error  { return nil }
 func (sink) SetWriteDeadline(time.Time) error { return nil }
 
 // warmHit is one warm request on a connection, without the kernel.
-func warmHit(tb testing.TB, headers string) func() {
-	f := newWarmFixture(tb, func(o *Options) { o.Limits.Rate, o.Limits.Burst = 1<<30, 1<<30 })
+func warmHit(tb testing.TB, headers string) func() { return warmHitOf(tb, headers, nil) }
+
+// warmHitOf is the same with answers from elsewhere.
+func warmHitOf(tb testing.TB, headers string, warm Warm) func() {
+	f := newWarmFixture(tb, func(o *Options) {
+		o.Limits.Rate, o.Limits.Burst = 1<<30, 1<<30
+		if warm != nil {
+			o.Warm = warm
+		}
+	})
 	memory := newMemory()
 	l := f.server.Attach(memory, ListenOptions{Name: "http", Warm: true})
 	c, why := l.admit(&addressed{sink{}, memory.addr})
@@ -68,20 +76,36 @@ func BenchmarkWarmHit(b *testing.B) {
 }
 
 // chainAllocations is what a request costs beyond what net/http allocates.
-const chainAllocations = 16
+const chainAllocations = 12
+
+// contentAllocations is the same for a content that is transferred.
+const contentAllocations = 13
 
 // TestWhatTheChainAllocates guards the cost of a small answer.
 func TestWhatTheChainAllocates(t *testing.T) {
-	ask := chainRequest(t)
-	ask()
-	if n := testing.AllocsPerRun(500, ask); n > chainAllocations {
-		t.Errorf("%v allocations a request, at most %d are allowed", n, chainAllocations)
+	for name, c := range map[string]struct {
+		ask  func()
+		most float64
+	}{"control": {chainRequest(t), chainAllocations}, "content": {contentRequest(t), contentAllocations}} {
+		c.ask()
+		if n := testing.AllocsPerRun(500, c.ask); n > c.most {
+			t.Errorf("%s: %v allocations a request, at most %v are allowed", name, n, c.most)
+		}
 	}
 }
 
 // BenchmarkChain is the chain alone, for a small answer of a control route.
 func BenchmarkChain(b *testing.B) {
 	ask := chainRequest(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		ask()
+	}
+}
+
+// BenchmarkContent is the chain alone, for a content of 16 KiB.
+func BenchmarkContent(b *testing.B) {
+	ask := contentRequest(b)
 	b.ReportAllocs()
 	for b.Loop() {
 		ask()
@@ -97,7 +121,21 @@ func (d *discard) WriteHeader(int)                  {}
 func (d *discard) SetWriteDeadline(time.Time) error { return nil }
 
 func chainRequest(tb testing.TB) func() {
-	f := newFixture(tb, []Route{control("GET", "/x/{id}", answers("hello"))}, func(o *Options) { o.Limits.Rate, o.Limits.Burst = 1<<30, 1<<30 })
+	return request(tb, control("GET", "/x/{id}", answers("hello")))
+}
+
+func contentRequest(tb testing.TB) func() {
+	content := contentOf(smallBody)
+	content.Ready = true
+	return request(tb, transfer("GET", "/x/{id}", func(w http.ResponseWriter, r *http.Request) error {
+		_, err := ServeContent(w, r, content)
+		return err
+	}))
+}
+
+// request is one through the chain, without a socket.
+func request(tb testing.TB, route Route) func() {
+	f := newFixture(tb, []Route{route}, func(o *Options) { o.Limits.Rate, o.Limits.Burst = 1<<30, 1<<30 })
 	memory := newMemory()
 	l := f.server.Attach(memory, ListenOptions{Name: "http"})
 	c, _ := l.admit(&addressed{sink{}, memory.addr})
@@ -111,13 +149,15 @@ func chainRequest(tb testing.TB) func() {
 
 // BenchmarkWarmGet and BenchmarkColdGet ask for 16 KiB over loopback, on one
 // connection for each processor. bench/ measures them beside other servers.
-func BenchmarkWarmGet(b *testing.B) { benchmarkGet(b, true) }
-func BenchmarkColdGet(b *testing.B) { benchmarkGet(b, false) }
+func BenchmarkWarmGet(b *testing.B) { benchmarkGet(b, true, "/w/small") }
+func BenchmarkMadeGet(b *testing.B) { benchmarkGet(b, true, "/m/small") }
+func BenchmarkFileGet(b *testing.B) { benchmarkGet(b, true, "/f/small") }
+func BenchmarkColdGet(b *testing.B) { benchmarkGet(b, false, "/w/small") }
 
-func benchmarkGet(b *testing.B, warm bool) {
+func benchmarkGet(b *testing.B, warm bool, path string) {
 	f := newWarmFixture(b, func(o *Options) { o.Limits.Rate, o.Limits.Burst = 1<<30, 1<<30 })
 	f.fixture.open(func(o *ListenOptions) { o.Warm = warm })
-	request := []byte("GET /w/small HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	request := []byte("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n")
 	length := answerLength(b, f, request)
 	b.SetBytes(int64(len(smallBody)))
 	b.ReportAllocs()

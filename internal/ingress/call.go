@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
+	"os"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -29,9 +30,15 @@ type call struct {
 	body     bool          // the request has one
 	request  *http.Request // as net/http gave it
 
+	// memory for what every request needs, so that it is allocated once
+	corrValue [1]string // the header of the answer
+	context   callContext
+	dog       watchdog
+
 	// owned by the goroutine of the request
-	route   *mounted // nil until the mux has found one
-	watch   *watchdog
+	route   *mounted  // nil until the mux has found one
+	watch   *watchdog // &dog, for a transfer
+	bounds  bounds
 	status  int // what was answered; zero while nothing was
 	bytes   int64
 	missed  int // the status by which the mux refused, if it did
@@ -41,6 +48,26 @@ type call struct {
 }
 
 type callKey struct{}
+
+// callContext is the context of a request in which its call can be found.
+type callContext struct {
+	context.Context
+	call *call
+}
+
+// Value finds the call, and what the context below it has.
+func (c *callContext) Value(key any) any {
+	if key == (callKey{}) {
+		return c.call
+	}
+	return c.Context.Value(key)
+}
+
+// within makes the context of the call, on top of that of its request.
+func (c *call) within(ctx context.Context) context.Context {
+	c.context = callContext{observe.WithCorrID(ctx, c.corrID), c}
+	return &c.context
+}
 
 // callOf finds the call of a request in its context, or nil.
 func callOf(ctx context.Context) *call {
@@ -89,6 +116,7 @@ func (c *call) note(status int) {
 		return
 	}
 	c.status = status
+	c.server.cors.addVary(c.under.Header())
 	if c.watch != nil {
 		c.watch.answered()
 	}
@@ -129,9 +157,25 @@ func (c *call) ReadFrom(src io.Reader) (n int64, err error) {
 		return io.CopyBuffer(onlyWriter{c}, onlyReader{src}, buffer[:])
 	}
 	c.note(http.StatusOK)
+	if header := c.Header(); isFile(src) && len(header["Content-Length"]) > 0 && len(header["Content-Type"]) > 0 {
+		// Before the head is sent, net/http would read the beginning of the
+		// file itself, to guess the type.
+		if err := http.NewResponseController(c.under).Flush(); err != nil {
+			return 0, err
+		}
+	}
 	n, err = below.ReadFrom(src)
 	c.bytes += n
 	return n, err
+}
+
+// isFile reports whether the kernel can copy from a reader.
+func isFile(src io.Reader) bool {
+	if limited, ok := src.(*io.LimitedReader); ok {
+		src = limited.R
+	}
+	_, ok := src.(*os.File)
+	return ok
 }
 
 // FlushError sends what was written so far.
@@ -288,8 +332,9 @@ func (c *call) settle(r *http.Request) {
 	switch {
 	case c.left:
 		status = clientLeft
-	case status == 0:
-		status = http.StatusOK // net/http says so if nobody did
+	case status == 0: // net/http says so if nobody did
+		status = http.StatusOK
+		c.server.cors.addVary(c.under.Header())
 	}
 	took := time.Since(c.start)
 	if c.route != nil {

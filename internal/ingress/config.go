@@ -18,6 +18,9 @@ type HTTP struct {
 	ClientCA string   `toml:"client_ca" doc:"PEM file with the authorities whose client certificates are demanded (mTLS). Read again at every reload."`
 	Warm     bool     `toml:"warm" doc:"Answer plain GETs of prepared responses before the HTTP parser, on loopback listeners without TLS." restart:"true"`
 
+	CORS []string        `toml:"cors" doc:"Origins whose pages may read from the gateway, like https://maps.example.org. A star lets every page read; to change something, an origin must be listed by name. Empty: no page but our own." restart:"true"`
+	HSTS config.Duration `toml:"hsts" doc:"How long a browser is told to use nothing but TLS with this host, where there is TLS. Zero tells it nothing." restart:"true"`
+
 	HeaderTimeout config.Duration `toml:"header_timeout" doc:"How long a client may take for the header of a request." seed:"read_timeout" restart:"true"`
 	IdleTimeout   config.Duration `toml:"idle_timeout" doc:"How long a connection may be idle between two requests." seed:"idle_timeout" restart:"true"`
 	TLSTimeout    config.Duration `toml:"tls_timeout" doc:"How long a TLS handshake may take." restart:"true"`
@@ -30,7 +33,7 @@ type HTTP struct {
 // DefaultHTTP is the section's built-in default.
 func DefaultHTTP() HTTP {
 	return HTTP{
-		Addr: "127.0.0.1:8080", Warm: true,
+		Addr: "127.0.0.1:8080", Warm: true, HSTS: 365 * 24 * time.Hour,
 		HeaderTimeout: 5 * time.Second, IdleTimeout: 60 * time.Second, TLSTimeout: 2 * time.Second,
 		Deadline: 2 * time.Second, FirstByte: 5 * time.Second, Progress: 5 * time.Second, Heartbeat: 15 * time.Second,
 	}
@@ -49,6 +52,12 @@ func (h HTTP) Validate() error {
 		return config.Wrong("client_ca", "Set cert_file and key_file too, or remove client_ca.", "client certificates are demanded, but the listener does not speak TLS")
 	}
 	var wrong []error
+	if err := checkOrigins(h.CORS); err != nil {
+		wrong = append(wrong, err)
+	}
+	if h.HSTS < 0 || h.HSTS%time.Second != 0 {
+		wrong = append(wrong, config.Wrong("hsts", "Use whole seconds, like 8760h for a year, or 0 to say nothing.", "%s cannot be told to a browser", h.HSTS))
+	}
 	for _, one := range []struct {
 		key   string
 		value config.Duration

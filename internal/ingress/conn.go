@@ -30,32 +30,26 @@ type conn struct {
 	http2     atomic.Bool  // it has carried a request of HTTP/2
 	gone      atomic.Bool  // closed
 	phase     atomic.Int32 // what the warm lane is doing with it
+	between   atomic.Int32 // where net/http is between two requests, for the warm lane
 	watch     atomic.Pointer[watchdog]
 
-	warm *warmth // owned by net/http's goroutine of the connection; nil once handed over
-
-	// owned by whoever net/http lets read, one at a time
-	replay []byte // read already, and not yet given to net/http
-	kept   *warmBuffer
+	warm *warmth // owned by net/http's goroutine of the connection; nil where the lane is off, and at the end
 
 	pushed time.Time // owned by the writer: when the deadline of a transfer's write was last set
 }
 
-// Read gives net/http its bytes. While the connection is warm, requests that
-// the lane can answer never get there.
+// Read gives net/http its bytes. Requests that the warm lane can answer do not
+// get there.
 func (c *conn) Read(p []byte) (int, error) {
-	if c.warm != nil {
-		if err := c.serveWarm(); err != nil {
-			return 0, err
+	if w := c.warm; w != nil {
+		if c.entersLane(w, len(p)) {
+			if err := c.serveWarm(w); err != nil {
+				return 0, err
+			}
 		}
-	}
-	if len(c.replay) > 0 {
-		n := copy(p, c.replay)
-		if c.replay = c.replay[n:]; len(c.replay) == 0 {
-			c.kept.release()
-			c.replay, c.kept = nil, nil
+		if w.from < w.to {
+			return w.give(p), nil
 		}
-		return n, nil
 	}
 	n, err := c.Conn.Read(p)
 	switch {
@@ -97,8 +91,15 @@ func (c *conn) SetWriteDeadline(t time.Time) error {
 
 // SetReadDeadline keeps a TLS handshake to its own time-out, which is shorter
 // than that of a header. net/http sets the one for both, and takes it back
-// when the handshake is done.
+// when the handshake is done. For the warm lane it is also a sign of where
+// net/http is.
 func (c *conn) SetReadDeadline(t time.Time) error {
+	switch c.between.Load() {
+	case betweenIdle:
+		c.between.Store(betweenWaiting)
+	case betweenWaiting:
+		c.between.Store(betweenNot)
+	}
 	if c.listener.options.TLS != nil && !c.touched.Load() {
 		if latest := c.opened.Add(c.listener.server.times.TLSTimeout); t.After(latest) {
 			t = latest
@@ -203,8 +204,21 @@ func (c *conn) CloseWrite() error {
 	return nil
 }
 
-// Close closes the connection and gives back, once, what it was counted for.
+// Close closes the connection, unless the warm lane has it. net/http calls a
+// connection idle while the lane answers on it, and when keep-alive ends for all
+// it closes those that are idle. The lane is told instead, and ends when it has
+// answered.
 func (c *conn) Close() error {
+	if c.phase.Load() != phaseNet {
+		c.wakeWarm()
+		return nil
+	}
+	return c.shut()
+}
+
+// shut closes the connection, whatever it is doing, and gives back, once, what
+// it was counted for.
+func (c *conn) shut() error {
 	err := c.Conn.Close()
 	if c.gone.CompareAndSwap(false, true) {
 		c.listener.release(c)

@@ -21,12 +21,19 @@ type Content struct {
 	Encoding     string // of the bytes as they are stored; empty for none
 	CacheControl string
 
+	// Ready says that Write has nothing left to find out: the bytes are there,
+	// and verified. Then the head goes first, and a file follows straight from
+	// the kernel. Without it the first bytes are waited for, so that an error
+	// can still be told.
+	Ready bool
+
 	// MultiRange allows more than one range in a request. Without it, asking
 	// for several is 416.
 	MultiRange bool
 
 	// Write writes a part to w. An error before the first byte becomes a
-	// problem document; after it, the connection is cut.
+	// problem document, unless the content is Ready; after it, the connection
+	// is cut.
 	Write func(w io.Writer, from, length int64) error
 }
 
@@ -63,11 +70,14 @@ func ServeContent(w http.ResponseWriter, r *http.Request, c Content) (status int
 	switch judge(r, c.ETag, c.Modified) {
 	case notModified:
 		for _, about := range []string{"Content-Type", "Content-Encoding", "Accept-Ranges"} {
-			w.Header().Del(about) // they describe bytes that are not sent
+			delete(w.Header(), about) // they describe bytes that are not sent
 		}
 		w.WriteHeader(http.StatusNotModified)
 		return http.StatusNotModified, nil
 	case failed:
+		for _, about := range []string{"Content-Encoding", "Last-Modified", "Accept-Ranges"} {
+			delete(w.Header(), about) // they describe the content; the tag may help to ask again
+		}
 		wrong := fault.New("http.content", fault.Conflict, "what is here is not what the request is conditional on")
 		writeStatus(w, r, http.StatusPreconditionFailed, wrong)
 		return http.StatusPreconditionFailed, nil
@@ -95,37 +105,53 @@ func ServeContent(w http.ResponseWriter, r *http.Request, c Content) (status int
 	}
 }
 
+// inBytes is the unit in which we have ranges.
+var inBytes = []string{"bytes"}
+
 // Header sets what every answer with the content says. It is also what a
-// Preparation of it starts from.
+// Preparation of it starts from. The values share one piece of memory.
 func (c Content) Header(header http.Header) {
-	set := func(name, value string) {
+	values := make([]string, 0, 5)
+	set := func(key, value string) {
 		if value != "" {
-			header.Set(name, value)
+			values = append(values, value)
+			header[key] = values[len(values)-1 : len(values) : len(values)]
 		}
 	}
 	set("Content-Type", c.Type)
 	set("Content-Encoding", c.Encoding)
 	set("Cache-Control", c.CacheControl)
 	set("Etag", c.ETag)
-	set("Accept-Ranges", "bytes")
 	if !c.Modified.IsZero() {
-		header.Set("Last-Modified", c.Modified.UTC().Format(http.TimeFormat))
+		set("Last-Modified", c.Modified.UTC().Format(http.TimeFormat))
 	}
+	header["Accept-Ranges"] = inBytes
 }
 
 func (c Content) whole(w http.ResponseWriter, r *http.Request) (int, error) {
-	w.Header().Set("Content-Length", strconv.FormatInt(c.Size, 10))
+	w.Header()["Content-Length"] = []string{strconv.FormatInt(c.Size, 10)}
 	if r.Method == http.MethodHead || c.Size == 0 {
 		w.WriteHeader(http.StatusOK)
 		return http.StatusOK, nil
 	}
-	return http.StatusOK, fault.Wrap("http.content", c.Write(&lazy{ResponseWriter: w, status: http.StatusOK}, 0, c.Size))
+	return c.send(w, http.StatusOK, span{0, c.Size})
 }
 
 func (c Content) part(w http.ResponseWriter, one span) (int, error) {
-	w.Header().Set("Content-Length", strconv.FormatInt(one.length, 10))
-	w.Header().Set("Content-Range", one.contentRange(c.Size))
-	return http.StatusPartialContent, fault.Wrap("http.content", c.Write(&lazy{ResponseWriter: w, status: http.StatusPartialContent}, one.from, one.length))
+	w.Header()["Content-Length"] = []string{strconv.FormatInt(one.length, 10)}
+	w.Header()["Content-Range"] = []string{one.contentRange(c.Size)}
+	return c.send(w, http.StatusPartialContent, one)
+}
+
+// send writes one span, which is what the header promises.
+func (c Content) send(w http.ResponseWriter, status int, one span) (int, error) {
+	var out io.Writer = w
+	if c.Ready {
+		w.WriteHeader(status)
+	} else {
+		out = &lazy{ResponseWriter: w, status: status}
+	}
+	return status, fault.Wrap("http.content", c.Write(out, one.from, one.length))
 }
 
 // outside answers 416, with the size, so that the client can ask better.
@@ -218,8 +244,9 @@ func (l *lazy) Write(p []byte) (int, error) {
 // copy the rest if it can.
 func (l *lazy) ReadFrom(src io.Reader) (n int64, err error) {
 	if !l.begun {
-		first := make([]byte, 512)
-		read, err := io.ReadFull(src, first)
+		first := copies.Get().(*[pieceSize]byte)
+		defer copies.Put(first)
+		read, err := io.ReadFull(src, first[:512])
 		if read > 0 {
 			written, werr := l.Write(first[:read])
 			if n += int64(written); werr != nil {

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -217,6 +218,61 @@ func TestMultiRange(t *testing.T) {
 	if w := serveContent(t, "GET", multi, "Range: bytes="+strings.Repeat("0-0,", 17)); w.Code != 416 {
 		t.Errorf("numerous: %d", w.Code)
 	}
+	// What overlaps or touches is one part, and no byte is sent twice.
+	for text, want := range map[string]string{
+		"0-1,1-2": "0-2/10", "0-1,2-3": "0-3/10", "4-5,0-1,2-3": "0-5/10", "0-0,0-0,0-0": "0-0/10", "3-4,2-6": "2-6/10", "-2,7-7": "7-9/10",
+	} {
+		if w := serveContent(t, "GET", multi, "Range: bytes="+text); w.Code != 206 || w.Header().Get("Content-Range") != "bytes "+want {
+			t.Errorf("%s: %d %q", text, w.Code, w.Header().Get("Content-Range"))
+		}
+	}
+	for text, want := range map[string][]span{
+		"0-0,2-2":                {{0, 1}, {2, 1}},
+		"8-8,0-1,1-2":            {{8, 1}, {0, 3}},
+		"0-0,4-4,2-2,3-3":        {{0, 1}, {2, 3}},
+		"0-0,2-2,4-4,6-6,1-1":    {{0, 3}, {4, 1}, {6, 1}},
+		"6-6,0-0,2-2,4-4,3-3,-1": {{6, 1}, {0, 1}, {2, 3}, {9, 1}},
+	} {
+		if _, got := parseRange([]string{"bytes=" + text}, 10, 16); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", text, got, want)
+		}
+	}
+}
+
+// A date counts only for reading, and only where no tags are given.
+func TestDatesBesideTags(t *testing.T) {
+	for name, c := range map[string]struct {
+		method  string
+		headers map[string]string
+		want    verdict
+	}{
+		"since, reading":               {"HEAD", map[string]string{"If-Modified-Since": later1}, notModified},
+		"since, writing":               {"PUT", map[string]string{"If-Modified-Since": later1}, proceed},
+		"none-match, writing":          {"PUT", map[string]string{"If-None-Match": `"v1"`}, failed},
+		"since beside a malformed tag": {"GET", map[string]string{"If-None-Match": "v1", "If-Modified-Since": later1}, proceed},
+		"unmodified beside malformed":  {"GET", map[string]string{"If-Match": "v1", "If-Unmodified-Since": earlier}, proceed},
+		"unmodified, writing":          {"PUT", map[string]string{"If-Unmodified-Since": earlier}, failed},
+	} {
+		r := httptest.NewRequest(c.method, "/", nil)
+		for name, value := range c.headers {
+			r.Header.Set(name, value)
+		}
+		if got := judge(r, `"v1"`, modified); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+// A refusal is a document of its own, whatever the content is packed in.
+func TestRefusalsAreNotPacked(t *testing.T) {
+	packed := digitsContent()
+	packed.Encoding = "gzip"
+	for header, status := range map[string]int{`If-Match: "v2"`: 412, "Range: bytes=99-": 416, `If-None-Match: "v1"`: 304} {
+		w := serveContent(t, "GET", packed, header)
+		if w.Code != status || w.Header().Get("Content-Encoding") != "" || w.Header().Get("Accept-Ranges") != "" {
+			t.Errorf("%s: %d %v", header, w.Code, w.Header())
+		}
+	}
 }
 
 // An error before the first byte is told as such; after it, the answer is cut.
@@ -242,6 +298,17 @@ func TestContentThatFails(t *testing.T) {
 			serveContent(t, "GET", short, header)
 		}()
 	}
+	// What is ready has begun before it is written, so it is cut at once.
+	ready := bad
+	ready.Ready = true
+	func() {
+		defer func() {
+			if recover() != http.ErrAbortHandler {
+				t.Error("a content that was said to be ready must be cut")
+			}
+		}()
+		serveContent(t, "GET", ready)
+	}()
 	multi := short
 	multi.MultiRange = true
 	func() {
@@ -264,7 +331,7 @@ func TestContentFromAFile(t *testing.T) {
 			return err
 		}
 		defer file.Close()
-		_, err = ServeContent(w, r, Content{Size: int64(len(body)), Type: "text/plain", Write: func(w io.Writer, from, length int64) error {
+		_, err = ServeContent(w, r, Content{Size: int64(len(body)), Type: "text/plain", Ready: r.URL.Path == "/ready", Write: func(w io.Writer, from, length int64) error {
 			if _, err := file.Seek(from, io.SeekStart); err != nil {
 				return err
 			}
@@ -273,8 +340,8 @@ func TestContentFromAFile(t *testing.T) {
 		}})
 		return err
 	}
-	f := newFixture(t, []Route{transfer("GET", "/file", serve), control("GET", "/control", serve)}).open()
-	for _, path := range []string{"/file", "/control"} {
+	f := newFixture(t, []Route{transfer("GET", "/file", serve), transfer("GET", "/ready", serve), control("GET", "/control", serve)}).open()
+	for _, path := range []string{"/file", "/ready", "/control"} {
 		c := f.dialReal()
 		if r := c.get(path); r.body != body {
 			t.Errorf("%s: %d bytes", path, len(r.body))
@@ -287,9 +354,46 @@ func TestContentFromAFile(t *testing.T) {
 		}
 	}
 	// In memory there is no kernel to ask, and it is copied.
-	g := newFixture(t, []Route{transfer("GET", "/file", serve)}).listen()
-	if r := g.dial().get("/file"); r.body != body {
-		t.Errorf("%d bytes", len(r.body))
+	g := newFixture(t, []Route{transfer("GET", "/file", serve), transfer("GET", "/ready", serve)}).listen()
+	for _, path := range []string{"/file", "/ready"} {
+		if r := g.dial().get(path); r.body != body {
+			t.Errorf("%s: %d bytes", path, len(r.body))
+		}
+	}
+}
+
+// steps is a response writer that writes down in what order it is used.
+type steps struct {
+	discard
+	did []string
+}
+
+func (s *steps) WriteHeader(status int)      { s.did = append(s.did, fmt.Sprint(status)) }
+func (s *steps) Write(p []byte) (int, error) { s.did = append(s.did, "write"); return len(p), nil }
+func (s *steps) FlushError() error           { s.did = append(s.did, "flush"); return nil }
+func (s *steps) ReadFrom(src io.Reader) (int64, error) {
+	s.did = append(s.did, fmt.Sprintf("%T", src.(*io.LimitedReader).R))
+	return io.Copy(io.Discard, src)
+}
+
+// The head of a ready file is sent, and then the file is the kernel's. Of
+// another one, net/http or we would read the beginning first.
+func TestAReadyFileIsNotRead(t *testing.T) {
+	file := bodiesFile()
+	for ready, want := range map[bool]string{true: "200 flush *os.File", false: "200 write flush *os.File"} {
+		w := &steps{discard: discard{http.Header{}}}
+		f := newFixture(t, []Route{transfer("GET", "/c", func(w http.ResponseWriter, r *http.Request) error {
+			_, err := ServeContent(w, r, Content{Size: 1000, Type: "text/plain", Ready: ready, Write: func(w io.Writer, from, length int64) error {
+				file.Seek(from, io.SeekStart)
+				_, err := io.CopyN(w, file, length)
+				return err
+			}})
+			return err
+		})})
+		f.server.ServeHTTP(w, httptest.NewRequest("GET", "/c", nil))
+		if got := strings.Join(w.did, " "); got != want {
+			t.Errorf("%t: %s", ready, got)
+		}
 	}
 }
 

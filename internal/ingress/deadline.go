@@ -15,51 +15,76 @@ import (
 // the caller that it has passed. A client that does not even take that is cut.
 const answerGrace = time.Second
 
-// bound gives the request the deadline of its class. The cancel must be called
-// when the handler has returned.
-func (m *mounted) bound(ctx context.Context, c *call, r *http.Request) (context.Context, context.CancelFunc, error) {
-	callers, err := callersDeadline(c.start, r.Header)
-	if err != nil {
-		return nil, nil, err
+// bounds are what a request was given for as long as its handler runs. What it
+// was not given is nil.
+type bounds struct {
+	watch  *watchdog
+	leave  func()
+	cancel context.CancelCauseFunc
+	end    context.CancelFunc
+}
+
+// release gives it all back, when the handler has returned.
+func (b *bounds) release() {
+	if b.watch != nil {
+		b.watch.stop()
 	}
-	switch m.route.Class {
-	case Transfer:
-		return m.boundTransfer(ctx, c, callers)
-	case Stream:
-		return m.boundStream(ctx, c, callers)
-	default:
-		return m.boundControl(ctx, c, callers)
+	if b.leave != nil {
+		b.leave()
+	}
+	if b.cancel != nil {
+		b.cancel(nil)
+	}
+	if b.end != nil {
+		b.end()
 	}
 }
 
-func (m *mounted) boundControl(ctx context.Context, c *call, callers time.Time) (context.Context, context.CancelFunc, error) {
+// bound gives the request the deadline of its class. The call's bounds must be
+// released when the handler has returned.
+func (m *mounted) bound(ctx context.Context, c *call, r *http.Request) (context.Context, error) {
+	callers, err := callersDeadline(c.start, r.Header)
+	if err != nil {
+		return nil, err
+	}
+	switch m.route.Class {
+	case Transfer:
+		return m.boundTransfer(ctx, c, callers), nil
+	case Stream:
+		return m.boundStream(ctx, c, callers), nil
+	default:
+		return m.boundControl(ctx, c, callers), nil
+	}
+}
+
+func (m *mounted) boundControl(ctx context.Context, c *call, callers time.Time) context.Context {
 	end := sooner(c.start.Add(m.deadline), callers)
 	c.setWriteDeadline(later(end, c.start).Add(answerGrace))
 	if c.body {
 		c.setReadDeadline(end)
 	}
-	ctx, cancel := context.WithDeadline(ctx, end)
-	return ctx, cancel, nil
+	ctx, c.bounds.end = context.WithDeadline(ctx, end)
+	return ctx
 }
 
-func (m *mounted) boundTransfer(ctx context.Context, c *call, callers time.Time) (context.Context, context.CancelFunc, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	watch := &watchdog{
-		limit: m.server.times.Progress, end: sooner(c.start.Add(m.deadline), callers), latest: callers, bark: cancel,
-	}
+func (m *mounted) boundTransfer(ctx context.Context, c *call, callers time.Time) context.Context {
+	ctx, c.bounds.cancel = context.WithCancelCause(ctx)
+	watch := &c.dog
+	watch.limit, watch.latest, watch.bark = m.server.times.Progress, callers, c.bounds.cancel
+	watch.end = sooner(c.start.Add(m.deadline), callers)
 	watch.start()
+	c.bounds.watch = watch
 	c.begin(watch)
-	return ctx, func() { watch.stop(); cancel(nil) }, nil
+	return ctx
 }
 
-func (m *mounted) boundStream(ctx context.Context, c *call, callers time.Time) (context.Context, context.CancelFunc, error) {
-	release := func() {}
+func (m *mounted) boundStream(ctx context.Context, c *call, callers time.Time) context.Context {
 	if !callers.IsZero() {
-		ctx, release = context.WithDeadline(ctx, callers)
+		ctx, c.bounds.end = context.WithDeadline(ctx, callers)
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	leave := c.listener.streams.add(cancel)
-	return ctx, func() { leave(); cancel(nil); release() }, nil
+	ctx, c.bounds.cancel = context.WithCancelCause(ctx)
+	c.bounds.leave = c.listener.streams.add(c.bounds.cancel)
+	return ctx
 }
 
 // sooner is the earlier of two times; the second may be zero for none.

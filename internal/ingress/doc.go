@@ -35,14 +35,31 @@
 //
 // # The warm lane
 //
-// For a plain GET of a response that was prepared beforehand, parsing HTTP is
-// most of the work. So on plain loopback listeners a recogniser looks at a
-// connection's bytes before net/http does. It knows one shape of request, byte
-// for byte, and answers it with one write and without an allocation; anything
-// else goes to net/http with its bytes untouched, and the connection stays
-// there. The lane runs inside net/http's first Read of the connection, on
-// net/http's goroutine. The same bytes get the same answers whether it is on or
-// off: FuzzLanes holds it to that.
+// For a plain GET of a small thing that is at hand, parsing HTTP is most of the
+// work. So on plain loopback listeners a recogniser looks at a connection's
+// bytes before net/http does. It knows one shape of request, byte for byte, and
+// asks a [Warm] for the answer: one that was prepared beforehand, or one that a
+// [Template] makes on the spot, from memory or from a file. It is written with
+// one call to the kernel, or two, and without an allocation of the lane's own.
+// Anything else goes to net/http with its bytes untouched; when net/http has
+// answered, the lane looks at the connection again, so one conditional request
+// does not spoil it. The lane runs inside a Read of net/http's, on net/http's
+// goroutine. The same bytes get the same answers whether it is on or off:
+// FuzzLanes and FuzzConversations hold it to that, down to the order of the
+// headers.
+//
+// Ranges and conditions stay with net/http: a client that has something already
+// asks for it once, and the 304 that it gets is as cheap as an answer can be.
+//
+// # Pages of others
+//
+// A browser lets a page read what an origin other than its own allows, and no
+// more. Here that is nobody, unless the setting http.cors lists the origin; on
+// loopback, a request of a page that is not listed is refused altogether,
+// because it comes from this very machine without its user's knowing. Every
+// answer forbids guessing at types and says who may embed it; over TLS it asks
+// to stay with TLS. A handler that serves bytes of strangers marks them with
+// [Untrusted].
 //
 // # Drain
 //

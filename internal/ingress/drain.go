@@ -46,17 +46,13 @@ func (l *Listener) closeIdle() {
 		l.announce(server)
 	}
 	for _, c := range all {
-		switch http.ConnState(c.state.Load()) {
-		case http.StateIdle:
-			if !c.http2.Load() { // the end of its last answer may not be sent yet, and it has been told
-				_ = c.Close()
-			}
-		case http.StateNew:
-			if !c.touched.Load() {
-				_ = c.Close() // nobody has asked anything on it yet
-			} else {
-				c.wakeWarm()
-			}
+		switch state := http.ConnState(c.state.Load()); {
+		case c.phase.Load() != phaseNet:
+			c.wakeWarm()
+		case state == http.StateIdle && !c.http2.Load(): // of HTTP/2, the end of the last answer may not be sent yet, and it has been told
+			_ = c.Close()
+		case state == http.StateNew && !c.touched.Load():
+			_ = c.Close() // nobody has asked anything on it yet
 		}
 	}
 }
@@ -82,7 +78,7 @@ func (l *Listener) cutAll() (left int) {
 	l.streams.end()
 	_, all := l.under()
 	for _, c := range all {
-		_ = c.Close()
+		_ = c.shut()
 	}
 	return len(all)
 }

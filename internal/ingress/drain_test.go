@@ -94,45 +94,79 @@ func TestADrainEndsAtItsDeadline(t *testing.T) {
 	})
 }
 
+// A client that does not read must not hold a drain for longer than its
+// deadline, in the lane no more than elsewhere.
+func TestADrainCutsTheLane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newWarmFixture(t).listen()
+		c := f.dial()
+		c.get("/w/cold")
+		c.send("GET /w/large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		from := time.Now()
+		if err := f.listener.Drain(ctx); fault.KindOf(err) != fault.Timeout || time.Since(from) != time.Second {
+			t.Errorf("after %s: %v", time.Since(from), err)
+		}
+		if got, _ := io.ReadAll(c); len(got) >= len(largeBody) {
+			t.Error("it was not cut")
+		}
+	})
+}
+
 // A drain that begins while a warm connection waits must end it, whatever the
 // order of events.
 func TestDrainOfWarmConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newWarmFixture(t).listen()
-		waiting, fresh := f.dial(), f.dial()
+		waiting, fresh, back := f.dial(), f.dial(), f.dial()
 		if r := waiting.get("/w/small"); r.StatusCode != 200 || f.requests(t) != 0 {
 			t.Fatalf("%d, %d through the chain", r.StatusCode, f.requests(t))
 		}
+		back.get("/w/cold") // and then it waits in the lane
 		synctest.Wait()
 		from := time.Now()
 		if err := f.listener.Drain(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if !waiting.closed() || !fresh.closed() || time.Since(from) != 0 {
+		if !waiting.closed() || !fresh.closed() || !back.closed() || time.Since(from) != 0 {
 			t.Errorf("took %s", time.Since(from))
 		}
 	})
 }
 
-// One that is answering when the drain begins ends when it has answered.
+// One that is answering when the drain begins ends when it has answered, also
+// if net/http had the connection before and calls it idle.
 func TestDrainOfABusyWarmConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newWarmFixture(t).listen()
-		c := f.dial()
-		c.send("GET /w/large HTTP/1.1\r\nHost: localhost\r\n\r\n") // more than fits into the buffers
-		synctest.Wait()
-		drained := make(chan error, 1)
-		go func() { drained <- f.listener.Drain(context.Background()) }()
-		synctest.Wait()
-		from := time.Now()
-		if r := c.receive(); r.body != string(largeBody) || f.requests(t) != 0 {
-			t.Errorf("%d bytes, %d through the chain", len(r.body), f.requests(t))
+	for _, before := range []int{0, 1} {
+		for _, age := range []time.Duration{0, 10 * time.Second} { // net/http takes an old one that has asked nothing for idle
+			synctest.Test(t, func(t *testing.T) { drainBusy(t, before, age) })
 		}
-		if !c.closed() || time.Since(from) != 0 {
-			t.Errorf("closed after %s", time.Since(from))
-		}
-		if err := <-drained; err != nil {
-			t.Error(err)
-		}
-	})
+	}
+}
+
+func drainBusy(t *testing.T, before int, age time.Duration) {
+	f := newWarmFixture(t).listen()
+	c := f.dial()
+	for range before {
+		c.get("/w/cold")
+	}
+	c.get("/w/tiny")
+	time.Sleep(age)
+	c.send("GET /w/large HTTP/1.1\r\nHost: localhost\r\n\r\n") // more than fits into the buffers
+	synctest.Wait()
+	drained := make(chan error, 1)
+	go func() { drained <- f.listener.Drain(context.Background()) }()
+	synctest.Wait()
+	from := time.Now()
+	if r := c.receive(); r.body != string(largeBody) || f.requests(t) != int64(before) {
+		t.Errorf("%d bytes, %d through the chain", len(r.body), f.requests(t))
+	}
+	if !c.closed() || time.Since(from) != 0 {
+		t.Errorf("closed after %s", time.Since(from))
+	}
+	if err := <-drained; err != nil {
+		t.Error(err)
+	}
 }

@@ -75,10 +75,10 @@ func (h *hosts) check(c *call, r *http.Request) error {
 		err.Next = "Ask for localhost or the address of the listener, or let the operator add the name to http.hosts."
 		return err
 	}
-	if origins := r.Header["Origin"]; len(origins) > 0 && !(len(origins) == 1 && h.own(origins[0], r)) {
+	if origins := r.Header[originKey]; len(origins) > 0 && !(len(origins) == 1 && (h.own(origins[0], r) || c.server.cors.may(origins[0], r.Method))) {
 		c.server.reject("origin")
 		err := fault.New("http.host", fault.RejectPolicy, "a page of another origin may not ask here")
-		err.Next = "Serve the page from this node, or ask from a program that is not a browser."
+		err.Next = "Serve the page from this node, ask from a program that is not a browser, or let the operator add the origin to http.cors."
 		return err
 	}
 	return nil

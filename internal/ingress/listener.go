@@ -298,6 +298,9 @@ func (l *Listener) changed(nc net.Conn, state http.ConnState) {
 	c.state.Store(int32(state))
 	if state == http.StateIdle {
 		c.answering.Store(false)
+		if c.warm != nil {
+			c.between.Store(betweenIdle)
+		}
 	}
 }
 

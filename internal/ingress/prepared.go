@@ -1,15 +1,11 @@
 package ingress
 
 import (
-	"bytes"
+	"io"
 	"net/http"
-	"slices"
-	"strconv"
-	"sync/atomic"
-
-	"github.com/prometheus/client_golang/prometheus"
-
-	"micronode/fault"
+	"os"
+	"sync"
+	"time"
 )
 
 // Preparation is a whole answer that is known before anybody asks: 200, with
@@ -17,7 +13,8 @@ import (
 //
 // Who prepares it promises that the handler of the route would say the same,
 // whatever Accept, Accept-Language, User-Agent and Referer say, and to anybody
-// who may read here at all.
+// who may read here at all. What the chain adds to every answer is added to
+// this one too; a header without values in the map takes such an addition back.
 type Preparation struct {
 	Pattern string // of the route, for the metrics
 	Header  http.Header
@@ -25,73 +22,74 @@ type Preparation struct {
 	Hits    interface{ Inc() } // counted too, if not nil
 }
 
-// Prepared is an answer in the form in which it is written to a connection.
+// Prepared is an answer in the form in which it is written to a connection. It
+// is either kept and given to many, as Prepare makes it, or made for one
+// request, as a Template does.
 type Prepared struct {
-	// set at construction
-	pattern string
-	coding  string // the Content-Encoding that the client must accept; empty for none
-	head    []byte // status line and headers; date, correlation ID and the empty line are missing
-	body    []byte
-	hits    interface{ Inc() }
+	template *Template
+	size     int64 // of the body
+	kept     bool  // for many; all fields are set at construction
 
-	tally atomic.Pointer[warmTally] // looked up by the first who serves it
+	parts [][]byte // of the body, unless it is in a file
+	file  *os.File
+	from  int64 // in the file
+
+	// of one that is made for one request
+	etag     []byte
+	modified time.Time
+	age      time.Duration
+	done     io.Closer
 }
 
-// warmTally is where the hits of a Prepared are counted.
-type warmTally struct {
-	server  *Server
-	counter prometheus.Counter
-	latency prometheus.Observer
-}
-
-// notPrepared are the headers that net/http or the chain decides on.
-var notPrepared = []string{"Date", "X-Corr-Id", "Connection", "Transfer-Encoding", "Trailer", "Upgrade", "Keep-Alive"}
-
-// Prepare makes the bytes of an answer. What it refuses are answers that the
+// Prepare makes an answer that is kept. What it refuses are answers that the
 // warm lane cannot give.
 func Prepare(p Preparation) (*Prepared, error) {
-	const op = "ingress.prepare"
-	header := p.Header.Clone()
-	for _, name := range notPrepared {
-		if header.Get(name) != "" {
-			return nil, fault.New(op, fault.Internal, "the header %s is not for a handler to prepare", name)
+	t, err := newTemplate(TemplateSpec{Pattern: p.Pattern, Header: p.Header, Hits: p.Hits}, true, int64(len(p.Body)))
+	if err != nil {
+		return nil, err
+	}
+	return &Prepared{template: t, size: int64(len(p.Body)), kept: true, parts: [][]byte{p.Body}}, nil
+}
+
+// Size is about how many bytes it keeps: the body, and the header twice, as
+// given and as written.
+func (p *Prepared) Size() int {
+	size := int(p.size)
+	for key, values := range p.template.header {
+		for _, value := range values {
+			size += 2 * (len(key) + len(value) + len(": \r\n"))
 		}
 	}
-	if header.Get("Content-Type") == "" {
-		return nil, fault.New(op, fault.Internal, "there is no Content-Type, and the warm lane does not guess one")
-	}
-	coding := header.Get("Content-Encoding")
-	if vary := header.Values("Vary"); len(vary) > 0 && (coding == "" || !slices.Equal(vary, []string{"Accept-Encoding"})) {
-		return nil, fault.New(op, fault.Internal, "the answer varies by more than the warm lane looks at")
-	}
-	header.Set("Content-Length", strconv.Itoa(len(p.Body)))
-	var head bytes.Buffer
-	head.WriteString("HTTP/1.1 200 OK\r\n")
-	if err := header.Write(&head); err != nil {
-		return nil, fault.Wrap(op, err)
-	}
-	return &Prepared{pattern: p.Pattern, coding: coding, head: head.Bytes(), body: p.Body, hits: p.Hits}, nil
+	return size
 }
 
-// Size is how many bytes it keeps.
-func (p *Prepared) Size() int { return len(p.head) + len(p.body) }
+// oneOffs are answers that were made for one request and are over.
+var oneOffs = sync.Pool{New: func() any { return new(Prepared) }}
 
-// tallyOn finds the metrics of the answer's route on a server.
-func (p *Prepared) tallyOn(s *Server) *warmTally {
-	if known := p.tally.Load(); known != nil && known.server == s {
-		return known
+// release is called when an answer was written, or was not wanted after all.
+func (p *Prepared) release() {
+	if p.kept {
+		return
 	}
-	counts := s.unrouted
-	if m := s.routes[p.pattern]; m != nil {
-		counts = m.counts
+	if p.done != nil {
+		_ = p.done.Close() // what was read has been read
 	}
-	fresh := &warmTally{server: s, counter: counts.counter(http.MethodGet, http.StatusOK), latency: counts.latency}
-	p.tally.Store(fresh)
-	return fresh
+	clear(p.parts)
+	*p = Prepared{parts: p.parts[:0], etag: p.etag[:0]}
+	oneOffs.Put(p)
 }
 
-// Warm finds prepared answers. It is asked on the hot path, by many at once:
-// it must not allocate, wait, or keep the target.
+// Warm finds or makes answers for the warm lane. Lookup is called for a plain
+// GET of a target, on the connection's own goroutine, by many at once.
+//
+// It may do a short read whose length is bounded, of memory or of a file that
+// is likely in the page cache, and it may allocate, to make the answer on the
+// spot: see Template. It must not wait for the network, for another request or
+// for a queue: what takes longer, or is not certain, is for the handler, and
+// the answer here is false. It must not keep the target, which is the
+// connection's.
+//
+// An answer that a Template has made belongs to the lane once it is returned.
 type Warm interface {
 	Lookup(target []byte) (*Prepared, bool)
 }

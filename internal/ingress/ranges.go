@@ -29,7 +29,8 @@ const (
 // parseRange reads a Range header (RFC 9110, section 14.2) for a content of a
 // size. More ranges than `most` are refused, and so is what does not parse and
 // what lies outside. Ranges that together are more than the content get the
-// content: asking for the same bytes again and again must not pay.
+// content, and others that overlap are joined: asking for the same bytes again
+// and again must not pay.
 func parseRange(values []string, size int64, most int) (asked, []span) {
 	if len(values) == 0 {
 		return askedAll, nil
@@ -66,7 +67,24 @@ func parseRange(values []string, size int64, most int) (asked, []span) {
 	case len(spans) > 1 && total > size:
 		return askedAll, nil
 	}
-	return askedSome, spans
+	return askedSome, coalesce(spans)
+}
+
+// coalesce joins spans that overlap or touch, so that no byte is sent twice.
+// The order is that in which the first byte of each was asked for.
+func coalesce(spans []span) []span {
+	for i := 0; i < len(spans); i++ {
+		for j := i + 1; j < len(spans); j++ {
+			a, b := spans[i], spans[j]
+			from, end := min(a.from, b.from), max(a.from+a.length, b.from+b.length)
+			if end-from <= a.length+b.length {
+				spans[i] = span{from, end - from}
+				spans = append(spans[:j], spans[j+1:]...)
+				j = i // what was joined may touch one that was passed over
+			}
+		}
+	}
+	return spans
 }
 
 // parseSpan reads first-last, first- or -length.

@@ -35,7 +35,7 @@ func (c *conn) refuseRaw(p []byte) (int, error) {
 		server.reject("malformed")
 	}
 	_ = c.Conn.SetWriteDeadline(time.Now().Add(answerGrace)) // fails on a closed connection, and then the write will say so
-	if _, err := c.Conn.Write(rawProblem(status, err)); err != nil {
+	if _, err := c.Conn.Write(rawProblem(status, err, server.mannerLines())); err != nil {
 		return 0, err
 	}
 	return len(p), nil
@@ -61,7 +61,7 @@ func rawDetail(p []byte, status int) string {
 	return strconv.Itoa(status) + " " + http.StatusText(status)
 }
 
-func rawProblem(status int, err error) []byte {
+func rawProblem(status int, err error, manners string) []byte {
 	problem := observe.ProblemOf(err, observe.NewCorrID())
 	problem.Status = status
 	body, wrong := encodeJSON(problem)
@@ -70,8 +70,8 @@ func rawProblem(status int, err error) []byte {
 	}
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "HTTP/1.1 %d %s\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\nCache-Control: no-store\r\n"+
-		"X-Content-Type-Options: nosniff\r\nX-Corr-Id: %s\r\nDate: %s\r\nConnection: close\r\n\r\n%s",
-		status, http.StatusText(status), len(body), problem.CorrID, time.Now().UTC().Format(http.TimeFormat), body)
+		"%sX-Corr-Id: %s\r\nDate: %s\r\nConnection: close\r\n\r\n%s",
+		status, http.StatusText(status), len(body), manners, problem.CorrID, time.Now().UTC().Format(http.TimeFormat), body)
 	return out.Bytes()
 }
 

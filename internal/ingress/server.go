@@ -69,6 +69,9 @@ type Server struct {
 	onAnswer    func(Answer)
 	exempt      bool
 	warm        Warm
+	cors        *cors    // nil if no other origin is listed
+	manners     []manner // of every answer
+	secure      manner   // of every answer over TLS; without a key if there is none
 
 	mux      *http.ServeMux
 	routes   map[string]*mounted // by pattern, for the warm lane
@@ -91,6 +94,13 @@ func New(o Options) (*Server, error) {
 		service: o.Service, name: o.Name, times: o.Times, limits: o.Limits, allow: o.Authorise,
 		inventory: o.Inventory, instruments: o.Metrics.For(o.Service), logger: o.Logger, onAnswer: o.OnAnswer,
 		exempt: o.Exempt, warm: o.Warm, mux: http.NewServeMux(), routes: map[string]*mounted{},
+	}
+	if !o.Exempt { // no page has business with the admin plane
+		s.cors = newCORS(o.Times.CORS)
+	}
+	s.manners = mannersOf(s.cors)
+	if o.Times.HSTS > 0 {
+		s.secure = staySecure(o.Times.HSTS)
 	}
 	s.bare = &Listener{server: s}
 	s.unrouted = newCounts(s.instruments, noRoute)
@@ -139,8 +149,8 @@ func (s *Server) mount(o Options) {
 	}
 }
 
-// ServeHTTP is the chain up to the route: what a connection is for, who it
-// claims to talk to, and the correlation ID.
+// ServeHTTP is the chain up to the route: the correlation ID, what a connection
+// is for, who it claims to talk to, and what a page may ask.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := s.arrive(w, r)
 	defer c.end(r)
@@ -152,6 +162,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if err := c.listener.hosts.check(c, r); err != nil {
 		c.fail(r, err)
+		return
+	}
+	if s.preflight(c, r) {
 		return
 	}
 	s.mux.ServeHTTP(c, r)
@@ -178,7 +191,11 @@ func (s *Server) arrive(w http.ResponseWriter, r *http.Request) *call {
 	if c.corrID, ok = observe.ParseCorrID(given); !ok {
 		c.corrID = observe.NewCorrID()
 	}
-	w.Header()[corrKey] = []string{c.corrID}
+	header := w.Header()
+	c.corrValue[0] = c.corrID
+	header[corrKey] = c.corrValue[:]
+	s.behave(header, r)
+	s.cors.share(header, r.Header[originKey])
 	return c
 }
 
@@ -210,7 +227,7 @@ func (s *Server) reject(reason string) { s.instruments.Rejected.WithLabelValues(
 func (m *mounted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := w.(*call)
 	c.route = m
-	ctx := context.WithValue(observe.WithCorrID(r.Context(), c.corrID), callKey{}, c)
+	ctx := c.within(r.Context())
 	if c.body {
 		r = r.WithContext(ctx) // the body is about to be replaced, and the original is net/http's
 	}
@@ -233,11 +250,11 @@ func (m *mounted) answer(ctx context.Context, c *call, r *http.Request) error {
 	if err := m.authorise(ctx, c, r); err != nil {
 		return err
 	}
-	ctx, cancel, err := m.bound(ctx, c, r)
+	ctx, err := m.bound(ctx, c, r)
 	if err != nil {
 		return err
 	}
-	defer cancel()
+	defer c.bounds.release()
 	return late(ctx, m.run(ctx, c, r.WithContext(ctx)))
 }
 

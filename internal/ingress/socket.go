@@ -86,6 +86,9 @@ func sameOrigin(c *call, r *http.Request) bool {
 	if c.listener.hosts != nil || c.listener.options.Local || origin == "" {
 		return true
 	}
+	if c.server.cors.may(origin, r.Method) {
+		return true
+	}
 	from, err := url.Parse(origin)
 	return err == nil && strings.EqualFold(from.Host, r.Host)
 }

@@ -373,9 +373,62 @@ func TestTheOriginOfASocket(t *testing.T) {
 	upgrade := "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
 	f.dial().get("/stream", upgrade, "Origin: https://evil.example").refused(t, 403, "RejectPolicy")
 	f.dial().get("/stream", upgrade, "Origin: https://%zz").refused(t, 403, "RejectPolicy")
-	c := f.dial()
-	c.send("GET /stream HTTP/1.1\r\nHost: node.example\r\nOrigin: https://NODE.example\r\n%s\r\n\r\n", upgrade)
-	if r, err := http.ReadResponse(c.r, nil); err != nil || r.StatusCode != 101 {
-		t.Errorf("%v %v", err, r)
+	f.server.cors = newCORS([]string{mapsPage})
+	for _, origin := range []string{"https://NODE.example", mapsPage} {
+		c := f.dial()
+		c.send("GET /stream HTTP/1.1\r\nHost: node.example\r\nOrigin: %s\r\n%s\r\n\r\n", origin, upgrade)
+		if r, err := http.ReadResponse(c.r, nil); err != nil || r.StatusCode != 101 {
+			t.Errorf("%s: %v %v", origin, err, r)
+		}
 	}
+}
+
+// A connection that the warm lane had, and net/http, and the lane again, can
+// still become a WebSocket, and what it says is then nobody's request.
+func TestASocketAfterTheLane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		template, err := NewTemplate(TemplateSpec{Pattern: "/x", Header: http.Header{"Content-Type": {"text/plain"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := make(chan string, 1)
+		hijack := func(w http.ResponseWriter, r *http.Request) error {
+			raw, buffered, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				return err
+			}
+			defer raw.Close()
+			w.WriteHeader(http.StatusSwitchingProtocols) // tells the chain; net/http says nothing any more
+			io.WriteString(raw, "HTTP/1.1 101 Switching Protocols\r\n\r\n")
+			all, _ := io.ReadAll(buffered)
+			said <- string(all)
+			return nil
+		}
+		f := newFixture(t, []Route{control("GET", "/x", answers("cold")), {Service: "gateway", Methods: []string{"GET"}, Pattern: "/hijack", Class: Stream, Handler: hijack}},
+			func(o *Options) {
+				o.Warm = warmFunc(func(target []byte) (*Prepared, bool) {
+					if string(target) != "/x" {
+						return nil, false
+					}
+					return template.Answer(Particular{}, nil, []byte("warm"))
+				})
+			}).listen()
+		c := f.dial()
+		for _, want := range []string{"warm", "cold", "warm"} {
+			headers := map[string][]string{"warm": nil, "cold": {"X-Other: 1"}}[want]
+			if r := c.get("/x", headers...); r.body != want {
+				t.Errorf("%q, want %q", r.body, want)
+			}
+		}
+		const after = "GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n"
+		c.send("GET /hijack HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+		if r, err := http.ReadResponse(c.r, nil); err != nil || r.StatusCode != 101 {
+			t.Fatalf("%v %v", err, r)
+		}
+		c.send(after)
+		c.Conn.(*memoryConn).CloseWrite()
+		if got := <-said; got != after {
+			t.Errorf("%q", got)
+		}
+	})
 }

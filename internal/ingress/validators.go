@@ -7,8 +7,9 @@ import (
 )
 
 // The conditions of RFC 9110, section 13. Whatever is malformed is ignored, as
-// if the header were not there, except that If-Range then protects nothing and
-// so the range is not used.
+// if the header were not there, with two exceptions: If-Range then protects
+// nothing, and so the range is not used; and a date is not looked at beside a
+// header of tags, whatever the tags look like.
 
 // verdict is what the conditions of a request say.
 type verdict uint8
@@ -25,7 +26,7 @@ func judge(r *http.Request, etag string, modified time.Time) verdict {
 	case no:
 		return failed
 	case absent:
-		if unmodifiedSince(r, modified) == no {
+		if len(r.Header["If-Match"]) == 0 && unmodifiedSince(r, modified) == no {
 			return failed
 		}
 	}
@@ -37,7 +38,7 @@ func judge(r *http.Request, etag string, modified time.Time) verdict {
 		}
 		return failed
 	case absent:
-		if reading && modifiedSince(r, modified) == no {
+		if reading && len(r.Header["If-None-Match"]) == 0 && modifiedSince(r, modified) == no {
 			return notModified
 		}
 	}

@@ -16,6 +16,7 @@ type sighting struct {
 	target    []byte
 	corrID    []byte
 	encodings []byte // of Accept-Encoding
+	shared    []byte // lines that say who may read the answer; the lane's
 	size      int    // of the whole request
 }
 
@@ -32,8 +33,17 @@ const (
 	seenFetchSite
 	seenFetchMode
 	seenFetchDest
+	seenFetchUser
 	seenPriority
+	seenOrigin
+	seenBrand
+	seenMobile
+	seenPlatform
+	seenUpgradeInsecure
 )
+
+// longestName is the length of the longest of them.
+const longestName = len("upgrade-insecure-requests")
 
 // headerBit finds a header name on the list; zero if it is not on it.
 func headerBit(name []byte) int {
@@ -41,19 +51,25 @@ func headerBit(name []byte) int {
 	case 4:
 		return match(name, "host", seenHost)
 	case 6:
-		return match(name, "accept", seenAccept)
+		return match(name, "accept", seenAccept) | match(name, "origin", seenOrigin)
 	case 7:
 		return match(name, "referer", seenReferer)
 	case 8:
 		return match(name, "priority", seenPriority)
 	case 9:
-		return match(name, "x-corr-id", seenCorrID)
+		return match(name, "x-corr-id", seenCorrID) | match(name, "sec-ch-ua", seenBrand)
 	case 10:
 		return match(name, "user-agent", seenUserAgent) | match(name, "connection", seenConnection)
 	case 14:
-		return match(name, "sec-fetch-site", seenFetchSite) | match(name, "sec-fetch-mode", seenFetchMode) | match(name, "sec-fetch-dest", seenFetchDest)
+		return match(name, "sec-fetch-site", seenFetchSite) | match(name, "sec-fetch-mode", seenFetchMode) | match(name, "sec-fetch-dest", seenFetchDest) | match(name, "sec-fetch-user", seenFetchUser)
 	case 15:
 		return match(name, "accept-encoding", seenAcceptEncoding) | match(name, "accept-language", seenAcceptLanguage)
+	case 16:
+		return match(name, "sec-ch-ua-mobile", seenMobile)
+	case 18:
+		return match(name, "sec-ch-ua-platform", seenPlatform)
+	case 25:
+		return match(name, "upgrade-insecure-requests", seenUpgradeInsecure)
 	default:
 		return 0
 	}
@@ -104,7 +120,7 @@ func (l *warmLane) recognise(b []byte, seen *sighting) bool {
 	if !bytes.HasPrefix(b[at:], versionPart) {
 		return false
 	}
-	*seen = sighting{target: b[len(methodPart)-1 : at]}
+	*seen = sighting{target: b[len(methodPart)-1 : at], shared: l.shared}
 	at += len(versionPart)
 	for found := 0; ; {
 		rest := b[at:]
@@ -124,7 +140,7 @@ func (l *warmLane) recognise(b []byte, seen *sighting) bool {
 // line recognises one header line: which one it is, and how long. Zero if it
 // is none that we know, or not whole.
 func (l *warmLane) line(b []byte, seen *sighting) (bit, size int) {
-	colon := bytes.IndexByte(b[:min(len(b), 16)], ':')
+	colon := bytes.IndexByte(b[:min(len(b), longestName+1)], ':')
 	if colon < 0 {
 		return 0, 0
 	}
@@ -152,6 +168,12 @@ func (l *warmLane) line(b []byte, seen *sighting) (bit, size int) {
 		seen.corrID = trim(value)
 	case seenAcceptEncoding:
 		seen.encodings = value
+	case seenOrigin:
+		if lines, listed := l.origins[string(trim(value))]; listed {
+			seen.shared = lines
+		} else if !l.anybody {
+			return 0, 0
+		}
 	}
 	return bit, end + 2
 }

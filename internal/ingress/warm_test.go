@@ -2,14 +2,21 @@ package ingress
 
 import (
 	"bytes"
+	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
+	"os"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // shelf is a Warm for tests.
@@ -32,57 +39,151 @@ var (
 	smallBody = []byte(noise(16 << 10))
 	largeBody = []byte(noise(300 << 10))
 	gzipBody  = []byte(gzipped(noise(1000)))
+	bodies    = map[string][]byte{"tiny": []byte("hello"), "small": smallBody, "large": largeBody, "empty": nil, "packed": gzipBody}
 )
 
 type tallyHits struct{ atomic.Int64 }
 
 func (h *tallyHits) Inc() { h.Add(1) }
 
-// warmFixture serves the same contents by the chain and by the warm lane.
+// warmFixture serves the same contents by the chain and by the warm lane:
+// under /w/ they are kept ready, under /m/ they are made of parts when they are
+// asked for, and under /f/ they lie in a file.
 type warmFixture struct {
 	*fixture
 	seen *atomic.Int64 // requests that reached the handler
 	hits *tallyHits
+	made *atomic.Int64 // answers that were made and not given back
 }
 
 func newWarmFixture(t testing.TB, changes ...func(*Options)) *warmFixture {
 	t.Helper()
-	f := &warmFixture{seen: new(atomic.Int64), hits: new(tallyHits)}
-	bodies := map[string][]byte{"tiny": []byte("hello"), "small": smallBody, "large": largeBody, "empty": nil, "packed": gzipBody}
-	find := func(name string, header http.Header) (Content, bool) {
-		body, ok := bodies[name]
-		content := contentOf(body)
-		if name == "packed" {
-			content.Encoding = "gzip"
-			header.Set("Vary", "Accept-Encoding")
-		}
-		return content, ok
+	f := &warmFixture{seen: new(atomic.Int64), hits: new(tallyHits), made: new(atomic.Int64)}
+	routes := []Route{control("POST", "/w/{name}", echo)}
+	for _, prefix := range []string{"w", "m", "f"} {
+		routes = append(routes, transfer("GET", "/"+prefix+"/{name}", f.handler(prefix)))
 	}
-	handler := func(w http.ResponseWriter, r *http.Request) error {
+	warm := Shelves{{"/other/", shelf{}}, {"/w/", f.shelf(t)}, {"/m/", f.maker(t, nil)}, {"/f/", f.maker(t, bodiesFile())}}
+	changes = append([]func(*Options){func(o *Options) { o.Warm = warm }}, changes...)
+	f.fixture = newFixture(t, routes, changes...)
+	return f
+}
+
+// describe is a content, and what the handler says of it besides.
+func describe(prefix, name string, header http.Header) (Content, bool) {
+	body, ok := bodies[name]
+	content := contentOf(body)
+	if name == "packed" {
+		content.Encoding = "gzip"
+		header.Set("Vary", "Accept-Encoding")
+	}
+	switch prefix {
+	case "m":
+		content.Modified = modified
+		header.Set("Age", "7")
+		Untrusted(header)
+	case "f":
+		content.ETag = ""
+		header.Set("Expires", "never")
+		header.Set("X-Zone", "behind the correlation ID")
+		header["Cross-Origin-Resource-Policy"] = nil
+	}
+	return content, ok
+}
+
+func (f *warmFixture) handler(prefix string) Handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
 		f.seen.Add(1)
-		content, ok := find(r.PathValue("name"), w.Header())
+		if r.PathValue("name") == "slow" {
+			time.Sleep(250 * time.Millisecond)
+		}
+		content, ok := describe(prefix, r.PathValue("name"), w.Header())
 		if !ok {
 			return answers(r.PathValue("name"))(w, r)
 		}
 		_, err := ServeContent(w, r, content)
 		return err
 	}
-	route := transfer("GET", "/w/{name}", handler)
-	post := control("POST", "/w/{name}", echo)
-	warm := shelf{}
+}
+
+// shelf has everything ready.
+func (f *warmFixture) shelf(t testing.TB) shelf {
+	ready := shelf{}
 	for name, body := range bodies {
 		header := http.Header{}
-		content, _ := find(name, header)
+		content, _ := describe("w", name, header)
 		content.Header(header)
 		prepared, err := Prepare(Preparation{Pattern: "/w/{name}", Header: header, Body: body, Hits: f.hits})
 		if err != nil {
 			t.Fatal(err)
 		}
-		warm["/w/"+name] = prepared
+		ready["/w/"+name] = prepared
 	}
-	changes = append([]func(*Options){func(o *Options) { o.Warm = Shelves{{"/other/", shelf{}}, {"/w/", warm}} }}, changes...)
-	f.fixture = newFixture(t, []Route{route, post}, changes...)
-	return f
+	return ready
+}
+
+// maker makes answers when it is asked.
+type maker struct {
+	fixture   *warmFixture
+	templates map[string]*Template
+	file      *os.File
+	places    map[string]int64
+}
+
+// bodiesFile has all bodies, one behind the other, sorted by name. It is in
+// memory, and there is one for all tests.
+var bodiesFile = sync.OnceValue(func() *os.File {
+	fd, err := unix.MemfdCreate("bodies", unix.MFD_CLOEXEC)
+	if err != nil {
+		panic(err)
+	}
+	file := os.NewFile(uintptr(fd), "bodies")
+	for _, name := range slices.Sorted(maps.Keys(bodies)) {
+		file.Write(bodies[name])
+	}
+	return file
+})
+
+func (f *warmFixture) maker(t testing.TB, file *os.File) *maker {
+	m := &maker{fixture: f, templates: map[string]*Template{}, file: file, places: map[string]int64{}}
+	prefix, place := "m", int64(0)
+	if file != nil {
+		prefix = "f"
+	}
+	for _, name := range slices.Sorted(maps.Keys(bodies)) {
+		header := http.Header{}
+		content, _ := describe(prefix, name, header)
+		content.Header(header)
+		for _, own := range notTemplate {
+			header.Del(own)
+		}
+		template, err := NewTemplate(TemplateSpec{Pattern: "/" + prefix + "/{name}", Header: header, Aged: prefix == "m", Hits: f.hits})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.templates[name], m.places[name] = template, place
+		place += int64(len(bodies[name]))
+	}
+	return m
+}
+
+func (m *maker) Close() error {
+	m.fixture.made.Add(-1)
+	return nil
+}
+
+func (m *maker) Lookup(target []byte) (*Prepared, bool) {
+	template := m.templates[string(target[len("/m/"):])]
+	if template == nil {
+		return nil, false
+	}
+	m.fixture.made.Add(1)
+	body := bodies[string(target[len("/m/"):])]
+	if m.file != nil {
+		return template.Answer(Particular{File: m.file, From: m.places[string(target[len("/m/"):])], Length: int64(len(body)), Done: m}, nil)
+	}
+	half := len(body) / 2
+	return template.Answer(Particular{Modified: modified, Age: 7900 * time.Millisecond, Done: m}, []byte(`"b3:test"`), body[:half], body[half:])
 }
 
 func (f *warmFixture) listen(changes ...func(*ListenOptions)) *warmFixture {
@@ -120,14 +221,14 @@ func testWarmAnswers(t *testing.T) {
 	if n := f.hits.Load(); n != 6 {
 		t.Errorf("%d hits", n)
 	}
-	// Whatever is not for the lane is answered on the same connection, and so
-	// is everything after it, by the chain.
+	// Whatever is not for the lane is answered on the same connection by the
+	// chain, and what comes after it by the lane again.
 	part := c.get("/w/small", "Range: bytes=0-4")
 	if part.StatusCode != 206 || part.body != string(smallBody[:5]) {
 		t.Errorf("%d %q", part.StatusCode, part.body)
 	}
-	if r := c.get("/w/small"); r.body != string(smallBody) || f.requests(t) != 2 {
-		t.Errorf("%d requests through the chain, want 2: a connection that was handed over stays so", f.requests(t))
+	if r := c.get("/w/small"); r.body != string(smallBody) || f.requests(t) != 1 {
+		t.Errorf("%d requests through the chain, want 1: one that is not for the lane must not spoil the connection", f.requests(t))
 	}
 }
 
@@ -180,7 +281,7 @@ func TestWarmPipelining(t *testing.T) {
 		if r := c.receive(); r.body != string(smallBody) {
 			t.Errorf("%d", r.StatusCode)
 		}
-		if f.requests(t) != 2 || f.hits.Load() != 2 {
+		if f.requests(t) != 2 || f.hits.Load() != 2 { // net/http has read the last one with the one before
 			t.Errorf("%d through the chain, %d warm", f.requests(t), f.hits.Load())
 		}
 	})
@@ -224,6 +325,59 @@ func TestWarmDeadlines(t *testing.T) {
 	})
 }
 
+// A connection that comes back to the lane has the lane's deadlines again.
+func TestDeadlinesBackInTheLane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newWarmFixture(t).listen()
+		c := f.dial()
+		c.get("/w/small")
+		c.get("/w/cold")
+		c.send("GET /w/large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		time.Sleep(10 * time.Second)
+		if got, _ := io.ReadAll(c); len(got) >= len(largeBody) {
+			t.Errorf("a client that asks and does not read got %d bytes", len(got))
+		}
+		c = f.dial()
+		c.get("/w/cold")
+		c.get("/w/small")
+		time.Sleep(50 * time.Second)
+		c.get("/w/small")
+		from := time.Now()
+		if !c.closed() || time.Since(from) != 60*time.Second {
+			t.Errorf("an idle connection was closed after %s", time.Since(from))
+		}
+		c = f.dial() // idle after the chain, with the lane waiting
+		c.get("/w/cold")
+		from = time.Now()
+		if !c.closed() || time.Since(from) != 60*time.Second {
+			t.Errorf("an idle connection was closed after %s", time.Since(from))
+		}
+	})
+}
+
+// A client that reads slowly, but reads, gets all of it: from the lane as from
+// the chain.
+func TestWarmPatience(t *testing.T) {
+	for _, path := range []string{"/w/large", "/m/large", "/f/large"} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newWarmFixture(t).listen()
+			c := f.dial()
+			c.send("GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path)
+			got, piece := 0, make([]byte, 8<<10)
+			for got < len(largeBody) {
+				time.Sleep(time.Second)
+				n, err := io.ReadFull(c, piece)
+				if got += n; err != nil && err != io.ErrUnexpectedEOF {
+					t.Fatalf("%s: %d bytes, then %v", path, got, err)
+				}
+			}
+			if f.hits.Load() != 1 {
+				t.Errorf("%s: %d hits", path, f.hits.Load())
+			}
+		})
+	}
+}
+
 func TestWarmKeepsTheRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newWarmFixture(t, func(o *Options) { o.Limits.Rate, o.Limits.Burst = 1, 3 }).listen()
@@ -238,6 +392,97 @@ func TestWarmKeepsTheRate(t *testing.T) {
 			t.Errorf("%d handled, %d warm", f.requests(t), f.hits.Load())
 		}
 	})
+}
+
+// diary is what net/http did with a connection.
+type diary struct {
+	mu  sync.Mutex
+	did []string
+}
+
+func (d *diary) note(what string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.did = append(d.did, what)
+}
+
+// sinceIdle is what it did from the first time on that it called it idle.
+func (d *diary) sinceIdle() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return strings.Join(d.did[slices.Index(d.did, "idle"):], ", ")
+}
+
+// recorder writes it down.
+type recorder struct {
+	net.Conn
+	diary *diary
+}
+
+func (r recorder) Read(p []byte) (int, error) {
+	r.diary.note(fmt.Sprint("read ", len(p)))
+	return r.Conn.Read(p)
+}
+
+func (r recorder) SetReadDeadline(t time.Time) error {
+	r.diary.note("deadline")
+	return r.Conn.SetReadDeadline(t)
+}
+
+type recorders struct {
+	*memory
+	diary *diary
+}
+
+func (r recorders) Accept() (net.Conn, error) {
+	c, err := r.memory.Accept()
+	return recorder{c, r.diary}, err
+}
+
+// The lane comes back to a connection where net/http is between two requests.
+// It is not told so by net/http, but concludes it from the order of things. If a
+// new release of Go does them in another order, this fails, and the rule in
+// entersLane is to be thought through again.
+func TestWhatNetHTTPDoesBetweenRequests(t *testing.T) {
+	const one = "GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+	for name, c := range map[string]struct {
+		pieces []string
+		want   string // from the first time that it is idle on
+	}{
+		"one after the other":      {[]string{one, one}, "idle, deadline, read 4096, deadline"},
+		"two at once":              {[]string{one + one}, "idle, deadline, deadline"},
+		"one and a line":           {[]string{one + one[:16], one[16:]}, "idle, deadline, deadline"},
+		"one and two bytes":        {[]string{one + one[:2], one[2:]}, "idle, deadline, read 4094, deadline"},
+		"a byte while it answered": {[]string{"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n", one[:1], one[1:]}, "idle, deadline, read 4095, deadline"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d, m := new(diary), newMemory()
+			server := &http.Server{ReadHeaderTimeout: time.Second, IdleTimeout: time.Second,
+				ConnState: func(_ net.Conn, state http.ConnState) {
+					if state == http.StateIdle {
+						d.note("idle")
+					}
+				},
+				Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					if r.URL.Path == "/slow" {
+						time.Sleep(150 * time.Millisecond)
+					}
+				})}
+			go server.Serve(recorders{m, d})
+			client := newClient(t, m.dial(t, "127.0.0.1:4001"))
+			for _, piece := range c.pieces {
+				client.send("%s", piece)
+				time.Sleep(100 * time.Millisecond)
+			}
+			client.receive()
+			client.receive()
+			server.Close()
+			synctest.Wait()
+			if got := d.sinceIdle(); !strings.HasPrefix(got, c.want+", ") {
+				t.Errorf("%s: %s", name, got)
+			}
+		})
+	}
 }
 
 // The lane is off where it could not do what the listener needs.
@@ -278,14 +523,18 @@ func TestPrepareRefuses(t *testing.T) {
 	header := plain()
 	header.Set("X-Split", "a\r\nX-Evil: b")
 	p, err := Prepare(Preparation{Pattern: "/unknown", Header: header, Body: []byte("x")})
-	if err != nil || bytes.Contains(p.head, []byte("\r\nX-Evil")) {
-		t.Errorf("a header must not split the answer: %v %q", err, p.head)
-	}
-	if p.Size() != len(p.head)+1 {
-		t.Errorf("size %d", p.Size())
+	if err != nil || p.Size() < len("x")+2*len("Content-Type: text/plain\r\n") {
+		t.Fatalf("%v, size %d", err, p.Size())
 	}
 	f := newFixture(t, []Route{control("GET", "/x", answers("x"))})
-	p.tallyOn(f.server).counter.Inc()
-	p.tallyOn(f.server).counter.Inc()
+	form := p.template.formOn(f.server)
+	if head := p.appendHead(nil, form, nil); bytes.Contains(append(head, form.rest...), []byte("\r\nX-Evil")) {
+		t.Errorf("a header must not split the answer: %q", head)
+	}
+	form.counter.Inc()
+	p.template.formOn(f.server).counter.Inc()
 	f.counted(2, "http_requests_total", "route", "none", "status", "200")
+	if _, err := NewTemplate(TemplateSpec{Header: http.Header{"Content-Type": {"text/plain"}, "Etag": {`"x"`}}}); err == nil {
+		t.Error("the tag of a template would be that of all its answers")
+	}
 }

@@ -32,7 +32,7 @@ func numbered(n, size int) []byte {
 	return data
 }
 
-func mustPut(t testing.TB, r *RAM, data []byte, class Class) b3.Address {
+func mustPut(t testing.TB, r Putter, data []byte, class Class) b3.Address {
 	t.Helper()
 	info, _, err := r.Put(context.Background(), bytes.NewReader(data), PutOptions{Size: int64(len(data)), Class: class})
 	if err != nil {

@@ -51,13 +51,59 @@ func TestSettings(t *testing.T) {
 
 func TestSettingsThatCannotBeMeant(t *testing.T) {
 	for setting, want := range map[string]string{
-		"MAX_OBJECT_BYTES=0":      "no object may have any bytes",
-		"MAX_OBJECT_BYTES=512MiB": "512MiB does not fit into a store of 256MiB",
-		"SCRUB_INTERVAL=0s":       "no pause",
-		"RAM_BYTES=-1":            "ram_bytes",
+		"MAX_OBJECT_BYTES=0":               "no object may have any bytes",
+		"SCRUB_INTERVAL=0s":                "no pause",
+		"RAM_BYTES=-1":                     "ram_bytes",
+		"DISK_BYTES=much":                  "disk_bytes",
+		"URL=file:///objects":              `"file" is no kind of store`,
+		"URL=s3+https://example.com":       "does not name an endpoint and a bucket",
+		"URL=s3+https://example.com/b?x=1": "does not name an endpoint and a bucket",
+		"URL=s3+https://u:p@example.com/b": "there is a user in it",
+		"URL=s3+http://example.com/b":      "is not this machine",
+		"URL=s3+https://example.com/b":     "there are no keys",
+		"URL=s3+http://[::1]:9000/b":       "there are no keys",
+		"URL=%zz":                          "cannot be read",
 	} {
 		if _, err := load("MICRO_STORE__" + setting); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", setting, err, want)
 		}
+	}
+}
+
+// Where objects are kept decides how large one may be.
+func TestTheLargestObject(t *testing.T) {
+	c, err := load("MICRO_STORE__MAX_OBJECT_BYTES=512MiB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.CheckRAM(); err == nil || !strings.Contains(err.Error(), "512MiB does not fit into a store of 256MiB") {
+		t.Errorf("in memory: %v", err)
+	}
+	if spec := c.DiskSpec("/objects"); spec.MaxObject != 512<<20 || spec.Folder != "/objects" || spec.Budget != 0 || !spec.Sync || spec.Service != "store" {
+		t.Errorf("on disk: %+v", spec)
+	}
+	c, err = load("MICRO_STORE__DISK_BYTES=10GiB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.CheckRAM(); err != nil {
+		t.Errorf("in memory: %v", err)
+	}
+	if spec := c.DiskSpec("/objects"); spec.MaxObject != 1<<30 || spec.Budget != 10<<30 {
+		t.Errorf("on disk: %+v", spec)
+	}
+	c.DiskBytes.Value = 0
+	if spec := c.DiskSpec("/objects"); spec.Budget >= 0 {
+		t.Error("a quota of zero has become none")
+	}
+}
+
+func TestAnS3Store(t *testing.T) {
+	c, err := load("MICRO_STORE__URL=s3+https://s3.example.com/bucket/prefix", "MICRO_STORE__ACCESS_KEY=me", "MICRO_STORE__SECRET_KEY=secret", "MICRO_STORE__REGION=eu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.MaxObject() != 1<<30 || c.Region != "eu" || c.AccessKey.Reveal() != "me" || c.SecretKey.Reveal() != "secret" {
+		t.Errorf("%+v", c)
 	}
 }

@@ -10,9 +10,10 @@
 //
 // [Store] is what the rest of the node sees. It is put together from small
 // roles, so that a part that only reads asks for an [Opener] and no more.
-// [RAM] is the store of a node in amnesia. Others, on disk or behind an S3
-// interface, are reached through the same interface and have to pass the same
-// suite: package storetest. What it checks is what this interface promises.
+// [RAM] is the store of a node in amnesia, [Disk] that of one with a folder to
+// keep things in. Others, behind an S3 interface, are reached through the same
+// interface. All have to pass the same suite: package storetest. What it checks
+// is what this interface promises.
 //
 // # Admission
 //
@@ -67,11 +68,50 @@
 // moment, 18 KiB; and blocks that were given back to the Go heap until its
 // collector comes by.
 //
+// # How Disk does it
+//
+// What there is, is remembered in the same shards, at about 200 bytes an object,
+// so that nothing but reading and writing bytes touches the disk. It is found
+// out when the store is opened, from the names of the files alone: half a second
+// of a core for 100,000 objects.
+//
+// An object is one file: its bytes, and behind them, if they are more than
+// 64 KiB, the outboard that proves them piece by piece. A body is written to a
+// temporary file, synced, and renamed, and the folder is synced; only then is it
+// seen by anybody. The class of an object is the folder that its file is in, and
+// another rename changes it. So at every moment, each object is there, whole and
+// of one class, or it is not, and a process can be killed at any of them. What
+// it leaves are temporary files, and the next one removes those. A folder belongs
+// to one process at a time.
+//
+// The disk may not be touched under a lock, so whoever changes a file is on an
+// errand: nobody else changes the file, or the object's being there, until it is
+// over. Those who want to, wait; those who read, do not, but for the moment in
+// which a file goes from one name to another.
+//
+// Bytes from disk are verified before they are given out. A small object is read
+// and hashed whole. Of a larger one, the groups that a range covers are verified
+// along the tree, all of them before the first byte for a range of up to 1 MiB,
+// and 1 MiB ahead for a longer one. An open file remembers which groups were
+// right, for a minute and as long as it does not change, and only those does the
+// kernel copy from the file to a connection by itself. After the last reader has
+// gone, one file in each shard stays open, so 256 at most. What is damaged is
+// taken out of view, counted, and moved to a folder where somebody can look at
+// it.
+//
+// A get of 16 KiB takes four system calls on files (open, look at its flags,
+// stat, read) and another to close the file that made room for it; two if the
+// object was read a moment ago (stat, read); and none if the [Shelf] has it.
+//
+// The budget covers the bytes, rounded up to 4 KiB. Not covered are outboards,
+// which are 1/256 of what they prove, folders, and up to 64 MiB in quarantine.
+//
 // # Checking again
 //
-// Memory fails too. A [Scrubber] reads all objects again, slowly, and what is
-// no longer what its address says is taken out of view and counted, so that the
-// next Open says NotFound and somebody can fetch the object anew.
+// Memory fails too, and so do disks. A [Scrubber] reads all objects again,
+// slowly, and what is no longer what its address says is taken out of view and
+// counted, so that the next Open says NotFound and somebody can fetch the object
+// anew.
 //
 // # What it refuses to do
 //

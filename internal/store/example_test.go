@@ -48,3 +48,42 @@ func Example() {
 	// true
 	// store.put: 1073741824 bytes, and the whole store has 1048576
 }
+
+// A store on disk is there again when it is opened again. The class of an object
+// lasts as well.
+func ExampleOpenDisk() {
+	ctx := context.Background()
+	folder, err := os.MkdirTemp("", "objects")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(folder)
+	spec := store.DiskSpec{Service: "store", Folder: folder, Budget: 1 << 30, Sync: true}
+
+	objects, err := store.OpenDisk(flow.NewInventory(), spec)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	info, _, err := objects.Put(ctx, strings.NewReader("hello\n"), store.PutOptions{Size: store.Unknown, Class: store.Cached})
+	fmt.Println(info.Size, info.Class, err)
+	_ = objects.Pin(ctx, info.Address)
+	_ = objects.Close()
+
+	objects, err = store.OpenDisk(flow.NewInventory(), spec)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer objects.Close()
+	info, err = objects.Stat(ctx, info.Address)
+	fmt.Println(info.Size, info.Class, err)
+
+	_, err = store.OpenDisk(flow.NewInventory(), spec)
+	fmt.Println(errors.Is(err, fault.Conflict))
+	// Output:
+	// 6 cached <nil>
+	// 6 pinned <nil>
+	// true
+}

@@ -83,7 +83,7 @@ func (o *Objects) Routes() []ingress.Route {
 				Kinds:       []fault.Kind{fault.StoreFull}},
 		},
 		{
-			Service: service, Methods: []string{http.MethodGet}, Pattern: "/o/{b3}", Handler: o.get, Class: ingress.Transfer,
+			Service: service, Methods: []string{http.MethodGet}, Pattern: objectPattern, Handler: o.get, Class: ingress.Transfer,
 			Docs: ingress.Docs{Summary: "Fetch an object", Params: address, Responses: []ingress.Response{
 				{Status: http.StatusOK, Type: octets, Doc: "The bytes, verified."},
 				{Status: http.StatusPartialContent, Type: octets, Doc: "A range of them."},
@@ -91,7 +91,7 @@ func (o *Objects) Routes() []ingress.Route {
 			}, Kinds: []fault.Kind{fault.NotFound, fault.InvalidRange, fault.IntegrityFail}},
 		},
 		{
-			Service: service, Methods: []string{http.MethodDelete}, Pattern: "/o/{b3}", Handler: o.remove,
+			Service: service, Methods: []string{http.MethodDelete}, Pattern: objectPattern, Handler: o.remove,
 			Scope: "object:rm", Class: ingress.Control,
 			Docs: ingress.Docs{Summary: "Remove an object", Params: address, Kinds: []fault.Kind{fault.NotFound},
 				Responses: []ingress.Response{{Status: http.StatusNoContent, Doc: "It is gone. Those who read it can do so to the end."}}},
@@ -99,7 +99,10 @@ func (o *Objects) Routes() []ingress.Route {
 	}
 }
 
-const octets = "application/octet-stream"
+const (
+	octets        = "application/octet-stream"
+	objectPattern = "/o/{b3}"
+)
 
 // putSmall takes the whole body first, so that a slow client holds no worker,
 // and then has a worker keep it.
@@ -157,6 +160,7 @@ func (o *Objects) get(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer handle.Close()
+	ingress.Untrusted(w.Header())
 	status, err := ingress.ServeContent(w, r, content(handle))
 	if err == nil && status == http.StatusOK && o.shelf != nil {
 		o.shelf.offer(r.Context(), o.store, handle)
@@ -176,17 +180,20 @@ func content(handle Handle) ingress.Content {
 }
 
 // remove deletes an object. It is gone from the store before it is gone from
-// the shelf, so that nobody can put it back on the shelf in between.
+// the shelf, so that nobody can put it back on the shelf in between. It is taken
+// off the shelf even if the store does not have it: it may have been unpinned
+// and evicted since.
 func (o *Objects) remove(w http.ResponseWriter, r *http.Request) error {
 	address, err := b3.Parse(r.PathValue("b3"))
 	if err != nil {
 		return fault.Wrap("objects.rm", err)
 	}
-	if err := o.store.Delete(r.Context(), address); err != nil {
-		return err
-	}
+	err = o.store.Delete(r.Context(), address)
 	if o.shelf != nil {
 		o.shelf.Drop(address)
+	}
+	if err != nil {
+		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil

@@ -12,20 +12,22 @@ import (
 // whole budget fits.
 const entryCost = 256
 
-// object is an object in RAM.
+// object is an object in RAM or on disk. A million of them is as much as anybody
+// keeps on one disk, so it is kept to 128 bytes.
 type object struct {
 	// set at construction
 	address b3.Address
 	size    int64
 	cost    int64       // what it takes of the budget
-	blocks  [][]byte    // the content; all but the last are whole slabs
+	blocks  [][]byte    // the content, in RAM; all but the last are whole slabs
 	single  [1][]byte   // where blocks lies if there is just one
 	count   handleCount // who keeps the bytes alive
 
 	// guarded by the mutex of its shard
+	file  *diskFile // on disk: open while somebody reads it, or did so last
 	class Class
 	used  uint8 // how often it was used lately, at most maxUsed
-	slot  int   // its place in the ring, if it is cached
+	slot  int32 // its place in the ring, if it is cached
 
 	// owned by whoever made room by evicting it
 	next *object

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 
 	"micronode/b3"
 	"micronode/fault"
@@ -12,30 +11,14 @@ import (
 
 // RAM is a Store in memory. It is gone when the process is.
 type RAM struct {
+	catalogue
+
 	// set at construction
-	budget    budget
 	maxObject int64
 	capped    bool // maxObject is less than the budget
 	slabs     slabs
 
-	closed  atomic.Bool
-	shards  [256]shard
 	hashers sync.Pool // of *b3.Hasher, for objects of several blocks
-
-	room *flow.Mutex // held by the one who evicts
-	hand uint8       // guarded by room: the shard where the clock's hand stands
-
-	// Totals of what is visible, changed with the mutex of a shard held.
-	objects atomic.Int64
-	bytes   atomic.Int64
-	pinned  atomic.Int64
-	cached  atomic.Int64 // what the cached ones take of the budget
-
-	lingering      atomic.Int64
-	evictions      atomic.Uint64
-	refusals       atomic.Uint64
-	mismatches     atomic.Uint64
-	integrityFails atomic.Uint64
 }
 
 var _ Store = (*RAM)(nil)
@@ -45,6 +28,9 @@ type RAMSpec struct {
 	// Service is the owner of the store in the inventory: "store", or a service
 	// that has one of its own.
 	Service string
+
+	// Name tells the stores of one service apart; empty if it has only one.
+	Name string
 
 	// Budget is how many bytes may be held; it is rounded up to whole 64 KiB.
 	// Zero is a store that refuses all.
@@ -62,10 +48,9 @@ func NewRAM(inv *flow.Inventory, spec RAMSpec) *RAM {
 	budgeted := max(0, spec.Budget)
 	limit := (budgeted + slabSize - 1) / slabSize * slabSize
 	r := &RAM{
-		budget:    budget{limit: limit},
+		catalogue: catalogue{budget: budget{limit: limit}, room: newRoom(inv, spec.Service, spec.Name)},
 		maxObject: limit,
 		slabs:     slabs{limit: limit, zero: spec.Zero},
-		room:      flow.NewMutex(inv, flow.LockSpec{Service: spec.Service, Name: "room", Rank: 40}),
 	}
 	if spec.MaxObject > 0 && spec.MaxObject < budgeted {
 		r.maxObject, r.capped = spec.MaxObject, true
@@ -79,24 +64,24 @@ func (r *RAM) Open(ctx context.Context, a b3.Address) (Handle, error) {
 	if err := r.refuse(ctx, "store.open"); err != nil {
 		return nil, err
 	}
-	s := r.shard(a)
-	s.mu.Lock()
-	o := s.objects[a]
-	if o != nil {
-		o.count.add()
-		s.touch(o)
-	}
-	s.mu.Unlock()
+	o := r.hold(a)
 	if o == nil {
 		return nil, notFound("store.open", a)
 	}
 	return &handle{ram: r, object: o}, nil
 }
 
-// Stat describes an object.
-func (r *RAM) Stat(ctx context.Context, a b3.Address) (info Info, err error) {
-	err = r.visit(ctx, "store.stat", a, func(_ *shard, o *object) { info = o.info() })
-	return info, err
+// hold counts one who has the object open, and its use.
+func (r *RAM) hold(a b3.Address) *object {
+	s := r.shard(a)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.objects[a]
+	if o != nil {
+		o.count.add()
+		s.touch(o)
+	}
+	return o
 }
 
 // Delete makes an object invisible and frees it when nobody has it open.
@@ -123,40 +108,11 @@ func (r *RAM) Unpin(ctx context.Context, a b3.Address) error {
 	return r.visit(ctx, "store.unpin", a, func(s *shard, o *object) { r.reclass(s, o, Cached) })
 }
 
-// List returns a page of objects. The shards are in the order of addresses.
-func (r *RAM) List(ctx context.Context, after b3.Address, limit int) ([]Info, error) {
-	limit = max(1, min(limit, MaxPage))
-	var page []Info
-	for i := int(after[0]); i < len(r.shards) && len(page) < limit; i++ {
-		if err := r.refuse(ctx, "store.list"); err != nil {
-			return nil, err
-		}
-		page = append(page, r.shards[i].after(after)...)
-	}
-	return page[:min(len(page), limit)], nil
-}
-
 // Usage tells how much is held.
 func (r *RAM) Usage() Usage {
-	return Usage{
-		Objects:   r.objects.Load(),
-		Bytes:     r.bytes.Load(),
-		Pinned:    r.pinned.Load(),
-		Lingering: r.lingering.Load(),
-		Held:      r.budget.held.Load(),
-		Idle:      r.slabs.idle.Load(),
-		Budget:    r.budget.limit,
-	}
-}
-
-// Counts tells what was done.
-func (r *RAM) Counts() Counts {
-	return Counts{
-		Evictions:      r.evictions.Load(),
-		Refusals:       r.refusals.Load(),
-		Mismatches:     r.mismatches.Load(),
-		IntegrityFails: r.integrityFails.Load(),
-	}
+	u := r.usage()
+	u.Idle = r.slabs.idle.Load()
+	return u
 }
 
 // Trim gives memory back to the Go heap that was idle since the last Trim. It
@@ -175,84 +131,6 @@ func (r *RAM) Close() error {
 	}
 	r.slabs.close()
 	return nil
-}
-
-// empty makes all objects of a shard invisible and returns them.
-func (r *RAM) empty(s *shard) map[b3.Address]*object {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	gone := s.objects
-	for _, o := range gone {
-		r.uncount(o)
-	}
-	s.objects, s.ring, s.hand, s.peak = nil, nil, 0, 0
-	return gone
-}
-
-func (r *RAM) shard(a b3.Address) *shard { return &r.shards[a[0]] }
-
-// refuse says why an operation must not begin, if so.
-func (r *RAM) refuse(ctx context.Context, op string) error {
-	if r.closed.Load() {
-		return closed(op)
-	}
-	return flow.Ended(ctx, op)
-}
-
-// visit calls do with the object and its shard, whose mutex is held.
-func (r *RAM) visit(ctx context.Context, op string, a b3.Address, do func(*shard, *object)) error {
-	if err := r.refuse(ctx, op); err != nil {
-		return err
-	}
-	s := r.shard(a)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	o := s.objects[a]
-	if o == nil {
-		return notFound(op, a)
-	}
-	do(s, o)
-	return nil
-}
-
-// reclass changes the class of a visible object.
-func (r *RAM) reclass(s *shard, o *object, class Class) {
-	if o.class == class {
-		return
-	}
-	o.class = class
-	if class == Cached {
-		s.enlist(o)
-		r.pinned.Add(-o.size)
-		r.cached.Add(o.cost)
-	} else {
-		s.delist(o)
-		r.pinned.Add(o.size)
-		r.cached.Add(-o.cost)
-	}
-}
-
-// count adds an object that has become visible to the totals.
-func (r *RAM) count(o *object) {
-	r.objects.Add(1)
-	r.bytes.Add(o.size)
-	if o.class == Cached {
-		r.cached.Add(o.cost)
-	} else {
-		r.pinned.Add(o.size)
-	}
-}
-
-// uncount takes an object that is no longer visible out of the totals.
-func (r *RAM) uncount(o *object) {
-	r.lingering.Add(o.size)
-	r.objects.Add(-1)
-	r.bytes.Add(-o.size)
-	if o.class == Cached {
-		r.cached.Add(-o.cost)
-	} else {
-		r.pinned.Add(-o.size)
-	}
 }
 
 // release gives up one claim on an object. The last one frees it, and its room.

@@ -3,14 +3,10 @@ package store_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"micronode/internal/flow"
 	"micronode/internal/store"
 	"micronode/internal/store/storetest"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func newRAM(spec store.RAMSpec) *store.RAM {
 	spec.Service = "store"

@@ -45,15 +45,15 @@ func (r *RAM) reserve(n int64) bool {
 //
 // One gathers at a time. If two did, each could take half of what would have
 // been enough for one of them, and both would fail.
-func (r *RAM) gather(n int64) (victims *object, surplus int64, ok bool) {
-	r.room.Lock()
-	defer r.room.Unlock()
-	if n > r.budget.limit-r.budget.held.Load()+r.cached.Load() {
+func (c *catalogue) gather(n int64) (victims *object, surplus int64, ok bool) {
+	c.room.Lock()
+	defer c.room.Unlock()
+	if n > c.budget.limit-c.budget.held.Load()+c.cached.Load() {
 		return nil, 0, false // not even an empty cache would be enough, so it is left alone
 	}
 	var got int64
-	for got < n && !r.budget.take(n-got) {
-		o := r.evict()
+	for got < n && !c.budget.take(n-got) {
+		o := c.evict()
 		if o == nil {
 			return victims, got, false
 		}
@@ -69,29 +69,32 @@ func (r *RAM) gather(n int64) (victims *object, surplus int64, ok bool) {
 // The hand goes round often enough to bring every use count to zero. In the
 // last round counts are not looked at: objects that are used faster than the
 // hand moves must not make a store full.
-func (r *RAM) evict() *object {
+func (c *catalogue) evict() *object {
 	const rounds = maxUsed + 2
-	for visit := range rounds * len(r.shards) {
-		force := visit >= (rounds-1)*len(r.shards)
-		if o := r.sweep(&r.shards[r.hand], force); o != nil {
+	for visit := range rounds * len(c.shards) {
+		force := visit >= (rounds-1)*len(c.shards)
+		if o := c.sweep(&c.shards[c.hand], force); o != nil {
 			return o
 		}
-		r.hand++
+		c.hand++
 	}
 	return nil
 }
 
 // sweep moves the hand of one shard until it finds something or comes round.
-func (r *RAM) sweep(s *shard, force bool) *object {
+func (c *catalogue) sweep(s *shard, force bool) *object {
 	for {
 		s.mu.Lock()
 		o, round := s.sweep(force)
 		if o != nil {
-			r.uncount(o)
+			c.uncount(o)
+			if c.filed {
+				s.begin(o.address) // until the file is removed; sweep has passed by whoever was on an errand
+			}
 		}
 		s.mu.Unlock()
 		if o != nil {
-			r.evictions.Add(1)
+			c.evictions.Add(1)
 		}
 		if o != nil || round {
 			return o

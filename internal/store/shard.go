@@ -21,13 +21,17 @@ const (
 	shrinkBelow = 32
 )
 
-// shard is one of 256 parts of a RAM store. Everything in it is guarded by mu.
+// shard is one of 256 parts of a catalogue. Everything in it is guarded by mu.
 type shard struct {
 	mu      sync.Mutex //lockblock:leaf a look-up, or a glance at a bounded number of objects
 	objects map[b3.Address]*object
 	peak    int       // how many objects there were since the map was made
 	ring    []*object // the cached ones, in the order in which the hand sees them
 	hand    int
+
+	// for a store on disk
+	errands map[b3.Address]chan struct{} // see begin
+	rest    *object                      // the one whose file was closed last, and is kept open
 }
 
 // add makes an object visible.
@@ -49,6 +53,9 @@ func (s *shard) remove(o *object) {
 	if o.class == Cached {
 		s.delist(o)
 	}
+	if s.rest == o {
+		s.rest = nil
+	}
 	// A map never becomes smaller by itself. Without this, a shard that once
 	// held many small objects would keep memory that nobody has budgeted.
 	if s.peak > shrinkBelow && len(s.objects) <= s.peak/4 {
@@ -67,7 +74,7 @@ func (s *shard) rebuild() {
 
 // enlist puts a cached object where the hand passes.
 func (s *shard) enlist(o *object) {
-	o.slot = len(s.ring)
+	o.slot = int32(len(s.ring))
 	s.ring = append(s.ring, o)
 }
 
@@ -99,7 +106,7 @@ func (s *shard) sweep(force bool) (victim *object, round bool) {
 		}
 		o := s.ring[s.hand]
 		switch {
-		case o.count.isOpen():
+		case o.count.isOpen() || s.errands[o.address] != nil:
 			s.hand++
 		case o.used > 0 && !force:
 			o.used--
@@ -124,4 +131,26 @@ func (s *shard) after(a b3.Address) []Info {
 	s.mu.Unlock()
 	slices.SortFunc(infos, func(x, y Info) int { return bytes.Compare(x.Address[:], y.Address[:]) })
 	return infos
+}
+
+// begin claims an address for whoever is about to change its file: to make,
+// move or remove it takes the disk, and for so long the mutex cannot be held.
+// As long as the errand lasts, nobody else changes the file or makes an object
+// of that address visible or invisible, but for the end of the whole store. If
+// somebody is at it already, it returns what is closed when they are done.
+func (s *shard) begin(a b3.Address) (busy <-chan struct{}) {
+	if other := s.errands[a]; other != nil {
+		return other
+	}
+	if s.errands == nil {
+		s.errands = map[b3.Address]chan struct{}{}
+	}
+	s.errands[a] = make(chan struct{})
+	return nil
+}
+
+// end ends an errand.
+func (s *shard) end(a b3.Address) {
+	close(s.errands[a])
+	delete(s.errands, a)
 }

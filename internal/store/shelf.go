@@ -2,141 +2,237 @@ package store
 
 import (
 	"context"
+	"encoding/hex"
+	"math/rand/v2"
 	"net/http"
+	"slices"
 	"sync"
 
 	"micronode/b3"
 	"micronode/internal/ingress"
 )
 
-// shelfObject is the largest object that is kept ready.
+// shelfObject is the largest object of which a copy is kept ready.
 const shelfObject = 64 << 10
 
 // shelfShards is a power of two, so that a few connections on a few cores
 // seldom meet at one lock.
 const shelfShards = 64
 
-// Shelf keeps whole answers ready for small pinned objects that were asked for
-// before, for the warm lane. It holds copies, within a budget of its own: what
-// a connection is writing must not change when the store reuses the memory.
+// Shelf answers plain requests for objects in the warm lane, before net/http
+// sees them.
 //
-// Only pinned objects get here. A cached one may be evicted by the store, and
-// is, if nobody seems to use it; hits on the shelf would not count as use.
+// From a store that is near, in memory or on disk, it answers for any object of
+// up to 1 MiB, whatever its class, and the use counts. What lies in memory is
+// written from where it lies. What lies on disk is verified and then sent by the
+// kernel; and of small pinned objects a copy is kept, within a budget, so that
+// the next answer needs no file at all. From a store behind a network it answers
+// only with copies of what was served before.
+//
+// Only pinned objects are kept. A cached one may be evicted by the store, and
+// is, if nobody seems to use it; and hits on the shelf would not be seen there.
 type Shelf struct {
 	// set at construction
-	budget int64 // for each shard
+	budget   int64 // for each shard
+	from     near  // nil if the store is not near
+	template *ingress.Template
 
 	shards [shelfShards]shelfShard
 }
 
-// shelfShard is a part of the shelf. When it is full, an answer that somebody
-// put there earlier makes room: which one is left to the order of the map,
-// which is random, and that is a fair policy for answers that are all cheap to
-// make again.
-type shelfShard struct {
-	mu      sync.RWMutex //lockblock:leaf one map operation
-	answers map[string]*ingress.Prepared
-	bytes   int64
+// near is a store that gives an object at once, or not at all.
+type near interface {
+	Opener
+
+	// warm lends an object, verified as the store does it. It reports false if
+	// there is no such object, or it is too large or too slow to be had.
+	warm(a b3.Address) (loan, bool)
 }
 
-// NewShelf makes a shelf for so many bytes.
-func NewShelf(budget int64) *Shelf {
+// loan is an object to be sent: in parts, or as a part of a file. It is given
+// back by closing Done.
+type loan struct {
+	ingress.Particular
+	body [][]byte
+	keep bool // a copy of it is worth keeping
+}
+
+// shelfShard is a part of the shelf. When it is full, a copy that somebody put
+// there earlier makes room: which one is left to the order of the map, which is
+// random, and that is a fair policy for copies that are all cheap to make again.
+type shelfShard struct {
+	mu     sync.RWMutex //lockblock:leaf one map operation
+	copies map[b3.Address][]byte
+	bytes  int64
+}
+
+// shelfEntry is what a copy takes besides its bytes: its place in the map.
+const shelfEntry = 128
+
+// NewShelf makes a shelf for objects of a store. Copies may take so many bytes.
+func NewShelf(budget int64, from Opener) *Shelf {
 	s := &Shelf{budget: budget / shelfShards}
+	s.from, _ = from.(near)
+	// It never fails: it gets the same header each time, and tests look at it.
+	s.template, _ = ingress.NewTemplate(ingress.TemplateSpec{Pattern: objectPattern, Header: objectHeader()})
 	for i := range s.shards {
-		s.shards[i].answers = map[string]*ingress.Prepared{}
+		s.shards[i].copies = map[b3.Address][]byte{}
 	}
 	return s
+}
+
+// objectHeader is what all objects have in common.
+func objectHeader() http.Header {
+	header := http.Header{}
+	ingress.Content{Type: octets, CacheControl: immutable}.Header(header)
+	ingress.Untrusted(header)
+	return header
 }
 
 // ShelfPrefix is what every target on the shelf begins with.
 const ShelfPrefix = "/o/"
 
-func target(a b3.Address) string { return ShelfPrefix + a.String() }
+// targetLength is that of every target of an object.
+const targetLength = len(ShelfPrefix) + len(b3.Prefix) + 2*len(b3.Address{})
 
-// shard picks by the last hex digits of the target, which are as good as random.
-func (s *Shelf) shard(target []byte) *shelfShard {
-	n := len(target)
-	if n < 2 {
-		return &s.shards[0]
+// parseTarget reads the address in a target. It costs no allocation.
+func parseTarget(target []byte) (a b3.Address, ok bool) {
+	const digits = len(ShelfPrefix) + len(b3.Prefix)
+	if len(target) != targetLength {
+		return a, false
 	}
-	return &s.shards[(uint(target[n-1])*31+uint(target[n-2]))%shelfShards]
+	if _, err := hex.Decode(a[:], target[digits:]); err != nil {
+		return a, false
+	}
+	var text [targetLength]byte
+	again, _ := a.AppendText(append(text[:0], ShelfPrefix...)) // documented to be nil
+	return a, string(again) == string(target)                  // an address has one spelling
+}
+
+// shard picks by the last byte of the address, which is as good as random.
+func (s *Shelf) shard(a b3.Address) *shelfShard {
+	return &s.shards[a[len(a)-1]%shelfShards]
 }
 
 // Lookup implements [ingress.Warm].
 func (s *Shelf) Lookup(target []byte) (*ingress.Prepared, bool) {
-	shard := s.shard(target)
+	address, ok := parseTarget(target)
+	if !ok {
+		return nil, false
+	}
+	var room [targetLength]byte // a little more than the tag needs
+	tag := append(append(append(room[:0], '"'), target[len(ShelfPrefix):]...), '"')
+	if body, kept := s.kept(address); kept {
+		return s.template.Answer(ingress.Particular{}, tag, body)
+	}
+	if s.from == nil {
+		return nil, false
+	}
+	lent, ok := s.from.warm(address)
+	if !ok {
+		return nil, false
+	}
+	if lent.keep && s.admits(address) {
+		s.keep(context.Background(), s.from, address, lent.body...)
+	}
+	return s.template.Answer(lent.Particular, tag, lent.body...)
+}
+
+// kept finds a copy.
+func (s *Shelf) kept(a b3.Address) ([]byte, bool) {
+	shard := s.shard(a)
 	shard.mu.RLock()
-	answer, ok := shard.answers[string(target)] // no copy: the compiler knows this form
+	body, there := shard.copies[a]
 	shard.mu.RUnlock()
-	return answer, ok
+	return body, there
+}
+
+// admission is how many of those who come to a full shelf go away again, for
+// each one that is let in. If much more is asked for than fits, most copies
+// would be thrown out again before anybody asks for them; what is asked for
+// often gets in all the same.
+const admission = 16
+
+// admits decides whether to make a copy.
+func (s *Shelf) admits(a b3.Address) bool {
+	shard := s.shard(a)
+	shard.mu.RLock()
+	full := shard.bytes > s.budget*3/4
+	shard.mu.RUnlock()
+	return !full || rand.Uint32()%admission == 0
 }
 
 // offer puts an object that was just served on the shelf, if it belongs there.
-//
-// A Delete may come at any time. It makes the object invisible first and drops
-// it from the shelf second; here, it is put on the shelf first and looked for
-// second. So whichever way the two interleave, what was deleted does not stay.
+// Where the store is near, Lookup does that.
 func (s *Shelf) offer(ctx context.Context, from Opener, handle Handle) {
-	address := handle.Address()
-	body, whole := handle.Bytes()
-	if !whole || len(body) > shelfObject || int64(len(body)) > s.budget {
+	if s.from != nil {
 		return
 	}
-	if _, there := s.Lookup([]byte(target(address))); there {
+	address := handle.Address()
+	body, whole := handle.Bytes()
+	if !whole {
+		return
+	}
+	if _, there := s.kept(address); there {
 		return
 	}
 	if info, err := from.Stat(ctx, address); err != nil || info.Class != Pinned {
 		return
 	}
-	copied := append([]byte(nil), body...)
-	if b3.Of(copied) != address {
-		return // the store's scrubber will find it
+	s.keep(ctx, from, address, body)
+}
+
+// keep puts a copy of an object on the shelf.
+//
+// A Delete may come at any time. It makes the object invisible first and drops
+// it from the shelf second; here, it is put on the shelf first and looked for
+// second. So whichever way the two interleave, what was deleted does not stay.
+func (s *Shelf) keep(ctx context.Context, from Opener, address b3.Address, parts ...[]byte) {
+	body := slices.Concat(parts...)
+	if len(body) > shelfObject || int64(len(body)+shelfEntry) > s.budget {
+		return
 	}
-	s.add(address, copied, handle)
+	if b3.Of(body) != address {
+		return // the store's scrubber will find it; here, nobody would look at it again
+	}
+	s.add(address, body)
 	if _, err := from.Stat(ctx, address); err != nil {
 		s.Drop(address)
 	}
 }
 
-func (s *Shelf) add(address b3.Address, body []byte, handle Handle) {
-	header := http.Header{}
-	content(handle).Header(header)
-	answer, err := ingress.Prepare(ingress.Preparation{Pattern: "/o/{b3}", Header: header, Body: body})
-	if err != nil {
-		return // the object is served the ordinary way
-	}
-	key := target(address)
-	shard := s.shard([]byte(key))
+func (s *Shelf) add(address b3.Address, body []byte) {
+	shard := s.shard(address)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	if _, there := shard.answers[key]; there {
+	if _, there := shard.copies[address]; there {
 		return
 	}
-	for other, old := range shard.answers {
-		if shard.bytes+int64(answer.Size()) <= s.budget {
+	cost := int64(len(body) + shelfEntry)
+	for other := range shard.copies {
+		if shard.bytes+cost <= s.budget {
 			break
 		}
-		shard.drop(other, old)
+		shard.drop(other)
 	}
-	shard.answers[key] = answer
-	shard.bytes += int64(answer.Size())
+	shard.copies[address] = body
+	shard.bytes += cost
 }
 
-// drop removes an answer. Guarded by mu.
-func (s *shelfShard) drop(key string, answer *ingress.Prepared) {
-	delete(s.answers, key)
-	s.bytes -= int64(answer.Size())
+// drop removes a copy, if there is one. Guarded by mu.
+func (s *shelfShard) drop(a b3.Address) {
+	if body, there := s.copies[a]; there {
+		delete(s.copies, a)
+		s.bytes -= int64(len(body) + shelfEntry)
+	}
 }
 
 // Drop takes an object off the shelf. Connections that are writing it finish.
 func (s *Shelf) Drop(address b3.Address) {
-	key := target(address)
-	shard := s.shard([]byte(key))
+	shard := s.shard(address)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	if answer, there := shard.answers[key]; there {
-		shard.drop(key, answer)
-	}
+	shard.drop(address)
 }
 
 // Clear takes everything off the shelf: at the end, and when memory is purged.
@@ -144,20 +240,20 @@ func (s *Shelf) Clear() {
 	for i := range s.shards {
 		shard := &s.shards[i]
 		shard.mu.Lock()
-		clear(shard.answers)
+		clear(shard.copies)
 		shard.bytes = 0
 		shard.mu.Unlock()
 	}
 }
 
-// Usage is how many answers are kept ready, and their bytes.
-func (s *Shelf) Usage() (answers int, bytes int64) {
+// Usage is how many copies are kept, and what they take.
+func (s *Shelf) Usage() (copies int, bytes int64) {
 	for i := range s.shards {
 		shard := &s.shards[i]
 		shard.mu.RLock()
-		answers += len(shard.answers)
+		copies += len(shard.copies)
 		bytes += shard.bytes
 		shard.mu.RUnlock()
 	}
-	return answers, bytes
+	return copies, bytes
 }

@@ -134,7 +134,7 @@ type Usage struct {
 	Bytes     int64 // the sum of their sizes
 	Pinned    int64 // the part of Bytes that cannot be evicted
 	Lingering int64 // bytes of objects that are gone, but that somebody still has open
-	Held      int64 // what counts against the budget: all of the above, with rounding and bookkeeping, and puts under way
+	Held      int64 // what counts against the budget: all of the above, with rounding, bookkeeping in RAM, and puts under way
 	Idle      int64 // memory that waits to be used again; it is given up where the budget asks for it
 	Budget    int64 // zero if the store has none
 }

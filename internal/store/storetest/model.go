@@ -40,24 +40,35 @@ type opened struct {
 
 func modelHistory(c *subject) {
 	for seed := range uint64(12) {
-		m := &model{subject: c, random: rand.New(rand.NewPCG(seed, 3)), there: map[b3.Address]*thing{}}
-		for i, size := range []int{0, 1, 256, 4097, 16 * kib, 64 * kib, 64*kib + 1, 150_000} {
-			m.contents = append(m.contents, content(seed<<8|uint64(i), size))
-		}
+		m := newModel(c, seed)
 		for step := range 150 {
 			m.step()
 			if step%10 == 0 {
 				m.agree(seed, step)
 			}
 		}
-		for len(m.opened) > 0 {
-			m.shutOne()
-		}
-		for _, a := range slices.Collect(maps.Keys(m.there)) {
-			m.remove(m.there[a].data)
-		}
-		m.agree(seed, 150)
+		m.end(seed)
 	}
+}
+
+func newModel(c *subject, seed uint64) *model {
+	m := &model{subject: c, random: rand.New(rand.NewPCG(seed, 3)), there: map[b3.Address]*thing{}}
+	for i, size := range []int{0, 1, 256, 4097, 16 * kib, 64 * kib, 64*kib + 1, 150_000} {
+		m.contents = append(m.contents, content(seed<<8|uint64(i), size))
+	}
+	return m
+}
+
+// end closes and removes everything.
+func (m *model) end(seed uint64) {
+	m.Helper()
+	for len(m.opened) > 0 {
+		m.shutOne()
+	}
+	for _, a := range slices.Collect(maps.Keys(m.there)) {
+		m.remove(m.there[a].data)
+	}
+	m.agree(seed, 150)
 }
 
 // step does one thing at random.

@@ -50,11 +50,14 @@ func Checks() []Check {
 // Against applies the rule to a new store, and then looks at its books.
 func (check Check) Against(t testing.TB, make Maker) {
 	t.Helper()
-	s := make(t)
-	c := &subject{TB: t, s: s, ctx: context.Background()}
-	budget := s.Usage().Budget
+	check.apply(&subject{TB: t, s: make(t), ctx: context.Background()})
+}
+
+func (check Check) apply(c *subject) {
+	c.Helper()
+	budget := c.s.Usage().Budget
 	if budget != 0 && budget < LeastBudget {
-		t.Fatalf("the store has a budget of %d bytes; make it with at least %d", budget, LeastBudget)
+		c.Fatalf("the store has a budget of %d bytes; make it with at least %d", budget, LeastBudget)
 	}
 	if !check.bounded || budget != 0 {
 		check.rule(c)
@@ -62,8 +65,8 @@ func (check Check) Against(t testing.TB, make Maker) {
 	if !c.closed {
 		c.balance()
 	}
-	if err := s.Close(); err != nil {
-		t.Errorf("Close: %v", err)
+	if err := c.s.Close(); err != nil {
+		c.Errorf("Close: %v", err)
 	}
 }
 
@@ -71,6 +74,7 @@ func (check Check) Against(t testing.TB, make Maker) {
 type subject struct {
 	testing.TB
 	s      store.Store
+	again  func() store.Store // opens the store again, if it can be
 	ctx    context.Context
 	closed bool // by the check
 }

@@ -1,7 +1,10 @@
 package storetest_test
 
 import (
+	"bytes"
+	"context"
 	"fmt"
+	"io"
 	"runtime"
 	"slices"
 	"strings"
@@ -10,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"micronode/b3"
 	"micronode/internal/store"
 	"micronode/internal/store/storetest"
 )
@@ -92,7 +96,94 @@ func TestEveryFlawIsFound(t *testing.T) {
 	} {
 		t.Run(string(broken), func(t *testing.T) {
 			for _, name := range by {
-				verdict := examine(find(t, name), func(testing.TB) store.Store { return newFake(broken) })
+				verdict := examine(find(t, storetest.Checks(), name), func(testing.TB) store.Store { return newFake(broken) })
+				if verdict == "" {
+					t.Errorf("%q did not notice", name)
+				}
+				t.Logf("%s: %s", name, verdict)
+			}
+		})
+	}
+}
+
+// shelfLife is a place where a fake leaves what it has when it is closed.
+type shelfLife struct {
+	flaw flaw
+	left map[b3.Address]item
+}
+
+func placeOf(broken flaw) storetest.Place {
+	return func(testing.TB) func() store.Store {
+		place := &shelfLife{flaw: broken, left: map[b3.Address]item{}}
+		return func() store.Store { return &lasting{fake: place.wake(), place: place} }
+	}
+}
+
+// wake is a fake that has what was left.
+func (p *shelfLife) wake() *fake {
+	f := newFake("")
+	for a, it := range p.left {
+		if p.flaw == "forgets all" || p.flaw == "forgets what is empty" && len(it.data) == 0 {
+			continue
+		}
+		if p.flaw == "pins all" {
+			it.class = store.Pinned
+		}
+		if p.flaw == "wakes with other bytes" && len(it.data) > 200_000 {
+			it.data = append([]byte{it.data[0] ^ 1}, it.data[1:]...)
+		}
+		kept := it
+		f.items[a] = &kept
+		f.show(&kept, 1)
+		if p.flaw != "forgets what it holds" {
+			f.usage.Held += int64(len(kept.data))
+		}
+	}
+	return f
+}
+
+// lasting is a fake that outlives its Close.
+type lasting struct {
+	*fake
+	place *shelfLife
+}
+
+func (l *lasting) Close() error {
+	if l.place.flaw != "brings back what was deleted" {
+		clear(l.place.left)
+	}
+	for a, it := range l.items {
+		l.place.left[a] = item{data: it.data, class: it.class, visible: true}
+	}
+	return l.fake.Close()
+}
+
+func (l *lasting) Put(ctx context.Context, src io.Reader, opt store.PutOptions) (store.Info, bool, error) {
+	var taken bytes.Buffer
+	info, created, err := l.fake.Put(ctx, io.TeeReader(src, &taken), opt)
+	if err != nil && l.place.flaw == "finds what broke off" {
+		l.items[b3.Of(taken.Bytes())] = &item{data: taken.Bytes(), visible: true}
+	}
+	return info, created, err
+}
+
+func TestAnHonestDurableStorePasses(t *testing.T) {
+	storetest.RunDurable(t, placeOf(""))
+}
+
+func TestEveryFlawOfADurableStoreIsFound(t *testing.T) {
+	for broken, by := range map[flaw][]string{
+		"forgets all":                  {"what is put lasts", "a class lasts", "a random history with ends in it is as in the model"},
+		"forgets what is empty":        {"what is put lasts"},
+		"pins all":                     {"a class lasts", "a random history with ends in it is as in the model"},
+		"wakes with other bytes":       {"what is put lasts"},
+		"forgets what it holds":        {"what was kept counts against the budget"},
+		"brings back what was deleted": {"what is deleted stays away"},
+		"finds what broke off":         {"what was refused is not there later"},
+	} {
+		t.Run(string(broken), func(t *testing.T) {
+			for _, name := range by {
+				verdict := watch(func(r *recorder) { find(t, storetest.DurableChecks(), name).In(r, placeOf(broken)) })
 				if verdict == "" {
 					t.Errorf("%q did not notice", name)
 				}
@@ -105,7 +196,7 @@ func TestEveryFlawIsFound(t *testing.T) {
 // A check that is never seen to fail may be one that cannot.
 func TestTheListOfChecks(t *testing.T) {
 	seen := map[string]bool{}
-	for _, check := range storetest.Checks() {
+	for _, check := range append(storetest.Checks(), storetest.DurableChecks()...) {
 		if seen[check.Name] {
 			t.Errorf("two checks are called %q", check.Name)
 		}
@@ -116,9 +207,8 @@ func TestTheListOfChecks(t *testing.T) {
 	}
 }
 
-func find(t *testing.T, name string) storetest.Check {
+func find(t *testing.T, checks []storetest.Check, name string) storetest.Check {
 	t.Helper()
-	checks := storetest.Checks()
 	i := slices.IndexFunc(checks, func(c storetest.Check) bool { return c.Name == name })
 	if i < 0 {
 		t.Fatalf("there is no check %q", name)
@@ -128,11 +218,16 @@ func find(t *testing.T, name string) storetest.Check {
 
 // examine runs a check and returns the first thing that it complains about.
 func examine(check storetest.Check, maker storetest.Maker) string {
+	return watch(func(r *recorder) { check.Against(r, maker) })
+}
+
+// watch runs something that is expected to complain.
+func watch(do func(r *recorder)) string {
 	r := &recorder{}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		check.Against(r, maker)
+		do(r)
 	}()
 	<-done
 	return r.first

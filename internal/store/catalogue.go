@@ -1,0 +1,162 @@
+package store
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+
+	"micronode/b3"
+	"micronode/internal/flow"
+)
+
+// catalogue knows which objects there are, what they take of the budget, and
+// whose turn it is to go. The stores in RAM and on disk have it in common; where
+// the bytes lie is their own affair.
+type catalogue struct {
+	// set at construction
+	budget budget
+	filed  bool // the objects are files: see errands in shard
+
+	closed atomic.Bool
+	shards [256]shard
+
+	room *flow.Mutex // held by the one who evicts
+	hand uint8       // guarded by room: the shard where the clock's hand stands
+
+	// Totals of what is visible, changed with the mutex of a shard held.
+	objects atomic.Int64
+	bytes   atomic.Int64
+	pinned  atomic.Int64
+	cached  atomic.Int64 // what the cached ones take of the budget
+
+	lingering      atomic.Int64
+	evictions      atomic.Uint64
+	refusals       atomic.Uint64
+	mismatches     atomic.Uint64
+	integrityFails atomic.Uint64
+}
+
+// newRoom makes the lock of whoever evicts. The name tells the stores of one
+// service apart.
+func newRoom(inv *flow.Inventory, service, name string) *flow.Mutex {
+	return flow.NewMutex(inv, flow.LockSpec{Service: service, Name: strings.TrimSpace(name + " room"), Rank: 40})
+}
+
+// Stat describes an object.
+func (c *catalogue) Stat(ctx context.Context, a b3.Address) (info Info, err error) {
+	err = c.visit(ctx, "store.stat", a, func(_ *shard, o *object) { info = o.info() })
+	return info, err
+}
+
+// List returns a page of objects. The shards are in the order of addresses.
+func (c *catalogue) List(ctx context.Context, after b3.Address, limit int) ([]Info, error) {
+	limit = max(1, min(limit, MaxPage))
+	var page []Info
+	for i := int(after[0]); i < len(c.shards) && len(page) < limit; i++ {
+		if err := c.refuse(ctx, "store.list"); err != nil {
+			return nil, err
+		}
+		page = append(page, c.shards[i].after(after)...)
+	}
+	return page[:min(len(page), limit)], nil
+}
+
+// usage is what every store can tell of its catalogue.
+func (c *catalogue) usage() Usage {
+	return Usage{
+		Objects:   c.objects.Load(),
+		Bytes:     c.bytes.Load(),
+		Pinned:    c.pinned.Load(),
+		Lingering: c.lingering.Load(),
+		Held:      c.budget.held.Load(),
+		Budget:    c.budget.limit,
+	}
+}
+
+// Counts tells what was done.
+func (c *catalogue) Counts() Counts {
+	return Counts{
+		Evictions:      c.evictions.Load(),
+		Refusals:       c.refusals.Load(),
+		Mismatches:     c.mismatches.Load(),
+		IntegrityFails: c.integrityFails.Load(),
+	}
+}
+
+func (c *catalogue) shard(a b3.Address) *shard { return &c.shards[a[0]] }
+
+// refuse says why an operation must not begin, if so.
+func (c *catalogue) refuse(ctx context.Context, op string) error {
+	if c.closed.Load() {
+		return closed(op)
+	}
+	return flow.Ended(ctx, op)
+}
+
+// visit calls do with the object and its shard, whose mutex is held.
+func (c *catalogue) visit(ctx context.Context, op string, a b3.Address, do func(*shard, *object)) error {
+	if err := c.refuse(ctx, op); err != nil {
+		return err
+	}
+	s := c.shard(a)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.objects[a]
+	if o == nil {
+		return notFound(op, a)
+	}
+	do(s, o)
+	return nil
+}
+
+// empty makes all objects of a shard invisible and returns them.
+func (c *catalogue) empty(s *shard) map[b3.Address]*object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	gone := s.objects
+	for _, o := range gone {
+		c.uncount(o)
+	}
+	s.objects, s.ring, s.hand, s.peak, s.rest = nil, nil, 0, 0, nil
+	return gone
+}
+
+// reclass changes the class of a visible object.
+func (c *catalogue) reclass(s *shard, o *object, class Class) {
+	if o.class == class {
+		return
+	}
+	o.class = class
+	if class == Cached {
+		s.enlist(o)
+		c.pinned.Add(-o.size)
+		c.cached.Add(o.cost)
+	} else {
+		s.delist(o)
+		c.pinned.Add(o.size)
+		c.cached.Add(-o.cost)
+	}
+}
+
+// count adds an object that has become visible to the totals.
+func (c *catalogue) count(o *object) {
+	c.objects.Add(1)
+	c.bytes.Add(o.size)
+	if o.class == Cached {
+		c.cached.Add(o.cost)
+	} else {
+		c.pinned.Add(o.size)
+	}
+}
+
+// uncount takes an object that is no longer visible out of the totals.
+func (c *catalogue) uncount(o *object) {
+	c.lingering.Add(o.size)
+	c.objects.Add(-1)
+	c.bytes.Add(-o.size)
+	if o.class == Cached {
+		c.cached.Add(-o.cost)
+	} else {
+		c.pinned.Add(-o.size)
+	}
+}

@@ -1,0 +1,94 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+
+	"micronode/b3"
+	"micronode/fault"
+	"micronode/internal/flow"
+)
+
+// Verify reads the file of an object again, with its outboard, piece by piece.
+// It does not hold the object open, so as not to be in the way of those who
+// need room; if it goes meanwhile, that is noticed before the next piece.
+func (d *Disk) Verify(ctx context.Context, a b3.Address, pace Pace) error {
+	const op = "store.verify"
+	o, file, err := d.look(ctx, op, a)
+	if err != nil {
+		return err
+	}
+	defer file.close()
+	err = file.scrub(func(n int64) error {
+		if pace != nil {
+			if err := pace(ctx, n); err != nil {
+				return fault.Wrap(op, err)
+			}
+		}
+		if err := flow.Ended(ctx, op); err != nil {
+			return err
+		}
+		if now, _ := d.find(a); now != o {
+			return notFound(op, a)
+		}
+		return nil
+	})
+	if isCorrupt(err) {
+		d.condemn(o)
+	}
+	return diskReadFault(op, err)
+}
+
+// look opens the file of an object without a claim on the object.
+func (d *Disk) look(ctx context.Context, op string, a b3.Address) (*object, *diskFile, error) {
+	for {
+		if err := d.refuse(ctx, op); err != nil {
+			return nil, nil, err
+		}
+		o, path := d.find(a)
+		if o == nil {
+			return nil, nil, notFound(op, a)
+		}
+		f, err := d.tree.open(path)
+		if err == nil {
+			return o, &diskFile{File: f, address: a, size: o.size}, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil, nil, diskFault(op, err)
+		}
+		if err := d.seek(ctx, op, a); err != nil {
+			return nil, nil, err
+		}
+	}
+}
+
+// scrub verifies every byte and every node of the tree. Before each group it
+// asks whether to go on.
+func (f *diskFile) scrub(goOn func(n int64) error) error {
+	buffer := pieces.Get().(*piece)
+	defer buffer.Close()
+	if isSmall(f.size) {
+		if err := goOn(f.size); err != nil {
+			return err
+		}
+		return f.readSmall(buffer.room[:])
+	}
+	now, err := f.stampNow()
+	if err != nil {
+		return err
+	}
+	p, err := f.newProof(now)
+	if err != nil {
+		return err
+	}
+	all, err := p.tree.Range(0, f.size)
+	for off := int64(0); off < f.size && err == nil; off += b3.GroupSize {
+		group := buffer.room[:min(b3.GroupSize, f.size-off)]
+		if err = goOn(int64(len(group))); err == nil {
+			_, err = io.ReadFull(all, group)
+		}
+	}
+	return err
+}

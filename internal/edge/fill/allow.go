@@ -1,0 +1,147 @@
+package fill
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"golang.org/x/net/idna"
+
+	"micronode/fault"
+)
+
+// AllowList is the origins that may be asked. It is read-only once it is made.
+type AllowList struct {
+	exact map[string]bool // host, or host:port where the port is not 443
+	below map[string]bool // the same, without the "*." in front
+}
+
+// ParseAllow reads the list: host, host:port, or *.domain for every host below
+// a domain, but not the domain itself. Addresses are allowed only as such, and
+// only one by one.
+func ParseAllow(entries []string) (*AllowList, error) {
+	list := &AllowList{exact: map[string]bool{}, below: map[string]bool{}}
+	for _, entry := range entries {
+		name, wild := strings.CutPrefix(entry, "*.")
+		host, err := normalHost(name)
+		if err == nil && wild && isAddress(host) {
+			err = fault.New("edge.allow", fault.Malformed, "there is nothing below an address")
+		}
+		if err != nil {
+			return nil, fault.New("edge.allow", fault.Malformed, "%q: %s", entry, fault.DetailOf(err))
+		}
+		if wild {
+			list.below[host] = true
+		} else {
+			list.exact[host] = true
+		}
+	}
+	return list, nil
+}
+
+// Allows reports whether an origin may be asked. The host may come from
+// anywhere; one that is no host is not allowed.
+func (a *AllowList) Allows(host string) bool {
+	normal, err := normalHost(host)
+	return err == nil && a.allows(normal)
+}
+
+// allows looks a normal host up.
+func (a *AllowList) allows(host string) bool {
+	if a.exact[host] {
+		return true
+	}
+	if len(a.below) == 0 || isAddress(host) {
+		return false
+	}
+	for {
+		_, rest, more := strings.Cut(host, ".")
+		if !more {
+			return false
+		}
+		if a.below[rest] {
+			return true
+		}
+		host = rest
+	}
+}
+
+// hosts is how names become comparable: as a browser would look them up.
+var hosts = idna.New(idna.MapForLookup(), idna.BidiRule(), idna.StrictDomainName(true), idna.Transitional(false))
+
+// normalHost brings host or host:port into the one form in which it is
+// compared, kept and asked for: lower case, punycode, no dot at the end, no
+// port where it is 443. Whatever is not just that is refused.
+func normalHost(text string) (string, error) {
+	const op = "edge.host"
+	name, port, err := splitPort(text)
+	if err != nil {
+		return "", err
+	}
+	if literal, err := netip.ParseAddr(strings.Trim(name, "[]")); err == nil {
+		if literal.Zone() != "" || strings.HasPrefix(name, "[") != literal.Is6() {
+			return "", fault.New(op, fault.Malformed, "an address is written as 192.0.2.1 or [2001:db8::1]")
+		}
+		literal = literal.Unmap() // the same place must not have two names
+		if literal.Is6() {
+			return "[" + literal.String() + "]" + port, nil
+		}
+		return literal.String() + port, nil
+	}
+	ascii, err := hosts.ToASCII(strings.TrimSuffix(name, "."))
+	if again, wrong := hosts.ToASCII(ascii); wrong != nil || again != ascii {
+		err = fault.Malformed // what is normal must stay so
+	}
+	if err != nil || ascii == "" || len(ascii) > 253 || strings.HasSuffix(ascii, ".") || looksNumeric(ascii) {
+		return "", fault.New(op, fault.Malformed, "that is no host name")
+	}
+	for label := range strings.SplitSeq(ascii, ".") {
+		if label == "" || len(label) > 63 {
+			return "", fault.New(op, fault.Malformed, "that is no host name")
+		}
+	}
+	return ascii + port, nil
+}
+
+// splitPort takes the port off, and gives it back as it is kept: with its
+// colon, or empty.
+func splitPort(text string) (name, port string, err error) {
+	const op = "edge.host"
+	name = text
+	if at := strings.LastIndexByte(text, ':'); at >= 0 && !strings.HasSuffix(text, "]") {
+		name, port = text[:at], text[at+1:]
+		number, err := strconv.ParseUint(port, 10, 16)
+		if err != nil || number == 0 || port[0] == '+' || strings.ContainsRune(name, ':') && !strings.HasPrefix(name, "[") {
+			return "", "", fault.New(op, fault.Malformed, "after the colon there must be a port")
+		}
+		port = ":" + strconv.FormatUint(number, 10)
+		if number == 443 {
+			port = ""
+		}
+	}
+	if strings.HasPrefix(name, "[") != strings.HasSuffix(name, "]") || strings.HasPrefix(name, "[") && !strings.ContainsRune(name, ':') {
+		return "", "", fault.New(op, fault.Malformed, "brackets are for IPv6 addresses")
+	}
+	return name, port, nil
+}
+
+// looksNumeric finds what some resolvers take for an address although it is not
+// written as one: 127.1, 0x7f.1, 2130706433. As in a browser's URL, the last
+// label decides.
+func looksNumeric(host string) bool {
+	last := host[strings.LastIndexByte(host, '.')+1:]
+	if strings.HasPrefix(last, "0x") {
+		return true
+	}
+	return strings.Trim(last, "0123456789") == ""
+}
+
+// isAddress tells an address from a name, both in their normal form.
+func isAddress(host string) bool {
+	if strings.HasPrefix(host, "[") {
+		return true
+	}
+	name, _, _ := strings.Cut(host, ":")
+	_, err := netip.ParseAddr(name)
+	return err == nil
+}

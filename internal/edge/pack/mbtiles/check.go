@@ -1,0 +1,102 @@
+package mbtiles
+
+import (
+	"context"
+	"strings"
+
+	"zombiezen.com/go/sqlite"
+
+	"micronode/fault"
+)
+
+const opCheck = "mbtiles.check"
+
+// Check looks at everything that Tile relies on: that the pages of the tables
+// form sound trees, that every tile has a place in the world and contents of
+// a size that is served. It reads the file whole, so it takes as long as that;
+// ctx bounds it. It uses one reader; tiles can be read meanwhile.
+func (a *Archive) Check(ctx context.Context) error {
+	if err := a.unchanged(); err != nil {
+		return err
+	}
+	r, err := a.take(ctx)
+	if err != nil {
+		return fault.Wrap(opCheck, err)
+	}
+	defer a.give(r)
+	err = r.within(ctx, func() error {
+		for _, table := range a.layout.tables {
+			if err := r.sound(table); err != nil {
+				return err
+			}
+		}
+		return a.checkTiles(r)
+	})
+	if sqlite.ErrCode(err) == sqlite.ResultInterrupt {
+		return errClosed
+	}
+	return sqlFault(opCheck, err)
+}
+
+// unchanged compares the open file with what it was at Open.
+func (a *Archive) unchanged() error {
+	now, err := a.pager.file.Stat()
+	if err != nil {
+		return tileFault(err)
+	}
+	if now.Size() != a.stat.Size() || !now.ModTime().Equal(a.stat.ModTime()) {
+		return refuse(opCheck, fault.NotReady, "Replace files by renaming a finished one over them, never by writing into them.", "the file changed while it was open")
+	}
+	return nil
+}
+
+// sound lets SQLite walk the trees of a table and of its indices.
+func (r *reader) sound(table string) error {
+	return r.each("PRAGMA quick_check("+quoted(table)+")", func(row *sqlite.Stmt) error {
+		if finding := row.ColumnText(0); finding != "ok" {
+			return damaged(opCheck, "table %s: %.200s", table, firstLine(finding))
+		}
+		return nil
+	})
+}
+
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	return line
+}
+
+func quoted(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
+
+// checkTiles looks at every row of tiles, and at the size and type of its
+// contents as Tile would.
+func (a *Archive) checkTiles(r *reader) error {
+	rows, contents := a.layout.rows, a.checkRow
+	if rows == "" {
+		rows, contents = "SELECT zoom_level, tile_column, tile_row, tile_data FROM tiles", a.checkValue
+	}
+	return r.walk("SELECT zoom_level, tile_column, tile_row, tile_data FROM ("+rows+")", func(at *sqlite.Stmt) error {
+		if _, _, _, ok := coordinates(at); !ok {
+			return damaged(opCheck, "tiles has a row at zoom %.20q, column %.20q, row %.20q, where no tile can be",
+				at.ColumnText(0), at.ColumnText(1), at.ColumnText(2))
+		}
+		if at.ColumnIsNull(3) {
+			return nil
+		}
+		return contents(r, at)
+	})
+}
+
+func (a *Archive) checkRow(r *reader, at *sqlite.Stmt) error {
+	_, _, _, _, err := a.blob(at.ColumnInt64(3), r.scratch)
+	return err
+}
+
+func (a *Archive) checkValue(_ *reader, at *sqlite.Stmt) error {
+	if at.ColumnType(3) != sqlite.TypeBlob {
+		return errNotBlob
+	}
+	if size := int64(at.ColumnLen(3)); size > a.options.Tile {
+		return a.tooLarge(size)
+	}
+	return nil
+}

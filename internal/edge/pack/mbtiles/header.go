@@ -1,0 +1,175 @@
+package mbtiles
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"micronode/fault"
+)
+
+const (
+	opOpen = "mbtiles.open"
+	magic  = "SQLite format 3\x00"
+
+	headerBytes = 100
+
+	// SQLite's locks are taken on bytes at this place of the file, one range
+	// for all kinds of them.
+	lockStart, lockBytes = 0x40000000, 512
+)
+
+// refuse is a fault with a next step of its own.
+func refuse(op string, kind fault.Kind, next, format string, args ...any) error {
+	err := fault.New(op, kind, format, args...)
+	err.Next = next
+	return err
+}
+
+const nextDamaged = "Copy or make the file again; `sqlite3 FILE \"PRAGMA integrity_check;\"` tells what is wrong with it."
+
+func damaged(op, format string, args ...any) error {
+	return refuse(op, fault.Malformed, nextDamaged, format, args...)
+}
+
+// openFile opens a regular file for reading. Without O_NONBLOCK, a named pipe
+// in the folder would hold the caller until somebody wrote into it.
+func openFile(path string) (*os.File, os.FileInfo, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, nil, &fault.Error{Op: opOpen, Kind: fault.NotFound, Detail: "there is no such file", Next: "Correct the path, or copy the file to it.", Err: err}
+	case errors.Is(err, os.ErrPermission):
+		return nil, nil, &fault.Error{Op: opOpen, Kind: fault.Forbidden, Detail: "the file may not be read", Next: "Make the file readable for the user that runs the node (chmod a+r).", Err: err}
+	case err != nil:
+		return nil, nil, fault.Wrap(opOpen, err)
+	}
+	stat, err := file.Stat()
+	if err == nil && !stat.Mode().IsRegular() {
+		err = refuse(opOpen, fault.Malformed, "Name a file, not a folder or a device.", "not a regular file")
+	}
+	if err != nil {
+		file.Close()
+		return nil, nil, fault.Wrap(opOpen, err)
+	}
+	return file, stat, nil
+}
+
+// readHeader checks the first hundred bytes and what they say about the rest.
+func readHeader(file *os.File, size int64) (pager, error) {
+	head := make([]byte, 1024)
+	n, err := file.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return pager{}, fault.Wrap(opOpen, err)
+	}
+	head = head[:n]
+	if !bytes.HasPrefix(head, []byte(magic)) {
+		return pager{}, notSQLite(head, size)
+	}
+	if n < headerBytes {
+		return pager{}, damaged(opOpen, "the file ends within its header")
+	}
+	return parseHeader(file, head, size)
+}
+
+// notSQLite tells an encrypted database, which looks like noise in whole
+// pages, from a file of some other kind.
+func notSQLite(head []byte, size int64) error {
+	var seen [256]bool
+	distinct := 0
+	for _, b := range head {
+		if !seen[b] {
+			seen[b] = true
+			distinct++
+		}
+	}
+	if size > 0 && size%512 == 0 && distinct > 220 {
+		return refuse(opOpen, fault.Malformed, "Decrypt it first, for instance with sqlcipher_export() of SQLCipher; packs are read without keys.",
+			"not a SQLite file as it is; it looks encrypted")
+	}
+	return refuse(opOpen, fault.Malformed, "Check that the file is an MBTiles archive; `file FILE` tells what it is.", "not a SQLite file")
+}
+
+func parseHeader(file *os.File, head []byte, size int64) (pager, error) {
+	pageSize := int64(binary.BigEndian.Uint16(head[16:]))
+	if pageSize == 1 {
+		pageSize = 65536
+	}
+	if pageSize < 512 || pageSize&(pageSize-1) != 0 {
+		return pager{}, damaged(opOpen, "the header gives a page size of %d", pageSize)
+	}
+	usable := pageSize - int64(head[20])
+	if usable < 480 {
+		return pager{}, damaged(opOpen, "the header leaves %d bytes of a page", usable)
+	}
+	// The count in the header holds only if the last writer kept it; older
+	// writers leave it out of date and say so by the counter at 92.
+	pages := size / pageSize
+	counted := int64(binary.BigEndian.Uint32(head[28:]))
+	if counted > 0 && bytes.Equal(head[24:28], head[92:96]) {
+		if counted > pages {
+			return pager{}, damaged(opOpen, "the file is truncated: %d bytes, its header says %d", size, counted*pageSize)
+		}
+		pages = counted
+	}
+	if pages == 0 {
+		return pager{}, damaged(opOpen, "the file ends within its first page")
+	}
+	if encoding := binary.BigEndian.Uint32(head[56:]); encoding > 1 {
+		return pager{}, refuse(opOpen, fault.Malformed, "Write it anew as UTF-8: `sqlite3 FILE .dump | sqlite3 NEW`.", "the texts of the file are not UTF-8")
+	}
+	return pager{
+		file: file, pageSize: int(pageSize), usable: int(usable), pages: uint32(min(pages, 1<<32-2)),
+		kept: make([]atomic.Pointer[keptPage], keptBytes/pageSize),
+	}, nil
+}
+
+// settled refuses a file that somebody is writing, or has left half written.
+// Readers with immutable=1 look at neither locks nor journals, so this is the
+// one moment to do it. What is written later is seen by its stat.
+func settled(file *os.File, path string) error {
+	lock := unix.Flock_t{Type: unix.F_RDLCK, Whence: io.SeekStart, Start: lockStart, Len: lockBytes}
+	if err := unix.FcntlFlock(file.Fd(), unix.F_OFD_GETLK, &lock); err == nil && lock.Type != unix.F_UNLCK {
+		return refuse(opOpen, fault.NotReady, "Wait until the program that writes it is done; it is looked at again.", "the file is being written")
+	}
+	checkpoint := "Run: sqlite3 " + shellQuoted(filepath.Base(path)) + ` "PRAGMA wal_checkpoint(TRUNCATE); PRAGMA journal_mode=DELETE;"`
+	for _, suffix := range []string{"-wal", "-journal"} {
+		if live(path + suffix) {
+			return refuse(opOpen, fault.NotReady, checkpoint, "a live journal (%s) lies beside the file", suffix)
+		}
+	}
+	return nil
+}
+
+// live tells whether a journal holds anything. SQLite ends a transaction by
+// removing the journal, by emptying it, or by writing zeros over its start.
+func live(path string) bool {
+	journal, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return !errors.Is(err, os.ErrNotExist)
+	}
+	defer journal.Close()
+	var first [1]byte
+	n, err := journal.Read(first[:])
+	if errors.Is(err, io.EOF) {
+		return false
+	}
+	return err != nil || n > 0 && first[0] != 0
+}
+
+func shellQuoted(text string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-+,", r)
+	}
+	if strings.IndexFunc(text, func(r rune) bool { return !plain(r) }) < 0 && !strings.HasPrefix(text, "-") {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}

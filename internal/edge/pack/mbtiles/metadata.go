@@ -1,0 +1,211 @@
+package mbtiles
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"zombiezen.com/go/sqlite"
+
+	"micronode/fault"
+)
+
+const (
+	maxMetadata     = 8 << 20 // bytes of all names and values together
+	maxMetadataRows = 1000
+)
+
+func badMetadata(format string, args ...any) error {
+	return refuse(opOpen, fault.Malformed, `Correct the row: sqlite3 FILE "UPDATE metadata SET value = … WHERE name = …;"`, format, args...)
+}
+
+// readInfo reads the metadata and makes sense of them.
+func readInfo(r *reader) (Info, error) {
+	values, err := readMetadata(r)
+	if err != nil {
+		return Info{}, err
+	}
+	info := Info{Metadata: values, Format: strings.ToLower(strings.TrimSpace(values["format"]))}
+	if info.Format == "jpeg" {
+		info.Format = "jpg"
+	}
+	if info.VectorLayers, err = vectorLayers(values["json"]); err != nil {
+		return Info{}, err
+	}
+	return info, info.readBounds()
+}
+
+func readMetadata(r *reader) (map[string]string, error) {
+	values := map[string]string{}
+	total := 0
+	err := r.walk("SELECT name, value FROM metadata", func(row *sqlite.Stmt) error {
+		if total += row.ColumnLen(0) + row.ColumnLen(1); total > maxMetadata || len(values) == maxMetadataRows {
+			return badMetadata("the metadata have more than %d bytes or %d rows", maxMetadata, maxMetadataRows)
+		}
+		name, value := row.ColumnText(0), row.ColumnText(1)
+		if !utf8.ValidString(name) || !utf8.ValidString(value) {
+			return badMetadata("the metadata are not UTF-8")
+		}
+		values[name] = value
+		return nil
+	})
+	return values, err
+}
+
+// vectorLayers is the array of that name in the json row.
+func vectorLayers(text string) (json.RawMessage, error) {
+	if strings.TrimSpace(text) == "" {
+		return nil, nil
+	}
+	var content struct {
+		Layers json.RawMessage `json:"vector_layers"`
+	}
+	if err := json.Unmarshal([]byte(text), &content); err != nil {
+		return nil, badMetadata("the row json of the metadata is not a JSON object")
+	}
+	if len(content.Layers) == 0 || bytes.Equal(content.Layers, []byte("null")) {
+		return nil, nil
+	}
+	if content.Layers[0] != '[' {
+		return nil, badMetadata("vector_layers in the row json of the metadata is not an array")
+	}
+	return content.Layers, nil
+}
+
+// readZooms takes the zooms from the metadata, or from the tiles where the
+// metadata do not say, and the center, which needs one of them.
+func (i *Info) readZooms(r *reader, known *places) (err error) {
+	if i.MinZoom, err = i.zoom(r, known, "minzoom", "ASC"); err != nil {
+		return err
+	}
+	if i.MaxZoom, err = i.zoom(r, known, "maxzoom", "DESC"); err != nil {
+		return err
+	}
+	if i.MinZoom > i.MaxZoom {
+		return badMetadata("minzoom %d is above maxzoom %d", i.MinZoom, i.MaxZoom)
+	}
+	return i.readCenter()
+}
+
+func (i *Info) zoom(r *reader, known *places, name, order string) (uint8, error) {
+	if text := strings.TrimSpace(i.Metadata[name]); text != "" {
+		value, err := strconv.ParseFloat(text, 64) // some writers say 14.0
+		if err != nil || value != math.Trunc(value) || value < 0 || value > maxZoom {
+			return 0, badMetadata("%s of the metadata is %.40q, not a number from 0 to %d", name, text, maxZoom)
+		}
+		return uint8(value), nil
+	}
+	if known != nil && len(known.keys) > 0 {
+		lowest, highest := known.zooms()
+		if name == "minzoom" {
+			return lowest, nil
+		}
+		return highest, nil
+	}
+	return askZoom(r, order)
+}
+
+func askZoom(r *reader, order string) (uint8, error) {
+	value := int64(-1)
+	err := r.walk("SELECT zoom_level FROM tiles ORDER BY zoom_level "+order+" LIMIT 1", func(row *sqlite.Stmt) error {
+		var good bool
+		if value, good = whole(row, 0); !good || value < 0 || value > maxZoom {
+			return damaged(opOpen, "tiles has the zoom level %.40q, not a number from 0 to %d", row.ColumnText(0), maxZoom)
+		}
+		return nil
+	})
+	if err == nil && value < 0 {
+		err = refuse(opOpen, fault.Malformed, "Put tiles into it, or minzoom and maxzoom into its metadata.", "the file has no tiles and says no zooms")
+	}
+	return uint8(value), err
+}
+
+// numbers parses a list of numbers as bounds and center have it.
+func numbers(text string, into []float64) bool {
+	parts := strings.Split(text, ",")
+	if len(parts) != len(into) {
+		return false
+	}
+	for i, part := range parts {
+		value, err := strconv.ParseFloat(strings.TrimSpace(part), 64)
+		if err != nil || math.IsNaN(value) || math.Abs(value) > 1e6 {
+			return false
+		}
+		into[i] = value
+	}
+	return true
+}
+
+var world = [4]float64{-180, -85.05112877980659, 180, 85.05112877980659}
+
+func (i *Info) readBounds() error {
+	i.Bounds = world
+	text := i.Metadata["bounds"]
+	if strings.TrimSpace(text) == "" {
+		return nil
+	}
+	if !numbers(text, i.Bounds[:]) || math.Abs(i.Bounds[1]) > 90 || math.Abs(i.Bounds[3]) > 90 || i.Bounds[1] > i.Bounds[3] {
+		return badMetadata("bounds of the metadata are %.80q, not west,south,east,north", text)
+	}
+	return nil
+}
+
+func (i *Info) readCenter() error {
+	i.Center = [3]float64{(i.Bounds[0] + i.Bounds[2]) / 2, (i.Bounds[1] + i.Bounds[3]) / 2, float64(i.MinZoom)}
+	text := i.Metadata["center"]
+	if strings.TrimSpace(text) == "" {
+		return nil
+	}
+	if !numbers(text, i.Center[:]) && !numbers(text, i.Center[:2]) {
+		return badMetadata("center of the metadata is %.80q, not longitude,latitude,zoom", text)
+	}
+	return nil
+}
+
+// sample reads one tile in both ways. It tells the format where the metadata
+// do not, and gives the shortcut up should the two ever differ. A tile that
+// cannot be read is no reason to refuse the others.
+func (a *Archive) sample(r *reader) error {
+	z, x, row, found, err := anyTile(r)
+	if err != nil {
+		return err
+	}
+	var data []byte
+	if found {
+		data, found, _ = a.fetch(r, nil, z, x, row)
+	}
+	if found && r.locate != nil && !a.agrees(r, z, x, row, data) {
+		a.layout.rows = ""
+		for _, each := range a.readers {
+			each.locate = nil
+		}
+	}
+	if a.info.Format == "" {
+		a.info.Format = sniff(data)
+	}
+	if a.info.Format == "" {
+		return badMetadata("the metadata do not name a format, and the first tile does not show one")
+	}
+	return nil
+}
+
+func (a *Archive) agrees(r *reader, z uint8, x, row uint32, data []byte) bool {
+	number, found, err := locate(r.locate, z, x, row)
+	if err != nil || !found {
+		return false
+	}
+	quick, found, err := a.contents(number, r.scratch, nil)
+	return err == nil && found && bytes.Equal(quick, data)
+}
+
+// anyTile is the place of the first tile that has a good one.
+func anyTile(r *reader) (z uint8, x, row uint32, found bool, err error) {
+	err = r.walk("SELECT zoom_level, tile_column, tile_row FROM tiles LIMIT 1", func(at *sqlite.Stmt) error {
+		z, x, row, found = coordinates(at)
+		return nil
+	})
+	return z, x, row, found, err
+}

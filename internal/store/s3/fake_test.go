@@ -1,0 +1,554 @@
+package s3
+
+import (
+	"bytes"
+	"context"
+	"crypto/md5"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"micronode/b3"
+	"micronode/fault"
+	"micronode/internal/flow"
+	"micronode/internal/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fake speaks as much of S3 as this package needs, in memory, and fails in the
+// ways that a test asks for. That real servers speak the same is for the tests
+// of the module interop to say.
+type fake struct {
+	mu      sync.Mutex
+	missing bool // the bucket is not there
+	keys    map[string]*stored
+	uploads map[string]*pending
+	serial  int
+	calls   []string // method and key of each request, in order
+	lines   int      // connections that are open
+
+	// meddle is called before each request, with no lock held. If it returns
+	// true, the request is dealt with.
+	meddle func(w http.ResponseWriter, r *http.Request) bool
+}
+
+type stored struct {
+	data     []byte
+	etag     string
+	mark     string
+	modified time.Time
+}
+
+type pending struct {
+	key   string
+	begun time.Time
+	parts map[int][]byte
+}
+
+const fakeBucket = "bucket"
+
+func newFake() *fake {
+	return &fake{keys: map[string]*stored{}, uploads: map[string]*pending{}}
+}
+
+func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	key := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/"+fakeBucket), "/")
+	f.mu.Lock()
+	f.calls = append(f.calls, r.Method+" "+key)
+	meddle := f.meddle
+	f.mu.Unlock()
+	if meddle != nil && meddle(w, r) {
+		return
+	}
+	f.answer(w, r, key)
+}
+
+// answer serves a request as it should be.
+func (f *fake) answer(w http.ResponseWriter, r *http.Request, key string) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // the client has gone
+	}
+	if sum := sha256.Sum256(body); r.Method == http.MethodPut && hex.EncodeToString(sum[:]) != r.Header.Get("X-Amz-Content-Sha256") && len(body) > 0 {
+		status(http.StatusBadRequest, "XAmzContentSHA256Mismatch")(w, r)
+		return
+	}
+	answer := &recording{header: http.Header{}, status: http.StatusOK}
+	if it := f.serve(answer, r, key, body); it != nil {
+		http.ServeContent(answer, r, "", it.modified, bytes.NewReader(it.data)) // it knows ranges
+	}
+	answer.send(w) // with no lock held: the client may be busy with another request
+}
+
+// serve does what is asked. What is to be sent besides, if anything, is returned.
+func (f *fake) serve(w *recording, r *http.Request, key string, body []byte) *stored {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	q := r.URL.Query()
+	switch {
+	case f.missing && !(r.Method == http.MethodPut && key == ""):
+		w.refuse(http.StatusNotFound, "NoSuchBucket")
+	case key == "" && r.Method == http.MethodPut:
+		f.missing = false
+	case key == "" && q.Has("uploads"):
+		f.listUploads(w)
+	case key == "":
+		f.list(w, q)
+	case q.Has("uploads"):
+		f.begin(w, key)
+	case q.Has("uploadId"):
+		f.inUpload(w, r, q, key, body)
+	case r.Method == http.MethodPut:
+		f.put(w, r, key, body)
+	case r.Method == http.MethodDelete:
+		delete(f.keys, key)
+		w.status = http.StatusNoContent
+	default:
+		return f.get(w, r, key)
+	}
+	return nil
+}
+
+func (f *fake) listUploads(w *recording) {
+	w.print("<ListMultipartUploadsResult>")
+	for _, id := range slices.Sorted(maps.Keys(f.uploads)) {
+		up := f.uploads[id]
+		w.print("<Upload><Key>%s</Key><UploadId>%s</UploadId><Initiated>%s</Initiated></Upload>", up.key, id, up.begun.UTC().Format(time.RFC3339))
+	}
+	w.print("</ListMultipartUploadsResult>")
+}
+
+func (f *fake) list(w *recording, q url.Values) {
+	most, _ := strconv.Atoi(q.Get("max-keys"))
+	if most == 0 {
+		most = 1000
+	}
+	after := max(q.Get("start-after"), q.Get("continuation-token"))
+	var page []string
+	more := false
+	for _, key := range slices.Sorted(maps.Keys(f.keys)) {
+		if !strings.HasPrefix(key, q.Get("prefix")) || key <= after {
+			continue
+		}
+		if more = len(page) == most; more {
+			break
+		}
+		page = append(page, key)
+	}
+	w.print("<ListBucketResult><IsTruncated>%t</IsTruncated>", more)
+	if more {
+		w.print("<NextContinuationToken>%s</NextContinuationToken>", page[len(page)-1])
+	}
+	for _, key := range page {
+		it := f.keys[key]
+		w.print("<Contents><Key>%s</Key><LastModified>%s</LastModified><ETag>&#34;%s&#34;</ETag><Size>%d</Size></Contents>",
+			key, it.modified.UTC().Format(time.RFC3339), it.etag, len(it.data))
+	}
+	w.print("</ListBucketResult>")
+}
+
+func (f *fake) begin(w *recording, key string) {
+	f.serial++
+	id := strconv.Itoa(f.serial)
+	f.uploads[id] = &pending{key: key, begun: time.Now(), parts: map[int][]byte{}}
+	w.print("<InitiateMultipartUploadResult><Bucket>%s</Bucket><Key>%s</Key><UploadId>%s</UploadId></InitiateMultipartUploadResult>", fakeBucket, key, id)
+}
+
+func (f *fake) inUpload(w *recording, r *http.Request, q url.Values, key string, body []byte) {
+	id := q.Get("uploadId")
+	up := f.uploads[id]
+	if up == nil {
+		w.refuse(http.StatusNotFound, "NoSuchUpload")
+		return
+	}
+	switch r.Method {
+	case http.MethodDelete:
+		delete(f.uploads, id)
+		w.status = http.StatusNoContent
+	case http.MethodPut:
+		number, _ := strconv.Atoi(q.Get("partNumber"))
+		if from := r.Header.Get("X-Amz-Copy-Source"); from != "" {
+			body = f.keys[strings.TrimPrefix(from, fakeBucket+"/")].data
+			w.print("<CopyPartResult><ETag>&#34;part&#34;</ETag></CopyPartResult>")
+		}
+		up.parts[number] = body
+		w.header.Set("ETag", `"part"`)
+	default:
+		if f.keys[key] != nil && r.Header.Get("If-None-Match") == "*" {
+			w.refuse(http.StatusPreconditionFailed, "PreconditionFailed")
+			return
+		}
+		var data []byte
+		for _, number := range slices.Sorted(maps.Keys(up.parts)) {
+			data = append(data, up.parts[number]...)
+		}
+		f.store(key, data, "")
+		delete(f.uploads, id)
+		w.print("<CompleteMultipartUploadResult><Bucket>%s</Bucket><Key>%s</Key></CompleteMultipartUploadResult>", fakeBucket, key)
+	}
+}
+
+// store writes a key. The lock is held.
+func (f *fake) store(key string, data []byte, mark string) *stored {
+	sum := md5.Sum(data)
+	it := &stored{data: data, etag: hex.EncodeToString(sum[:]), mark: mark, modified: time.Now()}
+	f.keys[key] = it
+	return it
+}
+
+func (f *fake) put(w *recording, r *http.Request, key string, body []byte) {
+	if f.keys[key] != nil && r.Header.Get("If-None-Match") == "*" {
+		w.refuse(http.StatusPreconditionFailed, "PreconditionFailed")
+		return
+	}
+	from := r.Header.Get("X-Amz-Copy-Source")
+	if from == "" {
+		it := f.store(key, body, r.Header.Get("X-Amz-Meta-"+putMark))
+		w.header.Set("ETag", `"`+it.etag+`"`)
+		return
+	}
+	source := f.keys[strings.TrimPrefix(from, fakeBucket+"/")]
+	switch {
+	case source == nil:
+		w.refuse(http.StatusNotFound, "NoSuchKey")
+	case r.Header.Get("X-Amz-Copy-Source-If-Match") != `"`+source.etag+`"`:
+		w.refuse(http.StatusPreconditionFailed, "PreconditionFailed")
+	default:
+		it := f.store(key, source.data, "")
+		w.print("<CopyObjectResult><ETag>&#34;%s&#34;</ETag><LastModified>%s</LastModified></CopyObjectResult>", it.etag, it.modified.UTC().Format(time.RFC3339))
+	}
+}
+
+func (f *fake) get(w *recording, r *http.Request, key string) *stored {
+	it := f.keys[key]
+	switch {
+	case it == nil:
+		w.refuse(http.StatusNotFound, "NoSuchKey")
+		return nil
+	case r.Header.Get("If-Match") != "" && r.Header.Get("If-Match") != `"`+it.etag+`"`:
+		w.refuse(http.StatusPreconditionFailed, "PreconditionFailed")
+		return nil
+	}
+	w.header.Set("ETag", `"`+it.etag+`"`)
+	w.header.Set("X-Amz-Meta-"+putMark, it.mark)
+	same := *it
+	return &same
+}
+
+// plant writes a key from outside.
+func (f *fake) plant(key string, data []byte, age time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.store(key, data, "").modified = time.Now().Add(-age)
+}
+
+// spoil changes a byte in place: the server does not notice.
+func (f *fake) spoil(key string, at int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.keys[key].data = bytes.Clone(f.keys[key].data)
+	f.keys[key].data[at] ^= 1
+}
+
+func (f *fake) drop(key string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.keys, key)
+}
+
+// bytes is what a key holds; nil if it is not there.
+func (f *fake) bytes(key string) []byte {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if it := f.keys[key]; it != nil {
+		return bytes.Clone(it.data)
+	}
+	return nil
+}
+
+// under lists the keys of a folder.
+func (f *fake) under(folder string) (keys []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for key := range f.keys {
+		if strings.HasPrefix(key, folder) {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+func (f *fake) unfinished() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.uploads)
+}
+
+// called counts the requests that begin like this, and forgets all.
+func (f *fake) called(prefix string) (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, call := range f.calls {
+		if strings.HasPrefix(call, prefix) {
+			n++
+		}
+	}
+	f.calls = nil
+	return n
+}
+
+func (f *fake) meddleWith(do func(w http.ResponseWriter, r *http.Request) bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.meddle = do
+}
+
+// times meddles with the first n requests that match, and lets others pass.
+func (f *fake) times(n int, match string, do http.HandlerFunc) {
+	var mu sync.Mutex
+	f.meddleWith(func(w http.ResponseWriter, r *http.Request) bool {
+		mu.Lock()
+		hit := n > 0 && strings.Contains(r.Method+" "+r.URL.RequestURI(), match)
+		if hit {
+			n--
+		}
+		mu.Unlock()
+		if hit {
+			do(w, r)
+		}
+		return hit
+	})
+}
+
+// What can go wrong.
+
+// status answers with an error.
+func status(code int, name string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		answer := &recording{header: http.Header{}}
+		answer.refuse(code, name)
+		answer.send(w)
+	}
+}
+
+// cut closes the line without an answer.
+func cut(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+
+// hang does not answer until the client leaves.
+func hang(_ http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	<-r.Context().Done()
+}
+
+// half answers, but stops in the middle of the body: by cutting the line, or by
+// saying nothing more.
+func (f *fake) half(stop func(http.ResponseWriter, *http.Request)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		answer := f.recorded(r)
+		answer.body.Truncate(answer.body.Len() / 2)
+		answer.send(w)
+		_ = http.NewResponseController(w).Flush()
+		stop(w, r)
+	}
+}
+
+// late deals with the request, and then cuts the line before the answer.
+func (f *fake) late(_ http.ResponseWriter, r *http.Request) {
+	f.recorded(r)
+	panic(http.ErrAbortHandler)
+}
+
+// garbled answers with a byte changed on the way.
+func (f *fake) garbled(w http.ResponseWriter, r *http.Request) {
+	answer := f.recorded(r)
+	answer.body.Bytes()[answer.body.Len()/2] ^= 1
+	answer.send(w)
+}
+
+// recorded is the right answer to a request.
+func (f *fake) recorded(r *http.Request) *recording {
+	answer := &recording{header: http.Header{}, status: http.StatusOK}
+	f.answer(answer, r, strings.TrimPrefix(r.URL.Path, "/"+fakeBucket+"/"))
+	return answer
+}
+
+// recording is an answer that was not sent.
+type recording struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (r *recording) Header() http.Header         { return r.header }
+func (r *recording) WriteHeader(status int)      { r.status = status }
+func (r *recording) Write(p []byte) (int, error) { return r.body.Write(p) }
+
+func (r *recording) print(format string, args ...any) {
+	r.body.WriteString(fmt.Sprintf(format, args...))
+}
+
+func (r *recording) refuse(status int, code string) {
+	r.status = status
+	r.header.Set("Content-Type", "application/xml")
+	r.print("<Error><Code>%s</Code><Message>as the test asked</Message></Error>", code)
+}
+
+func (r *recording) send(w http.ResponseWriter) {
+	maps.Copy(w.Header(), r.header)
+	w.WriteHeader(r.status)
+	_, _ = w.Write(r.body.Bytes())
+}
+
+// line carries requests to a fake without a network, so that time can be faked.
+type line struct {
+	conns  chan net.Conn
+	closed chan struct{}
+}
+
+func (l *line) Accept() (net.Conn, error) {
+	select {
+	case conn := <-l.conns:
+		return conn, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *line) Close() error   { return nil }
+func (l *line) Addr() net.Addr { return &net.TCPAddr{} }
+
+func (l *line) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	near, far := net.Pipe()
+	select {
+	case l.conns <- far:
+		return near, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// run serves the fake until the test is over.
+func (f *fake) run(t testing.TB) *line {
+	l := &line{conns: make(chan net.Conn), closed: make(chan struct{})}
+	server := &http.Server{Handler: f, ConnState: f.watch}
+	go server.Serve(l)
+	t.Cleanup(func() {
+		close(l.closed)
+		_ = server.Close()
+	})
+	return l
+}
+
+// watch counts the connections.
+func (f *fake) watch(_ net.Conn, state http.ConnState) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch state {
+	case http.StateNew:
+		f.lines++
+	case http.StateClosed:
+		f.lines--
+	}
+}
+
+func (l *line) spec() Spec {
+	return Spec{
+		Service: "store", URL: "s3+http://127.0.0.1:1/" + fakeBucket, AccessKey: "access", SecretKey: "secret",
+		MaxObject: 64 << 20, Timeout: 10 * time.Second, dial: l.dial,
+	}
+}
+
+// subject is a store over a fake, in a bubble where time is faked.
+type subject struct {
+	*testing.T
+	fake  *fake
+	line  *line
+	store *Store
+}
+
+func bubble(t *testing.T, test func(t *subject)) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		s := &subject{T: t, fake: f, line: f.run(t)}
+		s.store = s.open(s.line.spec())
+		f.called("")
+		test(s)
+	})
+}
+
+func (t *subject) open(spec Spec) *Store {
+	t.Helper()
+	opened, err := Open(t.Context(), flow.NewInventory(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = opened.Close() })
+	return opened
+}
+
+// put puts an object that must be new.
+func (t *subject) put(data []byte, class store.Class) b3.Address {
+	t.Helper()
+	info, created, err := t.store.Put(t.Context(), bytes.NewReader(data), store.PutOptions{Size: int64(len(data)), Class: class})
+	if err != nil || !created || info != (store.Info{Address: b3.Of(data), Size: int64(len(data)), Class: class}) {
+		t.Fatalf("put of %d bytes: %+v, created %t, %v", len(data), info, created, err)
+	}
+	return info.Address
+}
+
+// holds checks that an object can be read.
+func (t *subject) holds(data []byte) {
+	t.Helper()
+	h, err := t.store.Open(t.Context(), b3.Of(data))
+	if err != nil {
+		t.Fatalf("open: %v", err)
+	}
+	defer h.Close()
+	var got bytes.Buffer
+	if _, err := h.WriteTo(&got); err != nil || !bytes.Equal(got.Bytes(), data) {
+		t.Fatalf("read: %d bytes, %v", got.Len(), err)
+	}
+}
+
+// refused checks the kind of an error, and that it says what to do.
+func (t *subject) refused(err error, want fault.Kind, next string) {
+	t.Helper()
+	if fault.KindOf(err) != want {
+		t.Errorf("error %v, want %v", err, want)
+	}
+	if !strings.Contains(fault.NextOf(err), next) || fault.NextOf(err) == "" {
+		t.Errorf("the next step of %v is %q, want %q in it", err, fault.NextOf(err), next)
+	}
+}
+
+// key is the key of an object in a folder.
+func key(folder string, a b3.Address) string {
+	return folder + strings.TrimPrefix(a.String(), b3.Prefix)
+}
+
+// sample makes bytes that are the same for the same size.
+func sample(size int) []byte {
+	data := make([]byte, size)
+	_, _ = rand.NewChaCha8([32]byte{byte(size), byte(size >> 8), byte(size >> 16)}).Read(data)
+	return data
+}

@@ -1,0 +1,23 @@
+package s3
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"micronode/internal/store"
+	"micronode/internal/store/storetest"
+)
+
+func TestConformance(t *testing.T) {
+	for _, check := range storetest.Checks() {
+		t.Run(check.Name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				check.Against(t, func(tb testing.TB) store.Store {
+					f := newFake()
+					s := &subject{T: t, fake: f, line: f.run(tb)}
+					return s.open(s.line.spec())
+				})
+			})
+		})
+	}
+}

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"micronode/client"
+	"micronode/internal/edge/pack/packtest"
 )
 
 // percentile of some durations.
@@ -258,7 +259,24 @@ func TestAmnesiaTraced(t *testing.T) {
 	if err := os.WriteFile(config, []byte("[log]\nlevel = \"info\"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := start(t, []string{"strace", "-f", "-qq", "-o", trace, "-e", "trace=%file", "-e", "signal=none"}, "MICRO_LOG__LEVEL=debug")
+	origin, settings := newOrigin(t, serveNumbered)
+	for name, write := range map[string]func(string) error{
+		"map.pmtiles": func(path string) error { return packtest.WritePMTiles(path, packtest.PMSpec{MaxZoom: 2}) },
+		"old.mbtiles": func(path string) error { return packtest.MBTiles(path, packtest.MBSpec{MaxZoom: 2}) },
+	} {
+		if err := write(filepath.Join(folder, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := startWith(t, []string{"strace", "-f", "-qq", "-o", trace, "-e", "trace=%file", "-e", "signal=none"},
+		[]string{"--pack", filepath.Join(folder, "map.pmtiles"), "--pack", filepath.Join(folder, "old.mbtiles")},
+		append(settings, "MICRO_LOG__LEVEL=debug", "MICRO_EDGE__ASSETS="+folder)...)
+	for _, path := range []string{"/edge/tiles/map/1/0/0", "/edge/tiles/old/2/1/1", "/edge/assets/map.pmtiles", "/edge/assets/micronode.toml",
+		"/edge/assets/" + origin.host + "/a", "/edge/assets/" + origin.host + "/a"} {
+		if answer, body, err := fetch(p.http + path); err != nil || answer.StatusCode != http.StatusOK {
+			t.Errorf("%s: %v %v %s", path, answer, err, body)
+		}
+	}
 	local := p.local()
 	object, err := local.Put(t.Context(), strings.NewReader("traced"), client.PutOptions{Size: 6})
 	if err != nil {

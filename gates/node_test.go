@@ -81,8 +81,15 @@ var serial atomic.Int64
 // ready. Under is a program to run it under, such as strace.
 func start(t *testing.T, under []string, environment ...string) *process {
 	t.Helper()
+	return startWith(t, under, nil, environment...)
+}
+
+// startWith is start with more arguments.
+func startWith(t *testing.T, under, arguments []string, environment ...string) *process {
+	t.Helper()
 	socket := fmt.Sprintf("micronode-gates-%d-%d", os.Getpid(), serial.Add(1))
 	line := append(under, binary, "run", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--socket", socket)
+	line = append(line, arguments...)
 	p := &process{t: t, command: exec.Command(line[0], line[1:]...), socket: socket, stderr: &log{}, exited: make(chan error, 1)}
 	p.command.Env = append(os.Environ(), environment...)
 	p.command.Stdout, p.command.Stderr = p.stderr, p.stderr

@@ -11,17 +11,20 @@ const amnesiaLine = "AMNESIA: everything is gone at exit"
 
 // started is the banner, for a program.
 type started struct {
-	Event     string `json:"event"`
-	PeerID    string `json:"peer_id"`
-	Ephemeral bool   `json:"ephemeral"`
-	Version   string `json:"version"`
-	Profile   string `json:"profile"`
-	HTTP      string `json:"http"`
-	Admin     string `json:"admin"`
-	Socket    string `json:"socket"`
-	Amnesia   bool   `json:"amnesia"`
-	Confined  string `json:"confined"`
-	Open      bool   `json:"open"`
+	Event     string   `json:"event"`
+	PeerID    string   `json:"peer_id"`
+	Ephemeral bool     `json:"ephemeral"`
+	Version   string   `json:"version"`
+	Profile   string   `json:"profile"`
+	HTTP      string   `json:"http"`
+	Admin     string   `json:"admin"`
+	Socket    string   `json:"socket"`
+	Amnesia   bool     `json:"amnesia"`
+	Folder    string   `json:"folder,omitempty"`
+	Confined  string   `json:"confined"`
+	Open      bool     `json:"open"`
+	Packs     []string `json:"packs,omitempty"`
+	Origins   []string `json:"origins,omitempty"`
 }
 
 // banner tells where the node is and what to type next. The listeners are open
@@ -29,7 +32,7 @@ type started struct {
 func (c *console) banner(info node.Info, socket string) {
 	if c.json {
 		c.printJSON(started{"started", info.PeerID, info.Ephemeral, info.Version, info.Profile, info.HTTP, info.Admin,
-			info.Socket, info.Amnesia, info.Confined, info.Open})
+			info.Socket, info.Amnesia, info.Folder, info.Confined, info.Open, info.Packs, info.Origins})
 		return
 	}
 	c.print("micronode %s is running\n\n", info.Version)
@@ -37,7 +40,13 @@ func (c *console) banner(info node.Info, socket string) {
 	if info.Ephemeral {
 		c.print("           (a new one at each start; keep one with --identity file:PATH)\n")
 	}
-	c.print("  disk     %s\n\n", info.Confined)
+	if info.Folder != "" {
+		c.print("  folder   %s\n", info.Folder)
+	}
+	c.print("  disk     %s\n", info.Confined)
+	c.places("map     ", info.Packs)
+	c.places("cache   ", info.Origins)
+	c.print("\n")
 	if info.Amnesia {
 		c.print("  %s\n", c.paint(yellow, amnesiaLine))
 	}
@@ -46,6 +55,19 @@ func (c *console) banner(info node.Info, socket string) {
 	}
 	c.print("\nNow type, in another terminal:\n\n")
 	c.print("  micronode put FILE%s\n\nCtrl-C drains the node and stops it.\n\n", socketArgument(socket))
+}
+
+// mostPlaces is how many URLs of one kind the banner names.
+const mostPlaces = 5
+
+// places names the URLs under which something is served.
+func (c *console) places(what string, urls []string) {
+	for _, one := range urls[:min(len(urls), mostPlaces)] {
+		c.print("  %s %s\n", what, one)
+	}
+	if more := len(urls) - mostPlaces; more > 0 {
+		c.print("           and %d more\n", more)
+	}
 }
 
 // socketArgument is what a client must add to find a node on a socket that is

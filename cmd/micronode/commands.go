@@ -8,10 +8,11 @@ import (
 
 // commands is the command line; each command is a file of its own.
 type commands struct {
-	Run        runCommand        `cmd:"" group:"node" help:"Run a node, in RAM, on loopback."`
+	Run        runCommand        `cmd:"" group:"node" help:"Run a node; in RAM and on loopback unless told otherwise."`
 	Status     statusCommand     `cmd:"" group:"node" help:"What the node does, and why it is not ready if it is not."`
 	Doctor     doctorCommand     `cmd:"" group:"node" help:"Check whether this machine is fit for a node."`
 	Config     configCommand     `cmd:"" group:"node" help:"Check and show the configuration."`
+	Migrate    migrateCommand    `cmd:"" group:"node" help:"Bring a --persist folder to the format of this version."`
 	Put        putCommand        `cmd:"" group:"objects" help:"Store files and print their addresses."`
 	Get        getCommand        `cmd:"" group:"objects" help:"Fetch an object and verify it."`
 	Rm         rmCommand         `cmd:"" group:"objects" help:"Remove objects from the node."`

@@ -47,6 +47,7 @@ func TestScripts(t *testing.T) {
 			"await":    await,
 			"terminal": terminal,
 			"mode":     mode,
+			"pack":     pack,
 		},
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,

@@ -15,25 +15,31 @@ import (
 
 type runCommand struct {
 	setup
-	HTTP      *string `name:"http" placeholder:"ADDR" help:"Where the gateway listens; port 0 picks a free one."`
-	Admin     *string `placeholder:"ADDR" help:"Where the admin plane listens; port 0 picks a free one."`
-	Identity  *string `placeholder:"SPEC" help:"The node's key: ephemeral, file:PATH, env:VARIABLE or fd:NUMBER."`
-	LogFormat *string `placeholder:"FORMAT" complete:"text,json" help:"How log lines are written to standard error: text or json."`
-	LogLevel  *string `placeholder:"LEVEL" complete:"debug,info,warn,error" help:"The least important lines that are written: debug, info, warn or error."`
-	Open      bool    `help:"Ask nobody for a capability. For a playground; refused unless every listener is loopback."`
-	Socket    string  `placeholder:"NAME" help:"The local socket: a bare name, or a path with a slash."`
+	HTTP      *string  `name:"http" placeholder:"ADDR" help:"Where the gateway listens; port 0 picks a free one."`
+	Admin     *string  `placeholder:"ADDR" help:"Where the admin plane listens; port 0 picks a free one."`
+	Persist   string   `placeholder:"DIR" complete:"file" help:"Keep things in this folder, and write nowhere else. Without it, everything is gone at exit."`
+	Pack      []string `placeholder:"FILE" complete:"file" sep:"none" help:"A map pack to serve: PMTiles or MBTiles, or a folder of them. Repeat for more."`
+	Allow     []string `placeholder:"HOST" sep:"none" help:"An origin that may be fetched from by HTTPS, and is cached. Repeat for more."`
+	Identity  *string  `placeholder:"SPEC" help:"The node's key: ephemeral, file:PATH, env:VARIABLE or fd:NUMBER."`
+	LogFormat *string  `placeholder:"FORMAT" complete:"text,json" help:"How log lines are written to standard error: text or json."`
+	LogLevel  *string  `placeholder:"LEVEL" complete:"debug,info,warn,error" help:"The least important lines that are written: debug, info, warn or error."`
+	Open      bool     `help:"Ask nobody for a capability. For a playground; refused unless every listener is loopback."`
+	Socket    string   `placeholder:"NAME" help:"The local socket: a bare name, or a path with a slash."`
 	printing
 }
 
 // Help is shown by run --help.
 func (runCommand) Help() string {
-	return `The node keeps everything in RAM, and where the kernel can, it keeps the node from writing to disk. It listens on loopback only unless told otherwise. SIGHUP and a change of the configuration file reload the configuration. The first Ctrl-C drains, the second one ends it at once.
+	return `The node keeps everything in RAM, and where the kernel can, it keeps the node from writing to disk. With --persist it keeps objects, its key and what it fetched in one folder, and may write nowhere else. It listens on loopback only unless told otherwise. SIGHUP and a change of the configuration file reload the configuration. The first Ctrl-C drains, the second one ends it at once.
 
-AMNESIA=1 says that nothing may outlive the node, which is so anyway; AMNESIA=0 is refused. MICRO_THREADS=n limits how many threads run at once. Every setting can be given as MICRO_SECTION__KEY too.
+AMNESIA=1 says that nothing may outlive the node, and refuses --persist; AMNESIA=0 says that it must be there. MICRO_THREADS=n limits how many threads run at once. Every setting can be given as MICRO_SECTION__KEY too.
 
 Examples:
 
     micronode run
+    micronode run --pack city.pmtiles
+    micronode run --allow tiles.example.org
+    micronode run --persist ~/node
     micronode run --http 127.0.0.1:0 --identity file:node.key
     micronode run --config micronode.toml --json`
 }
@@ -55,19 +61,25 @@ func (r *runCommand) flags() []config.Flag {
 			list = append(list, config.Flag{Key: one.key, Name: one.name, Value: *one.value})
 		}
 	}
+	for _, pack := range r.Pack {
+		list = append(list, config.Flag{Key: "edge.packs", Name: "--pack", Value: pack})
+	}
+	for _, host := range r.Allow {
+		list = append(list, config.Flag{Key: "edge.allow", Name: "--allow", Value: host})
+	}
 	return list
 }
 
 // Run runs a node until it is told to stop, then prints how the drain went.
 func (r *runCommand) Run(ctx context.Context, c *console) error {
-	if err := checkAmnesia(os.Getenv("AMNESIA")); err != nil {
+	if err := checkAmnesia(os.Getenv("AMNESIA"), r.Persist); err != nil {
 		return err
 	}
 	if err := limitThreads(os.Getenv("MICRO_THREADS")); err != nil {
 		return err
 	}
 	n, err := node.New(ctx, node.Options{
-		Profile: r.Profile, Sources: r.sources(r.flags()...), Socket: r.Socket, Open: r.Open, Log: c.err,
+		Profile: r.Profile, Sources: r.sources(r.flags()...), Socket: r.Socket, Persist: r.Persist, Open: r.Open, Log: c.err,
 	})
 	if err != nil {
 		return err
@@ -85,17 +97,20 @@ func (r *runCommand) Run(ctx context.Context, c *console) error {
 
 // checkAmnesia obeys the variable by which an operator insists on amnesia, or
 // on its opposite.
-func checkAmnesia(value string) error {
+func checkAmnesia(value, persist string) error {
 	const op = "run"
-	switch value {
-	case "", "1":
+	switch {
+	case value == "", value == "1" && persist == "", value == "0" && persist != "":
 		return nil
-	case "0":
-		return &fault.Error{Op: op, Kind: fault.RejectPolicy, Detail: "AMNESIA=0 asks for a node that keeps things, and this version keeps nothing: it has no --persist yet",
-			Next: "Unset AMNESIA, or set it to 1, to run in RAM. Keep the originals of what you put."}
+	case value == "0":
+		return &fault.Error{Op: op, Kind: fault.RejectPolicy, Detail: "AMNESIA=0 asks for a node that keeps things, and nobody said where",
+			Next: "Name a folder with --persist DIR, or unset AMNESIA to run in RAM."}
+	case value == "1":
+		return &fault.Error{Op: op, Kind: fault.RejectPolicy, Detail: "AMNESIA=1 asks for a node that keeps nothing, and --persist for one that does",
+			Next: "Leave --persist out, or unset AMNESIA."}
 	default:
 		return &fault.Error{Op: op, Kind: fault.Malformed, Detail: "AMNESIA is " + strconv.Quote(value),
-			Next: "Set it to 1, or unset it: this version always runs in RAM."}
+			Next: "Set it to 1 for a node that keeps nothing, or to 0 for one with --persist; or unset it."}
 	}
 }
 

@@ -19,6 +19,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
+
+	"micronode/internal/edge/pack/packtest"
 )
 
 // patience is more than anything here takes, even on a slow machine.
@@ -126,6 +128,14 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 		}
 	}
 	ts.Fatalf("%s never said %s, but:\n%s", args[0], args[1], last)
+}
+
+// pack writes a small map: pack FILE
+func pack(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: pack FILE")
+	}
+	ts.Check(packtest.WritePMTiles(ts.MkAbs(args[0]), packtest.PMSpec{MaxZoom: 3}))
 }
 
 // mode demands the permissions of a file: mode 0600 FILE

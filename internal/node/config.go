@@ -6,6 +6,7 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/config"
+	"micronode/internal/edge"
 	"micronode/internal/ingress"
 	"micronode/internal/observe"
 	"micronode/internal/store"
@@ -19,6 +20,7 @@ type Config struct {
 	Admin   ingress.Admin  `toml:"admin" doc:"Where the admin plane listens."`
 	Limits  ingress.Limits `toml:"limits" doc:"What one client, and all together, may use."`
 	Store   store.Config   `toml:"store" doc:"Objects."`
+	Edge    edge.Config    `toml:"edge" doc:"Map packs, files, and what is fetched from origins."`
 	Amnesia AmnesiaSection `toml:"amnesia" doc:"What keeps the node from writing to disk."`
 	Auth    AuthSection    `toml:"auth" doc:"Capabilities."`
 	Log     LogSection     `toml:"log" doc:"Log lines."`
@@ -98,6 +100,7 @@ func Defaults(profile string) (Config, error) {
 		Admin:   ingress.DefaultAdmin(),
 		Limits:  ingress.DefaultLimits(),
 		Store:   store.DefaultConfig(),
+		Edge:    edge.DefaultConfig(),
 		Amnesia: AmnesiaSection{Enforce: "auto", PurgeIntervalMS: 30_000},
 		Log:     LogSection{Format: "text", Level: "info"},
 		Trace:   TraceSection{SampleRatio: 1},

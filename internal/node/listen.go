@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,14 +43,14 @@ func (n *Node) openKeyring(c Config) error {
 }
 
 func (n *Node) openGateway(ctx context.Context, c Config) error {
-	table, err := ingress.NewTable(append(n.objects.Routes(), n.routes()...)...)
+	table, err := ingress.NewTable(slices.Concat(n.objects.Routes(), n.edge.Routes(), n.routes())...)
 	if err != nil {
 		return err
 	}
 	n.gateway, err = ingress.New(ingress.Options{
 		Service: "gateway", Name: "http", Table: table, Times: c.HTTP, Limits: c.Limits, Authorise: n.authorise,
 		Inventory: n.inventory, Metrics: n.metrics, Logger: n.log, OnAnswer: n.answered,
-		Warm: ingress.Shelves{{Prefix: store.ShelfPrefix, Warm: n.shelf}},
+		Warm: append(ingress.Shelves{{Prefix: store.ShelfPrefix, Warm: n.shelf}}, n.edge.Shelves()...),
 	})
 	if err != nil {
 		return err

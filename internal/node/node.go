@@ -12,6 +12,7 @@ import (
 	"micronode/internal/amnesia"
 	"micronode/internal/capability"
 	"micronode/internal/config"
+	"micronode/internal/edge"
 	"micronode/internal/flow"
 	"micronode/internal/ingress"
 	"micronode/internal/observe"
@@ -37,6 +38,7 @@ type Options struct {
 	Profile string         // micronode or macronode
 	Sources config.Sources // read at the start, and again at every reload
 	Socket  string         // name of the local socket; empty for the user's own
+	Persist string         // the one folder that is written to; empty for amnesia
 	Open    bool           // ask nobody for a capability: a playground, on loopback only
 	Log     io.Writer      // nil for standard error
 
@@ -51,6 +53,7 @@ type Node struct {
 	options  Options
 	profile  string
 	socket   string
+	folder   *Folder // nil in amnesia
 	identity *Identity
 	achieved amnesia.Achieved
 
@@ -77,9 +80,10 @@ type Node struct {
 	purger    *amnesia.Purger
 	authority *capability.Authority
 	root      *capability.Root
-	store     *store.RAM
+	store     store.Store
 	shelf     *store.Shelf
 	objects   *store.Objects
+	edge      *edge.Edge
 
 	// who runs, and where it listens
 	supervisor *supervise.Supervisor
@@ -108,11 +112,14 @@ func New(ctx context.Context, options Options) (*Node, error) {
 	c := loaded.Value
 	for _, step := range []func() error{
 		func() error { return n.checkExposure(c) },
+		func() error { return n.openFolder() },
 		func() error { return n.confine(c) },
 		func() error { return n.makeEyes(ctx, c) },
-		func() error { return n.makeKeys(c) },
+		func() error { return n.makeKeys(loaded) },
 		func() error { return n.makeParts(loaded) },
+		func() error { return n.openStore(ctx, c) },
 		func() error { return n.makeSupervisor(c) },
+		func() error { return n.openEdge(ctx, c) },
 		func() error { return n.listen(ctx, c) },
 		func() error { return n.addServices(c) },
 	} {
@@ -136,13 +143,30 @@ func (n *Node) checkExposure(c Config) error {
 	return nil
 }
 
-// confine gives up the right to write to disk, for good.
+// openFolder takes the folder that the node may write to, if it may.
+func (n *Node) openFolder() (err error) {
+	if n.options.Persist == "" {
+		return nil
+	}
+	n.folder, err = OpenFolder(n.options.Persist)
+	return err
+}
+
+// amnesiac reports whether the node keeps nothing.
+func (n *Node) amnesiac() bool { return n.folder == nil }
+
+// confine gives up the right to write to disk, for good; with --persist, to
+// all of it but one folder.
 func (n *Node) confine(c Config) error {
 	if n.options.Unconfined {
 		n.achieved = amnesia.Achieved{Reason: "the process was not confined", Next: "Run the node with `micronode run`."}
 		return nil
 	}
-	achieved, err := amnesia.Confine(amnesia.Plan{Mode: amnesia.Mode(c.Amnesia.Enforce), Sockets: socketFolders(n.socket)})
+	plan := amnesia.Plan{Mode: amnesia.Mode(c.Amnesia.Enforce), Sockets: socketFolders(n.socket)}
+	if !n.amnesiac() {
+		plan.Writable = []string{n.folder.Path()}
+	}
+	achieved, err := amnesia.Confine(plan)
 	if err != nil {
 		return fault.Wrap("node.confine", err)
 	}
@@ -164,7 +188,9 @@ func (n *Node) makeEyes(ctx context.Context, c Config) error {
 	n.lag = observe.NewLagLog(n.log)
 	n.build = observe.ReadBuild("micronode")
 	n.metrics = observe.NewMetrics(n.build)
-	n.metrics.AmnesiaMode.Set(1)
+	if n.amnesiac() {
+		n.metrics.AmnesiaMode.Set(1)
+	}
 	n.tracing = observe.NewTracing(n.metrics, n.build)
 	if err := n.setLevel(c.Log.Level); err != nil {
 		return err
@@ -186,18 +212,25 @@ const keyRoom = 4 << 10
 
 // makeKeys finds the node's identity and the root of its capabilities. The
 // root lives in memory that is locked and wiped.
-func (n *Node) makeKeys(c Config) (err error) {
+func (n *Node) makeKeys(loaded *config.Loaded[Config]) (err error) {
+	c := loaded.Value
 	n.vault = amnesia.NewVault()
 	n.purger = amnesia.NewPurger(time.Duration(c.Amnesia.PurgeIntervalMS) * time.Millisecond)
 	keys, err := n.vault.NewArena("keys", keyRoom)
 	if err != nil {
 		return fault.Wrap("node.keys", err)
 	}
-	if n.identity, err = LoadIdentity(c.Node.Identity); err != nil {
+	if err := n.findIdentity(loaded); err != nil {
 		return err
 	}
-	if c.Auth.Root.IsSet() {
-		n.root, err = capability.RootFrom(c.Auth.Root.Reveal(), keys.Alloc)
+	root := c.Auth.Root.Reveal()
+	if root == "" && !n.amnesiac() {
+		if root, err = n.folder.root(); err != nil {
+			return err
+		}
+	}
+	if root != "" {
+		n.root, err = capability.RootFrom(root, keys.Alloc)
 	} else {
 		n.root, err = capability.NewRoot(keys.Alloc)
 	}
@@ -208,14 +241,24 @@ func (n *Node) makeKeys(c Config) (err error) {
 	return nil
 }
 
-// shelfShare is the part of the store's budget that answers may take that are
-// kept ready for the warm lane. It comes on top of the budget.
-const shelfShare = 8
+// findIdentity finds the node's key. A node with a folder keeps one there,
+// unless somebody said which it is to have.
+func (n *Node) findIdentity(loaded *config.Loaded[Config]) (err error) {
+	const key = "node.identity"
+	if n.amnesiac() || loaded.Origin(key).Layer != config.LayerDefault {
+		n.identity, err = LoadIdentity(loaded.Value.Node.Identity)
+	} else {
+		n.identity, err = n.folder.identity()
+	}
+	if err != nil || n.amnesiac() || n.identity.Ephemeral() {
+		return err
+	}
+	return n.folder.belongTo(n.identity.PeerID())
+}
 
-// makeParts makes everything that moves between the node's tasks, and what it
-// keeps. docs/_generated/concurrency.md shows the first.
+// makeParts makes everything that moves between the node's own tasks;
+// docs/_generated/concurrency.md shows them.
 func (n *Node) makeParts(loaded *config.Loaded[Config]) error {
-	c := loaded.Value
 	n.bus = flow.NewBus[Event](n.inventory, flow.BusSpec{
 		Service: service, Name: "bus", Cap: 512, Readers: 64, From: "supervisor, services", To: "whoever subscribes",
 	})
@@ -231,20 +274,8 @@ func (n *Node) makeParts(loaded *config.Loaded[Config]) error {
 	})
 	n.config = config.NewWatcher(n.inventory, n.reload, loaded, config.Options{File: n.options.Sources.File, OnResult: n.reloaded})
 	n.config.Join(n.participant())
-
-	spec := c.Store.RAMSpec(true)
-	n.store = store.NewRAM(n.inventory, spec)
-	n.shelf = store.NewShelf(spec.Budget / shelfShare)
-	n.objects = store.NewObjects(n.inventory, store.ObjectsSpec{
-		Store: n.store, Shelf: n.shelf, Submit: n.submitIdempotent, Uploads: uploads,
-	})
-	n.registerStoreMetrics()
-	n.purger.Register(n.store.Trim)
 	return nil
 }
-
-// uploads is how many bodies are streamed in at a time; as many may wait.
-const uploads = 64
 
 func (n *Node) makeSupervisor(c Config) error {
 	supervisor, err := supervise.New(supervise.Options{
@@ -294,9 +325,20 @@ func (n *Node) addServices(c Config) error {
 		add(stageState, "scrubber", c.Store.Scrubber(n.store).Serve, nil),
 		n.supervisor.AddPool(supervise.Pool{N: c.Node.workers(), Next: n.nextJob,
 			Service: supervise.Service{Service: service, Name: "worker", Stage: stageWorkers, Drain: closing(n.work.Close)}}),
+		n.edge.Add(n.supervisor, edge.Stages{State: stageState, Workers: stageWorkers}, n.audit),
+		n.addReach(c),
 		add(stageIntake, "http", n.http.Serve, n.http.Drain),
 		add(stageIntake, "local", n.local.Serve, n.local.Drain),
 	)
+}
+
+// addReach watches a store on another machine.
+func (n *Node) addReach(c Config) error {
+	if c.Store.URL == "" {
+		return nil
+	}
+	watch := reach{store: n.store, dependency: n.readiness.Dependency("store", "reach", observe.ForReads)}
+	return n.supervisor.Add(supervise.Service{Service: "store", Name: "store reach", Stage: stageState, Serve: watch.Serve})
 }
 
 // Run runs the node until ctx ends or somebody asks for a shutdown, drains it,
@@ -319,10 +361,11 @@ func (n *Node) Close() error {
 	if n.tracing != nil {
 		n.tracing.Close(cut)
 	}
-	if n.shelf != nil {
-		n.shelf.Clear()
-		_ = n.store.Close() // documented to be nil
-	}
+	return errors.Join(n.closeStores(), n.closeKeys(), n.closeFolder())
+}
+
+// closeKeys wipes the memory that keys were in, and looks that it is empty.
+func (n *Node) closeKeys() error {
 	if n.root != nil {
 		n.root.Close()
 	}
@@ -334,6 +377,13 @@ func (n *Node) Close() error {
 		err = fault.New("node.close", fault.Internal, "memory with keys was not wiped: %s", wiped)
 	}
 	return err
+}
+
+func (n *Node) closeFolder() error {
+	if n.folder == nil {
+		return nil
+	}
+	return n.folder.Close()
 }
 
 // Inventory lists every queue, lane, bus, snapshot, set of permits and lock.

@@ -17,8 +17,9 @@ func (n *Node) reload() (*config.Loaded[Config], error) {
 	return Load(n.options.Profile, n.options.Sources)
 }
 
-// participant is what the node itself takes from a new configuration: the log
-// level, where spans go, and the TLS keys. The rest needs a restart.
+// participant is what the node takes from a new configuration: the log level,
+// where spans go, the TLS keys, and what the edge serves. The rest needs a
+// restart.
 func (n *Node) participant() config.Participant[Config] {
 	return config.Participant[Config]{Name: "node", Verify: n.verify, Commit: n.commit}
 }
@@ -41,6 +42,9 @@ func (n *Node) commit(next Config) {
 	}
 	if err := n.tracing.Set(context.Background(), next.Trace.traces()); err != nil {
 		n.tell(slog.LevelError, "traces", "err", err)
+	}
+	if err := n.edge.Reconfigure(next.Edge); err != nil {
+		n.tell(slog.LevelError, "edge", "err", err)
 	}
 	if n.keyring == nil {
 		return

@@ -22,7 +22,10 @@ type Info struct {
 	Admin     string // URL
 	Socket    string
 	Amnesia   bool
-	Confined  string // what the kernel enforces, in words
+	Folder    string   // what is written to; empty in amnesia
+	Confined  string   // what the kernel enforces, in words
+	Packs     []string // URLs of the TileJSON of what is served
+	Origins   []string // URLs under which allow-listed origins are served
 	Open      bool
 }
 
@@ -32,14 +35,33 @@ func (n *Node) Info() Info {
 	if n.keyring != nil {
 		scheme = "https://"
 	}
-	confined := "the kernel refuses every write to disk"
-	if !n.achieved.Landlock {
-		confined = "not enforced by the kernel: " + n.achieved.Reason
-	}
-	return Info{
+	gateway := scheme + n.http.Addr().String()
+	info := Info{
 		PeerID: n.identity.PeerID(), Ephemeral: n.identity.Ephemeral(), Version: n.build.Version, Profile: n.profile,
-		HTTP: scheme + n.http.Addr().String(), Admin: scheme + n.admin.Addr().String(), Socket: n.socket,
-		Amnesia: true, Confined: confined, Open: n.options.Open,
+		HTTP: gateway, Admin: scheme + n.admin.Addr().String(), Socket: n.socket,
+		Amnesia: n.amnesiac(), Confined: n.confinement(), Open: n.options.Open,
+	}
+	if n.folder != nil {
+		info.Folder = n.folder.Path()
+	}
+	for _, path := range n.edge.Maps() {
+		info.Packs = append(info.Packs, gateway+path)
+	}
+	for _, path := range n.edge.Origins() {
+		info.Origins = append(info.Origins, gateway+path)
+	}
+	return info
+}
+
+// confinement says in words what the kernel enforces.
+func (n *Node) confinement() string {
+	switch {
+	case !n.achieved.Landlock:
+		return "not enforced by the kernel: " + n.achieved.Reason
+	case n.amnesiac():
+		return "the kernel refuses every write to disk"
+	default:
+		return "the kernel refuses every write outside " + n.folder.Path()
 	}
 }
 
@@ -51,7 +73,7 @@ func (n *Node) status(w http.ResponseWriter, _ *http.Request) error {
 func (n *Node) Status() client.Status {
 	verdict, usage := n.readiness.Evaluate(), n.store.Usage()
 	s := client.Status{
-		PeerID: n.identity.PeerID(), Version: n.build.Version, Profile: n.profile, Amnesia: true, Confined: n.Info().Confined,
+		PeerID: n.identity.PeerID(), Version: n.build.Version, Profile: n.profile, Amnesia: n.amnesiac(), Confined: n.confinement(),
 		Listen: client.Listen{HTTP: n.http.Addr().String(), Admin: n.admin.Addr().String()},
 		Ready:  verdict.Ready, WriteReady: verdict.WriteReady, Degraded: verdict.Degraded,
 		Store: client.Store{Objects: usage.Objects, Bytes: usage.Bytes, Budget: usage.Budget},

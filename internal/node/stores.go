@@ -1,0 +1,89 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"micronode/internal/edge"
+	"micronode/internal/store"
+)
+
+// shelfShare is the part of the store's budget that answers may take that are
+// kept ready for the warm lane. It comes on top of the budget.
+const shelfShare = 8
+
+// uploads is how many bodies are streamed in at a time; as many may wait.
+const uploads = 64
+
+// openStore opens the place where objects are kept, and makes its HTTP face.
+func (n *Node) openStore(ctx context.Context, c Config) (err error) {
+	switch {
+	case c.Store.URL != "":
+		n.store, err = openS3(ctx, n.inventory, c.Store)
+	case n.folder != nil:
+		n.store, err = store.OpenDisk(n.inventory, c.Store.DiskSpec(n.folder.in(objectFolder)))
+	default:
+		if err = c.Store.CheckRAM(); err == nil {
+			n.store = n.newRAM(c.Store.RAMSpec(true))
+		}
+	}
+	if err != nil {
+		n.store = nil // not an interface around nothing
+		return err
+	}
+	n.shelf = store.NewShelf(int64(c.Store.RAMBytes)/shelfShare, n.store)
+	n.objects = store.NewObjects(n.inventory, store.ObjectsSpec{
+		Store: n.store, Shelf: n.shelf, Submit: n.submitIdempotent, Uploads: uploads,
+	})
+	n.registerStoreMetrics()
+	return nil
+}
+
+// newRAM makes a store in memory that gives up what it does not need.
+func (n *Node) newRAM(spec store.RAMSpec) *store.RAM {
+	ram := store.NewRAM(n.inventory, spec)
+	n.purger.Register(ram.Trim)
+	return ram
+}
+
+// openEdge opens the edge and the store of its cache, which is its own: what
+// origins sent is evicted by other rules than what people put here.
+func (n *Node) openEdge(ctx context.Context, c Config) (err error) {
+	spec := edge.Spec{
+		Config: c.Edge, WorkRate: c.Limits.WorkRate, Amnesia: n.amnesiac(), Metrics: n.metrics, Readiness: n.readiness,
+	}
+	if n.amnesiac() {
+		spec.Store = n.newRAM(c.Edge.RAMSpec())
+	} else {
+		spec.Folder = n.folder.in(edgeFolder, "entries")
+		fleeting := c.Edge.RAMSpec()
+		fleeting.Name = "fleeting"
+		spec.Fleeting = n.newRAM(fleeting)
+		spec.Store, err = store.OpenDisk(n.inventory, c.Edge.DiskSpec(n.folder.in(edgeFolder, objectFolder)))
+	}
+	if err == nil {
+		n.edge, err = edge.New(ctx, n.inventory, spec)
+	}
+	return err
+}
+
+// audit writes what the edge fetched and refused to the log.
+func (n *Node) audit(event edge.Event) {
+	n.tell(slog.LevelInfo, "edge "+string(event.Type), "url", event.URL, "status", event.Status, "bytes", event.Bytes, "took", event.Took, "reason", event.Reason)
+}
+
+// closeStores lets go of what is kept.
+func (n *Node) closeStores() error {
+	var problems []error
+	if n.edge != nil {
+		problems = append(problems, n.edge.Close())
+	}
+	if n.shelf != nil {
+		n.shelf.Clear()
+	}
+	if n.store != nil {
+		problems = append(problems, n.store.Close())
+	}
+	return errors.Join(problems...)
+}

@@ -32,7 +32,7 @@ type options struct {
 // works is everything that is measured, in the order of the output.
 func works(o options) []Work {
 	t := turnsOf(o.quick)
-	return slices.Concat(flowRows(t), generatorRows(t), objectRows(t), nodeRows(t), growthAxes(t))
+	return slices.Concat(flowRows(t), generatorRows(t), objectRows(t), edgeRows(t), nodeRows(t), growthAxes(t))
 }
 
 func main() {

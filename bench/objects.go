@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"runtime"
 	"time"
 
@@ -112,13 +111,7 @@ func anyOf(server *peers.Server, objects []peers.Object, connections int) load.S
 	if len(exchanges) == 1 {
 		return load.Always(exchanges[0])
 	}
-	chance := make([]*rand.Rand, connections) // one each: they are asked from different threads
-	for i := range chance {
-		chance[i] = rand.New(rand.NewPCG(1, uint64(i)))
-	}
-	return func(connection int) (load.Exchange, bool) {
-		return exchanges[chance[connection].IntN(len(exchanges))], true
-	}
+	return anyExchange(exchanges, connections)
 }
 
 // drive takes one turn of load and notes what the server spent on it.

@@ -19,6 +19,7 @@ type Ground struct {
 	patience  time.Duration   // how long a command of the set-up may take
 	built     map[string]bool // programs that are known to be up to date
 	processes []*Process
+	ends      []func() // called by Close, the last first
 }
 
 // New makes a ground with a temporary folder. It finds the repository from the
@@ -68,6 +69,10 @@ func (g *Ground) Folder(name string) (string, error) {
 	return folder, os.Chmod(folder, 0o755)
 }
 
+// OnClose has something called after the programs have ended: what a server of
+// the bench itself must give back.
+func (g *Ground) OnClose(end func()) { g.ends = append(g.ends, end) }
+
 // Close ends every program, the last first, and removes the folder. It can be
 // called again.
 func (g *Ground) Close() error {
@@ -76,6 +81,10 @@ func (g *Ground) Close() error {
 		failed = append(failed, p.Stop())
 	}
 	g.processes = nil
+	for _, end := range slices.Backward(g.ends) {
+		end()
+	}
+	g.ends = nil
 	return errors.Join(append(failed, os.RemoveAll(g.folder))...)
 }
 

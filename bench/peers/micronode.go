@@ -73,12 +73,13 @@ type micronode struct {
 // launched makes the names of sockets differ.
 var launched atomic.Int64
 
-func launchMicronode(ctx context.Context, g *ground.Ground, environment []string) (m micronode, err error) {
+func launchMicronode(ctx context.Context, g *ground.Ground, environment []string, more ...string) (m micronode, err error) {
 	if m.binary, err = buildMicronode(ctx, g); err != nil {
 		return m, err
 	}
 	m.socket = fmt.Sprintf("micronode-bench-%d-%d", os.Getpid(), launched.Add(1))
-	m.process, err = g.Start("micronode", environment, m.binary, "run", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--socket", m.socket)
+	arguments := append([]string{"run", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--socket", m.socket}, more...)
+	m.process, err = g.Start("micronode", environment, m.binary, arguments...)
 	return m, err
 }
 

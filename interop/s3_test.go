@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -100,6 +101,17 @@ func (s *server) kill() {
 	_ = s.process.Wait()
 }
 
+// pause stops the process and waits until it has stopped: the last of its
+// threads may go on for a moment after the signal.
+func (s *server) pause(t *testing.T) {
+	t.Helper()
+	s.signal(t, syscall.SIGSTOP)
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(s.process.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+		t.Fatalf("the server does not stop: %v, %v", status, err)
+	}
+}
+
 func (s *server) signal(t *testing.T, signal os.Signal) {
 	t.Helper()
 	if err := s.process.Process.Signal(signal); err != nil {
@@ -185,7 +197,7 @@ func kind(t *testing.T, err error, what string, want fault.Kind) {
 func s3Conformance(t *testing.T, s *server) {
 	var buckets atomic.Int64
 	storetest.Run(t, func(t testing.TB) store.Store {
-		return s.open(t, "bucket"+string(rune('a'+buckets.Load()/26))+string(rune('a'+buckets.Add(1)%26)))
+		return s.open(t, fmt.Sprint("check-", buckets.Add(1)))
 	})
 }
 
@@ -537,7 +549,7 @@ func s3Paused(t *testing.T, s *server) {
 	}
 	_ = h.Close()
 
-	s.signal(t, syscall.SIGSTOP)
+	s.pause(t)
 	for what, do := range map[string]func(ctx context.Context) error{
 		"put": func(ctx context.Context) error {
 			_, _, err := objects.Put(ctx, strings.NewReader("new"), store.PutOptions{Size: 3})
@@ -562,7 +574,7 @@ func s3Paused(t *testing.T, s *server) {
 		t.Fatal(err)
 	}
 	defer h.Close()
-	w := &tripwire{at: 1 << 20, do: func() { s.signal(t, syscall.SIGSTOP) }}
+	w := &tripwire{at: 1 << 20, do: func() { s.pause(t) }}
 	n, err := h.WriteTo(w)
 	kind(t, err, "read from a server that paused", fault.Timeout)
 	end("read")

@@ -136,7 +136,7 @@ func TestAWarmTileCostsNothing(t *testing.T) {
 		}
 	}
 	one()
-	if allocations := testing.AllocsPerRun(200, one); allocations > 5 {
+	if allocations := testing.AllocsPerRun(200, one); allocations > 6 { // one more under the race detector
 		t.Errorf("%v allocations for a tile from memory", allocations)
 	}
 }

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,10 +18,22 @@ import (
 // far is a store that answers or does not.
 type far struct {
 	store.Opener
-	err error
+	mu  sync.Mutex
+	err error // guarded by mu
 }
 
-func (f *far) Stat(context.Context, b3.Address) (store.Info, error) { return store.Info{}, f.err }
+func (f *far) Stat(context.Context, b3.Address) (store.Info, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return store.Info{}, f.err
+}
+
+// become sets what it answers from now on.
+func (f *far) become(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = err
+}
 
 // Readiness follows a store that goes away and comes back.
 func TestAStoreThatDoesNotAnswer(t *testing.T) {
@@ -43,7 +56,7 @@ func TestAStoreThatDoesNotAnswer(t *testing.T) {
 			{fault.New("store.stat", fault.Timeout, "it took too long"), true},
 			{nil, false},
 		} {
-			remote.err = step.err
+			remote.become(step.err)
 			time.Sleep(reachPause + time.Second)
 			synctest.Wait()
 			missing := false

@@ -38,6 +38,7 @@ type fake struct {
 	mu      sync.Mutex
 	missing bool // the bucket is not there
 	keys    map[string]*stored
+	sorted  []string // the keys in order; nil if they have changed
 	uploads map[string]*pending
 	serial  int
 	calls   []string // method and key of each request, in order
@@ -117,7 +118,7 @@ func (f *fake) serve(w *recording, r *http.Request, key string, body []byte) *st
 	case r.Method == http.MethodPut:
 		f.put(w, r, key, body)
 	case r.Method == http.MethodDelete:
-		delete(f.keys, key)
+		f.forget(key)
 		w.status = http.StatusNoContent
 	default:
 		return f.get(w, r, key)
@@ -139,12 +140,16 @@ func (f *fake) list(w *recording, q url.Values) {
 	if most == 0 {
 		most = 1000
 	}
-	after := max(q.Get("start-after"), q.Get("continuation-token"))
+	if f.sorted == nil {
+		f.sorted = slices.Sorted(maps.Keys(f.keys))
+	}
+	prefix := q.Get("prefix")
+	first, _ := slices.BinarySearch(f.sorted, max(prefix, q.Get("start-after")+"\x00", q.Get("continuation-token")+"\x00"))
 	var page []string
 	more := false
-	for _, key := range slices.Sorted(maps.Keys(f.keys)) {
-		if !strings.HasPrefix(key, q.Get("prefix")) || key <= after {
-			continue
+	for _, key := range f.sorted[first:] {
+		if !strings.HasPrefix(key, prefix) {
+			break
 		}
 		if more = len(page) == most; more {
 			break
@@ -208,8 +213,14 @@ func (f *fake) inUpload(w *recording, r *http.Request, q url.Values, key string,
 func (f *fake) store(key string, data []byte, mark string) *stored {
 	sum := md5.Sum(data)
 	it := &stored{data: data, etag: hex.EncodeToString(sum[:]), mark: mark, modified: time.Now()}
-	f.keys[key] = it
+	f.keys[key], f.sorted = it, nil
 	return it
+}
+
+// forget removes a key. The lock is held.
+func (f *fake) forget(key string) {
+	delete(f.keys, key)
+	f.sorted = nil
 }
 
 func (f *fake) put(w *recording, r *http.Request, key string, body []byte) {
@@ -269,7 +280,7 @@ func (f *fake) spoil(key string, at int) {
 func (f *fake) drop(key string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.keys, key)
+	f.forget(key)
 }
 
 // bytes is what a key holds; nil if it is not there.

@@ -1,0 +1,146 @@
+package oap
+
+import (
+	"bytes"
+	"io"
+	"runtime/metrics"
+	"testing"
+)
+
+// FuzzFrame reads any bytes twice, at once and in small portions. Both must
+// tell the same, and what was read must append to what it was read from.
+func FuzzFrame(f *testing.F) {
+	f.Add(unhex(f, contractVector), uint16(1), false)
+	f.Add(append(unhex(f, contractVector), unhex(f, contractVector)...), uint16(7), true)
+	f.Add(framed(f, Comp, 1, zstdOf(f, prose(300))), uint16(100), true)
+	f.Add(framed(f, Event, 1, prose(200)), uint16(64), false)
+	f.Fuzz(func(t *testing.T, wire []byte, portion uint16, compressed bool) {
+		codec := Codec{Max: MaxPayload, Compressed: compressed}
+		whole := NewReader(bytes.NewReader(wire), codec)
+		parts := NewReader(&drip{rest: wire, n: int(portion) + 1}, codec)
+		at := 0
+		for {
+			a, errA := whole.Next()
+			b, errB := parts.Next()
+			if CodeOf(errA) != CodeOf(errB) || ReasonOf(errA) != ReasonOf(errB) || a.Flags != b.Flags || a.Corr != b.Corr || !bytes.Equal(a.Payload, b.Payload) {
+				t.Fatalf("at once %+v, %v; in portions %+v, %v", a, errA, b, errB)
+			}
+			if errA == io.EOF && at != len(wire) {
+				t.Fatalf("the end after %d of %d bytes", at, len(wire))
+			}
+			if errA != nil {
+				return
+			}
+			size, _ := judge(wire[at:], MaxPayload)
+			if wire[at+atFlags+1]&byte(Comp) == 0 {
+				if again, err := Append(nil, a); err != nil || !bytes.Equal(again, wire[at:at+size]) {
+					t.Fatalf("%x came back as %x, %v", wire[at:at+size], again, err)
+				}
+			}
+			at += size
+		}
+	})
+}
+
+// FuzzMessage reads any bytes. What is taken encodes, and reads as the same
+// again; and where the short way knows a message, the library knows the same.
+func FuzzMessage(f *testing.F) {
+	for _, m := range oneOfEach(f) {
+		f.Add(encoded(f, m))
+	}
+	f.Add(loose(f, "kind", "ping", "ts", 5, "x", nested(7)))
+	f.Add(loose(f, "kind", "later"))
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		same(t, payload)
+		m, err := Decode(payload)
+		if err != nil {
+			if ReasonOf(err) != BadMessage || m != nil {
+				t.Fatalf("refused without saying so: %v", err)
+			}
+			return
+		}
+		if _, unknown := m.(*Unknown); unknown {
+			return
+		}
+		again, err := Encode(nil, m)
+		if err != nil {
+			t.Fatalf("%+v was taken and cannot be sent: %v", m, err)
+		}
+		// An absent list and an empty one are sent alike, so the bytes are compared.
+		back, err := Decode(again)
+		if err != nil || KindOf(back) != KindOf(m) || !bytes.Equal(encoded(t, back), again) {
+			t.Fatalf("%+v became %+v, %v", m, back, err)
+		}
+	})
+}
+
+// FuzzGossip opens any bytes as a letter. What is taken is the one encoding of
+// what was read.
+func FuzzGossip(f *testing.F) {
+	for _, data := range []string{"", "storm"} {
+		msg, err := letterOf(data).encode()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(msg, make([]byte, sigSize))
+	}
+	g := sealed(f, letterOf("signed"))
+	f.Add(g.Msg, g.Sig)
+	f.Fuzz(func(t *testing.T, msg, sig []byte) {
+		sameLetter(t, msg)
+		g := Gossip{Msg: msg, Sig: sig}
+		l, id, err := g.Open()
+		if err != nil {
+			if reason := ReasonOf(err); reason != BadLetter && reason != BadTopic {
+				t.Fatalf("refused without saying so: %v", err)
+			}
+			return
+		}
+		again, err := l.encode()
+		if err != nil || !bytes.Equal(again, msg) {
+			t.Fatalf("%x was taken, and its one encoding is %x, %v", msg, again, err)
+		}
+		if err := g.Verify(&l, id); err != nil && ReasonOf(err) != BadSig && ReasonOf(err) != Unsigned {
+			t.Fatal(err)
+		}
+	})
+}
+
+// FuzzInflate inflates any bytes. Nothing comes out that is over the caps, and
+// no input makes the decoder take much more memory than the caps allow.
+func FuzzInflate(f *testing.F) {
+	f.Add(zstdOf(f, prose(300)))
+	f.Add(streamed(f, prose(300)))
+	f.Add(zstdOf(f, make([]byte, 1<<20)))
+	f.Add(atRatio(f, maxRatio))
+	f.Add(overRatio(f))
+	f.Add(streamed(f, bytes.Repeat(noise(100), 1000)))
+	f.Fuzz(func(t *testing.T, packed []byte) {
+		before := allocated()
+		out, err := inflate(packed)
+		took := allocated() - before
+		// Tables and literals of one decoder are a few hundred kilobytes; the
+		// rest is the payload itself. The library may copy a payload once.
+		if took > 2*(MaxPayload+8<<10)+2<<20 {
+			t.Fatalf("%d bytes made us allocate %d", len(packed), took)
+		}
+		if err != nil {
+			if reason := ReasonOf(err); reason != Bomb && reason != Damaged {
+				t.Fatalf("refused without saying so: %v", err)
+			}
+			return
+		}
+		if n := len(out.Bytes()); n > MaxPayload || n > maxRatio*len(packed) {
+			t.Fatalf("%d bytes inflated to %d", len(packed), n)
+		}
+		out.Release()
+	})
+}
+
+// allocated is how many bytes this process has allocated so far. Unlike
+// runtime.ReadMemStats it does not stop the world, which a fuzzer would feel.
+func allocated() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
+}

@@ -1,0 +1,252 @@
+package oap
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+	"pgregory.net/rapid"
+
+	"micronode/b3"
+	"micronode/fault"
+)
+
+func TestSealAndOpen(t *testing.T) {
+	l := letterOf("storm")
+	g, id, err := l.Seal(testKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id != b3.Of(g.Msg) || !ed25519.Verify(l.Key[:], append([]byte("oap1 gossip\x00"), id[:]...), g.Sig) {
+		t.Error("the id is BLAKE3 of msg, and the signature is over the prefix and the id")
+	}
+	got, gotID, err := g.Open()
+	if err != nil || gotID != id || !reflect.DeepEqual(&got, l) {
+		t.Errorf("%+v, %s, %v", got, gotID, err)
+	}
+	if err := g.Verify(&got, gotID); err != nil {
+		t.Error(err)
+	}
+}
+
+// Relays change hops and fan-out, and what the origin signed stays good.
+func TestRelaysDoNotTouchTheLetter(t *testing.T) {
+	g := sealed(t, letterOf("storm"))
+	relayed := g
+	relayed.Hops--
+	m, err := Decode(encoded(t, &relayed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := m.(*Gossip)
+	l, id, err := got.Open()
+	if err != nil || !bytes.Equal(got.Msg, g.Msg) || got.Verify(&l, id) != nil {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestUnsignedLetters(t *testing.T) {
+	l := letterOf("storm")
+	g, _, err := l.Seal(nil)
+	if err != nil || g.Sig != nil {
+		t.Fatal(g.Sig, err)
+	}
+	open, id, err := g.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused(t, "unsigned", g.Verify(&open, id), Unsigned)
+}
+
+func TestSignaturesThatDoNotVerify(t *testing.T) {
+	good := sealed(t, letterOf("storm"))
+	other := sealed(t, letterOf("calm"))
+	flipped := bytes.Clone(good.Sig)
+	flipped[40] ^= 1
+	for name, sig := range map[string][]byte{"flipped": flipped, "of another letter": other.Sig, "cut": good.Sig[:63], "zero": make([]byte, sigSize)} {
+		g := good
+		g.Sig = sig
+		l, id, err := g.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused(t, name, g.Verify(&l, id), BadSig)
+	}
+}
+
+func TestSealRefuses(t *testing.T) {
+	stranger := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
+	_, _, err := letterOf("x").Seal(stranger)
+	refused(t, "another key", err, BadSig)
+	_, _, err = letterOf("x").Seal(testKey[:10])
+	refused(t, "half a key", err, BadSig)
+	l := letterOf("x")
+	l.Topic = "a//b"
+	_, _, err = l.Seal(testKey)
+	refused(t, "a bad topic", err, BadTopic)
+	l = letterOf("x")
+	l.Data = make([]byte, MaxData+1)
+	_, _, err = l.Seal(testKey)
+	refused(t, "too much data", err, TooLarge)
+}
+
+// The largest letter fits into a frame, whatever is around it.
+func TestTheLargestLetterFits(t *testing.T) {
+	l := letterOf("")
+	l.Topic, l.Data, l.Seq, l.TS = strings.Repeat("x", MaxTopic), make([]byte, MaxData), 1<<63, 1<<63
+	g := sealed(t, l)
+	g.Hops, g.Fanout = 1<<63, 1<<63
+	if _, err := plain.AppendMessage(nil, Event, 1, &g); err != nil {
+		t.Error(err)
+	}
+}
+
+// One letter has one id, so only one encoding of it is taken.
+func TestLettersInOtherEncodings(t *testing.T) {
+	l := letterOf("storm")
+	key := l.Key[:]
+	good, err := l.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	longTS := append(append([]byte{0xa5, 0x62, 't', 's', 0x18, 5}, loose(t, "key", key, "seq", 1)[1:]...), loose(t, "data", []byte("x"), "topic", "t")[1:]...)
+	for name, msg := range map[string][]byte{
+		"nothing":           nil,
+		"cut":               good[:len(good)-1],
+		"trailing byte":     append(bytes.Clone(good), 0),
+		"another order":     loose(t, "topic", "t", "ts", 5, "key", key, "seq", 1, "data", []byte("x")),
+		"a number too long": longTS,
+		"another key":       loose(t, "ts", 5, "key", key, "seq", 1, "data", []byte("x"), "more", 1, "topic", "t"),
+		"a key twice":       loose(t, "ts", 5, "key", key, "seq", 1, "data", []byte("x"), "topic", "t", "topic", "t"),
+		"no data":           loose(t, "ts", 5, "key", key, "seq", 1, "topic", "t"),
+		"a short key":       loose(t, "ts", 5, "key", key[1:], "seq", 1, "data", []byte("x"), "topic", "t"),
+		"a long key":        loose(t, "ts", 5, "key", append(bytes.Clone(key), 0), "seq", 1, "data", []byte("x"), "topic", "t"),
+		"a key as text":     loose(t, "ts", 5, "key", "k", "seq", 1, "data", []byte("x"), "topic", "t"),
+		"data null":         loose(t, "ts", 5, "key", key, "seq", 1, "data", nil, "topic", "t"),
+		"topic too long":    loose(t, "ts", 5, "key", key, "seq", 1, "data", []byte("x"), "topic", strings.Repeat("x", MaxTopic+1)),
+		"topic not UTF-8":   loose(t, "ts", 5, "key", key, "seq", 1, "data", []byte("x"), "topic", cbor.RawMessage{0x61, 0xff}),
+		"indefinite":        append(append([]byte{0xbf}, good[1:]...), 0xff),
+	} {
+		_, _, err := (&Gossip{Msg: msg}).Open()
+		refused(t, name, err, BadLetter)
+	}
+	_, _, err = (&Gossip{Msg: loose(t, "ts", 5, "key", key, "seq", 1, "data", []byte("x"), "topic", "")}).Open()
+	refused(t, "no topic", err, BadTopic)
+}
+
+// sameLetter fails unless the short way and the library say the same.
+func sameLetter(t rapid.TB, msg []byte) {
+	t.Helper()
+	found, ok := recogniseLetter(msg)
+	judged, err := judgeLetter(msg)
+	if ok != (err == nil) || ok && !reflect.DeepEqual(found, judged) {
+		t.Fatalf("%x: recognised %t as %+v; the library says %+v, %v", msg, ok, found, judged, err)
+	}
+}
+
+func TestLettersAreRecognisedExactly(t *testing.T) {
+	l := letterOf("storm")
+	good, err := l.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at := range good {
+		for value := range 256 {
+			changed := bytes.Clone(good)
+			changed[at] = byte(value)
+			sameLetter(t, changed)
+		}
+		sameLetter(t, good[:at])
+		sameLetter(t, append(bytes.Clone(good[:at]), good[at+1:]...))
+		sameLetter(t, append(append(bytes.Clone(good[:at]), 0), good[at:]...))
+	}
+}
+
+// If the short way ever failed to know a good letter, the library would take it.
+func TestTheLibraryTakesALetterToo(t *testing.T) {
+	l := letterOf("storm")
+	msg, _ := l.encode()
+	if got, err := judgeLetter(msg); err != nil || !reflect.DeepEqual(&got, l) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+func TestLettersRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := &Letter{
+			Topic: rapid.StringMatching(`[a-zé0-9 ._-]{1,8}x(/[a-z0-9]{1,8}){0,3}`).Draw(t, "topic"),
+			Key:   [keySize]byte(testKey.Public().(ed25519.PublicKey)),
+			Seq:   rapid.Uint64().Draw(t, "seq"), TS: rapid.Uint64().Draw(t, "ts"),
+			Data: rapid.SliceOfN(rapid.Byte(), 0, 2000).Draw(t, "data"),
+		}
+		var key ed25519.PrivateKey
+		if rapid.Bool().Draw(t, "signed") {
+			key = testKey
+		}
+		g, id, err := l.Seal(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sameLetter(t, g.Msg)
+		got, gotID, err := g.Open()
+		if err != nil || gotID != id || !reflect.DeepEqual(&got, l) || (g.Verify(&got, id) == nil) != (key != nil) {
+			t.Fatalf("%+v became %+v, %v", l, got, err)
+		}
+	})
+}
+
+func TestCheckTime(t *testing.T) {
+	now := time.UnixMilli(1_700_000_000_000)
+	ttl, skew := 120*time.Second, 2*time.Minute
+	for name, c := range map[string]struct {
+		ts     uint64
+		reason Reason
+	}{
+		"now":             {uint64(now.UnixMilli()), 0},
+		"as old as ttl":   {uint64(now.Add(-ttl).UnixMilli()), 0},
+		"older than ttl":  {uint64(now.Add(-ttl).UnixMilli()) - 1, Stale},
+		"from 1970":       {0, Stale},
+		"ahead by skew":   {uint64(now.Add(skew).UnixMilli()), 0},
+		"ahead of skew":   {uint64(now.Add(skew).UnixMilli()) + 1, Future},
+		"the end of time": {1<<64 - 1, Future},
+	} {
+		l := Letter{TS: c.ts}
+		err := l.CheckTime(now, ttl, skew)
+		if c.reason != 0 {
+			refused(t, name, err, c.reason)
+		} else if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		// A letter that was taken is remembered until its age refuses it.
+		if forget := l.Forget(ttl); err == nil && (l.CheckTime(forget.Add(-time.Millisecond), ttl, skew) != nil || !errors.Is(l.CheckTime(forget, ttl, skew), Stale)) {
+			t.Errorf("%s: forgotten at %v, which is not when it expires", name, forget)
+		}
+	}
+	if kind := fault.KindOf((&Letter{}).CheckTime(now, ttl, skew)); kind != fault.Expired {
+		t.Errorf("an old letter is %s", kind)
+	}
+	if forget := (&Letter{TS: 1<<64 - 1}).Forget(ttl); forget.Before(now) {
+		t.Errorf("forgotten at %v", forget)
+	}
+	refused(t, "no ttl at all", (&Letter{TS: 1}).CheckTime(now, -time.Second, -time.Second), Stale)
+}
+
+func TestTopics(t *testing.T) {
+	for _, good := range []string{"a", "news/eu/weather", "a b/c", "Zürich", "日本/東京", "a.b/..c", strings.Repeat("x", MaxTopic)} {
+		if err := CheckTopic(good); err != nil {
+			t.Errorf("%q: %v", good, err)
+		}
+	}
+	for name, bad := range map[string]string{
+		"empty": "", "too long": strings.Repeat("x", MaxTopic+1), "only a slash": "/", "slash first": "/a", "slash last": "a/", "two slashes": "a//b",
+		"a dot": "a/./b", "two dots": "../b", "a line feed": "a\nb", "zero": "a\x00", "not UTF-8": "a\xff", "no-break space": "a\u00a0b",
+		"right to left": "a\u202eb", "not in normal form": "Zu\u0308rich",
+	} {
+		refused(t, name, CheckTopic(bad), BadTopic)
+	}
+}

@@ -1,0 +1,179 @@
+package oap
+
+import (
+	"strings"
+	"unicode/utf8"
+
+	"micronode/b3"
+	"micronode/fault"
+)
+
+// Bounds of what messages hold. They are far above what is needed and far
+// below what would hurt.
+const (
+	MaxIDs  = 1024 // of a have or a want
+	maxText = 1024 // bytes of a text that is meant for people, or names an object
+	maxWord = 64   // bytes of a text that is one of a few words
+
+	maxToken    = 8 << 10
+	maxVersions = 16
+)
+
+// Message is one of the messages below. The set is closed: a kind that this
+// version does not know is an [Unknown].
+type Message interface{ kind() string }
+
+// KindOf is the kind of a message as it stands on the wire.
+func KindOf(m Message) string { return m.kind() }
+
+// Hello is the first frame of whoever opened the connection.
+type Hello struct {
+	Versions []uint64 `cbor:"versions"`
+	Features Features `cbor:"features"`
+	MaxFrame uint64   `cbor:"max_frame"` // the largest payload that the sender takes
+	Token    string   `cbor:"token,omitempty"`
+}
+
+// Features is what the sender of a hello can do beyond the minimum.
+type Features struct {
+	Comp []string `cbor:"comp"`
+	PQ   string   `cbor:"pq"`
+}
+
+// HelloAck answers a hello, with the same corr.
+type HelloAck struct {
+	Chosen Chosen `cbor:"chosen"`
+	Limits Limits `cbor:"limits"`
+}
+
+// Chosen is what holds from now on. Comp is empty when nothing is compressed.
+type Chosen struct {
+	Ver  uint64 `cbor:"ver"`
+	Comp string `cbor:"comp"`
+	PQ   string `cbor:"pq"`
+}
+
+// Limits is what the sender of a hello_ack takes.
+type Limits struct {
+	MaxFrame uint64 `cbor:"max_frame"`
+	Chunk    uint64 `cbor:"chunk"`
+}
+
+// Ping asks for a pong with the same time.
+type Ping struct {
+	TS uint64 `cbor:"ts"`
+}
+
+// Pong answers a ping.
+type Pong struct {
+	TS uint64 `cbor:"ts"`
+}
+
+// Gossip is an envelope: the letter that the origin wrote and signed, and
+// around it what relays change. Msg and Sig may be views of the payload.
+type Gossip struct {
+	Msg    []byte `cbor:"msg"`           // the letter, in its one encoding
+	Sig    []byte `cbor:"sig,omitempty"` // 64 bytes, or none on a topic that is not signed
+	Hops   uint64 `cbor:"hops"`          // how much further it may go
+	Fanout uint64 `cbor:"fanout"`
+}
+
+// Have says which letters the sender holds, Want which ones it lacks.
+type Have struct {
+	IDs []b3.Address `cbor:"ids"`
+}
+
+// Want asks for letters by their ids.
+type Want struct {
+	IDs []b3.Address `cbor:"ids"`
+}
+
+// Start opens an object stream and asks for an object from an offset on.
+type Start struct {
+	Stream uint64 `cbor:"stream"`
+	Obj    string `cbor:"obj"`
+	From   uint64 `cbor:"from,omitempty"`
+}
+
+// Data is one chunk of an object stream. Bytes may be a view of the payload.
+type Data struct {
+	Stream uint64 `cbor:"stream"`
+	Seq    uint64 `cbor:"seq"`
+	Bytes  []byte `cbor:"bytes"`
+}
+
+// Ack gives credit for all chunks up to a number.
+type Ack struct {
+	Stream uint64 `cbor:"stream"`
+	UpTo   uint64 `cbor:"up_to"`
+}
+
+// End closes an object stream. Status is [StatusOK], or the code of the kind
+// of fault that ended it.
+type End struct {
+	Stream uint64 `cbor:"stream"`
+	Seq    uint64 `cbor:"seq"`
+	Status string `cbor:"status"`
+}
+
+// StatusOK ends a stream whose object was sent to its end.
+const StatusOK = "ok"
+
+// Error tells the peer why the connection is about to close, or why a request
+// was refused.
+type Error struct {
+	Code Code   `cbor:"code"`
+	Msg  string `cbor:"msg"`
+}
+
+// Bye says that the sender is draining.
+type Bye struct {
+	Reason string `cbor:"reason"`
+}
+
+// Unknown is a well-formed message of a kind that this version does not know.
+// It cannot be encoded.
+type Unknown struct{ Kind string }
+
+func (*Hello) kind() string     { return "hello" }
+func (*HelloAck) kind() string  { return "hello_ack" }
+func (*Ping) kind() string      { return "ping" }
+func (*Pong) kind() string      { return "pong" }
+func (*Gossip) kind() string    { return "gossip" }
+func (*Have) kind() string      { return "have" }
+func (*Want) kind() string      { return "want" }
+func (*Start) kind() string     { return "start" }
+func (*Data) kind() string      { return "data" }
+func (*Ack) kind() string       { return "ack" }
+func (*End) kind() string       { return "end" }
+func (*Error) kind() string     { return "error" }
+func (*Bye) kind() string       { return "bye" }
+func (u *Unknown) kind() string { return u.Kind }
+
+// ErrorFor makes the message that tells a peer about an error: its code, and
+// of its text only what may be shown to strangers.
+func ErrorFor(err error) *Error {
+	msg := fault.DetailOf(err)
+	if msg == "" {
+		msg = fault.KindOf(err).Title()
+	}
+	return &Error{Code: CodeOf(err), Msg: clip(msg, maxText)}
+}
+
+// Err is the error that a peer told us about. Its kind is the nearest to the
+// code, and CodeOf gives the code back.
+func (e *Error) Err() error {
+	return &fault.Error{Op: "oap.peer", Kind: e.Code.Kind(), Detail: "the peer refused: " + e.Msg, Err: e.Code}
+}
+
+// clip makes text valid and cuts it, between two letters, to at most n bytes.
+func clip(text string, n int) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if len(text) <= n {
+		return text
+	}
+	for n > 0 && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return text[:n]
+}

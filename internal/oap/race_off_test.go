@@ -1,0 +1,5 @@
+//go:build !race
+
+package oap
+
+const dropped = 0

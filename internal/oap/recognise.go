@@ -1,0 +1,173 @@
+package oap
+
+import "unicode/utf8"
+
+// CBOR is read by the library, and by nothing else. But three kinds of message
+// come by the thousand, and the library spends more on finding out what one is
+// than the network spends on carrying it. So this file knows what the
+// deterministic encoding of exactly these shapes looks like, byte for byte:
+// the same keys, in the same order, with lengths in their shortest form and
+// nothing before, between or behind. Bytes that look like that are recognised.
+// Whatever looks different in any way is left to the library, which is the
+// judge of what is a message and what is wrong with it; nothing is ever
+// refused here. A differential fuzz test holds the two to the same answer.
+
+// recognise finds a gossip, data or ack message in a payload, or nothing. The
+// parts are views of the payload.
+func recognise(payload []byte) Message {
+	var g Gossip
+	if g.Recognise(payload) {
+		found := g
+		return &found
+	}
+	var d Data
+	if d.Recognise(payload) {
+		found := d
+		return &found
+	}
+	var a Ack
+	if a.Recognise(payload) {
+		found := a
+		return &found
+	}
+	return nil
+}
+
+// Recognise sets g and reports true if the payload is a gossip message in its
+// deterministic encoding. It allocates nothing. After false, ask Decode.
+func (g *Gossip) Recognise(payload []byte) bool {
+	s := scan{rest: payload}
+	signed := len(payload) > 0 && payload[0] == 0xa5
+	if signed {
+		s.literal("\xa5")
+	} else {
+		s.literal("\xa4")
+	}
+	s.literal("\x63msg")
+	msg := s.blob()
+	var sig []byte
+	if signed {
+		s.literal("\x63sig\x58\x40")
+		sig = s.next(sigSize)
+	}
+	s.literal("\x64hops")
+	hops := s.number()
+	s.literal("\x64kind\x66gossip\x66fanout")
+	fanout := s.number()
+	if !s.done() || len(msg) == 0 {
+		return false
+	}
+	*g = Gossip{Msg: msg, Sig: sig, Hops: hops, Fanout: fanout}
+	return true
+}
+
+// Recognise sets d and reports true if the payload is a data message in its
+// deterministic encoding. It allocates nothing. After false, ask Decode.
+func (d *Data) Recognise(payload []byte) bool {
+	s := scan{rest: payload}
+	s.literal("\xa4\x63seq")
+	seq := s.number()
+	s.literal("\x64kind\x64data\x65bytes")
+	bytes := s.blob()
+	s.literal("\x66stream")
+	stream := s.number()
+	if !s.done() {
+		return false
+	}
+	*d = Data{Stream: stream, Seq: seq, Bytes: bytes}
+	return true
+}
+
+// Recognise sets a and reports true if the payload is an ack message in its
+// deterministic encoding. It allocates nothing. After false, ask Decode.
+func (a *Ack) Recognise(payload []byte) bool {
+	s := scan{rest: payload}
+	s.literal("\xa3\x64kind\x63ack\x65up_to")
+	upTo := s.number()
+	s.literal("\x66stream")
+	stream := s.number()
+	if !s.done() {
+		return false
+	}
+	*a = Ack{Stream: stream, UpTo: upTo}
+	return true
+}
+
+// recogniseLetter finds the letter in the bytes that are its one encoding. The
+// topic is not judged here.
+func recogniseLetter(msg []byte) (Letter, bool) {
+	s := scan{rest: msg}
+	s.literal("\xa5\x62ts")
+	ts := s.number()
+	s.literal("\x63key\x58\x20")
+	key := s.next(keySize)
+	s.literal("\x63seq")
+	seq := s.number()
+	s.literal("\x64data")
+	data := s.blob()
+	s.literal("\x65topic")
+	topic := s.text()
+	if !s.done() || len(topic) > MaxTopic || !utf8.Valid(topic) {
+		return Letter{}, false
+	}
+	return Letter{Topic: string(topic), Key: [keySize]byte(key), Seq: seq, TS: ts, Data: data}, true
+}
+
+// scan walks over bytes and compares. The first difference ends it: from then
+// on nothing is found and done is false.
+type scan struct {
+	rest   []byte
+	differ bool
+}
+
+// done tells whether all was as expected, to the last byte.
+func (s *scan) done() bool { return !s.differ && len(s.rest) == 0 }
+
+// next is the next n bytes.
+func (s *scan) next(n uint64) []byte {
+	if s.differ || n > uint64(len(s.rest)) {
+		s.differ = true
+		return nil
+	}
+	found := s.rest[:n:n]
+	s.rest = s.rest[n:]
+	return found
+}
+
+func (s *scan) literal(want string) {
+	if string(s.next(uint64(len(want)))) != want {
+		s.differ = true
+	}
+}
+
+func (s *scan) number() uint64 { return s.head(aNumber) }
+func (s *scan) blob() []byte   { return s.next(s.head(aBlob)) }
+func (s *scan) text() []byte   { return s.next(s.head(aText)) }
+
+// head is the number that an item begins with, in its shortest form.
+func (s *scan) head(want form) uint64 {
+	first := s.next(1)
+	if s.differ || form(first[0]>>5) != want {
+		s.differ = true
+		return 0
+	}
+	short := uint64(first[0] & 0x1f)
+	if short < 24 {
+		return short
+	}
+	if short > 27 {
+		s.differ = true
+		return 0
+	}
+	var n uint64
+	size := uint64(1) << (short - 24)
+	for _, b := range s.next(size) {
+		n = n<<8 | uint64(b)
+	}
+	// The shortest form has no room to spare: a byte is for 24 and more, and
+	// each longer one for what its half cannot hold.
+	if size == 1 && n < 24 || size > 1 && n>>(size*4) == 0 {
+		s.differ = true
+	}
+	return n
+}

@@ -1,0 +1,98 @@
+package oap
+
+import (
+	"bytes"
+	"reflect"
+	"testing"
+)
+
+// same fails unless the short way and the library say the same of a payload.
+func same(t testing.TB, payload []byte) {
+	t.Helper()
+	found := recognise(payload)
+	if found == nil {
+		return
+	}
+	judged, err := decode(payload)
+	if err != nil || !reflect.DeepEqual(found, judged) {
+		t.Fatalf("%x: recognised as %+v; the library says %+v, %v", payload, found, judged, err)
+	}
+	again, err := Encode(nil, found)
+	if err != nil || !bytes.Equal(again, payload) {
+		t.Fatalf("%x: recognised, but it encodes to %x, %v", payload, again, err)
+	}
+}
+
+// The short way is worth having only if it takes what we send.
+func TestRecognisesWhatWeSend(t *testing.T) {
+	numbers := []uint64{0, 23, 24, 255, 256, 65535, 65536, 1<<32 - 1, 1 << 32, 1<<64 - 1}
+	for _, n := range numbers {
+		for _, size := range []int{1, 23, 24, 255, 256, 65535, 65536} {
+			for _, sig := range [][]byte{nil, make([]byte, sigSize)} {
+				for _, m := range []Message{
+					&Gossip{Msg: make([]byte, size), Sig: sig, Hops: n, Fanout: n},
+					&Data{Stream: n, Seq: n, Bytes: make([]byte, size)}, &Ack{Stream: n, UpTo: n},
+				} {
+					payload := encoded(t, m)
+					if found := recognise(payload); !reflect.DeepEqual(found, m) {
+						t.Fatalf("%s with %d and %d bytes is not recognised: %+v", KindOf(m), n, size, found)
+					}
+					if size < 300 {
+						same(t, payload)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Every byte of a hot message is changed to every value; whatever is still
+// recognised must be what the library reads.
+func TestRecognisesNothingElse(t *testing.T) {
+	g := Gossip{Msg: []byte("m"), Sig: make([]byte, sigSize), Hops: 300, Fanout: 3}
+	unsigned := Gossip{Msg: []byte("msg"), Hops: 1, Fanout: 70000}
+	for _, m := range []Message{&g, &unsigned, &Data{Stream: 1 << 33, Seq: 30, Bytes: []byte("abc")}, &Ack{Stream: 1, UpTo: 255}} {
+		payload := encoded(t, m)
+		for at := range payload {
+			for value := range 256 {
+				changed := bytes.Clone(payload)
+				changed[at] = byte(value)
+				same(t, changed)
+			}
+			same(t, payload[:at])
+			same(t, append(bytes.Clone(payload[:at]), payload[at+1:]...))
+			same(t, append(append(bytes.Clone(payload[:at]), 0), payload[at:]...))
+		}
+	}
+}
+
+// A gossip message without a letter has the right shape, and is none.
+func TestAnEmptyLetterIsNotRecognised(t *testing.T) {
+	payload := loose(t, "msg", []byte{}, "hops", 1, "kind", "gossip", "fanout", 1)
+	if found := recognise(payload); found != nil {
+		t.Errorf("recognised as %+v", found)
+	}
+	_, err := Decode(payload)
+	refused(t, "no letter", err, BadMessage)
+}
+
+// Views do not reach into what follows them.
+func TestViewsEndWhereTheyEnd(t *testing.T) {
+	payload := encoded(t, &Gossip{Msg: []byte("msg"), Hops: 1, Fanout: 2})
+	before := bytes.Clone(payload)
+	var g Gossip
+	if !g.Recognise(payload) {
+		t.Fatal("not recognised")
+	}
+	_ = append(g.Msg, "overwritten"...)
+	if !bytes.Equal(payload, before) {
+		t.Error("an append to a view wrote into the payload")
+	}
+}
+
+func TestNotRecognisedChangesNothing(t *testing.T) {
+	g, d, a := Gossip{Hops: 1}, Data{Seq: 1}, Ack{UpTo: 1}
+	if g.Recognise([]byte("x")) || d.Recognise(nil) || a.Recognise([]byte{0xa3}) || g.Hops != 1 || d.Seq != 1 || a.UpTo != 1 {
+		t.Error(g, d, a)
+	}
+}

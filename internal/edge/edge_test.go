@@ -540,7 +540,7 @@ func TestPathTricks(t *testing.T) {
 	f := newFixture(t, func(o *options) { o.spec.Config.Assets = folder })
 	for _, path := range []string{
 		"/edge/assets/%2e%2e/secret", "/edge/assets/site/%2E%2e/page.html", "/edge/assets/site/%2e/index.html",
-		"/edge/assets/site%2findex.html", "/edge/assets/site%5cindex.html", "/edge/assets/page.html%00.txt", "/edge/assets/..%2fsecret",
+		"/edge/assets/../secret", "/edge/assets/site/../page.html", "/edge/assets//page.html", "/edge/assets/site%2findex.html", "/edge/assets/site%5cindex.html", "/edge/assets/page.html%00.txt", "/edge/assets/..%2fsecret",
 	} {
 		got := f.get(path)
 		if got.status != http.StatusBadRequest || got.code() != "Malformed" || bytes.Contains(got.body, []byte("secret\"")) {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"micronode/fault"
@@ -167,10 +168,31 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.preflight(c, r) {
 		return
 	}
+	if crooked(r.URL.Path) {
+		c.fail(r, errCrooked)
+		return
+	}
 	s.mux.ServeHTTP(c, r)
 	if c.missed != 0 {
 		c.fail(r, missing(c, r))
 	}
+}
+
+// errCrooked refuses what the mux would redirect. A path that means another one
+// is a mistake or a trick, and to help with either is not our business.
+var errCrooked = &fault.Error{Op: "http.route", Kind: fault.Malformed, Detail: "the path has an empty segment or a dot segment",
+	Next: "Write the path that is meant, without //, /./ and /../."}
+
+// crooked reports whether a path has segments that a file system would resolve.
+func crooked(path string) bool {
+	for rest, more := strings.TrimPrefix(path, "/"), true; more; {
+		var segment string
+		segment, rest, more = strings.Cut(rest, "/")
+		if segment == "." || segment == ".." || segment == "" && more {
+			return true
+		}
+	}
+	return false
 }
 
 // arrive makes the call of a request.

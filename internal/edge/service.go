@@ -147,11 +147,11 @@ func (e *Edge) Add(to *supervise.Supervisor, in Stages, audit func(Event)) error
 	}
 	return errors.Join(
 		to.Add(supervise.Service{Service: service, Name: "edge packs", Stage: in.State, Serve: e.packs.Serve}),
-		to.Add(supervise.Service{Service: service, Name: "edge audit", Stage: in.State, Drain: closing(e.events.Close),
+		to.Add(supervise.Service{Service: service, Name: "edge audit", Stage: in.State, Drain: supervise.Closing(e.events.Close),
 			Serve: func(ctx context.Context) error { return listen(ctx, heard, audit) }}),
 		to.Add(supervise.Service{Service: service, Name: "edge warm-up", Stage: in.Workers, Serve: e.cache.WarmUp}),
 		to.AddPool(supervise.Pool{N: e.config.workers(), Next: e.cache.Next,
-			Service: supervise.Service{Service: service, Name: "edge worker", Stage: in.Workers, Drain: closing(e.cache.Drain)}}),
+			Service: supervise.Service{Service: service, Name: "edge worker", Stage: in.Workers, Drain: supervise.Closing(e.cache.Drain)}}),
 	)
 }
 
@@ -166,14 +166,6 @@ func listen(ctx context.Context, heard *flow.Reader[fill.Event], audit func(Even
 		case fault.KindOf(err) != fault.Lagging:
 			return nil // closed by the drain
 		}
-	}
-}
-
-// closing makes a drain hook of a function that closes something.
-func closing(what func()) func(context.Context) error {
-	return func(context.Context) error {
-		what()
-		return nil
 	}
 }
 

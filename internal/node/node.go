@@ -316,15 +316,15 @@ func (n *Node) addServices(c Config) error {
 	}
 	return errors.Join(
 		add(stageAdmin, "admin", n.admin.Serve, n.admin.Drain),
-		add(stageWatch, "telemetry", n.serveTelemetry, closing(n.telemetry.Close)),
+		add(stageWatch, "telemetry", n.serveTelemetry, supervise.Closing(n.telemetry.Close)),
 		add(stageWatch, "readiness", n.serveReadiness, nil),
-		add(stageWatch, "bus", n.serveBus, closing(n.bus.Close)),
-		add(stageWatch, "config", n.config.Serve, closing(n.config.Close)),
+		add(stageWatch, "bus", n.serveBus, supervise.Closing(n.bus.Close)),
+		add(stageWatch, "config", n.config.Serve, supervise.Closing(n.config.Close)),
 		add(stageWatch, "config file", n.config.Watch, nil),
 		add(stageState, "purger", n.purger.Serve, nil),
 		add(stageState, "scrubber", c.Store.Scrubber(n.store).Serve, nil),
 		n.supervisor.AddPool(supervise.Pool{N: c.Node.workers(), Next: n.nextJob,
-			Service: supervise.Service{Service: service, Name: "worker", Stage: stageWorkers, Drain: closing(n.work.Close)}}),
+			Service: supervise.Service{Service: service, Name: "worker", Stage: stageWorkers, Drain: supervise.Closing(n.work.Close)}}),
 		n.edge.Add(n.supervisor, edge.Stages{State: stageState, Workers: stageWorkers}, n.audit),
 		n.addReach(c),
 		add(stageIntake, "http", n.http.Serve, n.http.Drain),
@@ -400,12 +400,4 @@ func (n *Node) nextJob(ctx context.Context) (supervise.Job, error) {
 
 func (n *Node) submitIdempotent(ctx context.Context, work func(context.Context) error) error {
 	return n.submit(ctx, true, work)
-}
-
-// closing makes a drain hook of a function that closes something.
-func closing(what func()) func(context.Context) error {
-	return func(context.Context) error {
-		what()
-		return nil
-	}
 }

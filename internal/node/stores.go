@@ -70,7 +70,7 @@ func (n *Node) openEdge(ctx context.Context, c Config) (err error) {
 
 // audit writes what the edge fetched and refused to the log.
 func (n *Node) audit(event edge.Event) {
-	n.tell(slog.LevelInfo, "edge "+string(event.Type), "url", event.URL, "status", event.Status, "bytes", event.Bytes, "took", event.Took, "reason", event.Reason)
+	n.tell(slog.LevelInfo, "edge "+string(event.Type), "url", event.URL, "status", event.Status, "bytes", event.Bytes, "took", event.Took, "count", event.Count, "reason", event.Reason)
 }
 
 // closeStores lets go of what is kept.

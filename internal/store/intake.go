@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"io"
 
 	"micronode/b3"
@@ -143,13 +142,13 @@ func (in *intake) fill(ctx context.Context, src io.Reader) error {
 		if err != nil || len(room) == 0 {
 			return in.expectEnd(ctx, src, err)
 		}
-		n, err := read(ctx, src, room)
+		n, err := ReadBody(ctx, src, room)
 		in.grow(n)
 		if err == io.EOF {
 			return in.end()
 		}
 		if err != nil {
-			return readFault(ctx, err)
+			return BodyFault(ctx, err)
 		}
 	}
 }
@@ -232,7 +231,7 @@ func (in *intake) grow(n int) {
 // declared have come, or because of a refusal. The body may end just here.
 func (in *intake) expectEnd(ctx context.Context, src io.Reader, refusal error) error {
 	var one [1]byte
-	n, err := read(ctx, src, one[:])
+	n, err := ReadBody(ctx, src, one[:])
 	switch {
 	case n > 0 && refusal != nil:
 		return refusal
@@ -241,7 +240,7 @@ func (in *intake) expectEnd(ctx context.Context, src io.Reader, refusal error) e
 	case err == io.EOF:
 		return in.end()
 	default:
-		return readFault(ctx, err)
+		return BodyFault(ctx, err)
 	}
 }
 
@@ -358,30 +357,4 @@ func (in *intake) tooLarge(size int64) error {
 		return err
 	}
 	return fault.New(opPut, fault.StoreFull, "%d bytes, and the whole store has %d", size, r.budget.limit)
-}
-
-// read reads once, but does not come back with nothing.
-func read(ctx context.Context, src io.Reader, p []byte) (int, error) {
-	const patience = 100
-	for range patience {
-		if err := ctx.Err(); err != nil {
-			return 0, err
-		}
-		if n, err := src.Read(p); n > 0 || err != nil {
-			return n, err
-		}
-	}
-	return 0, io.ErrNoProgress
-}
-
-// readFault classifies the error of a body. Those of HTTP say that a client
-// went away in the middle by an unexpected end.
-func readFault(ctx context.Context, err error) error {
-	if ended := flow.Ended(ctx, opPut); ended != nil {
-		return ended
-	}
-	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return fault.WrapKind(opPut, fault.BrokenPipe, err)
-	}
-	return fault.Wrap(opPut, err)
 }

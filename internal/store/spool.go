@@ -119,14 +119,14 @@ func (sp *spool) take(ctx context.Context, src io.Reader) error {
 		if sp.declared != Unknown {
 			room = room[:min(int64(len(room)), sp.declared-sp.size)]
 		}
-		n, err := read(ctx, src, room)
+		n, err := ReadBody(ctx, src, room)
 		sp.fill += n
 		sp.size += int64(n)
 		if err == io.EOF {
 			return sp.end()
 		}
 		if err != nil {
-			return readFault(ctx, err)
+			return BodyFault(ctx, err)
 		}
 	}
 }
@@ -188,14 +188,14 @@ func (sp *spool) write(p []byte) (err error) {
 // expectEnd is called when all that was declared has come.
 func (sp *spool) expectEnd(ctx context.Context, src io.Reader) error {
 	var one [1]byte
-	n, err := read(ctx, src, one[:])
+	n, err := ReadBody(ctx, src, one[:])
 	switch {
 	case n > 0:
 		return fault.New(opPut, fault.Malformed, "%d bytes were declared, and more came", sp.declared)
 	case err == io.EOF:
 		return sp.end()
 	default:
-		return readFault(ctx, err)
+		return BodyFault(ctx, err)
 	}
 }
 

@@ -2,7 +2,6 @@ package s3
 
 import (
 	"context"
-	"errors"
 	"io"
 	"slices"
 	"time"
@@ -112,7 +111,7 @@ type intake struct {
 func (in *intake) fill(ctx context.Context) error {
 	for len(in.buffer) <= part {
 		in.grow()
-		n, err := read(ctx, in.src, in.buffer[len(in.buffer):min(cap(in.buffer), part+1)])
+		n, err := store.ReadBody(ctx, in.src, in.buffer[len(in.buffer):min(cap(in.buffer), part+1)])
 		in.buffer = in.buffer[:len(in.buffer)+n]
 		in.size += int64(n)
 		switch {
@@ -123,7 +122,7 @@ func (in *intake) fill(ctx context.Context) error {
 		case err == io.EOF:
 			return in.end(ctx)
 		case err != nil:
-			return readFault(ctx, err)
+			return store.BodyFault(ctx, err)
 		}
 	}
 	return nil
@@ -328,30 +327,4 @@ func (s *Store) tooLarge(size int64) error {
 	err := fault.New(opPut, fault.BodyTooLarge, "%d bytes, and an object may have %d", size, s.maxObject)
 	err.Next = "Put it in parts, or raise " + setMaxObject + "."
 	return err
-}
-
-// read reads once, but does not come back with nothing.
-func read(ctx context.Context, src io.Reader, p []byte) (int, error) {
-	const patience = 100
-	for range patience {
-		if err := ctx.Err(); err != nil {
-			return 0, err
-		}
-		if n, err := src.Read(p); n > 0 || err != nil {
-			return n, err
-		}
-	}
-	return 0, io.ErrNoProgress
-}
-
-// readFault classifies the error of a body. Those of HTTP say that a client
-// went away in the middle by an unexpected end.
-func readFault(ctx context.Context, err error) error {
-	if ended := flow.Ended(ctx, opPut); ended != nil {
-		return ended
-	}
-	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return fault.WrapKind(opPut, fault.BrokenPipe, err)
-	}
-	return fault.Wrap(opPut, err)
 }

@@ -67,6 +67,7 @@ func TestHalfTheEdgeWorkersAreKilled(t *testing.T) {
 		})
 	}
 	until(t, "a load", func() bool { return answered.Load() > 100 })
+	killed := time.Now()
 	for worker := range workers / 2 {
 		if err := n.supervisor.Kill("edge worker", worker); err != nil {
 			t.Fatal(err)
@@ -74,6 +75,7 @@ func TestHalfTheEdgeWorkersAreKilled(t *testing.T) {
 	}
 	until(t, "a word about it", func() bool { return !n.readiness.Evaluate().Whole() })
 	n.whenReady(t)
+	t.Logf("whole again %s after the kill", time.Since(killed).Round(time.Millisecond))
 	before := answered.Load()
 	until(t, "more answers", func() bool { return answered.Load() > before+100 })
 	stop()

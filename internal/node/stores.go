@@ -68,9 +68,18 @@ func (n *Node) openEdge(ctx context.Context, c Config) (err error) {
 	return err
 }
 
-// audit writes what the edge fetched and refused to the log.
+// audit writes what the edge fetched and refused to the log. Fetches are what
+// it is there for, so they are only of interest to who looks for something.
 func (n *Node) audit(event edge.Event) {
-	n.tell(slog.LevelInfo, "edge "+string(event.Type), "url", event.URL, "status", event.Status, "bytes", event.Bytes, "took", event.Took, "count", event.Count, "reason", event.Reason)
+	level := slog.LevelInfo
+	if event.Fetched() {
+		level = slog.LevelDebug
+	}
+	if !n.log.Enabled(context.Background(), level) {
+		return
+	}
+	n.tell(level, "edge "+string(event.Type), "url", event.URL, "status", event.Status, "bytes", event.Bytes,
+		"took", event.Took, "count", event.Count, "reason", event.Reason)
 }
 
 // closeStores lets go of what is kept.

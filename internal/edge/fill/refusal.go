@@ -69,6 +69,9 @@ type Event struct {
 	Count  int    // of a purge: how many answers were forgotten
 }
 
+// Fetched reports whether an origin answered: what the cache is there for.
+func (e Event) Fetched() bool { return e.Type == EventFilled || e.Type == EventRevalidated }
+
 // EventType is what an event is about.
 type EventType string
 

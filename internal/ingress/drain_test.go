@@ -151,6 +151,7 @@ func drainBusy(t *testing.T, before int, age time.Duration) {
 	c := f.dial()
 	for range before {
 		c.get("/w/cold")
+		synctest.Wait() // net/http waits for the next request
 	}
 	c.get("/w/tiny")
 	time.Sleep(age)

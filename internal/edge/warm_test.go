@@ -127,7 +127,7 @@ func TestWarmHitsAreCounted(t *testing.T) {
 
 // What a tile from memory costs: its name, the claim on its pack, and three
 // pieces of the answer, which the lane uses again once it is written.
-func TestAWarmTileCostsNothing(t *testing.T) {
+func TestWhatAWarmTileCosts(t *testing.T) {
 	f := newFixture(t, withPack(t))
 	shelves, target := f.edge.Shelves(), []byte("/edge/tiles/city/2/1/3.mvt")
 	one := func() {

@@ -301,7 +301,7 @@ func TestSlowOutsideOfRoutes(t *testing.T) {
 		c := f.dial()
 		from := time.Now()
 		c.send("POST /a/../x HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
-		if r := c.receive(); r.StatusCode != 400 || r.Header.Get("X-Corr-ID") == "" {
+		if r := c.receive(); r.StatusCode != 400 || !r.Close || r.Header.Get("X-Corr-ID") == "" {
 			t.Errorf("%d %v", r.StatusCode, r.Header)
 		}
 		if !c.closed() || time.Since(from) > 2*time.Second {

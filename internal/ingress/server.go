@@ -169,6 +169,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if crooked(r.URL.Path) {
+		if c.body {
+			c.Header().Set("Connection", "close") // nobody reads it
+		}
 		c.fail(r, errCrooked)
 		return
 	}

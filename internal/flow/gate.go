@@ -112,6 +112,49 @@ func (g *gate) leave() {
 	wakeAll(g.seam, chain)
 }
 
+// enterMany lets as many of n inside as there is room for, without waiting.
+func (g *gate) enterMany(n int) int {
+	g.seam.point("gate enter")
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return 0
+	}
+	free := g.room - g.inside // zero while anybody waits in line
+	got := min(n, free)
+	g.inside += got
+	g.counts.Accepted += uint64(got)
+	g.counts.Refused += uint64(n - got)
+	return got
+}
+
+// leaveMany lets n leave, and the longest waiters in.
+func (g *gate) leaveMany(n int) {
+	if g.line > 0 { // somebody may wait for each of them
+		for range n {
+			g.leave()
+		}
+		return
+	}
+	if n == 0 {
+		return
+	}
+	g.seam.point("gate leave")
+	g.mu.Lock()
+	if g.inside < n {
+		g.mu.Unlock()
+		panic("flow: " + g.op + ": left more often than entered; pair each successful call with one release")
+	}
+	g.counts.Delivered += uint64(n)
+	g.inside -= n
+	var chain *waiting[struct{}]
+	if g.inside == 0 {
+		chain = g.drained.settleAll(true)
+	}
+	g.mu.Unlock()
+	wakeAll(g.seam, chain)
+}
+
 // close refuses newcomers and sends the line home. Who is inside stays.
 func (g *gate) close() {
 	g.seam.point("gate close")

@@ -40,8 +40,16 @@ func NewPermits(inv *Inventory, spec PermitsSpec) *Permits {
 // somebody must call Release exactly once.
 func (p *Permits) Acquire(ctx context.Context) error { return p.gate.enter(ctx) }
 
+// TryAcquire takes up to n permits at once, never waits, and says how many it
+// got. Those that it could not get are counted as refused. It does not overtake
+// anybody who waits.
+func (p *Permits) TryAcquire(n int) int { return p.gate.enterMany(n) }
+
 // Release gives a permit back.
 func (p *Permits) Release() { p.gate.leave() }
+
+// ReleaseMany gives several permits back.
+func (p *Permits) ReleaseMany(n int) { p.gate.leaveMany(n) }
 
 // Close refuses every later Acquire and those that wait; permits that are out
 // may still be released.

@@ -59,6 +59,16 @@ var rooms = map[string]string{
 	"internal/edge/pack/mbtiles":   "internal/edge/pack",
 	"internal/edge/fill":           "internal/edge",
 	"internal/edge/fill/freshness": "internal/edge/fill",
+	"internal/overlay/session":     "internal/overlay",
+	"internal/overlay/gossip":      "internal/overlay",
+	"internal/overlay/stream":      "internal/overlay",
+}
+
+// passages are doors between two rooms of one parent: the first may enter the
+// second, never the other way round.
+var passages = map[[2]string]bool{
+	{"internal/overlay/gossip", "internal/overlay/session"}: true,
+	{"internal/overlay/stream", "internal/overlay/session"}: true,
 }
 
 // clientMay is what the SDK may import: it is compiled into other people's
@@ -113,7 +123,7 @@ func refuse(from, to string) string {
 		from = parent
 	}
 	if parent := rooms[to]; parent != "" {
-		if from == parent {
+		if from == parent || passages[[2]string{from, to}] {
 			return ""
 		}
 		return "it is a room of " + parent + ", and only that package may enter; ask it instead"

@@ -17,14 +17,15 @@ trap 'rm -rf "$place"' EXIT
 passed=0
 failed=0
 speed=-O2
+model=shutdown # which one is being checked
 
-# build KIND [SWITCH...]: makes a checker, once for each kind and set of
-# switches, and prints its folder. "states" looks for failed assertions and for
+# build KIND [SWITCH...]: makes a checker of the model, once for each kind and
+# set of switches, and prints its folder. "states" looks for failed assertions and for
 # states where the system hangs; "claim" for runs against an LTL property.
 build() {
 	local kind=$1 dir flags
 	shift
-	dir="$place/$(IFS=+; echo "$kind+$*")"
+	dir="$place/$(IFS=+; echo "$model+$kind+$*")"
 	if [[ ! -x $dir/pan ]]; then
 		case $kind in
 		states) flags=(-DSAFETY -DNOCLAIM) ;;
@@ -33,7 +34,7 @@ build() {
 		mkdir -p "$dir"
 		(
 			cd "$dir" || exit 1
-			if ! spin -a "${@/#/-D}" "$models/shutdown.pml" >spin.out 2>&1; then
+			if ! spin -a "${@/#/-D}" "$models/$model.pml" >spin.out 2>&1; then
 				grep Error spin.out >&2
 				exit 1
 			fi
@@ -45,14 +46,14 @@ build() {
 }
 
 # search PROPERTY [SWITCH...]: searches and leaves the checker's words in $found.
-# "sound" stands for the assertions and for no hanging; "stops" and "answered"
-# are checked under weak fairness.
+# "sound" stands for the assertions and for no hanging; properties that promise
+# an end are checked under weak fairness.
 search() {
 	local property=$1 kind=claim dir options
 	shift
 	case $property in
 	sound) kind=states options=() ;;
-	stops | answered) options=(-a -f -N "$property") ;;
+	stops | answered | drains | home | settled) options=(-a -f -N "$property") ;;
 	*) options=(-a -N "$property") ;;
 	esac
 	if dir=$(build "$kind" "$@"); then
@@ -80,11 +81,11 @@ prove() {
 	[[ $# -eq 1 ]] || name="$1 ($(IFS=,; echo "${*:2}"))"
 	states=$(sed -n 's/^ *\([0-9.e+]*\) states, stored.*/\1/p' <<<"$found")
 	if [[ -z $states ]] || ! grep -q 'errors: 0' <<<"$found"; then
-		fail "shutdown  $name"
+		fail "$model  $name"
 	elif grep -qiE 'depth too small|not completed|out of memory|MEMLIM' <<<"$found"; then
-		fail "shutdown  $name  the search did not go to its end"
+		fail "$model  $name  the search did not go to its end"
 	else
-		ok "shutdown  $name  $states states"
+		ok "$model  $name  $states states"
 	fi
 }
 
@@ -102,21 +103,25 @@ mutation() {
 	local name=$1 words=$2
 	shift 2
 	if refuted "$words" "$@" "$name"; then
-		ok "mutation $name refuted by $1"
+		ok "$model  mutation $name refuted by $1"
 	else
-		fail "mutation $name was not refuted by $1"
+		fail "$model  mutation $name was not refuted by $1"
 	fi
 }
 
 # witness NAME: the model can do what never_NAME denies.
 witness() {
 	if refuted "assertion violated" "never_$1" WITNESS; then
-		ok "witness  $1 happens"
+		ok "$model  witness $1 happens"
 	else
-		fail "witness  $1 never happens"
+		fail "$model  witness $1 never happens"
 	fi
 }
 
+# From the first mutation on a search ends at the first error, and compiling is
+# what costs.
+
+model=shutdown speed=-O2
 prove sound
 prove bounded
 prove ready_first
@@ -128,10 +133,7 @@ prove sound HEALTHY
 prove all_done HEALTHY
 prove stops HEALTHY
 prove answered HEALTHY
-
-# From here on a search ends at the first error, and compiling is what costs.
 speed=-O0
-
 mutation CLOSE_LATE    "assertion violated" sound
 mutation ADMIN_FIRST   "assertion violated" admin_last
 mutation LOST_SHUTDOWN "acceptance cycle"   stops HEALTHY
@@ -141,8 +143,32 @@ mutation DROP_OLDEST   "assertion violated" no_drop
 mutation ANSWER_TWICE  "assertion violated" sound
 mutation SILENT_ABORT  "assertion violated" sound
 mutation NO_ABORT      "acceptance cycle"   stops FEWER
-
 for thing in full busy refused stuck late canceled left stopped; do
+	witness "$thing"
+done
+
+model=lanes speed=-O2
+prove sound
+prove permits
+prove room
+prove drains
+prove home
+prove settled
+prove sound STAY
+prove home STAY
+prove settled STAY
+prove all_written HEALTHY
+prove drains HEALTHY
+speed=-O0
+mutation SPLIT_PERMIT     "assertion violated" permits
+mutation SPLIT_OFFER      "assertion violated" room
+mutation FORGET_DISPLACED "acceptance cycle"   drains
+mutation FORGET_EXPIRED   "acceptance cycle"   drains
+mutation EXPIRED_TWICE    "assertion violated" sound
+mutation DIE_SILENT       "acceptance cycle"   home STAY
+mutation SWEEP_FIRST      "acceptance cycle"   settled STAY
+mutation LOST_WAKE        "acceptance cycle"   settled STAY
+for thing in full saturated turned displaced expired broken swept batch drained; do
 	witness "$thing"
 done
 

@@ -17,6 +17,7 @@ type BusSpec struct {
 	Readers int // how many readers there may be
 	From    string
 	To      string
+	Each    string // "topic", if there is one bus for each; otherwise there is one
 }
 
 // Bus tells every event to every reader. It never waits for a reader: one that
@@ -34,7 +35,7 @@ type Bus[T any] struct {
 
 	mu      sync.Mutex //lockblock:leaf a few assignments, or one for each reader; waking happens after unlock
 	closed  bool
-	slots   []T    // grows to Cap; event number e is in slot e mod Cap
+	slots   []T    // grows to Cap as events come; event number e is in slot e mod Cap
 	next    uint64 // number of the next event
 	readers map[*Reader[T]]struct{}
 	parked  waitlist[struct{}]
@@ -47,14 +48,11 @@ func NewBus[T any](inv *Inventory, spec BusSpec) *Bus[T] {
 	if spec.Readers < 1 {
 		panic("flow: bus " + spec.Service + "/" + spec.Name + " needs Readers, the number of readers it may have")
 	}
-	b := &Bus[T]{
-		spec: spec, seam: inv.seam, op: "bus " + spec.Service + "/" + spec.Name,
-		readers: map[*Reader[T]]struct{}{}, lagged: map[string]uint64{},
-	}
+	b := &Bus[T]{spec: spec, seam: inv.seam, op: "bus " + spec.Service + "/" + spec.Name}
 	b.closedErr = &fault.Error{Op: b.op, Kind: fault.Canceled, Err: ErrClosed}
 	b.enrolment = inv.enrol(Entry{
 		Service: spec.Service, Name: spec.Name, Kind: "bus", Cap: spec.Cap,
-		Policy: "drop-oldest, lag told", From: spec.From, To: spec.To,
+		Policy: "drop-oldest, lag told", From: spec.From, To: spec.To, Each: spec.Each,
 	}, b.read)
 	return b
 }
@@ -69,6 +67,7 @@ func (b *Bus[T]) Publish(event T) error {
 		return b.closedErr
 	}
 	if len(b.slots) < b.spec.Cap {
+		b.grow()
 		b.slots = append(b.slots, event)
 	} else {
 		b.slots[b.next%uint64(b.spec.Cap)] = event
@@ -81,6 +80,15 @@ func (b *Bus[T]) Publish(event T) error {
 	return nil
 }
 
+// grow doubles the slots when they are full, and never beyond Cap: there may be
+// a bus for each of a thousand topics, and most of them tell little. Guarded by
+// mu.
+func (b *Bus[T]) grow() {
+	if n := len(b.slots); n == cap(b.slots) {
+		b.slots = append(make([]T, 0, min(max(8, 2*n), b.spec.Cap)), b.slots...)
+	}
+}
+
 // Close ends the bus. Readers still get what is kept for them, then ErrClosed.
 func (b *Bus[T]) Close() {
 	b.seam.point("bus close")
@@ -89,6 +97,14 @@ func (b *Bus[T]) Close() {
 	chain := b.parked.settleAll(false)
 	b.mu.Unlock()
 	wakeAll(b.seam, chain)
+}
+
+// Retire closes the bus and takes it out of the inventory, which keeps its
+// counts, the lag of each consumer included. It is for buses that come and go
+// with a topic. What a reader still fetches afterwards is not counted any more.
+func (b *Bus[T]) Retire() {
+	b.Close()
+	b.enrolment.retire()
 }
 
 // Reconcile is called by Recv, on the reader's goroutine and with no lock
@@ -110,6 +126,9 @@ func (b *Bus[T]) Subscribe(consumer string, reconcile Reconcile) (*Reader[T], er
 	case len(b.readers) >= b.spec.Readers:
 		b.counts.Refused++
 		return nil, fault.New(b.op, fault.Busy, "it has all the %d readers it was made for", b.spec.Readers)
+	}
+	if b.readers == nil {
+		b.readers, b.lagged = map[*Reader[T]]struct{}{}, map[string]uint64{}
 	}
 	b.lagged[consumer] += 0 // so that metrics show the zero from the start
 	r := &Reader[T]{bus: b, consumer: consumer, reconcile: reconcile, at: b.next}

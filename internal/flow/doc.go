@@ -12,6 +12,9 @@
 //   - A [Queue] is for work that outlives its request or is shared by several:
 //     somebody pushes a job, somebody else runs it. A push never waits. What a
 //     full queue does is its [Policy].
+//   - A [Fair] queue is shared by classes that do not trust each other: topics,
+//     peers, streams. It is bounded in bytes, too, shares them out evenly, and
+//     when it is full it takes from the rich.
 //   - A [Lane] is the same bound for work that runs on the caller's goroutine,
 //     such as a streaming body. A few run, a few wait, the rest are told Busy.
 //   - [Permits] bound how much of something is under way, wherever it runs.

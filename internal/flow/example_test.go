@@ -41,6 +41,41 @@ func Example() {
 	// queue node/work: accepted 2, refused 1
 }
 
+// Two topics share the way to one peer. One of them floods it; the other still
+// gets every second turn, and when the queue is full it is the flood that makes
+// room.
+func ExampleFair() {
+	const gossip = 1 // the first band; flow.Urgent goes before it
+	inv := flow.NewInventory()
+	egress := flow.NewFair[string](inv, flow.FairSpec{
+		Service: "overlay", Quantum: 1000, From: "engine", To: "writer", Each: "session",
+		Urgent: flow.BandSpec{Name: "control", Cap: 8, Bytes: 4000},
+		Bands:  []flow.BandSpec{{Name: "gossip_egress", Cap: 4, Bytes: 8000}},
+	})
+	flood, quiet := uint64(1), uint64(2)
+	turned := egress.Offer(gossip, []flow.Parcel[string]{
+		{Class: flood, Cost: 1000, Item: "flood 1"}, {Class: flood, Cost: 1000, Item: "flood 2"},
+		{Class: flood, Cost: 1000, Item: "flood 3"}, {Class: flood, Cost: 1000, Item: "flood 4"},
+		{Class: flood, Cost: 1000, Item: "flood 5"}, {Class: quiet, Cost: 1000, Item: "quiet 1"},
+	}, nil)
+	fmt.Println("turned away:", turned)
+	_ = egress.TryPush(flow.Urgent, flow.Parcel[string]{Cost: 50, Item: "ping"})
+	egress.Close()
+
+	batch := make([]string, 3)
+	for {
+		n, err := egress.Take(context.Background(), batch, 64_000)
+		if errors.Is(err, flow.ErrClosed) {
+			break
+		}
+		fmt.Println("written:", batch[:n])
+	}
+	// Output:
+	// turned away: [flood 5 flood 4]
+	// written: [ping flood 1 quiet 1]
+	// written: [flood 2 flood 3]
+}
+
 // A slow reader of a bus loses the oldest events and catches up from the
 // snapshot that the writer keeps.
 func ExampleBus() {

@@ -11,7 +11,7 @@ import (
 // band are required.
 type FairSpec struct {
 	Service string
-	Quantum int        // bytes that a class may take in one turn
+	Quantum int        // bytes that a class may take in one turn; about as much as a usual item costs
 	Urgent  BandSpec   // taken before everything else, in order; none without a name
 	Bands   []BandSpec // share what is left
 	From    string
@@ -25,14 +25,14 @@ type BandSpec struct {
 	Name   string
 	Cap    int    // how many items may wait
 	Bytes  int    // how much they may cost together
-	Policy Policy // RejectNew or DropOldest
+	Policy Policy // RejectNew or DropOldest; an urgent band only rejects
 }
 
 // Parcel is an item on its way into a fair queue. Items of one class leave in
 // the order in which they came; between classes, bytes are shared out evenly.
 type Parcel[T any] struct {
 	Class uint64 // a topic, a peer, a stream
-	Cost  int    // its bytes
+	Cost  int    // its bytes; an item costs at least one
 	Item  T
 }
 
@@ -44,12 +44,15 @@ type Parcel[T any] struct {
 // what they got differs by no more than a quantum and the largest item each.
 //
 // It is bounded in items and in bytes. When a band is full it takes from the
-// rich: a newcomer whose class holds less than the fullest class of its band
-// displaces an item of that one; otherwise it is turned away itself. So a
-// flood fills its own class and nobody else's.
+// rich. The richest class is the one that holds most of what is short, places
+// or bytes. A newcomer whose class would still hold less of it displaces items
+// of the richest, the newest ones or, with DropOldest, the oldest: as many as it
+// needs, while the richest still holds more, or none if that is not enough. Then
+// the newcomer is turned away or, with DropOldest, displaces the oldest of its
+// own class. So a flood fills its own class and nobody else's.
 //
 // What is not in use costs next to nothing: classes exist while they hold
-// something.
+// something, and an empty queue keeps room for a few items only.
 type Fair[T any] struct {
 	// set at construction
 	seam      seam
@@ -60,13 +63,15 @@ type Fair[T any] struct {
 
 	idle waiters[struct{}]
 
-	mu      sync.Mutex //lockblock:leaf a few assignments; waking happens after unlock
+	mu      sync.Mutex //lockblock:leaf a few assignments for each item of a batch; waking happens after unlock
 	closed  bool
 	bands   []band // bands[0] is the urgent one
-	urgent  ring[Parcel[T]]
-	classes map[classKey]*class[T]
-	turn    *class[T] // whose turn it is, in the circle of classes that hold something
-	spare   *class[T] // the last one that was emptied, kept for the next
+	shelf   shelf[T]
+	urgent  line
+	classes map[classKey]*class
+	turn    *class // whose turn it is, in the circle of classes that hold something
+	spares  *class // emptied ones, kept for the next, linked by next
+	spare   int    // how many
 	poppers waitlist[struct{}]
 }
 
@@ -85,34 +90,36 @@ type classKey struct {
 }
 
 // class is what waits under one name, in a circle with the others.
-type class[T any] struct {
+type class struct {
 	key        classKey
-	prev, next *class[T]
-	waiting    ring[Parcel[T]]
+	prev, next *class
+	waiting    line
 	bytes      int
 	deficit    int  // bytes that it may still take
-	begun      bool // it was given its quantum of this round
+	begun      bool // it was given its quantum of this round; only so while it is its turn
 }
+
+// maxSpare is how many emptied classes are kept for the next.
+const maxSpare = 16
 
 // NewFair makes a fair queue and enters its bands into the inventory.
 func NewFair[T any](inv *Inventory, spec FairSpec) *Fair[T] {
 	if spec.Quantum < 1 || len(spec.Bands) == 0 {
-		panic("flow: a fair queue needs a quantum and a band")
+		panic("flow: a fair queue of " + spec.Service + " needs a quantum and a band")
 	}
 	f := &Fair[T]{seam: inv.seam, quantum: spec.Quantum, op: "queue " + spec.Service + "/" + spec.Bands[0].Name}
 	f.closedErr = &fault.Error{Op: f.op, Kind: fault.Canceled, Err: ErrClosed}
 	f.bands = make([]band, 1+len(spec.Bands))
 	f.busy = make([]error, len(f.bands))
-	for i := range f.bands {
-		one := spec.Urgent
-		if i > 0 {
-			one = spec.Bands[i-1]
+	if spec.Urgent.Name != "" {
+		if spec.Urgent.Policy != RejectNew {
+			panic("flow: band " + spec.Service + "/" + spec.Urgent.Name + " is urgent, so it can only reject")
 		}
-		if one.Name != "" {
-			f.enrol(inv, spec, i, one)
-		}
+		f.enrol(inv, spec, Urgent, spec.Urgent)
 	}
-	f.urgent.cap = spec.Urgent.Cap
+	for i, one := range spec.Bands {
+		f.enrol(inv, spec, i+1, one)
+	}
 	return f
 }
 
@@ -135,6 +142,8 @@ const Urgent = 0
 // TryPush offers one item and never waits. It displaces nobody: on a full band
 // it fails with fault.Busy, on a closed queue with ErrClosed.
 func (f *Fair[T]) TryPush(b int, p Parcel[T]) error {
+	f.mustHave(b)
+	p.Cost = max(p.Cost, 1)
 	f.seam.point("fair push")
 	f.mu.Lock()
 	if f.closed {
@@ -157,9 +166,11 @@ func (f *Fair[T]) TryPush(b int, p Parcel[T]) error {
 // what had been waiting, is appended to turned, which the caller looks through:
 // somebody may have to be told. A closed queue turns everything away.
 func (f *Fair[T]) Offer(b int, batch []Parcel[T], turned []T) []T {
+	f.mustHave(b)
 	f.seam.point("fair offer")
 	f.mu.Lock()
 	for _, p := range batch {
+		p.Cost = max(p.Cost, 1)
 		turned = f.offer(b, p, turned)
 	}
 	w := f.nextPopper()
@@ -168,22 +179,36 @@ func (f *Fair[T]) Offer(b int, batch []Parcel[T], turned []T) []T {
 	return turned
 }
 
+// mustHave stops a program that speaks of an urgent band which it did not ask
+// for: such a band would swallow what it is given.
+func (f *Fair[T]) mustHave(b int) {
+	if f.busy[b] == nil {
+		panic("flow: " + f.op + " was made without an urgent band; name one in its spec")
+	}
+}
+
 // offer takes one item in, makes room for it, or turns it away. Guarded by mu.
 func (f *Fair[T]) offer(b int, p Parcel[T], turned []T) []T {
 	if f.closed {
 		return append(turned, p.Item)
 	}
 	in := &f.bands[b]
-	for !in.fits(p.Cost) {
-		victim := f.fullest(b, p)
-		if victim == nil {
-			in.counts.Refused++
-			return append(turned, p.Item)
-		}
-		in.counts.Dropped++
-		turned = append(turned, f.displace(victim).Item)
+	if in.fits(p.Cost) {
+		f.store(b, p)
+		return turned
 	}
+	donor, n := f.makeRoom(b, p)
+	if n == 0 {
+		in.counts.Refused++
+		return append(turned, p.Item)
+	}
+	// The newcomer comes in first: a class that replaces all that it has must
+	// not lose its place in the circle for it.
 	f.store(b, p)
+	in.counts.Dropped += uint64(n)
+	for range n {
+		turned = append(turned, f.leave(donor, f.edge(donor)).Item)
+	}
 	return turned
 }
 
@@ -191,37 +216,90 @@ func (b *band) fits(cost int) bool {
 	return b.items < b.spec.Cap && b.bytes+cost <= b.spec.Bytes
 }
 
-// fullest is the class that has to make room for a newcomer, or nil if it is
-// the newcomer's own and the newcomer is to be refused. Guarded by mu.
-func (f *Fair[T]) fullest(b int, p Parcel[T]) *class[T] {
-	own := f.classes[classKey{b, p.Class}]
-	most := p.Cost
-	if own != nil {
-		most += own.bytes
+// makeRoom says which class gives up how many items for a newcomer that does
+// not fit; zero if it is to be turned away. Guarded by mu.
+func (f *Fair[T]) makeRoom(b int, p Parcel[T]) (*class, int) {
+	in := &f.bands[b]
+	if b == Urgent || p.Cost > in.spec.Bytes {
+		return nil, 0
 	}
-	var victim *class[T]
-	for _, c := range f.classes {
-		if c.key.band == b && c.bytes > most {
-			victim, most = c, c.bytes
+	own := f.classes[classKey{b, p.Class}]
+	items, bytes := 1, p.Cost // what its class would hold
+	if own != nil {
+		items, bytes = items+own.waiting.n, bytes+own.bytes
+	}
+	if rich := f.richer(in, b, p.Cost, items, bytes); rich != nil {
+		if n := f.toll(in, rich, p.Cost, bytes); n > 0 {
+			return rich, n
 		}
 	}
-	if victim == nil && f.bands[b].spec.Policy == DropOldest {
-		return own
+	if own != nil && in.spec.Policy == DropOldest {
+		return own, f.toll(in, own, p.Cost, 0)
 	}
-	return victim
+	return nil, 0
 }
 
-// displace takes an item of a class out again: the newest, or the oldest where
-// that is the policy. Guarded by mu.
-func (f *Fair[T]) displace(c *class[T]) Parcel[T] {
-	var p Parcel[T]
-	if f.bands[c.key.band].spec.Policy == DropOldest {
-		p = c.waiting.pop()
-	} else {
-		p = c.waiting.popLast()
+// richer finds the class that holds most of what is short, or nil if none holds
+// more of it than a newcomer's class would: in items if there is no place left,
+// in bytes if there are too few, in both if both are short. Guarded by mu.
+func (f *Fair[T]) richer(in *band, b, cost, items, bytes int) *class {
+	full, short := in.items == in.spec.Cap, in.bytes+cost > in.spec.Bytes
+	if full && items > in.items-items || short && bytes >= in.bytes-(bytes-cost) {
+		return nil // it has half of the band, so nobody has more; a flood ends here
 	}
-	f.left(c, p.Cost)
-	return p
+	var most, largest *class // in items, in bytes
+	for c := f.turn; ; {
+		if c.key.band == b {
+			if c.waiting.n > items {
+				most, items = c, c.waiting.n
+			}
+			if c.bytes > bytes {
+				largest, bytes = c, c.bytes
+			}
+		}
+		if c = c.next; c == f.turn {
+			break
+		}
+	}
+	if full && most == nil {
+		return nil
+	}
+	if short {
+		return largest
+	}
+	return most
+}
+
+// toll is how many items a class has to give up to let a newcomer of this cost
+// in. It is zero if the class is not to give that many, because it stops giving
+// once it holds no more than keeps bytes. Guarded by mu.
+func (f *Fair[T]) toll(in *band, c *class, cost, keeps int) (n int) {
+	need := in.bytes + cost - in.spec.Bytes
+	if need <= 0 {
+		return 1 // it is about the place
+	}
+	for at, rest := f.edge(c), c.bytes; need > 0; n++ {
+		if at == 0 || rest <= keeps {
+			return 0
+		}
+		one := &f.shelf.places[at]
+		need -= one.parcel.Cost
+		rest -= one.parcel.Cost
+		at = one.prev
+		if in.spec.Policy == DropOldest {
+			at = one.next
+		}
+	}
+	return n
+}
+
+// edge is where a class loses items: at its end, or at its beginning where that
+// is the policy. Guarded by mu.
+func (f *Fair[T]) edge(c *class) int32 {
+	if f.bands[c.key.band].spec.Policy == DropOldest {
+		return c.waiting.first
+	}
+	return c.waiting.last
 }
 
 // store puts an item behind the others of its class. Guarded by mu.
@@ -231,27 +309,29 @@ func (f *Fair[T]) store(b int, p Parcel[T]) {
 	in.bytes += p.Cost
 	in.counts.Accepted++
 	if b == Urgent {
-		f.urgent.push(p)
+		f.shelf.append(&f.urgent, p)
 		return
 	}
 	c := f.classes[classKey{b, p.Class}]
 	if c == nil {
 		c = f.open(classKey{b, p.Class})
 	}
-	c.waiting.push(p)
+	f.shelf.append(&c.waiting, p)
 	c.bytes += p.Cost
 }
 
 // open gives a class its place at the end of the circle. Guarded by mu.
-func (f *Fair[T]) open(key classKey) *class[T] {
-	c := f.spare
-	f.spare = nil
+func (f *Fair[T]) open(key classKey) *class {
+	c := f.spares
 	if c == nil {
-		c = &class[T]{}
+		c = &class{}
+	} else {
+		f.spares = c.next
+		f.spare--
 	}
-	c.key, c.waiting.cap = key, f.bands[key.band].spec.Cap
+	c.key = key
 	if f.classes == nil {
-		f.classes = map[classKey]*class[T]{}
+		f.classes = map[classKey]*class{}
 	}
 	f.classes[key] = c
 	if f.turn == nil {
@@ -263,15 +343,14 @@ func (f *Fair[T]) open(key classKey) *class[T] {
 	return c
 }
 
-// left takes note that an item has gone, and takes a class without any out of
-// the circle: a class that waits for nothing saves nothing up. Guarded by mu.
-func (f *Fair[T]) left(c *class[T], cost int) {
-	in := &f.bands[c.key.band]
-	in.items--
-	in.bytes -= cost
-	c.bytes -= cost
+// leave takes an item out of its class, and a class that is left without any
+// out of the circle: who waits for nothing saves nothing up. Guarded by mu.
+func (f *Fair[T]) leave(c *class, at int32) Parcel[T] {
+	p := f.shelf.remove(&c.waiting, at)
+	c.bytes -= p.Cost
+	f.gone(c.key.band, p.Cost)
 	if c.waiting.n > 0 {
-		return
+		return p
 	}
 	delete(f.classes, c.key)
 	c.prev.next, c.next.prev = c.next, c.prev
@@ -281,17 +360,32 @@ func (f *Fair[T]) left(c *class[T], cost int) {
 	if f.turn == c {
 		f.turn = nil
 	}
-	c.prev, c.next, c.deficit, c.begun = nil, nil, 0, false
-	f.spare = c
+	*c = class{}
+	if f.spare < maxSpare {
+		c.next, f.spares = f.spares, c
+		f.spare++
+	}
+	return p
+}
+
+// gone takes note that an item has left its band. Guarded by mu.
+func (f *Fair[T]) gone(b, cost int) {
+	f.bands[b].items--
+	f.bands[b].bytes -= cost
 }
 
 // Take moves items into into, waiting until ctx ends for the first one. It
 // takes no more than there is room for, and stops once they cost most bytes
-// together. A closed queue still gives what it holds; when it is empty, Take
-// fails with ErrClosed.
+// together; the first is taken whatever it costs. A Take whose ctx has ended
+// takes nothing. A closed queue still gives what it holds, without waiting;
+// when it is empty, Take fails with ErrClosed.
 func (f *Fair[T]) Take(ctx context.Context, into []T, most int) (int, error) {
+	if len(into) == 0 {
+		panic("flow: " + f.op + ": Take needs room for an item")
+	}
 	for {
 		if ctx.Err() != nil {
+			f.passOn()
 			return 0, Ended(ctx, f.op)
 		}
 		f.seam.point("fair take")
@@ -310,16 +404,16 @@ func (f *Fair[T]) Take(ctx context.Context, into []T, most int) (int, error) {
 		f.poppers.add(w)
 		f.mu.Unlock()
 
-		settled := await(ctx, f.seam, &f.mu, &f.poppers, w)
+		await(ctx, f.seam, &f.mu, &f.poppers, w) // what came of it shows in the next round
 		f.idle.put(w)
-		if settled && ctx.Err() != nil {
-			f.passOn()
-		}
 	}
 }
 
-// passOn wakes another consumer in place of one that was woken and leaves.
+// passOn wakes another consumer in place of one that leaves, which may have
+// been woken just before. There is no telling afterwards: between the wake and
+// a look at the context, the context can end. One wake too many does no harm.
 func (f *Fair[T]) passOn() {
+	f.seam.point("fair pass on")
 	f.mu.Lock()
 	w := f.nextPopper()
 	f.mu.Unlock()
@@ -328,29 +422,32 @@ func (f *Fair[T]) passOn() {
 
 // fill takes what is due. Guarded by mu.
 func (f *Fair[T]) fill(into []T, most int) (n int) {
-	for spent := 0; n < len(into) && spent < most; n++ {
-		b, p, any := f.next()
-		if !any {
-			break
-		}
+	for spent := 0; f.holds() && n < len(into) && (n == 0 || spent < most); n++ {
+		b, p := f.next()
 		f.bands[b].counts.Delivered++
 		into[n] = p.Item
 		spent += p.Cost
 	}
+	if n > 0 && !f.holds() && f.shelf.tidy() {
+		f.classes = nil // empty, but a map does not shrink
+	}
 	return n
 }
 
+// holds says whether anything waits. Guarded by mu.
+func (f *Fair[T]) holds() bool { return f.urgent.n > 0 || f.turn != nil }
+
 // next takes the item that is due: an urgent one, or that of the class whose
-// turn it is. Guarded by mu.
-func (f *Fair[T]) next() (int, Parcel[T], bool) {
+// turn it is. A batch may end in the middle of a turn; the class then goes on
+// with what it has left. A turn passes without an item only if the item costs
+// more than the class has saved up, and each such turn brings it a quantum
+// nearer: all of the loop is bounded by the bytes that wait over the quantum.
+// Guarded by mu; something waits.
+func (f *Fair[T]) next() (int, Parcel[T]) {
 	if f.urgent.n > 0 {
-		p := f.urgent.pop()
-		f.bands[Urgent].items--
-		f.bands[Urgent].bytes -= p.Cost
-		return Urgent, p, true
-	}
-	if f.turn == nil {
-		return 0, Parcel[T]{}, false
+		p := f.shelf.remove(&f.urgent, f.urgent.first)
+		f.gone(Urgent, p.Cost)
+		return Urgent, p
 	}
 	for {
 		c := f.turn
@@ -358,15 +455,14 @@ func (f *Fair[T]) next() (int, Parcel[T], bool) {
 			c.begun = true
 			c.deficit += f.quantum
 		}
-		cost := c.waiting.first().Cost
+		cost := f.shelf.places[c.waiting.first].parcel.Cost
 		if c.next == c {
 			c.deficit = max(c.deficit, cost) // nobody else waits
 		}
 		if cost <= c.deficit {
 			c.deficit -= cost
-			b, p := c.key.band, c.waiting.pop()
-			f.left(c, cost)
-			return b, p, true
+			b := c.key.band
+			return b, f.leave(c, c.waiting.first)
 		}
 		c.begun = false
 		f.turn = c.next
@@ -377,7 +473,7 @@ func (f *Fair[T]) next() (int, Parcel[T], bool) {
 // wake goes from hand to hand: whoever leaves something behind wakes the next.
 // Guarded by mu; the caller wakes after unlocking.
 func (f *Fair[T]) nextPopper() *waiting[struct{}] {
-	if f.poppers.n == 0 || f.urgent.n == 0 && f.turn == nil {
+	if f.poppers.n == 0 || !f.holds() {
 		return nil
 	}
 	return f.poppers.settleFirst(struct{}{})
@@ -401,11 +497,11 @@ func (f *Fair[T]) Close() {
 }
 
 // Retire closes the queue and takes it out of the inventory, which keeps its
-// counts.
+// counts. Take what it holds first, if the counts are to say where it went.
 func (f *Fair[T]) Retire() {
 	f.Close()
 	for i := range f.bands {
-		if f.bands[i].spec.Name != "" {
+		if f.busy[i] != nil {
 			f.bands[i].enrolment.retire()
 		}
 	}
@@ -416,6 +512,13 @@ func (f *Fair[T]) Len(b int) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.bands[b].items
+}
+
+// Bytes is how much the items that wait in a band cost together.
+func (f *Fair[T]) Bytes(b int) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.bands[b].bytes
 }
 
 func (f *Fair[T]) read(i int) (depth int, counts Counts) {

@@ -245,6 +245,54 @@ func TestInventoryKeepsLagOfClosedReaders(t *testing.T) {
 	}
 }
 
+// Topics come and go, each with a bus: the counts stay, what was missed included.
+func TestRetiredBusesKeepTheirCounts(t *testing.T) {
+	inv := flow.NewInventory()
+	spec := flow.BusSpec{Service: "overlay", Name: "deliveries", Cap: 1, Readers: 1, Each: "topic"}
+	a, b := flow.NewBus[int](inv, spec), flow.NewBus[int](inv, spec)
+	for _, bus := range []*flow.Bus[int]{a, b} {
+		reader, err := bus.Subscribe("stream", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for event := range 3 {
+			_ = bus.Publish(event)
+		}
+		_, _ = reader.Recv(t.Context()) // tells of the two that were missed
+		_, _ = reader.Recv(t.Context())
+	}
+	for instances := 2; instances >= 0; instances-- {
+		stat := inv.Read()[0]
+		if stat.Instances != instances || stat.Each != "topic" || stat.Accepted != 6 || stat.Delivered != 2 || stat.Lagged["stream"] != 4 {
+			t.Errorf("with %d left: %+v", instances, stat)
+		}
+		retired := []*flow.Bus[int]{a, b, a}[instances] // twice is harmless
+		retired.Retire()
+		if err := retired.Publish(1); !errors.Is(err, flow.ErrClosed) {
+			t.Errorf("publish on a retired bus: %v", err)
+		}
+	}
+}
+
+// The slots grow with what is told, and an event is found again after each time.
+func TestBusGrowsAndKeepsTheLast(t *testing.T) {
+	for _, capacity := range []int{1, 7, 8, 9, 100} {
+		bus := flow.NewBus[int](flow.NewInventory(), flow.BusSpec{Service: "node", Name: "bus", Cap: capacity, Readers: 1})
+		reader, _ := bus.Subscribe("audit", nil)
+		for event := range 150 {
+			_ = bus.Publish(event)
+		}
+		if _, err := reader.Recv(t.Context()); !errors.Is(err, fault.Lagging) {
+			t.Fatalf("cap %d: %v", capacity, err)
+		}
+		for want := 150 - capacity; want < 150; want++ {
+			if got, err := reader.Recv(t.Context()); got != want || err != nil {
+				t.Fatalf("cap %d: got %d, %v; want %d", capacity, got, err, want)
+			}
+		}
+	}
+}
+
 func TestInventoryIsSorted(t *testing.T) {
 	inv := flow.NewInventory()
 	flow.NewQueue[int](inv, flow.QueueSpec{Service: "node", Name: "work", Cap: 1})

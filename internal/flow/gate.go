@@ -114,6 +114,9 @@ func (g *gate) leave() {
 
 // enterMany lets as many of n inside as there is room for, without waiting.
 func (g *gate) enterMany(n int) int {
+	if n < 0 {
+		panic("flow: " + g.op + ": the number asked for at once must be 0 or more")
+	}
 	g.seam.point("gate enter")
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -130,6 +133,9 @@ func (g *gate) enterMany(n int) int {
 
 // leaveMany lets n leave, and the longest waiters in.
 func (g *gate) leaveMany(n int) {
+	if n < 0 {
+		panic("flow: " + g.op + ": the number released at once must be 0 or more")
+	}
 	if g.line > 0 { // somebody may wait for each of them
 		for range n {
 			g.leave()

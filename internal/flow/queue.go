@@ -249,17 +249,6 @@ func (r *ring[T]) pop() T {
 	return item
 }
 
-func (r *ring[T]) first() *T { return &r.slots[r.head] }
-
-func (r *ring[T]) popLast() T {
-	var none T
-	last := r.at(r.n - 1)
-	item := r.slots[last]
-	r.slots[last] = none
-	r.n--
-	return item
-}
-
 func (r *ring[T]) replaceLast(item T) { r.slots[r.at(r.n-1)] = item }
 
 func (r *ring[T]) grow() {

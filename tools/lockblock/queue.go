@@ -13,7 +13,7 @@ import (
 )
 
 // specs are the types of flow that enter a thing into the inventory.
-var specs = []string{"QueueSpec", "LaneSpec", "BusSpec", "PermitsSpec", "LockSpec"}
+var specs = []string{"QueueSpec", "LaneSpec", "BusSpec", "PermitsSpec", "LockSpec", "SnapshotSpec", "FairSpec", "BandSpec"}
 
 // judgeQueues reports queues without a name: buffered channels, and specs that leave the name out. Tests may make what they like.
 func (h *house) judgeQueues(pass *analysis.Pass, j *journal) {

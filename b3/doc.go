@@ -79,10 +79,11 @@
 // # What it does not do
 //
 // It keeps nothing, fetches nothing, starts no goroutine and holds no lock. It
-// knows no other hash. The compression function is the library's; what is
+// knows no other hash. The compression function is a library's; what is
 // written here is the folding of its results along the tree, because the
 // library's own incremental hasher starts goroutines and allocates with every
 // write, and its bao functions need the size beforehand, take a size on trust
-// or hold a whole range in memory. The tests hold both against the library and
-// against vectors made with the b3sum tool.
+// or hold a whole range in memory. Small contents, which need no folding of ours,
+// are hashed by a second library that is faster with them. The tests hold all of
+// it against both libraries and against vectors made with the b3sum tool.
 package b3

@@ -34,13 +34,16 @@ type call struct {
 	method, path string
 	corr         string
 	accepts      func(*http.Response) bool // which answers are not refusals
+	repeatable   bool                      // to do it twice is to do it once
 
 	// owned by the calling goroutine
-	unsure bool // a try failed that may have had its effect
+	patience time.Duration // how long the node may let us wait
+	unsure   bool          // a try failed that may have had its effect
 }
 
 func (c *Client) newCall(ctx context.Context, op, method, path string) *call {
-	return &call{client: c, op: op, method: method, path: path, corr: corrFor(ctx), accepts: success}
+	return &call{client: c, op: op, method: method, path: path, corr: corrFor(ctx), accepts: success,
+		repeatable: method != http.MethodPost, patience: c.timeout}
 }
 
 // success is what most calls accept.
@@ -77,7 +80,7 @@ func wellFormed(id string) bool {
 // accept is an error; of one that it accepts, the caller closes the body.
 func (k *call) send(ctx context.Context, header http.Header, body *sending) (*http.Response, error) {
 	c := k.client
-	try, dog := watch(ctx, c.timeout)
+	try, dog := watch(ctx, k.patience)
 	request, err := http.NewRequestWithContext(try, k.method, c.base+k.path, nil)
 	if err != nil {
 		dog.end()
@@ -124,6 +127,10 @@ func (k *call) decode(raw []byte, into any) error {
 	if len(raw) > maxDocument {
 		return k.strange(nil, "it is larger than %d bytes", maxDocument)
 	}
+	return k.parse(raw, into)
+}
+
+func (k *call) parse(raw []byte, into any) error {
 	if err := json.Unmarshal(raw, into); err != nil {
 		return k.strange(err, "it does not parse")
 	}
@@ -171,11 +178,11 @@ func question(ctx context.Context, in any) (http.Header, *sending) {
 }
 
 // repeat tries until it works or there is no point in trying again. Only calls
-// that may be repeated are: those that read, and DELETE.
+// that may be repeated are: those that read, DELETE, and a few others.
 func (k *call) repeat(ctx context.Context, try func() error) error {
 	for n := 1; ; n++ {
 		err := try()
-		if err == nil || k.method == http.MethodPost {
+		if err == nil || !k.repeatable {
 			return err
 		}
 		k.unsure = k.unsure || unsure(err)

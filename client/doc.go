@@ -1,5 +1,6 @@
 // Package client lets a program talk to a micronode: put bytes in, get them
-// out by their address, and ask the node how it does.
+// out by their address, talk to programs at other nodes, and ask the node how
+// it does.
 //
 //	c, err := client.FromEnvironment()
 //	if err != nil { … }
@@ -48,12 +49,35 @@
 // When a connection breaks in the middle of an object, the [Reader] asks for
 // the rest and goes on. The tries count anew with each byte that comes.
 //
+// # Messages between nodes
+//
+// A node knows others, its peers ([Client.Peers], [Client.AddPeer]), and passes
+// messages on to them. [Client.Publish] sends a message to a topic;
+// [Client.Subscribe] listens to one, at any node that the message can reach.
+//
+//	s, err := c.Subscribe(ctx, "news/local")
+//	if err != nil { … }
+//	defer s.Close()
+//	for {
+//		message, err := s.Next(ctx)
+//		if errors.Is(err, fault.Lagging) { continue } // some were lost
+//		if err != nil { … }
+//	}
+//
+// Messages are for what is going on now. Nobody keeps them: who was not there
+// does not get them, and a reader that is too slow loses some and is told how
+// many ([Lagged]). A [Subscription] that ends is not taken up again behind the
+// caller's back, because what was published in between would be missing
+// without a word. What is larger than [MaxMessage], or is to last, is put as an
+// object; its address is what is published, and [Client.Fetch] lets a node get
+// the object from its peers.
+//
 // # Errors
 //
-// Every error of a call is a [fault.Error]: a kind that a program can act on, a
-// detail and a next step for a person. If the node refused, they are the
-// node's own words; if something else answered, the status decides; if nobody
-// answered, the network's error does.
+// Every error of a call but [Lagged] is a [fault.Error]: a kind that a program
+// can act on, a detail and a next step for a person. If the node refused, they
+// are the node's own words; if something else answered, the status decides; if
+// nobody answered, the network's error does.
 //
 //	switch {
 //	case errors.Is(err, fault.NotFound): …
@@ -69,7 +93,8 @@
 //
 // What may be repeated safely is repeated for kinds where that helps: reads,
 // deletions, and a Put whose source can be read again, since the same bytes
-// have the same name. There are three tries, with pauses of 50–100 ms that
+// have the same name. A Publish is repeated only if the node cannot have taken
+// the message. There are three tries, with pauses of 50–100 ms that
 // double up to 2 s, or as long as the node asked for with Retry-After. Nobody
 // waits in vain: if the pause would outlive the deadline of the context, or is
 // longer than Options.Timeout, the error is returned at once, and
@@ -82,7 +107,8 @@
 // more. A transfer has no bound as a whole, since nobody knows how large it is
 // or how slow the line. It ends when nothing has moved for Options.Timeout. The
 // clock runs only while it is the node's turn: a program may take all day
-// between two reads. A deadline of the context bounds everything.
+// between two reads. A stream of messages has heartbeats, and ends when three
+// of them are missing. A deadline of the context bounds everything.
 //
 // # What it refuses to do
 //

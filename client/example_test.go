@@ -176,3 +176,30 @@ func ExampleCorrID() {
 	// Output:
 	// NotFound nightly-backup-17
 }
+
+func ExampleClient_Subscribe() {
+	url, stop := start(client.NewFakeNode())
+	defer stop()
+	ctx := context.Background()
+	c, err := client.New(client.Options{URL: url})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer c.Close()
+
+	s, err := c.Subscribe(ctx, "news/local")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer s.Close()
+	if _, err := c.Publish(ctx, "news/local", []byte("the bridge is open again")); err != nil {
+		fmt.Println(err)
+		return
+	}
+	message, err := s.Next(ctx)
+	fmt.Printf("%s: %s (signed: %t), %v\n", message.Topic, message.Data, message.Signed, err)
+	// Output:
+	// news/local: the bridge is open again (signed: true), <nil>
+}

@@ -23,6 +23,9 @@ type FakeNode struct {
 	// Before is asked first; if it returns true, it has answered.
 	Before func(w http.ResponseWriter, r *http.Request, n int) bool
 
+	// Overlay answers what begins with /overlay/.
+	Overlay FakeOverlay
+
 	mu       sync.Mutex
 	objects  map[b3.Address][]byte
 	requests []*http.Request
@@ -78,6 +81,8 @@ func (f *FakeNode) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.put(w, r)
 	case strings.HasPrefix(path, "/o/"):
 		f.one(w, r, strings.TrimPrefix(path, "/o/"))
+	case strings.HasPrefix(path, "/overlay/"):
+		f.Overlay.serve(f, w, r)
 	case path == "/version":
 		writeJSON(w, 200, `{"service":"node","version":"1.2.3","commit":"c0ffee","build":"today","go":"go1.26","features":["traces"],"added":"later"}`)
 	case path == "/readyz":

@@ -212,7 +212,7 @@ func (k *call) failure(ctx, try context.Context, err error) *fault.Error {
 		failed.Detail = "given up waiting for " + k.client.where
 	case context.Cause(try) == errStalled:
 		failed.Kind, err = fault.Timeout, errStalled
-		failed.Detail = fmt.Sprintf("%s let us wait for %s", k.client.where, k.client.timeout)
+		failed.Detail = fmt.Sprintf("%s let us wait for %s", k.client.where, k.patience)
 	default:
 		k.judge(failed, err)
 	}

@@ -18,7 +18,9 @@ COVERED := micronode/b3=90 micronode/fault=90 micronode/client=90 micronode/inte
            micronode/internal/capability=90 micronode/internal/amnesia=90 micronode/internal/ingress=90 \
            micronode/internal/store=90 micronode/internal/store/s3=90 micronode/internal/node=85 micronode/internal/edge=88 \
            micronode/internal/edge/pack=90 micronode/internal/edge/pack/pmtiles=90 micronode/internal/edge/pack/mbtiles=90 \
-           micronode/internal/edge/fill=90 micronode/internal/edge/fill/freshness=90 micronode/internal/oap=90
+           micronode/internal/edge/fill=90 micronode/internal/edge/fill/freshness=90 micronode/internal/oap=90 \
+           micronode/internal/overlay=88 micronode/internal/overlay/session=90 micronode/internal/overlay/gossip=90 \
+           micronode/internal/overlay/stream=90
 
 # How long each fuzz target runs with `make fuzz`.
 FUZZTIME ?= 30s

@@ -290,6 +290,7 @@ func TestAmnesiaTraced(t *testing.T) {
 		t.Errorf("get: %q, %v", text, err)
 	}
 	reader.Close()
+	converse(t, p, object.Address)
 	if err := syscall.Kill(p.pid(), syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}

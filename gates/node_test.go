@@ -88,7 +88,7 @@ func start(t *testing.T, under []string, environment ...string) *process {
 func startWith(t *testing.T, under, arguments []string, environment ...string) *process {
 	t.Helper()
 	socket := fmt.Sprintf("micronode-gates-%d-%d", os.Getpid(), serial.Add(1))
-	line := append(under, binary, "run", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--socket", socket)
+	line := append(under, binary, "run", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--overlay", "127.0.0.1:0", "--socket", socket)
 	line = append(line, arguments...)
 	p := &process{t: t, command: exec.Command(line[0], line[1:]...), socket: socket, stderr: &log{}, exited: make(chan error, 1)}
 	p.command.Env = append(os.Environ(), environment...)

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"net"
+	"net/netip"
 	"strings"
 
 	"micronode/internal/node"
@@ -18,6 +20,7 @@ type started struct {
 	Profile   string   `json:"profile"`
 	HTTP      string   `json:"http"`
 	Admin     string   `json:"admin"`
+	Overlay   string   `json:"overlay,omitempty"` // ID@HOST:PORT
 	Socket    string   `json:"socket"`
 	Amnesia   bool     `json:"amnesia"`
 	Folder    string   `json:"folder,omitempty"`
@@ -28,15 +31,20 @@ type started struct {
 }
 
 // banner tells where the node is and what to type next. The listeners are open
-// by then, so what it names can be used.
-func (c *console) banner(info node.Info, socket string) {
+// by then, so what it names can be used. The overlay is the address where it
+// listens, or empty if it does not.
+func (c *console) banner(info node.Info, overlay, socket string) {
 	if c.json {
 		c.printJSON(started{"started", info.PeerID, info.Ephemeral, info.Version, info.Profile, info.HTTP, info.Admin,
-			info.Socket, info.Amnesia, info.Folder, info.Confined, info.Open, info.Packs, info.Origins})
+			peerName(info.PeerID, overlay), info.Socket, info.Amnesia, info.Folder, info.Confined, info.Open, info.Packs, info.Origins})
 		return
 	}
 	c.print("micronode %s is running\n\n", info.Version)
-	c.print("  gateway  %s\n  admin    %s\n  socket   %s\n  peer ID  %s\n", info.HTTP, info.Admin, socketName(info.Socket), info.PeerID)
+	c.print("  gateway  %s\n  admin    %s\n", info.HTTP, info.Admin)
+	if overlay != "" {
+		c.print("  overlay  %s\n", peerName(info.PeerID, overlay))
+	}
+	c.print("  socket   %s\n  peer ID  %s\n", socketName(info.Socket), info.PeerID)
 	if info.Ephemeral {
 		c.print("           (a new one at each start; keep one with --identity file:PATH)\n")
 	}
@@ -55,6 +63,23 @@ func (c *console) banner(info node.Info, socket string) {
 	}
 	c.print("\nNow type, in another terminal:\n\n")
 	c.print("  micronode put FILE%s\n\nCtrl-C drains the node and stops it.\n\n", socketArgument(socket))
+}
+
+// peerName is what another node's --peer takes. Of a node that listens at all
+// addresses of a machine, nobody here knows which one others can reach.
+func peerName(id, overlay string) string {
+	if overlay == "" {
+		return ""
+	}
+	if host, port, err := net.SplitHostPort(overlay); err == nil && unspecified(host) {
+		overlay = net.JoinHostPort("HOST", port)
+	}
+	return id + "@" + overlay
+}
+
+func unspecified(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "" || err == nil && ip.IsUnspecified()
 }
 
 // mostPlaces is how many URLs of one kind the banner names.

@@ -16,6 +16,9 @@ type commands struct {
 	Put        putCommand        `cmd:"" group:"objects" help:"Store files and print their addresses."`
 	Get        getCommand        `cmd:"" group:"objects" help:"Fetch an object and verify it."`
 	Rm         rmCommand         `cmd:"" group:"objects" help:"Remove objects from the node."`
+	Pub        pubCommand        `cmd:"" group:"overlay" help:"Publish a message to a topic."`
+	Sub        subCommand        `cmd:"" group:"overlay" help:"Print what is published to a topic."`
+	Peers      peersCommand      `cmd:"" group:"overlay" help:"Show, add and remove the nodes that the node is connected to."`
 	Identity   identityCommand   `cmd:"" group:"keys" help:"Make and show the key by which others know a node."`
 	Token      tokenCommand      `cmd:"" group:"keys" help:"Make, narrow and read capabilities."`
 	Version    versionCommand    `cmd:"" group:"rest" help:"Print the version of this program."`
@@ -36,6 +39,7 @@ func newParser(ctx context.Context, c *console) *kong.Kong {
 		kong.ExplicitGroups([]kong.Group{
 			{Key: "node", Title: "The node:"},
 			{Key: "objects", Title: "Objects:"},
+			{Key: "overlay", Title: "Other nodes:"},
 			{Key: "keys", Title: "Keys:"},
 			{Key: "rest", Title: "This program:"},
 		}),

@@ -110,7 +110,11 @@ func placesOf(node *kong.Node) places {
 	if node.Type == kong.CommandNode {
 		here.Path = node.Path()
 	}
-	for _, group := range node.AllFlags(true) {
+	typed := node
+	if node.DefaultCmd != nil {
+		typed = node.DefaultCmd // what it does alone
+	}
+	for _, group := range typed.AllFlags(true) {
 		for _, flag := range group {
 			here.Options = append(here.Options, optionOf(flag))
 		}

@@ -18,6 +18,7 @@ import (
 type getCommand struct {
 	Address string `arg:"" help:"The address of the object, such as b3:af13…"`
 	Output  string `short:"o" placeholder:"PATH" complete:"file" help:"Write to this file instead of standard output. A single - is standard output, even if it is a terminal."`
+	Peer    string `placeholder:"ID" complete:"any" help:"If the node does not have the object, let it fetch it from this peer, or from any, and keep it."`
 	target
 	printing
 }
@@ -29,7 +30,8 @@ func (getCommand) Help() string {
 Examples:
 
     micronode get b3:af13… -o map.pmtiles
-    micronode get b3:af13… | tar x`
+    micronode get b3:af13… | tar x
+    micronode get b3:af13… --peer any -o map.pmtiles`
 }
 
 const getOp = "get"
@@ -45,11 +47,20 @@ func (g *getCommand) Run(ctx context.Context, c *console) error {
 		return &fault.Error{Op: getOp, Kind: fault.Malformed, Detail: "--json and the object cannot both go to standard output",
 			Next: "Name a file for the object with -o PATH."}
 	}
+	peer, err := g.peer()
+	if err != nil {
+		return err
+	}
 	node, err := g.dial()
 	if err != nil {
 		return err
 	}
 	defer node.Close()
+	if g.Peer != "" {
+		if _, err := node.Fetch(ctx, address, peer); err != nil {
+			return err
+		}
+	}
 	if toStdout {
 		return g.toStdout(ctx, c, node, address)
 	}
@@ -58,6 +69,14 @@ func (g *getCommand) Run(ctx context.Context, c *console) error {
 		c.printJSON(stored{g.Output, address, size})
 	}
 	return err
+}
+
+// peer is the ID of the peer to ask; empty for any.
+func (g *getCommand) peer() (string, error) {
+	if g.Peer == "" || g.Peer == "any" {
+		return "", nil
+	}
+	return peerID(g.Peer)
 }
 
 // toFile writes a file that is whole or not there. What is not a file, such as

@@ -17,6 +17,8 @@ type runCommand struct {
 	setup
 	HTTP      *string  `name:"http" placeholder:"ADDR" help:"Where the gateway listens; port 0 picks a free one."`
 	Admin     *string  `placeholder:"ADDR" help:"Where the admin plane listens; port 0 picks a free one."`
+	Overlay   *string  `placeholder:"ADDR" help:"Where other nodes connect to; port 0 picks a free one."`
+	Peer      []string `placeholder:"ID@HOST:PORT" sep:"none" help:"Another node to connect to, as its banner names it. Repeat for more."`
 	Persist   string   `placeholder:"DIR" complete:"file" help:"Keep things in this folder, and write nowhere else. Without it, everything is gone at exit."`
 	Pack      []string `placeholder:"FILE" complete:"file" sep:"none" help:"A map pack to serve: PMTiles or MBTiles, or a folder of them. Repeat for more."`
 	Allow     []string `placeholder:"HOST" sep:"none" help:"An origin that may be fetched from by HTTPS, and is cached. Repeat for more."`
@@ -40,6 +42,7 @@ Examples:
     micronode run --pack city.pmtiles
     micronode run --allow tiles.example.org
     micronode run --persist ~/node
+    micronode run --overlay 10.0.0.7:9500 --peer wq3…@10.0.0.8:9500
     micronode run --http 127.0.0.1:0 --identity file:node.key
     micronode run --config micronode.toml --json`
 }
@@ -53,6 +56,7 @@ func (r *runCommand) flags() []config.Flag {
 	}{
 		{"http.addr", "--http", r.HTTP},
 		{"admin.addr", "--admin", r.Admin},
+		{"overlay.addr", "--overlay", r.Overlay},
 		{"node.identity", "--identity", r.Identity},
 		{"log.format", "--log-format", r.LogFormat},
 		{"log.level", "--log-level", r.LogLevel},
@@ -60,6 +64,9 @@ func (r *runCommand) flags() []config.Flag {
 		if one.value != nil {
 			list = append(list, config.Flag{Key: one.key, Name: one.name, Value: *one.value})
 		}
+	}
+	for _, peer := range r.Peer {
+		list = append(list, config.Flag{Key: "overlay.peers", Name: "--peer", Value: peer})
 	}
 	for _, pack := range r.Pack {
 		list = append(list, config.Flag{Key: "edge.packs", Name: "--pack", Value: pack})
@@ -89,7 +96,7 @@ func (r *runCommand) Run(ctx context.Context, c *console) error {
 		return err
 	}
 	defer end()
-	c.banner(n.Info(), r.Socket)
+	c.banner(n.Info(), n.Status().Listen.Overlay, r.Socket)
 	report, err := n.Run(ctx)
 	c.ended(report)
 	return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -168,11 +169,14 @@ func (r report) printQueues(c *console) {
 
 // table prints rows in columns, without those that have nothing to say.
 func (report) table(c *console, rows [][]string) {
+	c.table(slices.DeleteFunc(rows, func(row []string) bool { return row[len(row)-1] == "" }))
+}
+
+// table prints rows in columns.
+func (c *console) table(rows [][]string) {
 	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
-		if row[len(row)-1] != "" {
-			fmt.Fprintln(w, "  "+strings.Join(row, "\t"))
-		}
+		fmt.Fprintln(w, "  "+strings.Join(row, "\t"))
 	}
 	c.wrote(w.Flush())
 }

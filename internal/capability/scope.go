@@ -19,6 +19,7 @@ const (
 	IndexPin          Scope = "index:pin"
 	EdgePurge         Scope = "edge:purge"
 	OverlayPub        Scope = "overlay:pub"
+	OverlayJoin       Scope = "overlay:join"
 	RegistryPropose   Scope = "registry:propose"
 	RegistryApprove   Scope = "registry:approve"
 	RegistryCommit    Scope = "registry:commit"
@@ -41,7 +42,7 @@ const (
 const Any Scope = "*"
 
 var scopes = []Scope{
-	ObjectPut, ObjectRm, NameSet, IndexAdmin, IndexPin, EdgePurge, OverlayPub,
+	ObjectPut, ObjectRm, NameSet, IndexAdmin, IndexPin, EdgePurge, OverlayPub, OverlayJoin,
 	RegistryPropose, RegistryApprove, RegistryCommit, RegistrySupersede,
 	MboxSend, MboxRecv, FeedPost, GraphWrite, Admin,
 }

@@ -1,13 +1,16 @@
 package house
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/config"
 	"micronode/internal/flow"
@@ -64,24 +67,14 @@ func lineAt(lines []string, i int) string {
 
 // concurrency lists every bounded part of a node, as the inventory knows it.
 func concurrency(t *testing.T) string {
-	n, err := node.New(t.Context(), node.Options{
-		Unconfined: true, Log: t.Output(), Socket: fmt.Sprintf("micronode-house-%d", os.Getpid()),
-		Sources: config.Sources{Flags: []config.Flag{
-			{Key: "http.addr", Value: "127.0.0.1:0", Name: "test"}, {Key: "admin.addr", Value: "127.0.0.1:0", Name: "test"},
-		}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer n.Close()
-
+	parts := inventory(t)
 	var b strings.Builder
 	b.WriteString("# What moves between the tasks of a node\n\n")
 	b.WriteString("Every queue, lane, bus, snapshot and set of permits, with its bound and what happens when it is full.\n")
 	b.WriteString("`GET /debug/inventory` shows the same live.\n\n")
 	b.WriteString("| service | name | kind | bound | waiting | when full | from | to | one for each |\n|---|---|---|---:|---:|---|---|---|---|\n")
 	var locks []flow.Stat
-	for _, part := range n.Inventory().Read() {
+	for _, part := range parts {
 		if part.Kind == "lock" {
 			locks = append(locks, part)
 			continue
@@ -99,6 +92,76 @@ func concurrency(t *testing.T) string {
 		fmt.Fprintf(&b, "| %s | `%s` | %d |\n", lock.Service, lock.Name, lock.Rank)
 	}
 	return b.String()
+}
+
+// inventory is that of a node which has talked to another one, listened to a
+// topic and given an object: some parts exist only for each of these.
+func inventory(t *testing.T) []flow.Stat {
+	t.Helper()
+	ours, a := running(t, "a")
+	_, b := running(t, "b")
+	introduce(t, a, b)
+	introduce(t, b, a)
+	ear, err := a.Subscribe(t.Context(), "house")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ear.Close()
+	object, err := a.Put(t.Context(), strings.NewReader("hello"), client.PutOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if _, err = b.Fetch(t.Context(), object.Address, ""); err == nil {
+			return ours.Inventory().Read()
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// running is a node that runs until the test ends, and a client of it.
+func running(t *testing.T, name string) (*node.Node, *client.Client) {
+	t.Helper()
+	socket := fmt.Sprintf("micronode-house-%d-%s", os.Getpid(), name)
+	n, err := node.New(t.Context(), node.Options{
+		Unconfined: true, Log: t.Output(), Socket: socket,
+		Sources: config.Sources{Flags: []config.Flag{
+			{Key: "http.addr", Value: "127.0.0.1:0", Name: "test"}, {Key: "admin.addr", Value: "127.0.0.1:0", Name: "test"}, {Key: "overlay.addr", Value: "127.0.0.1:0", Name: "test"},
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = n.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-ended
+	})
+	c, err := client.New(client.Options{Socket: socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return n, c
+}
+
+// introduce makes one node call another.
+func introduce(t *testing.T, one, other *client.Client) {
+	t.Helper()
+	status, err := other.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := one.AddPeer(t.Context(), status.PeerID+"@"+status.Listen.Overlay); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // waiting is how many callers may stand in line, where there is a line.

@@ -9,6 +9,7 @@ import (
 	"micronode/internal/edge"
 	"micronode/internal/ingress"
 	"micronode/internal/observe"
+	"micronode/internal/overlay"
 	"micronode/internal/store"
 )
 
@@ -21,6 +22,7 @@ type Config struct {
 	Limits  ingress.Limits `toml:"limits" doc:"What one client, and all together, may use."`
 	Store   store.Config   `toml:"store" doc:"Objects."`
 	Edge    edge.Config    `toml:"edge" doc:"Map packs, files, and what is fetched from origins."`
+	Overlay overlay.Config `toml:"overlay" doc:"Sessions with other nodes, and gossip over them."`
 	Amnesia AmnesiaSection `toml:"amnesia" doc:"What keeps the node from writing to disk."`
 	Auth    AuthSection    `toml:"auth" doc:"Capabilities."`
 	Log     LogSection     `toml:"log" doc:"Log lines."`
@@ -32,6 +34,8 @@ type Section struct {
 	Identity string           `toml:"identity" doc:"The node's key: ephemeral (a new one at each start), file:PATH, env:VARIABLE or fd:NUMBER." restart:"true"`
 	Workers  config.Auto[int] `toml:"workers" doc:"How many workers take jobs from the work queue. Auto is twice the cores, two at least." restart:"true"`
 	Drain    config.Duration  `toml:"drain" doc:"How long a shutdown may take in all, at most 5s." seed:"drain_deadline" restart:"true"`
+
+	ClockSkew config.Duration `toml:"clock_skew" doc:"By how much the clocks of nodes may differ." restart:"true"`
 }
 
 // maxDrain is the longest shutdown that the contract allows.
@@ -42,6 +46,8 @@ func (s Section) Validate() error {
 	switch {
 	case s.Drain <= 0 || s.Drain > maxDrain:
 		return config.Wrong("drain", "Choose something above 0s and up to 5s.", "%s is not a time for a shutdown", s.Drain)
+	case s.ClockSkew < 0 || s.ClockSkew > time.Hour:
+		return config.Wrong("clock_skew", "Choose something from 0s to 1h.", "%s is not a difference between clocks", s.ClockSkew)
 	case !s.Workers.Auto && s.Workers.Value < 1:
 		return config.Wrong("workers", `Choose 1 or more, or "auto".`, "%d workers do no work", s.Workers.Value)
 	}
@@ -95,12 +101,13 @@ var Profiles = []string{"micronode", "macronode"}
 // defaults, never what can be asked of a node.
 func Defaults(profile string) (Config, error) {
 	c := Config{
-		Node:    Section{Identity: "ephemeral", Workers: config.Auto[int]{Auto: true}, Drain: 2 * time.Second},
+		Node:    Section{Identity: "ephemeral", Workers: config.Auto[int]{Auto: true}, Drain: 2 * time.Second, ClockSkew: 2 * time.Minute},
 		HTTP:    ingress.DefaultHTTP(),
 		Admin:   ingress.DefaultAdmin(),
 		Limits:  ingress.DefaultLimits(),
 		Store:   store.DefaultConfig(),
 		Edge:    edge.DefaultConfig(),
+		Overlay: overlay.DefaultConfig(),
 		Amnesia: AmnesiaSection{Enforce: "auto", PurgeIntervalMS: 30_000},
 		Log:     LogSection{Format: "text", Level: "info"},
 		Trace:   TraceSection{SampleRatio: 1},
@@ -110,6 +117,7 @@ func Defaults(profile string) (Config, error) {
 		return c, nil
 	case "macronode":
 		c.Log.Format = "json"
+		c.Overlay.Large()
 		return c, nil
 	}
 	err := fault.New("node.config", fault.Malformed, "there is no profile %q", profile)

@@ -42,6 +42,7 @@ func Doctor(ctx context.Context, c Config) []Check {
 		checkClock(),
 		checkPort(ctx, "port http", c.HTTP.Addr, "--http"),
 		checkPort(ctx, "port admin", c.Admin.Addr, "--admin"),
+		checkPort(ctx, "port overlay", c.Overlay.Addr, "--overlay"),
 		checkSocket(ctx, capability.DefaultSocket(os.Geteuid(), "")),
 		{Name: "disk", Status: CheckOK, Detail: "not used: the node keeps everything in RAM"},
 		checkIdentityKey(c),

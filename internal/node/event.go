@@ -4,7 +4,7 @@ package node
 // reader that missed some reads the state they led to instead.
 type Event struct {
 	Type   EventType
-	Name   string // the service, for ServiceRestarted
+	Name   string // the service, for ServiceRestarted; the peer, for news of the overlay
 	Detail string // in words, for logs
 }
 
@@ -18,6 +18,12 @@ const (
 	ConfigUpdated EventType = "config updated"
 	// ServiceRestarted says that a service failed and runs again.
 	ServiceRestarted EventType = "service restarted"
+	// SessionOpened says that a peer, Name, is connected.
+	SessionOpened EventType = "session opened"
+	// SessionClosed says that it is not any more.
+	SessionClosed EventType = "session closed"
+	// AuthFailure says that somebody was not let in.
+	AuthFailure EventType = "auth failure"
 	// ReadyChanged says that readiness is another than before.
 	ReadyChanged EventType = "ready changed"
 )

@@ -4,15 +4,14 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/x509"
-	"encoding/base32"
 	"encoding/pem"
 	"io"
 	"slices"
 	"strings"
 
-	"micronode/b3"
 	"micronode/fault"
 	"micronode/internal/capability"
+	"micronode/internal/oap"
 )
 
 // Identity is the key by which a node is known to others. The key is an
@@ -23,25 +22,18 @@ type Identity struct {
 	source  string
 }
 
-// peerIDs are lower-case base32 without padding.
-var peerIDs = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
-
 // NewIdentity draws a new key.
 func NewIdentity() (*Identity, error) {
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return nil, fault.Wrap("identity.new", err)
 	}
-	return newIdentity(private, "ephemeral")
+	return newIdentity(private, "ephemeral"), nil
 }
 
-func newIdentity(private ed25519.PrivateKey, source string) (*Identity, error) {
-	public, err := x509.MarshalPKIXPublicKey(private.Public())
-	if err != nil {
-		return nil, fault.Wrap("identity.new", err)
-	}
-	digest := b3.Of(public)
-	return &Identity{private: private, peerID: peerIDs.EncodeToString(digest[:]), source: source}, nil
+func newIdentity(private ed25519.PrivateKey, source string) *Identity {
+	id := oap.PeerIDOf(private.Public().(ed25519.PublicKey))
+	return &Identity{private: private, peerID: id.String(), source: source}
 }
 
 // PeerID is how other nodes know this one: the BLAKE3 of its public key, 52
@@ -93,7 +85,7 @@ func LoadIdentity(spec string) (*Identity, error) {
 			Detail: spec + " does not hold an Ed25519 key in PKCS #8 PEM",
 			Next:   howToMake}
 	}
-	return newIdentity(private, spec)
+	return newIdentity(private, spec), nil
 }
 
 func parsePEM(text []byte) (ed25519.PrivateKey, error) {

@@ -43,7 +43,7 @@ func (n *Node) openKeyring(c Config) error {
 }
 
 func (n *Node) openGateway(ctx context.Context, c Config) error {
-	table, err := ingress.NewTable(slices.Concat(n.objects.Routes(), n.edge.Routes(), n.routes())...)
+	table, err := ingress.NewTable(slices.Concat(n.objects.Routes(), n.edge.Routes(), n.overlay.Routes(), n.routes())...)
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"micronode/internal/flow"
 	"micronode/internal/ingress"
 	"micronode/internal/observe"
+	"micronode/internal/overlay"
 	"micronode/internal/store"
 	"micronode/internal/supervise"
 )
@@ -84,6 +85,7 @@ type Node struct {
 	shelf     *store.Shelf
 	objects   *store.Objects
 	edge      *edge.Edge
+	overlay   *overlay.Overlay
 
 	// who runs, and where it listens
 	supervisor *supervise.Supervisor
@@ -120,6 +122,7 @@ func New(ctx context.Context, options Options) (*Node, error) {
 		func() error { return n.openStore(ctx, c) },
 		func() error { return n.makeSupervisor(c) },
 		func() error { return n.openEdge(ctx, c) },
+		func() error { return n.openOverlay(ctx, loaded) },
 		func() error { return n.listen(ctx, c) },
 		func() error { return n.addServices(c) },
 	} {
@@ -327,6 +330,7 @@ func (n *Node) addServices(c Config) error {
 			Service: supervise.Service{Service: service, Name: "worker", Stage: stageWorkers, Drain: supervise.Closing(n.work.Close)}}),
 		n.edge.Add(n.supervisor, edge.Stages{State: stageState, Workers: stageWorkers}, n.audit),
 		n.addReach(c),
+		n.overlay.Add(n.supervisor, overlayStages, n.heardOverlay),
 		add(stageIntake, "http", n.http.Serve, n.http.Drain),
 		add(stageIntake, "local", n.local.Serve, n.local.Drain),
 	)
@@ -361,7 +365,7 @@ func (n *Node) Close() error {
 	if n.tracing != nil {
 		n.tracing.Close(cut)
 	}
-	return errors.Join(n.closeStores(), n.closeKeys(), n.closeFolder())
+	return errors.Join(n.closeOverlay(), n.closeStores(), n.closeKeys(), n.closeFolder())
 }
 
 // closeKeys wipes the memory that keys were in, and looks that it is empty.

@@ -33,7 +33,7 @@ type started struct {
 // socket of its own, and with the right to write.
 func forTest(t *testing.T, flags ...config.Flag) Options {
 	flags = append([]config.Flag{
-		{Key: "http.addr", Value: "127.0.0.1:0", Name: "test"}, {Key: "admin.addr", Value: "127.0.0.1:0", Name: "test"},
+		{Key: "http.addr", Value: "127.0.0.1:0", Name: "test"}, {Key: "admin.addr", Value: "127.0.0.1:0", Name: "test"}, {Key: "overlay.addr", Value: "127.0.0.1:0", Name: "test"},
 	}, flags...)
 	socket := fmt.Sprintf("micronode-test-%d-%d", os.Getpid(), serial.Add(1))
 	return Options{Sources: config.Sources{Flags: flags}, Socket: socket, Log: t.Output(), Unconfined: true}

@@ -18,8 +18,8 @@ func (n *Node) reload() (*config.Loaded[Config], error) {
 }
 
 // participant is what the node takes from a new configuration: the log level,
-// where spans go, the TLS keys, and what the edge serves. The rest needs a
-// restart.
+// where spans go, the TLS keys, what the edge serves, and whom the overlay talks
+// to. The rest needs a restart.
 func (n *Node) participant() config.Participant[Config] {
 	return config.Participant[Config]{Name: "node", Verify: n.verify, Commit: n.commit}
 }
@@ -45,6 +45,9 @@ func (n *Node) commit(next Config) {
 	}
 	if err := n.edge.Reconfigure(next.Edge); err != nil {
 		n.tell(slog.LevelError, "edge", "err", err)
+	}
+	if err := n.overlay.Reconfigure(next.Overlay); err != nil {
+		n.tell(slog.LevelError, "overlay", "err", err)
 	}
 	if n.keyring == nil {
 		return

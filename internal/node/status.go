@@ -20,6 +20,7 @@ type Info struct {
 	Profile   string
 	HTTP      string // URL
 	Admin     string // URL
+	Overlay   string // ID@HOST:PORT, which another node takes as --peer; empty if nobody can call
 	Socket    string
 	Amnesia   bool
 	Folder    string   // what is written to; empty in amnesia
@@ -40,6 +41,9 @@ func (n *Node) Info() Info {
 		PeerID: n.identity.PeerID(), Ephemeral: n.identity.Ephemeral(), Version: n.build.Version, Profile: n.profile,
 		HTTP: gateway, Admin: scheme + n.admin.Addr().String(), Socket: n.socket,
 		Amnesia: n.amnesiac(), Confined: n.confinement(), Open: n.options.Open,
+	}
+	if at := n.overlay.Addr(); at != nil {
+		info.Overlay = info.PeerID + "@" + at.String()
 	}
 	if n.folder != nil {
 		info.Folder = n.folder.Path()
@@ -77,6 +81,9 @@ func (n *Node) Status() client.Status {
 		Listen: client.Listen{HTTP: n.http.Addr().String(), Admin: n.admin.Addr().String()},
 		Ready:  verdict.Ready, WriteReady: verdict.WriteReady, Degraded: verdict.Degraded,
 		Store: client.Store{Objects: usage.Objects, Bytes: usage.Bytes, Budget: usage.Budget},
+	}
+	if at := n.overlay.Addr(); at != nil {
+		s.Listen.Overlay = at.String()
 	}
 	for _, unit := range n.supervisor.Status() {
 		line := client.Service{Name: unit.Name, State: string(unit.State), Restarts: int(unit.Restarts)}

@@ -1,0 +1,65 @@
+package overlay
+
+import (
+	"strings"
+	"testing"
+
+	"micronode/fault"
+	"micronode/internal/config"
+)
+
+func TestConfig(t *testing.T) {
+	id := strings.Repeat("a", 51) + "q"
+	for name, c := range map[string]struct {
+		change func(*Config)
+		wrong  string
+	}{
+		"defaults":             {func(*Config) {}, ""},
+		"no listener":          {func(c *Config) { c.Addr = "" }, ""},
+		"large":                {func(c *Config) { c.Large() }, ""},
+		"open on loopback":     {func(c *Config) { c.Open, c.Addr = true, "[::1]:0" }, ""},
+		"open on localhost":    {func(c *Config) { c.Open, c.Addr = true, "localhost:0" }, ""},
+		"open to the world":    {func(c *Config) { c.Open, c.Addr = true, "0.0.0.0:9500" }, "open"},
+		"open by name":         {func(c *Config) { c.Open, c.Addr = true, "node.example.org:9500" }, "open"},
+		"an address without":   {func(c *Config) { c.Addr = "9500" }, "addr"},
+		"a peer":               {func(c *Config) { c.Peers = []string{id + "@192.0.2.1:9500", id + "@192.0.2.2:9500"} }, ""},
+		"a peer without an ID": {func(c *Config) { c.Peers = []string{"192.0.2.1:9500"} }, "peers"},
+		"a token":              {func(c *Config) { c.Tokens = config.NewSecret(id + "=mn1_x, ") }, ""},
+		"a token for nobody":   {func(c *Config) { c.Tokens = config.NewSecret("mn1_x") }, "tokens"},
+		"no topics":            {func(c *Config) { c.Peer.Topics = 0 }, "topics"},
+		"no streams":           {func(c *Config) { c.Peer.Streams = 0 }, "streams"},
+		"drop the oldest":      {func(c *Config) { c.Gossip.Drop = "oldest" }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			it := DefaultConfig()
+			c.change(&it)
+			_, err := config.Load(struct {
+				Overlay Config `toml:"overlay" doc:"x"`
+			}{it}, config.Sources{})
+			switch {
+			case c.wrong == "" && err != nil:
+				t.Error(err)
+			case c.wrong != "" && (err == nil || !strings.Contains(err.Error(), c.wrong)):
+				t.Errorf("%v", err)
+			}
+			_ = fault.KindOf(err)
+			it.drop()
+		})
+	}
+}
+
+func TestTheGaugeDoesNotFlutter(t *testing.T) {
+	var g gauge
+	steps := []struct {
+		pressure float64
+		down     bool
+	}{
+		{1, false}, {1, false}, {0.4, false}, {1, false}, {1, false}, {1, false}, {1, true}, // four in a row
+		{0.4, true}, {0.4, true}, {0.7, true}, {0.4, true}, {0.4, true}, {0.4, true}, {0.4, false}, // and four to come back
+	}
+	for i, step := range steps {
+		if down := g.note(step.pressure); down != step.down {
+			t.Errorf("glance %d at %.1f: %t", i, step.pressure, down)
+		}
+	}
+}

@@ -1,0 +1,65 @@
+// Package gossip passes letters on.
+//
+// Somebody publishes a letter on a topic at one node, and everybody who has
+// subscribed to that topic, at whatever node, gets it: once, soon, and as it was
+// written. Nobody is in charge. Each node knows a few peers, gives them what it
+// has, and trusts none of them. The rules between two nodes are section 7 of
+// docs/oap1.md; this package is those rules, and what a node needs to keep them.
+//
+// # Taking a letter
+//
+// The readers of sessions bring letters ([Engine.Arrived]) and go on at once.
+// What they bring waits in a fair queue, a class for each session, so a peer
+// that floods fills its own share and nobody else's. Workers ([Engine.Work])
+// take a burst at a time through six steps, in the order of the protocol: cheap
+// checks first, and the signature before the id is remembered. taking.go reads
+// like the list in the document.
+//
+// That a letter is delivered once is the work of the seen-set. It is exact and
+// it is bounded: when it is full, the node takes nothing more and says Busy,
+// because both ways out are worse. To forget early is to deliver twice, and to
+// guess, as a Bloom filter does, is to lose letters. A letter that was forgotten
+// in time is too old to be taken again, even if the clock is set back.
+//
+// # Passing it on
+//
+// A new letter goes to a few peers at random: never back, never to its origin,
+// never to one that is known to have it. A worker collects what a peer gets of a
+// burst and hands it over once. All peers get the same envelope, which lives in
+// the letter, so a relay costs no memory for each of them. Letters above a size
+// are announced by their id instead, and sent to whoever asks.
+//
+// Nothing waits. A peer that takes no more is not waited for: the letter is
+// dropped for it, and counted. One that turns everything away for a second, or
+// says that it is busy, is left out for a while, twice as long each time, and
+// comes back when it has taken one letter as a probe.
+//
+// # Repair
+//
+// What is dropped would be lost, if it were not for the history: the last
+// letters, bounded in bytes, each with a number. [Engine.Tend] tells each peer
+// once a second the ids of what it is not known to have. A letter remembers who
+// has it: who sent it, who was sent it, who announced it. If a queue then turns
+// it away, that is taken back. If a peer says Busy, all that was sent to it of
+// late is in doubt, and it hears of it again. A new peer hears of everything.
+//
+// The other side asks for what it lacks, one peer at a time, and another if it
+// does not come. So two nodes agree in the end, whatever was lost between them,
+// as long as the history lasts; and since every node does it with each of its
+// peers, a letter reaches all of a connected network. Relays make gossip fast,
+// repair makes it whole.
+//
+// # Publishing and subscribing
+//
+// [Engine.Publish] never waits either. It is refused when every peer is busy, so
+// that the publisher is the one who slows down. A [Subscription] reads a bus; one
+// that is too slow loses the oldest letters and is told how many.
+//
+// # What it refuses to do
+//
+// It starts no goroutine, opens no connection and writes no file. It does not
+// know sessions: a [Peer] is seven methods, none of which waits. It does not say
+// who is interested in what; letters go to peers whatever their topic. It keeps
+// no letter longer than its ttl, orders nothing, acknowledges nothing, and
+// promises nothing to a subscriber who was not there.
+package gossip

@@ -1,0 +1,111 @@
+package gossip
+
+import (
+	"context"
+
+	"micronode/b3"
+	"micronode/fault"
+	"micronode/internal/flow"
+	"micronode/internal/oap"
+)
+
+// Outcome is what became of a letter in the moment in which it was published.
+type Outcome struct {
+	ID    b3.Address
+	Peers int // so many took it; they pass it on
+	Busy  int // so many were asked and could not
+}
+
+// Publish writes a letter, gives it to the subscribers of this node and sends
+// it to some peers. It never waits. The data is copied.
+//
+// It is refused with Busy if there are peers and every one of them is busy, and
+// then nobody else will ever see the letter; or if the seen-set is full, and then
+// nobody at all. With no peers it is kept for those who come.
+func (e *Engine) Publish(ctx context.Context, topic string, data []byte) (Outcome, error) {
+	if ctx.Err() != nil {
+		return Outcome{}, flow.Ended(ctx, opPublish)
+	}
+	if e.drained.Load() {
+		return Outcome{}, draining()
+	}
+	h := e.hands.Get().(*hand)
+	defer e.hands.Put(h)
+	h.begin()
+	l, written, err := h.write(topic, data)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if e.audience.deliver(written, l.id, e.self, len(l.out.Sig) > 0) {
+		e.count.Delivered(1)
+	}
+	outcome := h.send(l)
+	if outcome.Peers == 0 && outcome.Busy > 0 {
+		return outcome, busyPeers(outcome.Busy)
+	}
+	e.history.add([]*letter{l})
+	return outcome, nil
+}
+
+// write makes a letter and remembers it.
+func (h *hand) write(topic string, data []byte) (*letter, *oap.Letter, error) {
+	e := h.engine
+	key := e.key
+	if e.policy.mayLack(topic) {
+		key = nil
+	}
+	l := &oap.Letter{Topic: topic, Key: e.public, Seq: e.seq.Add(1) - 1, TS: uint64(max(0, h.clock)), Data: data}
+	g, id, err := l.Seal(key)
+	if err != nil {
+		return nil, nil, fault.Wrap(opPublish, err)
+	}
+	switch e.seen.insert(id, l.TS) {
+	case full:
+		return nil, nil, busySeen(e.config.Seen)
+	case elapsed, known:
+		return nil, nil, clockBack()
+	}
+	l.Data = dataIn(g.Msg, l)
+	g.Hops, g.Fanout = uint64(e.config.Hops), uint64(e.config.RelayFanout)
+	return newLetter(l, id, e.self, g, e.config.TTL), l, nil
+}
+
+// dataIn is the data of a letter where it stands in the letter's encoding:
+// before the topic, which comes last. It is for subscribers, who must not share
+// memory with the publisher; to read the letter again would be to hash it again.
+func dataIn(msg []byte, l *oap.Letter) []byte {
+	end := len(msg) - len("\x65topic") - headSize(uint64(len(l.Topic))) - len(l.Topic)
+	return msg[end-len(l.Data) : end : end]
+}
+
+// send pushes a letter of our own to as many peers as it should go to, whatever
+// its size. Whoever turns it away is replaced by another, so that Busy means
+// everybody.
+func (h *hand) send(l *letter) Outcome {
+	outcome := Outcome{ID: l.id}
+	for i := 0; i < len(h.order) && outcome.Peers < h.engine.config.RelayFanout; i++ {
+		to := h.draw(i)
+		switch {
+		case l.size > to.maxFrame:
+			h.engine.count.Dropped(DropOversize, 1)
+		case to.out.Load():
+			outcome.Busy++
+		case h.push(to, l):
+			outcome.Peers++
+		default:
+			outcome.Busy++
+		}
+	}
+	return outcome
+}
+
+// push sends one letter to one peer.
+func (h *hand) push(to *link, l *letter) bool {
+	l.mark(to.serial)
+	of := h.empty()
+	of.parcels, of.letters = append(of.parcels, l.parcel(nil)), append(of.letters, l)
+	accepted := h.post(to, of)
+	of.reset()
+	h.spare = append(h.spare, of)
+	return accepted > 0
+}

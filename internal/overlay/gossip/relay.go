@@ -1,0 +1,199 @@
+package gossip
+
+import (
+	"math/rand/v2"
+
+	"micronode/b3"
+	"micronode/internal/flow"
+	"micronode/internal/oap"
+	"micronode/internal/overlay/session"
+)
+
+// pick chooses the peers that a letter is passed on to, at random among those
+// that may get it, and puts it on their loads.
+//
+// It shuffles only as far as it must. The order that is left behind is as good
+// a start for the next letter as any.
+func (h *hand) pick(l *letter) {
+	left, oversize := l.out.Fanout, 0
+	for i := 0; i < len(h.order) && left > 0; i++ {
+		to := h.draw(i)
+		switch {
+		case !to.eligible(l):
+		case l.size > to.maxFrame:
+			oversize++
+		default:
+			left--
+			l.mark(to.serial)
+			h.load(to, l)
+		}
+	}
+	if oversize > 0 {
+		h.engine.count.Dropped(DropOversize, oversize)
+	}
+}
+
+// draw puts one of the links that were not drawn yet into place i.
+func (h *hand) draw(i int) *link {
+	j := i + rand.IntN(len(h.order)-i)
+	h.order[i], h.order[j] = h.order[j], h.order[i]
+	return h.order[i]
+}
+
+// eligible tells whether a peer may be among those whom a letter is passed on
+// to: it is not its origin, does not have it, and is not left out.
+func (to *link) eligible(l *letter) bool {
+	return !to.out.Load() && to.id != l.origin && !l.marked(to.serial)
+}
+
+// load puts a letter among those that a peer gets. A large one is announced.
+func (h *hand) load(to *link, l *letter) {
+	of := h.loads[to]
+	if of == nil {
+		of = h.empty()
+		h.loads[to] = of
+	}
+	if len(l.out.Msg) > int(h.engine.config.HaveBytes) {
+		of.ids = append(of.ids, l.id)
+		of.large = append(of.large, l)
+		return
+	}
+	of.parcels = append(of.parcels, l.parcel(nil))
+	of.letters = append(of.letters, l)
+}
+
+func (h *hand) empty() *load {
+	if n := len(h.spare); n > 0 {
+		of := h.spare[n-1]
+		h.spare = h.spare[:n-1]
+		return of
+	}
+	return &load{}
+}
+
+// parcel is a letter on its way into the queue of a peer. All peers get the same
+// envelope.
+func (l *letter) parcel(written func(error)) flow.Parcel[session.Out] {
+	return flow.Parcel[session.Out]{Class: l.class, Cost: l.cost(), Item: session.Out{
+		Message: &l.out, Flags: oap.Event, Expires: l.expires, Written: written,
+	}}
+}
+
+// finish hands every peer its load, once, and keeps what was taken.
+//
+// Letters go out before they get their number, so one that a peer turned away
+// has a number that was not announced to anybody yet. Large ones are announced
+// after that, because a peer that asks for one must find it.
+func (h *hand) finish() {
+	e := h.engine
+	for to, of := range h.loads {
+		h.post(to, of)
+	}
+	if len(h.taken) > 0 {
+		e.history.add(h.taken)
+		e.count.Taken(len(h.taken))
+	}
+	for to, of := range h.loads {
+		h.announce(to, of)
+		of.reset()
+		h.spare = append(h.spare, of)
+	}
+	clear(h.loads)
+	clear(h.taken)
+	h.taken = h.taken[:0]
+}
+
+func (of *load) reset() {
+	clear(of.parcels)
+	clear(of.letters)
+	clear(of.large)
+	of.parcels, of.letters, of.large, of.ids = of.parcels[:0], of.letters[:0], of.large[:0], of.ids[:0]
+}
+
+// post sends a peer its letters and reports how many of them it took.
+func (h *hand) post(to *link, of *load) int {
+	if len(of.parcels) == 0 {
+		return 0
+	}
+	accepted, displaced := h.offer(to, of)
+	if dropped := len(of.letters) - accepted + displaced; dropped > 0 {
+		h.engine.count.Dropped(DropEgress, dropped)
+	}
+	if accepted > 0 {
+		h.engine.count.Relayed(accepted)
+	}
+	return accepted
+}
+
+// offer offers a peer its letters. It reports how many of them it took, and how
+// many older ones lost their place in its queue to them.
+func (h *hand) offer(to *link, of *load) (accepted, displaced int) {
+	h.turned = to.peer.Post(of.parcels, h.turned[:0])
+	mine := h.takeBack(to, of.letters)
+	displaced = len(h.turned) - mine
+	clear(h.turned)
+	accepted = len(of.letters) - mine
+	h.engine.judge(to, accepted, h.now)
+	return accepted, displaced
+}
+
+// takeBack makes sure that a peer hears of the letters that it turned away, and
+// says how many of them are of this load. Others had been waiting, and lost
+// their place.
+func (h *hand) takeBack(to *link, letters []*letter) (mine int) {
+	at := 0
+	for i := range h.turned {
+		g, ok := h.turned[i].Message.(*oap.Gossip)
+		if !ok {
+			continue
+		}
+		l := matching(letters, g, &at)
+		if l != nil {
+			mine++
+		} else {
+			l = h.engine.history.find(b3.Of(g.Msg))
+		}
+		if l != nil {
+			l.unmark(to.serial)
+			to.owe(l.number)
+		}
+	}
+	return mine
+}
+
+// matching finds the letter that an envelope belongs to. What is turned away
+// comes back in order, so the search goes on where the last one ended.
+func matching(letters []*letter, g *oap.Gossip, at *int) *letter {
+	for range letters {
+		l := letters[*at%len(letters)]
+		*at++
+		if &l.out == g {
+			return l
+		}
+	}
+	return nil
+}
+
+// announce tells a peer of large letters.
+func (h *hand) announce(to *link, of *load) {
+	for at := 0; at < len(of.ids); at += oap.MaxIDs {
+		end := min(at+oap.MaxIDs, len(of.ids))
+		if h.engine.tell(to, of.ids[at:end]) {
+			continue
+		}
+		for _, l := range of.large[at:end] {
+			l.unmark(to.serial)
+			to.owe(l.number)
+		}
+	}
+}
+
+// tell announces up to a message full of ids, and reports whether that worked.
+func (e *Engine) tell(to *link, ids []b3.Address) bool {
+	have := &oap.Have{IDs: append(make([]b3.Address, 0, len(ids)), ids...)}
+	if to.peer.Tell(session.Out{Message: have, Flags: oap.Event}) != nil {
+		return false
+	}
+	e.count.Announced(len(ids))
+	return true
+}

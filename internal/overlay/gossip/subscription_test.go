@@ -1,0 +1,155 @@
+package gossip
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	"micronode/fault"
+	"micronode/internal/flow"
+	"micronode/internal/oap"
+)
+
+func (n *node) mustPublish(topic string, data []byte) Outcome {
+	n.t.Helper()
+	outcome, err := n.Publish(n.t.Context(), topic, data)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return outcome
+}
+
+// A slow subscriber loses the oldest and is told how many; a fast one beside it
+// loses nothing.
+func TestASlowSubscriber(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := start(t, unsignedOn)
+		slow, fast := n.subscribe("open"), n.subscribe("open")
+		defer slow.Close()
+		defer fast.Close()
+		for i := range 3000 {
+			n.mustPublish("open", []byte{byte(i)})
+			if _, err := fast.Recv(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := slow.Recv(t.Context())
+		lag, ok := errors.AsType[*flow.LagError](err)
+		if !ok || fault.KindOf(err) != fault.Lagging {
+			t.Fatalf("recv: %v", err)
+		}
+		equal(t, "missed", lag.Missed, 3000-1024)
+		equal(t, "got", len(slow.drain(t)), 1024)
+	})
+}
+
+// What is kept for slow subscribers is bounded in bytes, too.
+func TestASlowSubscriberOfLargeLetters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := start(t, unsignedOn)
+		s := n.subscribe("open")
+		defer s.Close()
+		big := make([]byte, 1<<20-1024)
+		for range 200 {
+			n.mustPublish("open", big)
+		}
+		topic := n.audience.find("open")
+		if topic.bytes > keptBytes {
+			t.Errorf("%d bytes are kept", topic.bytes)
+		}
+		_, err := s.Recv(t.Context())
+		lag, ok := errors.AsType[*flow.LagError](err)
+		if !ok {
+			t.Fatalf("recv: %v", err)
+		}
+		got := s.drain(t)
+		equal(t, "missed and got", int(lag.Missed)+len(got), 200)
+		if len(got) < 60 {
+			t.Errorf("got %d letters", len(got))
+		}
+		// More topics, smaller shares: the next round sees to it.
+		for i := range 63 {
+			other := n.subscribe(fmt.Sprint("open/", i))
+			defer other.Close()
+		}
+		for range 10 {
+			n.mustPublish("open", big)
+		}
+		n.audience.tidy()
+		if topic.bytes > 2<<20 {
+			t.Errorf("%d bytes are kept in a 64th of the room", topic.bytes)
+		}
+		equal(t, "the newest is here", topic.kept[len(topic.kept)-1].delivery.Load() != nil, true)
+		if _, err := s.Recv(t.Context()); fault.KindOf(err) != fault.Lagging {
+			t.Errorf("recv: %v", err)
+		}
+		if d, err := s.Recv(t.Context()); err != nil || len(d.Data) != len(big) {
+			t.Errorf("recv: %v", err)
+		}
+	})
+}
+
+func TestSubscriptionsComeAndGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inv := flow.NewInventory()
+		e := New(inv, Spec{Key: keyOf(1), Config: DefaultConfig(), Topics: 1, Peers: func() []Peer { return nil }})
+		if _, err := e.Subscribe("bad//topic"); fault.KindOf(err) != fault.Malformed {
+			t.Errorf("a bad topic: %v", err)
+		}
+		var all []*Subscription
+		for i := range maxSubscriptions {
+			s, err := e.Subscribe(fmt.Sprint("t/", i/2))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, s)
+		}
+		if _, err := e.Subscribe("t/1"); fault.KindOf(err) != fault.Busy || fault.NextOf(err) == "" {
+			t.Errorf("one too many: %v", err)
+		}
+		buses := func() int {
+			for _, stat := range inv.Read() {
+				if stat.Name == "deliveries" {
+					return stat.Instances
+				}
+			}
+			return 0
+		}
+		equal(t, "buses", buses(), maxSubscriptions/2)
+		for _, s := range all {
+			s.Close()
+			s.Close()
+		}
+		equal(t, "buses left", buses(), 0)
+		equal(t, "topics left", len(e.audience.topics), 0)
+		equal(t, "subscriptions left", e.audience.count, 0)
+		if _, err := all[0].Recv(t.Context()); !errors.Is(err, flow.ErrClosed) {
+			t.Errorf("recv after close: %v", err)
+		}
+		if _, err := e.Publish(t.Context(), "t/1", nil); err != nil {
+			t.Error(err)
+		}
+		s, err := e.Subscribe("t/1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if _, err := s.Recv(canceled(t)); fault.KindOf(err) != fault.Canceled {
+			t.Errorf("recv: %v", err)
+		}
+	})
+}
+
+// A topic whose last subscriber leaves while a letter is on its way.
+func TestTheLastSubscriberLeaves(t *testing.T) {
+	n := still(t, nil)
+	s := n.subscribe("news/eu")
+	topic := n.audience.find("news/eu")
+	topic.bus.Retire()
+	equal(t, "delivered", n.audience.deliver(&oap.Letter{Topic: "news/eu"}, idsOf(1)[0], originID, true), false)
+	if _, err := n.Subscribe("news/eu"); !errors.Is(err, flow.ErrClosed) {
+		t.Errorf("subscribe: %v", err)
+	}
+	s.Close()
+}

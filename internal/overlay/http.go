@@ -1,0 +1,274 @@
+package overlay
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+
+	"micronode/b3"
+	"micronode/client"
+	"micronode/fault"
+	"micronode/internal/ingress"
+	"micronode/internal/oap"
+	"micronode/internal/overlay/gossip"
+	"micronode/internal/overlay/session"
+	"micronode/internal/overlay/stream"
+	"micronode/internal/store"
+)
+
+// fetchTime is how long a fetch may take in all. A stream that brings nothing
+// ends much earlier.
+const fetchTime = 5 * time.Minute
+
+// Routes lists the routes of the overlay.
+func (o *Overlay) Routes() []ingress.Route {
+	topic := ingress.Param{Name: "topic", In: "path", Type: "string", Required: true, Doc: "The topic; slashes are part of it."}
+	return []ingress.Route{
+		{
+			Service: service, Methods: []string{http.MethodGet}, Pattern: "/overlay/peers", Handler: o.listPeers, Class: ingress.Control,
+			Docs: ingress.Docs{Summary: "List the peers, and what is wrong with those that are not connected",
+				Responses: []ingress.Response{{Status: http.StatusOK, Body: client.PeerList{}}}},
+		},
+		{
+			Service: service, Methods: []string{http.MethodPost}, Pattern: "/overlay/peers", Handler: o.addPeer, Class: ingress.Control,
+			Scope: "admin", BodyCap: 4 << 10,
+			Docs: ingress.Docs{Summary: "Keep a session with a node, until this one stops", Request: client.PeerRequest{},
+				Responses: []ingress.Response{{Status: http.StatusCreated, Body: client.Peer{}}, {Status: http.StatusOK, Body: client.Peer{}, Doc: "It was known already."}},
+				Kinds:     []fault.Kind{fault.Malformed}},
+		},
+		{
+			Service: service, Methods: []string{http.MethodDelete}, Pattern: "/overlay/peers/{id}", Handler: o.removePeer, Class: ingress.Control, Scope: "admin",
+			Docs: ingress.Docs{Summary: "Let go of a node that was added", Responses: []ingress.Response{{Status: http.StatusNoContent}},
+				Params: []ingress.Param{{Name: "id", In: "path", Type: "string", Required: true, Doc: "The peer ID."}},
+				Kinds:  []fault.Kind{fault.Malformed, fault.NotFound, fault.Conflict}},
+		},
+		{
+			Service: service, Methods: []string{http.MethodPost}, Pattern: "/overlay/publish/{topic...}", Handler: o.publishTopic, Class: ingress.Control,
+			Scope: "overlay:pub", Topic: "topic", BodyCap: oap.MaxData, Lane: o.publish,
+			Docs: ingress.Docs{Summary: "Publish a message", Params: []ingress.Param{topic},
+				Description: "The body is the message. The answer says how many peers it was handed to and how many had no room; local subscribers get it in any case.",
+				Responses:   []ingress.Response{{Status: http.StatusOK, Body: client.Published{}}},
+				Kinds:       []fault.Kind{fault.Malformed, fault.Busy, fault.NotReady}},
+		},
+		{
+			Service: service, Methods: []string{http.MethodGet}, Pattern: "/overlay/subscribe/{topic...}", Handler: o.subscribeTopic, Class: ingress.Stream, Topic: "topic",
+			Docs: ingress.Docs{Summary: "Hear the messages of a topic", Params: []ingress.Param{topic},
+				Description: "Server-sent events: message for each message, lagged with how many were missed by a client that is too slow.",
+				Responses:   []ingress.Response{{Status: http.StatusOK, Type: "text/event-stream", Doc: "Events, until the client leaves."}},
+				Kinds:       []fault.Kind{fault.Malformed, fault.Busy}},
+		},
+		{
+			Service: service, Methods: []string{http.MethodPost}, Pattern: "/overlay/fetch/{b3}", Handler: o.fetchObject, Class: ingress.Control,
+			Scope: "object:put", BodyCap: 4 << 10, Lane: o.fetches, Deadline: fetchTime,
+			Docs: ingress.Docs{Summary: "Fetch an object from a peer and keep it", Request: client.FetchRequest{},
+				Params:    []ingress.Param{{Name: "b3", In: "path", Type: "string", Required: true, Doc: "The address."}},
+				Responses: []ingress.Response{{Status: http.StatusCreated, Body: client.Object{}}, {Status: http.StatusOK, Body: client.Object{}, Doc: "It was here already."}},
+				Kinds:     []fault.Kind{fault.Malformed, fault.NotFound, fault.IntegrityFail, fault.StoreFull, fault.Timeout, fault.NoRoute}},
+		},
+	}
+}
+
+func (o *Overlay) listPeers(w http.ResponseWriter, _ *http.Request) error {
+	return ingress.WriteJSON(w, http.StatusOK, client.PeerList{Peers: o.Peers()})
+}
+
+// Peers tells of every node that is named or connected.
+func (o *Overlay) Peers() []client.Peer {
+	list := []client.Peer{}
+	for _, one := range o.sessions.Peers() {
+		list = append(list, describe(one))
+	}
+	return list
+}
+
+func describe(one session.PeerState) client.Peer {
+	p := client.Peer{ID: one.ID.String(), Addr: one.Addr, State: client.PeerState(one.State), PQ: one.PQ, Dialed: one.Dialed,
+		Since: one.Since.UTC(), LastError: one.LastErr, RTT: float64(one.RTT) / float64(time.Millisecond)}
+	if wait := time.Until(one.Retry); !one.Retry.IsZero() && wait > 0 {
+		p.RetryIn = wait.Milliseconds()
+	}
+	return p
+}
+
+func (o *Overlay) addPeer(w http.ResponseWriter, r *http.Request) error {
+	var wanted client.PeerRequest
+	if err := ingress.DecodeJSON(r, &wanted); err != nil {
+		return err
+	}
+	contact, err := session.ParseContact(wanted.Peer)
+	if err != nil {
+		return err
+	}
+	created, err := o.AddPeer(contact)
+	if err != nil {
+		return err
+	}
+	status := http.StatusOK
+	if created {
+		status = http.StatusCreated
+	}
+	return ingress.WriteJSON(w, status, o.peer(contact))
+}
+
+// AddPeer keeps a session with a node from now on, and reports whether it was
+// not known before.
+func (o *Overlay) AddPeer(contact Contact) (created bool, err error) {
+	const op = "overlay.peers"
+	switch {
+	case contact.ID == o.ID():
+		return false, &fault.Error{Op: op, Kind: fault.Malformed, Detail: "that is this node itself",
+			Next: "Give the ID and address of another node, as its banner shows them."}
+	case o.book.count() >= maxContacts:
+		return false, &fault.Error{Op: op, Kind: fault.QuotaExceeded, Detail: "too many peers are named already",
+			Next: "Remove one with `micronode peers rm`."}
+	}
+	return o.book.add(contact), nil
+}
+
+// peer is what there is to say of a node that was just named.
+func (o *Overlay) peer(contact Contact) client.Peer {
+	all := o.Peers()
+	i := slices.IndexFunc(all, func(p client.Peer) bool { return p.ID == contact.ID.String() })
+	if i < 0 {
+		return client.Peer{ID: contact.ID.String(), Addr: contact.Addrs[0], State: client.PeerDialing}
+	}
+	return all[i]
+}
+
+func (o *Overlay) removePeer(w http.ResponseWriter, r *http.Request) error {
+	id, err := oap.ParsePeerID(r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	if err := o.book.remove(id); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (o *Overlay) publishTopic(w http.ResponseWriter, r *http.Request) error {
+	topic := r.PathValue("topic")
+	if err := oap.CheckTopic(topic); err != nil {
+		return err
+	}
+	data, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
+	outcome, err := o.Publish(r.Context(), topic, data)
+	if err != nil {
+		return err
+	}
+	return ingress.WriteJSON(w, http.StatusOK, client.Published{ID: outcome.ID, Peers: outcome.Peers, Busy: outcome.Busy})
+}
+
+// Publish sends a message to whoever is interested in its topic. It never
+// waits for a peer.
+func (o *Overlay) Publish(ctx context.Context, topic string, data []byte) (gossip.Outcome, error) {
+	if err := o.relieved(); err != nil {
+		return gossip.Outcome{}, err
+	}
+	return o.engine.Publish(ctx, topic, data)
+}
+
+// Subscribe hears the messages of a topic from now on.
+func (o *Overlay) Subscribe(topic string) (*gossip.Subscription, error) {
+	return o.engine.Subscribe(topic)
+}
+
+func (o *Overlay) subscribeTopic(w http.ResponseWriter, r *http.Request) error {
+	subscription, err := o.Subscribe(r.PathValue("topic"))
+	if err != nil {
+		return err
+	}
+	defer subscription.Close()
+	return ingress.SSE(w, r, func(ctx context.Context) (ingress.Event, error) {
+		delivery, err := subscription.Recv(ctx)
+		if err != nil {
+			return ingress.Event{}, err
+		}
+		return render(delivery)
+	})
+}
+
+// render is a message as an event.
+func render(d *gossip.Delivery) (ingress.Event, error) {
+	data, err := json.Marshal(client.Message{
+		Origin: d.Origin.String(), Topic: d.Topic, ID: d.ID, Data: d.Data, Seq: d.Seq, TS: uint64(d.Time.UnixMilli()), Signed: d.Signed,
+	})
+	if err != nil {
+		return ingress.Event{}, fault.Wrap("overlay.subscribe", err)
+	}
+	return ingress.Event{Name: "message", ID: d.ID.String(), Data: data}, nil
+}
+
+func (o *Overlay) fetchObject(w http.ResponseWriter, r *http.Request) error {
+	address, err := b3.Parse(r.PathValue("b3"))
+	if err != nil {
+		return err
+	}
+	var wanted client.FetchRequest
+	if r.ContentLength != 0 {
+		if err := ingress.DecodeJSON(r, &wanted); err != nil {
+			return err
+		}
+	}
+	var from *oap.PeerID
+	if wanted.Peer != "" {
+		id, err := oap.ParsePeerID(wanted.Peer)
+		if err != nil {
+			return err
+		}
+		from = &id
+	}
+	info, created, err := o.Fetch(r.Context(), address, from)
+	if err != nil {
+		return err
+	}
+	status := http.StatusOK
+	if created {
+		status = http.StatusCreated
+	}
+	w.Header().Set("Location", "/o/"+address.String())
+	return ingress.WriteJSON(w, status, client.Object{Address: info.Address, Size: info.Size, Created: created})
+}
+
+// Fetch brings an object here from a peer, or from any of them, verified. It
+// reports whether it was not here before.
+func (o *Overlay) Fetch(ctx context.Context, address b3.Address, from *oap.PeerID) (store.Info, bool, error) {
+	if info, err := o.spec.Store.Stat(ctx, address); err == nil {
+		return info, false, nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	download, err := o.streams.Fetch(ctx, address, o.giver(from))
+	if err != nil {
+		return store.Info{}, false, err
+	}
+	defer func() { _ = download.Close() }() // it was read to its end, or the reason why not is returned
+	return o.spec.Store.Put(ctx, download, store.PutOptions{Want: address, Size: store.Unknown})
+}
+
+// giver chooses whom to ask next: the one peer that was named, or any that was
+// not tried yet, the nearest first.
+func (o *Overlay) giver(only *oap.PeerID) func(tried []oap.PeerID) stream.Peer {
+	return func(tried []oap.PeerID) stream.Peer {
+		var best *session.Session
+		for _, s := range o.sessions.Active() {
+			if only != nil && s.Peer() != *only || slices.Contains(tried, s.Peer()) {
+				continue
+			}
+			if best == nil || s.RTT() < best.RTT() {
+				best = s
+			}
+		}
+		if best == nil {
+			return nil
+		}
+		return best
+	}
+}

@@ -1,0 +1,247 @@
+package overlay
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"micronode/client"
+	"micronode/fault"
+	"micronode/internal/flow"
+	"micronode/internal/oap"
+	"micronode/internal/observe"
+	"micronode/internal/store"
+)
+
+// ask sends a request and reads the whole answer.
+func (m *member) ask(method, path, body string) (int, string) {
+	m.t.Helper()
+	r, err := http.NewRequestWithContext(m.t.Context(), method, m.url+path, strings.NewReader(body))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return answer.StatusCode, string(text)
+}
+
+// sdk is a client of the member.
+func (m *member) sdk() *client.Client {
+	m.t.Helper()
+	c, err := client.New(client.Options{URL: m.url})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.t.Cleanup(c.Close)
+	return c
+}
+
+func TestPeopleTalkOverHTTP(t *testing.T) {
+	a, b := join(t, func(*Spec) {}), join(t, func(*Spec) {})
+	if _, err := a.sdk().AddPeer(t.Context(), b.contact().String()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.sdk().AddPeer(t.Context(), a.contact().String()); err != nil {
+		t.Fatal(err)
+	}
+	a.sees(b)
+	b.sees(a)
+	sub, err := b.sdk().Subscribe(t.Context(), "news/ä b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	published, err := a.sdk().Publish(t.Context(), "news/ä b", []byte("storm"))
+	if err != nil || published.Peers != 1 {
+		t.Fatalf("%+v, %v", published, err)
+	}
+	message, err := sub.Next(t.Context())
+	if err != nil || string(message.Data) != "storm" || message.ID != published.ID || message.Origin != a.ID().String() || message.Topic != "news/ä b" || !message.Signed {
+		t.Errorf("%+v, %v", message, err)
+	}
+	peers, err := a.sdk().Peers(t.Context())
+	if err != nil || len(peers) != 1 || peers[0].ID != b.ID().String() || peers[0].State != client.PeerActive || !peers[0].PQ {
+		t.Errorf("%+v, %v", peers, err)
+	}
+}
+
+func TestAnObjectIsFetchedOverHTTP(t *testing.T) {
+	a, b := join(t, func(*Spec) {}), join(t, func(*Spec) {})
+	meet(t, a, b)
+	put, _, err := a.store.Put(t.Context(), strings.NewReader("hello, world\n"), store.PutOptions{Size: store.Unknown})
+	if err != nil {
+		t.Fatal(err)
+	}
+	object, err := b.sdk().Fetch(t.Context(), put.Address, a.ID().String())
+	if err != nil || object.Size != 13 || !object.Created {
+		t.Errorf("%+v, %v", object, err)
+	}
+	if object, err = b.sdk().Fetch(t.Context(), put.Address, ""); err != nil || object.Created {
+		t.Errorf("the second time: %+v, %v", object, err)
+	}
+	stranger := newStranger(t)
+	if _, err := a.sdk().Fetch(t.Context(), oapAddress(t), stranger.id.String()); fault.KindOf(err) != fault.NoRoute && fault.KindOf(err) != fault.NotFound {
+		t.Errorf("from a peer that is not there: %v", err)
+	}
+}
+
+// oapAddress is the address of something that nobody has.
+func oapAddress(t *testing.T) (a [32]byte) {
+	t.Helper()
+	a[0] = 1
+	return a
+}
+
+func TestBadRequests(t *testing.T) {
+	a := join(t, func(*Spec) {})
+	own := a.contact().String()
+	for name, c := range map[string]struct {
+		method, path, body string
+		status             int
+		code               string
+	}{
+		"a topic with a control character": {"POST", "/overlay/publish/a%07b", "x", 400, "Malformed"},
+		"a topic that is too long":         {"POST", "/overlay/publish/" + strings.Repeat("x", 129), "x", 400, "Malformed"},
+		"no topic":                         {"POST", "/overlay/publish/", "x", 400, "Malformed"},
+		"to hear a bad topic":              {"GET", "/overlay/subscribe/a%07b", "", 400, "Malformed"},
+		"more than a message may be":       {"POST", "/overlay/publish/x", strings.Repeat("x", oap.MaxData+1), 413, "BodyTooLarge"},
+		"a peer without an address":        {"POST", "/overlay/peers", `{"peer":"` + a.ID().String() + `"}`, 400, "Malformed"},
+		"a peer that is itself":            {"POST", "/overlay/peers", `{"peer":"` + own + `"}`, 400, "Malformed"},
+		"a peer with a bad ID":             {"POST", "/overlay/peers", `{"peer":"x@127.0.0.1:1"}`, 400, "Malformed"},
+		"an unknown field":                 {"POST", "/overlay/peers", `{"pear":""}`, 400, "Malformed"},
+		"to remove nobody":                 {"DELETE", "/overlay/peers/" + newStranger(t).id.String(), "", 404, "NotFound"},
+		"to remove what is no ID":          {"DELETE", "/overlay/peers/x", "", 400, "Malformed"},
+		"to fetch what is no address":      {"POST", "/overlay/fetch/b3:x", "", 400, "Malformed"},
+		"to fetch from what is no ID":      {"POST", "/overlay/fetch/b3:" + strings.Repeat("0", 64), `{"peer":"x"}`, 400, "Malformed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			status, body := a.ask(c.method, c.path, c.body)
+			var problem struct{ Code, Next string }
+			_ = json.Unmarshal([]byte(body), &problem)
+			if status != c.status || problem.Code != c.code || problem.Next == "" {
+				t.Errorf("%d %s", status, body)
+			}
+		})
+	}
+}
+
+func TestPeersComeAndGo(t *testing.T) {
+	first, second := newStranger(t), newStranger(t)
+	a := join(t, func(s *Spec) { s.Config.Peers = []string{first.id.String() + "@" + nobody} })
+	named := second.id.String() + "@" + nobody
+	if status, body := a.ask("POST", "/overlay/peers", `{"peer":"`+named+`"}`); status != http.StatusCreated || !strings.Contains(body, second.id.String()) {
+		t.Errorf("added: %d %s", status, body)
+	}
+	if status, _ := a.ask("POST", "/overlay/peers", `{"peer":"`+named+`"}`); status != http.StatusOK {
+		t.Errorf("added again: %d", status)
+	}
+	if status, body := a.ask("DELETE", "/overlay/peers/"+first.id.String(), ""); status != http.StatusConflict || !strings.Contains(body, "overlay.peers") {
+		t.Errorf("what the configuration names: %d %s", status, body)
+	}
+	second.dial(a.Addr().String())
+	if status, _ := a.ask("DELETE", "/overlay/peers/"+second.id.String(), ""); status != http.StatusNoContent {
+		t.Errorf("removed: %d", status)
+	}
+	a.until("the session of a removed peer ends", func() bool { return a.sessions.Find(second.id) == nil })
+	if _, answer := second.greet(a.Addr().String(), ""); answer.(*oap.Error).Code != oap.Unauth {
+		t.Errorf("answered %#v", answer)
+	}
+	next := a.config
+	next.Peers = nil
+	if err := a.Reconfigure(next); err != nil {
+		t.Fatal(err)
+	}
+	a.until("a reload took the first one out", func() bool { return len(a.Peers()) == 0 })
+}
+
+func TestAStrangerNeedsAToken(t *testing.T) {
+	a := join(t, func(s *Spec) {
+		s.Join = func(token string) error {
+			if token == "good" {
+				return nil
+			}
+			return fault.New("test", fault.Unauthorized, "no")
+		}
+	})
+	stranger := newStranger(t)
+	for _, token := range []string{"", "bad"} {
+		if _, answer := stranger.greet(a.Addr().String(), token); answer.(*oap.Error).Code != oap.Unauth {
+			t.Errorf("with %q: %#v", token, answer)
+		}
+		if event := <-a.events; event.Type != AuthFailure || event.Peer != stranger.id {
+			t.Errorf("told %+v", event)
+		}
+	}
+	if _, answer := stranger.greet(a.Addr().String(), "good"); oap.KindOf(answer) != "hello_ack" {
+		t.Errorf("with a token: %#v", answer)
+	}
+	if event := <-a.events; event.Type != SessionOpened || event.Peer != stranger.id || !event.PQ {
+		t.Errorf("told %+v", event)
+	}
+}
+
+// source is a list of peers that somebody else keeps.
+type source struct{ *flow.Snapshot[[]Contact] }
+
+func (s source) Peers(ctx context.Context, since flow.Version) ([]Contact, flow.Version, error) {
+	return s.Changed(ctx, since)
+}
+
+func TestPeersOfASource(t *testing.T) {
+	a := join(t, func(*Spec) {})
+	list := source{flow.NewSnapshot[[]Contact](flow.NewInventory(), flow.SnapshotSpec{Service: "registry", Name: "peers"}, nil)}
+	b := join(t, func(s *Spec) { s.Sources = []PeerSource{list} })
+	link(t, a, b)
+	list.Store([]Contact{a.contact()})
+	a.sees(b)
+	b.sees(a)
+	list.Store(nil)
+	b.until("who is not on the list any more is let go", func() bool { return len(b.Peers()) == 0 })
+}
+
+func TestAnOpenOverlayLetsEverybodyIn(t *testing.T) {
+	a := join(t, func(s *Spec) { s.Config.Open = true })
+	newStranger(t).dial(a.Addr().String())
+}
+
+func TestTheDefaultPortIsTaken(t *testing.T) {
+	a := join(t, func(*Spec) {})
+	b := join(t, func(s *Spec) { s.Config.Addr, s.AnyPort = a.Addr().String(), true })
+	if a.Addr().String() == b.Addr().String() {
+		t.Fatal("two nodes on one port")
+	}
+	if reasons := b.readiness.Evaluate().Reasons; !slices.ContainsFunc(reasons, func(r observe.Reason) bool { return strings.Contains(r.Reason, "is taken") }) {
+		t.Errorf("%+v", reasons)
+	}
+}
+
+func TestSlowSubscribersAreTold(t *testing.T) {
+	a := join(t, func(*Spec) {})
+	sub := a.hear("flood")
+	for i := range 3000 {
+		a.say("flood", string(rune('a'+i%26))+time.Duration(i).String())
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_, err := sub.Recv(ctx)
+	if lag, behind := errors.AsType[*flow.LagError](err); !behind || lag.Missed == 0 {
+		t.Fatalf("%v", err)
+	}
+	if d, err := sub.Recv(ctx); err != nil || !bytes.Contains(d.Data, []byte("µs")) {
+		t.Errorf("after the lag: %v, %v", d, err)
+	}
+}

@@ -1,0 +1,625 @@
+package session
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	kzstd "github.com/klauspost/compress/zstd"
+
+	"micronode/b3"
+	"micronode/fault"
+	"micronode/internal/oap"
+)
+
+// inBubble runs a test in which time is faked and peers are reached in memory.
+func inBubble(t *testing.T, name string, test func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+}
+
+// shake calls a node and finishes the handshake, in a bubble.
+func shake(t *testing.T, n *node, key byte) *raw {
+	t.Helper()
+	r := callRaw(t, n, rawTLS(keyOf(key))).reading()
+	r.say(oap.Req, 1, goodHello())
+	synctest.Wait()
+	if _, ok := r.last().message.(*oap.HelloAck); !ok {
+		t.Fatalf("the answer to a hello is %+v", r.last().message)
+	}
+	return r
+}
+
+// squeeze compresses whatever comes of it.
+func squeeze(plain []byte) []byte {
+	w, err := kzstd.NewWriter(nil)
+	if err != nil {
+		panic(err)
+	}
+	defer w.Close()
+	return w.EncodeAll(plain, nil)
+}
+
+func patched(b []byte, at int, value byte) []byte {
+	b[at] = value
+	return b
+}
+
+// Sections 2, 3, 4 and 10: every kind of bad frame, and what follows.
+func TestBadFrames(t *testing.T) {
+	ping := encoded(t, &oap.Ping{TS: 1})
+	long := make([]byte, 4)
+	binary.BigEndian.PutUint32(long, 27+oap.MaxPayload+1)
+	for _, c := range []struct {
+		name   string
+		frame  []byte
+		code   oap.Code
+		flags  oap.Flags
+		corr   uint64
+		reason oap.Reason
+	}{
+		{"the length alone is too large", long, oap.FrameTooLarge, oap.Event, 0, oap.TooLarge},
+		{"the length is too short", []byte{0, 0, 0, 26}, oap.Malformed, oap.Event, 0, oap.TooShort},
+		{"version 2", []byte{0, 0, 0, 40, 2}, oap.BadVersion, oap.Event, 0, oap.WrongVersion},
+		{"a tenant", patched(framed(oap.Req, 5, ping), 22, 1), oap.Malformed, oap.Event, 0, oap.WrongTenant},
+		{"an empty payload in a request", framed(oap.Req, 5, nil), oap.Malformed, oap.Resp, 5, oap.BadMessage},
+		{"an empty payload in an event", framed(oap.Event, 5, nil), oap.Malformed, oap.Event, 5, oap.BadMessage},
+		{"no CBOR", framed(oap.Event, 6, []byte("hi")), oap.Malformed, oap.Event, 6, oap.BadMessage},
+		{"bytes behind the message", framed(oap.Req, 7, append(slices.Clone(ping), 0)), oap.Malformed, oap.Resp, 7, oap.BadMessage},
+		{"damaged zstd", framed(oap.Event|oap.Comp, 8, []byte("not zstd at all")), oap.Malformed, oap.Event, 8, oap.Damaged},
+		{"a bomb", framed(oap.Req|oap.Comp, 9, squeeze(make([]byte, 100_000))), oap.RatioCap, oap.Resp, 9, oap.Bomb},
+		{"a second hello", framed(oap.Req, 10, encoded(t, goodHello())), oap.Malformed, oap.Resp, 10, 0},
+		{"a hello_ack", framed(oap.Resp, 11, encoded(t, &oap.HelloAck{Chosen: oap.Chosen{Ver: 1}, Limits: oap.Limits{MaxFrame: 1, Chunk: 1}})), oap.Malformed, oap.Event, 11, 0},
+	} {
+		inBubble(t, c.name, func(t *testing.T) {
+			n := newNode(t, 1)
+			r := shake(t, n, 2)
+			r.write(c.frame)
+			synctest.Wait()
+			r.refused(c.name, c.code, c.flags, c.corr)
+			_ = r.conn.Close()
+			synctest.Wait()
+			if c.reason != 0 && !slices.Equal(n.rejected, []oap.Reason{c.reason}) {
+				t.Errorf("counted %v", n.rejected)
+			}
+			if !slices.Equal(n.reasons, []CloseReason{ClosedMalformed}) || len(n.closed) != 1 || n.closed[0] == nil {
+				t.Errorf("closed by %v with %v", n.reasons, n.closed)
+			}
+			if len(n.messages)+len(n.letters) != 0 {
+				t.Errorf("the handler saw %v", n.messages)
+			}
+		})
+	}
+}
+
+func encoded(t testing.TB, m oap.Message) []byte {
+	t.Helper()
+	b, err := oap.Encode(nil, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// What we announce is what we enforce.
+func TestOurMaxFrame(t *testing.T) {
+	inBubble(t, "64 KiB", func(t *testing.T) {
+		n := newNode(t, 1, func(s *Spec) { s.Config.MaxFrameBytes = 64 << 10 })
+		r := shake(t, n, 2)
+		ack := r.all()[0].message.(*oap.HelloAck)
+		if ack.Limits.MaxFrame != 64<<10 || ack.Limits.Chunk != 64<<10-around {
+			t.Errorf("the limits are %+v", ack.Limits)
+		}
+		r.write(framed(oap.Event, 2, make([]byte, 64<<10+1))[:4])
+		synctest.Wait()
+		r.refused("one byte more", oap.FrameTooLarge, oap.Event, 0)
+	})
+}
+
+// Sections 2 and 12: what must be borne.
+func TestGoodFrames(t *testing.T) {
+	letter := encoded(t, gossip(10))
+	for _, c := range []struct {
+		name  string
+		frame []byte
+		count int
+	}{
+		{"flags that have no meaning", framed(oap.Event|0xfff0, 2, letter), 1},
+		{"gossip as a request", framed(oap.Req, 2, letter), 1},
+		{"gossip without flags", framed(0, 2, letter), 1},
+		{"compressed gossip", framed(oap.Event|oap.Comp, 2, squeeze(letter)), 1},
+		{"gossip in another encoding", framed(oap.Event, 2, reordered), 1},
+		{"an unknown event", framed(oap.Event, 2, later), 0},
+		{"an unknown response", framed(oap.Resp, 2, later), 0},
+		{"a pong that nobody asked for", framed(oap.Resp, 2, encoded(t, &oap.Pong{TS: 4})), 0},
+		{"an error about a request that nobody made", framed(oap.Resp, 99, encoded(t, &oap.Error{Code: oap.Malformed})), 0},
+	} {
+		inBubble(t, c.name, func(t *testing.T) {
+			n := newNode(t, 1)
+			r := shake(t, n, 2)
+			r.write(c.frame)
+			synctest.Wait()
+			if len(n.letters) != c.count || n.taken != c.count || len(n.closed) != 0 || len(r.all()) != 1 {
+				t.Errorf("%d letters came, closed %v, answers %v", len(n.letters), n.closed, r.kinds())
+			}
+			if c.count == 1 && !bytes.Equal(n.letters[0].Msg, gossip(10).Msg) {
+				t.Errorf("the letter is %q", n.letters[0].Msg)
+			}
+		})
+	}
+}
+
+var (
+	later     = []byte("\xa2\x61x\x01\x64kind\x65later")
+	reordered = []byte("\xa4\x64kind\x66gossip\x63msg\x4axxxxxxxxxx\x64hops\x08\x66fanout\x03")
+)
+
+func TestUnknownRequestIsRefusedAndTheSessionStays(t *testing.T) {
+	inBubble(t, "later", func(t *testing.T) {
+		n := newNode(t, 1)
+		r := shake(t, n, 2)
+		r.write(framed(oap.Req, 5, later))
+		synctest.Wait()
+		last := r.last()
+		if e, ok := last.message.(*oap.Error); !ok || e.Code != oap.Malformed || e.Msg != "unknown kind later" || last.Flags != oap.Resp || last.Corr != 5 {
+			t.Errorf("the answer is %+v, flags %d, corr %d", last.message, last.Flags, last.Corr)
+		}
+		if len(n.Active()) != 1 {
+			t.Error("the session is gone")
+		}
+	})
+}
+
+// All letters of one go come in one call, in order, before what came after.
+func TestLettersComeTogether(t *testing.T) {
+	inBubble(t, "ten and a have", func(t *testing.T) {
+		n := newNode(t, 1)
+		r := shake(t, n, 2)
+		var all []byte
+		for i := range 10 {
+			all = append(all, frameOf(t, oap.Event, uint64(i+2), gossip(100+i))...)
+		}
+		all = append(all, frameOf(t, oap.Event, 20, &oap.Have{IDs: []b3.Address{{1}}})...)
+		all = append(all, frameOf(t, oap.Event, 21, gossip(5))...)
+		n.onMessage = func(*Session, Incoming) error {
+			if len(n.letters) != 10 {
+				t.Errorf("have came behind %d letters", len(n.letters))
+			}
+			return nil
+		}
+		r.write(all)
+		synctest.Wait()
+		if len(n.letters) != 11 || n.batches != 2 {
+			t.Errorf("%d letters came in %d calls", len(n.letters), n.batches)
+		}
+		for i, g := range n.letters[:10] {
+			if len(g.Msg) != 100+i {
+				t.Errorf("letter %d has %d bytes", i, len(g.Msg))
+			}
+		}
+	})
+}
+
+// A letter belongs to the receiver: what comes next does not write over it.
+func TestLettersAreOwned(t *testing.T) {
+	inBubble(t, "two", func(t *testing.T) {
+		n := newNode(t, 1)
+		r := shake(t, n, 2)
+		for _, c := range "abc" {
+			r.say(oap.Event, 2, &oap.Gossip{Msg: bytes.Repeat([]byte{byte(c)}, 500)})
+			synctest.Wait()
+		}
+		for i, g := range n.letters {
+			if !bytes.Equal(g.Msg, bytes.Repeat([]byte{"abc"[i]}, 500)) {
+				t.Errorf("letter %d was overwritten", i)
+			}
+		}
+	})
+}
+
+// Section 6: what is passed on, and what follows on a refusal of it.
+func TestMessagesArePassedOn(t *testing.T) {
+	messages := []oap.Message{
+		&oap.Have{}, &oap.Want{}, &oap.Start{Stream: 1, Obj: "b3:x"}, &oap.Data{Stream: 2, Bytes: []byte("x")},
+		&oap.Ack{Stream: 1, UpTo: 3}, &oap.End{Stream: 1, Status: "ok"}, &oap.Error{Code: oap.Busy, Msg: "full"},
+	}
+	inBubble(t, "all", func(t *testing.T) {
+		n := newNode(t, 1)
+		r := shake(t, n, 2)
+		for i, m := range messages {
+			r.say(oap.Event, uint64(i+2), m)
+		}
+		synctest.Wait()
+		if want := []string{"have", "want", "start", "data", "ack", "end", "error"}; !slices.Equal(n.messages, want) {
+			t.Errorf("the handler saw %v", n.messages)
+		}
+		if len(n.refusals) != 1 || n.refusals[0] != (oap.Error{Code: oap.Busy, Msg: "full"}) {
+			t.Errorf("refusals: %v", n.refusals)
+		}
+		if len(n.Active()) != 1 {
+			t.Error("the session ended")
+		}
+	})
+	for _, flags := range []oap.Flags{oap.Req, oap.Event} {
+		inBubble(t, "refused", func(t *testing.T) {
+			n := newNode(t, 1)
+			n.onMessage = func(*Session, Incoming) error {
+				return fault.New("stream.start", fault.QuotaExceeded, "too much")
+			}
+			r := shake(t, n, 2)
+			r.say(flags, 8, &oap.Start{Stream: 1, Obj: "b3:x"})
+			synctest.Wait()
+			want := oap.Event
+			if flags == oap.Req {
+				want = oap.Resp
+			}
+			r.refused("a refusal of the handler", oap.QuotaExceeded, want, 8)
+			_ = r.conn.Close()
+			synctest.Wait()
+			if !slices.Equal(n.reasons, []CloseReason{ClosedQuota}) {
+				t.Errorf("closed by %v", n.reasons)
+			}
+		})
+	}
+}
+
+// Section 10: errors that end the connection, and those that do not.
+func TestErrorsOfThePeer(t *testing.T) {
+	for _, code := range []oap.Code{oap.Busy, oap.QuotaExceeded, oap.NotReady} {
+		inBubble(t, string(code), func(t *testing.T) {
+			n := newNode(t, 1)
+			r := shake(t, n, 2)
+			r.say(oap.Event, 0, &oap.Error{Code: code})
+			synctest.Wait()
+			if len(n.refusals) != 1 || len(n.Active()) != 1 {
+				t.Errorf("the handler saw %v, %d sessions", n.refusals, len(n.Active()))
+			}
+		})
+	}
+	for _, code := range []oap.Code{oap.Malformed, oap.Timeout, oap.Unauth, "SomethingNew"} {
+		inBubble(t, string(code), func(t *testing.T) {
+			n := newNode(t, 1)
+			r := shake(t, n, 2)
+			r.say(oap.Event, 0, &oap.Error{Code: code, Msg: "go away"})
+			synctest.Wait()
+			<-r.ended
+			if got := r.kinds(); !slices.Equal(got, []string{"hello_ack"}) {
+				t.Errorf("an error was answered: %v", got)
+			}
+			_ = r.conn.Close()
+			synctest.Wait()
+			if len(n.closed) != 1 || n.closed[0] == nil || !slices.Equal(n.reasons, []CloseReason{ClosedRefused}) {
+				t.Fatalf("closed %v by %v", n.closed, n.reasons)
+			}
+			if _, ok := errors.AsType[said](n.closed[0]); !ok {
+				t.Errorf("%v does not say who said so", n.closed[0])
+			}
+		})
+	}
+}
+
+// After an error that ends the connection, what still comes is discarded for
+// a second: a reset would eat the error.
+func TestLastWordsAreNotEaten(t *testing.T) {
+	inBubble(t, "a peer that keeps sending", func(t *testing.T) {
+		n := newNode(t, 1)
+		r := shake(t, n, 2)
+		r.write(framed(oap.Event, 5, []byte("hi")))
+		began := time.Now()
+		var err error
+		for err == nil {
+			_, err = r.conn.Write(framed(oap.Event, 6, make([]byte, 1000)))
+			time.Sleep(10 * time.Millisecond)
+		}
+		if took := time.Since(began); took < lastWords || took > lastWords+100*time.Millisecond {
+			t.Errorf("cut after %s", took)
+		}
+		r.refused("bad frame", oap.Malformed, oap.Event, 5)
+	})
+	inBubble(t, "in the handshake", func(t *testing.T) {
+		n := newNode(t, 1)
+		r := callRaw(t, n, rawTLS(keyOf(2))).reading()
+		r.write(framed(oap.Event, 5, []byte("hi")))
+		began := time.Now()
+		var err error
+		for err == nil {
+			_, err = r.conn.Write(framed(oap.Event, 6, make([]byte, 1000)))
+			time.Sleep(10 * time.Millisecond)
+		}
+		if took := time.Since(began); took < lastWords || took > lastWords+100*time.Millisecond {
+			t.Errorf("cut after %s", took)
+		}
+		r.refused("bad frame", oap.Malformed, oap.Event, 5)
+	})
+}
+
+// The answer to one who is refused is given at most once a second.
+func TestRefuse(t *testing.T) {
+	inBubble(t, "three a second", func(t *testing.T) {
+		n := newNode(t, 1)
+		r := shake(t, n, 2)
+		s := n.Active()[0]
+		for range 3 {
+			s.Refuse(7, fault.New("gossip.take", fault.Busy, "full"))
+			time.Sleep(400 * time.Millisecond)
+		}
+		s.Refuse(8, fault.Busy)
+		synctest.Wait()
+		all := r.all()[1:]
+		if len(all) != 2 || all[0].Corr != 7 || all[1].Corr != 8 || all[0].Flags != oap.Event {
+			t.Errorf("told %d times: %+v", len(all), all)
+		}
+		if e := all[0].message.(*oap.Error); e.Code != oap.Busy || e.Msg != "full" {
+			t.Errorf("told %+v", e)
+		}
+	})
+}
+
+// overlay.peer.max_rps: more frames than that are dropped.
+func TestMaxRPS(t *testing.T) {
+	inBubble(t, "10", func(t *testing.T) {
+		n := newNode(t, 1, func(s *Spec) { s.Peer.MaxRPS = 10 })
+		r := shake(t, n, 2)
+		for i := range 25 {
+			r.say(oap.Event, uint64(100+i), gossip(10))
+		}
+		r.say(oap.Req, 200, &oap.Start{Stream: 1, Obj: "b3:x"})
+		r.say(oap.Event, 201, &oap.Have{})
+		r.say(oap.Event, 202, &oap.Ack{})
+		synctest.Wait()
+		if len(n.letters) != 10 || n.over != 17 {
+			t.Errorf("%d letters were taken, %d were too many", len(n.letters), n.over)
+		}
+		if !slices.Equal(n.messages, []string{"ack"}) {
+			t.Errorf("the handler saw %v: what belongs to a stream under way is taken, what starts something is not", n.messages)
+		}
+		answers := r.all()[1:]
+		if len(answers) != 2 {
+			t.Fatalf("answers: %v", r.kinds())
+		}
+		for _, a := range answers {
+			switch m := a.message.(type) {
+			case *oap.Error:
+				if m.Code != oap.QuotaExceeded || a.Corr != 110 || a.Flags != oap.Event {
+					t.Errorf("told %+v about %d", m, a.Corr)
+				}
+			case *oap.End:
+				if m.Status != "QuotaExceeded" || m.Seq != 0 || a.Corr != 200 || a.Flags != oap.Resp {
+					t.Errorf("the stream ended with %+v", m)
+				}
+			}
+		}
+		time.Sleep(time.Second)
+		r.say(oap.Event, 300, gossip(10))
+		synctest.Wait()
+		if len(n.letters) != 11 {
+			t.Error("a second later none is taken")
+		}
+	})
+}
+
+// Section 9.
+
+func TestClocks(t *testing.T) {
+	inBubble(t, "a silent peer is asked twice and given up", func(t *testing.T) {
+		n := newNode(t, 1)
+		r := shake(t, n, 2)
+		began := time.Now()
+		last := r.finish()
+		if got := r.kinds(); !slices.Equal(got, []string{"hello_ack", "ping", "ping", "error"}) {
+			t.Fatalf("it got %v", got)
+		}
+		for i, want := range []time.Duration{0, 5, 10, 15} {
+			if after := r.all()[i].at.Sub(began); after != want*time.Second {
+				t.Errorf("%s came after %s", oap.KindOf(r.all()[i].message), after)
+			}
+		}
+		if e := last.message.(*oap.Error); e.Code != oap.Timeout || last.Corr != 0 || last.Flags != oap.Event {
+			t.Errorf("the last word is %+v", e)
+		}
+		_ = r.conn.Close()
+		synctest.Wait()
+		if !slices.Equal(n.timeouts, []string{"idle"}) || !slices.Equal(n.reasons, []CloseReason{ClosedIdle}) {
+			t.Errorf("counted %v, %v", n.timeouts, n.reasons)
+		}
+		kindOf(t, "the end", n.closed[0], fault.Timeout)
+	})
+	inBubble(t, "a quiet peer that answers lives", func(t *testing.T) {
+		n := newNode(t, 1)
+		r := shake(t, n, 2)
+		s := n.Active()[0]
+		for i := range 100 {
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			ping := r.last()
+			p, ok := ping.message.(*oap.Ping)
+			if !ok || ping.Flags != oap.Req || len(r.all()) != i+2 {
+				t.Fatalf("after %d rounds: %v", i, r.kinds())
+			}
+			if p.TS != uint64(time.Now().UnixMilli()) {
+				t.Errorf("the ping says %d", p.TS)
+			}
+			time.Sleep(30 * time.Millisecond)
+			r.say(oap.Resp, ping.Corr, &oap.Pong{TS: p.TS})
+			synctest.Wait()
+			if s.RTT() != 30*time.Millisecond {
+				t.Fatalf("the round trip took %s", s.RTT())
+			}
+		}
+		if len(n.Active()) != 1 {
+			t.Error("it is gone")
+		}
+	})
+	inBubble(t, "any frame is a sign of life", func(t *testing.T) {
+		n := newNode(t, 1)
+		r := shake(t, n, 2)
+		for range 20 {
+			time.Sleep(4 * time.Second)
+			r.say(oap.Event, 2, gossip(1))
+		}
+		synctest.Wait()
+		if len(r.all()) != 1 || len(n.Active()) != 1 {
+			t.Errorf("it was asked: %v", r.kinds())
+		}
+	})
+	inBubble(t, "stopping inside a frame", func(t *testing.T) {
+		n := newNode(t, 1)
+		r := shake(t, n, 2)
+		time.Sleep(3 * time.Second)
+		r.write(framed(oap.Event, 5, encoded(t, gossip(100)))[:40])
+		began := time.Now()
+		last := r.finish()
+		if took := last.at.Sub(began); took != 5*time.Second {
+			t.Errorf("given up after %s", took)
+		}
+		r.refused("progress", oap.Timeout, oap.Event, 0)
+		_ = r.conn.Close()
+		synctest.Wait()
+		if !slices.Equal(n.timeouts, []string{"read"}) || !slices.Equal(n.reasons, []CloseReason{ClosedProgress}) {
+			t.Errorf("counted %v, %v", n.timeouts, n.reasons)
+		}
+	})
+	inBubble(t, "less patience than the deadline that is set", func(t *testing.T) {
+		n := newNode(t, 1, func(s *Spec) { s.Config.Progress = time.Second })
+		r := shake(t, n, 2)
+		time.Sleep(time.Second)
+		r.write([]byte{0})
+		began := time.Now()
+		if took := r.finish().at.Sub(began); took != time.Second {
+			t.Errorf("given up after %s", took)
+		}
+	})
+	inBubble(t, "a byte a second", func(t *testing.T) {
+		n := newNode(t, 1)
+		r := shake(t, n, 2)
+		began := time.Now()
+		frame := framed(oap.Event, 5, encoded(t, gossip(100)))
+		var err error
+		for i := 0; err == nil && i < len(frame); i++ {
+			_, err = r.conn.Write(frame[i : i+1])
+			time.Sleep(time.Second)
+		}
+		last := r.finish()
+		if took := last.at.Sub(began); took != 15*time.Second {
+			t.Errorf("given up after %s", took)
+		}
+		r.refused("a byte a second", oap.Timeout, oap.Event, 0)
+	})
+	inBubble(t, "a slow frame that gets on", func(t *testing.T) {
+		n := newNode(t, 1)
+		r := shake(t, n, 2)
+		frame := framed(oap.Event, 5, encoded(t, gossip(100)))
+		for part := range slices.Chunk(frame, 50) {
+			r.write(part)
+			time.Sleep(4 * time.Second)
+		}
+		synctest.Wait()
+		if len(n.letters) != 1 || len(n.Active()) != 1 {
+			t.Errorf("%d letters, closed %v", len(n.letters), n.closed)
+		}
+	})
+}
+
+func TestPings(t *testing.T) {
+	inBubble(t, "are answered with what they say", func(t *testing.T) {
+		n := newNode(t, 1)
+		r := shake(t, n, 2)
+		r.say(oap.Req, 77, &oap.Ping{TS: 1 << 63})
+		synctest.Wait()
+		last := r.last()
+		if p, ok := last.message.(*oap.Pong); !ok || p.TS != 1<<63 || last.Flags != oap.Resp || last.Corr != 77 {
+			t.Errorf("the answer is %+v", last)
+		}
+	})
+	inBubble(t, "too many are refused", func(t *testing.T) {
+		n := newNode(t, 1)
+		r := shake(t, n, 2)
+		for i := range 10 {
+			r.say(oap.Req, uint64(i+2), &oap.Ping{})
+		}
+		synctest.Wait()
+		pongs, refused := 0, 0
+		for _, h := range r.all()[1:] {
+			switch m := h.message.(type) {
+			case *oap.Pong:
+				pongs++
+			case *oap.Error:
+				refused++
+				if m.Code != oap.QuotaExceeded || h.Flags != oap.Resp || h.Corr < 7 {
+					t.Errorf("refused with %+v", h)
+				}
+			}
+		}
+		if pongs != 5 || refused != 5 || len(n.Active()) != 1 {
+			t.Errorf("%d answers, %d refusals", pongs, refused)
+		}
+	})
+	inBubble(t, "once a second is fine", func(t *testing.T) {
+		n := newNode(t, 1)
+		r := shake(t, n, 2)
+		for i := range 60 {
+			time.Sleep(time.Second)
+			r.say(oap.Req, uint64(i+2), &oap.Ping{})
+		}
+		synctest.Wait()
+		if slices.Contains(r.kinds(), "error") {
+			t.Error("it was refused")
+		}
+	})
+}
+
+// A peer that never reads: the writer gives up after its time, nobody else
+// notices, and what waits is bounded.
+func TestPeerThatNeverReads(t *testing.T) {
+	inBubble(t, "5s", func(t *testing.T) {
+		n := newNode(t, 1)
+		good := shake(t, n, 3)
+		bad := callRaw(t, n, rawTLS(keyOf(2)))
+		bad.say(oap.Req, 1, goodHello())
+		if _, err := bad.conn.Read(make([]byte, 1000)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		s := n.Find(idOf(keyOf(2)))
+		began := time.Now()
+		results := 0
+		failed := 0
+		turned := 0
+		for range 1000 {
+			p := parcel(1000)
+			p.Item.Written = func(err error) {
+				results++
+				if err != nil {
+					failed++
+				}
+			}
+			turned += len(s.Post([]parcelOf{p}, nil))
+		}
+		if turned < 1000-2*64-few || len(n.pressed) == 0 {
+			t.Errorf("only %d of 1000 letters were turned away; pressure %v", turned, n.pressed)
+		}
+		other := n.Find(idOf(keyOf(3)))
+		if left := other.Post([]parcelOf{parcel(10)}, nil); len(left) != 0 {
+			t.Error("the other peer is held up")
+		}
+		synctest.Wait()
+		if got := good.kinds(); !slices.Equal(got, []string{"hello_ack", "gossip"}) {
+			t.Errorf("the other peer got %v", got)
+		}
+		<-s.Done()
+		if took := time.Since(began); took != 5*time.Second {
+			t.Errorf("given up after %s", took)
+		}
+		if results != 1000-turned || failed != results {
+			t.Errorf("%d of %d frames were settled, %d as failed", results, 1000-turned, failed)
+		}
+		if !slices.Equal(n.reasons, []CloseReason{ClosedWrite}) || !slices.Equal(n.timeouts, []string{"write"}) {
+			t.Errorf("closed by %v, %v", n.reasons, n.timeouts)
+		}
+		kindOf(t, "the end", n.closed[0], fault.Timeout)
+	})
+}

@@ -1,0 +1,254 @@
+package session
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
+	"errors"
+	"io"
+	"math/big"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"micronode/internal/oap"
+)
+
+// raw is a peer that speaks bytes: it has none of our code but TLS and the
+// encoding of messages, and keeps no rule that a test does not want it to.
+type raw struct {
+	t    testing.TB
+	sock net.Conn
+	conn *tls.Conn
+
+	mu    sync.Mutex
+	got   []heard
+	err   error         // how reading ended
+	ended chan struct{} // closed when it did
+}
+
+// heard is a frame that a raw peer got.
+type heard struct {
+	oap.Frame
+	message oap.Message
+	at      time.Time
+}
+
+// rawTLS is what a good peer shows and wants.
+func rawTLS(key ed25519.PrivateKey) *tls.Config {
+	return certified(key, key.Public())
+}
+
+// certified is a self-signed certificate for any key, valid for one second in
+// 1990: nobody looks at dates.
+func certified(key, public any) *tls.Config {
+	form := &x509.Certificate{SerialNumber: big.NewInt(7), NotBefore: time.Unix(631152000, 0), NotAfter: time.Unix(631152001, 0)}
+	der, err := x509.CreateCertificate(rand.Reader, form, form, public, key)
+	if err != nil {
+		panic(err)
+	}
+	return &tls.Config{
+		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
+		NextProtos:   []string{alpn}, MinVersion: tls.VersionTLS13, InsecureSkipVerify: true, ClientAuth: tls.RequireAnyClientCert,
+	}
+}
+
+func rsaTLS() *tls.Config {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		panic(err)
+	}
+	return certified(key, key.Public())
+}
+
+func ecdsaTLS() *tls.Config {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	return certified(key, key.Public())
+}
+
+// connect reaches a node: over loopback if it listens, in memory if not.
+func connect(t testing.TB, n *node) net.Conn {
+	t.Helper()
+	if addr := n.Addr(); addr != nil {
+		conn, err := net.Dial("tcp", addr.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return conn
+	}
+	ours, theirs := net.Pipe()
+	n.welcome(theirs)
+	return ours
+}
+
+// callRaw calls a node and finishes TLS.
+func callRaw(t testing.TB, n *node, config *tls.Config) *raw {
+	t.Helper()
+	sock := connect(t, n)
+	r := newRaw(t, sock, tls.Client(sock, config))
+	if err := r.conn.Handshake(); err != nil {
+		t.Fatalf("TLS: %v", err)
+	}
+	return r
+}
+
+func newRaw(t testing.TB, sock net.Conn, conn *tls.Conn) *raw {
+	r := &raw{t: t, sock: sock, conn: conn, ended: make(chan struct{})}
+	t.Cleanup(func() { _ = sock.Close() })
+	return r
+}
+
+// reading collects what comes, until the end.
+func (r *raw) reading() *raw {
+	go func() {
+		defer close(r.ended)
+		frames := oap.NewReader(r.conn, oap.Codec{Max: oap.MaxPayload, Compressed: true})
+		for {
+			frame, err := frames.Next()
+			var message oap.Message
+			if err == nil {
+				frame.Payload = slices.Clone(frame.Payload)
+				message, err = oap.Decode(frame.Payload)
+			}
+			r.mu.Lock()
+			if err != nil {
+				r.err = err
+				r.mu.Unlock()
+				return
+			}
+			r.got = append(r.got, heard{frame, message, time.Now()})
+			r.mu.Unlock()
+		}
+	}()
+	return r
+}
+
+func (r *raw) all() []heard {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.got)
+}
+
+func (r *raw) kinds() (kinds []string) {
+	for _, h := range r.all() {
+		kinds = append(kinds, oap.KindOf(h.message))
+	}
+	return kinds
+}
+
+// last is the last frame that came.
+func (r *raw) last() heard {
+	r.t.Helper()
+	all := r.all()
+	if len(all) == 0 {
+		r.t.Fatal("nothing came")
+	}
+	return all[len(all)-1]
+}
+
+func (r *raw) write(b []byte) {
+	r.t.Helper()
+	if _, err := r.conn.Write(b); err != nil {
+		r.t.Fatalf("write: %v", err)
+	}
+}
+
+func (r *raw) say(flags oap.Flags, corr uint64, m oap.Message) {
+	r.t.Helper()
+	r.write(frameOf(r.t, flags, corr, m))
+}
+
+func frameOf(t testing.TB, flags oap.Flags, corr uint64, m oap.Message) []byte {
+	t.Helper()
+	b, err := oap.Codec{Max: oap.MaxPayload}.AppendMessage(nil, flags, corr, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// framed is any payload as a frame.
+func framed(flags oap.Flags, corr uint64, payload []byte) []byte {
+	b := make([]byte, oap.HeaderSize, oap.HeaderSize+len(payload))
+	binary.BigEndian.PutUint32(b, uint32(27+len(payload)))
+	b[4] = oap.Version
+	binary.BigEndian.PutUint16(b[5:], uint16(flags))
+	binary.BigEndian.PutUint64(b[23:], corr)
+	return append(b, payload...)
+}
+
+func goodHello() *oap.Hello {
+	return &oap.Hello{Versions: []uint64{1}, Features: oap.Features{Comp: []string{"zstd"}, PQ: "hybrid"}, MaxFrame: oap.MaxPayload}
+}
+
+// greeted calls a node and finishes the handshake.
+func greeted(t testing.TB, n *node, key byte) *raw {
+	t.Helper()
+	r := callRaw(t, n, rawTLS(keyOf(key))).reading()
+	r.say(oap.Req, 1, goodHello())
+	until(t, "hello_ack", func() bool { return len(r.all()) > 0 })
+	if _, ok := r.all()[0].message.(*oap.HelloAck); !ok {
+		t.Fatalf("the answer to a hello is %+v", r.all()[0].message)
+	}
+	return r
+}
+
+// finish waits until the node has closed, and gives what came last.
+func (r *raw) finish() heard {
+	r.t.Helper()
+	<-r.ended
+	return r.last()
+}
+
+// refused fails unless the node ended the connection with this error.
+func (r *raw) refused(what string, code oap.Code, flags oap.Flags, corr uint64) {
+	r.t.Helper()
+	last := r.finish()
+	e, ok := last.message.(*oap.Error)
+	if !ok || e.Code != code || last.Flags != flags || last.Corr != corr {
+		r.t.Errorf("%s: the last frame is %s %+v, flags %d, corr %d; want error %s, flags %d, corr %d", what, oap.KindOf(last.message), last.message, last.Flags, last.Corr, code, flags, corr)
+	}
+	if r.err != io.EOF {
+		r.t.Errorf("%s: reading ended with %v, want a close_notify", what, r.err)
+	}
+}
+
+// answering is a raw peer that is called: it does TLS as a server and gives
+// the test what comes.
+type answering struct {
+	t     testing.TB
+	calls chan *raw
+}
+
+// answerRaw makes a node's calls end at a raw peer, in memory.
+func answerRaw(t testing.TB, n *node, config *tls.Config) *answering {
+	a := &answering{t: t, calls: make(chan *raw, 64)}
+	n.reroute(func(ctx context.Context, addr string) (net.Conn, error) {
+		ours, theirs := net.Pipe()
+		r := newRaw(t, theirs, tls.Server(theirs, config))
+		go func() {
+			if err := r.conn.Handshake(); err != nil {
+				r.err = err
+				close(r.ended)
+			} else {
+				r.reading()
+			}
+			a.calls <- r
+		}()
+		return ours, nil
+	})
+	return a
+}
+
+var errNoRoute = errors.New("no route")

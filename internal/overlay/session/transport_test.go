@@ -1,0 +1,408 @@
+package session
+
+import (
+	"crypto/tls"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"micronode/fault"
+	"micronode/internal/oap"
+)
+
+// Section 1: who and what is let in by TLS.
+
+func TestListenerRefusesByTLS(t *testing.T) {
+	good := func() *tls.Config { return rawTLS(keyOf(9)) }
+	for _, c := range []struct {
+		name   string
+		config *tls.Config
+		change func(*tls.Config)
+		reason FailReason
+	}{
+		{"TLS 1.2", good(), func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS12, tls.VersionTLS12 }, FailedTLS},
+		{"another protocol", good(), func(c *tls.Config) { c.NextProtos = []string{"h2"} }, FailedALPN},
+		{"no protocol", good(), func(c *tls.Config) { c.NextProtos = nil }, FailedALPN},
+		{"no certificate", good(), func(c *tls.Config) { c.Certificates = nil }, FailedTLS},
+		{"an RSA key", rsaTLS(), func(*tls.Config) {}, FailedIdentity},
+		{"an ECDSA key", ecdsaTLS(), func(*tls.Config) {}, FailedIdentity},
+		{"our own key", rawTLS(keyOf(1)), func(*tls.Config) {}, FailedIdentity},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := newNode(t, 1).serve()
+			c.change(c.config)
+			sock := connect(t, n)
+			defer sock.Close()
+			conn := tls.Client(sock, c.config)
+			err := conn.Handshake()
+			if err == nil { // the client of TLS 1.3 learns of it at its first read
+				_, err = conn.Read(make([]byte, 1))
+			}
+			if remoteAlert(err) == "" && !strings.Contains(err.Error(), "tls:") {
+				t.Errorf("the client sees %v, want an alert", err)
+			}
+			until(t, string(c.reason), n.failedWith(c.reason))
+		})
+	}
+}
+
+func TestGarbageInsteadOfTLS(t *testing.T) {
+	n := newNode(t, 1).serve()
+	sock := connect(t, n)
+	defer sock.Close()
+	if _, err := sock.Write([]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "a refusal", n.failedWith(FailedTLS))
+}
+
+func TestDialerChecksWhoAnswers(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		config *tls.Config
+		change func(*tls.Config)
+		reason FailReason
+	}{
+		{"another peer", rawTLS(keyOf(9)), func(*tls.Config) {}, FailedIdentity},
+		{"our own key", rawTLS(keyOf(1)), func(*tls.Config) {}, FailedIdentity},
+		{"an RSA key", rsaTLS(), func(*tls.Config) {}, FailedIdentity},
+		{"another protocol", rawTLS(keyOf(2)), func(c *tls.Config) { c.NextProtos = []string{"h2"} }, FailedALPN},
+		{"no protocol", rawTLS(keyOf(2)), func(c *tls.Config) { c.NextProtos = nil }, FailedALPN},
+		{"TLS 1.2", rawTLS(keyOf(2)), func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS12, tls.VersionTLS12 }, FailedTLS},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := newNode(t, 1).keep()
+			c.change(c.config)
+			a := answerRaw(t, n, c.config)
+			n.SetContacts([]Contact{{ID: idOf(keyOf(2)), Addrs: []string{"x:1"}}})
+			until(t, string(c.reason), n.failedWith(c.reason))
+			r := <-a.calls
+			<-r.ended
+			if len(r.all()) != 0 {
+				t.Errorf("the dialer sent %v to somebody else", r.kinds())
+			}
+			until(t, "the reason in the list of peers", func() bool { return n.Peers()[0].LastErr != "" })
+			if p := n.Peers()[0]; p.State == active {
+				t.Errorf("the peer is %+v", p)
+			}
+		})
+	}
+}
+
+func TestKeyExchange(t *testing.T) {
+	classical := func(c *tls.Config) { c.CurvePreferences = []tls.CurveID{tls.X25519} }
+	t.Run("hybrid with hybrid", func(t *testing.T) {
+		a, b := newNode(t, 1).serve(), newNode(t, 2).serve()
+		sa, sb := meet(t, a, b)
+		if !sa.PQ() || !sb.PQ() {
+			t.Errorf("post-quantum: dialer %v, listener %v", sa.PQ(), sb.PQ())
+		}
+		if !slices.Equal(a.groups, []string{"hybrid"}) || !slices.Equal(b.groups, []string{"hybrid"}) {
+			t.Errorf("counted %v and %v", a.groups, b.groups)
+		}
+	})
+	t.Run("required with hybrid", func(t *testing.T) {
+		a := newNode(t, 1, func(s *Spec) { s.Config.PQ = required }).serve()
+		sa, sb := meet(t, a, newNode(t, 2).serve())
+		if !sa.PQ() || !sb.PQ() {
+			t.Error("not post-quantum")
+		}
+	})
+	t.Run("hybrid falls back and says so", func(t *testing.T) {
+		n := newNode(t, 1).serve()
+		config := rawTLS(keyOf(2))
+		classical(config)
+		r := callRaw(t, n, config).reading()
+		r.say(oap.Req, 1, goodHello())
+		until(t, "an answer", func() bool { return len(r.all()) > 0 })
+		if ack := r.all()[0].message.(*oap.HelloAck); ack.Chosen.PQ != "" {
+			t.Errorf("the answer says %q", ack.Chosen.PQ)
+		}
+		until(t, "a session", func() bool { return len(n.Active()) == 1 })
+		if n.Active()[0].PQ() || n.Peers()[0].PQ || n.groups[0] != "classical" {
+			t.Errorf("it passes for post-quantum: %v", n.groups)
+		}
+	})
+	t.Run("required refuses who lacks it", func(t *testing.T) {
+		n := newNode(t, 1, func(s *Spec) { s.Config.PQ = required }).serve()
+		config := rawTLS(keyOf(2))
+		classical(config)
+		sock := connect(t, n)
+		defer sock.Close()
+		if err := tls.Client(sock, config).Handshake(); err == nil {
+			t.Error("TLS went through")
+		}
+		until(t, "a refusal", n.failedWith(FailedTLS))
+	})
+	t.Run("required does not call who lacks it", func(t *testing.T) {
+		n := newNode(t, 1, func(s *Spec) { s.Config.PQ = required }).keep()
+		config := rawTLS(keyOf(2))
+		classical(config)
+		answerRaw(t, n, config)
+		n.SetContacts([]Contact{{ID: idOf(keyOf(2)), Addrs: []string{"x:1"}}})
+		until(t, "a refusal", n.failedWith(FailedTLS))
+	})
+}
+
+func TestNothingIsResumed(t *testing.T) {
+	n := newNode(t, 1).serve()
+	config := rawTLS(keyOf(2))
+	config.ClientSessionCache = tickets{t}
+	config.ServerName = "any.name.will.do"
+	r := callRaw(t, n, config).reading()
+	r.say(oap.Req, 1, goodHello())
+	until(t, "an answer", func() bool { return len(r.all()) > 0 })
+}
+
+// tickets is a cache that must not be given anything.
+type tickets struct{ t *testing.T }
+
+func (c tickets) Get(string) (*tls.ClientSessionState, bool) { return nil, false }
+func (c tickets) Put(_ string, s *tls.ClientSessionState) {
+	if s != nil {
+		c.t.Error("the listener gave a ticket")
+	}
+}
+
+func TestIdentityOfTheDocument(t *testing.T) {
+	n := newNode(t, 7)
+	if got, want := n.ID().String(), "m2cks5r3anb4aaok7kdl3osd4fsulcqjix7iynu4yfvlkfocjpta"; got != want {
+		t.Errorf("the seed of sevens is %s, want %s", got, want)
+	}
+	if _, err := New(n.inv, Spec{}); fault.KindOf(err) != fault.Malformed || fault.NextOf(err) == "" {
+		t.Errorf("without a key: %v", err)
+	}
+}
+
+// Two of our own nodes, over real sockets.
+
+func TestTwoNodesTalk(t *testing.T) {
+	a, b := newNode(t, 1, func(s *Spec) { s.Config.Compress = on }).serve(), newNode(t, 2).serve()
+	sa, sb := meet(t, a, b)
+	if !sa.Dialed() || sb.Dialed() || sa.Peer() != b.ID() || sb.Peer() != a.ID() || sa.Serial() == 0 {
+		t.Errorf("they do not know each other: %v %v", sa, sb)
+	}
+	if sa.MaxFrame() != oap.MaxPayload || sb.Chunk() != oap.Chunk || sa.RTT() <= 0 {
+		t.Errorf("max_frame %d, chunk %d, rtt %s", sa.MaxFrame(), sb.Chunk(), sa.RTT())
+	}
+	written := make(chan error, 3)
+	big := gossip(300_000)
+	big.Sig = make([]byte, 64)
+	for _, m := range []*oap.Gossip{gossip(10), big} {
+		p := parcel(len(m.Msg))
+		p.Item.Message, p.Item.Written = m, func(err error) { written <- err }
+		if turned := sa.Post(append([]parcelOf(nil), p), nil); len(turned) != 0 {
+			t.Fatalf("%d were turned away", len(turned))
+		}
+	}
+	for range 2 {
+		if err := <-written; err != nil {
+			t.Errorf("written: %v", err)
+		}
+	}
+	until(t, "two letters", b.saw(func() bool { return len(b.letters) == 2 }))
+	for _, g := range b.letters {
+		if len(g.Msg) == 300_000 && len(g.Sig) != 64 || len(g.Msg) == 10 && g.Sig != nil || g.Hops != 8 {
+			t.Errorf("a letter of %d bytes came with a signature of %d", len(g.Msg), len(g.Sig))
+		}
+	}
+	if err := sb.Tell(Out{Message: &oap.Have{}, Flags: oap.Event}); err != nil {
+		t.Error(err)
+	}
+	if err := sb.Give(4, 100, Out{Message: &oap.Data{Stream: 4, Bytes: []byte("x")}, Flags: oap.Resp, Corr: 9}); err != nil {
+		t.Error(err)
+	}
+	until(t, "both messages", a.saw(func() bool { return slices.Equal(a.messages, []string{"have", "data"}) }))
+
+	sa.SetBusy(true)
+	peers := a.Peers()
+	if len(peers) != 1 || peers[0].State != busy || !peers[0].PQ || !peers[0].Dialed || peers[0].Addr != b.Addr().String() || sa.Addr() != peers[0].Addr {
+		t.Errorf("the list of peers is %+v", peers)
+	}
+	if b.Peers()[0].State != active || a.Find(a.ID()) != nil {
+		t.Errorf("the other list is %+v", b.Peers())
+	}
+
+	sa.End(nil)
+	<-sa.Done()
+	<-sb.Done()
+	if !a.closedWith(ClosedBye)() || !b.closedWith(ClosedBye)() {
+		t.Errorf("closed by %v and %v", a.reasons, b.reasons)
+	}
+	kindOf(t, "Tell after the end", sa.Tell(Out{Message: &oap.Pong{}}), fault.Canceled)
+	until(t, "another session after a pause", func() bool { return a.Find(b.ID()) != nil })
+}
+
+// A batch is one write, and what was written at once is read at once.
+func TestBatchIsOneSystemCall(t *testing.T) {
+	a, b := newNode(t, 1).keep(), newNode(t, 2).serve()
+	var counted *writes
+	a.reroute(func(ctx Ctx, addr string) (net.Conn, error) {
+		conn, err := dialTCP(ctx, addr)
+		counted = &writes{Conn: conn}
+		return counted, err
+	})
+	a.SetContacts([]Contact{b.contact()})
+	until(t, "a session", func() bool { return a.Find(b.ID()) != nil && b.Find(a.ID()) != nil })
+	s := a.Find(b.ID())
+	before := counted.n.Load()
+	var batch []parcelOf
+	for range 60 {
+		batch = append(batch, parcel(1000))
+	}
+	if turned := s.Post(batch, nil); len(turned) > 0 {
+		t.Fatal("turned away")
+	}
+	until(t, "all letters", b.saw(func() bool { return len(b.letters) == 60 }))
+	if n := counted.n.Load() - before; n != 1 {
+		t.Errorf("60 letters took %d writes", n)
+	}
+}
+
+// A peer that vanishes without a close_notify has broken the connection; one
+// that closes between two frames has not.
+func TestHowConnectionsEnd(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		last   []byte
+		close  func(*raw)
+		reason CloseReason
+		broken bool
+	}{
+		{"close_notify", nil, func(r *raw) { _ = r.conn.Close() }, ClosedEOF, false},
+		{"bye and close_notify", []byte("bye"), func(r *raw) { _ = r.conn.Close() }, ClosedBye, false},
+		{"only the socket", nil, func(r *raw) { _ = r.sock.Close() }, ClosedBroken, true},
+		{"a reset", nil, func(r *raw) { _ = r.sock.(*net.TCPConn).SetLinger(0); _ = r.sock.Close() }, ClosedBroken, true},
+		{"inside a frame", []byte{0, 0, 0, 40, 1}, func(r *raw) { _ = r.conn.Close() }, ClosedBroken, true},
+		{"broken TLS", nil, func(r *raw) {
+			_, _ = r.sock.Write([]byte{23, 3, 3, 0, 20, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20})
+		}, ClosedBroken, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := newNode(t, 1).serve()
+			r := greeted(t, n, 2)
+			if string(c.last) == "bye" {
+				r.say(oap.Event, 2, &oap.Bye{Reason: "tired"})
+			} else if c.last != nil {
+				r.write(c.last)
+			}
+			c.close(r)
+			until(t, "the end", n.saw(func() bool { return len(n.closed) == 1 }))
+			if n.reasons[0] != c.reason || (n.closed[0] != nil) != c.broken {
+				t.Errorf("closed by %s with %v", n.reasons[0], n.closed[0])
+			}
+			if len(n.Active()) != 0 || len(n.Peers()) != 0 {
+				t.Error("it is still listed")
+			}
+		})
+	}
+}
+
+func TestListenSaysWhatIsWrong(t *testing.T) {
+	n := newNode(t, 1)
+	kindOf(t, "Serve before Listen", n.Serve(n.ctx), fault.NotReady)
+	other, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	kindOf(t, "a port that is taken", n.Listen(n.ctx, other.Addr().String()), fault.Conflict)
+	kindOf(t, "no address", n.Listen(n.ctx, "nonsense"), fault.Malformed)
+	if n.Addr() != nil {
+		t.Error("it has an address")
+	}
+	// Serve comes back to the same address after its context ended.
+	if err := n.Listen(n.ctx, "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	addr := n.Addr().String()
+	for range 2 {
+		ctx, cancel := withCancel()
+		ended := make(chan error)
+		go func() { ended <- n.Serve(ctx) }()
+		until(t, "somebody who listens", func() bool {
+			conn, err := net.Dial("tcp", addr)
+			if err == nil {
+				_ = conn.Close()
+			}
+			return err == nil
+		})
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+		if conn, err := net.DialTimeout("tcp", addr, time.Second); err == nil {
+			_ = conn.Close()
+			t.Error("somebody still listens")
+		}
+	}
+	if err := n.Drain(n.ctx); err != nil {
+		t.Error(err)
+	}
+	kindOf(t, "Serve after the drain", n.Serve(n.ctx), fault.NotReady)
+	kindOf(t, "Listen after the drain", n.Listen(n.ctx, "127.0.0.1:0"), fault.NotReady)
+}
+
+// TLS asks for new keys from the task that reads, while the other one writes.
+// The standard library cannot be made to ask, so this speaks to the wire.
+func TestWireKeepsTheOrder(t *testing.T) {
+	near, far := net.Pipe()
+	defer far.Close()
+	w := newWire(near, time.Minute)
+	defer w.Close()
+	w.hold()
+	mustWrite(t, w, "a")
+	mustWrite(t, w, "b")
+	done := make(chan error, 1)
+	go func() { done <- w.release() }()
+	got := make([]byte, 1)
+	read := func(want string) {
+		t.Helper()
+		if _, err := io.ReadFull(far, got[:1]); err != nil || string(got) != want {
+			t.Fatalf("read %q, %v, want %q", got, err, want)
+		}
+	}
+	read("a") // the writer is in the system call now
+	mustWrite(t, w, "c")
+	read("b")
+	read("c")
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	go func() { done <- w.pumpAfter("d") }()
+	read("d")
+	<-done
+}
+
+// A peer that makes TLS talk while it does not read gets no memory for it.
+func TestWireBoundsWhatTLSSaysByItself(t *testing.T) {
+	near, far := net.Pipe()
+	defer far.Close()
+	w := newWire(near, time.Minute)
+	defer w.Close()
+	stuck := make(chan error, 1)
+	go func() { stuck <- w.pumpAfter("x") }()
+	until(t, "a write that is stuck", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.writing && w.pending == nil })
+	var err error
+	size := 0
+	for ; err == nil; size += 1000 {
+		_, err = w.Write(make([]byte, 1000))
+	}
+	if err != errFlooded || size > unasked+2000 {
+		t.Errorf("after %d bytes: %v", size, err)
+	}
+	_ = far.Close()
+	if err := <-stuck; err == nil {
+		t.Error("the stuck write went through")
+	}
+	if _, err := w.Write([]byte("more")); err == nil {
+		t.Error("a wire that failed takes more")
+	}
+	w.hold()
+	if err := w.release(); err == nil {
+		t.Error("a wire that failed flushes")
+	}
+}

@@ -1,0 +1,231 @@
+package session
+
+import (
+	"io"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	ahead    = 64 << 10  // how much is read in one system call
+	enough   = 256 << 10 // collected bytes that are written although more are to come
+	unasked  = 64 << 10  // what TLS may have to say by itself while a write is stuck
+	largest  = 512 << 10 // buffers above this size are not kept
+	ordinary = 72 << 10  // the size of a new buffer: a batch and what is around it
+)
+
+// readBuffers and writeBuffers are shared by all connections, so that one that
+// is idle holds none.
+var (
+	readBuffers  = sync.Pool{New: func() any { b := make([]byte, ahead); return &b }}
+	writeBuffers = sync.Pool{New: func() any { b := make([]byte, 0, ordinary); return &b }}
+)
+
+func borrow() *[]byte { return writeBuffers.Get().(*[]byte) }
+
+func giveBack(b *[]byte) {
+	if cap(*b) <= largest {
+		*b = (*b)[:0]
+		writeBuffers.Put(b)
+	}
+}
+
+// wire is the socket below TLS. TLS reads and writes a record at a time, 16 KiB
+// at most; a system call costs as much as encrypting such a record. So the wire
+// reads whatever has come and keeps it for the records that follow, and it
+// collects the records of a batch and writes them at once.
+//
+// TLS may write by itself, from the task that reads: an alert, or the answer to
+// a request for new keys. Records must go out in the order in which they were
+// encrypted, and TLS gives them to Write in that order. They are appended, and
+// whoever finds nobody writing writes all there is.
+type wire struct {
+	net.Conn // set at construction
+
+	// set at construction
+	raw      syscall.RawConn // nil if it is no socket
+	attempt  func(fd uintptr) bool
+	patience time.Duration // for one write
+
+	// owned by the task that reads; by that of the handshake before
+	buffer  *[]byte // what rest is in; nil while nothing waits
+	rest    []byte
+	readErr error
+	over    bool // the connection ended, and not just TLS on it
+	foreign bool // the other side does not offer our protocol
+
+	mu      sync.Mutex //lockblock:leaf a few assignments; the system call happens after unlock
+	pending *[]byte    // nil while nothing is collected
+	held    bool       // a batch is being collected
+	writing bool       // somebody is in the system call
+	failed  error
+	latest  time.Time // no write lasts longer, if it is set
+}
+
+func newWire(conn net.Conn, patience time.Duration) *wire {
+	w := &wire{Conn: conn, patience: patience}
+	if socket, ok := conn.(syscall.Conn); ok && readable {
+		if raw, err := socket.SyscallConn(); err == nil {
+			w.raw, w.attempt = raw, w.readNow
+		}
+	}
+	return w
+}
+
+// Read gives what was read ahead, and reads if there is nothing.
+func (w *wire) Read(p []byte) (int, error) {
+	if w.raw == nil {
+		n, err := w.Conn.Read(p)
+		w.over = w.over || err == io.EOF
+		return n, err
+	}
+	if len(w.rest) == 0 {
+		if err := w.fetch(); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(p, w.rest)
+	w.rest = w.rest[n:]
+	if len(w.rest) == 0 {
+		readBuffers.Put(w.buffer)
+		w.buffer, w.rest = nil, nil
+	}
+	return n, nil
+}
+
+// fetch waits until there is something to read, and reads it.
+func (w *wire) fetch() error {
+	w.readErr = nil
+	if err := w.raw.Read(w.attempt); err != nil {
+		return err
+	}
+	w.over = w.over || w.readErr == io.EOF
+	return w.readErr
+}
+
+// readNow reads without waiting, and reports whether there was something. The
+// buffer is borrowed for as long as it holds something: a connection that waits
+// has none.
+func (w *wire) readNow(fd uintptr) bool {
+	buffer := readBuffers.Get().(*[]byte)
+	n, err := readFrom(fd, *buffer)
+	if n > 0 {
+		w.buffer, w.rest = buffer, (*buffer)[:n]
+		return true
+	}
+	readBuffers.Put(buffer)
+	if again(err) {
+		return false
+	}
+	if w.readErr = io.EOF; err != nil {
+		w.readErr = &net.OpError{Op: "read", Net: "tcp", Addr: w.RemoteAddr(), Err: err}
+	}
+	return true
+}
+
+// hold collects what is written from now on, until release.
+func (w *wire) hold() {
+	w.mu.Lock()
+	w.held = true
+	w.mu.Unlock()
+}
+
+// release writes what was collected.
+func (w *wire) release() error {
+	w.mu.Lock()
+	w.held = false
+	err := w.failed
+	turn := err == nil && !w.writing && w.pending != nil
+	w.writing = w.writing || turn
+	w.mu.Unlock()
+	if turn {
+		return w.pump()
+	}
+	return err
+}
+
+// Write takes a record. It is written at once, unless it is part of a batch or
+// somebody who is writing already will take it along.
+func (w *wire) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	w.collect(p)
+	err := w.failed
+	turn := err == nil && !w.writing && (!w.held || len(*w.pending) >= enough)
+	w.writing = w.writing || turn
+	w.mu.Unlock()
+	if turn {
+		err = w.pump()
+	}
+	if err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// collect appends a record. A peer that keeps TLS busy while it does not read
+// what we write gets no more memory than this. Guarded by mu.
+func (w *wire) collect(p []byte) {
+	if w.failed != nil {
+		return
+	}
+	if w.pending == nil {
+		w.pending = borrow()
+	}
+	if *w.pending = append(*w.pending, p...); w.writing && !w.held && len(*w.pending) > unasked {
+		w.failed = errFlooded
+	}
+}
+
+// pump writes until nothing is left, or fails for good: after a write that was
+// cut nobody knows what the peer has.
+func (w *wire) pump() error {
+	for {
+		w.mu.Lock()
+		batch, err := w.pending, w.failed
+		w.pending = nil
+		if batch == nil || err != nil {
+			w.writing = false
+			w.mu.Unlock()
+			return err
+		}
+		until := w.deadline()
+		w.mu.Unlock()
+
+		_ = w.SetWriteDeadline(until) // fails on a closed connection only, and then so does the write
+		_, err = w.Conn.Write(*batch)
+		giveBack(batch)
+		if err != nil {
+			w.fail(err)
+		}
+	}
+}
+
+func (w *wire) fail(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.failed == nil {
+		w.failed = err
+	}
+}
+
+// deadline is when a write that begins now must have ended. Guarded by mu.
+func (w *wire) deadline() time.Time {
+	until := time.Now().Add(w.patience)
+	if !w.latest.IsZero() && w.latest.Before(until) {
+		return w.latest
+	}
+	return until
+}
+
+// within bounds all writes from now on, that under way included. The zero time
+// takes the bound away.
+func (w *wire) within(until time.Time) {
+	w.mu.Lock()
+	w.latest = until
+	w.mu.Unlock()
+	if !until.IsZero() {
+		_ = w.SetWriteDeadline(until) // fails on a closed connection only
+	}
+}

@@ -1,0 +1,241 @@
+package session
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"micronode/fault"
+	"micronode/internal/flow"
+	"micronode/internal/oap"
+)
+
+// few is how many frames a writer that waits has room for. When more are there
+// it borrows a list for a whole burst.
+const few = 4
+
+// most is how many bytes are put into one batch. One frame may be larger.
+const most = 64 << 10
+
+// bursts are lists for the frames of a batch.
+var bursts = sync.Pool{New: func() any { return new([]Out) }}
+
+// write is the task that writes: the only one, and it does nothing else. It
+// takes what waits, encodes all of it into one buffer and writes that once.
+func (s *Session) write(ctx context.Context) error {
+	defer close(s.wrote)
+	defer s.sweep()
+	defer s.end(&parting{reason: ClosedError, err: errDied, cut: true}) // unless it came to a better end before
+	for s.ended() == nil && s.burst(ctx) {
+		s.parted()
+	}
+	s.sayLast()
+	return nil
+}
+
+// burst writes one batch. It reports false when there will be no more.
+func (s *Session) burst(ctx context.Context) bool {
+	var room [few]Out
+	n, err := s.egress.Take(ctx, room[:], most)
+	if err != nil {
+		if ctx.Err() != nil {
+			s.end(&parting{reason: ClosedAborted, err: errCut, cut: true})
+			_ = s.wire.Close()
+		}
+		return false
+	}
+	if s.egress.Len(flow.Urgent)+s.egress.Len(Gossip)+s.egress.Len(Chunks) == 0 {
+		return s.send(room[:n])
+	}
+	list := bursts.Get().(*[]Out)
+	if len(*list) < s.owner.spec.Burst+few {
+		*list = make([]Out, s.owner.spec.Burst+few)
+	}
+	copy(*list, room[:n])
+	clear(room[:])
+	more, _ := s.egress.Take(ctx, (*list)[n:s.owner.spec.Burst+few], most) // does not wait: something is there, and nobody else takes it
+	ok := s.send((*list)[:n+more])
+	clear((*list)[:n+more])
+	bursts.Put(list)
+	return ok
+}
+
+// send encodes and writes a batch, and tells everybody.
+func (s *Session) send(batch []Out) bool {
+	now := time.Now().UnixMilli()
+	buffer := borrow()
+	defer giveBack(buffer)
+	letters, size, stale, permits := 0, 0, 0, 0
+	for i := range batch {
+		out := &batch[i]
+		if out.permit {
+			permits++
+		}
+		before := len(*buffer)
+		err := s.encode(buffer, out, now)
+		if err == errStale {
+			stale++
+		}
+		if err != nil {
+			s.forget(out)
+			out.settle(err)
+			continue
+		}
+		if _, ok := out.Message.(*oap.Gossip); ok {
+			letters++
+			size += len(*buffer) - before - oap.HeaderSize
+		}
+	}
+	bye := s.sayBye(buffer)
+	err := s.flush(*buffer)
+	if permits > 0 {
+		s.permits.ReleaseMany(permits)
+	}
+	if stale > 0 {
+		s.owner.count.Expired(stale)
+	}
+	if err != nil {
+		s.stuck(err)
+	} else if letters > 0 {
+		s.owner.count.Gossip(sent, letters, size)
+	}
+	for i := range batch {
+		if end, ok := batch[i].Message.(*oap.End); ok {
+			s.untrack(end.Stream)
+		}
+		batch[i].settle(err)
+	}
+	if bye {
+		s.mu.Lock()
+		s.bye = false
+		s.mu.Unlock()
+	}
+	return err == nil
+}
+
+// encode appends a frame, unless its time has passed or a bye came first. A
+// parcel without a message only wakes the writer up.
+func (s *Session) encode(buffer *[]byte, out *Out, now int64) (err error) {
+	switch {
+	case out.Message == nil:
+		return nil
+	case s.mute.Load() && starts(out.Message):
+		return errQuiet
+	case out.Expires != 0 && out.Expires < now:
+		return errStale
+	}
+	corr := out.Corr
+	if _, refusal := out.Message.(*oap.Error); corr == 0 && !refusal {
+		corr = s.Corr()
+	}
+	*buffer, err = s.codec.AppendMessage(*buffer, out.Flags, corr, out.Message)
+	return err
+}
+
+// forget takes back that a stream is open whose start was not sent.
+func (s *Session) forget(out *Out) {
+	if start, ok := out.Message.(*oap.Start); ok {
+		s.untrack(start.Stream)
+	}
+}
+
+// settle tells whoever wants to know, once.
+func (o *Out) settle(err error) {
+	o.Message = nil
+	if written := o.Written; written != nil {
+		o.Written = nil
+		written(err)
+	}
+}
+
+// sayBye appends our bye when it is due, behind the gossip that was queued
+// before: what was taken is sent.
+func (s *Session) sayBye(buffer *[]byte) bool {
+	s.mu.Lock()
+	due, why := s.bye, s.leaving
+	s.mu.Unlock()
+	if !due || s.egress.Len(Gossip) > 0 {
+		return false
+	}
+	s.mute.Store(true)
+	*buffer, _ = s.codec.AppendMessage(*buffer, oap.Event, s.Corr(), why.farewell()) // a bye is never too large
+	return true
+}
+
+// farewell is the bye of a drain.
+func (p *parting) farewell() *oap.Bye {
+	switch p.reason {
+	case ClosedDuplicate:
+		return &oap.Bye{Reason: "duplicate"}
+	case ClosedRemoved:
+		return &oap.Bye{Reason: "removed"}
+	}
+	return &oap.Bye{Reason: "draining"}
+}
+
+// flush writes a buffer as one batch of records in one system call. That there
+// is a single writer follows from how the tasks are started; should that ever
+// change, two of them would mix their frames, and nobody would find out why.
+func (s *Session) flush(buffer []byte) error {
+	if len(buffer) == 0 {
+		return nil
+	}
+	if !s.inUse.CompareAndSwap(false, true) {
+		panic("session: two writers on one connection")
+	}
+	defer s.inUse.Store(false)
+	s.wire.hold()
+	_, err := s.conn.Write(buffer)
+	if flushed := s.wire.release(); err == nil {
+		err = flushed
+	}
+	return err
+}
+
+// stuck ends the session after a write that failed. The frame under way is
+// cut, so nothing more can be said.
+func (s *Session) stuck(err error) {
+	why := &parting{reason: ClosedBroken, err: fault.Wrap("overlay.write", err), cut: true}
+	if timedOut(err) && s.ended() == nil {
+		s.owner.count.Timeout("write")
+		why.reason, why.err = ClosedWrite, tooSlow("overlay.write", "the peer did not read for "+s.owner.spec.Config.Write.String())
+	}
+	s.end(why)
+	_ = s.wire.Close()
+}
+
+// sayLast says why it is over, if there is something to say and the connection
+// can still carry it, and ends our direction.
+func (s *Session) sayLast() {
+	why := s.ended()
+	if why.cut {
+		return
+	}
+	s.wire.within(time.Now().Add(lastWords))
+	if why.words != nil {
+		frame, err := s.codec.AppendMessage(nil, why.flags, why.corr, why.words)
+		if err == nil {
+			err = s.flush(frame)
+		}
+		if err != nil {
+			return
+		}
+	}
+	_ = s.conn.CloseWrite() // whoever is gone already needs no close_notify
+}
+
+// sweep settles what was never sent. Its permits end with the session.
+func (s *Session) sweep() {
+	s.egress.Close()
+	var room [few]Out
+	for {
+		n, err := s.egress.Take(context.Background(), room[:], most) // does not wait: the queue is closed
+		if err != nil {
+			return
+		}
+		for i := range room[:n] {
+			room[i].settle(errEnded)
+		}
+		clear(room[:])
+	}
+}

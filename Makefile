@@ -25,7 +25,7 @@ COVERED := micronode/b3=90 micronode/fault=90 micronode/client=90 micronode/inte
 # How long each fuzz target runs with `make fuzz`.
 FUZZTIME ?= 30s
 
-.PHONY: help build run test lint race cover explore fuzz models interop bench bench-check gates generate clean need-gcc need-spin need-strace
+.PHONY: help build run test lint race cover explore fuzz models interop bench bench-check gates generate clean need-gcc need-spin need-strace need-python need-ip
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -71,7 +71,7 @@ fuzz: ## run every fuzz target for FUZZTIME (30s)
 	    $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 20x $$package; \
 	  done; done
 
-interop: need-gcc ## against software that we did not write
+interop: need-gcc need-python ## against software that we did not write
 	$(GO) -C interop test -race ./...
 
 bench: ## side by side with peers: prints ours, theirs and the ratio
@@ -80,7 +80,7 @@ bench: ## side by side with peers: prints ours, theirs and the ratio
 bench-check: ## the same, and fail below a bar
 	$(GO) -C bench run . -check -out ../$(BUILD)/bench.json
 
-gates: need-strace ## the reliability gates, against the real binary from a second process
+gates: need-strace need-ip ## the reliability gates, against the real binary from a second process
 	$(GO) test -tags gates -count=1 -timeout 30m -v ./gates
 
 generate: ## write docs/_generated anew from the code
@@ -100,6 +100,12 @@ $(BUILD)/lockblock $(BUILD)/covercheck: $(BUILD)/%: $(shell find tools -name '*.
 
 need-gcc:
 	@tools/need gcc gcc libc6-dev
+
+need-ip:
+	@tools/need ip iproute2
+
+need-python:
+	@tools/need python3
 
 need-strace:
 	@tools/need strace

@@ -95,7 +95,7 @@ func (g *Gossip) Open() (Letter, b3.Address, error) {
 // they would be part of what is signed, and a node that does not know them
 // could not tell what it passes on.
 var letterFields = []field{
-	text("topic", 0, MaxTopic), blob("key", keySize, keySize), number("seq", 0), number("ts", 0), blob("data", 0, math.MaxInt),
+	text("topic", 0, MaxTopic), blob("key", keySize, keySize), number("seq", 0), number("ts", 0), blob("data", 0, MaxData),
 }
 
 // judgeLetter is the library's verdict. Bytes are a letter if they are what

@@ -129,6 +129,7 @@ func TestLettersInOtherEncodings(t *testing.T) {
 		"a key as text":     loose(t, "ts", 5, "key", "k", "seq", 1, "data", []byte("x"), "topic", "t"),
 		"data null":         loose(t, "ts", 5, "key", key, "seq", 1, "data", nil, "topic", "t"),
 		"topic too long":    loose(t, "ts", 5, "key", key, "seq", 1, "data", []byte("x"), "topic", strings.Repeat("x", MaxTopic+1)),
+		"too much data":     loose(t, "ts", 5, "key", key, "seq", 1, "data", make([]byte, MaxData+1), "topic", "t"),
 		"topic not UTF-8":   loose(t, "ts", 5, "key", key, "seq", 1, "data", []byte("x"), "topic", cbor.RawMessage{0x61, 0xff}),
 		"indefinite":        append(append([]byte{0xbf}, good[1:]...), 0xff),
 	} {

@@ -107,7 +107,7 @@ func recogniseLetter(msg []byte) (Letter, bool) {
 	data := s.blob()
 	s.literal("\x65topic")
 	topic := s.text()
-	if !s.done() || len(topic) > MaxTopic || !utf8.Valid(topic) {
+	if !s.done() || len(data) > MaxData || len(topic) > MaxTopic || !utf8.Valid(topic) {
 		return Letter{}, false
 	}
 	return Letter{Topic: string(topic), Key: [keySize]byte(key), Seq: seq, TS: ts, Data: data}, true

@@ -10,14 +10,15 @@ import (
 // a tenfold size multiplies the value by. A peer at the same sizes shows how
 // much of that is the machine's (its caches, its cores) and not ours.
 type Axis struct {
-	Name   string
-	Unit   string // of the value at one size
-	Of     string // what grows
-	Sizes  []int
-	Bar    float64 // of the ratio of the two slopes, or of ours without a peer; 0: for information
-	Rounds int
-	Ours   func(size int) Side
-	Peer   func(size int) Side // nil: none
+	Name    string
+	Unit    string // of the value at one size
+	Of      string // what grows
+	Sizes   []int
+	Spender string  // whose processor time is told; empty: the server's
+	Bar     float64 // of the ratio of the two slopes, or of ours without a peer; 0: for information
+	Rounds  int
+	Ours    func(size int) Side
+	Peer    func(size int) Side // nil: none
 }
 
 // Title is the name of the axis.
@@ -33,7 +34,7 @@ func (a Axis) Run(ctx context.Context, g *ground.Ground) (Result, error) {
 			sides = append(sides, a.Peer(size))
 		}
 	}
-	series, err := inTurns(ctx, g, sides, a.Rounds)
+	series, err := inTurns(ctx, g, sides, a.Spender, a.Rounds)
 	if err != nil {
 		return Result{}, err
 	}

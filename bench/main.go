@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"micronode/bench/ground"
+	"micronode/bench/peers"
 )
 
 // options are the flags.
@@ -27,12 +28,13 @@ type options struct {
 	out   string
 	only  string
 	quick bool
+	long  bool
 }
 
 // works is everything that is measured, in the order of the output.
 func works(o options) []Work {
-	t := turnsOf(o.quick)
-	return slices.Concat(flowRows(t), generatorRows(t), objectRows(t), edgeRows(t), nodeRows(t), growthAxes(t))
+	t := turnsOf(o.quick, o.long)
+	return slices.Concat(flowRows(t), generatorRows(t), objectRows(t), edgeRows(t), overlayRows(t), sessionRows(t), nodeRows(t), growthAxes(t), letterAxes(t))
 }
 
 func main() {
@@ -41,6 +43,8 @@ func main() {
 	flag.StringVar(&o.out, "out", "", "write the results as JSON to this `file`")
 	flag.StringVar(&o.only, "only", "", "measure only what has this `text` in its name")
 	flag.BoolVar(&o.quick, "quick", false, "fewer and shorter turns: a look, not a verdict")
+	flag.BoolVar(&o.long, "long", false, "let sessions churn for ten minutes instead of one")
+	flag.Func("profiles", "have our own overlay nodes write to this `folder` where their processor time went", peers.Profile)
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	err := run(ctx, o, works(o), os.Stdout)

@@ -44,12 +44,13 @@ type Point struct {
 
 // Series is what the turns of one side gave, in their order.
 type Series struct {
-	Name   string    `json:"name"`
-	Figure float64   `json:"figure"` // what stands for all turns: their median; of an axis, the slope through the medians
-	Values []float64 `json:"values"`
-	P50    []float64 `json:"p50_ms,omitempty"`
-	P99    []float64 `json:"p99_ms,omitempty"`
-	CPU    []float64 `json:"cpu_us,omitempty"` // of the server, for an answer
+	Name    string    `json:"name"`
+	Figure  float64   `json:"figure"` // what stands for all turns: their median; of an axis, the slope through the medians
+	Values  []float64 `json:"values"`
+	P50     []float64 `json:"p50_ms,omitempty"`
+	P99     []float64 `json:"p99_ms,omitempty"`
+	CPU     []float64 `json:"cpu_us,omitempty"` // for an answer
+	Spender string    `json:"cpu_of,omitempty"` // whose time that is; empty: the server's
 }
 
 func (s *Series) add(sample Sample) {

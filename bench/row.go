@@ -16,14 +16,15 @@ type Work interface {
 
 // Row is one comparison, or, without a peer, one figure.
 type Row struct {
-	Name   string
-	Unit   string
-	Lower  bool    // lower is better: a cost, not a rate
-	Bar    float64 // what must be reached: the ratio ours/peer, or without a peer the figure; 0: for information
-	Aim    float64 // what should be reached; 0: the bar
-	Rounds int     // turns for each side
-	Ours   Side
-	Peer   Side // without a name: none
+	Name    string
+	Unit    string
+	Spender string  // whose processor time is told; empty: the server's
+	Lower   bool    // lower is better: a cost, not a rate
+	Bar     float64 // what must be reached: the ratio ours/peer, or without a peer the figure; 0: for information
+	Aim     float64 // what should be reached; 0: the bar
+	Rounds  int     // turns for each side
+	Ours    Side
+	Peer    Side // without a name: none
 }
 
 // Side is one of the two.
@@ -53,7 +54,7 @@ func (r Row) Run(ctx context.Context, g *ground.Ground) (Result, error) {
 	if r.Peer.Name != "" {
 		sides = append(sides, r.Peer)
 	}
-	series, err := inTurns(ctx, g, sides, r.Rounds)
+	series, err := inTurns(ctx, g, sides, r.Spender, r.Rounds)
 	if err != nil {
 		return Result{}, err
 	}
@@ -65,14 +66,14 @@ func (r Row) Run(ctx context.Context, g *ground.Ground) (Result, error) {
 }
 
 // inTurns starts all sides, then measures each once, again and again.
-func inTurns(ctx context.Context, g *ground.Ground, sides []Side, rounds int) ([]*Series, error) {
+func inTurns(ctx context.Context, g *ground.Ground, sides []Side, spender string, rounds int) ([]*Series, error) {
 	measures, series := make([]Measure, len(sides)), make([]*Series, len(sides))
 	for i, side := range sides {
 		measure, err := side.Start(ctx, g)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", side.Name, err)
 		}
-		measures[i], series[i] = measure, &Series{Name: side.Name}
+		measures[i], series[i] = measure, &Series{Name: side.Name, Spender: spender}
 	}
 	for range rounds {
 		for i, measure := range measures {

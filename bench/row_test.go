@@ -182,7 +182,7 @@ func TestCancelIsHeardBetweenTurns(t *testing.T) {
 
 const golden = `object GET
   ours                 31,250 /s   p50 0.50 ms  p99 2.00 ms   server 12.5 µs each
-  peer                  5,000 /s
+  peer                  5,000 /s   all processes 20.0 µs each
   ratio 6.25 (6.25 to 6.25): held, bar ≥ 5, aim ≥ 8 not reached; others took 0 % of the machine, load 0 0 0
 
 idle memory
@@ -207,8 +207,10 @@ func TestWhatIsPrinted(t *testing.T) {
 		s.add(Sample{Value: v})
 		return s
 	}
+	peer := &Series{Name: "peer", Spender: spender}
+	peer.add(Sample{Value: 5000, CPU: 20 * time.Microsecond})
 	results := []Result{
-		Result{Name: "object GET", Unit: "/s", Bar: 5, Aim: 8, Ours: ours, Peer: one("peer", 5000), Load: "0 0 0"}.judged(),
+		Result{Name: "object GET", Unit: "/s", Bar: 5, Aim: 8, Ours: ours, Peer: peer, Load: "0 0 0"}.judged(),
 		Result{Name: "idle memory", Unit: "MB", Lower: true, Bar: 20, Ours: one("ours", 20.94), Others: 0.25, Load: "0 0 0"}.judged(),
 		Result{Name: "growth", Unit: "× per tenfold objects", Ours: one("ours", 1), Peer: one("peer", 0.5), Load: "0 0 0", Points: []Point{
 			{Size: 1, Of: "objects", Unit: "/s", Ours: one("ours", 1), Peer: one("peer", 2)},
@@ -283,9 +285,9 @@ func errorText(err error) string {
 
 // Every row can be asked for by name, and none twice.
 func TestNamesAreUnique(t *testing.T) {
-	for _, quick := range []bool{false, true} {
+	for _, o := range []options{{}, {quick: true}, {long: true}} {
 		seen := map[string]bool{}
-		for _, work := range works(options{quick: quick}) {
+		for _, work := range works(o) {
 			if work.Title() == "" || seen[work.Title()] {
 				t.Errorf("the name %q is empty or taken", work.Title())
 			}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -35,7 +36,7 @@ func (s *Series) print(w io.Writer, label, unit string) {
 		line += fmt.Sprintf("   p50 %.2f ms  p99 %.2f ms", median(s.P50), median(s.P99))
 	}
 	if len(s.CPU) > 0 {
-		line += fmt.Sprintf("   server %.1f µs each", median(s.CPU))
+		line += fmt.Sprintf("   %s %.1f µs each", cmp.Or(s.Spender, "server"), median(s.CPU))
 	}
 	fmt.Fprintln(w, line)
 }

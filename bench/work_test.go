@@ -114,7 +114,7 @@ func newFakePeer(t *testing.T) (*fakePeer, peers.Peer) {
 	}}
 }
 
-var short = turns{rounds: 1, warm: time.Millisecond, time: 200 * time.Millisecond, puts: 20, objects: []int{1, 10}, idle: time.Millisecond}
+var short = turns{rounds: 1, warm: time.Millisecond, time: 200 * time.Millisecond, puts: 20, objects: []int{1, 10}, idle: time.Millisecond, sessions: 20, settle: time.Millisecond, churn: 100 * time.Millisecond}
 
 func TestGettingAsksForWhatIsStored(t *testing.T) {
 	f, peer := newFakePeer(t)
@@ -190,7 +190,8 @@ func TestRealRows(t *testing.T) {
 	if err := flag.Set("test.benchtime", "100x"); err != nil {
 		t.Fatal(err)
 	}
-	works := slices.Concat(flowRows(short)[:1], generatorRows(short), objectRows(short), nodeRows(short), growthAxes(short)[:2])
+	works := slices.Concat(flowRows(short)[:1], generatorRows(short), objectRows(short), overlayRows(short), sessionRows(short), nodeRows(short),
+		growthAxes(short)[:2], letterAxes(short)[1:2])
 	for _, work := range works {
 		if strings.Contains(work.Title(), "Kubo") {
 			continue
@@ -210,7 +211,7 @@ func TestRealRows(t *testing.T) {
 func TestRealRowsEndWithTheContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for _, work := range append(nodeRows(short), generatorRows(short)...) {
+	for _, work := range slices.Concat(nodeRows(short), generatorRows(short), overlayRows(short)[:1], sessionRows(short)) {
 		if _, err := measure(ctx, work); err == nil {
 			t.Errorf("%s gave a figure", work.Title())
 		}

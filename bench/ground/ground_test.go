@@ -1,7 +1,11 @@
 package ground
 
 import (
+	"bufio"
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -31,6 +35,61 @@ func start(t *testing.T, g *Ground, role string) *Process {
 }
 
 var ready = regexp.MustCompile(`ready (\d+) (\d+)`)
+
+// A program with pipes hears what it is told and is heard, and both ends know
+// when the other is gone.
+func TestPipes(t *testing.T) {
+	g := newGround(t)
+	p, err := g.StartPiped("talks", []string{"BENCH_ROLE=talks"}, os.Args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	reports := bufio.NewReader(p.Reports)
+	for _, word := range []string{"one", "two"} {
+		if _, err := fmt.Fprintln(p.Input, word); err != nil {
+			t.Fatal(err)
+		}
+		if line, err := reports.ReadString('\n'); line != "heard "+word+"\n" {
+			t.Errorf("told %s, it said %q, %v", word, line, err)
+		}
+	}
+	if err := p.Input.(io.Closer).Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Await(t.Context(), regexp.MustCompile("alone")); err != nil {
+		t.Error(err)
+	}
+	if line, err := reports.ReadString('\n'); err != io.EOF {
+		t.Errorf("after its end it said %q, %v", line, err)
+	}
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := p.Reports.Read(make([]byte, 1)); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("the pipe outlives the ground: %v", err)
+	}
+}
+
+// A program that cannot be started leaves no pipe behind.
+func TestPipesOfNobody(t *testing.T) {
+	open := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	g := newGround(t)
+	before := open()
+	for range 10 {
+		if _, err := g.StartPiped("nobody", nil, "/no/such/program"); err == nil {
+			t.Fatal("it was started")
+		}
+	}
+	if after := open(); after > before+2 {
+		t.Errorf("%d descriptors were left open", after-before)
+	}
+}
 
 // Whatever was started ends with the ground: also the children of a program,
 // and one that does not listen. The folder is gone.

@@ -1,6 +1,7 @@
 package ground
 
 import (
+	"bufio"
 	"fmt"
 	"os"
 	"os/exec"
@@ -27,6 +28,9 @@ func play(role string) {
 	case "dies":
 		fmt.Println("no more room")
 		os.Exit(3)
+	case "talks":
+		talk()
+		return
 	case "stubborn":
 		signal.Ignore(syscall.SIGTERM)
 	}
@@ -37,6 +41,15 @@ func play(role string) {
 	}
 	fmt.Printf("ready %d %d\n", os.Getpid(), child.Process.Pid)
 	time.Sleep(10 * time.Minute)
+}
+
+// talk reports every line that it is told, until there are no more.
+func talk() {
+	reports := os.NewFile(3, "reports")
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		fmt.Fprintln(reports, "heard", lines.Text())
+	}
+	fmt.Println("alone")
 }
 
 // gone tells whether a process has ended. One that nobody has reaped yet has

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"regexp"
@@ -22,13 +23,48 @@ type Process struct {
 	grace  time.Duration
 	done   chan struct{} // closed when the program and its children have ended
 
-	stopped bool // owned by the goroutine of the ground
+	// of a program that was started with pipes; otherwise nil
+	Input   io.Writer // its standard input
+	Reports io.Reader // what it writes to descriptor 3
+
+	// owned by the goroutine of the ground
+	stopped bool
+	pipes   []io.Closer // our ends
 }
 
 // Start starts a program in a process group of its own, so that a Ctrl-C in the
 // terminal reaches the bench alone, which then stops everything in order.
 // Environment is added to that of the bench.
 func (g *Ground) Start(name string, environment []string, path string, arguments ...string) (*Process, error) {
+	return g.launch(g.prepared(name, environment, path, arguments))
+}
+
+// StartPiped starts a program that the bench speaks with while it runs: it
+// reads from its standard input, which ends with the bench, and reports on
+// descriptor 3. What it prints otherwise is kept as that of any program.
+func (g *Ground) StartPiped(name string, environment []string, path string, arguments ...string) (*Process, error) {
+	p := g.prepared(name, environment, path, arguments)
+	theirIn, input, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer theirIn.Close()
+	reports, theirOut, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(err, input.Close())
+	}
+	defer theirOut.Close()
+	p.cmd.Stdin, p.cmd.ExtraFiles = theirIn, []*os.File{theirOut}
+	p.Input, p.Reports, p.pipes = input, reports, []io.Closer{input, reports}
+	started, err := g.launch(p)
+	if err != nil {
+		p.closePipes()
+	}
+	return started, err
+}
+
+// prepared is a program that is not yet started.
+func (g *Ground) prepared(name string, environment []string, path string, arguments []string) *Process {
 	p := &Process{name: name, cmd: exec.Command(path, arguments...), output: newOutput(), grace: g.grace, done: make(chan struct{})}
 	p.cmd.Dir = g.folder
 	p.cmd.Env = append(os.Environ(), environment...)
@@ -36,8 +72,12 @@ func (g *Ground) Start(name string, environment []string, path string, arguments
 	// TERM rather than KILL when the bench dies: a server can then tell its
 	// own workers.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	return p
+}
+
+func (g *Ground) launch(p *Process) (*Process, error) {
 	if err := p.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("starting %s: %w", name, err)
+		return nil, fmt.Errorf("starting %s: %w", p.name, err)
 	}
 	g.processes = append(g.processes, p)
 	go p.watch()
@@ -74,6 +114,7 @@ func (p *Process) ended() bool {
 // Stop tells the program to stop and, if it does not, ends it. It can be called
 // again.
 func (p *Process) Stop() error {
+	defer p.closePipes()
 	p.stopped = true
 	if p.ended() {
 		return nil
@@ -91,6 +132,14 @@ func (p *Process) Stop() error {
 	case <-time.After(lastWait):
 		return fmt.Errorf("%s (process %d) cannot be ended", p.name, p.PID())
 	}
+}
+
+// closePipes ends whoever still reads or writes them.
+func (p *Process) closePipes() {
+	for _, pipe := range p.pipes {
+		_ = pipe.Close()
+	}
+	p.pipes = nil
 }
 
 // lastWait is for the kernel, to end a program that was killed.

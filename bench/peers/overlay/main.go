@@ -1,0 +1,253 @@
+// Command overlay is a node with nothing but the overlay in it. It publishes
+// letters, passes them on, takes and counts them, or holds sessions. It runs
+// with the defaults of a node. Only what would refuse a bench is raised: how
+// fast others may connect, how many, and how many letters are remembered.
+package main
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"runtime/pprof"
+	"strings"
+	"syscall"
+	"time"
+
+	"micronode/bench/peers/talk"
+	"micronode/fault"
+	"micronode/internal/flow"
+	"micronode/internal/observe"
+	"micronode/internal/overlay"
+	"micronode/internal/store"
+	"micronode/internal/supervise"
+)
+
+const topic = "bench/letters"
+
+// options are the flags.
+type options struct {
+	role     string
+	peers    string
+	signed   bool
+	size     int
+	step     int
+	inflight int
+	fanout   int
+	sessions int
+	profiles string
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.role, "role", "", "`publish`, count, relay or listen")
+	flag.StringVar(&o.peers, "peers", "", "whom to call, as `ID@HOST:PORT`, with commas between them")
+	flag.BoolVar(&o.signed, "signed", false, "sign letters, and take no others")
+	flag.IntVar(&o.size, "size", 1024, "`bytes` of a letter")
+	flag.IntVar(&o.step, "step", 1, "report when so `many` have come")
+	flag.IntVar(&o.inflight, "inflight", 0, "how `many` letters may be on their way to one peer; 0 is the default of a node")
+	flag.IntVar(&o.fanout, "fanout", 0, "to how `many` peers letters are sent; 0 is the default of a node")
+	flag.IntVar(&o.sessions, "sessions", 0, "how `many` sessions there may be; 0 is the default of a node")
+	flag.StringVar(&o.profiles, "profiles", "", "`folder` for a profile of the processor time")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, o)
+	stop()
+	if err != nil {
+		log.Fatal("overlay: ", err)
+	}
+}
+
+// run has the node play its role until the bench is gone or has had enough.
+func run(ctx context.Context, o options) error {
+	end, err := o.profile()
+	if err != nil {
+		return err
+	}
+	defer end()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	node, ended, err := o.start(ctx)
+	if err != nil {
+		return err
+	}
+	played := make(chan error, 1)
+	go func() { played <- o.play(ctx, node) }()
+	select {
+	case err = <-played:
+	case <-ctx.Done():
+	}
+	cancel()
+	<-ended
+	return err
+}
+
+// profile notes where the processor time goes, if somebody wants to know.
+func (o options) profile() (end func(), err error) {
+	if o.profiles == "" {
+		return func() {}, nil
+	}
+	file, err := os.Create(filepath.Join(o.profiles, fmt.Sprintf("%s-%d.prof", o.role, os.Getpid())))
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(file); err != nil {
+		return nil, err
+	}
+	return func() { pprof.StopCPUProfile(); _ = file.Close() }, nil
+}
+
+// config is that of a node, with what would refuse a bench raised.
+func (o options) config() overlay.Config {
+	c := overlay.DefaultConfig()
+	c.Addr, c.Open = "127.0.0.1:0", true
+	if o.peers != "" {
+		c.Peers = strings.Split(o.peers, ",")
+	}
+	c.HandshakeRate = 1_000_000
+	c.Gossip.Seen = 100_000_000
+	if !o.signed {
+		c.Gossip.Unsigned = []string{topic}
+	}
+	raise := func(what *int, to int) {
+		if to > 0 {
+			*what = to
+		}
+	}
+	raise(&c.MaxConns, o.sessions)
+	raise(&c.Peer.InflightFrames, o.inflight)
+	raise(&c.Gossip.RelayFanout, o.fanout)
+	return c
+}
+
+// start makes a node and runs it until the context ends.
+func (o options) start(ctx context.Context) (node *overlay.Overlay, ended <-chan struct{}, err error) {
+	inv, stages := flow.NewInventory(), overlay.Stages{State: "state", Workers: "workers", Intake: "intake"}
+	supervisor, err := supervise.New(supervise.Options{
+		Stages: []supervise.Stage{{Name: stages.State}, {Name: stages.Workers}, {Name: stages.Intake}}, Total: 2 * time.Second,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	spec := overlay.Spec{
+		Config: o.config(), Key: key, Skew: 2 * time.Minute,
+		Store:   store.NewRAM(inv, store.RAMSpec{Service: "store", Budget: 1 << 20, MaxObject: 1 << 20}),
+		Metrics: observe.NewMetrics(observe.ReadBuild("bench")), Readiness: observe.NewReadiness(inv, supervisor),
+	}
+	if err := spec.Config.Validate(); err != nil {
+		return nil, nil, err
+	}
+	if node, err = overlay.New(inv, supervisor, stages, spec); err != nil {
+		return nil, nil, err
+	}
+	if err := node.Listen(ctx); err != nil {
+		return nil, nil, err
+	}
+	if err := node.Add(supervisor, stages, func(overlay.Event) {}); err != nil {
+		return nil, nil, err
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = supervisor.Run(ctx) // what it says of the drain is not measured
+	}()
+	return node, done, nil
+}
+
+func (o options) play(ctx context.Context, node *overlay.Overlay) error {
+	take := func() error { return talk.UntilAlone() }
+	if o.role == "count" {
+		subscription, err := node.Subscribe(topic)
+		if err != nil {
+			return err
+		}
+		defer subscription.Close()
+		take = func() error {
+			return o.count(func() ([]byte, error) {
+				delivery, err := subscription.Recv(ctx)
+				if err != nil {
+					return nil, err
+				}
+				return delivery.Data, nil
+			})
+		}
+	}
+	if err := o.awaitPeers(ctx, node); err != nil {
+		return err
+	}
+	fmt.Printf("ready at %s@%s\n", node.ID(), node.Addr())
+	switch o.role {
+	case "count", "relay", "listen":
+		return take()
+	case "publish":
+		return talk.Publish(os.Stdin, o.size, o.goroutines(), func(letter []byte) error { return publish(ctx, node, letter) })
+	}
+	return fmt.Errorf("role %q: publish, count, relay or listen, please", o.role)
+}
+
+// goroutines is how many publish. A signature is worth a core; a letter without
+// one is not.
+func (o options) goroutines() int {
+	if o.signed {
+		return runtime.NumCPU()
+	}
+	return 1
+}
+
+// awaitPeers waits until every peer that is called has a session.
+func (o options) awaitPeers(ctx context.Context, node *overlay.Overlay) error {
+	for {
+		active := 0
+		for _, one := range node.Peers() {
+			if one.State == "active" {
+				active++
+			}
+		}
+		if active >= len(o.config().Peers) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// publish sends a letter, and again if the node is busy, as a client would.
+func publish(ctx context.Context, node *overlay.Overlay, letter []byte) error {
+	for {
+		_, err := node.Publish(ctx, topic, letter)
+		switch fault.KindOf(err) {
+		case fault.Busy, fault.NotReady:
+			runtime.Gosched()
+		default:
+			return err
+		}
+	}
+}
+
+// count takes letters. A subscriber that is told of a gap fails: the window of
+// the bench is smaller than what a node keeps for it.
+func (o options) count(next func() ([]byte, error)) error {
+	counter := talk.NewCounter(talk.Reports(), o.size, o.step)
+	for {
+		letter, err := next()
+		if err != nil {
+			return err
+		}
+		if err := counter.Take(letter); err != nil {
+			return err
+		}
+	}
+}

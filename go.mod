@@ -84,4 +84,7 @@ require (
 	zombiezen.com/go/sqlite v1.4.2
 )
 
-require github.com/fxamacker/cbor/v2 v2.9.6
+require (
+	github.com/fxamacker/cbor/v2 v2.9.6
+	github.com/oasisprotocol/curve25519-voi v0.0.0-20230904125328-1f23a7beb09a
+)

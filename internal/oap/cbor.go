@@ -2,7 +2,6 @@ package oap
 
 import (
 	"bytes"
-	"sync"
 
 	"github.com/fxamacker/cbor/v2"
 )
@@ -86,45 +85,21 @@ func kindOf(keys map[string]cbor.RawMessage) (kind string, err error) {
 	return kind, decoding.Unmarshal(keys["kind"], &kind)
 }
 
-// scratch is what encoding one message needs besides the destination. The
-// kinds that come by the thousand have their wire form here, so that sending
-// one costs no memory.
-type scratch struct {
-	out    bytes.Buffer
-	gossip struct {
-		tag
-		Msg    []byte `cbor:"msg"`
-		Sig    []byte `cbor:"sig,omitempty"`
-		Hops   uint64 `cbor:"hops"`
-		Fanout uint64 `cbor:"fanout"`
-	}
-	data struct {
-		tag
-		Stream uint64 `cbor:"stream"`
-		Seq    uint64 `cbor:"seq"`
-		Bytes  []byte `cbor:"bytes"`
-	}
-	ack struct {
-		tag
-		Stream uint64 `cbor:"stream"`
-		UpTo   uint64 `cbor:"up_to"`
-	}
-}
-
-var scratches = sync.Pool{New: func() any { return new(scratch) }}
-
 // Encode appends the payload of a message to dst. What would be refused by
 // Decode is refused here too, and then dst is as it was.
 func Encode(dst []byte, m Message) ([]byte, error) {
-	s := scratches.Get().(*scratch)
-	s.out = *bytes.NewBuffer(dst)
-	wire, sure := s.wireOf(m)
-	err := encoding.MarshalToBuffer(wire, &s.out)
-	out := s.out.Bytes()
-	*s = scratch{} // keep nobody's bytes alive
-	scratches.Put(s)
-	if err == nil && !sure {
-		_, known, wrong := examine(out[len(dst):])
+	if out, ok := spell(dst, m); ok {
+		return out, nil
+	}
+	return marshal(dst, m)
+}
+
+// marshal has the library write a message, and examines it like one that came.
+func marshal(dst []byte, m Message) ([]byte, error) {
+	out := bytes.NewBuffer(dst)
+	err := encoding.MarshalToBuffer(wireOf(m), out)
+	if err == nil {
+		_, known, wrong := examine(out.Bytes()[len(dst):])
 		if err = wrong; err == nil && !known {
 			err = refuse("oap.message", BadMessage, "a message of the kind %q cannot be sent", m.kind())
 		}
@@ -132,7 +107,7 @@ func Encode(dst []byte, m Message) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	return out, nil
+	return out.Bytes(), nil
 }
 
 // tag stands beside the fields of a message and gives them their kind.
@@ -140,70 +115,75 @@ type tag struct {
 	Kind string `cbor:"kind"`
 }
 
-// wireOf finds the form that the library encodes, and tells whether it is sure
-// to be a good message. Otherwise the result is examined like one that came.
-func (s *scratch) wireOf(m Message) (wire any, sure bool) {
+// wireOf finds the form that the library encodes.
+func wireOf(m Message) any {
 	name := tag{m.kind()}
 	switch m := m.(type) {
 	case *Gossip:
-		s.gossip.tag, s.gossip.Msg, s.gossip.Sig, s.gossip.Hops, s.gossip.Fanout = name, m.Msg, m.Sig, m.Hops, m.Fanout
-		return &s.gossip, len(m.Msg) > 0 && (len(m.Sig) == 0 || len(m.Sig) == sigSize)
+		return &struct {
+			tag
+			*Gossip
+		}{name, m}
 	case *Data:
-		s.data.tag, s.data.Stream, s.data.Seq, s.data.Bytes = name, m.Stream, m.Seq, m.Bytes
-		return &s.data, true
+		return &struct {
+			tag
+			*Data
+		}{name, m}
 	case *Ack:
-		s.ack.tag, s.ack.Stream, s.ack.UpTo = name, m.Stream, m.UpTo
-		return &s.ack, true
+		return &struct {
+			tag
+			*Ack
+		}{name, m}
 	case *Hello:
 		return &struct {
 			tag
 			*Hello
-		}{name, m}, false
+		}{name, m}
 	case *HelloAck:
 		return &struct {
 			tag
 			*HelloAck
-		}{name, m}, false
+		}{name, m}
 	case *Ping:
 		return &struct {
 			tag
 			*Ping
-		}{name, m}, false
+		}{name, m}
 	case *Pong:
 		return &struct {
 			tag
 			*Pong
-		}{name, m}, false
+		}{name, m}
 	case *Have:
 		return &struct {
 			tag
 			*Have
-		}{name, m}, false
+		}{name, m}
 	case *Want:
 		return &struct {
 			tag
 			*Want
-		}{name, m}, false
+		}{name, m}
 	case *Start:
 		return &struct {
 			tag
 			*Start
-		}{name, m}, false
+		}{name, m}
 	case *End:
 		return &struct {
 			tag
 			*End
-		}{name, m}, false
+		}{name, m}
 	case *Error:
 		return &struct {
 			tag
 			*Error
-		}{name, m}, false
+		}{name, m}
 	case *Bye:
 		return &struct {
 			tag
 			*Bye
-		}{name, m}, false
+		}{name, m}
 	}
-	return name, false // an Unknown
+	return name // an Unknown
 }

@@ -78,7 +78,7 @@ func FuzzMessage(f *testing.F) {
 // what was read.
 func FuzzGossip(f *testing.F) {
 	for _, data := range []string{"", "storm"} {
-		msg, err := letterOf(data).encode()
+		msg, err := encoding.Marshal(letterOf(data))
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -96,7 +96,7 @@ func FuzzGossip(f *testing.F) {
 			}
 			return
 		}
-		again, err := l.encode()
+		again, err := encoding.Marshal(&l)
 		if err != nil || !bytes.Equal(again, msg) {
 			t.Fatalf("%x was taken, and its one encoding is %x, %v", msg, again, err)
 		}

@@ -50,23 +50,12 @@ func (l *Letter) Seal(key ed25519.PrivateKey) (Gossip, b3.Address, error) {
 	if key != nil && (len(key) != ed25519.PrivateKeySize || !bytes.Equal(key[ed25519.PrivateKeySize-keySize:], l.Key[:])) {
 		return Gossip{}, b3.Address{}, refuse("oap.seal", BadSig, "the letter names another key than the one that signs")
 	}
-	msg, err := l.encode()
-	if err != nil {
-		return Gossip{}, b3.Address{}, err
-	}
+	msg := spellLetter(l)
 	g, id := Gossip{Msg: msg}, b3.Of(msg)
 	if key != nil {
-		g.Sig = ed25519.Sign(key, toSign(id))
+		g.Sig = sign(key, id)
 	}
 	return g, id, nil
-}
-
-// encode is the letter in its one encoding.
-func (l *Letter) encode() ([]byte, error) {
-	var out bytes.Buffer
-	out.Grow(len(l.Data) + len(l.Topic) + keySize + 64)
-	err := encoding.MarshalToBuffer(l, &out)
-	return out.Bytes(), err
 }
 
 func toSign(id b3.Address) []byte {
@@ -77,18 +66,25 @@ func toSign(id b3.Address) []byte {
 // Msg. Whether the letter is signed, by whom and when it was written is for
 // Verify, the caller and CheckTime to judge.
 func (g *Gossip) Open() (Letter, b3.Address, error) {
+	l, err := g.Read()
+	if err != nil {
+		return Letter{}, b3.Address{}, err
+	}
+	return l, b3.Of(g.Msg), nil
+}
+
+// Read is Open without the id, which takes longer to find than all the rest:
+// it is for who wants to know first whether the letter is an old one.
+func (g *Gossip) Read() (Letter, error) {
 	l, ok := recogniseLetter(g.Msg)
 	if !ok {
 		judged, err := judgeLetter(g.Msg)
 		if err != nil {
-			return Letter{}, b3.Address{}, err
+			return Letter{}, err
 		}
 		l = judged
 	}
-	if err := CheckTopic(l.Topic); err != nil {
-		return Letter{}, b3.Address{}, err
-	}
-	return l, b3.Of(g.Msg), nil
+	return l, CheckTopic(l.Topic)
 }
 
 // letterFields are those of a letter. Unlike a message it has no other keys:
@@ -110,23 +106,10 @@ func judgeLetter(msg []byte) (Letter, error) {
 	}
 	var l Letter
 	err := decoding.Unmarshal(msg, &l)
-	again, wrong := l.encode()
-	if err != nil || wrong != nil || !bytes.Equal(again, msg) {
+	if err != nil || !bytes.Equal(spellLetter(&l), msg) {
 		return Letter{}, refuse("oap.gossip", BadLetter, "a letter that is not in its deterministic encoding, or has keys that no letter has")
 	}
 	return l, nil
-}
-
-// Verify checks the signature over the id of a letter. An envelope without one
-// is refused as Unsigned; whether a topic needs one is for the caller to say.
-func (g *Gossip) Verify(l *Letter, id b3.Address) error {
-	if len(g.Sig) == 0 {
-		return refuse("oap.gossip", Unsigned, "the letter on %q is not signed", l.Topic)
-	}
-	if len(g.Sig) != sigSize || !ed25519.Verify(l.Key[:], toSign(id), g.Sig) {
-		return refuse("oap.gossip", BadSig, "the signature of the letter on %q does not verify", l.Topic)
-	}
-	return nil
 }
 
 // CheckTime refuses a letter that is older than ttl, and one that is from more

@@ -1,0 +1,42 @@
+package oap
+
+import (
+	"bytes"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// What is spelled out is what the library writes, to the byte.
+func TestSpelledAsTheLibraryDoes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		number := rapid.OneOf(rapid.Uint64(), rapid.Uint64Range(0, 70_000), rapid.Just(uint64(1)<<32), rapid.Just(uint64(1)<<32-1))
+		blob := rapid.SliceOfN(rapid.Byte(), 1, 300)
+		sig := rapid.SampledFrom([][]byte{nil, make([]byte, sigSize)})
+		for _, m := range []Message{
+			&Gossip{Msg: blob.Draw(t, "msg"), Sig: sig.Draw(t, "sig"), Hops: number.Draw(t, "hops"), Fanout: number.Draw(t, "fanout")},
+			&Data{Stream: number.Draw(t, "stream"), Seq: number.Draw(t, "seq"), Bytes: blob.Draw(t, "bytes")},
+			&Data{Bytes: []byte{}},
+			&Ack{Stream: number.Draw(t, "stream"), UpTo: number.Draw(t, "up to")},
+		} {
+			spelled, ok := spell([]byte("before"), m)
+			written, err := marshal([]byte("before"), m)
+			if !ok || err != nil || !bytes.Equal(spelled, written) {
+				t.Fatalf("%#v: %x, %t; the library: %x, %v", m, spelled, ok, written, err)
+			}
+		}
+		l := &Letter{Topic: rapid.StringN(0, 40, MaxTopic).Draw(t, "topic"), Seq: number.Draw(t, "seq"), TS: number.Draw(t, "ts"), Data: blob.Draw(t, "data")}
+		copy(l.Key[:], rapid.SliceOfN(rapid.Byte(), keySize, keySize).Draw(t, "key"))
+		written, err := encoding.Marshal(l)
+		if spelled := spellLetter(l); err != nil || !bytes.Equal(spelled, written) {
+			t.Fatalf("%+v: %x; the library: %x, %v", l, spelled, written, err)
+		}
+	})
+	for _, size := range []int{23, 24, 255, 256, 65_535, 65_536} {
+		m := &Data{Bytes: make([]byte, size)}
+		spelled, _ := spell(nil, m)
+		if written, err := marshal(nil, m); err != nil || !bytes.Equal(spelled, written) {
+			t.Errorf("%d bytes: differs (%v)", size, err)
+		}
+	}
+}

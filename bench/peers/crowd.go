@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"regexp"
 	"strconv"
 	"time"
 
@@ -20,24 +21,30 @@ type Crowd struct {
 
 // StartCrowd opens all sessions.
 func StartCrowd(ctx context.Context, g *ground.Ground, sessions int) (*Crowd, error) {
-	binary, err := buildOverlay(ctx, g)
-	if err != nil {
-		return nil, err
-	}
 	visitors, err := g.Build(ctx, "crowd", "bench", "./peers/crowd")
 	if err != nil {
 		return nil, err
 	}
-	// A few more than there are: one that leaves and one that comes may overlap.
-	node, address, err := startReady(ctx, g, "overlay listen", binary, "-role", "listen", "-sessions", strconv.Itoa(sessions+100))
+	node, err := launchMicronode(ctx, g, []string{
+		"MICRO_OVERLAY__OPEN=true", "MICRO_OVERLAY__HANDSHAKE_RATE=1000000",
+		"MICRO_OVERLAY__MAX_CONNS=" + strconv.Itoa(sessions+100), // one that leaves and one that comes may overlap
+		"MICRO_AMNESIA__PURGE_INTERVAL_MS=5000",                  // it gives memory back after five seconds, not after thirty: the bench is in a hurry
+	}, "--overlay", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	c := &Crowd{node: node}
-	if c.empty, err = node.RSS(); err != nil {
+	if err := node.ready(ctx); err != nil {
 		return nil, err
 	}
-	if c.crowd, err = g.StartPiped("crowd", nil, visitors, "-listener", address, "-sessions", strconv.Itoa(sessions)); err != nil {
+	address, err := node.process.Await(ctx, bannerContact)
+	if err != nil {
+		return nil, err
+	}
+	c := &Crowd{node: node.process}
+	if c.empty, err = c.node.RSS(); err != nil {
+		return nil, err
+	}
+	if c.crowd, err = g.StartPiped("crowd", nil, visitors, "-listener", address[0], "-sessions", strconv.Itoa(sessions)); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, filling)
@@ -45,6 +52,9 @@ func StartCrowd(ctx context.Context, g *ground.Ground, sessions int) (*Crowd, er
 	_, err = c.crowd.Await(ctx, carrierReady)
 	return c, err
 }
+
+// bannerContact finds what other nodes call the node by.
+var bannerContact = regexp.MustCompile(`[a-z2-7]{52}@127\.0\.0\.1:\d+`)
 
 // filling is how long the crowd may take to come: every handshake costs both
 // sides about a millisecond.

@@ -1,5 +1,5 @@
 // Command overlay is a node with nothing but the overlay in it. It publishes
-// letters, passes them on, takes and counts them, or holds sessions. It runs
+// letters, passes them on, or takes and counts them. It runs
 // with the defaults of a node. Only what would refuse a bench is raised: how
 // fast others may connect, how many, and how many letters are remembered.
 package main
@@ -40,20 +40,18 @@ type options struct {
 	step     int
 	inflight int
 	fanout   int
-	sessions int
 	profiles string
 }
 
 func main() {
 	var o options
-	flag.StringVar(&o.role, "role", "", "`publish`, count, relay or listen")
+	flag.StringVar(&o.role, "role", "", "`publish`, count or relay")
 	flag.StringVar(&o.peers, "peers", "", "whom to call, as `ID@HOST:PORT`, with commas between them")
 	flag.BoolVar(&o.signed, "signed", false, "sign letters, and take no others")
 	flag.IntVar(&o.size, "size", 1024, "`bytes` of a letter")
 	flag.IntVar(&o.step, "step", 1, "report when so `many` have come")
 	flag.IntVar(&o.inflight, "inflight", 0, "how `many` letters may be on their way to one peer; 0 is the default of a node")
 	flag.IntVar(&o.fanout, "fanout", 0, "to how `many` peers letters are sent; 0 is the default of a node")
-	flag.IntVar(&o.sessions, "sessions", 0, "how `many` sessions there may be; 0 is the default of a node")
 	flag.StringVar(&o.profiles, "profiles", "", "`folder` for a profile of the processor time")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -120,7 +118,6 @@ func (o options) config() overlay.Config {
 			*what = to
 		}
 	}
-	raise(&c.MaxConns, o.sessions)
 	raise(&c.Peer.InflightFrames, o.inflight)
 	raise(&c.Gossip.RelayFanout, o.fanout)
 	return c
@@ -187,12 +184,12 @@ func (o options) play(ctx context.Context, node *overlay.Overlay) error {
 	}
 	fmt.Printf("ready at %s@%s\n", node.ID(), node.Addr())
 	switch o.role {
-	case "count", "relay", "listen":
+	case "count", "relay":
 		return take()
 	case "publish":
 		return talk.Publish(os.Stdin, o.size, o.goroutines(), func(letter []byte) error { return publish(ctx, node, letter) })
 	}
-	return fmt.Errorf("role %q: publish, count, relay or listen, please", o.role)
+	return fmt.Errorf("role %q: publish, count or relay, please", o.role)
 }
 
 // goroutines is how many publish. A signature is worth a core; a letter without

@@ -148,25 +148,11 @@ func (e *Edge) Add(to *supervise.Supervisor, in Stages, audit func(Event)) error
 	return errors.Join(
 		to.Add(supervise.Service{Service: service, Name: "edge packs", Stage: in.State, Serve: e.packs.Serve}),
 		to.Add(supervise.Service{Service: service, Name: "edge audit", Stage: in.State, Drain: supervise.Closing(e.events.Close),
-			Serve: func(ctx context.Context) error { return listen(ctx, heard, audit) }}),
+			Serve: func(ctx context.Context) error { heard.Each(ctx, audit); return nil }}),
 		to.Add(supervise.Service{Service: service, Name: "edge warm-up", Stage: in.Workers, Serve: e.cache.WarmUp}),
 		to.AddPool(supervise.Pool{N: e.config.workers(), Next: e.cache.Next,
 			Service: supervise.Service{Service: service, Name: "edge worker", Stage: in.Workers, Drain: supervise.Closing(e.cache.Drain)}}),
 	)
-}
-
-// listen gives each event to the audit. Events that it lost are counted by the
-// bus; there is no state to catch up with.
-func listen(ctx context.Context, heard *flow.Reader[fill.Event], audit func(Event)) error {
-	for {
-		event, err := heard.Recv(ctx)
-		switch {
-		case err == nil:
-			audit(event)
-		case fault.KindOf(err) != fault.Lagging:
-			return nil // closed by the drain
-		}
-	}
 }
 
 // Reconfigure takes what can change without a restart: the packs, the

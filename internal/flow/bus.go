@@ -231,6 +231,20 @@ func (r *Reader[T]) wait(ctx context.Context, w *waiting[struct{}]) error {
 	return nil
 }
 
+// Each tells every event until the bus is closed or ctx ends. It is for a reader
+// that has no state to catch up with: what it lost is counted by the bus.
+func (r *Reader[T]) Each(ctx context.Context, tell func(T)) {
+	for {
+		event, err := r.Recv(ctx)
+		switch {
+		case err == nil:
+			tell(event)
+		case fault.KindOf(err) != fault.Lagging:
+			return
+		}
+	}
+}
+
 // Close gives the reader's place on the bus back. A Recv after it fails with
 // ErrClosed.
 func (r *Reader[T]) Close() {

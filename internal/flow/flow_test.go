@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -433,4 +434,23 @@ func awaitCollected(t *testing.T, collected chan struct{}) {
 		}
 	}
 	t.Error("the item is still reachable after it was popped")
+}
+
+// A reader without state hears everything that is kept, over a lag too, until
+// the bus is closed.
+func TestEachEventIsTold(t *testing.T) {
+	b := flow.NewBus[int](flow.NewInventory(), flow.BusSpec{Service: "node", Name: "bus", Cap: 4, Readers: 1})
+	r, err := b.Subscribe("audit", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 6 {
+		_ = b.Publish(i)
+	}
+	b.Close()
+	var told []int
+	r.Each(t.Context(), func(i int) { told = append(told, i) })
+	if !slices.Equal(told, []int{2, 3, 4, 5}) {
+		t.Errorf("told %v", told)
+	}
 }

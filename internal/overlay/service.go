@@ -167,7 +167,7 @@ func (o *Overlay) Add(to *supervise.Supervisor, in Stages, audit func(Event)) er
 			Service: service, Name: name, Stage: stage, Serve: serve, Drain: drain, Restart: childPolicy,
 		}))
 	}
-	add("overlay audit", in.State, func(ctx context.Context) error { return listen(ctx, heard, audit) }, supervise.Closing(o.events.Close))
+	add("overlay audit", in.State, func(ctx context.Context) error { heard.Each(ctx, audit); return nil }, supervise.Closing(o.events.Close))
 	add("overlay sessions", in.State, o.watch, o.part)
 	add("overlay repair", in.Workers, o.engine.Tend, nil)
 	add("overlay dialer", in.Intake, o.sessions.Keep, nil)
@@ -216,20 +216,6 @@ func (o *Overlay) part(ctx context.Context) error {
 	defer close(o.drained)
 	o.streams.Drain()
 	return o.sessions.Drain(ctx)
-}
-
-// listen gives each event to the audit. Events that it lost are counted by the
-// bus; there is no state to catch up with.
-func listen(ctx context.Context, heard *flow.Reader[Event], audit func(Event)) error {
-	for {
-		event, err := heard.Recv(ctx)
-		switch {
-		case err == nil:
-			audit(event)
-		case fault.KindOf(err) != fault.Lagging:
-			return nil // closed by the drain
-		}
-	}
 }
 
 // follow keeps the contacts of one source up to date.

@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -26,6 +27,7 @@ import (
 
 	"micronode/b3"
 	"micronode/client"
+	"micronode/fault"
 	"micronode/internal/oap"
 )
 
@@ -263,6 +265,89 @@ func TestFloodedGossip(t *testing.T) {
 			t.Fatalf("readiness did not come back: %s", body)
 		}
 	}
+}
+
+// A peer that never reads costs a healthy one beside it nothing: its messages
+// come as fast as they did before.
+func TestStalledPeer(t *testing.T) {
+	a, b := start(t, nil), start(t, nil)
+	addrA, idA := a.overlayOf()
+	addrB, idB := b.overlayOf()
+	a.befriend(must(oap.ParsePeerID(idB)), addrB)
+	b.befriend(must(oap.ParsePeerID(idA)), addrA)
+	a.connected(1)
+	ear, err := b.local().Subscribe(t.Context(), "pulse")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ear.Close()
+	before := pulse(t, a, ear)
+	stalled := newStranger(t)
+	a.befriend(stalled.id, nobody)
+	stalled.dial(addrA) // and never reads
+	a.connected(2)
+	flood := make([]byte, 256<<10)
+	for range 64 { // more than sockets hold, so that somebody is stuck
+		if _, err := a.local().Publish(t.Context(), "flood", flood); err != nil && problemOf(err) != "Busy" {
+			t.Fatal(err)
+		}
+	}
+	measured(t, func() error {
+		after := pulse(t, a, ear)
+		t.Logf("from publish to the other node, p99: %s without a stalled peer, %s with one", before, after)
+		if after > 2*before+10*time.Millisecond {
+			return tooSlow("%s with a stalled peer, %s without", after, before)
+		}
+		return nil
+	})
+}
+
+func problemOf(err error) string { return fault.KindOf(err).Code() }
+
+// connected waits until a node has so many sessions.
+func (p *process) connected(n int) {
+	p.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		peers, err := p.local().Peers(p.t.Context())
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		active := 0
+		for _, one := range peers {
+			if one.State == client.PeerActive || one.State == client.PeerBusy {
+				active++
+			}
+		}
+		if active >= n {
+			return
+		}
+		if time.Now().After(deadline) {
+			p.t.Fatalf("%d sessions: %+v", active, peers)
+		}
+	}
+}
+
+// pulse publishes a message every few milliseconds and returns how long the
+// slowest of a hundred took to be heard, but one.
+func pulse(t *testing.T, from *process, ear *client.Subscription) time.Duration {
+	t.Helper()
+	speaker := from.local()
+	var took []time.Duration
+	for i := range 100 {
+		began := time.Now()
+		text := fmt.Sprintf("%d %d", i, began.UnixNano())
+		if _, err := speaker.Publish(t.Context(), "pulse", []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		message, err := ear.Next(t.Context())
+		if err != nil || string(message.Data) != text {
+			t.Fatalf("heard %q, %v", message.Data, err)
+		}
+		took = append(took, time.Since(began))
+		time.Sleep(3 * time.Millisecond)
+	}
+	slices.Sort(took)
+	return took[98]
 }
 
 // Two nodes have a session soon after the second one starts, and it is

@@ -119,7 +119,7 @@ func TestAMeshOfTwenty(t *testing.T) {
 // hear everything of each other; the ratio of what those heard that were
 // replaced is told.
 func TestAMeshWithChurn(t *testing.T) {
-	const nodes, rounds = 12, 6
+	const nodes, rounds = 20, 6
 	var members []*member
 	var ears []*collector
 	for range nodes {

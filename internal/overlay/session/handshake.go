@@ -112,11 +112,12 @@ type candidate struct {
 	// set at construction
 	wire   *wire
 	conn   *tls.Conn
-	frames *oap.Reader
 	dialed bool
 	free   func() // gives its place among the connections back
 
 	secure bool // TLS is up, and the fields below are known
+	plain  *source
+	frames *oap.Reader
 	peer   oap.PeerID
 	pq     bool
 	rtt    time.Duration
@@ -138,7 +139,8 @@ func (t *Sessions) secured(ctx context.Context, c *candidate) *parting {
 	state := c.conn.ConnectionState()
 	c.peer, _ = peerOf(state) // verified
 	c.pq = state.CurveID == tls.X25519MLKEM768
-	c.frames = oap.NewReader(c.conn, oap.Codec{Max: oap.MaxPayload})
+	c.plain = newSource(c.conn, c.wire)
+	c.frames = oap.NewReader(c.plain, oap.Codec{Max: oap.MaxPayload})
 	c.secure = true
 	if c.pq {
 		t.count.Negotiated(hybrid)
@@ -276,7 +278,7 @@ func (c *candidate) dismiss(over *parting) {
 		}
 	case over.words != nil && c.say(over.flags, over.corr, over.words) == nil:
 		_ = c.conn.CloseWrite()
-		discard(c.wire, c.conn)
+		discard(c.wire, c.plain)
 	}
 }
 

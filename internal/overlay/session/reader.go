@@ -387,7 +387,7 @@ func (s *Session) conclude(why *parting) {
 		_ = s.wire.Close()
 	} else {
 		s.wire.within(time.Now().Add(lastWords))
-		discard(s.wire, s.conn)
+		discard(s.wire, s.plain)
 	}
 	<-s.wrote
 	_ = s.wire.Close()

@@ -77,7 +77,8 @@ type Session struct {
 	since   time.Time
 	terms   terms
 	codec   oap.Codec // for what we send
-	conn    *tls.Conn
+	plain   *source   // what comes
+	conn    *tls.Conn // for what we send
 	wire    *wire
 	egress  *flow.Fair[Out]
 	permits *flow.Permits

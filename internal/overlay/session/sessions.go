@@ -163,7 +163,7 @@ func (t *Sessions) open(c *candidate, agreed terms) (*Session, *parting) {
 	s := &Session{
 		owner: t, peer: c.peer, serial: t.serial.Add(1), dialed: c.dialed, addr: c.wire.RemoteAddr().String(), pq: c.pq, since: now,
 		terms: agreed, codec: oap.Codec{Max: agreed.frame, Compressed: agreed.zstd && t.compresses(c.wire)},
-		conn: c.conn, wire: c.wire, free: c.free, wrote: make(chan struct{}), done: make(chan struct{}),
+		plain: c.plain, conn: c.conn, wire: c.wire, free: c.free, wrote: make(chan struct{}), done: make(chan struct{}),
 		ear: newEar(c.frames, t.spec.Config, t.spec.Peer.MaxRPS, now),
 	}
 	s.ear.frames.Agree(oap.Codec{Max: t.most, Compressed: agreed.zstd})

@@ -53,6 +53,7 @@ type wire struct {
 	buffer  *[]byte // what rest is in; nil while nothing waits
 	rest    []byte
 	readErr error
+	curt    bool // Read does not wait: the source does
 	over    bool // the connection ended, and not just TLS on it
 	foreign bool // the other side does not offer our protocol
 
@@ -74,7 +75,7 @@ func newWire(conn net.Conn, patience time.Duration) *wire {
 	return w
 }
 
-// Read gives what was read ahead, and reads if there is nothing.
+// Read gives what was read ahead. If there is nothing it reads, or says so.
 func (w *wire) Read(p []byte) (int, error) {
 	if w.raw == nil {
 		n, err := w.Conn.Read(p)
@@ -82,6 +83,9 @@ func (w *wire) Read(p []byte) (int, error) {
 		return n, err
 	}
 	if len(w.rest) == 0 {
+		if w.curt {
+			return 0, errDry
+		}
 		if err := w.fetch(); err != nil {
 			return 0, err
 		}

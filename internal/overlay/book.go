@@ -25,10 +25,11 @@ type PeerSource interface {
 type book struct {
 	told func([]Contact) // set at construction; called without the lock
 
-	turn sync.Mutex           // one change at a time tells; held while told is called
-	mu   sync.Mutex           //lockblock:leaf maps only; told is called after unlock
-	from map[string][]Contact // by origin: config, added, and one for each source; guarded by mu
-	all  map[oap.PeerID]bool  // guarded by mu
+	turn   sync.Mutex           // one change at a time tells; held while told is called
+	mu     sync.Mutex           //lockblock:leaf maps only; told is called after unlock
+	from   map[string][]Contact // by origin: config, added, and one for each source; guarded by mu
+	all    map[oap.PeerID]bool  // everybody who was named; guarded by mu
+	guests map[oap.PeerID]bool  // who came with a token; guarded by mu
 }
 
 // Where contacts come from, besides sources.
@@ -38,7 +39,7 @@ const (
 )
 
 func newBook(told func([]Contact)) *book {
-	return &book{told: told, from: map[string][]Contact{}, all: map[oap.PeerID]bool{}}
+	return &book{told: told, from: map[string][]Contact{}, all: map[oap.PeerID]bool{}, guests: map[oap.PeerID]bool{}}
 }
 
 // knows reports whether somebody named the peer.
@@ -46,6 +47,32 @@ func (b *book) knows(id oap.PeerID) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.all[id]
+}
+
+// welcome lets a peer in that nobody named, and farewell forgets it.
+func (b *book) welcome(id oap.PeerID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.guests[id] = true
+}
+
+func (b *book) farewell(id oap.PeerID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.guests, id)
+}
+
+// strangers are the sessions of those who may not be here: they were named when
+// they shook hands, and not any more when they were done.
+func (b *book) strangers(sessions []*session.Session) (found []*session.Session) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, s := range sessions {
+		if id := s.Peer(); !b.all[id] && !b.guests[id] {
+			found = append(found, s)
+		}
+	}
+	return found
 }
 
 // set replaces what one origin said.

@@ -198,12 +198,12 @@ func (o *Overlay) subscribeTopic(w http.ResponseWriter, r *http.Request) error {
 // render is a message as an event.
 func render(d *gossip.Delivery) (ingress.Event, error) {
 	data, err := json.Marshal(client.Message{
-		Origin: d.Origin.String(), Topic: d.Topic, ID: d.ID, Data: d.Data, Seq: d.Seq, TS: uint64(d.Time.UnixMilli()), Signed: d.Signed,
+		Origin: d.Origin.String(), Topic: d.Topic, ID: d.ID(), Data: d.Data, Seq: d.Seq, TS: uint64(d.Time.UnixMilli()), Signed: d.Signed,
 	})
 	if err != nil {
 		return ingress.Event{}, fault.Wrap("overlay.subscribe", err)
 	}
-	return ingress.Event{Name: "message", ID: d.ID.String(), Data: data}, nil
+	return ingress.Event{Name: "message", ID: d.ID().String(), Data: data}, nil
 }
 
 func (o *Overlay) fetchObject(w http.ResponseWriter, r *http.Request) error {

@@ -168,6 +168,22 @@ func TestPeersComeAndGo(t *testing.T) {
 	a.until("a reload took the first one out", func() bool { return len(a.Peers()) == 0 })
 }
 
+// A peer that was taken off the list after it was let in, and before it had its
+// session, does not stay.
+func TestWhoWasInTheDoorwayIsShownOut(t *testing.T) {
+	a := join(t, func(*Spec) {})
+	late := newStranger(t)
+	if _, err := a.AddPeer(Contact{ID: late.id, Addrs: []string{nobody}}); err != nil {
+		t.Fatal(err)
+	}
+	late.dial(a.Addr().String())
+	a.until("there is a session", func() bool { return a.sessions.Find(late.id) != nil })
+	a.book.mu.Lock()
+	delete(a.book.all, late.id)
+	a.book.mu.Unlock()
+	a.until("it is shown out", func() bool { return a.sessions.Find(late.id) == nil })
+}
+
 func TestAStrangerNeedsAToken(t *testing.T) {
 	a := join(t, func(s *Spec) {
 		s.Join = func(token string) error {

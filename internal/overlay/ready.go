@@ -49,6 +49,7 @@ func (o *Overlay) watch(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		o.judge()
+		o.showOut()
 		select {
 		case <-ticker.C:
 		case <-o.drained:
@@ -56,6 +57,17 @@ func (o *Overlay) watch(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
+	}
+}
+
+// showOut ends sessions of peers that are not welcome any more. Who is removed
+// is let go at once; this finds those who were in the doorway just then.
+func (o *Overlay) showOut() {
+	if o.config.Open {
+		return
+	}
+	for _, s := range o.book.strangers(o.sessions.Active()) {
+		s.End(nil)
 	}
 }
 

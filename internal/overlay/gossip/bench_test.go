@@ -136,40 +136,69 @@ func BenchmarkArrived(b *testing.B) {
 	}
 }
 
-// An id goes into a set that holds a million.
+// printOf is a fingerprint for a number.
+func printOf(i int) fingerprint {
+	return fingerprint{uint64(i)*0x9e3779b97f4a7c15 + 1, uint64(i) * 0xd1342543de82ef95}
+}
+
+// A fingerprint goes into a set that holds a million.
 func BenchmarkSeenInsert(b *testing.B) {
 	set := newSeenSet(1<<40, 120*time.Second)
 	now := uint64(time.Now().UnixMilli())
-	id := func(i int) (a b3.Address) {
-		binary.LittleEndian.PutUint64(a[:], uint64(i)*0x9e3779b97f4a7c15)
-		binary.LittleEndian.PutUint64(a[8:], uint64(i))
-		return a
-	}
 	for i := range 1_000_000 {
-		set.insert(id(i), now-uint64(i%120_000))
+		set.insert(printOf(i), now-uint64(i%120_000))
 	}
 	b.ReportAllocs()
 	b.ResetTimer()
 	for i := 0; b.Loop(); i++ {
-		set.insert(id(1_000_000+i), now-uint64(i%120_000))
+		set.insert(printOf(1_000_000+i), now-uint64(i%120_000))
 	}
 }
 
-// A have of 1024 ids that nobody knows, with a million remembered.
+// A letter that is known, from a peer that has it, too.
+func BenchmarkDuplicate(b *testing.B) {
+	e, from := crowd(b, unsignedOn, 1)
+	h := newHand(e)
+	batch := make([]arrival, 0, 64)
+	for _, g := range letters(b, 64, false) {
+		batch = append(batch, arrival{session.Arrival{Gossip: g}, from})
+	}
+	h.handle(batch)
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := 0; i < b.N; i += 64 {
+		h.handle(batch)
+	}
+}
+
+// What tells letters apart, beside what names them: 1 KiB.
+func BenchmarkFingerprint(b *testing.B) {
+	msg := letters(b, 1, false)[0].Msg
+	prints, room := newFingerprinter(), new([fingerprintSize]byte)
+	b.Run("fingerprint", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			prints.of(msg, room)
+		}
+	})
+	b.Run("id", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			b3.Of(msg)
+		}
+	})
+}
+
+// A have of 1024 ids that nobody knows, with a full history.
 func BenchmarkHaveOfStrangers(b *testing.B) {
-	set := newSeenSet(1<<40, 120*time.Second)
-	now := uint64(time.Now().UnixMilli())
-	for i, id := range idsOf(1_000_000) {
-		set.insert(id, now-uint64(i%120_000))
+	e, from := crowd(b, unsignedOn, 1)
+	h := newHand(e)
+	for _, g := range letters(b, 12_000, false) {
+		h.handle([]arrival{{session.Arrival{Gossip: g}, from}})
 	}
-	strangers := make([]b3.Address, 1024)
-	for i := range strangers {
-		strangers[i] = b3.Of(binary.BigEndian.AppendUint64([]byte("x"), uint64(i)))
-	}
+	strangers := idsOf(1024)
 	b.ResetTimer()
 	for b.Loop() {
-		for _, id := range strangers {
-			set.hasAny(id)
-		}
+		e.past.without(e.history.mark(strangers, 1))
 	}
 }

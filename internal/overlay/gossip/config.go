@@ -70,7 +70,7 @@ func (c Config) Validate() error {
 		problems = append(problems, config.Wrong("ttl", `Write a time such as "120s".`, "in %s a letter gets nowhere", c.TTL))
 	}
 	if c.Seen < 1 {
-		problems = append(problems, config.Wrong("seen", "Choose 1 or more; a million takes about 60 MiB when it is full.", "a node that remembers %d letters takes none", c.Seen))
+		problems = append(problems, config.Wrong("seen", "Choose 1 or more; a million takes about 40 MiB when it is full.", "a node that remembers %d letters takes none", c.Seen))
 	}
 	if !c.Workers.Auto && c.Workers.Value < 1 {
 		problems = append(problems, config.Wrong("workers", `Choose 1 or more, or "auto".`, "%d workers pass nothing on", c.Workers.Value))

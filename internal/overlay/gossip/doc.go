@@ -12,8 +12,14 @@
 // What they bring waits in a fair queue, a class for each session, so a peer
 // that floods fills its own share and nobody else's. Workers ([Engine.Work])
 // take a burst at a time through six steps, in the order of the protocol: cheap
-// checks first, and the signature before the id is remembered. taking.go reads
-// like the list in the document.
+// checks first, and the signature before the letter is remembered. taking.go
+// reads like the list in the document.
+//
+// To know whether a letter came before, a worker takes its fingerprint: a keyed
+// hash, good for this node only, at a tenth of what the id costs. So a duplicate,
+// of which a mesh has many, is cheap to drop. The id is computed once, when
+// somebody needs it: to check a signature, to tell a peer of the letter, to find
+// it for a peer, to tell a subscriber.
 //
 // That a letter is delivered once is the work of the seen-set. It is exact and
 // it is bounded: when it is full, the node takes nothing more and says Busy,
@@ -38,13 +44,17 @@
 //
 // What is dropped would be lost, if it were not for the history: the last
 // letters, bounded in bytes, each with a number. [Engine.Tend] tells each peer
-// once a second the ids of what it is not known to have. A letter remembers who
+// once a second the ids of what it is not known to have; and a moment after a
+// peer has room again, the ids of what it turned away, because with many letters
+// the history is shorter than a second. A letter remembers who
 // has it: who sent it, who was sent it, who announced it. If a queue then turns
 // it away, that is taken back. If a peer says Busy, all that was sent to it of
 // late is in doubt, and it hears of it again. A new peer hears of everything.
 //
 // The other side asks for what it lacks, one peer at a time, and another if it
-// does not come. So two nodes agree in the end, whatever was lost between them,
+// does not come. What it lacks is what is neither in its history nor among the
+// ids that it remembers of what was. A letter that was taken and of which no id
+// was ever needed may so be asked for once more; it is dropped when it comes. So two nodes agree in the end, whatever was lost between them,
 // as long as the history lasts; and since every node does it with each of its
 // peers, a letter reaches all of a connected network. Relays make gossip fast,
 // repair makes it whole.

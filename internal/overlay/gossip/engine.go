@@ -58,10 +58,12 @@ type Engine struct {
 	public   [ed25519.PublicKeySize]byte
 	self     oap.PeerID
 	policy   policy
+	prints   *fingerprinter
 
 	ingress  *flow.Fair[arrival]
 	seen     *seenSet
 	history  *history
+	past     *past
 	wants    *wantList
 	audience *audience
 	nudged   chan struct{} // holds one: somebody is needy
@@ -95,16 +97,17 @@ func (a *arrival) cost() int { return parcelBytes + len(a.Gossip.Msg) + len(a.Go
 
 // New makes an engine. Its queue is entered into the inventory.
 func New(inv *flow.Inventory, spec Spec) *Engine {
-	public := spec.Key.Public().(ed25519.PublicKey)
+	public, prints := spec.Key.Public().(ed25519.PublicKey), newFingerprinter()
 	e := &Engine{
 		config: spec.Config, topics: spec.Topics, skew: spec.Skew, sessions: spec.Peers, count: spec.Counters.orNothing(),
-		key: spec.Key, public: [ed25519.PublicKeySize]byte(public), self: oap.PeerIDOf(public), policy: newPolicy(spec.Config),
+		key: spec.Key, public: [ed25519.PublicKeySize]byte(public), self: oap.PeerIDOf(public), policy: newPolicy(spec.Config), prints: prints,
 		ingress: flow.NewFair[arrival](inv, flow.FairSpec{
 			Service: service, Quantum: 16 << 10, From: "reader", To: "gossip workers",
 			Bands: []flow.BandSpec{{Name: "gossip_ingress", Cap: ingressItems, Bytes: ingressBytes}},
 		}),
 		seen:     newSeenSet(spec.Config.Seen, spec.Config.TTL),
 		history:  newHistory(int64(spec.Config.HistoryBytes)),
+		past:     &past{prints: prints},
 		wants:    newWantList(),
 		audience: newAudience(inv),
 		nudged:   make(chan struct{}, 1),
@@ -172,6 +175,9 @@ func same(a, b []Peer) bool {
 
 // nudge asks Tend to look after a peer at once.
 func (e *Engine) nudge(l *link) {
+	if l.nudged.Swap(true) {
+		return // it is among the needy
+	}
 	e.mu.Lock()
 	e.needy[l] = struct{}{}
 	e.mu.Unlock()
@@ -279,19 +285,22 @@ func (e *Engine) Refused(p Peer, why *oap.Error) {
 	}
 }
 
-// Have hears which letters a peer holds, and asks for those that are missing.
+// store keeps letters for peers that miss them.
+func (e *Engine) store(letters []*letter) {
+	if gone := e.history.add(letters); len(gone) > 0 {
+		e.past.add(gone)
+	}
+}
+
+// Have hears which letters a peer holds, and asks for those that are missing. A
+// letter that was taken and has left the history may be asked for once more if
+// nobody ever needed its id; it is dropped by its fingerprint when it comes.
 func (e *Engine) Have(p Peer, ids []b3.Address) {
 	l := e.find(p)
 	if l == nil || e.drained.Load() {
 		return
 	}
-	e.history.mark(ids, l.serial)
-	missing := make([]b3.Address, 0, len(ids))
-	for _, id := range ids {
-		if !e.seen.hasAny(id) {
-			missing = append(missing, id)
-		}
-	}
+	missing := e.past.without(e.history.mark(ids, l.serial))
 	ask, refused := e.wants.note(l, missing, time.Now())
 	if refused > 0 {
 		e.count.Dropped(DropQuota, refused)

@@ -9,86 +9,214 @@ import (
 // history holds the letters that were taken last, for peers that missed them.
 // The oldest make room for the newest. Each has a number, one more than the
 // letter before it, so that "since then" is a number, too.
+//
+// Letters are found by their fingerprint. Peers name them by their id, and to
+// find an id means to hash the letter, so that is done when a peer names one
+// that is not found, for all letters that came since the last time: once for
+// each, however many ids peers make up.
 type history struct {
 	// set at construction
 	most int64 // bytes
 
-	mu    sync.Mutex //lockblock:leaf a map, a slice and a few numbers
-	byID  map[b3.Address]*letter
-	line  []*letter // oldest first; those before head are gone
-	head  int
-	next  uint64 // the number of the next letter
-	bytes int64
+	mu      sync.Mutex //lockblock:leaf tables and a few numbers
+	ring    []held     // a letter is at its number, modulo the length, which is a power of two
+	places  places
+	first   uint64 // the number of the oldest letter
+	next    uint64 // the number that the next letter gets
+	bytes   int64
+	byID    map[b3.Address]*letter
+	indexed uint64 // letters before this number are in byID
+}
+
+// held is a letter in the history, with what must be known to let it go: the
+// letter itself is out of the processor's caches by then. There are at most
+// one for each 512 bytes of history, so the ring does not shrink.
+type held struct {
+	letter *letter
+	key    uint32
+	weight int32
 }
 
 func newHistory(most int64) *history {
-	return &history{most: most, byID: map[b3.Address]*letter{}, next: 1}
+	return &history{most: most, ring: make([]held, smallestTable), byID: map[b3.Address]*letter{}, first: 1, next: 1, indexed: 1}
 }
 
 // add keeps letters and gives them their numbers. One that is larger than the
-// whole history is not kept.
-func (h *history) add(letters []*letter) {
+// whole history is not kept. It returns the ids of those that are here no more,
+// as far as they are known.
+func (h *history) add(letters []*letter) (gone []b3.Address) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, l := range letters {
-		if l.weight() > h.most {
+		weight := l.weight()
+		if weight > h.most {
+			if id := l.id.Load(); id != nil {
+				gone = append(gone, *id)
+			}
 			continue
 		}
-		for h.bytes+l.weight() > h.most {
-			h.drop()
+		for h.bytes+weight > h.most {
+			gone = h.drop(gone)
 		}
-		l.number = h.next
-		h.next++
-		h.bytes += l.weight()
-		h.byID[l.id] = l
-		h.line = append(h.line, l)
+		h.append(l, weight)
+	}
+	return gone
+}
+
+// append puts a letter behind the others. Guarded by mu.
+func (h *history) append(l *letter, weight int64) {
+	if h.next-h.first == uint64(len(h.ring)) {
+		h.grow()
+	}
+	l.number = h.next
+	h.next++
+	h.bytes += weight
+	key := placeKey(l.print)
+	*h.at(l.number) = held{l, key, int32(weight)}
+	h.places.insert(newPlace(key, l.number))
+}
+
+// at is the place of a number in the ring. Guarded by mu.
+func (h *history) at(number uint64) *held { return &h.ring[number&uint64(len(h.ring)-1)] }
+
+// grow doubles the ring. Guarded by mu.
+func (h *history) grow() {
+	old := h.ring
+	h.ring = make([]held, 2*len(old))
+	for n := h.first; n < h.next; n++ {
+		*h.at(n) = old[n&uint64(len(old)-1)]
 	}
 }
 
-// drop lets the oldest go, and now and then moves the others up. Guarded by mu.
-func (h *history) drop() {
-	l := h.line[h.head]
-	h.line[h.head] = nil
-	h.head++
-	h.bytes -= l.weight()
-	delete(h.byID, l.id)
-	if h.head > len(h.line)/2 {
-		n := copy(h.line, h.line[h.head:])
-		clear(h.line[n:])
-		h.line, h.head = h.line[:n], 0
+// drop lets the oldest go. Guarded by mu.
+func (h *history) drop(gone []b3.Address) []b3.Address {
+	oldest := h.at(h.first)
+	h.bytes -= int64(oldest.weight)
+	h.places.remove(newPlace(oldest.key, h.first))
+	if h.first < h.indexed {
+		id := oldest.letter.address()
+		delete(h.byID, id)
+		gone = append(gone, id)
 	}
+	*oldest = held{}
+	h.first++
+	return gone
 }
 
 // expire lets the oldest go as long as their time is over. One behind them may
-// have to wait for its turn; it is not given out any more.
+// have to wait for its turn; it is not given out any more. Nobody announces
+// them either, so their ids need not be remembered.
 func (h *history) expire(clock int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for h.head < len(h.line) && h.line[h.head].expired(clock) {
-		h.drop()
+	for h.first < h.next && h.at(h.first).letter.expired(clock) {
+		h.drop(nil)
 	}
 }
 
-// find is the letter with this id, or nil.
+// like is the letter with this fingerprint, or nil.
+func (h *history) like(f fingerprint) *letter {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.lookUp(f)
+}
+
+// those is the letters with these fingerprints that are still here.
+func (h *history) those(prints []fingerprint) []*letter {
+	here := make([]*letter, 0, len(prints))
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, f := range prints {
+		if l := h.lookUp(f); l != nil {
+			here = append(here, l)
+		}
+	}
+	return here
+}
+
+// lookUp finds a letter. Guarded by mu.
+func (h *history) lookUp(f fingerprint) *letter {
+	if h.places.count == 0 {
+		return nil
+	}
+	key := placeKey(f)
+	for i := h.places.home(key); h.places.slots[i] != 0; i = h.places.after(i) {
+		if p := h.places.slots[i]; p.key() == key {
+			if l := h.at(uint64(p.number())).letter; l.print == f {
+				return l
+			}
+		}
+	}
+	return nil
+}
+
+// index finds the ids of the letters that came since it was last done. It
+// reports whether there were any. The hashing is done without the lock.
+func (h *history) index() bool {
+	letters, next := h.since(h.unindexed(), nil)
+	if len(letters) == 0 {
+		return false
+	}
+	for _, l := range letters {
+		l.address()
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, l := range letters {
+		if l.number >= h.first {
+			h.byID[l.address()] = l
+		}
+	}
+	h.indexed = max(h.indexed, next)
+	return true
+}
+
+func (h *history) unindexed() uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.indexed
+}
+
+// find is the letter with an id that was found to be here before, or nil.
 func (h *history) find(id b3.Address) *letter {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.byID[id]
 }
 
-// mark notes that a peer holds some letters, those of them that are here.
-func (h *history) mark(ids []b3.Address, serial uint64) {
+// mark notes that a peer holds some letters, those of them that are here, and
+// returns the ids of the others.
+func (h *history) mark(ids []b3.Address, serial uint64) (others []b3.Address) {
+	others = h.markKnown(ids, serial, make([]b3.Address, 0, len(ids)))
+	if len(others) > 0 && h.index() {
+		others = h.markKnown(others, serial, others[:0])
+	}
+	return others
+}
+
+func (h *history) markKnown(ids []b3.Address, serial uint64, others []b3.Address) []b3.Address {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, id := range ids {
 		if l := h.byID[id]; l != nil {
 			l.mark(serial)
+		} else {
+			others = append(others, id)
 		}
 	}
+	return others
 }
 
 // holding is those of some ids whose letters are here.
 func (h *history) holding(ids []b3.Address) []b3.Address {
+	here := h.known(ids)
+	if len(here) < len(ids) && h.index() {
+		here = h.known(ids)
+	}
+	return here
+}
+
+func (h *history) known(ids []b3.Address) []b3.Address {
 	here := make([]b3.Address, 0, len(ids))
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -104,10 +232,8 @@ func (h *history) holding(ids []b3.Address) []b3.Address {
 func (h *history) since(from uint64, into []*letter) ([]*letter, uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	here := h.line[h.head:]
-	first := h.next - uint64(len(here))
-	if from < h.next {
-		into = append(into, here[max(from, first)-first:]...)
+	for n := max(from, h.first); n < h.next; n++ {
+		into = append(into, h.at(n).letter)
 	}
 	return into, h.next
 }

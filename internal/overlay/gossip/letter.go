@@ -14,24 +14,32 @@ import (
 // has: 32 bytes too many, and nothing worse.
 const maxHolders = 16
 
+// nearHolders is how many of them have their place in the letter itself: the
+// sender, and those of the usual fan-out. Most letters need no more.
+const nearHolders = 4
+
 // letterOverhead is what a letter costs us beside its bytes.
 const letterOverhead = 512
 
 // letter is a letter that was taken. All of it but the holders is read-only
 // once other tasks can see it.
 type letter struct {
-	id      b3.Address
-	origin  oap.PeerID
-	out     oap.Gossip // the envelope in which it is passed on, to whomever
-	class   uint64     // of its topic, in the queues of peers
-	size    int        // of the payload of its frame
-	expires int64      // the last moment at which it is good, in ms
-	number  uint64     // its place in the history; zero if it is not kept
+	print   fingerprint
+	origin  *oap.PeerID // shared with other letters of the same origin
+	out     oap.Gossip  // the envelope in which it is passed on, to whomever
+	class   uint64      // of its topic, in the queues of peers
+	expires int64       // the last moment at which it is good, in ms
+	number  uint64      // its place in the history; zero if it is not kept
+	size    int32       // of the payload of its frame
 
 	// atomic
-	told    atomic.Uint32
-	holders [maxHolders]atomic.Uint64 // serials of those who have it, or were told of it
+	told atomic.Uint32
+	id   atomic.Pointer[b3.Address] // nil until somebody needs it
+	near [nearHolders]atomic.Uint64 // serials of those who have it, or were told of it
+	far  atomic.Pointer[farHolders] // the others; nil until there are any
 }
+
+type farHolders [maxHolders - nearHolders]atomic.Uint64
 
 // topicSeed makes the classes of topics unforeseeable: nobody can choose topics
 // that share the turn of another.
@@ -39,11 +47,22 @@ var topicSeed = maphash.MakeSeed()
 
 // newLetter makes a letter of an envelope that was checked, with hops and
 // fan-out as they are to be passed on.
-func newLetter(l *oap.Letter, id b3.Address, origin oap.PeerID, out oap.Gossip, ttl time.Duration) *letter {
+func newLetter(l *oap.Letter, print fingerprint, origin *oap.PeerID, out oap.Gossip, ttl time.Duration) *letter {
 	return &letter{
-		id: id, origin: origin, out: out, class: maphash.String(topicSeed, l.Topic),
-		size: payloadSize(&out), expires: l.Forget(ttl).UnixMilli() - 1,
+		print: print, origin: origin, out: out, class: maphash.String(topicSeed, l.Topic),
+		size: int32(payloadSize(&out)), expires: l.Forget(ttl).UnixMilli() - 1,
 	}
+}
+
+// address is the letter's id. The first one who needs it computes it; if that
+// are two at once they find the same.
+func (l *letter) address() b3.Address {
+	if id := l.id.Load(); id != nil {
+		return *id
+	}
+	id := b3.Of(l.out.Msg)
+	l.id.Store(&id)
+	return id
 }
 
 // payloadSize is how long the payload of a gossip message is: its five keys,
@@ -73,7 +92,10 @@ func headSize(n uint64) int {
 }
 
 // cost is what a letter weighs in queues.
-func (l *letter) cost() int { return oap.HeaderSize + l.size }
+func (l *letter) cost() int { return oap.HeaderSize + int(l.size) }
+
+// fits tells whether a peer takes frames as large as this one.
+func (l *letter) fits(to *link) bool { return int(l.size) <= to.maxFrame }
 
 // weight is what it weighs in memory.
 func (l *letter) weight() int64 { return int64(letterOverhead + len(l.out.Msg) + len(l.out.Sig)) }
@@ -84,22 +106,33 @@ func (l *letter) expired(clock int64) bool { return clock > l.expires }
 // it.
 func (l *letter) mark(serial uint64) {
 	if !l.marked(serial) {
-		l.holders[(l.told.Add(1)-1)%maxHolders].Store(serial)
+		l.holder((l.told.Add(1) - 1) % maxHolders).Store(serial)
 	}
 }
 
 // unmark takes that back.
 func (l *letter) unmark(serial uint64) {
-	for i := range l.holders {
-		l.holders[i].CompareAndSwap(serial, 0)
+	for i := range min(l.told.Load(), maxHolders) {
+		l.holder(i).CompareAndSwap(serial, 0)
 	}
 }
 
 func (l *letter) marked(serial uint64) bool {
 	for i := range min(l.told.Load(), maxHolders) {
-		if l.holders[i].Load() == serial {
+		if l.holder(i).Load() == serial {
 			return true
 		}
 	}
 	return false
+}
+
+// holder is the place of one of the holders.
+func (l *letter) holder(i uint32) *atomic.Uint64 {
+	if i < nearHolders {
+		return &l.near[i]
+	}
+	if l.far.Load() == nil {
+		l.far.CompareAndSwap(nil, new(farHolders))
+	}
+	return &l.far.Load()[i-nearHolders]
 }

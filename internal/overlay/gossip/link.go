@@ -13,6 +13,10 @@ import (
 // maxDue is how many letters a peer may have asked for and not got yet.
 const maxDue = 4096
 
+// maxMissed is how many of the letters that a peer turned away it is told of
+// before the next round.
+const maxMissed = 4096
+
 // link is what the engine knows of a session.
 type link struct {
 	// set at construction
@@ -20,7 +24,7 @@ type link struct {
 	id       oap.PeerID
 	serial   uint64
 	maxFrame int
-	written  func(error) // told when a letter that it asked for is written
+	written  func(error) // told when a letter is written, or never will be
 
 	// atomic
 	gone      atomic.Bool
@@ -28,15 +32,19 @@ type link struct {
 	refusing  atomic.Int64 // since when it takes nothing, in ms; zero if it does
 	fulfilled atomic.Int64 // when it last sent what it was asked for, in ms
 	owing     atomic.Int64 // how many letters it has asked for
+	nudged    atomic.Bool  // it is among the needy
+	short     atomic.Bool  // it turned letters away, and has not written any since
+	roomy     atomic.Bool  // it did, and now it has room: it is told of them soon
 
 	mu     sync.Mutex //lockblock:leaf a few assignments, or a glance at a bounded map
 	topics quota
 
 	// guarded by mu: what it is told of
-	fresh  bool      // it was told nothing yet
-	cursor uint64    // letters from this number on were not announced to it
-	rounds [3]uint64 // where the history was at the last rounds
-	doubts uint64    // letters from this number on may have been lost on it; none if it is the highest number
+	fresh  bool          // it was told nothing yet
+	cursor uint64        // letters from this number on were not announced to it
+	rounds [3]uint64     // where the history was at the last rounds
+	doubts uint64        // letters from this number on may have been lost on it; none if it is the highest number
+	missed []fingerprint // letters that it turned away and was not told of since
 
 	// guarded by mu: what it asked for
 	due    []b3.Address
@@ -53,11 +61,37 @@ func newLink(e *Engine, p Peer) *link {
 	l := &link{peer: p, id: p.Peer(), serial: p.Serial(), maxFrame: p.MaxFrame(), fresh: true, cursor: math.MaxUint64, doubts: math.MaxUint64}
 	l.topics.most = e.topics
 	l.written = func(err error) {
-		if err == nil && l.owing.Load() > 0 {
+		again := l.short.Load() && l.short.CompareAndSwap(true, false)
+		if again {
+			l.roomy.Store(true)
+		}
+		if again || err == nil && l.owing.Load() > 0 {
 			e.nudge(l)
 		}
 	}
 	return l
+}
+
+// miss notes which letters a peer turned away. It is told of them soon after it
+// has room again, and of those that are too many for that with the next round.
+// Should all that waits be written before this is noted, it has to wait for the
+// next letter to be written, or for the round.
+func (l *link) miss(prints []fingerprint) {
+	if len(prints) == 0 {
+		return
+	}
+	l.mu.Lock()
+	l.missed = append(l.missed, prints[:min(len(prints), maxMissed-len(l.missed))]...)
+	l.mu.Unlock()
+	l.short.Store(true)
+}
+
+func (l *link) takeMissed() []fingerprint {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	missed := l.missed
+	l.missed = nil
+	return missed
 }
 
 // owe makes sure that a letter is announced with the next round: it could not

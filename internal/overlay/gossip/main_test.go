@@ -413,8 +413,9 @@ func (n *node) kept() (letters int, bytes int64) {
 	h := n.history
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if held := len(h.line) - h.head; held != len(h.byID) || cap(h.line) > 8*len(h.byID)+64 {
-		n.t.Errorf("%d letters in line, %d by id, room for %d", held, len(h.byID), cap(h.line))
+	held := int(h.next - h.first)
+	if held != h.places.count || int64(len(h.ring)) > max(smallestTable, 2*h.most/letterOverhead) || len(h.byID) > held {
+		n.t.Errorf("%d letters in the ring, %d have places, %d ids; room for %d", held, h.places.count, len(h.byID), len(h.ring))
 	}
-	return len(h.byID), h.bytes
+	return held, h.bytes
 }

@@ -3,7 +3,9 @@ package gossip
 import (
 	"context"
 	"math/rand/v2"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,10 +25,14 @@ func TestSeenSetAgainstAModel(t *testing.T) {
 		ttl := time.Duration(rapid.IntRange(1, 500).Draw(t, "ttl")) * time.Millisecond
 		skew := ttl / 2
 		most := rapid.IntRange(1, 60).Draw(t, "most")
-		set, model := newSeenSet(most, ttl), map[b3.Address]uint64{}
+		set, model := newSeenSet(most, ttl), map[string]uint64{}
 		clock := time.UnixMilli(1_700_000_000_000)
-		ids := idsOf(80)
-		times := map[b3.Address]uint64{}
+		prints, room := newFingerprinter(), new([fingerprintSize]byte)
+		letters := make([]string, 80)
+		for i := range letters {
+			letters[i] = strings.Repeat("x", i/2) + string(rune('a'+i%2))
+		}
+		times := map[string]uint64{}
 		for range rapid.IntRange(1, 200).Draw(t, "steps") {
 			switch rapid.IntRange(0, 9).Draw(t, "step") {
 			case 0:
@@ -34,27 +40,27 @@ func TestSeenSetAgainstAModel(t *testing.T) {
 			case 1:
 				set.expire(clock)
 			default:
-				id := rapid.SampledFrom(ids).Draw(t, "id")
-				if _, written := times[id]; !written { // a letter's time is part of it
-					times[id] = uint64(clock.UnixMilli() + int64(rapid.IntRange(-int(ttl.Milliseconds()), int(skew.Milliseconds())).Draw(t, "ts")))
+				letter := rapid.SampledFrom(letters).Draw(t, "letter")
+				if _, written := times[letter]; !written { // a letter's time is part of it
+					times[letter] = uint64(clock.UnixMilli() + int64(rapid.IntRange(-int(ttl.Milliseconds()), int(skew.Milliseconds())).Draw(t, "ts")))
 				}
-				l := oap.Letter{TS: times[id]}
+				l, print := oap.Letter{TS: times[letter]}, prints.of([]byte(letter), room)
 				if l.CheckTime(clock, ttl, skew) != nil {
 					continue
 				}
-				_, taken := model[id]
-				if got := set.has(id, l.TS); got != taken {
-					t.Fatalf("has %v, want %v", got, taken)
+				_, taken := model[letter]
+				if got := rapid.Bool().Draw(t, "ask") && set.has(print, l.TS); got && !taken {
+					t.Fatal("a new letter is known")
 				}
-				if got := set.hasAny(id); got != taken {
-					t.Fatalf("hasAny %v, want %v", got, taken)
+				verdict := set.insert(print, l.TS)
+				if got := set.has(print, l.TS); got != (taken || verdict == fresh) {
+					t.Fatalf("has %v of a letter that is %d", got, verdict)
 				}
-				verdict := set.insert(id, l.TS)
 				switch {
 				case taken && verdict != known:
 					t.Fatalf("a known letter is %d", verdict)
 				case !taken && verdict == fresh:
-					model[id] = l.TS
+					model[letter] = l.TS
 				case !taken && verdict != full:
 					t.Fatalf("a new letter is %d", verdict)
 				case verdict == full && set.count.Load() != int64(most):
@@ -67,11 +73,11 @@ func TestSeenSetAgainstAModel(t *testing.T) {
 					t.Fatalf("%d buckets", n)
 				}
 				for _, b := range set.shards[i].buckets {
-					held += len(b.ids)
+					held += b.prints.count
 				}
 			}
 			if int64(held) != set.count.Load() || held > most {
-				t.Fatalf("%d ids are held, %d counted, %d allowed", held, set.count.Load(), most)
+				t.Fatalf("%d letters are held, %d counted, %d allowed", held, set.count.Load(), most)
 			}
 		}
 	})
@@ -124,8 +130,8 @@ func TestAtMostOnce(t *testing.T) {
 			settle()
 			got := map[b3.Address]int{}
 			for _, d := range s.drain(t) {
-				got[d.ID]++
-				if got[d.ID] > 1 {
+				got[d.ID()]++
+				if got[d.ID()] > 1 {
 					t.Fatal("a letter was delivered twice")
 				}
 			}
@@ -198,6 +204,8 @@ type wire struct {
 	back   *wire // as the other side sees it
 	chance func() bool
 	queue  chan func()
+	room   int // for letters; zero is all that the queue has
+	pace   atomic.Int64
 }
 
 func (w *wire) Peer() oap.PeerID { return w.id }
@@ -209,7 +217,7 @@ func (w *wire) Post(batch []flow.Parcel[session.Out], turned []session.Out) []se
 	for _, p := range batch {
 		g := *p.Item.Message.(*oap.Gossip)
 		written := p.Item.Written
-		if w.chance() || !w.put(func() {
+		if w.chance() || w.room > 0 && len(w.queue) >= w.room || !w.put(func() {
 			if written != nil {
 				written(nil)
 			}
@@ -288,6 +296,8 @@ func sleepingMesh(t testing.TB, size int, edges [][2]int, loss float64, change f
 		back := &wire{id: a.self, to: a.Engine, serial: uint64(len(wires) + 2), chance: chance, queue: make(chan func(), 512), back: there}
 		there.back = back
 		wires = append(wires, there, back)
+		there.pace.Store(int64(100 * time.Microsecond))
+		back.pace.Store(int64(100 * time.Microsecond))
 		a.join(there)
 		b.join(back)
 	}
@@ -300,7 +310,7 @@ func sleepingMesh(t testing.TB, size int, edges [][2]int, loss float64, change f
 				case <-ctx.Done():
 					return
 				case f := <-w.queue:
-					time.Sleep(100 * time.Microsecond)
+					time.Sleep(time.Duration(w.pace.Load()))
 					f()
 				}
 			}
@@ -333,13 +343,13 @@ func (m *mesh) everywhere(t testing.TB, published map[b3.Address]bool, rounds in
 		missing := 0
 		for i, s := range m.subs {
 			for _, d := range s.drain(t) {
-				if author, refused := m.refused[d.ID]; refused && author == i {
+				if author, refused := m.refused[d.ID()]; refused && author == i {
 					continue
 				}
-				if got[i][d.ID]++; got[i][d.ID] > 1 {
+				if got[i][d.ID()]++; got[i][d.ID()] > 1 {
 					t.Fatalf("node %d got a letter twice", i)
 				}
-				if !published[d.ID] {
+				if !published[d.ID()] {
 					t.Fatalf("node %d got a letter that was refused, or that nobody wrote", i)
 				}
 			}
@@ -445,5 +455,38 @@ func TestWhatAFullQueueDroppedIsRepaired(t *testing.T) {
 		}
 		receiver.run()
 		m.everywhere(t, published, 10)
+	})
+}
+
+// A relay whose queue to a peer is short, and whose history holds what comes in
+// a fraction of a second: what the peer turned away it hears of as soon as it has
+// room, not a second later, and nothing is lost.
+func TestAShortQueueAndAShortHistory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const bursts, each = 10, 100
+		m := newMesh(t, 3, [][2]int{{0, 1}, {1, 2}}, 0, func(s *Spec) {
+			s.Config.Unsigned = []string{"news"}
+			s.Config.HistoryBytes = 3 * each * 800 // three bursts
+		})
+		defer m.stop()
+		relay := m.nodes[1]
+		narrow := relay.peers[1].(*wire)
+		narrow.room = 16
+		narrow.pace.Store(int64(300 * time.Microsecond))
+		pass(5 * time.Second)
+		published := map[b3.Address]bool{}
+		for range bursts {
+			for range each {
+				published[m.nodes[0].mustPublish("news/eu", make([]byte, 100)).ID] = true
+			}
+			pass(60 * time.Millisecond)
+		}
+		if lost := relay.tally.drops(DropEgress); lost < bursts*each/3 {
+			t.Errorf("only %d letters were turned away", lost)
+		}
+		m.everywhere(t, published, 0)
+		if again := m.nodes[2].tally.read(&m.nodes[2].tally.duplicate); again > 0 {
+			t.Errorf("%d letters came twice", again)
+		}
 	})
 }

@@ -98,7 +98,7 @@ func (h *hand) probe(to *link) {
 	letters, _ := e.history.since(0, nil)
 	for i := len(letters) - 1; i >= 0; i-- {
 		l := letters[i]
-		if l.expired(h.clock) || l.size > to.maxFrame || l.origin == to.id || l.marked(to.serial) {
+		if l.expired(h.clock) || !l.fits(to) || *l.origin == to.id || l.marked(to.serial) {
 			continue
 		}
 		to.try(h.clock)

@@ -36,14 +36,14 @@ func (e *Engine) Publish(ctx context.Context, topic string, data []byte) (Outcom
 	if err != nil {
 		return Outcome{}, err
 	}
-	if e.audience.deliver(written, l.id, e.self, len(l.out.Sig) > 0) {
+	if e.audience.deliver(written, l) {
 		e.count.Delivered(1)
 	}
 	outcome := h.send(l)
 	if outcome.Peers == 0 && outcome.Busy > 0 {
 		return outcome, busyPeers(outcome.Busy)
 	}
-	e.history.add([]*letter{l})
+	e.store([]*letter{l})
 	return outcome, nil
 }
 
@@ -59,7 +59,8 @@ func (h *hand) write(topic string, data []byte) (*letter, *oap.Letter, error) {
 	if err != nil {
 		return nil, nil, fault.Wrap(opPublish, err)
 	}
-	switch e.seen.insert(id, l.TS) {
+	print := h.fingerprint(g.Msg)
+	switch e.seen.insert(print, l.TS) {
 	case full:
 		return nil, nil, busySeen(e.config.Seen)
 	case elapsed, known:
@@ -67,12 +68,14 @@ func (h *hand) write(topic string, data []byte) (*letter, *oap.Letter, error) {
 	}
 	l.Data = dataIn(g.Msg, l)
 	g.Hops, g.Fanout = uint64(e.config.Hops), uint64(e.config.RelayFanout)
-	return newLetter(l, id, e.self, g, e.config.TTL), l, nil
+	one := newLetter(l, print, &e.self, g, e.config.TTL)
+	one.id.Store(&id)
+	return one, l, nil
 }
 
 // dataIn is the data of a letter where it stands in the letter's encoding:
 // before the topic, which comes last. It is for subscribers, who must not share
-// memory with the publisher; to read the letter again would be to hash it again.
+// memory with the publisher; to read the letter again would be work for nothing.
 func dataIn(msg []byte, l *oap.Letter) []byte {
 	end := len(msg) - len("\x65topic") - headSize(uint64(len(l.Topic))) - len(l.Topic)
 	return msg[end-len(l.Data) : end : end]
@@ -82,11 +85,11 @@ func dataIn(msg []byte, l *oap.Letter) []byte {
 // its size. Whoever turns it away is replaced by another, so that Busy means
 // everybody.
 func (h *hand) send(l *letter) Outcome {
-	outcome := Outcome{ID: l.id}
+	outcome := Outcome{ID: l.address()}
 	for i := 0; i < len(h.order) && outcome.Peers < h.engine.config.RelayFanout; i++ {
 		to := h.draw(i)
 		switch {
-		case l.size > to.maxFrame:
+		case !l.fits(to):
 			h.engine.count.Dropped(DropOversize, 1)
 		case to.out.Load():
 			outcome.Busy++
@@ -103,7 +106,7 @@ func (h *hand) send(l *letter) Outcome {
 func (h *hand) push(to *link, l *letter) bool {
 	l.mark(to.serial)
 	of := h.empty()
-	of.parcels, of.letters = append(of.parcels, l.parcel(nil)), append(of.letters, l)
+	of.parcels, of.letters = append(of.parcels, l.parcel(to)), append(of.letters, l)
 	accepted := h.post(to, of)
 	of.reset()
 	h.spare = append(h.spare, of)

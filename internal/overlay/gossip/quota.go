@@ -13,8 +13,7 @@ type quota struct {
 // admit tells whether a letter on a topic may come from this peer. A topic that
 // was not named for a ttl makes room for another.
 func (q *quota) admit(topic string, clock int64, ttl time.Duration) bool {
-	if _, named := q.last[topic]; named {
-		q.last[topic] = clock
+	if q.renew(topic, clock) {
 		return true
 	}
 	if len(q.last) >= q.most {
@@ -30,6 +29,15 @@ func (q *quota) admit(topic string, clock int64, ttl time.Duration) bool {
 	return true
 }
 
+// renew tells whether a topic was named before, and that it is again.
+func (q *quota) renew(topic string, clock int64) bool {
+	at, named := q.last[topic]
+	if named && at != clock {
+		q.last[topic] = clock
+	}
+	return named
+}
+
 // sweep forgets old topics, once a second at most: a peer with too many must not
 // make us look through all of them for each letter.
 func (q *quota) sweep(clock int64, ttl time.Duration) {
@@ -42,6 +50,13 @@ func (q *quota) sweep(clock int64, ttl time.Duration) {
 			delete(q.last, topic)
 		}
 	}
+}
+
+// named tells whether the peer has named a topic before, and so may again.
+func (l *link) named(topic string, clock int64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.topics.renew(topic, clock)
 }
 
 // admits asks the quota of a peer.

@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"math"
 	"math/rand/v2"
 
 	"micronode/b3"
@@ -20,7 +21,7 @@ func (h *hand) pick(l *letter) {
 		to := h.draw(i)
 		switch {
 		case !to.eligible(l):
-		case l.size > to.maxFrame:
+		case !l.fits(to):
 			oversize++
 		default:
 			left--
@@ -35,15 +36,17 @@ func (h *hand) pick(l *letter) {
 
 // draw puts one of the links that were not drawn yet into place i.
 func (h *hand) draw(i int) *link {
-	j := i + rand.IntN(len(h.order)-i)
-	h.order[i], h.order[j] = h.order[j], h.order[i]
+	if left := len(h.order) - i; left > 1 {
+		j := i + rand.IntN(left)
+		h.order[i], h.order[j] = h.order[j], h.order[i]
+	}
 	return h.order[i]
 }
 
 // eligible tells whether a peer may be among those whom a letter is passed on
 // to: it is not its origin, does not have it, and is not left out.
 func (to *link) eligible(l *letter) bool {
-	return !to.out.Load() && to.id != l.origin && !l.marked(to.serial)
+	return !to.out.Load() && to.id != *l.origin && !l.marked(to.serial)
 }
 
 // load puts a letter among those that a peer gets. A large one is announced.
@@ -54,11 +57,11 @@ func (h *hand) load(to *link, l *letter) {
 		h.loads[to] = of
 	}
 	if len(l.out.Msg) > int(h.engine.config.HaveBytes) {
-		of.ids = append(of.ids, l.id)
+		of.ids = append(of.ids, l.address())
 		of.large = append(of.large, l)
 		return
 	}
-	of.parcels = append(of.parcels, l.parcel(nil))
+	of.parcels = append(of.parcels, l.parcel(to))
 	of.letters = append(of.letters, l)
 }
 
@@ -73,9 +76,9 @@ func (h *hand) empty() *load {
 
 // parcel is a letter on its way into the queue of a peer. All peers get the same
 // envelope.
-func (l *letter) parcel(written func(error)) flow.Parcel[session.Out] {
+func (l *letter) parcel(to *link) flow.Parcel[session.Out] {
 	return flow.Parcel[session.Out]{Class: l.class, Cost: l.cost(), Item: session.Out{
-		Message: &l.out, Flags: oap.Event, Expires: l.expires, Written: written,
+		Message: &l.out, Flags: oap.Event, Expires: l.expires, Written: to.written,
 	}}
 }
 
@@ -90,7 +93,7 @@ func (h *hand) finish() {
 		h.post(to, of)
 	}
 	if len(h.taken) > 0 {
-		e.history.add(h.taken)
+		e.store(h.taken)
 		e.count.Taken(len(h.taken))
 	}
 	for to, of := range h.loads {
@@ -107,7 +110,7 @@ func (of *load) reset() {
 	clear(of.parcels)
 	clear(of.letters)
 	clear(of.large)
-	of.parcels, of.letters, of.large, of.ids = of.parcels[:0], of.letters[:0], of.large[:0], of.ids[:0]
+	of.parcels, of.letters, of.large, of.ids, of.due = of.parcels[:0], of.letters[:0], of.large[:0], of.ids[:0], false
 }
 
 // post sends a peer its letters and reports how many of them it took.
@@ -129,7 +132,7 @@ func (h *hand) post(to *link, of *load) int {
 // many older ones lost their place in its queue to them.
 func (h *hand) offer(to *link, of *load) (accepted, displaced int) {
 	h.turned = to.peer.Post(of.parcels, h.turned[:0])
-	mine := h.takeBack(to, of.letters)
+	mine := h.takeBack(to, of)
 	displaced = len(h.turned) - mine
 	clear(h.turned)
 	accepted = len(of.letters) - mine
@@ -137,27 +140,37 @@ func (h *hand) offer(to *link, of *load) (accepted, displaced int) {
 	return accepted, displaced
 }
 
-// takeBack makes sure that a peer hears of the letters that it turned away, and
-// says how many of them are of this load. Others had been waiting, and lost
-// their place.
-func (h *hand) takeBack(to *link, letters []*letter) (mine int) {
-	at := 0
+// takeBack makes sure that a peer hears of the letters that it turned away, with
+// the next round at the latest, and notes which they are. It says how many of
+// them are of this load. Others had been waiting, and lost their place.
+func (h *hand) takeBack(to *link, of *load) (mine int) {
+	h.missed = h.missed[:0]
+	if len(h.turned) == 0 {
+		return 0
+	}
+	at, oldest := 0, uint64(math.MaxUint64)
 	for i := range h.turned {
 		g, ok := h.turned[i].Message.(*oap.Gossip)
 		if !ok {
 			continue
 		}
-		l := matching(letters, g, &at)
-		if l != nil {
+		l := matching(of.letters, g, &at)
+		ours := l != nil
+		if ours {
 			mine++
-		} else {
-			l = h.engine.history.find(b3.Of(g.Msg))
+		} else if l = h.engine.history.like(h.fingerprint(g.Msg)); l == nil {
+			continue
 		}
-		if l != nil {
-			l.unmark(to.serial)
-			to.owe(l.number)
+		l.unmark(to.serial)
+		if !ours || !of.due {
+			h.missed = append(h.missed, l.print)
+		}
+		if l.number > 0 {
+			oldest = min(oldest, l.number)
 		}
 	}
+	to.owe(oldest)
+	to.miss(h.missed)
 	return mine
 }
 

@@ -322,7 +322,7 @@ func TestPublish(t *testing.T) {
 		}
 		data[0] = 'X'
 		got := s.drain(t)
-		if len(got) != 1 || len(got[0].Data) != cap(got[0].Data) || string(got[0].Data) != "storm" || got[0].Origin != n.self || !got[0].Signed || got[0].ID != outcome.ID {
+		if len(got) != 1 || len(got[0].Data) != cap(got[0].Data) || string(got[0].Data) != "storm" || got[0].Origin != n.self || !got[0].Signed || got[0].ID() != outcome.ID {
 			t.Fatalf("delivered %+v", got)
 		}
 		equal(t, "the first seq", got[0].Seq, uint64(began)<<20)

@@ -13,9 +13,11 @@ import (
 
 const (
 	tick       = 250 * time.Millisecond
-	roundEach  = 4    // ticks
-	roundIDs   = 4096 // that one peer is told of in one round
-	giveAtOnce = 64   // letters that are sent in one go to a peer that asked
+	breath     = 20 * time.Millisecond // from when a peer has room again until it is told what it missed
+	roundEach  = 4                     // ticks
+	roundIDs   = 4096                  // that one peer is told of in one round
+	giveFirst  = 4                     // letters that are sent in one go to a peer that asked; twice as many each time that it takes all
+	giveAtOnce = 64                    // but no more
 )
 
 // Tend is the one task that looks after what nobody else does: letters that
@@ -25,12 +27,18 @@ func (e *Engine) Tend(ctx context.Context) error {
 	h := newHand(e)
 	clock := time.NewTicker(tick)
 	defer clock.Stop()
+	var soon <-chan time.Time
 	for n := 1; ; {
 		select {
 		case <-ctx.Done():
 			return flow.Ended(ctx, "gossip.tend")
 		case <-e.nudged:
-			h.errands()
+			if h.errands() && soon == nil {
+				soon = time.After(breath)
+			}
+		case <-soon:
+			soon = nil
+			h.remind()
 		case <-clock.C:
 			h.tend()
 			if n%roundEach == 0 {
@@ -42,8 +50,10 @@ func (e *Engine) Tend(ctx context.Context) error {
 }
 
 // errands looks after those who asked for it: peers that are new, and peers to
-// which more can be sent of what they asked for.
-func (h *hand) errands() {
+// which more can be sent of what they asked for. It reports whether some have
+// room again for what they turned away. They are not told at once: in a moment
+// there is more room, and more to tell.
+func (h *hand) errands() (roomy bool) {
 	h.begin()
 	for _, l := range h.engine.takeNeedy() {
 		if l.gone.Load() {
@@ -53,6 +63,25 @@ func (h *hand) errands() {
 			h.greet(l)
 		}
 		h.engine.give(l)
+		roomy = roomy || l.roomy.Load()
+	}
+	return roomy
+}
+
+// remind tells peers that have room again of what they turned away. A round
+// would be too late for that: many letters make the history a short one.
+func (h *hand) remind() {
+	h.begin()
+	for _, l := range h.roster.links {
+		if !l.roomy.Swap(false) {
+			continue
+		}
+		missed := l.takeMissed()
+		if l.out.Load() || h.engine.drained.Load() {
+			continue
+		}
+		letters := slices.DeleteFunc(h.engine.history.those(missed), func(one *letter) bool { return !h.lacks(l, one, false) })
+		h.tellOf(l, letters)
 	}
 }
 
@@ -61,6 +90,7 @@ func (e *Engine) takeNeedy() []*link {
 	defer e.mu.Unlock()
 	needy := make([]*link, 0, len(e.needy))
 	for l := range e.needy {
+		l.nudged.Store(false)
 		needy = append(needy, l)
 	}
 	clear(e.needy)
@@ -176,7 +206,7 @@ func (l *link) turnPage(position uint64) (from, doubts uint64) {
 // lacks tells whether a peer should be told of a letter. In doubt it is told of
 // one that was sent to it, too.
 func (h *hand) lacks(to *link, l *letter, doubtful bool) bool {
-	return !l.expired(h.clock) && l.size <= to.maxFrame && l.origin != to.id && (doubtful || !l.marked(to.serial))
+	return !l.expired(h.clock) && l.fits(to) && *l.origin != to.id && (doubtful || !l.marked(to.serial))
 }
 
 // tellOf announces letters, as many messages as it takes. What cannot be told
@@ -188,7 +218,7 @@ func (h *hand) tellOf(to *link, letters []*letter) {
 		ids = ids[:0]
 		for _, l := range some {
 			l.mark(to.serial)
-			ids = append(ids, l.id)
+			ids = append(ids, l.address())
 		}
 		if !h.engine.tell(to, ids) {
 			for _, l := range letters {
@@ -236,11 +266,12 @@ func (e *Engine) give(to *link) {
 	defer e.hands.Put(h)
 	h.begin()
 	of := h.empty()
-	for given := true; given; {
-		ids := to.nextDue(giveAtOnce)
+	for some, given := giveFirst, true; given; some = min(2*some, giveAtOnce) {
+		ids := to.nextDue(some)
 		if ids == nil {
 			break
 		}
+		of.due = true
 		given = h.giveSome(to, of, ids)
 		of.reset()
 	}
@@ -252,11 +283,11 @@ func (e *Engine) give(to *link) {
 func (h *hand) giveSome(to *link, of *load, ids []b3.Address) bool {
 	for _, id := range ids {
 		l := h.engine.history.find(id)
-		if l == nil || l.expired(h.clock) || l.size > to.maxFrame {
+		if l == nil || l.expired(h.clock) || !l.fits(to) {
 			continue
 		}
 		l.mark(to.serial)
-		of.parcels = append(of.parcels, l.parcel(to.written))
+		of.parcels = append(of.parcels, l.parcel(to))
 		of.letters = append(of.letters, l)
 	}
 	if len(of.letters) == 0 {
@@ -273,7 +304,7 @@ func (h *hand) giveSome(to *link, of *load, ids []b3.Address) bool {
 	var left []b3.Address
 	for _, l := range of.letters {
 		if !l.marked(to.serial) {
-			left = append(left, l.id)
+			left = append(left, l.address())
 		}
 	}
 	to.given(ids, left)

@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"encoding/binary"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -410,6 +411,7 @@ func TestGivingAsFastAsItIsWritten(t *testing.T) {
 		}
 		equal(t, "different ones", len(once), len(ids))
 		equal(t, "repaired", n.tally.read(&n.tally.repaired), len(ids))
+		equal(t, "missed", len(n.find(late).missed), 0) // what it has asked for it need not be told of
 		equal(t, "dropped", n.tally.drops(DropEgress), 0)
 	})
 }
@@ -445,11 +447,7 @@ func TestGivingHasABound(t *testing.T) {
 
 // What is being given still counts as asked for: it may come back.
 func TestWhatIsBeingGivenCounts(t *testing.T) {
-	ids := idsOf(maxDue + 64)
-	from := newHistory(1 << 30)
-	for _, id := range ids {
-		from.add([]*letter{{id: id}})
-	}
+	from, ids := historyOf(maxDue+64, 1<<30)
 	l := &link{}
 	equal(t, "refused", l.promise(ids[:maxDue], from), 0)
 	equal(t, "begun", l.beginGiving(), true)
@@ -507,6 +505,129 @@ func TestManyHolders(t *testing.T) {
 	equal(t, "the last ones", l.marked(85), true)
 	l.unmark(100)
 	equal(t, "taken back", l.marked(100), false)
+}
+
+// A peer that turned letters away hears of them as soon as it has written
+// something, a moment later and once; not if it is left out meanwhile.
+func TestAPeerThatHasRoomAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := start(t, func(s *Spec) { s.Config.RelayFanout = 1 })
+		peers := n.company(2)
+		pass(4 * time.Second)
+		to := peers[1]
+		good, _ := letterNow(t, 1)
+		n.arrive(peers[0], good)
+		settle()
+		sent := to.outs[0]
+		to.set(func() { to.closed = true })
+		var ids []b3.Address
+		for i := range 3 {
+			g, id := letterNow(t, 2+i)
+			n.arrive(peers[0], g)
+			settle() // so that they are in order, whichever worker takes them
+			ids = append(ids, id)
+		}
+		pass(100 * time.Millisecond)
+		equal(t, "told while it is full", len(to.takeHaves()), 0)
+		sent.Written(nil)
+		sent.Written(nil)
+		pass(breath - time.Millisecond)
+		equal(t, "told at once", len(to.takeHaves()), 0)
+		pass(time.Millisecond)
+		if haves := to.takeHaves(); !slices.Equal(haves, ids) {
+			t.Errorf("told of %d letters, want %d", len(haves), len(ids))
+		}
+		equal(t, "still missed", len(n.find(to).missed), 0)
+		sent.Written(nil)
+		pass(5 * time.Second)
+		equal(t, "told again", len(to.takeHaves()), 0)
+
+		g, id := letterNow(t, 9)
+		n.arrive(peers[0], g)
+		settle()
+		n.Refused(to, &oap.Error{Code: oap.Busy})
+		sent.Written(nil)
+		pass(2 * breath)
+		equal(t, "told while it is left out", len(to.takeHaves()), 0)
+		to.set(func() { to.closed = false })
+		pass(10 * time.Second)
+		if got := to.took(); len(got) != 2 || b3.Of(got[1].Msg) != id { // the first one, and the probe
+			t.Errorf("got %d letters", len(got))
+		}
+	})
+}
+
+// More was turned away than is told at once: the rest waits for the round.
+func TestMissedLettersHaveABound(t *testing.T) {
+	l := &link{}
+	prints := make([]fingerprint, maxMissed-1)
+	l.miss(nil)
+	equal(t, "short of nothing", l.short.Load(), false)
+	l.miss(prints)
+	l.miss(prints)
+	equal(t, "missed", len(l.takeMissed()), maxMissed)
+	equal(t, "left", len(l.takeMissed()), 0)
+}
+
+// A letter that has left the history is asked for again only if nobody ever
+// needed its id, and then it comes as a duplicate and is not asked for any more.
+func TestAHaveOfWhatLeftTheHistory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := start(t, func(s *Spec) { unsignedOn(s); s.Config.HistoryBytes = 4 * config.KiB })
+		peers := n.company(1)
+		from := peers[0]
+		seq := 0
+		some := func(count int) (all []oap.Gossip, ids []b3.Address) {
+			for range count {
+				seq++
+				g, id := sealed(t, nil, &oap.Letter{Topic: "open", Key: publicOf(origin), Seq: uint64(seq), TS: uint64(time.Now().UnixMilli())})
+				all, ids = append(all, g), append(ids, id)
+			}
+			n.arrive(from, all...)
+			settle()
+			return all, ids
+		}
+		_, named := some(3)
+		n.Have(from, named)
+		unnamed, others := some(3)
+		some(20)
+		equal(t, "asked for what is here", len(from.takeWants()), 0)
+		n.Have(from, named)
+		equal(t, "asked for what was named", len(from.takeWants()), 0)
+		n.Have(from, others)
+		equal(t, "asked for what was not", len(from.takeWants()), 3)
+		n.arrive(from, unnamed...)
+		settle()
+		equal(t, "taken again", n.tally.read(&n.tally.taken), 26)
+		equal(t, "missing", first(n.missing()), 0)
+		pass(time.Minute)
+		equal(t, "asked again", len(from.takeWants()), 0)
+	})
+}
+
+// A letter that is too large to be kept, and whose id is known, is not asked for
+// again.
+func TestAHaveOfWhatWasNeverKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := start(t, func(s *Spec) { s.Config.HistoryBytes = 1 * config.KiB })
+		peers := n.company(2)
+		g, id := letterAt(t, time.Now(), 1, "news/eu", string(make([]byte, 2000)))
+		n.arrive(peers[0], g)
+		settle()
+		n.Have(peers[1], []b3.Address{id})
+		equal(t, "asked", len(peers[1].takeWants()), 0)
+	})
+}
+
+// historyOf is a history of so many letters, with their ids.
+func historyOf(count int, most int64) (h *history, ids []b3.Address) {
+	h = newHistory(most)
+	for i := range count {
+		l := &letter{print: printOf(i), out: oap.Gossip{Msg: binary.BigEndian.AppendUint64(nil, uint64(i))}}
+		ids = append(ids, b3.Of(l.out.Msg))
+		h.add([]*letter{l})
+	}
+	return h, ids
 }
 
 func first(a, _ int) int { return a }

@@ -4,24 +4,22 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"micronode/b3"
 )
 
-// seenShards is a power of two, so that the first byte of an id picks one.
+// seenShards is a power of two, so that some bits of a fingerprint pick one.
 const seenShards = 16
 
 // seenBuckets is how many buckets the ttl is cut into. With more of them a
-// letter is forgotten closer to its time; with fewer, an id whose time is not
-// known is found sooner.
+// letter is forgotten closer to its time; with fewer there are fewer tables.
 const seenBuckets = 16
 
-// seenSet remembers the ids of letters for as long as one could come again. It
-// is exact: a letter that was taken is known, and one that was not is not.
+// seenSet remembers the fingerprints of letters for as long as one could come
+// again. It is exact: a letter that was taken is known, and one that was not is
+// not.
 //
-// A letter's time is part of it, so the same id always has the same time, and
-// belongs in the same bucket. A look-up touches one bucket, and a bucket whose
-// youngest letter has expired is let go as a whole.
+// A letter's time is part of it, so the same letter always belongs in the same
+// bucket. A look-up touches one bucket, and a bucket whose youngest letter has
+// expired is let go as a whole.
 type seenSet struct {
 	// set at construction
 	ttl   int64 // milliseconds, like all times here
@@ -33,14 +31,14 @@ type seenSet struct {
 }
 
 type seenShard struct {
-	mu      sync.Mutex //lockblock:leaf look-ups in a few maps
+	mu      sync.Mutex //lockblock:leaf look-ups in a few tables
 	buckets []seenBucket
 	horizon uint64 // letters from before it may have been forgotten
 }
 
 type seenBucket struct {
-	at  uint64 // the times that it is for, divided by the width
-	ids map[b3.Address]struct{}
+	at     uint64 // the times that it is for, divided by the width
+	prints table
 }
 
 // verdict is what the set says of a letter that wants to be remembered.
@@ -58,28 +56,16 @@ func newSeenSet(most int, ttl time.Duration) *seenSet {
 	return &seenSet{ttl: ms, width: max(1, ms/seenBuckets), most: int64(most)}
 }
 
-func (s *seenSet) shard(id b3.Address) *seenShard { return &s.shards[id[0]%seenShards] }
+// shard goes by the second half of a fingerprint; in tables the first one counts.
+func (s *seenSet) shard(f fingerprint) *seenShard { return &s.shards[f.b%seenShards] }
 
 // has tells whether a letter was taken. A letter from before the horizon counts
 // as known: it may have been.
-func (s *seenSet) has(id b3.Address, ts uint64) bool {
-	shard := s.shard(id)
+func (s *seenSet) has(f fingerprint, ts uint64) bool {
+	shard := s.shard(f)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	return ts < shard.horizon || shard.holds(id, ts/uint64(s.width))
-}
-
-// hasAny tells whether a letter was taken of which only the id is known.
-func (s *seenSet) hasAny(id b3.Address) bool {
-	shard := s.shard(id)
-	shard.mu.Lock()
-	defer shard.mu.Unlock()
-	for i := len(shard.buckets) - 1; i >= 0; i-- {
-		if _, here := shard.buckets[i].ids[id]; here {
-			return true
-		}
-	}
-	return false
+	return ts < shard.horizon || shard.find(ts/uint64(s.width)).holds(f)
 }
 
 // insert remembers a letter, once. Of many who insert the same one, exactly one
@@ -88,44 +74,44 @@ func (s *seenSet) hasAny(id b3.Address) bool {
 // What lies before the horizon is refused. Its time was good when the caller
 // looked, but since then its bucket has gone, or the clock was set back; to take
 // it could be to take it for the second time.
-func (s *seenSet) insert(id b3.Address, ts uint64) verdict {
-	shard := s.shard(id)
+func (s *seenSet) insert(f fingerprint, ts uint64) verdict {
+	shard := s.shard(f)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
 	at := ts / uint64(s.width)
+	bucket := shard.find(at)
 	switch {
 	case ts < shard.horizon:
 		return elapsed
-	case shard.holds(id, at):
+	case bucket.holds(f):
 		return known
 	case s.count.Add(1) > s.most:
 		s.count.Add(-1)
 		return full
 	}
-	shard.bucket(at).ids[id] = struct{}{}
+	if bucket == nil {
+		bucket = shard.add(at)
+	}
+	bucket.prints.insert(f)
 	return fresh
 }
 
-// holds looks into one bucket. Guarded by mu.
-func (s *seenShard) holds(id b3.Address, at uint64) bool {
-	for i := len(s.buckets) - 1; i >= 0; i-- {
-		if s.buckets[i].at == at {
-			_, here := s.buckets[i].ids[id]
-			return here
-		}
-	}
-	return false
-}
+func (b *seenBucket) holds(f fingerprint) bool { return b != nil && b.prints.has(f) }
 
-// bucket finds or makes a bucket. There are never more than the times that are
-// taken have buckets: the ttl, and how far clocks may be ahead. Guarded by mu.
-func (s *seenShard) bucket(at uint64) *seenBucket {
+// find is the bucket for some time, or nil. Guarded by mu.
+func (s *seenShard) find(at uint64) *seenBucket {
 	for i := len(s.buckets) - 1; i >= 0; i-- {
 		if s.buckets[i].at == at {
 			return &s.buckets[i]
 		}
 	}
-	s.buckets = append(s.buckets, seenBucket{at: at, ids: map[b3.Address]struct{}{}})
+	return nil
+}
+
+// add makes a bucket. There are never more than the times that are taken have
+// buckets: the ttl, and how far clocks may be ahead. Guarded by mu.
+func (s *seenShard) add(at uint64) *seenBucket {
+	s.buckets = append(s.buckets, seenBucket{at: at})
 	return &s.buckets[len(s.buckets)-1]
 }
 
@@ -148,7 +134,7 @@ func (s *seenShard) expire(clock, ttl, width uint64) (gone int) {
 			continue
 		}
 		s.horizon = max(s.horizon, end)
-		gone += len(b.ids)
+		gone += b.prints.count
 	}
 	clear(s.buckets[len(kept):])
 	s.buckets = kept

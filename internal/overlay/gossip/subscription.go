@@ -23,7 +23,8 @@ const (
 // Delivery is a letter as a subscriber gets it. All subscribers of a node get
 // the same one, so Data must not be changed.
 type Delivery struct {
-	ID     b3.Address
+	letter *letter
+
 	Origin oap.PeerID
 	Topic  string
 	Seq    uint64
@@ -31,6 +32,10 @@ type Delivery struct {
 	Signed bool      // the signature of the origin was there and verified; otherwise Origin is a claim
 	Data   []byte
 }
+
+// ID is the letter's id. It is computed when somebody first asks; several may ask
+// at once.
+func (d *Delivery) ID() b3.Address { return d.letter.address() }
 
 // slot is a delivery on a bus. When too many bytes are kept it is emptied,
 // because a bus counts letters and not bytes.
@@ -213,14 +218,14 @@ func (a *audience) share() int {
 
 // deliver gives a letter to those who listen to its topic, and reports whether
 // anybody does.
-func (a *audience) deliver(l *oap.Letter, id b3.Address, origin oap.PeerID, signed bool) bool {
+func (a *audience) deliver(l *oap.Letter, one *letter) bool {
 	t := a.find(l.Topic)
 	if t == nil {
 		return false
 	}
 	s := &slot{size: letterOverhead + len(l.Data)}
 	s.delivery.Store(&Delivery{
-		ID: id, Origin: origin, Topic: l.Topic, Seq: l.Seq, Time: time.UnixMilli(int64(l.TS)), Signed: signed, Data: l.Data,
+		letter: one, Origin: *one.origin, Topic: l.Topic, Seq: l.Seq, Time: time.UnixMilli(int64(l.TS)), Signed: len(one.out.Sig) > 0, Data: l.Data,
 	})
 	t.keep(s, a.share())
 	return t.bus.Publish(s) == nil // a closed one: the last subscriber has just left

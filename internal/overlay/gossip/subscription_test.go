@@ -3,8 +3,10 @@ package gossip
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"micronode/fault"
 	"micronode/internal/flow"
@@ -147,9 +149,33 @@ func TestTheLastSubscriberLeaves(t *testing.T) {
 	s := n.subscribe("news/eu")
 	topic := n.audience.find("news/eu")
 	topic.bus.Retire()
-	equal(t, "delivered", n.audience.deliver(&oap.Letter{Topic: "news/eu"}, idsOf(1)[0], originID, true), false)
+	equal(t, "delivered", n.audience.deliver(&oap.Letter{Topic: "news/eu"}, &letter{origin: &originID}), false)
 	if _, err := n.Subscribe("news/eu"); !errors.Is(err, flow.ErrClosed) {
 		t.Errorf("subscribe: %v", err)
 	}
 	s.Close()
+}
+
+// Several subscribers ask for the id of a letter at once, and get it.
+func TestSeveralAskForAnID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := start(t, unsignedOn)
+		peers := n.company(1)
+		var readers [3]*Subscription
+		for i := range readers {
+			readers[i] = n.subscribe("open")
+			defer readers[i].Close()
+		}
+		g, id := sealed(t, nil, &oap.Letter{Topic: "open", Key: publicOf(origin), TS: uint64(time.Now().UnixMilli())})
+		n.arrive(peers[0], g)
+		settle()
+		if n.history.like(n.prints.of(g.Msg, new([fingerprintSize]byte))).id.Load() != nil {
+			t.Error("an id was computed that nobody asked for")
+		}
+		var all sync.WaitGroup
+		for _, s := range readers {
+			all.Go(func() { equal(t, "id", s.drain(t)[0].ID(), id) })
+		}
+		all.Wait()
+	})
 }

@@ -19,6 +19,7 @@ type hand struct {
 	// the batch
 	now   time.Time
 	clock int64 // the same, in ms
+	last  naming
 	taken []*letter
 	loads map[*link]*load
 	spare []*load // empty ones, for the next batch
@@ -27,7 +28,17 @@ type hand struct {
 	roster  *roster
 	order   []*link // the roster's links in some order, shuffled as they are picked
 	turned  []session.Out
+	missed  []fingerprint // of the letters that were turned away
+	room    [fingerprintSize]byte
 	origins [originSlots]knownOrigin
+}
+
+// naming is a peer that named a topic, as it may. Most letters of a batch do
+// what the one before did.
+type naming struct {
+	link  *link
+	topic string
+	lax   bool // the topic needs no signature
 }
 
 // load is what one peer gets of a batch.
@@ -36,15 +47,20 @@ type load struct {
 	letters []*letter    // the same, one for one
 	ids     []b3.Address // of letters that are announced
 	large   []*letter    // the same
+	due     bool         // the peer asked for the letters; what it turns away stays due
 }
 
 // originSlots is how many origins a worker knows by heart. Most letters come
 // from few origins, and to find a peer ID means to hash.
 const originSlots = 64
 
+// knownOrigin is an origin with its peer ID, of which letters share one, and
+// its key made ready to check signatures, once it has signed something. Letters
+// must not keep the latter in memory: it is larger than most of them.
 type knownOrigin struct {
-	key [ed25519.PublicKeySize]byte
-	id  oap.PeerID
+	key   [ed25519.PublicKeySize]byte
+	id    *oap.PeerID // nil if there is none
+	ready *oap.Origin // nil if nobody needed it
 }
 
 func newHand(e *Engine) *hand {
@@ -55,6 +71,7 @@ func newHand(e *Engine) *hand {
 func (h *hand) begin() {
 	h.now = time.Now()
 	h.clock = h.now.UnixMilli()
+	h.last = naming{}
 	if r := h.engine.active(); r != h.roster {
 		h.roster = r
 		clear(h.order)
@@ -80,11 +97,13 @@ func (h *hand) handle(batch []arrival) {
 }
 
 // take goes through the six steps of the protocol, in its order: cheap checks
-// first, and the signature before the id is remembered. It reports false for a
-// letter that is known already.
+// first, and the signature before the letter is remembered. It reports false for
+// a letter that is known already.
+//
+// If nothing is left to be checked between them, steps 3 and 5 are one.
 func (h *hand) take(a *arrival) (isNew bool) {
 	e := h.engine
-	l, id, err := a.Gossip.Open() // 1: it is a letter, and its topic is good
+	l, err := a.Gossip.Read() // 1: it is a letter, and its topic is good
 	if err == nil {
 		err = l.CheckTime(h.now, e.config.TTL, e.skew) // 2: its time is good
 	}
@@ -92,25 +111,52 @@ func (h *hand) take(a *arrival) (isNew bool) {
 		e.count.Rejected(oap.ReasonOf(err))
 		return true
 	}
-	if e.seen.has(id, l.TS) { // 3: it is not known
-		h.heldBy(a.link, id)
+	print := h.fingerprint(a.Gossip.Msg)
+	named := h.named(a.link, l.Topic)
+	if named && h.last.lax && len(a.Gossip.Sig) == 0 {
+		return h.remember(a, &l, print, nil) // 3 and 5: it is not known, and now it is
+	}
+	if e.seen.has(print, l.TS) { // 3: it is not known
+		h.again(a, print)
 		return false
 	}
-	if !a.link.admits(l.Topic, h.clock, e.config.TTL) {
+	if !named && !a.link.admits(l.Topic, h.clock, e.config.TTL) {
 		e.count.Dropped(DropTopics, 1)
-		e.wants.settle(id)
+		h.settle(a)
 		a.link.peer.Refuse(a.Corr, errTopics)
 		return true
 	}
-	if err := h.verify(a, &l, id); err != nil { // 4: it is signed
+	id, err := h.verify(a, &l) // 4: it is signed
+	if err != nil {
 		e.count.Rejected(oap.ReasonOf(err))
 		return true
 	}
-	switch e.seen.insert(id, l.TS) { // 5: it is remembered
+	return h.remember(a, &l, print, id) // 5: it is remembered
+}
+
+func (h *hand) fingerprint(msg []byte) fingerprint { return h.engine.prints.of(msg, &h.room) }
+
+// named tells whether a peer has named a topic before, and makes it the last
+// one that was named.
+func (h *hand) named(from *link, topic string) bool {
+	if h.last.link == from && h.last.topic == topic {
+		return true
+	}
+	if !from.named(topic, h.clock) {
+		return false
+	}
+	h.last = naming{from, topic, h.engine.policy.mayLack(topic)}
+	return true
+}
+
+// remember takes the last steps. The id is nil if nobody needed it so far.
+func (h *hand) remember(a *arrival, l *oap.Letter, print fingerprint, id *b3.Address) (isNew bool) {
+	e := h.engine
+	switch e.seen.insert(print, l.TS) {
 	case fresh:
-		h.keep(a, &l, id) // 6
+		h.keep(a, l, print, id) // 6
 	case known:
-		h.heldBy(a.link, id)
+		h.again(a, print)
 		return false
 	case full:
 		e.count.Dropped(DropSeen, 1)
@@ -121,37 +167,58 @@ func (h *hand) take(a *arrival) (isNew bool) {
 	return true
 }
 
-// heldBy notes that a peer sent what we know.
-func (h *hand) heldBy(from *link, id b3.Address) {
-	if l := h.engine.history.find(id); l != nil {
-		l.mark(from.serial)
+// again notes that a peer sent what we know. We may have asked for it all the
+// same, because we did not know its id.
+func (h *hand) again(a *arrival, print fingerprint) {
+	if l := h.engine.history.like(print); l != nil {
+		l.mark(a.link.serial)
+	}
+	h.settle(a)
+}
+
+// settle strikes a letter that came off the list of those that are missing.
+// While nothing is missing it need not be hashed for that.
+func (h *hand) settle(a *arrival) {
+	if h.engine.wants.any() {
+		h.engine.wants.settle(b3.Of(a.Gossip.Msg))
 	}
 }
 
 // verify checks a signature that must be there. One that need not be there must
-// still be right: a subscriber is told whether a letter was signed.
-func (h *hand) verify(a *arrival, l *oap.Letter, id b3.Address) error {
-	if len(a.Gossip.Sig) == 0 && h.engine.policy.mayLack(l.Topic) {
-		return nil
+// still be right: a subscriber is told whether a letter was signed. It returns
+// the id of the letter if it had to find it.
+func (h *hand) verify(a *arrival, l *oap.Letter) (*b3.Address, error) {
+	if len(a.Gossip.Sig) == 0 {
+		if h.engine.policy.mayLack(l.Topic) {
+			return nil, nil
+		}
+		return nil, a.Gossip.VerifyBy(nil, l, b3.Address{}) // which says that it is not signed
 	}
-	return a.Gossip.Verify(l, id)
+	known := h.originOf(l.Key)
+	if known.ready == nil {
+		known.ready = oap.NewOrigin(l.Key)
+	}
+	id := b3.Of(a.Gossip.Msg)
+	return &id, a.Gossip.VerifyBy(known.ready, l, id)
 }
 
 // keep gives a new letter to the subscribers of this node and to some peers.
-func (h *hand) keep(a *arrival, l *oap.Letter, id b3.Address) {
+func (h *hand) keep(a *arrival, l *oap.Letter, print fingerprint, id *b3.Address) {
 	e := h.engine
-	origin := h.originOf(l.Key)
-	if e.audience.deliver(l, id, origin, len(a.Gossip.Sig) > 0) {
-		e.count.Delivered(1)
-	}
 	out := a.Gossip
 	hops := min(out.Hops, uint64(e.config.Hops))
 	out.Hops = max(hops, 1) - 1
 	out.Fanout = min(out.Fanout, uint64(e.config.RelayFanout))
-	one := newLetter(l, id, origin, out, e.config.TTL)
+	one := newLetter(l, print, h.originOf(l.Key).id, out, e.config.TTL)
+	if id != nil {
+		one.id.Store(id)
+	}
+	if e.audience.deliver(l, one) {
+		e.count.Delivered(1)
+	}
 	one.mark(a.link.serial)
 	h.taken = append(h.taken, one)
-	if e.wants.settle(id) {
+	if e.wants.any() && e.wants.settle(one.address()) {
 		a.link.fulfilled.Store(h.clock)
 	}
 	if hops == 0 {
@@ -161,11 +228,12 @@ func (h *hand) keep(a *arrival, l *oap.Letter, id b3.Address) {
 	h.pick(one)
 }
 
-// originOf is the peer ID that belongs to a key.
-func (h *hand) originOf(key [ed25519.PublicKeySize]byte) oap.PeerID {
+// originOf is what is known of the origin with a key.
+func (h *hand) originOf(key [ed25519.PublicKeySize]byte) *knownOrigin {
 	slot := &h.origins[key[0]%originSlots]
-	if slot.key != key || slot.id == (oap.PeerID{}) {
-		*slot = knownOrigin{key, oap.PeerIDOf(key[:])}
+	if slot.key != key || slot.id == nil {
+		id := oap.PeerIDOf(key[:])
+		*slot = knownOrigin{key: key, id: &id}
 	}
-	return slot.id
+	return slot
 }

@@ -10,6 +10,7 @@ import (
 	"micronode/b3"
 	"micronode/fault"
 	"micronode/internal/oap"
+	"micronode/internal/overlay/session"
 )
 
 // unsignedOn is an engine that takes unsigned letters below "open".
@@ -113,7 +114,7 @@ func TestWhatASubscriberGets(t *testing.T) {
 			t.Fatalf("got %d letters", len(got))
 		}
 		d := got[0]
-		equal(t, "id", d.ID, id)
+		equal(t, "id", d.ID(), id)
 		equal(t, "origin", d.Origin, originID)
 		equal(t, "topic", d.Topic, "news/eu")
 		equal(t, "seq", d.Seq, 42)
@@ -244,6 +245,68 @@ func TestUnsignedTopics(t *testing.T) {
 			t.Errorf("got %v", got)
 		}
 		equal(t, "bad signatures", n.tally.rejects(oap.BadSig), 1)
+		n.arrive(peers[0], bad) // on a topic that is known by now
+		settle()
+		equal(t, "delivered later", len(s.drain(t)), 0)
+		equal(t, "bad signatures", n.tally.rejects(oap.BadSig), 2)
+	})
+}
+
+// In one batch: what holds for a peer and a topic does not hold for the peer on
+// another topic, nor for another peer on the topic.
+func TestNeighboursInABatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := still(t, func(s *Spec) { unsignedOn(s); s.Topics = 2; s.Config.Burst = 100 })
+		peers := n.company(2)
+		h := newHand(n.Engine)
+		seq := 0
+		from := func(p *fake, topic string, signed bool) arrival {
+			seq++
+			var key ed25519.PrivateKey
+			if signed {
+				key = origin
+			}
+			g, _ := sealed(t, key, &oap.Letter{Topic: topic, Key: publicOf(origin), Seq: uint64(seq), TS: uint64(time.Now().UnixMilli())})
+			return arrival{session.Arrival{Gossip: g}, n.find(p)}
+		}
+		a, b := peers[0], peers[1]
+		h.handle([]arrival{from(a, "open", false), from(a, "news", true), from(b, "x", true), from(b, "y", true)})
+		equal(t, "taken", n.tally.taken, 4)
+		h.handle([]arrival{
+			from(a, "open", false), from(a, "news", false), // which must be signed
+			from(a, "open", false), from(b, "open", false), // which is one topic too many
+		})
+		equal(t, "taken", n.tally.taken, 6)
+		equal(t, "unsigned", n.tally.rejects(oap.Unsigned), 1)
+		equal(t, "over its topics", n.tally.drops(DropTopics), 1)
+	})
+}
+
+// Two workers have the same letter at the same time.
+func TestALetterThatIsKnownByTheTimeItIsVerified(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := still(t, nil)
+		peers := n.company(2)
+		g, _ := letterNow(t, 1)
+		l, err := g.Read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []bool{true, false} {
+			h := newHand(n.Engine)
+			h.begin()
+			a := &arrival{session.Arrival{Gossip: g}, n.find(peers[i])}
+			equal(t, "new", h.remember(a, &l, h.fingerprint(g.Msg), nil), want)
+			h.finish()
+		}
+		equal(t, "taken", n.tally.taken, 1)
+		// One whose bucket has gone meanwhile is too old.
+		for i := range n.seen.shards {
+			n.seen.shards[i].horizon = l.TS + 1
+		}
+		h := newHand(n.Engine)
+		h.remember(&arrival{session.Arrival{Gossip: g}, n.find(peers[0])}, &l, h.fingerprint(g.Msg), nil)
+		equal(t, "too old", n.tally.rejects(oap.Stale), 1)
 	})
 }
 
@@ -331,7 +394,9 @@ func TestManyOrigins(t *testing.T) {
 				settle()
 			}
 		}
-		for _, d := range s.drain(t) {
+		got := s.drain(t)
+		equal(t, "delivered", len(got), 4*originSlots)
+		for _, d := range got {
 			if key := ed25519.NewKeyFromSeed(d.Data); d.Origin != oap.PeerIDOf(key.Public().(ed25519.PublicKey)) {
 				t.Fatal("a letter has another's origin")
 			}
@@ -531,14 +596,14 @@ func TestStrangers(t *testing.T) {
 func TestAClockThatGoesBack(t *testing.T) {
 	set := newSeenSet(100, 120*time.Second)
 	at := time.UnixMilli(1_700_000_000_000)
-	id := idsOf(1)[0]
+	id := printOf(1)
 	equal(t, "first", set.insert(id, uint64(at.UnixMilli())), fresh)
 	set.expire(at.Add(10 * time.Minute)) // a leap
 	equal(t, "count", set.count.Load(), 0)
 	equal(t, "again", set.insert(id, uint64(at.UnixMilli())), elapsed)
 	equal(t, "known", set.has(id, uint64(at.UnixMilli())), true)
 	later := uint64(at.Add(8 * time.Second).UnixMilli())
-	equal(t, "later ones are taken", set.insert(idsOf(2)[1], later), fresh)
+	equal(t, "later ones are taken", set.insert(printOf(2), later), fresh)
 }
 
 // Nor does the node write letters of a time that it has forgotten.

@@ -81,11 +81,12 @@ func (w *want) alternative(holder *link) {
 	}
 }
 
+// any tells whether there are any, and so whether anybody needs to know the id
+// of a letter to strike it off.
+func (w *wantList) any() bool { return w.count.Load() > 0 }
+
 // settle strikes a letter off the list, and reports whether it was on it.
 func (w *wantList) settle(id b3.Address) bool {
-	if w.count.Load() == 0 {
-		return false
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.strike(id)
@@ -114,7 +115,7 @@ func (w *wantList) quit(from *link) {
 // next: another holder, or the same once more if there is none. What was asked
 // for often enough is given up.
 func (w *wantList) overdue(now time.Time) map[*link][]b3.Address {
-	if w.count.Load() == 0 {
+	if !w.any() {
 		return nil
 	}
 	clock := now.UnixMilli()

@@ -3,6 +3,7 @@ package flow
 import (
 	"context"
 	"sync"
+	"weak"
 
 	"micronode/fault"
 )
@@ -51,37 +52,39 @@ type Parcel[T any] struct {
 // the newcomer is turned away or, with DropOldest, displaces the oldest of its
 // own class. So a flood fills its own class and nobody else's.
 //
-// What is not in use costs next to nothing: classes exist while they hold
-// something, and an empty queue keeps room for a few items only.
+// What is not in use costs next to nothing, because there is a queue for each
+// of ten thousand sessions, and most of them wait for nothing. Classes exist
+// while they hold something; the room for items that an empty queue still has
+// is the garbage collector's to take; errors are made when somebody gets one.
 type Fair[T any] struct {
 	// set at construction
-	seam      seam
-	quantum   int
-	busy      []error // by band
-	closedErr error
-	op        string
-
-	idle waiters[struct{}]
+	inv     *Inventory
+	service string
+	quantum int
 
 	mu      sync.Mutex //lockblock:leaf a few assignments for each item of a batch; waking happens after unlock
 	closed  bool
-	bands   []band // bands[0] is the urgent one
-	shelf   shelf[T]
+	bands   []band                 // bands[0] is the urgent one
+	shelf   *shelf[T]              // nil while nothing waits
+	kept    weak.Pointer[shelf[T]] // the shelf, or that of the last time
 	urgent  line
-	classes map[classKey]*class
 	turn    *class // whose turn it is, in the circle of classes that hold something
-	spares  *class // emptied ones, kept for the next, linked by next
-	spare   int    // how many
 	poppers waitlist[struct{}]
+	idle    *waiting[struct{}] // off the list, for the next who waits; linked by next
 }
 
-// band is the state of one band, guarded by the queue's mutex.
+// band is one band of a queue. What changes in it is guarded by the queue's
+// mutex.
 type band struct {
-	spec      BandSpec
-	enrolment enrolment
-	items     int
-	bytes     int
-	counts    Counts
+	// set at construction
+	spec   BandSpec
+	serial int // in the inventory; zero if there is no such band
+
+	items int
+	bytes int
+	busy  error // what those get who are turned away; nil before the first
+
+	accepted, delivered, refused, dropped uint64
 }
 
 type classKey struct {
@@ -99,40 +102,51 @@ type class struct {
 	begun      bool // it was given its quantum of this round; only so while it is its turn
 }
 
-// maxSpare is how many emptied classes are kept for the next.
-const maxSpare = 16
-
 // NewFair makes a fair queue and enters its bands into the inventory.
 func NewFair[T any](inv *Inventory, spec FairSpec) *Fair[T] {
 	if spec.Quantum < 1 || len(spec.Bands) == 0 {
 		panic("flow: a fair queue of " + spec.Service + " needs a quantum and a band")
 	}
-	f := &Fair[T]{seam: inv.seam, quantum: spec.Quantum, op: "queue " + spec.Service + "/" + spec.Bands[0].Name}
-	f.closedErr = &fault.Error{Op: f.op, Kind: fault.Canceled, Err: ErrClosed}
-	f.bands = make([]band, 1+len(spec.Bands))
-	f.busy = make([]error, len(f.bands))
+	f := &Fair[T]{inv: inv, service: spec.Service, quantum: spec.Quantum, bands: make([]band, 1+len(spec.Bands))}
 	if spec.Urgent.Name != "" {
 		if spec.Urgent.Policy != RejectNew {
 			panic("flow: band " + spec.Service + "/" + spec.Urgent.Name + " is urgent, so it can only reject")
 		}
-		f.enrol(inv, spec, Urgent, spec.Urgent)
+		f.enrol(spec, Urgent, spec.Urgent)
 	}
 	for i, one := range spec.Bands {
-		f.enrol(inv, spec, i+1, one)
+		f.enrol(spec, i+1, one)
 	}
 	return f
 }
 
-func (f *Fair[T]) enrol(inv *Inventory, spec FairSpec, i int, one BandSpec) {
+func (f *Fair[T]) enrol(spec FairSpec, i int, one BandSpec) {
 	if one.Bytes < 1 || one.Policy == Coalesce {
 		panic("flow: band " + spec.Service + "/" + one.Name + " needs a bound in bytes, and rejects or drops")
 	}
 	f.bands[i].spec = one
-	f.busy[i] = &fault.Error{Op: "queue " + spec.Service + "/" + one.Name, Kind: fault.Busy}
-	f.bands[i].enrolment = inv.enrol(Entry{
+	f.bands[i].serial = f.inv.enrol(Entry{
 		Service: spec.Service, Name: one.Name, Kind: "queue", Cap: one.Cap,
 		Policy: one.Policy.String(), From: spec.From, To: spec.To, Each: spec.Each,
-	}, func() (int, Counts) { return f.read(i) })
+	}, func() (int, Counts) { return f.read(i) }).serial
+}
+
+// op is the name of a band in errors.
+func (f *Fair[T]) op(b int) string { return "queue " + f.service + "/" + f.bands[b].spec.Name }
+
+func (f *Fair[T]) closedErr() error {
+	return &fault.Error{Op: f.op(1), Kind: fault.Canceled, Err: ErrClosed}
+}
+
+// refuse counts an item that is turned away, and says why. A flood gets the
+// same error each time. Guarded by mu.
+func (f *Fair[T]) refuse(b int) error {
+	in := &f.bands[b]
+	in.refused++
+	if in.busy == nil {
+		in.busy = &fault.Error{Op: f.op(b), Kind: fault.Busy}
+	}
+	return in.busy
 }
 
 // Urgent is the band that goes before all others; the bands of the spec are
@@ -144,16 +158,16 @@ const Urgent = 0
 func (f *Fair[T]) TryPush(b int, p Parcel[T]) error {
 	f.mustHave(b)
 	p.Cost = max(p.Cost, 1)
-	f.seam.point("fair push")
+	f.inv.seam.point("fair push")
 	f.mu.Lock()
 	if f.closed {
 		f.mu.Unlock()
-		return f.closedErr
+		return f.closedErr()
 	}
 	if !f.bands[b].fits(p.Cost) {
-		f.bands[b].counts.Refused++
+		err := f.refuse(b)
 		f.mu.Unlock()
-		return f.busy[b]
+		return err
 	}
 	f.store(b, p)
 	w := f.nextPopper()
@@ -167,7 +181,7 @@ func (f *Fair[T]) TryPush(b int, p Parcel[T]) error {
 // somebody may have to be told. A closed queue turns everything away.
 func (f *Fair[T]) Offer(b int, batch []Parcel[T], turned []T) []T {
 	f.mustHave(b)
-	f.seam.point("fair offer")
+	f.inv.seam.point("fair offer")
 	f.mu.Lock()
 	for _, p := range batch {
 		p.Cost = max(p.Cost, 1)
@@ -182,8 +196,8 @@ func (f *Fair[T]) Offer(b int, batch []Parcel[T], turned []T) []T {
 // mustHave stops a program that speaks of an urgent band which it did not ask
 // for: such a band would swallow what it is given.
 func (f *Fair[T]) mustHave(b int) {
-	if f.busy[b] == nil {
-		panic("flow: " + f.op + " was made without an urgent band; name one in its spec")
+	if f.bands[b].serial == 0 {
+		panic("flow: " + f.op(1) + " was made without an urgent band; name one in its spec")
 	}
 }
 
@@ -199,13 +213,13 @@ func (f *Fair[T]) offer(b int, p Parcel[T], turned []T) []T {
 	}
 	donor, n := f.makeRoom(b, p)
 	if n == 0 {
-		in.counts.Refused++
+		in.refused++
 		return append(turned, p.Item)
 	}
 	// The newcomer comes in first: a class that replaces all that it has must
 	// not lose its place in the circle for it.
 	f.store(b, p)
-	in.counts.Dropped += uint64(n)
+	in.dropped += uint64(n)
 	for range n {
 		turned = append(turned, f.leave(donor, f.edge(donor)).Item)
 	}
@@ -223,8 +237,8 @@ func (f *Fair[T]) makeRoom(b int, p Parcel[T]) (*class, int) {
 	if b == Urgent || p.Cost > in.spec.Bytes {
 		return nil, 0
 	}
-	own := f.classes[classKey{b, p.Class}]
-	items, bytes := 1, p.Cost // what its class would hold
+	own := f.shelf.classes[classKey{b, p.Class}] // the band is full, so there is a shelf
+	items, bytes := 1, p.Cost                    // what its class would hold
 	if own != nil {
 		items, bytes = items+own.waiting.n, bytes+own.bytes
 	}
@@ -307,12 +321,15 @@ func (f *Fair[T]) store(b int, p Parcel[T]) {
 	in := &f.bands[b]
 	in.items++
 	in.bytes += p.Cost
-	in.counts.Accepted++
+	in.accepted++
+	if f.shelf == nil {
+		f.setUp()
+	}
 	if b == Urgent {
 		f.shelf.append(&f.urgent, p)
 		return
 	}
-	c := f.classes[classKey{b, p.Class}]
+	c := f.shelf.classes[classKey{b, p.Class}]
 	if c == nil {
 		c = f.open(classKey{b, p.Class})
 	}
@@ -320,20 +337,18 @@ func (f *Fair[T]) store(b int, p Parcel[T]) {
 	c.bytes += p.Cost
 }
 
+// setUp finds a shelf for the first item: that of the last time, unless it was
+// collected. Guarded by mu.
+func (f *Fair[T]) setUp() {
+	if f.shelf = f.kept.Value(); f.shelf == nil {
+		f.shelf = new(shelf[T])
+		f.kept = weak.Make(f.shelf)
+	}
+}
+
 // open gives a class its place at the end of the circle. Guarded by mu.
 func (f *Fair[T]) open(key classKey) *class {
-	c := f.spares
-	if c == nil {
-		c = &class{}
-	} else {
-		f.spares = c.next
-		f.spare--
-	}
-	c.key = key
-	if f.classes == nil {
-		f.classes = map[classKey]*class{}
-	}
-	f.classes[key] = c
+	c := f.shelf.open(key)
 	if f.turn == nil {
 		c.prev, c.next, f.turn = c, c, c
 		return c
@@ -352,7 +367,6 @@ func (f *Fair[T]) leave(c *class, at int32) Parcel[T] {
 	if c.waiting.n > 0 {
 		return p
 	}
-	delete(f.classes, c.key)
 	c.prev.next, c.next.prev = c.next, c.prev
 	if f.turn == c {
 		f.turn = c.next
@@ -360,11 +374,7 @@ func (f *Fair[T]) leave(c *class, at int32) Parcel[T] {
 	if f.turn == c {
 		f.turn = nil
 	}
-	*c = class{}
-	if f.spare < maxSpare {
-		c.next, f.spares = f.spares, c
-		f.spare++
-	}
+	f.shelf.close(c)
 	return p
 }
 
@@ -381,16 +391,18 @@ func (f *Fair[T]) gone(b, cost int) {
 // when it is empty, Take fails with ErrClosed.
 func (f *Fair[T]) Take(ctx context.Context, into []T, most int) (int, error) {
 	if len(into) == 0 {
-		panic("flow: " + f.op + ": Take needs room for an item")
+		panic("flow: " + f.op(1) + ": Take needs room for an item")
 	}
+	var w *waiting[struct{}] // ours, once we have waited
 	for {
 		if ctx.Err() != nil {
 			f.passOn()
-			return 0, Ended(ctx, f.op)
+			return 0, Ended(ctx, f.op(1))
 		}
-		f.seam.point("fair take")
+		f.inv.seam.point("fair take")
 		f.mu.Lock()
 		if n := f.fill(into, most); n > 0 {
+			f.rest(w)
 			next := f.nextPopper()
 			f.mu.Unlock()
 			f.wake(next)
@@ -398,14 +410,33 @@ func (f *Fair[T]) Take(ctx context.Context, into []T, most int) (int, error) {
 		}
 		if f.closed {
 			f.mu.Unlock()
-			return 0, f.closedErr
+			return 0, f.closedErr()
 		}
-		w := f.idle.get()
+		if w == nil {
+			w = f.waiter()
+		}
 		f.poppers.add(w)
 		f.mu.Unlock()
 
-		await(ctx, f.seam, &f.mu, &f.poppers, w) // what came of it shows in the next round
-		f.idle.put(w)
+		await(ctx, f.inv.seam, &f.mu, &f.poppers, w) // what came of it shows in the next round
+	}
+}
+
+// waiter finds something to wait on. There are as many as ever waited at a
+// time. Guarded by mu.
+func (f *Fair[T]) waiter() *waiting[struct{}] {
+	w := f.idle
+	if w == nil {
+		return &waiting[struct{}]{Waiter: Waiter{ready: make(chan struct{}, 1)}}
+	}
+	f.idle = w.next
+	return w
+}
+
+// rest takes a waiter back, if there was one. Guarded by mu.
+func (f *Fair[T]) rest(w *waiting[struct{}]) {
+	if w != nil {
+		w.next, f.idle = f.idle, w
 	}
 }
 
@@ -413,7 +444,7 @@ func (f *Fair[T]) Take(ctx context.Context, into []T, most int) (int, error) {
 // been woken just before. There is no telling afterwards: between the wake and
 // a look at the context, the context can end. One wake too many does no harm.
 func (f *Fair[T]) passOn() {
-	f.seam.point("fair pass on")
+	f.inv.seam.point("fair pass on")
 	f.mu.Lock()
 	w := f.nextPopper()
 	f.mu.Unlock()
@@ -424,12 +455,14 @@ func (f *Fair[T]) passOn() {
 func (f *Fair[T]) fill(into []T, most int) (n int) {
 	for spent := 0; f.holds() && n < len(into) && (n == 0 || spent < most); n++ {
 		b, p := f.next()
-		f.bands[b].counts.Delivered++
+		f.bands[b].delivered++
 		into[n] = p.Item
 		spent += p.Cost
 	}
-	if n > 0 && !f.holds() && f.shelf.tidy() {
-		f.classes = nil // empty, but a map does not shrink
+	if n > 0 && !f.holds() {
+		// While the queue is in use the shelf is soon needed again, and will
+		// still be there. That of an idle queue goes with the next garbage.
+		f.shelf = nil
 	}
 	return n
 }
@@ -481,19 +514,19 @@ func (f *Fair[T]) nextPopper() *waiting[struct{}] {
 
 func (f *Fair[T]) wake(w *waiting[struct{}]) {
 	if w != nil {
-		f.seam.wake(&w.Waiter)
+		f.inv.seam.wake(&w.Waiter)
 	}
 }
 
 // Close refuses every later item. What is in the queue can still be taken;
 // consumers that wait for more are told. Closing twice is harmless.
 func (f *Fair[T]) Close() {
-	f.seam.point("fair close")
+	f.inv.seam.point("fair close")
 	f.mu.Lock()
 	f.closed = true
 	chain := f.poppers.settleAll(false)
 	f.mu.Unlock()
-	wakeAll(f.seam, chain)
+	wakeAll(f.inv.seam, chain)
 }
 
 // Retire closes the queue and takes it out of the inventory, which keeps its
@@ -501,8 +534,8 @@ func (f *Fair[T]) Close() {
 func (f *Fair[T]) Retire() {
 	f.Close()
 	for i := range f.bands {
-		if f.busy[i] != nil {
-			f.bands[i].enrolment.retire()
+		if one := &f.bands[i]; one.serial != 0 {
+			enrolment{f.inv, key{f.service, "queue", one.spec.Name}, one.serial}.retire()
 		}
 	}
 }
@@ -524,5 +557,6 @@ func (f *Fair[T]) Bytes(b int) int {
 func (f *Fair[T]) read(i int) (depth int, counts Counts) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.bands[i].items, f.bands[i].counts
+	b := &f.bands[i]
+	return b.items, Counts{Accepted: b.accepted, Delivered: b.delivered, Refused: b.refused, Dropped: b.dropped}
 }

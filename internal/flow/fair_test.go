@@ -443,16 +443,84 @@ func TestWhatIsIdleCostsNextToNothing(t *testing.T) {
 			}
 		}
 	}
+	few := func() *flow.Fair[frame] {
+		f := fair()
+		for i := range 10 {
+			_ = f.TryPush(i%3, flow.Parcel[frame]{Class: uint64(i)})
+		}
+		_, _ = f.Take(t.Context(), make([]frame, 10), 1<<20)
+		return f
+	}
+	permits := func() *flow.Permits {
+		return flow.NewPermits(inv, flow.PermitsSpec{Service: "overlay", Name: "inflight_frames", Cap: 64, Each: "session"})
+	}
 	if got := heapOf(1000, bus); got > 1000 {
 		t.Errorf("a bus that carried nothing costs %d bytes", got)
 	}
 	if got := heapOf(1000, func() *flow.Bus[frame] { b := bus(); _ = b.Publish(frame{}); return b }); got > 2000 {
 		t.Errorf("a bus that carried one event costs %d bytes", got)
 	}
-	if got := heapOf(1000, fair); got > 2500 {
+	if got := heapOf(1000, fair); got > 1000 {
 		t.Errorf("a fair queue that carried nothing costs %d bytes", got)
 	}
-	if got := heapOf(100, burst); got > 6000 {
+	if got := heapOf(100, burst); got > 1000 {
 		t.Errorf("a fair queue after a burst of 512 classes costs %d bytes", got)
 	}
+	if got := heapOf(1000, few); got > 1000 {
+		t.Errorf("a fair queue after a few items costs %d bytes", got)
+	}
+	if got := heapOf(1000, permits); got > 500 {
+		t.Errorf("permits that nobody took cost %d bytes", got)
+	}
+}
+
+// A queue that is emptied again and again allocates nothing for it: what it
+// needs is still there, unless garbage was collected in between.
+func TestAQueueInUseKeepsItsShelf(t *testing.T) {
+	f := egress(100, flow.BandSpec{Cap: 100, Bytes: 10_000})
+	into := make([]string, 100)
+	batch := make([]flow.Parcel[string], 100)
+	for i := range batch {
+		batch[i] = flow.Parcel[string]{Class: uint64(i % 10), Item: "x"}
+	}
+	if n := testing.AllocsPerRun(100, func() {
+		f.Offer(1, batch, nil)
+		_, _ = f.Take(t.Context(), into, 1<<20)
+	}); n != 0 {
+		t.Errorf("a batch through a warm queue allocates %v times", n)
+	}
+	give(f, 100, strings.Fields(strings.Repeat("x ", 101))...)
+	if n := testing.AllocsPerRun(100, func() { _ = f.TryPush(1, batch[0]) }); n != 0 {
+		t.Errorf("to be turned away allocates %v times", n)
+	}
+	for f.Len(1) > 0 {
+		_, _ = f.Take(t.Context(), into, 1<<20)
+	}
+	runtime.GC() // takes the shelf, and nothing else
+	give(f, 1, "a1", "b1", "a2")
+	if got := drained(f, 1); got != "a1 a2 b1" {
+		t.Errorf("after a collection: %s", got)
+	}
+}
+
+func TestAConsumerThatWaitsAllocatesNothing(t *testing.T) {
+	there, back := egress(100, flow.BandSpec{Cap: 1, Bytes: 1}), egress(100, flow.BandSpec{Cap: 1, Bytes: 1})
+	var echo sync.WaitGroup
+	echo.Go(func() {
+		for into := make([]string, 1); ; {
+			if _, err := there.Take(context.Background(), into, 1); err != nil {
+				return
+			}
+			_ = back.TryPush(1, flow.Parcel[string]{})
+		}
+	})
+	into := make([]string, 1)
+	if n := testing.AllocsPerRun(1000, func() {
+		_ = there.TryPush(1, flow.Parcel[string]{})
+		_, _ = back.Take(context.Background(), into, 1)
+	}); n != 0 {
+		t.Errorf("there and back allocates %v times", n)
+	}
+	there.Close()
+	echo.Wait()
 }

@@ -11,14 +11,11 @@ import (
 // line. Lane and Permits are two ways to speak of it.
 type gate struct {
 	// set at construction
-	op        string
 	room      int // how many may be inside
 	line      int // how many may wait
-	seam      seam
 	enrolment enrolment
-	full      error      // what a caller gets when the line is full
+	full      fault.Kind // what a caller gets when the line is full
 	late      fault.Kind // what a waiter gets when its deadline passes
-	closedErr error
 
 	idle waiters[struct{}]
 
@@ -28,15 +25,25 @@ type gate struct {
 	waiting waitlist[struct{}]
 	drained waitlist[struct{}] // who waits for inside to become zero
 	counts  Counts
+	fullErr error // of the kind full; nil before the first who gets it
 }
 
 func (g *gate) enrol(inv *Inventory, entry Entry, full, late fault.Kind) {
-	g.op = entry.Kind + " " + entry.Service + "/" + entry.Name
-	g.room, g.line, g.seam = entry.Cap, entry.Waiting, inv.seam
-	g.full = &fault.Error{Op: g.op, Kind: full}
-	g.late = late
-	g.closedErr = &fault.Error{Op: g.op, Kind: fault.Canceled, Err: ErrClosed}
+	g.room, g.line, g.full, g.late = entry.Cap, entry.Waiting, full, late
 	g.enrolment = inv.enrol(entry, g.read)
+}
+
+func (g *gate) seam() seam { return g.enrolment.inv.seam }
+
+// op is the name of the gate in errors. Errors are made when somebody gets one:
+// there is a gate for each session, and most never refuse anything.
+func (g *gate) op() string {
+	k := &g.enrolment.key
+	return k.kind + " " + k.service + "/" + k.name
+}
+
+func (g *gate) closedErr() error {
+	return &fault.Error{Op: g.op(), Kind: fault.Canceled, Err: ErrClosed}
 }
 
 // enter goes inside, waiting in line until ctx ends if it must.
@@ -44,7 +51,7 @@ func (g *gate) enter(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return g.ended(ctx)
 	}
-	g.seam.point("gate enter")
+	g.seam().point("gate enter")
 	g.mu.Lock()
 	if err := g.admit(); err != nil {
 		g.mu.Unlock()
@@ -60,14 +67,14 @@ func (g *gate) enter(ctx context.Context) error {
 	g.waiting.add(w)
 	g.mu.Unlock()
 
-	settled := await(ctx, g.seam, &g.mu, &g.waiting, w)
+	settled := await(ctx, g.seam(), &g.mu, &g.waiting, w)
 	granted := w.granted
 	g.idle.put(w)
 	switch {
 	case !settled:
 		return g.ended(ctx)
 	case !granted:
-		return g.closedErr
+		return g.closedErr()
 	default:
 		return nil
 	}
@@ -78,10 +85,13 @@ func (g *gate) enter(ctx context.Context) error {
 func (g *gate) admit() error {
 	switch {
 	case g.closed:
-		return g.closedErr
+		return g.closedErr()
 	case g.inside >= g.room && g.waiting.n >= g.line:
 		g.counts.Refused++
-		return g.full
+		if g.fullErr == nil {
+			g.fullErr = &fault.Error{Op: g.op(), Kind: g.full}
+		}
+		return g.fullErr
 	default:
 		return nil
 	}
@@ -89,18 +99,18 @@ func (g *gate) admit() error {
 
 // leave gives the place to the longest waiter, or frees it.
 func (g *gate) leave() {
-	g.seam.point("gate leave")
+	g.seam().point("gate leave")
 	g.mu.Lock()
 	if g.inside == 0 {
 		g.mu.Unlock()
-		panic("flow: " + g.op + ": left more often than entered; pair each successful call with one release")
+		panic("flow: " + g.op() + ": left more often than entered; pair each successful call with one release")
 	}
 	g.counts.Delivered++
 	if g.waiting.n > 0 {
 		g.counts.Accepted++
 		w := g.waiting.settleFirst(struct{}{})
 		g.mu.Unlock()
-		g.seam.wake(&w.Waiter)
+		g.seam().wake(&w.Waiter)
 		return
 	}
 	g.inside--
@@ -109,15 +119,15 @@ func (g *gate) leave() {
 		chain = g.drained.settleAll(true)
 	}
 	g.mu.Unlock()
-	wakeAll(g.seam, chain)
+	wakeAll(g.seam(), chain)
 }
 
 // enterMany lets as many of n inside as there is room for, without waiting.
 func (g *gate) enterMany(n int) int {
 	if n < 0 {
-		panic("flow: " + g.op + ": the number asked for at once must be 0 or more")
+		panic("flow: " + g.op() + ": the number asked for at once must be 0 or more")
 	}
-	g.seam.point("gate enter")
+	g.seam().point("gate enter")
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
@@ -134,7 +144,7 @@ func (g *gate) enterMany(n int) int {
 // leaveMany lets n leave, and the longest waiters in.
 func (g *gate) leaveMany(n int) {
 	if n < 0 {
-		panic("flow: " + g.op + ": the number released at once must be 0 or more")
+		panic("flow: " + g.op() + ": the number released at once must be 0 or more")
 	}
 	if g.line > 0 { // somebody may wait for each of them
 		for range n {
@@ -145,11 +155,11 @@ func (g *gate) leaveMany(n int) {
 	if n == 0 {
 		return
 	}
-	g.seam.point("gate leave")
+	g.seam().point("gate leave")
 	g.mu.Lock()
 	if g.inside < n {
 		g.mu.Unlock()
-		panic("flow: " + g.op + ": left more often than entered; pair each successful call with one release")
+		panic("flow: " + g.op() + ": left more often than entered; pair each successful call with one release")
 	}
 	g.counts.Delivered += uint64(n)
 	g.inside -= n
@@ -158,23 +168,23 @@ func (g *gate) leaveMany(n int) {
 		chain = g.drained.settleAll(true)
 	}
 	g.mu.Unlock()
-	wakeAll(g.seam, chain)
+	wakeAll(g.seam(), chain)
 }
 
 // close refuses newcomers and sends the line home. Who is inside stays.
 func (g *gate) close() {
-	g.seam.point("gate close")
+	g.seam().point("gate close")
 	g.mu.Lock()
 	g.closed = true
 	chain := g.waiting.settleAll(false)
 	g.mu.Unlock()
-	wakeAll(g.seam, chain)
+	wakeAll(g.seam(), chain)
 }
 
 // drain closes and waits until nobody is inside, or until ctx ends.
 func (g *gate) drain(ctx context.Context) error {
 	g.close()
-	g.seam.point("gate drain")
+	g.seam().point("gate drain")
 	g.mu.Lock()
 	if g.inside == 0 {
 		g.mu.Unlock()
@@ -184,10 +194,10 @@ func (g *gate) drain(ctx context.Context) error {
 	g.drained.add(w)
 	g.mu.Unlock()
 
-	settled := await(ctx, g.seam, &g.mu, &g.drained, w)
+	settled := await(ctx, g.seam(), &g.mu, &g.drained, w)
 	g.idle.put(w)
 	if !settled {
-		return Ended(ctx, g.op+" drain")
+		return Ended(ctx, g.op()+" drain")
 	}
 	return nil
 }
@@ -197,9 +207,9 @@ func (g *gate) ended(ctx context.Context) error {
 	g.mu.Lock()
 	g.counts.Expired++
 	g.mu.Unlock()
-	err := Ended(ctx, g.op)
+	err := Ended(ctx, g.op())
 	if fault.KindOf(err) == fault.Timeout && g.late != fault.Timeout {
-		return fault.WrapKind(g.op, g.late, err)
+		return fault.WrapKind(g.op(), g.late, err)
 	}
 	return err
 }

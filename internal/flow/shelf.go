@@ -1,12 +1,15 @@
 package flow
 
-// shelf keeps the items that wait in a fair queue. Places are used again and
-// again, by whichever class comes next: the queue costs what waits in it,
-// however many classes that belongs to, and once it is warm it allocates
-// nothing. A shelf is guarded by its owner's mutex.
+// shelf keeps the items that wait in a fair queue, and the classes that they
+// belong to. Places are used again and again, by whichever class comes next:
+// the queue costs what waits in it, however many classes that belongs to, and
+// once it is warm it allocates nothing. A shelf is guarded by its owner's mutex.
 type shelf[T any] struct {
-	places []place[T] // places[0] is nobody's, so that zero can mean none
-	free   int32      // the first free place; free places are linked by next
+	places  []place[T] // places[0] is nobody's, so that zero can mean none
+	free    int32      // the first free place; free places are linked by next
+	classes map[classKey]*class
+	spares  *class // emptied ones, kept for the next, linked by next
+	spare   int    // how many
 }
 
 // place holds one item and knows its neighbours in line.
@@ -21,9 +24,8 @@ type line struct {
 	n           int
 }
 
-// roomy is how many places an empty shelf may keep. What a rare burst needed
-// beyond that is given back: there is a shelf for each of ten thousand sessions.
-const roomy = 128
+// maxSpare is how many emptied classes are kept for the next.
+const maxSpare = 16
 
 // append puts an item at the end of a line.
 func (s *shelf[T]) append(l *line, p Parcel[T]) {
@@ -70,12 +72,29 @@ func (s *shelf[T]) remove(l *line, at int32) Parcel[T] {
 	return one.parcel
 }
 
-// tidy is called when nothing is left on the shelf, and says whether it had
-// grown so much that its places were given back.
-func (s *shelf[T]) tidy() bool {
-	if len(s.places) <= roomy {
-		return false
+// open makes a class, of a spare one if there is any.
+func (s *shelf[T]) open(key classKey) *class {
+	c := s.spares
+	if c == nil {
+		c = &class{}
+	} else {
+		s.spares = c.next
+		s.spare--
 	}
-	*s = shelf[T]{}
-	return true
+	c.key = key
+	if s.classes == nil {
+		s.classes = map[classKey]*class{}
+	}
+	s.classes[key] = c
+	return c
+}
+
+// close forgets a class that nothing waits in.
+func (s *shelf[T]) close(c *class) {
+	delete(s.classes, c.key)
+	*c = class{}
+	if s.spare < maxSpare {
+		c.next, s.spares = s.spares, c
+		s.spare++
+	}
 }

@@ -39,6 +39,10 @@
 // borrow their buffers when there is something to move and give them back when
 // not.
 //
+// Most sessions of a large node do nothing, and what such a one costs is mostly
+// two stacks. So both tasks wait in shallow places: the one that reads waits
+// beside TLS and not in it, see source.
+//
 // # What waits for a peer
 //
 // Three bands in one [micronode/internal/flow.Fair]: control before all, then

@@ -11,8 +11,9 @@ import (
 )
 
 // few is how many frames a writer that waits has room for. When more are there
-// it borrows a list for a whole burst.
-const few = 4
+// it borrows a list for a whole burst. The room is on its stack, and a stack
+// that is to shrink to 4 KiB between two frames has none to spare.
+const few = 1
 
 // most is how many bytes are put into one batch. One frame may be larger.
 const most = 64 << 10

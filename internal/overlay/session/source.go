@@ -1,0 +1,49 @@
+package session
+
+import "crypto/tls"
+
+// source is what comes out of TLS. Nobody waits inside TLS for it: that takes
+// a stack of 8 KiB, which cannot shrink while it is in use, and a node has ten
+// thousand sessions that do nothing but wait. So TLS is given what the wire
+// holds and is told when that is not enough; the wait for more is here, where
+// the stack is shallow.
+//
+// No byte can be left behind by that. TLS asks for more only when it holds
+// neither plain bytes nor a whole record, and it keeps what it holds of one.
+type source struct {
+	conn *tls.Conn
+	wire *wire
+}
+
+// newSource is for a connection whose handshake is done: in the handshake
+// itself TLS must wait, because it cannot stop in the middle and go on.
+func newSource(conn *tls.Conn, w *wire) *source {
+	w.curt = w.raw != nil
+	return &source{conn, w}
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	for {
+		n, err := s.conn.Read(p)
+		if err != errDry {
+			return n, err
+		}
+		if n > 0 {
+			return n, nil // it looked for an alert behind them, which is not all there yet
+		}
+		if err := s.wire.fetch(); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// errDry says that the wire holds nothing at the moment.
+var errDry error = dry{}
+
+// dry looks like a deadline that has passed, after which TLS goes on when it is
+// asked again. Any other error it would keep for good.
+type dry struct{}
+
+func (dry) Error() string   { return "nothing has come yet" }
+func (dry) Timeout() bool   { return true }
+func (dry) Temporary() bool { return true }

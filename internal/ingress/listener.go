@@ -96,18 +96,20 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 60 * time.Second, Interv
 func open(ctx context.Context, addr string) (net.Listener, error) {
 	inner, err := (&net.ListenConfig{KeepAliveConfig: keepAlive}).Listen(ctx, "tcp", addr)
 	if err != nil {
-		return nil, cannotListen(addr, err)
+		return nil, CannotListen("http.listen", addr, "--http or --admin", err)
 	}
 	return inner, nil
 }
 
-func cannotListen(addr string, err error) error {
-	wrong := &fault.Error{Op: "http.listen", Kind: fault.Malformed, Detail: "cannot listen on " + addr, Err: err,
+// CannotListen says why a socket could not be opened, and what to do: flag is
+// how another address is chosen.
+func CannotListen(op, addr, flag string, err error) error {
+	wrong := &fault.Error{Op: op, Kind: fault.Malformed, Detail: "cannot listen on " + addr, Err: err,
 		Next: "Use an address of this machine as host:port, like 127.0.0.1:8080; port 0 picks a free one."}
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		wrong.Kind, wrong.Detail = fault.Conflict, addr+" is in use"
-		wrong.Next = "Stop the program that listens there (another micronode?), or choose another port with --http or --admin; port 0 picks a free one."
+		wrong.Next = "Stop the program that listens there (another micronode?), or choose another port with " + flag + "; port 0 picks a free one."
 	case errors.Is(err, syscall.EACCES):
 		wrong.Kind, wrong.Detail = fault.Forbidden, "this user may not listen on "+addr
 		wrong.Next = "Use a port of 1024 or above, or give the program the capability CAP_NET_BIND_SERVICE."

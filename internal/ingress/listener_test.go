@@ -70,7 +70,7 @@ func TestPortInUse(t *testing.T) {
 	if fault.KindOf(err) != fault.Malformed || fault.NextOf(err) == "" {
 		t.Errorf("an address that is not ours: %v", err)
 	}
-	wrong := cannotListen("127.0.0.1:80", os.NewSyscallError("bind", syscall.EACCES))
+	wrong := CannotListen("http.listen", "127.0.0.1:80", "--http", os.NewSyscallError("bind", syscall.EACCES))
 	if fault.KindOf(wrong) != fault.Forbidden || !strings.Contains(fault.NextOf(wrong), "1024") {
 		t.Errorf("%v. %s", wrong, fault.NextOf(wrong))
 	}

@@ -119,7 +119,7 @@ func (m *metrics) reject(reason oap.Reason) {
 func (o *Overlay) sessionCounters() session.Counters {
 	m := o.metrics
 	m.instruments.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "sessions_active", Help: "Sessions that are open."},
-		func() float64 { return float64(len(o.peers.Load())) }))
+		func() float64 { return float64(len(o.sessions.Active())) }))
 	return session.Counters{
 		Opened:           m.opened.Inc,
 		Closed:           func(reason session.CloseReason) { m.closed.WithLabelValues(string(reason)).Inc() },

@@ -79,7 +79,7 @@ func (o *Overlay) judge() {
 	} else {
 		o.pressure.Up()
 	}
-	named, active := o.book.count(), len(o.peers.Load())
+	named, active := o.book.count(), len(o.sessions.Active())
 	if named > 0 && active == 0 {
 		o.company.UpBut(fmt.Sprintf("none of %d peers is connected", named), "See `micronode peers` for why.")
 	} else {

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -58,8 +58,7 @@ type Overlay struct {
 	pressure  *observe.Dependency
 	company   *observe.Dependency
 
-	gather sync.Mutex                    // held while peers is replaced
-	peers  *flow.Snapshot[[]gossip.Peer] // the active sessions, as gossip sees them
+	crowd atomic.Pointer[crowd] // the active sessions, as gossip sees them
 
 	drained chan struct{} // closed when the last session has gone
 }
@@ -89,7 +88,6 @@ func New(inv *flow.Inventory, to *supervise.Supervisor, in Stages, spec Spec) (*
 		fetches: flow.NewLane(inv, flow.LaneSpec{
 			Service: service, Name: "fetches", Running: 16, Waiting: 64, From: "gateway", To: "streams",
 		}),
-		peers: flow.NewSnapshot[[]gossip.Peer](inv, flow.SnapshotSpec{Service: service, Name: "peers", From: "sessions", To: "gossip engine"}, nil),
 	}
 	var err error
 	if o.tokens, err = spec.Config.tokens(); err != nil {
@@ -113,7 +111,7 @@ func (o *Overlay) makeRooms(inv *flow.Inventory, to *supervise.Supervisor, in St
 	}
 	o.engine = gossip.New(inv, gossip.Spec{
 		Key: o.spec.Key, Config: o.config.Gossip, Topics: o.config.Peer.Topics, Skew: o.spec.Skew,
-		Peers: o.peers.Load, Counters: o.metrics.gossip(),
+		Peers: o.peers, Counters: o.metrics.gossip(),
 	})
 	o.streams = stream.New(inv, stream.Spec{
 		Open: o.open, PerPeer: o.config.Peer.Streams, Patience: o.config.Progress, Givers: givers, Counters: o.metrics.streams(),

@@ -1,8 +1,6 @@
 package overlay
 
 import (
-	"slices"
-
 	"micronode/internal/oap"
 	"micronode/internal/overlay/gossip"
 	"micronode/internal/overlay/session"
@@ -15,10 +13,6 @@ type switchboard Overlay
 
 // Opened makes a session known to the rooms.
 func (b *switchboard) Opened(s *session.Session) {
-	b.gather.Lock()
-	peers := append(slices.Clone(b.peers.Load()), gossip.Peer(s))
-	b.peers.Store(peers)
-	b.gather.Unlock()
 	b.streams.Opened(s)
 	b.engine.Opened(s)
 	b.tell(Event{Type: SessionOpened, Peer: s.Peer(), Addr: s.Addr(), PQ: s.PQ()})
@@ -26,10 +20,6 @@ func (b *switchboard) Opened(s *session.Session) {
 
 // Closed takes a session out again.
 func (b *switchboard) Closed(s *session.Session, err error) {
-	b.gather.Lock()
-	peers := slices.DeleteFunc(slices.Clone(b.peers.Load()), func(p gossip.Peer) bool { return p.Serial() == s.Serial() })
-	b.peers.Store(peers)
-	b.gather.Unlock()
 	b.engine.Closed(s)
 	b.streams.Closed(s)
 	if b.sessions.Find(s.Peer()) == nil {
@@ -63,3 +53,25 @@ func (b *switchboard) Message(s *session.Session, in session.Incoming) error {
 }
 
 func (b *switchboard) tell(event Event) { _ = b.events.Publish(event) } // a closed bus: nobody is left to tell
+
+// crowd is a list of sessions, and the same as gossip sees them. It is read-only.
+type crowd struct {
+	sessions []*session.Session
+	peers    []gossip.Peer
+}
+
+// peers is the active sessions. As long as these stay the same, so does the
+// list.
+func (o *Overlay) peers() []gossip.Peer {
+	sessions := o.sessions.Active()
+	last := o.crowd.Load()
+	if last != nil && len(last.sessions) == len(sessions) && (len(sessions) == 0 || &last.sessions[0] == &sessions[0]) {
+		return last.peers
+	}
+	now := &crowd{sessions: sessions, peers: make([]gossip.Peer, len(sessions))}
+	for i, s := range sessions {
+		now.peers[i] = s
+	}
+	o.crowd.Store(now)
+	return now.peers
+}

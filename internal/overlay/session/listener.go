@@ -5,11 +5,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
-	"syscall"
 	"time"
 
 	"micronode/fault"
 	"micronode/internal/flow"
+	"micronode/internal/ingress"
 )
 
 // keepAlive finds peers that have vanished without a word.
@@ -20,7 +20,7 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 60 * time.Second, Interv
 func (t *Sessions) Listen(ctx context.Context, addr string) error {
 	listener, err := (&net.ListenConfig{KeepAliveConfig: keepAlive}).Listen(ctx, "tcp", addr)
 	if err != nil {
-		return cannotListen(addr, err)
+		return ingress.CannotListen("overlay.listen", addr, "--overlay", err)
 	}
 	t.mu.Lock()
 	old := t.listener
@@ -35,20 +35,6 @@ func (t *Sessions) Listen(ctx context.Context, addr string) error {
 		return errDraining
 	}
 	return nil
-}
-
-func cannotListen(addr string, err error) error {
-	wrong := &fault.Error{Op: "overlay.listen", Kind: fault.Malformed, Detail: "cannot listen on " + addr, Err: err,
-		Next: "Use an address of this machine as host:port, like 127.0.0.1:9500; port 0 picks a free one."}
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		wrong.Kind, wrong.Detail = fault.Conflict, addr+" is in use"
-		wrong.Next = "Stop the program that listens there (another micronode?), or choose another port with --overlay; port 0 picks a free one."
-	case errors.Is(err, syscall.EACCES):
-		wrong.Kind, wrong.Detail = fault.Forbidden, "this user may not listen on "+addr
-		wrong.Next = "Use a port of 1024 or above, or give the program the capability CAP_NET_BIND_SERVICE."
-	}
-	return wrong
 }
 
 // Addr is where we listen: the port that was picked, if one was. It is nil

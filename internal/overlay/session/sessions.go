@@ -63,11 +63,11 @@ type Sessions struct {
 	dial      func(ctx context.Context, addr string) (net.Conn, error)
 
 	wanted *flow.Snapshot[[]Contact]
-	active *flow.Snapshot[[]*Session]
-	stop   chan struct{} // closed by the drain
-	serial atomic.Uint64 // of the last session
+	active atomic.Pointer[[]*Session] // nil if it must be made anew, by who asks for it next
+	stop   chan struct{}              // closed by the drain
+	serial atomic.Uint64              // of the last session
 
-	mu       sync.Mutex // guards the fields below; active is stored under it
+	mu       sync.Mutex // guards the fields below; active is stored under it, too
 	draining bool
 	listener net.Listener // nil while there is none
 	addr     net.Addr     // of the last one
@@ -93,7 +93,6 @@ func New(inv *flow.Inventory, spec Spec) (*Sessions, error) {
 		conns:   flow.NewPermits(inv, flow.PermitsSpec{Service: service, Name: "conns", Cap: spec.Config.MaxConns, From: "listener", To: "sessions"}),
 		dials:   flow.NewPermits(inv, flow.PermitsSpec{Service: service, Name: "dials", Cap: 16, Waiting: 1 << 16, From: "keepers", To: "handshakes"}),
 		wanted:  flow.NewSnapshot[[]Contact](inv, flow.SnapshotSpec{Service: service, Name: "contacts", From: "config, peers", To: "dialer"}, nil),
-		active:  flow.NewSnapshot[[]*Session](inv, flow.SnapshotSpec{Service: service, Name: "sessions", From: "readers", To: "gossip, streams"}, nil),
 		stop:    make(chan struct{}),
 		shaking: map[*candidate]struct{}{}, live: map[*Session]struct{}{}, table: map[oap.PeerID]*Session{}, keepers: map[oap.PeerID]*keeper{},
 	}
@@ -104,15 +103,29 @@ func New(inv *flow.Inventory, spec Spec) (*Sessions, error) {
 func (t *Sessions) ID() oap.PeerID { return t.identity.id }
 
 // Active is the sessions that gossip and streams may use, one a peer. The list
-// is never changed; reading it takes no lock.
-func (t *Sessions) Active() []*Session { return t.active.Load() }
+// is never changed, and while the sessions stay the same it is the same list
+// and takes no lock. It is made anew by who asks, not by every session that
+// comes or goes: ten thousand that end at once would each go through all.
+func (t *Sessions) Active() []*Session {
+	if list := t.active.Load(); list != nil {
+		return *list
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	list := make([]*Session, 0, len(t.table))
+	for _, s := range t.table {
+		if !s.quiet.Load() {
+			list = append(list, s)
+		}
+	}
+	t.active.Store(&list)
+	return list
+}
 
 // Find is the session with a peer, or nil.
 func (t *Sessions) Find(peer oap.PeerID) *Session {
-	for _, s := range t.active.Load() {
-		if s.peer == peer {
-			return s
-		}
+	if s := t.current(peer); s != nil && !s.quiet.Load() {
+		return s
 	}
 	return nil
 }
@@ -256,7 +269,7 @@ func (t *Sessions) enter(s *Session) {
 	if loser != s {
 		t.table[s.peer] = s
 	}
-	t.show()
+	t.active.Store(nil)
 	draining := t.draining
 	t.mu.Unlock()
 	if loser != nil {
@@ -279,23 +292,12 @@ func keepsOld(self, peer oap.PeerID, oldDialed, newDialed bool) bool {
 	return oldDialed == (self.Compare(peer) < 0)
 }
 
-// show renews the list of active sessions. Guarded by mu.
-func (t *Sessions) show() {
-	list := make([]*Session, 0, len(t.table))
-	for _, s := range t.table {
-		if !s.quiet.Load() {
-			list = append(list, s)
-		}
-	}
-	t.active.Store(list)
-}
-
 // renew takes a session that drains or ends off the list of active ones.
 func (t *Sessions) renew(s *Session) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.table[s.peer] == s {
-		t.show()
+		t.active.Store(nil)
 	}
 }
 
@@ -305,7 +307,7 @@ func (t *Sessions) left(s *Session) {
 	defer t.mu.Unlock()
 	if t.table[s.peer] == s {
 		delete(t.table, s.peer)
-		t.show()
+		t.active.Store(nil)
 	}
 }
 

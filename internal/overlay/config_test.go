@@ -58,8 +58,13 @@ func TestTheGaugeDoesNotFlutter(t *testing.T) {
 		{0.4, true}, {0.4, true}, {0.7, true}, {0.4, true}, {0.4, true}, {0.4, true}, {0.4, false}, // and four to come back
 	}
 	for i, step := range steps {
-		if down := g.note(step.pressure); down != step.down {
+		if down := g.note(step.pressure, 0); down != step.down {
 			t.Errorf("glance %d at %.1f: %t", i, step.pressure, down)
+		}
+	}
+	for i := range uint64(patience) {
+		if down := g.note(0, i+1); down != (i+1 == patience) {
+			t.Errorf("glance %d at a queue that sheds: %t", i, down)
 		}
 	}
 }

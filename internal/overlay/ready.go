@@ -22,10 +22,15 @@ const (
 type gauge struct {
 	high, low int
 	down      bool
+	shed      uint64 // letters that had been turned away at the last glance
 }
 
-// note takes a glance and reports whether writes should stay away.
-func (g *gauge) note(pressure float64) (down bool) {
+// note takes a glance and reports whether writes should stay away. Letters that
+// were turned away since the last one are as good as a full queue.
+func (g *gauge) note(pressure float64, shed uint64) (down bool) {
+	if shed != g.shed {
+		g.shed, pressure = shed, 1
+	}
 	switch {
 	case pressure >= tooMuch:
 		g.high, g.low = g.high+1, 0
@@ -72,9 +77,8 @@ func (o *Overlay) showOut() {
 }
 
 func (o *Overlay) judge() {
-	pressure := o.engine.Pressure()
-	if o.gauge.note(pressure) {
-		o.pressure.Down(fmt.Sprintf("the gossip queues are %.0f%% full", 100*pressure),
+	if o.gauge.note(o.engine.Pressure(), o.engine.Shed()) {
+		o.pressure.Down("more letters come than can be checked, and some are turned away",
 			"Publish less, raise overlay.gossip.workers, or see `micronode peers` for a peer that floods.")
 	} else {
 		o.pressure.Up()

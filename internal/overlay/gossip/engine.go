@@ -72,6 +72,7 @@ type Engine struct {
 	hands   sync.Pool     // *hand, for those who publish or give what was asked for
 	offers  sync.Pool     // *offer, for the readers of sessions
 	waiting atomic.Int64  // bytes in the queue
+	shed    atomic.Uint64 // letters that found no room in it
 	seq     atomic.Uint64 // of the next letter that is published here
 	drained atomic.Bool
 	roster  atomic.Pointer[roster] // the last one; nil if it must be made anew
@@ -225,6 +226,7 @@ func (e *Engine) turnAway(turned []arrival) {
 		return
 	}
 	e.count.Dropped(DropIngress, len(turned))
+	e.shed.Add(uint64(len(turned)))
 	var told *link
 	for i := range turned {
 		e.waiting.Add(int64(-turned[i].cost()))
@@ -268,6 +270,11 @@ func (e *Engine) Pressure() float64 {
 		e.seen.fullness(),
 	))
 }
+
+// Shed is how many letters found no room in the queue since the start. A queue
+// that is emptied as fast as it is filled is never found full, and sheds all
+// the same.
+func (e *Engine) Shed() uint64 { return e.shed.Load() }
 
 // Refused hears that a peer refuses what we send it.
 func (e *Engine) Refused(p Peer, why *oap.Error) {

@@ -23,6 +23,21 @@ type connection struct {
 // the connections of one client; the loopback net has addresses enough.
 const shareSource = 128
 
+// connected connects and waits for it. A signal, and the Go runtime sends some,
+// does not end the connecting, only the waiting: asking again says that it is
+// under way or done.
+func connected(fd int, to unix.Sockaddr) error {
+	for {
+		switch err := unix.Connect(fd, to); err {
+		case unix.EINTR, unix.EALREADY:
+		case unix.EISCONN:
+			return nil
+		default:
+			return err
+		}
+	}
+}
+
 // dial opens a connection, from an address of the loopback net.
 func dial(to netip.AddrPort, number int) (*connection, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -51,7 +66,7 @@ func (c *connection) connect(to netip.AddrPort) error {
 	if err := unix.Bind(c.fd, &from); err != nil {
 		return err
 	}
-	if err := unix.Connect(c.fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}); err != nil {
+	if err := connected(c.fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}); err != nil {
 		return err
 	}
 	if err := unix.SetsockoptInt(c.fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"micronode/fault"
 	"micronode/internal/config"
+	"micronode/internal/flow"
 )
 
 func TestConfig(t *testing.T) {
@@ -42,9 +42,29 @@ func TestConfig(t *testing.T) {
 			case c.wrong != "" && (err == nil || !strings.Contains(err.Error(), c.wrong)):
 				t.Errorf("%v", err)
 			}
-			_ = fault.KindOf(err)
-			it.drop()
 		})
+	}
+}
+
+func TestWhichLettersAreDropped(t *testing.T) {
+	c := DefaultConfig()
+	if c.drop() != flow.RejectNew {
+		t.Errorf("by default: %s", c.drop())
+	}
+	c.Gossip.Drop = "oldest"
+	if c.drop() != flow.DropOldest {
+		t.Errorf("oldest: %s", c.drop())
+	}
+}
+
+// Two addresses of one node are one contact.
+func TestContactsAreMerged(t *testing.T) {
+	id := strings.Repeat("a", 51) + "q"
+	c := DefaultConfig()
+	c.Peers = []string{id + "@192.0.2.1:9500", id + "@192.0.2.2:9500"}
+	contacts, err := c.contacts()
+	if err != nil || len(contacts) != 1 || len(contacts[0].Addrs) != 2 {
+		t.Errorf("%+v, %v", contacts, err)
 	}
 }
 

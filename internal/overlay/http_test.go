@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"micronode/b3"
 	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/flow"
@@ -94,16 +95,9 @@ func TestAnObjectIsFetchedOverHTTP(t *testing.T) {
 		t.Errorf("the second time: %+v, %v", object, err)
 	}
 	stranger := newStranger(t)
-	if _, err := a.sdk().Fetch(t.Context(), oapAddress(t), stranger.id.String()); fault.KindOf(err) != fault.NoRoute && fault.KindOf(err) != fault.NotFound {
+	if _, err := a.sdk().Fetch(t.Context(), b3.Of([]byte("nobody has this")), stranger.id.String()); fault.KindOf(err) != fault.NoRoute && fault.KindOf(err) != fault.NotFound {
 		t.Errorf("from a peer that is not there: %v", err)
 	}
-}
-
-// oapAddress is the address of something that nobody has.
-func oapAddress(t *testing.T) (a [32]byte) {
-	t.Helper()
-	a[0] = 1
-	return a
 }
 
 func TestBadRequests(t *testing.T) {

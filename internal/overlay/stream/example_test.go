@@ -28,7 +28,6 @@ func (w *wire) Peer() oap.PeerID                            { return oap.PeerID{
 func (w *wire) Serial() uint64                              { return w.serial }
 func (w *wire) Dialed() bool                                { return w.dialed }
 func (w *wire) Chunk() int                                  { return 8 }
-func (w *wire) Done() <-chan struct{}                       { return nil }
 func (w *wire) Give(_ uint64, _ int, out session.Out) error { return w.Tell(out) }
 
 func (w *wire) Tell(out session.Out) error {

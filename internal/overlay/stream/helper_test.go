@@ -291,11 +291,10 @@ func tellWritten(out session.Out, err error) {
 	}
 }
 
-func (f *far) Peer() oap.PeerID      { return f.id }
-func (f *far) Serial() uint64        { return f.serial }
-func (f *far) Dialed() bool          { return f.dialed }
-func (f *far) Chunk() int            { return f.chunk }
-func (f *far) Done() <-chan struct{} { return f.link.dead }
+func (f *far) Peer() oap.PeerID { return f.id }
+func (f *far) Serial() uint64   { return f.serial }
+func (f *far) Dialed() bool     { return f.dialed }
+func (f *far) Chunk() int       { return f.chunk }
 
 func (f *far) Tell(out session.Out) error { return f.push(&f.control, 128, out) }
 func (f *far) Give(_ uint64, cost int, out session.Out) error {
@@ -438,11 +437,10 @@ func newScript(s *side, dialed bool) *script {
 	return p
 }
 
-func (p *script) Peer() oap.PeerID      { return oap.PeerID{200, byte(p.serial)} }
-func (p *script) Serial() uint64        { return p.serial }
-func (p *script) Dialed() bool          { return p.dialed }
-func (p *script) Chunk() int            { return p.chunk }
-func (p *script) Done() <-chan struct{} { return p.done }
+func (p *script) Peer() oap.PeerID { return oap.PeerID{200, byte(p.serial)} }
+func (p *script) Serial() uint64   { return p.serial }
+func (p *script) Dialed() bool     { return p.dialed }
+func (p *script) Chunk() int       { return p.chunk }
 
 func (p *script) Tell(out session.Out) error {
 	p.mu.Lock()

@@ -26,7 +26,6 @@ type Peer interface {
 	Chunk() int
 	Tell(session.Out) error
 	Give(class uint64, cost int, out session.Out) error
-	Done() <-chan struct{}
 }
 
 // Source is an open object that is given to a peer.

@@ -219,7 +219,7 @@ func (n *Node) makeKeys(loaded *config.Loaded[Config]) (err error) {
 	c := loaded.Value
 	n.vault = amnesia.NewVault()
 	n.purger = amnesia.NewPurger(time.Duration(c.Amnesia.PurgeIntervalMS) * time.Millisecond)
-	n.purger.Register(giveBackMemory)
+	n.purger.Register(new(thrift).giveBack)
 	keys, err := n.vault.NewArena("keys", keyRoom)
 	if err != nil {
 		return fault.Wrap("node.keys", err)

@@ -164,7 +164,7 @@ func (k *call) control(ctx context.Context, in, out any) error {
 
 // question is what a small call sends.
 func question(ctx context.Context, in any) (http.Header, *sending) {
-	header := http.Header{}
+	header := http.Header{"Accept": {"application/json"}}
 	if end, ok := ctx.Deadline(); ok {
 		left := max(time.Until(end), time.Millisecond)
 		header.Set("Request-Timeout", strconv.FormatFloat(left.Seconds(), 'f', 3, 64))

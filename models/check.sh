@@ -53,7 +53,7 @@ search() {
 	shift
 	case $property in
 	sound) kind=states options=() ;;
-	stops | answered | drains | home | settled) options=(-a -f -N "$property") ;;
+	stops | answered | drains | home | settled | placed) options=(-a -f -N "$property") ;;
 	*) options=(-a -N "$property") ;;
 	esac
 	if dir=$(build "$kind" "$@"); then
@@ -169,6 +169,28 @@ mutation DIE_SILENT       "acceptance cycle"   home STAY
 mutation SWEEP_FIRST      "acceptance cycle"   settled STAY
 mutation LOST_WAKE        "acceptance cycle"   settled STAY
 for thing in full saturated turned displaced expired broken swept batch drained; do
+	witness "$thing"
+done
+
+model=head speed=-O2
+prove sound
+prove head_is_last
+prove acked_kept
+prove refused_not
+prove answered FEWER
+prove placed FEWER
+prove sound WITHIN
+prove answered WITHIN FEWER
+speed=-O0
+mutation NO_CAS        "assertion violated" sound
+mutation SPLIT_COMMIT  "assertion violated" head_is_last
+mutation ACK_EARLY     "assertion violated" acked_kept
+mutation ASSUME_FAILED "assertion violated" sound
+mutation ASSUME_DONE   "assertion violated" acked_kept
+mutation FORGET        "assertion violated" sound
+mutation BATCH_BLIND   "assertion violated" sound WITHIN
+mutation RETRY_BLIND   "acceptance cycle"   answered
+for thing in both mismatch unknown_kept partial late late_in_vain crash_kept batch refused met; do
 	witness "$thing"
 done
 

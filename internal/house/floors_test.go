@@ -41,6 +41,9 @@ var floors = map[string]int{
 	"internal/edge":     5,
 	"internal/registry": 5,
 
+	"internal/registry/keyfile": 5, // what signers keep on their own machines; the node never sees it
+	"internal/registry/etcd":    6, // a driver, like the one of the store
+
 	"internal/facet":   6,
 	"internal/gateway": 7,
 	"internal/node":    8,
@@ -62,6 +65,10 @@ var rooms = map[string]string{
 	"internal/overlay/session":     "internal/overlay",
 	"internal/overlay/gossip":      "internal/overlay",
 	"internal/overlay/stream":      "internal/overlay",
+	"internal/registry/ledger":     "internal/registry",
+	"internal/registry/tree":       "internal/registry",
+	"internal/registry/bundle":     "internal/registry",
+	"internal/registry/journal":    "internal/registry",
 }
 
 // passages are doors between two rooms of one parent: the first may enter the
@@ -69,6 +76,12 @@ var rooms = map[string]string{
 var passages = map[[2]string]bool{
 	{"internal/overlay/gossip", "internal/overlay/session"}: true,
 	{"internal/overlay/stream", "internal/overlay/session"}: true,
+
+	{"internal/registry/bundle", "internal/registry/ledger"}:  true,
+	{"internal/registry/bundle", "internal/registry/tree"}:    true,
+	{"internal/registry/journal", "internal/registry/ledger"}: true,
+	{"internal/registry/etcd", "internal/registry/ledger"}:    true, // a driver implements what a room asks for
+	{"internal/registry/etcd", "internal/registry/journal"}:   true,
 }
 
 // clientMay is what the SDK may import: it is compiled into other people's
@@ -82,6 +95,8 @@ var support = map[string]string{
 	"internal/store/storetest": "internal/store",
 
 	"internal/edge/pack/packtest": "internal/edge/pack",
+
+	"internal/registry/journal/journaltest": "internal/registry/journal",
 }
 
 const module = "micronode"

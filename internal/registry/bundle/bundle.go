@@ -1,0 +1,163 @@
+package bundle
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"micronode/b3"
+	"micronode/fault"
+	"micronode/internal/registry/ledger"
+	"micronode/internal/registry/tree"
+)
+
+const (
+	// MaxSize is how large a bundle may be.
+	MaxSize = 64 << 20
+
+	format = "micronode registry bundle v1"
+)
+
+// Entry is a record and the proof that it is in the log.
+type Entry struct {
+	Record    ledger.Record
+	Inclusion []tree.Hash // in the tree of the checkpoint
+}
+
+// Parts is what a bundle is made of.
+type Parts struct {
+	Registry   b3.Address
+	Key        string // the verifier key of the log
+	Checkpoint []byte // the signed note; it covers the version
+
+	Version     Entry
+	Consistency []tree.Hash // from the size Version+1 to that of the checkpoint
+
+	// Signers are the versions that changed the signer set, 0 first, up to the
+	// one that the version's header names as the set in force.
+	Signers []Entry
+}
+
+// Make writes a bundle. It does not check what it is given: [Verify] does.
+func Make(p Parts) ([]byte, error) {
+	d := document{
+		Format:      format,
+		Registry:    p.Registry,
+		Key:         p.Key,
+		Checkpoint:  string(p.Checkpoint),
+		Version:     p.Version.Record.Version,
+		Record:      written(p.Version.Record),
+		Inclusion:   p.Version.Inclusion,
+		Consistency: p.Consistency,
+	}
+	for _, e := range p.Signers {
+		d.Signers = append(d.Signers, shown{e.Record.Version, written(e.Record), e.Inclusion})
+	}
+	data, err := d.encode()
+	if err != nil {
+		return nil, fault.Wrap("bundle.make", err)
+	}
+	if len(data) > MaxSize {
+		return nil, fault.New("bundle.make", fault.BodyTooLarge, "the bundle would have %d bytes, at most %d are possible", len(data), MaxSize)
+	}
+	return data, nil
+}
+
+// document is a bundle as it is written. The order of the fields is that of the
+// file.
+type document struct {
+	Format      string      `json:"format"`
+	Registry    b3.Address  `json:"registry"`
+	Key         string      `json:"key"`
+	Checkpoint  string      `json:"checkpoint"`
+	Version     uint64      `json:"version"`
+	Record      record      `json:"record"`
+	Inclusion   []tree.Hash `json:"inclusion"`
+	Consistency []tree.Hash `json:"consistency"`
+	Signers     []shown     `json:"signers"`
+}
+
+// shown is a version that changed the signer set.
+type shown struct {
+	Version   uint64      `json:"version"`
+	Record    record      `json:"record"`
+	Inclusion []tree.Hash `json:"inclusion"`
+}
+
+type record struct {
+	Header        []byte `json:"header"`
+	Payload       []byte `json:"payload"`
+	Preconditions []byte `json:"preconditions"`
+}
+
+func written(r ledger.Record) record { return record{r.Header, r.Payload, r.Preconditions} }
+
+func (r record) of(version uint64) ledger.Record {
+	return ledger.Record{Version: version, Header: r.Header, Payload: r.Payload, Preconditions: r.Preconditions}
+}
+
+// encode writes the one spelling of a bundle: no white space, no null.
+func (d document) encode() ([]byte, error) {
+	d.Inclusion, d.Consistency = list(d.Inclusion), list(d.Consistency)
+	d.Signers = append([]shown{}, d.Signers...)
+	for i := range d.Signers {
+		d.Signers[i].Inclusion = list(d.Signers[i].Inclusion)
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(d); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+func list(hashes []tree.Hash) []tree.Hash {
+	if hashes == nil {
+		return []tree.Hash{}
+	}
+	return hashes
+}
+
+// decode reads a bundle. Whatever would be written differently is refused: that
+// finds unknown, missing and doubled fields, other spellings of base64 and
+// numbers, text that is not UTF-8, and whatever follows.
+func decode(data []byte) (document, error) {
+	var d document
+	if len(data) > MaxSize {
+		return d, refuse(fault.BodyTooLarge, "the bundle has %d bytes, at most %d are possible", len(data), MaxSize)
+	}
+	r := json.NewDecoder(bytes.NewReader(data))
+	r.DisallowUnknownFields()
+	if err := r.Decode(&d); err != nil {
+		return d, malformed(err)
+	}
+	if d.Format != format {
+		return d, refuse(fault.Malformed, "the format is %.60q, and this program reads %q", d.Format, format)
+	}
+	again, err := d.encode()
+	if err != nil {
+		return d, malformed(err)
+	}
+	var spelling bytes.Buffer
+	if err := json.Compact(&spelling, data); err != nil {
+		return d, malformed(err)
+	}
+	if !bytes.Equal(spelling.Bytes(), again) {
+		return d, refuse(fault.Malformed, "the bundle is not spelled as bundles are: a field is missing, there twice or in another place, or a value has a second spelling")
+	}
+	return d, nil
+}
+
+func malformed(err error) error {
+	e := refuse(fault.Malformed, "this is not a bundle, or only a part of one")
+	e.Err = err
+	return e
+}
+
+// refuse makes an error whose next step is the same for all that can be wrong
+// with a bundle.
+func refuse(kind fault.Kind, format string, args ...any) *fault.Error {
+	e := fault.New("bundle.verify", kind, format, args...)
+	e.Next = "Do not rely on this bundle. Get it again, from the registry or from another copy of it."
+	return e
+}

@@ -1,0 +1,40 @@
+package journal
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// allocate reserves blocks, so that a full disk is noticed before anything is
+// written, and a segment lies in one piece. Not every file system can.
+func allocate(f *os.File, size int64) error {
+	err := onDescriptor(f, func(fd int) error { return unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, 0, size) })
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
+		return nil
+	}
+	return err
+}
+
+// datasync is fsync without the times of the file, which nobody needs.
+func datasync(f *os.File) error { return onDescriptor(f, unix.Fdatasync) }
+
+// onDescriptor calls a function of the kernel, again if a signal came between.
+// It does not use File.Fd, which would make the file's reads and writes block a
+// thread in other ways than they do.
+func onDescriptor(f *os.File, call func(fd int) error) error {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		for {
+			if failed = call(int(fd)); !errors.Is(failed, unix.EINTR) {
+				return
+			}
+		}
+	})
+	return errors.Join(err, failed)
+}

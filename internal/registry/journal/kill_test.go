@@ -1,0 +1,278 @@
+package journal_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"micronode/internal/registry/journal"
+	"micronode/internal/registry/ledger"
+)
+
+// The environment of a process that is there to be killed.
+const (
+	victimFolder = "JOURNAL_TEST_VICTIM_FOLDER"
+	victimStep   = "JOURNAL_TEST_VICTIM_STEP" // the step at which it kills itself; zero to be killed from outside
+)
+
+func TestMain(m *testing.M) {
+	if folder := os.Getenv(victimFolder); folder != "" {
+		step, _ := strconv.Atoi(os.Getenv(victimStep))
+		victim(folder, step)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// deadly is the real disk, with a hook before each operation.
+type deadly struct {
+	journal.FS
+	hook func(step string)
+}
+
+type deadlyFile struct {
+	journal.File
+	hook func(step string)
+}
+
+func (d deadly) Open(name string, mode journal.Mode) (journal.File, error) {
+	if mode == journal.Anew {
+		d.hook("create")
+	}
+	f, err := d.FS.Open(name, mode)
+	if err != nil {
+		return nil, err
+	}
+	return deadlyFile{f, d.hook}, nil
+}
+
+func (d deadly) Rename(from, to string) error { d.hook("rename"); return d.FS.Rename(from, to) }
+func (d deadly) Remove(name string) error     { d.hook("remove"); return d.FS.Remove(name) }
+func (d deadly) SyncFolder(name string) error { d.hook("sync folder"); return d.FS.SyncFolder(name) }
+
+// WriteAt writes in two halves, so that a process can be killed between them.
+func (f deadlyFile) WriteAt(b []byte, off int64) (int, error) {
+	f.hook("write")
+	half := len(b) / 2
+	if n, err := f.File.WriteAt(b[:half], off); err != nil {
+		return n, err
+	}
+	f.hook("half a write")
+	n, err := f.File.WriteAt(b[half:], off+int64(half))
+	return half + n, err
+}
+
+func (f deadlyFile) Sync() error {
+	f.hook("sync")
+	err := f.File.Sync()
+	f.hook("synced")
+	return err
+}
+
+func (f deadlyFile) Truncate(size int64) error { f.hook("truncate"); return f.File.Truncate(size) }
+func (f deadlyFile) Allocate(size int64) error { f.hook("allocate"); return f.File.Allocate(size) }
+
+// victimSpec makes segments so small that they end all the time.
+func victimSpec(folder string) journal.FilesSpec {
+	return journal.FilesSpec{Folder: folder, SegmentVersions: 7}
+}
+
+// victimRecord is what a victim writes as a version: the same each time.
+func victimRecord(version uint64) ledger.Record {
+	text := strings.Repeat(fmt.Sprintf("version %d ", version), 40)
+	return ledger.Record{Version: version, Header: []byte(text), Payload: []byte(text + text), Preconditions: []byte("[]")}
+}
+
+// victim commits batches, with a checkpoint and a prune now and then, and says
+// what was acknowledged.
+func victim(folder string, last int) {
+	steps := 0
+	spec := victimSpec(folder)
+	spec.FS = deadly{journal.Disk(), func(string) {
+		if steps++; steps == last {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			time.Sleep(time.Hour) // the signal comes
+		}
+	}}
+	if err := commitAll(spec, last); err != nil {
+		fmt.Println("error", err)
+		os.Exit(1)
+	}
+	fmt.Println("over")
+}
+
+func commitAll(spec journal.FilesSpec, last int) error {
+	ctx := context.Background()
+	j, err := journal.OpenFiles(spec)
+	if err != nil {
+		return err
+	}
+	next := uint64(0)
+	var head *ledger.Head
+	if found, err := j.Head(ctx); err == nil {
+		next, head = found.Version+1, &found
+	}
+	random, rounds := rand.New(rand.NewPCG(uint64(os.Getpid()), 0)), 1<<30
+	if last > 0 { // the same each time, and not much
+		random, rounds = rand.New(rand.NewPCG(3, 3)), 12
+	}
+	for range rounds {
+		var batch []ledger.Record
+		for i := range 1 + random.Uint64N(4) {
+			batch = append(batch, victimRecord(next+i))
+		}
+		if err := j.Append(ctx, head, batch); err != nil {
+			return err
+		}
+		next, head = next+uint64(len(batch)), headOf(batch)
+		fmt.Println("appended", next)
+		if random.IntN(4) == 0 {
+			if err := j.SaveCheckpoint(ctx, journal.Checkpoint{Size: next, Note: []byte("note"), Snapshot: []byte(fmt.Sprint("snapshot ", next))}); err != nil {
+				return err
+			}
+			fmt.Println("checkpoint", next)
+			if _, err := j.Prune(ctx, journal.Prune{Below: next / 2, Note: []byte("note")}); err != nil {
+				return err
+			}
+			fmt.Println("pruned", next/2)
+		}
+	}
+	return nil
+}
+
+// testament is what a victim has said.
+type testament struct {
+	appended, checkpoint, pruned uint64
+	over                         bool
+}
+
+// run starts a victim, kills it after it has said enough, unless it does so by
+// itself, and returns what it has said.
+func (said *testament) run(t *testing.T, folder string, step, enough int) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := exec.Command(self)
+	child.Env = append(os.Environ(), victimFolder+"="+folder, victimStep+"="+strconv.Itoa(step))
+	child.Stderr = os.Stderr
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		said.hear(t, lines.Text())
+		if enough--; enough == 0 {
+			time.AfterFunc(time.Duration(rand.IntN(1000))*time.Microsecond, func() { _ = child.Process.Kill() })
+		}
+	}
+	_ = child.Wait() // it was killed
+}
+
+func (said *testament) hear(t *testing.T, line string) {
+	t.Helper()
+	word, number, _ := strings.Cut(line, " ")
+	n, _ := strconv.ParseUint(number, 10, 64)
+	switch word {
+	case "appended":
+		said.appended = n
+	case "checkpoint":
+		said.checkpoint = n
+	case "pruned":
+		said.pruned = n
+	case "over":
+		said.over = true
+	default:
+		t.Fatalf("the victim says %q", line)
+	}
+}
+
+// check opens what a victim has left: all that it had acknowledged is there, and
+// what is there is whole.
+func (said *testament) check(t *testing.T, folder string) {
+	t.Helper()
+	ctx := context.Background()
+	j, err := journal.OpenFiles(victimSpec(folder))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = j.Close() }()
+	if found := j.Opened().Damaged; len(found) > 0 {
+		t.Fatalf("damage: %v", found)
+	}
+	end := uint64(0)
+	if head, err := j.Head(ctx); err == nil {
+		end = head.Version + 1
+	}
+	if end < said.appended || end > said.appended+4 {
+		t.Fatalf("%d versions are there, %d were acknowledged", end, said.appended)
+	}
+	note, first, err := j.Pruned(ctx)
+	if err != nil || note.Below < said.pruned || first > note.Below {
+		t.Fatalf("Pruned: %v, first %d, %v; %d was acknowledged", note, first, err, said.pruned)
+	}
+	for v := first; v < end; v++ {
+		if r, err := j.Read(ctx, v); err != nil || !sameRecord(r, victimRecord(v)) {
+			t.Fatalf("Read(%d): %v", v, err)
+		}
+	}
+	if said.checkpoint > 0 {
+		if c, err := j.LoadCheckpoint(ctx, 1<<63); err != nil || c.Size < said.checkpoint || string(c.Snapshot) != fmt.Sprint("snapshot ", c.Size) {
+			t.Fatalf("LoadCheckpoint: %d %q, %v; want %d", c.Size, c.Snapshot, err, said.checkpoint)
+		}
+	}
+	said.appended = end
+}
+
+// TestKilledAtEveryStep kills a process before each step of its work in turn.
+func TestKilledAtEveryStep(t *testing.T) {
+	stride := 1
+	if testing.Short() || raced {
+		stride = 9
+	}
+	deaths := 0
+	for step := 1; ; step += stride {
+		folder := t.TempDir()
+		var said testament
+		said.run(t, folder, step, -1)
+		if said.over {
+			break
+		}
+		said.check(t, folder)
+		deaths++
+	}
+	if deaths < 140/stride {
+		t.Errorf("killed at %d steps only", deaths)
+	}
+	t.Logf("killed at %d steps", deaths)
+}
+
+// TestKilledAtRandom kills one process after the other, each of which goes on
+// with what the last has left.
+func TestKilledAtRandom(t *testing.T) {
+	rounds := 80
+	if testing.Short() || raced {
+		rounds = 10
+	}
+	folder := t.TempDir()
+	var said testament
+	for range rounds {
+		said.run(t, folder, 0, 1+rand.IntN(30))
+		said.check(t, folder)
+	}
+	t.Logf("%d deaths, %d versions", rounds, said.appended)
+}

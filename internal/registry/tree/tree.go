@@ -1,0 +1,179 @@
+package tree
+
+import (
+	"context"
+
+	"micronode/fault"
+)
+
+// TileID says which tile: the hashes N·256 to N·256+255 of a level. A level is
+// eight heights of the tree; level 0 holds the leaves. [Entries] in the place of
+// a level means the headers themselves.
+type TileID struct {
+	Level int
+	N     uint64
+}
+
+// Tile is a full tile: 256 hashes, one behind the other.
+type Tile struct {
+	ID   TileID
+	Data []byte
+}
+
+// Loader returns a full tile that was handed out earlier. It may be called by
+// many at once. What it returns is not changed by anybody afterwards, and need
+// not be trusted: it is checked against the root before it is used.
+type Loader func(ctx context.Context, at TileID) ([]byte, error)
+
+// Tree is the end of a tree to which leaves are appended. It has one owner, who
+// appends; everybody else reads through a [View].
+type Tree struct {
+	// set at construction
+	load  Loader
+	cache *cache
+
+	// owned by the appender
+	frontier Frontier
+	edge     [levels]*edge // the unfinished tile of each level; nil before its first hash
+	unsaved  []Tile
+}
+
+// edge is a tile that is being filled. Hashes are only ever added behind those
+// that a view can see, and a full one is never touched again, so views share it
+// without a lock.
+type edge [TileSize]byte
+
+// New returns an empty tree. Tiles that were reported as saved are read back
+// through load.
+func New(load Loader) *Tree {
+	return &Tree{load: load, cache: new(cache)}
+}
+
+// Open returns the tree of a size, given the leaves of its unfinished tile:
+// the last size mod 256 of them. The unfinished tiles of the higher levels are
+// not kept by anybody. They are made from the finished ones one level below,
+// of which each is one hash: at most 255 loads a level, so 255·log₂₅₆(size) in
+// all and mostly half of that.
+//
+// Open cannot know whether what it was given is right. Compare the root of its
+// [View] with that of a signed checkpoint.
+func Open(ctx context.Context, size uint64, leaves []Hash, load Loader) (*Tree, error) {
+	const op = "tree.open"
+	if size > MaxSize {
+		return nil, fault.New(op, fault.Malformed, "a tree of %d leaves: at most %d are possible", size, MaxSize)
+	}
+	if want := size % TileWidth; uint64(len(leaves)) != want {
+		return nil, fault.New(op, fault.Malformed, "a tree of %d leaves has %d in its unfinished tile, not %d", size, want, len(leaves))
+	}
+	t := New(load)
+	t.frontier.size = size
+	t.setEdge(0, leaves)
+	for level := 1; level < levels; level++ {
+		hashes, err := t.foldBelow(ctx, level)
+		if err != nil {
+			return nil, fault.Wrap(op, err)
+		}
+		t.setEdge(level, hashes)
+	}
+	return t, nil
+}
+
+// foldBelow makes the hashes of the unfinished tile of a level from the finished
+// tiles below.
+func (t *Tree) foldBelow(ctx context.Context, level int) ([]Hash, error) {
+	end := t.frontier.size >> (tileHeight * level)
+	var hashes []Hash
+	for n := end - end%TileWidth; n < end; n++ {
+		data, err := loadTile(ctx, t.load, TileID{level - 1, n})
+		if err != nil {
+			return nil, err
+		}
+		h, err := Fold(data)
+		if err != nil {
+			return nil, err
+		}
+		hashes = append(hashes, h)
+	}
+	return hashes, nil
+}
+
+// setEdge fills the unfinished tile of a level, and finds the nodes of the
+// frontier that lie within it.
+func (t *Tree) setEdge(level int, hashes []Hash) {
+	if len(hashes) == 0 {
+		return
+	}
+	var within Frontier
+	e := new(edge)
+	for i, h := range hashes {
+		copy(e[i*HashSize:], h[:])
+		within.Append(h)
+	}
+	t.edge[level] = e
+	copy(t.frontier.nodes[tileHeight*level:], within.nodes[:tileHeight])
+}
+
+// Size is the number of leaves.
+func (t *Tree) Size() uint64 { return t.frontier.Size() }
+
+// Append adds a leaf. A tile that becomes full is kept in memory until the owner
+// has fetched it with Unsaved and reported it with Saved.
+func (t *Tree) Append(leaf Hash) {
+	t.frontier.Append(leaf)
+	size := t.frontier.size
+	for level := range levels {
+		at := size>>(tileHeight*level) - 1 // the hash of this level that has become complete
+		t.put(level, at, t.frontier.last(tileHeight*level))
+		if (at+1)%TileWidth != 0 {
+			return
+		}
+	}
+}
+
+// put writes one hash into the unfinished tile of a level, and retires the tile
+// if that was its last.
+func (t *Tree) put(level int, at uint64, h Hash) {
+	within := at % TileWidth
+	if t.edge[level] == nil {
+		t.edge[level] = new(edge)
+	}
+	copy(t.edge[level][within*HashSize:], h[:])
+	if within == TileWidth-1 {
+		t.unsaved = append(t.unsaved, Tile{TileID{level, at / TileWidth}, t.edge[level][:]})
+		t.edge[level] = nil
+	}
+}
+
+// Unsaved lists the full tiles that were not reported as saved, oldest first.
+// Their bytes must not be changed.
+func (t *Tree) Unsaved() []Tile { return t.unsaved[:len(t.unsaved):len(t.unsaved)] }
+
+// Saved reports that the first n tiles of Unsaved can from now on be had from
+// the loader. Views that were taken before go on without it.
+func (t *Tree) Saved(n int) { t.unsaved = t.unsaved[n:] }
+
+// View is the tree as it is now, for any number of readers and for as long as
+// they like.
+func (t *Tree) View() *View {
+	return &View{
+		load:    t.load,
+		cache:   t.cache,
+		size:    t.frontier.size,
+		root:    t.frontier.Root(),
+		edge:    t.edge,
+		unsaved: t.Unsaved(),
+	}
+}
+
+// loadTile is a call of the loader whose answer has the right length.
+func loadTile(ctx context.Context, load Loader, at TileID) ([]byte, error) {
+	data, err := load(ctx, at)
+	if err != nil {
+		return nil, fault.Wrap("tree.load", err)
+	}
+	if len(data) != TileSize {
+		return nil, fault.New("tree.load", fault.IntegrityFail, "%s has %d bytes instead of %d",
+			TilePath(at, TileWidth), len(data), TileSize)
+	}
+	return data, nil
+}

@@ -1,0 +1,132 @@
+package tree
+
+import (
+	"context"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"micronode/fault"
+)
+
+// View is a tree of one size. It never changes, and its methods may be called by
+// many at once. Every tile that it reads through the loader is checked against
+// its root, and so are the hashes that proofs are made of.
+type View struct {
+	load  Loader
+	cache *cache
+
+	size    uint64
+	root    Hash
+	edge    [levels]*edge
+	unsaved []Tile
+}
+
+// Size is the number of leaves.
+func (v *View) Size() uint64 { return v.size }
+
+// Root is the root of the whole view.
+func (v *View) Root() Hash { return v.root }
+
+// RootAt is the root that the tree had at a smaller size.
+func (v *View) RootAt(ctx context.Context, size uint64) (Hash, error) {
+	const op = "tree.root"
+	if err := v.holds(op, size); err != nil {
+		return Hash{}, err
+	}
+	if size == v.size {
+		return v.root, nil
+	}
+	r := v.reader(ctx)
+	root, err := tlog.TreeHash(int64(size), r.hashes())
+	return root, r.verdict(op, err)
+}
+
+// ProveInclusion returns the proof that the tree of a size has a leaf at index:
+// what [CheckInclusion] checks.
+func (v *View) ProveInclusion(ctx context.Context, index, size uint64) ([]Hash, error) {
+	const op = "tree.inclusion"
+	if err := v.holds(op, size); err != nil {
+		return nil, err
+	}
+	if index >= size {
+		return nil, fault.New(op, fault.NotFound, "a tree of %d leaves has none at %d", size, index)
+	}
+	r := v.reader(ctx)
+	proof, err := tlog.ProveRecord(int64(size), int64(index), r.hashes())
+	return proof, r.verdict(op, err)
+}
+
+// ProveConsistency returns the proof that the tree of a size begins with the
+// tree of an older one: what [CheckConsistency] checks.
+func (v *View) ProveConsistency(ctx context.Context, old, size uint64) ([]Hash, error) {
+	const op = "tree.consistency"
+	if err := v.holds(op, size); err != nil {
+		return nil, err
+	}
+	if old > size {
+		return nil, fault.New(op, fault.NotFound, "a tree of %d leaves does not begin with one of %d", size, old)
+	}
+	if old == 0 { // every tree begins with the empty one, and that needs no proof
+		return []Hash{}, nil
+	}
+	r := v.reader(ctx)
+	proof, err := tlog.ProveTree(int64(size), int64(old), r.hashes())
+	return proof, r.verdict(op, err)
+}
+
+// Tile returns the first width hashes of a tile, as they are served to others.
+// NotFound if the view has not so many. The bytes must not be changed.
+func (v *View) Tile(ctx context.Context, at TileID, width int) ([]byte, error) {
+	const op = "tree.tile"
+	if have := v.width(at); width < 1 || width > have {
+		return nil, fault.New(op, fault.NotFound, "a tree of %d leaves has %d hashes of tile %d/%d, not %d",
+			v.size, have, at.Level, at.N, width)
+	}
+	if data := v.own(at); data != nil {
+		return data[:width*HashSize], nil
+	}
+
+	// To read one hash of the tile means to check all of it.
+	r := v.reader(ctx)
+	r.keep = at
+	_, err := r.hashes().ReadHashes([]int64{tlog.StoredHashIndex(at.Level*tileHeight, int64(at.N)<<tileHeight)})
+	if err := r.verdict(op, err); err != nil {
+		return nil, err
+	}
+	return r.kept[:width*HashSize], nil
+}
+
+// holds refuses a size that the view has not reached.
+func (v *View) holds(op string, size uint64) error {
+	if size > v.size {
+		return fault.New(op, fault.NotFound, "the tree has %d leaves, not yet %d", v.size, size)
+	}
+	return nil
+}
+
+// width is how many hashes of a tile the view has.
+func (v *View) width(at TileID) int {
+	if at.Level < 0 || at.Level >= levels {
+		return 0
+	}
+	hashes := v.size >> (tileHeight * at.Level)
+	first := at.N << tileHeight
+	if first>>tileHeight != at.N || first >= hashes {
+		return 0
+	}
+	return int(min(hashes-first, TileWidth))
+}
+
+// own returns a tile, full or not, that the view holds itself: those were made
+// here and need no check. It is nil for one that has to be loaded.
+func (v *View) own(at TileID) []byte {
+	if w := v.width(at); w < TileWidth {
+		return v.edge[at.Level][:w*HashSize]
+	}
+	for _, t := range v.unsaved {
+		if t.ID == at {
+			return t.Data
+		}
+	}
+	return nil
+}

@@ -1,6 +1,6 @@
 // Package client lets a program talk to a micronode: put bytes in, get them
-// out by their address, talk to programs at other nodes, and ask the node how
-// it does.
+// out by their address, talk to programs at other nodes, read and govern its
+// registry, and ask the node how it does.
 //
 //	c, err := client.FromEnvironment()
 //	if err != nil { … }
@@ -109,6 +109,15 @@
 // clock runs only while it is the node's turn: a program may take all day
 // between two reads. A stream of messages has heartbeats, and ends when three
 // of them are missing. A deadline of the context bounds everything.
+//
+// # The registry
+//
+// [Client.RegistryHead] and [Client.RegistryVersion] read it,
+// [Client.WatchRegistry] follows it, [Client.RegistryBundle] brings one version
+// with everything that proves it. [Client.Propose], [Client.Approve] and
+// [Client.Commit] change it: whoever approves signs the bytes of
+// [Proposed.SignThis], and looks at what they say before. A commit whose answer
+// was lost is looked up, never sent again.
 //
 // # What it refuses to do
 //

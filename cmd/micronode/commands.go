@@ -19,6 +19,7 @@ type commands struct {
 	Pub        pubCommand        `cmd:"" group:"overlay" help:"Publish a message to a topic."`
 	Sub        subCommand        `cmd:"" group:"overlay" help:"Print what is published to a topic."`
 	Peers      peersCommand      `cmd:"" group:"overlay" help:"Show, add and remove the nodes that the node is connected to."`
+	Registry   registryCommand   `cmd:"" group:"registry" help:"A list that a team governs together: propose, approve, commit, verify."`
 	Identity   identityCommand   `cmd:"" group:"keys" help:"Make and show the key by which others know a node."`
 	Token      tokenCommand      `cmd:"" group:"keys" help:"Make, narrow and read capabilities."`
 	Version    versionCommand    `cmd:"" group:"rest" help:"Print the version of this program."`
@@ -40,6 +41,7 @@ func newParser(ctx context.Context, c *console) *kong.Kong {
 			{Key: "node", Title: "The node:"},
 			{Key: "objects", Title: "Objects:"},
 			{Key: "overlay", Title: "Other nodes:"},
+			{Key: "registry", Title: "The registry:"},
 			{Key: "keys", Title: "Keys:"},
 			{Key: "rest", Title: "This program:"},
 		}),

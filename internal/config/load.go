@@ -28,9 +28,9 @@ type Flag struct {
 }
 
 // reserved are the names that begin with our prefix and mean something else:
-// they tell the command line which node to ask, and the runtime how many
-// threads to use.
-var reserved = []string{"MICRO_URL", "MICRO_TOKEN", "MICRO_THREADS"}
+// they tell the command line which node to ask and where a passphrase is, and
+// the runtime how many threads to use.
+var reserved = []string{"MICRO_URL", "MICRO_TOKEN", "MICRO_THREADS", "MICRO_PASSPHRASE_FILE"}
 
 // Load puts a configuration together: the defaults, then the file, then the
 // environment, then the flags; each layer wins over those before it. Then every

@@ -10,23 +10,25 @@ import (
 	"micronode/internal/ingress"
 	"micronode/internal/observe"
 	"micronode/internal/overlay"
+	"micronode/internal/registry"
 	"micronode/internal/store"
 )
 
 // Config is everything that can be set. Each service owns its section and what
 // is valid in it; here they are only put side by side.
 type Config struct {
-	Node    Section        `toml:"node" doc:"What belongs to no service."`
-	HTTP    ingress.HTTP   `toml:"http" doc:"Where the gateway listens, and how long things may take."`
-	Admin   ingress.Admin  `toml:"admin" doc:"Where the admin plane listens."`
-	Limits  ingress.Limits `toml:"limits" doc:"What one client, and all together, may use."`
-	Store   store.Config   `toml:"store" doc:"Objects."`
-	Edge    edge.Config    `toml:"edge" doc:"Map packs, files, and what is fetched from origins."`
-	Overlay overlay.Config `toml:"overlay" doc:"Sessions with other nodes, and gossip over them."`
-	Amnesia AmnesiaSection `toml:"amnesia" doc:"What keeps the node from writing to disk."`
-	Auth    AuthSection    `toml:"auth" doc:"Capabilities."`
-	Log     LogSection     `toml:"log" doc:"Log lines."`
-	Trace   TraceSection   `toml:"trace" doc:"Traces."`
+	Node     Section         `toml:"node" doc:"What belongs to no service."`
+	HTTP     ingress.HTTP    `toml:"http" doc:"Where the gateway listens, and how long things may take."`
+	Admin    ingress.Admin   `toml:"admin" doc:"Where the admin plane listens."`
+	Limits   ingress.Limits  `toml:"limits" doc:"What one client, and all together, may use."`
+	Store    store.Config    `toml:"store" doc:"Objects."`
+	Edge     edge.Config     `toml:"edge" doc:"Map packs, files, and what is fetched from origins."`
+	Overlay  overlay.Config  `toml:"overlay" doc:"Sessions with other nodes, and gossip over them."`
+	Registry registry.Config `toml:"registry" doc:"A log of nodes, names and signers, approved by M of N."`
+	Amnesia  AmnesiaSection  `toml:"amnesia" doc:"What keeps the node from writing to disk."`
+	Auth     AuthSection     `toml:"auth" doc:"Capabilities."`
+	Log      LogSection      `toml:"log" doc:"Log lines."`
+	Trace    TraceSection    `toml:"trace" doc:"Traces."`
 }
 
 // Section is [node]: what belongs to no service.
@@ -101,16 +103,17 @@ var Profiles = []string{"micronode", "macronode"}
 // defaults, never what can be asked of a node.
 func Defaults(profile string) (Config, error) {
 	c := Config{
-		Node:    Section{Identity: "ephemeral", Workers: config.Auto[int]{Auto: true}, Drain: 2 * time.Second, ClockSkew: 2 * time.Minute},
-		HTTP:    ingress.DefaultHTTP(),
-		Admin:   ingress.DefaultAdmin(),
-		Limits:  ingress.DefaultLimits(),
-		Store:   store.DefaultConfig(),
-		Edge:    edge.DefaultConfig(),
-		Overlay: overlay.DefaultConfig(),
-		Amnesia: AmnesiaSection{Enforce: "auto", PurgeIntervalMS: 30_000},
-		Log:     LogSection{Format: "text", Level: "info"},
-		Trace:   TraceSection{SampleRatio: 1},
+		Node:     Section{Identity: "ephemeral", Workers: config.Auto[int]{Auto: true}, Drain: 2 * time.Second, ClockSkew: 2 * time.Minute},
+		HTTP:     ingress.DefaultHTTP(),
+		Admin:    ingress.DefaultAdmin(),
+		Limits:   ingress.DefaultLimits(),
+		Store:    store.DefaultConfig(),
+		Edge:     edge.DefaultConfig(),
+		Overlay:  overlay.DefaultConfig(),
+		Registry: registry.DefaultConfig(),
+		Amnesia:  AmnesiaSection{Enforce: "auto", PurgeIntervalMS: 30_000},
+		Log:      LogSection{Format: "text", Level: "info"},
+		Trace:    TraceSection{SampleRatio: 1},
 	}
 	switch profile {
 	case "", "micronode":

@@ -4,7 +4,7 @@ package node
 // reader that missed some reads the state they led to instead.
 type Event struct {
 	Type   EventType
-	Name   string // the service, for ServiceRestarted; the peer, for news of the overlay
+	Name   string // the service, for ServiceRestarted; the peer, for news of the overlay; the version, for news of the registry
 	Detail string // in words, for logs
 }
 
@@ -24,6 +24,9 @@ const (
 	SessionClosed EventType = "session closed"
 	// AuthFailure says that somebody was not let in.
 	AuthFailure EventType = "auth failure"
+	// RegistryUpdated says that the registry has a new version: its number is
+	// Name, its hash Detail.
+	RegistryUpdated EventType = "registry updated"
 	// ReadyChanged says that readiness is another than before.
 	ReadyChanged EventType = "ready changed"
 )

@@ -48,6 +48,8 @@ const (
 	rootFile     = "auth.root"
 	objectFolder = "objects"
 	edgeFolder   = "edge"
+
+	registryFolder = "registry"
 )
 
 const folderOp = "node.folder"

@@ -17,6 +17,7 @@ import (
 	"micronode/internal/ingress"
 	"micronode/internal/observe"
 	"micronode/internal/overlay"
+	"micronode/internal/registry"
 	"micronode/internal/store"
 	"micronode/internal/supervise"
 )
@@ -86,6 +87,7 @@ type Node struct {
 	objects   *store.Objects
 	edge      *edge.Edge
 	overlay   *overlay.Overlay
+	registry  *registry.Registry
 
 	// who runs, and where it listens
 	supervisor *supervise.Supervisor
@@ -123,6 +125,7 @@ func New(ctx context.Context, options Options) (*Node, error) {
 		func() error { return n.makeSupervisor(c) },
 		func() error { return n.openEdge(ctx, c) },
 		func() error { return n.openOverlay(ctx, loaded) },
+		func() error { return n.openRegistry(ctx, c) },
 		func() error { return n.listen(ctx, c) },
 		func() error { return n.addServices(c) },
 	} {
@@ -332,6 +335,7 @@ func (n *Node) addServices(c Config) error {
 		n.edge.Add(n.supervisor, edge.Stages{State: stageState, Workers: stageWorkers}, n.audit),
 		n.addReach(c),
 		n.overlay.Add(n.supervisor, overlayStages, n.heardOverlay),
+		n.registry.Add(n.supervisor, registryStages, n.heardRegistry),
 		add(stageIntake, "http", n.http.Serve, n.http.Drain),
 		add(stageIntake, "local", n.local.Serve, n.local.Drain),
 	)
@@ -366,7 +370,7 @@ func (n *Node) Close() error {
 	if n.tracing != nil {
 		n.tracing.Close(cut)
 	}
-	return errors.Join(n.closeOverlay(), n.closeStores(), n.closeKeys(), n.closeFolder())
+	return errors.Join(n.closeOverlay(), n.closeRegistry(), n.closeStores(), n.closeKeys(), n.closeFolder())
 }
 
 // closeKeys wipes the memory that keys were in, and looks that it is empty.

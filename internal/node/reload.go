@@ -18,8 +18,8 @@ func (n *Node) reload() (*config.Loaded[Config], error) {
 }
 
 // participant is what the node takes from a new configuration: the log level,
-// where spans go, the TLS keys, what the edge serves, and whom the overlay talks
-// to. The rest needs a restart.
+// where spans go, the TLS keys, what the edge serves, whom the overlay talks to,
+// and how the registry is kept. The rest needs a restart.
 func (n *Node) participant() config.Participant[Config] {
 	return config.Participant[Config]{Name: "node", Verify: n.verify, Commit: n.commit}
 }
@@ -48,6 +48,9 @@ func (n *Node) commit(next Config) {
 	}
 	if err := n.overlay.Reconfigure(next.Overlay); err != nil {
 		n.tell(slog.LevelError, "overlay", "err", err)
+	}
+	if err := n.registry.Reconfigure(next.Registry); err != nil {
+		n.tell(slog.LevelError, "registry", "err", err)
 	}
 	if n.keyring == nil {
 		return

@@ -125,7 +125,11 @@ func (s *State) quorum(op string, counted []Counted) error {
 		}
 	}
 	next := fmt.Sprintf("Have %d more of these approve, then commit again: %s.", set.M-len(counted), strings.Join(missing, ", "))
-	return refuse(op, fault.QuorumFailed, next, "%d of %d signers must approve, and %d did (%s)", set.M, len(set.Keys), len(counted), strings.Join(have, ", "))
+	who := "nobody did"
+	if len(have) > 0 {
+		who = fmt.Sprintf("%d did (%s)", len(have), strings.Join(have, ", "))
+	}
+	return refuse(op, fault.QuorumFailed, next, "%d of %d signers must approve, and %s", set.M, len(set.Keys), who)
 }
 
 // current says whether a proposal is still one for this state: same registry,

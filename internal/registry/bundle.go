@@ -1,0 +1,86 @@
+package registry
+
+import (
+	"context"
+	"net/http"
+
+	"micronode/fault"
+	"micronode/internal/registry/bundle"
+	"micronode/internal/registry/ledger"
+)
+
+func (r *Registry) serveBundle(w http.ResponseWriter, req *http.Request) error {
+	const op = "registry.bundle"
+	v, err := r.current(op)
+	if err != nil {
+		return err
+	}
+	version, err := parseVersion(op, req.PathValue("version"))
+	if err != nil {
+		return err
+	}
+	if version >= v.next() {
+		return fault.New(op, fault.NotFound, "there is no version %d yet; the last one is %d", version, v.next()-1)
+	}
+	document, err := r.bundle(req.Context(), v, version)
+	if err != nil {
+		return fault.Wrap(op, err)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-cache") // the same version has another checkpoint tomorrow
+	_, err = w.Write(document)
+	return err
+}
+
+// bundle puts a version together with everything that proves it.
+func (r *Registry) bundle(ctx context.Context, v *view, version uint64) ([]byte, error) {
+	note, err := r.checkpoint(v)
+	if err != nil {
+		return nil, err
+	}
+	signer, err := r.notary(v.state.Registry())
+	if err != nil {
+		return nil, err
+	}
+	record, err := r.record(ctx, v, version)
+	if err != nil {
+		return nil, err
+	}
+	header, err := record.Decode()
+	if err != nil {
+		return nil, err
+	}
+	parts := bundle.Parts{Registry: v.state.Registry(), Key: signer.VerifierKey(), Checkpoint: note}
+	if parts.Version, err = proven(ctx, v, record); err != nil {
+		return nil, err
+	}
+	if parts.Consistency, err = v.tree.ProveConsistency(ctx, version+1, v.tree.Size()); err != nil {
+		return nil, err
+	}
+	for _, change := range v.signers {
+		if change.Version > header.SignersVersion {
+			break
+		}
+		entry, err := proven(ctx, v, change)
+		if err != nil {
+			return nil, err
+		}
+		parts.Signers = append(parts.Signers, entry)
+	}
+	return bundle.Make(parts)
+}
+
+// proven is a record with the proof that it is in the log.
+func proven(ctx context.Context, v *view, record ledger.Record) (bundle.Entry, error) {
+	proof, err := v.tree.ProveInclusion(ctx, record.Version, v.tree.Size())
+	return bundle.Entry{Record: record, Inclusion: proof}, err
+}
+
+// BundleReport is what a bundle was found to prove.
+type BundleReport = bundle.Report
+
+// VerifyBundle checks a bundle, with nothing but what is in it and what is
+// trusted beforehand.
+func VerifyBundle(data []byte, trust Trust) (BundleReport, error) {
+	return bundle.Verify(data, bundle.Trust{Registry: trust.Registry, Key: trust.Key})
+}

@@ -1,0 +1,387 @@
+package registry
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+
+	"micronode/client"
+	"micronode/fault"
+	"micronode/internal/registry/ledger"
+)
+
+// Every request that cannot be meant is refused with a code of its own, told
+// for the record and counted, and leaves nothing behind.
+func TestRequestsThatCannotBeMeant(t *testing.T) {
+	h := open(t)
+	h.init()
+	op := string(name("docs", "1"))
+	body := func(format string, args ...any) string { return fmt.Sprintf(format, args...) }
+	for what, text := range map[string]string{
+		"no body":                "",
+		"no JSON":                "propose, please",
+		"more than one document": body(`{"schema_version":"1.0.0","ops":[%s]} {}`, op),
+		"not UTF-8":              body(`{"schema_version":"1.0.0","ops":[%s],"\xff":1}`, op),
+		"an unknown field":       body(`{"schema_version":"1.0.0","ops":[%s],"force":true}`, op),
+		"a field in capitals":    body(`{"SCHEMA_VERSION":"1.0.0","ops":[%s]}`, op),
+		"a key twice":            body(`{"schema_version":"1.0.0","schema_version":"1.0.0","ops":[%s]}`, op),
+		"a key twice, deep":      `{"schema_version":"1.0.0","ops":[{"op":"delete","id":"a","id":"b"}]}`,
+		"a fraction":             body(`{"schema_version":"1.0.0","ops":[%s],"ttl_s":1.5}`, op),
+		"an exponent":            body(`{"schema_version":"1.0.0","ops":[%s],"ttl_s":1e2}`, op),
+		"another schema":         body(`{"schema_version":"2.0.0","ops":[%s]}`, op),
+		"no operations":          `{"schema_version":"1.0.0","ops":[]}`,
+		"an item twice":          body(`{"schema_version":"1.0.0","ops":[%s,%s]}`, op, op),
+		"a word for a number":    body(`{"schema_version":"1.0.0","ops":[%s],"ttl_s":"60"}`, op),
+		"no time at all":         body(`{"schema_version":"1.0.0","ops":[%s],"ttl_s":0}`, op),
+		"less than no time":      body(`{"schema_version":"1.0.0","ops":[%s],"ttl_s":-1}`, op),
+		"more than thirty days":  body(`{"schema_version":"1.0.0","ops":[%s],"ttl_s":2592001}`, op),
+		"more than a number":     body(`{"schema_version":"1.0.0","ops":[%s],"ttl_s":9007199254740993}`, op),
+		"an id in capitals":      `{"schema_version":"1.0.0","ops":[{"op":"delete","id":"Docs"}]}`,
+		"no signers any more":    `{"schema_version":"1.0.0","ops":[{"op":"delete","id":"signers"}]}`,
+	} {
+		t.Run(what, func(t *testing.T) {
+			h.turnedAway("propose", "POST", "/registry/proposals", text, "Malformed")
+		})
+	}
+	h.turnedAway("supersede", "POST", "/registry/supersede", `{"schema_version":"1.0.0"}`, "Malformed")
+	h.turnedAway("supersede", "POST", "/registry/supersede", client.SupersedeRequest{SchemaVersion: "1.0.0", Reason: "a mistake"}, "ChainMismatch")
+	h.turnedAway("propose", "POST", "/registry/proposals", request(json.RawMessage(`{"op":"delete","id":"nothing"}`)), "Conflict")
+	h.turnedAway("commit", "POST", "/registry/commit/aaaaaaaaaaaaaaaaaaaaaaaaaa", nil, "NotFound")
+	h.turnedAway("approve", "POST", "/registry/approvals/aaaaaaaaaaaaaaaaaaaaaaaaaa", alice.approve(client.Proposed{}), "NotFound")
+	h.turnedAway("approve", "POST", "/registry/approvals/aaaaaaaaaaaaaaaaaaaaaaaaaa", `{"signer_id":"alice"}`, "Malformed")
+}
+
+// Before there is a registry there is nothing to propose to, and a set of
+// signers that nobody could ever satisfy does not begin one.
+func TestBeginnings(t *testing.T) {
+	h := open(t)
+	h.turnedAway("propose", "POST", "/registry/proposals", request(name("docs", "1")), "NotFound")
+	h.turnedAway("approve", "POST", "/registry/approvals/aaaaaaaaaaaaaaaaaaaaaaaaaa", alice.approve(client.Proposed{}), "NotFound")
+	h.turnedAway("init", "POST", "/registry/init", initRequest(0, alice, bob), "Malformed")
+	h.turnedAway("init", "POST", "/registry/init", initRequest(-1, alice, bob), "Malformed")
+	h.turnedAway("init", "POST", "/registry/init", initRequest(3, alice, bob), "Malformed")
+	h.turnedAway("init", "POST", "/registry/init", initRequest(1, alice, alice), "Malformed")
+	h.turnedAway("init", "POST", "/registry/init", initRequest(1), "Malformed")
+	h.turnedAway("init", "POST", "/registry/init", client.InitRequest{M: 1, Keys: []client.RegistryKey{{SignerID: "alice", Public: "ed25519:AAAA"}}}, "Malformed")
+	h.turnedAway("init", "POST", "/registry/init", `{"m":1,"m":2,"keys":[]}`, "Malformed")
+	h.turnedAway("init", "POST", "/registry/init", dressed{data: []byte(`{}`), chunked: true}, "LengthRequired")
+	for _, path := range []string{"/registry/head", "/registry/0", "/registry/bundle/0", "/registry/key", "/registry/log/checkpoint", "/registry/log/tile/0/000"} {
+		h.refused("GET", path, nil, "NotFound")
+	}
+	var none client.ProposalList
+	if h.call("GET", "/registry/proposals", nil, &none, 200); len(none.Proposals) != 0 {
+		t.Errorf("there are proposals: %+v", none)
+	}
+	h.init()
+	h.turnedAway("init", "POST", "/registry/init", initRequest(1, alice), "Conflict")
+	for _, m := range []int{0, 4} {
+		h.turnedAway("propose", "POST", "/registry/proposals", request(signers(m, alice, bob, carol)), "Malformed")
+	}
+	h.turnedAway("propose", "POST", "/registry/proposals", request(signers(1, alice, signer{"also-alice", alice.key})), "Malformed")
+	h.change(name("docs", "1"))
+}
+
+// signers is the operation that puts a set of signers.
+func signers(m int, all ...signer) json.RawMessage {
+	keys, _ := json.Marshal(initRequest(m, all...).Keys)
+	return json.RawMessage(fmt.Sprintf(`{"op":"put","item":{"kind":"signers","id":"signers","m":%d,"keys":%s}}`, m, keys))
+}
+
+// A body that is too large, or whose length nobody has said, is not read.
+func TestBodiesOfTheWrongSize(t *testing.T) {
+	h := open(t)
+	h.init()
+	large := []byte(`{"schema_version":"1.0.0","ops":[` + string(name("docs", "1")) + `]` + strings.Repeat(" ", 1<<20) + `}`)
+	h.refused("POST", "/registry/proposals", large, "BodyTooLarge") // refused before the registry hears of it
+	if n := h.count("rejected_total", "reason=body_cap"); n != 1 {
+		t.Errorf("counted %v times", n)
+	}
+	p := h.proposed([]json.RawMessage{name("docs", "1")}, alice, bob)
+	small, _ := json.Marshal(request(name("more", "1")))
+	h.turnedAway("propose", "POST", "/registry/proposals", dressed{data: small, chunked: true}, "LengthRequired")
+	h.turnedAway("approve", "POST", "/registry/approvals/"+p.ProposalID, dressed{data: small, chunked: true}, "LengthRequired")
+	h.turnedAway("supersede", "POST", "/registry/supersede", dressed{data: small, chunked: true}, "LengthRequired")
+	h.turnedAway("commit", "POST", "/registry/commit/"+p.ProposalID, dressed{data: small, chunked: true}, "LengthRequired")
+}
+
+// What is said in CBOR is the same thing as in JSON: the same payload, and
+// signatures count the same.
+func TestCBORIsAnotherSpelling(t *testing.T) {
+	h := open(t)
+	h.init()
+	encode := func(text []byte) dressed {
+		var value any
+		decoder := json.NewDecoder(bytes.NewReader(text))
+		decoder.UseNumber()
+		must(t, decoder.Decode(&value))
+		data, err := cbor.Marshal(whole(value))
+		must(t, err)
+		return dressed{header: http.Header{"Content-Type": {"application/cbor; charset=binary"}}, data: data}
+	}
+	asked := request(name("docs", "1"), name("maps", "2"))
+	asked.TTL = 60
+	text, _ := json.Marshal(asked)
+	var one, other client.Proposed
+	h.call("POST", "/registry/proposals", text, &one, 202)
+	h.call("POST", "/registry/proposals", encode(text), &other, 202)
+	if one.PayloadB3 != other.PayloadB3 || one.ProposalID == other.ProposalID {
+		t.Fatalf("in JSON %s, in CBOR %s", one.PayloadB3, other.PayloadB3)
+	}
+	for _, s := range []signer{alice, bob} {
+		approval, _ := json.Marshal(s.approve(other))
+		h.call("POST", "/registry/approvals/"+other.ProposalID, encode(approval), nil, 200)
+	}
+	var head client.RegistryHead
+	h.call("POST", "/registry/commit/"+other.ProposalID, nil, &head, 201)
+	back, _ := json.Marshal(client.SupersedeRequest{SchemaVersion: "1.0.0", Version: head.Version, Hash: head.Hash, Reason: "a mistake"})
+	h.call("POST", "/registry/supersede", encode(back), nil, 202)
+	header := http.Header{"Content-Type": {"application/cbor"}}
+	for _, data := range []string{"", "\xff", "\xa1\x61a\xfb\x3f\xf0\x00\x00\x00\x00\x00\x00", "\xa2\x61a\x01\x61a\x01", string(text)} {
+		h.turnedAway("propose", "POST", "/registry/proposals", dressed{header: header, data: []byte(data)}, "Malformed")
+	}
+}
+
+// whole makes the numbers of a document whole ones.
+func whole(value any) any {
+	switch v := value.(type) {
+	case json.Number:
+		n, _ := v.Int64()
+		return n
+	case []any:
+		for i := range v {
+			v[i] = whole(v[i])
+		}
+	case map[string]any:
+		for key := range v {
+			v[key] = whole(v[key])
+		}
+	}
+	return value
+}
+
+// A signature counts for what it was made for, by whom it was made, and once.
+func TestSignaturesThatDoNotCount(t *testing.T) {
+	h := open(t)
+	h.init()
+	other := open(t)
+	other.init()
+	p := h.proposed([]json.RawMessage{name("docs", "1")})
+	q := h.proposed([]json.RawMessage{name("maps", "1")}, alice)
+	foreign := other.proposed([]json.RawMessage{name("docs", "1")}, alice)
+	path := "/registry/approvals/" + p.ProposalID
+	refused := func(a client.Approval, code string) {
+		t.Helper()
+		h.turnedAway("approve", "POST", path, a, code)
+	}
+	wrong := alice.approve(p)
+	wrong.Sig[7] ^= 1
+	refused(wrong, "InvalidSig")
+	refused(alice.approve(q), "InvalidSig")       // replayed from another proposal
+	refused(alice.approve(foreign), "InvalidSig") // and from another registry
+	refused(signer{"alice", bob.key}.approve(p), "InvalidSig")
+	refused(client.Approval{SignerID: "alice", Algo: "ed25519", Sig: ed25519.Sign(alice.key, []byte(p.PayloadB3.String())), SignedAt: time.Now()}, "InvalidSig")
+	refused(newSigner("mallory").approve(p), "UnknownSigner")
+	weak := alice.approve(p)
+	weak.Algo = "rsa"
+	refused(weak, "Malformed")
+	short := alice.approve(p)
+	short.Sig = short.Sig[:63]
+	refused(short, "Malformed")
+	for _, off := range []time.Duration{-time.Hour, time.Hour} {
+		late := alice.approve(p)
+		late.SignedAt = late.SignedAt.Add(off)
+		refused(late, "Malformed")
+	}
+	h.call("POST", path, alice.approve(p), nil, 200)
+	refused(alice.approve(p), "DuplicateApproval")
+	h.turnedAway("commit", "POST", "/registry/commit/"+p.ProposalID, nil, "QuorumFailed")
+	var told client.Proposal
+	h.call("GET", "/registry/proposals/"+p.ProposalID, nil, &told, 200)
+	if told.Status != client.ProposalOpen || len(told.Approvals) != 1 || told.Approvals[0] != "alice" {
+		t.Errorf("the proposal is %+v", told)
+	}
+	var list client.ProposalList
+	if h.call("GET", "/registry/proposals", nil, &list, 200); len(list.Proposals) != 2 || list.Proposals[0].ExpiresAt.After(list.Proposals[1].ExpiresAt) {
+		t.Errorf("the list is %+v", list)
+	}
+}
+
+// A change of the signers makes what was proposed before it stale, and a key
+// that was taken out never counts again.
+func TestSignersComeAndGo(t *testing.T) {
+	h := open(t)
+	h.init()
+	dave := newSigner("dave")
+	before := h.proposed([]json.RawMessage{name("docs", "1")}, alice)
+	full := h.proposed([]json.RawMessage{name("maps", "1")}, alice, bob)
+	h.change(signers(2, alice, bob, dave))
+	h.turnedAway("approve", "POST", "/registry/approvals/"+before.ProposalID, bob.approve(before), "Conflict")
+	h.turnedAway("commit", "POST", "/registry/commit/"+full.ProposalID, nil, "Conflict")
+
+	p := h.proposed([]json.RawMessage{name("docs", "1")})
+	h.turnedAway("approve", "POST", "/registry/approvals/"+p.ProposalID, carol.approve(p), "RevokedKey")
+	h.call("POST", "/registry/approvals/"+p.ProposalID, dave.approve(p), nil, 200)
+	h.call("POST", "/registry/approvals/"+p.ProposalID, alice.approve(p), nil, 200)
+	h.call("POST", "/registry/commit/"+p.ProposalID, nil, nil, 201)
+
+	// Alice's key is lost, and she gets another one: the old one is known as hers.
+	renewed := signer{"alice", newSigner("alice-2").key}
+	change := h.proposed([]json.RawMessage{signers(2, renewed, bob, dave)}, bob, dave)
+	h.call("POST", "/registry/commit/"+change.ProposalID, nil, nil, 201)
+	p = h.proposed([]json.RawMessage{name("docs", "2")})
+	h.turnedAway("approve", "POST", "/registry/approvals/"+p.ProposalID, alice.approve(p), "RevokedKey")
+	h.call("POST", "/registry/approvals/"+p.ProposalID, renewed.approve(p), nil, 200)
+	h.call("POST", "/registry/approvals/"+p.ProposalID, bob.approve(p), nil, 200)
+	h.call("POST", "/registry/commit/"+p.ProposalID, nil, nil, 201)
+	var version client.RegistryVersion
+	h.call("GET", "/registry/2", nil, &version, 200)
+	if version.SignerSet.Version != 1 || len(version.SignerSet.Keys) != 3 || version.SignerSet.Keys[2].SignerID != "dave" {
+		t.Errorf("version 2 was approved under %+v", version.SignerSet)
+	}
+}
+
+// A change of the signers may come between the look of the handler and that of
+// the committer. The committer's counts.
+func TestTheCommitterLooksAgain(t *testing.T) {
+	h := open(t)
+	h.init()
+	p := h.proposed([]json.RawMessage{name("docs", "1")})
+	a := ledger.Approve(p.SignThis, alice.key, alice.id, h.now())
+	h.change(signers(1, alice, bob))
+	late := func(c *committer, _ *job) outcome { return c.approve(p.ProposalID, a) }
+	if _, err := h.hand(bandApprovals, 1, newJob(t.Context(), late)); fault.KindOf(err) != fault.Conflict {
+		t.Errorf("approved under another set: %v", err)
+	}
+	gone := func(c *committer, _ *job) outcome { return c.approve("nobody", a) }
+	if _, err := h.hand(bandApprovals, 1, newJob(t.Context(), gone)); fault.KindOf(err) != fault.NotFound {
+		t.Errorf("approved what is not there: %v", err)
+	}
+}
+
+// A proposal that insists on a head is committed behind it or not at all.
+func TestAStaleBase(t *testing.T) {
+	h := open(t)
+	h.init()
+	head := h.change(name("docs", "1"))
+	asked := request(name("maps", "1"))
+	asked.Base = &client.RegistryBase{Version: head.Version, Hash: head.Hash}
+	var p client.Proposed
+	h.call("POST", "/registry/proposals", asked, &p, 202)
+	h.call("POST", "/registry/approvals/"+p.ProposalID, alice.approve(p), nil, 200)
+	h.change(name("other", "1"))
+	h.turnedAway("approve", "POST", "/registry/approvals/"+p.ProposalID, bob.approve(p), "ChainMismatch")
+	h.turnedAway("commit", "POST", "/registry/commit/"+p.ProposalID, nil, "ChainMismatch")
+	h.turnedAway("propose", "POST", "/registry/proposals", asked, "ChainMismatch")
+}
+
+// The head, and nothing else, can be taken back, with a reason that is kept.
+func TestSuperseded(t *testing.T) {
+	h := open(t)
+	h.init()
+	head := h.change(name("docs", "1"))
+	back := client.SupersedeRequest{SchemaVersion: "1.0.0", Version: head.Version, Hash: head.Hash, Reason: "the wrong manifest"}
+	var p client.Proposed
+	h.call("POST", "/registry/supersede", back, &p, 202)
+	for _, s := range []signer{bob, carol} {
+		h.call("POST", "/registry/approvals/"+p.ProposalID, s.approve(p), nil, 200)
+	}
+	var open client.Proposal
+	if h.call("GET", "/registry/proposals/"+p.ProposalID, nil, &open, 200); open.Supersedes == nil || open.Supersedes.Reason != back.Reason {
+		t.Errorf("the proposal is %+v", open)
+	}
+	h.call("POST", "/registry/commit/"+p.ProposalID, nil, nil, 201)
+	var version client.RegistryVersion
+	h.call("GET", "/registry/2", nil, &version, 200)
+	if version.Supersedes == nil || version.Supersedes.Reason != back.Reason || len(version.Items) != 1 {
+		t.Errorf("version 2 is %+v", version)
+	}
+	h.turnedAway("supersede", "POST", "/registry/supersede", back, "ChainMismatch")
+	h.call("GET", "/registry/proposals/"+p.ProposalID, nil, &open, 200)
+	if open.Status != client.ProposalCommitted || open.Version == nil || *open.Version != 2 {
+		t.Errorf("then it is %+v", open)
+	}
+}
+
+// Ten thousand proposals fill the room that there is and no more, and whoever
+// has a place goes on.
+func TestAFloodOfProposals(t *testing.T) {
+	h := open(t, with(func(c *Config) { c.MaxProposals = 200 }))
+	h.init()
+	mine := h.proposed([]json.RawMessage{name("mine", "1")}, alice)
+	payload := func(i int) ledger.Request {
+		wanted, err := ledger.DecodeRequest(fmt.Appendf(nil, `{"schema_version":"1.0.0","ops":[%s]}`, name(fmt.Sprintf("n%d", i), "1")))
+		must(t, err)
+		return wanted
+	}
+	memory := func() uint64 {
+		var stats runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&stats)
+		return stats.HeapAlloc
+	}
+	before, taken, refused := memory(), 0, 0
+	for i := range 10_000 {
+		_, err := h.lodge(t.Context(), "test", 0, proposing(payload(i)))
+		switch {
+		case err == nil:
+			taken++
+		case fault.KindOf(err) == fault.QuotaExceeded:
+			refused++
+		default:
+			t.Fatal(err)
+		}
+	}
+	if taken != 199 || refused != 10_000-199 {
+		t.Errorf("%d were taken and %d refused", taken, refused)
+	}
+	if after := memory(); after > before+32<<20 {
+		t.Errorf("they took %d bytes", after-before)
+	}
+	h.turnedAway("propose", "POST", "/registry/proposals", request(name("more", "1")), "QuotaExceeded")
+	h.call("POST", "/registry/approvals/"+mine.ProposalID, bob.approve(mine), nil, 200)
+	h.call("POST", "/registry/commit/"+mine.ProposalID, nil, nil, 201)
+	h.proposed([]json.RawMessage{name("more", "1")})
+}
+
+// The docket is bounded in bytes, too, and what it remembers of the ended.
+func TestTheDocketIsBounded(t *testing.T) {
+	d, now := newDocket(), time.Unix(1e9, 0)
+	for i := range docketEnded + 10 {
+		p := &ledger.Proposal{ID: fmt.Sprint(i), Message: ledger.Message{ExpiresAt: now.Add(time.Second)}}
+		must(t, d.add(p, 1, now))
+		d.committed(p.ID, uint64(i))
+	}
+	if len(d.ended) != docketEnded || len(d.order) != docketEnded {
+		t.Errorf("%d are remembered", len(d.ended))
+	}
+	if _, err := d.find("test", "0", now); fault.KindOf(err) != fault.NotFound {
+		t.Errorf("the oldest: %v", err)
+	}
+	if _, err := d.find("test", fmt.Sprint(docketEnded), now); fault.KindOf(err) != fault.Conflict {
+		t.Errorf("a new one: %v", err)
+	}
+	half := make([]byte, docketBytes/2)
+	large := func(id string) *ledger.Proposal {
+		return &ledger.Proposal{ID: id, Payload: half, Message: ledger.Message{ExpiresAt: now.Add(time.Second)}}
+	}
+	must(t, d.add(large("a"), 100, now))
+	must(t, d.add(large("b"), 100, now))
+	if err := d.add(large("c"), 100, now); fault.KindOf(err) != fault.QuotaExceeded {
+		t.Errorf("a third: %v", err)
+	}
+	must(t, d.add(large("c"), 100, now.Add(time.Second))) // the others have expired
+	if d.bytes != len(half) || len(d.open) != 1 {
+		t.Errorf("%d bytes in %d", d.bytes, len(d.open))
+	}
+	if _, err := d.find("test", "a", now); fault.KindOf(err) != fault.Expired {
+		t.Errorf("one that was swept: %v", err)
+	}
+}

@@ -34,7 +34,7 @@ type options struct {
 // works is everything that is measured, in the order of the output.
 func works(o options) []Work {
 	t := turnsOf(o.quick, o.long)
-	return slices.Concat(flowRows(t), generatorRows(t), objectRows(t), edgeRows(t), overlayRows(t), sessionRows(t), nodeRows(t), growthAxes(t), letterAxes(t))
+	return slices.Concat(flowRows(t), generatorRows(t), objectRows(t), edgeRows(t), overlayRows(t), sessionRows(t), registryRows(t), nodeRows(t), growthAxes(t), letterAxes(t), registryAxes(t))
 }
 
 func main() {
@@ -43,8 +43,8 @@ func main() {
 	flag.StringVar(&o.out, "out", "", "write the results as JSON to this `file`")
 	flag.StringVar(&o.only, "only", "", "measure only what has this `text` in its name")
 	flag.BoolVar(&o.quick, "quick", false, "fewer and shorter turns: a look, not a verdict")
-	flag.BoolVar(&o.long, "long", false, "let sessions churn for ten minutes instead of one")
-	flag.Func("profiles", "have our own overlay nodes write to this `folder` where their processor time went", peers.Profile)
+	flag.BoolVar(&o.long, "long", false, "let sessions churn for ten minutes instead of one, and logs have a million versions")
+	flag.Func("profiles", "have our own overlay and registry nodes write to this `folder` where their processor time went", peers.Profile)
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	err := run(ctx, o, works(o), os.Stdout)
@@ -61,6 +61,7 @@ func run(ctx context.Context, o options, works []Work, w io.Writer) error {
 	if len(works) == 0 {
 		return fmt.Errorf("nothing has %q in its name", o.only)
 	}
+	defer logs.burn()
 	whole := Run{Machine: ground.ReadMachine(), Quick: o.quick}
 	fmt.Fprintf(w, "%s\n\n", whole.Machine)
 	for _, work := range works {

@@ -91,7 +91,7 @@ func aboutRegistry(event registry.Event) (args []any) {
 	add(event.Proposal != "", "proposal", event.Proposal)
 	add(event.Signer != "", "signer", event.Signer)
 	add(event.Version != 0, "version", event.Version)
-	add(len(event.Diff) > 0, "diff", event.Diff)
+	add(len(event.Diff) > 0 && event.Type != registry.CommittedNow, "diff", event.Diff) // it was told when it was proposed
 	add(event.Detail != "", "detail", event.Detail)
 	return args
 }

@@ -61,6 +61,9 @@ func TestUnsignedLetters(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused(t, "unsigned", g.Verify(&open, id), Unsigned)
+	if quick, err := l.SealUnsigned(); err != nil || !bytes.Equal(quick.Msg, g.Msg) || quick.Sig != nil {
+		t.Errorf("without the id it is another letter: %v", err)
+	}
 }
 
 func TestSignaturesThatDoNotVerify(t *testing.T) {

@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"context"
+	"crypto/ed25519"
 
 	"micronode/b3"
 	"micronode/fault"
@@ -11,9 +12,20 @@ import (
 
 // Outcome is what became of a letter in the moment in which it was published.
 type Outcome struct {
-	ID    b3.Address
+	letter *letter // nil if there was none
+
 	Peers int // so many took it; they pass it on
 	Busy  int // so many were asked and could not
+}
+
+// ID is the letter's id. It is computed when somebody first asks: for a letter
+// without a signature that is most of what publishing it would cost. It is zero
+// if there is no letter.
+func (o Outcome) ID() b3.Address {
+	if o.letter == nil {
+		return b3.Address{}
+	}
+	return o.letter.address()
 }
 
 // Publish writes a letter, gives it to the subscribers of this node and sends
@@ -55,7 +67,7 @@ func (h *hand) write(topic string, data []byte) (*letter, *oap.Letter, error) {
 		key = nil
 	}
 	l := &oap.Letter{Topic: topic, Key: e.public, Seq: e.seq.Add(1) - 1, TS: uint64(max(0, h.clock)), Data: data}
-	g, id, err := l.Seal(key)
+	g, id, err := envelope(l, key)
 	if err != nil {
 		return nil, nil, fault.Wrap(opPublish, err)
 	}
@@ -69,8 +81,21 @@ func (h *hand) write(topic string, data []byte) (*letter, *oap.Letter, error) {
 	l.Data = dataIn(g.Msg, l)
 	g.Hops, g.Fanout = uint64(e.config.Hops), uint64(e.config.RelayFanout)
 	one := newLetter(l, print, &e.self, g, e.config.TTL)
-	one.id.Store(&id)
+	if id != nil {
+		one.id.Store(id)
+	}
 	return one, l, nil
+}
+
+// envelope puts a letter into its envelope. The id is nil if nobody needed it for
+// that.
+func envelope(l *oap.Letter, key ed25519.PrivateKey) (oap.Gossip, *b3.Address, error) {
+	if key == nil {
+		g, err := l.SealUnsigned()
+		return g, nil, err
+	}
+	g, id, err := l.Seal(key)
+	return g, &id, err
 }
 
 // dataIn is the data of a letter where it stands in the letter's encoding:
@@ -85,7 +110,7 @@ func dataIn(msg []byte, l *oap.Letter) []byte {
 // its size. Whoever turns it away is replaced by another, so that Busy means
 // everybody.
 func (h *hand) send(l *letter) Outcome {
-	outcome := Outcome{ID: l.address()}
+	outcome := Outcome{letter: l}
 	for i := 0; i < len(h.order) && outcome.Peers < h.engine.config.RelayFanout; i++ {
 		to := h.draw(i)
 		switch {

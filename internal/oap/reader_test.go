@@ -256,13 +256,64 @@ func TestSmallFramesAreReadTogether(t *testing.T) {
 		reads, all := 0, len(src.rest)
 		r := NewReader(readerFunc(func(p []byte) (int, error) { reads++; return src.Read(p) }), plain)
 		for range 2000 {
-			if _, err := r.Next(); err != nil || len(r.room()) > sizes[work] {
+			if _, err := r.Next(); err != nil || len(r.room()) > sizes[work+1] {
 				t.Fatalf("payloads of %d: a room of %d bytes, %v", size, len(r.room()), err)
 			}
 		}
 		if reads > all/(4<<10) {
 			t.Errorf("payloads of %d: %d reads for %d bytes", size, reads, all)
 		}
+	}
+}
+
+// A peer that fills the buffer gets a larger one, and loses it when it slows down.
+// Whatever was handed out of one portion stays as it is to the end of the portion.
+func TestFastPeersAreReadInLargePortions(t *testing.T) {
+	var wire []byte
+	for i := range 400 {
+		wire = append(wire, framed(t, Event, uint64(i+1), bytes.Repeat([]byte{byte(i)}, 1000))...)
+	}
+	src := &drip{rest: wire, n: 1 << 20}
+	r := NewReader(src, plain)
+	most := 0
+	for next := 0; next < 400; {
+		if err := r.Fill(); err != nil {
+			t.Fatal(err)
+		}
+		var views [][]byte
+		for r.Ready() {
+			f, err := r.Next()
+			if err != nil || r.Inflated() {
+				t.Fatal(err)
+			}
+			views = append(views, f.Payload)
+		}
+		for _, view := range views {
+			if !bytes.Equal(view, bytes.Repeat([]byte{byte(next)}, 1000)) {
+				t.Fatalf("payload %d was read over", next)
+			}
+			next++
+		}
+		if most = max(most, len(views)); next > 350 {
+			src.n = 1100 // from now on a frame at a time
+		}
+	}
+	if most < sizes[work+1]/1100 {
+		t.Errorf("at most %d frames came in one go", most)
+	}
+	if r.usual() != work {
+		t.Error("a slow peer still gets the larger buffer")
+	}
+}
+
+func TestInflatedPayloadsAreToldApart(t *testing.T) {
+	wire, err := packed.Append(nil, Frame{Flags: Event, Corr: 1, Payload: append(bytes.Repeat([]byte("storm "), 100), noise(400)...)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := NewReader(bytes.NewReader(wire), packed)
+	if _, err := r.Next(); err != nil || !r.Inflated() {
+		t.Errorf("%v; a compressed payload passes for a plain one", err)
 	}
 }
 

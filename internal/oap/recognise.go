@@ -94,8 +94,8 @@ func (a *Ack) Recognise(payload []byte) bool {
 }
 
 // recogniseLetter finds the letter in the bytes that are its one encoding. The
-// topic is not judged here.
-func recogniseLetter(msg []byte) (Letter, bool) {
+// topic is not judged here; if it is the one that is known, it shares its memory.
+func recogniseLetter(msg []byte, known string) (Letter, bool) {
 	s := scan{rest: msg}
 	s.literal("\xa5\x62ts")
 	ts := s.number()
@@ -107,10 +107,18 @@ func recogniseLetter(msg []byte) (Letter, bool) {
 	data := s.blob()
 	s.literal("\x65topic")
 	topic := s.text()
-	if !s.done() || len(data) > MaxData || len(topic) > MaxTopic || !utf8.Valid(topic) {
+	if !s.done() || len(data) > MaxData {
 		return Letter{}, false
 	}
-	return Letter{Topic: string(topic), Key: [keySize]byte(key), Seq: seq, TS: ts, Data: data}, true
+	l := Letter{Topic: known, Key: [keySize]byte(key), Seq: seq, TS: ts, Data: data}
+	if string(topic) == known {
+		return l, true
+	}
+	if len(topic) > MaxTopic || !utf8.Valid(topic) {
+		return Letter{}, false
+	}
+	l.Topic = string(topic)
+	return l, true
 }
 
 // scan walks over bytes and compares. The first difference ends it: from then

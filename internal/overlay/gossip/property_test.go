@@ -213,7 +213,7 @@ func (w *wire) Serial() uint64   { return w.serial }
 func (w *wire) MaxFrame() int    { return oap.MaxPayload }
 func (w *wire) SetBusy(bool)     {}
 
-func (w *wire) Post(batch []flow.Parcel[session.Out], turned []session.Out) []session.Out {
+func (w *wire) Post(batch []flow.Parcel[session.Out], turned []session.Out, _ *time.Duration) []session.Out {
 	for _, p := range batch {
 		g := *p.Item.Message.(*oap.Gossip)
 		written := p.Item.Written
@@ -433,7 +433,7 @@ func TestALineThatIsLongerThanHops(t *testing.T) {
 // A node whose queue overflows says Busy, and hears again of what it lost.
 func TestWhatAFullQueueDroppedIsRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := sleepingMesh(t, 2, [][2]int{{0, 1}}, 0, func(s *Spec) { s.Config.Unsigned = []string{"news"} })
+		m := sleepingMesh(t, 2, [][2]int{{0, 1}}, 0, func(*Spec) {})
 		defer m.stop()
 		sender, receiver := m.nodes[0], m.nodes[1]
 		sender.run()

@@ -42,31 +42,41 @@ func (e *Engine) Publish(ctx context.Context, topic string, data []byte) (Outcom
 		return Outcome{}, draining()
 	}
 	h := e.hands.Get().(*hand)
-	defer e.hands.Put(h)
+	defer h.rest()
 	h.begin()
 	l, written, err := h.write(topic, data)
 	if err != nil {
 		return Outcome{}, err
 	}
-	if e.audience.deliver(written, l) {
-		e.count.Delivered(1)
-	}
+	h.deliver(written, l)
+	h.tell()
 	outcome := h.send(l)
 	if outcome.Peers == 0 && outcome.Busy > 0 {
 		return outcome, busyPeers(outcome.Busy)
 	}
-	e.store([]*letter{l})
+	h.taken = append(h.taken, l)
+	e.store(h.taken)
+	clear(h.taken)
+	h.taken = h.taken[:0]
 	return outcome, nil
 }
 
-// write makes a letter and remembers it.
+// rest gives a hand back that published something. It keeps nothing of it.
+func (h *hand) rest() {
+	h.own = oap.Letter{}
+	h.engine.hands.Put(h)
+}
+
+// write makes a letter and remembers it. The second is the hand's own, and good
+// until the next one.
 func (h *hand) write(topic string, data []byte) (*letter, *oap.Letter, error) {
 	e := h.engine
 	key := e.key
 	if e.policy.mayLack(topic) {
 		key = nil
 	}
-	l := &oap.Letter{Topic: topic, Key: e.public, Seq: e.seq.Add(1) - 1, TS: uint64(max(0, h.clock)), Data: data}
+	l := &h.own
+	*l = oap.Letter{Topic: topic, Key: e.public, Seq: e.seq.Add(1) - 1, TS: uint64(max(0, h.clock)), Data: data}
 	g, id, err := envelope(l, key)
 	if err != nil {
 		return nil, nil, fault.Wrap(opPublish, err)
@@ -107,12 +117,15 @@ func dataIn(msg []byte, l *oap.Letter) []byte {
 }
 
 // send pushes a letter of our own to as many peers as it should go to, whatever
-// its size. Whoever turns it away is replaced by another, so that Busy means
-// everybody.
+// its size. Whoever turns it away is replaced by another, and for the last one it
+// waits a moment if nobody took it so far, so that Busy means everybody.
 func (h *hand) send(l *letter) Outcome {
 	outcome := Outcome{letter: l}
 	for i := 0; i < len(h.order) && outcome.Peers < h.engine.config.RelayFanout; i++ {
 		to := h.draw(i)
+		if outcome.Peers == 0 && i == len(h.order)-1 {
+			h.patience = awaitPermit
+		}
 		switch {
 		case !l.fits(to):
 			h.engine.count.Dropped(DropOversize, 1)
@@ -124,6 +137,7 @@ func (h *hand) send(l *letter) Outcome {
 			outcome.Busy++
 		}
 	}
+	h.patience = 0
 	return outcome
 }
 

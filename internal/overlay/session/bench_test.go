@@ -48,7 +48,7 @@ func stream(b *testing.B, s *Session, got *counting) {
 		for range min(32, b.N-posted) {
 			batch = append(batch, flow.Parcel[Out]{Class: 1, Cost: 1100, Item: Out{Message: message, Flags: oap.Event}})
 		}
-		turned = s.Post(batch, turned[:0])
+		turned = s.Post(batch, turned[:0], nil)
 		posted += len(batch) - len(turned)
 		if len(turned) > 0 {
 			runtime.Gosched()
@@ -111,7 +111,7 @@ func idle(t testing.TB, count int) (live, spans int64) {
 		for _, n := range []*node{hub, spoke} {
 			for s := range n.live {
 				_ = s.Tell(Out{Message: &oap.Ping{TS: 1}, Flags: oap.Req})
-				s.Post([]parcelOf{parcel(10)}, nil)
+				s.Post([]parcelOf{parcel(10)}, nil, nil)
 			}
 		}
 		until(t, "all letters", func() bool { return got.n.Load() == int64(2*count*(round+1)) })

@@ -597,13 +597,13 @@ func TestPeerThatNeverReads(t *testing.T) {
 					failed++
 				}
 			}
-			turned += len(s.Post([]parcelOf{p}, nil))
+			turned += len(s.Post([]parcelOf{p}, nil, nil))
 		}
 		if turned < 1000-2*64-few || len(n.pressed) == 0 {
 			t.Errorf("only %d of 1000 letters were turned away; pressure %v", turned, n.pressed)
 		}
 		other := n.Find(idOf(keyOf(3)))
-		if left := other.Post([]parcelOf{parcel(10)}, nil); len(left) != 0 {
+		if left := other.Post([]parcelOf{parcel(10)}, nil, nil); len(left) != 0 {
 			t.Error("the other peer is held up")
 		}
 		synctest.Wait()

@@ -235,9 +235,10 @@ func (s *Session) understand(frame oap.Frame, message oap.Message) *parting {
 	return nil
 }
 
-// letter collects gossip. It is copied: what it lies in is read over. What
-// crossed our own bye is ignored, unless the peer has another connection to us:
-// then it may believe that the letter has come.
+// letter collects gossip. What it lies in is not read over before all of this go
+// is delivered, unless it was inflated: then it is copied. What crossed our own
+// bye is ignored, unless the peer has another connection to us: then it may
+// believe that the letter has come.
 func (s *Session) letter(frame oap.Frame, g *oap.Gossip) {
 	if !s.granted(frame) || s.deaf() {
 		return
@@ -246,14 +247,11 @@ func (s *Session) letter(frame oap.Frame, g *oap.Gossip) {
 	if e.letters == nil {
 		e.letters = lists.Get().(*[]Arrival)
 	}
-	own := make([]byte, len(g.Msg)+len(g.Sig))
-	n := copy(own, g.Msg)
-	copy(own[n:], g.Sig)
-	copied := oap.Gossip{Msg: own[:n:n], Hops: g.Hops, Fanout: g.Fanout}
-	if len(g.Sig) > 0 {
-		copied.Sig = own[n:]
+	found := *g
+	if e.frames.Inflated() {
+		found = g.Clone()
 	}
-	*e.letters = append(*e.letters, Arrival{Gossip: copied, Corr: frame.Corr})
+	*e.letters = append(*e.letters, Arrival{Gossip: found, Corr: frame.Corr})
 	e.bytes += len(frame.Payload)
 }
 

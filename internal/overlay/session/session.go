@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"crypto/tls"
 	"sync"
 	"sync/atomic"
@@ -18,8 +19,8 @@ type Handler interface {
 	// Opened comes before anything else of a session.
 	Opened(*Session)
 
-	// Arrived brings gossip, all that was there in one go. The list is valid
-	// during the call; the letters in it belong to the receiver.
+	// Arrived brings gossip, all that was there in one go. The list and the
+	// letters in it are valid during the call.
 	Arrived(*Session, []Arrival)
 
 	// Message brings have, want, start, data, ack and end, and those errors of
@@ -142,32 +143,65 @@ func (s *Session) SetBusy(busy bool) { s.busy.Store(busy) }
 // before the frame is written.
 func (s *Session) Corr() uint64 { return s.corr.Add(1) }
 
-// Post offers gossip, and never waits. Each frame takes a permit, which it
-// keeps until it is written, and a place in the queue. What gets neither is
-// appended to turned, and so are older ones that had to make room.
-func (s *Session) Post(batch []flow.Parcel[Out], turned []Out) []Out {
+// Post offers gossip. Each frame takes a permit, which it keeps until it is
+// written, and a place in the queue. What gets neither is appended to turned, and
+// so are older ones that had to make room. It never waits, unless it is given
+// patience: so long it waits for permits, and takes off it what that took.
+func (s *Session) Post(batch []flow.Parcel[Out], turned []Out, patience *time.Duration) []Out {
 	granted := 0
 	if !s.quiet.Load() {
 		granted = s.permits.TryAcquire(len(batch))
-		if granted < len(batch) {
-			s.owner.count.Backpressure(pressure(s.egress.Len(Gossip)))
-		}
+		turned = s.offer(batch[:granted], turned)
 	}
-	for i := range batch[:granted] {
+	if granted < len(batch) && patience != nil && *patience > 0 {
+		granted, turned = s.postPatiently(batch, granted, turned, patience)
+	}
+	if granted < len(batch) && !s.quiet.Load() {
+		s.owner.count.Backpressure(pressure(s.egress.Len(Gossip)))
+	}
+	for i := range batch[granted:] {
+		turned = append(turned, batch[granted+i].Item)
+	}
+	return turned
+}
+
+// postPatiently offers the rest of a batch as permits come back. It waits in two
+// halves: if this process was not given a processor for as long as the first one
+// took, the writer was not either, and it is not the peer's fault.
+func (s *Session) postPatiently(batch []flow.Parcel[Out], granted int, turned []Out, patience *time.Duration) (int, []Out) {
+	began, half := time.Now(), *patience/2
+	for range 2 {
+		ctx, cancel := context.WithTimeout(context.Background(), half)
+		for granted < len(batch) && !s.quiet.Load() {
+			more, err := s.permits.AcquireSome(ctx, len(batch)-granted)
+			if err != nil {
+				break
+			}
+			turned = s.offer(batch[granted:granted+more], turned)
+			granted += more
+		}
+		cancel()
+	}
+	*patience -= time.Since(began)
+	return granted, turned
+}
+
+// offer puts frames that have their permits into the queue. Those that are
+// turned away give them back.
+func (s *Session) offer(batch []flow.Parcel[Out], turned []Out) []Out {
+	if len(batch) == 0 {
+		return turned
+	}
+	for i := range batch {
 		batch[i].Item.permit = true
 	}
 	before := len(turned)
-	if granted > 0 {
-		turned = s.egress.Offer(Gossip, batch[:granted], turned)
-	}
+	turned = s.egress.Offer(Gossip, batch, turned)
 	if back := len(turned) - before; back > 0 {
 		for i := range turned[before:] {
 			turned[before+i].permit = false
 		}
 		s.permits.ReleaseMany(back)
-	}
-	for i := range batch[granted:] {
-		turned = append(turned, batch[granted+i].Item)
 	}
 	return turned
 }

@@ -217,6 +217,9 @@ func (t *Sessions) start(s *Session) *parting {
 	return nil
 }
 
+// patientPosters is how many may wait for a permit of one peer at a time.
+const patientPosters = 64
+
 // queues are what waits for one peer.
 func (t *Sessions) queues() (*flow.Fair[Out], *flow.Permits) {
 	room := int(t.spec.Peer.QueueBytes)
@@ -229,7 +232,7 @@ func (t *Sessions) queues() (*flow.Fair[Out], *flow.Permits) {
 		},
 	})
 	permits := flow.NewPermits(t.inv, flow.PermitsSpec{
-		Service: service, Name: "inflight_frames", Cap: t.spec.Peer.InflightFrames, From: "gossip", To: "writer", Each: "session",
+		Service: service, Name: "inflight_frames", Cap: t.spec.Peer.InflightFrames, Waiting: patientPosters, From: "gossip", To: "writer", Each: "session",
 	})
 	return egress, permits
 }

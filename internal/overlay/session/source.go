@@ -22,17 +22,22 @@ func newSource(conn *tls.Conn, w *wire) *source {
 	return &source{conn, w}
 }
 
-func (s *source) Read(p []byte) (int, error) {
+// Read waits for something to come. TLS gives a record at a time; of the others
+// that came with it as many are taken as there is room for.
+func (s *source) Read(p []byte) (total int, err error) {
 	for {
-		n, err := s.conn.Read(p)
-		if err != errDry {
-			return n, err
+		n, err := s.conn.Read(p[total:])
+		total += n
+		switch {
+		case total > 0 && (err == errDry || total == len(p)):
+			return total, nil // it may have looked for an alert behind them, which is not all there yet
+		case err == errDry:
+			err = s.wire.fetch()
+		case err == nil && !s.wire.curt:
+			return total, nil // the next call would wait
 		}
-		if n > 0 {
-			return n, nil // it looked for an alert behind them, which is not all there yet
-		}
-		if err := s.wire.fetch(); err != nil {
-			return 0, err
+		if err != nil {
+			return total, err
 		}
 	}
 }

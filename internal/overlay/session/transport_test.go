@@ -194,7 +194,7 @@ func TestTwoNodesTalk(t *testing.T) {
 	for _, m := range []*oap.Gossip{gossip(10), big} {
 		p := parcel(len(m.Msg))
 		p.Item.Message, p.Item.Written = m, func(err error) { written <- err }
-		if turned := sa.Post(append([]parcelOf(nil), p), nil); len(turned) != 0 {
+		if turned := sa.Post(append([]parcelOf(nil), p), nil, nil); len(turned) != 0 {
 			t.Fatalf("%d were turned away", len(turned))
 		}
 	}
@@ -253,7 +253,7 @@ func TestBatchIsOneSystemCall(t *testing.T) {
 	for range 60 {
 		batch = append(batch, parcel(1000))
 	}
-	if turned := s.Post(batch, nil); len(turned) > 0 {
+	if turned := s.Post(batch, nil, nil); len(turned) > 0 {
 		t.Fatal("turned away")
 	}
 	until(t, "all letters", b.saw(func() bool { return len(b.letters) == 60 }))

@@ -198,12 +198,40 @@ func (w *wire) pump() error {
 		w.mu.Unlock()
 
 		_ = w.SetWriteDeadline(until) // fails on a closed connection only, and then so does the write
-		_, err = w.Conn.Write(*batch)
+		err = w.write(*batch)
 		giveBack(batch)
 		if err != nil {
 			w.fail(err)
 		}
 	}
+}
+
+// write is the system call, made again while the peer has no room for all. One
+// task writes at a time.
+func (w *wire) write(p []byte) error {
+	if w.raw == nil {
+		_, err := w.Conn.Write(p)
+		return err
+	}
+	var failed error
+	err := w.raw.Write(func(fd uintptr) bool {
+		for len(p) > 0 {
+			n, err := writeTo(fd, p)
+			if again(err) {
+				return false
+			}
+			if err != nil {
+				failed = &net.OpError{Op: "write", Net: "tcp", Addr: w.RemoteAddr(), Err: err}
+				break
+			}
+			p = p[n:]
+		}
+		return true
+	})
+	if err == nil {
+		err = failed
+	}
+	return err
 }
 
 func (w *wire) fail(err error) {

@@ -29,7 +29,8 @@ func (o Outcome) ID() b3.Address {
 }
 
 // Publish writes a letter, gives it to the subscribers of this node and sends
-// it to some peers. It never waits. The data is copied.
+// it to some peers. The data is copied. If none of the others takes it, it waits
+// up to two milliseconds for the last one.
 //
 // It is refused with Busy if there are peers and every one of them is busy, and
 // then nobody else will ever see the letter; or if the seen-set is full, and then

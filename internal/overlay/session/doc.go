@@ -35,7 +35,8 @@
 //
 // The task that writes is the only one that does. It takes what waits, encodes
 // all of it into one buffer, and that becomes one system call: under TLS lies
-// the wire, which collects records, and reads ahead for the same reason. Both
+// the wire, which collects records, and reads ahead for the same reason. Its
+// system calls cannot block, so the scheduler is not told of them. Both
 // borrow their buffers when there is something to move and give them back when
 // not.
 //
@@ -48,7 +49,8 @@
 // Three bands in one [micronode/internal/flow.Fair]: control before all, then
 // gossip and chunks, by turns of their topics and streams. Gossip needs a
 // permit as well, which is given back when the frame is written. Nothing waits
-// for room. What is turned away comes back to the caller at once, and what was
+// for room; for permits [Session.Post] waits as long as its caller has patience.
+// What is turned away comes back to the caller, and what was
 // taken is settled exactly once, by [Out].Written, however the session ends.
 //
 // # How a session ends

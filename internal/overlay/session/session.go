@@ -13,8 +13,8 @@ import (
 )
 
 // Handler is what sessions are for. Its methods are called by the task that
-// reads a session, one after the other, and must not block: while one of them
-// runs nothing is read from that peer.
+// reads a session, one after the other. While one of them runs nothing is read
+// from that peer, so none may take longer than a few milliseconds.
 type Handler interface {
 	// Opened comes before anything else of a session.
 	Opened(*Session)

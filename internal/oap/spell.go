@@ -7,7 +7,7 @@ import "encoding/binary"
 // byte. Everything else is written by the library. A differential test holds
 // the two to the same bytes.
 
-// spell appends a gossip, data or ack message. It reports false for any other,
+// spell appends a gossip, data, ack, ping or pong message. It reports false for any other,
 // and for one that would not be taken at the other end: the library says what
 // is wrong with it.
 func spell(dst []byte, m Message) ([]byte, bool) {
@@ -24,6 +24,10 @@ func spell(dst []byte, m Message) ([]byte, bool) {
 	case *Ack:
 		dst = appendHead(append(dst, "\xa3\x64kind\x63ack\x65up_to"...), aNumber, m.UpTo)
 		return appendHead(append(dst, "\x66stream"...), aNumber, m.Stream), true
+	case *Ping:
+		return append(appendHead(append(dst, "\xa2\x62ts"...), aNumber, m.TS), "\x64kind\x64ping"...), true
+	case *Pong:
+		return append(appendHead(append(dst, "\xa2\x62ts"...), aNumber, m.TS), "\x64kind\x64pong"...), true
 	}
 	return dst, false
 }

@@ -18,6 +18,7 @@ func TestSpelledAsTheLibraryDoes(t *testing.T) {
 			&Data{Stream: number.Draw(t, "stream"), Seq: number.Draw(t, "seq"), Bytes: blob.Draw(t, "bytes")},
 			&Data{Bytes: []byte{}},
 			&Ack{Stream: number.Draw(t, "stream"), UpTo: number.Draw(t, "up to")},
+			&Ping{TS: number.Draw(t, "ts")}, &Pong{TS: number.Draw(t, "ts")},
 		} {
 			spelled, ok := spell([]byte("before"), m)
 			written, err := marshal([]byte("before"), m)

@@ -9,6 +9,7 @@ import (
 	"micronode/fault"
 	"micronode/internal/flow"
 	"micronode/internal/oap"
+	"micronode/internal/supervise"
 )
 
 // Handler is what sessions are for. Its methods are called by the task that
@@ -65,7 +66,8 @@ const (
 
 // Session is a connection to a peer, from the end of its handshake on. Two
 // tasks work on it: one reads, and calls the Handler; the other writes, and
-// nobody else does.
+// nobody else does. While the session is quiet, the one that writes sleeps
+// without a goroutine.
 type Session struct {
 	// set at construction
 	owner   *Sessions
@@ -86,8 +88,13 @@ type Session struct {
 	wrote   chan struct{} // closed when the writer has ended
 	done    chan struct{} // closed when all is over
 
-	ear   ear         // owned by the task that reads
-	inUse atomic.Bool // somebody writes
+	reader, writer supervise.Sleeper // the two tasks
+
+	ear     ear         // owned by the task that reads
+	lively  bool        // owned by the task that writes: it waits for more, and does not sleep
+	inUse   atomic.Bool // somebody writes
+	owes    atomic.Bool // there is small talk to write, or our bye
+	lingers atomic.Bool // the writer waits at the queue, or is about to
 
 	corr  atomic.Uint64 // the last number that we used
 	rtt   atomic.Int64
@@ -102,6 +109,7 @@ type Session struct {
 	leaving *parting   // not nil: open streams may end, and then it is over
 	bye     bool       // our bye is due
 	leaveBy time.Time  // when it is over at the latest
+	talk    talk
 	streams map[uint64]struct{}
 }
 
@@ -159,6 +167,7 @@ func (s *Session) Post(batch []flow.Parcel[Out], turned []Out) []Out {
 	before := len(turned)
 	if granted > 0 {
 		turned = s.egress.Offer(Gossip, batch[:granted], turned)
+		s.writer.Wake()
 	}
 	if back := len(turned) - before; back > 0 {
 		for i := range turned[before:] {
@@ -192,7 +201,9 @@ func (s *Session) push(band int, class uint64, cost int, out Out) error {
 		s.track(start.Stream)
 	}
 	err := s.egress.TryPush(band, flow.Parcel[Out]{Class: class, Cost: cost, Item: out})
-	if err != nil && opens {
+	if err == nil {
+		s.writer.Wake()
+	} else if opens {
 		s.untrack(start.Stream)
 	}
 	if fault.KindOf(err) == fault.Canceled {
@@ -233,6 +244,7 @@ func (s *Session) end(why *parting) {
 		s.quiet.Store(true)
 		s.owner.renew(s)
 		s.egress.Close()
+		s.writer.Wake()
 		s.kick()
 	}
 }
@@ -249,7 +261,7 @@ func (s *Session) part(why *parting, bye bool, latest time.Time) {
 	s.mu.Unlock()
 	s.quiet.Store(true)
 	s.owner.renew(s)
-	_ = s.egress.TryPush(flow.Urgent, flow.Parcel[Out]{}) // wakes the writer; if there is no room, it is awake
+	s.rouse()
 	s.kick()
 }
 

@@ -8,6 +8,7 @@ import (
 	"micronode/fault"
 	"micronode/internal/flow"
 	"micronode/internal/oap"
+	"micronode/internal/supervise"
 )
 
 // few is how many frames a writer that waits has room for. When more are there
@@ -22,22 +23,44 @@ const most = 64 << 10
 var bursts = sync.Pool{New: func() any { return new([]Out) }}
 
 // write is the task that writes: the only one, and it does nothing else. It
-// takes what waits, encodes all of it into one buffer and writes that once.
-func (s *Session) write(ctx context.Context) error {
-	defer close(s.wrote)
-	defer s.sweep()
-	defer s.end(&parting{reason: ClosedError, err: errDied, cut: true}) // unless it came to a better end before
-	for s.ended() == nil && s.burst(ctx) {
+// takes what waits, encodes all of it into one buffer and writes that once. When
+// the session is quiet it sleeps, until somebody has something to write.
+func (s *Session) write(ctx context.Context) (next supervise.Next) {
+	defer func() {
+		if next == supervise.Done { // also after a panic
+			s.wroteAll()
+		}
+	}()
+	for s.ended() == nil && s.chat() {
+		if ctx.Err() == nil && s.tired() {
+			return supervise.Sleep
+		}
+		if !s.burst(ctx) {
+			break
+		}
 		s.parted()
 	}
 	s.sayLast()
-	return nil
+	return supervise.Done
+}
+
+// wroteAll settles what is left when nothing more is written.
+func (s *Session) wroteAll() {
+	defer close(s.wrote)
+	defer s.sweep()
+	s.end(&parting{reason: ClosedError, err: errDied, cut: true}) // unless it came to a better end before
 }
 
 // burst writes one batch. It reports false when there will be no more.
 func (s *Session) burst(ctx context.Context) bool {
 	var room [few]Out
+	s.lingers.Store(true)
+	if s.owes.Load() {
+		s.lingers.Store(false)
+		return true // it came since we looked
+	}
 	n, err := s.egress.Take(ctx, room[:], most)
+	s.lingers.Store(false)
 	if err != nil {
 		if ctx.Err() != nil {
 			s.end(&parting{reason: ClosedAborted, err: errCut, cut: true})
@@ -71,6 +94,9 @@ func (s *Session) send(batch []Out) bool {
 		out := &batch[i]
 		if out.permit {
 			permits++
+		}
+		if out.Message != nil {
+			s.lively = true
 		}
 		before := len(*buffer)
 		err := s.encode(buffer, out, now)
@@ -107,9 +133,7 @@ func (s *Session) send(batch []Out) bool {
 		batch[i].settle(err)
 	}
 	if bye {
-		s.mu.Lock()
-		s.bye = false
-		s.mu.Unlock()
+		s.saidBye()
 	}
 	return err == nil
 }
@@ -161,6 +185,13 @@ func (s *Session) sayBye(buffer *[]byte) bool {
 	s.mute.Store(true)
 	*buffer, _ = s.codec.AppendMessage(*buffer, oap.Event, s.Corr(), why.farewell()) // a bye is never too large
 	return true
+}
+
+// saidBye notes that our bye is written.
+func (s *Session) saidBye() {
+	s.mu.Lock()
+	s.bye = false
+	s.mu.Unlock()
 }
 
 // farewell is the bye of a drain.

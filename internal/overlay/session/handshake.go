@@ -139,6 +139,8 @@ func (t *Sessions) secured(ctx context.Context, c *candidate) *parting {
 	state := c.conn.ConnectionState()
 	c.peer, _ = peerOf(state) // verified
 	c.pq = state.CurveID == tls.X25519MLKEM768
+	clear(state.PeerCertificates) // the list is that of the connection, which would keep them; the key was all we wanted
+	shed(c.conn)
 	c.plain = newSource(c.conn, c.wire)
 	c.frames = oap.NewReader(c.plain, oap.Codec{Max: oap.MaxPayload})
 	c.secure = true

@@ -85,6 +85,7 @@ func (s *Session) doze() {
 
 // attend goes on with the conversation. It returns nil when that may pause.
 func (s *Session) attend(ctx context.Context) *parting {
+	s.plain.unfold()
 	if !s.ear.opened {
 		s.ear.opened = true
 		s.owner.spec.Handler.Opened(s)
@@ -137,6 +138,7 @@ func (s *Session) await(ctx context.Context) *parting {
 		}
 		if e.idle && !inside && !e.roused && s.plain.dry() {
 			e.frames.Rest()
+			s.plain.fold()
 			e.dozes = true
 			return nil
 		}

@@ -1,6 +1,9 @@
 package session
 
-import "crypto/tls"
+import (
+	"bytes"
+	"crypto/tls"
+)
 
 // source is what comes out of TLS. Nobody waits inside TLS for it: that takes
 // a stack of 8 KiB, which cannot shrink while it is in use, and a node has ten
@@ -18,6 +21,7 @@ type source struct {
 	// owned by the task that reads
 	first [1]byte // what comes next, if it is held
 	held  bool
+	lent  *bytes.Buffer // where the buffer of the connection came from; nil if it is its own
 }
 
 // newSource is for a connection whose handshake is done: in the handshake

@@ -59,11 +59,12 @@ func (s *Session) chat() bool {
 	if !s.owes.Load() || !s.owes.Swap(false) {
 		return true
 	}
-	buffer := borrow()
-	defer giveBack(buffer)
-	s.sayTalk(buffer)
-	bye := s.sayBye(buffer)
-	if err := s.flush(*buffer); err != nil {
+	note := notes.Get().(*[]byte)
+	*note = (*note)[:0]
+	defer notes.Put(note)
+	s.sayTalk(note)
+	bye := s.sayBye(note)
+	if err := s.flush(*note); err != nil {
 		s.stuck(err)
 		return false
 	}

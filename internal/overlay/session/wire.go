@@ -13,14 +13,17 @@ const (
 	enough   = 256 << 10 // collected bytes that are written although more are to come
 	unasked  = 64 << 10  // what TLS may have to say by itself while a write is stuck
 	largest  = 512 << 10 // buffers above this size are not kept
+	record   = 16 << 10  // what one record of TLS holds
 	ordinary = 72 << 10  // the size of a new buffer: a batch and what is around it
 )
 
-// readBuffers and writeBuffers are shared by all connections, so that one that
-// is idle holds none.
+// readBuffers, writeBuffers and notes are shared by all connections, so that one
+// that is idle holds none. Notes are for small talk: ten thousand sessions make
+// some every few seconds, and many of them at the same moment.
 var (
 	readBuffers  = sync.Pool{New: func() any { b := make([]byte, ahead); return &b }}
 	writeBuffers = sync.Pool{New: func() any { b := make([]byte, 0, ordinary); return &b }}
+	notes        = sync.Pool{New: func() any { b := make([]byte, 0, 256); return &b }}
 )
 
 func borrow() *[]byte { return writeBuffers.Get().(*[]byte) }
@@ -190,11 +193,21 @@ func (w *wire) release() error {
 // somebody who is writing already will take it along.
 func (w *wire) Write(p []byte) (int, error) {
 	w.mu.Lock()
-	w.collect(p)
+	alone := !w.held && !w.writing && w.pending == nil && w.failed == nil
+	if !alone {
+		w.collect(p)
+	}
 	err := w.failed
 	turn := err == nil && !w.writing && (!w.held || len(*w.pending) >= enough)
 	w.writing = w.writing || turn
+	var until time.Time
+	if alone {
+		until = w.deadline()
+	}
 	w.mu.Unlock()
+	if alone {
+		w.put(p, until)
+	}
 	if turn {
 		err = w.pump()
 	}
@@ -233,12 +246,16 @@ func (w *wire) pump() error {
 		until := w.deadline()
 		w.mu.Unlock()
 
-		_ = w.SetWriteDeadline(until) // fails on a closed connection only, and then so does the write
-		_, err = w.Conn.Write(*batch)
+		w.put(*batch, until)
 		giveBack(batch)
-		if err != nil {
-			w.fail(err)
-		}
+	}
+}
+
+// put writes to the socket. It belongs to whoever has the turn.
+func (w *wire) put(p []byte, until time.Time) {
+	_ = w.SetWriteDeadline(until) // fails on a closed connection only, and then so does the write
+	if _, err := w.Conn.Write(p); err != nil {
+		w.fail(err)
 	}
 }
 

@@ -205,7 +205,8 @@ func (p *parting) farewell() *oap.Bye {
 	return &oap.Bye{Reason: "draining"}
 }
 
-// flush writes a buffer as one batch of records in one system call. That there
+// flush writes a buffer as one batch of records in one system call; one that
+// fits into a record need not be collected for that. That there
 // is a single writer follows from how the tasks are started; should that ever
 // change, two of them would mix their frames, and nobody would find out why.
 func (s *Session) flush(buffer []byte) error {
@@ -216,6 +217,10 @@ func (s *Session) flush(buffer []byte) error {
 		panic("session: two writers on one connection")
 	}
 	defer s.inUse.Store(false)
+	if len(buffer) <= record {
+		_, err := s.conn.Write(buffer)
+		return err
+	}
 	s.wire.hold()
 	_, err := s.conn.Write(buffer)
 	if flushed := s.wire.release(); err == nil {

@@ -1,15 +1,18 @@
 package oap
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"unicode/utf8"
+)
 
 // What recognise.go knows how to read, this file knows how to write: the
 // deterministic encoding of the shapes that go out by the thousand, byte for
 // byte. Everything else is written by the library. A differential test holds
 // the two to the same bytes.
 
-// spell appends a gossip, data, ack, ping or pong message. It reports false for any other,
-// and for one that would not be taken at the other end: the library says what
-// is wrong with it.
+// spell appends a gossip, data, ack, ping, pong or bye message. It reports false
+// for any other, and for one that would not be taken at the other end: the
+// library says what is wrong with it.
 func spell(dst []byte, m Message) ([]byte, bool) {
 	switch m := m.(type) {
 	case *Gossip:
@@ -28,6 +31,11 @@ func spell(dst []byte, m Message) ([]byte, bool) {
 		return append(appendHead(append(dst, "\xa2\x62ts"...), aNumber, m.TS), "\x64kind\x64ping"...), true
 	case *Pong:
 		return append(appendHead(append(dst, "\xa2\x62ts"...), aNumber, m.TS), "\x64kind\x64pong"...), true
+	case *Bye: // a node that drains says it to all of its peers at once
+		if len(m.Reason) > maxText || !utf8.ValidString(m.Reason) {
+			return dst, false
+		}
+		return append(appendHead(append(dst, "\xa2\x64kind\x63bye\x66reason"...), aText, uint64(len(m.Reason))), m.Reason...), true
 	}
 	return dst, false
 }

@@ -85,16 +85,6 @@ func (s *Sleeper) Wake() {
 	}
 }
 
-// Dismiss ends a task that sleeps, without another turn. It reports false for
-// one that does not sleep.
-func (s *Sleeper) Dismiss() bool {
-	if !s.state.CompareAndSwap(asleep, nowhere) {
-		return false
-	}
-	s.end(nil)
-	return true
-}
-
 // work is one turn, and what follows from it. A turn that panics is the last.
 func (s *Sleeper) work() {
 	next, err := Done, ErrGoexit

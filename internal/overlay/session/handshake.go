@@ -288,12 +288,11 @@ func (c *candidate) dismiss(over *parting) {
 // closes too. Somebody may still be about to wake the reader up, by a deadline
 // that has passed; that is not the end.
 func discard(w *wire, from io.Reader) {
-	buffer := readBuffers.Get().(*[]byte)
-	defer readBuffers.Put(buffer)
+	buffer := make([]byte, 512) // a small one of its own: in a drain all sessions are here at the same time
 	end := time.Now().Add(lastWords)
 	_ = w.SetReadDeadline(end) // fails on a closed connection only
 	for {
-		_, err := from.Read(*buffer)
+		_, err := from.Read(buffer)
 		switch {
 		case err == nil:
 		case timedOut(err) && time.Now().Before(end):

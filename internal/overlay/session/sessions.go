@@ -187,29 +187,35 @@ func (t *Sessions) open(c *candidate, agreed terms) (*Session, *parting) {
 	s.egress, s.permits = t.queues()
 	c.wire.within(time.Time{})
 	_ = c.wire.SetReadDeadline(time.Time{}) // fails on a closed connection only
+	if !t.join(s) {
+		s.egress.Retire()
+		s.permits.Retire()
+		return nil, with(ClosedDrain, errDraining)
+	}
 	if over := t.start(s); over != nil {
 		s.egress.Retire()
 		s.permits.Retire()
+		close(s.done)
+		t.gone(s)
 		return nil, over
 	}
 	t.count.Opened()
 	return s, nil
 }
 
-// start starts the two tasks of a session, if there is room for both and no
-// drain has begun. The one that writes sleeps until there is something to write.
+// start starts the two tasks of a session, if there is room for both. The one
+// that writes looks around and sleeps: what came before it was enlisted, such as
+// a drain, could not wake it.
 func (t *Sessions) start(s *Session) *parting {
+	full := with(ClosedBusy, errFull)
 	if t.spec.Tasks.Writers.Enlist(&s.writer, s.write) != nil {
-		return with(ClosedBusy, errFull)
+		return full
 	}
+	s.writer.Wake()
 	if t.spec.Tasks.Readers.Enlist(&s.reader, s.read) != nil {
-		s.writer.Dismiss()
-		return with(ClosedBusy, errFull)
-	}
-	if !t.join(s) {
-		s.writer.Dismiss()
-		s.reader.Dismiss()
-		return with(ClosedDrain, errDraining)
+		s.end(full) // which the writer says
+		<-s.wrote
+		return &parting{err: errFull}
 	}
 	s.reader.Wake()
 	return nil

@@ -89,15 +89,17 @@ func (s *Session) send(batch []Out) bool {
 	now := time.Now().UnixMilli()
 	buffer := borrow()
 	defer giveBack(buffer)
+	s.lively = false // unless there is more in it than a parcel that wakes the writer up
+	if s.owes.Load() && s.owes.Swap(false) {
+		s.sayTalk(buffer)
+	}
 	letters, size, stale, permits := 0, 0, 0, 0
 	for i := range batch {
 		out := &batch[i]
 		if out.permit {
 			permits++
 		}
-		if out.Message != nil {
-			s.lively = true
-		}
+		s.lively = s.lively || out.Message != nil
 		before := len(*buffer)
 		err := s.encode(buffer, out, now)
 		if err == errStale {

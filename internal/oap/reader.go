@@ -77,6 +77,16 @@ func (r *Reader) Fill() error {
 	return r.read()
 }
 
+// Rest passes over the frame that was handed out last and, if nothing else has
+// come, gives the buffer back, as Fill does before it reads. It is for a caller
+// that waits for the source before it calls Fill.
+func (r *Reader) Rest() {
+	r.pass()
+	if r.start == r.end {
+		r.move(nil)
+	}
+}
+
 func (r *Reader) read() error {
 	if err := r.late; err != nil {
 		r.late = nil

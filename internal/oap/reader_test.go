@@ -222,6 +222,27 @@ func TestAnIdleReaderHoldsNoBuffer(t *testing.T) {
 }
 
 // Whoever declares much and sends little pins little.
+// Who waits beside the source gives the buffer back first, and loses nothing of
+// a frame that is under way.
+func TestRestGivesTheBufferBack(t *testing.T) {
+	wire := append(framed(t, Event, 1, make([]byte, 300)), framed(t, Event, 2, []byte("hello"))...)
+	src := bytes.NewReader(wire)
+	r := NewReader(io.MultiReader(io.LimitReader(src, int64(len(wire))-3), src), plain)
+	if f, err := r.Next(); err != nil || f.Corr != 1 || r.buffer == nil {
+		t.Fatal(f, err)
+	}
+	r.Rest()
+	if r.buffer == nil || r.Buffered() == 0 {
+		t.Error("the frame under way is lost")
+	}
+	if f, err := r.Next(); err != nil || f.Corr != 2 || string(f.Payload) != "hello" {
+		t.Fatal(f, err)
+	}
+	if r.Rest(); r.buffer != nil || r.Buffered() != 0 {
+		t.Error("a reader at rest holds a buffer")
+	}
+}
+
 func TestRoomFollowsWhatCame(t *testing.T) {
 	wire := framed(t, Req, 1, make([]byte, MaxPayload))
 	r := NewReader(nil, plain)

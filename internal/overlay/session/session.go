@@ -10,6 +10,7 @@ import (
 	"micronode/fault"
 	"micronode/internal/flow"
 	"micronode/internal/oap"
+	"micronode/internal/supervise"
 )
 
 // Handler is what sessions are for. Its methods are called by the task that
@@ -66,7 +67,8 @@ const (
 
 // Session is a connection to a peer, from the end of its handshake on. Two
 // tasks work on it: one reads, and calls the Handler; the other writes, and
-// nobody else does.
+// nobody else does. While the session is quiet, the one that writes sleeps
+// without a goroutine.
 type Session struct {
 	// set at construction
 	owner   *Sessions
@@ -87,8 +89,13 @@ type Session struct {
 	wrote   chan struct{} // closed when the writer has ended
 	done    chan struct{} // closed when all is over
 
-	ear   ear         // owned by the task that reads
-	inUse atomic.Bool // somebody writes
+	reader, writer supervise.Sleeper // the two tasks
+
+	ear     ear         // owned by the task that reads
+	lively  bool        // owned by the task that writes: it waits for more, and does not sleep
+	inUse   atomic.Bool // somebody writes
+	owes    atomic.Bool // there is small talk to write, or our bye
+	lingers atomic.Bool // the writer waits at the queue, or is about to
 
 	corr  atomic.Uint64 // the last number that we used
 	rtt   atomic.Int64
@@ -103,6 +110,7 @@ type Session struct {
 	leaving *parting   // not nil: open streams may end, and then it is over
 	bye     bool       // our bye is due
 	leaveBy time.Time  // when it is over at the latest
+	talk    talk
 	streams map[uint64]struct{}
 }
 
@@ -197,6 +205,7 @@ func (s *Session) offer(batch []flow.Parcel[Out], turned []Out) []Out {
 	}
 	before := len(turned)
 	turned = s.egress.Offer(Gossip, batch, turned)
+	s.writer.Wake()
 	if back := len(turned) - before; back > 0 {
 		for i := range turned[before:] {
 			turned[before+i].permit = false
@@ -226,7 +235,9 @@ func (s *Session) push(band int, class uint64, cost int, out Out) error {
 		s.track(start.Stream)
 	}
 	err := s.egress.TryPush(band, flow.Parcel[Out]{Class: class, Cost: cost, Item: out})
-	if err != nil && opens {
+	if err == nil {
+		s.writer.Wake()
+	} else if opens {
 		s.untrack(start.Stream)
 	}
 	if fault.KindOf(err) == fault.Canceled {
@@ -267,6 +278,7 @@ func (s *Session) end(why *parting) {
 		s.quiet.Store(true)
 		s.owner.renew(s)
 		s.egress.Close()
+		s.writer.Wake()
 		s.kick()
 	}
 }
@@ -283,7 +295,7 @@ func (s *Session) part(why *parting, bye bool, latest time.Time) {
 	s.mu.Unlock()
 	s.quiet.Store(true)
 	s.owner.renew(s)
-	_ = s.egress.TryPush(flow.Urgent, flow.Parcel[Out]{}) // wakes the writer; if there is no room, it is awake
+	s.rouse()
 	s.kick()
 }
 

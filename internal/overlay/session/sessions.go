@@ -203,17 +203,21 @@ func (t *Sessions) open(c *candidate, agreed terms) (*Session, *parting) {
 	return s, nil
 }
 
-// start starts the two tasks of a session, if there is room for both.
+// start starts the two tasks of a session, if there is room for both. The one
+// that writes looks around and sleeps: what came before it was enlisted, such as
+// a drain, could not wake it.
 func (t *Sessions) start(s *Session) *parting {
 	full := with(ClosedBusy, errFull)
-	if t.spec.Tasks.Writers.Go(s.write) != nil {
+	if t.spec.Tasks.Writers.Enlist(&s.writer, s.write) != nil {
 		return full
 	}
-	if t.spec.Tasks.Readers.Go(s.read) != nil {
+	s.writer.Wake()
+	if t.spec.Tasks.Readers.Enlist(&s.reader, s.read) != nil {
 		s.end(full) // which the writer says
 		<-s.wrote
 		return &parting{err: errFull}
 	}
+	s.reader.Wake()
 	return nil
 }
 

@@ -45,7 +45,7 @@ func TestAQuietSessionHasOneGoroutine(t *testing.T) {
 	quiet := func() bool { return running(t, inWrite) == 0 && running(t, inTouch) == 2 && running(t, inRead) == 2 }
 	until(t, "two readers, each of which dozes, and no writer", quiet)
 
-	s.Post([]parcelOf{parcel(100)}, nil)
+	s.Post([]parcelOf{parcel(100)}, nil, nil)
 	until(t, "the letter", b.saw(func() bool { return len(b.letters) == 1 }))
 	until(t, "the writer waits for more", func() bool { return s.lingers.Load() })
 	if n := running(t, inWrite); n != 1 {
@@ -54,7 +54,7 @@ func TestAQuietSessionHasOneGoroutine(t *testing.T) {
 
 	s.ping(s.Corr(), 1)
 	until(t, "all is quiet again", quiet)
-	s.Post([]parcelOf{parcel(100)}, nil)
+	s.Post([]parcelOf{parcel(100)}, nil, nil)
 	until(t, "a letter that wakes the writer", b.saw(func() bool { return len(b.letters) == 2 }))
 }
 
@@ -64,7 +64,7 @@ func TestASleepingWriterIsWoken(t *testing.T) {
 		do   func(*Session)
 		want string
 	}{
-		"by gossip":        {func(s *Session) { s.Post([]parcelOf{parcel(9)}, nil) }, "gossip"},
+		"by gossip":        {func(s *Session) { s.Post([]parcelOf{parcel(9)}, nil, nil) }, "gossip"},
 		"by a message":     {func(s *Session) { _ = s.Tell(Out{Message: &oap.Want{}, Flags: oap.Event}) }, "want"},
 		"by a chunk":       {func(s *Session) { _ = s.Give(1, 9, Out{Message: &oap.Data{Stream: 1}, Flags: oap.Resp}) }, "data"},
 		"by a ping":        {func(s *Session) { s.ping(9, 9) }, "ping"},
@@ -93,7 +93,7 @@ func TestSmallTalkOfALivelySession(t *testing.T) {
 		r := shake(t, n, 2)
 		s := n.Active()[0]
 		for i := range uint64(3) {
-			s.Post([]parcelOf{parcel(9)}, nil)
+			s.Post([]parcelOf{parcel(9)}, nil, nil)
 			synctest.Wait()
 			if !s.lingers.Load() {
 				t.Fatal("the writer does not wait for more")

@@ -59,9 +59,10 @@ race: need-gcc ## the tests of the product, of tools/ and of bench/, with the ra
 cover: $(BUILD)/covercheck ## check the coverage that `make race` measured
 	$(BUILD)/covercheck -profile $(COVER) $(COVERED)
 
-explore: need-gcc $(BUILD)/covercheck ## every interleaving of internal/flow, with the race detector, and what they alone cover of it
+# The explorer lets one goroutine run at a time, so the race detector has nothing to find there, and takes ten times as long.
+explore: $(BUILD)/covercheck ## every interleaving of internal/flow, and what they alone cover of it
 	@mkdir -p $(BUILD)
-	$(GO) test -race -timeout 8m -coverpkg=./internal/flow/... -coverprofile=$(BUILD)/explore.out ./internal/flow/explore
+	$(GO) test -timeout 8m -coverpkg=./internal/flow/... -coverprofile=$(BUILD)/explore.out ./internal/flow/explore
 	$(BUILD)/covercheck -profile $(BUILD)/explore.out micronode/internal/flow=90 micronode/internal/flow/explore=90
 
 models: need-gcc need-spin ## prove the Promela models, and refute their mutations

@@ -13,7 +13,7 @@ COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 LDFLAGS := -X micronode/internal/observe.version=$(VERSION) -X micronode/internal/observe.commit=$(COMMIT)
 
 # What each package must have covered, in per cent.
-COVERED := micronode/b3=90 micronode/fault=90 micronode/client=90 micronode/internal/flow=90 micronode/internal/flow/explore=90 \
+COVERED := micronode/b3=90 micronode/fault=90 micronode/client=90 micronode/internal/flow=90 \
            micronode/internal/supervise=90 micronode/internal/observe=90 micronode/internal/config=90 \
            micronode/internal/capability=90 micronode/internal/amnesia=90 micronode/internal/ingress=90 \
            micronode/internal/store=90 micronode/internal/store/s3=90 micronode/internal/node=85 micronode/internal/edge=88 \
@@ -50,19 +50,20 @@ lint: $(BUILD)/staticcheck $(BUILD)/lockblock ## gofmt, vet, staticcheck and the
 	$(BUILD)/staticcheck ./...
 	$(GO) vet -vettool=$(abspath $(BUILD)/lockblock) ./...
 
-race: need-gcc ## the tests of the product, of tools/ and of bench/, with the race detector
+race: need-gcc ## the tests of the product, of tools/ and of bench/, with the race detector; the explorer's are a step of their own
 	@mkdir -p $(BUILD)
-	$(GO) test -race -timeout 8m -coverpkg=./... -coverprofile=$(COVER) ./...
+	$(GO) test -race -timeout 8m -coverpkg=./... -coverprofile=$(COVER) $$($(GO) list ./... | grep -v '/flow/explore$$')
 	$(GO) -C tools test -race ./...
 	$(GO) -C bench test -race ./...
 
 cover: $(BUILD)/covercheck ## check the coverage that `make race` measured
 	$(BUILD)/covercheck -profile $(COVER) $(COVERED)
 
-explore: $(BUILD)/covercheck ## what the explorer's interleavings alone cover of internal/flow
+# The explorer lets one goroutine run at a time, so the race detector has nothing to find there, and takes ten times as long.
+explore: $(BUILD)/covercheck ## every interleaving of internal/flow, and what they alone cover of it
 	@mkdir -p $(BUILD)
-	$(GO) test -coverpkg=./internal/flow -coverprofile=$(BUILD)/explore.out ./internal/flow/explore
-	$(BUILD)/covercheck -profile $(BUILD)/explore.out micronode/internal/flow=90
+	$(GO) test -timeout 8m -coverpkg=./internal/flow/... -coverprofile=$(BUILD)/explore.out ./internal/flow/explore
+	$(BUILD)/covercheck -profile $(BUILD)/explore.out micronode/internal/flow=90 micronode/internal/flow/explore=90
 
 models: need-gcc need-spin ## prove the Promela models, and refute their mutations
 	models/check.sh

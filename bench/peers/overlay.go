@@ -44,7 +44,7 @@ func Overlay(signed bool) Carrier {
 // OverlayRelayed is our own with a node in between, which passes every letter
 // on. Publisher and counters know nobody else. The letters are not signed.
 func OverlayRelayed() Carrier {
-	return Carrier{Name: "micronode", Most: overlayWindow, Bytes: overlayBytes, Start: func(ctx context.Context, g *ground.Ground, task Task) (*Line, error) {
+	return Carrier{Name: "micronode", Most: relayedWindow, Bytes: overlayBytes, Start: func(ctx context.Context, g *ground.Ground, task Task) (*Line, error) {
 		nodes := overlayNodes{task: task}
 		relay, address, err := nodes.start(ctx, g, "relay", "")
 		if err != nil {
@@ -63,13 +63,16 @@ func OverlayRelayed() Carrier {
 }
 
 // How much our nodes have under way. Their queues hold 512 letters and 4 MiB for
-// one peer; what is beyond that is turned away. A permit is given back when a
-// letter is written, and by then the window may have moved on by what one write
-// takes: overlayBurst is what a node must be granted on top of the window.
+// one peer. A permit is given back when a letter is written, and by then the
+// window may have moved on by what one write takes: overlayBurst is what a node
+// must be granted on top of the window. With a node in between there are two such
+// queues, and whoever finds one of them full is made to wait for a moment.
 const (
-	overlayWindow = 448
-	overlayBytes  = 3 << 20
+	overlayQueue  = 512
 	overlayBurst  = 64
+	overlayWindow = overlayQueue - overlayBurst
+	relayedWindow = 2*overlayQueue - overlayBurst
+	overlayBytes  = 3 << 20
 )
 
 // overlayNodes are nodes for one task.
@@ -84,7 +87,7 @@ func (n overlayNodes) start(ctx context.Context, g *ground.Ground, role, peer st
 	if err != nil {
 		return nil, "", err
 	}
-	arguments := append(n.task.arguments(role), "-inflight", strconv.Itoa(n.task.Window+overlayBurst), "-fanout", strconv.Itoa(max(n.task.Counters, 3)))
+	arguments := append(n.task.arguments(role), "-inflight", strconv.Itoa(min(n.task.Window+overlayBurst, overlayQueue)), "-fanout", strconv.Itoa(max(n.task.Counters, 3)))
 	if profiles != "" {
 		arguments = append(arguments, "-profiles", profiles)
 	}

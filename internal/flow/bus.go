@@ -60,12 +60,34 @@ func NewBus[T any](inv *Inventory, spec BusSpec) *Bus[T] {
 // Publish tells an event to all readers and never waits. On a closed bus it
 // fails with ErrClosed.
 func (b *Bus[T]) Publish(event T) error {
+	return b.PublishAll([]T{event})
+}
+
+// PublishAll tells several events, in their order and with nothing between them.
+// A reader that waits is woken once.
+func (b *Bus[T]) PublishAll(events []T) error {
 	b.seam.point("bus publish")
 	b.mu.Lock()
 	if b.closed {
 		b.mu.Unlock()
 		return b.closedErr
 	}
+	for _, event := range events {
+		b.append(event)
+	}
+	b.counts.Accepted += uint64(len(events))
+	var chain *waiting[struct{}]
+	if len(events) > 0 {
+		chain = b.parked.settleAll(true)
+	}
+	b.mu.Unlock()
+	wakeAll(b.seam, chain)
+	return nil
+}
+
+// append keeps an event, in the place of the oldest if there is no other.
+// Guarded by mu.
+func (b *Bus[T]) append(event T) {
 	if len(b.slots) < b.spec.Cap {
 		b.grow()
 		b.slots = append(b.slots, event)
@@ -73,11 +95,6 @@ func (b *Bus[T]) Publish(event T) error {
 		b.slots[b.next%uint64(b.spec.Cap)] = event
 	}
 	b.next++
-	b.counts.Accepted++
-	chain := b.parked.settleAll(true)
-	b.mu.Unlock()
-	wakeAll(b.seam, chain)
-	return nil
 }
 
 // grow doubles the slots when they are full, and never beyond Cap: there may be

@@ -124,6 +124,24 @@ func (g *gate) leave() {
 
 // enterMany lets as many of n inside as there is room for, without waiting.
 func (g *gate) enterMany(n int) int {
+	return g.enterFree(n, true)
+}
+
+// enterSome lets as many of n inside as there is room for, and waits in line for
+// the first one until ctx ends if there is none.
+func (g *gate) enterSome(ctx context.Context, n int) (int, error) {
+	if got := g.enterFree(n, false); got > 0 || n == 0 {
+		return got, nil
+	}
+	if err := g.enter(ctx); err != nil {
+		return 0, err
+	}
+	return 1 + g.enterFree(n-1, false), nil
+}
+
+// enterFree lets as many of n inside as there is room for. The others are
+// refused if that is the last word.
+func (g *gate) enterFree(n int, last bool) int {
 	if n < 0 {
 		panic("flow: " + g.op() + ": the number asked for at once must be 0 or more")
 	}
@@ -133,11 +151,12 @@ func (g *gate) enterMany(n int) int {
 	if g.closed {
 		return 0
 	}
-	free := g.room - g.inside // zero while anybody waits in line
-	got := min(n, free)
+	got := min(n, g.room-g.inside) // zero while anybody waits in line
 	g.inside += got
 	g.counts.Accepted += uint64(got)
-	g.counts.Refused += uint64(n - got)
+	if last {
+		g.counts.Refused += uint64(n - got)
+	}
 	return got
 }
 
@@ -145,12 +164,6 @@ func (g *gate) enterMany(n int) int {
 func (g *gate) leaveMany(n int) {
 	if n < 0 {
 		panic("flow: " + g.op() + ": the number released at once must be 0 or more")
-	}
-	if g.line > 0 { // somebody may wait for each of them
-		for range n {
-			g.leave()
-		}
-		return
 	}
 	if n == 0 {
 		return
@@ -162,9 +175,10 @@ func (g *gate) leaveMany(n int) {
 		panic("flow: " + g.op() + ": left more often than entered; pair each successful call with one release")
 	}
 	g.counts.Delivered += uint64(n)
-	g.inside -= n
-	var chain *waiting[struct{}]
-	if g.inside == 0 {
+	chain, let := g.waiting.settleSome(n)
+	g.counts.Accepted += uint64(let)
+	g.inside -= n - let
+	if g.inside == 0 { // so nobody was let in
 		chain = g.drained.settleAll(true)
 	}
 	g.mu.Unlock()

@@ -45,6 +45,12 @@ func (p *Permits) Acquire(ctx context.Context) error { return p.gate.enter(ctx) 
 // anybody who waits.
 func (p *Permits) TryAcquire(n int) int { return p.gate.enterMany(n) }
 
+// AcquireSome takes up to n permits at once and says how many it got. If none is
+// to be had it waits for the first, as Acquire does, and fails as Acquire does.
+func (p *Permits) AcquireSome(ctx context.Context, n int) (int, error) {
+	return p.gate.enterSome(ctx, n)
+}
+
 // Release gives a permit back.
 func (p *Permits) Release() { p.gate.leave() }
 

@@ -6,9 +6,11 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"pgregory.net/rapid"
 
+	"micronode/fault"
 	"micronode/internal/flow"
 )
 
@@ -40,6 +42,20 @@ func TestManyPermitsAgainstANumber(t *testing.T) {
 				out += got
 				want.Accepted += uint64(got)
 				want.Refused += uint64(n - got)
+			},
+			"acquire some": func(t *rapid.T) {
+				n := several.Draw(t, "n")
+				if out == room && n > 0 && !closed {
+					return // it would wait
+				}
+				got, err := permits.AcquireSome(context.Background(), n)
+				if closed && n > 0 {
+					check(t, got == 0 && errors.Is(err, flow.ErrClosed), "closed permits gave %d, %v", got, err)
+					return
+				}
+				check(t, err == nil && got == min(n, room-out) || closed && got == 0, "got %d of %d with %d of %d out, %v", got, n, out, room, err)
+				out += got
+				want.Accepted += uint64(got)
 			},
 			"acquire": func(t *rapid.T) {
 				if out < room && !closed {
@@ -104,6 +120,84 @@ func TestTryAcquireDoesNotOvertakeThoseWhoWait(t *testing.T) {
 	})
 }
 
+// Whoever waits for some permits waits for the first, and gets what else has come
+// back with it; the next in line first.
+func TestAcquireSomeWaitsForTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		permits := permitsOf(8, 2)
+		permits.TryAcquire(8)
+		type grant struct {
+			who, n int
+			err    error
+		}
+		grants := make(chan grant, 3)
+		wait := func(ctx context.Context, who, n int) {
+			go func() {
+				got, err := permits.AcquireSome(ctx, n)
+				grants <- grant{who, got, err}
+			}()
+			synctest.Wait()
+		}
+		soon, cancel := context.WithTimeout(t.Context(), 2*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		wait(soon, 1, 4)
+		wait(t.Context(), 2, 100)
+		if _, err := permits.AcquireSome(t.Context(), 1); fault.KindOf(err) != fault.Backpressure {
+			t.Errorf("a third in a line for two: %v", err)
+		}
+		if first := <-grants; first.who != 1 || first.n != 0 || fault.KindOf(first.err) != fault.Backpressure || time.Since(began) != 2*time.Millisecond {
+			t.Errorf("whose time is over: %+v after %s", first, time.Since(began))
+		}
+		wait(t.Context(), 3, 1)
+		permits.ReleaseMany(5)
+		synctest.Wait()
+		got := map[int]int{}
+		for range 2 {
+			one := <-grants
+			if got[one.who] = one.n; one.err != nil {
+				t.Error(one.err)
+			}
+		}
+		if got[2] != 4 || got[3] != 1 {
+			t.Errorf("of five that came back the first in line got %d, the second %d", got[2], got[3])
+		}
+		if free := permits.TryAcquire(8); free != 0 {
+			t.Errorf("%d more than there are", free)
+		}
+	})
+}
+
+// Several come back at once, and more wait than that.
+func TestReleaseManyWakesTheLongestWaiters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		permits := permitsOf(3, 4)
+		permits.TryAcquire(3)
+		in := make(chan int, 4)
+		for who := range 4 {
+			go func() {
+				if permits.Acquire(t.Context()) == nil {
+					in <- who
+				}
+			}()
+			synctest.Wait()
+		}
+		for _, n := range []int{3, 1} {
+			permits.ReleaseMany(n)
+			synctest.Wait()
+			if len(in) != n {
+				t.Fatalf("%d came back, and %d went in", n, len(in))
+			}
+			for range n {
+				if who := <-in; n == 3 && who == 3 {
+					t.Error("the last in line went first")
+				}
+			}
+		}
+		permits.ReleaseMany(3)
+	})
+}
+
 func TestDrainEndsWithTheLastOfMany(t *testing.T) {
 	for _, line := range []int{0, 1} {
 		synctest.Test(t, func(t *testing.T) {
@@ -132,6 +226,7 @@ func TestMistakesWithManyPermitsPanicAndSayWhatToDo(t *testing.T) {
 	for want, mistake := range map[string]func(){
 		"released at once must be 0 or more":  func() { permitsOf(1, 0).ReleaseMany(-1) },
 		"asked for at once must be 0 or more": func() { permitsOf(1, 0).TryAcquire(-1) },
+		"inflight: the number asked for":      func() { _, _ = permitsOf(1, 0).AcquireSome(context.Background(), -1) },
 		"left more often than entered": func() {
 			permits := permitsOf(2, 0)
 			permits.TryAcquire(1)

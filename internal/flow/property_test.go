@@ -186,6 +186,20 @@ func TestBusAgainstAList(t *testing.T) {
 				check(t, err == nil, "publish: %v", err)
 				events = append(events, len(events))
 			},
+			"publish all": func(t *rapid.T) {
+				n := rapid.IntRange(0, 8).Draw(t, "n")
+				var batch []int
+				for i := range n {
+					batch = append(batch, len(events)+i)
+				}
+				err := bus.PublishAll(batch)
+				if closed {
+					check(t, errors.Is(err, flow.ErrClosed), "closed: %v", err)
+					return
+				}
+				check(t, err == nil, "publish all: %v", err)
+				events = append(events, batch...)
+			},
 			"subscribe": func(t *rapid.T) {
 				reader, err := bus.Subscribe("stream", nil)
 				switch {

@@ -60,6 +60,28 @@ func (l *waitlist[T]) settleFirst(item T) *waiting[T] {
 	return w
 }
 
+// settleSome takes up to n of the longest waiters off the list and grants them
+// what they wait for. It returns the chain of them for wakeAll, and how many.
+func (l *waitlist[T]) settleSome(n int) (chain *waiting[T], settled int) {
+	if n >= l.n {
+		settled = l.n
+		return l.settleAll(true), settled
+	}
+	var last *waiting[T]
+	for ; settled < n; settled++ {
+		w := l.first
+		l.remove(w)
+		w.settled, w.granted = true, true
+		if last == nil {
+			chain = w
+		} else {
+			last.next = w
+		}
+		last = w
+	}
+	return chain, settled
+}
+
 // settleAll takes every waiter off the list and returns the chain of them for
 // wakeAll. granted tells them whether something happened or the owner closed.
 func (l *waitlist[T]) settleAll(granted bool) *waiting[T] {

@@ -41,21 +41,30 @@ type Letter struct {
 // letter's own Key must be that key's public half; without one it is not. Hops
 // and Fanout are left to the caller.
 func (l *Letter) Seal(key ed25519.PrivateKey) (Gossip, b3.Address, error) {
-	if err := CheckTopic(l.Topic); err != nil {
+	g, err := l.SealUnsigned()
+	if err != nil {
 		return Gossip{}, b3.Address{}, err
-	}
-	if len(l.Data) > MaxData {
-		return Gossip{}, b3.Address{}, refuse("oap.seal", TooLarge, "%d bytes of data; the cap is %d", len(l.Data), MaxData)
 	}
 	if key != nil && (len(key) != ed25519.PrivateKeySize || !bytes.Equal(key[ed25519.PrivateKeySize-keySize:], l.Key[:])) {
 		return Gossip{}, b3.Address{}, refuse("oap.seal", BadSig, "the letter names another key than the one that signs")
 	}
-	msg := spellLetter(l)
-	g, id := Gossip{Msg: msg}, b3.Of(msg)
+	id := b3.Of(g.Msg)
 	if key != nil {
 		g.Sig = sign(key, id)
 	}
 	return g, id, nil
+}
+
+// SealUnsigned is Seal without a key and without the id, which takes longer to
+// find than all the rest: it is for who may never be asked for it.
+func (l *Letter) SealUnsigned() (Gossip, error) {
+	if err := CheckTopic(l.Topic); err != nil {
+		return Gossip{}, err
+	}
+	if len(l.Data) > MaxData {
+		return Gossip{}, refuse("oap.seal", TooLarge, "%d bytes of data; the cap is %d", len(l.Data), MaxData)
+	}
+	return Gossip{Msg: spellLetter(l)}, nil
 }
 
 func toSign(id b3.Address) []byte {
@@ -75,8 +84,16 @@ func (g *Gossip) Open() (Letter, b3.Address, error) {
 
 // Read is Open without the id, which takes longer to find than all the rest:
 // it is for who wants to know first whether the letter is an old one.
-func (g *Gossip) Read() (Letter, error) {
-	l, ok := recogniseLetter(g.Msg)
+func (g *Gossip) Read() (Letter, error) { return g.ReadLike("") }
+
+// ReadLike is Read for who has read another letter just before. The topic of that
+// one was good, so one that is the same is not looked at again, and shares its
+// memory.
+func (g *Gossip) ReadLike(topic string) (Letter, error) {
+	l, ok := recogniseLetter(g.Msg, topic)
+	if ok && topic != "" && l.Topic == topic {
+		return l, nil
+	}
 	if !ok {
 		judged, err := judgeLetter(g.Msg)
 		if err != nil {

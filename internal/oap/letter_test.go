@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/fxamacker/cbor/v2"
 	"pgregory.net/rapid"
@@ -61,6 +62,50 @@ func TestUnsignedLetters(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused(t, "unsigned", g.Verify(&open, id), Unsigned)
+	if quick, err := l.SealUnsigned(); err != nil || !bytes.Equal(quick.Msg, g.Msg) || quick.Sig != nil {
+		t.Errorf("without the id it is another letter: %v", err)
+	}
+}
+
+// A letter on the topic of the one before shares its memory and need not be looked
+// at; any other is judged as ever.
+func TestReadLike(t *testing.T) {
+	g := sealed(t, letterOf("storm"))
+	first, err := g.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := g.ReadLike(first.Topic)
+	if err != nil || !reflect.DeepEqual(again, first) || unsafe.StringData(again.Topic) != unsafe.StringData(first.Topic) {
+		t.Errorf("read again: %+v, %v", again, err)
+	}
+	if other, err := g.ReadLike("other"); err != nil || !reflect.DeepEqual(other, first) {
+		t.Errorf("behind another topic: %+v, %v", other, err)
+	}
+	bad := &Letter{Topic: "a//b", TS: 1}
+	for _, last := range []string{"", "news", "a//"} {
+		_, err := (&Gossip{Msg: spellLetter(bad)}).ReadLike(last)
+		refused(t, "a bad topic", err, BadTopic)
+	}
+}
+
+// A clone shares nothing with what it was made of.
+func TestCloneOfAnEnvelope(t *testing.T) {
+	for _, sig := range [][]byte{nil, bytes.Repeat([]byte{7}, sigSize)} {
+		g := Gossip{Msg: []byte("storm"), Sig: sig, Hops: 8, Fanout: 3}
+		own := g.Clone()
+		if !reflect.DeepEqual(own, g) {
+			t.Errorf("%+v is no clone of %+v", own, g)
+		}
+		clear(g.Msg)
+		clear(g.Sig)
+		if string(own.Msg) != "storm" || len(sig) > 0 && own.Sig[0] != 7 {
+			t.Error("a clone shares memory")
+		}
+		if own.Msg = append(own.Msg, 'X'); len(sig) > 0 && own.Sig[0] != 7 {
+			t.Error("the letter grows into its signature")
+		}
+	}
 }
 
 func TestSignaturesThatDoNotVerify(t *testing.T) {
@@ -143,7 +188,7 @@ func TestLettersInOtherEncodings(t *testing.T) {
 // sameLetter fails unless the short way and the library say the same.
 func sameLetter(t rapid.TB, msg []byte) {
 	t.Helper()
-	found, ok := recogniseLetter(msg)
+	found, ok := recogniseLetter(msg, "")
 	judged, err := judgeLetter(msg)
 	if ok != (err == nil) || ok && !reflect.DeepEqual(found, judged) {
 		t.Fatalf("%x: recognised %t as %+v; the library says %+v, %v", msg, ok, found, judged, err)

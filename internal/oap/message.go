@@ -1,6 +1,8 @@
 package oap
 
 import (
+	"bytes"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -76,6 +78,15 @@ type Gossip struct {
 	Sig    []byte `cbor:"sig,omitempty"` // 64 bytes, or none on a topic that is not signed
 	Hops   uint64 `cbor:"hops"`          // how much further it may go
 	Fanout uint64 `cbor:"fanout"`
+}
+
+// Clone is the same envelope in memory of its own, one piece of it.
+func (g *Gossip) Clone() Gossip {
+	if len(g.Sig) == 0 {
+		return Gossip{Msg: bytes.Clone(g.Msg), Hops: g.Hops, Fanout: g.Fanout}
+	}
+	own, n := slices.Concat(g.Msg, g.Sig), len(g.Msg)
+	return Gossip{Msg: own[:n:n], Sig: own[n:], Hops: g.Hops, Fanout: g.Fanout}
 }
 
 // Have says which letters the sender holds, Want which ones it lacks.

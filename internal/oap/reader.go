@@ -33,6 +33,7 @@ type Reader struct {
 	start  int            // of the frame that is under way, or was handed out last
 	end    int            // of the bytes that have come
 	frame  int            // size of the frame that was handed out and not yet passed over
+	brisk  bool           // the last buffer was filled to the brim
 
 	payload  []byte  // of the frame that was handed out
 	inflated *Buffer // what payload is in, if it was compressed
@@ -76,6 +77,16 @@ func (r *Reader) Fill() error {
 	return r.read()
 }
 
+// Rest passes over the frame that was handed out last and, if nothing else has
+// come, gives the buffer back, as Fill does before it reads. It is for a caller
+// that waits for the source before it calls Fill.
+func (r *Reader) Rest() {
+	r.pass()
+	if r.start == r.end {
+		r.move(nil)
+	}
+}
+
 func (r *Reader) read() error {
 	if err := r.late; err != nil {
 		r.late = nil
@@ -85,6 +96,9 @@ func (r *Reader) read() error {
 	for range patience {
 		n, err := r.src.Read(free)
 		r.end += n
+		if r.buffer != nil {
+			r.brisk = r.end == len(r.buffer.room) || r.brisk && r.end > sizes[work]
+		}
 		switch {
 		case n > 0:
 			r.late = err
@@ -108,7 +122,9 @@ func (r *Reader) fail(err error) error {
 }
 
 // Next returns the next frame, and reads as often as it takes. The payload is a
-// view that is valid until the next call of Fill, Next or Take.
+// view that is valid until the next call of Fill, Next or Take. If it came plain
+// it lasts longer: while the next frame is Ready, Next reads nothing, and so
+// touches nothing that was handed out before.
 //
 // A frame whose header is refused ends the stream: every further call returns
 // the same error. One whose payload is refused is passed over, its flags and
@@ -159,6 +175,10 @@ func (r *Reader) inflate(f *Frame) error {
 	f.Payload = plain.bytes
 	return nil
 }
+
+// Inflated tells whether the payload that was handed out last had been
+// compressed. Then it does not outlast the next call.
+func (r *Reader) Inflated() bool { return r.inflated != nil }
 
 // Take makes the caller the owner of the payload that Next returned last. A
 // large one changes hands; a small one is copied, so that it does not keep
@@ -211,7 +231,9 @@ func (r *Reader) makeRoom() []byte {
 	size, _ := judge(r.room()[r.start:r.end], r.codec.most())
 	switch room := len(r.room()); {
 	case r.buffer == nil && size > room:
-		r.move(bufferOf(work))
+		r.move(bufferOf(r.usual()))
+	case r.start > 0 && r.start+max(size, HeaderSize) > room && r.buffer != nil && r.buffer.class < r.usual():
+		r.move(bufferOf(r.usual()))
 	case r.start > 0 && r.start+max(size, HeaderSize) > room:
 		r.compact()
 	case r.end == room:
@@ -219,9 +241,18 @@ func (r *Reader) makeRoom() []byte {
 	}
 	if size > sizes[work] {
 		// A large frame has its buffer for itself, so that Take need not copy.
-		return r.room()[r.end:min(size, len(r.room()))]
+		return r.room()[r.end:min(r.start+size, len(r.room()))]
 	}
 	return r.room()[r.end:]
+}
+
+// usual is the class of the buffer that a reader starts with. One whose last
+// buffer was filled gets a larger one, so that more frames come in one go.
+func (r *Reader) usual() int {
+	if r.brisk {
+		return work + 1
+	}
+	return work
 }
 
 // move takes what is there along into another buffer, or into the small room.

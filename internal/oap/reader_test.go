@@ -222,6 +222,27 @@ func TestAnIdleReaderHoldsNoBuffer(t *testing.T) {
 }
 
 // Whoever declares much and sends little pins little.
+// Who waits beside the source gives the buffer back first, and loses nothing of
+// a frame that is under way.
+func TestRestGivesTheBufferBack(t *testing.T) {
+	wire := append(framed(t, Event, 1, make([]byte, 300)), framed(t, Event, 2, []byte("hello"))...)
+	src := bytes.NewReader(wire)
+	r := NewReader(io.MultiReader(io.LimitReader(src, int64(len(wire))-3), src), plain)
+	if f, err := r.Next(); err != nil || f.Corr != 1 || r.buffer == nil {
+		t.Fatal(f, err)
+	}
+	r.Rest()
+	if r.buffer == nil || r.Buffered() == 0 {
+		t.Error("the frame under way is lost")
+	}
+	if f, err := r.Next(); err != nil || f.Corr != 2 || string(f.Payload) != "hello" {
+		t.Fatal(f, err)
+	}
+	if r.Rest(); r.buffer != nil || r.Buffered() != 0 {
+		t.Error("a reader at rest holds a buffer")
+	}
+}
+
 func TestRoomFollowsWhatCame(t *testing.T) {
 	wire := framed(t, Req, 1, make([]byte, MaxPayload))
 	r := NewReader(nil, plain)
@@ -256,13 +277,64 @@ func TestSmallFramesAreReadTogether(t *testing.T) {
 		reads, all := 0, len(src.rest)
 		r := NewReader(readerFunc(func(p []byte) (int, error) { reads++; return src.Read(p) }), plain)
 		for range 2000 {
-			if _, err := r.Next(); err != nil || len(r.room()) > sizes[work] {
+			if _, err := r.Next(); err != nil || len(r.room()) > sizes[work+1] {
 				t.Fatalf("payloads of %d: a room of %d bytes, %v", size, len(r.room()), err)
 			}
 		}
 		if reads > all/(4<<10) {
 			t.Errorf("payloads of %d: %d reads for %d bytes", size, reads, all)
 		}
+	}
+}
+
+// A peer that fills the buffer gets a larger one, and loses it when it slows down.
+// Whatever was handed out of one portion stays as it is to the end of the portion.
+func TestFastPeersAreReadInLargePortions(t *testing.T) {
+	var wire []byte
+	for i := range 400 {
+		wire = append(wire, framed(t, Event, uint64(i+1), bytes.Repeat([]byte{byte(i)}, 1000))...)
+	}
+	src := &drip{rest: wire, n: 1 << 20}
+	r := NewReader(src, plain)
+	most := 0
+	for next := 0; next < 400; {
+		if err := r.Fill(); err != nil {
+			t.Fatal(err)
+		}
+		var views [][]byte
+		for r.Ready() {
+			f, err := r.Next()
+			if err != nil || r.Inflated() {
+				t.Fatal(err)
+			}
+			views = append(views, f.Payload)
+		}
+		for _, view := range views {
+			if !bytes.Equal(view, bytes.Repeat([]byte{byte(next)}, 1000)) {
+				t.Fatalf("payload %d was read over", next)
+			}
+			next++
+		}
+		if most = max(most, len(views)); next > 350 {
+			src.n = 1100 // from now on a frame at a time
+		}
+	}
+	if most < sizes[work+1]/1100 {
+		t.Errorf("at most %d frames came in one go", most)
+	}
+	if r.usual() != work {
+		t.Error("a slow peer still gets the larger buffer")
+	}
+}
+
+func TestInflatedPayloadsAreToldApart(t *testing.T) {
+	wire, err := packed.Append(nil, Frame{Flags: Event, Corr: 1, Payload: append(bytes.Repeat([]byte("storm "), 100), noise(400)...)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := NewReader(bytes.NewReader(wire), packed)
+	if _, err := r.Next(); err != nil || !r.Inflated() {
+		t.Errorf("%v; a compressed payload passes for a plain one", err)
 	}
 }
 

@@ -32,6 +32,7 @@ func TestRecognisesWhatWeSend(t *testing.T) {
 				for _, m := range []Message{
 					&Gossip{Msg: make([]byte, size), Sig: sig, Hops: n, Fanout: n},
 					&Data{Stream: n, Seq: n, Bytes: make([]byte, size)}, &Ack{Stream: n, UpTo: n},
+					&Ping{TS: n}, &Pong{TS: n},
 				} {
 					payload := encoded(t, m)
 					if found := recognise(payload); !reflect.DeepEqual(found, m) {
@@ -51,7 +52,8 @@ func TestRecognisesWhatWeSend(t *testing.T) {
 func TestRecognisesNothingElse(t *testing.T) {
 	g := Gossip{Msg: []byte("m"), Sig: make([]byte, sigSize), Hops: 300, Fanout: 3}
 	unsigned := Gossip{Msg: []byte("msg"), Hops: 1, Fanout: 70000}
-	for _, m := range []Message{&g, &unsigned, &Data{Stream: 1 << 33, Seq: 30, Bytes: []byte("abc")}, &Ack{Stream: 1, UpTo: 255}} {
+	for _, m := range []Message{&g, &unsigned, &Data{Stream: 1 << 33, Seq: 30, Bytes: []byte("abc")}, &Ack{Stream: 1, UpTo: 255},
+		&Ping{TS: 1 << 40}, &Pong{TS: 24}} {
 		payload := encoded(t, m)
 		for at := range payload {
 			for value := range 256 {
@@ -91,8 +93,11 @@ func TestViewsEndWhereTheyEnd(t *testing.T) {
 }
 
 func TestNotRecognisedChangesNothing(t *testing.T) {
-	g, d, a := Gossip{Hops: 1}, Data{Seq: 1}, Ack{UpTo: 1}
+	g, d, a, ping, pong := Gossip{Hops: 1}, Data{Seq: 1}, Ack{UpTo: 1}, Ping{TS: 1}, Pong{TS: 1}
 	if g.Recognise([]byte("x")) || d.Recognise(nil) || a.Recognise([]byte{0xa3}) || g.Hops != 1 || d.Seq != 1 || a.UpTo != 1 {
 		t.Error(g, d, a)
+	}
+	if ping.Recognise(encoded(t, &Pong{TS: 2})) || pong.Recognise(encoded(t, &Ping{TS: 2})) || ping.TS != 1 || pong.TS != 1 {
+		t.Error(ping, pong)
 	}
 }

@@ -1,15 +1,18 @@
 package oap
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"unicode/utf8"
+)
 
 // What recognise.go knows how to read, this file knows how to write: the
 // deterministic encoding of the shapes that go out by the thousand, byte for
 // byte. Everything else is written by the library. A differential test holds
 // the two to the same bytes.
 
-// spell appends a gossip, data or ack message. It reports false for any other,
-// and for one that would not be taken at the other end: the library says what
-// is wrong with it.
+// spell appends a gossip, data, ack, ping, pong or bye message. It reports false
+// for any other, and for one that would not be taken at the other end: the
+// library says what is wrong with it.
 func spell(dst []byte, m Message) ([]byte, bool) {
 	switch m := m.(type) {
 	case *Gossip:
@@ -24,6 +27,15 @@ func spell(dst []byte, m Message) ([]byte, bool) {
 	case *Ack:
 		dst = appendHead(append(dst, "\xa3\x64kind\x63ack\x65up_to"...), aNumber, m.UpTo)
 		return appendHead(append(dst, "\x66stream"...), aNumber, m.Stream), true
+	case *Ping:
+		return append(appendHead(append(dst, "\xa2\x62ts"...), aNumber, m.TS), "\x64kind\x64ping"...), true
+	case *Pong:
+		return append(appendHead(append(dst, "\xa2\x62ts"...), aNumber, m.TS), "\x64kind\x64pong"...), true
+	case *Bye: // a node that drains says it to all of its peers at once
+		if len(m.Reason) > maxText || !utf8.ValidString(m.Reason) {
+			return dst, false
+		}
+		return append(appendHead(append(dst, "\xa2\x64kind\x63bye\x66reason"...), aText, uint64(len(m.Reason))), m.Reason...), true
 	}
 	return dst, false
 }

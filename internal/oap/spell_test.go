@@ -18,6 +18,8 @@ func TestSpelledAsTheLibraryDoes(t *testing.T) {
 			&Data{Stream: number.Draw(t, "stream"), Seq: number.Draw(t, "seq"), Bytes: blob.Draw(t, "bytes")},
 			&Data{Bytes: []byte{}},
 			&Ack{Stream: number.Draw(t, "stream"), UpTo: number.Draw(t, "up to")},
+			&Ping{TS: number.Draw(t, "ts")}, &Pong{TS: number.Draw(t, "ts")},
+			&Bye{Reason: rapid.StringN(0, 300, maxText).Draw(t, "reason")},
 		} {
 			spelled, ok := spell([]byte("before"), m)
 			written, err := marshal([]byte("before"), m)
@@ -37,6 +39,18 @@ func TestSpelledAsTheLibraryDoes(t *testing.T) {
 		spelled, _ := spell(nil, m)
 		if written, err := marshal(nil, m); err != nil || !bytes.Equal(spelled, written) {
 			t.Errorf("%d bytes: differs (%v)", size, err)
+		}
+	}
+}
+
+// What the other end would not take is left to the library, which says why.
+func TestAByeThatCannotBeSpelled(t *testing.T) {
+	for _, reason := range []string{string(make([]byte, maxText+1)), "\xff"} {
+		if _, ok := spell(nil, &Bye{Reason: reason}); ok {
+			t.Errorf("a reason of %d bytes was spelled", len(reason))
+		}
+		if _, err := Encode(nil, &Bye{Reason: reason}); err == nil {
+			t.Errorf("a reason of %d bytes was encoded", len(reason))
 		}
 	}
 }

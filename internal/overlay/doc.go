@@ -27,7 +27,8 @@
 //
 // # Under pressure
 //
-// A publish is refused with Busy as soon as there is no room for it. If the
+// A publish is refused with Busy when there is no room for it, and none comes
+// within two milliseconds. If the
 // pressure stays, the node stops being ready for writes and says why; when it
 // has gone, both come back by themselves. Nothing waits in line without a
 // bound, and what is dropped is counted under its reason.

@@ -163,7 +163,7 @@ func (o *Overlay) publishTopic(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return ingress.WriteJSON(w, http.StatusOK, client.Published{ID: outcome.ID, Peers: outcome.Peers, Busy: outcome.Busy})
+	return ingress.WriteJSON(w, http.StatusOK, client.Published{ID: outcome.ID(), Peers: outcome.Peers, Busy: outcome.Busy})
 }
 
 // Publish sends a message to whoever is interested in its topic. It never

@@ -221,10 +221,10 @@ func TestARelayOfThree(t *testing.T) {
 		t.Errorf("told %+v", outcome)
 	}
 	got := heard(t, far)
-	if string(got.Data) != "storm" || got.Origin != a.ID() || got.ID() != outcome.ID || !got.Signed {
+	if string(got.Data) != "storm" || got.Origin != a.ID() || got.ID() != outcome.ID() || !got.Signed {
 		t.Errorf("heard %+v", got)
 	}
-	if own := heard(t, near); own.ID() != outcome.ID {
+	if own := heard(t, near); own.ID() != outcome.ID() {
 		t.Errorf("the origin's own subscriber heard %+v", own)
 	}
 	if s := a.sessions.Find(b.ID()); !s.PQ() {

@@ -7,8 +7,8 @@ import (
 )
 
 // switchboard is the overlay as its sessions see it: it passes on what they
-// bring to the room that it is for. The readers of all sessions call it, and
-// none of its methods waits.
+// bring to the room that it is for. The readers of all sessions call it. Only
+// Arrived may wait, for the peers that get the letters, and not for long.
 type switchboard Overlay
 
 // Opened makes a session known to the rooms.

@@ -15,7 +15,8 @@
 // failure. A [Pool] is N such functions under one name, or N workers that take
 // one [Job] after the other. A [Group] owns tasks that come and go, such as
 // the readers of connections: bounded in number, not restarted, but captured
-// when they panic, counted, and stopped with their stage.
+// when they panic, counted, and stopped with their stage. A [Sleeper] is such a
+// task that has a goroutine only while it has something to do.
 //
 // # Failure
 //

@@ -33,12 +33,13 @@ type Group struct {
 	cancel context.CancelCauseFunc
 
 	// Guarded by Supervisor.mu.
-	total   *Count
-	running int
-	tasks   tally // those that run, and those whose end is being told
-	closed  bool
-	forced  bool      // those that ran were counted as aborted
-	since   time.Time // of the last change between idle and busy
+	total    *Count
+	running  int
+	sleepers *Sleeper // the first of them
+	tasks    tally    // those that run, and those whose end is being told
+	closed   bool
+	forced   bool      // those that ran were counted as aborted
+	since    time.Time // of the last change between idle and busy
 
 	// Guarded by Supervisor.mu; for the report: how many tasks
 	atDrain, aborted, left int
@@ -56,7 +57,8 @@ func (s *Supervisor) NewGroup(spec GroupSpec) (*Group, error) {
 		return nil, err
 	}
 	g := &Group{sup: s, spec: spec, stage: st, since: time.Now()}
-	g.ctx, g.cancel = context.WithCancelCause(context.Background())
+	ctx, cancel := context.WithCancelCause(context.Background())
+	g.ctx, g.cancel = ctx, func(cause error) { cancel(cause); g.rouse() }
 
 	s.mu.Lock()
 	defer s.mu.Unlock()

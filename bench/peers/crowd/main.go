@@ -108,9 +108,7 @@ func (c *crowd) churn(length time.Duration, rate int) (replaced int, err error) 
 	for end := time.Now().Add(length); time.Now().Before(end); replaced++ {
 		<-ticks.C
 		i := replaced % len(c.members)
-		if err := c.members[i].leave(); err != nil {
-			return replaced, err
-		}
+		_ = c.members[i].leave() // one that the node has ended is counted as lost
 		if c.members[i], err = c.join(); err != nil {
 			return replaced, err
 		}
@@ -155,7 +153,9 @@ func (c *crowd) call() (*member, error) {
 		return nil, errors.Join(err, raw.Close())
 	}
 	go func() {
-		if err := m.answer(reader); !m.left.Load() {
+		err := m.answer(reader)
+		defer raw.Close() // a peer that was left closes too, and does not let the node wait
+		if !m.left.Load() {
 			if c.lost.Add(1) == 1 {
 				log.Println("crowd: the first session that was lost:", err)
 			}

@@ -233,6 +233,88 @@ func TestPermitsInBatchesAreNeverOverAndAllComeBack(t *testing.T) {
 	}
 }
 
+// Readers wait for permits of a peer until their patience ends; the writer gives
+// them back in batches. Nobody holds more than there are, none is lost on one who
+// left, and nobody waits while one is free.
+func TestPermitsAreAwaitedInBatches(t *testing.T) {
+	explore.Test(t, quick, func(w *explore.World) {
+		permits := flow.NewPermits(w.Inventory(), flow.PermitsSpec{Service: "overlay", Name: "inflight", Cap: 2, Waiting: 2})
+		written := flow.NewQueue[int](w.Inventory(), flow.QueueSpec{Service: "overlay", Name: "written", Cap: 8})
+		out, posting := permits.TryAcquire(2), 2
+		w.Check(out == 2 && written.TryPush(out) == nil, "two are out")
+		post := func(ctx context.Context, n int) {
+			for n > 0 {
+				got, err := permits.AcquireSome(ctx, n)
+				if err != nil {
+					w.Check(ctx.Err() != nil && got == 0, "left with %d: %v", got, err)
+					break
+				}
+				out += got
+				w.Check(got > 0 && got <= n && out <= 2, "got %d of %d, %d of 2 permits are out", got, n, out)
+				n -= got
+				w.Check(written.TryPush(got) == nil, "there is room")
+			}
+			if posting--; posting == 0 {
+				written.Close()
+			}
+		}
+		hasty, cancel := w.Context()
+		w.Go("patient", func() { post(context.Background(), 2) })
+		w.Go("hasty", func() { post(hasty, 1) })
+		w.Go("patience ends", cancel)
+		w.Go("writer", func() {
+			for {
+				n, err := written.Pop(context.Background())
+				if err != nil {
+					return
+				}
+				out -= n
+				permits.ReleaseMany(n)
+			}
+		})
+		w.After(func() {
+			stat := w.Inventory().Read()[0]
+			w.Check(out == 0 && stat.Inside == 0 && stat.Accepted == stat.Delivered, "%d out, left over: %+v", out, stat)
+		})
+	})
+}
+
+// Letters are told in batches, and each is heard once, whoever closes when or
+// never.
+func TestBusTellsBatches(t *testing.T) {
+	t.Run("closed", func(t *testing.T) { busTellsBatches(t, true) })
+	t.Run("open", func(t *testing.T) { busTellsBatches(t, false) })
+}
+
+func busTellsBatches(t *testing.T, closes bool) {
+	explore.Test(t, quick, func(w *explore.World) {
+		bus := flow.NewBus[int](w.Inventory(), flow.BusSpec{Service: "overlay", Name: "deliveries", Cap: 8, Readers: 1})
+		reader, err := bus.Subscribe("stream", nil)
+		w.Check(err == nil, "subscribe: %v", err)
+		told := 0
+		w.Go("worker", func() {
+			for _, batch := range [][]int{{0, 1}, nil, {2, 3, 4}} {
+				if bus.PublishAll(batch) == nil {
+					told += len(batch)
+				}
+			}
+		})
+		if closes {
+			w.Go("closer", bus.Close)
+		}
+		w.Go("subscriber", func() {
+			for heard := 0; closes || heard < 5; heard++ {
+				event, err := reader.Recv(context.Background())
+				if err != nil {
+					w.Check(errors.Is(err, flow.ErrClosed) && heard == told, "heard %d of %d, %v", heard, told, err)
+					return
+				}
+				w.Check(event == heard, "heard %d in place of %d", event, heard)
+			}
+		})
+	})
+}
+
 // A topic's bus is retired while a reader waits and another still reads.
 func TestBusRetiresUnderItsReaders(t *testing.T) {
 	explore.Test(t, quick, func(w *explore.World) {

@@ -8,12 +8,16 @@
 //
 // # Taking a letter
 //
-// The readers of sessions bring letters ([Engine.Arrived]) and go on at once.
-// What they bring waits in a fair queue, a class for each session, so a peer
-// that floods fills its own share and nobody else's. Workers ([Engine.Work])
-// take a burst at a time through six steps, in the order of the protocol: cheap
-// checks first, and the signature before the letter is remembered. taking.go
-// reads like the list in the document.
+// The readers of sessions bring letters ([Engine.Arrived]). Letters go through
+// six steps, in the order of the protocol: cheap checks first, and the signature
+// before the letter is remembered. taking.go reads like the list in the document.
+//
+// A letter without a signature costs no more than it cost to read, so the reader
+// takes it through all of them and on to the peers. Nothing more is read from its
+// peer meanwhile, and that is what slows a sender down. One with a signature
+// waits in a fair queue, a class for each session, so a peer that floods fills
+// its own share and nobody else's; workers ([Engine.Work]) take a burst at a
+// time.
 //
 // To know whether a letter came before, a worker takes its fingerprint: a keyed
 // hash, good for this node only, at a tenth of what the id costs. So a duplicate,
@@ -35,8 +39,11 @@
 // the letter, so a relay costs no memory for each of them. Letters above a size
 // are announced by their id instead, and sent to whoever asks.
 //
-// Nothing waits. A peer that takes no more is not waited for: the letter is
-// dropped for it, and counted. One that turns everything away for a second, or
+// Nobody waits for whom others would have to wait. A reader, which holds up one
+// peer only, gives those who get its letters a few milliseconds to make room, and
+// so does who publishes, if nobody else is left; a worker gives none. Then the
+// letter is dropped for that peer, and counted, and the peer is not waited for
+// again before it has written something. One that turns everything away for a second, or
 // says that it is busy, is left out for a while, twice as long each time, and
 // comes back when it has taken one letter as a probe.
 //
@@ -61,14 +68,15 @@
 //
 // # Publishing and subscribing
 //
-// [Engine.Publish] never waits either. It is refused when every peer is busy, so
-// that the publisher is the one who slows down. A [Subscription] reads a bus; one
+// [Engine.Publish] is refused when every peer is busy, and stays so for two
+// milliseconds, so that the publisher is the one who slows down. A [Subscription] reads a bus; one
 // that is too slow loses the oldest letters and is told how many.
 //
 // # What it refuses to do
 //
 // It starts no goroutine, opens no connection and writes no file. It does not
-// know sessions: a [Peer] is seven methods, none of which waits. It does not say
+// know sessions: a [Peer] is seven methods, and one of them waits, if it is told
+// how long. It does not say
 // who is interested in what; letters go to peers whatever their topic. It keeps
 // no letter longer than its ttl, orders nothing, acknowledges nothing, and
 // promises nothing to a subscriber who was not there.

@@ -24,12 +24,13 @@ const (
 	parcelBytes  = 128     // what an arrival costs beside its bytes
 )
 
-// Peer is a session, as far as gossip needs one. None of its methods waits.
+// Peer is a session, as far as gossip needs one. None of its methods waits, but
+// for Post, and that only as long as it is told to.
 type Peer interface {
 	Peer() oap.PeerID
 	Serial() uint64
 	MaxFrame() int
-	Post(batch []flow.Parcel[session.Out], turned []session.Out) []session.Out
+	Post(batch []flow.Parcel[session.Out], turned []session.Out, patience *time.Duration) []session.Out
 	Tell(session.Out) error
 	Refuse(corr uint64, err error)
 	SetBusy(busy bool)
@@ -194,18 +195,34 @@ type offer struct {
 	turned  []arrival
 }
 
-// Arrived takes letters from a reader, which goes on at once. A peer whose
-// letters find no room is told so.
+// Arrived takes letters from a reader, valid during the call. Those that are not
+// signed cost no more than it cost to read them, so the reader takes them through
+// all steps itself: it would spend as much on handing them over, and while it is
+// at it nothing is read from that peer, which is how a sender learns to slow
+// down. Signed ones are copied and wait for the workers.
 func (e *Engine) Arrived(p Peer, batch []session.Arrival) {
 	l := e.find(p)
 	if l == nil || e.drained.Load() {
 		e.count.Dropped(DropDrain, len(batch))
 		return
 	}
+	h := e.hands.Get().(*hand)
+	if signed := h.handleOpen(l, batch); signed > 0 {
+		e.enqueue(l, batch)
+	}
+	e.hands.Put(h)
+}
+
+// enqueue hands what is signed to the workers. A peer whose letters find no room
+// is told so.
+func (e *Engine) enqueue(l *link, batch []session.Arrival) {
 	o := e.offers.Get().(*offer)
 	bytes := 0
-	for _, one := range batch {
-		a := arrival{one, l}
+	for i := range batch {
+		if len(batch[i].Gossip.Sig) == 0 {
+			continue
+		}
+		a := arrival{session.Arrival{Gossip: batch[i].Gossip.Clone(), Corr: batch[i].Corr}, l}
 		bytes += a.cost()
 		o.parcels = append(o.parcels, flow.Parcel[arrival]{Class: l.serial, Cost: a.cost(), Item: a})
 	}

@@ -33,6 +33,7 @@ type link struct {
 	fulfilled atomic.Int64 // when it last sent what it was asked for, in ms
 	owing     atomic.Int64 // how many letters it has asked for
 	nudged    atomic.Bool  // it is among the needy
+	stuck     atomic.Bool  // it was waited for in vain, and has not written any letter since
 	short     atomic.Bool  // it turned letters away, and has not written any since
 	roomy     atomic.Bool  // it did, and now it has room: it is told of them soon
 
@@ -61,6 +62,9 @@ func newLink(e *Engine, p Peer) *link {
 	l := &link{peer: p, id: p.Peer(), serial: p.Serial(), maxFrame: p.MaxFrame(), fresh: true, cursor: math.MaxUint64, doubts: math.MaxUint64}
 	l.topics.most = e.topics
 	l.written = func(err error) {
+		if l.stuck.Load() {
+			l.stuck.Store(false)
+		}
 		again := l.short.Load() && l.short.CompareAndSwap(true, false)
 		if again {
 			l.roomy.Store(true)

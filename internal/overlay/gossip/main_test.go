@@ -50,6 +50,8 @@ type fake struct {
 	accept  func(*oap.Gossip) bool
 	older   []session.Out // turned away with the next Post
 	posts   int
+	waits   []time.Duration // what patience each Post came with, -1 for none
+	idles   bool            // it uses up all patience before it turns away
 	got     []oap.Gossip
 	outs    []session.Out
 	haves   [][]b3.Address
@@ -67,10 +69,11 @@ func (f *fake) Peer() oap.PeerID { return f.id }
 func (f *fake) Serial() uint64   { return f.serial }
 func (f *fake) MaxFrame() int    { return f.max }
 
-func (f *fake) Post(batch []flow.Parcel[session.Out], turned []session.Out) []session.Out {
+func (f *fake) Post(batch []flow.Parcel[session.Out], turned []session.Out, patience *time.Duration) []session.Out {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.posts++
+	f.notePatience(patience)
 	turned = append(turned, f.older...)
 	f.older = nil
 	for _, p := range batch {
@@ -83,6 +86,27 @@ func (f *fake) Post(batch []flow.Parcel[session.Out], turned []session.Out) []se
 		f.outs = append(f.outs, p.Item)
 	}
 	return turned
+}
+
+// notePatience remembers what a Post came with. Guarded by mu.
+func (f *fake) notePatience(patience *time.Duration) {
+	if patience == nil {
+		f.waits = append(f.waits, -1)
+		return
+	}
+	f.waits = append(f.waits, *patience)
+	if f.idles {
+		*patience = 0
+	}
+}
+
+// takeWaits is what patience it was shown since the last time.
+func (f *fake) takeWaits() []time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	waits := f.waits
+	f.waits = nil
+	return waits
 }
 
 func (f *fake) Tell(out session.Out) error {

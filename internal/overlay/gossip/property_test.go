@@ -213,7 +213,7 @@ func (w *wire) Serial() uint64   { return w.serial }
 func (w *wire) MaxFrame() int    { return oap.MaxPayload }
 func (w *wire) SetBusy(bool)     {}
 
-func (w *wire) Post(batch []flow.Parcel[session.Out], turned []session.Out) []session.Out {
+func (w *wire) Post(batch []flow.Parcel[session.Out], turned []session.Out, _ *time.Duration) []session.Out {
 	for _, p := range batch {
 		g := *p.Item.Message.(*oap.Gossip)
 		written := p.Item.Written
@@ -399,13 +399,13 @@ func TestAMeshLosesNothing(t *testing.T) {
 				for {
 					outcome, err := m.nodes[from[i]].Publish(t.Context(), "news/eu", make([]byte, sizes[i]))
 					if err == nil {
-						published[outcome.ID] = true
+						published[outcome.ID()] = true
 						break
 					}
 					if fault.KindOf(err) != fault.Busy {
 						t.Fatal(err)
 					}
-					m.refused[outcome.ID] = from[i]
+					m.refused[outcome.ID()] = from[i]
 					time.Sleep(50 * time.Millisecond)
 				}
 			}
@@ -426,14 +426,14 @@ func TestALineThatIsLongerThanHops(t *testing.T) {
 		defer m.stop()
 		settle()
 		outcome := m.nodes[0].mustPublish("news/eu", []byte("far"))
-		m.everywhere(t, map[b3.Address]bool{outcome.ID: true}, 12)
+		m.everywhere(t, map[b3.Address]bool{outcome.ID(): true}, 12)
 	})
 }
 
 // A node whose queue overflows says Busy, and hears again of what it lost.
 func TestWhatAFullQueueDroppedIsRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := sleepingMesh(t, 2, [][2]int{{0, 1}}, 0, func(s *Spec) { s.Config.Unsigned = []string{"news"} })
+		m := sleepingMesh(t, 2, [][2]int{{0, 1}}, 0, func(*Spec) {})
 		defer m.stop()
 		sender, receiver := m.nodes[0], m.nodes[1]
 		sender.run()
@@ -443,9 +443,9 @@ func TestWhatAFullQueueDroppedIsRepaired(t *testing.T) {
 			time.Sleep(20 * time.Microsecond) // faster than the wire
 			outcome, err := sender.Publish(t.Context(), "news/eu", []byte{byte(i), byte(i >> 8)})
 			if err == nil {
-				published[outcome.ID] = true
+				published[outcome.ID()] = true
 			} else {
-				m.refused[outcome.ID] = 0
+				m.refused[outcome.ID()] = 0
 			}
 		}
 		pass(500 * time.Millisecond)
@@ -477,7 +477,7 @@ func TestAShortQueueAndAShortHistory(t *testing.T) {
 		published := map[b3.Address]bool{}
 		for range bursts {
 			for range each {
-				published[m.nodes[0].mustPublish("news/eu", make([]byte, 100)).ID] = true
+				published[m.nodes[0].mustPublish("news/eu", make([]byte, 100)).ID()] = true
 			}
 			pass(60 * time.Millisecond)
 		}

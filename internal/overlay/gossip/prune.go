@@ -3,7 +3,9 @@ package gossip
 import "time"
 
 const (
-	refusalSpan = time.Second // a peer that takes nothing for so long is left out
+	awaitPermit = 2 * time.Millisecond // so long a letter that is published waits for room at the last peer it could go to
+	awaitRoom   = 5 * time.Millisecond // so long a reader waits for room at the peers that get what it read
+	refusalSpan = time.Second          // a peer that takes nothing for so long is left out
 	firstPause  = time.Second
 	lastPause   = 30 * time.Second
 	probeSpan   = time.Second // so long after the probe it had time to refuse it

@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"context"
+	"crypto/ed25519"
 
 	"micronode/b3"
 	"micronode/fault"
@@ -11,13 +12,25 @@ import (
 
 // Outcome is what became of a letter in the moment in which it was published.
 type Outcome struct {
-	ID    b3.Address
+	letter *letter // nil if there was none
+
 	Peers int // so many took it; they pass it on
 	Busy  int // so many were asked and could not
 }
 
+// ID is the letter's id. It is computed when somebody first asks: for a letter
+// without a signature that is most of what publishing it would cost. It is zero
+// if there is no letter.
+func (o Outcome) ID() b3.Address {
+	if o.letter == nil {
+		return b3.Address{}
+	}
+	return o.letter.address()
+}
+
 // Publish writes a letter, gives it to the subscribers of this node and sends
-// it to some peers. It never waits. The data is copied.
+// it to some peers. The data is copied. If none of the others takes it, it waits
+// up to two milliseconds for the last one.
 //
 // It is refused with Busy if there are peers and every one of them is busy, and
 // then nobody else will ever see the letter; or if the seen-set is full, and then
@@ -30,32 +43,42 @@ func (e *Engine) Publish(ctx context.Context, topic string, data []byte) (Outcom
 		return Outcome{}, draining()
 	}
 	h := e.hands.Get().(*hand)
-	defer e.hands.Put(h)
+	defer h.rest()
 	h.begin()
 	l, written, err := h.write(topic, data)
 	if err != nil {
 		return Outcome{}, err
 	}
-	if e.audience.deliver(written, l) {
-		e.count.Delivered(1)
-	}
+	h.deliver(written, l)
+	h.tell()
 	outcome := h.send(l)
 	if outcome.Peers == 0 && outcome.Busy > 0 {
 		return outcome, busyPeers(outcome.Busy)
 	}
-	e.store([]*letter{l})
+	h.taken = append(h.taken, l)
+	e.store(h.taken)
+	clear(h.taken)
+	h.taken = h.taken[:0]
 	return outcome, nil
 }
 
-// write makes a letter and remembers it.
+// rest gives a hand back that published something. It keeps nothing of it.
+func (h *hand) rest() {
+	h.own = oap.Letter{}
+	h.engine.hands.Put(h)
+}
+
+// write makes a letter and remembers it. The second is the hand's own, and good
+// until the next one.
 func (h *hand) write(topic string, data []byte) (*letter, *oap.Letter, error) {
 	e := h.engine
 	key := e.key
 	if e.policy.mayLack(topic) {
 		key = nil
 	}
-	l := &oap.Letter{Topic: topic, Key: e.public, Seq: e.seq.Add(1) - 1, TS: uint64(max(0, h.clock)), Data: data}
-	g, id, err := l.Seal(key)
+	l := &h.own
+	*l = oap.Letter{Topic: topic, Key: e.public, Seq: e.seq.Add(1) - 1, TS: uint64(max(0, h.clock)), Data: data}
+	g, id, err := envelope(l, key)
 	if err != nil {
 		return nil, nil, fault.Wrap(opPublish, err)
 	}
@@ -69,8 +92,21 @@ func (h *hand) write(topic string, data []byte) (*letter, *oap.Letter, error) {
 	l.Data = dataIn(g.Msg, l)
 	g.Hops, g.Fanout = uint64(e.config.Hops), uint64(e.config.RelayFanout)
 	one := newLetter(l, print, &e.self, g, e.config.TTL)
-	one.id.Store(&id)
+	if id != nil {
+		one.id.Store(id)
+	}
 	return one, l, nil
+}
+
+// envelope puts a letter into its envelope. The id is nil if nobody needed it for
+// that.
+func envelope(l *oap.Letter, key ed25519.PrivateKey) (oap.Gossip, *b3.Address, error) {
+	if key == nil {
+		g, err := l.SealUnsigned()
+		return g, nil, err
+	}
+	g, id, err := l.Seal(key)
+	return g, &id, err
 }
 
 // dataIn is the data of a letter where it stands in the letter's encoding:
@@ -82,12 +118,15 @@ func dataIn(msg []byte, l *oap.Letter) []byte {
 }
 
 // send pushes a letter of our own to as many peers as it should go to, whatever
-// its size. Whoever turns it away is replaced by another, so that Busy means
-// everybody.
+// its size. Whoever turns it away is replaced by another, and for the last one it
+// waits a moment if nobody took it so far, so that Busy means everybody.
 func (h *hand) send(l *letter) Outcome {
-	outcome := Outcome{ID: l.address()}
+	outcome := Outcome{letter: l}
 	for i := 0; i < len(h.order) && outcome.Peers < h.engine.config.RelayFanout; i++ {
 		to := h.draw(i)
+		if outcome.Peers == 0 && i == len(h.order)-1 {
+			h.patience = awaitPermit
+		}
 		switch {
 		case !l.fits(to):
 			h.engine.count.Dropped(DropOversize, 1)
@@ -99,6 +138,7 @@ func (h *hand) send(l *letter) Outcome {
 			outcome.Busy++
 		}
 	}
+	h.patience = 0
 	return outcome
 }
 

@@ -89,6 +89,7 @@ func (l *letter) parcel(to *link) flow.Parcel[session.Out] {
 // after that, because a peer that asks for one must find it.
 func (h *hand) finish() {
 	e := h.engine
+	h.tell()
 	for to, of := range h.loads {
 		h.post(to, of)
 	}
@@ -131,13 +132,27 @@ func (h *hand) post(to *link, of *load) int {
 // offer offers a peer its letters. It reports how many of them it took, and how
 // many older ones lost their place in its queue to them.
 func (h *hand) offer(to *link, of *load) (accepted, displaced int) {
-	h.turned = to.peer.Post(of.parcels, h.turned[:0])
+	h.turned = h.hand(to, of)
 	mine := h.takeBack(to, of)
 	displaced = len(h.turned) - mine
 	clear(h.turned)
 	accepted = len(of.letters) - mine
 	h.engine.judge(to, accepted, h.now)
 	return accepted, displaced
+}
+
+// hand hands a peer its letters, and gives it some time to make room for them if
+// there is any left. One that was waited for in vain is not waited for again before
+// it has written a letter.
+func (h *hand) hand(to *link, of *load) (turned []session.Out) {
+	if h.patience <= 0 || to.stuck.Load() {
+		return to.peer.Post(of.parcels, h.turned[:0], nil)
+	}
+	turned = to.peer.Post(of.parcels, h.turned[:0], &h.patience)
+	if h.patience <= 0 && len(turned) > 0 {
+		to.stuck.Store(true)
+	}
+	return turned
 }
 
 // takeBack makes sure that a peer hears of the letters that it turned away, with

@@ -309,6 +309,28 @@ func TestWhatWasAnnouncedIsNotAnnouncedAgain(t *testing.T) {
 	})
 }
 
+// TestUnsignedIDs publishes on a topic that needs no signature: the id, which
+// nobody needs to send the letter, is found when somebody asks.
+func TestUnsignedIDs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := start(t, unsignedOn)
+		s := n.subscribe("open/a")
+		defer s.Close()
+		outcome, err := n.Publish(t.Context(), "open/a", []byte("storm"))
+		if err != nil || outcome.letter.id.Load() != nil {
+			t.Fatalf("%v; the id was found before anybody asked: %v", err, outcome.letter.id.Load())
+		}
+		got := s.drain(t)
+		if len(got) != 1 || got[0].Signed || got[0].ID() != outcome.ID() || outcome.ID() != b3.Of(outcome.letter.out.Msg) {
+			t.Errorf("delivered %+v, published as %s", got, outcome.ID())
+		}
+		refused, err := n.Publish(t.Context(), "", nil)
+		if err == nil || refused.ID() != (b3.Address{}) {
+			t.Errorf("a letter that is none has the id %s, %v", refused.ID(), err)
+		}
+	})
+}
+
 func TestPublish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now().UnixMilli()
@@ -322,7 +344,7 @@ func TestPublish(t *testing.T) {
 		}
 		data[0] = 'X'
 		got := s.drain(t)
-		if len(got) != 1 || len(got[0].Data) != cap(got[0].Data) || string(got[0].Data) != "storm" || got[0].Origin != n.self || !got[0].Signed || got[0].ID() != outcome.ID {
+		if len(got) != 1 || len(got[0].Data) != cap(got[0].Data) || string(got[0].Data) != "storm" || got[0].Origin != n.self || !got[0].Signed || got[0].ID() != outcome.ID() {
 			t.Fatalf("delivered %+v", got)
 		}
 		equal(t, "the first seq", got[0].Seq, uint64(began)<<20)
@@ -331,7 +353,7 @@ func TestPublish(t *testing.T) {
 		peers := n.company(5)
 		settle()
 		for _, p := range peers {
-			if haves := p.takeHaves(); len(haves) != 1 || haves[0] != outcome.ID {
+			if haves := p.takeHaves(); len(haves) != 1 || haves[0] != outcome.ID() {
 				t.Errorf("announced %v", haves)
 			}
 		}
@@ -413,7 +435,7 @@ func TestPublishBusy(t *testing.T) {
 		pass(10 * time.Second)
 		for _, p := range peers {
 			for _, id := range p.takeHaves() {
-				equal(t, "announced", id, outcome.ID)
+				equal(t, "announced", id, outcome.ID())
 			}
 		}
 	})

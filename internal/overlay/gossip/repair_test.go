@@ -135,7 +135,7 @@ func TestADeafPeer(t *testing.T) {
 func TestAGreetingThatWasLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := still(t, nil)
-		id := n.mustPublish("news/eu", nil).ID
+		id := n.mustPublish("news/eu", nil).ID()
 		p := newFake(1)
 		n.open(p)
 		<-n.nudged

@@ -10,8 +10,10 @@ import (
 const seenShards = 16
 
 // seenBuckets is how many buckets the ttl is cut into. With more of them a
-// letter is forgotten closer to its time; with fewer there are fewer tables.
-const seenBuckets = 16
+// letter is forgotten closer to its time, and the tables of the newest letters,
+// which are all that a busy node looks at, are small enough for the processor's
+// caches; with fewer there are fewer tables.
+const seenBuckets = 128
 
 // seenSet remembers the fingerprints of letters for as long as one could come
 // again. It is exact: a letter that was taken is known, and one that was not is
@@ -111,7 +113,11 @@ func (s *seenShard) find(at uint64) *seenBucket {
 // add makes a bucket. There are never more than the times that are taken have
 // buckets: the ttl, and how far clocks may be ahead. Guarded by mu.
 func (s *seenShard) add(at uint64) *seenBucket {
-	s.buckets = append(s.buckets, seenBucket{at: at})
+	fresh := seenBucket{at: at}
+	if n := len(s.buckets); n > 0 {
+		fresh.prints.expect(s.buckets[n-1].prints.count)
+	}
+	s.buckets = append(s.buckets, fresh)
 	return &s.buckets[len(s.buckets)-1]
 }
 

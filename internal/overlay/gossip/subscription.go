@@ -216,28 +216,31 @@ func (a *audience) share() int {
 	return keptBytes / max(1, len(a.topics))
 }
 
-// deliver gives a letter to those who listen to its topic, and reports whether
-// anybody does.
-func (a *audience) deliver(l *oap.Letter, one *letter) bool {
-	t := a.find(l.Topic)
-	if t == nil {
-		return false
-	}
+// newSlot is a letter for those who listen to its topic.
+func newSlot(l *oap.Letter, one *letter) *slot {
 	s := &slot{size: letterOverhead + len(l.Data)}
 	s.delivery.Store(&Delivery{
 		letter: one, Origin: *one.origin, Topic: l.Topic, Seq: l.Seq, Time: time.UnixMilli(int64(l.TS)), Signed: len(one.out.Sig) > 0, Data: l.Data,
 	})
-	t.keep(s, a.share())
-	return t.bus.Publish(s) == nil // a closed one: the last subscriber has just left
+	return s
 }
 
-// keep counts a slot in, and empties the oldest ones if that is too much. The
+// deliver gives letters to those who listen to their topic, and reports whether
+// anybody does.
+func (a *audience) deliver(t *topic, slots []*slot) bool {
+	t.keep(slots, a.share())
+	return t.bus.PublishAll(slots) == nil // a closed one: the last subscriber has just left
+}
+
+// keep counts slots in, and empties the oldest ones if that is too much. The
 // newest is kept whatever it takes: somebody may wait for it this moment.
-func (t *topic) keep(s *slot, share int) {
+func (t *topic) keep(slots []*slot, share int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.kept = append(t.kept, s)
-	t.bytes += s.size
+	t.kept = append(t.kept, slots...)
+	for _, s := range slots {
+		t.bytes += s.size
+	}
 	t.trim(share)
 }
 

@@ -36,6 +36,15 @@ func (t *table) insert(f fingerprint) {
 	t.count++
 }
 
+// expect makes room for so many in an empty table.
+func (t *table) expect(n int) {
+	size := smallestTable
+	for 3*size < 4*n {
+		size *= 2
+	}
+	t.slots = make([]fingerprint, size)
+}
+
 func (t *table) grow() {
 	old := t.slots
 	t.slots = make([]fingerprint, max(smallestTable, 2*len(old)))

@@ -17,12 +17,15 @@ type hand struct {
 	engine *Engine
 
 	// the batch
-	now   time.Time
-	clock int64 // the same, in ms
-	last  naming
-	taken []*letter
-	loads map[*link]*load
-	spare []*load // empty ones, for the next batch
+	now      time.Time
+	clock    int64         // the same, in ms
+	lent     bool          // its letters are the reader's: what is kept is copied
+	patience time.Duration // how long it may still wait for peers
+	last     naming
+	heard    heard
+	taken    []*letter
+	loads    map[*link]*load
+	spare    []*load // empty ones, for the next batch
 
 	// room
 	roster  *roster
@@ -30,6 +33,8 @@ type hand struct {
 	turned  []session.Out
 	missed  []fingerprint // of the letters that were turned away
 	room    [fingerprintSize]byte
+	topic   string     // of the last letter that came
+	own     oap.Letter // that is being published
 	origins [originSlots]knownOrigin
 }
 
@@ -39,6 +44,14 @@ type naming struct {
 	link  *link
 	topic string
 	lax   bool // the topic needs no signature
+}
+
+// heard is what the subscribers of one topic get of a batch. Most letters of a
+// batch are on the topic of the one before.
+type heard struct {
+	topic *topic // nil if nobody listens
+	name  string // empty if nobody was looked for
+	slots []*slot
 }
 
 // load is what one peer gets of a batch.
@@ -79,6 +92,30 @@ func (h *hand) begin() {
 	}
 }
 
+// handleOpen takes the letters of a reader that are not signed through all steps
+// and passes on what is new. It reports how many are left.
+func (h *hand) handleOpen(from *link, batch []session.Arrival) (signed int) {
+	h.begin()
+	h.lent, h.patience = true, awaitRoom
+	duplicates := 0
+	for i := range batch {
+		if len(batch[i].Gossip.Sig) > 0 {
+			signed++
+			continue
+		}
+		a := arrival{batch[i], from}
+		if !h.take(&a) {
+			duplicates++
+		}
+	}
+	h.finish()
+	h.lent, h.patience = false, 0
+	if duplicates > 0 {
+		h.engine.count.Duplicate(duplicates)
+	}
+	return signed
+}
+
 // handle takes a batch of letters through all steps and passes on what is new.
 func (h *hand) handle(batch []arrival) {
 	h.begin()
@@ -103,8 +140,9 @@ func (h *hand) handle(batch []arrival) {
 // If nothing is left to be checked between them, steps 3 and 5 are one.
 func (h *hand) take(a *arrival) (isNew bool) {
 	e := h.engine
-	l, err := a.Gossip.Read() // 1: it is a letter, and its topic is good
+	l, err := a.Gossip.ReadLike(h.topic) // 1: it is a letter, and its topic is good
 	if err == nil {
+		h.topic = l.Topic
 		err = l.CheckTime(h.now, e.config.TTL, e.skew) // 2: its time is good
 	}
 	if err != nil {
@@ -206,6 +244,10 @@ func (h *hand) verify(a *arrival, l *oap.Letter) (*b3.Address, error) {
 func (h *hand) keep(a *arrival, l *oap.Letter, print fingerprint, id *b3.Address) {
 	e := h.engine
 	out := a.Gossip
+	if h.lent {
+		out = a.Gossip.Clone()
+		l.Data = dataIn(out.Msg, l)
+	}
 	hops := min(out.Hops, uint64(e.config.Hops))
 	out.Hops = max(hops, 1) - 1
 	out.Fanout = min(out.Fanout, uint64(e.config.RelayFanout))
@@ -213,9 +255,7 @@ func (h *hand) keep(a *arrival, l *oap.Letter, print fingerprint, id *b3.Address
 	if id != nil {
 		one.id.Store(id)
 	}
-	if e.audience.deliver(l, one) {
-		e.count.Delivered(1)
-	}
+	h.deliver(l, one)
 	one.mark(a.link.serial)
 	h.taken = append(h.taken, one)
 	if e.wants.any() && e.wants.settle(one.address()) {
@@ -226,6 +266,26 @@ func (h *hand) keep(a *arrival, l *oap.Letter, print fingerprint, id *b3.Address
 		return
 	}
 	h.pick(one)
+}
+
+// deliver puts a letter among those that subscribers of this node get.
+func (h *hand) deliver(l *oap.Letter, one *letter) {
+	if l.Topic != h.heard.name {
+		h.tell()
+		h.heard.topic, h.heard.name = h.engine.audience.find(l.Topic), l.Topic
+	}
+	if h.heard.topic != nil {
+		h.heard.slots = append(h.heard.slots, newSlot(l, one))
+	}
+}
+
+// tell gives subscribers what they get.
+func (h *hand) tell() {
+	if n := len(h.heard.slots); n > 0 && h.engine.audience.deliver(h.heard.topic, h.heard.slots) {
+		h.engine.count.Delivered(n)
+	}
+	clear(h.heard.slots)
+	h.heard = heard{slots: h.heard.slots[:0]}
 }
 
 // originOf is what is known of the origin with a key.

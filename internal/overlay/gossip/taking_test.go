@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"crypto/ed25519"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -460,13 +461,114 @@ func TestAFullSeenSet(t *testing.T) {
 	})
 }
 
+// openLetter is a letter without a signature, on a topic that needs none.
+func openLetter(t *testing.T, seq int, data string) oap.Gossip {
+	t.Helper()
+	g, _ := sealed(t, nil, &oap.Letter{Topic: "open/a", Key: publicOf(origin), Seq: uint64(seq), TS: uint64(time.Now().UnixMilli()), Data: []byte(data)})
+	return g
+}
+
+// What is not signed goes all its way on the reader's task, in memory of its own;
+// what is signed waits for a worker.
+func TestOpenLettersNeedNoWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := still(t, unsignedOn)
+		peers := n.company(2)
+		s := n.subscribe("open/a")
+		defer s.Close()
+		signed, _ := letterNow(t, 1)
+		first, second := openLetter(t, 2, "storm"), openLetter(t, 3, "calm")
+		n.arrive(peers[0], first, signed, second, first)
+		clear(first.Msg) // the reader reads over it
+		clear(second.Msg)
+		got := s.drain(t)
+		if len(got) != 2 || string(got[0].Data) != "storm" || string(got[1].Data) != "calm" || got[0].ID() != b3.Of(got[0].letter.out.Msg) {
+			t.Errorf("delivered %+v", got)
+		}
+		equal(t, "sent back", len(peers[0].took()), 0)
+		passed := peers[1].took()
+		equal(t, "passed on", len(passed), 2)
+		for i, g := range passed {
+			if l, err := g.Read(); err != nil || string(l.Data) != []string{"storm", "calm"}[i] {
+				t.Errorf("passed on: %q, %v", l.Data, err)
+			}
+		}
+		equal(t, "duplicates", n.tally.read(&n.tally.duplicate), 1)
+		equal(t, "waiting", n.ingress.Len(1), 1)
+		clear(signed.Msg)
+		n.Drain()
+		if err := n.Work(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "taken", n.tally.read(&n.tally.taken), 3)
+	})
+}
+
+// Who may wait for a peer: the reader of the peer whose letters it gets, and who
+// publishes, for the last peer that is left. A peer that was waited for in vain
+// is not waited for again until it has written something. Workers never wait.
+func TestWhoWaitsForAPeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := start(t, unsignedOn)
+		peers := n.company(3)
+		from, to, third := peers[0], peers[1], peers[2]
+		waited := func(what string, p *fake, want ...time.Duration) {
+			t.Helper()
+			if got := p.takeWaits(); !slices.Equal(got, want) {
+				t.Errorf("%s: waits %v, want %v", what, got, want)
+			}
+		}
+		n.arrive(from, openLetter(t, 1, "a"))
+		waited("a reader", to, awaitRoom)
+		waited("a reader", third, awaitRoom)
+		signed, _ := letterNow(t, 2)
+		n.arrive(from, signed)
+		settle()
+		waited("a worker", to, -1)
+		waited("a worker", third, -1)
+
+		to.set(func() { to.idles, to.closed = true, true })
+		n.arrive(from, openLetter(t, 3, "b"))
+		n.arrive(from, openLetter(t, 4, "c"))
+		if waits := to.takeWaits(); len(waits) != 2 || waits[0] <= 0 || waits[1] != -1 {
+			t.Errorf("in vain: %v", waits)
+		}
+		to.set(func() { to.closed, to.idles = false, false })
+		n.arrive(from, openLetter(t, 5, "d"))
+		waited("still in vain", to, -1)
+		to.outs[0].Written(nil)
+		third.takeWaits()
+		n.arrive(from, openLetter(t, 6, "e"))
+		waited("it wrote one", to, awaitRoom)
+
+		for _, p := range peers {
+			p.takeWaits()
+			p.set(func() { p.closed = true })
+		}
+		if _, err := n.Publish(t.Context(), "open/a", nil); fault.KindOf(err) != fault.Busy {
+			t.Errorf("everybody is busy: %v", err)
+		}
+		patient := 0
+		for _, p := range peers {
+			for _, wait := range p.takeWaits() {
+				if wait == awaitPermit {
+					patient++
+				} else if wait != -1 {
+					t.Errorf("a publisher waits %v", wait)
+				}
+			}
+		}
+		equal(t, "peers that a publisher waits for", patient, 1)
+	})
+}
+
 // A full queue refuses the flood and not the quiet peer, and says so.
 func TestAFloodFillsItsOwnShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := still(t, unsignedOn)
 		peers := n.company(2)
 		flood, quiet := peers[0], peers[1]
-		g, _ := sealed(t, nil, &oap.Letter{Topic: "open", Key: publicOf(origin), TS: uint64(time.Now().UnixMilli()), Data: make([]byte, 1024)})
+		g, _ := sealed(t, origin, &oap.Letter{Topic: "open", Key: publicOf(origin), TS: uint64(time.Now().UnixMilli()), Data: make([]byte, 1024)})
 		for range 20 {
 			var batch []oap.Gossip
 			for range 100 {
@@ -509,7 +611,7 @@ func TestIngressIsBoundedInBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := still(t, nil)
 		peers := n.company(1)
-		big := oap.Gossip{Msg: make([]byte, 1<<20-600)}
+		big := oap.Gossip{Msg: make([]byte, 1<<20-600), Sig: make([]byte, ed25519.SignatureSize)}
 		for range 100 {
 			n.arrive(peers[0], big)
 		}

@@ -14,8 +14,7 @@
 // certificate on both sides, and the only thing in a certificate that counts is
 // its Ed25519 key: the key is the name. Then one hello, one answer, and the
 // task ends. The session has two fresh ones, because a handshake leaves a large
-// stack behind, and ten thousand sessions that do nothing must cost next to
-// nothing.
+// stack behind.
 //
 // [Sessions.Keep] calls. Each [Contact] has a keeper, which calls whenever there
 // is no session, and never gives up. It waits between calls, each time longer
@@ -35,20 +34,25 @@
 //
 // The task that writes is the only one that does. It takes what waits, encodes
 // all of it into one buffer, and that becomes one system call: under TLS lies
-// the wire, which collects records, and reads ahead for the same reason. Both
+// the wire, which collects records, and reads ahead for the same reason. Its
+// system calls cannot block, so the scheduler is not told of them. Both
 // borrow their buffers when there is something to move and give them back when
 // not.
 //
-// Most sessions of a large node do nothing, and what such a one costs is mostly
-// two stacks. So both tasks wait in shallow places: the one that reads waits
-// beside TLS and not in it, see source.
+// Most sessions of a large node do nothing, and say no more than a ping every
+// few seconds. Such a one costs a third of what two goroutines and TLS would
+// take if they were let. Its writer sleeps, without a goroutine. Its reader dozes
+// on a fresh and very small stack, beside TLS and not in it, see source. A ping
+// and a pong are no messages in a queue, see talk. And TLS does not keep the
+// peer's certificate, of which the key is all that we want.
 //
 // # What waits for a peer
 //
 // Three bands in one [micronode/internal/flow.Fair]: control before all, then
 // gossip and chunks, by turns of their topics and streams. Gossip needs a
 // permit as well, which is given back when the frame is written. Nothing waits
-// for room. What is turned away comes back to the caller at once, and what was
+// for room; for permits [Session.Post] waits as long as its caller has patience.
+// What is turned away comes back to the caller, and what was
 // taken is settled exactly once, by [Out].Written, however the session ends.
 //
 // # How a session ends

@@ -76,7 +76,7 @@ func Example() {
 	}
 	here.Find(there.ID()).Post([]flow.Parcel[session.Out]{
 		{Class: 1, Cost: 5, Item: session.Out{Message: &oap.Gossip{Msg: []byte("storm"), Hops: 8, Fanout: 3}, Flags: oap.Event}},
-	}, nil)
+	}, nil, nil)
 	fmt.Println(<-heard)
 
 	_ = here.Drain(ctx)

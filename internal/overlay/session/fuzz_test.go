@@ -23,6 +23,8 @@ func FuzzConversation(f *testing.F) {
 	f.Add(framed(oap.Req, 3, later), uint16(40))
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff}, uint16(2))
 	f.Fuzz(func(t *testing.T, bytes []byte, cut uint16) {
+		emptyPools()
+		defer emptyPools()
 		synctest.Test(t, func(t *testing.T) {
 			n := newNode(t, 1)
 			r := shake(t, n, 2)

@@ -139,6 +139,7 @@ func (t *Sessions) secured(ctx context.Context, c *candidate) *parting {
 	state := c.conn.ConnectionState()
 	c.peer, _ = peerOf(state) // verified
 	c.pq = state.CurveID == tls.X25519MLKEM768
+	clear(state.PeerCertificates) // the list is that of the connection, which would keep them; the key was all we wanted
 	c.plain = newSource(c.conn, c.wire)
 	c.frames = oap.NewReader(c.plain, oap.Codec{Max: oap.MaxPayload})
 	c.secure = true
@@ -286,12 +287,11 @@ func (c *candidate) dismiss(over *parting) {
 // closes too. Somebody may still be about to wake the reader up, by a deadline
 // that has passed; that is not the end.
 func discard(w *wire, from io.Reader) {
-	buffer := readBuffers.Get().(*[]byte)
-	defer readBuffers.Put(buffer)
+	buffer := make([]byte, 512) // a small one of its own: in a drain all sessions are here at the same time
 	end := time.Now().Add(lastWords)
 	_ = w.SetReadDeadline(end) // fails on a closed connection only
 	for {
-		_, err := from.Read(*buffer)
+		_, err := from.Read(buffer)
 		switch {
 		case err == nil:
 		case timedOut(err) && time.Now().Before(end):

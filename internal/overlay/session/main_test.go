@@ -68,7 +68,7 @@ func (d *diary) Arrived(s *Session, list []Arrival) {
 	d.note(func() {
 		d.batches++
 		for _, a := range list {
-			d.letters = append(d.letters, a.Gossip)
+			d.letters = append(d.letters, a.Gossip.Clone())
 		}
 	})
 	if d.onArrived != nil {

@@ -57,7 +57,7 @@ func TestDrain(t *testing.T) {
 		for range 30 {
 			batch = append(batch, parcel(10_000))
 		}
-		if turned := s.Post(batch, nil); len(turned) > 0 {
+		if turned := s.Post(batch, nil, nil); len(turned) > 0 {
 			t.Fatal("turned away")
 		}
 		go func() { _ = n.Drain(n.ctx) }()
@@ -84,7 +84,7 @@ func TestDrain(t *testing.T) {
 		}
 		// What starts something is refused, what goes on goes on.
 		kindOf(t, "a want", s.Tell(Out{Message: &oap.Want{}}), fault.NotReady)
-		if turned := s.Post([]parcelOf{parcel(10)}, nil); len(turned) != 1 {
+		if turned := s.Post([]parcelOf{parcel(10)}, nil, nil); len(turned) != 1 {
 			t.Error("gossip is taken")
 		}
 		if err := s.Give(1, 10, Out{Message: &oap.Data{Stream: 1, Bytes: []byte("x")}, Flags: oap.Resp, Corr: 5}); err != nil {
@@ -205,7 +205,7 @@ func TestPeerSaysBye(t *testing.T) {
 		if len(n.Active()) != 0 || len(n.closed) != 0 {
 			t.Errorf("%d active, closed %v", len(n.Active()), n.closed)
 		}
-		if turned := s.Post([]parcelOf{parcel(10)}, nil); len(turned) != 1 {
+		if turned := s.Post([]parcelOf{parcel(10)}, nil, nil); len(turned) != 1 {
 			t.Error("gossip is taken")
 		}
 		for seq := range uint64(3) {
@@ -246,7 +246,7 @@ func TestPeerSaysBye(t *testing.T) {
 		post := func(size int) {
 			p := parcel(size)
 			p.Item.Written = func(err error) { outcomes = append(outcomes, err) }
-			s.Post([]parcelOf{p}, nil)
+			s.Post([]parcelOf{p}, nil, nil)
 			synctest.Wait()
 		}
 		bad.say(oap.Req, 5, &oap.Start{Stream: 1, Obj: "b3:x"})
@@ -341,7 +341,7 @@ func TestHandlerThatPanics(t *testing.T) {
 			if where == "written" {
 				p := parcel(10)
 				p.Item.Written = func(error) { boom("written") }
-				n.Active()[0].Post([]parcelOf{p}, nil)
+				n.Active()[0].Post([]parcelOf{p}, nil, nil)
 			} else {
 				_, _ = r.conn.Write(append(frameOf(t, oap.Event, 2, gossip(10)), frameOf(t, oap.Event, 3, &oap.Have{})...))
 			}
@@ -563,7 +563,7 @@ func TestPost(t *testing.T) {
 		for i := range 15 {
 			batch = append(batch, parcel(100+i))
 		}
-		turned := s.Post(batch, []Out{{Corr: 99}})
+		turned := s.Post(batch, []Out{{Corr: 99}}, nil)
 		if len(turned) != 6 || turned[0].Corr != 99 || len(turned[1].Message.(*oap.Gossip).Msg) != 110 {
 			t.Errorf("%d were turned away", len(turned))
 		}
@@ -583,6 +583,48 @@ func TestPost(t *testing.T) {
 			t.Errorf("the numbers are %v", corrs)
 		}
 	})
+	inBubble(t, "with patience", func(t *testing.T) {
+		n := newNode(t, 1, func(s *Spec) { s.Peer.InflightFrames = 2 })
+		r := callRaw(t, n, rawTLS(keyOf(2)))
+		r.say(oap.Req, 1, goodHello())
+		if _, err := r.conn.Read(make([]byte, 1000)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		s, began, patience := n.Active()[0], time.Now(), 5*time.Millisecond
+		turned := s.Post([]parcelOf{parcel(10), parcel(11), parcel(12), parcel(13)}, nil, &patience)
+		if took := time.Since(began); len(turned) != 2 || took != 5*time.Millisecond || patience != 0 || len(n.pressed) != 1 {
+			t.Errorf("%d were turned away after %s, %s is left; pressure %v", len(turned), took, patience, n.pressed)
+		}
+		if turned = s.Post([]parcelOf{parcel(14)}, nil, &patience); len(turned) != 1 || time.Since(began) != 5*time.Millisecond {
+			t.Errorf("with no patience left it waited until %s", time.Since(began))
+		}
+		time.AfterFunc(3*time.Millisecond, func() { r.reading() })
+		patience = 5 * time.Millisecond
+		turned = s.Post([]parcelOf{parcel(15), parcel(16), parcel(17), parcel(18), parcel(19)}, nil, &patience)
+		if len(turned) != 0 || patience != 2*time.Millisecond {
+			t.Errorf("%d were turned away by a peer that reads; %s is left", len(turned), patience)
+		}
+		synctest.Wait()
+		if len(r.all()) != 7 || s.permits.TryAcquire(3) != 2 {
+			t.Errorf("%d came", len(r.all()))
+		}
+	})
+	inBubble(t, "with patience, and it ends", func(t *testing.T) {
+		n := newNode(t, 1, func(s *Spec) { s.Peer.InflightFrames = 1 })
+		r := callRaw(t, n, rawTLS(keyOf(2)))
+		r.say(oap.Req, 1, goodHello())
+		if _, err := r.conn.Read(make([]byte, 1000)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		s, patience := n.Active()[0], time.Hour
+		time.AfterFunc(time.Second, func() { s.End(nil) })
+		turned := s.Post([]parcelOf{parcel(10), parcel(11)}, nil, &patience)
+		if len(turned) != 1 || patience < time.Hour-time.Minute {
+			t.Errorf("%d were turned away, %s is left", len(turned), patience)
+		}
+	})
 	for _, drop := range []flow.Policy{flow.RejectNew, flow.DropOldest} {
 		inBubble(t, "a full queue, "+drop.String(), func(t *testing.T) {
 			n := newNode(t, 1, func(s *Spec) { s.Peer.InflightFrames, s.Drop = 10_000, drop })
@@ -593,13 +635,13 @@ func TestPost(t *testing.T) {
 			}
 			synctest.Wait()
 			s := n.Active()[0]
-			s.Post([]parcelOf{parcel(1)}, nil)
+			s.Post([]parcelOf{parcel(1)}, nil, nil)
 			synctest.Wait() // the writer is stuck
 			var turned []Out
 			for i := range 600 {
 				p := parcel(10)
 				p.Item.Corr = uint64(1000 + i)
-				turned = s.Post([]parcelOf{p}, turned)
+				turned = s.Post([]parcelOf{p}, turned, nil)
 			}
 			first := map[flow.Policy]uint64{flow.RejectNew: 1512, flow.DropOldest: 1000}[drop]
 			if len(turned) != 88 || turned[0].Corr != first {
@@ -622,7 +664,7 @@ func TestExpiredFramesAreNotSent(t *testing.T) {
 			p := parcel(10)
 			p.Item.Expires = expires
 			p.Item.Written = func(err error) { outcomes = append(outcomes, err) }
-			s.Post([]parcelOf{p}, nil)
+			s.Post([]parcelOf{p}, nil, nil)
 			synctest.Wait()
 		}
 		if n.expired != 1 || len(r.all()) != 3 || len(outcomes) != 3 || fault.KindOf(outcomes[0]) != fault.Expired || outcomes[1] != nil {
@@ -646,7 +688,7 @@ func TestFrameTooLargeForThePeer(t *testing.T) {
 		var outcome error
 		p := parcel(1000)
 		p.Item.Written = func(err error) { outcome = err }
-		s.Post([]parcelOf{p, parcel(10)}, nil)
+		s.Post([]parcelOf{p, parcel(10)}, nil, nil)
 		if err := s.Tell(Out{Message: &oap.Start{Stream: 2, Obj: string(bytes.Repeat([]byte{'x'}, 1000))}, Flags: oap.Req}); err != nil {
 			t.Error(err)
 		}
@@ -669,9 +711,9 @@ func TestBands(t *testing.T) {
 		}
 		synctest.Wait()
 		s := n.Active()[0]
-		s.Post([]parcelOf{parcel(1)}, nil)
+		s.Post([]parcelOf{parcel(1)}, nil, nil)
 		synctest.Wait() // the writer is stuck
-		s.Post([]parcelOf{parcel(1)}, nil)
+		s.Post([]parcelOf{parcel(1)}, nil, nil)
 		if err := s.Give(1, 1, Out{Message: &oap.Data{Stream: 1, Bytes: []byte("x")}, Flags: oap.Resp, Corr: 3}); err != nil {
 			t.Error(err)
 		}
@@ -730,7 +772,7 @@ func TestCompression(t *testing.T) {
 			synctest.Wait()
 			p := parcel(1)
 			p.Item.Message = &oap.Gossip{Msg: text}
-			n.Active()[0].Post([]parcelOf{p}, nil)
+			n.Active()[0].Post([]parcelOf{p}, nil, nil)
 			header := make([]byte, 5000)
 			if _, err := r.conn.Read(header); err != nil {
 				t.Fatal(err)
@@ -796,7 +838,7 @@ func TestEveryFrameIsSettledOnce(t *testing.T) {
 					for range step*20 + 1 {
 						batch = append(batch, parcelOf{Class: uint64(step), Cost: 10, Item: out(gossip(10))})
 					}
-					for _, back := range s.Post(batch, nil) {
+					for _, back := range s.Post(batch, nil, nil) {
 						delete(accepted, int(back.Corr)-1)
 					}
 				case 3:

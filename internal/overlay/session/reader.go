@@ -8,6 +8,7 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/oap"
+	"micronode/internal/supervise"
 )
 
 // ear is what the task that reads a session owns.
@@ -15,6 +16,10 @@ type ear struct {
 	frames *oap.Reader
 	clock  clock
 	armed  time.Time // the deadline that is set; zero if it passed
+	opened bool      // the Handler knows of the session
+	idle   bool      // nothing but small talk came of late
+	dozes  bool      // it goes on, on a fresh stack, when something comes
+	roused bool      // something came, and the rest of it is not far
 
 	letters *[]Arrival // collected in this go; nil if there are none
 	bytes   int        // of them
@@ -24,6 +29,9 @@ type ear struct {
 
 	rate  meter // of frames that start something
 	pings meter
+
+	ping oap.Ping
+	pong oap.Pong
 
 	asked   uint64 // corr of our last ping
 	askedAt time.Time
@@ -39,7 +47,7 @@ const (
 var lists = sync.Pool{New: func() any { return new([]Arrival) }}
 
 func newEar(frames *oap.Reader, c Config, rps int, now time.Time) ear {
-	e := ear{frames: frames, clock: newClock(c.Progress, c.Idle, now), pings: newMeter(pingEvery, pingBurst)}
+	e := ear{frames: frames, idle: true, clock: newClock(c.Progress, c.Idle, now), pings: newMeter(pingEvery, pingBurst)}
 	if rps > 0 {
 		e.rate = newMeter(time.Second/time.Duration(rps), rps)
 	}
@@ -47,25 +55,51 @@ func newEar(frames *oap.Reader, c Config, rps int, now time.Time) ear {
 }
 
 // read is the task that reads. It is also the one that opens and closes the
-// session, so that the Handler hears everything from one task.
-func (s *Session) read(ctx context.Context) error {
+// session, so that the Handler hears everything from one task. It waits for the
+// next frame of a quiet session on a fresh stack.
+func (s *Session) read(ctx context.Context) (next supervise.Next) {
 	var why *parting
 	defer func() {
-		if why == nil { // the Handler has panicked
-			why = with(ClosedError, errDied)
+		if next == supervise.Done { // also after a panic of the Handler
+			s.conclude(why)
 		}
-		s.conclude(why)
 	}()
-	s.owner.spec.Handler.Opened(s)
-	s.owner.enter(s)
-	why = s.converse(ctx)
-	return nil
+	if s.ear.dozes {
+		s.doze()
+	}
+	if why = s.attend(ctx); why == nil {
+		return supervise.Fresh
+	}
+	return supervise.Done
 }
 
-// converse takes in frames until there is a reason to part.
+// doze waits for something to come, or for the deadline. It is all that the
+// reader of a quiet session ever does for long, and it is done close to the
+// bottom of a stack that is as small as they come: 2 KiB.
+func (s *Session) doze() {
+	s.ear.dozes, s.ear.roused = false, true
+	if s.wire.touch() != nil {
+		s.ear.armed, s.ear.roused = time.Time{}, false
+	}
+}
+
+// attend goes on with the conversation. It returns nil when that may pause.
+func (s *Session) attend(ctx context.Context) *parting {
+	if !s.ear.opened {
+		s.ear.opened = true
+		s.owner.spec.Handler.Opened(s)
+		s.owner.enter(s)
+	} else if s.ear.armed.IsZero() && ctx.Err() != nil {
+		return &parting{reason: ClosedAborted, err: errCut, cut: true}
+	}
+	return s.converse(ctx)
+}
+
+// converse takes in frames until there is a reason to part, or none to stay
+// awake.
 func (s *Session) converse(ctx context.Context) *parting {
 	for {
-		if why := s.await(ctx); why != nil {
+		if why := s.await(ctx); why != nil || s.ear.dozes {
 			return why
 		}
 		why := s.takeIn()
@@ -79,6 +113,7 @@ func (s *Session) converse(ctx context.Context) *parting {
 // await waits for a whole frame, and minds the clocks meanwhile. A deadline is
 // set only if it is earlier than the one that is set, or that one has passed:
 // while frames come fast, a deadline is set every few seconds and not for each.
+// In a quiet session it does not wait, but dozes.
 func (s *Session) await(ctx context.Context) *parting {
 	e := &s.ear
 	for !e.frames.Ready() {
@@ -100,6 +135,12 @@ func (s *Session) await(ctx context.Context) *parting {
 		if s.kicks.Load() != seen {
 			continue // somebody wants us to look up, and we may just have overwritten it
 		}
+		if e.idle && !inside && !e.roused && s.plain.dry() {
+			e.frames.Rest()
+			e.dozes = true
+			return nil
+		}
+		e.roused = false
 		switch err := e.frames.Fill(); {
 		case err == nil:
 			e.clock.bytes(time.Now(), !inside)
@@ -144,13 +185,13 @@ func (s *Session) ring(what alarm, now time.Time) *parting {
 	return with(ClosedProgress, tooSlow("overlay.read", "a frame stopped for "+s.ear.clock.progress.String()))
 }
 
-// ask sends a ping. One that finds no room is not missed: whoever fills the
-// control band keeps the session busy.
+// ask sends a ping.
 func (s *Session) ask(now time.Time) {
 	e := &s.ear
 	e.clock.asked++
 	e.asked, e.askedAt = s.Corr(), now
-	_ = s.Tell(Out{Message: &oap.Ping{TS: uint64(now.UnixMilli())}, Flags: oap.Req, Corr: e.asked})
+	e.idle = true
+	s.ping(e.asked, uint64(now.UnixMilli()))
 }
 
 // lost is the end of the connection.
@@ -194,7 +235,9 @@ func (s *Session) refuse(frame oap.Frame, err error) *parting {
 // without an allocation.
 func (s *Session) hear(frame oap.Frame) *parting {
 	var letter oap.Gossip
-	switch e := &s.ear; {
+	e := &s.ear
+	e.idle = false
+	switch {
 	case letter.Recognise(frame.Payload):
 		s.letter(frame, &letter)
 		return nil
@@ -202,6 +245,10 @@ func (s *Session) hear(frame oap.Frame) *parting {
 		return s.pass(frame, &e.data)
 	case e.ack.Recognise(frame.Payload):
 		return s.pass(frame, &e.ack)
+	case e.ping.Recognise(frame.Payload):
+		return s.understand(frame, &e.ping)
+	case e.pong.Recognise(frame.Payload):
+		return s.understand(frame, &e.pong)
 	}
 	message, err := oap.Decode(frame.Payload)
 	if err != nil {
@@ -216,7 +263,7 @@ func (s *Session) understand(frame oap.Frame, message oap.Message) *parting {
 	case *oap.Gossip:
 		s.letter(frame, m)
 	case *oap.Ping:
-		s.pong(frame, m)
+		s.echo(frame, m)
 	case *oap.Pong:
 		s.measure(frame)
 	case *oap.Bye:
@@ -235,9 +282,10 @@ func (s *Session) understand(frame oap.Frame, message oap.Message) *parting {
 	return nil
 }
 
-// letter collects gossip. It is copied: what it lies in is read over. What
-// crossed our own bye is ignored, unless the peer has another connection to us:
-// then it may believe that the letter has come.
+// letter collects gossip. What it lies in is not read over before all of this go
+// is delivered, unless it was inflated: then it is copied. What crossed our own
+// bye is ignored, unless the peer has another connection to us: then it may
+// believe that the letter has come.
 func (s *Session) letter(frame oap.Frame, g *oap.Gossip) {
 	if !s.granted(frame) || s.deaf() {
 		return
@@ -246,14 +294,11 @@ func (s *Session) letter(frame oap.Frame, g *oap.Gossip) {
 	if e.letters == nil {
 		e.letters = lists.Get().(*[]Arrival)
 	}
-	own := make([]byte, len(g.Msg)+len(g.Sig))
-	n := copy(own, g.Msg)
-	copy(own[n:], g.Sig)
-	copied := oap.Gossip{Msg: own[:n:n], Hops: g.Hops, Fanout: g.Fanout}
-	if len(g.Sig) > 0 {
-		copied.Sig = own[n:]
+	found := *g
+	if e.frames.Inflated() {
+		found = g.Clone()
 	}
-	*e.letters = append(*e.letters, Arrival{Gossip: copied, Corr: frame.Corr})
+	*e.letters = append(*e.letters, Arrival{Gossip: found, Corr: frame.Corr})
 	e.bytes += len(frame.Payload)
 }
 
@@ -330,13 +375,16 @@ func (s *Session) begin(frame oap.Frame, start *oap.Start) bool {
 	return false
 }
 
-// pong answers a ping. The answer goes before everything that waits.
-func (s *Session) pong(frame oap.Frame, ping *oap.Ping) {
+// echo answers a ping. The answer goes before everything that waits.
+func (s *Session) echo(frame oap.Frame, ping *oap.Ping) {
 	if !s.ear.pings.allow(s.ear.clock.heard) {
 		s.reply(frame, fault.New("overlay.read", fault.QuotaExceeded, "more than one ping a second"))
 		return
 	}
-	_ = s.Tell(Out{Message: &oap.Pong{TS: ping.TS}, Flags: oap.Resp, Corr: frame.Corr}) // no room: the peer gets more than it asked for
+	s.ear.idle = true
+	if !s.pong(frame.Corr, ping.TS) {
+		_ = s.Tell(Out{Message: &oap.Pong{TS: ping.TS}, Flags: oap.Resp, Corr: frame.Corr}) // no room: the peer gets more than it asked for
+	}
 }
 
 // reply refuses a request; the session goes on.
@@ -346,6 +394,7 @@ func (s *Session) reply(frame oap.Frame, err error) {
 
 // measure takes the time of an answer to our last ping.
 func (s *Session) measure(frame oap.Frame) {
+	s.ear.idle = true
 	if e := &s.ear; e.asked != 0 && frame.Corr == e.asked {
 		s.rtt.Store(int64(e.clock.heard.Sub(e.askedAt)))
 		e.asked = 0
@@ -376,6 +425,9 @@ func (s *Session) complaint(frame oap.Frame, e *oap.Error) *parting {
 // conclude ends everything, in order: what the Handler, the table and those
 // who wait for Done are told is told once, and last.
 func (s *Session) conclude(why *parting) {
+	if why == nil { // the Handler has panicked
+		why = with(ClosedError, errDied)
+	}
 	s.end(why)
 	why = s.ended() // whoever was first
 	defer s.owner.gone(s)

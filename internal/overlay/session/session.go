@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"crypto/tls"
 	"sync"
 	"sync/atomic"
@@ -9,17 +10,18 @@ import (
 	"micronode/fault"
 	"micronode/internal/flow"
 	"micronode/internal/oap"
+	"micronode/internal/supervise"
 )
 
 // Handler is what sessions are for. Its methods are called by the task that
-// reads a session, one after the other, and must not block: while one of them
-// runs nothing is read from that peer.
+// reads a session, one after the other. While one of them runs nothing is read
+// from that peer, so none may take longer than a few milliseconds.
 type Handler interface {
 	// Opened comes before anything else of a session.
 	Opened(*Session)
 
-	// Arrived brings gossip, all that was there in one go. The list is valid
-	// during the call; the letters in it belong to the receiver.
+	// Arrived brings gossip, all that was there in one go. The list and the
+	// letters in it are valid during the call.
 	Arrived(*Session, []Arrival)
 
 	// Message brings have, want, start, data, ack and end, and those errors of
@@ -65,7 +67,8 @@ const (
 
 // Session is a connection to a peer, from the end of its handshake on. Two
 // tasks work on it: one reads, and calls the Handler; the other writes, and
-// nobody else does.
+// nobody else does. While the session is quiet, the one that writes sleeps
+// without a goroutine.
 type Session struct {
 	// set at construction
 	owner   *Sessions
@@ -86,8 +89,13 @@ type Session struct {
 	wrote   chan struct{} // closed when the writer has ended
 	done    chan struct{} // closed when all is over
 
-	ear   ear         // owned by the task that reads
-	inUse atomic.Bool // somebody writes
+	reader, writer supervise.Sleeper // the two tasks
+
+	ear     ear         // owned by the task that reads
+	lively  bool        // owned by the task that writes: it waits for more, and does not sleep
+	inUse   atomic.Bool // somebody writes
+	owes    atomic.Bool // there is small talk to write, or our bye
+	lingers atomic.Bool // the writer waits at the queue, or is about to
 
 	corr  atomic.Uint64 // the last number that we used
 	rtt   atomic.Int64
@@ -102,6 +110,7 @@ type Session struct {
 	leaving *parting   // not nil: open streams may end, and then it is over
 	bye     bool       // our bye is due
 	leaveBy time.Time  // when it is over at the latest
+	talk    talk
 	streams map[uint64]struct{}
 }
 
@@ -142,32 +151,66 @@ func (s *Session) SetBusy(busy bool) { s.busy.Store(busy) }
 // before the frame is written.
 func (s *Session) Corr() uint64 { return s.corr.Add(1) }
 
-// Post offers gossip, and never waits. Each frame takes a permit, which it
-// keeps until it is written, and a place in the queue. What gets neither is
-// appended to turned, and so are older ones that had to make room.
-func (s *Session) Post(batch []flow.Parcel[Out], turned []Out) []Out {
+// Post offers gossip. Each frame takes a permit, which it keeps until it is
+// written, and a place in the queue. What gets neither is appended to turned, and
+// so are older ones that had to make room. It never waits, unless it is given
+// patience: so long it waits for permits, and takes off it what that took.
+func (s *Session) Post(batch []flow.Parcel[Out], turned []Out, patience *time.Duration) []Out {
 	granted := 0
 	if !s.quiet.Load() {
 		granted = s.permits.TryAcquire(len(batch))
-		if granted < len(batch) {
-			s.owner.count.Backpressure(pressure(s.egress.Len(Gossip)))
-		}
+		turned = s.offer(batch[:granted], turned)
 	}
-	for i := range batch[:granted] {
+	if granted < len(batch) && patience != nil && *patience > 0 {
+		granted, turned = s.postPatiently(batch, granted, turned, patience)
+	}
+	if granted < len(batch) && !s.quiet.Load() {
+		s.owner.count.Backpressure(pressure(s.egress.Len(Gossip)))
+	}
+	for i := range batch[granted:] {
+		turned = append(turned, batch[granted+i].Item)
+	}
+	return turned
+}
+
+// postPatiently offers the rest of a batch as permits come back. It waits in two
+// halves: if this process was not given a processor for as long as the first one
+// took, the writer was not either, and it is not the peer's fault.
+func (s *Session) postPatiently(batch []flow.Parcel[Out], granted int, turned []Out, patience *time.Duration) (int, []Out) {
+	began, half := time.Now(), *patience/2
+	for range 2 {
+		ctx, cancel := context.WithTimeout(context.Background(), half)
+		for granted < len(batch) && !s.quiet.Load() {
+			more, err := s.permits.AcquireSome(ctx, len(batch)-granted)
+			if err != nil {
+				break
+			}
+			turned = s.offer(batch[granted:granted+more], turned)
+			granted += more
+		}
+		cancel()
+	}
+	*patience -= time.Since(began)
+	return granted, turned
+}
+
+// offer puts frames that have their permits into the queue. Those that are
+// turned away give them back.
+func (s *Session) offer(batch []flow.Parcel[Out], turned []Out) []Out {
+	if len(batch) == 0 {
+		return turned
+	}
+	for i := range batch {
 		batch[i].Item.permit = true
 	}
 	before := len(turned)
-	if granted > 0 {
-		turned = s.egress.Offer(Gossip, batch[:granted], turned)
-	}
+	turned = s.egress.Offer(Gossip, batch, turned)
+	s.writer.Wake()
 	if back := len(turned) - before; back > 0 {
 		for i := range turned[before:] {
 			turned[before+i].permit = false
 		}
 		s.permits.ReleaseMany(back)
-	}
-	for i := range batch[granted:] {
-		turned = append(turned, batch[granted+i].Item)
 	}
 	return turned
 }
@@ -192,7 +235,9 @@ func (s *Session) push(band int, class uint64, cost int, out Out) error {
 		s.track(start.Stream)
 	}
 	err := s.egress.TryPush(band, flow.Parcel[Out]{Class: class, Cost: cost, Item: out})
-	if err != nil && opens {
+	if err == nil {
+		s.writer.Wake()
+	} else if opens {
 		s.untrack(start.Stream)
 	}
 	if fault.KindOf(err) == fault.Canceled {
@@ -233,6 +278,7 @@ func (s *Session) end(why *parting) {
 		s.quiet.Store(true)
 		s.owner.renew(s)
 		s.egress.Close()
+		s.writer.Wake()
 		s.kick()
 	}
 }
@@ -249,7 +295,7 @@ func (s *Session) part(why *parting, bye bool, latest time.Time) {
 	s.mu.Unlock()
 	s.quiet.Store(true)
 	s.owner.renew(s)
-	_ = s.egress.TryPush(flow.Urgent, flow.Parcel[Out]{}) // wakes the writer; if there is no room, it is awake
+	s.rouse()
 	s.kick()
 }
 

@@ -203,19 +203,26 @@ func (t *Sessions) open(c *candidate, agreed terms) (*Session, *parting) {
 	return s, nil
 }
 
-// start starts the two tasks of a session, if there is room for both.
+// start starts the two tasks of a session, if there is room for both. The one
+// that writes looks around and sleeps: what came before it was enlisted, such as
+// a drain, could not wake it.
 func (t *Sessions) start(s *Session) *parting {
 	full := with(ClosedBusy, errFull)
-	if t.spec.Tasks.Writers.Go(s.write) != nil {
+	if t.spec.Tasks.Writers.Enlist(&s.writer, s.write) != nil {
 		return full
 	}
-	if t.spec.Tasks.Readers.Go(s.read) != nil {
+	s.writer.Wake()
+	if t.spec.Tasks.Readers.Enlist(&s.reader, s.read) != nil {
 		s.end(full) // which the writer says
 		<-s.wrote
 		return &parting{err: errFull}
 	}
+	s.reader.Wake()
 	return nil
 }
+
+// patientPosters is how many may wait for a permit of one peer at a time.
+const patientPosters = 64
 
 // queues are what waits for one peer.
 func (t *Sessions) queues() (*flow.Fair[Out], *flow.Permits) {
@@ -229,7 +236,7 @@ func (t *Sessions) queues() (*flow.Fair[Out], *flow.Permits) {
 		},
 	})
 	permits := flow.NewPermits(t.inv, flow.PermitsSpec{
-		Service: service, Name: "inflight_frames", Cap: t.spec.Peer.InflightFrames, From: "gossip", To: "writer", Each: "session",
+		Service: service, Name: "inflight_frames", Cap: t.spec.Peer.InflightFrames, Waiting: patientPosters, From: "gossip", To: "writer", Each: "session",
 	})
 	return egress, permits
 }

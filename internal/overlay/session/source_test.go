@@ -144,6 +144,28 @@ func TestSourceDeliversWhatHasCome(t *testing.T) {
 	})
 }
 
+// Records that came together are delivered together, as far as there is room.
+func TestSourceDeliversRecordsTogether(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		from, client, plain := securedPair(t)
+		from.kept = &bytes.Buffer{}
+		var sent []byte
+		for i := range 3 {
+			text := bytes.Repeat([]byte{byte(i + 1)}, 16<<10)
+			sent = append(sent, text...)
+			if _, err := client.Write(text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		buffer := readBuffers.Get().(*[]byte) // as if one read had brought them
+		plain.wire.buffer, plain.wire.rest = buffer, (*buffer)[:copy(*buffer, from.kept.Bytes())]
+		room := make([]byte, rapid.SampledFrom([]int{40_000, 48 << 10, 64 << 10}).Draw(t, "room"))
+		if n, err := plain.Read(room); err != nil || n != min(len(room), len(sent)) || !bytes.Equal(room[:n], sent[:n]) {
+			t.Errorf("read %d of %d bytes into a room of %d, %v", n, len(sent), len(room), err)
+		}
+	})
+}
+
 // A connection that ends without a word of TLS is not taken for a good end.
 func TestSourceOfALostConnection(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

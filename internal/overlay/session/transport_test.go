@@ -1,7 +1,10 @@
 package session
 
 import (
+	"bytes"
+	"crypto/sha512"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"slices"
@@ -194,7 +197,7 @@ func TestTwoNodesTalk(t *testing.T) {
 	for _, m := range []*oap.Gossip{gossip(10), big} {
 		p := parcel(len(m.Msg))
 		p.Item.Message, p.Item.Written = m, func(err error) { written <- err }
-		if turned := sa.Post(append([]parcelOf(nil), p), nil); len(turned) != 0 {
+		if turned := sa.Post(append([]parcelOf(nil), p), nil, nil); len(turned) != 0 {
 			t.Fatalf("%d were turned away", len(turned))
 		}
 	}
@@ -237,6 +240,92 @@ func TestTwoNodesTalk(t *testing.T) {
 }
 
 // A batch is one write, and what was written at once is read at once.
+// Compressed letters that come together do not lie in each other's memory.
+func TestCompressedLettersInOneGo(t *testing.T) {
+	a, b := newNode(t, 1, func(s *Spec) { s.Config.Compress = on }).serve(), newNode(t, 2).serve()
+	s, _ := meet(t, a, b)
+	var batch []parcelOf
+	var want [][]byte
+	for i := range 20 {
+		p := parcel(1000)
+		msg := append(bytes.Repeat([]byte{byte(i)}, 500), sha512Of(i)...)
+		want = append(want, msg)
+		p.Item.Message = &oap.Gossip{Msg: msg, Hops: 8, Fanout: 3}
+		batch = append(batch, p)
+	}
+	if turned := s.Post(batch, nil, nil); len(turned) > 0 {
+		t.Fatal("turned away")
+	}
+	until(t, "all letters", b.saw(func() bool { return len(b.letters) == len(want) }))
+	for i, g := range b.letters {
+		if !bytes.Equal(g.Msg, want[i]) {
+			t.Errorf("letter %d is another one", i)
+		}
+	}
+}
+
+// sha512Of is 64 bytes that no compressor gains by, so that a letter stays within
+// the ratio that a peer accepts.
+func sha512Of(i int) []byte {
+	sum := sha512.Sum512([]byte{byte(i)})
+	return sum[:]
+}
+
+// A write on a socket goes on when the peer makes room, and fails when it is gone
+// or does not read for too long.
+func TestWireWritesAllOrFails(t *testing.T) {
+	near, far := sockets(t)
+	w := newWire(near, time.Minute)
+	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<20) // more than any socket holds
+	got := make(chan []byte, 1)
+	go func() {
+		all := make([]byte, len(sent))
+		n, _ := io.ReadFull(far, all)
+		got <- all[:n]
+	}()
+	if n, err := w.Write(sent); err != nil || n != len(sent) {
+		t.Fatalf("wrote %d: %v", n, err)
+	}
+	if !bytes.Equal(<-got, sent) {
+		t.Error("other bytes came")
+	}
+	impatient := newWire(near, 10*time.Millisecond)
+	if _, err := impatient.Write(sent); !timedOut(err) {
+		t.Errorf("nobody reads: %v", err)
+	}
+	_ = far.Close()
+	var broken *net.OpError
+	for range 2 { // the first may find room yet
+		gone := newWire(near, time.Minute)
+		if _, err := gone.Write(sent); err != nil && !errors.As(err, &broken) {
+			t.Errorf("the peer is gone: %v", err)
+		}
+	}
+	if broken == nil || broken.Op != "write" {
+		t.Errorf("the peer is gone: %v", broken)
+	}
+}
+
+// sockets are the two ends of a connection.
+func sockets(t *testing.T) (near, far net.Conn) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	near, err = net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	far, err = listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = near.Close(), far.Close() })
+	return near, far
+}
+
 func TestBatchIsOneSystemCall(t *testing.T) {
 	a, b := newNode(t, 1).keep(), newNode(t, 2).serve()
 	var counted *writes
@@ -253,7 +342,7 @@ func TestBatchIsOneSystemCall(t *testing.T) {
 	for range 60 {
 		batch = append(batch, parcel(1000))
 	}
-	if turned := s.Post(batch, nil); len(turned) > 0 {
+	if turned := s.Post(batch, nil, nil); len(turned) > 0 {
 		t.Fatal("turned away")
 	}
 	until(t, "all letters", b.saw(func() bool { return len(b.letters) == 60 }))

@@ -13,14 +13,17 @@ const (
 	enough   = 256 << 10 // collected bytes that are written although more are to come
 	unasked  = 64 << 10  // what TLS may have to say by itself while a write is stuck
 	largest  = 512 << 10 // buffers above this size are not kept
+	record   = 16 << 10  // what one record of TLS holds
 	ordinary = 72 << 10  // the size of a new buffer: a batch and what is around it
 )
 
-// readBuffers and writeBuffers are shared by all connections, so that one that
-// is idle holds none.
+// readBuffers, writeBuffers and notes are shared by all connections, so that one
+// that is idle holds none. Notes are for small talk: ten thousand sessions make
+// some every few seconds, and many of them at the same moment.
 var (
 	readBuffers  = sync.Pool{New: func() any { b := make([]byte, ahead); return &b }}
 	writeBuffers = sync.Pool{New: func() any { b := make([]byte, 0, ordinary); return &b }}
+	notes        = sync.Pool{New: func() any { b := make([]byte, 0, 256); return &b }}
 )
 
 func borrow() *[]byte { return writeBuffers.Get().(*[]byte) }
@@ -45,17 +48,19 @@ type wire struct {
 	net.Conn // set at construction
 
 	// set at construction
-	raw      syscall.RawConn // nil if it is no socket
-	attempt  func(fd uintptr) bool
-	patience time.Duration // for one write
+	raw      syscall.RawConn       // nil if it is no socket
+	attempt  func(fd uintptr) bool // readNow
+	probe    func(fd uintptr) bool // touchNow
+	patience time.Duration         // for one write
 
 	// owned by the task that reads; by that of the handshake before
 	buffer  *[]byte // what rest is in; nil while nothing waits
 	rest    []byte
-	readErr error
-	curt    bool // Read does not wait: the source does
-	over    bool // the connection ended, and not just TLS on it
-	foreign bool // the other side does not offer our protocol
+	first   [1]byte // the first byte that came while nobody had a buffer
+	readErr error   // for good
+	curt    bool    // Read does not wait: the source does
+	over    bool    // the connection ended, and not just TLS on it
+	foreign bool    // the other side does not offer our protocol
 
 	mu      sync.Mutex //lockblock:leaf a few assignments; the system call happens after unlock
 	pending *[]byte    // nil while nothing is collected
@@ -69,7 +74,7 @@ func newWire(conn net.Conn, patience time.Duration) *wire {
 	w := &wire{Conn: conn, patience: patience}
 	if socket, ok := conn.(syscall.Conn); ok && readable {
 		if raw, err := socket.SyscallConn(); err == nil {
-			w.raw, w.attempt = raw, w.readNow
+			w.raw, w.attempt, w.probe = raw, w.readNow, w.touchNow
 		}
 	}
 	return w
@@ -93,7 +98,9 @@ func (w *wire) Read(p []byte) (int, error) {
 	n := copy(p, w.rest)
 	w.rest = w.rest[n:]
 	if len(w.rest) == 0 {
-		readBuffers.Put(w.buffer)
+		if w.buffer != nil {
+			readBuffers.Put(w.buffer)
+		}
 		w.buffer, w.rest = nil, nil
 	}
 	return n, nil
@@ -101,12 +108,46 @@ func (w *wire) Read(p []byte) (int, error) {
 
 // fetch waits until there is something to read, and reads it.
 func (w *wire) fetch() error {
-	w.readErr = nil
-	if err := w.raw.Read(w.attempt); err != nil {
-		return err
+	if w.readErr == nil {
+		if err := w.raw.Read(w.attempt); err != nil {
+			return err
+		}
 	}
 	w.over = w.over || w.readErr == io.EOF
 	return w.readErr
+}
+
+// touch waits until there is something to read, and reads one byte of it. What
+// it calls needs next to no stack, which cannot be said of finding a buffer. It
+// fails when a deadline has passed; any other error is for the next fetch to
+// tell.
+func (w *wire) touch() error {
+	err := w.raw.Read(w.probe)
+	if err != nil && !timedOut(err) {
+		w.readErr, err = err, nil
+	}
+	return err
+}
+
+// touchNow is readNow for one byte.
+func (w *wire) touchNow(fd uintptr) bool {
+	n, err := readFrom(fd, w.first[:])
+	if n > 0 {
+		w.rest = w.first[:]
+		return true
+	}
+	if again(err) {
+		return false
+	}
+	w.ended(err)
+	return true
+}
+
+// ended notes that nothing more will come.
+func (w *wire) ended(err error) {
+	if w.readErr = io.EOF; err != nil {
+		w.readErr = &net.OpError{Op: "read", Net: "tcp", Addr: w.RemoteAddr(), Err: err}
+	}
 }
 
 // readNow reads without waiting, and reports whether there was something. The
@@ -123,9 +164,7 @@ func (w *wire) readNow(fd uintptr) bool {
 	if again(err) {
 		return false
 	}
-	if w.readErr = io.EOF; err != nil {
-		w.readErr = &net.OpError{Op: "read", Net: "tcp", Addr: w.RemoteAddr(), Err: err}
-	}
+	w.ended(err)
 	return true
 }
 
@@ -154,11 +193,21 @@ func (w *wire) release() error {
 // somebody who is writing already will take it along.
 func (w *wire) Write(p []byte) (int, error) {
 	w.mu.Lock()
-	w.collect(p)
+	alone := !w.held && !w.writing && w.pending == nil && w.failed == nil
+	if !alone {
+		w.collect(p)
+	}
 	err := w.failed
 	turn := err == nil && !w.writing && (!w.held || len(*w.pending) >= enough)
 	w.writing = w.writing || turn
+	var until time.Time
+	if alone {
+		until = w.deadline()
+	}
 	w.mu.Unlock()
+	if alone {
+		w.put(p, until)
+	}
 	if turn {
 		err = w.pump()
 	}
@@ -197,13 +246,45 @@ func (w *wire) pump() error {
 		until := w.deadline()
 		w.mu.Unlock()
 
-		_ = w.SetWriteDeadline(until) // fails on a closed connection only, and then so does the write
-		_, err = w.Conn.Write(*batch)
+		w.put(*batch, until)
 		giveBack(batch)
-		if err != nil {
-			w.fail(err)
-		}
 	}
+}
+
+// put writes to the socket. It belongs to whoever has the turn.
+func (w *wire) put(p []byte, until time.Time) {
+	_ = w.SetWriteDeadline(until) // fails on a closed connection only, and then so does the write
+	if err := w.write(p); err != nil {
+		w.fail(err)
+	}
+}
+
+// write is the system call, made again while the peer has no room for all. One
+// task writes at a time.
+func (w *wire) write(p []byte) error {
+	if w.raw == nil {
+		_, err := w.Conn.Write(p)
+		return err
+	}
+	var failed error
+	err := w.raw.Write(func(fd uintptr) bool {
+		for len(p) > 0 {
+			n, err := writeTo(fd, p)
+			if again(err) {
+				return false
+			}
+			if err != nil {
+				failed = &net.OpError{Op: "write", Net: "tcp", Addr: w.RemoteAddr(), Err: err}
+				break
+			}
+			p = p[n:]
+		}
+		return true
+	})
+	if err == nil {
+		err = failed
+	}
+	return err
 }
 
 func (w *wire) fail(err error) {

@@ -5,23 +5,38 @@ package session
 import (
 	"os"
 	"syscall"
+	"unsafe"
 )
 
-// readable says that a socket can be read from without waiting.
+// readable says that a socket can be read from and written to without waiting.
 const readable = true
+
+// The sockets of Go never block, so neither do these calls: they move what can
+// be moved and return. They are made without telling the scheduler, which would
+// otherwise find that a call takes as long as copying 64 KiB takes, give the
+// processor's place to another thread, and have to wake this one up again.
 
 // readFrom reads what has come, if anything has.
 func readFrom(fd uintptr, p []byte) (int, error) {
+	return transfer("read", syscall.SYS_READ, fd, p)
+}
+
+// writeTo writes what there is room for, if there is any.
+func writeTo(fd uintptr, p []byte) (int, error) {
+	return transfer("write", syscall.SYS_WRITE, fd, p)
+}
+
+func transfer(name string, call, fd uintptr, p []byte) (int, error) {
 	for {
-		n, err := syscall.Read(int(fd), p)
-		switch err {
-		case nil:
-			return n, nil
+		n, _, errno := syscall.RawSyscall(call, fd, uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)))
+		switch errno {
+		case 0:
+			return int(n), nil
 		case syscall.EINTR:
 		case syscall.EAGAIN:
-			return 0, err
+			return 0, errno
 		default:
-			return 0, os.NewSyscallError("read", err)
+			return 0, os.NewSyscallError(name, errno)
 		}
 	}
 }

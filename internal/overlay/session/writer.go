@@ -8,6 +8,7 @@ import (
 	"micronode/fault"
 	"micronode/internal/flow"
 	"micronode/internal/oap"
+	"micronode/internal/supervise"
 )
 
 // few is how many frames a writer that waits has room for. When more are there
@@ -22,22 +23,44 @@ const most = 64 << 10
 var bursts = sync.Pool{New: func() any { return new([]Out) }}
 
 // write is the task that writes: the only one, and it does nothing else. It
-// takes what waits, encodes all of it into one buffer and writes that once.
-func (s *Session) write(ctx context.Context) error {
-	defer close(s.wrote)
-	defer s.sweep()
-	defer s.end(&parting{reason: ClosedError, err: errDied, cut: true}) // unless it came to a better end before
-	for s.ended() == nil && s.burst(ctx) {
+// takes what waits, encodes all of it into one buffer and writes that once. When
+// the session is quiet it sleeps, until somebody has something to write.
+func (s *Session) write(ctx context.Context) (next supervise.Next) {
+	defer func() {
+		if next == supervise.Done { // also after a panic
+			s.wroteAll()
+		}
+	}()
+	for s.ended() == nil && s.chat() {
+		if ctx.Err() == nil && s.tired() {
+			return supervise.Sleep
+		}
+		if !s.burst(ctx) {
+			break
+		}
 		s.parted()
 	}
 	s.sayLast()
-	return nil
+	return supervise.Done
+}
+
+// wroteAll settles what is left when nothing more is written.
+func (s *Session) wroteAll() {
+	defer close(s.wrote)
+	defer s.sweep()
+	s.end(&parting{reason: ClosedError, err: errDied, cut: true}) // unless it came to a better end before
 }
 
 // burst writes one batch. It reports false when there will be no more.
 func (s *Session) burst(ctx context.Context) bool {
 	var room [few]Out
+	s.lingers.Store(true)
+	if s.owes.Load() {
+		s.lingers.Store(false)
+		return true // it came since we looked
+	}
 	n, err := s.egress.Take(ctx, room[:], most)
+	s.lingers.Store(false)
 	if err != nil {
 		if ctx.Err() != nil {
 			s.end(&parting{reason: ClosedAborted, err: errCut, cut: true})
@@ -66,12 +89,17 @@ func (s *Session) send(batch []Out) bool {
 	now := time.Now().UnixMilli()
 	buffer := borrow()
 	defer giveBack(buffer)
+	s.lively = false // unless there is more in it than a parcel that wakes the writer up
+	if s.owes.Load() && s.owes.Swap(false) {
+		s.sayTalk(buffer)
+	}
 	letters, size, stale, permits := 0, 0, 0, 0
 	for i := range batch {
 		out := &batch[i]
 		if out.permit {
 			permits++
 		}
+		s.lively = s.lively || out.Message != nil
 		before := len(*buffer)
 		err := s.encode(buffer, out, now)
 		if err == errStale {
@@ -107,9 +135,7 @@ func (s *Session) send(batch []Out) bool {
 		batch[i].settle(err)
 	}
 	if bye {
-		s.mu.Lock()
-		s.bye = false
-		s.mu.Unlock()
+		s.saidBye()
 	}
 	return err == nil
 }
@@ -163,6 +189,13 @@ func (s *Session) sayBye(buffer *[]byte) bool {
 	return true
 }
 
+// saidBye notes that our bye is written.
+func (s *Session) saidBye() {
+	s.mu.Lock()
+	s.bye = false
+	s.mu.Unlock()
+}
+
 // farewell is the bye of a drain.
 func (p *parting) farewell() *oap.Bye {
 	switch p.reason {
@@ -174,7 +207,8 @@ func (p *parting) farewell() *oap.Bye {
 	return &oap.Bye{Reason: "draining"}
 }
 
-// flush writes a buffer as one batch of records in one system call. That there
+// flush writes a buffer as one batch of records in one system call; one that
+// fits into a record need not be collected for that. That there
 // is a single writer follows from how the tasks are started; should that ever
 // change, two of them would mix their frames, and nobody would find out why.
 func (s *Session) flush(buffer []byte) error {
@@ -185,6 +219,10 @@ func (s *Session) flush(buffer []byte) error {
 		panic("session: two writers on one connection")
 	}
 	defer s.inUse.Store(false)
+	if len(buffer) <= record {
+		_, err := s.conn.Write(buffer)
+		return err
+	}
 	s.wire.hold()
 	_, err := s.conn.Write(buffer)
 	if flushed := s.wire.release(); err == nil {

@@ -17,59 +17,32 @@ type RegistryWatch struct {
 // that broke is taken up again. The context must live as long as the watch.
 func (c *Client) WatchRegistry(ctx context.Context, after *uint64) (*RegistryWatch, error) {
 	k := c.newCall(ctx, "client.watchregistry", http.MethodGet, "/registry/stream")
-	header := http.Header{"Accept": {"text/event-stream"}}
+	header := http.Header{}
 	if after != nil {
 		header.Set("Last-Event-ID", strconv.FormatUint(*after, 10))
 	}
-	var answer *http.Response
-	err := k.repeat(ctx, func() (err error) {
-		answer, err = k.send(ctx, header.Clone(), nil)
-		return err
-	})
+	stream, err := k.stream(ctx, header)
 	if err != nil {
 		return nil, err
 	}
-	if media := mediaOf(answer); answer.StatusCode != http.StatusOK || media != "text/event-stream" {
-		_ = answer.Body.Close() // nothing was written to it
-		return nil, k.strange(nil, "HTTP %d with %s is no stream", answer.StatusCode, k.show(media, maxText))
-	}
-	dog := answer.Body.(*watchedBody).dog
-	dog.limit, k.patience, k.op = silence, silence, "client.next"
-	return &RegistryWatch{&Subscription{call: k, ctx: ctx, answer: answer, dog: dog, events: newEventReader(answer.Body)}}, nil
+	return &RegistryWatch{stream}, nil
 }
 
 // Next waits for the next version. A [*Lagged] says that some are missing here,
 // not in the log: [Client.RegistryHead] and [Client.RegistryVersion] have them.
 // After it, Next goes on. Every other error ends the watch, as with
 // [Subscription.Next].
-func (w *RegistryWatch) Next(ctx context.Context) (RegistryUpdated, error) {
-	s := w.stream
-	if s.end == nil && ctx.Err() != nil {
-		return RegistryUpdated{}, s.call.failure(ctx, ctx, ctx.Err())
+func (w *RegistryWatch) Next(ctx context.Context) (update RegistryUpdated, err error) {
+	err = w.stream.take(ctx, func(one event) (bool, error) {
+		if one.name != "RegistryUpdated" {
+			return false, nil
+		}
+		return true, w.stream.openUpdate(one.data, &update)
+	})
+	if err != nil {
+		return RegistryUpdated{}, err
 	}
-	for s.end == nil {
-		one, err := s.wait(ctx)
-		if err != nil {
-			s.finish(s.why(ctx, err))
-			break
-		}
-		var update RegistryUpdated
-		switch one.name {
-		case "RegistryUpdated":
-			err = s.openUpdate(one.data, &update)
-		case "lagged":
-			err = s.lag(one.data)
-		case "error":
-			err = s.refusal(one.data)
-		default:
-			continue // nodes learn new ones
-		}
-		if _, behind := err.(*Lagged); behind || err == nil {
-			return update, err
-		}
-		s.finish(err)
-	}
-	return RegistryUpdated{}, s.end
+	return update, nil
 }
 
 func (s *Subscription) openUpdate(raw []byte, update *RegistryUpdated) error {

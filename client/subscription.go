@@ -64,9 +64,15 @@ func (c *Client) Subscribe(ctx context.Context, topic string) (*Subscription, er
 	if err != nil {
 		return nil, err
 	}
+	return k.stream(ctx, http.Header{})
+}
+
+// stream opens a stream of events.
+func (k *call) stream(ctx context.Context, header http.Header) (*Subscription, error) {
+	header.Set("Accept", "text/event-stream")
 	var answer *http.Response
-	err = k.repeat(ctx, func() (err error) {
-		answer, err = k.send(ctx, http.Header{"Accept": {"text/event-stream"}}, nil)
+	err := k.repeat(ctx, func() (err error) {
+		answer, err = k.send(ctx, header.Clone(), nil)
 		return err
 	})
 	if err != nil {
@@ -91,9 +97,24 @@ func (c *Client) Subscribe(ctx context.Context, topic string) (*Subscription, er
 // When ctx ends while Next waits, the subscription ends too, because there is
 // no half of a read that could be taken up again later. One that has ended
 // before is refused, and leaves the subscription as it is.
-func (s *Subscription) Next(ctx context.Context) (Message, error) {
+func (s *Subscription) Next(ctx context.Context) (message Message, err error) {
+	err = s.take(ctx, func(one event) (bool, error) {
+		if one.name != "" && one.name != "message" {
+			return false, nil
+		}
+		return true, s.open(one.data, &message)
+	})
+	if err != nil {
+		return Message{}, err
+	}
+	return message, nil
+}
+
+// take waits for an event that open knows, and opens it. A lag is told and
+// leaves the stream as it is; every other error ends it.
+func (s *Subscription) take(ctx context.Context, open func(event) (known bool, err error)) error {
 	if s.end == nil && ctx.Err() != nil {
-		return Message{}, s.call.failure(ctx, ctx, ctx.Err())
+		return s.call.failure(ctx, ctx, ctx.Err())
 	}
 	for s.end == nil {
 		one, err := s.wait(ctx)
@@ -101,23 +122,23 @@ func (s *Subscription) Next(ctx context.Context) (Message, error) {
 			s.finish(s.why(ctx, err))
 			break
 		}
-		var message Message
+		known := true
 		switch one.name {
-		case "", "message":
-			err = s.open(one.data, &message)
 		case "lagged":
 			err = s.lag(one.data)
 		case "error":
 			err = s.refusal(one.data)
 		default:
-			continue // nodes learn new ones
+			known, err = open(one) // nodes learn new ones
 		}
-		if _, behind := err.(*Lagged); behind || err == nil {
-			return message, err
+		if _, behind := err.(*Lagged); behind || err == nil && known {
+			return err
 		}
-		s.finish(err)
+		if err != nil {
+			s.finish(err)
+		}
 	}
-	return Message{}, s.end
+	return s.end
 }
 
 func (s *Subscription) open(raw []byte, message *Message) error {

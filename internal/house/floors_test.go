@@ -97,6 +97,7 @@ var support = map[string]string{
 	"internal/edge/pack/packtest": "internal/edge/pack",
 
 	"internal/registry/journal/journaltest": "internal/registry/journal",
+	"internal/registry/registrytest":        "internal/registry",
 }
 
 const module = "micronode"

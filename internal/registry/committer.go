@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -27,8 +28,12 @@ const (
 )
 
 // casTries is how often a group is built anew because another registry on the
-// same storage was faster.
-const casTries = 8
+// same storage was faster, and casPause the longest pause before another try:
+// two that never pause can keep each other out for long.
+const (
+	casTries = 64
+	casPause = 10 * time.Millisecond
+)
 
 // commitLoop is the committer's Serve. It ends when the queue is closed and
 // empty, so everything that was taken is answered.
@@ -123,9 +128,12 @@ func (g *group) add(id string, record ledger.Record, state *ledger.State) {
 
 // commit writes proposals to the log, all that can be in one go.
 func (c *committer) commit(ctx context.Context, jobs []*job) {
-	for range casTries {
+	for try := range casTries {
 		if len(jobs) == 0 {
 			return
+		}
+		if try > 1 && flow.Sleep(ctx, rand.N(casPause)) != nil {
+			break
 		}
 		if err := c.settle(ctx); err != nil {
 			refuse(jobs, err)

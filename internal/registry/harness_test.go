@@ -395,7 +395,7 @@ func must(t testing.TB, err error) {
 func waitFor(t testing.TB, so func() bool) {
 	t.Helper()
 	for !so() {
-		if t.Context().Err() != nil {
+		if t.Context().Err() != nil || t.Failed() {
 			t.Fatal("it never was")
 		}
 		time.Sleep(time.Millisecond)

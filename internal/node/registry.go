@@ -24,7 +24,7 @@ func (n *Node) openRegistry(ctx context.Context, c Config) error {
 	}
 	spec := registry.Spec{
 		Config: c.Registry, Key: key, Skew: time.Duration(c.Node.ClockSkew), Announce: n.announce,
-		Shared: c.Registry.Storage.URL != "", Metrics: n.metrics, Readiness: n.readiness,
+		Shared: c.Registry.Storage.URL != "", Metrics: n.metrics, Readiness: n.readiness, Tracer: n.tracing.Tracer(),
 	}
 	switch {
 	case spec.Shared:

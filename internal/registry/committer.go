@@ -7,6 +7,9 @@ import (
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
 	"micronode/fault"
 	"micronode/internal/flow"
 	"micronode/internal/registry/ledger"
@@ -201,6 +204,8 @@ func (c *committer) place(state *ledger.State, j *job, now time.Time) (ledger.Re
 func (c *committer) append(ctx context.Context, g group) error {
 	ctx, cancel := context.WithTimeout(ctx, c.settings.Load().Storage.Timeout)
 	defer cancel()
+	ctx, span := c.spec.Tracer.Start(ctx, "registry.append", trace.WithAttributes(attribute.Int("versions", len(g.records))))
+	defer span.End()
 	began := c.gate.begin()
 	err := c.journal.Append(ctx, c.view.Load().expect(), g.records)
 	c.gate.end(err)
@@ -208,6 +213,7 @@ func (c *committer) append(ctx context.Context, g group) error {
 	if err != nil && !errors.Is(err, fault.ChainMismatch) {
 		c.metrics.failed("commit", err)
 	}
+	marked(span, err)
 	return err
 }
 

@@ -6,6 +6,10 @@ import (
 	"net/http"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
 	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/ingress"
@@ -157,7 +161,10 @@ func (r *Registry) approved(req *http.Request, id string) (client.Approved, erro
 }
 
 // Commit commits a proposal that has its approvals.
-func (r *Registry) Commit(ctx context.Context, id string) (commitment, error) {
+func (r *Registry) Commit(ctx context.Context, id string) (_ commitment, err error) {
+	ctx, span := r.spec.Tracer.Start(ctx, "registry.commit", trace.WithAttributes(attribute.String("proposal", id)))
+	defer span.End()
+	defer func() { marked(span, err) }()
 	e, err := r.docket.find("registry.commit", id, r.now())
 	if err != nil {
 		return commitment{}, err
@@ -169,6 +176,13 @@ func (r *Registry) Commit(ctx context.Context, id string) (commitment, error) {
 		return commitment{}, err
 	}
 	return done.commit, nil
+}
+
+// marked says on a span how it went.
+func marked(span trace.Span, err error) {
+	if err != nil {
+		span.SetStatus(codes.Error, fault.KindOf(err).String())
+	}
 }
 
 func quorumOf(v *view) client.Quorum {

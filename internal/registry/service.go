@@ -7,6 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
 	"micronode/internal/flow"
 	"micronode/internal/observe"
 	"micronode/internal/registry/journal"
@@ -31,6 +34,7 @@ type Spec struct {
 
 	Metrics   *observe.Metrics
 	Readiness *observe.Readiness
+	Tracer    trace.Tracer // nil if nobody wants spans
 
 	clock func() time.Time // nil for the system's; tests have others
 }
@@ -74,6 +78,9 @@ type Stages struct {
 func New(ctx context.Context, inv *flow.Inventory, spec Spec) (*Registry, error) {
 	if spec.clock == nil {
 		spec.clock = time.Now
+	}
+	if spec.Tracer == nil {
+		spec.Tracer = noop.NewTracerProvider().Tracer("")
 	}
 	r := &Registry{spec: spec, journal: spec.Journal, metrics: newMetrics(spec.Metrics.For(service)), docket: newDocket()}
 	r.gate = &gate{

@@ -174,6 +174,16 @@ func wireOf(m Message) any {
 			tag
 			*End
 		}{name, m}
+	case *Find:
+		return &struct {
+			tag
+			*Find
+		}{name, m}
+	case *Found:
+		return &struct {
+			tag
+			*Found
+		}{name, m}
 	case *Error:
 		return &struct {
 			tag

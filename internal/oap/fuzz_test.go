@@ -5,6 +5,7 @@ import (
 	"io"
 	"runtime/metrics"
 	"testing"
+	"unicode/utf8"
 )
 
 // FuzzFrame reads any bytes twice, at once and in small portions. Both must
@@ -69,6 +70,51 @@ func FuzzMessage(f *testing.F) {
 		// An absent list and an empty one are sent alike, so the bytes are compared.
 		back, err := Decode(again)
 		if err != nil || KindOf(back) != KindOf(m) || !bytes.Equal(encoded(t, back), again) {
+			t.Fatalf("%+v became %+v, %v", m, back, err)
+		}
+	})
+}
+
+// FuzzFind reads any bytes as a question or as an answer to one. What is taken
+// is within its bounds, whoever wrote it.
+func FuzzFind(f *testing.F) {
+	for _, m := range oneOfEach(f) {
+		switch m.(type) {
+		case *Find, *Found:
+			f.Add(encoded(f, m))
+		}
+	}
+	f.Add(loose(f, "kind", "found", "x", 1, "record", []byte("r"), "providers", []any{}))
+	f.Add(loose(f, "most", 1<<40, "obj", "name:docs", "kind", "find"))
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		m, err := Decode(payload)
+		if err != nil {
+			return
+		}
+		switch m := m.(type) {
+		case *Find:
+			if n := len(m.Obj); n < 1 || n > maxText || !utf8.ValidString(m.Obj) {
+				t.Fatalf("taken: %+v", m)
+			}
+		case *Found:
+			if len(m.Providers) > MaxProviders || len(m.Record) > MaxRecord {
+				t.Fatalf("%d providers, a record of %d bytes", len(m.Providers), len(m.Record))
+			}
+			for _, p := range m.Providers {
+				if n := len(p.ID); n < 1 || n > MaxName || len(p.Region) > MaxName || len(p.Overlay) > MaxAddresses || len(p.HTTP) > MaxAddresses {
+					t.Fatalf("taken: %+v", p)
+				}
+				for _, addr := range append(p.HTTP, p.Overlay...) {
+					if n := len(addr); n < 1 || n > MaxAddress || !utf8.ValidString(addr) {
+						t.Fatalf("taken: %q", addr)
+					}
+				}
+			}
+		default:
+			return
+		}
+		again := encoded(t, m)
+		if back, err := Decode(again); err != nil || !bytes.Equal(encoded(t, back), again) {
 			t.Fatalf("%+v became %+v, %v", m, back, err)
 		}
 	})

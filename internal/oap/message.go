@@ -17,6 +17,12 @@ const (
 	maxText = 1024 // bytes of a text that is meant for people, or names an object
 	maxWord = 64   // bytes of a text that is one of a few words
 
+	MaxProviders = 32      // of a found
+	MaxAddresses = 8       // of one sort, of one provider
+	MaxAddress   = 256     // bytes
+	MaxName      = 64      // bytes of a provider's ID, and of its region
+	MaxRecord    = 4 << 10 // bytes of the record of a name
+
 	maxToken    = 8 << 10
 	maxVersions = 16
 )
@@ -130,6 +136,29 @@ type End struct {
 // StatusOK ends a stream whose object was sent to its end.
 const StatusOK = "ok"
 
+// Find asks the peer who has an object, or what a name means.
+type Find struct {
+	Obj  string `cbor:"obj"`
+	Most uint64 `cbor:"most"` // how many providers are wanted; none is a wish for the record alone
+}
+
+// Found answers a find, with the same corr. Without providers and without a
+// record it says that the peer knows of nobody.
+type Found struct {
+	Providers []Provider `cbor:"providers"`
+	Record    []byte     `cbor:"record,omitempty"` // what the owner of the name signed
+}
+
+// Provider is a node of which the sender of a found says that it has the
+// object, and where it can be reached. Nothing of it is proved.
+type Provider struct {
+	ID      string   `cbor:"id"`
+	Overlay []string `cbor:"overlay"`
+	HTTP    []string `cbor:"http"`
+	Region  string   `cbor:"region,omitempty"`
+	Age     uint64   `cbor:"age"` // seconds since it was last heard of
+}
+
 // Error tells the peer why the connection is about to close, or why a request
 // was refused.
 type Error struct {
@@ -157,6 +186,8 @@ func (*Start) kind() string     { return "start" }
 func (*Data) kind() string      { return "data" }
 func (*Ack) kind() string       { return "ack" }
 func (*End) kind() string       { return "end" }
+func (*Find) kind() string      { return "find" }
+func (*Found) kind() string     { return "found" }
 func (*Error) kind() string     { return "error" }
 func (*Bye) kind() string       { return "bye" }
 func (u *Unknown) kind() string { return u.Kind }

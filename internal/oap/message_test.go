@@ -30,6 +30,12 @@ func oneOfEach(t testing.TB) []Message {
 		&Data{Stream: 7, Seq: 300, Bytes: []byte("chunk")}, &Data{Bytes: []byte{}},
 		&Ack{Stream: 7, UpTo: 300}, &End{Stream: 7, Seq: 301, Status: StatusOK},
 		&Error{Code: Busy, Msg: "later, please"}, &Bye{Reason: "draining"},
+		&Find{Obj: "name:docs@m2cks5r3anb4aaok7kdl3osd4fsulcqjix7iynu4yfvlkfocjpta", Most: 20}, &Find{Obj: b3.Of(nil).String()},
+		&Found{Providers: []Provider{
+			{ID: "m2cks5r3anb4aaok7kdl3osd4fsulcqjix7iynu4yfvlkfocjpta", Overlay: []string{"192.0.2.1:9500", "[2001:db8::1]:9500"},
+				HTTP: []string{"http://192.0.2.1:8080"}, Region: "eu", Age: 90},
+			{ID: "12D3KooWKRyzVWW6ChFjQjK4miCty85Niy49tpPV95XdKu1BcvMA", Overlay: []string{}, HTTP: []string{}},
+		}, Record: []byte("signed")}, &Found{Providers: []Provider{}},
 	}
 }
 
@@ -58,6 +64,7 @@ func TestKeysAreTheContracts(t *testing.T) {
 		"ping": "ts kind", "pong": "ts kind", "gossip": "msg sig hops kind fanout", "have": "ids kind", "want": "ids kind",
 		"start": "obj from kind stream", "data": "seq kind bytes stream", "ack": "kind up_to stream",
 		"end": "seq kind status stream", "error": "msg code kind", "bye": "kind reason",
+		"find": "obj kind most", "found": "kind record providers",
 	}
 	done := map[string]bool{}
 	for _, m := range oneOfEach(t) {
@@ -78,6 +85,12 @@ func TestKeysAreTheContracts(t *testing.T) {
 	for _, key := range []string{"comp", "pq"} {
 		if !bytes.Contains(inner, append([]byte{0x60 + byte(len(key))}, key...)) {
 			t.Errorf("features lacks %q", key)
+		}
+	}
+	one := encoded(t, &Found{Providers: []Provider{{ID: "a", Region: "b"}}})
+	for _, key := range []string{"id", "age", "http", "region", "overlay"} {
+		if !bytes.Contains(one, append([]byte{0x60 + byte(len(key))}, key...)) {
+			t.Errorf("a provider lacks %q", key)
 		}
 	}
 }
@@ -141,6 +154,9 @@ func TestWhatIsRefused(t *testing.T) {
 		}
 		return all
 	}
+	found := func(pairs ...any) []byte {
+		return loose(t, "kind", "found", "providers", []any{cbor.RawMessage(loose(t, append(pairs, "age", 1)...))})
+	}
 	ping := encoded(t, &Ping{TS: 5})
 	for name, c := range map[string]struct {
 		payload []byte
@@ -199,6 +215,32 @@ func TestWhatIsRefused(t *testing.T) {
 		"from negative":          {loose(t, "kind", "start", "stream", 1, "obj", "x", "from", -1), "start.from"},
 		"bytes as text":          {loose(t, "kind", "data", "stream", 1, "seq", 1, "bytes", "x"), "data.bytes is not a byte string"},
 		"status is a number":     {loose(t, "kind", "end", "stream", 1, "seq", 1, "status", 0), "end.status is not a text"},
+		"find without obj":       {loose(t, "kind", "find", "most", 1), `find has no "obj"`},
+		"find for nothing":       {loose(t, "kind", "find", "obj", "", "most", 1), "find.obj"},
+		"find for an endless":    {loose(t, "kind", "find", "obj", strings.Repeat("x", maxText+1), "most", 1), "find.obj"},
+		"find without most":      {loose(t, "kind", "find", "obj", "x"), `find has no "most"`},
+		"most negative":          {loose(t, "kind", "find", "obj", "x", "most", -1), "find.most is not an unsigned number"},
+		"found without a list":   {loose(t, "kind", "found"), `found has no "providers"`},
+		"providers is a map":     {loose(t, "kind", "found", "providers", map[string]any{}), "found.providers is not a list"},
+		"too many providers":     {loose(t, "kind", "found", "providers", slices.Repeat([]any{map[string]any{"id": "a", "overlay": []string{}, "http": []string{}, "age": 1}}, MaxProviders+1)), "found.providers: 33"},
+		"a provider is a text":   {loose(t, "kind", "found", "providers", []string{"a"}), "found.providers[0] is not a map"},
+		"a provider without id":  {found("overlay", []string{}, "http", []string{}), `found.providers[0] has no "id"`},
+		"an empty id":            {found("id", "", "overlay", []string{}, "http", []string{}), "found.providers[0].id"},
+		"a long id":              {found("id", strings.Repeat("x", MaxName+1), "overlay", []string{}, "http", []string{}), "found.providers[0].id"},
+		"no overlay addresses":   {found("id", "a", "http", []string{}), `found.providers[0] has no "overlay"`},
+		"overlay is a text":      {found("id", "a", "overlay", "b:1", "http", []string{}), "found.providers[0].overlay is not a list"},
+		"an empty address":       {found("id", "a", "overlay", []string{""}, "http", []string{}), "found.providers[0].overlay[0]"},
+		"a long address":         {found("id", "a", "overlay", []string{}, "http", []string{"x", strings.Repeat("x", MaxAddress+1)}), "found.providers[0].http[1]"},
+		"too many addresses":     {found("id", "a", "overlay", []string{}, "http", slices.Repeat([]string{"x"}, MaxAddresses+1)), "found.providers[0].http: 9"},
+		"an address as bytes":    {found("id", "a", "overlay", []any{[]byte("x")}, "http", []string{}), "found.providers[0].overlay[0] is not a text"},
+		"a long region":          {found("id", "a", "overlay", []string{}, "http", []string{}, "region", strings.Repeat("x", MaxName+1)), "found.providers[0].region"},
+		"region is null":         {found("id", "a", "overlay", []string{}, "http", []string{}, "region", nil), "found.providers[0].region is not a text"},
+		"an id twice":            {found("id", "a", "id", "a", "overlay", []string{}, "http", []string{}), "duplicate"},
+		"age is a text":          {loose(t, "kind", "found", "providers", []any{map[string]any{"id": "a", "overlay": []string{}, "http": []string{}, "age": "1"}}), "found.providers[0].age is not"},
+		"a provider without age": {loose(t, "kind", "found", "providers", []any{map[string]any{"id": "a", "overlay": []string{}, "http": []string{}}}), `found.providers[0] has no "age"`},
+		"an empty record":        {loose(t, "kind", "found", "providers", []any{}, "record", []byte{}), "found.record"},
+		"a long record":          {loose(t, "kind", "found", "providers", []any{}, "record", make([]byte, MaxRecord+1)), "found.record"},
+		"record is a text":       {loose(t, "kind", "found", "providers", []any{}, "record", "x"), "found.record is not a byte string"},
 		"error without a code":   {loose(t, "kind", "error", "msg", "x"), `error has no "code"`},
 		"error with a long text": {loose(t, "kind", "error", "code", "Busy", "msg", strings.Repeat("x", maxText+1)), "error.msg"},
 	} {
@@ -248,6 +290,11 @@ func TestEncodeRefusesWhatDecodeRefuses(t *testing.T) {
 		"no obj":             &Start{},
 		"no status":          &End{},
 		"no code":            &Error{},
+		"find for nothing":   &Find{},
+		"too many providers": &Found{Providers: slices.Repeat([]Provider{{ID: "a"}}, MaxProviders+1)},
+		"a nameless one":     &Found{Providers: []Provider{{}}},
+		"a long address":     &Found{Providers: []Provider{{ID: "a", HTTP: []string{strings.Repeat("x", MaxAddress+1)}}}},
+		"a long record":      &Found{Record: make([]byte, MaxRecord+1)},
 		"long text":          &Bye{Reason: strings.Repeat("x", maxText+1)},
 		"bad UTF-8":          &Bye{Reason: "\xff"},
 		"unknown":            &Unknown{"later"},
@@ -260,6 +307,12 @@ func TestEncodeRefusesWhatDecodeRefuses(t *testing.T) {
 	}
 	if out, err := Encode(nil, &Have{IDs: make([]b3.Address, MaxIDs)}); err != nil || len(out) < MaxIDs*32 {
 		t.Errorf("as many ids as there may be: %v", err)
+	}
+	address := slices.Repeat([]string{strings.Repeat("x", MaxAddress)}, MaxAddresses)
+	longest := &Found{Record: make([]byte, MaxRecord), Providers: slices.Repeat([]Provider{
+		{ID: strings.Repeat("x", MaxName), Overlay: address, HTTP: address, Region: strings.Repeat("x", MaxName), Age: math.MaxUint64}}, MaxProviders)}
+	if out, err := Encode(nil, longest); err != nil || len(out) > MaxPayload/4 {
+		t.Errorf("as large an answer as there may be: %d bytes, %v", len(out), err)
 	}
 }
 
@@ -274,6 +327,11 @@ func TestMessagesRoundTrip(t *testing.T) {
 		}
 		return all
 	})
+	addresses := rapid.SliceOfN(word, 0, MaxAddresses)
+	provider := rapid.Custom(func(t *rapid.T) Provider {
+		return Provider{ID: word.Draw(t, "id"), Overlay: addresses.Draw(t, "overlay"), HTTP: addresses.Draw(t, "http"),
+			Region: rapid.SampledFrom([]string{"", "eu"}).Draw(t, "region"), Age: number.Draw(t, "age")}
+	})
 	rapid.Check(t, func(t *rapid.T) {
 		n := func() uint64 { return number.Draw(t, "number") }
 		gossip := &Gossip{Msg: append(blob.Draw(t, "msg"), 1), Hops: n(), Fanout: n()}
@@ -286,6 +344,8 @@ func TestMessagesRoundTrip(t *testing.T) {
 			&Ping{n()}, &Pong{n()}, gossip, &Have{ids.Draw(t, "have")}, &Want{ids.Draw(t, "want")},
 			&Start{n(), word.Draw(t, "obj"), n()}, &Data{n(), n(), blob.Draw(t, "bytes")}, &Ack{n(), n()},
 			&End{n(), n(), word.Draw(t, "status")}, &Error{Code(word.Draw(t, "code")), word.Draw(t, "msg")}, &Bye{word.Draw(t, "reason")},
+			&Find{word.Draw(t, "obj"), n()}, &Found{rapid.SliceOfN(provider, 0, 3).Draw(t, "providers"), append(blob.Draw(t, "record"), 1)},
+			&Found{Providers: rapid.SliceOfN(provider, 0, MaxProviders).Draw(t, "providers")},
 		} {
 			payload, err := Encode(nil, m)
 			if err != nil {

@@ -37,6 +37,12 @@ var schemas = map[string]schema{
 	"data":  {func() Message { return new(Data) }, []field{number("stream", 0), number("seq", 0), blob("bytes", 0, math.MaxInt)}},
 	"ack":   {func() Message { return new(Ack) }, []field{number("stream", 0), number("up_to", 0)}},
 	"end":   {func() Message { return new(End) }, []field{number("stream", 0), number("seq", 0), text("status", 1, maxWord)}},
+	"find":  {func() Message { return new(Find) }, []field{text("obj", 1, maxText), number("most", 0)}},
+	"found": {func() Message { return new(Found) }, []field{
+		list("providers", 0, MaxProviders, object("",
+			text("id", 1, MaxName), addresses("overlay"), addresses("http"), text("region", 0, MaxName).maybe(), number("age", 0))),
+		blob("record", 1, MaxRecord).maybe(),
+	}},
 	"error": {func() Message { return new(Error) }, []field{text("code", 1, maxWord), text("msg", 0, maxText)}},
 	"bye":   {func() Message { return new(Bye) }, []field{text("reason", 0, maxText)}},
 }
@@ -80,6 +86,9 @@ func list(name string, least, most uint64, of field) field {
 }
 func object(name string, of ...field) field {
 	return field{name: name, form: anObject, most: maxPairs, of: of}
+}
+func addresses(name string) field {
+	return list(name, 0, MaxAddresses, text("", 1, MaxAddress))
 }
 func (f field) maybe() field { f.optional = true; return f }
 

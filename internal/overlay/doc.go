@@ -1,7 +1,7 @@
 // Package overlay is how nodes talk to each other: authenticated sessions,
-// gossip over them, and objects in chunks.
+// gossip over them, objects in chunks, and short questions.
 //
-// # The three rooms
+// # The four rooms
 //
 // Package session keeps connections. Each is TLS 1.3 with a key on both sides,
 // has one task that reads and one that writes, and nothing that is not bounded.
@@ -14,7 +14,11 @@
 // Package stream gives and fetches objects, a credit of sixteen chunks at a
 // time, so that the largest object leaves room for the smallest letter.
 //
-// This package joins the three and shows them to the rest of the node: routes,
+// Package ask carries short questions to one peer and answers those of peers:
+// who has this object, what does this name mean. What there is to answer comes
+// from the node.
+//
+// This package joins the four and shows them to the rest of the node: routes,
 // counters, readiness, events.
 //
 // # Who may come in

@@ -245,12 +245,24 @@ func (o *Overlay) Fetch(ctx context.Context, address b3.Address, from *oap.PeerI
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	download, err := o.streams.Fetch(ctx, address, o.giver(from))
+	download, err := o.Open(ctx, address, from)
 	if err != nil {
 		return store.Info{}, false, err
 	}
 	defer func() { _ = download.Close() }() // it was read to its end, or the reason why not is returned
 	return o.spec.Store.Put(ctx, download, store.PutOptions{Want: address, Size: store.Unknown})
+}
+
+// Open begins to fetch an object from a peer, or from any of them. It returns
+// when the first bytes are here, or with why none will come; what is read is
+// right only if it ends with io.EOF. The context is that of the whole download,
+// which the caller must close.
+func (o *Overlay) Open(ctx context.Context, address b3.Address, from *oap.PeerID) (io.ReadCloser, error) {
+	download, err := o.streams.Fetch(ctx, address, o.giver(from))
+	if err != nil {
+		return nil, err // not an interface around nothing
+	}
+	return download, nil
 }
 
 // giver chooses whom to ask next: the one peer that was named, or any that was

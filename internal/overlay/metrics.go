@@ -5,6 +5,7 @@ import (
 
 	"micronode/internal/oap"
 	"micronode/internal/observe"
+	"micronode/internal/overlay/ask"
 	"micronode/internal/overlay/gossip"
 	"micronode/internal/overlay/session"
 	"micronode/internal/overlay/stream"
@@ -32,6 +33,10 @@ type metrics struct {
 	// object streams
 	streamEnds, streamBytes *prometheus.CounterVec
 	resumed, corrupt        prometheus.Counter
+
+	// questions
+	questions      *prometheus.CounterVec
+	unsaid, strays prometheus.Counter
 }
 
 // newMetrics registers the overlay's metrics. Every reason is there from the
@@ -60,8 +65,13 @@ func newMetrics(instruments *observe.Instruments) *metrics {
 		streamBytes: vector("object_stream_bytes_total", "Bytes of objects, by direction.", "dir"),
 		resumed:     counter("object_streams_resumed_total", "Fetches that went on after a break."),
 		corrupt:     counter("object_streams_corrupt_total", "Fetched objects whose bytes were not those of their address."),
-		pruned:      counter("gossip_peers_spared_total", "Times that a peer was left out for a while because it was busy."),
-		rejected:    map[oap.Reason]prometheus.Counter{},
+		questions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "overlay_questions_total", Help: "Questions that ended, by direction (tx: we asked) and outcome.",
+		}, []string{"dir", "outcome"}),
+		unsaid:   counter("overlay_answers_unsaid_total", "Answers and refusals that were not sent: no room, or too late."),
+		strays:   counter("overlay_answers_stray_total", "Answers of peers that nobody waited for: late, twice, or never asked for."),
+		pruned:   counter("gossip_peers_spared_total", "Times that a peer was left out for a while because it was busy."),
+		rejected: map[oap.Reason]prometheus.Counter{},
 	}
 	rejects := vector("frame_reject_total", "Frames and letters that broke a rule, by rule.", "reason")
 	for _, reason := range oap.Reasons() {
@@ -69,7 +79,7 @@ func newMetrics(instruments *observe.Instruments) *metrics {
 	}
 	m.prepare()
 	instruments.Register(m.opened, m.closed, m.handshakeTimeouts, m.failed, m.negotiated, m.frames, m.bytes, m.letters, m.dropped, m.pruned,
-		m.streamEnds, m.streamBytes, m.resumed, m.corrupt, rejects)
+		m.streamEnds, m.streamBytes, m.resumed, m.corrupt, m.questions, m.unsaid, m.strays, rejects)
 	return m
 }
 
@@ -99,6 +109,12 @@ func (m *metrics) prepare() {
 		for _, status := range stream.Statuses() {
 			m.streamEnds.WithLabelValues(dir, status)
 		}
+	}
+	for _, outcome := range ask.Outcomes() {
+		m.questions.WithLabelValues("tx", outcome)
+	}
+	for _, outcome := range ask.Answers() {
+		m.questions.WithLabelValues("rx", outcome)
 	}
 	for _, op := range []string{"read", "write", "idle", "handshake", "dial"} {
 		m.instruments.IOTimeouts.WithLabelValues(op)
@@ -169,5 +185,15 @@ func (m *metrics) streams() stream.Counters {
 		Bytes:   func(dir string, n int) { m.streamBytes.WithLabelValues(dir).Add(float64(n)) },
 		Resumed: m.resumed.Inc,
 		Corrupt: m.corrupt.Inc,
+	}
+}
+
+// asks is what questions count.
+func (m *metrics) asks() ask.Counters {
+	return ask.Counters{
+		Asked:    func(outcome string) { m.questions.WithLabelValues("tx", outcome).Inc() },
+		Answered: func(outcome string) { m.questions.WithLabelValues("rx", outcome).Inc() },
+		Unsaid:   m.unsaid.Inc,
+		Stray:    m.strays.Inc,
 	}
 }

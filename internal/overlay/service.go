@@ -15,6 +15,7 @@ import (
 	"micronode/internal/flow"
 	"micronode/internal/oap"
 	"micronode/internal/observe"
+	"micronode/internal/overlay/ask"
 	"micronode/internal/overlay/gossip"
 	"micronode/internal/overlay/session"
 	"micronode/internal/overlay/stream"
@@ -31,6 +32,11 @@ type Spec struct {
 	Store   store.Store              // what peers may fetch, and where fetched objects go
 	Join    func(token string) error // whether a token lets a stranger in; nil: none does
 	Sources []PeerSource
+
+	// Answer says what this node knows when a peer asks; nil: nobody has
+	// anything. It may wait for a few seconds, and many of it run at a time.
+	Answer func(ctx context.Context, q Question) Found
+
 	AnyPort bool // nobody chose Config.Addr: if its port is taken, another will do
 
 	Metrics   *observe.Metrics
@@ -47,6 +53,7 @@ type Overlay struct {
 	sessions *session.Sessions
 	engine   *gossip.Engine
 	streams  *stream.Streams
+	asks     *ask.Asks
 	book     *book
 	events   *flow.Bus[Event]
 	publish  *flow.Lane
@@ -103,9 +110,9 @@ func New(inv *flow.Inventory, to *supervise.Supervisor, in Stages, spec Spec) (*
 	return o, nil
 }
 
-// makeRooms makes sessions, gossip and streams, and shows them to each other.
+// makeRooms makes sessions, gossip, streams and questions, and shows them to each other.
 func (o *Overlay) makeRooms(inv *flow.Inventory, to *supervise.Supervisor, in Stages) error {
-	tasks, givers, err := o.groups(to, in)
+	tasks, givers, answerers, err := o.groups(to, in)
 	if err != nil {
 		return err
 	}
@@ -116,6 +123,7 @@ func (o *Overlay) makeRooms(inv *flow.Inventory, to *supervise.Supervisor, in St
 	o.streams = stream.New(inv, stream.Spec{
 		Open: o.open, PerPeer: o.config.Peer.Streams, Patience: o.config.Progress, Givers: givers, Counters: o.metrics.streams(),
 	})
+	o.asks = ask.New(inv, ask.Spec{Answer: o.spec.Answer, Answerers: answerers, Counters: o.metrics.asks()})
 	o.sessions, err = session.New(inv, session.Spec{
 		Key: o.spec.Key, Config: o.config.sessions(), Peer: o.config.Peer.sessions(), Drop: o.config.drop(), Burst: o.config.Gossip.Burst,
 		Admit: o.admit, Token: func(id oap.PeerID) string { return o.tokens[id] }, Handler: (*switchboard)(o), Tasks: tasks, Counters: o.sessionCounters(),
@@ -124,7 +132,7 @@ func (o *Overlay) makeRooms(inv *flow.Inventory, to *supervise.Supervisor, in St
 }
 
 // groups makes the tasks that come and go with connections.
-func (o *Overlay) groups(to *supervise.Supervisor, in Stages) (tasks session.Tasks, givers *supervise.Group, err error) {
+func (o *Overlay) groups(to *supervise.Supervisor, in Stages) (tasks session.Tasks, givers, answerers *supervise.Group, err error) {
 	group := func(kind, stage string, most int, finish bool) (g *supervise.Group) {
 		if err == nil {
 			g, err = to.NewGroup(supervise.GroupSpec{Service: service, Kind: kind, Stage: stage, Max: most, Finish: finish})
@@ -138,14 +146,16 @@ func (o *Overlay) groups(to *supervise.Supervisor, in Stages) (tasks session.Tas
 		Readers:    group("overlay reader", in.State, conns, true),
 		Writers:    group("overlay writer", in.State, conns, true),
 	}
-	return tasks, group("overlay giver", in.State, maxGivers, true), err
+	return tasks, group("overlay giver", in.State, maxGivers, true), group("overlay answerer", in.State, maxAnswerers, true), err
 }
 
-// maxContacts is how many nodes can be kept a session with, and maxGivers how
-// many objects are given at the same time.
+// maxContacts is how many nodes can be kept a session with, maxGivers how many
+// objects are given at the same time, and maxAnswerers how many questions are
+// answered.
 const (
-	maxContacts = 4096
-	maxGivers   = 256
+	maxContacts  = 4096
+	maxGivers    = 256
+	maxAnswerers = 256
 )
 
 // childPolicy is the seed's: from 100 ms to 2 s, five tries, then the overlay is
@@ -213,6 +223,7 @@ func (o *Overlay) ID() oap.PeerID { return o.sessions.ID() }
 func (o *Overlay) part(ctx context.Context) error {
 	defer close(o.drained)
 	o.streams.Drain()
+	o.asks.Drain()
 	return o.sessions.Drain(ctx)
 }
 

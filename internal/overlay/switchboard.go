@@ -14,6 +14,7 @@ type switchboard Overlay
 // Opened makes a session known to the rooms.
 func (b *switchboard) Opened(s *session.Session) {
 	b.streams.Opened(s)
+	b.asks.Opened(s)
 	b.engine.Opened(s)
 	b.tell(Event{Type: SessionOpened, Peer: s.Peer(), Addr: s.Addr(), PQ: s.PQ()})
 }
@@ -22,6 +23,7 @@ func (b *switchboard) Opened(s *session.Session) {
 func (b *switchboard) Closed(s *session.Session, err error) {
 	b.engine.Closed(s)
 	b.streams.Closed(s)
+	b.asks.Closed(s)
 	if b.sessions.Find(s.Peer()) == nil {
 		b.book.farewell(s.Peer())
 	}
@@ -44,10 +46,26 @@ func (b *switchboard) Message(s *session.Session, in session.Incoming) error {
 		b.engine.Have(s, m.IDs)
 	case *oap.Want:
 		b.engine.Want(s, m.IDs)
+	case *oap.Find, *oap.Found:
+		b.asks.Message(s, in)
 	case *oap.Error:
-		b.engine.Refused(s, m)
+		return b.refused(s, in, m)
 	default:
 		return b.streams.Message(s, in)
+	}
+	return nil
+}
+
+// refused hands an error of the peer to whoever sent what it is about. Letters
+// are no requests, so what answers none is about them.
+func (b *switchboard) refused(s *session.Session, in session.Incoming, m *oap.Error) error {
+	switch {
+	case in.Flags&oap.Resp == 0:
+		b.engine.Refused(s, m)
+	case b.streams.Owns(in.Corr):
+		return b.streams.Message(s, in)
+	default:
+		b.asks.Message(s, in)
 	}
 	return nil
 }

@@ -414,7 +414,48 @@ func TestMaxRPS(t *testing.T) {
 	})
 }
 
-// Section 9.
+// A question is shown to the handler, unless the peer asks too much or this node
+// drains; then it is refused with its number. A refusal of our own is shown, too.
+func TestQuestions(t *testing.T) {
+	inBubble(t, "too many", func(t *testing.T) {
+		n := newNode(t, 1, func(s *Spec) { s.Peer.MaxRPS = 2 })
+		r := shake(t, n, 2)
+		for i := range 3 {
+			r.say(oap.Req, uint64(100+i), &oap.Find{Obj: "b3:x", Most: 1})
+		}
+		r.say(oap.Resp, 7, &oap.Found{})
+		r.say(oap.Resp, 8, &oap.Error{Code: oap.Malformed, Msg: "unknown kind find"})
+		synctest.Wait()
+		if !slices.Equal(n.messages, []string{"find", "find", "found", "error"}) || n.over != 1 || len(n.closed) != 0 {
+			t.Errorf("the handler saw %v, %d were too many, closed %v", n.messages, n.over, n.closed)
+		}
+		answers := r.all()[1:]
+		if len(answers) != 1 || answers[0].Corr != 102 || answers[0].Flags != oap.Resp || answers[0].message.(*oap.Error).Code != oap.QuotaExceeded {
+			t.Errorf("answered %+v", answers)
+		}
+	})
+	inBubble(t, "draining", func(t *testing.T) {
+		n := newNode(t, 1)
+		r := shake(t, n, 2)
+		s := n.Active()[0]
+		r.say(oap.Req, 1, &oap.Start{Stream: 1, Obj: "b3:x"}) // so that it stays open
+		synctest.Wait()
+		s.part(&parting{reason: ClosedDrain}, true, time.Now().Add(time.Second))
+		r.say(oap.Req, 9, &oap.Find{Obj: "b3:x", Most: 1})
+		synctest.Wait()
+		if !slices.Equal(n.messages, []string{"start"}) {
+			t.Errorf("the handler saw %v", n.messages)
+		}
+		if last := r.all()[2]; last.Corr != 9 || last.Flags != oap.Resp || last.message.(*oap.Error).Code != oap.NotReady {
+			t.Errorf("answered %+v", last)
+		}
+		if err := s.Tell(Out{Message: &oap.Find{Obj: "x"}, Flags: oap.Req}); fault.KindOf(err) != fault.NotReady {
+			t.Errorf("one who leaves asks: %v", err)
+		}
+	})
+}
+
+// Section 10.
 
 func TestClocks(t *testing.T) {
 	inBubble(t, "a silent peer is asked twice and given up", func(t *testing.T) {

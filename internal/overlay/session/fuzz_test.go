@@ -15,6 +15,7 @@ func FuzzConversation(f *testing.F) {
 	for _, m := range []oap.Message{
 		gossip(20), &oap.Ping{TS: 1}, &oap.Pong{}, &oap.Have{}, &oap.Start{Stream: 1, Obj: "b3:x"}, &oap.Data{Stream: 1, Bytes: []byte("x")},
 		&oap.Ack{}, &oap.End{Status: "ok"}, &oap.Error{Code: oap.Busy}, &oap.Error{Code: oap.Malformed}, &oap.Bye{}, goodHello(),
+		&oap.Find{Obj: "b3:x", Most: 1}, &oap.Found{Providers: []oap.Provider{{ID: "a"}}},
 	} {
 		frame := frameOf(f, oap.Req, 2, m)
 		f.Add(frame, uint16(len(frame)))

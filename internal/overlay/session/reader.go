@@ -349,6 +349,11 @@ func (s *Session) pass(frame oap.Frame, message oap.Message) *parting {
 		if !s.begin(frame, m) {
 			return nil
 		}
+	case *oap.Find:
+		if refusal := s.unfit(); refusal != nil {
+			s.reply(frame, refusal)
+			return nil
+		}
 	}
 	err := s.owner.spec.Handler.Message(s, Incoming{Flags: frame.Flags, Corr: frame.Corr, Message: message})
 	if err != nil {
@@ -373,6 +378,19 @@ func (s *Session) begin(frame oap.Frame, start *oap.Start) bool {
 	}
 	_ = s.Tell(Out{Message: &oap.End{Stream: start.Stream, Status: status.Code()}, Flags: oap.Resp, Corr: frame.Corr}) // no room: the peer's patience ends the stream
 	return false
+}
+
+// unfit says why a question is not passed on: this node drains, or the peer
+// sends too much. Nil if it is.
+func (s *Session) unfit() error {
+	switch {
+	case s.deaf():
+		return errDraining
+	case !s.ear.rate.allow(s.ear.clock.heard):
+		s.owner.count.Over(1)
+		return fault.New("overlay.read", fault.QuotaExceeded, "more than %d frames a second", s.owner.spec.Peer.MaxRPS)
+	}
+	return nil
 }
 
 // echo answers a ping. The answer goes before everything that waits.
@@ -414,9 +432,7 @@ func (s *Session) farewell() {
 // will do so; we can as well leave.
 func (s *Session) complaint(frame oap.Frame, e *oap.Error) *parting {
 	switch {
-	case frame.Flags&oap.Resp != 0:
-		return nil // about a request of ours that nobody waits for
-	case passing(e.Code):
+	case frame.Flags&oap.Resp != 0 || passing(e.Code): // about a request of ours, or it may pass
 		return s.pass(frame, e)
 	}
 	return &parting{reason: ClosedRefused, err: said{e.Err()}}

@@ -24,9 +24,9 @@ type Handler interface {
 	// letters in it are valid during the call.
 	Arrived(*Session, []Arrival)
 
-	// Message brings have, want, start, data, ack and end, and those errors of
-	// the peer after which the session goes on: Busy, QuotaExceeded, NotReady.
-	// The message is valid during the call. An error ends the session, and the
+	// Message brings have, want, start, data, ack, end, find and found, and those
+	// errors of the peer after which the session goes on: Busy, QuotaExceeded,
+	// NotReady, and any that answers a request of ours. The message is valid during the call. An error ends the session, and the
 	// peer is told.
 	Message(*Session, Incoming) error
 
@@ -361,7 +361,7 @@ func (s *Session) parted() {
 // bye.
 func starts(m oap.Message) bool {
 	switch m.(type) {
-	case *oap.Gossip, *oap.Have, *oap.Want, *oap.Start, *oap.Ping:
+	case *oap.Gossip, *oap.Have, *oap.Want, *oap.Start, *oap.Find, *oap.Ping:
 		return true
 	}
 	return false
@@ -375,6 +375,8 @@ func sizeOf(m oap.Message) int {
 		return small + id*len(m.IDs)
 	case *oap.Want:
 		return small + id*len(m.IDs)
+	case *oap.Find:
+		return small + len(m.Obj)
 	case *oap.Error:
 		return small + len(m.Msg)
 	}

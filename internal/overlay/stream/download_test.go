@@ -16,6 +16,7 @@ import (
 	"micronode/fault"
 	"micronode/internal/flow"
 	"micronode/internal/oap"
+	"micronode/internal/overlay/session"
 )
 
 // asker runs a test of the asking side against a peer that the test plays. The
@@ -860,4 +861,41 @@ func TestSizeAtTheEnd(t *testing.T) {
 		synctest.Wait()
 		s.Closed(p)
 	})
+}
+
+// A peer may answer a start with an error in place of an end. Whoever waits
+// hears of it at once, and the peer hears that the stream is over.
+func TestAStartAnsweredByAnError(t *testing.T) {
+	for code, want := range map[oap.Code]fault.Kind{
+		oap.Malformed: fault.Malformed, oap.Unauth: fault.Forbidden, oap.QuotaExceeded: fault.QuotaExceeded, "Later": fault.Transient,
+	} {
+		asker(t, func(t *testing.T, s *side, p *script) {
+			address := b3.Of([]byte("x"))
+			began := time.Now()
+			f := begin(t.Context(), s, address, each(p))
+			start := p.out[0]
+			p.expect("start 1 " + address.String() + " 0")
+			if !s.Owns(start.Corr) || s.Owns(1) {
+				t.Errorf("the number of the start is %d", start.Corr)
+			}
+			refusal := session.Incoming{Flags: oap.Resp, Corr: start.Corr, Message: &oap.Error{Code: code, Msg: "no"}}
+			for _, other := range []uint64{start.Corr + 2, 1} {
+				if err := s.Message(p, session.Incoming{Flags: oap.Resp, Corr: other, Message: refusal.Message}); err != nil || s.Open() != 1 {
+					t.Errorf("an error about something else: %v, %d are open", err, s.Open())
+				}
+			}
+			if err := s.Message(p, refusal); err != nil {
+				t.Error(err)
+			}
+			f.fails(t, want)
+			p.expect("end 1 0 Canceled")
+			if time.Since(began) != 0 {
+				t.Error("it waited for more")
+			}
+			if err := s.Message(p, refusal); err != nil { // twice
+				t.Error(err)
+			}
+			p.expect()
+		})
+	}
 }

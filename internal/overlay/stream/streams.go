@@ -100,6 +100,9 @@ func (s *Streams) Drain() { s.draining.Store(true) }
 // frame was written.
 func (s *Streams) Open() int { return int(s.open.Load()) }
 
+// Owns tells whether an answer with this number is about a stream of ours.
+func (s *Streams) Owns(corr uint64) bool { return corr&corrSpace != 0 }
+
 // Message takes a message of a session. It is called by the task that reads the
 // session and never blocks. What is in the message may be gone when it returns.
 // An error says that the peer broke a rule, and must end the session; messages
@@ -118,6 +121,8 @@ func (s *Streams) Message(peer Peer, in session.Incoming) error {
 		return t.ack(m)
 	case *oap.End:
 		return t.end(m)
+	case *oap.Error:
+		t.refused(m, in.Corr)
 	}
 	return nil // another room's
 }

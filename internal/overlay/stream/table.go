@@ -174,6 +174,24 @@ func (t *table) end(m *oap.End) error {
 	return nil
 }
 
+// refused takes the error with which a peer answers our start in place of an
+// end. It is over for us, and the end that we send says so to the session and to
+// a peer that thinks otherwise.
+func (t *table) refused(m *oap.Error, corr uint64) {
+	t.mu.Lock()
+	k := t.takings[corr&^corrSpace]
+	if k == nil || k.corr() != corr {
+		t.mu.Unlock()
+		return // it crossed an end, or is about something else
+	}
+	delete(t.takings, k.number)
+	next := k.next
+	t.mu.Unlock()
+	status := statusOf(m.Err())
+	k.finish(labelOf(status), refusalOf(status, t.peer.Peer(), k.address))
+	_ = t.peer.Tell(session.Out{Message: &oap.End{Stream: k.number, Seq: next, Status: fault.Canceled.Code()}, Flags: oap.Event, Corr: corr})
+}
+
 // ask opens a stream on which we take, and tells the peer. After a nil error the
 // session may still drop the start, if it drains before its turn comes; then
 // the stream ends as if the peer had refused.

@@ -43,6 +43,7 @@ var floors = map[string]int{
 
 	"internal/registry/keyfile": 5, // what signers keep on their own machines; the node never sees it
 	"internal/registry/etcd":    6, // a driver, like the one of the store
+	"internal/index/kad":        6, // another: the network in which providers are found
 
 	"internal/facet":   6,
 	"internal/gateway": 7,
@@ -65,6 +66,13 @@ var rooms = map[string]string{
 	"internal/overlay/session":     "internal/overlay",
 	"internal/overlay/gossip":      "internal/overlay",
 	"internal/overlay/stream":      "internal/overlay",
+	"internal/overlay/ask":         "internal/overlay",
+	"internal/index/record":        "internal/index",
+	"internal/index/rank":          "internal/index",
+	"internal/index/hedge":         "internal/index",
+	"internal/index/breaker":       "internal/index",
+	"internal/index/cache":         "internal/index",
+	"internal/index/delegated":     "internal/index",
 	"internal/registry/ledger":     "internal/registry",
 	"internal/registry/tree":       "internal/registry",
 	"internal/registry/bundle":     "internal/registry",
@@ -76,6 +84,14 @@ var rooms = map[string]string{
 var passages = map[[2]string]bool{
 	{"internal/overlay/gossip", "internal/overlay/session"}: true,
 	{"internal/overlay/stream", "internal/overlay/session"}: true,
+	{"internal/overlay/ask", "internal/overlay/session"}:    true,
+
+	{"internal/index/rank", "internal/index/record"}:      true,
+	{"internal/index/hedge", "internal/index/record"}:     true,
+	{"internal/index/cache", "internal/index/record"}:     true,
+	{"internal/index/delegated", "internal/index/record"}: true,
+	{"internal/index/kad", "internal/index/record"}:       true, // a driver implements what the index asks for
+	{"internal/index/kad", "internal/index/hedge"}:        true,
 
 	{"internal/registry/bundle", "internal/registry/ledger"}:  true,
 	{"internal/registry/bundle", "internal/registry/tree"}:    true,

@@ -1,0 +1,56 @@
+package delegated
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// plain are the parts of a multiaddr that are a word alone.
+var plain = map[string]bool{
+	"quic": true, "quic-v1": true, "tls": true, "noise": true, "ws": true, "wss": true, "http": true, "https": true,
+	"webtransport": true, "webrtc": true, "webrtc-direct": true, "p2p-circuit": true,
+}
+
+// valued are the parts that have a value, with what it must be.
+var valued = map[string]func(string) bool{
+	"ip4": isIP4, "ip6": isIP6, "tcp": isPort, "udp": isPort, "p2p": isLibp2pID,
+	"dns": isName, "dns4": isName, "dns6": isName, "dnsaddr": isName, "sni": isName,
+}
+
+// wellFormed reports whether every parser takes a multiaddr. There are more
+// parts than these, but none that a host is often reached by; with one of them
+// an address is left out rather than risked.
+func wellFormed(addr string) bool {
+	rest, ok := strings.CutPrefix(addr, "/")
+	for ok && rest != "" {
+		var word, value string
+		word, rest, _ = strings.Cut(rest, "/")
+		if plain[word] {
+			continue
+		}
+		value, rest, _ = strings.Cut(rest, "/")
+		check := valued[word]
+		ok = check != nil && check(value)
+	}
+	return ok && addr != "/" && !strings.HasSuffix(addr, "/")
+}
+
+func isIP4(text string) bool {
+	ip, err := netip.ParseAddr(text)
+	return err == nil && ip.Is4()
+}
+
+func isIP6(text string) bool {
+	ip, err := netip.ParseAddr(text)
+	return err == nil && ip.Is6() && ip.Zone() == ""
+}
+
+func isPort(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return err == nil && strconv.FormatUint(n, 10) == text
+}
+
+func isName(text string) bool {
+	return text != "" && len(text) <= 253 && !strings.ContainsFunc(text, notPlain)
+}

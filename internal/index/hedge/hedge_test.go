@@ -1,0 +1,665 @@
+package hedge_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"micronode/fault"
+	"micronode/internal/index/hedge"
+	"micronode/internal/index/record"
+	"micronode/internal/supervise"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	ms    = time.Millisecond
+	after = 150 * ms
+	total = 1200 * ms
+)
+
+// world is where a look-up takes place: who was asked when, and what breakers
+// were told. Make it in a bubble of synctest.
+type world struct {
+	t      testing.TB
+	began  time.Time
+	cancel context.CancelCauseFunc // of all racers
+	ctx    context.Context
+	tasks  sync.WaitGroup
+	most   int // racers at a time; 0: any number
+
+	mu      sync.Mutex
+	running int
+	asked   []string            // "key@time", in order
+	told    map[string][]string // what a breaker was told: kinds, "ok"
+	open    map[string]bool     // keys that are refused
+	out     int                 // granted, and not yet told
+}
+
+func newWorld(t testing.TB) *world {
+	w := &world{t: t, began: time.Now(), told: map[string][]string{}, open: map[string]bool{}}
+	w.ctx, w.cancel = context.WithCancelCause(context.Background())
+	t.Cleanup(func() { w.cancel(nil); w.tasks.Wait() })
+	return w
+}
+
+// Go makes the world a crew of racers, which catches panics as a group does.
+func (w *world) Go(task func(context.Context) error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.most > 0 && w.running == w.most {
+		return fault.New("test", fault.Busy, "no free racer")
+	}
+	w.running++
+	w.tasks.Go(func() {
+		defer func() {
+			_ = recover()
+			w.mu.Lock()
+			w.running--
+			w.mu.Unlock()
+		}()
+		_ = task(w.ctx)
+	})
+	return nil
+}
+
+// Allow makes it a table of breakers.
+func (w *world) Allow(key string) (func(error), error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.open[key] {
+		return nil, &fault.Error{Kind: fault.BreakerOpen, RetryAfter: time.Duration(len(key)) * time.Second}
+	}
+	w.out++
+	return func(err error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		word := "ok"
+		if err != nil {
+			word = fault.KindOf(err).Code()
+		}
+		w.out--
+		w.told[key] = append(w.told[key], word)
+	}, nil
+}
+
+// target notes that it is asked, and then does as it is told.
+func (w *world) target(key string, ask func(ctx context.Context) (record.Answer, error)) hedge.Target {
+	return hedge.Target{Key: key, Source: record.Source("of " + key), Ask: func(ctx context.Context, _ record.Question) (record.Answer, error) {
+		w.mu.Lock()
+		w.asked = append(w.asked, fmt.Sprintf("%s@%s", key, time.Since(w.began)))
+		w.mu.Unlock()
+		return ask(ctx)
+	}}
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// says answers after a while with the providers of these IDs.
+func (w *world) says(key string, d time.Duration, ids ...string) hedge.Target {
+	return w.target(key, func(ctx context.Context) (record.Answer, error) {
+		return answerOf(ids...), wait(ctx, d)
+	})
+}
+
+func answerOf(ids ...string) (a record.Answer) {
+	for _, id := range ids {
+		a.Providers = append(a.Providers, record.Provider{ID: id})
+	}
+	return a
+}
+
+func (w *world) fails(key string, d time.Duration, err error) hedge.Target {
+	return w.target(key, func(ctx context.Context) (record.Answer, error) {
+		return record.Answer{}, errors.Join(wait(ctx, d), err)
+	})
+}
+
+// silent says nothing until it is called off.
+func (w *world) silent(key string) hedge.Target {
+	return w.target(key, func(ctx context.Context) (record.Answer, error) {
+		<-ctx.Done()
+		return record.Answer{}, ctx.Err()
+	})
+}
+
+// plan is one with the usual times.
+func (w *world) plan(alpha, beta []hedge.Target) hedge.Plan {
+	return hedge.Plan{Alpha: alpha, Beta: beta, After: after, Breakers: w, Pause: func() time.Duration { return 60 * ms }}
+}
+
+// run runs it under the usual budget.
+func (w *world) run(p hedge.Plan) (hedge.Outcome, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), total)
+	defer cancel()
+	o, err := hedge.Run(ctx, w, p)
+	if o.Asked != o.Answered+o.Failed+o.Canceled || o.Asked != len(o.Targets) {
+		w.t.Errorf("%d were asked, but %d answered, %d failed, %d were called off, and there are %d reports", o.Asked, o.Answered, o.Failed, o.Canceled, len(o.Targets))
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.out != 0 {
+		w.t.Errorf("%d breakers were not told how it went", w.out)
+	}
+	return o, err
+}
+
+// questions is who was asked when, sorted.
+func (w *world) questions() string {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return strings.Join(slices.Sorted(slices.Values(w.asked)), " ")
+}
+
+// breakers is what they were told.
+func (w *world) breakers() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var all []string
+	for _, key := range slices.Sorted(maps.Keys(w.told)) {
+		all = append(all, key+":"+strings.Join(w.told[key], ","))
+	}
+	return strings.Join(all, " ")
+}
+
+func equal[T comparable](t testing.TB, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+func ids(a record.Answer) string {
+	var all []string
+	for _, p := range a.Providers {
+		all = append(all, p.ID)
+	}
+	return strings.Join(all, " ")
+}
+
+type targets = []hedge.Target
+
+// bubble runs a test with a world of its own in fake time.
+func bubble(t *testing.T, test func(t *testing.T, w *world)) {
+	synctest.Test(t, func(t *testing.T) { test(t, newWorld(t)) })
+}
+
+var (
+	errBroken  = fault.New("test", fault.UpstreamFailed, "broken")
+	errPasses  = fault.New("test", fault.Transient, "passes")
+	errNoRoute = fault.New("test", fault.NoRoute, "no way there")
+)
+
+func TestAlphaAnswers(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		o, err := w.run(w.plan(targets{w.says("a", 40*ms, "x"), w.silent("b"), w.says("c", 90*ms, "y")}, targets{w.silent("d")}))
+		equal(t, "error", err, nil)
+		equal(t, "found", ids(o.Answer), "x")
+		equal(t, "winner", o.Winner, hedge.Alpha)
+		equal(t, "source", o.Source, "of a")
+		equal(t, "fired", o.Fired, false)
+		equal(t, "took", o.Took, 40*ms)
+		equal(t, "called off", o.Canceled, 2)
+		equal(t, "asked", w.questions(), "a@0s b@0s c@0s")
+		equal(t, "breakers", w.breakers(), "a:ok b:Canceled c:Canceled")
+	})
+}
+
+func TestSilentAlphaIsHedged(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		o, err := w.run(w.plan(targets{w.silent("a"), w.silent("b")}, targets{w.says("c", 30*ms, "x"), w.silent("d")}))
+		equal(t, "error", err, nil)
+		equal(t, "winner", o.Winner, hedge.Beta)
+		equal(t, "source", o.Source, "of c")
+		equal(t, "fired", o.Fired, true)
+		equal(t, "took", o.Took, after+30*ms)
+		equal(t, "asked", w.questions(), "a@0s b@0s c@150ms d@150ms")
+		equal(t, "breakers", w.breakers(), "a:Canceled b:Canceled c:ok d:Canceled")
+		w.tasks.Wait() // they were cancelled: otherwise the bubble would be stuck here
+		equal(t, "time after the last racer", time.Since(w.began), after+30*ms)
+		for _, r := range o.Targets {
+			if want := map[string]time.Duration{"a": 180 * ms, "b": 180 * ms, "c": 30 * ms, "d": 30 * ms}[r.Key]; r.Took != want {
+				t.Errorf("%s took %s, want %s", r.Key, r.Took, want)
+			}
+		}
+	})
+}
+
+func TestFailedAlphaIsFollowedAtOnce(t *testing.T) {
+	for _, err := range []error{errBroken, errPasses} {
+		bubble(t, func(t *testing.T, w *world) {
+			o, runErr := w.run(w.plan(targets{w.fails("a", 10*ms, err), w.fails("b", 20*ms, err), w.says("c", 15*ms)}, targets{w.says("d", 5*ms, "x")}))
+			equal(t, "error", runErr, nil)
+			equal(t, "winner", o.Winner, hedge.Beta)
+			equal(t, "fired", o.Fired, false)
+			equal(t, "took", o.Took, 25*ms)
+			equal(t, "asked", w.questions(), "a@0s b@0s c@0s d@20ms")
+			equal(t, "failed", o.Failed, 2)
+		})
+	}
+}
+
+func TestAllSilentIsTimeoutAtTheBudget(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		p := w.plan(targets{w.silent("a"), w.silent("b")}, targets{w.silent("c")})
+		walk := w.silent("walk")
+		p.Walk = &walk
+		o, err := w.run(p)
+		equal(t, "kind", fault.KindOf(err), fault.Timeout)
+		equal(t, "took", o.Took, total)
+		equal(t, "time", time.Since(w.began), total)
+		equal(t, "winner", o.Winner, hedge.None)
+		equal(t, "failed", o.Failed, 4)
+		equal(t, "conclusive", o.Conclusive, false)
+		equal(t, "asked", w.questions(), "a@0s b@0s c@150ms walk@300ms")
+		equal(t, "breakers", w.breakers(), "a:Timeout b:Timeout c:Timeout walk:Timeout")
+	})
+}
+
+func TestWhatWasFoundBeforeTheTimeoutIsThere(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		p := w.plan(targets{w.says("a", 10*ms, "x"), w.silent("b")}, nil)
+		p.Enough = atLeast(2)
+		o, err := w.run(p)
+		equal(t, "kind", fault.KindOf(err), fault.Timeout)
+		equal(t, "found", ids(o.Answer), "x")
+		equal(t, "source", o.Source, "of a")
+		equal(t, "winner", o.Winner, hedge.None)
+	})
+}
+
+// atLeast is a quorum of providers.
+func atLeast(n int) func(record.Answer) bool {
+	return func(a record.Answer) bool { return len(a.Providers) >= n }
+}
+
+func TestTargetsAreAskedOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		a, walk := w.fails("a", ms, errBroken), w.says("b", ms, "x")
+		p := w.plan(targets{a, w.fails("b", ms, errBroken), a}, targets{a, w.fails("c", ms, errBroken), w.silent("b")})
+		p.Walk = &walk
+		o, err := w.run(p)
+		equal(t, "kind", fault.KindOf(err), fault.UpstreamFailed)
+		equal(t, "asked", w.questions(), "a@0s b@0s c@1ms")
+		equal(t, "count", o.Asked, 3)
+	})
+}
+
+func TestUsedUpHedgeBudget(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		times := 0
+		p := w.plan(targets{w.fails("a", 500*ms, errBroken)}, targets{w.says("b", 10*ms, "x")})
+		p.MayHedge = func() bool { times++; return false }
+		o, err := w.run(p)
+		equal(t, "error", err, nil)
+		equal(t, "fired", o.Fired, false)
+		equal(t, "asked for the budget", times, 1)
+		equal(t, "asked", w.questions(), "a@0s b@500ms")
+	})
+	bubble(t, func(t *testing.T, w *world) {
+		p := w.plan(targets{w.silent("a")}, targets{w.says("b", 10*ms, "x")})
+		p.MayHedge = func() bool { return false }
+		_, err := w.run(p)
+		equal(t, "kind", fault.KindOf(err), fault.Timeout)
+		equal(t, "asked", w.questions(), "a@0s")
+	})
+	bubble(t, func(t *testing.T, w *world) {
+		p := w.plan(targets{w.fails("a", ms, errBroken)}, targets{w.says("b", 10*ms, "x")})
+		p.MayHedge = func() bool { t.Error("failing over is not hedging"); return false }
+		_, _ = w.run(p)
+	})
+}
+
+func TestWhenTheWalkStarts(t *testing.T) {
+	walks := []struct {
+		name   string
+		asked  string
+		denied bool
+		fired  bool
+		alpha  func(w *world) targets
+		beta   func(w *world) targets
+	}{
+		{name: "β silent too", asked: "a@0s b@150ms walk@300ms", fired: true,
+			alpha: func(w *world) targets { return targets{w.silent("a")} }, beta: func(w *world) targets { return targets{w.silent("b")} }},
+		{name: "β failed, α silent", asked: "a@0s b@150ms walk@300ms", fired: true,
+			alpha: func(w *world) targets { return targets{w.silent("a")} }, beta: func(w *world) targets { return targets{w.fails("b", ms, errBroken)} }},
+		{name: "α failed, β silent", asked: "a@0s b@10ms walk@160ms",
+			alpha: func(w *world) targets { return targets{w.fails("a", 10*ms, errBroken)} }, beta: func(w *world) targets { return targets{w.silent("b")} }},
+		{name: "both failed", asked: "a@0s b@10ms walk@15ms",
+			alpha: func(w *world) targets { return targets{w.fails("a", 10*ms, errBroken)} }, beta: func(w *world) targets { return targets{w.fails("b", 5*ms, errBroken)} }},
+		{name: "both know nothing", asked: "a@0s b@10ms walk@15ms",
+			alpha: func(w *world) targets { return targets{w.says("a", 10*ms)} }, beta: func(w *world) targets { return targets{w.says("b", 5*ms)} }},
+		{name: "no β", asked: "a@0s walk@150ms", fired: true,
+			alpha: func(w *world) targets { return targets{w.silent("a")} }, beta: func(w *world) targets { return nil }},
+		{name: "no β, no budget", asked: "a@0s walk@400ms", denied: true,
+			alpha: func(w *world) targets { return targets{w.fails("a", 400*ms, errBroken)} }, beta: func(w *world) targets { return nil }},
+		{name: "β refused", asked: "a@0s walk@150ms", fired: true,
+			alpha: func(w *world) targets { return targets{w.silent("a")} }, beta: func(w *world) targets { return targets{w.silent("open")} }},
+		{name: "nobody else", asked: "walk@0s",
+			alpha: func(w *world) targets { return nil }, beta: func(w *world) targets { return nil }},
+	}
+	for _, c := range walks {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, w *world) {
+				w.open["open"] = true
+				walk, times := w.says("walk", 20*ms, "x"), 0
+				p := w.plan(c.alpha(w), c.beta(w))
+				p.Walk = &walk
+				p.MayHedge = func() bool { times++; return !c.denied }
+				o, err := w.run(p)
+				equal(t, "error", err, nil)
+				equal(t, "winner", o.Winner, hedge.Walk)
+				equal(t, "fired", o.Fired, c.fired)
+				equal(t, "asked", w.questions(), c.asked)
+				if times > 1 {
+					t.Errorf("one look-up paid for %d hedges", times)
+				}
+			})
+		})
+	}
+}
+
+func TestPanicIsTheTargetsOwn(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		panics := w.target("a", func(context.Context) (record.Answer, error) { panic("boom") })
+		o, err := w.run(w.plan(targets{panics}, targets{w.says("b", ms, "x")}))
+		equal(t, "error", err, nil)
+		equal(t, "winner", o.Winner, hedge.Beta)
+		equal(t, "took", o.Took, ms)
+		equal(t, "breakers", w.breakers(), "a:Internal b:ok")
+	})
+}
+
+// A target that does not listen keeps its racer, but nobody else; and what it
+// says in the end changes nothing. The race detector watches.
+func TestDeafTargetAndLateAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		deaf := w.target("deaf", func(context.Context) (record.Answer, error) {
+			time.Sleep(time.Hour)
+			return answerOf("late"), nil
+		})
+		o, err := w.run(w.plan(targets{deaf}, targets{w.says("b", ms, "x")}))
+		equal(t, "error", err, nil)
+		equal(t, "took", o.Took, after+ms)
+		w.tasks.Wait()
+		equal(t, "the racer's time", time.Since(w.began), time.Hour)
+		equal(t, "found", ids(o.Answer), "x")
+		equal(t, "answered", o.Answered, 1)
+		equal(t, "breakers", w.breakers(), "b:ok deaf:Canceled")
+	})
+	bubble(t, func(t *testing.T, w *world) {
+		deaf := w.target("deaf", func(context.Context) (record.Answer, error) {
+			time.Sleep(total + ms)
+			return answerOf("late"), nil
+		})
+		o, err := w.run(w.plan(targets{deaf}, nil))
+		equal(t, "kind", fault.KindOf(err), fault.Timeout)
+		equal(t, "took", o.Took, total)
+		w.tasks.Wait()
+		equal(t, "found", ids(o.Answer), "")
+		equal(t, "breakers", w.breakers(), "deaf:Timeout")
+	})
+}
+
+func TestQuorumCountsProvidersNotAnswers(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		p := w.plan(targets{w.says("a", 10*ms, "x"), w.says("b", 20*ms, "x"), w.says("c", 30*ms, "y", "x")}, nil)
+		p.Enough = atLeast(2)
+		o, err := w.run(p)
+		equal(t, "error", err, nil)
+		equal(t, "found", ids(o.Answer), "x y")
+		equal(t, "took", o.Took, 30*ms)
+		equal(t, "source", o.Source, "of c")
+	})
+	bubble(t, func(t *testing.T, w *world) {
+		p := w.plan(targets{w.says("a", 10*ms, "x"), w.says("b", 20*ms, "x")}, nil)
+		p.Enough = atLeast(2)
+		o, err := w.run(p)
+		equal(t, "error", err, nil)
+		equal(t, "found", ids(o.Answer), "x")
+		equal(t, "winner", o.Winner, hedge.None)
+		equal(t, "source", o.Source, "of a")
+		equal(t, "conclusive", o.Conclusive, true)
+	})
+}
+
+func TestUnusableProvidersAreNotEnough(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		at := func(key string, d time.Duration, addr ...string) hedge.Target {
+			return w.target(key, func(ctx context.Context) (record.Answer, error) {
+				return record.Answer{Providers: []record.Provider{{ID: "of " + key, HTTP: addr}}}, wait(ctx, d)
+			})
+		}
+		p := w.plan(targets{at("a", 10*ms), at("b", 20*ms, "http://b"), at("c", 30*ms, "http://c")}, nil)
+		p.Enough = func(a record.Answer) bool {
+			usable := 0
+			for _, p := range a.Providers {
+				if len(p.HTTP) > 0 {
+					usable++
+				}
+			}
+			return usable >= 2
+		}
+		o, err := w.run(p)
+		equal(t, "error", err, nil)
+		equal(t, "took", o.Took, 30*ms)
+		equal(t, "found", ids(o.Answer), "of a of b of c")
+	})
+}
+
+func TestRetries(t *testing.T) {
+	cases := []struct {
+		name  string
+		err   error
+		asked string
+	}{
+		{"transient", errPasses, "a@0s a@130ms a@195ms a@65ms"},
+		{"no route", errNoRoute, "a@0s a@130ms a@195ms a@65ms"},
+		{"broken", errBroken, "a@0s"},
+		{"busy", fault.Busy, "a@0s"},
+		{"its own time-out", context.DeadlineExceeded, "a@0s"},
+		{"no kind", errors.New("odd"), "a@0s"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, w *world) {
+				o, err := w.run(w.plan(targets{w.fails("a", 5*ms, c.err)}, nil))
+				equal(t, "kind", fault.KindOf(err), fault.UpstreamFailed)
+				equal(t, "asked", w.questions(), c.asked)
+				equal(t, "retries", o.Retries, strings.Count(c.asked, "@")-1)
+				equal(t, "failed", o.Failed, 1)
+			})
+		})
+	}
+}
+
+func TestRetryIsSentAfterBetaHasStarted(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		times := 0
+		recovers := w.target("a", func(ctx context.Context) (record.Answer, error) {
+			if times++; times == 1 {
+				return record.Answer{}, errPasses
+			}
+			return answerOf("x"), nil
+		})
+		o, err := w.run(w.plan(targets{recovers}, targets{w.silent("b")}))
+		equal(t, "error", err, nil)
+		equal(t, "winner", o.Winner, hedge.Alpha)
+		equal(t, "asked", w.questions(), "a@0s a@60ms b@0s")
+		equal(t, "breakers", w.breakers(), "a:Transient,ok b:Canceled")
+	})
+}
+
+func TestPauseIsJittered(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		pauses := map[time.Duration]bool{}
+		for range 20 {
+			var last time.Time
+			p := w.plan(targets{w.target("a", func(context.Context) (record.Answer, error) {
+				if !last.IsZero() {
+					pauses[time.Since(last)] = true
+				}
+				last = time.Now()
+				return record.Answer{}, errPasses
+			})}, nil)
+			p.Pause = nil
+			_, _ = w.run(p)
+		}
+		for pause := range pauses {
+			if pause < 50*ms || pause > 100*ms {
+				t.Errorf("a pause of %s", pause)
+			}
+		}
+		if len(pauses) < 30 {
+			t.Errorf("60 retries had only %d different pauses", len(pauses))
+		}
+	})
+}
+
+func TestNoRetryWhileTheBreakerIsOpen(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		trips := w.target("a", func(context.Context) (record.Answer, error) {
+			w.mu.Lock()
+			w.open["a"] = true
+			w.mu.Unlock()
+			return record.Answer{}, errPasses
+		})
+		o, err := w.run(w.plan(targets{trips}, nil))
+		equal(t, "kind", fault.KindOf(err), fault.UpstreamFailed)
+		equal(t, "asked", w.questions(), "a@0s")
+		equal(t, "retries", o.Retries, 0)
+		equal(t, "refused", o.Refused, 0)
+	})
+}
+
+func TestNoRetryBeyondTheBudget(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		o, err := w.run(w.plan(targets{w.fails("a", total-60*ms, errPasses)}, nil))
+		equal(t, "kind", fault.KindOf(err), fault.UpstreamFailed)
+		equal(t, "took", o.Took, total-60*ms)
+	})
+	bubble(t, func(t *testing.T, w *world) { // it begins within the budget, and does not end there
+		o, err := w.run(w.plan(targets{w.fails("a", total-70*ms, errPasses)}, nil))
+		equal(t, "kind", fault.KindOf(err), fault.Timeout)
+		equal(t, "took", o.Took, total)
+		equal(t, "retries", o.Retries, 1)
+	})
+}
+
+func TestVerdicts(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		o, err := w.run(w.plan(nil, nil))
+		equal(t, "nobody to ask", fault.KindOf(err), fault.NoRoute)
+		equal(t, "winner", o.Winner, hedge.None)
+		equal(t, "conclusive", o.Conclusive, false)
+
+		w.open["aa"], w.open["b"] = true, true
+		o, err = w.run(w.plan(targets{w.silent("aa")}, targets{w.silent("b")}))
+		equal(t, "all refused", fault.KindOf(err), fault.BreakerOpen)
+		equal(t, "come back", fault.RetryAfterOf(err), time.Second)
+		equal(t, "refused", o.Refused, 2)
+		equal(t, "asked", o.Asked, 0)
+
+		o, err = w.run(w.plan(targets{w.says("c", ms), w.silent("aa")}, targets{w.says("d", ms)}))
+		equal(t, "nobody has it", err, nil)
+		equal(t, "conclusive", o.Conclusive, true)
+		equal(t, "answered", o.Answered, 2)
+		equal(t, "source", o.Source, "")
+
+		o, err = w.run(w.plan(targets{w.says("c", ms), w.fails("e", ms, errBroken)}, targets{w.says("d", ms)}))
+		equal(t, "one failed", err, nil)
+		equal(t, "conclusive", o.Conclusive, false)
+
+		_, err = w.run(w.plan(targets{w.fails("e", ms, errBroken)}, nil))
+		equal(t, "all failed", fault.KindOf(err), fault.UpstreamFailed)
+		equal(t, "cause", errors.Is(err, errBroken), true)
+	})
+}
+
+func TestNoFreeRacer(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.most = 1
+		o, err := w.run(w.plan(targets{w.says("a", ms), w.says("b", ms, "x")}, nil))
+		equal(t, "one had none", err, nil)
+		equal(t, "asked", o.Asked, 1)
+		equal(t, "refused", o.Refused, 1)
+		equal(t, "conclusive", o.Conclusive, false)
+		equal(t, "breakers", w.breakers(), "a:ok b:Canceled")
+
+		release := make(chan struct{})
+		_ = w.Go(func(context.Context) error { <-release; return nil })
+		_, err = w.run(w.plan(targets{w.says("a", ms, "x")}, targets{w.says("b", ms, "x")}))
+		equal(t, "kind", fault.KindOf(err), fault.Busy)
+		close(release)
+	})
+}
+
+func TestCallerLeaves(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		ctx, cancel := context.WithCancel(context.Background())
+		time.AfterFunc(70*ms, cancel)
+		o, err := hedge.Run(ctx, w, w.plan(targets{w.silent("a")}, targets{w.silent("b")}))
+		equal(t, "kind", fault.KindOf(err), fault.Canceled)
+		equal(t, "took", o.Took, 70*ms)
+		equal(t, "called off", o.Canceled, 1)
+		equal(t, "breakers", w.breakers(), "a:Canceled")
+
+		o, err = hedge.Run(ctx, w, w.plan(targets{w.silent("c")}, nil))
+		equal(t, "kind", fault.KindOf(err), fault.Canceled)
+		equal(t, "asked by one who had left", o.Asked, 0)
+	})
+}
+
+func TestGroupIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var panics []supervise.Event
+		sup, err := supervise.New(supervise.Options{Total: time.Second,
+			Stages:  []supervise.Stage{{Name: "work", Drain: time.Second}},
+			OnEvent: func(e supervise.Event) { panics = append(panics, e) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		group, err := sup.NewGroup(supervise.GroupSpec{Service: "index", Kind: "racer", Stage: "work", Max: 8})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := newWorld(t)
+		bad := w.target("bad", func(context.Context) (record.Answer, error) { panic("boom") })
+		if o, err := hedge.Run(t.Context(), group, w.plan(targets{bad}, targets{w.says("b", ms, "x")})); err != nil || o.Winner != hedge.Beta {
+			t.Errorf("with a real group: %+v, %v", o, err)
+		}
+		synctest.Wait()
+		if len(panics) != 1 {
+			t.Errorf("the group told of %d panics, want 1", len(panics))
+		}
+
+		time.AfterFunc(70*ms, group.Close)
+		o, err := hedge.Run(t.Context(), group, w.plan(targets{w.silent("a")}, targets{w.silent("c")}))
+		equal(t, "kind", fault.KindOf(err), fault.Canceled)
+		equal(t, "cause", errors.Is(err, supervise.ErrClosed), true)
+		equal(t, "took", o.Took, 70*ms)
+		_, err = hedge.Run(t.Context(), group, w.plan(targets{w.silent("a")}, targets{w.silent("c")}))
+		equal(t, "kind once it is closed", fault.KindOf(err), fault.Canceled)
+		if err := group.Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}

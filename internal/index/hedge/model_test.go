@@ -1,0 +1,345 @@
+package hedge_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"micronode/fault"
+	"micronode/internal/index/hedge"
+	"micronode/internal/index/record"
+)
+
+// The rules once more, as formulas instead of as a loop. When a target says
+// something depends only on when it was first asked, so its whole life can be
+// written down; the start of each wave is a minimum and a maximum over those
+// lives; and who wins is found by reading all that is said in order of time.
+//
+// No two things may happen at one moment, or their order would be a matter of
+// luck. So everything is in whole units, and each attempt adds a power of two
+// of nanoseconds of its own: the moments of two different chains of events
+// never meet. The budget ends, and pauses do, at odd parts of a unit.
+
+const (
+	unit  = time.Second
+	never = time.Duration(math.MaxInt64)
+	pause = unit / 4
+)
+
+// act is what a target does when it is asked.
+type act struct {
+	what string // "answer", "break", "pass", "silent"
+	when time.Duration
+	ids  []string
+}
+
+// part is the life of one target: what it does each time it is asked.
+type part struct {
+	key  string
+	wave hedge.Wave
+	open bool // refused by its breaker
+	acts []act
+}
+
+type schedule struct {
+	parts    []part
+	after    time.Duration
+	budget   time.Duration
+	quorum   int
+	mayHedge bool
+}
+
+// drawSchedule makes one from choices between zero and a number.
+func drawSchedule(upTo func(n int) int) schedule {
+	s := schedule{
+		after: time.Duration(upTo(4)) * unit, budget: time.Duration(upTo(12))*unit + unit/2,
+		quorum: 1 + upTo(2), mayHedge: upTo(3) > 0,
+	}
+	attempt := 0
+	for _, wave := range []hedge.Wave{hedge.Alpha, hedge.Beta, hedge.Walk} {
+		for range upTo(map[hedge.Wave]int{hedge.Alpha: 3, hedge.Beta: 2, hedge.Walk: 1}[wave]) {
+			p := part{key: fmt.Sprint(wave, len(s.parts)), wave: wave, open: upTo(5) == 0}
+			for range 1 + hedge.Retries {
+				a := act{what: []string{"answer", "break", "pass", "silent"}[upTo(3)],
+					when: time.Duration(upTo(5))*unit + time.Duration(1<<attempt)}
+				for range upTo(2) {
+					a.ids = append(a.ids, fmt.Sprint("p", upTo(3)))
+				}
+				p.acts = append(p.acts, a)
+				attempt++
+			}
+			s.parts = append(s.parts, p)
+		}
+	}
+	return s
+}
+
+// word is something that a target says.
+type word struct {
+	part    *part
+	act     act
+	asked   time.Duration
+	at      time.Duration
+	isRetry bool
+	willTry bool
+}
+
+// life is all that a target would say if nobody called it off.
+func (s *schedule) life(p *part, start time.Duration) (words []word) {
+	for try, a := range p.acts {
+		w := word{part: p, act: a, asked: start, at: start + a.when, isRetry: try > 0}
+		if a.what == "silent" {
+			w.at = never
+		}
+		w.willTry = a.what == "pass" && try < hedge.Retries && w.at+pause < s.budget
+		words = append(words, w)
+		if !w.willTry {
+			break
+		}
+		start = w.at + pause
+	}
+	return words
+}
+
+// result is what can be seen of a look-up.
+type result struct {
+	winner                                        hedge.Wave
+	kind                                          fault.Kind
+	fired, conclusive                             bool
+	end                                           time.Duration
+	asked, found                                  string
+	answered, failed, canceled, retries, refusals int
+}
+
+// expect is the model.
+func (s *schedule) expect() result {
+	start := map[hedge.Wave]time.Duration{}
+	words := []word{}
+	size := map[hedge.Wave]int{}
+	// heard is when every target of a wave has said something.
+	heard := func(wave hedge.Wave) (last time.Duration) {
+		last = start[wave]
+		for i := range s.parts {
+			if p := &s.parts[i]; p.wave == wave && !p.open {
+				size[wave]++
+				life := s.life(p, start[wave])
+				words = append(words, life...)
+				last = max(last, life[0].at)
+			}
+		}
+		return last
+	}
+
+	alphaHeard := heard(hedge.Alpha)
+	hedged := alphaHeard > s.after && s.mayHedge
+	start[hedge.Beta] = alphaHeard
+	if hedged {
+		start[hedge.Beta] = s.after
+	}
+	betaHeard := never
+	if start[hedge.Beta] != never {
+		betaHeard = heard(hedge.Beta)
+	}
+	switch {
+	case start[hedge.Beta] == never:
+		start[hedge.Walk] = never
+	case size[hedge.Beta] == 0:
+		start[hedge.Walk] = start[hedge.Beta]
+	case size[hedge.Alpha] == 0 && size[hedge.Beta] == 0:
+		start[hedge.Walk] = 0
+	default:
+		start[hedge.Walk] = min(start[hedge.Beta]+s.after, max(alphaHeard, betaHeard))
+	}
+	if start[hedge.Walk] != never {
+		heard(hedge.Walk)
+	}
+	return s.read(words, start, hedged)
+}
+
+// read goes through all that would be said until it is enough.
+func (s *schedule) read(words []word, start map[hedge.Wave]time.Duration, hedged bool) result {
+	slices.SortFunc(words, func(a, b word) int { return cmp.Compare(a.at, b.at) })
+	r := result{winner: hedge.None, end: 0}
+	found := map[string]bool{}
+	won := false
+	for _, w := range words {
+		if won || w.at > s.budget {
+			break
+		}
+		r.end = w.at
+		if w.act.what == "answer" {
+			for _, id := range w.act.ids {
+				found[id] = true
+			}
+			if won = len(found) >= s.quorum; won {
+				r.winner = w.part.wave
+			}
+		}
+	}
+	late := !won && len(words) > 0 && words[len(words)-1].at > s.budget
+	if late {
+		r.end, r.kind = s.budget, fault.Timeout
+	}
+
+	state := map[string]string{}
+	for _, w := range words {
+		if w.asked >= r.end && !(w.asked == 0 && !won && r.end == 0) {
+			continue
+		}
+		if w.isRetry {
+			r.retries++
+		}
+		switch {
+		case w.at > r.end && won:
+			state[w.part.key] = "canceled"
+		case w.at > r.end || w.act.what != "answer":
+			state[w.part.key] = "failed"
+		default:
+			state[w.part.key] = "answered"
+		}
+	}
+	for _, how := range state {
+		switch how {
+		case "canceled":
+			r.canceled++
+		case "failed":
+			r.failed++
+		default:
+			r.answered++
+		}
+	}
+	for _, p := range s.parts {
+		begun := start[p.wave] < r.end || !won && !late
+		if p.open && begun {
+			r.refusals++
+		}
+		if !p.open && begun && hedged && p.wave != hedge.Alpha {
+			r.fired = true
+		}
+	}
+	r.asked = strings.Join(slices.Sorted(maps.Keys(state)), " ")
+	r.found = strings.Join(slices.Sorted(maps.Keys(found)), " ")
+	r.conclusive = len(state) > 0 && r.answered == len(state)
+	switch {
+	case won || late || r.answered > 0:
+	case len(state) > 0:
+		r.kind = fault.UpstreamFailed
+	case r.refusals > 0:
+		r.kind = fault.BreakerOpen
+	default:
+		r.kind = fault.NoRoute
+	}
+	return r
+}
+
+// perform is the real thing.
+func (s *schedule) perform(t *testing.T) (r result, complaints []string) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		asked := map[string]bool{}
+		var mu sync.Mutex
+		tries := map[string]int{}
+		p := hedge.Plan{After: s.after, Breakers: w, Enough: atLeast(s.quorum),
+			Pause: func() time.Duration { return pause }, MayHedge: func() bool { return s.mayHedge }}
+		for _, part := range s.parts {
+			w.open[part.key] = part.open
+			target := hedge.Target{Key: part.key, Ask: func(ctx context.Context, _ record.Question) (record.Answer, error) {
+				mu.Lock()
+				a := part.acts[tries[part.key]]
+				tries[part.key]++
+				asked[part.key] = true
+				mu.Unlock()
+				when := a.when
+				if a.what == "silent" {
+					when = never
+				}
+				if err := wait(ctx, when); err != nil {
+					return record.Answer{}, err
+				}
+				switch a.what {
+				case "pass":
+					return record.Answer{}, errPasses
+				case "break":
+					return record.Answer{}, errBroken
+				}
+				return answerOf(a.ids...), nil
+			}}
+			switch part.wave {
+			case hedge.Alpha:
+				p.Alpha = append(p.Alpha, target)
+			case hedge.Beta:
+				p.Beta = append(p.Beta, target)
+			default:
+				p.Walk = &target
+			}
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), s.budget)
+		defer cancel()
+		o, err := hedge.Run(ctx, w, p)
+		r = result{winner: o.Winner, kind: fault.KindOf(err), fired: o.Fired, conclusive: o.Conclusive, end: o.Took,
+			answered: o.Answered, failed: o.Failed, canceled: o.Canceled, retries: o.Retries, refusals: o.Refused}
+		r.found = strings.Join(slices.Sorted(slices.Values(strings.Fields(ids(o.Answer)))), " ")
+		w.tasks.Wait()
+		r.asked = strings.Join(slices.Sorted(maps.Keys(asked)), " ")
+		if time.Since(w.began) != o.Took {
+			complaints = append(complaints, "racers outlived the look-up")
+		}
+		if w.out != 0 {
+			complaints = append(complaints, "a breaker was not told")
+		}
+		for key, words := range w.told {
+			neutral := strings.Count(strings.Join(words, " "), "Canceled")
+			if len(words) != tries[key] || neutral > 1 || neutral == 1 && words[len(words)-1] != "Canceled" {
+				complaints = append(complaints, fmt.Sprintf("%s was asked %d times, its breaker was told %v", key, tries[key], words))
+			}
+		}
+	})
+	return r, complaints
+}
+
+func (s *schedule) differs(t *testing.T) string {
+	got, complaints := s.perform(t)
+	if want := s.expect(); got != want {
+		complaints = append(complaints, fmt.Sprintf("\ngot  %+v\nwant %+v\nof   %+v", got, want, *s))
+	}
+	return strings.Join(complaints, "\n")
+}
+
+func TestRulesAgainstAModel(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		s := drawSchedule(func(n int) int { return rapid.IntRange(0, n).Draw(rt, "") })
+		if complaint := s.differs(t); complaint != "" {
+			rt.Fatal(complaint)
+		}
+	})
+}
+
+// FuzzSchedule does the same with choices from bytes, which a fuzzer can steer.
+func FuzzSchedule(f *testing.F) {
+	f.Add([]byte{})
+	f.Add([]byte{1, 5, 0, 3, 2, 1, 3, 0, 0, 1, 2, 2, 1, 1, 0, 3})
+	f.Add([]byte("the quick brown fox jumps over the lazy dog, and then does it once more"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s := drawSchedule(func(n int) int {
+			if len(data) == 0 {
+				return 0
+			}
+			choice := int(data[0]) % (n + 1)
+			data = data[1:]
+			return choice
+		})
+		if complaint := s.differs(t); complaint != "" {
+			t.Fatal(complaint)
+		}
+	})
+}

@@ -1,0 +1,159 @@
+package record
+
+import (
+	"encoding/base32"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"math/big"
+	"slices"
+	"strings"
+
+	"github.com/mr-tron/base58"
+
+	"micronode/b3"
+)
+
+// stranger is a CID that is not spelt like ours: what it is, and what to do
+// about it.
+type stranger struct{ what, next string }
+
+// maxCID bounds what is decoded to find out what it is.
+const maxCID = 160
+
+// recogniseCID tells whether a text is a CID of any kind, base, codec or hash.
+// Only a whole and well-formed one counts, so that few words are mistaken for
+// one.
+func recogniseCID(text string) (stranger, bool) {
+	if len(text) > maxCID {
+		return stranger{}, false
+	}
+	if raw, err := base58.Decode(text); err == nil && strings.HasPrefix(text, "Qm") && len(raw) == 34 {
+		return stranger{"a CID of version 0, whose hash is always SHA-256", elsewhere}, true
+	}
+	raw, base := decodeMultibase(text)
+	c, ok := splitCID(raw)
+	switch {
+	case !ok:
+		return stranger{}, false
+	case c.codec == codecRaw && c.hash == hashBLAKE3 && len(c.digest) == len(b3.Address{}):
+		ours := b3.Address(c.digest)
+		return stranger{"a CID of ours in " + base, fmt.Sprintf("Write it as %s or as %s.", ours.CID(), ours)}, true
+	case c.codec == codecLibp2pKey:
+		return stranger{"the name of a libp2p key and not of an object", "Ask for b3:… or for name:docs@<peer-id>."}, true
+	default:
+		return stranger{fmt.Sprintf("a CID with the codec %s and the hash %s (%d bytes)", nameOf(codecs, c.codec), nameOf(hashes, c.hash), len(c.digest)), elsewhere}, true
+	}
+}
+
+const elsewhere = "Only raw blocks hashed with BLAKE3 (32 bytes) have an address here. Fetch it with IPFS software, then `micronode put` it and use the address that this prints."
+
+// Codes of the multicodec table that one meets in the wild.
+const (
+	codecRaw       = 0x55
+	codecLibp2pKey = 0x72
+	hashIdentity   = 0x00
+	hashBLAKE3     = 0x1e
+)
+
+var (
+	codecs = map[uint64]string{codecRaw: "raw", 0x70: "dag-pb", 0x71: "dag-cbor", codecLibp2pKey: "libp2p-key", 0x0129: "dag-json", 0x0202: "car"}
+	hashes = map[uint64]string{hashIdentity: "identity", 0x11: "SHA-1", 0x12: "SHA-256", 0x13: "SHA-512", 0x1b: "Keccak-256", hashBLAKE3: "BLAKE3", 0xb220: "BLAKE2b-256"}
+)
+
+func nameOf(table map[uint64]string, code uint64) string {
+	if name, ok := table[code]; ok {
+		return name
+	}
+	return fmt.Sprintf("%#x", code)
+}
+
+// parts are those of a CID of version 1.
+type parts struct {
+	codec, hash uint64
+	digest      []byte
+}
+
+// splitCID takes a CID apart. Nothing may be missing and nothing left over.
+func splitCID(raw []byte) (parts, bool) {
+	version, raw, ok := varint(raw)
+	if !ok || version != 1 {
+		return parts{}, false
+	}
+	codec, raw, ok := varint(raw)
+	if !ok {
+		return parts{}, false
+	}
+	hash, digest, ok := splitMultihash(raw)
+	return parts{codec, hash, digest}, ok
+}
+
+// splitMultihash takes a hash apart that says of what kind and how long it is.
+func splitMultihash(raw []byte) (hash uint64, digest []byte, ok bool) {
+	hash, raw, ok = varint(raw)
+	if !ok {
+		return 0, nil, false
+	}
+	size, digest, ok := varint(raw)
+	return hash, digest, ok && size == uint64(len(digest))
+}
+
+func varint(raw []byte) (uint64, []byte, bool) {
+	n, size := binary.Uvarint(raw)
+	if size <= 0 {
+		return 0, nil, false
+	}
+	return n, raw[size:], true
+}
+
+var base32Lower = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
+
+// decodeMultibase reads a text whose first letter says how the rest is to be
+// read, for the bases that are in use. What cannot be read is nil.
+func decodeMultibase(text string) (raw []byte, base string) {
+	if text == "" {
+		return nil, ""
+	}
+	var err error
+	rest := text[1:]
+	switch text[0] {
+	case 'b':
+		base = "a spelling that is not canonical"
+		raw, err = base32Lower.DecodeString(rest)
+	case 'B':
+		base = "upper-case base32"
+		raw, err = base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(rest)
+	case 'f', 'F':
+		base = "base16"
+		raw, err = hex.DecodeString(rest)
+	case 'k', 'K':
+		base = "base36"
+		raw, err = base36(rest)
+	case 'm':
+		base = "base64"
+		raw, err = base64.RawStdEncoding.DecodeString(rest)
+	case 'u':
+		base = "base64url"
+		raw, err = base64.RawURLEncoding.DecodeString(rest)
+	case 'z':
+		base = "base58"
+		raw, err = base58.Decode(rest)
+	}
+	if err != nil {
+		return nil, ""
+	}
+	return raw, base
+}
+
+// base36 reads a number in digits and letters. A zero in front is a byte of
+// zero, as in base58.
+func base36(text string) ([]byte, error) {
+	letters := strings.ToLower(text)
+	if strings.Trim(letters, "0123456789abcdefghijklmnopqrstuvwxyz") != "" || text == "" {
+		return nil, fmt.Errorf("not base36")
+	}
+	n, _ := new(big.Int).SetString(letters, 36)
+	zeros := len(letters) - len(strings.TrimLeft(letters, "0"))
+	return slices.Concat(make([]byte, zeros), n.Bytes()), nil
+}

@@ -1,0 +1,171 @@
+package kad
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"micronode/fault"
+	"micronode/internal/index/record"
+)
+
+// crowd is a network of many nodes, of which some leave and others come.
+type crowd struct {
+	t     *testing.T
+	nodes []*Network
+	next  int // number of the next key
+	has   map[*Network][]record.Question
+}
+
+// join adds a node that begins with two others.
+func (c *crowd) join() *Network {
+	var begin []*Network
+	for _, i := range rand.Perm(len(c.nodes))[:min(2, len(c.nodes))] {
+		begin = append(begin, c.nodes[i])
+	}
+	c.next++
+	n := open(c.t, c.next, from(begin...))
+	c.nodes = append(c.nodes, n)
+	return n
+}
+
+// leave closes a node without a word to the others.
+func (c *crowd) leave(i int) {
+	if err := c.nodes[i].Close(); err != nil {
+		c.t.Error(err)
+	}
+	c.nodes = slices.Delete(c.nodes, i, i+1)
+}
+
+// outcome is how look-ups went.
+type outcome struct {
+	mu    sync.Mutex
+	took  []time.Duration
+	found int
+	kinds map[fault.Kind]int
+	hops  [mostHops]uint64
+}
+
+func (o *outcome) add(took time.Duration, answer record.Answer, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.took = append(o.took, took)
+	if err != nil {
+		o.kinds[fault.KindOf(err)]++
+	} else if len(answer.Providers) > 0 || answer.Name != nil {
+		o.found++
+	}
+}
+
+func (o *outcome) report(t *testing.T, what string) float64 {
+	slices.Sort(o.took)
+	at := func(p float64) time.Duration {
+		return o.took[int(p*float64(len(o.took)-1))].Round(100 * time.Microsecond)
+	}
+	ratio := float64(o.found) / float64(len(o.took))
+	t.Logf("%s: %d look-ups, %.1f %% found, p50 %s, p99 %s, errors %v, walks by hops %v", what, len(o.took), 100*ratio, at(.5), at(.99), o.kinds, o.hops)
+	return ratio
+}
+
+// lookUp lets every node look for things with the budget of the index, four at
+// a time.
+func (c *crowd) lookUp(questions []record.Question, ask func(context.Context, *Network, record.Question) (record.Answer, error)) *outcome {
+	o := &outcome{kinds: map[fault.Kind]int{}}
+	before := map[*Network]Stats{}
+	for _, n := range c.nodes {
+		before[n] = n.Stats()
+	}
+	room, all := make(chan struct{}, 4), sync.WaitGroup{}
+	for _, n := range c.nodes {
+		for _, q := range questions {
+			if slices.Contains(c.has[n], q) {
+				continue // nobody asks for what it has
+			}
+			room <- struct{}{}
+			all.Go(func() {
+				defer func() { <-room }()
+				ctx, cancel := context.WithTimeout(c.t.Context(), 1200*time.Millisecond)
+				defer cancel()
+				began := time.Now()
+				answer, err := ask(ctx, n, q)
+				o.add(time.Since(began), answer, err)
+			})
+		}
+	}
+	all.Wait()
+	for _, n := range c.nodes {
+		for i, hops := range n.Stats().Hops {
+			o.hops[i] += hops - before[n].Hops[i]
+		}
+	}
+	return o
+}
+
+func walking(ctx context.Context, n *Network, q record.Question) (record.Answer, error) {
+	return n.Walk(ctx, q)
+}
+
+// oneByOne asks the five nearest, as the waves of the index would.
+func oneByOne(ctx context.Context, n *Network, q record.Question) (answer record.Answer, err error) {
+	for _, target := range n.Near(q, 5) {
+		answer, err = target.Ask(ctx, q)
+		if err == nil && (len(answer.Providers) > 0 || answer.Name != nil) {
+			return answer, nil
+		}
+	}
+	return answer, err
+}
+
+func TestTwelveNodesAndChurn(t *testing.T) {
+	c := &crowd{t: t, has: map[*Network][]record.Question{}}
+	for range 12 {
+		c.join()
+	}
+	until(t, "all have found most of the others", func() bool {
+		return !slices.ContainsFunc(c.nodes, func(n *Network) bool { return n.Size() < 8 })
+	})
+	// The last four stay, and have what the others look for.
+	keepers := slices.Clone(c.nodes[8:])
+	var questions []record.Question
+	for i := range 8 {
+		if err := keepers[i%4].Provide(budget(t), objectNo(i)); err != nil {
+			t.Fatal(err)
+		}
+		questions = append(questions, asks(objectNo(i)))
+		c.has[keepers[i%4]] = append(c.has[keepers[i%4]], asks(objectNo(i)))
+	}
+	for i := range 4 {
+		if err := keepers[i].Publish(budget(t), signed(9+i, "docs", 1, i)); err != nil {
+			t.Fatal(err)
+		}
+		questions = append(questions, asksName(9+i, "docs"))
+	}
+
+	quietly := c.lookUp(questions, walking)
+	if ratio := quietly.report(t, "twelve nodes, walks"); ratio < .95 {
+		t.Errorf("only %.2f was found", ratio)
+	}
+	c.lookUp(questions, oneByOne).report(t, "twelve nodes, the five nearest")
+
+	// A third leaves without a word while the others look, and as many come.
+	for range 4 {
+		c.leave(rand.IntN(len(c.nodes) - 4))
+	}
+	c.lookUp(questions, walking).report(t, "four have just left, walks")
+	c.lookUp(questions, oneByOne).report(t, "four have left, the five nearest")
+	for range 4 {
+		n := c.join()
+		c.nodes = append([]*Network{n}, c.nodes[:len(c.nodes)-1]...) // the keepers stay last
+	}
+	until(t, "those who came have found others", func() bool {
+		return !slices.ContainsFunc(c.nodes, func(n *Network) bool { return n.Size() < 4 })
+	})
+	settled := c.lookUp(questions, walking)
+	if ratio := settled.report(t, "four new ones have come, walks"); ratio < .9 {
+		t.Errorf("only %.2f was found after churn", ratio)
+	}
+	c.lookUp([]record.Question{asks(objectNo(404))}, walking).report(t, "what nobody has, walks")
+}

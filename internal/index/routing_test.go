@@ -1,0 +1,228 @@
+package index
+
+import (
+	"bufio"
+	"context"
+	"crypto/ed25519"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"micronode/b3"
+	"micronode/fault"
+	"micronode/internal/config"
+	"micronode/internal/index/delegated"
+	"micronode/internal/index/record"
+)
+
+const stranger = "QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N"
+
+func hostOf(name string) string {
+	return record.Libp2pID(keyOfNode(name).Public().(ed25519.PublicKey))
+}
+
+// introduced is a played node of which it is known what libp2p calls it.
+func introduced(name string) record.Provider {
+	return delegated.Introduce(where(name), keyOfNode(name).Public().(ed25519.PublicKey))
+}
+
+func routing(a b3.Address) string { return "/routing/v1/providers/" + a.CID() }
+
+// hosts are the IDs of an answer, in either form.
+func hosts(t *testing.T, answer *httptest.ResponseRecorder) []string {
+	t.Helper()
+	all := []string{}
+	equal(t, "status of "+answer.Body.String(), answer.Code, http.StatusOK)
+	if answer.Header().Get("Content-Type") == "application/json" {
+		var list delegated.Response
+		must(t, json.Unmarshal(answer.Body.Bytes(), &list))
+		for _, r := range list.Providers {
+			all = append(all, r.ID)
+		}
+		return all
+	}
+	equal(t, "type", answer.Header().Get("Content-Type"), "application/x-ndjson")
+	for line := range strings.Lines(answer.Body.String()) {
+		var r delegated.Record
+		must(t, json.Unmarshal([]byte(line), &r))
+		all = append(all, r.ID)
+	}
+	return all
+}
+
+func TestRoutingNamesThisNode(t *testing.T) {
+	r := open(t)
+	a := r.put("a block")
+	answer := r.get(routing(a))
+	want := `{"Providers":[{"Schema":"peer","ID":"` + hostOf("self") + `","Addrs":["/ip4/127.0.0.1/tcp/9500/tls","/ip4/127.0.0.1/tcp/8080/http"],"Protocols":["transport-ipfs-gateway-http"]}]}` + "\n"
+	equal(t, "answer", answer.Body.String(), want)
+	for name, value := range map[string]string{"Content-Type": "application/json", "Vary": "Accept", "Cache-Control": "public, max-age=300, stale-while-revalidate=600, stale-if-error=172800"} {
+		equal(t, name, answer.Header().Get(name), value)
+	}
+	again := r.get(routing(a), "If-None-Match", answer.Header().Get("Etag"))
+	equal(t, "status of what the client has", again.Code, http.StatusNotModified)
+	for _, text := range []string{"B" + strings.ToUpper(a.CID()[1:])} {
+		equal(t, "hosts by "+text, strings.Join(hosts(t, r.get("/routing/v1/providers/"+text)), " "), hostOf("self"))
+	}
+}
+
+// Both forms tell the same, of all who were found and can be told of.
+func TestRoutingNamesOthers(t *testing.T) {
+	far := record.Provider{ID: stranger, Other: []string{"/ip4/192.0.2.1/udp/4001/quic-v1"}}
+	r := open(t, over(newNetwork(target("a", knowing(0, introduced("a"), where("unknown"), far)))))
+	for _, accept := range []string{"application/json", "application/x-ndjson"} {
+		answer := r.get(routing(address("elsewhere")), "Accept", accept)
+		got := hosts(t, answer)
+		slices.Sort(got)
+		equal(t, accept, strings.Join(got, " "), hostOf("a")+" "+stranger)
+		if keep := answer.Header().Get("Cache-Control"); !strings.Contains(keep, "max-age=300,") || answer.Header().Get("Vary") != "Accept" {
+			t.Errorf("%v", answer.Header())
+		}
+	}
+	equal(t, "hosts that speak HTTP", strings.Join(hosts(t, r.get(routing(address("elsewhere"))+"?filter-protocols=transport-ipfs-gateway-http")), " "), hostOf("a"))
+	equal(t, "hosts that do not say", strings.Join(hosts(t, r.get(routing(address("elsewhere"))+"?filter-protocols=unknown")), " "), stranger)
+}
+
+func TestRoutingNamesNobody(t *testing.T) {
+	r := open(t, over(newNetwork(target("a", ignorant))))
+	for _, path := range []string{
+		routing(address("nowhere")), // nobody has it
+		"/routing/v1/providers/bafkreidcd7frenco2m6ch7mny63wztgztv3q6fctaffgowkro6kljre5ei", // another hash
+		"/routing/v1/providers/bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi", // another codec
+		"/routing/v1/providers/" + stranger, "/routing/v1/providers/bafkqaaa",
+	} {
+		for _, accept := range []string{"application/json", "application/x-ndjson"} {
+			answer := r.get(path, "Accept", accept)
+			equal(t, path, len(hosts(t, answer)), 0)
+			if keep := answer.Header().Get("Cache-Control"); !strings.Contains(keep, "max-age=15,") {
+				t.Errorf("%s: %s", path, keep)
+			}
+		}
+	}
+	alone := open(t)
+	equal(t, "hosts that a node knows that knows nobody", len(hosts(t, alone.get(routing(address("nowhere"))))), 0)
+}
+
+func TestRoutingRefuses(t *testing.T) {
+	n := newNetwork(target("a", failing))
+	n.walk = failing
+	r := open(t, over(n))
+	for _, c := range []struct {
+		path, accept string
+		status       int
+	}{
+		{"/routing/v1/providers/docs", "", http.StatusBadRequest},
+		{"/routing/v1/providers/" + address("x").CID()[:50], "", http.StatusBadRequest},
+		{"/routing/v1/providers/" + strings.Repeat("b", 4000), "", http.StatusBadRequest},
+		{routing(address("x")), "text/html", http.StatusBadRequest},
+		{routing(address("x")), "application/json", http.StatusBadGateway},
+		{routing(address("x")), "application/x-ndjson", http.StatusBadGateway},
+	} {
+		answer := r.get(c.path, "Accept", c.accept)
+		var problem struct{ Code, Next string }
+		must(t, json.Unmarshal(answer.Body.Bytes(), &problem))
+		if answer.Code != c.status || problem.Next == "" || answer.Header().Get("Cache-Control") != "no-store" {
+			t.Errorf("%s, %s: %d %v %s", c.path, c.accept, answer.Code, answer.Header(), answer.Body)
+		}
+	}
+}
+
+// What this node has is told before others are looked for, and what was told
+// stays told if they are not found.
+func TestRoutingStreams(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := open(t, over(newNetwork(target("a", knowing(time.Second, introduced("a"))))), with(func(c *Config) {
+			c.DHT.Quorum, c.DHT.HedgeMS = 2, config.Auto[int]{Value: 1100}
+		}))
+		a := r.put("a block")
+		w := &flushed{ResponseRecorder: httptest.NewRecorder()}
+		request := httptest.NewRequest(http.MethodGet, routing(a), nil)
+		request.Header.Set("Accept", "application/x-ndjson")
+		began := time.Now()
+		r.server.ServeHTTP(w, request)
+		equal(t, "hosts", strings.Join(hosts(t, w.ResponseRecorder), " "), hostOf("self")+" "+hostOf("a"))
+		if len(w.at) < 2 || w.at[0] != began || w.at[1] != began.Add(time.Second) {
+			t.Errorf("began %s, flushed at %s", began, w.at)
+		}
+	})
+}
+
+// flushed remembers when what was written was sent.
+type flushed struct {
+	*httptest.ResponseRecorder
+	at []time.Time
+}
+
+func (f *flushed) FlushError() error {
+	f.at = append(f.at, time.Now())
+	return nil
+}
+
+func TestRoutingStreamsWhatWasFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := open(t, over(newNetwork(target("a", silent))), with(func(c *Config) { c.DHT.Quorum = 2 }))
+		a := r.put("a block")
+		equal(t, "hosts", strings.Join(hosts(t, r.get(routing(a), "Accept", "application/x-ndjson")), " "), hostOf("self"))
+		equal(t, "hosts in a document", strings.Join(hosts(t, r.get(routing(a))), " "), hostOf("self"))
+	})
+}
+
+// A search that is called off ends a stream in order.
+func TestRoutingStreamsEndInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := open(t, over(newNetwork(target("a", silent))), with(func(c *Config) { c.DHT.Quorum = 2 }))
+		a := r.put("a block")
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Millisecond, cancel)
+		w := httptest.NewRecorder()
+		must(t, r.fill(ctx, delegated.NewPage(w, delegated.NDJSON, delegated.Filter{}, time.Now()), a, 1))
+		equal(t, "hosts", strings.Join(hosts(t, w), " "), hostOf("self"))
+		is(t, r.fill(ctx, delegated.NewPage(w, delegated.JSON, delegated.Filter{}, time.Now()), address("elsewhere"), 1), fault.Canceled)
+	})
+}
+
+// A client that leaves in the middle is no failure of the node.
+func TestRoutingToSomebodyWhoLeaves(t *testing.T) {
+	r := open(t)
+	a := r.put("a block")
+	page := delegated.NewPage(leaver{httptest.NewRecorder()}, delegated.NDJSON, delegated.Filter{}, time.Now())
+	is(t, r.fill(context.Background(), page, a, 1), fault.BrokenPipe)
+	n := open(t, over(newNetwork(target("a", knowing(0, introduced("a"))))))
+	page = delegated.NewPage(leaver{httptest.NewRecorder()}, delegated.NDJSON, delegated.Filter{}, time.Now())
+	is(t, n.fill(context.Background(), page, a, 1), fault.BrokenPipe)
+}
+
+type leaver struct{ http.ResponseWriter }
+
+func (leaver) Write([]byte) (int, error) { return 0, fault.BrokenPipe }
+
+// Over a real connection each line is there when it is sent.
+func TestRoutingOverTheWire(t *testing.T) {
+	hold := make(chan struct{})
+	r := open(t, over(newNetwork(target("a", func(context.Context, record.Question) (record.Answer, error) {
+		<-hold
+		return record.Answer{Providers: []record.Provider{introduced("a")}}, nil
+	}))), with(func(c *Config) { c.DHT.Quorum, c.DHT.DeadlineMS = 2, 10_000 }))
+	a := r.put("a block")
+	server := httptest.NewServer(r.server)
+	defer server.Close()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+routing(a), nil)
+	must(t, err)
+	request.Header.Set("Accept", "application/x-ndjson")
+	response, err := server.Client().Do(request)
+	must(t, err)
+	defer response.Body.Close()
+	lines := bufio.NewScanner(response.Body)
+	if !lines.Scan() || !strings.Contains(lines.Text(), hostOf("self")) {
+		t.Errorf("the first line is %q", lines.Text())
+	}
+	close(hold)
+	if !lines.Scan() || !strings.Contains(lines.Text(), hostOf("a")) || lines.Scan() {
+		t.Errorf("the last line is %q", lines.Text())
+	}
+}

@@ -20,10 +20,13 @@ COVERED := micronode/b3=90 micronode/fault=90 micronode/client=90 micronode/inte
            micronode/internal/edge/pack=90 micronode/internal/edge/pack/pmtiles=90 micronode/internal/edge/pack/mbtiles=90 \
            micronode/internal/edge/fill=90 micronode/internal/edge/fill/freshness=90 micronode/internal/oap=90 \
            micronode/internal/overlay=88 micronode/internal/overlay/session=90 micronode/internal/overlay/gossip=90 \
-           micronode/internal/overlay/stream=90 \
+           micronode/internal/overlay/stream=90 micronode/internal/overlay/ask=92 \
            micronode/internal/registry=90 micronode/internal/registry/ledger=90 micronode/internal/registry/tree=90 \
            micronode/internal/registry/bundle=90 micronode/internal/registry/journal=90 micronode/internal/registry/keyfile=90 \
-           micronode/internal/registry/etcd=90
+           micronode/internal/registry/etcd=90 \
+           micronode/internal/index=90 micronode/internal/index/record=92 micronode/internal/index/rank=92 \
+           micronode/internal/index/hedge=92 micronode/internal/index/breaker=92 micronode/internal/index/cache=92 \
+           micronode/internal/index/delegated=90 micronode/internal/index/kad=90
 
 # How long each fuzz target runs with `make fuzz`.
 FUZZTIME ?= 30s

@@ -29,6 +29,8 @@ type Listen struct {
 	HTTP    string `json:"http"`
 	Admin   string `json:"admin"`
 	Overlay string `json:"overlay"`
+
+	DHT []string `json:"dht,omitempty"` // multiaddrs, as index.dht.bootstrap takes them
 }
 
 // Service is one service of a node.

@@ -15,7 +15,7 @@ import (
 func TestStatus(t *testing.T) {
 	status, err := serve(t, NewFakeNode()).Status(t.Context())
 	want := Status{PeerID: "abc", Version: "1.2.3", Profile: "micronode", Amnesia: true,
-		Listen: Listen{"127.0.0.1:8080", "127.0.0.1:9600", "127.0.0.1:9500"}, Ready: true, WriteReady: true,
+		Listen: Listen{HTTP: "127.0.0.1:8080", Admin: "127.0.0.1:9600", Overlay: "127.0.0.1:9500"}, Ready: true, WriteReady: true,
 		Services: []Service{{Name: "store", State: "running", Restarts: 2}}, Queues: []Queue{{"node", "work", 3, 256}}}
 	if err != nil || !reflect.DeepEqual(status, want) {
 		t.Errorf("%+v, %v", status, err)

@@ -1,12 +1,16 @@
 package node
 
 import (
+	"net"
+	"net/url"
 	"runtime"
+	"strings"
 	"time"
 
 	"micronode/fault"
 	"micronode/internal/config"
 	"micronode/internal/edge"
+	"micronode/internal/index"
 	"micronode/internal/ingress"
 	"micronode/internal/observe"
 	"micronode/internal/overlay"
@@ -25,6 +29,7 @@ type Config struct {
 	Edge     edge.Config     `toml:"edge" doc:"Map packs, files, and what is fetched from origins."`
 	Overlay  overlay.Config  `toml:"overlay" doc:"Sessions with other nodes, and gossip over them."`
 	Registry registry.Config `toml:"registry" doc:"A log of nodes, names and signers, approved by M of N."`
+	Index    index.Config    `toml:"index" doc:"Who has what, and what names mean."`
 	Amnesia  AmnesiaSection  `toml:"amnesia" doc:"What keeps the node from writing to disk."`
 	Auth     AuthSection     `toml:"auth" doc:"Capabilities."`
 	Log      LogSection      `toml:"log" doc:"Log lines."`
@@ -38,6 +43,8 @@ type Section struct {
 	Drain    config.Duration  `toml:"drain" doc:"How long a shutdown may take in all, at most 5s." seed:"drain_deadline" restart:"true"`
 
 	ClockSkew config.Duration `toml:"clock_skew" doc:"By how much the clocks of nodes may differ." restart:"true"`
+
+	Advertise []string `toml:"advertise" doc:"Where others can reach this node, if that is not where it listens: HOST:PORT of its overlay, https://HOST of its gateway." restart:"true"`
 }
 
 // maxDrain is the longest shutdown that the contract allows.
@@ -53,10 +60,25 @@ func (s Section) Validate() error {
 	case !s.Workers.Auto && s.Workers.Value < 1:
 		return config.Wrong("workers", `Choose 1 or more, or "auto".`, "%d workers do no work", s.Workers.Value)
 	}
+	for _, one := range s.Advertise {
+		if !isPlace(one) {
+			return config.Wrong("advertise", "Write HOST:PORT for the overlay, https://HOST or http://HOST:PORT for the gateway.", "%q is no place where a node can be reached", one)
+		}
+	}
 	if err := checkIdentity(s.Identity); err != nil {
 		return config.Wrong("identity", fault.NextOf(err), "%s", fault.DetailOf(err))
 	}
 	return nil
+}
+
+// isPlace reports whether a text says where a node can be reached.
+func isPlace(text string) bool {
+	if !strings.Contains(text, "://") {
+		host, port, err := net.SplitHostPort(text)
+		return err == nil && host != "" && port != ""
+	}
+	at, err := url.Parse(text)
+	return err == nil && (at.Scheme == "http" || at.Scheme == "https") && at.Host != "" && at.User == nil && at.Path == "" && at.RawQuery == "" && at.Fragment == ""
 }
 
 func (s Section) workers() int { return s.Workers.Or(max(2, 2*runtime.GOMAXPROCS(0))) }
@@ -103,7 +125,7 @@ var Profiles = []string{"micronode", "macronode"}
 // defaults, never what can be asked of a node.
 func Defaults(profile string) (Config, error) {
 	c := Config{
-		Node:     Section{Identity: "ephemeral", Workers: config.Auto[int]{Auto: true}, Drain: 2 * time.Second, ClockSkew: 2 * time.Minute},
+		Node:     Section{Identity: "ephemeral", Advertise: []string{}, Workers: config.Auto[int]{Auto: true}, Drain: 2 * time.Second, ClockSkew: 2 * time.Minute},
 		HTTP:     ingress.DefaultHTTP(),
 		Admin:    ingress.DefaultAdmin(),
 		Limits:   ingress.DefaultLimits(),
@@ -111,6 +133,7 @@ func Defaults(profile string) (Config, error) {
 		Edge:     edge.DefaultConfig(),
 		Overlay:  overlay.DefaultConfig(),
 		Registry: registry.DefaultConfig(),
+		Index:    index.DefaultConfig(),
 		Amnesia:  AmnesiaSection{Enforce: "auto", PurgeIntervalMS: 30_000},
 		Log:      LogSection{Format: "text", Level: "info"},
 		Trace:    TraceSection{SampleRatio: 1},

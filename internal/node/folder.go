@@ -50,6 +50,7 @@ const (
 	edgeFolder   = "edge"
 
 	registryFolder = "registry"
+	namesFolder    = "names"
 )
 
 const folderOp = "node.folder"
@@ -194,9 +195,11 @@ func (f *Folder) root() (spec string, err error) {
 // write replaces a small file, whole or not at all, and returns when it is on
 // the disk.
 func (f *Folder) write(name string, text []byte) error {
-	file, err := os.CreateTemp(f.path, "."+name+".*") // of mode 0600
+	path := f.in(name)
+	folder := filepath.Dir(path)
+	file, err := os.CreateTemp(folder, "."+filepath.Base(path)+".*") // of mode 0600
 	if err != nil {
-		return unusable(f.path, err)
+		return unusable(folder, err)
 	}
 	defer func() { _ = os.Remove(file.Name()) }()
 	_, err = file.Write(text)
@@ -204,13 +207,13 @@ func (f *Folder) write(name string, text []byte) error {
 		err = file.Sync()
 	}
 	if err = errors.Join(err, file.Close()); err == nil {
-		err = os.Rename(file.Name(), f.in(name))
+		err = os.Rename(file.Name(), path)
 	}
 	if err == nil {
-		err = syncFolder(f.path)
+		err = syncFolder(folder)
 	}
 	if err != nil {
-		return unusable(f.path, err)
+		return unusable(folder, err)
 	}
 	return nil
 }

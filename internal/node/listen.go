@@ -27,6 +27,7 @@ func (n *Node) listen(ctx context.Context, c Config) error {
 	if err := n.openGateway(ctx, c); err != nil {
 		return err
 	}
+	n.locate(c)
 	return n.openAdmin(ctx, c)
 }
 
@@ -43,14 +44,14 @@ func (n *Node) openKeyring(c Config) error {
 }
 
 func (n *Node) openGateway(ctx context.Context, c Config) error {
-	table, err := ingress.NewTable(slices.Concat(n.objects.Routes(), n.edge.Routes(), n.overlay.Routes(), n.registry.Routes(), n.routes())...)
+	table, err := ingress.NewTable(slices.Concat(n.objects.Routes(), n.edge.Routes(), n.overlay.Routes(), n.registry.Routes(), n.index.Routes(), n.routes())...)
 	if err != nil {
 		return err
 	}
 	n.gateway, err = ingress.New(ingress.Options{
 		Service: "gateway", Name: "http", Table: table, Times: c.HTTP, Limits: c.Limits, Authorise: n.authorise,
 		Inventory: n.inventory, Metrics: n.metrics, Logger: n.log, OnAnswer: n.answered,
-		Warm: slices.Concat(ingress.Shelves{{Prefix: store.ShelfPrefix, Warm: n.shelf}}, n.edge.Shelves(), n.registry.Shelves()),
+		Warm: slices.Concat(ingress.Shelves{{Prefix: store.ShelfPrefix, Warm: n.shelf}}, n.edge.Shelves(), n.registry.Shelves(), n.index.Shelves()),
 	})
 	if err != nil {
 		return err

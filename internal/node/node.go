@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"micronode/fault"
@@ -14,6 +15,7 @@ import (
 	"micronode/internal/config"
 	"micronode/internal/edge"
 	"micronode/internal/flow"
+	"micronode/internal/index"
 	"micronode/internal/ingress"
 	"micronode/internal/observe"
 	"micronode/internal/overlay"
@@ -88,11 +90,13 @@ type Node struct {
 	edge      *edge.Edge
 	overlay   *overlay.Overlay
 	registry  *registry.Registry
+	index     *index.Index
 
 	// who runs, and where it listens
 	supervisor *supervise.Supervisor
 	keyring    *ingress.Keyring // nil without TLS
 	gateway    *ingress.Server
+	reachable  atomic.Pointer[index.Provider] // where others find this node; nil before it listens
 	http       *ingress.Listener
 	local      *ingress.Listener
 	admin      *ingress.Listener
@@ -124,9 +128,11 @@ func New(ctx context.Context, options Options) (*Node, error) {
 		func() error { return n.openStore(ctx, c) },
 		func() error { return n.makeSupervisor(c) },
 		func() error { return n.openEdge(ctx, c) },
-		func() error { return n.openOverlay(ctx, loaded) },
 		func() error { return n.openRegistry(ctx, c) },
+		func() error { return n.openOverlay(ctx, loaded) },
+		func() error { return n.openIndex(ctx, c) },
 		func() error { return n.listen(ctx, c) },
+		func() error { return n.joinDHT(ctx, c) },
 		func() error { return n.addServices(c) },
 	} {
 		if err := step(); err != nil {
@@ -336,6 +342,7 @@ func (n *Node) addServices(c Config) error {
 		n.addReach(c),
 		n.overlay.Add(n.supervisor, overlayStages, n.heardOverlay),
 		n.registry.Add(n.supervisor, registryStages, n.heardRegistry),
+		n.index.Add(n.supervisor, indexStages, n.heardIndex),
 		add(stageIntake, "http", n.http.Serve, n.http.Drain),
 		add(stageIntake, "local", n.local.Serve, n.local.Drain),
 	)
@@ -353,6 +360,7 @@ func (n *Node) addReach(c Config) error {
 // Run runs the node until ctx ends or somebody asks for a shutdown, drains it,
 // forgets what must be forgotten, and reports how that went.
 func (n *Node) Run(ctx context.Context) (*supervise.Report, error) {
+	releaseProgram()
 	report, err := n.supervisor.Run(ctx)
 	return report, errors.Join(err, n.Close())
 }
@@ -370,7 +378,7 @@ func (n *Node) Close() error {
 	if n.tracing != nil {
 		n.tracing.Close(cut)
 	}
-	return errors.Join(n.closeOverlay(), n.closeRegistry(), n.closeStores(), n.closeKeys(), n.closeFolder())
+	return errors.Join(n.closeIndex(), n.closeOverlay(), n.closeRegistry(), n.closeStores(), n.closeKeys(), n.closeFolder())
 }
 
 // closeKeys wipes the memory that keys were in, and looks that it is empty.

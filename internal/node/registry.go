@@ -64,6 +64,7 @@ func (n *Node) logKey(s registry.Storage) (ed25519.PrivateKey, error) {
 
 // announce passes a new version on to the node bus.
 func (n *Node) announce(news registry.Committed) {
+	n.index.Governed()
 	n.Tell(Event{Type: RegistryUpdated, Name: strconv.FormatUint(news.Head.Version, 10), Detail: news.Head.Hash.String()})
 }
 

@@ -19,7 +19,7 @@ func (n *Node) reload() (*config.Loaded[Config], error) {
 
 // participant is what the node takes from a new configuration: the log level,
 // where spans go, the TLS keys, what the edge serves, whom the overlay talks to,
-// and how the registry is kept. The rest needs a restart.
+// how the registry is kept, and how the index looks things up. The rest needs a restart.
 func (n *Node) participant() config.Participant[Config] {
 	return config.Participant[Config]{Name: "node", Verify: n.verify, Commit: n.commit}
 }
@@ -51,6 +51,9 @@ func (n *Node) commit(next Config) {
 	}
 	if err := n.registry.Reconfigure(next.Registry); err != nil {
 		n.tell(slog.LevelError, "registry", "err", err)
+	}
+	if err := n.index.Reconfigure(next.Index); err != nil {
+		n.tell(slog.LevelError, "index", "err", err)
 	}
 	if n.keyring == nil {
 		return

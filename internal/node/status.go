@@ -18,9 +18,10 @@ type Info struct {
 	Ephemeral bool // the peer ID is another at the next start
 	Version   string
 	Profile   string
-	HTTP      string // URL
-	Admin     string // URL
-	Overlay   string // ID@HOST:PORT, which another node takes as --peer; empty if nobody can call
+	HTTP      string   // URL
+	Admin     string   // URL
+	Overlay   string   // ID@HOST:PORT, which another node takes as --peer; empty if nobody can call
+	DHT       []string // multiaddrs, which another node takes as index.dht.bootstrap; empty if it is off
 	Socket    string
 	Amnesia   bool
 	Folder    string   // what is written to; empty in amnesia
@@ -45,6 +46,7 @@ func (n *Node) Info() Info {
 	if at := n.overlay.Addr(); at != nil {
 		info.Overlay = info.PeerID + "@" + at.String()
 	}
+	info.DHT = n.index.DHT()
 	if n.folder != nil {
 		info.Folder = n.folder.Path()
 	}
@@ -85,6 +87,7 @@ func (n *Node) Status() client.Status {
 	if at := n.overlay.Addr(); at != nil {
 		s.Listen.Overlay = at.String()
 	}
+	s.Listen.DHT = n.index.DHT()
 	for _, unit := range n.supervisor.Status() {
 		line := client.Service{Name: unit.Name, State: string(unit.State), Restarts: int(unit.Restarts)}
 		if unit.LastErr != nil {

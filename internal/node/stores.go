@@ -3,8 +3,10 @@ package node
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 
+	"micronode/b3"
 	"micronode/internal/edge"
 	"micronode/internal/store"
 )
@@ -34,11 +36,29 @@ func (n *Node) openStore(ctx context.Context, c Config) (err error) {
 	}
 	n.shelf = store.NewShelf(int64(c.Store.RAMBytes)/shelfShare, n.store)
 	n.objects = store.NewObjects(n.inventory, store.ObjectsSpec{
-		Store: n.store, Shelf: n.shelf, Submit: n.submitIdempotent, Uploads: uploads,
+		Store: announced{n.store, n.stored}, Shelf: n.shelf, Submit: n.submitIdempotent, Uploads: uploads,
 	})
 	n.registerStoreMetrics()
 	return nil
 }
+
+// announced is a store that tells of every object that is new in it.
+type announced struct {
+	store.Store
+	tell func(b3.Address)
+}
+
+// Put takes an object in.
+func (s announced) Put(ctx context.Context, src io.Reader, o store.PutOptions) (store.Info, bool, error) {
+	info, created, err := s.Store.Put(ctx, src, o)
+	if err == nil && created {
+		s.tell(info.Address)
+	}
+	return info, created, err
+}
+
+// stored lets the index know of an object that came in from outside.
+func (n *Node) stored(address b3.Address) { n.index.Has(address) }
 
 // newRAM makes a store in memory that gives up what it does not need.
 func (n *Node) newRAM(spec store.RAMSpec) *store.RAM {

@@ -121,7 +121,8 @@
 //
 // # What it refuses to do
 //
-// It starts no goroutine of its own, keeps no cache, writes nothing to disk
-// but what Download was asked for, and logs nothing. It does not guess: an
+// It leaves no goroutine behind (PutFolder and GetFolder start a few, and wait
+// for all of them), keeps no cache, writes nothing to disk but what Download
+// and GetFolder were asked for, and logs nothing. It does not guess: an
 // answer that is not that of a node is an error that says so.
 package client

@@ -12,8 +12,8 @@ import (
 func parseAddress(text string) (b3.Address, error) {
 	const op = "address"
 	if strings.HasPrefix(text, "name:") {
-		err := fault.New(op, fault.Malformed, "%q is a name, and names are not in this version yet", text)
-		err.Next = "Give the address that `micronode put` printed: b3: and 64 hex digits."
+		err := fault.New(op, fault.Malformed, "%q is a name, and this takes an address", text)
+		err.Next = "Give what the name means, as `micronode name get` prints it: b3: and 64 hex digits."
 		return b3.Address{}, err
 	}
 	address, err := b3.Parse(text)

@@ -21,6 +21,7 @@ type started struct {
 	HTTP      string   `json:"http"`
 	Admin     string   `json:"admin"`
 	Overlay   string   `json:"overlay,omitempty"` // ID@HOST:PORT
+	DHT       []string `json:"dht,omitempty"`     // multiaddrs
 	Socket    string   `json:"socket"`
 	Amnesia   bool     `json:"amnesia"`
 	Folder    string   `json:"folder,omitempty"`
@@ -36,7 +37,7 @@ type started struct {
 func (c *console) banner(info node.Info, overlay, socket string) {
 	if c.json {
 		c.printJSON(started{"started", info.PeerID, info.Ephemeral, info.Version, info.Profile, info.HTTP, info.Admin,
-			peerName(info.PeerID, overlay), info.Socket, info.Amnesia, info.Folder, info.Confined, info.Open, info.Packs, info.Origins})
+			peerName(info.PeerID, overlay), info.DHT, info.Socket, info.Amnesia, info.Folder, info.Confined, info.Open, info.Packs, info.Origins})
 		return
 	}
 	c.print("micronode %s is running\n\n", info.Version)
@@ -44,6 +45,7 @@ func (c *console) banner(info node.Info, overlay, socket string) {
 	if overlay != "" {
 		c.print("  overlay  %s\n", peerName(info.PeerID, overlay))
 	}
+	c.places("dht     ", info.DHT)
 	c.print("  socket   %s\n  peer ID  %s\n", socketName(info.Socket), info.PeerID)
 	if info.Ephemeral {
 		c.print("           (a new one at each start; keep one with --identity file:PATH)\n")

@@ -13,9 +13,15 @@ type commands struct {
 	Doctor     doctorCommand     `cmd:"" group:"node" help:"Check whether this machine is fit for a node."`
 	Config     configCommand     `cmd:"" group:"node" help:"Check and show the configuration."`
 	Migrate    migrateCommand    `cmd:"" group:"node" help:"Bring a --persist folder to the format of this version."`
-	Put        putCommand        `cmd:"" group:"objects" help:"Store files and print their addresses."`
-	Get        getCommand        `cmd:"" group:"objects" help:"Fetch an object and verify it."`
+	Put        putCommand        `cmd:"" group:"objects" help:"Store files and folders, and print their addresses."`
+	Get        getCommand        `cmd:"" group:"objects" help:"Fetch an object or a folder, and verify it."`
 	Rm         rmCommand         `cmd:"" group:"objects" help:"Remove objects from the node."`
+	Name       nameCommand       `cmd:"" group:"index" help:"Set, show and remove the names of the node."`
+	Resolve    resolveCommand    `cmd:"" group:"index" help:"What a name or an address stands for, and who has it."`
+	Providers  providersCommand  `cmd:"" group:"index" help:"Who has an object, the best first."`
+	Pin        pinCommand        `cmd:"" group:"index" help:"Make the node keep objects, however full it is."`
+	Unpin      unpinCommand      `cmd:"" group:"index" help:"Let objects go when the node needs the room."`
+	Reindex    reindexCommand    `cmd:"" group:"index" help:"Make the node announce again all that it has."`
 	Pub        pubCommand        `cmd:"" group:"overlay" help:"Publish a message to a topic."`
 	Sub        subCommand        `cmd:"" group:"overlay" help:"Print what is published to a topic."`
 	Peers      peersCommand      `cmd:"" group:"overlay" help:"Show, add and remove the nodes that the node is connected to."`
@@ -40,6 +46,7 @@ func newParser(ctx context.Context, c *console) *kong.Kong {
 		kong.ExplicitGroups([]kong.Group{
 			{Key: "node", Title: "The node:"},
 			{Key: "objects", Title: "Objects:"},
+			{Key: "index", Title: "Names and who has what:"},
 			{Key: "overlay", Title: "Other nodes:"},
 			{Key: "registry", Title: "The registry:"},
 			{Key: "keys", Title: "Keys:"},

@@ -31,8 +31,8 @@ func (c *console) open(name string) (io.ReadCloser, int64, error) {
 		return nil, 0, unopened(err)
 	case info.IsDir():
 		_ = file.Close()
-		return nil, 0, &fault.Error{Op: openOp, Kind: fault.Malformed, Detail: "it is a folder, and folders are not in this version yet",
-			Next: "Store the files in it one by one: micronode put " + name + "/*"}
+		return nil, 0, &fault.Error{Op: openOp, Kind: fault.Malformed, Detail: "it is a folder",
+			Next: "Name a file."}
 	case info.Mode().IsRegular():
 		return file, info.Size(), nil
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"unicode/utf8"
 
 	"micronode/b3"
@@ -16,9 +17,10 @@ import (
 )
 
 type getCommand struct {
-	Address string `arg:"" help:"The address of the object, such as b3:af13…"`
-	Output  string `short:"o" placeholder:"PATH" complete:"file" help:"Write to this file instead of standard output. A single - is standard output, even if it is a terminal."`
-	Peer    string `placeholder:"ID" complete:"any" help:"If the node does not have the object, let it fetch it from this peer, or from any, and keep it."`
+	ID     string `arg:"" name:"address" help:"What to fetch: an address, such as b3:af13…, or a name, such as name:docs."`
+	Output string `short:"o" placeholder:"PATH" complete:"file" help:"Write to this file or folder instead of standard output. A single - is standard output, even if it is a terminal."`
+	Peer   string `placeholder:"ID" complete:"any" help:"If the node does not have the object, let it fetch it from this peer, or from any, and keep it."`
+	Local  bool   `help:"Take only what the node has itself; do not let it look elsewhere."`
 	target
 	printing
 }
@@ -27,28 +29,32 @@ type getCommand struct {
 func (getCommand) Help() string {
 	return `The bytes are verified as they come. With -o the file appears, or is replaced, only when all of them were right. Without -o they are passed on as they come, and the exit code tells whether the last one was right too.
 
+What the node does not have, it fetches from whoever has it, and keeps it as something that can be had again.
+
+If the name stands for a folder, its files are fetched into the folder -o, several at once, from as many nodes as have them. Files that are there and right are kept, so what was broken off goes on when the command is typed again; wrong ones are replaced; others are left alone. Nothing is written outside of the folder. Without -o the files are listed. The address of a manifest is fetched as a folder if -o is one, or ends with a slash.
+
 Examples:
 
     micronode get b3:af13… -o map.pmtiles
     micronode get b3:af13… | tar x
-    micronode get b3:af13… --peer any -o map.pmtiles`
+    micronode get b3:af13… --peer any -o map.pmtiles
+    micronode get name:docs
+    micronode get name:docs -o site
+    micronode get name:docs@wq3… -o site`
 }
 
 const getOp = "get"
 
-// Run fetches the object.
+// found is what is to be fetched.
+type found struct {
+	name     string // empty if it was named by its address
+	address  b3.Address
+	manifest *client.Manifest // nil if it is not to be taken for a folder
+}
+
+// Run fetches the object, or the folder.
 func (g *getCommand) Run(ctx context.Context, c *console) error {
-	address, err := parseAddress(g.Address)
-	if err != nil {
-		return err
-	}
-	toStdout := g.Output == "" || g.Output == "-"
-	if toStdout && c.json {
-		return &fault.Error{Op: getOp, Kind: fault.Malformed, Detail: "--json and the object cannot both go to standard output",
-			Next: "Name a file for the object with -o PATH."}
-	}
-	peer, err := g.peer()
-	if err != nil {
+	if err := g.check(c); err != nil {
 		return err
 	}
 	node, err := g.dial()
@@ -56,19 +62,123 @@ func (g *getCommand) Run(ctx context.Context, c *console) error {
 		return err
 	}
 	defer node.Close()
-	if g.Peer != "" {
-		if _, err := node.Fetch(ctx, address, peer); err != nil {
+	what, err := g.find(ctx, node)
+	if err != nil {
+		return err
+	}
+	switch {
+	case what.manifest != nil && g.Output == "":
+		g.list(c, what)
+		return nil
+	case what.manifest != nil && g.Output != "-":
+		return g.folder(ctx, c, node, what)
+	case g.Output == "" || g.Output == "-":
+		return g.toStdout(ctx, c, node, what.address)
+	}
+	size, err := g.toFile(ctx, c, node, what.address)
+	if err == nil && c.json {
+		c.printJSON(stored{File: g.Output, Address: what.address, Size: size, Name: what.name})
+	}
+	return err
+}
+
+// named tells whether a name is asked for, not an address.
+func (g *getCommand) named() bool { return strings.HasPrefix(g.ID, namePrefix) }
+
+// check refuses, before anybody is asked, what makes no sense.
+func (g *getCommand) check(c *console) error {
+	if g.Peer != "" && g.Local {
+		return &fault.Error{Op: getOp, Kind: fault.Malformed, Detail: "--peer and --local contradict each other", Next: "Leave one of them out."}
+	}
+	if _, err := g.peer(); err != nil {
+		return err
+	}
+	if g.named() {
+		return nil
+	}
+	if _, err := parseAddress(g.ID); err != nil {
+		return err
+	}
+	if g.Output == "" || g.Output == "-" {
+		return g.noJSON(c)
+	}
+	return nil
+}
+
+// noJSON is for what goes to standard output as it is.
+func (g *getCommand) noJSON(c *console) error {
+	if !c.json {
+		return nil
+	}
+	return &fault.Error{Op: getOp, Kind: fault.Malformed, Detail: "--json and the object cannot both go to standard output",
+		Next: "Name a file for the object with -o PATH."}
+}
+
+// find learns what is asked for, and makes sure that the node has it.
+func (g *getCommand) find(ctx context.Context, node *client.Client) (what found, err error) {
+	if g.named() {
+		resolved, err := node.Resolve(ctx, g.ID, client.ResolveOptions{})
+		if err != nil {
+			return found{}, err
+		}
+		what.name, what.address = bareName(resolved.Key), resolved.Manifest
+	} else if what.address, err = parseAddress(g.ID); err != nil {
+		return found{}, err
+	}
+	if err := g.ensure(ctx, node, what.address); err != nil {
+		return found{}, err
+	}
+	folder := g.Output != "-" && wantsFolder(g.Output)
+	if !g.named() && !folder {
+		return what, nil // whatever it is, it is fetched as it is
+	}
+	manifest, err := node.Manifest(ctx, what.address)
+	switch {
+	case err == nil:
+		what.manifest = &manifest
+	case !errors.Is(err, client.ErrNotManifest):
+		return found{}, err
+	case folder:
+		return found{}, &fault.Error{Op: getOp, Kind: fault.Malformed, Detail: g.ID + " is one file, and cannot become the folder " + g.Output,
+			Next: "Name a file; this is a folder."}
+	}
+	return what, nil
+}
+
+// ensure makes the node have an object.
+func (g *getCommand) ensure(ctx context.Context, node *client.Client, address b3.Address) error {
+	if g.Peer == "" {
+		if _, err := node.Stat(ctx, address); fault.KindOf(err) != fault.NotFound {
 			return err
 		}
 	}
-	if toStdout {
-		return g.toStdout(ctx, c, node, address)
+	return g.obtain(ctx, node, address)
+}
+
+// obtain makes the node get an object that it does not have.
+func (g *getCommand) obtain(ctx context.Context, node *client.Client, address b3.Address) (err error) {
+	if g.Peer != "" {
+		peer, _ := g.peer() // it was looked at before
+		_, err = node.Fetch(ctx, address, peer)
+		return err
 	}
-	size, err := g.toFile(ctx, c, node, address)
-	if err == nil && c.json {
-		c.printJSON(stored{g.Output, address, size})
+	absent := &fault.Error{Op: getOp, Kind: fault.NotFound, Detail: "the node does not have " + address.String()}
+	if g.Local {
+		absent.Next = "Leave --local out to let it look elsewhere."
+		return absent
 	}
-	return err
+	_, err = node.FetchAnywhere(ctx, address)
+	switch fault.KindOf(err) {
+	case fault.NotFound, fault.MethodNotAllowed: // or there is no index at all
+		absent.Detail += ", and knows nobody who has it"
+		absent.Next = "Check the address, or let the node know others who may have it: micronode peers add ID@HOST:PORT"
+	case fault.Unauthorized, fault.Forbidden:
+		absent.Detail += ", and does not look for it without leave"
+		absent.Next = "Give a token with the scope object:put in MICRO_TOKEN."
+	default:
+		return err
+	}
+	return absent
 }
 
 // peer is the ID of the peer to ask; empty for any.
@@ -123,6 +233,9 @@ func (g *getCommand) toDevice(ctx context.Context, node *client.Client, address 
 // toStdout passes the bytes on as they come. Of an object that is not text, a
 // terminal is spared.
 func (g *getCommand) toStdout(ctx context.Context, c *console, node *client.Client, address b3.Address) error {
+	if err := g.noJSON(c); err != nil {
+		return err
+	}
 	bar := &meter{}
 	defer func() { bar.clear() }()
 	object, err := node.Get(ctx, address, client.GetOptions{Progress: func(done, total int64) { bar.set(done, total) }})

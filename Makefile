@@ -79,7 +79,7 @@ fuzz: ## run every fuzz target for FUZZTIME (30s)
 	  done; done
 
 interop: need-gcc need-python ## against software that we did not write
-	$(GO) -C interop test -race ./...
+	$(GO) -C interop test -race -timeout 30m ./...
 
 bench: ## side by side with peers: prints ours, theirs and the ratio
 	$(GO) -C bench run . -out ../$(BUILD)/bench.json

@@ -52,8 +52,20 @@ func (g *gateways) open(ctx context.Context, base string, address b3.Address) (i
 	if err != nil || at.Scheme != "http" && at.Scheme != "https" || at.Host == "" || at.User != nil {
 		return nil, fault.New(opFetch, fault.NoRoute, "%q is no gateway", base)
 	}
+	body, err := g.get(ctx, base, at.Scheme+"://"+at.Host+"/o/"+address.String())
+	if fault.KindOf(err) == fault.NotFound {
+		body, err = g.get(ctx, base, at.Scheme+"://"+at.Host+"/ipfs/"+address.CID()+"?format=raw") // a gateway of IPFS knows no other way
+	}
+	if err != nil {
+		return nil, err // not an interface around nothing
+	}
+	return body, nil
+}
+
+// get asks for one URL.
+func (g *gateways) get(ctx context.Context, base, url string) (*patient, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.Scheme+"://"+at.Host+"/o/"+address.String(), nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err == nil {
 		var response *http.Response
 		if response, err = g.client.Do(request); err == nil {
@@ -65,7 +77,7 @@ func (g *gateways) open(ctx context.Context, base string, address b3.Address) (i
 }
 
 // accept takes the answer of a gateway, if it is one.
-func (g *gateways) accept(response *http.Response, cancel context.CancelFunc, base string) (io.ReadCloser, error) {
+func (g *gateways) accept(response *http.Response, cancel context.CancelFunc, base string) (*patient, error) {
 	if response.StatusCode == http.StatusOK {
 		return newPatient(response.Body, cancel), nil
 	}

@@ -267,7 +267,14 @@ func TestFetchFromAGateway(t *testing.T) {
 		base string
 		kind fault.Kind
 	}{
-		"right":       {right, 0},
+		"right": {right, 0},
+		"IPFS": {served(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.String() != "/ipfs/"+address("hello").CID()+"?format=raw" {
+				w.WriteHeader(http.StatusNotFound)
+				return
+			}
+			_, _ = io.WriteString(w, "hello")
+		}), 0},
 		"moved":       {served(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, right+r.URL.Path, http.StatusFound) }), fault.UpstreamFailed},
 		"missing":     {served(http.NotFound), fault.NotFound},
 		"failing":     {served(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }), fault.UpstreamFailed},

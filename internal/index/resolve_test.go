@@ -10,7 +10,6 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/config"
-	"micronode/internal/index/hedge"
 	"micronode/internal/index/record"
 	"micronode/internal/store"
 )
@@ -405,7 +404,7 @@ func TestTheRestIsAsked(t *testing.T) {
 		r.targets.note(neighbourKey(idOfNode("the one")), 5*time.Second, true, time.Now()) // so it stands at the end of the line
 		got, err := r.Resolve(t.Context(), byAddress(address("x")), Options{})
 		must(t, err)
-		if got.Hedge.Winner != string(hedge.Walk) || got.Source != record.Peer || ids(got)[0] != where("the one").ID {
+		if got.Hedge.Winner != "none" || got.Source != record.Peer || ids(got)[0] != where("the one").ID {
 			t.Errorf("%+v", got)
 		}
 		if got.Hedge.Fired {

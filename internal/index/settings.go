@@ -40,7 +40,7 @@ func (x *Index) newSettings(c Config) (*settings, error) {
 // to any address; where they redirect to is bounded by package delegated.
 var endpointClient = &http.Client{Transport: &http.Transport{
 	MaxIdleConns: 2 * mostEndpoints, MaxIdleConnsPerHost: 8, IdleConnTimeout: 30 * time.Second,
-	TLSHandshakeTimeout: 5 * time.Second, ForceAttemptHTTP2: true, Proxy: http.ProxyFromEnvironment,
+	TLSHandshakeTimeout: 5 * time.Second, ForceAttemptHTTP2: true, // and no proxy: nothing of the environment has a say in it
 }}
 
 // after is how long the first wave may be silent.

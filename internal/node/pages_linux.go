@@ -2,6 +2,7 @@ package node
 
 import (
 	"bufio"
+	"debug/elf"
 	"fmt"
 	"os"
 	"strings"
@@ -15,10 +16,16 @@ import (
 // is needed again comes back from the page cache, in small pieces from now on.
 // Where it does not work nothing is lost, so no error is told.
 func releaseProgram() {
-	program, err := os.Readlink("/proc/self/exe")
+	const self = "/proc/self/exe"
+	path, err := os.Readlink(self)
 	if err != nil {
 		return
 	}
+	program, err := elf.Open(self)
+	if err != nil {
+		return
+	}
+	defer func() { _ = program.Close() }() // it was only read
 	maps, err := os.Open("/proc/self/maps")
 	if err != nil {
 		return
@@ -27,11 +34,27 @@ func releaseProgram() {
 	for lines := bufio.NewScanner(maps); lines.Scan(); {
 		var from, to uintptr
 		var rights string
-		line := lines.Text()
-		if n, _ := fmt.Sscanf(line, "%x-%x %s", &from, &to, &rights); n != 3 || rights[1] == 'w' || !strings.HasSuffix(line, program) {
-			continue // not the program's, or changed since: that cannot be read again
+		var offset uint64
+		n, _ := fmt.Sscanf(lines.Text(), "%x-%x %s %x", &from, &to, &rights, &offset)
+		if n != 4 || !strings.HasSuffix(lines.Text(), path) || !neverWritten(program, offset) {
+			continue
 		}
 		_, _, _ = unix.Syscall(unix.SYS_MADVISE, from, to-from, unix.MADV_NOHUGEPAGE)
 		_, _, _ = unix.Syscall(unix.SYS_MADVISE, from, to-from, unix.MADV_DONTNEED)
 	}
+}
+
+// neverWritten reports whether the mapping that begins at an offset of the
+// program belongs to a segment that was read-only from the first moment. That
+// it is now does not say so: the loader writes to some pages before it closes
+// them, and what it wrote there is in no file. Two segments may share a page of
+// the file, and the mapping that begins with it is the later one's.
+func neverWritten(program *elf.File, offset uint64) (never bool) {
+	page := uint64(os.Getpagesize())
+	for _, p := range program.Progs { // in the order of their addresses
+		if p.Type == elf.PT_LOAD && p.Off&^(page-1) <= offset {
+			never = p.Flags&elf.PF_W == 0
+		}
+	}
+	return never
 }

@@ -14,7 +14,6 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -65,10 +64,10 @@ func (n network) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1
 func serve(t *testing.T, handler http.HandlerFunc) *Endpoint {
 	t.Helper()
 	n := network{make(chan net.Conn)}
-	var answering sync.WaitGroup // handlers outlive their server
+	var answering atomic.Int64 // handlers outlive their server
 	server := &http.Server{ErrorLog: log.New(io.Discard, "", 0), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answering.Add(1)
-		defer answering.Done()
+		defer answering.Add(-1)
 		handler(w, r)
 	})}
 	done := make(chan struct{})
@@ -87,7 +86,9 @@ func serve(t *testing.T, handler http.HandlerFunc) *Endpoint {
 		close(n.conns)
 		_ = server.Close()
 		<-done
-		answering.Wait()
+		for answering.Load() > 0 {
+			time.Sleep(10 * time.Millisecond) // in the bubble
+		}
 	})
 	e, err := NewEndpoint(EndpointSpec{URL: "http://127.0.0.1/routing/v1/", Client: &http.Client{Transport: transport}})
 	if err != nil {

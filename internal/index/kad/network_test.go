@@ -37,8 +37,8 @@ func TestAnObjectIsFoundWithWhereItsNodeListens(t *testing.T) {
 			!slices.Contains(p.HTTP, "http://127.0.0.1:8080") || !slices.Contains(p.HTTP, "https://node.example:443") || len(p.HTTP) != 2 {
 			t.Errorf("%s: %+v", how, p)
 		}
-		if len(p.Other) != 1 || !strings.HasPrefix(p.Other[0], "/ip4/127.0.0.1/tcp/") {
-			t.Errorf("%s: the DHT's own address is not there: %q", how, p.Other)
+		if len(p.Other) != 2 || !strings.HasPrefix(p.Other[0], "/ip4/127.0.0.1/tcp/") || !strings.HasPrefix(p.Other[1], "/p2p/12D3Koo") {
+			t.Errorf("%s: the DHT's own address and its name are not there: %q", how, p.Other)
 		}
 	}
 	answer, err := c.Walk(budget(t), asks(objectNo(1)))

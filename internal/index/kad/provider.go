@@ -55,6 +55,9 @@ func provider(info peer.AddrInfo) (record.Provider, bool) {
 	p.Overlay = p.Overlay[:min(len(p.Overlay), mostAddrs-min(len(p.HTTP), mostAddrs/2))]
 	p.HTTP = p.HTTP[:min(len(p.HTTP), mostAddrs-len(p.Overlay))]
 	p.Other = p.Other[:min(len(p.Other), mostAddrs-len(p.Overlay)-len(p.HTTP))]
+	if text := info.ID.String(); p.ID != text {
+		p.Other = append(p.Other, "/p2p/"+text) // for those who ask us and know it by no other name
+	}
 	return p, true
 }
 

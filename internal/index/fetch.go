@@ -134,7 +134,9 @@ func (s *fetches) leave(f *fetching) {
 }
 
 // bring asks who has an object and takes it from the first who gives it, and
-// gives it right. The overlay comes first: there is a session already.
+// gives it right. The overlay comes first: there is a session already. Whatever
+// goes wrong, another one may do better: even that there is no room may be the
+// doing of one who sends bytes without end.
 func (x *Index) bring(ctx context.Context, address b3.Address) (store.Info, bool, error) {
 	ranked, err := x.whoHas(ctx, address)
 	if err != nil {
@@ -149,7 +151,7 @@ func (x *Index) bring(ctx context.Context, address b3.Address) (store.Info, bool
 			return store.Info{}, false, worse(problem, err)
 		}
 		info, created, err := x.take(ctx, address, opened)
-		if err == nil || !fromOthers(ctx, err) {
+		if err == nil || ctx.Err() != nil {
 			return info, created, err
 		}
 		problem = worse(problem, err)
@@ -185,16 +187,6 @@ func (x *Index) take(ctx context.Context, address b3.Address, from *opened) (sto
 		x.audit(Event{Type: Lied, Key: from.way.id, Detail: "it gave other bytes than those of " + address.String()})
 	}
 	return info, created, err
-}
-
-// fromOthers reports whether a failure is the provider's, so that another one
-// may do better: not that we are full, or that nobody waits any more.
-func fromOthers(ctx context.Context, err error) bool {
-	switch fault.KindOf(err) {
-	case fault.StoreFull, fault.BodyTooLarge, fault.StorageBusy:
-		return false
-	}
-	return ctx.Err() == nil
 }
 
 // worse is the failure that says more: that somebody does not have it is what

@@ -34,7 +34,7 @@ func (x *Index) plan(under *settings, q record.Question, after time.Duration) he
 	alpha, beta := under.DHT.Alpha, under.DHT.Beta
 	line := x.line(under, q, alpha+beta)
 	enough := x.enough(under, q)
-	p := hedge.Plan{Question: q, After: after, Enough: enough, MayHedge: x.budget.Take, Breakers: gates{x.breakers}}
+	p := hedge.Plan{Question: q, After: after, Fair: fair(under), Enough: enough, MayHedge: x.budget.Take, Breakers: gates{x.breakers}}
 	p.Alpha, line = cut(line, alpha)
 	p.Beta, line = cut(line, beta)
 	rest, _ := cut(line, mostRest)
@@ -53,6 +53,10 @@ func (x *Index) plan(under *settings, q record.Question, after time.Duration) he
 	}
 	return p
 }
+
+// fair is what a target must have had of the budget to be blamed for silence:
+// what a second wave has of it, and a little less.
+func fair(under *settings) time.Duration { return under.DHT.deadline() * 3 / 4 }
 
 func cut(line []hedge.Target, n int) (first, rest []hedge.Target) {
 	n = min(n, len(line))

@@ -76,7 +76,7 @@ func (n *Node) heardIndex(event index.Event) {
 	case index.NamePublished:
 		level = slog.LevelDebug
 	}
-	n.tell(level, string(event.Type), "key", event.Key, "detail", event.Detail)
+	n.tell(level, string(event.Type), "of", event.Key, "detail", event.Detail) // not "key", which would be taken for a secret one
 }
 
 // whereabouts is where others can reach this node. It is known once it listens.

@@ -1,8 +1,12 @@
 package node
 
 import (
+	"context"
 	"runtime/debug"
 	"runtime/metrics"
+	"time"
+
+	"micronode/internal/flow"
 )
 
 // spareMemory is how much memory that nobody uses a node may keep.
@@ -22,6 +26,17 @@ func (t *thrift) giveBack() {
 		debug.FreeOSMemory()
 		t.kept, _ = heap()
 	}
+}
+
+// settling is how long after its start a node has done what it does only then.
+const settling = time.Second
+
+// settle gives back what only starting needed.
+func settle(ctx context.Context) error {
+	if flow.Sleep(ctx, settling) == nil {
+		releaseProgram()
+	}
+	return nil
 }
 
 // heap is what is used or garbage, and what is neither and was not given back.

@@ -335,6 +335,7 @@ func (n *Node) addServices(c Config) error {
 		add(stageWatch, "config", n.config.Serve, supervise.Closing(n.config.Close)),
 		add(stageWatch, "config file", n.config.Watch, nil),
 		add(stageState, "purger", n.purger.Serve, nil),
+		add(stageState, "settling", settle, nil),
 		add(stageState, "scrubber", c.Store.Scrubber(n.store).Serve, nil),
 		n.supervisor.AddPool(supervise.Pool{N: c.Node.workers(), Next: n.nextJob,
 			Service: supervise.Service{Service: service, Name: "worker", Stage: stageWorkers, Drain: supervise.Closing(n.work.Close)}}),
@@ -360,7 +361,6 @@ func (n *Node) addReach(c Config) error {
 // Run runs the node until ctx ends or somebody asks for a shutdown, drains it,
 // forgets what must be forgotten, and reports how that went.
 func (n *Node) Run(ctx context.Context) (*supervise.Report, error) {
-	releaseProgram()
 	report, err := n.supervisor.Run(ctx)
 	return report, errors.Join(err, n.Close())
 }

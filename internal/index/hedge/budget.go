@@ -39,7 +39,10 @@ func (b *Budget) Earn() {
 func (b *Budget) Take() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.share == 0 || b.saved < whole {
+	switch {
+	case b.share == whole:
+		return true // everybody may, also many at once
+	case b.share == 0 || b.saved < whole:
 		return false
 	}
 	b.saved -= whole

@@ -274,6 +274,18 @@ func TestAllSilentIsTimeoutAtTheBudget(t *testing.T) {
 	})
 }
 
+// A target that was asked with hardly any time left is not blamed for silence.
+func TestALateLookUpBlamesNobody(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		p := w.plan(targets{w.silent("a")}, targets{w.silent("b")})
+		p.After, p.Fair = 300*ms, total-200*ms
+		o, err := w.run(p)
+		equal(t, "kind", fault.KindOf(err), fault.Timeout)
+		equal(t, "failed", o.Failed, 2)
+		equal(t, "breakers", w.breakers(), "a:Timeout b:Canceled")
+	})
+}
+
 func TestWhatWasFoundBeforeTheTimeoutIsThere(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		p := w.plan(targets{w.says("a", 10*ms, "x"), w.silent("b")}, nil)

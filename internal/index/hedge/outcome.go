@@ -19,7 +19,7 @@ func (r *race) finish(why error) Outcome {
 	for _, run := range r.runners {
 		cut := run.done != nil
 		if cut {
-			run.settle(why, now)
+			r.cutOff(run, why, now)
 		}
 		switch {
 		case run.err == nil:

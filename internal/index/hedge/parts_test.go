@@ -109,6 +109,10 @@ func TestBudgetIsAShareOfLookups(t *testing.T) {
 	equal(t, "always", taken(b, 100), 100)
 	b.Reconfigure(0)
 	equal(t, "never", taken(b, 100), 0)
+	everybody := hedge.NewBudget(1)
+	for range 100 {
+		equal(t, "everybody, at once", everybody.Take(), true)
+	}
 	equal(t, "never from the start", taken(hedge.NewBudget(0), 100), 0)
 	equal(t, "no share below zero", taken(hedge.NewBudget(-1), 100), 0)
 	equal(t, "a tenth", taken(hedge.NewBudget(0.1), 1000), 10+99) // the first is earned to a full budget

@@ -30,6 +30,11 @@ type Plan struct {
 	// walk does.
 	After time.Duration
 
+	// Fair is how long a target must have had before its breaker hears of its
+	// silence. A look-up that had to wait for its turn comes late, and those it
+	// asks then have done nothing wrong. Zero: silence always counts.
+	Fair time.Duration
+
 	Enough   func(record.Answer) bool // is the merged answer enough? nil: anything is
 	MayHedge func() bool              // asked once, when β would start because of silence; nil: yes
 	Breakers Breakers                 // nil: nobody is refused

@@ -29,6 +29,16 @@ func (run *runner) settle(err error, now time.Time) {
 	run.done = nil
 }
 
+// cutOff ends the question of a target that was under way when all had to end.
+// One that did not have the time that is fair is not to blame.
+func (r *race) cutOff(run *runner, why error, now time.Time) {
+	if now.Sub(run.began) < r.plan.Fair && fault.KindOf(why) == fault.Timeout {
+		run.done(errSlower)
+		run.done = func(error) {}
+	}
+	run.settle(why, now)
+}
+
 // schedule plans a retry if the failure is one that passes, and if the budget
 // leaves time for it.
 func (r *race) schedule(run *runner, now time.Time) {

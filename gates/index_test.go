@@ -1,0 +1,606 @@
+//go:build gates
+
+package gates
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"micronode/b3"
+	"micronode/client"
+)
+
+// router plays an endpoint of Delegated Routing: a real server that a real node
+// asks, and that does whatever a test wants.
+type router struct {
+	*httptest.Server
+	asked atomic.Int64 // questions that came
+	left  atomic.Int64 // questions that the node took back before they were answered
+}
+
+// conduct is how a router answers a question.
+type conduct func(w http.ResponseWriter, r *http.Request, address b3.Address)
+
+func newRouter(t *testing.T, answer conduct) *router {
+	t.Helper()
+	one := &router{}
+	one.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		address, err := b3.ParseCID(strings.TrimPrefix(r.URL.Path, "/routing/v1/providers/"))
+		if err != nil && !strings.Contains(r.URL.Path, "/again") {
+			t.Errorf("a router was asked for %s: %v", r.URL.Path, err)
+		}
+		one.asked.Add(1)
+		answer(w, r, address)
+		if r.Context().Err() != nil {
+			one.left.Add(1)
+		}
+	}))
+	t.Cleanup(func() {
+		one.CloseClientConnections()
+		one.Close()
+	})
+	return one
+}
+
+// routers starts so many that do the same.
+func routers(t *testing.T, n int, answer conduct) (all []*router) {
+	t.Helper()
+	for range n {
+		all = append(all, newRouter(t, answer))
+	}
+	return all
+}
+
+// asking is the settings of a node that asks these routers, in this order as
+// long as it knows nothing of them.
+func asking(all ...[]*router) []string {
+	var urls []string
+	for _, one := range slices.Concat(all...) {
+		urls = append(urls, one.URL)
+	}
+	return append([]string{"MICRO_INDEX__DELEGATED=" + strings.Join(urls, ",")}, unlimited...)
+}
+
+// told is a record of a provider, as it goes over the wire.
+type told struct {
+	Schema string
+	ID     string
+	Addrs  []string
+}
+
+// somebody has whatever is asked for. Nobody is there; only who fetches finds
+// that out.
+var somebody = told{Schema: "peer", ID: "somebody", Addrs: []string{"/ip4/127.0.0.1/tcp/1/http"}}
+
+// tell writes an answer.
+func tell(w http.ResponseWriter, records ...told) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{"Providers": records})
+}
+
+// What routers do. One that knows answers after a while, unless the node does
+// not wait for it.
+func knows(after time.Duration) conduct {
+	return func(w http.ResponseWriter, r *http.Request, _ b3.Address) {
+		if pause(r, after) {
+			tell(w, somebody)
+		}
+	}
+}
+
+// pause waits, and reports whether anybody still does.
+func pause(r *http.Request, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-r.Context().Done():
+		return false
+	}
+}
+
+// hangs takes the question and never says a word.
+func hangs(_ http.ResponseWriter, r *http.Request, _ b3.Address) { <-r.Context().Done() }
+
+// cuts takes the question and closes the connection.
+func cuts(w http.ResponseWriter, _ *http.Request, _ b3.Address) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err == nil {
+		_ = conn.Close()
+	}
+}
+
+// breaksOff dies in the middle of its answer.
+func breaksOff(w http.ResponseWriter, _ *http.Request, _ b3.Address) {
+	conn, out, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	_, _ = out.WriteString("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{\"Providers\":[{\"Schema\":\"pe")
+	_ = out.Flush()
+	_ = conn.Close()
+}
+
+// keyOf is an address that nobody has asked for before.
+func keyOf(what string, n int) b3.Address { return b3.Of(fmt.Appendf(nil, "%s %d", what, n)) }
+
+// found is what became of a question to a node.
+type found struct {
+	status int
+	code   string // of a problem
+	took   time.Duration
+	client.Providers
+}
+
+// seek asks a node who has an object. An answer that is neither a list nor a
+// problem with a code is an error.
+func seek(ctx context.Context, web *http.Client, base string, address b3.Address, header ...string) (f found, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/providers/"+address.String(), nil)
+	if err != nil {
+		return f, err
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	from := time.Now()
+	answer, err := web.Do(r)
+	if err != nil {
+		return f, err
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	f.status, f.took = answer.StatusCode, time.Since(from)
+	switch {
+	case err != nil:
+		return f, err
+	case f.status == http.StatusOK:
+		return f, json.Unmarshal(body, &f.Providers)
+	}
+	if f.code = problem(body); f.code == "" {
+		err = fmt.Errorf("%s is no typed answer: %s", answer.Status, body)
+	}
+	return f, err
+}
+
+// seek is the same for one node, and for tests in which it must not fail.
+func (p *process) seek(address b3.Address, header ...string) found {
+	p.t.Helper()
+	f, err := seek(p.t.Context(), http.DefaultClient, p.http, address, header...)
+	if err != nil {
+		p.t.Fatalf("%v\n%s", err, p.stderr)
+	}
+	return f
+}
+
+// from is an HTTP client that comes from one address of this machine.
+func from(t *testing.T, ip string, connections int) *http.Client {
+	t.Helper()
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
+	transport := &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: connections}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: 30 * time.Second}
+}
+
+// Those who were asked first die, each in its way, with a question in hand. The
+// second wave has the answer, those who hung are told that nobody waits, and
+// nobody is blamed for being slower.
+func TestIndexAlphaDropped(t *testing.T) {
+	for name, c := range map[string]struct {
+		alpha []conduct
+		fired bool // β was sent although somebody was silent, which is what is counted
+		hung  int
+	}{
+		"all are cut":               {[]conduct{cuts, cuts, cuts}, false, 0},
+		"all die in the answer":     {[]conduct{breaksOff, breaksOff, breaksOff}, false, 0},
+		"all hang":                  {[]conduct{hangs, hangs, hangs}, true, 3},
+		"one of each":               {[]conduct{cuts, breaksOff, hangs}, true, 1},
+		"one is cut and two hang":   {[]conduct{cuts, hangs, hangs}, true, 2},
+		"two hang, and nobody else": {[]conduct{hangs, hangs, func(w http.ResponseWriter, _ *http.Request, _ b3.Address) { tell(w) }}, true, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var alpha []*router
+			for _, answer := range c.alpha {
+				alpha = append(alpha, newRouter(t, answer))
+			}
+			beta := routers(t, 2, knows(0))
+			p := start(t, nil, asking(alpha, beta)...)
+			f := p.seek(keyOf("dropped", 0))
+			if f.status != http.StatusOK || len(f.Providers.Providers) != 1 || f.Source != "delegated" || f.Hedge != (client.Hedge{Fired: c.fired, Winner: "beta"}) {
+				t.Errorf("%d %s %+v", f.status, f.code, f.Providers)
+			}
+			awaitSo(t, p, "those who hung to be told", func() bool {
+				var left int64
+				for _, one := range alpha {
+					left += one.left.Load()
+				}
+				return left >= int64(c.hung)
+			})
+			hedges, want := p.metric("hedge_total", `winner="beta"`), 0.0
+			if c.fired {
+				want = 1
+			}
+			if hedges != want {
+				t.Errorf("hedge_total{winner=beta} is %v, want %v", hedges, want)
+			}
+			if open := p.metric("breaker_state", `state="open"`); open != 0 {
+				t.Errorf("%v breakers are open", open)
+			}
+			t.Logf("answered after %s", f.took.Round(time.Millisecond))
+			p.stop(syscall.SIGTERM)
+		})
+	}
+}
+
+// An endpoint goes away in the middle of a load: every look-up is answered.
+func TestIndexAlphaDroppedUnderLoad(t *testing.T) {
+	all := routers(t, 5, knows(20*time.Millisecond))
+	p := start(t, nil, asking(all)...)
+	web := from(t, "127.0.0.1", 16)
+	var next, answered atomic.Int64
+	dropped := make(chan struct{})
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			for {
+				n := int(next.Add(1))
+				if n > 600 {
+					return
+				}
+				f, err := seek(t.Context(), web, p.http, keyOf("load", n))
+				if err != nil || f.status != http.StatusOK || len(f.Providers.Providers) != 1 {
+					t.Errorf("look-up %d: %d %s, %v", n, f.status, f.code, err)
+				}
+				if answered.Add(1) == 200 {
+					close(dropped)
+				}
+			}
+		})
+	}
+	<-dropped
+	all[0].Listener.Close()
+	all[0].CloseClientConnections()
+	group.Wait()
+	t.Logf("of those who were asked, each was asked %d, %d, %d, %d and %d times; %v retries, %v breakers open",
+		all[0].asked.Load(), all[1].asked.Load(), all[2].asked.Load(), all[3].asked.Load(), all[4].asked.Load(),
+		p.metric("backoff_retries_total", `"lookup"`), p.metric("breaker_state", `state="open"`))
+	p.stop(syscall.SIGTERM)
+}
+
+// Everybody is silent: who asks is told so at the deadline, not before and not
+// after, and at his own if that is sooner.
+func TestIndexDeadline(t *testing.T) {
+	lookups := 30
+	if long() {
+		lookups = 300
+	}
+	p := start(t, nil, append(asking(routers(t, 5, hangs)), "MICRO_INDEX__BREAKER__LEAST=1000000")...)
+	var asked atomic.Int64
+	within := func(budget time.Duration, header ...string) {
+		measured(t, func() error { return p.silence(&asked, lookups, budget, header...) })
+	}
+	within(1200 * time.Millisecond)
+	within(500*time.Millisecond, "Request-Timeout", "0.5")
+	within(1200*time.Millisecond, "Request-Timeout", "5") // shortens, never lengthens
+	if hits := p.metric("resolve_deadline_hit_total", ""); hits < float64(3*lookups) {
+		t.Errorf("%v deadlines were counted, and there were %d or more", hits, 3*lookups)
+	}
+	p.stop(syscall.SIGTERM)
+}
+
+// silence looks up what nobody answers for, ten at a time, each key once.
+func (p *process) silence(asked *atomic.Int64, n int, budget time.Duration, header ...string) error {
+	const callers, tolerance = 10, 50 * time.Millisecond
+	web := from(p.t, "127.0.0.1", callers)
+	var mu sync.Mutex
+	var took []time.Duration
+	var wrong error
+	var group sync.WaitGroup
+	for range callers {
+		group.Go(func() {
+			for range n / callers {
+				f, err := seek(p.t.Context(), web, p.http, keyOf("silence", int(asked.Add(1))), header...)
+				if err == nil && (f.status != http.StatusGatewayTimeout || f.code != "Timeout") {
+					err = fmt.Errorf("answered %d %s", f.status, f.code)
+				}
+				mu.Lock()
+				took = append(took, f.took)
+				if err != nil {
+					wrong = err
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	group.Wait()
+	if wrong != nil {
+		return wrong
+	}
+	low, high := slices.Min(took), percentile(took, 0.99)
+	p.t.Logf("a deadline of %s: from %s, p50 %s, p99 %s over %d look-ups", budget, low.Round(time.Millisecond), percentile(took, 0.5).Round(time.Millisecond), high.Round(time.Millisecond), len(took))
+	if low < budget-tolerance || high > budget+tolerance {
+		return tooSlow("answered from %s to %s (p99), and the deadline was %s", low, high, budget)
+	}
+	return nil
+}
+
+// rude is how the addresses begin that a flood asks for, so that routers can
+// tell.
+const rude byte = 0xff
+
+// flood is a client that asks far too often, and what it is told.
+type flood struct {
+	callers int
+	pause   time.Duration // of a caller that was refused
+	asked   atomic.Int64
+
+	mu    sync.Mutex
+	codes map[string]int
+}
+
+// run floods until ctx ends. Every refusal must be a typed one.
+func (f *flood) run(ctx context.Context, p *process, web *http.Client) *sync.WaitGroup {
+	f.codes = map[string]int{}
+	var group sync.WaitGroup
+	for range f.callers {
+		group.Go(func() {
+			for ctx.Err() == nil {
+				key := keyOf("flood", int(f.asked.Add(1)))
+				key[0] = rude
+				answer, err := seek(ctx, web, p.http, key)
+				what := answer.code
+				switch {
+				case ctx.Err() != nil:
+					return
+				case err != nil:
+					what = err.Error()
+				case what == "":
+					what = fmt.Sprint(answer.status)
+				}
+				f.mu.Lock()
+				f.codes[what]++
+				f.mu.Unlock()
+				if answer.status == http.StatusTooManyRequests {
+					select {
+					case <-time.After(f.pause):
+					case <-ctx.Done():
+					}
+				}
+			}
+		})
+	}
+	return &group
+}
+
+// told is how often the flood was answered so.
+func (f *flood) told(code string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.codes[code]
+}
+
+// courtesy sends look-ups one after the other, politely, each of which must be
+// answered, and tells how long they took.
+func (p *process) courtesy(web *http.Client, what string, n int) (took []time.Duration, err error) {
+	for i := range n {
+		key := keyOf(what, i)
+		key[0] = 0
+		f, err := seek(p.t.Context(), web, p.http, key)
+		if err != nil || f.status != http.StatusOK || len(f.Providers.Providers) != 1 {
+			return took, fmt.Errorf("a polite look-up: %d %s, %v", f.status, f.code, err)
+		}
+		took = append(took, f.took)
+		time.Sleep(20 * time.Millisecond) // a polite pace
+	}
+	return took, nil
+}
+
+// vitals asks what never waits behind work, until ctx ends.
+func (p *process) vitals(ctx context.Context) (took []time.Duration, err error) {
+	for ctx.Err() == nil {
+		for _, url := range []string{p.admin + "/healthz", p.admin + "/readyz", p.admin + "/version", p.http + "/healthz", p.http + "/version"} {
+			from := time.Now()
+			answer, body, err := fetch(url)
+			if err != nil || answer.StatusCode != http.StatusOK && !strings.HasSuffix(url, "/readyz") {
+				return took, fmt.Errorf("%s during the flood: %v %v %s", url, answer, err, body)
+			}
+			took = append(took, time.Since(from))
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return took, nil
+}
+
+// One address floods, and another one, which asks now and then, hardly notices.
+// First the limit on the rate of an address stands in the way of the flood; then
+// nothing does but the index's own queue, in which each client has a part of its
+// own; and then what the flood asks for takes so long that most of it runs out
+// of time, which nobody may be blamed for who was asked too late.
+func TestIndexFlood(t *testing.T) {
+	span := 3 * time.Second
+	if long() {
+		span = 20 * time.Second
+	}
+	limited := []string{"MICRO_LIMITS__RATE=200", "MICRO_LIMITS__BURST=200"}
+	limitless := append([]string{"MICRO_LIMITS__CONNS_PER_IP=4096", "MICRO_LIMITS__INFLIGHT=4096"}, unlimited...)
+	for _, c := range []struct {
+		name     string
+		settings []string
+		flood    *flood
+		takes    [2]time.Duration // from and to, to find out that nobody has what the flood asks for
+		refusal  string
+		share    float64 // of the polite look-ups that must hardly notice: where no limit stands before the queue, the flood takes most of both cores
+	}{
+		{"by rate", limited, &flood{callers: 32, pause: 40 * time.Millisecond}, [2]time.Duration{0, 20 * time.Millisecond}, "RateLimited", .99},
+		{"by queue", append([]string{"MICRO_INDEX__DHT__DEADLINE_MS=4000"}, limitless...), &flood{callers: 1200, pause: time.Second}, [2]time.Duration{100 * time.Millisecond, 1300 * time.Millisecond}, "Busy", .9},
+		{"by time", limitless, &flood{callers: 1200, pause: time.Second}, [2]time.Duration{300 * time.Millisecond, 1100 * time.Millisecond}, "Busy", .9},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			all := routers(t, 1, func(w http.ResponseWriter, r *http.Request, address b3.Address) {
+				if address[0] != rude {
+					tell(w, somebody)
+				} else if pause(r, c.takes[0]+(c.takes[1]-c.takes[0])*time.Duration(address[1])/256) {
+					tell(w)
+				}
+			})
+			p := start(t, nil, append(asking(all)[:1], c.settings...)...)
+			try := 0
+			measured(t, func() error {
+				try++
+				return p.flooded(c.flood, span, c.refusal, c.share, fmt.Sprint("polite ", try))
+			})
+			if opened := p.metric("breaker_open_total", ""); opened != 0 {
+				t.Errorf("the flood has opened the breaker of an endpoint that does nothing wrong, %v times", opened)
+			}
+			p.stop(syscall.SIGTERM)
+		})
+	}
+}
+
+// flooded measures a polite client without a flood and with one.
+func (p *process) flooded(f *flood, span time.Duration, refusal string, share float64, tag string) error {
+	polite := from(p.t, "127.0.0.1", 4)
+	before, err := p.courtesy(polite, tag+" before", 50)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(p.t.Context())
+	defer cancel()
+	group := f.run(ctx, p, from(p.t, "127.0.0.2", f.callers))
+	awaitSo(p.t, p, "the first refusal", func() bool { return f.told(refusal) > 0 })
+	vital := make(chan error, 1)
+	var vitals []time.Duration
+	watched, stop := context.WithTimeout(ctx, span)
+	defer stop()
+	go func() {
+		var err error
+		vitals, err = p.vitals(watched)
+		vital <- err
+	}()
+	var during []time.Duration
+	var memory []int64
+	for round := 0; watched.Err() == nil && err == nil; round++ {
+		var some []time.Duration
+		some, err = p.courtesy(polite, fmt.Sprint(tag, " during ", round), 5)
+		during = append(during, some...)
+		if err == nil {
+			memory = append(memory, p.rss())
+		}
+	}
+	stop()
+	sick := <-vital
+	cancel()
+	group.Wait()
+	if err = errors.Join(err, sick); err != nil {
+		return fmt.Errorf("%w\n%s", err, p.stderr)
+	}
+	middle := (len(memory) + 1) / 2
+	half, full := slices.Max(memory[:middle]), slices.Max(memory[middle-1:])
+	p.t.Logf("polite: p50 %s, p99 %s before; p50 %s, p99 %s during the flood; health, readiness and version: p50 %s, p99 %s; the flood was told %v; rss %d, then %d MiB; %v breakers opened",
+		percentile(before, .5), percentile(before, .99), percentile(during, .5), percentile(during, .99), percentile(vitals, .5), percentile(vitals, .99), f.codes, half>>20, full>>20, p.metric("breaker_open_total", ""))
+	switch {
+	case f.codes[refusal] == 0:
+		return fmt.Errorf("the flood was never told %s: %v", refusal, f.codes)
+	case full > half+half/4+16<<20:
+		return fmt.Errorf("memory grows: %d MiB, then %d MiB", half>>20, full>>20)
+	case percentile(during, share) > 2*percentile(before, share)+50*time.Millisecond:
+		return tooSlow("polite look-ups took %s at p%g during the flood, and %s before", percentile(during, share), 100*share, percentile(before, share))
+	case percentile(vitals, .99) > 100*time.Millisecond:
+		return tooSlow("health, readiness and version took %s at p99", percentile(vitals, .99))
+	}
+	for code := range f.codes {
+		if !slices.Contains([]string{refusal, "200", "Timeout"}, code) {
+			return fmt.Errorf("the flood was told %s", code)
+		}
+	}
+	return nil
+}
+
+// The waves and the budget change again and again under load, and no request is
+// lost on the way.
+func TestIndexReloadUnderLoad(t *testing.T) {
+	reloads := 20
+	if long() {
+		reloads = 200
+	}
+	file := filepath.Join(t.TempDir(), "micronode.toml")
+	configure := func(alpha, beta, hedge, deadline int) {
+		text := fmt.Sprintf("[index.dht]\nalpha = %d\nbeta = %d\nhedge_ms = %d\ndeadline_ms = %d\n", alpha, beta, hedge, deadline)
+		if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(file+".new", file); err != nil { // nobody ever sees half of it
+			t.Fatal(err)
+		}
+	}
+	configure(1, 1, 10, 8000)
+	quiet := keyOf("nobody says", 0)
+	all := routers(t, 4, func(w http.ResponseWriter, r *http.Request, address b3.Address) {
+		if address == quiet {
+			hangs(w, r, address)
+		} else {
+			knows(15*time.Millisecond)(w, r, address)
+		}
+	})
+	p := startWith(t, nil, []string{"--config", file}, asking(all)...)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	web := from(t, "127.0.0.1", 16)
+	var asked, answered atomic.Int64
+	var group sync.WaitGroup
+	for range 16 {
+		group.Go(func() {
+			for ctx.Err() == nil {
+				n := int(asked.Add(1))
+				f, err := seek(t.Context(), web, p.http, keyOf("reload", n))
+				if err != nil || f.status != http.StatusOK || len(f.Providers.Providers) != 1 {
+					t.Errorf("look-up %d: %d %s, %v", n, f.status, f.code, err)
+					return
+				}
+				answered.Add(1)
+			}
+		})
+	}
+	for i := range reloads {
+		before := answered.Load()
+		configure(1+i%4, i%3, 5+i%50, 8000-i)
+		p.reload()
+		awaitSo(t, p, "look-ups under the new settings", func() bool { return answered.Load() > before+20 || t.Failed() })
+	}
+	cancel()
+	group.Wait()
+	configure(2, 1, 20, 300)
+	p.reload()
+	f := p.seek(quiet)
+	if f.status != http.StatusGatewayTimeout || f.took > 4*time.Second {
+		t.Errorf("with a deadline of 300 ms: %d %s after %s", f.status, f.code, f.took)
+	}
+	t.Logf("%d look-ups over %d reloads, none lost; the last deadline was kept after %s", answered.Load(), reloads, f.took.Round(time.Millisecond))
+	p.stop(syscall.SIGTERM)
+}
+
+// reload has the configuration read again, and waits until it is in force.
+func (p *process) reload() {
+	p.t.Helper()
+	before := p.metric("config_reload_total", "")
+	if err := syscall.Kill(p.pid(), syscall.SIGHUP); err != nil {
+		p.t.Fatal(err)
+	}
+	awaitSo(p.t, p, "the reload", func() bool { return p.metric("config_reload_total", "") > before })
+	if rejected := p.metric("config_reload_total", `"rejected"`); rejected != 0 {
+		p.t.Fatalf("%v reloads were rejected:\n%s", rejected, p.stderr)
+	}
+}

@@ -237,8 +237,8 @@ func (f *Fair[T]) makeRoom(b int, p Parcel[T]) (*class, int) {
 	if b == Urgent || p.Cost > in.spec.Bytes {
 		return nil, 0
 	}
-	own := f.shelf.classes[classKey{b, p.Class}] // the band is full, so there is a shelf
-	items, bytes := 1, p.Cost                    // what its class would hold
+	own := f.classOf(classKey{b, p.Class}) // the band is full, so there is a shelf
+	items, bytes := 1, p.Cost              // what its class would hold
 	if own != nil {
 		items, bytes = items+own.waiting.n, bytes+own.bytes
 	}
@@ -329,12 +329,21 @@ func (f *Fair[T]) store(b int, p Parcel[T]) {
 		f.shelf.append(&f.urgent, p)
 		return
 	}
-	c := f.shelf.classes[classKey{b, p.Class}]
+	c := f.classOf(classKey{b, p.Class})
 	if c == nil {
 		c = f.open(classKey{b, p.Class})
 	}
 	f.shelf.append(&c.waiting, p)
 	c.bytes += p.Cost
+}
+
+// classOf finds a class that holds something; nil if there is none. Often there
+// is only one, and then it is its turn. Guarded by mu.
+func (f *Fair[T]) classOf(key classKey) *class {
+	if f.turn != nil && f.turn.key == key {
+		return f.turn
+	}
+	return f.shelf.classes[key]
 }
 
 // setUp finds a shelf for the first item: that of the last time, unless it was

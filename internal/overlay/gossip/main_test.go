@@ -438,7 +438,7 @@ func (n *node) kept() (letters int, bytes int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	held := int(h.next - h.first)
-	if held != h.places.count || int64(len(h.ring)) > max(smallestTable, 2*h.most/letterOverhead) || len(h.byID) > held {
+	if placed := max(h.placed, h.first) - h.first; placed != uint64(h.places.count) || int64(len(h.ring)) > max(smallestTable, 2*h.most/letterOverhead) || len(h.byID) > held {
 		n.t.Errorf("%d letters in the ring, %d have places, %d ids; room for %d", held, h.places.count, len(h.byID), len(h.ring))
 	}
 	return held, h.bytes

@@ -89,6 +89,7 @@ func (l *letter) parcel(to *link) flow.Parcel[session.Out] {
 // after that, because a peer that asks for one must find it.
 func (h *hand) finish() {
 	e := h.engine
+	h.admit()
 	h.tell()
 	for to, of := range h.loads {
 		h.post(to, of)
@@ -105,6 +106,10 @@ func (h *hand) finish() {
 	clear(h.loads)
 	clear(h.taken)
 	h.taken = h.taken[:0]
+	if h.known > 0 {
+		e.count.Duplicate(h.known)
+		h.known = 0
+	}
 }
 
 func (of *load) reset() {

@@ -3,6 +3,7 @@ package gossip
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -216,13 +217,27 @@ func (a *audience) share() int {
 	return keptBytes / max(1, len(a.topics))
 }
 
-// newSlot is a letter for those who listen to its topic.
-func newSlot(l *oap.Letter, one *letter) *slot {
-	s := &slot{size: letterOverhead + len(l.Data)}
-	s.delivery.Store(&Delivery{
+// newDelivery is a letter for those who listen to its topic.
+func newDelivery(l *oap.Letter, one *letter) Delivery {
+	return Delivery{
 		letter: one, Origin: *one.origin, Topic: l.Topic, Seq: l.Seq, Time: time.UnixMilli(int64(l.TS)), Signed: len(one.out.Sig) > 0, Data: l.Data,
-	})
-	return s
+	}
+}
+
+// slotsTogether is how many slots share their memory at most.
+const slotsTogether = 16
+
+// appendSlots makes slots of letters that go to one bus, one behind the other.
+// They share their memory, and so do what they hold: they are emptied in the same
+// order.
+func appendSlots(slots []*slot, letters []Delivery) []*slot {
+	made, own := make([]slot, len(letters)), slices.Clone(letters)
+	for i := range made {
+		made[i].size = letterOverhead + len(own[i].Data)
+		made[i].delivery.Store(&own[i])
+		slots = append(slots, &made[i])
+	}
+	return slots
 }
 
 // deliver gives letters to those who listen to their topic, and reports whether

@@ -41,7 +41,7 @@ type Letter struct {
 // letter's own Key must be that key's public half; without one it is not. Hops
 // and Fanout are left to the caller.
 func (l *Letter) Seal(key ed25519.PrivateKey) (Gossip, b3.Address, error) {
-	g, err := l.SealUnsigned()
+	g, err := l.SealUnsigned("", nil)
 	if err != nil {
 		return Gossip{}, b3.Address{}, err
 	}
@@ -56,15 +56,19 @@ func (l *Letter) Seal(key ed25519.PrivateKey) (Gossip, b3.Address, error) {
 }
 
 // SealUnsigned is Seal without a key and without the id, which takes longer to
-// find than all the rest: it is for who may never be asked for it.
-func (l *Letter) SealUnsigned() (Gossip, error) {
-	if err := CheckTopic(l.Topic); err != nil {
-		return Gossip{}, err
+// find than all the rest: it is for who may never be asked for it. It is also for
+// who writes many letters. A topic that is known to be good is not looked at
+// again, and if the room is large enough, see Room, the letter is written there.
+func (l *Letter) SealUnsigned(known string, room []byte) (Gossip, error) {
+	if l.Topic != known || known == "" {
+		if err := CheckTopic(l.Topic); err != nil {
+			return Gossip{}, err
+		}
 	}
 	if len(l.Data) > MaxData {
 		return Gossip{}, refuse("oap.seal", TooLarge, "%d bytes of data; the cap is %d", len(l.Data), MaxData)
 	}
-	return Gossip{Msg: spellLetter(l)}, nil
+	return Gossip{Msg: spellLetter(room, l)}, nil
 }
 
 func toSign(id b3.Address) []byte {
@@ -123,7 +127,7 @@ func judgeLetter(msg []byte) (Letter, error) {
 	}
 	var l Letter
 	err := decoding.Unmarshal(msg, &l)
-	if err != nil || !bytes.Equal(spellLetter(&l), msg) {
+	if err != nil || !bytes.Equal(spellLetter(nil, &l), msg) {
 		return Letter{}, refuse("oap.gossip", BadLetter, "a letter that is not in its deterministic encoding, or has keys that no letter has")
 	}
 	return l, nil

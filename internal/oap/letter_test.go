@@ -62,7 +62,7 @@ func TestUnsignedLetters(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused(t, "unsigned", g.Verify(&open, id), Unsigned)
-	if quick, err := l.SealUnsigned(); err != nil || !bytes.Equal(quick.Msg, g.Msg) || quick.Sig != nil {
+	if quick, err := l.SealUnsigned("", nil); err != nil || !bytes.Equal(quick.Msg, g.Msg) || quick.Sig != nil {
 		t.Errorf("without the id it is another letter: %v", err)
 	}
 }
@@ -84,7 +84,7 @@ func TestReadLike(t *testing.T) {
 	}
 	bad := &Letter{Topic: "a//b", TS: 1}
 	for _, last := range []string{"", "news", "a//"} {
-		_, err := (&Gossip{Msg: spellLetter(bad)}).ReadLike(last)
+		_, err := (&Gossip{Msg: spellLetter(nil, bad)}).ReadLike(last)
 		refused(t, "a bad topic", err, BadTopic)
 	}
 }

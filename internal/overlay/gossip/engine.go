@@ -281,9 +281,13 @@ func (e *Engine) Drain() {
 
 // Pressure is how full the fullest of the bounded parts is, from 0 to 1.
 func (e *Engine) Pressure() float64 {
+	bytes := e.waiting.Load()
+	if bytes == 0 {
+		return e.seen.fullness() // nothing waits, and who publishes need not ask the queue for it
+	}
 	return min(1, max(
 		float64(e.ingress.Len(1))/ingressItems,
-		float64(e.waiting.Load())/ingressBytes,
+		float64(bytes)/ingressBytes,
 		e.seen.fullness(),
 	))
 }

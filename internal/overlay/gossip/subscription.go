@@ -50,6 +50,8 @@ type audience struct {
 	// set at construction
 	inv *flow.Inventory
 
+	some atomic.Bool // somebody listens to something
+
 	mu     sync.RWMutex // held while a bus is joined; its own mutex is a leaf
 	topics map[string]*topic
 	count  int
@@ -129,6 +131,7 @@ func (a *audience) enter(name string, made *topic) (s *Subscription, used bool, 
 		return nil, false, fault.Wrap(opSubscribe, err)
 	}
 	a.topics[name] = t
+	a.some.Store(true)
 	a.count++
 	t.readers++
 	return &Subscription{audience: a, topic: t, reader: reader}, used, nil
@@ -155,6 +158,7 @@ func (a *audience) leave(t *topic) bool {
 		return false
 	}
 	delete(a.topics, t.name)
+	a.some.Store(len(a.topics) > 0)
 	return true
 }
 
@@ -205,6 +209,9 @@ func (s *Subscription) lag(more uint64) error {
 
 // find is the topic if anybody listens to it.
 func (a *audience) find(name string) *topic {
+	if !a.some.Load() {
+		return nil
+	}
 	a.mu.RLock()
 	defer a.mu.RUnlock()
 	return a.topics[name]

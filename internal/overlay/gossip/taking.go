@@ -40,6 +40,7 @@ type hand struct {
 	room    [fingerprintSize]byte
 	topic   string     // of the last letter that came
 	own     oap.Letter // that is being published
+	sheet   sheet      // for the next ones
 	origins [originSlots]knownOrigin
 }
 

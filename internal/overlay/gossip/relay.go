@@ -3,6 +3,7 @@ package gossip
 import (
 	"math"
 	"math/rand/v2"
+	"time"
 
 	"micronode/b3"
 	"micronode/internal/flow"
@@ -91,9 +92,13 @@ func (h *hand) finish() {
 	e := h.engine
 	h.admit()
 	h.tell()
+	left := len(h.loads)
 	for to, of := range h.loads {
+		left--
+		h.here = h.lent && left == 0
 		h.post(to, of)
 	}
+	h.here = false
 	if len(h.taken) > 0 {
 		e.store(h.taken)
 		e.count.Taken(len(h.taken))
@@ -153,7 +158,13 @@ func (h *hand) hand(to *link, of *load) (turned []session.Out) {
 	if h.patience <= 0 || to.stuck.Load() {
 		return to.peer.Post(of.parcels, h.turned[:0], nil)
 	}
-	turned = to.peer.Post(of.parcels, h.turned[:0], &h.patience)
+	if p, ok := to.peer.(interface {
+		PostHere([]flow.Parcel[session.Out], []session.Out, *time.Duration) []session.Out
+	}); ok && h.here {
+		turned = p.PostHere(of.parcels, h.turned[:0], &h.patience)
+	} else {
+		turned = to.peer.Post(of.parcels, h.turned[:0], &h.patience)
+	}
 	if h.patience <= 0 && len(turned) > 0 {
 		to.stuck.Store(true)
 	}

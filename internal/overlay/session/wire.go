@@ -65,6 +65,7 @@ type wire struct {
 	mu      sync.Mutex //lockblock:leaf a few assignments; the system call happens after unlock
 	pending *[]byte    // nil while nothing is collected
 	held    bool       // a batch is being collected
+	curt2   bool       // whoever collects it does not wait
 	writing bool       // somebody is in the system call
 	failed  error
 	latest  time.Time // no write lasts longer, if it is set
@@ -182,11 +183,89 @@ func (w *wire) release() error {
 	err := w.failed
 	turn := err == nil && !w.writing && w.pending != nil
 	w.writing = w.writing || turn
+	briefly := w.curt2
 	w.mu.Unlock()
-	if turn {
+	switch {
+	case turn && briefly:
+		return w.spill()
+	case turn:
 		return w.pump()
 	}
 	return err
+}
+
+// curb makes release write no more than it can without waiting.
+func (w *wire) curb(on bool) {
+	w.mu.Lock()
+	w.curt2 = on
+	w.mu.Unlock()
+}
+
+func (w *wire) curbed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.curt2
+}
+
+// behind tells whether something was left that could not be written at once.
+func (w *wire) behind() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.pending != nil && !w.writing && w.failed == nil
+}
+
+// spill is pump for who does not wait. What is left stays for the next one.
+func (w *wire) spill() error {
+	for {
+		w.mu.Lock()
+		batch, err := w.pending, w.failed
+		w.pending = nil
+		if batch == nil || err != nil {
+			w.writing = false
+			w.mu.Unlock()
+			return err
+		}
+		w.mu.Unlock()
+
+		left := w.writeNow(*batch)
+		if len(left) == 0 {
+			giveBack(batch)
+			continue
+		}
+		*batch = append((*batch)[:0], left...)
+		w.mu.Lock()
+		if more := w.pending; more != nil {
+			*batch = append(*batch, *more...)
+			giveBack(more)
+		}
+		w.pending, w.writing = batch, false
+		err = w.failed
+		w.mu.Unlock()
+		return err
+	}
+}
+
+// writeNow writes as much as there is room for, and returns the rest.
+func (w *wire) writeNow(p []byte) (left []byte) {
+	err := w.raw.Control(func(fd uintptr) {
+		for len(p) > 0 {
+			n, err := writeTo(fd, p)
+			if again(err) {
+				return
+			}
+			if err != nil {
+				w.fail(&net.OpError{Op: "write", Net: "tcp", Addr: w.RemoteAddr(), Err: err})
+				p = nil
+				return
+			}
+			p = p[n:]
+		}
+	})
+	if err != nil {
+		w.fail(err)
+		return nil
+	}
+	return p
 }
 
 // Write takes a record. It is written at once, unless it is part of a batch or
@@ -198,7 +277,7 @@ func (w *wire) Write(p []byte) (int, error) {
 		w.collect(p)
 	}
 	err := w.failed
-	turn := err == nil && !w.writing && (!w.held || len(*w.pending) >= enough)
+	turn := err == nil && !w.writing && (!w.held || len(*w.pending) >= enough && !w.curt2)
 	w.writing = w.writing || turn
 	var until time.Time
 	if alone {

@@ -88,24 +88,32 @@ func (g *Gossip) Open() (Letter, b3.Address, error) {
 
 // Read is Open without the id, which takes longer to find than all the rest:
 // it is for who wants to know first whether the letter is an old one.
-func (g *Gossip) Read() (Letter, error) { return g.ReadLike("") }
+func (g *Gossip) Read() (Letter, error) {
+	var l Letter
+	err := g.ReadLike(&l, "")
+	return l, err
+}
 
 // ReadLike is Read for who has read another letter just before. The topic of that
 // one was good, so one that is the same is not looked at again, and shares its
 // memory.
-func (g *Gossip) ReadLike(topic string) (Letter, error) {
-	l, ok := recogniseLetter(g.Msg, topic)
-	if ok && topic != "" && l.Topic == topic {
-		return l, nil
+func (g *Gossip) ReadLike(l *Letter, topic string) error {
+	if topic != "" && recogniseUsual(l, g.Msg, topic) {
+		return nil
 	}
+	found, ok := recogniseLetter(g.Msg, topic)
 	if !ok {
 		judged, err := judgeLetter(g.Msg)
 		if err != nil {
-			return Letter{}, err
+			return err
 		}
-		l = judged
+		found = judged
 	}
-	return l, CheckTopic(l.Topic)
+	*l = found
+	if ok && topic != "" && l.Topic == topic {
+		return nil
+	}
+	return CheckTopic(l.Topic)
 }
 
 // letterFields are those of a letter. Unlike a message it has no other keys:

@@ -60,6 +60,7 @@ type Engine struct {
 	self     oap.PeerID
 	policy   policy
 	prints   *fingerprinter
+	first    uint64 // the number of the first letter that is published here
 
 	ingress  *flow.Fair[arrival]
 	seen     *seenSet
@@ -108,7 +109,7 @@ func New(inv *flow.Inventory, spec Spec) *Engine {
 			Bands: []flow.BandSpec{{Name: "gossip_ingress", Cap: ingressItems, Bytes: ingressBytes}},
 		}),
 		seen:     newSeenSet(spec.Config.Seen, spec.Config.TTL),
-		history:  newHistory(int64(spec.Config.HistoryBytes)),
+		history:  newHistory(int64(spec.Config.HistoryBytes), prints),
 		past:     &past{prints: prints},
 		wants:    newWantList(),
 		audience: newAudience(inv),
@@ -117,7 +118,8 @@ func New(inv *flow.Inventory, spec Spec) *Engine {
 	}
 	e.hands.New = func() any { return newHand(e) }
 	e.offers.New = func() any { return new(offer) }
-	e.seq.Store(uint64(max(0, time.Now().UnixMilli())) << 20)
+	e.first = uint64(max(0, time.Now().UnixMilli())) << 20
+	e.seq.Store(e.first)
 	return e
 }
 

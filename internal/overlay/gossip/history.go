@@ -18,7 +18,8 @@ import (
 // since the last time: once for each, however many ids peers make up.
 type history struct {
 	// set at construction
-	most int64 // bytes
+	most   int64 // bytes
+	prints *fingerprinter
 
 	mu      sync.Mutex //lockblock:leaf tables and a few numbers
 	ring    []held     // a letter is at its number, modulo the length, which is a power of two
@@ -29,6 +30,7 @@ type history struct {
 	bytes   int64
 	byID    map[b3.Address]*letter
 	indexed uint64 // letters before this number are in byID
+	room    [fingerprintSize]byte
 }
 
 // held is a letter in the history, with what must be known to let it go: the
@@ -36,12 +38,12 @@ type history struct {
 // one for each 512 bytes of history, so the ring does not shrink.
 type held struct {
 	letter *letter
-	key    uint32
+	key    uint32 // zero before it has its place
 	weight int32
 }
 
-func newHistory(most int64) *history {
-	return &history{most: most, ring: make([]held, smallestTable), byID: map[b3.Address]*letter{}, placed: 1, first: 1, next: 1, indexed: 1}
+func newHistory(most int64, prints *fingerprinter) *history {
+	return &history{most: most, prints: prints, ring: make([]held, smallestTable), byID: map[b3.Address]*letter{}, placed: 1, first: 1, next: 1, indexed: 1}
 }
 
 // add keeps letters and gives them their numbers. One that is larger than the
@@ -74,7 +76,7 @@ func (h *history) append(l *letter, weight int64) {
 	l.number = h.next
 	h.next++
 	h.bytes += weight
-	*h.at(l.number) = held{l, placeKey(l.print), int32(weight)}
+	*h.at(l.number) = held{letter: l, weight: int32(weight)}
 }
 
 // at is the place of a number in the ring. Guarded by mu.
@@ -158,9 +160,26 @@ func (h *history) lookUp(f fingerprint) *letter {
 // Guarded by mu.
 func (h *history) catchUp() {
 	for n := max(h.placed, h.first); n < h.next; n++ {
-		h.places.insert(newPlace(h.at(n).key, n))
+		one := h.at(n)
+		one.key = placeKey(h.print(one.letter))
+		h.places.insert(newPlace(one.key, n))
 	}
 	h.placed = h.next
+}
+
+// print is the fingerprint of a letter. Guarded by mu.
+func (h *history) print(l *letter) fingerprint {
+	if l.print == (fingerprint{}) {
+		l.print = h.prints.of(l.out.Msg, &h.room)
+	}
+	return l.print
+}
+
+// printOf is print for who does not hold the lock.
+func (h *history) printOf(l *letter) fingerprint {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.print(l)
 }
 
 // index finds the ids of the letters that came since it was last done. It

@@ -24,7 +24,7 @@ const letterOverhead = 512
 // letter is a letter that was taken. All of it but the holders is read-only
 // once other tasks can see it.
 type letter struct {
-	print   fingerprint
+	print   fingerprint // of one that was written here: guarded by history.mu, and zero until somebody needs it
 	origin  *oap.PeerID // shared with other letters of the same origin
 	out     oap.Gossip  // the envelope in which it is passed on, to whomever
 	class   uint64      // of its topic, in the queues of peers

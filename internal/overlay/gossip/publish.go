@@ -68,26 +68,26 @@ func (h *hand) rest() {
 	h.engine.hands.Put(h)
 }
 
-// write makes a letter and remembers it. The second is the hand's own, and good
-// until the next one.
+// write makes a letter. The second is the hand's own, and good until the next
+// one. It need not be remembered: that it is known when it comes back, its number
+// says.
 func (h *hand) write(topic string, data []byte) (*letter, *oap.Letter, error) {
 	e := h.engine
+	switch {
+	case e.seen.full():
+		return nil, nil, busySeen(e.config.Seen)
+	case e.seen.elapsed(h.clock):
+		return nil, nil, clockBack()
+	}
 	l := &h.own
 	*l = oap.Letter{Topic: topic, Key: e.public, Seq: e.seq.Add(1) - 1, TS: uint64(max(0, h.clock)), Data: data}
 	one, g, id, err := h.seal(l)
 	if err != nil {
 		return nil, nil, fault.Wrap(opPublish, err)
 	}
-	print := h.fingerprint(g.Msg)
-	switch e.seen.insert(print, l.TS) {
-	case full:
-		return nil, nil, busySeen(e.config.Seen)
-	case elapsed, known:
-		return nil, nil, clockBack()
-	}
 	l.Data = dataIn(g.Msg, l)
 	g.Hops, g.Fanout = uint64(e.config.Hops), uint64(e.config.RelayFanout)
-	one.write(l, print, &e.self, g, e.config.TTL)
+	one.write(l, fingerprint{}, &e.self, g, e.config.TTL)
 	if id != nil {
 		one.id.Store(id)
 	}
@@ -111,6 +111,12 @@ func (h *hand) seal(l *oap.Letter) (*letter, oap.Gossip, *b3.Address, error) {
 		s.topic = strings.Clone(l.Topic)
 	}
 	return s.tear(len(g.Msg)), g, nil, nil
+}
+
+// wrote tells whether a letter has a number that was given here, since the start.
+// One that has it and is not ours bears our name without our signature.
+func (e *Engine) wrote(l *oap.Letter) bool {
+	return l.Key == e.public && l.Seq >= e.first && l.Seq < e.seq.Load()
 }
 
 // sheet is memory for letters that this node writes, all of them on one topic.

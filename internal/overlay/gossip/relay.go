@@ -194,7 +194,7 @@ func (h *hand) takeBack(to *link, of *load) (mine int) {
 		}
 		l.unmark(to.serial)
 		if !ours || !of.due {
-			h.missed = append(h.missed, l.print)
+			h.missed = append(h.missed, h.engine.history.printOf(l))
 		}
 		if l.number > 0 {
 			oldest = min(oldest, l.number)

@@ -29,8 +29,9 @@ type seenSet struct {
 	width int64 // of a bucket
 	most  int64
 
-	count  atomic.Int64
-	shards [seenShards]seenShard
+	count     atomic.Int64
+	forgotten atomic.Uint64 // letters from before it may have been forgotten, in one of the shards
+	shards    [seenShards]seenShard
 }
 
 type seenShard struct {
@@ -174,11 +175,21 @@ func (s *seenShard) add(at uint64) *seenBucket {
 func (s *seenSet) expire(now time.Time) {
 	clock := max(0, now.UnixMilli())
 	for i := range s.shards {
-		s.count.Add(-int64(s.shards[i].expire(uint64(clock), uint64(s.ttl), uint64(s.width))))
+		gone, horizon := s.shards[i].expire(uint64(clock), uint64(s.ttl), uint64(s.width))
+		s.count.Add(-int64(gone))
+		if horizon > s.forgotten.Load() {
+			s.forgotten.Store(horizon) // nobody else expires anything
+		}
 	}
 }
 
-func (s *seenShard) expire(clock, ttl, width uint64) (gone int) {
+// full tells whether no more letters are taken.
+func (s *seenSet) full() bool { return s.count.Load() >= s.most }
+
+// elapsed tells whether letters of a time may have been forgotten.
+func (s *seenSet) elapsed(clock int64) bool { return uint64(max(0, clock)) < s.forgotten.Load() }
+
+func (s *seenShard) expire(clock, ttl, width uint64) (gone int, horizon uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	kept := s.buckets[:0]
@@ -193,7 +204,7 @@ func (s *seenShard) expire(clock, ttl, width uint64) (gone int) {
 	}
 	clear(s.buckets[len(kept):])
 	s.buckets = kept
-	return gone
+	return gone, s.horizon
 }
 
 // fullness is how much of the room is taken, from 0 to 1.

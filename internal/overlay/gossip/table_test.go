@@ -70,7 +70,7 @@ func TestTableAgainstAModel(t *testing.T) {
 func TestHistoryAgainstAModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		most := int64(rapid.IntRange(600, 40*600).Draw(t, "most"))
-		h := newHistory(most)
+		h := newHistory(most, nil)
 		h.first, h.next, h.indexed, h.placed = 1<<32-20, 1<<32-20, 1<<32-20, 1<<32-20 // where the halves of numbers begin anew
 		var model []*letter
 		var weight int64
@@ -161,7 +161,7 @@ func TestPast(t *testing.T) {
 // Peers name letters while others come and go: nothing is left behind in the
 // index, and all that is here is found.
 func TestTheHistoryIsIndexedWhileItMoves(t *testing.T) {
-	h := newHistory(50 * 600)
+	h := newHistory(50*600, nil)
 	var all sync.WaitGroup
 	done := make(chan struct{})
 	for range 2 {

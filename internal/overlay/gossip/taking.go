@@ -145,7 +145,8 @@ func (h *hand) handle(batch []arrival) {
 // for the others of the batch.
 func (h *hand) take(a *arrival) {
 	e := h.engine
-	l, err := a.Gossip.ReadLike(h.topic) // 1: it is a letter, and its topic is good
+	var l oap.Letter
+	err := a.Gossip.ReadLike(&l, h.topic) // 1: it is a letter, and its topic is good
 	if err == nil {
 		h.topic = l.Topic
 		err = l.CheckTime(h.now, e.config.TTL, e.skew) // 2: its time is good
@@ -155,6 +156,10 @@ func (h *hand) take(a *arrival) {
 		return
 	}
 	print := h.fingerprint(a.Gossip.Msg)
+	if e.wrote(&l) { // 3: it is known
+		h.again(a, print)
+		return
+	}
 	named := h.named(a.link, l.Topic)
 	if named && h.last.lax && len(a.Gossip.Sig) == 0 {
 		h.open = append(h.open, newcomer{*a, l, print, full})

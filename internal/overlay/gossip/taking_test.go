@@ -712,9 +712,7 @@ func TestAClockThatGoesBack(t *testing.T) {
 func TestPublishAfterTheClockWasSetBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := start(t, nil)
-		for i := range n.seen.shards {
-			n.seen.shards[i].horizon = uint64(time.Now().Add(5 * time.Second).UnixMilli())
-		}
+		n.seen.forgotten.Store(uint64(time.Now().Add(5 * time.Second).UnixMilli()))
 		if _, err := n.Publish(t.Context(), "news/eu", nil); fault.KindOf(err) != fault.NotReady || fault.NextOf(err) == "" {
 			t.Errorf("publish: %v", err)
 		}

@@ -25,12 +25,13 @@ const (
 )
 
 // Peer is a session, as far as gossip needs one. None of its methods waits, but
-// for Post, and that only as long as it is told to.
+// for Post and PostHere, and these only as long as they are told to.
 type Peer interface {
 	Peer() oap.PeerID
 	Serial() uint64
 	MaxFrame() int
 	Post(batch []flow.Parcel[session.Out], turned []session.Out, patience *time.Duration) []session.Out
+	PostHere(batch []flow.Parcel[session.Out], turned []session.Out, patience *time.Duration) []session.Out
 	Tell(session.Out) error
 	Refuse(corr uint64, err error)
 	SetBusy(busy bool)

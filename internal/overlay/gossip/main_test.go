@@ -58,6 +58,7 @@ type fake struct {
 	wants   [][]b3.Address
 	refused []refusedBy
 	busy    []bool
+	heres   int // posts that are to be written by whoever posts
 	told    func(oap.Message)
 }
 
@@ -86,6 +87,13 @@ func (f *fake) Post(batch []flow.Parcel[session.Out], turned []session.Out, pati
 		f.outs = append(f.outs, p.Item)
 	}
 	return turned
+}
+
+func (f *fake) PostHere(batch []flow.Parcel[session.Out], turned []session.Out, patience *time.Duration) []session.Out {
+	f.mu.Lock()
+	f.heres++
+	f.mu.Unlock()
+	return f.Post(batch, turned, patience)
 }
 
 // notePatience remembers what a Post came with. Guarded by mu.

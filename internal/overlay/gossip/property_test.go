@@ -228,6 +228,10 @@ func (w *wire) Serial() uint64   { return w.serial }
 func (w *wire) MaxFrame() int    { return oap.MaxPayload }
 func (w *wire) SetBusy(bool)     {}
 
+func (w *wire) PostHere(batch []flow.Parcel[session.Out], turned []session.Out, patience *time.Duration) []session.Out {
+	return w.Post(batch, turned, patience)
+}
+
 func (w *wire) Post(batch []flow.Parcel[session.Out], turned []session.Out, _ *time.Duration) []session.Out {
 	for _, p := range batch {
 		g := *p.Item.Message.(*oap.Gossip)

@@ -3,7 +3,6 @@ package gossip
 import (
 	"math"
 	"math/rand/v2"
-	"time"
 
 	"micronode/b3"
 	"micronode/internal/flow"
@@ -88,6 +87,9 @@ func (l *letter) parcel(to *link) flow.Parcel[session.Out] {
 // Letters go out before they get their number, so one that a peer turned away
 // has a number that was not announced to anybody yet. Large ones are announced
 // after that, because a peer that asks for one must find it.
+//
+// A reader writes to the last of the peers itself. To the others their own writers
+// do, meanwhile.
 func (h *hand) finish() {
 	e := h.engine
 	h.admit()
@@ -155,17 +157,16 @@ func (h *hand) offer(to *link, of *load) (accepted, displaced int) {
 // there is any left. One that was waited for in vain is not waited for again before
 // it has written a letter.
 func (h *hand) hand(to *link, of *load) (turned []session.Out) {
+	patience := &h.patience
 	if h.patience <= 0 || to.stuck.Load() {
-		return to.peer.Post(of.parcels, h.turned[:0], nil)
+		patience = nil
 	}
-	if p, ok := to.peer.(interface {
-		PostHere([]flow.Parcel[session.Out], []session.Out, *time.Duration) []session.Out
-	}); ok && h.here {
-		turned = p.PostHere(of.parcels, h.turned[:0], &h.patience)
+	if h.here {
+		turned = to.peer.PostHere(of.parcels, h.turned[:0], patience)
 	} else {
-		turned = to.peer.Post(of.parcels, h.turned[:0], &h.patience)
+		turned = to.peer.Post(of.parcels, h.turned[:0], patience)
 	}
-	if h.patience <= 0 && len(turned) > 0 {
+	if patience != nil && h.patience <= 0 && len(turned) > 0 {
 		to.stuck.Store(true)
 	}
 	return turned

@@ -20,8 +20,8 @@ type hand struct {
 
 	// the batch
 	now      time.Time
-	clock    int64 // the same, in ms
-	here     bool
+	clock    int64         // the same, in ms
+	here     bool          // what it hands to a peer it writes itself
 	lent     bool          // its letters are the reader's: what is kept is copied
 	patience time.Duration // how long it may still wait for peers
 	last     naming

@@ -93,10 +93,11 @@ type Session struct {
 
 	ear     ear         // owned by the task that reads
 	lively  bool        // owned by the task that writes: it waits for more, and does not sleep
+	here    bool        // owned by the task that writes: it is on somebody else's goroutine, and does not wait
 	inUse   atomic.Bool // somebody writes
 	owes    atomic.Bool // there is small talk to write, or our bye
 	lingers atomic.Bool // the writer waits at the queue, or is about to
-	lent    atomic.Bool // the last who had gossip wrote it, too
+	lent    atomic.Bool // who had gossip last wrote it, too: the writer need not wait for more
 
 	corr  atomic.Uint64 // the last number that we used
 	rtt   atomic.Int64
@@ -216,10 +217,11 @@ func (s *Session) offer(batch []flow.Parcel[Out], turned []Out, here bool) []Out
 		batch[i].Item.permit = true
 	}
 	before := len(turned)
-	turned = s.egress.Offer(Gossip, batch, turned)
+	here = here && s.wire.raw != nil // without a socket nobody can tell whether a write would wait
 	if s.lent.Load() != here {
-		s.lent.Store(here)
+		s.lent.Store(here) // before the writer wakes up and looks
 	}
+	turned = s.egress.Offer(Gossip, batch, turned)
 	if here {
 		s.writer.Here(s.writeHere)
 	} else {

@@ -44,29 +44,36 @@ func (s *Session) write(ctx context.Context) (next supervise.Next) {
 	return supervise.Done
 }
 
-// turns is how many batches somebody writes who is not the writer.
+// turns is how many batches somebody writes who is not the writer. There may be
+// more in the queue than what it had to write itself.
 const turns = 4
 
 // writeHere is the writer's turn on the goroutine of somebody who had something
 // to write. It never waits, so what takes time is left to the writer.
-func (s *Session) writeHere(ctx context.Context) supervise.Next {
-	s.wire.curb(true)
-	defer s.wire.curb(false)
+func (s *Session) writeHere(ctx context.Context) (next supervise.Next) {
+	s.here = true
+	defer func() {
+		s.here = false
+		if next == supervise.Done { // after a panic
+			s.wroteAll()
+		}
+	}()
 	for range turns {
-		switch {
-		case s.wire.raw == nil || ctx.Err() != nil || s.ended() != nil || s.owes.Load() || s.wire.behind():
+		if ctx.Err() != nil || s.ended() != nil || s.owes.Load() || s.wire.behind() {
 			return supervise.Fresh
-		case s.waiting() == 0:
+		}
+		if s.waiting() == 0 {
 			return supervise.Sleep
-		case !s.take(ctx, nil):
-			return supervise.Fresh
+		}
+		if !s.take(ctx, nil) {
+			return supervise.Fresh // to say its last words
 		}
 		s.parted()
 	}
 	return supervise.Fresh
 }
 
-// catchUp writes what did not go out without waiting.
+// catchUp writes what somebody else left behind.
 func (s *Session) catchUp() bool {
 	if !s.wire.behind() {
 		return true
@@ -264,11 +271,11 @@ func (s *Session) flush(buffer []byte) error {
 		panic("session: two writers on one connection")
 	}
 	defer s.inUse.Store(false)
-	if len(buffer) <= record && !s.wire.curbed() {
+	if len(buffer) <= record && !s.here {
 		_, err := s.conn.Write(buffer)
 		return err
 	}
-	s.wire.hold()
+	s.wire.hold(s.here)
 	_, err := s.conn.Write(buffer)
 	if flushed := s.wire.release(); err == nil {
 		err = flushed

@@ -178,7 +178,8 @@ func (f *Fair[T]) TryPush(b int, p Parcel[T]) error {
 
 // Offer offers a batch and never waits. What is turned away, of the batch or of
 // what had been waiting, is appended to turned, which the caller looks through:
-// somebody may have to be told. A closed queue turns everything away.
+// somebody may have to be told. A closed queue turns everything away. A cost in
+// the batch that is below one becomes one.
 func (f *Fair[T]) Offer(b int, batch []Parcel[T], turned []T) []T {
 	f.mustHave(b)
 	f.inv.seam.point("fair offer")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
@@ -68,7 +69,7 @@ func (l *Letter) SealUnsigned(known string, room []byte) (Gossip, error) {
 	if len(l.Data) > MaxData {
 		return Gossip{}, refuse("oap.seal", TooLarge, "%d bytes of data; the cap is %d", len(l.Data), MaxData)
 	}
-	return Gossip{Msg: spellLetter(room, l)}, nil
+	return Gossip{Msg: slices.Clip(spellLetter(room, l))}, nil
 }
 
 func toSign(id b3.Address) []byte {

@@ -136,8 +136,11 @@ const (
 	sheetLasts  = 20 // ms; whoever fills one sooner gets a larger one
 )
 
-// room is where a letter may be written.
+// room is where a letter may be written; nil for one that is too large to be.
 func (s *sheet) room(l *oap.Letter, clock int64) []byte {
+	if len(l.Data) > oap.MaxData {
+		return nil
+	}
 	need := l.Room()
 	if l.Topic == s.topic && len(s.letters) > 0 && len(s.bytes) >= need {
 		return s.bytes[:0:need]

@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	ahead    = 64 << 10  // how much is read in one system call
+	ahead    = 80 << 10  // how much is read in one system call
 	enough   = 256 << 10 // collected bytes that are written although more are to come
 	unasked  = 64 << 10  // what TLS may have to say by itself while a write is stuck
 	largest  = 512 << 10 // buffers above this size are not kept
 	record   = 16 << 10  // what one record of TLS holds
-	ordinary = 72 << 10  // the size of a new buffer: a batch and what is around it
+	ordinary = 88 << 10  // the size of a new buffer: a batch and what is around it
 )
 
 // readBuffers, writeBuffers and notes are shared by all connections, so that one

@@ -16,8 +16,10 @@ import (
 // that is to shrink to 4 KiB between two frames has none to spare.
 const few = 1
 
-// most is how many bytes are put into one batch. One frame may be larger.
-const most = 64 << 10
+// most is how many bytes are put into one batch. One frame may be larger. It is a
+// little more than what a reader takes in one go, so that a relay writes at once
+// what it read at once.
+const most = 80 << 10
 
 // bursts are lists for the frames of a batch.
 var bursts = sync.Pool{New: func() any { return new([]Out) }}

@@ -169,7 +169,7 @@ func (f *Fair[T]) TryPush(b int, p Parcel[T]) error {
 		f.mu.Unlock()
 		return err
 	}
-	f.store(b, p)
+	f.store(b, &p)
 	w := f.nextPopper()
 	f.mu.Unlock()
 	f.wake(w)
@@ -178,12 +178,14 @@ func (f *Fair[T]) TryPush(b int, p Parcel[T]) error {
 
 // Offer offers a batch and never waits. What is turned away, of the batch or of
 // what had been waiting, is appended to turned, which the caller looks through:
-// somebody may have to be told. A closed queue turns everything away.
+// somebody may have to be told. A closed queue turns everything away. A cost in
+// the batch that is below one becomes one.
 func (f *Fair[T]) Offer(b int, batch []Parcel[T], turned []T) []T {
 	f.mustHave(b)
 	f.inv.seam.point("fair offer")
 	f.mu.Lock()
-	for _, p := range batch {
+	for i := range batch {
+		p := &batch[i]
 		p.Cost = max(p.Cost, 1)
 		turned = f.offer(b, p, turned)
 	}
@@ -202,7 +204,7 @@ func (f *Fair[T]) mustHave(b int) {
 }
 
 // offer takes one item in, makes room for it, or turns it away. Guarded by mu.
-func (f *Fair[T]) offer(b int, p Parcel[T], turned []T) []T {
+func (f *Fair[T]) offer(b int, p *Parcel[T], turned []T) []T {
 	if f.closed {
 		return append(turned, p.Item)
 	}
@@ -221,7 +223,9 @@ func (f *Fair[T]) offer(b int, p Parcel[T], turned []T) []T {
 	f.store(b, p)
 	in.dropped += uint64(n)
 	for range n {
-		turned = append(turned, f.leave(donor, f.edge(donor)).Item)
+		var none T
+		turned = append(turned, none)
+		f.leave(donor, f.edge(donor), &turned[len(turned)-1])
 	}
 	return turned
 }
@@ -232,13 +236,13 @@ func (b *band) fits(cost int) bool {
 
 // makeRoom says which class gives up how many items for a newcomer that does
 // not fit; zero if it is to be turned away. Guarded by mu.
-func (f *Fair[T]) makeRoom(b int, p Parcel[T]) (*class, int) {
+func (f *Fair[T]) makeRoom(b int, p *Parcel[T]) (*class, int) {
 	in := &f.bands[b]
 	if b == Urgent || p.Cost > in.spec.Bytes {
 		return nil, 0
 	}
-	own := f.shelf.classes[classKey{b, p.Class}] // the band is full, so there is a shelf
-	items, bytes := 1, p.Cost                    // what its class would hold
+	own := f.classOf(classKey{b, p.Class}) // the band is full, so there is a shelf
+	items, bytes := 1, p.Cost              // what its class would hold
 	if own != nil {
 		items, bytes = items+own.waiting.n, bytes+own.bytes
 	}
@@ -317,7 +321,7 @@ func (f *Fair[T]) edge(c *class) int32 {
 }
 
 // store puts an item behind the others of its class. Guarded by mu.
-func (f *Fair[T]) store(b int, p Parcel[T]) {
+func (f *Fair[T]) store(b int, p *Parcel[T]) {
 	in := &f.bands[b]
 	in.items++
 	in.bytes += p.Cost
@@ -329,12 +333,21 @@ func (f *Fair[T]) store(b int, p Parcel[T]) {
 		f.shelf.append(&f.urgent, p)
 		return
 	}
-	c := f.shelf.classes[classKey{b, p.Class}]
+	c := f.classOf(classKey{b, p.Class})
 	if c == nil {
 		c = f.open(classKey{b, p.Class})
 	}
 	f.shelf.append(&c.waiting, p)
 	c.bytes += p.Cost
+}
+
+// classOf finds a class that holds something; nil if there is none. Often there
+// is only one, and then it is its turn. Guarded by mu.
+func (f *Fair[T]) classOf(key classKey) *class {
+	if f.turn != nil && f.turn.key == key {
+		return f.turn
+	}
+	return f.shelf.classes[key]
 }
 
 // setUp finds a shelf for the first item: that of the last time, unless it was
@@ -360,12 +373,12 @@ func (f *Fair[T]) open(key classKey) *class {
 
 // leave takes an item out of its class, and a class that is left without any
 // out of the circle: who waits for nothing saves nothing up. Guarded by mu.
-func (f *Fair[T]) leave(c *class, at int32) Parcel[T] {
-	p := f.shelf.remove(&c.waiting, at)
-	c.bytes -= p.Cost
-	f.gone(c.key.band, p.Cost)
+func (f *Fair[T]) leave(c *class, at int32, to *T) {
+	cost := f.shelf.remove(&c.waiting, at, to)
+	c.bytes -= cost
+	f.gone(c.key.band, cost)
 	if c.waiting.n > 0 {
-		return p
+		return
 	}
 	c.prev.next, c.next.prev = c.next, c.prev
 	if f.turn == c {
@@ -375,7 +388,6 @@ func (f *Fair[T]) leave(c *class, at int32) Parcel[T] {
 		f.turn = nil
 	}
 	f.shelf.close(c)
-	return p
 }
 
 // gone takes note that an item has left its band. Guarded by mu.
@@ -454,10 +466,9 @@ func (f *Fair[T]) passOn() {
 // fill takes what is due. Guarded by mu.
 func (f *Fair[T]) fill(into []T, most int) (n int) {
 	for spent := 0; f.holds() && n < len(into) && (n == 0 || spent < most); n++ {
-		b, p := f.next()
+		b, cost := f.next(&into[n])
 		f.bands[b].delivered++
-		into[n] = p.Item
-		spent += p.Cost
+		spent += cost
 	}
 	if n > 0 && !f.holds() {
 		// While the queue is in use the shelf is soon needed again, and will
@@ -470,17 +481,17 @@ func (f *Fair[T]) fill(into []T, most int) (n int) {
 // holds says whether anything waits. Guarded by mu.
 func (f *Fair[T]) holds() bool { return f.urgent.n > 0 || f.turn != nil }
 
-// next takes the item that is due: an urgent one, or that of the class whose
-// turn it is. A batch may end in the middle of a turn; the class then goes on
+// next takes the item that is due, and says of which band it is and what it cost:
+// an urgent one, or that of the class whose turn it is. A batch may end in the middle of a turn; the class then goes on
 // with what it has left. A turn passes without an item only if the item costs
 // more than the class has saved up, and each such turn brings it a quantum
 // nearer: all of the loop is bounded by the bytes that wait over the quantum.
 // Guarded by mu; something waits.
-func (f *Fair[T]) next() (int, Parcel[T]) {
+func (f *Fair[T]) next(to *T) (b, cost int) {
 	if f.urgent.n > 0 {
-		p := f.shelf.remove(&f.urgent, f.urgent.first)
-		f.gone(Urgent, p.Cost)
-		return Urgent, p
+		cost = f.shelf.remove(&f.urgent, f.urgent.first, to)
+		f.gone(Urgent, cost)
+		return Urgent, cost
 	}
 	for {
 		c := f.turn
@@ -488,14 +499,15 @@ func (f *Fair[T]) next() (int, Parcel[T]) {
 			c.begun = true
 			c.deficit += f.quantum
 		}
-		cost := f.shelf.places[c.waiting.first].parcel.Cost
+		cost = f.shelf.places[c.waiting.first].parcel.Cost
 		if c.next == c {
 			c.deficit = max(c.deficit, cost) // nobody else waits
 		}
 		if cost <= c.deficit {
 			c.deficit -= cost
-			b := c.key.band
-			return b, f.leave(c, c.waiting.first)
+			b = c.key.band
+			f.leave(c, c.waiting.first, to)
+			return b, cost
 		}
 		c.begun = false
 		f.turn = c.next

@@ -28,9 +28,10 @@ type line struct {
 const maxSpare = 16
 
 // append puts an item at the end of a line.
-func (s *shelf[T]) append(l *line, p Parcel[T]) {
+func (s *shelf[T]) append(l *line, p *Parcel[T]) {
 	at := s.vacant()
-	s.places[at] = place[T]{parcel: p, prev: l.last}
+	one := &s.places[at]
+	one.parcel, one.prev, one.next = *p, l.last, 0
 	if l.n == 0 {
 		l.first = at
 	} else {
@@ -52,10 +53,11 @@ func (s *shelf[T]) vacant() int32 {
 	return int32(len(s.places) - 1)
 }
 
-// remove takes an item out of a line, wherever it stands in it. The place is
-// cleared, so that the shelf does not keep what it handed over alive.
-func (s *shelf[T]) remove(l *line, at int32) Parcel[T] {
-	one := s.places[at]
+// remove takes an item out of a line, wherever it stands in it, and moves it to
+// where it is wanted. The place is cleared, so that the shelf does not keep what
+// it handed over alive. It says what the item cost.
+func (s *shelf[T]) remove(l *line, at int32, to *T) (cost int) {
+	one := &s.places[at]
 	if one.prev == 0 {
 		l.first = one.next
 	} else {
@@ -67,9 +69,11 @@ func (s *shelf[T]) remove(l *line, at int32) Parcel[T] {
 		s.places[one.next].prev = one.prev
 	}
 	l.n--
-	s.places[at] = place[T]{next: s.free}
+	cost = one.parcel.Cost
+	*to = one.parcel.Item
+	*one = place[T]{next: s.free}
 	s.free = at
-	return one.parcel
+	return cost
 }
 
 // open makes a class, of a spare one if there is any.

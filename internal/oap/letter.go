@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
@@ -41,7 +42,7 @@ type Letter struct {
 // letter's own Key must be that key's public half; without one it is not. Hops
 // and Fanout are left to the caller.
 func (l *Letter) Seal(key ed25519.PrivateKey) (Gossip, b3.Address, error) {
-	g, err := l.SealUnsigned()
+	g, err := l.SealUnsigned("", nil)
 	if err != nil {
 		return Gossip{}, b3.Address{}, err
 	}
@@ -56,15 +57,19 @@ func (l *Letter) Seal(key ed25519.PrivateKey) (Gossip, b3.Address, error) {
 }
 
 // SealUnsigned is Seal without a key and without the id, which takes longer to
-// find than all the rest: it is for who may never be asked for it.
-func (l *Letter) SealUnsigned() (Gossip, error) {
-	if err := CheckTopic(l.Topic); err != nil {
-		return Gossip{}, err
+// find than all the rest: it is for who may never be asked for it. It is also for
+// who writes many letters. A topic that is known to be good is not looked at
+// again, and if the room is large enough, see Room, the letter is written there.
+func (l *Letter) SealUnsigned(known string, room []byte) (Gossip, error) {
+	if l.Topic != known || known == "" {
+		if err := CheckTopic(l.Topic); err != nil {
+			return Gossip{}, err
+		}
 	}
 	if len(l.Data) > MaxData {
 		return Gossip{}, refuse("oap.seal", TooLarge, "%d bytes of data; the cap is %d", len(l.Data), MaxData)
 	}
-	return Gossip{Msg: spellLetter(l)}, nil
+	return Gossip{Msg: slices.Clip(spellLetter(room, l))}, nil
 }
 
 func toSign(id b3.Address) []byte {
@@ -84,24 +89,32 @@ func (g *Gossip) Open() (Letter, b3.Address, error) {
 
 // Read is Open without the id, which takes longer to find than all the rest:
 // it is for who wants to know first whether the letter is an old one.
-func (g *Gossip) Read() (Letter, error) { return g.ReadLike("") }
+func (g *Gossip) Read() (Letter, error) {
+	var l Letter
+	err := g.ReadLike(&l, "")
+	return l, err
+}
 
 // ReadLike is Read for who has read another letter just before. The topic of that
 // one was good, so one that is the same is not looked at again, and shares its
 // memory.
-func (g *Gossip) ReadLike(topic string) (Letter, error) {
-	l, ok := recogniseLetter(g.Msg, topic)
-	if ok && topic != "" && l.Topic == topic {
-		return l, nil
+func (g *Gossip) ReadLike(l *Letter, topic string) error {
+	if topic != "" && recogniseUsual(l, g.Msg, topic) {
+		return nil
 	}
+	found, ok := recogniseLetter(g.Msg, topic)
 	if !ok {
 		judged, err := judgeLetter(g.Msg)
 		if err != nil {
-			return Letter{}, err
+			return err
 		}
-		l = judged
+		found = judged
 	}
-	return l, CheckTopic(l.Topic)
+	*l = found
+	if ok && topic != "" && l.Topic == topic {
+		return nil
+	}
+	return CheckTopic(l.Topic)
 }
 
 // letterFields are those of a letter. Unlike a message it has no other keys:
@@ -123,7 +136,7 @@ func judgeLetter(msg []byte) (Letter, error) {
 	}
 	var l Letter
 	err := decoding.Unmarshal(msg, &l)
-	if err != nil || !bytes.Equal(spellLetter(&l), msg) {
+	if err != nil || !bytes.Equal(spellLetter(nil, &l), msg) {
 		return Letter{}, refuse("oap.gossip", BadLetter, "a letter that is not in its deterministic encoding, or has keys that no letter has")
 	}
 	return l, nil

@@ -62,7 +62,7 @@ func TestUnsignedLetters(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused(t, "unsigned", g.Verify(&open, id), Unsigned)
-	if quick, err := l.SealUnsigned(); err != nil || !bytes.Equal(quick.Msg, g.Msg) || quick.Sig != nil {
+	if quick, err := l.SealUnsigned("", nil); err != nil || !bytes.Equal(quick.Msg, g.Msg) || quick.Sig != nil {
 		t.Errorf("without the id it is another letter: %v", err)
 	}
 }
@@ -75,16 +75,17 @@ func TestReadLike(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := g.ReadLike(first.Topic)
+	var again, other Letter
+	err = g.ReadLike(&again, first.Topic)
 	if err != nil || !reflect.DeepEqual(again, first) || unsafe.StringData(again.Topic) != unsafe.StringData(first.Topic) {
 		t.Errorf("read again: %+v, %v", again, err)
 	}
-	if other, err := g.ReadLike("other"); err != nil || !reflect.DeepEqual(other, first) {
+	if err := g.ReadLike(&other, "other"); err != nil || !reflect.DeepEqual(other, first) {
 		t.Errorf("behind another topic: %+v, %v", other, err)
 	}
 	bad := &Letter{Topic: "a//b", TS: 1}
 	for _, last := range []string{"", "news", "a//"} {
-		_, err := (&Gossip{Msg: spellLetter(bad)}).ReadLike(last)
+		err := (&Gossip{Msg: spellLetter(nil, bad)}).ReadLike(new(Letter), last)
 		refused(t, "a bad topic", err, BadTopic)
 	}
 }

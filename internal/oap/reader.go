@@ -149,6 +149,24 @@ func (r *Reader) Next() (Frame, error) {
 	}
 }
 
+// NextReady is Next if a frame is ready. It never reads.
+func (r *Reader) NextReady() (f Frame, ready bool, err error) {
+	r.pass()
+	if r.broken != nil {
+		return f, true, r.broken
+	}
+	size, err := judge(r.room()[r.start:r.end], r.codec.most())
+	if err != nil {
+		r.broken = err
+		return f, true, err
+	}
+	if size == 0 || size > r.end-r.start {
+		return f, false, nil
+	}
+	f, err = r.handOut(size)
+	return f, true, err
+}
+
 func (r *Reader) handOut(size int) (Frame, error) {
 	f := parse(r.room()[r.start : r.start+size])
 	r.frame = size

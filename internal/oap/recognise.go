@@ -1,6 +1,9 @@
 package oap
 
-import "unicode/utf8"
+import (
+	"encoding/binary"
+	"unicode/utf8"
+)
 
 // CBOR is read by the library, and by nothing else. But a few kinds of message
 // come by the thousand, or from each of ten thousand peers, and the library
@@ -45,6 +48,9 @@ func recognise(payload []byte) Message {
 // Recognise sets g and reports true if the payload is a gossip message in its
 // deterministic encoding. It allocates nothing. After false, ask Decode.
 func (g *Gossip) Recognise(payload []byte) bool {
+	if g.recogniseUsual(payload) {
+		return true
+	}
 	s := scan{rest: payload}
 	signed := len(payload) > 0 && payload[0] == 0xa5
 	if signed {
@@ -67,6 +73,33 @@ func (g *Gossip) Recognise(payload []byte) bool {
 		return false
 	}
 	*g = Gossip{Msg: msg, Sig: sig, Hops: hops, Fanout: fanout}
+	return true
+}
+
+// recogniseUsual is Recognise for most of what comes: letters between 256 bytes
+// and 64 KiB, without a signature. Everything in them has its place, so nothing
+// has to be looked for.
+func (g *Gossip) recogniseUsual(payload []byte) bool {
+	const (
+		before = "\xa4\x63msg\x59"
+		middle = "\x64hops"
+		behind = "\x64kind\x66gossip\x66fanout"
+		begins = len(before) + 2
+		around = begins + len(middle) + 1 + len(behind) + 1
+	)
+	if len(payload) < around || string(payload[:len(before)]) != before {
+		return false
+	}
+	n := int(binary.BigEndian.Uint16(payload[len(before):]))
+	if n < 1<<8 || len(payload) != around+n {
+		return false
+	}
+	tail := payload[begins+n:]
+	hops, fanout := tail[len(middle)], tail[len(tail)-1]
+	if string(tail[:len(middle)]) != middle || string(tail[len(middle)+1:len(tail)-1]) != behind || hops >= 24 || fanout >= 24 {
+		return false
+	}
+	*g = Gossip{Msg: payload[begins : begins+n : begins+n], Hops: uint64(hops), Fanout: uint64(fanout)}
 	return true
 }
 
@@ -128,6 +161,38 @@ func recogniseTime(payload []byte, kind string) (ts uint64, found bool) {
 	ts = s.number()
 	s.literal(kind)
 	return ts, s.done()
+}
+
+// recogniseUsual is recogniseLetter for most of what comes: letters of this
+// century, with numbers as we give them and data between 256 bytes and 64 KiB, on
+// the topic that is known, if its name is short.
+func recogniseUsual(l *Letter, msg []byte, known string) bool {
+	const (
+		atTS   = len("\xa5\x62ts\x1b")
+		atKey  = atTS + 8 + len("\x63key\x58\x20")
+		atSeq  = atKey + keySize + len("\x63seq\x1b")
+		atSize = atSeq + 8 + len("\x64data\x59")
+		atData = atSize + 2
+		behind = len("\x65topic\x60")
+	)
+	if len(msg) < atData+behind {
+		return false
+	}
+	head := msg[:atData]
+	if string(head[:atTS]) != "\xa5\x62ts\x1b" || string(head[atTS+8:atKey]) != "\x63key\x58\x20" ||
+		string(head[atKey+keySize:atSeq]) != "\x63seq\x1b" || string(head[atSeq+8:atSize]) != "\x64data\x59" {
+		return false
+	}
+	ts, seq, n := binary.BigEndian.Uint64(head[atTS:]), binary.BigEndian.Uint64(head[atSeq:]), int(binary.BigEndian.Uint16(head[atSize:]))
+	if ts < 1<<32 || seq < 1<<32 || n < 1<<8 || len(known) >= 24 || len(msg) != atData+n+behind+len(known) {
+		return false
+	}
+	tail := msg[atData+n:]
+	if string(tail[:behind-1]) != "\x65topic" || tail[behind-1] != 0x60|byte(len(known)) || string(tail[behind:]) != known {
+		return false
+	}
+	l.Topic, l.Key, l.Seq, l.TS, l.Data = known, [keySize]byte(head[atKey:]), seq, ts, msg[atData:atData+n:atData+n]
+	return true
 }
 
 // recogniseLetter finds the letter in the bytes that are its one encoding. The

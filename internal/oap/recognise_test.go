@@ -3,6 +3,7 @@ package oap
 import (
 	"bytes"
 	"reflect"
+	"strings"
 	"testing"
 )
 
@@ -52,7 +53,8 @@ func TestRecognisesWhatWeSend(t *testing.T) {
 func TestRecognisesNothingElse(t *testing.T) {
 	g := Gossip{Msg: []byte("m"), Sig: make([]byte, sigSize), Hops: 300, Fanout: 3}
 	unsigned := Gossip{Msg: []byte("msg"), Hops: 1, Fanout: 70000}
-	for _, m := range []Message{&g, &unsigned, &Data{Stream: 1 << 33, Seq: 30, Bytes: []byte("abc")}, &Ack{Stream: 1, UpTo: 255},
+	usual := Gossip{Msg: make([]byte, 256), Hops: 7, Fanout: 3}
+	for _, m := range []Message{&g, &unsigned, &usual, &Data{Stream: 1 << 33, Seq: 30, Bytes: []byte("abc")}, &Ack{Stream: 1, UpTo: 255},
 		&Ping{TS: 1 << 40}, &Pong{TS: 24}} {
 		payload := encoded(t, m)
 		for at := range payload {
@@ -65,6 +67,56 @@ func TestRecognisesNothingElse(t *testing.T) {
 			same(t, append(bytes.Clone(payload[:at]), payload[at+1:]...))
 			same(t, append(append(bytes.Clone(payload[:at]), 0), payload[at:]...))
 		}
+	}
+}
+
+// Letters as they usually come, and those that are just not, are read like the
+// library reads them, whatever the letter before them was.
+func TestUsualLetters(t *testing.T) {
+	short, long := strings.Repeat("t", 23), strings.Repeat("t", 24)
+	for _, ts := range []uint64{1<<32 - 1, 1 << 32, 1_700_000_000_000} {
+		for _, seq := range []uint64{0, 1<<32 - 1, 1 << 32, 1<<64 - 1} {
+			for _, size := range []int{0, 255, 256, 65535, 65536} {
+				for _, topic := range []string{"a", short, long} {
+					msg := spellLetter(nil, &Letter{Topic: topic, Key: [keySize]byte{1}, Seq: seq, TS: ts, Data: make([]byte, size)})
+					likeLibrary(t, msg, topic)
+					likeLibrary(t, msg, short)
+				}
+			}
+		}
+	}
+	// Every byte around the data of one is changed to every value.
+	msg := spellLetter(nil, &Letter{Topic: "news/eu", Seq: 1 << 40, TS: 1 << 40, Data: make([]byte, 256)})
+	for at := range msg {
+		if at > 80 && at < 256 {
+			continue
+		}
+		for value := range 256 {
+			changed := bytes.Clone(msg)
+			changed[at] = byte(value)
+			likeLibrary(t, changed, "news/eu")
+		}
+		likeLibrary(t, msg[:at], "news/eu")
+		likeLibrary(t, append(bytes.Clone(msg[:at]), msg[at+1:]...), "news/eu")
+		likeLibrary(t, append(append(bytes.Clone(msg[:at]), 0), msg[at:]...), "news/eu")
+	}
+}
+
+// likeLibrary fails unless a letter that follows one on some topic is what the
+// library finds.
+func likeLibrary(t *testing.T, msg []byte, last string) {
+	t.Helper()
+	want, wrong := judgeLetter(msg)
+	if wrong == nil {
+		wrong = CheckTopic(want.Topic)
+	}
+	var l Letter
+	err := (&Gossip{Msg: msg}).ReadLike(&l, last)
+	if ReasonOf(err) != ReasonOf(wrong) || err == nil && !reflect.DeepEqual(l, want) {
+		t.Fatalf("%x: %+v, %v; the library says %+v, %v", msg, l, err, want, wrong)
+	}
+	if err == nil && cap(l.Data) != len(l.Data) {
+		t.Fatalf("%x: the data reaches into the topic", msg)
 	}
 }
 

@@ -2,6 +2,7 @@ package oap
 
 import (
 	"encoding/binary"
+	"slices"
 	"unicode/utf8"
 )
 
@@ -53,16 +54,22 @@ func (g *Gossip) spell(dst []byte) []byte {
 	return appendHead(append(dst, "\x64kind\x66gossip\x66fanout"...), aNumber, g.Fanout)
 }
 
-// spellLetter is a letter in its one encoding.
-func spellLetter(l *Letter) []byte {
-	const around = 1 + 3 + 9 + 4 + 2 + keySize + 4 + 9 + 5 + 9 + 6 + 9 // keys and heads at their longest
-	dst := make([]byte, 0, around+len(l.Data)+len(l.Topic))
+// spellLetter is a letter in its one encoding, in the room that is given if that
+// is large enough.
+func spellLetter(room []byte, l *Letter) []byte {
+	dst := slices.Grow(room[:0], l.Room())
 	dst = appendHead(append(dst, "\xa5\x62ts"...), aNumber, l.TS)
 	dst = appendBlob(append(dst, "\x63key"...), l.Key[:])
 	dst = appendHead(append(dst, "\x63seq"...), aNumber, l.Seq)
 	dst = appendBlob(append(dst, "\x64data"...), l.Data)
 	dst = appendHead(append(dst, "\x65topic"...), aText, uint64(len(l.Topic)))
 	return append(dst, l.Topic...)
+}
+
+// Room is how much memory the encoding of a letter takes at most.
+func (l *Letter) Room() int {
+	const around = 1 + 3 + 9 + 4 + 2 + keySize + 4 + 9 + 5 + 9 + 6 + 9 // keys and heads at their longest
+	return around + len(l.Data) + len(l.Topic)
 }
 
 func appendBlob(dst, bytes []byte) []byte {

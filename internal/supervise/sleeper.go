@@ -85,8 +85,22 @@ func (s *Sleeper) Wake() {
 	}
 }
 
-// work is one turn, and what follows from it. A turn that panics is the last.
-func (s *Sleeper) work() {
+// Here wakes the task, and if it slept it takes its turn on the goroutine of the
+// caller, which saves starting one. The turn is one that does not wait; it says
+// Fresh when there is more to do than that.
+func (s *Sleeper) Here(turn func(ctx context.Context) Next) {
+	if s.state.CompareAndSwap(asleep, awake) {
+		s.take(turn)
+		return
+	}
+	s.Wake()
+}
+
+// work is one turn on a goroutine of its own.
+func (s *Sleeper) work() { s.take(s.turn) }
+
+// take is one turn, and what follows from it. A turn that panics is the last.
+func (s *Sleeper) take(turn func(ctx context.Context) Next) {
 	next, err := Done, ErrGoexit
 	defer func() {
 		if value := recover(); value != nil {
@@ -94,7 +108,7 @@ func (s *Sleeper) work() {
 		}
 		s.settle(next, err)
 	}()
-	next, err = s.turn(s.group.ctx), nil
+	next, err = turn(s.group.ctx), nil
 }
 
 func (s *Sleeper) settle(next Next, err error) {

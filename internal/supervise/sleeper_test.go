@@ -73,6 +73,49 @@ func TestSleeperThatIsWokenInItsTurnTakesAnother(t *testing.T) {
 	})
 }
 
+// A turn that is taken here is over when Here returns, and what it leaves is done
+// on a goroutine of its own.
+func TestSleeperTakesATurnHere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, oneStage())
+		w.run(t.Context())
+		g := w.group(readers(1))
+		var s supervise.Sleeper
+		var turns []string
+		note := func(name string, next supervise.Next) func(context.Context) supervise.Next {
+			return func(context.Context) supervise.Next { turns = append(turns, name); return next }
+		}
+		s.Here(note("nobody's", supervise.Sleep))
+		equal(t, "enlist", g.Enlist(&s, func(context.Context) supervise.Next {
+			turns = append(turns, "usual")
+			if len(turns) < 6 {
+				return supervise.Sleep
+			}
+			s.Here(note("in its turn", supervise.Sleep)) // which is a wake
+			return supervise.Done
+		}), nil)
+		s.Here(note("here", supervise.Sleep))
+		sameList(t, "at once", turns, []string{"here"})
+		s.Here(note("here", supervise.Fresh))
+		synctest.Wait()
+		sameList(t, "and the rest", turns, []string{"here", "here", "usual"})
+		s.Here(func(context.Context) supervise.Next {
+			turns = append(turns, "woken")
+			s.Wake()
+			return supervise.Sleep
+		})
+		synctest.Wait()
+		sameList(t, "woken meanwhile", turns, []string{"here", "here", "usual", "woken", "usual"})
+		s.Wake()
+		synctest.Wait()
+		equal(t, "the last", turns[len(turns)-1], "usual")
+		s.Here(note("over", supervise.Sleep))
+		equal(t, "turns", len(turns), 6)
+		w.finish()
+		equal(t, "counts", w.count("reader"), supervise.Count{Service: "overlay", Kind: "reader", Spawned: 1, Completed: 1})
+	})
+}
+
 // Whoever wakes a sleeper is sure of a turn that begins afterwards, and no two
 // turns ever overlap.
 func TestNoWakeIsLost(t *testing.T) {
@@ -81,7 +124,7 @@ func TestNoWakeIsLost(t *testing.T) {
 	var s supervise.Sleeper
 	var due, taken atomic.Int64
 	busy := 0 // the race detector looks after it
-	err := g.Enlist(&s, func(ctx context.Context) supervise.Next {
+	turn := func(ctx context.Context) supervise.Next {
 		if busy++; busy != 1 {
 			t.Error("two turns at a time")
 		}
@@ -91,15 +134,20 @@ func TestNoWakeIsLost(t *testing.T) {
 			return supervise.Done
 		}
 		return supervise.Sleep
-	})
+	}
+	err := g.Enlist(&s, turn)
 	equal(t, "enlist", err, nil)
 	const wakers, each = 4, 2000
 	var all sync.WaitGroup
-	for range wakers {
+	for i := range wakers {
 		all.Go(func() {
 			for range each {
 				due.Add(1)
-				s.Wake()
+				if i%2 == 0 {
+					s.Wake()
+				} else {
+					s.Here(turn)
+				}
 			}
 		})
 	}
@@ -146,16 +194,18 @@ func TestSleeperCapturesFailures(t *testing.T) {
 		w := newWorld(t, oneStage())
 		w.run(t.Context())
 		g := w.group(readers(9))
-		var panics, leaves supervise.Sleeper
+		var panics, leaves, here supervise.Sleeper
 		equal(t, "enlist", g.Enlist(&panics, func(context.Context) supervise.Next { panic("reader") }), nil)
 		equal(t, "enlist", g.Enlist(&leaves, func(context.Context) supervise.Next { runtime.Goexit(); return supervise.Sleep }), nil)
+		equal(t, "enlist", g.Enlist(&here, func(context.Context) supervise.Next { return supervise.Sleep }), nil)
 		panics.Wake()
 		leaves.Wake()
+		here.Here(func(context.Context) supervise.Next { panic("writer") }) // whose caller goes on
 		synctest.Wait()
-		equal(t, "failures told", len(w.only(supervise.EventFailed)), 2)
+		equal(t, "failures told", len(w.only(supervise.EventFailed)), 3)
 		equal(t, "wait", g.Wait(t.Context()), nil)
 		w.finish()
-		equal(t, "counts", w.count("reader"), supervise.Count{Service: "overlay", Kind: "reader", Spawned: 2, Failed: 1, Panicked: 1})
+		equal(t, "counts", w.count("reader"), supervise.Count{Service: "overlay", Kind: "reader", Spawned: 3, Failed: 1, Panicked: 2})
 	})
 }
 

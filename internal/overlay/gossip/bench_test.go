@@ -31,6 +31,10 @@ func (s *sink) Post(batch []flow.Parcel[session.Out], turned []session.Out, _ *t
 	return turned
 }
 
+func (s *sink) PostHere(batch []flow.Parcel[session.Out], turned []session.Out, patience *time.Duration) []session.Out {
+	return s.Post(batch, turned, patience)
+}
+
 // crowd is an engine with a peer that sends and some that receive.
 func crowd(b *testing.B, change func(*Spec), receivers int) (e *Engine, from *link) {
 	var peers []Peer

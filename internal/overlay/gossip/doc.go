@@ -21,7 +21,8 @@
 //
 // To know whether a letter came before, a worker takes its fingerprint: a keyed
 // hash, good for this node only, at a tenth of what the id costs. So a duplicate,
-// of which a mesh has many, is cheap to drop. The id is computed once, when
+// of which a mesh has many, is cheap to drop. What this node wrote itself it knows
+// by the number that it gave it. The id is computed once, when
 // somebody needs it: to check a signature, to tell a peer of the letter, to find
 // it for a peer, to tell a subscriber.
 //
@@ -38,6 +39,12 @@
 // burst and hands it over once. All peers get the same envelope, which lives in
 // the letter, so a relay costs no memory for each of them. Letters above a size
 // are announced by their id instead, and sent to whoever asks.
+//
+// What comes together stays together. The letters of a batch that need no
+// signature are looked up in one go, because each look-up alone waits for memory;
+// those that are new and on one topic are copied into one piece of memory, 16 KiB
+// at most; and the reader writes them to one of the peers itself, if that one's
+// writer sleeps.
 //
 // Nobody waits for whom others would have to wait. A reader, which holds up one
 // peer only, gives those who get its letters a few milliseconds to make room, and
@@ -75,7 +82,7 @@
 // # What it refuses to do
 //
 // It starts no goroutine, opens no connection and writes no file. It does not
-// know sessions: a [Peer] is seven methods, and one of them waits, if it is told
+// know sessions: a [Peer] is eight methods, and two of them wait, if they are told
 // how long. It does not say
 // who is interested in what; letters go to peers whatever their topic. It keeps
 // no letter longer than its ttl, orders nothing, acknowledges nothing, and

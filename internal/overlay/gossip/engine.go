@@ -25,12 +25,13 @@ const (
 )
 
 // Peer is a session, as far as gossip needs one. None of its methods waits, but
-// for Post, and that only as long as it is told to.
+// for Post and PostHere, and these only as long as they are told to.
 type Peer interface {
 	Peer() oap.PeerID
 	Serial() uint64
 	MaxFrame() int
 	Post(batch []flow.Parcel[session.Out], turned []session.Out, patience *time.Duration) []session.Out
+	PostHere(batch []flow.Parcel[session.Out], turned []session.Out, patience *time.Duration) []session.Out
 	Tell(session.Out) error
 	Refuse(corr uint64, err error)
 	SetBusy(busy bool)
@@ -60,6 +61,7 @@ type Engine struct {
 	self     oap.PeerID
 	policy   policy
 	prints   *fingerprinter
+	first    uint64 // the number of the first letter that is published here
 
 	ingress  *flow.Fair[arrival]
 	seen     *seenSet
@@ -108,7 +110,7 @@ func New(inv *flow.Inventory, spec Spec) *Engine {
 			Bands: []flow.BandSpec{{Name: "gossip_ingress", Cap: ingressItems, Bytes: ingressBytes}},
 		}),
 		seen:     newSeenSet(spec.Config.Seen, spec.Config.TTL),
-		history:  newHistory(int64(spec.Config.HistoryBytes)),
+		history:  newHistory(int64(spec.Config.HistoryBytes), prints),
 		past:     &past{prints: prints},
 		wants:    newWantList(),
 		audience: newAudience(inv),
@@ -117,7 +119,8 @@ func New(inv *flow.Inventory, spec Spec) *Engine {
 	}
 	e.hands.New = func() any { return newHand(e) }
 	e.offers.New = func() any { return new(offer) }
-	e.seq.Store(uint64(max(0, time.Now().UnixMilli())) << 20)
+	e.first = uint64(max(0, time.Now().UnixMilli())) << 20
+	e.seq.Store(e.first)
 	return e
 }
 
@@ -281,9 +284,13 @@ func (e *Engine) Drain() {
 
 // Pressure is how full the fullest of the bounded parts is, from 0 to 1.
 func (e *Engine) Pressure() float64 {
+	bytes := e.waiting.Load()
+	if bytes == 0 {
+		return e.seen.fullness() // nothing waits, and who publishes need not ask the queue for it
+	}
 	return min(1, max(
 		float64(e.ingress.Len(1))/ingressItems,
-		float64(e.waiting.Load())/ingressBytes,
+		float64(bytes)/ingressBytes,
 		e.seen.fullness(),
 	))
 }

@@ -27,6 +27,10 @@ func (n *neighbour) Tell(session.Out) error { return nil }
 func (n *neighbour) Refuse(uint64, error)   {}
 func (n *neighbour) SetBusy(bool)           {}
 
+func (n *neighbour) PostHere(batch []flow.Parcel[session.Out], turned []session.Out, patience *time.Duration) []session.Out {
+	return n.Post(batch, turned, patience)
+}
+
 func (n *neighbour) Post(batch []flow.Parcel[session.Out], turned []session.Out, _ *time.Duration) []session.Out {
 	for _, p := range batch {
 		n.at.Arrived(n.back, []session.Arrival{{Gossip: *p.Item.Message.(*oap.Gossip), Corr: 1}})

@@ -10,22 +10,27 @@ import (
 // The oldest make room for the newest. Each has a number, one more than the
 // letter before it, so that "since then" is a number, too.
 //
-// Letters are found by their fingerprint. Peers name them by their id, and to
-// find an id means to hash the letter, so that is done when a peer names one
-// that is not found, for all letters that came since the last time: once for
-// each, however many ids peers make up.
+// Letters are found by their fingerprint, which is needed when one comes again or
+// is turned away. On a path where neither happens nobody looks, so a letter gets
+// its place in the table when somebody does, with all others that came since.
+// Peers name letters by their id, and to find an id means to hash the letter, so
+// that is done when a peer names one that is not found, for all letters that came
+// since the last time: once for each, however many ids peers make up.
 type history struct {
 	// set at construction
-	most int64 // bytes
+	most   int64 // bytes
+	prints *fingerprinter
 
 	mu      sync.Mutex //lockblock:leaf tables and a few numbers
 	ring    []held     // a letter is at its number, modulo the length, which is a power of two
 	places  places
+	placed  uint64 // letters before this number are in places
 	first   uint64 // the number of the oldest letter
 	next    uint64 // the number that the next letter gets
 	bytes   int64
 	byID    map[b3.Address]*letter
 	indexed uint64 // letters before this number are in byID
+	room    [fingerprintSize]byte
 }
 
 // held is a letter in the history, with what must be known to let it go: the
@@ -33,12 +38,12 @@ type history struct {
 // one for each 512 bytes of history, so the ring does not shrink.
 type held struct {
 	letter *letter
-	key    uint32
+	key    uint32 // zero before it has its place
 	weight int32
 }
 
-func newHistory(most int64) *history {
-	return &history{most: most, ring: make([]held, smallestTable), byID: map[b3.Address]*letter{}, first: 1, next: 1, indexed: 1}
+func newHistory(most int64, prints *fingerprinter) *history {
+	return &history{most: most, prints: prints, ring: make([]held, smallestTable), byID: map[b3.Address]*letter{}, placed: 1, first: 1, next: 1, indexed: 1}
 }
 
 // add keeps letters and gives them their numbers. One that is larger than the
@@ -71,9 +76,7 @@ func (h *history) append(l *letter, weight int64) {
 	l.number = h.next
 	h.next++
 	h.bytes += weight
-	key := placeKey(l.print)
-	*h.at(l.number) = held{l, key, int32(weight)}
-	h.places.insert(newPlace(key, l.number))
+	*h.at(l.number) = held{letter: l, weight: int32(weight)}
 }
 
 // at is the place of a number in the ring. Guarded by mu.
@@ -92,7 +95,9 @@ func (h *history) grow() {
 func (h *history) drop(gone []b3.Address) []b3.Address {
 	oldest := h.at(h.first)
 	h.bytes -= int64(oldest.weight)
-	h.places.remove(newPlace(oldest.key, h.first))
+	if h.first < h.placed {
+		h.places.remove(newPlace(oldest.key, h.first))
+	}
 	if h.first < h.indexed {
 		id := oldest.letter.address()
 		delete(h.byID, id)
@@ -136,6 +141,7 @@ func (h *history) those(prints []fingerprint) []*letter {
 
 // lookUp finds a letter. Guarded by mu.
 func (h *history) lookUp(f fingerprint) *letter {
+	h.catchUp()
 	if h.places.count == 0 {
 		return nil
 	}
@@ -148,6 +154,32 @@ func (h *history) lookUp(f fingerprint) *letter {
 		}
 	}
 	return nil
+}
+
+// catchUp gives the letters that came since it was last done their places.
+// Guarded by mu.
+func (h *history) catchUp() {
+	for n := max(h.placed, h.first); n < h.next; n++ {
+		one := h.at(n)
+		one.key = placeKey(h.print(one.letter))
+		h.places.insert(newPlace(one.key, n))
+	}
+	h.placed = h.next
+}
+
+// print is the fingerprint of a letter. Guarded by mu.
+func (h *history) print(l *letter) fingerprint {
+	if l.print == (fingerprint{}) {
+		l.print = h.prints.of(l.out.Msg, &h.room)
+	}
+	return l.print
+}
+
+// printOf is print for who does not hold the lock.
+func (h *history) printOf(l *letter) fingerprint {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.print(l)
 }
 
 // index finds the ids of the letters that came since it was last done. It

@@ -24,7 +24,7 @@ const letterOverhead = 512
 // letter is a letter that was taken. All of it but the holders is read-only
 // once other tasks can see it.
 type letter struct {
-	print   fingerprint
+	print   fingerprint // of one that was written here: guarded by history.mu, and zero until somebody needs it
 	origin  *oap.PeerID // shared with other letters of the same origin
 	out     oap.Gossip  // the envelope in which it is passed on, to whomever
 	class   uint64      // of its topic, in the queues of peers
@@ -48,10 +48,17 @@ var topicSeed = maphash.MakeSeed()
 // newLetter makes a letter of an envelope that was checked, with hops and
 // fan-out as they are to be passed on.
 func newLetter(l *oap.Letter, print fingerprint, origin *oap.PeerID, out oap.Gossip, ttl time.Duration) *letter {
-	return &letter{
-		print: print, origin: origin, out: out, class: maphash.String(topicSeed, l.Topic),
-		size: int32(payloadSize(&out)), expires: l.Forget(ttl).UnixMilli() - 1,
-	}
+	one := new(letter)
+	one.write(l, print, origin, out, ttl)
+	return one
+}
+
+// write is newLetter where the letter has its place already.
+func (one *letter) write(l *oap.Letter, print fingerprint, origin *oap.PeerID, out oap.Gossip, ttl time.Duration) {
+	one.print, one.origin, one.out = print, origin, out
+	one.class = maphash.String(topicSeed, l.Topic)
+	one.size = int32(payloadSize(&out))
+	one.expires = l.Forget(ttl).UnixMilli() - 1
 }
 
 // address is the letter's id. The first one who needs it computes it; if that

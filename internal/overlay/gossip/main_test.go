@@ -58,6 +58,7 @@ type fake struct {
 	wants   [][]b3.Address
 	refused []refusedBy
 	busy    []bool
+	heres   int // posts that are to be written by whoever posts
 	told    func(oap.Message)
 }
 
@@ -86,6 +87,13 @@ func (f *fake) Post(batch []flow.Parcel[session.Out], turned []session.Out, pati
 		f.outs = append(f.outs, p.Item)
 	}
 	return turned
+}
+
+func (f *fake) PostHere(batch []flow.Parcel[session.Out], turned []session.Out, patience *time.Duration) []session.Out {
+	f.mu.Lock()
+	f.heres++
+	f.mu.Unlock()
+	return f.Post(batch, turned, patience)
 }
 
 // notePatience remembers what a Post came with. Guarded by mu.
@@ -438,7 +446,7 @@ func (n *node) kept() (letters int, bytes int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	held := int(h.next - h.first)
-	if held != h.places.count || int64(len(h.ring)) > max(smallestTable, 2*h.most/letterOverhead) || len(h.byID) > held {
+	if placed := max(h.placed, h.first) - h.first; placed != uint64(h.places.count) || int64(len(h.ring)) > max(smallestTable, 2*h.most/letterOverhead) || len(h.byID) > held {
 		n.t.Errorf("%d letters in the ring, %d have places, %d ids; room for %d", held, h.places.count, len(h.byID), len(h.ring))
 	}
 	return held, h.bytes

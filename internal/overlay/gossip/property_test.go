@@ -40,31 +40,46 @@ func TestSeenSetAgainstAModel(t *testing.T) {
 			case 1:
 				set.expire(clock)
 			default:
-				letter := rapid.SampledFrom(letters).Draw(t, "letter")
-				if _, written := times[letter]; !written { // a letter's time is part of it
-					times[letter] = uint64(clock.UnixMilli() + int64(rapid.IntRange(-int(ttl.Milliseconds()), int(skew.Milliseconds())).Draw(t, "ts")))
+				var batch []newcomer
+				var names []string
+				for range rapid.IntRange(1, 8).Draw(t, "batch") {
+					letter := rapid.SampledFrom(letters).Draw(t, "letter")
+					if _, written := times[letter]; !written { // a letter's time is part of it
+						times[letter] = uint64(clock.UnixMilli() + int64(rapid.IntRange(-int(ttl.Milliseconds()), int(skew.Milliseconds())).Draw(t, "ts")))
+					}
+					l, print := oap.Letter{TS: times[letter]}, prints.of([]byte(letter), room)
+					if l.CheckTime(clock, ttl, skew) != nil {
+						continue
+					}
+					if _, taken := model[letter]; !taken && rapid.Bool().Draw(t, "ask") && set.has(print, l.TS) {
+						t.Fatal("a new letter is known")
+					}
+					batch, names = append(batch, newcomer{letter: l, print: print}), append(names, letter)
 				}
-				l, print := oap.Letter{TS: times[letter]}, prints.of([]byte(letter), room)
-				if l.CheckTime(clock, ttl, skew) != nil {
-					continue
+				if rapid.Bool().Draw(t, "at once") {
+					set.insertAll(batch)
+				} else {
+					for i := range batch {
+						batch[i].verdict = set.insert(batch[i].print, batch[i].letter.TS)
+					}
 				}
-				_, taken := model[letter]
-				if got := rapid.Bool().Draw(t, "ask") && set.has(print, l.TS); got && !taken {
-					t.Fatal("a new letter is known")
+				for i, one := range batch {
+					_, taken := model[names[i]]
+					switch verdict := one.verdict; {
+					case taken && verdict != known:
+						t.Fatalf("a known letter is %d", verdict)
+					case !taken && verdict == fresh:
+						model[names[i]] = one.letter.TS
+					case !taken && verdict != full:
+						t.Fatalf("a new letter is %d", verdict)
+					case verdict == full && set.count.Load() != int64(most):
+						t.Fatalf("full with %d of %d", set.count.Load(), most)
+					}
 				}
-				verdict := set.insert(print, l.TS)
-				if got := set.has(print, l.TS); got != (taken || verdict == fresh) {
-					t.Fatalf("has %v of a letter that is %d", got, verdict)
-				}
-				switch {
-				case taken && verdict != known:
-					t.Fatalf("a known letter is %d", verdict)
-				case !taken && verdict == fresh:
-					model[letter] = l.TS
-				case !taken && verdict != full:
-					t.Fatalf("a new letter is %d", verdict)
-				case verdict == full && set.count.Load() != int64(most):
-					t.Fatalf("full with %d of %d", set.count.Load(), most)
+				for i, one := range batch {
+					if _, taken := model[names[i]]; set.has(one.print, one.letter.TS) != taken {
+						t.Fatalf("has %v of a letter that was taken: %v", !taken, taken)
+					}
 				}
 			}
 			held := 0
@@ -212,6 +227,10 @@ func (w *wire) Peer() oap.PeerID { return w.id }
 func (w *wire) Serial() uint64   { return w.serial }
 func (w *wire) MaxFrame() int    { return oap.MaxPayload }
 func (w *wire) SetBusy(bool)     {}
+
+func (w *wire) PostHere(batch []flow.Parcel[session.Out], turned []session.Out, patience *time.Duration) []session.Out {
+	return w.Post(batch, turned, patience)
+}
 
 func (w *wire) Post(batch []flow.Parcel[session.Out], turned []session.Out, _ *time.Duration) []session.Out {
 	for _, p := range batch {

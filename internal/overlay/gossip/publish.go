@@ -2,7 +2,7 @@ package gossip
 
 import (
 	"context"
-	"crypto/ed25519"
+	"strings"
 
 	"micronode/b3"
 	"micronode/fault"
@@ -68,45 +68,96 @@ func (h *hand) rest() {
 	h.engine.hands.Put(h)
 }
 
-// write makes a letter and remembers it. The second is the hand's own, and good
-// until the next one.
+// write makes a letter. The second is the hand's own, and good until the next
+// one. It need not be remembered: that it is known when it comes back, its number
+// says.
 func (h *hand) write(topic string, data []byte) (*letter, *oap.Letter, error) {
 	e := h.engine
-	key := e.key
-	if e.policy.mayLack(topic) {
-		key = nil
+	switch {
+	case e.seen.full():
+		return nil, nil, busySeen(e.config.Seen)
+	case e.seen.elapsed(h.clock):
+		return nil, nil, clockBack()
 	}
 	l := &h.own
 	*l = oap.Letter{Topic: topic, Key: e.public, Seq: e.seq.Add(1) - 1, TS: uint64(max(0, h.clock)), Data: data}
-	g, id, err := envelope(l, key)
+	one, g, id, err := h.seal(l)
 	if err != nil {
 		return nil, nil, fault.Wrap(opPublish, err)
 	}
-	print := h.fingerprint(g.Msg)
-	switch e.seen.insert(print, l.TS) {
-	case full:
-		return nil, nil, busySeen(e.config.Seen)
-	case elapsed, known:
-		return nil, nil, clockBack()
-	}
 	l.Data = dataIn(g.Msg, l)
 	g.Hops, g.Fanout = uint64(e.config.Hops), uint64(e.config.RelayFanout)
-	one := newLetter(l, print, &e.self, g, e.config.TTL)
+	one.write(l, fingerprint{}, &e.self, g, e.config.TTL)
 	if id != nil {
 		one.id.Store(id)
 	}
 	return one, l, nil
 }
 
-// envelope puts a letter into its envelope. The id is nil if nobody needed it for
-// that.
-func envelope(l *oap.Letter, key ed25519.PrivateKey) (oap.Gossip, *b3.Address, error) {
-	if key == nil {
-		g, err := l.SealUnsigned()
-		return g, nil, err
+// seal puts a letter into its envelope, and finds where we keep it. The id is nil
+// if nobody needed it for that. The topic is judged only if it is another one than
+// that of the letter before.
+func (h *hand) seal(l *oap.Letter) (*letter, oap.Gossip, *b3.Address, error) {
+	e, s := h.engine, &h.sheet
+	if (l.Topic != s.topic || s.topic == "") && !e.policy.mayLack(l.Topic) {
+		g, id, err := l.Seal(e.key)
+		return new(letter), g, &id, err
 	}
-	g, id, err := l.Seal(key)
-	return g, &id, err
+	g, err := l.SealUnsigned(s.topic, s.room(l, h.clock))
+	if err != nil {
+		return nil, g, nil, err
+	}
+	if l.Topic != s.topic {
+		s.topic = strings.Clone(l.Topic)
+	}
+	return s.tear(len(g.Msg)), g, nil, nil
+}
+
+// wrote tells whether a letter has a number that was given here, since the start.
+// One that has it and is not ours bears our name without our signature.
+func (e *Engine) wrote(l *oap.Letter) bool {
+	return l.Key == e.public && l.Seq >= e.first && l.Seq < e.seq.Load()
+}
+
+// sheet is memory for letters that this node writes, all of them on one topic.
+// Who writes many in a short time is given room for several at once; they share
+// it, as they share where they go. Who writes few gets what each of them needs.
+type sheet struct {
+	topic   string   // that was found good, and needs no signature; empty if there is none
+	bytes   []byte   // that are free
+	letters []letter // the same
+	many    int      // how many there were
+	begun   int64    // when, in ms
+}
+
+// The bounds of a sheet.
+const (
+	mostOnSheet = pieceBytes / 1024
+	sheetLasts  = 20 // ms; whoever fills one sooner gets a larger one
+)
+
+// room is where a letter may be written; nil for one that is too large to be.
+func (s *sheet) room(l *oap.Letter, clock int64) []byte {
+	if len(l.Data) > oap.MaxData {
+		return nil
+	}
+	need := l.Room()
+	if l.Topic == s.topic && len(s.letters) > 0 && len(s.bytes) >= need {
+		return s.bytes[:0:need]
+	}
+	many := 1
+	if l.Topic == s.topic && clock-s.begun < sheetLasts && clock >= s.begun {
+		many = max(1, min(2*s.many, mostOnSheet, pieceBytes/need))
+	}
+	s.bytes, s.letters, s.many, s.begun = make([]byte, many*need), make([]letter, many), many, clock
+	return s.bytes[:0:need]
+}
+
+// tear takes a letter and the bytes that were written off the sheet.
+func (s *sheet) tear(written int) *letter {
+	one := &s.letters[0]
+	s.letters, s.bytes = s.letters[1:], s.bytes[written:]
+	return one
 }
 
 // dataIn is the data of a letter where it stands in the letter's encoding:

@@ -87,12 +87,20 @@ func (l *letter) parcel(to *link) flow.Parcel[session.Out] {
 // Letters go out before they get their number, so one that a peer turned away
 // has a number that was not announced to anybody yet. Large ones are announced
 // after that, because a peer that asks for one must find it.
+//
+// A reader writes to the last of the peers itself. To the others their own writers
+// do, meanwhile.
 func (h *hand) finish() {
 	e := h.engine
+	h.admit()
 	h.tell()
+	left := len(h.loads)
 	for to, of := range h.loads {
+		left--
+		h.here = h.lent && left == 0
 		h.post(to, of)
 	}
+	h.here = false
 	if len(h.taken) > 0 {
 		e.store(h.taken)
 		e.count.Taken(len(h.taken))
@@ -105,6 +113,10 @@ func (h *hand) finish() {
 	clear(h.loads)
 	clear(h.taken)
 	h.taken = h.taken[:0]
+	if h.known > 0 {
+		e.count.Duplicate(h.known)
+		h.known = 0
+	}
 }
 
 func (of *load) reset() {
@@ -145,11 +157,16 @@ func (h *hand) offer(to *link, of *load) (accepted, displaced int) {
 // there is any left. One that was waited for in vain is not waited for again before
 // it has written a letter.
 func (h *hand) hand(to *link, of *load) (turned []session.Out) {
+	patience := &h.patience
 	if h.patience <= 0 || to.stuck.Load() {
-		return to.peer.Post(of.parcels, h.turned[:0], nil)
+		patience = nil
 	}
-	turned = to.peer.Post(of.parcels, h.turned[:0], &h.patience)
-	if h.patience <= 0 && len(turned) > 0 {
+	if h.here {
+		turned = to.peer.PostHere(of.parcels, h.turned[:0], patience)
+	} else {
+		turned = to.peer.Post(of.parcels, h.turned[:0], patience)
+	}
+	if patience != nil && h.patience <= 0 && len(turned) > 0 {
 		to.stuck.Store(true)
 	}
 	return turned
@@ -178,7 +195,7 @@ func (h *hand) takeBack(to *link, of *load) (mine int) {
 		}
 		l.unmark(to.serial)
 		if !ours || !of.due {
-			h.missed = append(h.missed, l.print)
+			h.missed = append(h.missed, h.engine.history.printOf(l))
 		}
 		if l.number > 0 {
 			oldest = min(oldest, l.number)

@@ -2,6 +2,8 @@ package gossip
 
 import (
 	"crypto/ed25519"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -403,6 +405,109 @@ func TestOurOwnLettersComeBack(t *testing.T) {
 		n.arrive(peers[0], peers[0].took()...)
 		settle()
 		equal(t, "delivered", len(s.drain(t)), 1)
+	})
+}
+
+// What a number was given to here is known by it, in every disguise. A letter of
+// an earlier life of this node is not.
+func TestNumbersOfOurOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := start(t, unsignedOn)
+		peers := n.company(1)
+		s := n.subscribe("open/x")
+		defer s.Close()
+		if _, err := n.Publish(t.Context(), "open/x", []byte("a")); err != nil {
+			t.Fatal(err)
+		}
+		settle()
+		ours, err := peers[0].took()[0].Read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		bearing := func(seq uint64, data string) oap.Gossip {
+			g, _ := sealed(t, nil, &oap.Letter{Topic: "open/x", Key: ours.Key, Seq: seq, TS: ours.TS, Data: []byte(data)})
+			return g
+		}
+		n.arrive(peers[0], bearing(ours.Seq, "a"), bearing(ours.Seq, "forged"), bearing(ours.Seq-1, "earlier"), bearing(ours.Seq+1, "not given yet"))
+		settle()
+		var got []string
+		for _, d := range s.drain(t) {
+			got = append(got, string(d.Data))
+		}
+		if want := []string{"a", "earlier", "not given yet"}; !slices.Equal(got, want) {
+			t.Errorf("delivered %q, want %q", got, want)
+		}
+		equal(t, "known", n.tally.read(&n.tally.duplicate), 2)
+		equal(t, "remembered", n.seen.count.Load(), 2)
+	})
+}
+
+// The letters of a batch are moved out of the reader's memory, each of them, also
+// those that share a piece of it.
+func TestLettersOutliveTheReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := start(t, unsignedOn)
+		peers := n.company(2)
+		topics := []string{"open/a", "open/b"}
+		var subscriptions []*Subscription
+		for _, topic := range topics {
+			s := n.subscribe(topic)
+			defer s.Close()
+			subscriptions = append(subscriptions, s)
+		}
+		var batch []oap.Gossip
+		want := map[string][]string{}
+		for i := range 100 {
+			topic, data := topics[i/7%2], strings.Repeat(string(rune('a'+i%26)), 1+i*i)
+			g, _ := sealed(t, nil, &oap.Letter{Topic: topic, Key: publicOf(origin), Seq: uint64(i), TS: uint64(time.Now().UnixMilli()), Data: []byte(data)})
+			batch = append(batch, g)
+			want[topic] = append(want[topic], data)
+		}
+		n.arrive(peers[0], batch...)
+		for _, g := range batch {
+			clear(g.Msg)
+		}
+		settle()
+		for i, s := range subscriptions {
+			var got []string
+			for _, d := range s.drain(t) {
+				got = append(got, string(d.Data))
+				_ = append(d.Data, "overwritten"...)
+			}
+			if !slices.Equal(got, want[topics[i]]) {
+				t.Errorf("%s: other letters were delivered", topics[i])
+			}
+		}
+		for _, g := range peers[1].took() {
+			if l, err := g.Read(); err != nil || !slices.Contains(want[l.Topic], string(l.Data)) {
+				t.Errorf("another letter was passed on: %v", err)
+			}
+		}
+	})
+}
+
+// A reader writes to one of the peers itself. Nobody else does.
+func TestWhoWritesHere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := start(t, unsignedOn)
+		peers := n.company(4)
+		heres := func() (all int) {
+			for _, p := range peers {
+				p.mu.Lock()
+				all += p.heres
+				p.mu.Unlock()
+			}
+			return all
+		}
+		open, _ := sealed(t, nil, &oap.Letter{Topic: "open/x", Key: publicOf(origin), Seq: 1, TS: uint64(time.Now().UnixMilli())})
+		n.arrive(peers[0], open)
+		settle()
+		equal(t, "posts of a reader", heres(), 1)
+		signed, _ := letterNow(t, 2)
+		n.arrive(peers[0], signed)
+		n.mustPublish("open/x", nil)
+		settle()
+		equal(t, "posts of a worker and a publisher", heres(), 1)
 	})
 }
 

@@ -621,7 +621,7 @@ func TestAHaveOfWhatWasNeverKept(t *testing.T) {
 
 // historyOf is a history of so many letters, with their ids.
 func historyOf(count int, most int64) (h *history, ids []b3.Address) {
-	h = newHistory(most)
+	h = newHistory(most, nil)
 	for i := range count {
 		l := &letter{print: printOf(i), out: oap.Gossip{Msg: binary.BigEndian.AppendUint64(nil, uint64(i))}}
 		ids = append(ids, b3.Of(l.out.Msg))

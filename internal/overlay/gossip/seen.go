@@ -6,14 +6,15 @@ import (
 	"time"
 )
 
-// seenShards is a power of two, so that some bits of a fingerprint pick one.
-const seenShards = 16
+// seenShards is a power of two, so that some bits of a fingerprint pick one. A
+// batch goes through all of them, so they are few.
+const seenShards = 4
 
 // seenBuckets is how many buckets the ttl is cut into. With more of them a
 // letter is forgotten closer to its time, and the tables of the newest letters,
 // which are all that a busy node looks at, are small enough for the processor's
 // caches; with fewer there are fewer tables.
-const seenBuckets = 128
+const seenBuckets = 512
 
 // seenSet remembers the fingerprints of letters for as long as one could come
 // again. It is exact: a letter that was taken is known, and one that was not is
@@ -28,14 +29,16 @@ type seenSet struct {
 	width int64 // of a bucket
 	most  int64
 
-	count  atomic.Int64
-	shards [seenShards]seenShard
+	count     atomic.Int64
+	forgotten atomic.Uint64 // letters from before it may have been forgotten, in one of the shards
+	shards    [seenShards]seenShard
 }
 
 type seenShard struct {
 	mu      sync.Mutex //lockblock:leaf look-ups in a few tables
 	buckets []seenBucket
 	horizon uint64 // letters from before it may have been forgotten
+	glanced uint64 // what was looked at for no other reason than to have it at hand
 }
 
 type seenBucket struct {
@@ -80,6 +83,11 @@ func (s *seenSet) insert(f fingerprint, ts uint64) verdict {
 	shard := s.shard(f)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
+	return s.insertInto(shard, f, ts)
+}
+
+// insertInto is insert, guarded by the shard's mutex.
+func (s *seenSet) insertInto(shard *seenShard, f fingerprint, ts uint64) verdict {
 	at := ts / uint64(s.width)
 	bucket := shard.find(at)
 	switch {
@@ -96,6 +104,48 @@ func (s *seenSet) insert(f fingerprint, ts uint64) verdict {
 	}
 	bucket.prints.insert(f)
 	return fresh
+}
+
+// insertAll is insert for all letters of a batch, in their order, and tells each
+// what came of it.
+func (s *seenSet) insertAll(batch []newcomer) {
+	for i := range s.shards {
+		s.insertShare(&s.shards[i], batch)
+	}
+}
+
+// insertShare inserts those letters of a batch that belong to one shard. A
+// fingerprint is at no place that the processor could foresee, so each one costs
+// a wait for memory. To look at all places first makes that one wait for all of
+// them together.
+func (s *seenSet) insertShare(shard *seenShard, batch []newcomer) {
+	first := 0
+	for first < len(batch) && s.shard(batch[first].print) != shard {
+		first++
+	}
+	if first == len(batch) {
+		return
+	}
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	var bucket *seenBucket
+	for i := first; i < len(batch); i++ {
+		one := &batch[i]
+		if s.shard(one.print) != shard {
+			continue
+		}
+		if at := one.letter.TS / uint64(s.width); bucket == nil || bucket.at != at {
+			bucket = shard.find(at)
+		}
+		if bucket != nil {
+			shard.glanced += bucket.prints.glance(one.print)
+		}
+	}
+	for i := first; i < len(batch); i++ {
+		if one := &batch[i]; s.shard(one.print) == shard {
+			one.verdict = s.insertInto(shard, one.print, one.letter.TS)
+		}
+	}
 }
 
 func (b *seenBucket) holds(f fingerprint) bool { return b != nil && b.prints.has(f) }
@@ -125,11 +175,21 @@ func (s *seenShard) add(at uint64) *seenBucket {
 func (s *seenSet) expire(now time.Time) {
 	clock := max(0, now.UnixMilli())
 	for i := range s.shards {
-		s.count.Add(-int64(s.shards[i].expire(uint64(clock), uint64(s.ttl), uint64(s.width))))
+		gone, horizon := s.shards[i].expire(uint64(clock), uint64(s.ttl), uint64(s.width))
+		s.count.Add(-int64(gone))
+		if horizon > s.forgotten.Load() {
+			s.forgotten.Store(horizon) // nobody else expires anything
+		}
 	}
 }
 
-func (s *seenShard) expire(clock, ttl, width uint64) (gone int) {
+// full tells whether no more letters are taken.
+func (s *seenSet) full() bool { return s.count.Load() >= s.most }
+
+// elapsed tells whether letters of a time may have been forgotten.
+func (s *seenSet) elapsed(clock int64) bool { return uint64(max(0, clock)) < s.forgotten.Load() }
+
+func (s *seenShard) expire(clock, ttl, width uint64) (gone int, horizon uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	kept := s.buckets[:0]
@@ -144,7 +204,7 @@ func (s *seenShard) expire(clock, ttl, width uint64) (gone int) {
 	}
 	clear(s.buckets[len(kept):])
 	s.buckets = kept
-	return gone
+	return gone, s.horizon
 }
 
 // fullness is how much of the room is taken, from 0 to 1.

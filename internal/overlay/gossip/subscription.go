@@ -3,6 +3,7 @@ package gossip
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,6 +49,8 @@ type slot struct {
 type audience struct {
 	// set at construction
 	inv *flow.Inventory
+
+	some atomic.Bool // somebody listens to something
 
 	mu     sync.RWMutex // held while a bus is joined; its own mutex is a leaf
 	topics map[string]*topic
@@ -128,6 +131,7 @@ func (a *audience) enter(name string, made *topic) (s *Subscription, used bool, 
 		return nil, false, fault.Wrap(opSubscribe, err)
 	}
 	a.topics[name] = t
+	a.some.Store(true)
 	a.count++
 	t.readers++
 	return &Subscription{audience: a, topic: t, reader: reader}, used, nil
@@ -154,6 +158,7 @@ func (a *audience) leave(t *topic) bool {
 		return false
 	}
 	delete(a.topics, t.name)
+	a.some.Store(len(a.topics) > 0)
 	return true
 }
 
@@ -204,6 +209,9 @@ func (s *Subscription) lag(more uint64) error {
 
 // find is the topic if anybody listens to it.
 func (a *audience) find(name string) *topic {
+	if !a.some.Load() {
+		return nil
+	}
 	a.mu.RLock()
 	defer a.mu.RUnlock()
 	return a.topics[name]
@@ -216,13 +224,27 @@ func (a *audience) share() int {
 	return keptBytes / max(1, len(a.topics))
 }
 
-// newSlot is a letter for those who listen to its topic.
-func newSlot(l *oap.Letter, one *letter) *slot {
-	s := &slot{size: letterOverhead + len(l.Data)}
-	s.delivery.Store(&Delivery{
+// newDelivery is a letter for those who listen to its topic.
+func newDelivery(l *oap.Letter, one *letter) Delivery {
+	return Delivery{
 		letter: one, Origin: *one.origin, Topic: l.Topic, Seq: l.Seq, Time: time.UnixMilli(int64(l.TS)), Signed: len(one.out.Sig) > 0, Data: l.Data,
-	})
-	return s
+	}
+}
+
+// slotsTogether is how many slots share their memory at most.
+const slotsTogether = 16
+
+// appendSlots makes slots of letters that go to one bus, one behind the other.
+// They share their memory, and so do what they hold: they are emptied in the same
+// order.
+func appendSlots(slots []*slot, letters []Delivery) []*slot {
+	made, own := make([]slot, len(letters)), slices.Clone(letters)
+	for i := range made {
+		made[i].size = letterOverhead + len(own[i].Data)
+		made[i].delivery.Store(&own[i])
+		slots = append(slots, &made[i])
+	}
+	return slots
 }
 
 // deliver gives letters to those who listen to their topic, and reports whether

@@ -149,8 +149,8 @@ func TestTheLastSubscriberLeaves(t *testing.T) {
 	s := n.subscribe("news/eu")
 	topic := n.audience.find("news/eu")
 	topic.bus.Retire()
-	late := newSlot(&oap.Letter{Topic: "news/eu"}, &letter{origin: &originID})
-	equal(t, "delivered", n.audience.deliver(topic, []*slot{late}), false)
+	late := appendSlots(nil, []Delivery{newDelivery(&oap.Letter{Topic: "news/eu"}, &letter{origin: &originID})})
+	equal(t, "delivered", n.audience.deliver(topic, late), false)
 	if _, err := n.Subscribe("news/eu"); !errors.Is(err, flow.ErrClosed) {
 		t.Errorf("subscribe: %v", err)
 	}

@@ -27,6 +27,14 @@ func (t *table) place(f fingerprint) uint64 {
 	return i
 }
 
+// glance looks at where a fingerprint would stand if all were free.
+func (t *table) glance(f fingerprint) uint64 {
+	if len(t.slots) == 0 {
+		return 0
+	}
+	return t.slots[f.a&uint64(len(t.slots)-1)].a
+}
+
 // insert adds a fingerprint that is not there.
 func (t *table) insert(f fingerprint) {
 	if 4*(t.count+1) > 3*len(t.slots) {

@@ -1,7 +1,9 @@
 package gossip
 
 import (
+	"bytes"
 	"crypto/ed25519"
+	"slices"
 	"time"
 
 	"micronode/b3"
@@ -19,9 +21,12 @@ type hand struct {
 	// the batch
 	now      time.Time
 	clock    int64         // the same, in ms
+	here     bool          // what it hands to a peer it writes itself
 	lent     bool          // its letters are the reader's: what is kept is copied
 	patience time.Duration // how long it may still wait for peers
 	last     naming
+	open     []newcomer // that were not admitted yet
+	known    int        // how many were duplicates
 	heard    heard
 	taken    []*letter
 	loads    map[*link]*load
@@ -29,13 +34,24 @@ type hand struct {
 
 	// room
 	roster  *roster
-	order   []*link // the roster's links in some order, shuffled as they are picked
+	order   []*link  // the roster's links in some order, shuffled as they are picked
+	pieces  [][]byte // of what is put into one piece of memory
 	turned  []session.Out
 	missed  []fingerprint // of the letters that were turned away
 	room    [fingerprintSize]byte
 	topic   string     // of the last letter that came
 	own     oap.Letter // that is being published
+	sheet   sheet      // for the next ones
 	origins [originSlots]knownOrigin
+}
+
+// newcomer is a letter that needs no signature. Nothing is wrong with it, and if
+// it is new it is taken.
+type newcomer struct {
+	arrival
+	letter  oap.Letter
+	print   fingerprint
+	verdict verdict
 }
 
 // naming is a peer that named a topic, as it may. Most letters of a batch do
@@ -49,9 +65,10 @@ type naming struct {
 // heard is what the subscribers of one topic get of a batch. Most letters of a
 // batch are on the topic of the one before.
 type heard struct {
-	topic *topic // nil if nobody listens
-	name  string // empty if nobody was looked for
-	slots []*slot
+	topic   *topic // nil if nobody listens
+	name    string // empty if nobody was looked for
+	letters []Delivery
+	slots   []*slot // of them, while they are handed over
 }
 
 // load is what one peer gets of a batch.
@@ -97,79 +114,74 @@ func (h *hand) begin() {
 func (h *hand) handleOpen(from *link, batch []session.Arrival) (signed int) {
 	h.begin()
 	h.lent, h.patience = true, awaitRoom
-	duplicates := 0
 	for i := range batch {
 		if len(batch[i].Gossip.Sig) > 0 {
 			signed++
 			continue
 		}
-		a := arrival{batch[i], from}
-		if !h.take(&a) {
-			duplicates++
-		}
+		h.take(&arrival{batch[i], from})
 	}
 	h.finish()
 	h.lent, h.patience = false, 0
-	if duplicates > 0 {
-		h.engine.count.Duplicate(duplicates)
-	}
 	return signed
 }
 
 // handle takes a batch of letters through all steps and passes on what is new.
 func (h *hand) handle(batch []arrival) {
 	h.begin()
-	duplicates, freed := 0, 0
+	freed := 0
 	for i := range batch {
 		freed += batch[i].cost()
-		if !h.take(&batch[i]) {
-			duplicates++
-		}
+		h.take(&batch[i])
 	}
 	h.engine.waiting.Add(int64(-freed))
 	h.finish()
-	if duplicates > 0 {
-		h.engine.count.Duplicate(duplicates)
-	}
 }
 
 // take goes through the six steps of the protocol, in its order: cheap checks
-// first, and the signature before the letter is remembered. It reports false for
-// a letter that is known already.
+// first, and the signature before the letter is remembered.
 //
-// If nothing is left to be checked between them, steps 3 and 5 are one.
-func (h *hand) take(a *arrival) (isNew bool) {
+// If nothing is left to be checked between them, steps 3 and 5 are one, and wait
+// for the others of the batch.
+func (h *hand) take(a *arrival) {
 	e := h.engine
-	l, err := a.Gossip.ReadLike(h.topic) // 1: it is a letter, and its topic is good
+	var l oap.Letter
+	err := a.Gossip.ReadLike(&l, h.topic) // 1: it is a letter, and its topic is good
 	if err == nil {
 		h.topic = l.Topic
 		err = l.CheckTime(h.now, e.config.TTL, e.skew) // 2: its time is good
 	}
 	if err != nil {
 		e.count.Rejected(oap.ReasonOf(err))
-		return true
+		return
 	}
 	print := h.fingerprint(a.Gossip.Msg)
+	if e.wrote(&l) { // 3: it is known
+		h.again(a, print)
+		return
+	}
 	named := h.named(a.link, l.Topic)
 	if named && h.last.lax && len(a.Gossip.Sig) == 0 {
-		return h.remember(a, &l, print, nil) // 3 and 5: it is not known, and now it is
+		h.open = append(h.open, newcomer{*a, l, print, full})
+		return
 	}
+	h.admit()                    // those that came before it
 	if e.seen.has(print, l.TS) { // 3: it is not known
 		h.again(a, print)
-		return false
+		return
 	}
 	if !named && !a.link.admits(l.Topic, h.clock, e.config.TTL) {
 		e.count.Dropped(DropTopics, 1)
 		h.settle(a)
 		a.link.peer.Refuse(a.Corr, errTopics)
-		return true
+		return
 	}
 	id, err := h.verify(a, &l) // 4: it is signed
 	if err != nil {
 		e.count.Rejected(oap.ReasonOf(err))
-		return true
+		return
 	}
-	return h.remember(a, &l, print, id) // 5: it is remembered
+	h.remember(a, &l, print, id)
 }
 
 func (h *hand) fingerprint(msg []byte) fingerprint { return h.engine.prints.of(msg, &h.room) }
@@ -187,27 +199,105 @@ func (h *hand) named(from *link, topic string) bool {
 	return true
 }
 
-// remember takes the last steps. The id is nil if nobody needed it so far.
-func (h *hand) remember(a *arrival, l *oap.Letter, print fingerprint, id *b3.Address) (isNew bool) {
-	e := h.engine
-	switch e.seen.insert(print, l.TS) {
-	case fresh:
-		h.keep(a, l, print, id) // 6
+// remember takes the last steps with a letter whose signature was checked.
+func (h *hand) remember(a *arrival, l *oap.Letter, print fingerprint, id *b3.Address) {
+	verdict := h.engine.seen.insert(print, l.TS) // 5: it is remembered
+	if verdict != fresh {
+		h.refuse(a, print, verdict)
+		return
+	}
+	if h.lent {
+		a.Gossip = a.Gossip.Clone()
+		l.Data = dataIn(a.Gossip.Msg, l)
+	}
+	one := newLetter(l, print, h.originOf(l.Key).id, h.envelope(a), h.engine.config.TTL)
+	if id != nil {
+		one.id.Store(id)
+	}
+	h.keep(a, l, one) // 6
+}
+
+// refuse does what there is to do with a letter that is not new.
+func (h *hand) refuse(a *arrival, print fingerprint, why verdict) {
+	switch why {
 	case known:
 		h.again(a, print)
-		return false
 	case full:
-		e.count.Dropped(DropSeen, 1)
+		h.engine.count.Dropped(DropSeen, 1)
 		a.link.peer.Refuse(a.Corr, errSeen)
 	case elapsed:
-		e.count.Rejected(oap.Stale)
+		h.engine.count.Rejected(oap.Stale)
 	}
-	return true
+}
+
+// pieceBytes is how much the letters that share one piece of memory take at
+// most. A larger letter has one for itself.
+const pieceBytes = 16 << 10
+
+// admit takes the last steps with the letters that needed no signature. Those on
+// one topic that follow each other share their memory: they came together, and
+// they go the same way.
+func (h *hand) admit() {
+	h.engine.seen.insertAll(h.open) // 3 and 5: they are not known, and now they are
+	for at := 0; at < len(h.open); {
+		n := together(h.open[at:])
+		if n == 0 {
+			one := &h.open[at]
+			h.refuse(&one.arrival, one.print, one.verdict)
+			n = 1
+		} else {
+			h.keepAll(h.open[at : at+n]) // 6
+		}
+		at += n
+	}
+	clear(h.open)
+	h.open = h.open[:0]
+}
+
+// together is how many of the first letters are new and share their memory.
+func together(batch []newcomer) (n int) {
+	bytes := 0
+	for n < len(batch) && batch[n].verdict == fresh && batch[n].letter.Topic == batch[0].letter.Topic {
+		if bytes += len(batch[n].Gossip.Msg); n > 0 && bytes > pieceBytes {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// keepAll keeps new letters that share their memory.
+func (h *hand) keepAll(batch []newcomer) {
+	if h.lent {
+		h.copyAll(batch)
+	}
+	letters := make([]letter, len(batch))
+	for i := range batch {
+		one := &batch[i]
+		letters[i].write(&one.letter, one.print, h.originOf(one.letter.Key).id, h.envelope(&one.arrival), h.engine.config.TTL)
+		h.keep(&one.arrival, &one.letter, &letters[i])
+	}
+}
+
+// copyAll moves letters out of the reader's memory into one piece of their own.
+func (h *hand) copyAll(batch []newcomer) {
+	for i := range batch {
+		h.pieces = append(h.pieces, batch[i].Gossip.Msg)
+	}
+	all := bytes.Join(h.pieces, nil)
+	for i := range batch {
+		one, n := &batch[i], len(h.pieces[i])
+		one.Gossip.Msg, all = all[:n:n], all[n:]
+		one.letter.Data = dataIn(one.Gossip.Msg, &one.letter)
+	}
+	clear(h.pieces)
+	h.pieces = h.pieces[:0]
 }
 
 // again notes that a peer sent what we know. We may have asked for it all the
 // same, because we did not know its id.
 func (h *hand) again(a *arrival, print fingerprint) {
+	h.known++
 	if l := h.engine.history.like(print); l != nil {
 		l.mark(a.link.serial)
 	}
@@ -240,28 +330,25 @@ func (h *hand) verify(a *arrival, l *oap.Letter) (*b3.Address, error) {
 	return &id, a.Gossip.VerifyBy(known.ready, l, id)
 }
 
-// keep gives a new letter to the subscribers of this node and to some peers.
-func (h *hand) keep(a *arrival, l *oap.Letter, print fingerprint, id *b3.Address) {
-	e := h.engine
+// envelope is that in which a letter is passed on.
+func (h *hand) envelope(a *arrival) oap.Gossip {
+	config := &h.engine.config
 	out := a.Gossip
-	if h.lent {
-		out = a.Gossip.Clone()
-		l.Data = dataIn(out.Msg, l)
-	}
-	hops := min(out.Hops, uint64(e.config.Hops))
-	out.Hops = max(hops, 1) - 1
-	out.Fanout = min(out.Fanout, uint64(e.config.RelayFanout))
-	one := newLetter(l, print, h.originOf(l.Key).id, out, e.config.TTL)
-	if id != nil {
-		one.id.Store(id)
-	}
+	out.Hops = max(min(out.Hops, uint64(config.Hops)), 1) - 1
+	out.Fanout = min(out.Fanout, uint64(config.RelayFanout))
+	return out
+}
+
+// keep gives a new letter to the subscribers of this node and to some peers.
+func (h *hand) keep(a *arrival, l *oap.Letter, one *letter) {
+	e := h.engine
 	h.deliver(l, one)
 	one.mark(a.link.serial)
 	h.taken = append(h.taken, one)
 	if e.wants.any() && e.wants.settle(one.address()) {
 		a.link.fulfilled.Store(h.clock)
 	}
-	if hops == 0 {
+	if a.Gossip.Hops == 0 {
 		e.count.Dropped(DropHops, 1)
 		return
 	}
@@ -275,17 +362,22 @@ func (h *hand) deliver(l *oap.Letter, one *letter) {
 		h.heard.topic, h.heard.name = h.engine.audience.find(l.Topic), l.Topic
 	}
 	if h.heard.topic != nil {
-		h.heard.slots = append(h.heard.slots, newSlot(l, one))
+		h.heard.letters = append(h.heard.letters, newDelivery(l, one))
 	}
 }
 
 // tell gives subscribers what they get.
 func (h *hand) tell() {
-	if n := len(h.heard.slots); n > 0 && h.engine.audience.deliver(h.heard.topic, h.heard.slots) {
+	heard := &h.heard
+	for batch := range slices.Chunk(heard.letters, slotsTogether) {
+		heard.slots = appendSlots(heard.slots, batch)
+	}
+	if n := len(heard.slots); n > 0 && h.engine.audience.deliver(heard.topic, heard.slots) {
 		h.engine.count.Delivered(n)
 	}
-	clear(h.heard.slots)
-	h.heard = heard{slots: h.heard.slots[:0]}
+	clear(heard.letters)
+	clear(heard.slots)
+	heard.topic, heard.name, heard.letters, heard.slots = nil, "", heard.letters[:0], heard.slots[:0]
 }
 
 // originOf is what is known of the origin with a key.

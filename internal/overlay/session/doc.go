@@ -39,6 +39,11 @@
 // borrow their buffers when there is something to move and give them back when
 // not.
 //
+// Who has letters for a peer whose writer sleeps may be the writer for a moment,
+// see [Session.PostHere]: a relay that has just read a batch would otherwise wake up
+// a second thread to write it. It never waits. What the connection does not take
+// stays with the wire, and the writer is started for it.
+//
 // Most sessions of a large node do nothing, and say no more than a ping every
 // few seconds. Such a one costs a third of what two goroutines and TLS would
 // take if they were let. Its writer sleeps, without a goroutine. Its reader dozes

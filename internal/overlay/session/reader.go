@@ -210,17 +210,19 @@ func (s *Session) lost(err error) *parting {
 
 // takeIn takes every frame that is there.
 func (s *Session) takeIn() *parting {
-	for s.ear.frames.Ready() {
-		frame, err := s.ear.frames.Next()
+	for {
+		frame, ready, err := s.ear.frames.NextReady()
 		if err != nil {
 			return s.refuse(frame, err)
+		}
+		if !ready {
+			return nil
 		}
 		s.ear.clock.whole()
 		if why := s.hear(frame); why != nil {
 			return why
 		}
 	}
-	return nil
 }
 
 // refuse parts over a frame that broke a rule.

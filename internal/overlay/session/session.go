@@ -93,9 +93,11 @@ type Session struct {
 
 	ear     ear         // owned by the task that reads
 	lively  bool        // owned by the task that writes: it waits for more, and does not sleep
+	here    bool        // owned by the task that writes: it is on somebody else's goroutine, and does not wait
 	inUse   atomic.Bool // somebody writes
 	owes    atomic.Bool // there is small talk to write, or our bye
 	lingers atomic.Bool // the writer waits at the queue, or is about to
+	lent    atomic.Bool // who had gossip last wrote it, too: the writer need not wait for more
 
 	corr  atomic.Uint64 // the last number that we used
 	rtt   atomic.Int64
@@ -156,13 +158,24 @@ func (s *Session) Corr() uint64 { return s.corr.Add(1) }
 // so are older ones that had to make room. It never waits, unless it is given
 // patience: so long it waits for permits, and takes off it what that took.
 func (s *Session) Post(batch []flow.Parcel[Out], turned []Out, patience *time.Duration) []Out {
+	return s.post(batch, turned, patience, false)
+}
+
+// PostHere is Post for who has nothing better to do than to write what it offers:
+// if nobody else is at it, it is written before PostHere returns, as far as the
+// connection takes it without waiting.
+func (s *Session) PostHere(batch []flow.Parcel[Out], turned []Out, patience *time.Duration) []Out {
+	return s.post(batch, turned, patience, true)
+}
+
+func (s *Session) post(batch []flow.Parcel[Out], turned []Out, patience *time.Duration, here bool) []Out {
 	granted := 0
 	if !s.quiet.Load() {
 		granted = s.permits.TryAcquire(len(batch))
-		turned = s.offer(batch[:granted], turned)
+		turned = s.offer(batch[:granted], turned, here)
 	}
 	if granted < len(batch) && patience != nil && *patience > 0 {
-		granted, turned = s.postPatiently(batch, granted, turned, patience)
+		granted, turned = s.postPatiently(batch, granted, turned, patience, here)
 	}
 	if granted < len(batch) && !s.quiet.Load() {
 		s.owner.count.Backpressure(pressure(s.egress.Len(Gossip)))
@@ -176,7 +189,7 @@ func (s *Session) Post(batch []flow.Parcel[Out], turned []Out, patience *time.Du
 // postPatiently offers the rest of a batch as permits come back. It waits in two
 // halves: if this process was not given a processor for as long as the first one
 // took, the writer was not either, and it is not the peer's fault.
-func (s *Session) postPatiently(batch []flow.Parcel[Out], granted int, turned []Out, patience *time.Duration) (int, []Out) {
+func (s *Session) postPatiently(batch []flow.Parcel[Out], granted int, turned []Out, patience *time.Duration, here bool) (int, []Out) {
 	began, half := time.Now(), *patience/2
 	for range 2 {
 		ctx, cancel := context.WithTimeout(context.Background(), half)
@@ -185,7 +198,7 @@ func (s *Session) postPatiently(batch []flow.Parcel[Out], granted int, turned []
 			if err != nil {
 				break
 			}
-			turned = s.offer(batch[granted:granted+more], turned)
+			turned = s.offer(batch[granted:granted+more], turned, here)
 			granted += more
 		}
 		cancel()
@@ -196,7 +209,7 @@ func (s *Session) postPatiently(batch []flow.Parcel[Out], granted int, turned []
 
 // offer puts frames that have their permits into the queue. Those that are
 // turned away give them back.
-func (s *Session) offer(batch []flow.Parcel[Out], turned []Out) []Out {
+func (s *Session) offer(batch []flow.Parcel[Out], turned []Out, here bool) []Out {
 	if len(batch) == 0 {
 		return turned
 	}
@@ -204,8 +217,16 @@ func (s *Session) offer(batch []flow.Parcel[Out], turned []Out) []Out {
 		batch[i].Item.permit = true
 	}
 	before := len(turned)
+	here = here && s.wire.raw != nil // without a socket nobody can tell whether a write would wait
+	if s.lent.Load() != here {
+		s.lent.Store(here) // before the writer wakes up and looks
+	}
 	turned = s.egress.Offer(Gossip, batch, turned)
-	s.writer.Wake()
+	if here {
+		s.writer.Here(s.writeHere)
+	} else {
+		s.writer.Wake()
+	}
 	if back := len(turned) - before; back > 0 {
 		for i := range turned[before:] {
 			turned[before+i].permit = false

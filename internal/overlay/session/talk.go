@@ -95,5 +95,5 @@ func (s *Session) sayTalk(buffer *[]byte) {
 // is likely to come; the next small talk, at the latest after a third of the
 // idle time, sends it to bed.
 func (s *Session) tired() bool {
-	return !s.lively && !s.owes.Load() && s.egress.Len(flow.Urgent)+s.egress.Len(Gossip)+s.egress.Len(Chunks) == 0
+	return (!s.lively || s.lent.Load()) && !s.owes.Load() && s.waiting() == 0
 }

@@ -442,7 +442,7 @@ func TestWireKeepsTheOrder(t *testing.T) {
 	defer far.Close()
 	w := newWire(near, time.Minute)
 	defer w.Close()
-	w.hold()
+	w.hold(false)
 	mustWrite(t, w, "a")
 	mustWrite(t, w, "b")
 	done := make(chan error, 1)
@@ -490,7 +490,7 @@ func TestWireBoundsWhatTLSSaysByItself(t *testing.T) {
 	if _, err := w.Write([]byte("more")); err == nil {
 		t.Error("a wire that failed takes more")
 	}
-	w.hold()
+	w.hold(false)
 	if err := w.release(); err == nil {
 		t.Error("a wire that failed flushes")
 	}

@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	ahead    = 64 << 10  // how much is read in one system call
+	ahead    = 80 << 10  // how much is read in one system call
 	enough   = 256 << 10 // collected bytes that are written although more are to come
 	unasked  = 64 << 10  // what TLS may have to say by itself while a write is stuck
 	largest  = 512 << 10 // buffers above this size are not kept
 	record   = 16 << 10  // what one record of TLS holds
-	ordinary = 72 << 10  // the size of a new buffer: a batch and what is around it
+	ordinary = 88 << 10  // the size of a new buffer: a batch and what is around it
 )
 
 // readBuffers, writeBuffers and notes are shared by all connections, so that one
@@ -65,6 +65,7 @@ type wire struct {
 	mu      sync.Mutex //lockblock:leaf a few assignments; the system call happens after unlock
 	pending *[]byte    // nil while nothing is collected
 	held    bool       // a batch is being collected
+	brief   bool       // whoever collects it does not wait for the peer
 	writing bool       // somebody is in the system call
 	failed  error
 	latest  time.Time // no write lasts longer, if it is set
@@ -168,25 +169,104 @@ func (w *wire) readNow(fd uintptr) bool {
 	return true
 }
 
-// hold collects what is written from now on, until release.
-func (w *wire) hold() {
+// hold collects what is written from now on, until release. If it is to be brief,
+// release writes no more than it can without waiting.
+func (w *wire) hold(brief bool) {
 	w.mu.Lock()
-	w.held = true
+	w.held, w.brief = true, brief
 	w.mu.Unlock()
 }
 
 // release writes what was collected.
 func (w *wire) release() error {
 	w.mu.Lock()
-	w.held = false
+	brief := w.brief
+	w.held, w.brief = false, false
 	err := w.failed
 	turn := err == nil && !w.writing && w.pending != nil
 	w.writing = w.writing || turn
 	w.mu.Unlock()
-	if turn {
+	switch {
+	case turn && brief:
+		return w.spill()
+	case turn:
 		return w.pump()
 	}
 	return err
+}
+
+// behind tells whether something was left that could not be written at once. It
+// is the next release that writes it.
+func (w *wire) behind() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.pending != nil && !w.writing && w.failed == nil
+}
+
+// spill is pump for who does not wait. What is left stays, before all that is
+// collected after it.
+func (w *wire) spill() error {
+	for {
+		w.mu.Lock()
+		batch, err := w.pending, w.failed
+		w.pending = nil
+		if batch == nil || err != nil {
+			w.writing = false
+			w.mu.Unlock()
+			return err
+		}
+		w.mu.Unlock()
+
+		left := w.writeNow(*batch)
+		if len(left) == 0 {
+			giveBack(batch)
+			continue
+		}
+		*batch = append((*batch)[:0], left...)
+		return w.leave(batch)
+	}
+}
+
+// leave puts what was not written before what came meanwhile.
+func (w *wire) leave(left *[]byte) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if more := w.pending; more != nil {
+		*left = append(*left, *more...)
+		giveBack(more)
+	}
+	w.pending, w.writing = left, false
+	return w.failed
+}
+
+// writeNow writes as much as there is room for, and returns the rest.
+func (w *wire) writeNow(p []byte) (left []byte) {
+	var failed error
+	err := w.raw.Control(func(fd uintptr) { p, failed = w.writeSome(fd, p) })
+	if err == nil && !again(failed) {
+		err = failed
+	}
+	if err != nil {
+		w.fail(err)
+		return nil
+	}
+	return p
+}
+
+// writeSome writes until all is written or something is in the way, and returns
+// the rest.
+func (w *wire) writeSome(fd uintptr, p []byte) (left []byte, err error) {
+	for len(p) > 0 {
+		n, err := writeTo(fd, p)
+		if err != nil && !again(err) {
+			err = &net.OpError{Op: "write", Net: "tcp", Addr: w.RemoteAddr(), Err: err}
+		}
+		if err != nil {
+			return p, err
+		}
+		p = p[n:]
+	}
+	return nil, nil
 }
 
 // Write takes a record. It is written at once, unless it is part of a batch or
@@ -198,7 +278,7 @@ func (w *wire) Write(p []byte) (int, error) {
 		w.collect(p)
 	}
 	err := w.failed
-	turn := err == nil && !w.writing && (!w.held || len(*w.pending) >= enough)
+	turn := err == nil && !w.writing && (!w.held || len(*w.pending) >= enough && !w.brief)
 	w.writing = w.writing || turn
 	var until time.Time
 	if alone {
@@ -268,18 +348,8 @@ func (w *wire) write(p []byte) error {
 	}
 	var failed error
 	err := w.raw.Write(func(fd uintptr) bool {
-		for len(p) > 0 {
-			n, err := writeTo(fd, p)
-			if again(err) {
-				return false
-			}
-			if err != nil {
-				failed = &net.OpError{Op: "write", Net: "tcp", Addr: w.RemoteAddr(), Err: err}
-				break
-			}
-			p = p[n:]
-		}
-		return true
+		p, failed = w.writeSome(fd, p)
+		return !again(failed)
 	})
 	if err == nil {
 		err = failed

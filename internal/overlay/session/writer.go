@@ -16,8 +16,10 @@ import (
 // that is to shrink to 4 KiB between two frames has none to spare.
 const few = 1
 
-// most is how many bytes are put into one batch. One frame may be larger.
-const most = 64 << 10
+// most is how many bytes are put into one batch. One frame may be larger. It is a
+// little more than what a reader takes in one go, so that a relay writes at once
+// what it read at once.
+const most = 80 << 10
 
 // bursts are lists for the frames of a batch.
 var bursts = sync.Pool{New: func() any { return new([]Out) }}
@@ -31,7 +33,7 @@ func (s *Session) write(ctx context.Context) (next supervise.Next) {
 			s.wroteAll()
 		}
 	}()
-	for s.ended() == nil && s.chat() {
+	for s.ended() == nil && s.chat() && s.catchUp() {
 		if ctx.Err() == nil && s.tired() {
 			return supervise.Sleep
 		}
@@ -42,6 +44,52 @@ func (s *Session) write(ctx context.Context) (next supervise.Next) {
 	}
 	s.sayLast()
 	return supervise.Done
+}
+
+// turns is how many batches somebody writes who is not the writer. There may be
+// more in the queue than what it had to write itself.
+const turns = 4
+
+// writeHere is the writer's turn on the goroutine of somebody who had something
+// to write. It never waits, so what takes time is left to the writer.
+func (s *Session) writeHere(ctx context.Context) (next supervise.Next) {
+	s.here = true
+	defer func() {
+		s.here = false
+		if next == supervise.Done { // after a panic
+			s.wroteAll()
+		}
+	}()
+	for range turns {
+		if ctx.Err() != nil || s.ended() != nil || s.owes.Load() || s.wire.behind() {
+			return supervise.Fresh
+		}
+		if s.waiting() == 0 {
+			return supervise.Sleep
+		}
+		if !s.take(ctx, nil) {
+			return supervise.Fresh // to say its last words
+		}
+		s.parted()
+	}
+	return supervise.Fresh
+}
+
+// catchUp writes what somebody else left behind.
+func (s *Session) catchUp() bool {
+	if !s.wire.behind() {
+		return true
+	}
+	err := s.wire.release()
+	if err != nil {
+		s.stuck(err)
+	}
+	return err == nil
+}
+
+// waiting is how many frames wait to be written.
+func (s *Session) waiting() int {
+	return s.egress.Len(flow.Urgent) + s.egress.Len(Gossip) + s.egress.Len(Chunks)
 }
 
 // wroteAll settles what is left when nothing more is written.
@@ -68,16 +116,22 @@ func (s *Session) burst(ctx context.Context) bool {
 		}
 		return false
 	}
-	if s.egress.Len(flow.Urgent)+s.egress.Len(Gossip)+s.egress.Len(Chunks) == 0 {
+	if s.waiting() == 0 {
 		return s.send(room[:n])
 	}
+	return s.take(ctx, room[:n])
+}
+
+// take writes some frames and what waits behind them. It does not wait: something
+// is there, and nobody else takes it.
+func (s *Session) take(ctx context.Context, first []Out) bool {
 	list := bursts.Get().(*[]Out)
 	if len(*list) < s.owner.spec.Burst+few {
 		*list = make([]Out, s.owner.spec.Burst+few)
 	}
-	copy(*list, room[:n])
-	clear(room[:])
-	more, _ := s.egress.Take(ctx, (*list)[n:s.owner.spec.Burst+few], most) // does not wait: something is there, and nobody else takes it
+	n := copy(*list, first)
+	clear(first)
+	more, _ := s.egress.Take(ctx, (*list)[n:s.owner.spec.Burst+few], most)
 	ok := s.send((*list)[:n+more])
 	clear((*list)[:n+more])
 	bursts.Put(list)
@@ -219,11 +273,11 @@ func (s *Session) flush(buffer []byte) error {
 		panic("session: two writers on one connection")
 	}
 	defer s.inUse.Store(false)
-	if len(buffer) <= record {
+	if len(buffer) <= record && !s.here {
 		_, err := s.conn.Write(buffer)
 		return err
 	}
-	s.wire.hold()
+	s.wire.hold(s.here)
 	_, err := s.conn.Write(buffer)
 	if flushed := s.wire.release(); err == nil {
 		err = flushed

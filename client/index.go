@@ -255,31 +255,7 @@ func (c *Client) Names(ctx context.Context) ([]NameRecord, error) {
 // The node answers when it has all of the object, which may take long: a
 // deadline of ctx bounds it, or else an hour does.
 func (c *Client) FetchAnywhere(ctx context.Context, address b3.Address) (Object, error) {
-	k, err := c.objectCall(ctx, "client.fetchanywhere", http.MethodPost, address)
-	if err != nil {
-		return Object{}, err
-	}
-	k.path, k.repeatable, k.patience = "/fetch/"+address.String(), true, fetchTime
-	ctx, cancel := context.WithTimeout(ctx, fetchTime)
-	defer cancel()
-	var object Object
-	err = k.repeat(ctx, func() error {
-		header, body := question(ctx, nil)
-		status, raw, err := k.document(ctx, header, body)
-		if err != nil {
-			return err
-		}
-		err = k.decode(raw, &object)
-		object.Created = status == http.StatusCreated
-		return err
-	})
-	switch {
-	case err != nil:
-		return Object{}, err
-	case object.Address != address:
-		return Object{}, k.strange(nil, "it is about %s, not %s", object.Address, address)
-	}
-	return object, nil
+	return c.fetch(ctx, "client.fetchanywhere", "/fetch/", address, nil)
 }
 
 // Pin makes the node keep an object that it has, however full it is. It takes

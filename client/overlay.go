@@ -218,22 +218,28 @@ type FetchRequest struct {
 // The node answers when it has all of the object, which may take long: a
 // deadline of ctx bounds it, or else an hour does.
 func (c *Client) Fetch(ctx context.Context, address b3.Address, peer string) (Object, error) {
-	k, err := c.objectCall(ctx, "client.fetch", http.MethodPost, address)
+	return c.fetch(ctx, "client.fetch", "/overlay/fetch/", address, FetchRequest{Peer: peer})
+}
+
+// fetch asks the node to bring an object here, and waits until it has.
+func (c *Client) fetch(ctx context.Context, op, path string, address b3.Address, in any) (Object, error) {
+	k, err := c.objectCall(ctx, op, http.MethodPost, address)
 	if err != nil {
 		return Object{}, err
 	}
-	k.path, k.repeatable, k.patience = "/overlay/fetch/"+address.String(), true, fetchTime
+	k.path, k.repeatable, k.patience = path+address.String(), true, fetchTime
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
 	var object Object
 	err = k.repeat(ctx, func() error {
-		header, body := question(ctx, FetchRequest{Peer: peer})
+		header, body := question(ctx, in)
 		status, raw, err := k.document(ctx, header, body)
 		if err != nil {
 			return err
 		}
+		err = k.decode(raw, &object)
 		object.Created = status == http.StatusCreated
-		return k.decode(raw, &object)
+		return err
 	})
 	switch {
 	case err != nil:

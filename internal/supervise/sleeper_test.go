@@ -91,7 +91,6 @@ func TestSleeperTakesATurnHere(t *testing.T) {
 			if len(turns) < 6 {
 				return supervise.Sleep
 			}
-			s.Here(note("in its turn", supervise.Sleep)) // which is a wake
 			return supervise.Done
 		}), nil)
 		s.Here(note("here", supervise.Sleep))
@@ -101,7 +100,7 @@ func TestSleeperTakesATurnHere(t *testing.T) {
 		sameList(t, "and the rest", turns, []string{"here", "here", "usual"})
 		s.Here(func(context.Context) supervise.Next {
 			turns = append(turns, "woken")
-			s.Wake()
+			s.Here(note("not here", supervise.Sleep)) // it is awake, so this is a wake
 			return supervise.Sleep
 		})
 		synctest.Wait()

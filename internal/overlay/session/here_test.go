@@ -77,6 +77,30 @@ func TestPostHereToAPeerThatDoesNotRead(t *testing.T) {
 	until(t, "the next", b.saw(func() bool { return b.numbers()[len(b.letters)-1] == 1<<32 }))
 }
 
+// What was left behind by the last who posted goes out, though nothing follows.
+func TestPostHereLeavesTheLast(t *testing.T) {
+	reads := make(chan struct{})
+	a := newNode(t, 1, patient, func(s *Spec) { s.Peer.InflightFrames = 512 }).serve()
+	b := newNode(t, 2, patient)
+	b.onArrived = func(*Session, []Arrival) { <-reads }
+	s, _ := meet(t, a, b.serve())
+	until(t, "no writer", func() bool { return running(t, inWrite) == 0 })
+	left := func() bool {
+		s.wire.mu.Lock()
+		defer s.wire.mu.Unlock()
+		return s.wire.pending != nil || s.wire.writing
+	}
+	var want []uint64
+	for i := uint64(0); !left(); i++ {
+		if turned := s.PostHere([]parcelOf{numbered(i, 16_000)}, nil, nil); len(turned) > 0 {
+			t.Fatal("turned away before the socket was full")
+		}
+		want = append(want, i)
+	}
+	close(reads)
+	until(t, "all letters", b.saw(func() bool { return slices.Equal(b.numbers(), want) }))
+}
+
 // Small talk goes out as well, whoever writes letters meanwhile.
 func TestPostHereAndSmallTalk(t *testing.T) {
 	a, b := newNode(t, 1, patient).serve(), newNode(t, 2, patient).serve()

@@ -208,6 +208,9 @@ func VerifyFolder(ctx context.Context, folder string, trust Trust, progress func
 		return Report{}, err
 	}
 	defer func() { _ = files.Close() }() // nothing was written
+	if found := files.Opened().Damaged; len(found) > 0 {
+		return Report{}, fault.New(op, fault.IntegrityFail, "%s", found[0].Error()) // also what a checkpoint covers and the log does not hold any more
+	}
 	head, err := files.Head(ctx)
 	if err != nil {
 		return Report{}, err

@@ -99,6 +99,28 @@ func TestAChangedByteIsFound(t *testing.T) {
 	})
 }
 
+// The end of a log may look as if it had never been written whole. That it was
+// is what a checkpoint says that covers it.
+func TestADamagedEndIsFound(t *testing.T) {
+	e := leaveBehind(t, 30)
+	folder := filepath.Join(t.TempDir(), "copy")
+	for name, content := range e.files {
+		if !strings.HasPrefix(name, "segments") {
+			continue
+		}
+		end := len(bytes.TrimRight(content, "\x00"))
+		for at := end - 1; at > end-1500; at -= 13 {
+			e.restore(t, folder)
+			damaged := slices.Clone(content)
+			damaged[at] ^= 1
+			must(t, os.WriteFile(filepath.Join(folder, name), damaged, 0o600))
+			if _, err := VerifyFolder(t.Context(), folder, e.trust, nil); fault.KindOf(err) != fault.IntegrityFail {
+				t.Errorf("byte %d of %d: %v", at, end, err)
+			}
+		}
+	}
+}
+
 // reads reports whether a checkpoint or a tile can be read.
 func (e *estate) reads(t *testing.T, folder, name string) bool {
 	j, err := journal.OpenFiles(journal.FilesSpec{Folder: folder, ReadOnly: true})

@@ -11,11 +11,17 @@ import (
 // readyPause is how often readiness is looked at, if there is anything to see.
 const readyPause = 2 * time.Second
 
-// watch is the Serve of readiness.
+// watch is the Serve of readiness. When the DHT comes to life, it is told what
+// this node has: until then there was nobody to tell.
 func (x *Index) watch(ctx context.Context) error {
-	for {
+	for lived := x.alive(); ; {
 		under, version := x.settings.Seen()
 		x.look(under)
+		alive := x.alive()
+		if alive && !lived {
+			x.Reindex()
+		}
+		lived = alive
 		turn, cancel := ctx, func() {}
 		if x.spec.Engine != nil || len(under.endpoints) > 0 {
 			turn, cancel = context.WithTimeout(ctx, readyPause)

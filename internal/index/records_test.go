@@ -212,3 +212,23 @@ func TestTrimGivesUpWhatIsOld(t *testing.T) {
 		r.Trim()
 	})
 }
+
+// What was put while nobody was there is announced when somebody comes.
+func TestAnnouncedWhenTheNetworkComesToLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork()
+		n.size.Store(0)
+		r := open(t, over(n))
+		a := r.put("early")
+		time.Sleep(time.Minute)
+		if told := n.announced(); len(told) != 0 {
+			t.Fatalf("%v was announced to nobody", told)
+		}
+		n.size.Store(1)
+		time.Sleep(2 * readyPause)
+		synctest.Wait()
+		if told := n.announced(); !slices.Contains(told, a) {
+			t.Errorf("announced: %v", told)
+		}
+	})
+}

@@ -93,12 +93,20 @@ KINDS = {kind: map_of({"kind": word, **shape}) for kind, shape in {
     "data": {"stream": number, "seq": number, "bytes": octets(0)},
     "ack": {"stream": number, "up_to": number},
     "end": {"stream": number, "seq": number, "status": word},
+    "find": {"obj": text(1, TEXT), "most": number},
+    "found": {
+        "providers": list_of(map_of({
+            "id": text(1, WORD), "overlay": list_of(text(1, 256), 0, 8), "http": list_of(text(1, 256), 0, 8),
+            "region?": text(0, WORD), "age": number,
+        }), 0, 32),
+        "record?": octets(1, 4096),
+    },
     "error": {"code": word, "msg": text(0, TEXT)},
     "bye": {"reason": text(0, TEXT)},
 }.items()}
 
 # These are left out when they say nothing.
-EMPTY_IS_MISSING = {"token", "from", "pq", "comp"}
+EMPTY_IS_MISSING = {"token", "from", "pq", "comp", "region"}
 
 
 def decode(payload):
@@ -106,7 +114,11 @@ def decode(payload):
     try:
         value = cbor.decode(payload)
         kind = map_of({"kind": word})(value)["kind"]
-        return KINDS[kind](value) if kind in KINDS else {"kind": kind}
+        said = KINDS[kind](value) if kind in KINDS else {"kind": kind}
+        for provider in said.get("providers", []):
+            if not provider.get("region"):  # an empty one says as much as none
+                provider.pop("region", None)
+        return said
     except ValueError as error:
         raise Refusal("Malformed", "message", str(error)) from None
 
@@ -120,5 +132,11 @@ def _said(fields):
     for key, value in fields.items():
         if key in EMPTY_IS_MISSING and not value:
             continue
-        said[key] = _said(value) if isinstance(value, dict) else value
+        said[key] = _inside(value)
     return said
+
+
+def _inside(value):
+    if isinstance(value, dict):
+        return _said(value)
+    return [_inside(item) for item in value] if isinstance(value, list) else value

@@ -126,7 +126,7 @@ func TestACommitterThatPanics(t *testing.T) {
 				t.Errorf("the next version is %d", head.Version)
 			}
 			live.want(t, 2, 2)
-			if n := len(h.log.of(CommittedNow)); n != 2 {
+			if n := len(h.told(CommittedNow)); n != 2 {
 				t.Errorf("%d commits are on the record", n)
 			}
 			must(t, h.verifyRound(t.Context()))

@@ -55,6 +55,19 @@ func (r *record) add(e Event) {
 	r.events = append(r.events, e)
 }
 
+// marker is told by a test to learn that what was told before has arrived.
+const marker EventType = "marker"
+
+// told waits until everything that has happened is on the record, and returns
+// what is there of a type.
+func (h *house) told(what EventType) []Event {
+	h.t.Helper()
+	before := len(h.log.of(marker))
+	h.audit(Event{Type: marker})
+	waitFor(h.t, func() bool { return len(h.log.of(marker)) > before })
+	return h.log.of(what)
+}
+
 // of returns what was told of a type.
 func (r *record) of(what EventType) (found []Event) {
 	r.mu.Lock()
@@ -291,14 +304,13 @@ func hasLabels(series *dto.Metric, wanted []string) bool {
 // and nothing done.
 func (h *house) turnedAway(action, method, path string, body any, code string) {
 	h.t.Helper()
-	before, told := h.count("registry_rejected_total", "action="+action, "kind="+code), len(h.log.of(Refused))
+	before, told := h.count("registry_rejected_total", "action="+action, "kind="+code), len(h.told(Refused))
 	head, open := h.view.Load().expect(), len(h.docket.list(h.now()))
 	h.refused(method, path, body, code)
 	if after := h.count("registry_rejected_total", "action="+action, "kind="+code); after != before+1 {
 		h.t.Errorf("%s %s: %s was counted %v times", method, path, code, after-before)
 	}
-	waitFor(h.t, func() bool { return len(h.log.of(Refused)) > told })
-	if events := h.log.of(Refused); len(events) != told+1 || !strings.HasPrefix(events[told].Detail, action+": ") {
+	if events := h.told(Refused); len(events) != told+1 || !strings.HasPrefix(events[told].Detail, action+": ") {
 		h.t.Errorf("%s %s: told for the record as %+v", method, path, events[told:])
 	}
 	now := h.view.Load().expect()

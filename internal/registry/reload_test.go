@@ -37,7 +37,7 @@ func TestSettingsChangeWhileItRuns(t *testing.T) {
 	if n := h.count("registry_pruned_versions_total"); n == 0 || n > 550 {
 		t.Errorf("%v versions were pruned", n)
 	}
-	if h.count("registry_checkpoints_total") == 0 || h.count("registry_checkpoint_size") != 600 || len(h.log.of(Checkpointed)) == 0 {
+	if h.count("registry_checkpoints_total") == 0 || h.count("registry_checkpoint_size") != 600 || len(h.told(Checkpointed)) == 0 {
 		t.Error("the checkpoint was not counted")
 	}
 	h.close()

@@ -142,7 +142,7 @@ func TestAStorageThatCannotBeRead(t *testing.T) {
 		return r, nil
 	}}))
 	waitFor(t, func() bool { return h.count("storage_backoff_total", "op=read") > 0 })
-	if v := h.readiness.Evaluate(); !v.WriteReady || len(h.log.of(Damaged)) > 0 {
+	if v := h.readiness.Evaluate(); !v.WriteReady || len(h.told(Damaged)) > 0 {
 		t.Errorf("the verdict is %+v", v)
 	}
 	h.change(name("more", "1"))

@@ -99,19 +99,6 @@ func TestUnderAFakeClock(t *testing.T) {
 	})
 }
 
-func TestNothingStartsAGoroutine(t *testing.T) {
-	before := runtime.NumGoroutine()
-	c := New(wide)
-	for i := range 1000 {
-		c.Put(keyOf(i), found("a", noon))
-		c.Get(keyOf(i), noon)
-	}
-	c.Purge(noon.Add(time.Hour))
-	if after := runtime.NumGoroutine(); after > before {
-		t.Errorf("%d goroutines became %d", before, after)
-	}
-}
-
 func TestForgetAndClear(t *testing.T) {
 	c := New(wide)
 	c.Put("a", found("a", noon))

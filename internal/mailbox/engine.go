@@ -1,0 +1,113 @@
+package mailbox
+
+import (
+	"context"
+	"time"
+)
+
+// Engine keeps messages until somebody has dealt with them, and notes for
+// whoever looks. There are three: RAM, Disk, and the driver for NATS
+// JetStream; mailboxtest holds all of them to the same promises.
+//
+// A box is a queue. A message in it is leased to one receiver at a time; one
+// that is not acknowledged within its visibility time-out is leased again, and
+// one that was leased too often becomes a dead letter. Messages of a box come
+// in the order in which they were sent, as far as leases, delays and
+// redeliveries let them; nothing is promised between boxes.
+//
+// A board is the newest notes under a name. Reading it takes nothing away;
+// when it is full, the oldest note goes.
+//
+// Boxes and boards come into being when they are first written to.
+type Engine interface {
+	// Send takes a message in; when it returns, the message is kept. The same
+	// key with the same message is the same answer, with Repeated set; with
+	// another message it is fault.Conflict. A box or a mailbox without room is
+	// fault.Busy.
+	Send(ctx context.Context, m Message) (Sent, error)
+
+	// Receive leases the next message of a box, waiting for one for at most
+	// wait. No message is fault.NotFound.
+	Receive(ctx context.Context, box string, visibility, wait time.Duration) (Delivery, error)
+
+	// Ack says that a message was dealt with: it is gone for good. A receipt
+	// that is late, foreign or used up is fault.NotFound.
+	Ack(ctx context.Context, box, receipt string) error
+
+	// Nack gives a message back, to be leased again after delay. Reason is kept
+	// for the dead letter that it may become.
+	Nack(ctx context.Context, box, receipt string, delay time.Duration, reason string) error
+
+	// Extend makes a lease end visibility from now.
+	Extend(ctx context.Context, box, receipt string, visibility time.Duration) error
+
+	// Dead lists dead letters of a box, oldest first, at most limit of them
+	// after the one with the given id ("" is from the start).
+	Dead(ctx context.Context, box, after string, limit int) ([]DeadLetter, error)
+
+	// Post pins a note to boards. A note whose ID is on a board already is left
+	// as it is, so posting may be repeated.
+	Post(ctx context.Context, boards []string, n Note) error
+
+	// Board returns the notes of a board, newest first, at most limit.
+	Board(ctx context.Context, name string, limit int) ([]Note, error)
+
+	// Usage is how much is kept. It never waits.
+	Usage() Usage
+
+	// Close lets go of everything. Receivers that wait are told
+	// fault.Canceled.
+	Close() error
+}
+
+// Message is what is sent.
+type Message struct {
+	Box           string
+	Key           string // of idempotency; empty for none
+	Body          []byte // not changed by anybody once it is sent
+	Delay         time.Duration
+	MaxDeliveries int // zero is the mailbox's default
+}
+
+// Sent is how a message was taken in.
+type Sent struct {
+	ID       string
+	Repeated bool // it was sent before, with the same key
+}
+
+// Delivery is a message that was leased.
+type Delivery struct {
+	ID         string
+	Receipt    string // gives it back or does away with it, as long as the lease holds
+	Body       []byte
+	Deliveries int // this one included
+	SentAt     time.Time
+}
+
+// DeadLetter is a message that was leased too often.
+type DeadLetter struct {
+	ID         string
+	Body       []byte
+	Deliveries int
+	Reason     string // of the last nack, or that its lease ended
+	SentAt     time.Time
+	DiedAt     time.Time
+}
+
+// Note is what is pinned to boards.
+type Note struct {
+	ID   string
+	Body []byte
+	At   time.Time
+}
+
+// Usage is how much an engine keeps.
+type Usage struct {
+	Boxes    int64
+	Messages int64 // that wait or are leased
+	Leased   int64
+	Dead     int64
+	Boards   int64
+	Notes    int64
+	Bytes    int64
+}

@@ -79,10 +79,17 @@ type Docs struct {
 	Summary     string
 	Description string
 	Params      []Param
-	Request     any        // a value of the type that the JSON body decodes into; nil if there is none
+	Request     any        // a value of the type that the JSON body decodes into, or Bytes; nil if there is none
 	Responses   []Response // those of success; what can go wrong follows from the route and from Kinds
 	Kinds       []fault.Kind
 }
+
+// Bytes stands for a request body that is no JSON document. It is the media
+// type.
+type Bytes string
+
+// Octets are bytes of which nothing is known.
+const Octets Bytes = "application/octet-stream"
 
 // Param is a query parameter, a header, or a word about a wildcard of the path.
 type Param struct {

@@ -44,7 +44,10 @@ func (n *Node) openKeyring(c Config) error {
 }
 
 func (n *Node) openGateway(ctx context.Context, c Config) error {
-	table, err := ingress.NewTable(slices.Concat(n.objects.Routes(), n.edge.Routes(), n.overlay.Routes(), n.registry.Routes(), n.index.Routes(), n.routes())...)
+	var table *ingress.Table
+	described := ingress.OpenAPIRoute("gateway", n.build.Version, func() *ingress.Table { return table })
+	table, err := ingress.NewTable(slices.Concat(n.objects.Routes(), n.edge.Routes(), n.overlay.Routes(), n.registry.Routes(), n.index.Routes(),
+		n.routes(), []ingress.Route{described})...)
 	if err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ func (o *Overlay) Routes() []ingress.Route {
 		{
 			Service: service, Methods: []string{http.MethodPost}, Pattern: "/overlay/publish/{topic...}", Handler: o.publishTopic, Class: ingress.Control,
 			Scope: "overlay:pub", Topic: "topic", BodyCap: oap.MaxData, Lane: o.publish,
-			Docs: ingress.Docs{Summary: "Publish a message", Params: []ingress.Param{topic},
+			Docs: ingress.Docs{Summary: "Publish a message", Request: ingress.Octets, Params: []ingress.Param{topic},
 				Description: "The body is the message. The answer says how many peers it was handed to and how many had no room; local subscribers get it in any case.",
 				Responses:   []ingress.Response{{Status: http.StatusOK, Body: client.Published{}}},
 				Kinds:       []fault.Kind{fault.Malformed, fault.Busy, fault.NotReady}},

@@ -71,14 +71,14 @@ func (o *Objects) Routes() []ingress.Route {
 		{
 			Service: service, Methods: []string{http.MethodPost}, Pattern: "/put", Handler: o.putSmall,
 			Scope: "object:put", Class: ingress.Control, BodyCap: smallPut, Queued: true,
-			Docs: ingress.Docs{Summary: "Keep a small object", Responses: stored,
+			Docs: ingress.Docs{Summary: "Keep a small object", Request: ingress.Octets, Responses: stored,
 				Description: "The body, at most 1 MiB, becomes an object. Larger ones go to POST /o.",
 				Kinds:       []fault.Kind{fault.StoreFull}},
 		},
 		{ // no cap on the body: the store knows best what fits, and says so before it reads
 			Service: service, Methods: []string{http.MethodPost}, Pattern: "/o", Handler: o.putStream,
 			Scope: "object:put", Class: ingress.Transfer, BodyCap: math.MaxInt64, Lane: o.uploads,
-			Docs: ingress.Docs{Summary: "Keep an object of any size", Responses: stored,
+			Docs: ingress.Docs{Summary: "Keep an object of any size", Request: ingress.Octets, Responses: stored,
 				Description: "The body is streamed. One that cannot fit is refused before it is read.",
 				Kinds:       []fault.Kind{fault.StoreFull}},
 		},
@@ -87,7 +87,7 @@ func (o *Objects) Routes() []ingress.Route {
 			Docs: ingress.Docs{Summary: "Fetch an object", Params: address, Responses: []ingress.Response{
 				{Status: http.StatusOK, Type: octets, Doc: "The bytes, verified."},
 				{Status: http.StatusPartialContent, Type: octets, Doc: "A range of them."},
-				{Status: http.StatusNotModified, Type: octets, Doc: "The client has it."},
+				{Status: http.StatusNotModified, Doc: "The client has it."},
 			}, Kinds: []fault.Kind{fault.NotFound, fault.InvalidRange, fault.IntegrityFail}},
 		},
 		{

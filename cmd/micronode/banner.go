@@ -23,6 +23,7 @@ type started struct {
 	Overlay   string   `json:"overlay,omitempty"` // ID@HOST:PORT
 	DHT       []string `json:"dht,omitempty"`     // multiaddrs
 	Socket    string   `json:"socket"`
+	Parts     []string `json:"parts,omitempty"` // with --only
 	Amnesia   bool     `json:"amnesia"`
 	Folder    string   `json:"folder,omitempty"`
 	Confined  string   `json:"confined"`
@@ -37,10 +38,16 @@ type started struct {
 func (c *console) banner(info node.Info, overlay, socket string) {
 	if c.json {
 		c.printJSON(started{"started", info.PeerID, info.Ephemeral, info.Version, info.Profile, info.HTTP, info.Admin,
-			peerName(info.PeerID, overlay), info.DHT, info.Socket, info.Amnesia, info.Folder, info.Confined, info.Open, info.Packs, info.Origins})
+			peerName(info.PeerID, overlay), info.DHT, info.Socket, info.Parts, info.Amnesia, info.Folder, info.Confined, info.Open, info.Packs, info.Origins})
 		return
 	}
 	c.print("micronode %s is running\n\n", info.Version)
+	if len(info.Parts) > 0 {
+		c.print("  parts    %s\n", strings.Join(info.Parts, ", "))
+		if socket == "" {
+			socket = info.Socket // the usual one is nobody's
+		}
+	}
 	c.print("  gateway  %s\n  admin    %s\n", info.HTTP, info.Admin)
 	if overlay != "" {
 		c.print("  overlay  %s\n", peerName(info.PeerID, overlay))

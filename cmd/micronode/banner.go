@@ -3,6 +3,7 @@ package main
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"micronode/internal/node"
@@ -70,8 +71,12 @@ func (c *console) banner(info node.Info, overlay, socket string) {
 	if info.Open {
 		c.print("  %s\n", c.paint(red, "OPEN: whoever reaches a listener may do everything"))
 	}
+	next := "put FILE"
+	if len(info.Parts) > 0 && !slices.Contains(info.Parts, "gateway") {
+		next = "status" // objects are put at the gateway
+	}
 	c.print("\nNow type, in another terminal:\n\n")
-	c.print("  micronode put FILE%s\n\nCtrl-C drains the node and stops it.\n\n", socketArgument(socket))
+	c.print("  micronode %s%s\n\nCtrl-C drains the node and stops it.\n\n", next, socketArgument(socket))
 }
 
 // peerName is what another node's --peer takes. Of a node that listens at all

@@ -96,7 +96,7 @@ type Node struct {
 
 	// the parts that run elsewhere
 	remotes  []*remote
-	far      far
+	far      elsewhere
 	vouchers vouchers
 	letters  *flow.Queue[[]byte] // to an overlay elsewhere; nil if it is here
 	closers  []func()            // of connections to other processes

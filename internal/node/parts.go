@@ -225,19 +225,20 @@ func shorten(text string) string {
 	return text
 }
 
-// nearestPart is the part that somebody most likely meant: one that begins in
-// the same way, or that has the same letters but for one or two.
+// nearestPart is the part that somebody most likely meant: one that begins and
+// ends in the same way, but for two letters or less in between.
 func nearestPart(name string) string {
-	if len(name) < 2 {
-		return ""
-	}
 	name = strings.ToLower(strings.TrimSpace(name))
 	for _, known := range PartNames() {
-		same := 0
-		for same < min(len(name), len(known)) && name[same] == known[same] {
-			same++
+		least := min(len(name), len(known))
+		from, to := 0, 0
+		for from < least && name[from] == known[from] {
+			from++
 		}
-		if name == known || 2*same >= len(known) && same >= 2 {
+		for to < least-from && name[len(name)-1-to] == known[len(known)-1-to] {
+			to++
+		}
+		if from+to >= 3 && max(len(name), len(known))-from-to <= 2 {
 			return known
 		}
 	}

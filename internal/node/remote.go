@@ -51,8 +51,8 @@ type presence struct {
 
 const presencePath = "/part"
 
-// far are the parts elsewhere, in the forms in which those here use them.
-type far struct {
+// elsewhere are the parts in other processes, in the forms in which those here use them.
+type elsewhere struct {
 	store    *store.Remote
 	index    *index.Remote
 	overlay  *overlay.Remote
@@ -92,8 +92,15 @@ func (n *Node) reachParts() error {
 	return nil
 }
 
-// use gives a part elsewhere the form in which those here use it.
+// use gives a part elsewhere the form in which those here use it. The gateway
+// only passes requests on.
 func (n *Node) use(r *remote) {
+	used := slices.ContainsFunc(parts, func(one part) bool {
+		return n.layout.here[one.name] && (slices.Contains(one.needs, r.name) || slices.Contains(one.asks, r.name))
+	})
+	if !used {
+		return
+	}
 	switch r.name {
 	case "store":
 		n.far.store = store.NewRemote(r.client)

@@ -151,6 +151,9 @@ func TestOneScriptForAllNodes(t *testing.T) {
 			running[group] = k.start(group)
 			all = append(all, running[group])
 		}
+		for _, one := range all {
+			one.whenReady(t)
+		}
 		compare(t, want, running["gateway"].script(t, running["overlay"]))
 		for _, one := range all {
 			one.end(t)

@@ -47,6 +47,7 @@ type presence struct {
 	HTTP    string   `json:"http"`
 	TLS     bool     `json:"tls,omitempty"`
 	Overlay string   `json:"overlay,omitempty"`
+	Missing []string `json:"missing,omitempty"` // why it is not ready, but for other parts
 }
 
 const presencePath = "/part"
@@ -111,6 +112,7 @@ func (n *Node) use(r *remote) {
 		n.far.overlay = overlay.NewRemote(n.inventory, r.client)
 	case "registry":
 		n.far.registry = registry.NewRemote(n.inventory, r.client, n.governed)
+		r.look = func(context.Context) error { return n.far.registry.Known() }
 	}
 }
 
@@ -251,6 +253,10 @@ func (n *Node) presence() presence {
 		p.PeerID = n.identity.PeerID()
 	}
 	p.Overlay = n.overlayAddr()
+	p.Missing = slices.DeleteFunc(n.readiness.Evaluate().Missing, func(name string) bool {
+		part, ours := strings.CutPrefix(name, service+"/")
+		return ours && n.remoteNamed(part) != nil // two that wait for each other would wait for ever
+	})
 	return p
 }
 
@@ -309,6 +315,8 @@ func (r *remote) judge(said presence) error {
 		return wrong("Give both the same auth.root.", "the part "+r.name+" has another auth.root than this process")
 	case said.PeerID != "" && r.node.presenceKnown() && said.PeerID != r.node.identity.PeerID():
 		return wrong("Give both the same node.identity.", "the part "+r.name+" has the identity of another node, "+said.PeerID)
+	case len(said.Missing) > 0:
+		return wrong("Ask it for the reasons, at "+r.place.String()+": `micronode status`.", "the part "+r.name+" is not ready itself: "+strings.Join(said.Missing, ", "))
 	}
 	return nil
 }

@@ -22,6 +22,15 @@ type Status struct {
 	Services   []Service `json:"services"`
 	Queues     []Queue   `json:"queues"`
 	Store      Store     `json:"store"`
+	Parts      []Part    `json:"parts,omitempty"` // of a node that runs as several processes
+}
+
+// Part is a part of a node that runs as several processes, as one of them sees
+// it.
+type Part struct {
+	Name string `json:"name"`
+	At   string `json:"at,omitempty"` // where it runs; empty if that is here
+	Up   bool   `json:"up"`
 }
 
 // Listen is where a node listens.

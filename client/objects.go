@@ -33,6 +33,10 @@ type PutOptions struct {
 	// Put is broken off, and nothing is stored.
 	Want b3.Address
 
+	// Cached says that the object can be had again from elsewhere: the node may
+	// give it up when it needs the room. Otherwise it stays until it is deleted.
+	Cached bool
+
 	// Progress is told how many bytes were handed over, and how many there are
 	// in all, or -1. It goes back when the Put is tried again. It is called
 	// often, by one goroutine at a time, and should be quick.
@@ -58,6 +62,9 @@ func (c *Client) Put(ctx context.Context, src io.Reader, o PutOptions) (Object, 
 	path := "/o"
 	if up.size >= 0 && up.size <= putCap {
 		path = "/put"
+	}
+	if o.Cached {
+		path += "?class=cached"
 	}
 	k := c.newCall(ctx, putOp, http.MethodPost, path)
 	for n := 1; ; n++ {

@@ -3,6 +3,7 @@ package main
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"micronode/internal/node"
@@ -23,6 +24,7 @@ type started struct {
 	Overlay   string   `json:"overlay,omitempty"` // ID@HOST:PORT
 	DHT       []string `json:"dht,omitempty"`     // multiaddrs
 	Socket    string   `json:"socket"`
+	Parts     []string `json:"parts,omitempty"` // with --only
 	Amnesia   bool     `json:"amnesia"`
 	Folder    string   `json:"folder,omitempty"`
 	Confined  string   `json:"confined"`
@@ -37,10 +39,16 @@ type started struct {
 func (c *console) banner(info node.Info, overlay, socket string) {
 	if c.json {
 		c.printJSON(started{"started", info.PeerID, info.Ephemeral, info.Version, info.Profile, info.HTTP, info.Admin,
-			peerName(info.PeerID, overlay), info.DHT, info.Socket, info.Amnesia, info.Folder, info.Confined, info.Open, info.Packs, info.Origins})
+			peerName(info.PeerID, overlay), info.DHT, info.Socket, info.Parts, info.Amnesia, info.Folder, info.Confined, info.Open, info.Packs, info.Origins})
 		return
 	}
 	c.print("micronode %s is running\n\n", info.Version)
+	if len(info.Parts) > 0 {
+		c.print("  parts    %s\n", strings.Join(info.Parts, ", "))
+		if socket == "" {
+			socket = info.Socket // the usual one is nobody's
+		}
+	}
 	c.print("  gateway  %s\n  admin    %s\n", info.HTTP, info.Admin)
 	if overlay != "" {
 		c.print("  overlay  %s\n", peerName(info.PeerID, overlay))
@@ -63,8 +71,12 @@ func (c *console) banner(info node.Info, overlay, socket string) {
 	if info.Open {
 		c.print("  %s\n", c.paint(red, "OPEN: whoever reaches a listener may do everything"))
 	}
+	next := "put FILE"
+	if len(info.Parts) > 0 && !slices.Contains(info.Parts, "gateway") {
+		next = "status" // objects are put at the gateway
+	}
 	c.print("\nNow type, in another terminal:\n\n")
-	c.print("  micronode put FILE%s\n\nCtrl-C drains the node and stops it.\n\n", socketArgument(socket))
+	c.print("  micronode %s%s\n\nCtrl-C drains the node and stops it.\n\n", next, socketArgument(socket))
 }
 
 // peerName is what another node's --peer takes. Of a node that listens at all

@@ -28,8 +28,8 @@ const assetPattern = assetsPrefix + "{path...}"
 
 const assetOp = "edge.asset"
 
-// asset answers from a pack, from the folder of assets, or from an origin,
-// whichever the first element of the path names.
+// asset answers from a pack, from the folder of assets, with what has an address
+// or a name, or from an origin, whichever the first element of the path names.
 func (e *Edge) asset(w http.ResponseWriter, r *http.Request) error {
 	first, rest, err := e.split(r)
 	if err != nil {
@@ -41,6 +41,9 @@ func (e *Edge) asset(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	if served, err := e.serveFile(w, r, first, rest); served || err != nil {
+		return err
+	}
+	if served, err := e.serveContent(w, r); served || err != nil {
 		return err
 	}
 	return e.serveOrigin(w, r, first, rest)

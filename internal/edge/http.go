@@ -13,7 +13,8 @@ import (
 // seconds.
 const firstByte = 5 * time.Second
 
-// Routes lists the routes of the edge.
+// Routes lists the routes of the edge. The zero Edge has the same list: it is
+// what a gateway knows of an edge in another process.
 func (e *Edge) Routes() []ingress.Route {
 	get := []string{http.MethodGet}
 	bytes := []ingress.Response{
@@ -30,8 +31,8 @@ func (e *Edge) Routes() []ingress.Route {
 	return []ingress.Route{
 		{
 			Service: service, Methods: get, Pattern: assetPattern, Handler: e.asset, Class: ingress.Transfer, Deadline: firstByte,
-			Docs: ingress.Docs{Summary: "Fetch a pack, a file, or an object of an allow-listed origin", Responses: bytes,
-				Description: "The first element of the path is the file name of a mounted pack, a name in the folder edge.assets, or an allow-listed host; then https://host/path is fetched and kept.",
+			Docs: ingress.Docs{Summary: "Fetch a pack, a file, an object by its address, or one of an allow-listed origin", Responses: bytes,
+				Description: "The first element of the path is the file name of a mounted pack, a name in the folder edge.assets, an address (b3:…) or a name (name:docs), with a path below it if that is a folder, or an allow-listed host; then https://host/path is fetched and kept.",
 				Params:      []ingress.Param{text("path", "Where it is.")},
 				Kinds: []fault.Kind{fault.NotFound, fault.RejectPolicy, fault.InvalidRange, fault.Busy, fault.RateLimited, fault.Timeout,
 					fault.UpstreamFailed, fault.IntegrityFail, fault.RatioCap, fault.StoreFull, fault.NotReady}},

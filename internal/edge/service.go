@@ -27,6 +27,7 @@ type Spec struct {
 	Fleeting store.Store // for what must not be kept; nil if that is Store
 	Folder   string      // where the cache remembers what it holds; empty in amnesia
 	Amnesia  bool
+	Content  Content // finds what paths name by address; nil: nobody does
 
 	Metrics   *observe.Metrics
 	Readiness *observe.Readiness
@@ -43,6 +44,7 @@ type Edge struct {
 	packs   *pack.Mounts
 	mounted *observe.Dependency
 	assets  *os.Root // nil without a folder
+	content Content  // nil if nothing is found by its address
 	cache   *fill.Cache
 	intake  *rate.Limiter
 	events  *flow.Bus[fill.Event]
@@ -58,6 +60,7 @@ type Edge struct {
 func New(ctx context.Context, inv *flow.Inventory, spec Spec) (*Edge, error) {
 	e := &Edge{
 		config:  spec.Config,
+		content: spec.Content,
 		metrics: newMetrics(spec.Metrics.For(service)),
 		mounted: spec.Readiness.Dependency(service, "packs", observe.ForReads),
 		intake:  rate.NewLimiter(rate.Limit(spec.WorkRate), max(1, spec.WorkRate)),

@@ -109,6 +109,7 @@ var clientMay = map[string]bool{"b3": true, "fault": true}
 var support = map[string]string{
 	"internal/flow/explore":    "internal/flow",
 	"internal/store/storetest": "internal/store",
+	"internal/node/nodetest":   "internal/node",
 
 	"internal/edge/pack/packtest": "internal/edge/pack",
 

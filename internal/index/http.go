@@ -27,7 +27,8 @@ const (
 // of the configuration, which may change while the node runs, ends before.
 const routeDeadline = longestBudget + time.Second
 
-// Routes lists the routes of the index.
+// Routes lists the routes of the index. The zero Index has the same list:
+// it is what a gateway knows of an index in another process.
 func (x *Index) Routes() []ingress.Route {
 	return slices.Concat(x.findRoutes(), x.nameRoutes(), x.fetchRoutes(), x.adminRoutes(), x.routingRoutes())
 }

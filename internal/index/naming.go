@@ -42,6 +42,9 @@ func (x *Index) SetName(ctx context.Context, name string, manifest b3.Address) (
 	if err := record.CheckName(name); err != nil {
 		return record.Name{}, err
 	}
+	if err := x.unheard(); err != nil {
+		return record.Name{}, err
+	}
 	if version, held := x.governed(name); held {
 		return record.Name{}, &fault.Error{Op: opName, Kind: fault.Conflict, Detail: fmt.Sprintf("the registry says what %q means, as of version %d", name, version),
 			Next: "Choose another name, or propose a change with `micronode registry propose`."}

@@ -45,6 +45,8 @@ type Section struct {
 	ClockSkew config.Duration `toml:"clock_skew" doc:"By how much the clocks of nodes may differ." restart:"true"`
 
 	Advertise []string `toml:"advertise" doc:"Where others can reach this node, if that is not where it listens: HOST:PORT of its overlay, https://HOST of its gateway." restart:"true"`
+
+	Parts Parts `toml:"parts" doc:"Where the parts of this node are that run in other processes, with --only."`
 }
 
 // maxDrain is the longest shutdown that the contract allows.

@@ -27,7 +27,7 @@ var indexStages = index.Stages{State: stageState, Workers: stageWorkers}
 func (n *Node) openIndex(ctx context.Context, c Config) (err error) {
 	spec := index.Spec{
 		Config: c.Index, Key: n.identity.private, Skew: time.Duration(c.Node.ClockSkew), Store: n.store,
-		Registry: n.registry, Overlay: neighbourhood{n.overlay}, Self: n.whereabouts,
+		Registry: n.governors(), Overlay: n.neighbours(), Self: n.whereabouts,
 		Metrics: n.metrics, Readiness: n.readiness, Tracer: n.tracing.Tracer(),
 	}
 	if n.folder != nil {
@@ -66,6 +66,29 @@ func (n *Node) closeIndex() error {
 	return n.index.Close()
 }
 
+// governors is the registry, here or elsewhere, as others in the node use it.
+type governors interface {
+	index.NameSource
+	Nodes(ctx context.Context, since flow.Version) ([]registry.Node, flow.Version, error)
+}
+
+func (n *Node) governors() governors {
+	if n.registry != nil {
+		return n.registry
+	}
+	return n.far.registry
+}
+
+// neighbours is the overlay, here or elsewhere, as the index uses it.
+func (n *Node) neighbours() index.Neighbours {
+	if n.overlay != nil {
+		return neighbourhood{n.overlay, func(ctx context.Context, address b3.Address, from oap.PeerID) (io.ReadCloser, error) {
+			return n.overlay.Open(ctx, address, &from)
+		}}
+	}
+	return neighbourhood{n.far.overlay, n.far.overlay.Open}
+}
+
 // heardIndex writes down what the index did. Objects and names come and go;
 // only what somebody may have to act on is worth a warning.
 func (n *Node) heardIndex(event index.Event) {
@@ -90,7 +113,7 @@ func (n *Node) whereabouts() index.Provider {
 // locate finds out where others can reach this node: where it says, or else
 // where it listens.
 func (n *Node) locate(c Config) {
-	at := index.Provider{ID: n.overlay.ID().String(), Region: c.Index.Region}
+	at := index.Provider{ID: n.identity.PeerID(), Region: c.Index.Region}
 	for _, one := range c.Node.Advertise {
 		if strings.Contains(one, "://") {
 			at.HTTP = append(at.HTTP, one)
@@ -98,20 +121,42 @@ func (n *Node) locate(c Config) {
 			at.Overlay = append(at.Overlay, one)
 		}
 	}
-	if len(at.Overlay) == 0 && n.overlay.Addr() != nil {
-		at.Overlay = dialable(n.overlay.Addr())
+	overlay, gateway := n.listeners()
+	if len(at.Overlay) == 0 {
+		at.Overlay = dialable(overlay.Overlay)
 	}
 	if len(at.HTTP) == 0 {
 		scheme := "http://"
-		if n.keyring != nil {
+		if gateway.TLS {
 			scheme = "https://"
 		}
-		for _, hostport := range dialable(n.http.Addr()) {
+		for _, hostport := range dialable(gateway.HTTP) {
 			at.HTTP = append(at.HTTP, scheme+hostport)
 		}
 	}
 	n.reachable.Store(&at)
 }
+
+// listeners are the processes where others reach this node: its overlay and its
+// gateway. One that has not been heard of yet listens nowhere.
+func (n *Node) listeners() (overlay, gateway presence) {
+	find := func(part string) presence {
+		if n.layout.here[part] {
+			return n.presence()
+		}
+		if r := n.remoteNamed(part); r != nil {
+			if said := r.said.Load(); said != nil {
+				return *said
+			}
+		}
+		return presence{}
+	}
+	return find("overlay"), find(gatewayPart)
+}
+
+// relocate finds out anew where others can reach this node, after another process
+// of it has said where it listens.
+func (n *Node) relocate() { n.locate(n.config.Current().Value) }
 
 // mostAddresses is how many addresses of its own a node tells.
 const mostAddresses = 8
@@ -119,8 +164,8 @@ const mostAddresses = 8
 // dialable is what others can dial to reach a listener. One that listens on all
 // addresses is reached on each of the machine's own, but for those that mean
 // something else on another machine.
-func dialable(listener net.Addr) (list []string) {
-	at, err := netip.ParseAddrPort(listener.String())
+func dialable(listener string) (list []string) {
+	at, err := netip.ParseAddrPort(listener)
 	if err != nil {
 		return nil
 	}
@@ -139,7 +184,13 @@ func dialable(listener net.Addr) (list []string) {
 }
 
 // neighbourhood is the overlay as the index sees it.
-type neighbourhood struct{ overlay *overlay.Overlay }
+type neighbourhood struct {
+	overlay interface {
+		Neighbours() []overlay.Neighbour
+		Ask(ctx context.Context, peer oap.PeerID, q overlay.Question) (overlay.Found, error)
+	}
+	open func(ctx context.Context, address b3.Address, from oap.PeerID) (io.ReadCloser, error)
+}
 
 // Neighbours lists the peers that there is a session with.
 func (h neighbourhood) Neighbours() (list []index.Neighbour) {
@@ -151,7 +202,7 @@ func (h neighbourhood) Neighbours() (list []index.Neighbour) {
 
 // Open begins to fetch an object from a peer.
 func (h neighbourhood) Open(ctx context.Context, address b3.Address, from oap.PeerID) (io.ReadCloser, error) {
-	return h.overlay.Open(ctx, address, &from)
+	return h.open(ctx, address, from)
 }
 
 // Ask asks a peer what it knows.
@@ -184,13 +235,16 @@ func heard(found overlay.Found, now time.Time) (answer index.Answer, err error) 
 }
 
 // answerPeer says what this node knows of what a peer asks for.
-func (n *Node) answerPeer(_ context.Context, asked overlay.Question) (found overlay.Found) {
+func (n *Node) answerPeer(ctx context.Context, asked overlay.Question) (found overlay.Found) {
 	id, err := index.ParseID(asked.Obj)
-	if err != nil || n.index == nil {
+	if err != nil {
 		return overlay.Found{} // what nobody can mean, nobody has
 	}
 	now := time.Now()
-	answer := n.index.Answer(id.Question(n.overlay.ID()))
+	answer, err := n.answer(ctx, id)
+	if err != nil {
+		return overlay.Found{} // the index is away: who asks may ask somebody else
+	}
 	for _, p := range answer.Providers[:min(len(answer.Providers), asked.Most)] {
 		one := overlay.FoundProvider{ID: p.ID, Overlay: p.Overlay, HTTP: p.HTTP, Region: p.Region}
 		if !p.Seen.IsZero() {
@@ -204,8 +258,20 @@ func (n *Node) answerPeer(_ context.Context, asked overlay.Question) (found over
 	return found
 }
 
+// answer asks the index, here or elsewhere. One that is not open yet knows
+// nothing.
+func (n *Node) answer(ctx context.Context, id index.ID) (index.Answer, error) {
+	switch {
+	case n.index != nil:
+		return n.index.Answer(id.Question(n.overlay.ID())), nil
+	case n.far.index != nil:
+		return n.far.index.Answer(ctx, id)
+	}
+	return index.Answer{}, nil
+}
+
 // members is the nodes of the registry, as peers of the overlay.
-type members struct{ registry *registry.Registry }
+type members struct{ registry governors }
 
 // Peers waits until the list is another, and gives it.
 func (m members) Peers(ctx context.Context, since flow.Version) (contacts []overlay.Contact, now flow.Version, err error) {

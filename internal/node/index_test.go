@@ -196,12 +196,12 @@ func TestWhereANodeIs(t *testing.T) {
 	if at := (&Node{}).whereabouts(); at.ID != "" {
 		t.Errorf("%+v", at)
 	}
-	for _, one := range dialable(&net.TCPAddr{IP: net.IPv4zero, Port: 9500}) {
+	for _, one := range dialable((&net.TCPAddr{IP: net.IPv4zero, Port: 9500}).String()) {
 		if host, port, err := net.SplitHostPort(one); err != nil || port != "9500" || net.ParseIP(host).IsLoopback() {
 			t.Error(one)
 		}
 	}
-	if all := dialable(&net.UnixAddr{Name: "x"}); all != nil {
+	if all := dialable((&net.UnixAddr{Name: "x"}).String()); all != nil {
 		t.Errorf("%v", all)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/capability"
+	"micronode/internal/gateway"
 	"micronode/internal/ingress"
 	"micronode/internal/observe"
 	"micronode/internal/store"
@@ -46,15 +47,14 @@ func (n *Node) openKeyring(c Config) error {
 func (n *Node) openGateway(ctx context.Context, c Config) error {
 	var table *ingress.Table
 	described := ingress.OpenAPIRoute("gateway", n.build.Version, func() *ingress.Table { return table })
-	table, err := ingress.NewTable(slices.Concat(n.objects.Routes(), n.edge.Routes(), n.overlay.Routes(), n.registry.Routes(), n.index.Routes(),
-		n.routes(), []ingress.Route{described})...)
+	table, warm, err := gateway.Mount(n.gatewayParts(c), slices.Concat(n.presenceRoute(), n.routes(), []ingress.Route{described})...)
 	if err != nil {
 		return err
 	}
 	n.gateway, err = ingress.New(ingress.Options{
 		Service: "gateway", Name: "http", Table: table, Times: c.HTTP, Limits: c.Limits, Authorise: n.authorise,
 		Inventory: n.inventory, Metrics: n.metrics, Logger: n.log, OnAnswer: n.answered,
-		Warm: slices.Concat(ingress.Shelves{{Prefix: store.ShelfPrefix, Warm: n.shelf}}, n.edge.Shelves(), n.registry.Shelves(), n.index.Shelves()),
+		Warm: warm,
 	})
 	if err != nil {
 		return err

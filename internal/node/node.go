@@ -41,6 +41,7 @@ const (
 type Options struct {
 	Profile string         // micronode or macronode
 	Sources config.Sources // read at the start, and again at every reload
+	Only    []string       // the parts that run here; empty for all of them
 	Socket  string         // name of the local socket; empty for the user's own
 	Persist string         // the one folder that is written to; empty for amnesia
 	Open    bool           // ask nobody for a capability: a playground, on loopback only
@@ -57,6 +58,7 @@ type Node struct {
 	options  Options
 	profile  string
 	socket   string
+	layout   layout  // which parts run here, and where the others are
 	folder   *Folder // nil in amnesia
 	identity *Identity
 	achieved amnesia.Achieved
@@ -78,7 +80,7 @@ type Node struct {
 	work      *flow.Queue[*job]
 	telemetry *flow.Queue[note]
 
-	// what is kept, and forgotten
+	// what is kept, and forgotten; of the parts, those that run here
 	config    *config.Watcher[Config]
 	vault     *amnesia.Vault
 	purger    *amnesia.Purger
@@ -91,6 +93,13 @@ type Node struct {
 	overlay   *overlay.Overlay
 	registry  *registry.Registry
 	index     *index.Index
+
+	// the parts that run elsewhere
+	remotes  []*remote
+	far      elsewhere
+	vouchers vouchers
+	letters  *flow.Queue[[]byte] // to an overlay elsewhere; nil if it is here
+	closers  []func()            // of connections to other processes
 
 	// who runs, and where it listens
 	supervisor *supervise.Supervisor
@@ -106,7 +115,7 @@ type Node struct {
 // write, makes the parts, opens the listeners. What can fail for a reason that
 // the operator can mend fails here.
 func New(ctx context.Context, options Options) (*Node, error) {
-	loaded, err := Load(options.Profile, options.Sources)
+	loaded, err := load(options)
 	if err != nil {
 		return nil, err
 	}
@@ -114,25 +123,30 @@ func New(ctx context.Context, options Options) (*Node, error) {
 	if n.profile == "" {
 		n.profile = Profiles[0]
 	}
-	if n.socket == "" {
-		n.socket = capability.DefaultSocket(os.Geteuid(), "")
-	}
 	c := loaded.Value
+	if n.layout, err = newLayout(options.Only, c.Node.Parts); err != nil {
+		return nil, err
+	}
+	if n.socket == "" {
+		n.socket = n.layout.socket()
+	}
 	for _, step := range []func() error{
 		func() error { return n.checkExposure(c) },
+		func() error { return n.checkShared(c) },
 		func() error { return n.openFolder() },
 		func() error { return n.confine(c) },
 		func() error { return n.makeEyes(ctx, c) },
 		func() error { return n.makeKeys(loaded) },
 		func() error { return n.makeParts(loaded) },
-		func() error { return n.openStore(ctx, c) },
+		func() error { return n.here("store", func() error { return n.openStore(ctx, c) }) },
 		func() error { return n.makeSupervisor(c) },
-		func() error { return n.openEdge(ctx, c) },
-		func() error { return n.openRegistry(ctx, c) },
-		func() error { return n.openOverlay(ctx, loaded) },
-		func() error { return n.openIndex(ctx, c) },
+		func() error { return n.reachParts() },
+		func() error { return n.here("edge", func() error { return n.openEdge(ctx, c) }) },
+		func() error { return n.here("registry", func() error { return n.openRegistry(ctx, c) }) },
+		func() error { return n.here("overlay", func() error { return n.openOverlay(ctx, loaded) }) },
+		func() error { return n.here("index", func() error { return n.openIndex(ctx, c) }) },
 		func() error { return n.listen(ctx, c) },
-		func() error { return n.joinDHT(ctx, c) },
+		func() error { return n.here("index", func() error { return n.joinDHT(ctx, c) }) },
 		func() error { return n.addServices(c) },
 	} {
 		if err := step(); err != nil {
@@ -140,6 +154,14 @@ func New(ctx context.Context, options Options) (*Node, error) {
 		}
 	}
 	return n, nil
+}
+
+// here makes a part, if this process runs it.
+func (n *Node) here(part string, open func() error) error {
+	if !n.layout.here[part] {
+		return nil
+	}
+	return open()
 }
 
 // checkExposure refuses listeners that would take strangers for friends.
@@ -336,23 +358,27 @@ func (n *Node) addServices(c Config) error {
 		add(stageWatch, "config file", n.config.Watch, nil),
 		add(stageState, "purger", n.purger.Serve, nil),
 		add(stageState, "settling", settle, nil),
-		add(stageState, "scrubber", c.Store.Scrubber(n.store).Serve, nil),
 		n.supervisor.AddPool(supervise.Pool{N: c.Node.workers(), Next: n.nextJob,
 			Service: supervise.Service{Service: service, Name: "worker", Stage: stageWorkers, Drain: supervise.Closing(n.work.Close)}}),
-		n.edge.Add(n.supervisor, edge.Stages{State: stageState, Workers: stageWorkers}, n.audit),
-		n.addReach(c),
-		n.overlay.Add(n.supervisor, overlayStages, n.heardOverlay),
-		n.registry.Add(n.supervisor, registryStages, n.heardRegistry),
-		n.index.Add(n.supervisor, indexStages, n.heardIndex),
+		n.here("store", func() error { return n.addStore(c) }),
+		n.here("edge", func() error {
+			return n.edge.Add(n.supervisor, edge.Stages{State: stageState, Workers: stageWorkers}, n.audit)
+		}),
+		n.here("overlay", func() error { return n.overlay.Add(n.supervisor, overlayStages, n.heardOverlay) }),
+		n.here("registry", func() error { return n.registry.Add(n.supervisor, registryStages, n.heardRegistry) }),
+		n.here("index", func() error { return n.index.Add(n.supervisor, indexStages, n.heardIndex) }),
+		n.addRemotes(),
 		add(stageIntake, "http", n.http.Serve, n.http.Drain),
 		add(stageIntake, "local", n.local.Serve, n.local.Drain),
 	)
 }
 
-// addReach watches a store on another machine.
-func (n *Node) addReach(c Config) error {
-	if c.Store.URL == "" {
-		return nil
+// addStore adds what looks after the objects: the scrubber, and for a store on
+// another machine, whether it answers.
+func (n *Node) addStore(c Config) error {
+	scrubber := supervise.Service{Service: service, Name: "scrubber", Stage: stageState, Serve: c.Store.Scrubber(n.store).Serve}
+	if err := n.supervisor.Add(scrubber); err != nil || c.Store.URL == "" {
+		return err
 	}
 	watch := reach{store: n.store, dependency: n.readiness.Dependency("store", "reach", observe.ForReads)}
 	return n.supervisor.Add(supervise.Service{Service: "store", Name: "store reach", Stage: stageState, Serve: watch.Serve})
@@ -377,6 +403,9 @@ func (n *Node) Close() error {
 	}
 	if n.tracing != nil {
 		n.tracing.Close(cut)
+	}
+	for _, closeIdle := range n.closers {
+		closeIdle()
 	}
 	return errors.Join(n.closeIndex(), n.closeOverlay(), n.closeRegistry(), n.closeStores(), n.closeKeys(), n.closeFolder())
 }

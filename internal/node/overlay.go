@@ -17,8 +17,8 @@ var overlayStages = overlay.Stages{State: stageState, Workers: stageWorkers, Int
 func (n *Node) openOverlay(ctx context.Context, loaded *config.Loaded[Config]) (err error) {
 	c := loaded.Value
 	n.overlay, err = overlay.New(n.inventory, n.supervisor, overlayStages, overlay.Spec{
-		Config: c.Overlay, Key: n.identity.private, Skew: time.Duration(c.Node.ClockSkew), Store: announced{n.store, n.stored}, Join: n.mayJoin,
-		Answer: n.answerPeer, Sources: []overlay.PeerSource{members{n.registry}},
+		Config: c.Overlay, Key: n.identity.private, Skew: time.Duration(c.Node.ClockSkew), Store: n.kept(), Join: n.mayJoin,
+		Answer: n.answerPeer, Sources: []overlay.PeerSource{members{n.governors()}},
 		AnyPort: loaded.Origin("overlay.addr").Layer == config.LayerDefault,
 		Metrics: n.metrics, Readiness: n.readiness,
 	})

@@ -37,6 +37,7 @@ func (n *Node) openRegistry(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
+	n.openLetters()
 	if n.registry, err = registry.New(ctx, n.inventory, spec); err != nil {
 		n.registry = nil
 		_ = spec.Journal.Close() // nothing was written
@@ -64,7 +65,8 @@ func (n *Node) logKey(s registry.Storage) (ed25519.PrivateKey, error) {
 
 // announce passes a new version on to the node bus.
 func (n *Node) announce(news registry.Committed) {
-	n.index.Governed()
+	n.governed()
+	n.publish(news)
 	n.Tell(Event{Type: RegistryUpdated, Name: strconv.FormatUint(news.Head.Version, 10), Detail: news.Head.Hash.String()})
 }
 

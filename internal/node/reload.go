@@ -14,7 +14,7 @@ func (n *Node) Reload(cause string) { _ = n.config.Trigger(cause) } // it fails 
 
 // reload reads the configuration anew, from the same sources.
 func (n *Node) reload() (*config.Loaded[Config], error) {
-	return Load(n.options.Profile, n.options.Sources)
+	return load(n.options)
 }
 
 // participant is what the node takes from a new configuration: the log level,
@@ -43,17 +43,15 @@ func (n *Node) commit(next Config) {
 	if err := n.tracing.Set(context.Background(), next.Trace.traces()); err != nil {
 		n.tell(slog.LevelError, "traces", "err", err)
 	}
-	if err := n.edge.Reconfigure(next.Edge); err != nil {
-		n.tell(slog.LevelError, "edge", "err", err)
-	}
-	if err := n.overlay.Reconfigure(next.Overlay); err != nil {
-		n.tell(slog.LevelError, "overlay", "err", err)
-	}
-	if err := n.registry.Reconfigure(next.Registry); err != nil {
-		n.tell(slog.LevelError, "registry", "err", err)
-	}
-	if err := n.index.Reconfigure(next.Index); err != nil {
-		n.tell(slog.LevelError, "index", "err", err)
+	for part, take := range map[string]func() error{
+		"edge":     func() error { return n.edge.Reconfigure(next.Edge) },
+		"overlay":  func() error { return n.overlay.Reconfigure(next.Overlay) },
+		"registry": func() error { return n.registry.Reconfigure(next.Registry) },
+		"index":    func() error { return n.index.Reconfigure(next.Index) },
+	} {
+		if err := n.here(part, take); err != nil {
+			n.tell(slog.LevelError, part, "err", err)
+		}
 	}
 	if n.keyring == nil {
 		return

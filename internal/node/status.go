@@ -9,6 +9,7 @@ import (
 	"micronode/fault"
 	"micronode/internal/capability"
 	"micronode/internal/ingress"
+	"micronode/internal/store"
 )
 
 // Info is what there is to know about a node that does not change while it
@@ -23,6 +24,7 @@ type Info struct {
 	Overlay   string   // ID@HOST:PORT, which another node takes as --peer; empty if nobody can call
 	DHT       []string // multiaddrs, which another node takes as index.dht.bootstrap; empty if it is off
 	Socket    string
+	Parts     []string // what runs here, with --only; empty for everything
 	Amnesia   bool
 	Folder    string   // what is written to; empty in amnesia
 	Confined  string   // what the kernel enforces, in words
@@ -43,12 +45,18 @@ func (n *Node) Info() Info {
 		HTTP: gateway, Admin: scheme + n.admin.Addr().String(), Socket: n.socket,
 		Amnesia: n.amnesiac(), Confined: n.confinement(), Open: n.options.Open,
 	}
-	if at := n.overlay.Addr(); at != nil {
-		info.Overlay = info.PeerID + "@" + at.String()
+	if n.layout.split() {
+		info.Parts = n.layout.names()
 	}
-	info.DHT = n.index.DHT()
+	if at := n.overlayAddr(); at != "" {
+		info.Overlay = info.PeerID + "@" + at
+	}
+	info.DHT = n.dht()
 	if n.folder != nil {
 		info.Folder = n.folder.Path()
+	}
+	if n.edge == nil {
+		return info
 	}
 	for _, path := range n.edge.Maps() {
 		info.Packs = append(info.Packs, gateway+path)
@@ -57,6 +65,22 @@ func (n *Node) Info() Info {
 		info.Origins = append(info.Origins, gateway+path)
 	}
 	return info
+}
+
+// overlayAddr is where the overlay of this process listens, or empty.
+func (n *Node) overlayAddr() string {
+	if n.overlay == nil || n.overlay.Addr() == nil {
+		return ""
+	}
+	return n.overlay.Addr().String()
+}
+
+// dht is where the index of this process is found in the DHT.
+func (n *Node) dht() []string {
+	if n.index == nil {
+		return nil
+	}
+	return n.index.DHT()
 }
 
 // confinement says in words what the kernel enforces.
@@ -77,17 +101,18 @@ func (n *Node) status(w http.ResponseWriter, _ *http.Request) error {
 
 // Status tells what the node is doing now, in the words of the SDK.
 func (n *Node) Status() client.Status {
-	verdict, usage := n.readiness.Evaluate(), n.store.Usage()
+	verdict := n.readiness.Evaluate()
+	var usage store.Usage
+	if n.store != nil {
+		usage = n.store.Usage()
+	}
 	s := client.Status{
 		PeerID: n.identity.PeerID(), Version: n.build.Version, Profile: n.profile, Amnesia: n.amnesiac(), Confined: n.confinement(),
 		Listen: client.Listen{HTTP: n.http.Addr().String(), Admin: n.admin.Addr().String()},
 		Ready:  verdict.Ready, WriteReady: verdict.WriteReady, Degraded: verdict.Degraded,
 		Store: client.Store{Objects: usage.Objects, Bytes: usage.Bytes, Budget: usage.Budget},
 	}
-	if at := n.overlay.Addr(); at != nil {
-		s.Listen.Overlay = at.String()
-	}
-	s.Listen.DHT = n.index.DHT()
+	s.Listen.Overlay, s.Listen.DHT, s.Parts = n.overlayAddr(), n.dht(), n.describeParts()
 	for _, unit := range n.supervisor.Status() {
 		line := client.Service{Name: unit.Name, State: string(unit.State), Restarts: int(unit.Restarts)}
 		if unit.LastErr != nil {

@@ -58,7 +58,22 @@ func (s announced) Put(ctx context.Context, src io.Reader, o store.PutOptions) (
 }
 
 // stored lets the index know of an object that came in from outside.
-func (n *Node) stored(address b3.Address) { n.index.Has(address) }
+func (n *Node) stored(address b3.Address) {
+	if n.index != nil {
+		n.index.Has(address)
+	} else {
+		n.far.index.Has(address)
+	}
+}
+
+// kept is the store as parts use it that take objects in. A store elsewhere tells
+// the index by itself.
+func (n *Node) kept() store.Store {
+	if n.far.store != nil {
+		return n.far.store
+	}
+	return announced{n.store, n.stored}
+}
 
 // newRAM makes a store in memory that gives up what it does not need.
 func (n *Node) newRAM(spec store.RAMSpec) *store.RAM {
@@ -72,6 +87,9 @@ func (n *Node) newRAM(spec store.RAMSpec) *store.RAM {
 func (n *Node) openEdge(ctx context.Context, c Config) (err error) {
 	spec := edge.Spec{
 		Config: c.Edge, WorkRate: c.Limits.WorkRate, Amnesia: n.amnesiac(), Metrics: n.metrics, Readiness: n.readiness,
+	}
+	if spec.Content, err = n.newContent(); err != nil {
+		return err
 	}
 	if n.amnesiac() {
 		spec.Store = n.newRAM(c.Edge.RAMSpec())

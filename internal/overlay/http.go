@@ -23,7 +23,8 @@ import (
 // ends much earlier.
 const fetchTime = 5 * time.Minute
 
-// Routes lists the routes of the overlay.
+// Routes lists the routes of the overlay. The zero Overlay has the same list:
+// it is what a gateway knows of an overlay in another process.
 func (o *Overlay) Routes() []ingress.Route {
 	topic := ingress.Param{Name: "topic", In: "path", Type: "string", Required: true, Doc: "The topic; slashes are part of it."}
 	return []ingress.Route{

@@ -22,7 +22,8 @@ const deadline = 5 * time.Second
 
 const headPattern = "/registry/head"
 
-// Routes lists the routes of the registry.
+// Routes lists the routes of the registry. The zero Registry has the same list:
+// it is what a gateway knows of a registry in another process.
 func (r *Registry) Routes() []ingress.Route {
 	return slices.Concat(r.readRoutes(), r.logRoutes(), r.writeRoutes())
 }

@@ -1,0 +1,130 @@
+package index
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"micronode/b3"
+	"micronode/client"
+	"micronode/fault"
+	"micronode/internal/flow"
+	"micronode/internal/index/record"
+	"micronode/internal/store"
+)
+
+// Remote is the index in another process of the same node, as far as others need
+// it: what a peer is answered, what a name stands for, an object from wherever it
+// is, and somebody to tell of new objects.
+type Remote struct {
+	// set at construction
+	client *client.Client
+	news   *flow.Queue[b3.Address] // objects that the other process has not heard of
+	lost   atomic.Bool             // there were more than the queue could keep
+}
+
+// NewRemote makes an index of the one that a client reaches.
+func NewRemote(inv *flow.Inventory, to *client.Client) *Remote {
+	return &Remote{client: to, news: flow.NewQueue[b3.Address](inv, flow.QueueSpec{
+		Service: service, Name: "news", Cap: mostProvide, Policy: flow.DropOldest, From: "store", To: "index in another process",
+	})}
+}
+
+// Has tells of an object that was put into the store. It never waits: the other
+// process hears of it in a moment, or when it is there again.
+func (r *Remote) Has(address b3.Address) {
+	if r.news.Len() >= mostProvide-1 {
+		r.lost.Store(true)
+	}
+	_ = r.news.TryPush(address) // a closed queue: this process drains
+}
+
+// tellPause is how long the index is left alone after it did not listen.
+const tellPause = 500 * time.Millisecond
+
+// Serve tells the other process of new objects until ctx ends. If there were
+// more than could be kept while it was away, it is asked to look for itself.
+func (r *Remote) Serve(ctx context.Context) error {
+	for {
+		first, err := r.news.Pop(ctx)
+		if err != nil {
+			return nil // told to stop
+		}
+		batch := []b3.Address{first}
+		for len(batch) < mostToldObjects && r.news.Len() > 0 {
+			next, err := r.news.Pop(ctx)
+			if err != nil {
+				return nil
+			}
+			batch = append(batch, next)
+		}
+		for r.tell(ctx, batch) != nil {
+			if flow.Sleep(ctx, tellPause) != nil {
+				return nil
+			}
+		}
+	}
+}
+
+// tell tells of some objects. Told twice is told once.
+func (r *Remote) tell(ctx context.Context, batch []b3.Address) error {
+	if err := r.client.Call(ctx, "POST", seamHas, toldObjects{batch}, nil); err != nil {
+		return err
+	}
+	if r.lost.Swap(false) {
+		if _, err := r.client.Reindex(ctx); err != nil {
+			r.lost.Store(true)
+			return err
+		}
+	}
+	return nil
+}
+
+// Close ends the telling.
+func (r *Remote) Close() { r.news.Close() }
+
+// Answer says what this node knows, when a peer asks.
+func (r *Remote) Answer(ctx context.Context, id ID) (Answer, error) {
+	var told toldAnswer
+	if err := r.client.Call(ctx, "POST", seamAnswer, toldQuestion{id.String()}, &told); err != nil {
+		return Answer{}, fault.Wrap("index.answer", err)
+	}
+	return told.answer()
+}
+
+// Manifest says what a name or an address stands for.
+func (r *Remote) Manifest(ctx context.Context, id string) (b3.Address, error) {
+	found, err := r.client.Resolve(ctx, id, client.ResolveOptions{})
+	return found.Manifest, fault.Wrap("index.resolve", err)
+}
+
+// Fetch has the other process bring an object into the store, from whoever has
+// it.
+func (r *Remote) Fetch(ctx context.Context, address b3.Address) (store.Info, bool, error) {
+	object, err := r.client.FetchAnywhere(ctx, address)
+	return store.Info{Address: object.Address, Size: object.Size, Class: store.Cached}, object.Created, fault.Wrap(opFetch, err)
+}
+
+// Manifest says what a name or an address stands for.
+func (x *Index) Manifest(ctx context.Context, text string) (b3.Address, error) {
+	id, err := record.ParseID(text)
+	if err != nil {
+		return b3.Address{}, err
+	}
+	found, err := x.Resolve(ctx, id, Options{})
+	return found.Manifest, err
+}
+
+// Distant is a NameSource in another process, which may not have been heard yet.
+type Distant interface {
+	NameSource
+	Known() error // why nobody can say yet which names there are, or nil
+}
+
+// unheard is why nobody can say yet whether a name is the registry's.
+func (x *Index) unheard() error {
+	if far, ok := x.spec.Registry.(Distant); ok {
+		return far.Known()
+	}
+	return nil
+}

@@ -1,0 +1,334 @@
+package node
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"micronode/client"
+	"micronode/fault"
+	"micronode/internal/config"
+	"micronode/internal/node/nodetest"
+)
+
+// kin is what the processes of one node have in common.
+type kin struct {
+	t      *testing.T
+	name   string // of their sockets
+	key    string // file of the identity
+	groups map[string][]string
+	urls   map[string]string // of parts that are reached by URL
+	flags  []config.Flag
+}
+
+// five is a node of five processes.
+var five = map[string][]string{
+	"gateway": {"gateway", "store"}, "overlay": {"overlay"}, "index": {"index"}, "edge": {"edge"}, "registry": {"registry"},
+}
+
+func newKin(t *testing.T, groups map[string][]string) *kin {
+	t.Helper()
+	identity, err := NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "node.key")
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := identity.WritePEM(file); err != nil {
+		t.Fatal(err)
+	}
+	return &kin{t: t, name: fmt.Sprintf("micronode-kin-%d-%d", os.Getpid(), serial.Add(1)), key: path, groups: groups, urls: map[string]string{}}
+}
+
+// set says a setting anew.
+func (o *Options) set(key, value string) {
+	o.Sources.Flags = slices.DeleteFunc(o.Sources.Flags, func(f config.Flag) bool { return f.Key == key })
+	o.Sources.Flags = append(o.Sources.Flags, flagged(key, value))
+}
+
+func flagged(key, value string) config.Flag { return config.Flag{Key: key, Value: value, Name: "test"} }
+
+// options are those of one process.
+func (k *kin) options(group string) Options {
+	o := forTest(k.t, flagged("node.identity", "file:"+k.key), flagged("auth.root", hex.EncodeToString([]byte(strings.Repeat("kin!", 8)))))
+	for other, names := range k.groups {
+		for _, name := range names {
+			place := "@" + k.socket(other)
+			if k.urls[name] != "" {
+				place = k.urls[name]
+			}
+			o.Sources.Flags = append(o.Sources.Flags, flagged("node.parts."+name, place))
+		}
+	}
+	o.Sources.Flags = append(o.Sources.Flags, k.flags...)
+	o.Only, o.Socket = k.groups[group], k.socket(group)
+	return o
+}
+
+func (k *kin) socket(group string) string { return k.name + "." + group }
+
+// start runs one process of the node.
+func (k *kin) start(group string) *started {
+	k.t.Helper()
+	return startWith(k.t, func(o *Options) { *o = k.options(group) })
+}
+
+// local is a client on the local socket of a node.
+func (s *started) client(t *testing.T) *client.Client {
+	t.Helper()
+	c, err := client.New(client.Options{Socket: s.socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// script runs the script against a node, which gets a stranger for company. The
+// overlay is the process that other nodes connect to.
+func (s *started) script(t *testing.T, overlay *started) []string {
+	t.Helper()
+	stranger := start(t, 2)
+	stranger.whenReady(t)
+	s.whenReady(t)
+	other, local := stranger.client(t), s.client(t)
+	if _, err := other.AddPeer(t.Context(), overlay.Info().Overlay); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := local.AddPeer(t.Context(), stranger.Info().Overlay); err != nil {
+		t.Fatal(err)
+	}
+	transcript := nodetest.Run(t, nodetest.Target{URL: s.Info().HTTP, Local: local, Peer: other})
+	stranger.end(t)
+	return transcript
+}
+
+func compare(t *testing.T, want, got []string) {
+	t.Helper()
+	for i := range max(len(want), len(got)) {
+		a, b := "(nothing)", "(nothing)"
+		if i < len(want) {
+			a = want[i]
+		}
+		if i < len(got) {
+			b = got[i]
+		}
+		if a != b {
+			t.Errorf("line %d:\n  %s\nand here\n  %s", i+1, a, b)
+		}
+	}
+}
+
+// A client cannot tell by what it is answered which defaults a node has, nor of
+// how many processes it is made.
+func TestOneScriptForAllNodes(t *testing.T) {
+	whole := start(t, 2)
+	want := whole.script(t, whole)
+	whole.end(t)
+	if len(want) < 80 {
+		t.Fatalf("the script is too short to show anything: %d lines", len(want))
+	}
+	t.Run("macronode", func(t *testing.T) {
+		large := startWith(t, func(o *Options) { o.Profile = "macronode" })
+		compare(t, want, large.script(t, large))
+		large.end(t)
+	})
+	t.Run("five processes", func(t *testing.T) {
+		k := newKin(t, five)
+		var all []*started
+		running := map[string]*started{}
+		for _, group := range []string{"edge", "index", "overlay", "registry", "gateway"} { // nobody whom they ask is there yet
+			running[group] = k.start(group)
+			all = append(all, running[group])
+		}
+		for _, one := range all {
+			one.whenReady(t)
+		}
+		compare(t, want, running["gateway"].script(t, running["overlay"]))
+		for _, one := range all {
+			one.end(t)
+		}
+	})
+}
+
+// A part that goes away is named by readiness, and what needs it is refused with
+// a word and a time; what does not goes on. When it comes back, so does all.
+func TestAPartThatGoesAwayComesBack(t *testing.T) {
+	k := newKin(t, map[string][]string{"gateway": {"gateway", "store", "edge", "overlay", "registry"}, "index": {"index"}})
+	gate, part := k.start("gateway"), k.start("index")
+	gate.whenReady(t)
+	c := gate.client(t)
+	object, err := c.Put(t.Context(), strings.NewReader("hello"), client.PutOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Resolve(t.Context(), object.Address.String(), client.ResolveOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	part.end(t)
+	verdict := gate.until(t, c, func(r client.Readiness) bool { return !r.Ready })
+	said := slices.ContainsFunc(verdict.Reasons, func(one client.Reason) bool {
+		return one.Dep == "node/index" && strings.Contains(one.Next, "--only index")
+	})
+	if !slices.Contains(verdict.Missing, "node/index") || !said {
+		t.Errorf("%+v", verdict)
+	}
+	_, err = c.Resolve(t.Context(), object.Address.String(), client.ResolveOptions{})
+	if fault.KindOf(err) != fault.NotReady || fault.RetryAfterOf(err) < time.Second || !strings.Contains(fault.NextOf(err), "--only index") {
+		t.Errorf("%v, after %s: %s", err, fault.RetryAfterOf(err), fault.NextOf(err))
+	}
+	if _, err := c.Stat(t.Context(), object.Address); err != nil {
+		t.Error(err)
+	}
+	again, err := c.Put(t.Context(), strings.NewReader("meanwhile"), client.PutOptions{})
+	if err != nil || !again.Created {
+		t.Error(again, err)
+	}
+	part = k.start("index")
+	gate.until(t, c, client.Readiness.Whole)
+	if _, err := c.Resolve(t.Context(), again.Address.String(), client.ResolveOptions{}); err != nil {
+		t.Error(err)
+	}
+	gate.end(t)
+	part.end(t)
+}
+
+// until asks for readiness until it is so.
+func (s *started) until(t *testing.T, c *client.Client, so func(client.Readiness) bool) client.Readiness {
+	t.Helper()
+	for {
+		verdict, err := c.Ready(t.Context())
+		if err == nil && so(verdict) {
+			return verdict
+		}
+		select {
+		case <-t.Context().Done():
+			t.Fatalf("%+v, %v", verdict, err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// A node that is told to run a part must know where the others are, and who they
+// are.
+func TestOnlyRefusesWhatCannotWork(t *testing.T) {
+	whole := newKin(t, five)
+	for name, c := range map[string]struct {
+		change func(*Options)
+		says   []string
+	}{
+		"an unknown part": {func(o *Options) { o.Only = []string{"gatway"} }, []string{`there is no part "gatway"`, "did you mean gateway", "store"}},
+		"no part":         {func(o *Options) { o.Only = []string{""} }, []string{`there is no part ""`, "registry"}},
+		"nobody to ask": {func(o *Options) {
+			o.Only = []string{"index"}
+			o.Sources.Flags = slices.DeleteFunc(o.Sources.Flags, func(f config.Flag) bool { return f.Key == "node.parts.registry" })
+		}, []string{"index", "registry", "[node.parts]", "--only"}},
+		"an identity of its own": {func(o *Options) { o.set("node.identity", "ephemeral") }, []string{"identity", "micronode identity new"}},
+		"a secret of its own":    {func(o *Options) { o.set("auth.root", "") }, []string{"auth.root"}},
+		"a place in the clear":   {func(o *Options) { o.set("node.parts.store", "http://192.0.2.1:8080") }, []string{"node.parts.store", "TLS"}},
+		"no place at all":        {func(o *Options) { o.set("node.parts.store", "over there") }, []string{"node.parts.store", "socket"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			options := whole.options("index")
+			c.change(&options)
+			n, err := New(t.Context(), options)
+			if err == nil {
+				t.Fatal(n.Close())
+			}
+			text := err.Error() + " " + fault.NextOf(err)
+			for _, word := range c.says {
+				if !strings.Contains(text, word) {
+					t.Errorf("%q does not say %q", text, word)
+				}
+			}
+			if kind := fault.KindOf(err); kind != fault.Malformed {
+				t.Error(kind)
+			}
+		})
+	}
+}
+
+// Without a name for it, the socket is that of the first part.
+func TestTheSocketOfAPart(t *testing.T) {
+	for only, want := range map[string]string{"": "", "store": ".store", "overlay,store": ".overlay"} {
+		var list []string
+		if only != "" {
+			list = strings.Split(only, ",")
+		}
+		where := Parts{Index: "@i", Registry: "@r", Store: "@s"}
+		l, err := newLayout(list, where)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := l.socket(); got != fmt.Sprintf("micronode-%d%s", os.Geteuid(), want) {
+			t.Errorf("--only %s: %s", only, got)
+		}
+	}
+}
+
+// What a gateway elsewhere knows of a part is what the part has.
+func TestOneTableForEachPart(t *testing.T) {
+	n, err := New(t.Context(), forTest(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	for _, one := range parts {
+		there, here := one.table(), one.face(n).routes
+		if len(there) != len(here) {
+			t.Errorf("%s: %d routes, and %d where it runs", one.name, len(there), len(here))
+			continue
+		}
+		for i := range here {
+			here[i].Handler, there[i].Handler, here[i].Lane, there[i].Lane = nil, nil, nil, nil
+			if a, b := fmt.Sprintf("%+v", here[i]), fmt.Sprintf("%+v", there[i]); a != b {
+				t.Errorf("%s:\n  %s\n  %s", one.name, a, b)
+			}
+		}
+	}
+}
+
+// A process that is not what it should be is named, with what to change.
+func TestAStrangerInThePlaceOfAPart(t *testing.T) {
+	for name, c := range map[string]struct {
+		flag config.Flag
+		only []string
+		says string
+	}{
+		"another secret":   {flagged("auth.root", hex.EncodeToString([]byte(strings.Repeat("else", 8)))), []string{"index"}, "auth.root"},
+		"another identity": {flagged("node.identity", "file:"+newKin(t, five).key), []string{"index"}, "node.identity"},
+		"another part":     {flagged("log.level", "info"), []string{"edge"}, "node.parts.index"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newKin(t, map[string][]string{"gateway": {"gateway", "store", "edge", "overlay", "registry"}, "index": {"index"}})
+			gate := k.start("gateway")
+			options := k.options("index")
+			options.Only = c.only
+			options.set(c.flag.Key, c.flag.Value)
+			stranger, err := New(t.Context(), options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			done := make(chan struct{})
+			go func() { _, _ = stranger.Run(ctx); close(done) }()
+			gate.until(t, gate.client(t), func(r client.Readiness) bool {
+				return slices.ContainsFunc(r.Reasons, func(one client.Reason) bool { return one.Dep == "node/index" && strings.Contains(one.Next, c.says) })
+			})
+			stop()
+			<-done
+			gate.end(t)
+		})
+	}
+}

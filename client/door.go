@@ -50,10 +50,10 @@ type Events struct {
 	stream *Subscription // set at construction: how a stream is read, and how it ends
 }
 
-// Follow begins to follow a route that answers with events. The context must
+// Hear begins to follow a route that answers with events. The context must
 // live as long as they are followed.
-func (c *Client) Follow(ctx context.Context, path string) (*Events, error) {
-	stream, err := c.newCall(ctx, "client.follow", http.MethodGet, path).stream(ctx, http.Header{})
+func (c *Client) Hear(ctx context.Context, path string) (*Events, error) {
+	stream, err := c.newCall(ctx, "client.hear", http.MethodGet, path).stream(ctx, http.Header{})
 	if err != nil {
 		return nil, err
 	}

@@ -29,7 +29,7 @@ type family struct {
 }
 
 // fiveProcesses is which parts run together.
-var fiveProcesses = []string{"gateway,store", "overlay", "index", "edge", "registry"}
+var fiveProcesses = []string{"gateway,store", "overlay", "index", "edge", "registry,mailbox"}
 
 // newFamily writes what the processes have in common.
 func newFamily(t *testing.T) *family {

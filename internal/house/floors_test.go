@@ -28,6 +28,7 @@ var floors = map[string]int{
 	"internal/capability": 2,
 	"internal/amnesia":    2,
 	"internal/oap":        2,
+	"internal/logbook":    2,
 
 	"internal/ingress": 3,
 
@@ -44,6 +45,8 @@ var floors = map[string]int{
 	"internal/registry/keyfile": 5, // what signers keep on their own machines; the node never sees it
 	"internal/registry/etcd":    6, // a driver, like the one of the store
 	"internal/index/kad":        6, // another: the network in which providers are found
+	"internal/index/bleve":      6, // another: where words are looked up
+	"internal/mailbox/nats":     5, // another: messages on other machines
 
 	"internal/facet":   6,
 	"internal/gateway": 7,
@@ -68,12 +71,14 @@ var rooms = map[string]string{
 	"internal/overlay/stream":      "internal/overlay",
 	"internal/overlay/ask":         "internal/overlay",
 	"internal/index/record":        "internal/index",
+	"internal/index/graph":         "internal/index",
 	"internal/index/rank":          "internal/index",
 	"internal/index/hedge":         "internal/index",
 	"internal/index/breaker":       "internal/index",
 	"internal/index/cache":         "internal/index",
 	"internal/index/delegated":     "internal/index",
 	"internal/registry/ledger":     "internal/registry",
+	"internal/facet/thumb":         "internal/facet",
 	"internal/registry/tree":       "internal/registry",
 	"internal/registry/bundle":     "internal/registry",
 	"internal/registry/journal":    "internal/registry",
@@ -109,7 +114,9 @@ var clientMay = map[string]bool{"b3": true, "fault": true}
 var support = map[string]string{
 	"internal/flow/explore":    "internal/flow",
 	"internal/store/storetest": "internal/store",
-	"internal/node/nodetest":   "internal/node",
+
+	"internal/mailbox/mailboxtest": "internal/mailbox",
+	"internal/node/nodetest":       "internal/node",
 
 	"internal/edge/pack/packtest": "internal/edge/pack",
 

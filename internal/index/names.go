@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"sync"
@@ -217,6 +218,17 @@ func (n *names) shade(name string, held bool) (begun bool) {
 func (n *names) page(after string, most int) []record.Name {
 	list := n.list(func(k *named) bool { return k.record.Name > after })
 	return list[:min(most, len(list))]
+}
+
+// OwnNames is what this node means by its names. It never waits.
+func (x *Index) OwnNames() iter.Seq2[string, b3.Address] {
+	return func(yield func(string, b3.Address) bool) {
+		for _, one := range x.names.list(func(*named) bool { return true }) {
+			if !yield(one.Name, one.Manifest) {
+				return
+			}
+		}
+	}
 }
 
 func (n *names) list(which func(*named) bool) (list []record.Name) {

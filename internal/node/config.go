@@ -10,8 +10,10 @@ import (
 	"micronode/fault"
 	"micronode/internal/config"
 	"micronode/internal/edge"
+	"micronode/internal/facet"
 	"micronode/internal/index"
 	"micronode/internal/ingress"
+	"micronode/internal/mailbox"
 	"micronode/internal/observe"
 	"micronode/internal/overlay"
 	"micronode/internal/registry"
@@ -30,6 +32,8 @@ type Config struct {
 	Overlay  overlay.Config  `toml:"overlay" doc:"Sessions with other nodes, and gossip over them."`
 	Registry registry.Config `toml:"registry" doc:"A log of nodes, names and signers, approved by M of N."`
 	Index    index.Config    `toml:"index" doc:"Who has what, and what names mean."`
+	Mailbox  mailbox.Config  `toml:"mailbox" doc:"Messages that wait until somebody has dealt with them."`
+	Facets   facet.Config    `toml:"facets" doc:"What is made of the rest: feed, graph, search, media. All are off unless they are turned on."`
 	Amnesia  AmnesiaSection  `toml:"amnesia" doc:"What keeps the node from writing to disk."`
 	Auth     AuthSection     `toml:"auth" doc:"Capabilities."`
 	Log      LogSection      `toml:"log" doc:"Log lines."`
@@ -136,6 +140,8 @@ func Defaults(profile string) (Config, error) {
 		Overlay:  overlay.DefaultConfig(),
 		Registry: registry.DefaultConfig(),
 		Index:    index.DefaultConfig(),
+		Mailbox:  mailbox.DefaultConfig(),
+		Facets:   facet.DefaultConfig(),
 		Amnesia:  AmnesiaSection{Enforce: "auto", PurgeIntervalMS: 30_000},
 		Log:      LogSection{Format: "text", Level: "info"},
 		Trace:    TraceSection{SampleRatio: 1},

@@ -51,6 +51,9 @@ const (
 
 	registryFolder = "registry"
 	namesFolder    = "names"
+	mailboxFolder  = "mailbox"
+	graphFile      = "graph.log"
+	searchFolder   = "search"
 )
 
 const folderOp = "node.folder"

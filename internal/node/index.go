@@ -92,6 +92,7 @@ func (n *Node) neighbours() index.Neighbours {
 // heardIndex writes down what the index did. Objects and names come and go;
 // only what somebody may have to act on is worth a warning.
 func (n *Node) heardIndex(event index.Event) {
+	n.named(event)
 	level := slog.LevelInfo
 	switch event.Type {
 	case index.BreakerOpened, index.Lied, index.Failed, index.NameShadowed:

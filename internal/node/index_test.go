@@ -20,7 +20,7 @@ import (
 // put stores a text on a node, as a client would have it stored.
 func (s *started) put(t *testing.T, text string) b3.Address {
 	t.Helper()
-	info, _, err := (announced{s.store, s.stored}).Put(t.Context(), strings.NewReader(text), store.PutOptions{Size: int64(len(text))})
+	info, _, err := (announced{s.store, s.stored, s.removed}).Put(t.Context(), strings.NewReader(text), store.PutOptions{Size: int64(len(text))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,9 +14,11 @@ import (
 	"micronode/internal/capability"
 	"micronode/internal/config"
 	"micronode/internal/edge"
+	"micronode/internal/facet"
 	"micronode/internal/flow"
 	"micronode/internal/index"
 	"micronode/internal/ingress"
+	"micronode/internal/mailbox"
 	"micronode/internal/observe"
 	"micronode/internal/overlay"
 	"micronode/internal/registry"
@@ -93,6 +95,10 @@ type Node struct {
 	overlay   *overlay.Overlay
 	registry  *registry.Registry
 	index     *index.Index
+	mailbox   *mailbox.Mailbox
+	graph     *index.Graph   // nil if its facet is off
+	library   *index.Library // nil if its facet is off
+	facets    *facet.Facets
 
 	// the parts that run elsewhere
 	remotes  []*remote
@@ -124,7 +130,7 @@ func New(ctx context.Context, options Options) (*Node, error) {
 		n.profile = Profiles[0]
 	}
 	c := loaded.Value
-	if n.layout, err = newLayout(options.Only, c.Node.Parts); err != nil {
+	if n.layout, err = newLayout(options.Only, c); err != nil {
 		return nil, err
 	}
 	if n.socket == "" {
@@ -145,6 +151,8 @@ func New(ctx context.Context, options Options) (*Node, error) {
 		func() error { return n.here("registry", func() error { return n.openRegistry(ctx, c) }) },
 		func() error { return n.here("overlay", func() error { return n.openOverlay(ctx, loaded) }) },
 		func() error { return n.here("index", func() error { return n.openIndex(ctx, c) }) },
+		func() error { return n.here("mailbox", func() error { return n.openMailbox(ctx, c) }) },
+		func() error { return n.openFacets(c) },
 		func() error { return n.listen(ctx, c) },
 		func() error { return n.here("index", func() error { return n.joinDHT(ctx, c) }) },
 		func() error { return n.addServices(c) },
@@ -367,6 +375,8 @@ func (n *Node) addServices(c Config) error {
 		n.here("overlay", func() error { return n.overlay.Add(n.supervisor, overlayStages, n.heardOverlay) }),
 		n.here("registry", func() error { return n.registry.Add(n.supervisor, registryStages, n.heardRegistry) }),
 		n.here("index", func() error { return n.index.Add(n.supervisor, indexStages, n.heardIndex) }),
+		n.here("mailbox", func() error { return n.mailbox.Add(n.supervisor, mailboxStages, n.heardMailbox) }),
+		n.addFacets(),
 		n.addRemotes(),
 		add(stageIntake, "http", n.http.Serve, n.http.Drain),
 		add(stageIntake, "local", n.local.Serve, n.local.Drain),
@@ -407,7 +417,7 @@ func (n *Node) Close() error {
 	for _, closeIdle := range n.closers {
 		closeIdle()
 	}
-	return errors.Join(n.closeIndex(), n.closeOverlay(), n.closeRegistry(), n.closeStores(), n.closeKeys(), n.closeFolder())
+	return errors.Join(n.closeFacets(), n.closeMailbox(), n.closeIndex(), n.closeOverlay(), n.closeRegistry(), n.closeStores(), n.closeKeys(), n.closeFolder())
 }
 
 // closeKeys wipes the memory that keys were in, and looks that it is empty.

@@ -29,7 +29,7 @@ type kin struct {
 
 // five is a node of five processes.
 var five = map[string][]string{
-	"gateway": {"gateway", "store"}, "overlay": {"overlay"}, "index": {"index"}, "edge": {"edge"}, "registry": {"registry"},
+	"gateway": {"gateway", "store"}, "overlay": {"overlay"}, "index": {"index"}, "edge": {"edge"}, "registry": {"registry", "mailbox"},
 }
 
 func newKin(t *testing.T, groups map[string][]string) *kin {
@@ -164,7 +164,7 @@ func TestOneScriptForAllNodes(t *testing.T) {
 // A part that goes away is named by readiness, and what needs it is refused with
 // a word and a time; what does not goes on. When it comes back, so does all.
 func TestAPartThatGoesAwayComesBack(t *testing.T) {
-	k := newKin(t, map[string][]string{"gateway": {"gateway", "store", "edge", "overlay", "registry"}, "index": {"index"}})
+	k := newKin(t, map[string][]string{"gateway": {"gateway", "store", "edge", "overlay", "registry", "mailbox"}, "index": {"index"}})
 	gate, part := k.start("gateway"), k.start("index")
 	gate.whenReady(t)
 	c := gate.client(t)
@@ -266,7 +266,7 @@ func TestTheSocketOfAPart(t *testing.T) {
 			list = strings.Split(only, ",")
 		}
 		where := Parts{Index: "@i", Registry: "@r", Store: "@s"}
-		l, err := newLayout(list, where)
+		l, err := newLayout(list, Config{Node: Section{Parts: where}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -310,7 +310,7 @@ func TestAStrangerInThePlaceOfAPart(t *testing.T) {
 		"another part":     {flagged("log.level", "info"), []string{"edge"}, "node.parts.index"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k := newKin(t, map[string][]string{"gateway": {"gateway", "store", "edge", "overlay", "registry"}, "index": {"index"}})
+			k := newKin(t, map[string][]string{"gateway": {"gateway", "store", "edge", "overlay", "registry", "mailbox"}, "index": {"index"}})
 			gate := k.start("gateway")
 			options := k.options("index")
 			options.Only = c.only

@@ -11,9 +11,11 @@ import (
 	"micronode/internal/capability"
 	"micronode/internal/config"
 	"micronode/internal/edge"
+	"micronode/internal/facet"
 	"micronode/internal/gateway"
 	"micronode/internal/index"
 	"micronode/internal/ingress"
+	"micronode/internal/mailbox"
 	"micronode/internal/overlay"
 	"micronode/internal/registry"
 	"micronode/internal/store"
@@ -28,6 +30,11 @@ type part struct {
 	// Whom it asks. Without those it needs it serves nobody; without the others
 	// it does less, and says so. They are here, or in [node.parts].
 	needs, asks []string
+
+	// Whom it asks so often and so much that they have to be in one process.
+	beside []string
+
+	on func(facet.Config) bool // whether it is turned on; nil for always
 
 	known bool // others know it by the node's identity, so all parts must have the same one
 
@@ -80,10 +87,28 @@ var parts = []part{
 		},
 	},
 	{
+		name: "mailbox", place: func(p Parts) string { return p.Mailbox },
+		table: func() []ingress.Route { return new(mailbox.Mailbox).Routes() },
+		face:  func(n *Node) face { return face{routes: n.mailbox.Routes()} },
+	},
+	facetPart("feed", func(p Parts) string { return p.Feed }, func(c facet.Config) bool { return c.Feed.Enabled }, part{beside: []string{"mailbox", "graph"}}),
+	facetPart("graph", func(p Parts) string { return p.Graph }, func(c facet.Config) bool { return c.Graph.Enabled }, part{}),
+	facetPart("search", func(p Parts) string { return p.Search }, func(c facet.Config) bool { return c.Search.Enabled }, part{needs: []string{"store"}, beside: []string{"index"}}),
+	facetPart("media", func(p Parts) string { return p.Media }, func(c facet.Config) bool { return c.Media.Enabled }, part{needs: []string{"store"}}),
+	{
 		name: gatewayPart, place: func(p Parts) string { return p.Gateway }, known: true,
 		table: func() []ingress.Route { return nil },
 		face:  func(*Node) face { return face{} },
 	},
+}
+
+// facetPart is a part that is a facet.
+func facetPart(name string, place func(Parts) string, on func(facet.Config) bool, asks part) part {
+	return part{
+		name: name, place: place, on: on, needs: asks.needs, beside: asks.beside,
+		table: func() []ingress.Route { return ofFacet(name, new(facet.Facets).Routes()) },
+		face:  func(n *Node) face { return face{routes: ofFacet(name, n.facets.Routes())} },
+	}
 }
 
 // Parts is [node.parts]: where the parts of this node are that run in processes
@@ -96,6 +121,11 @@ type Parts struct {
 	Index    string `toml:"index" doc:"Where the index runs, written like store." restart:"true"`
 	Edge     string `toml:"edge" doc:"Where the edge runs, written like store." restart:"true"`
 	Registry string `toml:"registry" doc:"Where the registry runs, written like store." restart:"true"`
+	Mailbox  string `toml:"mailbox" doc:"Where the mailbox runs, written like store." restart:"true"`
+	Feed     string `toml:"feed" doc:"Where the facet feed runs, written like store. It runs in one process with mailbox and graph." restart:"true"`
+	Graph    string `toml:"graph" doc:"Where the facet graph runs, written like store." restart:"true"`
+	Search   string `toml:"search" doc:"Where the facet search runs, written like store. It runs in one process with index." restart:"true"`
+	Media    string `toml:"media" doc:"Where the facet media runs, written like store." restart:"true"`
 }
 
 // Validate checks the section by itself.
@@ -124,16 +154,23 @@ func PartNames() (names []string) {
 type layout struct {
 	first string                   // the part that was named first; empty without --only
 	here  map[string]bool          // parts of this process
+	off   map[string]bool          // parts that are turned off: whoever is asked for one answers how to turn it on
 	away  map[string]gateway.Place // parts in others
 	vital map[string]bool          // of those, the ones without which nothing is served here
 }
 
 // newLayout reads --only. Without it, all parts run here.
-func newLayout(only []string, where Parts) (layout, error) {
-	l := layout{here: map[string]bool{}, away: map[string]gateway.Place{}, vital: map[string]bool{}}
+func newLayout(only []string, c Config) (layout, error) {
+	l := layout{here: map[string]bool{}, off: map[string]bool{}, away: map[string]gateway.Place{}, vital: map[string]bool{}}
+	for _, one := range parts {
+		l.off[one.name] = one.on != nil && !one.on(c.Facets)
+	}
 	for _, name := range only {
-		if !slices.Contains(PartNames(), name) {
+		switch {
+		case !slices.Contains(PartNames(), name):
 			return layout{}, unknownPart(name)
+		case l.off[name]:
+			return layout{}, partOff(name)
 		}
 		l.here[name] = true
 	}
@@ -144,7 +181,24 @@ func newLayout(only []string, where Parts) (layout, error) {
 		return l, nil
 	}
 	l.first = only[0]
-	return l, l.find(where)
+	if err := l.checkBeside(); err != nil {
+		return layout{}, err
+	}
+	return l, l.find(c.Node.Parts)
+}
+
+// checkBeside refuses to tear apart what has to be in one process.
+func (l *layout) checkBeside() error {
+	for _, one := range parts {
+		for _, other := range one.beside {
+			if l.here[one.name] && !l.here[other] {
+				err := fault.New(opParts, fault.Malformed, "the part %s runs in one process with %s", one.name, strings.Join(one.beside, " and "))
+				err.Next = "Write --only " + strings.Join(append([]string{one.name}, one.beside...), ",") + "."
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // find looks up where those are that the parts of this process ask.
@@ -160,7 +214,7 @@ func (l *layout) find(where Parts) error {
 			needs = PartNames()
 		}
 		for _, name := range slices.Concat(needs, one.asks) {
-			if l.here[name] {
+			if l.here[name] || l.off[name] {
 				continue
 			}
 			l.vital[name] = l.vital[name] || slices.Contains(needs, name)
@@ -214,6 +268,12 @@ func unknownPart(name string) error {
 	if near := nearestPart(name); near != "" {
 		err.Detail += "; did you mean " + near + "?"
 	}
+	return err
+}
+
+func partOff(name string) error {
+	err := fault.New(opParts, fault.Malformed, "the part %s is turned off", name)
+	err.Next = "Set facets." + name + ".enabled = true in the configuration, or MICRO_FACETS__" + strings.ToUpper(name) + "__ENABLED=true, in this process and in that of the gateway."
 	return err
 }
 

@@ -217,7 +217,7 @@ func bound(caveat string) bool { return strings.HasPrefix(caveat, "client") }
 func (n *Node) gatewayParts(c Config) (list []gateway.Part) {
 	for _, one := range parts {
 		switch {
-		case n.layout.here[one.name]:
+		case n.layout.here[one.name], n.layout.off[one.name] && n.layout.here[gatewayPart]:
 			shown := one.face(n)
 			if n.layout.split() {
 				shown.routes = append(shown.routes, shown.seams...)

@@ -36,16 +36,17 @@ func (n *Node) openStore(ctx context.Context, c Config) (err error) {
 	}
 	n.shelf = store.NewShelf(int64(c.Store.RAMBytes)/shelfShare, n.store)
 	n.objects = store.NewObjects(n.inventory, store.ObjectsSpec{
-		Store: announced{n.store, n.stored}, Shelf: n.shelf, Submit: n.submitIdempotent, Uploads: uploads,
+		Store: announced{n.store, n.stored, n.removed}, Shelf: n.shelf, Submit: n.submitIdempotent, Uploads: uploads,
 	})
 	n.registerStoreMetrics()
 	return nil
 }
 
-// announced is a store that tells of every object that is new in it.
+// announced is a store that tells of every object that is new in it, and of
+// those that are removed.
 type announced struct {
 	store.Store
-	tell func(b3.Address)
+	tell, gone func(b3.Address)
 }
 
 // Put takes an object in.
@@ -57,12 +58,32 @@ func (s announced) Put(ctx context.Context, src io.Reader, o store.PutOptions) (
 	return info, created, err
 }
 
-// stored lets the index know of an object that came in from outside.
+// Delete removes one.
+func (s announced) Delete(ctx context.Context, address b3.Address) error {
+	err := s.Store.Delete(ctx, address)
+	if err == nil {
+		s.gone(address)
+	}
+	return err
+}
+
+// stored lets the index, and who knows what can be searched, know of an object
+// that came in from outside.
 func (n *Node) stored(address b3.Address) {
+	if n.library != nil {
+		n.library.Offer(address)
+	}
 	if n.index != nil {
 		n.index.Has(address)
 	} else {
 		n.far.index.Has(address)
+	}
+}
+
+// removed lets who knows what can be searched know of an object that is gone.
+func (n *Node) removed(address b3.Address) {
+	if n.library != nil {
+		n.library.Forget(address)
 	}
 }
 
@@ -72,7 +93,7 @@ func (n *Node) kept() store.Store {
 	if n.far.store != nil {
 		return n.far.store
 	}
-	return announced{n.store, n.stored}
+	return announced{n.store, n.stored, n.removed}
 }
 
 // newRAM makes a store in memory that gives up what it does not need.

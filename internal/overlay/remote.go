@@ -44,7 +44,7 @@ func (r *Remote) Serve(ctx context.Context) error {
 
 // follow takes over what the other process tells, until it stops.
 func (r *Remote) follow(ctx context.Context) {
-	events, err := r.client.Follow(ctx, seamCompany)
+	events, err := r.client.Hear(ctx, seamCompany)
 	if err != nil {
 		return
 	}

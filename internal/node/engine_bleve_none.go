@@ -1,0 +1,14 @@
+//go:build nobleve
+
+package node
+
+import (
+	"micronode/fault"
+	"micronode/internal/index"
+)
+
+// openSearcher refuses: this program was built without Bleve.
+func openSearcher(string) (index.Searcher, error) {
+	return nil, &fault.Error{Op: "node.facets", Kind: fault.RejectPolicy, Detail: "this program was built without Bleve",
+		Next: "Leave facets.search.enabled false, or build without the tag nobleve."}
+}

@@ -1,0 +1,21 @@
+//go:build !nonats
+
+package node
+
+import (
+	"context"
+
+	"micronode/internal/flow"
+	"micronode/internal/mailbox"
+	"micronode/internal/mailbox/nats"
+)
+
+// openNATS reaches for messages in NATS JetStream. It is left out of the
+// program by the build tag nonats.
+func openNATS(ctx context.Context, inv *flow.Inventory, c mailbox.Config) (mailbox.Engine, error) {
+	engine, err := nats.Open(ctx, inv, nats.Spec{URL: c.URL, Token: c.Token.Reveal(), CAFile: c.CAFile, Limits: c.Limits()})
+	if err != nil {
+		return nil, err // not an interface around nothing
+	}
+	return engine, nil
+}

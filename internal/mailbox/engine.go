@@ -21,13 +21,14 @@ import (
 // Boxes and boards come into being when they are first written to.
 type Engine interface {
 	// Send takes a message in; when it returns, the message is kept. The same
-	// key with the same message is the same answer, with Repeated set; with
-	// another message it is fault.Conflict. A box or a mailbox without room is
-	// fault.Busy.
+	// key with the same message (box, body, delay and deliveries, see
+	// Fingerprint) is the same answer, with Repeated set; with another message
+	// it is fault.Conflict. A box or a mailbox without room is fault.Busy.
 	Send(ctx context.Context, m Message) (Sent, error)
 
-	// Receive leases the next message of a box, waiting for one for at most
-	// wait. No message is fault.NotFound.
+	// Receive leases the next message of a box for visibility (zero is the
+	// mailbox's default), waiting for one for at most wait. Those who wait are
+	// served in the order in which they came. No message is fault.NotFound.
 	Receive(ctx context.Context, box string, visibility, wait time.Duration) (Delivery, error)
 
 	// Ack says that a message was dealt with: it is gone for good. A receipt
@@ -52,7 +53,7 @@ type Engine interface {
 	// Board returns the notes of a board, newest first, at most limit.
 	Board(ctx context.Context, name string, limit int) ([]Note, error)
 
-	// Usage is how much is kept. It never waits.
+	// Usage is how much is kept. It never waits for anything slow.
 	Usage() Usage
 
 	// Close lets go of everything. Receivers that wait are told
@@ -101,8 +102,9 @@ type Note struct {
 	At   time.Time
 }
 
-// Usage is how much an engine keeps.
+// Usage is how much an engine keeps, and what it has counted.
 type Usage struct {
+	// at the moment
 	Boxes    int64
 	Messages int64 // that wait or are leased
 	Leased   int64
@@ -110,4 +112,24 @@ type Usage struct {
 	Boards   int64
 	Notes    int64
 	Bytes    int64
+
+	// since it was opened
+	Timeouts int64 // leases that ended by themselves
+	Died     int64 // messages that became dead letters
+	Dropped  int64 // dead letters that made room for newer ones, or were old
 }
+
+// Task is something that an engine does by itself for as long as it is open.
+type Task struct {
+	Name  string // unique in the node
+	Serve func(ctx context.Context) error
+}
+
+// Tasked is an engine that has tasks. They run from when the service is started
+// until its context ends; nothing is lost if they do not, but nobody who waits
+// is told that a lease has ended.
+type Tasked interface{ Tasks() []Task }
+
+// Examined is an engine that may fail as a whole: a disk that refuses, a server
+// that cannot be reached. Nil is that all is well. It never waits.
+type Examined interface{ Health() error }

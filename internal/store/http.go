@@ -161,15 +161,16 @@ func (o *Objects) get(w http.ResponseWriter, r *http.Request) error {
 	}
 	defer handle.Close()
 	ingress.Untrusted(w.Header())
-	status, err := ingress.ServeContent(w, r, content(handle))
+	status, err := ingress.ServeContent(w, r, Content(handle))
 	if err == nil && status == http.StatusOK && o.shelf != nil {
 		o.shelf.offer(r.Context(), o.store, handle)
 	}
 	return err
 }
 
-// content describes an object to those who serve it.
-func content(handle Handle) ingress.Content {
+// Content describes an object to those who serve it. What it is nobody knows
+// here: who does may set its Type.
+func Content(handle Handle) ingress.Content {
 	return ingress.Content{
 		Size: handle.Size(), ETag: `"` + handle.Address().String() + `"`, Type: octets, CacheControl: immutable,
 		Write: func(w io.Writer, from, length int64) error {

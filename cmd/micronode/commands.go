@@ -10,6 +10,7 @@ import (
 type commands struct {
 	Run        runCommand        `cmd:"" group:"node" help:"Run a node; in RAM and on loopback unless told otherwise."`
 	Status     statusCommand     `cmd:"" group:"node" help:"What the node does, and why it is not ready if it is not."`
+	Demo       demoCommand       `cmd:"" group:"node" help:"Show what nodes can do, with real ones on this machine; nothing is left afterwards."`
 	Doctor     doctorCommand     `cmd:"" group:"node" help:"Check whether this machine is fit for a node."`
 	Config     configCommand     `cmd:"" group:"node" help:"Check and show the configuration."`
 	Migrate    migrateCommand    `cmd:"" group:"node" help:"Bring a --persist folder to the format of this version."`
@@ -25,7 +26,13 @@ type commands struct {
 	Pub        pubCommand        `cmd:"" group:"overlay" help:"Publish a message to a topic."`
 	Sub        subCommand        `cmd:"" group:"overlay" help:"Print what is published to a topic."`
 	Peers      peersCommand      `cmd:"" group:"overlay" help:"Show, add and remove the nodes that the node is connected to."`
+	Mbox       mboxCommand       `cmd:"" group:"mailbox" help:"Send and receive messages that are kept until somebody has dealt with them."`
 	Registry   registryCommand   `cmd:"" group:"registry" help:"A list that a team governs together: propose, approve, commit, verify."`
+	Follow     followCommand     `cmd:"" group:"facets" help:"Make one follow another."`
+	Unfollow   unfollowCommand   `cmd:"" group:"facets" help:"Make one not follow another."`
+	Neighbours neighboursCommand `cmd:"" group:"facets" help:"Those around somebody, the nearest first."`
+	Feed       feedCommand       `cmd:"" group:"facets" help:"Post to those who follow, and read feeds."`
+	Search     searchCommand     `cmd:"" group:"facets" help:"Find names, files and texts of the node by words."`
 	Identity   identityCommand   `cmd:"" group:"keys" help:"Make and show the key by which others know a node."`
 	Token      tokenCommand      `cmd:"" group:"keys" help:"Make, narrow and read capabilities."`
 	Version    versionCommand    `cmd:"" group:"rest" help:"Print the version of this program."`
@@ -48,7 +55,9 @@ func newParser(ctx context.Context, c *console) *kong.Kong {
 			{Key: "objects", Title: "Objects:"},
 			{Key: "index", Title: "Names and who has what:"},
 			{Key: "overlay", Title: "Other nodes:"},
+			{Key: "mailbox", Title: "Messages:"},
 			{Key: "registry", Title: "The registry:"},
+			{Key: "facets", Title: "Feeds, graphs, search:"},
 			{Key: "keys", Title: "Keys:"},
 			{Key: "rest", Title: "This program:"},
 		}),

@@ -1,0 +1,96 @@
+package facet
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"micronode/b3"
+	"micronode/client"
+	"micronode/fault"
+	"micronode/internal/config"
+)
+
+// reader plays a library: it says what it was asked.
+type reader struct {
+	limit, offset int
+	fail          error
+	wait          chan struct{} // nil, or what a search waits for
+	within        chan struct{} // told when a search has begun
+}
+
+func (l *reader) Search(ctx context.Context, query string, limit, offset int) (client.SearchResults, error) {
+	if l.wait != nil {
+		l.within <- struct{}{}
+		select {
+		case <-l.wait:
+		case <-ctx.Done():
+			return client.SearchResults{}, ctx.Err()
+		}
+	}
+	l.limit, l.offset = limit, offset
+	return client.SearchResults{Query: query, Total: 1, Hits: []client.SearchHit{{ID: "name:docs", Kind: client.FoundName, Name: "docs", Address: b3.Of(nil), Score: 2}}}, l.fail
+}
+
+// library gives the facets one.
+func library(l Library) setting { return func(s *Spec) { s.Library = l } }
+
+func TestSearch(t *testing.T) {
+	played := &reader{}
+	r := open(t, on("search"), library(played))
+	told := answered[client.SearchResults](t, r.ask(http.MethodGet, "/search?q="+url.QueryEscape(`"red fox" -blue`), ""), http.StatusOK)
+	if told.Query != `"red fox" -blue` || told.Total != 1 || len(told.Hits) != 1 || told.Hits[0].Address != b3.Of(nil) {
+		t.Errorf("the answer is %+v", told)
+	}
+	if played.limit != 20 || played.offset != 0 {
+		t.Errorf("it asked for %d after %d", played.limit, played.offset)
+	}
+	answered[client.SearchResults](t, r.ask(http.MethodGet, "/search?q=fox&limit=100&offset=9900", ""), http.StatusOK)
+	if played.limit != 100 || played.offset != 9900 {
+		t.Errorf("it asked for %d after %d", played.limit, played.offset)
+	}
+	for _, wrong := range []string{"limit=0", "limit=101", "limit=x", "limit=", "offset=-1", "offset=10000", "offset=1e3"} {
+		if next := refused(t, r.ask(http.MethodGet, "/search?q=fox&"+wrong, ""), fault.Malformed); !strings.Contains(next, "Write a number") {
+			t.Errorf("%s: the next step is %q", wrong, next)
+		}
+	}
+	played.fail = fault.New("library.query", fault.Malformed, "the query says nothing that is to be found")
+	refused(t, r.ask(http.MethodGet, "/search", ""), fault.Malformed)
+	played.fail = errors.New("broken")
+	refused(t, r.ask(http.MethodGet, "/search?q=fox", ""), fault.Internal)
+}
+
+// TestSearchIsSaturated has as many queries under way as may be.
+func TestSearchIsSaturated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		played := &reader{wait: make(chan struct{}), within: make(chan struct{}, 10)}
+		r := build(t, on("search"), library(played), func(s *Spec) { s.Config.Search.Queries = config.Auto[int]{Value: 1} })
+		r.run()
+		first := make(chan int)
+		go func() { first <- r.ask(http.MethodGet, "/search?q=fox", "").Code }()
+		<-played.within
+		begun := time.Now()
+		refused(t, r.ask(http.MethodGet, "/search?q=fox", "", "Request-Timeout", "0.5"), fault.Backpressure)
+		if took := time.Since(begun); took > time.Second {
+			t.Errorf("the refusal took %s", took)
+		}
+		close(played.wait)
+		if code := <-first; code != http.StatusOK {
+			t.Errorf("the first one got %d", code)
+		}
+		r.end()
+	})
+}
+
+func TestSearchConfig(t *testing.T) {
+	c := DefaultConfig()
+	c.Search.MaxBytes = 65 * config.GiB
+	if problem, is := errors.AsType[*config.Problem](c.Search.Validate()); !is || problem.Key != "max_bytes" {
+		t.Errorf("a catalogue that is too large: %v", problem)
+	}
+}

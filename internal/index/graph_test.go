@@ -1,0 +1,353 @@
+package index
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"micronode/fault"
+	"micronode/internal/flow"
+	"micronode/internal/logbook"
+)
+
+var graphLimits = GraphSpec{MaxEdges: 100_000, MaxFollows: 10_000, WalkEdges: 200_000}
+
+// openGraph opens a graph, kept under a path if there is one.
+func openGraph(t testing.TB, path string, change ...func(*GraphSpec)) *Graph {
+	t.Helper()
+	spec := graphLimits
+	spec.Path = path
+	for _, set := range change {
+		set(&spec)
+	}
+	g, err := OpenGraph(flow.NewInventory(), spec)
+	must(t, err)
+	t.Cleanup(func() { _ = g.Close() })
+	return g
+}
+
+func follow(t testing.TB, g *Graph, a, b string, created bool) {
+	t.Helper()
+	if got, err := g.Follow(t.Context(), a, b); err != nil || got != created {
+		t.Fatalf("%s follows %s: new %v, %v; want %v", a, b, got, err, created)
+	}
+}
+
+func unfollow(t testing.TB, g *Graph, a, b string, was bool) {
+	t.Helper()
+	if got, err := g.Unfollow(t.Context(), a, b); err != nil || got != was {
+		t.Fatalf("%s unfollows %s: removed %v, %v; want %v", a, b, got, err, was)
+	}
+}
+
+func TestGraphInMemoryAndOnDisk(t *testing.T) {
+	for name, path := range map[string]string{"memory": "", "disk": filepath.Join(t.TempDir(), "graph")} {
+		t.Run(name, func(t *testing.T) {
+			g := openGraph(t, path)
+			follow(t, g, "ann", "bob", true)
+			follow(t, g, "ann", "bob", false)
+			follow(t, g, "cem", "bob", true)
+			follow(t, g, "bob", "dot", true)
+			unfollow(t, g, "cem", "bob", true)
+			unfollow(t, g, "cem", "bob", false)
+			if !g.Follows("ann", "bob") || g.Follows("bob", "ann") || g.Follows("cem", "bob") {
+				t.Error("who follows whom is not what was said")
+			}
+			found, truncated, err := g.Neighbours(t.Context(), "ann", 2, 10, Follows)
+			if want := []Near{{ID: "bob", Hops: 1}, {ID: "dot", Hops: 2}}; err != nil || truncated || !slices.Equal(found, want) {
+				t.Errorf("around ann: %v, %v, %v", found, truncated, err)
+			}
+			if got := g.Followers("bob", "", 10); !slices.Equal(got, []string{"ann"}) {
+				t.Errorf("bob's followers: %v", got)
+			}
+			if nodes, edges := g.Size(); nodes != 3 || edges != 2 {
+				t.Errorf("%d nodes and %d edges", nodes, edges)
+			}
+			must(t, g.Close())
+			if _, err := g.Follow(t.Context(), "ann", "eve"); fault.KindOf(err) != fault.Canceled {
+				t.Errorf("after Close: %v", err)
+			}
+		})
+	}
+}
+
+// TestGraphIsKept opens a graph again and again, with any changes in between,
+// and finds what was there.
+func TestGraphIsKept(t *testing.T) {
+	folder := t.TempDir()
+	round := 0
+	rapid.Check(t, func(t *rapid.T) {
+		round++
+		path := filepath.Join(folder, fmt.Sprint(round))
+		name := rapid.SampledFrom([]string{"ann", "bob", "cem", "dot"})
+		want := map[string]bool{}
+		for range rapid.IntRange(1, 3).Draw(t, "openings") {
+			g, err := OpenGraph(flow.NewInventory(), GraphSpec{MaxEdges: 100, MaxFollows: 100, WalkEdges: 100, Path: path})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for edge, there := range want {
+				if a, b, _ := strings.Cut(edge, " "); g.Follows(a, b) != there {
+					t.Errorf("%s: %v was kept as %v", edge, there, !there)
+				}
+			}
+			for range rapid.IntRange(0, 6).Draw(t, "changes") {
+				a, b, there := name.Draw(t, "a"), name.Draw(t, "b"), rapid.Bool().Draw(t, "follow")
+				if a == b {
+					continue
+				}
+				act := g.Unfollow
+				if there {
+					act = g.Follow
+				}
+				if changed, err := act(context.Background(), a, b); err != nil || changed == (want[a+" "+b] == there) {
+					t.Fatalf("%s %s %v: changed %v, %v", a, b, there, changed, err)
+				}
+				want[a+" "+b] = there
+			}
+			if err := g.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// TestGraphAfterACrash takes a copy of the file at every acknowledgement, as
+// a machine that stops there would leave it, and finds all that was
+// acknowledged.
+func TestGraphAfterACrash(t *testing.T) {
+	folder := t.TempDir()
+	path, copied := filepath.Join(folder, "graph"), filepath.Join(folder, "copy")
+	g := openGraph(t, path)
+	for i := range 20 {
+		follow(t, g, fmt.Sprint("n", i), "star", true)
+		if i > 0 {
+			unfollow(t, g, fmt.Sprint("n", i-1), "star", true)
+		}
+		left, err := os.ReadFile(path)
+		must(t, err)
+		must(t, os.WriteFile(copied, left, 0o600))
+		again := openGraph(t, copied)
+		if got := again.Followers("star", "", 100); !slices.Equal(got, []string{fmt.Sprint("n", i)}) {
+			t.Fatalf("after %d changes, %v follow", i, got)
+		}
+		must(t, again.Close())
+	}
+}
+
+// TestGraphIsTidied changes one edge so often that the book is written anew.
+func TestGraphIsTidied(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "graph")
+	g := openGraph(t, path)
+	g.spare = 100
+	follow(t, g, "ann", "bob", true)
+	for range g.spare {
+		follow(t, g, "cem", "dot", true)
+		unfollow(t, g, "cem", "dot", true)
+	}
+	g.mu.RLock()
+	records, rewriting := g.records, g.rewriting
+	g.mu.RUnlock()
+	if records > g.spare+10 || rewriting {
+		t.Errorf("the book has %d records of one edge; being rewritten: %v", records, rewriting)
+	}
+	must(t, g.Close())
+	again := openGraph(t, path)
+	if _, edges := again.Size(); edges != 1 || !again.Follows("ann", "bob") {
+		t.Errorf("%d edges are left", edges)
+	}
+	if again.records != records {
+		t.Errorf("%d records by count, %d in the book", records, again.records)
+	}
+}
+
+// TestGraphManyAtOnce has many change the graph at the same time; what each was
+// told is what is there, and after another start, too.
+func TestGraphManyAtOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "graph")
+	g := openGraph(t, path)
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	created := 0
+	for i := range 8 {
+		wg.Go(func() {
+			for j := range 20 {
+				fresh, err := g.Follow(t.Context(), fmt.Sprint("n", j), "star") // all of them want the same
+				if err != nil {
+					t.Error(err)
+				}
+				if fresh {
+					mu.Lock()
+					created++
+					mu.Unlock()
+				}
+				if _, err := g.Follow(t.Context(), fmt.Sprint("n", i), fmt.Sprint("own", j)); err != nil {
+					t.Error(err)
+				}
+				_, _, _ = g.Neighbours(t.Context(), "star", 3, 100, Followers)
+			}
+		})
+	}
+	wg.Wait()
+	if created != 20 {
+		t.Errorf("20 edges were new %d times", created)
+	}
+	must(t, g.Close())
+	if _, edges := openGraph(t, path).Size(); edges != 20+8*20 {
+		t.Errorf("%d edges were kept", edges)
+	}
+}
+
+// TestGraphHoldsRoom has many fight for the last places: no more get one than
+// there are.
+func TestGraphHoldsRoom(t *testing.T) {
+	g := openGraph(t, filepath.Join(t.TempDir(), "graph"), func(s *GraphSpec) { s.MaxEdges, s.MaxFollows = 10, 4 })
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for j := range 8 {
+				_, err := g.Follow(t.Context(), fmt.Sprint("n", i%4), fmt.Sprint("x", i, j))
+				if kind := fault.KindOf(err); err != nil && kind != fault.QuotaExceeded && kind != fault.StoreFull {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if _, edges := g.Size(); edges != 10 {
+		t.Errorf("%d edges where 10 may be", edges)
+	}
+	for i := range 4 {
+		if found, _, _ := g.Neighbours(t.Context(), fmt.Sprint("n", i), 1, 100, Follows); len(found) > 4 {
+			t.Errorf("n%d follows %d where 4 may be", i, len(found))
+		}
+	}
+	if len(g.coming) != 0 || g.comes != 0 {
+		t.Errorf("room is still held for %v", g.coming)
+	}
+	node := g.Followers("x00", "", 1)
+	if len(node) == 1 {
+		unfollow(t, g, node[0], "x00", true)
+		follow(t, g, "late", "x", true)
+	}
+}
+
+func TestGraphRefuses(t *testing.T) {
+	g := openGraph(t, "")
+	for name, text := range map[string]string{
+		"nothing": "", "too long": strings.Repeat("a", 129), "a slash": "a/b", "a control character": "a\nb",
+		"no UTF-8": "a\xff", "not NFC": "e\u0301", "a step": "..", "another": ".",
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := g.Follow(t.Context(), text, "bob")
+			is(t, err, fault.Malformed)
+			_, err = g.Unfollow(t.Context(), "bob", text)
+			is(t, err, fault.Malformed)
+			_, _, err = g.Neighbours(t.Context(), text, 1, 1, Follows)
+			is(t, err, fault.Malformed)
+		})
+	}
+	follow(t, g, strings.Repeat("é", 64), "ὀδυσσεύς", true)
+	_, err := g.Follow(t.Context(), "ann", "ann")
+	is(t, err, fault.Malformed)
+	for _, c := range []struct {
+		hops, most int
+		way        Direction
+	}{{0, 1, Follows}, {4, 1, Follows}, {1, 0, Follows}, {1, 1, "sideways"}} {
+		_, _, err := g.Neighbours(t.Context(), "ann", c.hops, c.most, c.way)
+		is(t, err, fault.Malformed)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = g.Follow(gone, "ann", "bob")
+	is(t, err, fault.Canceled)
+	for i := range 3000 {
+		follow(t, g, "star", fmt.Sprint("n", i), true)
+	}
+	_, _, err = g.Neighbours(gone, "star", 2, 10_000, Follows)
+	is(t, err, fault.Canceled)
+}
+
+// TestGraphDoesNotOpenWhatIsNone gives it the book of something else.
+func TestGraphDoesNotOpenWhatIsNone(t *testing.T) {
+	for name, record := range map[string]string{
+		"no record of a graph": "hello, world", "short": "+", "no second name": "+\x03ann", "a wrong name": "+\x03a/bbob", "one with itself": "+\x03annann",
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "graph")
+			book, err := logbook.Open(path, logbook.Options{})
+			must(t, err)
+			must(t, book.Append(t.Context(), []byte(record)))
+			must(t, book.Close())
+			_, err = OpenGraph(flow.NewInventory(), GraphSpec{MaxEdges: 9, MaxFollows: 9, WalkEdges: 9, Path: path})
+			is(t, err, fault.IntegrityFail)
+		})
+	}
+}
+
+// TestGraphWithoutADisk lets the file go away under it: nothing is
+// acknowledged that is not kept.
+func TestGraphWithoutADisk(t *testing.T) {
+	g := openGraph(t, filepath.Join(t.TempDir(), "graph"))
+	follow(t, g, "ann", "bob", true)
+	must(t, g.book.Close())
+	_, err := g.Follow(t.Context(), "cem", "bob")
+	if err == nil || g.Follows("cem", "bob") || g.comes != 0 {
+		t.Errorf("it was taken without a disk: %v", err)
+	}
+	if !g.Follows("ann", "bob") {
+		t.Error("what was there cannot be read any more")
+	}
+	g.records = 3 * usualSpare
+	g.tidy(t.Context()) // nothing to do it with, and no harm
+	if g.rewriting || g.records != 3*usualSpare || g.spare != 2*usualSpare {
+		t.Errorf("%d records, %d to spare; being rewritten: %v", g.records, g.spare, g.rewriting)
+	}
+}
+
+// TestGraphRecord holds records to their form on disk.
+func TestGraphRecord(t *testing.T) {
+	if got := (edge{adds, "ann", "bob"}).record(); !bytes.Equal(got, []byte("+\x03annbob")) {
+		t.Errorf("%q", got)
+	}
+	long := strings.Repeat("a", mostNode)
+	if got := (edge{drops, long, long[1:]}).record(); len(got) > longestEdge || got[0] != '-' {
+		t.Errorf("a record of %d bytes", len(got))
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		raw := rapid.SliceOf(rapid.Byte()).Draw(t, "record")
+		if e, err := parseEdge(raw); err == nil && !bytes.Equal(e.record(), raw) {
+			t.Fatalf("%q is read as %v", raw, e)
+		}
+	})
+}
+
+func BenchmarkGraphFollow(b *testing.B) {
+	for name, path := range map[string]string{"memory": "", "disk": filepath.Join(b.TempDir(), "graph")} {
+		b.Run(name, func(b *testing.B) {
+			g := openGraph(b, path, func(s *GraphSpec) { s.MaxEdges = 1 << 30 })
+			b.ReportAllocs()
+			var next sync.Mutex
+			n := 0
+			b.RunParallel(func(p *testing.PB) {
+				for p.Next() {
+					next.Lock()
+					n++
+					name := fmt.Sprint("n", n)
+					next.Unlock()
+					if _, err := g.Follow(context.Background(), name, "star"); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,194 @@
+package mailbox_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"micronode/fault"
+	"micronode/internal/flow"
+	"micronode/internal/logbook"
+	"micronode/internal/mailbox"
+	"micronode/internal/mailbox/mailboxtest"
+)
+
+func openDisk(t *testing.T, spec mailbox.DiskSpec) *mailbox.Disk {
+	t.Helper()
+	if spec.Limits == (mailbox.Limits{}) {
+		spec.Limits = mailboxtest.Limits()
+	}
+	d, err := mailbox.OpenDisk(flow.NewInventory(), spec)
+	must(t, err)
+	t.Cleanup(func() { _ = d.Close() })
+	return d
+}
+
+// On a disk that is full, nothing changes: what was refused was not done, and
+// what was leased is still leased.
+func TestAFullDisk(t *testing.T) {
+	ctx, fs := t.Context(), &failingFS{FS: logbook.Disk()}
+	d := openDisk(t, mailbox.DiskSpec{Folder: t.TempDir(), FS: fs})
+	var leases []mailbox.Delivery
+	for i := range 10 {
+		_, err := d.Send(ctx, mailbox.Message{Box: "jobs", Body: []byte(fmt.Sprint(i))})
+		must(t, err)
+		got, err := d.Receive(ctx, "jobs", time.Hour, 0)
+		must(t, err)
+		leases = append(leases, got)
+	}
+	fs.set(syscall.ENOSPC)
+	untouched := d.Usage()
+	fill := mailbox.Message{Box: "jobs", Key: "k", Body: make([]byte, 300_000)}
+	if _, err := d.Send(ctx, fill); fault.KindOf(err) != fault.StoreFull {
+		t.Fatalf("Send on a full disk: %v", err)
+	}
+	if after := d.Usage(); after != untouched {
+		t.Errorf("usage %+v, was %+v", after, untouched)
+	}
+	// There is still some room that was made before. Use it up.
+	for d.Extend(ctx, "jobs", leases[0].Receipt, time.Hour) == nil {
+	}
+	for len(leases) > 3 && d.Ack(ctx, "jobs", leases[0].Receipt) == nil {
+		leases = leases[1:]
+	}
+	before := d.Usage()
+	for name, err := range map[string]error{
+		"Ack":    d.Ack(ctx, "jobs", leases[0].Receipt),
+		"Nack":   d.Nack(ctx, "jobs", leases[1].Receipt, 0, ""),
+		"Extend": d.Extend(ctx, "jobs", leases[2].Receipt, time.Minute),
+		"Post":   d.Post(ctx, []string{"wall"}, mailbox.Note{ID: "1"}),
+	} {
+		if fault.KindOf(err) != fault.StoreFull || fault.NextOf(err) == "" {
+			t.Errorf("%s on a full disk: %v", name, err)
+		}
+	}
+	if after := d.Usage(); after != before || after.Messages != int64(len(leases)) || after.Leased != after.Messages || after.Notes != 0 {
+		t.Errorf("usage %+v, was %+v", after, before)
+	}
+	if err := d.Compact(ctx); fault.KindOf(err) != fault.StoreFull || d.Health() != nil {
+		t.Errorf("Compact on a full disk: %v, %v", err, d.Health())
+	}
+	fs.set(nil)
+	must(t, d.Ack(ctx, "jobs", leases[0].Receipt))
+	must(t, d.Nack(ctx, "jobs", leases[1].Receipt, 0, ""))
+	must(t, d.Extend(ctx, "jobs", leases[2].Receipt, time.Minute))
+	if sent, err := d.Send(ctx, fill); err != nil || sent.Repeated {
+		t.Errorf("sent when there is room: %+v, %v", sent, err)
+	}
+}
+
+func TestTheLogIsWrittenAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		folder := t.TempDir()
+		d := attend(t, openDisk(t, mailbox.DiskSpec{Folder: folder, CompactAt: 100_000}))
+		ctx := t.Context()
+		for i := range 300 {
+			_, err := d.Send(ctx, mailbox.Message{Box: "jobs", Key: fmt.Sprint(i), Body: make([]byte, 5000)})
+			must(t, err)
+			got, err := d.Receive(ctx, "jobs", time.Hour, 0)
+			must(t, err)
+			must(t, d.Ack(ctx, "jobs", got.Receipt))
+		}
+		synctest.Wait()
+		info, err := os.Stat(filepath.Join(folder, "mailbox.log"))
+		must(t, err)
+		if info.Size() > 600_000 {
+			t.Errorf("the log has %d bytes", info.Size())
+		}
+		must(t, d.Close())
+		again := openDisk(t, mailbox.DiskSpec{Folder: folder})
+		if sent, err := again.Send(ctx, mailbox.Message{Box: "jobs", Key: "7", Body: make([]byte, 5000)}); err != nil || !sent.Repeated {
+			t.Errorf("a key of long ago: %+v, %v", sent, err)
+		}
+	})
+}
+
+func TestADamagedLogIsNotOpened(t *testing.T) {
+	folder := t.TempDir()
+	d := openDisk(t, mailbox.DiskSpec{Folder: folder})
+	for range 5 {
+		_, err := d.Send(t.Context(), mailbox.Message{Box: "jobs"})
+		must(t, err)
+	}
+	must(t, d.Close())
+	path := filepath.Join(folder, "mailbox.log")
+	log, err := os.ReadFile(path)
+	must(t, err)
+	log[100] ^= 1
+	must(t, os.WriteFile(path, log, 0o600))
+	if _, err := mailbox.OpenDisk(flow.NewInventory(), mailbox.DiskSpec{Folder: folder, Limits: mailboxtest.Limits()}); fault.KindOf(err) != fault.IntegrityFail {
+		t.Errorf("opened: %v", err)
+	}
+
+	strange := t.TempDir()
+	book, err := logbook.Open(filepath.Join(strange, "mailbox.log"), logbook.Options{})
+	must(t, err)
+	must(t, book.Append(t.Context(), []byte("this is no record")))
+	must(t, book.Close())
+	if _, err := mailbox.OpenDisk(flow.NewInventory(), mailbox.DiskSpec{Folder: strange, Limits: mailboxtest.Limits()}); fault.KindOf(err) != fault.IntegrityFail {
+		t.Errorf("opened: %v", err)
+	}
+}
+
+// slowFS is a disk whose syncs wait.
+type slowFS struct {
+	logbook.FS
+	hold func()
+}
+
+type slowFile struct {
+	logbook.File
+	fs *slowFS
+}
+
+func (f *slowFS) Open(name string, anew bool) (logbook.File, error) {
+	file, err := f.FS.Open(name, anew)
+	return &slowFile{file, f}, err
+}
+
+func (f *slowFile) Sync() error { f.fs.hold(); return f.File.Sync() }
+
+// A message that is sent again while the first is still being written waits for
+// what comes of it.
+func TestARepeatWaitsForTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := &slowFS{FS: logbook.Disk(), hold: func() {}}
+		d := openDisk(t, mailbox.DiskSpec{Folder: t.TempDir(), FS: fs})
+		goOn := make(chan struct{})
+		fs.hold = func() { <-goOn }
+		m := mailbox.Message{Box: "jobs", Key: "k", Body: []byte("x")}
+		answers := make(chan mailbox.Sent, 2)
+		send := func() {
+			sent, err := d.Send(context.Background(), m)
+			if err != nil {
+				t.Error(err)
+			}
+			answers <- sent
+		}
+		go send()
+		synctest.Wait()
+		go send()
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		left := make(chan error, 1)
+		go func() { _, err := d.Send(ctx, m); left <- err }()
+		synctest.Wait()
+		cancel()
+		if err := <-left; fault.KindOf(err) != fault.Canceled {
+			t.Errorf("one who left: %v", err)
+		}
+		if _, err := d.Receive(t.Context(), "jobs", time.Minute, 0); fault.KindOf(err) != fault.NotFound {
+			t.Errorf("a message that is not kept yet can be received: %v", err)
+		}
+		close(goOn)
+		first, second := <-answers, <-answers
+		if first.ID != second.ID || first.Repeated == second.Repeated {
+			t.Errorf("%+v and %+v", first, second)
+		}
+	})
+}

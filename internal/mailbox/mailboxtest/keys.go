@@ -1,0 +1,116 @@
+package mailboxtest
+
+import (
+	"strings"
+	"sync"
+	"time"
+
+	"micronode/fault"
+	"micronode/internal/mailbox"
+)
+
+func testKey(b bench) {
+	e := b.open()
+	m := mailbox.Message{Box: "jobs", Key: "k1", Body: []byte("once"), Delay: 0, MaxDeliveries: 3}
+	id := e.send(m)
+	repeat := func() {
+		e.Helper()
+		if again, err := e.Send(e.ctx, m); err != nil || again.ID != id || !again.Repeated {
+			e.Fatalf("sent again: %+v, %v; want %s", again, err, id)
+		}
+	}
+	repeat()
+	for name, change := range map[string]func(*mailbox.Message){
+		"another body":       func(m *mailbox.Message) { m.Body = []byte("twice") },
+		"another box":        func(m *mailbox.Message) { m.Box = "other" },
+		"another delay":      func(m *mailbox.Message) { m.Delay = time.Second },
+		"another number":     func(m *mailbox.Message) { m.MaxDeliveries = 4 },
+		"the default number": func(m *mailbox.Message) { m.MaxDeliveries = 0 },
+	} {
+		other := m
+		change(&other)
+		_, err := e.Send(e.ctx, other)
+		e.refused("the same key with "+name, err, fault.Conflict)
+	}
+	got := e.receive("jobs", long)
+	e.none("jobs")
+	e.none("other")
+	repeat()
+	e.ack("jobs", got)
+	repeat()
+	e.none("jobs")
+
+	m.Key = "k2"
+	if second := e.send(m); second == id {
+		e.Error("another key is another message")
+	}
+	m.Key = ""
+	e.send(m)
+	e.send(m)
+	e.usage("three messages", func(u mailbox.Usage) bool { return u.Messages == 3 })
+	m.Key = strings.Repeat("k", 256)
+	_, err := e.Send(e.ctx, m)
+	e.refused("a key of 256 characters", err, fault.Malformed)
+}
+
+func testKeyRace(b bench) {
+	e := b.open()
+	const at = 8
+	var senders sync.WaitGroup
+	answers := make([]mailbox.Sent, at)
+	for i := range at {
+		senders.Go(func() { //lockblock:allow this package is a test; all are waited for below
+			var err error
+			if answers[i], err = e.Engine.Send(e.ctx, mailbox.Message{Box: "jobs", Key: "same", Body: []byte("once")}); err != nil {
+				e.Errorf("Send: %v", err)
+			}
+		})
+	}
+	senders.Wait()
+	first := 0
+	for _, one := range answers {
+		if one.ID != answers[0].ID {
+			e.Errorf("IDs %s and %s", one.ID, answers[0].ID)
+		}
+		if !one.Repeated {
+			first++
+		}
+	}
+	if first != 1 {
+		e.Errorf("%d of them were the first", first)
+	}
+	e.ack("jobs", e.receive("jobs", long))
+	e.none("jobs")
+}
+
+func testKeyLife(b bench) {
+	e := b.open()
+	m := mailbox.Message{Box: "jobs", Key: "k", Body: []byte("a")}
+	first := e.send(m)
+	time.Sleep(Limits().KeyLife - time.Second)
+	if again, err := e.Send(e.ctx, m); err != nil || !again.Repeated {
+		e.Fatalf("just before its end: %+v, %v", again, err)
+	}
+	time.Sleep(time.Second)
+	m.Body = []byte("b")
+	if again := e.send(m); again == first {
+		e.Fatal("the key is remembered after its life")
+	}
+}
+
+func testKeyRoom(b bench) {
+	limits := Limits()
+	limits.Keys = 3
+	e := b.openWith(limits)
+	for _, key := range []string{"1", "2", "3"} {
+		e.send(mailbox.Message{Box: "jobs", Key: key})
+	}
+	_, err := e.Send(e.ctx, mailbox.Message{Box: "jobs", Key: "4"})
+	e.refused("a key too many", err, fault.Busy)
+	if again, err := e.Send(e.ctx, mailbox.Message{Box: "jobs", Key: "1"}); err != nil || !again.Repeated {
+		e.Fatalf("one that is known: %+v, %v", again, err)
+	}
+	e.send(mailbox.Message{Box: "jobs"})
+	time.Sleep(limits.KeyLife)
+	e.send(mailbox.Message{Box: "jobs", Key: "4"})
+}

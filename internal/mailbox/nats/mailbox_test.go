@@ -1,0 +1,60 @@
+package nats
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"micronode/internal/flow"
+	"micronode/internal/mailbox"
+	"micronode/internal/mailbox/mailboxtest"
+)
+
+// open opens a mailbox on the fake as a node does, tasks and all.
+func (f *fake) open(t testing.TB, spec Spec) *Mailbox {
+	t.Helper()
+	spec.URL, spec.dialer = "nats://localhost", f
+	if spec.Limits == (mailbox.Limits{}) {
+		spec.Limits = mailboxtest.Limits()
+	}
+	m, err := Open(context.Background(), flow.NewInventory(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var tasks sync.WaitGroup
+	for _, task := range m.Tasks() {
+		tasks.Go(func() {
+			if err := task.Serve(ctx); err != nil {
+				t.Errorf("%s: %v", task.Name, err)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		cancel()
+		tasks.Wait()
+		_ = m.Close()
+	})
+	return m
+}
+
+func TestSuite(t *testing.T) {
+	specs := map[mailbox.Engine]func(t *testing.T) mailbox.Engine{}
+	var open func(t *testing.T, f *fake, limits mailbox.Limits) mailbox.Engine
+	open = func(t *testing.T, f *fake, limits mailbox.Limits) mailbox.Engine {
+		m := f.open(t, Spec{Limits: limits})
+		specs[m] = func(t *testing.T) mailbox.Engine { return open(t, f, limits) }
+		return m
+	}
+	mailboxtest.Run(t, mailboxtest.Spec{
+		Bubble: true, Tick: time.Second,
+		Open: func(t *testing.T, limits mailbox.Limits) mailbox.Engine { return open(t, newFake(), limits) },
+		Reopen: func(t *testing.T, e mailbox.Engine) mailbox.Engine {
+			if err := e.Close(); err != nil {
+				t.Fatal(err)
+			}
+			return specs[e](t)
+		},
+	})
+}

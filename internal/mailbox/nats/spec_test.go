@@ -1,0 +1,179 @@
+package nats
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"micronode/fault"
+	"micronode/internal/flow"
+)
+
+func kind(t *testing.T, err error, what string, want fault.Kind) {
+	t.Helper()
+	if fault.KindOf(err) != want {
+		t.Errorf("%s: %v, want %v", what, err, want)
+	}
+	if err != nil && fault.NextOf(err) == "" {
+		t.Errorf("%s: %v names no next step", what, err)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestServers(t *testing.T) {
+	for url, want := range map[string][]string{
+		"nats://localhost":                        {"nats://localhost"},
+		"nats://127.0.0.1:1,nats://[::1]:2":       {"nats://127.0.0.1:1", "nats://[::1]:2"},
+		"nats+tls://a:1, nats+tls://b.example:22": {"tls://a:1", "tls://b.example:22"},
+	} {
+		s := Spec{URL: url}
+		got, secure, err := s.complete()
+		if err != nil || !slices.Equal(got, want) || secure != strings.HasPrefix(url, "nats+tls") {
+			t.Errorf("%s: %q, %v, %v", url, got, secure, err)
+		}
+		if s.Name != "micronode" || s.Replicas != 1 || s.Timeout != 5*time.Second {
+			t.Errorf("%s: %+v", url, s)
+		}
+	}
+}
+
+func TestSpecsThatCannotBeMeant(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "missing")
+	text := filepath.Join(t.TempDir(), "text")
+	must(t, os.WriteFile(text, []byte("no certificate"), 0o600))
+	cert, key := certificate(t)
+	good := "nats+tls://nats.example"
+	for name, spec := range map[string]Spec{
+		"no URL":                         {},
+		"an unknown scheme":              {URL: "http://localhost"},
+		"no host":                        {URL: "nats://"},
+		"a path":                         {URL: "nats://localhost/x"},
+		"a URL that cannot be read":      {URL: "nats://local host:swordfish"},
+		"a user":                         {URL: "nats://me:swordfish@localhost"},
+		"in the clear to another host":   {URL: "nats://nats.example"},
+		"with and without TLS":           {URL: "nats+tls://localhost,nats://localhost"},
+		"named twice":                    {URL: good + "," + good},
+		"a negative time-out":            {URL: good, Timeout: -1},
+		"a name that is no stream's":     {URL: good, Name: "a.b"},
+		"a long name":                    {URL: good, Name: strings.Repeat("a", 33)},
+		"too many replicas":              {URL: good, Replicas: 6},
+		"a certificate without a key":    {URL: good, CertFile: cert},
+		"two ways in":                    {URL: good, Token: "swordfish", CredsFile: text},
+		"certificates without TLS":       {URL: "nats://localhost", CAFile: cert},
+		"an authority that is not there": {URL: good, CAFile: missing},
+		"an authority that is none":      {URL: good, CAFile: text},
+		"a certificate that is none":     {URL: good, CertFile: text, KeyFile: key},
+		"credentials that are not there": {URL: good, CredsFile: missing},
+	} {
+		_, err := Open(t.Context(), flow.NewInventory(), spec)
+		kind(t, err, name, fault.Malformed)
+		if strings.Contains(err.Error(), "swordfish") {
+			t.Errorf("%s: the secret is in %v", name, err)
+		}
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := Open(ended, flow.NewInventory(), Spec{URL: good})
+	kind(t, err, "a context that has ended", fault.Canceled)
+	if config, err := newTLS(Spec{CAFile: cert, CertFile: cert, KeyFile: key}); err != nil || len(config.Certificates) != 1 || config.RootCAs == nil {
+		t.Errorf("certificates: %+v, %v", config, err)
+	}
+}
+
+// certificate makes one that signs itself.
+func certificate(t *testing.T) (certFile, keyFile string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	raw, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	must(t, err)
+	rawKey, err := x509.MarshalPKCS8PrivateKey(key)
+	must(t, err)
+	certFile, keyFile = filepath.Join(t.TempDir(), "cert.pem"), filepath.Join(t.TempDir(), "key.pem")
+	must(t, os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw}), 0o600))
+	must(t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: rawKey}), 0o600))
+	return certFile, keyFile
+}
+
+// TestSubjects makes sure that no name of a box, a board or a key becomes more
+// than one word of a subject, and that different ones stay different.
+func TestSubjects(t *testing.T) {
+	l := layout{"team"}
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := rapid.String().Draw(t, "a"), rapid.String().Draw(t, "b")
+		for _, one := range []func(string) string{l.board, func(key string) string { return l.letter(newToken("x"+key, 0)) }} {
+			subject := one(a)
+			if words := strings.Split(subject, "."); len(words) != 3 || strings.ContainsAny(subject, "*> \t\r\n") {
+				t.Fatalf("%q becomes %q", a, subject)
+			}
+			if (one(b) == subject) != (a == b) {
+				t.Fatalf("%q and %q: %q, %q", a, b, subject, one(b))
+			}
+		}
+		token := newToken(a, 0)
+		if l.tokenOf(l.letter(token)) != token || !isToken(token) {
+			t.Fatalf("the token %q", token)
+		}
+	})
+	if one, two := newToken("", 0), newToken("", 0); one == two || newToken("k", 0) == newToken("k", 1) {
+		t.Error("two letters have one token")
+	}
+}
+
+func TestReceipts(t *testing.T) {
+	token, lease, ok := readReceipt(receiptOf("kabc", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"))
+	if token != "kabc" || lease != "ABCDEFGHIJKLMNOPQRSTUVWXYZ" || !ok {
+		t.Error(token, lease, ok)
+	}
+	for _, bad := range []string{"", ".", "kabc", "kabc.short", "*.ABCDEFGHIJKLMNOPQRSTUVWXYZ", ">.ABCDEFGHIJKLMNOPQRSTUVWXYZ", "K.ABCDEFGHIJKLMNOPQRSTUVWXYZ",
+		strings.Repeat("k", 65) + ".ABCDEFGHIJKLMNOPQRSTUVWXYZ"} {
+		if _, _, ok := readReceipt(bad); ok {
+			t.Errorf("%q is taken for a receipt", bad)
+		}
+	}
+}
+
+func TestRecords(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.String()
+		want := record{
+			ID: text.Draw(t, "id"), Box: text.Draw(t, "box"), Stage: rapid.SampledFrom([]stage{waiting, leased, dead, gone}).Draw(t, "stage"),
+			Order: rapid.Uint64().Draw(t, "order"), Deliveries: rapid.IntRange(0, 1000).Draw(t, "deliveries"), Most: 3, Due: rapid.Int64().Draw(t, "due"),
+			Lease: "l", Reason: text.Draw(t, "reason"), SentAt: 1, DiedAt: 2, Print: "p", Mark: "m",
+		}
+		encoded := want.encode()
+		if strings.ContainsAny(encoded, "\r\n:") {
+			t.Fatalf("%q cannot be a header", encoded)
+		}
+		if got, err := decodeRecord(encoded); err != nil || got != want {
+			t.Fatalf("%+v becomes %+v, %v", want, got, err)
+		}
+	})
+	for _, bad := range []string{"", "%", encodeHeader(record{Stage: "lost"}), encodeHeader("text")} {
+		if _, err := decodeRecord(bad); err == nil {
+			t.Errorf("%q is taken for a record", bad)
+		}
+	}
+	if !at(nanos(time.Time{})).IsZero() || !at(nanos(time.Unix(1, 2))).Equal(time.Unix(1, 2)) {
+		t.Error("times do not come back")
+	}
+}

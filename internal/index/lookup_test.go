@@ -400,6 +400,22 @@ func TestTheSilentMoveBack(t *testing.T) {
 	})
 }
 
+// One peer that is dead and one that is slow cost a look-up once: the next one
+// asks those first who answered.
+func TestBadLuckStrikesOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bob := knowing(20*time.Millisecond, where("bob"))
+		network := newNetwork(target("dead", silent), target("slow", knowing(800*time.Millisecond, where("bob"))), target("ignorant", ignorant),
+			target("d", bob), target("e", bob))
+		r := open(t, over(network))
+		for i, want := range []time.Duration{170, 20, 20, 20} {
+			began := time.Now()
+			must(t, <-r.ask(fmt.Sprint(i), 0))
+			equal(t, fmt.Sprintf("look-up %d took", i), time.Since(began), want*time.Millisecond)
+		}
+	})
+}
+
 // Of very many neighbours the nearest are asked.
 func TestOfManyNeighboursTheNearest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

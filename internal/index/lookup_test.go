@@ -45,6 +45,13 @@ func (r *rig) flood(from uint64) (waiting []<-chan error) {
 	return waiting
 }
 
+// sky looks at the flights, or changes something of them.
+func (r *rig) sky(do func(*flights)) {
+	r.flights.mu.Lock()
+	defer r.flights.mu.Unlock()
+	do(&r.flights)
+}
+
 // A full queue refuses at once, and is counted.
 func TestAFullQueueIsBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -106,7 +113,7 @@ func TestAFloodDoesNotKeepOthersWaiting(t *testing.T) {
 		for range 3 {
 			r.flood(1) // and again, although it is refused
 		}
-		equal(t, "of the flood are under way", len(r.flights.aloft)-mostWaiting, mostOfOne)
+		r.sky(func(fs *flights) { equal(t, "of the flood are under way", len(fs.aloft)-mostWaiting, mostOfOne) })
 		for i := range 10 {
 			began := time.Now()
 			must(t, <-r.ask(fmt.Sprint("polite ", i), 2))
@@ -122,8 +129,10 @@ func TestAFloodDoesNotKeepOthersWaiting(t *testing.T) {
 		}
 		equal(t, "as many as its share, at once, took", time.Since(began), 10*time.Millisecond)
 		time.Sleep(2 * time.Second)
-		equal(t, "clients that are remembered", len(r.flights.hands), 0)
-		equal(t, "spare permits", r.flights.spare, mostSpare)
+		r.sky(func(fs *flights) {
+			equal(t, "clients that are remembered", len(fs.hands), 0)
+			equal(t, "spare permits", fs.spare, mostSpare)
+		})
 	})
 }
 
@@ -169,7 +178,7 @@ func TestManyFloodsLeaveSomething(t *testing.T) {
 func TestAFloodWaitsBehindOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, over(newNetwork(target("a", knowing(100*time.Millisecond, where("bob"))))))
-		r.flights.spare = 0
+		r.sky(func(fs *flights) { fs.spare = 0 })
 		r.flood(1)
 		began := time.Now()
 		must(t, <-r.ask("the other's", 2))
@@ -216,7 +225,7 @@ func TestADeadWorkerLosesNothing(t *testing.T) {
 		equal(t, "asked", asked.Load(), 1)
 
 		f := &flight{index: r.Index, done: make(chan struct{})}
-		r.flights.hands[0]++
+		r.sky(func(fs *flights) { fs.hands[f.from]++ })
 		r.aloft.TryAcquire(1)
 		f.Abandon(fault.New("test", fault.Internal, "gone"))
 		f.Abandon(nil)

@@ -223,6 +223,10 @@ func (s *Session) forget(out *Out) {
 // settle tells whoever wants to know, once.
 func (o *Out) settle(err error) {
 	o.Message = nil
+	if release := o.Release; release != nil {
+		o.Release = nil
+		release()
+	}
 	if written := o.Written; written != nil {
 		o.Written = nil
 		written(err)

@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"sync/atomic"
+	"runtime"
+	"slices"
+	"sync"
 	"time"
 
 	"micronode/b3"
@@ -15,7 +18,8 @@ import (
 const (
 	hedgeAfter = 150 * time.Millisecond // hedge_ms, as it is by default
 	distance   = 20 * time.Millisecond  // what an answer of an endpoint takes at least, here as on a network
-	seekers    = 32                     // look-ups under way
+	pace       = 10 * time.Millisecond  // from one look-up of a side to its next: with bad luck, about twenty are under way
+	leastTime  = 4 * time.Second        // of a turn, so that p99 is not the mishap of a single look-up
 )
 
 // indexRows hold what the index remembers against a handler that knows nothing
@@ -26,12 +30,20 @@ const (
 // that the node cannot learn whom to avoid. The two that come next know. What
 // is compared is how much later than hedge_ms the answer comes: there is nothing
 // to be done before that.
+//
+// Both sides are asked at the same pace, whatever they take, and in the same
+// seconds. Callers who wait for an answer before they ask again would ask the
+// healthy side seven times as often, until the machine is full, and those of the
+// unlucky side would all ask in the same moment, every 170 ms. And when the
+// machine stands still for a while, as it does when others use it, that
+// reaches both.
 func indexRows(t turns) []Work {
 	cached := &recalling{turns: t}
 	unlucky := func(name string, bar, aim float64, every int, environment ...string) Work {
+		both := &lookups{turns: t, environment: environment}
 		return Row{Name: "index, look-up with one dead and one slow target among α, " + name + ", beside all healthy", Unit: "ms at p99, less hedge_ms", Lower: true,
 			Bar: bar, Aim: aim, Rounds: t.rounds,
-			Ours: t.seeking("unlucky", hedgeAfter, badLuck(every), environment...), Peer: t.seeking("healthy", 0, nil, environment...)}
+			Ours: Side{"unlucky", both.unlucky(badLuck(every))}, Peer: Side{"healthy", both.healthy}}
 	}
 	return []Work{
 		Row{Name: fmt.Sprintf("index, cached resolve, %d connections, beside bare net/http", connections), Unit: "/s", Bar: 0.7, Aim: 0.9, Rounds: t.rounds,
@@ -126,23 +138,77 @@ func badLuck(every int) func(b3.Address, int) peers.Conduct {
 	}
 }
 
-// seeking looks up one key after the other, none of them twice, and tells how
-// much later than a time the answers come at p99.
-func (t turns) seeking(name string, later time.Duration, conduct func(b3.Address, int) peers.Conduct, environment ...string) Side {
-	return Side{name, func(ctx context.Context, g *ground.Ground) (Measure, error) {
-		index, err := peers.StartIndex(ctx, g, peers.Routing{Endpoints: 5, Distance: distance, Conduct: conduct}, environment...)
+// lookups is a node whose look-ups have bad luck, and one whose look-ups have
+// none. A turn of the first is one of both.
+type lookups struct {
+	turns       turns
+	environment []string
+	lucky       *peers.Index
+	last        Sample // of the lucky one
+}
+
+func (l *lookups) start(ctx context.Context, g *ground.Ground, conduct func(b3.Address, int) peers.Conduct) (*peers.Index, error) {
+	return peers.StartIndex(ctx, g, peers.Routing{Endpoints: 5, Distance: distance, Conduct: conduct}, l.environment...)
+}
+
+func (l *lookups) unlucky(conduct func(b3.Address, int) peers.Conduct) func(context.Context, *ground.Ground) (Measure, error) {
+	return func(ctx context.Context, g *ground.Ground) (Measure, error) {
+		index, err := l.start(ctx, g, conduct)
 		if err != nil {
 			return nil, err
 		}
-		var asked atomic.Uint64
-		script := func(int) (load.Exchange, bool) { return index.Seek(peers.Keys(1, asked.Add(1))[0].Address), true }
-		plan := load.Plan{Address: index.Address, Connections: seekers, Warm: t.warm, Time: 2 * t.time, Script: script}
-		return func(ctx context.Context) (Sample, error) {
-			sample, err := drive(ctx, &index.Server, plan)
-			sample.Value = (sample.P99 - later).Seconds() * 1e3
+		asked := uint64(0) // how often both were asked: each time for other keys
+		return func(ctx context.Context) (sample Sample, err error) {
+			runtime.GC() // of the one who asks, now rather than in the middle
+			if err := l.both(ctx, index, l.turns.warm, asked+1, &sample); err != nil {
+				return Sample{}, err
+			}
+			asked += 2
+			err = l.both(ctx, index, max(2*l.turns.time, leastTime), asked, &sample)
+			sample.Value = (sample.P99 - hedgeAfter).Seconds() * 1e3
 			return sample, err
 		}, nil
-	}}
+	}
+}
+
+func (l *lookups) healthy(ctx context.Context, g *ground.Ground) (_ Measure, err error) {
+	l.lucky, err = l.start(ctx, g, nil)
+	return func(context.Context) (Sample, error) { return l.last, nil }, err
+}
+
+// both asks both for a while, each key once, the one in the middle between two
+// beats of the other.
+func (l *lookups) both(ctx context.Context, unlucky *peers.Index, span time.Duration, nth uint64, sample *Sample) error {
+	var failed [2]error
+	var sides sync.WaitGroup
+	began := time.Now()
+	sides.Go(func() { *sample, failed[0] = seekFor(ctx, unlucky, began, span, nth) })
+	sides.Go(func() { l.last, failed[1] = seekFor(ctx, l.lucky, began.Add(pace/2), span, nth) })
+	sides.Wait()
+	l.last.Value = l.last.P99.Seconds() * 1e3
+	return errors.Join(failed[:]...)
+}
+
+// seekFor begins a look-up at every beat of the pace, and takes how long after
+// its beat each was answered. All of them must be.
+func seekFor(ctx context.Context, index *peers.Index, began time.Time, span time.Duration, nth uint64) (Sample, error) {
+	took := make([]time.Duration, max(span/pace, 1))
+	failed := make([]error, len(took))
+	keys := peers.Keys(len(took), nth)
+	before := index.Process.CPU()
+	var all sync.WaitGroup
+	for i := range took {
+		beat := began.Add(time.Duration(i) * pace)
+		time.Sleep(time.Until(beat))
+		all.Go(func() {
+			failed[i] = index.Seek(ctx, keys[i])
+			took[i] = time.Since(beat)
+		})
+	}
+	all.Wait()
+	spent := index.Process.CPU() - before
+	slices.Sort(took)
+	return Sample{P50: took[len(took)/2], P99: took[len(took)*99/100], CPU: spent / time.Duration(len(took))}, errors.Join(failed...)
 }
 
 // dhtRow looks things up in a DHT of twelve nodes of which four have just gone

@@ -1,9 +1,11 @@
 package peers
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -19,7 +21,8 @@ import (
 // plays those, so that it is known who answers when, and with what.
 type Index struct {
 	Server
-	node micronode
+	node    micronode
+	seekers *http.Client // keeps its connections, as a client does that asks often
 }
 
 // Conduct is what a played endpoint does with a question.
@@ -56,7 +59,9 @@ func StartIndex(ctx context.Context, g *ground.Ground, routing Routing, environm
 	if err != nil {
 		return nil, err
 	}
-	x := &Index{node: node, Server: Server{Process: node.process}}
+	transport := &http.Transport{MaxIdleConnsPerHost: 256}
+	g.OnClose(transport.CloseIdleConnections)
+	x := &Index{node: node, Server: Server{Process: node.process}, seekers: &http.Client{Transport: transport}}
 	if x.Address, err = node.gateway(ctx, g); err != nil {
 		return nil, err
 	}
@@ -133,10 +138,24 @@ func (x *Index) Resolve(o Object) load.Exchange {
 		Status: http.StatusOK, Length: load.AnyLength, Holds: []byte(o.Address.String())}
 }
 
-// Seek is how it is asked who has something. There must be somebody.
-func (x *Index) Seek(key b3.Address) load.Exchange {
-	return load.Exchange{Request: request("GET", "/providers/"+key.String(), x.Address, nil, nil),
-		Status: http.StatusOK, Length: load.AnyLength, Holds: []byte(`"source":"delegated"`)}
+// Seek asks who has something. There must be somebody, and an endpoint must have
+// said so.
+func (x *Index) Seek(ctx context.Context, o Object) error {
+	url := "http://" + x.Address + "/providers/" + o.Address.String()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	response, err := x.seekers.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	if err == nil && (response.StatusCode != http.StatusOK || !bytes.Contains(body, []byte(`"source":"delegated"`))) {
+		err = fmt.Errorf("%s: %s %s", url, response.Status, body)
+	}
+	return err
 }
 
 // Answer is what is answered for an address that is remembered.

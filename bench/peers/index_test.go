@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"micronode/b3"
-	"micronode/bench/load"
 )
 
 // The conduct of an endpoint follows from who was asked before it, whichever it
@@ -82,9 +81,10 @@ func TestRealIndex(t *testing.T) {
 	if err != nil || !strings.Contains(string(body), `"source":"cache"`) {
 		t.Errorf("%s, %v", body, err)
 	}
-	seek := index.Seek(Keys(1, 2)[0].Address)
-	script := Each(1, 1, func(int) load.Exchange { return seek })
-	if _, err := load.Run(t.Context(), load.Plan{Address: index.Address, Connections: 1, Script: script}); err != nil {
+	if err := index.Seek(t.Context(), Keys(1, 2)[0]); err != nil {
 		t.Error(err)
+	}
+	if err := index.Seek(t.Context(), key); err == nil {
+		t.Error("what is remembered passes for a look-up")
 	}
 }

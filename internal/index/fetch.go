@@ -138,18 +138,34 @@ func (s *fetches) leave(f *fetching) {
 // goes wrong, another one may do better: even that there is no room may be the
 // doing of one who sends bytes without end.
 func (x *Index) bring(ctx context.Context, address b3.Address) (store.Info, bool, error) {
-	ranked, err := x.whoHas(ctx, address)
+	ranked, recalled, err := x.whoHas(ctx, address)
 	if err != nil {
 		return store.Info{}, false, err
 	}
+	info, created, err := x.bringFrom(ctx, address, ranked)
+	if err == nil || !recalled || ctx.Err() != nil {
+		return info, created, err
+	}
+	// Those who had it when somebody last asked are gone, or have it no more.
+	// Others may have it by now.
+	x.cache.Forget(keyOf(record.Question{Kind: record.CID, Address: address}))
+	if ranked, _, again := x.whoHas(ctx, address); again == nil && len(ranked) > 0 {
+		return x.bringFrom(ctx, address, ranked)
+	}
+	return info, created, err
+}
+
+// bringFrom fetches an object from one of those who have it, the best first.
+func (x *Index) bringFrom(ctx context.Context, address b3.Address, ranked []rank.Ranked) (store.Info, bool, error) {
 	ways := x.ways(address, ranked)
 	problem := error(&fault.Error{Op: opFetch, Kind: fault.NotFound, Detail: "nobody that this node can reach has " + address.String(),
 		Next: "Look at the address, or connect to a node that has it with `micronode peers add`."})
 	for len(ways) > 0 {
-		var opened *opened
-		if opened, ways, err = x.openFirst(ctx, ways); opened == nil {
+		opened, left, err := x.openFirst(ctx, ways)
+		if opened == nil {
 			return store.Info{}, false, worse(problem, err)
 		}
+		ways = left
 		info, created, err := x.take(ctx, address, opened)
 		if err == nil || ctx.Err() != nil {
 			return info, created, err
@@ -159,16 +175,17 @@ func (x *Index) bring(ctx context.Context, address b3.Address) (store.Info, bool
 	return store.Info{}, false, problem
 }
 
-// whoHas lists who has an object, best first.
-func (x *Index) whoHas(ctx context.Context, address b3.Address) ([]rank.Ranked, error) {
+// whoHas lists who has an object, best first, and says whether that is only what
+// it remembers.
+func (x *Index) whoHas(ctx context.Context, address b3.Address) (ranked []rank.Ranked, recalled bool, err error) {
 	under := x.settings.Load()
 	short, cancel := context.WithTimeout(ctx, under.DHT.deadline())
 	defer cancel()
 	found, err := x.learned(short, under, record.Question{Kind: record.CID, Address: address}, Options{})
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return x.rank(found.answer.Providers, "", time.Now()), nil
+	return x.rank(found.answer.Providers, "", time.Now()), found.source == record.Cache, nil
 }
 
 // take keeps what a provider gives, if it is what was asked for. It can be had

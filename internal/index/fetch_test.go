@@ -84,6 +84,24 @@ func TestFetchFromAPeer(t *testing.T) {
 
 // A provider that gives other bytes is told of, and the next one is asked.
 // Nothing wrong is kept.
+// Those who had it when somebody asked are gone; others, who have it by now, are
+// found without waiting until the old answer is forgotten.
+func TestFetchWhenWhoHadItIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		overlay := &giver{}
+		overlay.has("ana", refuses(fault.NoRoute))
+		r := open(t, withOverlay(overlay))
+		if found, err := r.Resolve(t.Context(), byAddress(address("hello")), Options{}); err != nil || len(found.Providers) != 1 {
+			t.Fatal(found, err)
+		}
+		overlay.join("ana", knowing(0))
+		overlay.has("bea", text("hello"))
+		if info, created, err := r.Fetch(t.Context(), address("hello")); err != nil || !created || info.Size != 5 {
+			t.Error(info, created, err)
+		}
+	})
+}
+
 func TestFetchFromALiar(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		overlay := &giver{}

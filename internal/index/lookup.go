@@ -24,8 +24,9 @@ import (
 // A flight is one look-up, and those who wait for it.
 //
 //	board ──> queue "work" ──> worker ──> task of the group "look-up" ──> land
-//	  │            │                                                       ^
-//	  │            └─ full: Busy ──────────────────────────────────────────┤
+//	  │ │          │                        ^                              ^
+//	  │ │          └─ full: Busy ───────────│──────────────────────────────┤
+//	  │ └─ its client has little in hand ───┘                              │
 //	  └─ there is one already: wait for that                               │
 //	                                 panic, drain, no free task ───────────┘
 //
@@ -36,11 +37,13 @@ type flight struct {
 	// set at construction
 	index *Index
 	key   flightKey
+	from  uint64            // the client of the first who asked
 	ends  time.Time         // when its budget is used up
 	asked trace.SpanContext // of the first who asked
 	done  chan struct{}
 
 	begun  atomic.Bool // somebody has started the look-up
+	spare  bool        // set when it is listed: it holds one of the spare permits
 	landed bool        // guarded by flights.mu
 	found  landing     // set before done is closed, read only after that
 }
@@ -64,14 +67,29 @@ type landing struct {
 // empty reports whether nothing was found.
 func (l landing) empty() bool { return l.answer.Name == nil && len(l.answer.Providers) == 0 }
 
-// flights is all look-ups that have not ended.
+// flights is all look-ups that have not ended, and whose they are.
+//
+// Half of the permits are for the workers, who take flights out of the queue;
+// whoever floods the queue has all of those sooner or later. The other half are
+// spare. A client that has less in hand than there are spare ones left begins at
+// once and takes one of them; any other waits in the queue. So a single client
+// gets half of the spare ones at most, who has the queue full of its look-ups
+// gets none, and for who asks now and then there is always one, unless very
+// many do.
 type flights struct {
 	mu    sync.Mutex            //lockblock:leaf map operations
 	aloft map[flightKey]*flight // guarded by mu
+	hands map[uint64]int        // guarded by mu: how many of them each client has, waiting or under way; never zero
+	spare int                   // guarded by mu: permits that are left for those who have little in hand
 	none  chan struct{}         // guarded by mu: closed when the last one lands; nil if nobody waits for that
 }
 
-// board finds the flight of a key, or lists a new one.
+func newFlights(spare int) flights {
+	return flights{aloft: map[flightKey]*flight{}, hands: map[uint64]int{}, spare: spare}
+}
+
+// board finds the flight of a key, or lists a new one, with a spare permit if
+// its client may have one.
 func (fs *flights) board(key flightKey, launch func() *flight) (f *flight, isNew bool) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
@@ -80,7 +98,18 @@ func (fs *flights) board(key flightKey, launch func() *flight) (f *flight, isNew
 	}
 	f = launch()
 	fs.aloft[key] = f
+	if f.spare = fs.hands[f.from] < fs.spare; f.spare {
+		fs.spare--
+	}
+	fs.hands[f.from]++
 	return f, true
+}
+
+// giveBack takes back a spare permit.
+func (fs *flights) giveBack() {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	fs.spare++
 }
 
 // land takes a flight off the list. It reports false if somebody was first.
@@ -92,6 +121,9 @@ func (fs *flights) land(f *flight) bool {
 	}
 	f.landed = true
 	delete(fs.aloft, f.key)
+	if fs.hands[f.from]--; fs.hands[f.from] == 0 {
+		delete(fs.hands, f.from)
+	}
 	if len(fs.aloft) == 0 && fs.none != nil {
 		close(fs.none)
 		fs.none = nil
@@ -129,21 +161,39 @@ func reserve(budget time.Duration) time.Duration { return min(budget/10, 20*time
 const workBand = 1
 
 // board joins the look-up of a question, or has one started. It never waits.
-// When the queue is full, whoever has most in it gives way, and is told Busy;
-// most often that is the one who comes.
 func (x *Index) board(ctx context.Context, under *settings, q record.Question, from uint64) *flight {
 	key := flightKey{q, under}
 	f, isNew := x.flights.board(key, func() *flight {
 		budget := under.DHT.deadline()
-		return &flight{index: x, key: key, ends: time.Now().Add(budget - reserve(budget)),
+		return &flight{index: x, key: key, from: from, ends: time.Now().Add(budget - reserve(budget)),
 			asked: trace.SpanContextFromContext(ctx), done: make(chan struct{})}
 	})
-	if isNew {
-		for _, turned := range x.work.Offer(workBand, []flow.Parcel[*flight]{{Class: from, Cost: 1, Item: f}}, nil) {
-			turned.land(landing{err: x.turnedAway()})
-		}
+	switch {
+	case !isNew:
+	case f.spare:
+		x.beginNow(ctx, f)
+	default:
+		x.queue(f)
 	}
 	return f
+}
+
+// beginNow starts a flight that has a spare permit. It was listed before it is
+// asked whether the index closes, so a drain either waits for it or was noticed.
+func (x *Index) beginNow(ctx context.Context, f *flight) {
+	if x.closing.Load() {
+		f.Abandon(x.turnedAway())
+		return
+	}
+	f.Run(ctx)
+}
+
+// queue has a flight wait for a worker. When the queue is full, whoever has most
+// in it gives way, and is told Busy; most often that is the one who comes.
+func (x *Index) queue(f *flight) {
+	for _, turned := range x.work.Offer(workBand, []flow.Parcel[*flight]{{Class: f.from, Cost: 1, Item: f}}, nil) {
+		turned.land(landing{err: x.turnedAway()})
+	}
 }
 
 // turnedAway is why a flight has no place in the queue.
@@ -175,17 +225,24 @@ func (x *Index) discover(ctx context.Context, under *settings, q record.Question
 
 // nextFlight gives a worker its next flight, once another look-up may be under
 // way. So those who wait, wait in the queue, where they are counted, and the
-// one who comes too many is told at once.
+// one who comes too many is told at once. Who has waited for half of its budget
+// is told to come again: what it would ask others then, they would most likely
+// answer too late, and that would cost them, and those who still have time.
 func (x *Index) nextFlight(ctx context.Context) (supervise.Job, error) {
 	if err := x.aloft.Acquire(ctx); err != nil {
 		return nil, err
 	}
 	var next [1]*flight
-	if _, err := x.work.Take(ctx, next[:], 1); err != nil {
-		x.aloft.Release()
-		return nil, err
+	for {
+		if _, err := x.work.Take(ctx, next[:], 1); err != nil {
+			x.aloft.Release()
+			return nil, err
+		}
+		if f := next[0]; time.Until(f.ends) > f.key.under.DHT.deadline()/2 {
+			return f, nil
+		}
+		next[0].land(landing{err: fault.New("index.lookup", fault.Busy, "it waited for half of its budget before its turn came")})
 	}
-	return next[0], nil
 }
 
 // drain lets the look-ups that were taken end, in so far as there is time. No
@@ -218,7 +275,7 @@ func (f *flight) Run(context.Context) {
 		return
 	}
 	if err := x.lookups.Go(f.fly); err != nil {
-		x.aloft.Release()
+		f.release()
 		f.land(landing{err: fault.Wrap("index.lookup", err)})
 	}
 }
@@ -229,15 +286,25 @@ func (f *flight) Idempotent() bool { return true }
 // Abandon tells those who wait that nobody will look.
 func (f *flight) Abandon(err error) {
 	if !f.begun.Swap(true) {
-		f.index.aloft.Release()
+		f.release()
 		f.land(landing{err: err})
+	}
+}
+
+// release gives back the permit that the flight holds: from the moment it was
+// listed, or was taken out of the queue.
+func (f *flight) release() {
+	if f.spare {
+		f.index.flights.giveBack()
+	} else {
+		f.index.aloft.Release()
 	}
 }
 
 // fly is the look-up.
 func (f *flight) fly(ctx context.Context) error {
 	x := f.index
-	defer x.aloft.Release()
+	defer f.release()
 	defer f.land(landing{err: fault.New("index.lookup", fault.Internal, "the look-up broke off")}) // of interest only after a panic
 	ctx, cancel := context.WithDeadline(ctx, f.ends)
 	defer cancel()

@@ -3,11 +3,14 @@ package index
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"micronode/fault"
 	"micronode/internal/config"
@@ -26,15 +29,27 @@ func (r *rig) ask(text string, from uint64) <-chan error {
 	return told
 }
 
-// flood makes as many look-ups as can be under way, and as many as can wait.
+// mostOfOne is how many look-ups of a single client are under way at most: all
+// that the workers may start, and half of the spare ones.
+const mostOfOne = mostLookups - mostSpare + mostSpare/2
+
+// flood makes as many look-ups as one client can have under way, and as many as
+// can wait.
 func (r *rig) flood(from uint64) (waiting []<-chan error) {
-	for i := range mostLookups + mostWaiting {
+	for i := range mostOfOne + mostWaiting {
 		if waiting = append(waiting, r.ask(fmt.Sprint(i), from)); i%256 == 0 {
 			synctest.Wait() // the workers take what they can
 		}
 	}
 	synctest.Wait()
 	return waiting
+}
+
+// sky looks at the flights, or changes something of them.
+func (r *rig) sky(do func(*flights)) {
+	r.flights.mu.Lock()
+	defer r.flights.mu.Unlock()
+	do(&r.flights)
 }
 
 // A full queue refuses at once, and is counted.
@@ -52,35 +67,118 @@ func TestAFullQueueIsBusy(t *testing.T) {
 		equal(t, "refusals", r.count("busy_rejections_total", "endpoint=work"), 1)
 		equal(t, "the status", r.get("/resolve/"+address("one more").String()).Code, 429)
 
-		other := r.ask("somebody else's", 2)
+		var others []<-chan error
+		for i := range mostSpare/4 + 1 {
+			others = append(others, r.ask(fmt.Sprint("somebody else's ", i), 2))
+		}
 		synctest.Wait()
 		equal(t, "still in the queue", r.work.Len(workBand), mostWaiting)
-		busy := 0
-		for i, told := range waiting {
-			err := <-told
-			switch {
-			case fault.KindOf(err) == fault.Busy:
-				busy++
-			case fault.KindOf(err) != fault.Timeout:
-				t.Fatalf("the look-up %d ended with %v", i, err)
+		ended := map[fault.Kind]int{}
+		for _, told := range waiting {
+			ended[fault.KindOf(<-told)]++
+			if time.Since(began) == 0 {
+				// One of those who came from elsewhere found no spare permit, and
+				// took the place of one of the flood.
+				equal(t, "of the flood were turned away at once", ended[fault.Busy], 1)
 			}
 		}
-		// The one who came from elsewhere took the place of one of the flood.
-		equal(t, "of the flood were turned away", busy, 1)
-		is(t, <-other, fault.Timeout)
+		equal(t, "ran out of time", ended[fault.Timeout], mostOfOne)
+		equal(t, "were not begun, with so little time left", ended[fault.Busy], mostWaiting)
+		for _, told := range others {
+			ended[fault.KindOf(<-told)]++
+		}
+		equal(t, "of all, ran out of time", ended[fault.Timeout], mostOfOne+mostSpare/4)
+		equal(t, "of all, were not begun", ended[fault.Busy], mostWaiting+1)
 	})
 }
 
-// One client that floods the node does not keep the others waiting.
+// One client that floods the node with look-ups that never end does not keep the
+// others waiting: theirs begin in the very moment in which they come, one after
+// the other and many at a time, as long as there are spare permits.
+func TestAFloodDoesNotKeepOthersWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		polite := map[record.Question]bool{}
+		for i := range 2 * mostSpare {
+			polite[record.Question{Kind: record.CID, Address: address(fmt.Sprint("polite ", i))}] = true
+		}
+		quick := knowing(10*time.Millisecond, where("bob"))
+		network := newNetwork(target("a", func(ctx context.Context, q record.Question) (record.Answer, error) {
+			if polite[q] {
+				return quick(ctx, q)
+			}
+			return silent(ctx, q)
+		}))
+		network.walk = silent
+		r := open(t, over(network))
+		for range 3 {
+			r.flood(1) // and again, although it is refused
+		}
+		r.sky(func(fs *flights) { equal(t, "of the flood are under way", len(fs.aloft)-mostWaiting, mostOfOne) })
+		for i := range 10 {
+			began := time.Now()
+			must(t, <-r.ask(fmt.Sprint("polite ", i), 2))
+			equal(t, "one look-up of another client took", time.Since(began), 10*time.Millisecond)
+		}
+		began := time.Now()
+		var all []<-chan error
+		for i := range mostSpare / 4 {
+			all = append(all, r.ask(fmt.Sprint("polite ", mostSpare+i), 2))
+		}
+		for _, told := range all {
+			must(t, <-told)
+		}
+		equal(t, "as many as its share, at once, took", time.Since(began), 10*time.Millisecond)
+		time.Sleep(2 * time.Second)
+		r.sky(func(fs *flights) {
+			equal(t, "clients that are remembered", len(fs.hands), 0)
+			equal(t, "spare permits", fs.spare, mostSpare)
+		})
+	})
+}
+
+// However many clients flood, each takes less of what is spare than is left, so
+// that something always is.
+func TestManyFloodsLeaveSomething(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		most := rapid.IntRange(1, 64).Draw(t, "spare")
+		fs := newFlights(most)
+		var aloft []*flight
+		for i := range rapid.IntRange(1, 300).Draw(t, "steps") {
+			if len(aloft) > 0 && rapid.IntRange(0, 3).Draw(t, "ends") == 0 {
+				at := rapid.IntRange(0, len(aloft)-1).Draw(t, "which")
+				if f := aloft[at]; fs.land(f) && f.spare {
+					fs.giveBack()
+				}
+				aloft = slices.Delete(aloft, at, at+1)
+				continue
+			}
+			client := rapid.Uint64Range(1, 5).Draw(t, "client")
+			key := flightKey{question: record.Question{Address: address(fmt.Sprint(i))}}
+			left, had := fs.spare, fs.hands[client]
+			f, _ := fs.board(key, func() *flight { return &flight{key: key, from: client} })
+			if f.spare != (had < left) {
+				t.Fatalf("a client with %d in hand gets a spare permit of %d: %v", had, left, f.spare)
+			}
+			aloft = append(aloft, f)
+		}
+		hands, spare := map[uint64]int{}, most
+		for _, f := range aloft {
+			hands[f.from]++
+			if f.spare {
+				spare--
+			}
+		}
+		if !maps.Equal(hands, fs.hands) || spare != fs.spare || spare < 0 {
+			t.Fatalf("in hand %v, spare %d; it should be %v and %d", fs.hands, fs.spare, hands, spare)
+		}
+	})
+}
+
+// Where nothing is spare, clients take turns in the queue.
 func TestAFloodWaitsBehindOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		slow := func(ctx context.Context, q record.Question) (record.Answer, error) {
-			if err := flow.Sleep(ctx, 100*time.Millisecond); err != nil {
-				return record.Answer{}, err
-			}
-			return record.Answer{Providers: []record.Provider{where("bob")}}, nil
-		}
-		r := open(t, over(newNetwork(target("a", slow))))
+		r := open(t, over(newNetwork(target("a", knowing(100*time.Millisecond, where("bob"))))))
+		r.sky(func(fs *flights) { fs.spare = 0 })
 		r.flood(1)
 		began := time.Now()
 		must(t, <-r.ask("the other's", 2))
@@ -88,6 +186,27 @@ func TestAFloodWaitsBehindOthers(t *testing.T) {
 			t.Errorf("the other client waited for %s", took)
 		}
 		time.Sleep(2 * time.Second)
+	})
+}
+
+// Who has waited for half of its budget is told to come again, and nobody is
+// asked for it any more.
+func TestWhoWaitedTooLongIsBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
+		r := open(t, over(newNetwork(target("a", counted(&asked, knowing(700*time.Millisecond, where("bob")))))))
+		began := time.Now()
+		waiting := r.flood(1)
+		ended := map[fault.Kind]int{}
+		for _, told := range waiting {
+			if err := <-told; err != nil {
+				ended[fault.KindOf(err)]++
+			}
+		}
+		equal(t, "all were told after", time.Since(began), 700*time.Millisecond)
+		equal(t, "of those who waited, were told to come again", ended[fault.Busy], mostWaiting)
+		equal(t, "all others were answered: asked", asked.Load(), mostOfOne)
+		must(t, <-r.ask("afterwards", 1))
 	})
 }
 
@@ -106,6 +225,7 @@ func TestADeadWorkerLosesNothing(t *testing.T) {
 		equal(t, "asked", asked.Load(), 1)
 
 		f := &flight{index: r.Index, done: make(chan struct{})}
+		r.sky(func(fs *flights) { fs.hands[f.from]++ })
 		r.aloft.TryAcquire(1)
 		f.Abandon(fault.New("test", fault.Internal, "gone"))
 		f.Abandon(nil)
@@ -159,7 +279,7 @@ func TestADrainLetsLookupsEnd(t *testing.T) {
 		r := build(t, over(newNetwork(target("a", knowing(300*time.Millisecond, where("bob"))))))
 		r.run()
 		var taken []<-chan error
-		for i := range mostLookups + 10 {
+		for i := range mostOfOne + 10 {
 			taken = append(taken, r.ask(fmt.Sprint(i), 1))
 		}
 		synctest.Wait()
@@ -186,7 +306,7 @@ func TestADrainWithoutTimeTellsThoseWhoWait(t *testing.T) {
 		r.rough = true
 		r.run()
 		var taken []<-chan error
-		for i := range mostLookups + 10 {
+		for i := range mostOfOne + 10 {
 			taken = append(taken, r.ask(fmt.Sprint(i), 1))
 		}
 		synctest.Wait()
@@ -289,6 +409,22 @@ func TestTheSilentMoveBack(t *testing.T) {
 	})
 }
 
+// One peer that is dead and one that is slow cost a look-up once: the next one
+// asks those first who answered.
+func TestBadLuckStrikesOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bob := knowing(20*time.Millisecond, where("bob"))
+		network := newNetwork(target("dead", silent), target("slow", knowing(800*time.Millisecond, where("bob"))), target("ignorant", ignorant),
+			target("d", bob), target("e", bob))
+		r := open(t, over(network))
+		for i, want := range []time.Duration{170, 20, 20, 20} {
+			began := time.Now()
+			must(t, <-r.ask(fmt.Sprint(i), 0))
+			equal(t, fmt.Sprintf("look-up %d took", i), time.Since(began), want*time.Millisecond)
+		}
+	})
+}
+
 // Of very many neighbours the nearest are asked.
 func TestOfManyNeighboursTheNearest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -324,7 +460,7 @@ func TestTheDelayAdapts(t *testing.T) {
 // every look-up ends once.
 func TestBoardingRacesShutdown(t *testing.T) {
 	explore.Test(t, explore.Options{Preemptions: 2, MaxRuns: 2_000_000}, func(w *explore.World) {
-		x := &Index{flights: flights{aloft: map[flightKey]*flight{}}}
+		x := &Index{flights: newFlights(0)} // all go through the queue
 		x.work = flow.NewFair[*flight](w.Inventory(), flow.FairSpec{Service: service, Quantum: 1, From: "a", To: "b",
 			Bands: []flow.BandSpec{{Name: "work", Cap: 1, Bytes: 1}}})
 		x.aloft = flow.NewPermits(w.Inventory(), flow.PermitsSpec{Service: service, Name: "look-ups", Cap: 1, Waiting: 1, From: "a", To: "b"})

@@ -67,7 +67,7 @@ type Index struct {
 	// what moves between the tasks
 	settings *flow.Snapshot[*settings] // what is in force; a request loads it once
 	work     *flow.Fair[*flight]       // to the workers; each client is a class of its own
-	aloft    *flow.Permits             // look-ups under way; a worker takes one before it takes a flight
+	aloft    *flow.Permits             // look-ups under way that were in the queue; a worker takes one before it takes a flight
 	events   *flow.Bus[Event]          // for the record
 	recorded *flow.Reader[Event]       // of the one who keeps it, subscribed before anything happens
 	provide  *flow.Queue[b3.Address]   // objects to be announced
@@ -96,6 +96,7 @@ type Stages struct {
 const (
 	mostWaiting = 512  // look-ups that nobody has started
 	mostLookups = 512  // look-ups under way
+	mostSpare   = 256  // of those, the ones that only begin for clients that have little in hand
 	mostRacers  = 4096 // targets that are being asked
 	mostProvide = 1024 // objects that wait to be announced
 )
@@ -142,7 +143,7 @@ func (x *Index) makeParts(inv *flow.Inventory, first *settings) {
 	x.budget = hedge.NewBudget(first.DHT.HedgeBudget)
 	x.delay = hedge.NewDelay(autoHedge, first.DHT.deadline())
 	x.providers, x.targets = newHistory(mostRemembered), newHistory(mostRemembered)
-	x.flights = flights{aloft: map[flightKey]*flight{}}
+	x.flights = newFlights(mostSpare)
 	x.shelf = newShelf(x, int64(first.Cache.ShelfBytes))
 	x.gateways = newGateways(x.reach)
 	x.deeds = newOnce()
@@ -153,7 +154,7 @@ func (x *Index) makeParts(inv *flow.Inventory, first *settings) {
 		Bands: []flow.BandSpec{{Name: "work", Cap: mostWaiting, Bytes: mostWaiting, Policy: flow.RejectNew}},
 	})
 	x.aloft = flow.NewPermits(inv, flow.PermitsSpec{
-		Service: service, Name: "look-ups", Cap: mostLookups, Waiting: 1024, From: "index workers", To: "look-ups",
+		Service: service, Name: "look-ups", Cap: mostLookups - mostSpare, Waiting: 1024, From: "index workers", To: "look-ups",
 	})
 	x.events = flow.NewBus[Event](inv, flow.BusSpec{
 		Service: service, Name: "events", Cap: 1024, Readers: 16, From: "handlers, tasks", To: "audit",

@@ -189,7 +189,7 @@ func TestWarmUpGivesWay(t *testing.T) {
 // An index takes what it needs with it when it goes.
 func TestCloseClosesTheEngine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		network := newNetwork()
+		network := newNetwork(target("a", silent))
 		r := build(t, over(network))
 		told := r.ask("x", 0)
 		synctest.Wait()
@@ -197,6 +197,7 @@ func TestCloseClosesTheEngine(t *testing.T) {
 		is(t, <-told, fault.Canceled)
 		equal(t, "closed", network.closed.Load(), 1)
 		must(t, r.ram.Close())
+		time.Sleep(2 * time.Second) // nobody waits for the look-up any more, and it ends with its budget
 	})
 }
 

@@ -37,9 +37,12 @@ func (x *Index) newSettings(c Config) (*settings, error) {
 }
 
 // endpointClient asks the endpoints. The operator has named them, so it may go
-// to any address; where they redirect to is bounded by package delegated.
+// to any address; where they redirect to is bounded by package delegated. Many
+// look-ups are under way at a time, and a connection that is not kept between
+// two of them is made anew for the second, which costs both ends more than the
+// question does. So as many are kept as are of use under load, and not for long.
 var endpointClient = &http.Client{Transport: &http.Transport{
-	MaxIdleConns: 2 * mostEndpoints, MaxIdleConnsPerHost: 8, IdleConnTimeout: 30 * time.Second,
+	MaxIdleConns: 256, MaxIdleConnsPerHost: 64, IdleConnTimeout: 30 * time.Second,
 	TLSHandshakeTimeout: 5 * time.Second, ForceAttemptHTTP2: true, // and no proxy: nothing of the environment has a say in it
 }}
 

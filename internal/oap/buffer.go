@@ -6,11 +6,16 @@ import "sync"
 // power of two below it, because what travels is a round number of bytes with
 // a header and a few keys around it; and each is a whole number of the
 // allocator's own sizes, so that nothing is lost in rounding.
-var sizes = [...]int{512, 2 << 10, 8 << 10, 16 << 10, 72 << 10, 264 << 10, MaxPayload + 8<<10}
+var sizes = [...]int{512, 2 << 10, 8 << 10, 16 << 10, 72 << 10, 104 << 10, 264 << 10, MaxPayload + 8<<10}
 
 // work is the size that a busy reader starts with: as much as one TLS record
 // holds.
 const work = 3
+
+// brim is the size for a reader that fills what it gets: as much as is read from
+// a socket in one go, and what TLS may have held back of the go before. So what
+// came together is handed out together.
+const brim = 5
 
 // pools keep released buffers, one pool a size. The collector empties them
 // when they are not used.

@@ -249,11 +249,11 @@ func (r *Reader) makeRoom() []byte {
 	size, _ := judge(r.room()[r.start:r.end], r.codec.most())
 	switch room := len(r.room()); {
 	case r.buffer == nil && size > room:
-		r.move(bufferOf(r.usual()))
-	case r.start > 0 && r.start+max(size, HeaderSize) > room && r.buffer != nil && r.buffer.class < r.usual():
-		r.move(bufferOf(r.usual()))
-	case r.start > 0 && r.start+max(size, HeaderSize) > room:
-		r.compact()
+		r.move(bufferOf(r.usual(size)))
+	case r.start > 0 && r.start+max(size, HeaderSize) > room && r.buffer != nil && r.buffer.class < r.usual(size):
+		r.move(bufferOf(r.usual(size)))
+	case r.start > 0 && (r.start+max(size, HeaderSize) > room || r.brisk && size <= sizes[work]):
+		r.compact() // of a small frame there is little to move, and a whole go fits behind it
 	case r.end == room:
 		r.move(bufferOf(r.buffer.class + 1))
 	}
@@ -265,10 +265,14 @@ func (r *Reader) makeRoom() []byte {
 }
 
 // usual is the class of the buffer that a reader starts with. One whose last
-// buffer was filled gets a larger one, so that more frames come in one go.
-func (r *Reader) usual() int {
-	if r.brisk {
+// buffer was filled gets a larger one, so that more frames come in one go; for a
+// large frame, which has its buffer for itself, the next larger one will do.
+func (r *Reader) usual(size int) int {
+	switch {
+	case r.brisk && size > sizes[work]:
 		return work + 1
+	case r.brisk:
+		return brim
 	}
 	return work
 }

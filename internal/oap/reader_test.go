@@ -277,7 +277,7 @@ func TestSmallFramesAreReadTogether(t *testing.T) {
 		reads, all := 0, len(src.rest)
 		r := NewReader(readerFunc(func(p []byte) (int, error) { reads++; return src.Read(p) }), plain)
 		for range 2000 {
-			if _, err := r.Next(); err != nil || len(r.room()) > sizes[work+1] {
+			if _, err := r.Next(); err != nil || len(r.room()) > sizes[brim] {
 				t.Fatalf("payloads of %d: a room of %d bytes, %v", size, len(r.room()), err)
 			}
 		}
@@ -291,13 +291,13 @@ func TestSmallFramesAreReadTogether(t *testing.T) {
 // Whatever was handed out of one portion stays as it is to the end of the portion.
 func TestFastPeersAreReadInLargePortions(t *testing.T) {
 	var wire []byte
-	for i := range 400 {
+	for i := range 600 {
 		wire = append(wire, framed(t, Event, uint64(i+1), bytes.Repeat([]byte{byte(i)}, 1000))...)
 	}
 	src := &drip{rest: wire, n: 1 << 20}
 	r := NewReader(src, plain)
 	most := 0
-	for next := 0; next < 400; {
+	for next := 0; next < 600; {
 		if err := r.Fill(); err != nil {
 			t.Fatal(err)
 		}
@@ -319,11 +319,33 @@ func TestFastPeersAreReadInLargePortions(t *testing.T) {
 			src.n = 1100 // from now on a frame at a time
 		}
 	}
-	if most < sizes[work+1]/1100 {
+	if most < sizes[brim]/1100 {
 		t.Errorf("at most %d frames came in one go", most)
 	}
-	if r.usual() != work {
+	if r.usual(1000) != work {
 		t.Error("a slow peer still gets the larger buffer")
+	}
+}
+
+// What came in one go is handed out in one go, wherever the one before ended.
+func TestGoesStayWhole(t *testing.T) {
+	const frames, inOne = 2000, 80 << 10
+	frame := framed(t, Event, 1, make([]byte, 1000))
+	r := NewReader(&drip{rest: bytes.Repeat(frame, frames), n: inOne}, plain)
+	for n := 0; n < frames; {
+		before := n
+		if err := r.Fill(); err != nil {
+			t.Fatal(err)
+		}
+		for r.Ready() && n < frames {
+			if _, err := r.Next(); err != nil {
+				t.Fatal(err)
+			}
+			n++
+		}
+		if got := n - before; before > 300 && n < frames && got < inOne/len(frame) {
+			t.Errorf("after frame %d, %d came together", before, got)
+		}
 	}
 }
 

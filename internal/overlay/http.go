@@ -176,6 +176,14 @@ func (o *Overlay) Publish(ctx context.Context, topic string, data []byte) (gossi
 	return o.engine.Publish(ctx, topic, data)
 }
 
+// Send is Publish for who asks neither for the message's id nor for who took it.
+func (o *Overlay) Send(ctx context.Context, topic string, data []byte) error {
+	if err := o.relieved(); err != nil {
+		return err
+	}
+	return o.engine.Send(ctx, topic, data)
+}
+
 // Subscribe hears the messages of a topic from now on.
 func (o *Overlay) Subscribe(topic string) (*gossip.Subscription, error) {
 	return o.engine.Subscribe(topic)

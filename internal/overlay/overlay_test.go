@@ -224,8 +224,15 @@ func TestARelayOfThree(t *testing.T) {
 	if string(got.Data) != "storm" || got.Origin != a.ID() || got.ID() != outcome.ID() || !got.Signed {
 		t.Errorf("heard %+v", got)
 	}
+	first := got.Seq
 	if own := heard(t, near); own.ID() != outcome.ID() {
 		t.Errorf("the origin's own subscriber heard %+v", own)
+	}
+	if err := a.Send(t.Context(), "news/eu", []byte("calm")); err != nil {
+		t.Error(err)
+	}
+	if got := heard(t, far); string(got.Data) != "calm" || got.Seq != first+1 {
+		t.Errorf("heard %+v", got)
 	}
 	if s := a.sessions.Find(b.ID()); !s.PQ() {
 		t.Error("the session is not post-quantum")

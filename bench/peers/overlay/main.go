@@ -224,7 +224,7 @@ func (o options) awaitPeers(ctx context.Context, node *overlay.Overlay) error {
 // publish sends a letter, and again if the node is busy, as a client would.
 func publish(ctx context.Context, node *overlay.Overlay, letter []byte) error {
 	for {
-		_, err := node.Publish(ctx, topic, letter)
+		err := node.Send(ctx, topic, letter)
 		switch fault.KindOf(err) {
 		case fault.Busy, fault.NotReady:
 			runtime.Gosched()

@@ -83,9 +83,9 @@ func from(others ...*Network) func(*Spec) {
 // until waits for something that is sure to come.
 func until(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !done(); {
+	for end := time.Now().Add(time.Minute); !done(); {
 		if time.Now().After(end) {
-			t.Fatalf("not within 20 seconds: %s", what)
+			t.Fatalf("not within a minute: %s", what)
 		}
 		_ = flow.Sleep(t.Context(), 5*time.Millisecond)
 	}

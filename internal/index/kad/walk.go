@@ -89,9 +89,7 @@ func follow[T any](w *walk, found <-chan T, take func(T)) {
 			if !more {
 				return
 			}
-			if take(one); w.found() && w.timer == nil {
-				w.timer = time.After(linger)
-			}
+			take(one)
 		case event, more := <-w.events:
 			if !more {
 				return // the context is over
@@ -99,6 +97,9 @@ func follow[T any](w *walk, found <-chan T, take func(T)) {
 			w.trail.note(event)
 		case <-w.timer:
 			return
+		}
+		if w.timer == nil && w.found() && w.trail.answered > 0 { // before anybody has answered, all there is is our own
+			w.timer = time.After(linger)
 		}
 	}
 }

@@ -74,6 +74,7 @@ type Engine struct {
 	// pools and atomics
 	hands   sync.Pool     // *hand, for those who publish or give what was asked for
 	offers  sync.Pool     // *offer, for the readers of sessions
+	pieces  *sync.Pool    // *piece, of which no letter is looked at
 	waiting atomic.Int64  // bytes in the queue
 	shed    atomic.Uint64 // letters that found no room in it
 	seq     atomic.Uint64 // of the next letter that is published here
@@ -115,6 +116,7 @@ func New(inv *flow.Inventory, spec Spec) *Engine {
 		wants:    newWantList(),
 		audience: newAudience(inv),
 		nudged:   make(chan struct{}, 1),
+		pieces:   newPieces(),
 		links:    map[uint64]*link{}, needy: map[*link]struct{}{},
 	}
 	e.hands.New = func() any { return newHand(e) }

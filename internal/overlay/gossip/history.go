@@ -38,6 +38,7 @@ type history struct {
 // one for each 512 bytes of history, so the ring does not shrink.
 type held struct {
 	letter *letter
+	piece  *piece // that the letter lies in
 	key    uint32 // zero before it has its place
 	weight int32
 }
@@ -76,7 +77,13 @@ func (h *history) append(l *letter, weight int64) {
 	l.number = h.next
 	h.next++
 	h.bytes += weight
-	*h.at(l.number) = held{letter: l, weight: int32(weight)}
+	*h.at(l.number) = held{letter: l, piece: l.piece, weight: int32(weight)}
+	if p := l.piece; p != nil {
+		if p.kept == 0 {
+			p.hold()
+		}
+		p.kept++
+	}
 }
 
 // at is the place of a number in the ring. Guarded by mu.
@@ -103,8 +110,14 @@ func (h *history) drop(gone []b3.Address) []b3.Address {
 		delete(h.byID, id)
 		gone = append(gone, id)
 	}
+	piece := oldest.piece
 	*oldest = held{}
 	h.first++
+	if piece != nil {
+		if piece.kept--; piece.kept == 0 {
+			piece.letGo()
+		}
+	}
 	return gone
 }
 
@@ -119,11 +132,26 @@ func (h *history) expire(clock int64) {
 	}
 }
 
-// like is the letter with this fingerprint, or nil.
+// like is the letter with this fingerprint, or nil. What is given out here and
+// below is pinned.
 func (h *history) like(f fingerprint) *letter {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.lookUp(f)
+	l := h.lookUp(f)
+	if l != nil {
+		l.pin()
+	}
+	return l
+}
+
+// markLike notes that a peer holds the letter with this fingerprint, if it is
+// here.
+func (h *history) markLike(f fingerprint, serial uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if l := h.lookUp(f); l != nil {
+		l.mark(serial)
+	}
 }
 
 // those is the letters with these fingerprints that are still here.
@@ -133,6 +161,7 @@ func (h *history) those(prints []fingerprint) []*letter {
 	defer h.mu.Unlock()
 	for _, f := range prints {
 		if l := h.lookUp(f); l != nil {
+			l.pin()
 			here = append(here, l)
 		}
 	}
@@ -213,7 +242,11 @@ func (h *history) unindexed() uint64 {
 func (h *history) find(id b3.Address) *letter {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.byID[id]
+	l := h.byID[id]
+	if l != nil {
+		l.pin()
+	}
+	return l
 }
 
 // mark notes that a peer holds some letters, those of them that are here, and
@@ -265,7 +298,9 @@ func (h *history) since(from uint64, into []*letter) ([]*letter, uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for n := max(from, h.first); n < h.next; n++ {
-		into = append(into, h.at(n).letter)
+		l := h.at(n).letter
+		l.pin()
+		into = append(into, l)
 	}
 	return into, h.next
 }

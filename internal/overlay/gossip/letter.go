@@ -26,6 +26,7 @@ const letterOverhead = 512
 type letter struct {
 	print   fingerprint // of one that was written here: guarded by history.mu, and zero until somebody needs it
 	origin  *oap.PeerID // shared with other letters of the same origin
+	piece   *piece      // that it lies in; nil if its memory is not used again
 	out     oap.Gossip  // the envelope in which it is passed on, to whomever
 	class   uint64      // of its topic, in the queues of peers
 	expires int64       // the last moment at which it is good, in ms

@@ -3,6 +3,7 @@ package gossip
 import (
 	"context"
 	"strings"
+	"sync"
 
 	"micronode/b3"
 	"micronode/fault"
@@ -36,6 +37,18 @@ func (o Outcome) ID() b3.Address {
 // then nobody else will ever see the letter; or if the seen-set is full, and then
 // nobody at all. With no peers it is kept for those who come.
 func (e *Engine) Publish(ctx context.Context, topic string, data []byte) (Outcome, error) {
+	return e.publish(ctx, topic, data, true)
+}
+
+// Send is Publish for who does not ask for the letter's id. Then nobody but the
+// engine looks at the letter, and its memory is used again when the engine is done
+// with it.
+func (e *Engine) Send(ctx context.Context, topic string, data []byte) error {
+	_, err := e.publish(ctx, topic, data, false)
+	return err
+}
+
+func (e *Engine) publish(ctx context.Context, topic string, data []byte, named bool) (Outcome, error) {
 	if ctx.Err() != nil {
 		return Outcome{}, flow.Ended(ctx, opPublish)
 	}
@@ -49,9 +62,15 @@ func (e *Engine) Publish(ctx context.Context, topic string, data []byte) (Outcom
 	if err != nil {
 		return Outcome{}, err
 	}
+	if named {
+		l.pin()
+	}
 	h.deliver(written, l)
 	h.tell()
 	outcome := h.send(l)
+	if !named {
+		outcome.letter = nil
+	}
 	if outcome.Peers == 0 && outcome.Busy > 0 {
 		return outcome, busyPeers(outcome.Busy)
 	}
@@ -103,7 +122,7 @@ func (h *hand) seal(l *oap.Letter) (*letter, oap.Gossip, *b3.Address, error) {
 		g, id, err := l.Seal(e.key)
 		return new(letter), g, &id, err
 	}
-	g, err := l.SealUnsigned(s.topic, s.room(l, h.clock))
+	g, err := l.SealUnsigned(s.topic, s.room(l, h.clock, h.engine.pieces))
 	if err != nil {
 		return nil, g, nil, err
 	}
@@ -124,6 +143,7 @@ func (e *Engine) wrote(l *oap.Letter) bool {
 // it, as they share where they go. Who writes few gets what each of them needs.
 type sheet struct {
 	topic   string   // that was found good, and needs no signature; empty if there is none
+	piece   *piece   // that it is, if that is used again; held
 	bytes   []byte   // that are free
 	letters []letter // the same
 	many    int      // how many there were
@@ -132,12 +152,12 @@ type sheet struct {
 
 // The bounds of a sheet.
 const (
-	mostOnSheet = pieceBytes / 1024
+	mostOnSheet = pieceLetters
 	sheetLasts  = 20 // ms; whoever fills one sooner gets a larger one
 )
 
 // room is where a letter may be written; nil for one that is too large to be.
-func (s *sheet) room(l *oap.Letter, clock int64) []byte {
+func (s *sheet) room(l *oap.Letter, clock int64, pieces *sync.Pool) []byte {
 	if len(l.Data) > oap.MaxData {
 		return nil
 	}
@@ -149,13 +169,30 @@ func (s *sheet) room(l *oap.Letter, clock int64) []byte {
 	if l.Topic == s.topic && clock-s.begun < sheetLasts && clock >= s.begun {
 		many = max(1, min(2*s.many, mostOnSheet, pieceBytes/need))
 	}
-	s.bytes, s.letters, s.many, s.begun = make([]byte, many*need), make([]letter, many), many, clock
+	s.begin(many, need, pieces)
+	s.many, s.begun = many, clock
 	return s.bytes[:0:need]
+}
+
+// begin finds memory for so many letters. If they fill most of a piece it is one
+// that is used again.
+func (s *sheet) begin(many, need int, pieces *sync.Pool) {
+	if s.piece != nil {
+		s.piece.letGo()
+		s.piece = nil
+	}
+	if many*need <= pieceBytes/2 || many*need > pieceBytes {
+		s.bytes, s.letters = make([]byte, many*need), make([]letter, many)
+		return
+	}
+	s.piece = takePiece(pieces)
+	s.bytes, s.letters = s.piece.bytes[:], s.piece.letters[:many]
 }
 
 // tear takes a letter and the bytes that were written off the sheet.
 func (s *sheet) tear(written int) *letter {
 	one := &s.letters[0]
+	one.piece = s.piece
 	s.letters, s.bytes = s.letters[1:], s.bytes[written:]
 	return one
 }

@@ -77,9 +77,12 @@ func (h *hand) empty() *load {
 // parcel is a letter on its way into the queue of a peer. All peers get the same
 // envelope.
 func (l *letter) parcel(to *link) flow.Parcel[session.Out] {
-	return flow.Parcel[session.Out]{Class: l.class, Cost: l.cost(), Item: session.Out{
-		Message: &l.out, Flags: oap.Event, Expires: l.expires, Written: to.written,
-	}}
+	out := session.Out{Message: &l.out, Flags: oap.Event, Expires: l.expires, Written: to.written}
+	if l.piece != nil {
+		l.piece.hold()
+		out.Release = l.piece.release
+	}
+	return flow.Parcel[session.Out]{Class: l.class, Cost: l.cost(), Item: out}
 }
 
 // finish hands every peer its load, once, and keeps what was taken.
@@ -113,6 +116,11 @@ func (h *hand) finish() {
 	clear(h.loads)
 	clear(h.taken)
 	h.taken = h.taken[:0]
+	for _, p := range h.pieces {
+		p.letGo()
+	}
+	clear(h.pieces)
+	h.pieces = h.pieces[:0]
 	if h.known > 0 {
 		e.count.Duplicate(h.known)
 		h.known = 0
@@ -147,6 +155,11 @@ func (h *hand) offer(to *link, of *load) (accepted, displaced int) {
 	h.turned = h.hand(to, of)
 	mine := h.takeBack(to, of)
 	displaced = len(h.turned) - mine
+	for i := range h.turned {
+		if release := h.turned[i].Release; release != nil {
+			release()
+		}
+	}
 	clear(h.turned)
 	accepted = len(of.letters) - mine
 	h.engine.judge(to, accepted, h.now)

@@ -29,13 +29,14 @@ type hand struct {
 	known    int        // how many were duplicates
 	heard    heard
 	taken    []*letter
+	pieces   []*piece // that hold some of them
 	loads    map[*link]*load
 	spare    []*load // empty ones, for the next batch
 
 	// room
 	roster  *roster
 	order   []*link  // the roster's links in some order, shuffled as they are picked
-	pieces  [][]byte // of what is put into one piece of memory
+	parts   [][]byte // of what is put into one piece of memory
 	turned  []session.Out
 	missed  []fingerprint // of the letters that were turned away
 	room    [fingerprintSize]byte
@@ -230,10 +231,6 @@ func (h *hand) refuse(a *arrival, print fingerprint, why verdict) {
 	}
 }
 
-// pieceBytes is how much the letters that share one piece of memory take at
-// most. A larger letter has one for itself.
-const pieceBytes = 16 << 10
-
 // admit takes the last steps with the letters that needed no signature. Those on
 // one topic that follow each other share their memory: they came together, and
 // they go the same way.
@@ -268,10 +265,7 @@ func together(batch []newcomer) (n int) {
 
 // keepAll keeps new letters that share their memory.
 func (h *hand) keepAll(batch []newcomer) {
-	if h.lent {
-		h.copyAll(batch)
-	}
-	letters := make([]letter, len(batch))
+	letters := h.memoryFor(batch)
 	for i := range batch {
 		one := &batch[i]
 		letters[i].write(&one.letter, one.print, h.originOf(one.letter.Key).id, h.envelope(&one.arrival), h.engine.config.TTL)
@@ -279,28 +273,51 @@ func (h *hand) keepAll(batch []newcomer) {
 	}
 }
 
-// copyAll moves letters out of the reader's memory into one piece of their own.
-func (h *hand) copyAll(batch []newcomer) {
+// memoryFor finds memory for letters and what we know of them, and moves them
+// there if they are the reader's. If they fill most of a piece they get one that
+// is used again, unless somebody listens who would never give it back.
+func (h *hand) memoryFor(batch []newcomer) []letter {
+	h.parts = h.parts[:0]
+	size := 0
 	for i := range batch {
-		h.pieces = append(h.pieces, batch[i].Gossip.Msg)
+		h.parts = append(h.parts, batch[i].Gossip.Msg)
+		size += len(batch[i].Gossip.Msg)
 	}
-	all := bytes.Join(h.pieces, nil)
+	defer clear(h.parts)
+	if !h.lent || size <= pieceBytes/2 || size > pieceBytes || len(batch) > pieceLetters || h.listens(batch[0].letter.Topic) {
+		if h.lent {
+			moveAll(batch, bytes.Join(h.parts, nil))
+		}
+		return make([]letter, len(batch))
+	}
+	p := takePiece(h.engine.pieces)
+	h.pieces = append(h.pieces, p)
+	all := p.bytes[:0]
+	for _, part := range h.parts {
+		all = append(all, part...)
+	}
+	moveAll(batch, all)
 	for i := range batch {
-		one, n := &batch[i], len(h.pieces[i])
+		p.letters[i].piece = p
+	}
+	return p.letters[:len(batch)]
+}
+
+// moveAll moves letters to where they were copied, one behind the other.
+func moveAll(batch []newcomer, all []byte) {
+	for i := range batch {
+		one := &batch[i]
+		n := len(one.Gossip.Msg)
 		one.Gossip.Msg, all = all[:n:n], all[n:]
 		one.letter.Data = dataIn(one.Gossip.Msg, &one.letter)
 	}
-	clear(h.pieces)
-	h.pieces = h.pieces[:0]
 }
 
 // again notes that a peer sent what we know. We may have asked for it all the
 // same, because we did not know its id.
 func (h *hand) again(a *arrival, print fingerprint) {
 	h.known++
-	if l := h.engine.history.like(print); l != nil {
-		l.mark(a.link.serial)
-	}
+	h.engine.history.markLike(print, a.link.serial)
 	h.settle(a)
 }
 
@@ -357,13 +374,20 @@ func (h *hand) keep(a *arrival, l *oap.Letter, one *letter) {
 
 // deliver puts a letter among those that subscribers of this node get.
 func (h *hand) deliver(l *oap.Letter, one *letter) {
-	if l.Topic != h.heard.name {
-		h.tell()
-		h.heard.topic, h.heard.name = h.engine.audience.find(l.Topic), l.Topic
-	}
-	if h.heard.topic != nil {
+	if h.listens(l.Topic) {
+		one.pin()
 		h.heard.letters = append(h.heard.letters, newDelivery(l, one))
 	}
+}
+
+// listens tells whether anybody hears of a topic, and makes it the one that is
+// heard of next.
+func (h *hand) listens(topic string) bool {
+	if topic != h.heard.name {
+		h.tell()
+		h.heard.topic, h.heard.name = h.engine.audience.find(topic), topic
+	}
+	return h.heard.topic != nil
 }
 
 // tell gives subscribers what they get.

@@ -55,6 +55,34 @@ func TestPostHere(t *testing.T) {
 	until(t, "both", b.saw(func() bool { return slices.Equal(b.numbers(), append(want, 100, 101)) }))
 }
 
+// What is posted here goes out at once, however many batches it is. A peer that
+// got a few letters beforehand would be woken up for them.
+func TestPostHereWritesOnce(t *testing.T) {
+	a, b := newNode(t, 1, patient, func(s *Spec) { s.Burst = 10 }).serve(), newNode(t, 2, patient).serve()
+	s, _ := meet(t, a, b)
+	until(t, "no writer", func() bool { return running(t, inWrite) == 0 })
+	var batch []parcelOf
+	var want []uint64
+	for i := range uint64(30) {
+		batch, want = append(batch, numbered(i, 1000)), append(want, i)
+	}
+	collected := 0
+	batch[29].Item.Written = func(error) {
+		s.wire.mu.Lock()
+		defer s.wire.mu.Unlock()
+		if s.wire.pending != nil {
+			collected = len(*s.wire.pending)
+		}
+	}
+	if turned := s.PostHere(batch, nil, nil); len(turned) > 0 {
+		t.Fatalf("%d were turned away", len(turned))
+	}
+	if collected < 30*1000 {
+		t.Errorf("with the last letter, %d bytes were to be written at once", collected)
+	}
+	until(t, "all letters", b.saw(func() bool { return slices.Equal(b.numbers(), want) }))
+}
+
 // Somebody who posts here to a peer that does not read is not held up. What the
 // connection did not take is written later, in order, and what the queue did not
 // take comes back.

@@ -822,14 +822,14 @@ func TestEveryFrameIsSettledOnce(t *testing.T) {
 			n := newNode(t, 1, func(s *Spec) { s.Peer.InflightFrames = 20 })
 			r := shake(t, n, 2)
 			s := n.Active()[0]
-			settled := map[int]int{}
+			settled, released := map[int]int{}, map[int]int{}
 			accepted := map[int]bool{}
 			next := 0
-			out := func(m oap.Message) Out {
+			out := func(m oap.Message) Out { // every other one is too old to be sent
 				id := next
 				next++
 				accepted[id] = true
-				return Out{Message: m, Flags: oap.Event, Corr: uint64(id + 1), Written: func(error) { settled[id]++ }}
+				return Out{Message: m, Flags: oap.Event, Corr: uint64(id + 1), Expires: int64(id % 2), Written: func(error) { settled[id]++ }, Release: func() { released[id]++ }}
 			}
 			for _, step := range steps {
 				switch step {
@@ -872,12 +872,12 @@ func TestEveryFrameIsSettledOnce(t *testing.T) {
 			<-s.Done()
 			synctest.Wait()
 			for id := range accepted {
-				if settled[id] != 1 {
-					wrong = fmt.Sprintf("frame %d was settled %d times", id, settled[id])
+				if settled[id] != 1 || released[id] != 1 {
+					wrong = fmt.Sprintf("frame %d was settled %d times, and released %d times", id, settled[id], released[id])
 				}
 			}
-			if len(settled) != len(accepted) {
-				wrong = fmt.Sprintf("%d were settled, %d accepted", len(settled), len(accepted))
+			if len(settled) != len(accepted) || len(released) != len(accepted) {
+				wrong = fmt.Sprintf("%d were settled, %d released, %d accepted", len(settled), len(released), len(accepted))
 			}
 			for _, stat := range n.inv.Read() {
 				if stat.Each == "session" && (stat.Instances != 0 || stat.Inside != 0) {

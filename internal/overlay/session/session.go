@@ -48,13 +48,15 @@ type Incoming struct {
 }
 
 // Out is a frame on its way to the peer. One that is turned away at once, by
-// Post, Tell or Give, is the caller's again, and Written is not called for it.
+// Post, Tell or Give, is the caller's again, and neither Written nor Release is
+// called for it.
 type Out struct {
 	Message oap.Message
-	Flags   oap.Flags
 	Corr    uint64      // 0: it gets the next number. That of an error stays as it is
 	Expires int64       // in milliseconds since 1970; later than that it is not sent. 0: never
 	Written func(error) // called once, when it is written or never will be; may be nil, must not block
+	Release func()      // called once, when the message is not looked at any more; the same
+	Flags   oap.Flags
 
 	permit bool // it holds one
 }

@@ -14,7 +14,7 @@ const (
 	unasked  = 64 << 10  // what TLS may have to say by itself while a write is stuck
 	largest  = 512 << 10 // buffers above this size are not kept
 	record   = 16 << 10  // what one record of TLS holds
-	ordinary = 88 << 10  // the size of a new buffer: a batch and what is around it
+	ordinary = 104 << 10 // the size of a new buffer: what is read in one go, what was left of the go before, and what is around it
 )
 
 // readBuffers, writeBuffers and notes are shared by all connections, so that one

@@ -51,8 +51,13 @@ func (s *Session) write(ctx context.Context) (next supervise.Next) {
 const turns = 4
 
 // writeHere is the writer's turn on the goroutine of somebody who had something
-// to write. It never waits, so what takes time is left to the writer.
+// to write. It never waits, so what takes time is left to the writer. All that it
+// writes goes out in one system call, or the peer would be woken up for the few
+// letters that are over when a batch is full.
 func (s *Session) writeHere(ctx context.Context) (next supervise.Next) {
+	if s.wire.behind() {
+		return supervise.Fresh
+	}
 	s.here = true
 	defer func() {
 		s.here = false
@@ -60,8 +65,21 @@ func (s *Session) writeHere(ctx context.Context) (next supervise.Next) {
 			s.wroteAll()
 		}
 	}()
+	s.wire.hold(true)
+	next = s.takeTurns(ctx)
+	if err := s.wire.release(); err != nil {
+		s.stuck(err)
+	}
+	if s.wire.behind() {
+		return supervise.Fresh
+	}
+	return next
+}
+
+// takeTurns collects what waits, as long as nobody else is needed for it.
+func (s *Session) takeTurns(ctx context.Context) supervise.Next {
 	for range turns {
-		if ctx.Err() != nil || s.ended() != nil || s.owes.Load() || s.wire.behind() {
+		if ctx.Err() != nil || s.ended() != nil || s.owes.Load() {
 			return supervise.Fresh
 		}
 		if s.waiting() == 0 {
@@ -223,6 +241,10 @@ func (s *Session) forget(out *Out) {
 // settle tells whoever wants to know, once.
 func (o *Out) settle(err error) {
 	o.Message = nil
+	if release := o.Release; release != nil {
+		o.Release = nil
+		release()
+	}
 	if written := o.Written; written != nil {
 		o.Written = nil
 		written(err)
@@ -273,11 +295,11 @@ func (s *Session) flush(buffer []byte) error {
 		panic("session: two writers on one connection")
 	}
 	defer s.inUse.Store(false)
-	if len(buffer) <= record && !s.here {
+	if len(buffer) <= record || s.here { // here it is being collected already
 		_, err := s.conn.Write(buffer)
 		return err
 	}
-	s.wire.hold(s.here)
+	s.wire.hold(false)
 	_, err := s.conn.Write(buffer)
 	if flushed := s.wire.release(); err == nil {
 		err = flushed

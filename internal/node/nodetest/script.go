@@ -101,10 +101,11 @@ func (s *script) send(a ask) answer {
 	s.t.Helper()
 	got := s.quietly(a)
 	line := fmt.Sprintf("%s %s -> %d", a.method, a.path, got.status)
-	problem := strings.Contains(got.header.Get("Content-Type"), "problem+json")
+	kind := got.header.Get("Content-Type")
+	problem, timely := strings.Contains(kind, "problem+json"), strings.Contains(kind, "json") // documents have IDs and times of different lengths
 	for _, name := range shown {
 		values := got.header.Values(name)
-		if len(values) == 0 || problem && name == "Content-Length" {
+		if len(values) == 0 || timely && name == "Content-Length" {
 			continue
 		}
 		line += fmt.Sprintf(" %s=%q", name, values)
@@ -392,7 +393,7 @@ func (s *script) strangers() {
 		ours[0] = byte(i)
 		object, err = s.to.Local.Put(ctx, bytes.NewReader(ours), client.PutOptions{})
 		s.must(err)
-		fetched, err := s.to.Peer.FetchAnywhere(ctx, object.Address)
+		fetched, err := s.to.Peer.Fetch(ctx, object.Address, "")
 		s.must(err)
 		s.note("the peer fetched %s, %d bytes", fetched.Address, fetched.Size)
 	}

@@ -135,7 +135,7 @@ func TestContentThatCannotBeHad(t *testing.T) {
 		}
 	}
 	none := newFixture(t, func(*options) {})
-	if got := none.ask(http.MethodGet, assetsPrefix+page.String()); got.code() != "RejectPolicy" {
+	if got := none.ask(http.MethodGet, assetsPrefix+page.String()); got.code() != "Malformed" { // it is no host either
 		t.Errorf("%d %s", got.status, got.body)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -179,6 +180,29 @@ func TestWhatIsPassedOn(t *testing.T) {
 	} {
 		if have := fmt.Sprint(answer.Header.Values(name)); have != want {
 			t.Errorf("the answer has %s: %s", name, have)
+		}
+	}
+}
+
+// A part is told how the client called the node, unless it would not answer to
+// that.
+func TestHowTheNodeWasCalled(t *testing.T) {
+	b := newBench(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Host) }, route(ingress.Control, "GET", "/names"))
+	if _, text := b.ask("GET", "/names", nil, nil); "http://"+text != b.url {
+		t.Errorf("%s, not %s", text, b.url)
+	}
+	for host, want := range map[string]string{"node.example:8443": "there.example:1", "[::1]": "[::1]", "localhost": "localhost"} {
+		place, err := ParsePlace("http://127.0.0.1:1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		place.base.Host = "there.example:1"
+		in := httptest.NewRequest("GET", "https://"+host+"/names", nil)
+		in = in.WithContext(context.WithValue(in.Context(), tripKey{}, &trip{}))
+		out := in.Clone(in.Context())
+		NewAway(AwaySpec{Place: place}).rewrite(&httputil.ProxyRequest{In: in, Out: out})
+		if out.Host != want || out.Header.Get("X-Forwarded-Proto") != "https" {
+			t.Errorf("%s became %s, %v", host, out.Host, out.Header)
 		}
 	}
 }

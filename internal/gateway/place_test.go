@@ -44,15 +44,16 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// What is not about reaching a part is left to others to explain, and a socket of
-// somebody else is not a part that is away.
-func TestAbsent(t *testing.T) {
+// A socket of somebody else is not a part that is away.
+func TestFailed(t *testing.T) {
 	place, _ := ParsePlace("@x")
-	if err := Absent("test", "index", place, errors.New("else")); err != nil {
-		t.Error(err)
-	}
-	squatted := fault.New("capability.dial", fault.Forbidden, "not ours")
-	if err := Absent("test", "index", place, squatted); fault.KindOf(err) != fault.UpstreamFailed {
-		t.Error(err)
+	for err, kind := range map[error]fault.Kind{
+		errors.New("else"): fault.UpstreamFailed,
+		fault.New("capability.dial", fault.Forbidden, "not ours"): fault.UpstreamFailed,
+		fault.New("capability.dial", fault.NotReady, "nobody"):    fault.NotReady,
+	} {
+		if got := Failed("test", "index", place, err); fault.KindOf(got) != kind || fault.NextOf(got) == "" || fault.RetryAfterOf(got) == 0 {
+			t.Error(got)
+		}
 	}
 }

@@ -82,7 +82,7 @@ func TestAnIndexElsewhere(t *testing.T) {
 	_, found := far.Manifest(t.Context(), "name:docs")
 	_, _, fetched := far.Fetch(t.Context(), address)
 	for _, err := range []error{answered, found, fetched} {
-		if fault.KindOf(err) != fault.NotReady {
+		if !fault.KindOf(err).Retryable() {
 			t.Error(err)
 		}
 	}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"os"
@@ -476,4 +478,44 @@ func TestStatusTellsOfTheParts(t *testing.T) {
 	part.Reload("a test")
 	gate.end(t)
 	part.end(t)
+}
+
+// A part that breaks off in the middle is told from a client that leaves, and
+// from a caller that gives up.
+func TestWhatACourierSays(t *testing.T) {
+	there := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/middle" {
+			w.Header().Set("Content-Length", "100000")
+			_, _ = io.WriteString(w, strings.Repeat("half", 10_000))
+		}
+		panic(http.ErrAbortHandler)
+	}))
+	defer there.Close()
+	n, err := New(t.Context(), forTest(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	place, _ := gateway.ParsePlace(there.URL)
+	c, err := n.dial("index", place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = c.Call(t.Context(), "GET", "/early", nil, nil)
+	if fault.KindOf(err) != fault.UpstreamFailed || !strings.Contains(fault.DetailOf(err), "the part index broke off") {
+		t.Error(err)
+	}
+	body, err := c.Open(t.Context(), "/middle")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(body); fault.KindOf(err) != fault.UpstreamFailed {
+		t.Error(err)
+	}
+	_ = body.Close()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.Call(ended, "GET", "/early", nil, nil); fault.KindOf(err) != fault.Canceled {
+		t.Error(err)
+	}
 }

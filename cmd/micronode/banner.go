@@ -49,7 +49,11 @@ func (c *console) banner(info node.Info, overlay, socket string) {
 			socket = info.Socket // the usual one is nobody's
 		}
 	}
-	c.print("  gateway  %s\n  admin    %s\n", info.HTTP, info.Admin)
+	face := "gateway"
+	if len(info.Parts) > 0 && !slices.Contains(info.Parts, face) {
+		face = "http   " // it answers for its own parts
+	}
+	c.print("  %s  %s\n  admin    %s\n", face, info.HTTP, info.Admin)
 	if overlay != "" {
 		c.print("  overlay  %s\n", peerName(info.PeerID, overlay))
 	}
@@ -72,7 +76,7 @@ func (c *console) banner(info node.Info, overlay, socket string) {
 		c.print("  %s\n", c.paint(red, "OPEN: whoever reaches a listener may do everything"))
 	}
 	next := "put FILE"
-	if len(info.Parts) > 0 && !slices.Contains(info.Parts, "gateway") {
+	if face != "gateway" {
 		next = "status" // objects are put at the gateway
 	}
 	c.print("\nNow type, in another terminal:\n\n")

@@ -71,9 +71,9 @@ type located struct {
 	kind    string // its media type
 }
 
-// locate finds the object that a path below an address means. A folder stands
-// for its index.html, and an address with nothing below it for itself, unless it
-// is a folder that has one.
+// locate finds the object that a path below an address means. A path that ends
+// with a slash stands for the index.html there, and an address with nothing below
+// it for itself.
 func (e *Edge) locate(ctx context.Context, root b3.Address, path string) (located, error) {
 	if path == "" {
 		return located{root, octets}, nil

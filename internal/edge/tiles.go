@@ -57,9 +57,10 @@ func extension(p *pack.Pack) string {
 }
 
 // base is the URL of this node as the client wrote it. The Host was checked
-// against the listener's before.
+// against the listener's before. On the local socket it may be the gateway that
+// asks, and only it knows whether the client came by TLS.
 func base(r *http.Request) string {
-	if r.TLS != nil {
+	if r.TLS != nil || ingress.Local(r) && r.Header.Get("X-Forwarded-Proto") == "https" {
 		return "https://" + r.Host
 	}
 	return "http://" + r.Host

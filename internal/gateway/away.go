@@ -111,8 +111,11 @@ func (a *Away) rewrite(p *httputil.ProxyRequest) {
 	t, at := tripOf(p.In), a.spec.Place.base
 	p.Out.URL.Scheme, p.Out.URL.Host = at.Scheme, at.Host
 	p.Out.URL.RawQuery = p.In.URL.RawQuery // as it came: an origin may want it so
-	if a.spec.Place.socket == "" {
-		p.Out.Host = at.Host // a listener on loopback answers to its own names only
+	if at.Scheme == "http" && a.spec.Place.socket == "" && !loopback(hostname(p.In.Host)) {
+		p.Out.Host = at.Host // a listener on loopback answers to its own names only; the others want to know how they were called
+	}
+	if p.In.TLS != nil {
+		p.Out.Header.Set("X-Forwarded-Proto", "https")
 	}
 	deadline := p.In.Header.Get("Deadline")
 	for _, name := range notPassed {
@@ -128,6 +131,14 @@ func (a *Away) rewrite(p *httputil.ProxyRequest) {
 		p.Out.Header.Set("Authorization", "Bearer "+t.token)
 	}
 	p.Out.Header.Set(observe.CorrHeader, observe.CorrID(p.In.Context()))
+}
+
+// hostname is the name in a Host value, without its port.
+func hostname(hostport string) string {
+	if name, _, err := net.SplitHostPort(hostport); err == nil {
+		return name
+	}
+	return strings.Trim(hostport, "[]")
 }
 
 // seconds is what a part is told of the time that is left: a little less, so
@@ -174,16 +185,12 @@ func (a *Away) explain(r *http.Request, err error) error {
 	case typed && (own.Op == op || strings.HasPrefix(own.Op, "http.")):
 		return err // ours, or what was wrong with the body of the request
 	}
-	if problem := Absent(op, a.spec.Name, a.spec.Place, err); problem != nil {
-		return problem
-	}
-	return &fault.Error{Op: op, Kind: fault.UpstreamFailed, Detail: "the part " + a.spec.Name + " broke off", RetryAfter: time.Second, Err: err,
-		Next: "Ask again in a moment. If it goes on, look at the log of that part."}
+	return Failed(op, a.spec.Name, a.spec.Place, err)
 }
 
-// Absent is what it means that a part cannot be reached, or nil if the error
-// says something else.
-func Absent(op, name string, place Place, err error) error {
+// Failed is what it means that a call of a part came to nothing: nobody is there,
+// or somebody is and broke off.
+func Failed(op, name string, place Place, err error) error {
 	own, typed := errors.AsType[*fault.Error](err)
 	dial, dialled := errors.AsType[*net.OpError](err)
 	switch {
@@ -193,7 +200,8 @@ func Absent(op, name string, place Place, err error) error {
 		return &fault.Error{Op: op, Kind: fault.NotReady, Detail: "the part " + name + " does not answer at " + place.String(), RetryAfter: time.Second, Err: err,
 			Next: "Start it with `micronode run --only " + name + "`, or correct node.parts." + name + "; it is asked again by itself."}
 	}
-	return nil
+	return &fault.Error{Op: op, Kind: fault.UpstreamFailed, Detail: "the part " + name + " broke off", RetryAfter: time.Second, Err: err,
+		Next: "Ask again in a moment. If it goes on, look at the log of that part."}
 }
 
 // buffers are what bodies are copied through.

@@ -21,6 +21,7 @@ type Remote struct {
 	client *client.Client
 	news   *flow.Queue[b3.Address] // objects that the other process has not heard of
 	lost   atomic.Bool             // there were more than the queue could keep
+	closed atomic.Bool             // nobody waits any more for the other process to listen
 }
 
 // NewRemote makes an index of the one that a client reaches.
@@ -59,8 +60,8 @@ func (r *Remote) Serve(ctx context.Context) error {
 			batch = append(batch, next)
 		}
 		for r.tell(ctx, batch) != nil {
-			if flow.Sleep(ctx, tellPause) != nil {
-				return nil
+			if r.closed.Load() || flow.Sleep(ctx, tellPause) != nil {
+				return nil // it looks through the store when it starts
 			}
 		}
 	}
@@ -81,7 +82,10 @@ func (r *Remote) tell(ctx context.Context, batch []b3.Address) error {
 }
 
 // Close ends the telling.
-func (r *Remote) Close() { r.news.Close() }
+func (r *Remote) Close() {
+	r.closed.Store(true)
+	r.news.Close()
+}
 
 // Answer says what this node knows, when a peer asks.
 func (r *Remote) Answer(ctx context.Context, id ID) (Answer, error) {

@@ -4,6 +4,11 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,7 +18,9 @@ import (
 
 	"micronode/client"
 	"micronode/fault"
+	"micronode/internal/capability"
 	"micronode/internal/config"
+	"micronode/internal/gateway"
 	"micronode/internal/node/nodetest"
 )
 
@@ -330,5 +337,185 @@ func TestAStrangerInThePlaceOfAPart(t *testing.T) {
 			<-done
 			gate.end(t)
 		})
+	}
+}
+
+// freePort is an address that nobody listens on, as far as one can tell.
+func freePort(t *testing.T) string {
+	t.Helper()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	return taken.Addr().String()
+}
+
+// Parts that are reached by URL know each other by capabilities.
+func TestPartsReachedByURL(t *testing.T) {
+	k := newKin(t, map[string][]string{"gateway": {"gateway", "edge", "registry"}, "core": {"index", "store", "overlay"}})
+	near, core := freePort(t), freePort(t)
+	for name, at := range map[string]string{"gateway": near, "edge": near, "registry": near, "index": core, "store": core, "overlay": core} {
+		k.urls[name] = "http://" + at
+	}
+	run := func(group, at string) *started {
+		return startWith(t, func(o *Options) {
+			*o = k.options(group)
+			o.set("http.addr", at)
+			o.set("limits.rate", "100000")
+			o.set("limits.burst", "100000")
+		})
+	}
+	gate, rest := run("gateway", near), run("core", core)
+	rest.whenReady(t)
+	whole := start(t, 2)
+	compare(t, whole.script(t, whole), gate.script(t, rest))
+	whole.end(t)
+	gate.end(t)
+	rest.end(t)
+}
+
+// The gateway speaks for whoever needs no capability, and for whoever has one
+// that is bound to an address which the part cannot see.
+func TestForWhomTheGatewayVouches(t *testing.T) {
+	n, err := New(t.Context(), forTest(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	mint := func(c capability.Caveats) string {
+		c.Scopes, c.Expires = []capability.Scope{capability.NameSet}, time.Now().Add(time.Hour)
+		token, err := n.authority.Mint(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return "Bearer " + token
+	}
+	place, _ := gateway.ParsePlace("https://index.example")
+	vouch := n.vouch(place)
+	for name, c := range map[string]struct {
+		given, scope string
+		covers       capability.Scope // what the gateway's own is good for; empty if there is none
+	}{
+		"nothing, to read":  {"", "", capability.EdgePurge},
+		"nothing, to write": {"", "name:set", capability.NameSet},
+		"something else":    {"Basic eDp5", "", capability.EdgePurge},
+		"a capability":      {mint(capability.Caveats{}), "name:set", ""},
+		"a bound one":       {mint(capability.Caveats{Clients: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}), "name:set", capability.NameSet},
+	} {
+		r := httptest.NewRequest("GET", "/names", nil)
+		if c.given != "" {
+			r.Header.Set("Authorization", c.given)
+		}
+		token, err := vouch(r, c.scope)
+		if err != nil || (token == "") != (c.covers == "") {
+			t.Errorf("%s: %q, %v", name, token, err)
+		}
+		if again, _ := vouch(r, c.scope); again != token {
+			t.Errorf("%s: each request gets a new one", name)
+		}
+		if c.covers == "" {
+			continue
+		}
+		if err := n.authority.Verify(token, capability.Request{Scope: c.covers}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := n.authority.Verify(token, capability.Request{Scope: capability.Admin}); fault.KindOf(err) != fault.Forbidden {
+			t.Errorf("%s: it is good for everything", name)
+		}
+	}
+	socket, _ := gateway.ParsePlace("@x")
+	if token, err := n.vouch(socket)(httptest.NewRequest("GET", "/names", nil), ""); token != "" || err != nil {
+		t.Error(token, err)
+	}
+}
+
+// A process without the gateway takes any port unless it is told one, and has
+// more time to stop; settings that were said stay.
+func TestTheDefaultsOfAPart(t *testing.T) {
+	for name, c := range map[string]struct {
+		only  []string
+		flags []config.Flag
+		http  string
+		drain time.Duration
+	}{
+		"whole":      {nil, nil, "127.0.0.1:8080", 2 * time.Second},
+		"gateway":    {[]string{"gateway"}, nil, "127.0.0.1:8080", 3 * time.Second},
+		"index":      {[]string{"index"}, nil, "127.0.0.1:0", 3 * time.Second},
+		"index told": {[]string{"index"}, []config.Flag{flagged("http.addr", "127.0.0.1:1"), flagged("node.drain", "1s")}, "127.0.0.1:1", time.Second},
+	} {
+		loaded, err := load(Options{Only: c.only, Sources: config.Sources{Flags: c.flags}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := loaded.Value; got.HTTP.Addr != c.http || got.Node.Drain != c.drain {
+			t.Errorf("%s: %s, %s", name, got.HTTP.Addr, got.Node.Drain)
+		}
+	}
+	if _, err := load(Options{Profile: "nano"}); err == nil {
+		t.Error("there is no such profile")
+	}
+}
+
+// A node of several processes tells where its parts are, also when a setting is
+// read again.
+func TestStatusTellsOfTheParts(t *testing.T) {
+	k := newKin(t, map[string][]string{"gateway": {"gateway", "store", "edge", "overlay", "registry"}, "index": {"index"}})
+	gate, part := k.start("gateway"), k.start("index")
+	gate.whenReady(t)
+	status, err := gate.client(t).Status(t.Context())
+	if err != nil || len(status.Parts) != len(parts) {
+		t.Fatal(status.Parts, err)
+	}
+	for _, one := range status.Parts {
+		if !one.Up || (one.Name == "index") != (one.At != "") {
+			t.Errorf("%+v", one)
+		}
+	}
+	if info := gate.Info(); len(info.Parts) != 5 || info.DHT != nil {
+		t.Errorf("%+v", info)
+	}
+	part.Reload("a test")
+	gate.end(t)
+	part.end(t)
+}
+
+// A part that breaks off in the middle is told from a client that leaves, and
+// from a caller that gives up.
+func TestWhatACourierSays(t *testing.T) {
+	there := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/middle" {
+			w.Header().Set("Content-Length", "100000")
+			_, _ = io.WriteString(w, strings.Repeat("half", 10_000))
+		}
+		panic(http.ErrAbortHandler)
+	}))
+	defer there.Close()
+	n, err := New(t.Context(), forTest(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	place, _ := gateway.ParsePlace(there.URL)
+	c, err := n.dial("index", place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = c.Call(t.Context(), "GET", "/early", nil, nil)
+	if fault.KindOf(err) != fault.UpstreamFailed || !strings.Contains(fault.DetailOf(err), "the part index broke off") {
+		t.Error(err)
+	}
+	body, err := c.Open(t.Context(), "/middle")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(body); fault.KindOf(err) != fault.UpstreamFailed {
+		t.Error(err)
+	}
+	_ = body.Close()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.Call(ended, "GET", "/early", nil, nil); fault.KindOf(err) != fault.Canceled {
+		t.Error(err)
 	}
 }

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"micronode/internal/capability"
@@ -19,7 +20,7 @@ func (n *Node) openOverlay(ctx context.Context, loaded *config.Loaded[Config]) (
 	n.overlay, err = overlay.New(n.inventory, n.supervisor, overlayStages, overlay.Spec{
 		Config: c.Overlay, Key: n.identity.private, Skew: time.Duration(c.Node.ClockSkew), Store: n.kept(), Join: n.mayJoin,
 		Answer: n.answerPeer, Sources: []overlay.PeerSource{members{n.governors()}},
-		AnyPort: loaded.Origin("overlay.addr").Layer == config.LayerDefault,
+		AnyPort: loaded.Origin("overlay.addr").Layer == config.LayerDefault, Alone: slices.Equal(n.layout.names(), []string{"overlay"}),
 		Metrics: n.metrics, Readiness: n.readiness,
 	})
 	if err != nil {

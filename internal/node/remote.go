@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -155,11 +156,36 @@ func (c *courier) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	answer, err := c.next.RoundTrip(r)
 	if err != nil {
-		if absent := gateway.Absent(opParts, c.name, c.place, err); absent != nil {
-			err = absent
-		}
+		return nil, c.explain(r.Context(), err)
 	}
-	return answer, err
+	answer.Body = &carried{answer.Body, c, r.Context()}
+	return answer, nil
+}
+
+// explain says which part failed. If it is the caller who gave up, that is all
+// there is to say.
+func (c *courier) explain(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return err
+	}
+	return gateway.Failed(opParts, c.name, c.place, err)
+}
+
+// carried is the body of an answer. One that breaks off is the part's doing: of
+// another kind than a client of ours that leaves.
+type carried struct {
+	io.ReadCloser
+	by  *courier
+	ctx context.Context
+}
+
+// Read reads on.
+func (c *carried) Read(p []byte) (int, error) {
+	n, err := c.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		err = c.by.explain(c.ctx, err)
+	}
+	return n, err
 }
 
 // vouchers are the capabilities by which this process speaks to others. Each is

@@ -38,6 +38,7 @@ type Spec struct {
 	Answer func(ctx context.Context, q Question) Found
 
 	AnyPort bool // nobody chose Config.Addr: if its port is taken, another will do
+	Alone   bool // the process runs nothing else: when the overlay is down, so is the process
 
 	Metrics   *observe.Metrics
 	Readiness *observe.Readiness
@@ -170,9 +171,13 @@ func (o *Overlay) Add(to *supervise.Supervisor, in Stages, audit func(Event)) er
 	if err != nil {
 		return err
 	}
+	policy := childPolicy
+	if o.spec.Alone {
+		policy.Then = supervise.Fatal
+	}
 	add := func(name, stage string, serve, drain func(context.Context) error) {
 		err = errors.Join(err, to.Add(supervise.Service{
-			Service: service, Name: name, Stage: stage, Serve: serve, Drain: drain, Restart: childPolicy,
+			Service: service, Name: name, Stage: stage, Serve: serve, Drain: drain, Restart: policy,
 		}))
 	}
 	add("overlay audit", in.State, func(ctx context.Context) error { heard.Each(ctx, audit); return nil }, supervise.Closing(o.events.Close))

@@ -217,16 +217,21 @@ func (h *remoteHandle) Close() error {
 
 // ReadAt reads a part.
 func (h *remoteHandle) ReadAt(p []byte, off int64) (int, error) {
+	const op = "store.read"
 	if off < 0 {
-		return 0, fault.Wrap("store.read", &b3.OutOfRange{Off: off, N: int64(len(p)), Size: h.size})
+		return 0, fault.Wrap(op, &b3.OutOfRange{Off: off, N: int64(len(p)), Size: h.size})
 	}
 	wanted := min(int64(len(p)), max(0, h.size-off))
-	into := bytes.NewBuffer(p[:0])
-	n, err := h.WriteRange(into, min(off, h.size), wanted)
-	if err == nil && int(n) < len(p) {
-		err = io.EOF
+	part, err := h.part(op, min(off, h.size), wanted)
+	if err != nil {
+		return 0, err
 	}
-	return int(n), err
+	defer part.Close()
+	n, err := io.ReadFull(part, p[:wanted])
+	if err == nil && n < len(p) {
+		return n, io.EOF
+	}
+	return n, fault.Wrap(op, err)
 }
 
 // WriteTo writes all of it.
@@ -235,16 +240,24 @@ func (h *remoteHandle) WriteTo(w io.Writer) (int64, error) { return h.WriteRange
 // WriteRange writes a part.
 func (h *remoteHandle) WriteRange(w io.Writer, off, n int64) (int64, error) {
 	const op = "store.write"
+	part, err := h.part(op, off, n)
+	if err != nil {
+		return 0, err
+	}
+	defer part.Close()
+	written, err := io.Copy(w, part)
+	return written, fault.Wrap(op, err)
+}
+
+// part opens a part: from here, if the object is small, or else from there.
+func (h *remoteHandle) part(op string, off, n int64) (io.ReadCloser, error) {
 	switch {
 	case h.closed.Load():
-		return 0, fault.Wrap(op, errHandleClosed)
+		return nil, fault.Wrap(op, errHandleClosed)
 	case off < 0 || n < 0 || off > h.size || n > h.size-off:
-		return 0, fault.Wrap(op, &b3.OutOfRange{Off: off, N: n, Size: h.size})
-	case n == 0:
-		return 0, nil
-	case h.whole != nil:
-		written, err := w.Write(h.whole[off : off+n])
-		return int64(written), fault.Wrap(op, err)
+		return nil, fault.Wrap(op, &b3.OutOfRange{Off: off, N: n, Size: h.size})
+	case n == 0 || h.whole != nil:
+		return io.NopCloser(bytes.NewReader(h.whole[min(off, int64(len(h.whole))):][:n])), nil
 	}
 	options := client.GetOptions{Offset: off, Length: n}
 	if off == 0 && n == h.size {
@@ -252,9 +265,7 @@ func (h *remoteHandle) WriteRange(w io.Writer, off, n int64) (int64, error) {
 	}
 	part, err := h.store.client.Get(h.ctx, h.address, options)
 	if err != nil {
-		return 0, fault.Wrap(op, err)
+		return nil, fault.Wrap(op, err)
 	}
-	defer part.Close()
-	written, err := io.Copy(w, part)
-	return written, fault.Wrap(op, err)
+	return part, nil
 }

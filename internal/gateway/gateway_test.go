@@ -1,0 +1,400 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"go.uber.org/goleak"
+
+	"micronode/fault"
+	"micronode/internal/flow"
+	"micronode/internal/ingress"
+	"micronode/internal/observe"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// bench is a gateway before a part that a test plays.
+type bench struct {
+	t       *testing.T
+	url     string
+	asked   atomic.Int64 // how many requests reached the part
+	vouched string       // what the gateway says for whoever asks; empty leaves it to them
+	drain   func()
+}
+
+// newBench starts a gateway. The part is reached by its URL.
+func newBench(t *testing.T, part http.HandlerFunc, routes ...ingress.Route) *bench {
+	t.Helper()
+	b := &bench{t: t}
+	there := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b.asked.Add(1)
+		part(w, r)
+	}))
+	t.Cleanup(there.Close)
+	b.before(there.URL, routes...)
+	return b
+}
+
+// before starts a gateway before a place.
+func (b *bench) before(place string, routes ...ingress.Route) {
+	b.t.Helper()
+	at, err := ParsePlace(place)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	away := NewAway(AwaySpec{Name: "index", Place: at, Requests: 16, Streams: 16, Vouch: func(*http.Request, string) (string, error) { return b.vouched, nil }})
+	here := ingress.Route{Service: "node", Methods: []string{"GET"}, Pattern: "/here", Class: ingress.Control, Open: true,
+		Handler: func(w http.ResponseWriter, _ *http.Request) error { _, err := io.WriteString(w, "here"); return err }}
+	table, _, err := Mount([]Part{{Routes: []ingress.Route{here}}, {Routes: routes, Away: away}})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	server, err := ingress.New(ingress.Options{
+		Service: "gateway", Name: "http", Table: table, Times: ingress.DefaultHTTP(), Limits: ingress.DefaultLimits(),
+		Inventory: flow.NewInventory(), Metrics: observe.NewMetrics(observe.Build{}), Logger: slog.New(slog.DiscardHandler),
+		Authorise: func(_ context.Context, ask ingress.Ask) error {
+			if ask.Scope != "" && ask.Token == "" {
+				return fault.New("test", fault.Unauthorized, "no token")
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	listener, err := server.Listen(b.t.Context(), ingress.ListenOptions{Name: "http", Addr: "127.0.0.1:0"})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- listener.Serve(context.Background()) }()
+	b.url = "http://" + listener.Addr().String()
+	b.drain = func() { _ = listener.Drain(b.t.Context()) }
+	b.t.Cleanup(func() {
+		_ = listener.Drain(context.Background())
+		<-served
+		away.Close()
+	})
+}
+
+func route(class ingress.Class, method, pattern string) ingress.Route {
+	r := ingress.Route{Service: "index", Methods: []string{method}, Pattern: pattern, Class: class, Handler: func(http.ResponseWriter, *http.Request) error { panic("it runs elsewhere") }}
+	if method != http.MethodGet {
+		r.Scope = "name:set"
+	}
+	return r
+}
+
+// ask sends a request to the gateway.
+func (b *bench) ask(method, path string, body io.Reader, header http.Header) (*http.Response, string) {
+	b.t.Helper()
+	r, err := http.NewRequestWithContext(b.t.Context(), method, b.url+path, body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for name, values := range header {
+		r.Header[name] = values
+	}
+	transport := &http.Transport{DisableKeepAlives: true}
+	answer, err := (&http.Client{Transport: transport}).Do(r)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		text = append(text, " cut: "+err.Error()...)
+	}
+	return answer, string(text)
+}
+
+// refused asks, and expects to be told no.
+func (b *bench) refused(kind fault.Kind, method, path string, body io.Reader, header http.Header) {
+	b.t.Helper()
+	answer, text := b.ask(method, path, body, header)
+	if answer.StatusCode != kind.Status() || !strings.Contains(text, `"code":"`+kind.Code()+`"`) || answer.Header.Get("Content-Type") != "application/problem+json" {
+		b.t.Errorf("%d %s", answer.StatusCode, text)
+	}
+	if away := kind == fault.NotReady || kind == fault.UpstreamFailed; away && answer.Header.Get("Retry-After") == "" {
+		b.t.Errorf("nobody knows when to come back: %v", answer.Header)
+	}
+	if answer.Header.Get("X-Corr-Id") == "" || answer.Header.Get("X-Content-Type-Options") != "nosniff" {
+		b.t.Errorf("%v", answer.Header)
+	}
+}
+
+var token = http.Header{"Authorization": {"Bearer mine"}}
+
+// A request arrives as it was sent, but for what is between two neighbours.
+func TestWhatIsPassedOn(t *testing.T) {
+	var got *http.Request
+	var body string
+	b := newBench(t, func(w http.ResponseWriter, r *http.Request) {
+		raw, _ := io.ReadAll(r.Body)
+		got, body = r, string(raw)
+		w.Header()["X-Content-Type-Options"] = []string{"nosniff"}
+		w.Header().Set("Cross-Origin-Resource-Policy", "cross-origin")
+		w.Header().Set("Connection", "X-Hop")
+		w.Header().Set("X-Hop", "1")
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, "done")
+	}, route(ingress.Control, "PUT", "/names/{name...}"))
+	answer, text := b.ask("PUT", "/names/a%2Fb/c?x=%zz&y;z", strings.NewReader("hello"), http.Header{
+		"Authorization": {"Bearer mine"}, "X-Corr-Id": {"corr-12345678"}, "Traceparent": {"00-1-2-01"}, "Origin": {b.url},
+		"Connection": {"X-Near"}, "X-Near": {"1"}, "Request-Timeout": {"1.5"}, "X-Any": {"a", "b"},
+	})
+	if answer.StatusCode != http.StatusCreated || text != "done" || body != "hello" {
+		t.Fatalf("%d %q %q", answer.StatusCode, text, body)
+	}
+	if got.URL.EscapedPath() != "/names/a%2Fb/c" || got.URL.RawQuery != "x=%zz&y;z" || got.Method != "PUT" || got.ContentLength != 5 {
+		t.Errorf("%s %s", got.Method, got.URL)
+	}
+	left := got.Header.Get("Request-Timeout")
+	if left >= "1.5" || left < "0.1" {
+		t.Errorf("it has %s seconds left", left)
+	}
+	for name, want := range map[string][]string{
+		"Authorization": {"Bearer mine"}, "X-Corr-Id": {"corr-12345678"}, "Traceparent": {"00-1-2-01"}, "X-Any": {"a", "b"}, "Origin": nil, "X-Near": nil,
+	} {
+		if have := got.Header.Values(name); fmt.Sprint(have) != fmt.Sprint(want) {
+			t.Errorf("%s arrived as %q", name, have)
+		}
+	}
+	for name, want := range map[string]string{
+		"X-Corr-Id": "[corr-12345678]", "X-Content-Type-Options": "[nosniff]", "Cross-Origin-Resource-Policy": "[cross-origin]", "X-Hop": "[]",
+	} {
+		if have := fmt.Sprint(answer.Header.Values(name)); have != want {
+			t.Errorf("the answer has %s: %s", name, have)
+		}
+	}
+}
+
+// A part is told how the client called the node, unless it would not answer to
+// that.
+func TestHowTheNodeWasCalled(t *testing.T) {
+	b := newBench(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Host) }, route(ingress.Control, "GET", "/names"))
+	if _, text := b.ask("GET", "/names", nil, nil); "http://"+text != b.url {
+		t.Errorf("%s, not %s", text, b.url)
+	}
+	for host, want := range map[string]string{"node.example:8443": "there.example:1", "[::1]": "[::1]", "localhost": "localhost"} {
+		place, err := ParsePlace("http://127.0.0.1:1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		place.base.Host = "there.example:1"
+		in := httptest.NewRequest("GET", "https://"+host+"/names", nil)
+		in = in.WithContext(context.WithValue(in.Context(), tripKey{}, &trip{}))
+		out := in.Clone(in.Context())
+		NewAway(AwaySpec{Place: place}).rewrite(&httputil.ProxyRequest{In: in, Out: out})
+		if out.Host != want || out.Header.Get("X-Forwarded-Proto") != "https" {
+			t.Errorf("%s became %s, %v", host, out.Host, out.Header)
+		}
+	}
+}
+
+// A deadline of the caller's for something long goes along as it is.
+func TestADeadlineForATransfer(t *testing.T) {
+	at := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+	b := newBench(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.Header.Get("Deadline")+r.Header.Get("Request-Timeout"))
+	}, route(ingress.Transfer, "GET", "/o"))
+	if _, text := b.ask("GET", "/o", nil, http.Header{"Deadline": {at}}); text != at {
+		t.Errorf("%q", text)
+	}
+}
+
+// What the table does not let in does not travel.
+func TestNothingTravelsThatIsNotLetIn(t *testing.T) {
+	capped := route(ingress.Control, "PUT", "/names")
+	capped.BodyCap = 10
+	b := newBench(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }, capped)
+	b.refused(fault.Unauthorized, "PUT", "/names", strings.NewReader("x"), nil)
+	b.refused(fault.BodyTooLarge, "PUT", "/names", strings.NewReader(strings.Repeat("x", 11)), token)
+	b.refused(fault.MethodNotAllowed, "GET", "/names", nil, nil)
+	if n := b.asked.Load(); n != 0 {
+		t.Errorf("%d requests reached the part", n)
+	}
+	b.refused(fault.BodyTooLarge, "PUT", "/names", struct{ io.Reader }{strings.NewReader(strings.Repeat("x", 11))}, token)
+	if answer, text := b.ask("GET", "/here", nil, nil); answer.StatusCode != http.StatusOK || text != "here" {
+		t.Errorf("what is here answers %d %q", answer.StatusCode, text)
+	}
+}
+
+// Whoever needs no capability here has the gateway's word there, and if that is
+// worth nothing there, it is not the caller who is told to find a better one.
+func TestTheGatewayVouches(t *testing.T) {
+	known := "ours"
+	b := newBench(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer "+known {
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	}, route(ingress.Control, "GET", "/names"))
+	b.vouched = "ours"
+	if answer, text := b.ask("GET", "/names", nil, nil); answer.StatusCode != http.StatusOK {
+		t.Errorf("%d %s", answer.StatusCode, text)
+	}
+	known = "another"
+	b.refused(fault.UpstreamFailed, "GET", "/names", nil, nil)
+	b.vouched = ""
+	if answer, _ := b.ask("GET", "/names", nil, token); answer.StatusCode != http.StatusUnauthorized {
+		t.Errorf("the caller's own capability was refused, and it hears %d", answer.StatusCode)
+	}
+}
+
+func TestNobodyToVouch(t *testing.T) {
+	away := NewAway(AwaySpec{Name: "index", Vouch: func(*http.Request, string) (string, error) { return "", errors.New("no key") }})
+	err := away.Route(route(ingress.Control, "GET", "/names")).Handler(httptest.NewRecorder(), httptest.NewRequest("GET", "/names", nil))
+	if fault.KindOf(err) != fault.Internal {
+		t.Error(err)
+	}
+}
+
+// Nobody is there, by URL and by socket.
+func TestAPartThatIsAway(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	free := taken.Addr().String()
+	taken.Close()
+	for _, place := range []string{"http://" + free, fmt.Sprintf("@micronode-gateway-test-%d", os.Getpid()), t.TempDir() + "/s"} {
+		b := &bench{t: t}
+		b.before(place, route(ingress.Control, "GET", "/names"), route(ingress.Stream, "GET", "/stream"), route(ingress.Transfer, "GET", "/o"))
+		for _, path := range []string{"/names", "/stream", "/o"} {
+			b.refused(fault.NotReady, "GET", path, nil, nil)
+		}
+	}
+}
+
+// It is there, and does not keep its word.
+func TestAPartThatBreaksOff(t *testing.T) {
+	stuck := make(chan struct{})
+	b := newBench(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/early":
+			panic(http.ErrAbortHandler)
+		case "/middle":
+			w.Header().Set("Content-Length", "100000")
+			_, _ = io.WriteString(w, strings.Repeat("half", 10_000)) // more than anybody keeps back
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		case "/late":
+			<-stuck
+		case "/interim":
+			w.Header().Set("Link", "</style.css>")
+			w.WriteHeader(http.StatusEarlyHints)
+			w.Header().Del("Link")
+			_, _ = io.WriteString(w, "after")
+		}
+	}, route(ingress.Control, "GET", "/early"), route(ingress.Transfer, "GET", "/middle"), route(ingress.Control, "GET", "/late"), route(ingress.Control, "GET", "/interim"))
+	b.refused(fault.UpstreamFailed, "GET", "/early", nil, nil)
+	if answer, text := b.ask("GET", "/middle", nil, nil); answer.StatusCode != http.StatusOK || !strings.Contains(text, "cut: ") {
+		t.Errorf("half an answer passed for a whole one: %q", text)
+	}
+	b.refused(fault.Timeout, "GET", "/late", nil, http.Header{"Request-Timeout": {"0.05"}})
+	close(stuck)
+	if answer, text := b.ask("GET", "/interim", nil, nil); text != "after" || answer.Header.Get("X-Content-Type-Options") != "nosniff" || len(answer.Header.Values("X-Corr-Id")) != 1 {
+		t.Errorf("%q %v", text, answer.Header)
+	}
+}
+
+// Events come as they are made, and a drain of the gateway ends them.
+func TestStreamsFlow(t *testing.T) {
+	more := make(chan string)
+	b := newBench(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for {
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case text := <-more:
+				_, _ = io.WriteString(w, text+"\n")
+			case <-r.Context().Done():
+				return
+			}
+		}
+	}, route(ingress.Stream, "GET", "/stream"))
+	answer, err := http.Get(b.url + "/stream")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	lines := bufio.NewScanner(answer.Body)
+	for _, want := range []string{"one", "two"} {
+		more <- want
+		if !lines.Scan() || lines.Text() != want {
+			t.Fatalf("%q, %v", lines.Text(), lines.Err())
+		}
+	}
+	b.drain()
+	for lines.Scan() {
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
+func TestSocketsPass(t *testing.T) {
+	b := newBench(t, func(w http.ResponseWriter, r *http.Request) {
+		socket, err := websocket.Accept(w, r, nil)
+		if err != nil {
+			return
+		}
+		defer func() { _ = socket.CloseNow() }()
+		kind, text, err := socket.Read(r.Context())
+		if err == nil {
+			_ = socket.Write(r.Context(), kind, append([]byte("echo "), text...))
+		}
+		_ = socket.Close(websocket.StatusNormalClosure, "")
+	}, route(ingress.Stream, "GET", "/stream"))
+	socket, answer, err := websocket.Dial(t.Context(), b.url+"/stream", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = socket.CloseNow() }()
+	if err := socket.Write(t.Context(), websocket.MessageText, []byte("hi")); err != nil {
+		t.Fatal(err)
+	}
+	if _, text, err := socket.Read(t.Context()); err != nil || string(text) != "echo hi" || answer.Header.Get("X-Corr-Id") == "" {
+		t.Errorf("%q %v %v", text, answer.Header, err)
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
+// The client leaves before there is an answer: nobody waits for it any more.
+func TestTheClientLeaves(t *testing.T) {
+	gone := make(chan struct{})
+	arrived := make(chan struct{})
+	b := newBench(t, func(_ http.ResponseWriter, r *http.Request) {
+		close(arrived)
+		<-r.Context().Done()
+		close(gone)
+	}, route(ingress.Transfer, "GET", "/o"))
+	ctx, leave := context.WithCancel(t.Context())
+	r, _ := http.NewRequestWithContext(ctx, "GET", b.url+"/o", nil)
+	go func() { <-arrived; leave() }()
+	if answer, err := http.DefaultClient.Do(r); err == nil {
+		answer.Body.Close()
+		t.Error("it was answered")
+	}
+	<-gone
+	http.DefaultClient.CloseIdleConnections()
+}
+
+func TestATableThatCannotBe(t *testing.T) {
+	if _, _, err := Mount([]Part{{Routes: []ingress.Route{{}}}}); fault.KindOf(err) != fault.Internal {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,145 @@
+package overlay
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"micronode/b3"
+	"micronode/client"
+	"micronode/fault"
+	"micronode/internal/flow"
+	"micronode/internal/ingress"
+	"micronode/internal/oap"
+	"micronode/internal/observe"
+	"micronode/internal/store"
+)
+
+// seen is an overlay as another process of its node has it.
+func (m *member) seen(t *testing.T) (far *Remote, away func()) {
+	t.Helper()
+	table, err := ingress.NewTable(append(m.Routes(), m.Seams()...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := ingress.New(ingress.Options{
+		Service: "gateway", Name: "http", Table: table, Times: ingress.DefaultHTTP(), Limits: ingress.DefaultLimits(),
+		Authorise: func(context.Context, ingress.Ask) error { return nil },
+		Inventory: flow.NewInventory(), Metrics: observe.NewMetrics(observe.Build{}), Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := server.Listen(t.Context(), ingress.ListenOptions{Name: "http", Addr: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- listener.Serve(context.Background()) }()
+	c, err := client.New(client.Options{URL: "http://" + listener.Addr().String(), Retry: client.Retry{Tries: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	far = NewRemote(flow.NewInventory(), c)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- far.Serve(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		c.Close()
+	})
+	away = func() {
+		if served != nil {
+			_ = listener.Drain(context.Background())
+			<-served
+			served = nil
+		}
+	}
+	t.Cleanup(away)
+	return far, away
+}
+
+// The index in another process sees who is there, asks them and fetches from
+// them; when the overlay goes away, nobody is there.
+func TestAnOverlayElsewhere(t *testing.T) {
+	a := join(t, func(*Spec) {})
+	b := join(t, func(s *Spec) {
+		s.Answer = func(_ context.Context, q Question) Found {
+			return Found{Providers: []FoundProvider{{ID: "somebody", Overlay: []string{"192.0.2.1:1"}, Age: 3 * time.Second}}, Record: []byte(q.Obj)}
+		}
+	})
+	far, away := a.seen(t)
+	if len(far.Neighbours()) != 0 {
+		t.Error("somebody is there already")
+	}
+	meet(t, a, b)
+	a.until("the other process sees the peer", func() bool { return len(far.Neighbours()) == 1 && far.Neighbours()[0].ID == b.ID() })
+
+	address := b3.Of([]byte("x"))
+	found, err := far.Ask(t.Context(), b.ID(), Question{Obj: address.String(), Most: 8})
+	if err != nil || len(found.Providers) != 1 || found.Providers[0].ID != "somebody" || found.Providers[0].Age != 3*time.Second || string(found.Record) != address.String() {
+		t.Errorf("%+v, %v", found, err)
+	}
+	if _, err := far.Ask(t.Context(), oap.PeerID{1}, Question{Obj: address.String(), Most: 8}); fault.KindOf(err) != fault.NoRoute {
+		t.Error(err)
+	}
+
+	text := strings.Repeat("far away ", 50_000)
+	info, _, err := b.store.Put(t.Context(), strings.NewReader(text), store.PutOptions{Size: int64(len(text))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := far.Open(t.Context(), info.Address, b.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(body); err != nil || string(got) != text {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	_ = body.Close()
+	if _, err := far.Open(t.Context(), address, b.ID()); fault.KindOf(err) != fault.NotFound {
+		t.Error(err)
+	}
+	if peers, err := far.Publish(t.Context(), "news", []byte("hi")); err != nil || peers != 1 {
+		t.Error(peers, err)
+	}
+
+	away()
+	a.until("nobody is there when the overlay is not", func() bool { return len(far.Neighbours()) == 0 })
+	_, asked := far.Ask(t.Context(), b.ID(), Question{Obj: address.String(), Most: 8})
+	_, opened := far.Open(t.Context(), address, b.ID())
+	_, published := far.Publish(t.Context(), "news", []byte("hi"))
+	for _, err := range []error{asked, opened, published} {
+		if fault.KindOf(err) != fault.NotReady {
+			t.Error(err)
+		}
+	}
+}
+
+// The seam is strict about what it is asked.
+func TestTheSeamOfTheOverlayIsStrict(t *testing.T) {
+	a := join(t, func(*Spec) {})
+	far, _ := a.seen(t)
+	for path, in := range map[string]any{seamAsk: map[string]any{"peer": "x"}} {
+		if err := far.client.Call(t.Context(), "POST", path, in, nil); fault.KindOf(err) != fault.Malformed {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if err := far.client.Call(t.Context(), "POST", seamAsk, map[string]any{"more": 1}, nil); fault.KindOf(err) != fault.Malformed {
+		t.Error(err)
+	}
+	for _, path := range []string{seamObject + "x?from=" + a.ID().String(), seamObject + b3.Of(nil).String() + "?from=x"} {
+		if _, err := far.client.Open(t.Context(), path); fault.KindOf(err) != fault.Malformed {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if list := (toldCompany{Neighbours: []toldNeighbour{{ID: "x"}}}).neighbours(); list != nil {
+		t.Errorf("%v", list)
+	}
+}

@@ -74,7 +74,7 @@ func TestBytesWithoutAMethod(t *testing.T) {
 
 func TestEventsWithoutAMethod(t *testing.T) {
 	c := door(t)
-	events, err := c.Follow(t.Context(), "/events")
+	events, err := c.Hear(t.Context(), "/events")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,10 +87,10 @@ func TestEventsWithoutAMethod(t *testing.T) {
 		t.Error(one, err)
 	}
 	wantKind(t, "not JSON", events.Next(t.Context(), "mine", &one), fault.UpstreamFailed)
-	_, err = c.Follow(t.Context(), "/nowhere")
+	_, err = c.Hear(t.Context(), "/nowhere")
 	wantKind(t, "nowhere", err, fault.NotFound)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = c.Follow(ended, "/events")
+	_, err = c.Hear(ended, "/events")
 	wantKind(t, "ended", err, fault.Canceled)
 }

@@ -19,7 +19,7 @@ type demoCommand struct {
 
 // Help is shown by demo --help.
 func (demoCommand) Help() string {
-	return `Real nodes are started on this machine, each in a process of its own, on ports that are free, connected in a row. Then it is shown what they can do, and each step is checked: a folder is put and named on the first, resolved on the second and fetched through the third; a message is relayed; a registry change takes two signatures of three; the first node is killed, and the others go on. Everything is in RAM. Nothing is written to disk, and nothing is left when it ends.
+	return `Real nodes are started on this machine, each in a process of its own, on ports that are free, connected in a row. Then it is shown what they can do, and each step is checked: a folder is put and named on the first, resolved on the second and fetched through the edge of the third; a message is relayed; a registry change takes two signatures of three; the first node is killed, and the others go on. Everything is in RAM. Nothing is written to disk, and nothing is left when it ends.
 
 With --json each step is a line of its own, {"step","ok","ms","detail","command"}, and the last line is about all of them.
 
@@ -232,7 +232,7 @@ func (p *performance) kept(s *stage) {
 		"micronode sub news" + s.last().flag(),
 		"micronode pub news hello" + second.flag(),
 		"micronode registry log" + second.flag(),
-		"curl -o large.bin " + second.banner.HTTP + contentPath(s.largest().address),
+		"curl -o large.bin " + second.banner.HTTP + s.edgePath(s.largest()),
 	} {
 		p.print("  %s\n", line)
 	}

@@ -80,26 +80,29 @@ func short(address b3.Address) string { return address.String()[:len(b3.Prefix)+
 // rangeSize is how much of a file is asked for at a time.
 const rangeSize = 512 << 10
 
-// contentPath is where a node serves an object.
-func contentPath(address b3.Address) string { return "/o/" + address.String() }
+// edgePath is where the edge of a node serves a file of the folder.
+func (s *stage) edgePath(file siteFile) string {
+	return "/edge/assets/" + s.siteName() + "/" + file.path
+}
 
-// readThrough has a node get every file of the folder, and reads each from its
-// gateway as a browser or a map would: in ranges, by plain HTTP. It tells how
-// many there were.
+// readThrough reads every file of the folder through the edge of a node, as a
+// browser or a map would: by its name, in ranges, by plain HTTP. The node does
+// not have them, and finds out who has. It tells how many ranges there were.
 func (s *stage) readThrough(ctx context.Context, n *demoNode) (ranges int, err error) {
 	for _, file := range s.site {
 		if _, err := n.local.Stat(ctx, file.address); !errors.Is(err, fault.NotFound) {
 			return 0, n.about(orElse(err, n.wrong(fault.Conflict, "has %s already, and to fetch it would prove nothing", file.path)))
 		}
-		if err := n.fetch(ctx, file.address); err != nil {
-			return 0, err
-		}
-		url := n.banner.HTTP + contentPath(file.address)
+		url := n.banner.HTTP + s.edgePath(file)
 		var whole []byte
 		for at := 0; at < len(file.body); at += rangeSize {
-			part, err := s.readRange(ctx, url, at, min(at+rangeSize, len(file.body)), len(file.body))
+			var part []byte
+			err := eventually(ctx, func() (err error) {
+				part, err = s.readRange(ctx, url, at, min(at+rangeSize, len(file.body)), len(file.body))
+				return n.about(err)
+			})
 			if err != nil {
-				return 0, n.about(err)
+				return 0, err
 			}
 			whole = append(whole, part...)
 			ranges++

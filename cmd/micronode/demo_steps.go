@@ -149,17 +149,17 @@ func (n *demoNode) fetch(ctx context.Context, address b3.Address) error {
 }
 
 func fetchSiteCommand(s *stage) string {
-	return "curl -r 0-65535 " + s.third().banner.HTTP + contentPath(s.largest().address)
+	return "curl -r 0-65535 " + s.third().banner.HTTP + s.edgePath(s.largest())
 }
 
-// fetchSite reads all files through the third node, in ranges. It has no
+// fetchSite reads all files through the edge of the third node, in ranges. It has no
 // session with the first, and must find out that the first has them.
 func fetchSite(ctx context.Context, s *stage) (string, error) {
 	ranges, err := s.readThrough(ctx, s.third())
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%s, in %s, came through node 3, which found node 1 by itself; every byte is right", mebibytes(s.site), counted(ranges, "range")), nil
+	return fmt.Sprintf("%s, in %s, came through the edge of node 3, which found node 1 by itself; every byte is right", mebibytes(s.site), counted(ranges, "range")), nil
 }
 
 // topic is what the nodes talk about.

@@ -13,7 +13,10 @@ import (
 // openNATS reaches for messages in NATS JetStream. It is left out of the
 // program by the build tag nonats.
 func openNATS(ctx context.Context, inv *flow.Inventory, c mailbox.Config) (mailbox.Engine, error) {
-	engine, err := nats.Open(ctx, inv, nats.Spec{URL: c.URL, Token: c.Token.Reveal(), CAFile: c.CAFile, Limits: c.Limits()})
+	engine, err := nats.Open(ctx, inv, nats.Spec{
+		URL: c.URL, Token: c.Token.Reveal(), CredsFile: c.CredsFile, CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile,
+		Replicas: c.Replicas, Limits: c.Limits(),
+	})
 	if err != nil {
 		return nil, err // not an interface around nothing
 	}

@@ -129,8 +129,11 @@ func (n *Node) addFacets() error {
 // heardFacet writes down what came of the facets' work.
 func (n *Node) heardFacet(event facet.Event) {
 	level := slog.LevelInfo
-	if event.Type == facet.Undelivered {
+	switch event.Type {
+	case facet.Undelivered:
 		level = slog.LevelWarn
+	case facet.Posted: // that is what it is there for
+		level = slog.LevelDebug
 	}
 	n.tell(level, string(event.Type), "facet", event.Facet, "of", event.Key, "detail", event.Detail)
 }

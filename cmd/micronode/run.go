@@ -5,6 +5,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"micronode/fault"
@@ -19,7 +20,7 @@ type runCommand struct {
 	Admin     *string  `placeholder:"ADDR" help:"Where the admin plane listens; port 0 picks a free one."`
 	Overlay   *string  `placeholder:"ADDR" help:"Where other nodes connect to; port 0 picks a free one."`
 	Peer      []string `placeholder:"ID@HOST:PORT" sep:"none" help:"Another node to connect to, as its banner names it. Repeat for more."`
-	Only      []string `placeholder:"PART" sep:"," complete:"store,gateway,overlay,index,edge,registry" help:"Run these parts of a node and no others, of store, gateway, overlay, index, edge and registry. Where the others are is in [node.parts]. Separate them with commas."`
+	Only      *string  `placeholder:"PART,…" complete:"store,gateway,overlay,index,edge,registry" help:"Run these parts of a node and no others, of store, gateway, overlay, index, edge and registry. Where the others are is in [node.parts]. Separate them with commas."`
 	Persist   string   `placeholder:"DIR" complete:"file" help:"Keep things in this folder, and write nowhere else. Without it, everything is gone at exit."`
 	Pack      []string `placeholder:"FILE" complete:"file" sep:"none" help:"A map pack to serve: PMTiles or MBTiles, or a folder of them. Repeat for more."`
 	Allow     []string `placeholder:"HOST" sep:"none" help:"An origin that may be fetched from by HTTPS, and is cached. Repeat for more."`
@@ -49,6 +50,15 @@ Examples:
     micronode run --config micronode.toml --only gateway,store
 
 With --only, a node is several processes. All have the same auth.root and node.identity, and the same section [node.parts], which says where each part runs. They may start in any order; each has its own local socket, named after the first part that it runs: @micronode-<uid>.gateway. Without the gateway, a process takes any free port unless it is told one.`
+}
+
+// only is the parts that are to run. To name none of them is a mistake, not a
+// way to say all.
+func (r *runCommand) only() []string {
+	if r.Only == nil {
+		return nil
+	}
+	return strings.Split(*r.Only, ",")
 }
 
 // flags are the settings on the command line.
@@ -90,7 +100,7 @@ func (r *runCommand) Run(ctx context.Context, c *console) error {
 		return err
 	}
 	n, err := node.New(ctx, node.Options{
-		Profile: r.Profile, Sources: r.sources(r.flags()...), Only: r.Only, Socket: r.Socket, Persist: r.Persist, Open: r.Open, Log: c.err,
+		Profile: r.Profile, Sources: r.sources(r.flags()...), Only: r.only(), Socket: r.Socket, Persist: r.Persist, Open: r.Open, Log: c.err,
 	})
 	if err != nil {
 		return err

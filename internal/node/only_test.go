@@ -353,9 +353,9 @@ func freePort(t *testing.T) string {
 
 // Parts that are reached by URL know each other by capabilities.
 func TestPartsReachedByURL(t *testing.T) {
-	k := newKin(t, map[string][]string{"gateway": {"gateway", "edge", "registry"}, "core": {"index", "store", "overlay"}})
+	k := newKin(t, map[string][]string{"gateway": {"gateway", "edge", "registry"}, "core": {"index", "store", "overlay", "mailbox"}})
 	near, core := freePort(t), freePort(t)
-	for name, at := range map[string]string{"gateway": near, "edge": near, "registry": near, "index": core, "store": core, "overlay": core} {
+	for name, at := range map[string]string{"gateway": near, "edge": near, "registry": near, "index": core, "store": core, "overlay": core, "mailbox": core} {
 		k.urls[name] = "http://" + at
 	}
 	run := func(group, at string) *started {

@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	go.uber.org/goleak v1.3.0
+	golang.org/x/sync v0.24.0
 	golang.org/x/sys v0.49.0
 	micronode v0.0.0
 	micronode/bench/peers/talk v0.0.0

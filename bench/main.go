@@ -34,7 +34,7 @@ type options struct {
 // works is everything that is measured, in the order of the output.
 func works(o options) []Work {
 	t := turnsOf(o.quick, o.long)
-	return slices.Concat(flowRows(t), generatorRows(t), objectRows(t), edgeRows(t), overlayRows(t), sessionRows(t), registryRows(t), indexRows(t), nodeRows(t), growthAxes(t), letterAxes(t), registryAxes(t), indexAxes(t))
+	return slices.Concat(flowRows(t), generatorRows(t), objectRows(t), edgeRows(t), overlayRows(t), sessionRows(t), registryRows(t), indexRows(t), nodeRows(t), facetRows(t), growthAxes(t), letterAxes(t), registryAxes(t), indexAxes(t))
 }
 
 func main() {

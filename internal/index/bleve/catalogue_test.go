@@ -465,8 +465,10 @@ func TestMemoryWritesNothing(t *testing.T) {
 	for i := range 40 {
 		put(t, c, text(fmt.Sprint("words ", i)))
 	}
-	if now := files(t); !slices.Equal(before, now) {
-		t.Errorf("files that are open: %q, before %q", now, before)
+	for _, file := range files(t) { // those of another test may have gone meanwhile
+		if !slices.Contains(before, file) {
+			t.Errorf("%s was opened", file)
+		}
 	}
 	if left, _ := os.ReadDir(temporary); len(left) > 0 {
 		t.Errorf("files that were made: %v", left)

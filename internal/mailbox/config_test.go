@@ -15,7 +15,7 @@ func TestTheDefaultsHold(t *testing.T) {
 	must(t, c.Validate())
 	l := c.Limits()
 	if l.Bytes != 64<<20 || l.BoxMessages != 10_000 || l.BoxBytes != 16<<20 || l.MaxMessage != 512<<10 || l.MaxDeliveries != 5 ||
-		l.Visibility != 30*time.Second || l.MaxVisibility != 12*time.Hour || l.KeyLife != 24*time.Hour || l.Dead != 1000 || l.BoardNotes != 500 || l.Waiting != 1024 {
+		l.Visibility != 30*time.Second || l.MaxVisibility != 12*time.Hour || l.KeyLife != time.Hour || l.Dead != 1000 || l.BoardNotes != 500 || l.Waiting != 1024 {
 		t.Errorf("%+v", l)
 	}
 	if ram, disk := c.RAMSpec(true), c.DiskSpec("folder"); !ram.Zero || ram.Limits != l || disk.Folder != "folder" || disk.Limits != l {

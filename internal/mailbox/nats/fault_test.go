@@ -332,7 +332,8 @@ func TestDeadOnce(t *testing.T) {
 				t.Errorf("dead letters: %+v, %v; %+v", letters, err, u)
 			}
 		}
-		if died != 1 || nodes[0].Usage().Timeouts != 0 || nodes[1].Usage().Timeouts != 1 {
+		// If the other node is the first to notice, ours hears of a death, and not of a lease that ended.
+		if died != 1 || nodes[0].Usage().Timeouts != 0 || nodes[1].Usage().Timeouts > 1 {
 			t.Errorf("it died %d times; %+v", died, nodes[1].Usage())
 		}
 		time.Sleep(time.Hour)
@@ -379,7 +380,10 @@ func TestTheLastRecordEnds(t *testing.T) {
 		m = f.open(t, Spec{})
 		none(t, m, "jobs")
 		none(t, m, "jobs")
-		if got := f.requests["$JS.API.STREAM.MSG"]; got > 20 {
+		f.mu.Lock()
+		got := f.requests["$JS.API.STREAM.MSG"]
+		f.mu.Unlock()
+		if got > 20 {
 			t.Errorf("it was asked %d times", got)
 		}
 	})

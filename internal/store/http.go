@@ -60,27 +60,29 @@ type Put struct {
 	Size    int64  `json:"size"`
 }
 
-// Routes lists the routes of objects.
+// Routes lists the routes of objects. The zero Objects has the same list: it is
+// what a gateway knows of a store in another process.
 func (o *Objects) Routes() []ingress.Route {
 	stored := []ingress.Response{
 		{Status: http.StatusCreated, Body: Put{}, Doc: "The object is new. Location is where it can be had."},
 		{Status: http.StatusOK, Body: Put{}, Doc: "The object was here already."},
 	}
+	class := []ingress.Param{{Name: "class", In: "query", Type: "string", Doc: "pinned, which stays until it is deleted, or cached, which may be given up for room; pinned, if not said."}}
 	address := []ingress.Param{{Name: "b3", In: "path", Type: "string", Required: true, Doc: "The address: b3: and 64 hex digits."}}
 	return []ingress.Route{
 		{
 			Service: service, Methods: []string{http.MethodPost}, Pattern: "/put", Handler: o.putSmall,
 			Scope: "object:put", Class: ingress.Control, BodyCap: smallPut, Queued: true,
-			Docs: ingress.Docs{Summary: "Keep a small object", Request: ingress.Octets, Responses: stored,
+			Docs: ingress.Docs{Summary: "Keep a small object", Request: ingress.Octets, Params: class, Responses: stored,
 				Description: "The body, at most 1 MiB, becomes an object. Larger ones go to POST /o.",
-				Kinds:       []fault.Kind{fault.StoreFull}},
+				Kinds:       []fault.Kind{fault.StoreFull, fault.Malformed}},
 		},
 		{ // no cap on the body: the store knows best what fits, and says so before it reads
 			Service: service, Methods: []string{http.MethodPost}, Pattern: "/o", Handler: o.putStream,
 			Scope: "object:put", Class: ingress.Transfer, BodyCap: math.MaxInt64, Lane: o.uploads,
-			Docs: ingress.Docs{Summary: "Keep an object of any size", Request: ingress.Octets, Responses: stored,
+			Docs: ingress.Docs{Summary: "Keep an object of any size", Request: ingress.Octets, Params: class, Responses: stored,
 				Description: "The body is streamed. One that cannot fit is refused before it is read.",
-				Kinds:       []fault.Kind{fault.StoreFull}},
+				Kinds:       []fault.Kind{fault.StoreFull, fault.Malformed}},
 		},
 		{
 			Service: service, Methods: []string{http.MethodGet}, Pattern: objectPattern, Handler: o.get, Class: ingress.Transfer,
@@ -107,6 +109,10 @@ const (
 // putSmall takes the whole body first, so that a slow client holds no worker,
 // and then has a worker keep it.
 func (o *Objects) putSmall(w http.ResponseWriter, r *http.Request) error {
+	class, err := classOf(r)
+	if err != nil {
+		return err
+	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return fault.Wrap("objects.put", err)
@@ -114,7 +120,7 @@ func (o *Objects) putSmall(w http.ResponseWriter, r *http.Request) error {
 	var info Info
 	var created bool
 	err = o.submit(r.Context(), func(ctx context.Context) (err error) {
-		kept, isNew, err := o.store.Put(ctx, bytes.NewReader(body), PutOptions{Size: int64(len(body))})
+		kept, isNew, err := o.store.Put(ctx, bytes.NewReader(body), PutOptions{Size: int64(len(body)), Class: class})
 		if err == nil {
 			info, created = kept, isNew || created // a second try finds what the first one made
 		}
@@ -132,11 +138,31 @@ func (o *Objects) putStream(w http.ResponseWriter, r *http.Request) error {
 	if r.ContentLength >= 0 && r.Header.Get("Content-Encoding") == "" {
 		size = r.ContentLength
 	}
-	info, created, err := o.store.Put(r.Context(), r.Body, PutOptions{Size: size})
+	class, err := classOf(r)
+	if err != nil {
+		return err
+	}
+	info, created, err := o.store.Put(r.Context(), r.Body, PutOptions{Size: size, Class: class})
 	if err != nil {
 		return err
 	}
 	return answerPut(w, info, created)
+}
+
+// classOf is what an object is to become. Most requests say nothing of it, and
+// have nothing to take apart.
+func classOf(r *http.Request) (Class, error) {
+	if r.URL.RawQuery == "" {
+		return Pinned, nil
+	}
+	switch text := r.URL.Query().Get("class"); text {
+	case "", Pinned.String():
+		return Pinned, nil
+	case Cached.String():
+		return Cached, nil
+	default:
+		return Pinned, &fault.Error{Op: "objects.put", Kind: fault.Malformed, Detail: "there is no such class of objects", Next: "Write class=pinned or class=cached, or leave it out."}
+	}
 }
 
 func answerPut(w http.ResponseWriter, info Info, created bool) error {

@@ -87,7 +87,7 @@ func TestAnOverlayElsewhere(t *testing.T) {
 	var err error
 	a.until("the peer answers", func() bool {
 		found, err = far.Ask(t.Context(), b.ID(), Question{Obj: address.String(), Most: 8})
-		return fault.KindOf(err) != fault.NoRoute
+		return err == nil
 	})
 	if err != nil || len(found.Providers) != 1 || found.Providers[0].ID != "somebody" || found.Providers[0].Age != 3*time.Second || string(found.Record) != address.String() {
 		t.Errorf("%+v, %v", found, err)
@@ -123,7 +123,9 @@ func TestAnOverlayElsewhere(t *testing.T) {
 	_, opened := far.Open(t.Context(), address, b.ID())
 	_, published := far.Publish(t.Context(), "news", []byte("hi"))
 	for _, err := range []error{asked, opened, published} {
-		if fault.KindOf(err) != fault.NotReady {
+		switch fault.KindOf(err) {
+		case fault.NotReady, fault.BrokenPipe, fault.Transient: // nobody listens, or a connection of before was in use
+		default:
 			t.Error(err)
 		}
 	}

@@ -142,7 +142,7 @@ func TestAProcessOfFiveIsKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	questions := map[string]string{ // of each part, something that only it can answer
-		"overlay": "/overlay/peers", "index": "/resolve/" + object.Address.String(), "edge": "/edge/packs", "registry": "/registry/proposals",
+		"overlay": "/overlay/peers", "index": "/resolve/" + object.Address.String(), "edge": "/edge/packs", "registry,mailbox": "/registry/proposals",
 	}
 	for victim, question := range questions {
 		if err := all[victim].command.Process.Kill(); err != nil {

@@ -112,6 +112,9 @@ func (x *index) apply(now time.Time, e entry) *letter {
 		}
 		return l
 	default:
+		if l.Stage == leased && e.Stage == dead && e.Reason == mailbox.TimedOut {
+			x.timeOut(l) // another node was the first to notice that our lease has ended
+		}
 		e.mine = e.mine || l.mine && l.Lease == e.Lease
 		x.uncount(l)
 		l.entry, l.timed = e, false

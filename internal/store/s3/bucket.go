@@ -157,25 +157,30 @@ func (b *bucket) put(ctx context.Context, op, key string, data []byte) error {
 
 // putNew writes a key unless it is there, and reports whether it did. A server
 // that refuses may cut the line before its refusal is heard, and one that
-// accepts may do so too. The next try then finds the key, and the mark on it
-// tells whose it is.
+// accepts may do so too; it may well do the same at the next try. So who was not
+// answered looks before trying again, and the mark on the key tells whose it is.
 func (b *bucket) putNew(ctx context.Context, op, key string, data []byte) (created bool, err error) {
 	mark := cryptorand.Text()
 	unheard := false
 	err = b.persist(ctx, func() error {
-		return b.conditionally(func(conditional bool) error {
-			err := b.once(ctx, op, 0, b.writing(key, data, mark, conditional))
-			if _, answered := answerOf(err); err != nil && !answered {
-				unheard = true
+		if unheard {
+			if there, err := b.has(ctx, op, key); there || err != nil {
+				return err
 			}
-			return err
+		}
+		err := b.conditionally(func(conditional bool) error {
+			return b.once(ctx, op, 0, b.writing(key, data, mark, conditional))
 		})
+		if _, answered := answerOf(err); err != nil && !answered {
+			unheard = true
+		}
+		return err
 	})
-	if !answered(err, http.StatusPreconditionFailed) {
-		return err == nil, err
+	if err != nil && !answered(err, http.StatusPreconditionFailed) {
+		return false, err
 	}
 	if !unheard {
-		return false, nil
+		return err == nil, nil
 	}
 	found, err := b.head(ctx, op, key)
 	return err == nil && found.mark == mark, err

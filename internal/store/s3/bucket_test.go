@@ -236,6 +236,22 @@ func TestUnheardAnswers(t *testing.T) {
 	})
 }
 
+// A server may cut the line at every try of a put that another node was faster
+// with.
+func TestNeverHeard(t *testing.T) {
+	bubble(t, func(t *subject) {
+		data := sample(200)
+		t.fake.times(100, "PUT /bucket/data/", func(w http.ResponseWriter, r *http.Request) {
+			t.fake.plant(key(folderData, b3.Of(data)), data, 0)
+			t.fake.late(w, r)
+		})
+		_, created, err := t.store.Put(t.Context(), bytes.NewReader(data), store.PutOptions{Size: 200, Class: store.Cached})
+		if err != nil || created {
+			t.Errorf("put of what another node put: created %t, %v", created, err)
+		}
+	})
+}
+
 // A server that does not know conditional puts is used without.
 func TestServersWithoutConditions(t *testing.T) {
 	bubble(t, func(t *subject) {

@@ -27,7 +27,7 @@ COVERED := micronode/b3=90 micronode/fault=90 micronode/client=90 micronode/inte
            micronode/internal/index=90 micronode/internal/index/record=92 micronode/internal/index/rank=92 \
            micronode/internal/index/hedge=92 micronode/internal/index/breaker=92 micronode/internal/index/cache=92 \
            micronode/internal/index/delegated=90 micronode/internal/index/kad=90 \
-           micronode/internal/logbook=90 micronode/internal/mailbox=90 micronode/internal/mailbox/nats=90 micronode/internal/facet=90 \
+           micronode/internal/disk=90 micronode/internal/logbook=90 micronode/internal/mailbox=90 micronode/internal/mailbox/nats=90 micronode/internal/facet=90 \
            micronode/internal/facet/thumb=90 micronode/internal/index/graph=90 micronode/internal/index/bleve=90 micronode/internal/gateway=85
 
 # How long each fuzz target runs with `make fuzz`.

@@ -20,6 +20,7 @@ var floors = map[string]int{
 	"b3":    0,
 	"fault": 0,
 
+	"internal/disk":      1,
 	"internal/flow":      1,
 	"internal/supervise": 1,
 

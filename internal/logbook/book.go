@@ -6,10 +6,12 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 
 	"micronode/fault"
+	"micronode/internal/disk"
 	"micronode/internal/flow"
 )
 
@@ -24,7 +26,7 @@ type Options struct {
 	Apply func(record []byte) error
 
 	// FS is what files are made with; nil for the real ones.
-	FS FS
+	FS disk.FS
 }
 
 // The bounds of a book.
@@ -38,7 +40,7 @@ const (
 // Book is an open file of records.
 type Book struct {
 	// set at construction
-	fs   FS
+	fs   disk.FS
 	path string
 	most int
 	turn turn // to write
@@ -46,7 +48,7 @@ type Book struct {
 	size, live atomic.Int64 // for those who only look
 
 	// owned by whoever has the turn
-	file   File
+	file   disk.File
 	salt   uint64
 	end    int64 // behind the last frame
 	room   int64 // up to where the file has been filled with zeros
@@ -77,7 +79,7 @@ type entry struct {
 func Open(path string, o Options) (*Book, error) {
 	b := &Book{fs: o.FS, path: path, most: o.MaxRecord, turn: newTurn()}
 	if b.fs == nil {
-		b.fs = disk{}
+		b.fs = disk.Real()
 	}
 	if b.most <= 0 {
 		b.most = defaultRecord
@@ -98,14 +100,14 @@ func Open(path string, o Options) (*Book, error) {
 }
 
 func (b *Book) open(apply func([]byte) error) error {
-	if err := b.fs.MkdirAll(folderOf(b.path)); err != nil {
+	if err := b.fs.MkdirAll(filepath.Dir(b.path)); err != nil {
 		return err
 	}
-	if err := b.fs.Remove(b.draft()); err != nil && !isAbsent(err) {
+	if err := b.fs.Remove(b.draft()); err != nil && !disk.IsAbsent(err) {
 		return err
 	}
-	file, err := b.fs.Open(b.path, false)
-	if isAbsent(err) {
+	file, err := b.fs.Open(b.path, disk.ForWriting)
+	if disk.IsAbsent(err) {
 		return b.begin()
 	}
 	if err != nil {
@@ -156,7 +158,7 @@ func (b *Book) cutTail() error {
 }
 
 // zeroFrom reports whether a file has nothing but zeros from a place on.
-func zeroFrom(f File, at int64) (bool, error) {
+func zeroFrom(f disk.File, at int64) (bool, error) {
 	buffer := make([]byte, readBuffer)
 	for {
 		n, err := f.ReadAt(buffer, at)
@@ -353,7 +355,7 @@ func failed(op string, err error) error {
 	switch {
 	case errors.As(err, &own):
 		return fault.Wrap(op, err)
-	case isFull(err):
+	case disk.IsFull(err):
 		return &fault.Error{Op: op, Kind: fault.StoreFull, Detail: "the disk is full", Err: err,
 			Next: "Make room on the disk of the --persist folder, then try again."}
 	}

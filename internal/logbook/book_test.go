@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"micronode/fault"
+	"micronode/internal/disk"
 	"micronode/internal/logbook"
 )
 
@@ -48,7 +49,7 @@ func TestWhatIsWrittenIsTold(t *testing.T) {
 func TestTheRealDisk(t *testing.T) {
 	path := bookIn(t)
 	for round := range 3 {
-		b, got := open(t, path, logbook.Options{FS: logbook.Disk()})
+		b, got := open(t, path, logbook.Options{FS: disk.Real()})
 		same(t, "what is kept", got, numbered(0, round))
 		write(t, b, numbered(round, round+1)...)
 		if err := b.Rewrite(t.Context(), func(add func([]byte) error) error {
@@ -68,7 +69,7 @@ func TestTheRealDisk(t *testing.T) {
 	folder := t.TempDir()
 	_, err := logbook.Open(folder, logbook.Options{})
 	refused(t, "a folder", err, fault.StorageBusy)
-	if err := logbook.Disk().SyncFolder(folder + "/nothing"); err == nil {
+	if err := disk.Real().SyncFolder(folder + "/nothing"); err == nil {
 		t.Error("SyncFolder of nothing")
 	}
 }

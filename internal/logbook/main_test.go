@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"micronode/fault"
+	"micronode/internal/disk"
 	"micronode/internal/logbook"
 )
 
@@ -86,13 +87,13 @@ func bookIn(t testing.TB) string { return filepath.Join(t.TempDir(), "folder", "
 // frail is the real disk, with a hook before each operation that may fail it. It
 // syncs nothing: what the system has is what there is after a test.
 type frail struct {
-	logbook.FS
+	disk.FS
 
 	mu   sync.Mutex
 	hook func(op string) error // guarded by mu
 }
 
-func newFrail() *frail { return &frail{FS: logbook.Disk(), hook: func(string) error { return nil }} }
+func newFrail() *frail { return &frail{FS: disk.Real(), hook: func(string) error { return nil }} }
 
 func (f *frail) on(hook func(op string) error) {
 	f.mu.Lock()
@@ -107,11 +108,11 @@ func (f *frail) step(op string) error {
 	return hook(op)
 }
 
-func (f *frail) Open(name string, anew bool) (logbook.File, error) {
+func (f *frail) Open(name string, mode disk.Mode) (disk.File, error) {
 	if err := f.step("open"); err != nil {
 		return nil, err
 	}
-	file, err := f.FS.Open(name, anew)
+	file, err := f.FS.Open(name, mode)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +148,7 @@ func (f *frail) SyncFolder(name string) error {
 }
 
 type frailFile struct {
-	logbook.File
+	disk.File
 	fs *frail
 }
 

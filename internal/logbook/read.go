@@ -10,6 +10,7 @@ import (
 	"math"
 
 	"micronode/fault"
+	"micronode/internal/disk"
 )
 
 // Damage says what is wrong with a book, and where. It is the cause of
@@ -38,7 +39,7 @@ const readBuffer = 256 << 10
 // reading goes through a file from its first record to its end.
 type reading struct {
 	path string
-	file File
+	file disk.File
 	salt uint64
 	most int // bytes of a record
 

@@ -2,8 +2,10 @@ package logbook
 
 import (
 	"context"
+	"path/filepath"
 
 	"micronode/fault"
+	"micronode/internal/disk"
 )
 
 // Rewrite replaces everything in the book by the records that fill adds. They
@@ -40,14 +42,14 @@ func (b *Book) Rewrite(ctx context.Context, fill func(add func(record []byte) er
 // draft is a book that is being written, under another name.
 type draft struct {
 	book   *Book
-	file   File
+	file   disk.File
 	salt   uint64
 	end    int64 // behind what is in the file
 	buffer []byte
 }
 
 func (b *Book) newDraft() (*draft, error) {
-	file, err := b.fs.Open(b.draft(), true)
+	file, err := b.fs.Open(b.draft(), disk.Anew)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +114,7 @@ func (b *Book) adopt(d *draft) error {
 	if err := b.fs.Rename(b.draft(), b.path); err != nil {
 		return d.drop(err)
 	}
-	if err := b.fs.SyncFolder(folderOf(b.path)); err != nil {
+	if err := b.fs.SyncFolder(filepath.Dir(b.path)); err != nil {
 		_ = d.file.Close()
 		return b.broken("logbook.rewrite", err)
 	}

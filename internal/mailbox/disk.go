@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"micronode/fault"
+	"micronode/internal/disk"
 	"micronode/internal/flow"
 	"micronode/internal/logbook"
 )
@@ -26,7 +27,7 @@ type DiskSpec struct {
 	// case.
 	CompactAt int64
 
-	FS logbook.FS // nil for the real one
+	FS disk.FS // nil for the real one
 }
 
 const (

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"micronode/fault"
+	"micronode/internal/disk"
 	"micronode/internal/flow"
 	"micronode/internal/logbook"
 	"micronode/internal/mailbox"
@@ -31,7 +32,7 @@ func openDisk(t *testing.T, spec mailbox.DiskSpec) *mailbox.Disk {
 // On a disk that is full, nothing changes: what was refused was not done, and
 // what was leased is still leased.
 func TestAFullDisk(t *testing.T) {
-	ctx, fs := t.Context(), &failingFS{FS: logbook.Disk()}
+	ctx, fs := t.Context(), &failingFS{FS: disk.Real()}
 	d := openDisk(t, mailbox.DiskSpec{Folder: t.TempDir(), FS: fs})
 	var leases []mailbox.Delivery
 	for i := range 10 {
@@ -137,17 +138,17 @@ func TestADamagedLogIsNotOpened(t *testing.T) {
 
 // slowFS is a disk whose syncs wait.
 type slowFS struct {
-	logbook.FS
+	disk.FS
 	hold func()
 }
 
 type slowFile struct {
-	logbook.File
+	disk.File
 	fs *slowFS
 }
 
-func (f *slowFS) Open(name string, anew bool) (logbook.File, error) {
-	file, err := f.FS.Open(name, anew)
+func (f *slowFS) Open(name string, mode disk.Mode) (disk.File, error) {
+	file, err := f.FS.Open(name, mode)
 	return &slowFile{file, f}, err
 }
 
@@ -157,7 +158,7 @@ func (f *slowFile) Sync() error { f.fs.hold(); return f.File.Sync() }
 // what comes of it.
 func TestARepeatWaitsForTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fs := &slowFS{FS: logbook.Disk(), hold: func() {}}
+		fs := &slowFS{FS: disk.Real(), hold: func() {}}
 		d := openDisk(t, mailbox.DiskSpec{Folder: t.TempDir(), FS: fs})
 		goOn := make(chan struct{})
 		fs.hold = func() { <-goOn }

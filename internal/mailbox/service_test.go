@@ -19,9 +19,9 @@ import (
 
 	"micronode/client"
 	"micronode/fault"
+	"micronode/internal/disk"
 	"micronode/internal/flow"
 	"micronode/internal/ingress"
-	"micronode/internal/logbook"
 	"micronode/internal/mailbox"
 	"micronode/internal/observe"
 	"micronode/internal/supervise"
@@ -343,18 +343,18 @@ func TestDeadLettersInPages(t *testing.T) {
 // failingFS is a disk that fails, or is full, when it is told so. It syncs
 // nothing.
 type failingFS struct {
-	logbook.FS
+	disk.FS
 	mu   sync.Mutex
 	fail error // guarded by mu
 }
 
 type failingFile struct {
-	logbook.File
+	disk.File
 	fs *failingFS
 }
 
-func (f *failingFS) Open(name string, anew bool) (logbook.File, error) {
-	file, err := f.FS.Open(name, anew)
+func (f *failingFS) Open(name string, mode disk.Mode) (disk.File, error) {
+	file, err := f.FS.Open(name, mode)
 	return &failingFile{file, f}, err
 }
 
@@ -389,7 +389,7 @@ func (f *failingFile) WriteAt(b []byte, at int64) (int, error) {
 // A disk that fails is told of by readiness, and nothing is acknowledged.
 func TestADiskThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fs := &failingFS{FS: logbook.Disk()}
+		fs := &failingFS{FS: disk.Real()}
 		r := start(t, func(inv *flow.Inventory, c mailbox.Config) mailbox.Engine {
 			spec := c.DiskSpec(t.TempDir())
 			spec.FS = fs

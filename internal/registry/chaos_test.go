@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"micronode/client"
+	"micronode/internal/disk"
 	"micronode/internal/observe"
 	"micronode/internal/registry/journal"
 )
@@ -189,16 +190,16 @@ func TestStorageThatTakesTooLong(t *testing.T) {
 
 // tiredDisk is a disk whose syncs fail from some moment on.
 type tiredDisk struct {
-	journal.FS
+	disk.FS
 	tired atomic.Bool
 }
 
 type tiredFile struct {
-	journal.File
+	disk.File
 	disk *tiredDisk
 }
 
-func (d *tiredDisk) Open(name string, mode journal.Mode) (journal.File, error) {
+func (d *tiredDisk) Open(name string, mode disk.Mode) (disk.File, error) {
 	file, err := d.FS.Open(name, mode)
 	if err != nil {
 		return nil, err
@@ -216,7 +217,7 @@ func (f tiredFile) Sync() error {
 // After a sync has failed nothing is written any more, because nobody could
 // know whether it is kept. Reads go on, and the node says what to do.
 func TestASyncThatFails(t *testing.T) {
-	disk, folder := &tiredDisk{FS: journal.Disk()}, t.TempDir()
+	disk, folder := &tiredDisk{FS: disk.Real()}, t.TempDir()
 	kept, err := journal.OpenFiles(journal.FilesSpec{Folder: folder, FS: disk})
 	must(t, err)
 	h := open(t, on(kept))

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"micronode/fault"
+	"micronode/internal/disk"
 	"micronode/internal/registry/ledger"
 )
 
@@ -148,7 +149,7 @@ func (f *Files) seal() error {
 // file and its name.
 func (f *Files) begin(first uint64) error {
 	name := f.segmentName(first)
-	file, err := f.fs.Open(name, Anew)
+	file, err := f.fs.Open(name, disk.Anew)
 	if err != nil {
 		return err
 	}
@@ -194,7 +195,7 @@ func (f *Files) publish(batch []ledger.Record) {
 // full disk may have room again a moment later; anything else is a disk that
 // cannot be trusted.
 func (f *Files) failedBefore(op string, err error) error {
-	if isFull(err) {
+	if disk.IsFull(err) {
 		return fullError(op, err)
 	}
 	return f.failedWrite(op, err)

@@ -7,6 +7,8 @@ import (
 	"hash/crc32"
 	"path/filepath"
 	"strings"
+
+	"micronode/internal/disk"
 )
 
 // Checkpoints, tiles and the prune note are files of one shape: who wrote them
@@ -78,7 +80,7 @@ const temporary = ".tmp"
 
 // load reads an envelope. What is wrong with one that is there is a *Damage.
 func (f *Files) load(name string, want envelope) (envelope, error) {
-	file, err := f.fs.Open(name, ForReading)
+	file, err := f.fs.Open(name, disk.ForReading)
 	if err != nil {
 		return envelope{}, err
 	}
@@ -116,7 +118,7 @@ func (f *Files) save(name string, e envelope, lasting bool) error {
 
 // write makes a file.
 func (f *Files) write(name string, b []byte, lasting bool) error {
-	file, err := f.fs.Open(name, Anew)
+	file, err := f.fs.Open(name, disk.Anew)
 	if err != nil {
 		return err
 	}
@@ -138,7 +140,7 @@ func (f *Files) tidy(folder string) error {
 	}
 	for _, e := range entries {
 		if strings.HasSuffix(e.Name, temporary) {
-			if err := f.fs.Remove(filepath.Join(folder, e.Name)); err != nil && !isAbsent(err) {
+			if err := f.fs.Remove(filepath.Join(folder, e.Name)); err != nil && !disk.IsAbsent(err) {
 				return err
 			}
 		}

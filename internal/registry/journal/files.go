@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"micronode/fault"
+	"micronode/internal/disk"
 	"micronode/internal/flow"
 	"micronode/internal/registry/ledger"
 )
@@ -22,7 +23,7 @@ type FilesSpec struct {
 	Folder string
 
 	// FS is what files are made with; nil for the real ones.
-	FS FS
+	FS disk.FS
 
 	// SegmentVersions is after how many versions a new segment is begun, and
 	// with it what Prune gives up at a time; zero for 4096.
@@ -67,7 +68,7 @@ type Stats struct {
 // Files is a Journal in a folder.
 type Files struct {
 	// set at construction
-	fs              FS
+	fs              disk.FS
 	folder          string
 	segmentVersions int
 	segmentBytes    int64
@@ -166,7 +167,7 @@ func (f *Files) Read(ctx context.Context, version uint64) (ledger.Record, error)
 	const op = "journal.read"
 	for {
 		at, err := f.reach(ctx, op, version)
-		if isAbsent(err) && f.moved(version) {
+		if disk.IsAbsent(err) && f.moved(version) {
 			continue // it was pruned between finding and opening it
 		}
 		if err != nil {
@@ -251,7 +252,7 @@ func (f *Files) failedRead(op string, version uint64, err error) error {
 	if err == nil {
 		return nil
 	}
-	if isAbsent(err) {
+	if disk.IsAbsent(err) {
 		err = &Damage{File: f.segmentName(version), Version: version, Detail: "the segment is not there"}
 	}
 	if d, ok := errors.AsType[*Damage](err); ok {

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"micronode/fault"
+	"micronode/internal/disk"
 	"micronode/internal/registry/journal"
 	"micronode/internal/registry/ledger"
 )
@@ -528,7 +529,7 @@ func TestFewSegmentsAreOpen(t *testing.T) {
 	spec := journal.FilesSpec{Folder: t.TempDir(), SegmentVersions: 2}
 	var mu sync.Mutex
 	open, most := 0, 0
-	spec.FS = counting{journal.Disk(), func(n int) {
+	spec.FS = counting{disk.Real(), func(n int) {
 		mu.Lock()
 		defer mu.Unlock()
 		open += n
@@ -560,16 +561,16 @@ func TestFewSegmentsAreOpen(t *testing.T) {
 
 // counting counts open files.
 type counting struct {
-	journal.FS
+	disk.FS
 	count func(int)
 }
 
 type countedFile struct {
-	journal.File
+	disk.File
 	count func(int)
 }
 
-func (c counting) Open(name string, mode journal.Mode) (journal.File, error) {
+func (c counting) Open(name string, mode disk.Mode) (disk.File, error) {
 	f, err := c.FS.Open(name, mode)
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"micronode/fault"
+	"micronode/internal/disk"
 )
 
 func (f *Files) checkpointName(size uint64) string {
@@ -81,7 +82,7 @@ func (f *Files) mayCheckpoint(op string, size uint64) error {
 }
 
 func failedKeep(op string, err error) error {
-	if isFull(err) {
+	if disk.IsFull(err) {
 		return fullError(op, err)
 	}
 	return fault.WrapKind(op, fault.StorageBusy, err)
@@ -97,7 +98,7 @@ func (f *Files) LoadCheckpoint(ctx context.Context, size uint64) (Checkpoint, er
 			return Checkpoint{}, err
 		}
 		e, err := f.load(f.checkpointName(found), envelope{magic: holdsCheckpoint, number: found})
-		if isAbsent(err) {
+		if disk.IsAbsent(err) {
 			if again, err := f.checkpointUpTo(ctx, op, size); err != nil || again != found {
 				continue // it went with a prune
 			}
@@ -168,7 +169,7 @@ func (f *Files) LoadTile(ctx context.Context, at TileID) ([]byte, error) {
 	switch {
 	case err == nil:
 		return e.a, nil
-	case isAbsent(err), damaged && tileStart(at) >= first:
+	case disk.IsAbsent(err), damaged && tileStart(at) >= first:
 		return nil, fault.New(op, fault.NotFound, "tile %d of level %d was not saved", at.N, at.Level)
 	case damaged:
 		return nil, &fault.Error{Op: op, Kind: fault.IntegrityFail, Err: d, Detail: fmt.Sprintf("tile %d of level %d is damaged", at.N, at.Level),

@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"micronode/internal/disk"
 	"micronode/internal/registry/journal"
 	"micronode/internal/registry/ledger"
 )
@@ -36,17 +37,17 @@ func TestMain(m *testing.M) {
 
 // deadly is the real disk, with a hook before each operation.
 type deadly struct {
-	journal.FS
+	disk.FS
 	hook func(step string)
 }
 
 type deadlyFile struct {
-	journal.File
+	disk.File
 	hook func(step string)
 }
 
-func (d deadly) Open(name string, mode journal.Mode) (journal.File, error) {
-	if mode == journal.Anew {
+func (d deadly) Open(name string, mode disk.Mode) (disk.File, error) {
+	if mode == disk.Anew {
 		d.hook("create")
 	}
 	f, err := d.FS.Open(name, mode)
@@ -98,7 +99,7 @@ func victimRecord(version uint64) ledger.Record {
 func victim(folder string, last int) {
 	steps := 0
 	spec := victimSpec(folder)
-	spec.FS = deadly{journal.Disk(), func(string) {
+	spec.FS = deadly{disk.Real(), func(string) {
 		if steps++; steps == last {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			time.Sleep(time.Hour) // the signal comes

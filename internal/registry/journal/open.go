@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"micronode/fault"
+	"micronode/internal/disk"
 )
 
 // OpenFiles opens a journal, or makes an empty one. It reads the last segment,
@@ -15,7 +16,7 @@ import (
 // what is wrong, and Append is refused.
 func OpenFiles(spec FilesSpec) (*Files, error) {
 	f, err := openFiles(spec)
-	if err == nil || spec.ReadOnly || !isReadOnly(err) {
+	if err == nil || spec.ReadOnly || !disk.IsReadOnly(err) {
 		return f, err
 	}
 	spec.ReadOnly = true
@@ -35,9 +36,9 @@ func openFiles(spec FilesSpec) (*Files, error) {
 	}
 	_ = f.Close()
 	switch {
-	case isFull(err):
+	case disk.IsFull(err):
 		return nil, fullError(op, err)
-	case isAbsent(err):
+	case disk.IsAbsent(err):
 		return nil, fault.WrapKind(op, fault.NotFound, err)
 	}
 	return nil, fault.WrapKind(op, fault.StorageBusy, err)
@@ -48,7 +49,7 @@ func newFiles(spec FilesSpec) *Files {
 		report: Report{ReadOnly: spec.ReadOnly}, done: make(chan struct{}), writer: newTurn(), keeper: newTurn(),
 		shelf: shelf{most: openSegments, open: map[uint64]*segment{}}}
 	if f.fs == nil {
-		f.fs = disk{}
+		f.fs = disk.Real()
 	}
 	if f.segmentVersions <= 0 {
 		f.segmentVersions = defaultSegmentVersions
@@ -86,7 +87,7 @@ func (f *Files) makeFolders() error {
 		}
 	}
 	// Who owns our folder need not be allowed to look into the one around it.
-	if err := f.fs.SyncFolder(filepath.Dir(f.folder)); err != nil && !isReadOnly(err) {
+	if err := f.fs.SyncFolder(filepath.Dir(f.folder)); err != nil && !disk.IsReadOnly(err) {
 		return err
 	}
 	if err := f.fs.SyncFolder(f.folder); err != nil {
@@ -104,7 +105,7 @@ func (f *Files) findPrune() error {
 		f.spoilt(*d)
 		return nil
 	}
-	if isAbsent(err) {
+	if disk.IsAbsent(err) {
 		return nil
 	}
 	f.prune = Prune{Below: e.number, Note: e.a}
@@ -244,9 +245,9 @@ func (f *Files) lookInto(at span, known uint64) (keep bool, err error) {
 
 // openLast opens a segment; the first that is asked for, to append to.
 func (f *Files) openLast(at span) (*segment, error) {
-	mode := ForWriting
+	mode := disk.ForWriting
 	if f.report.ReadOnly || f.last != nil {
-		mode = ForReading
+		mode = disk.ForReading
 	}
 	name := f.segmentName(at.first)
 	file, err := f.fs.Open(name, mode)

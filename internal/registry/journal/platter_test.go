@@ -13,7 +13,7 @@ import (
 	"sync"
 	"syscall"
 
-	"micronode/internal/registry/journal"
+	"micronode/internal/disk"
 )
 
 // sector is what a disk writes whole or not at all.
@@ -85,21 +85,21 @@ func (p *platter) bind(name string, to *inode) {
 	p.changed[name] = append(p.changed[name], to)
 }
 
-func (p *platter) Open(name string, mode journal.Mode) (journal.File, error) {
-	step := [...]string{journal.ForReading: "open", journal.ForWriting: "open to write", journal.Anew: "create"}[mode]
+func (p *platter) Open(name string, mode disk.Mode) (disk.File, error) {
+	step := [...]string{disk.ForReading: "open", disk.ForWriting: "open to write", disk.Anew: "create"}[mode]
 	if err := p.step(step, name); err != nil {
 		return nil, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	at := p.names[name]
-	if at == nil && mode != journal.Anew || !p.folders[filepath.Dir(name)] {
+	if at == nil && mode != disk.Anew || !p.folders[filepath.Dir(name)] {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 	}
 	if at == nil {
 		at = &inode{kept: map[int64][]byte{}, dirty: map[int64][][]byte{}}
 		p.bind(name, at)
-	} else if mode == journal.Anew {
+	} else if mode == disk.Anew {
 		at.truncate(0)
 	}
 	return &handle{p: p, name: name, at: at}, nil
@@ -147,7 +147,7 @@ func (p *platter) MkdirAll(name string) error {
 	return nil
 }
 
-func (p *platter) List(folder string) ([]journal.Entry, error) {
+func (p *platter) List(folder string) ([]disk.Entry, error) {
 	if err := p.step("list", folder); err != nil {
 		return nil, err
 	}
@@ -156,10 +156,10 @@ func (p *platter) List(folder string) ([]journal.Entry, error) {
 	if !p.folders[folder] {
 		return nil, &fs.PathError{Op: "list", Path: folder, Err: fs.ErrNotExist}
 	}
-	var all []journal.Entry
+	var all []disk.Entry
 	for _, name := range slices.Sorted(maps.Keys(p.names)) {
 		if filepath.Dir(name) == folder {
-			all = append(all, journal.Entry{Name: filepath.Base(name), Size: int64(len(p.names[name].data))})
+			all = append(all, disk.Entry{Name: filepath.Base(name), Size: int64(len(p.names[name].data))})
 		}
 	}
 	return all, nil

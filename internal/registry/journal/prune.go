@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"micronode/fault"
+	"micronode/internal/disk"
 )
 
 // Prune implements Journal: the note, then the tiles, then the segments, and at
@@ -105,13 +106,13 @@ func (f *Files) syncTiles(since, below uint64) error {
 func (f *Files) syncTile(at TileID) (there bool, err error) {
 	name := f.tileName(at)
 	e, err := f.load(name, envelope{magic: holdsTile, number: at.N, level: uint32(at.Level)})
-	if isAbsent(err) {
+	if disk.IsAbsent(err) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	file, err := f.fs.Open(name, ForWriting)
+	file, err := f.fs.Open(name, disk.ForWriting)
 	if err != nil {
 		return false, err
 	}
@@ -148,7 +149,7 @@ func (f *Files) giveUp() (segments, checkpoints []span, unused []*segment) {
 // removeAll removes files, and makes their absence last.
 func (f *Files) removeAll(segments, checkpoints []span) error {
 	for _, s := range segments {
-		if err := f.fs.Remove(f.segmentName(s.first)); err != nil && !isAbsent(err) {
+		if err := f.fs.Remove(f.segmentName(s.first)); err != nil && !disk.IsAbsent(err) {
 			return err
 		}
 	}
@@ -156,7 +157,7 @@ func (f *Files) removeAll(segments, checkpoints []span) error {
 		return err
 	}
 	for _, c := range checkpoints {
-		if err := f.fs.Remove(f.checkpointName(c.first)); err != nil && !isAbsent(err) {
+		if err := f.fs.Remove(f.checkpointName(c.first)); err != nil && !disk.IsAbsent(err) {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"micronode/fault"
+	"micronode/internal/disk"
 	"micronode/internal/registry/ledger"
 )
 
@@ -15,7 +16,7 @@ type segment struct {
 	// set when it is opened
 	name  string
 	first uint64
-	file  File
+	file  disk.File
 
 	// of the last segment, guarded by the journal's mu; of others, set when they
 	// are opened
@@ -96,8 +97,8 @@ func (s seen) behind(i uint64) int64 {
 // openSealed opens a segment that is not the last. Its index says where its
 // records are; if it has none that is right, its frames do. The versions below
 // known are in it or in one before.
-func openSealed(fsys FS, name string, first, known uint64) (*segment, error) {
-	file, err := fsys.Open(name, ForReading)
+func openSealed(fsys disk.FS, name string, first, known uint64) (*segment, error) {
+	file, err := fsys.Open(name, disk.ForReading)
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +149,7 @@ func (s *segment) rebuildIndex(known uint64) error {
 }
 
 // readAll reads a file.
-func readAll(f File) ([]byte, error) {
+func readAll(f disk.File) ([]byte, error) {
 	size, err := f.Size()
 	if err != nil {
 		return nil, err
@@ -158,7 +159,7 @@ func readAll(f File) ([]byte, error) {
 }
 
 // readFull fills b from a place in a file on.
-func readFull(f File, b []byte, at int64) error {
+func readFull(f disk.File, b []byte, at int64) error {
 	n, err := f.ReadAt(b, at)
 	if n == len(b) {
 		return nil

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"micronode/fault"
+	"micronode/internal/disk"
 	"micronode/internal/registry/journal"
 )
 
@@ -73,9 +74,9 @@ func FuzzSegment(f *testing.F) {
 	})
 }
 
-func plant(t *testing.T, disk *platter, name string, data []byte) {
+func plant(t *testing.T, on *platter, name string, data []byte) {
 	t.Helper()
-	file, err := disk.Open(name, journal.Anew)
+	file, err := on.Open(name, disk.Anew)
 	if err != nil {
 		t.Fatal(err)
 	}

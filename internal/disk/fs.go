@@ -1,4 +1,4 @@
-package journal
+package disk
 
 import (
 	"errors"
@@ -8,8 +8,7 @@ import (
 	"syscall"
 )
 
-// FS is the handful of file operations that a journal needs. It is a seam: tests
-// put a disk behind it that fails, lies and loses power.
+// FS is the handful of file operations that a log needs.
 type FS interface {
 	Open(name string, mode Mode) (File, error)
 	Rename(from, to string) error
@@ -46,29 +45,27 @@ type File interface {
 	Sync() error               // makes the content, and what is needed to find it, last
 }
 
-// disk is the real FS.
-type disk struct{}
+// Real is the FS of the machine.
+func Real() FS { return machine{} }
 
-// Disk is the real FS, for those who put something of their own before it.
-func Disk() FS { return disk{} }
+type machine struct{}
 
-// diskFile is a real File.
-type diskFile struct{ *os.File }
+type machineFile struct{ *os.File }
 
-func (disk) Open(name string, mode Mode) (File, error) {
+func (machine) Open(name string, mode Mode) (File, error) {
 	flag := [...]int{ForReading: os.O_RDONLY, ForWriting: os.O_RDWR, Anew: os.O_RDWR | os.O_CREATE | os.O_TRUNC}[mode]
 	f, err := os.OpenFile(name, flag, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	return diskFile{f}, nil
+	return machineFile{f}, nil
 }
 
-func (disk) Rename(from, to string) error { return os.Rename(from, to) }
-func (disk) Remove(name string) error     { return os.Remove(name) }
-func (disk) MkdirAll(name string) error   { return os.MkdirAll(name, 0o700) }
+func (machine) Rename(from, to string) error { return os.Rename(from, to) }
+func (machine) Remove(name string) error     { return os.Remove(name) }
+func (machine) MkdirAll(name string) error   { return os.MkdirAll(name, 0o700) }
 
-func (disk) List(folder string) ([]Entry, error) {
+func (machine) List(folder string) ([]Entry, error) {
 	all, err := os.ReadDir(folder)
 	if err != nil {
 		return nil, err
@@ -89,7 +86,7 @@ func (disk) List(folder string) ([]Entry, error) {
 	return entries, nil
 }
 
-func (disk) SyncFolder(name string) error {
+func (machine) SyncFolder(name string) error {
 	f, err := os.Open(name)
 	if err != nil {
 		return err
@@ -97,7 +94,7 @@ func (disk) SyncFolder(name string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-func (f diskFile) Size() (int64, error) {
+func (f machineFile) Size() (int64, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return 0, err
@@ -105,16 +102,16 @@ func (f diskFile) Size() (int64, error) {
 	return info.Size(), nil
 }
 
-func (f diskFile) Allocate(size int64) error { return allocate(f.File, size) }
-func (f diskFile) Sync() error               { return datasync(f.File) }
+func (f machineFile) Allocate(size int64) error { return allocate(f.File, size) }
+func (f machineFile) Sync() error               { return datasync(f.File) }
 
-// isFull reports whether an operation failed for lack of room.
-func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
+// IsFull reports whether an operation failed for lack of room.
+func IsFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
-// isReadOnly reports whether an operation failed because nothing may be written.
-func isReadOnly(err error) bool {
+// IsReadOnly reports whether an operation failed because nothing may be written.
+func IsReadOnly(err error) bool {
 	return errors.Is(err, syscall.EROFS) || errors.Is(err, fs.ErrPermission)
 }
 
-// isAbsent reports whether there is no such file.
-func isAbsent(err error) bool { return errors.Is(err, fs.ErrNotExist) }
+// IsAbsent reports whether there is no such file.
+func IsAbsent(err error) bool { return errors.Is(err, fs.ErrNotExist) }

@@ -58,10 +58,10 @@ func (b *boards) room(op string, names []string, n Note) error {
 		}
 	}
 	if fresh > 0 && len(b.byName)+fresh > b.names {
-		return noRoom(op, "there are %d boards already", len(b.byName))
+		return NoRoom(op, "there are %d boards already", len(b.byName))
 	}
 	if int64(len(n.Body))+noteCost+int64(len(names))*pinCost > b.limit {
-		return noRoom(op, "the mailbox has no room for a note on %d boards", len(names))
+		return NoRoom(op, "the mailbox has no room for a note on %d boards", len(names))
 	}
 	return nil
 }

@@ -263,11 +263,11 @@ func (d *desk) take(ctx context.Context, op, name string, visibility time.Durati
 	defer d.leave()
 	b := d.office.boxes[name]
 	if b == nil {
-		return Delivery{}, record{}, noMessage(op)
+		return Delivery{}, record{}, NoMessage(op)
 	}
 	l := d.office.take(now, b, visibility)
 	if l == nil {
-		return Delivery{}, record{}, noMessage(op)
+		return Delivery{}, record{}, NoMessage(op)
 	}
 	return d.office.deliver(l), leasedRecord(now, l), nil
 }
@@ -292,7 +292,7 @@ func (d *desk) await(ctx context.Context, op, name string, visibility, wait time
 	select {
 	case <-w.ready:
 	case <-patience.C:
-		gaveUp = noMessage(op)
+		gaveUp = NoMessage(op)
 	case <-ctx.Done():
 		gaveUp = flow.Ended(ctx, op)
 	}

@@ -38,7 +38,7 @@ type keyring struct {
 func (r *keyring) find(op string, key keyHash, print b3.Address) (*keyed, error) {
 	k := r.known[key]
 	if k != nil && k.print != print {
-		return nil, sameKey(op)
+		return nil, SameKey(op)
 	}
 	return k, nil
 }

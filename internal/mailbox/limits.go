@@ -164,28 +164,3 @@ func Fingerprint(m Message) b3.Address {
 	all = binary.LittleEndian.AppendUint64(all, uint64(m.MaxDeliveries))
 	return b3.Of(append(append(all, m.Box...), body[:]...))
 }
-
-// noMessage says that a box is empty.
-func noMessage(op string) error {
-	return &fault.Error{Op: op, Kind: fault.NotFound, Detail: "there is no message that can be had",
-		Next: "Ask again later, or wait longer for one."}
-}
-
-// noLease says that a receipt stands for nothing any more.
-func noLease(op string) error {
-	return &fault.Error{Op: op, Kind: fault.NotFound, Detail: "the receipt is late, foreign or used up",
-		Next: "Receive the message again; to have more time for it, ask for a longer visibility time-out, or extend the lease."}
-}
-
-// noRoom says that something is full.
-func noRoom(op, format string, args ...any) error {
-	err := fault.New(op, fault.Busy, format, args...)
-	err.Next = "Try again when messages were received and acknowledged, or raise the limits in [mailbox]."
-	return err
-}
-
-// sameKey says that a key was used for something else.
-func sameKey(op string) error {
-	return &fault.Error{Op: op, Kind: fault.Conflict, Detail: "this Idempotency-Key was sent with another message",
-		Next: "Use a new key for each message, and the same one only to repeat it."}
-}

@@ -96,13 +96,13 @@ func (o *office) accept(op string, now time.Time, m Message) (*letter, error) {
 	b := o.boxes[m.Box]
 	switch {
 	case b == nil && len(o.boxes) >= o.limits.Boxes:
-		return nil, noRoom(op, "there are %d boxes already", len(o.boxes))
+		return nil, NoRoom(op, "there are %d boxes already", len(o.boxes))
 	case b != nil && b.letters >= o.limits.BoxMessages:
-		return nil, noRoom(op, "the box holds %d messages already", b.letters)
+		return nil, NoRoom(op, "the box holds %d messages already", b.letters)
 	case b != nil && b.bytes+cost > o.limits.BoxBytes, b == nil && cost > o.limits.BoxBytes:
-		return nil, noRoom(op, "the box has no room for %d bytes", len(m.Body))
+		return nil, NoRoom(op, "the box has no room for %d bytes", len(m.Body))
 	case o.bytes+o.boards.bytes+cost > o.limits.Bytes:
-		return nil, noRoom(op, "the mailbox has no room for %d bytes", len(m.Body))
+		return nil, NoRoom(op, "the mailbox has no room for %d bytes", len(m.Body))
 	}
 	o.seq++
 	l := &letter{seq: o.seq, id: o.name + "-" + strconv.FormatUint(o.seq, 36), box: o.box(m.Box), body: m.Body, sentAt: now, most: m.MaxDeliveries}
@@ -189,11 +189,11 @@ func (o *office) lease(l *letter, deliveries int, receipt string, until time.Tim
 func (o *office) hold(op, name, receipt string) (*letter, error) {
 	b := o.boxes[name]
 	if b == nil {
-		return nil, noLease(op)
+		return nil, NoLease(op)
 	}
 	l := b.receipts[receipt]
 	if l == nil || l.stage != leased {
-		return nil, noLease(op)
+		return nil, NoLease(op)
 	}
 	o.due.remove(l)
 	l.stage = settling

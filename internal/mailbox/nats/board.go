@@ -55,7 +55,7 @@ func (m *Mailbox) boardRoom(ctx context.Context, op string, boards []string) err
 			continue
 		}
 		if have++; have > int64(m.spec.Limits.Boards) {
-			return noRoom(op, "there are %d boards already", have-1)
+			return mailbox.NoRoom(op, "there are %d boards already", have-1)
 		}
 	}
 	return nil

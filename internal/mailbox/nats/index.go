@@ -352,15 +352,15 @@ func (x *index) room(op string, now time.Time, m mailbox.Message) error {
 	b := x.boxes[m.Box]
 	switch {
 	case m.Key != "" && x.keys >= x.limits.Keys && x.remembered(now) >= x.limits.Keys:
-		return noRoom(op, "%d keys are remembered already", x.keys)
+		return mailbox.NoRoom(op, "%d keys are remembered already", x.keys)
 	case b == nil && len(x.boxes) >= x.limits.Boxes:
-		return noRoom(op, "there are %d boxes already", len(x.boxes))
+		return mailbox.NoRoom(op, "there are %d boxes already", len(x.boxes))
 	case b != nil && b.letters >= x.limits.BoxMessages:
-		return noRoom(op, "the box holds %d messages already", b.letters)
+		return mailbox.NoRoom(op, "the box holds %d messages already", b.letters)
 	case b != nil && b.bytes+cost > x.limits.BoxBytes, b == nil && cost > x.limits.BoxBytes:
-		return noRoom(op, "the box has no room for %d bytes", len(m.Body))
+		return mailbox.NoRoom(op, "the box has no room for %d bytes", len(m.Body))
 	case x.bytes+cost > x.limits.Bytes:
-		return noRoom(op, "the mailbox has no room for %d bytes", len(m.Body))
+		return mailbox.NoRoom(op, "the mailbox has no room for %d bytes", len(m.Body))
 	}
 	return nil
 }

@@ -60,7 +60,7 @@ func (m *Mailbox) obtain(ctx context.Context, op, name string, patience time.Tim
 		return l, nil
 	}
 	if time.Until(patience) <= 0 {
-		return nil, noMessage(op)
+		return nil, mailbox.NoMessage(op)
 	}
 	if err := m.lane.Enter(ctx); err != nil {
 		return nil, fault.Wrap(op, err)
@@ -144,7 +144,7 @@ func (m *Mailbox) nothing(ctx context.Context, op string) error {
 	if !m.line.connected.Load() {
 		return m.line.refusal(ctx, op, errAway)
 	}
-	return noMessage(op)
+	return mailbox.NoMessage(op)
 }
 
 // lease leases a letter that is in hand. With errStale, another node had it

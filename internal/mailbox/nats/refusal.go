@@ -156,23 +156,3 @@ func damaged(token string, err error) error {
 	return &fault.Error{Op: "mailbox.nats.read", Kind: fault.IntegrityFail, Err: err, Detail: "the record of letter " + token + " cannot be read",
 		Next: "Look at who else writes to the subjects of the mailbox, and remove that message from the stream."}
 }
-
-func noMessage(op string) error {
-	return &fault.Error{Op: op, Kind: fault.NotFound, Detail: "there is no message that can be had", Next: "Ask again later, or wait longer for one."}
-}
-
-func noLease(op string) error {
-	return &fault.Error{Op: op, Kind: fault.NotFound, Detail: "the receipt is late, foreign or used up",
-		Next: "Receive the message again; to have more time for it, ask for a longer visibility time-out, or extend the lease."}
-}
-
-func noRoom(op, format string, args ...any) error {
-	err := fault.New(op, fault.Busy, format, args...)
-	err.Next = "Try again when messages were received and acknowledged, or raise the limits in [mailbox]."
-	return err
-}
-
-func sameKey(op string) error {
-	return &fault.Error{Op: op, Kind: fault.Conflict, Detail: "this Idempotency-Key was sent with another message",
-		Next: "Use a new key for each message, and the same one only to repeat it."}
-}

@@ -107,7 +107,7 @@ func (m *Mailbox) remembers(e entry) bool {
 // the very call that asks, whose answer was lost.
 func repeated(op string, is, e entry) (mailbox.Sent, error) {
 	if is.Print != e.Print {
-		return mailbox.Sent{}, sameKey(op)
+		return mailbox.Sent{}, mailbox.SameKey(op)
 	}
 	return mailbox.Sent{ID: is.ID, Repeated: is.ID != e.ID}, nil
 }

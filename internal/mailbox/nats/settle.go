@@ -70,7 +70,7 @@ func (m *Mailbox) settle(ctx context.Context, op, box, receipt string, body bool
 		}
 		now := time.Now()
 		if !found || e.Stage != leased || e.Lease != lease || e.Box != box || e.Due <= now.UnixNano() {
-			return noLease(op)
+			return mailbox.NoLease(op)
 		}
 		if err := do(ctx, e, now); !errors.Is(err, errStale) {
 			return err
@@ -97,7 +97,7 @@ func (m *Mailbox) refuseReceipt(ctx context.Context, op string) error {
 		return err
 	}
 	cancel()
-	return noLease(op)
+	return mailbox.NoLease(op)
 }
 
 // remove does away with a letter. What is left says that it is gone, to every

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"micronode/fault"
+	"micronode/internal/config"
 	"micronode/internal/flow"
 	"micronode/internal/ingress"
 	"micronode/internal/observe"
@@ -111,7 +112,7 @@ func (a *Away) rewrite(p *httputil.ProxyRequest) {
 	t, at := tripOf(p.In), a.spec.Place.base
 	p.Out.URL.Scheme, p.Out.URL.Host = at.Scheme, at.Host
 	p.Out.URL.RawQuery = p.In.URL.RawQuery // as it came: an origin may want it so
-	if at.Scheme == "http" && a.spec.Place.socket == "" && !loopback(hostname(p.In.Host)) {
+	if at.Scheme == "http" && a.spec.Place.socket == "" && !config.OnThisMachine(hostname(p.In.Host)) {
 		p.Out.Host = at.Host // a listener on loopback answers to its own names only; the others want to know how they were called
 	}
 	if p.In.TLS != nil {

@@ -4,13 +4,13 @@ import (
 	"context"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"strings"
 	"time"
 
 	"micronode/fault"
 	"micronode/internal/capability"
+	"micronode/internal/config"
 )
 
 // Place is where a part runs: at a URL, or behind a local socket of the same
@@ -42,7 +42,7 @@ func ParsePlace(text string) (Place, error) {
 		return Place{}, noPlace("there is a user in the URL; parts know each other by auth.root")
 	case strings.Trim(base.Path, "/") != "" || base.RawQuery != "" || base.Fragment != "":
 		return Place{}, noPlace("the URL has more than a host and a port")
-	case base.Scheme == "http" && !loopback(base.Hostname()):
+	case base.Scheme == "http" && !config.OnThisMachine(base.Hostname()):
 		return Place{}, noPlace("%s is not this machine, and without TLS anybody on the way could read the capabilities", base.Host)
 	}
 	base.Path = ""
@@ -70,11 +70,6 @@ func noPlace(format string, args ...any) error {
 	err := fault.New("gateway.place", fault.Malformed, format, args...)
 	err.Next = howToWrite
 	return err
-}
-
-func loopback(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
 // String is the place as it was written.

@@ -154,9 +154,7 @@ func isEndpoint(text string) bool {
 	if err != nil || at.Hostname() == "" || at.User != nil || at.RawQuery != "" || at.Fragment != "" {
 		return false
 	}
-	host := at.Hostname()
-	local := host == "localhost" || net.ParseIP(host).IsLoopback()
-	return at.Scheme == "https" || at.Scheme == "http" && local
+	return at.Scheme == "https" || at.Scheme == "http" && config.OnThisMachine(at.Hostname())
 }
 
 // printable reports whether a text is plain: letters, digits and a few marks.

@@ -2,7 +2,6 @@ package mailbox
 
 import (
 	"errors"
-	"net"
 	"net/url"
 	"strings"
 	"time"
@@ -101,7 +100,7 @@ func (c *Config) checkURL() error {
 			return config.Wrong("url", good, "%q is no kind of mailbox that we know", u.Scheme)
 		case u.Hostname() == "" || u.Path != "" || u.RawQuery != "" || u.Fragment != "":
 			return config.Wrong("url", good, "it does not name a server, and nothing else")
-		case u.Scheme == "nats" && !isLoopback(u.Hostname()):
+		case u.Scheme == "nats" && !config.OnThisMachine(u.Hostname()):
 			return config.Wrong("url", "Write nats+tls://.", "%s is not this machine, and without TLS anybody on the way could read and change what is sent", u.Host)
 		}
 	}
@@ -116,11 +115,6 @@ func (c *Config) Servers() (all []string) {
 		}
 	}
 	return all
-}
-
-func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // Limits is what the section lets an engine be filled with.

@@ -3,7 +3,6 @@ package overlay
 import (
 	"errors"
 	"net"
-	"net/netip"
 	"strings"
 	"time"
 
@@ -155,9 +154,5 @@ func loopback(addr string) bool {
 	if err != nil {
 		return addr == ""
 	}
-	if host == "localhost" {
-		return true
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.IsLoopback()
+	return config.OnThisMachine(host)
 }

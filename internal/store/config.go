@@ -2,7 +2,6 @@ package store
 
 import (
 	"errors"
-	"net"
 	"net/url"
 	"strings"
 	"time"
@@ -129,15 +128,10 @@ func (c *Config) checkURL() error {
 		return config.Wrong("url", good, "%q is no kind of store that we know", u.Scheme)
 	case u.Hostname() == "" || strings.Trim(u.Path, "/") == "" || u.RawQuery != "" || u.Fragment != "":
 		return config.Wrong("url", good, "it does not name an endpoint and a bucket, and nothing else")
-	case u.Scheme == "s3+http" && !isLoopback(u.Hostname()):
+	case u.Scheme == "s3+http" && !config.OnThisMachine(u.Hostname()):
 		return config.Wrong("url", "Write s3+https://.", "%s is not this machine, and without TLS anybody on the way could read and change what is sent", u.Host)
 	case !c.AccessKey.IsSet() || !c.SecretKey.IsSet():
 		return config.Wrong("url", "Set access_key and secret_key too.", "there are no keys for it")
 	}
 	return nil
-}
-
-func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"micronode/fault"
+	"micronode/internal/config"
 	"micronode/internal/index/record"
 )
 
@@ -55,7 +56,7 @@ func NewEndpoint(spec EndpointSpec) (*Endpoint, error) {
 		return nil, badURL("it is not a URL with a host")
 	case u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
 		return nil, badURL("it has more than a host and a path")
-	case u.Scheme == "http" && !isLocal(u.Hostname()):
+	case u.Scheme == "http" && !config.OnThisMachine(u.Hostname()):
 		return nil, badURL("anybody on the way could change what an http:// endpoint says")
 	case u.Scheme != "http" && u.Scheme != "https":
 		return nil, badURL("its scheme is not https")
@@ -72,11 +73,6 @@ func NewEndpoint(spec EndpointSpec) (*Endpoint, error) {
 func badURL(why string) error {
 	return &fault.Error{Op: opAsk, Kind: fault.Malformed, Detail: "an endpoint of Delegated Routing has a URL that cannot be used: " + why,
 		Next: "Write https://HOST in index.delegated; http:// is for endpoints on this machine only."}
-}
-
-// isLocal reports whether a host is this machine.
-func isLocal(host string) bool {
-	return host == "localhost" || net.ParseIP(host).IsLoopback()
 }
 
 // stayThere follows a redirect only if it stays on the host.

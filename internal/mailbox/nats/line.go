@@ -107,11 +107,11 @@ func dial(spec Spec, servers []string, secure bool, back func()) (*line, error) 
 	options.ClosedCB = func(*nats.Conn) { close(l.closed) }
 	if spec.CredsFile != "" {
 		if err := nats.UserCredentials(spec.CredsFile)(&options); err != nil {
-			return nil, unreadable(setCreds, err)
+			return nil, &fault.Error{Op: opOpen, Kind: fault.Malformed, Detail: "the file that " + setCreds + " names cannot be used", Next: "Check " + setCreds + ".", Err: err}
 		}
 	}
 	if secure {
-		secrets, err := newTLS(spec)
+		secrets, err := spec.trust().TLS(opOpen)
 		if err != nil {
 			return nil, err
 		}

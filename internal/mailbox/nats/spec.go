@@ -1,12 +1,8 @@
 package nats
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"net"
-	"net/netip"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"micronode/fault"
+	"micronode/internal/config"
 	"micronode/internal/mailbox"
 )
 
@@ -128,7 +125,7 @@ func parse(text string) (servers []string, secure bool, err error) {
 			return nil, false, wrong(good, "the scheme is %q", u.Scheme)
 		case u.Hostname() == "" || u.Path != "" || u.RawQuery != "" || u.Fragment != "":
 			return nil, false, wrong(good, "it does not name a server, and nothing else")
-		case !tls && !loopback(u.Hostname()):
+		case !tls && !config.OnThisMachine(u.Hostname()):
 			return nil, false, wrong("Use nats+tls.", "nats:// sends all in the clear, so it is for this machine only")
 		case len(servers) > 0 && tls != secure:
 			return nil, false, wrong(good, "some servers are to be reached with TLS, and some without")
@@ -146,40 +143,13 @@ func parse(text string) (servers []string, secure bool, err error) {
 	return servers, secure, nil
 }
 
-func loopback(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.IsLoopback()
-}
-
 func wrong(next, format string, args ...any) error {
 	err := fault.New(opOpen, fault.Malformed, format, args...)
 	err.Next = next
 	return err
 }
 
-// newTLS says whom to trust and what to show.
-func newTLS(spec Spec) (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if spec.CAFile != "" {
-		pem, err := os.ReadFile(spec.CAFile)
-		if err != nil {
-			return nil, unreadable(setCA, err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, wrong("Put certificates in PEM form into the file that "+setCA+" names.", "the file of authorities holds no certificate")
-		}
-	}
-	if spec.CertFile != "" {
-		pair, err := tls.LoadX509KeyPair(spec.CertFile, spec.KeyFile)
-		if err != nil {
-			return nil, unreadable(setCert+" and "+setKey, err)
-		}
-		config.Certificates = []tls.Certificate{pair}
-	}
-	return config, nil
-}
-
-func unreadable(setting string, err error) error {
-	return &fault.Error{Op: opOpen, Kind: fault.Malformed, Detail: "a file that " + setting + " names cannot be used", Next: "Check " + setting + ".", Err: err}
+// trust is whom to believe, and what to show.
+func (s *Spec) trust() config.Trust {
+	return config.Trust{CA: config.Named{Setting: setCA, File: s.CAFile}, Cert: config.Named{Setting: setCert, File: s.CertFile}, Key: config.Named{Setting: setKey, File: s.KeyFile}}
 }

@@ -104,7 +104,7 @@ func dialer(spec Spec, at location) (func(ctx context.Context) (*remote, error),
 	scheme := "http://"
 	if at.secure {
 		scheme = "https://"
-		secrets, err := newTLS(spec)
+		secrets, err := spec.trust().TLS(opOpen)
 		if err != nil {
 			return nil, err
 		}

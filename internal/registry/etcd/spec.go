@@ -1,16 +1,13 @@
 package etcd
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"net"
-	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"micronode/fault"
+	"micronode/internal/config"
 )
 
 const opOpen = "registry.etcd.open"
@@ -140,8 +137,7 @@ func endpointOf(host string) (string, error) {
 
 func loopback(endpoint string) bool {
 	host, _, _ := net.SplitHostPort(endpoint)
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.IsLoopback()
+	return config.OnThisMachine(host)
 }
 
 func wrong(next, format string, args ...any) error {
@@ -150,29 +146,7 @@ func wrong(next, format string, args ...any) error {
 	return err
 }
 
-// newTLS says whom to trust and what to show.
-func newTLS(spec Spec) (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if spec.CAFile != "" {
-		pem, err := os.ReadFile(spec.CAFile)
-		if err != nil {
-			return nil, unreadable(setCA, err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, wrong("Put certificates in PEM form into the file that "+setCA+" names.", "the file of authorities holds no certificate")
-		}
-	}
-	if spec.CertFile != "" {
-		pair, err := tls.LoadX509KeyPair(spec.CertFile, spec.KeyFile)
-		if err != nil {
-			return nil, unreadable(setCert+" and "+setKey, err)
-		}
-		config.Certificates = []tls.Certificate{pair}
-	}
-	return config, nil
-}
-
-func unreadable(setting string, err error) error {
-	return &fault.Error{Op: opOpen, Kind: fault.Malformed, Detail: "a file that " + setting + " names cannot be used", Next: "Check " + setting + ".", Err: err}
+// trust is whom to believe, and what to show.
+func (s *Spec) trust() config.Trust {
+	return config.Trust{CA: config.Named{Setting: setCA, File: s.CAFile}, Cert: config.Named{Setting: setCert, File: s.CertFile}, Key: config.Named{Setting: setKey, File: s.KeyFile}}
 }

@@ -2,19 +2,16 @@ package s3
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/minio/minio-go/v7/pkg/s3utils"
 
 	"micronode/fault"
+	"micronode/internal/config"
 )
 
 const opSpec = "s3.open"
@@ -134,7 +131,7 @@ func parse(text string) (location, error) {
 		return location{}, wrong(fault.Malformed, "Take the keys out of the URL and set "+setAccess+" and "+setSecret+".", "keys do not belong into a URL, which is shown and logged")
 	case !at.secure && u.Scheme != "s3+http":
 		return location{}, wrong(fault.Malformed, good, "the scheme is %q", u.Scheme)
-	case !at.secure && !loopback(u.Hostname()):
+	case !at.secure && !config.OnThisMachine(u.Hostname()):
 		return location{}, wrong(fault.Malformed, "Use s3+https.", "s3+http sends objects in the clear, so it is for this machine only")
 	case u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "":
 		return location{}, wrong(fault.Malformed, good, "the URL needs a host and a bucket, and nothing after them but a prefix")
@@ -146,11 +143,6 @@ func parse(text string) (location, error) {
 	return at, nil
 }
 
-func loopback(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.IsLoopback()
-}
-
 func wrong(kind fault.Kind, next, format string, args ...any) error {
 	err := fault.New(opSpec, kind, format, args...)
 	err.Next = next
@@ -160,11 +152,15 @@ func wrong(kind fault.Kind, next, format string, args ...any) error {
 // newTransport makes the connections. There is no proxy from the environment:
 // where objects go is for the configuration alone to say.
 func newTransport(spec Spec) (*http.Transport, error) {
+	trust, err := config.Trust{CA: config.Named{Setting: setCA, File: spec.CAFile}}.TLS(opSpec)
+	if err != nil {
+		return nil, err
+	}
 	dial := spec.dial
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: spec.Timeout, KeepAlive: 60 * time.Second}).DialContext
 	}
-	t := &http.Transport{
+	return &http.Transport{
 		DialContext:         dial,
 		TLSHandshakeTimeout: spec.Timeout,
 		MaxIdleConnsPerHost: 2 * spec.Puts,
@@ -172,18 +168,6 @@ func newTransport(spec Spec) (*http.Transport, error) {
 		DisableCompression:  true,
 		WriteBufferSize:     64 << 10, // bodies are long, and a connection has one of each
 		ReadBufferSize:      64 << 10,
-		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12},
-	}
-	if spec.CAFile == "" {
-		return t, nil
-	}
-	pem, err := os.ReadFile(spec.CAFile)
-	if err != nil {
-		return nil, fault.Wrap(opSpec, err)
-	}
-	t.TLSClientConfig.RootCAs = x509.NewCertPool()
-	if !t.TLSClientConfig.RootCAs.AppendCertsFromPEM(pem) {
-		return nil, wrong(fault.Malformed, "Put certificates in PEM form into the file that "+setCA+" names.", "the file of authorities holds no certificate")
-	}
-	return t, nil
+		TLSClientConfig:     trust,
+	}, nil
 }

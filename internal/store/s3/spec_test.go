@@ -45,7 +45,7 @@ func TestWrongSpecsAreRefused(t *testing.T) {
 		"too large":         {func(s *Spec) { s.MaxObject = 6 << 30 }, fault.Malformed, "5 GiB"},
 		"negative":          {func(s *Spec) { s.Timeout = -time.Second }, fault.Malformed, ""},
 		"a host with space": {func(s *Spec) { s.URL = "s3+https://ho_st!/bucket" }, fault.Malformed, "store.url"},
-		"no authorities":    {func(s *Spec) { s.CAFile = filepath.Join(t.TempDir(), "absent") }, fault.Internal, ""},
+		"no authorities":    {func(s *Spec) { s.CAFile = filepath.Join(t.TempDir(), "absent") }, fault.Malformed, "store.ca_file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec := good

@@ -10,8 +10,10 @@ import (
 type commands struct {
 	Run        runCommand        `cmd:"" group:"node" help:"Run a node; in RAM and on loopback unless told otherwise."`
 	Status     statusCommand     `cmd:"" group:"node" help:"What the node does, and why it is not ready if it is not."`
+	Top        topCommand        `cmd:"" group:"node" help:"A live view of what the node does."`
 	Demo       demoCommand       `cmd:"" group:"node" help:"Show what nodes can do, with real ones on this machine; nothing is left afterwards."`
 	Doctor     doctorCommand     `cmd:"" group:"node" help:"Check whether this machine is fit for a node."`
+	Bench      benchCommand      `cmd:"" group:"node" help:"Measure how fast the node is, from this machine; nothing is left afterwards."`
 	Config     configCommand     `cmd:"" group:"node" help:"Check and show the configuration."`
 	Migrate    migrateCommand    `cmd:"" group:"node" help:"Bring a --persist folder to the format of this version."`
 	Put        putCommand        `cmd:"" group:"objects" help:"Store files and folders, and print their addresses."`

@@ -13,7 +13,10 @@ type target struct {
 }
 
 // dial makes a client. It does not connect: the first call does.
-func (t target) dial() (*client.Client, error) {
+func (t target) dial() (*client.Client, error) { return client.New(t.options()) }
+
+// options say which node it is.
+func (t target) options() client.Options {
 	o := client.Options{Socket: t.Socket, UserAgent: "micronode/" + observe.ReadBuild("micronode").Version}
 	if t.Socket == "" {
 		o.URL = os.Getenv("MICRO_URL")
@@ -21,5 +24,5 @@ func (t target) dial() (*client.Client, error) {
 	if o.URL != "" {
 		o.Token = os.Getenv("MICRO_TOKEN") // the local socket needs none
 	}
-	return client.New(o)
+	return o
 }

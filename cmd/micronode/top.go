@@ -74,7 +74,9 @@ type onlooker struct {
 	node     *client.Client
 	interval time.Duration
 
-	last *look // owned by the command; nil if the node did not answer
+	// owned by the command
+	last     *look // nil if the node did not answer
+	answered bool  // it did once
 }
 
 // once shows one view. For the rates there must be two looks.
@@ -148,7 +150,8 @@ func over(ctx context.Context, err error) error {
 }
 
 // patiently is a view, also of a node that does not answer. It is an error only
-// if to ask again would be of no use.
+// if to ask again would be of no use; a node that answered once may do so again,
+// whatever stands in its place meanwhile.
 func (w *onlooker) patiently(ctx context.Context) (topView, error) {
 	view, err := w.next(ctx)
 	if err == nil || ctx.Err() != nil {
@@ -156,7 +159,9 @@ func (w *onlooker) patiently(ctx context.Context) (topView, error) {
 	}
 	switch fault.KindOf(err) {
 	case fault.Unauthorized, fault.Forbidden, fault.NotFound, fault.Malformed, fault.UpstreamFailed:
-		return topView{}, err
+		if !w.answered {
+			return topView{}, err
+		}
 	}
 	return topView{At: time.Now(), Error: what(err), Next: fault.NextOf(err)}, nil
 }
@@ -171,6 +176,6 @@ func (w *onlooker) next(ctx context.Context) (topView, error) {
 		return topView{}, err
 	}
 	view := compare(w.last, now)
-	w.last = now
+	w.last, w.answered = now, true
 	return view, nil
 }

@@ -191,7 +191,7 @@ func topNode(t *testing.T, away *atomic.Bool) {
 	unless := func(answer http.HandlerFunc) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			if away.Load() {
-				reply(w, 0, fault.New("fake", fault.Internal, "it is going away"))
+				reply(w, 0, fault.New("fake", fault.UpstreamFailed, "it is going away"))
 				return
 			}
 			answer(w, r)
@@ -227,7 +227,7 @@ func TestTopOnce(t *testing.T) {
 		t.Errorf("%+v, %v", view, err)
 	}
 	away.Store(true)
-	newSession(t).expect(t, t.Context(), fault.Internal.Exit(), []string{"top", "--once"}, "it is going away")
+	newSession(t).expect(t, t.Context(), fault.UpstreamFailed.Exit(), []string{"top", "--once"}, "it is going away")
 	newSession(t).expect(t, t.Context(), fault.Malformed.Exit(), []string{"top", "--interval", "1ms"}, "too short", "10ms or more")
 	t.Setenv("MICRO_URL", "ftp://nowhere")
 	newSession(t).expect(t, t.Context(), fault.Malformed.Exit(), []string{"top"}, "does not begin with http")
@@ -274,7 +274,7 @@ func TestTopWaitsForTheNode(t *testing.T) {
 		}
 		switch {
 		case !view.Answers:
-			story = append(story, "away: "+strings.TrimSuffix(view.Error, ": HTTP 500, corr_id corr-1234"))
+			story = append(story, "away: "+strings.TrimSuffix(view.Error, ": HTTP 502, corr_id corr-1234"))
 			away.Store(false)
 		case view.Seconds == 0:
 			story = append(story, "first")
@@ -359,15 +359,14 @@ func TestTopOnATerminal(t *testing.T) {
 		onTerminal(t, ctx, args, "/put", func(io.Writer) { stop() })
 	})
 	t.Run("away", func(t *testing.T) {
-		away.Store(true)
+		t.Setenv("MICRO_URL", "http://127.0.0.1:1")
 		onTerminal(t, t.Context(), args, "the node does not answer; trying again", func(keyboard io.Writer) { fmt.Fprint(keyboard, "q") })
 	})
 	t.Run("dumb", func(t *testing.T) {
-		away.Store(false)
 		t.Setenv("TERM", "dumb")
 		s := newSession(t)
 		s.outTerminal = true
-		s.expect(t, t.Context(), 0, []string{"top", "--once", "--interval", "10ms"})
+		s.expect(t, t.Context(), 0, []string{"top"})
 		if strings.Contains(s.stdout.String(), "\x1b") {
 			t.Errorf("%q", &s.stdout)
 		}

@@ -13,8 +13,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"micronode/b3"
 	"micronode/fault"
@@ -28,7 +31,7 @@ type session struct {
 
 func newSession(t *testing.T) *session {
 	s := &session{}
-	s.console = &console{in: strings.NewReader(""), out: &s.stdout, err: &s.stderr,
+	s.console = &console{in: strings.NewReader(""), out: &s.stdout, err: &s.stderr, leave: new(atomic.Pointer[func()]),
 		exit: func(code int) { t.Errorf("it ended the process with %d", code) }}
 	return s
 }
@@ -163,7 +166,7 @@ func TestAnInterruptedCommand(t *testing.T) {
 func TestTheSecondSignalEndsTheProcess(t *testing.T) {
 	ended := make(chan int, 1)
 	var stderr bytes.Buffer
-	c := &console{err: &stderr, exit: func(code int) { ended <- code }}
+	c := &console{err: &stderr, exit: func(code int) { ended <- code }, leave: new(atomic.Pointer[func()])}
 	ctx, stop := c.untilInterrupted(t.Context())
 	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -185,6 +188,28 @@ func TestTheSecondSignalEndsTheProcess(t *testing.T) {
 	if fault.KindOf(&interrupted{os.Kill}) != fault.Canceled || (&interrupted{odd{}}).Error() != "stopped by an odd signal" {
 		t.Error("an interruption is of another kind")
 	}
+}
+
+// Programs such as timeout(1) send a signal to a process and to its group, and
+// mean it once. The terminal is given back before the process ends.
+func TestASignalThatComesTwiceAtOnceIsOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		story := ""
+		c := &console{err: io.Discard, exit: func(code int) { story += fmt.Sprint("ended with ", code) }, leave: new(atomic.Pointer[func()])}
+		leave := func() { story += "left the screen, " }
+		c.leave.Store(&leave)
+		handle := c.interruption(func(cause error) { story += cause.Error() + ", " })
+		handle(syscall.SIGINT)
+		handle(syscall.SIGINT)
+		if story != "stopped by SIGINT, " {
+			t.Error(story)
+		}
+		time.Sleep(echo)
+		handle(syscall.SIGINT)
+		if story != "stopped by SIGINT, left the screen, ended with 130" {
+			t.Error(story)
+		}
+	})
 }
 
 type odd struct{}

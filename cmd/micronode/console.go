@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync/atomic"
 
 	"golang.org/x/term"
 )
@@ -17,7 +18,8 @@ type console struct {
 	out, err                             io.Writer
 	inTerminal, outTerminal, errTerminal bool
 	colours                              bool
-	exit                                 func(code int) // ends the process at once
+	exit                                 func(code int)          // ends the process at once
+	leave                                *atomic.Pointer[func()] // gives the terminal back before; whoever changes the terminal sets it
 
 	json bool // set by the parser: programs are listening
 
@@ -27,7 +29,7 @@ type console struct {
 func newConsole() *console {
 	outTerminal := term.IsTerminal(int(os.Stdout.Fd()))
 	return &console{
-		in: os.Stdin, out: os.Stdout, err: os.Stderr, exit: os.Exit,
+		in: os.Stdin, out: os.Stdout, err: os.Stderr, exit: os.Exit, leave: new(atomic.Pointer[func()]),
 		inTerminal: term.IsTerminal(int(os.Stdin.Fd())), outTerminal: outTerminal, errTerminal: term.IsTerminal(int(os.Stderr.Fd())),
 		colours: outTerminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -59,17 +60,36 @@ func (c *console) lost() int {
 // again does not want to wait.
 func (c *console) untilInterrupted(ctx context.Context) (context.Context, func()) {
 	ctx, interrupt := context.WithCancelCause(ctx)
-	end, err := onSignals(func(signal os.Signal) {
-		if ctx.Err() != nil {
-			c.remark("stopped at once")
-			c.exit(128 + int(signal.(syscall.Signal)))
-			return
-		}
-		interrupt(&interrupted{signal})
-	}, syscall.SIGINT, syscall.SIGTERM)
+	end, err := onSignals(c.interruption(interrupt), syscall.SIGINT, syscall.SIGTERM)
 	if err != nil {
 		interrupt(err) // it cannot be; but if it is, nothing is begun
 		end = func() {}
 	}
 	return ctx, end
+}
+
+// echo is how soon a signal comes again that was meant once. timeout(1) and some
+// other programs that run this one send a signal to it, and then to the group
+// that it is in. Nobody's fingers are that quick.
+const echo = 100 * time.Millisecond
+
+// interruption is what to do about signals: the first one interrupts, another
+// one ends the process.
+func (c *console) interruption(interrupt context.CancelCauseFunc) func(os.Signal) {
+	var first os.Signal
+	var at time.Time
+	return func(signal os.Signal) {
+		switch {
+		case first == nil:
+			first, at = signal, time.Now()
+			interrupt(&interrupted{signal})
+		case signal == first && time.Since(at) < echo:
+		default:
+			if leave := c.leave.Load(); leave != nil {
+				(*leave)()
+			}
+			c.remark("stopped at once")
+			c.exit(128 + int(signal.(syscall.Signal)))
+		}
+	}
 }

@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,26 +31,47 @@ type screen struct {
 	console *console
 	restore func() // what the keyboard was
 	endKeys func()
+	endHang func()
 }
 
 // openScreen takes the terminal. The context that it returns ends when somebody
-// types q or Ctrl-C.
+// types q or Ctrl-C, or hangs up.
 func (c *console) openScreen(ctx context.Context) (*screen, context.Context, error) {
-	s := &screen{console: c, restore: func() {}, endKeys: func() {}}
-	keyboard, ok := c.in.(*os.File)
-	if ok && c.inTerminal {
-		before, err := term.MakeRaw(int(keyboard.Fd()))
-		if err != nil {
-			return nil, nil, fault.Wrap("top", err)
-		}
-		s.restore = func() { _ = term.Restore(int(keyboard.Fd()), before) } // it is gone if it cannot be restored
-		if ctx, s.endKeys, err = untilQuit(ctx, keyboard); err != nil {
-			s.restore()
+	ctx, hangUp := context.WithCancel(ctx)
+	endHang, err := onSignals(func(os.Signal) { hangUp() }, syscall.SIGHUP)
+	if err != nil {
+		hangUp()
+		return nil, nil, err
+	}
+	s := &screen{console: c, restore: func() {}, endKeys: func() {}, endHang: func() { endHang(); hangUp() }}
+	if keyboard, ok := c.in.(*os.File); ok && c.inTerminal {
+		if ctx, err = s.takeKeyboard(ctx, keyboard); err != nil {
+			s.endHang()
 			return nil, nil, err
 		}
 	}
+	leave := func() {
+		fmt.Fprint(c.out, leaveScreen)
+		s.restore()
+	}
+	c.leave.Store(&leave)
 	c.print("%s", takeScreen)
 	return s, ctx, nil
+}
+
+// takeKeyboard makes keys come as they are typed, and looks for those that end
+// the view.
+func (s *screen) takeKeyboard(ctx context.Context, keyboard *os.File) (context.Context, error) {
+	before, err := term.MakeRaw(int(keyboard.Fd()))
+	if err != nil {
+		return nil, fault.Wrap("top", err)
+	}
+	s.restore = func() { _ = term.Restore(int(keyboard.Fd()), before) } // it is gone if it cannot be restored
+	ctx, s.endKeys, err = untilQuit(ctx, keyboard)
+	if err != nil {
+		s.restore()
+	}
+	return ctx, err
 }
 
 // close gives the terminal back as it was.
@@ -56,6 +79,8 @@ func (s *screen) close() {
 	s.console.print("%s", leaveScreen)
 	s.endKeys()
 	s.restore()
+	s.console.leave.Store(nil)
+	s.endHang()
 }
 
 // size is that of the terminal now: people drag at windows.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,7 +23,7 @@ type statusCommand struct {
 
 // Help is shown by status --help.
 func (statusCommand) Help() string {
-	return `If the node is not ready, each reason is shown with the next step. A node that answers is no error, whatever it answers; with --wait, one that is not ready in time is.
+	return `If the node is not ready, each reason is shown with the next step. A node that answers is no error, whatever it answers; with --wait, one that is not ready in time is. Of a node that runs as several processes the parts are shown, where they run, and which are away.
 
 Examples:
 
@@ -57,7 +58,7 @@ func (s *statusCommand) Run(ctx context.Context, c *console) error {
 	if err != nil {
 		return err
 	}
-	all := report{status, append([]string{}, readiness.Missing...), append([]client.Reason{}, readiness.Reasons...)}
+	all := report{status, append([]string{}, readiness.Missing...), urgentFirst(readiness)}
 	if c.json {
 		c.printJSON(all)
 		return nil
@@ -94,7 +95,7 @@ func (s *statusCommand) await(ctx context.Context, node *client.Client) error {
 func notReady(r client.Readiness) error {
 	err := fault.New("status", fault.NotReady, "the node is not ready")
 	var reasons []error
-	for _, one := range r.Reasons {
+	for _, one := range urgentFirst(r) {
 		reasons = append(reasons, fmt.Errorf("%s: %s", one.Dep, one.Reason))
 		if err.Next == "" {
 			err.Next = one.Next
@@ -102,6 +103,20 @@ func notReady(r client.Readiness) error {
 	}
 	err.Err = errors.Join(reasons...)
 	return err
+}
+
+// urgentFirst puts what is missing before what is only worth a remark: the first
+// next step is the one that people take.
+func urgentFirst(r client.Readiness) []client.Reason {
+	list := append([]client.Reason{}, r.Reasons...)
+	rank := func(one client.Reason) int {
+		if slices.Contains(r.Missing, one.Dep) {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(list, func(a, b client.Reason) int { return cmp.Compare(rank(a), rank(b)) })
+	return list
 }
 
 // late is why the waiting was over: the time was up, or somebody interrupted.
@@ -129,6 +144,7 @@ func (r report) print(c *console) {
 	if r.Amnesia {
 		c.print("\n  %s\n", amnesiaLine)
 	}
+	r.printParts(c)
 	services := [][]string{{"service", "state", "restarts"}}
 	for _, one := range r.Services {
 		services = append(services, []string{one.Name, one.State, fmt.Sprint(one.Restarts)})
@@ -136,6 +152,26 @@ func (r report) print(c *console) {
 	c.print("\n")
 	r.table(c, services)
 	r.printQueues(c)
+}
+
+// printParts shows where the parts of a node are that runs as several processes.
+func (r report) printParts(c *console) {
+	if len(r.Parts) == 0 {
+		return
+	}
+	rows := [][]string{{"part", "state", "where"}}
+	for _, one := range r.Parts {
+		state, where := "up", "here"
+		if !one.Up {
+			state = "away"
+		}
+		if one.At != "" {
+			where = one.At
+		}
+		rows = append(rows, []string{one.Name, state, where})
+	}
+	c.print("\n")
+	r.table(c, rows)
 }
 
 func (r report) verdict(c *console) string {

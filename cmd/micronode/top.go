@@ -19,7 +19,7 @@ type topCommand struct {
 
 // Help is shown by top --help.
 func (topCommand) Help() string {
-	return `A live view of the node: whether it is ready and what to do if it is not, requests by route, queues, sessions, what is stored, services. Rates are those since the last look. q and Ctrl-C end it. If the node goes away, the view says so and waits for it.
+	return `A live view of the node: whether it is ready and what to do if it is not, what is stored, messages, sessions, memory, parts in other processes, what is refused, requests by route, queues, services. Rates are those since the last look. q and Ctrl-C end it. If the node goes away, the view says so and waits for it.
 
 In a pipe there is one view, unless --interval asks for more. With --json each view is an object on a line of its own. One view takes two looks, an interval apart.
 
@@ -75,8 +75,8 @@ type onlooker struct {
 	interval time.Duration
 
 	// owned by the command
-	last     *look // nil if the node did not answer
-	answered bool  // it did once
+	last     *look      // nil if the node did not answer
+	answered *time.Time // when it last did; nil if never
 }
 
 // once shows one view. For the rates there must be two looks.
@@ -159,11 +159,11 @@ func (w *onlooker) patiently(ctx context.Context) (topView, error) {
 	}
 	switch fault.KindOf(err) {
 	case fault.Unauthorized, fault.Forbidden, fault.NotFound, fault.Malformed, fault.UpstreamFailed:
-		if !w.answered {
+		if w.answered == nil {
 			return topView{}, err
 		}
 	}
-	return topView{At: time.Now(), Error: what(err), Next: fault.NextOf(err)}, nil
+	return topView{At: time.Now(), Error: what(err), Next: fault.NextOf(err), LastAnswer: w.answered}, nil
 }
 
 // next takes a look and compares it with the last one.
@@ -176,6 +176,6 @@ func (w *onlooker) next(ctx context.Context) (topView, error) {
 		return topView{}, err
 	}
 	view := compare(w.last, now)
-	w.last, w.answered = now, true
+	w.last, w.answered = now, &now.at
 	return view, nil
 }

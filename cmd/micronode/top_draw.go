@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -13,9 +15,9 @@ import (
 // lines is the view as text, at most width wide and height high; zero is as much
 // as there is. What matters most comes first, so what does not fit matters least.
 func (v topView) lines(c *console, width, height int) []string {
-	lines := v.head(c)
+	lines := v.head(c, width, height)
 	if v.Answers {
-		lines = append(lines, v.usage()...)
+		lines = append(lines, v.usage(c)...)
 		room := math.MaxInt
 		if height > 0 {
 			room = height - len(lines)
@@ -31,20 +33,53 @@ func (v topView) lines(c *console, width, height int) []string {
 	return lines
 }
 
-// head says how the node is, and what to do.
-func (v topView) head(c *console) []string {
+// head says how the node is, and what to do. Next steps are not cut off but go on
+// in the next line: half a command is of no use.
+func (v topView) head(c *console, width, height int) []string {
 	clock := v.At.Format(time.TimeOnly)
 	if !v.Answers {
-		return []string{
-			clock + "  " + c.paint(red, "the node does not answer; trying again"),
-			"", "  " + legible(v.Error), "  " + legible(v.Next),
+		lines := []string{clock + "  " + c.paint(red, "the node does not answer; trying again")}
+		if v.LastAnswer != nil {
+			lines = append(lines, "  The last answer came at "+v.LastAnswer.Format(time.TimeOnly)+".")
 		}
+		return append(append(append(lines, ""), wrap("  ", v.Error, width)...), wrap("  ", v.Next, width)...)
 	}
 	verdict := report{}
 	verdict.Ready, verdict.WriteReady, verdict.Degraded = v.Ready, v.WriteReady, v.Degraded
-	lines := []string{fmt.Sprintf("%s  %s  (micronode %s, profile %s)", clock, verdict.verdict(c), legible(v.Version), legible(v.Profile))}
+	up := ""
+	if v.Process != nil {
+		up = ", up " + spanOf(v.Process.Seconds)
+	}
+	var reasons []string
 	for _, one := range v.Reasons {
-		lines = append(lines, "  "+legible(one.Dep)+": "+legible(one.Reason), "    "+legible(one.Next))
+		reasons = append(reasons, wrap("  ", one.Dep+": "+one.Reason, width)...)
+		reasons = append(reasons, wrap("    ", one.Next, width)...)
+	}
+	if height > 0 {
+		reasons = shorten(reasons, max(height/2, 3))
+	}
+	first := fmt.Sprintf("%s  %s  (micronode %s, profile %s%s)", clock, verdict.verdict(c), legible(v.Version), legible(v.Profile), up)
+	return append([]string{first}, reasons...)
+}
+
+// wrap breaks a text of the node between words, into lines no wider than width;
+// zero is as wide as it is.
+func wrap(indent, text string, width int) []string {
+	var lines []string
+	line := ""
+	for word := range strings.FieldsSeq(legible(text)) {
+		switch {
+		case line == "":
+			line = indent + word
+		case width > 0 && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width:
+			lines = append(lines, line)
+			line = indent + word
+		default:
+			line += " " + word
+		}
+	}
+	if line != "" {
+		lines = append(lines, line)
 	}
 	return lines
 }
@@ -52,31 +87,90 @@ func (v topView) head(c *console) []string {
 // legible is a text of the node on one line, without what would move the cursor.
 func legible(text string) string { return visible([]byte(text)) }
 
-// usage says how much there is of what is kept.
-func (v topView) usage() []string {
+// usage says how much there is of what is kept, and what was refused.
+func (v topView) usage(c *console) []string {
 	store := fmt.Sprintf("  store     %d objects, %s", v.Store.Objects, bytesOf(float64(v.Store.Bytes)))
 	if v.Store.Budget > 0 {
 		store += fmt.Sprintf(" of %s (%.0f%%)", bytesOf(float64(v.Store.Budget)), 100*float64(v.Store.Bytes)/float64(v.Store.Budget))
 	}
-	if v.Blind != "" {
-		return []string{"", store, "  no figures: " + legible(v.Blind)}
+	lines := []string{"", store}
+	if v.Mailbox != nil {
+		lines = append(lines, fmt.Sprintf("  mailbox   %.0f messages, %.0f dead, %s", v.Mailbox.Messages, v.Mailbox.Dead, bytesOf(v.Mailbox.Bytes)))
 	}
-	return []string{"", store,
-		fmt.Sprintf("  mailbox   %.0f messages, %.0f dead, %s", v.Mailbox.Messages, v.Mailbox.Dead, bytesOf(v.Mailbox.Bytes)),
-		fmt.Sprintf("  sessions  %.0f, %s opened and %s closed a second", v.Sessions.Active, rateOf(v.Sessions.Opened), rateOf(v.Sessions.Closed))}
+	if v.Sessions != nil {
+		lines = append(lines, fmt.Sprintf("  sessions  %.0f, %s opened and %s closed a second", v.Sessions.Active, rateOf(v.Sessions.Opened), rateOf(v.Sessions.Closed)))
+	}
+	if p := v.Process; p != nil {
+		lines = append(lines, fmt.Sprintf("  memory    %s, %.0f tasks, %.0f of %.0f descriptors", bytesOf(p.Memory), p.Tasks, p.Descriptors, p.Most))
+	}
+	if len(v.Parts) > 0 {
+		lines = append(lines, v.partsLine(c))
+	}
+	if v.Blind != "" {
+		return append(lines, "  no figures: "+legible(v.Blind))
+	}
+	return append(lines, v.refusedLine(c))
+}
+
+// partsLine tells where the parts of the node are. Why one is away, and what to
+// do about it, is among the reasons.
+func (v topView) partsLine(c *console) string {
+	var here, elsewhere, away []string
+	for _, one := range v.Parts {
+		name := legible(one.Name)
+		switch {
+		case !one.Up:
+			away = append(away, name)
+		case one.At != "":
+			elsewhere = append(elsewhere, name)
+		default:
+			here = append(here, name)
+		}
+	}
+	var said []string
+	if away != nil {
+		said = append(said, c.paint(red, "away: "+strings.Join(away, ", ")))
+	}
+	if elsewhere != nil {
+		said = append(said, "elsewhere: "+strings.Join(elsewhere, ", "))
+	}
+	if here != nil {
+		said = append(said, "here: "+strings.Join(here, ", "))
+	}
+	return "  parts     " + strings.Join(said, "; ")
+}
+
+// refusedLine tells what is refused now, or else what was.
+func (v topView) refusedLine(c *console) string {
+	var now, earlier []string
+	for _, one := range v.Refusals {
+		by := legible(one.Service + " " + one.What)
+		if one.Rate > 0 {
+			now = append(now, by+" "+rateOf(one.Rate))
+		}
+		earlier = append(earlier, fmt.Sprintf("%s %.0f", by, one.Total))
+	}
+	switch {
+	case now != nil:
+		return "  refused   " + c.paint(yellow, "a second: "+strings.Join(now, ", "))
+	case earlier != nil:
+		return "  refused   in all: " + strings.Join(earlier, ", ")
+	default:
+		return "  refused   nothing"
+	}
 }
 
 // tables shares out the lines that are left among routes, queues and services.
+// The shortest is served first, and what it does not use is left to the others.
 func (v topView) tables(c *console, room int) []string {
 	all := [][]string{v.routeTable(c), v.queueTable(c), v.serviceTable(c)}
-	var lines []string
-	for i, rows := range all {
-		share := room / (len(all) - i) // what one does not use is left to the others
-		rows = shorten(append([]string{""}, rows...), share)
-		room -= len(rows)
-		lines = append(lines, rows...)
+	order := []int{0, 1, 2}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(len(all[a]), len(all[b])) })
+	for i, k := range order {
+		all[k] = shorten(append([]string{""}, all[k]...), room/(len(all)-i))
+		room -= len(all[k])
 	}
-	return lines
+	return slices.Concat(all...)
 }
 
 // shorten says how many lines it leaves out.
@@ -105,7 +199,7 @@ func (v topView) routeTable(c *console) []string {
 	}
 	lines := columns(rows)
 	for i, one := range v.Routes {
-		if one.Ours > 0 {
+		if one.Ours > 0 && watching(one.Route) == 0 { // a node that says that it is not ready has answered well
 			lines[i+1] = c.paint(red, lines[i+1])
 		}
 	}
@@ -245,6 +339,20 @@ func timeOf(milliseconds *float64) string {
 		return fmt.Sprintf("%.0fms", *milliseconds)
 	default:
 		return fmt.Sprintf("%.0fs", *milliseconds/1000)
+	}
+}
+
+// spanOf is how long something lasts, in its two largest units.
+func spanOf(seconds float64) string {
+	const day = 24 * time.Hour
+	span := time.Duration(seconds) * time.Second
+	switch {
+	case span >= day:
+		return fmt.Sprintf("%dd%dh", span/day, span%day/time.Hour)
+	case span >= time.Hour:
+		return fmt.Sprintf("%dh%dm", span/time.Hour, span%time.Hour/time.Minute)
+	default:
+		return span.String()
 	}
 }
 

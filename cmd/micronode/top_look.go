@@ -62,6 +62,7 @@ type figures struct {
 	answers map[answerKey]float64          // requests that were answered
 	latency map[string]map[float64]float64 // by route: how many took no longer than so many seconds
 	dropped map[queueKey]float64           // by queue
+	refused map[queueKey]float64           // by what was full: a queue or a route; or by the reason
 	alone   map[string]float64             // without labels of interest
 }
 
@@ -73,7 +74,7 @@ type answerKey struct {
 type queueKey struct{ service, name string }
 
 func newFigures() figures {
-	return figures{answers: map[answerKey]float64{}, latency: map[string]map[float64]float64{}, dropped: map[queueKey]float64{}, alone: map[string]float64{}}
+	return figures{answers: map[answerKey]float64{}, latency: map[string]map[float64]float64{}, dropped: map[queueKey]float64{}, refused: map[queueKey]float64{}, alone: map[string]float64{}}
 }
 
 // read takes in figures in the text form of Prometheus. Lines that it does not
@@ -110,10 +111,18 @@ func (f figures) add(name string, labels map[string]string, value float64) {
 		f.latency[route][bound] += value
 	case "queue_dropped_total":
 		f.dropped[queueKey{labels["service"], labels["queue"]}] += value
-	case "sessions_active", "session_open_total", "session_close_total", "mailbox_depth", "mailbox_bytes", "mailbox_dead":
+	case "busy_rejections_total":
+		f.refused[queueKey{labels["service"], labels["endpoint"]}] += value
+	case "rejected_total":
+		f.refused[queueKey{labels["service"], labels["reason"]}] += value
+	case "sessions_active", "session_open_total", "session_close_total", "mailbox_depth", "mailbox_bytes", "mailbox_dead",
+		startFigure, "process_resident_memory_bytes", "process_open_fds", "process_max_fds", "go_goroutines":
 		f.alone[name] += value
 	}
 }
+
+// startFigure is when the process began, in seconds since 1970.
+const startFigure = "process_start_time_seconds"
 
 // parseSample reads one line: name{label="value",…} value.
 func parseSample(line string) (name string, labels map[string]string, value float64, ok bool) {

@@ -12,10 +12,12 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
@@ -34,6 +36,7 @@ http_requests_total{method="POST",route="/put",service="store",status="201"} %[1
 http_requests_total{method="GET",route="/o/{b3}",service="store",status="200"} %[2]d
 http_requests_total{method="HEAD",route="/o/{b3}",service="store",status="304"} %[1]d
 http_requests_total{method="GET",route="/o/{b3}",service="store",status="404"} 7
+http_requests_total{method="GET",route="/readyz",service="node",status="503"} %[2]d
 http_requests_total{method="GET",route="/search",service="search",status="503"} %[1]d
 request_latency_seconds_bucket{route="/put",service="store",le="0.001"} 0
 request_latency_seconds_bucket{route="/put",service="store",le="0.01"} %[1]d
@@ -48,6 +51,14 @@ session_close_total{reason="bye",service="overlay"} 0
 mailbox_depth{service="mailbox"} 12
 mailbox_bytes{service="mailbox"} 2.5e+06
 mailbox_dead{service="mailbox"} 1
+busy_rejections_total{endpoint="work",service="node"} %[3]d
+busy_rejections_total{endpoint="/put",service="store"} 0
+rejected_total{reason="work_rate",service="store"} 18
+process_start_time_seconds{service="node"} 1.767344523e+09
+process_resident_memory_bytes{service="node"} 1.3e+08
+process_open_fds{service="node"} 15
+process_max_fds{service="node"} 20000
+go_goroutines{service="node"} 116
 `, requests, 10*requests, dropped)
 }
 
@@ -59,7 +70,7 @@ const (
 		{"service":"node","name":"work","depth":250,"cap":256}],
 	"store":{"objects":5,"bytes":134217728,"budget":268435456}}`
 	topReadiness = `{"ready":true,"write_ready":true,"degraded":true,"missing":["overlay"],
-	"reasons":[{"dep":"overlay","reason":"no peer answers","next":"Check the addresses: micronode peers"}]}`
+	"reasons":[{"dep":"node/amnesia","reason":"nothing keeps this process from writing","next":"Set amnesia.enforce to auto."},{"dep":"overlay","reason":"no peer answers","next":"Check the addresses: micronode peers"}]}`
 )
 
 // lookAt is a look of a test, so many seconds after noon.
@@ -84,7 +95,18 @@ func TestTopViews(t *testing.T) {
 	other.status.PeerID = "another"
 	idle := lookAt(t, 3, 200, 5)
 	idle.status.Queues, idle.status.Services = nil, idle.status.Services[:1]
-	gone := topView{At: first.at, Error: "no node is running on the socket @x", Next: "Start a node: micronode run."}
+	split := lookAt(t, 2, 200, 5)
+	split.status.Parts = []client.Part{{Name: "store", Up: true}, {Name: "index", At: "@node.index"}, {Name: "edge", At: "@node.edge", Up: true}, {Name: "mailbox", At: "@node.edge"}}
+	delete(split.figures.alone, "mailbox_depth")
+	split.readiness.Ready = false
+	split.readiness.Reasons = nil
+	for _, part := range []string{"index", "mailbox", "edge", "overlay", "registry", "feed", "graph"} {
+		split.readiness.Reasons = append(split.readiness.Reasons, client.Reason{Dep: "node/" + part, Reason: "it does not answer",
+			Next: "Start it with the same settings, in the same folder: micronode run --config node.toml --only " + part})
+	}
+	again := lookAt(t, 4, 50, 0)
+	again.figures.alone[startFigure] += 3600
+	gone := topView{At: first.at, LastAnswer: &first.at, Error: "no node is running on the socket @x", Next: "Start a node: micronode run."}
 	colours, plain := &console{colours: true}, &console{}
 	var all bytes.Buffer
 	for _, c := range []struct {
@@ -101,7 +123,10 @@ func TestTopViews(t *testing.T) {
 		{"colours, cut off", compare(first, second), colours, 60, 0},
 		{"without figures", compare(second, blind), plain, 0, 0},
 		{"another node", compare(second, other), plain, 0, 0},
+		{"the node began anew", compare(second, again), plain, 0, 0},
+		{"parts are away", compare(first, split), colours, 80, 24},
 		{"nobody answers", gone, plain, 80, 24},
+		{"nobody answers, in a narrow terminal", gone, plain, 24, 24},
 	} {
 		lines := c.view.lines(c.console, c.width, c.height)
 		if c.height > 0 && len(lines) > c.height {
@@ -172,9 +197,32 @@ func TestTopClips(t *testing.T) {
 	})
 }
 
+// A next step is told to its last word, and no line is wider than the terminal
+// unless a word is.
+func TestTopWraps(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		words := rapid.SliceOf(rapid.StringMatching(`[a-zµ…]{1,12}`)).Draw(t, "words")
+		width := rapid.IntRange(0, 40).Draw(t, "width")
+		lines := wrap("  ", strings.Join(words, " "), width)
+		if got := strings.Fields(strings.Join(lines, "\n")); !slices.Equal(got, words) {
+			t.Fatalf("%q, not %q", got, words)
+		}
+		for _, line := range lines {
+			if width > 0 && utf8.RuneCountInString(line) > width && strings.Contains(line[2:], " ") || width == 0 && len(lines) > 1 {
+				t.Fatalf("%q is too wide for %d", line, width)
+			}
+		}
+	})
+}
+
 func TestTopTimesAndSizes(t *testing.T) {
 	for want, milliseconds := range map[string]float64{"250µs": 0.25, "2.5ms": 2.5, "250ms": 250, "25s": 25_000} {
 		if got := timeOf(&milliseconds); got != want {
+			t.Errorf("%s, not %s", got, want)
+		}
+	}
+	for want, seconds := range map[string]float64{"0s": 0.9, "59m59s": 3599, "1h1m": 3660, "2d3h": 51 * 3600} {
+		if got := spanOf(seconds); got != want {
 			t.Errorf("%s, not %s", got, want)
 		}
 	}
@@ -210,7 +258,7 @@ func TestTopOnce(t *testing.T) {
 	var away atomic.Bool
 	topNode(t, &away)
 	got := run(t, "top", "--once", "--interval", "10ms")
-	for _, want := range []string{"  ready, but degraded  (micronode 1.0, profile micronode)\n", "\n  overlay: no peer answers\n    Check the addresses: micronode peers\n", "\n  /put ", "\n  node.work       250    256"} {
+	for _, want := range []string{"  ready, but degraded  (micronode 1.0, profile micronode, up ", "\n  overlay: no peer answers\n    Check the addresses: micronode peers\n", "\n  /put ", "\n  node.work       250    256"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
 		}
@@ -223,7 +271,7 @@ func TestTopOnce(t *testing.T) {
 		Seconds float64
 		Routes  []routeView
 	}
-	if err := json.Unmarshal([]byte(run(t, "top", "--once", "--json", "--interval", "10ms")), &view); err != nil || !view.Answers || view.Seconds <= 0 || len(view.Routes) != 3 {
+	if err := json.Unmarshal([]byte(run(t, "top", "--once", "--json", "--interval", "10ms")), &view); err != nil || !view.Answers || view.Seconds <= 0 || len(view.Routes) != 4 {
 		t.Errorf("%+v, %v", view, err)
 	}
 	away.Store(true)
@@ -265,14 +313,17 @@ func TestTopWaitsForTheNode(t *testing.T) {
 	s := newSession(t)
 	s.out = &lineWriter{after: func(line string) {
 		var view struct {
-			Answers bool
-			Error   string
-			Seconds float64
+			Answers    bool
+			Error      string
+			Seconds    float64
+			LastAnswer *time.Time `json:"last_answer"`
 		}
 		if err := json.Unmarshal([]byte(line), &view); err != nil {
 			t.Error(err)
 		}
 		switch {
+		case !view.Answers && view.LastAnswer == nil:
+			t.Error("when the node last answered is not told")
 		case !view.Answers:
 			story = append(story, "away: "+strings.TrimSuffix(view.Error, ": HTTP 502, corr_id corr-1234"))
 			away.Store(false)
@@ -297,6 +348,8 @@ func TestTopWaitsForTheNode(t *testing.T) {
 func onTerminal(t *testing.T, ctx context.Context, args []string, wait string, then func(keyboard io.Writer)) string {
 	t.Helper()
 	t.Setenv("TERM", "xterm")
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	master, slave, err := openTerminal()
 	if err != nil {
 		t.Fatal(err)
@@ -331,6 +384,9 @@ func onTerminal(t *testing.T, ctx context.Context, args []string, wait string, t
 	}
 	slave.Close()
 	all := <-shown
+	if !strings.Contains(all, wait) {
+		t.Errorf("it never showed %q: %q", wait, all)
+	}
 	if !strings.HasPrefix(all, takeScreen) || !strings.HasSuffix(all, leaveScreen) {
 		t.Errorf("the screen was not given back: %q", all)
 	}
@@ -343,8 +399,8 @@ func TestTopOnATerminal(t *testing.T) {
 	args := []string{"top", "--interval", "10ms"}
 	for name, key := range map[string]string{"q": "q", "Ctrl-C": "\x03"} {
 		t.Run(name, func(t *testing.T) {
-			all := onTerminal(t, t.Context(), args, "/put", func(keyboard io.Writer) { fmt.Fprint(keyboard, "x"+key) })
-			for _, want := range []string{goHome, "  ready, but degraded  (micronode 1.0, profile micronode)" + clearLine + "\r\n", clearBelow} {
+			all := onTerminal(t, t.Context(), args, "/o/{b3}", func(keyboard io.Writer) { fmt.Fprint(keyboard, "x"+key) })
+			for _, want := range []string{goHome, "  ready, but degraded  (micronode 1.0, profile micronode, up ", ")" + clearLine + "\r\n", clearBelow} {
 				if !strings.Contains(all, want) {
 					t.Errorf("no %q in %q", want, all)
 				}
@@ -356,7 +412,14 @@ func TestTopOnATerminal(t *testing.T) {
 	}
 	t.Run("a signal", func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
-		onTerminal(t, ctx, args, "/put", func(io.Writer) { stop() })
+		onTerminal(t, ctx, args, "/o/{b3}", func(io.Writer) { stop() })
+	})
+	t.Run("a hang-up", func(t *testing.T) {
+		onTerminal(t, t.Context(), args, "/o/{b3}", func(io.Writer) {
+			if err := unix.Kill(os.Getpid(), unix.SIGHUP); err != nil {
+				t.Error(err)
+			}
+		})
 	})
 	t.Run("away", func(t *testing.T) {
 		t.Setenv("MICRO_URL", "http://127.0.0.1:1")

@@ -17,6 +17,8 @@ type topView struct {
 	Error   string    `json:"error,omitempty"` // why it does not
 	Next    string    `json:"next,omitempty"`
 
+	LastAnswer *time.Time `json:"last_answer,omitempty"` // of a node that answers no more
+
 	*nodeView // nil if it does not answer
 }
 
@@ -33,13 +35,16 @@ type nodeView struct {
 	Degraded   bool            `json:"degraded"`
 	Reasons    []client.Reason `json:"reasons"`
 
-	Routes   []routeView      `json:"routes"` // the busiest first
-	Queues   []queueView      `json:"queues"` // the fullest first
-	Sessions sessionsView     `json:"sessions"`
+	Routes   []routeView      `json:"routes"`   // the busiest first
+	Queues   []queueView      `json:"queues"`   // the fullest first
+	Refusals []refusalView    `json:"refusals"` // those that go on first; without those that never were
+	Process  *processView     `json:"process,omitempty"`
+	Sessions *sessionsView    `json:"sessions,omitempty"` // of an overlay in this process
 	Store    client.Store     `json:"store"`
-	Mailbox  mailboxView      `json:"mailbox"`
-	Services []client.Service `json:"services"`        // those in trouble first
-	Blind    string           `json:"blind,omitempty"` // why there are no figures
+	Mailbox  *mailboxView     `json:"mailbox,omitempty"` // of a mailbox in this process
+	Parts    []client.Part    `json:"parts"`             // of a node that runs as several processes
+	Services []client.Service `json:"services"`          // those in trouble first
+	Blind    string           `json:"blind,omitempty"`   // why there are no figures
 }
 
 // routeView is how many requests of a route were answered in a second, by the
@@ -65,6 +70,23 @@ type queueView struct {
 	DropRate float64 `json:"drop_rate"`
 }
 
+// refusalView is how often something was refused. One request may be counted by
+// a queue and by its route, so there is no sum.
+type refusalView struct {
+	Service string  `json:"service"`
+	What    string  `json:"what"` // the queue or route that was full, or the reason
+	Total   float64 `json:"total"`
+	Rate    float64 `json:"rate"`
+}
+
+type processView struct {
+	Seconds     float64 `json:"up_seconds"`
+	Memory      float64 `json:"memory_bytes"` // resident
+	Tasks       float64 `json:"tasks"`        // goroutines
+	Descriptors float64 `json:"descriptors"`
+	Most        float64 `json:"most_descriptors"`
+}
+
 type sessionsView struct {
 	Active float64 `json:"active"`
 	Opened float64 `json:"open_rate"`
@@ -79,8 +101,8 @@ type mailboxView struct {
 
 // compare makes a view of two looks. There may be no earlier one.
 func compare(before, now *look) topView {
-	if before == nil || before.status.PeerID != now.status.PeerID || before.blind != "" {
-		before = nil // what another node has counted says nothing of this one
+	if before != nil && (before.status.PeerID != now.status.PeerID || before.blind != "" || before.figures.alone[startFigure] != now.figures.alone[startFigure]) {
+		before = nil // what another process has counted says nothing of this one
 	}
 	seconds := 0.0
 	if before != nil {
@@ -93,11 +115,39 @@ func compare(before, now *look) topView {
 	s, r := now.status, now.readiness
 	return topView{At: now.at, Answers: true, nodeView: &nodeView{
 		Seconds: seconds, PeerID: s.PeerID, Version: s.Version, Profile: s.Profile, Amnesia: s.Amnesia,
-		Ready: r.Ready, WriteReady: r.WriteReady, Degraded: r.Degraded, Reasons: append([]client.Reason{}, r.Reasons...),
+		Ready: r.Ready, WriteReady: r.WriteReady, Degraded: r.Degraded, Reasons: urgentFirst(r),
 		Routes: d.routes(), Queues: d.queues(s.Queues), Services: troubledFirst(s.Services), Store: s.Store, Blind: now.blind,
-		Sessions: sessionsView{now.figures.alone["sessions_active"], d.alone("session_open_total"), d.alone("session_close_total")},
-		Mailbox:  mailboxView{now.figures.alone["mailbox_depth"], now.figures.alone["mailbox_bytes"], now.figures.alone["mailbox_dead"]},
+		Refusals: d.refusals(), Process: now.process(), Sessions: d.sessions(), Mailbox: now.mailbox(), Parts: append([]client.Part{}, s.Parts...),
 	}}
+}
+
+// process, sessions and mailbox are nil where the process has no such figures.
+
+func (l *look) process() *processView {
+	of := l.figures.alone
+	began, known := of[startFigure]
+	if !known {
+		return nil
+	}
+	up := l.at.Sub(time.UnixMilli(int64(began * 1000))).Seconds()
+	return &processView{max(up, 0), of["process_resident_memory_bytes"], of["go_goroutines"], of["process_open_fds"], of["process_max_fds"]}
+}
+
+func (l *look) mailbox() *mailboxView {
+	of := l.figures.alone
+	messages, known := of["mailbox_depth"]
+	if !known {
+		return nil
+	}
+	return &mailboxView{messages, of["mailbox_bytes"], of["mailbox_dead"]}
+}
+
+func (d difference) sessions() *sessionsView {
+	active, known := d.now.alone["sessions_active"]
+	if !known {
+		return nil
+	}
+	return &sessionsView{active, d.alone("session_open_total"), d.alone("session_close_total")}
 }
 
 // difference is what was counted between two looks.
@@ -156,8 +206,20 @@ func (d difference) routes() []routeView {
 	for _, route := range slices.Sorted(maps.Keys(byRoute)) {
 		list = append(list, *byRoute[route])
 	}
-	slices.SortStableFunc(list, func(a, b routeView) int { return cmp.Compare(b.Rate, a.Rate) })
+	slices.SortStableFunc(list, func(a, b routeView) int {
+		return cmp.Or(cmp.Compare(watching(a.Route), watching(b.Route)), cmp.Compare(b.Rate, a.Rate))
+	})
 	return list
+}
+
+// watching is 1 for routes by which a node is watched, also by this view: they
+// say the least about what it does.
+func watching(route string) int {
+	switch route {
+	case "/admin/status", "/metrics", "/readyz", "/healthz":
+		return 1
+	}
+	return 0
 }
 
 // quantile is the time in milliseconds in which a share of the requests of a
@@ -193,6 +255,20 @@ func (d difference) queues(all []client.Queue) []queueView {
 	}
 	slices.SortStableFunc(list, func(a, b queueView) int {
 		return cmp.Or(cmp.Compare(b.fullness(), a.fullness()), cmp.Compare(b.DropRate, a.DropRate), cmp.Compare(b.Dropped, a.Dropped))
+	})
+	return list
+}
+
+// refusals are all that there ever were, those that go on first.
+func (d difference) refusals() []refusalView {
+	list := []refusalView{}
+	for key, total := range d.now.refused {
+		if total > 0 {
+			list = append(list, refusalView{key.service, key.name, total, d.rate(d.before.refused[key], total)})
+		}
+	}
+	slices.SortFunc(list, func(a, b refusalView) int {
+		return cmp.Or(cmp.Compare(b.Rate, a.Rate), cmp.Compare(b.Total, a.Total), cmp.Compare(a.Service, b.Service), cmp.Compare(a.What, b.What))
 	})
 	return list
 }

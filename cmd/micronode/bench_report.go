@@ -20,6 +20,7 @@ type benchReport struct {
 	Node        string         `json:"node"`
 	Version     string         `json:"version"`
 	Seconds     float64        `json:"seconds"`
+	Count       int            `json:"count"` // calls of a kind at most
 	Connections int            `json:"connections"`
 	Size        int64          `json:"size"`
 	MessageSize int64          `json:"message_size"`
@@ -30,13 +31,15 @@ type benchReport struct {
 
 // benchMeasure is how one kind of call went.
 type benchMeasure struct {
-	What   string         `json:"what"`
-	Done   uint64         `json:"done"`
-	Rate   float64        `json:"rate"` // done in a second
-	P50    float64        `json:"p50_ms"`
-	P99    float64        `json:"p99_ms"`
-	Busy   int            `json:"busy"`   // refusals because the node had enough to do
-	Errors map[string]int `json:"errors"` // by kind
+	What    string         `json:"what"`
+	Done    uint64         `json:"done"`
+	Rate    float64        `json:"rate"` // done in a second
+	P50     float64        `json:"p50_ms"`
+	P90     float64        `json:"p90_ms"`
+	P99     float64        `json:"p99_ms"`
+	Max     float64        `json:"max_ms"`
+	Refused map[string]int `json:"refused"` // by kind: the node had enough to do
+	Errors  map[string]int `json:"errors"`  // by kind
 }
 
 type benchAbsence struct {
@@ -54,24 +57,29 @@ func (r *benchReport) add(workers []*benchWorker, took time.Duration, calls ...s
 				all.merge(one)
 			}
 		}
-		if all.times.n == 0 && all.busy == 0 && len(all.errors) == 0 {
+		if all.times.n == 0 && len(all.refused) == 0 && len(all.errors) == 0 {
 			continue
 		}
 		r.Measures = append(r.Measures, benchMeasure{What: what, Done: all.times.n, Rate: float64(all.times.n) / took.Seconds(),
-			P50: all.times.quantile(0.5), P99: all.times.quantile(0.99), Busy: all.busy, Errors: all.errors})
+			P50: all.times.quantile(0.5), P90: all.times.quantile(0.9), P99: all.times.quantile(0.99), Max: float64(all.times.most) / float64(time.Millisecond),
+			Refused: all.refused, Errors: all.errors})
 	}
 }
 
 // print shows the report to a person.
 func (r *benchReport) print(c *console) {
-	c.print("%d connections for %gs, objects of %s, messages of %s\n\n", r.Connections, r.Seconds, config.Size(r.Size), config.Size(r.MessageSize))
-	rows := [][]string{{"what", "a second", "p50", "p99", "done", "busy", "errors"}}
+	c.print("%d connections for %gs or %d calls of a kind, objects of %s, messages of %s\n\n", r.Connections, r.Seconds, r.Count, config.Size(r.Size), config.Size(r.MessageSize))
+	rows := [][]string{{"what", "a second", "p50", "p90", "p99", "max", "done", "refused", "errors"}}
 	for _, one := range r.Measures {
-		p50, p99 := &one.P50, &one.P99
-		if one.Done == 0 {
-			p50, p99 = nil, nil
+		row := []string{one.What, rateOf(one.Rate)}
+		for _, took := range []float64{one.P50, one.P90, one.P99, one.Max} {
+			if one.Done == 0 {
+				row = append(row, timeOf(nil))
+			} else {
+				row = append(row, timeOf(&took))
+			}
 		}
-		rows = append(rows, []string{one.What, rateOf(one.Rate), timeOf(p50), timeOf(p99), fmt.Sprint(one.Done), fmt.Sprint(one.Busy), errorsOf(one.Errors)})
+		rows = append(rows, append(row, fmt.Sprint(one.Done), countsOf(one.Refused), countsOf(one.Errors)))
 	}
 	for _, line := range columns(rows) {
 		c.print("%s\n", line)
@@ -83,8 +91,8 @@ func (r *benchReport) print(c *console) {
 	c.print("%s\n", r.Note)
 }
 
-// errorsOf is how many errors there were of which kind.
-func errorsOf(counts map[string]int) string {
+// countsOf is how many there were of which kind.
+func countsOf(counts map[string]int) string {
 	var list []string
 	for _, kind := range slices.Sorted(maps.Keys(counts)) {
 		list = append(list, fmt.Sprintf("%d %s", counts[kind], kind))
@@ -97,16 +105,17 @@ func errorsOf(counts map[string]int) string {
 
 // tally is how the calls of one kind went.
 type tally struct {
-	times  times
-	busy   int
-	errors map[string]int
+	times           times
+	refused, errors map[string]int // by kind
 }
 
-func newTally() *tally { return &tally{errors: map[string]int{}} }
+func newTally() *tally { return &tally{refused: map[string]int{}, errors: map[string]int{}} }
 
 func (t *tally) merge(other *tally) {
 	t.times.merge(&other.times)
-	t.busy += other.busy
+	for kind, n := range other.refused {
+		t.refused[kind] += n
+	}
 	for kind, n := range other.errors {
 		t.errors[kind] += n
 	}
@@ -120,16 +129,19 @@ const fineness = 16
 // than a short one.
 type times struct {
 	n       uint64
+	most    time.Duration // the longest
 	buckets [60*fineness + fineness]uint64
 }
 
 func (t *times) add(took time.Duration) {
 	t.n++
+	t.most = max(t.most, took)
 	t.buckets[bucketOf(uint64(max(took, 0)))]++
 }
 
 func (t *times) merge(other *times) {
 	t.n += other.n
+	t.most = max(t.most, other.most)
 	for i, n := range other.buckets {
 		t.buckets[i] += n
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"micronode/b3"
@@ -19,6 +20,7 @@ type bench struct {
 	// set at construction
 	workers []*benchWorker // one for each connection
 	share   time.Duration  // all the time there is; then that of one phase
+	count   int64          // turns of one phase at most
 	name    string         // of the box and the topic; nobody else has it
 }
 
@@ -72,20 +74,24 @@ func (b *bench) phases(status client.Status) []benchPhase {
 }
 
 // hasPart tells whether a part of the node is there, in this process or in
-// another one.
+// another one. A process that runs some parts has tasks that look after the
+// others, so where there is a list of parts it alone counts.
 func hasPart(status client.Status, part string) bool {
-	return slices.ContainsFunc(status.Services, func(s client.Service) bool { return strings.HasPrefix(s.Name, part+" ") }) ||
-		slices.ContainsFunc(status.Parts, func(p client.Part) bool { return p.Name == part && p.Up })
+	if len(status.Parts) > 0 {
+		return slices.ContainsFunc(status.Parts, func(p client.Part) bool { return p.Name == part && p.Up })
+	}
+	return slices.ContainsFunc(status.Services, func(s client.Service) bool { return strings.HasPrefix(s.Name, part+" ") })
 }
 
-// during makes all workers take turns until the time is up, somebody interrupts,
-// or there is no point in going on. A turn that was begun is finished: so nothing
+// during makes all workers take turns until the time is up, there were enough of
+// them, somebody interrupts, or there is no point in going on. A turn that was begun is finished: so nothing
 // is left on the node that nobody knows of.
 func (b *bench) during(ctx context.Context, lasting time.Duration, turn func(context.Context, *benchWorker)) time.Duration {
 	begun := time.Now()
+	var turns atomic.Int64
 	b.together(func(w *benchWorker) {
 		w.hopeless = false
-		for ctx.Err() == nil && !w.hopeless && time.Since(begun) < lasting {
+		for ctx.Err() == nil && !w.hopeless && time.Since(begun) < lasting && turns.Add(1) <= b.count {
 			turn(ctx, w)
 		}
 	})
@@ -151,33 +157,42 @@ func (b *bench) cleanUp(ctx context.Context, into *benchReport) error {
 	begun := time.Now()
 	b.together(func(w *benchWorker) { w.removeAll(ctx) })
 	into.add(b.workers, time.Since(begun), "rm")
-	b.emptyBox(ctx)
+	mail := b.emptyBox(ctx)
 	var left []string
 	for _, w := range b.workers {
 		for _, address := range w.held {
 			left = append(left, address.String())
 		}
 	}
-	if len(left) == 0 {
-		return nil
+	switch {
+	case len(left) > 0:
+		return &fault.Error{Op: "bench", Kind: fault.UpstreamFailed, Detail: fmt.Sprintf("%d objects could not be removed", len(left)),
+			Next: "Remove them: micronode rm " + strings.Join(left[:min(len(left), 8)], " ")}
+	case mail > 0:
+		return &fault.Error{Op: "bench", Kind: fault.UpstreamFailed, Detail: fmt.Sprintf("%d messages may be left in the box %s", mail, b.name),
+			Next: "Take them out when their leases are over: micronode mbox recv " + b.name + " --ack"}
 	}
-	return &fault.Error{Op: "bench", Kind: fault.UpstreamFailed, Detail: fmt.Sprintf("%d objects could not be removed", len(left)),
-		Next: "Remove them: micronode rm " + strings.Join(left[:min(len(left), 8)], " ")}
+	return nil
 }
 
-// emptyBox takes out what a failed turn has left. Where nothing was sent there
-// is nothing to look for.
-func (b *bench) emptyBox(ctx context.Context) {
-	if !slices.ContainsFunc(b.workers, func(w *benchWorker) bool { return w.tallies["send"] != nil }) {
-		return
+// emptyBox takes out what failed turns have left, and says how many messages may
+// be there all the same: one that was received and could not be acknowledged is
+// hidden until its lease is over. Where nothing was sent there is nothing to look
+// for.
+func (b *bench) emptyBox(ctx context.Context) (left int) {
+	tried := false
+	for _, w := range b.workers {
+		tried = tried || w.tallies["send"] != nil
+		left += int(w.tally("send").times.n) - int(w.tally("ack").times.n)
 	}
 	node := b.workers[0].node
-	for {
+	for ; tried; left-- {
 		mail, err := node.ReceiveMail(ctx, b.name, client.ReceiveOptions{})
 		if err != nil || node.AckMail(ctx, b.name, mail.Receipt) != nil {
-			return
+			break
 		}
 	}
+	return left
 }
 
 // failure is the first error of a call. A node that refused now and then has not
@@ -190,7 +205,7 @@ func (b *bench) failure(found *benchReport) error {
 	}
 	for _, one := range found.Measures {
 		if one.Done == 0 {
-			return &fault.Error{Op: "bench", Kind: fault.Busy, Detail: one.What + ": the node refused every call",
+			return &fault.Error{Op: "bench", Kind: fault.Busy, Detail: one.What + ": the node refused every call: " + countsOf(one.Refused),
 				Next: "Try again when the node has less to do, or with fewer --connections."}
 		}
 	}

@@ -151,7 +151,7 @@ func TestBenchMeasuresAll(t *testing.T) {
 	node := newBenchNode(t, fmt.Sprintf(benchStatus, allParts, 1<<20))
 	_, got := measured(t, run(t, "bench", "--time", "200ms", "--connections", "3", "--size", "8KiB", "--json"))
 	for _, what := range []string{"put", "get", "resolve", "publish", "send", "receive", "ack", "rm"} {
-		if one := got[what]; one.Done == 0 || one.Rate <= 0 || one.P50 <= 0 || one.P99 < one.P50 || len(one.Errors) > 0 {
+		if one := got[what]; one.Done == 0 || one.Rate <= 0 || one.P50 <= 0 || one.P90 < one.P50 || one.P99 < one.P90 || one.Max <= 0 || len(one.Errors) > 0 {
 			t.Errorf("%s: %+v", what, one)
 		}
 	}
@@ -161,10 +161,24 @@ func TestBenchMeasuresAll(t *testing.T) {
 	node.left(t, 3)
 }
 
+// A count ends it as the time does, however many take turns. Who has put nothing
+// has nothing to ask for, so there may be fewer questions.
+func TestBenchCounts(t *testing.T) {
+	node := newBenchNode(t, fmt.Sprintf(benchStatus, allParts, 0))
+	run(t, "bench", "--time", "24h", "--count", "5", "--connections", "3")
+	called := node.called()
+	for what, least := range map[string]int{"put": 5, "get": 1, "resolve": 1, "publish": 5, "send": 5, "ack": 5, "rm": 5} {
+		if n := called[what]; n < least || n > 5 {
+			t.Errorf("%s: %d", what, n)
+		}
+	}
+	node.left(t, 3)
+}
+
 func TestBenchWithoutParts(t *testing.T) {
 	node := newBenchNode(t, fmt.Sprintf(benchStatus, "", 0))
 	got := run(t, "bench", "--time", "30ms", "--connections", "1", "--size", "5")
-	for _, want := range []string{"1 connections for 0.03s, objects of 5B", "Not measured: resolve; the node has no index.\n",
+	for _, want := range []string{"1 connections for 0.03s or 1000000 calls of a kind, objects of 5B", "Not measured: resolve; the node has no index.\n",
 		"Not measured: publish; the node has no overlay.\n", "Not measured: send, receive, ack; the node has no mailbox.\n", benchNote} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
@@ -185,12 +199,12 @@ func TestBenchOfABusyNode(t *testing.T) {
 		return nil
 	}
 	found, got := measured(t, run(t, "bench", "--time", "200ms", "--connections", "2", "--json"))
-	if one := got["put"]; one.Busy != 1 || one.Done == 0 || len(found.NotMeasured) != 3 {
+	if one := got["put"]; !maps.Equal(one.Refused, map[string]int{"Busy": 1}) || len(one.Errors) > 0 || one.Done == 0 || len(found.NotMeasured) != 3 {
 		t.Errorf("%+v", found)
 	}
 	node.left(t, 2)
 	node.spoilt["get"] = func(int) *fault.Error { return busy }
-	newSession(t).expect(t, t.Context(), fault.Busy.Exit(), []string{"bench", "--time", "20ms", "--connections", "1"}, "get: the node refused every call")
+	newSession(t).expect(t, t.Context(), fault.Busy.Exit(), []string{"bench", "--time", "20ms", "--connections", "1"}, "get: the node refused every call: 1 Busy")
 	node.left(t, 2)
 }
 
@@ -223,6 +237,12 @@ func TestBenchOfANodeThatFails(t *testing.T) {
 	newSession(t).expect(t, t.Context(), fault.UpstreamFailed.Exit(), []string{"bench", "--time", "20ms", "--connections", "1"},
 		"objects could not be removed\nRemove them: micronode rm b3:")
 
+	// So is a box in which a message may be left.
+	node = newBenchNode(t, fmt.Sprintf(benchStatus, allParts, 0))
+	node.spoilt["ack"] = func(int) *fault.Error { return fault.New("fake", fault.Forbidden, "not you") }
+	newSession(t).expect(t, t.Context(), fault.UpstreamFailed.Exit(), []string{"bench", "--time", "1h", "--count", "1", "--connections", "1"},
+		"1 messages may be left in the box bench-", "micronode mbox recv bench-")
+
 	// What failed and is there all the same is removed, too.
 	node = newBenchNode(t, fmt.Sprintf(benchStatus, "", 0))
 	node.spoilt["put"] = func(int) *fault.Error { return fault.New("fake", fault.Internal, "it broke") }
@@ -252,6 +272,8 @@ func TestBenchThatCannotBe(t *testing.T) {
 	newBenchNode(t, fmt.Sprintf(benchStatus, "", 1000))
 	for args, told := range map[string]string{
 		"--time 0s":                     "more than nothing",
+		"--time 25h":                    "24h0m0s or less",
+		"--count 0":                     "from 1 to 1000000000",
 		"--connections 0":               "from 1 to 256",
 		"--connections 257":             "from 1 to 256",
 		"--connections 256 --size 1MiB": "256 objects of 1MiB at a time are more than 64MiB",
@@ -269,7 +291,7 @@ func TestBenchThatCannotBe(t *testing.T) {
 }
 
 func TestBenchPartsElsewhere(t *testing.T) {
-	status := client.Status{Parts: []client.Part{{Name: "index", Up: true}, {Name: "mailbox"}}}
+	status := client.Status{Parts: []client.Part{{Name: "index", Up: true}, {Name: "mailbox"}}, Services: []client.Service{{Name: "mailbox news"}}}
 	if !hasPart(status, "index") || hasPart(status, "mailbox") || hasPart(status, "overlay") {
 		t.Error("a part is not where it is")
 	}

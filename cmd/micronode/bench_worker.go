@@ -64,7 +64,7 @@ func (w *benchWorker) do(ctx context.Context, what string, call func(context.Con
 	}
 	kind := fault.KindOf(err)
 	if refusal(kind) {
-		t.busy++
+		t.refused[kind.Code()]++
 	} else {
 		t.errors[kind.Code()]++
 		w.hopeless = hopeless(err)

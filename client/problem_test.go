@@ -22,16 +22,16 @@ func TestProblemsKeepTheirKind(t *testing.T) {
 	for _, kind := range fault.Kinds() {
 		node := NewFakeNode()
 		node.Before = func(w http.ResponseWriter, r *http.Request, _ int) bool {
-			w.Header().Set("Retry-After", "2")
+			w.Header().Set("Retry-After", "40")
 			refuse(w, r, kind, "in detail")
 			return true
 		}
 		c := serve(t, node)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // less than Retry-After
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // less than Retry-After
 		_, err := c.Version(ctx)
 		cancel()
 		own, ok := errors.AsType[*fault.Error](err)
-		if !ok || own.Kind != kind || own.Op != "fake.op" || own.Detail != "in detail" || own.Next != "Do as the fake says." || own.RetryAfter != 2*time.Second {
+		if !ok || own.Kind != kind || own.Op != "fake.op" || own.Detail != "in detail" || own.Next != "Do as the fake says." || own.RetryAfter != 40*time.Second {
 			t.Errorf("%v became %#v", kind, err)
 		}
 		if id := node.seen()[0].Header.Get("X-Corr-ID"); CorrID(err) != id || !strings.Contains(err.Error(), id) {

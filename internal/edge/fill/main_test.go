@@ -209,7 +209,8 @@ var quiet = log.New(io.Discard, "", 0)
 // world is a cache with workers, a network, and an origin that does as it is
 // told.
 type world struct {
-	t *testing.T
+	t        *testing.T
+	patience time.Duration // of whoever asks
 	*Cache
 	*tally
 	net   *internet
@@ -255,7 +256,7 @@ func emptyWorld(t *testing.T, options ...option) *world {
 // makeWorld makes a world in which nothing runs yet.
 func makeWorld(t *testing.T, options ...option) *world {
 	t.Helper()
-	w := &world{t: t, tally: &tally{rejects: map[string]int{}}, net: &internet{hosts: map[string]func(net.Conn){}}, ended: make(chan struct{})}
+	w := &world{t: t, patience: 5 * time.Second, tally: &tally{rejects: map[string]int{}}, net: &internet{hosts: map[string]func(net.Conn){}}, ended: make(chan struct{})}
 	spec := Spec{Config: DefaultConfig(), Cache: DefaultCacheConfig(), Allow: []string{"origin.test", "other.test", "*.wild.test"},
 		Amnesia: true, Note: w.note, Counters: w.counters(), dial: w.net.dial}
 	spec.Config.CAFile = caFile(t)
@@ -387,7 +388,7 @@ func request(path string, header ...string) Request {
 
 // ask asks, within the five seconds that the edge has, and reads everything.
 func (w *world) ask(r Request) (said, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), w.patience)
 	defer cancel()
 	answer, err := w.Get(ctx, r)
 	if err != nil {

@@ -165,7 +165,7 @@ func TestAMeshWithChurn(t *testing.T) {
 // A peer that stops reading costs the others nothing: they hear everything, and
 // the publisher is never held up.
 func TestAStalledPeerBesideAHealthyOne(t *testing.T) {
-	publisher := join(t, func(s *Spec) { s.Config.Write = time.Second })
+	publisher := join(t, func(s *Spec) { s.Config.Write = 3 * time.Second })
 	healthy := join(t, func(*Spec) {})
 	meet(t, publisher, healthy)
 	stalled := newStranger(t)

@@ -93,7 +93,7 @@ func rude(t *testing.T, of *member) *tongue {
 	}
 	conn := s.dial(of.Addr().String())
 	of.until("the stranger has a session", func() bool { return of.sessions.Find(s.id) != nil })
-	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	return &tongue{t: t, id: s.id, conn: conn, frames: oap.NewReader(conn, oap.Codec{Max: oap.MaxPayload})}

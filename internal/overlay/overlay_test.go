@@ -56,7 +56,7 @@ func join(t *testing.T, change func(*Spec)) *member {
 	t.Helper()
 	inv := flow.NewInventory()
 	supervisor, err := supervise.New(supervise.Options{
-		Stages: []supervise.Stage{{Name: "state"}, {Name: "workers"}, {Name: "intake"}}, Total: 3 * time.Second,
+		Stages: []supervise.Stage{{Name: "state"}, {Name: "workers"}, {Name: "intake"}}, Total: 20 * time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -68,6 +68,9 @@ func join(t *testing.T, change func(*Spec)) *member {
 	spec := Spec{Config: DefaultConfig(), Key: newKey(t), Skew: 2 * time.Minute, Store: m.store, Metrics: m.metrics, Readiness: m.readiness}
 	spec.Config.Addr = "127.0.0.1:0"
 	spec.Config.HandshakeRate = 10_000 // all members have one address
+	// On a machine that is busy with other things, a handshake takes seconds, and
+	// a peer that the test plays is silent while the test does something else.
+	spec.Config.Handshake, spec.Config.Progress, spec.Config.Write, spec.Config.Idle = time.Minute, time.Minute, time.Minute, time.Minute
 	change(&spec)
 	if err := spec.Config.Validate(); err != nil {
 		t.Fatal(err)
@@ -93,6 +96,13 @@ func join(t *testing.T, change func(*Spec)) *member {
 	return m
 }
 
+// patient is how long a server waits that may share its machine with others.
+func patient() ingress.HTTP {
+	times := ingress.DefaultHTTP()
+	times.Deadline, times.FirstByte, times.Progress = time.Minute, time.Minute, time.Minute
+	return times
+}
+
 // serve puts the routes behind a real server.
 func (m *member) serve(inv *flow.Inventory) {
 	table, err := ingress.NewTable(m.Routes()...)
@@ -102,7 +112,7 @@ func (m *member) serve(inv *flow.Inventory) {
 	limits := ingress.DefaultLimits()
 	limits.Rate, limits.Burst = 1_000_000, 1_000_000
 	server, err := ingress.New(ingress.Options{
-		Service: "gateway", Name: "http", Table: table, Times: ingress.DefaultHTTP(), Limits: limits,
+		Service: "gateway", Name: "http", Table: table, Times: patient(), Limits: limits,
 		Authorise: func(context.Context, ingress.Ask) error { return nil },
 		Inventory: inv, Metrics: m.metrics, Logger: slog.New(slog.NewTextHandler(m.t.Output(), nil)),
 	})

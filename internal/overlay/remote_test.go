@@ -26,7 +26,7 @@ func (m *member) seen(t *testing.T) (far *Remote, away func()) {
 		t.Fatal(err)
 	}
 	server, err := ingress.New(ingress.Options{
-		Service: "gateway", Name: "http", Table: table, Times: ingress.DefaultHTTP(), Limits: ingress.DefaultLimits(),
+		Service: "gateway", Name: "http", Table: table, Times: patient(), Limits: ingress.DefaultLimits(),
 		Authorise: func(context.Context, ingress.Ask) error { return nil },
 		Inventory: flow.NewInventory(), Metrics: observe.NewMetrics(observe.Build{}), Logger: slog.New(slog.DiscardHandler),
 	})

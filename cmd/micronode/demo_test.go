@@ -193,7 +193,7 @@ func (r *rehearsal) hurry(name string) {
 	i := slices.IndexFunc(r.steps, func(one step) bool { return one.name == name })
 	run := r.steps[i].run
 	r.steps[i].run = func(ctx context.Context, s *stage) (string, error) {
-		ctx, cancel := context.WithTimeout(ctx, 4*time.Second)
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		return run(ctx, s)
 	}

@@ -358,7 +358,8 @@ func TestPassphrases(t *testing.T) {
 }
 
 // typist answers what is asked on a terminal, and notes what is shown there.
-func typist(master *os.File, answers ...string) func() string {
+// Who is asked and has no answer left presses Ctrl-C.
+func typist(master *os.File, interrupt func(), answers ...string) func() string {
 	shown, done := strings.Builder{}, make(chan struct{})
 	go func() {
 		defer close(done)
@@ -372,6 +373,8 @@ func typist(master *os.File, answers ...string) func() string {
 			if asked := strings.Count(shown.String(), ": "); asked > seen && seen < len(answers) {
 				_, _ = io.WriteString(master, answers[seen])
 				seen++
+			} else if asked > seen {
+				interrupt()
 			}
 		}
 	}()
@@ -404,10 +407,7 @@ func TestAPassphraseIsNotShown(t *testing.T) {
 			}
 			ctx, interrupt := context.WithCancel(t.Context())
 			defer interrupt()
-			if c.err != 0 {
-				time.AfterFunc(50*time.Millisecond, interrupt)
-			}
-			shown := typist(master, c.answers...)
+			shown := typist(master, interrupt, c.answers...)
 			s := newSession(t)
 			s.in, s.err, s.inTerminal = slave, slave, true
 			got, err := secrecy{}.newPassphrase(ctx, s.console)

@@ -45,6 +45,29 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
+// comesAbout runs a program until it ends with an exit code and says something, for
+// what takes its time: eventually CODE PATTERN program [args...]
+func comesAbout(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 3 {
+		ts.Fatalf("usage: eventually CODE PATTERN program [args...]")
+	}
+	code, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	want := regexp.MustCompile("(?m)" + args[1])
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		err, got := ts.Exec(args[2], args[3:]...), 0
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+			got = exit.ExitCode()
+		} else {
+			ts.Check(err)
+		}
+		if said := ts.ReadFile("stdout") + ts.ReadFile("stderr"); got == code && want.MatchString(said) {
+			return
+		}
+	}
+	ts.Fatalf("it never ended with %d and said %s", code, args[1])
+}
+
 // field takes a value out of a JSON document: field NAME FILE key.key
 // Without keys it is the file itself, without space around it.
 func field(ts *testscript.TestScript, neg bool, args []string) {

@@ -294,7 +294,7 @@ func TestAmnesiaTraced(t *testing.T) {
 	if err := syscall.Kill(p.pid(), syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(5 * time.Second); p.metric("config_reload_total", "") == 0; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); p.metric("config_reload_total", "") == 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the reload was not seen")
 		}

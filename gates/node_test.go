@@ -114,13 +114,13 @@ func (p *process) local() *client.Client {
 	return c
 }
 
-// awaitReady asks until the node is ready, for ten seconds at most. There is
+// awaitReady asks until the node is ready, for half a minute at most. There is
 // nobody to be told by: the node is another process.
 func (p *process) awaitReady() {
 	p.t.Helper()
 	local := p.local()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		status, err := local.Status(ctx)
 		cancel()
 		if err == nil && status.Ready && status.WriteReady {

@@ -191,7 +191,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 func TestAway(t *testing.T) {
 	f := newFake()
 	f.cut(true)
-	m := f.open(t, Spec{Timeout: 2 * time.Second})
+	m := f.open(t, Spec{Timeout: 5 * time.Second})
 	_, err := m.Send(t.Context(), mailbox.Message{Box: "jobs"})
 	kind(t, err, "send without a server", fault.StorageBusy)
 	kind(t, m.Health(), "health without a server", fault.StorageBusy)
@@ -201,7 +201,7 @@ func TestAway(t *testing.T) {
 
 	waiting := make(chan error, 1)
 	go func() {
-		_, err := m.Receive(t.Context(), "other", 0, 3*time.Second)
+		_, err := m.Receive(t.Context(), "other", 0, 10*time.Second)
 		waiting <- err
 	}()
 	eventually(t, "somebody waits", func() bool { m.mu.Lock(); defer m.mu.Unlock(); return len(m.queues) > 0 })
@@ -412,7 +412,7 @@ func TestStrangeRecords(t *testing.T) {
 func TestToken(t *testing.T) {
 	f := newFake()
 	f.token = "right"
-	m := f.open(t, Spec{Token: "swordfish", Timeout: time.Second})
+	m := f.open(t, Spec{Token: "swordfish", Timeout: 5 * time.Second})
 	_, err := m.Send(t.Context(), mailbox.Message{Box: "jobs"})
 	for what, err := range map[string]error{"send": err, "health": m.Health()} {
 		kind(t, err, what, fault.NotReady)

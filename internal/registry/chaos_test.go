@@ -91,7 +91,7 @@ func TestAThousandFollowersThatDoNotRead(t *testing.T) {
 		t.Errorf("%d followers took %d MiB", followers, (now-before)>>20)
 	}
 	lines, last := bufio.NewScanner(deaf[0]), told{}
-	must(t, deaf[0].SetReadDeadline(time.Now().Add(time.Second))) // all that it has is here already
+	must(t, deaf[0].SetReadDeadline(time.Now().Add(5*time.Second))) // all that it has is here already
 	for {
 		e, ok := readEvent(lines)
 		if !ok || e.event == "lagged" {
@@ -172,7 +172,7 @@ func TestSlowStorage(t *testing.T) {
 // became of it is found out.
 func TestStorageThatTakesTooLong(t *testing.T) {
 	j := &fickle{Journal: inMemory()}
-	h := open(t, on(j), with(func(c *Config) { c.Storage.Timeout = 20 * time.Millisecond }))
+	h := open(t, on(j), with(func(c *Config) { c.Storage.Timeout = 2 * time.Second }))
 	h.init()
 	p := h.proposed([]json.RawMessage{name("docs", "1")}, alice, bob)
 	release := j.hold()

@@ -138,8 +138,10 @@ func (h *house) serve(inv *flow.Inventory, metrics *observe.Metrics) {
 	limits := ingress.DefaultLimits()
 	limits.Rate, limits.Burst, limits.WorkRate, limits.ConnsPerIP = 1_000_000, 1_000_000, 1_000_000, 4096
 	limits.Streams = 4096
+	times := ingress.DefaultHTTP()
+	times.Deadline, times.FirstByte = time.Minute, time.Minute // a busy machine takes its time
 	server, err := ingress.New(ingress.Options{
-		Service: "gateway", Name: "http", Table: table, Times: ingress.DefaultHTTP(), Limits: limits,
+		Service: "gateway", Name: "http", Table: table, Times: times, Limits: limits,
 		Authorise: func(context.Context, ingress.Ask) error { return nil },
 		Inventory: inv, Metrics: metrics, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Warm: h.Shelves(),
 	})

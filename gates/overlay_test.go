@@ -519,7 +519,7 @@ func TestPartitionAndHeal(t *testing.T) {
 	b.until("no session", active)
 
 	const before, during, after = 10, 20, 10
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	line := b.inside(binary, "sub", "news", "--count", fmt.Sprint(before+during+after), "--socket", b.socket)
 	listener := exec.CommandContext(ctx, line[0], line[1:]...)

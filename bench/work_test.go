@@ -114,7 +114,7 @@ func newFakePeer(t *testing.T) (*fakePeer, peers.Peer) {
 	}}
 }
 
-var short = turns{rounds: 1, warm: time.Millisecond, time: 200 * time.Millisecond, puts: 20, objects: []int{1, 10}, idle: time.Millisecond, sessions: 20, settle: time.Millisecond, churn: 100 * time.Millisecond}
+var short = turns{rounds: 1, warm: time.Millisecond, time: 500 * time.Millisecond, puts: 20, objects: []int{1, 10}, idle: time.Millisecond, sessions: 20, settle: time.Millisecond, churn: 100 * time.Millisecond}
 
 func TestGettingAsksForWhatIsStored(t *testing.T) {
 	f, peer := newFakePeer(t)

@@ -55,7 +55,7 @@ func TestOnlyAnswersWithinTheTimeCount(t *testing.T) {
 		seen.Add(1)
 		fmt.Fprint(w, "hello")
 	})
-	plan := Plan{Address: at, Connections: 2, Warm: 30 * time.Millisecond, Time: 60 * time.Millisecond, Script: Always(get(5, nil))}
+	plan := Plan{Address: at, Connections: 2, Warm: time.Second, Time: time.Second, Script: Always(get(5, nil))}
 	report, err := Run(t.Context(), plan)
 	if err != nil {
 		t.Fatal(err)

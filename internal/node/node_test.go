@@ -34,6 +34,8 @@ type started struct {
 func forTest(t *testing.T, flags ...config.Flag) Options {
 	flags = append([]config.Flag{
 		{Key: "http.addr", Value: "127.0.0.1:0", Name: "test"}, {Key: "admin.addr", Value: "127.0.0.1:0", Name: "test"}, {Key: "overlay.addr", Value: "127.0.0.1:0", Name: "test"},
+		// No test is about how fast a busy machine answers, or stops; five seconds are all that a drain may have.
+		{Key: "http.deadline", Value: "30s", Name: "test"}, {Key: "node.drain", Value: "5s", Name: "test"},
 	}, flags...)
 	socket := fmt.Sprintf("micronode-test-%d-%d", os.Getpid(), serial.Add(1))
 	return Options{Sources: config.Sources{Flags: flags}, Socket: socket, Log: t.Output(), Unconfined: true}

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -340,15 +341,20 @@ func TestAStrangerInThePlaceOfAPart(t *testing.T) {
 	}
 }
 
-// freePort is an address that nobody listens on, as far as one can tell.
+// freePort is an address that nobody listens on, as far as one can tell. It is
+// below those that the kernel gives to whoever asks for any: such a one could go
+// to the next connection that somebody opens, before the node listens on it.
 func freePort(t *testing.T) string {
 	t.Helper()
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		address := fmt.Sprintf("127.0.0.1:%d", 20_000+rand.IntN(12_000))
+		if taken, err := net.Listen("tcp", address); err == nil {
+			_ = taken.Close()
+			return address
+		}
 	}
-	defer taken.Close()
-	return taken.Addr().String()
+	t.Fatal("a hundred ports are taken")
+	return ""
 }
 
 // Parts that are reached by URL know each other by capabilities.

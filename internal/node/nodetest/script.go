@@ -400,8 +400,11 @@ func (s *script) strangers() {
 	}
 	status, err := s.to.Local.Status(ctx)
 	s.must(err)
-	found, err := s.to.Peer.Resolve(ctx, "name:docs@"+status.PeerID, client.ResolveOptions{})
-	s.must(err)
+	var found client.Resolution
+	s.await("the peer knows our names", func() bool {
+		found, err = s.to.Peer.Resolve(ctx, "name:docs@"+status.PeerID, client.ResolveOptions{})
+		return err == nil
+	})
 	s.note("to the peer, docs of this node is %s, says %s", found.Manifest, found.Source)
 }
 

@@ -12,6 +12,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"math/big"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -109,12 +110,17 @@ func startCluster(t *testing.T, binary string, n int, flags ...string) *cluster 
 }
 
 // freePorts finds ports that nobody uses at the moment. The server listens by
-// itself, so they are given back for a moment.
+// itself, and again after it was killed, so they are given back. They are below
+// those that the kernel gives to whoever asks for any: one of these could go to
+// the next connection that somebody opens while the server is away.
 func freePorts(t *testing.T, n int) (addresses []string) {
 	t.Helper()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+	for tries := 0; len(addresses) < n; tries++ {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20_000+rand.IntN(12_000)))
 		if err != nil {
+			if tries < 100 {
+				continue
+			}
 			t.Fatal(err)
 		}
 		defer l.Close()
@@ -411,13 +417,19 @@ func etcdDisturbed(t *testing.T, binary string) {
 	log := audit(t, writers[0].journal, writers...)
 	for _, m := range c.members {
 		seen := 0
-		err := openJournal(t, etcd.Spec{URL: c.url("disturbed", m)}).Scan(t.Context(), 0, func(r ledger.Record) error {
+		look := func(r ledger.Record) error {
 			if seen < len(log) && !bytes.Equal(r.Header, log[seen].Header) {
 				t.Errorf("%s has another version %d", m.client, r.Version)
 			}
 			seen++
 			return nil
-		})
+		}
+		j := openJournal(t, etcd.Spec{URL: c.url("disturbed", m)})
+		err := j.Scan(t.Context(), 0, look)
+		for limit := time.Now().Add(time.Minute); fault.KindOf(err) == fault.Timeout && time.Now().Before(limit); { // it has just come back
+			seen = 0
+			err = j.Scan(t.Context(), 0, look)
+		}
 		if err != nil || seen != len(log) {
 			t.Errorf("%s has %d versions, want %d: %v", m.client, seen, len(log), err)
 		}
@@ -465,11 +477,10 @@ func etcdQuorumPaused(t *testing.T, binary string) {
 // it when it is back.
 func withoutQuorum(t *testing.T, c *cluster, lose, restore func()) {
 	w := newWriter(openJournal(t, etcd.Spec{URL: c.url("quorum"), Timeout: 2 * time.Second}), "writer")
-	for range 10 {
-		w.once(t)
-	}
-	if len(w.acked) != 10 {
-		t.Fatalf("%d commits of 10", len(w.acked))
+	for limit := time.Now().Add(time.Minute); len(w.acked) < 10; w.once(t) {
+		if time.Now().After(limit) {
+			t.Fatalf("%d commits in a minute", len(w.acked))
+		}
 	}
 	expect := w.head
 	lose()
@@ -500,6 +511,16 @@ func withoutQuorum(t *testing.T, c *cluster, lose, restore func()) {
 	if r := log[10]; !w.open[r.Head()] && w.acked[10] != r.Head() {
 		t.Errorf("version 10 is nobody's: %s", r.Header)
 	}
+}
+
+// nothingLeft demands that no goroutines are left but others. Those that were told
+// to end may take a moment.
+func nothingLeft(t *testing.T, others goleak.Option) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); goleak.Find(others) != nil && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	goleak.VerifyNone(t, others)
 }
 
 // etcdPaused stops the only member without closing its connections.
@@ -534,7 +555,7 @@ func etcdPaused(t *testing.T, binary string) {
 	_, end := deadline(t, time.Second)
 	_ = j.Close()
 	end("close")
-	goleak.VerifyNone(t, others)
+	nothingLeft(t, others)
 	c.members[0].signal(t, syscall.SIGCONT)
 }
 
@@ -669,7 +690,7 @@ func etcdCertificates(t *testing.T, binary string) {
 		"a wrong certificate":  {CAFile: cert, CertFile: stranger, KeyFile: strangerKey},
 		"the system's, and no": {},
 	} {
-		spec.URL, spec.Timeout = c.url("tls"), 2*time.Second
+		spec.URL, spec.Timeout = c.url("tls"), 5*time.Second // it is over before etcd can be used, and a handshake may take a while
 		_, err := openJournal(t, spec).Head(t.Context())
 		if k := fault.KindOf(err); k != fault.Timeout && k != fault.StorageBusy {
 			t.Errorf("%s: %v", name, err)

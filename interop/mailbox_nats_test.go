@@ -470,7 +470,7 @@ func natsPaused(t *testing.T, binary string) {
 	_, end := deadline(t, time.Second)
 	must(m.Close())
 	end("close")
-	goleak.VerifyNone(t, others)
+	nothingLeft(t, others)
 	c.servers[0].signal(t, syscall.SIGCONT)
 }
 

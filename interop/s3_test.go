@@ -67,7 +67,7 @@ func buildServer(t *testing.T) string {
 
 func startServer(t *testing.T, binary string) *server {
 	t.Helper()
-	s := &server{binary: binary, folder: t.TempDir(), address: "127.0.0.1:0"}
+	s := &server{binary: binary, folder: t.TempDir(), address: freePorts(t, 1)[0]}
 	s.start(t)
 	t.Cleanup(s.kill)
 	return s
@@ -476,7 +476,7 @@ func s3Killed(t *testing.T, s *server) {
 	kept, lost := sample(12<<20), sample(30<<20)
 	a := put(t, objects, kept, store.PutOptions{Size: store.Unknown})
 
-	ctx, end := deadline(t, 10*time.Second)
+	ctx, end := deadline(t, time.Minute)
 	src := io.MultiReader(bytes.NewReader(lost[:20<<20]), &then{do: s.kill}, bytes.NewReader(lost[20<<20:]))
 	_, _, err := objects.Put(ctx, src, store.PutOptions{Size: store.Unknown})
 	kind(t, err, "put to a server that was killed", fault.UpstreamFailed)
@@ -489,7 +489,7 @@ func s3Killed(t *testing.T, s *server) {
 		t.Errorf("there is more than the one object that was put: %v", left)
 	}
 
-	ctx, end = deadline(t, 10*time.Second)
+	ctx, end = deadline(t, time.Minute)
 	h, err := objects.Open(ctx, a)
 	if err != nil {
 		t.Fatal(err)
@@ -569,7 +569,7 @@ func s3Paused(t *testing.T, s *server) {
 	}
 	s.signal(t, syscall.SIGCONT)
 
-	ctx, end := deadline(t, 2*time.Second)
+	ctx, end := deadline(t, 10*time.Second)
 	if h, err = objects.Open(ctx, b3.Of(large)); err != nil {
 		t.Fatal(err)
 	}

@@ -23,10 +23,12 @@ import (
 // Catalogue is an index.Searcher.
 type Catalogue struct {
 	// set at construction
+	path     string // empty in memory
 	inMemory bool
 	scorch   *scorch.Scorch
 	analysis *api.AnalysisQueue
 	rebuilt  bool
+	disk     *trouble // nil in memory
 
 	closed           atomic.Bool
 	documents, bytes atomic.Int64 // as of the last change
@@ -59,6 +61,9 @@ func Open(path string) (*Catalogue, error) {
 		return nil, &fault.Error{Op: "bleve.open", Kind: fault.Conflict, Detail: "the catalogue is in use by another process", Err: err,
 			Next: "Stop the other node, or give this one a --persist folder of its own."}
 	}
+	if fault.KindOf(err) == fault.StoreFull {
+		return nil, err // it may be as good as new when there is room
+	}
 	if err := empty(path); err != nil {
 		return nil, fault.Wrap("bleve.open", err)
 	}
@@ -72,31 +77,42 @@ func Open(path string) (*Catalogue, error) {
 // be catalogued again.
 func (c *Catalogue) Rebuilt() bool { return c.rebuilt }
 
-// open opens what is there. A panic is one more way in which a damaged folder
-// shows itself.
-func open(path string) (c *Catalogue, err error) {
-	analysis := api.NewAnalysisQueue(min(mostAnalysts, runtime.GOMAXPROCS(0)))
+// open opens what is there.
+func open(path string) (*Catalogue, error) {
+	c := &Catalogue{path: path, inMemory: path == "", analysis: api.NewAnalysisQueue(min(mostAnalysts, runtime.GOMAXPROCS(0)))}
+	if !c.inMemory {
+		c.disk = newTrouble()
+		troubles.Store(path, c.disk)
+	}
+	err := c.begin()
+	if err == nil {
+		return c, nil
+	}
+	if full := unwritable(err); full.Kind == fault.StoreFull {
+		err = full
+	}
+	return nil, fault.Wrap("bleve.open", errors.Join(err, c.Close()))
+}
+
+// begin starts Bleve. A panic is one more way in which a damaged folder shows
+// itself.
+func (c *Catalogue) begin() (err error) {
 	defer func() {
 		if died := recover(); died != nil {
 			err = fmt.Errorf("bleve: %v", died)
 		}
-		if err != nil {
-			analysis.Close()
-			c, err = nil, fault.Wrap("bleve.open", err)
-		}
 	}()
-	made, err := scorch.NewScorch(scorch.Name, map[string]any{"path": path, "bolt_timeout": "1s"}, analysis)
+	made, err := scorch.NewScorch(scorch.Name, map[string]any{
+		"path": c.path, "bolt_timeout": "1s", "unsafe_batch": true, "asyncErrorCallbackName": callback,
+	}, c.analysis)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := made.Open(); err != nil {
-		return nil, err
+		return err
 	}
-	c = &Catalogue{inMemory: path == "", scorch: made.(*scorch.Scorch), analysis: analysis}
-	if err := c.checkFormat(); err != nil {
-		return nil, errors.Join(err, made.Close())
-	}
-	return c, nil
+	c.scorch = made.(*scorch.Scorch)
+	return c.checkFormat()
 }
 
 // checkFormat refuses documents that another version wrote, and notes that
@@ -117,7 +133,9 @@ func (c *Catalogue) checkFormat() error {
 	case noted != nil || count > 0:
 		return fault.New("bleve.open", fault.IntegrityFail, "the catalogue has the format %q", noted)
 	}
-	return c.scorch.SetInternal(formatKey, []byte(format))
+	batch := api.NewBatch()
+	batch.SetInternal(formatKey, []byte(format))
+	return c.write(batch)
 }
 
 // empty removes what is in a folder.
@@ -179,8 +197,15 @@ func (c *Catalogue) apply(batch *api.Batch) error {
 	if c.closed.Load() {
 		return fault.Wrap("bleve.put", flow.ErrClosed)
 	}
-	err := c.scorch.Batch(batch)
+	err := c.write(batch)
 	return fault.Wrap("bleve.put", errors.Join(err, c.measure()))
+}
+
+func (c *Catalogue) write(batch *api.Batch) error {
+	if c.inMemory {
+		return c.scorch.Batch(batch)
+	}
+	return c.disk.write(c.scorch, batch)
 }
 
 // measure notes how large the catalogue is.
@@ -282,7 +307,16 @@ func (c *Catalogue) Close() error {
 	if c.closed.Swap(true) {
 		return nil
 	}
-	err := c.scorch.Close()
+	var err error
+	if !c.inMemory {
+		close(c.disk.closing) // or else it waits for a pause to end
+	}
+	if c.scorch != nil {
+		err = c.scorch.Close()
+	}
+	if !c.inMemory {
+		troubles.CompareAndDelete(c.path, c.disk)
+	}
 	c.analysis.Close()
 	return fault.Wrap("bleve.close", err)
 }

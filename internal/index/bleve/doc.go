@@ -24,6 +24,11 @@
 // For that, a catalogue in memory keeps the texts, compressed. One on a disk
 // does not.
 //
+// # When the disk is full
+//
+// What cannot be written stays in memory, where it can be found, and is written
+// when there is room again. Until then Put and Delete refuse with StoreFull.
+//
 // # What it refuses to do
 //
 // It is no store: what is in it can be made again from the objects. So a folder

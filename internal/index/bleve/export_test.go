@@ -1,5 +1,11 @@
 package bleve
 
+import (
+	"time"
+
+	api "github.com/blevesearch/bleve_index_api"
+)
+
 // Segments is how many pieces a search looks into.
 func Segments(c *Catalogue) int {
 	snapshot, err := c.snapshot()
@@ -11,4 +17,18 @@ func Segments(c *Catalogue) int {
 }
 
 // SetFormat notes another format.
-func SetFormat(c *Catalogue, to string) error { return c.scorch.SetInternal(formatKey, []byte(to)) }
+func SetFormat(c *Catalogue, to string) error {
+	batch := api.NewBatch()
+	batch.SetInternal(formatKey, []byte(to))
+	return c.write(batch)
+}
+
+// SetRetryPause makes a catalogue less patient with a full disk.
+func SetRetryPause(to time.Duration) (restore func()) {
+	before := retryPause
+	retryPause = to
+	return func() { retryPause = before }
+}
+
+// Unwritable is what is said of an error.
+var Unwritable = unwritable

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"sync/atomic"
 
 	"github.com/blevesearch/bleve/v2/index/scorch"
@@ -82,28 +83,30 @@ func open(path string) (*Catalogue, error) {
 	c := &Catalogue{path: path, inMemory: path == "", analysis: api.NewAnalysisQueue(min(mostAnalysts, runtime.GOMAXPROCS(0)))}
 	if !c.inMemory {
 		c.disk = newTrouble()
-		troubles.Store(path, c.disk)
 	}
 	err := c.begin()
 	if err == nil {
 		return c, nil
 	}
 	if full := unwritable(err); full.Kind == fault.StoreFull {
+		full.Next = "Make room on the disk of the --persist folder, then start the node again."
 		err = full
 	}
 	return nil, fault.Wrap("bleve.open", errors.Join(err, c.Close()))
 }
 
 // begin starts Bleve. A panic is one more way in which a damaged folder shows
-// itself.
+// itself, and so is a look beyond the end of a file in memory: a full disk, or a
+// power cut, may have left the database shorter than it says that it is.
 func (c *Catalogue) begin() (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if died := recover(); died != nil {
 			err = fmt.Errorf("bleve: %v", died)
 		}
 	}()
 	made, err := scorch.NewScorch(scorch.Name, map[string]any{
-		"path": c.path, "bolt_timeout": "1s", "unsafe_batch": true, "asyncErrorCallbackName": callback,
+		"path": c.path, "bolt_timeout": "1s", "unsafe_batch": true, "asyncErrorCallbackName": callback, "eventCallbackName": callback,
 	}, c.analysis)
 	if err != nil {
 		return err
@@ -112,6 +115,9 @@ func (c *Catalogue) begin() (err error) {
 		return err
 	}
 	c.scorch = made.(*scorch.Scorch)
+	if !c.inMemory {
+		c.disk.watch(c.scorch, c.path)
+	}
 	return c.checkFormat()
 }
 
@@ -313,9 +319,7 @@ func (c *Catalogue) Close() error {
 	}
 	if c.scorch != nil {
 		err = c.scorch.Close()
-	}
-	if !c.inMemory {
-		troubles.CompareAndDelete(c.path, c.disk)
+		c.disk.forget(c.scorch, c.path)
 	}
 	c.analysis.Close()
 	return fault.Wrap("bleve.close", err)

@@ -385,6 +385,11 @@ func TestADamagedFolderIsBegunAnew(t *testing.T) {
 		"the database is garbage": func(t *testing.T, path string) {
 			write(t, filepath.Join(path, "root.bolt"), strings.Repeat("garbage ", 4096))
 		},
+		"the database is cut off": func(t *testing.T, path string) {
+			if err := os.Truncate(filepath.Join(path, "root.bolt"), int64(2*os.Getpagesize())); err != nil {
+				t.Fatal(err)
+			}
+		},
 		"the segments are gone": func(t *testing.T, path string) {
 			segments, _ := filepath.Glob(filepath.Join(path, "*.zap"))
 			if len(segments) == 0 {

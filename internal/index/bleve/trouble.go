@@ -35,8 +35,8 @@ func newTrouble() *trouble {
 	return &trouble{closing: make(chan struct{}), failures: make(chan error, 1)}
 }
 
-// troubles finds the one to tell by the folder of a catalogue: all that Bleve
-// says when it fails is which one it was. It knows its callbacks by name.
+// troubles finds the one to tell. When Bleve fails it says in which folder, and
+// when it goes on, which index it was. It knows its callbacks by name.
 var troubles sync.Map
 
 const callback = "micronode"
@@ -47,6 +47,24 @@ func init() {
 			known.(*trouble).tell(err)
 		}
 	}
+	scorch.RegistryEventCallbacks[callback] = func(e scorch.Event) bool {
+		if known, ok := troubles.Load(e.Scorch); ok && e.Kind == scorch.EventKindPersisterProgress {
+			known.(*trouble).reason.Store(nil)
+		}
+		return true
+	}
+}
+
+// watch lets it be told of an index.
+func (t *trouble) watch(one *scorch.Scorch, path string) {
+	troubles.Store(path, t)
+	troubles.Store(one, t)
+}
+
+// forget ends that. In memory there is nothing to forget.
+func (t *trouble) forget(one *scorch.Scorch, path string) {
+	troubles.CompareAndDelete(path, t)
+	troubles.CompareAndDelete(one, t)
 }
 
 // retryPause is how long Bleve is kept from trying again at once, as it would,
@@ -83,10 +101,7 @@ func (t *trouble) write(to *scorch.Scorch, batch *api.Batch) error {
 	default:
 	}
 	written := make(chan struct{})
-	batch.SetPersistedCallback(func(error) { // it is called when there was none
-		t.reason.Store(nil)
-		close(written)
-	})
+	batch.SetPersistedCallback(func(error) { close(written) }) // it is called when there was none
 	if err := to.Batch(batch); err != nil {
 		return err
 	}

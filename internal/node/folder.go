@@ -244,7 +244,8 @@ func unusable(path string, err error) error {
 	failed := &fault.Error{Op: folderOp, Kind: fault.Internal, Detail: path + " cannot be used", Err: err, Next: "Look at the folder and the disk, or choose another folder."}
 	switch {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
-		failed.Kind, failed.Next = fault.StoreFull, "Free some room on the disk, or choose a folder elsewhere."
+		failed.Kind, failed.Detail = fault.StoreFull, "the disk of "+path+" is full"
+		failed.Next = "Make room on it, then try again."
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS):
 		failed.Kind, failed.Next = fault.Forbidden, "Choose a folder that you may write to."
 	case errors.Is(err, unix.ENOTDIR), errors.Is(err, fs.ErrExist):

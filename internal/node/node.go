@@ -366,6 +366,7 @@ func (n *Node) addServices(c Config) error {
 		add(stageWatch, "config file", n.config.Watch, nil),
 		add(stageState, "purger", n.purger.Serve, nil),
 		add(stageState, "settling", settle, nil),
+		n.addDisk(),
 		n.supervisor.AddPool(supervise.Pool{N: c.Node.workers(), Next: n.nextJob,
 			Service: supervise.Service{Service: service, Name: "worker", Stage: stageWorkers, Drain: supervise.Closing(n.work.Close)}}),
 		n.here("store", func() error { return n.addStore(c) }),
@@ -381,6 +382,14 @@ func (n *Node) addServices(c Config) error {
 		add(stageIntake, "http", n.http.Serve, n.http.Drain),
 		add(stageIntake, "local", n.local.Serve, n.local.Drain),
 	)
+}
+
+// addDisk adds what looks after the room for the folder, if there is one.
+func (n *Node) addDisk() error {
+	if n.amnesiac() {
+		return nil
+	}
+	return n.supervisor.Add(supervise.Service{Service: service, Name: "disk", Stage: stageState, Serve: n.newDisk().Serve})
 }
 
 // addStore adds what looks after the objects: the scrubber, and for a store on

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -28,9 +29,25 @@ func (w watched) Run() int {
 	return code
 }
 
-func TestScripts(t *testing.T) {
+func TestScripts(t *testing.T) { runScripts(t, "testdata/script", nil) }
+
+// runScripts runs the scripts in a folder, which may use more commands than
+// others.
+func runScripts(t *testing.T, folder string, more map[string]func(*testscript.TestScript, bool, []string)) {
+	commands := map[string]func(*testscript.TestScript, bool, []string){
+		"exits":      exits,
+		"eventually": comesAbout,
+		"field":      field,
+		"shape":      shape,
+		"signal":     signalAll,
+		"await":      await,
+		"terminal":   terminal,
+		"mode":       mode,
+		"pack":       pack,
+	}
+	maps.Copy(commands, more)
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata/script",
+		Dir: folder,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("SOCKET", fmt.Sprintf("micronode-test-%d-%s", os.Getpid(), filepath.Base(env.WorkDir)))
 			// A process that gave up the right to write cannot write down what
@@ -39,17 +56,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("GORACE", "atexit_sleep_ms=10")
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits":      exits,
-			"eventually": comesAbout,
-			"field":      field,
-			"shape":      shape,
-			"signal":     signalAll,
-			"await":      await,
-			"terminal":   terminal,
-			"mode":       mode,
-			"pack":       pack,
-		},
+		Cmds:                commands,
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		UpdateScripts:       os.Getenv("UPDATE_SCRIPTS") != "",

@@ -27,8 +27,11 @@ type disk struct {
 	room       func(folder string) (bytes uint64, err error)
 }
 
+// newDisk has had its first look, so that it is known from the start.
 func (n *Node) newDisk() disk {
-	return disk{folder: n.folder.path, dependency: n.readiness.Dependency(service, "disk", observe.ForWrites), room: roomIn}
+	d := disk{folder: n.folder.path, dependency: n.readiness.Dependency(service, "disk", observe.ForWrites), room: roomIn}
+	d.look()
+	return d
 }
 
 // Serve looks until ctx ends.

@@ -120,7 +120,7 @@ func (t *trouble) write(to *scorch.Scorch, batch *api.Batch) error {
 func unwritable(err error) *fault.Error {
 	for _, full := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT} {
 		if errors.Is(err, full) || strings.Contains(err.Error(), full.Error()) {
-			return &fault.Error{Op: "bleve.put", Kind: fault.StoreFull, Detail: "the disk of the catalogue is full", Err: err,
+			return &fault.Error{Op: "bleve.put", Kind: fault.StoreFull, Detail: "the disk of the catalogue is full", Err: full,
 				Next: "Make room on the disk of the --persist folder; what was missed is then catalogued by itself."}
 		}
 	}

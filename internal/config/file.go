@@ -159,10 +159,7 @@ func (l *loader) readHeader(doc *document, node *unstable.Node, table []string) 
 		_, literal := one.example()
 		p.What, p.Next = key+" is a value, not a section", "For example: "+one.name+" = "+literal
 	case l.schema.sectionOf[key] == nil:
-		p.What, p.Next = "["+cut(key)+"] is not a section", "The nearest key is "+l.schema.nearestSetting(key).key+"."
-		if near := l.schema.nearestSection(key); near != nil {
-			p.Next = "The nearest section is [" + near.key + "]."
-		}
+		p.What, p.Next = "["+cut(key)+"] is not a section", l.schema.suggestSection(key)
 	case node.Kind == unstable.ArrayTable:
 		p.What, p.Next = key+" is one section, not a list of them", "Write ["+key+"], once."
 	default:
@@ -194,7 +191,7 @@ func (l *loader) readPair(doc *document, node *unstable.Node, table []string) {
 			What: key + " is a section, not a value", Next: "Write its settings below [" + key + "].",
 		})
 	default:
-		l.unknown(l.schema.enclosing(full), key, from, "The nearest key is "+l.schema.nearestSetting(key).key+".")
+		l.unknown(l.schema.enclosing(full), key, from, l.schema.suggestSetting(key))
 	}
 }
 

@@ -9,9 +9,13 @@ import (
 // that does not exist. A right name in a wrong section counts as near, and so
 // does the name that a seed gives to the setting.
 func (s *schema) nearestSetting(key string) *setting {
+	best, _ := s.settingNear(key)
+	return best
+}
+
+// settingNear finds it, and says how many slips of the pen it takes to get there.
+func (s *schema) settingNear(key string) (best *setting, least int) {
 	section, name := cutLast(clip(key))
-	var best *setting
-	least := 0
 	for _, one := range s.settings {
 		cost := distance(name, one.name)
 		if one.hasSeed(key) || one.hasSeed(name) {
@@ -24,7 +28,32 @@ func (s *schema) nearestSetting(key string) *setting {
 			best, least = one, cost
 		}
 	}
-	return best
+	return best, least
+}
+
+// suggestSetting is the next step for a key in a file that does not exist.
+func (s *schema) suggestSetting(key string) string {
+	best, slips := s.settingNear(key)
+	_, name := cutLast(clip(key))
+	return "The nearest key is " + best.key + "." + otherVersion(name, slips)
+}
+
+// suggestSection is the same for a section.
+func (s *schema) suggestSection(key string) string {
+	best := s.nearestSection(key)
+	if best == nil {
+		return s.suggestSetting(key)
+	}
+	return "The nearest section is [" + best.key + "]." + otherVersion(key, distance(clip(key), best.key))
+}
+
+// otherVersion is what else may be the matter when nothing is near: nobody makes
+// so many slips in one word.
+func otherVersion(word string, slips int) string {
+	if slips <= max(2, len(word)/2) {
+		return ""
+	}
+	return " If the file is for another version of micronode, `micronode config show` lists what this one knows."
 }
 
 // hasSeed tells whether the seeds have this name for the setting, with or

@@ -61,11 +61,17 @@ func TestOneMistake(t *testing.T) {
 		},
 		"a very long key": {
 			file: strings.Repeat("a", 5000) + " = 1",
-			want: "file:m.toml:1: " + strings.Repeat("a", 64) + "… is not a key", next: "The nearest key is node.drain.",
+			want: "file:m.toml:1: " + strings.Repeat("a", 64) + "… is not a key",
+			next: "The nearest key is node.drain. If the file is for another version of micronode, `micronode config show` lists what this one knows.",
 		},
 		"misspelt section": {
 			file: "[htpp]\naddr = \"x\"\nidle = \"5s\"",
 			want: "file:m.toml:1: [htpp] is not a section", next: "The nearest section is [http].",
+		},
+		"a section of another version": {
+			file: "[teleporter]\nrange = 1",
+			want: "file:m.toml:1: [teleporter] is not a section",
+			next: "The nearest section is [node]. If the file is for another version of micronode, `micronode config show` lists what this one knows.",
 		},
 		"a value as a section": {
 			file: "[http.addr]\nhost = \"x\"",

@@ -28,7 +28,7 @@ func (d *Damage) Error() string {
 
 func damageError(d *Damage) error {
 	return &fault.Error{Op: "logbook.open", Kind: fault.IntegrityFail, Err: d,
-		Detail: fmt.Sprintf("the log is damaged at byte %d: %s", d.Offset, d.Detail),
+		Detail: "the log is damaged",
 		Next: fmt.Sprintf("Nothing is written to a damaged log. Stop the node, keep a copy of %s, and put it back from a backup; "+
 			"or move it away to begin with an empty one.", d.File)}
 }
@@ -89,8 +89,13 @@ func (r *reading) readHeader() error {
 		return err
 	}
 	salt, ok := bookSalt(b)
+	if version := b[len(bookMagic)-1]; !ok && string(b[:len(bookMagic)-1]) == bookMagic[:len(bookMagic)-1] && version != bookMagic[len(bookMagic)-1] {
+		return &fault.Error{Op: "logbook.open", Kind: fault.RejectPolicy,
+			Detail: fmt.Sprintf("%s has format %d, and this program knows %d", r.path, version, bookMagic[len(bookMagic)-1]),
+			Next:   "Run the version of micronode that wrote it: nothing was changed."}
+	}
 	if !ok {
-		return damageError(&Damage{File: r.path, Detail: "it does not begin like a log of this version"})
+		return damageError(&Damage{File: r.path, Detail: "it does not begin like a log"})
 	}
 	r.salt, r.end = salt, bookHeader
 	return nil

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"micronode/fault"
+	"micronode/internal/capability"
 )
 
 // Folder is the one folder that a node with --persist writes to. It is held by
@@ -166,8 +167,17 @@ func (f *Folder) belongTo(peerID string) error {
 // identity is the node's key in the folder. It is made the first time.
 func (f *Folder) identity() (*Identity, error) {
 	spec := "file:" + f.in(identityFile)
+	const restore = "Put it back from a backup, or choose another folder."
 	if _, err := os.Stat(f.in(identityFile)); err == nil {
-		return LoadIdentity(spec)
+		known, err := LoadIdentity(spec)
+		if own, ok := errors.AsType[*fault.Error](err); ok {
+			own.Next = restore // another key would be another node
+		}
+		return known, err
+	}
+	if f.format.Node != "" {
+		return nil, &fault.Error{Op: folderOp, Kind: fault.Conflict, Next: restore,
+			Detail: fmt.Sprintf("%s is gone: it is the key of the node %s, whose folder this is", f.in(identityFile), f.format.Node)}
 	}
 	drawn, err := NewIdentity()
 	if err != nil {
@@ -183,16 +193,23 @@ func (f *Folder) identity() (*Identity, error) {
 	return LoadIdentity(spec)
 }
 
-// root names the secret under which capabilities are minted. It is kept, so
-// that tokens outlive a restart, and drawn the first time.
-func (f *Folder) root() (spec string, err error) {
-	spec = "file:" + f.in(rootFile)
-	if _, err := os.Stat(f.in(rootFile)); err == nil {
-		return spec, nil
+// root is the secret under which capabilities are minted. It is kept, so that
+// tokens outlive a restart, and drawn the first time.
+func (f *Folder) root(alloc capability.Alloc) (*capability.Root, error) {
+	path := f.in(rootFile)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		var secret [32]byte
+		_, _ = rand.Read(secret[:]) // it never fails
+		if err := f.write(rootFile, append(hex.AppendEncode(nil, secret[:]), '\n')); err != nil {
+			return nil, err
+		}
 	}
-	var secret [32]byte
-	_, _ = rand.Read(secret[:]) // it never fails
-	return spec, f.write(rootFile, append(hex.AppendEncode(nil, secret[:]), '\n'))
+	root, err := capability.RootFrom("file:"+path, alloc)
+	if err != nil {
+		return nil, &fault.Error{Op: folderOp, Kind: fault.KindOf(err), Detail: path + " is not what a node writes", Err: err,
+			Next: "Put it back from a backup. Or remove it, and another is made; tokens that were minted under it are then worth nothing."}
+	}
+	return root, nil
 }
 
 // write replaces a small file, whole or not at all, and returns when it is on
@@ -269,6 +286,9 @@ func Migrate(path string) (Migrated, error) {
 			Next: "Name the folder that was given to `micronode run --persist`."}
 	}
 	folder, err := OpenFolder(path)
+	if older, ok := errors.AsType[*fault.Error](err); ok && older.Kind == fault.RejectPolicy {
+		older.Next = "Run the version of micronode that wrote it, or choose another folder: nothing was changed." // there is no way from another format yet
+	}
 	if err != nil {
 		return Migrated{}, err
 	}

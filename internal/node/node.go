@@ -267,15 +267,13 @@ func (n *Node) makeKeys(loaded *config.Loaded[Config]) (err error) {
 		return err
 	}
 	root := c.Auth.Root.Reveal()
-	if root == "" && !n.amnesiac() {
-		if root, err = n.folder.root(); err != nil {
-			return err
-		}
-	}
-	if root != "" {
+	switch {
+	case root != "":
 		n.root, err = capability.RootFrom(root, keys.Alloc)
-	} else {
+	case n.amnesiac():
 		n.root, err = capability.NewRoot(keys.Alloc)
+	default:
+		n.root, err = n.folder.root(keys.Alloc)
 	}
 	if err != nil {
 		return err

@@ -452,7 +452,7 @@ func natsPaused(t *testing.T, binary string) {
 		"extend":  func(ctx context.Context) error { return m.Extend(ctx, "jobs", got.Receipt, 0) },
 		"dead":    func(ctx context.Context) error { _, err := m.Dead(ctx, "jobs", "", 10); return err },
 		"post":    func(ctx context.Context) error { return m.Post(ctx, []string{"wall"}, mailbox.Note{ID: "1"}) },
-		"board":   func(ctx context.Context) error { _, err := m.Board(ctx, "wall", 10); return err },
+		"board":   func(ctx context.Context) error { _, err := m.Board(ctx, "wall", "", 10); return err },
 	} {
 		ctx, end := deadline(t, 500*time.Millisecond)
 		err := do(ctx)
@@ -551,7 +551,7 @@ func natsTwoNodes(t *testing.T, binary string) {
 		t.Errorf("dead letters here: %+v, %v", dead, err)
 	}
 	must(here.Post(ctx, []string{"wall"}, mailbox.Note{ID: "1", Body: []byte("hello")}))
-	notes, err := there.Board(ctx, "wall", 10)
+	notes, err := there.Board(ctx, "wall", "", 10)
 	if err != nil || len(notes) != 1 || string(notes[0].Body) != "hello" {
 		t.Errorf("notes there: %+v, %v", notes, err)
 	}

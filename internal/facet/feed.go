@@ -29,7 +29,7 @@ type Mailbox interface {
 	Nack(ctx context.Context, box, receipt string, delay time.Duration, reason string) error
 	Extend(ctx context.Context, box, receipt string, visibility time.Duration) error
 	Post(ctx context.Context, boards []string, n mailbox.Note) error
-	Board(ctx context.Context, name string, limit int) ([]mailbox.Note, error)
+	Board(ctx context.Context, name, after string, limit int) ([]mailbox.Note, error)
 }
 
 // feed is the facet's own.
@@ -204,7 +204,7 @@ func feedKey(author, key string) string {
 // postedAt is when something was posted that is posted again. If it is not in
 // the feed of its author, it has not been delivered yet, and that is now.
 func (f *Facets) postedAt(ctx context.Context, again client.Posted) time.Time {
-	notes, _ := f.spec.Mailbox.Board(ctx, board(again.Author), boardNotes) // without it, the time is that of the repetition
+	notes, _ := f.spec.Mailbox.Board(ctx, board(again.Author), "", boardNotes) // without it, the time is that of the repetition
 	for _, n := range notes {
 		if n.ID == again.ID {
 			return n.At
@@ -226,7 +226,7 @@ func (f *Facets) serveFeed(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	notes, err := f.spec.Mailbox.Board(r.Context(), board(user), boardNotes)
+	notes, err := f.spec.Mailbox.Board(r.Context(), board(user), "", boardNotes)
 	if err != nil {
 		return fault.Wrap("feed.read", err)
 	}

@@ -87,7 +87,7 @@ func (r *rig) fans(n int) (names []string) {
 func (r *rig) holds(users []string, id string) (n int) {
 	r.t.Helper()
 	for _, user := range users {
-		notes, err := r.office.Board(context.Background(), board(user), boardNotes)
+		notes, err := r.office.Board(context.Background(), board(user), "", boardNotes)
 		must(r.t, err)
 		if len(notes) == 1 && notes[0].ID == id {
 			n++

@@ -174,14 +174,18 @@ func (b *boards) tidy() {
 	}
 }
 
-// list lists the notes of a board, newest first.
-func (b *boards) list(name string, limit int) []Note {
+// list lists the notes of a board after one of them, newest first.
+func (b *boards) list(name, after string, limit int) []Note {
 	on := b.byName[name]
 	if on == nil {
 		return nil
 	}
+	from := len(on.notes)
+	if after != "" {
+		from = slices.IndexFunc(on.notes, func(n *note) bool { return n.ID == after })
+	}
 	var list []Note
-	for i := len(on.notes) - 1; i >= 0 && len(list) < limit; i-- {
+	for i := from - 1; i >= 0 && len(list) < limit; i-- {
 		n := on.notes[i].Note
 		if b.zero {
 			n.Body = slices.Clone(n.Body)

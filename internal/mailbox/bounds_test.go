@@ -96,12 +96,12 @@ func TestNotesNeverStandInTheWay(t *testing.T) {
 	if u.Bytes > 50_000 || u.Notes < 50 || u.Boards != u.Notes/2+1 {
 		t.Errorf("usage %+v", u)
 	}
-	notes, err := e.Board(t.Context(), "all", 500)
+	notes, err := e.Board(t.Context(), "all", "", 500)
 	must(t, err)
 	if int64(len(notes)) != u.Notes/2 || notes[0].ID != "299" {
 		t.Errorf("%d notes, the newest is %s", len(notes), notes[0].ID)
 	}
-	if gone, err := e.Board(t.Context(), "own 0", 1); err != nil || len(gone) > 0 {
+	if gone, err := e.Board(t.Context(), "own 0", "", 1); err != nil || len(gone) > 0 {
 		t.Errorf("the oldest: %v, %v", gone, err)
 	}
 	_, err = e.Send(t.Context(), mailbox.Message{Box: "jobs", Body: make([]byte, 45_000)})
@@ -119,7 +119,7 @@ func TestNotesOfOneID(t *testing.T) {
 	}
 	must(t, e.Post(t.Context(), []string{"door"}, mailbox.Note{ID: "1", Body: []byte("other")}))
 	for name, want := range map[string]string{"door": "other"} {
-		notes, err := e.Board(t.Context(), name, 1)
+		notes, err := e.Board(t.Context(), name, "", 1)
 		must(t, err)
 		if string(notes[0].Body) != want {
 			t.Errorf("on the %s: %q", name, notes[0].Body)

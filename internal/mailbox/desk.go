@@ -411,7 +411,7 @@ func (d *desk) Post(ctx context.Context, names []string, n Note) error {
 }
 
 // Board implements Engine.
-func (d *desk) Board(ctx context.Context, name string, limit int) ([]Note, error) {
+func (d *desk) Board(ctx context.Context, name, after string, limit int) ([]Note, error) {
 	const op = "mailbox.board"
 	if err := CheckName(op, name); err != nil {
 		return nil, err
@@ -420,7 +420,7 @@ func (d *desk) Board(ctx context.Context, name string, limit int) ([]Note, error
 		return nil, err
 	}
 	defer d.leave()
-	return d.office.list(name, limit), nil
+	return d.office.list(name, after, limit), nil
 }
 
 // Usage implements Engine.

@@ -50,8 +50,10 @@ type Engine interface {
 	// as it is, so posting may be repeated.
 	Post(ctx context.Context, boards []string, n Note) error
 
-	// Board returns the notes of a board, newest first, at most limit.
-	Board(ctx context.Context, name string, limit int) ([]Note, error)
+	// Board lists notes of a board, newest first, at most limit of them after
+	// the one with the given id ("" is from the newest). Fewer are the last ones.
+	// After a note that has gone there are none: those before it went, too.
+	Board(ctx context.Context, name, after string, limit int) ([]Note, error)
 
 	// Usage is how much is kept. It never waits for anything slow.
 	Usage() Usage

@@ -86,7 +86,7 @@ func (l Limits) Check(op string, m *Message) error {
 	case m.MaxDeliveries < 1 || m.MaxDeliveries > mostDeliveries:
 		refused.Detail, refused.Next = fmt.Sprintf("%d deliveries", m.MaxDeliveries), fmt.Sprintf("Choose from 1 to %d.", mostDeliveries)
 	case len(m.Key) > mostKey || !utf8.ValidString(m.Key):
-		refused.Detail, refused.Next = "the Idempotency-Key is too long, or no text", "Send 255 characters or fewer, such as a UUID."
+		return badKey(op)
 	default:
 		return nil
 	}

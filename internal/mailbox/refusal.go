@@ -23,6 +23,11 @@ func NoRoom(op, format string, args ...any) error {
 	return err
 }
 
+// badKey says that a key cannot be kept.
+func badKey(op string) error {
+	return &fault.Error{Op: op, Kind: fault.Malformed, Detail: "the Idempotency-Key is too long, or no text", Next: "Send 255 characters or fewer, such as a UUID."}
+}
+
 // SameKey says that a key was used for something else.
 func SameKey(op string) error {
 	return &fault.Error{Op: op, Kind: fault.Conflict, Detail: "this Idempotency-Key was sent with another message",

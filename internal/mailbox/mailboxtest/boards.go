@@ -19,10 +19,14 @@ func testBoards(b bench) {
 	e.post(noteOf(3), "wall", "door/handle")
 	e.same("the wall", e.board("wall", 10), []string{"note-003", "note-002", "note-001"})
 	e.same("the newest two", e.board("wall", 2), []string{"note-003", "note-002"})
+	e.same("the one after them", e.boardAfter("wall", "note-002", 2), []string{"note-001"})
+	e.same("those after the newest", e.boardAfter("wall", "note-003", 10), []string{"note-002", "note-001"})
+	e.same("what is after the last one", e.boardAfter("wall", "note-001", 10), nil)
+	e.same("what is after one that is not there", e.boardAfter("wall", "note-000", 10), nil)
 	e.same("the door", e.board("door", 10), []string{"note-001"})
 	e.same("the handle", e.board("door/handle", 10), []string{"note-003"})
 	e.same("a board that nobody wrote to", e.board("floor", 10), nil)
-	notes, err := e.Board(e.ctx, "door", 1)
+	notes, err := e.Board(e.ctx, "door", "", 1)
 	if err != nil || string(notes[0].Body) != numbered(1) || !notes[0].At.Equal(noteOf(1).At) {
 		e.Fatalf("the note: %+v, %v", notes, err)
 	}
@@ -55,7 +59,7 @@ func testPinOnce(b bench) {
 	other := noteOf(2)
 	other.Body = []byte("changed")
 	e.post(other, "wall")
-	notes, err := e.Board(e.ctx, "wall", 1)
+	notes, err := e.Board(e.ctx, "wall", "", 1)
 	if err != nil || len(notes) != 1 || string(notes[0].Body) != numbered(2) {
 		e.Fatalf("the first one stays: %+v, %v", notes, err)
 	}

@@ -49,7 +49,7 @@ func testNames(b bench) {
 		e.refused("Receive from a bad name", err, fault.Malformed)
 		_, err = e.Dead(e.ctx, name, "", 1)
 		e.refused("Dead of a bad name", err, fault.Malformed)
-		_, err = e.Board(e.ctx, name, 1)
+		_, err = e.Board(e.ctx, name, "", 1)
 		e.refused("Board of a bad name", err, fault.Malformed)
 		e.refused("Post to a bad name", e.Post(e.ctx, []string{"good", name}, mailbox.Note{ID: "1"}), fault.Malformed)
 	}

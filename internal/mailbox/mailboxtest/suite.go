@@ -39,6 +39,11 @@ type Spec struct {
 	// one, also if it was given back or its lease has ended, and that Usage is
 	// exact at once.
 	Strict bool
+
+	// Apart says that the engine is in another process. When that one ends, this
+	// one goes on, so it is told NotReady and not Canceled; and a receiver whose
+	// deadline is near may be told that there is no message.
+	Apart bool
 }
 
 // Limits is roomy enough for most tests.
@@ -225,7 +230,13 @@ func (e *engine) post(n mailbox.Note, boards ...string) {
 // board lists the IDs of the notes of a board.
 func (e *engine) board(name string, limit int) (ids []string) {
 	e.Helper()
-	notes, err := e.Engine.Board(e.ctx, name, limit)
+	return e.boardAfter(name, "", limit)
+}
+
+// boardAfter lists those after one of them.
+func (e *engine) boardAfter(name, after string, limit int) (ids []string) {
+	e.Helper()
+	notes, err := e.Engine.Board(e.ctx, name, after, limit)
 	if err != nil {
 		e.Fatalf("Board(%q): %v", name, err)
 	}
@@ -245,6 +256,15 @@ func (e *engine) usage(what string, holds func(mailbox.Usage) bool) {
 		return
 	}
 	e.eventually("usage is "+what, func() bool { return holds(e.Engine.Usage()) })
+}
+
+// ended makes sure that an engine which is closed says so.
+func (e *engine) ended(what string, err error) {
+	e.Helper()
+	if e.Apart && fault.KindOf(err) == fault.NotReady {
+		return
+	}
+	e.refused(what, err, fault.Canceled)
 }
 
 // refused makes sure of the kind of an error.

@@ -109,8 +109,11 @@ func (f *flawed) Post(ctx context.Context, boards []string, n mailbox.Note) erro
 	return f.Engine.Post(ctx, boards, n)
 }
 
-func (f *flawed) Board(ctx context.Context, name string, limit int) ([]mailbox.Note, error) {
-	notes, err := f.Engine.Board(ctx, name, limit)
+func (f *flawed) Board(ctx context.Context, name, after string, limit int) ([]mailbox.Note, error) {
+	if f.flaw == "shows the first notes again" {
+		after = ""
+	}
+	notes, err := f.Engine.Board(ctx, name, after, limit)
 	if f.flaw == "reads backwards" {
 		slices.Reverse(notes)
 	}
@@ -192,27 +195,28 @@ func TestFlawsAreNoticed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for flaw, test := range map[string]string{
-		"forgets keys":               "AKeyIsOneMessage",
-		"does not delay":             "Delayed",
-		"loses messages":             "InTheOrderSent",
-		"remembers nothing but keys": "SentReceivedAcknowledged",
-		"leases for ever":            "ALeaseEnds",
-		"leases to all":              "LeasedToOne",
-		"does not wait":              "WhoWaitsIsServedInOrder",
-		"counts no deliveries":       "ALeaseEnds",
-		"has one receipt":            "LeasedToOne",
-		"acknowledges nothing":       "SentReceivedAcknowledged",
-		"acknowledges anything":      "Receipts",
-		"keeps no reason":            "GivenBackForTheLastTime",
-		"gives back at once":         "GivenBack",
-		"extends nothing":            "ALeaseIsCutShort",
-		"has one page":               "DeadLettersInPages",
-		"pins twice":                 "ANoteIsPinnedOnce",
-		"reads backwards":            "Boards",
-		"counts nothing":             "SentReceivedAcknowledged",
-		"does not close":             "WhoWaitsIsToldOfTheEnd",
-		"has no bounds":              "ABoxIsBounded",
-		"sleeps":                     "WhoWaitsHearsOfALeaseThatEnds",
+		"forgets keys":                "AKeyIsOneMessage",
+		"does not delay":              "Delayed",
+		"loses messages":              "InTheOrderSent",
+		"remembers nothing but keys":  "SentReceivedAcknowledged",
+		"leases for ever":             "ALeaseEnds",
+		"leases to all":               "LeasedToOne",
+		"does not wait":               "WhoWaitsIsServedInOrder",
+		"counts no deliveries":        "ALeaseEnds",
+		"has one receipt":             "LeasedToOne",
+		"acknowledges nothing":        "SentReceivedAcknowledged",
+		"acknowledges anything":       "Receipts",
+		"keeps no reason":             "GivenBackForTheLastTime",
+		"gives back at once":          "GivenBack",
+		"extends nothing":             "ALeaseIsCutShort",
+		"has one page":                "DeadLettersInPages",
+		"pins twice":                  "ANoteIsPinnedOnce",
+		"reads backwards":             "Boards",
+		"shows the first notes again": "Boards",
+		"counts nothing":              "SentReceivedAcknowledged",
+		"does not close":              "WhoWaitsIsToldOfTheEnd",
+		"has no bounds":               "ABoxIsBounded",
+		"sleeps":                      "WhoWaitsHearsOfALeaseThatEnds",
 	} {
 		t.Run(flaw, func(t *testing.T) {
 			child := exec.Command(self, "-test.run=^TestEngine$/^"+test+"$", "-test.v")

@@ -86,7 +86,7 @@ func (l *line) pin(ctx context.Context, boards []string, n mailbox.Note, note st
 }
 
 // Board implements mailbox.Engine.
-func (m *Mailbox) Board(ctx context.Context, name string, limit int) ([]mailbox.Note, error) {
+func (m *Mailbox) Board(ctx context.Context, name, after string, limit int) ([]mailbox.Note, error) {
 	const op = "mailbox.board"
 	if err := mailbox.CheckName(op, name); err != nil {
 		return nil, err
@@ -101,7 +101,15 @@ func (m *Mailbox) Board(ctx context.Context, name string, limit int) ([]mailbox.
 		return nil, err
 	}
 	slices.Reverse(notes)
-	return notes[:min(len(notes), max(0, limit), m.spec.Limits.BoardNotes)], nil
+	notes = notes[:min(len(notes), m.spec.Limits.BoardNotes)]
+	if after != "" {
+		last := slices.IndexFunc(notes, func(n mailbox.Note) bool { return n.ID == after })
+		if last < 0 {
+			return nil, nil
+		}
+		notes = notes[last+1:]
+	}
+	return notes[:min(len(notes), max(0, limit))], nil
 }
 
 // read reads the notes of a board, oldest first. Of those with one ID, the

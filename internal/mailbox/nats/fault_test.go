@@ -90,7 +90,7 @@ func TestLost(t *testing.T) {
 				none(t, m, "jobs")
 				lose()
 				must(t, m.Post(t.Context(), []string{"wall", "door"}, mailbox.Note{ID: "1", Body: []byte("x")}))
-				if notes, err := m.Board(t.Context(), "wall", 10); err != nil || len(notes) != 1 {
+				if notes, err := m.Board(t.Context(), "wall", "", 10); err != nil || len(notes) != 1 {
 					t.Errorf("notes: %+v, %v", notes, err)
 				}
 			})
@@ -154,7 +154,7 @@ func TestSilence(t *testing.T) {
 			"extend":  func(ctx context.Context) error { return m.Extend(ctx, "jobs", got.Receipt, 0) },
 			"dead":    func(ctx context.Context) error { _, err := m.Dead(ctx, "jobs", "", 1); return err },
 			"post":    func(ctx context.Context) error { return m.Post(ctx, []string{"wall"}, mailbox.Note{ID: "2"}) },
-			"board":   func(ctx context.Context) error { _, err := m.Board(ctx, "wall", 1); return err },
+			"board":   func(ctx context.Context) error { _, err := m.Board(ctx, "wall", "", 1); return err },
 		} {
 			for _, limit := range []time.Duration{time.Second, time.Hour} {
 				ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -401,7 +401,7 @@ func TestStrangeRecords(t *testing.T) {
 		synctest.Wait()
 		kind(t, m.Health(), "health", fault.IntegrityFail)
 		kind(t, m.Ack(t.Context(), "jobs", "kstrange.ABCDEFGHIJKLMNOPQRSTUVWXYZ"), "an Ack of it", fault.IntegrityFail)
-		_, err := m.Board(t.Context(), "wall", 10)
+		_, err := m.Board(t.Context(), "wall", "", 10)
 		kind(t, err, "a board with it", fault.IntegrityFail)
 		receive(t, m, "jobs")
 	})
@@ -669,7 +669,7 @@ func TestPostedLater(t *testing.T) {
 			clear(f.streams["micronode-boards"].marks)
 			f.mu.Unlock()
 		}
-		if notes, err := m.Board(t.Context(), "wall", 10); err != nil || len(notes) != 1 || string(notes[0].Body) != "first" {
+		if notes, err := m.Board(t.Context(), "wall", "", 10); err != nil || len(notes) != 1 || string(notes[0].Body) != "first" {
 			t.Errorf("notes: %+v, %v", notes, err)
 		}
 	})

@@ -4,7 +4,9 @@
 // A facet keeps nothing. Behind each there is an owner that does: a mailbox for
 // the feed, the graph and the library of the index, the store for media. They
 // are declared here as small interfaces, and whoever puts the node together
-// passes them in. What a facet adds is a shape for HTTP, an order, and a bound.
+// passes them in. An owner may be in another process: what is asked of it is a
+// page, or something about many at once, and it may be away. What a facet adds is
+// a shape for HTTP, an order, and a bound.
 //
 // # The few ideas
 //
@@ -24,6 +26,10 @@
 // once, and so whatever goes wrong half-way has one remedy: to begin anew. That
 // a post comes to everybody follows from the mailbox, which gives it out until
 // somebody says that it is done; that it comes once, from the boards.
+//
+// An owner that is away is waited for, with the post in hand. To give the post
+// back would use up one of its deliveries, and an owner that is started again
+// after a minute would find it among the dead letters.
 //
 // What is read is put in order when it is read. The order is pure: it is made of
 // the times of the posts and of who follows whom, and of nothing else.

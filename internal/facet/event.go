@@ -19,6 +19,7 @@ type EventType string
 const (
 	Posted      EventType = "posted"
 	Undelivered EventType = "post not delivered" // this time; the mailbox gives it out again, or keeps it as a dead letter
+	HeldUp      EventType = "post held up"       // a part is away; it goes on when that is back
 	Followed    EventType = "followed"
 	Unfollowed  EventType = "unfollowed"
 )

@@ -29,7 +29,7 @@ func Example() {
 	limits := mailbox.DefaultConfig()
 	box := mailbox.NewRAM(inv, limits.RAMSpec(false))
 	defer box.Close()
-	facets, err := facet.New(inv, supervisor, stages, facet.Spec{Config: c, Mailbox: box, Graph: graph,
+	facets, err := facet.New(inv, supervisor, stages, facet.Spec{Config: c, Mailbox: box, Graph: graph, Audience: graph,
 		Metrics: observe.NewMetrics(observe.Build{}), Readiness: observe.NewReadiness(inv, supervisor)})
 	if err != nil {
 		fmt.Println(err)

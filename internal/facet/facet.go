@@ -22,10 +22,11 @@ type Spec struct {
 	Config Config
 
 	// the owners, who do the work
-	Mailbox Mailbox
-	Graph   Graph
-	Library Library
-	Objects Objects
+	Mailbox  Mailbox
+	Audience Audience
+	Graph    Graph
+	Library  Library
+	Objects  Objects
 
 	Metrics   *observe.Metrics
 	Readiness *observe.Readiness

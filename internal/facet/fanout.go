@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"micronode/fault"
+	"micronode/internal/flow"
 	"micronode/internal/index"
 	"micronode/internal/mailbox"
 	"micronode/internal/supervise"
@@ -22,6 +23,9 @@ const (
 	stopPause  = 5 * time.Second  // before it is given out again: until then, the others here have stopped, too
 	firstPause = time.Second      // before a post is tried again, doubled each time
 	mostPause  = 30 * time.Second
+
+	awayPause  = 250 * time.Millisecond // before a part that is away is asked again
+	mostBroken = 3                      // times that a part may break off over one page: the post may be what it dies of
 )
 
 // outcome is what came of a post that was taken out of the box.
@@ -44,14 +48,19 @@ func (f *Facets) addFeed(to *supervise.Supervisor, in Stages) error {
 		Service: supervise.Service{Service: feedName, Name: "feed fan-out", Stage: in.Workers}})
 }
 
-// nextPost waits for a post and leases it.
+// nextPost waits for a post and leases it. That the mailbox is away is no
+// failure of whoever asks: it is waited for.
 func (f *Facets) nextPost(ctx context.Context) (supervise.Job, error) {
 	for {
 		got, err := f.spec.Mailbox.Receive(ctx, box, lease, askFor)
-		switch {
+		switch kind := fault.KindOf(err); {
 		case err == nil:
 			return &fanout{facets: f, delivery: got}, nil
-		case fault.KindOf(err) != fault.NotFound:
+		case kind == fault.NotReady || kind == fault.UpstreamFailed:
+			if err := flow.Sleep(ctx, awayPause); err != nil {
+				return nil, err
+			}
+		case kind != fault.NotFound:
 			return nil, err
 		}
 	}
@@ -66,6 +75,7 @@ type fanout struct {
 
 	// owned by whoever runs it
 	held time.Time // when the lease was last made to last; zero for when it was taken
+	told bool      // that it is held up
 }
 
 // Idempotent says that a dead worker's post may be tried again at once.
@@ -90,7 +100,7 @@ func (j *fanout) Run(ctx context.Context) {
 	switch {
 	case err == nil:
 		f.feed.took.Observe(time.Since(begun).Seconds())
-		j.settle(done, f.spec.Mailbox.Ack(ctx, box, j.delivery.Receipt))
+		j.settle(done, j.patiently(ctx, func() error { return f.spec.Mailbox.Ack(ctx, box, j.delivery.Receipt) }))
 	case context.Cause(ctx) == supervise.ErrKilled:
 	case ctx.Err() != nil:
 		j.handBack(ctx)
@@ -135,39 +145,91 @@ func (j *fanout) deliver(ctx context.Context, p post) error {
 	defer cancel()
 	return f.feed.under(wait, func() error {
 		n := mailbox.Note{ID: j.delivery.ID, Body: encode(note{Author: p.Author, Body: p.Body}), At: p.At}
-		boards := append(make([]string, 0, pageBoards+1), board(p.Author))
-		for after := ""; ; {
-			followers := f.spec.Graph.Followers(p.Author, after, pageBoards)
-			for _, one := range followers {
-				boards = append(boards, board(one))
-			}
-			if err := j.pin(ctx, boards, n); err != nil {
+		for after, more := "", true; more; {
+			err := j.patiently(ctx, func() (err error) {
+				after, more, err = j.page(ctx, p.Author, after, n)
+				return err
+			})
+			if err != nil {
 				return err
 			}
-			if len(followers) < pageBoards {
-				return nil
-			}
-			after, boards = followers[len(followers)-1], boards[:0]
 		}
+		return nil
 	})
 }
 
-// pin puts a note on a page of boards, with a lease that lasts until it is
-// done.
-func (j *fanout) pin(ctx context.Context, boards []string, n mailbox.Note) error {
-	f := j.facets
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	if time.Since(j.held) > lease-2*patience {
-		err := f.spec.Mailbox.Extend(ctx, box, j.delivery.Receipt, lease)
-		if fault.KindOf(err) == fault.NotFound {
-			return errLost
-		}
-		if err != nil {
+// patiently does something that may be done again, until no part is away that
+// it needs. The post stays leased meanwhile, so that it does not use up its
+// deliveries because of an owner who is not there, and goes on where it was.
+func (j *fanout) patiently(ctx context.Context, do func() error) error {
+	for broken := 0; ; {
+		err := do()
+		switch fault.KindOf(err) {
+		case fault.NotReady:
+		case fault.UpstreamFailed:
+			if broken++; broken > mostBroken {
+				return err
+			}
+		default:
 			return err
 		}
+		if !j.told {
+			j.told = true
+			j.facets.audit(Event{Type: HeldUp, Facet: feedName, Key: j.delivery.ID, Detail: err.Error()})
+		}
+		if err := flow.Sleep(ctx, awayPause); err != nil {
+			return err
+		}
+	}
+}
+
+// page puts the note on the boards of the next followers, with a lease that
+// lasts until that is done. The author comes before the first of them. It tells
+// who was the last, and whether there may be more.
+func (j *fanout) page(ctx context.Context, author, after string, n mailbox.Note) (last string, more bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := j.hold(ctx); err != nil {
+		return after, true, err
+	}
+	followers, err := j.facets.spec.Audience.Followers(ctx, author, after, pageBoards)
+	if err != nil {
+		return after, true, err
+	}
+	boards := make([]string, 0, pageBoards+1)
+	if after == "" {
+		boards = append(boards, board(author))
+	}
+	for _, one := range followers {
+		boards = append(boards, board(one))
+	}
+	if err := j.pin(ctx, boards, n); err != nil {
+		return after, true, err
+	}
+	if len(followers) < pageBoards {
+		return after, false, nil
+	}
+	return followers[len(followers)-1], true, nil
+}
+
+// hold makes the lease last for a page.
+func (j *fanout) hold(ctx context.Context) error {
+	if time.Since(j.held) <= lease-2*patience {
+		return nil
+	}
+	err := j.facets.spec.Mailbox.Extend(ctx, box, j.delivery.Receipt, lease)
+	if fault.KindOf(err) == fault.NotFound {
+		return errLost
+	}
+	if err == nil {
 		j.held = time.Now()
 	}
+	return err
+}
+
+// pin puts a note on boards.
+func (j *fanout) pin(ctx context.Context, boards []string, n mailbox.Note) error {
+	f := j.facets
 	if err := f.spec.Mailbox.Post(ctx, boards, n); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,7 +22,8 @@ import (
 
 const opFeed = "feed.post"
 
-// Mailbox is what the feed needs of a mailbox. Every mailbox.Engine has it.
+// Mailbox is what the feed needs of a mailbox. Every mailbox.Engine has it, and
+// so has the mailbox.Remote of one in another process.
 type Mailbox interface {
 	Send(ctx context.Context, m mailbox.Message) (mailbox.Sent, error)
 	Receive(ctx context.Context, box string, visibility, wait time.Duration) (mailbox.Delivery, error)
@@ -30,6 +32,14 @@ type Mailbox interface {
 	Extend(ctx context.Context, box, receipt string, visibility time.Duration) error
 	Post(ctx context.Context, boards []string, n mailbox.Note) error
 	Board(ctx context.Context, name, after string, limit int) ([]mailbox.Note, error)
+}
+
+// Audience is what the feed needs of the graph: to whom a post goes, and what
+// those are to a reader whose posts it has. An index.Graph knows, and so does the
+// index.RemoteGraph of one in another process. Both are asked for many at once.
+type Audience interface {
+	Followers(ctx context.Context, b, after string, limit int) ([]string, error)
+	Ties(ctx context.Context, a string, others []string) ([]index.Tie, error)
 }
 
 // feed is the facet's own.
@@ -45,7 +55,7 @@ type feed struct {
 
 // openFeed makes what the facet needs.
 func (f *Facets) openFeed() error {
-	if err := errors.Join(f.feed.need("mailbox", f.spec.Mailbox != nil), f.feed.need("graph", f.spec.Graph != nil)); err != nil || !f.feed.on {
+	if err := errors.Join(f.feed.need("mailbox", f.spec.Mailbox != nil), f.feed.need("graph", f.spec.Audience != nil)); err != nil || !f.feed.on {
 		return err
 	}
 	outcomes := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "feed_deliveries_total",
@@ -85,7 +95,7 @@ func (f *Facets) feedRoutes() []ingress.Route {
 				Params: []ingress.Param{user,
 					{Name: "Idempotency-Key", In: "header", Type: "string", Doc: "Names the post, so that sending it again is no second one."}},
 				Responses: []ingress.Response{{Status: http.StatusCreated, Body: client.Posted{}}, {Status: http.StatusOK, Body: client.Posted{}, Doc: "It was posted before, with the same key."}},
-				Kinds:     []fault.Kind{fault.Malformed, fault.BodyTooLarge, fault.Conflict, fault.Busy, fault.StorageBusy, fault.StoreFull}},
+				Kinds:     []fault.Kind{fault.Malformed, fault.BodyTooLarge, fault.Conflict, fault.Busy, fault.StorageBusy, fault.StoreFull, fault.NotReady, fault.UpstreamFailed}},
 		},
 		{
 			Methods: []string{http.MethodGet}, Pattern: feedPattern, Handler: f.serveFeed, Class: ingress.Control,
@@ -94,7 +104,7 @@ func (f *Facets) feedRoutes() []ingress.Route {
 				Params: []ingress.Param{user, query("limit", "At most so many, from 1 to 100; 20 if not said."),
 					query("offset", "How many to leave out, from 0 to 500.")},
 				Responses: []ingress.Response{{Status: http.StatusOK, Body: client.Feed{}}},
-				Kinds:     []fault.Kind{fault.Malformed, fault.Timeout}},
+				Kinds:     []fault.Kind{fault.Malformed, fault.Timeout, fault.NotReady, fault.UpstreamFailed}},
 		},
 	}
 }
@@ -230,40 +240,50 @@ func (f *Facets) serveFeed(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fault.Wrap("feed.read", err)
 	}
-	ranked := rank(f.candidates(user, notes), f.spec.Config.Feed.HalfLife)
+	shown, err := f.candidates(r.Context(), user, notes)
+	if err != nil {
+		return fault.Wrap("feed.read", err)
+	}
+	ranked := rank(shown, f.spec.Config.Feed.HalfLife)
 	return ingress.WriteJSON(w, http.StatusOK, page(user, ranked, limit, offset, time.Now(), f.spec.Config.Feed.HalfLife))
 }
 
 // candidates are the notes of a board that belong into the feed of a user: its
 // own, and those of authors whom it still follows.
-func (f *Facets) candidates(user string, notes []mailbox.Note) []candidate {
+func (f *Facets) candidates(ctx context.Context, user string, notes []mailbox.Note) ([]candidate, error) {
 	all := make([]candidate, 0, len(notes))
-	known := map[string]tie{}
+	var authors []string
+	known := map[string]tie{user: follows}
 	for _, n := range notes {
 		var told note
 		if json.Unmarshal(n.Body, &told) != nil {
 			continue // of another version; the others are still good
 		}
-		bond, met := known[told.Author]
-		if !met {
-			bond = f.tieOf(user, told.Author)
-			known[told.Author] = bond
+		if _, met := known[told.Author]; !met {
+			known[told.Author] = none
+			authors = append(authors, told.Author)
 		}
-		if bond != none {
-			all = append(all, candidate{id: n.ID, author: told.Author, body: told.Body, at: n.At, tie: bond})
-		}
+		all = append(all, candidate{id: n.ID, author: told.Author, body: told.Body, at: n.At})
 	}
-	return all
+	ties, err := f.spec.Audience.Ties(ctx, user, authors)
+	if err != nil {
+		return nil, err
+	}
+	for i, author := range authors {
+		known[author] = tieOf(ties[i])
+	}
+	for i := range all {
+		all[i].tie = known[all[i].author]
+	}
+	return slices.DeleteFunc(all, func(c candidate) bool { return c.tie == none }), nil
 }
 
 // tieOf is what an author is to a reader.
-func (f *Facets) tieOf(user, author string) tie {
+func tieOf(between index.Tie) tie {
 	switch {
-	case user == author:
-		return follows
-	case !f.spec.Graph.Follows(user, author):
+	case !between.Follows:
 		return none
-	case f.spec.Graph.Follows(author, user):
+	case between.Followed:
 		return mutual
 	default:
 		return follows

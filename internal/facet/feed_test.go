@@ -105,7 +105,7 @@ func (r *rig) dead() []mailbox.DeadLetter {
 }
 
 func TestPostsComeToFollowers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBothForms(t, func(t *testing.T) {
 		r := open(t, on("feed", "graph"))
 		r.follow("bob", "ann", "cem", "ann", "ann", "dot")
 		id := r.post("ann", "hello")
@@ -133,7 +133,7 @@ func TestPostsComeToFollowers(t *testing.T) {
 
 // TestTheTimeOfAPost holds what its author is told against what others read.
 func TestTheTimeOfAPost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBothForms(t, func(t *testing.T) {
 		r := open(t, on("feed", "graph"))
 		for _, header := range [][]string{nil, {"Idempotency-Key", "k"}} {
 			time.Sleep(time.Hour)
@@ -147,7 +147,7 @@ func TestTheTimeOfAPost(t *testing.T) {
 }
 
 func TestAPostIsTakenOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBothForms(t, func(t *testing.T) {
 		held := make(chan struct{})
 		r := open(t, on("feed", "graph"), through(&played{post: func(context.Context, []string) error { <-held; return nil }}))
 		send := func(author, body, key string) *client.Posted {
@@ -179,7 +179,7 @@ func TestAPostIsTakenOnce(t *testing.T) {
 }
 
 func TestWhatIsNoPost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBothForms(t, func(t *testing.T) {
 		r := open(t, on("feed", "graph"))
 		long := strings.Repeat("a", int(longestPost))
 		for name, c := range map[string]struct {
@@ -212,7 +212,7 @@ func TestWhatIsNoPost(t *testing.T) {
 }
 
 func TestTheMailboxIsFull(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBothForms(t, func(t *testing.T) {
 		r := build(t, on("feed", "graph"), func(s *Spec) {
 			limits := usualLimits()
 			limits.BoxMessages = 1
@@ -231,7 +231,7 @@ func TestTheMailboxIsFull(t *testing.T) {
 // TestAFeedIsPutInOrder reads posts of friends, of others and of one who is not
 // followed any more.
 func TestAFeedIsPutInOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBothForms(t, func(t *testing.T) {
 		r := open(t, on("feed", "graph"))
 		r.follow("ann", "friend", "friend", "ann", "ann", "other", "ann", "gone")
 		r.post("friend", "of a friend, old")
@@ -258,7 +258,7 @@ func TestAFeedIsPutInOrder(t *testing.T) {
 }
 
 func TestPagesOfAFeed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBothForms(t, func(t *testing.T) {
 		r := open(t, on("feed", "graph"))
 		for i := range 30 {
 			r.post("ann", fmt.Sprint(i, " ", strings.Repeat("a", 10<<10)))
@@ -292,7 +292,7 @@ func TestPagesOfAFeed(t *testing.T) {
 
 // TestNotesOfAnotherVersion are left out.
 func TestNotesOfAnotherVersion(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBothForms(t, func(t *testing.T) {
 		r := open(t, on("feed", "graph"))
 		must(t, r.office.Post(t.Context(), []string{board("ann")}, mailbox.Note{ID: "x", Body: []byte("not JSON"), At: time.Now()}))
 		r.post("ann", "hello")
@@ -305,7 +305,7 @@ func TestNotesOfAnotherVersion(t *testing.T) {
 
 // TestManyFollowers delivers in pages, each feed once.
 func TestManyFollowers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBothForms(t, func(t *testing.T) {
 		p := &played{}
 		r := open(t, on("feed", "graph"), through(p))
 		fans := r.fans(10_000)
@@ -322,7 +322,7 @@ func TestManyFollowers(t *testing.T) {
 
 // TestAFullPageIsNotTheEnd has exactly as many followers as fit on a page.
 func TestAFullPageIsNotTheEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBothForms(t, func(t *testing.T) {
 		p := &played{}
 		r := open(t, on("feed", "graph"), through(p))
 		fans := r.fans(pageBoards)
@@ -337,7 +337,7 @@ func TestAFullPageIsNotTheEnd(t *testing.T) {
 // TestAWorkerIsKilled kills one in the middle of a fan-out: it is gone on with
 // at once, and everybody has the post once.
 func TestAWorkerIsKilled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBothForms(t, func(t *testing.T) {
 		stuck := make(chan struct{})
 		var once sync.Once
 		p := &played{}
@@ -381,7 +381,7 @@ func TestAWorkerIsKilled(t *testing.T) {
 // to the mailbox, as a power failure does. Others on the same mailbox go on
 // when the lease has ended.
 func TestTheNodeDies(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBothForms(t, func(t *testing.T) {
 		r := open(t, on("feed", "graph"))
 		fans := r.fans(1500)
 		r.drain()
@@ -393,7 +393,7 @@ func TestTheNodeDies(t *testing.T) {
 		must(t, err)
 		must(t, j.pin(t.Context(), []string{board("star"), board(fans[0]), board(fans[1])}, mailbox.Note{ID: got.ID, Body: encode(note{p.Author, p.Body}), At: p.At}))
 
-		next := open(t, on("feed", "graph"), func(s *Spec) { s.Mailbox, s.Graph = r.office, r.edges })
+		next := open(t, on("feed", "graph"), func(s *Spec) { s.Mailbox, s.Graph, s.Audience = r.office, r.edges, r.edges })
 		synctest.Wait()
 		if n := r.holds(fans, id); n != 2 {
 			t.Fatalf("%d have it while the lease holds", n)
@@ -413,7 +413,7 @@ func TestTheNodeDies(t *testing.T) {
 // back, for the next node to go on with, and none of the workers that stop takes
 // it again.
 func TestTheNodeStops(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBothForms(t, func(t *testing.T) {
 		stuck := make(chan struct{})
 		p := &played{}
 		p.post = func(ctx context.Context, _ []string) error {
@@ -439,7 +439,7 @@ func TestTheNodeStops(t *testing.T) {
 // TestPoison puts things into the box that are no posts. They become dead
 // letters with the reason, and posts go on.
 func TestPoison(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBothForms(t, func(t *testing.T) {
 		r := open(t, on("feed", "graph"))
 		for _, body := range []string{"\xff\x00", `{"author":"a/b","body":"x"}`, `{"author":"ann","surprise":1}`} {
 			_, err := r.office.Send(t.Context(), mailbox.Message{Box: box, Body: []byte(body)})
@@ -472,7 +472,7 @@ func TestBoardsThatFail(t *testing.T) {
 		delivered bool
 	}{"for a while": {4, true}, "for good": {100, false}} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			inBothForms(t, func(t *testing.T) {
 				tries := []time.Time{}
 				p := &played{}
 				p.post = func(context.Context, []string) error {
@@ -510,7 +510,7 @@ func TestBoardsThatFail(t *testing.T) {
 
 // TestALongFanOutKeepsItsLease takes much longer than a lease lasts.
 func TestALongFanOutKeepsItsLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBothForms(t, func(t *testing.T) {
 		p := &played{post: func(ctx context.Context, _ []string) error { return flow.Sleep(ctx, patience-time.Second) }}
 		r := open(t, on("feed", "graph"), through(p))
 		fans := r.fans(5000)
@@ -528,7 +528,7 @@ func TestALongFanOutKeepsItsLease(t *testing.T) {
 
 // TestAPageThatHangs is given up before the lease ends.
 func TestAPageThatHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBothForms(t, func(t *testing.T) {
 		hangs := true
 		p := &played{}
 		p.post = func(ctx context.Context, _ []string) error {
@@ -556,7 +556,7 @@ func TestALeaseIsLost(t *testing.T) {
 		outcome outcome
 	}{"somebody has it": {fault.NotFound, lost}, "nobody knows": {fault.StorageBusy, failed}} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			inBothForms(t, func(t *testing.T) {
 				p := &played{post: func(ctx context.Context, _ []string) error { return flow.Sleep(ctx, patience-time.Second) }}
 				p.extends = func() error { return fault.New("test", c.kind, "no extension") }
 				r := open(t, on("feed", "graph"), through(p))
@@ -600,7 +600,7 @@ func TestAPostThatKills(t *testing.T) {
 
 // TestNoPermit gives a post back when it waits for a permit too long.
 func TestNoPermit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBothForms(t, func(t *testing.T) {
 		r := open(t, on("feed", "graph"))
 		for range 4 {
 			must(t, r.feed.permits.Acquire(t.Context()))

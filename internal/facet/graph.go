@@ -15,12 +15,10 @@ import (
 	"micronode/internal/observe"
 )
 
-// Graph knows who follows whom. An index.Graph does.
+// Graph is what its facet shows: who follows whom. An index.Graph knows.
 type Graph interface {
 	Follow(ctx context.Context, a, b string) (created bool, err error)
 	Unfollow(ctx context.Context, a, b string) (removed bool, err error)
-	Follows(a, b string) bool
-	Followers(b, after string, limit int) []string
 	Neighbours(ctx context.Context, node string, hops, most int, way index.Direction) (found []index.Near, truncated bool, err error)
 	Size() (nodes, edges int)
 }

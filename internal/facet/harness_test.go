@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
@@ -37,7 +38,8 @@ type rig struct {
 	office     mailbox.Engine // as it is
 	edges      *index.Graph
 	server     *ingress.Server
-	rough      bool // the test makes workers fail: that is not a mistake here
+	wire       *wire // to owners in another process; nil if they are here
+	rough      bool  // the test makes workers fail: that is not a mistake here
 	stop       context.CancelFunc
 	ended      chan *supervise.Report
 
@@ -73,7 +75,7 @@ func build(t testing.TB, settings ...setting) *rig {
 	r.edges, err = index.OpenGraph(inv, spec.Config.Graph.Spec(""))
 	must(t, err)
 	r.office = newOffice(inv)
-	spec.Mailbox, spec.Graph = r.office, r.edges
+	spec.Mailbox, spec.Graph, spec.Audience = r.office, r.edges, r.edges
 	spec.Config.Feed.Fanout.Auto, spec.Config.Feed.Fanout.Value = false, 4
 	for _, set := range settings {
 		set(&spec)
@@ -81,6 +83,10 @@ func build(t testing.TB, settings ...setting) *rig {
 	must(t, spec.Config.Validate())
 	if engine, whole := spec.Mailbox.(mailbox.Engine); whole {
 		r.office = engine
+	}
+	if elsewhere {
+		r.wire = newWire(t, r.office, spec.Audience.(*index.Graph))
+		spec.Mailbox, spec.Audience = mailbox.NewRemote(r.wire.to(t, "mailbox")), index.NewRemoteGraph(r.wire.to(t, "graph"))
 	}
 	for _, task := range r.office.(mailbox.Tasked).Tasks() {
 		must(t, supervisor.Add(supervise.Service{Service: "mailbox", Name: task.Name, Stage: "state", Serve: task.Serve}))
@@ -90,15 +96,99 @@ func build(t testing.TB, settings ...setting) *rig {
 	must(t, r.Add(supervisor, testStages, r.note))
 	table, err := ingress.NewTable(r.Routes()...)
 	must(t, err)
+	r.server = serve(t, inv, metrics, table)
+	return r
+}
+
+// serve makes a server that lets everybody in.
+func serve(t testing.TB, inv *flow.Inventory, metrics *observe.Metrics, table *ingress.Table) *ingress.Server {
+	t.Helper()
 	limits := ingress.DefaultLimits()
 	limits.Rate, limits.Burst, limits.WorkRate, limits.Inflight, limits.ConnsPerIP = 1_000_000, 1_000_000, 1_000_000, 10_000, 4096
-	r.server, err = ingress.New(ingress.Options{
+	server, err := ingress.New(ingress.Options{
 		Service: "gateway", Name: "http", Table: table, Times: ingress.DefaultHTTP(), Limits: limits,
 		Authorise: func(context.Context, ingress.Ask) error { return nil },
 		Inventory: inv, Metrics: metrics, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	must(t, err)
-	return r
+	return server
+}
+
+// elsewhere says that the owners of the feed are in another process. It is set by
+// inBothForms, for the rigs that its test makes.
+var elsewhere bool
+
+// inBothForms runs a test in a bubble twice: with the owners of the feed in the
+// same process, and in another one.
+func inBothForms(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	for name, away := range map[string]bool{"here": false, "elsewhere": true} {
+		t.Run(name, func(t *testing.T) {
+			elsewhere = away
+			defer func() { elsewhere = false }()
+			synctest.Test(t, test)
+		})
+	}
+}
+
+// wire leads to owners in another process. There is no network in it, so that
+// time can be faked on both sides.
+type wire struct {
+	server *ingress.Server
+
+	mu   sync.Mutex
+	away map[string]bool                               // parts that do not answer; guarded by mu
+	lose func(part string, request *http.Request) bool // whether an answer is lost, after the work was done; guarded by mu
+}
+
+func newWire(t testing.TB, office mailbox.Engine, edges *index.Graph) *wire {
+	t.Helper()
+	inv, metrics := flow.NewInventory(), observe.NewMetrics(observe.Build{})
+	supervisor, err := supervise.New(supervise.Options{Total: time.Second, Stages: []supervise.Stage{{Name: "state"}}})
+	must(t, err)
+	box := mailbox.New(inv, mailbox.Spec{Config: mailbox.DefaultConfig(), Engine: office, Metrics: metrics, Readiness: observe.NewReadiness(inv, supervisor)})
+	table, err := ingress.NewTable(append(box.Seams(), edges.Seams()...)...)
+	must(t, err)
+	return &wire{server: serve(t, inv, metrics, table), away: map[string]bool{}}
+}
+
+// to is a client of a part.
+func (w *wire) to(t testing.TB, part string) *client.Client {
+	t.Helper()
+	c, err := client.New(client.Options{URL: "http://127.0.0.1:1", HTTPClient: &http.Client{Transport: &strand{w, part}}, Retry: client.Retry{Tries: 1}})
+	must(t, err)
+	return c
+}
+
+// set says whether a part is away.
+func (w *wire) set(part string, away bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.away[part] = away
+}
+
+// strand is the way to one part.
+type strand struct {
+	wire *wire
+	part string
+}
+
+func (s *strand) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.wire.mu.Lock()
+	away, lose := s.wire.away[s.part], s.wire.lose
+	s.wire.mu.Unlock()
+	if away {
+		return nil, &fault.Error{Op: "test", Kind: fault.NotReady, Detail: "the part " + s.part + " does not answer", RetryAfter: time.Second, Next: "Start it."}
+	}
+	answer := httptest.NewRecorder()
+	s.wire.server.ServeHTTP(answer, r.Clone(r.Context()))
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
+	if lose != nil && lose(s.part, r) {
+		return nil, &fault.Error{Op: "test", Kind: fault.UpstreamFailed, Detail: "the part " + s.part + " broke off", Next: "Ask again."}
+	}
+	return answer.Result(), nil
 }
 
 // newOffice is a mailbox in memory, with room for large feeds.

@@ -12,7 +12,8 @@ import (
 	"micronode/internal/supervise"
 )
 
-// Library is who knows what can be searched. index.Library does.
+// Library is who knows what can be searched. An index.Library does, and so does
+// the index.Remote of one in another process.
 type Library interface {
 	Search(ctx context.Context, query string, limit, offset int) (client.SearchResults, error)
 }
@@ -38,7 +39,7 @@ func (f *Facets) searchRoutes() []ingress.Route {
 				query("offset", "How many to pass over. None beyond the first 10000 can be had."),
 			},
 			Responses: []ingress.Response{{Status: http.StatusOK, Body: client.SearchResults{}}},
-			Kinds:     []fault.Kind{fault.Malformed, fault.Backpressure, fault.Timeout, fault.Canceled}},
+			Kinds:     []fault.Kind{fault.Malformed, fault.Backpressure, fault.Timeout, fault.Canceled, fault.NotReady, fault.UpstreamFailed}},
 	}}
 }
 

@@ -236,11 +236,30 @@ func (g *Graph) Follows(a, b string) bool {
 
 // Followers lists those who follow a node in the order of their names, at most
 // limit of them after a name. That one need not be among them any more, so
-// whoever follows all the time is listed once.
-func (g *Graph) Followers(b, after string, limit int) []string {
+// whoever follows all the time is listed once. It never fails: that is for the
+// graph in another process.
+func (g *Graph) Followers(_ context.Context, b, after string, limit int) ([]string, error) {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
-	return g.all.Followers(b, after, limit)
+	return g.all.Followers(b, after, limit), nil
+}
+
+// Tie is what is between one node and another.
+type Tie struct {
+	Follows  bool `json:"follows,omitempty"`  // the one follows the other
+	Followed bool `json:"followed,omitempty"` // the other follows the one
+}
+
+// Ties tells what is between a node and others, in their order. It never fails,
+// as Followers.
+func (g *Graph) Ties(_ context.Context, a string, others []string) ([]Tie, error) {
+	ties := make([]Tie, len(others))
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	for i, b := range others {
+		ties[i] = Tie{Follows: g.all.Follows(a, b), Followed: g.all.Follows(b, a)}
+	}
+	return ties, nil
 }
 
 // Size is how many nodes there are that follow or are followed, and how many

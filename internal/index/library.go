@@ -129,7 +129,8 @@ type Library struct {
 	librarian librarian // owned by the librarian's task
 }
 
-// offer is something that may have changed: an object, or a name.
+// offer is something that may have changed: an object, or a name. With neither,
+// it only wakes the librarian.
 type offer struct {
 	address b3.Address // of the object, or what the name means; zero if it means nothing any more
 	name    string     // empty if it is an object
@@ -184,6 +185,27 @@ func (l *Library) Forget(address b3.Address) { l.push(offer{address: address}) }
 // that it means nothing. What was told last counts. It never waits.
 func (l *Library) OfferName(name string, address b3.Address) {
 	l.push(offer{name: name, address: address})
+}
+
+// hear takes in what another process tells of its store.
+func (l *Library) hear(news toldObjects) {
+	for _, address := range news.Objects {
+		l.Offer(address)
+	}
+	for _, address := range news.Gone {
+		l.Forget(address)
+	}
+	if news.Missed {
+		l.LookAround()
+	}
+}
+
+// LookAround has everything looked at again that the store and the catalogue
+// have: somebody knows that not all was told, or the store is back after it could
+// not be asked. It never waits.
+func (l *Library) LookAround() {
+	l.behind.Store(true)
+	l.push(offer{})
 }
 
 // push says that something may be lost before it can be, so that this is never

@@ -100,10 +100,13 @@ func (w *librarian) patience(ctx context.Context) (context.Context, context.Canc
 
 // look holds one offer against the truth.
 func (w *librarian) look(ctx context.Context, o offer) {
-	if o.name != "" {
+	switch {
+	case o.name != "":
 		w.lookAtName(o.name, o.address)
-	} else {
+	case !o.address.IsZero():
 		w.lookAtObject(ctx, o.address, false)
+	default:
+		return // it was only to wake us
 	}
 	w.offers = append(w.offers, o.at)
 }

@@ -15,29 +15,41 @@ import (
 
 // Remote is the index in another process of the same node, as far as others need
 // it: what a peer is answered, what a name stands for, an object from wherever it
-// is, and somebody to tell of new objects.
+// is, what can be found by words, and somebody to tell of objects that come and
+// go.
 type Remote struct {
 	// set at construction
 	client *client.Client
-	news   *flow.Queue[b3.Address] // objects that the other process has not heard of
-	lost   atomic.Bool             // there were more than the queue could keep
-	closed atomic.Bool             // nobody waits any more for the other process to listen
+	news   *flow.Queue[tidings] // what the other process has not heard of
+	lost   atomic.Bool          // there was more than the queue could keep
+	closed atomic.Bool          // nobody waits any more for the other process to listen
+}
+
+// tidings is that an object came, or went.
+type tidings struct {
+	address b3.Address
+	gone    bool
 }
 
 // NewRemote makes an index of the one that a client reaches.
 func NewRemote(inv *flow.Inventory, to *client.Client) *Remote {
-	return &Remote{client: to, news: flow.NewQueue[b3.Address](inv, flow.QueueSpec{
+	return &Remote{client: to, news: flow.NewQueue[tidings](inv, flow.QueueSpec{
 		Service: service, Name: "news", Cap: mostProvide, Policy: flow.DropOldest, From: "store", To: "index in another process",
 	})}
 }
 
 // Has tells of an object that was put into the store. It never waits: the other
 // process hears of it in a moment, or when it is there again.
-func (r *Remote) Has(address b3.Address) {
+func (r *Remote) Has(address b3.Address) { r.push(tidings{address: address}) }
+
+// Gone tells of one that was removed, in the same way.
+func (r *Remote) Gone(address b3.Address) { r.push(tidings{address: address, gone: true}) }
+
+func (r *Remote) push(one tidings) {
 	if r.news.Len() >= mostProvide-1 {
 		r.lost.Store(true)
 	}
-	_ = r.news.TryPush(address) // a closed queue: this process drains
+	_ = r.news.TryPush(one) // a closed queue: this process drains
 }
 
 // tellPause is how long the index is left alone after it did not listen.
@@ -51,7 +63,7 @@ func (r *Remote) Serve(ctx context.Context) error {
 		if err != nil {
 			return nil // told to stop
 		}
-		batch := []b3.Address{first}
+		batch := []tidings{first}
 		for len(batch) < mostToldObjects && r.news.Len() > 0 {
 			next, err := r.news.Pop(ctx)
 			if err != nil {
@@ -68,8 +80,16 @@ func (r *Remote) Serve(ctx context.Context) error {
 }
 
 // tell tells of some objects. Told twice is told once.
-func (r *Remote) tell(ctx context.Context, batch []b3.Address) error {
-	if err := r.client.Call(ctx, "POST", seamHas, toldObjects{batch}, nil); err != nil {
+func (r *Remote) tell(ctx context.Context, batch []tidings) error {
+	told := toldObjects{Objects: []b3.Address{}, Missed: r.lost.Load()}
+	for _, one := range batch {
+		if one.gone {
+			told.Gone = append(told.Gone, one.address)
+		} else {
+			told.Objects = append(told.Objects, one.address)
+		}
+	}
+	if err := r.client.Call(ctx, "POST", seamHas, told, nil); err != nil {
 		return err
 	}
 	if r.lost.Swap(false) {
@@ -94,6 +114,21 @@ func (r *Remote) Answer(ctx context.Context, id ID) (Answer, error) {
 		return Answer{}, fault.Wrap("index.answer", err)
 	}
 	return told.answer()
+}
+
+// Search finds what fits a query in the library over there. What is no query is
+// refused before anything travels.
+func (r *Remote) Search(ctx context.Context, text string, limit, offset int) (found client.SearchResults, err error) {
+	if _, err := ParseQuery(text); err != nil {
+		return client.SearchResults{}, err
+	}
+	err = callPart(ctx, r.client, "library.search", "index", seamSearch, toldQuery{text, limit, offset}, &found)
+	return found, err
+}
+
+// Searchable is why nothing can be found by words over there, or nil.
+func (r *Remote) Searchable(ctx context.Context) error {
+	return callPart(ctx, r.client, "library.search", "index", seamLibrary, nil, nil)
 }
 
 // Manifest says what a name or an address stands for.

@@ -31,6 +31,7 @@ type Spec struct {
 	Store  store.Store        // what this node has
 	Keeper Keeper             // keeps its names over restarts; nil in amnesia
 
+	Library  *Library               // what can be found by words, for other processes; nil if nobody searches. It is closed by whoever opened it
 	Registry NameSource             // nil if there is none
 	Overlay  Neighbours             // nil if there is none
 	Engine   Engine                 // nil if there is none; closed with the index

@@ -43,6 +43,12 @@
 // that gives one back, or the sweeper, one task that sleeps until the next lease
 // or delay ends.
 //
+// # In another process
+//
+// Other parts of the node use an engine directly, or the one of another process
+// through [Remote], by routes that only they may use. It makes the same promises,
+// and never repeats anything by itself.
+//
 // # What it refuses to do
 //
 // There is no promise of order between boxes, nor of exactly one delivery; there

@@ -40,7 +40,7 @@ func (n *Node) openFacets(c Config) (err error) {
 		spec.Mailbox = n.mailbox.Engine()
 	}
 	if n.graph != nil {
-		spec.Graph = n.graph
+		spec.Graph, spec.Audience = n.graph, n.graph
 	}
 	if n.library != nil {
 		spec.Library = n.library

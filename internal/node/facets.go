@@ -15,38 +15,51 @@ import (
 // facetStages is where the parts of the facets run.
 var facetStages = facet.Stages{State: stageState, Workers: stageWorkers}
 
-// openFacets makes the facets that run here, and what they ask that belongs to
-// nobody else: who follows whom, and what can be found by words. A facet that
-// is off costs nothing, and its routes say how to turn it on.
+// openFacets makes the facets that run here, and what one of them asks that
+// belongs to nobody else: who follows whom. A facet that is off costs nothing, and
+// its routes say how to turn it on.
 func (n *Node) openFacets(c Config) (err error) {
 	on := c.Facets
 	for _, one := range []struct {
 		name string
 		on   *bool
-	}{{"feed", &on.Feed.Enabled}, {"graph", &on.Graph.Enabled}, {"search", &on.Search.Enabled}, {"media", &on.Media.Enabled}} {
+	}{{"feed", &on.Feed.Enabled}, {graphPart, &on.Graph.Enabled}, {"search", &on.Search.Enabled}, {"media", &on.Media.Enabled}} {
 		*one.on = *one.on && n.layout.here[one.name]
 	}
 	if err := n.openGraph(on); err != nil {
 		return err
 	}
-	if err := n.openLibrary(on); err != nil {
-		return err
-	}
 	spec := facet.Spec{Config: on, Metrics: n.metrics, Readiness: n.readiness, Tracer: n.tracing.Tracer()}
+	n.findOwners(&spec)
+	n.facets, err = facet.New(n.inventory, n.supervisor, facetStages, spec)
+	return err
+}
+
+// findOwners finds those whom the facets ask, here or elsewhere. One that no
+// facet of this process asks may be nowhere; an interface is then empty, and not
+// one around nothing.
+func (n *Node) findOwners(spec *facet.Spec) {
 	if n.store != nil {
 		spec.Objects = n.store
 	}
-	if n.mailbox != nil {
+	switch {
+	case n.mailbox != nil:
 		spec.Mailbox = n.mailbox.Engine()
+	case n.far.mailbox != nil:
+		spec.Mailbox = n.far.mailbox
 	}
-	if n.graph != nil {
+	switch {
+	case n.graph != nil:
 		spec.Graph, spec.Audience = n.graph, n.graph
+	case n.far.graph != nil:
+		spec.Audience = n.far.graph
 	}
-	if n.library != nil {
+	switch {
+	case n.library != nil:
 		spec.Library = n.library
+	case n.far.index != nil:
+		spec.Library = n.far.index
 	}
-	n.facets, err = facet.New(n.inventory, n.supervisor, facetStages, spec)
-	return err
 }
 
 // openGraph opens who follows whom.
@@ -62,9 +75,10 @@ func (n *Node) openGraph(on facet.Config) (err error) {
 	return err
 }
 
-// openLibrary opens what can be found by words.
-func (n *Node) openLibrary(on facet.Config) error {
-	if !on.Search.Enabled {
+// openLibrary opens what can be found by words. It is where the index is, and
+// the facet, here or elsewhere, asks it.
+func (n *Node) openLibrary(c facet.SearchConfig) error {
+	if !c.Enabled {
 		return nil
 	}
 	path := ""
@@ -76,17 +90,22 @@ func (n *Node) openLibrary(on facet.Config) error {
 		return err
 	}
 	n.library, err = index.OpenLibrary(n.inventory, index.LibrarySpec{
-		Store: n.store, Names: n.ownNames, Searcher: searcher, MaxBytes: int64(on.Search.MaxBytes), Metrics: n.metrics, Readiness: n.readiness,
+		Store: n.store, Names: n.ownNames, Searcher: searcher, MaxBytes: int64(c.MaxBytes), Metrics: n.metrics, Readiness: n.readiness,
 	})
 	return err
 }
 
-// ownNames is what this node means by its names.
-func (n *Node) ownNames() iter.Seq2[string, b3.Address] {
-	if n.index == nil {
-		return func(func(string, b3.Address) bool) {}
+// ownNames is what this node means by its names. Nobody asks before the node
+// runs.
+func (n *Node) ownNames() iter.Seq2[string, b3.Address] { return n.index.OwnNames() }
+
+// storeIsBack has the library look at all that the store in another process has:
+// while that was away, nothing could be read there, and a store in memory is
+// another one now.
+func (n *Node) storeIsBack() {
+	if n.library != nil {
+		n.library.LookAround()
 	}
-	return n.index.OwnNames()
 }
 
 // named lets the library know what a name means now, or that it means nothing.
@@ -130,7 +149,7 @@ func (n *Node) addFacets() error {
 func (n *Node) heardFacet(event facet.Event) {
 	level := slog.LevelInfo
 	switch event.Type {
-	case facet.Undelivered:
+	case facet.Undelivered, facet.HeldUp:
 		level = slog.LevelWarn
 	case facet.Posted: // that is what it is there for
 		level = slog.LevelDebug

@@ -17,10 +17,13 @@ import (
 )
 
 // allFacets turns them on.
-func allFacets(o *Options) {
+func allFacets(o *Options) { o.Sources.Flags = append(o.Sources.Flags, facetFlags()...) }
+
+func facetFlags() (flags []config.Flag) {
 	for _, name := range []string{"feed", "graph", "search", "media"} {
-		o.set("facets."+name+".enabled", "true")
+		flags = append(flags, flagged("facets."+name+".enabled", "true"))
 	}
+	return flags
 }
 
 // local is the SDK on the node's own socket.
@@ -172,7 +175,7 @@ func TestMessagesAndFacetsOutliveTheNode(t *testing.T) {
 	again.end(t)
 }
 
-// Parts that are turned off, or torn from those beside whom they run, are
+// Parts that are turned off, or do not know where those are whom they ask, are
 // refused with what to write instead.
 func TestFacetsAsParts(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -180,8 +183,8 @@ func TestFacetsAsParts(t *testing.T) {
 		on   bool
 		says string
 	}{
-		"off":        {"graph", false, "facets.graph.enabled"},
-		"torn apart": {"feed", true, "--only feed,mailbox,graph"},
+		"off":       {"graph", false, "facets.graph.enabled"},
+		"all alone": {"feed", true, "[node.parts]"},
 	} {
 		options := forTest(t, config.Flag{Key: "facets.graph.enabled", Value: "false", Name: "test"})
 		if c.on {

@@ -25,8 +25,11 @@ var indexStages = index.Stages{State: stageState, Workers: stageWorkers}
 
 // openIndex makes the index.
 func (n *Node) openIndex(ctx context.Context, c Config) (err error) {
+	if err := n.openLibrary(c.Facets.Search); err != nil {
+		return err
+	}
 	spec := index.Spec{
-		Config: c.Index, Key: n.identity.private, Skew: time.Duration(c.Node.ClockSkew), Store: n.store,
+		Config: c.Index, Library: n.library, Key: n.identity.private, Skew: time.Duration(c.Node.ClockSkew), Store: n.store,
 		Registry: n.governors(), Overlay: n.neighbours(), Self: n.whereabouts,
 		Metrics: n.metrics, Readiness: n.readiness, Tracer: n.tracing.Tracer(),
 	}

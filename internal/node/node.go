@@ -97,7 +97,7 @@ type Node struct {
 	index     *index.Index
 	mailbox   *mailbox.Mailbox
 	graph     *index.Graph   // nil if its facet is off
-	library   *index.Library // nil if its facet is off
+	library   *index.Library // nil if the facet search is off; where the index is
 	facets    *facet.Facets
 
 	// the parts that run elsewhere

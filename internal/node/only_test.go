@@ -33,11 +33,22 @@ type kin struct {
 	groups map[string][]string
 	urls   map[string]string // of parts that are reached by URL
 	flags  []config.Flag
+
+	persist map[string]string // folders of those that keep something
 }
 
 // five is a node of five processes.
 var five = map[string][]string{
 	"gateway": {"gateway", "store"}, "overlay": {"overlay"}, "index": {"index"}, "edge": {"edge"}, "registry": {"registry", "mailbox"},
+}
+
+// eleven is a node of which each part has a process of its own.
+func eleven() map[string][]string {
+	groups := map[string][]string{}
+	for _, name := range PartNames() {
+		groups[name] = []string{name}
+	}
+	return groups
 }
 
 func newKin(t *testing.T, groups map[string][]string) *kin {
@@ -79,7 +90,7 @@ func (k *kin) options(group string) Options {
 		}
 	}
 	o.Sources.Flags = append(o.Sources.Flags, k.flags...)
-	o.Only, o.Socket = k.groups[group], k.socket(group)
+	o.Only, o.Socket, o.Persist = k.groups[group], k.socket(group), k.persist[group]
 	return o
 }
 
@@ -116,7 +127,7 @@ func (s *started) script(t *testing.T, overlay *started) []string {
 	if _, err := local.AddPeer(t.Context(), stranger.Info().Overlay); err != nil {
 		t.Fatal(err)
 	}
-	transcript := nodetest.Run(t, nodetest.Target{URL: s.Info().HTTP, Local: local, Peer: other})
+	transcript := nodetest.Run(t, nodetest.Target{URL: s.Info().HTTP, Local: local, Peer: other, Facets: !s.layout.off["feed"]})
 	stranger.end(t)
 	return transcript
 }
@@ -140,30 +151,32 @@ func compare(t *testing.T, want, got []string) {
 // A client cannot tell by what it is answered which defaults a node has, nor of
 // how many processes it is made.
 func TestOneScriptForAllNodes(t *testing.T) {
-	whole := start(t, 2)
+	whole := startWith(t, allFacets)
 	want := whole.script(t, whole)
 	whole.end(t)
-	if len(want) < 80 {
+	if len(want) < 150 {
 		t.Fatalf("the script is too short to show anything: %d lines", len(want))
 	}
 	t.Run("macronode", func(t *testing.T) {
-		large := startWith(t, func(o *Options) { o.Profile = "macronode" })
+		large := startWith(t, func(o *Options) {
+			allFacets(o)
+			o.Profile = "macronode"
+		})
 		compare(t, want, large.script(t, large))
 		large.end(t)
 	})
-	t.Run("five processes", func(t *testing.T) {
-		k := newKin(t, five)
-		var all []*started
+	t.Run("each part alone", func(t *testing.T) {
+		k := newKin(t, eleven())
+		k.flags = facetFlags()
 		running := map[string]*started{}
-		for _, group := range []string{"edge", "index", "overlay", "registry", "gateway"} { // nobody whom they ask is there yet
-			running[group] = k.start(group)
-			all = append(all, running[group])
+		for _, name := range slices.Backward(PartNames()) { // of most, nobody whom they ask is there yet
+			running[name] = k.start(name)
 		}
-		for _, one := range all {
+		for _, one := range running {
 			one.whenReady(t)
 		}
 		compare(t, want, running["gateway"].script(t, running["overlay"]))
-		for _, one := range all {
+		for _, one := range running {
 			one.end(t)
 		}
 	})
@@ -524,4 +537,106 @@ func TestWhatACourierSays(t *testing.T) {
 	if err := c.Call(ended, "GET", "/early", nil, nil); fault.KindOf(err) != fault.Canceled {
 		t.Error(err)
 	}
+}
+
+// away stops a part and makes sure that another process which cannot do without
+// it says so: which one, and what starts it. It returns what brings it back.
+func (k *kin) away(t *testing.T, part string, running map[string]*started, asker string) (back func()) {
+	t.Helper()
+	running[part].end(t)
+	from := running[asker]
+	verdict := from.until(t, from.client(t), func(r client.Readiness) bool { return !r.Ready })
+	if !slices.ContainsFunc(verdict.Reasons, func(one client.Reason) bool {
+		return one.Dep == "node/"+part && strings.Contains(one.Next, "--only "+part)
+	}) {
+		t.Errorf("without %s, %s says %+v", part, asker, verdict)
+	}
+	return func() {
+		running[part] = k.start(part)
+		from.until(t, from.client(t), client.Readiness.Whole)
+		running["gateway"].until(t, running["gateway"].client(t), client.Readiness.Whole)
+	}
+}
+
+// A feed and a search that run alone say which of their owners is away, and go on
+// when it is back.
+func TestFacetsAloneWhoseOwnersGoAway(t *testing.T) {
+	k := newKin(t, map[string][]string{"gateway": {"gateway", "store", "edge", "overlay", "registry", "media"},
+		"index": {"index"}, "mailbox": {"mailbox"}, "graph": {"graph"}, "feed": {"feed"}, "search": {"search"}})
+	k.flags, k.persist = facetFlags(), map[string]string{"mailbox": t.TempDir(), "graph": t.TempDir()}
+	running := map[string]*started{}
+	for group := range k.groups {
+		running[group] = k.start(group)
+	}
+	for _, one := range running {
+		one.whenReady(t)
+	}
+	c, err := client.New(client.Options{Socket: running["gateway"].socket, Retry: client.Retry{Tries: 1}}) // it is we who ask again
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx := t.Context()
+	if _, err := c.Follow(ctx, "bob", "ann"); err != nil {
+		t.Fatal(err)
+	}
+	post := func(words string) {
+		t.Helper()
+		if _, err := c.Post(ctx, "ann", words, client.PostOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func() (client.Feed, error) { return c.Feed(ctx, "bob", client.FeedOptions{}) }
+	has := func(n int) func(client.Feed) bool { return func(f client.Feed) bool { return len(f.Items) == n } }
+	find := func() (client.SearchResults, error) { return c.Search(ctx, "fox", client.SearchOptions{}) }
+	found := func(r client.SearchResults) bool { return r.Total == 1 }
+	refuses := func(what string, err error) {
+		t.Helper()
+		if kind := fault.KindOf(err); kind != fault.NotReady || fault.NextOf(err) == "" {
+			t.Errorf("%s: %v; %s", what, err, fault.NextOf(err))
+		}
+	}
+	post("one")
+	awaited(t, read, has(1))
+	putText(t, c, "the quick brown fox")
+	awaited(t, find, found)
+
+	back := k.away(t, "mailbox", running, "feed")
+	_, err = read()
+	refuses("a feed without a mailbox", err)
+	back()
+	awaited(t, read, has(1)) // it was kept
+	post("two")
+	awaited(t, read, has(2))
+
+	back = k.away(t, "graph", running, "feed")
+	_, err = read()
+	refuses("a feed without a graph", err)
+	post("three") // that takes no graph; it comes when there is one
+	back()
+	awaited(t, read, has(3))
+
+	back = k.away(t, "index", running, "search")
+	_, err = find()
+	refuses("a search without an index", err)
+	back()
+	awaited(t, find, found) // it was looked up anew
+	for _, one := range running {
+		one.end(t)
+	}
+}
+
+// A search whose index catalogues nothing says what to set, and where.
+func TestASearchWhoseIndexCataloguesNothing(t *testing.T) {
+	k := newKin(t, map[string][]string{"rest": {"gateway", "store", "edge", "overlay", "registry", "mailbox", "index"}, "search": {"search"}})
+	rest := k.start("rest")
+	k.flags = []config.Flag{flagged("facets.search.enabled", "true")}
+	search := k.start("search")
+	search.until(t, search.client(t), func(r client.Readiness) bool {
+		return slices.ContainsFunc(r.Reasons, func(one client.Reason) bool {
+			return one.Dep == "node/index" && strings.Contains(one.Next, "facets.search.enabled = true")
+		})
+	})
+	search.end(t)
+	rest.end(t)
 }

@@ -31,9 +31,6 @@ type part struct {
 	// it does less, and says so. They are here, or in [node.parts].
 	needs, asks []string
 
-	// Whom it asks so often and so much that they have to be in one process.
-	beside []string
-
 	on func(facet.Config) bool // whether it is turned on; nil for always
 
 	known bool // others know it by the node's identity, so all parts must have the same one
@@ -54,6 +51,10 @@ type face struct {
 
 // gatewayPart mounts the routes of all the others, so it needs them all.
 const gatewayPart = "gateway"
+
+// graphPart is the facet whose owner runs with it: who follows whom is kept by
+// nobody else.
+const graphPart = "graph"
 
 // parts are all there are, in the order in which their routes are listed.
 var parts = []part{
@@ -82,19 +83,17 @@ var parts = []part{
 	{
 		name: "index", place: func(p Parts) string { return p.Index }, needs: []string{"store", "registry"}, asks: []string{"overlay", gatewayPart}, known: true,
 		table: func() []ingress.Route { return new(index.Index).Routes() },
-		face: func(n *Node) face {
-			return face{n.index.Routes(), n.index.Seams(), n.index.Shelves()}
-		},
+		face:  func(n *Node) face { return face{n.index.Routes(), n.index.Seams(), n.index.Shelves()} },
 	},
 	{
 		name: "mailbox", place: func(p Parts) string { return p.Mailbox },
 		table: func() []ingress.Route { return new(mailbox.Mailbox).Routes() },
-		face:  func(n *Node) face { return face{routes: n.mailbox.Routes()} },
+		face:  func(n *Node) face { return face{routes: n.mailbox.Routes(), seams: n.mailbox.Seams()} },
 	},
-	facetPart("feed", func(p Parts) string { return p.Feed }, func(c facet.Config) bool { return c.Feed.Enabled }, part{beside: []string{"mailbox", "graph"}}),
-	facetPart("graph", func(p Parts) string { return p.Graph }, func(c facet.Config) bool { return c.Graph.Enabled }, part{}),
-	facetPart("search", func(p Parts) string { return p.Search }, func(c facet.Config) bool { return c.Search.Enabled }, part{needs: []string{"store"}, beside: []string{"index"}}),
-	facetPart("media", func(p Parts) string { return p.Media }, func(c facet.Config) bool { return c.Media.Enabled }, part{needs: []string{"store"}}),
+	facetPart("feed", func(p Parts) string { return p.Feed }, func(c facet.Config) bool { return c.Feed.Enabled }, "mailbox", "graph"),
+	facetPart(graphPart, func(p Parts) string { return p.Graph }, func(c facet.Config) bool { return c.Graph.Enabled }),
+	facetPart("search", func(p Parts) string { return p.Search }, func(c facet.Config) bool { return c.Search.Enabled }, "index"),
+	facetPart("media", func(p Parts) string { return p.Media }, func(c facet.Config) bool { return c.Media.Enabled }, "store"),
 	{
 		name: gatewayPart, place: func(p Parts) string { return p.Gateway }, known: true,
 		table: func() []ingress.Route { return nil },
@@ -102,12 +101,19 @@ var parts = []part{
 	},
 }
 
-// facetPart is a part that is a facet.
-func facetPart(name string, place func(Parts) string, on func(facet.Config) bool, asks part) part {
+// facetPart is a part that is a facet. The graph is the only one whose owner runs
+// with it, and so the only one that others ask.
+func facetPart(name string, place func(Parts) string, on func(facet.Config) bool, needs ...string) part {
 	return part{
-		name: name, place: place, on: on, needs: asks.needs, beside: asks.beside,
+		name: name, place: place, on: on, needs: needs,
 		table: func() []ingress.Route { return ofFacet(name, new(facet.Facets).Routes()) },
-		face:  func(n *Node) face { return face{routes: ofFacet(name, n.facets.Routes())} },
+		face: func(n *Node) face {
+			shown := face{routes: ofFacet(name, n.facets.Routes())}
+			if name == graphPart && n.graph != nil {
+				shown.seams = n.graph.Seams()
+			}
+			return shown
+		},
 	}
 }
 
@@ -122,9 +128,9 @@ type Parts struct {
 	Edge     string `toml:"edge" doc:"Where the edge runs, written like store." restart:"true"`
 	Registry string `toml:"registry" doc:"Where the registry runs, written like store." restart:"true"`
 	Mailbox  string `toml:"mailbox" doc:"Where the mailbox runs, written like store." restart:"true"`
-	Feed     string `toml:"feed" doc:"Where the facet feed runs, written like store. It runs in one process with mailbox and graph." restart:"true"`
+	Feed     string `toml:"feed" doc:"Where the facet feed runs, written like store." restart:"true"`
 	Graph    string `toml:"graph" doc:"Where the facet graph runs, written like store." restart:"true"`
-	Search   string `toml:"search" doc:"Where the facet search runs, written like store. It runs in one process with index." restart:"true"`
+	Search   string `toml:"search" doc:"Where the facet search runs, written like store." restart:"true"`
 	Media    string `toml:"media" doc:"Where the facet media runs, written like store." restart:"true"`
 }
 
@@ -181,24 +187,7 @@ func newLayout(only []string, c Config) (layout, error) {
 		return l, nil
 	}
 	l.first = only[0]
-	if err := l.checkBeside(); err != nil {
-		return layout{}, err
-	}
 	return l, l.find(c.Node.Parts)
-}
-
-// checkBeside refuses to tear apart what has to be in one process.
-func (l *layout) checkBeside() error {
-	for _, one := range parts {
-		for _, other := range one.beside {
-			if l.here[one.name] && !l.here[other] {
-				err := fault.New(opParts, fault.Malformed, "the part %s runs in one process with %s", one.name, strings.Join(one.beside, " and "))
-				err.Next = "Write --only " + strings.Join(append([]string{one.name}, one.beside...), ",") + "."
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // find looks up where those are that the parts of this process ask.

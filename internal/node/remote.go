@@ -18,6 +18,7 @@ import (
 	"micronode/internal/gateway"
 	"micronode/internal/index"
 	"micronode/internal/ingress"
+	"micronode/internal/mailbox"
 	"micronode/internal/observe"
 	"micronode/internal/overlay"
 	"micronode/internal/registry"
@@ -35,6 +36,7 @@ type remote struct {
 	client *client.Client
 	table  *observe.Dependency
 	look   func(context.Context) error // what else is to be asked of it; nil for nothing
+	back   func()                      // is called when it is there again; nil for nobody
 
 	said atomic.Pointer[presence] // what it last said of itself; nil before
 	up   atomic.Bool
@@ -59,6 +61,8 @@ type elsewhere struct {
 	index    *index.Remote
 	overlay  *overlay.Remote
 	registry *registry.Remote
+	mailbox  *mailbox.Remote
+	graph    *index.RemoteGraph
 }
 
 // The bounds of what parts ask of each other.
@@ -106,14 +110,21 @@ func (n *Node) use(r *remote) {
 	switch r.name {
 	case "store":
 		n.far.store = store.NewRemote(r.client)
-		n.store, r.look = n.far.store, n.far.store.Look
+		n.store, r.look, r.back = n.far.store, n.far.store.Look, n.storeIsBack
 	case "index":
 		n.far.index = index.NewRemote(n.inventory, r.client)
+		if n.layout.here["search"] {
+			r.look = n.far.index.Searchable
+		}
 	case "overlay":
 		n.far.overlay = overlay.NewRemote(n.inventory, r.client)
 	case "registry":
 		n.far.registry = registry.NewRemote(n.inventory, r.client, n.governed)
 		r.look = func(context.Context) error { return n.far.registry.Known() }
+	case "mailbox":
+		n.far.mailbox = mailbox.NewRemote(r.client)
+	case graphPart:
+		n.far.graph = index.NewRemoteGraph(r.client)
 	}
 }
 
@@ -323,7 +334,9 @@ func (r *remote) check(ctx context.Context) bool {
 	if before := r.said.Swap(&said); before == nil || before.HTTP != said.HTTP || before.Overlay != said.Overlay {
 		r.node.relocate()
 	}
-	r.up.Store(true)
+	if !r.up.Swap(true) && r.back != nil {
+		r.back()
+	}
 	r.table.Up()
 	return true
 }

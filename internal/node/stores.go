@@ -82,8 +82,11 @@ func (n *Node) stored(address b3.Address) {
 
 // removed lets who knows what can be searched know of an object that is gone.
 func (n *Node) removed(address b3.Address) {
-	if n.library != nil {
+	switch {
+	case n.library != nil:
 		n.library.Forget(address)
+	case n.index == nil:
+		n.far.index.Gone(address)
 	}
 }
 

@@ -25,6 +25,8 @@ type Target struct {
 	URL   string         // of its gateway
 	Local *client.Client // on the local socket of its gateway
 	Peer  *client.Client // the other node's
+
+	Facets bool // all of them are on
 }
 
 // patience is how long the script waits for what comes by itself.
@@ -52,6 +54,12 @@ func Run(t *testing.T, to Target) []string {
 	s.overlay()
 	s.mailbox()
 	s.strangers()
+	if to.Facets {
+		s.graph()
+		s.feed()
+		s.search()
+		s.media()
+	}
 	s.refusals()
 	return s.transcript
 }

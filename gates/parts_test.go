@@ -3,21 +3,27 @@
 package gates
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"micronode/b3"
 	"micronode/client"
+	"micronode/fault"
 	"micronode/internal/node/nodetest"
 )
 
@@ -25,14 +31,19 @@ import (
 type family struct {
 	t      *testing.T
 	config string
-	name   string // of the sockets
+	name   string            // of the sockets
+	kept   map[string]string // the folders of processes that have one
 }
 
-// fiveProcesses is which parts run together.
-var fiveProcesses = []string{"gateway,store", "overlay", "index", "edge", "registry,mailbox"}
+// nineProcesses is which parts run together. The facets whose owners are other
+// parts run alone, and so do the owners.
+var nineProcesses = []string{"gateway,store,media", "overlay", "index", "edge", "registry", "mailbox", "graph", "feed", "search"}
+
+// facetNames are the facets, which have to be turned on.
+var facetNames = []string{"feed", "graph", "search", "media"}
 
 // newFamily writes what the processes have in common.
-func newFamily(t *testing.T) *family {
+func newFamily(t *testing.T, groups []string) *family {
 	t.Helper()
 	folder := t.TempDir()
 	key, root := filepath.Join(folder, "node.key"), filepath.Join(folder, "root.key")
@@ -42,12 +53,15 @@ func newFamily(t *testing.T) *family {
 	if err := os.WriteFile(root, []byte(strings.Repeat("0123456789abcdef", 4)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f := &family{t: t, config: filepath.Join(folder, "node.toml"), name: fmt.Sprintf("micronode-family-%d-%d", os.Getpid(), serial.Add(1))}
+	f := &family{t: t, config: filepath.Join(folder, "node.toml"), name: fmt.Sprintf("micronode-family-%d-%d", os.Getpid(), serial.Add(1)), kept: map[string]string{}}
 	text := fmt.Sprintf("[node]\nidentity = %q\n[auth]\nroot = %q\n[node.parts]\n", "file:"+key, "file:"+root)
-	for _, group := range fiveProcesses {
+	for _, group := range groups {
 		for part := range strings.SplitSeq(group, ",") {
 			text += fmt.Sprintf("%s = %q\n", part, "@"+f.socket(group))
 		}
+	}
+	for _, name := range facetNames {
+		text += fmt.Sprintf("[facets.%s]\nenabled = true\n", name)
 	}
 	if err := os.WriteFile(f.config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -64,6 +78,9 @@ func (f *family) start(group string) *process {
 	p := &process{t: f.t, socket: f.socket(group), stderr: &log{}, exited: make(chan error, 1)}
 	p.command = exec.Command(binary, "run", "--config", f.config, "--only", group, "--socket", p.socket,
 		"--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--overlay", "127.0.0.1:0")
+	if folder := f.kept[group]; folder != "" {
+		p.command.Args = append(p.command.Args, "--persist", folder)
+	}
 	p.command.Stdout, p.command.Stderr = p.stderr, p.stderr
 	if err := p.command.Start(); err != nil {
 		f.t.Fatal(err)
@@ -71,6 +88,33 @@ func (f *family) start(group string) *process {
 	go func() { p.exited <- p.command.Wait() }()
 	f.t.Cleanup(p.kill)
 	return p
+}
+
+// startAll runs all of them, the last one first, and waits until they are ready.
+func (f *family) startAll(groups []string) map[string]*process {
+	f.t.Helper()
+	all := map[string]*process{}
+	for _, group := range slices.Backward(groups) {
+		all[group] = f.start(group)
+	}
+	for _, group := range groups {
+		all[group].awaitReady()
+	}
+	return all
+}
+
+// killed kills one of them without a word, and returns what starts it again.
+func (f *family) killed(all map[string]*process, group string) (again func()) {
+	f.t.Helper()
+	if err := all[group].command.Process.Kill(); err != nil {
+		f.t.Fatal(err)
+	}
+	<-all[group].exited
+	return func() {
+		f.t.Helper()
+		all[group] = f.start(group)
+		all[group].awaitReady()
+	}
 }
 
 // company is a whole node that the one under test is connected to.
@@ -90,30 +134,27 @@ func company(t *testing.T, local *client.Client, overlay string) *client.Client 
 	return other
 }
 
-// The same script, line by line, against one process and against five.
-func TestFiveProcessesAreOneNode(t *testing.T) {
-	whole := start(t, nil)
+// The same script, line by line, against one process and against nine.
+func TestNineProcessesAreOneNode(t *testing.T) {
+	var on []string
+	for _, name := range facetNames {
+		on = append(on, "MICRO_FACETS__"+strings.ToUpper(name)+"__ENABLED=true")
+	}
+	whole := start(t, nil, on...)
 	status, err := whole.local().Status(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := nodetest.Run(t, nodetest.Target{URL: whole.http, Local: whole.local(), Peer: company(t, whole.local(), status.PeerID+"@"+status.Listen.Overlay)})
+	want := nodetest.Run(t, nodetest.Target{URL: whole.http, Local: whole.local(), Peer: company(t, whole.local(), status.PeerID+"@"+status.Listen.Overlay), Facets: true})
 	whole.stop(syscall.SIGTERM)
 
-	f := newFamily(t)
-	all := map[string]*process{}
-	for _, group := range slices.Backward(fiveProcesses) {
-		all[group] = f.start(group)
-	}
-	for _, group := range fiveProcesses {
-		all[group].awaitReady()
-	}
-	gate := all[fiveProcesses[0]]
+	all := newFamily(t, nineProcesses).startAll(nineProcesses)
+	gate := all[nineProcesses[0]]
 	status, err = all["overlay"].local().Status(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := nodetest.Run(t, nodetest.Target{URL: gate.http, Local: gate.local(), Peer: company(t, gate.local(), status.PeerID+"@"+status.Listen.Overlay)})
+	got := nodetest.Run(t, nodetest.Target{URL: gate.http, Local: gate.local(), Peer: company(t, gate.local(), status.PeerID+"@"+status.Listen.Overlay), Facets: true})
 	for i := range max(len(want), len(got)) {
 		if i >= len(want) || i >= len(got) || want[i] != got[i] {
 			t.Fatalf("the transcripts differ in line %d:\n  %q\n  %q", i+1, want[min(i, len(want)-1)], got[min(i, len(got)-1)])
@@ -127,42 +168,40 @@ func TestFiveProcessesAreOneNode(t *testing.T) {
 // Each of the processes is killed in turn while requests go on. What needs it is
 // refused with a code and a time, everything else goes on, and when it is back so
 // is the whole.
-func TestAProcessOfFiveIsKilled(t *testing.T) {
-	f := newFamily(t)
-	all := map[string]*process{}
-	for _, group := range fiveProcesses {
-		all[group] = f.start(group)
-	}
-	for _, group := range fiveProcesses {
-		all[group].awaitReady()
-	}
-	gate := all[fiveProcesses[0]]
+func TestAProcessOfNineIsKilled(t *testing.T) {
+	f := newFamily(t, nineProcesses)
+	f.kept["mailbox"], f.kept["graph"] = t.TempDir(), t.TempDir()
+	all := f.startAll(nineProcesses)
+	gate := all[nineProcesses[0]]
 	object, err := gate.local().Put(t.Context(), strings.NewReader("hello"), client.PutOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	questions := map[string]string{ // of each part, something that only it can answer
-		"overlay": "/overlay/peers", "index": "/resolve/" + object.Address.String(), "edge": "/edge/packs", "registry,mailbox": "/registry/proposals",
+	gate.hasFeed("bob", "ann")
+	questions := map[string]string{ // something that cannot be answered without a part
+		"overlay": "/overlay/peers", "index": "/resolve/" + object.Address.String(), "edge": "/edge/packs", "registry": "/registry/proposals",
+		"graph": "/graph/bob", "feed": "/feed/bob", "search": "/search?q=hello",
 	}
-	for victim, question := range questions {
-		if err := all[victim].command.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		<-all[victim].exited
-		gate.refuses(question)
-		for part, other := range questions {
-			if status := gate.status(other); part != victim && status != http.StatusOK {
-				t.Errorf("while %s is away, %s answers %d", victim, other, status)
+	owners := map[string][]string{"feed": {"mailbox", "graph"}, "search": {"index"}}
+	for _, victim := range nineProcesses[1:] {
+		again := f.killed(all, victim)
+		for part, question := range questions {
+			if part == victim || slices.Contains(owners[part], victim) {
+				gate.refuses(question)
+			} else if status := gate.status(question); status != http.StatusOK {
+				t.Errorf("while %s is away, %s answers %d", victim, question, status)
 			}
 		}
 		if status := gate.status("/o/" + object.Address.String()); status != http.StatusOK {
 			t.Errorf("while %s is away, an object is %d", victim, status)
 		}
-		all[victim] = f.start(victim)
-		all[victim].awaitReady()
+		again()
 		gate.awaitReady()
-		if status := gate.status(question); status != http.StatusOK {
-			t.Errorf("after %s came back, %s answers %d", victim, question, status)
+		for part, question := range questions {
+			all[part].awaitReady()
+			if status := gate.status(question); status != http.StatusOK {
+				t.Errorf("after %s came back, %s answers %d", victim, question, status)
+			}
 		}
 	}
 	if _, err := gate.local().Resolve(t.Context(), object.Address.String(), client.ResolveOptions{}); err != nil {
@@ -174,6 +213,130 @@ func TestAProcessOfFiveIsKilled(t *testing.T) {
 	}
 	for _, p := range all {
 		p.stop(syscall.SIGTERM)
+	}
+}
+
+// While posts go to many followers and feeds are read, the mailbox is killed, and
+// the graph. No post is lost, and nobody has one twice.
+func TestOwnersOfAFeedAreKilled(t *testing.T) {
+	const fans, posts = 1500, 30
+	groups := []string{"gateway,store,overlay,index,edge,registry,search,media", "mailbox", "graph", "feed"}
+	f := newFamily(t, groups)
+	f.kept["mailbox"], f.kept["graph"] = t.TempDir(), t.TempDir()
+	all := f.startAll(groups)
+	gate, ctx := all[groups[0]].local(), t.Context()
+	fan := func(i int) string { return fmt.Sprintf("fan%04d", i) }
+	var following sync.WaitGroup
+	for caller := range 8 {
+		following.Go(func() {
+			for i := caller; i < fans; i += 8 {
+				if _, err := gate.Follow(ctx, fan(i), "star"); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	following.Wait()
+
+	reading, enough := context.WithCancel(ctx)
+	var readers sync.WaitGroup
+	var read, refused atomic.Int64
+	hasty, err := client.New(client.Options{Socket: all[groups[0]].socket, Retry: client.Retry{Tries: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	readers.Go(func() {
+		for i := 0; reading.Err() == nil; i++ {
+			feed, err := hasty.Feed(reading, fan(i%fans), client.FeedOptions{Limit: 100})
+			switch kind := fault.KindOf(err); {
+			case err == nil:
+				read.Add(1)
+				once(t, feed)
+			case reading.Err() == nil && kind != fault.NotReady && kind != fault.UpstreamFailed:
+				t.Errorf("who reads is told %v", err)
+			default:
+				refused.Add(1)
+			}
+		}
+	})
+	want := map[string]bool{}
+	back := func() {}
+	for i := range posts {
+		switch i {
+		case 8:
+			back = f.killed(all, "mailbox")
+		case 18:
+			back = f.killed(all, "graph")
+		}
+		if i == 8 { // nothing can be posted without a mailbox; without a graph it can
+			back()
+		}
+		body := fmt.Sprint("post ", i)
+		want[body] = true
+		for try := 0; ; try++ { // with the same key, so that it is one post
+			if _, err := gate.Post(ctx, "star", body, client.PostOptions{Key: body}); err == nil {
+				break
+			} else if try == 20 {
+				t.Fatal(err)
+			}
+		}
+		if i == 24 {
+			back()
+		}
+	}
+	for _, user := range []string{"star", fan(0), fan(511), fan(512), fan(1023), fan(1024), fan(fans - 1)} {
+		var got map[string]bool
+		for deadline := time.Now().Add(90 * time.Second); len(got) < len(want) && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+			if feed, err := gate.Feed(ctx, user, client.FeedOptions{Limit: 100}); err == nil {
+				got = once(t, feed)
+			}
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("%s has %d of %d posts", user, len(got), len(want))
+		}
+	}
+	enough()
+	readers.Wait()
+	if dead, err := gate.DeadMail(ctx, "facet/feed", "", 10); err != nil || len(dead.Letters) > 0 {
+		t.Errorf("dead letters: %+v, %v", dead, err)
+	}
+	t.Logf("feeds were read %d times and refused %d times", read.Load(), refused.Load())
+	for _, p := range all {
+		p.stop(syscall.SIGTERM)
+	}
+}
+
+// once is what is in a feed, in which nothing may be twice.
+func once(t *testing.T, feed client.Feed) map[string]bool {
+	t.Helper()
+	got := map[string]bool{}
+	for _, item := range feed.Items {
+		if got[item.Body] {
+			t.Errorf("%s has %q twice", feed.User, item.Body)
+		}
+		got[item.Body] = true
+	}
+	return got
+}
+
+// hasFeed makes somebody follow another, and waits for a post of that one. A feed
+// with nothing in it can be read without a graph.
+func (p *process) hasFeed(reader, author string) {
+	p.t.Helper()
+	c, ctx := p.local(), p.t.Context()
+	_, followed := c.Follow(ctx, reader, author)
+	_, posted := c.Post(ctx, author, "hello", client.PostOptions{})
+	if err := errors.Join(followed, posted); err != nil {
+		p.t.Fatal(err)
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		feed, err := c.Feed(ctx, reader, client.FeedOptions{})
+		if err == nil && len(feed.Items) == 1 {
+			return
+		}
+		if time.Now().After(deadline) {
+			p.t.Fatalf("%s reads %+v, %v", reader, feed, err)
+		}
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"time"
 
 	"micronode/fault"
 )
@@ -71,7 +70,7 @@ func (c *call) arrive(n int) {
 	if c.arrived += int64(n); c.watch != nil && c.arrived >= progressStep {
 		c.arrived = 0
 		c.watch.moved()
-		c.setReadDeadline(time.Now().Add(c.watch.limit))
+		c.watch.readOn()
 	}
 }
 

@@ -204,7 +204,8 @@ func (c *call) setReadDeadline(t time.Time) {
 func (c *call) begin(watch *watchdog) {
 	c.watch = watch
 	if c.body {
-		c.setReadDeadline(time.Now().Add(watch.limit))
+		watch.read = c.setReadDeadline
+		watch.readOn()
 	}
 	if c.conn != nil && !c.http2 {
 		c.conn.watch.Store(watch)

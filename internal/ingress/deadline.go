@@ -72,9 +72,9 @@ func (m *mounted) boundTransfer(ctx context.Context, c *call, callers time.Time)
 	watch := &c.dog
 	watch.limit, watch.latest, watch.bark = m.server.times.Progress, callers, c.bounds.cancel
 	watch.end = sooner(c.start.Add(m.deadline), callers)
-	watch.start()
 	c.bounds.watch = watch
 	c.begin(watch)
+	watch.start()
 	return ctx
 }
 
@@ -155,6 +155,7 @@ type watchdog struct {
 	limit  time.Duration // without progress
 	latest time.Time     // the caller's own deadline to the first byte; zero for none
 	bark   func(error)
+	read   func(until time.Time) // bounds reading of the body; nil if there is none
 
 	mu    sync.Mutex //lockblock:leaf a few assignments
 	timer *time.Timer
@@ -174,10 +175,13 @@ func (d *watchdog) start() {
 	d.timer = time.AfterFunc(time.Until(d.end), d.expire) //lockblock:allow like the timer of context.WithDeadline, it only ends a context, and it is stopped when the handler returns
 }
 
-// expire runs when the timer ends. The end may have been moved meanwhile.
+// expire runs when the timer ends. The end may have been moved meanwhile. A
+// handler that waits for the body does not see its context end, so that is ended,
+// too: after it, so that the reason is known.
 func (d *watchdog) expire() {
 	if d.expired() {
 		d.bark(errStuck)
+		d.readNoMore()
 	}
 }
 
@@ -202,6 +206,27 @@ func (d *watchdog) moved() {
 		if !d.done {
 			d.timer.Reset(end.Sub(now))
 		}
+	}
+}
+
+// readOn gives the client time for the next bytes of the body, unless its time
+// is up.
+func (d *watchdog) readOn() {
+	now := time.Now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if now.Before(d.end) {
+		d.read(now.Add(d.limit))
+	}
+}
+
+// readNoMore ends a read of the body that waits. When the handler has returned,
+// the connection may be another request's.
+func (d *watchdog) readNoMore() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.read != nil && !d.done {
+		d.read(time.Now())
 	}
 }
 

@@ -204,6 +204,52 @@ func TestAnUploadKeepsTheCallersDeadline(t *testing.T) {
 	})
 }
 
+// It bounds one that stalls, too: at once, or after it has moved.
+func TestAStalledUploadKeepsTheCallersDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, []Route{transfer("POST", "/echo", echo)}).listen()
+		for _, moved := range []int{0, 4 << 10} {
+			c := f.dial()
+			from := time.Now()
+			c.send("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\nRequest-Timeout: 2\r\n\r\n")
+			time.Sleep(time.Second)
+			c.send("%s", noise(moved))
+			c.receive().refused(t, 504, "Timeout")
+			if took := time.Since(from); took != 2*time.Second {
+				t.Errorf("%d bytes, and then none: answered after %s, and the caller said 2s", moved, took)
+			}
+		}
+		// What the caller said does not lengthen what the node allows.
+		c := f.dial()
+		from := time.Now()
+		c.send("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\nRequest-Timeout: 60\r\n\r\n")
+		c.receive().refused(t, 504, "Timeout")
+		if took := time.Since(from); took != 5*time.Second {
+			t.Errorf("answered after %s, and the node allows 5s", took)
+		}
+	})
+}
+
+// A body that came in time, and a handler that waits for something else: the
+// caller is told of his own deadline, not that he left.
+func TestAnUploadThatWaitsForItsHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, []Route{transfer("POST", "/echo", func(w http.ResponseWriter, r *http.Request) error {
+			if _, err := io.Copy(io.Discard, r.Body); err != nil {
+				return err
+			}
+			return waits(w, r)
+		})}).listen()
+		c := f.dial()
+		from := time.Now()
+		c.send("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nRequest-Timeout: 2\r\n\r\nhello")
+		c.receive().refused(t, 504, "Timeout")
+		if took := time.Since(from); took != 2*time.Second {
+			t.Errorf("answered after %s, and the caller said 2s", took)
+		}
+	})
+}
+
 // Slow-loris: a byte now and then is not progress, neither in a header nor in
 // a body.
 func TestSlowLoris(t *testing.T) {

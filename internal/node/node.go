@@ -377,6 +377,7 @@ func (n *Node) addServices(c Config) error {
 		n.here("mailbox", func() error { return n.mailbox.Add(n.supervisor, mailboxStages, n.heardMailbox) }),
 		n.addFacets(),
 		n.addRemotes(),
+		n.addChaos(),
 		add(stageIntake, "http", n.http.Serve, n.http.Drain),
 		add(stageIntake, "local", n.local.Serve, n.local.Drain),
 	)

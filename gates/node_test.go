@@ -87,8 +87,14 @@ func start(t *testing.T, under []string, environment ...string) *process {
 // startWith is start with more arguments.
 func startWith(t *testing.T, under, arguments []string, environment ...string) *process {
 	t.Helper()
+	return launch(t, binary, under, arguments, environment...)
+}
+
+// launch is startWith for another program than the one under test.
+func launch(t *testing.T, program string, under, arguments []string, environment ...string) *process {
+	t.Helper()
 	socket := fmt.Sprintf("micronode-gates-%d-%d", os.Getpid(), serial.Add(1))
-	line := append(under, binary, "run", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--overlay", "127.0.0.1:0", "--socket", socket)
+	line := append(under, program, "run", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--overlay", "127.0.0.1:0", "--socket", socket)
 	line = append(line, arguments...)
 	p := &process{t: t, command: exec.Command(line[0], line[1:]...), socket: socket, stderr: &log{}, exited: make(chan error, 1)}
 	p.command.Env = append(os.Environ(), environment...)

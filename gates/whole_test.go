@@ -3,196 +3,155 @@
 package gates
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"image"
-	"image/png"
-	"maps"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"micronode/b3"
 	"micronode/client"
 	"micronode/fault"
+	"micronode/internal/node/nodetest"
 )
 
-// everything turns all facets on.
-var everything = []string{
-	"MICRO_FACETS__FEED__ENABLED=true", "MICRO_FACETS__GRAPH__ENABLED=true", "MICRO_FACETS__SEARCH__ENABLED=true", "MICRO_FACETS__MEDIA__ENABLED=true",
+// form is a way to run a node that must make no difference to its users: with
+// one core or with all, in memory only or with a folder.
+type form struct {
+	threads string // of MICRO_THREADS; empty for all cores
+	keeps   bool
 }
 
-// ledger is what the node has acknowledged, and how it has refused.
-type ledger struct {
-	mu       sync.Mutex
-	sent     map[string]bool // messages that were taken in
-	settled  map[string]bool // those that somebody set out to acknowledge: maybe before the sender knew that it was sent
-	did      map[string]int
-	refusals map[fault.Kind]int
-	wrong    []string
-}
+var forms = []form{{"1", false}, {"", false}, {"1", true}, {"", true}}
 
-func newLedger() *ledger {
-	return &ledger{sent: map[string]bool{}, settled: map[string]bool{}, did: map[string]int{}, refusals: map[fault.Kind]int{}}
-}
-
-// note counts one call. What a node under load may say is that it is loaded, or
-// that it goes away; everything else is wrong.
-func (l *ledger) note(what string, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch kind := fault.KindOf(err); {
-	case err == nil:
-		l.did[what]++
-	case kind == fault.Busy, kind == fault.Backpressure, kind == fault.Timeout, kind == fault.Canceled, kind == fault.NotReady, kind == fault.BrokenPipe, kind == fault.Transient:
-		l.refusals[kind]++
-	default:
-		l.wrong = append(l.wrong, fmt.Sprintf("%s: %v", what, err))
+func (f form) String() string {
+	cores, memory := "all cores", "amnesia"
+	if f.threads != "" {
+		cores = "MICRO_THREADS=" + f.threads
 	}
+	if f.keeps {
+		memory = "persist"
+	}
+	return cores + ", " + memory
 }
 
-// mark remembers a message.
-func (l *ledger) mark(in map[string]bool, id string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	in[id] = true
+// environment is what makes a node of the form.
+func (f form) environment() []string {
+	if f.threads == "" {
+		return nil
+	}
+	return []string{"MICRO_THREADS=" + f.threads}
 }
 
-// left is the messages that must still be there.
-func (l *ledger) left() map[string]bool {
-	left := maps.Clone(l.sent)
-	maps.DeleteFunc(left, func(id string, _ bool) bool { return l.settled[id] })
-	return left
+// arguments are what makes it keep things, if it does, in a folder of its own.
+func (f form) arguments(t *testing.T) []string {
+	if !f.keeps {
+		return nil
+	}
+	return []string{"--persist", t.TempDir()}
 }
 
-// users does what users do, all at once, until ctx ends: each its own kind of
-// thing, on the local socket of the node. Calls are not repeated: a refusal is
-// what is looked at here.
-func (p *process) users(ctx context.Context, book *ledger) *sync.WaitGroup {
-	c, err := client.New(client.Options{Socket: p.socket, Retry: client.Retry{Tries: 1}})
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	var picture bytes.Buffer
-	if err := png.Encode(&picture, image.NewGray(image.Rect(0, 0, 200, 100))); err != nil {
-		p.t.Fatal(err)
-	}
-	shown, err := c.Put(ctx, bytes.NewReader(picture.Bytes()), client.PutOptions{})
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	if _, err := c.Follow(ctx, "bob", "ann"); err != nil {
-		p.t.Fatal(err)
-	}
-	var group sync.WaitGroup
-	for name, do := range map[string]func(i int) error{
-		"put": func(i int) error {
-			_, err := c.Put(ctx, strings.NewReader(fmt.Sprintf("text %d about foxes", i)), client.PutOptions{})
-			return err
-		},
-		"name": func(i int) error { _, err := c.SetName(ctx, fmt.Sprint("n", i%50), shown.Address); return err },
-		"resolve": func(i int) error {
-			_, err := c.Resolve(ctx, shown.Address.String(), client.ResolveOptions{})
-			return err
-		},
-		"publish": func(i int) error { _, err := c.Publish(ctx, "news", []byte(fmt.Sprint(i))); return err },
-		"send": func(i int) error {
-			sent, err := c.SendMail(ctx, "jobs", []byte(fmt.Sprint(i)), client.MailOptions{})
-			if err == nil {
-				book.mark(book.sent, sent.ID)
+// The form of a node makes no difference: the script of everything that a client
+// can ask has the same transcript, line by line; half a body is refused at its
+// deadline on every route; and a node that is full says so at once.
+func TestParity(t *testing.T) {
+	var want []string
+	for _, f := range forms {
+		t.Run(f.String(), func(t *testing.T) {
+			p := startWith(t, nil, f.arguments(t), append(append(f.environment(), unlimited...), everything...)...)
+			addr, id := p.overlayOf()
+			got := nodetest.Run(t, nodetest.Target{URL: p.http, Local: p.local(), Peer: company(t, p.local(), id+"@"+addr)})
+			if want == nil {
+				want = got
 			}
-			return err
-		},
-		"receive": func(i int) error {
-			mail, err := c.ReceiveMail(ctx, "jobs", client.ReceiveOptions{Visibility: time.Second})
-			if errors.Is(err, fault.NotFound) || err == nil && i%3 == 0 { // every third is left to be received again
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-			book.mark(book.settled, mail.ID) // before: an answer that is lost leaves open whether it is gone
-			err = c.AckMail(ctx, "jobs", mail.Receipt)
-			if errors.Is(err, fault.NotFound) { // the lease was over
-				err = nil
-			}
-			return err
-		},
-		"follow": func(i int) error { _, err := c.Follow(ctx, fmt.Sprint("u", i), "ann"); return err },
-		"post": func(i int) error {
-			_, err := c.Post(ctx, "ann", fmt.Sprint("post ", i), client.PostOptions{})
-			return err
-		},
-		"feed": func(i int) error { _, err := c.Feed(ctx, "bob", client.FeedOptions{}); return err },
-		"near": func(i int) error {
-			_, err := c.Neighbours(ctx, "ann", client.NeighboursOptions{Hops: 2, Direction: client.DirectionFollowers})
-			return err
-		},
-		"search": func(i int) error { _, err := c.Search(ctx, "foxes", client.SearchOptions{}); return err },
-		"thumb": func(i int) error {
-			answer, _, err := fetch(fmt.Sprintf("%s/media/%s?thumb=%dx50", p.http, shown.Address, 1+i%100))
-			if err != nil {
-				return fault.BrokenPipe
-			}
-			if answer.StatusCode >= 500 && answer.StatusCode != 503 && answer.StatusCode != 504 {
-				return fault.New("gate", fault.Internal, "%s", answer.Status)
-			}
-			return nil
-		},
-	} {
-		group.Go(func() {
-			for i := 0; ctx.Err() == nil; i++ {
-				err := do(i)
-				if ctx.Err() != nil {
-					return
+			for i := range max(len(want), len(got)) {
+				if i >= len(want) || i >= len(got) || want[i] != got[i] {
+					t.Fatalf("the transcripts differ in line %d:\n  %q\n  %q", i+1, want[min(i, len(want)-1)], got[min(i, len(got)-1)])
 				}
-				book.note(name, err)
 			}
+			t.Logf("%d lines of the script are the same", len(got))
+			host, token := strings.TrimPrefix(p.http, "http://"), p.token(scopes...)
+			measured(t, func() error { return exact(t, all(host, token, p.bodies(), 1)) })
+			p.stop(syscall.SIGTERM)
 		})
 	}
-	return &group
 }
 
 // The whole node under everything at once: each kind of work goes on beside the
 // others, refusals are typed, a shutdown in the middle of it is clean and in
-// time, and no message that was acknowledged is lost. With one core as with all.
+// time, and with a folder nothing that was acknowledged is lost. With one core
+// as with all, in amnesia and not.
 func TestWholeNodeUnderMixedLoad(t *testing.T) {
-	span := 2 * time.Second
+	span := 1500 * time.Millisecond
 	if long() {
 		span = 30 * time.Second
 	}
-	for _, threads := range []string{"1", "0"} {
-		t.Run("MICRO_THREADS="+threads, func(t *testing.T) {
-			folder, book := t.TempDir(), newLedger()
-			settings := append(append([]string{}, unlimited...), everything...)
-			if threads != "0" {
-				settings = append(settings, "MICRO_THREADS="+threads)
-			}
-			p := startWith(t, nil, []string{"--persist", folder}, settings...)
+	var stops []time.Duration
+	for _, f := range forms {
+		t.Run(f.String(), func(t *testing.T) {
+			book, arguments := newLedger(), f.arguments(t)
+			w := newTown(t, binary, arguments, f.environment()...)
+			w.settle(t.Context())
 			ctx, cancel := context.WithCancel(t.Context())
-			group := p.users(ctx, book)
+			group := w.users(ctx, book, 0)
 			time.Sleep(span)
-			took := p.stop(syscall.SIGTERM)
+			took := w.stop(syscall.SIGTERM)
 			cancel()
 			group.Wait()
-			t.Logf("done %v; refused %v; %d messages left; stopped in %s", book.did, book.refusals, len(book.left()), took)
-			for _, one := range book.wrong[:min(5, len(book.wrong))] {
-				t.Errorf("of %d: %s", len(book.wrong), one)
-			}
-			for _, what := range []string{"put", "name", "resolve", "publish", "send", "receive", "follow", "post", "feed", "near", "search", "thumb"} {
-				if book.did[what] == 0 {
-					t.Errorf("nobody got to %s", what)
-				}
-			}
-			if text := p.stderr.String(); !strings.Contains(text, " 0 aborted, 0 left running") {
+			stops = append(stops, took)
+			t.Logf("done %v; refused %v; stopped in %s", book.did, book.refusals, took)
+			w.judge(book)
+			if text := w.stderr.String(); !strings.Contains(text, " 0 aborted, 0 left running") {
 				t.Errorf("the drain was not clean:\n%s", text)
 			}
-			startWith(t, nil, []string{"--persist", folder}, settings...).checkMail(book)
+			if f.keeps {
+				p := startWith(t, nil, arguments, w.settings...)
+				p.checkBook(book, w.council)
+				p.stop(syscall.SIGTERM)
+			}
 		})
 	}
+	if slowest := percentile(stops, 1); slowest > 5*time.Second || percentile(stops, 0.5) > 2*time.Second {
+		t.Errorf("stopping took too long: %v", stops)
+	}
+}
+
+// checkBook looks that nothing is missing that was acknowledged.
+func (p *process) checkBook(book *ledger, council *council) {
+	p.t.Helper()
+	c := p.local()
+	for text := range book.objects {
+		if _, err := c.Stat(p.t.Context(), must(b3.Parse(text))); err != nil {
+			p.t.Fatalf("an object that was acknowledged: %v", err)
+		}
+	}
+	names, err := c.Names(p.t.Context())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	known := map[string]bool{}
+	for _, one := range names {
+		known[one.Name] = true
+	}
+	for name := range book.names {
+		if !known[name] {
+			p.t.Errorf("the name %s was acknowledged, and is gone", name)
+		}
+	}
+	for name := range book.follows {
+		near, err := c.Neighbours(p.t.Context(), name, client.NeighboursOptions{})
+		if err != nil || len(near.Neighbors) != 1 {
+			p.t.Fatalf("%s follows ann, it was said; now: %+v, %v", name, near, err)
+		}
+	}
+	for version, hash := range council.told {
+		if kept, err := c.RegistryVersion(p.t.Context(), version, false); err != nil || kept.Hash != hash {
+			p.t.Fatalf("version %d was acknowledged as %s; now: %s, %v", version, hash, kept.Hash, err)
+		}
+	}
+	p.t.Logf("kept: %d objects, %d names, %d follows, %d versions, %d messages", len(book.objects), len(book.names), len(book.follows), len(council.told), len(book.left()))
+	p.checkMail(book)
 }
 
 // checkMail receives all messages, and looks that none is missing that was
@@ -220,5 +179,4 @@ func (p *process) checkMail(book *ledger) {
 	if len(left) > 0 {
 		p.t.Errorf("%d messages that were acknowledged are gone", len(left))
 	}
-	p.stop(syscall.SIGTERM)
 }

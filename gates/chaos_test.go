@@ -44,6 +44,29 @@ func TestNobodyKillsWorkersOfTheReleasedProgram(t *testing.T) {
 	}
 }
 
+// The whole node is told to write to disk, in every way and everywhere: the
+// kernel refuses. Without the confinement, the same attempts succeed.
+func TestTheKernelRefusesToWrite(t *testing.T) {
+	program, err := slaughterhouse()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for enforce, want := range map[string]bool{"on": true, "off": false} {
+		p := launch(t, program, nil, nil, append(everything, "MICRO_AMNESIA__ENFORCE="+enforce)...)
+		if err := syscall.Kill(p.pid(), syscall.SIGUSR2); err != nil {
+			t.Fatal(err)
+		}
+		awaitSo(t, p, "what came of it", func() bool { return strings.Contains(p.stderr.String(), "attempts=") })
+		_, told, _ := strings.Cut(p.stderr.String(), "attempts=")
+		told, _, _ = strings.Cut(told, "\n")
+		t.Logf("amnesia.enforce=%s: attempts=%s", enforce, told)
+		if refused := strings.HasSuffix(told, "err=<nil>"); refused != want {
+			t.Errorf("amnesia.enforce=%s: all was refused: %t", enforce, refused)
+		}
+		p.stop(syscall.SIGTERM)
+	}
+}
+
 // tide is what /readyz said while it was watched.
 type tide struct {
 	whole, degraded, down int // looks

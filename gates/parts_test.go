@@ -306,6 +306,57 @@ func TestOwnersOfAFeedAreKilled(t *testing.T) {
 	}
 }
 
+// All processes but the first hang. Whoever asks for something of theirs is told
+// so at the deadline; what the first one has is there; and when they go on, so
+// does the node.
+func TestPartsThatHang(t *testing.T) {
+	rounds := 1
+	if long() {
+		rounds = 10
+	}
+	family := newFamily(t, nineProcesses).startAll(nineProcesses)
+	gate := family[nineProcesses[0]]
+	object, err := gate.local().Put(t.Context(), strings.NewReader("hello"), client.PutOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, host := gate.token(scopes...), strings.TrimPrefix(gate.http, "http://")
+	late := func(method, path, body string) wait {
+		return wait{method: method, path: path, body: body, status: http.StatusGatewayTimeout, code: "Timeout"}
+	}
+	waits := []wait{
+		late("GET", "/overlay/peers", ""), late("POST", "/overlay/publish/news", "hello"), late("GET", "/resolve/"+keyOf("hang", 0).String(), ""), late("GET", "/names", ""),
+		late("GET", "/edge/packs", ""), late("GET", "/edge/assets/"+keyOf("hang", 1).String(), ""),
+		late("GET", "/registry/proposals", ""), late("POST", "/mbox/recv", `{"box":"jobs"}`), late("GET", "/mbox/dlq?box=jobs", ""),
+		late("GET", "/feed/ann", ""), late("GET", "/graph/ann", ""), late("GET", "/search?q=hello", ""),
+	}
+	signal := func(what syscall.Signal) {
+		for _, group := range nineProcesses[1:] {
+			if err := family[group].command.Process.Signal(what); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	measured(t, func() error {
+		signal(syscall.SIGSTOP)
+		defer signal(syscall.SIGCONT)
+		list := all(host, token, waits, rounds)
+		if status := gate.status("/o/" + object.Address.String()); status != http.StatusOK {
+			return fmt.Errorf("while the others hang, an object is %d", status)
+		}
+		return exact(t, list)
+	})
+	gate.awaitReady()
+	for _, path := range []string{"/overlay/peers", "/edge/packs", "/registry/proposals", "/names"} {
+		if status := gate.status(path); status != http.StatusOK {
+			t.Errorf("when all go on, %s answers %d", path, status)
+		}
+	}
+	for _, p := range family {
+		p.stop(syscall.SIGTERM)
+	}
+}
+
 // once is what is in a feed, in which nothing may be twice.
 func once(t *testing.T, feed client.Feed) map[string]bool {
 	t.Helper()

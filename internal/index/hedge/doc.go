@@ -31,6 +31,12 @@
 // moment. It does not wait for those it called off, and whatever they say then
 // is lost.
 //
+// With Plan.Linger it goes on to listen for a moment, to those whom it has asked
+// already: a record of a name may be old, and whoever has the newer one may be
+// the slower one. If the owner of the name was asked, its record ends the
+// look-up at once, and its silence is waited for as long as that of α. Lingering
+// asks nobody more than would have been asked without.
+//
 // # Failures
 //
 // A failed target is not a failed look-up, and a target that panics is a failed

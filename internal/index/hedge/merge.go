@@ -1,6 +1,7 @@
 package hedge
 
 import (
+	"cmp"
 	"slices"
 
 	"micronode/internal/index/record"
@@ -22,7 +23,9 @@ type merger struct {
 // add takes an answer and reports whether there was anything in it. What it
 // keeps is its own: the slices of the target stay as they are.
 func (m *merger) add(a record.Answer, source record.Source) bool {
-	m.answer.Name = record.Newer(m.answer.Name, a.Name)
+	if newest := record.Newer(m.answer.Name, a.Name); newest != m.answer.Name {
+		m.answer.Name, m.answer.NamedBy = newest, cmp.Or(a.NamedBy, source)
+	}
 	for _, p := range a.Providers {
 		if p.Source == "" {
 			p.Source = source

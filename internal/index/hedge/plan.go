@@ -35,6 +35,16 @@ type Plan struct {
 	// asks then have done nothing wrong. Zero: silence always counts.
 	Fair time.Duration
 
+	// Linger is how long a look-up that knows enough still listens to those whom
+	// it has asked. Of two records of a name the newer one counts, and it may come
+	// second. Nobody else is asked meanwhile. Zero: not at all.
+	Linger time.Duration
+
+	// Owner is the key of the target whose record is final: when it has shown one,
+	// there is nothing to linger for. As long as it was asked and is silent, the
+	// look-up lingers for After instead, if that is longer. Empty: nobody's is.
+	Owner string
+
 	Enough   func(record.Answer) bool // is the merged answer enough? nil: anything is
 	MayHedge func() bool              // asked once, when β would start because of silence; nil: yes
 	Breakers Breakers                 // nil: nobody is refused
@@ -71,8 +81,9 @@ const (
 type Outcome struct {
 	Answer record.Answer // merged from all that answered, without duplicates
 
+	Final  bool          // the owner has shown a record
 	Fired  bool          // β, or the walk in its place, was asked because α was silent
-	Winner Wave          // whose answer made it enough
+	Winner Wave          // whose answer made it enough, or then brought a newer record
 	Source record.Source // of the winner; without one, of the first who knew anything
 
 	Asked    int // targets that were asked; each of them is counted once below

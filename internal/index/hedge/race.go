@@ -36,6 +36,7 @@ type race struct {
 	runners []*runner // targets that were asked
 	silent  int       // those of them of which nothing was heard yet
 	refused []error   // why the others were not
+	knew    time.Time // since when we know enough and only linger; zero: we do not
 	found   merger
 	out     Outcome
 }
@@ -69,6 +70,9 @@ func Run(ctx context.Context, racers Racers, p Plan) (Outcome, error) {
 	alarm := time.NewTimer(0)
 	defer alarm.Stop()
 	for {
+		if r.over(time.Now()) {
+			return r.finish(errSlower), nil
+		}
 		if r.ctx.Err() != nil {
 			err := r.expired()
 			return r.finish(err), err
@@ -221,14 +225,45 @@ func (r *race) hear(s saying, now time.Time) (enough bool) {
 		r.schedule(run, now)
 		return false
 	}
+	before := r.found.answer.Name
 	if r.found.add(s.answer, run.Source) && r.out.Source == "" {
 		r.out.Source = run.Source
 	}
+	r.out.Final = r.out.Final || run.Key == r.plan.Owner && s.answer.Name != nil
 	if !r.enough() {
 		return false
 	}
-	r.out.Winner, r.out.Source = run.wave, run.Source
-	return true
+	if r.knew.IsZero() || r.found.answer.Name != before {
+		r.out.Winner, r.out.Source = run.wave, run.Source
+	}
+	r.linger(now)
+	return r.over(now)
+}
+
+// linger notes that we know enough: from now on nobody is asked any more.
+func (r *race) linger(now time.Time) {
+	if !r.knew.IsZero() {
+		return
+	}
+	r.knew, r.waves = now, nil
+	for _, run := range r.runners {
+		run.again = time.Time{}
+	}
+}
+
+// over reports whether we know enough and need not wait for anybody who may
+// know better.
+func (r *race) over(now time.Time) bool {
+	return !r.knew.IsZero() && (r.out.Final || r.ctx.Err() != nil || !now.Before(r.parting()))
+}
+
+// parting is when a look-up that knows enough ends, whoever is silent then.
+func (r *race) parting() time.Time {
+	owner := func(run *runner) bool { return run.Key == r.plan.Owner && !run.heard }
+	if slices.ContainsFunc(r.runners, owner) {
+		return r.knew.Add(max(r.plan.Linger, r.plan.After))
+	}
+	return r.knew.Add(r.plan.Linger)
 }
 
 func (r *race) enough() bool {
@@ -247,6 +282,9 @@ func (r *race) next() (next time.Time) {
 	}
 	if len(r.waves) > 0 {
 		earlier(r.due)
+	}
+	if !r.knew.IsZero() {
+		earlier(r.parting())
 	}
 	for _, run := range r.runners {
 		earlier(run.again)

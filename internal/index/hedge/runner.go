@@ -43,7 +43,7 @@ func (r *race) cutOff(run *runner, why error, now time.Time) {
 // leaves time for it.
 func (r *race) schedule(run *runner, now time.Time) {
 	kind := fault.KindOf(run.err)
-	if kind != fault.Transient && kind != fault.NoRoute || run.tries == Retries {
+	if kind != fault.Transient && kind != fault.NoRoute || run.tries == Retries || !r.knew.IsZero() {
 		return
 	}
 	pause := 50*time.Millisecond + rand.N(50*time.Millisecond)

@@ -40,7 +40,8 @@ type Provider struct {
 // "nobody that I know of".
 type Answer struct {
 	Providers []Provider
-	Name      *Name // the record of the name that was asked for
+	Name      *Name  // the record of the name that was asked for
+	NamedBy   Source // who showed that record; empty if that is whoever gives this answer
 }
 
 // Question is what targets are asked: who has an object, or what a node says

@@ -51,13 +51,13 @@ func (n *names) read(key string, raw []byte) (*record.Name, error) {
 }
 
 // note remembers a record, and gives the newest of its key: this one unless a
-// newer was seen that still counts.
+// newer was seen. That may have expired; an older one does not count again for
+// that.
 func (n *names) note(key string, got *record.Name) *record.Name {
-	now := n.now()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	seen := n.newest[key]
-	if seen != nil && now.Before(seen.Expires) && record.Newer(got, seen) != got {
+	if seen != nil && record.Newer(got, seen) != got {
 		return seen
 	}
 	if seen == nil && len(n.newest) >= mostNames {

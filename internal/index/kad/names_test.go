@@ -95,11 +95,18 @@ func TestNamesKnowTheirPlace(t *testing.T) {
 	if err := n.Validate(key, signed(1, "docs", 6, 1).Encode()); fault.KindOf(err) != fault.Conflict {
 		t.Errorf("an old one: %v", err)
 	}
-	// When the newest has expired, an older one that has not counts again.
-	late := record.SignName(keyNo(1), record.Name{Name: "docs", Seq: 6, Manifest: objectNo(3), Issued: at, Expires: at.Add(5 * time.Hour)})
+	// When the newest has expired, an older one that has not does not count again;
+	// one that is newer still does.
+	late := func(seq uint64) []byte {
+		return record.SignName(keyNo(1), record.Name{Name: "docs", Seq: seq, Manifest: objectNo(3), Issued: at, Expires: at.Add(5 * time.Hour)}).Encode()
+	}
+	older, newer := late(6), late(8)
 	at = at.Add(2 * time.Hour)
-	if err := n.Validate(key, late.Encode()); err != nil {
-		t.Errorf("after its time: %v", err)
+	if err := n.Validate(key, older); fault.KindOf(err) != fault.Conflict {
+		t.Errorf("an old one, after the time of the newest: %v", err)
+	}
+	if err := n.Validate(key, newer); err != nil {
+		t.Errorf("a newer one: %v", err)
 	}
 }
 

@@ -78,30 +78,46 @@ func (n Name) body() []byte {
 // does not fit is InvalidSig. Whose record it is, and whether it still counts,
 // is for [Name.Check].
 func DecodeName(raw []byte) (Name, error) {
+	name, signed, err := read(raw)
+	if err == nil && !ed25519.Verify(name.Key, toSign(signed), name.Sig) {
+		err = fault.New("index.record", fault.InvalidSig, "the record of the name %q is not signed by the key in it", name.Name)
+	}
+	if err != nil {
+		return Name{}, err
+	}
+	return name, nil
+}
+
+// RecallName reads a record whose signature was checked when it came, such as
+// one from a file of this node's own. It does not check it again.
+func RecallName(raw []byte) (Name, error) {
+	name, _, err := read(raw)
+	return name, err
+}
+
+// read takes a record apart: what it says, and the bytes that are signed.
+func read(raw []byte) (Name, []byte, error) {
 	if len(raw) > MaxRecord {
-		return Name{}, refuseRecord("a record of %d bytes; the cap is %d", len(raw), MaxRecord)
+		return Name{}, nil, refuseRecord("a record of %d bytes; the cap is %d", len(raw), MaxRecord)
 	}
 	var outer envelope
 	if err := decode(raw, &outer, "record"); err != nil {
-		return Name{}, err
+		return Name{}, nil, err
 	}
 	if len(outer.Key) != ed25519.PublicKeySize || len(outer.Sig) != ed25519.SignatureSize {
-		return Name{}, refuseRecord("a key of %d bytes and a signature of %d", len(outer.Key), len(outer.Sig))
+		return Name{}, nil, refuseRecord("a key of %d bytes and a signature of %d", len(outer.Key), len(outer.Sig))
 	}
 	var inner body
 	if err := decode(outer.Body, &inner, "body"); err != nil {
-		return Name{}, err
+		return Name{}, nil, err
 	}
 	if err := inner.check(); err != nil {
-		return Name{}, err
-	}
-	if !ed25519.Verify(outer.Key, toSign(outer.Body), outer.Sig) {
-		return Name{}, fault.New("index.record", fault.InvalidSig, "the record of the name %q is not signed by the key in it", inner.Name)
+		return Name{}, nil, err
 	}
 	return Name{
 		Name: inner.Name, Key: outer.Key, Manifest: b3.Address(inner.Manifest), Seq: inner.Seq,
 		Issued: time.UnixMilli(int64(inner.Issued)).UTC(), Expires: time.UnixMilli(int64(inner.Expires)).UTC(), Sig: outer.Sig,
-	}, nil
+	}, outer.Body, nil
 }
 
 // check holds the parts of a body against their bounds.

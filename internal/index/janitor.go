@@ -13,7 +13,10 @@ const janitorPause = 5 * time.Second
 
 // keepCache is the cache janitor's Serve.
 func (x *Index) keepCache(ctx context.Context) error {
-	return every(ctx, janitorPause, x.Trim)
+	return every(ctx, janitorPause, func() {
+		x.Trim()
+		x.keepSeen(ctx)
+	})
 }
 
 // keepBreakers is the breaker janitor's Serve.

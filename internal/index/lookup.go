@@ -59,6 +59,7 @@ type flightKey struct {
 type landing struct {
 	answer record.Answer
 	source record.Source
+	near   bool // the owner of the name has shown its record
 	at     time.Time
 	hedge  client.Hedge
 	err    error
@@ -316,7 +317,7 @@ func (f *flight) fly(ctx context.Context) error {
 	after := x.after(under)
 	out, err := hedge.Run(ctx, x.racers, x.plan(under, q, after))
 	x.learn(out, after)
-	found := landing{answer: x.settle(q, out.Answer), source: sourceOf(out), at: time.Now(), err: err,
+	found := landing{answer: x.settle(ctx, q, out.Answer), source: sourceOf(out), near: out.Final, at: time.Now(), err: err,
 		hedge: client.Hedge{Fired: out.Fired, Winner: winner(out)}}
 	x.remember(q, found, out.Conclusive)
 	span.SetAttributes(attribute.String("source", string(found.source)), attribute.String("winner", string(out.Winner)),
@@ -364,6 +365,9 @@ func (x *Index) learn(out hedge.Outcome, after time.Duration) {
 // sourceOf is where the answer comes from. A walk may have asked anybody, and
 // what it found says so itself.
 func sourceOf(out hedge.Outcome) record.Source {
+	if out.Answer.Name != nil {
+		return out.Answer.NamedBy
+	}
 	if out.Winner == hedge.Walk && len(out.Answer.Providers) > 0 {
 		return out.Answer.Providers[len(out.Answer.Providers)-1].Source
 	}
@@ -371,9 +375,9 @@ func sourceOf(out hedge.Outcome) record.Source {
 }
 
 // settle makes an answer of what was found: of many providers the best, and of
-// two records of a name the newer one, be it one that was known before. So who
-// repeats an old record does not bring it back.
-func (x *Index) settle(q record.Question, a record.Answer) record.Answer {
+// all records of a name that this node has ever seen the newest. So who repeats
+// an old record does not bring it back.
+func (x *Index) settle(ctx context.Context, q record.Question, a record.Answer) record.Answer {
 	if len(a.Providers) > mostProviders {
 		ranked := x.rank(a.Providers, "", time.Now())
 		a.Providers = a.Providers[:0:0]
@@ -381,12 +385,9 @@ func (x *Index) settle(q record.Question, a record.Answer) record.Answer {
 			a.Providers = append(a.Providers, one.Provider)
 		}
 	}
-	if a.Name == nil {
-		return a
-	}
-	now := time.Now()
-	if known, _, ok := x.cache.Get(keyOf(q), now); ok && known.Answer.Name != nil && now.Before(known.Answer.Name.Expires) {
-		a.Name = record.Newer(known.Answer.Name, a.Name)
+	if a.Name != nil {
+		x.witness(ctx, a.Name)
+		a.Name = x.seen.newest(q, a.Name, time.Now())
 	}
 	return a
 }
@@ -394,7 +395,7 @@ func (x *Index) settle(q record.Question, a record.Answer) record.Answer {
 // remember keeps what was found: an answer, or that there is none, if that is
 // certain. That there was no time, or no room, says nothing.
 func (x *Index) remember(q record.Question, l landing, conclusive bool) {
-	entry := cache.Entry{Answer: l.answer, Source: l.source, At: l.at, Fired: l.hedge.Fired, Winner: l.hedge.Winner}
+	entry := cache.Entry{Answer: l.answer, Source: l.source, Near: l.near, At: l.at, Fired: l.hedge.Fired, Winner: l.hedge.Winner}
 	switch {
 	case l.err != nil:
 		return

@@ -434,7 +434,7 @@ func TestOfManyNeighboursTheNearest(t *testing.T) {
 			v.peers[i].RTT = time.Duration(500-i) * time.Millisecond
 		}
 		r := open(t, among(v))
-		near := r.neighbours()
+		near := r.neighbours(record.Question{})
 		if len(near) != mostNeighbours || near[0].ID != idOfNode("peer 499") {
 			t.Errorf("%d, the first %v", len(near), near[0])
 		}

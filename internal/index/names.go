@@ -43,8 +43,9 @@ type names struct {
 	turn    *flow.Lane            // one change at a time; it may wait for a disk
 	changed *flow.Queue[struct{}] // wakes the one who publishes
 
-	mu  sync.Mutex        //lockblock:leaf a map only
-	all map[string]*named // guarded by mu
+	mu   sync.Mutex        //lockblock:leaf a map only
+	all  map[string]*named // guarded by mu
+	last uint64            // guarded by mu: the highest number of a record, be its name still there or not
 }
 
 // named is a name and what was done about it.
@@ -108,6 +109,16 @@ func (n *names) install(one record.Name) {
 		now.shaded = before.shaded
 	}
 	n.all[one.Name] = now
+	n.last = max(n.last, one.Seq)
+}
+
+// next is the number of the next record. It is higher than that of every record
+// before, and not only of the same name: others do not take a lower one for a
+// name that was removed and is set again, whatever the clock says by then.
+func (n *names) next(now time.Time) uint64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return record.NextSeq(now, n.last)
 }
 
 // set gives a name a meaning. When it returns, that is safe.
@@ -116,22 +127,17 @@ func (n *names) set(ctx context.Context, name string, manifest b3.Address) (reco
 		return record.Name{}, err
 	}
 	defer n.turn.Leave()
-	old, known := n.lookup(name)
-	if !known && n.count() >= mostNames {
+	if _, known := n.lookup(name); !known && n.count() >= mostNames {
 		return record.Name{}, &fault.Error{Op: opName, Kind: fault.QuotaExceeded, Detail: "this node has as many names as it can keep",
 			Next: "Remove some with `micronode name rm`, or make a manifest of several objects."}
 	}
-	var seen uint64
-	if known {
-		seen = old.Seq
-	}
-	return n.sign(name, manifest, seen)
+	return n.sign(name, manifest)
 }
 
 // sign makes a new record of a name and keeps it. Its caller has the turn.
-func (n *names) sign(name string, manifest b3.Address, seen uint64) (record.Name, error) {
+func (n *names) sign(name string, manifest b3.Address) (record.Name, error) {
 	now := time.Now()
-	one := record.SignName(n.key, record.Name{Name: name, Manifest: manifest, Seq: record.NextSeq(now, seen), Issued: now, Expires: now.Add(nameLife)})
+	one := record.SignName(n.key, record.Name{Name: name, Manifest: manifest, Seq: n.next(now), Issued: now, Expires: now.Add(nameLife)})
 	if n.keeper != nil {
 		if err := n.keeper.Save(keepKey(name), one.Encode()); err != nil {
 			return record.Name{}, fault.Wrap(opName, err)
@@ -182,7 +188,7 @@ func (n *names) renewOne(old record.Name) error {
 	if now, known := n.lookup(old.Name); !known || now.Seq != old.Seq {
 		return nil // somebody was faster
 	}
-	_, err := n.sign(old.Name, old.Manifest, old.Seq)
+	_, err := n.sign(old.Name, old.Manifest)
 	return err
 }
 

@@ -30,6 +30,40 @@ func (x *Index) openNames(inv *flow.Inventory) {
 	kept.Up()
 }
 
+// openSeen reads what was seen of the names of others.
+func (x *Index) openSeen() {
+	var err error
+	x.seen, err = openSeen(x.spec.Seen)
+	x.witnessed = x.spec.Readiness.Dependency(service, "seen names", observe.ForWrites)
+	x.keptSeen(err)
+}
+
+// keptSeen tells readiness whether what was seen of names is on disk. If it is
+// not, names are answered all the same; they may go back after a restart.
+func (x *Index) keptSeen(err error) {
+	if err == nil {
+		x.witnessed.Up()
+		return
+	}
+	x.witnessed.Degraded(fault.DetailOf(err), fault.NextOf(err))
+}
+
+// witness makes a record of another's name known, before anybody is answered by
+// it.
+func (x *Index) witness(ctx context.Context, one *record.Name) {
+	if err := x.seen.take(ctx, one); err != nil {
+		x.keptSeen(err)
+		x.audit(Event{Type: Failed, Key: "name:" + one.Name, Detail: err.Error()})
+	}
+}
+
+// keepSeen looks after the file of what was seen.
+func (x *Index) keepSeen(ctx context.Context) {
+	if done, err := x.seen.tidy(ctx); done && ctx.Err() == nil {
+		x.keptSeen(err)
+	}
+}
+
 // addNames adds the task that looks after the names.
 func (x *Index) addNames(to *supervise.Supervisor, in Stages) error {
 	return to.Add(supervise.Service{Service: service, Name: "index publisher", Stage: in.State, Serve: x.keepNames,

@@ -176,8 +176,9 @@ const mostTold = 32
 
 // Answer says what this node knows by itself, when a peer asks: what it has,
 // and what it has heard from others at first hand. What a peer of the overlay
-// said is not passed on, or a rumour could live for ever between two nodes that
-// ask each other.
+// said of a third is not passed on, or a rumour could live for ever between two
+// nodes that ask each other. That goes for names, too: their records are signed,
+// but an old one is as good a record as a new one.
 func (x *Index) Answer(q record.Question) record.Answer {
 	if q.Kind == record.ByName {
 		return record.Answer{Name: x.knownName(q)}
@@ -200,7 +201,8 @@ func (x *Index) Answer(q record.Question) record.Answer {
 	return a
 }
 
-// knownName is the record of a name that this node has signed or heard of.
+// knownName is the record of a name that this node has signed, or has heard of
+// from its owner or found in the DHT, as long as an answer counts.
 func (x *Index) knownName(q record.Question) *record.Name {
 	if q.Of == x.self {
 		if own, ok := x.names.lookup(q.Name); ok {
@@ -208,8 +210,11 @@ func (x *Index) knownName(q record.Question) *record.Name {
 		}
 		return nil
 	}
-	if entry, fresh, ok := x.cache.Get(keyOf(q), time.Now()); ok && fresh {
-		return entry.Answer.Name
+	now := time.Now()
+	entry, _, ok := x.cache.Get(keyOf(q), now)
+	hearsay := entry.Source == record.Peer && !entry.Near
+	if !ok || entry.Answer.Name == nil || hearsay || now.Sub(entry.At) >= time.Duration(x.settings.Load().Cache.TTL) {
+		return nil
 	}
-	return nil
+	return x.seen.newest(q, entry.Answer.Name, now)
 }

@@ -121,12 +121,16 @@ func (x *Index) meaning(ctx context.Context, under *settings, id record.ID, o Op
 		}
 		return b3.Address{}, finding{}, noName(id.Name)
 	}
-	found, err := x.learned(ctx, under, id.Question(x.self), o)
-	if err == nil && found.answer.Name == nil {
-		err = nobody(id.String())
-	}
+	q := id.Question(x.self)
+	found, err := x.learned(ctx, under, q, o)
 	if err != nil {
 		return b3.Address{}, finding{}, err
+	}
+	if found.answer.Name != nil {
+		found.answer.Name = x.seen.newest(q, found.answer.Name, now) // what is remembered may be older than what was seen since
+	}
+	if found.answer.Name == nil {
+		return b3.Address{}, finding{}, nobody(id.String())
 	}
 	return found.answer.Name.Manifest, found, nil
 }

@@ -30,6 +30,7 @@ type Spec struct {
 	Skew   time.Duration      // by how much the clocks of nodes may differ
 	Store  store.Store        // what this node has
 	Keeper Keeper             // keeps its names over restarts; nil in amnesia
+	Seen   string             // the file that keeps which records of others' names were seen; empty in amnesia
 
 	Library  *Library               // what can be found by words, for other processes; nil if nobody searches. It is closed by whoever opened it
 	Registry NameSource             // nil if there is none
@@ -61,6 +62,8 @@ type Index struct {
 	flights   flights
 	shelf     *shelf
 	names     *names
+	seen      *seen
+	witnessed *observe.Dependency // the file of what was seen
 	fetches   *fetches
 	gateways  *gateways
 	deeds     *once // what is to be done once, however often it is asked for
@@ -128,6 +131,7 @@ func New(_ context.Context, inv *flow.Inventory, to *supervise.Supervisor, in St
 	}
 	x.fetches = &fetches{begin: downloads.Go, fetch: x.bring, onWay: map[b3.Address]*fetching{}}
 	x.openNames(inv)
+	x.openSeen()
 	x.watchBreakers()
 	x.look(first)
 	return x, nil
@@ -219,7 +223,7 @@ func (x *Index) Close() error {
 	x.gateways.close()
 	endpointClient.CloseIdleConnections()
 	if x.spec.Engine == nil {
-		return nil
+		return x.seen.close()
 	}
-	return x.spec.Engine.Close()
+	return errors.Join(x.seen.close(), x.spec.Engine.Close())
 }

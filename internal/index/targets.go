@@ -23,8 +23,18 @@ const (
 	restKey = "rest"     // everybody else together; it has no breaker, for each of them has one
 )
 
-func endpointKey(url string) string        { return "delegated " + url }
-func neighbourKey(id oap.PeerID) string    { return "peer " + id.String() }
+func endpointKey(url string) string     { return "delegated " + url }
+func neighbourKey(id oap.PeerID) string { return "peer " + id.String() }
+
+// ownerKey is the key of the one who can say what a name means; of an object,
+// nobody's.
+func ownerKey(q record.Question) string {
+	if q.Kind != record.ByName {
+		return ""
+	}
+	return neighbourKey(q.Of)
+}
+
 func providerKey(p record.Provider) string { return "peer " + p.ID }
 
 // plan says whom a look-up asks, and when. All who may be asked stand in one
@@ -35,6 +45,9 @@ func (x *Index) plan(under *settings, q record.Question, after time.Duration) he
 	line := x.line(under, q, alpha+beta)
 	enough := x.enough(under, q)
 	p := hedge.Plan{Question: q, After: after, Fair: fair(under), Enough: enough, MayHedge: x.budget.Take, Breakers: gates{x.breakers}}
+	if q.Kind == record.ByName {
+		p.Linger, p.Owner = linger, ownerKey(q)
+	}
 	p.Alpha, line = cut(line, alpha)
 	p.Beta, line = cut(line, beta)
 	rest, _ := cut(line, mostRest)
@@ -47,12 +60,17 @@ func (x *Index) plan(under *settings, q record.Question, after time.Duration) he
 		p.Walk = &rest[0]
 	default:
 		p.Walk = &hedge.Target{Key: restKey, Source: rest[len(rest)-1].Source, Ask: func(ctx context.Context, q record.Question) (record.Answer, error) {
-			out, err := hedge.Run(ctx, x.racers, hedge.Plan{Question: q, Alpha: rest, Enough: enough, Breakers: p.Breakers})
+			out, err := hedge.Run(ctx, x.racers, hedge.Plan{Question: q, Alpha: rest, Enough: enough, Linger: p.Linger, Breakers: p.Breakers})
 			return out.Answer, err
 		}}
 	}
 	return p
 }
+
+// linger is how long a look-up of a name that has a record still listens for a
+// newer one. Those who were asked answer at about the same time; to wait for the
+// last of them would cost more than it brings.
+const linger = 25 * time.Millisecond
 
 // fair is what a target must have had of the budget to be blamed for silence:
 // what a second wave has of it, and a little less.
@@ -112,9 +130,9 @@ type candidate struct {
 	open  bool    // its breaker is
 }
 
-// line puts all who may be asked in order: first the best of each sort, so that
-// no sort is left out because another has many; then the others. Those whose
-// breaker is open come last.
+// line puts all who may be asked in order: first the owner of a name, then the
+// best of each sort, so that no sort is left out because another has many; then
+// the others. Those whose breaker is open come last.
 func (x *Index) line(under *settings, q record.Question, waves int) []hedge.Target {
 	now := time.Now()
 	var all []candidate
@@ -126,7 +144,7 @@ func (x *Index) line(under *settings, q record.Question, waves int) []hedge.Targ
 			add(x.washed(t), 0)
 		}
 	}
-	for _, one := range x.neighbours() {
+	for _, one := range x.neighbours(q) {
 		add(x.neighbour(one), one.RTT)
 	}
 	if q.Kind == record.CID {
@@ -134,7 +152,10 @@ func (x *Index) line(under *settings, q record.Question, waves int) []hedge.Targ
 			add(t, 0)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b candidate) int { return cmp.Or(order(a.open, b.open), cmp.Compare(b.worth, a.worth)) })
+	owner := ownerKey(q)
+	slices.SortStableFunc(all, func(a, b candidate) int {
+		return cmp.Or(order(a.open, b.open), order(a.Key != owner, b.Key != owner), cmp.Compare(b.worth, a.worth))
+	})
 	return seated(all)
 }
 
@@ -165,16 +186,19 @@ func seated(all []candidate) []hedge.Target {
 	return append(first, others...)
 }
 
-// neighbours lists those of the overlay that are worth asking: the nearest, if
-// there are many.
-func (x *Index) neighbours() []Neighbour {
+// neighbours lists those of the overlay that are worth asking: if there are
+// many, the nearest, and the owner of a name.
+func (x *Index) neighbours(q record.Question) []Neighbour {
 	if x.spec.Overlay == nil {
 		return nil
 	}
 	all := x.spec.Overlay.Neighbours()
 	if len(all) > mostNeighbours {
 		all = slices.Clone(all)
-		slices.SortFunc(all, func(a, b Neighbour) int { return cmp.Or(cmp.Compare(a.RTT, b.RTT), a.ID.Compare(b.ID)) })
+		others := func(one Neighbour) bool { return q.Kind != record.ByName || one.ID != q.Of }
+		slices.SortFunc(all, func(a, b Neighbour) int {
+			return cmp.Or(order(others(a), others(b)), cmp.Compare(a.RTT, b.RTT), a.ID.Compare(b.ID))
+		})
 		all = all[:mostNeighbours]
 	}
 	return all

@@ -52,6 +52,7 @@ const (
 
 	registryFolder = "registry"
 	namesFolder    = "names"
+	seenFile       = "seen.log" // which records of others' names were seen
 	mailboxFolder  = "mailbox"
 	graphFile      = "graph.log"
 	searchFolder   = "search"

@@ -34,7 +34,7 @@ func (n *Node) openIndex(ctx context.Context, c Config) (err error) {
 		Metrics: n.metrics, Readiness: n.readiness, Tracer: n.tracing.Tracer(),
 	}
 	if n.folder != nil {
-		spec.Keeper = nameFolder{n.folder}
+		spec.Keeper, spec.Seen = nameFolder{n.folder}, n.folder.in(seenFile)
 	}
 	n.index, err = index.New(ctx, n.inventory, n.supervisor, indexStages, spec)
 	return err

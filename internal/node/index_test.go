@@ -149,6 +149,64 @@ func TestNamesAreKept(t *testing.T) {
 	}
 }
 
+// Once a node has seen what another means by a name, it does not go back: not
+// when that one comes back from an old copy of its folder, and not when it was
+// restarted itself. What is set then counts.
+func TestNamesDoNotGoBack(t *testing.T) {
+	now, before, mine := filepath.Join(t.TempDir(), "now"), filepath.Join(t.TempDir(), "before"), t.TempDir()
+	name := func(s *started, text string) b3.Address {
+		address := s.put(t, text)
+		if _, err := s.index.SetName(t.Context(), "firmware", address); err != nil {
+			t.Fatal(err)
+		}
+		return address
+	}
+	meet := func(a, b *started) (asked string) {
+		for _, pair := range [][2]*started{{a, b}, {b, a}} {
+			if _, err := pair[0].overlay.AddPeer(overlay.Contact{ID: pair[1].overlay.ID(), Addrs: []string{pair[1].overlay.Addr().String()}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return "name:firmware@" + a.overlay.ID().String()
+	}
+
+	a := persist(t, now)
+	name(a, "one")
+	a.end(t)
+	if err := os.CopyFS(before, os.DirFS(now)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Join(before, identityFile), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Join(before, rootFile), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a, b := persist(t, now), persist(t, mine)
+	two := name(a, "two")
+	if found := b.found(t, meet(a, b)); found.Manifest != two {
+		t.Errorf("%+v", found)
+	}
+	a.end(t)
+	b.end(t)
+
+	a, b = persist(t, before), persist(t, mine)
+	a.put(t, "two") // so that somebody has it
+	asked := meet(a, b)
+	if found := b.found(t, asked); found.Manifest != two {
+		t.Errorf("it went back: %+v", found)
+	}
+	three := name(a, "three")
+	for limit := time.Now().Add(20 * time.Second); b.found(t, asked).Manifest != three; {
+		if time.Now().After(limit) {
+			t.Fatal("what is set anew is not seen")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	b.end(t)
+	a.end(t)
+}
+
 // A folder of names that cannot be used is told, with what to do.
 func TestAFolderOfNamesThatCannotBeUsed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "node")

@@ -23,6 +23,10 @@ type Entry struct {
 	At       time.Time // when it was found
 	Negative bool      // everybody who was asked answered, and nobody has it
 
+	// Of the record of a name: that its owner showed it, who is at hand and can
+	// be asked again at little cost. So it is fresh for NearLife only.
+	Near bool
+
 	// How it was found, for who wants to know.
 	Fired  bool   // a second wave was sent
 	Winner string // the wave that answered
@@ -38,6 +42,10 @@ type Spec struct {
 	Negative time.Duration // of "nobody has it"
 	Stale    time.Duration // how much longer an answer is kept for who asks for a stale one
 }
+
+// NearLife is how long the record of a name is fresh that its owner showed, if
+// answers live for longer.
+const NearLife = time.Second
 
 // kept is an entry in the cache. It is never changed.
 type kept struct {

@@ -28,7 +28,7 @@ func cost(key Key, e *Entry) int64 {
 		sum += sizeOfProvider + int64(len(p.ID)+len(p.Region)+len(p.Source)) + costOf(p.Overlay) + costOf(p.HTTP) + costOf(p.Other)
 	}
 	if n := e.Answer.Name; n != nil {
-		sum += sizeOfName + int64(len(n.Name)+len(n.Key)+len(n.Sig))
+		sum += sizeOfName + int64(len(n.Name)+len(n.Key)+len(n.Sig)+len(e.Answer.NamedBy))
 	}
 	return sum
 }
@@ -49,7 +49,7 @@ func clone(e Entry) Entry {
 	if e.Answer.Name != nil {
 		n := *e.Answer.Name
 		n.Name, n.Key, n.Sig = strings.Clone(n.Name), bytes.Clone(n.Key), bytes.Clone(n.Sig)
-		e.Answer.Name = &n
+		e.Answer.Name, e.Answer.NamedBy = &n, record.Source(strings.Clone(string(e.Answer.NamedBy)))
 	}
 	return e
 }

@@ -16,9 +16,9 @@ func (s *Spec) judge(e *Entry, now time.Time) verdict {
 	if n := e.Answer.Name; n != nil && !now.Before(n.Expires) {
 		return isGone
 	}
-	life, stale := s.TTL, s.Stale
+	life, stale := s.life(e), s.Stale
 	if e.Negative {
-		life, stale = s.Negative, 0
+		stale = 0
 	}
 	switch age := now.Sub(e.At).Abs(); {
 	case age < life:
@@ -30,13 +30,21 @@ func (s *Spec) judge(e *Entry, now time.Time) verdict {
 	}
 }
 
+// life is how long an entry is fresh.
+func (s *Spec) life(e *Entry) time.Duration {
+	switch {
+	case e.Negative:
+		return s.Negative
+	case e.Near:
+		return min(s.TTL, NearLife)
+	}
+	return s.TTL
+}
+
 // FreshUntil is the moment from which an entry is no longer fresh.
 func (c *Cache) FreshUntil(e Entry) time.Time {
 	spec := c.spec.Load()
-	until := e.At.Add(max(0, spec.TTL))
-	if e.Negative {
-		until = e.At.Add(max(0, spec.Negative))
-	}
+	until := e.At.Add(max(0, spec.life(&e)))
 	if n := e.Answer.Name; n != nil && n.Expires.Before(until) {
 		return n.Expires
 	}

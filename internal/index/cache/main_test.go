@@ -36,7 +36,7 @@ func nobody(at time.Time) Entry {
 
 // named is an answer with a name record.
 func named(at, expires time.Time) Entry {
-	return Entry{Source: record.Peer, At: at, Answer: record.Answer{Name: &record.Name{
+	return Entry{Source: record.Peer, At: at, Answer: record.Answer{NamedBy: record.Peer, Name: &record.Name{
 		Name: "docs", Key: make([]byte, 32), Manifest: b3.Of(nil), Issued: at, Expires: expires, Sig: make([]byte, 64),
 	}}}
 }

@@ -18,6 +18,9 @@ type model struct {
 // life tells how long an entry is fresh, and how long it is there at all.
 func (m *model) life(e Entry) (fresh, all time.Duration) {
 	fresh, all = m.spec.TTL, m.spec.TTL+m.spec.Stale
+	if e.Near && fresh > NearLife {
+		fresh, all = NearLife, NearLife+m.spec.Stale
+	}
 	if e.Negative {
 		fresh, all = m.spec.Negative, m.spec.Negative
 	}
@@ -83,7 +86,9 @@ func (w *world) drawEntry(t *rapid.T) Entry {
 	case 0:
 		return nobody(at)
 	case 1:
-		return named(at, at.Add(time.Duration(rapid.Int64Range(0, 1e11).Draw(t, "expires"))))
+		e := named(at, at.Add(time.Duration(rapid.Int64Range(0, 1e11).Draw(t, "expires"))))
+		e.Near = rapid.Bool().Draw(t, "near")
+		return e
 	case 2:
 		return large(rapid.IntRange(0, 3000).Draw(t, "bytes"), at)
 	}

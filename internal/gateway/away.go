@@ -32,6 +32,11 @@ type AwaySpec struct {
 	// it has let in for a scope. Empty leaves the request with what it came with.
 	Vouch func(r *http.Request, scope string) (token string, err error)
 
+	// Introduce gives the capability by which this process shows that it is a part
+	// of the node, so that it is believed for whom it asks; empty where the kernel
+	// vouches. Nil if the part need not know the clients apart.
+	Introduce func() (token string, err error)
+
 	Requests int // how many may be under way
 	Streams  int // how many of those that have no end
 }
@@ -79,20 +84,32 @@ func (a *Away) Route(route ingress.Route) ingress.Route {
 		if err != nil {
 			return fault.Wrap(op, err)
 		}
-		t := &trip{w: w, before: maps.Clone(w.Header()), token: token, timed: timed}
+		voucher, err := a.introduce()
+		if err != nil {
+			return fault.Wrap(op, err)
+		}
+		t := &trip{w: w, before: maps.Clone(w.Header()), token: token, voucher: voucher, timed: timed}
 		over.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), tripKey{}, t)))
 		return t.err
 	}
 	return route
 }
 
+func (a *Away) introduce() (token string, err error) {
+	if a.spec.Introduce == nil {
+		return "", nil
+	}
+	return a.spec.Introduce()
+}
+
 // trip is a request on its way to a part. It belongs to the goroutine of the
 // request.
 type trip struct {
-	w      http.ResponseWriter
-	before http.Header // what the server said before the part was asked
-	token  string      // by which this process vouches; empty if it does not
-	timed  bool        // the route has a deadline for all of it
+	w       http.ResponseWriter
+	before  http.Header // what the server said before the part was asked
+	token   string      // by which this process vouches; empty if it does not
+	voucher string      // by which it shows that it is a part; empty if it need not
+	timed   bool        // the route has a deadline for all of it
 
 	err error // why there is no answer
 }
@@ -105,6 +122,7 @@ func tripOf(r *http.Request) *trip { return r.Context().Value(tripKey{}).(*trip)
 // of them anew.
 var notPassed = []string{
 	"Origin", "Access-Control-Request-Method", "Access-Control-Request-Headers", "Access-Control-Request-Private-Network", "Deadline",
+	ingress.ClientHeader, ingress.VoucherHeader,
 }
 
 // rewrite makes the request that is sent to the part.
@@ -130,6 +148,12 @@ func (a *Away) rewrite(p *httputil.ProxyRequest) {
 	}
 	if t.token != "" {
 		p.Out.Header.Set("Authorization", "Bearer "+t.token)
+	}
+	if client := ingress.Client(p.In); a.spec.Introduce != nil && client.IsValid() {
+		p.Out.Header.Set(ingress.ClientHeader, client.String())
+		if t.voucher != "" {
+			p.Out.Header.Set(ingress.VoucherHeader, t.voucher)
+		}
 	}
 	p.Out.Header.Set(observe.CorrHeader, observe.CorrID(p.In.Context()))
 }

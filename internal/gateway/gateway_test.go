@@ -34,6 +34,7 @@ type bench struct {
 	url     string
 	asked   atomic.Int64 // how many requests reached the part
 	vouched string       // what the gateway says for whoever asks; empty leaves it to them
+	shown   *string      // by what it shows that it is a part; nil if it does not
 	drain   func()
 }
 
@@ -57,7 +58,11 @@ func (b *bench) before(place string, routes ...ingress.Route) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	away := NewAway(AwaySpec{Name: "index", Place: at, Requests: 16, Streams: 16, Vouch: func(*http.Request, string) (string, error) { return b.vouched, nil }})
+	spec := AwaySpec{Name: "index", Place: at, Requests: 16, Streams: 16, Vouch: func(*http.Request, string) (string, error) { return b.vouched, nil }}
+	if b.shown != nil {
+		spec.Introduce = func() (string, error) { return *b.shown, nil }
+	}
+	away := NewAway(spec)
 	here := ingress.Route{Service: "node", Methods: []string{"GET"}, Pattern: "/here", Class: ingress.Control, Open: true,
 		Handler: func(w http.ResponseWriter, _ *http.Request) error { _, err := io.WriteString(w, "here"); return err }}
 	table, _, err := Mount([]Part{{Routes: []ingress.Route{here}}, {Routes: routes, Away: away}})
@@ -186,6 +191,33 @@ func TestWhatIsPassedOn(t *testing.T) {
 	}
 }
 
+// A part that wants to know is told for whom the gateway asks, and what a client
+// says of that itself does not arrive.
+func TestForWhomTheGatewayAsks(t *testing.T) {
+	voucher, kernel := "voucher", ""
+	for name, c := range map[string]struct {
+		shown                *string
+		wantClient, wantSign string
+	}{
+		"by URL":     {&voucher, "[127.0.0.1]", "[voucher]"},
+		"by socket":  {&kernel, "[127.0.0.1]", "[]"},
+		"not at all": {nil, "[]", "[]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := make(chan http.Header, 1)
+			there := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got <- r.Header }))
+			defer there.Close()
+			b := &bench{t: t, shown: c.shown}
+			b.before(there.URL, route(ingress.Control, "GET", "/names"))
+			b.ask("GET", "/names", nil, http.Header{ingress.ClientHeader: {"192.0.2.1", "192.0.2.2"}, ingress.VoucherHeader: {"mine"}})
+			header := <-got
+			if client, sign := fmt.Sprint(header.Values(ingress.ClientHeader)), fmt.Sprint(header.Values(ingress.VoucherHeader)); client != c.wantClient || sign != c.wantSign {
+				t.Errorf("%s, shown by %s", client, sign)
+			}
+		})
+	}
+}
+
 // A part is told how the client called the node, unless it would not answer to
 // that.
 func TestHowTheNodeWasCalled(t *testing.T) {
@@ -259,10 +291,15 @@ func TestTheGatewayVouches(t *testing.T) {
 }
 
 func TestNobodyToVouch(t *testing.T) {
-	away := NewAway(AwaySpec{Name: "index", Vouch: func(*http.Request, string) (string, error) { return "", errors.New("no key") }})
-	err := away.Route(route(ingress.Control, "GET", "/names")).Handler(httptest.NewRecorder(), httptest.NewRequest("GET", "/names", nil))
-	if fault.KindOf(err) != fault.Internal {
-		t.Error(err)
+	noKey := errors.New("no key")
+	for _, spec := range []AwaySpec{
+		{Name: "index", Vouch: func(*http.Request, string) (string, error) { return "", noKey }},
+		{Name: "index", Vouch: func(*http.Request, string) (string, error) { return "", nil }, Introduce: func() (string, error) { return "", noKey }},
+	} {
+		err := NewAway(spec).Route(route(ingress.Control, "GET", "/names")).Handler(httptest.NewRecorder(), httptest.NewRequest("GET", "/names", nil))
+		if fault.KindOf(err) != fault.Internal {
+			t.Error(err)
+		}
 	}
 }
 

@@ -84,8 +84,9 @@ func (x *Index) serveResolve(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// client is a number for whoever sent a request.
-func (x *Index) client(r *http.Request) uint64 { return x.classOf(ingress.Client(r)) }
+// client is a number for whoever a request was made for: behind a gateway in
+// another process, the client of that.
+func (x *Index) client(r *http.Request) uint64 { return x.classOf(ingress.Origin(r)) }
 
 // classOf is a number for a client: an IPv4 address, or a network of IPv6,
 // which is what one client commonly has all of. Who has no address is on this

@@ -323,6 +323,26 @@ func TestClientsAreToldApart(t *testing.T) {
 	}
 }
 
+// Behind a gateway in another process, look-ups are shared between the clients of
+// the gateway, as it says who they are.
+func TestFairnessIsByTheGatewaysClients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := open(t, over(newNetwork(target("a", silent))))
+		for i, client := range []string{"192.0.2.1", "192.0.2.2", "192.0.2.2"} {
+			go r.get("/resolve/"+address(fmt.Sprint(i)).String(), ingress.ClientHeader, client, ingress.VoucherHeader, "a part's")
+		}
+		synctest.Wait()
+		r.sky(func(fs *flights) {
+			one, two := r.classOf(netip.MustParseAddr("192.0.2.1")), r.classOf(netip.MustParseAddr("192.0.2.2"))
+			equal(t, "clients", len(fs.hands), 2)
+			equal(t, "in the hand of one", fs.hands[one], 1)
+			equal(t, "in the hand of the other", fs.hands[two], 2)
+		})
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+	})
+}
+
 func BenchmarkReadyAnswer(b *testing.B) {
 	r := open(b, over(newNetwork(target("a", knowing(0, where("bob"))))))
 	must(b, <-r.ask("x", 0))

@@ -22,6 +22,7 @@ import (
 	"micronode/internal/capability"
 	"micronode/internal/config"
 	"micronode/internal/gateway"
+	"micronode/internal/ingress"
 	"micronode/internal/node/nodetest"
 )
 
@@ -447,6 +448,52 @@ func TestForWhomTheGatewayVouches(t *testing.T) {
 	if token, err := n.vouch(socket)(httptest.NewRequest("GET", "/names", nil), ""); token != "" || err != nil {
 		t.Error(token, err)
 	}
+}
+
+// The gateway of a running node tells the index for whom it asks, and another
+// process of the same node can see that it may: by a capability that is good for
+// nothing else. What the client says itself does not get there.
+func TestTheGatewayTellsTheIndexForWhomItAsks(t *testing.T) {
+	told := make(chan http.Header, 1)
+	played := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/resolve/") {
+			told <- r.Header
+		}
+	}))
+	defer played.Close()
+	k := newKin(t, map[string][]string{"gateway": {"gateway", "store", "edge", "overlay", "registry", "mailbox"}, "index": {"index"}})
+	other, err := New(t.Context(), k.options("index"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	k.urls["index"] = played.URL
+	gate := k.start("gateway")
+	for _, client := range []string{"127.0.0.2", "127.0.0.3"} {
+		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(client)}}
+		transport := &http.Transport{DialContext: dialer.DialContext}
+		request, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, gate.Info().HTTP+"/resolve/name:docs", nil)
+		request.Header.Set(ingress.ClientHeader, "192.0.2.1")
+		answer, err := transport.RoundTrip(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		transport.CloseIdleConnections()
+		header := <-told
+		if got := header.Values(ingress.ClientHeader); len(got) != 1 || got[0] != client {
+			t.Errorf("%s is told as %v", client, got)
+		}
+		ask := ingress.Ask{Scope: ingress.VoucherScope, Path: ingress.VoucherPath, Token: header.Get(ingress.VoucherHeader)}
+		if err := other.authorise(t.Context(), ask); err != nil {
+			t.Errorf("the index does not believe it: %v", err)
+		}
+		ask.Path = "/admin/token"
+		if err := other.authorise(t.Context(), ask); fault.KindOf(err) != fault.Forbidden {
+			t.Errorf("the capability is good for more: %v", err)
+		}
+	}
+	gate.end(t)
 }
 
 // A process without the gateway takes any port unless it is told one, and has

@@ -34,6 +34,7 @@ type part struct {
 	on func(facet.Config) bool // whether it is turned on; nil for always
 
 	known bool // others know it by the node's identity, so all parts must have the same one
+	fair  bool // it shares what it does between clients, so a gateway elsewhere tells it for whom it asks
 
 	// What can be asked of it. Table is the list by itself, for a gateway in
 	// another process; face is the same list with its handlers, what it keeps
@@ -81,7 +82,7 @@ var parts = []part{
 		face:  func(n *Node) face { return face{routes: n.registry.Routes(), warm: n.registry.Shelves()} },
 	},
 	{
-		name: "index", place: func(p Parts) string { return p.Index }, needs: []string{"store", "registry"}, asks: []string{"overlay", gatewayPart}, known: true,
+		name: "index", place: func(p Parts) string { return p.Index }, needs: []string{"store", "registry"}, asks: []string{"overlay", gatewayPart}, known: true, fair: true,
 		table: func() []ingress.Route { return new(index.Index).Routes() },
 		face:  func(n *Node) face { return face{n.index.Routes(), n.index.Seams(), n.index.Shelves()} },
 	},

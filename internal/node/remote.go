@@ -158,7 +158,7 @@ type courier struct {
 // RoundTrip carries one.
 func (c *courier) RoundTrip(r *http.Request) (*http.Response, error) {
 	if c.place.Socket() == "" {
-		token, err := c.node.vouchers.token(c.node.authority, capability.Admin)
+		token, err := c.node.vouchers.token(c.node.authority, capability.Admin, "")
 		if err != nil {
 			return nil, err
 		}
@@ -201,7 +201,13 @@ func (c *carried) Read(p []byte) (int, error) {
 
 // vouchers are the capabilities by which this process speaks to others. Each is
 // good for a minute and used for half of it.
-type vouchers struct{ known sync.Map } // of *voucher by capability.Scope
+type vouchers struct{ known sync.Map } // of *voucher by voucherKey
+
+// voucherKey is what one is good for.
+type voucherKey struct {
+	scope capability.Scope
+	path  string // empty for all
+}
 
 type voucher struct {
 	token string
@@ -210,15 +216,19 @@ type voucher struct {
 
 const voucherLife = time.Minute
 
-// token gives one that is good for a scope.
-func (v *vouchers) token(by *capability.Authority, scope capability.Scope) (string, error) {
-	now := time.Now()
-	if known, ok := v.known.Load(scope); ok && now.Before(known.(*voucher).until) {
+// token gives one that is good for a scope; with a path, there only.
+func (v *vouchers) token(by *capability.Authority, scope capability.Scope, path string) (string, error) {
+	key, now := voucherKey{scope, path}, time.Now()
+	if known, ok := v.known.Load(key); ok && now.Before(known.(*voucher).until) {
 		return known.(*voucher).token, nil
 	}
-	token, err := by.Mint(capability.Caveats{Scopes: []capability.Scope{scope}, Expires: now.Add(voucherLife)})
+	caveats := capability.Caveats{Scopes: []capability.Scope{scope}, Expires: now.Add(voucherLife)}
+	if path != "" {
+		caveats.Paths = []string{path}
+	}
+	token, err := by.Mint(caveats)
 	if err == nil {
-		v.known.Store(scope, &voucher{token, now.Add(voucherLife / 2)})
+		v.known.Store(key, &voucher{token, now.Add(voucherLife / 2)})
 	}
 	return token, err
 }
@@ -238,7 +248,17 @@ func (n *Node) vouch(place gateway.Place) func(*http.Request, string) (string, e
 		if scope == "" {
 			scope = string(forReads)
 		}
-		return n.vouchers.token(n.authority, capability.Scope(scope))
+		return n.vouchers.token(n.authority, capability.Scope(scope), "")
+	}
+}
+
+// introduce is how this process shows a part that it is one, too.
+func (n *Node) introduce(place gateway.Place) func() (string, error) {
+	return func() (string, error) {
+		if place.Socket() != "" {
+			return "", nil // the kernel vouches
+		}
+		return n.vouchers.token(n.authority, ingress.VoucherScope, ingress.VoucherPath)
 	}
 }
 
@@ -262,7 +282,11 @@ func (n *Node) gatewayParts(c Config) (list []gateway.Part) {
 			list = append(list, gateway.Part{Routes: shown.routes, Warm: shown.warm})
 		case n.layout.here[gatewayPart]:
 			place := n.layout.away[one.name]
-			away := gateway.NewAway(gateway.AwaySpec{Name: one.name, Place: place, Vouch: n.vouch(place), Requests: c.Limits.Inflight, Streams: c.Limits.Streams})
+			spec := gateway.AwaySpec{Name: one.name, Place: place, Vouch: n.vouch(place), Requests: c.Limits.Inflight, Streams: c.Limits.Streams}
+			if one.fair {
+				spec.Introduce = n.introduce(place)
+			}
+			away := gateway.NewAway(spec)
 			n.closers = append(n.closers, away.Close)
 			list = append(list, gateway.Part{Routes: one.table(), Away: away})
 		}

@@ -185,6 +185,25 @@ func TestDamageIsTold(t *testing.T) {
 	refused(t, "another file", err, fault.IntegrityFail)
 }
 
+// A log of another version is none that is damaged, and stays as it is.
+func TestAnotherVersionIsLeftAlone(t *testing.T) {
+	path := bookIn(t)
+	b, _ := open(t, path, logbook.Options{})
+	write(t, b, "kept")
+	_ = b.Close()
+	file := contents(t, path)
+	file[7]++
+	put(t, path, file)
+	_, err := logbook.Open(path, logbook.Options{})
+	refused(t, "another version", err, fault.RejectPolicy)
+	if !strings.Contains(err.Error(), path+" has format 2, and this program knows 1") || fault.NextOf(err) == "" {
+		t.Errorf("it says %v", err)
+	}
+	if string(contents(t, path)) != string(file) {
+		t.Error("it was changed")
+	}
+}
+
 // A record may hold a whole book. When the batch that it was in is torn, what it
 // holds is not taken for records that came later.
 func TestARecordCannotForgeTheEnd(t *testing.T) {

@@ -186,3 +186,37 @@ func TestTwoNodesOnOneFolder(t *testing.T) {
 	n.stop()
 	<-n.ended
 }
+
+// A folder whose keys are gone or unreadable says which, and gets no new ones.
+func TestAFolderWithoutItsKeys(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "node")
+	f := mustFolder(t, path)
+	defer f.Close()
+	own, err := f.identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.belongTo(own.PeerID()); err != nil {
+		t.Fatal(err)
+	}
+	mustWrite(t, f.in(identityFile), "not a key")
+	_, err = f.identity()
+	refusedWith(t, err, fault.Malformed, "identity.key does not hold")
+	if next := fault.NextOf(err); !strings.Contains(next, "backup") {
+		t.Errorf("the next step is %q", next)
+	}
+	if err := os.Remove(f.in(identityFile)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.identity()
+	refusedWith(t, err, fault.Conflict, "identity.key is gone")
+	if _, err := os.Stat(f.in(identityFile)); err == nil {
+		t.Error("another key was made")
+	}
+	if _, err := f.root(nil); err != nil {
+		t.Fatal(err)
+	}
+	mustWrite(t, f.in(rootFile), "short")
+	_, err = f.root(nil)
+	refusedWith(t, err, fault.Malformed, "auth.root is not what a node writes")
+}

@@ -200,7 +200,8 @@ func TestDeadlineOfEveryWait(t *testing.T) {
 	slow, settings := newOrigin(t, func(http.ResponseWriter, *http.Request) { <-release })
 	t.Cleanup(func() { close(release) })
 	settings = append(append(settings, asking(routers(t, 5, hangs))...), everything...)
-	p := start(t, nil, append(settings, "MICRO_INDEX__DHT__DEADLINE_MS=5000", "MICRO_INDEX__BREAKER__LEAST=1000000")...)
+	p := start(t, nil, append(settings, "MICRO_INDEX__DHT__DEADLINE_MS=5000", "MICRO_INDEX__BREAKER__LEAST=1000000",
+		"MICRO_OVERLAY__IDLE=5m")...) // the silent peer does not even say that it lives
 	silent := newStranger(t)
 	addr, _ := p.overlayOf()
 	p.befriend(silent.id, nobody)

@@ -204,3 +204,13 @@ func TestTheSeamOfTheMailboxIsStrict(t *testing.T) {
 		t.Errorf("whoever has one of %q may ask", scopes)
 	}
 }
+
+// A mailbox that ends in another process is away: that is not the end of whoever
+// waits for it here.
+func TestAMailboxElsewhereEnds(t *testing.T) {
+	far := from(t, attend(t, mailbox.NewRAM(flow.NewInventory(), mailbox.RAMSpec{Limits: mailboxtest.Limits()})))
+	must(t, far.Close())
+	if _, err := far.Receive(t.Context(), "jobs", time.Minute, 0); fault.KindOf(err) != fault.NotReady || !strings.Contains(fault.NextOf(err), "--only mailbox") {
+		t.Errorf("%v: %s", err, fault.NextOf(err))
+	}
+}

@@ -127,9 +127,10 @@ type partSpec struct {
 	from, to      string
 }
 
-// mostWaiting is how many may wait for a permit. They are requests, of which
-// the server lets no more in at a time.
-const mostWaiting = 512
+// mostWaiting is how many may wait for a permit of one facet. The others are
+// turned away at once: requests that wait here have a place in the server, and
+// one slow facet must not have them all.
+const mostWaiting = 64
 
 func newPart(inv *flow.Inventory, metrics *observe.Metrics, spec partSpec) part {
 	p := part{name: spec.name, on: spec.on, instruments: metrics.For(spec.name)}

@@ -48,15 +48,16 @@ func (f *Facets) addFeed(to *supervise.Supervisor, in Stages) error {
 		Service: supervise.Service{Service: feedName, Name: "feed fan-out", Stage: in.Workers}})
 }
 
-// nextPost waits for a post and leases it. That the mailbox is away is no
-// failure of whoever asks: it is waited for.
+// nextPost waits for a post and leases it. That the mailbox is away, or has more
+// receivers than it can keep waiting, is no failure of whoever asks: it is
+// waited for.
 func (f *Facets) nextPost(ctx context.Context) (supervise.Job, error) {
 	for {
 		got, err := f.spec.Mailbox.Receive(ctx, box, lease, askFor)
 		switch kind := fault.KindOf(err); {
 		case err == nil:
 			return &fanout{facets: f, delivery: got}, nil
-		case kind == fault.NotReady || kind == fault.UpstreamFailed:
+		case kind == fault.NotReady || kind == fault.UpstreamFailed || kind == fault.Busy:
 			if err := flow.Sleep(ctx, awayPause); err != nil {
 				return nil, err
 			}

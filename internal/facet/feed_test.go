@@ -644,6 +644,18 @@ func TestTheMailboxFails(t *testing.T) {
 	})
 }
 
+// TestAMailboxWithTooManyReceivers is waited for: nobody has failed.
+func TestAMailboxWithTooManyReceivers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		crowded := fault.New("test", fault.Busy, "too many wait for messages")
+		r := open(t, on("feed", "graph"), through(&played{}), func(s *Spec) { s.Mailbox = &deaf{s.Mailbox.(*played), crowded} })
+		time.Sleep(time.Minute)
+		if restarts := r.count(feedName, "service_restarts_total"); restarts != 0 {
+			t.Errorf("%v workers died of it", restarts)
+		}
+	})
+}
+
 // deaf is a mailbox that cannot give anything out.
 type deaf struct {
 	*played

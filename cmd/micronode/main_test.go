@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
@@ -22,6 +23,9 @@ type watched struct{ *testing.M }
 
 func (w watched) Run() int {
 	code := w.M.Run()
+	for end := time.Now().Add(20 * time.Second); code == 0 && goleak.Find() != nil && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond) // those that were told to end may take a moment
+	}
 	if err := goleak.Find(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

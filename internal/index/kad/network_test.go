@@ -234,7 +234,7 @@ func TestATrailCountsHops(t *testing.T) {
 }
 
 func TestAPeerIsCalledAgainWithoutAWait(t *testing.T) {
-	first := open(t, 1)
+	first := open(t, 1, onFreePort(t))
 	addrs := first.Addrs()
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
@@ -259,7 +259,7 @@ func TestAPeerIsCalledAgainWithoutAWait(t *testing.T) {
 }
 
 func TestAPeerToBeginWithMayComeLater(t *testing.T) {
-	first := open(t, 1)
+	first := open(t, 1, onFreePort(t))
 	addrs := first.Addrs()
 	if err := first.Close(); err != nil {
 		t.Fatal(err)

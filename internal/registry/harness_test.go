@@ -113,6 +113,7 @@ func openFor(t testing.TB, drain time.Duration, settings ...setting) *house {
 	metrics.Watch(observe.Sources{Inventory: inv, Supervisor: supervisor, Readiness: h.readiness})
 	spec := Spec{Config: DefaultConfig(), Key: logKey, Skew: 2 * time.Minute, Metrics: metrics, Readiness: h.readiness}
 	quick(&spec.Config)
+	spec.Config.Storage.Timeout = time.Minute // a busy machine takes its time
 	for _, set := range settings {
 		set(&spec)
 	}

@@ -70,7 +70,7 @@ func indexAxes(t turns) []Work {
 		// This one falls a little, and not by the work of a resolve: what it does
 		// and the 7 KB that it allocates are the same among one object and among a
 		// hundred thousand. It is the collector, which has 65 MB of small objects to
-		// look at instead of 3 MB, each time that so much has been allocated again.
+		// look at instead of 5 MB, each time that so much has been allocated again.
 		// Without it (GOGC=off) BenchmarkOwnResolve of package index spends the same
 		// processor time at every size: 45 to 54 µs among one, 37 to 46 among a hundred
 		// thousand; with it, 49 to 53 and 55 to 79. So there is no bar.

@@ -70,9 +70,11 @@ func (o *outcome) report(t *testing.T, what string) float64 {
 	return ratio
 }
 
-// lookUp lets every node look for things with the budget of the index, four at
-// a time.
-func (c *crowd) lookUp(questions []record.Question, ask func(context.Context, *Network, record.Question) (record.Answer, error)) *outcome {
+// ofTheIndex is the budget of a look-up on a machine that has time for it.
+const ofTheIndex = 1200 * time.Millisecond
+
+// lookUp lets every node look for things within a budget, four at a time.
+func (c *crowd) lookUp(budget time.Duration, questions []record.Question, ask func(context.Context, *Network, record.Question) (record.Answer, error)) *outcome {
 	o := &outcome{kinds: map[fault.Kind]int{}}
 	before := map[*Network]Stats{}
 	for _, n := range c.nodes {
@@ -87,7 +89,7 @@ func (c *crowd) lookUp(questions []record.Question, ask func(context.Context, *N
 			room <- struct{}{}
 			all.Go(func() {
 				defer func() { <-room }()
-				ctx, cancel := context.WithTimeout(c.t.Context(), 1200*time.Millisecond)
+				ctx, cancel := context.WithTimeout(c.t.Context(), budget)
 				defer cancel()
 				began := time.Now()
 				answer, err := ask(ctx, n, q)
@@ -104,17 +106,14 @@ func (c *crowd) lookUp(questions []record.Question, ask func(context.Context, *N
 	return o
 }
 
-// finds demands that so much is found by walks, each within its budget. While
-// others keep the machine busy a budget is over before a walk is, so those that
-// found too little are made again, a few times.
+// finds demands that so much is found by walks. How long they take is for the
+// gates to judge: on a busy machine the budget of the index is over before they
+// are.
 func (c *crowd) finds(questions []record.Question, least float64, when string) {
 	c.t.Helper()
-	for range 5 {
-		if c.lookUp(questions, walking).report(c.t, when) >= least {
-			return
-		}
+	if ratio := c.lookUp(20*time.Second, questions, walking).report(c.t, when); ratio < least {
+		c.t.Errorf("%s: only %.2f was found", when, ratio)
 	}
-	c.t.Errorf("%s: less than %.2f was found", when, least)
 }
 
 func walking(ctx context.Context, n *Network, q record.Question) (record.Answer, error) {
@@ -158,14 +157,14 @@ func TestTwelveNodesAndChurn(t *testing.T) {
 	}
 
 	c.finds(questions, .95, "twelve nodes, walks")
-	c.lookUp(questions, oneByOne).report(t, "twelve nodes, the five nearest")
+	c.lookUp(ofTheIndex, questions, oneByOne).report(t, "twelve nodes, the five nearest")
 
 	// A third leaves without a word while the others look, and as many come.
 	for range 4 {
 		c.leave(rand.IntN(len(c.nodes) - 4))
 	}
-	c.lookUp(questions, walking).report(t, "four have just left, walks")
-	c.lookUp(questions, oneByOne).report(t, "four have left, the five nearest")
+	c.lookUp(ofTheIndex, questions, walking).report(t, "four have just left, walks")
+	c.lookUp(ofTheIndex, questions, oneByOne).report(t, "four have left, the five nearest")
 	for range 4 {
 		n := c.join()
 		c.nodes = append([]*Network{n}, c.nodes[:len(c.nodes)-1]...) // the keepers stay last
@@ -174,5 +173,5 @@ func TestTwelveNodesAndChurn(t *testing.T) {
 		return !slices.ContainsFunc(c.nodes, func(n *Network) bool { return n.Size() < 4 })
 	})
 	c.finds(questions, .9, "four new ones have come, walks")
-	c.lookUp([]record.Question{asks(objectNo(404))}, walking).report(t, "what nobody has, walks")
+	c.lookUp(ofTheIndex, []record.Question{asks(objectNo(404))}, walking).report(t, "what nobody has, walks")
 }

@@ -200,6 +200,9 @@ func (x *Index) take(ctx context.Context, address b3.Address, from *opened) (sto
 	case err == nil:
 		x.audit(Event{Type: Fetched, Key: address.String(), Detail: from.way.text + " in " + now.Sub(begun).Round(time.Millisecond).String()})
 		x.Has(address)
+		if x.spec.Library != nil {
+			x.spec.Library.Offer(address)
+		}
 	case fault.KindOf(err) == fault.IntegrityFail:
 		x.audit(Event{Type: Lied, Key: from.way.id, Detail: "it gave other bytes than those of " + address.String()})
 	}

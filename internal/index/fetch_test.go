@@ -14,6 +14,7 @@ import (
 
 	"micronode/b3"
 	"micronode/fault"
+	"micronode/internal/flow"
 	"micronode/internal/index/record"
 	"micronode/internal/oap"
 )
@@ -99,6 +100,34 @@ func TestFetchWhenWhoHadItIsGone(t *testing.T) {
 		if info, created, err := r.Fetch(t.Context(), address("hello")); err != nil || !created || info.Size != 5 {
 			t.Error(info, created, err)
 		}
+	})
+}
+
+// What was fetched can be found by its words, without waiting for the librarian's
+// next round.
+func TestWhatIsFetchedIsCatalogued(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		overlay := &giver{}
+		overlay.has("ana", text("the quick brown fox"))
+		cards := newCards()
+		r := open(t, withOverlay(overlay), func(s *Spec) {
+			var err error
+			s.Library, err = OpenLibrary(flow.NewInventory(), LibrarySpec{Store: s.Store, Searcher: cards, MaxBytes: 1 << 30, Metrics: s.Metrics, Readiness: s.Readiness})
+			must(t, err)
+		})
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- r.spec.Library.librarian.serve(ctx) }()
+		time.Sleep(time.Minute) // it has looked around, and found nothing
+		_, _, err := r.Fetch(t.Context(), address("the quick brown fox"))
+		must(t, err)
+		time.Sleep(time.Second)
+		if found, err := r.spec.Library.Search(t.Context(), "fox", 20, 0); err != nil || found.Total != 1 {
+			t.Errorf("%+v, %v", found, err)
+		}
+		stop()
+		<-done
+		must(t, r.spec.Library.Close())
 	})
 }
 

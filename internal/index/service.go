@@ -32,7 +32,7 @@ type Spec struct {
 	Keeper Keeper             // keeps its names over restarts; nil in amnesia
 	Seen   string             // the file that keeps which records of others' names were seen; empty in amnesia
 
-	Library  *Library               // what can be found by words, for other processes; nil if nobody searches. It is closed by whoever opened it
+	Library  *Library               // what can be found by words, for other processes, and told of what is fetched; nil if nobody searches. It is closed by whoever opened it
 	Registry NameSource             // nil if there is none
 	Overlay  Neighbours             // nil if there is none
 	Engine   Engine                 // nil if there is none; closed with the index

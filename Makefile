@@ -57,7 +57,7 @@ lint: $(BUILD)/staticcheck $(BUILD)/lockblock ## gofmt, vet, staticcheck and the
 
 race: need-gcc ## the tests of the product, of tools/ and of bench/, with the race detector; the explorer's are a step of their own
 	@mkdir -p $(BUILD)
-	$(GO) test -race -timeout 8m -coverpkg=./... -coverprofile=$(COVER) $$($(GO) list ./... | grep -v '/flow/explore$$')
+	$(GO) test -race -timeout 15m -coverpkg=./... -coverprofile=$(COVER) $$($(GO) list ./... | grep -v '/flow/explore$$')
 	$(GO) -C tools test -race ./...
 	$(GO) -C bench test -race ./...
 
@@ -67,7 +67,7 @@ cover: $(BUILD)/covercheck ## check the coverage that `make race` measured
 # The explorer lets one goroutine run at a time, so the race detector has nothing to find there, and takes ten times as long.
 explore: $(BUILD)/covercheck ## every interleaving of internal/flow, and what they alone cover of it
 	@mkdir -p $(BUILD)
-	$(GO) test -timeout 8m -coverpkg=./internal/flow/... -coverprofile=$(BUILD)/explore.out ./internal/flow/explore
+	$(GO) test -timeout 15m -coverpkg=./internal/flow/... -coverprofile=$(BUILD)/explore.out ./internal/flow/explore
 	$(BUILD)/covercheck -profile $(BUILD)/explore.out micronode/internal/flow=90 micronode/internal/flow/explore=90
 
 models: need-gcc need-spin ## prove the Promela models, and refute their mutations

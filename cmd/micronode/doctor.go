@@ -11,6 +11,7 @@ import (
 type doctorCommand struct {
 	setup
 	printing
+	Persist string `placeholder:"DIR" complete:"file" help:"Look at this folder, too: can a node keep things there?"`
 }
 
 // Help is shown by doctor --help.
@@ -19,7 +20,7 @@ func (doctorCommand) Help() string {
 
 Example:
 
-    micronode doctor --config micronode.toml`
+    micronode doctor --config micronode.toml --persist ~/node`
 }
 
 // Run checks the machine.
@@ -28,7 +29,7 @@ func (d *doctorCommand) Run(ctx context.Context, c *console) error {
 	if err != nil {
 		return err
 	}
-	checks := node.Doctor(ctx, loaded.Value)
+	checks := node.Doctor(ctx, loaded.Value, d.Persist)
 	if c.json {
 		c.printJSON(checks)
 	}

@@ -2,9 +2,12 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -13,6 +16,7 @@ import (
 	"micronode/fault"
 	"micronode/internal/amnesia"
 	"micronode/internal/capability"
+	"micronode/internal/config"
 	"micronode/internal/ingress"
 )
 
@@ -31,9 +35,10 @@ const (
 	CheckFail = "fail"
 )
 
-// Doctor looks at the machine as a node with this configuration would find it.
-// It changes nothing; ports are opened and closed at once.
-func Doctor(ctx context.Context, c Config) []Check {
+// Doctor looks at the machine as a node with this configuration would find it,
+// and with this folder for --persist, if any. It changes nothing; ports are
+// opened and closed at once.
+func Doctor(ctx context.Context, c Config, persist string) []Check {
 	return []Check{
 		checkLandlock(c),
 		checkLockedMemory(),
@@ -44,7 +49,7 @@ func Doctor(ctx context.Context, c Config) []Check {
 		checkPort(ctx, "port admin", c.Admin.Addr, "--admin"),
 		checkPort(ctx, "port overlay", c.Overlay.Addr, "--overlay"),
 		checkSocket(ctx, capability.DefaultSocket(os.Geteuid(), "")),
-		{Name: "disk", Status: CheckOK, Detail: "not used: the node keeps everything in RAM"},
+		checkDisk(persist),
 		checkIdentityKey(c),
 	}
 }
@@ -152,4 +157,40 @@ func checkIdentityKey(c Config) Check {
 			Next: "For one that stays, type: micronode identity new --out FILE, then run with --identity file:FILE."}
 	}
 	return Check{Name: "identity", Status: CheckOK, Detail: identity.PeerID()}
+}
+
+// diskEnough is how much room a folder should have before a node begins.
+const diskEnough = 256 << 20
+
+// checkDisk looks at the folder, or at where it would be made.
+func checkDisk(folder string) Check {
+	check := Check{Name: "disk", Status: CheckOK}
+	if folder == "" {
+		check.Detail = "not used: the node keeps everything in RAM, unless it is run with --persist DIR"
+		return check
+	}
+	there := folder
+	info, err := os.Stat(there)
+	if errors.Is(err, fs.ErrNotExist) {
+		there = filepath.Dir(filepath.Clean(folder)) // the node makes the folder itself
+		info, err = os.Stat(there)
+	}
+	room, failed := roomIn(there)
+	switch {
+	case err != nil:
+		check.Status, check.Detail, check.Next = CheckFail, "there can be no folder "+folder+": "+err.Error(), "Choose a folder in one that is there."
+	case !info.IsDir():
+		check.Status, check.Detail, check.Next = CheckFail, there+" is no folder", "Choose another one."
+	case unix.Access(there, unix.W_OK|unix.X_OK) != nil:
+		check.Status, check.Detail, check.Next = CheckFail, there+" cannot be written by this user", "Choose another folder, or let this user write there."
+	case failed != nil:
+		check.Status, check.Detail, check.Next = CheckWarn, "how much room "+there+" has cannot be told: "+failed.Error(), "Look for yourself."
+	case room < diskLeast:
+		check.Status, check.Detail, check.Next = CheckFail, "the disk of "+there+" is full", "Make room on it, or choose a folder on another disk."
+	case room < diskEnough:
+		check.Status, check.Detail, check.Next = CheckWarn, fmt.Sprintf("%s has room for %s", there, config.Size(room)), "Make more room on it, or choose a folder on another disk."
+	default:
+		check.Detail = fmt.Sprintf("%s has room for %s", there, config.Size(room))
+	}
+	return check
 }

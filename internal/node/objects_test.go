@@ -326,7 +326,7 @@ func TestTheDoctorSeesWhatIsWrong(t *testing.T) {
 	c.Limits.MaxConns = 1 << 40
 	c.Node.Identity = "file:/nowhere"
 	found := map[string]Check{}
-	for _, check := range Doctor(t.Context(), c) {
+	for _, check := range Doctor(t.Context(), c, "") {
 		found[check.Name] = check
 		if check.Detail == "" || check.Status != CheckOK && check.Next == "" {
 			t.Errorf("%+v does not say enough", check)

@@ -37,9 +37,25 @@ func (n *Network) Near(q record.Question, most int) []hedge.Target {
 	return targets
 }
 
-// ask puts a question to one peer. Its answer counts for what it is; the peers
-// that it names as nearer are not followed.
+// ask puts a question to one peer. If the time is over before it is asked, it is
+// not: the library would ask, and now and then it gets an answer.
+//
+// The library keeps a stream to each peer, and may hand out one that it is just
+// giving up because the connection has gone. Whoever got that one asks again.
 func (n *Network) ask(ctx context.Context, p peer.ID, q record.Question) (record.Answer, error) {
+	if ctx.Err() != nil {
+		return record.Answer{}, ended(ctx, opAsk, "the time was over before the peer "+p.String()+" was asked")
+	}
+	answer, err := n.askOnce(ctx, p, q)
+	if givenUp(err) {
+		return n.askOnce(ctx, p, q)
+	}
+	return answer, err
+}
+
+// askOnce takes an answer for what it is; the peers that it names as nearer are
+// not followed.
+func (n *Network) askOnce(ctx context.Context, p peer.ID, q record.Question) (record.Answer, error) {
 	if q.Kind == record.ByName {
 		return n.askName(ctx, p, keyOf(q))
 	}

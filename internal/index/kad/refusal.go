@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"syscall"
 
 	dht "github.com/libp2p/go-libp2p-kad-dht"
@@ -57,11 +58,17 @@ func judge(err error) (fault.Kind, string) {
 		return fault.NoRoute, "cannot be reached"
 	case errors.Is(err, network.ErrReset), errors.As(err, &stream), errors.As(err, &conn), errors.Is(err, swarm.ErrConnClosed),
 		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), errors.Is(err, syscall.ECONNRESET),
-		errors.Is(err, syscall.EPIPE), errors.Is(err, network.ErrResourceLimitExceeded):
+		errors.Is(err, syscall.EPIPE), errors.Is(err, network.ErrResourceLimitExceeded), givenUp(err):
 		return fault.Transient, "broke off"
 	default:
 		return fault.UpstreamFailed, "answered with what is no answer"
 	}
+}
+
+// givenUp tells whether the library has just given up the stream that it handed
+// out. It has no type for that.
+func givenUp(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "message sender has been invalidated")
 }
 
 // lost says what it means that a walk ended with an error.

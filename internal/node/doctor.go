@@ -188,9 +188,18 @@ func checkDisk(folder string) Check {
 	case room < diskLeast:
 		check.Status, check.Detail, check.Next = CheckFail, "the disk of "+there+" is full", "Make room on it, or choose a folder on another disk."
 	case room < diskEnough:
-		check.Status, check.Detail, check.Next = CheckWarn, fmt.Sprintf("%s has room for %s", there, config.Size(room)), "Make more room on it, or choose a folder on another disk."
+		check.Status, check.Detail, check.Next = CheckWarn, fmt.Sprintf("%s has room for %s", there, rounded(room)), "Make more room on it, or choose a folder on another disk."
 	default:
-		check.Detail = fmt.Sprintf("%s has room for %s", there, config.Size(room))
+		check.Detail = fmt.Sprintf("%s has room for %s", there, rounded(room))
 	}
 	return check
+}
+
+// rounded is a size as people say it.
+func rounded(bytes uint64) config.Size {
+	unit := uint64(1 << 20)
+	if bytes >= 1<<30 {
+		unit = 1 << 30
+	}
+	return config.Size(bytes / unit * unit)
 }

@@ -44,14 +44,11 @@ type benchSize int64
 
 // UnmarshalText reads a size as the configuration does.
 func (s *benchSize) UnmarshalText(text []byte) error {
-	var number int64
-	unit := ""
-	n, _ := fmt.Sscanf(string(text), "%d%s", &number, &unit)
-	scale, known := map[string]int64{"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20}[unit]
-	if n == 0 || !known || number < 1 || number > mostHeld {
+	size, ok := config.ParseSize(string(text))
+	if !ok || size < 1 || size > config.TiB {
 		return fmt.Errorf("%q is not a size such as 512, 16KiB or 1MiB", text)
 	}
-	*s = benchSize(number * scale)
+	*s = benchSize(size)
 	return nil
 }
 

@@ -166,13 +166,13 @@ func shortest(d Duration) string {
 
 var sizeForm = form{
 	name: "size", want: "a number of bytes, or one with the unit KiB, MiB, GiB or TiB", example: MiB,
-	fromText: func(text string) (any, bool) { return parseSize(text) },
+	fromText: func(text string) (any, bool) { return ParseSize(text) },
 	fromFile: func(raw any) (any, bool) {
 		if n, bare := raw.(int64); bare {
 			return Size(n), n >= 0
 		}
 		text, _ := raw.(string)
-		return parseSize(text)
+		return ParseSize(text)
 	},
 	text:    func(value any) string { return value.(Size).String() },
 	literal: func(value any) string { return quote(value.(Size).String()) },

@@ -35,8 +35,8 @@ func (s Size) String() string {
 	return strconv.FormatInt(int64(s/units[largest].bytes), 10) + units[largest].name
 }
 
-// parseSize reads what String writes, and a bare number of bytes.
-func parseSize(text string) (Size, bool) {
+// ParseSize reads what String writes, and a bare number of bytes.
+func ParseSize(text string) (Size, bool) {
 	digits := strings.TrimLeft(text, "0123456789")
 	number, err := strconv.ParseInt(text[:len(text)-len(digits)], 10, 64)
 	if err != nil {

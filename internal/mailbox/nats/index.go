@@ -41,6 +41,9 @@ type box struct {
 
 // letter is what is known of one.
 type letter struct {
+	token string // set at construction: whoever has it in hand reads it without a lock
+
+	// guarded by the lock of the index
 	entry // without the body
 	box   *box
 
@@ -83,7 +86,7 @@ func (x *index) box(name string) *box {
 
 // enter books the room for a letter that is on its way.
 func (x *index) enter(e entry) *letter {
-	l := &letter{entry: e, turn: x.turn}
+	l := &letter{token: e.token, entry: e, turn: x.turn}
 	x.letters[e.token] = l
 	x.count(l, asEntering)
 	return l
@@ -103,7 +106,7 @@ func (x *index) apply(now time.Time, e entry) *letter {
 	l := x.letters[e.token]
 	switch {
 	case l == nil:
-		l = &letter{entry: e}
+		l = &letter{token: e.token, entry: e}
 		x.letters[e.token] = l
 	case e.seq <= l.seq:
 		l.turn = x.turn

@@ -63,8 +63,9 @@ func (m *Mounts) attend(ctx context.Context, events <-chan fsnotify.Event, failu
 			if err != nil {
 				return nil // the end of ctx, or of the mounts: both in order
 			}
-			due = began.Add(m.spec.Reconcile * 2)
-			soon(pause(out.next, time.Since(began)))
+			wait := pause(out.next, time.Since(began))
+			due = time.Now().Add(wait) // in any case, however long the look took: the timer has fired
+			timer.Reset(wait)
 			news, why := follow(out.folders)
 			if old := m.watch.Swap(why); news || (old == nil) != (why == nil) {
 				soon(debounce) // it may have changed before it was watched, and State should say what is not

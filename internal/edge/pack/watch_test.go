@@ -425,6 +425,29 @@ func TestABrokenWatcher(t *testing.T) {
 	})
 }
 
+// A disk that is slow once, slower than the periodic look is frequent, does not
+// end the periodic look.
+func TestALookThatTakesLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := true
+		s := newStage(t, real, func(spec *Spec) {
+			spec.OnChange = func(State) {
+				if slow {
+					slow = false
+					time.Sleep(time.Hour)
+				}
+			}
+		})
+		put(t, s.path("a.pmtiles"), pmtilesOf(1))
+		s.attendFake(t)
+		time.Sleep(2 * time.Hour)
+		s.want("a.pmtiles", Serving, "")
+		put(t, s.path("b.pmtiles"), pmtilesOf(1))
+		time.Sleep(time.Hour)
+		s.want("b.pmtiles", Serving, "")
+	})
+}
+
 // Without a descriptor for the kernel's notifications, the periodic look has to
 // do, and the state says so.
 func TestNoNotificationsToBeHad(t *testing.T) {

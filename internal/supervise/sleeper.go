@@ -53,15 +53,15 @@ func (g *Group) Enlist(s *Sleeper, turn func(ctx context.Context) Next) error {
 	}
 	s.group, s.turn = g, turn
 	s.run = s.work
-	s.state.Store(asleep)
 	g.sup.mu.Lock()
 	if s.next = g.sleepers; s.next != nil {
 		s.next.prev = s
 	}
 	g.sleepers = s
 	g.sup.mu.Unlock()
+	s.state.Store(asleep) // from now on it can be woken, and may take itself out of the list
 	if g.ctx.Err() != nil {
-		s.Wake() // the group was closed between the two
+		s.Wake() // the group was closed before that, and woke nobody here
 	}
 	return nil
 }

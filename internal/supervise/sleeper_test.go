@@ -160,6 +160,33 @@ func TestNoWakeIsLost(t *testing.T) {
 	equal(t, "wait", g.Wait(t.Context()), nil)
 }
 
+// A sleeper may be woken, and end, while it is still being enlisted. Those that
+// were enlisted before it are found all the same when the group ends.
+func TestSleeperThatEndsWhileItIsEnlisted(t *testing.T) {
+	w := newWorld(t, oneStage())
+	g := w.group(readers(2))
+	var patient supervise.Sleeper
+	equal(t, "enlist", g.Enlist(&patient, func(context.Context) supervise.Next { return supervise.Done }), nil)
+	for range 2000 {
+		var hasty supervise.Sleeper
+		var over atomic.Bool
+		turn := func(context.Context) supervise.Next { over.Store(true); return supervise.Done }
+		var waker sync.WaitGroup
+		waker.Go(func() {
+			for !over.Load() {
+				hasty.Here(turn)
+				runtime.Gosched()
+			}
+		})
+		equal(t, "enlist", g.Enlist(&hasty, turn), nil)
+		waker.Wait()
+	}
+	g.Close()
+	soon, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	equal(t, "wait", g.Wait(soon), nil)
+}
+
 // One that goes on afresh has another goroutine, and leaves its stack behind.
 func TestSleeperGoesOnAfresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

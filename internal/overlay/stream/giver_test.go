@@ -86,6 +86,32 @@ func TestCreditIsExact(t *testing.T) {
 	})
 }
 
+// steady is an object that is read at its own pace.
+type steady struct{ content }
+
+func (s steady) ReadAt(p []byte, at int64) (int, error) {
+	time.Sleep(10 * time.Millisecond)
+	return s.content.ReadAt(p, at)
+}
+
+// A peer may break the rule of acks at any time, also while the next chunk is on
+// its way; the race detector looks after what it is compared with.
+func TestAckOfWhatWasNotSentWhileMoreIsSent(t *testing.T) {
+	giver(t, func(t *testing.T, s *side, p *script) {
+		data := bytesOf(8 * full)
+		s.put(b3.Of(data), steady{content{bytes.NewReader(data)}})
+		p.says(&oap.Start{Stream: 1, Obj: b3.Of(data).String()})
+		for range 3 {
+			time.Sleep(25 * time.Millisecond)
+			if err := p.say(&oap.Ack{Stream: 1, UpTo: 99}); fault.KindOf(err) != fault.Malformed {
+				t.Errorf("an ack for what was not sent: %v", err)
+			}
+		}
+		time.Sleep(time.Second)
+		p.expect(append(chunksOf(1, 0, 7), "end 1 8 ok")...)
+	})
+}
+
 // What is asked for, what is given: sizes, and offsets of a resume.
 func TestGiverSendsWhatIsAskedFor(t *testing.T) {
 	big := 1_500_000

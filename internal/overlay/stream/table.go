@@ -142,9 +142,9 @@ func (t *table) ack(m *oap.Ack) error {
 		}
 		return nil // it crossed an end
 	}
-	if m.UpTo >= g.sent {
+	if sent := g.sent; m.UpTo >= sent {
 		t.mu.Unlock()
-		return broken("ack of chunk %d of stream %d, of which %d were sent", m.UpTo, m.Stream, g.sent)
+		return broken("ack of chunk %d of stream %d, of which %d were sent", m.UpTo, m.Stream, sent)
 	}
 	fresh := 0
 	if m.UpTo >= g.acked {

@@ -297,8 +297,9 @@ func (t *Sessions) call(ctx context.Context, peer oap.PeerID, addr string) (*Ses
 	err := t.spec.Tasks.Handshakes.Go(func(own context.Context) error {
 		ctx, cancel := flow.Join(ctx, own)
 		defer cancel()
-		s, err := t.reach(ctx, peer, addr)
-		result <- outcome{s, err}
+		got := outcome{err: errStumbled}
+		defer func() { result <- got }() // also after a panic, or the keeper would wait for ever
+		got.session, got.err = t.reach(ctx, peer, addr)
 		return nil
 	})
 	if err != nil {
@@ -308,7 +309,7 @@ func (t *Sessions) call(ctx context.Context, peer oap.PeerID, addr string) (*Ses
 	return got.session, got.err
 }
 
-// reach dials and does the dialer's half of the handshake.
+// reach calls a peer and has the dialer's half of the handshake done.
 func (t *Sessions) reach(ctx context.Context, peer oap.PeerID, addr string) (*Session, error) {
 	until, _ := ctx.Deadline()
 	conn, err := t.dial(ctx, addr)
@@ -320,21 +321,30 @@ func (t *Sessions) reach(ctx context.Context, peer oap.PeerID, addr string) (*Se
 	c.conn = tls.Client(c.wire, t.identity.calling(peer))
 	t.begun(c)
 	defer t.settled(c)
-	over := t.secured(ctx, c)
-	var agreed terms
-	if over == nil {
-		agreed, over = t.greet(c)
-	}
+	over := &parting{err: errStumbled}
+	defer func() { // also after a panic
+		if over != nil {
+			t.failed(over.err)
+			c.dismiss(over)
+		}
+	}()
 	var s *Session
-	if over == nil {
-		s, over = t.open(c, agreed)
-	}
-	if over != nil {
-		t.failed(over.err)
-		c.dismiss(over)
+	if s, over = t.reachOn(ctx, c); over != nil {
 		return nil, over.err
 	}
 	return s, nil
+}
+
+// reachOn makes a session of a connection to a peer that we called.
+func (t *Sessions) reachOn(ctx context.Context, c *candidate) (*Session, *parting) {
+	if over := t.secured(ctx, c); over != nil {
+		return nil, over
+	}
+	agreed, over := t.greet(c)
+	if over != nil {
+		return nil, over
+	}
+	return t.open(c, agreed)
 }
 
 // unreachable counts a call that nobody answered.

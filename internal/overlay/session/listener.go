@@ -161,18 +161,26 @@ func (t *Sessions) receive(ctx context.Context, conn net.Conn, began time.Time) 
 	c.conn = tls.Server(c.wire, t.listening)
 	t.begun(c)
 	defer t.settled(c)
-	over := t.secured(ctx, c)
-	var agreed terms
-	if over == nil {
-		agreed, over = t.answer(c)
+	over := &parting{err: errStumbled}
+	defer func() { // also after a panic, or its place would never be free again
+		if over != nil {
+			t.failed(over.err)
+			c.dismiss(over)
+		}
+	}()
+	over = t.receiveOn(ctx, c)
+}
+
+// receiveOn makes a session of a connection of a peer that called us.
+func (t *Sessions) receiveOn(ctx context.Context, c *candidate) *parting {
+	if over := t.secured(ctx, c); over != nil {
+		return over
 	}
+	agreed, over := t.answer(c)
 	if over == nil {
 		_, over = t.open(c, agreed)
 	}
-	if over != nil {
-		t.failed(over.err)
-		c.dismiss(over)
-	}
+	return over
 }
 
 // failed counts a handshake that came to nothing.

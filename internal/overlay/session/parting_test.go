@@ -363,6 +363,51 @@ func TestHandlerThatPanics(t *testing.T) {
 	}
 }
 
+// A handshake that panics costs nobody else anything: whoever called gets in the
+// next time, because the place is free again, and the keeper goes on calling.
+func TestHandshakeThatPanics(t *testing.T) {
+	inBubble(t, "listener", func(t *testing.T) {
+		fine := false
+		n := newNode(t, 1, func(s *Spec) {
+			s.Config.MaxConns = 1
+			s.Admit = func(oap.PeerID, string) error {
+				if !fine {
+					panic("boom")
+				}
+				return nil
+			}
+		})
+		r := callRaw(t, n, rawTLS(keyOf(2))).reading()
+		r.say(oap.Req, 1, goodHello())
+		<-r.ended
+		_ = r.conn.Close()
+		synctest.Wait()
+		if len(n.panics) != 1 || !slices.Equal(n.failures, []FailReason{FailedError}) || len(n.shaking) != 0 {
+			t.Errorf("panics %v, failures %v, %d handshakes", n.panics, n.failures, len(n.shaking))
+		}
+		fine = true
+		shake(t, n, 3)
+	})
+	t.Run("dialer", func(t *testing.T) {
+		var calls atomic.Int64
+		slow := func(s *Spec) { s.Config.Handshake = time.Minute } // a busy machine is no failure here
+		a, b := newNode(t, 1, slow, func(s *Spec) {
+			s.Token = func(oap.PeerID) string {
+				if calls.Add(1) < 3 {
+					panic("boom")
+				}
+				return ""
+			}
+		}).serve(), newNode(t, 2, slow).serve()
+		meet(t, a, b)
+		if !a.saw(func() bool {
+			return len(a.panics) == 2 && slices.Equal(a.failures, []FailReason{FailedError, FailedError})
+		})() {
+			t.Errorf("panics %v, failures %v", a.panics, a.failures)
+		}
+	})
+}
+
 // The tasks end with their groups.
 func TestGroupsThatClose(t *testing.T) {
 	for _, which := range []string{"writers", "readers"} {

@@ -63,6 +63,8 @@ var (
 	errCut  = &fault.Error{Op: "overlay.session", Kind: fault.Canceled, Detail: "the session was cut"}
 	errFull = &fault.Error{Op: "overlay.session", Kind: fault.Busy, Detail: "no more sessions can be run", Next: "Raise overlay.max_conns, or come back later."}
 
+	errStumbled = &fault.Error{Op: "overlay.handshake", Kind: fault.Internal, Detail: "the task of the handshake died", Err: FailedError}
+
 	errDraining = &fault.Error{Op: "overlay.handshake", Kind: fault.NotReady, Detail: "this node drains", Next: "Come back later."}
 	errFlooded  = &fault.Error{Op: "overlay.write", Kind: fault.BrokenPipe, Detail: "the peer asks for new keys and does not read"}
 )

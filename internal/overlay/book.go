@@ -2,8 +2,10 @@ package overlay
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"micronode/fault"
 	"micronode/internal/flow"
@@ -25,11 +27,11 @@ type PeerSource interface {
 type book struct {
 	told func([]Contact) // set at construction; called without the lock
 
-	turn   sync.Mutex           // one change at a time tells; held while told is called
-	mu     sync.Mutex           //lockblock:leaf maps only; told is called after unlock
-	from   map[string][]Contact // by origin: config, added, and one for each source; guarded by mu
-	all    map[oap.PeerID]bool  // everybody who was named; guarded by mu
-	guests map[oap.PeerID]bool  // who came with a token; guarded by mu
+	turn   sync.Mutex               // one change at a time tells; held while told is called
+	mu     sync.Mutex               //lockblock:leaf maps only; told is called after unlock
+	from   map[string][]Contact     // by origin: config, added, and one for each source; guarded by mu
+	all    map[oap.PeerID]bool      // everybody who was named; guarded by mu
+	guests map[oap.PeerID]time.Time // who came with a token, and when it was last seen; guarded by mu
 }
 
 // Where contacts come from, besides sources.
@@ -39,7 +41,7 @@ const (
 )
 
 func newBook(told func([]Contact)) *book {
-	return &book{told: told, from: map[string][]Contact{}, all: map[oap.PeerID]bool{}, guests: map[oap.PeerID]bool{}}
+	return &book{told: told, from: map[string][]Contact{}, all: map[oap.PeerID]bool{}, guests: map[oap.PeerID]time.Time{}}
 }
 
 // knows reports whether somebody named the peer.
@@ -49,29 +51,28 @@ func (b *book) knows(id oap.PeerID) bool {
 	return b.all[id]
 }
 
-// welcome lets a peer in that nobody named, and farewell forgets it.
-func (b *book) welcome(id oap.PeerID) {
+// welcome lets a peer in that nobody named.
+func (b *book) welcome(id oap.PeerID, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.guests[id] = true
-}
-
-func (b *book) farewell(id oap.PeerID) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.guests, id)
+	b.guests[id] = now
 }
 
 // strangers are the sessions of those who may not be here: they were named when
-// they shook hands, and not any more when they were done.
-func (b *book) strangers(sessions []*session.Session) (found []*session.Session) {
+// they shook hands, and not any more when they were done. A guest that was not
+// seen for so long is forgotten: it has left, or its handshake came to nothing.
+func (b *book) strangers(sessions []*session.Session, now time.Time, patience time.Duration) (found []*session.Session) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, s := range sessions {
-		if id := s.Peer(); !b.all[id] && !b.guests[id] {
+		id := s.Peer()
+		if _, guest := b.guests[id]; guest {
+			b.guests[id] = now
+		} else if !b.all[id] {
 			found = append(found, s)
 		}
 	}
+	maps.DeleteFunc(b.guests, func(_ oap.PeerID, seen time.Time) bool { return now.Sub(seen) > patience })
 	return found
 }
 

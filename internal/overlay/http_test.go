@@ -18,6 +18,7 @@ import (
 	"micronode/internal/flow"
 	"micronode/internal/oap"
 	"micronode/internal/observe"
+	"micronode/internal/overlay/session"
 	"micronode/internal/store"
 )
 
@@ -201,6 +202,40 @@ func TestAStrangerNeedsAToken(t *testing.T) {
 	}
 	if event := <-a.events; event.Type != SessionOpened || event.Peer != stranger.id || !event.PQ {
 		t.Errorf("told %+v", event)
+	}
+}
+
+// Who came with a token is welcome for as long as it is here, and for as long as a
+// handshake may take. A token must not make the book grow with every key that
+// somebody tries it with.
+func TestGuestsAreForgotten(t *testing.T) {
+	b := newBook(func([]Contact) {})
+	var guest oap.PeerID
+	here, nobody := []*session.Session{new(session.Session)}, []*session.Session(nil) // its peer is the guest
+	now := time.Now()
+	after := func(d time.Duration) time.Time { now = now.Add(d); return now }
+	b.welcome(guest, now)
+	for _, step := range []struct {
+		what      string
+		passed    time.Duration
+		sessions  []*session.Session
+		strangers int
+	}{
+		{"its handshake is under way", 3 * time.Second, nobody, 0},
+		{"it has come", 0, here, 0},
+		{"it stays", time.Hour, here, 0},
+		{"it is between two sessions", 3 * time.Second, nobody, 0},
+		{"it is back", 0, here, 0},
+		{"it has left", 5 * time.Second, nobody, 0},
+		{"it needs its token again", 0, here, 1},
+	} {
+		if got := b.strangers(step.sessions, after(step.passed), 4*time.Second); len(got) != step.strangers {
+			t.Errorf("%s: %d strangers, want %d", step.what, len(got), step.strangers)
+		}
+	}
+	b.welcome(guest, now)
+	if b.strangers(nobody, after(time.Minute), 4*time.Second); len(b.guests) != 0 {
+		t.Error("one that never came is remembered")
 	}
 }
 

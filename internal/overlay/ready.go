@@ -71,7 +71,7 @@ func (o *Overlay) showOut() {
 	if o.config.Open {
 		return
 	}
-	for _, s := range o.book.strangers(o.sessions.Active()) {
+	for _, s := range o.book.strangers(o.sessions.Active(), time.Now(), 2*o.config.Handshake) {
 		s.End(nil)
 	}
 }

@@ -271,7 +271,7 @@ func (o *Overlay) admit(id oap.PeerID, token string) error {
 		Next: "Add it with `micronode peers add`, or give it a token of the scope overlay:join."}
 	if token != "" && o.spec.Join != nil {
 		if problem.Err = o.spec.Join(token); problem.Err == nil {
-			o.book.welcome(id)
+			o.book.welcome(id, time.Now())
 			return nil
 		}
 		problem.Detail += ", and its token does not let it in"

@@ -24,9 +24,6 @@ func (b *switchboard) Closed(s *session.Session, err error) {
 	b.engine.Closed(s)
 	b.streams.Closed(s)
 	b.asks.Closed(s)
-	if b.sessions.Find(s.Peer()) == nil {
-		b.book.farewell(s.Peer())
-	}
 	event := Event{Type: SessionClosed, Peer: s.Peer(), Addr: s.Addr(), PQ: s.PQ()}
 	if err != nil {
 		event.Detail = err.Error()

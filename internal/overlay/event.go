@@ -19,6 +19,7 @@ const (
 	SessionOpened EventType = "session opened"
 	// SessionClosed says that it is not any more, and why.
 	SessionClosed EventType = "session closed"
-	// AuthFailure says that somebody was not let in.
+	// AuthFailure says that somebody was not let in, or was parted from because
+	// it handed over a forged letter.
 	AuthFailure EventType = "auth failure"
 )

@@ -193,16 +193,57 @@ func TestAStrangerNeedsAToken(t *testing.T) {
 		if _, answer := stranger.greet(a.Addr().String(), token); answer.(*oap.Error).Code != oap.Unauth {
 			t.Errorf("with %q: %#v", token, answer)
 		}
-		if event := <-a.events; event.Type != AuthFailure || event.Peer != stranger.id {
+		if event := a.news(); event.Type != AuthFailure || event.Peer != stranger.id {
 			t.Errorf("told %+v", event)
 		}
 	}
 	if _, answer := stranger.greet(a.Addr().String(), "good"); oap.KindOf(answer) != "hello_ack" {
 		t.Errorf("with a token: %#v", answer)
 	}
-	if event := <-a.events; event.Type != SessionOpened || event.Peer != stranger.id || !event.PQ {
+	if event := a.news(); event.Type != SessionOpened || event.Peer != stranger.id || !event.PQ {
 		t.Errorf("told %+v", event)
 	}
+}
+
+// A peer that hands over a forged letter is told why and parted from, and that is
+// an auth failure; what is merely old or known may come from anybody. It may come
+// back.
+func TestAForgerIsPartedFrom(t *testing.T) {
+	a := join(t, func(*Spec) {})
+	rude := newStranger(t)
+	if _, err := a.AddPeer(Contact{ID: rude.id, Addrs: []string{nobody}}); err != nil {
+		t.Fatal(err)
+	}
+	sub := a.hear("news")
+	conn := rude.dial(a.Addr().String())
+	good := rude.letter("news", 1, time.Now())
+	rude.send(conn, 2, good)
+	if d := heard(t, sub); d.Seq != 1 {
+		t.Fatalf("heard %+v", d)
+	}
+	rude.send(conn, 3, forge(good))                                               // a duplicate
+	rude.send(conn, 4, forge(rude.letter("news", 2, time.Now().Add(-time.Hour)))) // too old
+	rude.send(conn, 5, rude.letter("news", 3, time.Now()))
+	if d := heard(t, sub); d.Seq != 3 {
+		t.Fatalf("heard %+v", d)
+	}
+	rude.send(conn, 6, forge(rude.letter("news", 4, time.Now())))
+	said := rude.lastWords(conn)
+	if want := []string{`Malformed 6: a forged letter: the signature of the letter on "news" does not verify`, "bye: forged letter"}; !slices.Equal(said, want) {
+		t.Errorf("was told %q", said)
+	}
+	_ = conn.Close()
+	for _, want := range []EventType{SessionOpened, AuthFailure, SessionClosed} {
+		event := a.news()
+		if event.Type != want || event.Peer != rude.id || (event.Detail == "") != (want == SessionOpened) {
+			t.Errorf("told %+v, want %s", event, want)
+		}
+	}
+	if got := sum(t, a, "session_close_total", "forged"); got != 1 {
+		t.Errorf("%v sessions were counted", got)
+	}
+	rude.dial(a.Addr().String())
+	a.until("it is back", func() bool { return a.sessions.Find(rude.id) != nil })
 }
 
 // Who came with a token is welcome for as long as it is here, and for as long as a

@@ -205,6 +205,18 @@ func heard(t *testing.T, s *gossip.Subscription) *gossip.Delivery {
 	return d
 }
 
+// news is the next event of a member, within a generous time.
+func (m *member) news() Event {
+	m.t.Helper()
+	select {
+	case event := <-m.events:
+		return event
+	case <-time.After(20 * time.Second):
+		m.t.Fatal("nothing was told")
+		return Event{}
+	}
+}
+
 // say publishes, and waits out a refusal.
 func (m *member) say(topic, text string) gossip.Outcome {
 	m.t.Helper()

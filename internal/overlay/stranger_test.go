@@ -1,10 +1,13 @@
 package overlay
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
+	"io"
 	"math/big"
 	"testing"
 	"time"
@@ -72,4 +75,61 @@ func (s *stranger) dial(addr string) *tls.Conn {
 		s.t.Fatalf("answered %#v", answer)
 	}
 	return conn
+}
+
+// letter is one that it signed.
+func (s *stranger) letter(topic string, seq uint64, at time.Time) oap.Gossip {
+	s.t.Helper()
+	l := oap.Letter{Topic: topic, Key: [32]byte(s.key.Public().(ed25519.PublicKey)), Seq: seq, TS: uint64(at.UnixMilli()), Data: []byte("storm")}
+	g, _, err := l.Seal(s.key)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	g.Hops, g.Fanout = 8, 3
+	return g
+}
+
+// forge is the letter with a signature that is wrong.
+func forge(g oap.Gossip) oap.Gossip {
+	g.Sig = bytes.Clone(g.Sig)
+	g.Sig[0] ^= 1
+	return g
+}
+
+// send sends a letter.
+func (s *stranger) send(conn *tls.Conn, corr uint64, g oap.Gossip) {
+	s.t.Helper()
+	frame, err := oap.Codec{Max: oap.MaxPayload}.AppendMessage(nil, oap.Event, corr, &g)
+	if err == nil {
+		_, err = conn.Write(frame)
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// lastWords is what a node says of errors and byes until it closes.
+func (s *stranger) lastWords(conn *tls.Conn) (said []string) {
+	s.t.Helper()
+	_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+	frames := oap.NewReader(conn, oap.Codec{Max: oap.MaxPayload})
+	for {
+		frame, err := frames.Next()
+		if err == io.EOF {
+			return said
+		}
+		var message oap.Message
+		if err == nil {
+			message, err = oap.Decode(frame.Payload)
+		}
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		switch m := message.(type) {
+		case *oap.Error:
+			said = append(said, fmt.Sprintf("%s %d: %s", m.Code, frame.Corr, m.Msg))
+		case *oap.Bye:
+			said = append(said, "bye: "+m.Reason)
+		}
+	}
 }

@@ -24,6 +24,9 @@ func (b *switchboard) Closed(s *session.Session, err error) {
 	b.engine.Closed(s)
 	b.streams.Closed(s)
 	b.asks.Closed(s)
+	if oap.ReasonOf(err) == oap.BadSig {
+		b.tell(Event{Type: AuthFailure, Peer: s.Peer(), Addr: s.Addr(), PQ: s.PQ(), Detail: err.Error()})
+	}
 	event := Event{Type: SessionClosed, Peer: s.Peer(), Addr: s.Addr(), PQ: s.PQ()}
 	if err != nil {
 		event.Detail = err.Error()

@@ -25,6 +25,7 @@ func (s *sink) Serial() uint64         { return s.serial }
 func (s *sink) MaxFrame() int          { return oap.MaxPayload }
 func (s *sink) Tell(session.Out) error { return nil }
 func (s *sink) Refuse(uint64, error)   {}
+func (s *sink) Expel(uint64, error)    {}
 func (s *sink) SetBusy(bool)           {}
 func (s *sink) Post(batch []flow.Parcel[session.Out], turned []session.Out, _ *time.Duration) []session.Out {
 	s.posted.Add(int64(len(batch)))

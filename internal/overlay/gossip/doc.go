@@ -19,6 +19,9 @@
 // its own share and nobody else's; workers ([Engine.Work]) take a burst at a
 // time.
 //
+// Whoever hands over a letter with a wrong signature is parted from: an honest
+// relay has checked it.
+//
 // To know whether a letter came before, a worker takes its fingerprint: a keyed
 // hash, good for this node only, at a tenth of what the id costs. So a duplicate,
 // of which a mesh has many, is cheap to drop. What this node wrote itself it knows

@@ -34,6 +34,7 @@ type Peer interface {
 	PostHere(batch []flow.Parcel[session.Out], turned []session.Out, patience *time.Duration) []session.Out
 	Tell(session.Out) error
 	Refuse(corr uint64, err error)
+	Expel(corr uint64, err error)
 	SetBusy(busy bool)
 }
 

@@ -25,6 +25,7 @@ func (n *neighbour) Serial() uint64         { return 1 }
 func (n *neighbour) MaxFrame() int          { return oap.MaxPayload }
 func (n *neighbour) Tell(session.Out) error { return nil }
 func (n *neighbour) Refuse(uint64, error)   {}
+func (n *neighbour) Expel(uint64, error)    {}
 func (n *neighbour) SetBusy(bool)           {}
 
 func (n *neighbour) PostHere(batch []flow.Parcel[session.Out], turned []session.Out, patience *time.Duration) []session.Out {

@@ -44,22 +44,23 @@ type fake struct {
 	serial uint64
 	max    int
 
-	mu      sync.Mutex
-	closed  bool // takes no gossip
-	deaf    bool // takes no control messages
-	accept  func(*oap.Gossip) bool
-	older   []session.Out // turned away with the next Post
-	posts   int
-	waits   []time.Duration // what patience each Post came with, -1 for none
-	idles   bool            // it uses up all patience before it turns away
-	got     []oap.Gossip
-	outs    []session.Out
-	haves   [][]b3.Address
-	wants   [][]b3.Address
-	refused []refusedBy
-	busy    []bool
-	heres   int // posts that are to be written by whoever posts
-	told    func(oap.Message)
+	mu       sync.Mutex
+	closed   bool // takes no gossip
+	deaf     bool // takes no control messages
+	accept   func(*oap.Gossip) bool
+	older    []session.Out // turned away with the next Post
+	posts    int
+	waits    []time.Duration // what patience each Post came with, -1 for none
+	idles    bool            // it uses up all patience before it turns away
+	got      []oap.Gossip
+	outs     []session.Out
+	haves    [][]b3.Address
+	wants    [][]b3.Address
+	refused  []refusedBy
+	expelled []refusedBy
+	busy     []bool
+	heres    int // posts that are to be written by whoever posts
+	told     func(oap.Message)
 }
 
 func newFake(n int) *fake {
@@ -141,6 +142,12 @@ func (f *fake) Refuse(corr uint64, err error) {
 	f.refused = append(f.refused, refusedBy{corr, oap.CodeOf(err)})
 }
 
+func (f *fake) Expel(corr uint64, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.expelled = append(f.expelled, refusedBy{corr, oap.CodeOf(err)})
+}
+
 func (f *fake) SetBusy(busy bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -184,6 +191,14 @@ func (f *fake) takeRefused() []refusedBy {
 	defer f.mu.Unlock()
 	all := f.refused
 	f.refused = nil
+	return all
+}
+
+func (f *fake) takeExpelled() []refusedBy {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := f.expelled
+	f.expelled = nil
 	return all
 }
 

@@ -223,10 +223,11 @@ type wire struct {
 	pace   atomic.Int64
 }
 
-func (w *wire) Peer() oap.PeerID { return w.id }
-func (w *wire) Serial() uint64   { return w.serial }
-func (w *wire) MaxFrame() int    { return oap.MaxPayload }
-func (w *wire) SetBusy(bool)     {}
+func (w *wire) Peer() oap.PeerID          { return w.id }
+func (w *wire) Serial() uint64            { return w.serial }
+func (w *wire) MaxFrame() int             { return oap.MaxPayload }
+func (w *wire) SetBusy(bool)              {}
+func (w *wire) Expel(_ uint64, err error) { panic(err) } // nobody here forges anything
 
 func (w *wire) PostHere(batch []flow.Parcel[session.Out], turned []session.Out, patience *time.Duration) []session.Out {
 	return w.Post(batch, turned, patience)

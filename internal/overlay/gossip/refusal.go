@@ -1,6 +1,9 @@
 package gossip
 
-import "micronode/fault"
+import (
+	"micronode/fault"
+	"micronode/internal/oap"
+)
 
 // Operations, as they stand in errors.
 const (
@@ -16,6 +19,13 @@ var (
 	errSeen   = fault.New("gossip.take", fault.Busy, "too many letters are remembered to take more")
 	errTopics = fault.New("gossip.take", fault.QuotaExceeded, "more topics than one peer may name")
 )
+
+// forged is why a peer is parted from that handed over a letter with a wrong
+// signature.
+func forged(cause error) error {
+	return &fault.Error{Op: "gossip.take", Kind: fault.InvalidSig, Detail: "a forged letter: " + fault.DetailOf(cause), Err: oap.BadSig,
+		Next: "It writes in the name of others, or passes letters on unchecked: update it, or let go of it with `micronode peers rm`."}
+}
 
 func busySeen(most int) error {
 	err := fault.New(opPublish, fault.Busy, "the node remembers %d letters and can take no more until the oldest expire", most)

@@ -180,6 +180,7 @@ func (h *hand) take(a *arrival) {
 	id, err := h.verify(a, &l) // 4: it is signed
 	if err != nil {
 		e.count.Rejected(oap.ReasonOf(err))
+		h.blame(a, &l, err)
 		return
 	}
 	h.remember(a, &l, print, id)
@@ -345,6 +346,17 @@ func (h *hand) verify(a *arrival, l *oap.Letter) (*b3.Address, error) {
 	}
 	id := b3.Of(a.Gossip.Msg)
 	return &id, a.Gossip.VerifyBy(known.ready, l, id)
+}
+
+// blame parts from a peer that handed over a letter with a wrong signature. It
+// wrote the letter itself, or passed it on unchecked, which nobody may: a relay
+// checks first. One without a signature is no proof of either, because its sender
+// may have other topics without; nor is anything on a topic where none is needed,
+// where signatures count for nothing.
+func (h *hand) blame(a *arrival, l *oap.Letter, err error) {
+	if oap.ReasonOf(err) == oap.BadSig && !h.engine.policy.mayLack(l.Topic) {
+		a.link.peer.Expel(a.Corr, forged(err))
+	}
 }
 
 // envelope is that in which a letter is passed on.

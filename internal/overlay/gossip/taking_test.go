@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"crypto/ed25519"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -94,6 +95,11 @@ func TestWhatIsRefusedAndHow(t *testing.T) {
 				equal(t, "counted", n.tally.rejects(row.reason), 1)
 				equal(t, "told", len(peers[0].takeRefused()), 0)
 				equal(t, "remembered", n.seen.count.Load(), 0)
+				blamed := 0
+				if row.reason == oap.BadSig {
+					blamed = 1
+				}
+				equal(t, "parted from", len(peers[0].takeExpelled()), blamed)
 			})
 		})
 	}
@@ -151,6 +157,43 @@ func TestAWrongSignatureFirstDoesNotSilence(t *testing.T) {
 		equal(t, "delivered", len(got), 1)
 		equal(t, "bad signatures", n.tally.rejects(oap.BadSig), 1)
 		equal(t, "unsigned", n.tally.rejects(oap.Unsigned), 1)
+	})
+}
+
+// Whoever hands over a forged letter is parted from, and nobody else. What is too
+// old, or known, or not signed at all, or on a topic where signatures count for
+// nothing may come from an honest peer.
+func TestOnlyAForgerIsPartedFrom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := start(t, unsignedOn)
+		peers := n.company(3)
+		spoilt := func(g oap.Gossip) oap.Gossip {
+			g.Sig = slices.Clone(g.Sig)
+			g.Sig[0] ^= 1
+			return g
+		}
+		good, _ := letterNow(t, 1)
+		late, _ := letterAt(t, time.Now().Add(-time.Hour), 2, "news/eu", "old")
+		early, _ := letterAt(t, time.Now().Add(time.Hour), 3, "news/eu", "from ahead")
+		open, _ := letterAt(t, time.Now(), 4, "open/to/all", "where nobody signs")
+		none, _ := letterNow(t, 5)
+		none.Sig = nil
+		n.arrive(peers[0], good)
+		settle()
+		n.arrive(peers[1], spoilt(good), spoilt(late), spoilt(early), spoilt(open), none, good)
+		settle()
+		for i, p := range peers {
+			equal(t, fmt.Sprintf("peer %d", i), len(p.takeExpelled()), 0)
+		}
+		fresh, _ := letterNow(t, 6)
+		n.arrive(peers[2], good, spoilt(fresh), fresh)
+		settle()
+		if got := peers[2].takeExpelled(); !slices.Equal(got, []refusedBy{{2, oap.Malformed}}) {
+			t.Errorf("the forger was told %v", got)
+		}
+		equal(t, "bad signatures", n.tally.rejects(oap.BadSig), 2)
+		equal(t, "taken", n.tally.read(&n.tally.taken), 2) // the true letter, too
+		equal(t, "others", len(peers[0].takeExpelled())+len(peers[1].takeExpelled()), 0)
 	})
 }
 

@@ -22,6 +22,7 @@ const (
 	ClosedProgress  CloseReason = "progress"  // the peer stopped inside a frame
 	ClosedWrite     CloseReason = "write"     // the peer did not read
 	ClosedMalformed CloseReason = "malformed" // the peer broke a rule
+	ClosedForged    CloseReason = "forged"    // the peer handed over a letter with a wrong signature
 	ClosedQuota     CloseReason = "quota"     // the peer took more than it was granted
 	ClosedBusy      CloseReason = "busy"      // no room for the session's tasks
 	ClosedAborted   CloseReason = "aborted"   // cut by the end of its tasks, or at the end of a drain
@@ -31,7 +32,7 @@ const (
 
 var closeReasons = []CloseReason{
 	ClosedBye, ClosedDuplicate, ClosedDrain, ClosedRemoved, ClosedEOF, ClosedBroken, ClosedIdle, ClosedProgress,
-	ClosedWrite, ClosedMalformed, ClosedQuota, ClosedBusy, ClosedAborted, ClosedRefused, ClosedError,
+	ClosedWrite, ClosedMalformed, ClosedForged, ClosedQuota, ClosedBusy, ClosedAborted, ClosedRefused, ClosedError,
 }
 
 // CloseReasons lists every reason, for counters that exist before they count.

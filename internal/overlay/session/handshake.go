@@ -29,7 +29,8 @@ type parting struct {
 	words  oap.Message // nil if there is nothing to say
 	flags  oap.Flags
 	corr   uint64
-	cut    bool // close at once: there is no time, or we are inside a frame
+	bye    string // what a bye behind the words says; empty if there is none
+	cut    bool   // close at once: there is no time, or we are inside a frame
 }
 
 // about is a parting over a frame that is refused. Of one whose header is

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"runtime"
 	"slices"
@@ -293,6 +294,49 @@ func TestEndTellsThePeer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A peer that handed over a forged letter is told which one, and people read why.
+func TestForgerIsTold(t *testing.T) {
+	inBubble(t, "error, then bye", func(t *testing.T) {
+		n := newNode(t, 1)
+		r := shake(t, n, 2)
+		s := n.Active()[0]
+		err := &fault.Error{Op: "gossip.take", Kind: fault.InvalidSig, Detail: "a forged letter", Err: oap.BadSig}
+		s.Expel(7, err)
+		s.Expel(8, err) // one is enough
+		<-r.ended
+		all := r.all()
+		if len(all) < 2 || r.err != io.EOF {
+			t.Fatalf("got %v, then %v", r.kinds(), r.err)
+		}
+		words, bye := all[len(all)-2], all[len(all)-1]
+		if e, ok := words.message.(*oap.Error); !ok || e.Code != oap.Malformed || e.Msg != "a forged letter" || words.Flags != oap.Event || words.Corr != 7 {
+			t.Errorf("told %+v, flags %d, corr %d", words.message, words.Flags, words.Corr)
+		}
+		if b, ok := bye.message.(*oap.Bye); !ok || b.Reason != "forged letter" || bye.Flags != oap.Event {
+			t.Errorf("at last %+v, flags %d", bye.message, bye.Flags)
+		}
+		_ = r.conn.Close()
+		<-s.Done()
+		if !slices.Equal(n.reasons, []CloseReason{ClosedForged}) || n.closed[0] != error(err) {
+			t.Errorf("closed by %v with %v", n.reasons, n.closed)
+		}
+	})
+	t.Run("and called again", func(t *testing.T) {
+		a, b := newNode(t, 1).serve(), newNode(t, 2).serve()
+		first, _ := meet(t, a, b)
+		first.Expel(1, &fault.Error{Op: "gossip.take", Kind: fault.InvalidSig, Detail: "a forged letter", Err: oap.BadSig})
+		<-first.Done()
+		until(t, "another session", func() bool { s := a.Find(b.ID()); return s != nil && s != first })
+		until(t, "the forger counts it as a refusal", b.closedWith(ClosedRefused))
+		if !a.closedWith(ClosedForged)() {
+			t.Errorf("closed by %v", a.reasons)
+		}
+		if hopeless(first.ended().err) {
+			t.Error("the pause is not the usual one")
+		}
+	})
 }
 
 // A peer that was told and does not close is left after a second.

@@ -129,8 +129,11 @@ func gone(err error) bool {
 
 // closeReason sorts the error that a session was ended with.
 func closeReason(err error) CloseReason {
-	if err == nil {
+	switch {
+	case err == nil:
 		return ClosedBye
+	case oap.ReasonOf(err) == oap.BadSig:
+		return ClosedForged
 	}
 	switch oap.CodeOf(err) {
 	case oap.Malformed, oap.FrameTooLarge, oap.RatioCap, oap.BadVersion:

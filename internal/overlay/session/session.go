@@ -288,6 +288,15 @@ func (s *Session) End(err error) {
 	s.end(with(closeReason(err), err))
 }
 
+// Expel ends the session over a letter that no honest peer hands over. The peer is
+// told which one it was, by an error with the letter's number, and people are told
+// by the bye behind it.
+func (s *Session) Expel(corr uint64, err error) {
+	why := about(oap.Frame{Flags: oap.Event, Corr: corr}, err)
+	why.bye = "forged letter"
+	s.end(why)
+}
+
 // end makes the session end. The first cause is the one that counts. The writer
 // finds its queue closed, the reader is woken up.
 func (s *Session) end(why *parting) {

@@ -329,6 +329,9 @@ func (s *Session) sayLast() {
 	s.wire.within(time.Now().Add(lastWords))
 	if why.words != nil {
 		frame, err := s.codec.AppendMessage(nil, why.flags, why.corr, why.words)
+		if err == nil && why.bye != "" {
+			frame, err = s.codec.AppendMessage(frame, oap.Event, s.Corr(), &oap.Bye{Reason: why.bye})
+		}
 		if err == nil {
 			err = s.flush(frame)
 		}

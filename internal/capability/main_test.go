@@ -52,7 +52,7 @@ func play(verb, socket string) {
 			fmt.Println("no connection")
 			return
 		}
-		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
 		_, err = conn.Read(make([]byte, 1))
 		fmt.Println("closed", err == io.EOF)
 	case "dial": // our own client, as another user

@@ -321,7 +321,7 @@ func TestSlowSubscribersAreTold(t *testing.T) {
 	for i := range 3000 {
 		a.say("flood", string(rune('a'+i%26))+time.Duration(i).String())
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	_, err := sub.Recv(ctx)
 	if lag, behind := errors.AsType[*flow.LagError](err); !behind || lag.Missed == 0 {

@@ -46,7 +46,7 @@ func ExampleAsks_Ask() {
 	asker.Opened(there)
 	knows.Opened(here)
 
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	found, err := asker.Ask(ctx, there, ask.Question{Obj: "b3:…", Most: 8})
 	fmt.Println(found.Providers[0].ID, found.Providers[0].HTTP, err)

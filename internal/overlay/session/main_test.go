@@ -209,7 +209,7 @@ func (n *node) stop() {
 	_ = n.Drain(cut)
 	n.ended.Wait()
 	for _, g := range []*supervise.Group{n.tasks.Keepers, n.tasks.Handshakes, n.tasks.Readers, n.tasks.Writers} {
-		within, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		within, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		if err := g.Wait(within); err != nil {
 			n.t.Errorf("tasks are left: %v", err)
 		}

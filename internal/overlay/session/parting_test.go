@@ -324,7 +324,7 @@ func TestForgerIsTold(t *testing.T) {
 		}
 	})
 	t.Run("and called again", func(t *testing.T) {
-		a, b := newNode(t, 1).serve(), newNode(t, 2).serve()
+		a, b := newNode(t, 1, patient).serve(), newNode(t, 2, patient).serve()
 		first, _ := meet(t, a, b)
 		first.Expel(1, &fault.Error{Op: "gossip.take", Kind: fault.InvalidSig, Detail: "a forged letter", Err: oap.BadSig})
 		<-first.Done()
@@ -434,15 +434,14 @@ func TestHandshakeThatPanics(t *testing.T) {
 	})
 	t.Run("dialer", func(t *testing.T) {
 		var calls atomic.Int64
-		slow := func(s *Spec) { s.Config.Handshake = time.Minute } // a busy machine is no failure here
-		a, b := newNode(t, 1, slow, func(s *Spec) {
+		a, b := newNode(t, 1, patient, func(s *Spec) {
 			s.Token = func(oap.PeerID) string {
 				if calls.Add(1) < 3 {
 					panic("boom")
 				}
 				return ""
 			}
-		}).serve(), newNode(t, 2, slow).serve()
+		}).serve(), newNode(t, 2, patient).serve()
 		meet(t, a, b)
 		if !a.saw(func() bool {
 			return len(a.panics) == 2 && slices.Equal(a.failures, []FailReason{FailedError, FailedError})
@@ -580,7 +579,7 @@ func (l *laggard) Write(b []byte) (int, error) {
 // The same, over real sockets.
 func TestSimultaneousDialsOverLoopback(t *testing.T) {
 	for i := range 20 {
-		a, b := newNode(t, 7).serve(), newNode(t, 8).serve()
+		a, b := newNode(t, 7, patient).serve(), newNode(t, 8, patient).serve()
 		go a.SetContacts([]Contact{b.contact()})
 		b.SetContacts([]Contact{a.contact()})
 		until(t, "one connection, the same on both sides", func() bool {

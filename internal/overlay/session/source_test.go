@@ -199,7 +199,7 @@ func TestSourceDoesNotWaitForHalfAnAlert(t *testing.T) {
 		if _, err := from.Conn.Write(from.kept.Bytes()); err != nil {
 			t.Fatal(err)
 		}
-		_ = plain.wire.SetReadDeadline(time.Now().Add(5 * time.Second))
+		_ = plain.wire.SetReadDeadline(time.Now().Add(20 * time.Second))
 		if n, err := plain.Read(make([]byte, 64)); n != 5 || err != nil {
 			t.Errorf("read %d bytes, %v", n, err)
 		}

@@ -35,7 +35,7 @@ func TestListenerRefusesByTLS(t *testing.T) {
 		{"our own key", rawTLS(keyOf(1)), func(*tls.Config) {}, FailedIdentity},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			n := newNode(t, 1).serve()
+			n := newNode(t, 1, patient).serve()
 			c.change(c.config)
 			sock := connect(t, n)
 			defer sock.Close()
@@ -53,7 +53,7 @@ func TestListenerRefusesByTLS(t *testing.T) {
 }
 
 func TestGarbageInsteadOfTLS(t *testing.T) {
-	n := newNode(t, 1).serve()
+	n := newNode(t, 1, patient).serve()
 	sock := connect(t, n)
 	defer sock.Close()
 	if _, err := sock.Write([]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n")); err != nil {
@@ -77,7 +77,7 @@ func TestDialerChecksWhoAnswers(t *testing.T) {
 		{"TLS 1.2", rawTLS(keyOf(2)), func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS12, tls.VersionTLS12 }, FailedTLS},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			n := newNode(t, 1).keep()
+			n := newNode(t, 1, patient).keep()
 			c.change(c.config)
 			a := answerRaw(t, n, c.config)
 			n.SetContacts([]Contact{{ID: idOf(keyOf(2)), Addrs: []string{"x:1"}}})
@@ -98,7 +98,7 @@ func TestDialerChecksWhoAnswers(t *testing.T) {
 func TestKeyExchange(t *testing.T) {
 	classical := func(c *tls.Config) { c.CurvePreferences = []tls.CurveID{tls.X25519} }
 	t.Run("hybrid with hybrid", func(t *testing.T) {
-		a, b := newNode(t, 1).serve(), newNode(t, 2).serve()
+		a, b := newNode(t, 1, patient).serve(), newNode(t, 2, patient).serve()
 		sa, sb := meet(t, a, b)
 		if !sa.PQ() || !sb.PQ() {
 			t.Errorf("post-quantum: dialer %v, listener %v", sa.PQ(), sb.PQ())
@@ -108,14 +108,14 @@ func TestKeyExchange(t *testing.T) {
 		}
 	})
 	t.Run("required with hybrid", func(t *testing.T) {
-		a := newNode(t, 1, func(s *Spec) { s.Config.PQ = required }).serve()
-		sa, sb := meet(t, a, newNode(t, 2).serve())
+		a := newNode(t, 1, patient, func(s *Spec) { s.Config.PQ = required }).serve()
+		sa, sb := meet(t, a, newNode(t, 2, patient).serve())
 		if !sa.PQ() || !sb.PQ() {
 			t.Error("not post-quantum")
 		}
 	})
 	t.Run("hybrid falls back and says so", func(t *testing.T) {
-		n := newNode(t, 1).serve()
+		n := newNode(t, 1, patient).serve()
 		config := rawTLS(keyOf(2))
 		classical(config)
 		r := callRaw(t, n, config).reading()
@@ -130,7 +130,7 @@ func TestKeyExchange(t *testing.T) {
 		}
 	})
 	t.Run("required refuses who lacks it", func(t *testing.T) {
-		n := newNode(t, 1, func(s *Spec) { s.Config.PQ = required }).serve()
+		n := newNode(t, 1, patient, func(s *Spec) { s.Config.PQ = required }).serve()
 		config := rawTLS(keyOf(2))
 		classical(config)
 		sock := connect(t, n)
@@ -141,7 +141,7 @@ func TestKeyExchange(t *testing.T) {
 		until(t, "a refusal", n.failedWith(FailedTLS))
 	})
 	t.Run("required does not call who lacks it", func(t *testing.T) {
-		n := newNode(t, 1, func(s *Spec) { s.Config.PQ = required }).keep()
+		n := newNode(t, 1, patient, func(s *Spec) { s.Config.PQ = required }).keep()
 		config := rawTLS(keyOf(2))
 		classical(config)
 		answerRaw(t, n, config)
@@ -151,7 +151,7 @@ func TestKeyExchange(t *testing.T) {
 }
 
 func TestNothingIsResumed(t *testing.T) {
-	n := newNode(t, 1).serve()
+	n := newNode(t, 1, patient).serve()
 	config := rawTLS(keyOf(2))
 	config.ClientSessionCache = tickets{t}
 	config.ServerName = "any.name.will.do"
@@ -183,7 +183,7 @@ func TestIdentityOfTheDocument(t *testing.T) {
 // Two of our own nodes, over real sockets.
 
 func TestTwoNodesTalk(t *testing.T) {
-	a, b := newNode(t, 1, func(s *Spec) { s.Config.Compress = on }).serve(), newNode(t, 2).serve()
+	a, b := newNode(t, 1, patient, func(s *Spec) { s.Config.Compress = on }).serve(), newNode(t, 2, patient).serve()
 	sa, sb := meet(t, a, b)
 	if !sa.Dialed() || sb.Dialed() || sa.Peer() != b.ID() || sb.Peer() != a.ID() || sa.Serial() == 0 {
 		t.Errorf("they do not know each other: %v %v", sa, sb)
@@ -242,7 +242,7 @@ func TestTwoNodesTalk(t *testing.T) {
 // A batch is one write, and what was written at once is read at once.
 // Compressed letters that come together do not lie in each other's memory.
 func TestCompressedLettersInOneGo(t *testing.T) {
-	a, b := newNode(t, 1, func(s *Spec) { s.Config.Compress = on }).serve(), newNode(t, 2).serve()
+	a, b := newNode(t, 1, patient, func(s *Spec) { s.Config.Compress = on }).serve(), newNode(t, 2, patient).serve()
 	s, _ := meet(t, a, b)
 	var batch []parcelOf
 	var want [][]byte
@@ -327,7 +327,7 @@ func sockets(t *testing.T) (near, far net.Conn) {
 }
 
 func TestBatchIsOneSystemCall(t *testing.T) {
-	a, b := newNode(t, 1).keep(), newNode(t, 2).serve()
+	a, b := newNode(t, 1, patient).keep(), newNode(t, 2, patient).serve()
 	var counted *writes
 	a.reroute(func(ctx Ctx, addr string) (net.Conn, error) {
 		conn, err := dialTCP(ctx, addr)
@@ -371,7 +371,7 @@ func TestHowConnectionsEnd(t *testing.T) {
 		}, ClosedBroken, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			n := newNode(t, 1).serve()
+			n := newNode(t, 1, patient).serve()
 			r := greeted(t, n, 2)
 			if string(c.last) == "bye" {
 				r.say(oap.Event, 2, &oap.Bye{Reason: "tired"})

@@ -133,9 +133,11 @@ func (h *hand) handle(batch []arrival) {
 	freed := 0
 	for i := range batch {
 		freed += batch[i].cost()
+	}
+	h.engine.waiting.Add(int64(-freed)) // first: after a panic nobody would
+	for i := range batch {
 		h.take(&batch[i])
 	}
-	h.engine.waiting.Add(int64(-freed))
 	h.finish()
 }
 

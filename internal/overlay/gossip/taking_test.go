@@ -650,6 +650,26 @@ func TestAFloodFillsItsOwnShare(t *testing.T) {
 	})
 }
 
+// A worker that panics is started again. What it had in hand does not count as
+// waiting for ever, or publishing would be refused one day for a queue that is
+// empty.
+func TestAWorkerThatPanicsLeavesNoPressure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := still(t, func(s *Spec) { s.Counters.Rejected = func(oap.Reason) { panic("boom") } })
+		peers := n.company(1)
+		g, _ := letterNow(t, 1)
+		g.Sig = make([]byte, ed25519.SignatureSize)
+		n.arrive(peers[0], g, g)
+		func() {
+			defer func() { equal(t, "panic", recover(), any("boom")) }()
+			_ = n.Work(t.Context())
+		}()
+		equal(t, "letters that wait", n.ingress.Len(1), 0)
+		equal(t, "bytes that wait", n.waiting.Load(), 0)
+		equal(t, "pressure", n.Pressure(), 0)
+	})
+}
+
 func TestIngressIsBoundedInBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := still(t, nil)

@@ -56,7 +56,7 @@ func (b *body) Read(p []byte) (int, error) {
 		b.call.arrive(n)
 		return n, nil
 	case io.EOF:
-		b.call.whole = true
+		b.call.whole.Store(true)
 		return n, io.EOF
 	default:
 		return n, b.name(err)

@@ -8,11 +8,14 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+
+	"micronode/fault"
 )
 
 // chunked is a body without a length.
@@ -246,4 +249,58 @@ func TestCloseOfAnInflatedBody(t *testing.T) {
 			t.Errorf("%s: %d %s", coding, r.StatusCode, r.body)
 		}
 	}
+}
+
+// held is a decoder whose reads last until they are let go.
+type held struct {
+	begun, goOn chan struct{}
+	given       atomic.Int64 // how often it was given back
+}
+
+func (h *held) Read([]byte) (int, error) {
+	close(h.begun)
+	<-h.goOn
+	return 0, nil
+}
+
+func (h *held) done() { h.given.Add(1) }
+
+// A proxy closes the body while its transport still reads it. The decoder is
+// not another request's before that read has ended, and it is given back once.
+func TestAnInflatedBodyIsClosedWhileItIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := &held{begun: make(chan struct{}), goOn: make(chan struct{})}
+		body := &inflated{open: func(io.Reader) (decoder, error) { return slow, nil }, wire: &countingReader{under: http.NoBody}, ratio: 1, most: 1}
+		go body.Read(make([]byte, 1))
+		<-slow.begun
+		body.Close()
+		if slow.given.Load() != 0 {
+			t.Error("the decoder was given back while it is in use")
+		}
+		close(slow.goOn)
+		synctest.Wait()
+		body.Close()
+		if n := slow.given.Load(); n != 1 {
+			t.Errorf("the decoder was given back %d times", n)
+		}
+		if _, err := body.Read(make([]byte, 1)); err == nil {
+			t.Error("it was read after it was closed")
+		}
+	})
+}
+
+// The goroutine of a request looks whether the body was read to its end, while
+// a transport reads it.
+func TestABodyIsReadOnAnotherGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, []Route{control("POST", "/pass", func(w http.ResponseWriter, r *http.Request) error {
+			go io.Copy(io.Discard, r.Body)
+			time.Sleep(time.Second) // it has read it by then, and nobody has heard
+			return fault.New("test", fault.UpstreamFailed, "the part refuses")
+		})}).listen()
+		c := f.dial()
+		if r := c.post("/pass", "hello"); r.StatusCode != 502 || r.Close {
+			t.Errorf("%d, closing %t", r.StatusCode, r.Close)
+		}
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"micronode/fault"
@@ -36,15 +37,17 @@ type call struct {
 	dog       watchdog
 
 	// owned by the goroutine of the request
-	route   *mounted  // nil until the mux has found one
-	watch   *watchdog // &dog, for a transfer
-	bounds  bounds
-	status  int // what was answered; zero while nothing was
-	bytes   int64
-	missed  int // the status by which the mux refused, if it did
-	left    bool
-	whole   bool  // the body was read to its end
-	arrived int64 // bytes of the body since the read deadline was last moved
+	route  *mounted  // nil until the mux has found one
+	watch  *watchdog // &dog, for a transfer
+	bounds bounds
+	status int // what was answered; zero while nothing was
+	bytes  int64
+	missed int // the status by which the mux refused, if it did
+	left   bool
+
+	// of the body, which a proxy reads on another goroutine
+	whole   atomic.Bool // it was read to its end
+	arrived int64       // owned by who reads it: bytes since the read deadline was last moved
 }
 
 type callKey struct{}
@@ -255,7 +258,7 @@ const (
 // A client that does not even take the refusal is not waited for either.
 func (c *call) hurry(kind fault.Kind) {
 	c.setWriteDeadline(time.Now().Add(answerGrace))
-	if !c.body || c.http2 || c.whole {
+	if !c.body || c.http2 || c.whole.Load() {
 		return
 	}
 	wait := c.request.Header.Get("Expect") == "" && c.request.ContentLength <= restMost

@@ -71,6 +71,11 @@ type decoder interface {
 // inflated is a body that is inflated as it is read. At every moment what came
 // out is at most ratio times what went in, and at most `most` bytes, so a bomb
 // is stopped while it is still small.
+//
+// It may be closed while it is read: a proxy hands the body to a transport, which
+// reads on a goroutine of its own, and closes it when the part has refused. The
+// decoder is used again for another request, so it goes back only when nobody
+// reads.
 type inflated struct {
 	// set at construction
 	open  func(io.Reader) (decoder, error)
@@ -79,14 +84,46 @@ type inflated struct {
 	ratio int64
 	most  int64
 
-	// owned by the reader
+	// owned by who reads, and by the last one when it is closed
 	decoder decoder
 	out     int64
 	failed  error
+
+	mu      sync.Mutex //lockblock:leaf two flags
+	reading bool
+	closed  bool
 }
 
 // Read inflates.
-func (i *inflated) Read(p []byte) (n int, err error) {
+func (i *inflated) Read(p []byte) (int, error) {
+	if !i.enter() {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	defer i.leave()
+	return i.read(p)
+}
+
+// enter begins a read, unless the body is closed.
+func (i *inflated) enter() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.reading = !i.closed
+	return i.reading
+}
+
+// leave ends a read. If the body was closed meanwhile, the decoder was left to
+// us.
+func (i *inflated) leave() {
+	i.mu.Lock()
+	i.reading = false
+	closed := i.closed
+	i.mu.Unlock()
+	if closed {
+		i.release()
+	}
+}
+
+func (i *inflated) read(p []byte) (n int, err error) {
 	if i.failed != nil {
 		return 0, i.failed
 	}
@@ -127,9 +164,12 @@ func (i *inflated) fail(err error) error {
 
 // Close ends the body.
 func (i *inflated) Close() error {
-	i.release()
-	if i.failed == nil {
-		i.failed = http.ErrBodyReadAfterClose
+	i.mu.Lock()
+	last := !i.closed && !i.reading
+	i.closed = true
+	i.mu.Unlock()
+	if last {
+		i.release()
 	}
 	return i.wire.under.Close()
 }

@@ -141,8 +141,13 @@ func (l *Listener) Serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, l.cut) //lockblock:allow it only closes what Serve waits for, when the supervisor says so
-	defer stop()
+	over := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() { defer close(over); l.cut() }) //lockblock:allow it only closes what Serve waits for, when the supervisor says so
+	defer func() {
+		if !stop() {
+			<-over // or else it would cut what the next life lets in
+		}
+	}()
 	if l.options.TLS != nil {
 		err = server.ServeTLS(accepts{inner, l}, "", "")
 	} else {

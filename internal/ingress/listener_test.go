@@ -79,10 +79,11 @@ func TestPortInUse(t *testing.T) {
 	}
 }
 
-// A listener that is killed comes back at the same address.
+// A listener that is killed comes back at the same address. That is one which
+// nobody else uses: between two lives the port is free for everybody.
 func TestServeAgain(t *testing.T) {
 	f := newFixture(t, []Route{control("GET", "/x", answers("x"))})
-	l, err := f.server.Listen(context.Background(), ListenOptions{Name: "http", Addr: "127.0.0.1:0"})
+	l, err := f.server.Listen(context.Background(), ListenOptions{Name: "http", Addr: "127.83.17.5:0"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,14 +112,39 @@ func TestServeAgain(t *testing.T) {
 	}
 }
 
+// One that is killed does not come back before all is cut: the rest of the cut
+// would be of what the next life lets in.
+func TestServeWaitsUntilAllIsCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, []Route{control("GET", "/x", answers("x"))}).listen()
+		told := make(chan struct{})
+		leave := f.listener.streams.add(func(error) { <-told })
+		defer leave()
+		synctest.Wait()
+		f.cancel()
+		synctest.Wait()
+		select {
+		case err := <-f.served:
+			t.Errorf("it returned while a stream was being told: %v", err)
+			f.served <- err
+		default:
+		}
+		close(told)
+		err := <-f.served
+		f.served <- err // for who stops the fixture
+		if fault.KindOf(err) != fault.Canceled {
+			t.Error(err)
+		}
+	})
+}
+
 // dialUntil connects as soon as somebody listens.
 func dialUntil(t *testing.T, addr string) *client {
 	t.Helper()
-	for range 1000 {
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if c, err := net.Dial("tcp", addr); err == nil {
 			return newClient(t, c)
 		}
-		time.Sleep(time.Millisecond)
 	}
 	t.Fatal("nobody listens")
 	return nil
@@ -227,7 +253,7 @@ func TestUnderASupervisor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := supervise.New(supervise.Options{Stages: []supervise.Stage{{Name: "ingress"}}, Total: 2 * time.Second})
+	s, err := supervise.New(supervise.Options{Stages: []supervise.Stage{{Name: "ingress"}}, Total: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -112,16 +113,16 @@ func (g *Graph) change(ctx context.Context, e edge) (changed bool, err error) {
 	if needed, err := g.begin(e); err != nil || !needed {
 		return false, err
 	}
-	done := func(err error) { changed = g.end(e, err) }
 	if g.book == nil {
-		done(nil)
-		return changed, nil
+		return g.end(e, nil), nil
 	}
+	var made atomic.Bool // who leaves early is not there when another writes it
+	done := func(err error) { made.Store(g.end(e, err)) }
 	if err := g.book.Commit(ctx, done, e.record()); err != nil {
-		return false, fault.Wrap(opGraph, err) // done may still be under way, so changed is not looked at
+		return false, fault.Wrap(opGraph, err)
 	}
 	g.tidy(ctx)
-	return changed, nil
+	return made.Load(), nil
 }
 
 // begin reports whether there is anything to change, and holds room for an edge

@@ -9,11 +9,15 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"pgregory.net/rapid"
 
 	"micronode/fault"
+	"micronode/internal/disk"
 	"micronode/internal/flow"
 	"micronode/internal/logbook"
 )
@@ -358,4 +362,62 @@ func BenchmarkGraphFollow(b *testing.B) {
 			})
 		})
 	}
+}
+
+// sluggish is a disk that takes a second for a sync.
+type sluggish struct{ disk.FS }
+
+func (s sluggish) Open(name string, mode disk.Mode) (disk.File, error) {
+	file, err := s.FS.Open(name, mode)
+	return sluggishFile{file}, err
+}
+
+type sluggishFile struct{ disk.File }
+
+func (f sluggishFile) Sync() error {
+	time.Sleep(time.Second)
+	return f.File.Sync()
+}
+
+// Who has no time left goes, while another writes the edge with its own. It is
+// kept all the same, and nothing of the one who has gone is touched: under the
+// race detector, that would fail.
+func TestGraphWhoLeavesWhileItIsWritten(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "graph")
+	synctest.Test(t, func(t *testing.T) {
+		g := openGraph(t, "")
+		var err error
+		g.book, err = logbook.Open(path, logbook.Options{MaxRecord: longestEdge, Apply: g.replay, FS: sluggish{disk.Real()}})
+		must(t, err)
+		follow(t, g, "ann", "bob", true) // makes room in the file
+		var all sync.WaitGroup
+		all.Go(func() {
+			if _, err := g.Follow(t.Context(), "ann", "cid"); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait() // it waits for the disk, and the next two are written together
+		short, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+		defer cancel()
+		var late atomic.Int32
+		for _, who := range []string{"dan", "eve"} {
+			all.Go(func() {
+				created, err := g.Follow(short, "ann", who)
+				if fault.KindOf(err) == fault.Timeout && !created {
+					late.Add(1)
+				} else if err != nil || !created {
+					t.Error(created, err)
+				}
+			})
+		}
+		all.Wait()
+		if late.Load() != 1 {
+			t.Errorf("%d had no time left", late.Load())
+		}
+		for _, who := range []string{"cid", "dan", "eve"} {
+			if !g.Follows("ann", who) {
+				t.Errorf("%s is not followed", who)
+			}
+		}
+	})
 }

@@ -105,7 +105,7 @@ func (s *fetches) run(ctx context.Context, f *fetching) {
 	s.end(f, info, created, err)
 }
 
-// end tells those who wait. The first call counts.
+// end tells those who wait, if there are any left. The first call counts.
 func (s *fetches) end(f *fetching, info store.Info, created bool, err error) {
 	s.mu.Lock()
 	first := s.onWay[f.address] == f
@@ -120,11 +120,15 @@ func (s *fetches) end(f *fetching, info store.Info, created bool, err error) {
 }
 
 // leave counts one out. A fetch that nobody waits for ends, and makes room for
-// another of the same object.
+// another of the same object at once: who comes while it ends must not share
+// its end.
 func (s *fetches) leave(f *fetching) {
 	s.mu.Lock()
 	f.waiting--
 	f.left = f.waiting == 0
+	if f.left && s.onWay[f.address] == f {
+		delete(s.onWay, f.address)
+	}
 	cancel := f.cancel
 	left := f.left
 	s.mu.Unlock()

@@ -17,6 +17,7 @@ import (
 	"micronode/internal/flow"
 	"micronode/internal/index/record"
 	"micronode/internal/oap"
+	"micronode/internal/store"
 )
 
 // giver is an overlay in which some peers give objects.
@@ -398,5 +399,53 @@ func TestAPatientReader(t *testing.T) {
 			t.Errorf("it took %s", took)
 		}
 		_ = p.Close()
+	})
+}
+
+// A fetch that all have left ends in a moment. Who comes in that moment does not
+// get its end, but one of its own.
+func TestFetchOfWhatWasJustGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var begun atomic.Int32
+		ended := make(chan struct{})
+		s := &fetches{onWay: map[b3.Address]*fetching{}}
+		s.begin = func(task func(context.Context) error) error { go task(t.Context()); return nil }
+		s.fetch = func(ctx context.Context, a b3.Address) (store.Info, bool, error) {
+			if begun.Add(1) == 1 {
+				<-ctx.Done()
+				<-ended // it takes its time to end
+				return store.Info{}, false, flow.Ended(ctx, opFetch)
+			}
+			return store.Info{Address: a, Size: 5}, true, nil
+		}
+		first := s.join(address("hello"))
+		synctest.Wait()
+		s.leave(first)
+		second := s.join(address("hello"))
+		synctest.Wait()
+		close(ended)
+		if <-second.done; second.err != nil || second.info.Size != 5 || !second.created {
+			t.Errorf("%+v, %v", second.info, second.err)
+		}
+		s.leave(second)
+		synctest.Wait()
+		if len(s.onWay) != 0 {
+			t.Errorf("%d are on their way", len(s.onWay))
+		}
+	})
+}
+
+// That there was no room to ask anybody is not that nobody has it.
+func TestFetchWithoutARacer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		overlay := &giver{}
+		overlay.has("ana", text("hello"))
+		r := open(t, withOverlay(overlay))
+		ranked, _, err := r.whoHas(t.Context(), address("hello"))
+		must(t, err)
+		r.racers.Close()
+		if _, _, err := r.bringFrom(t.Context(), address("hello"), ranked); err == nil || fault.KindOf(err) == fault.NotFound {
+			t.Errorf("%d have it, and it says: %v", len(ranked), err)
+		}
 	})
 }

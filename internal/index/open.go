@@ -5,6 +5,7 @@ import (
 	"io"
 	"time"
 
+	"micronode/fault"
 	"micronode/internal/flow"
 )
 
@@ -49,8 +50,9 @@ func (x *Index) openFirst(ctx context.Context, ways []way) (*opened, []way, erro
 			if len(r.ways) == 0 {
 				return nil, nil, problem
 			}
-			r.enter(ctx)
+			problem = worse(problem, r.enter(ctx))
 			silent.Reset(fetchAfter)
+			continue
 		}
 		select {
 		case got := <-r.results:
@@ -62,7 +64,7 @@ func (x *Index) openFirst(ctx context.Context, ways []way) (*opened, []way, erro
 			problem = worse(problem, got.err)
 		case <-silent.C:
 			if len(r.ways) > 0 {
-				r.enter(ctx)
+				problem = worse(problem, r.enter(ctx))
 				silent.Reset(fetchAfter)
 			}
 		case <-ctx.Done():
@@ -72,8 +74,8 @@ func (x *Index) openFirst(ctx context.Context, ways []way) (*opened, []way, erro
 }
 
 // enter lets the next way run. Its context is that of the download, which goes
-// on after the race if this one wins.
-func (r *race) enter(ctx context.Context) {
+// on after the race if this one wins. The error is why it cannot run.
+func (r *race) enter(ctx context.Context) error {
 	own, stop := context.WithCancel(ctx)
 	o := &opened{way: r.ways[0], stop: stop}
 	r.ways = r.ways[1:]
@@ -85,10 +87,12 @@ func (r *race) enter(ctx context.Context) {
 		r.tell(o)
 		return nil
 	}
-	if err := r.index.racers.Go(try); err != nil {
+	err := r.index.racers.Go(try)
+	if err != nil {
 		delete(r.running, o)
 		stop()
 	}
+	return fault.Wrap(opFetch, err)
 }
 
 // tell hands over what came of a way. If nobody waits for it, it is closed.

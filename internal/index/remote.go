@@ -46,7 +46,7 @@ func (r *Remote) Has(address b3.Address) { r.push(tidings{address: address}) }
 func (r *Remote) Gone(address b3.Address) { r.push(tidings{address: address, gone: true}) }
 
 func (r *Remote) push(one tidings) {
-	if r.news.Len() >= mostProvide-1 {
+	if r.news.Len() >= nearlyFull {
 		r.lost.Store(true)
 	}
 	_ = r.news.TryPush(one) // a closed queue: this process drains
@@ -81,7 +81,16 @@ func (r *Remote) Serve(ctx context.Context) error {
 
 // tell tells of some objects. Told twice is told once.
 func (r *Remote) tell(ctx context.Context, batch []tidings) error {
-	told := toldObjects{Objects: []b3.Address{}, Missed: r.lost.Load()}
+	missed := r.lost.Swap(false) // what is lost from now on is for the next time
+	err := r.pass(ctx, batch, missed)
+	if missed && err != nil {
+		r.lost.Store(true)
+	}
+	return err
+}
+
+func (r *Remote) pass(ctx context.Context, batch []tidings, missed bool) error {
+	told := toldObjects{Objects: []b3.Address{}, Missed: missed}
 	for _, one := range batch {
 		if one.gone {
 			told.Gone = append(told.Gone, one.address)
@@ -89,16 +98,11 @@ func (r *Remote) tell(ctx context.Context, batch []tidings) error {
 			told.Objects = append(told.Objects, one.address)
 		}
 	}
-	if err := r.client.Call(ctx, "POST", seamHas, told, nil); err != nil {
+	if err := r.client.Call(ctx, "POST", seamHas, told, nil); err != nil || !missed {
 		return err
 	}
-	if r.lost.Swap(false) {
-		if _, err := r.client.Reindex(ctx); err != nil {
-			r.lost.Store(true)
-			return err
-		}
-	}
-	return nil
+	_, err := r.client.Reindex(ctx)
+	return err
 }
 
 // Close ends the telling.

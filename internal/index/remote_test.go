@@ -2,7 +2,9 @@ package index
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -344,5 +346,48 @@ func TestAnIndexElsewhereWithoutALibrary(t *testing.T) {
 		if fault.KindOf(err) != fault.NotReady || !strings.Contains(fault.NextOf(err), "facets.search.enabled") {
 			t.Errorf("%v: %s", err, fault.NextOf(err))
 		}
+	}
+}
+
+// What is lost while the index is told of something else, it hears of with the
+// next news.
+func TestNewsThatAreLostWhileOthersAreTold(t *testing.T) {
+	var far *Remote
+	var missed []bool
+	there := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == seamHas {
+			var told toldObjects
+			if err := json.NewDecoder(r.Body).Decode(&told); err != nil {
+				t.Error(err)
+			}
+			if missed = append(missed, told.Missed); len(missed) == 1 {
+				for range mostProvide + 1 {
+					far.Has(address("x"))
+				}
+			}
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, "{}")
+	}))
+	defer there.Close()
+	far = NewRemote(flow.NewInventory(), caller(t, there))
+	defer far.Close()
+	for range 3 {
+		must(t, far.tell(t.Context(), []tidings{{address: address("x")}}))
+	}
+	if want := []bool{false, true, false}; !slices.Equal(missed, want) {
+		t.Errorf("told that some were missed: %v, want %v", missed, want)
+	}
+}
+
+// Many push at the same moment. None of what is dropped then is overlooked.
+func TestTheLastPlacesForNewsAreWatched(t *testing.T) {
+	far := NewRemote(flow.NewInventory(), nil)
+	defer far.Close()
+	for range mostProvide - 100 {
+		far.Has(address("x"))
+	}
+	if !far.lost.Load() {
+		t.Error("a hundred who push at once would not see that there was no room")
 	}
 }

@@ -32,6 +32,13 @@ type drawer struct {
 
 func newDrawer() *drawer { return &drawer{kept: map[string][]byte{}} }
 
+// breaks lets it fail from now on; with nil, no more.
+func (d *drawer) breaks(why error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.broken = why
+}
+
 func (d *drawer) Load() ([][]byte, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -141,13 +141,23 @@ func (x *Index) keepNames(ctx context.Context) error {
 	for {
 		pause := publishPause
 		x.shadow()
-		if err := errors.Join(x.names.renew(ctx), x.publish(ctx)); err != nil {
+		if err := errors.Join(x.renew(ctx), x.publish(ctx)); err != nil {
 			pause = publishRetry
 		}
 		if !x.names.await(ctx, pause) {
 			return nil
 		}
 	}
+}
+
+// renew signs records anew. If they cannot be kept, they are told of: a name
+// whose record expires is forgotten by others.
+func (x *Index) renew(ctx context.Context) error {
+	err := x.names.renew(ctx)
+	if err != nil && fault.KindOf(err) != fault.Canceled {
+		x.audit(Event{Type: Failed, Detail: err.Error()})
+	}
+	return err
 }
 
 // publish tells the DHT of all records that it does not have.

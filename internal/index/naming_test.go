@@ -292,3 +292,25 @@ func TestFetchOverHTTP(t *testing.T) {
 		}
 	})
 }
+
+// A record that cannot be renewed is told of, and renewed when it can be.
+func TestARenewalThatFailsIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		drawer := newDrawer()
+		r := open(t, func(s *Spec) { s.Keeper = drawer })
+		old, err := r.SetName(t.Context(), "docs", address("one"))
+		must(t, err)
+		drawer.breaks(fault.New("test", fault.StoreFull, "the disk is full"))
+		time.Sleep(nameRenew + publishPause)
+		synctest.Wait()
+		if failed := r.log.of(Failed); len(failed) == 0 || !strings.Contains(failed[0].Detail, "full") {
+			t.Errorf("%v", failed)
+		}
+		drawer.breaks(nil)
+		time.Sleep(publishRetry)
+		synctest.Wait()
+		if now, _ := r.names.lookup("docs"); now.Seq <= old.Seq {
+			t.Error("it was not renewed")
+		}
+	})
+}

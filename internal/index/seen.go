@@ -88,8 +88,8 @@ func (s *seen) take(ctx context.Context, one *record.Name) error {
 		}
 	}, one.Encode())
 	if err != nil {
-		s.fallBehind()
 		s.install(one)
+		s.fallBehind() // only now: a rewrite before it would not have had it
 	}
 	return fault.Wrap(opSeen, err)
 }

@@ -2,6 +2,7 @@ package index
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -89,14 +90,22 @@ func (o *once) begin(key string, asked b3.Address) (d *deed, mine bool, err erro
 	return d, true, nil
 }
 
-// end tells those who wait what came of a deed.
+// end tells those who wait what came of a deed. One that failed leaves nothing:
+// or else whoever sends requests that fail would use up the keys of all others.
 func (o *once) end(d *deed) {
 	if d.err != nil {
-		o.mu.Lock()
-		delete(o.deeds, d.key) // its place in the order goes with time
-		o.mu.Unlock()
+		o.drop(d)
 	}
 	close(d.done)
+}
+
+func (o *once) drop(d *deed) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.deeds[d.key] == d { // it may have taken more than a day
+		delete(o.deeds, d.key)
+	}
+	o.order = slices.DeleteFunc(o.order, func(other *deed) bool { return other == d })
 }
 
 // forget drops what is older than a day. Guarded by mu.

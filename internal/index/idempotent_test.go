@@ -97,6 +97,21 @@ func TestOnceFails(t *testing.T) {
 	}
 }
 
+// Requests that fail use up nobody's keys.
+func TestOnceForgetsWhatFailed(t *testing.T) {
+	o := newOnce()
+	act := func(context.Context) (any, error) { return true, nil }
+	if _, err := o.do(t.Context(), "kept", pinOne, act); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		_, _ = o.do(t.Context(), fmt.Sprint(i), pinOne, func(context.Context) (any, error) { return nil, errors.New("no") })
+	}
+	if len(o.order) != 1 || len(o.deeds) != 1 {
+		t.Errorf("%d and %d are remembered", len(o.order), len(o.deeds))
+	}
+}
+
 // Keys are bounded, each and all together.
 func TestOnceIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

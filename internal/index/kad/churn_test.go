@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"micronode/fault"
+	"micronode/internal/flow"
 	"micronode/internal/index/record"
 )
 
@@ -38,6 +39,25 @@ func (c *crowd) leave(i int) {
 		c.t.Error(err)
 	}
 	c.nodes = slices.Delete(c.nodes, i, i+1)
+}
+
+// mingle waits until every node knows at least so many others. The library tries
+// a peer that it hears of once, and on a busy machine that may fail; then it
+// hears of it again only when it looks around for the next time, in ten minutes.
+// So who knows too few looks around now.
+func (c *crowd) mingle(least int) {
+	c.t.Helper()
+	ctx := budget(c.t)
+	for _, n := range c.nodes {
+		for n.Size() < least {
+			select {
+			case <-n.dht.ForceRefresh():
+			case <-ctx.Done():
+				c.t.Fatalf("one knows %d of %d others", n.Size(), len(c.nodes)-1)
+			}
+			_ = flow.Sleep(ctx, 5*time.Millisecond)
+		}
+	}
 }
 
 // outcome is how look-ups went.
@@ -136,9 +156,7 @@ func TestTwelveNodesAndChurn(t *testing.T) {
 	for range 12 {
 		c.join()
 	}
-	until(t, "all have found most of the others", func() bool {
-		return !slices.ContainsFunc(c.nodes, func(n *Network) bool { return n.Size() < 8 })
-	})
+	c.mingle(8)
 	// The last four stay, and have what the others look for.
 	keepers := slices.Clone(c.nodes[8:])
 	var questions []record.Question
@@ -169,9 +187,7 @@ func TestTwelveNodesAndChurn(t *testing.T) {
 		n := c.join()
 		c.nodes = append([]*Network{n}, c.nodes[:len(c.nodes)-1]...) // the keepers stay last
 	}
-	until(t, "those who came have found others", func() bool {
-		return !slices.ContainsFunc(c.nodes, func(n *Network) bool { return n.Size() < 4 })
-	})
+	c.mingle(4)
 	c.finds(questions, .9, "four new ones have come, walks")
 	c.lookUp(ofTheIndex, []record.Question{asks(objectNo(404))}, walking).report(t, "what nobody has, walks")
 }

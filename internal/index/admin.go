@@ -8,6 +8,7 @@ import (
 	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/ingress"
+	"micronode/internal/observe"
 )
 
 const opAdmin = "index.admin"
@@ -27,6 +28,36 @@ func (x *Index) adminRoutes() []ingress.Route {
 		route("/admin/reindex", "index:admin", "Look through all objects and announce them again", x.reindex, nil, ingress.Response{Status: http.StatusAccepted, Body: client.Reindexed{}}),
 		route("/admin/pin", "index:pin", "Keep an object until it is removed", x.pin, client.PinRequest{}, pinned),
 		route("/admin/unpin", "index:pin", "Let an object go when room is needed", x.unpin, client.PinRequest{}, pinned),
+	}
+}
+
+// openDeeds reads which requests were carried out. If that cannot be read or
+// written, requests are carried out all the same, and readiness tells of it: one
+// that is repeated after a restart is then carried out again.
+func (x *Index) openDeeds() {
+	var err error
+	x.deeds, err = openOnce(x.spec.Deeds)
+	x.recalled = x.spec.Readiness.Dependency(service, "request keys", observe.ForWrites)
+	x.keptDeeds(err)
+	x.deeds.told = func(err error) {
+		if err != nil {
+			x.keptDeeds(err)
+		}
+	}
+}
+
+func (x *Index) keptDeeds(err error) {
+	if err == nil {
+		x.recalled.Up()
+		return
+	}
+	x.recalled.Degraded(fault.DetailOf(err), fault.NextOf(err))
+}
+
+// keepDeeds looks after the file of what was done.
+func (x *Index) keepDeeds(ctx context.Context) {
+	if done, err := x.deeds.tidy(ctx); done && ctx.Err() == nil {
+		x.keptDeeds(err)
 	}
 }
 

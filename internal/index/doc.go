@@ -64,6 +64,7 @@
 // It keeps no list of what this node has: the store is the truth. It knows no
 // network: sessions are the overlay's, and the DHT is a driver behind [Engine].
 // It trusts no name without a signature and no object without its hash. It
-// writes nothing to a disk but which records of names it has seen, and only if
-// it is told where; what a node's own names are kept by is given to it.
+// writes nothing to a disk but which records of names it has seen and which
+// requests it has carried out, and only if it is told where; what a node's own
+// names are kept by is given to it.
 package index

@@ -9,6 +9,7 @@ import (
 	"micronode/b3"
 	"micronode/fault"
 	"micronode/internal/flow"
+	"micronode/internal/logbook"
 )
 
 const opOnce = "index.once"
@@ -23,9 +24,14 @@ const (
 // once carries requests out once. A client that did not hear the answer sends
 // the request again with the same key, and gets the first answer again.
 type once struct {
-	mu    sync.Mutex       //lockblock:leaf maps only
-	deeds map[string]*deed // by key; guarded by mu
-	order []*deed          // oldest first; guarded by mu
+	// set at construction
+	book *logbook.Book // nil in amnesia
+	told func(error)   // hears whether the book has what was done; nil if nobody wants to
+
+	mu     sync.Mutex       //lockblock:leaf maps only
+	deeds  map[string]*deed // by key; guarded by mu
+	order  []*deed          // oldest first; guarded by mu
+	behind bool             // guarded by mu: the book lacks something
 }
 
 // deed is a request and what came of it.
@@ -36,6 +42,7 @@ type deed struct {
 	done   chan struct{} // closed when answer and err are there
 	answer any
 	err    error
+	kept   bool // guarded by once.mu: it belongs into the book
 }
 
 func newOnce() *once { return &once{deeds: map[string]*deed{}} }
@@ -56,7 +63,9 @@ func (o *once) do(ctx context.Context, key string, asked b3.Address, act func(co
 	if mine {
 		defer o.end(d)
 		d.err = fault.New(opOnce, fault.Internal, "the request was not carried out") // if act panics
-		d.answer, d.err = act(ctx)
+		if d.answer, d.err = act(ctx); d.err == nil {
+			o.tell(o.keep(ctx, d))
+		}
 		return d.answer, d.err
 	}
 	select {
@@ -64,6 +73,13 @@ func (o *once) do(ctx context.Context, key string, asked b3.Address, act func(co
 		return d.answer, d.err
 	case <-ctx.Done():
 		return nil, flow.Ended(ctx, opOnce)
+	}
+}
+
+// tell says how it is with the book.
+func (o *once) tell(err error) {
+	if o.told != nil {
+		o.told(err)
 	}
 }
 

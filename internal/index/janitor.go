@@ -16,6 +16,7 @@ func (x *Index) keepCache(ctx context.Context) error {
 	return every(ctx, janitorPause, func() {
 		x.Trim()
 		x.keepSeen(ctx)
+		x.keepDeeds(ctx)
 	})
 }
 

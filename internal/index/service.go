@@ -31,6 +31,7 @@ type Spec struct {
 	Store  store.Store        // what this node has
 	Keeper Keeper             // keeps its names over restarts; nil in amnesia
 	Seen   string             // the file that keeps which records of others' names were seen; empty in amnesia
+	Deeds  string             // the file that keeps which requests were carried out, by their keys; empty in amnesia
 
 	Library  *Library               // what can be found by words, for other processes, and told of what is fetched; nil if nobody searches. It is closed by whoever opened it
 	Registry NameSource             // nil if there is none
@@ -66,7 +67,8 @@ type Index struct {
 	witnessed *observe.Dependency // the file of what was seen
 	fetches   *fetches
 	gateways  *gateways
-	deeds     *once // what is to be done once, however often it is asked for
+	deeds     *once               // what is to be done once, however often it is asked for
+	recalled  *observe.Dependency // the file of what was done
 
 	// what moves between the tasks
 	settings *flow.Snapshot[*settings] // what is in force; a request loads it once
@@ -132,6 +134,7 @@ func New(_ context.Context, inv *flow.Inventory, to *supervise.Supervisor, in St
 	x.fetches = &fetches{begin: downloads.Go, fetch: x.bring, onWay: map[b3.Address]*fetching{}}
 	x.openNames(inv)
 	x.openSeen()
+	x.openDeeds()
 	x.watchBreakers()
 	x.look(first)
 	return x, nil
@@ -151,7 +154,6 @@ func (x *Index) makeParts(inv *flow.Inventory, first *settings) {
 	x.flights = newFlights(mostSpare)
 	x.shelf = newShelf(x, int64(first.Cache.ShelfBytes))
 	x.gateways = newGateways(x.reach)
-	x.deeds = newOnce()
 
 	x.settings = flow.NewSnapshot(inv, flow.SnapshotSpec{Service: service, Name: "settings", From: "config", To: "all tasks"}, first)
 	x.work = flow.NewFair[*flight](inv, flow.FairSpec{
@@ -222,8 +224,9 @@ func (x *Index) Close() error {
 	x.names.close()
 	x.gateways.close()
 	endpointClient.CloseIdleConnections()
+	kept := errors.Join(x.seen.close(), x.deeds.close())
 	if x.spec.Engine == nil {
-		return x.seen.close()
+		return kept
 	}
-	return errors.Join(x.seen.close(), x.spec.Engine.Close())
+	return errors.Join(kept, x.spec.Engine.Close())
 }

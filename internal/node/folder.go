@@ -52,7 +52,8 @@ const (
 
 	registryFolder = "registry"
 	namesFolder    = "names"
-	seenFile       = "seen.log" // which records of others' names were seen
+	seenFile       = "seen.log"  // which records of others' names were seen
+	deedsFile      = "deeds.log" // which requests of an operator were carried out, by their keys
 	mailboxFolder  = "mailbox"
 	graphFile      = "graph.log"
 	searchFolder   = "search"

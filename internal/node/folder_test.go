@@ -128,8 +128,8 @@ func persist(t *testing.T, folder string, flags ...config.Flag) *started {
 	return n
 }
 
-// What was put is there after a restart, under the same peer ID, and a token
-// that was minted before is still good.
+// What was put is there after a restart, under the same peer ID, a token that was
+// minted before is still good, and what was done once is not done again.
 func TestANodeWithAFolderKeepsThings(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "node")
 	n := persist(t, folder)
@@ -145,6 +145,10 @@ func TestANodeWithAFolderKeepsThings(t *testing.T) {
 		}
 	}
 	token := n.mintFor(t, `{"scopes":["object:put"],"ttl_s":60}`)
+	reindexed := local.do(t, http.MethodPost, "/admin/reindex", nil, "Idempotency-Key", "once")
+	if reindexed.status != http.StatusAccepted || !bytes.Contains(reindexed.body, []byte(`"objects":2`)) {
+		t.Errorf("%d %s", reindexed.status, reindexed.body)
+	}
 	n.stop()
 	<-n.ended
 
@@ -161,6 +165,10 @@ func TestANodeWithAFolderKeepsThings(t *testing.T) {
 	gateway.token = token
 	if got := gateway.do(t, http.MethodPost, "/put", strings.NewReader("with an old token")); got.status != http.StatusCreated {
 		t.Errorf("%d %s", got.status, got.body)
+	}
+	again := n.localCaller().do(t, http.MethodPost, "/admin/reindex", nil, "Idempotency-Key", "once")
+	if again.status != reindexed.status || !bytes.Equal(again.body, reindexed.body) { // there are three objects by now
+		t.Errorf("%d %s", again.status, again.body)
 	}
 	n.stop()
 	<-n.ended

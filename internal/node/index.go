@@ -34,7 +34,7 @@ func (n *Node) openIndex(ctx context.Context, c Config) (err error) {
 		Metrics: n.metrics, Readiness: n.readiness, Tracer: n.tracing.Tracer(),
 	}
 	if n.folder != nil {
-		spec.Keeper, spec.Seen = nameFolder{n.folder}, n.folder.in(seenFile)
+		spec.Keeper, spec.Seen, spec.Deeds = nameFolder{n.folder}, n.folder.in(seenFile), n.folder.in(deedsFile)
 	}
 	n.index, err = index.New(ctx, n.inventory, n.supervisor, indexStages, spec)
 	return err

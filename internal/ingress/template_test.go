@@ -51,7 +51,7 @@ func TestFileThatIsTooShort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close()
+	t.Cleanup(func() { file.Close() }) // when the servers have stopped: they may still have it in hand
 	template, _ := NewTemplate(TemplateSpec{Pattern: "/x", Header: http.Header{"Content-Type": {"text/plain"}}})
 	warm := warmFunc(func([]byte) (*Prepared, bool) {
 		return template.Answer(Particular{File: file, From: 1, Length: 5}, nil)

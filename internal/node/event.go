@@ -22,7 +22,7 @@ const (
 	SessionOpened EventType = "session opened"
 	// SessionClosed says that it is not any more.
 	SessionClosed EventType = "session closed"
-	// AuthFailure says that somebody was not let in.
+	// AuthFailure says that somebody was not let in, or handed over a forged letter.
 	AuthFailure EventType = "auth failure"
 	// RegistryUpdated says that the registry has a new version: its number is
 	// Name, its hash Detail.

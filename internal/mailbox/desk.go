@@ -207,9 +207,13 @@ func (d *desk) accept(ctx context.Context, op string, m Message, k keyed) (*lett
 	return l, &k, nil
 }
 
-// keep ends the taking in of a letter.
+// keep ends the taking in of a letter. What is written of it is read under the
+// lock: Close may be letting go of its body at this moment.
 func (d *desk) keep(ctx context.Context, l *letter, k *keyed) error {
-	return d.settle(ctx, sentRecord(l, k), func(err error) {
+	d.mu.Lock()
+	r := sentRecord(l, k)
+	d.mu.Unlock()
+	return d.settle(ctx, r, func(err error) {
 		if err != nil {
 			d.office.withdraw(l)
 		} else {

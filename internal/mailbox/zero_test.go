@@ -3,6 +3,7 @@ package mailbox
 import (
 	"bytes"
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -127,5 +128,26 @@ func TestWhatComesInAtTheEndIsZeroed(t *testing.T) {
 	}
 	if u := r.Usage(); u != (Usage{}) {
 		t.Errorf("usage after the end: %+v", u)
+	}
+}
+
+// A mailbox may be closed while a message is on its way in. Both touch the
+// message; the race detector sees if one of them does so without the lock.
+func TestAMessageOnItsWayInAtTheEnd(t *testing.T) {
+	for _, zero := range []bool{false, true} {
+		for range 100 {
+			r := NewRAM(flow.NewInventory(), RAMSpec{Limits: roomy, Zero: zero})
+			l, k, err := r.accept(t.Context(), "test", Message{Box: "jobs", Key: "k", Body: []byte("secret"), MaxDeliveries: 1}, keyed{key: hashKey("k")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var both sync.WaitGroup
+			both.Go(func() { _ = r.keep(t.Context(), l, k) })
+			both.Go(func() { _ = r.Close() })
+			both.Wait()
+			if u := r.Usage(); u != (Usage{}) {
+				t.Fatalf("usage after the end: %+v", u)
+			}
+		}
 	}
 }

@@ -83,6 +83,33 @@ func TestAFullDisk(t *testing.T) {
 	}
 }
 
+// A key whose message did not fit on the disk is forgotten at once, and nobody is
+// told to wait for it.
+func TestAKeyThatWasNotKeptIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, fs, limits := t.Context(), &failingFS{FS: disk.Real()}, mailboxtest.Limits()
+		limits.Keys, limits.KeyLife = 1, time.Hour
+		d := openDisk(t, mailbox.DiskSpec{Folder: t.TempDir(), FS: fs, Limits: limits})
+		fs.set(syscall.ENOSPC)
+		for range 3 {
+			if _, err := d.Send(ctx, mailbox.Message{Box: "jobs", Key: "refused", Body: make([]byte, 300_000)}); fault.KindOf(err) != fault.StoreFull {
+				t.Fatalf("Send on a full disk: %v", err)
+			}
+		}
+		fs.set(nil)
+		time.Sleep(20 * time.Minute)
+		_, err := d.Send(ctx, mailbox.Message{Box: "jobs", Key: "kept"})
+		must(t, err)
+		_, err = d.Send(ctx, mailbox.Message{Box: "jobs", Key: "too many"})
+		if fault.KindOf(err) != fault.Busy || fault.RetryAfterOf(err) != time.Hour {
+			t.Errorf("a key too many: %v, to be tried again after %s", err, fault.RetryAfterOf(err))
+		}
+		time.Sleep(time.Hour)
+		_, err = d.Send(ctx, mailbox.Message{Box: "jobs", Key: "too many"})
+		must(t, err)
+	})
+}
+
 func TestTheLogIsWrittenAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		folder := t.TempDir()

@@ -1,6 +1,7 @@
 package mailbox
 
 import (
+	"slices"
 	"time"
 
 	"micronode/b3"
@@ -62,9 +63,18 @@ func (r *keyring) add(k *keyed) {
 	r.order = append(r.order, k)
 }
 
-// drop forgets a key whose message was not kept. Its place in the order goes
-// with time.
-func (r *keyring) drop(k *keyed) { delete(r.known, k.key) }
+// drop forgets a key whose message was not kept, with its place in the order: on
+// a disk that is full for hours, places that only time takes away would pile up.
+// It was used a moment ago, so it is looked for from the end.
+func (r *keyring) drop(k *keyed) {
+	delete(r.known, k.key)
+	for i := len(r.order) - 1; i >= 0; i-- {
+		if r.order[i] == k {
+			r.order = slices.Delete(r.order, i, i+1)
+			return
+		}
+	}
+}
 
 // forget drops what is as old as a time, or older.
 func (r *keyring) forget(until time.Time) {

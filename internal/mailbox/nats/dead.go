@@ -1,11 +1,13 @@
 package nats
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
 	"time"
 
+	"micronode/fault"
 	"micronode/internal/mailbox"
 )
 
@@ -57,19 +59,26 @@ func (m *Mailbox) deadAfter(name, after string, limit int) (tokens []string) {
 }
 
 // buryDoomed makes dead letters of those whose last lease has ended: of one box,
-// or of all with "".
+// or of all with "". When one cannot be made one, the others wait, unless it is
+// the letter that is to blame.
 func (m *Mailbox) buryDoomed(ctx context.Context, op, of string) error {
 	m.enter()
 	doomed := m.index.takeDoomed(of)
 	m.leave()
 	var failed error
 	for _, l := range doomed {
-		if failed == nil {
-			failed = m.buryLapsed(ctx, op, l.token)
+		if failed == nil || itsOwn(failed) {
+			failed = cmp.Or(m.buryLapsed(ctx, op, l.token), failed)
 		}
 		m.release(l)
 	}
 	return failed
+}
+
+// itsOwn tells whether a failure is about one letter, and not about the servers.
+func itsOwn(err error) bool {
+	kind := fault.KindOf(err)
+	return kind == fault.IntegrityFail || kind == fault.BodyTooLarge
 }
 
 // buryLapsed makes a dead letter of one whose last lease has ended, if that is

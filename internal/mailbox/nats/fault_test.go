@@ -366,6 +366,89 @@ func TestDeathIsMadeUpFor(t *testing.T) {
 	})
 }
 
+// TestDeathThatIsRefused has letters that should die, and a server that does not
+// let that be written down. It is asked again and again, but not without a pause,
+// also when there is something else to do.
+func TestDeathThatIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		m := f.open(t, Spec{})
+		for range 3 {
+			_, err := m.Send(t.Context(), mailbox.Message{Box: "jobs", MaxDeliveries: 1})
+			must(t, err)
+			_, err = m.Receive(t.Context(), "jobs", time.Second, 0)
+			must(t, err)
+		}
+		for i := range 100 {
+			_, err := m.Send(t.Context(), mailbox.Message{Box: "later", Delay: time.Duration(i) * 300 * time.Millisecond})
+			must(t, err)
+		}
+		tries := 0
+		f.set(func(subject string) verdict {
+			if tries > 1000 {
+				return verdict{lose: true} // so that time goes on
+			}
+			if writes(subject) {
+				tries++
+				return verdict{code: int(codeStorage)}
+			}
+			return verdict{}
+		})
+		for range 600 {
+			time.Sleep(50 * time.Millisecond)
+			m.Usage() // as whoever looks at the metrics does
+		}
+		f.mu.Lock()
+		got := tries
+		f.mu.Unlock()
+		if got < 20 || got > 40 {
+			t.Errorf("it was tried %d times within half a minute", got)
+		}
+		f.set(nil)
+		time.Sleep(10 * time.Second)
+		if u := m.Usage(); u.Dead != 3 || u.Messages != 100 {
+			t.Errorf("when there is room: %+v", u)
+		}
+	})
+}
+
+// TestADamagedLetterDoesNotKeepOthers has two letters that should die. The record
+// of the first cannot be read any more; the other one dies all the same.
+func TestADamagedLetterDoesNotKeepOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		m := f.open(t, Spec{})
+		for _, box := range []string{"damaged", "jobs"} {
+			_, err := m.Send(t.Context(), mailbox.Message{Box: box, MaxDeliveries: 1})
+			must(t, err)
+			_, err = m.Receive(t.Context(), box, time.Second, 0)
+			must(t, err)
+		}
+		asked := 0
+		f.set(func(subject string) verdict {
+			asked++
+			return verdict{lose: asked > 1000} // so that time goes on
+		})
+		f.mu.Lock()
+		f.streams["micronode-mail"].messages[0].header.Set(recordHeader, "boo")
+		f.mu.Unlock()
+		time.Sleep(time.Minute + sweepAgain/2) // between two tries of the sweeper, who has it in hand meanwhile
+		if u := m.Usage(); u.Dead != 1 {
+			t.Errorf("the other one does not die: %+v", u)
+		}
+		if letters, err := m.Dead(t.Context(), "jobs", "", 10); err != nil || len(letters) != 1 {
+			t.Errorf("dead letters: %+v, %v", letters, err)
+		}
+		_, err := m.Dead(t.Context(), "damaged", "", 10)
+		kind(t, err, "dead letters of the box with the damaged one", fault.IntegrityFail)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if asked > 200 {
+			t.Errorf("the server was asked %d times within a minute", asked)
+		}
+	})
+}
+
 // TestTheLastRecordEnds has the last record of the stream end by itself. Nobody
 // waits for it.
 func TestTheLastRecordEnds(t *testing.T) {

@@ -36,6 +36,7 @@ type Mailbox struct {
 	follower *follower
 	queues   map[string][]*waiter // by box, in the order in which they came
 	armed    time.Time            // when the sweeper looks next; zero if it waits for a wake
+	resting  bool                 // the sweeper could not write down what it had to, and does not try before it looks next
 	odd      error                // a record that cannot be read
 }
 
@@ -321,7 +322,7 @@ func (m *Mailbox) enter() time.Time {
 // it is told.
 func (m *Mailbox) leave() {
 	next, any := m.index.next()
-	hurry := any && (m.armed.IsZero() || next.Before(m.armed)) || len(m.index.doomed) > 0
+	hurry := any && (m.armed.IsZero() || next.Before(m.armed)) || len(m.index.doomed) > 0 && !m.resting
 	m.mu.Unlock()
 	if hurry {
 		_ = m.wakes.TryPush(struct{}{}) // it coalesces

@@ -26,11 +26,18 @@ func (m *Mailbox) Tasks() []mailbox.Task {
 }
 
 // sweep lets time pass when something is due: for those who wait, and for
-// letters whose last lease has ended.
+// letters whose last lease has ended. Servers that did not let it write that
+// down are left alone for a moment, whatever else is due meanwhile.
 func (m *Mailbox) sweep(ctx context.Context) error {
+	var again time.Time // when it may be tried again; zero for at once
 	for {
-		failed := m.buryDoomed(ctx, "mailbox.sweep", "")
-		wait, any := m.schedule(failed)
+		if !time.Now().Before(again) {
+			again = time.Time{}
+			if m.buryDoomed(ctx, "mailbox.sweep", "") != nil {
+				again = time.Now().Add(sweepAgain)
+			}
+		}
+		wait, any := m.schedule(again)
 		turn, cancel := ctx, func() {}
 		if any {
 			turn, cancel = context.WithTimeout(ctx, wait)
@@ -43,16 +50,20 @@ func (m *Mailbox) sweep(ctx context.Context) error {
 	}
 }
 
-// schedule says how long it is until there is something to do.
-func (m *Mailbox) schedule(failed error) (time.Duration, bool) {
+// schedule says how long it is until there is something to do. What has to be
+// written down has to wait until again, if that is not zero.
+func (m *Mailbox) schedule(again time.Time) (time.Duration, bool) {
 	now := m.enter()
 	defer m.mu.Unlock()
+	m.resting = !again.IsZero() && len(m.index.doomed) > 0
 	next, any := m.index.next()
-	switch {
-	case len(m.index.doomed) > 0 && failed == nil:
-		next, any = now, true
-	case len(m.index.doomed) > 0:
-		next, any = now.Add(sweepAgain), true
+	if len(m.index.doomed) > 0 {
+		if !m.resting {
+			again = now
+		}
+		if !any || again.Before(next) {
+			next, any = again, true
+		}
 	}
 	m.armed = next // zero if there is none
 	return next.Sub(now), any

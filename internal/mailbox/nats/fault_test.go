@@ -600,7 +600,7 @@ func TestRoom(t *testing.T) {
 func TestKeysOutlived(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limits := mailboxtest.Limits()
-		limits.KeyLife = time.Hour
+		limits.KeyLife = 10 * time.Minute
 		f := newFake()
 		here, there := f.open(t, Spec{Limits: limits}), f.open(t, Spec{Limits: limits})
 		seen := map[string]bool{}
@@ -622,7 +622,7 @@ func TestKeysOutlived(t *testing.T) {
 					}
 				}
 			}
-			time.Sleep(time.Hour)
+			time.Sleep(limits.KeyLife)
 		}
 	})
 }

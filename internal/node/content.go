@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"micronode/b3"
+	"micronode/fault"
 	"micronode/internal/flow"
 	"micronode/internal/store"
 	"micronode/internal/supervise"
@@ -98,16 +99,23 @@ func (c *content) join(a b3.Address) (*bringing, error) {
 		return on, nil
 	}
 	err := c.tasks.Go(func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, bringTime)
-		defer cancel()
-		_, _, err := c.finder().Fetch(ctx, a)
-		c.end(a, on, err)
+		c.fetch(ctx, a, on)
 		return nil
 	})
 	if err != nil {
 		c.end(a, on, err)
 	}
 	return on, err
+}
+
+// fetch brings an object here. Those who wait hear of it whatever happens to the
+// task: an object that stayed on its way would never be asked for again.
+func (c *content) fetch(ctx context.Context, a b3.Address, on *bringing) {
+	ctx, cancel := context.WithTimeout(ctx, bringTime)
+	defer cancel()
+	var err error = fault.New("edge.bring", fault.Internal, "the task that fetched it died")
+	defer func() { c.end(a, on, err) }()
+	_, _, err = c.finder().Fetch(ctx, a)
 }
 
 // end tells those who wait.

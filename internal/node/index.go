@@ -114,9 +114,21 @@ func (n *Node) whereabouts() index.Provider {
 	return index.Provider{}
 }
 
-// locate finds out where others can reach this node: where it says, or else
-// where it listens.
+// locate finds out where others can reach this node. Several parts may have
+// moved at the same time, so what was found while somebody else found something
+// is looked for again.
 func (n *Node) locate(c Config) {
+	for {
+		before, at := n.reachable.Load(), n.place(c)
+		if n.reachable.CompareAndSwap(before, &at) {
+			return
+		}
+	}
+}
+
+// place is where others can reach this node: where it says, or else where it
+// listens.
+func (n *Node) place(c Config) index.Provider {
 	at := index.Provider{ID: n.identity.PeerID(), Region: c.Index.Region}
 	for _, one := range c.Node.Advertise {
 		if strings.Contains(one, "://") {
@@ -138,7 +150,7 @@ func (n *Node) locate(c Config) {
 			at.HTTP = append(at.HTTP, scheme+hostport)
 		}
 	}
-	n.reachable.Store(&at)
+	return at
 }
 
 // listeners are the processes where others reach this node: its overlay and its

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -261,5 +262,34 @@ func TestWhereANodeIs(t *testing.T) {
 	}
 	if all := dialable((&net.UnixAddr{Name: "x"}).String()); all != nil {
 		t.Errorf("%v", all)
+	}
+}
+
+// Two parts in other processes that say where they listen at the same moment are
+// both heard.
+func TestWhereANodeOfSeveralProcessesIs(t *testing.T) {
+	identity, err := NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlay, gateway := &remote{name: "overlay"}, &remote{name: gatewayPart}
+	n := &Node{identity: identity, remotes: []*remote{overlay, gateway}}
+	for range 1000 {
+		for _, r := range n.remotes {
+			r.said.Store(nil)
+		}
+		n.locate(Config{})
+		var both sync.WaitGroup
+		for r, said := range map[*remote]presence{overlay: {Overlay: "192.0.2.1:9500"}, gateway: {HTTP: "192.0.2.1:8080", TLS: true}} {
+			both.Go(func() {
+				r.said.Store(&said)
+				n.locate(Config{})
+			})
+		}
+		both.Wait()
+		at := n.whereabouts()
+		if !slices.Equal(at.Overlay, []string{"192.0.2.1:9500"}) || !slices.Equal(at.HTTP, []string{"https://192.0.2.1:8080"}) {
+			t.Fatalf("%+v", at)
+		}
 	}
 }

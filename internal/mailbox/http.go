@@ -25,7 +25,8 @@ const reserved = "facet/"
 
 // The bounds of requests.
 const (
-	answerTime = 2 * time.Second // besides the time that a receiver waits
+	answerTime = 2 * time.Second        // besides the time that a receiver waits
+	answerRoom = 250 * time.Millisecond // of the caller's own time, at most, to lease and to answer
 	smallBody  = 16 << 10
 	deadPage   = 20
 	mostDead   = 100
@@ -127,12 +128,14 @@ func (m *Mailbox) receive(w http.ResponseWriter, r *http.Request) error {
 }
 
 // await waits for a message, until the node drains at most. A caller whose own
-// deadline is earlier is answered before it.
+// deadline is earlier is answered before it: a message that is leased in the last
+// moment would be leased to somebody who has hung up. A quarter of a short time is
+// kept for that, so that who has little time waits as well.
 func (m *Mailbox) await(ctx context.Context, box string, visibility, wait time.Duration) (Delivery, error) {
 	ctx, cancel := context.WithTimeout(ctx, wait+answerTime)
 	defer cancel()
 	if left, bounded := flow.Remaining(ctx); bounded {
-		wait = min(wait, max(0, left-answerTime/8))
+		wait = min(wait, max(0, left-min(answerRoom, left/4)))
 	}
 	if wait == 0 {
 		return m.engine.Receive(ctx, box, visibility, 0)

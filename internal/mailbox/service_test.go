@@ -270,17 +270,22 @@ func TestWhatIsNotMeantIsRefused(t *testing.T) {
 	})
 }
 
-// A client that has less time than it asked to wait for is told in time.
+// A client that has less time than it asked to wait for is told in time, and not
+// before most of its time is over.
 func TestAShorterDeadlineIsHeeded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, inRAM)
-		before := time.Now()
-		if answer := r.ask(http.MethodPost, "/mbox/recv", `{"box":"jobs","wait_s":20}`, "Request-Timeout", "3"); answer.Code != http.StatusNoContent {
-			t.Errorf("%d %s", answer.Code, answer.Body)
+		for timeout, most := range map[string]time.Duration{"3": 3 * time.Second, "1": time.Second, "0.2": 200 * time.Millisecond} {
+			before := time.Now()
+			if answer := r.ask(http.MethodPost, "/mbox/recv", `{"box":"jobs","wait_s":20}`, "Request-Timeout", timeout); answer.Code != http.StatusNoContent {
+				t.Errorf("%d %s", answer.Code, answer.Body)
+			}
+			if waited := time.Since(before); waited >= most || waited < most*2/3 {
+				t.Errorf("waited %s of %s", waited, most)
+			}
 		}
-		if waited := time.Since(before); waited > 3*time.Second || waited < 2*time.Second {
-			t.Errorf("waited %s", waited)
-		}
+		r.post("/mbox/send", `{"box":"jobs","body":""}`, http.StatusCreated, nil, "Idempotency-Key", "k")
+		r.post("/mbox/recv", `{"box":"jobs","wait_s":20}`, http.StatusOK, nil, "Request-Timeout", "0.2")
 	})
 }
 

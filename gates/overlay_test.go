@@ -158,7 +158,7 @@ func converse(t *testing.T, p *process, object b3.Address) {
 		t.Fatal(err)
 	}
 	defer there.Close()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		if fetched, err := other.local().Fetch(t.Context(), object, id); err == nil && fetched.Created {
 			break
 		} else if time.Now().After(deadline) {
@@ -248,7 +248,7 @@ func TestFloodedGossip(t *testing.T) {
 	close(enough)
 	<-flooded
 	after := p.rss()
-	for deadline := time.Now().Add(10 * time.Second); heard.Load() < int64(len(words)) && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(30 * time.Second); heard.Load() < int64(len(words)) && time.Now().Before(deadline); {
 		time.Sleep(10 * time.Millisecond)
 	}
 	t.Logf("%d of %d polite letters were heard; of the rude ones %.0f were checked and refused, %.0f turned away; readiness fell: %t; rss %d -> %d MiB",
@@ -262,7 +262,7 @@ func TestFloodedGossip(t *testing.T) {
 	if after > before+128<<20 {
 		t.Errorf("memory grew from %d to %d MiB", before>>20, after>>20)
 	}
-	for deadline := time.Now().Add(15 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		if status, body := p.ready(); status == http.StatusOK {
 			break
 		} else if time.Now().After(deadline) {
@@ -563,7 +563,7 @@ func TestPartitionAndHeal(t *testing.T) {
 // subscribed waits until the node has a subscriber.
 func (i *island) subscribed() {
 	i.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		var status client.Status
 		if err := json.Unmarshal([]byte(i.do("status", "--json")), &status); err != nil {
 			i.t.Fatal(err)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"syscall"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 func main() {
 	c := newConsole()
+	c.json = asksForJSON(os.Args[1:]) // before anybody else looks
 	ctx, stop := c.untilInterrupted(context.Background())
 	code := execute(ctx, c, os.Args[1:])
 	stop()
@@ -74,10 +76,12 @@ func (c *console) untilInterrupted(ctx context.Context) (context.Context, func()
 const echo = 100 * time.Millisecond
 
 // interruption is what to do about signals: the first one interrupts, another
-// one ends the process.
+// one ends the process. Whether a program is listening is asked now: when a
+// signal comes, the command line may be being read on another goroutine.
 func (c *console) interruption(interrupt context.CancelCauseFunc) func(os.Signal) {
 	var first os.Signal
 	var at time.Time
+	program := c.json
 	return func(signal os.Signal) {
 		switch {
 		case first == nil:
@@ -88,7 +92,9 @@ func (c *console) interruption(interrupt context.CancelCauseFunc) func(os.Signal
 			if leave := c.leave.Load(); leave != nil {
 				(*leave)()
 			}
-			c.remark("stopped at once")
+			if !program {
+				fmt.Fprintln(c.err, "micronode: stopped at once")
+			}
 			c.exit(128 + int(signal.(syscall.Signal)))
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -487,6 +488,16 @@ func TestStrangeRecords(t *testing.T) {
 		_, err := m.Board(t.Context(), "wall", "", 10)
 		kind(t, err, "a board with it", fault.IntegrityFail)
 		receive(t, m, "jobs")
+		for range 100 {
+			time.Sleep(time.Second)
+			kind(t, m.Health(), "health as long as it is there", fault.IntegrityFail)
+		}
+		f.mu.Lock()
+		mail := f.streams["micronode-mail"]
+		mail.messages = slices.DeleteFunc(mail.messages, func(one *fakeMessage) bool { return string(one.body) == "boo" })
+		f.mu.Unlock()
+		time.Sleep(time.Minute)
+		must(t, m.Health())
 	})
 }
 

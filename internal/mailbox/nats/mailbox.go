@@ -45,6 +45,7 @@ type follower struct {
 	pos     uint64
 	stop    func()
 	waiting []milestone
+	odd     error // a record that it was shown and that cannot be read
 }
 
 // milestone is somebody who waits until a sequence was read.
@@ -166,7 +167,7 @@ func (m *Mailbox) readAll(ctx context.Context, op string) error {
 	m.mu.Lock()
 	m.index.turn++ // before anything can be heard
 	m.mu.Unlock()
-	stop, err := m.line.follow(ctx, op, func(e entry) { m.hear(f, e) }, m.strange, m.behind)
+	stop, err := m.line.follow(ctx, op, func(e entry) { m.hear(f, e) }, func(err error) { m.strange(f, err) }, m.behind)
 	if err != nil {
 		return err
 	}
@@ -183,6 +184,7 @@ func (m *Mailbox) readAll(ctx context.Context, op string) error {
 	}
 	m.enter()
 	m.index.tidy()
+	m.odd = f.odd // what could not be read before may be gone
 	m.leave()
 	m.live.Store(true)
 	return nil
@@ -213,10 +215,17 @@ func (f *follower) passed(seq uint64) {
 }
 
 // strange keeps a record that cannot be read, for Health.
-func (m *Mailbox) strange(err error) {
+func (m *Mailbox) strange(f *follower, err error) {
 	m.mu.Lock()
-	m.odd = err
+	m.odd, f.odd = err, err
 	m.mu.Unlock()
+}
+
+// sawOdd tells whether there was a record that cannot be read.
+func (m *Mailbox) sawOdd() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.odd != nil
 }
 
 // behind says that a follower has left something out.

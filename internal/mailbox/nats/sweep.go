@@ -71,7 +71,8 @@ func (m *Mailbox) schedule(again time.Time) (time.Duration, bool) {
 
 // keep looks after the boards, and reads everything anew when the connection was
 // lost, or something was left out: what happened meanwhile may have been
-// forgotten by NATS already.
+// forgotten by NATS already. It does so, too, as long as there is a record that
+// cannot be read.
 func (m *Mailbox) keep(ctx context.Context) error {
 	const op = "mailbox.keep"
 	for {
@@ -97,6 +98,9 @@ func (m *Mailbox) observe(ctx context.Context, op string) {
 		return
 	}
 	defer cancel()
+	if m.sawOdd() {
+		m.line.stale.Store(true) // nobody tells us when somebody has removed it
+	}
 	if m.refresh(ctx, op) != nil {
 		return
 	}

@@ -132,7 +132,8 @@ func signalAll(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// await asks a URL until the answer matches: await URL PATTERN
+// await asks a URL until the answer matches: await URL PATTERN. On a machine that
+// is very busy, a node cuts off an answer that takes too long; it is asked again.
 func await(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: await URL PATTERN")
@@ -142,11 +143,13 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	last := ""
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		answer, err := client.Get(args[0])
-		ts.Check(err)
+		if err != nil {
+			last = err.Error()
+			continue
+		}
 		body, err := io.ReadAll(answer.Body)
-		ts.Check(err)
 		answer.Body.Close()
-		if last = string(body); want.MatchString(last) {
+		if last = string(body); err == nil && want.MatchString(last) {
 			return
 		}
 	}

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"encoding/json"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -50,6 +51,43 @@ func TestExpired(t *testing.T) {
 	}
 	clock.turn(-10 * time.Minute) // it stays so, whatever the clock does
 	h.turnedAway("commit", "POST", "/registry/commit/"+p.ProposalID, nil, "Expired")
+}
+
+// A proposal whose time ends while the storage is at it was committed in time,
+// and everybody is told so: who asked for it, who looks at it, and the record.
+func TestWhatExpiresWhileItIsWrittenIsCommitted(t *testing.T) {
+	for what, wrong := range map[string]mishap{"all goes well": {}, "the answer is lost": {err: lost, kept: true}} {
+		t.Run(what, func(t *testing.T) {
+			var clock dial
+			j := &fickle{Journal: inMemory()}
+			h := open(t, on(j), clock.setting(), with(func(c *Config) { c.Storage.Timeout = time.Minute }))
+			h.init()
+			p := h.proposed([]json.RawMessage{name("docs", "1")}, alice, bob)
+			j.goWrong(wrong)
+			release := j.hold()
+			ended := make(chan error, 1)
+			go func() {
+				_, err := h.Commit(t.Context(), p.ProposalID)
+				ended <- err
+			}()
+			waitFor(t, j.waiting)
+			clock.turn(2 * time.Hour)
+			h.docket.expire(h.now()) // as the gate does
+			release()
+			if err := <-ended; err != nil {
+				t.Errorf("who asked for it is told %v", err)
+			}
+			var told client.Proposal
+			h.call("GET", "/registry/proposals/"+p.ProposalID, nil, &told, 200)
+			if told.Status != client.ProposalCommitted || told.Version == nil || *told.Version != 1 {
+				t.Errorf("it is shown as %s, %v", told.Status, told.Version)
+			}
+			if n, events := h.count("registry_updates_total", "result=committed"), h.told(CommittedNow); n != 1 || len(events) != 1 || events[0].Version != 1 {
+				t.Errorf("counted %v times, told as %+v", n, events)
+			}
+			h.turnedAway("commit", "POST", "/registry/commit/"+p.ProposalID, nil, "Conflict")
+		})
+	}
 }
 
 // The time in the log never goes back, however the clock of the node jumps.

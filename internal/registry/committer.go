@@ -344,7 +344,7 @@ func (c *committer) show(ctx context.Context, g group) {
 	for i, state := range g.states {
 		if e, ours := c.docket.committed(g.ids[i], state.Head().Version); ours {
 			c.metrics.committed.Inc() // here and not in the handler: whoever asked for it may have gone meanwhile
-			c.audit(Event{Type: CommittedNow, Proposal: g.ids[i], Version: state.Head().Version, Diff: e.proposal.Diff})
+			c.audit(Event{Type: CommittedNow, Proposal: g.ids[i], Version: state.Head().Version, Diff: e.diff()})
 		}
 		_ = c.committed.Publish(Committed{Head: state.Head(), At: state.CommittedAt()}) // a closed bus has no readers left
 	}

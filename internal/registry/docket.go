@@ -10,7 +10,8 @@ import (
 )
 
 // docket holds the proposals that wait, and remembers for a while what became
-// of the others. The committer alone adds to it and changes what is in it.
+// of the others. The committer alone adds to it and changes what is in it; the
+// gate takes off what has expired.
 type docket struct {
 	mu    sync.RWMutex
 	open  map[string]entry
@@ -42,6 +43,14 @@ const (
 
 func newDocket() *docket {
 	return &docket{open: map[string]entry{}, ended: map[string]ending{}}
+}
+
+// diff is what the proposal changes, as far as it is still known.
+func (e entry) diff() ledger.Diff {
+	if e.proposal == nil {
+		return nil
+	}
+	return e.proposal.Diff
 }
 
 // weigh is about what an entry takes of memory.
@@ -115,16 +124,22 @@ func (d *docket) approve(e entry, a ledger.Approval) entry {
 	return next
 }
 
-// committed takes a proposal off the docket and returns it. One that is not on
-// it was another node's.
+// committed takes a proposal off the docket and returns it. One that expired
+// while it was being written is ours all the same, but little is left of it. One
+// that was never here was another node's.
 func (d *docket) committed(id string, version uint64) (e entry, ours bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	e, ours = d.open[id]
-	if ours {
+	if e, ours = d.open[id]; ours {
 		d.end(e, ending{version: version})
+		return e, true
 	}
-	return e, ours
+	if was, swept := d.ended[id]; swept && was.expired {
+		was.expired, was.version = false, version
+		d.ended[id] = was
+		return e, true
+	}
+	return e, false
 }
 
 // versionOf is the version that a proposal was committed as, if it was.

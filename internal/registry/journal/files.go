@@ -204,6 +204,11 @@ func (f *Files) reach(ctx context.Context, op string, version uint64) (seen, err
 		return seen{}, err
 	}
 	f.mu.Lock()
+	if f.closed || where.first < f.spans[0].first { // closed or pruned meanwhile: nobody would take it off the shelf again
+		opened.users++
+		f.mu.Unlock()
+		return seen{opened, opened.offsets, opened.end}, nil
+	}
 	found, spare := f.shelf.put(opened)
 	f.mu.Unlock()
 	_ = closeAll(spare) // it was only read

@@ -581,6 +581,64 @@ func (c counting) Open(name string, mode disk.Mode) (disk.File, error) {
 
 func (f countedFile) Close() error { f.count(-1); return f.File.Close() }
 
+// A segment that is opened for a reader while the journal is closed, or while
+// the segment is pruned, is closed by that reader: the shelf does not keep it.
+func TestASegmentThatIsOpenedTooLate(t *testing.T) {
+	for what, meanwhile := range map[string]func(*journal.Files) error{
+		"closed": func(j *journal.Files) error { return j.Close() },
+		"pruned": func(j *journal.Files) error {
+			_, err := j.Prune(context.Background(), journal.Prune{Below: 20, Note: []byte("note")})
+			return err
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			platter := newPlatter()
+			write(t, on(t, platter), 0, 25, 1)
+			files := watched{platter: platter, open: map[string]int{}, opened: map[string]func(){}}
+			j := on(t, platter, func(s *journal.FilesSpec) { s.FS = files })
+			first := filepath.Join(folder, "segments", fmt.Sprintf("%020d", 0))
+			files.opened[first] = func() {
+				if err := meanwhile(j); err != nil {
+					t.Error(err)
+				}
+			}
+			if r, err := j.Read(t.Context(), 3); err != nil || r.Version != 3 {
+				t.Errorf("the reader got version %d, %v", r.Version, err)
+			}
+			if n := files.open[first]; n != 0 {
+				t.Errorf("the segment is open %d times after its reader has left", n)
+			}
+		})
+	}
+}
+
+// watched counts which files are open, and lets something happen when one of
+// them has been opened. It is used by one goroutine.
+type watched struct {
+	*platter
+	open   map[string]int
+	opened map[string]func()
+}
+
+func (w watched) Open(name string, mode disk.Mode) (disk.File, error) {
+	f, err := w.platter.Open(name, mode)
+	if err != nil {
+		return nil, err
+	}
+	w.open[name]++
+	if then := w.opened[name]; then != nil {
+		then()
+	}
+	return watchedFile{f, func() { w.open[name]-- }}, nil
+}
+
+type watchedFile struct {
+	disk.File
+	closed func()
+}
+
+func (f watchedFile) Close() error { f.closed(); return f.File.Close() }
+
 // Foreign files are left alone, and what was being written is removed.
 func TestWhatElseIsInTheFolder(t *testing.T) {
 	spec := journal.FilesSpec{Folder: filepath.Join(t.TempDir(), "registry")}

@@ -12,6 +12,7 @@ import (
 	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/flow"
+	"micronode/internal/observe"
 	"micronode/internal/registry/journal"
 	"micronode/internal/registry/ledger"
 )
@@ -233,4 +234,25 @@ func (f *forgetful) Prune(ctx context.Context, p journal.Prune) (uint64, error) 
 		return 0, err
 	}
 	return f.Journal.Prune(ctx, p)
+}
+
+// A write that fails while the storage is asked whether it is back is newer than
+// the answer: the node stays not ready for writes.
+func TestAFailureThatCameWhileItWasAskedStays(t *testing.T) {
+	readiness := observe.NewReadiness(flow.NewInventory(), nil)
+	g := &gate{writes: readiness.Dependency(service, "storage", observe.ForWrites), reads: readiness.Dependency(service, "log", observe.ForReads)}
+	g.end(lost)
+	asked, _ := g.trouble()
+	g.end(lost)
+	g.better(asked)
+	g.tell(0)
+	if now := readiness.Evaluate(); now.WriteReady || !now.Ready {
+		t.Errorf("the last write failed, and the node says %+v", now)
+	}
+	asked, _ = g.trouble()
+	g.better(asked)
+	g.tell(0)
+	if now := readiness.Evaluate(); !now.WriteReady {
+		t.Errorf("the storage is back, and the node says %+v", now)
+	}
 }

@@ -22,6 +22,7 @@ type gate struct {
 	mu     sync.Mutex
 	since  time.Time // when the storage was given what it is working on; zero if nothing
 	failed error     // what the last write came to
+	ended  uint64    // how many writes have ended
 	damage error     // what is wrong with the log itself; that does not mend by itself
 }
 
@@ -41,6 +42,7 @@ func (g *gate) end(err error) {
 		err = nil
 	}
 	g.failed = err
+	g.ended++
 	g.mu.Unlock()
 	g.tell(0)
 }
@@ -60,11 +62,21 @@ func (g *gate) harmed() error {
 	return g.damage
 }
 
-// better says that the storage answers again.
-func (g *gate) better() {
+// trouble is which write was the last, and what it came to.
+func (g *gate) trouble() (last uint64, failed error) {
 	g.mu.Lock()
-	g.failed = nil
-	g.mu.Unlock()
+	defer g.mu.Unlock()
+	return g.ended, g.failed
+}
+
+// better says that the storage answers again, unless a write has ended since
+// somebody went to ask: what came of that one is newer.
+func (g *gate) better(last uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.ended == last {
+		g.failed = nil
+	}
 }
 
 // tell brings readiness up to date. With slow above zero, a write that has
@@ -113,9 +125,7 @@ func (r *Registry) watchGate(ctx context.Context) error {
 // good does so here, too. When it is back, the committer looks what became of the
 // write that failed, so that readers see it without waiting for the next commit.
 func (r *Registry) probe(ctx context.Context) {
-	r.gate.mu.Lock()
-	failed := r.gate.failed
-	r.gate.mu.Unlock()
+	last, failed := r.gate.trouble()
 	if failed == nil {
 		return
 	}
@@ -125,6 +135,6 @@ func (r *Registry) probe(ctx context.Context) {
 	if err != nil && !errors.Is(err, fault.ChainMismatch) {
 		return
 	}
-	r.gate.better()
+	r.gate.better(last)
 	_, _ = r.hand(bandCommits, 1, r.look(ctx)) // if there is no room for it, there are commits that look themselves
 }

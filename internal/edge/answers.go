@@ -3,6 +3,7 @@ package edge
 import (
 	"bytes"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/maypok86/otter/v2"
@@ -23,13 +24,15 @@ type readyAnswer struct {
 // request. What goes when there is no room is decided by the library.
 type answerCache struct {
 	ready *otter.Cache[string, readyAnswer] // set at construction; nil if nothing is to be kept
+
+	cleared atomic.Uint64 // how often all were forgotten
 }
 
 func newAnswerCache(bytes int64) *answerCache {
 	if bytes <= 0 {
 		return &answerCache{}
 	}
-	return &answerCache{otter.Must(&otter.Options[string, readyAnswer]{
+	return &answerCache{ready: otter.Must(&otter.Options[string, readyAnswer]{
 		MaximumWeight: uint64(bytes),
 		Weigher:       func(target string, a readyAnswer) uint32 { return uint32(len(target) + a.Size() + tileOverhead) },
 		Executor:      func(task func()) { task() },
@@ -40,7 +43,20 @@ func newAnswerCache(bytes int64) *answerCache {
 // another.
 func (c *answerCache) clear() {
 	if c.ready != nil {
+		c.cleared.Add(1)
 		c.ready.InvalidateAll()
+	}
+}
+
+// keep puts an answer there that was begun when all had been forgotten so often.
+//
+// To forget is to count first and to empty second; here the answer is put there
+// first and the count looked at second. So whichever way the two interleave,
+// what was made of something that is purged does not stay.
+func (c *answerCache) keep(target string, made readyAnswer, begun uint64) {
+	c.ready.Set(target, made)
+	if c.cleared.Load() != begun {
+		c.ready.Invalidate(target)
 	}
 }
 
@@ -49,18 +65,19 @@ type warmAssets struct{ edge *Edge }
 
 // Lookup finds an answer, or makes it from what the cache holds fresh.
 func (w warmAssets) Lookup(target []byte) (*ingress.Prepared, bool) {
-	answers := w.edge.answers.ready
-	if answers == nil {
+	answers := w.edge.answers
+	if answers.ready == nil {
 		return nil, false
 	}
-	if known, ok := answers.GetIfPresent(string(target)); ok && time.Now().Before(known.until) {
+	if known, ok := answers.ready.GetIfPresent(string(target)); ok && time.Now().Before(known.until) {
 		return known.Prepared, true
 	}
+	begun := answers.cleared.Load()
 	made, ok := w.edge.makeAnswer(target[len(assetsPrefix):])
 	if !ok {
 		return nil, false
 	}
-	answers.Set(string(target), made)
+	answers.keep(string(target), made, begun)
 	return made.Prepared, true
 }
 

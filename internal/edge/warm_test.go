@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"micronode/internal/ingress"
 )
 
 // raw sends a request as it is and returns the answer as it came, but for what
@@ -117,11 +119,32 @@ func TestWarmHitsAreCounted(t *testing.T) {
 	}
 	// An answer is counted when it is written, which the client may see first.
 	hits := func() float64 { return testutil.ToFloat64(f.edge.metrics.hits) - before }
-	for deadline := time.Now().Add(10 * time.Second); hits() < 5 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); hits() < 5 && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
 	if hits() != 5 {
 		t.Errorf("five hits were counted as %v", hits())
+	}
+}
+
+// An answer that was made ready before everything was forgotten, and is put away
+// after that, does not come back.
+func TestAnAnswerOfBeforeAPurgeIsNotKept(t *testing.T) {
+	c := newAnswerCache(1 << 20)
+	prepared, err := ingress.Prepare(ingress.Preparation{Pattern: assetPattern, Header: http.Header{"Content-Type": {"text/plain"}}, Body: []byte("old")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := readyAnswer{prepared, time.Now().Add(time.Hour)}
+	begun := c.cleared.Load()
+	c.clear()
+	c.keep("/edge/assets/one", answer, begun)
+	c.keep("/edge/assets/two", answer, c.cleared.Load())
+	if _, there := c.ready.GetIfPresent("/edge/assets/one"); there {
+		t.Error("what was purged while it was made ready is kept")
+	}
+	if _, there := c.ready.GetIfPresent("/edge/assets/two"); !there {
+		t.Error("what was made after the purge is not kept")
 	}
 }
 

@@ -3,7 +3,7 @@ package node
 import (
 	"context"
 	"errors"
-	"sync"
+	"sync/atomic"
 
 	"micronode/internal/flow"
 	"micronode/internal/supervise"
@@ -18,12 +18,18 @@ type job struct {
 	idempotent bool
 	do         func(ctx context.Context) error
 
-	once sync.Once
-	done chan error // has room for the one result, so that nobody waits to deliver it
+	settled atomic.Bool // the result was delivered
+	done    chan error  // has room for the one result, so that nobody waits to deliver it
 }
 
 // Run does the work for as long as both the one who waits and the worker live.
+// A worker that is killed in the very moment in which it had done the work makes
+// the pool try again: then nothing is done, because the one who waited reads by
+// now what the work has left for it.
 func (j *job) Run(ctx context.Context) {
+	if j.settled.Load() {
+		return
+	}
 	joined, cancel := flow.Join(j.caller, ctx)
 	defer cancel()
 	if err := flow.Ended(joined, "node.work"); err != nil {
@@ -44,7 +50,11 @@ func (j *job) Idempotent() bool { return j.idempotent }
 func (j *job) Abandon(err error) { j.settle(err) }
 
 // settle delivers the first result; later ones are of no interest.
-func (j *job) settle(err error) { j.once.Do(func() { j.done <- err }) }
+func (j *job) settle(err error) {
+	if !j.settled.Swap(true) {
+		j.done <- err
+	}
+}
 
 // submit queues a piece of work and waits for its result until ctx ends. A
 // full queue is fault.Busy, at once.

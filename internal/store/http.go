@@ -24,7 +24,7 @@ const immutable = "public, max-age=31536000, immutable"
 const smallPut = 1 << 20
 
 // Submit runs a piece of work on the node's workers and waits for its result.
-// The work may be tried twice.
+// The work may be tried twice, but not again once its result was given.
 type Submit func(ctx context.Context, work func(ctx context.Context) error) error
 
 // Objects is the HTTP face of a store.

@@ -95,6 +95,7 @@ const (
 	ProposalOpen      ProposalStatus = "open"
 	ProposalCommitted ProposalStatus = "committed"
 	ProposalExpired   ProposalStatus = "expired"
+	ProposalStale     ProposalStatus = "stale" // it waits, but what it is built on has changed: as things are it cannot be committed
 )
 
 // Proposal is the answer of GET /registry/proposals/{id}.
@@ -104,6 +105,8 @@ type Proposal struct {
 	Approvals  []string          `json:"approvals"` // the IDs of those who have signed
 	Quorum     Quorum            `json:"quorum"`
 	Version    *uint64           `json:"version,omitempty"` // if it is committed
+	Reason     string            `json:"reason,omitempty"`  // if it is stale: why
+	Next       string            `json:"next,omitempty"`    // and what to do about it
 	Ops        []json.RawMessage `json:"ops,omitempty"`
 	Supersedes *Superseded       `json:"supersedes,omitempty"`
 }
@@ -115,7 +118,8 @@ type Superseded struct {
 	Reason  string     `json:"reason"`
 }
 
-// ProposalList is the answer of GET /registry/proposals: those that are open.
+// ProposalList is the answer of GET /registry/proposals: those that are open, or
+// stale.
 type ProposalList struct {
 	Proposals []Proposal `json:"proposals"`
 }

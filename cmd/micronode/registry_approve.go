@@ -100,6 +100,10 @@ func stillOpen(proposal client.Proposal) error {
 		err := fault.New(letterOp, fault.Expired, "it expired at %s", stamp(proposal.ExpiresAt))
 		err.Next = "Propose it again, with a longer --ttl if need be, and have it signed again."
 		return err
+	case client.ProposalStale:
+		err := fault.New(letterOp, fault.Conflict, "it is stale: %s", visible([]byte(proposal.Reason)))
+		err.Next = visible([]byte(proposal.Next))
+		return err
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ type registryProposals struct {
 
 // Help is shown by registry proposals --help.
 func (registryProposals) Help() string {
-	return `Proposals live in the memory of the node that took them. They are gone when it stops, when they expire, and when they are committed.
+	return `Proposals live in the memory of the node that took them. They are gone when it stops, when they expire, and when they are committed. One that is stale cannot be committed, because the signers, or what it would change, are not what they were when it was made.
 
 Examples:
 
@@ -63,6 +63,9 @@ func (c *console) openProposals(list []client.Proposal) {
 			approved += ": " + names(one.Approvals)
 		}
 		c.print("%s  approved %s  expires %s\n", visible([]byte(one.ProposalID)), approved, until(one.ExpiresAt, time.Now()))
+		if one.Status == client.ProposalStale {
+			c.print("  %s %s\n  %s\n", c.paint(yellow, "stale:"), visible([]byte(one.Reason)), visible([]byte(one.Next)))
+		}
 		if one.Supersedes != nil {
 			c.print("  takes back version %d: %s\n", one.Supersedes.Version, visible([]byte(one.Supersedes.Reason)))
 		}

@@ -212,9 +212,10 @@ func TestANodeThatShowsSomethingElse(t *testing.T) {
 // What is over is not signed, and the reason is the true one.
 func TestTooLateToApprove(t *testing.T) {
 	alice := newSigner(t, "alice")
-	for status, want := range map[string]fault.Kind{"committed": fault.Conflict, "expired": fault.Expired} {
-		fakeNode(t, map[string]http.HandlerFunc{"GET /registry/proposals/{id}": says(200, fmt.Sprintf(`{"proposal_id":%q,"status":%q,"expires_at":"2026-01-02T03:04:05Z"}`, somePetition, status))})
-		told := map[string]string{"committed": "it is committed already", "expired": "it expired at 2026-01-02T03:04:05.000Z\nPropose it again"}[status]
+	for status, want := range map[string]fault.Kind{"committed": fault.Conflict, "expired": fault.Expired, "stale": fault.Conflict} {
+		fakeNode(t, map[string]http.HandlerFunc{"GET /registry/proposals/{id}": says(200, fmt.Sprintf(`{"proposal_id":%q,"status":%q,"reason":"the signers are others","next":"Propose it again.","expires_at":"2026-01-02T03:04:05Z"}`, somePetition, status))})
+		told := map[string]string{"committed": "it is committed already", "expired": "it expired at 2026-01-02T03:04:05.000Z\nPropose it again",
+			"stale": "it is stale: the signers are others\nPropose it again."}[status]
 		newSession(t).expect(t, t.Context(), want.Exit(), []string{"registry", "approve", somePetition, "--key", alice.file, "--yes"}, told)
 	}
 }
@@ -712,7 +713,7 @@ func TestLookingAtARegistry(t *testing.T) {
 		"GET /registry/2":    says(200, two),
 		"GET /registry/1":    says(200, versionDocument(1, `,"ops":[{"op":"delete","id":"x"}]`)),
 		"GET /registry/0":    says(200, versionDocument(0, "")),
-		"GET /registry/proposals": says(200, `{"proposals":[{"proposal_id":"later","approvals":[],"quorum":{"m":2,"n":3},"expires_at":"2099-01-02T03:04:05Z"},
+		"GET /registry/proposals": says(200, `{"proposals":[{"proposal_id":"later","status":"stale","reason":"the signers are others","next":"Propose it again.","approvals":[],"quorum":{"m":2,"n":3},"expires_at":"2099-01-02T03:04:05Z"},
 			{"proposal_id":"b","approvals":["alice","bob"],"quorum":{"m":2,"n":3},"expires_at":"2001-01-02T03:04:05Z","supersedes":{"version":1,"reason":"a slip"},"diff":[{"id":"x","kind":"name","after":{}}]},
 			{"proposal_id":"a","approvals":[],"quorum":{"m":2,"n":3},"expires_at":"2001-01-02T03:04:05Z"}]}`),
 		"POST /registry/commit/p": says(201, head),
@@ -734,6 +735,7 @@ func TestLookingAtARegistry(t *testing.T) {
 		"log -n 1":                   "2  2026-01-02T03:04:05.000Z  b3:",
 		"log --json":                 `{"schema_version":"","version":0,`,
 		"proposals":                  "a  approved 0 of 2  expires it has expired\n\nb  approved 2 of 2: alice, bob  expires it has expired\n  takes back version 1: a slip\n  + name x\n\nlater  approved 0 of 2  expires in ",
+		"proposals ":                 "\n  stale: the signers are others\n  Propose it again.\n",
 		"proposals --json":           `[{"proposal_id":"a",`,
 		"bundle 2":                   "a bundle\n",
 		"bundle 2 -o " + file:        file + "  9 bytes\n",

@@ -51,7 +51,7 @@ func (r *Registry) readRoutes() []ingress.Route {
 	key.Docs.Responses = append(key.Docs.Responses, ingress.Response{Status: http.StatusOK, Type: "text/plain; charset=utf-8", Doc: "The key alone, unless JSON is asked for."})
 	return []ingress.Route{
 		get(headPattern, "The last version", r.serveHead, client.RegistryHead{}), version, proposal, stream,
-		get("/registry/proposals", "List the proposals that wait", r.listProposals, client.ProposalList{}),
+		get("/registry/proposals", "List the proposals that wait, and those that wait in vain", r.listProposals, client.ProposalList{}),
 		key,
 	}
 }
@@ -172,14 +172,17 @@ func (r *Registry) serveProposal(w http.ResponseWriter, req *http.Request) error
 	if err != nil {
 		return err
 	}
-	return ingress.WriteJSON(w, http.StatusOK, tellProposal(id, e, end, v))
+	return ingress.WriteJSON(w, http.StatusOK, tellProposal(id, e, end, v, r.now()))
 }
 
 func (r *Registry) listProposals(w http.ResponseWriter, _ *http.Request) error {
 	list := client.ProposalList{Proposals: []client.Proposal{}}
 	if v := r.view.Load(); v.state != nil {
-		for _, e := range r.docket.list(r.now()) {
-			list.Proposals = append(list.Proposals, tellProposal(e.proposal.ID, e, nil, v))
+		now := r.now()
+		for _, e := range r.docket.list(now) {
+			if told := tellProposal(e.proposal.ID, e, nil, v, now); told.Status == client.ProposalOpen || told.Status == client.ProposalStale {
+				list.Proposals = append(list.Proposals, told)
+			}
 		}
 	}
 	slices.SortFunc(list.Proposals, func(a, b client.Proposal) int { return a.ExpiresAt.Compare(b.ExpiresAt) })

@@ -201,7 +201,7 @@ func tellProposed(p *ledger.Proposal) client.Proposed {
 }
 
 // tellProposal is a proposal and what has become of it.
-func tellProposal(id string, e entry, end *ending, v *view) client.Proposal {
+func tellProposal(id string, e entry, end *ending, v *view, now time.Time) client.Proposal {
 	told := client.Proposal{Status: client.ProposalOpen, Approvals: []string{}, Quorum: quorumOf(v)}
 	if e.proposal != nil {
 		told.Proposed = tellProposed(e.proposal)
@@ -212,6 +212,7 @@ func tellProposal(id string, e entry, end *ending, v *view) client.Proposal {
 		told.Approvals = append(told.Approvals, a.SignerID)
 	}
 	if end == nil {
+		tellWaiting(&told, e.proposal, v.state, now)
 		return told
 	}
 	told.ProposalID, told.PayloadB3, told.ExpiresAt = id, end.payload, end.expiresAt
@@ -220,6 +221,23 @@ func tellProposal(id string, e entry, end *ending, v *view) client.Proposal {
 		told.Status, told.Version = client.ProposalCommitted, &end.version
 	}
 	return told
+}
+
+// tellWaiting says of a proposal on the docket whether it waits in vain, and why.
+// In the moment in which it is committed it is still there, and in the log.
+func tellWaiting(told *client.Proposal, p *ledger.Proposal, state *ledger.State, now time.Time) {
+	if version, done := state.Committed(p.ID, now); done {
+		told.Status, told.Version = client.ProposalCommitted, &version
+		return
+	}
+	refusal := state.Admit(p, now)
+	switch fault.KindOf(refusal) {
+	case 0:
+	case fault.Expired:
+		told.Status = client.ProposalExpired
+	default:
+		told.Status, told.Reason, told.Next = client.ProposalStale, fault.DetailOf(refusal), fault.NextOf(refusal)
+	}
 }
 
 func tellSupersession(s *ledger.Supersession) *client.Superseded {

@@ -248,6 +248,87 @@ func TestSignersComeAndGo(t *testing.T) {
 	}
 }
 
+// waiting is what the registry says of the proposals that wait, by their IDs; the
+// list and the page of each say the same.
+func (h *house) waiting() map[string]client.Proposal {
+	h.t.Helper()
+	var list client.ProposalList
+	h.call("GET", "/registry/proposals", nil, &list, 200)
+	all := map[string]client.Proposal{}
+	for _, one := range list.Proposals {
+		all[one.ProposalID] = one
+		var page client.Proposal
+		h.call("GET", "/registry/proposals/"+one.ProposalID, nil, &page, 200)
+		if page.Status != one.Status || page.Reason != one.Reason || page.Next != one.Next {
+			h.t.Errorf("listed as %s (%s; %s), and by itself %s (%s; %s)", one.Status, one.Reason, one.Next, page.Status, page.Reason, page.Next)
+		}
+	}
+	return all
+}
+
+// What cannot be committed any more is told as stale wherever it is seen, why,
+// and what to do; what can is not.
+func TestAStaleProposalSaysSo(t *testing.T) {
+	h := open(t)
+	h.init()
+	h.change(name("old", "1"))
+	other := h.proposed([]json.RawMessage{name("old", "2")}, alice)
+	insists := request(name("maps", "1"))
+	head, _ := h.Head()
+	insists.Base = &client.RegistryBase{Version: head.Version, Hash: head.Hash}
+	var based client.Proposed
+	h.call("POST", "/registry/proposals", insists, &based, 202)
+	apart := h.proposed([]json.RawMessage{name("docs", "1")}, alice)
+	for id, one := range h.waiting() {
+		if one.Status != client.ProposalOpen || one.Reason+one.Next != "" {
+			t.Errorf("nothing has changed, and %s is %s: %s", id, one.Status, one.Reason)
+		}
+	}
+
+	h.change(name("old", "3"))
+	now := h.waiting()
+	for id, why := range map[string]string{other.ProposalID: `"old" has changed`, based.ProposalID: "the head is version 2"} {
+		if one := now[id]; one.Status != client.ProposalStale || !strings.Contains(one.Reason, why) || !strings.Contains(one.Next, "ropose") {
+			t.Errorf("it is %s: %s. %s", one.Status, one.Reason, one.Next)
+		}
+	}
+	if one := now[apart.ProposalID]; one.Status != client.ProposalOpen {
+		t.Errorf("a proposal on another item is %s: %s", one.Status, one.Reason)
+	}
+
+	h.change(signers(2, alice, bob, newSigner("dave")))
+	now = h.waiting()
+	if len(now) != 3 {
+		t.Errorf("%d wait", len(now))
+	}
+	for id, one := range now {
+		if one.Status != client.ProposalStale || !strings.Contains(one.Reason, "the signer set has changed") || !strings.Contains(one.Next, "Propose the change again") {
+			t.Errorf("%s is %s: %s. %s", id, one.Status, one.Reason, one.Next)
+		}
+	}
+	for action, path := range map[string]string{"approve": "/registry/approvals/", "commit": "/registry/commit/"} {
+		problem := h.refused("POST", path+apart.ProposalID, bob.approve(apart), "Conflict")
+		if next, _ := problem["next"].(string); !strings.Contains(next, "ropose") {
+			t.Errorf("%s: the next step is %q", action, next)
+		}
+	}
+}
+
+// A proposal that is in the log, and is taken off the docket a moment later, is
+// committed, not stale.
+func TestCommittedAMomentAgo(t *testing.T) {
+	h := open(t)
+	h.init()
+	p := h.proposed([]json.RawMessage{name("docs", "1")}, alice, bob)
+	e, err := h.docket.find("test", p.ProposalID, h.now())
+	must(t, err)
+	h.call("POST", "/registry/commit/"+p.ProposalID, nil, nil, 201)
+	told := tellProposal(p.ProposalID, e, nil, h.view.Load(), h.now())
+	if told.Status != client.ProposalCommitted || told.Version == nil || *told.Version != 1 {
+		t.Errorf("it is %s, %v: %s", told.Status, told.Version, told.Reason)
+	}
+}
+
 // A change of the signers may come between the look of the handler and that of
 // the committer. The committer's counts.
 func TestTheCommitterLooksAgain(t *testing.T) {

@@ -89,6 +89,16 @@ func (s *State) Retired(public PublicKey) (version uint64, ok bool) {
 
 func compareRetirements(a, b retirement) int { return bytes.Compare(a.public[:], b.public[:]) }
 
+// Committed says as which version a proposal was committed, if it was. It is
+// remembered until the proposal expires.
+func (s *State) Committed(proposal string, at time.Time) (version uint64, ok bool) {
+	id, ok := parseProposalID(proposal)
+	if !ok {
+		return 0, false
+	}
+	return s.spent.find(id, s.clock(at))
+}
+
 // formersOf looks up what a change would touch, and refuses operations that
 // have nothing to do or would do something else than they say.
 func (s *State) formersOf(ops []Op) ([]former, error) {

@@ -36,6 +36,7 @@ type metrics struct {
 	fills                   prometheus.Histogram
 	rejects                 map[string]prometheus.Counter
 	retries, timeouts       prometheus.Counter
+	unwritten               prometheus.Counter // what the disk did not take
 	busy                    *observe.Tally
 }
 
@@ -53,6 +54,7 @@ func newMetrics(instruments *observe.Instruments) *metrics {
 		rejects:   map[string]prometheus.Counter{},
 		retries:   instruments.BackoffRetries.WithLabelValues("live_fill"),
 		timeouts:  instruments.IOTimeouts.WithLabelValues("fill"),
+		unwritten: instruments.IOErrors.WithLabelValues("write"),
 		busy:      instruments.Busy("/edge/assets"),
 	}
 	for _, reason := range Reasons {

@@ -121,7 +121,7 @@ func (e *Edge) openCache(inv *flow.Inventory, spec Spec) (err error) {
 		Admit: e.admit, Note: func(event fill.Event) { _ = e.events.Publish(event) }, // a closed bus: nobody is left to tell
 		Counters: fill.Counters{
 			Hit: e.metrics.hits.Inc, Miss: e.metrics.misses.Inc, Coalesced: e.metrics.coalesced.Inc,
-			Retry: e.metrics.retries.Inc, Filled: e.metrics.filled, Reject: e.metrics.reject,
+			Retry: e.metrics.retries.Inc, Unwritten: e.metrics.unwritten.Inc, Filled: e.metrics.filled, Reject: e.metrics.reject,
 		},
 	})
 	return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"micronode/fault"
@@ -23,9 +24,10 @@ type Spec struct {
 	// and everything in it is Cached.
 	Store store.Store
 
-	// Fleeting is where the bodies of answers lie that must not be kept, for as
-	// long as somebody reads them. Nil is Store. With a Store on disk it should
-	// be one in RAM: what says no-store has no business on a disk.
+	// Fleeting is where the bodies of answers lie that must not be kept, or that
+	// the Store fails to keep, for as long as somebody reads them. Nil is Store.
+	// With a Store on disk it should be one in RAM: what says no-store has no
+	// business on a disk, and a disk may be full.
 	Fleeting store.Store
 
 	// Folder is where the cache remembers what it holds, so that a restart does
@@ -48,9 +50,26 @@ type Cache struct {
 	work    *flow.Queue[*flight]
 	records *records // nil in amnesia
 
+	failing atomic.Pointer[failure] // how the store failed lately; nil if it did not
+
 	mu      sync.Mutex //lockblock:leaf maps and lists only; nothing is called that waits
 	index   *index
 	flights flights
+}
+
+// failure is why the store does not keep what it is given, and until when that is
+// believed.
+type failure struct {
+	err   error
+	until time.Time
+}
+
+// storeFails is why the store is not tried now; nil if it is.
+func (c *Cache) storeFails() error {
+	if last := c.failing.Load(); last != nil && time.Now().Before(last.until) {
+		return last.err
+	}
+	return nil
 }
 
 const (
@@ -68,6 +87,10 @@ const (
 	// that a refresh failed.
 	lonelyFor = 10 * time.Second
 	restFor   = time.Second
+
+	// How long it is remembered that the store fails to keep what it is given.
+	// Meanwhile answers are given out and forgotten, and no origin is asked twice.
+	failingFor = 10 * time.Second
 )
 
 // New makes a cache, with what the folder remembers. It runs nothing: a pool of

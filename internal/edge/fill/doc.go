@@ -43,7 +43,10 @@
 //
 // With a folder, each entry is a small file too, written beside and renamed,
 // with its own hash in front. A crash costs what was being written and no more;
-// garbage is cleared away at the start. In amnesia nothing touches the disk.
+// garbage is cleared away at the start. A disk that is full, or does not work,
+// costs the cache and not the answer: the origin is asked once more, what it
+// sends is given out from memory, and for a while the disk is left alone. In
+// amnesia nothing touches the disk.
 //
 // Our ETag is the address of the body, so it is strong. The origin's own is
 // kept to ask whether anything changed.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"micronode/fault"
+	"micronode/internal/disk"
 	"micronode/internal/edge/fill/freshness"
 	"micronode/internal/flow"
 	"micronode/internal/store"
@@ -81,6 +82,7 @@ type attempt struct {
 	held    *entry       // what we have already, to be confirmed
 	handle  store.Handle // its body, open, so that nobody evicts it meanwhile
 	renewed bool
+	unkept  error // why the store did not take the body
 }
 
 // run tries, and pauses, and tries again.
@@ -94,7 +96,7 @@ func (a *attempt) run(ctx context.Context) outcome {
 			return out
 		}
 		last := try+1 >= a.policy.Tries
-		if errors.Is(err, errGone) && !last {
+		if errors.Is(err, errGone) && !last || errors.Is(err, errUnkept) {
 			continue
 		}
 		pause := max(a.policy.pause(try), fault.RetryAfterOf(err))
@@ -228,8 +230,11 @@ func (a *attempt) take(ctx context.Context, got received, resp freshness.Respons
 		return outcome{}, err
 	}
 	defer content.close()
+	if shared && a.unkept == nil {
+		a.unkept = a.cache.storeFails()
+	}
 	into := a.cache.spec.Store
-	if !shared {
+	if !shared || a.unkept != nil {
 		into = a.cache.spec.Fleeting
 	}
 	size := store.Unknown
@@ -238,13 +243,14 @@ func (a *attempt) take(ctx context.Context, got received, resp freshness.Respons
 	}
 	info, _, err := into.Put(ctx, content, store.PutOptions{Size: size, Class: store.Cached})
 	if err != nil {
-		return outcome{}, a.unkept(ctx, content, err)
+		return outcome{}, a.unstored(ctx, content, into, err)
 	}
 	handle, err := into.Open(context.WithoutCancel(ctx), info.Address)
 	if err != nil {
 		return outcome{}, unopened(err)
 	}
-	if shared {
+	lifted := shared && into == a.cache.spec.Store
+	if lifted {
 		a.cache.lift(info.Address)
 	}
 	resp.Header = a.policy.kept(resp.Header, shared)
@@ -253,7 +259,7 @@ func (a *attempt) take(ctx context.Context, got received, resp freshness.Respons
 	}
 	e := newEntry(a.flight.key, a.flight.sent, resp, got.until)
 	e.address, e.size = info.Address, info.Size
-	return outcome{entry: e, in: into, shared: shared, lifted: shared, lonely: a.lonely(shared), loan: newLoan(handle)}, nil
+	return outcome{entry: e, in: into, shared: shared, lifted: lifted, lonely: a.lonely(shared), loan: newLoan(handle)}, nil
 }
 
 // lonely reports whether it is the origin, and not this one client, who does
@@ -262,15 +268,24 @@ func (a *attempt) lonely(shared bool) bool {
 	return !shared && !a.flight.secret && !alone(a.flight.sent)
 }
 
-// unkept says why a body did not get into the store: what is wrong with it
-// comes before what the store says.
-func (a *attempt) unkept(ctx context.Context, content *body, err error) error {
+// unstored says why a body did not get into a store: what is wrong with it comes
+// before what the store says. A disk that is full or does not work is no reason
+// to answer with nothing: the origin is asked once more, and what it sends is
+// given out without being kept.
+func (a *attempt) unstored(ctx context.Context, content *body, into store.Store, err error) error {
 	_, decided := errors.AsType[*refusal](content.failure)
 	switch kind := fault.KindOf(err); {
 	case ctx.Err() != nil && !decided:
 		return ended(ctx)
 	case content.failure != nil:
 		return content.failure
+	case a.unkept != nil:
+		return fault.Wrap(opFill, a.unkept) // there is no room elsewhere either
+	case into != a.cache.spec.Fleeting && (disk.IsFull(err) || kind == fault.StorageBusy):
+		a.unkept = err
+		a.cache.failing.Store(&failure{err, time.Now().Add(failingFor)})
+		a.cache.spec.Counters.Unwritten()
+		return errUnkept
 	case kind == fault.StoreFull || kind == fault.BodyTooLarge:
 		return a.noRoom(err)
 	case kind == fault.Malformed:
@@ -291,6 +306,9 @@ func (a *attempt) noRoom(cause error) error {
 	err.Next = "Ask the operator to raise edge.cache.max_bytes, or to run the node with --persist."
 	return refuse(ReasonAmnesia, err)
 }
+
+// errUnkept says that the store failed, and that it is worth a try without it.
+var errUnkept = errors.New("the store does not keep it")
 
 // errGone says that the store gave a body up between the moment when it was
 // put and the moment when it was opened.

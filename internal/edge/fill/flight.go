@@ -57,7 +57,7 @@ type outcome struct {
 	err    error
 	entry  *entry
 	in     store.Store // where its body lies
-	shared bool        // it may be kept, and used by those who did not ask for it themselves
+	shared bool        // it may be kept, if it lies where things are kept, and used by those who did not ask for it themselves
 	lonely bool        // the origin forbids that, and will the next time
 	lifted bool        // its body is counted as in use
 	loan   *loan

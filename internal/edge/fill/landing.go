@@ -131,13 +131,15 @@ func (c *Cache) settle(f *flight, out outcome) {
 	now := time.Now()
 	c.mu.Lock()
 	won := c.flights.settle(f, out)
-	kept := won && out.shared && !f.grounded
+	kept := won && out.shared && out.in == c.spec.Store && !f.grounded
 	var gone []*entry
 	if kept {
 		gone = c.index.insert(out.entry)
 	}
 	if won && out.lonely {
 		c.index.lonely(f.key, now, lonelyFor)
+	}
+	if won && (out.lonely || out.shared && out.in != c.spec.Store) {
 		gone = c.index.outdate(f.key, f.sent)
 	}
 	if won && out.err != nil && f.background {

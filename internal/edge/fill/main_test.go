@@ -76,6 +76,7 @@ func caFile(t testing.TB) string {
 type tally struct {
 	mu                            sync.Mutex
 	hits, misses, coalesced, more int
+	unwritten                     int
 	filled                        int
 	rejects                       map[string]int
 	events                        []Event
@@ -90,7 +91,7 @@ func (c *tally) counters() Counters {
 		}
 	}
 	filled := count(&c.filled)
-	return Counters{Hit: count(&c.hits), Miss: count(&c.misses), Coalesced: count(&c.coalesced), Retry: count(&c.more),
+	return Counters{Hit: count(&c.hits), Miss: count(&c.misses), Coalesced: count(&c.coalesced), Retry: count(&c.more), Unwritten: count(&c.unwritten),
 		Filled: func(time.Duration) { filled() },
 		Reject: func(reason string) {
 			c.mu.Lock()

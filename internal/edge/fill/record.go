@@ -28,8 +28,10 @@ import (
 // turn. So a purge, which takes entries out of the index first and removes
 // their files second, leaves nothing behind that a restart could bring back.
 type records struct {
-	folder string        // set at construction
-	turn   chan struct{} // holds one value while somebody works on the files
+	// set at construction
+	folder    string
+	unwritten func()        // counts what could not be written
+	turn      chan struct{} // holds one value while somebody works on the files
 }
 
 const (
@@ -117,7 +119,9 @@ func (r *records) write(e *entry, wanted func(*entry) bool) {
 	}
 	file := filepath.Join(r.folder, e.name())
 	if os.WriteFile(file+recordTemp, text, 0o600) != nil || os.Rename(file+recordTemp, file) != nil {
-		_ = os.Remove(file) // rather none than that of an older answer
+		_ = os.Remove(file + recordTemp) // what is half-written only takes room
+		_ = os.Remove(file)              // rather none than that of an older answer
+		r.unwritten()
 	}
 }
 
@@ -163,7 +167,7 @@ func (c *Cache) restore() error {
 	if err != nil {
 		return fault.Wrap("edge.restore", err)
 	}
-	c.records = &records{folder: c.spec.Folder, turn: make(chan struct{}, 1)}
+	c.records = &records{folder: c.spec.Folder, unwritten: c.spec.Counters.Unwritten, turn: make(chan struct{}, 1)}
 	entries := c.readAll(files)
 	slices.SortFunc(entries, func(a, b *entry) int { return a.resp.ResponseTime.Compare(b.resp.ResponseTime) })
 	for _, e := range entries {

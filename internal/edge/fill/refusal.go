@@ -90,13 +90,14 @@ type Counters struct {
 	Miss      func() // had to ask the origin
 	Coalesced func() // a miss that joined a fill under way
 	Retry     func() // one more try
+	Unwritten func() // an answer, or what is remembered of one, that the disk did not take
 	Filled    func(time.Duration)
 	Reject    func(reason string)
 }
 
 // orNothing replaces what is nil, so that nobody has to look.
 func (c Counters) orNothing() Counters {
-	for _, count := range []*func(){&c.Hit, &c.Miss, &c.Coalesced, &c.Retry} {
+	for _, count := range []*func(){&c.Hit, &c.Miss, &c.Coalesced, &c.Retry, &c.Unwritten} {
 		if *count == nil {
 			*count = func() {}
 		}

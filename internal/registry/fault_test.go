@@ -62,11 +62,15 @@ func (f *fickle) count(n int) {
 }
 
 func (f *fickle) Append(ctx context.Context, expect *ledger.Head, batch []ledger.Record) error {
-	if len(batch) == 0 { // the gate asks whether the storage is back
-		return f.Journal.Append(ctx, expect, batch)
-	}
 	f.mu.Lock()
 	held := f.held
+	if len(batch) == 0 { // the gate asks whether the storage is back
+		f.mu.Unlock()
+		if held != nil {
+			return fault.New("test.append", fault.Timeout, "held")
+		}
+		return f.Journal.Append(ctx, expect, batch)
+	}
 	var how mishap
 	if len(f.next) > 0 {
 		how, f.next = f.next[0], f.next[1:]

@@ -264,7 +264,7 @@ func TestALookUpThatNeverEndsIsInterrupted(t *testing.T) {
 			" CROSS JOIN n AS a ON a.i = t.zoom_level CROSS JOIN n AS b ON b.i = t.zoom_level CROSS JOIN n AS c ON c.i = t.zoom_level CROSS JOIN n AS d ON d.i = t.zoom_level CROSS JOIN n AS e ON e.i = t.zoom_level" +
 			" WHERE t.zoom_level = 0 OR a.j + b.j + c.j + d.j + e.j < 0",
 	}})
-	archive, err := mbtiles.OpenWithin(path, mbtiles.Options{Readers: 1}, 5*time.Second, 1000)
+	archive, err := mbtiles.OpenWithin(path, mbtiles.Options{Readers: 1}, time.Minute, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}

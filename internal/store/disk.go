@@ -403,18 +403,15 @@ func (d *Disk) reserve(n int64) error {
 	}
 }
 
-// restore makes an object visible again that could not be evicted.
+// restore makes an object visible again that could not be evicted, or lets go of
+// it if the store was closed meanwhile.
 func (d *Disk) restore(o *object) {
-	s := d.shard(o.address)
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	o.next = nil
-	if d.closed.Load() {
-		return
+	if d.show(o) {
+		d.lingering.Add(-o.size)
+	} else {
+		d.release(o)
 	}
-	d.lingering.Add(-o.size)
-	s.add(o)
-	d.count(o)
 }
 
 func (d *Disk) full(n int64) error {

@@ -497,6 +497,35 @@ func TestErrandsAreSparedByEviction(t *testing.T) {
 	auditDisk(t, d)
 }
 
+// An object that could not be evicted, in a store that was closed meanwhile, is
+// let go of: neither its file nor its room stays behind.
+func TestClosedWhileItEvicts(t *testing.T) {
+	d := testDisk(t, DiskSpec{Budget: 400_000})
+	a := mustPut(t, d, numbered(1, 300_000), Cached)
+	h, err := d.Open(t.Context(), a) // its file stays open for the next reader
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = h.Close()
+	file := d.shard(a).rest.file
+	d.tree.trip = func(step string) error {
+		if step == "remove" {
+			_ = d.Close()
+			return syscall.EIO
+		}
+		return nil
+	}
+	if _, _, err := d.Put(t.Context(), bytes.NewReader(numbered(2, 300_000)), PutOptions{Size: 300_000, Class: Cached}); err == nil {
+		t.Error("there was no room, and it was kept")
+	}
+	if u := d.Usage(); u.Held != 0 || u.Lingering != 0 || u.Objects != 0 {
+		t.Errorf("a closed store holds %+v", u)
+	}
+	if _, err := file.Stat(); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("the file of what was not evicted is open: %v", err)
+	}
+}
+
 // A reader who looks for a file just while it is moved finds it.
 func TestOpenWhileItIsMoved(t *testing.T) {
 	d := testDisk(t, DiskSpec{})

@@ -9,7 +9,6 @@ import (
 	"micronode/b3"
 	"micronode/fault"
 	"micronode/internal/flow"
-	"micronode/internal/logbook"
 )
 
 const opOnce = "index.once"
@@ -25,13 +24,13 @@ const (
 // the request again with the same key, and gets the first answer again.
 type once struct {
 	// set at construction
-	book *logbook.Book // nil in amnesia
-	told func(error)   // hears whether the book has what was done; nil if nobody wants to
+	told func(error) // hears whether the book has what was done; nil if nobody wants to
 
-	mu     sync.Mutex       //lockblock:leaf maps only
-	deeds  map[string]*deed // by key; guarded by mu
-	order  []*deed          // oldest first; guarded by mu
-	behind bool             // guarded by mu: the book lacks something
+	diary // what of it is on disk
+
+	mu    sync.Mutex       //lockblock:leaf maps only
+	deeds map[string]*deed // by key; guarded by mu
+	order []*deed          // oldest first; guarded by mu
 }
 
 // deed is a request and what came of it.

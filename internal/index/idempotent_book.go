@@ -81,30 +81,26 @@ func (o *once) keep(ctx context.Context, d *deed) error {
 	defer cancel()
 	err := o.book.Commit(ctx, func(err error) {
 		if err == nil {
-			o.note(d, false)
+			o.note(d)
 		}
 	}, d.record())
 	if err != nil {
-		o.note(d, true)
+		o.note(d)
+		o.behind.Store(true) // only now: a rewrite before it would not have had it
 	}
 	return fault.Wrap(opOnce, err)
 }
 
-// note says that a deed belongs into the book, and whether the book lacks it.
-func (o *once) note(d *deed, behind bool) {
+// note says that a deed belongs into the book.
+func (o *once) note(d *deed) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	d.kept = true
-	o.behind = o.behind || behind
 }
 
-// tidy writes the book anew if most of it is of no use any more, or if it lacks
-// something, and reports whether that was so.
+// tidy writes the book anew if need be, and reports whether that was so.
 func (o *once) tidy(ctx context.Context) (needed bool, err error) {
-	if o.book == nil || !o.untidy() {
-		return false, nil
-	}
-	err = o.book.Rewrite(ctx, func(add func([]byte) error) error {
+	needed, err = o.diary.tidy(ctx, func(add func([]byte) error) error {
 		for _, d := range o.list() {
 			if err := add(d.record()); err != nil {
 				return err
@@ -112,21 +108,7 @@ func (o *once) tidy(ctx context.Context) (needed bool, err error) {
 		}
 		return nil
 	})
-	if err != nil {
-		o.mu.Lock()
-		o.behind = true
-		o.mu.Unlock()
-	}
-	return true, fault.Wrap(opOnce, err)
-}
-
-// untidy reports whether there is something to do, and takes it for done.
-func (o *once) untidy() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	needed := o.behind || o.book.Garbage() > mostWaste
-	o.behind = false
-	return needed
+	return needed, fault.Wrap(opOnce, err)
 }
 
 // list is all that belongs into the book. What is in it does not change any more.
@@ -140,11 +122,4 @@ func (o *once) list() (all []*deed) {
 		}
 	}
 	return all
-}
-
-func (o *once) close() error {
-	if o.book == nil {
-		return nil
-	}
-	return o.book.Close()
 }

@@ -175,7 +175,7 @@ func TestKeysAreWrittenLater(t *testing.T) {
 		before := o.book.Size()
 		time.Sleep(onceLife)
 		do("late")
-		o.behind = true
+		o.behind.Store(true)
 		if _, err := o.tidy(t.Context()); err != nil || o.book.Size() > before/10 {
 			t.Errorf("of %d bytes, %d are left: %v", before, o.book.Size(), err)
 		}

@@ -28,17 +28,13 @@ const mostSeen = 16_384
 type seen struct {
 	// set at construction
 	most int
-	book *logbook.Book // nil in amnesia
+
+	diary // what of it is on disk
 
 	mu     sync.Mutex                        //lockblock:leaf map and list operations
 	byName map[record.Question]*list.Element // guarded by mu
 	recent *list.List                        // guarded by mu: of *record.Name, the last that was of use first
-	behind bool                              // guarded by mu: the book lacks something
 }
-
-// mostWaste is how many bytes may be written to the book before it is written
-// anew.
-const mostWaste = 4 << 20
 
 // openSeen reads what was kept at a path, or begins anew in memory. If the file
 // cannot be read, the error says so, and nothing is kept on disk.
@@ -89,7 +85,7 @@ func (s *seen) take(ctx context.Context, one *record.Name) error {
 	}, one.Encode())
 	if err != nil {
 		s.install(one)
-		s.fallBehind() // only now: a rewrite before it would not have had it
+		s.behind.Store(true) // only now: a rewrite before it would not have had it
 	}
 	return fault.Wrap(opSeen, err)
 }
@@ -136,13 +132,9 @@ func (s *seen) newest(q record.Question, shown *record.Name, now time.Time) *rec
 	return shown
 }
 
-// tidy writes the book anew if most of it is of no use any more, or if it lacks
-// something, and reports whether that was so.
+// tidy writes the book anew if need be, and reports whether that was so.
 func (s *seen) tidy(ctx context.Context) (needed bool, err error) {
-	if s.book == nil || !s.untidy() {
-		return false, nil
-	}
-	err = s.book.Rewrite(ctx, func(add func([]byte) error) error {
+	needed, err = s.diary.tidy(ctx, func(add func([]byte) error) error {
 		for _, one := range s.list() {
 			if err := add(one.Encode()); err != nil {
 				return err
@@ -150,25 +142,7 @@ func (s *seen) tidy(ctx context.Context) (needed bool, err error) {
 		}
 		return nil
 	})
-	if err != nil {
-		s.fallBehind()
-	}
-	return true, fault.Wrap(opSeen, err)
-}
-
-// untidy reports whether there is something to do, and takes it for done.
-func (s *seen) untidy() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	needed := s.behind || s.book.Garbage() > mostWaste
-	s.behind = false
-	return needed
-}
-
-func (s *seen) fallBehind() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.behind = true
+	return needed, fault.Wrap(opSeen, err)
 }
 
 // list is all records, the last that was of use at the end: so they are in this
@@ -180,11 +154,4 @@ func (s *seen) list() (all []*record.Name) {
 		all = append(all, at.Value.(*record.Name))
 	}
 	return all
-}
-
-func (s *seen) close() error {
-	if s.book == nil {
-		return nil
-	}
-	return s.book.Close()
 }

@@ -172,7 +172,7 @@ func TestSeenNamesOnlyGrow(t *testing.T) {
 			s, err = openSeen(path)
 			must(t, err)
 		case 1:
-			s.fallBehind()
+			s.behind.Store(true)
 			if done, err := s.tidy(t.Context()); !done || err != nil {
 				t.Fatal(done, err)
 			}

@@ -115,6 +115,7 @@ var clientMay = map[string]bool{"b3": true, "fault": true}
 var support = map[string]string{
 	"internal/flow/explore":    "internal/flow",
 	"internal/store/storetest": "internal/store",
+	"internal/disk/disktest":   "internal/disk",
 
 	"internal/mailbox/mailboxtest": "internal/mailbox",
 	"internal/node/nodetest":       "internal/node",

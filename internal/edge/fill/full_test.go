@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -20,9 +19,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"micronode/fault"
+	"micronode/internal/disk/disktest"
 	"micronode/internal/flow"
 	"micronode/internal/store"
 )
@@ -180,39 +178,8 @@ func TestARecordThatCannotBeWritten(t *testing.T) {
 	})
 }
 
-// privately is set in the environment of a process that may mount disks of its
-// own, which nobody else sees.
-const privately = "MICRONODE_TEST_PRIVATE_MOUNTS"
-
-// TestARealDiskThatIsFull is the same on a disk that really is: a small one in
-// memory. To mount it takes a right that only root has; but everybody may be root
-// in a world of their own, where the system allows that. So the test runs itself
-// once more, in one.
-func TestARealDiskThatIsFull(t *testing.T) {
-	if os.Getenv(privately) != "" {
-		onAFullDisk(t)
-		return
-	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	again := exec.CommandContext(t.Context(), self, "-test.run=^TestARealDiskThatIsFull$", "-test.v="+strconv.FormatBool(testing.Verbose()))
-	again.Env = append(os.Environ(), privately+"=1")
-	again.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
-	}
-	said, err := again.CombinedOutput()
-	if _, ran := errors.AsType[*exec.ExitError](err); err != nil && !ran {
-		t.Logf("no private mounts here (%v): what a full disk does to the cache was not tried", err)
-		return
-	}
-	if err != nil {
-		t.Errorf("%v\n%s", err, said)
-	}
-}
+// TestARealDiskThatIsFull is the same on a disk that really is.
+func TestARealDiskThatIsFull(t *testing.T) { disktest.Privately(t, onAFullDisk) }
 
 func onAFullDisk(t *testing.T) {
 	folder := t.TempDir()
@@ -222,8 +189,9 @@ func onAFullDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	must(unix.Mount("none", folder, "tmpfs", 0, "mode=0700,size=2048k"))
-	t.Cleanup(func() { must(unix.Unmount(folder, unix.MNT_DETACH)) })
+	unmount, err := disktest.Mount(folder, 2048)
+	must(err)
+	t.Cleanup(func() { must(unmount()) })
 	entries, objects := filepath.Join(folder, "entries"), filepath.Join(folder, "objects")
 	fleeting := store.NewRAM(flow.NewInventory(), store.RAMSpec{Service: "edge", Name: "fleeting", Budget: 16 << 20})
 	open := func() *world {
@@ -257,7 +225,7 @@ func onAFullDisk(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	cram(t, filepath.Join(folder, "filling"), 128<<10) // room for a part of a body
+	must(disktest.Fill(filepath.Join(folder, "filling"), 128<<10)) // room for a part of a body
 	for _, path := range []string{"/said/during", "/during"} {
 		w.failing.Store(nil) // as if some time had passed
 		want(w, path, false)
@@ -270,7 +238,7 @@ func onAFullDisk(t *testing.T) {
 	if left := append(files(t, filepath.Join(objects, "tmp")), files(t, entries)[1:]...); len(left) != 0 {
 		t.Errorf("what did not fit is still there: %v", left)
 	}
-	cram(t, filepath.Join(folder, "filling"), 0)
+	must(disktest.Fill(filepath.Join(folder, "filling"), 0))
 	w.failing.Store(nil)
 	want(w, "/said/last", false)
 	w.stop()
@@ -300,27 +268,4 @@ func (c *tally) failures() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.unwritten
-}
-
-// cram writes to a file until the disk is full, but for so many bytes.
-func cram(t *testing.T, name string, left int64) {
-	t.Helper()
-	file, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	for err == nil {
-		_, err = file.Write(make([]byte, 4096))
-	}
-	if !errors.Is(err, unix.ENOSPC) {
-		t.Fatal(err)
-	}
-	info, err := file.Stat()
-	if err == nil {
-		err = file.Truncate(info.Size() - left)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 }

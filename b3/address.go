@@ -37,7 +37,7 @@ func Parse(s string) (Address, error) {
 	return a, nil
 }
 
-// nibble gives the value of a lower-case hex digit, and more than 15 for any
+// nibble returns the value of a lower-case hex digit, and more than 15 for any
 // other byte.
 func nibble(c byte) byte {
 	switch {
@@ -49,8 +49,8 @@ func nibble(c byte) byte {
 	return 0xff
 }
 
-// badDigit says which byte of digits is not a lower-case hex digit. It runs
-// only after Parse has found that there is one.
+// badDigit describes the first byte of digits that is not a lower-case hex
+// digit. It runs only after Parse has found that there is one.
 func badDigit(digits string) string {
 	i := 0
 	for nibble(digits[i]) <= 0x0f {
@@ -90,7 +90,7 @@ func (a *Address) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// IsZero tells whether this is the zero Address.
+// IsZero reports whether this is the zero Address.
 func (a Address) IsZero() bool {
 	return a == Address{}
 }

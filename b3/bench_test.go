@@ -11,7 +11,7 @@ import (
 )
 
 // BenchmarkOf is where the threshold of Of comes from: ours beside the two
-// libraries, over the sizes of letters, chunks and small objects.
+// libraries, over the sizes of messages, chunks and small objects.
 func BenchmarkOf(b *testing.B) {
 	for _, size := range []int{32, 64, 256, 512, 1024, 1100, 1536, 2048, 3072, 4096, 6144, 8192, 10240, 12288, 14336, 16384, 20480, 32768, 65536} {
 		data := pattern(size)

@@ -12,7 +12,7 @@ import (
 )
 
 func Example() {
-	// The address follows from the bytes, so whoever has it can check them.
+	// The address follows from the bytes, so any holder of it can check them.
 	address := b3.Of([]byte("hello\n"))
 	fmt.Println(address)
 
@@ -56,7 +56,7 @@ func ExampleHasher() {
 }
 
 func ExampleNewReader() {
-	// A source that ends too early does not end cleanly.
+	// A source that ends too early ends with an error.
 	address := b3.Of([]byte("all of it"))
 	_, err := io.ReadAll(b3.NewReader(strings.NewReader("all of"), address))
 

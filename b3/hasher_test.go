@@ -158,7 +158,8 @@ type failingWriter struct{}
 
 func (failingWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
-// TestAllocations holds the hot paths to what the benchmarks state.
+// TestAllocations checks that the hot paths allocate what the benchmarks
+// state.
 func TestAllocations(t *testing.T) {
 	data := pattern(b3.GroupSize)
 	a := b3.Of(data)

@@ -7,6 +7,7 @@ import (
 	"go.uber.org/goleak"
 
 	"micronode/b3"
+	"micronode/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
@@ -28,15 +29,9 @@ var sizes = []int{
 	32768, 32769, 40000, 49152, 49153, 65536, 65537, 5*16384 + 3*1024, 131072, 200000,
 }
 
-// failer is what a test, a fuzz target and a property have in common.
-type failer interface {
-	Helper()
-	Fatalf(format string, args ...any)
-}
-
 // wantCode fails unless err carries the code for the rest of the system and is
 // matched by the sentinel.
-func wantCode(t failer, err, sentinel error, code string) {
+func wantCode(t testkit.T, err, sentinel error, code string) {
 	t.Helper()
 	if !errors.Is(err, sentinel) {
 		t.Fatalf("got error %v, want one that is %v", err, sentinel)
@@ -50,7 +45,7 @@ func wantCode(t failer, err, sentinel error, code string) {
 	}
 }
 
-func wantMismatch(t failer, err error) {
+func wantMismatch(t testkit.T, err error) {
 	t.Helper()
 	wantCode(t, err, b3.ErrMismatch, "IntegrityFail")
 }

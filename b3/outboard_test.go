@@ -16,7 +16,7 @@ import (
 // groupLog is what bao calls groups of 16 chunks.
 const groupLog = 4
 
-// tailLen is the length of the part of an outboard that bao does not know.
+// tailLen is the length of the part of an outboard that bao does not have.
 func tailLen(size int) int {
 	if size <= b3.GroupSize {
 		return 0
@@ -35,8 +35,8 @@ func TestOutboardSize(t *testing.T) {
 	}
 }
 
-// TestOutboardIsBao holds the nodes against the library's own encoder, and the
-// whole against its own verifier.
+// TestOutboardIsBao compares the nodes with those of the library's own
+// encoder, and checks the whole with its own verifier.
 func TestOutboardIsBao(t *testing.T) {
 	for _, size := range sizes {
 		if size <= b3.GroupSize {

@@ -2,15 +2,15 @@ package b3
 
 import "fmt"
 
-// The kinds of fault as the rest of the system writes them. They are text here,
-// because this package stands below the one that keeps the table.
+// The kinds of fault as the rest of the system writes them. They are text
+// here, because this package may not import fault.
 const (
 	codeMalformed = "Malformed"
 	codeMismatch  = "IntegrityFail"
 	codeRange     = "InvalidRange"
 )
 
-// The kinds of refusal, for errors.Is.
+// The kinds of error, for errors.Is.
 var (
 	// ErrMalformed is matched by every [Malformed].
 	ErrMalformed error = refusal{"b3: malformed address", codeMalformed}
@@ -20,7 +20,7 @@ var (
 	ErrRange error = refusal{"b3: range outside the content", codeRange}
 )
 
-// refusal is a kind of error without its particulars.
+// refusal is a kind of error without details.
 type refusal struct {
 	text string
 	code string
@@ -33,11 +33,11 @@ func (r refusal) FaultCode() string { return r.code }
 // address with a few bytes too many.
 const maxQuote = 80
 
-// What a good one looks like: both name the empty content.
+// Examples of valid input: both name the empty content.
 const (
-	goodAddress = "an address is b3: and 64 lower-case hex digits, such as " +
+	addressExample = "an address is b3: and 64 lower-case hex digits, such as " +
 		"b3:af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262"
-	goodCID = "a CID of ours is version 1, raw, BLAKE3 with 32 bytes, in lower-case base32, such as " +
+	cidExample = "a CID of ours is version 1, raw, BLAKE3 with 32 bytes, in lower-case base32, such as " +
 		"bafkr4ifpcne3t5pzugtkaqcn5i3nzskjtpfslsnnyejlpte2spfoihzsmi"
 )
 
@@ -48,8 +48,8 @@ type Malformed struct {
 	Good   string // what a good one looks like
 }
 
-func notAddress(input, reason string) error { return malformed(input, reason, goodAddress) }
-func notCID(input, reason string) error     { return malformed(input, reason, goodCID) }
+func notAddress(input, reason string) error { return malformed(input, reason, addressExample) }
+func notCID(input, reason string) error     { return malformed(input, reason, cidExample) }
 
 func malformed(input, reason, good string) error {
 	if len(input) > maxQuote {
@@ -71,17 +71,17 @@ func (e *Malformed) FaultCode() string { return codeMalformed }
 
 // Mismatch says that bytes are not what their address says they are.
 type Mismatch struct {
-	// Want is the address that was asked for.
+	// Want is the address that was requested.
 	Want Address
-	// Got is the address of the bytes that came instead. It is zero when only a
-	// part was looked at, because a part has no address.
+	// Got is the address of the bytes that were read. It is zero when only a
+	// part was checked, because a part has no address.
 	Got Address
-	// Part says where the damage is when only a part was looked at, such as
+	// Part says where the damage is when only a part was checked, such as
 	// "16384 bytes at offset 32768". It is empty for whole contents.
 	Part string
 }
 
-// Error names what was wanted and what came, and what to do about it.
+// Error names the wanted address, the actual one, and the next step.
 func (e *Mismatch) Error() string {
 	if e.Part != "" {
 		return fmt.Sprintf("b3: %s does not match: %s; fetch it again from another source", e.Want, e.Part)
@@ -95,7 +95,7 @@ func (e *Mismatch) Is(target error) bool { return target == ErrMismatch }
 // FaultCode is "IntegrityFail".
 func (e *Mismatch) FaultCode() string { return codeMismatch }
 
-// OutOfRange says that a range was asked for that the content does not have.
+// OutOfRange says that a requested range is not within the content.
 type OutOfRange struct {
 	Off, N, Size int64
 }

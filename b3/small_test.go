@@ -9,11 +9,12 @@ import (
 	"pgregory.net/rapid"
 
 	"micronode/b3"
+	"micronode/internal/testkit"
 )
 
-// Small contents are hashed by one library and large ones by another, so the two
-// and ours must agree at every length near a border: of a block, of a chunk, of
-// what either library takes at a time, and of what is small.
+// Small contents are hashed by one library and large ones by another, so both
+// libraries and our code must agree at every length near a boundary: of a
+// block, of a chunk, of what either library takes at a time, and of smallSize.
 func TestTheLibrariesAgreeAtEveryBorder(t *testing.T) {
 	var lengths []int
 	for border := 64; border <= 17*1024; border += 64 {
@@ -27,8 +28,8 @@ func TestTheLibrariesAgreeAtEveryBorder(t *testing.T) {
 	}
 	data := pattern(40_000)
 	for _, n := range lengths {
-		agree(t, data[:n])
-		agree(t, data[1:n+1]) // not aligned to anything
+		checkAgainstLibraries(t, data[:n])
+		checkAgainstLibraries(t, data[1:n+1]) // not aligned to anything
 	}
 }
 
@@ -36,7 +37,7 @@ func TestTheLibrariesAgreeOnAnything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.OneOf(rapid.IntRange(0, 200), rapid.IntRange(0, 20_000)).Draw(t, "size")
 		data := bytes.Repeat(rapid.SliceOfN(rapid.Byte(), 1, 97).Draw(t, "bytes"), n+1)[:n]
-		agree(t, data)
+		checkAgainstLibraries(t, data)
 	})
 }
 
@@ -44,11 +45,11 @@ func FuzzTheLibrariesAgree(f *testing.F) {
 	for _, n := range []int{0, 1, 63, 64, 65, 1023, 1024, 1025, 2048, 8191, 8192, 8193, 16384, 16385} {
 		f.Add(pattern(n))
 	}
-	f.Fuzz(func(t *testing.T, data []byte) { agree(t, data) })
+	f.Fuzz(func(t *testing.T, data []byte) { checkAgainstLibraries(t, data) })
 }
 
-// agree holds Of and a Hasher against both libraries.
-func agree(t failer, data []byte) {
+// checkAgainstLibraries compares Of and a Hasher with both libraries.
+func checkAgainstLibraries(t testkit.T, data []byte) {
 	t.Helper()
 	want := b3.Address(lukechampine.Sum256(data))
 	var h b3.Hasher
@@ -60,8 +61,7 @@ func agree(t failer, data []byte) {
 	}
 }
 
-// Hashing keeps nothing of what it is given, so a caller's array stays on its
-// stack.
+// Of does not retain its argument, so a caller's array stays on its stack.
 func TestOfDoesNotAllocate(t *testing.T) {
 	for _, n := range []int{0, 44, 1024, 1100, 8192, 8193, 16384} {
 		if got := testing.AllocsPerRun(20, func() {

@@ -8,10 +8,10 @@ import (
 )
 
 // BLAKE3 cuts content into chunks of 1 KiB, hashes each, and folds the hashes
-// in pairs up to one root. How the tree hangs depends on the size alone: the
-// left side of every fold holds as many chunks as the largest power of two that
-// leaves something for the right side. Here are the few steps of that folding;
-// the compression itself is the library's.
+// in pairs up to one root. The shape of the tree depends on the size alone:
+// the left side of every fold holds as many chunks as the largest power of two
+// that leaves something for the right side. Here are the few steps of that
+// folding; the compression itself is the library's.
 
 // GroupSize is how many bytes are checked together: 16 chunks.
 const GroupSize = chunksPerGroup * guts.ChunkSize
@@ -22,7 +22,7 @@ const (
 	nodeSize       = 2 * hashSize
 )
 
-// hash is what one subtree comes to, in the words that the library speaks.
+// hash is the chaining value of a subtree, as the words that the library uses.
 type hash [8]uint32
 
 func hashFrom(b []byte) (h hash) {
@@ -38,26 +38,26 @@ func (h hash) put(b []byte) {
 	}
 }
 
-// hashOf finishes a node that has a parent above it.
-func hashOf(n guts.Node) hash {
+// chainingValue finishes a node that has a parent above it.
+func chainingValue(n guts.Node) hash {
 	return guts.ChainingValue(n)
 }
 
-// rootOf finishes the node at the very top. The top is marked, so that no part
-// of a content can pass for a whole one.
-func rootOf(n guts.Node) (a Address) {
+// rootAddress finishes the root node. The root is flagged, so that no part of
+// a content can pass for a whole one.
+func rootAddress(n guts.Node) (a Address) {
 	n.Flags |= guts.FlagRoot
-	hashOf(n).put(a[:])
+	chainingValue(n).put(a[:])
 	return a
 }
 
-func parentOf(left, right hash) guts.Node {
+func parentNode(left, right hash) guts.Node {
 	return guts.ParentNode(left, right, &guts.IV, 0)
 }
 
-// groupOf hashes one group, or a part of one, whose first chunk has the given
+// groupNode hashes one group, or a part of one, whose first chunk has the given
 // number in the content.
-func groupOf(data []byte, chunk uint64) guts.Node {
+func groupNode(data []byte, chunk uint64) guts.Node {
 	if len(data) <= guts.ChunkSize {
 		return guts.CompressChunk(data, &guts.IV, chunk, 0)
 	}
@@ -71,14 +71,14 @@ func groupOf(data []byte, chunk uint64) guts.Node {
 	return guts.CompressBuffer(&whole, n, &guts.IV, chunk, 0)
 }
 
-// leftOf tells how many of n leaves, at least two, hang on the left side.
-func leftOf(n int64) int64 {
+// leftLen returns how many of n leaves, at least two, are on the left side.
+func leftLen(n int64) int64 {
 	return 1 << (bits.Len64(uint64(n-1)) - 1)
 }
 
-// piecesOf tells into how many pieces of the given length a content of the
-// given size is cut. An empty content is one empty piece, as Go's division
-// rounds towards zero.
-func piecesOf(size, piece int64) int64 {
-	return (size-1)/piece + 1
+// blockCount returns the number of blocks of the given length in a content of
+// the given size. An empty content is one empty block, as Go's division rounds
+// towards zero.
+func blockCount(size, blockSize int64) int64 {
+	return (size-1)/blockSize + 1
 }

@@ -10,7 +10,7 @@ import (
 	"lukechampine.com/blake3/guts"
 )
 
-// Verified gives out ranges of one content, every byte of them verified. Its
+// Verified returns ranges of one content, every byte of them verified. Its
 // methods may be called by several goroutines at once if the readers behind it
 // allow that; files and byte slices do.
 type Verified struct {
@@ -22,12 +22,13 @@ type Verified struct {
 	small    []byte // all of a content of one group, already verified
 }
 
-// Open joins an address with a size, an outboard and data that may be wrong, and
-// proves that the size is right. A content of one group is read and verified
-// whole, and its outboard is not looked at. Of a larger one nothing is read but
-// the outboard: its head, its tail, and one node for each floor of the tree.
+// Open joins an address with a size, an outboard and data that may be wrong,
+// and proves that the size is right. A content of one group is read and
+// verified whole, and its outboard is ignored. Of a larger content Open reads
+// only the outboard: its header, its tail, and one node for each level of the
+// tree.
 //
-// A wrong size, or a damaged outboard on that way, is a [Mismatch].
+// A wrong size, or a damaged outboard on that path, is a [Mismatch].
 func Open(want Address, size int64, outboard, data io.ReaderAt) (*Verified, error) {
 	v := &Verified{want: want, size: size, outboard: outboard, data: data}
 	if err := v.prove(); err != nil {
@@ -36,10 +37,11 @@ func Open(want Address, size int64, outboard, data io.ReaderAt) (*Verified, erro
 	return v, nil
 }
 
-// VerifyRange returns the n bytes at offset off of the content that want names.
-// It reads those groups of data that cover the range and a few hundred bytes of
-// the outboard, and trusts neither them nor the size. It is Open, Range and a
-// read of it all: to hold less than the whole range in memory, use those.
+// VerifyRange returns the n bytes at offset off of the content that want
+// names. It reads those groups of data that cover the range and a few hundred
+// bytes of the outboard, and trusts neither them nor the size. It is Open,
+// Range and a read of the whole range: to hold less than that in memory, use
+// those.
 func VerifyRange(want Address, size int64, outboard, data io.ReaderAt, off, n int64) ([]byte, error) {
 	v, err := Open(want, size, outboard, data)
 	if err != nil {
@@ -57,9 +59,9 @@ func VerifyRange(want Address, size int64, outboard, data io.ReaderAt, off, n in
 }
 
 // Range returns a reader of the n bytes at offset off. It reads and verifies a
-// group at a time, and gives out only bytes of groups that were found right; at
-// a group that was not, it stops with a [Mismatch]. A range that is not within
-// the content is an [OutOfRange].
+// group at a time, and returns only bytes of verified groups; at a wrong group
+// it stops with a [Mismatch]. A range that is not within the content is an
+// [OutOfRange].
 func (v *Verified) Range(off, n int64) (io.Reader, error) {
 	if off < 0 || n < 0 || off > v.size || n > v.size-off {
 		return nil, &OutOfRange{Off: off, N: n, Size: v.size}
@@ -70,27 +72,27 @@ func (v *Verified) Range(off, n int64) (io.Reader, error) {
 		r.ready = v.small[off : off+n]
 	case n > 0:
 		root := v.root()
-		// On each floor one subtree waits at most, and at the bottom two.
-		r.ahead = append(make([]subtree, 0, bits.Len64(uint64(root.count))+1), root)
+		// At most one subtree is pending on each level, and two at the bottom.
+		r.pending = append(make([]subtree, 0, bits.Len64(uint64(root.count))+1), root)
 	}
 	return r, nil
 }
 
-// subtree is a part of the tree whose hash is already known to be right.
+// subtree is a part of the tree whose hash has been verified.
 type subtree struct {
 	sum   hash
-	node  int64 // its top node's number in the outboard, if it has a node
+	node  int64 // the number of its top node in the outboard, if it has a node
 	first int64 // its first group
-	count int64 // how many groups hang under it
+	count int64 // how many groups it has
 }
 
 func (v *Verified) root() subtree {
-	return subtree{sum: hashFrom(v.want[:]), count: piecesOf(v.size, GroupSize)}
+	return subtree{sum: hashFrom(v.want[:]), count: blockCount(v.size, GroupSize)}
 }
 
 // isRoot works because every other subtree has fewer groups than the whole.
 func (v *Verified) isRoot(s subtree) bool {
-	return s.count == piecesOf(v.size, GroupSize)
+	return s.count == blockCount(v.size, GroupSize)
 }
 
 // split reads the node of a subtree of several groups into the front of buf and
@@ -100,10 +102,10 @@ func (v *Verified) split(s subtree, buf []byte) (left, right subtree, err error)
 	if err := v.readOutboard(node, nodeOffset(s.node)); err != nil {
 		return left, right, err
 	}
-	half := leftOf(s.count)
+	half := leftLen(s.count)
 	left = subtree{hashFrom(node[:hashSize]), s.node + 1, s.first, half}
 	right = subtree{hashFrom(node[hashSize:]), s.node + half, s.first + half, s.count - half}
-	if !v.matches(s, parentOf(left.sum, right.sum)) {
+	if !v.matches(s, parentNode(left.sum, right.sum)) {
 		return left, right, v.mismatch("node %d of the outboard", s.node)
 	}
 	return left, right, nil
@@ -118,21 +120,21 @@ func (v *Verified) readGroup(s subtree, buf []byte) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("b3: read %s at offset %d: %w", v.want, begin, err)
 	}
-	if !whole || !v.matches(s, groupOf(group, uint64(s.first)*chunksPerGroup)) {
+	if !whole || !v.matches(s, groupNode(group, uint64(s.first)*chunksPerGroup)) {
 		return nil, v.mismatch("%d bytes at offset %d", len(group), begin)
 	}
 	return group, nil
 }
 
-// matches tells whether a node hashes to what the subtree is known to be.
+// matches reports whether a node hashes to the verified hash of the subtree.
 func (v *Verified) matches(s subtree, n guts.Node) bool {
 	if v.isRoot(s) {
 		n.Flags |= guts.FlagRoot
 	}
-	return hashOf(n) == s.sum
+	return chainingValue(n) == s.sum
 }
 
-// prove finds out whether the size is right.
+// prove checks that the size is right.
 func (v *Verified) prove() (err error) {
 	switch {
 	case v.size < 0:
@@ -144,16 +146,16 @@ func (v *Verified) prove() (err error) {
 	return v.proveSize()
 }
 
-// proveSize goes down the right side of the tree to the last chunk. A size
-// settles how many floors there are on that way, which number the last chunk
-// has and how long it is; all of that goes into the hashes. So another size that
-// also fitted would be a collision of BLAKE3.
+// proveSize walks down the right side of the tree to the last chunk. The size
+// determines how many levels there are on that path, which number the last
+// chunk has and how long it is, and all of that goes into the hashes. So
+// another size that also fitted would be a collision of BLAKE3.
 func (v *Verified) proveSize() error {
-	var head [headSize]byte
-	if err := v.readOutboard(head[:], 0); err != nil {
+	var header [headerSize]byte
+	if err := v.readOutboard(header[:], 0); err != nil {
 		return err
 	}
-	if binary.LittleEndian.Uint64(head[:]) != uint64(v.size) {
+	if binary.LittleEndian.Uint64(header[:]) != uint64(v.size) {
 		return v.mismatch("size %d", v.size)
 	}
 	last, err := v.lastGroup()
@@ -182,15 +184,15 @@ func (v *Verified) lastGroup() (s subtree, err error) {
 // readTail returns the hash of the last group that follows from the outboard's
 // tail.
 func (v *Verified) readTail() (hash, error) {
-	lefts := tailLefts(v.size)
-	tail := make([]byte, lefts*hashSize+lastChunk(v.size))
+	siblings := tailSiblings(v.size)
+	tail := make([]byte, siblings*hashSize+lastChunkSize(v.size))
 	if err := v.readOutboard(tail, tailOffset(v.size)); err != nil {
 		return hash{}, err
 	}
-	number := uint64(piecesOf(v.size, guts.ChunkSize) - 1)
-	sum := hashOf(groupOf(tail[lefts*hashSize:], number))
-	for ; lefts > 0; lefts-- {
-		sum = hashOf(parentOf(hashFrom(tail[(lefts-1)*hashSize:]), sum))
+	number := uint64(blockCount(v.size, guts.ChunkSize) - 1)
+	sum := chainingValue(groupNode(tail[siblings*hashSize:], number))
+	for ; siblings > 0; siblings-- {
+		sum = chainingValue(parentNode(hashFrom(tail[(siblings-1)*hashSize:]), sum))
 	}
 	return sum, nil
 }
@@ -210,8 +212,8 @@ func (v *Verified) mismatch(format string, args ...any) error {
 	return &Mismatch{Want: v.want, Part: fmt.Sprintf(format, args...)}
 }
 
-// readFull tells whether src had all of p at off. That it ends too early is not
-// an error of src: it has told the truth about what it holds.
+// readFull reports whether src had all of p at off. An early end is not an
+// error of src: src holds less than p needs.
 func readFull(src io.ReaderAt, p []byte, off int64) (whole bool, err error) {
 	if len(p) == 0 {
 		return true, nil
@@ -226,19 +228,18 @@ func readFull(src io.ReaderAt, p []byte, off int64) (whole bool, err error) {
 	return false, err
 }
 
-// rangeReader walks the tree from left to right. It belongs to the one caller
-// who reads from it.
+// rangeReader walks the tree from left to right. It is used by one goroutine.
 type rangeReader struct {
 	// Set at construction.
 	v   *Verified
 	end int64
 
 	// Owned by the reading goroutine.
-	off   int64           // the next byte to give out that is not in ready
-	ready []byte          // verified, not yet given out
-	ahead []subtree       // still to be visited, the leftmost last
-	buf   [GroupSize]byte // what was read last; ready lies in it
-	err   error           // what went wrong, or io.EOF; it stays
+	off     int64           // the next byte to return that is not in ready
+	ready   []byte          // verified, not yet returned
+	pending []subtree       // still to be visited, the leftmost last
+	buf     [GroupSize]byte // what was read last; ready lies in it
+	err     error           // what went wrong, or io.EOF; it stays
 }
 
 func (r *rangeReader) Read(p []byte) (int, error) {
@@ -256,18 +257,18 @@ func (r *rangeReader) Read(p []byte) (int, error) {
 // next visits the leftmost subtree: it skips one that the range does not touch,
 // splits one of several groups, and reads one that is a group.
 func (r *rangeReader) next() error {
-	if len(r.ahead) == 0 {
+	if len(r.pending) == 0 {
 		return io.EOF
 	}
-	s := r.ahead[len(r.ahead)-1]
-	r.ahead = r.ahead[:len(r.ahead)-1]
+	s := r.pending[len(r.pending)-1]
+	r.pending = r.pending[:len(r.pending)-1]
 	begin := s.first * GroupSize
 	if r.end <= begin || begin+s.count*GroupSize <= r.off {
 		return nil
 	}
 	if s.count > 1 {
 		left, right, err := r.v.split(s, r.buf[:])
-		r.ahead = append(r.ahead, right, left)
+		r.pending = append(r.pending, right, left)
 		return err
 	}
 	group, err := r.v.readGroup(s, r.buf[:])

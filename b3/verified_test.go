@@ -34,7 +34,7 @@ func newObject(t testing.TB, size int) object {
 	return object{data, a, outboard}
 }
 
-// verify asks for a range of an object of which size, outboard and data may be
+// verify requests a range of an object of which size, outboard and data may be
 // wrong.
 func (o object) verify(size int64, off, n int64) ([]byte, error) {
 	return b3.VerifyRange(o.address, size, o.outboard, bytes.NewReader(o.data), off, n)
@@ -77,7 +77,8 @@ func TestRangeReaderIsAReader(t *testing.T) {
 	}
 }
 
-// covers tells whether a byte of the data is in a group that the range touches.
+// covers reports whether a byte of the data is in a group that the range
+// touches.
 func covers(i int, off, n int64) bool {
 	if n == 0 {
 		return false
@@ -121,9 +122,9 @@ func TestOnlyTheRangeMatters(t *testing.T) {
 	}
 }
 
-// TestFlippedOutboardByte flips every single byte of some outboards. Asking for
-// everything puts every node on the way. Asking for one group may leave a node
-// aside, but must never give a wrong byte.
+// TestFlippedOutboardByte flips every single byte of some outboards. A request
+// for the whole content uses every node. A request for one group may skip a
+// node, but must never return a wrong byte.
 func TestFlippedOutboardByte(t *testing.T) {
 	for _, size := range []int{16385, 33000, 5*16384 + 3*1024} {
 		o := newObject(t, size)
@@ -153,8 +154,9 @@ func TestShortOutboard(t *testing.T) {
 	}
 }
 
-// forge makes the outboard that a liar would make to pass data of another size
-// for the object: with the object's true nodes, and data's own head and tail.
+// forge makes the outboard that an attacker would make to pass data of another
+// size for the object: with the object's true nodes, and data's own header and
+// tail.
 func forge(t testing.TB, data []byte, o object) b3.Outboard {
 	_, _, lie, err := b3.NewOutboard(bytes.NewReader(data))
 	if err != nil {
@@ -228,8 +230,8 @@ func TestShortData(t *testing.T) {
 	}
 }
 
-// TestShortDataThatRepeats has the missing bytes lie about in the reader's
-// buffer, left there by the group before.
+// TestShortDataThatRepeats leaves the missing bytes in the reader's buffer,
+// from the group before.
 func TestShortDataThatRepeats(t *testing.T) {
 	zeros := make([]byte, 3*b3.GroupSize)
 	a, size, outboard, err := b3.NewOutboard(bytes.NewReader(zeros))
@@ -261,14 +263,14 @@ type failingAt struct{ err error }
 
 func (f failingAt) ReadAt([]byte, int64) (int, error) { return 0, f.err }
 
-// A disk that fails is not a content that is wrong: another try may succeed.
+// A read error of the disk is not a mismatch: another try may succeed.
 func TestReadErrorsAreNotMismatches(t *testing.T) {
 	o := newObject(t, 40_000)
 	broken := errors.New("broken")
 	for _, readers := range [][2]io.ReaderAt{
 		{failingAt{broken}, bytes.NewReader(o.data)},
-		{failsFrom{o.outboard, 8, broken}, bytes.NewReader(o.data)},
-		{failsFrom{o.outboard, 8 + 2*64, broken}, bytes.NewReader(o.data)},
+		{failingFrom{o.outboard, 8, broken}, bytes.NewReader(o.data)},
+		{failingFrom{o.outboard, 8 + 2*64, broken}, bytes.NewReader(o.data)},
 		{o.outboard, failingAt{broken}},
 	} {
 		_, err := b3.VerifyRange(o.address, 40_000, readers[0], readers[1], 0, 10)
@@ -278,14 +280,14 @@ func TestReadErrorsAreNotMismatches(t *testing.T) {
 	}
 }
 
-// failsFrom is a disk with a bad place.
-type failsFrom struct {
+// failingFrom is a disk with a bad sector.
+type failingFrom struct {
 	good io.ReaderAt
 	from int64
 	err  error
 }
 
-func (f failsFrom) ReadAt(p []byte, off int64) (int, error) {
+func (f failingFrom) ReadAt(p []byte, off int64) (int, error) {
 	if off >= f.from {
 		return 0, f.err
 	}
@@ -349,7 +351,8 @@ func (c *countingAt) ReadAt(p []byte, off int64) (int, error) {
 }
 
 // TestCostOfARange counts what is read: of the data exactly the groups that
-// cover the range, of the outboard no more than the height of the tree asks for.
+// cover the range, of the outboard no more than the height of the tree
+// requires.
 func TestCostOfARange(t *testing.T) {
 	for _, size := range []int{40_000, 1 << 20, 64<<20 + 12345} {
 		o := newObject(t, size)
@@ -384,10 +387,10 @@ func TestCostOfARange(t *testing.T) {
 	}
 }
 
-// FuzzVerifyRange spoils the data, the outboard and the size in any way and asks
-// for any range. Whatever comes back without an error must be the truth. The
-// content is made from its size, so that the corpus stays small. Edits are taken
-// four bytes at a time: where, in which of the two, and what to flip.
+// FuzzVerifyRange damages the data, the outboard and the size in any way and
+// requests any range. Whatever is returned without an error must be right. The
+// content is made from its size, so that the corpus stays small. Edits are
+// taken four bytes at a time: where, in which of the two, and what to flip.
 func FuzzVerifyRange(f *testing.F) {
 	f.Add(uint32(40_000), int64(0), int64(0), int64(40_000), []byte{}, uint32(0))
 	f.Fuzz(func(t *testing.T, size uint32, lie, off, n int64, edits []byte, cut uint32) {

@@ -3,30 +3,30 @@ package main
 import (
 	"context"
 
-	"micronode/bench/ground"
+	"micronode/bench/testbed"
 )
 
-// Axis asks how a cost grows: the same work at several sizes. Its figure is what
-// a tenfold size multiplies the value by. A peer at the same sizes shows how
-// much of that is the machine's (its caches, its cores) and not ours.
+// Axis measures how a cost grows: the same work at several sizes. Its figure is
+// what a tenfold size multiplies the value by. A peer at the same sizes shows
+// how much of that is the machine's (its caches, its cores) and not ours.
 type Axis struct {
-	Name    string
-	Unit    string // of the value at one size
-	Of      string // what grows
-	Sizes   []int
-	Spender string  // whose processor time is told; empty: the server's
-	Bar     float64 // of the ratio of the two slopes, or of ours without a peer; 0: for information
-	Rounds  int
-	Ours    func(size int) Side
-	Peer    func(size int) Side // nil: none
+	Name   string
+	Unit   string // of the value at one size
+	Of     string // what grows
+	Sizes  []int
+	CPUOf  string  // whose processor time is reported; empty: the server's
+	Bar    float64 // of the ratio of the two slopes, or of ours without a peer; 0: for information
+	Rounds int
+	Ours   func(size int) Side
+	Peer   func(size int) Side // nil: none
 }
 
 // Title is the name of the axis.
 func (a Axis) Title() string { return a.Name }
 
-// Run measures all sizes of both sides in each round, so that a change of the
-// machine's mood does not look like a slope.
-func (a Axis) Run(ctx context.Context, g *ground.Ground) (Result, error) {
+// Run measures all sizes of both sides in each round, so that noise of the
+// machine does not look like a slope.
+func (a Axis) Run(ctx context.Context, g *testbed.Testbed) (Result, error) {
 	var sides []Side
 	for _, size := range a.Sizes {
 		sides = append(sides, a.Ours(size))
@@ -34,7 +34,7 @@ func (a Axis) Run(ctx context.Context, g *ground.Ground) (Result, error) {
 			sides = append(sides, a.Peer(size))
 		}
 	}
-	series, err := inTurns(ctx, g, sides, a.Spender, a.Rounds)
+	series, err := alternate(ctx, g, sides, a.CPUOf, a.Rounds)
 	if err != nil {
 		return Result{}, err
 	}
@@ -51,15 +51,15 @@ func (a Axis) Run(ctx context.Context, g *ground.Ground) (Result, error) {
 	if a.Peer != nil {
 		result.Peer = slopes(result.Points, func(p Point) *Series { return p.Peer })
 	}
-	return result.judged(), nil
+	return result.withVerdict(), nil
 }
 
-// slopes is the slope of each round. What stands for all is not their median
-// but the slope through the medians of the points: a round in which one point
-// had bad luck would tilt the former.
+// slopes is the slope of each round. The figure of all is not their median but
+// the slope through the medians of the points: a round with one outlier would
+// tilt the former.
 func slopes(points []Point, of func(Point) *Series) *Series {
 	slope := &Series{Name: of(points[0]).Name}
-	through := func(value func(*Series) float64) float64 {
+	fit := func(value func(*Series) float64) float64 {
 		var sizes []int
 		var values []float64
 		for _, point := range points {
@@ -68,8 +68,8 @@ func slopes(points []Point, of func(Point) *Series) *Series {
 		return tenfold(sizes, values)
 	}
 	for round := range of(points[0]).Values {
-		slope.Values = append(slope.Values, through(func(s *Series) float64 { return s.Values[round] }))
+		slope.Values = append(slope.Values, fit(func(s *Series) float64 { return s.Values[round] }))
 	}
-	slope.Figure = through(func(s *Series) float64 { return s.Figure })
+	slope.Figure = fit(func(s *Series) float64 { return s.Figure })
 	return slope
 }

@@ -23,7 +23,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		{"fails", nil, true},
 		{"panics", nil, true},
 		{"interrupted", os.Interrupt, true},
-		// The kernel tells the peer; nobody is left to remove the folder.
+		// The kernel terminates the peer; the folder is not removed.
 		{"killed", syscall.SIGKILL, false},
 	} {
 		t.Run(c.role, func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 				t.Error("the bench ended well")
 			}
 			if c.folder {
-				mustBeGone(t, ids, temp)
+				expectGone(t, ids, temp)
 				return
 			}
 			awaitGone(ids[0])
@@ -59,14 +59,14 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	}
 }
 
-var measuring = regexp.MustCompile(`peer (\d+) with child (\d+) in `)
+var peerLine = regexp.MustCompile(`peer (\d+) with child (\d+) in `)
 
-// awaitIDs reads until the bench measures, and the rest away.
+// awaitIDs reads until the bench measures, and discards the rest.
 func awaitIDs(t *testing.T, out io.Reader) []string {
 	t.Helper()
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
-		if found := measuring.FindStringSubmatch(lines.Text()); found != nil {
+		if found := peerLine.FindStringSubmatch(lines.Text()); found != nil {
 			return found[1:]
 		}
 	}
@@ -74,10 +74,10 @@ func awaitIDs(t *testing.T, out io.Reader) []string {
 	return nil
 }
 
-func mustBeGone(t *testing.T, ids []string, temp string) {
+func expectGone(t *testing.T, ids []string, temp string) {
 	t.Helper()
 	for _, id := range ids {
-		if !gone(id) {
+		if !isGone(id) {
 			t.Errorf("process %s is still there", id)
 		}
 	}
@@ -87,14 +87,14 @@ func mustBeGone(t *testing.T, ids []string, temp string) {
 	}
 }
 
-// awaitGone waits for what the kernel does by itself. If it does not, the
-// test's own time-out tells.
+// awaitGone waits for what the kernel does by itself. If it does not, the test
+// times out.
 func awaitGone(id string) {
-	for !gone(id) {
+	for !isGone(id) {
 	}
 }
 
-func gone(id string) bool {
+func isGone(id string) bool {
 	stat, err := os.ReadFile("/proc/" + id + "/stat")
 	if err != nil {
 		return true

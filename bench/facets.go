@@ -6,19 +6,19 @@ import (
 	"slices"
 	"time"
 
-	"micronode/bench/ground"
 	"micronode/bench/peers"
+	"micronode/bench/testbed"
 	"micronode/client"
 )
 
-// facetRows are how long users wait for the facets of a node in RAM: the 95th
+// facetRows measure the latency of the facets of a node in RAM: the 95th
 // percentile of a turn, in milliseconds.
-func facetRows(t turns) []Work {
-	row := func(name string, bar float64, times int, prepare func(ctx context.Context, f *peers.Facets) (task, error)) Row {
+func facetRows(t schedule) []Benchmark {
+	row := func(name string, bar float64, times int, prepare func(ctx context.Context, f *peers.Facets) (facetOp, error)) Row {
 		return Row{Name: name, Unit: "ms at p95", Lower: true, Bar: bar, Aim: bar / 10, Rounds: max(t.rounds, 3),
-			Ours: Side{"micronode", facet(times, prepare)}}
+			Ours: Side{"micronode", facetMeasure(times, prepare)}}
 	}
-	return []Work{
+	return []Benchmark{
 		row(fmt.Sprintf("feed: fan-out to %d followers", t.followers), 2000, 20, t.fanOut),
 		row("feed: read", 300, 200, t.readFeed),
 		row("graph: two hops", 50, 200, t.twoHops),
@@ -28,12 +28,12 @@ func facetRows(t turns) []Work {
 	}
 }
 
-// task is something that a user waits for, for the i-th time.
-type task func(ctx context.Context, i int) error
+// facetOp is the i-th operation of a user.
+type facetOp func(ctx context.Context, i int) error
 
-// facet starts a node with facets, prepares it, and measures a task.
-func facet(times int, prepare func(context.Context, *peers.Facets) (task, error)) func(context.Context, *ground.Ground) (Measure, error) {
-	return func(ctx context.Context, g *ground.Ground) (Measure, error) {
+// facetMeasure starts a node with facets, prepares it, and measures a task.
+func facetMeasure(times int, prepare func(context.Context, *peers.Facets) (facetOp, error)) func(context.Context, *testbed.Testbed) (Measure, error) {
+	return func(ctx context.Context, g *testbed.Testbed) (Measure, error) {
 		node, err := peers.StartFacets(ctx, g)
 		if err != nil {
 			return nil, err
@@ -59,17 +59,17 @@ func facet(times int, prepare func(context.Context, *peers.Facets) (task, error)
 	}
 }
 
-// fanOut is from posting until the last follower has it.
-func (t turns) fanOut(ctx context.Context, f *peers.Facets) (task, error) {
-	if err := f.Follow(ctx, t.followers, 0); err != nil {
+// fanOut measures from posting until the last follower has it.
+func (s schedule) fanOut(ctx context.Context, f *peers.Facets) (facetOp, error) {
+	if err := f.Follow(ctx, s.followers, 0); err != nil {
 		return nil, err
 	}
-	last := []string{f.Follower(0), f.Follower(t.followers / 2), f.Follower(t.followers - 1)}
+	last := []string{f.Follower(0), f.Follower(s.followers / 2), f.Follower(s.followers - 1)}
 	return func(ctx context.Context, i int) error { return f.Post(ctx, fmt.Sprint("post ", i), last...) }, nil
 }
 
 // readFeed reads a feed with a hundred posts.
-func (t turns) readFeed(ctx context.Context, f *peers.Facets) (task, error) {
+func (s schedule) readFeed(ctx context.Context, f *peers.Facets) (facetOp, error) {
 	if err := f.Follow(ctx, 100, 0); err != nil {
 		return nil, err
 	}
@@ -87,10 +87,10 @@ func (t turns) readFeed(ctx context.Context, f *peers.Facets) (task, error) {
 	}, nil
 }
 
-// twoHops asks for those near somebody in a graph in which all follow one, and
-// each five others.
-func (t turns) twoHops(ctx context.Context, f *peers.Facets) (task, error) {
-	if err := f.Follow(ctx, t.followers, 5); err != nil {
+// twoHops queries the neighbourhood of a user in a graph in which all follow
+// one, and each five others.
+func (s schedule) twoHops(ctx context.Context, f *peers.Facets) (facetOp, error) {
+	if err := f.Follow(ctx, s.followers, 5); err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context, i int) error {
@@ -103,9 +103,9 @@ func (t turns) twoHops(ctx context.Context, f *peers.Facets) (task, error) {
 	}, nil
 }
 
-// query looks for two words among many texts.
-func (t turns) query(ctx context.Context, f *peers.Facets) (task, error) {
-	if err := f.Write(ctx, t.texts); err != nil {
+// query searches for two words among many texts.
+func (s schedule) query(ctx context.Context, f *peers.Facets) (facetOp, error) {
+	if err := f.PutTexts(ctx, s.texts); err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context, i int) error {
@@ -114,13 +114,13 @@ func (t turns) query(ctx context.Context, f *peers.Facets) (task, error) {
 	}, nil
 }
 
-// ingest is from putting a text until it is found.
-func ingest(_ context.Context, f *peers.Facets) (task, error) {
+// ingest measures from putting a text until it is found.
+func ingest(_ context.Context, f *peers.Facets) (facetOp, error) {
 	return func(ctx context.Context, i int) error { return f.PutAndFind(ctx, fmt.Sprint("unheard", i)) }, nil
 }
 
-// firstByte is of an object of a megabyte.
-func firstByte(ctx context.Context, f *peers.Facets) (task, error) {
+// firstByte measures the first byte of an object of a megabyte.
+func firstByte(ctx context.Context, f *peers.Facets) (facetOp, error) {
 	url, err := f.PutMedia(ctx, 1<<20)
 	return func(ctx context.Context, _ int) error { return peers.FirstByte(ctx, url) }, err
 }

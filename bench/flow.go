@@ -7,30 +7,30 @@ import (
 	"testing"
 	"time"
 
-	"micronode/bench/ground"
+	"micronode/bench/testbed"
 	"micronode/internal/flow"
 )
 
-// flowRows holds the queue against a buffered channel, which is what one would
-// take if names, policies and counts did not matter.
-func flowRows(t turns) []Work {
-	row := func(name string, queue, channel func() float64) Work {
+// flowRows compares the queue with a buffered channel, which is the alternative
+// if names, policies and counts did not matter.
+func flowRows(t schedule) []Benchmark {
+	row := func(name string, queue, channel func() float64) Benchmark {
 		return Row{Name: "queue: " + name, Unit: "ns", Lower: true, Bar: 2, Rounds: t.rounds,
 			Ours: inProcess("flow.Queue", queue), Peer: inProcess("chan", channel)}
 	}
-	return []Work{
+	return []Benchmark{
 		row("push and pop, one goroutine",
 			func() float64 { return perOp(queueAlone) }, func() float64 { return perOp(channelAlone) }),
 		row("one producer, one consumer",
-			func() float64 { return between(1, itemsEach, queuePair) }, func() float64 { return between(1, itemsEach, channelPair) }),
+			func() float64 { return handoffCost(1, itemsEach, queuePair) }, func() float64 { return handoffCost(1, itemsEach, channelPair) }),
 		row("four producers, four consumers",
-			func() float64 { return between(4, itemsEach, queuePair) }, func() float64 { return between(4, itemsEach, channelPair) }),
+			func() float64 { return handoffCost(4, itemsEach, queuePair) }, func() float64 { return handoffCost(4, itemsEach, channelPair) }),
 	}
 }
 
 // inProcess is a side that needs no process of its own.
 func inProcess(name string, figure func() float64) Side {
-	return Side{name, func(context.Context, *ground.Ground) (Measure, error) {
+	return Side{name, func(context.Context, *testbed.Testbed) (Measure, error) {
 		return func(context.Context) (Sample, error) { return Sample{Value: figure()}, nil }, nil
 	}}
 }
@@ -66,16 +66,16 @@ func channelAlone(b *testing.B) {
 	}
 }
 
-// itemsEach is how many items each producer hands over in one measurement.
+// itemsEach is how many items each producer sends in one measurement.
 const itemsEach = 500_000
 
-// pair gives the two ends of something to hand items over with. Producers
-// offer again when it is full, as a client that was told Busy would.
-type pair func() (offer func(*int) bool, take func(context.Context), done func())
+// queueEnds returns the two ends of a queue. Producers retry when it is full,
+// as a client does after Busy.
+type queueEnds func() (offer func(*int) bool, take func(context.Context), done func())
 
-// between is the cost of handing an item from n producers to n consumers.
-func between(n, itemsEach int, make pair) float64 {
-	offer, take, done := make()
+// handoffCost is the cost of passing an item from n producers to n consumers.
+func handoffCost(n, itemsEach int, open queueEnds) float64 {
+	offer, take, done := open()
 	defer done()
 	var producers, consumers sync.WaitGroup
 	start := time.Now()

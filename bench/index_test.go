@@ -8,13 +8,13 @@ import (
 	"micronode/bench/peers"
 )
 
-// Bad luck strikes the first three who are asked, for as many keys as it should.
+// The first three targets fail, for as many keys as they should.
 func TestBadLuck(t *testing.T) {
-	always, seldom := badLuck(1), badLuck(10)
+	always, seldom := failFirstTargets(1), failFirstTargets(10)
 	struck := 0
 	for i := range 1000 {
 		key := peers.Keys(1, uint64(i))[0].Address
-		if got := [4]peers.Conduct{always(key, 0), always(key, 1), always(key, 2), always(key, 3)}; got != [4]peers.Conduct{peers.Silent, peers.Slow, peers.KnowsNot, peers.Knows} {
+		if got := [4]peers.Behaviour{always(key, 0), always(key, 1), always(key, 2), always(key, 3)}; got != [4]peers.Behaviour{peers.Silent, peers.Slow, peers.HasNone, peers.HasProviders} {
 			t.Fatalf("those who were asked did %v", got)
 		}
 		if seldom(key, 0) == peers.Silent {
@@ -24,7 +24,7 @@ func TestBadLuck(t *testing.T) {
 	if struck < 60 || struck > 150 {
 		t.Errorf("it struck %d of 1000, and one in ten was meant", struck)
 	}
-	if badLuck(10)(b3.Address{1}, 0) != peers.Knows {
+	if failFirstTargets(10)(b3.Address{1}, 0) != peers.HasProviders {
 		t.Error("it strikes all")
 	}
 }

@@ -1,6 +1,6 @@
-// Command bench measures micronode beside what its users would take instead.
+// Command bench measures micronode beside the alternatives of its users.
 //
-// Absolute figures wander with the machine and its mood, so each row measures
+// Absolute figures vary with the machine and its load, so each row measures
 // both sides in one run, turn by turn, and judges the ratio of the medians. Our
 // node and the peers are processes of their own, the load comes from this one,
 // all on loopback. README.md says how to read the output and how to add a peer.
@@ -18,8 +18,8 @@ import (
 	"syscall"
 	"time"
 
-	"micronode/bench/ground"
 	"micronode/bench/peers"
+	"micronode/bench/testbed"
 )
 
 // options are the flags.
@@ -31,10 +31,10 @@ type options struct {
 	long  bool
 }
 
-// works is everything that is measured, in the order of the output.
-func works(o options) []Work {
-	t := turnsOf(o.quick, o.long)
-	return slices.Concat(flowRows(t), generatorRows(t), objectRows(t), edgeRows(t), overlayRows(t), sessionRows(t), registryRows(t), indexRows(t), nodeRows(t), facetRows(t), growthAxes(t), letterAxes(t), registryAxes(t), indexAxes(t))
+// benchmarks lists everything that is measured, in the order of the output.
+func benchmarks(o options) []Benchmark {
+	t := newSchedule(o.quick, o.long)
+	return slices.Concat(flowRows(t), generatorRows(t), objectRows(t), edgeRows(t), overlayRows(t), sessionRows(t), registryRows(t), indexRows(t), nodeRows(t), facetRows(t), growthAxes(t), messageAxes(t), registryAxes(t), indexAxes(t))
 }
 
 func main() {
@@ -47,7 +47,7 @@ func main() {
 	flag.Func("profiles", "have our own overlay and registry nodes write to this `folder` where their processor time went", peers.Profile)
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	err := run(ctx, o, works(o), os.Stdout)
+	err := run(ctx, o, benchmarks(o), os.Stdout)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -56,15 +56,15 @@ func main() {
 }
 
 // run measures, prints as it goes, and writes the file.
-func run(ctx context.Context, o options, works []Work, w io.Writer) error {
-	works = slices.DeleteFunc(works, func(work Work) bool { return !strings.Contains(work.Title(), o.only) })
-	if len(works) == 0 {
+func run(ctx context.Context, o options, all []Benchmark, w io.Writer) error {
+	all = slices.DeleteFunc(all, func(work Benchmark) bool { return !strings.Contains(work.Title(), o.only) })
+	if len(all) == 0 {
 		return fmt.Errorf("nothing has %q in its name", o.only)
 	}
-	defer logs.burn()
-	whole := Run{Machine: ground.ReadMachine(), Quick: o.quick}
+	defer longLogs.removeAll()
+	whole := Run{Machine: testbed.ReadMachine(), Quick: o.quick}
 	fmt.Fprintf(w, "%s\n\n", whole.Machine)
-	for _, work := range works {
+	for _, work := range all {
 		result, err := measure(ctx, work)
 		if err != nil {
 			return fmt.Errorf("%s: %w", work.Title(), err)
@@ -77,22 +77,21 @@ func run(ctx context.Context, o options, works []Work, w io.Writer) error {
 			return err
 		}
 	}
-	if below := failing(whole.Results); o.check && len(below) > 0 {
+	if below := belowBar(whole.Results); o.check && len(below) > 0 {
 		return fmt.Errorf("below the bar: %s", strings.Join(below, "; "))
 	}
 	return nil
 }
 
-// longest bounds one row, whatever hangs. The first one that needs Kubo builds
-// it.
-const longest = 40 * time.Minute
+// rowTimeout bounds one row, whatever hangs. The first one that needs Kubo
+// builds it.
+const rowTimeout = 40 * time.Minute
 
-// measure gives each row a ground of its own, and takes it away afterwards,
-// whatever happened.
-func measure(ctx context.Context, work Work) (result Result, err error) {
-	ctx, cancel := context.WithTimeout(ctx, longest)
+// measure gives each row a testbed of its own, and always closes it afterwards.
+func measure(ctx context.Context, work Benchmark) (result Result, err error) {
+	ctx, cancel := context.WithTimeout(ctx, rowTimeout)
 	defer cancel()
-	g, err := ground.New()
+	g, err := testbed.New()
 	if err != nil {
 		return result, err
 	}
@@ -101,11 +100,11 @@ func measure(ctx context.Context, work Work) (result Result, err error) {
 			err = failed
 		}
 	}()
-	meter := g.Meter()
+	meter := g.StartCPUMeter()
 	result, err = work.Run(ctx, g)
 	if err != nil {
-		return result, fmt.Errorf("%w%s", err, g.Casualties())
+		return result, fmt.Errorf("%w%s", err, g.ExitReport())
 	}
-	result.Others, result.Load = meter.Others(), ground.ReadLoad()
+	result.Others, result.Load = meter.OthersShare(), testbed.ReadLoad()
 	return result, nil
 }

@@ -12,7 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"micronode/bench/ground"
+	"micronode/bench/testbed"
 )
 
 // The test binary plays two more parts: a fake peer, and a bench that measures
@@ -22,14 +22,14 @@ func TestMain(m *testing.M) {
 	case "":
 		goleak.VerifyTestMain(m)
 	case "peer":
-		playPeer()
+		runPeerRole()
 	default:
-		playBench(role)
+		runBenchRole(role)
 	}
 }
 
-// playPeer says its id and that of its child, and waits.
-func playPeer() {
+// runPeerRole prints its id and that of its child, and waits.
+func runPeerRole() {
 	child := exec.Command("sleep", "600")
 	if err := child.Start(); err != nil {
 		panic(err)
@@ -40,12 +40,12 @@ func playPeer() {
 
 var peerIDs = regexp.MustCompile(`peer (\d+) with child (\d+)`)
 
-// playBench is a whole bench with one row, whose measurement waits for the
+// runBenchRole is a whole bench with one row, whose measurement waits for the
 // interrupt, panics, or fails.
-func playBench(role string) {
+func runBenchRole(role string) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	side := Side{"fake", func(ctx context.Context, g *ground.Ground) (Measure, error) {
+	side := Side{"fake", func(ctx context.Context, g *testbed.Testbed) (Measure, error) {
 		folder, err := g.Folder("fake")
 		if err != nil {
 			return nil, err
@@ -70,7 +70,7 @@ func playBench(role string) {
 			return Sample{}, ctx.Err()
 		}, nil
 	}}
-	if err := run(ctx, options{}, []Work{Row{Name: "fake", Rounds: 1, Ours: side}}, os.Stdout); err != nil {
+	if err := run(ctx, options{}, []Benchmark{Row{Name: "fake", Rounds: 1, Ours: side}}, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

@@ -4,13 +4,13 @@ import (
 	"context"
 	"time"
 
-	"micronode/bench/ground"
 	"micronode/bench/peers"
+	"micronode/bench/testbed"
 )
 
-// nodeRows are figures of a node that has nothing to do.
-func nodeRows(t turns) []Work {
-	return []Work{
+// nodeRows are figures of an idle node.
+func nodeRows(t schedule) []Benchmark {
+	return []Benchmark{
 		Row{Name: "node: start to /readyz 200", Unit: "ms", Lower: true, Bar: 300, Aim: 80, Rounds: max(t.rounds, 5),
 			Ours: Side{"micronode", startTime}},
 		Row{Name: "node: idle memory", Unit: "MB", Lower: true, Bar: 50, Aim: 25, Rounds: 3,
@@ -19,7 +19,7 @@ func nodeRows(t turns) []Work {
 }
 
 // startTime is from the start of the process to the first 200 of /readyz.
-func startTime(ctx context.Context, g *ground.Ground) (Measure, error) {
+func startTime(ctx context.Context, g *testbed.Testbed) (Measure, error) {
 	return func(ctx context.Context) (Sample, error) {
 		begin := time.Now()
 		process, err := peers.StartToReady(ctx, g)
@@ -31,15 +31,15 @@ func startTime(ctx context.Context, g *ground.Ground) (Measure, error) {
 	}, peers.Prepare(ctx, g)
 }
 
-// idleMemory is the resident memory of a node that is ready and left alone.
-func (t turns) idleMemory(ctx context.Context, g *ground.Ground) (Measure, error) {
+// idleMemory is the resident memory of a node that is ready and idle.
+func (s schedule) idleMemory(ctx context.Context, g *testbed.Testbed) (Measure, error) {
 	return func(ctx context.Context) (Sample, error) {
 		process, err := peers.StartToReady(ctx, g)
 		if err != nil {
 			return Sample{}, err
 		}
 		select {
-		case <-time.After(t.idle):
+		case <-time.After(s.idle):
 		case <-ctx.Done():
 			return Sample{}, ctx.Err()
 		}

@@ -7,66 +7,65 @@ import (
 	"path/filepath"
 	"time"
 
-	"micronode/bench/ground"
 	"micronode/bench/load"
 	"micronode/bench/peers"
+	"micronode/bench/testbed"
 )
 
 const (
-	payloadSize = 1 << 10
-	committers  = 64
+	payloadBytes = 1 << 10
+	committers   = 64
 )
 
-// registryRows hold commits against puts of etcd on the same disk, and the head
-// against a handler that knows nothing but the bytes.
+// registryRows compare commits with puts of etcd on the same disk, and the head
+// with a handler that serves fixed bytes.
 //
-// What is timed is the commit of a proposal that has its approvals. Proposing and
-// approving it, which is when the signatures are checked, comes before: people
-// do that, and they take hours. What it costs all the same is in a row of its
-// own.
-func registryRows(t turns) []Work {
+// What is timed is the commit of a proposal that has its approvals. Proposing
+// and approving it, which is when the signatures are checked, comes before:
+// people do that, and they take hours. Its cost is in a row of its own.
+func registryRows(t schedule) []Benchmark {
 	alone, together := max(t.puts/8, 1), t.puts
-	head := &heading{turns: t}
-	return []Work{
+	head := &headPair{turns: t}
+	return []Benchmark{
 		Row{Name: "registry, commit 1 KiB to disk, one writer, beside " + peers.EtcdName, Unit: "ms at p50", Lower: true, Bar: 1.5, Aim: 1, Rounds: t.rounds,
-			Ours: committing("commit-one", alone, 1, atP50), Peer: etcdPutting(alone, 1, atP50)},
+			Ours: commitBatchSide("commit-one", alone, 1, p50Millis), Peer: etcdPutSide(alone, 1, p50Millis)},
 		Row{Name: fmt.Sprintf("registry, commit 1 KiB to disk, %d writers, beside %s", committers, peers.EtcdName), Unit: "/s", Bar: 0.3, Aim: 1, Rounds: t.rounds,
-			Ours: committing("commit-many", together, committers, inASecond), Peer: etcdPutting(together, committers, inASecond)},
+			Ours: commitBatchSide("commit-many", together, committers, writesPerSecond), Peer: etcdPutSide(together, committers, writesPerSecond)},
 		Row{Name: fmt.Sprintf("registry, propose, approve twice and commit 1 KiB to disk, %d writers", committers), Unit: "/s", Rounds: t.rounds,
-			Ours: changing(max(together/4, 1), committers)},
+			Ours: changeSide(max(together/4, 1), committers)},
 		Row{Name: fmt.Sprintf("registry, GET head, %d connections, beside bare net/http", connections), Unit: "/s", Bar: 0.7, Aim: 0.9, Rounds: t.rounds,
 			Ours: Side{"micronode", head.ours}, Peer: Side{"bare net/http", head.bare}},
 	}
 }
 
-// registryAxes ask what a long log costs: to open it, to read its end, to go on
-// with it. The items are always the same few, so that it is the log that grows
-// and nothing else.
-func registryAxes(t turns) []Work {
+// registryAxes measure what a long log costs: to open it, to read its end, to
+// append to it. The items are always the same few, so that it is the log that
+// grows and nothing else.
+func registryAxes(t schedule) []Benchmark {
 	t.rounds = max(t.rounds-2, 3)
-	axis := func(name, unit string, start func(t turns, versions int) Side) Work {
+	axis := func(name, unit string, start func(t schedule, versions int) Side) Benchmark {
 		return Axis{Name: "growth: registry, " + name + ", longer logs", Unit: unit, Of: "versions", Sizes: t.versions, Rounds: t.rounds,
 			Ours: func(versions int) Side { return start(t, versions) }}
 	}
-	return []Work{
-		axis("start to /readyz 200", "ms", turns.opening),
-		axis("GET head", "/s", turns.headOf),
-		axis("commit to disk, one writer", "ms at p50", turns.goingOn),
+	return []Benchmark{
+		axis("start to /readyz 200", "ms", schedule.startSide),
+		axis("GET head", "/s", schedule.headSide),
+		axis("commit to disk, one writer", "ms at p50", schedule.commitSide),
 	}
 }
 
-// atP50 and inASecond say what is made of some writes.
-func atP50(w peers.Writes, _ int) float64     { return w.P50.Seconds() * 1e3 }
-func inASecond(w peers.Writes, n int) float64 { return float64(n) / w.Elapsed.Seconds() }
+// p50Millis and writesPerSecond convert the statistics of writes.
+func p50Millis(w peers.WriteStats, _ int) float64       { return w.P50.Seconds() * 1e3 }
+func writesPerSecond(w peers.WriteStats, n int) float64 { return float64(n) / w.Elapsed.Seconds() }
 
-// written is the sample of a turn of writes.
-func written(w peers.Writes, n int, value func(peers.Writes, int) float64, spent time.Duration) Sample {
+// writeSample is the sample of a turn of writes.
+func writeSample(w peers.WriteStats, n int, value func(peers.WriteStats, int) float64, spent time.Duration) Sample {
 	return Sample{Value: value(w, n), P50: w.P50, P99: w.P99, CPU: spent / time.Duration(n)}
 }
 
-// onDisk makes a folder below .build. The temporary folder is in memory on many
-// machines, where a sync costs nothing and says nothing.
-func onDisk(g *ground.Ground, name string) (string, error) {
+// newDiskFolder makes a folder below .build. The temporary folder is in memory
+// on many machines, where a sync costs nothing and proves nothing.
+func newDiskFolder(g *testbed.Testbed, name string) (string, error) {
 	below := filepath.Join(g.Root(), ".build")
 	if err := os.MkdirAll(below, 0o755); err != nil {
 		return "", err
@@ -79,8 +78,8 @@ func onDisk(g *ground.Ground, name string) (string, error) {
 	return folder, nil
 }
 
-// different are changes of so many items, each of them once.
-func different(n, size int) []peers.Change {
+// distinctChanges returns changes of n items, each of them once.
+func distinctChanges(n, size int) []peers.Change {
 	changes := make([]peers.Change, n)
 	for i := range changes {
 		changes[i] = peers.Change{Item: i, Size: size}
@@ -88,33 +87,33 @@ func different(n, size int) []peers.Change {
 	return changes
 }
 
-// startOnDisk is a registry with a log of its own.
-func startOnDisk(ctx context.Context, g *ground.Ground) (*peers.Registry, error) {
-	folder, err := onDisk(g, "registry")
+// startRegistryOnDisk is a registry with a log of its own.
+func startRegistryOnDisk(ctx context.Context, g *testbed.Testbed) (*peers.Registry, error) {
+	folder, err := newDiskFolder(g, "registry")
 	if err != nil {
 		return nil, err
 	}
 	return peers.StartRegistry(ctx, g, folder)
 }
 
-// committing is a registry whose writers commit what was approved before the
-// clock runs.
-func committing(name string, n, writers int, value func(peers.Writes, int) float64) Side {
-	return Side{"micronode", func(ctx context.Context, g *ground.Ground) (Measure, error) {
-		registry, err := startOnDisk(ctx, g)
+// commitBatchSide is a registry whose writers commit what was approved before
+// the clock starts.
+func commitBatchSide(name string, n, writers int, value func(peers.WriteStats, int) float64) Side {
+	return Side{"micronode", func(ctx context.Context, g *testbed.Testbed) (Measure, error) {
+		registry, err := startRegistryOnDisk(ctx, g)
 		if err != nil {
 			return nil, err
 		}
 		return func(ctx context.Context) (sample Sample, err error) {
-			ids, err := registry.Approved(ctx, different(n, payloadSize))
+			ids, err := registry.ProposeAndApprove(ctx, distinctChanges(n, payloadBytes))
 			if err != nil {
 				return sample, err
 			}
-			return sample, registry.Profiled(ctx, name, func() error {
+			return sample, registry.WithProfile(ctx, name, func() error {
 				before := registry.Process.CPU()
 				done, err := registry.Commit(ctx, ids, writers)
 				if err == nil {
-					sample = written(done, n, value, registry.Process.CPU()-before)
+					sample = writeSample(done, n, value, registry.Process.CPU()-before)
 				}
 				return err
 			})
@@ -122,19 +121,19 @@ func committing(name string, n, writers int, value func(peers.Writes, int) float
 	}}
 }
 
-// changing is a registry whose writers do everything.
-func changing(n, writers int) Side {
-	return Side{"micronode", func(ctx context.Context, g *ground.Ground) (Measure, error) {
-		registry, err := startOnDisk(ctx, g)
+// changeSide is a registry whose writers propose, approve and commit.
+func changeSide(n, writers int) Side {
+	return Side{"micronode", func(ctx context.Context, g *testbed.Testbed) (Measure, error) {
+		registry, err := startRegistryOnDisk(ctx, g)
 		if err != nil {
 			return nil, err
 		}
 		return func(ctx context.Context) (sample Sample, err error) {
-			return sample, registry.Profiled(ctx, "change", func() error {
+			return sample, registry.WithProfile(ctx, "change", func() error {
 				before := registry.Process.CPU()
-				done, err := registry.Change(ctx, different(n, payloadSize), writers)
+				done, err := registry.Change(ctx, distinctChanges(n, payloadBytes), writers)
 				if err == nil {
-					sample = written(done, n, inASecond, registry.Process.CPU()-before)
+					sample = writeSample(done, n, writesPerSecond, registry.Process.CPU()-before)
 				}
 				return err
 			})
@@ -142,10 +141,10 @@ func changing(n, writers int) Side {
 	}}
 }
 
-// etcdPutting is etcd with as many writers.
-func etcdPutting(n, writers int, value func(peers.Writes, int) float64) Side {
-	return Side{peers.EtcdName, func(ctx context.Context, g *ground.Ground) (Measure, error) {
-		folder, err := onDisk(g, "etcd")
+// etcdPutSide is etcd with as many writers.
+func etcdPutSide(n, writers int, value func(peers.WriteStats, int) float64) Side {
+	return Side{peers.EtcdName, func(ctx context.Context, g *testbed.Testbed) (Measure, error) {
+		folder, err := newDiskFolder(g, "etcd")
 		if err != nil {
 			return nil, err
 		}
@@ -155,52 +154,52 @@ func etcdPutting(n, writers int, value func(peers.Writes, int) float64) Side {
 		}
 		return func(ctx context.Context) (Sample, error) {
 			before := etcd.Process.CPU()
-			done, err := etcd.Put(ctx, n, writers, payloadSize)
+			done, err := etcd.Put(ctx, n, writers, payloadBytes)
 			if err != nil {
 				return Sample{}, err
 			}
-			return written(done, n, value, etcd.Process.CPU()-before), nil
+			return writeSample(done, n, value, etcd.Process.CPU()-before), nil
 		}, nil
 	}}
 }
 
-// heading is a head, and a handler that gives the same bytes. Ours is started
+// headPair is a head, and a handler that serves the same bytes. Ours is started
 // first.
-type heading struct {
-	turns turns
+type headPair struct {
+	turns schedule
 	body  []byte
 }
 
-func (h *heading) ours(ctx context.Context, g *ground.Ground) (Measure, error) {
+func (h *headPair) ours(ctx context.Context, g *testbed.Testbed) (Measure, error) {
 	registry, err := peers.StartRegistry(ctx, g, "")
 	if err != nil {
 		return nil, err
 	}
 	exchange, err := registry.Head(ctx)
 	h.body = exchange.Body
-	return h.turns.asking(&registry.Server, exchange), err
+	return h.turns.repeatExchange(&registry.Server, exchange), err
 }
 
-func (h *heading) bare(ctx context.Context, g *ground.Ground) (Measure, error) {
+func (h *headPair) bare(ctx context.Context, g *testbed.Testbed) (Measure, error) {
 	same := peers.Object{Body: h.body}
 	server, err := peers.Bare().Start(ctx, g, []peers.Object{same})
 	if err != nil {
 		return nil, err
 	}
-	return h.turns.asking(server, server.Get(same)), nil
+	return h.turns.repeatExchange(server, server.Get(same)), nil
 }
 
-// asking asks for the same again and again.
-func (t turns) asking(server *peers.Server, exchange load.Exchange) Measure {
-	plan := load.Plan{Address: server.Address, Connections: connections, Warm: t.warm, Time: t.time, Script: load.Always(exchange)}
-	return func(ctx context.Context) (Sample, error) { return drive(ctx, server, plan) }
+// repeatExchange sends the same request again and again.
+func (s schedule) repeatExchange(server *peers.Server, exchange load.Exchange) Measure {
+	plan := load.Plan{Address: server.Address, Connections: connections, Warmup: s.warmup, Duration: s.duration, Script: load.Always(exchange)}
+	return func(ctx context.Context) (Sample, error) { return runLoad(ctx, server, plan) }
 }
 
-// opening measures how long a node takes to be ready that has a log. It was
+// startSide measures how long a node with a log takes to be ready. It was
 // stopped as an operator would stop it.
-func (t turns) opening(versions int) Side {
-	return Side{"micronode", func(ctx context.Context, g *ground.Ground) (Measure, error) {
-		folder, err := logs.of(ctx, g, versions)
+func (s schedule) startSide(versions int) Side {
+	return Side{"micronode", func(ctx context.Context, g *testbed.Testbed) (Measure, error) {
+		folder, err := longLogs.folderOf(ctx, g, versions)
 		return func(ctx context.Context) (Sample, error) {
 			begin := time.Now()
 			registry, err := peers.OpenRegistry(ctx, g, folder)
@@ -213,29 +212,29 @@ func (t turns) opening(versions int) Side {
 	}}
 }
 
-// headOf asks for the head of a log.
-func (t turns) headOf(versions int) Side {
-	return Side{"micronode", func(ctx context.Context, g *ground.Ground) (Measure, error) {
-		registry, err := logs.open(ctx, g, versions)
+// headSide requests the head of a log.
+func (s schedule) headSide(versions int) Side {
+	return Side{"micronode", func(ctx context.Context, g *testbed.Testbed) (Measure, error) {
+		registry, err := longLogs.open(ctx, g, versions)
 		if err != nil {
 			return nil, err
 		}
 		exchange, err := registry.Head(ctx)
-		return t.asking(&registry.Server, exchange), err
+		return s.repeatExchange(&registry.Server, exchange), err
 	}}
 }
 
-// goingOn commits to a log, a little at a time: it should not become much longer
-// by being measured.
-func (t turns) goingOn(versions int) Side {
+// commitSide commits to a log, a little at a time: it should not become much
+// longer by being measured.
+func (s schedule) commitSide(versions int) Side {
 	const commits = 50
-	return Side{"micronode", func(ctx context.Context, g *ground.Ground) (Measure, error) {
-		registry, err := logs.open(ctx, g, versions)
+	return Side{"micronode", func(ctx context.Context, g *testbed.Testbed) (Measure, error) {
+		registry, err := longLogs.open(ctx, g, versions)
 		if err != nil {
 			return nil, err
 		}
 		return func(ctx context.Context) (Sample, error) {
-			ids, err := registry.Approved(ctx, different(commits, 0))
+			ids, err := registry.ProposeAndApprove(ctx, distinctChanges(commits, 0))
 			if err != nil {
 				return Sample{}, err
 			}
@@ -244,27 +243,27 @@ func (t turns) goingOn(versions int) Side {
 			if err != nil {
 				return Sample{}, err
 			}
-			return written(done, commits, atP50, registry.Process.CPU()-before), nil
+			return writeSample(done, commits, p50Millis, registry.Process.CPU()-before), nil
 		}, nil
 	}}
 }
 
-// logs are the long logs of this run. A million versions take minutes to make, so
-// each log is made once and used by every axis.
-var logs library
+// longLogs are the long logs of this run. A million versions take minutes to
+// make, so each log is made once and used by every axis.
+var longLogs logCache
 
-// library keeps logs by their length.
-type library struct {
+// logCache keeps logs by their length.
+type logCache struct {
 	folder  string
 	folders map[int]string
 }
 
-// of is the folder of a node whose log has so many versions.
-func (l *library) of(ctx context.Context, g *ground.Ground, versions int) (string, error) {
+// folderOf returns the folder of a node whose log has that many versions.
+func (l *logCache) folderOf(ctx context.Context, g *testbed.Testbed, versions int) (string, error) {
 	if folder := l.folders[versions]; folder != "" {
 		return folder, nil
 	}
-	folder, err := l.room(g, versions)
+	folder, err := l.newFolder(g, versions)
 	if err != nil {
 		return "", err
 	}
@@ -275,7 +274,7 @@ func (l *library) of(ctx context.Context, g *ground.Ground, versions int) (strin
 	return folder, nil
 }
 
-func (l *library) room(g *ground.Ground, versions int) (string, error) {
+func (l *logCache) newFolder(g *testbed.Testbed, versions int) (string, error) {
 	if l.folder == "" {
 		folder, err := os.MkdirTemp(filepath.Join(g.Root(), ".build"), "bench-logs-")
 		if err != nil {
@@ -288,18 +287,18 @@ func (l *library) room(g *ground.Ground, versions int) (string, error) {
 }
 
 // open starts a node on a log.
-func (l *library) open(ctx context.Context, g *ground.Ground, versions int) (*peers.Registry, error) {
-	folder, err := l.of(ctx, g, versions)
+func (l *logCache) open(ctx context.Context, g *testbed.Testbed, versions int) (*peers.Registry, error) {
+	folder, err := l.folderOf(ctx, g, versions)
 	if err != nil {
 		return nil, err
 	}
 	return peers.StartRegistry(ctx, g, folder)
 }
 
-// burn removes all logs.
-func (l *library) burn() {
+// removeAll removes all logs.
+func (l *logCache) removeAll() {
 	if l.folder != "" {
 		_ = os.RemoveAll(l.folder)
 	}
-	*l = library{}
+	*l = logCache{}
 }

@@ -5,14 +5,14 @@ import (
 	"strings"
 	"testing"
 
-	"micronode/bench/ground"
 	"micronode/bench/peers"
+	"micronode/bench/testbed"
 )
 
 // The rows and axes of the registry run as a whole, but none with etcd, which
 // takes minutes to build; our side of those is measured alone.
 func TestRegistryRows(t *testing.T) {
-	t.Cleanup(logs.burn)
+	t.Cleanup(longLogs.removeAll)
 	few := short
 	few.versions = []int{3, 70}
 	works := append(registryRows(few), registryAxes(few)...)
@@ -30,7 +30,7 @@ func TestRegistryRows(t *testing.T) {
 			t.Errorf("%s: %v", work.Title(), figure)
 		}
 	}
-	for versions, folder := range logs.folders {
+	for versions, folder := range longLogs.folders {
 		if _, err := os.Stat(folder); err != nil {
 			t.Errorf("the log of %d versions is gone before the end: %v", versions, err)
 		}
@@ -39,17 +39,17 @@ func TestRegistryRows(t *testing.T) {
 
 // A log has as many versions as it is said to have, and is made once.
 func TestLongLogs(t *testing.T) {
-	t.Cleanup(logs.burn)
-	g, err := ground.New()
+	t.Cleanup(longLogs.removeAll)
+	g, err := testbed.New()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer g.Close()
-	first, err := logs.of(t.Context(), g, 70)
+	first, err := longLogs.folderOf(t.Context(), g, 70)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := logs.of(t.Context(), g, 70)
+	again, err := longLogs.folderOf(t.Context(), g, 70)
 	if err != nil || again != first {
 		t.Errorf("asked again, it is in %s and not in %s, %v", again, first, err)
 	}
@@ -61,8 +61,8 @@ func TestLongLogs(t *testing.T) {
 	if err != nil || !strings.Contains(string(head.Body), `"version":69,`) {
 		t.Errorf("the head is %s, %v", head.Body, err)
 	}
-	folder := logs.folder
-	logs.burn()
+	folder := longLogs.folder
+	longLogs.removeAll()
 	if _, err := os.Stat(folder); !os.IsNotExist(err) {
 		t.Errorf("the logs are still there: %v", err)
 	}

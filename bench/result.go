@@ -4,17 +4,17 @@ import (
 	"encoding/json"
 	"os"
 
-	"micronode/bench/ground"
+	"micronode/bench/testbed"
 )
 
 // Run is what -out writes.
 type Run struct {
-	Machine ground.Machine `json:"machine"`
-	Quick   bool           `json:"quick"` // shorter turns: good for a look, not for a verdict
-	Results []Result       `json:"results"`
+	Machine testbed.Machine `json:"machine"`
+	Quick   bool            `json:"quick"` // shorter turns: good for a look, not for a verdict
+	Results []Result        `json:"results"`
 }
 
-// Result is what a row or an axis gave.
+// Result is the result of a row or an axis.
 type Result struct {
 	Name   string  `json:"name"`
 	Unit   string  `json:"unit"`
@@ -30,7 +30,7 @@ type Result struct {
 	High   float64 `json:"ratio_high,omitempty"`
 	Held   bool    `json:"held"`
 	Load   string  `json:"load"`   // averages when it was done
-	Others float64 `json:"others"` // share of the machine that others used meanwhile
+	Others float64 `json:"others"` // share of the machine that other processes used meanwhile
 }
 
 // Point is one size of an axis.
@@ -42,15 +42,15 @@ type Point struct {
 	Peer *Series `json:"peer,omitempty"`
 }
 
-// Series is what the turns of one side gave, in their order.
+// Series is the results of the turns of one side, in their order.
 type Series struct {
-	Name    string    `json:"name"`
-	Figure  float64   `json:"figure"` // what stands for all turns: their median; of an axis, the slope through the medians
-	Values  []float64 `json:"values"`
-	P50     []float64 `json:"p50_ms,omitempty"`
-	P99     []float64 `json:"p99_ms,omitempty"`
-	CPU     []float64 `json:"cpu_us,omitempty"` // for an answer
-	Spender string    `json:"cpu_of,omitempty"` // whose time that is; empty: the server's
+	Name   string    `json:"name"`
+	Figure float64   `json:"figure"` // what stands for all turns: their median; of an axis, the slope through the medians
+	Values []float64 `json:"values"`
+	P50    []float64 `json:"p50_ms,omitempty"`
+	P99    []float64 `json:"p99_ms,omitempty"`
+	CPU    []float64 `json:"cpu_us,omitempty"` // per response
+	CPUOf  string    `json:"cpu_of,omitempty"` // whose time that is; empty: the server's
 }
 
 func (s *Series) add(sample Sample) {
@@ -65,8 +65,8 @@ func (s *Series) add(sample Sample) {
 	}
 }
 
-// judged holds the result against its bar.
-func (r Result) judged() Result {
+// withVerdict compares the result with its bar.
+func (r Result) withVerdict() Result {
 	figure := r.Ours.Figure
 	if r.Peer != nil {
 		r.Ratio = figure / r.Peer.Figure
@@ -84,7 +84,7 @@ func (r Result) judged() Result {
 	return r
 }
 
-func failing(results []Result) (names []string) {
+func belowBar(results []Result) (names []string) {
 	for _, result := range results {
 		if !result.Held {
 			names = append(names, result.Name)

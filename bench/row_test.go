@@ -12,13 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"micronode/bench/ground"
+	"micronode/bench/testbed"
 )
 
-// fake is a side that gives the samples one after the other and notes each
-// turn.
-func fake(name string, turns *[]string, samples ...Sample) Side {
-	return Side{name, func(context.Context, *ground.Ground) (Measure, error) {
+// fakeSide is a side that returns the samples one after the other and records
+// each turn.
+func fakeSide(name string, turns *[]string, samples ...Sample) Side {
+	return Side{name, func(context.Context, *testbed.Testbed) (Measure, error) {
 		*turns = append(*turns, "start "+name)
 		return func(context.Context) (Sample, error) {
 			*turns = append(*turns, name)
@@ -39,7 +39,7 @@ func values(of ...float64) (samples []Sample) {
 // Both sides are started before the first turn, and the turns alternate.
 func TestTurnsAlternate(t *testing.T) {
 	var turns []string
-	row := Row{Name: "row", Rounds: 3, Bar: 2, Ours: fake("ours", &turns, values(10, 40, 20)...), Peer: fake("peer", &turns, values(5, 4, 10)...)}
+	row := Row{Name: "row", Rounds: 3, Bar: 2, Ours: fakeSide("ours", &turns, values(10, 40, 20)...), Peer: fakeSide("peer", &turns, values(5, 4, 10)...)}
 	result, err := measure(t.Context(), row)
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func TestTheBar(t *testing.T) {
 		"information, lower": {Row{Lower: true}, true},
 	} {
 		var turns []string
-		c.row.Rounds, c.row.Ours, c.row.Peer = 1, fake("ours", &turns, values(10)...), fake("peer", &turns, values(5)...)
+		c.row.Rounds, c.row.Ours, c.row.Peer = 1, fakeSide("ours", &turns, values(10)...), fakeSide("peer", &turns, values(5)...)
 		result, err := c.row.Run(t.Context(), nil)
 		if err != nil || result.Held != c.held {
 			t.Errorf("%s: held %v, %v", name, result.Held, err)
@@ -81,7 +81,7 @@ func TestTheBar(t *testing.T) {
 func TestAFigureAlone(t *testing.T) {
 	var turns []string
 	for bar, held := range map[float64]bool{300: true, 299: false} {
-		row := Row{Name: "alone", Unit: "ms", Lower: true, Bar: bar, Aim: 80, Rounds: 3, Ours: fake("ours", &turns, values(310, 300, 20)...)}
+		row := Row{Name: "alone", Unit: "ms", Lower: true, Bar: bar, Aim: 80, Rounds: 3, Ours: fakeSide("ours", &turns, values(310, 300, 20)...)}
 		result, err := row.Run(t.Context(), nil)
 		if err != nil || result.Held != held || result.Peer != nil {
 			t.Errorf("bar %v: %+v, %v", bar, result, err)
@@ -94,8 +94,8 @@ func TestAFigureAlone(t *testing.T) {
 
 func TestAnAxis(t *testing.T) {
 	var turns []string
-	ours := map[int]Side{1: fake("ours", &turns, values(100, 200)...), 100: fake("ours", &turns, values(25, 50)...)}
-	peer := map[int]Side{1: fake("peer", &turns, values(10, 20)...), 100: fake("peer", &turns, values(10, 20)...)}
+	ours := map[int]Side{1: fakeSide("ours", &turns, values(100, 200)...), 100: fakeSide("ours", &turns, values(25, 50)...)}
+	peer := map[int]Side{1: fakeSide("peer", &turns, values(10, 20)...), 100: fakeSide("peer", &turns, values(10, 20)...)}
 	axis := Axis{
 		Name: "axis", Unit: "/s", Of: "objects", Sizes: []int{1, 100}, Bar: 0.95, Rounds: 2,
 		Ours: func(size int) Side { return ours[size] }, Peer: func(size int) Side { return peer[size] },
@@ -124,7 +124,7 @@ func TestAnAxisAlone(t *testing.T) {
 	}{{99, true}, {50, false}} {
 		var turns []string
 		axis := Axis{Name: "axis", Of: "objects", Sizes: []int{1, 100}, Bar: 0.95, Rounds: 1, Ours: func(size int) Side {
-			return fake("ours", &turns, values(map[int]float64{1: 100, 100: c.at100}[size])...)
+			return fakeSide("ours", &turns, values(map[int]float64{1: 100, 100: c.at100}[size])...)
 		}}
 		result, err := axis.Run(t.Context(), nil)
 		if err != nil || result.Held != c.held || result.Peer != nil {
@@ -133,10 +133,10 @@ func TestAnAxisAlone(t *testing.T) {
 	}
 }
 
-// Rounds in which one point had good or bad luck do not tilt the axis.
+// Rounds in which one point is an outlier do not tilt the axis.
 func TestAnAxisWithLuck(t *testing.T) {
 	var turns []string
-	sides := map[int]Side{1: fake("ours", &turns, values(100, 100, 160)...), 100: fake("ours", &turns, values(40, 100, 100)...)}
+	sides := map[int]Side{1: fakeSide("ours", &turns, values(100, 100, 160)...), 100: fakeSide("ours", &turns, values(40, 100, 100)...)}
 	axis := Axis{Name: "axis", Of: "objects", Sizes: []int{1, 100}, Bar: 0.95, Rounds: 3, Ours: func(size int) Side { return sides[size] }}
 	result, err := axis.Run(t.Context(), nil)
 	if err != nil || !near(result.Ours.Figure, 1) || !result.Held {
@@ -149,17 +149,17 @@ func near(a, b float64) bool { return a/b > 0.999 && a/b < 1.001 }
 func TestFailuresAreNamed(t *testing.T) {
 	broken := errors.New("broken")
 	var turns []string
-	starts := Side{"no start", func(context.Context, *ground.Ground) (Measure, error) { return nil, broken }}
-	turn := Side{"no turn", func(context.Context, *ground.Ground) (Measure, error) {
+	starts := Side{"no start", func(context.Context, *testbed.Testbed) (Measure, error) { return nil, broken }}
+	turn := Side{"no turn", func(context.Context, *testbed.Testbed) (Measure, error) {
 		return func(context.Context) (Sample, error) { return Sample{}, broken }, nil
 	}}
 	for _, side := range []Side{starts, turn} {
-		works := []Work{
-			Row{Name: "a row", Rounds: 1, Ours: fake("ours", &turns, values(1)...), Peer: side},
+		works := []Benchmark{
+			Row{Name: "a row", Rounds: 1, Ours: fakeSide("ours", &turns, values(1)...), Peer: side},
 			Axis{Name: "an axis", Rounds: 1, Sizes: []int{1}, Ours: func(int) Side { return side }},
 		}
 		for _, work := range works {
-			err := run(t.Context(), options{}, []Work{work}, &bytes.Buffer{})
+			err := run(t.Context(), options{}, []Benchmark{work}, &bytes.Buffer{})
 			if !errors.Is(err, broken) || !strings.Contains(err.Error(), work.Title()+": "+side.Name) {
 				t.Errorf("said %v", err)
 			}
@@ -167,14 +167,14 @@ func TestFailuresAreNamed(t *testing.T) {
 	}
 }
 
-// A measurement that is deaf to the context is followed by no other.
+// A measurement that ignores the context is followed by no other.
 func TestCancelIsHeardBetweenTurns(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var turns []string
-	deaf := Side{"deaf", func(context.Context, *ground.Ground) (Measure, error) {
+	deaf := Side{"deaf", func(context.Context, *testbed.Testbed) (Measure, error) {
 		return func(context.Context) (Sample, error) { cancel(); return Sample{}, nil }, nil
 	}}
-	_, err := Row{Rounds: 3, Ours: deaf, Peer: fake("peer", &turns)}.Run(ctx, nil)
+	_, err := Row{Rounds: 3, Ours: deaf, Peer: fakeSide("peer", &turns)}.Run(ctx, nil)
 	if !errors.Is(err, context.Canceled) || !slices.Equal(turns, []string{"start peer"}) {
 		t.Errorf("%v after turns %v", err, turns)
 	}
@@ -207,15 +207,15 @@ func TestWhatIsPrinted(t *testing.T) {
 		s.add(Sample{Value: v})
 		return s
 	}
-	peer := &Series{Name: "peer", Spender: spender}
+	peer := &Series{Name: "peer", CPUOf: allProcesses}
 	peer.add(Sample{Value: 5000, CPU: 20 * time.Microsecond})
 	results := []Result{
-		Result{Name: "object GET", Unit: "/s", Bar: 5, Aim: 8, Ours: ours, Peer: peer, Load: "0 0 0"}.judged(),
-		Result{Name: "idle memory", Unit: "MB", Lower: true, Bar: 20, Ours: one("ours", 20.94), Others: 0.25, Load: "0 0 0"}.judged(),
+		Result{Name: "object GET", Unit: "/s", Bar: 5, Aim: 8, Ours: ours, Peer: peer, Load: "0 0 0"}.withVerdict(),
+		Result{Name: "idle memory", Unit: "MB", Lower: true, Bar: 20, Ours: one("ours", 20.94), Others: 0.25, Load: "0 0 0"}.withVerdict(),
 		Result{Name: "growth", Unit: "× per tenfold objects", Ours: one("ours", 1), Peer: one("peer", 0.5), Load: "0 0 0", Points: []Point{
 			{Size: 1, Of: "objects", Unit: "/s", Ours: one("ours", 1), Peer: one("peer", 2)},
 			{Size: 100_000, Of: "objects", Unit: "/s", Ours: one("ours", 1)},
-		}}.judged(),
+		}}.withVerdict(),
 	}
 	var out bytes.Buffer
 	for _, result := range results {
@@ -228,11 +228,11 @@ func TestWhatIsPrinted(t *testing.T) {
 
 func TestFigures(t *testing.T) {
 	for value, want := range map[float64]string{1234567: "1,234,567", 999.94: "999.9", 9.5: "9.500", -4321: "-4,321", 1000: "1,000"} {
-		if got := figure(value); got != want {
+		if got := formatFigure(value); got != want {
 			t.Errorf("%v is printed %s, want %s", value, got, want)
 		}
 	}
-	if got := figure(median(nil)); got != "none" {
+	if got := formatFigure(median(nil)); got != "none" {
 		t.Errorf("nothing is printed %s", got)
 	}
 }
@@ -240,11 +240,11 @@ func TestFigures(t *testing.T) {
 // -check fails under a bar and names the rows; without it, nothing fails. The
 // file is written in both cases.
 func TestCheckOutAndOnly(t *testing.T) {
-	works := func() []Work {
+	works := func() []Benchmark {
 		var turns []string
-		return []Work{
-			Row{Name: "good row", Rounds: 1, Bar: 1, Ours: fake("ours", &turns, values(2)...), Peer: fake("peer", &turns, values(1)...)},
-			Row{Name: "bad row", Rounds: 1, Bar: 3, Ours: fake("ours", &turns, values(2)...), Peer: fake("peer", &turns, values(1)...)},
+		return []Benchmark{
+			Row{Name: "good row", Rounds: 1, Bar: 1, Ours: fakeSide("ours", &turns, values(2)...), Peer: fakeSide("peer", &turns, values(1)...)},
+			Row{Name: "bad row", Rounds: 1, Bar: 3, Ours: fakeSide("ours", &turns, values(2)...), Peer: fakeSide("peer", &turns, values(1)...)},
 		}
 	}
 	for name, c := range map[string]struct {
@@ -287,7 +287,7 @@ func errorText(err error) string {
 func TestNamesAreUnique(t *testing.T) {
 	for _, o := range []options{{}, {quick: true}, {long: true}} {
 		seen := map[string]bool{}
-		for _, work := range works(o) {
+		for _, work := range benchmarks(o) {
 			if work.Title() == "" || seen[work.Title()] {
 				t.Errorf("the name %q is empty or taken", work.Title())
 			}

@@ -7,87 +7,88 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"micronode/bench/ground"
 	"micronode/bench/peers"
+	"micronode/bench/testbed"
 )
 
-// sessionRows ask what a session costs that says nothing. The other ends are in
-// a process of their own; only the node is weighed. If the machine does not let
-// a process have as many connections, there are fewer, and the title says so.
-func sessionRows(t turns) []Work {
-	n := fitting(t.sessions)
-	title := fmt.Sprintf("overlay, %s idle TLS sessions", grouped(float64(n)))
-	churned := &weighing{sessions: n, settle: t.settle, churn: t.churn}
-	return []Work{
+// sessionRows measure what an idle session costs. The other ends are in a
+// process of their own; only the node's memory is measured. If the machine does
+// not allow a process that many connections, there are fewer, and the title
+// says so.
+func sessionRows(t schedule) []Benchmark {
+	n := maxSessions(t.sessions)
+	title := fmt.Sprintf("overlay, %s idle TLS sessions", groupDigits(float64(n)))
+	churned := &sessionMemory{sessions: n, idle: t.crowdIdle, churn: t.churn}
+	return []Benchmark{
 		Row{Name: title, Unit: "KB each", Lower: true, Bar: 25, Aim: 15, Rounds: 1,
-			Ours: Side{"micronode", (&weighing{sessions: n, settle: t.settle}).open}},
+			Ours: Side{"micronode", (&sessionMemory{sessions: n, idle: t.crowdIdle}).start}},
 		Row{Name: fmt.Sprintf("%s, after %s of churn, beside before", title, t.churn), Unit: "KB each", Lower: true, Bar: 1.1, Rounds: 1,
-			Ours: Side{"after", churned.openAndChurn}, Peer: Side{"before", churned.remembered}},
+			Ours: Side{"after", churned.startAndChurn}, Peer: Side{"before", churned.beforeChurn}},
 	}
 }
 
-// spare is how many descriptors a process needs besides its connections.
-const spare = 200
+// spareDescriptors is how many descriptors a process needs besides its connections.
+const spareDescriptors = 200
 
-// fitting is how many of so many connections a process may have here. Programs
-// in Go raise their own limit to the hard one.
-func fitting(wanted int) int {
+// maxSessions returns how many of the wanted connections a process may have
+// here. Programs in Go raise their own limit to the hard one.
+func maxSessions(wanted int) int {
 	var limit unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil || limit.Max > uint64(wanted+spare) {
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil || limit.Max > uint64(wanted+spareDescriptors) {
 		return wanted
 	}
-	return max(int(limit.Max)-spare, 1)
+	return max(int(limit.Max)-spareDescriptors, 1)
 }
 
-// weighing is a node with a crowd around it.
-type weighing struct {
+// sessionMemory is a node with many idle sessions.
+type sessionMemory struct {
 	sessions int
-	settle   time.Duration // before the node is weighed
+	idle     time.Duration // before the node's memory is read
 	churn    time.Duration
 
-	before float64 // what a session weighed before the churn
+	before float64 // memory of a session before the churn
 }
 
-// open fills the node and weighs it.
-func (w *weighing) open(ctx context.Context, g *ground.Ground) (Measure, error) {
-	crowd, err := peers.StartCrowd(ctx, g, w.sessions)
+// start opens the sessions and measures the node's memory.
+func (s *sessionMemory) start(ctx context.Context, g *testbed.Testbed) (Measure, error) {
+	idle, err := peers.StartIdleSessions(ctx, g, s.sessions)
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context) (Sample, error) { return w.weigh(ctx, crowd) }, nil
+	return func(ctx context.Context) (Sample, error) { return s.measure(ctx, idle) }, nil
 }
 
-// openAndChurn weighs twice and keeps the first figure for the other side.
-func (w *weighing) openAndChurn(ctx context.Context, g *ground.Ground) (Measure, error) {
-	crowd, err := peers.StartCrowd(ctx, g, w.sessions)
+// startAndChurn measures twice and keeps the first figure for the other side.
+func (s *sessionMemory) startAndChurn(ctx context.Context, g *testbed.Testbed) (Measure, error) {
+	idle, err := peers.StartIdleSessions(ctx, g, s.sessions)
 	if err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context) (Sample, error) {
-		first, err := w.weigh(ctx, crowd)
+		first, err := s.measure(ctx, idle)
 		if err != nil {
 			return first, err
 		}
-		w.before = first.Value
-		if err := crowd.Churn(ctx, w.churn); err != nil {
+		s.before = first.Value
+		if err := idle.Churn(ctx, s.churn); err != nil {
 			return Sample{}, err
 		}
-		return w.weigh(ctx, crowd)
+		return s.measure(ctx, idle)
 	}, nil
 }
 
-// remembered is what the churn began with.
-func (w *weighing) remembered(context.Context, *ground.Ground) (Measure, error) {
-	return func(context.Context) (Sample, error) { return Sample{Value: w.before}, nil }, nil
+// beforeChurn returns the figure before the churn.
+func (s *sessionMemory) beforeChurn(context.Context, *testbed.Testbed) (Measure, error) {
+	return func(context.Context) (Sample, error) { return Sample{Value: s.before}, nil }, nil
 }
 
-// weigh is the resident memory that a session adds to the node.
-func (w *weighing) weigh(ctx context.Context, crowd *peers.Crowd) (Sample, error) {
+// measure is the resident memory that a session adds to the node.
+func (s *sessionMemory) measure(ctx context.Context, idle *peers.IdleSessions) (Sample, error) {
 	select {
-	case <-time.After(w.settle):
+	case <-time.After(s.idle):
 	case <-ctx.Done():
 		return Sample{}, ctx.Err()
 	}
-	held, err := crowd.Held()
-	return Sample{Value: float64(held) / float64(w.sessions) / 1e3}, err
+	held, err := idle.MemoryBytes()
+	return Sample{Value: float64(held) / float64(s.sessions) / 1e3}, err
 }

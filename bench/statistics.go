@@ -6,7 +6,7 @@ import (
 )
 
 // median is the middle of the values, the mean of the two middle ones if their
-// number is even. Of nothing it is NaN, which no bar holds.
+// number is even. Of nothing it is NaN, which passes no bar.
 func median(values []float64) float64 {
 	sorted, n := slices.Sorted(slices.Values(values)), len(values)
 	switch {
@@ -18,8 +18,8 @@ func median(values []float64) float64 {
 	return sorted[n/2]
 }
 
-// spread is the smallest and the largest of the ratios of turns that followed
-// each other. It tells how much of a ratio is the mood of the machine.
+// spread is the smallest and the largest of the ratios of consecutive turns. It
+// shows how much of a ratio is noise of the machine.
 func spread(ours, peer []float64) (low, high float64) {
 	low, high = math.Inf(1), math.Inf(-1)
 	for i := range min(len(ours), len(peer)) {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"micronode/fault"
+	"micronode/internal/testkit"
 )
 
 const token = "mn1_c2VjcmV0LXRva2VuLW9mLXRoZS10ZXN0cw"
@@ -42,7 +43,7 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 		"a UserAgent with lines": {UserAgent: "a\nb"},
 	} {
 		c, err := New(o)
-		wantKind(t, name, err, fault.Malformed)
+		testkit.WantKind(t, err, fault.Malformed, name)
 		if c != nil || fault.NextOf(err) == fault.Malformed.Next() {
 			t.Errorf("%s: client %v, next step %q", name, c, fault.NextOf(err))
 		}
@@ -60,7 +61,7 @@ func TestTokensTravelInTheClearOnThisMachineOnly(t *testing.T) {
 	}
 	for _, host := range []string{"10.0.0.1", "localhost.example", "notlocalhost", "[fe80::1]"} {
 		_, err := New(Options{URL: "http://" + host, Token: token})
-		wantKind(t, host, err, fault.Malformed)
+		testkit.WantKind(t, err, fault.Malformed, host)
 	}
 }
 
@@ -97,7 +98,7 @@ func TestFromEnvironment(t *testing.T) {
 	}
 }
 
-// Whoever prints or logs a client or its options does not print the token.
+// Printing or logging a client or its options does not show the token.
 func TestTheTokenIsNeverPrinted(t *testing.T) {
 	o := Options{URL: "https://node.example", Token: token}
 	c := dial(t, o)
@@ -123,7 +124,7 @@ func TestTheTokenIsNeverPrinted(t *testing.T) {
 	}
 }
 
-// A server that repeats what it was sent does not get the token into an error.
+// A server that repeats the request does not get the token into an error.
 func TestAnEchoDoesNotBringTheTokenBack(t *testing.T) {
 	for name, echo := range map[string]func(http.ResponseWriter, string){
 		"problem": func(w http.ResponseWriter, secret string) {
@@ -162,7 +163,7 @@ func TestAnEchoDoesNotBringTheTokenBack(t *testing.T) {
 	}
 }
 
-// A caller's own HTTPClient does the work, and is not changed.
+// A caller's own HTTPClient makes the requests, and is not changed.
 func TestHTTPClient(t *testing.T) {
 	node := NewFakeNode()
 	server := httptest.NewUnstartedServer(node)
@@ -172,7 +173,7 @@ func TestHTTPClient(t *testing.T) {
 
 	c := dial(t, Options{URL: server.URL, Retry: quick})
 	_, err := c.Version(t.Context())
-	wantKind(t, "a certificate that nobody knows", err, fault.Forbidden)
+	testkit.WantKind(t, err, fault.Forbidden, "a certificate that nobody knows")
 	if len(node.seen()) != 0 {
 		t.Error("it was sent all the same")
 	}

@@ -6,13 +6,12 @@ import (
 	"strings"
 )
 
-// sniffed is how much of a file is looked at.
-const sniffed = 512
+// sniffLen is how many bytes of a file are examined.
+const sniffLen = 512
 
-// contentType is the type of a file: what its name says, or else what its first
-// bytes look like. Everything it knows is in this program, because the same
-// folder must become the same manifest on every machine, and the lists that
-// systems keep differ.
+// contentType is the type of a file: by its name, or else by its first bytes.
+// All types are in this program, because the same folder must become the same
+// manifest on every machine, and the lists of the systems differ.
 func contentType(name string, begin []byte) string {
 	if known, ok := contentTypes[strings.ToLower(path.Ext(name))]; ok {
 		return known
@@ -20,8 +19,8 @@ func contentType(name string, begin []byte) string {
 	return http.DetectContentType(begin)
 }
 
-// contentTypes are what files on the web are called. A list like this can only
-// grow: to change a line changes the addresses of folders.
+// contentTypes maps extensions of files to media types. The list can only
+// grow: a changed row changes the addresses of folders.
 var contentTypes = map[string]string{
 	".7z":          "application/x-7z-compressed",
 	".aac":         "audio/aac",

@@ -18,34 +18,34 @@ import (
 const downloadOp = "client.download"
 
 // Download fetches an object into a file. The file appears under its name, or
-// replaces what was there, only when all its bytes have come, were right and
-// are on the disk. Until then they are in a file beside it, which is removed if
-// anything goes wrong. Whoever wants to watch gives a progress function.
+// replaces an existing one, only when all its bytes have arrived, are verified
+// and are on the disk. Until then they are in a temporary file beside it,
+// which is removed on failure. The optional progress function is called during
+// the transfer.
 func (c *Client) Download(ctx context.Context, address b3.Address, path string, progress ...func(done, total int64)) error {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		return fileFault(path, &fs.PathError{Op: "write", Path: path, Err: syscall.EISDIR})
+		return fileError(path, &fs.PathError{Op: "write", Path: path, Err: syscall.EISDIR})
 	} else if err == nil && !info.Mode().IsRegular() {
-		wrong := fault.New("client.download", fault.Malformed, "%s is a device or a pipe: a file would take its place", path)
-		wrong.Next = "Write into it with Get, or choose another path."
-		return wrong
+		return fault.New("client.download", fault.Malformed, "%s is a device or a pipe: a file would take its place", path).
+			Advise("Write into it with Get, or choose another path.")
 	}
 	object, err := c.Get(ctx, address, GetOptions{Progress: func(done, total int64) {
-		for _, tell := range progress {
-			tell(done, total)
+		for _, report := range progress {
+			report(done, total)
 		}
 	}})
 	if err != nil {
 		return err
 	}
 	defer object.Close()
-	return fileFault(path, writeFile(path, object))
+	return fileError(path, writeFile(path, object))
 }
 
-// writeFile is all or nothing.
+// writeFile writes the whole file or nothing.
 func writeFile(path string, from io.Reader) (err error) {
 	folder := filepath.Dir(path)
-	// Not os.CreateTemp: its files are for their owner only, and one that is
-	// fetched should be as any other file that the user makes.
+	// Not os.CreateTemp: only their owner can read its files, and a fetched
+	// file should have the permissions of any other file that the user makes.
 	file, err := os.OpenFile(filepath.Join(folder, fmt.Sprintf(".micronode-%016x.part", rand.Uint64())), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return err
@@ -71,7 +71,7 @@ func writeFile(path string, from io.Reader) (err error) {
 	return syncFolder(folder)
 }
 
-// syncFolder makes a rename last. Some file systems cannot, and say so.
+// syncFolder makes a rename durable. File systems that cannot do so report it.
 func syncFolder(path string) error {
 	folder, err := os.Open(path)
 	if err != nil {
@@ -84,23 +84,23 @@ func syncFolder(path string) error {
 	return nil
 }
 
-// fileFault says what a failure of our own disk means. Failures of the
-// transfer have been classified where they happened.
-func fileFault(path string, err error) error {
+// fileError classifies a failure of our own disk. Failures of the transfer are
+// classified already.
+func fileError(path string, err error) error {
 	if _, ours := errors.AsType[*fault.Error](err); err == nil || ours {
 		return err
 	}
 	failed := &fault.Error{Op: downloadOp, Kind: fault.KindOf(err), Detail: path + " cannot be written", Err: err,
-		Next: "Look at the disk and the folder, then download it again."}
+		Next: "Check the disk and the folder, then download it again."}
 	switch {
 	case errors.Is(err, syscall.EISDIR):
 		failed.Kind, failed.Next = fault.Malformed, "Name a file; this is a folder."
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		failed.Kind, failed.Next = fault.NotFound, "Make the folder first."
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
-		failed.Kind, failed.Next = fault.Forbidden, "Choose a folder that you may write to."
+		failed.Kind, failed.Next = fault.Forbidden, "Choose a folder with write permission."
 	case failed.Kind == fault.StoreFull:
-		failed.Next = "Make room on the disk, or choose another."
+		failed.Next = "Free space on the disk, or choose another."
 	}
 	return failed
 }

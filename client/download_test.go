@@ -14,6 +14,7 @@ import (
 
 	"micronode/b3"
 	"micronode/fault"
+	"micronode/internal/testkit"
 )
 
 // names lists a folder.
@@ -67,7 +68,7 @@ func TestDownload(t *testing.T) {
 	}
 }
 
-// Whatever goes wrong, what was there before is still there, and nothing else.
+// After any failure, what was there before is still there, and nothing else.
 func TestDownloadIsAllOrNothing(t *testing.T) {
 	data := pattern(300_000)
 	address := b3.Of(data)
@@ -82,7 +83,7 @@ func TestDownloadIsAllOrNothing(t *testing.T) {
 		"corrupt": {func(f *FakeNode) { f.Corrupt(address, data[1:]) }, nil, fault.IntegrityFail},
 		"broken": {func(f *FakeNode) {
 			f.Add(data)
-			cut(f, func(n int) int { return max(0, 100_000*(2-n)) }, false)
+			breakConnections(f, func(n int) int { return max(0, 100_000*(2-n)) }, false)
 		}, nil, fault.BrokenPipe},
 		"given up": {func(f *FakeNode) { f.Add(data) }, func(int64, int64) { cancel() }, fault.Canceled},
 	} {
@@ -102,7 +103,7 @@ func TestDownloadIsAllOrNothing(t *testing.T) {
 			in = ctx
 		}
 		err := serve(t, node).Download(in, address, path, tell)
-		wantKind(t, name, err, try.kind)
+		testkit.WantKind(t, err, try.kind, name)
 		got, err := os.ReadFile(path)
 		if err != nil || string(got) != "before" || names(t, folder) != "file" {
 			t.Errorf("%s: %d bytes, %v; the folder has %s", name, len(got), err, names(t, folder))
@@ -110,7 +111,7 @@ func TestDownloadIsAllOrNothing(t *testing.T) {
 	}
 }
 
-func TestDownloadToAPlaceThatIsNone(t *testing.T) {
+func TestDownloadToInvalidPath(t *testing.T) {
 	node := NewFakeNode()
 	address := node.Add([]byte("hello"))
 	c := serve(t, node)
@@ -125,7 +126,7 @@ func TestDownloadToAPlaceThatIsNone(t *testing.T) {
 		filepath.Join(file, "file"):           fault.NotFound,
 	} {
 		err := c.Download(t.Context(), address, path)
-		wantKind(t, path, err, kind)
+		testkit.WantKind(t, err, kind, path)
 		if fault.NextOf(err) == kind.Next() || !strings.Contains(err.Error(), path) {
 			t.Errorf("%v; next: %s", err, fault.NextOf(err))
 		}
@@ -135,33 +136,33 @@ func TestDownloadToAPlaceThatIsNone(t *testing.T) {
 	}
 }
 
-// What a disk may say, and what it means.
+// Errors of a disk, and their kinds.
 func TestFileFault(t *testing.T) {
 	for errno, kind := range map[syscall.Errno]fault.Kind{
 		syscall.EACCES: fault.Forbidden, syscall.EROFS: fault.Forbidden, syscall.ENOSPC: fault.StoreFull, syscall.EIO: fault.Internal,
 	} {
-		err := fileFault("/f", &os.PathError{Op: "write", Path: "/f", Err: errno})
-		wantKind(t, errno.Error(), err, kind)
+		err := fileError("/f", &os.PathError{Op: "write", Path: "/f", Err: errno})
+		testkit.WantKind(t, err, kind, errno.Error())
 		if fault.NextOf(err) == kind.Next() || !errors.Is(err, errno) {
 			t.Errorf("%v; next: %s", err, fault.NextOf(err))
 		}
 	}
-	if err := fileFault("/f", nil); err != nil {
+	if err := fileError("/f", nil); err != nil {
 		t.Error(err)
 	}
 }
 
-// Nothing half-done is left when the bytes stop in the middle, or when the last
-// step fails.
+// No partial file is left when the transfer stops in the middle, or when the
+// last step fails.
 func TestNothingHalfDone(t *testing.T) {
 	folder := t.TempDir()
-	err := writeFile(filepath.Join(folder, "file"), io.MultiReader(strings.NewReader("some"), broken{syscall.ENOSPC}))
+	err := writeFile(filepath.Join(folder, "file"), io.MultiReader(strings.NewReader("some"), failingReader{syscall.ENOSPC}))
 	if !errors.Is(err, syscall.ENOSPC) || names(t, folder) != "" {
 		t.Errorf("%v; the folder has %q", err, names(t, folder))
 	}
 	// A name that turns into a folder at the last moment cannot be replaced.
 	path := filepath.Join(folder, "late")
-	err = writeFile(path, io.MultiReader(strings.NewReader("some"), act(func() { _ = os.MkdirAll(filepath.Join(path, "x"), 0o700) })))
+	err = writeFile(path, io.MultiReader(strings.NewReader("some"), readAction(func() { _ = os.MkdirAll(filepath.Join(path, "x"), 0o700) })))
 	if err == nil || names(t, folder) != "late" {
 		t.Errorf("%v; the folder has %q", err, names(t, folder))
 	}
@@ -170,16 +171,17 @@ func TestNothingHalfDone(t *testing.T) {
 	}
 }
 
-// act does something where others read.
-type act func()
+// readAction calls a function on Read.
+type readAction func()
 
-func (a act) Read([]byte) (int, error) {
+func (a readAction) Read([]byte) (int, error) {
 	a()
 	return 0, io.EOF
 }
 
-// Requests for objects never ask for compression, whoever makes them: the
-// address is that of the bytes as they are. Ours do not for documents either.
+// Requests for objects never ask for compression, not even through a caller's
+// HTTPClient: the address is that of the bytes as they are. Those of our own
+// transport do not for documents either.
 func TestNoCompression(t *testing.T) {
 	node := NewFakeNode()
 	address := node.Add([]byte("plain"))
@@ -197,7 +199,7 @@ func TestNoCompression(t *testing.T) {
 	}
 }
 
-// A rename would put a file in the place of a device.
+// A rename would replace a device by a file.
 func TestDownloadOntoADeviceIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(path, 0o600); err != nil {

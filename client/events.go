@@ -8,7 +8,7 @@ import (
 )
 
 // maxEvent bounds an event, and a line of one. A message of [MaxMessage] bytes
-// takes a third more as base64, and there is room for what goes around it.
+// takes a third more as base64, and there is room for the rest of the event.
 const maxEvent = 2 << 20
 
 var errLongEvent = errors.New("an event is longer than any of a node")
@@ -16,26 +16,26 @@ var errLongEvent = errors.New("an event is longer than any of a node")
 // event is one message of a stream of server-sent events.
 type event struct {
 	name string // empty for "message"
-	data []byte // good until the next event is read
+	data []byte // valid until the next event is read
 }
 
-// eventReader takes a stream apart into events, as HTML describes it. Lines end
-// with LF or CRLF; a lone CR, which HTML knows too, is used by no node.
+// eventReader parses a stream into events, as HTML specifies it. Lines end
+// with LF or CRLF; a lone CR, which HTML also allows, is used by no node.
 type eventReader struct {
 	// set at construction
 	in *bufio.Reader
 
 	// owned by the reading goroutine
-	line, data []byte
-	remark     string // the last comment with something in it
+	line, data  []byte
+	lastComment string // the last comment that was not empty
 }
 
 func newEventReader(in io.Reader) *eventReader {
 	return &eventReader{in: bufio.NewReaderSize(in, 32<<10)}
 }
 
-// next is the next event that has data. Comments only show that somebody is
-// there. An event that the stream breaks off in is none.
+// next is the next event that has data. Comments serve only as heartbeats. An
+// event that is cut off by the end of the stream is discarded.
 func (r *eventReader) next() (event, error) {
 	name, empty := "", true
 	for r.data = r.data[:0]; ; {
@@ -54,7 +54,7 @@ func (r *eventReader) next() (event, error) {
 		value = bytes.TrimPrefix(value, []byte{' '})
 		switch string(field) {
 		case "":
-			r.comment(value)
+			r.recordComment(value)
 		case "event":
 			name = string(value)
 		case "data":
@@ -66,10 +66,11 @@ func (r *eventReader) next() (event, error) {
 	}
 }
 
-// comment remembers what a node may say before it ends a stream.
-func (r *eventReader) comment(text []byte) {
+// recordComment keeps the comment that a node may send before it ends a
+// stream.
+func (r *eventReader) recordComment(text []byte) {
 	if len(text) > 0 && len(text) <= maxText {
-		r.remark = string(text)
+		r.lastComment = string(text)
 	}
 }
 

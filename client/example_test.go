@@ -65,7 +65,7 @@ func ExampleClient_Put() {
 	}
 	defer c.Close()
 
-	// Somebody told us what the file should be. If it is not, nothing is stored.
+	// The address is known beforehand. If the file differs, nothing is stored.
 	expected := b3.Of([]byte("release 1.0"))
 	_, err = c.Put(context.Background(), strings.NewReader("release 1.O"), client.PutOptions{Want: expected})
 	fmt.Println(errors.Is(err, fault.IntegrityFail))
@@ -78,7 +78,7 @@ func ExampleClient_Put() {
 	fmt.Println(object.Created, err)
 	// Output:
 	// true
-	// Nothing was stored. Look at the source, or leave Want out.
+	// Nothing was stored. Check the source, or leave out Want.
 	// 11 of 11
 	// true <nil>
 }
@@ -132,7 +132,7 @@ func ExampleClient_Download() {
 	fmt.Println(fault.NextOf(err))
 	// Output:
 	// IntegrityFail 0
-	// Nothing corrupt was kept. Fetch from another provider, or put the object again.
+	// No corrupt bytes were stored. Fetch from another provider, or put the object again.
 }
 
 func ExampleClient_Ready() {

@@ -11,9 +11,10 @@ import (
 	"time"
 
 	"micronode/fault"
+	"micronode/internal/testkit"
 )
 
-// fakeFacets plays the feed and the graph of a node.
+// fakeFacets is a fake of the feed and the graph of a node.
 type fakeFacets struct {
 	mu     sync.Mutex
 	lose   int // answers that get lost
@@ -24,7 +25,7 @@ type fakeFacets struct {
 	answer any // instead of the right one
 }
 
-func facets(t testing.TB) (*fakeFacets, *Client) {
+func serveFacets(t testing.TB) (*fakeFacets, *Client) {
 	t.Helper()
 	f := &fakeFacets{edges: map[string]bool{}, posts: map[string]Posted{}}
 	mux := http.NewServeMux()
@@ -49,7 +50,7 @@ func facets(t testing.TB) (*fakeFacets, *Client) {
 	return f, dial(t, Options{URL: server.URL, Retry: quick})
 }
 
-// do answers a request, and says whether the answer gets lost.
+// do answers a request, and reports whether the answer gets lost.
 func (f *fakeFacets) do(r *http.Request, route func(r *http.Request) (int, any)) (status int, document any, lost bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -97,7 +98,7 @@ func (f *fakeFacets) read(r *http.Request) (int, any) {
 	return http.StatusOK, Feed{User: r.PathValue("user"), Items: []FeedItem{{ID: "id0", Author: "ann", Body: "hello", Score: 1}}, Next: 1}
 }
 
-// The shapes are promised: programs that we did not write read them.
+// The JSON is a promise: programs that we did not write read it.
 func TestShapesOfTheFacets(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for want, shape := range map[string]any{
@@ -115,7 +116,7 @@ func TestShapesOfTheFacets(t *testing.T) {
 }
 
 func TestFollow(t *testing.T) {
-	f, c := facets(t)
+	f, c := serveFacets(t)
 	for _, want := range []bool{true, false} {
 		if created, err := c.Follow(t.Context(), "ann b", "c?é"); err != nil || created != want {
 			t.Errorf("created %v, %v; want %v", created, err, want)
@@ -137,25 +138,25 @@ func TestFollow(t *testing.T) {
 		t.Errorf("%v, %s", err, last)
 	}
 	f.answer = Neighbourhood{Node: "eve"}
-	wantKind(t, "another's", second(c.Neighbours(t.Context(), "ann", NeighboursOptions{})), fault.UpstreamFailed)
+	testkit.WantKind(t, errOf(c.Neighbours(t.Context(), "ann", NeighboursOptions{})), fault.UpstreamFailed, "another's")
 	for _, name := range []string{"", ".", ".."} {
-		wantKind(t, name, second(c.Follow(t.Context(), name, "bob")), fault.Malformed)
-		wantKind(t, name, c.Unfollow(t.Context(), "ann", name), fault.Malformed)
-		wantKind(t, name, second(c.Neighbours(t.Context(), name, NeighboursOptions{})), fault.Malformed)
-		wantKind(t, name, second(c.Post(t.Context(), name, "x", PostOptions{})), fault.Malformed)
-		wantKind(t, name, second(c.Feed(t.Context(), name, FeedOptions{})), fault.Malformed)
+		testkit.WantKind(t, errOf(c.Follow(t.Context(), name, "bob")), fault.Malformed, name)
+		testkit.WantKind(t, c.Unfollow(t.Context(), "ann", name), fault.Malformed, name)
+		testkit.WantKind(t, errOf(c.Neighbours(t.Context(), name, NeighboursOptions{})), fault.Malformed, name)
+		testkit.WantKind(t, errOf(c.Post(t.Context(), name, "x", PostOptions{})), fault.Malformed, name)
+		testkit.WantKind(t, errOf(c.Feed(t.Context(), name, FeedOptions{})), fault.Malformed, name)
 	}
 }
 
-// TestPost loses answers on the way: there is one post all the same.
+// TestPost loses answers: the post is made once all the same.
 func TestPost(t *testing.T) {
-	f, c := facets(t)
+	f, c := serveFacets(t)
 	f.lose = 2
-	told, err := c.Post(t.Context(), "ann", "hello", PostOptions{})
-	if err != nil || told.ID != "id0" || told.Author != "ann" || len(f.posts) != 1 || len(f.keys) != 3 || f.keys[0] == "" {
-		t.Errorf("%+v, %v; %d posts, keys %q", told, err, len(f.posts), f.keys)
+	posted, err := c.Post(t.Context(), "ann", "hello", PostOptions{})
+	if err != nil || posted.ID != "id0" || posted.Author != "ann" || len(f.posts) != 1 || len(f.keys) != 3 || f.keys[0] == "" {
+		t.Errorf("%+v, %v; %d posts, keys %q", posted, err, len(f.posts), f.keys)
 	}
-	if other, err := c.Post(t.Context(), "ann", "hello", PostOptions{}); err != nil || other.ID == told.ID {
+	if other, err := c.Post(t.Context(), "ann", "hello", PostOptions{}); err != nil || other.ID == posted.ID {
 		t.Errorf("%+v, %v", other, err)
 	}
 	for range 2 {
@@ -164,7 +165,7 @@ func TestPost(t *testing.T) {
 		}
 	}
 	f.answer = Posted{}
-	wantKind(t, "no ID", second(c.Post(t.Context(), "ann", "hello", PostOptions{})), fault.UpstreamFailed)
+	testkit.WantKind(t, errOf(c.Post(t.Context(), "ann", "hello", PostOptions{})), fault.UpstreamFailed, "no ID")
 	f.lose = 100
 	if _, err := c.Post(t.Context(), "ann", "hello", PostOptions{}); err == nil {
 		t.Error("a post of which nobody was heard again is taken for one")
@@ -172,7 +173,7 @@ func TestPost(t *testing.T) {
 }
 
 func TestFeed(t *testing.T) {
-	f, c := facets(t)
+	f, c := serveFacets(t)
 	page, err := c.Feed(t.Context(), "bob", FeedOptions{})
 	if err != nil || page.User != "bob" || page.Next != 1 || len(page.Items) != 1 || page.Items[0].Body != "hello" {
 		t.Errorf("%+v, %v", page, err)
@@ -182,7 +183,7 @@ func TestFeed(t *testing.T) {
 		t.Errorf("%v, %s", err, last)
 	}
 	f.answer = Feed{User: "eve"}
-	wantKind(t, "another's", second(c.Feed(t.Context(), "bob", FeedOptions{})), fault.UpstreamFailed)
+	testkit.WantKind(t, errOf(c.Feed(t.Context(), "bob", FeedOptions{})), fault.UpstreamFailed, "another's")
 	f.lose = 100
 	if _, err := c.Feed(t.Context(), "bob", FeedOptions{}); err == nil {
 		t.Error("a feed of which nobody was heard is there")

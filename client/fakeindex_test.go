@@ -12,8 +12,9 @@ import (
 	"micronode/fault"
 )
 
-// FakeIndex plays the index of a FakeNode: names in a map, objects that others
-// are said to have, and deeds that are done once a key. It is set as Before.
+// FakeIndex is a fake of the index of a FakeNode: names in a map, objects that
+// other nodes are said to have, and requests that are applied once a key. It
+// is set as Before.
 type FakeIndex struct {
 	Node *FakeNode
 	Page int // names on a page; 0: all
@@ -25,19 +26,19 @@ type FakeIndex struct {
 	names     map[string]NameRecord
 	elsewhere map[b3.Address][]byte
 	pins      map[b3.Address]bool
-	deeds     map[string]reply // what was done under a key
+	done      map[string]reply // what was done under a key
 	queries   []string         // what was asked for, beside the path
 	fetched   []b3.Address
 	reindexed int
 }
 
 func NewFakeIndex(node *FakeNode) *FakeIndex {
-	f := &FakeIndex{Node: node, names: map[string]NameRecord{}, elsewhere: map[b3.Address][]byte{}, pins: map[b3.Address]bool{}, deeds: map[string]reply{}}
+	f := &FakeIndex{Node: node, names: map[string]NameRecord{}, elsewhere: map[b3.Address][]byte{}, pins: map[b3.Address]bool{}, done: map[string]reply{}}
 	node.Before = f.Serve
 	return f
 }
 
-// Remote stores an object at somebody else.
+// Remote stores an object at another node.
 func (f *FakeIndex) Remote(data []byte) b3.Address {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -45,7 +46,7 @@ func (f *FakeIndex) Remote(data []byte) b3.Address {
 	return b3.Of(data)
 }
 
-// Serve answers what belongs to the index.
+// Serve answers the routes of the index.
 func (f *FakeIndex) Serve(w http.ResponseWriter, r *http.Request, _ int) bool {
 	mux := http.NewServeMux()
 	for pattern, route := range map[string]func(r *http.Request, body map[string]string) reply{
@@ -55,9 +56,9 @@ func (f *FakeIndex) Serve(w http.ResponseWriter, r *http.Request, _ int) bool {
 		"DELETE /names/{name}":     f.remove,
 		"GET /names":               f.list,
 		"POST /fetch/{address}":    f.fetch,
-		"POST /admin/pin":          f.once(func(body map[string]string) reply { return f.pin(body, true) }),
-		"POST /admin/unpin":        f.once(func(body map[string]string) reply { return f.pin(body, false) }),
-		"POST /admin/reindex":      f.once(f.reindex),
+		"POST /admin/pin":          f.idempotent(func(body map[string]string) reply { return f.pin(body, true) }),
+		"POST /admin/unpin":        f.idempotent(func(body map[string]string) reply { return f.pin(body, false) }),
+		"POST /admin/reindex":      f.idempotent(f.reindex),
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { f.answer(w, r, route) })
 	}
@@ -68,7 +69,7 @@ func (f *FakeIndex) Serve(w http.ResponseWriter, r *http.Request, _ int) bool {
 	return true
 }
 
-// answer does the work of one route, and says what came of it.
+// answer does the work of one route and returns its reply.
 func (f *FakeIndex) answer(w http.ResponseWriter, r *http.Request, route func(*http.Request, map[string]string) reply) {
 	var body map[string]string
 	_ = json.NewDecoder(r.Body).Decode(&body)
@@ -97,7 +98,7 @@ func (f *FakeIndex) resolve(r *http.Request, _ map[string]string) reply {
 	}
 	record, ok := f.names[strings.TrimPrefix(id, "name:")]
 	if !ok {
-		return no(fault.NotFound, "nobody knows the name")
+		return refusal(fault.NotFound, "nobody knows the name")
 	}
 	return reply{200, Resolution{Key: "name:" + record.Name, Kind: KindName, Manifest: record.Manifest, Source: "local", ETag: "e",
 		Stale: r.URL.Query().Get("fresh") == "false", Providers: []Provider{}}, 0, ""}
@@ -115,9 +116,9 @@ func (f *FakeIndex) set(r *http.Request, body map[string]string) reply {
 	manifest, err := b3.Parse(body["manifest"])
 	switch {
 	case err != nil:
-		return no(fault.Malformed, "there is no manifest")
+		return refusal(fault.Malformed, "there is no manifest")
 	case name == "governed":
-		return no(fault.Conflict, "the registry holds this name")
+		return refusal(fault.Conflict, "the registry holds this name")
 	}
 	record := NameRecord{Name: name, Manifest: manifest, Seq: f.names[name].Seq + 1}
 	f.names[name] = record
@@ -126,7 +127,7 @@ func (f *FakeIndex) set(r *http.Request, body map[string]string) reply {
 
 func (f *FakeIndex) remove(r *http.Request, _ map[string]string) reply {
 	if _, ok := f.names[r.PathValue("name")]; !ok {
-		return no(fault.NotFound, "there is no such name")
+		return refusal(fault.NotFound, "there is no such name")
 	}
 	delete(f.names, r.PathValue("name"))
 	return reply{204, nil, 0, ""}
@@ -156,33 +157,33 @@ func (f *FakeIndex) fetch(r *http.Request, _ map[string]string) reply {
 	case had:
 		return reply{200, Object{Address: address, Size: int64(len(have))}, 0, ""}
 	case !known:
-		return no(fault.NotFound, "nobody has it")
+		return refusal(fault.NotFound, "nobody has it")
 	}
 	f.Node.Add(data)
 	return reply{201, Object{Address: address, Size: int64(len(data))}, 0, ""}
 }
 
-// once does a deed, unless it was done under the same key.
-func (f *FakeIndex) once(deed func(body map[string]string) reply) func(*http.Request, map[string]string) reply {
+// idempotent calls do, unless it was done under the same key.
+func (f *FakeIndex) idempotent(do func(body map[string]string) reply) func(*http.Request, map[string]string) reply {
 	return func(r *http.Request, body map[string]string) reply {
 		key := r.Header.Get("Idempotency-Key")
 		if key == "" {
-			return no(fault.Malformed, "there is no Idempotency-Key")
+			return refusal(fault.Malformed, "there is no Idempotency-Key")
 		}
-		if _, done := f.deeds[key]; !done {
-			f.deeds[key] = deed(body)
+		if _, done := f.done[key]; !done {
+			f.done[key] = do(body)
 		}
-		return f.deeds[key]
+		return f.done[key]
 	}
 }
 
 func (f *FakeIndex) pin(body map[string]string, on bool) reply {
 	address, err := b3.Parse(body["b3"])
 	if err != nil {
-		return no(fault.Malformed, "there is no address")
+		return refusal(fault.Malformed, "there is no address")
 	}
 	if _, have := f.Node.object(address); !have {
-		return no(fault.NotFound, "there is no such object")
+		return refusal(fault.NotFound, "there is no such object")
 	}
 	f.pins[address] = on
 	return reply{200, Pinned{B3: address, Pinned: on}, 0, ""}

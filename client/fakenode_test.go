@@ -20,10 +20,10 @@ import (
 // FakeNode is as much of a node as the tests need: objects in a map, and the
 // documents of the admin plane. It is exported for the examples.
 type FakeNode struct {
-	// Before is asked first; if it returns true, it has answered.
+	// Before is called first; if it returns true, it has answered.
 	Before func(w http.ResponseWriter, r *http.Request, n int) bool
 
-	// Overlay answers what begins with /overlay/.
+	// Overlay answers the routes below /overlay/.
 	Overlay FakeOverlay
 
 	mu       sync.Mutex
@@ -33,7 +33,7 @@ type FakeNode struct {
 
 func NewFakeNode() *FakeNode { return &FakeNode{objects: map[b3.Address][]byte{}} }
 
-// Add stores an object behind the client's back.
+// Add stores an object without a request of the client.
 func (f *FakeNode) Add(data []byte) b3.Address {
 	address := b3.Of(data)
 	f.mu.Lock()
@@ -56,7 +56,7 @@ func (f *FakeNode) object(address b3.Address) ([]byte, bool) {
 	return data, ok
 }
 
-// seen are the requests so far.
+// seen returns the requests so far.
 func (f *FakeNode) seen() []*http.Request {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -142,7 +142,7 @@ func writeJSON(w http.ResponseWriter, status int, text string) {
 	_, _ = io.WriteString(w, text)
 }
 
-// refuse answers as a node does.
+// refuse answers with a problem document, as a node does.
 func refuse(w http.ResponseWriter, r *http.Request, kind fault.Kind, detail string) {
 	raw, _ := json.Marshal(map[string]any{
 		"type": "urn:micronode:fault:" + kind.Code(), "title": kind.Title(), "status": kind.Status(), "code": kind.Code(),
@@ -187,16 +187,8 @@ func pattern(n int) []byte {
 
 const none fault.Kind = 0
 
-// wantKind fails unless the error has the kind; none stands for no error.
-func wantKind(t testing.TB, what string, err error, want fault.Kind) {
-	t.Helper()
-	if got := fault.KindOf(err); got != want {
-		t.Errorf("%s: got %v (%v), want %v", what, err, got, want)
-	}
-}
-
-// only hides everything of a reader but Read.
-type only struct{ io.Reader }
+// onlyReader hides everything of a reader but Read.
+type onlyReader struct{ io.Reader }
 
 func readAll(t testing.TB, c *Client, address b3.Address, o GetOptions) ([]byte, error) {
 	t.Helper()

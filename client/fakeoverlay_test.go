@@ -14,10 +14,10 @@ import (
 )
 
 // FakeOverlay is the overlay of a FakeNode: peers in a list, messages that
-// reach those who subscribe here, and objects that a peer is said to have.
+// reach the subscribers here, and objects that a peer is said to have.
 type FakeOverlay struct {
 	Fixed []string // IDs of peers that come from the configuration
-	Left  func()   // called when a subscriber has gone, if it is not nil
+	Left  func()   // called when a subscriber has disconnected, if it is not nil
 
 	mu        sync.Mutex
 	peers     []Peer
@@ -115,7 +115,7 @@ func (o *FakeOverlay) publish(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, 200, fmt.Sprintf(`{"id":%q,"peers":%d,"busy":1}`, one.ID, len(readers)))
 }
 
-// address makes a message, and says who gets it.
+// address makes a message, and returns it with the channels of its receivers.
 func (o *FakeOverlay) address(topic string, data []byte) (Message, []chan Message) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -14,8 +14,9 @@ import (
 	"micronode/fault"
 )
 
-// FakeRegistry plays the registry of a FakeNode: it keeps headers that mean
-// nothing, counts approvals, and verifies no signature. It is set as Before.
+// FakeRegistry is a fake of the registry of a FakeNode: it keeps headers
+// without a meaning, counts approvals, and verifies no signature. It is set as
+// Before.
 type FakeRegistry struct {
 	// Lose breaks off the answer after the work was done, if it returns true.
 	Lose func(r *http.Request) bool
@@ -30,7 +31,7 @@ const fakeKey = "micronode/registry/0123456789abcdef+c0ffee00+AWFi"
 
 var fakeQuorum = Quorum{M: 2, N: 3}
 
-// reply is what a route has to say: a document, or a refusal.
+// reply is the result of a route: a document, or a refusal.
 type reply struct {
 	status   int
 	document any
@@ -38,9 +39,9 @@ type reply struct {
 	detail   string
 }
 
-func no(kind fault.Kind, detail string) reply { return reply{kind: kind, detail: detail} }
+func refusal(kind fault.Kind, detail string) reply { return reply{kind: kind, detail: detail} }
 
-// Serve answers what begins with /registry/.
+// Serve answers the routes below /registry/.
 func (f *FakeRegistry) Serve(w http.ResponseWriter, r *http.Request, _ int) bool {
 	if !strings.HasPrefix(r.URL.Path, "/registry/") {
 		return false
@@ -66,7 +67,7 @@ func (f *FakeRegistry) Serve(w http.ResponseWriter, r *http.Request, _ int) bool
 	return true
 }
 
-// answer does the work of one route, and says what came of it.
+// answer does the work of one route and returns its reply.
 func (f *FakeRegistry) answer(w http.ResponseWriter, r *http.Request, route func(*http.Request, string) reply) {
 	raw, _ := io.ReadAll(r.Body)
 	f.mu.Lock()
@@ -102,7 +103,7 @@ func (f *FakeRegistry) headOf(version int) RegistryHead {
 
 func (f *FakeRegistry) init(*http.Request, string) reply {
 	if len(f.headers) > 0 {
-		return no(fault.Conflict, "there is a registry already")
+		return refusal(fault.Conflict, "there is a registry already")
 	}
 	head := f.append()
 	return reply{201, Initialised{Registry: head.Hash, Key: fakeKey, Head: head}, 0, ""}
@@ -110,12 +111,12 @@ func (f *FakeRegistry) init(*http.Request, string) reply {
 
 func (f *FakeRegistry) head(*http.Request, string) reply {
 	if len(f.headers) == 0 {
-		return no(fault.NotFound, "there is no registry yet")
+		return refusal(fault.NotFound, "there is no registry yet")
 	}
 	return reply{200, f.headOf(len(f.headers) - 1), 0, ""}
 }
 
-// key is the key alone for other tools, and a document for us.
+// key returns the bare key for other tools, and a document for us.
 func (f *FakeRegistry) key(r *http.Request, _ string) reply {
 	if r.Header.Get("Accept") != "application/json" {
 		return reply{200, fakeKey + "\n", 0, ""}
@@ -126,7 +127,7 @@ func (f *FakeRegistry) key(r *http.Request, _ string) reply {
 func (f *FakeRegistry) version(r *http.Request, _ string) reply {
 	version, err := strconv.Atoi(r.PathValue("version"))
 	if err != nil || version >= len(f.headers) {
-		return no(fault.NotFound, "there is no such version")
+		return refusal(fault.NotFound, "there is no such version")
 	}
 	answer := RegistryVersion{Version: uint64(version), Header: f.headers[version], Hash: b3.Of(f.headers[version])}
 	if r.URL.Query().Get("items") != "false" {
@@ -156,7 +157,7 @@ func (f *FakeRegistry) list(*http.Request, string) reply {
 func (f *FakeRegistry) one(r *http.Request, _ string) reply {
 	one := f.proposals[r.PathValue("id")]
 	if one == nil {
-		return no(fault.NotFound, "there is no such proposal here")
+		return refusal(fault.NotFound, "this node does not have the proposal")
 	}
 	return reply{200, *one, 0, ""}
 }
@@ -169,7 +170,7 @@ func (f *FakeRegistry) approve(r *http.Request, body string) reply {
 	case one == nil:
 		return f.one(r, body)
 	case slices.Contains(one.Approvals, sent.SignerID):
-		return no(fault.DuplicateApproval, sent.SignerID+" has approved it already")
+		return refusal(fault.DuplicateApproval, sent.SignerID+" has approved it already")
 	}
 	one.Approvals = append(one.Approvals, sent.SignerID)
 	return reply{200, Approved{Status: "accepted", Approvals: len(one.Approvals), Quorum: fakeQuorum}, 0, ""}
@@ -181,9 +182,9 @@ func (f *FakeRegistry) commit(r *http.Request, body string) reply {
 	case one == nil:
 		return f.one(r, body)
 	case one.Version != nil:
-		return no(fault.Conflict, "the proposal was committed already")
+		return refusal(fault.Conflict, "the proposal was committed already")
 	case len(one.Approvals) < fakeQuorum.M:
-		return no(fault.QuorumFailed, "it has too few approvals")
+		return refusal(fault.QuorumFailed, "it has too few approvals")
 	}
 	head := f.append()
 	one.Status, one.Version = ProposalCommitted, &head.Version

@@ -27,7 +27,7 @@ type FeedItem struct {
 	Author string    `json:"author"`
 	Body   string    `json:"body"`
 	At     time.Time `json:"at"`
-	Score  float64   `json:"score"` // what it weighs: from 0 to 2, the higher the better
+	Score  float64   `json:"score"` // its weight, from 0 to 2; higher is better
 }
 
 // Feed is the answer of GET /feed/{user}.
@@ -37,16 +37,16 @@ type Feed struct {
 	Next  int        `json:"next,omitempty"` // the offset of the next page, if there is one
 }
 
-// PostOptions may all be left out.
+// PostOptions are the options of Post. All are optional.
 type PostOptions struct {
-	// Key names the post, so that to post it again with the same key, even by
-	// another program or on another day, is to post it once. Without it, the
-	// tries of this one call are told apart from other posts by a random one.
+	// Key is the idempotency key of the post: posting again with the same key,
+	// even by another program or on another day, posts once. Without it, a
+	// random key covers the retries of this call.
 	Key string
 }
 
-// Post posts something in the name of a user. It comes into the feeds of all
-// who follow that user. It takes the scope feed:post.
+// Post posts in the name of a user. The post appears in the feeds of all
+// followers of that user. It requires the scope feed:post.
 func (c *Client) Post(ctx context.Context, author, body string, o PostOptions) (Posted, error) {
 	k, err := c.graphCall(ctx, "client.post", http.MethodPost, "feed", author)
 	if err != nil {
@@ -57,25 +57,25 @@ func (c *Client) Post(ctx context.Context, author, body string, o PostOptions) (
 		key = rand.Text()
 	}
 	var answer Posted
-	if err := k.keyed(ctx, key, PostRequest{Body: body}, &answer); err != nil {
+	if err := k.doWithKey(ctx, key, PostRequest{Body: body}, &answer); err != nil {
 		return Posted{}, err
 	}
 	if answer.ID == "" {
-		return Posted{}, k.strange(nil, "there is no ID in it")
+		return Posted{}, k.unexpected(nil, "there is no ID in it")
 	}
 	return answer, nil
 }
 
-// keyed is once with a key of the caller's own.
-func (k *call) keyed(ctx context.Context, key string, in, out any) error {
+// doWithKey is doIdempotent with a key of the caller.
+func (k *call) doWithKey(ctx context.Context, key string, in, out any) error {
 	k.repeatable = true
 	ctx, cancel := context.WithTimeout(ctx, k.client.timeout)
 	defer cancel()
 	var raw []byte
-	err := k.repeat(ctx, func() (err error) {
-		header, body := question(ctx, in)
+	err := k.retry(ctx, func() (err error) {
+		header, body := requestJSON(ctx, in)
 		header.Set(idempotencyHeader, key)
-		_, raw, err = k.document(ctx, header, body)
+		_, raw, err = k.doOnce(ctx, header, body)
 		return err
 	})
 	if err != nil {
@@ -84,10 +84,10 @@ func (k *call) keyed(ctx context.Context, key string, in, out any) error {
 	return k.decode(raw, out)
 }
 
-// FeedOptions may all be left out.
+// FeedOptions are the options of Feed. All are optional.
 type FeedOptions struct {
-	Limit  int // at most so many, up to 100; 0 leaves it to the node
-	Offset int // so many are left out; the Next of the page before
+	Limit  int // maximum number of items, up to 100; 0 uses the node's default
+	Offset int // number of items to skip: the Next of the page before
 }
 
 func (o FeedOptions) query() string {
@@ -101,8 +101,8 @@ func (o FeedOptions) query() string {
 	return queryOf(values)
 }
 
-// Feed asks for a page of the feed of a user: what those wrote whom it follows,
-// and what it wrote itself.
+// Feed returns a page of the feed of a user: the posts of the users that it
+// follows, and its own.
 func (c *Client) Feed(ctx context.Context, user string, o FeedOptions) (Feed, error) {
 	k, err := c.graphCall(ctx, "client.feed", http.MethodGet, "feed", user)
 	if err != nil {
@@ -110,11 +110,11 @@ func (c *Client) Feed(ctx context.Context, user string, o FeedOptions) (Feed, er
 	}
 	k.path += o.query()
 	var answer Feed
-	if err := k.control(ctx, nil, &answer); err != nil {
+	if err := k.doJSON(ctx, nil, &answer); err != nil {
 		return Feed{}, err
 	}
 	if answer.User != user {
-		return Feed{}, k.strange(nil, "it is the feed of %q, not of %q", answer.User, user)
+		return Feed{}, k.unexpected(nil, "it is the feed of %q, not of %q", answer.User, user)
 	}
 	return answer, nil
 }

@@ -18,21 +18,21 @@ import (
 	"micronode/fault"
 )
 
-// atOnce is how many files of a folder are under way, if nobody says otherwise.
-const atOnce = 4
+// defaultParallel is how many files of a folder are under way by default.
+const defaultParallel = 4
 
-// FolderOptions are for PutFolder and GetFolder. They may all be left out.
+// FolderOptions are the options of PutFolder and GetFolder. All are optional.
 type FolderOptions struct {
 	// Parallel is how many files are under way at once. Zero means 4.
 	Parallel int
 
-	// Progress is told how many bytes of all files are done, and how many there
-	// are. It is called often, by several goroutines at once, and should be
-	// quick.
+	// Progress is called with the number of bytes of all files that are done,
+	// and their total. It is called often, by several goroutines at once, and
+	// should be quick.
 	Progress func(done, total int64)
 
-	// Missing is what GetFolder does about an object that the node does not
-	// have, before it asks for it once more. If it is nil, that is
+	// Missing is called by GetFolder for an object that the node does not
+	// have, before it requests it once more. If it is nil, that is
 	// FetchAnywhere: files are then fetched from as many providers as there
 	// are, several at once.
 	Missing func(ctx context.Context, address b3.Address) error
@@ -48,18 +48,18 @@ type Folder struct {
 
 const putFolderOp = "client.putfolder"
 
-// PutFolder stores all files of a folder, and a [Manifest] that says where they
-// are. The node is sent only what it does not have. The manifest is stored
-// last, so whoever finds it finds the files too.
+// PutFolder stores all files of a folder, and a [Manifest] with their paths
+// and addresses. Only files that the node does not have are sent. The manifest
+// is stored last, so the files of a manifest that can be found are there too.
 //
-// A folder is its files: what is empty leaves no trace, and times and owners
-// are not kept, only whether a file is a program. Links and devices are refused
-// by name, because they mean something on this machine only; so are names that
+// A folder is its files: empty folders are dropped, and times and owners are
+// not kept, only whether a file is a program. Links and devices are refused by
+// name, because they have a meaning on this machine only; so are names that
 // other machines could not write.
 func (c *Client) PutFolder(ctx context.Context, folder string, o FolderOptions) (Folder, error) {
 	root, err := openSource(folder)
 	if err != nil {
-		return Folder{}, unreadFile(folder, err)
+		return Folder{}, readFileError(folder, err)
 	}
 	defer root.Close()
 	entries, err := listFiles(root.FS(), folder)
@@ -69,8 +69,8 @@ func (c *Client) PutFolder(ctx context.Context, folder string, o FolderOptions) 
 	whole := Folder{Manifest: Manifest{Entries: entries}}
 	sum := newTally(o.Progress, whole.Manifest.Size())
 	var sent atomic.Int64
-	err = eachAtOnce(ctx, o.Parallel, len(entries), func(ctx context.Context, i int) error {
-		one := localFile{root: root, where: filepath.Join(folder, filepath.FromSlash(entries[i].Path))}
+	err = forEachParallel(ctx, o.Parallel, len(entries), func(ctx context.Context, i int) error {
+		one := localFile{root: root, label: filepath.Join(folder, filepath.FromSlash(entries[i].Path))}
 		created, err := one.put(ctx, c, &entries[i], sum)
 		if created {
 			sent.Add(1)
@@ -101,25 +101,25 @@ func openSource(folder string) (*os.Root, error) {
 }
 
 // listFiles finds the files of a folder, in the order of their paths' bytes.
-// Nothing is read yet: what cannot become part of a manifest is refused before
-// the first byte is sent.
+// It does not read them yet: files that cannot be part of a manifest are
+// refused before the first byte is sent.
 func listFiles(source fs.FS, folder string) ([]Entry, error) {
 	var entries []Entry
 	err := fs.WalkDir(source, ".", func(path string, found fs.DirEntry, err error) error {
 		where := filepath.Join(folder, filepath.FromSlash(path))
 		switch {
 		case err != nil:
-			return unreadFile(where, err)
+			return readFileError(where, err)
 		case found.IsDir():
 			return nil
 		case !found.Type().IsRegular():
-			return special(where, found.Type())
+			return notRegularError(where, found.Type())
 		case len(entries) == MaxEntries:
-			return tooMany()
+			return tooManyEntries()
 		}
 		info, err := found.Info()
 		if err != nil {
-			return unreadFile(where, err)
+			return readFileError(where, err)
 		}
 		entries = append(entries, Entry{Path: path, Size: info.Size(), Exec: executable(info)})
 		return CheckPath(path)
@@ -130,14 +130,13 @@ func listFiles(source fs.FS, folder string) ([]Entry, error) {
 
 func executable(info fs.FileInfo) bool { return info.Mode().Perm()&0o111 != 0 }
 
-// special refuses what is neither a file nor a folder.
-func special(where string, mode fs.FileMode) error {
-	err := fault.New(putFolderOp, fault.Malformed, "%s is %s, and a folder is stored with files only", where, kindOfFile(mode))
-	err.Next = "Take it out of the folder, or put a file in its place."
-	return err
+// notRegularError refuses anything that is neither a file nor a folder.
+func notRegularError(where string, mode fs.FileMode) error {
+	return fault.New(putFolderOp, fault.Malformed, "%s is %s; a folder may contain files only", where, fileKind(mode)).
+		Advise("Remove it from the folder, or replace it by a file.")
 }
 
-func kindOfFile(mode fs.FileMode) string {
+func fileKind(mode fs.FileMode) string {
 	switch {
 	case mode&fs.ModeSymlink != 0:
 		return "a link"
@@ -150,26 +149,27 @@ func kindOfFile(mode fs.FileMode) string {
 	}
 }
 
-// unreadFile says what a failure to read from our own disk means.
-func unreadFile(where string, err error) error {
+// readFileError classifies a failure to read from our own disk.
+func readFileError(where string, err error) error {
 	if _, typed := errors.AsType[*fault.Error](err); typed {
 		return err
 	}
-	failed := &fault.Error{Op: putFolderOp, Kind: fault.KindOf(err), Detail: where + " cannot be read", Err: bare(err),
-		Next: "Look at the file and the disk, then put the folder again."}
+	failed := &fault.Error{Op: putFolderOp, Kind: fault.KindOf(err), Detail: where + " cannot be read", Err: withoutPath(err),
+		Next: "Check the file and the disk, then put the folder again."}
 	switch {
 	case errors.Is(err, syscall.ENOTDIR):
-		failed.Kind, failed.Next = fault.Malformed, "Name a folder; this is none."
+		failed.Kind, failed.Next = fault.Malformed, "Name a folder; this is not one."
 	case errors.Is(err, fs.ErrNotExist):
-		failed.Kind, failed.Next = fault.NotFound, "Check its name, and that nobody removes it meanwhile."
+		failed.Kind, failed.Next = fault.NotFound, "Check its name, and that no other program removes it meanwhile."
 	case errors.Is(err, fs.ErrPermission):
-		failed.Kind, failed.Next = fault.Forbidden, "Ask its owner for leave to read it."
+		failed.Kind, failed.Next = fault.Forbidden, "Ask its owner for read permission."
 	}
 	return failed
 }
 
-// bare is an error without the name of the file, which the detail has.
-func bare(err error) error {
+// withoutPath is the error without the name of the file, which is in the
+// detail.
+func withoutPath(err error) error {
 	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		return path.Err
 	}
@@ -179,19 +179,19 @@ func bare(err error) error {
 // localFile is a file that is being put.
 type localFile struct {
 	root  *os.Root
-	where string // as errors name it
+	label string // as errors name it
 }
 
 // put reads a file twice: once for its address, and again if the node does not
-// have it. One that changes in between is found out.
-func (f localFile) put(ctx context.Context, c *Client, entry *Entry, sum *tally) (created bool, err error) {
+// have it. A file that changes in between is detected.
+func (f localFile) put(ctx context.Context, c *Client, entry *Entry, sum *progressSum) (created bool, err error) {
 	file, err := f.open(entry.Path)
 	if err != nil {
-		return false, unreadFile(f.where, err)
+		return false, readFileError(f.label, err)
 	}
 	defer file.Close()
 	if err := f.measure(ctx, file, entry); err != nil {
-		return false, unreadFile(f.where, err)
+		return false, readFileError(f.label, err)
 	}
 	have, err := c.Stat(ctx, entry.B3)
 	if err == nil && have.Size == entry.Size {
@@ -199,26 +199,26 @@ func (f localFile) put(ctx context.Context, c *Client, entry *Entry, sum *tally)
 		return false, nil
 	}
 	if err != nil && fault.KindOf(err) != fault.NotFound {
-		return false, concerning(putFolderOp, f.where, err)
+		return false, withPath(putFolderOp, f.label, err)
 	}
-	part := sum.part()
+	part := sum.transfer()
 	object, err := c.Put(ctx, file, PutOptions{Size: entry.Size, Want: entry.B3, Progress: part})
 	if err != nil {
-		return false, concerning(putFolderOp, f.where, err)
+		return false, withPath(putFolderOp, f.label, err)
 	}
 	part(entry.Size, entry.Size)
 	return object.Created, nil
 }
 
-// open opens what the walk has seen: a file, not what somebody has put in its
-// place since. A pipe would keep us waiting, hence O_NONBLOCK.
+// open opens the file that the walk has seen, and rejects anything that has
+// replaced it since. Opening a pipe would block, hence O_NONBLOCK.
 func (f localFile) open(path string) (*os.File, error) {
 	named, err := f.root.Lstat(path)
 	if err != nil {
 		return nil, err
 	}
 	if !named.Mode().IsRegular() {
-		return nil, special(f.where, named.Mode())
+		return nil, notRegularError(f.label, named.Mode())
 	}
 	file, err := f.root.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -226,15 +226,15 @@ func (f localFile) open(path string) (*os.File, error) {
 	}
 	if opened, err := file.Stat(); err != nil || !os.SameFile(opened, named) {
 		_ = file.Close() // nothing was written to it
-		return nil, cmp.Or(err, special(f.where, fs.ModeSymlink))
+		return nil, cmp.Or(err, notRegularError(f.label, fs.ModeSymlink))
 	}
 	return file, nil
 }
 
-// measure works out the address, the size and the type of a file, and goes back
-// to its beginning.
+// measure computes the address, the size and the type of a file, and rewinds
+// it.
 func (f localFile) measure(ctx context.Context, file *os.File, entry *Entry) error {
-	begin := make([]byte, sniffed)
+	begin := make([]byte, sniffLen)
 	n, err := io.ReadFull(file, begin)
 	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
 		return err
@@ -251,7 +251,7 @@ func (f localFile) measure(ctx context.Context, file *os.File, entry *Entry) err
 	return err
 }
 
-// addressOf reads to the end, or until nobody waits for the answer.
+// addressOf reads to the end, or until the context ends.
 func addressOf(ctx context.Context, from io.Reader) (b3.Address, int64, error) {
 	var hash b3.Hasher
 	buffer := make([]byte, 256<<10)
@@ -268,45 +268,45 @@ func addressOf(ctx context.Context, from io.Reader) (b3.Address, int64, error) {
 	return b3.Address{}, 0, ctx.Err()
 }
 
-// concerning says which file an error is about.
-func concerning(op, where string, err error) error {
+// withPath adds the path of the file to an error.
+func withPath(op, where string, err error) error {
 	return &fault.Error{Op: op, Kind: fault.KindOf(err), Detail: where, Next: fault.NextOf(err), RetryAfter: fault.RetryAfterOf(err), Err: err}
 }
 
-// tally adds up what several transfers have done.
-type tally struct {
+// progressSum adds up the progress of several transfers.
+type progressSum struct {
 	// set at construction
-	tell  func(done, total int64)
-	total int64
+	report func(done, total int64)
+	total  int64
 
 	done atomic.Int64
 }
 
-func newTally(tell func(done, total int64), total int64) *tally {
+func newTally(tell func(done, total int64), total int64) *progressSum {
 	if tell == nil {
 		tell = func(int64, int64) {}
 	}
-	return &tally{tell: tell, total: total}
+	return &progressSum{report: tell, total: total}
 }
 
-func (t *tally) add(n int64) { t.tell(t.done.Add(n), t.total) }
+func (p *progressSum) add(n int64) { p.report(p.done.Add(n), p.total) }
 
-// part is the progress of one transfer, which is told in absolute numbers and
-// may go back.
-func (t *tally) part() func(done, _ int64) {
+// transfer returns the progress function of one transfer, which gets absolute
+// numbers and may go back.
+func (p *progressSum) transfer() func(done, _ int64) {
 	last := int64(0)
 	return func(done, _ int64) {
-		t.add(done - last)
+		p.add(done - last)
 		last = done
 	}
 }
 
-// eachAtOnce does n things, a few at a time, and returns when none is under way
-// any more. After the first failure nothing new is begun, and the rest is told
-// to stop; that failure is returned.
-func eachAtOnce(ctx context.Context, parallel, n int, do func(ctx context.Context, i int) error) error {
+// forEachParallel calls do n times, parallel at a time, and returns when no
+// call is under way any more. After the first failure it starts no new call
+// and cancels the rest; it returns that failure.
+func forEachParallel(ctx context.Context, parallel, n int, do func(ctx context.Context, i int) error) error {
 	if parallel <= 0 {
-		parallel = atOnce
+		parallel = defaultParallel
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -9,7 +9,7 @@ import (
 	"micronode/client"
 )
 
-// A folder is put and named at one place, and fetched by its name at another.
+// A folder is put and named at one node, and fetched by its name at another.
 func ExampleClient_PutFolder() {
 	node := client.NewFakeNode()
 	client.NewFakeIndex(node)

@@ -22,17 +22,18 @@ import (
 
 	"micronode/b3"
 	"micronode/fault"
+	"micronode/internal/testkit"
 )
 
-// tree writes files below a new folder. A name that ends with ! is a program.
-func tree(t testing.TB, files map[string]string) string {
+// newTree writes files below a new folder. A name that ends with ! is a program.
+func newTree(t testing.TB, files map[string]string) string {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), "site")
-	plant(t, folder, files)
+	writeTree(t, folder, files)
 	return folder
 }
 
-func plant(t testing.TB, folder string, files map[string]string) {
+func writeTree(t testing.TB, folder string, files map[string]string) {
 	t.Helper()
 	for name, content := range files {
 		mode := fs.FileMode(0o644)
@@ -49,9 +50,9 @@ func plant(t testing.TB, folder string, files map[string]string) {
 	}
 }
 
-// harvest reads what is below a folder. What is neither file nor folder is
+// readTree reads what is below a folder. What is neither file nor folder is
 // shown as such.
-func harvest(t testing.TB, folder string) map[string]string {
+func readTree(t testing.TB, folder string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
 	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
@@ -79,7 +80,7 @@ func harvest(t testing.TB, folder string) map[string]string {
 
 func wantTree(t testing.TB, what, folder string, want map[string]string) {
 	t.Helper()
-	if got := harvest(t, folder); fmt.Sprint(got) != fmt.Sprint(want) {
+	if got := readTree(t, folder); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%s: there is %v, not %v", what, got, want)
 	}
 }
@@ -98,7 +99,7 @@ var site = map[string]string{
 func TestPutFolder(t *testing.T) {
 	node := NewFakeNode()
 	c := serve(t, node)
-	folder := tree(t, site)
+	folder := newTree(t, site)
 	if err := os.MkdirAll(filepath.Join(folder, "empty/really"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +146,8 @@ func TestPutFolder(t *testing.T) {
 	}
 }
 
-// What a folder must not hold is refused by its name, before anything is sent.
+// Files that a folder must not hold are refused by name, before anything is
+// sent.
 func TestWhatIsNotPut(t *testing.T) {
 	for name, prepare := range map[string]func(folder string) error{
 		"a link is a link":              func(folder string) error { return os.Symlink("index.html", filepath.Join(folder, "a link")) },
@@ -157,56 +159,56 @@ func TestWhatIsNotPut(t *testing.T) {
 		`can be written in two ways`:    func(folder string) error { return os.WriteFile(filepath.Join(folder, "u\u0308"), nil, 0o600) },
 	} {
 		node := NewFakeNode()
-		folder := tree(t, site)
+		folder := newTree(t, site)
 		if err := prepare(folder); err != nil {
 			t.Fatal(err)
 		}
 		_, err := serve(t, node).PutFolder(t.Context(), folder, FolderOptions{})
-		if wantKind(t, name, err, fault.Malformed); !strings.Contains(fmt.Sprint(err), name) || len(node.seen()) > 0 {
+		if testkit.WantKind(t, err, fault.Malformed, name); !strings.Contains(fmt.Sprint(err), name) || len(node.seen()) > 0 {
 			t.Errorf("%s: %v, after %d requests", name, err, len(node.seen()))
 		}
 	}
 	c := serve(t, NewFakeNode())
-	for path, kind := range map[string]fault.Kind{filepath.Join(t.TempDir(), "none"): fault.NotFound, filepath.Join(tree(t, site), "notes"): fault.Malformed} {
+	for path, kind := range map[string]fault.Kind{filepath.Join(t.TempDir(), "none"): fault.NotFound, filepath.Join(newTree(t, site), "notes"): fault.Malformed} {
 		_, err := c.PutFolder(t.Context(), path, FolderOptions{})
-		if wantKind(t, path, err, kind); !strings.Contains(fmt.Sprint(err), path) || fault.NextOf(err) == kind.Next() {
+		if testkit.WantKind(t, err, kind, path); !strings.Contains(fmt.Sprint(err), path) || fault.NextOf(err) == kind.Next() {
 			t.Errorf("%v; next: %s", err, fault.NextOf(err))
 		}
 	}
 }
 
-// A listing ends where a manifest would, and says what it stumbled over.
+// A listing stops at the bounds of a manifest, and the error names the file.
 func TestListingFiles(t *testing.T) {
 	large := fstest.MapFS{}
 	for i := range MaxEntries + 1 {
 		large[fmt.Sprint(i)] = &fstest.MapFile{}
 	}
 	_, err := listFiles(large, "site")
-	wantKind(t, "too many", err, fault.Malformed)
-	_, err = listFiles(vanishing{fstest.MapFS{"a": {}}}, "site")
-	if wantKind(t, "gone", err, fault.NotFound); !strings.Contains(fmt.Sprint(err), filepath.Join("site", "a")) {
+	testkit.WantKind(t, err, fault.Malformed, "too many")
+	_, err = listFiles(vanishingFS{fstest.MapFS{"a": {}}}, "site")
+	if testkit.WantKind(t, err, fault.NotFound, "gone"); !strings.Contains(fmt.Sprint(err), filepath.Join("site", "a")) {
 		t.Errorf("%v", err)
 	}
 	_, err = listFiles(os.DirFS(filepath.Join(t.TempDir(), "none")), "site")
-	wantKind(t, "no folder", err, fault.NotFound)
+	testkit.WantKind(t, err, fault.NotFound, "no folder")
 }
 
-// vanishing lists files that are gone when one looks at them.
-type vanishing struct{ fstest.MapFS }
+// vanishingFS lists files that no longer exist when they are opened.
+type vanishingFS struct{ fstest.MapFS }
 
-func (v vanishing) ReadDir(name string) ([]fs.DirEntry, error) {
+func (v vanishingFS) ReadDir(name string) ([]fs.DirEntry, error) {
 	list, err := v.MapFS.ReadDir(name)
 	for i, one := range list {
-		list[i] = gone{one}
+		list[i] = goneEntry{one}
 	}
 	return list, err
 }
 
-type gone struct{ fs.DirEntry }
+type goneEntry struct{ fs.DirEntry }
 
-func (gone) Info() (fs.FileInfo, error) { return nil, fs.ErrNotExist }
+func (goneEntry) Info() (fs.FileInfo, error) { return nil, fs.ErrNotExist }
 
-// A folder that changes while it is put is not put as something in between.
+// A folder that changes during a put is never stored in a mixed state.
 func TestAFolderThatChanges(t *testing.T) {
 	for name, try := range map[string]struct {
 		change func(path string) error
@@ -216,7 +218,7 @@ func TestAFolderThatChanges(t *testing.T) {
 		"more":        {func(path string) error { return os.WriteFile(path, []byte("some words and more"), 0o600) }, fault.Malformed},
 	} {
 		node := NewFakeNode()
-		folder := tree(t, map[string]string{"notes": "some words"})
+		folder := newTree(t, map[string]string{"notes": "some words"})
 		node.Before = func(_ http.ResponseWriter, r *http.Request, _ int) bool {
 			if r.Method == http.MethodHead {
 				if err := try.change(filepath.Join(folder, "notes")); err != nil {
@@ -226,7 +228,7 @@ func TestAFolderThatChanges(t *testing.T) {
 			return false
 		}
 		_, err := serve(t, node).PutFolder(t.Context(), folder, FolderOptions{})
-		if wantKind(t, name, err, try.kind); !strings.Contains(fmt.Sprint(err), filepath.Join(folder, "notes")) {
+		if testkit.WantKind(t, err, try.kind, name); !strings.Contains(fmt.Sprint(err), filepath.Join(folder, "notes")) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -243,7 +245,7 @@ func TestAFolderThatChanges(t *testing.T) {
 		"another file": {func(path string) error { return os.WriteFile(path, []byte("new"), 0o600) }, none},
 	} {
 		node := NewFakeNode()
-		folder := tree(t, map[string]string{"a": "first", "b": "second"})
+		folder := newTree(t, map[string]string{"a": "first", "b": "second"})
 		node.Before = func(_ http.ResponseWriter, r *http.Request, n int) bool {
 			if n == 1 {
 				if err := try.change(filepath.Join(folder, "b")); err != nil {
@@ -253,18 +255,18 @@ func TestAFolderThatChanges(t *testing.T) {
 			return false
 		}
 		whole, err := serve(t, node).PutFolder(t.Context(), folder, FolderOptions{Parallel: 1})
-		wantKind(t, name, err, try.kind)
+		testkit.WantKind(t, err, try.kind, name)
 		if _, there := node.object(whole.Address); there != (try.kind == none) {
 			t.Errorf("%s: there is a manifest: %t", name, there)
 		}
 	}
 }
 
-// If one file fails, there is no manifest, and the error says which it was.
+// If one file fails, no manifest is stored, and the error names the file.
 func TestAPutThatFailsInPart(t *testing.T) {
 	for _, method := range []string{http.MethodHead, http.MethodPost} {
 		node := NewFakeNode()
-		folder := tree(t, map[string]string{"a": "first", "b": "second", "c": "third"})
+		folder := newTree(t, map[string]string{"a": "first", "b": "second", "c": "third"})
 		node.Before = func(w http.ResponseWriter, r *http.Request, n int) bool {
 			if r.Method != method || n < 3 {
 				return false
@@ -273,7 +275,7 @@ func TestAPutThatFailsInPart(t *testing.T) {
 			return true
 		}
 		_, err := serve(t, node).PutFolder(t.Context(), folder, FolderOptions{Parallel: 1})
-		wantKind(t, method, err, fault.StoreFull)
+		testkit.WantKind(t, err, fault.StoreFull, method)
 		if !strings.Contains(fmt.Sprint(err), filepath.Join(folder, "b")) || CorrID(err) == "" {
 			t.Errorf("%v", err)
 		}
@@ -291,11 +293,11 @@ func TestAPutThatFailsInPart(t *testing.T) {
 		}
 		return n == 3
 	}
-	wantKind(t, "the manifest", second(serve(t, node).PutFolder(t.Context(), tree(t, map[string]string{"a": "x"}), FolderOptions{})), fault.StoreFull)
+	testkit.WantKind(t, errOf(serve(t, node).PutFolder(t.Context(), newTree(t, map[string]string{"a": "x"}), FolderOptions{})), fault.StoreFull, "the manifest")
 }
 
-// Four are under way at once, or as many as are asked for: the node lets nobody
-// go before they are all there.
+// Four files, or Parallel, are under way at once: the node answers none of the
+// requests before all of them have arrived.
 func TestFilesAreUnderWayAtOnce(t *testing.T) {
 	for want, asked := range map[int]int{4: 0, 6: 6} {
 		node := NewFakeNode()
@@ -313,7 +315,7 @@ func TestFilesAreUnderWayAtOnce(t *testing.T) {
 		for i := range 8 {
 			files[fmt.Sprint(i)] = fmt.Sprint("file ", i)
 		}
-		whole, err := c.PutFolder(t.Context(), tree(t, files), FolderOptions{Parallel: asked})
+		whole, err := c.PutFolder(t.Context(), newTree(t, files), FolderOptions{Parallel: asked})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -327,7 +329,8 @@ func TestFilesAreUnderWayAtOnce(t *testing.T) {
 	}
 }
 
-// Who gives up is not kept waiting, and it is not a failure of the files.
+// PutFolder and GetFolder return Canceled after a cancellation, not a failure
+// of a file.
 func TestGivingUpAFolder(t *testing.T) {
 	node := NewFakeNode()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -338,22 +341,22 @@ func TestGivingUpAFolder(t *testing.T) {
 		return true
 	}
 	c := serve(t, node)
-	wantKind(t, "put", second(c.PutFolder(ctx, tree(t, site), FolderOptions{})), fault.Canceled)
-	wantKind(t, "put again", second(c.PutFolder(ctx, tree(t, site), FolderOptions{})), fault.Canceled)
+	testkit.WantKind(t, errOf(c.PutFolder(ctx, newTree(t, site), FolderOptions{})), fault.Canceled, "put")
+	testkit.WantKind(t, errOf(c.PutFolder(ctx, newTree(t, site), FolderOptions{})), fault.Canceled, "put again")
 	into := filepath.Join(t.TempDir(), "copy")
-	wantKind(t, "get", second(c.GetFolder(ctx, Manifest{[]Entry{file("a", "x")}}, into, FolderOptions{})), fault.Canceled)
+	testkit.WantKind(t, errOf(c.GetFolder(ctx, Manifest{[]Entry{file("a", "x")}}, into, FolderOptions{})), fault.Canceled, "get")
 	wantTree(t, "get", into, map[string]string{})
 	if _, _, err := addressOf(ctx, strings.NewReader("x")); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
-	if _, _, err := addressOf(t.Context(), broken{io.ErrClosedPipe}); !errors.Is(err, io.ErrClosedPipe) {
+	if _, _, err := addressOf(t.Context(), failingReader{io.ErrClosedPipe}); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("%v", err)
 	}
 }
 
-// elsewhere puts a tree so that only others have its files, and returns its
-// manifest.
-func elsewhere(t testing.TB, index *FakeIndex, files map[string]string) Manifest {
+// remoteTree puts a tree so that only other nodes have its files, and returns
+// its manifest.
+func remoteTree(t testing.TB, index *FakeIndex, files map[string]string) Manifest {
 	t.Helper()
 	var m Manifest
 	for name, content := range files {
@@ -366,8 +369,8 @@ func elsewhere(t testing.TB, index *FakeIndex, files map[string]string) Manifest
 }
 
 func TestGetFolder(t *testing.T) {
-	index, c := indexed(t)
-	m := elsewhere(t, index, site)
+	index, c := serveIndex(t)
+	m := remoteTree(t, index, site)
 	folder := filepath.Join(t.TempDir(), "copy")
 	var most atomic.Int64
 	o := FolderOptions{Progress: func(done, total int64) {
@@ -386,9 +389,9 @@ func TestGetFolder(t *testing.T) {
 		t.Errorf("%d were fetched from elsewhere", len(index.fetched))
 	}
 
-	// What is right is kept, and nobody is asked for it.
-	plant(t, folder, map[string]string{"a/b/c.txt": "DEEP", "img/logo": "shorter", "others.txt": "not ours"})
-	plant(t, folder, map[string]string{"notes": "SOME WORDS"})
+	// Right files are kept without a request.
+	writeTree(t, folder, map[string]string{"a/b/c.txt": "DEEP", "img/logo": "shorter", "others.txt": "not ours"})
+	writeTree(t, folder, map[string]string{"notes": "SOME WORDS"})
 	if err := errors.Join(os.Chmod(filepath.Join(folder, "notes"), 0o755), os.Remove(filepath.Join(folder, "a/b.txt")), os.Chmod(filepath.Join(folder, "a!"), 0o640), os.Chmod(filepath.Join(folder, "index.html"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
@@ -407,30 +410,30 @@ func TestGetFolder(t *testing.T) {
 	}
 }
 
-// What is in the way is found before anything is written.
+// Conflicts are found before anything is written.
 func TestWhatIsInTheWay(t *testing.T) {
-	outside := tree(t, map[string]string{"precious": "do not touch"})
+	outside := newTree(t, map[string]string{"precious": "do not touch"})
 	for what, prepare := range map[string]func(folder string) error{
-		"z/b.txt is a folder, and a file": func(folder string) error { return os.MkdirAll(filepath.Join(folder, "z/b.txt"), 0o755) },
-		"z is a file, and a folder":       func(folder string) error { return os.WriteFile(filepath.Join(folder, "z"), nil, 0o600) },
-		"z is a link, and a folder":       func(folder string) error { return os.Symlink(outside, filepath.Join(folder, "z")) },
-		"z is a link, and a folder goes":  func(folder string) error { return os.Symlink(".", filepath.Join(folder, "z")) },
-		"b.txt is a link, and a file": func(folder string) error {
+		"z/b.txt is a folder, where a file": func(folder string) error { return os.MkdirAll(filepath.Join(folder, "z/b.txt"), 0o755) },
+		"z is a file, where a folder":       func(folder string) error { return os.WriteFile(filepath.Join(folder, "z"), nil, 0o600) },
+		"z is a link, where a folder":       func(folder string) error { return os.Symlink(outside, filepath.Join(folder, "z")) },
+		"z is a link, where a folder would": func(folder string) error { return os.Symlink(".", filepath.Join(folder, "z")) },
+		"b.txt is a link, where a file": func(folder string) error {
 			return errors.Join(os.Mkdir(filepath.Join(folder, "z"), 0o755), os.Symlink(filepath.Join(outside, "precious"), filepath.Join(folder, "z/b.txt")))
 		},
 		"z/b.txt is a device, a pipe or a ": func(folder string) error {
 			return errors.Join(os.Mkdir(filepath.Join(folder, "z"), 0o755), syscall.Mkfifo(filepath.Join(folder, "z/b.txt"), 0o600))
 		},
 	} {
-		index, c := indexed(t)
-		m := elsewhere(t, index, map[string]string{"a.txt": "first", "z/b.txt": "second"})
-		folder := tree(t, nil)
+		index, c := serveIndex(t)
+		m := remoteTree(t, index, map[string]string{"a.txt": "first", "z/b.txt": "second"})
+		folder := newTree(t, nil)
 		if err := prepare(folder); err != nil {
 			t.Fatal(err)
 		}
-		before := harvest(t, folder)
+		before := readTree(t, folder)
 		_, err := c.GetFolder(t.Context(), m, folder, FolderOptions{})
-		if wantKind(t, what, err, fault.Conflict); !strings.Contains(fmt.Sprint(err), what) {
+		if testkit.WantKind(t, err, fault.Conflict, what); !strings.Contains(fmt.Sprint(err), what) {
 			t.Errorf("%s: %v", what, err)
 		}
 		wantTree(t, what, folder, before)
@@ -442,10 +445,10 @@ func TestWhatIsInTheWay(t *testing.T) {
 }
 
 func TestWhereAFolderDoesNotGo(t *testing.T) {
-	index, c := indexed(t)
-	m := elsewhere(t, index, map[string]string{"a.txt": "first"})
-	outside := tree(t, nil)
-	folder := tree(t, map[string]string{"file": "x"})
+	index, c := serveIndex(t)
+	m := remoteTree(t, index, map[string]string{"a.txt": "first"})
+	outside := newTree(t, nil)
+	folder := newTree(t, map[string]string{"file": "x"})
 	if err := os.Symlink(outside, filepath.Join(folder, "link")); err != nil {
 		t.Fatal(err)
 	}
@@ -453,14 +456,14 @@ func TestWhereAFolderDoesNotGo(t *testing.T) {
 		strings.Repeat("x", 300): fault.Malformed} {
 		path := folder + "/" + name
 		_, err := c.GetFolder(t.Context(), m, path, FolderOptions{})
-		if wantKind(t, name, err, kind); !strings.Contains(fmt.Sprint(err), path) || fault.NextOf(err) == kind.Next() {
+		if testkit.WantKind(t, err, kind, name); !strings.Contains(fmt.Sprint(err), path) || fault.NextOf(err) == kind.Next() {
 			t.Errorf("%v; next: %s", err, fault.NextOf(err))
 		}
 	}
 	wantTree(t, "outside", outside, map[string]string{})
-	wantKind(t, "a manifest by hand", second(c.GetFolder(t.Context(), Manifest{[]Entry{file("../a", "")}}, folder, FolderOptions{})), fault.Malformed)
+	testkit.WantKind(t, errOf(c.GetFolder(t.Context(), Manifest{[]Entry{file("../a", "")}}, folder, FolderOptions{})), fault.Malformed, "a manifest by hand")
 	long := Manifest{[]Entry{file(strings.Repeat("x", 300), "")}}
-	wantKind(t, "a long name", second(c.GetFolder(t.Context(), long, folder, FolderOptions{})), fault.Malformed)
+	testkit.WantKind(t, errOf(c.GetFolder(t.Context(), long, folder, FolderOptions{})), fault.Malformed, "a long name")
 	// With a slash at its end it is the same folder.
 	if _, err := c.GetFolder(t.Context(), m, folder+"/new/", FolderOptions{}); err != nil {
 		t.Error(err)
@@ -468,8 +471,8 @@ func TestWhereAFolderDoesNotGo(t *testing.T) {
 	wantTree(t, "new", folder+"/new", map[string]string{"a.txt": "first"})
 }
 
-// Somebody puts links into the folder while it is being filled. Nothing gets
-// out.
+// Another process puts links into the folder while it is being filled. Nothing
+// is written outside.
 func TestLinksThatComeLate(t *testing.T) {
 	for name, try := range map[string]struct {
 		link func(folder, outside string) error
@@ -484,10 +487,10 @@ func TestLinksThatComeLate(t *testing.T) {
 		"a folder as a file": {func(folder, outside string) error { return os.MkdirAll(filepath.Join(folder, "z/b.txt/x"), 0o700) },
 			func(kind fault.Kind) bool { return kind != none }},
 	} {
-		index, c := indexed(t)
-		m := elsewhere(t, index, map[string]string{"z/b.txt": "second"})
-		folder, outside := tree(t, nil), tree(t, map[string]string{"precious": "do not touch"})
-		index.Lose = func(*http.Request) bool { // it is asked at the right time, and loses nothing
+		index, c := serveIndex(t)
+		m := remoteTree(t, index, map[string]string{"z/b.txt": "second"})
+		folder, outside := newTree(t, nil), newTree(t, map[string]string{"precious": "do not touch"})
+		index.Lose = func(*http.Request) bool { // it is called at the right time, and loses nothing
 			if err := try.link(folder, outside); err != nil {
 				t.Error(err)
 			}
@@ -498,7 +501,7 @@ func TestLinksThatComeLate(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		wantTree(t, name, outside, map[string]string{"precious": "do not touch"})
-		for path := range harvest(t, folder) {
+		for path := range readTree(t, folder) {
 			if strings.Contains(path, ".part") {
 				t.Errorf("%s: left behind: %s", name, path)
 			}
@@ -506,8 +509,8 @@ func TestLinksThatComeLate(t *testing.T) {
 	}
 }
 
-// What is not as the manifest says is not written under its name, and leaves
-// nothing behind.
+// A file that differs from its manifest does not appear under its name, and
+// leaves no temporary file.
 func TestManifestsThatLie(t *testing.T) {
 	content := strings.Repeat("x", 100_000)
 	wrong := func(size int64) Manifest {
@@ -517,7 +520,7 @@ func TestManifestsThatLie(t *testing.T) {
 	}
 	right := Manifest{[]Entry{file("z/b.txt", content)}}
 	address := b3.Of([]byte(content))
-	streamed := func(w http.ResponseWriter, r *http.Request, _ int) bool { // does not say how much there is
+	streamed := func(w http.ResponseWriter, r *http.Request, _ int) bool { // sends no length
 		for range 100 {
 			_, _ = w.Write(bytes.Repeat([]byte("x"), 1000))
 			_ = http.NewResponseController(w).Flush()
@@ -541,9 +544,9 @@ func TestManifestsThatLie(t *testing.T) {
 		node := NewFakeNode()
 		NewFakeIndex(node)
 		try.prepare(node)
-		folder := tree(t, map[string]string{"z/b.txt": "before"})
+		folder := newTree(t, map[string]string{"z/b.txt": "before"})
 		_, err := serve(t, node).GetFolder(t.Context(), try.m, folder, FolderOptions{})
-		wantKind(t, name, err, try.kind)
+		testkit.WantKind(t, err, try.kind, name)
 		if name == "smaller" && !strings.Contains(fmt.Sprint(err), "has 100000") {
 			t.Errorf("%s: it was not asked how large it is: %v", name, err)
 		}
@@ -564,11 +567,11 @@ func refusing(kind fault.Kind) func(http.ResponseWriter, *http.Request, int) boo
 	}
 }
 
-// The caller may have a way of its own to get what is missing, and may find
-// that there is none.
+// The caller may have its own way to get a missing object, and that way may
+// fail.
 func TestWhatIsMissing(t *testing.T) {
-	index, c := indexed(t)
-	m := elsewhere(t, index, map[string]string{"a": "first", "b": "second"})
+	index, c := serveIndex(t)
+	m := remoteTree(t, index, map[string]string{"a": "first", "b": "second"})
 	node := index.Node
 	var mu sync.Mutex
 	var asked []b3.Address
@@ -589,26 +592,26 @@ func TestWhatIsMissing(t *testing.T) {
 	if _, err := c.GetFolder(t.Context(), other, folder, o); !errors.Is(err, failing) {
 		t.Errorf("%v", err)
 	}
-	o.Missing = func(context.Context, b3.Address) error { return nil } // it says that it did, and did not
-	wantKind(t, "still missing", second(c.GetFolder(t.Context(), other, folder, o)), fault.NotFound)
+	o.Missing = func(context.Context, b3.Address) error { return nil } // it reports success without having fetched anything
+	testkit.WantKind(t, errOf(c.GetFolder(t.Context(), other, folder, o)), fault.NotFound, "still missing")
 }
 
-// What a disk may say, and what it means.
+// Errors of a disk, and their kinds.
 func TestFaultsOfADisk(t *testing.T) {
 	for errno, kind := range map[syscall.Errno]fault.Kind{syscall.ENOSPC: fault.StoreFull, syscall.EACCES: fault.Forbidden, syscall.EROFS: fault.Forbidden,
 		syscall.ENAMETOOLONG: fault.Malformed, syscall.EIO: fault.Internal} {
-		err := unwrittenFile("/f", &os.PathError{Op: "write", Path: "/f", Err: errno})
-		wantKind(t, errno.Error(), err, kind)
+		err := writeFileError("/f", &os.PathError{Op: "write", Path: "/f", Err: errno})
+		testkit.WantKind(t, err, kind, errno.Error())
 	}
 	for errno, kind := range map[syscall.Errno]fault.Kind{syscall.EACCES: fault.Forbidden, syscall.EIO: fault.Internal, syscall.ENOENT: fault.NotFound} {
-		wantKind(t, errno.Error(), unreadFile("/f", &os.PathError{Op: "read", Path: "/f", Err: errno}), kind)
+		testkit.WantKind(t, readFileError("/f", &os.PathError{Op: "read", Path: "/f", Err: errno}), kind, errno.Error())
 	}
-	if bare(io.EOF) != io.EOF {
+	if withoutPath(io.EOF) != io.EOF {
 		t.Error("an error was changed")
 	}
 }
 
-// Any folder comes back as it was, whatever was in the place before.
+// Any folder comes back as it was, whatever was in the target before.
 func TestFoldersComeBack(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		files := map[string]string{}
@@ -626,7 +629,7 @@ func TestFoldersComeBack(t *testing.T) {
 		}
 		node := NewFakeNode()
 		c := serve(t, node)
-		whole, err := c.PutFolder(t.Context(), tree(t, files), FolderOptions{})
+		whole, err := c.PutFolder(t.Context(), newTree(t, files), FolderOptions{})
 		if err != nil {
 			r.Fatal(err)
 		}

@@ -11,8 +11,8 @@ import (
 
 // The two directions in which a graph is walked.
 const (
-	DirectionFollows   = "follows"   // to those whom a node follows
-	DirectionFollowers = "followers" // to those who follow it
+	DirectionFollows   = "follows"   // to the nodes that a node follows
+	DirectionFollowers = "followers" // to the nodes that follow it
 )
 
 // Near is a node that was found near another.
@@ -33,10 +33,9 @@ type Neighbourhood struct {
 func (c *Client) graphCall(ctx context.Context, op, method string, parts ...string) (*call, error) {
 	path := ""
 	for i, part := range parts {
-		if i%2 == 1 && unroutable(part) {
-			err := fault.New(op, fault.Malformed, "%q is no name of a user or node", part)
-			err.Next = "Give a name of 1 to 128 bytes, without slashes."
-			return nil, err
+		if i%2 == 1 && isUnroutable(part) {
+			return nil, fault.New(op, fault.Malformed, "%q is not the name of a user or node", part).
+				Advise("Give a name of 1 to 128 bytes, without slashes.")
 		}
 		path += "/" + url.PathEscape(part)
 	}
@@ -44,8 +43,8 @@ func (c *Client) graphCall(ctx context.Context, op, method string, parts ...stri
 }
 
 // Follow makes one node of the graph follow another, and reports whether that
-// is new; if an answer was lost on the way and the call repeated, it may not
-// look new any more. It takes the scope graph:write.
+// is new; if an answer was lost and the call repeated, it may report false. It
+// requires the scope graph:write.
 func (c *Client) Follow(ctx context.Context, a, b string) (created bool, err error) {
 	k, err := c.graphCall(ctx, "client.follow", http.MethodPut, "graph", a, "follows", b)
 	if err != nil {
@@ -53,26 +52,26 @@ func (c *Client) Follow(ctx context.Context, a, b string) (created bool, err err
 	}
 	k.accepts = func(answer *http.Response) bool {
 		created = answer.StatusCode == http.StatusCreated
-		return success(answer)
+		return isSuccess(answer)
 	}
-	err = k.control(ctx, nil, nil)
+	err = k.doJSON(ctx, nil, nil)
 	return created && err == nil, err
 }
 
-// Unfollow makes one node not follow another. One that it did not follow is no
-// error. It takes the scope graph:write.
+// Unfollow makes one node not follow another. If it did not follow it, that is
+// no error. It requires the scope graph:write.
 func (c *Client) Unfollow(ctx context.Context, a, b string) error {
 	k, err := c.graphCall(ctx, "client.unfollow", http.MethodDelete, "graph", a, "follows", b)
 	if err != nil {
 		return err
 	}
-	return k.control(ctx, nil, nil)
+	return k.doJSON(ctx, nil, nil)
 }
 
-// NeighboursOptions may all be left out.
+// NeighboursOptions are the options of Neighbours. All are optional.
 type NeighboursOptions struct {
-	Hops      int    // steps, from 1 to 3; 0 leaves it to the node
-	Max       int    // at most so many; 0 leaves it to the node
+	Hops      int    // steps, from 1 to 3; 0 uses the node's default
+	Max       int    // maximum number of neighbours; 0 uses the node's default
 	Direction string // DirectionFollows or DirectionFollowers; empty is the first
 }
 
@@ -90,7 +89,8 @@ func (o NeighboursOptions) query() string {
 	return queryOf(values)
 }
 
-// queryOf is the end of a path, empty if there is nothing to ask.
+// queryOf is the query of a URL with its question mark, or "" without
+// parameters.
 func queryOf(values url.Values) string {
 	if len(values) == 0 {
 		return ""
@@ -98,8 +98,8 @@ func queryOf(values url.Values) string {
 	return "?" + values.Encode()
 }
 
-// Neighbours asks for those around a node of the graph. A node that nobody
-// knows has nobody around it, which is an answer and no error.
+// Neighbours returns the nodes around a node of the graph. An unknown node has
+// no neighbours, which is an answer and no error.
 func (c *Client) Neighbours(ctx context.Context, node string, o NeighboursOptions) (Neighbourhood, error) {
 	k, err := c.graphCall(ctx, "client.neighbours", http.MethodGet, "graph", node)
 	if err != nil {
@@ -107,11 +107,11 @@ func (c *Client) Neighbours(ctx context.Context, node string, o NeighboursOption
 	}
 	k.path += o.query()
 	var answer Neighbourhood
-	if err := k.control(ctx, nil, &answer); err != nil {
+	if err := k.doJSON(ctx, nil, &answer); err != nil {
 		return Neighbourhood{}, err
 	}
 	if answer.Node != node {
-		return Neighbourhood{}, k.strange(nil, "it is about %q, not %q", answer.Node, node)
+		return Neighbourhood{}, k.unexpected(nil, "it is about %q, not %q", answer.Node, node)
 	}
 	return answer, nil
 }

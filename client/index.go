@@ -12,38 +12,38 @@ import (
 	"micronode/fault"
 )
 
-// The two kinds of what can be resolved.
+// The two kinds of IDs that can be resolved.
 const (
 	KindName = "name" // name:docs, or name:docs@<peer-id>
 	KindCID  = "cid"  // b3:…, or a CIDv1 of the same hash
 )
 
-// Provider is a node of which somebody says that it has an object. Whether it
-// has is known when the bytes have come and are right.
+// Provider is a node that is said to have an object. Only verified bytes from
+// it prove that it has.
 type Provider struct {
 	ID       string   `json:"id"`
-	Addr     string   `json:"addr"`            // where to reach it first: host:port of its overlay, or the URL of its gateway
+	Addr     string   `json:"addr"`            // its first address: host:port of its overlay, or the URL of its gateway
 	Addrs    []string `json:"addrs,omitempty"` // all its addresses, if there are more
-	Region   string   `json:"region"`          // empty if nobody knows
+	Region   string   `json:"region"`          // empty if unknown
 	Class    string   `json:"class"`           // best, good, fair or poor: the score in a word
 	Score    float64  `json:"score"`           // from 0 to 1
 	Latency  string   `json:"latency"`         // local, near, medium, far or unknown
-	LastSeen int64    `json:"last_seen_s"`     // seconds since it was heard of; -1 if nobody knows
+	LastSeen int64    `json:"last_seen_s"`     // seconds since it was last seen; -1 if unknown
 }
 
 // Resolution is the answer of GET /resolve/{id}.
 type Resolution struct {
-	Key       string     `json:"key"`          // the ID in its one right spelling
+	Key       string     `json:"key"`          // the ID in its canonical spelling
 	Kind      string     `json:"kind"`         // KindName or KindCID
 	Manifest  b3.Address `json:"manifest_cid"` // what a name stands for; of a cid, the address itself
 	Source    string     `json:"source"`       // local, cache, registry, dht, peer or delegated
 	ETag      string     `json:"etag"`
-	Freshness int64      `json:"freshness_s"`     // seconds since it was found out
-	Stale     bool       `json:"stale,omitempty"` // past its life; given only to those who allow it
+	Freshness int64      `json:"freshness_s"`     // seconds since it was resolved
+	Stale     bool       `json:"stale,omitempty"` // past its lifetime; only with AllowStale
 	Providers []Provider `json:"providers"`       // best first
 }
 
-// Hedge says whether a second wave of questions was sent, and which one won.
+// Hedge reports whether a second wave of requests was sent, and which one won.
 type Hedge struct {
 	Fired  bool   `json:"fired"`
 	Winner string `json:"winner"` // alpha, beta, or none
@@ -70,12 +70,12 @@ type NameRecord struct {
 	Seq      uint64     `json:"seq"` // the higher one is the newer one
 	Issued   time.Time  `json:"issued,omitzero"`
 	Expires  time.Time  `json:"expires,omitzero"`
-	Shadowed bool       `json:"shadowed,omitempty"` // the registry holds the name, and its meaning wins
+	Shadowed bool       `json:"shadowed,omitempty"` // the registry holds the name and takes precedence
 }
 
 // NameList is the answer of GET /names: one page of the node's own names, in
-// the order of their bytes. Next, if there is more, is what the parameter after
-// of the next page is.
+// the order of their bytes. Next, if there is more, is the parameter after of
+// the next page.
 type NameList struct {
 	Names []NameRecord `json:"names"`
 	Next  string       `json:"next,omitempty"`
@@ -98,49 +98,49 @@ type Reindexed struct {
 	Objects int `json:"objects"`
 }
 
-// idempotencyHeader carries the name of something that is to be done once.
+// idempotencyHeader carries the key of a request that must be applied only
+// once.
 const idempotencyHeader = "Idempotency-Key"
 
-// ResolveOptions may all be left out.
+// ResolveOptions are the options of Resolve. All are optional.
 type ResolveOptions struct {
-	// AllowStale takes an answer that is past its life, rather than none. It is
-	// marked.
+	// AllowStale accepts an answer that is past its lifetime, rather than
+	// none. It is marked as stale.
 	AllowStale bool
 }
 
-// Resolve asks what an ID stands for and who has it. An ID is a name
-// (name:docs, name:docs@<peer-id>, or without the prefix), an address (b3:…) or
-// a CIDv1.
+// Resolve returns what an ID stands for and its providers. An ID is a name
+// (name:docs, name:docs@<peer-id>, or without the prefix), an address (b3:…)
+// or a CIDv1.
 func (c *Client) Resolve(ctx context.Context, id string, o ResolveOptions) (Resolution, error) {
 	k := c.newCall(ctx, "client.resolve", http.MethodGet, "/resolve/"+url.PathEscape(id))
-	if unroutable(id) {
-		return Resolution{}, k.noID(id)
+	if isUnroutable(id) {
+		return Resolution{}, k.malformedID(id)
 	}
 	if o.AllowStale {
 		k.path += "?fresh=false"
 	}
 	var answer Resolution
-	if err := k.control(ctx, nil, &answer); err != nil {
+	if err := k.doJSON(ctx, nil, &answer); err != nil {
 		return Resolution{}, err
 	}
 	if answer.Manifest.IsZero() {
-		return Resolution{}, k.strange(nil, "there is no address in it")
+		return Resolution{}, k.unexpected(nil, "there is no address in it")
 	}
 	return answer, nil
 }
 
-// noID refuses what no path can carry.
-func (k *call) noID(id string) error {
-	err := fault.New(k.op, fault.Malformed, "%q is no ID", id)
-	err.Next = "Give a name (name:docs, name:docs@<peer-id>) or an address (b3: and 64 hex digits)."
-	return err
+// malformedID refuses an ID that no path can carry.
+func (k *call) malformedID(id string) error {
+	return fault.New(k.op, fault.Malformed, "%q is not a valid ID", id).
+		Advise("Give a name (name:docs, name:docs@<peer-id>) or an address (b3: and 64 hex digits).")
 }
 
-// ProvidersOptions may all be left out.
+// ProvidersOptions are the options of Providers. All are optional.
 type ProvidersOptions struct {
-	Limit        int           // at most so many; 0 leaves it to the node
-	Region       string        // those of this region first
-	MinFreshness time.Duration // heard of within this time, in whole seconds
+	Limit        int           // maximum number of providers; 0 uses the node's default
+	Region       string        // providers of this region come first
+	MinFreshness time.Duration // seen within this time, in whole seconds
 }
 
 func (o ProvidersOptions) query() string {
@@ -160,8 +160,8 @@ func (o ProvidersOptions) query() string {
 	return "?" + values.Encode()
 }
 
-// Providers asks who has an object, best first. That nobody has it is an
-// answer, not an error.
+// Providers returns the providers of an object, best first. An object without
+// providers is an answer, not an error.
 func (c *Client) Providers(ctx context.Context, address b3.Address, o ProvidersOptions) (Providers, error) {
 	k, err := c.objectCall(ctx, "client.providers", http.MethodGet, address)
 	if err != nil {
@@ -169,61 +169,62 @@ func (c *Client) Providers(ctx context.Context, address b3.Address, o ProvidersO
 	}
 	k.path = "/providers/" + address.String() + o.query()
 	var answer Providers
-	if err := k.control(ctx, nil, &answer); err != nil {
+	if err := k.doJSON(ctx, nil, &answer); err != nil {
 		return Providers{}, err
 	}
 	if answer.CID != address {
-		return Providers{}, k.strange(nil, "it is about %s, not %s", answer.CID, address)
+		return Providers{}, k.unexpected(nil, "it is about %s, not %s", answer.CID, address)
 	}
 	return answer, nil
 }
 
-// namesPath is where the node's own names are.
+// namesPath is the route of the node's own names.
 const namesPath = "/names"
 
 // nameCall is a call about one name of the node itself.
 func (c *Client) nameCall(ctx context.Context, op, method, name string) (*call, error) {
 	k := c.newCall(ctx, op, method, namesPath+"/"+url.PathEscape(name))
-	if unroutable(name) {
-		return nil, k.noID(name)
+	if isUnroutable(name) {
+		return nil, k.malformedID(name)
 	}
 	return k, nil
 }
 
 // SetName makes a name of the node stand for an object, most often a manifest.
-// The node signs it, so that others can ask for name:docs@<peer-id>. A name
-// that the registry holds is [fault.Conflict]. It takes the scope name:set.
+// The node signs it, so that other nodes can resolve name:docs@<peer-id>. A
+// name that the registry holds is [fault.Conflict]. It requires the scope
+// name:set.
 func (c *Client) SetName(ctx context.Context, name string, manifest b3.Address) (NameRecord, error) {
 	k, err := c.nameCall(ctx, "client.setname", http.MethodPut, name)
 	if err != nil {
 		return NameRecord{}, err
 	}
 	var answer NameRecord
-	if err := k.control(ctx, NameRequest{Manifest: manifest}, &answer); err != nil {
+	if err := k.doJSON(ctx, NameRequest{Manifest: manifest}, &answer); err != nil {
 		return NameRecord{}, err
 	}
 	if answer.Manifest != manifest {
-		return NameRecord{}, k.strange(nil, "it says that the name stands for %s, not %s", answer.Manifest, manifest)
+		return NameRecord{}, k.unexpected(nil, "it says that the name stands for %s, not %s", answer.Manifest, manifest)
 	}
 	return answer, nil
 }
 
-// DeleteName makes the node forget a name of its own. One that it does not have
-// is [fault.NotFound]. Others may know it until its record expires. It takes
-// the scope name:set.
+// DeleteName removes a name of the node. An unknown name is [fault.NotFound].
+// Other nodes may resolve it until its record expires. It requires the scope
+// name:set.
 func (c *Client) DeleteName(ctx context.Context, name string) error {
 	k, err := c.nameCall(ctx, "client.deletename", http.MethodDelete, name)
 	if err != nil {
 		return err
 	}
-	err = k.control(ctx, nil, nil)
-	if k.unsure && fault.KindOf(err) == fault.NotFound {
-		return nil // a try that was lost on the way has done it
+	err = k.doJSON(ctx, nil, nil)
+	if k.maybeApplied && fault.KindOf(err) == fault.NotFound {
+		return nil // a try whose answer was lost has done it
 	}
 	return err
 }
 
-// Names asks for all names of the node itself, in the order of their bytes.
+// Names returns all names of the node itself, in the order of their bytes.
 func (c *Client) Names(ctx context.Context) ([]NameRecord, error) {
 	var all []NameRecord
 	for after := ""; ; {
@@ -233,7 +234,7 @@ func (c *Client) Names(ctx context.Context) ([]NameRecord, error) {
 		}
 		k := c.newCall(ctx, "client.names", http.MethodGet, path)
 		var page NameList
-		if err := k.control(ctx, nil, &page); err != nil {
+		if err := k.doJSON(ctx, nil, &page); err != nil {
 			return nil, err
 		}
 		all = append(all, page.Names...)
@@ -241,31 +242,31 @@ func (c *Client) Names(ctx context.Context) ([]NameRecord, error) {
 			return all, nil
 		}
 		if page.Next <= after {
-			return nil, k.strange(nil, "its pages go round in circles")
+			return nil, k.unexpected(nil, "its pages repeat")
 		}
 		after = page.Next
 	}
 }
 
-// FetchAnywhere makes the node get an object from whoever has it, and keep it;
-// it is Created if the node did not have it. The node looks for providers,
-// takes the best of them, and verifies what it gets. Where it is known who has
-// the object, Fetch spares the search. It takes the scope object:put.
+// FetchAnywhere makes the node get an object from its providers and keep it;
+// it is Created if the node did not have it. The node searches for providers,
+// takes the best of them, and verifies what it gets. Where the provider is
+// known, Fetch avoids the search. It requires the scope object:put.
 //
-// The node answers when it has all of the object, which may take long: a
+// The node answers when it has all of the object, which may take long: the
 // deadline of ctx bounds it, or else an hour does.
 func (c *Client) FetchAnywhere(ctx context.Context, address b3.Address) (Object, error) {
 	return c.fetch(ctx, "client.fetchanywhere", "/fetch/", address, nil)
 }
 
-// Pin makes the node keep an object that it has, however full it is. It takes
-// the scope index:pin.
+// Pin makes the node keep an object that it has, however full it is. It
+// requires the scope index:pin.
 func (c *Client) Pin(ctx context.Context, address b3.Address) error {
 	return c.pin(ctx, "client.pin", "/admin/pin", address)
 }
 
-// Unpin lets the node drop an object when it needs the room, as one that can be
-// had again. It takes the scope index:pin.
+// Unpin lets the node evict an object when it needs the space, as one that can
+// be fetched again. It requires the scope index:pin.
 func (c *Client) Unpin(ctx context.Context, address b3.Address) error {
 	return c.pin(ctx, "client.unpin", "/admin/unpin", address)
 }
@@ -276,30 +277,31 @@ func (c *Client) pin(ctx context.Context, op, path string, address b3.Address) e
 		return err
 	}
 	k.path = path
-	return k.once(ctx, PinRequest{B3: address}, nil)
+	return k.doIdempotent(ctx, PinRequest{B3: address}, nil)
 }
 
-// Reindex makes the node look through all that it has and announce it again. It
-// answers before that is done. It takes the scope index:admin.
+// Reindex makes the node scan all its objects and announce them again. It
+// returns before that is done. It requires the scope index:admin.
 func (c *Client) Reindex(ctx context.Context) (Reindexed, error) {
 	k := c.newCall(ctx, "client.reindex", http.MethodPost, "/admin/reindex")
 	var answer Reindexed
-	err := k.once(ctx, nil, &answer)
+	err := k.doIdempotent(ctx, nil, &answer)
 	return answer, err
 }
 
-// once is control for what must not be done twice. All its tries carry one key,
-// by which the node knows that it has done this already, so it may be repeated.
-func (k *call) once(ctx context.Context, in, out any) error {
+// doIdempotent is doJSON for what must not be done twice. All its tries carry
+// one key, by which the node recognises a request that it has applied already,
+// so the call may be repeated.
+func (k *call) doIdempotent(ctx context.Context, in, out any) error {
 	k.repeatable = true
 	key := rand.Text()
 	ctx, cancel := context.WithTimeout(ctx, k.client.timeout)
 	defer cancel()
 	var raw []byte
-	err := k.repeat(ctx, func() (err error) {
-		header, body := question(ctx, in)
+	err := k.retry(ctx, func() (err error) {
+		header, body := requestJSON(ctx, in)
 		header.Set(idempotencyHeader, key)
-		_, raw, err = k.document(ctx, header, body)
+		_, raw, err = k.doOnce(ctx, header, body)
 		return err
 	})
 	if err != nil || out == nil {

@@ -11,15 +11,16 @@ import (
 
 	"micronode/b3"
 	"micronode/fault"
+	"micronode/internal/testkit"
 )
 
-func indexed(t testing.TB) (*FakeIndex, *Client) {
+func serveIndex(t testing.TB) (*FakeIndex, *Client) {
 	t.Helper()
 	node := NewFakeNode()
 	return NewFakeIndex(node), serve(t, node)
 }
 
-// The shapes are promised: programs that we did not write read them.
+// The JSON is a promise: programs that we did not write read it.
 func TestShapesOfTheIndex(t *testing.T) {
 	address := b3.Of(nil)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -46,7 +47,7 @@ func TestShapesOfTheIndex(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	index, c := indexed(t)
+	index, c := serveIndex(t)
 	index.Page = 2
 	address := b3.Of([]byte("docs"))
 	for _, name := range []string{"docs", "docs/old", "a b", "ä", "zz"} {
@@ -66,21 +67,21 @@ func TestNames(t *testing.T) {
 	if err != nil || strings.Join(got, ",") != "a b,docs,docs/old,zz,ä" {
 		t.Errorf("%q, %v", got, err)
 	}
-	wantKind(t, "of the registry", second(c.SetName(t.Context(), "governed", address)), fault.Conflict)
-	wantKind(t, "there", c.DeleteName(t.Context(), "docs/old"), none)
-	wantKind(t, "not there any more", c.DeleteName(t.Context(), "docs/old"), fault.NotFound)
+	testkit.WantKind(t, errOf(c.SetName(t.Context(), "governed", address)), fault.Conflict, "of the registry")
+	testkit.WantKind(t, c.DeleteName(t.Context(), "docs/old"), none, "there")
+	testkit.WantKind(t, c.DeleteName(t.Context(), "docs/old"), fault.NotFound, "not there any more")
 	for _, name := range []string{"", ".", ".."} {
-		wantKind(t, name, c.DeleteName(t.Context(), name), fault.Malformed)
-		wantKind(t, name, second(c.SetName(t.Context(), name, address)), fault.Malformed)
-		wantKind(t, name, second(c.Resolve(t.Context(), name, ResolveOptions{})), fault.Malformed)
+		testkit.WantKind(t, c.DeleteName(t.Context(), name), fault.Malformed, name)
+		testkit.WantKind(t, errOf(c.SetName(t.Context(), name, address)), fault.Malformed, name)
+		testkit.WantKind(t, errOf(c.Resolve(t.Context(), name, ResolveOptions{})), fault.Malformed, name)
 	}
 }
 
-func second[T any](_ T, err error) error { return err }
+func errOf[T any](_ T, err error) error { return err }
 
-// A removal whose answer was lost on the way has been done.
+// A removal whose answer was lost has been done.
 func TestALostRemoval(t *testing.T) {
-	index, c := indexed(t)
+	index, c := serveIndex(t)
 	if _, err := c.SetName(t.Context(), "docs", b3.Of(nil)); err != nil {
 		t.Fatal(err)
 	}
@@ -90,11 +91,11 @@ func TestALostRemoval(t *testing.T) {
 		lost = true
 		return first
 	}
-	wantKind(t, "lost", c.DeleteName(t.Context(), "docs"), none)
+	testkit.WantKind(t, c.DeleteName(t.Context(), "docs"), none, "lost")
 }
 
 func TestResolve(t *testing.T) {
-	index, c := indexed(t)
+	index, c := serveIndex(t)
 	address := b3.Of([]byte("docs"))
 	if _, err := c.SetName(t.Context(), "docs/new", address); err != nil {
 		t.Fatal(err)
@@ -113,7 +114,7 @@ func TestResolve(t *testing.T) {
 	if err != nil || answer.Kind != KindCID || answer.Manifest != address || len(answer.Providers) != 1 {
 		t.Errorf("%+v, %v", answer, err)
 	}
-	wantKind(t, "a name of nobody", second(c.Resolve(t.Context(), "name:none", ResolveOptions{})), fault.NotFound)
+	testkit.WantKind(t, errOf(c.Resolve(t.Context(), "name:none", ResolveOptions{})), fault.NotFound, "a name of nobody")
 
 	found, err := c.Providers(t.Context(), address, ProvidersOptions{Limit: 3, Region: "eu west", MinFreshness: 90 * time.Second})
 	if err != nil || found.CID != address || len(found.Providers) != 1 || found.Providers[0].ID != fakeOrigin || found.Hedge != (Hedge{true, "beta"}) {
@@ -125,11 +126,11 @@ func TestResolve(t *testing.T) {
 	if last := index.queries[len(index.queries)-2:]; last[0] != "limit=3&min_freshness=90&region=eu+west" || last[1] != "" {
 		t.Errorf("it asked for %q", last)
 	}
-	wantKind(t, "no address", second(c.Providers(t.Context(), b3.Address{}, ProvidersOptions{})), fault.Malformed)
+	testkit.WantKind(t, errOf(c.Providers(t.Context(), b3.Address{}, ProvidersOptions{})), fault.Malformed, "no address")
 }
 
 func TestFetchAnywhere(t *testing.T) {
-	index, c := indexed(t)
+	index, c := serveIndex(t)
 	data := pattern(1000)
 	address := index.Remote(data)
 	for _, created := range []bool{true, false} {
@@ -142,13 +143,14 @@ func TestFetchAnywhere(t *testing.T) {
 	if err != nil || string(got) != string(data) {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
-	wantKind(t, "nobody has it", second(c.FetchAnywhere(t.Context(), b3.Of(nil))), fault.NotFound)
-	wantKind(t, "no address", second(c.FetchAnywhere(t.Context(), b3.Address{})), fault.Malformed)
+	testkit.WantKind(t, errOf(c.FetchAnywhere(t.Context(), b3.Of(nil))), fault.NotFound, "nobody has it")
+	testkit.WantKind(t, errOf(c.FetchAnywhere(t.Context(), b3.Address{})), fault.Malformed, "no address")
 }
 
-// What must not be done twice is not, however often it has to be said.
-func TestDeedsAreDoneOnce(t *testing.T) {
-	index, c := indexed(t)
+// A request that must not be applied twice is applied once, however often it
+// is sent.
+func TestIdempotentCalls(t *testing.T) {
+	index, c := serveIndex(t)
 	address := index.Node.Add([]byte("hello"))
 	tries := 0
 	index.Lose = func(r *http.Request) bool {
@@ -163,19 +165,19 @@ func TestDeedsAreDoneOnce(t *testing.T) {
 	if err != nil || answer.Objects != 2 {
 		t.Errorf("another one: %+v, %v", answer, err)
 	}
-	wantKind(t, "pin", c.Pin(t.Context(), address), none)
+	testkit.WantKind(t, c.Pin(t.Context(), address), none, "pin")
 	if !index.pins[address] {
 		t.Error("it is not pinned")
 	}
-	wantKind(t, "unpin", c.Unpin(t.Context(), address), none)
-	if index.pins[address] || len(index.deeds) != 4 {
-		t.Errorf("it is pinned: %t; %d keys", index.pins[address], len(index.deeds))
+	testkit.WantKind(t, c.Unpin(t.Context(), address), none, "unpin")
+	if index.pins[address] || len(index.done) != 4 {
+		t.Errorf("it is pinned: %t; %d keys", index.pins[address], len(index.done))
 	}
-	wantKind(t, "not there", c.Pin(t.Context(), b3.Of(nil)), fault.NotFound)
-	wantKind(t, "no address", c.Pin(t.Context(), b3.Address{}), fault.Malformed)
+	testkit.WantKind(t, c.Pin(t.Context(), b3.Of(nil)), fault.NotFound, "not there")
+	testkit.WantKind(t, c.Pin(t.Context(), b3.Address{}), fault.Malformed, "no address")
 }
 
-// Who is not a node is found out.
+// Answers that do not come from a node are detected.
 func TestStrangeAnswersOfAnIndex(t *testing.T) {
 	other := b3.Of([]byte("another"))
 	document := ""
@@ -186,15 +188,15 @@ func TestStrangeAnswersOfAnIndex(t *testing.T) {
 		document string
 		call     func(ctx context.Context) error
 	}{
-		"resolve":   {`{}`, func(ctx context.Context) error { return second(c.Resolve(ctx, "docs", ResolveOptions{})) }},
-		"providers": {`{"cid":"` + other.String() + `"}`, func(ctx context.Context) error { return second(c.Providers(ctx, b3.Of(nil), ProvidersOptions{})) }},
-		"set":       {`{"manifest":"` + other.String() + `"}`, func(ctx context.Context) error { return second(c.SetName(ctx, "docs", b3.Of(nil))) }},
-		"fetch":     {`{"address":"` + other.String() + `"}`, func(ctx context.Context) error { return second(c.FetchAnywhere(ctx, b3.Of(nil))) }},
-		"circles":   {`{"names":[],"next":"docs"}`, func(ctx context.Context) error { return second(c.Names(ctx)) }},
-		"no list":   {`[]`, func(ctx context.Context) error { return second(c.Names(ctx)) }},
-		"reindex":   {`[]`, func(ctx context.Context) error { return second(c.Reindex(ctx)) }},
+		"resolve":   {`{}`, func(ctx context.Context) error { return errOf(c.Resolve(ctx, "docs", ResolveOptions{})) }},
+		"providers": {`{"cid":"` + other.String() + `"}`, func(ctx context.Context) error { return errOf(c.Providers(ctx, b3.Of(nil), ProvidersOptions{})) }},
+		"set":       {`{"manifest":"` + other.String() + `"}`, func(ctx context.Context) error { return errOf(c.SetName(ctx, "docs", b3.Of(nil))) }},
+		"fetch":     {`{"address":"` + other.String() + `"}`, func(ctx context.Context) error { return errOf(c.FetchAnywhere(ctx, b3.Of(nil))) }},
+		"circles":   {`{"names":[],"next":"docs"}`, func(ctx context.Context) error { return errOf(c.Names(ctx)) }},
+		"no list":   {`[]`, func(ctx context.Context) error { return errOf(c.Names(ctx)) }},
+		"reindex":   {`[]`, func(ctx context.Context) error { return errOf(c.Reindex(ctx)) }},
 	} {
 		document = try.document
-		wantKind(t, name, try.call(t.Context()), fault.UpstreamFailed)
+		testkit.WantKind(t, try.call(t.Context()), fault.UpstreamFailed, name)
 	}
 }

@@ -11,21 +11,22 @@ import (
 	"time"
 
 	"micronode/fault"
+	"micronode/internal/testkit"
 )
 
-// fakeMailbox plays the mailbox of a node: one message at a time, as far as a
-// client can tell.
+// fakeMailbox is a fake of the mailbox of a node: one message at a time, as
+// far as a client can tell.
 type fakeMailbox struct {
 	mu     sync.Mutex
 	lose   int               // answers that get lost
 	asked  []string          // paths and bodies
-	keys   []string          // in the order in which they came
+	keys   []string          // in the order in which they arrived
 	sent   map[string]string // IDs by key
 	leased map[string]bool   // receipts
 	answer string            // instead of the right one
 }
 
-func mailboxOf(t testing.TB) (*fakeMailbox, *Client) {
+func serveMailbox(t testing.TB) (*fakeMailbox, *Client) {
 	t.Helper()
 	f := &fakeMailbox{sent: map[string]string{}, leased: map[string]bool{}}
 	server := httptest.NewServer(f)
@@ -47,7 +48,7 @@ func (f *fakeMailbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// do answers a request, and says whether the answer gets lost.
+// do answers a request, and reports whether the answer gets lost.
 func (f *fakeMailbox) do(r *http.Request) (status int, document string, kind fault.Kind, lost bool) {
 	var body struct{ Box, Receipt string }
 	var raw json.RawMessage
@@ -91,14 +92,14 @@ func (f *fakeMailbox) do(r *http.Request) (status int, document string, kind fau
 	return status, document, none, lost
 }
 
-// set changes the mailbox, and said is what it was asked.
+// set changes the mailbox under its lock.
 func (f *fakeMailbox) set(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	change()
 }
 
-func (f *fakeMailbox) said() []string {
+func (f *fakeMailbox) requests() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.asked)
@@ -111,13 +112,13 @@ func (f *fakeMailbox) isLeased(receipt string) bool {
 }
 
 func TestSendMail(t *testing.T) {
-	f, c := mailboxOf(t)
+	f, c := serveMailbox(t)
 	sent, err := c.SendMail(t.Context(), "jobs", []byte("hi"), MailOptions{Key: "k", Delay: 1500 * time.Millisecond, MaxDeliveries: 3})
 	if err != nil || sent != (MailSent{ID: "m-k"}) {
 		t.Fatalf("%+v, %v", sent, err)
 	}
-	if want := `/mbox/send {"box":"jobs","body":"aGk=","delay_s":1,"max_deliveries":3}`; f.said()[0] != want {
-		t.Errorf("asked %s, want %s", f.said()[0], want)
+	if want := `/mbox/send {"box":"jobs","body":"aGk=","delay_s":1,"max_deliveries":3}`; f.requests()[0] != want {
+		t.Errorf("asked %s, want %s", f.requests()[0], want)
 	}
 	if again, err := c.SendMail(t.Context(), "jobs", []byte("hi"), MailOptions{Key: "k"}); err != nil || again != (MailSent{ID: "m-k", Repeated: true}) {
 		t.Errorf("again: %+v, %v", again, err)
@@ -131,48 +132,48 @@ func TestSendMail(t *testing.T) {
 	if len(keys) != 3 || keys[0] == "" || keys[1] != keys[0] || keys[2] != keys[0] {
 		t.Errorf("keys %q", keys)
 	}
-	if want := `/mbox/send {"box":"jobs","body":"","delay_s":1}`; f.said()[4] != want {
-		t.Errorf("asked %s, want %s", f.said()[4], want)
+	if want := `/mbox/send {"box":"jobs","body":"","delay_s":1}`; f.requests()[4] != want {
+		t.Errorf("asked %s, want %s", f.requests()[4], want)
 	}
 	for _, strange := range []string{`{}`, `[]`, `{"id":`} {
 		f.set(func() { f.answer = strange })
 		_, err := c.SendMail(t.Context(), "jobs", nil, MailOptions{})
-		wantKind(t, strange, err, fault.UpstreamFailed)
+		testkit.WantKind(t, err, fault.UpstreamFailed, strange)
 	}
 }
 
 func TestReceiveMail(t *testing.T) {
-	f, c := mailboxOf(t)
+	f, c := serveMailbox(t)
 	mail, err := c.ReceiveMail(t.Context(), "jobs", ReceiveOptions{Visibility: time.Minute, Wait: 20 * time.Second})
 	if err != nil || mail.ID != "m-1" || mail.Receipt != "R" || string(mail.Body) != "hi" || mail.Deliveries != 2 || mail.SentAt.Year() != 2026 {
 		t.Fatalf("%+v, %v", mail, err)
 	}
-	if want := `/mbox/recv {"box":"jobs","visibility_timeout_s":60,"wait_s":20}`; f.said()[0] != want {
-		t.Errorf("asked %s, want %s", f.said()[0], want)
+	if want := `/mbox/recv {"box":"jobs","visibility_timeout_s":60,"wait_s":20}`; f.requests()[0] != want {
+		t.Errorf("asked %s, want %s", f.requests()[0], want)
 	}
 	_, err = c.ReceiveMail(t.Context(), "empty", ReceiveOptions{})
-	wantKind(t, "an empty box", err, fault.NotFound)
+	testkit.WantKind(t, err, fault.NotFound, "an empty box")
 	f.set(func() { f.lose = 1 })
-	if _, err = c.ReceiveMail(t.Context(), "jobs", ReceiveOptions{}); err == nil || len(f.said()) != 3 {
-		t.Errorf("an answer that was lost: %v, asked %d times: what was leased must not be leased again", err, len(f.said()))
+	if _, err = c.ReceiveMail(t.Context(), "jobs", ReceiveOptions{}); err == nil || len(f.requests()) != 3 {
+		t.Errorf("an answer that was lost: %v, asked %d times: what was leased must not be leased again", err, len(f.requests()))
 	}
 	for _, strange := range []string{`{}`, `[]`} {
 		f.set(func() { f.answer = strange })
 		_, err := c.ReceiveMail(t.Context(), "jobs", ReceiveOptions{})
-		wantKind(t, strange, err, fault.UpstreamFailed)
+		testkit.WantKind(t, err, fault.UpstreamFailed, strange)
 	}
 }
 
-func TestSettleMail(t *testing.T) {
-	f, c := mailboxOf(t)
-	for name, settle := range map[string]func() error{
+func TestAckAndNackMail(t *testing.T) {
+	f, c := serveMailbox(t)
+	for name, update := range map[string]func() error{
 		"ack":  func() error { return c.AckMail(t.Context(), "jobs", "R") },
 		"nack": func() error { return c.NackMail(t.Context(), "jobs", "R", time.Minute, "why") },
 	} {
-		wantKind(t, name+" of nothing", settle(), fault.NotFound)
+		testkit.WantKind(t, update(), fault.NotFound, name+" of nothing")
 		for lost := range 2 {
 			f.set(func() { f.leased["R"], f.lose = true, lost })
-			if err := settle(); err != nil || f.isLeased("R") {
+			if err := update(); err != nil || f.isLeased("R") {
 				t.Errorf("%s, when %d answers get lost: %v", name, lost, err)
 			}
 		}
@@ -183,24 +184,24 @@ func TestSettleMail(t *testing.T) {
 	}
 	for _, want := range []string{`/mbox/ack {"box":"jobs","receipt":"R"}`, `/mbox/nack {"box":"jobs","receipt":"R","delay_s":60,"reason":"why"}`,
 		`/mbox/extend {"box":"jobs","receipt":"R","visibility_timeout_s":600}`} {
-		if !slices.Contains(f.said(), want) {
-			t.Errorf("nobody asked %s, but %q", want, f.said())
+		if !slices.Contains(f.requests(), want) {
+			t.Errorf("nobody asked %s, but %q", want, f.requests())
 		}
 	}
 }
 
 func TestDeadMail(t *testing.T) {
-	f, c := mailboxOf(t)
+	f, c := serveMailbox(t)
 	page, err := c.DeadMail(t.Context(), "a b", "", 0)
-	if err != nil || len(page.Letters) != 1 || page.Letters[0].Reason != "why" || page.Next != "m-1" {
+	if err != nil || len(page.Messages) != 1 || page.Messages[0].Reason != "why" || page.Next != "m-1" {
 		t.Fatalf("%+v, %v", page, err)
 	}
 	_, err = c.DeadMail(t.Context(), "a b", "m-1", 7)
-	wantKind(t, "pages that go round in circles", err, fault.UpstreamFailed)
-	if want := []string{"/mbox/dlq?box=a+b", "/mbox/dlq?after=m-1&box=a+b&limit=7"}; !slices.Equal(f.said(), want) {
-		t.Errorf("asked %q", f.said())
+	testkit.WantKind(t, err, fault.UpstreamFailed, "pages that go round in circles")
+	if want := []string{"/mbox/dlq?box=a+b", "/mbox/dlq?after=m-1&box=a+b&limit=7"}; !slices.Equal(f.requests(), want) {
+		t.Errorf("asked %q", f.requests())
 	}
 	f.set(func() { f.answer = `[]` })
 	_, err = c.DeadMail(t.Context(), "a b", "", 0)
-	wantKind(t, "another answer", err, fault.UpstreamFailed)
+	testkit.WantKind(t, err, fault.UpstreamFailed, "another answer")
 }

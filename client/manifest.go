@@ -19,25 +19,25 @@ import (
 	"micronode/fault"
 )
 
-// What a manifest may be. A stranger may have written it, so it is bounded
-// before it is read.
+// The bounds of a manifest. It may come from an untrusted source, so it is
+// bounded before it is read.
 const (
 	MaxManifest = 16 << 20 // bytes of a manifest
 	MaxEntries  = 65_536   // files in it
 	MaxPath     = 1024     // bytes of a path
 
 	maxType = 255       // bytes of a content type
-	maxSize = 1<<53 - 1 // what every reader of JSON can count to
+	maxSize = 1<<53 - 1 // the largest integer that every JSON reader can represent
 )
 
-// The parts of a manifest that are always the same.
+// The fixed parts of a manifest.
 const (
 	manifestHead = `{"entries":[`
 	manifestTail = `],"type":"micronode manifest v1"}`
 )
 
-// ErrNotManifest is behind the error of something that does not even claim to
-// be a manifest: most objects are none.
+// ErrNotManifest is the cause of the error for an object that does not even
+// claim to be a manifest, as most objects do not.
 var ErrNotManifest = errors.New("client: not a manifest")
 
 // Entry is one file of a folder.
@@ -49,12 +49,12 @@ type Entry struct {
 	Type string     `json:"type"` // its content type
 }
 
-// Manifest says what a folder holds. It is stored as an object, so that one
+// Manifest lists the files of a folder. It is stored as an object, so that one
 // address, or a name, can mean a folder. Its entries are files, never other
-// manifests, so nobody can be led in circles.
+// manifests, so there are no cycles.
 //
-// There is exactly one way to write a manifest down: the JSON that Encode
-// makes. The same folder has the same address whoever puts it.
+// There is exactly one way to write a manifest: the JSON that Encode makes.
+// The same folder has the same address, whichever program puts it.
 type Manifest struct {
 	Entries []Entry // in the order of the bytes of their paths
 }
@@ -68,8 +68,8 @@ func (m Manifest) Size() int64 {
 	return total
 }
 
-// Encode writes a manifest down. The order of the entries does not matter; what
-// no reader would take is [fault.Malformed].
+// Encode encodes a manifest. The order of the entries does not matter; a
+// manifest that no reader would accept is [fault.Malformed].
 func (m Manifest) Encode() ([]byte, error) {
 	entries := slices.SortedFunc(slices.Values(m.Entries), byPath)
 	if err := checkEntries(entries); err != nil {
@@ -84,15 +84,15 @@ func (m Manifest) Encode() ([]byte, error) {
 	}
 	raw = append(raw, manifestTail...)
 	if len(raw) > MaxManifest {
-		return nil, tooLarge(len(raw))
+		return nil, manifestTooLarge(len(raw))
 	}
 	return raw, nil
 }
 
 func byPath(a, b Entry) int { return cmp.Compare(a.Path, b.Path) }
 
-// append writes an entry down. Of what a path and a type may hold, only the
-// quotation mark is written in another way in JSON.
+// append encodes an entry. Of the characters that a path and a type may hold,
+// only the quotation mark is escaped in JSON.
 func (e Entry) append(raw []byte) []byte {
 	raw = append(raw, `{"b3":"`...)
 	raw, _ = e.B3.AppendText(raw) // it never fails
@@ -109,20 +109,21 @@ func (e Entry) append(raw []byte) []byte {
 	return append(raw, `"}`...)
 }
 
-// DecodeManifest reads a manifest, and refuses as [fault.Malformed] what Encode
-// would not have written: other JSON for the same thing, files outside of the
-// folder, a file that is also a folder, more than anybody needs. If it does not
-// claim to be a manifest at all, [ErrNotManifest] is behind the error.
+// DecodeManifest reads a manifest, and rejects as [fault.Malformed] what
+// Encode would not have written: other JSON for the same thing, files outside
+// of the folder, a file that is also a folder, more than the bounds allow. If
+// it does not claim to be a manifest at all, [ErrNotManifest] is the cause of
+// the error.
 func DecodeManifest(raw []byte) (Manifest, error) {
 	if !bytes.HasPrefix(raw, []byte(manifestHead)) || !bytes.HasSuffix(raw, []byte(manifestTail)) {
-		err := malformed("Fetch it as a file.", "it is not a manifest")
+		err := manifestError("Fetch it as a file.", "it is not a manifest")
 		err.Err = ErrNotManifest
 		return Manifest{}, err
 	}
 	if len(raw) > MaxManifest {
-		return Manifest{}, tooLarge(len(raw))
+		return Manifest{}, manifestTooLarge(len(raw))
 	}
-	s := &scanner{rest: raw[len(manifestHead):], at: len(manifestHead)}
+	s := &manifestScanner{rest: raw[len(manifestHead):], at: len(manifestHead)}
 	entries := []Entry{}
 	for more := s.rest[0] == '{'; more && s.err == nil; more = s.skip(",") {
 		entries = append(entries, s.entry())
@@ -140,24 +141,24 @@ func DecodeManifest(raw []byte) (Manifest, error) {
 	return Manifest{Entries: entries}, nil
 }
 
-// scanner reads the one spelling that a manifest has. So it needs no JSON in
-// general, and allocates no more than what it has seen.
-type scanner struct {
+// manifestScanner reads the one spelling that a manifest has. So it needs no
+// general JSON parser, and allocates no more than it has read.
+type manifestScanner struct {
 	rest []byte
 	at   int
-	err  error // the first mistake; nothing is read after it
+	err  error // the first error; nothing is read after it
 }
 
-func (s *scanner) fail(wanted string) {
+func (s *manifestScanner) fail(wanted string) {
 	if s.err == nil {
-		s.err = malformed(notOurs, "it is not written as a manifest is: at byte %d there is not %s", s.at, wanted)
+		s.err = manifestError(remakeHint, "it is not in the format of a manifest: at byte %d, expected %s", s.at, wanted)
 	}
 }
 
-const notOurs = "Do not use it. Whoever made it should make it with `micronode put DIR`."
+const remakeHint = "Do not use it. Create it again with `micronode put DIR`."
 
-// skip passes a text by, if it is there.
-func (s *scanner) skip(text string) bool {
+// skip consumes a text if it comes next, and reports whether it did.
+func (s *manifestScanner) skip(text string) bool {
 	if s.err != nil || !bytes.HasPrefix(s.rest, []byte(text)) {
 		return false
 	}
@@ -165,15 +166,15 @@ func (s *scanner) skip(text string) bool {
 	return true
 }
 
-// expect passes a text by, which must be there.
-func (s *scanner) expect(text string) {
+// expect consumes a text, which must come next.
+func (s *manifestScanner) expect(text string) {
 	if !s.skip(text) {
 		s.fail(text)
 	}
 }
 
-// take is the next n bytes.
-func (s *scanner) take(n int) string {
+// take consumes the next n bytes.
+func (s *manifestScanner) take(n int) string {
 	if s.err != nil || n > len(s.rest) {
 		s.fail("enough")
 		return ""
@@ -183,7 +184,7 @@ func (s *scanner) take(n int) string {
 	return text
 }
 
-func (s *scanner) entry() (one Entry) {
+func (s *manifestScanner) entry() (one Entry) {
 	s.expect(`{"b3":"`)
 	address, err := b3.Parse(s.take(len(b3.Prefix) + 64))
 	if err != nil {
@@ -202,9 +203,9 @@ func (s *scanner) entry() (one Entry) {
 	return one
 }
 
-// text is a string. The only thing that has another spelling is the quotation
-// mark; a backslash before anything else is a mistake.
-func (s *scanner) text(most int) string {
+// text reads a string. Only the quotation mark is escaped; a backslash before
+// anything else is an error.
+func (s *manifestScanner) text(most int) string {
 	s.expect(`"`)
 	var text []byte
 	for s.err == nil {
@@ -224,8 +225,8 @@ func (s *scanner) text(most int) string {
 	return ""
 }
 
-// number is one without a sign, a fraction or zeros before it.
-func (s *scanner) number() int64 {
+// number reads an integer without a sign, a fraction or leading zeros.
+func (s *manifestScanner) number() int64 {
 	digits := 0
 	for digits < len(s.rest) && s.rest[digits] >= '0' && s.rest[digits] <= '9' {
 		digits++
@@ -238,10 +239,10 @@ func (s *scanner) number() int64 {
 	return n
 }
 
-// checkEntries holds sorted entries against what a manifest may be.
+// checkEntries checks sorted entries against the rules of a manifest.
 func checkEntries(entries []Entry) error {
 	if len(entries) > MaxEntries {
-		return tooMany()
+		return tooManyEntries()
 	}
 	sizes := make(map[b3.Address]int64, len(entries))
 	total := int64(0)
@@ -255,11 +256,11 @@ func checkEntries(entries []Entry) error {
 			}
 		}
 		if size, twice := sizes[one.B3]; twice && size != one.Size {
-			return malformed(notOurs, "%q has %d bytes, and the same content elsewhere %d", one.Path, one.Size, size)
+			return manifestError(remakeHint, "%q has %d bytes, but the same content elsewhere has %d", one.Path, one.Size, size)
 		}
 		sizes[one.B3] = one.Size
 		if total += one.Size; total > maxSize {
-			return malformed(notOurs, "all files together have more than %d bytes", int64(maxSize))
+			return manifestError(remakeHint, "all files together have more than %d bytes", int64(maxSize))
 		}
 	}
 	return checkFolders(entries)
@@ -268,37 +269,37 @@ func checkEntries(entries []Entry) error {
 func (e Entry) check() error {
 	switch {
 	case e.B3.IsZero():
-		return malformed(notOurs, "%q has no address", e.Path)
+		return manifestError(remakeHint, "%q has no address", e.Path)
 	case e.Size < 0 || e.Size > maxSize:
-		return malformed(notOurs, "%q has a size of %d", e.Path, e.Size)
+		return manifestError(remakeHint, "%q has a size of %d", e.Path, e.Size)
 	case !isType(e.Type):
-		return malformed(notOurs, "%q has the type %q, which is none", e.Path, e.Type)
+		return manifestError(remakeHint, "%q has the type %q, which is not a media type", e.Path, e.Type)
 	}
 	if err := CheckPath(e.Path); err != nil {
-		return malformed(notOurs, "%s", fault.DetailOf(err)) // it is too late for another name
+		return manifestError(remakeHint, "%s", fault.DetailOf(err)) // the file cannot be renamed any more
 	}
 	return nil
 }
 
-// isType reports whether a text can be sent as a content type: what it says is
-// not looked at.
+// isType reports whether a text can be sent as a content type. It does not
+// check the meaning.
 func isType(text string) bool {
-	return len(text) <= maxType && strings.Contains(text, "/") && !strings.ContainsFunc(text, func(r rune) bool { return notInHeader(r) || r == '\\' })
+	return len(text) <= maxType && strings.Contains(text, "/") && !strings.ContainsFunc(text, func(r rune) bool { return isInvalidHeaderRune(r) || r == '\\' })
 }
 
-// checkOrder demands that each path comes once, in its place.
+// checkOrder requires that each path comes once, in order.
 func checkOrder(before, path string) error {
 	switch {
 	case before == path:
-		return malformed(notOurs, "%q is there twice", path)
+		return manifestError(remakeHint, "%q is there twice", path)
 	case before > path:
-		return malformed(notOurs, "%q comes after %q, out of order", path, before)
+		return manifestError(remakeHint, "%q comes after %q, out of order", path, before)
 	}
 	return nil
 }
 
-// checkFolders refuses a file that is also a folder. Both need not be
-// neighbours: a!b comes between a and a/b.
+// checkFolders rejects a file that is also a folder. The two need not be
+// adjacent in the order: a!b comes between a and a/b.
 func checkFolders(entries []Entry) error {
 	files := make(map[string]bool, len(entries))
 	for _, one := range entries {
@@ -307,7 +308,7 @@ func checkFolders(entries []Entry) error {
 	for _, one := range entries {
 		for folder := range foldersOf(one.Path) {
 			if files[folder] {
-				return malformed(notOurs, "%q is a file, and a folder too", folder)
+				return manifestError(remakeHint, "%q is both a file and a folder", folder)
 			}
 		}
 	}
@@ -331,40 +332,38 @@ func CheckPath(path string) error {
 	const next = "Give the file another name."
 	switch {
 	case path == "" || len(path) > MaxPath:
-		return malformed(next, "a path of %d bytes; there must be 1 to %d", len(path), MaxPath)
+		return manifestError(next, "a path of %d bytes; there must be 1 to %d", len(path), MaxPath)
 	case !utf8.ValidString(path):
-		return malformed(next, "the path %q is not UTF-8", path)
+		return manifestError(next, "the path %q is not UTF-8", path)
 	case !norm.NFC.IsNormalString(path):
-		return malformed("Name it "+strconv.Quote(norm.NFC.String(path))+", in the normal form of Unicode (NFC).", "the path %q can be written in two ways", path)
+		return manifestError("Name it "+strconv.Quote(norm.NFC.String(path))+", in the normal form of Unicode (NFC).", "the path %q can be written in two ways", path)
 	case strings.ContainsRune(path, '\\'):
-		return malformed(next, "the path %q has a backslash, which is a slash on other machines", path)
+		return manifestError(next, "the path %q has a backslash, which is a slash on other machines", path)
 	case strings.ContainsFunc(path, unicode.IsControl):
-		return malformed(next, "the path %q has control characters", path)
+		return manifestError(next, "the path %q has control characters", path)
 	}
 	for element := range strings.SplitSeq(path, "/") {
-		if unroutable(element) {
-			return malformed(next, "the path %q has the element %q, but must lead into the folder, and in one way only", path, element)
+		if isUnroutable(element) {
+			return manifestError(next, "the path %q has the element %q; a path must stay in the folder, in canonical form", path, element)
 		}
 	}
 	return nil
 }
 
-func malformed(next, format string, args ...any) *fault.Error {
-	err := fault.New("client.manifest", fault.Malformed, format, args...)
-	err.Next = next
-	return err
+func manifestError(next, format string, args ...any) *fault.Error {
+	return fault.New("client.manifest", fault.Malformed, format, args...).Advise(next)
 }
 
-func tooLarge(n int) error {
-	return malformed("Put parts of the folder, each under a name of its own.", "a manifest of %d bytes; the cap is %d", n, MaxManifest)
+func manifestTooLarge(n int) error {
+	return manifestError("Put parts of the folder, each under a name of its own.", "a manifest of %d bytes; the cap is %d", n, MaxManifest)
 }
 
-func tooMany() error {
-	return malformed("Put parts of the folder, each under a name of its own.", "a manifest of more than %d files", MaxEntries)
+func tooManyEntries() error {
+	return manifestError("Put parts of the folder, each under a name of its own.", "a manifest of more than %d files", MaxEntries)
 }
 
-// Manifest fetches a manifest. If the object is none, [ErrNotManifest] is
-// behind the error; a large object is not read to find that out.
+// Manifest fetches a manifest. If the object is not one, [ErrNotManifest] is
+// the cause of the error; a large object is not read to find that out.
 func (c *Client) Manifest(ctx context.Context, address b3.Address) (Manifest, error) {
 	object, err := c.Get(ctx, address, GetOptions{})
 	if err != nil {
@@ -378,7 +377,7 @@ func (c *Client) Manifest(ctx context.Context, address b3.Address) (Manifest, er
 	}
 	if string(raw[:n]) == manifestHead {
 		if object.Size() > MaxManifest {
-			return Manifest{}, c.overgrown(ctx, address, object.Size())
+			return Manifest{}, c.oversizedError(ctx, address, object.Size())
 		}
 		rest, err := io.ReadAll(io.LimitReader(object, MaxManifest))
 		if err != nil {
@@ -389,9 +388,9 @@ func (c *Client) Manifest(ctx context.Context, address b3.Address) (Manifest, er
 	return DecodeManifest(raw)
 }
 
-// overgrown looks at the end of something that begins like a manifest and is
-// too large for one, and says what is wrong with it.
-func (c *Client) overgrown(ctx context.Context, address b3.Address, size int64) error {
+// oversizedError reads the end of an object that begins like a manifest and is
+// too large for one, and returns the error that fits.
+func (c *Client) oversizedError(ctx context.Context, address b3.Address, size int64) error {
 	object, err := c.Get(ctx, address, GetOptions{Offset: size - int64(len(manifestTail))})
 	if err != nil {
 		return err
@@ -399,9 +398,9 @@ func (c *Client) overgrown(ctx context.Context, address b3.Address, size int64) 
 	defer object.Close()
 	tail, err := io.ReadAll(io.LimitReader(object, int64(len(manifestTail))))
 	if err == nil && string(tail) == manifestTail {
-		err = tooLarge(int(size))
+		err = manifestTooLarge(int(size))
 	} else if err == nil {
-		_, err = DecodeManifest(nil) // it is none
+		_, err = DecodeManifest(nil) // it is not a manifest
 	}
 	return err
 }

@@ -16,6 +16,7 @@ import (
 
 	"micronode/b3"
 	"micronode/fault"
+	"micronode/internal/testkit"
 )
 
 const textPlain = "text/plain; charset=utf-8"
@@ -25,7 +26,7 @@ func file(path, content string) Entry {
 	return Entry{B3: b3.Of([]byte(content)), Path: path, Size: int64(len(content)), Type: textPlain}
 }
 
-func encoded(t testing.TB, entries ...Entry) []byte {
+func encodeManifest(t testing.TB, entries ...Entry) []byte {
 	t.Helper()
 	raw, err := Manifest{entries}.Encode()
 	if err != nil {
@@ -34,7 +35,7 @@ func encoded(t testing.TB, entries ...Entry) []byte {
 	return raw
 }
 
-// The bytes of a manifest are promised: its address depends on them.
+// The bytes of a manifest are a promise: its address depends on them.
 func TestAManifestHasOneSpelling(t *testing.T) {
 	run := file(`bin/say "hi".sh`, "echo hi")
 	run.Exec = true
@@ -44,39 +45,39 @@ func TestAManifestHasOneSpelling(t *testing.T) {
 		`{"b3":"` + b3.Of([]byte("echo hi")).String() + `","exec":true,"path":"bin/say \"hi\".sh","size":7,"type":"text/plain; charset=utf-8"}` +
 		`],"type":"micronode manifest v1"}`
 	given := []Entry{run, file("a/ü<&>", ""), file("a!", "a")}
-	if got := string(encoded(t, given...)); got != want {
+	if got := string(encodeManifest(t, given...)); got != want {
 		t.Errorf("%s\n%s", got, want)
 	}
 	if given[0].Path != run.Path {
 		t.Error("the caller's entries were sorted")
 	}
-	if got := string(encoded(t)); got != `{"entries":[],"type":"micronode manifest v1"}` {
+	if got := string(encodeManifest(t)); got != `{"entries":[],"type":"micronode manifest v1"}` {
 		t.Errorf("an empty one: %s", got)
 	}
 	m, err := DecodeManifest([]byte(want))
 	if err != nil || len(m.Entries) != 3 || m.Entries[2] != run || m.Size() != 8 {
 		t.Errorf("%+v, %v", m, err)
 	}
-	if m, err := DecodeManifest(encoded(t)); err != nil || len(m.Entries) != 0 {
+	if m, err := DecodeManifest(encodeManifest(t)); err != nil || len(m.Entries) != 0 {
 		t.Errorf("%+v, %v", m, err)
 	}
 }
 
-// hostile is a manifest of one entry with another text in place of one of its
-// parts.
-func hostile(old, with string) string {
+// alteredManifest is a manifest of one entry with one part replaced by another
+// text.
+func alteredManifest(old, with string) string {
 	return strings.Replace(`{"entries":[{"b3":"`+b3.Of(nil).String()+`","path":"a.txt","size":0,"type":"text/plain"}],"type":"micronode manifest v1"}`, old, with, 1)
 }
 
 func TestHostileManifests(t *testing.T) {
-	if _, err := DecodeManifest([]byte(hostile("", ""))); err != nil {
+	if _, err := DecodeManifest([]byte(alteredManifest("", ""))); err != nil {
 		t.Fatal(err)
 	}
 	two := func(one, other string) string {
 		entry := `{"b3":"` + b3.Of(nil).String() + `","path":"%s","size":0,"type":"text/plain"}`
 		return `{"entries":[` + fmt.Sprintf(entry, one) + `,` + fmt.Sprintf(entry, other) + `],"type":"micronode manifest v1"}`
 	}
-	path := func(path string) string { return hostile("a.txt", path) }
+	path := func(path string) string { return alteredManifest("a.txt", path) }
 	for name, raw := range map[string]string{
 		"up":                      path(".."),
 		"up and away":             path("../../etc/passwd"),
@@ -101,45 +102,45 @@ func TestHostileManifests(t *testing.T) {
 		"twice":                   two("a", "a"),
 		"out of order":            two("b", "a"),
 		"a file and a folder":     two("a", "a/b"),
-		"another hash":            hostile("b3:", "b2:"),
-		"capitals":                hostile("af1349", "AF1349"),
-		"a short hash":            hostile("af1349", "1349"),
-		"the address of nothing":  hostile(b3.Of(nil).String(), b3.Address{}.String()),
-		"a negative size":         hostile(`"size":0`, `"size":-1`),
-		"a fraction":              hostile(`"size":0`, `"size":0.0`),
-		"a power":                 hostile(`"size":0`, `"size":0e0`),
-		"a zero before":           hostile(`"size":0`, `"size":00`),
-		"a huge size":             hostile(`"size":0`, `"size":9007199254740992`),
-		"an endless size":         hostile(`"size":0`, `"size":99999999999999999999999999`),
-		"no size":                 hostile(`"size":0`, `"size":`),
-		"a size of text":          hostile(`"size":0`, `"size":"0"`),
-		"a path of a number":      hostile(`"a.txt"`, `7`),
-		"a path of nothing":       hostile(`"a.txt"`, `null`),
-		"no type":                 hostile(`text/plain`, ``),
-		"half a type":             hostile(`text/plain`, `text`),
-		"a type with a line end":  hostile(`text/plain`, "text/plain\r\nSet-Cookie: a=b"),
-		"a type with a backslash": hostile(`text/plain`, `text/plain\n`),
-		"a long type":             hostile(`text/plain`, "text/"+strings.Repeat("x", maxType)),
-		"exec of false":           hostile(`,"path"`, `,"exec":false,"path"`),
-		"an unknown key":          hostile(`,"path"`, `,"mode":7,"path"`),
-		"a key twice":             hostile(`,"path":"a.txt"`, `,"path":"a.txt","path":"b.txt"`),
-		"another order":           hostile(`"path":"a.txt","size":0`, `"size":0,"path":"a.txt"`),
-		"a space":                 hostile(`,"path"`, `, "path"`),
-		"a comma too many":        hostile(`}]`, `},]`),
-		"a comma alone":           hostile(`[{`, `[,{`),
-		"an entry that is none":   hostile(`[{`, `[7,{`),
-		"no entry's end":          hostile(`"}]`, `"]`),
-		"something in between":    hostile(`}]`, `} ]`),
-		"two ends":                hostile("", "") + `],"type":"micronode manifest v1"}`,
-		"all ends":                hostile(`],"type":"micronode manifest v1"}`, `],"type":"micronode manifest v1"}],"type":"micronode manifest v1"}`),
+		"another hash":            alteredManifest("b3:", "b2:"),
+		"capitals":                alteredManifest("af1349", "AF1349"),
+		"a short hash":            alteredManifest("af1349", "1349"),
+		"the address of nothing":  alteredManifest(b3.Of(nil).String(), b3.Address{}.String()),
+		"a negative size":         alteredManifest(`"size":0`, `"size":-1`),
+		"a fraction":              alteredManifest(`"size":0`, `"size":0.0`),
+		"a power":                 alteredManifest(`"size":0`, `"size":0e0`),
+		"a zero before":           alteredManifest(`"size":0`, `"size":00`),
+		"a huge size":             alteredManifest(`"size":0`, `"size":9007199254740992`),
+		"an endless size":         alteredManifest(`"size":0`, `"size":99999999999999999999999999`),
+		"no size":                 alteredManifest(`"size":0`, `"size":`),
+		"a size of text":          alteredManifest(`"size":0`, `"size":"0"`),
+		"a path of a number":      alteredManifest(`"a.txt"`, `7`),
+		"a path of nothing":       alteredManifest(`"a.txt"`, `null`),
+		"no type":                 alteredManifest(`text/plain`, ``),
+		"half a type":             alteredManifest(`text/plain`, `text`),
+		"a type with a line end":  alteredManifest(`text/plain`, "text/plain\r\nSet-Cookie: a=b"),
+		"a type with a backslash": alteredManifest(`text/plain`, `text/plain\n`),
+		"a long type":             alteredManifest(`text/plain`, "text/"+strings.Repeat("x", maxType)),
+		"exec of false":           alteredManifest(`,"path"`, `,"exec":false,"path"`),
+		"an unknown key":          alteredManifest(`,"path"`, `,"mode":7,"path"`),
+		"a key twice":             alteredManifest(`,"path":"a.txt"`, `,"path":"a.txt","path":"b.txt"`),
+		"another order":           alteredManifest(`"path":"a.txt","size":0`, `"size":0,"path":"a.txt"`),
+		"a space":                 alteredManifest(`,"path"`, `, "path"`),
+		"a comma too many":        alteredManifest(`}]`, `},]`),
+		"a comma alone":           alteredManifest(`[{`, `[,{`),
+		"an entry that is none":   alteredManifest(`[{`, `[7,{`),
+		"no entry's end":          alteredManifest(`"}]`, `"]`),
+		"something in between":    alteredManifest(`}]`, `} ]`),
+		"two ends":                alteredManifest("", "") + `],"type":"micronode manifest v1"}`,
+		"all ends":                alteredManifest(`],"type":"micronode manifest v1"}`, `],"type":"micronode manifest v1"}],"type":"micronode manifest v1"}`),
 		"sizes that differ":       `{"entries":[` + string(file("a", "x").append(nil)) + `,` + strings.Replace(string(file("b", "x").append(nil)), `"size":1`, `"size":2`, 1) + manifestTail,
 		"more than all":           strings.Replace(two("a", "b"), `"size":0`, `"size":9007199254740991`, 1),
 		"a million entries":       `{"entries":[` + strings.Repeat(`{},`, 1_000_000) + `{}` + manifestTail,
-		"too many files":          many(MaxEntries + 1),
+		"too many files":          manifestOf(MaxEntries + 1),
 		"17 MiB":                  `{"entries":[` + strings.Repeat(" ", 17<<20) + manifestTail,
 	} {
 		_, err := DecodeManifest([]byte(raw))
-		wantKind(t, name, err, fault.Malformed)
+		testkit.WantKind(t, err, fault.Malformed, name)
 		if errors.Is(err, ErrNotManifest) || fault.NextOf(err) == fault.Malformed.Next() {
 			t.Errorf("%s: %v; next: %s", name, err, fault.NextOf(err))
 		}
@@ -149,8 +150,8 @@ func TestHostileManifests(t *testing.T) {
 	}
 }
 
-// many is a manifest of so many entries.
-func many(n int) string {
+// manifestOf is a manifest of n entries.
+func manifestOf(n int) string {
 	var raw bytes.Buffer
 	raw.WriteString(manifestHead)
 	for i := range n {
@@ -163,7 +164,7 @@ func many(n int) string {
 	return raw.String()
 }
 
-// What does not claim to be a manifest is something else, and nobody's mistake.
+// An object that does not claim to be a manifest is not an invalid one.
 func TestWhatIsNoManifest(t *testing.T) {
 	for _, raw := range []string{"", "{}", "hello", `{"entries":[]}`, `{"entries":[`, `{"entries":[],"type":"micronode manifest v2"}`,
 		` {"entries":[],"type":"micronode manifest v1"}`, "{\"entries\":[],\"type\":\"micronode manifest v1\"}\n"} {
@@ -171,7 +172,7 @@ func TestWhatIsNoManifest(t *testing.T) {
 			t.Errorf("%q: %v", raw, err)
 		}
 	}
-	if _, err := DecodeManifest([]byte(many(MaxEntries))); err != nil {
+	if _, err := DecodeManifest([]byte(manifestOf(MaxEntries))); err != nil {
 		t.Errorf("the largest: %v", err)
 	}
 }
@@ -194,11 +195,11 @@ func TestWhatCannotBeEncoded(t *testing.T) {
 		"quotes only": {file(strings.Repeat(`"`, MaxPath+1), "")},
 	} {
 		_, err := Manifest{entries}.Encode()
-		wantKind(t, name, err, fault.Malformed)
+		testkit.WantKind(t, err, fault.Malformed, name)
 	}
 }
 
-// entries draws a folder as people have them, and as they do not.
+// entries draws the entries of a folder, both usual and unusual ones.
 func entries(t *rapid.T) []Entry {
 	name := rapid.OneOf(
 		rapid.StringMatching(`[a-c]{1,2}`),
@@ -226,8 +227,8 @@ func entries(t *rapid.T) []Entry {
 	return list
 }
 
-// What was written down is read back, in whatever order it was given; and any
-// reader of JSON sees the same.
+// An encoded manifest is decoded to the same entries, whatever their order
+// was, and any JSON reader sees the same.
 func TestManifestsComeBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		given := entries(t)
@@ -262,18 +263,19 @@ func TestManifestsComeBack(t *testing.T) {
 	})
 }
 
-// Whatever is read has one spelling, and never leads out of the folder.
+// Every manifest that is accepted has one spelling, and never leads out of the
+// folder.
 func FuzzDecodeManifest(f *testing.F) {
-	f.Add([]byte(hostile("", "")))
-	f.Add([]byte(hostile("a.txt", `a/\"b\"`)))
-	f.Add([]byte(hostile("a.txt", "../a")))
-	f.Add([]byte(hostile(`,"path"`, `,"exec":true,"path"`)))
-	f.Add([]byte(many(3)))
+	f.Add([]byte(alteredManifest("", "")))
+	f.Add([]byte(alteredManifest("a.txt", `a/\"b\"`)))
+	f.Add([]byte(alteredManifest("a.txt", "../a")))
+	f.Add([]byte(alteredManifest(`,"path"`, `,"exec":true,"path"`)))
+	f.Add([]byte(manifestOf(3)))
 	f.Add([]byte(`{"entries":[],"type":"micronode manifest v1"}`))
 	f.Add([]byte(file("a", "x").append(nil)))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		checkDecoding(t, raw)
-		checkDecoding(t, slices.Concat([]byte(manifestHead), raw, []byte(manifestTail))) // so that luck is not needed for these
+		checkDecoding(t, slices.Concat([]byte(manifestHead), raw, []byte(manifestTail))) // so that these are covered without luck
 	})
 }
 
@@ -302,7 +304,7 @@ func checkDecoding(t *testing.T, raw []byte) {
 func TestFetchingAManifest(t *testing.T) {
 	node := NewFakeNode()
 	c := serve(t, node)
-	m, err := c.Manifest(t.Context(), node.Add(encoded(t, file("a", "x"))))
+	m, err := c.Manifest(t.Context(), node.Add(encodeManifest(t, file("a", "x"))))
 	if err != nil || len(m.Entries) != 1 || m.Entries[0] != file("a", "x") {
 		t.Errorf("%+v, %v", m, err)
 	}
@@ -314,17 +316,17 @@ func TestFetchingAManifest(t *testing.T) {
 		}
 	}
 	_, err = c.Manifest(t.Context(), node.Add(append(large, manifestTail...)))
-	if wantKind(t, "17 MiB", err, fault.Malformed); errors.Is(err, ErrNotManifest) {
+	if testkit.WantKind(t, err, fault.Malformed, "17 MiB"); errors.Is(err, ErrNotManifest) {
 		t.Errorf("%v", err)
 	}
-	wantKind(t, "absent", second(c.Manifest(t.Context(), b3.Of([]byte("absent")))), fault.NotFound)
-	// Wrong bytes are not taken for a manifest.
-	for name, data := range map[string][]byte{"short": []byte("x"), "whole": encoded(t, file("b", "y"))} {
+	testkit.WantKind(t, errOf(c.Manifest(t.Context(), b3.Of([]byte("absent")))), fault.NotFound, "absent")
+	// Wrong bytes are not accepted as a manifest.
+	for name, data := range map[string][]byte{"short": []byte("x"), "whole": encodeManifest(t, file("b", "y"))} {
 		address := b3.Of([]byte(name))
 		node.Corrupt(address, data)
-		wantKind(t, name, second(c.Manifest(t.Context(), address)), fault.IntegrityFail)
+		testkit.WantKind(t, errOf(c.Manifest(t.Context(), address)), fault.IntegrityFail, name)
 	}
-	// A node that fails while we look at the end.
+	// A node that fails while the end is read.
 	address := node.Add(append(large, "x"...))
 	for _, status := range []bool{true, false} {
 		node.Before = func(w http.ResponseWriter, r *http.Request, _ int) bool {
@@ -340,7 +342,7 @@ func TestFetchingAManifest(t *testing.T) {
 			w.WriteHeader(http.StatusPartialContent)
 			return true
 		}
-		if err := second(c.Manifest(t.Context(), address)); err == nil || errors.Is(err, ErrNotManifest) {
+		if err := errOf(c.Manifest(t.Context(), address)); err == nil || errors.Is(err, ErrNotManifest) {
 			t.Errorf("%v", err)
 		}
 	}

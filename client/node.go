@@ -8,7 +8,7 @@ import (
 	"micronode/fault"
 )
 
-// Status is what a node is and does.
+// Status is the state of a node.
 type Status struct {
 	PeerID     string    `json:"peer_id"`
 	Version    string    `json:"version"`
@@ -22,18 +22,27 @@ type Status struct {
 	Services   []Service `json:"services"`
 	Queues     []Queue   `json:"queues"`
 	Store      Store     `json:"store"`
+	Memory     Memory    `json:"memory"`
 	Parts      []Part    `json:"parts,omitempty"` // of a node that runs as several processes
+}
+
+// Memory is how much memory the process uses, its limit, and where the limit
+// comes from.
+type Memory struct {
+	Used  int64  `json:"used"`
+	Limit int64  `json:"limit"`
+	From  string `json:"from"`
 }
 
 // Part is a part of a node that runs as several processes, as one of them sees
 // it.
 type Part struct {
 	Name string `json:"name"`
-	At   string `json:"at,omitempty"` // where it runs; empty if that is here
+	At   string `json:"at,omitempty"` // its address; empty if it runs in this process
 	Up   bool   `json:"up"`
 }
 
-// Listen is where a node listens.
+// Listen lists the addresses on which a node listens.
 type Listen struct {
 	HTTP    string `json:"http"`
 	Admin   string `json:"admin"`
@@ -65,21 +74,21 @@ type Queue struct {
 	Cap     int    `json:"cap"`
 }
 
-// Status asks what the node is and does.
+// Status returns the state of the node.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	var status Status
-	err := c.newCall(ctx, "client.status", http.MethodGet, "/admin/status").control(ctx, nil, &status)
+	err := c.newCall(ctx, "client.status", http.MethodGet, "/admin/status").doJSON(ctx, nil, &status)
 	return status, err
 }
 
-// Readiness is whether a node can work, and if not, why.
+// Readiness reports whether a node can work, and if not, why.
 type Readiness struct {
 	Ready      bool     `json:"ready"`       // reads are served
 	WriteReady bool     `json:"write_ready"` // writes are served
-	Degraded   bool     `json:"degraded"`    // something works less well than it should
+	Degraded   bool     `json:"degraded"`    // something works at reduced capacity
 	Missing    []string `json:"missing"`
 	Reasons    []Reason `json:"reasons"`
-	RetryAfter int      `json:"retry_after"` // seconds until it makes sense to ask again
+	RetryAfter int      `json:"retry_after"` // seconds until the next request makes sense
 }
 
 // Reason is why something is not as it should be, and the next step.
@@ -89,23 +98,24 @@ type Reason struct {
 	Next   string `json:"next"`
 }
 
-// Whole reports whether all is well.
+// Whole reports whether the node is ready for reads and writes and not
+// degraded.
 func (r Readiness) Whole() bool { return r.Ready && r.WriteReady && !r.Degraded }
 
-// Ready asks whether the node can work. A node that says no has answered: the
-// error is nil, and the reasons are in the answer.
+// Ready returns the readiness of the node. A node that is not ready has
+// answered: the error is nil, and the reasons are in the answer.
 func (c *Client) Ready(ctx context.Context) (Readiness, error) {
 	k := c.newCall(ctx, "client.ready", http.MethodGet, "/readyz")
 	k.accepts = func(answer *http.Response) bool {
 		no := answer.StatusCode == http.StatusServiceUnavailable && mediaOf(answer) == "application/json"
-		return no || success(answer)
+		return no || isSuccess(answer)
 	}
 	var verdict Readiness
-	err := k.control(ctx, nil, &verdict)
+	err := k.doJSON(ctx, nil, &verdict)
 	return verdict, err
 }
 
-// Version says which program a node runs.
+// Version identifies the program that a node runs.
 type Version struct {
 	Service  string   `json:"service"`
 	Version  string   `json:"version"`
@@ -115,18 +125,18 @@ type Version struct {
 	Features []string `json:"features"`
 }
 
-// Version asks which program the node runs.
+// Version returns the version of the program that the node runs.
 func (c *Client) Version(ctx context.Context) (Version, error) {
 	var version Version
-	err := c.newCall(ctx, "client.version", http.MethodGet, "/version").control(ctx, nil, &version)
+	err := c.newCall(ctx, "client.version", http.MethodGet, "/version").doJSON(ctx, nil, &version)
 	return version, err
 }
 
-// MintRequest says what a new token is good for. Scopes and TTL are required;
-// each of the others narrows it further.
+// MintRequest describes a new token. Scopes and TTL are required; each of the
+// other fields narrows it further.
 type MintRequest struct {
 	Scopes []string      // such as object:put
-	TTL    time.Duration // how long it lasts; parts of a second are dropped
+	TTL    time.Duration // how long it is valid; fractions of a second are dropped
 
 	PathPrefix  string   // only for routes below this path
 	TopicPrefix string   // only for topics below this one
@@ -134,16 +144,17 @@ type MintRequest struct {
 	Clients     []string // only for callers in these networks, such as 10.0.0.0/8
 }
 
-// MintToken asks the node for a new token. It takes the scope admin, or the
-// local socket. The token is a secret: whoever has it may do what it says.
+// MintToken asks the node for a new token. It requires the scope admin, or the
+// local socket. The token is a secret: any holder has the rights that it
+// grants.
 func (c *Client) MintToken(ctx context.Context, want MintRequest) (string, error) {
 	k := c.newCall(ctx, "client.mint", http.MethodPost, "/admin/token")
 	seconds := int64(want.TTL / time.Second)
 	switch {
 	case len(want.Scopes) == 0:
-		return "", mintFault(k.op, "a token without a scope is good for nothing", "Name at least one scope, such as object:put.")
+		return "", mintError(k.op, "a token needs a scope", "Name at least one scope, such as object:put.")
 	case seconds < 1:
-		return "", mintFault(k.op, "a token must last for a second or more", "Give a TTL, such as an hour.")
+		return "", mintError(k.op, "a token must last for a second or more", "Give a TTL, such as an hour.")
 	}
 	question := struct {
 		Scopes  []string `json:"scopes"`
@@ -156,15 +167,57 @@ func (c *Client) MintToken(ctx context.Context, want MintRequest) (string, error
 	var answer struct {
 		Token string `json:"token"`
 	}
-	if err := k.control(ctx, question, &answer); err != nil {
+	if err := k.doJSON(ctx, question, &answer); err != nil {
 		return "", err
 	}
 	if answer.Token == "" {
-		return "", k.strange(nil, "there is no token in it")
+		return "", k.unexpected(nil, "there is no token in it")
 	}
 	return answer.Token, nil
 }
 
-func mintFault(op, detail, next string) error {
+// RevokeRequest names a token to revoke: by the token itself, or by its
+// identifier.
+type RevokeRequest struct {
+	ID    string `json:"id,omitempty"`
+	Token string `json:"token,omitempty"`
+}
+
+// Revoked is a revoked token that has not expired.
+type Revoked struct {
+	ID    string    `json:"id"`
+	Until time.Time `json:"until,omitzero"` // when it expires and leaves the list; zero if never
+	Kept  bool      `json:"kept"`           // the revocation survives a restart of the node
+}
+
+// String is one line of text for people.
+func (r Revoked) String() string {
+	if r.Until.IsZero() {
+		return r.ID + ", for good"
+	}
+	return r.ID + ", until " + r.Until.Format(time.RFC3339)
+}
+
+// RevokedList is the list of revoked tokens.
+type RevokedList struct {
+	Revoked []Revoked `json:"revoked"`
+}
+
+// RevokeToken revokes a token, and every token that was derived from it. It
+// requires the scope admin, or the local socket.
+func (c *Client) RevokeToken(ctx context.Context, which RevokeRequest) (Revoked, error) {
+	var done Revoked
+	err := c.newCall(ctx, "client.revoke", http.MethodPost, "/admin/token/revoke").doJSON(ctx, which, &done)
+	return done, err
+}
+
+// RevokedTokens lists the revoked tokens that have not expired.
+func (c *Client) RevokedTokens(ctx context.Context) ([]Revoked, error) {
+	var list RevokedList
+	err := c.newCall(ctx, "client.revoked", http.MethodGet, "/admin/token/revoked").doJSON(ctx, nil, &list)
+	return list.Revoked, err
+}
+
+func mintError(op, detail, next string) error {
 	return &fault.Error{Op: op, Kind: fault.Malformed, Detail: detail, Next: next}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"micronode/fault"
+	"micronode/internal/testkit"
 )
 
 func TestStatus(t *testing.T) {
@@ -20,11 +21,12 @@ func TestStatus(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(status, want) {
 		t.Errorf("%+v, %v", status, err)
 	}
-	// The command line prints it as it came: the members of the contract.
+	// The command line prints it unchanged: the members of the contract.
 	raw, err := json.Marshal(Status{Services: []Service{{}}, Queues: []Queue{{}}})
 	const shape = `{"peer_id":"","version":"","profile":"","amnesia":false,"confined":"","listen":{"http":"","admin":"","overlay":""},` +
 		`"ready":false,"write_ready":false,"degraded":false,"services":[{"name":"","state":"","restarts":0}],` +
-		`"queues":[{"service":"","name":"","depth":0,"cap":0}],"store":{"objects":0,"bytes":0,"budget":0}}`
+		`"queues":[{"service":"","name":"","depth":0,"cap":0}],"store":{"objects":0,"bytes":0,"budget":0},` +
+		`"memory":{"used":0,"limit":0,"from":""}}`
 	if err != nil || string(raw) != shape {
 		t.Errorf("%s, %v", raw, err)
 	}
@@ -57,19 +59,19 @@ func TestReady(t *testing.T) {
 		t.Errorf("%+v, %v after %d requests", verdict, err, len(node.seen()))
 	}
 
-	// A 503 that is no verdict is a refusal.
+	// A 503 without a readiness document is a refusal.
 	node.Before = func(w http.ResponseWriter, r *http.Request, _ int) bool {
 		refuse(w, r, fault.Busy, "full")
 		return true
 	}
 	_, err = c.Ready(t.Context())
-	wantKind(t, "a refusal", err, fault.Busy)
+	testkit.WantKind(t, err, fault.Busy, "a refusal")
 	node.Before = func(w http.ResponseWriter, _ *http.Request, _ int) bool {
 		http.Error(w, "no back end", http.StatusServiceUnavailable)
 		return true
 	}
 	_, err = c.Ready(t.Context())
-	wantKind(t, "a page of a proxy", err, fault.NotReady)
+	testkit.WantKind(t, err, fault.NotReady, "a page of a proxy")
 }
 
 func TestMintToken(t *testing.T) {
@@ -96,17 +98,17 @@ func TestMintToken(t *testing.T) {
 	n := len(node.seen())
 	for _, empty := range []MintRequest{{}, {TTL: time.Hour}, {Scopes: []string{"admin"}}, {Scopes: []string{"admin"}, TTL: time.Second - 1}, {Scopes: []string{"admin"}, TTL: -time.Hour}} {
 		_, err := c.MintToken(t.Context(), empty)
-		wantKind(t, "a token for nothing", err, fault.Malformed)
+		testkit.WantKind(t, err, fault.Malformed, "a token for nothing")
 	}
 	if len(node.seen()) != n {
 		t.Error("a token for nothing was asked for")
 	}
 	say = `{}`
 	_, err = c.MintToken(t.Context(), MintRequest{Scopes: []string{"admin"}, TTL: time.Hour})
-	wantKind(t, "no token", err, fault.UpstreamFailed)
+	testkit.WantKind(t, err, fault.UpstreamFailed, "no token")
 }
 
-// A page where a document should be is not that of a node.
+// A page where a document should be does not come from a node.
 func TestAnotherServer(t *testing.T) {
 	node := NewFakeNode()
 	node.Before = func(w http.ResponseWriter, _ *http.Request, _ int) bool {
@@ -114,12 +116,12 @@ func TestAnotherServer(t *testing.T) {
 		return true
 	}
 	_, err := serve(t, node).Status(t.Context())
-	wantKind(t, "a page", err, fault.UpstreamFailed)
+	testkit.WantKind(t, err, fault.UpstreamFailed, "a page")
 	if !strings.Contains(fault.NextOf(err), "MICRO_URL") || CorrID(err) == "" || len(node.seen()) != 1 {
 		t.Errorf("%v after %d tries; next: %s", err, len(node.seen()), fault.NextOf(err))
 	}
 
-	// One that ends in the middle may be whole the next time.
+	// A truncated document may be complete at the next try.
 	node.Before = func(w http.ResponseWriter, _ *http.Request, n int) bool {
 		if n > 2 {
 			return false

@@ -18,12 +18,12 @@ import (
 
 	"micronode/b3"
 	"micronode/fault"
+	"micronode/internal/testkit"
 )
 
-// Small ones go in one piece, others as a stream, and what nobody knows the
-// size of is a stream too.
+// Small contents go to /put, larger ones and those of unknown size to /o.
 func TestPutRoutes(t *testing.T) {
-	big := pattern(putCap + 1)
+	big := pattern(putMax + 1)
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, big, 0o600); err != nil {
 		t.Fatal(err)
@@ -40,17 +40,17 @@ func TestPutRoutes(t *testing.T) {
 		path   string
 		length int64
 	}{
-		"memory":         {bytes.NewReader(big[:putCap]), PutOptions{}, big[:putCap], "/put", putCap},
+		"memory":         {bytes.NewReader(big[:putMax]), PutOptions{}, big[:putMax], "/put", putMax},
 		"a string":       {strings.NewReader("abc"), PutOptions{}, []byte("abc"), "/put", 3},
 		"a buffer":       {bytes.NewBufferString("abc"), PutOptions{}, []byte("abc"), "/put", 3},
-		"more memory":    {bytes.NewReader(big), PutOptions{}, big, "/o", putCap + 1},
-		"a file":         {opened, PutOptions{}, big, "/o", putCap + 1},
-		"a stream":       {only{bytes.NewReader(big)}, PutOptions{}, big, "/o", -1},
-		"a short stream": {only{strings.NewReader("abc")}, PutOptions{}, []byte("abc"), "/o", -1},
-		"a known stream": {only{strings.NewReader("abc")}, PutOptions{Size: 3}, []byte("abc"), "/put", 3},
-		"one with EOF":   {only{eager{strings.NewReader("abc")}}, PutOptions{Size: 3}, []byte("abc"), "/put", 3},
+		"more memory":    {bytes.NewReader(big), PutOptions{}, big, "/o", putMax + 1},
+		"a file":         {opened, PutOptions{}, big, "/o", putMax + 1},
+		"a stream":       {onlyReader{bytes.NewReader(big)}, PutOptions{}, big, "/o", -1},
+		"a short stream": {onlyReader{strings.NewReader("abc")}, PutOptions{}, []byte("abc"), "/o", -1},
+		"a known stream": {onlyReader{strings.NewReader("abc")}, PutOptions{Size: 3}, []byte("abc"), "/put", 3},
+		"one with EOF":   {onlyReader{eofReader{strings.NewReader("abc")}}, PutOptions{Size: 3}, []byte("abc"), "/put", 3},
 		"nothing":        {strings.NewReader(""), PutOptions{}, nil, "/o", -1},
-		"no stream":      {only{strings.NewReader("")}, PutOptions{}, nil, "/o", -1},
+		"no stream":      {onlyReader{strings.NewReader("")}, PutOptions{}, nil, "/o", -1},
 		"wanted":         {strings.NewReader("abc"), PutOptions{Want: b3.Of([]byte("abc"))}, []byte("abc"), "/put", 3},
 	} {
 		node := NewFakeNode()
@@ -68,10 +68,10 @@ func TestPutRoutes(t *testing.T) {
 	}
 }
 
-// eager returns io.EOF together with the last bytes.
-type eager struct{ *strings.Reader }
+// eofReader returns io.EOF together with the last bytes.
+type eofReader struct{ *strings.Reader }
 
-func (e eager) Read(p []byte) (int, error) {
+func (e eofReader) Read(p []byte) (int, error) {
 	n, err := e.Reader.Read(p)
 	if e.Len() == 0 {
 		err = io.EOF
@@ -79,8 +79,8 @@ func (e eager) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A source that stands in the middle is put from there, and a second Put of
-// the same bytes says that they were there.
+// A source is put from its current offset, and a second Put of the same bytes
+// reports that they were there.
 func TestPutFromTheMiddleAndAgain(t *testing.T) {
 	c := serve(t, NewFakeNode())
 	src := strings.NewReader("header|body")
@@ -95,7 +95,7 @@ func TestPutFromTheMiddleAndAgain(t *testing.T) {
 	}
 }
 
-// What is not as promised is not stored.
+// A source that differs from its declared size or address is not stored.
 func TestPutHoldsTheSourceToItsWord(t *testing.T) {
 	big := pattern(300_000)
 	gone := errors.New("the disk is on fire")
@@ -104,20 +104,20 @@ func TestPutHoldsTheSourceToItsWord(t *testing.T) {
 		o    PutOptions
 		kind fault.Kind
 	}{
-		"too short":               {only{bytes.NewReader(big)}, PutOptions{Size: 300_001}, fault.Malformed},
-		"too long":                {only{bytes.NewReader(big)}, PutOptions{Size: 299_999}, fault.Malformed},
+		"too short":               {onlyReader{bytes.NewReader(big)}, PutOptions{Size: 300_001}, fault.Malformed},
+		"too long":                {onlyReader{bytes.NewReader(big)}, PutOptions{Size: 299_999}, fault.Malformed},
 		"memory that is too long": {strings.NewReader("abcd"), PutOptions{Size: 3}, fault.Malformed},
-		"other bytes, a stream":   {only{bytes.NewReader(big)}, PutOptions{Want: b3.Of([]byte("x"))}, fault.IntegrityFail},
+		"other bytes, a stream":   {onlyReader{bytes.NewReader(big)}, PutOptions{Want: b3.Of([]byte("x"))}, fault.IntegrityFail},
 		"other bytes, memory":     {bytes.NewReader(big), PutOptions{Want: b3.Of([]byte("x"))}, fault.IntegrityFail},
 		"a few other bytes":       {strings.NewReader("abc"), PutOptions{Want: b3.Of([]byte("abd"))}, fault.IntegrityFail},
-		"one that breaks":         {io.MultiReader(bytes.NewReader(big), broken{gone}), PutOptions{}, fault.Internal},
-		"one that breaks early":   {broken{gone}, PutOptions{Size: 10}, fault.Internal},
-		"one that went away":      {broken{io.ErrClosedPipe}, PutOptions{}, fault.BrokenPipe},
+		"one that breaks":         {io.MultiReader(bytes.NewReader(big), failingReader{gone}), PutOptions{}, fault.Internal},
+		"one that breaks early":   {failingReader{gone}, PutOptions{Size: 10}, fault.Internal},
+		"one that went away":      {failingReader{io.ErrClosedPipe}, PutOptions{}, fault.BrokenPipe},
 		"a negative size":         {strings.NewReader(""), PutOptions{Size: -1}, fault.Malformed},
 	} {
 		node := NewFakeNode()
 		_, err := serve(t, node).Put(t.Context(), try.src, try.o)
-		wantKind(t, name, err, try.kind)
+		testkit.WantKind(t, err, try.kind, name)
 		if node.mu.Lock(); len(node.objects) != 0 {
 			t.Errorf("%s: it was stored", name)
 		}
@@ -126,17 +126,17 @@ func TestPutHoldsTheSourceToItsWord(t *testing.T) {
 			t.Errorf("%s: tried %d times", name, n)
 		}
 	}
-	_, err := serve(t, NewFakeNode()).Put(t.Context(), broken{gone}, PutOptions{})
+	_, err := serve(t, NewFakeNode()).Put(t.Context(), failingReader{gone}, PutOptions{})
 	if !errors.Is(err, gone) {
 		t.Errorf("the source's own error is lost: %v", err)
 	}
 }
 
-type broken struct{ err error }
+type failingReader struct{ err error }
 
-func (b broken) Read([]byte) (int, error) { return 0, b.err }
+func (f failingReader) Read([]byte) (int, error) { return 0, f.err }
 
-// The node's word is held against our own sum.
+// The node's address is compared with our own.
 func TestPutComparesAddresses(t *testing.T) {
 	for name, answer := range map[string]string{
 		"other bytes": fmt.Sprintf(`{"address":%q,"size":3}`, b3.Of([]byte("abd"))),
@@ -150,7 +150,7 @@ func TestPutComparesAddresses(t *testing.T) {
 			return true
 		}
 		_, err := serve(t, node).Put(t.Context(), strings.NewReader("abc"), PutOptions{})
-		wantKind(t, name, err, fault.IntegrityFail)
+		testkit.WantKind(t, err, fault.IntegrityFail, name)
 		if !errors.Is(err, b3.ErrMismatch) || CorrID(err) == "" || len(node.seen()) != 1 {
 			t.Errorf("%s: %v, %d tries", name, err, len(node.seen()))
 		}
@@ -166,23 +166,23 @@ func TestPutComparesAddresses(t *testing.T) {
 			return true
 		}
 		_, err := serve(t, node).Put(t.Context(), strings.NewReader("abc"), PutOptions{})
-		wantKind(t, name, err, fault.UpstreamFailed)
+		testkit.WantKind(t, err, fault.UpstreamFailed, name)
 	}
 }
 
-// An answer that comes before the object cannot be about it.
+// An answer that arrives before the end of the object cannot be about it.
 func TestPutAnsweredTooEarly(t *testing.T) {
 	transport := roundTripper(func(r *http.Request) (*http.Response, error) {
 		_, _ = r.Body.Read(make([]byte, 2))
 		return answer(201, fmt.Sprintf(`{"address":%q,"size":5}`, b3.Of([]byte("hello")))), nil
 	})
 	c := dial(t, Options{URL: "http://node.example", HTTPClient: &http.Client{Transport: transport}})
-	_, err := c.Put(t.Context(), only{strings.NewReader("hello")}, PutOptions{})
-	wantKind(t, "too early", err, fault.UpstreamFailed)
+	_, err := c.Put(t.Context(), onlyReader{strings.NewReader("hello")}, PutOptions{})
+	testkit.WantKind(t, err, fault.UpstreamFailed, "too early")
 }
 
-// A source that can be read again is, from where it stood. One that cannot is
-// not, once a byte of it was used.
+// A source that can be rewound is read again from its first offset. Any other
+// is not retried once a byte of it was read.
 func TestPutAgain(t *testing.T) {
 	hangUp := func(w http.ResponseWriter, r *http.Request, n int) bool {
 		if n == 3 {
@@ -207,14 +207,14 @@ func TestPutAgain(t *testing.T) {
 
 	node = NewFakeNode()
 	node.Before = hangUp
-	_, err = serve(t, node).Put(t.Context(), only{bytes.NewReader(data)}, PutOptions{})
-	wantKind(t, "a stream that was begun", err, fault.BrokenPipe)
+	_, err = serve(t, node).Put(t.Context(), onlyReader{bytes.NewReader(data)}, PutOptions{})
+	testkit.WantKind(t, err, fault.BrokenPipe, "a stream that was begun")
 	if n := len(node.seen()); n != 1 {
 		t.Errorf("a stream was tried %d times", n)
 	}
 }
 
-// A node that refuses a stream before it takes any of it leaves it whole.
+// A node that refuses a stream before it reads any of it leaves it unread.
 func TestARefusedStreamIsTriedAgain(t *testing.T) {
 	node := NewFakeNode()
 	node.Before = func(w http.ResponseWriter, r *http.Request, n int) bool {
@@ -224,7 +224,7 @@ func TestARefusedStreamIsTriedAgain(t *testing.T) {
 		return n < 3
 	}
 	data := pattern(5_000_000)
-	object, err := serve(t, node).Put(t.Context(), only{bytes.NewReader(data)}, PutOptions{})
+	object, err := serve(t, node).Put(t.Context(), onlyReader{bytes.NewReader(data)}, PutOptions{})
 	if err != nil || object.Address != b3.Of(data) {
 		t.Errorf("%+v, %v", object, err)
 	}
@@ -235,39 +235,39 @@ func TestPutTellsItsProgress(t *testing.T) {
 	for name, try := range map[string]struct {
 		src   io.Reader
 		total int64
-	}{"memory": {bytes.NewReader(data), 200_000}, "a stream": {only{bytes.NewReader(data)}, -1}} {
-		var told []int64
+	}{"memory": {bytes.NewReader(data), 200_000}, "a stream": {onlyReader{bytes.NewReader(data)}, -1}} {
+		var reported []int64
 		total := int64(0)
 		_, err := serve(t, NewFakeNode()).Put(t.Context(), try.src, PutOptions{Progress: func(done, all int64) {
-			told, total = append(told, done), all
+			reported, total = append(reported, done), all
 		}})
-		if err != nil || total != try.total || !slices.IsSorted(told) || len(told) < 2 || told[len(told)-1] != 200_000 {
-			t.Errorf("%s: %v of %d, %v", name, told, total, err)
+		if err != nil || total != try.total || !slices.IsSorted(reported) || len(reported) < 2 || reported[len(reported)-1] != 200_000 {
+			t.Errorf("%s: %v of %d, %v", name, reported, total, err)
 		}
 	}
 }
 
-// keyboard gives three letters, and then waits for more to be typed.
-type keyboard struct {
+// blockingSource returns three bytes, and then blocks.
+type blockingSource struct {
 	given          bool
 	waiting, typed chan struct{}
 }
 
-func newKeyboard() *keyboard {
-	return &keyboard{waiting: make(chan struct{}), typed: make(chan struct{})}
+func newKeyboard() *blockingSource {
+	return &blockingSource{waiting: make(chan struct{}), typed: make(chan struct{})}
 }
 
-func (k *keyboard) Read(p []byte) (int, error) {
-	if !k.given {
-		k.given = true
+func (b *blockingSource) Read(p []byte) (int, error) {
+	if !b.given {
+		b.given = true
 		return copy(p, "abc"), nil
 	}
-	close(k.waiting)
-	<-k.typed
+	close(b.waiting)
+	<-b.typed
 	return copy(p, "too late"), nil
 }
 
-// Nobody waits for the keyboard to be told that the node refused.
+// Put returns the refusal of a node without waiting for a blocked source.
 func TestPutDoesNotWaitForASlowSource(t *testing.T) {
 	node, src := NewFakeNode(), newKeyboard()
 	node.Before = func(w http.ResponseWriter, r *http.Request, _ int) bool {
@@ -277,17 +277,18 @@ func TestPutDoesNotWaitForASlowSource(t *testing.T) {
 		return true
 	}
 	_, err := serve(t, node).Put(t.Context(), src, PutOptions{})
-	wantKind(t, "refused", err, fault.StoreFull)
+	testkit.WantKind(t, err, fault.StoreFull, "refused")
 	close(src.typed)
 }
 
-// What such a source gives in the end is for nobody, and nobody is told.
+// Bytes that such a source returns later are discarded, without a progress
+// call.
 func TestWhatComesTooLate(t *testing.T) {
 	src := newKeyboard()
-	told := int64(0)
-	body := newSending(upload{src: src, size: -1, progress: func(done, _ int64) { told = done }})
-	_, body.dog = watch(t.Context(), time.Hour)
-	defer body.dog.end()
+	reported := int64(0)
+	body := newUploadBody(upload{src: src, size: -1, progress: func(done, _ int64) { reported = done }})
+	_, body.watchdog = newWatchdog(t.Context(), time.Hour)
+	defer body.watchdog.stop()
 	_, _ = body.Read(make([]byte, 10))
 	ended := make(chan error)
 	go func() {
@@ -299,15 +300,15 @@ func TestWhatComesTooLate(t *testing.T) {
 		t.Error("a source that is being read is said to be at rest")
 	}
 	close(src.typed)
-	if err := <-ended; err != nil || told != 3 {
-		t.Errorf("%v, told of %d bytes", err, told)
+	if err := <-ended; err != nil || reported != 3 {
+		t.Errorf("%v, told of %d bytes", err, reported)
 	}
-	if n, err := body.Read(make([]byte, 10)); n != 0 || err != errOver {
+	if n, err := body.Read(make([]byte, 10)); n != 0 || err != errTryStopped {
 		t.Errorf("read again: %d, %v", n, err)
 	}
 }
 
-// Who gives up closes the keyboard, and is told that he gave up.
+// A Put that is cancelled, with its source closed, returns Canceled.
 func TestPutGivenUp(t *testing.T) {
 	node := NewFakeNode()
 	keyboard, typing := io.Pipe()
@@ -321,7 +322,7 @@ func TestPutGivenUp(t *testing.T) {
 	}
 	go func() { _, _ = typing.Write([]byte("abc")) }()
 	_, err := serve(t, node).Put(ctx, keyboard, PutOptions{})
-	wantKind(t, "given up", err, fault.Canceled)
+	testkit.WantKind(t, err, fault.Canceled, "given up")
 }
 
 // A source that can be read again is at rest when Put returns, and when it is
@@ -333,9 +334,9 @@ func TestPutLeavesTheSourceAlone(t *testing.T) {
 		if err != nil || up.size != 3 {
 			t.Fatal(up.size, err)
 		}
-		body := newSending(up)
-		_, body.dog = watch(t.Context(), time.Hour)
-		defer body.dog.end()
+		body := newUploadBody(up)
+		_, body.watchdog = newWatchdog(t.Context(), time.Hour)
+		defer body.watchdog.stop()
 		start := time.Now()
 		go func() { _, _ = body.Read(make([]byte, 2)) }()
 		synctest.Wait() // it is in the middle of a Read
@@ -353,11 +354,11 @@ func (f slowFile) Read(p []byte) (int, error) {
 	return f.Reader.Read(p)
 }
 
-// Seekers that turn out not to be, or not any more.
+// Sources that implement io.Seeker and fail to seek.
 func TestPutOfAnUnwillingSeeker(t *testing.T) {
 	c := serve(t, NewFakeNode())
 	for _, at := range []int{1, 2, 3} {
-		object, err := c.Put(t.Context(), &stubborn{Reader: strings.NewReader("abc"), at: at}, PutOptions{})
+		object, err := c.Put(t.Context(), &failingSeeker{Reader: strings.NewReader("abc"), at: at}, PutOptions{})
 		if err != nil || object.Size != 3 {
 			t.Errorf("Seek number %d fails: %+v, %v", at, object, err)
 		}
@@ -367,20 +368,20 @@ func TestPutOfAnUnwillingSeeker(t *testing.T) {
 		refuse(w, r, fault.Busy, "full")
 		return true
 	}
-	_, err := serve(t, node).Put(t.Context(), &stubborn{Reader: strings.NewReader("abc"), at: 4}, PutOptions{})
-	wantKind(t, "one that cannot be rewound", err, fault.Internal)
+	_, err := serve(t, node).Put(t.Context(), &failingSeeker{Reader: strings.NewReader("abc"), at: 4}, PutOptions{})
+	testkit.WantKind(t, err, fault.Internal, "one that cannot be rewound")
 	if n := len(node.seen()); n != 1 || !strings.Contains(err.Error(), "cannot be read") {
 		t.Errorf("%v after %d tries", err, n)
 	}
 }
 
-// stubborn fails at its nth Seek, without having moved.
-type stubborn struct {
+// failingSeeker fails at its nth Seek, without having moved.
+type failingSeeker struct {
 	*strings.Reader
 	at, n int
 }
 
-func (s *stubborn) Seek(offset int64, whence int) (int64, error) {
+func (s *failingSeeker) Seek(offset int64, whence int) (int64, error) {
 	if s.n++; s.n == s.at {
 		if s.at == 3 { // the way back: it stands at its end
 			_, _ = s.Reader.Seek(offset, whence)
@@ -399,12 +400,12 @@ func TestStat(t *testing.T) {
 		t.Errorf("%+v, %v", object, err)
 	}
 	_, err = c.Stat(t.Context(), b3.Of([]byte("absent")))
-	wantKind(t, "absent", err, fault.NotFound)
+	testkit.WantKind(t, err, fault.NotFound, "absent")
 	if CorrID(err) == "" || CorrID(err) != node.seen()[1].Header.Get("X-Corr-ID") {
 		t.Errorf("corr-id %q", CorrID(err))
 	}
 	_, err = c.Stat(t.Context(), b3.Address{})
-	wantKind(t, "no address", err, fault.Malformed)
+	testkit.WantKind(t, err, fault.Malformed, "no address")
 	if len(node.seen()) != 2 {
 		t.Error("the zero address was sent")
 	}
@@ -417,11 +418,11 @@ func TestDelete(t *testing.T) {
 	if err := c.Delete(t.Context(), address); err != nil {
 		t.Error(err)
 	}
-	wantKind(t, "a second time", c.Delete(t.Context(), address), fault.NotFound)
-	wantKind(t, "no address", c.Delete(t.Context(), b3.Address{}), fault.Malformed)
+	testkit.WantKind(t, c.Delete(t.Context(), address), fault.NotFound, "a second time")
+	testkit.WantKind(t, c.Delete(t.Context(), b3.Address{}), fault.Malformed, "no address")
 }
 
-// If the answer is lost, the object is gone all the same.
+// If the answer is lost, the object is deleted all the same.
 func TestDeleteWithALostAnswer(t *testing.T) {
 	node := NewFakeNode()
 	address := node.Add([]byte("short-lived"))
@@ -436,7 +437,7 @@ func TestDeleteWithALostAnswer(t *testing.T) {
 		t.Errorf("%v after %d tries", err, len(node.seen()))
 	}
 
-	// After a refusal there is nothing to be unsure about.
+	// After a refusal, the outcome is certain.
 	node = NewFakeNode()
 	node.Before = func(w http.ResponseWriter, r *http.Request, n int) bool {
 		if n == 1 {
@@ -444,5 +445,5 @@ func TestDeleteWithALostAnswer(t *testing.T) {
 		}
 		return n == 1
 	}
-	wantKind(t, "refused, then absent", serve(t, node).Delete(t.Context(), address), fault.NotFound)
+	testkit.WantKind(t, serve(t, node).Delete(t.Context(), address), fault.NotFound, "refused, then absent")
 }

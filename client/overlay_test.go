@@ -18,6 +18,7 @@ import (
 
 	"micronode/b3"
 	"micronode/fault"
+	"micronode/internal/testkit"
 )
 
 func TestPeers(t *testing.T) {
@@ -36,26 +37,26 @@ func TestPeers(t *testing.T) {
 		t.Errorf("%+v, %v", peers, err)
 	}
 	_, err := c.AddPeer(t.Context(), "abc")
-	wantKind(t, "no address", err, fault.Malformed)
+	testkit.WantKind(t, err, fault.Malformed, "no address")
 
 	node.Overlay.Fixed = []string{"fix"}
-	wantKind(t, "removed", c.RemovePeer(t.Context(), "abc"), none)
-	wantKind(t, "removed twice", c.RemovePeer(t.Context(), "abc"), fault.NotFound)
-	wantKind(t, "from the configuration", c.RemovePeer(t.Context(), "fix"), fault.Conflict)
+	testkit.WantKind(t, c.RemovePeer(t.Context(), "abc"), none, "removed")
+	testkit.WantKind(t, c.RemovePeer(t.Context(), "abc"), fault.NotFound, "removed twice")
+	testkit.WantKind(t, c.RemovePeer(t.Context(), "fix"), fault.Conflict, "from the configuration")
 	n := len(node.seen())
 	for _, id := range []string{"", ".", ".."} {
-		wantKind(t, id, c.RemovePeer(t.Context(), id), fault.Malformed)
+		testkit.WantKind(t, c.RemovePeer(t.Context(), id), fault.Malformed, id)
 	}
 	if len(node.seen()) != n {
 		t.Error("what cannot be an ID was asked for")
 	}
-	wantKind(t, "an ID with a slash", c.RemovePeer(t.Context(), "../peers?x"), fault.NotFound)
+	testkit.WantKind(t, c.RemovePeer(t.Context(), "../peers?x"), fault.NotFound, "an ID with a slash")
 	if got := node.seen()[n].URL.EscapedPath(); got != "/overlay/peers/..%2Fpeers%3Fx" {
 		t.Errorf("asked for %s", got)
 	}
 }
 
-// The command line and the node share these shapes.
+// The command line and the node share this JSON.
 func TestTheShapesOfTheOverlay(t *testing.T) {
 	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for want, document := range map[string]any{
@@ -80,7 +81,7 @@ func TestPublish(t *testing.T) {
 	node := NewFakeNode()
 	c := serve(t, node)
 	s := subscribe(t, c, "news")
-	for _, data := range [][]byte{nil, []byte("x"), {0, 0xff, '\n', '\r'}, pattern(politeCap + 1), pattern(MaxMessage)} {
+	for _, data := range [][]byte{nil, []byte("x"), {0, 0xff, '\n', '\r'}, pattern(expectContinueMin + 1), pattern(MaxMessage)} {
 		sent, err := c.Publish(t.Context(), "news", data)
 		if err != nil || sent.Peers != 1 || sent.Busy != 1 {
 			t.Fatalf("%d bytes: %+v, %v", len(data), sent, err)
@@ -92,7 +93,7 @@ func TestPublish(t *testing.T) {
 	}
 	n := len(node.seen())
 	_, err := c.Publish(t.Context(), "news", pattern(MaxMessage+1))
-	wantKind(t, "too large", err, fault.BodyTooLarge)
+	testkit.WantKind(t, err, fault.BodyTooLarge, "too large")
 	if len(node.seen()) != n {
 		t.Error("what is too large was sent")
 	}
@@ -101,18 +102,18 @@ func TestPublish(t *testing.T) {
 		return true
 	}
 	_, err = c.Publish(t.Context(), "news", nil)
-	wantKind(t, "no ID", err, fault.UpstreamFailed)
+	testkit.WantKind(t, err, fault.UpstreamFailed, "no ID")
 	_, err = c.AddPeer(t.Context(), "a@b")
-	wantKind(t, "no peer", err, fault.UpstreamFailed)
+	testkit.WantKind(t, err, fault.UpstreamFailed, "no peer")
 	node.Before = func(w http.ResponseWriter, _ *http.Request, _ int) bool {
 		_, _ = io.WriteString(w, "<h1>welcome</h1>")
 		return true
 	}
 	_, err = c.Publish(t.Context(), "news", nil)
-	wantKind(t, "a page", err, fault.UpstreamFailed)
+	testkit.WantKind(t, err, fault.UpstreamFailed, "a page")
 }
 
-// A topic arrives as it is, whatever it is made of.
+// A topic arrives unchanged, whatever its characters.
 func TestTopicsArriveAsTheyAre(t *testing.T) {
 	node := NewFakeNode()
 	var got string
@@ -126,7 +127,7 @@ func TestTopicsArriveAsTheyAre(t *testing.T) {
 		return err
 	}
 	segment := rapid.OneOf(rapid.SampledFrom([]string{"news", "a b", "50%", "%2F", "what?", "#1", "ü", "...", "a;b", "a+b", `\`, "a:b", "@", "\x00"}), rapid.StringN(1, 8, 20)).
-		Filter(func(s string) bool { return !strings.Contains(s, "/") && !unroutable(s) })
+		Filter(func(s string) bool { return !strings.Contains(s, "/") && !isUnroutable(s) })
 	rapid.Check(t, func(r *rapid.T) {
 		topic := strings.Join(rapid.SliceOfN(segment, 1, 4).Draw(r, "segments"), "/")
 		if err := publish(topic); err != nil || got != topic {
@@ -135,17 +136,17 @@ func TestTopicsArriveAsTheyAre(t *testing.T) {
 	})
 	n := len(node.seen())
 	for _, topic := range []string{"", "/", "/a", "a/", "a//b", ".", "..", "a/../b", "a/."} {
-		wantKind(t, topic, publish(topic), fault.Malformed)
+		testkit.WantKind(t, publish(topic), fault.Malformed, topic)
 		_, err := c.Subscribe(t.Context(), topic)
-		wantKind(t, topic, err, fault.Malformed)
+		testkit.WantKind(t, err, fault.Malformed, topic)
 	}
 	if len(node.seen()) != n {
 		t.Error("a topic that cannot travel was sent")
 	}
 }
 
-// takes reads what it is sent before it goes on.
-func takes(then func(*http.Request) (*http.Response, error)) func(*http.Request) (*http.Response, error) {
+// readingAnswer reads the request body before it continues.
+func readingAnswer(then func(*http.Request) (*http.Response, error)) func(*http.Request) (*http.Response, error) {
 	return func(r *http.Request) (*http.Response, error) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		return then(r)
@@ -156,7 +157,7 @@ func accepted(*http.Request) (*http.Response, error) {
 	return answer(200, `{"id":"`+b3.Of(nil).String()+`","peers":1,"busy":0}`), nil
 }
 
-// A message is sent again only if the node cannot have taken it.
+// A message is sent again only if the node cannot have accepted it.
 func TestAMessageIsNotSentTwice(t *testing.T) {
 	reset := &net.OpError{Op: "read", Err: errors.New("connection reset by peer")}
 	for name, try := range map[string]struct {
@@ -165,22 +166,22 @@ func TestAMessageIsNotSentTwice(t *testing.T) {
 		kind    fault.Kind
 		doubt   bool
 	}{
-		"taken":                   {list(takes(accepted)), 1, none, false},
-		"refused":                 {list(takes(says(429)), takes(says(503)), takes(accepted)), 3, none, false},
-		"refused to the end":      {list(takes(says(429))), 3, fault.RateLimited, false},
-		"refused before the body": {list(says(429), takes(accepted)), 2, none, false},
-		"broken off before":       {list(fails(reset), takes(accepted)), 2, none, false},
-		"broken off after":        {list(takes(fails(reset)), takes(accepted)), 1, fault.Transient, true},
-		"no answer":               {list(takes(fails(io.ErrUnexpectedEOF)), takes(accepted)), 1, fault.BrokenPipe, true},
-		"too late":                {list(takes(says(504)), takes(accepted)), 1, fault.Timeout, true},
-		"wrong":                   {list(takes(says(400)), takes(accepted)), 1, fault.Malformed, false},
-		"a bad gateway":           {list(takes(says(502)), takes(accepted)), 1, fault.UpstreamFailed, false},
+		"taken":                   {answerList(readingAnswer(accepted)), 1, none, false},
+		"refused":                 {answerList(readingAnswer(statusAnswer(429)), readingAnswer(statusAnswer(503)), readingAnswer(accepted)), 3, none, false},
+		"refused to the end":      {answerList(readingAnswer(statusAnswer(429))), 3, fault.RateLimited, false},
+		"refused before the body": {answerList(statusAnswer(429), readingAnswer(accepted)), 2, none, false},
+		"broken off before":       {answerList(errorAnswer(reset), readingAnswer(accepted)), 2, none, false},
+		"broken off after":        {answerList(readingAnswer(errorAnswer(reset)), readingAnswer(accepted)), 1, fault.Transient, true},
+		"no answer":               {answerList(readingAnswer(errorAnswer(io.ErrUnexpectedEOF)), readingAnswer(accepted)), 1, fault.BrokenPipe, true},
+		"too late":                {answerList(readingAnswer(statusAnswer(504)), readingAnswer(accepted)), 1, fault.Timeout, true},
+		"wrong":                   {answerList(readingAnswer(statusAnswer(400)), readingAnswer(accepted)), 1, fault.Malformed, false},
+		"a bad gateway":           {answerList(readingAnswer(statusAnswer(502)), readingAnswer(accepted)), 1, fault.UpstreamFailed, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c, s := scripted(t, Options{}, try.answers...)
 				_, err := c.Publish(t.Context(), "news", []byte("hello"))
-				wantKind(t, name, err, try.kind)
+				testkit.WantKind(t, err, try.kind, name)
 				if len(s.at) != try.tries || len(s.corr) != 1 {
 					t.Errorf("%d tries under %d corr-ids", len(s.at), len(s.corr))
 				}
@@ -190,51 +191,52 @@ func TestAMessageIsNotSentTwice(t *testing.T) {
 			})
 		})
 	}
-	// Of one without a body nobody knows how much was sent.
+	// If the message has no body, it is unknown how much was sent.
 	synctest.Test(t, func(t *testing.T) {
-		c, s := scripted(t, Options{}, says(429), fails(reset), accepted)
+		c, s := scripted(t, Options{}, statusAnswer(429), errorAnswer(reset), accepted)
 		_, err := c.Publish(t.Context(), "news", nil)
-		wantKind(t, "an empty one", err, fault.Transient)
+		testkit.WantKind(t, err, fault.Transient, "an empty one")
 		if len(s.at) != 2 {
 			t.Errorf("%d tries", len(s.at))
 		}
 	})
 }
 
-// Who waits for a node that is busy waits no longer than the caller does.
+// Waiting for a busy node is bounded by the deadline of the caller.
 func TestABusyNodeIsWaitedForWithinTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, s := scripted(t, Options{}, takes(says(429, "Retry-After", "7")), takes(accepted))
+		c, s := scripted(t, Options{}, readingAnswer(statusAnswer(429, "Retry-After", "7")), readingAnswer(accepted))
 		if _, err := c.Publish(t.Context(), "news", []byte("x")); err != nil || s.at[1] != 7*time.Second {
 			t.Errorf("%v, tries at %v", err, s.at)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		c, s = scripted(t, Options{}, takes(says(429, "Retry-After", "7")))
+		c, s = scripted(t, Options{}, readingAnswer(statusAnswer(429, "Retry-After", "7")))
 		_, err := c.Publish(ctx, "news", []byte("x"))
-		wantKind(t, "no time", err, fault.RateLimited)
+		testkit.WantKind(t, err, fault.RateLimited, "no time")
 		if len(s.at) != 1 || time.Since(s.start) != 0 {
 			t.Errorf("%d tries, returned after %s", len(s.at), time.Since(s.start))
 		}
-		c, s = scripted(t, Options{Timeout: 10 * time.Second}, hangs)
+		c, s = scripted(t, Options{Timeout: 10 * time.Second}, hangingAnswer)
 		_, err = c.Publish(t.Context(), "news", []byte("x"))
-		wantKind(t, "a node that hangs", err, fault.Timeout)
+		testkit.WantKind(t, err, fault.Timeout, "a node that hangs")
 		if time.Since(s.start) != 10*time.Second {
 			t.Errorf("it took %s", time.Since(s.start))
 		}
 	})
 }
 
-// After Publish the data is the caller's, whatever the transport still does.
-func TestTheDataIsGivenBack(t *testing.T) {
+// After Publish the caller may change the data, whatever the transport still
+// does.
+func TestPublishReleasesData(t *testing.T) {
 	var body io.Reader
 	c, _ := scripted(t, Options{}, func(r *http.Request) (*http.Response, error) {
 		body = r.Body
-		return says(400)(r)
+		return statusAnswer(400)(r)
 	})
 	_, err := c.Publish(t.Context(), "news", []byte("secret"))
-	wantKind(t, "refused", err, fault.Malformed)
-	if n, err := body.Read(make([]byte, 10)); n != 0 || err != errOver {
+	testkit.WantKind(t, err, fault.Malformed, "refused")
+	if n, err := body.Read(make([]byte, 10)); n != 0 || err != errTryStopped {
 		t.Errorf("%d bytes, %v", n, err)
 	}
 }
@@ -243,9 +245,9 @@ func TestALargeMessageAsksFirst(t *testing.T) {
 	var headers []http.Header
 	c, _ := scripted(t, Options{}, func(r *http.Request) (*http.Response, error) {
 		headers = append(headers, r.Header)
-		return takes(accepted)(r)
+		return readingAnswer(accepted)(r)
 	})
-	for _, size := range []int{1, politeCap, politeCap + 1} {
+	for _, size := range []int{1, expectContinueMin, expectContinueMin + 1} {
 		if _, err := c.Publish(t.Context(), "news", pattern(size)); err != nil {
 			t.Error(err)
 		}
@@ -262,7 +264,7 @@ func TestFetch(t *testing.T) {
 	c := serve(t, node)
 	address := node.Overlay.Remote([]byte("far away"))
 	_, err := c.Fetch(t.Context(), address, "abc")
-	wantKind(t, "an unknown peer", err, fault.NotFound)
+	testkit.WantKind(t, err, fault.NotFound, "an unknown peer")
 	if _, err := c.AddPeer(t.Context(), "abc@10.0.0.1:9500"); err != nil {
 		t.Fatal(err)
 	}
@@ -275,27 +277,28 @@ func TestFetch(t *testing.T) {
 		t.Errorf("%+v, %v", object, err)
 	}
 	_, err = c.Fetch(t.Context(), b3.Of([]byte("nowhere")), "")
-	wantKind(t, "nobody has it", err, fault.NotFound)
+	testkit.WantKind(t, err, fault.NotFound, "nobody has it")
 	_, err = c.Fetch(t.Context(), b3.Address{}, "")
-	wantKind(t, "no address", err, fault.Malformed)
+	testkit.WantKind(t, err, fault.Malformed, "no address")
 	_, err = c.Fetch(t.Context(), b3.Of(nil), "")
-	wantKind(t, "nobody has it", err, fault.NotFound)
+	testkit.WantKind(t, err, fault.NotFound, "nobody has it")
 	node.Before = func(w http.ResponseWriter, _ *http.Request, _ int) bool {
 		writeJSON(w, 200, `{"address":"`+address.String()+`","size":8}`)
 		return true
 	}
 	_, err = c.Fetch(t.Context(), b3.Of(nil), "")
-	wantKind(t, "another object", err, fault.UpstreamFailed)
+	testkit.WantKind(t, err, fault.UpstreamFailed, "another object")
 }
 
-// What a node fetches may be large: it has an hour, or as long as the caller.
+// A fetched object may be large: the bound is an hour, or the caller's
+// deadline.
 func TestAFetchMayTakeLong(t *testing.T) {
 	slow := func(r *http.Request) (*http.Response, error) {
 		select {
 		case <-time.After(50 * time.Minute):
 			return answer(201, `{"address":"`+b3.Of(nil).String()+`","size":0}`), nil
 		case <-r.Context().Done():
-			return hangs(r)
+			return hangingAnswer(r)
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -303,36 +306,36 @@ func TestAFetchMayTakeLong(t *testing.T) {
 		if object, err := c.Fetch(t.Context(), b3.Of(nil), ""); err != nil || !object.Created {
 			t.Errorf("%+v, %v", object, err)
 		}
-		c, s := scripted(t, Options{}, hangs)
+		c, s := scripted(t, Options{}, hangingAnswer)
 		_, err := c.Fetch(t.Context(), b3.Of(nil), "")
-		wantKind(t, "a node that hangs", err, fault.Timeout)
+		testkit.WantKind(t, err, fault.Timeout, "a node that hangs")
 		if time.Since(s.start) != time.Hour {
 			t.Errorf("it took %s", time.Since(s.start))
 		}
 	})
 }
 
-// What may be done twice is tried again.
+// Calls that are safe to repeat are retried.
 func TestRepeatedCallsOfTheOverlay(t *testing.T) {
 	fetched := func(*http.Request) (*http.Response, error) {
 		return answer(201, `{"address":"`+b3.Of(nil).String()+`","size":0}`), nil
 	}
 	added := func(*http.Request) (*http.Response, error) { return answer(200, `{"id":"a"}`), nil }
-	broken := takes(fails(io.ErrUnexpectedEOF))
+	broken := readingAnswer(errorAnswer(io.ErrUnexpectedEOF))
 	for name, try := range map[string]struct {
 		answers []func(*http.Request) (*http.Response, error)
 		call    func(*Client, context.Context) error
 	}{
-		"peers": {list(fails(io.ErrUnexpectedEOF), says(200)), func(c *Client, ctx context.Context) error { _, err := c.Peers(ctx); return err }},
-		"add":   {list(broken, added), func(c *Client, ctx context.Context) error { _, err := c.AddPeer(ctx, "a@b"); return err }},
-		"fetch": {list(broken, fetched), func(c *Client, ctx context.Context) error { _, err := c.Fetch(ctx, b3.Of(nil), ""); return err }},
-		"remove, and the first try did it": {list(fails(io.ErrUnexpectedEOF), says(404)),
+		"peers": {answerList(errorAnswer(io.ErrUnexpectedEOF), statusAnswer(200)), func(c *Client, ctx context.Context) error { _, err := c.Peers(ctx); return err }},
+		"add":   {answerList(broken, added), func(c *Client, ctx context.Context) error { _, err := c.AddPeer(ctx, "a@b"); return err }},
+		"fetch": {answerList(broken, fetched), func(c *Client, ctx context.Context) error { _, err := c.Fetch(ctx, b3.Of(nil), ""); return err }},
+		"remove, and the first try did it": {answerList(errorAnswer(io.ErrUnexpectedEOF), statusAnswer(404)),
 			func(c *Client, ctx context.Context) error { return c.RemovePeer(ctx, "a") }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c, s := scripted(t, Options{}, try.answers...)
-				wantKind(t, name, try.call(c, t.Context()), none)
+				testkit.WantKind(t, try.call(c, t.Context()), none, name)
 				if len(s.at) != 2 {
 					t.Errorf("%d tries", len(s.at))
 				}

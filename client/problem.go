@@ -18,6 +18,7 @@ import (
 	"unicode"
 
 	"micronode/fault"
+	"micronode/internal/corr"
 )
 
 const (
@@ -25,66 +26,66 @@ const (
 	maxText    = 1000     // bytes of a text in it that are kept
 	maxOp      = 64
 
-	// longestPause bounds what a Retry-After may say without overflow.
-	longestPause = 24 * time.Hour
+	// maxRetryAfter bounds Retry-After, so that it cannot overflow.
+	maxRetryAfter = 24 * time.Hour
 )
 
-// trace is the cause of every error of a call. It knows the correlation ID and
-// what happened on the wire.
-type trace struct {
+// callCause is the cause of every error of a call. It holds the correlation ID
+// and what happened on the wire.
+type callCause struct {
 	corr   string
 	status int   // of the answer; 0 if there was none
-	cause  error // nil if the answer says it all
+	cause  error // nil if the status says it all
 }
 
-func (t *trace) Error() string {
+func (c *callCause) Error() string {
 	switch {
-	case t.cause != nil:
-		return t.cause.Error()
-	case t.status != 0:
-		return fmt.Sprintf("HTTP %d, corr_id %s", t.status, t.corr)
+	case c.cause != nil:
+		return c.cause.Error()
+	case c.status != 0:
+		return fmt.Sprintf("HTTP %d, corr_id %s", c.status, c.corr)
 	default:
-		return "corr_id " + t.corr
+		return "corr_id " + c.corr
 	}
 }
 
-func (t *trace) Unwrap() error { return t.cause }
+func (c *callCause) Unwrap() error { return c.cause }
 
 // CorrID is the correlation ID of the call that an error ended, or "" if the
 // error is not of a call. The node's log lines of that call carry it.
 func CorrID(err error) string {
-	if t, ok := errors.AsType[*trace](err); ok {
+	if t, ok := errors.AsType[*callCause](err); ok {
 		return t.corr
 	}
 	return ""
 }
 
-// refusal turns an answer that is not wanted into an error. A problem document
-// speaks for itself; of anything else the status must do.
-func (k *call) refusal(answer *http.Response) *fault.Error {
-	seen := &trace{corr: k.corr, status: answer.StatusCode}
-	k.adopt(seen, answer.Header.Get(corrHeader))
-	err := &fault.Error{Op: k.op, Kind: kindOfStatus(answer.StatusCode), RetryAfter: retryAfter(answer.Header), Err: seen}
+// responseError turns a rejected answer into an error. Kind, detail and next
+// step come from its problem document, or else from its status.
+func (k *call) responseError(answer *http.Response) *fault.Error {
+	cause := &callCause{corr: k.corrID, status: answer.StatusCode}
+	k.setCorrID(cause, answer.Header.Get(corr.Header))
+	err := &fault.Error{Op: k.op, Kind: kindOfStatus(answer.StatusCode), RetryAfter: retryAfter(answer.Header), Err: cause}
 	switch {
 	case isRedirect(answer.StatusCode):
-		err.Detail = "the node sends us elsewhere"
+		err.Detail = "the node redirects to another address"
 		if to, _ := answer.Location(); to != nil {
-			err.Detail += ", to " + k.show(to.Host, maxText)
+			err.Detail += ", to " + k.sanitize(to.Host, maxText)
 		}
 		err.Next = "Nothing was sent there. Point the URL (MICRO_URL) at the node itself."
 		return err
 	case mediaOf(answer) == "application/problem+json":
 		raw, readErr := io.ReadAll(io.LimitReader(answer.Body, maxProblem))
-		if readErr == nil && k.readProblem(raw, err, seen) {
+		if readErr == nil && k.readProblem(raw, err, cause) {
 			return err
 		}
 	}
-	err.Detail = strings.TrimSpace(fmt.Sprintf("%s answered %d %s", k.client.where, answer.StatusCode, http.StatusText(answer.StatusCode)))
+	err.Detail = strings.TrimSpace(fmt.Sprintf("%s answered %d %s", k.client.nodeLabel, answer.StatusCode, http.StatusText(answer.StatusCode)))
 	return err
 }
 
-// problem is what we read of RFC 9457 and the node's own members. The status
-// is that of the answer, and title and retryable follow from the kind.
+// problem holds the members of RFC 9457, and the node's own, that we read. The
+// status is that of the answer, and title and retryable follow from the kind.
 type problem struct {
 	Code   string `json:"code"`
 	Op     string `json:"op"`
@@ -93,9 +94,9 @@ type problem struct {
 	CorrID string `json:"corr_id"`
 }
 
-// readProblem fills in what a problem document says. A code that this version
-// does not know leaves the kind as the status has it.
-func (k *call) readProblem(raw []byte, err *fault.Error, seen *trace) bool {
+// readProblem copies a problem document into err. An unknown code leaves the
+// kind that follows from the status.
+func (k *call) readProblem(raw []byte, err *fault.Error, cause *callCause) bool {
 	var p problem
 	if json.Unmarshal(raw, &p) != nil {
 		return false
@@ -103,25 +104,25 @@ func (k *call) readProblem(raw []byte, err *fault.Error, seen *trace) bool {
 	if kind, known := fault.ParseKind(p.Code); known {
 		err.Kind = kind
 	}
-	if op := k.show(p.Op, maxOp); op != "" {
+	if op := k.sanitize(p.Op, maxOp); op != "" {
 		err.Op = op
 	}
-	k.adopt(seen, p.CorrID)
-	err.Detail, err.Next = k.show(p.Detail, maxText), k.show(p.Next, maxText)
+	k.setCorrID(cause, p.CorrID)
+	err.Detail, err.Next = k.sanitize(p.Detail, maxText), k.sanitize(p.Next, maxText)
 	return true
 }
 
-// adopt takes over a correlation ID of the node's, if it can be one.
-func (k *call) adopt(seen *trace, id string) {
-	if wellFormed(id) && k.client.secret.hide(id) == id {
-		seen.corr = id
+// setCorrID takes over a correlation ID of the node, if it is well-formed.
+func (k *call) setCorrID(cause *callCause, id string) {
+	if corr.Valid(id) && k.client.secret.hide(id) == id {
+		cause.corr = id
 	}
 }
 
-// show makes a text of a stranger fit for a terminal and a log: of bounded
+// sanitize makes an untrusted text fit for a terminal and a log: of bounded
 // length, without the token, and without control characters, which could move
 // the cursor or the words.
-func (k *call) show(text string, most int) string {
+func (k *call) sanitize(text string, most int) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
 			return r
@@ -170,8 +171,12 @@ func kindOfStatus(status int) fault.Kind {
 		return fault.UpstreamFailed
 	case http.StatusServiceUnavailable:
 		return fault.NotReady
-	case http.StatusGatewayTimeout, http.StatusRequestTimeout:
+	case http.StatusGatewayTimeout:
 		return fault.Timeout
+	case http.StatusRequestTimeout:
+		return fault.RequestTimeout
+	case http.StatusUnsupportedMediaType:
+		return fault.UnsupportedMediaType
 	case http.StatusInsufficientStorage:
 		return fault.StoreFull
 	}
@@ -191,47 +196,47 @@ func kindOfStatus(status int) fault.Kind {
 func retryAfter(header http.Header) time.Duration {
 	text := header.Get("Retry-After")
 	if seconds, err := strconv.ParseUint(text, 10, 32); err == nil {
-		return min(time.Duration(seconds)*time.Second, longestPause)
+		return min(time.Duration(seconds)*time.Second, maxRetryAfter)
 	}
 	if at, err := http.ParseTime(text); err == nil {
-		return min(max(time.Until(at), 0), longestPause)
+		return min(max(time.Until(at), 0), maxRetryAfter)
 	}
 	return 0
 }
 
-// failure turns an error of a try into one of ours. The context is the
-// caller's, the try's own is ended by the watchdog too.
-func (k *call) failure(ctx, try context.Context, err error) *fault.Error {
+// tryError turns an error of a try into one of ours. ctx is the caller's
+// context; the watchdog may also end the try's own.
+func (k *call) tryError(ctx, try context.Context, err error) *fault.Error {
 	if outer, ok := errors.AsType[*url.Error](err); ok {
-		err = outer.Err // it repeats the method and the URL, which say nothing new
+		err = outer.Err // it repeats the method and the URL, which add nothing
 	}
 	failed := &fault.Error{Op: k.op}
 	switch {
 	case ctx.Err() != nil:
 		failed.Kind, err = fault.KindOf(ctx.Err()), ctx.Err()
-		failed.Detail = "given up waiting for " + k.client.where
+		failed.Detail = "cancelled while waiting for " + k.client.nodeLabel
 	case context.Cause(try) == errStalled:
 		failed.Kind, err = fault.Timeout, errStalled
-		failed.Detail = fmt.Sprintf("%s let us wait for %s", k.client.where, k.patience)
+		failed.Detail = fmt.Sprintf("%s did not answer within %s", k.client.nodeLabel, k.idleTimeout)
 	default:
-		k.judge(failed, err)
+		k.classify(failed, err)
 	}
-	failed.Err = &trace{corr: k.corr, cause: err}
+	failed.Err = &callCause{corr: k.corrID, cause: err}
 	return failed
 }
 
-// judge says what a failure of the network means.
-func (k *call) judge(failed *fault.Error, err error) {
-	where := k.client.where
+// classify sets the kind of a network failure.
+func (k *call) classify(failed *fault.Error, err error) {
+	where := k.client.nodeLabel
 	var name *net.DNSError
 	var certificate *tls.CertificateVerificationError
-	if own, ok := errors.AsType[*fault.Error](err); ok { // the dialer of the socket has said what there is to say
+	if own, ok := errors.AsType[*fault.Error](err); ok { // the dialer of the socket has classified it already
 		failed.Op, failed.Kind, failed.Detail, failed.Next = own.Op, own.Kind, own.Detail, own.Next
 		return
 	}
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
-		failed.Kind, failed.Detail = fault.NotReady, "nobody listens at "+where
+		failed.Kind, failed.Detail = fault.NotReady, "connection refused by "+where
 		failed.Next = "Start the node, or check the URL (MICRO_URL)."
 	case errors.As(err, &name):
 		failed.Kind, failed.Detail = fault.NoRoute, "the name of "+where+" has no address"

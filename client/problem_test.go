@@ -15,9 +15,11 @@ import (
 	"unicode/utf8"
 
 	"micronode/fault"
+	"micronode/internal/corr"
+	"micronode/internal/testkit"
 )
 
-// Every kind of the table comes back as itself.
+// Every kind of the table survives the round trip.
 func TestProblemsKeepTheirKind(t *testing.T) {
 	for _, kind := range fault.Kinds() {
 		node := NewFakeNode()
@@ -53,18 +55,18 @@ func TestDraining(t *testing.T) {
 	}
 	c := serve(t, node)
 	_, err := c.Put(t.Context(), strings.NewReader("late"), PutOptions{})
-	wantKind(t, "draining", err, fault.Canceled)
+	testkit.WantKind(t, err, fault.Canceled, "draining")
 	if errors.Is(err, context.Canceled) || fault.RetryAfterOf(err) != time.Second || len(node.seen()) != 1 {
 		t.Errorf("%v after %d tries", err, len(node.seen()))
 	}
 }
 
-// What is not a problem document is judged by its status.
+// An answer that is not a problem document is classified by its status.
 func TestKindsByStatus(t *testing.T) {
 	for status, kind := range map[int]fault.Kind{
 		400: fault.Malformed, 401: fault.Unauthorized, 403: fault.Forbidden, 404: fault.NotFound, 405: fault.MethodNotAllowed,
-		407: fault.Unauthorized, 408: fault.Timeout, 409: fault.Conflict, 410: fault.Expired, 411: fault.LengthRequired, 412: fault.Conflict,
-		413: fault.BodyTooLarge, 416: fault.InvalidRange, 418: fault.Malformed, 429: fault.RateLimited, 500: fault.Internal,
+		407: fault.Unauthorized, 408: fault.RequestTimeout, 409: fault.Conflict, 410: fault.Expired, 411: fault.LengthRequired, 412: fault.Conflict,
+		413: fault.BodyTooLarge, 415: fault.UnsupportedMediaType, 416: fault.InvalidRange, 418: fault.Malformed, 429: fault.RateLimited, 500: fault.Internal,
 		501: fault.Internal, 502: fault.UpstreamFailed, 503: fault.NotReady, 504: fault.Timeout, 507: fault.StoreFull,
 		304: fault.RejectPolicy, 199: fault.UpstreamFailed,
 	} {
@@ -79,31 +81,31 @@ func TestKindsByStatus(t *testing.T) {
 		} {
 			a := answer(status, body[1])
 			a.Header.Set("Content-Type", body[0])
-			err := testCall(t).refusal(a)
-			wantKind(t, what, err, kind)
+			err := testCall(t).responseError(a)
+			testkit.WantKind(t, err, kind, what)
 			if CorrID(err) != "our-own-id" {
 				t.Errorf("%s: corr-id %q", what, CorrID(err))
 			}
 		}
 	}
-	err := testCall(t).refusal(answer(404, ""))
+	err := testCall(t).responseError(answer(404, ""))
 	if err.Error() != "client.test: node.example answered 404 Not Found: HTTP 404, corr_id our-own-id" {
 		t.Error(err)
 	}
 	if CorrID(nil) != "" || CorrID(fault.Busy) != "" {
 		t.Error("an error of nobody's call has a corr-id")
 	}
-	if text := (&trace{corr: "abcdefgh"}).Error(); text != "corr_id abcdefgh" {
+	if text := (&callCause{corr: "abcdefgh"}).Error(); text != "corr_id abcdefgh" {
 		t.Error(text)
 	}
 }
 
-// A server that talks too much is cut short, between two letters.
+// A long detail is truncated, between two characters.
 func TestLongDetails(t *testing.T) {
 	raw, _ := json.Marshal(map[string]string{"code": "Busy", "detail": strings.Repeat("é", 20_000)})
 	a := answer(429, string(raw))
 	a.Header.Set("Content-Type", "application/problem+json")
-	err := testCall(t).refusal(a)
+	err := testCall(t).responseError(a)
 	if want := strings.Repeat("é", maxText/2) + "…"; err.Kind != fault.Busy || err.Detail != want {
 		t.Errorf("%v: %d bytes", err.Kind, len(err.Detail))
 	}
@@ -117,8 +119,8 @@ func testCall(t testing.TB) *call {
 
 func TestRetryAfterHeader(t *testing.T) {
 	for text, want := range map[string]time.Duration{
-		"": 0, "0": 0, "3": 3 * time.Second, "-3": 0, "1.5": 0, "soon": 0, "4294967295": longestPause, "99999999999999999999": 0,
-		"Mon, 02 Jan 2006 15:04:05 GMT": 0, "Fri, 31 Dec 9999 23:59:59 GMT": longestPause,
+		"": 0, "0": 0, "3": 3 * time.Second, "-3": 0, "1.5": 0, "soon": 0, "4294967295": maxRetryAfter, "99999999999999999999": 0,
+		"Mon, 02 Jan 2006 15:04:05 GMT": 0, "Fri, 31 Dec 9999 23:59:59 GMT": maxRetryAfter,
 	} {
 		if got := retryAfter(http.Header{"Retry-After": {text}}); got != want {
 			t.Errorf("%q is %s, want %s", text, got, want)
@@ -126,7 +128,7 @@ func TestRetryAfterHeader(t *testing.T) {
 	}
 }
 
-// What the network may say, and what it means.
+// Errors of the network, and their kinds.
 func TestKindsOfTheNetwork(t *testing.T) {
 	for _, try := range []struct {
 		err  error
@@ -143,30 +145,31 @@ func TestKindsOfTheNetwork(t *testing.T) {
 		{syscall.ETIMEDOUT, fault.Timeout},
 		{errors.New("malformed HTTP response"), fault.Transient},
 	} {
-		err := testCall(t).failure(t.Context(), t.Context(), &net.OpError{Op: "dial", Err: try.err})
-		wantKind(t, try.err.Error(), err, try.kind)
+		err := testCall(t).tryError(t.Context(), t.Context(), &net.OpError{Op: "dial", Err: try.err})
+		testkit.WantKind(t, err, try.kind, try.err.Error())
 		if !errors.Is(err, try.err) || CorrID(err) != "our-own-id" {
 			t.Errorf("%v hides %v", err, try.err)
 		}
 	}
 }
 
-// Whatever the network says when the caller has given up, that is why.
+// After a cancellation, any error of the network is reported as Canceled.
 func TestGivingUpIsTheReason(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	late, cancel := context.WithTimeout(t.Context(), 0)
 	defer cancel()
 	for ctx, kind := range map[context.Context]fault.Kind{gone: fault.Canceled, late: fault.Timeout} {
-		err := testCall(t).failure(ctx, ctx, net.ErrClosed)
-		wantKind(t, kind.Code(), err, kind)
+		err := testCall(t).tryError(ctx, ctx, net.ErrClosed)
+		testkit.WantKind(t, err, kind, kind.Code())
 		if !errors.Is(err, ctx.Err()) {
 			t.Error(err)
 		}
 	}
 }
 
-// A caller may bring a correlation ID along.
+// A caller may provide a correlation ID, and the ID of a request goes on with
+// the calls that it causes.
 func TestWithCorrID(t *testing.T) {
 	node := NewFakeNode()
 	c := serve(t, node)
@@ -175,8 +178,14 @@ func TestWithCorrID(t *testing.T) {
 			t.Errorf("%q: %v", id, err)
 		}
 	}
+	if _, err := c.Version(corr.With(t.Context(), "request-0002")); err != nil {
+		t.Error(err)
+	}
+	if id := node.seen()[5].Header.Get("X-Corr-ID"); id != "request-0002" {
+		t.Errorf("a call of a request has the corr-id %q", id)
+	}
 	for i, r := range node.seen() {
-		if id := r.Header.Get("X-Corr-ID"); (i == 0) != (id == "request-0001") || !wellFormed(id) {
+		if id := r.Header.Get("X-Corr-ID"); (i == 0) != (id == "request-0001") || !corr.Valid(id) {
 			t.Errorf("request %d has the corr-id %q", i, id)
 		}
 	}
@@ -191,17 +200,17 @@ func FuzzProblem(f *testing.F) {
 	f.Add(302, "text/html", "", "Fri, 31 Dec 1999 23:59:59 GMT", "")
 	f.Add(404, "application/problem+json", `{"code":7}`, "-1", "x")
 	f.Add(200, "application/problem+json;charset=\xff", strings.Repeat(`{"a":`, 1000), "99999999999", "\x00")
-	f.Fuzz(func(t *testing.T, status int, media, body, after, corr string) {
+	f.Fuzz(func(t *testing.T, status int, media, body, after, id string) {
 		a := answer(status, body)
-		a.Header = http.Header{"Content-Type": {media}, "Retry-After": {after}, "X-Corr-Id": {corr}, "Location": {body}}
-		err := testCall(t).refusal(a)
+		a.Header = http.Header{"Content-Type": {media}, "Retry-After": {after}, "X-Corr-Id": {id}, "Location": {body}}
+		err := testCall(t).responseError(a)
 		if _, known := fault.ParseKind(err.Kind.Code()); !known || err.Kind == none {
 			t.Errorf("kind %v", err.Kind)
 		}
-		if err.RetryAfter < 0 || err.RetryAfter > longestPause {
+		if err.RetryAfter < 0 || err.RetryAfter > maxRetryAfter {
 			t.Errorf("retry after %s", err.RetryAfter)
 		}
-		if !wellFormed(CorrID(err)) {
+		if !corr.Valid(CorrID(err)) {
 			t.Errorf("corr-id %q", CorrID(err))
 		}
 		said := err.Error() + err.Next

@@ -11,16 +11,16 @@ import (
 	"micronode/fault"
 )
 
-// GetOptions may all be left out.
+// GetOptions are the options of Get. All are optional.
 type GetOptions struct {
-	// Offset and Length ask for a part. A Length of zero means up to the end.
+	// Offset and Length select a part. A Length of zero means up to the end.
 	// The bytes of a part are not verified here: that takes the whole object,
-	// or an outboard (see package b3), which a node does not hand out. The
-	// node has verified them on its side.
+	// or an outboard (see package b3), which nodes do not serve. The node has
+	// verified them on its side.
 	Offset, Length int64
 
-	// Progress is told how many bytes were read, and how many there will be,
-	// or -1. It is called by the goroutine that reads.
+	// Progress is called with the number of bytes read, and their total, or
+	// -1. It is called by the goroutine that reads.
 	Progress func(done, total int64)
 }
 
@@ -36,7 +36,7 @@ func (c *Client) Get(ctx context.Context, address b3.Address, o GetOptions) (*Re
 	if o.Offset < 0 || o.Length < 0 || o.Offset+o.Length < 0 {
 		return nil, fault.New(getOp, fault.InvalidRange, "%d bytes at offset %d", o.Length, o.Offset)
 	}
-	src := &source{call: k, ctx: ctx, whole: o.Offset == 0 && o.Length == 0, at: o.Offset, end: -1, size: -1}
+	src := &objectSource{call: k, ctx: ctx, whole: o.Offset == 0 && o.Length == 0, at: o.Offset, end: -1, size: -1}
 	if o.Length > 0 {
 		src.end = o.Offset + o.Length
 	}
@@ -50,41 +50,42 @@ func (c *Client) Get(ctx context.Context, address b3.Address, o GetOptions) (*Re
 	return r, nil
 }
 
-// Reader reads an object. When the connection breaks in the middle, it goes on
-// where it was. It is for one goroutine.
+// Reader reads an object. When the connection breaks in the middle, it resumes
+// at the same offset. It is for one goroutine.
 //
 // A whole object is verified as it is read, and ends with [io.EOF] only if all
 // its bytes were right; otherwise the end is an error of the kind
-// [fault.IntegrityFail]. Whoever stops before the end has verified nothing.
+// [fault.IntegrityFail]. A program that stops before the end has verified
+// nothing.
 type Reader struct {
 	// set at construction
-	src      *source
+	src      *objectSource
 	in       io.Reader // the source, with or without verification
 	from     int64
 	address  b3.Address
 	progress func(done, total int64)
 
 	// owned by the reading goroutine
-	end error // once there is one, it stays
+	err error // once there is one, it stays
 }
 
-// Size is how many bytes the whole object has, or -1 if the node did not say.
+// Size is how many bytes the whole object has, or -1 if unknown.
 func (r *Reader) Size() int64 { return r.src.size }
 
 // Read reads the next bytes.
 func (r *Reader) Read(p []byte) (int, error) {
-	if r.end != nil {
-		return 0, r.end
+	if r.err != nil {
+		return 0, r.err
 	}
 	n, err := r.in.Read(p)
 	if n > 0 && r.progress != nil {
 		r.progress(r.src.at-r.from, r.total())
 	}
 	if err != nil {
-		r.src.drop()
-		r.end = r.judge(err)
+		r.src.closeResponse()
+		r.err = r.classify(err)
 	}
-	return n, r.end
+	return n, r.err
 }
 
 func (r *Reader) total() int64 {
@@ -94,88 +95,88 @@ func (r *Reader) total() int64 {
 	return r.src.end - r.from
 }
 
-// judge gives a mismatch its place among the errors of this package.
-func (r *Reader) judge(err error) error {
+// classify turns a mismatch into an error of this package.
+func (r *Reader) classify(err error) error {
 	if !errors.Is(err, b3.ErrMismatch) {
 		return err
 	}
-	return &fault.Error{Op: getOp, Kind: fault.IntegrityFail, Detail: "what came is not " + r.address.String(),
-		Err: &trace{corr: r.src.call.corr, cause: err}}
+	return &fault.Error{Op: getOp, Kind: fault.IntegrityFail, Detail: "the received bytes are not " + r.address.String(),
+		Err: &callCause{corr: r.src.call.corrID, cause: err}}
 }
 
-// Close ends the reading. The error is always nil.
+// Close closes the connection. The error is always nil.
 func (r *Reader) Close() error {
-	r.src.drop()
-	if r.end == nil {
-		r.end = fault.New(getOp, fault.Canceled, "the reader is closed")
+	r.src.closeResponse()
+	if r.err == nil {
+		r.err = fault.New(getOp, fault.Canceled, "the reader is closed")
 	}
 	return nil
 }
 
-// source is the bytes of an object, or of a part of it, over as many
-// connections as it takes. It belongs to the one who reads.
-type source struct {
+// objectSource is the bytes of an object, or of a part of it, over as many
+// connections as it takes. It is used by one goroutine.
+type objectSource struct {
 	// set at construction
 	call  *call
 	ctx   context.Context
-	whole bool // no part was asked for
+	whole bool // no part was requested
 
-	at   int64 // of the next byte, from the beginning of the object
-	end  int64 // after the last byte that is wanted; -1 if not known
+	at   int64 // offset of the next byte in the object
+	end  int64 // end of the requested bytes; -1 if not known
 	size int64 // of the object; -1 if not known
 
-	answer *http.Response // nil between connections
-	broken error          // why the connection ended, to be dealt with next time
-	fails  int            // tries in a row without a new byte
+	answer     *http.Response // nil between connections
+	pendingErr error          // why the connection ended; the next Read handles it
+	failures   int            // tries in a row without a new byte
 }
 
-// connect tries until there is an answer, or no point in trying.
-func (s *source) connect() error {
+// connect retries until there is an answer, or a retry cannot help.
+func (s *objectSource) connect() error {
 	for {
 		err := s.open()
 		if err == nil {
 			return nil
 		}
-		if err := s.again(err); err != nil {
+		if err := s.retry(err); err != nil {
 			return err
 		}
 	}
 }
 
-// Read goes on after a failure as long as the policy allows. The tries count
-// anew with each byte that comes.
-func (s *source) Read(p []byte) (int, error) {
+// Read retries after a failure as long as the policy allows. Each byte that
+// arrives resets the count of tries.
+func (s *objectSource) Read(p []byte) (int, error) {
 	for {
-		n, err := s.some(p)
+		n, err := s.readOnce(p)
 		if n > 0 {
-			s.fails, s.broken = 0, err
+			s.failures, s.pendingErr = 0, err
 			return n, nil
 		}
 		if err == nil || err == io.EOF {
 			return 0, err
 		}
-		if err := s.again(err); err != nil {
+		if err := s.retry(err); err != nil {
 			return 0, err
 		}
 	}
 }
 
-func (s *source) again(err error) error {
-	s.drop()
-	s.fails++
-	return s.call.client.again(s.ctx, s.fails, err)
+func (s *objectSource) retry(err error) error {
+	s.closeResponse()
+	s.failures++
+	return s.call.client.waitRetry(s.ctx, s.failures, err)
 }
 
-// some reads what there is, over one connection.
-func (s *source) some(p []byte) (int, error) {
-	switch err := s.broken; {
+// readOnce reads what is available, over one connection.
+func (s *objectSource) readOnce(p []byte) (int, error) {
+	switch err := s.pendingErr; {
 	case err != nil:
-		s.broken = nil
+		s.pendingErr = nil
 		return 0, err
 	case s.end >= 0 && s.at >= s.end:
 		return 0, io.EOF
-	case s.ctx.Err() != nil: // what is buffered would still come, and nobody wants it
-		return 0, s.call.failure(s.ctx, s.ctx, s.ctx.Err())
+	case s.ctx.Err() != nil: // buffered bytes would still be returned, and the caller has cancelled
+		return 0, s.call.tryError(s.ctx, s.ctx, s.ctx.Err())
 	case s.answer == nil:
 		if err := s.open(); err != nil {
 			return 0, err
@@ -194,13 +195,13 @@ func (s *source) some(p []byte) (int, error) {
 	case err == io.EOF:
 		err = io.ErrUnexpectedEOF
 	}
-	return n, s.call.failure(s.ctx, s.answer.Request.Context(), err)
+	return n, s.call.tryError(s.ctx, s.answer.Request.Context(), err)
 }
 
-// open asks for what is still wanted, and looks at what the answer promises.
-func (s *source) open() error {
+// open requests the rest of the bytes, and checks the header of the answer.
+func (s *objectSource) open() error {
 	header := http.Header{"Accept-Encoding": {"identity"}}
-	if wanted := s.wanted(); wanted != "" {
+	if wanted := s.rangeHeader(); wanted != "" {
 		header.Set("Range", wanted)
 	}
 	answer, err := s.call.send(s.ctx, header, nil)
@@ -209,16 +210,17 @@ func (s *source) open() error {
 	}
 	s.answer = answer
 	if answer.StatusCode == http.StatusPartialContent && header.Get("Range") != "" {
-		return s.part(answer.Header.Get("Content-Range"))
+		return s.acceptRange(answer.Header.Get("Content-Range"))
 	}
 	if answer.StatusCode != http.StatusOK {
-		return s.call.strange(nil, "HTTP %d does not come with an object", answer.StatusCode)
+		return s.call.unexpected(nil, "HTTP %d is not the response of an object", answer.StatusCode)
 	}
-	return s.entire(answer)
+	return s.acceptWhole(answer)
 }
 
-// wanted is what is still wanted as a Range, or "" for everything.
-func (s *source) wanted() string {
+// rangeHeader is the value of Range for the rest of the bytes, or "" for
+// everything.
+func (s *objectSource) rangeHeader() string {
 	switch {
 	case s.whole && s.at == 0:
 		return ""
@@ -229,44 +231,44 @@ func (s *source) wanted() string {
 	}
 }
 
-// entire is for an answer with the whole object, which a server may give even
-// if a part was asked for. What we have already is skipped.
-func (s *source) entire(answer *http.Response) error {
-	if err := s.learn(answer.ContentLength); err != nil {
+// acceptWhole checks an answer with the whole object, which a server may send
+// even if a part was requested. Bytes that were read already are skipped.
+func (s *objectSource) acceptWhole(answer *http.Response) error {
+	if err := s.setSize(answer.ContentLength); err != nil {
 		return err
 	}
 	if s.at > 0 && s.end >= 0 && s.at >= s.end {
 		return fault.New(getOp, fault.InvalidRange, "offset %d is not within the %d bytes of the object", s.at, s.size)
 	}
 	if _, err := io.CopyN(io.Discard, answer.Body, s.at); err != nil {
-		return s.call.failure(s.ctx, answer.Request.Context(), err)
+		return s.call.tryError(s.ctx, answer.Request.Context(), err)
 	}
 	return nil
 }
 
-// part is for an answer with the part that was asked for.
-func (s *source) part(contentRange string) error {
+// acceptRange checks an answer with the requested part.
+func (s *objectSource) acceptRange(contentRange string) error {
 	var first, last, size int64
 	if _, err := fmt.Sscanf(contentRange, "bytes %d-%d/%d", &first, &last, &size); err != nil {
-		return s.refuse("it is a part, but does not say which")
+		return s.integrityError("it is a part, but does not say which")
 	}
-	if err := s.learn(size); err != nil {
+	if err := s.setSize(size); err != nil {
 		return err
 	}
 	if first != s.at || last != s.end-1 {
-		return s.refuse("it is the bytes %d to %d, not %d to %d", first, last, s.at, s.end-1)
+		return s.integrityError("it is the bytes %d to %d, not %d to %d", first, last, s.at, s.end-1)
 	}
 	return nil
 }
 
-// learn takes note of the size of the object. It cannot change: the address
-// names one content.
-func (s *source) learn(size int64) error {
+// setSize records the size of the object. It cannot change: the address names
+// one content.
+func (s *objectSource) setSize(size int64) error {
 	switch {
 	case size < 0:
-		return nil // it does not say, and that is no contradiction
+		return nil // the size is unknown, which is no contradiction
 	case s.size >= 0 && size != s.size:
-		return s.refuse("the object had %d bytes a moment ago, and now has %d", s.size, size)
+		return s.integrityError("the object had %d bytes before, and now has %d", s.size, size)
 	case s.end < 0 || s.end > size:
 		s.end = size
 	}
@@ -274,15 +276,15 @@ func (s *source) learn(size int64) error {
 	return nil
 }
 
-// refuse gives up an answer that cannot be right.
-func (s *source) refuse(format string, args ...any) error {
-	err := s.call.strange(nil, format, args...)
-	err.Kind = fault.IntegrityFail // asking again will not help
+// integrityError rejects an answer that cannot be right.
+func (s *objectSource) integrityError(format string, args ...any) error {
+	err := s.call.unexpected(nil, format, args...)
+	err.Kind = fault.IntegrityFail // a retry will not help
 	return err
 }
 
-// drop ends the connection, if there is one.
-func (s *source) drop() {
+// closeResponse closes the connection, if there is one.
+func (s *objectSource) closeResponse() {
 	if s.answer != nil {
 		_ = s.answer.Body.Close() // nothing was written to it
 		s.answer = nil

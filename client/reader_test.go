@@ -20,6 +20,7 @@ import (
 
 	"micronode/b3"
 	"micronode/fault"
+	"micronode/internal/testkit"
 )
 
 func TestGet(t *testing.T) {
@@ -50,7 +51,7 @@ func TestGet(t *testing.T) {
 		t.Errorf("%d requests for 6 objects", n)
 	}
 	_, err := c.Get(t.Context(), b3.Of([]byte("absent")), GetOptions{})
-	wantKind(t, "absent", err, fault.NotFound)
+	testkit.WantKind(t, err, fault.NotFound, "absent")
 	if fault.DetailOf(err) != "there is no such object" || fault.OpOf(err) != "fake.op" || fault.NextOf(err) != "Do as the fake says." {
 		t.Errorf("%v: %s, %s", err, fault.OpOf(err), fault.NextOf(err))
 	}
@@ -58,7 +59,7 @@ func TestGet(t *testing.T) {
 
 func TestGetPart(t *testing.T) {
 	data := pattern(10_000)
-	whole := NewFakeNode() // this one does not know of ranges
+	whole := NewFakeNode() // this one does not support ranges
 	whole.Before = func(_ http.ResponseWriter, r *http.Request, _ int) bool { r.Header.Del("Range"); return false }
 	for name, node := range map[string]*FakeNode{"with ranges": NewFakeNode(), "without ranges": whole} {
 		address := node.Add(data)
@@ -68,15 +69,15 @@ func TestGetPart(t *testing.T) {
 			if o.Length > 0 {
 				end = min(end, int(o.Offset+o.Length))
 			}
-			var told int64
+			var reported int64
 			o.Progress = func(done, total int64) {
-				if told = done; total != int64(end)-o.Offset {
+				if reported = done; total != int64(end)-o.Offset {
 					t.Errorf("%s: total %d of %+v", name, total, o)
 				}
 			}
 			got, err := readAll(t, c, address, o)
-			if err != nil || !bytes.Equal(got, data[o.Offset:end]) || told != int64(len(got)) {
-				t.Errorf("%s: %d bytes at %d: got %d bytes, %v, told %d", name, o.Length, o.Offset, len(got), err, told)
+			if err != nil || !bytes.Equal(got, data[o.Offset:end]) || reported != int64(len(got)) {
+				t.Errorf("%s: %d bytes at %d: got %d bytes, %v, told %d", name, o.Length, o.Offset, len(got), err, reported)
 			}
 		}
 		for _, r := range node.seen() {
@@ -85,18 +86,18 @@ func TestGetPart(t *testing.T) {
 			}
 		}
 		_, err := readAll(t, c, address, GetOptions{Offset: 10_000})
-		wantKind(t, name+": after the end", err, fault.InvalidRange)
+		testkit.WantKind(t, err, fault.InvalidRange, name+": after the end")
 	}
 	c := serve(t, NewFakeNode())
 	for _, o := range []GetOptions{{Offset: -1}, {Length: -1}, {Offset: math.MaxInt64, Length: 2}} {
 		_, err := c.Get(t.Context(), b3.Of(nil), o)
-		wantKind(t, fmt.Sprintf("%+v", o), err, fault.InvalidRange)
+		testkit.WantKind(t, err, fault.InvalidRange, fmt.Sprintf("%+v", o))
 	}
 	_, err := c.Get(t.Context(), b3.Address{}, GetOptions{})
-	wantKind(t, "no address", err, fault.Malformed)
+	testkit.WantKind(t, err, fault.Malformed, "no address")
 }
 
-// Whatever is wrong with the bytes, the end is not a clean one.
+// Wrong bytes never end with io.EOF.
 func TestGetNeverEndsCleanlyWithWrongBytes(t *testing.T) {
 	data := pattern(100_000)
 	flipped := slices.Clone(data)
@@ -113,13 +114,13 @@ func TestGetNeverEndsCleanlyWithWrongBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = io.Copy(io.Discard, r)
-		wantKind(t, name, err, fault.IntegrityFail)
+		testkit.WantKind(t, err, fault.IntegrityFail, name)
 		if !errors.Is(err, b3.ErrMismatch) || CorrID(err) == "" || len(node.seen()) != 1 {
 			t.Errorf("%s: %v after %d tries", name, err, len(node.seen()))
 		}
 		for range 2 { // and it stays so
 			n, err := r.Read(make([]byte, 10))
-			if wantKind(t, name, err, fault.IntegrityFail); n != 0 {
+			if testkit.WantKind(t, err, fault.IntegrityFail, name); n != 0 {
 				t.Errorf("%s: %d bytes after the end", name, n)
 			}
 		}
@@ -127,8 +128,9 @@ func TestGetNeverEndsCleanlyWithWrongBytes(t *testing.T) {
 	}
 }
 
-// cut is a node that breaks every connection after so many bytes of a body.
-func cut(node *FakeNode, after func(n int) int, chunked bool) {
+// breakConnections makes a node break every connection after so many bytes of
+// a body.
+func breakConnections(node *FakeNode, after func(n int) int, chunked bool) {
 	node.Before = func(w http.ResponseWriter, r *http.Request, n int) bool {
 		left := after(n)
 		if left < 0 || r.Method != http.MethodGet {
@@ -157,7 +159,7 @@ func TestGetGoesOnWhereItWas(t *testing.T) {
 	data := pattern(500_000)
 	for name, chunked := range map[string]bool{"with a length": false, "in chunks": true} {
 		node := NewFakeNode()
-		cut(node, func(int) int { return 100_000 }, chunked)
+		breakConnections(node, func(int) int { return 100_000 }, chunked)
 		address := node.Add(data)
 		var done, total int64
 		got, err := readAll(t, serve(t, node), address, GetOptions{Progress: func(d, all int64) { done, total = d, all }})
@@ -169,7 +171,7 @@ func TestGetGoesOnWhereItWas(t *testing.T) {
 		for _, r := range seen {
 			corr[r.Header.Get("X-Corr-ID")] = true
 		}
-		// The tries count anew with each byte, so five connections are no more
+		// Each byte resets the count of tries, so five connections are no more
 		// than three tries.
 		if len(seen) != 5 || len(corr) != 1 || seen[1].Header.Get("Range") == "" {
 			t.Errorf("%s: %d requests with %d corr-ids", name, len(seen), len(corr))
@@ -177,11 +179,11 @@ func TestGetGoesOnWhereItWas(t *testing.T) {
 	}
 }
 
-// A part goes on too, and does not ask for more than is wanted.
+// A part is resumed too, without a request for more than the part.
 func TestAPartGoesOn(t *testing.T) {
 	data := pattern(50_000)
 	node := NewFakeNode()
-	cut(node, func(int) int { return 10_000 }, false)
+	breakConnections(node, func(int) int { return 10_000 }, false)
 	address := node.Add(data)
 	got, err := readAll(t, serve(t, node), address, GetOptions{Offset: 5_000, Length: 25_000})
 	if err != nil || !bytes.Equal(got, data[5_000:30_000]) {
@@ -196,8 +198,8 @@ func TestAPartGoesOn(t *testing.T) {
 	}
 }
 
-// A body that ends before its announced length without saying so, and a server
-// without ranges that breaks again while we skip what we have.
+// A body that ends silently before its announced length, and a server without
+// ranges that breaks again while the bytes that were read already are skipped.
 func TestGetOverAnotherTransport(t *testing.T) {
 	data := "0123456789"
 	says := func(body io.Reader) func(*http.Request) (*http.Response, error) {
@@ -209,7 +211,7 @@ func TestGetOverAnotherTransport(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		c, s := scripted(t, Options{}, says(strings.NewReader(data[:6])),
-			says(io.MultiReader(strings.NewReader(data[:3]), broken{io.ErrUnexpectedEOF})), says(strings.NewReader(data)))
+			says(io.MultiReader(strings.NewReader(data[:3]), failingReader{io.ErrUnexpectedEOF})), says(strings.NewReader(data)))
 		got, err := readAll(t, c, b3.Of([]byte(data)), GetOptions{})
 		if err != nil || string(got) != data || len(s.at) != 3 {
 			t.Errorf("%q, %v after %d tries", got, err, len(s.at))
@@ -217,23 +219,23 @@ func TestGetOverAnotherTransport(t *testing.T) {
 	})
 }
 
-// Where nothing comes any more, it ends.
+// Without new bytes, Get fails.
 func TestGetGivesUp(t *testing.T) {
 	data := pattern(50_000)
 	node := NewFakeNode()
-	cut(node, func(n int) int { return max(0, 20_000-20_000*(n-1)) }, false)
+	breakConnections(node, func(n int) int { return max(0, 20_000-20_000*(n-1)) }, false)
 	address := node.Add(data)
 	got, err := readAll(t, serve(t, node), address, GetOptions{})
-	wantKind(t, "broken for ever", err, fault.BrokenPipe)
+	testkit.WantKind(t, err, fault.BrokenPipe, "broken for ever")
 	if !bytes.Equal(got, data[:20_000]) || len(node.seen()) != 3 || !errors.Is(err, io.ErrUnexpectedEOF) || CorrID(err) == "" {
 		t.Errorf("%d bytes, %v after %d tries", len(got), err, len(node.seen()))
 	}
 
-	// A node that forgets the object in the middle, one that drains, one that
-	// is busy for too long.
+	// A node that loses the object in the middle, one that drains, one that is
+	// busy for too long.
 	for _, kind := range []fault.Kind{fault.NotFound, fault.Canceled, fault.Busy} {
 		node = NewFakeNode()
-		cut(node, func(int) int { return 20_000 }, false)
+		breakConnections(node, func(int) int { return 20_000 }, false)
 		breaks := node.Before
 		node.Before = func(w http.ResponseWriter, r *http.Request, n int) bool {
 			if n == 1 {
@@ -244,14 +246,14 @@ func TestGetGivesUp(t *testing.T) {
 			return true
 		}
 		got, err := readAll(t, serve(t, node), node.Add(data), GetOptions{})
-		wantKind(t, "then "+kind.Code(), err, kind)
+		testkit.WantKind(t, err, kind, "then "+kind.Code())
 		if len(got) != 20_000 || len(node.seen()) != 2 {
 			t.Errorf("%v: %d bytes after %d tries", kind, len(got), len(node.seen()))
 		}
 	}
 }
 
-// An answer that is not what was asked for is not taken for it.
+// An answer that does not match the request is rejected.
 func TestStrangeAnswers(t *testing.T) {
 	data := pattern(1000)
 	for name, strange := range map[string]struct {
@@ -272,7 +274,7 @@ func TestStrangeAnswers(t *testing.T) {
 		"something accepted": {202, "", 0, fault.UpstreamFailed},
 	} {
 		node := NewFakeNode()
-		cut(node, func(int) int { return 500 }, false)
+		breakConnections(node, func(int) int { return 500 }, false)
 		breaks := node.Before
 		node.Before = func(w http.ResponseWriter, r *http.Request, n int) bool {
 			if n == 1 {
@@ -289,20 +291,20 @@ func TestStrangeAnswers(t *testing.T) {
 			return true
 		}
 		got, err := readAll(t, serve(t, node), node.Add(data), GetOptions{})
-		wantKind(t, name, err, strange.kind)
+		testkit.WantKind(t, err, strange.kind, name)
 		if len(got) != 500 {
 			t.Errorf("%s: %d bytes", name, len(got))
 		}
 	}
 
-	// A part that nobody asked for.
+	// A part that was not requested.
 	node := NewFakeNode()
 	node.Before = func(w http.ResponseWriter, r *http.Request, _ int) bool {
 		r.Header.Set("Range", "bytes=0-9")
 		return false
 	}
 	_, err := readAll(t, serve(t, node), node.Add(data), GetOptions{})
-	wantKind(t, "a part of its own accord", err, fault.UpstreamFailed)
+	testkit.WantKind(t, err, fault.UpstreamFailed, "a part of its own accord")
 }
 
 // Whatever the connections do, the bytes are right or the end is an error.
@@ -315,7 +317,7 @@ func TestGetOverAnyConnection(t *testing.T) {
 		data := pattern(rapid.IntRange(0, 100_000).Draw(t, "size"))
 		cuts := rapid.SliceOfN(rapid.IntRange(0, 60_000), 0, 6).Draw(t, "cuts")
 		first := len(node.seen())
-		cut(node, func(n int) int {
+		breakConnections(node, func(n int) int {
 			if n -= first; n > len(cuts) {
 				return -1
 			}
@@ -357,12 +359,12 @@ func TestAClosedReader(t *testing.T) {
 	_ = r.Close()
 	_ = r.Close()
 	n, err := r.Read(make([]byte, 10))
-	if wantKind(t, "closed", err, fault.Canceled); n != 0 {
+	if testkit.WantKind(t, err, fault.Canceled, "closed"); n != 0 {
 		t.Errorf("%d bytes", n)
 	}
 }
 
-// Whoever gives up in the middle is told so, and nothing is tried again.
+// A Get that is cancelled in the middle returns Canceled without a retry.
 func TestGetGivenUp(t *testing.T) {
 	data := pattern(10 << 20)
 	node := NewFakeNode()
@@ -376,7 +378,7 @@ func TestGetGivenUp(t *testing.T) {
 	_, _ = io.ReadFull(r, make([]byte, 1000))
 	cancel()
 	_, err = io.Copy(io.Discard, r)
-	wantKind(t, "given up", err, fault.Canceled)
+	testkit.WantKind(t, err, fault.Canceled, "given up")
 	if !errors.Is(err, context.Canceled) || len(node.seen()) != 1 {
 		t.Errorf("%v after %d tries", err, len(node.seen()))
 	}

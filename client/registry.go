@@ -16,13 +16,13 @@ type RegistryHead struct {
 	CommittedAt time.Time  `json:"committed_at"`
 }
 
-// RegistryBase is the version that a proposal insists on following.
+// RegistryBase is the version that a proposal must follow.
 type RegistryBase struct {
 	Version uint64     `json:"version"`
 	Hash    b3.Address `json:"hash"`
 }
 
-// RegistryKey is a signer: who, and the public key as ed25519:BASE64.
+// RegistryKey is a signer: its ID, and the public key as ed25519:BASE64.
 type RegistryKey struct {
 	SignerID string `json:"signer_id"`
 	Public   string `json:"public"`
@@ -36,7 +36,7 @@ type InitRequest struct {
 
 // Initialised is the answer of POST /registry/init.
 type Initialised struct {
-	Registry b3.Address   `json:"registry"` // the hash of version 0: who trusts it, trusts this log and no other
+	Registry b3.Address   `json:"registry"` // the hash of version 0: it identifies this log and no other
 	Key      string       `json:"key"`      // with which the log signs its checkpoints
 	Head     RegistryHead `json:"head"`
 }
@@ -51,17 +51,17 @@ type ProposalRequest struct {
 }
 
 // SupersedeRequest is what POST /registry/supersede takes. Without operations,
-// what the version did is undone.
+// the version is undone.
 type SupersedeRequest struct {
 	SchemaVersion string            `json:"schema_version"`
-	Version       uint64            `json:"version"` // with the hash: of the head, and of no other version
+	Version       uint64            `json:"version"` // with the hash: it must be the head
 	Hash          b3.Address        `json:"hash"`
 	Reason        string            `json:"reason"`
 	Ops           []json.RawMessage `json:"ops,omitempty"`
 	TTL           int64             `json:"ttl_s,omitempty"`
 }
 
-// Change is one line of what a proposal would change.
+// Change is one change of a proposal.
 type Change struct {
 	ID     string          `json:"id"`
 	Kind   string          `json:"kind"`
@@ -70,8 +70,8 @@ type Change struct {
 	After  json.RawMessage `json:"after,omitempty"`
 }
 
-// Proposed is the answer to a proposal. Whoever approves it signs the bytes of
-// SignThis, exactly as they are.
+// Proposed is the answer to a proposal. A signer approves it by signing the
+// bytes of SignThis, exactly as they are.
 type Proposed struct {
 	ProposalID string     `json:"proposal_id"`
 	PayloadB3  b3.Address `json:"payload_b3"`
@@ -87,22 +87,22 @@ type Quorum struct {
 	N int `json:"n"`
 }
 
-// ProposalStatus is what has become of a proposal.
+// ProposalStatus is the state of a proposal.
 type ProposalStatus string
 
-// What can become of a proposal.
+// The states of a proposal.
 const (
 	ProposalOpen      ProposalStatus = "open"
 	ProposalCommitted ProposalStatus = "committed"
 	ProposalExpired   ProposalStatus = "expired"
-	ProposalStale     ProposalStatus = "stale" // it waits, but what it is built on has changed: as things are it cannot be committed
+	ProposalStale     ProposalStatus = "stale" // it is open, but its base has changed: it cannot be committed as it is
 )
 
 // Proposal is the answer of GET /registry/proposals/{id}.
 type Proposal struct {
 	Proposed
 	Status     ProposalStatus    `json:"status"`
-	Approvals  []string          `json:"approvals"` // the IDs of those who have signed
+	Approvals  []string          `json:"approvals"` // the IDs of the signers that have approved
 	Quorum     Quorum            `json:"quorum"`
 	Version    *uint64           `json:"version,omitempty"` // if it is committed
 	Reason     string            `json:"reason,omitempty"`  // if it is stale: why
@@ -111,15 +111,15 @@ type Proposal struct {
 	Supersedes *Superseded       `json:"supersedes,omitempty"`
 }
 
-// Superseded says which version another one takes the place of, and why.
+// Superseded names the version that another one replaces, and why.
 type Superseded struct {
 	Version uint64     `json:"version"`
 	Hash    b3.Address `json:"hash"`
 	Reason  string     `json:"reason"`
 }
 
-// ProposalList is the answer of GET /registry/proposals: those that are open, or
-// stale.
+// ProposalList is the answer of GET /registry/proposals: the open and the
+// stale ones.
 type ProposalList struct {
 	Proposals []Proposal `json:"proposals"`
 }
@@ -145,7 +145,7 @@ type VersionApproval struct {
 	Public string `json:"public"`
 }
 
-// SignerSet is who may sign, since which version.
+// SignerSet is a set of signers, and the version since which it is in force.
 type SignerSet struct {
 	Version uint64        `json:"version"`
 	M       int           `json:"m"`
@@ -153,7 +153,7 @@ type SignerSet struct {
 }
 
 // RegistryVersion is the answer of GET /registry/{version}. The items are all
-// that there were at this version, or none if they were not asked for.
+// that there were at this version, or none if they were not requested.
 type RegistryVersion struct {
 	SchemaVersion string            `json:"schema_version"`
 	Version       uint64            `json:"version"`
@@ -168,8 +168,8 @@ type RegistryVersion struct {
 	ProposalID    string            `json:"proposal_id,omitempty"`
 	Supersedes    *Superseded       `json:"supersedes,omitempty"`
 
-	// the exact bytes: what Hash is the hash of, what PayloadB3 is, and what the
-	// items were before that it touched
+	// The exact bytes: Header hashes to Hash, Payload to PayloadB3, and
+	// Preconditions lists the hashes of the touched items before the change.
 	Header        []byte `json:"header"`
 	Payload       []byte `json:"payload"`
 	Preconditions []byte `json:"preconditions"`

@@ -10,7 +10,7 @@ import (
 	"micronode/client"
 )
 
-// A change is proposed, signed by two, and committed.
+// A change is proposed, approved by two signers, and committed.
 func ExampleClient_Propose() {
 	node, registry := client.NewFakeNode(), &client.FakeRegistry{}
 	node.Before = registry.Serve
@@ -32,7 +32,7 @@ func ExampleClient_Propose() {
 		return
 	}
 	for i, signer := range []string{"alice", "bob"} {
-		key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)) // everybody has a key of their own, of course
+		key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)) // in production, each signer has its own key
 		_, err := c.Approve(ctx, proposal.ProposalID, client.Approval{
 			SignerID: signer, Algo: "ed25519", Sig: ed25519.Sign(key, proposal.SignThis), SignedAt: time.Now(),
 		})

@@ -14,17 +14,18 @@ import (
 
 	"micronode/b3"
 	"micronode/fault"
+	"micronode/internal/testkit"
 )
 
-// governed is a node with a registry.
-func governed(t *testing.T) (*Client, *FakeRegistry, *FakeNode) {
+// serveRegistry is a node with a registry.
+func serveRegistry(t *testing.T) (*Client, *FakeRegistry, *FakeNode) {
 	t.Helper()
 	node, registry := NewFakeNode(), &FakeRegistry{}
 	node.Before = registry.Serve
 	return serve(t, node), registry, node
 }
 
-func begin(t *testing.T, c *Client) Initialised {
+func initRegistry(t *testing.T, c *Client) Initialised {
 	t.Helper()
 	made, err := c.InitRegistry(t.Context(), InitRequest{M: 2, Keys: []RegistryKey{{"alice", "ed25519:AAAA"}}})
 	if err != nil {
@@ -34,11 +35,11 @@ func begin(t *testing.T, c *Client) Initialised {
 }
 
 func TestARegistryFromEndToEnd(t *testing.T) {
-	c, registry, node := governed(t)
+	c, registry, node := serveRegistry(t)
 	ctx := t.Context()
 	_, err := c.RegistryHead(ctx)
-	wantKind(t, "no registry", err, fault.NotFound)
-	made := begin(t, c)
+	testkit.WantKind(t, err, fault.NotFound, "no registry")
+	made := initRegistry(t, c)
 	if made.Registry != made.Head.Hash || made.Key != fakeKey {
 		t.Errorf("%+v", made)
 	}
@@ -46,7 +47,7 @@ func TestARegistryFromEndToEnd(t *testing.T) {
 		t.Errorf("sent %s", got)
 	}
 	_, err = c.InitRegistry(ctx, InitRequest{})
-	wantKind(t, "a second one", err, fault.Conflict)
+	testkit.WantKind(t, err, fault.Conflict, "a second one")
 
 	op := json.RawMessage(`{"op":"delete","id":"docs"}`)
 	one, err := c.Propose(ctx, ProposalRequest{SchemaVersion: "1.0.0", Ops: []json.RawMessage{op}, Base: &RegistryBase{0, made.Registry}, TTL: 60})
@@ -60,7 +61,7 @@ func TestARegistryFromEndToEnd(t *testing.T) {
 		t.Errorf("%+v, %v", list, err)
 	}
 	_, err = c.Commit(ctx, one.ProposalID)
-	wantKind(t, "without approvals", err, fault.QuorumFailed)
+	testkit.WantKind(t, err, fault.QuorumFailed, "without approvals")
 	for i, signer := range []string{"alice", "bob"} {
 		at := time.Date(2026, 1, 2, 4, 4, 5, 0, time.FixedZone("", 3600))
 		got, err := c.Approve(ctx, one.ProposalID, Approval{SignerID: signer, Algo: "ed25519", Sig: []byte("hi"), SignedAt: at})
@@ -71,14 +72,14 @@ func TestARegistryFromEndToEnd(t *testing.T) {
 			t.Errorf("sent %s", sent)
 		}
 		_, err = c.Approve(ctx, one.ProposalID, Approval{SignerID: signer})
-		wantKind(t, "twice", err, fault.DuplicateApproval)
+		testkit.WantKind(t, err, fault.DuplicateApproval, "twice")
 	}
 	head, err := c.Commit(ctx, one.ProposalID)
 	if now, again := c.RegistryHead(ctx); err != nil || again != nil || head != now || head.Version != 1 {
 		t.Errorf("%+v, %v; %+v, %v", head, err, now, again)
 	}
 	_, err = c.Commit(ctx, one.ProposalID)
-	wantKind(t, "twice", err, fault.Conflict)
+	testkit.WantKind(t, err, fault.Conflict, "twice")
 	if got, err := c.Proposal(ctx, one.ProposalID); err != nil || got.Status != ProposalCommitted || *got.Version != 1 || len(got.Approvals) != 2 {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -94,8 +95,8 @@ func TestARegistryFromEndToEnd(t *testing.T) {
 }
 
 func TestReadingARegistry(t *testing.T) {
-	c, _, node := governed(t)
-	made, ctx := begin(t, c), t.Context()
+	c, _, node := serveRegistry(t)
+	made, ctx := initRegistry(t, c), t.Context()
 	for _, items := range []bool{true, false} {
 		got, err := c.RegistryVersion(ctx, 0, items)
 		if err != nil || got.Hash != made.Registry || len(got.Items) > 0 != items {
@@ -103,7 +104,7 @@ func TestReadingARegistry(t *testing.T) {
 		}
 	}
 	_, err := c.RegistryVersion(ctx, 7, false)
-	wantKind(t, "no such version", err, fault.NotFound)
+	testkit.WantKind(t, err, fault.NotFound, "no such version")
 	if key, err := c.RegistryLogKey(ctx); err != nil || key.Key != fakeKey || key.Registry != made.Registry {
 		t.Errorf("%+v, %v", key, err)
 	}
@@ -118,23 +119,23 @@ func TestReadingARegistry(t *testing.T) {
 	n := len(node.seen())
 	for _, id := range []string{"", ".", ".."} {
 		_, err := c.Proposal(ctx, id)
-		wantKind(t, id, err, fault.Malformed)
+		testkit.WantKind(t, err, fault.Malformed, id)
 		_, err = c.Approve(ctx, id, Approval{})
-		wantKind(t, id, err, fault.Malformed)
+		testkit.WantKind(t, err, fault.Malformed, id)
 		_, err = c.Commit(ctx, id)
-		wantKind(t, id, err, fault.Malformed)
+		testkit.WantKind(t, err, fault.Malformed, id)
 	}
 	if len(node.seen()) != n {
 		t.Error("what cannot be an ID was asked for")
 	}
 	_, err = c.Proposal(ctx, "a/b")
-	wantKind(t, "an ID with a slash", err, fault.NotFound)
+	testkit.WantKind(t, err, fault.NotFound, "an ID with a slash")
 	if got := node.seen()[n].URL.EscapedPath(); got != "/registry/proposals/a%2Fb" {
 		t.Errorf("asked for %s", got)
 	}
 }
 
-// What no node answers is not taken for an answer.
+// An answer that no node gives is rejected.
 func TestAnswersOfNoRegistry(t *testing.T) {
 	other := fmt.Sprintf(`{"version":3,"hash":%q,"header":"e30="}`, b3.Of(nil))
 	for name, try := range map[string]struct {
@@ -156,7 +157,7 @@ func TestAnswersOfNoRegistry(t *testing.T) {
 		"no end":          {fmt.Sprintf(`{"version":1,"hash":%q}`, b3.Of(nil)) + strings.Repeat(" ", maxRegistry), head, fault.UpstreamFailed},
 	} {
 		c, _ := scripted(t, Options{}, text200(try.body))
-		synctest.Test(t, func(t *testing.T) { wantKind(t, name, try.call(c, t.Context()), try.kind) })
+		synctest.Test(t, func(t *testing.T) { testkit.WantKind(t, try.call(c, t.Context()), try.kind, name) })
 	}
 }
 
@@ -179,8 +180,8 @@ func versionThree(c *Client, ctx context.Context) error {
 	return err
 }
 
-// What changes something is repeated only if it was never begun; what reads,
-// and an approval, are repeated as everything else.
+// A call that changes something is repeated only if the node did not start it;
+// reads, and an approval, are repeated as usual.
 func TestWhatOfTheRegistryIsRepeated(t *testing.T) {
 	busy := func(*http.Request) (*http.Response, error) {
 		a := answer(429, `{"code":"Busy","detail":"the queue is full"}`)
@@ -188,26 +189,26 @@ func TestWhatOfTheRegistryIsRepeated(t *testing.T) {
 		return a, nil
 	}
 	good := text200(fmt.Sprintf(`{"hash":%q,"proposal_id":"x","sign_this":"AA==","status":"accepted"}`, b3.Of(nil)))
-	broken, slow := fails(io.ErrUnexpectedEOF), says(504)
+	broken, slow := errorAnswer(io.ErrUnexpectedEOF), statusAnswer(504)
 	for name, try := range map[string]struct {
 		answers []func(*http.Request) (*http.Response, error)
 		call    func(*Client, context.Context) error
 		tries   int
 		kind    fault.Kind
 	}{
-		"a head":                {list(broken, slow, good), head, 3, none},
-		"a busy proposal":       {list(busy, busy, good), propose, 3, none},
-		"a lost proposal":       {list(broken, good), propose, 1, fault.BrokenPipe},
-		"a slow proposal":       {list(slow, good), propose, 1, fault.Timeout},
-		"a lost approval":       {list(broken, good), approve, 2, none},
-		"a busy commit":         {list(busy, good), commit, 2, none},
-		"a commit is asked for": {list(broken, says(404)), commit, 2, fault.BrokenPipe},
+		"a head":                {answerList(broken, slow, good), head, 3, none},
+		"a busy proposal":       {answerList(busy, busy, good), propose, 3, none},
+		"a lost proposal":       {answerList(broken, good), propose, 1, fault.BrokenPipe},
+		"a slow proposal":       {answerList(slow, good), propose, 1, fault.Timeout},
+		"a lost approval":       {answerList(broken, good), approve, 2, none},
+		"a busy commit":         {answerList(busy, good), commit, 2, none},
+		"a commit is asked for": {answerList(broken, statusAnswer(404)), commit, 2, fault.BrokenPipe},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c, s := scripted(t, Options{}, try.answers...)
 				err := try.call(c, t.Context())
-				wantKind(t, name, err, try.kind)
+				testkit.WantKind(t, err, try.kind, name)
 				if len(s.at) != try.tries {
 					t.Errorf("%d tries", len(s.at))
 				}
@@ -219,11 +220,11 @@ func TestWhatOfTheRegistryIsRepeated(t *testing.T) {
 	}
 }
 
-// A commit whose answer was lost is not taken for one that failed, and an
-// approval that was lost is not taken for one that was made twice.
+// A commit whose answer was lost is not reported as failed, and an approval
+// whose answer was lost is not reported as a duplicate.
 func TestAnswersThatAreLost(t *testing.T) {
-	c, registry, _ := governed(t)
-	begin(t, c)
+	c, registry, _ := serveRegistry(t)
+	initRegistry(t, c)
 	one, err := c.Propose(t.Context(), ProposalRequest{})
 	if err != nil {
 		t.Fatal(err)
@@ -255,8 +256,8 @@ func TestAnswersThatAreLost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = c.Commit(t.Context(), two.ProposalID) // it has no quorum, so nothing was made
-	wantKind(t, "lost", err, fault.BrokenPipe)
+	_, err = c.Commit(t.Context(), two.ProposalID) // it has no quorum, so no version was made
+	testkit.WantKind(t, err, fault.BrokenPipe, "lost")
 }
 
 const updated = "event: RegistryUpdated\nid: 4\ndata: {\"version\":4,\"b3\":\"b3:af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262\",\"committed_at\":\"2026-01-02T03:04:05.006Z\"}\n\n"
@@ -274,7 +275,7 @@ func TestWatchingARegistry(t *testing.T) {
 		var asked []string
 		stream := updated + ": beat\n\nevent: lagged\ndata: {\"missed\":7}\n\nevent: new\ndata: x\n\n" + updated
 		opened := text(stream)
-		c, _ := scripted(t, Options{}, says(503), func(r *http.Request) (*http.Response, error) {
+		c, _ := scripted(t, Options{}, statusAnswer(503), func(r *http.Request) (*http.Response, error) {
 			asked = append(asked, r.Header.Get("Last-Event-ID"), r.URL.Path, r.Header.Get("Accept"))
 			return opened(r)
 		})
@@ -290,7 +291,7 @@ func TestWatchingARegistry(t *testing.T) {
 		}
 		wantUpdate(t, w)
 		_, err = w.Next(t.Context())
-		wantKind(t, "the end", err, fault.BrokenPipe)
+		testkit.WantKind(t, err, fault.BrokenPipe, "the end")
 		if _, again := w.Next(t.Context()); again != err {
 			t.Errorf("it goes on with %v", again)
 		}
@@ -312,20 +313,20 @@ func TestWatchingARegistry(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = w.Next(t.Context())
-		wantKind(t, name, err, c.kind)
+		testkit.WantKind(t, err, c.kind, name)
 	}
-	client, _ := scripted(t, Options{}, says(200, "Content-Type", "text/html"))
+	client, _ := scripted(t, Options{}, statusAnswer(200, "Content-Type", "text/html"))
 	_, err := client.WatchRegistry(t.Context(), nil)
-	wantKind(t, "a page", err, fault.UpstreamFailed)
-	client, _ = scripted(t, Options{}, says(404))
+	testkit.WantKind(t, err, fault.UpstreamFailed, "a page")
+	client, _ = scripted(t, Options{}, statusAnswer(404))
 	_, err = client.WatchRegistry(t.Context(), nil)
-	wantKind(t, "nothing", err, fault.NotFound)
+	testkit.WantKind(t, err, fault.NotFound, "nothing")
 }
 
 func TestWhoStopsWatching(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := scripted(t, Options{}, stream(func(ctx context.Context) io.Reader {
-			return io.MultiReader(strings.NewReader(updated), stalled{ctx})
+			return io.MultiReader(strings.NewReader(updated), stalledReader{ctx})
 		}))
 		w, err := c.WatchRegistry(t.Context(), nil)
 		if err != nil {
@@ -334,12 +335,12 @@ func TestWhoStopsWatching(t *testing.T) {
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err = w.Next(over)
-		wantKind(t, "before", err, fault.Canceled)
+		testkit.WantKind(t, err, fault.Canceled, "before")
 		wantUpdate(t, w)
 		start := time.Now()
 		_, err = w.Next(t.Context())
-		wantKind(t, "silence", err, fault.Timeout)
-		if time.Since(start) != silence {
+		testkit.WantKind(t, err, fault.Timeout, "silence")
+		if time.Since(start) != maxSilence {
 			t.Errorf("after %s", time.Since(start))
 		}
 	})
@@ -350,10 +351,10 @@ func TestWhoStopsWatching(t *testing.T) {
 	}
 	_ = w.Close()
 	_, err = w.Next(t.Context())
-	wantKind(t, "closed", err, fault.Canceled)
+	testkit.WantKind(t, err, fault.Canceled, "closed")
 }
 
-// The command line and the node share these shapes.
+// The command line and the node share this JSON.
 func TestTheShapesOfTheRegistry(t *testing.T) {
 	at, one, version := time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC), b3.Of(nil), uint64(7)
 	for want, document := range map[string]any{

@@ -6,15 +6,15 @@ import (
 	"strconv"
 )
 
-// RegistryWatch is the stream of what is committed to a registry. It is for one
+// RegistryWatch is the stream of commits to a registry. It is for one
 // goroutine, and must be closed.
 type RegistryWatch struct {
-	stream *Subscription // set at construction: how a stream is read, and how it ends
+	stream *Subscription // set at construction: reads the events and ends the stream
 }
 
-// WatchRegistry begins to follow a registry. With a version, what was committed
-// after it comes first, as far as the node still has it; that is how a stream
-// that broke is taken up again. The context must live as long as the watch.
+// WatchRegistry opens the stream of commits. With a version, the commits after
+// it come first, as far as the node still has them; use this to resume a
+// stream that broke. The context must live as long as the watch.
 func (c *Client) WatchRegistry(ctx context.Context, after *uint64) (*RegistryWatch, error) {
 	k := c.newCall(ctx, "client.watchregistry", http.MethodGet, "/registry/stream")
 	header := http.Header{}
@@ -28,16 +28,16 @@ func (c *Client) WatchRegistry(ctx context.Context, after *uint64) (*RegistryWat
 	return &RegistryWatch{stream}, nil
 }
 
-// Next waits for the next version. A [*Lagged] says that some are missing here,
-// not in the log: [Client.RegistryHead] and [Client.RegistryVersion] have them.
-// After it, Next goes on. Every other error ends the watch, as with
-// [Subscription.Next].
+// Next waits for the next version. A [*Lagged] says that some are missing
+// here, not in the log: [Client.RegistryHead] and [Client.RegistryVersion]
+// have them. The next call of Next continues. Every other error ends the
+// watch, as with [Subscription.Next].
 func (w *RegistryWatch) Next(ctx context.Context) (update RegistryUpdated, err error) {
-	err = w.stream.take(ctx, func(one event) (bool, error) {
+	err = w.stream.nextEvent(ctx, func(one event) (bool, error) {
 		if one.name != "RegistryUpdated" {
 			return false, nil
 		}
-		return true, w.stream.openUpdate(one.data, &update)
+		return true, w.stream.decodeUpdate(one.data, &update)
 	})
 	if err != nil {
 		return RegistryUpdated{}, err
@@ -45,12 +45,12 @@ func (w *RegistryWatch) Next(ctx context.Context) (update RegistryUpdated, err e
 	return update, nil
 }
 
-func (s *Subscription) openUpdate(raw []byte, update *RegistryUpdated) error {
-	if err := s.call.parse(raw, update); err != nil {
+func (s *Subscription) decodeUpdate(raw []byte, update *RegistryUpdated) error {
+	if err := s.call.unmarshal(raw, update); err != nil {
 		return err
 	}
 	if update.B3.IsZero() {
-		return s.call.strange(nil, "there is a version without a hash in it")
+		return s.call.unexpected(nil, "there is a version without a hash in it")
 	}
 	return nil
 }

@@ -16,27 +16,29 @@ import (
 
 	"micronode/b3"
 	"micronode/fault"
+	"micronode/internal/testkit"
 )
 
-// roundTripper plays the network.
+// roundTripper is a fake of the network.
 type roundTripper func(*http.Request) (*http.Response, error)
 
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+func (rt roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return rt(r) }
 
 func answer(status int, body string) *http.Response {
 	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}},
 		ContentLength: int64(len(body)), Body: io.NopCloser(strings.NewReader(body))}
 }
 
-// script answers one try after another, and notes when each came.
-type script struct {
+// scriptedTransport answers one try after another, and records when each
+// arrived.
+type scriptedTransport struct {
 	answers []func(*http.Request) (*http.Response, error)
 	at      []time.Duration
 	corr    map[string]bool
 	start   time.Time
 }
 
-func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {
+func (s *scriptedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.at = append(s.at, time.Since(s.start))
 	s.corr[r.Header.Get("X-Corr-ID")] = true
 	n := min(len(s.at), len(s.answers))
@@ -47,14 +49,14 @@ func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// play makes a client of a script. Call it in a bubble.
-func scripted(t *testing.T, o Options, answers ...func(*http.Request) (*http.Response, error)) (*Client, *script) {
-	s := &script{answers: answers, corr: map[string]bool{}, start: time.Now()}
+// scripted makes a client of a script. Call it in a bubble.
+func scripted(t *testing.T, o Options, answers ...func(*http.Request) (*http.Response, error)) (*Client, *scriptedTransport) {
+	s := &scriptedTransport{answers: answers, corr: map[string]bool{}, start: time.Now()}
 	o.URL, o.HTTPClient = "http://node.example", &http.Client{Transport: s}
 	return dial(t, o), s
 }
 
-func says(status int, header ...string) func(*http.Request) (*http.Response, error) {
+func statusAnswer(status int, header ...string) func(*http.Request) (*http.Response, error) {
 	return func(*http.Request) (*http.Response, error) {
 		a := answer(status, "{}")
 		for i := 0; i < len(header); i += 2 {
@@ -64,42 +66,42 @@ func says(status int, header ...string) func(*http.Request) (*http.Response, err
 	}
 }
 
-func fails(err error) func(*http.Request) (*http.Response, error) {
+func errorAnswer(err error) func(*http.Request) (*http.Response, error) {
 	return func(*http.Request) (*http.Response, error) { return nil, err }
 }
 
-// hangs answers nothing until the caller gives up.
-func hangs(r *http.Request) (*http.Response, error) {
+// hangingAnswer answers nothing until the request is cancelled.
+func hangingAnswer(r *http.Request) (*http.Response, error) {
 	<-r.Context().Done()
 	return nil, r.Context().Err()
 }
 
 func TestRetries(t *testing.T) {
 	reset := &net.OpError{Op: "read", Err: errors.New("connection reset by peer")}
-	ok, busy := says(200), says(429)
+	ok, busy := statusAnswer(200), statusAnswer(429)
 	for name, try := range map[string]struct {
 		answers []func(*http.Request) (*http.Response, error)
 		call    func(*Client, context.Context) error
 		tries   int
 		kind    fault.Kind
 	}{
-		"it works":               {list(ok), version, 1, none},
-		"it works in the end":    {list(busy, fails(reset), ok), version, 3, none},
-		"three times and over":   {list(busy), version, 3, fault.RateLimited},
-		"503":                    {list(says(503), ok), version, 2, none},
-		"504":                    {list(says(504), ok), version, 2, none},
-		"502":                    {list(says(502), ok), version, 2, none},
-		"stays wrong":            {list(says(400), ok), version, 1, fault.Malformed},
-		"is not there":           {list(says(404), ok), version, 1, fault.NotFound},
-		"is a bug":               {list(says(500), ok), version, 1, fault.Internal},
-		"Stat":                   {list(busy, ok), stat, 2, none},
-		"Delete":                 {list(busy, says(204)), remove, 2, none},
-		"a token is minted once": {list(busy, ok), mint, 1, fault.RateLimited},
+		"it works":               {answerList(ok), version, 1, none},
+		"it works in the end":    {answerList(busy, errorAnswer(reset), ok), version, 3, none},
+		"three times and over":   {answerList(busy), version, 3, fault.RateLimited},
+		"503":                    {answerList(statusAnswer(503), ok), version, 2, none},
+		"504":                    {answerList(statusAnswer(504), ok), version, 2, none},
+		"502":                    {answerList(statusAnswer(502), ok), version, 2, none},
+		"stays wrong":            {answerList(statusAnswer(400), ok), version, 1, fault.Malformed},
+		"is not there":           {answerList(statusAnswer(404), ok), version, 1, fault.NotFound},
+		"is a bug":               {answerList(statusAnswer(500), ok), version, 1, fault.Internal},
+		"Stat":                   {answerList(busy, ok), stat, 2, none},
+		"Delete":                 {answerList(busy, statusAnswer(204)), remove, 2, none},
+		"a token is minted once": {answerList(busy, ok), mint, 1, fault.RateLimited},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c, s := scripted(t, Options{}, try.answers...)
-				wantKind(t, name, try.call(c, t.Context()), try.kind)
+				testkit.WantKind(t, try.call(c, t.Context()), try.kind, name)
 				if len(s.at) != try.tries || len(s.corr) != 1 {
 					t.Errorf("%d tries under %d corr-ids, want %d under one", len(s.at), len(s.corr), try.tries)
 				}
@@ -109,7 +111,7 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-func list(answers ...func(*http.Request) (*http.Response, error)) []func(*http.Request) (*http.Response, error) {
+func answerList(answers ...func(*http.Request) (*http.Response, error)) []func(*http.Request) (*http.Response, error) {
 	return answers
 }
 
@@ -132,12 +134,12 @@ func wantPauses(t *testing.T, at []time.Duration) {
 	}
 }
 
-// The pauses grow from First to Cap and are never the same for all.
+// The pauses grow from First to Cap and have jitter.
 func TestPauses(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		first := time.Duration(rapid.Int64Range(1, int64(time.Minute)).Draw(t, "first"))
 		most := time.Duration(rapid.Int64Range(1, int64(time.Hour)).Draw(t, "cap"))
-		r, err := Retry{First: first, Cap: most}.settled()
+		r, err := Retry{First: first, Cap: most}.withDefaults()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -146,14 +148,14 @@ func TestPauses(t *testing.T) {
 		for i := 1; i < n && low < most; i++ {
 			low, high = 2*low, 2*high
 		}
-		if pause := r.pause(n); pause < min(low, most) || pause > min(high, most) {
+		if pause := r.backoff(n); pause < min(low, most) || pause > min(high, most) {
 			t.Fatalf("pause %d is %s, want %s to %s", n, pause, min(low, most), min(high, most))
 		}
 	})
 	seen := map[time.Duration]bool{}
 	for range 100 {
-		r, _ := Retry{}.settled()
-		seen[r.pause(1)] = true
+		r, _ := Retry{}.withDefaults()
+		seen[r.backoff(1)] = true
 	}
 	if len(seen) < 10 {
 		t.Errorf("a hundred pauses are only %d different ones", len(seen))
@@ -162,22 +164,22 @@ func TestPauses(t *testing.T) {
 
 func TestRetryAfterIsHonoured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, s := scripted(t, Options{}, says(429, "Retry-After", "7"), says(200))
+		c, s := scripted(t, Options{}, statusAnswer(429, "Retry-After", "7"), statusAnswer(200))
 		if _, err := c.Version(t.Context()); err != nil || s.at[1] != 7*time.Second {
 			t.Errorf("%v, tries at %v", err, s.at)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
 		when := time.Now().Add(3 * time.Second).UTC().Format(http.TimeFormat)
-		c, s := scripted(t, Options{}, says(503, "Retry-After", when), says(200))
+		c, s := scripted(t, Options{}, statusAnswer(503, "Retry-After", when), statusAnswer(200))
 		if _, err := c.Version(t.Context()); err != nil || s.at[1] != 3*time.Second {
 			t.Errorf("%v, tries at %v", err, s.at)
 		}
 	})
 }
 
-// Nobody waits for a try that would come too late, and the error says when to
-// come back.
+// A try that would come after the deadline is not waited for, and the error
+// has a RetryAfter.
 func TestAPauseDoesNotOutliveTheDeadline(t *testing.T) {
 	for name, o := range map[string]struct {
 		deadline, timeout time.Duration
@@ -191,7 +193,7 @@ func TestAPauseDoesNotOutliveTheDeadline(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, s := scripted(t, Options{Timeout: o.timeout}, says(429, "Retry-After", "7"), says(200))
+				c, s := scripted(t, Options{Timeout: o.timeout}, statusAnswer(429, "Retry-After", "7"), statusAnswer(200))
 				ctx := t.Context()
 				if o.deadline > 0 {
 					var cancel context.CancelFunc
@@ -199,7 +201,7 @@ func TestAPauseDoesNotOutliveTheDeadline(t *testing.T) {
 					defer cancel()
 				}
 				err := o.call(c, ctx)
-				wantKind(t, name, err, fault.RateLimited)
+				testkit.WantKind(t, err, fault.RateLimited, name)
 				if len(s.at) != 1 || time.Since(s.start) != 0 || fault.RetryAfterOf(err) != 7*time.Second {
 					t.Errorf("%d tries, returned after %s with %s to wait", len(s.at), time.Since(s.start), fault.RetryAfterOf(err))
 				}
@@ -223,15 +225,16 @@ func put(c *Client, ctx context.Context) error {
 	return err
 }
 
-// Whoever gives up in a pause is told at once, and what the trouble was.
+// A cancellation during a pause returns at once, with the error of the last
+// try.
 func TestCanceledInAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, _ := scripted(t, Options{}, says(429, "Retry-After", "20"))
+		c, _ := scripted(t, Options{}, statusAnswer(429, "Retry-After", "20"))
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
 		start := time.Now()
 		_, err := c.Version(ctx)
-		wantKind(t, "canceled", err, fault.Canceled)
+		testkit.WantKind(t, err, fault.Canceled, "canceled")
 		if time.Since(start) != time.Second || !errors.Is(err, context.Canceled) || !errors.Is(err, fault.RateLimited) || CorrID(err) == "" {
 			t.Errorf("%v after %s", err, time.Since(start))
 		}
@@ -240,16 +243,16 @@ func TestCanceledInAPause(t *testing.T) {
 
 func TestOneTry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, s := scripted(t, Options{Retry: Retry{Tries: 1}}, says(429), says(200))
-		wantKind(t, "one try", version(c, t.Context()), fault.RateLimited)
+		c, s := scripted(t, Options{Retry: Retry{Tries: 1}}, statusAnswer(429), statusAnswer(200))
+		testkit.WantKind(t, version(c, t.Context()), fault.RateLimited, "one try")
 		if len(s.at) != 1 {
 			t.Errorf("%d tries", len(s.at))
 		}
 	})
 }
 
-// A server that hangs holds up a small call for the timeout, and a transfer
-// for the timeout at each of its tries.
+// A server that hangs delays a small call by the timeout, and a transfer by
+// the timeout at each of its tries.
 func TestAServerThatHangs(t *testing.T) {
 	for name, try := range map[string]struct {
 		call  func(*Client, context.Context) error
@@ -262,28 +265,28 @@ func TestAServerThatHangs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, s := scripted(t, Options{Timeout: 10 * time.Second}, hangs)
+				c, s := scripted(t, Options{Timeout: 10 * time.Second}, hangingAnswer)
 				err := try.call(c, t.Context())
-				wantKind(t, name, err, fault.Timeout)
+				testkit.WantKind(t, err, fault.Timeout, name)
 				if took := time.Since(s.start).Truncate(time.Second); took != try.after || len(s.at) != try.tries || CorrID(err) == "" {
 					t.Errorf("%v after %s and %d tries", err, took, len(s.at))
 				}
 			})
 			synctest.Test(t, func(t *testing.T) {
-				c, s := scripted(t, Options{}, hangs)
+				c, s := scripted(t, Options{}, hangingAnswer)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
 				err := try.call(c, ctx)
-				wantKind(t, name, err, fault.Timeout)
+				testkit.WantKind(t, err, fault.Timeout, name)
 				if time.Since(s.start) != time.Second || !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("with a deadline: %v after %s", err, time.Since(s.start))
 				}
 			})
 			synctest.Test(t, func(t *testing.T) {
-				c, s := scripted(t, Options{}, hangs)
+				c, s := scripted(t, Options{}, hangingAnswer)
 				ctx, cancel := context.WithCancel(t.Context())
 				time.AfterFunc(time.Second, cancel)
-				wantKind(t, name, try.call(c, ctx), fault.Canceled)
+				testkit.WantKind(t, try.call(c, ctx), fault.Canceled, name)
 				if time.Since(s.start) != time.Second || len(s.at) != 1 {
 					t.Errorf("canceled: after %s and %d tries", time.Since(s.start), len(s.at))
 				}
@@ -292,13 +295,13 @@ func TestAServerThatHangs(t *testing.T) {
 	}
 }
 
-// A small call tells the node how long it waits.
+// A small call sends its timeout to the node.
 func TestRequestTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sent []string
 		note := func(r *http.Request) (*http.Response, error) {
 			sent = append(sent, r.Header.Get("Request-Timeout"))
-			return says(429, "Retry-After", "1")(r)
+			return statusAnswer(429, "Retry-After", "1")(r)
 		}
 		c, _ := scripted(t, Options{Timeout: 20 * time.Second}, note)
 		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
@@ -312,8 +315,8 @@ func TestRequestTimeout(t *testing.T) {
 	})
 }
 
-// A slow source and a slow reader are nobody's fault but their own: the clock
-// runs only while the node has its turn.
+// A slow source and a slow reader are not stalls of the node: the clock runs
+// only while the client waits for the node.
 func TestOurOwnSlownessIsNoStall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := &slowReader{pause: time.Minute, left: "slowly"}
@@ -334,7 +337,7 @@ func TestOurOwnSlownessIsNoStall(t *testing.T) {
 		data := "read one letter a minute"
 		c, s := scripted(t, Options{Timeout: 10 * time.Second}, func(r *http.Request) (*http.Response, error) {
 			a := answer(200, data)
-			a.Body = &wary{strings.NewReader(data), r.Context()}
+			a.Body = &ctxBody{strings.NewReader(data), r.Context()}
 			return a, nil
 		})
 		r, err := c.Get(t.Context(), b3.Of([]byte(data)), GetOptions{})
@@ -343,11 +346,11 @@ func TestOurOwnSlownessIsNoStall(t *testing.T) {
 		}
 		defer r.Close()
 		var got strings.Builder
-		for letter := make([]byte, 1); err == nil; {
+		for char := make([]byte, 1); err == nil; {
 			var n int
 			time.Sleep(time.Minute)
-			n, err = r.Read(letter)
-			got.Write(letter[:n])
+			n, err = r.Read(char)
+			got.Write(char[:n])
 		}
 		if err != io.EOF || got.String() != data || len(s.at) != 1 {
 			t.Errorf("%q, %v after %d tries", got.String(), err, len(s.at))
@@ -379,22 +382,22 @@ func TestATryEnds(t *testing.T) {
 	}
 }
 
-// wary is a body that fails when its request is given up.
-type wary struct {
+// ctxBody is a body that fails when its request is cancelled.
+type ctxBody struct {
 	*strings.Reader
 	ctx context.Context
 }
 
-func (w *wary) Read(p []byte) (int, error) {
-	if w.ctx.Err() != nil {
-		return 0, w.ctx.Err()
+func (c *ctxBody) Read(p []byte) (int, error) {
+	if c.ctx.Err() != nil {
+		return 0, c.ctx.Err()
 	}
-	return w.Reader.Read(p)
+	return c.Reader.Read(p)
 }
 
-func (w *wary) Close() error { return nil }
+func (c *ctxBody) Close() error { return nil }
 
-// slowReader gives a letter after each pause.
+// slowReader returns one byte after each pause.
 type slowReader struct {
 	pause time.Duration
 	left  string
@@ -410,13 +413,14 @@ func (s *slowReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// A body that stops in the middle is a stall, and the reader goes on elsewhere.
+// A body that stops in the middle is a stall, and the reader resumes on
+// another connection.
 func TestABodyThatStalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := "0123456789"
 		stalls := func(r *http.Request) (*http.Response, error) {
 			a := answer(200, data)
-			a.Body = io.NopCloser(io.MultiReader(strings.NewReader(data[:4]), stalled{r.Context()}))
+			a.Body = io.NopCloser(io.MultiReader(strings.NewReader(data[:4]), stalledReader{r.Context()}))
 			return a, nil
 		}
 		goesOn := func(r *http.Request) (*http.Response, error) {
@@ -435,10 +439,10 @@ func TestABodyThatStalls(t *testing.T) {
 	})
 }
 
-// stalled gives nothing until its request is given up.
-type stalled struct{ ctx context.Context }
+// stalledReader returns nothing until its request is cancelled.
+type stalledReader struct{ ctx context.Context }
 
-func (s stalled) Read([]byte) (int, error) {
+func (s stalledReader) Read([]byte) (int, error) {
 	<-s.ctx.Done()
 	return 0, s.ctx.Err()
 }
@@ -450,13 +454,13 @@ func TestAConnectionThatHangs(t *testing.T) {
 		transport := newTransport(func(context.Context, string, string) (net.Conn, error) {
 			ours, theirs := net.Pipe()
 			servers = append(servers, theirs)
-			go func() { _, _ = io.Copy(io.Discard, theirs) }() // it listens, and says nothing
+			go func() { _, _ = io.Copy(io.Discard, theirs) }() // it reads, and never answers
 			return ours, nil
 		})
 		c := dial(t, Options{URL: "http://node.example", Timeout: 5 * time.Second, HTTPClient: &http.Client{Transport: transport}})
 		for name, call := range map[string]func(*Client, context.Context) error{"version": version, "get": get, "put": put} {
 			err := call(c, t.Context())
-			wantKind(t, name, err, fault.Timeout)
+			testkit.WantKind(t, err, fault.Timeout, name)
 		}
 		transport.CloseIdleConnections()
 		for _, server := range servers {

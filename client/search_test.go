@@ -8,9 +8,10 @@ import (
 
 	"micronode/b3"
 	"micronode/fault"
+	"micronode/internal/testkit"
 )
 
-// The shape is promised: programs that we did not write read it.
+// The JSON is a promise: programs that we did not write read it.
 func TestShapeOfASearch(t *testing.T) {
 	address := b3.Of(nil)
 	got, err := json.Marshal(SearchResults{Query: "fox", Total: 2, Hits: []SearchHit{
@@ -54,5 +55,5 @@ func TestSearch(t *testing.T) {
 	if asked[0] != "/search?q=%22a+b%22+-c%26d" || asked[1] != "/search?limit=5&offset=10&q=x" {
 		t.Errorf("it asked for %q", asked)
 	}
-	wantKind(t, "no words", second(c.Search(t.Context(), "", SearchOptions{})), fault.Malformed)
+	testkit.WantKind(t, errOf(c.Search(t.Context(), "", SearchOptions{})), fault.Malformed, "no words")
 }

@@ -17,6 +17,7 @@ import (
 
 	"micronode/b3"
 	"micronode/fault"
+	"micronode/internal/testkit"
 )
 
 // subscribe subscribes for as long as the test runs.
@@ -40,7 +41,7 @@ func stream(body func(ctx context.Context) io.Reader) func(*http.Request) (*http
 	}
 }
 
-// text is a stream that ends after a text, without any more.
+// text is a stream that ends after a text.
 func text(parts ...string) func(*http.Request) (*http.Response, error) {
 	return stream(func(context.Context) io.Reader { return strings.NewReader(strings.Join(parts, "")) })
 }
@@ -70,9 +71,9 @@ func TestWhatASubscriptionReads(t *testing.T) {
 	if got, err := s.Next(t.Context()); err != nil || len(got.Data) != 0 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	for range 2 { // it is over, and stays so
+	for range 2 { // the error stays
 		_, err = s.Next(t.Context())
-		wantKind(t, "the end", err, fault.BrokenPipe)
+		testkit.WantKind(t, err, fault.BrokenPipe, "the end")
 		if !strings.Contains(err.Error(), "heartbeat") || CorrID(err) == "" || fault.OpOf(err) != "client.next" {
 			t.Errorf("%v", err)
 		}
@@ -106,7 +107,7 @@ func TestHowASubscriptionEnds(t *testing.T) {
 			node, _ := scripted(t, Options{}, text(c.body))
 			s := subscribe(t, node, "news")
 			_, err := s.Next(t.Context())
-			wantKind(t, name, err, c.kind)
+			testkit.WantKind(t, err, c.kind, name)
 			if !strings.Contains(fmt.Sprint(err), c.says) || CorrID(err) == "" {
 				t.Errorf("%v", err)
 			}
@@ -119,20 +120,20 @@ func TestWhatIsNoStream(t *testing.T) {
 		answer func(*http.Request) (*http.Response, error)
 		kind   fault.Kind
 	}{
-		"a page":     {says(200, "Content-Type", "text/html"), fault.UpstreamFailed},
-		"no content": {says(204, "Content-Type", "text/event-stream"), fault.UpstreamFailed},
-		"a refusal":  {says(403), fault.Forbidden},
-		"an echo":    {says(200, "Content-Type", "mn1_hush"), fault.UpstreamFailed},
+		"a page":     {statusAnswer(200, "Content-Type", "text/html"), fault.UpstreamFailed},
+		"no content": {statusAnswer(204, "Content-Type", "text/event-stream"), fault.UpstreamFailed},
+		"a refusal":  {statusAnswer(403), fault.Forbidden},
+		"an echo":    {statusAnswer(200, "Content-Type", "mn1_hush"), fault.UpstreamFailed},
 	} {
 		client, _ := scripted(t, Options{Token: "mn1_hush"}, c.answer)
 		_, err := client.Subscribe(t.Context(), "news")
-		wantKind(t, name, err, c.kind)
+		testkit.WantKind(t, err, c.kind, name)
 		if strings.Contains(err.Error(), "hush") {
 			t.Errorf("the token is in %v", err)
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {
-		c, s := scripted(t, Options{}, says(503), fails(io.ErrUnexpectedEOF), text(hello))
+		c, s := scripted(t, Options{}, statusAnswer(503), errorAnswer(io.ErrUnexpectedEOF), text(hello))
 		wantHello(t, subscribe(t, c, "news"), t.Context())
 		if len(s.at) != 3 {
 			t.Errorf("%d tries", len(s.at))
@@ -140,41 +141,41 @@ func TestWhatIsNoStream(t *testing.T) {
 	})
 }
 
-// beating is a stream with a comment after each pause, n times, and nothing
-// after that.
-type beating struct {
+// heartbeatReader is a stream with a comment after each pause, n times, and
+// nothing after that.
+type heartbeatReader struct {
 	ctx   context.Context
 	pause time.Duration
 	n     int
 }
 
-func (b *beating) Read(p []byte) (int, error) {
-	if b.n--; b.n < 0 {
-		return stalled{b.ctx}.Read(p)
+func (h *heartbeatReader) Read(p []byte) (int, error) {
+	if h.n--; h.n < 0 {
+		return stalledReader{h.ctx}.Read(p)
 	}
 	select {
-	case <-time.After(b.pause):
+	case <-time.After(h.pause):
 		return copy(p, ":\n\n"), nil
-	case <-b.ctx.Done():
-		return 0, b.ctx.Err()
+	case <-h.ctx.Done():
+		return 0, h.ctx.Err()
 	}
 }
 
-// Heartbeats keep a subscription alive for as long as one likes; three that
-// are missing end it.
+// Heartbeats keep a subscription open; three missing ones end it.
 func TestHeartbeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, s := scripted(t, Options{}, stream(func(ctx context.Context) io.Reader { return &beating{ctx, 44 * time.Second, 1000} }))
+		c, s := scripted(t, Options{}, stream(func(ctx context.Context) io.Reader { return &heartbeatReader{ctx, 44 * time.Second, 1000} }))
 		_, err := subscribe(t, c, "news").Next(t.Context())
-		wantKind(t, "silence", err, fault.Timeout)
+		testkit.WantKind(t, err, fault.Timeout, "silence")
 		if took, want := time.Since(s.start), 1000*44*time.Second+45*time.Second; took != want || !strings.Contains(err.Error(), "45s") {
 			t.Errorf("%v after %s, not %s", err, took, want)
 		}
 	})
-	// A program that is busy with its messages misses no heartbeat.
+	// The program's own time between two calls of Next does not count as
+	// silence.
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := scripted(t, Options{}, stream(func(ctx context.Context) io.Reader {
-			return &wary{strings.NewReader(strings.Repeat(hello, 500)), ctx}
+			return &ctxBody{strings.NewReader(strings.Repeat(hello, 500)), ctx}
 		}))
 		s := subscribe(t, c, "news")
 		for range 500 {
@@ -185,20 +186,22 @@ func TestHeartbeats(t *testing.T) {
 }
 
 func TestWhoGivesUpWaiting(t *testing.T) {
-	quiet := stream(func(ctx context.Context) io.Reader { return io.MultiReader(strings.NewReader(hello), stalled{ctx}) })
+	quiet := stream(func(ctx context.Context) io.Reader {
+		return io.MultiReader(strings.NewReader(hello), stalledReader{ctx})
+	})
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := scripted(t, Options{}, quiet)
 		s := subscribe(t, c, "news")
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err := s.Next(over)
-		wantKind(t, "before", err, fault.Canceled)
+		testkit.WantKind(t, err, fault.Canceled, "before")
 		wantHello(t, s, t.Context()) // nothing was lost by that
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		start := time.Now()
 		_, err = s.Next(short)
-		wantKind(t, "meanwhile", err, fault.Timeout)
+		testkit.WantKind(t, err, fault.Timeout, "meanwhile")
 		if time.Since(start) != time.Second || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v after %s", err, time.Since(start))
 		}
@@ -217,8 +220,8 @@ func TestWhoGivesUpWaiting(t *testing.T) {
 		wantHello(t, s, context.Background())
 		time.AfterFunc(time.Second, cancel)
 		_, err = s.Next(t.Context())
-		wantKind(t, "the whole", err, fault.Canceled)
-		if !strings.Contains(err.Error(), "given up waiting for node.example") {
+		testkit.WantKind(t, err, fault.Canceled, "the whole")
+		if !strings.Contains(err.Error(), "cancelled while waiting for node.example") {
 			t.Error(err)
 		}
 	})
@@ -230,32 +233,32 @@ func TestWhoGivesUpWaiting(t *testing.T) {
 		}
 	}
 	_, err := s.Next(t.Context())
-	wantKind(t, "closed", err, fault.Canceled)
+	testkit.WantKind(t, err, fault.Canceled, "closed")
 }
 
-// just gives a text, and ends a context before it returns.
-type just struct {
+// cancellingReader returns a text, and cancels a context before it returns.
+type cancellingReader struct {
 	io.Reader
 	cancel context.CancelFunc
 }
 
-func (j just) Read(p []byte) (int, error) {
-	n, err := j.Reader.Read(p)
-	j.cancel()
+func (c cancellingReader) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.cancel()
 	return n, err
 }
 
-// A message that comes as the caller gives up is not lost.
+// A message that arrives together with a cancellation is not lost.
 func TestAMessageJustInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		c, _ := scripted(t, Options{}, stream(func(try context.Context) io.Reader {
-			return just{io.MultiReader(strings.NewReader(hello), stalled{try}), cancel}
+			return cancellingReader{io.MultiReader(strings.NewReader(hello), stalledReader{try}), cancel}
 		}))
 		s := subscribe(t, c, "news")
 		wantHello(t, s, ctx)
 		_, err := s.Next(t.Context())
-		wantKind(t, "after that", err, fault.Canceled)
+		testkit.WantKind(t, err, fault.Canceled, "after that")
 	})
 }
 
@@ -269,30 +272,30 @@ func TestASubscriptionIsGivenUp(t *testing.T) {
 	<-left
 }
 
-// Events come out as they went in, however the stream is cut into pieces.
+// Events are decoded unchanged, however the stream is split.
 func TestEventsComeOutAsTheyWentIn(t *testing.T) {
 	line := rapid.StringMatching(`[ -~äö]{0,40}`)
 	rapid.Check(t, func(t *rapid.T) {
 		ends := rapid.SampledFrom([]string{"\n", "\r\n"}).Draw(t, "line end")
 		var sent []event
-		var wire strings.Builder
+		var raw strings.Builder
 		for range rapid.IntRange(0, 8).Draw(t, "events") {
 			for _, noise := range rapid.SliceOfN(rapid.SampledFrom([]string{":", ": x", "id: 1", "retry: 5", "unknown", "", "event: ghost" + ends}), 0, 3).Draw(t, "noise") {
-				wire.WriteString(noise + ends)
+				raw.WriteString(noise + ends)
 			}
 			one := event{name: rapid.StringMatching(`[a-z]{0,8}`).Draw(t, "name")}
 			lines := rapid.SliceOfN(line, 1, 4).Draw(t, "data")
 			one.data = []byte(strings.Join(lines, "\n"))
 			sent = append(sent, one)
 			if one.name != "" {
-				wire.WriteString("event: " + one.name + ends)
+				raw.WriteString("event: " + one.name + ends)
 			}
 			for _, text := range lines {
-				wire.WriteString("data: " + text + ends)
+				raw.WriteString("data: " + text + ends)
 			}
-			wire.WriteString(ends)
+			raw.WriteString(ends)
 		}
-		var in io.Reader = strings.NewReader(wire.String())
+		var in io.Reader = strings.NewReader(raw.String())
 		if rapid.Bool().Draw(t, "byte by byte") {
 			in = iotest.OneByteReader(in)
 		}
@@ -306,7 +309,7 @@ func TestEventsComeOutAsTheyWentIn(t *testing.T) {
 			t.Fatalf("%v, %v", got, err)
 		}
 	})
-	rapid.Check(t, func(t *rapid.T) { // whatever comes, it ends
+	rapid.Check(t, func(t *rapid.T) { // any input ends
 		r := newEventReader(bytes.NewReader(rapid.SliceOf(rapid.SampledFrom([]byte("data: \r\nevent:x\x00\xff"))).Draw(t, "anything")))
 		for {
 			if _, err := r.next(); err != nil {

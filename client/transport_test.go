@@ -13,9 +13,10 @@ import (
 	"testing"
 
 	"micronode/fault"
+	"micronode/internal/testkit"
 )
 
-// uniqueName is an abstract name that nobody else uses.
+// uniqueName is an abstract name that no other process uses.
 func uniqueName(t *testing.T) string {
 	return fmt.Sprintf("micronode-sdk-%d-%s", os.Getpid(), strings.ReplaceAll(t.Name(), "/", "-"))
 }
@@ -61,21 +62,21 @@ func TestNobodyListens(t *testing.T) {
 	_ = listener.Close()
 	for _, name := range []string{uniqueName(t), stale, filepath.Join(t.TempDir(), "nothing")} {
 		_, err := dial(t, Options{Socket: name, Retry: quick}).Version(t.Context())
-		wantKind(t, name, err, fault.NotReady)
+		testkit.WantKind(t, err, fault.NotReady, name)
 		if !strings.HasPrefix(fault.NextOf(err), "Start a node: micronode run") || CorrID(err) == "" {
 			t.Errorf("%v; next: %s", err, fault.NextOf(err))
 		}
 	}
 
-	// A port on which nobody listens is the same thing, with another next step.
+	// A port without a listener is the same error, with another next step.
 	_, err = dial(t, Options{URL: "http://127.0.0.1:1", Retry: quick}).Version(t.Context())
-	wantKind(t, "a closed port", err, fault.NotReady)
+	testkit.WantKind(t, err, fault.NotReady, "a closed port")
 	if !strings.Contains(fault.NextOf(err), "MICRO_URL") {
 		t.Errorf("%v; next: %s", err, fault.NextOf(err))
 	}
 }
 
-// A socket of somebody else is refused before a byte is sent.
+// A socket of another user is refused before a byte is sent.
 func TestSquatter(t *testing.T) {
 	name := uniqueName(t)
 	heard := make(chan int, 1)
@@ -106,21 +107,21 @@ func TestSquatter(t *testing.T) {
 
 func wantSquatter(t *testing.T, err error, uid int) {
 	t.Helper()
-	wantKind(t, "a squatted socket", err, fault.Forbidden)
-	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("belongs to user %d: somebody else squats on it", uid)) ||
-		!strings.Contains(fault.NextOf(err), "--socket") || !strings.Contains(fault.NextOf(err), "stop the squatter") {
+	testkit.WantKind(t, err, fault.Forbidden, "a squatted socket")
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("belongs to another user, %d", uid)) ||
+		!strings.Contains(fault.NextOf(err), "--socket") || !strings.Contains(fault.NextOf(err), "stop the process that holds it") {
 		t.Errorf("%v; next: %s", err, fault.NextOf(err))
 	}
 }
 
 // The same for real, with a process of another user. Only root can start one;
-// for everybody else the test above stands alone.
+// otherwise only the test above runs.
 func TestAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		return
 	}
-	for _, name := range []string{uniqueName(t), filepath.Join(openFolder(t), "socket")} {
-		if said := stranger(t, "squat", name); said != "squatting true" {
+	for _, name := range []string{uniqueName(t), filepath.Join(testkit.OpenFolder(t), "socket")} {
+		if said, _ := testkit.StartChild(t, testkit.ChildOfAnotherUser(t, "squat", name)); said != "squatting true" {
 			t.Fatal(said)
 		}
 		_, err := dial(t, Options{Socket: name}).Version(t.Context())
@@ -133,15 +134,15 @@ func TestAnotherUser(t *testing.T) {
 	name := uniqueName(t) + "-ours"
 	node := NewFakeNode()
 	serveSocket(t, name, node)
-	if said := stranger(t, "ask", name); said != "Forbidden" {
+	if said, _ := testkit.StartChild(t, testkit.ChildOfAnotherUser(t, "ask", name)); said != "Forbidden" {
 		t.Errorf("another user's client: %s", said)
 	}
-	private := filepath.Join(openFolder(t), "socket")
+	private := filepath.Join(testkit.OpenFolder(t), "socket")
 	serveSocket(t, private, node)
 	if err := os.Chmod(private, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if said := stranger(t, "ask", private); said != "Forbidden" {
+	if said, _ := testkit.StartChild(t, testkit.ChildOfAnotherUser(t, "ask", private)); said != "Forbidden" {
 		t.Errorf("another user's client at a private path: %s", said)
 	}
 	if len(node.seen()) != 0 {
@@ -149,18 +150,18 @@ func TestAnotherUser(t *testing.T) {
 	}
 }
 
-// What else can go wrong with a socket has a kind of its own.
+// Other failures of a socket have their own kinds.
 func TestNoNode(t *testing.T) {
 	for errno, kind := range map[syscall.Errno]fault.Kind{
 		syscall.ECONNREFUSED: fault.NotReady, syscall.ENOENT: fault.NotReady,
 		syscall.EACCES: fault.Forbidden, syscall.EAGAIN: fault.Busy,
 	} {
-		wantKind(t, errno.Error(), noNode("@x", &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", errno)}), kind)
+		testkit.WantKind(t, socketDialError("@x", &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", errno)}), kind, errno.Error())
 	}
-	wantKind(t, "canceled", noNode("@x", context.Canceled), fault.Canceled)
+	testkit.WantKind(t, socketDialError("@x", context.Canceled), fault.Canceled, "canceled")
 }
 
-// Whom a closed socket belonged to, nobody can say, and then it is refused.
+// The owner of a closed socket is unknown, and then it is refused.
 func TestOwnerUnknown(t *testing.T) {
 	name := uniqueName(t)
 	serveSocket(t, name, NewFakeNode())
@@ -173,14 +174,14 @@ func TestOwnerUnknown(t *testing.T) {
 	if err == nil || uid == uint32(os.Geteuid()) {
 		t.Errorf("user %d, %v", uid, err)
 	}
-	err = squatted("@"+name, uid, err)
-	wantKind(t, "an unknown owner", err, fault.Forbidden)
-	if !strings.Contains(err.Error(), "nobody can say") {
+	err = foreignSocketError("@"+name, uid, err)
+	testkit.WantKind(t, err, fault.Forbidden, "an unknown owner")
+	if !strings.Contains(err.Error(), "cannot be determined") {
 		t.Error(err)
 	}
 }
 
-// redirecting sends everything to another server.
+// redirecting redirects every request to another server.
 func redirecting(t *testing.T, status int, to func(r *http.Request) string) (from *FakeNode, server *httptest.Server) {
 	t.Helper()
 	from = NewFakeNode()
@@ -193,8 +194,8 @@ func redirecting(t *testing.T, status int, to func(r *http.Request) string) (fro
 	return from, server
 }
 
-// A read follows, and the token stays behind. Ports are hosts of their own:
-// both servers are 127.0.0.1, to which a plain http.Client would carry it.
+// A read follows the redirect without the token. Each port is an origin of its
+// own: both servers are 127.0.0.1, to which a plain http.Client would send it.
 func TestARedirectToAnotherHostDoesNotGetTheToken(t *testing.T) {
 	other := NewFakeNode()
 	elsewhere := httptest.NewServer(other)
@@ -254,11 +255,11 @@ func TestWritesAreNotRedirected(t *testing.T) {
 		from, server := redirecting(t, status, func(r *http.Request) string { return elsewhere.URL + r.URL.Path })
 		c := dial(t, Options{URL: server.URL, Token: token, Retry: quick})
 		_, err := c.Put(t.Context(), strings.NewReader("secret plans"), PutOptions{})
-		wantKind(t, fmt.Sprint("put, ", status), err, fault.RejectPolicy)
+		testkit.WantKind(t, err, fault.RejectPolicy, fmt.Sprint("put, ", status))
 		if err == nil || !strings.Contains(err.Error(), strings.TrimPrefix(elsewhere.URL, "http://")) || !strings.Contains(fault.NextOf(err), "MICRO_URL") {
 			t.Errorf("%v; next: %s", err, fault.NextOf(err))
 		}
-		wantKind(t, fmt.Sprint("delete, ", status), c.Delete(t.Context(), address), fault.RejectPolicy)
+		testkit.WantKind(t, c.Delete(t.Context(), address), fault.RejectPolicy, fmt.Sprint("delete, ", status))
 		if n := len(from.seen()); n != 2 {
 			t.Errorf("%d requests for two calls: a redirect was tried again", n)
 		}
@@ -271,7 +272,7 @@ func TestWritesAreNotRedirected(t *testing.T) {
 func TestRedirectsEnd(t *testing.T) {
 	from, server := redirecting(t, 302, func(r *http.Request) string { return r.URL.Path + "x" })
 	_, err := dial(t, Options{URL: server.URL}).Version(t.Context())
-	wantKind(t, "a loop", err, fault.RejectPolicy)
+	testkit.WantKind(t, err, fault.RejectPolicy, "a loop")
 	if n := len(from.seen()); n != 1+maxRedirects {
 		t.Errorf("%d requests", n)
 	}
@@ -283,12 +284,12 @@ func TestRedirectsEnd(t *testing.T) {
 	safe := httptest.NewTLSServer(http.RedirectHandler(elsewhere.URL+"/version", http.StatusFound))
 	defer safe.Close()
 	_, err = dial(t, Options{URL: safe.URL, HTTPClient: safe.Client()}).Version(t.Context())
-	wantKind(t, "https to http", err, fault.RejectPolicy)
+	testkit.WantKind(t, err, fault.RejectPolicy, "https to http")
 	if len(plain.seen()) != 0 {
 		t.Error("https was left for http")
 	}
 
-	// The local socket leads nowhere else.
+	// The local socket does not redirect elsewhere.
 	name := uniqueName(t)
 	inner := NewFakeNode()
 	inner.Before = func(w http.ResponseWriter, r *http.Request, _ int) bool {
@@ -297,17 +298,17 @@ func TestRedirectsEnd(t *testing.T) {
 	}
 	serveSocket(t, name, inner)
 	_, err = dial(t, Options{Socket: name}).Version(t.Context())
-	wantKind(t, "out of the socket", err, fault.RejectPolicy)
+	testkit.WantKind(t, err, fault.RejectPolicy, "out of the socket")
 	if n := len(inner.seen()); n != 1 {
 		t.Errorf("%d requests on the socket, some of them meant for elsewhere", n)
 	}
 
-	// What the caller's HTTPClient forbids stays forbidden.
+	// A redirect that the caller's HTTPClient forbids is not followed.
 	strict := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	defer strict.CloseIdleConnections()
 	from, server = redirecting(t, 302, func(*http.Request) string { return elsewhere.URL + "/version" })
 	_, err = dial(t, Options{URL: server.URL, HTTPClient: strict}).Version(t.Context())
-	wantKind(t, "the caller's own rule", err, fault.RejectPolicy)
+	testkit.WantKind(t, err, fault.RejectPolicy, "the caller's own rule")
 	if len(plain.seen()) != 0 || len(from.seen()) != 1 {
 		t.Error("the caller's own rule was not asked")
 	}

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// errStalled is why a watchdog ends a try.
-var errStalled = errors.New("nothing moved for too long")
+// errStalled is the cause when a watchdog ends a try.
+var errStalled = errors.New("the transfer made no progress")
 
-// watchdog ends a try when the node lets us wait for too long. The clock runs
-// only while it is the node's turn: a program that reads its answer slowly, or
-// whose source is slow, is in nobody's way.
+// watchdog ends a try when the node sends nothing for too long. The clock runs
+// only while the client waits for the node: a program that reads its answer
+// slowly, or whose source is slow, does not count.
 type watchdog struct {
 	// set at construction
 	limit  time.Duration
@@ -20,22 +20,22 @@ type watchdog struct {
 	cancel context.CancelCauseFunc
 }
 
-// watch returns a context for one try, and the watchdog that may end it. Its
-// clock runs.
-func watch(ctx context.Context, limit time.Duration) (context.Context, *watchdog) {
+// newWatchdog returns a context for one try, and the watchdog that may end it.
+// Its clock runs.
+func newWatchdog(ctx context.Context, limit time.Duration) (context.Context, *watchdog) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(limit, func() { cancel(errStalled) }) //lockblock:allow like the timer of context.WithTimeout, it only ends a context, and end stops it
+	timer := time.AfterFunc(limit, func() { cancel(errStalled) }) //lockblock:allow like the timer of context.WithTimeout, it only ends a context, and stop stops it
 	return ctx, &watchdog{limit: limit, timer: timer, cancel: cancel}
 }
 
-// nodesTurn starts the clock anew.
-func (w *watchdog) nodesTurn() { w.timer.Reset(w.limit) }
+// start restarts the clock.
+func (w *watchdog) start() { w.timer.Reset(w.limit) }
 
-// ourTurn stops the clock.
-func (w *watchdog) ourTurn() { w.timer.Stop() }
+// pause stops the clock.
+func (w *watchdog) pause() { w.timer.Stop() }
 
-// end is called once nothing more is wanted of the try.
-func (w *watchdog) end() {
+// stop ends the try.
+func (w *watchdog) stop() {
 	w.timer.Stop()
 	w.cancel(nil)
 }
@@ -43,16 +43,16 @@ func (w *watchdog) end() {
 // watchedBody is the body of an answer. Closing it ends the try.
 type watchedBody struct {
 	io.ReadCloser
-	dog *watchdog
+	watchdog *watchdog
 }
 
 func (b *watchedBody) Read(p []byte) (int, error) {
-	b.dog.nodesTurn()
-	defer b.dog.ourTurn()
+	b.watchdog.start()
+	defer b.watchdog.pause()
 	return b.ReadCloser.Read(p)
 }
 
 func (b *watchedBody) Close() error {
-	defer b.dog.end()
+	defer b.watchdog.stop()
 	return b.ReadCloser.Close()
 }

@@ -1,4 +1,4 @@
-// Package fault is the vocabulary of refusal.
+// Package fault defines the typed errors of micronode.
 //
 // A node that serves strangers spends much of its life saying no: the queue is
 // full, the token has expired, the bytes do not match their address. What sets
@@ -7,8 +7,8 @@
 // and everything that depends on the kind (the HTTP status, the exit code of
 // the command, whether a retry makes sense, the sentence that names the next
 // step) is read from one table in this package. No other place decides any of
-// these, so the HTTP face, the command line, the SDK and the metrics cannot
-// disagree.
+// these, so the HTTP interface, the command line, the SDK and the metrics
+// cannot disagree.
 //
 // # Making an error
 //
@@ -26,17 +26,17 @@
 //
 // # Reading an error
 //
-// [KindOf] answers for any error at all: a nil error has no kind, one of ours
-// has the kind it was made with, a context's deadline is [Timeout], a context's
-// cancellation is [Canceled], a peer that went away is [BrokenPipe], and
-// whatever nobody classified is [Internal]. A package that may not import this
-// one (b3 is on the same floor) gives its errors a method FaultCode() string
-// with the code of the kind, and KindOf believes it.
+// [KindOf] classifies any error at all: a nil error has no kind, one of ours
+// has the kind it was made with, a context's deadline is [Timeout], a
+// context's cancellation is [Canceled], a connection that the peer closed is
+// [BrokenPipe], and every unclassified error is [Internal]. A package that may
+// not import this one (b3 is on the same floor) gives its errors a method
+// FaultCode() string with the code of the kind, and KindOf uses it.
 //
 // # What it refuses to do
 //
-// It does not log, it does not count, it does not capture stacks, and it has no
-// registry to add kinds to at run time. A new kind is a new line in the table,
-// at its end: codes are written into other people's programs and are never
-// renamed or reused.
+// It does not log, it does not count, it does not capture stacks, and it has
+// no registry to add kinds to at run time. A new kind is a new row at the end
+// of the table: other people's programs depend on the codes, so codes are
+// never renamed or reused.
 package fault

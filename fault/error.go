@@ -17,22 +17,41 @@ import (
 type Error struct {
 	Op     string // what was being done, as package.verb: "store.put"
 	Kind   Kind
-	Detail string // what is special about this case; may be shown to strangers
+	Detail string // specific to this case; may be shown to strangers
 
 	Next       string        // the next step, where it differs from the kind's
-	RetryAfter time.Duration // when to come back, where it is known
+	RetryAfter time.Duration // when to retry, where it is known
 
 	Err error // the cause; never shown to strangers
 }
 
 // New makes an error of a kind. The detail is formatted as by fmt.Sprintf and
-// may be shown to whoever asked, so it must not hold secrets.
+// may be shown to the caller, so it must not hold secrets.
 func New(op string, kind Kind, format string, args ...any) *Error {
 	return &Error{Op: op, Kind: kind, Detail: fmt.Sprintf(format, args...)}
 }
 
-// Wrap says which operation an error stopped, and keeps its kind, next step
-// and hint of when to come back. Wrap of nil is nil.
+// Advise sets the next step of this case, where that of the kind would not help:
+// an imperative that names the command, the setting or the field.
+func (e *Error) Advise(next string) *Error {
+	e.Next = next
+	return e
+}
+
+// Because sets the cause, which only logs show.
+func (e *Error) Because(cause error) *Error {
+	e.Err = cause
+	return e
+}
+
+// RetryIn sets when to retry, where that is known.
+func (e *Error) RetryIn(d time.Duration) *Error {
+	e.RetryAfter = d
+	return e
+}
+
+// Wrap adds the operation that the error stopped, and keeps its kind, next
+// step and RetryAfter. Wrap of nil is nil.
 func Wrap(op string, err error) error {
 	if err == nil {
 		return nil
@@ -70,7 +89,7 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Unwrap gives errors.Is and errors.As the cause.
+// Unwrap returns the cause, for errors.Is and errors.As.
 func (e *Error) Unwrap() error { return e.Err }
 
 // Is makes errors.Is(err, fault.Busy) true for an error of that kind and for
@@ -81,7 +100,7 @@ func (e *Error) Is(target error) bool {
 	return ok && e.Kind == kind
 }
 
-// coded is what an error of a package that may not import this one offers.
+// coded is implemented by errors of packages that may not import this one.
 type coded interface {
 	error
 	FaultCode() string
@@ -106,9 +125,10 @@ func KindOf(err error) Kind {
 	return kindOfSystem(err)
 }
 
-// kindOfSystem knows the errors of the standard library that mean the same
-// thing wherever they come from. What a missing file or a refused connection
-// means depends on the caller, so those stay Internal until WrapKind says.
+// kindOfSystem classifies the errors of the standard library that mean the
+// same thing wherever they come from. What a missing file or a refused
+// connection means depends on the caller, so those stay Internal unless
+// WrapKind is used.
 func kindOfSystem(err error) Kind {
 	var network net.Error
 	switch {
@@ -152,7 +172,7 @@ func RetryAfterOf(err error) time.Duration {
 	return KindOf(err).RetryAfter()
 }
 
-// OpOf is the outermost operation of an error, or "" if nobody named one.
+// OpOf is the outermost operation of an error, or "" if it has none.
 func OpOf(err error) string {
 	if own, ok := errors.AsType[*Error](err); ok {
 		return own.Op
@@ -160,8 +180,9 @@ func OpOf(err error) string {
 	return ""
 }
 
-// DetailOf is the outermost detail of an error: what may be shown to
-// strangers. The texts of causes may hold paths and addresses and are left out.
+// DetailOf is the outermost detail of an error: the text that may be shown to
+// strangers. The texts of causes may hold paths and addresses and are left
+// out.
 func DetailOf(err error) string {
 	for {
 		own, ok := errors.AsType[*Error](err)

@@ -39,6 +39,8 @@ var contractStatus = map[int][]fault.Kind{
 	http.StatusRequestedRangeNotSatisfiable: {fault.InvalidRange},
 	http.StatusLengthRequired:               {fault.LengthRequired},
 	http.StatusMethodNotAllowed:             {fault.MethodNotAllowed},
+	http.StatusRequestTimeout:               {fault.RequestTimeout},
+	http.StatusUnsupportedMediaType:         {fault.UnsupportedMediaType},
 }
 
 var withoutStatus = []fault.Kind{fault.Lagging, fault.BrokenPipe, fault.Degraded, fault.Transient, fault.NoRoute}

@@ -27,16 +27,16 @@ import (
 // origin is an HTTPS server that a node may fetch from.
 type origin struct {
 	*httptest.Server
-	host  string
-	asked atomic.Int64
+	host     string
+	requests atomic.Int64
 }
 
-// newOrigin serves what the handler says, and returns the settings with which
-// a node trusts it.
+// newOrigin serves with the handler, and returns the settings with which a node
+// trusts it.
 func newOrigin(t *testing.T, handler http.HandlerFunc) (*origin, []string) {
 	o := &origin{}
 	o.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		o.asked.Add(1)
+		o.requests.Add(1)
 		handler(w, r)
 	}))
 	t.Cleanup(o.Close)
@@ -49,7 +49,7 @@ func newOrigin(t *testing.T, handler http.HandlerFunc) (*origin, []string) {
 	return o, []string{"MICRO_EDGE__FILL__CA_FILE=" + ca, "MICRO_EDGE__FILL__ALLOW_PRIVATE=true", "MICRO_EDGE__ALLOW=" + o.host}
 }
 
-// fetch asks a node for something and returns the whole answer.
+// fetch makes a request to a node and returns the whole answer.
 func fetch(url string, header ...string) (*http.Response, []byte, error) {
 	r, err := http.NewRequest(http.MethodGet, url, nil)
 	if err != nil {
@@ -67,9 +67,9 @@ func fetch(url string, header ...string) (*http.Response, []byte, error) {
 	return answer, body, err
 }
 
-// numbered is the body of the n-th asset: a line, and noise that follows from
-// the number.
-func numbered(path string, size int) []byte {
+// assetBody is the body of the n-th asset: a line, and noise that is derived
+// from the number.
+func assetBody(path string, size int) []byte {
 	seed := [32]byte(b3.Of([]byte(path)))
 	body := make([]byte, size)
 	_, _ = rand.NewChaCha8(seed).Read(body)
@@ -78,28 +78,28 @@ func numbered(path string, size int) []byte {
 
 const assetSize = 40_000
 
-func serveNumbered(w http.ResponseWriter, r *http.Request) {
+func serveAsset(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "max-age=3600")
-	_, _ = w.Write(numbered(r.URL.Path, assetSize))
+	_, _ = w.Write(assetBody(r.URL.Path, assetSize))
 }
 
 // A node that is killed in the middle of puts and fills has lost nothing that
-// it acknowledged when it comes back, and shows nothing half-done.
+// it acknowledged when it is restarted, and serves nothing partial.
 func TestKilledDuringPutsAndFills(t *testing.T) {
 	rounds := 4
-	if long() {
+	if isLong() {
 		rounds = 40
 	}
 	folder := filepath.Join(t.TempDir(), "node")
-	origin, settings := newOrigin(t, serveNumbered)
+	origin, settings := newOrigin(t, serveAsset)
 	var mu sync.Mutex
 	acknowledged := map[string]bool{}
 	for round := range rounds {
 		p := startWith(t, nil, []string{"--persist", folder}, append(settings, unlimited...)...)
-		p.checkKept(acknowledged)
+		p.checkObjects(acknowledged)
 		ctx, cancel := context.WithCancel(t.Context())
 		var puts, fills atomic.Int64
-		group := p.load(ctx, 4, func(status int, _ time.Duration, body []byte) {
+		group := p.putLoad(ctx, 4, func(status int, _ time.Duration, body []byte) {
 			if status == http.StatusCreated {
 				puts.Add(1)
 				mu.Lock()
@@ -108,7 +108,7 @@ func TestKilledDuringPutsAndFills(t *testing.T) {
 			}
 		})
 		for caller := range 4 {
-			group.Go(func() { p.fill(ctx, origin, fmt.Sprintf("/%d/%d/", round, caller), &fills) })
+			group.Go(func() { p.requestAssets(ctx, origin, fmt.Sprintf("/%d/%d/", round, caller), &fills) })
 		}
 		for deadline := time.Now().Add(20 * time.Second); puts.Load() < 50 || fills.Load() < 50; time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
@@ -121,28 +121,29 @@ func TestKilledDuringPutsAndFills(t *testing.T) {
 		group.Wait()
 	}
 	p := startWith(t, nil, []string{"--persist", folder}, append(settings, unlimited...)...)
-	p.checkKept(acknowledged)
-	before := origin.asked.Load()
+	p.checkObjects(acknowledged)
+	before := origin.requests.Load()
 	for round := range rounds {
 		path := fmt.Sprintf("/%d/0/0", round)
 		answer, body, err := fetch(p.http + "/edge/assets/" + origin.host + path)
-		if err != nil || answer.StatusCode != http.StatusOK || !bytes.Equal(body, numbered(path, assetSize)) {
+		if err != nil || answer.StatusCode != http.StatusOK || !bytes.Equal(body, assetBody(path, assetSize)) {
 			t.Errorf("%s after the kills: %v %v, %d bytes", path, answer, err, len(body))
 		}
 	}
-	t.Logf("%d acknowledged puts kept over %d kills; of %d fetched assets, %d had to be fetched again", len(acknowledged), rounds, rounds, origin.asked.Load()-before)
+	report(t, "killed during puts and fills", "no acknowledged put lost", fmt.Sprintf("%d kept over %d kills", len(acknowledged), rounds))
+	t.Logf("%d acknowledged puts kept over %d kills; of %d fetched assets, %d had to be fetched again", len(acknowledged), rounds, rounds, origin.requests.Load()-before)
 	p.stop(syscall.SIGTERM)
 }
 
-// addressIn takes the address out of the answer to a put.
+// addressIn reads the address from the answer to a put.
 func addressIn(body []byte) string {
 	_, rest, _ := strings.Cut(string(body), `"address":"`)
 	address, _, _ := strings.Cut(rest, `"`)
 	return address
 }
 
-// checkKept fetches what was acknowledged and verifies it.
-func (p *process) checkKept(acknowledged map[string]bool) {
+// checkObjects fetches what was acknowledged and verifies it.
+func (p *process) checkObjects(acknowledged map[string]bool) {
 	p.t.Helper()
 	for address := range acknowledged {
 		answer, body, err := fetch(p.http + "/o/" + address)
@@ -152,16 +153,16 @@ func (p *process) checkKept(acknowledged map[string]bool) {
 	}
 }
 
-// fill asks for one asset after another until ctx ends. What comes must be
-// right.
-func (p *process) fill(ctx context.Context, from *origin, prefix string, done *atomic.Int64) {
+// requestAssets requests one asset after another until ctx ends. The answers
+// must be right.
+func (p *process) requestAssets(ctx context.Context, from *origin, prefix string, done *atomic.Int64) {
 	for n := 0; ctx.Err() == nil; n++ {
 		path := fmt.Sprint(prefix, n)
 		answer, body, err := fetch(p.http + "/edge/assets/" + from.host + path)
 		switch {
 		case err != nil:
 			return // killed
-		case answer.StatusCode != http.StatusOK || !bytes.Equal(body, numbered(path, assetSize)):
+		case answer.StatusCode != http.StatusOK || !bytes.Equal(body, assetBody(path, assetSize)):
 			p.t.Errorf("%s: %s, %d bytes", path, answer.Status, len(body))
 			return
 		}
@@ -169,20 +170,21 @@ func (p *process) fill(ctx context.Context, from *origin, prefix string, done *a
 	}
 }
 
-// Many new versions of a pack, a thousand in the long form, leave memory and descriptors as they were,
-// and whoever asks meanwhile gets tiles, each wholly of one version.
+// Many new versions of a pack, a thousand in the long form, leave memory and
+// descriptors as they were, and requests meanwhile get tiles, each wholly of
+// one version.
 func TestManyReloads(t *testing.T) {
 	reloads := 100
-	if long() {
+	if isLong() {
 		reloads = 1000
 	}
 	folder := t.TempDir()
 	write := func(version int) {
 		fresh := filepath.Join(folder, ".fresh")
-		if err := packtest.WritePMTiles(fresh, versioned(version)); err != nil {
+		if err := packtest.WritePMTiles(fresh, versionedPack(version)); err != nil {
 			t.Fatal(err)
 		}
-		old := time.Now().Add(-time.Minute) // it is whole: nobody has to wait and see
+		old := time.Now().Add(-time.Minute) // it is complete: no settling time is needed
 		if err := os.Chtimes(fresh, old.Add(time.Duration(version)*time.Millisecond), old.Add(time.Duration(version)*time.Millisecond)); err != nil {
 			t.Fatal(err)
 		}
@@ -203,7 +205,7 @@ func TestManyReloads(t *testing.T) {
 					t.Errorf("a tile during a reload: %v %v %s", answer, err, body)
 					return
 				}
-				version, whole := versionOf(body)
+				version, whole := tileVersion(body)
 				if !whole {
 					t.Errorf("a tile of two versions: %.60q", body)
 					return
@@ -227,6 +229,8 @@ func TestManyReloads(t *testing.T) {
 	cancel()
 	group.Wait()
 	after = p.usage()
+	report(t, "packs replaced again and again", "descriptors and memory flat",
+		fmt.Sprintf("%d → %d descriptors, %d → %d MB over %d reloads", before.descriptors, after.descriptors, before.bytes>>20, after.bytes>>20, reloads))
 	t.Logf("after %d reloads: %d descriptors, %d MB; after %d: %d descriptors, %d MB", reloads/5, before.descriptors, before.bytes>>20, reloads, after.descriptors, after.bytes>>20)
 	if after.descriptors > before.descriptors+3 || after.bytes > before.bytes+before.bytes/4 {
 		t.Errorf("something grows with reloads: %+v, then %+v", before, after)
@@ -234,9 +238,9 @@ func TestManyReloads(t *testing.T) {
 	p.stop(syscall.SIGTERM)
 }
 
-// versioned is a pack whose tiles say which version they are of, again and
-// again, so that a mixture shows.
-func versioned(version int) packtest.PMSpec {
+// versionedPack is a pack whose tiles repeat their version, so that a mixture
+// shows.
+func versionedPack(version int) packtest.PMSpec {
 	var tiles []packtest.PMTile
 	for x := range uint32(8) {
 		for y := range uint32(8) {
@@ -246,8 +250,8 @@ func versioned(version int) packtest.PMSpec {
 	return packtest.PMSpec{Tiles: tiles, MinZoom: 3, MaxZoom: 3, LeafSize: 16}
 }
 
-// versionOf reads the version out of a tile, and whether all of it is of that.
-func versionOf(body []byte) (version int, whole bool) {
+// tileVersion reads the version from a tile, and whether all of it is of that.
+func tileVersion(body []byte) (version int, whole bool) {
 	if len(body) < 8 {
 		return 0, false
 	}
@@ -271,18 +275,18 @@ func (p *process) usage() usage {
 }
 
 // A request that waits for an origin is answered at its deadline, and what the
-// origin says afterwards is there for the next one.
+// origin sends afterwards is cached for the next one.
 func TestDeadlineOfAFill(t *testing.T) {
 	release := make(chan struct{})
 	origin, settings := newOrigin(t, func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/slow") {
 			<-release
 		}
-		serveNumbered(w, r)
+		serveAsset(w, r)
 	})
 	p := start(t, nil, append(settings, unlimited...)...)
 	n := 0
-	measured(t, func() error {
+	retryMeasurement(t, func() error {
 		n++
 		from := time.Now()
 		answer, body, err := fetch(fmt.Sprintf("%s/edge/assets/%s/slow/%d", p.http, origin.host, n), "Request-Timeout", "1")
@@ -290,19 +294,19 @@ func TestDeadlineOfAFill(t *testing.T) {
 		switch {
 		case err != nil:
 			return err
-		case answer.StatusCode != http.StatusGatewayTimeout || problem(body) != "Timeout":
+		case answer.StatusCode != http.StatusGatewayTimeout || problemCode(body) != "Timeout":
 			return fmt.Errorf("%s %s", answer.Status, body)
 		case took < 900*time.Millisecond || took > 1100*time.Millisecond:
-			return tooSlow("answered after %s, and the deadline was 1s", took)
+			return slowErrorf("answered after %s, and the deadline was 1s", took)
 		}
 		return nil
 	})
 	close(release)
 	answer, body, err := fetch(fmt.Sprintf("%s/edge/assets/%s/slow/1", p.http, origin.host))
-	if err != nil || answer.StatusCode != http.StatusOK || !bytes.Equal(body, numbered("/slow/1", assetSize)) {
+	if err != nil || answer.StatusCode != http.StatusOK || !bytes.Equal(body, assetBody("/slow/1", assetSize)) {
 		t.Errorf("after the deadline of another: %v, %v", answer, err)
 	}
-	if asked := origin.asked.Load(); asked != int64(n) {
+	if asked := origin.requests.Load(); asked != int64(n) {
 		t.Errorf("the origin was asked %d times for %d objects: the late answer did not land", asked, n)
 	}
 	p.stop(syscall.SIGTERM)

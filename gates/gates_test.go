@@ -8,6 +8,8 @@ import (
 	"compress/gzip"
 	"context"
 	"fmt"
+	"image"
+	"image/png"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -33,8 +35,8 @@ func percentile(all []time.Duration, p float64) time.Duration {
 	return sorted[min(len(sorted)-1, int(float64(len(sorted))*p))]
 }
 
-// load puts small objects from several callers until ctx ends.
-func (p *process) load(ctx context.Context, callers int, done func(status int, took time.Duration, body []byte)) *sync.WaitGroup {
+// putLoad puts small objects from several callers until ctx ends.
+func (p *process) putLoad(ctx context.Context, callers int, done func(status int, took time.Duration, body []byte)) *sync.WaitGroup {
 	token := p.token("object:put")
 	transport := &http.Transport{MaxIdleConnsPerHost: callers}
 	p.t.Cleanup(transport.CloseIdleConnections)
@@ -63,23 +65,20 @@ func (p *process) load(ctx context.Context, callers int, done func(status int, t
 	return &group
 }
 
-// unlimited is for gates that are about something else than the limit on the
-// rate: all the load comes from one address here.
+// unlimited is for gates that are about something other than the rate limit:
+// all the load comes from one address here.
 var unlimited = []string{"MICRO_LIMITS__RATE=1000000", "MICRO_LIMITS__BURST=1000000", "MICRO_LIMITS__WORK_RATE=1000000"}
 
 // A shutdown under load ends in time, whatever starts it, and with a report.
 func TestDrainUnderLoad(t *testing.T) {
-	rounds := 6
-	if long() {
-		rounds = 50
-	}
+	const rounds = 50
 	var all []time.Duration
 	for round := range rounds {
 		p := start(t, nil, unlimited...)
 		ctx, cancel := context.WithCancel(t.Context())
 		var answered atomic.Int64
 		begun := make(chan struct{})
-		group := p.load(ctx, 16, func(status int, _ time.Duration, _ []byte) {
+		group := p.putLoad(ctx, 16, func(status int, _ time.Duration, _ []byte) {
 			if status == http.StatusCreated && answered.Add(1) == 200 {
 				close(begun)
 			}
@@ -94,20 +93,21 @@ func TestDrainUnderLoad(t *testing.T) {
 		}
 	}
 	t.Logf("drain: p50 %s, p95 %s, p99 %s over %d shutdowns", percentile(all, 0.5), percentile(all, 0.95), percentile(all, 0.99), len(all))
+	report(t, "drain under load", "p95 ≤ 2 s, p99 ≤ 5 s, ≥ 50 shutdowns", fmt.Sprintf("p95 %s, p99 %s, %d shutdowns", rounded(percentile(all, 0.95)), rounded(percentile(all, 0.99)), len(all)))
 	if percentile(all, 0.95) > 2*time.Second || percentile(all, 0.99) > 5*time.Second {
 		t.Errorf("too slow: %v", all)
 	}
 }
 
-// slow is a body whose second half comes after a while: a request that holds
-// its place.
-type slow struct {
+// slowBody is a body whose second half comes after a while: a request that
+// holds its slot.
+type slowBody struct {
 	half []byte
 	hold time.Duration
 	sent int
 }
 
-func (s *slow) Read(p []byte) (int, error) {
+func (s *slowBody) Read(p []byte) (int, error) {
 	switch s.sent++; s.sent {
 	case 1:
 		return copy(p, s.half), nil
@@ -118,28 +118,29 @@ func (s *slow) Read(p []byte) (int, error) {
 	return 0, io.EOF
 }
 
-// Twice as many callers as the node has places for, each of which holds its
-// place for a while: what is too much is told so at once, nothing is dropped,
-// and memory stays flat. The load is one of places, not of cores, because the
-// callers are on the same cores here.
-func TestTwiceTheLoad(t *testing.T) {
-	span, places := 3*time.Second, 16
-	if long() {
+// Twice as many callers as the node's in-flight limit (its queues are the
+// subject of TestTwiceTheLoad), each of which holds its slot for a while:
+// excess requests are rejected at once with 429, nothing is dropped, and memory
+// stays flat. The load is one of slots, not of cores, because the callers are
+// on the same cores here.
+func TestTwiceTheInflightLimit(t *testing.T) {
+	span, inflight := 3*time.Second, 16
+	if isLong() {
 		span = 20 * time.Second
 	}
-	p := start(t, nil, append(unlimited, fmt.Sprintf("MICRO_LIMITS__INFLIGHT=%d", places), "MICRO_STORE__RAM_BYTES=64MiB")...)
-	measured(t, func() error { return p.crowd(places, span) })
+	p := start(t, nil, append(unlimited, fmt.Sprintf("MICRO_LIMITS__INFLIGHT=%d", inflight), "MICRO_STORE__RAM_BYTES=64MiB")...)
+	retryMeasurement(t, func() error { return p.overloadInflight(inflight, span) })
 	if dropped := p.metric("queue_dropped_total", `queue="work"`); dropped != 0 {
 		t.Errorf("%v jobs were dropped", dropped)
 	}
 	p.stop(syscall.SIGTERM)
 }
 
-// crowd sends twice as many callers as there are places, and judges the
-// answers that say Busy and the memory.
-func (p *process) crowd(places int, span time.Duration) error {
+// overloadInflight runs twice as many callers as there are slots, and checks
+// the Busy answers and the memory.
+func (p *process) overloadInflight(inflight int, span time.Duration) error {
 	token := p.token("object:put")
-	transport := &http.Transport{MaxIdleConnsPerHost: 2 * places}
+	transport := &http.Transport{MaxIdleConnsPerHost: 2 * inflight}
 	defer transport.CloseIdleConnections()
 	web := &http.Client{Transport: transport}
 	ctx, cancel := context.WithTimeout(p.t.Context(), span)
@@ -148,7 +149,7 @@ func (p *process) crowd(places int, span time.Duration) error {
 	var busy []time.Duration
 	counts := map[string]int{}
 	var group sync.WaitGroup
-	for range 2 * places {
+	for range 2 * inflight {
 		group.Go(func() {
 			for ctx.Err() == nil {
 				code, took := p.upload(web, token)
@@ -159,12 +160,12 @@ func (p *process) crowd(places int, span time.Duration) error {
 				}
 				mu.Unlock()
 				if code != "201" && code != "200" {
-					time.Sleep(20 * time.Millisecond) // as a client would that was told to wait
+					time.Sleep(20 * time.Millisecond) // as a client does after Retry-After
 				}
 			}
 		})
 	}
-	half := p.rssAfter(span / 2)
+	half := p.rssAfterDelay(span / 2)
 	group.Wait()
 	full := p.rss()
 	p.t.Logf("answers %v; rss %d MiB at half time, %d MiB at the end", counts, half>>20, full>>20)
@@ -174,7 +175,7 @@ func (p *process) crowd(places int, span time.Duration) error {
 	p99 := percentile(busy, 0.99)
 	p.t.Logf("Busy: p50 %s, p99 %s of %d", percentile(busy, 0.5), p99, len(busy))
 	if p99 > 50*time.Millisecond {
-		return tooSlow("Busy took %s at p99, and 50ms are allowed", p99)
+		return slowErrorf("Busy took %s at p99, and 50ms are allowed", p99)
 	}
 	if full > half+half/4+16<<20 {
 		return fmt.Errorf("memory grows: %d MiB, then %d MiB", half>>20, full>>20)
@@ -182,10 +183,11 @@ func (p *process) crowd(places int, span time.Duration) error {
 	return nil
 }
 
-// upload sends one slow body and tells the code of the answer and when it came.
+// upload sends one slow body and returns the code of the answer and when it
+// came.
 func (p *process) upload(web *http.Client, token string) (code string, took time.Duration) {
 	half := make([]byte, 4<<10)
-	r, _ := http.NewRequest(http.MethodPost, p.http+"/o", &slow{half: half, hold: 200 * time.Millisecond})
+	r, _ := http.NewRequest(http.MethodPost, p.http+"/o", &slowBody{half: half, hold: 200 * time.Millisecond})
 	r.ContentLength = int64(2 * len(half))
 	r.Header.Set("Authorization", "Bearer "+token)
 	from := time.Now()
@@ -197,13 +199,13 @@ func (p *process) upload(web *http.Client, token string) (code string, took time
 	defer answer.Body.Close()
 	text, _ := io.ReadAll(answer.Body)
 	if answer.StatusCode >= 400 {
-		return problem(text), took
+		return problemCode(text), took
 	}
 	return fmt.Sprint(answer.StatusCode), took
 }
 
-// rssAfter waits for the middle of a load and looks at the memory then.
-func (p *process) rssAfter(d time.Duration) int64 {
+// rssAfterDelay waits for the middle of a load and reads the memory then.
+func (p *process) rssAfterDelay(d time.Duration) int64 {
 	time.Sleep(d)
 	return p.rss()
 }
@@ -214,17 +216,17 @@ func TestRequestDeadline(t *testing.T) {
 	token := p.token("object:put")
 	host := strings.TrimPrefix(p.http, "http://")
 	tries := 10
-	if long() {
+	if isLong() {
 		tries = 100
 	}
 	for range tries {
-		measured(t, func() error { return deadlineOfOne(host, token) })
+		retryMeasurement(t, func() error { return checkHalfBodyDeadline(host, token) })
 	}
 	p.stop(syscall.SIGTERM)
 }
 
-// deadlineOfOne sends half of a body with a deadline of a second.
-func deadlineOfOne(host, token string) error {
+// checkHalfBodyDeadline sends half of a body with a deadline of a second.
+func checkHalfBodyDeadline(host, token string) error {
 	conn, err := net.Dial("tcp", host)
 	if err != nil {
 		return err
@@ -240,16 +242,16 @@ func deadlineOfOne(host, token string) error {
 	defer answer.Body.Close()
 	body, _ := io.ReadAll(answer.Body)
 	switch {
-	case answer.StatusCode != http.StatusGatewayTimeout || problem(body) != "Timeout":
+	case answer.StatusCode != http.StatusRequestTimeout || problemCode(body) != "RequestTimeout":
 		return fmt.Errorf("%s %s", answer.Status, body)
 	case took < 900*time.Millisecond || took > 1100*time.Millisecond:
-		return tooSlow("answered after %s, and the deadline was 1s", took)
+		return slowErrorf("answered after %s, and the deadline was 1s", took)
 	}
 	return nil
 }
 
-// opened finds in strace's output what was opened for writing.
-var opened = regexp.MustCompile(`^\d+ +(open|openat|openat2|creat|mkdir|mkdirat|rename|renameat2?|unlink|unlinkat|truncate|link|linkat|symlink|symlinkat|mknodat?)\(`)
+// fileSyscall finds in strace's output what was opened for writing.
+var fileSyscall = regexp.MustCompile(`^\d+ +(open|openat|openat2|creat|mkdir|mkdirat|rename|renameat2?|unlink|unlinkat|truncate|link|linkat|symlink|symlinkat|mknodat?)\(`)
 
 // A traced run of every feature opens nothing for writing.
 func TestAmnesiaTraced(t *testing.T) {
@@ -259,7 +261,7 @@ func TestAmnesiaTraced(t *testing.T) {
 	if err := os.WriteFile(config, []byte("[log]\nlevel = \"info\"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	origin, settings := newOrigin(t, serveNumbered)
+	origin, settings := newOrigin(t, serveAsset)
 	for name, write := range map[string]func(string) error{
 		"map.pmtiles": func(path string) error { return packtest.WritePMTiles(path, packtest.PMSpec{MaxZoom: 2}) },
 		"old.mbtiles": func(path string) error { return packtest.MBTiles(path, packtest.MBSpec{MaxZoom: 2}) },
@@ -270,7 +272,7 @@ func TestAmnesiaTraced(t *testing.T) {
 	}
 	p := startWith(t, []string{"strace", "-f", "-qq", "-o", trace, "-e", "trace=%file", "-e", "signal=none"},
 		[]string{"--pack", filepath.Join(folder, "map.pmtiles"), "--pack", filepath.Join(folder, "old.mbtiles")},
-		append(settings, "MICRO_LOG__LEVEL=debug", "MICRO_EDGE__ASSETS="+folder)...)
+		append(append(settings, allFacets...), "MICRO_LOG__LEVEL=debug", "MICRO_EDGE__ASSETS="+folder)...)
 	for _, path := range []string{"/edge/tiles/map/1/0/0", "/edge/tiles/old/2/1/1", "/edge/assets/map.pmtiles", "/edge/assets/micronode.toml",
 		"/edge/assets/" + origin.host + "/a", "/edge/assets/" + origin.host + "/a"} {
 		if answer, body, err := fetch(p.http + path); err != nil || answer.StatusCode != http.StatusOK {
@@ -290,7 +292,8 @@ func TestAmnesiaTraced(t *testing.T) {
 		t.Errorf("get: %q, %v", text, err)
 	}
 	reader.Close()
-	converse(t, p, object.Address)
+	exerciseOverlay(t, p, object.Address)
+	useFacets(t, p)
 	if err := syscall.Kill(p.pid(), syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
@@ -311,7 +314,7 @@ func TestAmnesiaTraced(t *testing.T) {
 	lines := 0
 	for line := range strings.Lines(string(text)) {
 		lines++
-		if opened.MatchString(line) && writes(line) {
+		if fileSyscall.MatchString(line) && isWrite(line) {
 			t.Errorf("for writing: %s", line)
 		}
 	}
@@ -319,10 +322,51 @@ func TestAmnesiaTraced(t *testing.T) {
 		t.Errorf("the trace has only %d lines: nothing was traced", lines)
 	}
 	t.Logf("%d calls with a file name, none for writing", lines)
+	report(t, "amnesia, traced", "nothing opened for writing", fmt.Sprintf("0 of %d calls with a file name", lines))
 }
 
-// writes reports whether a traced call asks for the right to write.
-func writes(line string) bool {
+// useFacets sends a message and receives it, follows, posts, searches, and
+// requests a small picture.
+func useFacets(t *testing.T, p *process) {
+	t.Helper()
+	local := p.local()
+	if _, err := local.SendMail(t.Context(), "jobs", []byte("render"), client.MailOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	mail, err := local.ReceiveMail(t.Context(), "jobs", client.ReceiveOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := local.AckMail(t.Context(), "jobs", mail.Receipt); err != nil {
+		t.Error(err)
+	}
+	if _, err := local.Follow(t.Context(), "ann", "bob"); err != nil {
+		t.Error(err)
+	}
+	if _, err := local.Post(t.Context(), "bob", "the quick fox", client.PostOptions{}); err != nil {
+		t.Error(err)
+	}
+	if _, err := local.Feed(t.Context(), "ann", client.FeedOptions{}); err != nil {
+		t.Error(err)
+	}
+	if _, err := local.Search(t.Context(), "fox", client.SearchOptions{}); err != nil {
+		t.Error(err)
+	}
+	var drawn bytes.Buffer
+	if err := png.Encode(&drawn, image.NewGray(image.Rect(0, 0, 640, 400))); err != nil {
+		t.Fatal(err)
+	}
+	picture, err := local.Put(t.Context(), bytes.NewReader(drawn.Bytes()), client.PutOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if answer, body, err := fetch(p.http + "/media/" + picture.Address.String() + "?thumb=64x64"); err != nil || answer.StatusCode != http.StatusOK {
+		t.Errorf("a small picture: %v %v %s", answer, err, body)
+	}
+}
+
+// isWrite reports whether a traced call requests write access.
+func isWrite(line string) bool {
 	if strings.Contains(line, `"/dev/null"`) || strings.Contains(line, `"/dev/tty"`) {
 		return false
 	}
@@ -332,8 +376,8 @@ func writes(line string) bool {
 	return true
 }
 
-// Floods of several kinds at once: each is refused by its name, and a well
-// behaved client does not notice.
+// Floods of several kinds at once: each is rejected with its own code, and a
+// well-behaved client does not notice.
 func TestFloods(t *testing.T) {
 	p := start(t, nil)
 	host := strings.TrimPrefix(p.http, "http://")
@@ -366,7 +410,7 @@ func TestFloods(t *testing.T) {
 		t.Errorf("%d of 600 connections of one address were closed, and 256 are allowed", closed)
 	}
 
-	// The local socket is somebody else's way in, and works.
+	// The local socket is another listener, and works.
 	if _, err := p.local().Put(t.Context(), strings.NewReader("meanwhile"), client.PutOptions{Size: 9}); err != nil {
 		t.Errorf("a client that does nothing wrong: %v", err)
 	}
@@ -387,7 +431,7 @@ func TestFloods(t *testing.T) {
 		}
 		defer answer.Body.Close()
 		text, _ := io.ReadAll(answer.Body)
-		return answer.StatusCode, problem(text)
+		return answer.StatusCode, problemCode(text)
 	}
 	if status, code := post(make([]byte, 2<<20), "Expect", "100-continue"); status != 413 || code != "BodyTooLarge" {
 		t.Errorf("2 MiB: %d %s", status, code)
@@ -402,9 +446,9 @@ func TestFloods(t *testing.T) {
 	p.stop(syscall.SIGTERM)
 }
 
-// A gigabyte whose length nobody declares, into a store of 64 MiB: it is
-// refused on the way, what it took is given back, and memory never holds more
-// than the budget.
+// A gigabyte of undeclared length, into a store of 64 MiB: it is rejected on
+// the way, its reservation is released, and memory never holds more than the
+// budget.
 func TestAGigabyteDoesNotGrowMemory(t *testing.T) {
 	const budget = 64 << 20
 	p := start(t, nil, "MICRO_STORE__RAM_BYTES=64MiB")
@@ -414,16 +458,17 @@ func TestAGigabyteDoesNotGrowMemory(t *testing.T) {
 		r, _ := http.NewRequest(http.MethodPost, p.http+"/o", io.LimitReader(rand.NewChaCha8([32]byte{}), 1<<30))
 		r.Header.Set("Authorization", "Bearer "+token)
 		answer, err := http.DefaultClient.Do(r)
-		if err == nil { // the connection may be cut before the answer is read
+		if err == nil { // the connection may be closed before the answer is read
 			body, _ := io.ReadAll(answer.Body)
 			answer.Body.Close()
-			if answer.StatusCode != http.StatusInsufficientStorage || problem(body) != "StoreFull" {
+			if answer.StatusCode != http.StatusInsufficientStorage || problemCode(body) != "StoreFull" {
 				t.Errorf("%s %s", answer.Status, body)
 			}
 		}
 	}
 	after := p.rss()
 	t.Logf("rss %d MiB before, %d MiB after three times a gigabyte", before>>20, after>>20)
+	report(t, "three times a gigabyte through the node", "memory flat", fmt.Sprintf("%d MiB, then %d MiB", before>>20, after>>20))
 	if after > before+budget+budget/2 {
 		t.Errorf("rss grew from %d to %d MiB with a budget of %d MiB", before>>20, after>>20, budget>>20)
 	}

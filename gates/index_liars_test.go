@@ -18,71 +18,72 @@ import (
 	"micronode/client"
 )
 
-// talksRubbish answers with something else than records.
-func talksRubbish(w http.ResponseWriter, _ *http.Request, address b3.Address) {
+// respondGarbage answers with something other than records.
+func respondGarbage(w http.ResponseWriter, _ *http.Request, address b3.Address) {
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = io.WriteString(w, `{"Providers": "`+strings.Repeat("\x00\xff<script>", 1+int(address[0])))
 }
 
-// sendsOn redirects for ever, and stays on its host, so that one could follow.
-func sendsOn(w http.ResponseWriter, r *http.Request, _ b3.Address) {
+// redirectForever redirects forever, and stays on its host, so that a client
+// could follow.
+func redirectForever(w http.ResponseWriter, r *http.Request, _ b3.Address) {
 	http.Redirect(w, r, "/again"+r.URL.Path, http.StatusFound)
 }
 
-// sendsAway redirects to a place behind the node's own firewall.
-func sendsAway(w http.ResponseWriter, r *http.Request, _ b3.Address) {
+// redirectToMetadata redirects to an address behind the node's own firewall.
+func redirectToMetadata(w http.ResponseWriter, r *http.Request, _ b3.Address) {
 	http.Redirect(w, r, "http://169.254.169.254/latest/meta-data", http.StatusFound)
 }
 
-// drips gives a byte now and then, and would need minutes.
-func drips(w http.ResponseWriter, r *http.Request, _ b3.Address) {
+// respondSlowly sends a byte now and then, and would need minutes.
+func respondSlowly(w http.ResponseWriter, r *http.Request, _ b3.Address) {
 	w.Header().Set("Content-Type", "application/json")
 	for _, c := range []byte(`{"Providers":[` + strings.Repeat(" ", 2000) + `]}`) {
 		_, _ = w.Write([]byte{c})
 		_ = http.NewResponseController(w).Flush()
-		if !pause(r, 50*time.Millisecond) {
+		if !sleepRequest(r, 50*time.Millisecond) {
 			return
 		}
 	}
 }
 
-// exaggerates tells of ten thousand providers, with a hundred addresses each.
-func exaggerates(w http.ResponseWriter, _ *http.Request, _ b3.Address) {
+// respondTooMany lists ten thousand providers, with a hundred addresses each.
+func respondTooMany(w http.ResponseWriter, _ *http.Request, _ b3.Address) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	addrs := strings.TrimSuffix(strings.Repeat(`"/ip4/127.0.0.1/tcp/1/http",`, 100), ",")
 	for i := range 10_000 {
 		if _, err := fmt.Fprintf(w, `{"Schema":"peer","ID":"invented-%d","Addrs":[%s]}`+"\n", i, addrs); err != nil {
-			return // nobody reads on
+			return // the client has stopped reading
 		}
 	}
 }
 
-// tempts tells of providers that are where a node must not go.
-func tempts(w http.ResponseWriter, _ *http.Request, _ b3.Address) {
-	tell(w, told{"peer", "metadata", []string{"/ip4/169.254.169.254/tcp/80/http", "/ip6/fe80::1/tcp/80/http"}},
-		told{"peer", "nowhere", []string{"/ip4/0.0.0.0/tcp/80/http", "/ip4/224.0.0.1/tcp/80/http"}})
+// respondForbiddenAddrs lists providers at addresses that a node must not dial.
+func respondForbiddenAddrs(w http.ResponseWriter, _ *http.Request, _ b3.Address) {
+	writeProviders(w, providerRecord{"peer", "metadata", []string{"/ip4/169.254.169.254/tcp/80/http", "/ip6/fe80::1/tcp/80/http"}},
+		providerRecord{"peer", "nowhere", []string{"/ip4/0.0.0.0/tcp/80/http", "/ip4/224.0.0.1/tcp/80/http"}})
 }
 
-// An endpoint that fails in its own way, and nobody else to ask: each question
-// has a typed answer, and after a few of them the endpoint is left alone, which
-// readiness tells.
+// The only endpoint fails in its own way: each look-up has a typed error, and
+// after a few of them the circuit breaker of the endpoint opens, which
+// readiness shows.
 func TestIndexLyingEndpoints(t *testing.T) {
 	for name, c := range map[string]struct {
-		conduct conduct
+		conduct routerHandler
 		status  int
 		code    string
 	}{
-		"rubbish":           {talksRubbish, http.StatusBadGateway, "UpstreamFailed"},
-		"endless redirects": {sendsOn, http.StatusBadGateway, "UpstreamFailed"},
-		"a redirect away":   {sendsAway, http.StatusBadGateway, "UpstreamFailed"},
-		"slow bytes":        {drips, http.StatusGatewayTimeout, "Timeout"},
+		"rubbish":           {respondGarbage, http.StatusBadGateway, "UpstreamFailed"},
+		"endless redirects": {redirectForever, http.StatusBadGateway, "UpstreamFailed"},
+		"a redirect away":   {redirectToMetadata, http.StatusBadGateway, "UpstreamFailed"},
+		"slow bytes":        {respondSlowly, http.StatusGatewayTimeout, "Timeout"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			one := routers(t, 1, c.conduct)
-			p := start(t, nil, append(asking(one), "MICRO_INDEX__DHT__DEADLINE_MS=400")...)
+			one := newFakeRouters(t, 1, c.conduct)
+			p := start(t, nil, append(delegatedSettings(one), "MICRO_INDEX__DHT__DEADLINE_MS=400")...)
 			var answers []string
 			for i := range 8 {
-				f := p.seek(keyOf(name, i))
+				f := p.lookupProviders(testAddress(name, i))
 				answers = append(answers, fmt.Sprint(f.status, " ", f.code))
 				if i < 5 && (f.status != c.status || f.code != c.code) {
 					t.Errorf("question %d: %d %s, want %d %s", i, f.status, f.code, c.status, c.code)
@@ -94,24 +95,23 @@ func TestIndexLyingEndpoints(t *testing.T) {
 			if open := p.metric("breaker_state", `state="open"`); open != 1 {
 				t.Errorf("%v breakers are open", open)
 			}
-			awaitSo(t, p, "readiness to tell of it", func() bool {
+			awaitCondition(t, p, "readiness to tell of it", func() bool {
 				_, body := p.ready()
 				return strings.Contains(body, "endpoints of Delegated Routing fail")
 			})
-			if one[0].asked.Load() > 40 {
-				t.Errorf("it was asked %d times for 8 questions", one[0].asked.Load())
+			if one[0].requests.Load() > 40 {
+				t.Errorf("it was asked %d times for 8 questions", one[0].requests.Load())
 			}
 			p.stop(syscall.SIGTERM)
 		})
 	}
 }
 
-// Endpoints that answer, but with what no honest one would say: it is cut down
-// to what can be used.
+// Endpoints with exaggerated answers: each is cut down to what can be used.
 func TestIndexBoastingEndpoints(t *testing.T) {
-	p := start(t, nil, asking(routers(t, 1, exaggerates))...)
+	p := start(t, nil, delegatedSettings(newFakeRouters(t, 1, respondTooMany))...)
 	before := p.rss()
-	answer, body, err := fetch(p.http + "/providers/" + keyOf("boast", 0).String() + "?limit=100")
+	answer, body, err := fetch(p.http + "/providers/" + testAddress("boast", 0).String() + "?limit=100")
 	if err != nil || answer.StatusCode != http.StatusOK {
 		t.Fatalf("%v %v %s", answer, err, body)
 	}
@@ -119,7 +119,7 @@ func TestIndexBoastingEndpoints(t *testing.T) {
 		t.Errorf("%d of ten thousand providers were taken", n)
 	}
 	for i := range 20 {
-		if f := p.seek(keyOf("boast more", i)); f.status != http.StatusOK {
+		if f := p.lookupProviders(testAddress("boast more", i)); f.status != http.StatusOK {
 			t.Errorf("%d %s", f.status, f.code)
 		}
 	}
@@ -128,31 +128,32 @@ func TestIndexBoastingEndpoints(t *testing.T) {
 	}
 	p.stop(syscall.SIGTERM)
 
-	p = start(t, nil, asking(routers(t, 1, tempts))...)
-	address := keyOf("tempt", 0)
-	if f := p.seek(address); f.status != http.StatusOK || strings.Contains(fmt.Sprint(f.Providers.Providers), "169.254") || strings.Contains(fmt.Sprint(f.Providers.Providers), "0.0.0.0") {
+	p = start(t, nil, delegatedSettings(newFakeRouters(t, 1, respondForbiddenAddrs))...)
+	address := testAddress("tempt", 0)
+	if f := p.lookupProviders(address); f.status != http.StatusOK || strings.Contains(fmt.Sprint(f.Providers.Providers), "169.254") || strings.Contains(fmt.Sprint(f.Providers.Providers), "0.0.0.0") {
 		t.Errorf("%d %s %+v", f.status, f.code, f.Providers.Providers)
 	}
-	if _, err := p.local().FetchAnywhere(t.Context(), address); problemOf(err) != "NotFound" {
+	if _, err := p.local().FetchAnywhere(t.Context(), address); errorCode(err) != "NotFound" {
 		t.Errorf("fetching from there: %v", err)
 	}
 	p.stop(syscall.SIGTERM)
 }
 
-// All of them at once, and one that is honest but not the fastest: every
-// look-up finds what it says, in time, and those that fail are left alone.
+// All of them at once, and one that is correct but not the fastest: every
+// look-up finds its answer, in time, and the circuit breakers of those that
+// fail open.
 func TestIndexLiarsAmongOthers(t *testing.T) {
-	var liars []*router
-	for _, one := range []conduct{talksRubbish, sendsOn, sendsAway, drips, tempts} {
-		liars = append(liars, newRouter(t, one))
+	var liars []*fakeRouter
+	for _, one := range []routerHandler{respondGarbage, redirectForever, redirectToMetadata, respondSlowly, respondForbiddenAddrs} {
+		liars = append(liars, newFakeRouter(t, one))
 	}
-	honest := routers(t, 1, knows(60*time.Millisecond))
-	p := start(t, nil, append(asking(liars, honest), "MICRO_INDEX__DHT__ALPHA=6")...) // all of them at once
+	honest := newFakeRouters(t, 1, respondAfter(60*time.Millisecond))
+	p := start(t, nil, append(delegatedSettings(liars, honest), "MICRO_INDEX__DHT__ALPHA=6")...) // all of them at once
 	var took []time.Duration
 	for i := range 40 {
-		f := p.seek(keyOf("among others", i))
+		f := p.lookupProviders(testAddress("among others", i))
 		took = append(took, f.took)
-		if f.status != http.StatusOK || !strings.Contains(fmt.Sprint(f.Providers.Providers), somebody.ID) {
+		if f.status != http.StatusOK || !strings.Contains(fmt.Sprint(f.Providers.Providers), someProvider.ID) {
 			t.Errorf("look-up %d: %d %s %+v", i, f.status, f.code, f.Providers.Providers)
 		}
 	}
@@ -164,17 +165,18 @@ func TestIndexLiarsAmongOthers(t *testing.T) {
 	p.stop(syscall.SIGTERM)
 }
 
-// gateway plays a provider: a server that gives what it likes for an object.
-type gateway struct {
+// objectServer simulates a provider: a server that returns arbitrary bytes for
+// an object.
+type objectServer struct {
 	*httptest.Server
-	asked atomic.Int64
+	requests atomic.Int64
 }
 
-func newGateway(t *testing.T, give func(w http.ResponseWriter, r *http.Request)) *gateway {
+func newObjectServer(t *testing.T, give func(w http.ResponseWriter, r *http.Request)) *objectServer {
 	t.Helper()
-	g := &gateway{}
+	g := &objectServer{}
 	g.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		g.asked.Add(1)
+		g.requests.Add(1)
 		give(w, r)
 	}))
 	t.Cleanup(func() {
@@ -184,14 +186,14 @@ func newGateway(t *testing.T, give func(w http.ResponseWriter, r *http.Request))
 	return g
 }
 
-// record is how a router tells of it.
-func (g *gateway) record(id string) told {
-	host, port, _ := strings.Cut(strings.TrimPrefix(g.URL, "http://"), ":")
-	return told{"peer", id, []string{"/ip4/" + host + "/tcp/" + port + "/http"}}
+// providerRecord is how a router lists it.
+func (o *objectServer) providerRecord(id string) providerRecord {
+	host, port, _ := strings.Cut(strings.TrimPrefix(o.URL, "http://"), ":")
+	return providerRecord{"peer", id, []string{"/ip4/" + host + "/tcp/" + port + "/http"}}
 }
 
-// Providers that give wrong bytes, too few, too many or none: the next one is
-// asked, what is right is kept, and of what is wrong nothing.
+// Providers that send wrong bytes, too few, too many or none: the next one is
+// tried, what is right is stored, and nothing of what is wrong.
 func TestIndexLyingProviders(t *testing.T) {
 	object := bytes.Repeat([]byte("the real thing "), 20_000)
 	address := b3.Of(object)
@@ -225,12 +227,12 @@ func TestIndexLyingProviders(t *testing.T) {
 		"refusal": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			liar, honest := newGateway(t, lie), newGateway(t, give(object))
-			// Of two of whom nothing is known, the first by name is tried first.
-			all := routers(t, 1, func(w http.ResponseWriter, _ *http.Request, _ b3.Address) {
-				tell(w, liar.record("a-liar"), honest.record("b-honest"))
+			liar, honest := newObjectServer(t, lie), newObjectServer(t, give(object))
+			// Of two unknown providers, the first by name is tried first.
+			all := newFakeRouters(t, 1, func(w http.ResponseWriter, _ *http.Request, _ b3.Address) {
+				writeProviders(w, liar.providerRecord("a-liar"), honest.providerRecord("b-honest"))
 			})
-			p := start(t, nil, append(asking(all), "MICRO_STORE__RAM_BYTES=64MiB")...)
+			p := start(t, nil, append(delegatedSettings(all), "MICRO_STORE__RAM_BYTES=64MiB")...)
 			got, err := p.local().FetchAnywhere(t.Context(), address)
 			if err != nil || !got.Created || got.Size != int64(len(object)) {
 				t.Fatalf("%+v, %v\n%s", got, err, p.stderr)
@@ -239,8 +241,8 @@ func TestIndexLyingProviders(t *testing.T) {
 			if err != nil || answer.StatusCode != http.StatusOK || !bytes.Equal(body, object) {
 				t.Errorf("what was fetched: %v, %v, %d bytes", answer, err, len(body))
 			}
-			if liar.asked.Load() == 0 || honest.asked.Load() == 0 {
-				t.Errorf("the liar was asked %d times, the honest one %d times", liar.asked.Load(), honest.asked.Load())
+			if liar.requests.Load() == 0 || honest.requests.Load() == 0 {
+				t.Errorf("the liar was asked %d times, the honest one %d times", liar.requests.Load(), honest.requests.Load())
 			}
 			wantStored(t, p, 1, float64(len(object)))
 			p.stop(syscall.SIGTERM)
@@ -248,14 +250,16 @@ func TestIndexLyingProviders(t *testing.T) {
 	}
 }
 
-// Nobody but a liar: there is a typed answer, and nothing is kept.
+// Only lying providers: the error is typed, and nothing is kept.
 func TestIndexOnlyLiars(t *testing.T) {
-	liar := newGateway(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("something else")) })
-	all := routers(t, 1, func(w http.ResponseWriter, _ *http.Request, _ b3.Address) { tell(w, liar.record("a-liar")) })
-	p := start(t, nil, asking(all)...)
-	address := keyOf("only liars", 0)
+	liar := newObjectServer(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("something else")) })
+	all := newFakeRouters(t, 1, func(w http.ResponseWriter, _ *http.Request, _ b3.Address) {
+		writeProviders(w, liar.providerRecord("a-liar"))
+	})
+	p := start(t, nil, delegatedSettings(all)...)
+	address := testAddress("only liars", 0)
 	_, err := p.local().FetchAnywhere(t.Context(), address)
-	if code := problemOf(err); code != "IntegrityFail" {
+	if code := errorCode(err); code != "IntegrityFail" {
 		t.Errorf("fetched from a liar: %v", err)
 	}
 	if answer, body, err := fetch(p.http + "/o/" + address.String()); err != nil || answer.StatusCode != http.StatusNotFound {
@@ -268,8 +272,8 @@ func TestIndexOnlyLiars(t *testing.T) {
 	p.stop(syscall.SIGTERM)
 }
 
-// wantStored looks how many objects a node has, and that it holds no more
-// bytes than they take: nothing of what was refused.
+// wantStored checks how many objects a node has, and that it holds no more
+// bytes than they take: nothing of what was rejected.
 func wantStored(t *testing.T, p *process, n, bytes float64) {
 	t.Helper()
 	if kept := p.metric("store_objects", ""); kept != n {
@@ -280,18 +284,19 @@ func wantStored(t *testing.T, p *process, n, bytes float64) {
 	}
 }
 
-// Names that nobody signed so are no names: what a router or a stranger says of
-// one is not even asked for, and a name without a peer is nobody else's.
+// Names without a valid signature are not names: what a router or another peer
+// says of one is not even requested, and a name without a peer belongs to this
+// node only.
 func TestIndexNobodyElsesNames(t *testing.T) {
-	p := start(t, nil, asking(routers(t, 1, knows(0)))...)
+	p := start(t, nil, delegatedSettings(newFakeRouters(t, 1, respondAfter(0)))...)
 	for _, id := range []string{"name:docs", "docs"} {
-		if _, err := p.local().Resolve(t.Context(), id, client.ResolveOptions{}); problemOf(err) != "NotFound" {
+		if _, err := p.local().Resolve(t.Context(), id, client.ResolveOptions{}); errorCode(err) != "NotFound" {
 			t.Errorf("%s: %v", id, err)
 		}
 	}
 	for id, code := range map[string]string{"name:" + strings.Repeat("x", 10_000): "Malformed", "name:Docs": "Malformed", "name:a%00b": "Malformed", "b3:123": "Malformed", "bafyfoo": ""} {
 		answer, body, err := fetch(p.http + "/resolve/" + id)
-		if err != nil || answer.StatusCode < 400 || problem(body) == "" || code != "" && problem(body) != code {
+		if err != nil || answer.StatusCode < 400 || problemCode(body) == "" || code != "" && problemCode(body) != code {
 			t.Errorf("%.40s: %v %v %s", id, answer, err, body)
 		}
 	}

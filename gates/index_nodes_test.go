@@ -30,10 +30,10 @@ import (
 	"micronode/internal/oap"
 )
 
-// eventually asks until the answer is the one, for half a minute at most: what
-// nodes tell each other takes its time, and that nobody knew it is remembered
-// for two seconds.
-func eventually(t *testing.T, p *process, what string, ask func() error) {
+// awaitNoError retries until ask succeeds, for half a minute at most:
+// announcements between nodes take time, and negative answers are cached for
+// two seconds.
+func awaitNoError(t *testing.T, p *process, what string, ask func() error) {
 	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
 	for {
@@ -58,8 +58,8 @@ func (p *process) put(text string) b3.Address {
 	return object.Address
 }
 
-// wantText reads an object that the node must have by now.
-func (p *process) wantText(address b3.Address, text string) {
+// expectObject reads an object that the node must have by now.
+func (p *process) expectObject(address b3.Address, text string) {
 	p.t.Helper()
 	answer, body, err := fetch(p.http + "/o/" + address.String())
 	if err != nil || answer.StatusCode != http.StatusOK || string(body) != text {
@@ -68,16 +68,16 @@ func (p *process) wantText(address b3.Address, text string) {
 }
 
 // Two nodes that have a session: what one has and names, the other finds,
-// fetches and resolves. When the first is killed, the second says so, in time
-// and by a code, and what it has fetched it still has.
+// fetches and resolves. When the first is killed, the second reports it, in
+// time and with a code, and what it has fetched it still has.
 func TestIndexTwoNodes(t *testing.T) {
 	a, b := start(t, nil, unlimited...), start(t, nil, unlimited...)
-	addrA, idA := a.overlayOf()
-	_, idB := b.overlayOf()
-	a.befriend(must(oap.ParsePeerID(idB)), nobody) // of two sessions, one would be ended
-	b.befriend(must(oap.ParsePeerID(idA)), addrA)
-	a.connected(1)
-	b.connected(1)
+	addrA, idA := a.overlayEndpoint()
+	_, idB := b.overlayEndpoint()
+	a.addPeer(must(oap.ParsePeerID(idB)), unreachableAddr) // of two sessions, one would be closed
+	b.addPeer(must(oap.ParsePeerID(idA)), addrA)
+	a.awaitSessions(1)
+	b.awaitSessions(1)
 	texts := []string{"the first", "the second", "the third", "not fetched"}
 	var objects []b3.Address
 	for _, text := range texts {
@@ -93,7 +93,7 @@ func TestIndexTwoNodes(t *testing.T) {
 		t.Errorf("%s: %+v, %v", name, resolved, err)
 	}
 	for i, address := range objects[:3] {
-		f := b.seek(address)
+		f := b.lookupProviders(address)
 		if f.status != http.StatusOK || i > 0 && f.Source != "peer" || len(f.Providers.Providers) != 1 || f.Providers.Providers[0].ID != idA {
 			t.Errorf("who has %s: %d %s %+v", address, f.status, f.code, f.Providers)
 		}
@@ -101,54 +101,55 @@ func TestIndexTwoNodes(t *testing.T) {
 		if err != nil || !got.Created {
 			t.Errorf("fetching: %+v, %v", got, err)
 		}
-		b.wantText(address, texts[i])
+		b.expectObject(address, texts[i])
 	}
 	if got, err := b.local().Resolve(t.Context(), objects[0].String(), client.ResolveOptions{}); err != nil || got.Source != "local" {
 		t.Errorf("what was fetched: %+v, %v", got, err)
 	}
-	b.seek(objects[3]) // it knows who has it, and then that one is killed
+	b.lookupProviders(objects[3]) // it knows the provider, and then that one is killed
 
 	a.kill()
 	a.awaitEnd()
 	from := time.Now()
 	_, err = b.local().FetchAnywhere(t.Context(), objects[3])
-	if code := problemOf(err); !slices.Contains([]string{"NotFound", "UpstreamFailed", "NoRoute", "Timeout", "BreakerOpen"}, code) {
+	if code := errorCode(err); !slices.Contains([]string{"NotFound", "UpstreamFailed", "NoRoute", "Timeout", "BreakerOpen"}, code) {
 		t.Errorf("fetching from one that was killed: %v", err)
 	}
 	t.Logf("fetching from one that was killed: %v, after %s", err, time.Since(from).Round(time.Millisecond))
-	f := b.seek(keyOf("after the kill", 0))
+	f := b.lookupProviders(testAddress("after the kill", 0))
 	if f.status == http.StatusOK && len(f.Providers.Providers) > 0 {
 		t.Errorf("a node that was killed has something: %+v", f.Providers)
 	}
 	t.Logf("a new question: %d %s after %s", f.status, f.code, f.took.Round(time.Millisecond))
-	b.wantText(objects[0], texts[0])
+	b.expectObject(objects[0], texts[0])
 	b.stop(syscall.SIGTERM)
 }
 
 // A node that is killed as soon as it has acknowledged a name has the name when
-// it comes back: the last meaning that it acknowledged, or one that was on its
-// way and not answered for.
+// it is restarted: the last value that it acknowledged, or one that was pending
+// and not acknowledged.
 func TestIndexNamesKilled(t *testing.T) {
 	kills := 10
-	if long() {
+	if isLong() {
 		kills = 100
 	}
 	folder := t.TempDir()
 	acknowledged := map[string]client.NameRecord{}
 	for round := range kills {
 		p := startWith(t, nil, []string{"--persist", folder}, unlimited...)
-		p.wantNames(acknowledged)
-		p.nameUntilKilled(round, acknowledged)
+		p.expectNames(acknowledged)
+		p.setNamesUntilKilled(round, acknowledged)
 	}
 	p := startWith(t, nil, []string{"--persist", folder}, unlimited...)
-	p.wantNames(acknowledged)
+	p.expectNames(acknowledged)
 	t.Logf("%d names kept over %d kills", len(acknowledged), kills)
+	report(t, "killed while names are set", "no acknowledged name lost", fmt.Sprintf("%d kept over %d kills", len(acknowledged), kills))
 	p.stop(syscall.SIGTERM)
 }
 
-// wantNames asks for all names that were acknowledged. A newer meaning is one
-// that nobody was told of before the kill; an older one is a loss.
-func (p *process) wantNames(acknowledged map[string]client.NameRecord) {
+// expectNames resolves all names that were acknowledged. A newer value is one
+// that was not acknowledged before the kill; an older one is a loss.
+func (p *process) expectNames(acknowledged map[string]client.NameRecord) {
 	p.t.Helper()
 	names, err := p.local().Names(p.t.Context())
 	if err != nil {
@@ -173,19 +174,19 @@ func (p *process) wantNames(acknowledged map[string]client.NameRecord) {
 	}
 }
 
-// nameUntilKilled sets names from several callers, new ones and the same ones
-// anew, and kills the node right after one of them was acknowledged.
-func (p *process) nameUntilKilled(round int, acknowledged map[string]client.NameRecord) {
+// setNamesUntilKilled sets names from several callers, new ones and the same
+// ones again, and kills the node right after one of them was acknowledged.
+func (p *process) setNamesUntilKilled(round int, acknowledged map[string]client.NameRecord) {
 	p.t.Helper()
-	token, web := p.token("name:set"), from(p.t, "127.0.0.1", 8)
-	enough, told := 1+mathrand.IntN(40), 0
+	token, web := p.token("name:set"), clientFrom(p.t, "127.0.0.1", 8)
+	enough, acks := 1+mathrand.IntN(40), 0
 	var mu sync.Mutex
 	var group sync.WaitGroup
 	for caller := range 8 {
 		group.Go(func() {
 			for i := 0; ; i++ {
 				name := fmt.Sprintf("site-%d-%d", caller, []int{i, round*1000 + i}[i%2])
-				record, err := setName(p.t.Context(), web, p.http, token, name, keyOf(name, round*1000+i))
+				record, err := setName(p.t.Context(), web, p.http, token, name, testAddress(name, round*1000+i))
 				if err != nil {
 					return // it was killed
 				}
@@ -194,7 +195,7 @@ func (p *process) nameUntilKilled(round int, acknowledged map[string]client.Name
 					p.t.Errorf("%s was acknowledged with %d, and later with %d", name, known.Seq, record.Seq)
 				}
 				acknowledged[name] = record
-				if told++; told == enough {
+				if acks++; acks == enough {
 					p.kill()
 				}
 				mu.Unlock()
@@ -232,15 +233,15 @@ func setName(ctx context.Context, web *http.Client, base, token, name string, ma
 	return record, json.Unmarshal(text, &record)
 }
 
-// member is a node that takes part in a DHT.
-type member struct {
+// dhtNode is a node that takes part in a DHT.
+type dhtNode struct {
 	*process
-	addr string // by which others begin
+	addr string // the bootstrap address for others
 }
 
-// join starts a node with a key and a configuration file of its own, and nothing
-// to begin with but some peers of the DHT.
-func join(t *testing.T, begin ...string) *member {
+// startDHTNode starts a node with a key and a configuration file of its own,
+// and no contacts but some bootstrap peers of the DHT.
+func startDHTNode(t *testing.T, bootstrapPeers ...string) *dhtNode {
 	t.Helper()
 	folder := t.TempDir()
 	public, private, err := ed25519.GenerateKey(rand.Reader)
@@ -257,19 +258,19 @@ func join(t *testing.T, begin ...string) *member {
 	}
 	at := freePort(t)
 	config := filepath.Join(folder, "micronode.toml")
-	bootstrap, _ := json.Marshal(append([]string{}, begin...))
+	bootstrap, _ := json.Marshal(append([]string{}, bootstrapPeers...))
 	text := fmt.Sprintf("[index.dht]\nenabled = true\naddr = %q\nbootstrap = %s\n", at, bootstrap)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p := startWith(t, nil, []string{"--config", config, "--identity", "file:" + key}, unlimited...)
 	_, port, _ := net.SplitHostPort(at)
-	return &member{p, "/ip4/127.0.0.1/tcp/" + port + "/p2p/" + record.Libp2pID(public)}
+	return &dhtNode{p, "/ip4/127.0.0.1/tcp/" + port + "/p2p/" + record.Libp2pID(public)}
 }
 
-// freePort is an address that nobody listens on. It is below those that the
-// kernel gives to whoever asks for any: such a one could go to the next
-// connection that somebody opens, before the node listens on it.
+// freePort is an address without a listener. It is below the ephemeral ports:
+// one of those could be assigned to the next connection that any process opens,
+// before the node listens on it.
 func freePort(t *testing.T) string {
 	t.Helper()
 	for range 100 {
@@ -284,27 +285,27 @@ func freePort(t *testing.T) string {
 }
 
 // Three nodes know each other by the DHT alone. What the first has, the third
-// finds there, fetches over HTTP, and knows by the name that the first has
-// signed. A node that is alone in its DHT says so.
+// finds there, fetches over HTTP, and resolves by the name that the first has
+// signed. A node that is alone in its DHT reports that.
 func TestIndexDHT(t *testing.T) {
-	first := join(t)
+	first := startDHTNode(t)
 	if status, body := first.ready(); status != http.StatusServiceUnavailable || !strings.Contains(body, `"ready":true`) || !strings.Contains(body, "routing table of the DHT is empty") {
 		t.Errorf("alone: %d %s", status, body)
 	}
 	if answer, body, err := fetch(first.admin + "/readyz?for=read"); err != nil || answer.StatusCode != http.StatusOK {
 		t.Errorf("alone, for reads: %v %v %s", answer, err, body)
 	}
-	second := join(t, first.addr)
-	third := join(t, second.addr)
-	for _, one := range []*member{first, second, third} {
-		eventually(t, one.process, "peers of the DHT", func() error {
+	second := startDHTNode(t, first.addr)
+	third := startDHTNode(t, second.addr)
+	for _, one := range []*dhtNode{first, second, third} {
+		awaitNoError(t, one.process, "peers of the DHT", func() error {
 			if n := one.metric("index_dht_peers", ""); n < 2 {
 				return fmt.Errorf("%v peers", n)
 			}
 			return nil
 		})
 	}
-	eventually(t, first.process, "readiness", func() error {
+	awaitNoError(t, first.process, "readiness", func() error {
 		if status, body := first.ready(); status != http.StatusOK || strings.Contains(body, "routing table") {
 			return fmt.Errorf("%d %s", status, body)
 		}
@@ -313,18 +314,18 @@ func TestIndexDHT(t *testing.T) {
 
 	const text = "only the first has this"
 	address := first.put(text)
-	_, id := first.overlayOf()
+	_, id := first.overlayEndpoint()
 	if _, err := first.local().SetName(t.Context(), "docs", address); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, third.process, "the provider", func() error {
-		f := third.seek(address)
+	awaitNoError(t, third.process, "the provider", func() error {
+		f := third.lookupProviders(address)
 		if f.status != http.StatusOK || f.Source != "dht" && f.Source != "cache" || len(f.Providers.Providers) != 1 || f.Providers.Providers[0].ID != id {
 			return fmt.Errorf("%d %s %+v", f.status, f.code, f.Providers)
 		}
 		return nil
 	})
-	eventually(t, third.process, "the name", func() error {
+	awaitNoError(t, third.process, "the name", func() error {
 		got, err := third.local().Resolve(t.Context(), "name:docs@"+id, client.ResolveOptions{})
 		if err == nil && (got.Manifest != address || got.Source != "dht") {
 			err = fmt.Errorf("%+v", got)
@@ -337,14 +338,14 @@ func TestIndexDHT(t *testing.T) {
 	if got, err := third.local().FetchAnywhere(t.Context(), address); err != nil || !got.Created {
 		t.Errorf("fetching: %+v, %v\n%s", got, err, third.stderr)
 	}
-	third.wantText(address, text)
+	third.expectObject(address, text)
 	t.Logf("announced: %v, and %v failed; looked up: %v", first.metric("index_announcements_total", `"ok"`), first.metric("index_announcements_total", `"failed"`), third.metric("index_dht_lookup_ms_count", ""))
 
-	// One of the three is killed. Whoever is asked for something that nobody
-	// has still gives an answer.
+	// One of the three is killed. A look-up without a provider is still
+	// answered.
 	second.kill()
 	second.awaitEnd()
-	if f := third.seek(keyOf("after the kill", 0)); f.status != http.StatusOK && f.code == "" {
+	if f := third.lookupProviders(testAddress("after the kill", 0)); f.status != http.StatusOK && f.code == "" {
 		t.Errorf("%d %s", f.status, f.code)
 	}
 	first.stop(syscall.SIGTERM)

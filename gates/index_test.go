@@ -25,29 +25,29 @@ import (
 	"micronode/client"
 )
 
-// router plays an endpoint of Delegated Routing: a real server that a real node
-// asks, and that does whatever a test wants.
-type router struct {
+// fakeRouter simulates an endpoint of Delegated Routing: a real server that a
+// real node queries, with the behaviour that a test sets.
+type fakeRouter struct {
 	*httptest.Server
-	asked atomic.Int64 // questions that came
-	left  atomic.Int64 // questions that the node took back before they were answered
+	requests atomic.Int64 // queries received
+	canceled atomic.Int64 // queries that the node cancelled before they were answered
 }
 
-// conduct is how a router answers a question.
-type conduct func(w http.ResponseWriter, r *http.Request, address b3.Address)
+// routerHandler is how a router answers a query.
+type routerHandler func(w http.ResponseWriter, r *http.Request, address b3.Address)
 
-func newRouter(t *testing.T, answer conduct) *router {
+func newFakeRouter(t *testing.T, answer routerHandler) *fakeRouter {
 	t.Helper()
-	one := &router{}
+	one := &fakeRouter{}
 	one.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		address, err := b3.ParseCID(strings.TrimPrefix(r.URL.Path, "/routing/v1/providers/"))
 		if err != nil && !strings.Contains(r.URL.Path, "/again") {
 			t.Errorf("a router was asked for %s: %v", r.URL.Path, err)
 		}
-		one.asked.Add(1)
+		one.requests.Add(1)
 		answer(w, r, address)
 		if r.Context().Err() != nil {
-			one.left.Add(1)
+			one.canceled.Add(1)
 		}
 	}))
 	t.Cleanup(func() {
@@ -57,18 +57,18 @@ func newRouter(t *testing.T, answer conduct) *router {
 	return one
 }
 
-// routers starts so many that do the same.
-func routers(t *testing.T, n int, answer conduct) (all []*router) {
+// newFakeRouters starts n that behave the same.
+func newFakeRouters(t *testing.T, n int, answer routerHandler) (all []*fakeRouter) {
 	t.Helper()
 	for range n {
-		all = append(all, newRouter(t, answer))
+		all = append(all, newFakeRouter(t, answer))
 	}
 	return all
 }
 
-// asking is the settings of a node that asks these routers, in this order as
-// long as it knows nothing of them.
-func asking(all ...[]*router) []string {
+// delegatedSettings is the settings of a node that queries these routers, in
+// this order as long as it knows nothing of them.
+func delegatedSettings(all ...[]*fakeRouter) []string {
 	var urls []string
 	for _, one := range slices.Concat(all...) {
 		urls = append(urls, one.URL)
@@ -76,35 +76,35 @@ func asking(all ...[]*router) []string {
 	return append([]string{"MICRO_INDEX__DELEGATED=" + strings.Join(urls, ",")}, unlimited...)
 }
 
-// told is a record of a provider, as it goes over the wire.
-type told struct {
+// providerRecord is a record of a provider, as it goes over the wire.
+type providerRecord struct {
 	Schema string
 	ID     string
 	Addrs  []string
 }
 
-// somebody has whatever is asked for. Nobody is there; only who fetches finds
-// that out.
-var somebody = told{Schema: "peer", ID: "somebody", Addrs: []string{"/ip4/127.0.0.1/tcp/1/http"}}
+// someProvider is listed for every object. Nothing listens there; only a fetch
+// finds that out.
+var someProvider = providerRecord{Schema: "peer", ID: "somebody", Addrs: []string{"/ip4/127.0.0.1/tcp/1/http"}}
 
-// tell writes an answer.
-func tell(w http.ResponseWriter, records ...told) {
+// writeProviders writes an answer.
+func writeProviders(w http.ResponseWriter, records ...providerRecord) {
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]any{"Providers": records})
 }
 
-// What routers do. One that knows answers after a while, unless the node does
-// not wait for it.
-func knows(after time.Duration) conduct {
+// Behaviours of routers. One that knows answers after a while, unless the node
+// cancels the query.
+func respondAfter(after time.Duration) routerHandler {
 	return func(w http.ResponseWriter, r *http.Request, _ b3.Address) {
-		if pause(r, after) {
-			tell(w, somebody)
+		if sleepRequest(r, after) {
+			writeProviders(w, someProvider)
 		}
 	}
 }
 
-// pause waits, and reports whether anybody still does.
-func pause(r *http.Request, d time.Duration) bool {
+// sleepRequest waits, and reports whether the client is still connected.
+func sleepRequest(r *http.Request, d time.Duration) bool {
 	select {
 	case <-time.After(d):
 		return true
@@ -113,19 +113,19 @@ func pause(r *http.Request, d time.Duration) bool {
 	}
 }
 
-// hangs takes the question and never says a word.
-func hangs(_ http.ResponseWriter, r *http.Request, _ b3.Address) { <-r.Context().Done() }
+// respondNever reads the query and never answers.
+func respondNever(_ http.ResponseWriter, r *http.Request, _ b3.Address) { <-r.Context().Done() }
 
-// cuts takes the question and closes the connection.
-func cuts(w http.ResponseWriter, _ *http.Request, _ b3.Address) {
+// closeConn reads the query and closes the connection.
+func closeConn(w http.ResponseWriter, _ *http.Request, _ b3.Address) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err == nil {
 		_ = conn.Close()
 	}
 }
 
-// breaksOff dies in the middle of its answer.
-func breaksOff(w http.ResponseWriter, _ *http.Request, _ b3.Address) {
+// closeMidResponse closes the connection in the middle of its answer.
+func closeMidResponse(w http.ResponseWriter, _ *http.Request, _ b3.Address) {
 	conn, out, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		return
@@ -135,20 +135,20 @@ func breaksOff(w http.ResponseWriter, _ *http.Request, _ b3.Address) {
 	_ = conn.Close()
 }
 
-// keyOf is an address that nobody has asked for before.
-func keyOf(what string, n int) b3.Address { return b3.Of(fmt.Appendf(nil, "%s %d", what, n)) }
+// testAddress is an address that was not looked up before.
+func testAddress(what string, n int) b3.Address { return b3.Of(fmt.Appendf(nil, "%s %d", what, n)) }
 
-// found is what became of a question to a node.
-type found struct {
+// lookupResult is the result of a look-up.
+type lookupResult struct {
 	status int
 	code   string // of a problem
 	took   time.Duration
 	client.Providers
 }
 
-// seek asks a node who has an object. An answer that is neither a list nor a
-// problem with a code is an error.
-func seek(ctx context.Context, web *http.Client, base string, address b3.Address, header ...string) (f found, err error) {
+// lookupProviders asks a node for the providers of an object. An answer that is
+// neither a list nor a problem with a code is an error.
+func lookupProviders(ctx context.Context, web *http.Client, base string, address b3.Address, header ...string) (f lookupResult, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/providers/"+address.String(), nil)
 	if err != nil {
 		return f, err
@@ -170,24 +170,24 @@ func seek(ctx context.Context, web *http.Client, base string, address b3.Address
 	case f.status == http.StatusOK:
 		return f, json.Unmarshal(body, &f.Providers)
 	}
-	if f.code = problem(body); f.code == "" {
+	if f.code = problemCode(body); f.code == "" {
 		err = fmt.Errorf("%s is no typed answer: %s", answer.Status, body)
 	}
 	return f, err
 }
 
-// seek is the same for one node, and for tests in which it must not fail.
-func (p *process) seek(address b3.Address, header ...string) found {
+// lookupProviders is the same for one node, and for tests in which it must not fail.
+func (p *process) lookupProviders(address b3.Address, header ...string) lookupResult {
 	p.t.Helper()
-	f, err := seek(p.t.Context(), http.DefaultClient, p.http, address, header...)
+	f, err := lookupProviders(p.t.Context(), http.DefaultClient, p.http, address, header...)
 	if err != nil {
 		p.t.Fatalf("%v\n%s", err, p.stderr)
 	}
 	return f
 }
 
-// from is an HTTP client that comes from one address of this machine.
-func from(t *testing.T, ip string, connections int) *http.Client {
+// clientFrom is an HTTP client that comes from one address of this machine.
+func clientFrom(t *testing.T, ip string, connections int) *http.Client {
 	t.Helper()
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
 	transport := &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: connections}
@@ -195,37 +195,37 @@ func from(t *testing.T, ip string, connections int) *http.Client {
 	return &http.Client{Transport: transport, Timeout: 30 * time.Second}
 }
 
-// Those who were asked first die, each in its way, with a question in hand. The
-// second wave has the answer, those who hung are told that nobody waits, and
-// nobody is blamed for being slower.
+// The targets of the first wave fail, each in its way, during the request. The
+// second wave has the answer, the requests to those that hang are cancelled,
+// and no target is penalised for being slower.
 func TestIndexAlphaDropped(t *testing.T) {
 	for name, c := range map[string]struct {
-		alpha []conduct
-		fired bool // β was sent although somebody was silent, which is what is counted
+		alpha []routerHandler
+		fired bool // β was sent although a target was silent, which is what is counted
 		hung  int
 	}{
-		"all are cut":               {[]conduct{cuts, cuts, cuts}, false, 0},
-		"all die in the answer":     {[]conduct{breaksOff, breaksOff, breaksOff}, false, 0},
-		"all hang":                  {[]conduct{hangs, hangs, hangs}, true, 3},
-		"one of each":               {[]conduct{cuts, breaksOff, hangs}, true, 1},
-		"one is cut and two hang":   {[]conduct{cuts, hangs, hangs}, true, 2},
-		"two hang, and nobody else": {[]conduct{hangs, hangs, func(w http.ResponseWriter, _ *http.Request, _ b3.Address) { tell(w) }}, true, 2},
+		"all are cut":               {[]routerHandler{closeConn, closeConn, closeConn}, false, 0},
+		"all die in the answer":     {[]routerHandler{closeMidResponse, closeMidResponse, closeMidResponse}, false, 0},
+		"all hang":                  {[]routerHandler{respondNever, respondNever, respondNever}, true, 3},
+		"one of each":               {[]routerHandler{closeConn, closeMidResponse, respondNever}, true, 1},
+		"one is cut and two hang":   {[]routerHandler{closeConn, respondNever, respondNever}, true, 2},
+		"two hang, and nobody else": {[]routerHandler{respondNever, respondNever, func(w http.ResponseWriter, _ *http.Request, _ b3.Address) { writeProviders(w) }}, true, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var alpha []*router
+			var alpha []*fakeRouter
 			for _, answer := range c.alpha {
-				alpha = append(alpha, newRouter(t, answer))
+				alpha = append(alpha, newFakeRouter(t, answer))
 			}
-			beta := routers(t, 2, knows(0))
-			p := start(t, nil, asking(alpha, beta)...)
-			f := p.seek(keyOf("dropped", 0))
+			beta := newFakeRouters(t, 2, respondAfter(0))
+			p := start(t, nil, delegatedSettings(alpha, beta)...)
+			f := p.lookupProviders(testAddress("dropped", 0))
 			if f.status != http.StatusOK || len(f.Providers.Providers) != 1 || f.Source != "delegated" || f.Hedge != (client.Hedge{Fired: c.fired, Winner: "beta"}) {
 				t.Errorf("%d %s %+v", f.status, f.code, f.Providers)
 			}
-			awaitSo(t, p, "those who hung to be told", func() bool {
+			awaitCondition(t, p, "those who hung to be told", func() bool {
 				var left int64
 				for _, one := range alpha {
-					left += one.left.Load()
+					left += one.canceled.Load()
 				}
 				return left >= int64(c.hung)
 			})
@@ -245,11 +245,11 @@ func TestIndexAlphaDropped(t *testing.T) {
 	}
 }
 
-// An endpoint goes away in the middle of a load: every look-up is answered.
+// An endpoint disappears in the middle of a load: every look-up is answered.
 func TestIndexAlphaDroppedUnderLoad(t *testing.T) {
-	all := routers(t, 5, knows(20*time.Millisecond))
-	p := start(t, nil, asking(all)...)
-	web := from(t, "127.0.0.1", 16)
+	all := newFakeRouters(t, 5, respondAfter(20*time.Millisecond))
+	p := start(t, nil, delegatedSettings(all)...)
+	web := clientFrom(t, "127.0.0.1", 16)
 	var next, answered atomic.Int64
 	dropped := make(chan struct{})
 	var group sync.WaitGroup
@@ -260,7 +260,7 @@ func TestIndexAlphaDroppedUnderLoad(t *testing.T) {
 				if n > 600 {
 					return
 				}
-				f, err := seek(t.Context(), web, p.http, keyOf("load", n))
+				f, err := lookupProviders(t.Context(), web, p.http, testAddress("load", n))
 				if err != nil || f.status != http.StatusOK || len(f.Providers.Providers) != 1 {
 					t.Errorf("look-up %d: %d %s, %v", n, f.status, f.code, err)
 				}
@@ -275,22 +275,22 @@ func TestIndexAlphaDroppedUnderLoad(t *testing.T) {
 	all[0].CloseClientConnections()
 	group.Wait()
 	t.Logf("of those who were asked, each was asked %d, %d, %d, %d and %d times; %v retries, %v breakers open",
-		all[0].asked.Load(), all[1].asked.Load(), all[2].asked.Load(), all[3].asked.Load(), all[4].asked.Load(),
+		all[0].requests.Load(), all[1].requests.Load(), all[2].requests.Load(), all[3].requests.Load(), all[4].requests.Load(),
 		p.metric("backoff_retries_total", `"lookup"`), p.metric("breaker_state", `state="open"`))
 	p.stop(syscall.SIGTERM)
 }
 
-// Everybody is silent: who asks is told so at the deadline, not before and not
-// after, and at his own if that is sooner.
+// All targets are silent: the look-up fails at the deadline, not before and not
+// after, and at that of the client if it is sooner.
 func TestIndexDeadline(t *testing.T) {
 	lookups := 30
-	if long() {
+	if isLong() {
 		lookups = 300
 	}
-	p := start(t, nil, append(asking(routers(t, 5, hangs)), "MICRO_INDEX__BREAKER__LEAST=1000000")...)
+	p := start(t, nil, append(delegatedSettings(newFakeRouters(t, 5, respondNever)), "MICRO_INDEX__BREAKER__LEAST=1000000")...)
 	var asked atomic.Int64
 	within := func(budget time.Duration, header ...string) {
-		measured(t, func() error { return p.silence(&asked, lookups, budget, header...) })
+		retryMeasurement(t, func() error { return p.measureTimeouts(&asked, lookups, budget, header...) })
 	}
 	within(1200 * time.Millisecond)
 	within(500*time.Millisecond, "Request-Timeout", "0.5")
@@ -301,10 +301,11 @@ func TestIndexDeadline(t *testing.T) {
 	p.stop(syscall.SIGTERM)
 }
 
-// silence looks up what nobody answers for, ten at a time, each key once.
-func (p *process) silence(asked *atomic.Int64, n int, budget time.Duration, header ...string) error {
+// measureTimeouts looks up keys that no target answers for, ten at a time, each
+// key once.
+func (p *process) measureTimeouts(asked *atomic.Int64, n int, deadline time.Duration, header ...string) error {
 	const callers, tolerance = 10, 50 * time.Millisecond
-	web := from(p.t, "127.0.0.1", callers)
+	web := clientFrom(p.t, "127.0.0.1", callers)
 	var mu sync.Mutex
 	var took []time.Duration
 	var wrong error
@@ -312,7 +313,7 @@ func (p *process) silence(asked *atomic.Int64, n int, budget time.Duration, head
 	for range callers {
 		group.Go(func() {
 			for range n / callers {
-				f, err := seek(p.t.Context(), web, p.http, keyOf("silence", int(asked.Add(1))), header...)
+				f, err := lookupProviders(p.t.Context(), web, p.http, testAddress("silence", int(asked.Add(1))), header...)
 				if err == nil && (f.status != http.StatusGatewayTimeout || f.code != "Timeout") {
 					err = fmt.Errorf("answered %d %s", f.status, f.code)
 				}
@@ -330,37 +331,38 @@ func (p *process) silence(asked *atomic.Int64, n int, budget time.Duration, head
 		return wrong
 	}
 	low, high := slices.Min(took), percentile(took, 0.99)
-	p.t.Logf("a deadline of %s: from %s, p50 %s, p99 %s over %d look-ups", budget, low.Round(time.Millisecond), percentile(took, 0.5).Round(time.Millisecond), high.Round(time.Millisecond), len(took))
-	if low < budget-tolerance || high > budget+tolerance {
-		return tooSlow("answered from %s to %s (p99), and the deadline was %s", low, high, budget)
+	report(p.t, fmt.Sprintf("index: a deadline of %s", deadline), "p99 within 50 ms of it", fmt.Sprintf("p50 %s, p99 %s over %d look-ups", rounded(percentile(took, 0.5)), rounded(high), len(took)))
+	p.t.Logf("a deadline of %s: from %s, p50 %s, p99 %s over %d look-ups", deadline, low.Round(time.Millisecond), percentile(took, 0.5).Round(time.Millisecond), high.Round(time.Millisecond), len(took))
+	if low < deadline-tolerance || high > deadline+tolerance {
+		return slowErrorf("answered from %s to %s (p99), and the deadline was %s", low, high, deadline)
 	}
 	return nil
 }
 
-// rude is how the addresses begin that a flood asks for, so that routers can
-// tell.
-const rude byte = 0xff
+// floodPrefix is the first byte of the addresses of a flood, so that routers
+// recognise them.
+const floodPrefix byte = 0xff
 
-// flood is a client that asks far too often, and what it is told.
-type flood struct {
+// lookupFlood is a client that sends far too many look-ups, and its answers.
+type lookupFlood struct {
 	callers int
-	pause   time.Duration // of a caller that was refused
-	asked   atomic.Int64
+	pause   time.Duration // of a caller that was rejected
+	sent    atomic.Int64
 
 	mu    sync.Mutex
 	codes map[string]int
 }
 
 // run floods until ctx ends. Every refusal must be a typed one.
-func (f *flood) run(ctx context.Context, p *process, web *http.Client) *sync.WaitGroup {
+func (f *lookupFlood) run(ctx context.Context, p *process, web *http.Client) *sync.WaitGroup {
 	f.codes = map[string]int{}
 	var group sync.WaitGroup
 	for range f.callers {
 		group.Go(func() {
 			for ctx.Err() == nil {
-				key := keyOf("flood", int(f.asked.Add(1)))
-				key[0] = rude
-				answer, err := seek(ctx, web, p.http, key)
+				key := testAddress("flood", int(f.sent.Add(1)))
+				key[0] = floodPrefix
+				answer, err := lookupProviders(ctx, web, p.http, key)
 				what := answer.code
 				switch {
 				case ctx.Err() != nil:
@@ -385,31 +387,31 @@ func (f *flood) run(ctx context.Context, p *process, web *http.Client) *sync.Wai
 	return &group
 }
 
-// told is how often the flood was answered so.
-func (f *flood) told(code string) int {
+// count is the number of answers with a code.
+func (f *lookupFlood) count(code string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.codes[code]
 }
 
-// courtesy sends look-ups one after the other, politely, each of which must be
-// answered, and tells how long they took.
-func (p *process) courtesy(web *http.Client, what string, n int) (took []time.Duration, err error) {
+// measureLookups sends look-ups one after the other, at a moderate rate, each
+// of which must be answered, and returns how long they took.
+func (p *process) measureLookups(web *http.Client, what string, n int) (took []time.Duration, err error) {
 	for i := range n {
-		key := keyOf(what, i)
+		key := testAddress(what, i)
 		key[0] = 0
-		f, err := seek(p.t.Context(), web, p.http, key)
+		f, err := lookupProviders(p.t.Context(), web, p.http, key)
 		if err != nil || f.status != http.StatusOK || len(f.Providers.Providers) != 1 {
 			return took, fmt.Errorf("a polite look-up: %d %s, %v", f.status, f.code, err)
 		}
 		took = append(took, f.took)
-		time.Sleep(20 * time.Millisecond) // a polite pace
+		time.Sleep(20 * time.Millisecond) // a moderate rate
 	}
 	return took, nil
 }
 
-// vitals asks what never waits behind work, until ctx ends.
-func (p *process) vitals(ctx context.Context) (took []time.Duration, err error) {
+// measureHealth requests what never waits for work, until ctx ends.
+func (p *process) measureHealth(ctx context.Context) (took []time.Duration, err error) {
 	for ctx.Err() == nil {
 		for _, url := range []string{p.admin + "/healthz", p.admin + "/readyz", p.admin + "/version", p.http + "/healthz", p.http + "/version"} {
 			from := time.Now()
@@ -424,14 +426,14 @@ func (p *process) vitals(ctx context.Context) (took []time.Duration, err error) 
 	return took, nil
 }
 
-// One address floods, and another one, which asks now and then, hardly notices.
-// First the limit on the rate of an address stands in the way of the flood; then
-// nothing does but the index's own queue, in which each client has a part of its
-// own; and then what the flood asks for takes so long that most of it runs out
-// of time, which nobody may be blamed for who was asked too late.
+// One address floods, and another one, with few look-ups, hardly notices. First
+// the rate limit of an address stops the flood; then only the index's own
+// queue, in which each client has its own share; and then the look-ups of the
+// flood take so long that most of them time out, for which no target that was
+// asked too late may be penalised.
 func TestIndexFlood(t *testing.T) {
 	span := 3 * time.Second
-	if long() {
+	if isLong() {
 		span = 20 * time.Second
 	}
 	limited := []string{"MICRO_LIMITS__RATE=200", "MICRO_LIMITS__BURST=200"}
@@ -439,27 +441,27 @@ func TestIndexFlood(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		settings []string
-		flood    *flood
-		takes    [2]time.Duration // from and to, to find out that nobody has what the flood asks for
+		flood    *lookupFlood
+		takes    [2]time.Duration // from and to, to find out that the objects of the flood have no provider
 		refusal  string
 	}{
-		{"by rate", limited, &flood{callers: 32, pause: 40 * time.Millisecond}, [2]time.Duration{0, 20 * time.Millisecond}, "RateLimited"},
-		{"by queue", append([]string{"MICRO_INDEX__DHT__DEADLINE_MS=4000"}, limitless...), &flood{callers: 1200, pause: time.Second}, [2]time.Duration{100 * time.Millisecond, 1300 * time.Millisecond}, "Busy"},
-		{"by time", limitless, &flood{callers: 1200, pause: time.Second}, [2]time.Duration{300 * time.Millisecond, 1100 * time.Millisecond}, "Busy"},
+		{"by rate", limited, &lookupFlood{callers: 32, pause: 40 * time.Millisecond}, [2]time.Duration{0, 20 * time.Millisecond}, "RateLimited"},
+		{"by queue", append([]string{"MICRO_INDEX__DHT__DEADLINE_MS=4000"}, limitless...), &lookupFlood{callers: 1200, pause: time.Second}, [2]time.Duration{100 * time.Millisecond, 1300 * time.Millisecond}, "Busy"},
+		{"by time", limitless, &lookupFlood{callers: 1200, pause: time.Second}, [2]time.Duration{300 * time.Millisecond, 1100 * time.Millisecond}, "Busy"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			all := routers(t, 1, func(w http.ResponseWriter, r *http.Request, address b3.Address) {
-				if address[0] != rude {
-					tell(w, somebody)
-				} else if pause(r, c.takes[0]+(c.takes[1]-c.takes[0])*time.Duration(address[1])/256) {
-					tell(w)
+			all := newFakeRouters(t, 1, func(w http.ResponseWriter, r *http.Request, address b3.Address) {
+				if address[0] != floodPrefix {
+					writeProviders(w, someProvider)
+				} else if sleepRequest(r, c.takes[0]+(c.takes[1]-c.takes[0])*time.Duration(address[1])/256) {
+					writeProviders(w)
 				}
 			})
-			p := start(t, nil, append(asking(all)[:1], c.settings...)...)
+			p := start(t, nil, append(delegatedSettings(all)[:1], c.settings...)...)
 			try := 0
-			measured(t, func() error {
+			retryMeasurement(t, func() error {
 				try++
-				return p.flooded(c.flood, span, c.refusal, fmt.Sprint("polite ", try))
+				return p.measureUnderFlood(c.flood, span, c.refusal, fmt.Sprint("polite ", try))
 			})
 			if opened := p.metric("breaker_open_total", ""); opened != 0 {
 				t.Errorf("the flood has opened the breaker of an endpoint that does nothing wrong, %v times", opened)
@@ -469,31 +471,32 @@ func TestIndexFlood(t *testing.T) {
 	}
 }
 
-// flooded measures a polite client without a flood and with one.
-func (p *process) flooded(f *flood, span time.Duration, refusal, tag string) error {
-	polite := from(p.t, "127.0.0.1", 4)
-	before, err := p.courtesy(polite, tag+" before", 50)
+// measureUnderFlood measures a well-behaved client without a flood and with
+// one.
+func (p *process) measureUnderFlood(f *lookupFlood, span time.Duration, refusal, tag string) error {
+	polite := clientFrom(p.t, "127.0.0.1", 4)
+	before, err := p.measureLookups(polite, tag+" before", 50)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(p.t.Context())
 	defer cancel()
-	group := f.run(ctx, p, from(p.t, "127.0.0.2", f.callers))
-	awaitSo(p.t, p, "the first refusal", func() bool { return f.told(refusal) > 0 })
+	group := f.run(ctx, p, clientFrom(p.t, "127.0.0.2", f.callers))
+	awaitCondition(p.t, p, "the first refusal", func() bool { return f.count(refusal) > 0 })
 	vital := make(chan error, 1)
 	var vitals []time.Duration
 	watched, stop := context.WithTimeout(ctx, span)
 	defer stop()
 	go func() {
 		var err error
-		vitals, err = p.vitals(watched)
+		vitals, err = p.measureHealth(watched)
 		vital <- err
 	}()
 	var during []time.Duration
 	var memory []int64
 	for round := 0; watched.Err() == nil && err == nil; round++ {
 		var some []time.Duration
-		some, err = p.courtesy(polite, fmt.Sprint(tag, " during ", round), 5)
+		some, err = p.measureLookups(polite, fmt.Sprint(tag, " during ", round), 5)
 		during = append(during, some...)
 		if err == nil {
 			memory = append(memory, p.rss())
@@ -508,6 +511,8 @@ func (p *process) flooded(f *flood, span time.Duration, refusal, tag string) err
 	}
 	middle := (len(memory) + 1) / 2
 	half, full := slices.Max(memory[:middle]), slices.Max(memory[middle-1:])
+	report(p.t, "index: one address floods, refused with "+refusal, "polite p99 ≤ 2 × quiet + 50 ms; health ≤ 100 ms",
+		fmt.Sprintf("%s → %s; health %s", rounded(percentile(before, .99)), rounded(percentile(during, .99)), rounded(percentile(vitals, .99))))
 	p.t.Logf("polite: p50 %s, p99 %s before; p50 %s, p99 %s during the flood; health, readiness and version: p50 %s, p99 %s; the flood was told %v; rss %d, then %d MiB; %v breakers opened",
 		percentile(before, .5), percentile(before, .99), percentile(during, .5), percentile(during, .99), percentile(vitals, .5), percentile(vitals, .99), f.codes, half>>20, full>>20, p.metric("breaker_open_total", ""))
 	switch {
@@ -516,9 +521,9 @@ func (p *process) flooded(f *flood, span time.Duration, refusal, tag string) err
 	case full > half+half/4+16<<20:
 		return fmt.Errorf("memory grows: %d MiB, then %d MiB", half>>20, full>>20)
 	case percentile(during, .99) > 2*percentile(before, .99)+50*time.Millisecond:
-		return tooSlow("polite look-ups took %s at p99 during the flood, and %s before", percentile(during, .99), percentile(before, .99))
+		return slowErrorf("polite look-ups took %s at p99 during the flood, and %s before", percentile(during, .99), percentile(before, .99))
 	case percentile(vitals, .99) > 100*time.Millisecond:
-		return tooSlow("health, readiness and version took %s at p99", percentile(vitals, .99))
+		return slowErrorf("health, readiness and version took %s at p99", percentile(vitals, .99))
 	}
 	for code := range f.codes {
 		if !slices.Contains([]string{refusal, "200", "Timeout"}, code) {
@@ -529,10 +534,10 @@ func (p *process) flooded(f *flood, span time.Duration, refusal, tag string) err
 }
 
 // The waves and the budget change again and again under load, and no request is
-// lost on the way.
+// lost.
 func TestIndexReloadUnderLoad(t *testing.T) {
 	reloads := 20
-	if long() {
+	if isLong() {
 		reloads = 200
 	}
 	file := filepath.Join(t.TempDir(), "micronode.toml")
@@ -541,30 +546,30 @@ func TestIndexReloadUnderLoad(t *testing.T) {
 		if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Rename(file+".new", file); err != nil { // nobody ever sees half of it
+		if err := os.Rename(file+".new", file); err != nil { // it is never seen half written
 			t.Fatal(err)
 		}
 	}
 	configure(1, 1, 10, 8000)
-	quiet := keyOf("nobody says", 0)
-	all := routers(t, 4, func(w http.ResponseWriter, r *http.Request, address b3.Address) {
+	quiet := testAddress("nobody says", 0)
+	all := newFakeRouters(t, 4, func(w http.ResponseWriter, r *http.Request, address b3.Address) {
 		if address == quiet {
-			hangs(w, r, address)
+			respondNever(w, r, address)
 		} else {
-			knows(15*time.Millisecond)(w, r, address)
+			respondAfter(15*time.Millisecond)(w, r, address)
 		}
 	})
-	p := startWith(t, nil, []string{"--config", file}, asking(all)...)
+	p := startWith(t, nil, []string{"--config", file}, delegatedSettings(all)...)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	web := from(t, "127.0.0.1", 16)
+	web := clientFrom(t, "127.0.0.1", 16)
 	var asked, answered atomic.Int64
 	var group sync.WaitGroup
 	for range 16 {
 		group.Go(func() {
 			for ctx.Err() == nil {
 				n := int(asked.Add(1))
-				f, err := seek(t.Context(), web, p.http, keyOf("reload", n))
+				f, err := lookupProviders(t.Context(), web, p.http, testAddress("reload", n))
 				if err != nil || f.status != http.StatusOK || len(f.Providers.Providers) != 1 {
 					t.Errorf("look-up %d: %d %s, %v", n, f.status, f.code, err)
 					return
@@ -577,13 +582,13 @@ func TestIndexReloadUnderLoad(t *testing.T) {
 		before := answered.Load()
 		configure(1+i%4, i%3, 5+i%50, 8000-i)
 		p.reload()
-		awaitSo(t, p, "look-ups under the new settings", func() bool { return answered.Load() > before+20 || t.Failed() })
+		awaitCondition(t, p, "look-ups under the new settings", func() bool { return answered.Load() > before+20 || t.Failed() })
 	}
 	cancel()
 	group.Wait()
 	configure(2, 1, 20, 300)
 	p.reload()
-	f := p.seek(quiet)
+	f := p.lookupProviders(quiet)
 	if f.status != http.StatusGatewayTimeout || f.took > 4*time.Second {
 		t.Errorf("with a deadline of 300 ms: %d %s after %s", f.status, f.code, f.took)
 	}
@@ -591,14 +596,14 @@ func TestIndexReloadUnderLoad(t *testing.T) {
 	p.stop(syscall.SIGTERM)
 }
 
-// reload has the configuration read again, and waits until it is in force.
+// reload has the configuration reloaded, and waits until it is in force.
 func (p *process) reload() {
 	p.t.Helper()
 	before := p.metric("config_reload_total", "")
 	if err := syscall.Kill(p.pid(), syscall.SIGHUP); err != nil {
 		p.t.Fatal(err)
 	}
-	awaitSo(p.t, p, "the reload", func() bool { return p.metric("config_reload_total", "") > before })
+	awaitCondition(p.t, p, "the reload", func() bool { return p.metric("config_reload_total", "") > before })
 	if rejected := p.metric("config_reload_total", `"rejected"`); rejected != 0 {
 		p.t.Fatalf("%v reloads were rejected:\n%s", rejected, p.stderr)
 	}

@@ -26,9 +26,9 @@ import (
 // binary is the micronode under test, built once.
 var binary string
 
-func TestMain(m *testing.M) { os.Exit(build(m)) }
+func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
 
-func build(m *testing.M) int {
+func buildAndRun(m *testing.M) int {
 	folder, err := os.MkdirTemp("", "micronode-gates-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -40,11 +40,13 @@ func build(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
 		return 1
 	}
-	return m.Run()
+	code := m.Run()
+	printTable()
+	return code
 }
 
-// long reports whether the gates are to be thorough.
-func long() bool { return os.Getenv("GATES") == "long" }
+// isLong reports whether the gates are to be thorough.
+func isLong() bool { return os.Getenv("GATES") == "long" }
 
 // process is a node in a process of its own.
 type process struct {
@@ -53,26 +55,26 @@ type process struct {
 	socket  string
 	http    string
 	admin   string
-	stderr  *log
+	stderr  *outputBuffer
 	exited  chan error
 }
 
-// log keeps what a process says.
-type log struct {
+// outputBuffer keeps the output of a process.
+type outputBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (l *log) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
+func (o *outputBuffer) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
 }
 
-func (l *log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
+func (o *outputBuffer) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
 }
 
 var serial atomic.Int64
@@ -96,7 +98,7 @@ func launch(t *testing.T, program string, under, arguments []string, environment
 	socket := fmt.Sprintf("micronode-gates-%d-%d", os.Getpid(), serial.Add(1))
 	line := append(under, program, "run", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--overlay", "127.0.0.1:0", "--socket", socket)
 	line = append(line, arguments...)
-	p := &process{t: t, command: exec.Command(line[0], line[1:]...), socket: socket, stderr: &log{}, exited: make(chan error, 1)}
+	p := &process{t: t, command: exec.Command(line[0], line[1:]...), socket: socket, stderr: &outputBuffer{}, exited: make(chan error, 1)}
 	p.command.Env = append(os.Environ(), environment...)
 	p.command.Stdout, p.command.Stderr = p.stderr, p.stderr
 	if err := p.command.Start(); err != nil {
@@ -120,8 +122,8 @@ func (p *process) local() *client.Client {
 	return c
 }
 
-// awaitReady asks until the node is ready, for half a minute at most. There is
-// nobody to be told by: the node is another process.
+// awaitReady polls until the node is ready, for half a minute at most. The node
+// is another process and cannot notify the test.
 func (p *process) awaitReady() {
 	p.t.Helper()
 	local := p.local()
@@ -165,7 +167,7 @@ func (p *process) stop(signal syscall.Signal) (took time.Duration) {
 	return time.Since(from)
 }
 
-// token asks for a capability.
+// token requests a capability.
 func (p *process) token(scopes ...string) string {
 	p.t.Helper()
 	token, err := p.local().MintToken(p.t.Context(), client.MintRequest{Scopes: scopes, TTL: time.Hour})
@@ -214,8 +216,8 @@ func (p *process) rss() int64 {
 	return 0
 }
 
-// problem is the code of a problem document.
-func problem(body []byte) string {
+// problemCode is the code of a problem document.
+func problemCode(body []byte) string {
 	var document struct{ Code string }
 	_ = json.Unmarshal(body, &document)
 	return document.Code

@@ -20,6 +20,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -31,9 +32,9 @@ import (
 	"micronode/internal/oap"
 )
 
-// stranger speaks OAP/1 over TLS without any of the node's own code but the
-// frames, so that it can be as rude as it likes.
-type stranger struct {
+// rawPeer speaks OAP/1 over TLS without any of the node's own code but the
+// frames, so that it can violate the protocol.
+type rawPeer struct {
 	t    *testing.T
 	id   oap.PeerID
 	key  ed25519.PrivateKey
@@ -41,76 +42,77 @@ type stranger struct {
 	seq  uint64
 }
 
-func newStranger(t *testing.T) *stranger {
+func newRawPeer(t *testing.T) *rawPeer {
 	t.Helper()
 	public, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	form := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, form, form, public, key)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, public, key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &stranger{t: t, id: oap.PeerIDOf(public), key: key, seq: uint64(time.Now().UnixMilli()) << 20,
+	return &rawPeer{t: t, id: oap.PeerIDOf(public), key: key, seq: uint64(time.Now().UnixMilli()) << 20,
 		cert: tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}}
 }
 
-// dial opens a connection and shakes hands.
-func (s *stranger) dial(addr string) *tls.Conn {
-	s.t.Helper()
+// dial opens a connection and does the handshake.
+func (r *rawPeer) dial(addr string) *tls.Conn {
+	r.t.Helper()
 	dialer := &tls.Dialer{Config: &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"ron/oap1"},
-		InsecureSkipVerify: true, Certificates: []tls.Certificate{s.cert}}}
-	conn, err := dialer.DialContext(s.t.Context(), "tcp", addr)
+		InsecureSkipVerify: true, Certificates: []tls.Certificate{r.cert}}}
+	conn, err := dialer.DialContext(r.t.Context(), "tcp", addr)
 	if err != nil {
-		s.t.Fatal(err)
+		r.t.Fatal(err)
 	}
-	s.t.Cleanup(func() { _ = conn.Close() })
+	r.t.Cleanup(func() { _ = conn.Close() })
 	hello, err := oap.Codec{Max: oap.MaxPayload}.AppendMessage(nil, oap.Req, 1, &oap.Hello{
 		Versions: []uint64{1}, Features: oap.Features{PQ: "hybrid"}, MaxFrame: oap.MaxPayload})
 	if err != nil {
-		s.t.Fatal(err)
+		r.t.Fatal(err)
 	}
 	if _, err := conn.Write(hello); err != nil {
-		s.t.Fatal(err)
+		r.t.Fatal(err)
 	}
 	frame, err := oap.NewReader(conn, oap.Codec{Max: oap.MaxPayload}).Next()
 	if err != nil {
-		s.t.Fatal(err)
+		r.t.Fatal(err)
 	}
 	if m, err := oap.Decode(frame.Payload); err != nil {
-		s.t.Fatal(err)
+		r.t.Fatal(err)
 	} else if _, welcome := m.(*oap.HelloAck); !welcome {
-		s.t.Fatalf("answered %#v", m)
+		r.t.Fatalf("answered %#v", m)
 	}
 	return conn.(*tls.Conn)
 }
 
-// letters makes frames of signed gossip beforehand: signing takes longer than
-// sending. Forged ones have a signature that must be checked to be found wrong.
-func (s *stranger) letters(topic string, n, size int, forged bool) [][]byte {
-	s.t.Helper()
+// signedFrames makes frames of signed gossip beforehand: signing takes longer
+// than sending. Forged ones have a signature that must be verified to be found
+// wrong.
+func (r *rawPeer) signedFrames(topic string, n, size int, forged bool) [][]byte {
+	r.t.Helper()
 	frames := make([][]byte, n)
 	for i := range frames {
-		s.seq++
-		letter := oap.Letter{Topic: topic, Key: [32]byte(s.key.Public().(ed25519.PublicKey)), Seq: s.seq, TS: uint64(time.Now().UnixMilli()), Data: make([]byte, size)}
-		sealed, _, err := letter.Seal(s.key)
+		r.seq++
+		message := oap.GossipMessage{Topic: topic, Key: [32]byte(r.key.Public().(ed25519.PublicKey)), Seq: r.seq, TS: uint64(time.Now().UnixMilli()), Data: make([]byte, size)}
+		sealed, _, err := message.Seal(r.key)
 		if err != nil {
-			s.t.Fatal(err)
+			r.t.Fatal(err)
 		}
 		sealed.Hops, sealed.Fanout = 8, 3
 		if forged {
 			sealed.Sig[0] ^= 1
 		}
-		if frames[i], err = (oap.Codec{Max: oap.MaxPayload}).AppendMessage(nil, oap.Event, s.seq, &sealed); err != nil {
-			s.t.Fatal(err)
+		if frames[i], err = (oap.Codec{Max: oap.MaxPayload}).AppendMessage(nil, oap.Event, r.seq, &sealed); err != nil {
+			r.t.Fatal(err)
 		}
 	}
 	return frames
 }
 
-// overlayOf is where a node's overlay listens, and its peer ID.
-func (p *process) overlayOf() (addr, id string) {
+// overlayEndpoint is where a node's overlay listens, and its peer ID.
+func (p *process) overlayEndpoint() (addr, id string) {
 	p.t.Helper()
 	status, err := p.local().Status(p.t.Context())
 	if err != nil {
@@ -119,15 +121,15 @@ func (p *process) overlayOf() (addr, id string) {
 	return status.Listen.Overlay, status.PeerID
 }
 
-// befriend lets a peer in.
-func (p *process) befriend(id oap.PeerID, addr string) {
+// addPeer admits a peer.
+func (p *process) addPeer(id oap.PeerID, addr string) {
 	p.t.Helper()
 	if _, err := p.local().AddPeer(p.t.Context(), id.String()+"@"+addr); err != nil {
 		p.t.Fatal(err)
 	}
 }
 
-// ready asks /readyz.
+// ready requests /readyz.
 func (p *process) ready() (status int, body string) {
 	p.t.Helper()
 	answer, err := http.Get(p.admin + "/readyz")
@@ -139,15 +141,15 @@ func (p *process) ready() (status int, body string) {
 	return answer.StatusCode, string(text)
 }
 
-// converse has a node talk to another one: a session, a message each way, an
-// object.
-func converse(t *testing.T, p *process, object b3.Address) {
+// exerciseOverlay connects a node to another one: a session, a message each
+// way, an object.
+func exerciseOverlay(t *testing.T, p *process, object b3.Address) {
 	t.Helper()
 	other := start(t, nil)
-	addr, id := p.overlayOf()
-	_, otherID := other.overlayOf()
-	p.befriend(must(oap.ParsePeerID(otherID)), nobody) // of two sessions, one would be ended
-	other.befriend(must(oap.ParsePeerID(id)), addr)
+	addr, id := p.overlayEndpoint()
+	_, otherID := other.overlayEndpoint()
+	p.addPeer(must(oap.ParsePeerID(otherID)), unreachableAddr) // of two sessions, one would be closed
+	other.addPeer(must(oap.ParsePeerID(id)), addr)
 	here, err := p.local().Subscribe(t.Context(), "news")
 	if err != nil {
 		t.Fatal(err)
@@ -182,45 +184,49 @@ func converse(t *testing.T, p *process, object b3.Address) {
 	other.stop(syscall.SIGTERM)
 }
 
-// nobody is an address that nobody listens on: the node may call it in vain.
-const nobody = "127.0.0.1:1"
+// unreachableAddr is an address without a listener: the node dials it in vain.
+const unreachableAddr = "127.0.0.1:1"
 
-// A peer floods the gossip queue with letters that are forged, which costs
-// something to find out each time. It does so on a topic that needs no signatures:
-// elsewhere the first of them would end its session. Another one, which is polite,
-// is still heard; readiness falls, says why, and comes back; memory stays flat.
+// Two peers flood the gossip queue with forged messages, each of which costs a
+// verification; one alone could not fill it. They do so on a topic that needs
+// no signatures: elsewhere the first of them would close the session. Messages
+// of another, well-behaved peer still arrive; readiness drops, with the reason,
+// and recovers; memory stays flat.
 func TestFloodedGossip(t *testing.T) {
 	p := start(t, nil, "MICRO_OVERLAY__GOSSIP__UNSIGNED=flood")
-	addr, _ := p.overlayOf()
-	rude, polite := newStranger(t), newStranger(t)
-	p.befriend(rude.id, nobody)
-	p.befriend(polite.id, nobody)
-	flood := rude.letters("flood", 2000, 512, true)
-	words := polite.letters("words", 300, 64, false)
+	addr, _ := p.overlayEndpoint()
+	rude, second, polite := newRawPeer(t), newRawPeer(t), newRawPeer(t)
+	p.addPeer(rude.id, unreachableAddr)
+	p.addPeer(second.id, unreachableAddr)
+	p.addPeer(polite.id, unreachableAddr)
+	flood := rude.signedFrames("flood", 2000, 512, true)
+	words := polite.signedFrames("words", 300, 64, false)
 
 	sub, err := p.local().Subscribe(t.Context(), "words")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer sub.Close()
-	conn := rude.dial(addr)
-	go func() { _, _ = io.Copy(io.Discard, conn) }()
 	before := p.rss()
-	flooded, enough := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(flooded)
-		out := bufio.NewWriterSize(conn, 1<<18)
-		for i := 0; ; i++ { // what was refused is not remembered, so it may come again
-			if _, err := out.Write(flood[i%len(flood)]); err != nil {
-				return
+	var flooded sync.WaitGroup
+	enough := make(chan struct{})
+	for _, one := range []*rawPeer{rude, second} {
+		conn := one.dial(addr)
+		go func() { _, _ = io.Copy(io.Discard, conn) }()
+		flooded.Go(func() {
+			out := bufio.NewWriterSize(conn, 1<<18)
+			for i := 0; ; i++ { // what was rejected is not remembered, so it may be sent again
+				if _, err := out.Write(flood[i%len(flood)]); err != nil {
+					return
+				}
+				select {
+				case <-enough:
+					return
+				default:
+				}
 			}
-			select {
-			case <-enough:
-				return
-			default:
-			}
-		}
-	}()
+		})
+	}
 	quiet := polite.dial(addr)
 	go func() { _, _ = io.Copy(io.Discard, quiet) }()
 	var heard atomic.Int64
@@ -240,17 +246,19 @@ func TestFloodedGossip(t *testing.T) {
 		if _, err := quiet.Write(frame); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(10 * time.Millisecond) // a polite pace
+		time.Sleep(10 * time.Millisecond) // a moderate rate
 		if status, body := p.ready(); status == http.StatusServiceUnavailable && strings.Contains(body, "overlay/pressure") {
 			fell = true
 		}
 	}
 	close(enough)
-	<-flooded
+	flooded.Wait()
 	after := p.rss()
 	for deadline := time.Now().Add(30 * time.Second); heard.Load() < int64(len(words)) && time.Now().Before(deadline); {
 		time.Sleep(10 * time.Millisecond)
 	}
+	report(t, "overlay: gossip flooded with forged messages", "every polite message heard, readiness falls and returns",
+		fmt.Sprintf("%d of %d heard, fell %t", heard.Load(), len(words), fell))
 	t.Logf("%d of %d polite letters were heard; of the rude ones %.0f were checked and refused, %.0f turned away; readiness fell: %t; rss %d -> %d MiB",
 		heard.Load(), len(words), p.metric("frame_reject_total", `"sig"`), p.metric("gossip_dropped_total", ""), fell, before>>20, after>>20)
 	if heard.Load() < int64(len(words)) {
@@ -271,45 +279,46 @@ func TestFloodedGossip(t *testing.T) {
 	}
 }
 
-// A peer that never reads costs a healthy one beside it nothing: its messages
-// come as fast as they did before.
+// A peer that never reads does not slow down a healthy one beside it: its
+// messages arrive as fast as they did before.
 func TestStalledPeer(t *testing.T) {
 	a, b := start(t, nil), start(t, nil)
-	addrA, idA := a.overlayOf()
-	_, idB := b.overlayOf()
-	a.befriend(must(oap.ParsePeerID(idB)), nobody) // of two sessions, one would be ended
-	b.befriend(must(oap.ParsePeerID(idA)), addrA)
-	a.connected(1)
-	ear, err := b.local().Subscribe(t.Context(), "pulse")
+	addrA, idA := a.overlayEndpoint()
+	_, idB := b.overlayEndpoint()
+	a.addPeer(must(oap.ParsePeerID(idB)), unreachableAddr) // of two sessions, one would be closed
+	b.addPeer(must(oap.ParsePeerID(idA)), addrA)
+	a.awaitSessions(1)
+	subscription, err := b.local().Subscribe(t.Context(), "pulse")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ear.Close()
-	before := pulse(t, a, ear)
-	stalled := newStranger(t)
-	a.befriend(stalled.id, nobody)
+	defer subscription.Close()
+	before := measureRelay(t, a, subscription)
+	stalled := newRawPeer(t)
+	a.addPeer(stalled.id, unreachableAddr)
 	stalled.dial(addrA) // and never reads
-	a.connected(2)
+	a.awaitSessions(2)
 	flood := make([]byte, 256<<10)
-	for range 64 { // more than sockets hold, so that somebody is stuck
-		if _, err := a.local().Publish(t.Context(), "flood", flood); err != nil && problemOf(err) != "Busy" {
+	for range 64 { // more than socket buffers hold, so that a writer blocks
+		if _, err := a.local().Publish(t.Context(), "flood", flood); err != nil && errorCode(err) != "Busy" {
 			t.Fatal(err)
 		}
 	}
-	measured(t, func() error {
-		after := pulse(t, a, ear)
+	retryMeasurement(t, func() error {
+		after := measureRelay(t, a, subscription)
+		report(t, "overlay: a peer that never reads", "another peer's p99 stays", fmt.Sprintf("%s → %s", rounded(before), rounded(after)))
 		t.Logf("from publish to the other node, p99: %s without a stalled peer, %s with one", before, after)
 		if after > 2*before+10*time.Millisecond {
-			return tooSlow("%s with a stalled peer, %s without", after, before)
+			return slowErrorf("%s with a stalled peer, %s without", after, before)
 		}
 		return nil
 	})
 }
 
-func problemOf(err error) string { return fault.KindOf(err).Code() }
+func errorCode(err error) string { return fault.KindOf(err).Code() }
 
-// connected waits until a node has so many sessions.
-func (p *process) connected(n int) {
+// awaitSessions waits until a node has n sessions.
+func (p *process) awaitSessions(n int) {
 	p.t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		peers, err := p.local().Peers(p.t.Context())
@@ -331,9 +340,9 @@ func (p *process) connected(n int) {
 	}
 }
 
-// pulse publishes a message every few milliseconds and returns how long the
-// slowest of a hundred took to be heard, but one.
-func pulse(t *testing.T, from *process, ear *client.Subscription) time.Duration {
+// measureRelay publishes a message every few milliseconds and returns the
+// second highest latency of a hundred.
+func measureRelay(t *testing.T, from *process, subscription *client.Subscription) time.Duration {
 	t.Helper()
 	speaker := from.local()
 	var took []time.Duration
@@ -343,7 +352,7 @@ func pulse(t *testing.T, from *process, ear *client.Subscription) time.Duration 
 		if _, err := speaker.Publish(t.Context(), "pulse", []byte(text)); err != nil {
 			t.Fatal(err)
 		}
-		message, err := ear.Next(t.Context())
+		message, err := subscription.Next(t.Context())
 		if err != nil || string(message.Data) != text {
 			t.Fatalf("heard %q, %v", message.Data, err)
 		}
@@ -358,11 +367,11 @@ func pulse(t *testing.T, from *process, ear *client.Subscription) time.Duration 
 // post-quantum on both sides.
 func TestPostQuantumSession(t *testing.T) {
 	folder := t.TempDir()
-	ids := [2]string{identity(t, folder, "a"), identity(t, folder, "b")}
+	ids := [2]string{newKeyFile(t, folder, "a"), newKeyFile(t, folder, "b")}
 	a := startWith(t, nil, []string{"--identity", "file:" + filepath.Join(folder, "a")})
-	addr, _ := a.overlayOf()
-	measured(t, func() error {
-		a.befriend(must(oap.ParsePeerID(ids[1])), nobody)
+	addr, _ := a.overlayEndpoint()
+	retryMeasurement(t, func() error {
+		a.addPeer(must(oap.ParsePeerID(ids[1])), unreachableAddr)
 		from := time.Now()
 		b := startWith(t, nil, []string{"--identity", "file:" + filepath.Join(folder, "b"), "--peer", ids[0] + "@" + addr})
 		defer b.kill()
@@ -383,9 +392,10 @@ func TestPostQuantumSession(t *testing.T) {
 			time.Sleep(2 * time.Millisecond)
 		}
 		took := time.Since(from)
+		report(t, "overlay: post-quantum session", "≤ 2 s, hybrid on both sides", rounded(took).String())
 		t.Logf("from the start of the second process to the session: %s", took)
 		if took > 2*time.Second {
-			return tooSlow("it took %s", took)
+			return slowErrorf("it took %s", took)
 		}
 		return nil
 	})
@@ -404,8 +414,8 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// identity makes a key file and returns its peer ID.
-func identity(t *testing.T, folder, name string) string {
+// newKeyFile makes a key file and returns its peer ID.
+func newKeyFile(t *testing.T, folder, name string) string {
 	t.Helper()
 	out, err := exec.Command(binary, "identity", "new", "--out", filepath.Join(folder, name)).Output()
 	if err != nil {
@@ -414,19 +424,19 @@ func identity(t *testing.T, folder, name string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// island is a node in a network of its own.
-type island struct {
+// netnsNode is a node in a network namespace of its own.
+type netnsNode struct {
 	t       *testing.T
 	name    string // of the namespace
-	link    string // its end of the cable
+	veth    string // its end of the veth pair
 	addr    string
 	command *exec.Cmd
-	stderr  *log
+	stderr  *outputBuffer
 	socket  string
 }
 
-// run runs a command, which must succeed.
-func run(t *testing.T, line ...string) string {
+// mustRun runs a command, which must succeed.
+func mustRun(t *testing.T, line ...string) string {
 	t.Helper()
 	out, err := exec.Command(line[0], line[1:]...).CombinedOutput()
 	if err != nil {
@@ -435,96 +445,96 @@ func run(t *testing.T, line ...string) string {
 	return string(out)
 }
 
-// inside is a command line in the island's network.
-func (i *island) inside(line ...string) []string {
-	return append([]string{"ip", "netns", "exec", i.name}, line...)
+// netnsCommand is a command line in the node's network namespace.
+func (n *netnsNode) netnsCommand(line ...string) []string {
+	return append([]string{"ip", "netns", "exec", n.name}, line...)
 }
 
-// archipelago makes two networks with one cable between them.
-func archipelago(t *testing.T) (a, b *island) {
+// newNetnsPair makes two network namespaces with one veth pair between them.
+func newNetnsPair(t *testing.T) (a, b *netnsNode) {
 	t.Helper()
 	tag := fmt.Sprintf("mn%d", os.Getpid()%100000)
-	a = &island{t: t, name: tag + "a", link: tag + "va", addr: "10.77.0.1", stderr: &log{}}
-	b = &island{t: t, name: tag + "b", link: tag + "vb", addr: "10.77.0.2", stderr: &log{}}
-	for _, one := range []*island{a, b} {
-		run(t, "ip", "netns", "add", one.name)
+	a = &netnsNode{t: t, name: tag + "a", veth: tag + "va", addr: "10.77.0.1", stderr: &outputBuffer{}}
+	b = &netnsNode{t: t, name: tag + "b", veth: tag + "vb", addr: "10.77.0.2", stderr: &outputBuffer{}}
+	for _, one := range []*netnsNode{a, b} {
+		mustRun(t, "ip", "netns", "add", one.name)
 		t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", one.name).Run() })
-		run(t, one.inside("ip", "link", "set", "lo", "up")...)
+		mustRun(t, one.netnsCommand("ip", "link", "set", "lo", "up")...)
 		one.socket = "micronode-" + one.name
 	}
-	run(t, "ip", "link", "add", a.link, "netns", a.name, "type", "veth", "peer", "name", b.link, "netns", b.name)
-	for _, one := range []*island{a, b} {
-		run(t, one.inside("ip", "addr", "add", one.addr+"/24", "dev", one.link)...)
-		run(t, one.inside("ip", "link", "set", one.link, "up")...)
+	mustRun(t, "ip", "link", "add", a.veth, "netns", a.name, "type", "veth", "peer", "name", b.veth, "netns", b.name)
+	for _, one := range []*netnsNode{a, b} {
+		mustRun(t, one.netnsCommand("ip", "addr", "add", one.addr+"/24", "dev", one.veth)...)
+		mustRun(t, one.netnsCommand("ip", "link", "set", one.veth, "up")...)
 	}
 	return a, b
 }
 
-// settle starts the island's node.
-func (i *island) settle(key string, arguments ...string) {
-	i.t.Helper()
-	line := append([]string{binary, "run", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--overlay", i.addr + ":9500",
-		"--socket", i.socket, "--identity", "file:" + key}, arguments...)
-	line = i.inside(line...)
-	i.command = exec.Command(line[0], line[1:]...)
-	i.command.Env = append(os.Environ(), "MICRO_OVERLAY__IDLE=3s")
-	i.command.Stdout, i.command.Stderr = i.stderr, i.stderr
-	if err := i.command.Start(); err != nil {
-		i.t.Fatal(err)
+// start starts the node.
+func (n *netnsNode) start(key string, arguments ...string) {
+	n.t.Helper()
+	line := append([]string{binary, "run", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--overlay", n.addr + ":9500",
+		"--socket", n.socket, "--identity", "file:" + key}, arguments...)
+	line = n.netnsCommand(line...)
+	n.command = exec.Command(line[0], line[1:]...)
+	n.command.Env = append(os.Environ(), "MICRO_OVERLAY__IDLE=3s")
+	n.command.Stdout, n.command.Stderr = n.stderr, n.stderr
+	if err := n.command.Start(); err != nil {
+		n.t.Fatal(err)
 	}
-	i.t.Cleanup(func() {
-		_ = i.command.Process.Signal(os.Interrupt)
-		_ = i.command.Wait()
+	n.t.Cleanup(func() {
+		_ = n.command.Process.Signal(os.Interrupt)
+		_ = n.command.Wait()
 	})
-	i.do("status", "--wait", "20s")
+	n.do("status", "--wait", "20s")
 }
 
-// do runs a command of ours inside and returns what it printed.
-func (i *island) do(line ...string) string {
-	i.t.Helper()
-	return run(i.t, i.inside(append([]string{binary}, append(line, "--socket", i.socket)...)...)...)
+// do runs a command of ours in the namespace and returns what it printed.
+func (n *netnsNode) do(line ...string) string {
+	n.t.Helper()
+	return mustRun(n.t, n.netnsCommand(append([]string{binary}, append(line, "--socket", n.socket)...)...)...)
 }
 
-// until waits until a peer is in a state.
-func (i *island) until(what string, holds func(client.Peer) bool) {
-	i.t.Helper()
+// awaitPeer waits until a peer is in a state.
+func (n *netnsNode) awaitPeer(what string, holds func(client.Peer) bool) {
+	n.t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		var peers []client.Peer
-		text := i.do("peers", "--json")
+		text := n.do("peers", "--json")
 		if err := json.Unmarshal([]byte(text), &peers); err != nil {
-			i.t.Fatalf("%v: %s", err, text)
+			n.t.Fatalf("%v: %s", err, text)
 		}
 		if len(peers) == 1 && holds(peers[0]) {
 			return
 		}
 		if time.Now().After(deadline) {
-			i.t.Fatalf("%s: %s\n%s", what, text, i.stderr)
+			n.t.Fatalf("%s: %s\n%s", what, text, n.stderr)
 		}
 	}
 }
 
-// A cable is pulled and put back. What was said meanwhile is heard afterwards:
-// each message once, none missing.
+// A link goes down and up again. What was published meanwhile arrives
+// afterwards: each message once, none missing.
 func TestPartitionAndHeal(t *testing.T) {
 	if err := exec.Command("unshare", "--net", "ip", "link", "add", "mnprobe", "type", "veth").Run(); err != nil {
 		t.Logf("this machine does not let us make networks of our own (%v), so no cable can be pulled; the tests of internal/overlay cut sessions instead", err)
 		return
 	}
 	folder := t.TempDir()
-	keyA, keyB := identity(t, folder, "a"), identity(t, folder, "b")
-	a, b := archipelago(t)
-	a.settle(filepath.Join(folder, "a"), "--peer", keyB+"@"+b.addr+":9500")
-	b.settle(filepath.Join(folder, "b"), "--peer", keyA+"@"+a.addr+":9500")
+	keyA, keyB := newKeyFile(t, folder, "a"), newKeyFile(t, folder, "b")
+	a, b := newNetnsPair(t)
+	a.start(filepath.Join(folder, "a"), "--peer", keyB+"@"+b.addr+":9500")
+	b.start(filepath.Join(folder, "b"), "--peer", keyA+"@"+a.addr+":9500")
 	active := func(p client.Peer) bool { return p.State == "active" && p.PQ }
-	a.until("no session", active)
-	b.until("no session", active)
+	a.awaitPeer("no session", active)
+	b.awaitPeer("no session", active)
 
 	const before, during, after = 10, 20, 10
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	line := b.inside(binary, "sub", "news", "--count", fmt.Sprint(before+during+after), "--socket", b.socket)
+	line := b.netnsCommand(binary, "sub", "news", "--count", fmt.Sprint(before+during+after), "--socket", b.socket)
 	listener := exec.CommandContext(ctx, line[0], line[1:]...)
-	var heard log
+	var heard outputBuffer
 	listener.Stdout, listener.Stderr = &heard, os.Stderr
 	if err := listener.Start(); err != nil {
 		t.Fatal(err)
@@ -534,20 +544,21 @@ func TestPartitionAndHeal(t *testing.T) {
 			a.do("pub", "news", fmt.Sprintf("message %d", from+i))
 		}
 	}
-	b.subscribed()
+	b.awaitSubscriber()
 	say(0, before)
-	run(t, a.inside("ip", "link", "set", a.link, "down")...)
+	mustRun(t, a.netnsCommand("ip", "link", "set", a.veth, "down")...)
 	pulled := time.Now()
 	say(before, during)
-	a.until("the session lives on without a cable", func(p client.Peer) bool { return p.State != "active" })
+	a.awaitPeer("the session lives on without a cable", func(p client.Peer) bool { return p.State != "active" })
 	t.Logf("the partition was noticed %s after it began", time.Since(pulled).Round(time.Millisecond))
-	run(t, a.inside("ip", "link", "set", a.link, "up")...)
+	mustRun(t, a.netnsCommand("ip", "link", "set", a.veth, "up")...)
 	healed := time.Now()
-	a.until("no session after the repair", active)
+	a.awaitPeer("no session after the repair", active)
 	say(before+during, after)
 	if err := listener.Wait(); err != nil {
 		t.Fatalf("the listener: %v; it heard:\n%s", err, heard.String())
 	}
+	report(t, "overlay: partition and heal", "every message heard", fmt.Sprintf("%d heard %s after the cable was back", before+during+after, rounded(time.Since(healed))))
 	t.Logf("all of %d messages were heard %s after the cable was back", before+during+after, time.Since(healed).Round(time.Millisecond))
 	counts := map[string]int{}
 	for message := range strings.Lines(heard.String()) {
@@ -560,13 +571,13 @@ func TestPartitionAndHeal(t *testing.T) {
 	}
 }
 
-// subscribed waits until the node has a subscriber.
-func (i *island) subscribed() {
-	i.t.Helper()
+// awaitSubscriber waits until the node has a subscriber.
+func (n *netnsNode) awaitSubscriber() {
+	n.t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		var status client.Status
-		if err := json.Unmarshal([]byte(i.do("status", "--json")), &status); err != nil {
-			i.t.Fatal(err)
+		if err := json.Unmarshal([]byte(n.do("status", "--json")), &status); err != nil {
+			n.t.Fatal(err)
 		}
 		for _, queue := range status.Queues {
 			if queue.Service == "overlay" && queue.Name == "deliveries" {
@@ -574,7 +585,7 @@ func (i *island) subscribed() {
 			}
 		}
 		if time.Now().After(deadline) {
-			i.t.Fatal("nobody subscribed")
+			n.t.Fatal("nobody subscribed")
 		}
 	}
 }

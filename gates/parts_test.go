@@ -3,6 +3,7 @@
 package gates
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,23 +28,23 @@ import (
 	"micronode/internal/node/nodetest"
 )
 
-// family is one node of several processes.
-type family struct {
-	t      *testing.T
-	config string
-	name   string            // of the sockets
-	kept   map[string]string // the folders of processes that have one
+// splitNode is one node of several processes.
+type splitNode struct {
+	t              *testing.T
+	config         string
+	name           string            // of the sockets
+	persistFolders map[string]string // the folders of processes that have one
 }
 
-// nineProcesses is which parts run together. The facets whose owners are other
+// ninePartGroups is which parts run together. The facets whose owners are other
 // parts run alone, and so do the owners.
-var nineProcesses = []string{"gateway,store,media", "overlay", "index", "edge", "registry", "mailbox", "graph", "feed", "search"}
+var ninePartGroups = []string{"gateway,store,media", "overlay", "index", "edge", "registry", "mailbox", "graph", "feed", "search"}
 
 // facetNames are the facets, which have to be turned on.
 var facetNames = []string{"feed", "graph", "search", "media"}
 
-// newFamily writes what the processes have in common.
-func newFamily(t *testing.T, groups []string) *family {
+// newSplitNode writes the configuration that the processes share.
+func newSplitNode(t *testing.T, groups []string) *splitNode {
 	t.Helper()
 	folder := t.TempDir()
 	key, root := filepath.Join(folder, "node.key"), filepath.Join(folder, "root.key")
@@ -53,7 +54,7 @@ func newFamily(t *testing.T, groups []string) *family {
 	if err := os.WriteFile(root, []byte(strings.Repeat("0123456789abcdef", 4)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f := &family{t: t, config: filepath.Join(folder, "node.toml"), name: fmt.Sprintf("micronode-family-%d-%d", os.Getpid(), serial.Add(1)), kept: map[string]string{}}
+	f := &splitNode{t: t, config: filepath.Join(folder, "node.toml"), name: fmt.Sprintf("micronode-family-%d-%d", os.Getpid(), serial.Add(1)), persistFolders: map[string]string{}}
 	text := fmt.Sprintf("[node]\nidentity = %q\n[auth]\nroot = %q\n[node.parts]\n", "file:"+key, "file:"+root)
 	for _, group := range groups {
 		for part := range strings.SplitSeq(group, ",") {
@@ -69,33 +70,33 @@ func newFamily(t *testing.T, groups []string) *family {
 	return f
 }
 
-func (f *family) socket(group string) string { return f.name + "." + strings.Split(group, ",")[0] }
+func (s *splitNode) socket(group string) string { return s.name + "." + strings.Split(group, ",")[0] }
 
 // start runs one of the processes. It does not wait for it: it may have to wait
 // for others.
-func (f *family) start(group string) *process {
-	f.t.Helper()
-	p := &process{t: f.t, socket: f.socket(group), stderr: &log{}, exited: make(chan error, 1)}
-	p.command = exec.Command(binary, "run", "--config", f.config, "--only", group, "--socket", p.socket,
+func (s *splitNode) start(group string) *process {
+	s.t.Helper()
+	p := &process{t: s.t, socket: s.socket(group), stderr: &outputBuffer{}, exited: make(chan error, 1)}
+	p.command = exec.Command(binary, "run", "--config", s.config, "--only", group, "--socket", p.socket,
 		"--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--overlay", "127.0.0.1:0")
-	if folder := f.kept[group]; folder != "" {
+	if folder := s.persistFolders[group]; folder != "" {
 		p.command.Args = append(p.command.Args, "--persist", folder)
 	}
 	p.command.Stdout, p.command.Stderr = p.stderr, p.stderr
 	if err := p.command.Start(); err != nil {
-		f.t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	go func() { p.exited <- p.command.Wait() }()
-	f.t.Cleanup(p.kill)
+	s.t.Cleanup(p.kill)
 	return p
 }
 
 // startAll runs all of them, the last one first, and waits until they are ready.
-func (f *family) startAll(groups []string) map[string]*process {
-	f.t.Helper()
+func (s *splitNode) startAll(groups []string) map[string]*process {
+	s.t.Helper()
 	all := map[string]*process{}
 	for _, group := range slices.Backward(groups) {
-		all[group] = f.start(group)
+		all[group] = s.start(group)
 	}
 	for _, group := range groups {
 		all[group].awaitReady()
@@ -103,22 +104,22 @@ func (f *family) startAll(groups []string) map[string]*process {
 	return all
 }
 
-// killed kills one of them without a word, and returns what starts it again.
-func (f *family) killed(all map[string]*process, group string) (again func()) {
-	f.t.Helper()
+// killPart kills one of them, and returns a function that starts it again.
+func (s *splitNode) killPart(all map[string]*process, group string) (again func()) {
+	s.t.Helper()
 	if err := all[group].command.Process.Kill(); err != nil {
-		f.t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	<-all[group].exited
 	return func() {
-		f.t.Helper()
-		all[group] = f.start(group)
+		s.t.Helper()
+		all[group] = s.start(group)
 		all[group].awaitReady()
 	}
 }
 
-// company is a whole node that the one under test is connected to.
-func company(t *testing.T, local *client.Client, overlay string) *client.Client {
+// startConnectedPeer is a whole node that the one under test is connected to.
+func startConnectedPeer(t *testing.T, local *client.Client, overlay string) *client.Client {
 	t.Helper()
 	other := start(t, nil).local()
 	status, err := other.Status(t.Context())
@@ -145,16 +146,16 @@ func TestNineProcessesAreOneNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := nodetest.Run(t, nodetest.Target{URL: whole.http, Local: whole.local(), Peer: company(t, whole.local(), status.PeerID+"@"+status.Listen.Overlay), Facets: true})
+	want := nodetest.Run(t, nodetest.Target{URL: whole.http, Local: whole.local(), Peer: startConnectedPeer(t, whole.local(), status.PeerID+"@"+status.Listen.Overlay), Facets: true})
 	whole.stop(syscall.SIGTERM)
 
-	all := newFamily(t, nineProcesses).startAll(nineProcesses)
-	gate := all[nineProcesses[0]]
+	all := newSplitNode(t, ninePartGroups).startAll(ninePartGroups)
+	gate := all[ninePartGroups[0]]
 	status, err = all["overlay"].local().Status(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := nodetest.Run(t, nodetest.Target{URL: gate.http, Local: gate.local(), Peer: company(t, gate.local(), status.PeerID+"@"+status.Listen.Overlay), Facets: true})
+	got := nodetest.Run(t, nodetest.Target{URL: gate.http, Local: gate.local(), Peer: startConnectedPeer(t, gate.local(), status.PeerID+"@"+status.Listen.Overlay), Facets: true})
 	for i := range max(len(want), len(got)) {
 		if i >= len(want) || i >= len(got) || want[i] != got[i] {
 			t.Fatalf("the transcripts differ in line %d:\n  %q\n  %q", i+1, want[min(i, len(want)-1)], got[min(i, len(got)-1)])
@@ -165,29 +166,29 @@ func TestNineProcessesAreOneNode(t *testing.T) {
 	}
 }
 
-// Each of the processes is killed in turn while requests go on. What needs it is
-// refused with a code and a time, everything else goes on, and when it is back so
-// is the whole.
+// Each of the processes is killed in turn while requests continue. What needs
+// it is rejected with a code and a Retry-After, everything else continues, and
+// when it is back so is the whole.
 func TestAProcessOfNineIsKilled(t *testing.T) {
-	f := newFamily(t, nineProcesses)
-	f.kept["mailbox"], f.kept["graph"] = t.TempDir(), t.TempDir()
-	all := f.startAll(nineProcesses)
-	gate := all[nineProcesses[0]]
+	f := newSplitNode(t, ninePartGroups)
+	f.persistFolders["mailbox"], f.persistFolders["graph"] = t.TempDir(), t.TempDir()
+	all := f.startAll(ninePartGroups)
+	gate := all[ninePartGroups[0]]
 	object, err := gate.local().Put(t.Context(), strings.NewReader("hello"), client.PutOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	gate.hasFeed("bob", "ann")
+	gate.prepareFeed("bob", "ann")
 	questions := map[string]string{ // something that cannot be answered without a part
 		"overlay": "/overlay/peers", "index": "/resolve/" + object.Address.String(), "edge": "/edge/packs", "registry": "/registry/proposals",
 		"graph": "/graph/bob", "feed": "/feed/bob", "search": "/search?q=hello",
 	}
 	owners := map[string][]string{"feed": {"mailbox", "graph"}, "search": {"index"}}
-	for _, victim := range nineProcesses[1:] {
-		again := f.killed(all, victim)
+	for _, victim := range ninePartGroups[1:] {
+		again := f.killPart(all, victim)
 		for part, question := range questions {
 			if part == victim || slices.Contains(owners[part], victim) {
-				gate.refuses(question)
+				gate.expectRefusal(question)
 			} else if status := gate.status(question); status != http.StatusOK {
 				t.Errorf("while %s is away, %s answers %d", victim, question, status)
 			}
@@ -216,13 +217,13 @@ func TestAProcessOfNineIsKilled(t *testing.T) {
 	}
 }
 
-// While posts go to many followers and feeds are read, the mailbox is killed, and
-// the graph. No post is lost, and nobody has one twice.
+// While posts go to many followers and feeds are read, the mailbox is killed,
+// and the graph. No post is lost or duplicated.
 func TestOwnersOfAFeedAreKilled(t *testing.T) {
 	const fans, posts = 1500, 30
 	groups := []string{"gateway,store,overlay,index,edge,registry,search,media", "mailbox", "graph", "feed"}
-	f := newFamily(t, groups)
-	f.kept["mailbox"], f.kept["graph"] = t.TempDir(), t.TempDir()
+	f := newSplitNode(t, groups)
+	f.persistFolders["mailbox"], f.persistFolders["graph"] = t.TempDir(), t.TempDir()
 	all := f.startAll(groups)
 	gate, ctx := all[groups[0]].local(), t.Context()
 	fan := func(i int) string { return fmt.Sprintf("fan%04d", i) }
@@ -251,7 +252,7 @@ func TestOwnersOfAFeedAreKilled(t *testing.T) {
 			switch kind := fault.KindOf(err); {
 			case err == nil:
 				read.Add(1)
-				once(t, feed)
+				distinctBodies(t, feed)
 			case reading.Err() == nil && kind != fault.NotReady && kind != fault.UpstreamFailed:
 				t.Errorf("who reads is told %v", err)
 			default:
@@ -264,9 +265,9 @@ func TestOwnersOfAFeedAreKilled(t *testing.T) {
 	for i := range posts {
 		switch i {
 		case 8:
-			back = f.killed(all, "mailbox")
+			back = f.killPart(all, "mailbox")
 		case 18:
-			back = f.killed(all, "graph")
+			back = f.killPart(all, "graph")
 		}
 		if i == 8 { // nothing can be posted without a mailbox; without a graph it can
 			back()
@@ -288,7 +289,7 @@ func TestOwnersOfAFeedAreKilled(t *testing.T) {
 		var got map[string]bool
 		for deadline := time.Now().Add(90 * time.Second); len(got) < len(want) && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 			if feed, err := gate.Feed(ctx, user, client.FeedOptions{Limit: 100}); err == nil {
-				got = once(t, feed)
+				got = distinctBodies(t, feed)
 			}
 		}
 		if !maps.Equal(got, want) {
@@ -297,7 +298,7 @@ func TestOwnersOfAFeedAreKilled(t *testing.T) {
 	}
 	enough()
 	readers.Wait()
-	if dead, err := gate.DeadMail(ctx, "facet/feed", "", 10); err != nil || len(dead.Letters) > 0 {
+	if dead, err := gate.DeadMail(ctx, "facet/feed", "", 10); err != nil || len(dead.Messages) > 0 {
 		t.Errorf("dead letters: %+v, %v", dead, err)
 	}
 	t.Logf("feeds were read %d times and refused %d times", read.Load(), refused.Load())
@@ -306,45 +307,43 @@ func TestOwnersOfAFeedAreKilled(t *testing.T) {
 	}
 }
 
-// All processes but the first hang. Whoever asks for something of theirs is told
-// so at the deadline; what the first one has is there; and when they go on, so
-// does the node.
+// All processes but the first hang. A request to one of them fails at the
+// deadline; what the first one has is served; and when they resume, so does the
+// node.
 func TestPartsThatHang(t *testing.T) {
 	rounds := 1
-	if long() {
+	if isLong() {
 		rounds = 10
 	}
-	family := newFamily(t, nineProcesses).startAll(nineProcesses)
-	gate := family[nineProcesses[0]]
+	family := newSplitNode(t, ninePartGroups).startAll(ninePartGroups)
+	gate := family[ninePartGroups[0]]
 	object, err := gate.local().Put(t.Context(), strings.NewReader("hello"), client.PutOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, host := gate.token(scopes...), strings.TrimPrefix(gate.http, "http://")
-	late := func(method, path, body string) wait {
-		return wait{method: method, path: path, body: body, status: http.StatusGatewayTimeout, code: "Timeout"}
+	token, host := gate.token(allScopes...), strings.TrimPrefix(gate.http, "http://")
+	late := func(method, path, body string) blockingRequest {
+		return blockingRequest{method: method, path: path, body: body, status: http.StatusGatewayTimeout, code: "Timeout"}
 	}
-	waits := []wait{
-		late("GET", "/overlay/peers", ""), late("POST", "/overlay/publish/news", "hello"), late("GET", "/resolve/"+keyOf("hang", 0).String(), ""), late("GET", "/names", ""),
-		late("GET", "/edge/packs", ""), late("GET", "/edge/assets/"+keyOf("hang", 1).String(), ""),
+	waits := []blockingRequest{
+		late("GET", "/overlay/peers", ""), late("POST", "/overlay/publish/news", "hello"), late("GET", "/resolve/"+testAddress("hang", 0).String(), ""), late("GET", "/names", ""),
+		late("GET", "/edge/packs", ""), late("GET", "/edge/assets/"+testAddress("hang", 1).String(), ""),
 		late("GET", "/registry/proposals", ""), late("POST", "/mbox/recv", `{"box":"jobs"}`), late("GET", "/mbox/dlq?box=jobs", ""),
 		late("GET", "/feed/ann", ""), late("GET", "/graph/ann", ""), late("GET", "/search?q=hello", ""),
 	}
-	signal := func(what syscall.Signal) {
-		for _, group := range nineProcesses[1:] {
-			if err := family[group].command.Process.Signal(what); err != nil {
-				t.Fatal(err)
-			}
+	others := func(do func(*process)) {
+		for _, group := range ninePartGroups[1:] {
+			do(family[group])
 		}
 	}
-	measured(t, func() error {
-		signal(syscall.SIGSTOP)
-		defer signal(syscall.SIGCONT)
-		list := all(host, token, waits, rounds)
+	retryMeasurement(t, func() error {
+		others((*process).suspend)
+		defer others((*process).resume)
+		list := sendAll(host, token, waits, rounds)
 		if status := gate.status("/o/" + object.Address.String()); status != http.StatusOK {
 			return fmt.Errorf("while the others hang, an object is %d", status)
 		}
-		return exact(t, list)
+		return checkDeadlines(t, list)
 	})
 	gate.awaitReady()
 	for _, path := range []string{"/overlay/peers", "/edge/packs", "/registry/proposals", "/names"} {
@@ -357,8 +356,45 @@ func TestPartsThatHang(t *testing.T) {
 	}
 }
 
-// once is what is in a feed, in which nothing may be twice.
-func once(t *testing.T, feed client.Feed) map[string]bool {
+// suspend stops a process, and waits until none of its threads runs: for a
+// moment after the signal, one may still answer.
+func (p *process) suspend() {
+	p.t.Helper()
+	if err := p.command.Process.Signal(syscall.SIGSTOP); err != nil {
+		p.t.Fatal(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); !p.suspended(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			p.t.Fatal("a process that was stopped still runs")
+		}
+	}
+}
+
+// resume continues it.
+func (p *process) resume() {
+	p.t.Helper()
+	if err := p.command.Process.Signal(syscall.SIGCONT); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// suspended reports whether the kernel has stopped every thread.
+func (p *process) suspended() bool {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.command.Process.Pid)) // the pattern is right
+	for _, thread := range threads {
+		stat, err := os.ReadFile(thread)
+		if err != nil {
+			return false
+		}
+		if _, state, _ := bytes.Cut(stat, []byte(") ")); !bytes.HasPrefix(state, []byte("T")) {
+			return false
+		}
+	}
+	return len(threads) > 0
+}
+
+// distinctBodies is the content of a feed, which must have no duplicates.
+func distinctBodies(t *testing.T, feed client.Feed) map[string]bool {
 	t.Helper()
 	got := map[string]bool{}
 	for _, item := range feed.Items {
@@ -370,9 +406,9 @@ func once(t *testing.T, feed client.Feed) map[string]bool {
 	return got
 }
 
-// hasFeed makes somebody follow another, and waits for a post of that one. A feed
-// with nothing in it can be read without a graph.
-func (p *process) hasFeed(reader, author string) {
+// prepareFeed makes one user follow another, and waits for a post of that one.
+// A feed with nothing in it can be read without a graph.
+func (p *process) prepareFeed(reader, author string) {
 	p.t.Helper()
 	c, ctx := p.local(), p.t.Context()
 	_, followed := c.Follow(ctx, reader, author)
@@ -403,9 +439,9 @@ func (p *process) status(path string) int {
 	return answer.StatusCode
 }
 
-// refuses asks for something that cannot be answered now, and looks at how that
-// is said. The first who asks may find a connection that has just been cut.
-func (p *process) refuses(path string) {
+// expectRefusal makes a request that cannot be answered now, and checks the
+// error. The first request may find a connection that has just been closed.
+func (p *process) expectRefusal(path string) {
 	p.t.Helper()
 	for range 3 {
 		begun := time.Now()

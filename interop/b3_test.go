@@ -33,8 +33,8 @@ func TestAddressesAgreeWithAnotherImplementation(t *testing.T) {
 	}
 }
 
-// The IPFS project's own library reads our CIDs as what we mean by them, and
-// we read those it makes.
+// The IPFS project's own library reads our CIDs as we mean them, and we read
+// those it makes.
 func TestCIDsAgreeWithIPFS(t *testing.T) {
 	for _, size := range sizes {
 		data := sample(size)

@@ -38,29 +38,29 @@ import (
 // boxo is the library of the IPFS project in Go: its client and its server are
 // those that the public network runs on.
 
-// wanting is an HTTP client that asks for one form.
-type wanting struct{ accept string }
+// acceptClient is an HTTP client that requests one format.
+type acceptClient struct{ accept string }
 
-func (w wanting) Do(r *http.Request) (*http.Response, error) {
-	r.Header.Set("Accept", w.accept)
+func (a acceptClient) Do(r *http.Request) (*http.Response, error) {
+	r.Header.Set("Accept", a.accept)
 	return http.DefaultClient.Do(r)
 }
 
-// TestDelegatedServer has boxo's client ask a real node.
+// TestDelegatedServer has boxo's client query a real node.
 func TestDelegatedServer(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "micronode")
 	if out, err := exec.Command("go", "build", "-C", "..", "-o", binary, "./cmd/micronode").CombinedOutput(); err != nil {
 		t.Fatalf("go build ./cmd/micronode: %v\n%s", err, out)
 	}
 	n := startIndexNode(t, binary)
-	here, host := n.put([]byte("a block")).CID(), n.host()
+	here, host := n.put([]byte("a block")).CID(), n.libp2pID()
 	for _, accept := range []string{"application/json", "application/x-ndjson", "application/x-ndjson,application/json"} {
-		c, err := boxo.New(n.url, boxo.WithHTTPClient(wanting{accept}), boxo.WithProtocolFilter([]string{"unknown", delegated.Gateway}))
+		c, err := boxo.New(n.url, boxo.WithHTTPClient(acceptClient{accept}), boxo.WithProtocolFilter([]string{"unknown", delegated.Gateway}))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for text, want := range map[string]int{here: 1, b3.Of([]byte("elsewhere")).CID(): 0, "bafkreidcd7frenco2m6ch7mny63wztgztv3q6fctaffgowkro6kljre5ei": 0, "bafkqaaa": 0} {
-			found := boxoAsks(t, c, text)
+			found := findWithBoxo(t, c, text)
 			if len(found) != want {
 				t.Errorf("%s: boxo reads %d records for %s", accept, len(found), text)
 			}
@@ -74,9 +74,9 @@ func TestDelegatedServer(t *testing.T) {
 	}
 }
 
-// boxoAsks is everything that boxo reads of an answer. It passes over records
+// findWithBoxo is everything that boxo reads of an answer. It skips records
 // that it cannot read, so they are counted.
-func boxoAsks(t *testing.T, c *boxo.Client, text string) (found []*types.PeerRecord) {
+func findWithBoxo(t *testing.T, c *boxo.Client, text string) (found []*types.PeerRecord) {
 	t.Helper()
 	answer, err := c.FindProviders(t.Context(), cid.MustParse(text))
 	if err != nil {
@@ -96,18 +96,18 @@ func boxoAsks(t *testing.T, c *boxo.Client, text string) (found []*types.PeerRec
 	return found
 }
 
-// router is what boxo's server is asked to find.
-type router struct {
+// fakeRouter is the content of boxo's server.
+type fakeRouter struct {
 	records []types.Record
-	pause   time.Duration // after the first one
+	delay   time.Duration // after the first one
 	err     error
 }
 
-func (r router) FindProviders(context.Context, cid.Cid, int) (iter.ResultIter[types.Record], error) {
+func (r fakeRouter) FindProviders(context.Context, cid.Cid, int) (iter.ResultIter[types.Record], error) {
 	slow := 0
 	return iter.ToResultIter(iter.Map(iter.FromSlice(r.records), func(one types.Record) types.Record {
 		if slow++; slow > 1 {
-			time.Sleep(r.pause)
+			time.Sleep(r.delay)
 		}
 		return one
 	})), r.err
@@ -116,15 +116,15 @@ func (r router) FindProviders(context.Context, cid.Cid, int) (iter.ResultIter[ty
 var errNotHere = errors.New("not here")
 
 //lint:ignore SA1019 the server asks for all of its interface
-func (router) ProvideBitswap(context.Context, *boxoserver.BitswapWriteProvideRequest) (time.Duration, error) {
+func (fakeRouter) ProvideBitswap(context.Context, *boxoserver.BitswapWriteProvideRequest) (time.Duration, error) {
 	return 0, errNotHere
 }
-func (router) FindPeers(context.Context, libp2p.ID, int) (iter.ResultIter[*types.PeerRecord], error) {
+func (fakeRouter) FindPeers(context.Context, libp2p.ID, int) (iter.ResultIter[*types.PeerRecord], error) {
 	return nil, errNotHere
 }
-func (router) GetIPNS(context.Context, ipns.Name) (*ipns.Record, error) { return nil, errNotHere }
-func (router) PutIPNS(context.Context, ipns.Name, *ipns.Record) error   { return errNotHere }
-func (router) GetClosestPeers(context.Context, cid.Cid) (iter.ResultIter[*types.PeerRecord], error) {
+func (fakeRouter) GetIPNS(context.Context, ipns.Name) (*ipns.Record, error) { return nil, errNotHere }
+func (fakeRouter) PutIPNS(context.Context, ipns.Name, *ipns.Record) error   { return errNotHere }
+func (fakeRouter) GetClosestPeers(context.Context, cid.Cid) (iter.ResultIter[*types.PeerRecord], error) {
 	return nil, errNotHere
 }
 
@@ -142,7 +142,7 @@ func boxoRecord(t *testing.T, id string, addrs ...string) *types.PeerRecord {
 	return r
 }
 
-// TestDelegatedClient has our client ask boxo's server.
+// TestDelegatedClient has our client query boxo's server.
 func TestDelegatedClient(t *testing.T) {
 	public, _, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -160,28 +160,28 @@ func TestDelegatedClient(t *testing.T) {
 	many = append(many, two...)
 	ours := oap.PeerIDOf(public).String()
 	for name, c := range map[string]struct {
-		router router
+		router fakeRouter
 		want   []string
 		kind   fault.Kind
 	}{
-		"two":            {router: router{records: two}, want: []string{ours, old}},
-		"nobody":         {router: router{}},
-		"not found":      {router: router{err: routing.ErrNotFound}},
-		"broken":         {router: router{err: errNotHere}, kind: fault.UpstreamFailed},
-		"among thousand": {router: router{records: many}, want: []string{ours, old}},
+		"two":            {router: fakeRouter{records: two}, want: []string{ours, old}},
+		"nobody":         {router: fakeRouter{}},
+		"not found":      {router: fakeRouter{err: routing.ErrNotFound}},
+		"broken":         {router: fakeRouter{err: errNotHere}, kind: fault.UpstreamFailed},
+		"among thousand": {router: fakeRouter{records: many}, want: []string{ours, old}},
 	} {
-		for form, options := range map[string][]boxoserver.Option{"lines": nil, "document": {boxoserver.WithStreamingResultsDisabled(), boxoserver.WithRecordsLimit(0)}} {
-			answer, err := askBoxo(t, c.router, options...)
+		for encoding, options := range map[string][]boxoserver.Option{"lines": nil, "document": {boxoserver.WithStreamingResultsDisabled(), boxoserver.WithRecordsLimit(0)}} {
+			answer, err := lookupAtBoxo(t, c.router, options...)
 			var ids []string
 			for _, p := range answer.Providers {
 				ids = append(ids, p.ID)
 			}
 			if !slices.Equal(ids, c.want) || fault.KindOf(err) != c.kind {
-				t.Errorf("%s, as %s: %v, %v", name, form, ids, err)
+				t.Errorf("%s, as %s: %v, %v", name, encoding, ids, err)
 			}
 		}
 	}
-	answer, err := askBoxo(t, router{records: two, pause: 2 * time.Second})
+	answer, err := lookupAtBoxo(t, fakeRouter{records: two, delay: 2 * time.Second})
 	if err != nil || len(answer.Providers) != 1 {
 		t.Fatalf("from a slow server: %+v, %v", answer, err)
 	}
@@ -191,8 +191,8 @@ func TestDelegatedClient(t *testing.T) {
 	}
 }
 
-// askBoxo asks boxo's server once.
-func askBoxo(t *testing.T, r router, options ...boxoserver.Option) (record.Answer, error) {
+// lookupAtBoxo queries boxo's server once.
+func lookupAtBoxo(t *testing.T, r fakeRouter, options ...boxoserver.Option) (record.Answer, error) {
 	t.Helper()
 	s := httptest.NewServer(boxoserver.Handler(r, append(options, boxoserver.WithPrometheusRegistry(prometheus.NewRegistry()))...))
 	defer s.Close()
@@ -203,8 +203,8 @@ func askBoxo(t *testing.T, r router, options ...boxoserver.Option) (record.Answe
 	return e.Ask(t.Context(), record.Question{Kind: record.CID, Address: b3.Of([]byte("a block"))})
 }
 
-// What we take for a CID is one to those who made CIDs, in every base; and the
-// other way round for the bases in use.
+// What we accept as a CID is one to the reference implementation, in every
+// base; and the other way round for the bases in use.
 func TestDelegatedCIDs(t *testing.T) {
 	address := b3.Of([]byte("a block"))
 	ours := cid.NewCidV1(cid.Raw, multihash.Multihash(append([]byte{0x1e, 0x20}, address[:]...)))
@@ -237,7 +237,7 @@ func TestDelegatedCIDs(t *testing.T) {
 	}
 }
 
-// Whatever strangers call an address, what we pass on is one to libp2p: a
+// Whatever a remote calls an address, what we pass on is one to libp2p: a
 // record with another would be lost, and the whole list with it.
 func TestDelegatedAddresses(t *testing.T) {
 	const id = "QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N"

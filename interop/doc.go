@@ -1,4 +1,4 @@
-// Package interop holds micronode against software that its authors did not
+// Package interop tests micronode against software that its authors did not
 // write. What two independent programs agree on is likely true; what only our
 // own tests say may be our own misreading.
 //

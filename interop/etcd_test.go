@@ -33,9 +33,10 @@ import (
 	"micronode/internal/registry/journal"
 	"micronode/internal/registry/journal/journaltest"
 	"micronode/internal/registry/ledger"
+	"micronode/internal/registry/tampertest"
 )
 
-// TestEtcd holds the journal on etcd against etcd itself: members that are
+// TestEtcd tests the journal on etcd with etcd itself: members that are
 // processes of their own, on this machine.
 func TestEtcd(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "etcdserver")
@@ -44,6 +45,7 @@ func TestEtcd(t *testing.T) {
 	}
 	for name, test := range map[string]func(t *testing.T, binary string){
 		"conformance":               etcdConformance,
+		"tampering":                 etcdTampering,
 		"two writers":               etcdRace,
 		"members killed and paused": etcdDisturbed,
 		"the quorum is killed":      etcdQuorumKilled,
@@ -59,24 +61,24 @@ func TestEtcd(t *testing.T) {
 	}
 }
 
-// member is a child process that is one member of a cluster.
-type member struct {
-	binary string
-	flags  []string
-	client string // host:port
-	server        // for its process
+// etcdMember is a child process that is one member of a cluster.
+type etcdMember struct {
+	binary        string
+	flags         []string
+	client        string // host:port
+	serverProcess        // for its process
 }
 
-// cluster is all members.
-type cluster struct {
+// etcdCluster is all members.
+type etcdCluster struct {
 	scheme  string
-	members []*member
+	members []*etcdMember
 }
 
 // startCluster runs so many members and waits until all of them are ready.
-func startCluster(t *testing.T, binary string, n int, flags ...string) *cluster {
+func startCluster(t *testing.T, binary string, n int, flags ...string) *etcdCluster {
 	t.Helper()
-	c := &cluster{scheme: "http"}
+	c := &etcdCluster{scheme: "http"}
 	if strings.Contains(strings.Join(flags, " "), "-cert") {
 		c.scheme = "https"
 	}
@@ -86,7 +88,7 @@ func startCluster(t *testing.T, binary string, n int, flags ...string) *cluster 
 		all = append(all, fmt.Sprintf("m%d=http://%s", i, ports[n+i]))
 	}
 	for i := range n {
-		m := &member{binary: binary, client: ports[i]}
+		m := &etcdMember{binary: binary, client: ports[i]}
 		m.flags = append([]string{
 			"-name", fmt.Sprint("m", i), "-folder", t.TempDir(), "-client", c.scheme + "://" + ports[i],
 			"-peer", "http://" + ports[n+i], "-cluster", strings.Join(all, ","),
@@ -109,10 +111,10 @@ func startCluster(t *testing.T, binary string, n int, flags ...string) *cluster 
 	return c
 }
 
-// freePorts finds ports that nobody uses at the moment. The server listens by
-// itself, and again after it was killed, so they are given back. They are below
-// those that the kernel gives to whoever asks for any: one of these could go to
-// the next connection that somebody opens while the server is away.
+// freePorts finds ports that are free at the moment. The server listens by
+// itself, and again after it was killed, so they are closed. They are below the
+// ephemeral ports: one of those could be assigned to the next connection that
+// any process opens while the server is down.
 func freePorts(t *testing.T, n int) (addresses []string) {
 	t.Helper()
 	for tries := 0; len(addresses) < n; tries++ {
@@ -129,17 +131,17 @@ func freePorts(t *testing.T, n int) (addresses []string) {
 	return addresses
 }
 
-// run starts the member and waits until it is ready, for which more than half
-// of them must be there.
-func (m *member) run(t *testing.T) {
-	ready := m.begin(t)
+// run starts the member and waits until it is ready, for which a majority must
+// be running.
+func (m *etcdMember) run(t *testing.T) {
+	ready := m.startAsync(t)
 	if !<-ready {
 		t.Errorf("the etcd server ended before it was ready: %v", m.process.ProcessState)
 	}
 }
 
-// begin starts the member. The channel tells whether it became ready.
-func (m *member) begin(t *testing.T) <-chan bool {
+// startAsync starts the member. The channel returns whether it became ready.
+func (m *etcdMember) startAsync(t *testing.T) <-chan bool {
 	m.process = exec.Command(m.binary, m.flags...)
 	out, err := m.process.StdoutPipe()
 	if err == nil {
@@ -153,8 +155,9 @@ func (m *member) begin(t *testing.T) <-chan bool {
 	return ready
 }
 
-// url is where a journal under a name finds the cluster, or only some members.
-func (c *cluster) url(name string, members ...*member) string {
+// url is the URL of a journal under a name on the cluster, or only on some
+// members.
+func (c *etcdCluster) url(name string, members ...*etcdMember) string {
 	if len(members) == 0 {
 		members = c.members
 	}
@@ -175,8 +178,9 @@ func openJournal(t testing.TB, spec etcd.Spec) *etcd.Journal {
 	return j
 }
 
-// ask makes a client of etcd's own, to look at the cluster beside the journal.
-func (c *cluster) ask(t *testing.T) *clientv3.Client {
+// newClient makes a client of etcd's own, to inspect the cluster beside the
+// journal.
+func (c *etcdCluster) newClient(t *testing.T) *clientv3.Client {
 	t.Helper()
 	var endpoints []string
 	for _, m := range c.members {
@@ -191,9 +195,9 @@ func (c *cluster) ask(t *testing.T) *clientv3.Client {
 }
 
 // leader finds the member that leads, and the others.
-func (c *cluster) leader(t *testing.T) (leader *member, others []*member) {
+func (c *etcdCluster) leader(t *testing.T) (leader *etcdMember, others []*etcdMember) {
 	t.Helper()
-	client := c.ask(t)
+	client := c.newClient(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	for leader == nil && ctx.Err() == nil {
@@ -215,9 +219,9 @@ func (c *cluster) leader(t *testing.T) (leader *member, others []*member) {
 	return leader, others
 }
 
-// version makes a record that names its predecessor, so that a broken chain can
+// newRecord makes a record that names its predecessor, so that a broken chain can
 // be seen.
-func version(prev *ledger.Head, who string) ledger.Record {
+func newRecord(prev *ledger.Head, who string) ledger.Record {
 	r := ledger.Record{Payload: []byte(`{"ops":[]}`), Preconditions: []byte(`[]`)}
 	before := ""
 	if prev != nil {
@@ -227,49 +231,49 @@ func version(prev *ledger.Head, who string) ledger.Record {
 	return r
 }
 
-// writer appends records as a committer does: after a mismatch it reads the
+// journalWriter appends records as a committer does: after a mismatch it reads the
 // head, and after an error that leaves the outcome open it does so too.
-type writer struct {
+type journalWriter struct {
 	journal *etcd.Journal
 	name    string
 	head    *ledger.Head
 
-	made  int
-	acked map[uint64]ledger.Head // what Append acknowledged
-	open  map[ledger.Head]bool   // what it did not, and might have kept
+	serial    int
+	acked     map[uint64]ledger.Head // what Append acknowledged
+	ambiguous map[ledger.Head]bool   // what it did not, and may have written
 
-	count atomic.Int64 // of what was acknowledged
+	ackedCount atomic.Int64 // of what was acknowledged
 }
 
-func newWriter(j *etcd.Journal, name string) *writer {
-	return &writer{journal: j, name: name, acked: map[uint64]ledger.Head{}, open: map[ledger.Head]bool{}}
+func newWriter(j *etcd.Journal, name string) *journalWriter {
+	return &journalWriter{journal: j, name: name, acked: map[uint64]ledger.Head{}, ambiguous: map[ledger.Head]bool{}}
 }
 
-// once tries to append one record, in a few seconds.
-func (w *writer) once(t *testing.T) {
-	ctx, end := deadline(t, 5*time.Second)
+// appendOne tries to append one record, in a few seconds.
+func (w *journalWriter) appendOne(t *testing.T) {
+	ctx, end := withDeadline(t, 5*time.Second)
 	defer end(w.name + " appends")
-	w.made++
-	r := version(w.head, fmt.Sprint(w.name, " ", w.made))
+	w.serial++
+	r := newRecord(w.head, fmt.Sprint(w.name, " ", w.serial))
 	err := w.journal.Append(ctx, w.head, []ledger.Record{r})
 	head := r.Head()
 	switch fault.KindOf(err) {
 	case fault.KindOf(nil):
 		w.acked[r.Version], w.head = head, &head
-		w.count.Add(1)
+		w.ackedCount.Add(1)
 		return
 	case fault.ChainMismatch:
 	case fault.Timeout, fault.StorageBusy:
-		w.open[head] = true
+		w.ambiguous[head] = true
 	default:
 		t.Errorf("%s: %v", w.name, err)
 		time.Sleep(100 * time.Millisecond)
 	}
-	w.reload(t)
+	w.readHead(t)
 }
 
-func (w *writer) reload(t *testing.T) {
-	ctx, end := deadline(t, 5*time.Second)
+func (w *journalWriter) readHead(t *testing.T) {
+	ctx, end := withDeadline(t, 5*time.Second)
 	defer end(w.name + " reads the head")
 	switch head, err := w.journal.Head(ctx); fault.KindOf(err) {
 	case fault.KindOf(nil):
@@ -282,10 +286,10 @@ func (w *writer) reload(t *testing.T) {
 	}
 }
 
-// audit reads the whole log and compares it with what the writers know: it is a
-// chain, everything that was acknowledged is in it, and nothing else is but what
-// an error left open.
-func audit(t *testing.T, j *etcd.Journal, writers ...*writer) (log []ledger.Record) {
+// checkLog reads the whole log and compares it with what the writers know: it
+// is a chain, everything that was acknowledged is in it, and nothing else is
+// but unknown outcomes.
+func checkLog(t *testing.T, j *etcd.Journal, writers ...*journalWriter) (log []ledger.Record) {
 	t.Helper()
 	var prev *ledger.Head
 	open := 0
@@ -305,7 +309,7 @@ func audit(t *testing.T, j *etcd.Journal, writers ...*writer) (log []ledger.Reco
 					t.Errorf("version %d was acknowledged to %s, and another one is there: %s", r.Version, w.name, r.Header)
 				}
 			}
-			if w.open[head] {
+			if w.ambiguous[head] {
 				open++
 				owners++
 			}
@@ -345,42 +349,54 @@ func etcdConformance(t *testing.T, binary string) {
 	}, journaltest.Options{Durable: true, Shared: true})
 }
 
+// etcdTampering changes logs in every way that is possible with write access to
+// the prefix.
+func etcdTampering(t *testing.T, binary string) {
+	c := startCluster(t, binary, 1)
+	var logs atomic.Int64
+	tampertest.Run(t, func(t *testing.T) tampertest.Storage {
+		spec := etcd.Spec{URL: c.url(fmt.Sprint("log-", logs.Add(1)))}
+		again := func() journal.Journal { return openJournal(t, spec) }
+		return tampertest.Storage{Journal: again(), Reopen: again}
+	})
+}
+
 // etcdRace has two writers on one log, each as fast as it can.
 func etcdRace(t *testing.T, binary string) {
 	c := startCluster(t, binary, 1)
 	spec := etcd.Spec{URL: c.url("race")}
-	writers := []*writer{newWriter(openJournal(t, spec), "one"), newWriter(openJournal(t, spec), "two")}
+	writers := []*journalWriter{newWriter(openJournal(t, spec), "one"), newWriter(openJournal(t, spec), "two")}
 	var all sync.WaitGroup
 	for _, w := range writers {
 		all.Go(func() {
-			for w.count.Load() < 200 && !t.Failed() {
-				w.once(t)
+			for w.ackedCount.Load() < 200 && !t.Failed() {
+				w.appendOne(t)
 			}
 		})
 	}
 	all.Wait()
-	if log := audit(t, writers[0].journal, writers...); len(log) != 400 {
+	if log := checkLog(t, writers[0].journal, writers...); len(log) != 400 {
 		t.Errorf("%d versions, want 400", len(log))
 	}
 }
 
 // etcdDisturbed kills the leader and starts it again, and pauses the next one
-// and lets it go on, while two writers commit.
+// and resumes it, while two writers commit.
 func etcdDisturbed(t *testing.T, binary string) {
 	c := startCluster(t, binary, 3)
 	spec := etcd.Spec{URL: c.url("disturbed")}
-	writers := []*writer{newWriter(openJournal(t, spec), "one"), newWriter(openJournal(t, spec), "two")}
+	writers := []*journalWriter{newWriter(openJournal(t, spec), "one"), newWriter(openJournal(t, spec), "two")}
 	ctx, stop := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	for _, w := range writers {
 		all.Go(func() {
 			for ctx.Err() == nil && !t.Failed() {
-				w.once(t)
+				w.appendOne(t)
 			}
 		})
 	}
-	count := func() int64 { return writers[0].count.Load() + writers[1].count.Load() }
-	goesOn := func(when string) {
+	count := func() int64 { return writers[0].ackedCount.Load() + writers[1].ackedCount.Load() }
+	expectProgress := func(when string) {
 		t.Helper()
 		began, before := time.Now(), count()
 		for count() < before+50 {
@@ -392,29 +408,29 @@ func etcdDisturbed(t *testing.T, binary string) {
 		}
 		t.Logf("%s: 50 commits in %v", when, time.Since(began).Round(time.Millisecond))
 	}
-	goesOn("with all members")
+	expectProgress("with all members")
 	killed, _ := c.leader(t)
 	killed.kill()
-	goesOn("after the leader was killed")
-	back := killed.begin(t)
-	goesOn("while it starts again")
+	expectProgress("after the leader was killed")
+	back := killed.startAsync(t)
+	expectProgress("while it starts again")
 	if !<-back {
 		t.Error("the member that was killed does not start again")
 	}
 	paused, _ := c.leader(t)
 	paused.pause(t)
-	goesOn("while the leader is paused")
-	goesOn("while it is still paused")
+	expectProgress("while the leader is paused")
+	expectProgress("while it is still paused")
 	paused.signal(t, syscall.SIGCONT)
-	goesOn("after it went on")
+	expectProgress("after it went on")
 	_, others := c.leader(t)
 	others[0].pause(t)
-	goesOn("while another one is paused")
+	expectProgress("while another one is paused")
 	others[0].signal(t, syscall.SIGCONT)
 	stop()
 	all.Wait()
 
-	log := audit(t, writers[0].journal, writers...)
+	log := checkLog(t, writers[0].journal, writers...)
 	for _, m := range c.members {
 		seen := 0
 		look := func(r ledger.Record) error {
@@ -426,7 +442,7 @@ func etcdDisturbed(t *testing.T, binary string) {
 		}
 		j := openJournal(t, etcd.Spec{URL: c.url("disturbed", m)})
 		err := j.Scan(t.Context(), 0, look)
-		for limit := time.Now().Add(time.Minute); fault.KindOf(err) == fault.Timeout && time.Now().Before(limit); { // it has just come back
+		for limit := time.Now().Add(time.Minute); fault.KindOf(err) == fault.Timeout && time.Now().Before(limit); { // it has just restarted
 			seen = 0
 			err = j.Scan(t.Context(), 0, look)
 		}
@@ -447,7 +463,7 @@ func etcdQuorumKilled(t *testing.T, binary string) {
 	}, func() {
 		var ready []<-chan bool
 		for _, m := range others {
-			ready = append(ready, m.begin(t))
+			ready = append(ready, m.startAsync(t))
 		}
 		for _, back := range ready {
 			if !<-back {
@@ -457,8 +473,8 @@ func etcdQuorumKilled(t *testing.T, binary string) {
 	})
 }
 
-// etcdQuorumPaused pauses the two that follow, so that the leader takes a
-// commit and cannot say whether it will be kept.
+// etcdQuorumPaused pauses the two followers, so that the leader accepts a
+// commit whose outcome is unknown.
 func etcdQuorumPaused(t *testing.T, binary string) {
 	c := startCluster(t, binary, 3)
 	_, others := c.leader(t)
@@ -473,11 +489,11 @@ func etcdQuorumPaused(t *testing.T, binary string) {
 	})
 }
 
-// withoutQuorum appends while the quorum is lost, and finds out what became of
-// it when it is back.
-func withoutQuorum(t *testing.T, c *cluster, lose, restore func()) {
+// withoutQuorum appends while the quorum is lost, and reads the outcome when it
+// is back.
+func withoutQuorum(t *testing.T, c *etcdCluster, lose, restore func()) {
 	w := newWriter(openJournal(t, etcd.Spec{URL: c.url("quorum"), Timeout: 2 * time.Second}), "writer")
-	for limit := time.Now().Add(time.Minute); len(w.acked) < 10; w.once(t) {
+	for limit := time.Now().Add(time.Minute); len(w.acked) < 10; w.appendOne(t) {
 		if time.Now().After(limit) {
 			t.Fatalf("%d commits in a minute", len(w.acked))
 		}
@@ -485,15 +501,15 @@ func withoutQuorum(t *testing.T, c *cluster, lose, restore func()) {
 	expect := w.head
 	lose()
 	for range 3 {
-		ctx, end := deadline(t, time.Second)
-		r := version(expect, fmt.Sprint("open ", len(w.open)))
+		ctx, end := withDeadline(t, time.Second)
+		r := newRecord(expect, fmt.Sprint("open ", len(w.ambiguous)))
 		err := w.journal.Append(ctx, expect, []ledger.Record{r})
 		end("append without a quorum")
 		if k := fault.KindOf(err); k != fault.Timeout && k != fault.StorageBusy {
 			t.Errorf("append without a quorum: %v", err)
 		}
-		w.open[r.Head()] = true
-		ctx, end = deadline(t, time.Second)
+		w.ambiguous[r.Head()] = true
+		ctx, end = withDeadline(t, time.Second)
 		_, err = w.journal.Head(ctx)
 		end("head without a quorum")
 		if k := fault.KindOf(err); k != fault.Timeout && k != fault.StorageBusy {
@@ -502,20 +518,20 @@ func withoutQuorum(t *testing.T, c *cluster, lose, restore func()) {
 	}
 	restore()
 	limit := time.Now().Add(time.Minute)
-	for before := len(w.acked); len(w.acked) < before+10; w.once(t) {
+	for before := len(w.acked); len(w.acked) < before+10; w.appendOne(t) {
 		if time.Now().After(limit) {
 			t.Fatal("the quorum is back, and commits do not go on")
 		}
 	}
-	log := audit(t, w.journal, w)
-	if r := log[10]; !w.open[r.Head()] && w.acked[10] != r.Head() {
+	log := checkLog(t, w.journal, w)
+	if r := log[10]; !w.ambiguous[r.Head()] && w.acked[10] != r.Head() {
 		t.Errorf("version 10 is nobody's: %s", r.Header)
 	}
 }
 
-// nothingLeft demands that no goroutines are left but others. Those that were told
-// to end may take a moment.
-func nothingLeft(t *testing.T, others goleak.Option) {
+// expectNoLeaks demands that no goroutines are left but others. Those that were
+// cancelled may take a moment.
+func expectNoLeaks(t *testing.T, others goleak.Option) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); goleak.Find(others) != nil && time.Now().Before(end); {
 		time.Sleep(10 * time.Millisecond)
@@ -528,45 +544,45 @@ func etcdPaused(t *testing.T, binary string) {
 	c := startCluster(t, binary, 1)
 	others := goleak.IgnoreCurrent()
 	w := newWriter(openJournal(t, etcd.Spec{URL: c.url("paused")}), "writer")
-	w.once(t)
+	w.appendOne(t)
 	j := w.journal
 	c.members[0].pause(t)
 	for what, do := range map[string]func(ctx context.Context) error{
 		"head": func(ctx context.Context) error { _, err := j.Head(ctx); return err },
 		"read": func(ctx context.Context) error { _, err := j.Read(ctx, 0); return err },
 		"append": func(ctx context.Context) error {
-			return j.Append(ctx, w.head, []ledger.Record{version(w.head, "paused")})
+			return j.Append(ctx, w.head, []ledger.Record{newRecord(w.head, "paused")})
 		},
 		"scan":      func(ctx context.Context) error { return j.Scan(ctx, 0, func(ledger.Record) error { return nil }) },
 		"save tile": func(ctx context.Context) error { return j.SaveTile(ctx, journal.TileID{}, []byte("x")) },
 		"changed":   func(ctx context.Context) error { return j.Changed(ctx, w.head) },
 	} {
-		ctx, end := deadline(t, 500*time.Millisecond)
-		kind(t, do(ctx), what+" while etcd is paused", fault.Timeout)
+		ctx, end := withDeadline(t, 500*time.Millisecond)
+		expectKind(t, do(ctx), what+" while etcd is paused", fault.Timeout)
 		end(what)
 	}
 	c.members[0].signal(t, syscall.SIGCONT)
-	w.open[version(w.head, "paused").Head()] = true
+	w.ambiguous[newRecord(w.head, "paused").Head()] = true
 	for range 3 {
-		w.once(t)
+		w.appendOne(t)
 	}
-	audit(t, j, w)
+	checkLog(t, j, w)
 	c.members[0].pause(t)
-	_, end := deadline(t, time.Second)
+	_, end := withDeadline(t, time.Second)
 	_ = j.Close()
 	end("close")
-	nothingLeft(t, others)
+	expectNoLeaks(t, others)
 	c.members[0].signal(t, syscall.SIGCONT)
 }
 
-// etcdFull fills the database, and compares what each Append said with what is
-// there.
+// etcdFull fills the database, and compares the result of each Append with the
+// log.
 func etcdFull(t *testing.T, binary string) {
 	c := startCluster(t, binary, 1, "-quota", fmt.Sprint(4<<20))
 	j := openJournal(t, etcd.Spec{URL: c.url("full")})
 	var head *ledger.Head
 	for i := range 100 {
-		r := version(head, fmt.Sprint(i))
+		r := newRecord(head, fmt.Sprint(i))
 		r.Payload = sample(200_000)
 		err := j.Append(t.Context(), head, []ledger.Record{r})
 		now, headErr := j.Head(t.Context())
@@ -574,7 +590,7 @@ func etcdFull(t *testing.T, binary string) {
 			t.Fatal(headErr)
 		}
 		if err != nil {
-			kind(t, err, "a full database", fault.StoreFull)
+			expectKind(t, err, "a full database", fault.StoreFull)
 			if head == nil || now != *head {
 				t.Errorf("version %d was refused, and it is there", r.Version)
 			}
@@ -597,8 +613,8 @@ func etcdChanged(t *testing.T, binary string) {
 	c := startCluster(t, binary, 3)
 	here := openJournal(t, etcd.Spec{URL: c.url("changed")})
 	w := newWriter(openJournal(t, etcd.Spec{URL: c.url("changed")}), "writer")
-	client := c.ask(t)
-	var killed *member
+	client := c.newClient(t)
+	var killed *etcdMember
 	for name, meanwhile := range map[string]func(){
 		"nothing happens": func() {},
 		"compaction": func() {
@@ -628,7 +644,7 @@ func etcdChanged(t *testing.T, binary string) {
 		meanwhile()
 		before := len(w.acked)
 		for len(w.acked) == before && !t.Failed() {
-			w.once(t)
+			w.appendOne(t)
 		}
 		if err := <-heard; err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -640,11 +656,11 @@ func etcdChanged(t *testing.T, binary string) {
 	}
 }
 
-// etcdPassword uses a cluster that asks who we are, and gives out tokens that
-// are good for a second.
+// etcdPassword uses a cluster that requires authentication, with tokens that
+// are valid for a second.
 func etcdPassword(t *testing.T, binary string) {
 	c := startCluster(t, binary, 1, "-tokens", "1")
-	client := c.ask(t)
+	client := c.newClient(t)
 	_, err := client.UserAdd(t.Context(), "root", "right")
 	if err == nil {
 		_, err = client.UserGrantRole(t.Context(), "root", "root")
@@ -662,24 +678,23 @@ func etcdPassword(t *testing.T, binary string) {
 	} {
 		spec.URL = c.url("secret")
 		_, err := openJournal(t, spec).Head(t.Context())
-		kind(t, err, name, fault.NotReady)
+		expectKind(t, err, name, fault.NotReady)
 		if !strings.Contains(fault.NextOf(err), "registry.storage.password") {
 			t.Errorf("%s: the next step is %q", name, fault.NextOf(err))
 		}
 	}
 	w := newWriter(openJournal(t, etcd.Spec{URL: c.url("secret"), Username: "root", Password: "right"}), "writer")
 	for range 3 {
-		w.once(t)
+		w.appendOne(t)
 		time.Sleep(2500 * time.Millisecond) // until the token has expired
-		w.once(t)
+		w.appendOne(t)
 	}
-	if len(audit(t, w.journal, w)) != 6 {
+	if len(checkLog(t, w.journal, w)) != 6 {
 		t.Errorf("a token that expired costs commits")
 	}
 }
 
-// etcdCertificates uses a cluster that shows a certificate and wants to see
-// one.
+// etcdCertificates uses a cluster with mutual TLS.
 func etcdCertificates(t *testing.T, binary string) {
 	cert, key := selfSigned(t)
 	stranger, strangerKey := selfSigned(t)
@@ -690,7 +705,7 @@ func etcdCertificates(t *testing.T, binary string) {
 		"a wrong certificate":  {CAFile: cert, CertFile: stranger, KeyFile: strangerKey},
 		"the system's, and no": {},
 	} {
-		spec.URL, spec.Timeout = c.url("tls"), 5*time.Second // it is over before etcd can be used, and a handshake may take a while
+		spec.URL, spec.Timeout = c.url("tls"), 5*time.Second // it ends before etcd can be used, and a handshake may take a while
 		_, err := openJournal(t, spec).Head(t.Context())
 		if k := fault.KindOf(err); k != fault.Timeout && k != fault.StorageBusy {
 			t.Errorf("%s: %v", name, err)
@@ -700,8 +715,8 @@ func etcdCertificates(t *testing.T, binary string) {
 		}
 	}
 	w := newWriter(openJournal(t, etcd.Spec{URL: c.url("tls"), CAFile: cert, CertFile: cert, KeyFile: key}), "writer")
-	w.once(t)
-	audit(t, w.journal, w)
+	w.appendOne(t)
+	checkLog(t, w.journal, w)
 }
 
 // selfSigned makes a certificate for this machine.
@@ -733,15 +748,15 @@ func selfSigned(t *testing.T) (certFile, keyFile string) {
 	return certFile, keyFile
 }
 
-// etcdLargest writes a batch and a snapshot that are each beyond what etcd
-// takes at once.
+// etcdLargest writes a batch and a snapshot that each exceed etcd's limit for
+// one request.
 func etcdLargest(t *testing.T, binary string) {
 	c := startCluster(t, binary, 1)
 	j := openJournal(t, etcd.Spec{URL: c.url("large"), Timeout: 20 * time.Second})
 	var batch []ledger.Record
 	var head *ledger.Head
 	for i := range 500 {
-		r := version(head, "large")
+		r := newRecord(head, "large")
 		if i%100 == 99 {
 			r.Payload, r.Preconditions = sample(1<<20), sample(400<<10)
 		}
@@ -762,9 +777,9 @@ func etcdLargest(t *testing.T, binary string) {
 	if err != nil || next != len(batch) {
 		t.Errorf("%d records, %v", next, err)
 	}
-	over := version(head, "over")
+	over := newRecord(head, "over")
 	over.Payload = sample(3 << 19)
-	kind(t, j.Append(t.Context(), head, []ledger.Record{over}), "a record that is too large", fault.BodyTooLarge)
+	expectKind(t, j.Append(t.Context(), head, []ledger.Record{over}), "a record that is too large", fault.BodyTooLarge)
 
 	large := journal.Checkpoint{Size: 500, Note: []byte("note"), Snapshot: sample(20<<20 + 1)}
 	if err := j.SaveCheckpoint(t.Context(), large); err != nil {

@@ -54,7 +54,7 @@ func TestKubo(t *testing.T) {
 	}
 }
 
-// buildKubo gives the daemon that the bench builds too. To build it takes
+// buildKubo returns the daemon that the bench builds too. Building it takes
 // minutes, so it is kept, under a name with its version.
 func buildKubo(t *testing.T) string {
 	t.Helper()
@@ -64,7 +64,7 @@ func buildKubo(t *testing.T) string {
 	}
 	if _, err := os.Stat(path); err != nil {
 		t.Log("building Kubo; this takes minutes, once")
-		fresh := fmt.Sprintf("%s.%d", path, os.Getpid()) // beside it, and renamed: half a program is never found
+		fresh := fmt.Sprintf("%s.%d", path, os.Getpid()) // built to a temporary name and renamed: a partial program is never found
 		out, err := exec.Command("go", "build", "-C", filepath.Join("..", "bench", "peers", "kubo"), "-trimpath", "-o", fresh, "github.com/ipfs/kubo/cmd/ipfs").CombinedOutput()
 		if err != nil {
 			t.Fatalf("go build of Kubo: %v\n%s", err, out)
@@ -84,12 +84,12 @@ func kuboFetches(t *testing.T, binary, ipfs string) {
 	kuboFetchesFrom(t, n, startKubo(t, ipfs, routedBy(n.url)))
 }
 
-// By HTTPS, Kubo fetches from those only who speak HTTP/2. It is told to trust
-// the certificate of the node, which nobody else has signed.
+// Over HTTPS, Kubo fetches only from servers that speak HTTP/2. It is
+// configured to trust the node's self-signed certificate.
 func kuboFetchesSecurely(t *testing.T, binary, ipfs string) {
 	cert, key := kuboCertificate(t)
 	n := startIndexNode(t, binary, "MICRO_HTTP__CERT_FILE="+cert, "MICRO_HTTP__KEY_FILE="+key)
-	n.trust(cert)
+	n.trustCertificate(cert)
 	kuboFetchesFrom(t, n, startKubo(t, ipfs, routedBy(n.url), "SSL_CERT_FILE="+cert))
 }
 
@@ -98,8 +98,8 @@ func kuboFetchesFrom(t *testing.T, n *indexNode, k *kubo) {
 		data := make([]byte, size)
 		_, _ = rand.Read(data) // never fails
 		address := n.put(data)
-		if found := strings.Fields(k.do("routing", "findprovs", address.CID())); !slices.Equal(found, []string{n.host()}) {
-			t.Errorf("%d bytes: Kubo finds %v, want %s", size, found, n.host())
+		if found := strings.Fields(k.do("routing", "findprovs", address.CID())); !slices.Equal(found, []string{n.libp2pID()}) {
+			t.Errorf("%d bytes: Kubo finds %v, want %s", size, found, n.libp2pID())
 		}
 		if got := k.do("block", "get", "--timeout=20s", address.CID()); got != string(data) {
 			t.Errorf("%d bytes: Kubo fetched %d", size, len(got))
@@ -118,7 +118,7 @@ func kuboNobody(t *testing.T, binary, ipfs string) {
 }
 
 // kuboAnnounces has one daemon announce a block in the DHT of the daemons. The
-// node asks the other one, by Delegated Routing.
+// node queries the other one, by Delegated Routing.
 func kuboAnnounces(t *testing.T, binary, ipfs string) {
 	holder, router := startKubos(t, ipfs)
 	n := startIndexNode(t, binary, "MICRO_INDEX__DELEGATED="+router.gateway)
@@ -137,8 +137,8 @@ func kuboAnnounces(t *testing.T, binary, ipfs string) {
 	}
 }
 
-// kuboFindsKubo has a third daemon, which knows nobody but our node, fetch a
-// block from the first: the node passes on what it heard.
+// kuboFindsKubo has a third daemon, whose only router is our node, fetch a
+// block from the first: the node passes on what it learned.
 func kuboFindsKubo(t *testing.T, binary, ipfs string) {
 	holder, router := startKubos(t, ipfs)
 	n := startIndexNode(t, binary, "MICRO_INDEX__DELEGATED="+router.gateway)
@@ -162,39 +162,39 @@ type kubo struct {
 	gateway string // a URL
 }
 
-// configured is what a daemon is told beyond what all of them are.
-type configured [][2]string
+// kuboConfig is the settings of a daemon beyond the common ones.
+type kuboConfig [][2]string
 
-// routedBy is a daemon that asks one router and nobody else.
-func routedBy(url string) configured {
-	return configured{{"Routing.Type", `"delegated"`}, {"Routing.DelegatedRouters", `["` + url + `/routing/v1/providers"]`}, {"Provide.Enabled", "false"}}
+// routedBy is a daemon with one router and no other.
+func routedBy(url string) kuboConfig {
+	return kuboConfig{{"Routing.Type", `"delegated"`}, {"Routing.DelegatedRouters", `["` + url + `/routing/v1/providers"]`}, {"Provide.Enabled", "false"}}
 }
 
-// inDHT is a daemon that takes part in a DHT on this machine, and tells who asks
+// dhtConfig is a daemon that takes part in a DHT on this machine, and serves
 // what it finds there.
-var inDHT = configured{{"Routing.Type", `"dhtserver"`}, {"Routing.LoopbackAddressesOnLanDHT", "true"}, {"Gateway.ExposeRoutingAPI", "true"}}
+var dhtConfig = kuboConfig{{"Routing.Type", `"dhtserver"`}, {"Routing.LoopbackAddressesOnLanDHT", "true"}, {"Gateway.ExposeRoutingAPI", "true"}}
 
 // startKubos starts two daemons that know each other.
 func startKubos(t *testing.T, ipfs string) (holder, router *kubo) {
 	t.Helper()
-	holder, router = startKubo(t, ipfs, inDHT), startKubo(t, ipfs, inDHT)
+	holder, router = startKubo(t, ipfs, dhtConfig), startKubo(t, ipfs, dhtConfig)
 	router.do("swarm", "connect", holder.swarm+"/p2p/"+holder.id)
 	return holder, router
 }
 
 var kuboGateway = regexp.MustCompile(`Gateway server listening on /ip4/127\.0\.0\.1/tcp/(\d+)`)
 
-func startKubo(t *testing.T, ipfs string, told configured, environment ...string) *kubo {
+func startKubo(t *testing.T, ipfs string, config kuboConfig, environment ...string) *kubo {
 	t.Helper()
 	folder := t.TempDir()
 	k := &kubo{t: t, binary: ipfs, environ: append(os.Environ(), append(environment, "IPFS_PATH="+folder, "IPFS_TELEMETRY=off", "DO_NOT_TRACK=1", "HOME="+folder)...)}
 	k.do("init", "--empty-repo", "--profile=test,autoconf-off") // on loopback, without bootstrap peers
-	for _, one := range told {
+	for _, one := range config {
 		k.do("config", "--json", one[0], one[1])
 	}
-	words := &spoken{}
+	output := &outputBuffer{}
 	daemon := exec.Command(ipfs, "daemon")
-	daemon.Env, daemon.Stdout, daemon.Stderr = k.environ, words, words
+	daemon.Env, daemon.Stdout, daemon.Stderr = k.environ, output, output
 	if err := daemon.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -202,11 +202,11 @@ func startKubo(t *testing.T, ipfs string, told configured, environment ...string
 		_ = daemon.Process.Kill()
 		_ = daemon.Wait()
 		if t.Failed() {
-			t.Logf("Kubo said:\n%s", words)
+			t.Logf("Kubo said:\n%s", output)
 		}
 	})
-	words.await(t, "Daemon is ready")
-	k.gateway = "http://127.0.0.1:" + kuboGateway.FindStringSubmatch(words.String())[1]
+	output.awaitText(t, "Daemon is ready")
+	k.gateway = "http://127.0.0.1:" + kuboGateway.FindStringSubmatch(output.String())[1]
 	var self struct {
 		ID        string
 		Addresses []string
@@ -218,16 +218,16 @@ func startKubo(t *testing.T, ipfs string, told configured, environment ...string
 	return k
 }
 
-// do runs a command that must succeed, and gives what it printed.
+// do runs a command that must succeed, and returns what it printed.
 func (k *kubo) do(line ...string) string {
 	k.t.Helper()
-	return k.feed("", line...)
+	return k.doWithInput("", line...)
 }
 
-// feed is do with something to read.
-func (k *kubo) feed(input string, line ...string) string {
+// doWithInput is do with something to read.
+func (k *kubo) doWithInput(input string, line ...string) string {
 	k.t.Helper()
-	ctx, cancel := context.WithTimeout(k.t.Context(), oapPatience)
+	ctx, cancel := context.WithTimeout(k.t.Context(), oapTimeout)
 	defer cancel()
 	var complaints bytes.Buffer
 	command := exec.CommandContext(ctx, k.binary, line...)
@@ -239,10 +239,10 @@ func (k *kubo) feed(input string, line ...string) string {
 	return string(out)
 }
 
-// announce keeps a block and says so to the DHT.
+// announce adds a block and announces it in the DHT.
 func (k *kubo) announce(text string) b3.Address {
 	k.t.Helper()
-	cid := strings.TrimSpace(k.feed(text, "block", "put", "--cid-codec=raw", "--mhtype=blake3"))
+	cid := strings.TrimSpace(k.doWithInput(text, "block", "put", "--cid-codec=raw", "--mhtype=blake3"))
 	address := b3.Of([]byte(text))
 	if cid != address.CID() {
 		k.t.Fatalf("Kubo calls it %s, and we %s", cid, address.CID())
@@ -251,42 +251,43 @@ func (k *kubo) announce(text string) b3.Address {
 	return address
 }
 
-// spoken is what a process has said so far.
-type spoken struct {
+// outputBuffer is what a process has printed so far.
+type outputBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (s *spoken) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(p)
+func (o *outputBuffer) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
 }
 
-func (s *spoken) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
+func (o *outputBuffer) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
 }
 
-func (s *spoken) await(t *testing.T, words string) {
+func (o *outputBuffer) awaitText(t *testing.T, words string) {
 	t.Helper()
-	for deadline := time.Now().Add(oapPatience); !strings.Contains(s.String(), words); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(oapTimeout); !strings.Contains(o.String(), words); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("it never says %q:\n%s", words, s)
+			t.Fatalf("it never says %q:\n%s", words, o)
 		}
 	}
 }
 
-// indexNode is a node whose index is asked.
+// indexNode is a node whose index is queried.
 type indexNode struct {
 	*micronode
 	url string
 	web *http.Client
 }
 
-// trust has the test speak TLS with the node, whose certificate is in the file.
-func (n *indexNode) trust(file string) {
+// trustCertificate makes the test trust the certificate of the node, which is
+// in the file.
+func (n *indexNode) trustCertificate(file string) {
 	n.t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -329,11 +330,11 @@ func kuboCertificate(t *testing.T) (cert, key string) {
 
 func startIndexNode(t *testing.T, binary string, environment ...string) *indexNode {
 	t.Helper()
-	n := &indexNode{web: http.DefaultClient, micronode: &micronode{t: t, binary: binary, words: &bytes.Buffer{}, ended: make(chan error, 1)}}
+	n := &indexNode{web: http.DefaultClient, micronode: &micronode{t: t, binary: binary, output: &bytes.Buffer{}, ended: make(chan error, 1)}}
 	n.socket = fmt.Sprintf("micronode-interop-%d-%d", os.Getpid(), time.Now().UnixNano())
 	n.process = exec.Command(binary, "run", "--open", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--overlay", "127.0.0.1:0", "--socket", n.socket)
 	n.process.Env = append(os.Environ(), environment...)
-	n.process.Stdout, n.process.Stderr = n.words, n.words
+	n.process.Stdout, n.process.Stderr = n.output, n.output
 	if err := n.process.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -341,7 +342,7 @@ func startIndexNode(t *testing.T, binary string, environment ...string) *indexNo
 	t.Cleanup(func() {
 		n.kill()
 		if t.Failed() {
-			t.Logf("the node said:\n%s", n.words)
+			t.Logf("the node said:\n%s", n.output)
 		}
 	})
 	n.do("status", "--wait", "20s")
@@ -356,7 +357,7 @@ func startIndexNode(t *testing.T, binary string, environment ...string) *indexNo
 	return n
 }
 
-// put stores bytes. What the node calls them is what we do.
+// put stores bytes. The node's address of them must be ours.
 func (n *indexNode) put(data []byte) b3.Address {
 	n.t.Helper()
 	answer, err := n.web.Post(n.url+"/o", "application/octet-stream", bytes.NewReader(data))
@@ -388,9 +389,9 @@ func (n *indexNode) get(path string, into any) {
 	}
 }
 
-// host is what libp2p calls the node: its own word for it, held against its
-// peer ID.
-func (n *indexNode) host() string {
+// libp2pID is libp2p's ID of the node, as it reports it, compared with its peer
+// ID.
+func (n *indexNode) libp2pID() string {
 	n.t.Helper()
 	var found struct{ Providers []struct{ ID string } }
 	n.get("/routing/v1/providers/"+n.put([]byte("who are you")).CID(), &found)

@@ -25,7 +25,7 @@ import (
 	"micronode/internal/mailbox/nats"
 )
 
-// TestMailboxOnNATS holds the mailbox on JetStream against NATS itself: servers
+// TestMailboxOnNATS tests the mailbox on JetStream with NATS itself: servers
 // that are processes of their own, on this machine.
 func TestMailboxOnNATS(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "natsserver")
@@ -41,12 +41,14 @@ func TestMailboxOnNATS(t *testing.T) {
 		"a token":               natsToken,
 		"certificates":          natsCertificates,
 		"no room":               natsFull,
+		"pages of boards":       natsPages,
+		"boards of many nodes":  natsBoardsOfMany,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, binary) })
 	}
 }
 
-// natsCluster is servers that know each other.
+// natsCluster is the servers of a cluster.
 type natsCluster struct {
 	scheme  string
 	servers []*natsServer
@@ -54,15 +56,15 @@ type natsCluster struct {
 
 // natsServer is a child process that is one server.
 type natsServer struct {
-	flags  []string
-	client string // host:port
-	server        // for its process
+	flags         []string
+	client        string // host:port
+	serverProcess        // for its process
 }
 
 // startNATS runs so many servers and waits until all of them listen.
 func startNATS(t *testing.T, binary string, n int, flags ...string) *natsCluster {
 	t.Helper()
-	c := planNATS(t, binary, n, flags...)
+	c := newNATSCluster(t, binary, n, flags...)
 	var starting sync.WaitGroup
 	for _, s := range c.servers {
 		starting.Go(func() { s.run(t) })
@@ -74,8 +76,8 @@ func startNATS(t *testing.T, binary string, n int, flags ...string) *natsCluster
 	return c
 }
 
-// planNATS says how servers are to be started.
-func planNATS(t *testing.T, binary string, n int, flags ...string) *natsCluster {
+// newNATSCluster configures servers without starting them.
+func newNATSCluster(t *testing.T, binary string, n int, flags ...string) *natsCluster {
 	t.Helper()
 	c := &natsCluster{scheme: "nats"}
 	if strings.Contains(strings.Join(flags, " "), "-cert") {
@@ -87,7 +89,7 @@ func planNATS(t *testing.T, binary string, n int, flags ...string) *natsCluster 
 		routes = append(routes, "nats://"+peer)
 	}
 	for i := range n {
-		s := &natsServer{client: ports[i], server: server{binary: binary}}
+		s := &natsServer{client: ports[i], serverProcess: serverProcess{binary: binary}}
 		s.flags = append([]string{"-name", fmt.Sprint("s", i), "-folder", t.TempDir(), "-client", ports[i]}, flags...)
 		if n > 1 {
 			s.flags = append(s.flags, "-peer", ports[n+i], "-routes", strings.Join(routes, ","))
@@ -175,7 +177,7 @@ func natsConformance(t *testing.T, binary string) {
 		return m
 	}
 	mailboxtest.Run(t, mailboxtest.Spec{
-		Tick: 200 * time.Millisecond,
+		MinVisibility: 200 * time.Millisecond,
 		Open: func(t *testing.T, limits mailbox.Limits) mailbox.Engine {
 			return open(t, nats.Spec{URL: c.url(), Name: fmt.Sprint("suite-", count.Add(1)), Limits: limits, Timeout: 20 * time.Second})
 		},
@@ -191,21 +193,21 @@ func natsConformance(t *testing.T, binary string) {
 	})
 }
 
-// natsPatience is how long something is waited for that must come.
-const natsPatience = time.Minute
+// natsTimeout is how long an expected event is waited for.
+const natsTimeout = time.Minute
 
 func natsEventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(natsPatience); !holds(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(natsTimeout); !holds(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("it never came about that %s", what)
 		}
 	}
 }
 
-// away tells whether an error says, in one of the ways that there are, that the
-// servers cannot be asked at the moment.
-func away(err error) bool {
+// isUnavailable reports whether an error says, in one of several ways, that the
+// servers cannot be reached at the moment.
+func isUnavailable(err error) bool {
 	switch fault.KindOf(err) {
 	case fault.Timeout, fault.StorageBusy, fault.NotReady:
 		return fault.NextOf(err) != ""
@@ -213,55 +215,56 @@ func away(err error) bool {
 	return false
 }
 
-// post is what clients of a mailbox have seen, while servers come and go.
-type post struct {
+// mailboxHistory is what clients of a mailbox have observed, while servers are
+// killed and started.
+type mailboxHistory struct {
 	t *testing.T
 
 	mu sync.Mutex
 
 	// guarded by mu
-	sent  map[string]bool      // acknowledged to the sender
-	held  map[string]time.Time // until when a lease lasts at least
-	acked map[string]time.Time // since when a message is gone for good
-	open  map[string]bool      // an Ack that may have been heard
+	sent        map[string]bool      // acknowledged to the sender
+	leasedUntil map[string]time.Time // the earliest end of a lease
+	acked       map[string]time.Time // since when a message is acknowledged
+	ambiguous   map[string]bool      // an Ack whose outcome is unknown
 
-	done atomic.Int64 // messages that are gone for good
+	ackedCount atomic.Int64 // acknowledged messages
 }
 
-// visible is how long leases last: not long, because one that was given while
-// its answer was lost is waited for.
-const visible = 3 * time.Second
+// leaseDuration is how long leases last: not long, because a lease whose
+// response was lost has to expire.
+const leaseDuration = 3 * time.Second
 
-// sender sends messages until it is told to stop. What fails is sent again with
-// the same key, so in the end each one is there once.
-func (p *post) sender(stop <-chan struct{}, m mailbox.Engine, name string) {
+// send sends messages until stop is closed. What fails is sent again with the
+// same key, so in the end each one is there once.
+func (h *mailboxHistory) send(stop <-chan struct{}, m mailbox.Engine, name string) {
 	for i := 0; ; i++ {
 		message := mailbox.Message{Box: "jobs", Key: fmt.Sprint(name, i), Body: fmt.Appendf(nil, "%s %d", name, i), MaxDeliveries: 1000}
 		for {
-			sent, err := m.Send(p.t.Context(), message)
+			sent, err := m.Send(h.t.Context(), message)
 			if err == nil {
-				p.mu.Lock()
-				if p.sent[sent.ID] {
-					p.t.Errorf("the ID %s was given out twice", sent.ID)
+				h.mu.Lock()
+				if h.sent[sent.ID] {
+					h.t.Errorf("the ID %s was given out twice", sent.ID)
 				}
-				p.sent[sent.ID] = true
-				p.mu.Unlock()
+				h.sent[sent.ID] = true
+				h.mu.Unlock()
 				break
 			}
-			if !away(err) {
-				p.t.Errorf("Send: %v", err)
+			if !isUnavailable(err) {
+				h.t.Errorf("Send: %v", err)
 			}
 		}
 		select {
 		case <-stop:
 			return
-		case <-time.After(time.Duration(rand.IntN(40)) * time.Millisecond): // the pace of a client
+		case <-time.After(time.Duration(rand.IntN(40)) * time.Millisecond): // the rate of a client
 		}
 	}
 }
 
-// receiver receives and acknowledges until it is told to stop.
-func (p *post) receiver(stop <-chan struct{}, m mailbox.Engine) {
+// receive receives and acknowledges until stop is closed.
+func (h *mailboxHistory) receive(stop <-chan struct{}, m mailbox.Engine) {
 	for {
 		select {
 		case <-stop:
@@ -269,50 +272,50 @@ func (p *post) receiver(stop <-chan struct{}, m mailbox.Engine) {
 		default:
 		}
 		began := time.Now()
-		got, err := m.Receive(p.t.Context(), "jobs", visible, time.Second)
+		got, err := m.Receive(h.t.Context(), "jobs", leaseDuration, time.Second)
 		switch {
 		case err == nil:
-			p.took(got, began)
-			p.ack(m, got)
-		case fault.KindOf(err) != fault.NotFound && !away(err):
-			p.t.Errorf("Receive: %v", err)
+			h.recordDelivery(got, began)
+			h.ack(m, got)
+		case fault.KindOf(err) != fault.NotFound && !isUnavailable(err):
+			h.t.Errorf("Receive: %v", err)
 		}
 	}
 }
 
-// took makes sure that a message was to be had: it was neither acknowledged
-// before it was asked for, nor is the lease of another over it.
-func (p *post) took(got mailbox.Delivery, began time.Time) {
+// recordDelivery checks that a message was available: it was neither
+// acknowledged before the request, nor leased to another receiver.
+func (h *mailboxHistory) recordDelivery(got mailbox.Delivery, began time.Time) {
 	now := time.Now()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if at, gone := p.acked[got.ID]; gone && at.Before(began) {
-		p.t.Errorf("%s was handed out %v after it was acknowledged", got.ID, began.Sub(at))
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if at, gone := h.acked[got.ID]; gone && at.Before(began) {
+		h.t.Errorf("%s was handed out %v after it was acknowledged", got.ID, began.Sub(at))
 	}
-	if until := p.held[got.ID]; now.Before(until) {
-		p.t.Errorf("%s was handed out %v before its lease ended", got.ID, until.Sub(now))
+	if until := h.leasedUntil[got.ID]; now.Before(until) {
+		h.t.Errorf("%s was handed out %v before its lease ended", got.ID, until.Sub(now))
 	}
-	p.held[got.ID] = began.Add(visible)
+	h.leasedUntil[got.ID] = began.Add(leaseDuration)
 }
 
-func (p *post) ack(m mailbox.Engine, got mailbox.Delivery) {
+func (h *mailboxHistory) ack(m mailbox.Engine, got mailbox.Delivery) {
 	for {
-		err := m.Ack(p.t.Context(), "jobs", got.Receipt)
+		err := m.Ack(h.t.Context(), "jobs", got.Receipt)
 		kind := fault.KindOf(err)
-		p.mu.Lock()
+		h.mu.Lock()
 		switch {
-		case err == nil, kind == fault.NotFound && p.open[got.Receipt]:
-			if _, before := p.acked[got.ID]; !before {
-				p.done.Add(1)
+		case err == nil, kind == fault.NotFound && h.ambiguous[got.Receipt]:
+			if _, before := h.acked[got.ID]; !before {
+				h.ackedCount.Add(1)
 			}
-			p.acked[got.ID] = time.Now()
-			delete(p.held, got.ID)
-		case kind != fault.NotFound && !away(err):
-			p.t.Errorf("Ack: %v", err)
+			h.acked[got.ID] = time.Now()
+			delete(h.leasedUntil, got.ID)
+		case kind != fault.NotFound && !isUnavailable(err):
+			h.t.Errorf("Ack: %v", err)
 		default:
-			p.open[got.Receipt] = true
+			h.ambiguous[got.Receipt] = true
 		}
-		p.mu.Unlock()
+		h.mu.Unlock()
 		if err == nil || kind == fault.NotFound {
 			return
 		}
@@ -320,8 +323,8 @@ func (p *post) ack(m mailbox.Engine, got mailbox.Delivery) {
 }
 
 // natsKilled kills one server of three after the other, and starts each again,
-// while two nodes send, receive and acknowledge. So the one that leads dies at
-// least once, and so does each that a node is connected to.
+// while two nodes send, receive and acknowledge. So the leader is killed at
+// least once, and so is each server that a node is connected to.
 func natsKilled(t *testing.T, binary string) {
 	c := startNATS(t, binary, 3)
 	var nodes []*nats.Mailbox
@@ -332,26 +335,26 @@ func natsKilled(t *testing.T, binary string) {
 		_, err := nodes[0].Send(t.Context(), mailbox.Message{Box: "first"})
 		return err == nil
 	})
-	look := c.ask(t)
-	p := &post{t: t, sent: map[string]bool{}, held: map[string]time.Time{}, acked: map[string]time.Time{}, open: map[string]bool{}}
+	look := c.newJetStream(t)
+	p := &mailboxHistory{t: t, sent: map[string]bool{}, leasedUntil: map[string]time.Time{}, acked: map[string]time.Time{}, ambiguous: map[string]bool{}}
 	stopSending, stopReceiving := make(chan struct{}), make(chan struct{})
 	var sending, receiving sync.WaitGroup
 	for i, m := range nodes {
 		for j := range 2 {
-			sending.Go(func() { p.sender(stopSending, m, fmt.Sprint("sender ", i, j, " message ")) })
-			receiving.Go(func() { p.receiver(stopReceiving, m) })
+			sending.Go(func() { p.send(stopSending, m, fmt.Sprint("sender ", i, j, " message ")) })
+			receiving.Go(func() { p.receive(stopReceiving, m) })
 		}
 	}
 	progress := func(what string) {
-		before := p.done.Load()
-		natsEventually(t, what, func() bool { return p.done.Load() >= before+20 })
+		before := p.ackedCount.Load()
+		natsEventually(t, what, func() bool { return p.ackedCount.Load() >= before+20 })
 	}
 	progress("messages get through")
 	for i, victim := range c.servers {
 		victim.kill()
 		progress(fmt.Sprintf("messages get through without server %d", i))
 		victim.run(t)
-		natsEventually(t, "the cluster is whole again", func() bool { return whole(t, look) })
+		natsEventually(t, "the cluster is whole again", func() bool { return isClusterHealthy(t, look) })
 	}
 	close(stopSending)
 	sending.Wait()
@@ -383,8 +386,9 @@ func natsKilled(t *testing.T, binary string) {
 	}
 }
 
-// ask makes a client of NATS's own, to look at the streams beside the mailbox.
-func (c *natsCluster) ask(t *testing.T) jetstream.JetStream {
+// newJetStream makes a client of NATS's own, to inspect the streams beside the
+// mailbox.
+func (c *natsCluster) newJetStream(t *testing.T) jetstream.JetStream {
 	t.Helper()
 	conn, err := natsclient.Connect(strings.ReplaceAll(c.url(), "nats+tls", "tls"), natsclient.MaxReconnects(-1), natsclient.ReconnectWait(100*time.Millisecond))
 	if err != nil {
@@ -398,9 +402,9 @@ func (c *natsCluster) ask(t *testing.T) jetstream.JetStream {
 	return js
 }
 
-// whole tells whether all servers have all of the streams.
-func whole(t *testing.T, js jetstream.JetStream) bool {
-	for _, name := range []string{"micronode-mail", "micronode-boards"} {
+// isClusterHealthy reports whether all servers have all of the streams.
+func isClusterHealthy(t *testing.T, js jetstream.JetStream) bool {
+	for _, name := range []string{"micronode-mail", "micronode-notes"} {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		stream, err := js.Stream(ctx, name)
 		cancel()
@@ -452,12 +456,12 @@ func natsPaused(t *testing.T, binary string) {
 		"extend":  func(ctx context.Context) error { return m.Extend(ctx, "jobs", got.Receipt, 0) },
 		"dead":    func(ctx context.Context) error { _, err := m.Dead(ctx, "jobs", "", 10); return err },
 		"post":    func(ctx context.Context) error { return m.Post(ctx, []string{"wall"}, mailbox.Note{ID: "1"}) },
-		"board":   func(ctx context.Context) error { _, err := m.Board(ctx, "wall", "", 10); return err },
+		"board":   func(ctx context.Context) error { _, err := m.Notes(ctx, "wall", "", 10); return err },
 	} {
-		ctx, end := deadline(t, 500*time.Millisecond)
+		ctx, end := withDeadline(t, 500*time.Millisecond)
 		err := do(ctx)
 		end(what)
-		if !away(err) {
+		if !isUnavailable(err) {
 			t.Errorf("%s while NATS is paused: %v", what, err)
 		}
 	}
@@ -467,17 +471,17 @@ func natsPaused(t *testing.T, binary string) {
 	natsEventually(t, "it is well again", func() bool { return m.Health() == nil })
 
 	c.servers[0].pause(t)
-	_, end := deadline(t, time.Second)
+	_, end := withDeadline(t, time.Second)
 	must(m.Close())
 	end("close")
-	nothingLeft(t, others)
+	expectNoLeaks(t, others)
 	c.servers[0].signal(t, syscall.SIGCONT)
 }
 
-// natsStartedLater opens a mailbox before there is a server, and then takes the
-// server away for a while.
+// natsStartedLater opens a mailbox before there is a server, and then stops the
+// server for a while.
 func natsStartedLater(t *testing.T, binary string) {
-	c := planNATS(t, binary, 1)
+	c := newNATSCluster(t, binary, 1)
 	m := openNATS(t, nats.Spec{URL: c.url()})
 	send := func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -485,17 +489,17 @@ func natsStartedLater(t *testing.T, binary string) {
 		_, err := m.Send(ctx, mailbox.Message{Box: "jobs", Key: "k", Body: []byte("x")})
 		return err
 	}
-	if err := send(); !away(err) {
+	if err := send(); !isUnavailable(err) {
 		t.Errorf("Send without a server: %v", err)
 	}
-	if err := m.Health(); !away(err) {
+	if err := m.Health(); !isUnavailable(err) {
 		t.Errorf("Health without a server: %v", err)
 	}
 	c.servers[0].run(t)
 	natsEventually(t, "a message is taken", func() bool { return send() == nil })
 	natsEventually(t, "it is well", func() bool { return m.Health() == nil })
 	c.servers[0].kill()
-	if err := send(); !away(err) {
+	if err := send(); !isUnavailable(err) {
 		t.Errorf("Send without a server any more: %v", err)
 	}
 	c.servers[0].run(t)
@@ -528,16 +532,16 @@ func natsTwoNodes(t *testing.T, binary string) {
 			t.Fatalf("what was sent here cannot be had there: %+v, %v", got, err)
 		}
 		_, err = here.Receive(ctx, "jobs", time.Hour, 0)
-		kind(t, err, "what is leased there", fault.NotFound)
+		expectKind(t, err, "what is leased there", fault.NotFound)
 		must(here.Extend(ctx, "jobs", got.Receipt, time.Hour))
 		must(here.Ack(ctx, "jobs", got.Receipt))
-		kind(t, there.Ack(ctx, "jobs", got.Receipt), "what was acknowledged here", fault.NotFound)
+		expectKind(t, there.Ack(ctx, "jobs", got.Receipt), "what was acknowledged here", fault.NotFound)
 	}
 
-	// A receiver that waits hears of what is sent elsewhere.
+	// A waiting receiver gets what is sent elsewhere.
 	heard := make(chan error, 1)
 	go func() {
-		got, err := there.Receive(ctx, "later", time.Hour, natsPatience)
+		got, err := there.Receive(ctx, "later", time.Hour, natsTimeout)
 		if err == nil {
 			err = there.Nack(ctx, "later", got.Receipt, 0, "not for me")
 		}
@@ -551,12 +555,12 @@ func natsTwoNodes(t *testing.T, binary string) {
 		t.Errorf("dead letters here: %+v, %v", dead, err)
 	}
 	must(here.Post(ctx, []string{"wall"}, mailbox.Note{ID: "1", Body: []byte("hello")}))
-	notes, err := there.Board(ctx, "wall", "", 10)
+	notes, err := there.Notes(ctx, "wall", "", 10)
 	if err != nil || len(notes) != 1 || string(notes[0].Body) != "hello" {
 		t.Errorf("notes there: %+v, %v", notes, err)
 	}
 
-	// A lease outlives the node that gave it, and so does its receipt.
+	// A lease outlives the node that granted it, and so does its receipt.
 	_, err = here.Send(ctx, mailbox.Message{Box: "orphans", Body: []byte("long")})
 	must(err)
 	long, err := here.Receive(ctx, "orphans", time.Hour, 0)
@@ -566,7 +570,7 @@ func natsTwoNodes(t *testing.T, binary string) {
 	_, err = here.Receive(ctx, "orphans", 100*time.Millisecond, 0)
 	must(err)
 	must(here.Close())
-	short, err := there.Receive(ctx, "orphans", time.Hour, natsPatience)
+	short, err := there.Receive(ctx, "orphans", time.Hour, natsTimeout)
 	if err != nil || string(short.Body) != "short" || short.Deliveries != 2 {
 		t.Errorf("after the lease of a node that is gone: %+v, %v", short, err)
 	}
@@ -575,14 +579,14 @@ func natsTwoNodes(t *testing.T, binary string) {
 	natsEventually(t, "only the dead letter is left", func() bool { u := there.Usage(); return u.Messages == 0 && u.Dead == 1 })
 }
 
-// natsToken uses a server that asks who we are.
+// natsToken uses a server that requires authentication.
 func natsToken(t *testing.T, binary string) {
 	c := startNATS(t, binary, 1, "-token", "right")
 	for _, token := range []string{"", "hush-hush"} {
 		m := openNATS(t, nats.Spec{URL: c.url(), Token: token, Timeout: time.Second})
 		_, err := m.Send(t.Context(), mailbox.Message{Box: "jobs"})
 		for what, err := range map[string]error{"Send": err, "Health": m.Health()} {
-			kind(t, err, what+" with a wrong token", fault.NotReady)
+			expectKind(t, err, what+" with a wrong token", fault.NotReady)
 			if !strings.Contains(fault.NextOf(err), "mailbox.token") {
 				t.Errorf("%s: the next step is %q", what, fault.NextOf(err))
 			}
@@ -597,7 +601,7 @@ func natsToken(t *testing.T, binary string) {
 	}
 }
 
-// natsCertificates uses a server that shows a certificate and wants to see one.
+// natsCertificates uses a server with mutual TLS.
 func natsCertificates(t *testing.T, binary string) {
 	cert, key := selfSigned(t)
 	stranger, strangerKey := selfSigned(t)
@@ -610,7 +614,7 @@ func natsCertificates(t *testing.T, binary string) {
 	} {
 		spec.URL, spec.Timeout = c.url(), time.Second
 		_, err := openNATS(t, spec).Send(t.Context(), mailbox.Message{Box: "jobs"})
-		if !away(err) || !strings.Contains(fault.NextOf(err), "mailbox.c") {
+		if !isUnavailable(err) || !strings.Contains(fault.NextOf(err), "mailbox.c") {
 			t.Errorf("%s: %v: the next step is %q", name, err, fault.NextOf(err))
 		}
 	}
@@ -620,15 +624,15 @@ func natsCertificates(t *testing.T, binary string) {
 	}
 }
 
-// natsFull uses servers that have no room for the streams, or for a message.
+// natsFull uses servers that have no space for the streams, or for a message.
 func natsFull(t *testing.T, binary string) {
 	small := openNATS(t, nats.Spec{URL: startNATS(t, binary, 1, "-store", fmt.Sprint(1<<20)).url()})
 	_, err := small.Send(t.Context(), mailbox.Message{Box: "jobs"})
-	kind(t, err, "a server without room", fault.StoreFull)
+	expectKind(t, err, "a server without room", fault.StoreFull)
 
 	narrow := openNATS(t, nats.Spec{URL: startNATS(t, binary, 1, "-payload", fmt.Sprint(64<<10)).url()})
 	_, err = narrow.Send(t.Context(), mailbox.Message{Box: "jobs", Body: make([]byte, 100<<10)})
-	kind(t, err, "a message beyond what the server takes", fault.BodyTooLarge)
+	expectKind(t, err, "a message beyond what the server takes", fault.BodyTooLarge)
 	if _, err := narrow.Send(t.Context(), mailbox.Message{Box: "jobs", Body: make([]byte, 10<<10)}); err != nil {
 		t.Error(err)
 	}

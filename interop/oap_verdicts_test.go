@@ -14,10 +14,10 @@ import (
 	"micronode/internal/oap"
 )
 
-// Bytes that nobody thought of must get the same verdict from both: they are
-// the vectors with something broken.
+// Random bytes must get the same verdict from both: they are the vectors with
+// something broken.
 func TestOAPVerdicts(t *testing.T) {
-	cases := oapCases(t, rand.New(rand.NewPCG(7, oapRun)))
+	cases := oapCases(t, rand.New(rand.NewPCG(7, oapSeedNumber)))
 	var in, complaints bytes.Buffer
 	for _, c := range cases {
 		line, err := json.Marshal(c)
@@ -38,14 +38,14 @@ func TestOAPVerdicts(t *testing.T) {
 	}
 	taken, wrong := 0, 0
 	for i, c := range cases {
-		ours, theirs := c.verdict().plain(), oapVerdict{}
+		ours, theirs := c.verdict().normalized(), oapVerdict{}
 		if err := json.Unmarshal(verdicts[i], &theirs); err != nil {
 			t.Fatal(err)
 		}
 		if ours.Error == "" {
 			taken++
 		}
-		if ours != theirs.plain() {
+		if ours != theirs.normalized() {
 			if wrong++; wrong <= 20 {
 				t.Errorf("%+v:\n  ours   %+v\n  theirs %+v", c, ours, theirs)
 			}
@@ -54,19 +54,19 @@ func TestOAPVerdicts(t *testing.T) {
 	t.Logf("%d cases, %d of them taken, %d verdicts that differ", len(cases), taken, wrong)
 }
 
-const oapRun = 8 // another number gives other cases
+const oapSeedNumber = 8 // another number gives other cases
 
-// oapCase is bytes to be judged; one of Frame, Message and Letter is set.
+// oapCase is bytes to be judged; one of Frame, Message and Gossip is set.
 type oapCase struct {
 	Frame      *string `json:"frame,omitempty"`
 	Compressed bool    `json:"compressed"`
 	Message    *string `json:"message,omitempty"`
-	Letter     *string `json:"letter,omitempty"`
+	Gossip     *string `json:"letter,omitempty"`
 	Sig        string  `json:"sig"`
 }
 
 func (c oapCase) String() string {
-	for name, text := range map[string]*string{"frame": c.Frame, "message": c.Message, "letter": c.Letter} {
+	for name, text := range map[string]*string{"frame": c.Frame, "message": c.Message, "letter": c.Gossip} {
 		if text != nil {
 			return fmt.Sprintf("%s %s (zstd %t, sig %s)", name, *text, c.Compressed, c.Sig)
 		}
@@ -74,16 +74,16 @@ func (c oapCase) String() string {
 	return "nothing"
 }
 
-// oapVerdict is what a message is when it is sent again, or why it is refused.
+// oapVerdict is the message as it is encoded again, or why it is rejected.
 type oapVerdict struct{ Again, Error, Reason string }
 
-// plain takes away what the document leaves open: which of two broken rules of
-// zstd is named, and whether a key that says nothing is sent.
-func (v oapVerdict) plain() oapVerdict {
+// normalized removes what the document leaves open: which of two broken rules
+// of zstd is named, and whether an empty key is sent.
+func (v oapVerdict) normalized() oapVerdict {
 	if v.Reason == "zstd" || v.Reason == "ratio" {
 		return oapVerdict{Error: "zstd"}
 	}
-	if again, err := messageAgain(v.Again); err == nil {
+	if again, err := reencodeMessage(v.Again); err == nil {
 		v.Again = again
 	}
 	return v
@@ -109,35 +109,35 @@ func oapCases(t *testing.T, random *rand.Rand) []oapCase {
 	var cases []oapCase
 	for _, v := range vectors.Frames {
 		for range 40 {
-			broken := oapBroken(random, v.Hex)
+			broken := mutateHex(random, v.Hex)
 			cases = append(cases, oapCase{Frame: &broken, Compressed: v.Compressed})
 		}
 	}
 	for _, v := range vectors.Messages {
 		for range 80 {
-			broken := oapBroken(random, v.Hex)
+			broken := mutateHex(random, v.Hex)
 			cases = append(cases, oapCase{Message: &broken})
 		}
 	}
 	for _, v := range vectors.Letters {
 		for range 30 {
-			letter, sig := v.Msg, v.Sig
+			message, sig := v.Msg, v.Sig
 			if len(sig) != 128 {
 				sig = strings.Repeat("00", 64)
 			}
 			if random.IntN(4) == 0 {
-				sig = (oapBroken(random, sig) + strings.Repeat("00", 64))[:128]
+				sig = (mutateHex(random, sig) + strings.Repeat("00", 64))[:128]
 			} else {
-				letter = oapBroken(random, letter)
+				message = mutateHex(random, message)
 			}
-			cases = append(cases, oapCase{Letter: &letter, Sig: sig})
+			cases = append(cases, oapCase{Gossip: &message, Sig: sig})
 		}
 	}
 	return cases
 }
 
-// oapBroken changes a few bytes, most of them to what means something in CBOR.
-func oapBroken(random *rand.Rand, text string) string {
+// mutateHex changes a few bytes, most of them to values with a meaning in CBOR.
+func mutateHex(random *rand.Rand, text string) string {
 	data, _ := hex.DecodeString(text)
 	meaning := []byte{0x00, 0x01, 0x17, 0x18, 0x19, 0x1a, 0x1b, 0x1c, 0x20, 0x3b, 0x40, 0x58, 0x5f, 0x60, 0x61, 0x78, 0x7f, 0x80,
 		0x81, 0x98, 0x9f, 0xa0, 0xa1, 0xb8, 0xbf, 0xc1, 0xdb, 0xe0, 0xf4, 0xf6, 0xf7, 0xf8, 0xf9, 0xfa, 0xfb, 0xff}
@@ -166,11 +166,11 @@ func (c oapCase) verdict() oapVerdict {
 	var err error
 	switch {
 	case c.Frame != nil:
-		again, err = frameAgain(*c.Frame, c.Compressed)
+		again, err = reencodeFrame(*c.Frame, c.Compressed)
 	case c.Message != nil:
-		again, err = messageAgain(*c.Message)
+		again, err = reencodeMessage(*c.Message)
 	default:
-		again, err = letterAgain(*c.Letter, c.Sig)
+		again, err = verifyGossip(*c.Gossip, c.Sig)
 	}
 	if err != nil {
 		return oapVerdict{Error: string(oap.CodeOf(err)), Reason: oap.ReasonOf(err).Label()}
@@ -178,7 +178,7 @@ func (c oapCase) verdict() oapVerdict {
 	return oapVerdict{Again: again}
 }
 
-func frameAgain(text string, compressed bool) (string, error) {
+func reencodeFrame(text string, compressed bool) (string, error) {
 	data, _ := hex.DecodeString(text)
 	frame, err := oap.NewReader(bytes.NewReader(data), oap.Codec{Max: oap.MaxPayload, Compressed: compressed}).Next()
 	if err == io.EOF || err != nil && oap.ReasonOf(err).Label() == "" {
@@ -187,11 +187,11 @@ func frameAgain(text string, compressed bool) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	wire, err := oap.Append(nil, frame)
-	return hex.EncodeToString(wire), err
+	encoded, err := oap.Append(nil, frame)
+	return hex.EncodeToString(encoded), err
 }
 
-func messageAgain(text string) (string, error) {
+func reencodeMessage(text string) (string, error) {
 	data, _ := hex.DecodeString(text)
 	message, err := oap.Decode(data)
 	if err != nil {
@@ -200,17 +200,17 @@ func messageAgain(text string) (string, error) {
 	if unknown, ok := message.(*oap.Unknown); ok {
 		return "unknown kind " + unknown.Kind, nil
 	}
-	wire, err := oap.Encode(nil, message)
-	return hex.EncodeToString(wire), err
+	encoded, err := oap.Encode(nil, message)
+	return hex.EncodeToString(encoded), err
 }
 
-func letterAgain(msg, sig string) (string, error) {
+func verifyGossip(msg, sig string) (string, error) {
 	var envelope oap.Gossip
 	envelope.Msg, _ = hex.DecodeString(msg)
 	envelope.Sig, _ = hex.DecodeString(sig)
-	letter, id, err := envelope.Open()
+	message, id, err := envelope.Open()
 	if err != nil {
 		return "", err
 	}
-	return hex.EncodeToString(id[:]), envelope.Verify(&letter, id)
+	return hex.EncodeToString(id[:]), envelope.Verify(&message, id)
 }

@@ -17,9 +17,9 @@ import (
 	"micronode/b3"
 )
 
-// What a node says of its routes is valid to a validator that we did not
-// write, and what it answers is what it said: requests and answers are held
-// against the document by the same library.
+// The OpenAPI document of a node is valid to a validator that we did not write,
+// and the answers conform to it: requests and answers are checked against the
+// document by the same library.
 func TestOpenAPI(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "micronode")
 	if out, err := exec.Command("go", "build", "-C", "..", "-o", binary, "./cmd/micronode").CombinedOutput(); err != nil {
@@ -58,7 +58,7 @@ func TestOpenAPI(t *testing.T) {
 		{"GET", "/registry/head", "", 404},
 		{"DELETE", "/o/" + address, "", 204},
 	} {
-		t.Run(c.method+" "+c.path, func(t *testing.T) { holdTo(t, router, n, c.method, c.path, c.body, c.status) })
+		t.Run(c.method+" "+c.path, func(t *testing.T) { checkResponse(t, router, n, c.method, c.path, c.body, c.status) })
 	}
 }
 
@@ -85,8 +85,8 @@ func fetchOpenAPI(t *testing.T, n *indexNode) *openapi3.T {
 	return document
 }
 
-// holdTo sends a request and holds the answer to what the document says.
-func holdTo(t *testing.T, router routers.Router, n *indexNode, method, path, body string, status int) {
+// checkResponse sends a request and validates the answer against the document.
+func checkResponse(t *testing.T, router routers.Router, n *indexNode, method, path, body string, status int) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, n.url+path, strings.NewReader(body))
 	if err != nil {

@@ -24,8 +24,8 @@ import (
 	"micronode/internal/edge/pack/pmtiles"
 )
 
-// mapShapes are archives of many kinds, none of which the reference dislikes.
-// Its server looks through three leaf directories, and no more.
+// mapShapes are archives of many kinds, all of which the reference accepts. Its
+// server looks through three leaf directories, and no more.
 var mapShapes = map[string]packtest.PMSpec{
 	"one tile":            {},
 	"plain":               {MaxZoom: 4},
@@ -33,13 +33,13 @@ var mapShapes = map[string]packtest.PMSpec{
 	"runs":                {MaxZoom: 5, Repeat: 0.6, Seed: 5},
 	"runs, gzip, leaves":  {MaxZoom: 6, Repeat: 0.5, LeafSize: 40, InternalCompression: packtest.PMGzip},
 	"single runs":         {MaxZoom: 4, Repeat: 0.5, SingleRuns: true},
-	"repeated":            {MaxZoom: 5, Again: 0.3, Repeat: 0.2},
+	"repeated":            {MaxZoom: 5, Duplicate: 0.3, Repeat: 0.2},
 	"deep zooms only":     {MinZoom: 4, MaxZoom: 5},
 	"leaves":              {MaxZoom: 6, LeafSize: 100, MinSize: 1, MaxSize: 50},
 	"leaves of one":       {MaxZoom: 4, LeafSize: 1},
 	"leaves of leaves":    {MaxZoom: 5, LeafSize: 37, Levels: 2, InternalCompression: packtest.PMGzip},
 	"three levels":        {MaxZoom: 5, LeafSize: 12, Levels: 3},
-	"unclustered":         {MaxZoom: 4, Unclustered: true, Again: 0.2},
+	"unclustered":         {MaxZoom: 4, Unclustered: true, Duplicate: 0.2},
 	"unclustered, leaves": {MaxZoom: 5, Unclustered: true, LeafSize: 64, InternalCompression: packtest.PMGzip},
 	"padded":              {MaxZoom: 3, Pad: true},
 	"sparse":              {MaxZoom: 7, LeafSize: 300, Keep: func(z uint8, x, y uint32) bool { return (uint32(z)+x*7+y*13)%5 == 0 }},
@@ -51,10 +51,10 @@ var mapShapes = map[string]packtest.PMSpec{
 	}},
 }
 
-// openMap opens an archive that must be good with our reader.
+// openMap opens an archive that must be valid to our reader.
 func openMap(t *testing.T, data []byte) *pmtiles.Archive {
 	t.Helper()
-	a, err := pmtiles.Open(bytes.NewReader(data), int64(len(data)), pmtiles.NewDirectories(4<<20), pmtiles.DefaultLimits())
+	a, err := pmtiles.Open(bytes.NewReader(data), int64(len(data)), pmtiles.NewDirectoryCache(4<<20), pmtiles.DefaultLimits())
 	if err != nil {
 		t.Fatalf("ours: %v", err)
 	}
@@ -81,7 +81,7 @@ func ourTile(t *testing.T, a *pmtiles.Archive, data []byte, z uint8, x, y uint32
 func theirTile(t *testing.T, h reference.HeaderV3, data []byte, z uint8, x, y uint32) []byte {
 	t.Helper()
 	if z < h.MinZoom || z > h.MaxZoom {
-		return nil // their server asks the header first
+		return nil // their server checks the header first
 	}
 	id := reference.ZxyToID(z, x, y)
 	at, length := h.RootOffset, h.RootLength
@@ -100,7 +100,7 @@ func theirTile(t *testing.T, h reference.HeaderV3, data []byte, z uint8, x, y ui
 	return nil
 }
 
-// theirHeader reads the header with the reference, and holds ours against it.
+// theirHeader reads the header with the reference, and compares ours with it.
 func theirHeader(t *testing.T, a *pmtiles.Archive, data []byte) reference.HeaderV3 {
 	t.Helper()
 	theirs, err := reference.DeserializeHeader(data[:reference.HeaderV3LenBytes])
@@ -128,9 +128,9 @@ func theirHeader(t *testing.T, a *pmtiles.Archive, data []byte) reference.Header
 	return theirs
 }
 
-// verify runs the verify command of the reference. What it only prints, and
-// what makes it panic, counts as refused.
-func verify(path string) (err error) {
+// verifyWithReference runs the verify command of the reference. What it only
+// prints, and what makes it panic, counts as rejected.
+func verifyWithReference(path string) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic: %v", r)
@@ -196,14 +196,14 @@ func TestTileIDsAgree(t *testing.T) {
 	}
 }
 
-// What packtest writes is an archive to the reference, too, and both find the
-// same tiles in it.
+// What packtest writes is valid to the reference, too, and both find the same
+// tiles in it.
 func TestTheReferenceReadsWhatWeWrite(t *testing.T) {
 	for name, spec := range mapShapes {
 		t.Run(name, func(t *testing.T) {
 			data := packtest.PMTiles(spec)
 			path := writeMap(t, data)
-			if err := verify(path); err != nil {
+			if err := verifyWithReference(path); err != nil {
 				t.Fatalf("theirs: %v", err)
 			}
 			a := openMap(t, data)
@@ -219,7 +219,7 @@ func TestTheReferenceReadsWhatWeWrite(t *testing.T) {
 	}
 }
 
-// wantSame asks both for tiles that are there and for some that are not.
+// wantSame requests from both tiles that exist and some that do not.
 func wantSame(t *testing.T, a *pmtiles.Archive, h reference.HeaderV3, data []byte, want []packtest.PMTile) {
 	t.Helper()
 	there := map[uint64]bool{}
@@ -246,7 +246,7 @@ func wantSame(t *testing.T, a *pmtiles.Archive, h reference.HeaderV3, data []byt
 	}
 }
 
-// wantServed asks the server of the reference for some tiles.
+// wantServed requests some tiles from the server of the reference.
 func wantServed(t *testing.T, path string, a *pmtiles.Archive, want []packtest.PMTile) {
 	t.Helper()
 	quiet := log.New(io.Discard, "", 0)
@@ -299,7 +299,7 @@ func convert(t *testing.T, spec packtest.MBSpec, deduplicate bool) string {
 	return target
 }
 
-// What the reference makes of an MBTiles file, we read, tile for tile.
+// What the reference makes from an MBTiles file, we read, tile for tile.
 func TestWeReadWhatTheReferenceConverts(t *testing.T) {
 	// Some tiles are all the same, as the sea is on every map.
 	sea := func(z uint8, x, y uint32) []byte {
@@ -333,7 +333,7 @@ func TestWeReadWhatTheReferenceConverts(t *testing.T) {
 				if c.spec.Tile != nil {
 					want = c.spec.Tile(w.Z, w.X, w.Y)
 				}
-				got := plain(t, a.Header().TileCompression, ourTile(t, a, data, w.Z, w.X, w.Y))
+				got := gunzip(t, a.Header().TileCompression, ourTile(t, a, data, w.Z, w.X, w.Y))
 				if !bytes.Equal(got, want) {
 					t.Fatalf("%d/%d/%d: %d bytes, want %d", w.Z, w.X, w.Y, len(got), len(want))
 				}
@@ -344,8 +344,8 @@ func TestWeReadWhatTheReferenceConverts(t *testing.T) {
 	}
 }
 
-// plain undoes the compression that the reference gives to vector tiles.
-func plain(t *testing.T, c pmtiles.Compression, data []byte) []byte {
+// gunzip undoes the compression that the reference gives to vector tiles.
+func gunzip(t *testing.T, c pmtiles.Compression, data []byte) []byte {
 	t.Helper()
 	if c != pmtiles.Gzip || data == nil {
 		return data
@@ -369,13 +369,13 @@ func wantAbsentOutside(t *testing.T, a *pmtiles.Archive, data []byte) {
 	}
 }
 
-// The reference puts an unclustered archive in order, and the tiles stay.
+// The reference sorts an unclustered archive, and the tiles stay.
 func TestWeReadWhatTheReferenceClusters(t *testing.T) {
 	for name, c := range map[string]struct {
 		spec        packtest.PMSpec
 		deduplicate bool
 	}{
-		"root only":  {packtest.PMSpec{MaxZoom: 4, Unclustered: true, Again: 0.2}, true},
+		"root only":  {packtest.PMSpec{MaxZoom: 4, Unclustered: true, Duplicate: 0.2}, true},
 		"leaves":     {packtest.PMSpec{MaxZoom: 7, Unclustered: true, LeafSize: 500, MinSize: 8, MaxSize: 40, Repeat: 0.1, InternalCompression: packtest.PMGzip}, true},
 		"no repeats": {packtest.PMSpec{MaxZoom: 4, Unclustered: true, LeafSize: 9}, false},
 	} {
@@ -397,10 +397,10 @@ func TestWeReadWhatTheReferenceClusters(t *testing.T) {
 	}
 }
 
-// The reference cuts a piece out of an archive. Which tiles that are is its
-// business; ours has to find exactly those, with the bytes they had.
+// The reference extracts a part of an archive. Which tiles that are is up to
+// it; ours has to find exactly those, with the bytes they had.
 func TestWeReadWhatTheReferenceExtracts(t *testing.T) {
-	spec := packtest.PMSpec{MaxZoom: 7, LeafSize: 1000, MinSize: 8, MaxSize: 60, Repeat: 0.2, Again: 0.05, InternalCompression: packtest.PMGzip}
+	spec := packtest.PMSpec{MaxZoom: 7, LeafSize: 1000, MinSize: 8, MaxSize: 60, Repeat: 0.2, Duplicate: 0.05, InternalCompression: packtest.PMGzip}
 	source := packtest.PMTiles(spec)
 	path := writeMap(t, source)
 	for name, c := range map[string]struct {
@@ -420,7 +420,7 @@ func TestWeReadWhatTheReferenceExtracts(t *testing.T) {
 			data := readMap(t, out)
 			a := openMap(t, data)
 			h := theirHeader(t, a, data)
-			inPiece := addressed(t, h, data)
+			inPiece := tileIDs(t, h, data)
 			found := 0
 			for _, w := range spec.Contents() {
 				ours := ourTile(t, a, data, w.Z, w.X, w.Y)
@@ -438,8 +438,8 @@ func TestWeReadWhatTheReferenceExtracts(t *testing.T) {
 	}
 }
 
-// addressed is every tile of an archive, as the reference walks it.
-func addressed(t *testing.T, h reference.HeaderV3, data []byte) map[uint64]bool {
+// tileIDs is every tile of an archive, as the reference walks it.
+func tileIDs(t *testing.T, h reference.HeaderV3, data []byte) map[uint64]bool {
 	t.Helper()
 	ids := map[uint64]bool{}
 	err := reference.IterateEntries(h,
@@ -462,9 +462,9 @@ func damagedRoot(change func(entries []packtest.PMEntry) []packtest.PMEntry) pac
 	}}}
 }
 
-// What the verify command of the reference refuses, we refuse; or, where the
-// tiles can be served all the same, we have something to say about it and both
-// still find the same tiles.
+// What the verify command of the reference rejects, we reject; or, where the
+// tiles can be served all the same, we report a warning and both still find the
+// same tiles.
 func TestWhatVerifyRefusesIsNotMissed(t *testing.T) {
 	header := func(change func(h *packtest.PMHeader)) packtest.PMSpec {
 		return packtest.PMSpec{MaxZoom: 2, Damage: packtest.PMDamage{Header: change}}
@@ -510,7 +510,7 @@ func TestWhatVerifyRefusesIsNotMissed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			data := packtest.PMTiles(c.spec)
 			path := writeMap(t, data)
-			theirs := verify(path)
+			theirs := verifyWithReference(path)
 			if theirs == nil {
 				t.Fatal("the reference has nothing against it: this shows nothing")
 			}
@@ -533,8 +533,8 @@ func TestWhatVerifyRefusesIsNotMissed(t *testing.T) {
 	}
 }
 
-// Some archives pass the verify command, for sums that overflow and runs that
-// nobody compares, and are refused by ours.
+// Some archives pass the verify command, because of sums that overflow and runs
+// that it does not compare, and are rejected by ours.
 func TestWeRefuseMoreThanVerify(t *testing.T) {
 	for name, spec := range map[string]packtest.PMSpec{
 		"tile far outside": damagedRoot(func(entries []packtest.PMEntry) []packtest.PMEntry {
@@ -550,7 +550,7 @@ func TestWeRefuseMoreThanVerify(t *testing.T) {
 		}},
 	} {
 		data := packtest.PMTiles(spec)
-		if err := verify(writeMap(t, data)); err != nil {
+		if err := verifyWithReference(writeMap(t, data)); err != nil {
 			t.Errorf("%s: theirs refuses it now: %v", name, err)
 		}
 		if _, err := pmtiles.Open(bytes.NewReader(data), int64(len(data)), nil, pmtiles.DefaultLimits()); fault.KindOf(err) != fault.Malformed {
@@ -559,14 +559,14 @@ func TestWeRefuseMoreThanVerify(t *testing.T) {
 	}
 }
 
-// Archives that nobody thought of, the same ones every time.
+// Random archives, the same ones every time.
 func TestRandomArchivesAgree(t *testing.T) {
 	for seed := range uint64(40) {
 		random := rand.New(rand.NewPCG(seed, 3))
 		spec := packtest.PMSpec{
 			Seed: seed, MaxZoom: uint8(random.IntN(6)),
 			MinSize: 1 + random.IntN(20), MaxSize: 1 + random.IntN(90),
-			Repeat: random.Float64() * 0.8, Again: random.Float64() * 0.2,
+			Repeat: random.Float64() * 0.8, Duplicate: random.Float64() * 0.2,
 			LeafSize: []int{0, 2, 9, 70}[random.IntN(4)], Levels: 1 + random.IntN(3),
 			SingleRuns: random.IntN(3) == 0, Unclustered: random.IntN(3) == 0, Pad: random.IntN(3) == 0,
 			InternalCompression: packtest.PMNone + uint8(random.IntN(2)),
@@ -584,7 +584,7 @@ func TestRandomArchivesAgree(t *testing.T) {
 	}
 }
 
-// Both make the same metadata of what is in the file, whatever it says.
+// Both read the same metadata from the file, whatever it says.
 func TestMetadataAgrees(t *testing.T) {
 	for _, text := range []string{`{}`, `{"name":"x","vector_layers":[{"id":"a","fields":{}}]}`, " {\n} "} {
 		for _, compression := range []uint8{packtest.PMNone, packtest.PMGzip} {

@@ -16,8 +16,8 @@ import (
 	"micronode/internal/registry/registrytest"
 )
 
-// TestRegistryOnEtcd holds nodes, as processes of their own, to what clients may
-// see of a registry whose log is on an etcd.
+// TestRegistryOnEtcd checks nodes, as processes of their own, whose registry
+// has its log on an etcd, from the view of clients.
 func TestRegistryOnEtcd(t *testing.T) {
 	folder := t.TempDir()
 	programs := registryPrograms{node: filepath.Join(folder, "micronode"), etcd: filepath.Join(folder, "etcdserver")}
@@ -41,20 +41,20 @@ type registryPrograms struct{ node, etcd string }
 func registryLeaderKilled(t *testing.T, p registryPrograms) {
 	c := startCluster(t, p.etcd, 3)
 	leader, _ := c.leader(t)
-	registryKilled(t, p, c, leader)
+	killMemberDuringCommits(t, p, c, leader)
 }
 
 func registryFollowerKilled(t *testing.T, p registryPrograms) {
 	c := startCluster(t, p.etcd, 3)
 	_, others := c.leader(t)
-	registryKilled(t, p, c, others[0])
+	killMemberDuringCommits(t, p, c, others[0])
 }
 
-// registryKilled kills a member while clients are at work on one node. What they
-// are told could still have been told one after another, and they get on. The
-// member is silent for a moment before it dies, so that commits are on their way
-// to it, and lost with it.
-func registryKilled(t *testing.T, p registryPrograms, c *cluster, victim *member) {
+// killMemberDuringCommits kills a member while clients are at work on one node.
+// Their history stays linearizable, and they make progress. The member is
+// silent for a moment before it is killed, so that commits are on their way to
+// it, and lost with it.
+func killMemberDuringCommits(t *testing.T, p registryPrograms, c *etcdCluster, victim *etcdMember) {
 	n := startRegistryNode(t, p.node, c.url("node"))
 	w := registryWorkload(t, n)
 	w.Steps = 80
@@ -67,7 +67,7 @@ func registryKilled(t *testing.T, p registryPrograms, c *cluster, victim *member
 		time.Sleep(300 * time.Millisecond)
 		victim.kill()
 	}
-	if _, err := w.Begin(t.Context()); err != nil {
+	if _, err := w.Init(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	history := w.Run(t.Context())
@@ -81,8 +81,8 @@ func registryKilled(t *testing.T, p registryPrograms, c *cluster, victim *member
 }
 
 // registryTwoNodes has two nodes on one etcd commit at the same time, each its
-// own proposals, about the same items. They never give out the same version, and
-// in the end they show the same log.
+// own proposals, about the same items. They never acknowledge the same version,
+// and in the end they show the same log.
 func registryTwoNodes(t *testing.T, p registryPrograms) {
 	c := startCluster(t, p.etcd, 1)
 	key := filepath.Join(t.TempDir(), "log.key")
@@ -94,7 +94,7 @@ func registryTwoNodes(t *testing.T, p registryPrograms) {
 		nodes = append(nodes, startRegistryNode(t, p.node, c.url("shared"), "MICRO_REGISTRY__STORAGE__LOG_KEY=file:"+key))
 	}
 	w := registryWorkload(t, nodes...)
-	begun, err := w.Begin(t.Context())
+	begun, err := w.Init(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,14 +116,13 @@ func registryTwoNodes(t *testing.T, p registryPrograms) {
 	}
 	for _, n := range nodes {
 		n.awaitHead(head)
-		n.keeps(acked)
+		n.expectVersions(acked)
 		n.do("registry", "verify", n.url, "--registry", begun.Registry.String(), "--log-key", begun.Key)
 	}
 }
 
-// registryAcknowledged is what was committed at each version. Nobody may have
-// been told a version that somebody else was told, and both nodes must have done
-// something.
+// registryAcknowledged is what was committed at each version. No version may be
+// acknowledged twice, and both nodes must have committed something.
 func registryAcknowledged(t *testing.T, history registrytest.History) map[uint64]string {
 	t.Helper()
 	acked, by := map[uint64]string{}, map[int]int{}
@@ -143,7 +142,7 @@ func registryAcknowledged(t *testing.T, history registrytest.History) map[uint64
 
 // registryWorkload is clients of these nodes.
 func registryWorkload(t *testing.T, nodes ...*registryNode) registrytest.Workload {
-	w := registrytest.Workload{Client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}, Timeout: oapPatience}, Signers: registrytest.Signers()}
+	w := registrytest.Workload{Client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}, Timeout: oapTimeout}, Signers: registrytest.Signers()}
 	t.Cleanup(w.Client.CloseIdleConnections)
 	for _, n := range nodes {
 		w.URLs = append(w.URLs, n.url)
@@ -151,7 +150,7 @@ func registryWorkload(t *testing.T, nodes ...*registryNode) registrytest.Workloa
 	return w
 }
 
-// registryNode is a node that asks nobody for a capability, and a client of it.
+// registryNode is a node that requires no capability, and a client of it.
 type registryNode struct {
 	*micronode
 	url    string
@@ -162,11 +161,11 @@ type registryNode struct {
 // ready.
 func startRegistryNode(t *testing.T, binary, storage string, environment ...string) *registryNode {
 	t.Helper()
-	n := &registryNode{micronode: &micronode{t: t, binary: binary, words: &bytes.Buffer{}, ended: make(chan error, 1)}}
+	n := &registryNode{micronode: &micronode{t: t, binary: binary, output: &bytes.Buffer{}, ended: make(chan error, 1)}}
 	n.socket = fmt.Sprintf("micronode-interop-%d-%d", os.Getpid(), time.Now().UnixNano())
 	n.process = exec.Command(binary, "run", "--open", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--overlay", "127.0.0.1:0", "--socket", n.socket)
 	n.process.Env = append(os.Environ(), append(environment, "MICRO_REGISTRY__STORAGE__URL="+storage)...)
-	n.process.Stdout, n.process.Stderr = n.words, n.words
+	n.process.Stdout, n.process.Stderr = n.output, n.output
 	if err := n.process.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +173,7 @@ func startRegistryNode(t *testing.T, binary, storage string, environment ...stri
 	t.Cleanup(func() {
 		n.kill()
 		if t.Failed() {
-			t.Logf("the node said:\n%s", n.words)
+			t.Logf("the node said:\n%s", n.output)
 		}
 	})
 	n.do("status", "--wait", "20s")
@@ -195,7 +194,7 @@ func (n *registryNode) head() client.RegistryHead {
 	n.t.Helper()
 	head, err := n.client.RegistryHead(n.t.Context())
 	if err != nil {
-		n.t.Error(err) // it is asked from other goroutines, too
+		n.t.Error(err) // it is called from other goroutines, too
 	}
 	return head
 }
@@ -205,7 +204,7 @@ func (n *registryNode) head() client.RegistryHead {
 func (n *registryNode) awaitHead(want client.RegistryHead) {
 	n.t.Helper()
 	var head client.RegistryHead
-	for deadline := time.Now().Add(oapPatience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(oapTimeout); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if head, _ = n.client.RegistryHead(n.t.Context()); head.Version >= want.Version && !head.Hash.IsZero() {
 			break
 		}
@@ -215,8 +214,9 @@ func (n *registryNode) awaitHead(want client.RegistryHead) {
 	}
 }
 
-// keeps looks that the node shows everything that was acknowledged by either.
-func (n *registryNode) keeps(acked map[uint64]string) {
+// expectVersions checks that the node shows everything that was acknowledged by
+// either.
+func (n *registryNode) expectVersions(acked map[uint64]string) {
 	n.t.Helper()
 	for version, hash := range acked {
 		got, err := n.client.RegistryVersion(n.t.Context(), version, false)

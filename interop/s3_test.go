@@ -26,11 +26,11 @@ import (
 	"micronode/internal/store/storetest"
 )
 
-// TestS3 holds the store for S3 against a server that we did not write: the
+// TestS3 tests the store for S3 with a server that we did not write: the
 // gateway of the Versity project, over a folder.
 func TestS3(t *testing.T) {
 	binary := buildServer(t)
-	for name, test := range map[string]func(t *testing.T, s *server){
+	for name, test := range map[string]func(t *testing.T, s *serverProcess){
 		"conformance":               s3Conformance,
 		"a large object":            s3Large,
 		"corrupt bytes":             s3Corrupt,
@@ -47,8 +47,8 @@ func TestS3(t *testing.T) {
 	}
 }
 
-// server is a child process that serves a folder.
-type server struct {
+// serverProcess is a child process that serves a folder.
+type serverProcess struct {
 	binary  string
 	folder  string
 	address string
@@ -65,16 +65,16 @@ func buildServer(t *testing.T) string {
 	return binary
 }
 
-func startServer(t *testing.T, binary string) *server {
+func startServer(t *testing.T, binary string) *serverProcess {
 	t.Helper()
-	s := &server{binary: binary, folder: t.TempDir(), address: freePorts(t, 1)[0]}
+	s := &serverProcess{binary: binary, folder: t.TempDir(), address: freePorts(t, 1)[0]}
 	s.start(t)
 	t.Cleanup(s.kill)
 	return s
 }
 
-// start runs the server and waits until it tells where it listens.
-func (s *server) start(t *testing.T) {
+// start runs the server and waits until it prints where it listens.
+func (s *serverProcess) start(t *testing.T) {
 	t.Helper()
 	s.process = exec.Command(s.binary, "-folder", s.folder, "-listen", s.address)
 	out, err := s.process.StdoutPipe()
@@ -96,14 +96,14 @@ func (s *server) start(t *testing.T) {
 }
 
 // kill ends the process as a power cut would.
-func (s *server) kill() {
+func (s *serverProcess) kill() {
 	_ = s.process.Process.Kill()
 	_ = s.process.Wait()
 }
 
 // pause stops the process and waits until it has stopped: the last of its
-// threads may go on for a moment after the signal.
-func (s *server) pause(t *testing.T) {
+// threads may run for a moment after the signal.
+func (s *serverProcess) pause(t *testing.T) {
 	t.Helper()
 	s.signal(t, syscall.SIGSTOP)
 	var status syscall.WaitStatus
@@ -112,24 +112,24 @@ func (s *server) pause(t *testing.T) {
 	}
 }
 
-func (s *server) signal(t *testing.T, signal os.Signal) {
+func (s *serverProcess) signal(t *testing.T, signal os.Signal) {
 	t.Helper()
 	if err := s.process.Process.Signal(signal); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// spec is a store in a bucket of its own.
-func (s *server) spec(bucket string) s3.Spec {
+// storeSpec is a store in a bucket of its own.
+func (s *serverProcess) storeSpec(bucket string) s3.Spec {
 	return s3.Spec{
 		Service: "store", URL: "s3+http://" + s.address + "/" + bucket + "/objects", AccessKey: "access", SecretKey: "secret",
 		CreateBucket: true, MaxObject: 64 << 20, Timeout: 20 * time.Second,
 	}
 }
 
-func (s *server) open(t testing.TB, bucket string) *s3.Store {
+func (s *serverProcess) openStore(t testing.TB, bucket string) *s3.Store {
 	t.Helper()
-	opened, err := s3.Open(t.Context(), flow.NewInventory(), s.spec(bucket))
+	opened, err := s3.Open(t.Context(), flow.NewInventory(), s.storeSpec(bucket))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,8 +137,8 @@ func (s *server) open(t testing.TB, bucket string) *s3.Store {
 	return opened
 }
 
-// files lists what lies in a folder of the bucket, on the server's disk.
-func (s *server) files(t *testing.T, bucket, folder string) (names []string) {
+// files lists the files of a folder of the bucket, on the server's disk.
+func (s *serverProcess) files(t *testing.T, bucket, folder string) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join(s.folder, bucket, "objects", folder))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -151,12 +151,12 @@ func (s *server) files(t *testing.T, bucket, folder string) (names []string) {
 }
 
 // file is where the server keeps a key.
-func (s *server) file(bucket, folder string, a b3.Address) string {
+func (s *serverProcess) file(bucket, folder string, a b3.Address) string {
 	return filepath.Join(s.folder, bucket, "objects", folder, strings.TrimPrefix(a.String(), b3.Prefix))
 }
 
-// spoil changes one byte of a file in place.
-func spoil(t *testing.T, path string, at int64) {
+// flipByteInFile changes one byte of a file in place.
+func flipByteInFile(t *testing.T, path string, at int64) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -182,7 +182,7 @@ func put(t *testing.T, s *s3.Store, data []byte, opt store.PutOptions) b3.Addres
 	return info.Address
 }
 
-func kind(t *testing.T, err error, what string, want fault.Kind) {
+func expectKind(t *testing.T, err error, what string, want fault.Kind) {
 	t.Helper()
 	if fault.KindOf(err) != want {
 		t.Errorf("%s: %v, want %v", what, err, want)
@@ -194,17 +194,17 @@ func kind(t *testing.T, err error, what string, want fault.Kind) {
 
 // s3Conformance runs the suite that every store has to pass, with a bucket for
 // each check.
-func s3Conformance(t *testing.T, s *server) {
+func s3Conformance(t *testing.T, s *serverProcess) {
 	var buckets atomic.Int64
 	storetest.Run(t, func(t testing.TB) store.Store {
-		return s.open(t, fmt.Sprint("check-", buckets.Add(1)))
+		return s.openStore(t, fmt.Sprint("check-", buckets.Add(1)))
 	})
 }
 
-// s3Large puts an object that goes up in parts, in each of the ways there are,
-// and reads ranges of it.
-func s3Large(t *testing.T, s *server) {
-	objects := s.open(t, "large")
+// s3Large puts an object that is uploaded in parts, in each of the ways there
+// are, and reads ranges of it.
+func s3Large(t *testing.T, s *serverProcess) {
+	objects := s.openStore(t, "large")
 	data := sample(20 << 20)
 	for name, opt := range map[string]store.PutOptions{
 		"unknown": {Size: store.Unknown, Class: store.Cached},
@@ -225,7 +225,7 @@ func s3Large(t *testing.T, s *server) {
 	}
 	wrong := store.PutOptions{Size: store.Unknown, Want: b3.Of([]byte("something else"))}
 	_, _, err := objects.Put(t.Context(), bytes.NewReader(data), wrong)
-	kind(t, err, "put of other bytes than wanted", fault.IntegrityFail)
+	expectKind(t, err, "put of other bytes than wanted", fault.IntegrityFail)
 	if _, err := objects.Stat(t.Context(), wrong.Want); fault.KindOf(err) != fault.NotFound {
 		t.Errorf("after a put of other bytes than wanted: %v", err)
 	}
@@ -254,25 +254,25 @@ func readLarge(t *testing.T, objects *s3.Store, data []byte) {
 			t.Errorf("range %v: %d bytes, %v", r, n, err)
 		}
 	}
-	piece := make([]byte, 100_000)
-	if n, err := h.ReadAt(piece, size-50_000); n != 50_000 || err != io.EOF || !bytes.Equal(piece[:n], data[size-50_000:]) {
+	tail := make([]byte, 100_000)
+	if n, err := h.ReadAt(tail, size-50_000); n != 50_000 || err != io.EOF || !bytes.Equal(tail[:n], data[size-50_000:]) {
 		t.Errorf("ReadAt near the end: %d, %v", n, err)
 	}
 }
 
 // s3Corrupt changes bytes on the server's disk.
-func s3Corrupt(t *testing.T, s *server) {
+func s3Corrupt(t *testing.T, s *serverProcess) {
 	t.Run("small", func(t *testing.T) {
-		objects := s.open(t, "small")
+		objects := s.openStore(t, "small")
 		data := sample(10_000)
 		a := put(t, objects, data, store.PutOptions{Size: 10_000})
-		spoil(t, s.file("small", "data", a), 5000)
+		flipByteInFile(t, s.file("small", "data", a), 5000)
 		_, err := objects.Open(t.Context(), a)
-		kind(t, err, "open of a corrupt object", fault.IntegrityFail)
-		quarantined(t, s, objects, "small", a)
+		expectKind(t, err, "open of a corrupt object", fault.IntegrityFail)
+		expectQuarantined(t, s, objects, "small", a)
 	})
 	t.Run("large", func(t *testing.T) {
-		objects := s.open(t, "large")
+		objects := s.openStore(t, "large")
 		data := sample(20 << 20)
 		a := put(t, objects, data, store.PutOptions{Size: store.Unknown})
 		h, err := objects.Open(t.Context(), a)
@@ -280,45 +280,45 @@ func s3Corrupt(t *testing.T, s *server) {
 			t.Fatal(err)
 		}
 		defer h.Close()
-		spoil(t, s.file("large", "data", a), 15<<20)
+		flipByteInFile(t, s.file("large", "data", a), 15<<20)
 		var got bytes.Buffer
 		n, err := h.WriteTo(&got)
-		kind(t, err, "read of a corrupt object", fault.IntegrityFail)
+		expectKind(t, err, "read of a corrupt object", fault.IntegrityFail)
 		if fault.KindOf(err).Status() != 502 {
 			t.Errorf("its status is %d, want 502", fault.KindOf(err).Status())
 		}
 		if n > 15<<20 || !bytes.Equal(got.Bytes(), data[:n]) {
 			t.Errorf("%d bytes came, of which byte %d is wrong", n, 15<<20)
 		}
-		quarantined(t, s, objects, "large", a)
+		expectQuarantined(t, s, objects, "large", a)
 		got.Reset()
 		if _, err := h.WriteRange(&got, 1<<20, 1000); err != nil || !bytes.Equal(got.Bytes(), data[1<<20:1<<20+1000]) {
 			t.Errorf("a good range of an object in quarantine, through a handle that is open: %v", err)
 		}
 	})
 	t.Run("truncated", func(t *testing.T) {
-		objects := s.open(t, "truncated")
+		objects := s.openStore(t, "truncated")
 		data := sample(200_000)
 		a := put(t, objects, data, store.PutOptions{Size: 200_000})
 		if err := os.Truncate(s.file("truncated", "data", a), 150_000); err != nil {
 			t.Fatal(err)
 		}
 		_, err := objects.Open(t.Context(), a)
-		kind(t, err, "open of a truncated object", fault.IntegrityFail)
-		quarantined(t, s, objects, "truncated", a)
+		expectKind(t, err, "open of a truncated object", fault.IntegrityFail)
+		expectQuarantined(t, s, objects, "truncated", a)
 	})
 	t.Run("verify", func(t *testing.T) {
-		objects := s.open(t, "verify")
+		objects := s.openStore(t, "verify")
 		a := put(t, objects, sample(300_000), store.PutOptions{Size: 300_000})
-		spoil(t, s.file("verify", "data", a), 299_999)
-		kind(t, objects.Verify(t.Context(), a, nil), "verify of a corrupt object", fault.IntegrityFail)
-		quarantined(t, s, objects, "verify", a)
+		flipByteInFile(t, s.file("verify", "data", a), 299_999)
+		expectKind(t, objects.Verify(t.Context(), a, nil), "verify of a corrupt object", fault.IntegrityFail)
+		expectQuarantined(t, s, objects, "verify", a)
 	})
 	t.Run("the tree", func(t *testing.T) {
-		objects := s.open(t, "trees")
+		objects := s.openStore(t, "trees")
 		data := sample(300_000)
 		a := put(t, objects, data, store.PutOptions{Size: 300_000})
-		spoil(t, s.file("trees", "tree", a), 100)
+		flipByteInFile(t, s.file("trees", "tree", a), 100)
 		h, err := objects.Open(t.Context(), a)
 		if err != nil {
 			t.Fatalf("open of a good object with a damaged tree: %v", err)
@@ -334,8 +334,8 @@ func s3Corrupt(t *testing.T, s *server) {
 	})
 }
 
-// quarantined checks that an object is out of view and where it went.
-func quarantined(t *testing.T, s *server, objects *s3.Store, bucket string, a b3.Address) {
+// expectQuarantined checks that an object was removed and quarantined.
+func expectQuarantined(t *testing.T, s *serverProcess, objects *s3.Store, bucket string, a b3.Address) {
 	t.Helper()
 	if n := objects.Counts().IntegrityFails; n != 1 {
 		t.Errorf("%d objects are counted as corrupt, want 1", n)
@@ -352,8 +352,8 @@ func quarantined(t *testing.T, s *server, objects *s3.Store, bucket string, a b3
 }
 
 // s3Two has two nodes on one bucket.
-func s3Two(t *testing.T, s *server) {
-	here, there := s.open(t, "shared"), s.open(t, "shared")
+func s3Two(t *testing.T, s *serverProcess) {
+	here, there := s.openStore(t, "shared"), s.openStore(t, "shared")
 	data := sample(300_000)
 	a := put(t, here, data, store.PutOptions{Size: 300_000, Class: store.Cached})
 	info, created, err := there.Put(t.Context(), bytes.NewReader(data), store.PutOptions{Size: store.Unknown})
@@ -388,12 +388,12 @@ func s3Two(t *testing.T, s *server) {
 }
 
 // s3Race has sixteen nodes put the same object at once.
-func s3Race(t *testing.T, s *server) {
+func s3Race(t *testing.T, s *serverProcess) {
 	for bucket, size := range map[string]int{"race-small": 1000, "race-middle": 300_000, "race-large": 9 << 20} {
 		data := sample(size)
 		nodes := make([]*s3.Store, 16)
 		for i := range nodes {
-			nodes[i] = s.open(t, bucket)
+			nodes[i] = s.openStore(t, bucket)
 		}
 		var created atomic.Int64
 		var all sync.WaitGroup
@@ -425,39 +425,39 @@ func s3Race(t *testing.T, s *server) {
 	}
 }
 
-// s3Credentials uses keys that the server does not take.
-func s3Credentials(t *testing.T, s *server) {
-	s.open(t, "mine")
+// s3Credentials uses keys that the server rejects.
+func s3Credentials(t *testing.T, s *serverProcess) {
+	s.openStore(t, "mine")
 	for setting, change := range map[string]func(*s3.Spec){
 		"store.access_key": func(spec *s3.Spec) { spec.AccessKey = "nobody" },
 		"store.secret_key": func(spec *s3.Spec) { spec.SecretKey = "guess" },
 	} {
-		spec := s.spec("mine")
+		spec := s.storeSpec("mine")
 		change(&spec)
 		_, err := s3.Open(t.Context(), flow.NewInventory(), spec)
-		kind(t, err, "open with a wrong key", fault.Unauthorized)
+		expectKind(t, err, "open with a wrong key", fault.Unauthorized)
 		if !strings.Contains(fault.NextOf(err), setting) {
 			t.Errorf("the next step %q does not name %s", fault.NextOf(err), setting)
 		}
 	}
 }
 
-// s3Missing opens a bucket that is not there.
-func s3Missing(t *testing.T, s *server) {
-	spec := s.spec("absent")
+// s3Missing opens a bucket that does not exist.
+func s3Missing(t *testing.T, s *serverProcess) {
+	spec := s.storeSpec("absent")
 	spec.CreateBucket = false
 	_, err := s3.Open(t.Context(), flow.NewInventory(), spec)
-	kind(t, err, "open of a missing bucket", fault.NotReady)
+	expectKind(t, err, "open of a missing bucket", fault.NotReady)
 	want := "aws --endpoint-url http://" + s.address + " s3 mb s3://absent"
 	if !strings.Contains(fault.NextOf(err), want) {
 		t.Errorf("the next step is %q, want %q in it", fault.NextOf(err), want)
 	}
-	put(t, s.open(t, "absent"), sample(100), store.PutOptions{Size: 100})
+	put(t, s.openStore(t, "absent"), sample(100), store.PutOptions{Size: 100})
 }
 
-// deadline bounds an operation, and end checks that it kept to that, with a
-// margin for a slow machine.
-func deadline(t *testing.T, d time.Duration) (ctx context.Context, end func(what string)) {
+// withDeadline bounds an operation, and end checks that it kept the deadline,
+// with a margin for a slow machine.
+func withDeadline(t *testing.T, d time.Duration) (ctx context.Context, end func(what string)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	limit := time.Now().Add(d + 3*time.Second)
@@ -470,16 +470,16 @@ func deadline(t *testing.T, d time.Duration) (ctx context.Context, end func(what
 	}
 }
 
-// s3Killed kills the server while a body goes up, and while one comes down.
-func s3Killed(t *testing.T, s *server) {
-	objects := s.open(t, "killed")
+// s3Killed kills the server during an upload, and during a download.
+func s3Killed(t *testing.T, s *serverProcess) {
+	objects := s.openStore(t, "killed")
 	kept, lost := sample(12<<20), sample(30<<20)
 	a := put(t, objects, kept, store.PutOptions{Size: store.Unknown})
 
-	ctx, end := deadline(t, time.Minute)
-	src := io.MultiReader(bytes.NewReader(lost[:20<<20]), &then{do: s.kill}, bytes.NewReader(lost[20<<20:]))
+	ctx, end := withDeadline(t, time.Minute)
+	src := io.MultiReader(bytes.NewReader(lost[:20<<20]), &hookReader{do: s.kill}, bytes.NewReader(lost[20<<20:]))
 	_, _, err := objects.Put(ctx, src, store.PutOptions{Size: store.Unknown})
-	kind(t, err, "put to a server that was killed", fault.UpstreamFailed)
+	expectKind(t, err, "put to a server that was killed", fault.UpstreamFailed)
 	end("put")
 	s.start(t)
 	if _, err := objects.Stat(t.Context(), b3.Of(lost)); fault.KindOf(err) != fault.NotFound {
@@ -489,15 +489,15 @@ func s3Killed(t *testing.T, s *server) {
 		t.Errorf("there is more than the one object that was put: %v", left)
 	}
 
-	ctx, end = deadline(t, time.Minute)
+	ctx, end = withDeadline(t, time.Minute)
 	h, err := objects.Open(ctx, a)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer h.Close()
-	w := &tripwire{at: 4 << 20, do: s.kill}
+	w := &hookWriter{at: 4 << 20, do: s.kill}
 	n, err := h.WriteTo(w)
-	kind(t, err, "read from a server that was killed", fault.UpstreamFailed)
+	expectKind(t, err, "read from a server that was killed", fault.UpstreamFailed)
 	end("read")
 	if !bytes.Equal(w.got.Bytes(), kept[:n]) {
 		t.Errorf("%d bytes came, and some are wrong", n)
@@ -513,22 +513,22 @@ func s3Killed(t *testing.T, s *server) {
 	}
 }
 
-// then does something in the middle of a body.
-type then struct{ do func() }
+// hookReader does something in the middle of a body.
+type hookReader struct{ do func() }
 
-func (r *then) Read([]byte) (int, error) {
+func (r *hookReader) Read([]byte) (int, error) {
 	r.do()
 	return 0, io.EOF
 }
 
-// tripwire does something when so many bytes have been written.
-type tripwire struct {
+// hookWriter does something when so many bytes have been written.
+type hookWriter struct {
 	got bytes.Buffer
 	at  int
 	do  func()
 }
 
-func (w *tripwire) Write(p []byte) (int, error) {
+func (w *hookWriter) Write(p []byte) (int, error) {
 	if w.do != nil && w.got.Len() >= w.at {
 		w.do()
 		w.do = nil
@@ -538,8 +538,8 @@ func (w *tripwire) Write(p []byte) (int, error) {
 
 // s3Paused stops the server without closing its connections: nothing answers
 // any longer, and nothing fails either.
-func s3Paused(t *testing.T, s *server) {
-	objects := s.open(t, "paused")
+func s3Paused(t *testing.T, s *serverProcess) {
+	objects := s.openStore(t, "paused")
 	data, large := sample(10_000), sample(12<<20)
 	a := put(t, objects, data, store.PutOptions{Size: 10_000})
 	put(t, objects, large, store.PutOptions{Size: store.Unknown})
@@ -563,20 +563,20 @@ func s3Paused(t *testing.T, s *server) {
 		"stat": func(ctx context.Context) error { _, err := objects.Stat(ctx, a); return err },
 		"list": func(ctx context.Context) error { _, err := objects.List(ctx, b3.Address{}, 10); return err },
 	} {
-		ctx, end := deadline(t, 500*time.Millisecond)
-		kind(t, do(ctx), what+" while the server is paused", fault.Timeout)
+		ctx, end := withDeadline(t, 500*time.Millisecond)
+		expectKind(t, do(ctx), what+" while the server is paused", fault.Timeout)
 		end(what)
 	}
 	s.signal(t, syscall.SIGCONT)
 
-	ctx, end := deadline(t, 10*time.Second)
+	ctx, end := withDeadline(t, 10*time.Second)
 	if h, err = objects.Open(ctx, b3.Of(large)); err != nil {
 		t.Fatal(err)
 	}
 	defer h.Close()
-	w := &tripwire{at: 1 << 20, do: func() { s.pause(t) }}
+	w := &hookWriter{at: 1 << 20, do: func() { s.pause(t) }}
 	n, err := h.WriteTo(w)
-	kind(t, err, "read from a server that paused", fault.Timeout)
+	expectKind(t, err, "read from a server that paused", fault.Timeout)
 	end("read")
 	if !bytes.Equal(w.got.Bytes(), large[:n]) {
 		t.Errorf("%d bytes came, and some are wrong", n)
@@ -590,19 +590,19 @@ func s3Paused(t *testing.T, s *server) {
 	}
 }
 
-// s3Tidy breaks puts off at every stage and looks at the server's disk.
-func s3Tidy(t *testing.T, s *server) {
-	objects := s.open(t, "tidy")
+// s3Tidy aborts puts at every step and inspects the server's disk.
+func s3Tidy(t *testing.T, s *serverProcess) {
+	objects := s.openStore(t, "tidy")
 	data := sample(20 << 20)
 	broken := errors.New("the line is dead")
 	for _, opt := range []store.PutOptions{{Size: store.Unknown}, {Size: store.Unknown, Want: b3.Of(data)}} {
-		_, _, err := objects.Put(t.Context(), io.MultiReader(bytes.NewReader(data[:18<<20]), &failing{broken}), opt)
+		_, _, err := objects.Put(t.Context(), io.MultiReader(bytes.NewReader(data[:18<<20]), &failingReader{broken}), opt)
 		if !errors.Is(err, broken) {
 			t.Errorf("a put that broke off: %v", err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		_, _, err = objects.Put(ctx, io.MultiReader(bytes.NewReader(data[:18<<20]), &then{do: cancel}, bytes.NewReader(data[18<<20:])), opt)
-		kind(t, err, "a put that was given up", fault.Canceled)
+		_, _, err = objects.Put(ctx, io.MultiReader(bytes.NewReader(data[:18<<20]), &hookReader{do: cancel}, bytes.NewReader(data[18<<20:])), opt)
+		expectKind(t, err, "a put that was given up", fault.Canceled)
 	}
 	for _, folder := range []string{"data", "tree", "tmp", "pinned"} {
 		if left := s.files(t, "tidy", folder); len(left) > 0 {
@@ -615,13 +615,13 @@ func s3Tidy(t *testing.T, s *server) {
 	}
 }
 
-type failing struct{ err error }
+type failingReader struct{ err error }
 
-func (r *failing) Read([]byte) (int, error) { return 0, r.err }
+func (r *failingReader) Read([]byte) (int, error) { return 0, r.err }
 
-// s3Restart opens a bucket that is in use, after the server came back.
-func s3Restart(t *testing.T, s *server) {
-	first := s.open(t, "books")
+// s3Restart opens a bucket that is in use, after the server was restarted.
+func s3Restart(t *testing.T, s *serverProcess) {
+	first := s.openStore(t, "books")
 	for i := range 20 {
 		data := sample(100_000 + i)
 		put(t, first, data, store.PutOptions{Size: int64(len(data)), Class: store.Class(i % 2)})
@@ -632,7 +632,7 @@ func s3Restart(t *testing.T, s *server) {
 	}
 	s.kill()
 	s.start(t)
-	if after := s.open(t, "books").Usage(); after != before || after.Objects != 20 {
+	if after := s.openStore(t, "books").Usage(); after != before || after.Objects != 20 {
 		t.Errorf("%+v before, %+v after", before, after)
 	}
 }

@@ -26,9 +26,9 @@ import (
 	"micronode/client"
 )
 
-// TestTessera has Tessera's fsck read the log of a real node, as a stranger
-// would who knows nothing but the log's key. It makes the tree anew from the
-// entries and holds every tile and the signed checkpoint against it.
+// TestTessera has Tessera's fsck read the log of a real node, knowing nothing
+// but the log's key. It rebuilds the tree from the entries and compares every
+// tile and the signed checkpoint with it.
 func TestTessera(t *testing.T) {
 	folder := t.TempDir()
 	fsck, binary := filepath.Join(folder, "fsck"), filepath.Join(folder, "micronode")
@@ -48,13 +48,12 @@ func TestTessera(t *testing.T) {
 	}
 }
 
-// tesseraInMemory goes on to show that fsck finds out about every file in which
-// a byte is changed: if it did not, that it is content with the others would
-// mean nothing.
+// tesseraInMemory also shows that fsck detects every file in which a byte is
+// changed: otherwise its success with the others would mean nothing.
 func tesseraInMemory(t *testing.T, binary, fsck string) {
 	l := startLog(t, binary)
 	l.commit(2*256 + 70)
-	copied := l.copied(fsck)
+	copied := l.copyThroughFsck(fsck)
 	wantFiles(t, copied, "checkpoint", "tile/0/000", "tile/0/001", "tile/0/002.p/71", "tile/1/000.p/2", "tile/entries/000", "tile/entries/001", "tile/entries/002.p/71")
 	l.wantNote(copied["checkpoint"])
 	l.wantChangesFound(fsck, copied)
@@ -68,33 +67,33 @@ func tesseraOnDisk(t *testing.T, binary, fsck string) {
 	first := l.key
 	for _, versions := range []int{100, 155, 1, 290} { // with the first version: 101, 256, 257, 547
 		l.commit(versions)
-		before := l.copied(fsck)
+		before := l.copyThroughFsck(fsck)
 		l.restart("--persist", folder)
-		if after := l.copied(fsck); !maps.EqualFunc(before, after, bytes.Equal) {
+		if after := l.copyThroughFsck(fsck); !maps.EqualFunc(before, after, bytes.Equal) {
 			t.Errorf("after a restart with %d versions more, what fsck reads is different", versions)
 		}
 	}
 	if l.key != first {
 		t.Errorf("the log's key was %v, and is %v", first, l.key)
 	}
-	if size := l.copied(fsck); !strings.Contains(string(size["checkpoint"]), "\n547\n") {
+	if size := l.copyThroughFsck(fsck); !strings.Contains(string(size["checkpoint"]), "\n547\n") {
 		t.Errorf("the checkpoint of 547 versions is\n%s", size["checkpoint"])
 	}
 }
 
-// tlog is the log of a node that runs.
-type tlog struct {
+// nodeLog is the log of a node that runs.
+type nodeLog struct {
 	*micronode
-	url     string
-	key     client.RegistryLogKey
-	signers []ed25519.PrivateKey
-	changes int // so far
+	url         string
+	key         client.RegistryLogKey
+	signers     []ed25519.PrivateKey
+	changeCount int // so far
 }
 
-// startLog starts a node whose registry takes two of three.
-func startLog(t *testing.T, binary string, arguments ...string) *tlog {
+// startLog starts a node whose registry requires two of three.
+func startLog(t *testing.T, binary string, arguments ...string) *nodeLog {
 	t.Helper()
-	l := &tlog{micronode: &micronode{t: t, binary: binary}}
+	l := &nodeLog{micronode: &micronode{t: t, binary: binary}}
 	l.run(arguments)
 	first := client.InitRequest{M: 2}
 	for i := range 3 {
@@ -115,13 +114,13 @@ func startLog(t *testing.T, binary string, arguments ...string) *tlog {
 }
 
 // run starts the node's process.
-func (l *tlog) run(arguments []string) {
+func (l *nodeLog) run(arguments []string) {
 	l.t.Helper()
-	l.words, l.ended = &bytes.Buffer{}, make(chan error, 1)
+	l.output, l.ended = &bytes.Buffer{}, make(chan error, 1)
 	l.socket = fmt.Sprintf("micronode-interop-%d-%d", os.Getpid(), time.Now().UnixNano())
 	l.process = exec.Command(l.binary, append([]string{"run", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--overlay", "127.0.0.1:0", "--socket", l.socket}, arguments...)...)
 	l.process.Env = append(os.Environ(), "MICRO_LIMITS__RATE=1000000", "MICRO_LIMITS__BURST=1000000", "MICRO_LIMITS__WORK_RATE=1000000")
-	l.process.Stdout, l.process.Stderr = l.words, l.words
+	l.process.Stdout, l.process.Stderr = l.output, l.output
 	if err := l.process.Start(); err != nil {
 		l.t.Fatal(err)
 	}
@@ -137,18 +136,18 @@ func (l *tlog) run(arguments []string) {
 }
 
 // restart stops the node as an operator would, and starts it again.
-func (l *tlog) restart(arguments ...string) {
+func (l *nodeLog) restart(arguments ...string) {
 	l.t.Helper()
 	l.signal(syscall.SIGTERM)
 	if err := l.wait(); err != nil {
-		l.t.Fatalf("the node ended with %v\n%s", err, l.words)
+		l.t.Fatalf("the node ended with %v\n%s", err, l.output)
 	}
 	l.run(arguments)
 	l.readKey()
 }
 
-// dial is a client over HTTP that may do some things.
-func (l *tlog) dial(scopes ...string) *client.Client {
+// dial is a client over HTTP with some capabilities.
+func (l *nodeLog) dial(scopes ...string) *client.Client {
 	l.t.Helper()
 	line := []string{"token", "mint", "--ttl", "10m"}
 	for _, scope := range scopes {
@@ -162,7 +161,7 @@ func (l *tlog) dial(scopes ...string) *client.Client {
 	return c
 }
 
-func (l *tlog) readKey() {
+func (l *nodeLog) readKey() {
 	l.t.Helper()
 	var err error
 	if l.key, err = l.dial("admin").RegistryLogKey(l.t.Context()); err != nil {
@@ -170,9 +169,9 @@ func (l *tlog) readKey() {
 	}
 }
 
-// commit makes so many versions, several at a time. Two of the three sign each,
-// not always the same ones.
-func (l *tlog) commit(versions int) {
+// commit makes n versions, several at a time. Two of the three sign each, not
+// always the same ones.
+func (l *nodeLog) commit(versions int) {
 	l.t.Helper()
 	node := l.dial("registry:propose", "registry:approve", "registry:commit")
 	numbers := make(chan int)
@@ -187,8 +186,8 @@ func (l *tlog) commit(versions int) {
 		})
 	}
 	for range versions {
-		l.changes++
-		numbers <- l.changes
+		l.changeCount++
+		numbers <- l.changeCount
 	}
 	close(numbers)
 	all.Wait()
@@ -198,7 +197,7 @@ func (l *tlog) commit(versions int) {
 }
 
 // change proposes, approves and commits.
-func (l *tlog) change(ctx context.Context, node *client.Client, n int) error {
+func (l *nodeLog) change(ctx context.Context, node *client.Client, n int) error {
 	op := fmt.Sprintf(`{"op":"put","item":{"kind":"name","id":"name-%d","manifest":"b3:%064x"}}`, n, n)
 	proposed, err := node.Propose(ctx, client.ProposalRequest{SchemaVersion: "1.0.0", Ops: []json.RawMessage{json.RawMessage(op)}})
 	if err != nil {
@@ -219,13 +218,13 @@ func (l *tlog) change(ctx context.Context, node *client.Client, n int) error {
 // files is what is served below the log's URL, by path.
 type files map[string][]byte
 
-// copied has fsck check the node's log, which must hold, and keeps a copy of
-// all that it asked for.
-func (l *tlog) copied(fsck string) files {
+// copyThroughFsck has fsck check the node's log, which must succeed, and keeps
+// a copy of all that it requested.
+func (l *nodeLog) copyThroughFsck(fsck string) files {
 	l.t.Helper()
 	var mu sync.Mutex
 	copied := files{}
-	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer, err := http.Get(l.url + "/registry/log" + r.URL.Path)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadGateway)
@@ -245,10 +244,10 @@ func (l *tlog) copied(fsck string) files {
 		w.WriteHeader(answer.StatusCode)
 		_, _ = w.Write(body)
 	}))
-	defer between.Close()
-	for _, url := range []string{l.url + "/registry/log/", between.URL} {
+	defer proxy.Close()
+	for _, url := range []string{l.url + "/registry/log/", proxy.URL} {
 		if said, held := l.fsck(fsck, url); !held {
-			l.t.Fatalf("fsck says of the log of %d changes:\n%s", l.changes, said)
+			l.t.Fatalf("fsck says of the log of %d changes:\n%s", l.changeCount, said)
 		}
 	}
 	return copied
@@ -257,8 +256,8 @@ func (l *tlog) copied(fsck string) files {
 // fsck runs Tessera's fsck against a URL. Its exit code says nothing, so what
 // counts is what it prints. It has more workers than there are tiles: a worker
 // ends at the first tile that is wrong, and with fewer the rest would wait for
-// it for ever.
-func (l *tlog) fsck(fsck, url string) (said string, held bool) {
+// it forever.
+func (l *nodeLog) fsck(fsck, url string) (said string, held bool) {
 	l.t.Helper()
 	key := filepath.Join(l.t.TempDir(), "key")
 	if err := os.WriteFile(key, []byte(l.key.Key), 0o600); err != nil {
@@ -282,8 +281,9 @@ func wantFiles(t *testing.T, got files, want ...string) {
 }
 
 // wantNote reads the checkpoint with Go's own package for signed notes, and
-// with the key that the node shows. No byte of what is signed may be another.
-func (l *tlog) wantNote(checkpoint []byte) {
+// with the key that the node publishes. A change of any signed byte must be
+// detected.
+func (l *nodeLog) wantNote(checkpoint []byte) {
 	l.t.Helper()
 	verifier, err := note.NewVerifier(l.key.Key)
 	if err != nil {
@@ -295,22 +295,22 @@ func (l *tlog) wantNote(checkpoint []byte) {
 		l.t.Fatalf("%v in\n%s", err, checkpoint)
 	}
 	lines := strings.Split(opened.Text, "\n")
-	if verifier.Name() != l.key.Origin || lines[0] != l.key.Origin || lines[1] != fmt.Sprint(l.changes+1) || len(opened.Sigs) != 1 {
-		l.t.Errorf("the checkpoint of %d changes of %s is\n%s", l.changes, l.key.Origin, checkpoint)
+	if verifier.Name() != l.key.Origin || lines[0] != l.key.Origin || lines[1] != fmt.Sprint(l.changeCount+1) || len(opened.Sigs) != 1 {
+		l.t.Errorf("the checkpoint of %d changes of %s is\n%s", l.changeCount, l.key.Origin, checkpoint)
 	}
 	if root, err := base64.StdEncoding.DecodeString(lines[2]); err != nil || len(root) != 32 {
 		l.t.Errorf("the root is %q: %v", lines[2], err)
 	}
 	for at := range opened.Text {
-		if _, err := note.Open(changed(checkpoint, at), known); err == nil {
+		if _, err := note.Open(flipByte(checkpoint, at), known); err == nil {
 			l.t.Errorf("byte %d of the checkpoint is another, and it is still good", at)
 		}
 	}
 }
 
-// wantChangesFound serves the copy, which holds, and then copies of it in each of
-// which one byte is another.
-func (l *tlog) wantChangesFound(fsck string, copied files) {
+// wantChangesFound serves the copy, which is valid, and then copies of it in
+// each of which one byte is changed.
+func (l *nodeLog) wantChangesFound(fsck string, copied files) {
 	l.t.Helper()
 	var mu sync.Mutex
 	served := copied
@@ -336,7 +336,7 @@ func (l *tlog) wantChangesFound(fsck string, copied files) {
 	for path, body := range copied {
 		for _, at := range []int{0, len(body) / 3, len(body) / 2, len(body) - 1 - len(body)/5} {
 			damaged := maps.Clone(copied)
-			damaged[path] = changed(body, at)
+			damaged[path] = flipByte(body, at)
 			serve(damaged)
 			if said, held := l.fsck(fsck, server.URL); held {
 				l.t.Errorf("byte %d of %s is another, and fsck says\n%s", at, path, said)
@@ -345,8 +345,8 @@ func (l *tlog) wantChangesFound(fsck string, copied files) {
 	}
 }
 
-// changed is a copy in which one byte is another.
-func changed(body []byte, at int) []byte {
+// flipByte is a copy in which one byte is changed.
+func flipByte(body []byte, at int) []byte {
 	other := bytes.Clone(body)
 	other[at] ^= 1
 	return other

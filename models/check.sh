@@ -151,24 +151,28 @@ model=lanes speed=-O2
 prove sound
 prove permits
 prove room
+prove fair
 prove drains
 prove home
 prove settled
 prove sound STAY
 prove home STAY
 prove settled STAY
+prove settled STAY PATIENT
 prove all_written HEALTHY
 prove drains HEALTHY
 speed=-O0
-mutation SPLIT_PERMIT     "assertion violated" permits
+mutation PERMIT_FIRST     "assertion violated" fair
+mutation NO_BOUND         "assertion violated" permits
 mutation SPLIT_OFFER      "assertion violated" room
-mutation FORGET_DISPLACED "acceptance cycle"   drains
+mutation FORGET_DISPLACED "acceptance cycle"   settled
 mutation FORGET_EXPIRED   "acceptance cycle"   drains
 mutation EXPIRED_TWICE    "assertion violated" sound
 mutation DIE_SILENT       "acceptance cycle"   home STAY
 mutation SWEEP_FIRST      "acceptance cycle"   settled STAY
 mutation LOST_WAKE        "acceptance cycle"   settled STAY
-for thing in full saturated turned displaced expired broken swept batch drained; do
+mutation LOST_ROOM        "acceptance cycle"   settled STAY PATIENT
+for thing in full waited saturated turned displaced oldest expired broken swept batch drained; do
 	witness "$thing"
 done
 

@@ -7,15 +7,15 @@ import (
 	"strconv"
 )
 
-// chunks reads a body in chunks. It knows as much of them as the peers send:
-// no extensions, trailers thrown away.
+// chunks reads a chunked body. It supports what the peers send: no extensions,
+// trailers dropped.
 type chunks struct {
-	line []byte // of a size or a trailer that is not whole yet
-	left int    // bytes left in this chunk, with the line end behind it
-	last bool   // the empty chunk has come: trailers follow
+	line []byte // of a size or a trailer that is not complete yet
+	left int    // bytes left in this chunk, with the line end after it
+	last bool   // the empty chunk has been read: trailers follow
 }
 
-// feed hands the contents on and tells whether the last chunk has come.
+// feed passes the contents on and reports whether the last chunk has been read.
 func (c *chunks) feed(data []byte, body func([]byte) error) (done bool, err error) {
 	for len(data) > 0 && !done {
 		if c.left > 0 {
@@ -33,7 +33,7 @@ func (c *chunks) feed(data []byte, body func([]byte) error) (done bool, err erro
 	return done, nil
 }
 
-// take hands on what is there of a chunk. Its last two bytes end the line.
+// take passes on what is there of a chunk. Its last two bytes end the line.
 func (c *chunks) take(data []byte, body func([]byte) error) (rest []byte, err error) {
 	n := min(len(data), c.left)
 	if content := min(n, c.left-2); content > 0 {
@@ -44,7 +44,7 @@ func (c *chunks) take(data []byte, body func([]byte) error) (rest []byte, err er
 }
 
 // readLine reads the size of a chunk or, after the last chunk, a trailer; an
-// empty one ends the answer.
+// empty one ends the response.
 func (c *chunks) readLine(data []byte) (rest []byte, done bool, err error) {
 	end := bytes.IndexByte(data, '\n')
 	if end < 0 {

@@ -32,6 +32,6 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(report.Answers, "answers")
+	fmt.Println(report.Responses, "answers")
 	// Output: 2 answers
 }

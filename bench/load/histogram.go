@@ -24,7 +24,7 @@ func (h *Histogram) Add(d time.Duration) {
 	h.total++
 }
 
-// Merge adds what another one has counted.
+// Merge adds the counts of another one.
 func (h *Histogram) Merge(other *Histogram) {
 	for i, n := range other.counts {
 		h.counts[i] += n
@@ -42,7 +42,7 @@ func (h *Histogram) Quantile(share float64) time.Duration {
 	for i, n := range h.counts {
 		seen += uint64(n)
 		if n > 0 && seen > min(rank, h.total-1) {
-			return time.Duration(upperOf(i))
+			return time.Duration(bucketUpperBound(i))
 		}
 	}
 	return 0
@@ -57,8 +57,8 @@ func bucketOf(v uint64) int {
 	return min(shift<<fineBits+int(v>>shift), buckets-1)
 }
 
-// upperOf is the largest value of a bucket.
-func upperOf(bucket int) uint64 {
+// bucketUpperBound is the largest value of a bucket.
+func bucketUpperBound(bucket int) uint64 {
 	if bucket < 2<<fineBits {
 		return uint64(bucket)
 	}

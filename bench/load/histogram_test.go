@@ -32,7 +32,7 @@ func TestMergedHistogramsCountAsOne(t *testing.T) {
 		fast.Add(time.Millisecond)
 	}
 	slow.Add(time.Second)
-	slow.Add(-time.Second) // a clock that steps back counts as nothing
+	slow.Add(-time.Second) // a clock that steps back counts as zero
 	fast.Merge(&slow)
 	if got := fast.Count(); got != 101 {
 		t.Errorf("count %d, want 101", got)

@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// Exchange is a request, as it goes over the wire, and what must come back.
+// Exchange is a request, as it goes over the wire, and the expected response.
 type Exchange struct {
-	Request []byte
-	Status  int
-	Length  int    // of the body; AnyLength if it is not known before
-	Body    []byte // if not nil: the body, compared on every 64th answer of a connection, and on the first
-	Holds   []byte // if not nil: what every body must contain; for short answers
+	Request  []byte
+	Status   int
+	Length   int    // of the body; AnyLength if it is not known before
+	Body     []byte // if not nil: the body, compared on every 64th response of a connection, and on the first
+	Contains []byte // if not nil: what every body must contain; for short responses
 }
 
 // AnyLength stands for a body whose length is not known before.
 const AnyLength = -1
 
-// Script tells what a connection sends next. The request must not change until
-// the next call for the same connection. Calls for one connection follow each
-// other; those for different ones come from different threads. When it says
-// false, the connection has nothing more to send.
+// Script returns what a connection sends next. The request must not change
+// until the next call for the same connection. Calls for one connection are
+// sequential; those for different ones come from different threads. When it
+// returns false, the connection has nothing more to send.
 type Script func(connection int) (Exchange, bool)
 
 // Plan is one burst of load.
@@ -31,29 +31,29 @@ type Plan struct {
 	Address     string // IPv4 loopback and port
 	Connections int
 	Threads     int           // 0: one for each core, but not more than connections
-	Warm        time.Duration // sent first, not counted
-	Time        time.Duration // counted; 0: until the script has nothing more
-	Patience    time.Duration // how long no answer at all may come; 0: ten seconds
+	Warmup      time.Duration // sent first, not counted
+	Duration    time.Duration // counted; 0: until the script has nothing more
+	IdleTimeout time.Duration // how long no response at all may arrive; 0: ten seconds
 	Script      Script
 }
 
-// Report is what a burst gave.
+// Report is the result of a burst.
 type Report struct {
-	Answers int
-	Elapsed time.Duration
-	Latency Histogram
+	Responses int
+	Elapsed   time.Duration
+	Latency   Histogram
 }
 
-// Rate is answers in a second.
-func (r *Report) Rate() float64 { return float64(r.Answers) / r.Elapsed.Seconds() }
+// Rate is responses per second.
+func (r *Report) Rate() float64 { return float64(r.Responses) / r.Elapsed.Seconds() }
 
-// Always is a script that asks the same again and again.
+// Always is a script that sends the same request again and again.
 func Always(exchange Exchange) Script {
 	return func(int) (Exchange, bool) { return exchange, true }
 }
 
-// settle checks the plan and fills in what was left open.
-func (p *Plan) settle() (netip.AddrPort, error) {
+// normalize checks the plan and fills in defaults.
+func (p *Plan) normalize() (netip.AddrPort, error) {
 	at, err := netip.ParseAddrPort(p.Address)
 	if err != nil {
 		return at, fmt.Errorf("the address of the plan: %w", err)
@@ -68,8 +68,8 @@ func (p *Plan) settle() (netip.AddrPort, error) {
 		p.Threads = runtime.NumCPU()
 	}
 	p.Threads = min(p.Threads, p.Connections)
-	if p.Patience == 0 {
-		p.Patience = 10 * time.Second
+	if p.IdleTimeout == 0 {
+		p.IdleTimeout = 10 * time.Second
 	}
 	return at, nil
 }

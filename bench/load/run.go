@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// Run carries out a plan. The first wrong answer, closed connection or silence
+// Run executes a plan. The first wrong response, closed connection or silence
 // ends it with an error; so does the context.
 func Run(ctx context.Context, plan Plan) (*Report, error) {
-	at, err := plan.settle()
+	at, err := plan.normalize()
 	if err != nil {
 		return nil, fmt.Errorf("load: %w", err)
 	}
@@ -56,17 +56,17 @@ func closeAll(workers []*worker) {
 	}
 }
 
-// drive runs the workers, the first failure of one ending the others.
+// drive runs the workers; the first failure of one ends the others.
 func drive(ctx context.Context, plan Plan, workers []*worker) (*Report, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	start := time.Now()
 	var wait sync.WaitGroup
 	for _, w := range workers {
-		w.canceled, w.patience, w.from = ctx.Done(), plan.Patience, start
-		if plan.Time > 0 {
-			w.from = start.Add(plan.Warm)
-			w.until = w.from.Add(plan.Time)
+		w.canceled, w.idleTimeout, w.from = ctx.Done(), plan.IdleTimeout, start
+		if plan.Duration > 0 {
+			w.from = start.Add(plan.Warmup)
+			w.until = w.from.Add(plan.Duration)
 		}
 		wait.Go(func() {
 			if err := w.run(); err != nil && !errors.Is(err, errCanceled) {
@@ -83,18 +83,18 @@ func drive(ctx context.Context, plan Plan, workers []*worker) (*Report, error) {
 
 // gather adds up what the workers counted.
 func gather(plan Plan, start time.Time, workers []*worker) (*Report, error) {
-	report, last := &Report{Elapsed: plan.Time}, start
+	report, last := &Report{Elapsed: plan.Duration}, start
 	for _, w := range workers {
-		report.Answers += w.answers
+		report.Responses += w.responses
 		report.Latency.Merge(&w.latency)
 		if w.last.After(last) {
 			last = w.last
 		}
 	}
-	if plan.Time == 0 {
+	if plan.Duration == 0 {
 		report.Elapsed = last.Sub(start)
 	}
-	if report.Answers == 0 {
+	if report.Responses == 0 {
 		return nil, errors.New("no answer came within the time")
 	}
 	return report, nil

@@ -25,8 +25,8 @@ func get(length int, body []byte) Exchange {
 	return Exchange{Request: []byte("GET / HTTP/1.1\r\nHost: peer\r\n\r\n"), Status: 200, Length: length, Body: body}
 }
 
-// upTo is a script that sends something so many times in all.
-func upTo(n int64, exchange Exchange) Script {
+// nTimes is a script that sends n requests in all.
+func nTimes(n int64, exchange Exchange) Script {
 	var sent atomic.Int64
 	return func(int) (Exchange, bool) { return exchange, sent.Add(1) <= n }
 }
@@ -37,12 +37,12 @@ func TestEveryRequestIsSentAndCounted(t *testing.T) {
 		seen.Add(1)
 		fmt.Fprint(w, "hello")
 	})
-	report, err := Run(t.Context(), Plan{Address: at, Connections: 300, Script: upTo(1000, get(5, []byte("hello")))})
+	report, err := Run(t.Context(), Plan{Address: at, Connections: 300, Script: nTimes(1000, get(5, []byte("hello")))})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if report.Answers != 1000 || seen.Load() != 1000 || report.Latency.Count() != 1000 {
-		t.Errorf("%d answers, %d timed, %d requests seen, want 1000", report.Answers, report.Latency.Count(), seen.Load())
+	if report.Responses != 1000 || seen.Load() != 1000 || report.Latency.Count() != 1000 {
+		t.Errorf("%d answers, %d timed, %d requests seen, want 1000", report.Responses, report.Latency.Count(), seen.Load())
 	}
 	if report.Rate() <= 0 || report.Latency.Quantile(0.5) <= 0 {
 		t.Errorf("rate %v, p50 %v", report.Rate(), report.Latency.Quantile(0.5))
@@ -55,18 +55,18 @@ func TestOnlyAnswersWithinTheTimeCount(t *testing.T) {
 		seen.Add(1)
 		fmt.Fprint(w, "hello")
 	})
-	plan := Plan{Address: at, Connections: 2, Warm: time.Second, Time: time.Second, Script: Always(get(5, nil))}
+	plan := Plan{Address: at, Connections: 2, Warmup: time.Second, Duration: time.Second, Script: Always(get(5, nil))}
 	report, err := Run(t.Context(), plan)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if report.Elapsed != plan.Time {
-		t.Errorf("elapsed %s, want %s", report.Elapsed, plan.Time)
+	if report.Elapsed != plan.Duration {
+		t.Errorf("elapsed %s, want %s", report.Elapsed, plan.Duration)
 	}
 	// At the end one answer on each connection may come too late to count; what
 	// is missing beyond that is the warm-up.
-	if missing := seen.Load() - int64(report.Answers); report.Answers == 0 || missing <= int64(plan.Connections) {
-		t.Errorf("%d of %d answers counted: the warm-up must not be", report.Answers, seen.Load())
+	if missing := seen.Load() - int64(report.Responses); report.Responses == 0 || missing <= int64(plan.Connections) {
+		t.Errorf("%d of %d answers counted: the warm-up must not be", report.Responses, seen.Load())
 	}
 }
 
@@ -79,13 +79,13 @@ func TestManyConnectionsComeFromSeveralAddresses(t *testing.T) {
 		}
 		fmt.Fprint(w, "hello")
 	})
-	once := make([]bool, shareSource+3)
+	seen := make([]bool, connsPerSource+3)
 	script := func(connection int) (Exchange, bool) {
-		first := !once[connection]
-		once[connection] = true
+		first := !seen[connection]
+		seen[connection] = true
 		return get(5, nil), first
 	}
-	if _, err := Run(t.Context(), Plan{Address: at, Connections: len(once), Script: script}); err != nil {
+	if _, err := Run(t.Context(), Plan{Address: at, Connections: len(seen), Script: script}); err != nil {
 		t.Fatal(err)
 	}
 	if got := second.Load(); got != 3 {
@@ -93,7 +93,7 @@ func TestManyConnectionsComeFromSeveralAddresses(t *testing.T) {
 	}
 }
 
-// A request that is larger than the kernel takes at once is sent in pieces.
+// A request that is larger than the kernel accepts at once is sent in parts.
 func TestLargeRequests(t *testing.T) {
 	const size = 32 << 20
 	at := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -102,10 +102,10 @@ func TestLargeRequests(t *testing.T) {
 	})
 	post := Exchange{
 		Request: append(fmt.Appendf(nil, "POST / HTTP/1.1\r\nHost: peer\r\nContent-Length: %d\r\n\r\n", size), make([]byte, size)...),
-		Status:  200, Length: AnyLength, Holds: fmt.Append(nil, size),
+		Status:  200, Length: AnyLength, Contains: fmt.Append(nil, size),
 	}
-	report, err := Run(t.Context(), Plan{Address: at, Connections: 2, Script: upTo(4, post)})
-	if err != nil || report.Answers != 4 {
+	report, err := Run(t.Context(), Plan{Address: at, Connections: 2, Script: nTimes(4, post)})
+	if err != nil || report.Responses != 4 {
 		t.Fatal(report, err)
 	}
 }
@@ -119,14 +119,14 @@ func TestTheFirstWrongAnswerEndsTheRun(t *testing.T) {
 		}
 		fmt.Fprint(w, "hello")
 	})
-	_, err := Run(t.Context(), Plan{Address: at, Connections: 4, Time: time.Minute, Script: Always(get(5, nil))})
+	_, err := Run(t.Context(), Plan{Address: at, Connections: 4, Duration: time.Minute, Script: Always(get(5, nil))})
 	if err == nil || !strings.Contains(err.Error(), "503") || !strings.Contains(err.Error(), "enough") {
 		t.Errorf("said %v", err)
 	}
 }
 
-// A body that differs is found although its length is right: at the latest 64
-// answers later.
+// A body that differs is detected although its length is right: at the latest
+// 64 answers later.
 func TestWrongBytesAreFound(t *testing.T) {
 	var seen atomic.Int64
 	at := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -136,7 +136,7 @@ func TestWrongBytesAreFound(t *testing.T) {
 		}
 		fmt.Fprint(w, "hello")
 	})
-	_, err := Run(t.Context(), Plan{Address: at, Connections: 1, Script: upTo(compareEvery+1, get(5, []byte("hello")))})
+	_, err := Run(t.Context(), Plan{Address: at, Connections: 1, Script: nTimes(compareEvery+1, get(5, []byte("hello")))})
 	if err == nil || !strings.Contains(err.Error(), "other bytes") {
 		t.Errorf("said %v", err)
 	}
@@ -147,7 +147,7 @@ func TestAClosedConnectionIsAFailure(t *testing.T) {
 		w.Header().Set("Connection", "close")
 		fmt.Fprint(w, "hello")
 	})
-	_, err := Run(t.Context(), Plan{Address: at, Connections: 1, Time: time.Minute, Script: Always(get(5, nil))})
+	_, err := Run(t.Context(), Plan{Address: at, Connections: 1, Duration: time.Minute, Script: Always(get(5, nil))})
 	if err == nil || !strings.Contains(err.Error(), "closed the connection") {
 		t.Errorf("said %v", err)
 	}
@@ -181,7 +181,7 @@ func TestSilenceIsAFailure(t *testing.T) {
 	release := make(chan struct{})
 	at := serve(t, func(http.ResponseWriter, *http.Request) { <-release })
 	defer close(release)
-	_, err := Run(t.Context(), Plan{Address: at, Connections: 1, Patience: time.Millisecond, Script: Always(get(5, nil))})
+	_, err := Run(t.Context(), Plan{Address: at, Connections: 1, IdleTimeout: time.Millisecond, Script: Always(get(5, nil))})
 	if err == nil || !strings.Contains(err.Error(), "no answer for") {
 		t.Errorf("said %v", err)
 	}
@@ -219,7 +219,7 @@ func TestPlansThatAreRefused(t *testing.T) {
 		"no connections":  {Plan{Address: "127.0.0.1:80", Script: script}, "needs connections"},
 		"no script":       {Plan{Address: "127.0.0.1:80", Connections: 1}, "needs connections and a script"},
 		"nobody there":    {Plan{Address: "127.0.0.1:1", Connections: 1, Script: script}, "refused"},
-		"nothing to send": {Plan{Address: serve(t, nil), Connections: 1, Script: upTo(0, Exchange{})}, "no answer came"},
+		"nothing to send": {Plan{Address: serve(t, nil), Connections: 1, Script: nTimes(0, Exchange{})}, "no answer came"},
 	} {
 		if _, err := Run(t.Context(), c.plan); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: said %v", name, err)

@@ -18,17 +18,17 @@ type worker struct {
 	connections map[int32]*connection // by descriptor
 
 	// set by the run when all are connected
-	from, until time.Time // answers in between count; until zero: no end
-	patience    time.Duration
+	from, until time.Time // responses in between count; until zero: no end
+	idleTimeout time.Duration
 	canceled    <-chan struct{} // ends the run
 
 	// owned by the thread
-	events  []unix.EpollEvent
-	buffer  []byte
-	talking int // connections that await an answer
-	answers int
-	last    time.Time // when the last answer came
-	latency Histogram
+	events    []unix.EpollEvent
+	buffer    []byte
+	awaiting  int // connections with a pending response
+	responses int
+	last      time.Time // when the last response arrived
+	latency   Histogram
 }
 
 func newWorker(script Script) (*worker, error) {
@@ -56,10 +56,10 @@ func (w *worker) close() {
 
 var errCanceled = errors.New("canceled")
 
-// run asks on every connection and goes on until the time is over or the
-// script has nothing more. The thread is given back afterwards, never ended: it
-// may be the one that started a peer, and peers are told to stop when the
-// thread that started them ends.
+// run sends on every connection and continues until the time is over or the
+// script has nothing more. The thread is unlocked afterwards, never ended: it
+// may be the one that started a peer, and peers are terminated when the thread
+// that started them ends.
 func (w *worker) run() (err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -76,7 +76,7 @@ func (w *worker) run() (err error) {
 			return err
 		}
 	}
-	for w.talking > 0 {
+	for w.awaiting > 0 {
 		if err := w.wait(); err != nil {
 			return err
 		}
@@ -84,7 +84,7 @@ func (w *worker) run() (err error) {
 	return nil
 }
 
-// wait serves the connections on which something has happened.
+// wait serves the connections that are ready.
 func (w *worker) wait() error {
 	n, err := unix.EpollWait(w.epoll, w.events, 100)
 	if err != nil && err != unix.EINTR {
@@ -95,8 +95,8 @@ func (w *worker) wait() error {
 		return errCanceled
 	default:
 	}
-	if n <= 0 && time.Since(w.last) > w.patience {
-		return fmt.Errorf("no answer for %s", w.patience)
+	if n <= 0 && time.Since(w.last) > w.idleTimeout {
+		return fmt.Errorf("no answer for %s", w.idleTimeout)
 	}
 	for _, event := range w.events[:max(n, 0)] {
 		if err := w.serve(w.connections[event.Fd], event.Events); err != nil {
@@ -122,43 +122,43 @@ func (w *worker) serve(c *connection, events uint32) error {
 	now := time.Now()
 	w.count(c, now)
 	c.busy = false
-	w.talking--
+	w.awaiting--
 	return w.next(c, now)
 }
 
-// count notes an answer, if it came while answers count.
+// count counts a response, if it arrived in the measured time.
 func (w *worker) count(c *connection, now time.Time) {
 	w.last = now
-	if now.Before(w.from) || w.over(now) {
+	if now.Before(w.from) || w.isOver(now) {
 		return
 	}
-	w.answers++
+	w.responses++
 	w.latency.Add(now.Sub(c.sent))
 }
 
-func (w *worker) over(now time.Time) bool { return !w.until.IsZero() && now.After(w.until) }
+func (w *worker) isOver(now time.Time) bool { return !w.until.IsZero() && now.After(w.until) }
 
 // next sends the next request, unless the time is over.
 func (w *worker) next(c *connection, now time.Time) error {
-	if w.over(now) {
+	if w.isOver(now) {
 		return nil
 	}
 	return w.send(c, func() error {
 		asked, err := c.ask(w.script, now)
 		if asked {
-			w.talking++
+			w.awaiting++
 		}
 		return err
 	})
 }
 
-// send writes, and watches for room in the kernel while something is left.
+// send writes, and waits for space in the kernel while something is left.
 func (w *worker) send(c *connection, write func() error) error {
-	waited := len(c.left) > 0
+	waited := len(c.unsent) > 0
 	if err := write(); err != nil {
 		return err
 	}
-	if waits := len(c.left) > 0; waits != waited {
+	if waits := len(c.unsent) > 0; waits != waited {
 		events := uint32(unix.EPOLLIN)
 		if waits {
 			events |= unix.EPOLLOUT

@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"micronode/bench/ground"
+	"micronode/bench/testbed"
 )
 
 // Caddy serves files with its defaults: no TLS, no access log, no admin port.
@@ -27,7 +27,7 @@ http://%s {
 }
 `
 
-func startCaddy(ctx context.Context, g *ground.Ground, objects []Object) (*Server, error) {
+func startCaddy(ctx context.Context, g *testbed.Testbed, objects []Object) (*Server, error) {
 	binary, err := g.BuildOnce(ctx, "caddy-"+caddyVersion, filepath.Join("bench", "peers", "caddy"), "github.com/caddyserver/caddy/v2/cmd/caddy")
 	if err != nil {
 		return nil, err

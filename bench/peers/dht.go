@@ -20,51 +20,51 @@ import (
 	"time"
 
 	"micronode/b3"
-	"micronode/bench/ground"
+	"micronode/bench/testbed"
 	"micronode/client"
 )
 
-// How many nodes a DHT has, how many of them stay and have what is looked for,
-// and how many of the others go each turn.
+// How many nodes a DHT has, how many of them stay and provide the objects, and
+// how many of the others are killed each turn.
 const (
-	DHTNodes   = 12
-	DHTLeaving = 4
-	dhtKeepers = 4
-	dhtObjects = 16 // that are looked for in a turn
-	dhtPeers   = 6  // that a node must have found before it is asked
+	DHTNodes     = 12
+	DHTLeaving   = 4
+	dhtProviders = 4
+	dhtObjects   = 16 // that are looked for in a turn
+	dhtPeers     = 6  // that a node must have found before it is asked
 )
 
-// DHT is nodes of ours that know each other by the DHT alone.
+// DHT is a set of our nodes that know each other by the DHT alone.
 type DHT struct {
-	g     *ground.Ground
-	nodes []*dhtNode // the first are the keepers
-	web   *http.Client
-	made  int // nodes so far
-	told  int // objects so far
+	g            *testbed.Testbed
+	nodes        []*dhtNode // the first are the providers
+	web          *http.Client
+	nodeSerial   int // nodes so far
+	objectSerial int // objects so far
 }
 
 // dhtNode is one of them.
 type dhtNode struct {
-	node    micronode
-	client  *client.Client
-	http    string
-	admin   string
-	contact string // a multiaddr by which others begin
+	node      micronode
+	client    *client.Client
+	http      string
+	admin     string
+	multiaddr string // a multiaddr for bootstrapping others
 }
 
-// StartDHT starts them, each with one or two others to begin with.
-func StartDHT(ctx context.Context, g *ground.Ground) (*DHT, error) {
+// StartDHT starts them, each with one or two others for bootstrapping.
+func StartDHT(ctx context.Context, g *testbed.Testbed) (*DHT, error) {
 	transport := &http.Transport{MaxIdleConnsPerHost: 8}
 	g.OnClose(transport.CloseIdleConnections)
 	d := &DHT{g: g, web: &http.Client{Transport: transport, Timeout: 30 * time.Second}}
 	return d, d.fill(ctx)
 }
 
-// fill starts nodes until there are as many as there should be, and waits until
-// they have found each other.
+// fill starts nodes until there are enough, and waits until they have found
+// each other.
 func (d *DHT) fill(ctx context.Context) error {
 	for len(d.nodes) < DHTNodes {
-		if err := d.join(ctx); err != nil {
+		if err := d.startNode(ctx); err != nil {
 			return err
 		}
 	}
@@ -79,12 +79,12 @@ func (d *DHT) fill(ctx context.Context) error {
 	return nil
 }
 
-// await asks until it is so.
-func await(ctx context.Context, so func() (bool, error)) error {
+// await polls until holds returns true.
+func await(ctx context.Context, holds func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for {
-		done, err := so()
+		done, err := holds()
 		if done || err != nil {
 			return err
 		}
@@ -96,14 +96,14 @@ func await(ctx context.Context, so func() (bool, error)) error {
 	}
 }
 
-// join starts one node.
-func (d *DHT) join(ctx context.Context) error {
-	d.made++
+// startNode starts one node.
+func (d *DHT) startNode(ctx context.Context) error {
+	d.nodeSerial++
 	folder, err := d.g.Folder("dht")
 	if err != nil {
 		return err
 	}
-	private := ed25519.NewKeyFromSeed(append(make([]byte, ed25519.SeedSize-2), byte(d.made), byte(d.made>>8)))
+	private := ed25519.NewKeyFromSeed(append(make([]byte, ed25519.SeedSize-2), byte(d.nodeSerial), byte(d.nodeSerial>>8)))
 	key, err := writeKey(folder, private)
 	if err != nil {
 		return err
@@ -112,16 +112,16 @@ func (d *DHT) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var begin []string
+	var bootstrap []string
 	for _, i := range rand.Perm(len(d.nodes))[:min(2, len(d.nodes))] {
-		begin = append(begin, d.nodes[i].contact)
+		bootstrap = append(bootstrap, d.nodes[i].multiaddr)
 	}
-	environment := append([]string{"MICRO_INDEX__DHT__ENABLED=true", "MICRO_INDEX__DHT__ADDR=" + at, "MICRO_INDEX__DHT__BOOTSTRAP=" + strings.Join(begin, ",")}, raised...)
+	environment := append([]string{"MICRO_INDEX__DHT__ENABLED=true", "MICRO_INDEX__DHT__ADDR=" + at, "MICRO_INDEX__DHT__BOOTSTRAP=" + strings.Join(bootstrap, ",")}, raisedLimits...)
 	one := &dhtNode{}
 	if one.node, err = launchMicronode(ctx, d.g, environment, "--identity", "file:"+key, "--overlay", "127.0.0.1:0"); err != nil {
 		return err
 	}
-	if err := one.node.readable(ctx); err != nil {
+	if err := one.node.awaitReadable(ctx); err != nil {
 		return err
 	}
 	if one.client, err = client.New(client.Options{Socket: one.node.socket}); err != nil {
@@ -134,15 +134,15 @@ func (d *DHT) join(ctx context.Context) error {
 	}
 	_, port, _ := strings.Cut(at, ":")
 	one.http, one.admin = "http://"+status.Listen.HTTP, "http://"+status.Listen.Admin
-	one.contact = "/ip4/127.0.0.1/tcp/" + port + "/p2p/" + libp2pID(private.Public().(ed25519.PublicKey))
+	one.multiaddr = "/ip4/127.0.0.1/tcp/" + port + "/p2p/" + libp2pID(private.Public().(ed25519.PublicKey))
 	d.nodes = append(d.nodes, one)
 	return nil
 }
 
-// readable waits until a node serves reads. The first one of a DHT is alone in
-// it, and says that it could do better.
-func (m micronode) readable(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, readiness)
+// awaitReadable waits until a node serves reads. The first one of a DHT is
+// alone in it, and reports that as degraded.
+func (m micronode) awaitReadable(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	url, err := m.process.Await(ctx, bannerURL)
 	if err != nil {
@@ -160,8 +160,8 @@ func writeKey(folder string, key ed25519.PrivateKey) (path string, err error) {
 	return path, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600)
 }
 
-// libp2pID is by what libp2p knows a key: base58 of the key itself, in a
-// multihash that hashes nothing.
+// libp2pID returns the peer ID of libp2p for a key: base58 of the key itself,
+// in an identity multihash.
 func libp2pID(public ed25519.PublicKey) string {
 	const digits = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 	raw := append([]byte{0x00, 0x24, 0x08, 0x01, 0x12, 0x20}, public...)
@@ -176,24 +176,23 @@ func libp2pID(public ed25519.PublicKey) string {
 	return string(text)
 }
 
-// Searches is what became of some look-ups.
-type Searches struct {
+// LookupStats is the result of some look-ups.
+type LookupStats struct {
 	Asked, Found int
 	P50, P99     time.Duration
-	LookedUp     float64 // for which others were asked
+	Lookups      float64 // that needed other nodes
 	Hedged       float64 // of those
 }
 
-// Turn has the keepers announce new objects, lets some of the others go without
-// a word, has all that are left look for the objects at once, and then fills up
-// again.
-func (d *DHT) Turn(ctx context.Context) (s Searches, err error) {
+// Turn has the providers announce new objects, kills some of the others, has all
+// that are left look for the objects at once, and then fills up again.
+func (d *DHT) Turn(ctx context.Context) (s LookupStats, err error) {
 	keys, err := d.announce(ctx)
 	if err != nil {
 		return s, err
 	}
 	for range DHTLeaving {
-		i := dhtKeepers + rand.IntN(len(d.nodes)-dhtKeepers)
+		i := dhtProviders + rand.IntN(len(d.nodes)-dhtProviders)
 		if err := d.nodes[i].node.process.Stop(); err != nil {
 			return s, err
 		}
@@ -203,38 +202,38 @@ func (d *DHT) Turn(ctx context.Context) (s Searches, err error) {
 	if err != nil {
 		return s, err
 	}
-	if s, err = d.search(ctx, keys); err != nil {
+	if s, err = d.lookupAll(ctx, keys); err != nil {
 		return s, err
 	}
-	s.LookedUp, s.Hedged, err = d.totals(ctx)
-	s.LookedUp, s.Hedged = max(s.LookedUp-lookedUp, 1), s.Hedged-hedged
+	s.Lookups, s.Hedged, err = d.totals(ctx)
+	s.Lookups, s.Hedged = max(s.Lookups-lookedUp, 1), s.Hedged-hedged
 	if err != nil {
 		return s, err
 	}
 	return s, d.fill(ctx)
 }
 
-// announce puts new objects on the keepers and waits until all are announced.
+// announce puts new objects on the providers and waits until all are announced.
 func (d *DHT) announce(ctx context.Context) (keys []b3.Address, err error) {
-	before := make([]float64, dhtKeepers)
-	for i, one := range d.nodes[:dhtKeepers] {
+	before := make([]float64, dhtProviders)
+	for i, one := range d.nodes[:dhtProviders] {
 		if before[i], err = d.metric(ctx, one, "index_announcements_total", `"ok"`); err != nil {
 			return nil, err
 		}
 	}
 	for i := range dhtObjects {
-		d.told++
-		text := fmt.Sprint("object ", d.told)
-		stored, err := d.nodes[i%dhtKeepers].client.Put(ctx, strings.NewReader(text), client.PutOptions{Size: int64(len(text))})
+		d.objectSerial++
+		text := fmt.Sprint("object ", d.objectSerial)
+		stored, err := d.nodes[i%dhtProviders].client.Put(ctx, strings.NewReader(text), client.PutOptions{Size: int64(len(text))})
 		if err != nil {
 			return nil, err
 		}
 		keys = append(keys, stored.Address)
 	}
-	for i, one := range d.nodes[:dhtKeepers] {
+	for i, one := range d.nodes[:dhtProviders] {
 		if err := await(ctx, func() (bool, error) {
 			now, err := d.metric(ctx, one, "index_announcements_total", `"ok"`)
-			return now >= before[i]+dhtObjects/dhtKeepers, err
+			return now >= before[i]+dhtObjects/dhtProviders, err
 		}); err != nil {
 			return nil, fmt.Errorf("a node has not announced its objects: %w", err)
 		}
@@ -242,9 +241,10 @@ func (d *DHT) announce(ctx context.Context) (keys []b3.Address, err error) {
 	return keys, nil
 }
 
-// search has every node look for every object that it does not have, four nodes
-// at a time. That something is not found in time is counted, and no error.
-func (d *DHT) search(ctx context.Context, keys []b3.Address) (s Searches, err error) {
+// lookupAll has every node look for every object that it does not have, four
+// nodes at a time. An object that is not found in time is counted, and no
+// error.
+func (d *DHT) lookupAll(ctx context.Context, keys []b3.Address) (s LookupStats, err error) {
 	var mu sync.Mutex
 	var took []time.Duration
 	var group sync.WaitGroup
@@ -252,12 +252,12 @@ func (d *DHT) search(ctx context.Context, keys []b3.Address) (s Searches, err er
 	for i, one := range d.nodes {
 		group.Go(func() {
 			for n, key := range keys {
-				if i < dhtKeepers && n%dhtKeepers == i {
+				if i < dhtProviders && n%dhtProviders == i {
 					continue
 				}
 				room <- struct{}{}
 				begin := time.Now()
-				found, failed := d.seek(ctx, one, key)
+				found, failed := d.lookup(ctx, one, key)
 				elapsed := time.Since(begin)
 				<-room
 				mu.Lock()
@@ -279,8 +279,8 @@ func (d *DHT) search(ctx context.Context, keys []b3.Address) (s Searches, err er
 	return s, err
 }
 
-// seek asks one node who has something.
-func (d *DHT) seek(ctx context.Context, one *dhtNode, key b3.Address) (found bool, err error) {
+// lookup asks one node for the providers of an object.
+func (d *DHT) lookup(ctx context.Context, one *dhtNode, key b3.Address) (found bool, err error) {
 	status, body, err := d.get(ctx, one.http+"/providers/"+key.String())
 	if err != nil || status != http.StatusOK {
 		return false, err
@@ -290,7 +290,8 @@ func (d *DHT) seek(ctx context.Context, one *dhtNode, key b3.Address) (found boo
 	return len(answer.Providers) > 0, err
 }
 
-// totals is how many look-ups all nodes have begun, and how many were hedged.
+// totals returns how many look-ups all nodes have started, and how many were
+// hedged.
 func (d *DHT) totals(ctx context.Context) (lookedUp, hedged float64, err error) {
 	for _, one := range d.nodes {
 		lookups, failed := d.metric(ctx, one, "index_dht_lookup_ms_count", "")
@@ -306,7 +307,7 @@ func (d *DHT) totals(ctx context.Context) (lookedUp, hedged float64, err error) 
 	return lookedUp, hedged, nil
 }
 
-// metric is the sum of the series of a metric that have a text in them.
+// metric is the sum of the series of a metric whose labels contain a text.
 func (d *DHT) metric(ctx context.Context, one *dhtNode, name, label string) (sum float64, err error) {
 	_, body, err := d.get(ctx, one.admin+"/metrics")
 	if err != nil {

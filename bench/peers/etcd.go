@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"micronode/bench/ground"
+	"micronode/bench/testbed"
 )
 
 // etcdVersion is the one that peers/etcd/go.mod requires.
@@ -20,22 +20,23 @@ var etcdModule = filepath.Join("bench", "peers", "etcd")
 // EtcdName is what etcd is called in a row.
 const EtcdName = "etcd " + etcdVersion
 
-// Etcd is a cluster of one member, with its defaults: every put is synced to the
-// disk before it is answered. Its clients are in a process of their own.
+// Etcd is a cluster of one member, with its defaults: every put is synced to
+// the disk before it is answered. Its clients are in a process of their own.
 type Etcd struct {
-	Process *ground.Process // the server
-	clients *ground.Process
+	Process *testbed.Process // the server
+	clients *testbed.Process
 	reports *bufio.Reader
 }
 
-// Writes is what became of some writes, each of which waited for its answer.
-type Writes struct {
+// WriteStats is the result of some writes, each of which waited for its
+// response.
+type WriteStats struct {
 	Elapsed  time.Duration // from the first to the last
 	P50, P99 time.Duration // of one
 }
 
 // StartEtcd starts a server that keeps its data in a folder, and its clients.
-func StartEtcd(ctx context.Context, g *ground.Ground, folder string) (*Etcd, error) {
+func StartEtcd(ctx context.Context, g *testbed.Testbed, folder string) (*Etcd, error) {
 	server, err := g.BuildOnce(ctx, "etcd-"+etcdVersion, etcdModule, "go.etcd.io/etcd/server/v3")
 	if err != nil {
 		return nil, err
@@ -44,7 +45,8 @@ func StartEtcd(ctx context.Context, g *ground.Ground, folder string) (*Etcd, err
 	if err != nil {
 		return nil, err
 	}
-	// gRPC, HTTP, and other members: etcd is quicker if they do not share a port.
+	// gRPC, HTTP, and other members: etcd is faster if they do not share a
+	// port.
 	var at [3]string
 	for i := range at {
 		if at[i], err = freePort(); err != nil {
@@ -70,27 +72,27 @@ func StartEtcd(ctx context.Context, g *ground.Ground, folder string) (*Etcd, err
 }
 
 // Put has so many writers put values of a size.
-func (e *Etcd) Put(ctx context.Context, puts, writers, size int) (Writes, error) {
+func (e *Etcd) Put(ctx context.Context, puts, writers, size int) (WriteStats, error) {
 	if _, err := fmt.Fprintln(e.clients.Input, puts, writers, size); err != nil {
-		return Writes{}, err
+		return WriteStats{}, err
 	}
 	type answer struct {
 		line string
 		err  error
 	}
-	answers := make(chan answer, 1)
+	responses := make(chan answer, 1)
 	go func() {
 		line, err := e.reports.ReadString('\n')
-		answers <- answer{line, err}
+		responses <- answer{line, err}
 	}()
 	select {
-	case a := <-answers:
+	case a := <-responses:
 		if a.err != nil {
-			return Writes{}, fmt.Errorf("the clients of etcd do not report: %w", a.err)
+			return WriteStats{}, fmt.Errorf("the clients of etcd do not report: %w", a.err)
 		}
-		var done Writes
+		var done WriteStats
 		return done, json.NewDecoder(strings.NewReader(a.line)).Decode(&done)
 	case <-ctx.Done():
-		return Writes{}, ctx.Err() // the reader ends with the pipe
+		return WriteStats{}, ctx.Err() // the reader ends with the pipe
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"micronode/b3"
-	"micronode/bench/ground"
+	"micronode/bench/testbed"
 	"micronode/client"
 )
 
@@ -24,8 +24,8 @@ type Facets struct {
 }
 
 // StartFacets starts one, in RAM.
-func StartFacets(ctx context.Context, g *ground.Ground) (*Facets, error) {
-	on := raised
+func StartFacets(ctx context.Context, g *testbed.Testbed) (*Facets, error) {
+	on := raisedLimits
 	for _, name := range []string{"FEED", "GRAPH", "SEARCH", "MEDIA"} {
 		on = append(on[:len(on):len(on)], "MICRO_FACETS__"+name+"__ENABLED=true")
 	}
@@ -41,10 +41,10 @@ func StartFacets(ctx context.Context, g *ground.Ground) (*Facets, error) {
 	return &Facets{Client: local, url: "http://" + address}, err
 }
 
-// callers is how many requests are under way while something is set up.
+// callers is how many requests run at a time during set-up.
 const callers = 16
 
-// each does something for every number below n, several at a time.
+// each calls do for every number below n, several at a time.
 func each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(callers)
@@ -54,13 +54,13 @@ func each(ctx context.Context, n int, do func(ctx context.Context, i int) error)
 	return group.Wait()
 }
 
-// Follower is one of those who follow the author.
+// Follower returns the name of a follower of the author.
 func (f *Facets) Follower(i int) string { return fmt.Sprint("follower-", i) }
 
-// Author is whom all follow.
+// Author is the user that all follow.
 const Author = "author"
 
-// Follow makes n follow the author, and each of them those who come next.
+// Follow makes n users follow the author, and each of them the next ones.
 func (f *Facets) Follow(ctx context.Context, n, others int) error {
 	return each(ctx, n, func(ctx context.Context, i int) error {
 		if _, err := f.Client.Follow(ctx, f.Follower(i), Author); err != nil {
@@ -75,8 +75,8 @@ func (f *Facets) Follow(ctx context.Context, n, others int) error {
 	})
 }
 
-// Post posts, and waits until those who follow have it who get it last: the
-// pages of followers are in the order of their names.
+// Post posts, and waits until the followers that get it last have it: the pages
+// of followers are in the order of their names.
 func (f *Facets) Post(ctx context.Context, body string, last ...string) error {
 	posted, err := f.Client.Post(ctx, Author, body, client.PostOptions{})
 	if err != nil {
@@ -98,10 +98,10 @@ func (f *Facets) Post(ctx context.Context, body string, last ...string) error {
 	return nil
 }
 
-// await asks again and again until it is so.
-func (f *Facets) await(ctx context.Context, so func() (bool, error)) error {
+// await polls until holds returns true.
+func (f *Facets) await(ctx context.Context, holds func() (bool, error)) error {
 	for {
-		if done, err := so(); done || err != nil {
+		if done, err := holds(); done || err != nil {
 			return err
 		}
 		select {
@@ -112,20 +112,20 @@ func (f *Facets) await(ctx context.Context, so func() (bool, error)) error {
 	}
 }
 
-// vocabulary is how many different words the texts are made of.
-const vocabulary = 5000
+// vocabularySize is how many different words the texts are made of.
+const vocabularySize = 5000
 
-// Write puts n texts of a hundred words.
-func (f *Facets) Write(ctx context.Context, n int) error {
+// PutTexts puts n texts of a hundred words.
+func (f *Facets) PutTexts(ctx context.Context, n int) error {
 	rng := rand.New(rand.NewPCG(1, 2))
-	for range vocabulary {
+	for range vocabularySize {
 		f.words = append(f.words, fmt.Sprintf("w%x", rng.Uint32()))
 	}
 	texts := make([]string, n)
 	for i := range texts {
 		var text strings.Builder
 		for range 100 {
-			text.WriteString(f.Word(rng.IntN(vocabulary)) + " ")
+			text.WriteString(f.Word(rng.IntN(vocabularySize)) + " ")
 		}
 		texts[i] = text.String()
 	}
@@ -133,10 +133,10 @@ func (f *Facets) Write(ctx context.Context, n int) error {
 		return err
 	}
 	last := strings.Fields(texts[n-1])
-	return f.await(ctx, func() (bool, error) { return f.finds(ctx, strings.Join(last[:3], " ")) })
+	return f.await(ctx, func() (bool, error) { return f.matches(ctx, strings.Join(last[:3], " ")) })
 }
 
-// Word is one of those that the texts are made of.
+// Word returns a word of the texts.
 func (f *Facets) Word(i int) string { return f.words[i%len(f.words)] }
 
 func (f *Facets) put(ctx context.Context, text string) (b3.Address, error) {
@@ -144,27 +144,27 @@ func (f *Facets) put(ctx context.Context, text string) (b3.Address, error) {
 	return object.Address, err
 }
 
-func (f *Facets) finds(ctx context.Context, query string) (bool, error) {
+func (f *Facets) matches(ctx context.Context, query string) (bool, error) {
 	found, err := f.Search(ctx, query, client.SearchOptions{})
 	return found.Total > 0, err
 }
 
-// PutAndFind puts a text with a word that is in no other, and waits until it is
-// found by it.
+// PutAndFind puts a text with a word that is in no other, and waits until a
+// search finds it.
 func (f *Facets) PutAndFind(ctx context.Context, word string) error {
 	if _, err := f.put(ctx, "among others there is "+word); err != nil {
 		return err
 	}
-	return f.await(ctx, func() (bool, error) { return f.finds(ctx, word) })
+	return f.await(ctx, func() (bool, error) { return f.matches(ctx, word) })
 }
 
-// PutMedia puts some bytes to be shown.
+// PutMedia puts an object and returns its URL in the media facet.
 func (f *Facets) PutMedia(ctx context.Context, size int) (string, error) {
 	address, err := f.put(ctx, strings.Repeat("media ", size/6))
 	return f.url + "/media/" + address.String(), err
 }
 
-// FirstByte asks for something and returns when the first byte has come.
+// FirstByte makes a request and returns when the first byte has arrived.
 func FirstByte(ctx context.Context, url string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -13,55 +13,55 @@ import (
 	"time"
 
 	"micronode/b3"
-	"micronode/bench/ground"
 	"micronode/bench/load"
+	"micronode/bench/testbed"
 )
 
-// Index is our own node, which asks endpoints of Delegated Routing. The bench
-// plays those, so that it is known who answers when, and with what.
+// Index is our own node, which queries endpoints of Delegated Routing. The
+// bench simulates those, so that it is known which answers when, and with what.
 type Index struct {
 	Server
-	node    micronode
-	seekers *http.Client // keeps its connections, as a client does that asks often
+	node       micronode
+	httpClient *http.Client // keeps its connections, as a frequent client does
 }
 
-// Conduct is what a played endpoint does with a question.
-type Conduct int
+// Behaviour is how a simulated endpoint answers a query.
+type Behaviour int
 
 const (
-	Knows    Conduct = iota // somebody has it
-	KnowsNot                // nobody has it
-	Slow                    // somebody has it, but the answer takes 800 ms
-	Silent                  // it never answers: as good as dead
+	HasProviders Behaviour = iota // it knows a provider
+	HasNone                       // it knows no provider
+	Slow                          // it knows a provider, but the answer takes 800 ms
+	Silent                        // it never answers
 )
 
-// slowness is what a slow endpoint takes.
-const slowness = 800 * time.Millisecond
+// slowLatency is how long a slow endpoint takes.
+const slowLatency = 800 * time.Millisecond
 
-// Routing is some endpoints.
+// Routing configures the endpoints.
 type Routing struct {
 	Endpoints int
-	Distance  time.Duration                         // what each answer takes, as it does over a network
-	Conduct   func(key b3.Address, nth int) Conduct // of the nth that is asked for a key, from 0 on; nil: all know
+	Latency   time.Duration                           // of each answer, as over a network
+	Behaviour func(key b3.Address, nth int) Behaviour // of the nth that is asked for a key, from 0 on; nil: all know
 }
 
-// StartIndex starts a node and what it asks. What it has found out once it keeps
-// for the whole run.
-func StartIndex(ctx context.Context, g *ground.Ground, routing Routing, environment ...string) (*Index, error) {
+// StartIndex starts a node and its endpoints. The node caches answers for the
+// whole run.
+func StartIndex(ctx context.Context, g *testbed.Testbed, routing Routing, environment ...string) (*Index, error) {
 	endpoints := &endpoints{routing: routing, asked: map[b3.Address]int{}}
 	var urls []string
 	for range routing.Endpoints {
-		urls = append(urls, endpoints.open(g))
+		urls = append(urls, endpoints.start(g))
 	}
 	settings := []string{"MICRO_INDEX__DELEGATED=" + strings.Join(urls, ","), "MICRO_LIMITS__CONNS_PER_IP=4096",
 		"MICRO_INDEX__CACHE__TTL=24h", "MICRO_INDEX__CACHE__ENTRIES=1000000", "MICRO_INDEX__CACHE__BYTES=1GiB"}
-	node, err := launchMicronode(ctx, g, append(append(settings, environment...), raised...))
+	node, err := launchMicronode(ctx, g, append(append(settings, environment...), raisedLimits...))
 	if err != nil {
 		return nil, err
 	}
 	transport := &http.Transport{MaxIdleConnsPerHost: 256}
 	g.OnClose(transport.CloseIdleConnections)
-	x := &Index{node: node, Server: Server{Process: node.process}, seekers: &http.Client{Transport: transport}}
+	x := &Index{node: node, Server: Server{Process: node.process}, httpClient: &http.Client{Transport: transport}}
 	if x.Address, err = node.gateway(ctx, g); err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func StartIndex(ctx context.Context, g *ground.Ground, routing Routing, environm
 	return x, nil
 }
 
-// endpoints are those that one node asks.
+// endpoints are those that one node queries.
 type endpoints struct {
 	routing Routing
 
@@ -77,27 +77,27 @@ type endpoints struct {
 	asked map[b3.Address]int // how many were asked for a key
 }
 
-// open starts one more and tells where it is. The ground ends it.
-func (e *endpoints) open(g *ground.Ground) string {
+// start starts one more and returns its URL. The testbed stops it.
+func (e *endpoints) start(g *testbed.Testbed) string {
 	server := httptest.NewServer(e)
 	g.OnClose(server.Close)
 	return server.URL
 }
 
-// ServeHTTP answers a question.
+// ServeHTTP answers a query.
 func (e *endpoints) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	key, err := b3.ParseCID(strings.TrimPrefix(r.URL.Path, "/routing/v1/providers/"))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	conduct, after := e.conduct(key), e.routing.Distance
+	conduct, after := e.behaviour(key), e.routing.Latency
 	switch conduct {
 	case Silent:
 		<-r.Context().Done()
 		return
 	case Slow:
-		after = slowness
+		after = slowLatency
 	}
 	if after > 0 {
 		select {
@@ -107,46 +107,46 @@ func (e *endpoints) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")
-	if conduct == KnowsNot {
+	if conduct == HasNone {
 		_, _ = fmt.Fprint(w, `{"Providers":[]}`)
 		return
 	}
-	_, _ = fmt.Fprint(w, somebody)
+	_, _ = fmt.Fprint(w, someProviders)
 }
 
-// somebody is who has everything.
-const somebody = `{"Providers":[{"Schema":"peer","ID":"12D3KooWD3eckifWpRn9wQpMG9R9hX3sD158z7EqHWmweQAJU5SA",` +
+// someProviders is the provider of everything.
+const someProviders = `{"Providers":[{"Schema":"peer","ID":"12D3KooWD3eckifWpRn9wQpMG9R9hX3sD158z7EqHWmweQAJU5SA",` +
 	`"Addrs":["/ip4/127.0.0.1/tcp/9500/tls","/ip4/127.0.0.1/tcp/8080/http"],"Protocols":["transport-ipfs-gateway-http"]}]}`
 
-// conduct is what the next one does that is asked for a key.
-func (e *endpoints) conduct(key b3.Address) Conduct {
-	if e.routing.Conduct == nil {
-		return Knows
+// behaviour is that of the next endpoint that is asked for a key.
+func (e *endpoints) behaviour(key b3.Address) Behaviour {
+	if e.routing.Behaviour == nil {
+		return HasProviders
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	nth := e.asked[key]
 	e.asked[key]++
-	return e.routing.Conduct(key, nth)
+	return e.routing.Behaviour(key, nth)
 }
 
-// Resolve is how it is asked what an address stands for. How old the answer is
-// changes from second to second, and so its length does; that it is about the
-// address is what is looked for.
+// Resolve returns the request that resolves an address. The age in the answer
+// changes from second to second, and so does its length; the check is that it
+// contains the address.
 func (x *Index) Resolve(o Object) load.Exchange {
 	return load.Exchange{Request: request("GET", "/resolve/"+o.Address.String(), x.Address, nil, nil),
-		Status: http.StatusOK, Length: load.AnyLength, Holds: []byte(o.Address.String())}
+		Status: http.StatusOK, Length: load.AnyLength, Contains: []byte(o.Address.String())}
 }
 
-// Seek asks who has something. There must be somebody, and an endpoint must have
-// said so.
-func (x *Index) Seek(ctx context.Context, o Object) error {
+// LookupProviders looks up the providers of an object. There must be one,
+// reported by an endpoint.
+func (x *Index) LookupProviders(ctx context.Context, o Object) error {
 	url := "http://" + x.Address + "/providers/" + o.Address.String()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err
 	}
-	response, err := x.seekers.Do(request)
+	response, err := x.httpClient.Do(request)
 	if err != nil {
 		return err
 	}
@@ -158,15 +158,15 @@ func (x *Index) Seek(ctx context.Context, o Object) error {
 	return err
 }
 
-// Answer is what is answered for an address that is remembered.
-func (x *Index) Answer(ctx context.Context, o Object) ([]byte, error) {
+// CachedBody returns the answer for a cached address.
+func (x *Index) CachedBody(ctx context.Context, o Object) ([]byte, error) {
 	if err := x.Fetch(ctx, []Object{o}); err != nil {
 		return nil, err
 	}
 	return fetchBody(ctx, "http://"+x.Address+"/resolve/"+o.Address.String())
 }
 
-// Keys are addresses without anything behind them: no two are the same.
+// Keys are addresses without objects, all different.
 func Keys(n int, seed uint64) []Object {
 	keys := make([]Object, n)
 	for i := range keys {

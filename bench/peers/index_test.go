@@ -13,11 +13,11 @@ import (
 	"micronode/b3"
 )
 
-// The conduct of an endpoint follows from who was asked before it, whichever it
-// is.
+// The behaviour of an endpoint depends on how many were asked before it,
+// whichever it is.
 func TestPlayedEndpoints(t *testing.T) {
-	conducts := []Conduct{KnowsNot, Silent, Knows}
-	played := &endpoints{asked: map[b3.Address]int{}, routing: Routing{Conduct: func(_ b3.Address, nth int) Conduct { return conducts[nth] }}}
+	conducts := []Behaviour{HasNone, Silent, HasProviders}
+	played := &endpoints{asked: map[b3.Address]int{}, routing: Routing{Behaviour: func(_ b3.Address, nth int) Behaviour { return conducts[nth] }}}
 	one, other := httptest.NewServer(played), httptest.NewServer(played)
 	defer one.Close()
 	defer other.Close()
@@ -38,7 +38,7 @@ func TestPlayedEndpoints(t *testing.T) {
 		return string(body)
 	}
 	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
-	for i, want := range []string{`{"Providers":[]}`, "silence", somebody} {
+	for i, want := range []string{`{"Providers":[]}`, "silence", someProviders} {
 		patience := 20 * time.Second
 		if want == "silence" {
 			patience = time.Second
@@ -61,7 +61,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// An ID of libp2p begins as all of Ed25519 keys do, and is the key.
+// An ID of libp2p begins as all those of Ed25519 keys do, and contains the key.
 func TestLibp2pID(t *testing.T) {
 	one, other := libp2pID(make(ed25519.PublicKey, ed25519.PublicKeySize)), libp2pID(ed25519.NewKeyFromSeed(make([]byte, 32)).Public().(ed25519.PublicKey))
 	for _, id := range []string{one, other} {
@@ -74,21 +74,21 @@ func TestLibp2pID(t *testing.T) {
 	}
 }
 
-// A real node asks the played endpoints, and remembers what they said.
+// A real node queries the simulated endpoints, and caches their answers.
 func TestRealIndex(t *testing.T) {
-	index, err := StartIndex(t.Context(), newGround(t), Routing{Endpoints: 2})
+	index, err := StartIndex(t.Context(), newTestbed(t), Routing{Endpoints: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
 	key := Keys(1, 1)[0]
-	body, err := index.Answer(t.Context(), key)
+	body, err := index.CachedBody(t.Context(), key)
 	if err != nil || !strings.Contains(string(body), `"source":"cache"`) {
 		t.Errorf("%s, %v", body, err)
 	}
-	if err := index.Seek(t.Context(), Keys(1, 2)[0]); err != nil {
+	if err := index.LookupProviders(t.Context(), Keys(1, 2)[0]); err != nil {
 		t.Error(err)
 	}
-	if err := index.Seek(t.Context(), key); err == nil {
+	if err := index.LookupProviders(t.Context(), key); err == nil {
 		t.Error("what is remembered passes for a look-up")
 	}
 }

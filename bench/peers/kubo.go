@@ -10,8 +10,8 @@ import (
 	"regexp"
 	"strings"
 
-	"micronode/bench/ground"
 	"micronode/bench/load"
+	"micronode/bench/testbed"
 )
 
 // Kubo is the IPFS daemon, offline: no swarm, no bootstrap, no telemetry, its
@@ -28,7 +28,7 @@ var (
 	kuboReady   = regexp.MustCompile(`Daemon is ready`)
 )
 
-func startKubo(ctx context.Context, g *ground.Ground, objects []Object) (*Server, error) {
+func startKubo(ctx context.Context, g *testbed.Testbed, objects []Object) (*Server, error) {
 	binary, err := g.BuildOnce(ctx, "kubo-"+kuboVersion, filepath.Join("bench", "peers", "kubo"), "github.com/ipfs/kubo/cmd/ipfs")
 	if err != nil {
 		return nil, err
@@ -42,15 +42,16 @@ func startKubo(ctx context.Context, g *ground.Ground, objects []Object) (*Server
 		return nil, err
 	}
 	server := &Server{Process: process}
-	if err := server.findKubo(ctx); err != nil {
+	if err := server.awaitKubo(ctx); err != nil {
 		return nil, err
 	}
-	server.speakKubo()
+	server.setKuboExchanges()
 	return server, server.Store(ctx, objects)
 }
 
-// initKubo makes a repository whose configuration asks nobody for anything.
-func initKubo(ctx context.Context, g *ground.Ground, binary string) (environment []string, err error) {
+// initKubo makes a repository whose configuration makes no outgoing
+// connections.
+func initKubo(ctx context.Context, g *testbed.Testbed, binary string) (environment []string, err error) {
 	folder, err := g.Folder("kubo")
 	if err != nil {
 		return nil, err
@@ -62,15 +63,15 @@ func initKubo(ctx context.Context, g *ground.Ground, binary string) (environment
 		{"config", "Addresses.Gateway", "/ip4/127.0.0.1/tcp/0"},
 		{"config", "--json", "Addresses.Swarm", "[]"},
 	} {
-		if _, err := g.Ask(ctx, environment, binary, step...); err != nil {
+		if _, err := g.RunBounded(ctx, environment, binary, step...); err != nil {
 			return nil, err
 		}
 	}
 	return environment, nil
 }
 
-func (s *Server) findKubo(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, readiness)
+func (s *Server) awaitKubo(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	if _, err := s.Process.Await(ctx, kuboReady); err != nil {
 		return err
@@ -83,11 +84,11 @@ func (s *Server) findKubo(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.Address, s.Writes = strings.Join(gateway[1:], ":"), strings.Join(api[1:], ":")
+	s.Address, s.PutAddress = strings.Join(gateway[1:], ":"), strings.Join(api[1:], ":")
 	return nil
 }
 
-func (s *Server) speakKubo() {
+func (s *Server) setKuboExchanges() {
 	s.Get = func(o Object) load.Exchange {
 		return load.Exchange{
 			Request: request("GET", "/ipfs/"+o.Address.CID(), s.Address, nil, nil),
@@ -97,13 +98,13 @@ func (s *Server) speakKubo() {
 	s.Put = func(o Object) load.Exchange {
 		form, kind := multipartOf(o.Body)
 		return load.Exchange{
-			Request: request("POST", "/api/v0/block/put?cid-codec=raw&mhtype=blake3", s.Writes, []string{"Content-Type: " + kind}, form),
-			Status:  http.StatusOK, Length: load.AnyLength, Holds: []byte(o.Address.CID()),
+			Request: request("POST", "/api/v0/block/put?cid-codec=raw&mhtype=blake3", s.PutAddress, []string{"Content-Type: " + kind}, form),
+			Status:  http.StatusOK, Length: load.AnyLength, Contains: []byte(o.Address.CID()),
 		}
 	}
 }
 
-// multipartOf wraps a body as Kubo's API wants it. Writing to memory cannot
+// multipartOf wraps a body as Kubo's API requires. Writing to memory cannot
 // fail.
 func multipartOf(body []byte) (form []byte, kind string) {
 	var buffer bytes.Buffer

@@ -11,17 +11,18 @@ import (
 	"sync"
 	"time"
 
-	"micronode/bench/ground"
+	"micronode/bench/testbed"
 	"micronode/internal/registry/journal"
 	"micronode/internal/registry/ledger"
 )
 
-// MakeLog makes the folder of a node whose log has so many versions. A node
-// begins it; what follows is made with the packages of the node but without it,
-// all signed and chained like any other, because a million requests would take
-// all day. A node takes it over every now and then, and keeps the checkpoints and
-// tiles that it would have kept; it also makes the last version.
-func MakeLog(ctx context.Context, g *ground.Ground, folder string, versions int) error {
+// MakeLog makes the folder of a node whose log has that many versions. A node
+// initialises it; what follows is made with the packages of the node but
+// without it, all signed and chained like any other, because a million requests
+// would take all day. A node opens it every now and then, and saves the
+// checkpoints and tiles that it would have saved; it also makes the last
+// version.
+func MakeLog(ctx context.Context, g *testbed.Testbed, folder string, versions int) error {
 	const stretch = 50_000
 	var state *ledger.State
 	for first, made := true, 1; ; first = false {
@@ -31,7 +32,7 @@ func MakeLog(ctx context.Context, g *ground.Ground, folder string, versions int)
 		}
 		if !first && made+1 == versions {
 			select {
-			case <-time.After(lifetime):
+			case <-time.After(proposalTTL):
 			case <-ctx.Done():
 				return ctx.Err()
 			}
@@ -42,21 +43,21 @@ func MakeLog(ctx context.Context, g *ground.Ground, folder string, versions int)
 			}
 			made++
 		}
-		node.hangUp()
+		node.closeWriters()
 		if err := node.Process.Stop(); err != nil || made >= versions {
 			return err
 		}
 		more := min(stretch, versions-made-1)
-		if state, err = lengthen(ctx, filepath.Join(folder, "registry"), state, more, node.signers[:2]); err != nil {
+		if state, err = appendVersions(ctx, filepath.Join(folder, "registry"), state, more, node.signers[:2]); err != nil {
 			return fmt.Errorf("making a long log: %w", err)
 		}
 		made += more
 	}
 }
 
-// lengthen appends versions to the log of a node that does not run. The state is
-// the one that the call before has returned; nil at first.
-func lengthen(ctx context.Context, folder string, state *ledger.State, versions int, signers []ed25519.PrivateKey) (_ *ledger.State, err error) {
+// appendVersions appends versions to the log of a node that does not run. The
+// state is the one that the call before has returned; nil at first.
+func appendVersions(ctx context.Context, folder string, state *ledger.State, versions int, signers []ed25519.PrivateKey) (_ *ledger.State, err error) {
 	files, err := journal.OpenFiles(journal.FilesSpec{Folder: folder})
 	if err != nil {
 		return nil, err
@@ -73,8 +74,8 @@ func lengthen(ctx context.Context, folder string, state *ledger.State, versions 
 	if err != nil {
 		return nil, err
 	}
-	for left := versions; left > 0 && err == nil; left -= logItems * rounds {
-		state, err = appendRounds(ctx, files, state, min(left, logItems*rounds), signers)
+	for left := versions; left > 0 && err == nil; left -= logItems * roundsPerAppend {
+		state, err = appendRounds(ctx, files, state, min(left, logItems*roundsPerAppend), signers)
 	}
 	return state, err
 }
@@ -83,9 +84,9 @@ func lengthen(ctx context.Context, folder string, state *ledger.State, versions 
 // before the last version is made: a node remembers those that have not, and of
 // an old log these are few.
 const (
-	logItems = 64
-	lifetime = 2 * time.Second
-	rounds   = 16 // over all items, before what was made is written
+	logItems        = 64
+	proposalTTL     = 2 * time.Second
+	roundsPerAppend = 16 // over all items, before the versions are written
 )
 
 // approvedProposal is ready to be committed.
@@ -94,7 +95,7 @@ type approvedProposal struct {
 	approvals []ledger.Approval
 }
 
-// appendRounds makes so many versions and writes them.
+// appendRounds makes n versions and writes them.
 func appendRounds(ctx context.Context, files *journal.Files, state *ledger.State, n int, signers []ed25519.PrivateKey) (*ledger.State, error) {
 	before := state.Head()
 	var records []ledger.Record
@@ -114,7 +115,7 @@ func appendRounds(ctx context.Context, files *journal.Files, state *ledger.State
 	return state, files.Append(ctx, &before, records)
 }
 
-// signedChanges are changes of the first n items, made on all cores.
+// signedChanges makes changes of the first n items, on all cores.
 func signedChanges(state *ledger.State, n int, signers []ed25519.PrivateKey) ([]approvedProposal, error) {
 	proposals, failed := make([]approvedProposal, n), make([]error, runtime.NumCPU())
 	var all sync.WaitGroup
@@ -138,7 +139,7 @@ func signedChange(state *ledger.State, i int, signers []ed25519.PrivateKey) (app
 		return approvedProposal{}, err
 	}
 	now := time.Now()
-	p, err := state.Propose(ledger.Request{Ops: []ledger.Op{ledger.Put(item)}}, ledger.ProposalID(random), now, now.Add(lifetime))
+	p, err := state.Propose(ledger.Request{Ops: []ledger.Op{ledger.Put(item)}}, ledger.ProposalID(random), now, now.Add(proposalTTL))
 	if err != nil {
 		return approvedProposal{}, err
 	}

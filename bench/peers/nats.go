@@ -15,7 +15,7 @@ import (
 	"regexp"
 	"time"
 
-	"micronode/bench/ground"
+	"micronode/bench/testbed"
 )
 
 // natsVersion is the one that peers/nats/go.mod requires.
@@ -25,20 +25,19 @@ var natsModule = filepath.Join("bench", "peers", "nats")
 
 // NATS is core NATS over TLS 1.3, with the defaults of its server and its
 // client: publisher, server and subscribers, each a process of its own. Every
-// letter makes two hops.
-func NATS() Carrier {
-	return Carrier{Name: "NATS " + natsVersion, Most: natsWindow, Bytes: natsBytes, Start: startNATS}
+// message makes two hops.
+func NATS() PubSub {
+	return PubSub{Name: "NATS " + natsVersion, MaxMessages: natsWindow, MaxBytes: natsBytes, Start: startNATS}
 }
 
 // NATSInside is NATS with one hop: its server runs in the process of the
-// subscriber, which is how NATS is embedded, and the publisher calls it over
-// TLS.
-func NATSInside() Carrier {
-	return Carrier{Name: "NATS inside", Most: natsWindow, Bytes: natsBytes, Start: startNATSInside}
+// subscriber, which is how NATS is embedded, and the publisher connects to it
+// over TLS.
+func NATSInside() PubSub {
+	return PubSub{Name: "NATS inside", MaxMessages: natsWindow, MaxBytes: natsBytes, Start: startNATSInside}
 }
 
-// These are large enough that NATS does not feel them: with more it is no
-// faster.
+// These do not limit NATS: with more it is no faster.
 const (
 	natsWindow = 8192
 	natsBytes  = 8 << 20
@@ -54,7 +53,7 @@ tls {
 
 var natsAddress = regexp.MustCompile(`Listening for client connections on (127\.0\.0\.1:\d+)`)
 
-func startNATS(ctx context.Context, g *ground.Ground, task Task) (*Line, error) {
+func startNATS(ctx context.Context, g *testbed.Testbed, task PubSubTask) (*Pipeline, error) {
 	binary, err := g.BuildOnce(ctx, "nats-server-"+natsVersion, natsModule, "github.com/nats-io/nats-server/v2")
 	if err != nil {
 		return nil, err
@@ -75,7 +74,7 @@ func startNATS(ctx context.Context, g *ground.Ground, task Task) (*Line, error) 
 	if err != nil {
 		return nil, err
 	}
-	var counters []*ground.Process
+	var counters []*testbed.Process
 	for range task.Counters {
 		counter, _, err := startNATSClient(ctx, g, task, "count", "-server", found[1], "-certificates", folder)
 		if err != nil {
@@ -87,11 +86,11 @@ func startNATS(ctx context.Context, g *ground.Ground, task Task) (*Line, error) 
 	if err != nil {
 		return nil, err
 	}
-	return newLine(task, publisher, counters, server), nil
+	return newPipeline(task, publisher, counters, server), nil
 }
 
 // startNATSInside has one counter, the one with the server in it.
-func startNATSInside(ctx context.Context, g *ground.Ground, task Task) (*Line, error) {
+func startNATSInside(ctx context.Context, g *testbed.Testbed, task PubSubTask) (*Pipeline, error) {
 	folder, err := natsFolder(g)
 	if err != nil {
 		return nil, err
@@ -104,10 +103,10 @@ func startNATSInside(ctx context.Context, g *ground.Ground, task Task) (*Line, e
 	if err != nil {
 		return nil, err
 	}
-	return newLine(task, publisher, []*ground.Process{counter}), nil
+	return newPipeline(task, publisher, []*testbed.Process{counter}), nil
 }
 
-func startNATSClient(ctx context.Context, g *ground.Ground, task Task, role string, more ...string) (*ground.Process, string, error) {
+func startNATSClient(ctx context.Context, g *testbed.Testbed, task PubSubTask, role string, more ...string) (*testbed.Process, string, error) {
 	binary, err := g.Build(ctx, "nats", natsModule, ".")
 	if err != nil {
 		return nil, "", err
@@ -116,7 +115,7 @@ func startNATSClient(ctx context.Context, g *ground.Ground, task Task, role stri
 }
 
 // natsFolder holds a key and its certificate, made on the spot.
-func natsFolder(g *ground.Ground) (string, error) {
+func natsFolder(g *testbed.Testbed) (string, error) {
 	folder, err := g.Folder("nats")
 	if err != nil {
 		return "", err

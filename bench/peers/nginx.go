@@ -12,16 +12,16 @@ import (
 	"strings"
 	"syscall"
 
-	"micronode/bench/ground"
 	"micronode/bench/load"
+	"micronode/bench/testbed"
 )
 
 // Nginx serves files with sendfile, by a configuration of our own and on a port
 // of its own. It is never a service of the system.
 //
-// A peer is taken at its best: it keeps the files open, sends head and body in
-// one packet (tcp_nopush), and spreads the connections evenly over its workers
-// (reuseport). Without the last two it is clearly slower.
+// It is configured for its best performance: it keeps the files open, sends
+// head and body in one packet (tcp_nopush), and spreads the connections evenly
+// over its workers (reuseport). Without the last two it is clearly slower.
 func Nginx() Peer { return Peer{"nginx", startNginx} }
 
 const nginxConfig = `daemon off;
@@ -48,7 +48,7 @@ http {
 }
 `
 
-func startNginx(ctx context.Context, g *ground.Ground, objects []Object) (*Server, error) {
+func startNginx(ctx context.Context, g *testbed.Testbed, objects []Object) (*Server, error) {
 	binary, err := findNginx(ctx, g)
 	if err != nil {
 		return nil, err
@@ -101,14 +101,14 @@ func writeFiles(folder string, objects []Object) error {
 	return nil
 }
 
-// findNginx finds or installs it. Debian starts a service after an installation;
-// that one we have started, and so we stop it, by its id.
-func findNginx(ctx context.Context, g *ground.Ground) (string, error) {
+// findNginx finds or installs it. Debian starts a service after an
+// installation; we caused that, and so we stop it, by its id.
+func findNginx(ctx context.Context, g *testbed.Testbed) (string, error) {
 	if path, err := exec.LookPath("nginx"); err == nil {
 		return path, nil
 	}
 	before := servicePID()
-	if err := g.Need(ctx, "nginx", "nginx-light"); err != nil {
+	if err := g.Require(ctx, "nginx", "nginx-light"); err != nil {
 		return "", err
 	}
 	if after := servicePID(); after != 0 && after != before {
@@ -119,7 +119,7 @@ func findNginx(ctx context.Context, g *ground.Ground) (string, error) {
 	return exec.LookPath("nginx")
 }
 
-// serviceFile is where the system's nginx notes its id.
+// serviceFile is the pid file of the system's nginx.
 var serviceFile = "/run/nginx.pid"
 
 // servicePID is the id of the system's nginx, zero if there is none.

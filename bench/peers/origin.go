@@ -9,18 +9,18 @@ import (
 	"path/filepath"
 	"strings"
 
-	"micronode/bench/ground"
+	"micronode/bench/testbed"
 )
 
 // origin is where caches fetch from: a server of the bench itself, on loopback,
-// that lets everything be kept for a day.
+// whose responses may be cached for a day.
 type origin struct {
 	address string // host:port
 	ca      string // a file with the certificate, if it speaks TLS
 }
 
-// startOrigin serves the objects under /o/. The ground ends it.
-func startOrigin(g *ground.Ground, objects []Object, secure bool) (*origin, error) {
+// startOrigin serves the objects under /o/. The testbed stops it.
+func startOrigin(g *testbed.Testbed, objects []Object, secure bool) (*origin, error) {
 	bodies := make(map[string][]byte, len(objects))
 	for _, object := range objects {
 		bodies["/o/"+object.Address.String()] = object.Body
@@ -34,7 +34,7 @@ func startOrigin(g *ground.Ground, objects []Object, secure bool) (*origin, erro
 		w.Header().Set("Content-Type", "application/octet-stream")
 		w.Header().Set("Cache-Control", "public, max-age=86400")
 		w.Header().Set("Content-Length", fmt.Sprint(len(body)))
-		_, _ = w.Write(body) // the cache that went away is the one that is measured
+		_, _ = w.Write(body) // a cache that disconnects fails its own measurement
 	}))
 	g.OnClose(server.Close)
 	if !secure {

@@ -6,12 +6,11 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"micronode/bench/ground"
+	"micronode/bench/testbed"
 )
 
-// profiles is where our own nodes write where their processor time went. Empty:
-// nowhere.
-var profiles string
+// profileFolder is where our own nodes write CPU profiles. Empty: nowhere.
+var profileFolder string
 
 // Profile has all nodes of the overlay that are started from now on write a
 // profile into a folder, one file for each process.
@@ -20,37 +19,37 @@ func Profile(folder string) error {
 	if err != nil {
 		return err
 	}
-	profiles = path
+	profileFolder = path
 	return os.MkdirAll(path, 0o755)
 }
 
-// Overlay is our own: a publisher, and counters that call it. Every letter
+// Overlay is our own: a publisher, and counters that dial it. Every message
 // makes one hop.
-func Overlay(signed bool) Carrier {
-	return Carrier{Name: "micronode", Most: overlayWindow, Bytes: overlayBytes, Start: func(ctx context.Context, g *ground.Ground, task Task) (*Line, error) {
+func Overlay(signed bool) PubSub {
+	return PubSub{Name: "micronode", MaxMessages: overlayWindow, MaxBytes: overlayBytes, Start: func(ctx context.Context, g *testbed.Testbed, task PubSubTask) (*Pipeline, error) {
 		nodes := overlayNodes{task: task, signed: signed}
 		publisher, address, err := nodes.start(ctx, g, "publish", "")
 		if err != nil {
 			return nil, err
 		}
-		counters, err := nodes.counters(ctx, g, address)
+		counters, err := nodes.startCounters(ctx, g, address)
 		if err != nil {
 			return nil, err
 		}
-		return newLine(task, publisher, counters), nil
+		return newPipeline(task, publisher, counters), nil
 	}}
 }
 
-// OverlayRelayed is our own with a node in between, which passes every letter
-// on. Publisher and counters know nobody else. The letters are not signed.
-func OverlayRelayed() Carrier {
-	return Carrier{Name: "micronode", Most: relayedWindow, Bytes: overlayBytes, Start: func(ctx context.Context, g *ground.Ground, task Task) (*Line, error) {
+// OverlayRelayed is our own with a node in between, which relays every message.
+// Publisher and counters have no other peers. The messages are not signed.
+func OverlayRelayed() PubSub {
+	return PubSub{Name: "micronode", MaxMessages: relayedWindow, MaxBytes: overlayBytes, Start: func(ctx context.Context, g *testbed.Testbed, task PubSubTask) (*Pipeline, error) {
 		nodes := overlayNodes{task: task}
 		relay, address, err := nodes.start(ctx, g, "relay", "")
 		if err != nil {
 			return nil, err
 		}
-		counters, err := nodes.counters(ctx, g, address)
+		counters, err := nodes.startCounters(ctx, g, address)
 		if err != nil {
 			return nil, err
 		}
@@ -58,15 +57,16 @@ func OverlayRelayed() Carrier {
 		if err != nil {
 			return nil, err
 		}
-		return newLine(task, publisher, counters, relay), nil
+		return newPipeline(task, publisher, counters, relay), nil
 	}}
 }
 
-// How much our nodes have under way. Their queues hold 512 letters and 4 MiB for
-// one peer. A permit is given back when a letter is written, and by then the
-// window may have moved on by what one write takes: overlayBurst is what a node
-// must be granted on top of the window. With a node in between there are two such
-// queues, and whoever finds one of them full is made to wait for a moment.
+// How much our nodes have in flight. Their queues hold 512 messages and 4 MiB
+// for one peer. A permit is released when a message is written, and by then the
+// window may have moved on by the size of one write: overlayBurst is what a
+// node must be granted on top of the window. With a node in between there are
+// two such queues, and a sender that finds one of them full has to wait for a
+// moment.
 const (
 	overlayQueue  = 512
 	overlayBurst  = 64
@@ -77,19 +77,19 @@ const (
 
 // overlayNodes are nodes for one task.
 type overlayNodes struct {
-	task   Task
+	task   PubSubTask
 	signed bool
 }
 
-// start starts a node that calls another, if there is one to call.
-func (n overlayNodes) start(ctx context.Context, g *ground.Ground, role, peer string) (*ground.Process, string, error) {
+// start starts a node that dials another, if there is one to dial.
+func (n overlayNodes) start(ctx context.Context, g *testbed.Testbed, role, peer string) (*testbed.Process, string, error) {
 	binary, err := buildOverlay(ctx, g)
 	if err != nil {
 		return nil, "", err
 	}
 	arguments := append(n.task.arguments(role), "-inflight", strconv.Itoa(min(n.task.Window+overlayBurst, overlayQueue)), "-fanout", strconv.Itoa(max(n.task.Counters, 3)))
-	if profiles != "" {
-		arguments = append(arguments, "-profiles", profiles)
+	if profileFolder != "" {
+		arguments = append(arguments, "-profiles", profileFolder)
 	}
 	if n.signed {
 		arguments = append(arguments, "-signed")
@@ -100,8 +100,9 @@ func (n overlayNodes) start(ctx context.Context, g *ground.Ground, role, peer st
 	return startReady(ctx, g, "overlay "+role, binary, arguments...)
 }
 
-// counters start those who take letters, and who call the node that has them.
-func (n overlayNodes) counters(ctx context.Context, g *ground.Ground, peer string) (counters []*ground.Process, err error) {
+// startCounters starts the counters, which dial the node that publishes or
+// relays.
+func (n overlayNodes) startCounters(ctx context.Context, g *testbed.Testbed, peer string) (counters []*testbed.Process, err error) {
 	for range n.task.Counters {
 		counter, _, err := n.start(ctx, g, "count", peer)
 		if err != nil {
@@ -112,6 +113,6 @@ func (n overlayNodes) counters(ctx context.Context, g *ground.Ground, peer strin
 	return counters, nil
 }
 
-func buildOverlay(ctx context.Context, g *ground.Ground) (string, error) {
+func buildOverlay(ctx context.Context, g *testbed.Testbed) (string, error) {
 	return g.Build(ctx, "overlay", "bench", "./peers/overlay")
 }

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"micronode/b3"
-	"micronode/bench/ground"
 	"micronode/bench/load"
+	"micronode/bench/testbed"
 )
 
 // Peer is a program that can be started.
@@ -20,24 +20,24 @@ type Peer struct {
 	Name string
 	// Start starts it on loopback and returns when it holds the objects and
 	// answers.
-	Start func(ctx context.Context, g *ground.Ground, objects []Object) (*Server, error)
+	Start func(ctx context.Context, g *testbed.Testbed, objects []Object) (*Server, error)
 }
 
 // Server is a peer that runs.
 type Server struct {
-	Process *ground.Process
-	Address string // where it answers what Get asks
+	Process *testbed.Process
+	Address string // where Get is answered
 
-	Get    func(Object) load.Exchange // how an object is asked for
-	Put    func(Object) load.Exchange // how one is stored; nil if the peer stores nothing
-	Remove func(Object) load.Exchange // how one is removed; nil if nothing is kept
-	Writes string                     // where Put and Remove are answered; empty: at Address
+	Get        func(Object) load.Exchange // the request for an object
+	Put        func(Object) load.Exchange // the request that stores one; nil if the peer stores nothing
+	Remove     func(Object) load.Exchange // the request that removes one; nil if nothing is kept
+	PutAddress string                     // where Put and Remove are answered; empty: at Address
 }
 
 // WriteAddress is where Put and Remove are answered.
 func (s *Server) WriteAddress() string {
-	if s.Writes != "" {
-		return s.Writes
+	if s.PutAddress != "" {
+		return s.PutAddress
 	}
 	return s.Address
 }
@@ -68,7 +68,7 @@ func (s *Server) Store(ctx context.Context, objects []Object) error {
 	return s.each(ctx, s.WriteAddress(), objects, s.Put)
 }
 
-// Fetch asks for each object once. After it they are known to be there, and the
+// Fetch requests each object once. After it they are known to exist, and the
 // server is warm.
 func (s *Server) Fetch(ctx context.Context, objects []Object) error {
 	return s.each(ctx, s.Address, objects, s.Get)
@@ -109,7 +109,7 @@ func Each(n, connections int, exchange func(i int) load.Exchange) load.Script {
 	}
 }
 
-// request writes a request as a program would that wants nothing special.
+// request writes a request with ordinary headers.
 func request(method, target, host string, fields []string, body []byte) []byte {
 	var head strings.Builder
 	fmt.Fprintf(&head, "%s %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: bench\r\nAccept: */*\r\n", method, target, host)
@@ -123,12 +123,12 @@ func request(method, target, host string, fields []string, body []byte) []byte {
 	return append([]byte(head.String()), body...)
 }
 
-// readiness is how long a peer may take to answer for the first time.
-const readiness = 30 * time.Second
+// readyTimeout is how long a peer may take to answer for the first time.
+const readyTimeout = 30 * time.Second
 
-// awaitOK asks until the answer is 200.
+// awaitOK repeats a request until the status is 200.
 func awaitOK(ctx context.Context, url string) error {
-	ctx, cancel := context.WithTimeout(ctx, readiness)
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for {

@@ -17,13 +17,13 @@ import (
 	"testing"
 
 	"micronode/b3"
-	"micronode/bench/ground"
 	"micronode/bench/load"
+	"micronode/bench/testbed"
 )
 
-func newGround(t *testing.T) *ground.Ground {
+func newTestbed(t *testing.T) *testbed.Testbed {
 	t.Helper()
-	g, err := ground.New()
+	g, err := testbed.New()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,8 +68,8 @@ func TestEach(t *testing.T) {
 }
 
 func TestRequestsAreWellFormed(t *testing.T) {
-	wire := request("POST", "/put", "127.0.0.1:1", []string{"Authorization: Bearer x"}, []byte("hello"))
-	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(wire)))
+	raw := request("POST", "/put", "127.0.0.1:1", []string{"Authorization: Bearer x"}, []byte("hello"))
+	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(raw)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,12 +80,12 @@ func TestRequestsAreWellFormed(t *testing.T) {
 }
 
 // The peers that need nothing but Debian and this repository do what the rows
-// ask of them: hold objects, give them back, take new ones, let them go.
+// require of them: hold objects, return them, store new ones, remove them.
 func TestRealPeers(t *testing.T) {
 	for _, peer := range []Peer{Micronode(), Bare(), Nginx()} {
 		t.Run(peer.Name, func(t *testing.T) {
 			ctx, objects := t.Context(), Objects(20, 1000, 7)
-			server, err := peer.Start(ctx, newGround(t), objects[:10])
+			server, err := peer.Start(ctx, newTestbed(t), objects[:10])
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -109,7 +109,7 @@ func TestRealPeers(t *testing.T) {
 }
 
 func TestStartToReady(t *testing.T) {
-	g := newGround(t)
+	g := newTestbed(t)
 	if err := Prepare(t.Context(), g); err != nil {
 		t.Fatal(err)
 	}
@@ -124,13 +124,13 @@ func TestStartToReady(t *testing.T) {
 
 // Nginx can be started with nothing to serve.
 func TestNginxWithoutObjects(t *testing.T) {
-	if _, err := Nginx().Start(t.Context(), newGround(t), nil); err != nil {
+	if _, err := Nginx().Start(t.Context(), newTestbed(t), nil); err != nil {
 		t.Error(err)
 	}
 }
 
-// kuboScript plays Kubo: it notes what it is told, and says what the daemon says
-// when it listens.
+// kuboScript simulates Kubo: it records its arguments, and prints what the
+// daemon prints when it listens.
 const kuboScript = `#!/bin/sh
 echo "$@" >> "$IPFS_PATH/../told"
 echo "telemetry $IPFS_TELEMETRY" >> "$IPFS_PATH/../told"
@@ -141,8 +141,8 @@ echo "Daemon is ready"
 sleep 600
 `
 
-// fakeRepository is a folder with programs that stand for the real ones.
-func fakeRepository(t *testing.T, files map[string]string) {
+// newFakeRepository is a folder with programs that replace the real ones.
+func newFakeRepository(t *testing.T, files map[string]string) {
 	t.Helper()
 	root := t.TempDir()
 	files["temp/marker"] = ""
@@ -160,7 +160,8 @@ func fakeRepository(t *testing.T, files map[string]string) {
 	t.Setenv("TMPDIR", filepath.Join(root, "temp"))
 }
 
-// Kubo is told to ask nobody for anything, and is spoken to as its API wants.
+// Kubo is configured to make no outgoing connections, and is used as its API
+// requires.
 func TestKuboStaysAtHome(t *testing.T) {
 	object := Objects(1, 1000, 7)[0]
 	var stored, fetched atomic.Int64
@@ -183,8 +184,8 @@ func TestKuboStaysAtHome(t *testing.T) {
 	}))
 	defer daemon.Close()
 	_, port, _ := strings.Cut(daemon.Listener.Addr().String(), ":")
-	fakeRepository(t, map[string]string{".build/peers/kubo-" + kuboVersion: fmt.Sprintf(kuboScript, port)})
-	g := newGround(t)
+	newFakeRepository(t, map[string]string{".build/peers/kubo-" + kuboVersion: fmt.Sprintf(kuboScript, port)})
+	g := newTestbed(t)
 	server, err := Kubo().Start(t.Context(), g, []Object{object})
 	if err != nil {
 		t.Fatal(err)
@@ -196,26 +197,26 @@ func TestKuboStaysAtHome(t *testing.T) {
 		t.Errorf("stored %d, fetched %d", stored.Load(), fetched.Load())
 	}
 	found, _ := filepath.Glob("temp/micronode-bench-*/told")
-	told, _ := os.ReadFile(append(found, "told")[0])
+	calls, _ := os.ReadFile(append(found, "told")[0])
 	for _, want := range []string{"autoconf-off", "Addresses.Swarm []", "tcp/0", "telemetry off", "daemon --offline"} {
-		if !strings.Contains(string(told), want) {
-			t.Errorf("not told %q:\n%s", want, told)
+		if !strings.Contains(string(calls), want) {
+			t.Errorf("not told %q:\n%s", want, calls)
 		}
 	}
 }
 
-// What cannot be started says why.
+// A peer that cannot be started reports why.
 func TestPeersThatCannotStart(t *testing.T) {
-	fakeRepository(t, map[string]string{".build/peers/kubo-" + kuboVersion: "#!/bin/sh\necho no room; exit 1\n"})
+	newFakeRepository(t, map[string]string{".build/peers/kubo-" + kuboVersion: "#!/bin/sh\necho no room; exit 1\n"})
 	for _, peer := range []Peer{Micronode(), Bare(), Kubo()} {
-		if _, err := peer.Start(t.Context(), newGround(t), nil); err == nil {
+		if _, err := peer.Start(t.Context(), newTestbed(t), nil); err == nil {
 			t.Errorf("%s started", peer.Name)
 		}
 	}
-	if err := Prepare(t.Context(), newGround(t)); err == nil {
+	if err := Prepare(t.Context(), newTestbed(t)); err == nil {
 		t.Error("built a node out of nothing")
 	}
-	if _, err := StartToReady(t.Context(), newGround(t)); err == nil {
+	if _, err := StartToReady(t.Context(), newTestbed(t)); err == nil {
 		t.Error("started a node out of nothing")
 	}
 }
@@ -223,15 +224,15 @@ func TestPeersThatCannotStart(t *testing.T) {
 // A daemon that ends before it listens is not waited for.
 func TestKuboThatDies(t *testing.T) {
 	for _, says := range []string{"", "echo Daemon is ready\n", "echo Daemon is ready\necho RPC API server listening on /ip4/127.0.0.1/tcp/1\n"} {
-		fakeRepository(t, map[string]string{".build/peers/kubo-" + kuboVersion: "#!/bin/sh\ntest $1 = daemon || exit 0\n" + says})
-		if _, err := Kubo().Start(t.Context(), newGround(t), nil); err == nil || !strings.Contains(err.Error(), "ended before it was ready") {
+		newFakeRepository(t, map[string]string{".build/peers/kubo-" + kuboVersion: "#!/bin/sh\ntest $1 = daemon || exit 0\n" + says})
+		if _, err := Kubo().Start(t.Context(), newTestbed(t), nil); err == nil || !strings.Contains(err.Error(), "ended before it was ready") {
 			t.Errorf("after %q: %v", says, err)
 		}
 	}
 }
 
-// fakeNode is a program that behaves like micronode as far as the environment
-// tells it to.
+// fakeNode is a program that behaves like micronode, controlled by the
+// environment.
 const fakeNode = `package main
 
 import (
@@ -254,11 +255,11 @@ func main() {
 }
 `
 
-// Whatever a node does not answer, starting it fails with that.
+// If a node does not answer a request, starting it fails with that error.
 func TestANodeThatDoesNotAnswer(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer server.Close()
-	fakeRepository(t, map[string]string{"go.mod": "module micronode\n\ngo 1.26\n", "cmd/micronode/main.go": fakeNode})
+	newFakeRepository(t, map[string]string{"go.mod": "module micronode\n\ngo 1.26\n", "cmd/micronode/main.go": fakeNode})
 	for _, c := range []struct{ banner, status, says string }{
 		{"", "", "ended before it was ready"},
 		{server.URL, "", "status --json"},
@@ -267,7 +268,7 @@ func TestANodeThatDoesNotAnswer(t *testing.T) {
 	} {
 		t.Setenv("FAKE_BANNER", c.banner)
 		t.Setenv("FAKE_status", c.status)
-		if _, err := Micronode().Start(t.Context(), newGround(t), nil); err == nil || !strings.Contains(err.Error(), c.says) {
+		if _, err := Micronode().Start(t.Context(), newTestbed(t), nil); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("said %v, want %q", err, c.says)
 		}
 	}
@@ -283,7 +284,7 @@ sleep 600 > /dev/null 2>&1 &
 echo $! > service
 `
 	for _, starts := range []string{"", "yes"} {
-		fakeRepository(t, map[string]string{"bin/marker": ""})
+		newFakeRepository(t, map[string]string{"bin/marker": ""})
 		if err := os.WriteFile("tools/need", []byte(installs), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -303,25 +304,25 @@ echo $! > service
 			file := serviceFile
 			serviceFile = filepath.Join(root, "service")
 			defer func() { serviceFile = file }()
-			path, err := findNginx(t.Context(), newGround(t))
+			path, err := findNginx(t.Context(), newTestbed(t))
 			if err != nil || path != filepath.Join(root, "bin", "nginx") {
 				t.Fatalf("found %q, %v", path, err)
 			}
-			for servicePID() != 0 && !reaped(servicePID()) { // it was told to stop; the kernel may take a moment
+			for servicePID() != 0 && !hasExited(servicePID()) { // it was terminated; the kernel may take a moment
 			}
 		})
 	}
 }
 
-// reaped tells whether a process has ended, reaped or not.
-func reaped(pid int) bool {
+// hasExited reports whether a process has ended, reaped or not.
+func hasExited(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err != nil || strings.Contains(string(stat), ") Z ")
 }
 
 func TestNginxThatIsMissing(t *testing.T) {
-	fakeRepository(t, map[string]string{})
-	g := newGround(t)
+	newFakeRepository(t, map[string]string{})
+	g := newTestbed(t)
 	t.Setenv("PATH", "/nowhere")
 	if _, err := Nginx().Start(t.Context(), g, nil); err == nil {
 		t.Error("nginx started although it is not there")

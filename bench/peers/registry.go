@@ -18,35 +18,36 @@ import (
 	"sync/atomic"
 	"time"
 
-	"micronode/bench/ground"
 	"micronode/bench/load"
+	"micronode/bench/testbed"
 	"micronode/client"
 	"micronode/fault"
 )
 
-// Registry is our own node with a registry for which two of three must sign. Its
-// writers are here, each with a client and a connection of its own.
+// Registry is our own node with a registry that requires two of three
+// signatures. Its writers are in this process, each with a client and a
+// connection of its own.
 type Registry struct {
 	Server
-	node    micronode
-	admin   string // where it can be profiled
-	token   string
-	signers [3]ed25519.PrivateKey
-	writers []*client.Client
-	changes atomic.Int64 // so far: no two have the same content
+	node         micronode
+	admin        string // where it can be profiled
+	token        string
+	signers      [3]ed25519.PrivateKey
+	writers      []*client.Client
+	changeSerial atomic.Int64 // all changes have different content
 }
 
-// registryLimits are raised so that a bench meets none of them.
-var registryLimits = append([]string{"MICRO_REGISTRY__MAX_PROPOSALS=65536", "MICRO_LIMITS__CONNS_PER_IP=4096"}, raised...)
+// registryLimits are raised so that a bench reaches none of them.
+var registryLimits = append([]string{"MICRO_REGISTRY__MAX_PROPOSALS=65536", "MICRO_LIMITS__CONNS_PER_IP=4096"}, raisedLimits...)
 
 // StartRegistry starts a node that keeps its log in a folder, or in memory if
-// there is none, and begins the log if there is none yet.
-func StartRegistry(ctx context.Context, g *ground.Ground, folder string) (*Registry, error) {
+// there is none, and initialises the log if that is new.
+func StartRegistry(ctx context.Context, g *testbed.Testbed, folder string) (*Registry, error) {
 	r, err := OpenRegistry(ctx, g, folder)
 	if err != nil {
 		return nil, err
 	}
-	token, err := g.Ask(ctx, nil, r.node.binary, "token", "mint", "--scope", "admin", "--scope", "registry:propose", "--scope", "registry:approve", "--scope", "registry:commit",
+	token, err := g.RunBounded(ctx, nil, r.node.binary, "token", "mint", "--scope", "admin", "--scope", "registry:propose", "--scope", "registry:approve", "--scope", "registry:commit",
 		"--ttl", "2h", "--socket", r.node.socket)
 	if err != nil {
 		return nil, err
@@ -55,13 +56,13 @@ func StartRegistry(ctx context.Context, g *ground.Ground, folder string) (*Regis
 	for i := range r.signers {
 		r.signers[i] = ed25519.NewKeyFromSeed(append(make([]byte, ed25519.SeedSize-1), byte(i+1)))
 	}
-	r.changes.Store(time.Now().UnixNano()) // of another run on the same log, too
-	g.OnClose(r.hangUp)
-	return r, r.begin(ctx)
+	r.changeSerial.Store(time.Now().UnixNano()) // unlike those of another run on the same log
+	g.OnClose(r.closeWriters)
+	return r, r.initRegistry(ctx)
 }
 
 // OpenRegistry starts a node on a log, and returns when it is ready.
-func OpenRegistry(ctx context.Context, g *ground.Ground, folder string) (*Registry, error) {
+func OpenRegistry(ctx context.Context, g *testbed.Testbed, folder string) (*Registry, error) {
 	var arguments []string
 	if folder != "" {
 		arguments = []string{"--persist", folder}
@@ -71,15 +72,15 @@ func OpenRegistry(ctx context.Context, g *ground.Ground, folder string) (*Regist
 		return nil, err
 	}
 	r := &Registry{node: node, Server: Server{Process: node.process}}
-	if err := node.ready(ctx); err != nil {
+	if err := node.awaitReady(ctx); err != nil {
 		return nil, err
 	}
 	return r, nil
 }
 
-// begin starts the log, unless it has begun.
-func (r *Registry) begin(ctx context.Context) error {
-	if err := r.find(ctx); err != nil {
+// initRegistry initialises the log, unless it exists.
+func (r *Registry) initRegistry(ctx context.Context) error {
+	if err := r.readAddresses(ctx); err != nil {
 		return err
 	}
 	writer, err := r.writer(0)
@@ -100,8 +101,8 @@ func (r *Registry) begin(ctx context.Context) error {
 
 func signerName(i int) string { return fmt.Sprint("signer-", i) }
 
-// find asks the node where it listens.
-func (r *Registry) find(ctx context.Context) error {
+// readAddresses reads where the node listens.
+func (r *Registry) readAddresses(ctx context.Context) error {
 	local, err := client.New(client.Options{Socket: r.node.socket})
 	if err != nil {
 		return err
@@ -124,52 +125,51 @@ func (r *Registry) writer(i int) (*client.Client, error) {
 	return r.writers[i], nil
 }
 
-// hangUp closes the connections of the writers.
-func (r *Registry) hangUp() {
+// closeWriters closes the connections of the writers.
+func (r *Registry) closeWriters() {
 	for _, one := range r.writers {
 		one.Close()
 	}
 	r.writers = nil
 }
 
-// Head is how the head is asked for, and what is answered as long as nothing is
+// Head returns the request for the head, and the response as long as nothing is
 // committed.
 func (r *Registry) Head(ctx context.Context) (load.Exchange, error) {
 	raw, err := fetchBody(ctx, "http://"+r.Address+"/registry/head")
 	return load.Exchange{Request: request("GET", "/registry/head", r.Address, nil, nil), Status: http.StatusOK, Length: len(raw), Body: raw}, err
 }
 
-// Change is what one writer wants: the content of one item.
+// Change is a change by a writer: the content of one item.
 type Change struct {
 	Item int // which one
-	Size int // of the payload; 0: as small as it is
+	Size int // of the payload; 0: the minimum
 }
 
-// Approved proposes changes and has two signers approve each. It returns the
+// ProposeAndApprove proposes changes and has two signers approve each. It returns the
 // proposals.
-func (r *Registry) Approved(ctx context.Context, changes []Change) ([]string, error) {
+func (r *Registry) ProposeAndApprove(ctx context.Context, changes []Change) ([]string, error) {
 	ids := make([]string, len(changes))
 	_, err := r.each(ctx, len(changes), min(32, len(changes)), func(ctx context.Context, writer *client.Client, i int) (err error) {
-		ids[i], err = r.approved(ctx, writer, changes[i])
+		ids[i], err = r.proposeAndApprove(ctx, writer, changes[i])
 		return err
 	})
 	return ids, err
 }
 
-// Commit has so many writers commit proposals, each waiting for its answer
-// before the next.
-func (r *Registry) Commit(ctx context.Context, ids []string, writers int) (Writes, error) {
+// Commit has writers commit proposals, each waiting for its response before the
+// next.
+func (r *Registry) Commit(ctx context.Context, ids []string, writers int) (WriteStats, error) {
 	return r.each(ctx, len(ids), writers, func(ctx context.Context, writer *client.Client, i int) error {
 		_, err := writer.Commit(ctx, ids[i])
 		return err
 	})
 }
 
-// Change has so many writers propose, sign and commit, one change after the
-// other.
-func (r *Registry) Change(ctx context.Context, changes []Change, writers int) (Writes, error) {
+// Change has writers propose, sign and commit, one change after the other.
+func (r *Registry) Change(ctx context.Context, changes []Change, writers int) (WriteStats, error) {
 	return r.each(ctx, len(changes), writers, func(ctx context.Context, writer *client.Client, i int) error {
-		id, err := r.approved(ctx, writer, changes[i])
+		id, err := r.proposeAndApprove(ctx, writer, changes[i])
 		if err != nil {
 			return err
 		}
@@ -178,7 +178,7 @@ func (r *Registry) Change(ctx context.Context, changes []Change, writers int) (W
 	})
 }
 
-func (r *Registry) approved(ctx context.Context, writer *client.Client, change Change) (id string, err error) {
+func (r *Registry) proposeAndApprove(ctx context.Context, writer *client.Client, change Change) (id string, err error) {
 	proposed, err := writer.Propose(ctx, client.ProposalRequest{SchemaVersion: "1.0.0", Ops: []json.RawMessage{r.operation(change)}})
 	if err != nil {
 		return "", err
@@ -197,7 +197,7 @@ func (r *Registry) approved(ctx context.Context, writer *client.Client, change C
 // hold 256 bytes each, until the payload has its size.
 func (r *Registry) operation(change Change) json.RawMessage {
 	const around = len(`{"ops":[`) + len(`],"schema_version":"1.0.0"}`)
-	n := r.changes.Add(1)
+	n := r.changeSerial.Add(1)
 	op := fmt.Sprintf(`{"item":{"id":"region-%07d","kind":"region","labels":{"n":"%020d"},"title":"a place"},"op":"put"}`, change.Item, n)
 	noise := rand.NewChaCha8([32]byte{byte(n), byte(n >> 8), byte(n >> 16), byte(n >> 24), byte(n >> 32)})
 	var labels strings.Builder
@@ -214,11 +214,11 @@ func (r *Registry) operation(change Change) json.RawMessage {
 	return json.RawMessage(strings.Replace(op, `"labels":{`, `"labels":{`+labels.String(), 1))
 }
 
-// each does n things, as many at a time as there are writers. The first failure
-// ends the rest.
-func (r *Registry) each(ctx context.Context, n, writers int, do func(ctx context.Context, writer *client.Client, i int) error) (Writes, error) {
+// each calls do n times, with as many at a time as there are writers. The first
+// failure ends the rest.
+func (r *Registry) each(ctx context.Context, n, writers int, do func(ctx context.Context, writer *client.Client, i int) error) (WriteStats, error) {
 	if _, err := r.writer(writers - 1); err != nil {
-		return Writes{}, err
+		return WriteStats{}, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -240,22 +240,21 @@ func (r *Registry) each(ctx context.Context, n, writers int, do func(ctx context
 	all.Wait()
 	elapsed := time.Since(began)
 	if err := context.Cause(ctx); err != nil {
-		return Writes{}, err
+		return WriteStats{}, err
 	}
 	slices.Sort(took)
-	return Writes{Elapsed: elapsed, P50: took[n/2], P99: took[n*99/100]}, nil
+	return WriteStats{Elapsed: elapsed, P50: took[n/2], P99: took[n*99/100]}, nil
 }
 
-// profiled makes the names of profiles differ.
-var profiled atomic.Int64
+// profileSerial makes the names of profiles differ.
+var profileSerial atomic.Int64
 
-// Profiled has the node say where its processor time goes while something is
-// done, if profiles are wanted.
-func (r *Registry) Profiled(ctx context.Context, name string, do func() error) error {
-	if profiles == "" {
+// WithProfile profiles the node during do, if profiles are wanted.
+func (r *Registry) WithProfile(ctx context.Context, name string, do func() error) error {
+	if profileFolder == "" {
 		return do()
 	}
-	path := filepath.Join(profiles, fmt.Sprintf("registry-%s-%d.pprof", name, profiled.Add(1)))
+	path := filepath.Join(profileFolder, fmt.Sprintf("registry-%s-%d.pprof", name, profileSerial.Add(1)))
 	done := make(chan error, 1)
 	go func() {
 		raw, err := r.adminBody(ctx, "/debug/pprof/profile?seconds=1")
@@ -271,7 +270,7 @@ func (r *Registry) adminBody(ctx context.Context, target string) ([]byte, error)
 	return fetchBody(ctx, "http://"+r.admin+target, "Authorization", "Bearer "+r.token)
 }
 
-// fetchBody is the body of a 200.
+// fetchBody returns the body of a 200.
 func fetchBody(ctx context.Context, url string, header ...string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -7,16 +7,16 @@ import (
 	"micronode/client"
 )
 
-// A change has the payload that was ordered, and each is another one.
+// A change has a payload of the requested size, and all are different.
 func TestRegistryChanges(t *testing.T) {
 	ctx := t.Context()
-	r, err := StartRegistry(ctx, newGround(t), "")
+	r, err := StartRegistry(ctx, newTestbed(t), "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	sizes := []int{1 << 10, 1 << 10, 300, 0}
 	for i, size := range sizes {
-		ids, err := r.Approved(ctx, []Change{{Item: 7, Size: size}})
+		ids, err := r.ProposeAndApprove(ctx, []Change{{Item: 7, Size: size}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,18 +40,18 @@ func TestRegistryChanges(t *testing.T) {
 	}
 }
 
-// With a folder for profiles, the node is asked where its time went.
+// With a folder for profiles, the node is profiled.
 func TestRegistryProfiles(t *testing.T) {
 	folder := t.TempDir()
 	if err := Profile(folder); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { profiles = "" }()
-	r, err := StartRegistry(t.Context(), newGround(t), "")
+	defer func() { profileFolder = "" }()
+	r, err := StartRegistry(t.Context(), newTestbed(t), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Profiled(t.Context(), "test", func() error {
+	if err := r.WithProfile(t.Context(), "test", func() error {
 		_, err := r.Change(t.Context(), []Change{{Item: 1}, {Item: 2}}, 2)
 		return err
 	}); err != nil {

@@ -7,13 +7,13 @@ import (
 	"strconv"
 	"strings"
 
-	"micronode/bench/ground"
 	"micronode/bench/load"
+	"micronode/bench/testbed"
 	"micronode/internal/edge/pack/packtest"
 )
 
 // Map is a pack of vector tiles from zoom 0 to 6, of about 46 MB: random bytes
-// in gzip, so that no side gains by compressing or by keeping duplicates.
+// in gzip, so that no side gains by compressing or by deduplication.
 type Map struct {
 	File  string       // where it is
 	tiles []tileTarget // of zoom 6
@@ -28,16 +28,16 @@ type tileTarget struct {
 const mapName = "bench"
 
 // PMTilesMap writes the map as PMTiles.
-func PMTilesMap(g *ground.Ground) (*Map, error) {
+func PMTilesMap(g *testbed.Testbed) (*Map, error) {
 	return writeMap(g, ".pmtiles", packtest.WriteBenchPMTiles)
 }
 
 // MBTilesMap writes the same map as MBTiles.
-func MBTilesMap(g *ground.Ground) (*Map, error) {
+func MBTilesMap(g *testbed.Testbed) (*Map, error) {
 	return writeMap(g, ".mbtiles", packtest.WriteBenchMBTiles)
 }
 
-func writeMap(g *ground.Ground, extension string, write func(path string) error) (*Map, error) {
+func writeMap(g *testbed.Testbed, extension string, write func(path string) error) (*Map, error) {
 	folder, err := g.Folder("map")
 	if err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func writeMap(g *ground.Ground, extension string, write func(path string) error)
 	return m, write(m.File)
 }
 
-// Tiles is how each tile of zoom 6 is asked for.
+// Tiles returns the requests for each tile of zoom 6.
 func (s *Server) Tiles(m *Map, prefix string) []load.Exchange {
 	exchanges := make([]load.Exchange, len(m.tiles))
 	for i, one := range m.tiles {
@@ -68,13 +68,13 @@ func (s *Server) Tiles(m *Map, prefix string) []load.Exchange {
 // TileServer is a program that serves tiles.
 type TileServer struct {
 	Name  string
-	Start func(ctx context.Context, g *ground.Ground, m *Map) (*Server, []load.Exchange, error)
+	Start func(ctx context.Context, g *testbed.Testbed, m *Map) (*Server, []load.Exchange, error)
 }
 
 // MicronodeTiles is our own node with a pack.
 func MicronodeTiles() TileServer {
-	return TileServer{"micronode", func(ctx context.Context, g *ground.Ground, m *Map) (*Server, []load.Exchange, error) {
-		server, err := startEdge(ctx, g, raised, "--pack", m.File)
+	return TileServer{"micronode", func(ctx context.Context, g *testbed.Testbed, m *Map) (*Server, []load.Exchange, error) {
+		server, err := startEdge(ctx, g, raisedLimits, "--pack", m.File)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -91,7 +91,7 @@ func GoPMTiles() TileServer {
 // pmtilesVersion is the one that peers/pmtiles/go.mod requires.
 const pmtilesVersion = "v1.30.0"
 
-func startGoPMTiles(ctx context.Context, g *ground.Ground, m *Map) (*Server, []load.Exchange, error) {
+func startGoPMTiles(ctx context.Context, g *testbed.Testbed, m *Map) (*Server, []load.Exchange, error) {
 	binary, err := g.BuildOnce(ctx, "pmtiles-"+pmtilesVersion, filepath.Join("bench", "peers", "pmtiles"), "github.com/protomaps/go-pmtiles")
 	if err != nil {
 		return nil, nil, err

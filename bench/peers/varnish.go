@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"micronode/bench/ground"
+	"micronode/bench/testbed"
 )
 
 // Varnish is a cache in memory in front of an origin of the bench. It has its
@@ -20,8 +20,8 @@ backend default { .host = "%s"; .port = "%s"; }
 sub vcl_backend_response { set beresp.ttl = 1h; }
 `
 
-func startVarnish(ctx context.Context, g *ground.Ground, objects []Object) (*Server, error) {
-	if err := g.Need(ctx, "varnishd", "varnish"); err != nil {
+func startVarnish(ctx context.Context, g *testbed.Testbed, objects []Object) (*Server, error) {
+	if err := g.Require(ctx, "varnishd", "varnish"); err != nil {
 		return nil, err
 	}
 	folder, err := g.Folder("varnish")

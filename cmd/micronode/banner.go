@@ -7,13 +7,14 @@ import (
 	"strings"
 
 	"micronode/internal/node"
+	"micronode/internal/terminal"
 )
 
-// amnesiaLine is what every surface says about a node that keeps nothing.
+// amnesiaLine is the notice that a node without --persist shows everywhere.
 const amnesiaLine = "AMNESIA: everything is gone at exit"
 
-// started is the banner, for a program.
-type started struct {
+// startedEvent is the banner as JSON.
+type startedEvent struct {
 	Event     string   `json:"event"`
 	PeerID    string   `json:"peer_id"`
 	Ephemeral bool     `json:"ephemeral"`
@@ -33,32 +34,32 @@ type started struct {
 	Origins   []string `json:"origins,omitempty"`
 }
 
-// banner tells where the node is and what to type next. The listeners are open
-// by then, so what it names can be used. The overlay is the address where it
-// listens, or empty if it does not.
-func (c *console) banner(info node.Info, overlay, socket string) {
+// printBanner prints the addresses of the node and the command to type next.
+// The listeners are open by then, so the addresses can be used. overlay is its
+// listen address, or empty if it does not listen.
+func (c *console) printBanner(info node.Info, overlay, socket string) {
 	if c.json {
-		c.printJSON(started{"started", info.PeerID, info.Ephemeral, info.Version, info.Profile, info.HTTP, info.Admin,
-			peerName(info.PeerID, overlay), info.DHT, info.Socket, info.Parts, info.Amnesia, info.Folder, info.Confined, info.Open, info.Packs, info.Origins})
+		c.printJSON(startedEvent{"started", info.PeerID, info.Ephemeral, info.Version, info.Profile, info.HTTP, info.Admin,
+			peerSpec(info.PeerID, overlay), info.DHT, info.Socket, info.Parts, info.Amnesia, info.Folder, info.Confined, info.Open, info.Packs, info.Origins})
 		return
 	}
 	c.print("micronode %s is running\n\n", info.Version)
 	if len(info.Parts) > 0 {
 		c.print("  parts    %s\n", strings.Join(info.Parts, ", "))
 		if socket == "" {
-			socket = info.Socket // the usual one is nobody's
+			socket = info.Socket // no part listens on the default socket
 		}
 	}
-	face := "gateway"
-	if len(info.Parts) > 0 && !slices.Contains(info.Parts, face) {
-		face = "http   " // it answers for its own parts
+	gatewayLabel := "gateway"
+	if len(info.Parts) > 0 && !slices.Contains(info.Parts, gatewayLabel) {
+		gatewayLabel = "http   " // it serves only its own parts
 	}
-	c.print("  %s  %s\n  admin    %s\n", face, info.HTTP, info.Admin)
+	c.print("  %s  %s\n  admin    %s\n", gatewayLabel, info.HTTP, info.Admin)
 	if overlay != "" {
-		c.print("  overlay  %s\n", peerName(info.PeerID, overlay))
+		c.print("  overlay  %s\n", peerSpec(info.PeerID, overlay))
 	}
-	c.places("dht     ", info.DHT)
-	c.print("  socket   %s\n  peer ID  %s\n", socketName(info.Socket), info.PeerID)
+	c.printURLs("dht     ", info.DHT)
+	c.print("  socket   %s\n  peer ID  %s\n", displaySocket(info.Socket), info.PeerID)
 	if info.Ephemeral {
 		c.print("           (a new one at each start; keep one with --identity file:PATH)\n")
 	}
@@ -66,56 +67,56 @@ func (c *console) banner(info node.Info, overlay, socket string) {
 		c.print("  folder   %s\n", info.Folder)
 	}
 	c.print("  disk     %s\n", info.Confined)
-	c.places("map     ", info.Packs)
-	c.places("cache   ", info.Origins)
+	c.printURLs("map     ", info.Packs)
+	c.printURLs("cache   ", info.Origins)
 	c.print("\n")
 	if info.Amnesia {
-		c.print("  %s\n", c.paint(yellow, amnesiaLine))
+		c.print("  %s\n", c.paint(terminal.Yellow, amnesiaLine))
 	}
 	if info.Open {
-		c.print("  %s\n", c.paint(red, "OPEN: whoever reaches a listener may do everything"))
+		c.print("  %s\n", c.paint(terminal.Red, "OPEN: anyone who can reach a listener has full access"))
 	}
 	next := "put FILE"
-	if face != "gateway" {
+	if gatewayLabel != "gateway" {
 		next = "status" // objects are put at the gateway
 	}
 	c.print("\nNow type, in another terminal:\n\n")
-	c.print("  micronode %s%s\n\nCtrl-C drains the node and stops it.\n\n", next, socketArgument(socket))
+	c.print("  micronode %s%s\n\nCtrl-C drains the node and stops it.\n\n", next, socketFlag(socket))
 }
 
-// peerName is what another node's --peer takes. Of a node that listens at all
-// addresses of a machine, nobody here knows which one others can reach.
-func peerName(id, overlay string) string {
+// peerSpec is what another node's --peer takes. If a node listens on all
+// addresses of a machine, it does not know which one others can reach.
+func peerSpec(id, overlay string) string {
 	if overlay == "" {
 		return ""
 	}
-	if host, port, err := net.SplitHostPort(overlay); err == nil && unspecified(host) {
+	if host, port, err := net.SplitHostPort(overlay); err == nil && isUnspecified(host) {
 		overlay = net.JoinHostPort("HOST", port)
 	}
 	return id + "@" + overlay
 }
 
-func unspecified(host string) bool {
+func isUnspecified(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return host == "" || err == nil && ip.IsUnspecified()
 }
 
-// mostPlaces is how many URLs of one kind the banner names.
-const mostPlaces = 5
+// maxBannerURLs is how many URLs of one kind the banner prints.
+const maxBannerURLs = 5
 
-// places names the URLs under which something is served.
-func (c *console) places(what string, urls []string) {
-	for _, one := range urls[:min(len(urls), mostPlaces)] {
-		c.print("  %s %s\n", what, one)
+// printURLs prints the URLs of one kind.
+func (c *console) printURLs(label string, urls []string) {
+	for _, one := range urls[:min(len(urls), maxBannerURLs)] {
+		c.print("  %s %s\n", label, one)
 	}
-	if more := len(urls) - mostPlaces; more > 0 {
+	if more := len(urls) - maxBannerURLs; more > 0 {
 		c.print("           and %d more\n", more)
 	}
 }
 
-// socketArgument is what a client must add to find a node on a socket that is
-// not the usual one.
-func socketArgument(socket string) string {
+// socketFlag is the flag with which a client reaches a node on a socket other
+// than the default.
+func socketFlag(socket string) string {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./_-"
 	switch {
 	case socket == "":
@@ -126,8 +127,8 @@ func socketArgument(socket string) string {
 	return " --socket '" + strings.ReplaceAll(socket, "'", `'\''`) + "'"
 }
 
-// socketName shows an abstract socket as other tools do, with an @.
-func socketName(socket string) string {
+// displaySocket shows an abstract socket as other tools do, with an @.
+func displaySocket(socket string) string {
 	if strings.ContainsAny(socket, "/@") {
 		return socket
 	}

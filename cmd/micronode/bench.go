@@ -14,23 +14,23 @@ import (
 )
 
 type benchCommand struct {
-	Time        time.Duration `default:"5s" placeholder:"DURATION" help:"How long in all; what is measured shares it."`
-	Count       int           `default:"1000000" placeholder:"N" help:"How many calls of a kind at most."`
-	Connections int           `default:"8" placeholder:"N" help:"How many calls are under way at a time, up to 256."`
+	Time        time.Duration `default:"5s" placeholder:"DURATION" help:"The total duration, shared by all measurements."`
+	Count       int           `default:"1000000" placeholder:"N" help:"The maximum number of calls of each kind."`
+	Connections int           `default:"8" placeholder:"N" help:"The number of concurrent calls, up to 256."`
 	Size        benchSize     `default:"16KiB" placeholder:"SIZE" help:"The size of an object, such as 4KiB or 1MiB."`
-	target
-	printing
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by bench --help.
 func (benchCommand) Help() string {
-	return `This puts a load on the node, and on its peers: other callers may be refused meanwhile. --time and --count bound it; whichever is reached first ends it.
+	return `This loads the node and its peers: requests of other clients may be refused meanwhile. The run ends when --time or --count is reached.
 
-What it does to the node: objects of random content are put, fetched, resolved and removed; never more than 64MiB of them, or a quarter of the free room of the store, are there at a time. Messages are published on a topic of the bench's own, if the node has an overlay, and its peers get them. Messages are sent, received and acknowledged in a box of its own, if it has a mailbox; it remembers their keys for as long as those of any message. Nothing else is changed, and objects and messages are removed at the end, also after Ctrl-C.
+It puts, fetches, resolves and removes objects of random content: at most 64MiB at a time, or a quarter of the free space of the store. If the node has an overlay, it publishes messages on its own topic, and the peers receive them. If the node has a mailbox, it sends, receives and acknowledges messages in its own box; the mailbox keeps their idempotency keys as usual. It changes nothing else, and removes its objects and messages at the end, also after Ctrl-C.
 
-Each connection waits for an answer before it asks again. A node that says that it is busy is left alone for as long as it asks for; that is counted by kind and is no failure. The exit code is 0 unless something failed.
+Each connection waits for a response before it sends the next request. When the node is busy, the connection waits for the time in Retry-After; such refusals are counted by kind and are not failures. The exit code is 0 unless a call failed.
 
-The program that makes the load shares the machine with a local node, so the node alone is faster than what is printed here.
+The load generator shares the machine with a local node, so the node alone is faster than the figures printed here.
 
 Examples:
 
@@ -53,17 +53,17 @@ func (s *benchSize) UnmarshalText(text []byte) error {
 }
 
 const (
-	mostHeld        = 64 << 20 // bytes of objects that a bench keeps on a node at a time
-	mostConnections = 256
-	mostTime        = 24 * time.Hour
-	mostCount       = 1_000_000_000
-	mostMessage     = 64 << 10 // bytes; messages are smaller than objects may be
-	benchCallTime   = 10 * time.Second
+	maxStoredBytes       = 64 << 20 // bytes of objects that a bench keeps on a node at a time
+	maxConnections       = 256
+	maxTime              = 24 * time.Hour
+	maxCount             = 1_000_000_000
+	maxBenchMessageBytes = 64 << 10 // bytes; messages are smaller than objects may be
+	benchCallTimeout     = 10 * time.Second
 )
 
 // Run measures the node, and removes what it put there.
 func (b *benchCommand) Run(ctx context.Context, c *console) error {
-	if err := b.check(); err != nil {
+	if err := b.validate(); err != nil {
 		return err
 	}
 	run, status, err := b.prepare(ctx)
@@ -72,9 +72,9 @@ func (b *benchCommand) Run(ctx context.Context, c *console) error {
 	}
 	defer run.close()
 	found := benchReport{Node: cmp.Or(status.PeerID, "unknown"), Version: status.Version, Seconds: b.Time.Seconds(), Count: b.Count, Connections: b.Connections,
-		Size: int64(b.Size), MessageSize: run.messageSize(), NotMeasured: []benchAbsence{}, Note: benchNote}
+		Size: int64(b.Size), MessageSize: run.messageSize(), NotMeasured: []benchSkipped{}, Note: benchNote}
 	if c.errTerminal {
-		c.remark("bench: %d connections load the node %s for %s; Ctrl-C ends it and cleans up", b.Connections, found.Node, b.Time)
+		c.notice("bench: %d connections load the node %s for %s; Ctrl-C stops it and cleans up", b.Connections, found.Node, b.Time)
 	}
 	failed := run.measure(ctx, status, &found)
 	if ctx.Err() != nil && failed == nil {
@@ -88,27 +88,27 @@ func (b *benchCommand) Run(ctx context.Context, c *console) error {
 	return failed
 }
 
-func (b *benchCommand) check() error {
-	wrong := func(detail, next string) error {
+func (b *benchCommand) validate() error {
+	invalid := func(detail, next string) error {
 		return &fault.Error{Op: "bench", Kind: fault.Malformed, Detail: detail, Next: next}
 	}
 	switch {
 	case b.Time <= 0:
-		return wrong("the time must be more than nothing", "Leave --time out for 5s.")
-	case b.Time > mostTime:
-		return wrong(b.Time.String()+" is too long", "Use "+mostTime.String()+" or less.")
-	case b.Count < 1 || b.Count > mostCount:
-		return wrong(fmt.Sprintf("a count of %d", b.Count), fmt.Sprintf("Use from 1 to %d.", mostCount))
-	case b.Connections < 1 || b.Connections > mostConnections:
-		return wrong(fmt.Sprintf("%d connections", b.Connections), fmt.Sprintf("Use from 1 to %d.", mostConnections))
-	case int64(b.Size)*int64(b.Connections) > mostHeld:
-		return wrong(fmt.Sprintf("%d objects of %s at a time are more than %s", b.Connections, config.Size(b.Size), config.Size(mostHeld)),
+		return invalid("--time must be above zero", "Leave out --time for 5s.")
+	case b.Time > maxTime:
+		return invalid(b.Time.String()+" is too long", "Use "+maxTime.String()+" or less.")
+	case b.Count < 1 || b.Count > maxCount:
+		return invalid(fmt.Sprintf("a count of %d", b.Count), fmt.Sprintf("Use from 1 to %d.", maxCount))
+	case b.Connections < 1 || b.Connections > maxConnections:
+		return invalid(fmt.Sprintf("%d connections", b.Connections), fmt.Sprintf("Use from 1 to %d.", maxConnections))
+	case int64(b.Size)*int64(b.Connections) > maxStoredBytes:
+		return invalid(fmt.Sprintf("%d concurrent objects of %s exceed %s", b.Connections, config.Size(b.Size), config.Size(maxStoredBytes)),
 			"Use smaller objects, or fewer connections.")
 	}
 	return nil
 }
 
-// prepare asks whether the node is there and has room, and makes a worker for
+// prepare checks that the node answers and has space, and makes a worker for
 // each connection.
 func (b *benchCommand) prepare(ctx context.Context) (*bench, client.Status, error) {
 	node, err := b.dial()
@@ -120,26 +120,26 @@ func (b *benchCommand) prepare(ctx context.Context) (*bench, client.Status, erro
 	if err != nil {
 		return nil, client.Status{}, err
 	}
-	held := int64(mostHeld)
+	storeBytes := int64(maxStoredBytes)
 	if status.Store.Budget > 0 {
-		held = min(held, (status.Store.Budget-status.Store.Bytes)/4)
+		storeBytes = min(storeBytes, (status.Store.Budget-status.Store.Bytes)/4)
 	}
-	each := held / (int64(b.Size) * int64(b.Connections))
-	if each < 1 {
-		return nil, status, &fault.Error{Op: "bench", Kind: fault.StoreFull, Detail: fmt.Sprintf("the store has too little room for %d objects of %s", b.Connections, config.Size(b.Size)),
+	objectsEach := storeBytes / (int64(b.Size) * int64(b.Connections))
+	if objectsEach < 1 {
+		return nil, status, &fault.Error{Op: "bench", Kind: fault.StoreFull, Detail: fmt.Sprintf("the store has too little free space for %d objects of %s", b.Connections, config.Size(b.Size)),
 			Next: "Use a smaller --size or fewer --connections, or remove objects."}
 	}
-	run := &bench{share: b.Time, count: int64(b.Count), name: "bench-" + strings.ToLower(rand.Text())}
+	run := &bench{duration: b.Time, count: int64(b.Count), name: "bench-" + strings.ToLower(rand.Text())}
 	options := b.options()
-	options.Retry.Tries = 1 // what is refused is to be seen
-	options.Timeout = benchCallTime
+	options.Retry.Tries = 1 // refusals must be counted, not retried
+	options.Timeout = benchCallTimeout
 	for range b.Connections {
 		one, err := client.New(options) // with a connection of its own
 		if err != nil {
 			run.close()
 			return nil, status, err
 		}
-		run.workers = append(run.workers, newBenchWorker(one, int(b.Size), int(each)))
+		run.workers = append(run.workers, newBenchWorker(one, int(b.Size), int(objectsEach)))
 	}
 	return run, status, nil
 }

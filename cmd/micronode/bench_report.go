@@ -10,45 +10,46 @@ import (
 	"time"
 
 	"micronode/internal/config"
+	"micronode/internal/terminal"
 )
 
-// benchNote belongs to every result: without it the figures say too much.
-const benchNote = "The program that made the load shares this machine's processors with a local node, and each connection waited for an answer before it asked again: these are not the limits of the node."
+// benchNote belongs to every result: without it the figures claim too much.
+const benchNote = "The load generator shares the processors with a local node, and each connection waits for a response before its next request: these figures are not the limits of the node."
 
-// benchReport is what was measured.
+// benchReport is the result of a bench.
 type benchReport struct {
 	Node        string         `json:"node"`
 	Version     string         `json:"version"`
 	Seconds     float64        `json:"seconds"`
-	Count       int            `json:"count"` // calls of a kind at most
+	Count       int            `json:"count"` // maximum number of calls of a kind
 	Connections int            `json:"connections"`
 	Size        int64          `json:"size"`
 	MessageSize int64          `json:"message_size"`
 	Measures    []benchMeasure `json:"measures"`
-	NotMeasured []benchAbsence `json:"not_measured"`
+	NotMeasured []benchSkipped `json:"not_measured"`
 	Note        string         `json:"note"`
 }
 
-// benchMeasure is how one kind of call went.
+// benchMeasure is the result of one kind of call.
 type benchMeasure struct {
 	What    string         `json:"what"`
 	Done    uint64         `json:"done"`
-	Rate    float64        `json:"rate"` // done in a second
+	Rate    float64        `json:"rate"` // completed per second
 	P50     float64        `json:"p50_ms"`
 	P90     float64        `json:"p90_ms"`
 	P99     float64        `json:"p99_ms"`
 	Max     float64        `json:"max_ms"`
-	Refused map[string]int `json:"refused"` // by kind: the node had enough to do
+	Refused map[string]int `json:"refused"` // by kind: the node was overloaded
 	Errors  map[string]int `json:"errors"`  // by kind
 }
 
-type benchAbsence struct {
+type benchSkipped struct {
 	What string `json:"what"`
 	Why  string `json:"why"`
 }
 
-// add sums up what all workers counted of some calls. What nobody tried is left
-// out.
+// add sums up the tallies of all workers for some calls. Calls that were never
+// tried are left out.
 func (r *benchReport) add(workers []*benchWorker, took time.Duration, calls ...string) {
 	for _, what := range calls {
 		all := newTally()
@@ -57,31 +58,31 @@ func (r *benchReport) add(workers []*benchWorker, took time.Duration, calls ...s
 				all.merge(one)
 			}
 		}
-		if all.times.n == 0 && len(all.refused) == 0 && len(all.errors) == 0 {
+		if all.latencies.count == 0 && len(all.refused) == 0 && len(all.errors) == 0 {
 			continue
 		}
-		r.Measures = append(r.Measures, benchMeasure{What: what, Done: all.times.n, Rate: float64(all.times.n) / took.Seconds(),
-			P50: all.times.quantile(0.5), P90: all.times.quantile(0.9), P99: all.times.quantile(0.99), Max: float64(all.times.most) / float64(time.Millisecond),
+		r.Measures = append(r.Measures, benchMeasure{What: what, Done: all.latencies.count, Rate: float64(all.latencies.count) / took.Seconds(),
+			P50: all.latencies.quantile(0.5), P90: all.latencies.quantile(0.9), P99: all.latencies.quantile(0.99), Max: float64(all.latencies.max) / float64(time.Millisecond),
 			Refused: all.refused, Errors: all.errors})
 	}
 }
 
-// print shows the report to a person.
+// print prints the report as text.
 func (r *benchReport) print(c *console) {
 	c.print("%d connections for %gs or %d calls of a kind, objects of %s, messages of %s\n\n", r.Connections, r.Seconds, r.Count, config.Size(r.Size), config.Size(r.MessageSize))
 	rows := [][]string{{"what", "a second", "p50", "p90", "p99", "max", "done", "refused", "errors"}}
 	for _, one := range r.Measures {
-		row := []string{one.What, rateOf(one.Rate)}
-		for _, took := range []float64{one.P50, one.P90, one.P99, one.Max} {
+		row := []string{one.What, terminal.FormatRate(one.Rate)}
+		for _, millis := range []float64{one.P50, one.P90, one.P99, one.Max} {
 			if one.Done == 0 {
-				row = append(row, timeOf(nil))
+				row = append(row, terminal.FormatMillis(nil))
 			} else {
-				row = append(row, timeOf(&took))
+				row = append(row, terminal.FormatMillis(&millis))
 			}
 		}
-		rows = append(rows, append(row, fmt.Sprint(one.Done), countsOf(one.Refused), countsOf(one.Errors)))
+		rows = append(rows, append(row, fmt.Sprint(one.Done), formatCounts(one.Refused), formatCounts(one.Errors)))
 	}
-	for _, line := range columns(rows) {
+	for _, line := range terminal.Columns(rows) {
 		c.print("%s\n", line)
 	}
 	c.print("\n")
@@ -91,8 +92,8 @@ func (r *benchReport) print(c *console) {
 	c.print("%s\n", r.Note)
 }
 
-// countsOf is how many there were of which kind.
-func countsOf(counts map[string]int) string {
+// formatCounts lists the counts by kind.
+func formatCounts(counts map[string]int) string {
 	var list []string
 	for _, kind := range slices.Sorted(maps.Keys(counts)) {
 		list = append(list, fmt.Sprintf("%d %s", counts[kind], kind))
@@ -103,16 +104,16 @@ func countsOf(counts map[string]int) string {
 	return strings.Join(list, ", ")
 }
 
-// tally is how the calls of one kind went.
+// tally counts the calls of one kind.
 type tally struct {
-	times           times
+	latencies       latencyHistogram
 	refused, errors map[string]int // by kind
 }
 
 func newTally() *tally { return &tally{refused: map[string]int{}, errors: map[string]int{}} }
 
 func (t *tally) merge(other *tally) {
-	t.times.merge(&other.times)
+	t.latencies.merge(&other.latencies)
 	for kind, n := range other.refused {
 		t.refused[kind] += n
 	}
@@ -121,41 +122,42 @@ func (t *tally) merge(other *tally) {
 	}
 }
 
-// fineness is into how many steps each doubling of a time is divided. It bounds
-// the error of a quantile to one in 32.
-const fineness = 16
+// bucketsPerOctave is the number of buckets for each doubling of a duration.
+// It bounds the error of a quantile to one in 32.
+const bucketsPerOctave = 16
 
-// times counts durations in buckets, so that a long run takes no more memory
-// than a short one.
-type times struct {
-	n       uint64
-	most    time.Duration // the longest
-	buckets [60*fineness + fineness]uint64
+// latencyHistogram counts durations in buckets, so that a long run takes no
+// more memory than a short one.
+type latencyHistogram struct {
+	count   uint64
+	max     time.Duration // the longest
+	buckets [60*bucketsPerOctave + bucketsPerOctave]uint64
 }
 
-func (t *times) add(took time.Duration) {
-	t.n++
-	t.most = max(t.most, took)
-	t.buckets[bucketOf(uint64(max(took, 0)))]++
+func (l *latencyHistogram) add(took time.Duration) {
+	l.count++
+	l.max = max(l.max, took)
+	l.buckets[bucketOf(uint64(max(took, 0)))]++
 }
 
-func (t *times) merge(other *times) {
-	t.n += other.n
-	t.most = max(t.most, other.most)
+func (l *latencyHistogram) merge(other *latencyHistogram) {
+	l.count += other.count
+	l.max = max(l.max, other.max)
 	for i, n := range other.buckets {
-		t.buckets[i] += n
+		l.buckets[i] += n
 	}
 }
 
-// quantile is the time in milliseconds that a share of all took at most.
-func (t *times) quantile(share float64) float64 {
-	left := uint64(math.Ceil(share * float64(t.n)))
-	for i, n := range t.buckets {
+// quantile is the duration in milliseconds that a share of the calls did not
+// exceed.
+func (l *latencyHistogram) quantile(share float64) float64 {
+	left := uint64(math.Ceil(share * float64(l.count)))
+	for i, n := range l.buckets {
 		if n >= left {
 			if left == 0 {
 				return 0
 			}
-			return middleOf(i) / float64(time.Millisecond)
+			return bucketMidpoint(i) / float64(time.Millisecond)
 		}
 		left -= n
 	}
@@ -165,11 +167,11 @@ func (t *times) quantile(share float64) float64 {
 // bucketOf keeps the first five bits of a number, and how many follow.
 func bucketOf(nanoseconds uint64) int {
 	shift := max(0, bits.Len64(nanoseconds)-5)
-	return shift*fineness + int(nanoseconds>>shift)
+	return shift*bucketsPerOctave + int(nanoseconds>>shift)
 }
 
-func middleOf(bucket int) float64 {
-	shift := max(0, bucket/fineness-1)
-	first := bucket - shift*fineness
+func bucketMidpoint(bucket int) float64 {
+	shift := max(0, bucket/bucketsPerOctave-1)
+	first := bucket - shift*bucketsPerOctave
 	return (float64(first) + 0.5) * math.Ldexp(1, shift)
 }

@@ -20,56 +20,56 @@ import (
 	"micronode/fault"
 )
 
-// benchNode is a node that can be measured. Its answers may be spoilt by route.
+// benchNode is a fake node for bench. Errors can be injected by route.
 type benchNode struct {
-	mu      sync.Mutex
-	objects map[string][]byte
-	mail    int // in the box
-	under   int // calls that are under way
-	most    int // of them at a time
-	calls   map[string]int
-	spoilt  map[string]func(n int) *fault.Error // by kind of call; n counts them
+	mu          sync.Mutex
+	objects     map[string][]byte
+	messages    int // in the box
+	inFlight    int // calls that are under way
+	maxInFlight int // of them at a time
+	calls       map[string]int
+	injected    map[string]func(n int) *fault.Error // by kind of call; n counts them
 }
 
 const benchStatus = `{"peer_id":"abc","version":"1.0","ready":true,"write_ready":true,"services":[%s],"store":{"objects":0,"bytes":0,"budget":%d}}`
 
 func newBenchNode(t *testing.T, status string) *benchNode {
-	n := &benchNode{objects: map[string][]byte{}, calls: map[string]int{}, spoilt: map[string]func(int) *fault.Error{}}
+	n := &benchNode{objects: map[string][]byte{}, calls: map[string]int{}, injected: map[string]func(int) *fault.Error{}}
 	fakeNode(t, map[string]http.HandlerFunc{
-		"GET /admin/status":                says(http.StatusOK, status),
-		"POST /put":                        n.answer("put"),
-		"GET /o/{b3}":                      n.answer("get"),
-		"DELETE /o/{b3}":                   n.answer("rm"),
-		"GET /resolve/{id}":                n.answer("resolve"),
-		"POST /overlay/publish/{topic...}": n.answer("publish"),
-		"POST /mbox/send":                  n.answer("send"),
-		"POST /mbox/recv":                  n.answer("receive"),
-		"POST /mbox/ack":                   n.answer("ack"),
+		"GET /admin/status":                respondJSON(http.StatusOK, status),
+		"POST /put":                        n.handler("put"),
+		"GET /o/{b3}":                      n.handler("get"),
+		"DELETE /o/{b3}":                   n.handler("rm"),
+		"GET /resolve/{id}":                n.handler("resolve"),
+		"POST /overlay/publish/{topic...}": n.handler("publish"),
+		"POST /mbox/send":                  n.handler("send"),
+		"POST /mbox/recv":                  n.handler("receive"),
+		"POST /mbox/ack":                   n.handler("ack"),
 	})
 	return n
 }
 
-// called is how many calls there were, by kind.
-func (n *benchNode) called() map[string]int {
+// callCounts is how many calls there were, by kind.
+func (n *benchNode) callCounts() map[string]int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return maps.Clone(n.calls)
 }
 
-// begin counts a call in, and says whether it is to fail.
+// begin counts the start of a call, and returns the error to inject, if any.
 func (n *benchNode) begin(what string) *fault.Error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.under++
-	n.most = max(n.most, n.under)
+	n.inFlight++
+	n.maxInFlight = max(n.maxInFlight, n.inFlight)
 	n.calls[what]++
-	if spoil := n.spoilt[what]; spoil != nil {
-		return spoil(n.calls[what])
+	if inject := n.injected[what]; inject != nil {
+		return inject(n.calls[what])
 	}
 	return nil
 }
 
-func (n *benchNode) answer(what string) http.HandlerFunc {
+func (n *benchNode) handler(what string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		wrong := n.begin(what)
 		body, _ := io.ReadAll(r.Body)
@@ -83,11 +83,11 @@ func (n *benchNode) answer(what string) http.HandlerFunc {
 	}
 }
 
-// end counts a call out, after it had its effect.
+// end counts the end of a call, after it took effect.
 func (n *benchNode) end(r *http.Request, what string, body []byte, effect bool) (status int, document string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.under--
+	n.inFlight--
 	if !effect {
 		return 0, ""
 	}
@@ -109,32 +109,33 @@ func (n *benchNode) end(r *http.Request, what string, body []byte, effect bool) 
 	case "publish":
 		return http.StatusOK, fmt.Sprintf(`{"id":%q,"peers":1,"busy":0}`, b3.Of(body))
 	case "send":
-		n.mail++
+		n.messages++
 		return http.StatusCreated, `{"id":"m"}`
 	case "receive":
-		if n.mail == 0 {
+		if n.messages == 0 {
 			return http.StatusNoContent, ""
 		}
 		return http.StatusOK, `{"id":"m","receipt":"R","body":"","deliveries":1}`
 	default:
-		n.mail--
+		n.messages--
 		return http.StatusNoContent, ""
 	}
 }
 
-// left demands that nothing is left, and that nobody asked more at a time.
-func (n *benchNode) left(t *testing.T, connections int) {
+// expectClean fails if anything is left, or if there were more calls at a
+// time.
+func (n *benchNode) expectClean(t *testing.T, connections int) {
 	t.Helper()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if len(n.objects) > 0 || n.mail > 0 || n.most > connections {
-		t.Errorf("%d objects and %d messages are left; %d calls at a time", len(n.objects), n.mail, n.most)
+	if len(n.objects) > 0 || n.messages > 0 || n.maxInFlight > connections {
+		t.Errorf("%d objects and %d messages are left; %d calls at a time", len(n.objects), n.messages, n.maxInFlight)
 	}
 }
 
 const allParts = `{"name":"index worker","state":"running"},{"name":"overlay gossip","state":"running"},{"name":"mailbox sweeper","state":"running"}`
 
-func measured(t *testing.T, text string) (benchReport, map[string]benchMeasure) {
+func parseReport(t *testing.T, text string) (benchReport, map[string]benchMeasure) {
 	t.Helper()
 	var found benchReport
 	if err := json.Unmarshal([]byte(text), &found); err != nil {
@@ -149,7 +150,7 @@ func measured(t *testing.T, text string) (benchReport, map[string]benchMeasure) 
 
 func TestBenchMeasuresAll(t *testing.T) {
 	node := newBenchNode(t, fmt.Sprintf(benchStatus, allParts, 1<<20))
-	_, got := measured(t, run(t, "bench", "--time", "200ms", "--connections", "3", "--size", "8KiB", "--json"))
+	_, got := parseReport(t, mustRun(t, "bench", "--time", "200ms", "--connections", "3", "--size", "8KiB", "--json"))
 	for _, what := range []string{"put", "get", "resolve", "publish", "send", "receive", "ack", "rm"} {
 		if one := got[what]; one.Done == 0 || one.Rate <= 0 || one.P50 <= 0 || one.P90 < one.P50 || one.P99 < one.P90 || one.Max <= 0 || len(one.Errors) > 0 {
 			t.Errorf("%s: %+v", what, one)
@@ -158,96 +159,96 @@ func TestBenchMeasuresAll(t *testing.T) {
 	if most := uint64(1 << 20 / 4 / (8 << 10)); got["rm"].Done > most {
 		t.Errorf("it kept %d objects; there is room for %d", got["rm"].Done, most)
 	}
-	node.left(t, 3)
+	node.expectClean(t, 3)
 }
 
-// A count ends it as the time does, however many take turns. Who has put nothing
-// has nothing to ask for, so there may be fewer questions.
+// The count ends a phase as the duration does, whatever the number of workers.
+// A worker that has put nothing has nothing to get, so there may be fewer
+// gets.
 func TestBenchCounts(t *testing.T) {
 	node := newBenchNode(t, fmt.Sprintf(benchStatus, allParts, 0))
-	run(t, "bench", "--time", "24h", "--count", "5", "--connections", "3")
-	called := node.called()
+	mustRun(t, "bench", "--time", "24h", "--count", "5", "--connections", "3")
+	called := node.callCounts()
 	for what, least := range map[string]int{"put": 5, "get": 1, "resolve": 1, "publish": 5, "send": 5, "ack": 5, "rm": 5} {
 		if n := called[what]; n < least || n > 5 {
 			t.Errorf("%s: %d", what, n)
 		}
 	}
-	node.left(t, 3)
+	node.expectClean(t, 3)
 }
 
 func TestBenchWithoutParts(t *testing.T) {
 	node := newBenchNode(t, fmt.Sprintf(benchStatus, "", 0))
-	got := run(t, "bench", "--time", "30ms", "--connections", "1", "--size", "5")
+	got := mustRun(t, "bench", "--time", "30ms", "--connections", "1", "--size", "5")
 	for _, want := range []string{"1 connections for 0.03s or 1000000 calls of a kind, objects of 5B", "Not measured: resolve; the node has no index.\n",
 		"Not measured: publish; the node has no overlay.\n", "Not measured: send, receive, ack; the node has no mailbox.\n", benchNote} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
 		}
 	}
-	node.left(t, 1)
+	node.expectClean(t, 1)
 }
 
-// A node that refuses is left alone, and that is no failure. One that does
-// nothing else is one.
+// Some refusals of a node are no failure. If all calls are refused, it is one.
 func TestBenchOfABusyNode(t *testing.T) {
 	busy := fault.New("fake", fault.Busy, "enough to do")
 	node := newBenchNode(t, fmt.Sprintf(benchStatus, "", 0))
-	node.spoilt["put"] = func(n int) *fault.Error {
+	node.injected["put"] = func(n int) *fault.Error {
 		if n == 1 {
 			return busy
 		}
 		return nil
 	}
-	found, got := measured(t, run(t, "bench", "--time", "200ms", "--connections", "2", "--json"))
+	found, got := parseReport(t, mustRun(t, "bench", "--time", "200ms", "--connections", "2", "--json"))
 	if one := got["put"]; !maps.Equal(one.Refused, map[string]int{"Busy": 1}) || len(one.Errors) > 0 || one.Done == 0 || len(found.NotMeasured) != 3 {
 		t.Errorf("%+v", found)
 	}
-	node.left(t, 2)
-	node.spoilt["get"] = func(int) *fault.Error { return busy }
-	newSession(t).expect(t, t.Context(), fault.Busy.Exit(), []string{"bench", "--time", "20ms", "--connections", "1"}, "get: the node refused every call: 1 Busy")
-	node.left(t, 2)
+	node.expectClean(t, 2)
+	node.injected["get"] = func(int) *fault.Error { return busy }
+	newTestConsole(t).expect(t, t.Context(), fault.Busy.Exit(), []string{"bench", "--time", "20ms", "--connections", "1"}, "get: the node refused every call: 1 Busy")
+	node.expectClean(t, 2)
 }
 
 func TestBenchOfANodeThatFails(t *testing.T) {
 	node := newBenchNode(t, fmt.Sprintf(benchStatus, allParts, 0))
-	node.spoilt["receive"] = func(n int) *fault.Error {
+	node.injected["receive"] = func(n int) *fault.Error {
 		if n == 1 {
 			return fault.New("fake", fault.Internal, "it broke")
 		}
 		return nil
 	}
-	s := newSession(t)
+	s := newTestConsole(t)
 	s.expect(t, t.Context(), fault.Internal.Exit(), []string{"bench", "--time", "500ms", "--connections", "1"}, "receive: it broke")
 	if !strings.Contains(s.stdout.String(), "1 Internal") {
 		t.Errorf("%s", &s.stdout)
 	}
-	node.left(t, 1)
+	node.expectClean(t, 1)
 
-	// What may not be done is tried once by each, not again and again.
+	// A forbidden call is tried once by each worker, and not repeated.
 	node = newBenchNode(t, fmt.Sprintf(benchStatus, "", 0))
-	node.spoilt["put"] = func(int) *fault.Error { return fault.New("fake", fault.Forbidden, "not you") }
-	newSession(t).expect(t, t.Context(), fault.Forbidden.Exit(), []string{"bench", "--time", "1h", "--connections", "2"}, "put: not you")
-	if want := map[string]int{"put": 2}; !maps.Equal(node.called(), want) {
-		t.Errorf("it asked %v", node.called())
+	node.injected["put"] = func(int) *fault.Error { return fault.New("fake", fault.Forbidden, "not you") }
+	newTestConsole(t).expect(t, t.Context(), fault.Forbidden.Exit(), []string{"bench", "--time", "1h", "--connections", "2"}, "put: not you")
+	if want := map[string]int{"put": 2}; !maps.Equal(node.callCounts(), want) {
+		t.Errorf("it asked %v", node.callCounts())
 	}
 
-	// What cannot be removed is named.
+	// Objects that cannot be removed are listed.
 	node = newBenchNode(t, fmt.Sprintf(benchStatus, "", 0))
-	node.spoilt["rm"] = func(int) *fault.Error { return fault.New("fake", fault.Forbidden, "not you") }
-	newSession(t).expect(t, t.Context(), fault.UpstreamFailed.Exit(), []string{"bench", "--time", "20ms", "--connections", "1"},
+	node.injected["rm"] = func(int) *fault.Error { return fault.New("fake", fault.Forbidden, "not you") }
+	newTestConsole(t).expect(t, t.Context(), fault.UpstreamFailed.Exit(), []string{"bench", "--time", "20ms", "--connections", "1"},
 		"objects could not be removed\nRemove them: micronode rm b3:")
 
-	// So is a box in which a message may be left.
+	// So is a box that may still hold a message.
 	node = newBenchNode(t, fmt.Sprintf(benchStatus, allParts, 0))
-	node.spoilt["ack"] = func(int) *fault.Error { return fault.New("fake", fault.Forbidden, "not you") }
-	newSession(t).expect(t, t.Context(), fault.UpstreamFailed.Exit(), []string{"bench", "--time", "1h", "--count", "1", "--connections", "1"},
+	node.injected["ack"] = func(int) *fault.Error { return fault.New("fake", fault.Forbidden, "not you") }
+	newTestConsole(t).expect(t, t.Context(), fault.UpstreamFailed.Exit(), []string{"bench", "--time", "1h", "--count", "1", "--connections", "1"},
 		"1 messages may be left in the box bench-", "micronode mbox recv bench-")
 
-	// What failed and is there all the same is removed, too.
+	// An object whose put failed is removed too: it may be stored anyway.
 	node = newBenchNode(t, fmt.Sprintf(benchStatus, "", 0))
-	node.spoilt["put"] = func(int) *fault.Error { return fault.New("fake", fault.Internal, "it broke") }
-	newSession(t).expect(t, t.Context(), fault.Internal.Exit(), []string{"bench", "--time", "20ms", "--connections", "1"}, "put: it broke")
-	if node.called()["rm"] == 0 {
+	node.injected["put"] = func(int) *fault.Error { return fault.New("fake", fault.Internal, "it broke") }
+	newTestConsole(t).expect(t, t.Context(), fault.Internal.Exit(), []string{"bench", "--time", "20ms", "--connections", "1"}, "put: it broke")
+	if node.callCounts()["rm"] == 0 {
 		t.Error("nothing was removed")
 	}
 }
@@ -255,39 +256,39 @@ func TestBenchOfANodeThatFails(t *testing.T) {
 func TestBenchInterrupted(t *testing.T) {
 	ctx, interrupt := context.WithCancelCause(t.Context())
 	node := newBenchNode(t, fmt.Sprintf(benchStatus, allParts, 0))
-	node.spoilt["put"] = func(n int) *fault.Error {
+	node.injected["put"] = func(n int) *fault.Error {
 		if n == 10 {
-			interrupt(&interrupted{syscall.SIGINT})
+			interrupt(&interruptError{syscall.SIGINT})
 		}
 		return nil
 	}
-	newSession(t).expect(t, ctx, fault.Canceled.Exit(), []string{"bench", "--time", "1h", "--connections", "4"}, "stopped by SIGINT\nNothing was left half done.")
-	if called := node.called(); called["put"] < 10 || called["rm"] == 0 {
+	newTestConsole(t).expect(t, ctx, fault.Canceled.Exit(), []string{"bench", "--time", "1h", "--connections", "4"}, "stopped by SIGINT\nNo work was left half done.")
+	if called := node.callCounts(); called["put"] < 10 || called["rm"] == 0 {
 		t.Errorf("%v", called)
 	}
-	node.left(t, 4)
+	node.expectClean(t, 4)
 }
 
 func TestBenchThatCannotBe(t *testing.T) {
 	newBenchNode(t, fmt.Sprintf(benchStatus, "", 1000))
-	for args, told := range map[string]string{
-		"--time 0s":                     "more than nothing",
+	for args, wantStderr := range map[string]string{
+		"--time 0s":                     "above zero",
 		"--time 25h":                    "24h0m0s or less",
 		"--count 0":                     "from 1 to 1000000000",
 		"--connections 0":               "from 1 to 256",
 		"--connections 257":             "from 1 to 256",
-		"--connections 256 --size 1MiB": "256 objects of 1MiB at a time are more than 64MiB",
+		"--connections 256 --size 1MiB": "256 concurrent objects of 1MiB exceed 64MiB",
 	} {
-		newSession(t).expect(t, t.Context(), fault.Malformed.Exit(), append([]string{"bench"}, strings.Fields(args)...), told)
+		newTestConsole(t).expect(t, t.Context(), fault.Malformed.Exit(), append([]string{"bench"}, strings.Fields(args)...), wantStderr)
 	}
-	newSession(t).expect(t, t.Context(), fault.StoreFull.Exit(), []string{"bench"}, "too little room for 8 objects of 16KiB")
+	newTestConsole(t).expect(t, t.Context(), fault.StoreFull.Exit(), []string{"bench"}, "too little free space for 8 objects of 16KiB")
 	for _, size := range []string{"", "0", "1MB", "x", "16KiBs", "99999999999999999999", "-1", "68719476736MiB"} {
-		newSession(t).expect(t, t.Context(), usedWrongly, []string{"bench", "--size=" + size})
+		newTestConsole(t).expect(t, t.Context(), exitUsage, []string{"bench", "--size=" + size})
 	}
 	fakeNode(t, nil)
-	newSession(t).expect(t, t.Context(), fault.NotFound.Exit(), []string{"bench"})
+	newTestConsole(t).expect(t, t.Context(), fault.NotFound.Exit(), []string{"bench"})
 	t.Setenv("MICRO_URL", "ftp://nowhere")
-	newSession(t).expect(t, t.Context(), fault.Malformed.Exit(), []string{"bench"}, "does not begin with http")
+	newTestConsole(t).expect(t, t.Context(), fault.Malformed.Exit(), []string{"bench"}, "does not begin with http")
 }
 
 func TestBenchPartsElsewhere(t *testing.T) {
@@ -301,7 +302,7 @@ func TestBenchPartsElsewhere(t *testing.T) {
 func TestBenchQuantiles(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		took := time.Duration(rapid.Int64Range(0, 1<<62).Draw(t, "took"))
-		var all times
+		var all latencyHistogram
 		all.add(took)
 		for _, share := range []float64{0.5, 0.99} {
 			got := all.quantile(share) * float64(time.Millisecond)
@@ -310,7 +311,7 @@ func TestBenchQuantiles(t *testing.T) {
 			}
 		}
 	})
-	var all times
+	var all latencyHistogram
 	if all.quantile(0.5) != 0 {
 		t.Error("a time of nothing")
 	}

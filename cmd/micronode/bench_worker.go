@@ -13,73 +13,74 @@ import (
 	"micronode/fault"
 )
 
-// benchWorker is one connection: it asks, waits for the answer, and asks again.
+// benchWorker is one connection: it sends a request, waits for the answer, and
+// repeats.
 type benchWorker struct {
 	// set at construction
-	node *client.Client
-	room int // how many objects it may keep on the node
+	node       *client.Client
+	maxObjects int // how many objects it may store on the node at a time
 
 	// owned by its task while one runs, and by the command otherwise
-	bytes    []byte // of the object that is put next
-	count    uint64
-	held     []b3.Address // what it has put and not removed, the oldest first
-	asked    int
-	tallies  map[string]*tally // by what was called
-	first    error             // that was no refusal
-	last     error             // of the last call
-	hopeless bool              // the rest of the phase would fail alike
+	payload         []byte // of the object that is put next
+	count           uint64
+	storedAddresses []b3.Address // objects that it has put and not removed, the oldest first
+	gets            int
+	tallies         map[string]*tally // by name of the call
+	firstError      error             // that was not a refusal
+	lastError       error             // of the last call
+	abortPhase      bool              // all later calls of the phase would fail too
 }
 
 func newBenchWorker(node *client.Client, size, room int) *benchWorker {
-	w := &benchWorker{node: node, room: room, bytes: make([]byte, size), tallies: map[string]*tally{}}
-	_, _ = rand.Read(w.bytes) // it never fails
+	w := &benchWorker{node: node, maxObjects: room, payload: make([]byte, size), tallies: map[string]*tally{}}
+	_, _ = rand.Read(w.payload) // it never fails
 	return w
 }
 
-// content is a new object. To make all of it anew would measure the generator,
-// so it is random once, and then differs in its first bytes.
+// content is a new object. Generating all of it each time would measure the
+// generator, so it is random once, and then differs in its first bytes.
 func (w *benchWorker) content() *bytes.Reader {
-	if len(w.bytes) < 16 {
-		_, _ = rand.Read(w.bytes)
+	if len(w.payload) < 16 {
+		_, _ = rand.Read(w.payload)
 	} else {
 		w.count++
-		copy(w.bytes, fmt.Sprintf("%016x", w.count))
+		copy(w.payload, fmt.Sprintf("%016x", w.count))
 	}
-	return bytes.NewReader(w.bytes)
+	return bytes.NewReader(w.payload)
 }
 
-func (w *benchWorker) message() []byte { return w.bytes[:min(len(w.bytes), mostMessage)] }
+func (w *benchWorker) message() []byte { return w.payload[:min(len(w.payload), maxBenchMessageBytes)] }
 
-// do makes one call and counts how it went. The call is finished even if
-// somebody interrupts: then it is known what became of it.
+// do makes one call and counts its result. An interruption does not cancel the
+// call, so that its outcome is known.
 func (w *benchWorker) do(ctx context.Context, what string, call func(context.Context) error) bool {
 	t := w.tally(what)
 	begun := time.Now()
 	err := call(context.WithoutCancel(ctx))
 	took := time.Since(begun)
-	w.last = err
+	w.lastError = err
 	if err == nil {
-		t.times.add(took)
+		t.latencies.add(took)
 		return true
 	}
 	kind := fault.KindOf(err)
-	if refusal(kind) {
+	if isRefusal(kind) {
 		t.refused[kind.Code()]++
 	} else {
 		t.errors[kind.Code()]++
-		w.hopeless = hopeless(err)
-		if w.first == nil {
-			w.first = about("bench", what, err)
+		w.abortPhase = isFatal(err)
+		if w.firstError == nil {
+			w.firstError = withSubject("bench", what, err)
 		}
 	}
-	if !w.hopeless {
-		pause(ctx, err)
+	if !w.abortPhase {
+		sleepBackoff(ctx, err)
 	}
 	return false
 }
 
-// refusal tells whether a node said that it has enough to do just now.
-func refusal(kind fault.Kind) bool {
+// isRefusal reports whether the node refused because it is overloaded.
+func isRefusal(kind fault.Kind) bool {
 	switch kind {
 	case fault.Busy, fault.RateLimited, fault.QuotaExceeded, fault.Backpressure, fault.StorageBusy, fault.BreakerOpen:
 		return true
@@ -94,25 +95,26 @@ func (w *benchWorker) tally(what string) *tally {
 	return w.tallies[what]
 }
 
-// remove removes the oldest object. One that is not there is as good as removed.
+// remove removes the oldest object. An unknown one counts as removed.
 func (w *benchWorker) remove(ctx context.Context, what string) bool {
 	gone := w.do(ctx, what, func(ctx context.Context) error {
-		err := w.node.Delete(ctx, w.held[0])
+		err := w.node.Delete(ctx, w.storedAddresses[0])
 		if fault.KindOf(err) == fault.NotFound {
 			return nil
 		}
 		return err
 	})
 	if gone {
-		w.held = w.held[1:]
+		w.storedAddresses = w.storedAddresses[1:]
 	}
 	return gone
 }
 
-// removeAll removes all objects. It gives up when that is of no use.
+// removeAll removes all objects. It stops at an error that all of them would
+// get.
 func (w *benchWorker) removeAll(ctx context.Context) {
-	w.hopeless = false
-	for len(w.held) > 0 && !w.hopeless && ctx.Err() == nil {
+	w.abortPhase = false
+	for len(w.storedAddresses) > 0 && !w.abortPhase && ctx.Err() == nil {
 		w.remove(ctx, "rm")
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -21,36 +22,38 @@ import (
 
 	"micronode/b3"
 	"micronode/fault"
+	"micronode/internal/node"
+	"micronode/internal/terminal"
 )
 
-// session is one command that is run inside the test.
-type session struct {
+// testConsole is one command that is run inside the test.
+type testConsole struct {
 	*console
 	stdout, stderr bytes.Buffer
 }
 
-func newSession(t *testing.T) *session {
-	s := &session{}
-	s.console = &console{in: strings.NewReader(""), out: &s.stdout, err: &s.stderr, leave: new(atomic.Pointer[func()]),
+func newTestConsole(t *testing.T) *testConsole {
+	s := &testConsole{}
+	s.console = &console{in: strings.NewReader(""), out: &s.stdout, err: &s.stderr, restoreTerminal: new(atomic.Pointer[func()]),
 		exit: func(code int) { t.Errorf("it ended the process with %d", code) }}
 	return s
 }
 
-// expect runs a command and demands an exit code and texts on standard error.
-func (s *session) expect(t *testing.T, ctx context.Context, code int, args []string, told ...string) {
+// expect runs a command and checks its exit code and texts on standard error.
+func (c *testConsole) expect(t *testing.T, ctx context.Context, code int, args []string, wantStderr ...string) {
 	t.Helper()
-	if got := execute(ctx, s.console, args); got != code {
-		t.Errorf("%q ended with %d, not %d; it said\n%s", args, got, code, &s.stderr)
+	if got := execute(ctx, c.console, args); got != code {
+		t.Errorf("%q ended with %d, not %d; it said\n%s", args, got, code, &c.stderr)
 	}
-	for _, text := range told {
-		if !strings.Contains(s.stderr.String(), text) {
-			t.Errorf("%q does not say %q, but\n%s", args, text, &s.stderr)
+	for _, text := range wantStderr {
+		if !strings.Contains(c.stderr.String(), text) {
+			t.Errorf("%q does not say %q, but\n%s", args, text, &c.stderr)
 		}
 	}
 }
 
-// fakeNode answers as a node does when it is not well, which a real one is too
-// seldom. Commands reach it by MICRO_URL.
+// fakeNode answers as an unhealthy node does, because a real one rarely is.
+// Commands reach it by MICRO_URL.
 func fakeNode(t *testing.T, routes map[string]http.HandlerFunc) {
 	mux := http.NewServeMux()
 	for pattern, handler := range routes {
@@ -61,7 +64,7 @@ func fakeNode(t *testing.T, routes map[string]http.HandlerFunc) {
 	t.Setenv("MICRO_URL", server.URL)
 }
 
-func says(status int, body string) http.HandlerFunc {
+func respondJSON(status int, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
@@ -72,10 +75,10 @@ func says(status int, body string) http.HandlerFunc {
 func TestAnObjectThatIsWrongLeavesNoFile(t *testing.T) {
 	right := []byte("the right bytes")
 	address := b3.Of(right).String()
-	fakeNode(t, map[string]http.HandlerFunc{"GET /o/{address}": says(http.StatusOK, "the wrong bytes")})
+	fakeNode(t, map[string]http.HandlerFunc{"GET /o/{address}": respondJSON(http.StatusOK, "the wrong bytes")})
 
 	folder := t.TempDir()
-	newSession(t).expect(t, t.Context(), fault.IntegrityFail.Exit(), []string{"get", address, "-o", filepath.Join(folder, "new")}, address)
+	newTestConsole(t).expect(t, t.Context(), fault.IntegrityFail.Exit(), []string{"get", address, "-o", filepath.Join(folder, "new")}, address)
 	if left, err := os.ReadDir(folder); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
@@ -83,37 +86,38 @@ func TestAnObjectThatIsWrongLeavesNoFile(t *testing.T) {
 	if err := os.WriteFile(kept, []byte("old"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	newSession(t).expect(t, t.Context(), fault.IntegrityFail.Exit(), []string{"get", address, "-o", kept})
+	newTestConsole(t).expect(t, t.Context(), fault.IntegrityFail.Exit(), []string{"get", address, "-o", kept})
 	if data, _ := os.ReadFile(kept); string(data) != "old" {
 		t.Errorf("the file that was there is now %q", data)
 	}
-	// A pipe gets the bytes as they come; the exit code is the verdict.
-	newSession(t).expect(t, t.Context(), fault.IntegrityFail.Exit(), []string{"get", address})
-	pipe := newSession(t)
+	// A pipe gets the bytes as they arrive; only the exit code shows the
+	// mismatch.
+	newTestConsole(t).expect(t, t.Context(), fault.IntegrityFail.Exit(), []string{"get", address})
+	pipe := newTestConsole(t)
 	pipe.outTerminal = true
 	pipe.expect(t, t.Context(), fault.IntegrityFail.Exit(), []string{"get", address})
 }
 
-const sickStatus = `{"peer_id":"abc","version":"1","profile":"micronode","amnesia":true,
+const unhealthyStatus = `{"peer_id":"abc","version":"1","profile":"micronode","amnesia":true,
 	"listen":{"http":"https://127.0.0.1:1","admin":"127.0.0.1:2","overlay":""},
 	"ready":%s,"write_ready":%s,"degraded":%s,
 	"services":[{"name":"store","state":"backoff","restarts":7}],
 	"queues":[{"service":"node","name":"work","depth":250,"cap":256},{"service":"node","name":"bus","depth":0,"cap":512}]}`
 
 func TestWhyANodeIsNotReady(t *testing.T) {
-	readiness := says(http.StatusServiceUnavailable, `{"ready":false,"write_ready":false,"degraded":true,"missing":["store"],
+	readiness := respondJSON(http.StatusServiceUnavailable, `{"ready":false,"write_ready":false,"degraded":true,"missing":["store"],
 		"reasons":[{"dep":"store","reason":"it is full","next":"Remove objects."}],"retry_after":1}`)
 	for name, c := range map[string]struct {
 		status string
 		want   string
 	}{
-		"down":       {fmt.Sprintf(sickStatus, "false", "false", "true"), "is not ready\n"},
-		"reads only": {fmt.Sprintf(sickStatus, "true", "false", "false"), "is ready for reads only\n"},
-		"degraded":   {fmt.Sprintf(sickStatus, "true", "true", "true"), "is ready, but degraded\n"},
+		"down":       {fmt.Sprintf(unhealthyStatus, "false", "false", "true"), "is not ready\n"},
+		"reads only": {fmt.Sprintf(unhealthyStatus, "true", "false", "false"), "is ready for reads only\n"},
+		"degraded":   {fmt.Sprintf(unhealthyStatus, "true", "true", "true"), "is ready, but degraded\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			fakeNode(t, map[string]http.HandlerFunc{"GET /admin/status": says(http.StatusOK, c.status), "GET /readyz": readiness})
-			s := newSession(t)
+			fakeNode(t, map[string]http.HandlerFunc{"GET /admin/status": respondJSON(http.StatusOK, c.status), "GET /readyz": readiness})
+			s := newTestConsole(t)
 			s.expect(t, t.Context(), 0, []string{"status"})
 			for _, want := range []string{c.want, "\n  store: it is full\n  Remove objects.\n", "store    backoff  7\n",
 				"gateway  https://127.0.0.1:1\n", "admin    http://127.0.0.1:2\n", "node.work  250    256\n"} {
@@ -127,15 +131,16 @@ func TestWhyANodeIsNotReady(t *testing.T) {
 		})
 	}
 	fakeNode(t, map[string]http.HandlerFunc{"GET /readyz": readiness})
-	newSession(t).expect(t, t.Context(), fault.NotReady.Exit(), []string{"status", "--wait", "20ms"},
+	newTestConsole(t).expect(t, t.Context(), fault.NotReady.Exit(), []string{"status", "--wait", "20ms"},
 		"micronode: waited for 20ms: the node is not ready: store: it is full\nRemove objects.\n")
-	newSession(t).expect(t, t.Context(), fault.NotFound.Exit(), []string{"status"})
+	newTestConsole(t).expect(t, t.Context(), fault.NotFound.Exit(), []string{"status"})
 
-	fakeNode(t, map[string]http.HandlerFunc{"GET /admin/status": says(http.StatusOK, "{}")})
-	newSession(t).expect(t, t.Context(), fault.NotFound.Exit(), []string{"status"})
+	fakeNode(t, map[string]http.HandlerFunc{"GET /admin/status": respondJSON(http.StatusOK, "{}")})
+	newTestConsole(t).expect(t, t.Context(), fault.NotFound.Exit(), []string{"status"})
 }
 
-// A signal ends what is under way: a wait, and a transfer with all that follow.
+// A signal cancels what is under way: a wait, and a transfer with all that
+// follow.
 func TestAnInterruptedCommand(t *testing.T) {
 	begun, release := make(chan struct{}), make(chan struct{})
 	fakeNode(t, map[string]http.HandlerFunc{
@@ -146,7 +151,7 @@ func TestAnInterruptedCommand(t *testing.T) {
 			case <-r.Context().Done():
 			}
 		},
-		"GET /readyz": says(http.StatusServiceUnavailable, `{}`),
+		"GET /readyz": respondJSON(http.StatusServiceUnavailable, `{}`),
 	})
 	defer close(release)
 	file := filepath.Join(t.TempDir(), "file")
@@ -156,17 +161,17 @@ func TestAnInterruptedCommand(t *testing.T) {
 	ctx, interrupt := context.WithCancelCause(t.Context())
 	go func() {
 		<-begun
-		interrupt(&interrupted{syscall.SIGINT})
+		interrupt(&interruptError{syscall.SIGINT})
 	}()
-	newSession(t).expect(t, ctx, fault.Canceled.Exit(), []string{"put", file, file, file},
-		"stopped by SIGINT\nNothing was left half done.", "micronode: 2 more not tried\n")
-	newSession(t).expect(t, ctx, fault.Canceled.Exit(), []string{"status", "--wait", "1h"}, "micronode: stopped by SIGINT\n")
+	newTestConsole(t).expect(t, ctx, fault.Canceled.Exit(), []string{"put", file, file, file},
+		"stopped by SIGINT\nNo work was left half done.", "micronode: 2 more not tried\n")
+	newTestConsole(t).expect(t, ctx, fault.Canceled.Exit(), []string{"status", "--wait", "1h"}, "micronode: stopped by SIGINT\n")
 }
 
 func TestTheSecondSignalEndsTheProcess(t *testing.T) {
-	ended := make(chan int, 1)
+	exitCodes := make(chan int, 1)
 	var stderr bytes.Buffer
-	c := &console{err: &stderr, exit: func(code int) { ended <- code }, leave: new(atomic.Pointer[func()])}
+	c := &console{err: &stderr, exit: func(code int) { exitCodes <- code }, restoreTerminal: new(atomic.Pointer[func()])}
 	ctx, stop := c.untilInterrupted(t.Context())
 	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -175,56 +180,56 @@ func TestTheSecondSignalEndsTheProcess(t *testing.T) {
 	if cause := context.Cause(ctx).Error(); cause != "stopped by SIGTERM" {
 		t.Errorf("the cause is %q", cause)
 	}
-	c.json = true // as who reads the command line does, and knows nothing of signals: the race detector sees if both look
+	c.json = true // as the parser does, on another goroutine: the race detector finds a handler that reads it
 	if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
-	if code := <-ended; code != 130 {
+	if code := <-exitCodes; code != 130 {
 		t.Errorf("it ended with %d", code)
 	}
 	stop()
 	if stderr.String() != "micronode: stopped at once\n" {
 		t.Errorf("it said %q", &stderr)
 	}
-	if fault.KindOf(&interrupted{os.Kill}) != fault.Canceled || (&interrupted{odd{}}).Error() != "stopped by an odd signal" {
+	if fault.KindOf(&interruptError{os.Kill}) != fault.Canceled || (&interruptError{unknownSignal{}}).Error() != "stopped by an odd signal" {
 		t.Error("an interruption is of another kind")
 	}
 }
 
 // Programs such as timeout(1) send a signal to a process and to its group, and
-// mean it once. The terminal is given back before the process ends.
+// mean it once. The terminal is restored before the process ends.
 func TestASignalThatComesTwiceAtOnceIsOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		story := ""
-		c := &console{err: io.Discard, exit: func(code int) { story += fmt.Sprint("ended with ", code) }, leave: new(atomic.Pointer[func()])}
-		leave := func() { story += "left the screen, " }
-		c.leave.Store(&leave)
-		handle := c.interruption(func(cause error) { story += cause.Error() + ", " })
+		trace := ""
+		c := &console{err: io.Discard, exit: func(code int) { trace += fmt.Sprint("ended with ", code) }, restoreTerminal: new(atomic.Pointer[func()])}
+		leave := func() { trace += "left the screen, " }
+		c.restoreTerminal.Store(&leave)
+		handle := c.signalHandler(func(cause error) { trace += cause.Error() + ", " })
 		handle(syscall.SIGINT)
 		handle(syscall.SIGINT)
-		if story != "stopped by SIGINT, " {
-			t.Error(story)
+		if trace != "stopped by SIGINT, " {
+			t.Error(trace)
 		}
-		time.Sleep(echo)
+		time.Sleep(duplicateSignalWindow)
 		handle(syscall.SIGINT)
-		if story != "stopped by SIGINT, left the screen, ended with 130" {
-			t.Error(story)
+		if trace != "stopped by SIGINT, left the screen, ended with 130" {
+			t.Error(trace)
 		}
 	})
 }
 
-type odd struct{}
+type unknownSignal struct{}
 
-func (odd) Signal()        {}
-func (odd) String() string { return "an odd signal" }
+func (unknownSignal) Signal()        {}
+func (unknownSignal) String() string { return "an odd signal" }
 
-type explosive struct{}
+type panickingWriter struct{}
 
-func (explosive) Write([]byte) (int, error) { panic("boom") }
+func (panickingWriter) Write([]byte) (int, error) { panic("boom") }
 
-func TestABugIsToldWithoutAStack(t *testing.T) {
-	s := newSession(t)
-	s.out = explosive{}
+func TestABugIsReportedWithoutAStack(t *testing.T) {
+	s := newTestConsole(t)
+	s.out = panickingWriter{}
 	s.expect(t, t.Context(), fault.Internal.Exit(), []string{"version"}, "micronode: boom\nThis is a bug in micronode.")
 	if strings.Contains(s.stderr.String(), "goroutine") {
 		t.Error("there is a stack trace")
@@ -242,7 +247,7 @@ func TestWhatIsBinary(t *testing.T) {
 		"latin \xfc in between": true,
 		"\xff\xfe\xff\xfe\xff":  true,
 	} {
-		if binary([]byte(text)) != want {
+		if isBinary([]byte(text)) != want {
 			t.Errorf("%q", text)
 		}
 	}
@@ -255,12 +260,12 @@ func TestWhatAnErrorSays(t *testing.T) {
 	for want, err := range map[string]error{
 		"Not ready":                   &fault.Error{Op: "x", Kind: fault.NotReady},
 		"no room":                     fault.New("store.put", fault.StoreFull, "no room"),
-		"no node: connection refused": &fault.Error{Op: "client.dial", Kind: fault.NotReady, Detail: "no node", Err: told{same}},
+		"no node: connection refused": &fault.Error{Op: "client.dial", Kind: fault.NotReady, Detail: "no node", Err: reportedError{same}},
 		"connection refused":          fault.Wrap("outer", fault.Wrap("inner", cause)),
 		"one":                         errors.Join(errors.New("one"), nil),
 		"one\ntwo":                    errors.Join(errors.New("one"), errors.New("two")),
 	} {
-		if got := what(err); got != want {
+		if got := terminal.ErrorText(err); got != want {
 			t.Errorf("%v: it says %q, not %q", err, got, want)
 		}
 	}
@@ -274,7 +279,7 @@ func TestWhatTheBannerTellsToType(t *testing.T) {
 		"/run/m.sock": {" --socket /run/m.sock", "/run/m.sock"},
 		"it's mine":   {` --socket 'it'\''s mine'`, "@it's mine"},
 	} {
-		if got := [2]string{socketArgument(socket), socketName(socket)}; got != want {
+		if got := [2]string{socketFlag(socket), displaySocket(socket)}; got != want {
 			t.Errorf("%q: %q", socket, got)
 		}
 	}
@@ -282,53 +287,53 @@ func TestWhatTheBannerTellsToType(t *testing.T) {
 
 func TestFilesThatCannotBeUsed(t *testing.T) {
 	for want, err := range map[fault.Kind]error{
-		fault.NotFound:  unopened(fs.ErrNotExist),
-		fault.Forbidden: unopened(&fs.PathError{Op: "open", Path: "x", Err: fs.ErrPermission}),
-		fault.Malformed: unopened(&fs.PathError{Op: "open", Path: "x", Err: syscall.ENAMETOOLONG}),
-		fault.StoreFull: unsaved("x", syscall.ENOSPC),
+		fault.NotFound:  newOpenError(fs.ErrNotExist),
+		fault.Forbidden: newOpenError(&fs.PathError{Op: "open", Path: "x", Err: fs.ErrPermission}),
+		fault.Malformed: newOpenError(&fs.PathError{Op: "open", Path: "x", Err: syscall.ENAMETOOLONG}),
+		fault.StoreFull: wrapSaveError("x", syscall.ENOSPC),
 	} {
 		if fault.KindOf(err) != want || fault.NextOf(err) == want.Next() {
 			t.Errorf("%v, %s", err, fault.NextOf(err))
 		}
 	}
 	for want, err := range map[fault.Kind]error{
-		fault.Forbidden: unsaved("x", fs.ErrPermission),
-		fault.Conflict:  unsaved("x", fs.ErrExist),
+		fault.Forbidden: wrapSaveError("x", fs.ErrPermission),
+		fault.Conflict:  wrapSaveError("x", fs.ErrExist),
 	} {
 		if fault.KindOf(err) != want {
 			t.Errorf("%v", err)
 		}
 	}
-	if err := unwritable("x", &fs.PathError{Op: "open", Path: "x", Err: fs.ErrPermission}); fault.KindOf(err) != fault.Forbidden {
+	if err := wrapWriteError("x", &fs.PathError{Op: "open", Path: "x", Err: fs.ErrPermission}); fault.KindOf(err) != fault.Forbidden {
 		t.Errorf("%v", err)
 	}
-	newSession(t).expect(t, t.Context(), fault.Malformed.Exit(), []string{"put", strings.Repeat("x", 5000)}, "it cannot be opened: file name too long")
-	newSession(t).expect(t, t.Context(), fault.NotFound.Exit(), []string{"identity", "new", "--out", "/dev/full/x"}, "mkdir -p /dev/full")
+	newTestConsole(t).expect(t, t.Context(), fault.Malformed.Exit(), []string{"put", strings.Repeat("x", 5000)}, "it cannot be opened: file name too long")
+	newTestConsole(t).expect(t, t.Context(), fault.NotFound.Exit(), []string{"identity", "new", "--out", "/dev/full/x"}, "mkdir -p /dev/full")
 }
 
-// failing is a source that breaks.
-type failing struct{}
+// failingReader is a source that fails.
+type failingReader struct{}
 
-func (failing) Read([]byte) (int, error) { return 0, errors.New("the keyboard is broken") }
+func (failingReader) Read([]byte) (int, error) { return 0, errors.New("the keyboard is broken") }
 
 func TestATokenFromTheKeyboard(t *testing.T) {
-	s := newSession(t)
+	s := newTestConsole(t)
 	s.inTerminal, s.in = true, strings.NewReader("hunter2\n")
 	s.expect(t, t.Context(), fault.Malformed.Exit(), []string{"token", "show"}, "token: micronode: this is not a micronode token")
-	s = newSession(t)
-	s.in = failing{}
+	s = newTestConsole(t)
+	s.in = failingReader{}
 	s.expect(t, t.Context(), fault.Internal.Exit(), []string{"token", "attenuate", "-", "--ttl", "1h"}, "the keyboard is broken")
 }
 
-// What comes from a pipe has no size; the meter shows what there is all the
-// same, and is gone at the end.
+// The input of a pipe has no size; the progress bar shows the bytes so far,
+// and is cleared at the end.
 func TestTheMeterOfAPipe(t *testing.T) {
 	content := bytes.Repeat([]byte("x"), 2<<20)
 	fakeNode(t, map[string]http.HandlerFunc{"POST /o": func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		says(http.StatusCreated, fmt.Sprintf(`{"address":%q,"size":%d}`, b3.Of(body), len(body)))(w, r)
+		respondJSON(http.StatusCreated, fmt.Sprintf(`{"address":%q,"size":%d}`, b3.Of(body), len(body)))(w, r)
 	}})
-	s := newSession(t)
+	s := newTestConsole(t)
 	s.errTerminal, s.in = true, io.MultiReader(bytes.NewReader(content)) // not a Seeker
 	s.expect(t, t.Context(), 0, []string{"put", "-"}, "standard input")
 	if want := b3.Of(content).String() + "  -\n"; s.stdout.String() != want {
@@ -343,16 +348,16 @@ func TestTheMeterOfAPipe(t *testing.T) {
 // Completion knows which options take a value by their name alone, so a name
 // must mean the same everywhere.
 func TestOptionsMeanTheSameEverywhere(t *testing.T) {
-	all := placesOf(newParser(t.Context(), newSession(t).console).Model.Node)
+	all := completionPointsOf(newParser(t.Context(), newTestConsole(t).console).Model.Node)
 	for _, at := range all {
 		for _, one := range at.Options {
-			if slices.Contains(all.Takers(), "--"+one.Long) != one.Takes {
+			if slices.Contains(all.ValueFlags(), "--"+one.Long) != one.TakesValue {
 				t.Errorf("%s --%s: takes a value elsewhere", at.Path, one.Long)
 			}
 		}
 	}
-	if len(all) < 18 || len(all.Takers()) < 10 {
-		t.Errorf("only %d places and %d options with a value", len(all), len(all.Takers()))
+	if len(all) < 18 || len(all.ValueFlags()) < 10 {
+		t.Errorf("only %d places and %d options with a value", len(all), len(all.ValueFlags()))
 	}
 }
 
@@ -361,8 +366,24 @@ func TestJSONIsSeenInALineThatDoesNotParse(t *testing.T) {
 		true:  {"nonsense", "--json"},
 		false: {"put", "--", "--json"},
 	} {
-		if asksForJSON(line) != want {
+		if wantsJSON(line) != want {
 			t.Errorf("%q", line)
+		}
+	}
+}
+
+// TestOnlyNamesAllParts: the help and the completion of --only name every part.
+func TestOnlyNamesAllParts(t *testing.T) {
+	field, _ := reflect.TypeFor[runCommand]().FieldByName("Only")
+	offered, names := strings.Split(field.Tag.Get("complete"), ","), node.PartNames()
+	slices.Sort(offered)
+	slices.Sort(names)
+	if !slices.Equal(offered, names) {
+		t.Errorf("--only completes %q, the parts are %q", offered, names)
+	}
+	for _, name := range names {
+		if !strings.Contains(field.Tag.Get("help"), name) {
+			t.Errorf("the help of --only does not name %s", name)
 		}
 	}
 }

@@ -6,46 +6,48 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// commands is the command line; each command is a file of its own.
+// commands is the command line; related commands share a file.
 type commands struct {
-	Run        runCommand        `cmd:"" group:"node" help:"Run a node; in RAM and on loopback unless told otherwise."`
-	Status     statusCommand     `cmd:"" group:"node" help:"What the node does, and why it is not ready if it is not."`
-	Top        topCommand        `cmd:"" group:"node" help:"A live view of what the node does."`
-	Demo       demoCommand       `cmd:"" group:"node" help:"Show what nodes can do, with real ones on this machine; nothing is left afterwards."`
+	Run        runCommand        `cmd:"" group:"node" help:"Run a node. By default it stays in RAM and on loopback."`
+	Status     statusCommand     `cmd:"" group:"node" help:"Show the state of the node, and why it is not ready."`
+	Top        topCommand        `cmd:"" group:"node" help:"Show a live view of the node."`
+	Events     eventsCommand     `cmd:"" group:"node" help:"Print the events of the node as they happen."`
+	Stop       stopCommand       `cmd:"" group:"node" help:"Drain the node and stop it."`
+	Demo       demoCommand       `cmd:"" group:"node" help:"Run a demonstration with real nodes on this machine; nothing is left afterwards."`
 	Doctor     doctorCommand     `cmd:"" group:"node" help:"Check whether this machine is fit for a node."`
-	Bench      benchCommand      `cmd:"" group:"node" help:"Measure how fast the node is, from this machine; nothing is left afterwards."`
+	Bench      benchCommand      `cmd:"" group:"node" help:"Measure the speed of the node from this machine; nothing is left afterwards."`
 	Config     configCommand     `cmd:"" group:"node" help:"Check and show the configuration."`
-	Migrate    migrateCommand    `cmd:"" group:"node" help:"Bring a --persist folder to the format of this version."`
+	Migrate    migrateCommand    `cmd:"" group:"node" help:"Upgrade a --persist folder to the format of this version."`
 	Put        putCommand        `cmd:"" group:"objects" help:"Store files and folders, and print their addresses."`
 	Get        getCommand        `cmd:"" group:"objects" help:"Fetch an object or a folder, and verify it."`
 	Rm         rmCommand         `cmd:"" group:"objects" help:"Remove objects from the node."`
 	Name       nameCommand       `cmd:"" group:"index" help:"Set, show and remove the names of the node."`
-	Resolve    resolveCommand    `cmd:"" group:"index" help:"What a name or an address stands for, and who has it."`
-	Providers  providersCommand  `cmd:"" group:"index" help:"Who has an object, the best first."`
-	Pin        pinCommand        `cmd:"" group:"index" help:"Make the node keep objects, however full it is."`
-	Unpin      unpinCommand      `cmd:"" group:"index" help:"Let objects go when the node needs the room."`
-	Reindex    reindexCommand    `cmd:"" group:"index" help:"Make the node announce again all that it has."`
+	Resolve    resolveCommand    `cmd:"" group:"index" help:"Resolve a name or an address, and list its providers."`
+	Providers  providersCommand  `cmd:"" group:"index" help:"List the providers of an object, best first."`
+	Pin        pinCommand        `cmd:"" group:"index" help:"Pin objects, so that the node never evicts them."`
+	Unpin      unpinCommand      `cmd:"" group:"index" help:"Unpin objects, so that the node may evict them."`
+	Reindex    reindexCommand    `cmd:"" group:"index" help:"Announce all objects of the node again."`
 	Pub        pubCommand        `cmd:"" group:"overlay" help:"Publish a message to a topic."`
-	Sub        subCommand        `cmd:"" group:"overlay" help:"Print what is published to a topic."`
-	Peers      peersCommand      `cmd:"" group:"overlay" help:"Show, add and remove the nodes that the node is connected to."`
-	Mbox       mboxCommand       `cmd:"" group:"mailbox" help:"Send and receive messages that are kept until somebody has dealt with them."`
-	Registry   registryCommand   `cmd:"" group:"registry" help:"A list that a team governs together: propose, approve, commit, verify."`
-	Follow     followCommand     `cmd:"" group:"facets" help:"Make one follow another."`
-	Unfollow   unfollowCommand   `cmd:"" group:"facets" help:"Make one not follow another."`
-	Neighbours neighboursCommand `cmd:"" group:"facets" help:"Those around somebody, the nearest first."`
-	Feed       feedCommand       `cmd:"" group:"facets" help:"Post to those who follow, and read feeds."`
-	Search     searchCommand     `cmd:"" group:"facets" help:"Find names, files and texts of the node by words."`
-	Identity   identityCommand   `cmd:"" group:"keys" help:"Make and show the key by which others know a node."`
-	Token      tokenCommand      `cmd:"" group:"keys" help:"Make, narrow and read capabilities."`
+	Sub        subCommand        `cmd:"" group:"overlay" help:"Subscribe to a topic, and print its messages."`
+	Peers      peersCommand      `cmd:"" group:"overlay" help:"Show, add and remove peers."`
+	Mbox       mboxCommand       `cmd:"" group:"mailbox" help:"Send and receive messages that are kept until they are acknowledged."`
+	Registry   registryCommand   `cmd:"" group:"registry" help:"Govern a list together: propose, approve, commit, verify."`
+	Follow     followCommand     `cmd:"" group:"facets" help:"Make one user follow another."`
+	Unfollow   unfollowCommand   `cmd:"" group:"facets" help:"Stop one user from following another."`
+	Neighbours neighboursCommand `cmd:"" group:"facets" help:"List the neighbours of a user, nearest first."`
+	Feed       feedCommand       `cmd:"" group:"facets" help:"Post to followers, and read feeds."`
+	Search     searchCommand     `cmd:"" group:"facets" help:"Search the names, files and texts of the node."`
+	Identity   identityCommand   `cmd:"" group:"keys" help:"Create and show the key of a node."`
+	Token      tokenCommand      `cmd:"" group:"keys" help:"Create, narrow, show and revoke capabilities."`
 	Version    versionCommand    `cmd:"" group:"rest" help:"Print the version of this program."`
 	Completion completionCommand `cmd:"" group:"rest" help:"Print a script that completes commands in a shell."`
 }
 
 const description = `A node of a content network: verified content for places that you do not control.
 
-Client commands talk to the node of this user on this machine, over its local socket. MICRO_URL and MICRO_TOKEN point at another one.
+Client commands talk to the node of this user on this machine, over its local socket. Set MICRO_URL and MICRO_TOKEN to use another node.
 
-The exit code is 0 if all was done, 2 if the command line makes no sense, and otherwise tells the kind of error.`
+The exit code is 0 on success, 2 for an invalid command line, and otherwise the code of the error kind.`
 
 func newParser(ctx context.Context, c *console) *kong.Kong {
 	return kong.Must(&commands{},
@@ -55,7 +57,7 @@ func newParser(ctx context.Context, c *console) *kong.Kong {
 		kong.ExplicitGroups([]kong.Group{
 			{Key: "node", Title: "The node:"},
 			{Key: "objects", Title: "Objects:"},
-			{Key: "index", Title: "Names and who has what:"},
+			{Key: "index", Title: "Names and providers:"},
 			{Key: "overlay", Title: "Other nodes:"},
 			{Key: "mailbox", Title: "Messages:"},
 			{Key: "registry", Title: "The registry:"},

@@ -24,43 +24,44 @@ func (completionCommand) Help() string {
     micronode completion fish > ~/.config/fish/completions/micronode.fish`
 }
 
-// Run prints the script. It is made from the very model that parses the command
-// line, so the two cannot disagree.
-func (s *completionCommand) Run(c *console, parser *kong.Kong) error {
-	script := map[string]*template.Template{"bash": bashScript, "zsh": zshScript, "fish": fishScript}[s.Shell]
+// Run prints the script. It is generated from the model that parses the
+// command line, so the two cannot disagree.
+func (cc *completionCommand) Run(c *console, parser *kong.Kong) error {
+	script := map[string]*template.Template{"bash": bashScript, "zsh": zshScript, "fish": fishScript}[cc.Shell]
 	var text strings.Builder
-	if err := script.Execute(&text, placesOf(parser.Model.Node)); err != nil {
+	if err := script.Execute(&text, completionPointsOf(parser.Model.Node)); err != nil {
 		return fault.Wrap("completion", err)
 	}
 	c.print("%s", text.String())
 	return nil
 }
 
-// places is what can be typed, at each place of a command line.
-type places []place
+// completionPoints lists what can be typed at each point of a command line.
+type completionPoints []completionPoint
 
-// place is a point in a command line: after the bare name, or after a command.
-type place struct {
+// completionPoint is a point in a command line: after the bare name, or after
+// a command.
+type completionPoint struct {
 	Path     string // "token mint"; empty after the bare name
-	Commands []choice
+	Commands []subcommand
 	Options  []option
-	Argument answer // what stands there besides commands and options
+	Argument valueHint // what can follow besides commands and options
 }
 
-// choice is a word that can be typed.
-type choice struct{ Name, Help string }
+// subcommand is a word that can be typed.
+type subcommand struct{ Name, Help string }
 
 // option is a flag.
 type option struct {
 	Long, Short string // without hyphens; Short may be empty
 	Help        string
-	Takes       bool // a value follows
-	Value       answer
+	TakesValue  bool // a value follows
+	Value       valueHint
 }
 
-// answer is a value that somebody is asked for.
-type answer struct {
-	Words []string // what it may be, if that is known
+// valueHint describes the possible values of an option or argument.
+type valueHint struct {
+	Words []string // the possible values, if they are known
 	Files bool     // the name of a file
 }
 
@@ -73,7 +74,7 @@ func (o option) Names() []string {
 }
 
 // Flags are the long names of all options.
-func (p place) Flags() []string {
+func (p completionPoint) Flags() []string {
 	var names []string
 	for _, one := range p.Options {
 		names = append(names, "--"+one.Long)
@@ -81,8 +82,8 @@ func (p place) Flags() []string {
 	return names
 }
 
-// Words are the commands, or what is known of the argument.
-func (p place) Words() []string {
+// Words are the commands, or the known values of the argument.
+func (p completionPoint) Words() []string {
 	words := slices.Clone(p.Argument.Words)
 	for _, one := range p.Commands {
 		words = append(words, one.Name)
@@ -90,13 +91,13 @@ func (p place) Words() []string {
 	return words
 }
 
-// Takers are all options that are followed by a value, wherever they stand.
-func (list places) Takers() []string {
+// ValueFlags are all options that take a value, at any point.
+func (c completionPoints) ValueFlags() []string {
 	names := map[string]bool{}
-	for _, at := range list {
+	for _, at := range c {
 		for _, one := range at.Options {
 			for _, name := range one.Names() {
-				names[name] = names[name] || one.Takes
+				names[name] = names[name] || one.TakesValue
 			}
 		}
 	}
@@ -104,15 +105,15 @@ func (list places) Takers() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// placesOf walks the model from a command down.
-func placesOf(node *kong.Node) places {
-	here := place{}
+// completionPointsOf walks the model from a command down.
+func completionPointsOf(node *kong.Node) completionPoints {
+	here := completionPoint{}
 	if node.Type == kong.CommandNode {
 		here.Path = node.Path()
 	}
 	typed := node
 	if node.DefaultCmd != nil {
-		typed = node.DefaultCmd // what it does alone
+		typed = node.DefaultCmd // the command that runs without a subcommand
 	}
 	for _, group := range typed.AllFlags(true) {
 		for _, flag := range group {
@@ -120,39 +121,39 @@ func placesOf(node *kong.Node) places {
 		}
 	}
 	for _, argument := range node.Positional {
-		here.Argument = answerOf(argument)
+		here.Argument = valueHintOf(argument)
 	}
-	list := places{here}
+	list := completionPoints{here}
 	for _, child := range node.Children {
-		list[0].Commands = append(list[0].Commands, choice{child.Name, child.Help})
-		list = append(list, placesOf(child)...)
+		list[0].Commands = append(list[0].Commands, subcommand{child.Name, child.Help})
+		list = append(list, completionPointsOf(child)...)
 	}
 	return list
 }
 
 func optionOf(flag *kong.Flag) option {
-	one := option{Long: flag.Name, Help: flag.Help, Takes: !flag.IsBool(), Value: answerOf(flag.Value)}
+	one := option{Long: flag.Name, Help: flag.Help, TakesValue: !flag.IsBool(), Value: valueHintOf(flag.Value)}
 	if flag.Short != 0 {
 		one.Short = string(flag.Short)
 	}
 	return one
 }
 
-// answerOf reads what the declaration of a value says about it: an enum, or the
+// valueHintOf reads the hint from the declaration of a value: an enum, or the
 // tag complete, which is file, scope, or a list of words.
-func answerOf(value *kong.Value) answer {
+func valueHintOf(value *kong.Value) valueHint {
 	tag := value.Tag.Get("complete")
 	switch {
 	case value.Enum != "":
-		return answer{Words: value.EnumSlice()}
+		return valueHint{Words: value.EnumSlice()}
 	case tag == "file":
-		return answer{Files: true}
+		return valueHint{Files: true}
 	case tag == "scope":
-		return answer{Words: strings.Split(scopeNames(), ", ")}
+		return valueHint{Words: strings.Split(scopeNames(), ", ")}
 	case tag != "":
-		return answer{Words: strings.Split(tag, ",")}
+		return valueHint{Words: strings.Split(tag, ",")}
 	default:
-		return answer{}
+		return valueHint{}
 	}
 }
 

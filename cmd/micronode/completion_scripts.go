@@ -1,7 +1,7 @@
 package main
 
-// Each script finds out at which place of the command line it is, by walking
-// over the words before the cursor, and then offers what can stand there.
+// Each script finds its point in the command line by walking over the words
+// before the cursor, and then offers what can follow.
 
 var bashScript = newScript("bash", `# Completion of micronode for bash. Load it with:
 #   source <(micronode completion bash)
@@ -30,7 +30,7 @@ _micronode() {
             continue
         fi
         case ${words[i]} in
-        {{join .Takers "|"}}) skip=1 ;;
+        {{join .ValueFlags "|"}}) skip=1 ;;
         -*) ;;
         *)
             case "$place ${words[i]}" in
@@ -51,7 +51,7 @@ _micronode() {
     {{- range .}}
     {{quote .Path}})
         case $prev in
-        {{- range .Options}}{{if .Takes}}
+        {{- range .Options}}{{if .TakesValue}}
         {{join .Names "|"}}) {{template "offer" .Value}} ;;
         {{- end}}{{end}}
         *)
@@ -96,7 +96,7 @@ _micronode() {
             continue
         fi
         case $word in
-        ({{join .Takers "|"}}) skip=1 ;;
+        ({{join .ValueFlags "|"}}) skip=1 ;;
         (-*) ;;
         (*)
             case "$place $word" in
@@ -115,7 +115,7 @@ _micronode() {
     {{- range .}}
     ({{quote .Path}})
         case $previous in
-        {{- range .Options}}{{if .Takes}}
+        {{- range .Options}}{{if .TakesValue}}
         ({{join .Names "|"}}) {{if .Value.Files}}_files; return{{else if .Value.Words}}compadd -- {{join .Value.Words " "}}; return{{else}}return{{end}} ;;
         {{- end}}{{end}}
         esac
@@ -170,7 +170,7 @@ function __micronode_at
             continue
         end
         switch $word
-            case {{join .Takers " "}}
+            case {{join .ValueFlags " "}}
                 set skip 1
             case '-*'
             case '*'
@@ -194,6 +194,6 @@ complete -c micronode -n '__micronode_at {{$at.Path}}' -F
 complete -c micronode -n '__micronode_at {{$at.Path}}' -a '{{join .Argument.Words " "}}'
 {{end}}{{range .Options -}}
 complete -c micronode -n '__micronode_at {{$at.Path}}' -l {{.Long}}{{if .Short}} -s {{.Short}}{{end}}
-{{- if .Value.Files}} -r -F{{else if .Takes}} -x{{if .Value.Words}} -a '{{join .Value.Words " "}}'{{end}}{{end}} -d {{fish .Help}}
+{{- if .Value.Files}} -r -F{{else if .TakesValue}} -x{{if .Value.Words}} -a '{{join .Value.Words " "}}'{{end}}{{end}} -d {{fish .Help}}
 {{end}}{{end -}}
 `)

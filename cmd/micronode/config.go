@@ -8,59 +8,59 @@ import (
 )
 
 type configCommand struct {
-	Check configCheck `cmd:"" help:"Check a configuration, and the environment with it."`
-	Show  configShow  `cmd:"" help:"Show every value that a node would run with, and where it comes from."`
+	Check configCheck `cmd:"" help:"Check a configuration file and the environment."`
+	Show  configShow  `cmd:"" help:"Show every setting that a node would use, and its origin."`
 }
 
 type configCheck struct {
-	File string `arg:"" optional:"" complete:"file" help:"The configuration file. Without it, the environment alone is checked."`
-	setup
-	printing
+	File string `arg:"" optional:"" complete:"file" help:"The configuration file. Without it, only the environment is checked."`
+	configFlags
+	outputFlags
 }
 
 // Help is shown by config check --help.
 func (configCheck) Help() string {
-	return `All mistakes are told at once, each with its place and what to do.
+	return `All errors are printed at once, each with its location and the next step.
 
 Example:
 
     micronode config check micronode.toml`
 }
 
-// Run loads the configuration and says whether it can be used.
-func (k *configCheck) Run(c *console) error {
+// Run loads the configuration and reports whether it is valid.
+func (cc *configCheck) Run(c *console) error {
 	switch {
-	case k.File != "" && k.Config != "":
-		return &fault.Error{Op: "config.check", Kind: fault.Malformed, Detail: "there are two files: " + k.File + " and " + k.Config,
+	case cc.File != "" && cc.Config != "":
+		return &fault.Error{Op: "config.check", Kind: fault.Malformed, Detail: "there are two files: " + cc.File + " and " + cc.Config,
 			Next: "Name one: micronode config check FILE"}
-	case k.File != "":
-		k.Config = k.File
+	case cc.File != "":
+		cc.Config = cc.File
 	}
-	if _, err := k.load(); err != nil {
+	if _, err := cc.load(); err != nil {
 		return err
 	}
 	if c.json {
 		c.printJSON(struct {
 			OK   bool   `json:"ok"`
 			File string `json:"file"`
-		}{true, k.Config})
-	} else if k.Config == "" {
-		c.print("the environment is fine\n")
+		}{true, cc.Config})
+	} else if cc.Config == "" {
+		c.print("the environment is valid\n")
 	} else {
-		c.print("%s is fine\n", k.Config)
+		c.print("%s is valid\n", cc.Config)
 	}
 	return nil
 }
 
 type configShow struct {
 	Origin bool `help:"Show where each value comes from."`
-	setup
-	printing
+	configFlags
+	outputFlags
 }
 
 // Help is shown by config show --help.
 func (configShow) Help() string {
-	return `It is what a node that is started now would use: defaults, file, environment. Secrets are not shown. Without --origin, what is printed is a configuration file.
+	return `These are the settings of a node that is started now: defaults, file, environment. Secrets are not shown. Without --origin, the output is a configuration file.
 
 Examples:
 
@@ -78,11 +78,11 @@ func (s *configShow) Run(c *console) error {
 	case c.json:
 		c.printJSON(loaded.Entries())
 	case s.Origin:
-		w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+		w := tabwriter.NewWriter(c.safeOut(), 0, 0, 2, ' ', 0)
 		for _, entry := range loaded.Entries() {
 			fmt.Fprintf(w, "%s\t%s\t%s\n", entry.Key, entry.Value, entry.Origin)
 		}
-		c.wrote(w.Flush())
+		c.recordWriteErr(w.Flush())
 	default:
 		c.print("%s", loaded.TOML())
 	}

@@ -8,10 +8,12 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/term"
+
+	"micronode/internal/terminal"
 )
 
-// console is what a command has of the world: the three streams, and whether
-// somebody looks at them.
+// console is the environment of a command: the three streams, and whether they
+// are terminals.
 type console struct {
 	// set at construction
 	in                                   io.Reader
@@ -19,38 +21,39 @@ type console struct {
 	inTerminal, outTerminal, errTerminal bool
 	colours                              bool
 	exit                                 func(code int)          // ends the process at once
-	leave                                *atomic.Pointer[func()] // gives the terminal back before; whoever changes the terminal sets it
+	restoreTerminal                      *atomic.Pointer[func()] // restores the terminal before exit; set by the code that changes the terminal
 
-	json bool // set by the parser: programs are listening
+	json bool // set by the parser: print JSON
 
-	unwritten error // the first failure to write to out; owned by the command
+	outputErr error // the first failure to write to out; owned by the command
 }
 
 func newConsole() *console {
 	outTerminal := term.IsTerminal(int(os.Stdout.Fd()))
 	return &console{
-		in: os.Stdin, out: os.Stdout, err: os.Stderr, exit: os.Exit, leave: new(atomic.Pointer[func()]),
+		in: os.Stdin, out: os.Stdout, err: os.Stderr, exit: os.Exit, restoreTerminal: new(atomic.Pointer[func()]),
 		inTerminal: term.IsTerminal(int(os.Stdin.Fd())), outTerminal: outTerminal, errTerminal: term.IsTerminal(int(os.Stderr.Fd())),
 		colours: outTerminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
 	}
 }
 
-// printing has the flag of every command that prints.
-type printing struct {
+// outputFlags has the flag of every command that prints.
+type outputFlags struct {
 	JSON jsonFlag `name:"json" help:"Print JSON, errors too."`
 }
 
 type jsonFlag bool
 
-// AfterApply tells the console. The parser calls it if the flag was given.
+// AfterApply sets the mode of the console. The parser calls it if the flag was
+// given.
 func (f jsonFlag) AfterApply(c *console) error {
 	c.json = bool(f)
 	return nil
 }
 
-// asksForJSON looks for the flag in a command line that may not parse, so that
-// the error about it comes in the form that was asked for.
-func asksForJSON(args []string) bool {
+// wantsJSON looks for the flag in a command line that may not parse, so that
+// the error about it has the requested format.
+func wantsJSON(args []string) bool {
 	for _, arg := range args {
 		switch arg {
 		case "--json":
@@ -62,45 +65,38 @@ func asksForJSON(args []string) bool {
 	return false
 }
 
-// print writes to standard output. A failure is remembered and ends the
-// command with an error.
+// print writes to standard output. A failure is recorded and fails the
+// command.
 func (c *console) print(format string, args ...any) {
-	_, err := fmt.Fprintf(c.out, format, args...)
-	c.wrote(err)
+	_, err := fmt.Fprintf(c.safeOut(), format, args...)
+	c.recordWriteErr(err)
 }
 
 // printJSON writes one document on a line of its own.
 func (c *console) printJSON(document any) {
-	encoder := json.NewEncoder(c.out)
+	encoder := json.NewEncoder(c.safeOut())
 	encoder.SetEscapeHTML(false) // it is not HTML
-	c.wrote(encoder.Encode(document))
+	c.recordWriteErr(encoder.Encode(document))
 }
 
-// remark says something on standard error that is no error, to a person only: a
-// program would not know what to do with it.
-func (c *console) remark(format string, args ...any) {
+// notice prints a message that is not an error on standard error. It prints
+// nothing with --json, where a program could not use it.
+func (c *console) notice(format string, args ...any) {
 	if !c.json {
-		fmt.Fprintf(c.err, "micronode: "+format+"\n", args...)
+		fmt.Fprintf(c.safeErr(), "micronode: "+format+"\n", args...)
 	}
 }
 
-func (c *console) wrote(err error) {
-	if err == nil || c.unwritten != nil {
+func (c *console) recordWriteErr(err error) {
+	if err == nil || c.outputErr != nil {
 		return
 	}
-	c.unwritten = unwritten("print", "standard output", err)
+	c.outputErr = newWriteError("print", "standard output", err)
 }
 
-// The colours of words that say how something does.
-const (
-	green  = "32"
-	yellow = "33"
-	red    = "31"
-)
-
-func (c *console) paint(colour, text string) string {
+func (c *console) paint(colour terminal.Colour, text string) string {
 	if !c.colours {
 		return text
 	}
-	return "\x1b[" + colour + "m" + text + "\x1b[0m"
+	return colour.Paint(text)
 }

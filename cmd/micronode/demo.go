@@ -9,21 +9,22 @@ import (
 	"time"
 
 	"micronode/fault"
+	"micronode/internal/terminal"
 )
 
 type demoCommand struct {
-	Nodes int  `default:"3" placeholder:"N" help:"How many nodes to start: ${default} unless said otherwise, and not less."`
-	Keep  bool `help:"Leave the nodes running when all was shown, until Ctrl-C."`
-	printing
+	Nodes int  `default:"3" placeholder:"N" help:"The number of nodes to start, 3 to 9 (default ${default})."`
+	Keep  bool `help:"Keep the nodes running after the last step, until Ctrl-C."`
+	outputFlags
 }
 
 // Help is shown by demo --help.
 func (demoCommand) Help() string {
-	return `Real nodes are started on this machine, each in a process of its own, on ports that are free, connected in a row. Then it is shown what they can do, and each step is checked: a folder is put and named on the first, resolved on the second and fetched through the edge of the third; a message is relayed; a registry change takes two signatures of three; the first node is killed, and the others go on. Everything is in RAM. Nothing is written to disk, and nothing is left when it ends.
+	return `The demonstration starts real nodes on this machine, each in its own process, on free ports, connected in a chain. Each step is checked: put and name a folder on the first node, resolve it on the second, fetch it through the edge of the third; relay a message; commit a registry change with two signatures of three; kill the first node and continue with the others. Everything is in RAM. Nothing is written to disk, and nothing is left at the end.
 
-With --json each step is a line of its own, {"step","ok","ms","detail","command"}, and the last line is about all of them.
+With --json each step is one line, {"step","ok","ms","detail","command"}, and the last line is the summary.
 
-The exit code is 0 only if every step held.
+The exit code is 0 only if every step succeeded.
 
 Examples:
 
@@ -36,205 +37,209 @@ Examples:
 const (
 	demoOp = "demo"
 
-	// fewestNodes is what it takes to relay something.
-	fewestNodes = 3
+	// minDemoNodes is the minimum for relaying a message.
+	minDemoNodes = 3
 
-	// mostNodes is as many as a message can pass in a row: it travels eight hops.
-	mostNodes = 9
+	// maxDemoNodes is the longest row that a message can pass: it travels
+	// eight hops.
+	maxDemoNodes = 9
 
-	// stepPatience is more than any step takes, even on a slow machine.
-	stepPatience = 30 * time.Second
+	// demoStepTimeout is more than any step takes, even on a slow machine.
+	demoStepTimeout = 30 * time.Second
 )
 
-// Run plays the demo.
+// Run runs the demo.
 func (d *demoCommand) Run(ctx context.Context, c *console) error {
-	if d.Nodes < fewestNodes || d.Nodes > mostNodes {
+	if d.Nodes < minDemoNodes || d.Nodes > maxDemoNodes {
 		return &fault.Error{Op: demoOp, Kind: fault.Malformed, Detail: fmt.Sprintf("--nodes is %d", d.Nodes),
-			Next: fmt.Sprintf("Give a number from %d to %d: the nodes stand in a row, one relays to the next, and a message passes eight times at most.", fewestNodes, mostNodes)}
+			Next: fmt.Sprintf("Give a number from %d to %d: the nodes form a chain, and a message is relayed at most eight times.", minDemoNodes, maxDemoNodes)}
 	}
-	play := performance{console: c, steps: demoSteps(), nodes: d.Nodes, keep: d.Keep, patience: stepPatience}
-	return play.run(ctx)
+	run := demoRun{console: c, steps: demoSteps(), nodes: d.Nodes, keep: d.Keep, stepTimeout: demoStepTimeout}
+	return run.run(ctx)
 }
 
-// step is one thing that is shown. What it tells is what was found to be so,
-// and the command that a person would type to see the same.
-type step struct {
+// demoStep is one step of the demo. It returns what it has verified, and the
+// command with which a user can see the same.
+type demoStep struct {
 	name    string
-	command func(*stage) string
-	run     func(context.Context, *stage) (detail string, err error)
+	command func(*demoNetwork) string
+	run     func(context.Context, *demoNetwork) (detail string, err error)
 }
 
-// performance is one run of the demo.
-type performance struct {
+// demoRun is one run of the demo.
+type demoRun struct {
 	// set at construction
 	*console
-	steps    []step // the last one ends the nodes
-	nodes    int
-	keep     bool
-	patience time.Duration // with one step
+	steps       []demoStep // the last one stops the nodes
+	nodes       int
+	keep        bool
+	stepTimeout time.Duration // of one step
 
-	held int // how many steps held; owned by run
+	passed int // number of steps that passed; owned by run
 }
 
-// run plays all steps, or ends with the first that does not hold. Whatever
-// happens, no node is left.
-func (p *performance) run(ctx context.Context) error {
+// run runs all steps, or stops at the first that fails. No node is left
+// running in any case.
+func (d *demoRun) run(ctx context.Context) error {
 	begun := time.Now()
-	s, err := newStage(ctx, p.nodes)
+	s, err := newDemoNetwork(ctx, d.nodes)
 	if err != nil {
 		return err
 	}
-	defer s.clear()
-	p.opening()
-	err = p.play(ctx, s)
-	p.closing(err, time.Since(begun))
+	defer s.close()
+	d.printIntro()
+	err = d.runSteps(ctx, s)
+	d.printSummary(err, time.Since(begun))
 	return err
 }
 
-// play goes from step to step. With --keep there is a pause before the last.
-func (p *performance) play(ctx context.Context, s *stage) error {
-	for i, one := range p.steps {
-		if last := i == len(p.steps)-1; last && p.keep {
-			p.kept(s)
+// runSteps runs one step after the other. With --keep it pauses before the
+// last.
+func (d *demoRun) runSteps(ctx context.Context, s *demoNetwork) error {
+	for i, one := range d.steps {
+		if last := i == len(d.steps)-1; last && d.keep {
+			d.printKept(s)
 			<-s.ctx.Done() // Ctrl-C, or a node that died
 			if ctx.Err() != nil {
-				s.ctx = context.WithoutCancel(ctx) // the nodes are still to be ended well
+				s.ctx = context.WithoutCancel(ctx) // the nodes must still be stopped cleanly
 			}
 		}
-		if err := p.step(s, one); err != nil {
+		if err := d.runStep(s, one); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// step plays one step and tells how it went.
-func (p *performance) step(s *stage, one step) error {
-	ctx, cancel := context.WithTimeoutCause(s.ctx, p.patience, overdue(p.patience))
+// runStep runs one step and prints its result.
+func (d *demoRun) runStep(s *demoNetwork, one demoStep) error {
+	ctx, cancel := context.WithTimeoutCause(s.ctx, d.stepTimeout, stepTimeoutError(d.stepTimeout))
 	defer cancel()
-	if p.outTerminal && !p.json {
-		p.print("… %s\r", one.name) // what follows is longer
+	if d.outTerminal && !d.json {
+		d.print("… %s\r", one.name) // the next line is longer
 	}
 	begun := time.Now()
 	detail, err := one.run(ctx, s)
 	took := time.Since(begun)
 	if err != nil {
-		err = failedStep(ctx, one, err)
-		p.fell(one, took, err)
+		err = stepError(ctx, one, err)
+		d.printFailed(one, took, err)
 		return err
 	}
-	p.held++
-	p.stood(one, took, detail, one.command(s))
+	d.passed++
+	d.printPassed(one, took, detail, one.command(s))
 	return nil
 }
 
-func overdue(patience time.Duration) error {
-	return &fault.Error{Op: demoOp, Kind: fault.Timeout, Detail: fmt.Sprintf("it was not so after %s", patience),
-		Next: "Look at what the node says; if the machine is very busy, try again when it is not."}
+func stepTimeoutError(patience time.Duration) error {
+	return &fault.Error{Op: demoOp, Kind: fault.Timeout, Detail: fmt.Sprintf("the step did not complete within %s", patience),
+		Next: "See the node's log. On a busy machine, try again later."}
 }
 
-// failedStep says which step failed and why. Where the step was cut off, what
-// cut it off says more than the call that noticed; but what it had found until
-// then says more than that the time was up.
-func failedStep(ctx context.Context, one step, err error) error {
+// stepError names the step that failed and the cause. If the step was
+// cancelled, the cause of the cancellation is better than the error of the
+// call that noticed it; but the last error of the step is better than a
+// timeout.
+func stepError(ctx context.Context, one demoStep, err error) error {
 	cause := context.Cause(ctx)
-	_, dead := errors.AsType[*deadNode](cause)
-	if _, byHand := errors.AsType[*interrupted](cause); dead || byHand {
+	_, dead := errors.AsType[*nodeExitedError](cause)
+	if _, byHand := errors.AsType[*interruptError](cause); dead || byHand {
 		err = cause
 	}
 	return &fault.Error{Op: demoOp, Kind: fault.KindOf(err), Detail: "the step " + one.name + " failed", Next: fault.NextOf(err), Err: err}
 }
 
-// played is one step, for a program.
-type played struct {
-	Step    string   `json:"step"`
-	OK      bool     `json:"ok"`
-	MS      int64    `json:"ms"`
-	Detail  string   `json:"detail"`
-	Command string   `json:"command,omitempty"`
-	Node    int      `json:"node,omitempty"`  // where it failed
-	Log     []string `json:"log,omitempty"`   // the last that this node said
-	Nodes   []actor  `json:"nodes,omitempty"` // with --keep
+// stepResult is the result of one step as JSON.
+type stepResult struct {
+	Step    string         `json:"step"`
+	OK      bool           `json:"ok"`
+	MS      int64          `json:"ms"`
+	Detail  string         `json:"detail"`
+	Command string         `json:"command,omitempty"`
+	Node    int            `json:"node,omitempty"`  // where it failed
+	Log     []string       `json:"log,omitempty"`   // the last log lines of this node
+	Nodes   []demoNodeInfo `json:"nodes,omitempty"` // with --keep
 }
 
-func (p *performance) opening() {
-	if !p.json {
-		p.print("%d nodes on this machine, in RAM. Nothing is written to disk.\n\n", p.nodes)
+func (d *demoRun) printIntro() {
+	if !d.json {
+		d.print("%d nodes on this machine, in RAM. Nothing is written to disk.\n\n", d.nodes)
 	}
 }
 
-// stood tells of a step that held.
-func (p *performance) stood(one step, took time.Duration, detail, command string) {
-	if p.json {
-		p.printJSON(played{Step: one.name, OK: true, MS: took.Milliseconds(), Detail: detail, Command: command})
+// printPassed prints a step that passed.
+func (d *demoRun) printPassed(one demoStep, took time.Duration, detail, command string) {
+	if d.json {
+		d.printJSON(stepResult{Step: one.name, OK: true, MS: took.Milliseconds(), Detail: detail, Command: command})
 		return
 	}
-	p.print("%s %-8s %5d ms  %s\n", p.paint(green, "✓"), one.name, took.Milliseconds(), detail)
-	p.print("%s$ %s\n", strings.Repeat(" ", 21), command)
+	d.print("%s %-8s %5d ms  %s\n", d.paint(terminal.Green, "✓"), one.name, took.Milliseconds(), detail)
+	d.print("%s$ %s\n", strings.Repeat(" ", 21), command)
 }
 
-// fell tells of a step that did not, and what the node said that it is about.
-func (p *performance) fell(one step, took time.Duration, err error) {
-	text := what(errors.Unwrap(err)) // which step it was stands before it
-	about, known := errors.AsType[*onNode](err)
-	result := played{Step: one.name, MS: took.Milliseconds(), Detail: text}
+// printFailed prints a step that failed, and the log of the node that it is
+// about.
+func (d *demoRun) printFailed(one demoStep, took time.Duration, err error) {
+	text := terminal.ErrorText(errors.Unwrap(err)) // the name of the step is printed before it
+	nodeErr, known := errors.AsType[*nodeError](err)
+	result := stepResult{Step: one.name, MS: took.Milliseconds(), Detail: text}
 	if known {
-		result.Node, result.Log = about.node.number, about.node.log.lines()
+		result.Node, result.Log = nodeErr.node.number, nodeErr.node.log.lines()
 	}
-	if p.json {
-		p.printJSON(result)
+	if d.json {
+		d.printJSON(result)
 		return
 	}
-	p.print("%s %-8s %5d ms  %s\n", p.paint(red, "✗"), one.name, took.Milliseconds(), visible([]byte(text)))
+	d.print("%s %-8s %5d ms  %s\n", d.paint(terminal.Red, "✗"), one.name, took.Milliseconds(), sanitize([]byte(text)))
 	if len(result.Log) > 0 {
-		fmt.Fprintf(p.err, "\nthe last that node %d said:\n\n", result.Node)
+		fmt.Fprintf(d.err, "\nthe last log lines of node %d:\n\n", result.Node)
 	}
 	for _, line := range result.Log {
-		fmt.Fprintf(p.err, "  %s\n", visible([]byte(line)))
+		fmt.Fprintf(d.err, "  %s\n", sanitize([]byte(line)))
 	}
-	fmt.Fprintln(p.err)
+	fmt.Fprintln(d.err)
 }
 
-// closing is the last line.
-func (p *performance) closing(err error, took time.Duration) {
-	detail := fmt.Sprintf("%d of %d steps held", p.held, len(p.steps))
+// printSummary is the last line.
+func (d *demoRun) printSummary(err error, took time.Duration) {
+	detail := fmt.Sprintf("%d of %d steps succeeded", d.passed, len(d.steps))
 	switch {
-	case p.json:
-		p.printJSON(played{Step: demoOp, OK: err == nil, MS: took.Milliseconds(), Detail: detail})
-	case err == nil && p.keep:
-		p.print("\nAll %d steps held.\n", len(p.steps))
+	case d.json:
+		d.printJSON(stepResult{Step: demoOp, OK: err == nil, MS: took.Milliseconds(), Detail: detail})
+	case err == nil && d.keep:
+		d.print("\nAll %d steps succeeded.\n", len(d.steps))
 	case err == nil:
-		p.print("\nAll %d steps held, in %.1f s. Now run a node of your own:\n\n  micronode run\n", len(p.steps), took.Seconds())
+		d.print("\nAll %d steps succeeded, in %.1f s. Now run your own node:\n\n  micronode run\n", len(d.steps), took.Seconds())
 	default:
-		p.print("\n%s.\n", detail)
+		d.print("\n%s.\n", detail)
 	}
 }
 
-// kept tells what can be done with the nodes that are left running.
-func (p *performance) kept(s *stage) {
-	if p.json {
-		p.printJSON(played{Step: "keep", OK: true, Detail: "the nodes run until this process is told to stop", Nodes: s.cast()})
+// printKept prints what can be done with the nodes that are left running.
+func (d *demoRun) printKept(s *demoNetwork) {
+	if d.json {
+		d.printJSON(stepResult{Step: "keep", OK: true, Detail: "the nodes run until this process is stopped", Nodes: s.nodeInfos()})
 		return
 	}
-	p.print("\nThe nodes are left running.\n\n")
-	for _, one := range s.cast() {
-		if one.State != running {
-			p.print("  node %d  %s\n", one.Node, one.State)
+	d.print("\nThe nodes keep running.\n\n")
+	for _, one := range s.nodeInfos() {
+		if one.State != nodeRunning {
+			d.print("  node %d  %s\n", one.Node, one.State)
 			continue
 		}
-		p.print("  node %d  gateway %s  admin %s  socket %s  process %d\n", one.Node, one.HTTP, one.Admin, socketName(one.Socket), one.PID)
+		d.print("  node %d  gateway %s  admin %s  socket %s  process %d\n", one.Node, one.HTTP, one.Admin, displaySocket(one.Socket), one.PID)
 	}
 	second := s.second()
-	p.print("\nTry, in another terminal:\n\n")
+	d.print("\nTry, in another terminal:\n\n")
 	for _, line := range []string{
-		"micronode status" + second.flag(),
-		"micronode get " + s.siteName() + second.flag(),
-		"micronode sub news" + s.last().flag(),
-		"micronode pub news hello" + second.flag(),
-		"micronode registry log" + second.flag(),
+		"micronode status" + second.socketFlag(),
+		"micronode get " + s.siteName() + second.socketFlag(),
+		"micronode sub news" + s.last().socketFlag(),
+		"micronode pub news hello" + second.socketFlag(),
+		"micronode registry log" + second.socketFlag(),
 		"curl -o large.bin " + second.banner.HTTP + s.edgePath(s.largest()),
 	} {
-		p.print("  %s\n", line)
+		d.print("  %s\n", line)
 	}
-	p.print("\nCtrl-C ends them all; so does: kill %d\n\n", os.Getpid())
+	d.print("\nCtrl-C stops them all; so does: kill %d\n\n", os.Getpid())
 }

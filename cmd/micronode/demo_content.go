@@ -15,7 +15,7 @@ import (
 	"micronode/fault"
 )
 
-// siteLabel is what the first node calls the folder.
+// siteLabel is the first node's name for the folder.
 const siteLabel = "site"
 
 // siteFile is a file of the folder. It exists in memory only.
@@ -25,13 +25,12 @@ type siteFile struct {
 	address    b3.Address
 }
 
-// newSite makes the folder: a few pages, and something large that nothing can
-// compress.
+// newSite makes the folder: a few pages, and a large incompressible file.
 func newSite() []siteFile {
 	page := func(text string) []byte {
 		return []byte("<!doctype html>\n<title>demo</title>\n<link rel=stylesheet href=style.css>\n<p>" + text + "\n")
 	}
-	large := make([]byte, 4<<20+4321) // no multiple of anything
+	large := make([]byte, 4<<20+4321) // not a multiple of any block size
 	_, _ = rand.NewChaCha8([32]byte{'d', 'e', 'm', 'o'}).Read(large)
 	var site []siteFile
 	for _, one := range []siteFile{
@@ -47,7 +46,7 @@ func newSite() []siteFile {
 	return site
 }
 
-// manifestOf is what the folder holds.
+// manifestOf is the manifest of the folder.
 func manifestOf(site []siteFile) client.Manifest {
 	var m client.Manifest
 	for _, one := range site {
@@ -64,42 +63,43 @@ func bodies(site []siteFile) [][]byte {
 	return all
 }
 
-// largest is the file that takes the longest.
-func (s *stage) largest() siteFile {
-	return slices.MaxFunc(s.site, func(a, b siteFile) int { return len(a.body) - len(b.body) })
+// largest is the largest file.
+func (d *demoNetwork) largest() siteFile {
+	return slices.MaxFunc(d.site, func(a, b siteFile) int { return len(a.body) - len(b.body) })
 }
 
-// mebibytes is the size of all files.
-func mebibytes(site []siteFile) string {
+// formatMiB is the size of all files.
+func formatMiB(site []siteFile) string {
 	return fmt.Sprintf("%.1f MiB", float64(manifestOf(site).Size())/(1<<20))
 }
 
-// short is an address as a person recognises it.
-func short(address b3.Address) string { return address.String()[:len(b3.Prefix)+8] + "…" }
+// shortAddress is the beginning of an address, enough to recognise it.
+func shortAddress(address b3.Address) string { return address.String()[:len(b3.Prefix)+8] + "…" }
 
-// rangeSize is how much of a file is asked for at a time.
+// rangeSize is how many bytes of a file are requested at a time.
 const rangeSize = 512 << 10
 
-// edgePath is where the edge of a node serves a file of the folder.
-func (s *stage) edgePath(file siteFile) string {
-	return "/edge/assets/" + s.siteName() + "/" + file.path
+// edgePath is the path of a file of the folder at the edge of a node.
+func (d *demoNetwork) edgePath(file siteFile) string {
+	return "/edge/assets/" + d.siteName() + "/" + file.path
 }
 
-// readThrough reads every file of the folder through the edge of a node, as a
-// browser or a map would: by its name, in ranges, by plain HTTP. The node does
-// not have them, and finds out who has. It tells how many ranges there were.
-func (s *stage) readThrough(ctx context.Context, n *demoNode) (ranges int, err error) {
-	for _, file := range s.site {
+// readThroughEdge reads every file of the folder through the edge of a node,
+// as a browser or a map would: by its name, in ranges, by plain HTTP. The node
+// does not have them, and searches for providers. It returns the number of
+// ranges.
+func (d *demoNetwork) readThroughEdge(ctx context.Context, n *demoNode) (ranges int, err error) {
+	for _, file := range d.site {
 		if _, err := n.local.Stat(ctx, file.address); !errors.Is(err, fault.NotFound) {
-			return 0, n.about(orElse(err, n.wrong(fault.Conflict, "has %s already, and to fetch it would prove nothing", file.path)))
+			return 0, n.wrapError(firstErr(err, n.errorf(fault.Conflict, "has %s already, so that a fetch would prove nothing", file.path)))
 		}
-		url := n.banner.HTTP + s.edgePath(file)
+		url := n.banner.HTTP + d.edgePath(file)
 		var whole []byte
 		for at := 0; at < len(file.body); at += rangeSize {
 			var part []byte
 			err := eventually(ctx, func() (err error) {
-				part, err = s.readRange(ctx, url, at, min(at+rangeSize, len(file.body)), len(file.body))
-				return n.about(err)
+				part, err = d.readRange(ctx, url, at, min(at+rangeSize, len(file.body)), len(file.body))
+				return n.wrapError(err)
 			})
 			if err != nil {
 				return 0, err
@@ -108,21 +108,20 @@ func (s *stage) readThrough(ctx context.Context, n *demoNode) (ranges int, err e
 			ranges++
 		}
 		if !bytes.Equal(whole, file.body) {
-			return 0, n.wrong(fault.IntegrityFail, "gave other bytes of %s than were put on node 1", file.path)
+			return 0, n.errorf(fault.IntegrityFail, "returned other bytes of %s than node 1 stored", file.path)
 		}
 	}
 	return ranges, nil
 }
 
-// readRange asks for the bytes of a file from one place up to another, and
-// takes nothing else for an answer.
-func (s *stage) readRange(ctx context.Context, url string, from, to, size int) ([]byte, error) {
+// readRange requests a range of a file, and rejects any other answer.
+func (d *demoNetwork) readRange(ctx context.Context, url string, from, to, size int) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, fault.Wrap(demoOp, err)
 	}
 	request.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", from, to-1))
-	answer, err := s.web.Do(request)
+	answer, err := d.httpClient.Do(request)
 	if err != nil {
 		return nil, fault.Wrap(demoOp, err)
 	}
@@ -133,8 +132,8 @@ func (s *stage) readRange(ctx context.Context, url string, from, to, size int) (
 	}
 	want := fmt.Sprintf("bytes %d-%d/%d", from, to-1, size)
 	if got := answer.Header.Get("Content-Range"); answer.StatusCode != http.StatusPartialContent || got != want || len(part) != to-from {
-		return nil, &fault.Error{Op: demoOp, Kind: fault.UpstreamFailed, Detail: fmt.Sprintf("%s was asked for %s and answered %s with %q and %d bytes", url, want, answer.Status, got, len(part)),
-			Next: "What the node said last may tell why."}
+		return nil, &fault.Error{Op: demoOp, Kind: fault.UpstreamFailed, Detail: fmt.Sprintf("%s answered a request for %s with %s, %q and %d bytes", url, want, answer.Status, got, len(part)),
+			Next: "See the last log lines of the node."}
 	}
 	return part, nil
 }

@@ -23,90 +23,90 @@ import (
 // it is real.
 type demoNode struct {
 	// set at construction
-	number  int
-	socket  string
-	command *exec.Cmd
-	local   *client.Client // on its socket
-	log     *tail
-	up      chan struct{} // closed when it has told where it is
-	ended   chan struct{} // closed when the process is gone
+	number     int
+	socket     string
+	command    *exec.Cmd
+	local      *client.Client // on its socket
+	log        *logTail
+	bannerRead chan struct{} // closed when the banner has been read
+	exited     chan struct{} // closed when the process has exited
 
-	wanted atomic.Bool // its end is; set before it is brought about
+	exitExpected atomic.Bool // set before the process is signalled
 
-	banner started // set before up is closed
+	banner startedEvent // set before bannerRead is closed
 
-	// set before ended is closed
-	report *stopped // of its drain, if there was one
-	err    error    // how the process ended
+	// set before exited is closed
+	report *stoppedEvent // of its drain, if there was one
+	err    error         // how the process ended
 }
 
-// demoNodeArgs is how every node of the demo is run: where there is room, and
-// as a program that talks to a program.
+// demoNodeArgs is the command line of every node of the demo: on free ports,
+// with output for a program.
 func demoNodeArgs(socket string) []string {
 	return []string{"micronode", "run", "--json", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--overlay", "127.0.0.1:0", "--socket", socket}
 }
 
-// newDemoNode prepares a node, and does not start it. The kernel ends it with
-// this process, however that ends (it looks at the thread that started it, and
-// no thread of this program ends before the program). A Ctrl-C is for this
-// process alone: it stops the nodes in its own time.
+// newDemoNode prepares a node, and does not start it. The kernel kills it when
+// this process ends for any reason (it watches the thread that started it, and
+// no thread of this program ends before the program). A Ctrl-C reaches only
+// this process, which then stops the nodes itself.
 func newDemoNode(program string, number int, socket string, environ []string) (*demoNode, error) {
 	local, err := client.New(client.Options{Socket: socket})
 	if err != nil {
 		return nil, err
 	}
-	n := &demoNode{number: number, socket: socket, local: local, log: &tail{}, up: make(chan struct{}), ended: make(chan struct{})}
+	n := &demoNode{number: number, socket: socket, local: local, log: &logTail{}, bannerRead: make(chan struct{}), exited: make(chan struct{})}
 	n.command = &exec.Cmd{Path: program, Args: demoNodeArgs(socket), Env: environ, Stderr: n.log,
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}}
 	return n, nil
 }
 
-// follow reads what the node prints, and waits for its end.
-func (n *demoNode) follow(out io.Reader) {
+// readOutput reads the output of the node, and waits for its exit.
+func (n *demoNode) readOutput(out io.Reader) {
 	decoder := json.NewDecoder(out)
-	for n.hear(decoder) == nil {
+	for n.readEvent(decoder) == nil {
 	}
-	_, _ = io.Copy(io.Discard, out) // nobody holds it up by not reading
+	_, _ = io.Copy(io.Discard, out) // so that the node never blocks on its output
 	n.err = n.command.Wait()
-	close(n.ended)
+	close(n.exited)
 }
 
-// hear reads one line of a node: its banner, or the report of its drain.
-func (n *demoNode) hear(from *json.Decoder) error {
+// readEvent reads one line of a node: its banner, or the report of its drain.
+func (n *demoNode) readEvent(from *json.Decoder) error {
 	var line json.RawMessage
-	var said struct {
+	var header struct {
 		Event string `json:"event"`
 	}
-	if err := errors.Join(from.Decode(&line), json.Unmarshal(line, &said)); err != nil {
+	if err := errors.Join(from.Decode(&line), json.Unmarshal(line, &header)); err != nil {
 		return err
 	}
-	switch said.Event {
+	switch header.Event {
 	case "started":
 		err := json.Unmarshal(line, &n.banner)
-		close(n.up)
+		close(n.bannerRead)
 		return err
 	case "stopped":
-		n.report = &stopped{}
+		n.report = &stoppedEvent{}
 		return json.Unmarshal(line, n.report)
 	}
 	return nil
 }
 
-// awaitBanner waits until the node has told where it is.
+// awaitBanner waits until the banner has been read.
 func (n *demoNode) awaitBanner(ctx context.Context) error {
 	select {
-	case <-n.up:
+	case <-n.bannerRead:
 		return nil
-	case <-n.ended:
-		return n.gone()
+	case <-n.exited:
+		return n.exitError()
 	case <-ctx.Done():
 		return flow.Ended(ctx, demoOp)
 	}
 }
 
-// signal sends one to the process, whose end is wanted from now on.
+// signal sends a signal to the process, whose exit is expected from then on.
 func (n *demoNode) signal(signal os.Signal) error {
-	n.wanted.Store(true)
+	n.exitExpected.Store(true)
 	err := n.command.Process.Signal(signal)
 	if errors.Is(err, os.ErrProcessDone) {
 		return nil
@@ -114,77 +114,77 @@ func (n *demoNode) signal(signal os.Signal) error {
 	return err
 }
 
-// awaitEnd waits until the process is gone.
+// awaitEnd waits until the process has exited.
 func (n *demoNode) awaitEnd(ctx context.Context) error {
 	select {
-	case <-n.ended:
+	case <-n.exited:
 		return nil
 	case <-ctx.Done():
-		return n.about(flow.Ended(ctx, demoOp))
+		return n.wrapError(flow.Ended(ctx, demoOp))
 	}
 }
 
-// gone says how a process ended whose end nobody wanted. A node that gave up
-// has told why, and what to do.
-func (n *demoNode) gone() error {
-	how := "it ended by itself"
+// exitError describes an unexpected exit. If the node failed, its log has the
+// error and the next step.
+func (n *demoNode) exitError() error {
+	how := "it exited"
 	if n.err != nil {
 		how = n.err.Error()
 	}
-	err := fault.New(demoOp, fault.BrokenPipe, "node %d is gone (%s)", n.number, how)
-	err.Next = "What it said last may tell why. Is the machine fit for a node? See: micronode doctor"
+	err := fault.New(demoOp, fault.BrokenPipe, "node %d has exited (%s)", n.number, how).
+		Advise("See its last log lines. Check the machine: micronode doctor")
 	for _, line := range n.log.lines() {
-		var words problem
-		if json.Unmarshal([]byte(line), &words) == nil && words.Code != "" {
-			err.Detail, err.Next = err.Detail+": "+words.Detail, words.Next
+		var logged problem
+		if json.Unmarshal([]byte(line), &logged) == nil && logged.Code != "" {
+			err.Detail, err.Next = err.Detail+": "+logged.Detail, logged.Next
 		}
 	}
-	return n.about(&deadNode{err})
+	return n.wrapError(&nodeExitedError{err})
 }
 
-// deadNode is why a step was cut off: a node ended that should not have.
-type deadNode struct{ error }
+// nodeExitedError is why a step was cancelled: a node exited unexpectedly.
+type nodeExitedError struct{ error }
 
-// Unwrap gives the kind of the error.
-func (d *deadNode) Unwrap() error { return d.error }
+// Unwrap returns the error with its kind.
+func (n *nodeExitedError) Unwrap() error { return n.error }
 
-// onNode is an error and the node that it is about.
-type onNode struct {
+// nodeError is an error and the node that it is about.
+type nodeError struct {
 	node *demoNode
 	error
 }
 
-// Unwrap gives the kind of the error.
-func (o *onNode) Unwrap() error { return o.error }
+// Unwrap returns the error with its kind.
+func (n *nodeError) Unwrap() error { return n.error }
 
-// about says which node an error is about. The first to say so knows best.
-func (n *demoNode) about(err error) error {
-	if _, known := errors.AsType[*onNode](err); known || err == nil {
+// wrapError adds the node to an error. The innermost node is kept.
+func (n *demoNode) wrapError(err error) error {
+	if _, known := errors.AsType[*nodeError](err); known || err == nil {
 		return err
 	}
-	return &onNode{n, err}
+	return &nodeError{n, err}
 }
 
-// wrong is about a node that does not do what it should.
-func (n *demoNode) wrong(kind fault.Kind, format string, args ...any) error {
-	return n.about(&fault.Error{Op: demoOp, Kind: kind, Detail: fmt.Sprintf("node %d ", n.number) + fmt.Sprintf(format, args...),
-		Next: "What it said last may tell why. See: micronode doctor"})
+// errorf makes an error about a node.
+func (n *demoNode) errorf(kind fault.Kind, format string, args ...any) error {
+	return n.wrapError(&fault.Error{Op: demoOp, Kind: kind, Detail: fmt.Sprintf("node %d ", n.number) + fmt.Sprintf(format, args...),
+		Next: "See its last log lines. Check the machine: micronode doctor"})
 }
 
-// flag is what a command needs to reach the node.
-func (n *demoNode) flag() string { return socketArgument(n.socket) }
+// socketFlag is the flag with which a command reaches the node.
+func (n *demoNode) socketFlag() string { return socketFlag(n.socket) }
 
 // id is the node's peer ID.
 func (n *demoNode) id() string { return n.banner.PeerID }
 
 // The states of a node of the demo.
 const (
-	running = "running"
-	killed  = "killed"
+	nodeRunning = "running"
+	nodeKilled  = "killed"
 )
 
-// actor is a node of the demo, for who wants to use it.
-type actor struct {
+// demoNodeInfo describes a node of the demo, for users of --keep.
+type demoNodeInfo struct {
 	Node    int    `json:"node"`
 	State   string `json:"state"` // running or killed
 	PID     int    `json:"pid"`
@@ -195,30 +195,30 @@ type actor struct {
 	Socket  string `json:"socket"`
 }
 
-func (n *demoNode) actor() actor {
-	state := running
+func (n *demoNode) info() demoNodeInfo {
+	state := nodeRunning
 	select {
-	case <-n.ended:
-		state = killed
+	case <-n.exited:
+		state = nodeKilled
 	default:
 	}
-	return actor{n.number, state, n.command.Process.Pid, n.banner.PeerID, n.banner.HTTP, n.banner.Admin, n.banner.Overlay, n.socket}
+	return demoNodeInfo{n.number, state, n.command.Process.Pid, n.banner.PeerID, n.banner.HTTP, n.banner.Admin, n.banner.Overlay, n.socket}
 }
 
-// The bounds of what is kept of a log, and of what is shown of it.
+// The bounds of the log that is kept, and of the part that is shown.
 const (
 	tailBytes = 16 << 10
 	tailLines = 12
 )
 
-// tail keeps the end of what a process says.
-type tail struct {
+// logTail keeps the end of a log.
+type logTail struct {
 	mu   sync.Mutex
 	text []byte // guarded by mu
 }
 
-// Write keeps it, and forgets what is too long ago.
-func (t *tail) Write(p []byte) (int, error) {
+// Write appends to the log, and drops the oldest bytes above the bound.
+func (t *logTail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.text = append(t.text, p...)
@@ -228,8 +228,8 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// lines are the last of them.
-func (t *tail) lines() []string {
+// lines are the last lines.
+func (t *logTail) lines() []string {
 	t.mu.Lock()
 	text := string(bytes.TrimSpace(t.text))
 	t.mu.Unlock()

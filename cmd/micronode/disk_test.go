@@ -12,7 +12,7 @@ import (
 
 // TestFullDisk runs scripts on real disks that are really full.
 func TestFullDisk(t *testing.T) {
-	disktest.Privately(t, func(t *testing.T) {
+	disktest.RunInMountNamespace(t, func(t *testing.T) {
 		runScripts(t, "testdata/full", map[string]func(*testscript.TestScript, bool, []string){"disk": mountDisk, "fill": fillDisk})
 	})
 }
@@ -43,5 +43,5 @@ func fillDisk(ts *testscript.TestScript, neg bool, args []string) {
 		left, err = strconv.Atoi(args[1])
 		ts.Check(err)
 	}
-	ts.Check(disktest.Fill(ts.MkAbs(args[0]), int64(left)<<10))
+	ts.Check(disktest.FillDisk(ts.MkAbs(args[0]), int64(left)<<10))
 }

@@ -6,12 +6,13 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/node"
+	"micronode/internal/terminal"
 )
 
 type doctorCommand struct {
-	setup
-	printing
-	Persist string `placeholder:"DIR" complete:"file" help:"Look at this folder, too: can a node keep things there?"`
+	configFlags
+	outputFlags
+	Persist string `placeholder:"DIR" complete:"file" help:"Check this folder too, for a node with --persist."`
 }
 
 // Help is shown by doctor --help.
@@ -39,20 +40,19 @@ func (d *doctorCommand) Run(ctx context.Context, c *console) error {
 			failed++
 		}
 		if !c.json {
-			c.finding(check)
+			c.printCheck(check)
 		}
 	}
 	if failed > 0 {
-		err := fault.New("doctor", fault.NotReady, "%d of %d checks failed", failed, len(checks))
-		err.Next = "Do what the lines marked fail say, then run micronode doctor again."
-		return err
+		return fault.New("doctor", fault.NotReady, "%d of %d checks failed", failed, len(checks)).
+			Advise("Follow the lines marked fail, then run micronode doctor again.")
 	}
 	return nil
 }
 
-// finding shows a check to a person.
-func (c *console) finding(check node.Check) {
-	colour := map[string]string{node.CheckOK: green, node.CheckWarn: yellow, node.CheckFail: red}[check.Status]
+// printCheck prints one check as text.
+func (c *console) printCheck(check node.Check) {
+	colour := map[string]terminal.Colour{node.CheckOK: terminal.Green, node.CheckWarn: terminal.Yellow, node.CheckFail: terminal.Red}[check.Status]
 	pad := strings.Repeat(" ", max(0, len(node.CheckFail)-len(check.Status)))
 	c.print("%s%s  %-14s %s\n", c.paint(colour, check.Status), pad, check.Name, check.Detail)
 	if check.Next != "" {

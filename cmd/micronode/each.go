@@ -6,32 +6,33 @@ import (
 	"strings"
 
 	"micronode/fault"
+	"micronode/internal/terminal"
 )
 
-// each does something with every name. A failure is told at once and does not
-// stop the others; the error at the end is the first of them.
-func (c *console) each(ctx context.Context, op string, names []string, do func(name string) error) error {
+// forEach calls do for every name. A failure is reported at once and does not
+// stop the others; the first error is returned at the end.
+func (c *console) forEach(ctx context.Context, op string, names []string, do func(name string) error) error {
 	var first error
 	for i, name := range names {
-		err := stoppedBy(ctx, do(name))
+		err := withInterruptCause(ctx, do(name))
 		if err == nil {
 			continue
 		}
-		c.tell(about(op, name, err))
+		c.reportError(withSubject(op, name, err))
 		if first == nil {
-			first = told{err}
+			first = reportedError{err}
 		}
-		if left := len(names) - i - 1; left > 0 && hopeless(err) {
-			c.remark("%d more not tried", left)
+		if remaining := len(names) - i - 1; remaining > 0 && isFatal(err) {
+			c.notice("%d more not tried", remaining)
 			break
 		}
 	}
 	return first
 }
 
-// hopeless tells whether an error is about the node and not about the one
-// thing: it would be the same for all that follow.
-func hopeless(err error) bool {
+// isFatal reports whether an error is about the node and not about the one
+// name: it would be the same for all that follow.
+func isFatal(err error) bool {
 	if fault.OpOf(err) == openOp {
 		return false
 	}
@@ -42,11 +43,11 @@ func hopeless(err error) bool {
 	return false
 }
 
-// about says which of several things an error is about, if it does not say so
-// itself.
-func about(op, name string, err error) error {
+// withSubject adds the name that an error is about, unless the error has it
+// already.
+func withSubject(op, name string, err error) error {
 	failed := &fault.Error{Op: op, Kind: fault.KindOf(err), Next: fault.NextOf(err), Err: err}
-	if text := what(err); !strings.HasPrefix(text, name) && !strings.HasPrefix(text, strconv.Quote(name)) {
+	if text := terminal.ErrorText(err); !strings.HasPrefix(text, name) && !strings.HasPrefix(text, strconv.Quote(name)) {
 		failed.Detail = name
 	}
 	return failed

@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// An error is two lines and an exit code that tells its kind.
+// An error is two lines and an exit code for its kind.
 func Example() {
 	c := &console{in: os.Stdin, out: os.Stdout, err: os.Stdout, exit: os.Exit}
 	code := execute(context.Background(), c, []string{"get", "b3:beef"})

@@ -8,13 +8,13 @@ import (
 )
 
 type feedCommand struct {
-	Post feedPost `cmd:"" help:"Post something to those who follow."`
-	Read feedRead `cmd:"" help:"Print the feed of a user, the best first."`
+	Post feedPost `cmd:"" help:"Publish a post to the followers of its author."`
+	Read feedRead `cmd:"" help:"Print the feed of a user, best first."`
 }
 
 // Help is shown by feed --help.
 func (feedCommand) Help() string {
-	return `A post comes to all who follow its author, if facets.feed and facets.graph are on. Use follow to make one follow another.
+	return `A post appears in the feed of every follower of its author, if facets.feed and facets.graph are on. Use follow to make one user follow another.
 
 Examples:
 
@@ -26,14 +26,14 @@ Examples:
 type feedPost struct {
 	User string  `arg:"" help:"The author."`
 	Text *string `arg:"" optional:"" help:"The post, up to 16 KiB. Without it, or if it is -, it is standard input."`
-	Key  string  `placeholder:"TEXT" help:"Names the post, so that running this again is no second one."`
-	target
-	printing
+	Key  string  `placeholder:"TEXT" help:"The idempotency key: a second run with the same key creates no second post."`
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by feed post --help.
 func (feedPost) Help() string {
-	return `When the command ends, the post is kept; it comes into the feeds in a moment. What is long is stored with put; then its address is what to post.
+	return `When the command ends, the post is stored; it appears in the feeds a moment later. Store longer content with put, and post its address.
 
 Examples:
 
@@ -59,20 +59,20 @@ func (p *feedPost) Run(ctx context.Context, c *console) error {
 	if c.json {
 		c.printJSON(posted)
 	} else {
-		c.print("%s\n", visible([]byte(posted.ID)))
+		c.print("%s\n", sanitize([]byte(posted.ID)))
 	}
 	return nil
 }
 
-// text is what is to be posted.
+// text is the text to post.
 func (p *feedPost) text(ctx context.Context, c *console) (string, error) {
 	if p.Text != nil && *p.Text != "-" {
 		return *p.Text, nil
 	}
 	if c.inTerminal && c.errTerminal {
-		c.remark("type the post; Ctrl-D ends it")
+		c.notice("type the post, then Ctrl-D")
 	}
-	source, err := c.input(ctx)
+	source, err := c.openStdin(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -82,16 +82,16 @@ func (p *feedPost) text(ctx context.Context, c *console) (string, error) {
 }
 
 type feedRead struct {
-	User   string `arg:"" help:"Whose feed."`
-	Limit  int    `placeholder:"N" help:"At most so many, up to 100."`
-	Offset int    `placeholder:"N" help:"Leave out so many."`
-	target
-	printing
+	User   string `arg:"" help:"The user."`
+	Limit  int    `placeholder:"N" help:"The maximum number of posts, up to 100."`
+	Offset int    `placeholder:"N" help:"Skip N posts."`
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by feed read --help.
 func (feedRead) Help() string {
-	return `A post counts by its age, and twice as much if its author and the reader follow each other.
+	return `Posts rank by age; the score doubles if author and reader follow each other.
 
 Examples:
 
@@ -116,14 +116,14 @@ func (f *feedRead) Run(ctx context.Context, c *console) error {
 		return nil
 	}
 	if len(feed.Items) == 0 {
-		c.remark("the feed of %s is empty\nMake it follow somebody: micronode follow %[1]s NAME", visible([]byte(f.User)))
+		c.notice("the feed of %s is empty\nFollow another user: micronode follow %[1]s NAME", sanitize([]byte(f.User)))
 		return nil
 	}
 	for _, one := range feed.Items {
-		c.print("%s  %s  %s\n", one.At.UTC().Format(time.RFC3339), visible([]byte(one.Author)), visible([]byte(one.Body)))
+		c.print("%s  %s  %s\n", one.At.UTC().Format(time.RFC3339), sanitize([]byte(one.Author)), sanitize([]byte(one.Body)))
 	}
 	if feed.Next > 0 {
-		c.remark("there is more: micronode feed read %s --offset %d", visible([]byte(f.User)), feed.Next)
+		c.notice("there is more: micronode feed read %s --offset %d", sanitize([]byte(f.User)), feed.Next)
 	}
 	return nil
 }

@@ -12,58 +12,57 @@ import (
 	"micronode/client"
 )
 
-// isFolder tells whether there is a folder of this name, or a link to one.
+// isFolder reports whether a path is a folder, or a link to one.
 func isFolder(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.IsDir()
 }
 
-// wantsFolder tells whether somebody who names a path means a folder, be it
-// there or not.
+// wantsFolder reports whether a path names a folder, whether it exists or not.
 func wantsFolder(path string) bool {
 	return strings.HasSuffix(path, string(filepath.Separator)) || isFolder(path)
 }
 
-// folderMeter shows how all files of a folder get on, as one. Its size is known
-// when the first of them has begun.
-type folderMeter struct {
+// folderProgress shows the progress of all files of a folder as one bar. The
+// size is known when the first of them has begun.
+type folderProgress struct {
 	// set at construction
 	console *console
 	name    string
 
-	once sync.Once
-	bar  *meter // set once
+	init sync.Once
+	bar  *progressBar // set once
 }
 
 // set may be called by several goroutines at once.
-func (m *folderMeter) set(done, total int64) {
-	m.once.Do(func() { m.bar = m.console.newMeter(m.name, total) })
-	m.bar.set(done, total)
+func (f *folderProgress) set(done, total int64) {
+	f.init.Do(func() { f.bar = f.console.newProgressBar(f.name, total) })
+	f.bar.set(done, total)
 }
 
-// clear is for the end, when nobody sets it any more.
-func (m *folderMeter) clear() {
-	if m.bar != nil {
-		m.bar.clear()
+// clear must be called when set is not called any more.
+func (f *folderProgress) clear() {
+	if f.bar != nil {
+		f.bar.clear()
 	}
 }
 
-// folder stores the files of a folder, and prints a line for each. What it
-// returns is about the manifest.
-func (p *putCommand) folder(ctx context.Context, c *console, node *client.Client, name string) (stored, error) {
-	bar := &folderMeter{console: c, name: name}
-	whole, err := node.PutFolder(ctx, name, client.FolderOptions{Progress: bar.set})
+// putFolder stores the files of a folder, and prints a line for each. The
+// result is that of the manifest.
+func (p *putCommand) putFolder(ctx context.Context, c *console, node *client.Client, name string) (storedFile, error) {
+	bar := &folderProgress{console: c, name: name}
+	result, err := node.PutFolder(ctx, name, client.FolderOptions{Progress: bar.set})
 	bar.clear()
 	if err != nil {
-		return stored{}, err
+		return storedFile{}, err
 	}
-	for _, one := range whole.Manifest.Entries {
-		c.stored(stored{File: filepath.Join(name, filepath.FromSlash(one.Path)), Address: one.B3, Size: one.Size})
+	for _, one := range result.Manifest.Entries {
+		c.printStored(storedFile{File: filepath.Join(name, filepath.FromSlash(one.Path)), Address: one.B3, Size: one.Size})
 	}
-	return stored{File: name, Address: whole.Address, Size: whole.Size}, nil
+	return storedFile{File: name, Address: result.Address, Size: result.Size}, nil
 }
 
-// fetchedFolder is what is printed for a folder that was fetched.
+// fetchedFolder is the output for a folder that was fetched.
 type fetchedFolder struct {
 	File    string     `json:"file"`
 	Address b3.Address `json:"address"` // of the manifest
@@ -72,12 +71,12 @@ type fetchedFolder struct {
 	Kept    int        `json:"kept"` // of them, how many were there already, and right
 }
 
-// folder fetches all files of a manifest.
-func (g *getCommand) folder(ctx context.Context, c *console, node *client.Client, from found) error {
-	bar := &folderMeter{console: c, name: g.Output}
+// getFolder fetches all files of a manifest.
+func (g *getCommand) getFolder(ctx context.Context, c *console, node *client.Client, from resolvedObject) error {
+	bar := &folderProgress{console: c, name: g.Output}
 	got, err := node.GetFolder(ctx, *from.manifest, g.Output, client.FolderOptions{
 		Progress: bar.set,
-		Missing:  func(ctx context.Context, address b3.Address) error { return g.obtain(ctx, node, address) },
+		Missing:  func(ctx context.Context, address b3.Address) error { return g.fetchMissing(ctx, node, address) },
 	})
 	bar.clear()
 	if err != nil {
@@ -87,7 +86,7 @@ func (g *getCommand) folder(ctx context.Context, c *console, node *client.Client
 		c.printJSON(fetchedFolder{g.Output, from.address, got.Size, got.Files, got.Kept})
 		return nil
 	}
-	c.print("%s  %s  %s, %s", from.address, g.Output, counted(got.Files, "file"), counted(int(got.Size), "byte"))
+	c.print("%s  %s  %s, %s", from.address, g.Output, pluralize(got.Files, "file"), pluralize(int(got.Size), "byte"))
 	if got.Kept > 0 {
 		c.print("; %d there already", got.Kept)
 	}
@@ -95,15 +94,15 @@ func (g *getCommand) folder(ctx context.Context, c *console, node *client.Client
 	return nil
 }
 
-// listing is what is printed of a manifest.
+// listing is the output for a manifest.
 type listing struct {
-	Name    string     `json:"name,omitempty"`
-	Address b3.Address `json:"address"`
-	Size    int64      `json:"size"` // of all files
-	Entries []listed   `json:"entries"`
+	Name    string         `json:"name,omitempty"`
+	Address b3.Address     `json:"address"`
+	Size    int64          `json:"size"` // of all files
+	Entries []listingEntry `json:"entries"`
 }
 
-type listed struct {
+type listingEntry struct {
 	Path    string     `json:"path"`
 	Size    int64      `json:"size"`
 	Address b3.Address `json:"address"`
@@ -111,18 +110,18 @@ type listed struct {
 	Exec    bool       `json:"exec,omitempty"`
 }
 
-// list prints what a manifest says.
-func (g *getCommand) list(c *console, from found) {
-	all := listing{Name: from.name, Address: from.address, Size: from.manifest.Size(), Entries: []listed{}}
+// printListing prints the entries of a manifest.
+func (g *getCommand) printListing(c *console, from resolvedObject) {
+	all := listing{Name: from.name, Address: from.address, Size: from.manifest.Size(), Entries: []listingEntry{}}
 	rows := [][]string{{"path", "size", "address"}}
 	for _, one := range from.manifest.Entries {
-		all.Entries = append(all.Entries, listed{one.Path, one.Size, one.B3, one.Type, one.Exec})
-		rows = append(rows, []string{visible([]byte(one.Path)), fmt.Sprint(one.Size), one.B3.String()})
+		all.Entries = append(all.Entries, listingEntry{one.Path, one.Size, one.B3, one.Type, one.Exec})
+		rows = append(rows, []string{sanitize([]byte(one.Path)), fmt.Sprint(one.Size), one.B3.String()})
 	}
 	if c.json {
 		c.printJSON(all)
 		return
 	}
-	c.table(rows)
-	c.remark("it is a folder: fetch its files with -o DIR")
+	c.printTable(rows)
+	c.notice("this is a folder; fetch its files with -o DIR")
 }

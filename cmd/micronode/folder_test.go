@@ -18,18 +18,18 @@ import (
 	"micronode/internal/observe"
 )
 
-// fakeIndex is a node with objects, names, and friends who have more.
+// fakeIndex is a node with objects, names, and objects at other nodes.
 type fakeIndex struct {
-	mu        sync.Mutex
-	objects   map[string][]byte
-	names     map[string]string
-	elsewhere map[string][]byte
-	refusal   fault.Kind // of what changes something
-	asked     []string
+	mu            sync.Mutex
+	objects       map[string][]byte
+	names         map[string]string
+	remoteObjects map[string][]byte
+	refusal       fault.Kind // of requests that change something
+	requests      []string
 }
 
 func newFakeIndex(t *testing.T) *fakeIndex {
-	f := &fakeIndex{objects: map[string][]byte{}, names: map[string]string{}, elsewhere: map[string][]byte{}}
+	f := &fakeIndex{objects: map[string][]byte{}, names: map[string]string{}, remoteObjects: map[string][]byte{}}
 	routes := map[string]http.HandlerFunc{}
 	for pattern, route := range map[string]func(w http.ResponseWriter, r *http.Request, body []byte) (status int, document any){
 		"POST /put": f.put, "POST /o": f.put, "GET /o/{b3}": f.get, "POST /fetch/{b3}": f.fetch, "POST /overlay/fetch/{b3}": f.fetch,
@@ -39,7 +39,7 @@ func newFakeIndex(t *testing.T) *fakeIndex {
 		routes[pattern] = func(w http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
 			f.mu.Lock()
-			f.asked = append(f.asked, r.Method+" "+r.URL.String())
+			f.requests = append(f.requests, r.Method+" "+r.URL.String())
 			status, document := route(w, r, body)
 			if f.refusal != 0 && r.Method != http.MethodGet && r.Method != http.MethodHead && !strings.HasPrefix(pattern, "POST /put") {
 				status, document = 0, fault.New("fake", f.refusal, "not you")
@@ -52,7 +52,7 @@ func newFakeIndex(t *testing.T) *fakeIndex {
 	return f
 }
 
-// reply writes a document, bytes as they are, or a problem.
+// reply writes a document, raw bytes, or a problem.
 func reply(w http.ResponseWriter, status int, document any) {
 	switch document := document.(type) {
 	case *fault.Error:
@@ -65,7 +65,7 @@ func reply(w http.ResponseWriter, status int, document any) {
 		w.WriteHeader(status)
 	default:
 		raw, _ := json.Marshal(document)
-		says(status, string(raw))(w, nil)
+		respondJSON(status, string(raw))(w, nil)
 	}
 }
 
@@ -86,7 +86,7 @@ func (f *fakeIndex) get(_ http.ResponseWriter, r *http.Request, _ []byte) (int, 
 }
 
 func (f *fakeIndex) fetch(_ http.ResponseWriter, r *http.Request, _ []byte) (int, any) {
-	data, ok := f.elsewhere[r.PathValue("b3")]
+	data, ok := f.remoteObjects[r.PathValue("b3")]
 	if !ok || f.refusal != 0 {
 		return 0, fault.New("fake", fault.NotFound, "nobody has it")
 	}
@@ -156,13 +156,13 @@ func (f *fakeIndex) reindex(http.ResponseWriter, *http.Request, []byte) (int, an
 	return 202, client.Reindexed{Objects: len(f.objects)}
 }
 
-// away makes all objects those of others.
-func (f *fakeIndex) away() {
-	f.elsewhere, f.objects = f.objects, map[string][]byte{}
+// moveToRemote moves all objects to other nodes.
+func (f *fakeIndex) moveToRemote() {
+	f.remoteObjects, f.objects = f.objects, map[string][]byte{}
 }
 
-// files writes files into a new folder.
-func files(t *testing.T, list map[string]string) string {
+// writeFiles writes files into a new folder.
+func writeFiles(t *testing.T, list map[string]string) string {
 	folder := filepath.Join(t.TempDir(), "site")
 	for name, content := range list {
 		path := filepath.Join(folder, name)
@@ -176,10 +176,10 @@ func files(t *testing.T, list map[string]string) string {
 	return folder
 }
 
-// run runs a command that works, and returns what it printed.
-func run(t *testing.T, args ...string) string {
+// mustRun runs a command that must succeed, and returns its output.
+func mustRun(t *testing.T, args ...string) string {
 	t.Helper()
-	s := newSession(t)
+	s := newTestConsole(t)
 	s.expect(t, t.Context(), 0, args)
 	return s.stdout.String()
 }
@@ -188,8 +188,8 @@ func addressOf(content string) string { return b3.Of([]byte(content)).String() }
 
 func TestPuttingAFolder(t *testing.T) {
 	node := newFakeIndex(t)
-	folder := files(t, map[string]string{"b.txt": "two", "a/a.txt": "one"})
-	lines := strings.Split(run(t, "put", folder, "--name", "name:docs"), "\n")
+	folder := writeFiles(t, map[string]string{"b.txt": "two", "a/a.txt": "one"})
+	lines := strings.Split(mustRun(t, "put", folder, "--name", "name:docs"), "\n")
 	if len(lines) != 4 || lines[0] != addressOf("one")+"  "+folder+"/a/a.txt" || lines[1] != addressOf("two")+"  "+folder+"/b.txt" || lines[2] != node.names["docs"]+"  "+folder+"  name:docs" {
 		t.Errorf("%q; docs is %s", lines, node.names["docs"])
 	}
@@ -197,21 +197,21 @@ func TestPuttingAFolder(t *testing.T) {
 	if m, err := client.DecodeManifest(node.objects[manifest]); err != nil || len(m.Entries) != 2 {
 		t.Errorf("%v, %v", m, err)
 	}
-	var printed []stored
-	for line := range strings.Lines(run(t, "put", folder, "--json")) {
-		var one stored
+	var printed []storedFile
+	for line := range strings.Lines(mustRun(t, "put", folder, "--json")) {
+		var one storedFile
 		if err := json.Unmarshal([]byte(line), &one); err != nil {
 			t.Error(err)
 		}
 		printed = append(printed, one)
 	}
-	if len(printed) != 3 || printed[0].Size != 3 || printed[2] != (stored{folder, mustParse(t, manifest), int64(len(node.objects[manifest])), ""}) {
+	if len(printed) != 3 || printed[0].Size != 3 || printed[2] != (storedFile{folder, mustParse(t, manifest), int64(len(node.objects[manifest])), ""}) {
 		t.Errorf("%+v", printed)
 	}
 
 	// A file that cannot be stored, and a link: the name stays as it was.
-	bad := files(t, map[string]string{"a": "fine", "b": "poison"})
-	s := newSession(t)
+	bad := writeFiles(t, map[string]string{"a": "fine", "b": "poison"})
+	s := newTestConsole(t)
 	s.expect(t, t.Context(), fault.StoreFull.Exit(), []string{"put", bad, "--name", "docs"}, filepath.Join(bad, "b")+": no room")
 	if err := os.Symlink("a", filepath.Join(bad, "link")); err != nil {
 		t.Fatal(err)
@@ -220,15 +220,15 @@ func TestPuttingAFolder(t *testing.T) {
 	if node.names["docs"] != manifest || s.stdout.Len() > 0 {
 		t.Errorf("docs is %s; it printed %q", node.names["docs"], &s.stdout)
 	}
-	newSession(t).expect(t, t.Context(), fault.Malformed.Exit(), []string{"put", folder, bad, "--name", "docs"}, "a name stands for one thing")
+	newTestConsole(t).expect(t, t.Context(), fault.Malformed.Exit(), []string{"put", folder, bad, "--name", "docs"}, "--name takes one file or folder")
 
 	// One file may have a name, too. If the name cannot be set, the address is
-	// not kept from the user.
+	// printed all the same.
 	file := filepath.Join(folder, "b.txt")
-	if got := run(t, "put", file, "--name", "two"); got != addressOf("two")+"  "+file+"  name:two\n" || node.names["two"] != addressOf("two") {
+	if got := mustRun(t, "put", file, "--name", "two"); got != addressOf("two")+"  "+file+"  name:two\n" || node.names["two"] != addressOf("two") {
 		t.Errorf("%q; two is %s", got, node.names["two"])
 	}
-	s = newSession(t)
+	s = newTestConsole(t)
 	s.expect(t, t.Context(), fault.Conflict.Exit(), []string{"put", file, "--name", "governed"}, "the registry holds this name")
 	if s.stdout.String() != addressOf("two")+"  "+file+"\n" {
 		t.Errorf("it printed %q", &s.stdout)
@@ -246,108 +246,108 @@ func mustParse(t *testing.T, text string) b3.Address {
 
 func TestGettingAFolder(t *testing.T) {
 	node := newFakeIndex(t)
-	run(t, "put", files(t, map[string]string{"b.txt": "two", "a/a.txt": "one"}), "--name", "docs")
+	mustRun(t, "put", writeFiles(t, map[string]string{"b.txt": "two", "a/a.txt": "one"}), "--name", "docs")
 	manifest := node.names["docs"]
 	into := filepath.Join(t.TempDir(), "copy")
 
-	if got, want := run(t, "get", "name:docs", "-o", into), manifest+"  "+into+"  2 files, 6 bytes\n"; got != want {
+	if got, want := mustRun(t, "get", "name:docs", "-o", into), manifest+"  "+into+"  2 files, 6 bytes\n"; got != want {
 		t.Errorf("%q, not %q", got, want)
 	}
 	if data, err := os.ReadFile(filepath.Join(into, "a/a.txt")); err != nil || string(data) != "one" {
 		t.Errorf("%q, %v", data, err)
 	}
-	if got, want := run(t, "get", "name:docs", "-o", into), manifest+"  "+into+"  2 files, 6 bytes; 2 there already\n"; got != want {
+	if got, want := mustRun(t, "get", "name:docs", "-o", into), manifest+"  "+into+"  2 files, 6 bytes; 2 there already\n"; got != want {
 		t.Errorf("%q, not %q", got, want)
 	}
-	if got, want := run(t, "get", manifest, "--json", "-o", into), fmt.Sprintf(`{"file":%q,"address":%q,"size":6,"files":2,"kept":2}`+"\n", into, manifest); got != want {
+	if got, want := mustRun(t, "get", manifest, "--json", "-o", into), fmt.Sprintf(`{"file":%q,"address":%q,"size":6,"files":2,"kept":2}`+"\n", into, manifest); got != want {
 		t.Errorf("%q, not %q", got, want)
 	}
 
-	// What is in it.
-	s := newSession(t)
+	// The listing.
+	s := newTestConsole(t)
 	s.expect(t, t.Context(), 0, []string{"get", "name:docs"}, "fetch its files with -o DIR")
 	if want := "  path     size  address\n  a/a.txt  3     " + addressOf("one") + "\n  b.txt    3     " + addressOf("two") + "\n"; s.stdout.String() != want {
 		t.Errorf("%q", &s.stdout)
 	}
-	if got, want := run(t, "get", "name:docs", "--json"), fmt.Sprintf(`{"name":"docs","address":%q,"size":6,"entries":[{"path":"a/a.txt","size":3,"address":%q,"type":"text/plain; charset=utf-8"},{"path":"b.txt","size":3,"address":%q,"type":"text/plain; charset=utf-8"}]}`+"\n",
+	if got, want := mustRun(t, "get", "name:docs", "--json"), fmt.Sprintf(`{"name":"docs","address":%q,"size":6,"entries":[{"path":"a/a.txt","size":3,"address":%q,"type":"text/plain; charset=utf-8"},{"path":"b.txt","size":3,"address":%q,"type":"text/plain; charset=utf-8"}]}`+"\n",
 		manifest, addressOf("one"), addressOf("two")); got != want {
 		t.Errorf("%s", got)
 	}
 	// The manifest itself.
-	if got := run(t, "get", "name:docs", "-o", "-"); got != string(node.objects[manifest]) {
+	if got := mustRun(t, "get", "name:docs", "-o", "-"); got != string(node.objects[manifest]) {
 		t.Errorf("%s", got)
 	}
-	if got := run(t, "get", manifest); got != string(node.objects[manifest]) {
+	if got := mustRun(t, "get", manifest); got != string(node.objects[manifest]) {
 		t.Errorf("%s", got)
 	}
 	file := filepath.Join(t.TempDir(), "manifest")
-	if run(t, "get", manifest, "-o", file); fmt.Sprint(os.ReadFile(file)) != fmt.Sprint(node.objects[manifest], nil) {
+	if mustRun(t, "get", manifest, "-o", file); fmt.Sprint(os.ReadFile(file)) != fmt.Sprint(node.objects[manifest], nil) {
 		t.Error("the manifest was not written as a file")
 	}
-	newSession(t).expect(t, t.Context(), fault.Conflict.Exit(), []string{"get", "name:docs", "-o", file}, file+" is a file, and a folder goes there")
+	newTestConsole(t).expect(t, t.Context(), fault.Conflict.Exit(), []string{"get", "name:docs", "-o", file}, file+" is a file, where a folder would be written")
 
-	// What only others have is fetched.
-	node.away()
+	// An object that only other nodes have is fetched.
+	node.moveToRemote()
 	other := filepath.Join(t.TempDir(), "other") + "/"
-	newSession(t).expect(t, t.Context(), fault.NotFound.Exit(), []string{"get", "name:docs", "--local", "-o", other}, "the node does not have "+manifest, "Leave --local out")
-	run(t, "get", manifest, "-o", other)
+	newTestConsole(t).expect(t, t.Context(), fault.NotFound.Exit(), []string{"get", "name:docs", "--local", "-o", other}, "the node does not have "+manifest, "Leave out --local")
+	mustRun(t, "get", manifest, "-o", other)
 	if data, err := os.ReadFile(filepath.Join(other, "b.txt")); err != nil || string(data) != "two" {
 		t.Errorf("%q, %v", data, err)
 	}
-	node.away()
-	if run(t, "get", "name:docs", "--peer", someID, "-o", filepath.Join(t.TempDir(), "third")); strings.Count(fmt.Sprint(node.asked), "/overlay/fetch/") != 3 {
-		t.Errorf("%q", node.asked)
+	node.moveToRemote()
+	if mustRun(t, "get", "name:docs", "--peer", someID, "-o", filepath.Join(t.TempDir(), "third")); strings.Count(fmt.Sprint(node.requests), "/overlay/fetch/") != 3 {
+		t.Errorf("%q", node.requests)
 	}
 }
 
 // A name may stand for one file.
 func TestANameOfAFile(t *testing.T) {
 	node := newFakeIndex(t)
-	file := filepath.Join(files(t, map[string]string{"a": "some words"}), "a")
-	run(t, "put", file, "--name", "words")
-	if got := run(t, "get", "name:words"); got != "some words" {
+	file := filepath.Join(writeFiles(t, map[string]string{"a": "some words"}), "a")
+	mustRun(t, "put", file, "--name", "words")
+	if got := mustRun(t, "get", "name:words"); got != "some words" {
 		t.Errorf("%q", got)
 	}
 	copied := filepath.Join(t.TempDir(), "copy")
-	if got, want := run(t, "get", "name:words", "-o", copied, "--json"), fmt.Sprintf(`{"file":%q,"address":%q,"size":10,"name":"words"}`+"\n", copied, addressOf("some words")); got != want {
+	if got, want := mustRun(t, "get", "name:words", "-o", copied, "--json"), fmt.Sprintf(`{"file":%q,"address":%q,"size":10,"name":"words"}`+"\n", copied, addressOf("some words")); got != want {
 		t.Errorf("%s", got)
 	}
 	for _, path := range []string{filepath.Dir(copied), copied + "/"} {
-		newSession(t).expect(t, t.Context(), fault.Malformed.Exit(), []string{"get", "name:words", "-o", path}, "is one file, and cannot become the folder "+path, "this is a folder")
+		newTestConsole(t).expect(t, t.Context(), fault.Malformed.Exit(), []string{"get", "name:words", "-o", path}, "is one file, and cannot become the folder "+path, "this is a folder")
 	}
-	newSession(t).expect(t, t.Context(), fault.Malformed.Exit(), []string{"get", "name:words", "--json"}, "cannot both go to standard output")
-	newSession(t).expect(t, t.Context(), fault.NotFound.Exit(), []string{"get", "name:nothing"}, "nobody knows the name")
-	newSession(t).expect(t, t.Context(), fault.Malformed.Exit(), []string{"get", "name:words", "--local", "--peer", "any"}, "contradict")
-	newSession(t).expect(t, t.Context(), fault.Malformed.Exit(), []string{"get", "name:words", "--peer", "nobody"})
+	newTestConsole(t).expect(t, t.Context(), fault.Malformed.Exit(), []string{"get", "name:words", "--json"}, "cannot both go to standard output")
+	newTestConsole(t).expect(t, t.Context(), fault.NotFound.Exit(), []string{"get", "name:nothing"}, "nobody knows the name")
+	newTestConsole(t).expect(t, t.Context(), fault.Malformed.Exit(), []string{"get", "name:words", "--local", "--peer", "any"}, "contradict")
+	newTestConsole(t).expect(t, t.Context(), fault.Malformed.Exit(), []string{"get", "name:words", "--peer", "nobody"})
 
-	// A manifest that is none any more.
+	// A manifest that is not valid any more.
 	raw := []byte(`{"entries":[{"b3":"` + addressOf("") + `","path":"../a","size":0,"type":"text/plain"}],"type":"micronode manifest v1"}`)
 	node.objects[b3.Of(raw).String()], node.names["evil"] = raw, b3.Of(raw).String()
 	into := filepath.Join(t.TempDir(), "evil")
-	newSession(t).expect(t, t.Context(), fault.Malformed.Exit(), []string{"get", "name:evil", "-o", into}, `"../a"`, "Do not use it.")
+	newTestConsole(t).expect(t, t.Context(), fault.Malformed.Exit(), []string{"get", "name:evil", "-o", into}, `"../a"`, "Do not use it.")
 	if _, err := os.Lstat(into); err == nil {
 		t.Error("something was written")
 	}
 }
 
-// Why an object cannot be had, in words that help.
+// Why an object is not available, in words that help.
 func TestAnObjectThatIsNowhere(t *testing.T) {
 	node := newFakeIndex(t)
 	absent := addressOf("absent")
-	newSession(t).expect(t, t.Context(), fault.NotFound.Exit(), []string{"get", absent}, "the node does not have "+absent+", and knows nobody who has it", "micronode peers add")
+	newTestConsole(t).expect(t, t.Context(), fault.NotFound.Exit(), []string{"get", absent}, "the node does not have "+absent+", and found no provider for it", "micronode peers add")
 	for _, kind := range []fault.Kind{fault.Unauthorized, fault.Forbidden} {
 		node.refusal = kind
-		newSession(t).expect(t, t.Context(), fault.NotFound.Exit(), []string{"get", absent}, "does not look for it without leave\nGive a token with the scope object:put")
+		newTestConsole(t).expect(t, t.Context(), fault.NotFound.Exit(), []string{"get", absent}, "a fetch needs a token\nSet MICRO_TOKEN to a token with the scope object:put")
 	}
 	node.refusal = fault.StoreFull
-	newSession(t).expect(t, t.Context(), fault.StoreFull.Exit(), []string{"get", absent}, "not you")
+	newTestConsole(t).expect(t, t.Context(), fault.StoreFull.Exit(), []string{"get", absent}, "not you")
 }
 
-// All files of a folder share one meter, which is gone at the end.
+// All files of a folder share one progress bar, which is cleared at the end.
 func TestTheMeterOfAFolder(t *testing.T) {
 	newFakeIndex(t)
-	folder := files(t, map[string]string{"a": strings.Repeat("x", 1<<20), "b": strings.Repeat("y", 1<<20)})
-	s := newSession(t)
+	folder := writeFiles(t, map[string]string{"a": strings.Repeat("x", 1<<20), "b": strings.Repeat("y", 1<<20)})
+	s := newTestConsole(t)
 	s.errTerminal = true
 	s.expect(t, t.Context(), 0, []string{"put", folder, "--name", "docs"}, "site ")
 	into := filepath.Join(t.TempDir(), "copy")
@@ -358,9 +358,9 @@ func TestTheMeterOfAFolder(t *testing.T) {
 		t.Errorf("left on the screen: %q", last)
 	}
 	// Nothing to show, and nothing shown.
-	s = newSession(t)
+	s = newTestConsole(t)
 	s.errTerminal = true
-	if s.expect(t, t.Context(), 0, []string{"put", files(t, map[string]string{"a": "x"})}); s.stderr.Len() > 0 {
+	if s.expect(t, t.Context(), 0, []string{"put", writeFiles(t, map[string]string{"a": "x"})}); s.stderr.Len() > 0 {
 		t.Errorf("%q", &s.stderr)
 	}
 }

@@ -8,30 +8,30 @@ import (
 )
 
 type followCommand struct {
-	Who  string `arg:"" help:"Who is to follow."`
-	Whom string `arg:"" help:"Whom to follow."`
-	target
-	printing
+	Who  string `arg:"" help:"The follower."`
+	Whom string `arg:"" help:"The user to follow."`
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by follow --help.
 func (followCommand) Help() string {
-	return `The node keeps who follows whom, if facets.graph is on. Whoever follows somebody has the posts of that one in the feed.
+	return `The node stores the graph of followers, if facets.graph is on. The feed of a user contains the posts of everyone that the user follows.
 
 Example:
 
     micronode follow ann bob`
 }
 
-// following is what is printed with --json.
-type following struct {
+// followResult is the output with --json.
+type followResult struct {
 	Who     string `json:"who"`
 	Whom    string `json:"whom"`
 	Follows bool   `json:"follows"`
 	New     bool   `json:"new,omitempty"`
 }
 
-// Run makes one follow another.
+// Run makes one user follow another.
 func (f *followCommand) Run(ctx context.Context, c *console) error {
 	node, err := f.dial()
 	if err != nil {
@@ -44,30 +44,30 @@ func (f *followCommand) Run(ctx context.Context, c *console) error {
 	}
 	switch {
 	case c.json:
-		c.printJSON(following{f.Who, f.Whom, true, created})
+		c.printJSON(followResult{f.Who, f.Whom, true, created})
 	case !created:
-		c.remark("%s followed %s before", visible([]byte(f.Who)), visible([]byte(f.Whom)))
+		c.notice("%s already follows %s", sanitize([]byte(f.Who)), sanitize([]byte(f.Whom)))
 	}
 	return nil
 }
 
 type unfollowCommand struct {
-	Who  string `arg:"" help:"Who is not to follow any more."`
+	Who  string `arg:"" help:"The follower."`
 	Whom string `arg:"" help:"Whom."`
-	target
-	printing
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by unfollow --help.
 func (unfollowCommand) Help() string {
-	return `The posts of that one are left out of the feed at once.
+	return `The posts of that user leave the feed at once.
 
 Example:
 
     micronode unfollow ann bob`
 }
 
-// Run makes one not follow another.
+// Run makes one user not follow another.
 func (u *unfollowCommand) Run(ctx context.Context, c *console) error {
 	node, err := u.dial()
 	if err != nil {
@@ -78,23 +78,23 @@ func (u *unfollowCommand) Run(ctx context.Context, c *console) error {
 		return err
 	}
 	if c.json {
-		c.printJSON(following{Who: u.Who, Whom: u.Whom})
+		c.printJSON(followResult{Who: u.Who, Whom: u.Whom})
 	}
 	return nil
 }
 
 type neighboursCommand struct {
-	Node      string `arg:"" help:"Who is in the middle."`
-	Hops      int    `default:"1" placeholder:"N" help:"How many steps away at most, from 1 to 3."`
-	Max       int    `placeholder:"N" help:"At most so many."`
-	Direction string `default:"follows" enum:"follows,followers" placeholder:"WAY" help:"follows, to those whom it follows, or followers, to those who follow it."`
-	target
-	printing
+	Node      string `arg:"" help:"The user to start from."`
+	Hops      int    `default:"1" placeholder:"N" help:"The maximum distance, from 1 to 3."`
+	Max       int    `placeholder:"N" help:"The maximum number to list."`
+	Direction string `default:"follows" enum:"follows,followers" placeholder:"WAY" help:"follows lists the users that it follows, followers lists its followers."`
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by neighbours --help.
 func (neighboursCommand) Help() string {
-	return `The nearest come first. Nobody is listed twice, and who is in the middle is not listed at all.
+	return `The nearest come first. Each user is listed once. The starting user is not listed.
 
 Examples:
 
@@ -103,7 +103,7 @@ Examples:
     micronode neighbours ann --direction followers --json | jq -r '.neighbors[].id'`
 }
 
-// Run prints those around a node.
+// Run prints the neighbours of a user.
 func (n *neighboursCommand) Run(ctx context.Context, c *console) error {
 	node, err := n.dial()
 	if err != nil {
@@ -120,16 +120,16 @@ func (n *neighboursCommand) Run(ctx context.Context, c *console) error {
 		return nil
 	}
 	if len(found.Neighbors) == 0 {
-		c.remark("there is nobody around %s", visible([]byte(n.Node)))
+		c.notice("%s has no neighbours", sanitize([]byte(n.Node)))
 		return nil
 	}
 	rows := [][]string{{"steps", "name"}}
 	for _, one := range found.Neighbors {
-		rows = append(rows, []string{strconv.Itoa(one.Hops), visible([]byte(one.ID))})
+		rows = append(rows, []string{strconv.Itoa(one.Hops), sanitize([]byte(one.ID))})
 	}
-	c.table(rows)
+	c.printTable(rows)
 	if found.Truncated {
-		c.remark("there may be more; raise --max to see them")
+		c.notice("there may be more; raise --max to see them")
 	}
 	return nil
 }

@@ -19,19 +19,19 @@ import (
 type getCommand struct {
 	ID     string `arg:"" name:"address" help:"What to fetch: an address, such as b3:af13…, or a name, such as name:docs."`
 	Output string `short:"o" placeholder:"PATH" complete:"file" help:"Write to this file or folder instead of standard output. A single - is standard output, even if it is a terminal."`
-	Peer   string `placeholder:"ID" complete:"any" help:"If the node does not have the object, let it fetch it from this peer, or from any, and keep it."`
-	Local  bool   `help:"Take only what the node has itself; do not let it look elsewhere."`
-	target
-	printing
+	Peer   string `placeholder:"ID" complete:"any" help:"If the node does not have the object, fetch it from this peer, or from any, and cache it."`
+	Local  bool   `help:"Use only what the node has; do not fetch from other nodes."`
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by get --help.
 func (getCommand) Help() string {
-	return `The bytes are verified as they come. With -o the file appears, or is replaced, only when all of them were right. Without -o they are passed on as they come, and the exit code tells whether the last one was right too.
+	return `The bytes are verified as they arrive. With -o the file is created or replaced only after all bytes are verified. Without -o verified bytes are printed as they arrive, and the exit code is 0 only if all of them are verified.
 
-What the node does not have, it fetches from whoever has it, and keeps it as something that can be had again.
+The node fetches a missing object from a provider and caches it; it may evict it later.
 
-If the name stands for a folder, its files are fetched into the folder -o, several at once, from as many nodes as have them. Files that are there and right are kept, so what was broken off goes on when the command is typed again; wrong ones are replaced; others are left alone. Nothing is written outside of the folder. Without -o the files are listed. The address of a manifest is fetched as a folder if -o is one, or ends with a slash.
+If the name stands for a folder, its files are fetched into the folder -o, several at once, from all nodes that have them. Files that exist and are correct are kept, so that an interrupted fetch continues when the command runs again; wrong files are replaced; other files are left alone. Nothing is written outside of the folder. Without -o the files are listed. The address of a manifest is fetched as a folder if -o is a folder, or ends with a slash.
 
 Examples:
 
@@ -45,16 +45,16 @@ Examples:
 
 const getOp = "get"
 
-// found is what is to be fetched.
-type found struct {
-	name     string // empty if it was named by its address
+// resolvedObject is the object to fetch.
+type resolvedObject struct {
+	name     string // empty if it was given by its address
 	address  b3.Address
-	manifest *client.Manifest // nil if it is not to be taken for a folder
+	manifest *client.Manifest // nil if it is not treated as a folder
 }
 
 // Run fetches the object, or the folder.
 func (g *getCommand) Run(ctx context.Context, c *console) error {
-	if err := g.check(c); err != nil {
+	if err := g.validate(c); err != nil {
 		return err
 	}
 	node, err := g.dial()
@@ -62,51 +62,51 @@ func (g *getCommand) Run(ctx context.Context, c *console) error {
 		return err
 	}
 	defer node.Close()
-	what, err := g.find(ctx, node)
+	what, err := g.resolve(ctx, node)
 	if err != nil {
 		return err
 	}
 	switch {
 	case what.manifest != nil && g.Output == "":
-		g.list(c, what)
+		g.printListing(c, what)
 		return nil
 	case what.manifest != nil && g.Output != "-":
-		return g.folder(ctx, c, node, what)
+		return g.getFolder(ctx, c, node, what)
 	case g.Output == "" || g.Output == "-":
 		return g.toStdout(ctx, c, node, what.address)
 	}
 	size, err := g.toFile(ctx, c, node, what.address)
 	if err == nil && c.json {
-		c.printJSON(stored{File: g.Output, Address: what.address, Size: size, Name: what.name})
+		c.printJSON(storedFile{File: g.Output, Address: what.address, Size: size, Name: what.name})
 	}
 	return err
 }
 
-// named tells whether a name is asked for, not an address.
-func (g *getCommand) named() bool { return strings.HasPrefix(g.ID, namePrefix) }
+// isName reports whether the ID is a name, not an address.
+func (g *getCommand) isName() bool { return strings.HasPrefix(g.ID, namePrefix) }
 
-// check refuses, before anybody is asked, what makes no sense.
-func (g *getCommand) check(c *console) error {
+// validate rejects invalid combinations before any request is sent.
+func (g *getCommand) validate(c *console) error {
 	if g.Peer != "" && g.Local {
 		return &fault.Error{Op: getOp, Kind: fault.Malformed, Detail: "--peer and --local contradict each other", Next: "Leave one of them out."}
 	}
 	if _, err := g.peer(); err != nil {
 		return err
 	}
-	if g.named() {
+	if g.isName() {
 		return nil
 	}
 	if _, err := parseAddress(g.ID); err != nil {
 		return err
 	}
 	if g.Output == "" || g.Output == "-" {
-		return g.noJSON(c)
+		return g.refuseJSON(c)
 	}
 	return nil
 }
 
-// noJSON is for what goes to standard output as it is.
-func (g *getCommand) noJSON(c *console) error {
+// refuseJSON refuses --json where bytes go to standard output unchanged.
+func (g *getCommand) refuseJSON(c *console) error {
 	if !c.json {
 		return nil
 	}
@@ -114,67 +114,67 @@ func (g *getCommand) noJSON(c *console) error {
 		Next: "Name a file for the object with -o PATH."}
 }
 
-// find learns what is asked for, and makes sure that the node has it.
-func (g *getCommand) find(ctx context.Context, node *client.Client) (what found, err error) {
-	if g.named() {
+// resolve resolves the ID, and makes sure that the node has the object.
+func (g *getCommand) resolve(ctx context.Context, node *client.Client) (what resolvedObject, err error) {
+	if g.isName() {
 		resolved, err := node.Resolve(ctx, g.ID, client.ResolveOptions{})
 		if err != nil {
-			return found{}, err
+			return resolvedObject{}, err
 		}
 		what.name, what.address = bareName(resolved.Key), resolved.Manifest
 	} else if what.address, err = parseAddress(g.ID); err != nil {
-		return found{}, err
+		return resolvedObject{}, err
 	}
-	if err := g.ensure(ctx, node, what.address); err != nil {
-		return found{}, err
+	if err := g.ensureStored(ctx, node, what.address); err != nil {
+		return resolvedObject{}, err
 	}
 	folder := g.Output != "-" && wantsFolder(g.Output)
-	if !g.named() && !folder {
-		return what, nil // whatever it is, it is fetched as it is
+	if !g.isName() && !folder {
+		return what, nil // it is fetched unchanged, whatever it is
 	}
 	manifest, err := node.Manifest(ctx, what.address)
 	switch {
 	case err == nil:
 		what.manifest = &manifest
 	case !errors.Is(err, client.ErrNotManifest):
-		return found{}, err
+		return resolvedObject{}, err
 	case folder:
-		return found{}, &fault.Error{Op: getOp, Kind: fault.Malformed, Detail: g.ID + " is one file, and cannot become the folder " + g.Output,
+		return resolvedObject{}, &fault.Error{Op: getOp, Kind: fault.Malformed, Detail: g.ID + " is one file, and cannot become the folder " + g.Output,
 			Next: "Name a file; this is a folder."}
 	}
 	return what, nil
 }
 
-// ensure makes the node have an object.
-func (g *getCommand) ensure(ctx context.Context, node *client.Client, address b3.Address) error {
+// ensureStored makes sure that the node has an object.
+func (g *getCommand) ensureStored(ctx context.Context, node *client.Client, address b3.Address) error {
 	if g.Peer == "" {
 		if _, err := node.Stat(ctx, address); fault.KindOf(err) != fault.NotFound {
-			return nil // it is there, or the node fails: then the answer to what follows says why, and this one has no room for it
+			return nil // it is there, or the node fails: then the next call returns the reason, which the answer to HEAD cannot hold
 		}
 	}
-	return g.obtain(ctx, node, address)
+	return g.fetchMissing(ctx, node, address)
 }
 
-// obtain makes the node get an object that it does not have.
-func (g *getCommand) obtain(ctx context.Context, node *client.Client, address b3.Address) (err error) {
+// fetchMissing makes the node fetch an object that it does not have.
+func (g *getCommand) fetchMissing(ctx context.Context, node *client.Client, address b3.Address) (err error) {
 	if g.Peer != "" {
-		peer, _ := g.peer() // it was looked at before
+		peer, _ := g.peer() // validated before
 		_, err = node.Fetch(ctx, address, peer)
 		return err
 	}
 	absent := &fault.Error{Op: getOp, Kind: fault.NotFound, Detail: "the node does not have " + address.String()}
 	if g.Local {
-		absent.Next = "Leave --local out to let it look elsewhere."
+		absent.Next = "Leave out --local to fetch it from other nodes."
 		return absent
 	}
 	_, err = node.FetchAnywhere(ctx, address)
 	switch fault.KindOf(err) {
 	case fault.NotFound, fault.MethodNotAllowed: // or there is no index at all
-		absent.Detail += ", and knows nobody who has it"
-		absent.Next = "Check the address, or let the node know others who may have it: micronode peers add ID@HOST:PORT"
+		absent.Detail += ", and found no provider for it"
+		absent.Next = "Check the address, or add a peer that may have it: micronode peers add ID@HOST:PORT"
 	case fault.Unauthorized, fault.Forbidden:
-		absent.Detail += ", and does not look for it without leave"
-		absent.Next = "Give a token with the scope object:put in MICRO_TOKEN."
+		absent.Detail += ", and a fetch needs a token"
+		absent.Next = "Set MICRO_TOKEN to a token with the scope object:put."
 	default:
 		return err
 	}
@@ -189,19 +189,18 @@ func (g *getCommand) peer() (string, error) {
 	return peerID(g.Peer)
 }
 
-// toFile writes a file that is whole or not there. What is not a file, such as
-// a device or a pipe, is written to as it is: to replace it by a file is the
-// last thing that anybody wants.
+// toFile writes the whole file or nothing. If the path is not a regular file,
+// such as a device or a pipe, it is written to directly and not replaced.
 func (g *getCommand) toFile(ctx context.Context, c *console, node *client.Client, address b3.Address) (size int64, err error) {
 	path := g.Output
 	if whole, err := filepath.EvalSymlinks(path); err == nil {
-		path = whole // the link stays, and what it points to is replaced
+		path = whole // the link stays, and its target is replaced
 	}
-	bar := &meter{}
+	bar := &progressBar{}
 	defer func() { bar.clear() }()
 	progress := func(done, total int64) {
 		if size == 0 {
-			bar = c.newMeter(g.Output, total)
+			bar = c.newProgressBar(g.Output, total)
 		}
 		size = done
 		bar.set(done, total)
@@ -217,7 +216,7 @@ func (g *getCommand) toFile(ctx context.Context, c *console, node *client.Client
 func (g *getCommand) toDevice(ctx context.Context, node *client.Client, address b3.Address, path string, progress func(done, total int64)) error {
 	device, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
-		return unwritable(g.Output, err)
+		return wrapWriteError(g.Output, err)
 	}
 	object, err := node.Get(ctx, address, client.GetOptions{Progress: progress})
 	if err == nil {
@@ -225,18 +224,18 @@ func (g *getCommand) toDevice(ctx context.Context, node *client.Client, address 
 		err = copyTo(device, g.Output, object)
 	}
 	if closed := device.Close(); err == nil {
-		err = unwritable(g.Output, closed)
+		err = wrapWriteError(g.Output, closed)
 	}
 	return err
 }
 
-// toStdout passes the bytes on as they come. Of an object that is not text, a
-// terminal is spared.
+// toStdout copies the bytes as they arrive. A terminal gets them sanitized,
+// and nothing of an object that is not text.
 func (g *getCommand) toStdout(ctx context.Context, c *console, node *client.Client, address b3.Address) error {
-	if err := g.noJSON(c); err != nil {
+	if err := g.refuseJSON(c); err != nil {
 		return err
 	}
-	bar := &meter{}
+	bar := &progressBar{}
 	defer func() { bar.clear() }()
 	object, err := node.Get(ctx, address, client.GetOptions{Progress: func(done, total int64) { bar.set(done, total) }})
 	if err != nil {
@@ -244,7 +243,7 @@ func (g *getCommand) toStdout(ctx context.Context, c *console, node *client.Clie
 	}
 	defer object.Close()
 	if !c.outTerminal {
-		bar = c.newMeter(address.String(), object.Size())
+		bar = c.newProgressBar(address.String(), object.Size())
 		return copyTo(c.out, "standard output", object)
 	}
 	in := bufio.NewReader(object)
@@ -252,31 +251,35 @@ func (g *getCommand) toStdout(ctx context.Context, c *console, node *client.Clie
 	if err != nil && err != io.EOF {
 		return err
 	}
-	if g.Output != "-" && binary(begin) {
-		return &fault.Error{Op: getOp, Kind: fault.Malformed, Detail: "the object is not text, and would mess up the terminal",
-			Next: "Write it to a file with -o PATH, or say -o - to see it all the same."}
+	if g.Output != "-" && isBinary(begin) {
+		return &fault.Error{Op: getOp, Kind: fault.Malformed, Detail: "the object is binary, and standard output is a terminal",
+			Next: "Write it to a file with -o PATH, or print it with -o -."}
 	}
-	return copyTo(c.out, "standard output", in)
+	if g.Output == "-" {
+		return copyTo(c.out, "standard output", in)
+	}
+	sanitized := &sanitizingWriter{to: c.out, noColours: true} // -o - or a pipe gets the bytes unchanged
+	return errors.Join(copyTo(sanitized, "standard output", in), wrapWriteError("standard output", sanitized.Close()))
 }
 
-// binary guesses, from its beginning, that something is not meant to be read.
-func binary(begin []byte) bool {
+// isBinary guesses, from its first bytes, that an object is not text.
+func isBinary(begin []byte) bool {
 	for n := 0; n < utf8.UTFMax && len(begin) > 0 && !utf8.Valid(begin); n++ {
 		begin = begin[:len(begin)-1] // a character may be cut in two at the end
 	}
 	return bytes.IndexByte(begin, 0) >= 0 || !utf8.Valid(begin)
 }
 
-// copyTo passes the object on. The client types its own errors, so one that has
-// no type is of the side that is written to.
+// copyTo copies the object. The client's errors are typed, so an untyped one
+// is of the destination.
 func copyTo(to io.Writer, name string, from io.Reader) error {
 	_, err := io.Copy(to, from)
-	return unwritable(name, err)
+	return wrapWriteError(name, err)
 }
 
-func unwritable(name string, err error) error {
+func wrapWriteError(name string, err error) error {
 	if _, typed := errors.AsType[*fault.Error](err); err == nil || typed {
 		return err
 	}
-	return unwritten(getOp, name, err)
+	return newWriteError(getOp, name, err)
 }

@@ -13,14 +13,14 @@ import (
 )
 
 type identityCommand struct {
-	New  identityNew  `cmd:"" help:"Make a new key and print its peer ID."`
+	New  identityNew  `cmd:"" help:"Create a key and print its peer ID."`
 	Show identityShow `cmd:"" help:"Print the peer ID of a key, or of the running node."`
 }
 
 type identityNew struct {
-	Out   string `required:"" placeholder:"FILE" complete:"file" help:"Where the key is written. Only you can read it."`
-	Force bool   `help:"Replace a key that is there. Its peer ID is then lost."`
-	printing
+	Out   string `required:"" placeholder:"FILE" complete:"file" help:"The file for the key. Only its owner can read it."`
+	Force bool   `help:"Replace an existing key. Its peer ID is then lost."`
+	outputFlags
 }
 
 // Help is shown by identity new --help.
@@ -33,8 +33,8 @@ Example:
     micronode run --identity file:node.key`
 }
 
-// known is what is printed of an identity.
-type known struct {
+// identityOutput is the output for an identity.
+type identityOutput struct {
 	PeerID string `json:"peer_id"`
 	File   string `json:"file,omitempty"`
 }
@@ -52,11 +52,11 @@ func (i *identityNew) Run(c *console) error {
 	if err := writeSecret(i.Out, pem.Bytes(), i.Force); err != nil {
 		return err
 	}
-	c.known(known{identity.PeerID(), i.Out})
+	c.printIdentity(identityOutput{identity.PeerID(), i.Out})
 	return nil
 }
 
-func (c *console) known(one known) {
+func (c *console) printIdentity(one identityOutput) {
 	if c.json {
 		c.printJSON(one)
 	} else {
@@ -65,11 +65,11 @@ func (c *console) known(one known) {
 }
 
 // writeSecret writes a file that only its owner can read, whole or not at all.
-// A file that is there is replaced only if that is wanted.
+// An existing file is replaced only if replace is set.
 func writeSecret(path string, secret []byte, replace bool) error {
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // of mode 0600
 	if err != nil {
-		return unsaved(path, err)
+		return wrapSaveError(path, err)
 	}
 	defer func() { _ = os.Remove(file.Name()) }()
 	_, err = file.Write(secret)
@@ -77,20 +77,20 @@ func writeSecret(path string, secret []byte, replace bool) error {
 		err = file.Sync()
 	}
 	if err = errors.Join(err, file.Close()); err != nil {
-		return unsaved(path, err)
+		return wrapSaveError(path, err)
 	}
 	if replace {
-		return unsaved(path, os.Rename(file.Name(), path))
+		return wrapSaveError(path, os.Rename(file.Name(), path))
 	}
-	return unsaved(path, os.Link(file.Name(), path)) // unlike a rename, it never replaces
+	return wrapSaveError(path, os.Link(file.Name(), path)) // unlike a rename, it never replaces
 }
 
-// unsaved is nil if there was no error.
-func unsaved(path string, err error) error {
+// wrapSaveError is nil if there was no error.
+func wrapSaveError(path string, err error) error {
 	if err == nil {
 		return nil
 	}
-	failed := unwritten("identity.new", path, err)
+	failed := newWriteError("identity.new", path, err)
 	if fault.KindOf(failed) == fault.Conflict {
 		return &fault.Error{Op: "identity.new", Kind: fault.Conflict, Detail: fault.DetailOf(failed),
 			Next: "Choose another file, or replace the key with --force; its peer ID is then lost."}
@@ -99,9 +99,9 @@ func unsaved(path string, err error) error {
 }
 
 type identityShow struct {
-	Key string `arg:"" optional:"" complete:"file" help:"A file with a key, or file:PATH, env:VARIABLE, fd:NUMBER. Without it, the running node is asked."`
-	target
-	printing
+	Key string `arg:"" optional:"" complete:"file" help:"A file with a key, or file:PATH, env:VARIABLE, fd:NUMBER. Without it, the key of the running node."`
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by identity show --help.
@@ -119,7 +119,7 @@ func (i *identityShow) Run(ctx context.Context, c *console) error {
 		if err != nil {
 			return err
 		}
-		c.known(known{PeerID: identity.PeerID()})
+		c.printIdentity(identityOutput{PeerID: identity.PeerID()})
 		return nil
 	}
 	running, err := i.dial()
@@ -131,11 +131,11 @@ func (i *identityShow) Run(ctx context.Context, c *console) error {
 	if err != nil {
 		return err
 	}
-	c.known(known{PeerID: status.PeerID})
+	c.printIdentity(identityOutput{PeerID: status.PeerID})
 	return nil
 }
 
-// identitySpec takes the plain name of a file for what it most likely is.
+// identitySpec turns a bare file name into a file spec.
 func identitySpec(text string) string {
 	for _, scheme := range []string{"file:", "env:", "fd:"} {
 		if strings.HasPrefix(text, scheme) {

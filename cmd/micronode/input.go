@@ -11,10 +11,10 @@ import (
 	"micronode/internal/flow"
 )
 
-// input is standard input that does not wait any more when a context ends. The
-// kernel has no other way to break off a read from a keyboard or a pipe than
-// not to begin it.
-type input struct {
+// interruptibleStdin is standard input whose reads end with a context. A read
+// from a keyboard or a pipe cannot be cancelled once it has begun, so Read
+// polls first.
+type interruptibleStdin struct {
 	// set at construction
 	ctx     context.Context
 	file    *os.File
@@ -22,8 +22,9 @@ type input struct {
 	release func()
 }
 
-// input makes one. Closing it leaves standard input open.
-func (c *console) input(ctx context.Context) (io.ReadCloser, error) {
+// openStdin returns standard input as a reader that ends with ctx. Closing it
+// leaves standard input open.
+func (c *console) openStdin(ctx context.Context) (io.ReadCloser, error) {
 	file, ok := c.in.(*os.File)
 	if !ok {
 		return io.NopCloser(c.in), nil
@@ -33,14 +34,14 @@ func (c *console) input(ctx context.Context) (io.ReadCloser, error) {
 		return nil, fault.Wrap("input", err)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = end.Close() }) //lockblock:allow it only closes a pipe, and release stops it
-	return &input{ctx: ctx, file: file, wake: wake, release: func() {
+	return &interruptibleStdin{ctx: ctx, file: file, wake: wake, release: func() {
 		stop()
 		_, _ = end.Close(), wake.Close() // nothing was written to them
 	}}, nil
 }
 
 // Read waits for the input and for the end of the context, whichever is first.
-func (i *input) Read(p []byte) (int, error) {
+func (i *interruptibleStdin) Read(p []byte) (int, error) {
 	for {
 		ready := []unix.PollFd{{Fd: int32(i.file.Fd()), Events: unix.POLLIN}, {Fd: int32(i.wake.Fd()), Events: unix.POLLIN}}
 		_, err := unix.Poll(ready, -1)
@@ -56,8 +57,8 @@ func (i *input) Read(p []byte) (int, error) {
 	}
 }
 
-// Close gives back what was needed for waiting.
-func (i *input) Close() error {
+// Close releases what was needed for waiting.
+func (i *interruptibleStdin) Close() error {
 	i.release()
 	return nil
 }

@@ -12,19 +12,19 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain lets the test binary play the program: scripts run real commands in
-// processes of their own.
+// TestMain lets the test binary run as the program: scripts run real commands
+// in processes of their own.
 func TestMain(m *testing.M) {
-	testscript.Main(watched{m}, map[string]func(){"micronode": main})
+	testscript.Main(leakCheckedTests{m}, map[string]func(){"micronode": main})
 }
 
-// watched runs the tests and fails if one of them left a goroutine behind.
-type watched struct{ *testing.M }
+// leakCheckedTests runs the tests and fails if one of them left a goroutine behind.
+type leakCheckedTests struct{ *testing.M }
 
-func (w watched) Run() int {
-	code := w.M.Run()
+func (l leakCheckedTests) Run() int {
+	code := l.M.Run()
 	for end := time.Now().Add(20 * time.Second); code == 0 && goleak.Find() != nil && time.Now().Before(end); {
-		time.Sleep(10 * time.Millisecond) // those that were told to end may take a moment
+		time.Sleep(10 * time.Millisecond) // goroutines that are stopping may take a moment
 	}
 	if err := goleak.Find(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
@@ -40,12 +40,12 @@ func TestScripts(t *testing.T) { runScripts(t, "testdata/script", nil) }
 func runScripts(t *testing.T, folder string, more map[string]func(*testscript.TestScript, bool, []string)) {
 	commands := map[string]func(*testscript.TestScript, bool, []string){
 		"exits":      exits,
-		"eventually": comesAbout,
+		"eventually": scriptEventually,
 		"field":      field,
-		"shape":      shape,
+		"shape":      printShape,
 		"signal":     signalAll,
-		"await":      await,
-		"terminal":   terminal,
+		"await":      scriptAwait,
+		"terminal":   scriptTerminal,
 		"mode":       mode,
 		"pack":       pack,
 	}
@@ -54,8 +54,8 @@ func runScripts(t *testing.T, folder string, more map[string]func(*testscript.Te
 		Dir: folder,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("SOCKET", fmt.Sprintf("micronode-test-%d-%s", os.Getpid(), filepath.Base(env.WorkDir)))
-			// A process that gave up the right to write cannot write down what
-			// it covered either. Scripts about confinement turn it on again.
+			// A confined process cannot write its coverage data either.
+			// Scripts about confinement turn it on again.
 			env.Setenv("MICRO_AMNESIA__ENFORCE", "off")
 			env.Setenv("GORACE", "atexit_sleep_ms=10")
 			return nil

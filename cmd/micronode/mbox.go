@@ -11,43 +11,47 @@ import (
 )
 
 type mboxCommand struct {
-	Send   mboxSend   `cmd:"" help:"Put a message into a box."`
-	Recv   mboxRecv   `cmd:"" help:"Take the next message out of a box, for a while."`
-	Ack    mboxAck    `cmd:"" help:"Say that a message was dealt with."`
-	Nack   mboxNack   `cmd:"" help:"Give a message back."`
-	Extend mboxExtend `cmd:"" help:"Have more time for a message."`
-	Dlq    mboxDlq    `cmd:"" help:"List the messages of a box that were received too often."`
+	Send   mboxSend   `cmd:"" help:"Send a message to a box."`
+	Recv   mboxRecv   `cmd:"" help:"Receive the next message of a box, with a lease."`
+	Ack    mboxAck    `cmd:"" help:"Acknowledge a message."`
+	Nack   mboxNack   `cmd:"" help:"Return a message to its box."`
+	Extend mboxExtend `cmd:"" help:"Extend the lease of a message."`
+	Dlq    mboxDlq    `cmd:"" help:"List the dead letters of a box."`
+	Resend mboxResend `cmd:"" help:"Return dead letters to their box."`
+	Drop   mboxDrop   `cmd:"" help:"Drop dead letters of a box."`
 }
 
 // Help is shown by mbox --help.
 func (mboxCommand) Help() string {
-	return `A box holds messages until somebody has dealt with them. Who receives one has it for a while; if it is not acknowledged within that time, somebody else gets it. One that was received too often, and never acknowledged, becomes a dead letter.
+	return `A box holds messages until they are acknowledged. A receiver leases a message. If it is not acknowledged before the lease ends, it is delivered again. A message that reaches its maximum number of deliveries becomes a dead letter.
 
 Examples:
 
     micronode mbox send jobs "resize b3:af13…"
     micronode mbox recv jobs --wait 30s --json
     micronode mbox ack jobs RECEIPT
-    micronode mbox dlq jobs`
+    micronode mbox dlq jobs
+    micronode mbox resend jobs --all`
 }
 
-// mostMail is how many bytes a message may have, wherever its limit is.
-const mostMail = 512 << 10
+// maxMailBytes is the maximum size of a message in bytes, whatever the node's
+// own limit is.
+const maxMailBytes = 512 << 10
 
 type mboxSend struct {
 	Box           string        `arg:"" help:"The box, such as jobs."`
 	Body          *string       `arg:"" optional:"" help:"The message. Without it, or if it is -, it is standard input."`
 	File          string        `placeholder:"PATH" complete:"file" help:"Read the message from this file."`
-	Key           string        `placeholder:"TEXT" help:"Names the message, so that running this again is no second one."`
-	Delay         time.Duration `placeholder:"DURATION" help:"How long until it can be received, in whole seconds."`
-	MaxDeliveries int           `placeholder:"N" help:"How often it may be received before it becomes a dead letter."`
-	target
-	printing
+	Key           string        `placeholder:"TEXT" help:"The idempotency key: a second run with the same key sends no second message."`
+	Delay         time.Duration `placeholder:"DURATION" help:"The delay before the message can be received, in whole seconds."`
+	MaxDeliveries int           `placeholder:"N" help:"The number of deliveries after which it becomes a dead letter."`
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by mbox send --help.
 func (mboxSend) Help() string {
-	return `When the command ends, the message is kept, and its ID is printed. What is larger than 512 KiB is stored with put; then its address is what to send.
+	return `When the command ends, the message is stored, and its ID is printed. Store content larger than 512 KiB with put, and send its address.
 
 Examples:
 
@@ -71,23 +75,23 @@ func (m *mboxSend) Run(ctx context.Context, c *console) error {
 		return err
 	}
 	if c.json {
-		c.printJSON(mailed{sent.ID, sent.Repeated})
+		c.printJSON(sentMessage{sent.ID, sent.Repeated})
 		return nil
 	}
 	c.print("%s\n", sent.ID)
 	if sent.Repeated {
-		c.remark("it was sent before, with the same key")
+		c.notice("it was already sent with this key")
 	}
 	return nil
 }
 
-// mailed is what is printed of a message that was sent, with --json only.
-type mailed struct {
+// sentMessage is the output for a message that was sent, with --json only.
+type sentMessage struct {
 	ID       string `json:"id"`
 	Repeated bool   `json:"repeated"`
 }
 
-// body is the message, from wherever it comes.
+// body is the message, from the command line, a file or standard input.
 func (m *mboxSend) body(ctx context.Context, c *console) ([]byte, error) {
 	const op = "mbox.send"
 	if m.Body != nil && m.File != "" {
@@ -101,44 +105,44 @@ func (m *mboxSend) body(ctx context.Context, c *console) ([]byte, error) {
 		return nil, err
 	}
 	defer source.Close()
-	body, err := io.ReadAll(io.LimitReader(source, mostMail+1))
+	body, err := io.ReadAll(io.LimitReader(source, maxMailBytes+1))
 	if err != nil {
-		return nil, unread(err)
+		return nil, wrapReadError(err)
 	}
-	if len(body) > mostMail {
-		return nil, &fault.Error{Op: op, Kind: fault.BodyTooLarge, Detail: fmt.Sprintf("a message has no more than %d bytes", mostMail),
+	if len(body) > maxMailBytes {
+		return nil, &fault.Error{Op: op, Kind: fault.BodyTooLarge, Detail: fmt.Sprintf("the message exceeds %d bytes", maxMailBytes),
 			Next: "Store it with micronode put, and send its address."}
 	}
 	return body, nil
 }
 
-// source is where the message comes from if it was not typed.
+// source is the input of the message if it is not on the command line.
 func (m *mboxSend) source(ctx context.Context, c *console) (io.ReadCloser, error) {
 	if m.File != "" && m.File != "-" {
 		source, _, err := c.open(m.File)
 		if err != nil {
-			return nil, about("mbox.send", m.File, err)
+			return nil, withSubject("mbox.send", m.File, err)
 		}
 		return source, nil
 	}
 	if c.inTerminal && c.errTerminal {
-		c.remark("type the message; Ctrl-D ends it")
+		c.notice("type the message, then Ctrl-D")
 	}
-	return c.input(ctx)
+	return c.openStdin(ctx)
 }
 
 type mboxRecv struct {
 	Box        string        `arg:"" help:"The box, such as jobs."`
-	Wait       time.Duration `placeholder:"DURATION" help:"How long to wait for a message, in whole seconds, 30s at most."`
-	Visibility time.Duration `placeholder:"DURATION" help:"How long nobody else gets the message, in whole seconds, 12h at most."`
+	Wait       time.Duration `placeholder:"DURATION" help:"The time to wait for a message, in whole seconds, at most 30s."`
+	Visibility time.Duration `placeholder:"DURATION" help:"The duration of the lease, in whole seconds, at most 12h."`
 	Ack        bool          `help:"Acknowledge the message as soon as it is printed."`
-	target
-	printing
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by mbox recv --help.
 func (mboxRecv) Help() string {
-	return `The message is printed as it is, and its receipt on standard error; with --json, all of it in one document, whose body is base64. If there is none, the exit code is ` + fmt.Sprint(fault.NotFound.Exit()) + `.
+	return `The message is printed unchanged, and its receipt on standard error; with --json, all of it in one document with a base64 body. If the box is empty, the exit code is ` + fmt.Sprint(fault.NotFound.Exit()) + `.
 
 Examples:
 
@@ -161,45 +165,45 @@ func (m *mboxRecv) Run(ctx context.Context, c *console) error {
 	case c.json:
 		c.printJSON(mail)
 	default:
-		c.mail(mail)
+		c.printMail(mail)
 		if !m.Ack {
-			c.remark("delivery %d; when it is done: micronode mbox ack %s %s", mail.Deliveries, visible([]byte(m.Box)), mail.Receipt)
+			c.notice("delivery %d; when it is done: micronode mbox ack %s %s", mail.Deliveries, sanitize([]byte(m.Box)), mail.Receipt)
 		}
 	}
-	if !m.Ack || c.unwritten != nil {
-		return nil // who has not got it does not acknowledge it
+	if !m.Ack || c.outputErr != nil {
+		return nil // a message that could not be printed is not acknowledged
 	}
 	return node.AckMail(ctx, m.Box, mail.Receipt)
 }
 
-// mail prints a message: to a person as far as it is text, to a file or a
-// program as it is.
-func (c *console) mail(mail client.Mail) {
+// printMail prints a message: sanitized to a terminal, unchanged to a file or
+// a pipe.
+func (c *console) printMail(mail client.Mail) {
 	if c.outTerminal {
-		c.print("%s\n", visible(mail.Body))
+		c.print("%s\n", sanitize(mail.Body))
 		return
 	}
 	_, err := c.out.Write(mail.Body)
-	c.wrote(err)
+	c.recordWriteErr(err)
 }
 
 type mboxAck struct {
 	Box     string `arg:"" help:"The box, such as jobs."`
-	Receipt string `arg:"" help:"What recv has printed."`
-	target
-	printing
+	Receipt string `arg:"" help:"The receipt that recv printed."`
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by mbox ack --help.
 func (mboxAck) Help() string {
-	return `The message is gone for good. A receipt whose time has passed stands for nothing: then somebody else has the message, or will have it.
+	return `The message is removed. A receipt is void after its lease expires: the message is then delivered again.
 
 Example:
 
     micronode mbox ack jobs RECEIPT`
 }
 
-// Run acknowledges.
+// Run acknowledges a message.
 func (m *mboxAck) Run(ctx context.Context, c *console) error {
 	node, err := m.dial()
 	if err != nil {
@@ -211,23 +215,23 @@ func (m *mboxAck) Run(ctx context.Context, c *console) error {
 
 type mboxNack struct {
 	Box     string        `arg:"" help:"The box, such as jobs."`
-	Receipt string        `arg:"" help:"What recv has printed."`
-	Delay   time.Duration `placeholder:"DURATION" help:"How long until it can be received again, in whole seconds."`
-	Reason  string        `placeholder:"TEXT" help:"Why. It is kept for the dead letter that the message may become."`
-	target
-	printing
+	Receipt string        `arg:"" help:"The receipt that recv printed."`
+	Delay   time.Duration `placeholder:"DURATION" help:"The delay before the message can be received again, in whole seconds."`
+	Reason  string        `placeholder:"TEXT" help:"The reason. It is shown if the message becomes a dead letter."`
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by mbox nack --help.
 func (mboxNack) Help() string {
-	return `Somebody else gets the message, at once or after a delay. If it was received too often, it becomes a dead letter.
+	return `The message is delivered again, at once or after a delay. If it has reached its maximum number of deliveries, it becomes a dead letter.
 
 Example:
 
     micronode mbox nack jobs RECEIPT --delay 1m --reason "the printer is out of paper"`
 }
 
-// Run gives the message back.
+// Run returns the message to its box.
 func (m *mboxNack) Run(ctx context.Context, c *console) error {
 	node, err := m.dial()
 	if err != nil {
@@ -239,22 +243,22 @@ func (m *mboxNack) Run(ctx context.Context, c *console) error {
 
 type mboxExtend struct {
 	Box        string        `arg:"" help:"The box, such as jobs."`
-	Receipt    string        `arg:"" help:"What recv has printed."`
-	Visibility time.Duration `placeholder:"DURATION" help:"How long from now nobody else gets the message, in whole seconds, 12h at most."`
-	target
-	printing
+	Receipt    string        `arg:"" help:"The receipt that recv printed."`
+	Visibility time.Duration `placeholder:"DURATION" help:"The duration of the lease from now, in whole seconds, at most 12h."`
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by mbox extend --help.
 func (mboxExtend) Help() string {
-	return `The time counts from now on; what was left of it does not matter.
+	return `The new lease counts from now; the rest of the old one is dropped.
 
 Example:
 
     micronode mbox extend jobs RECEIPT --visibility 10m`
 }
 
-// Run extends the time.
+// Run extends the lease.
 func (m *mboxExtend) Run(ctx context.Context, c *console) error {
 	node, err := m.dial()
 	if err != nil {
@@ -266,15 +270,15 @@ func (m *mboxExtend) Run(ctx context.Context, c *console) error {
 
 type mboxDlq struct {
 	Box   string `arg:"" help:"The box, such as jobs."`
-	After string `placeholder:"ID" help:"Begin after the dead letter with this ID."`
-	Limit int    `placeholder:"N" help:"How many, 100 at most. It is 20 unless said otherwise."`
-	target
-	printing
+	After string `placeholder:"ID" help:"Start after the dead letter with this ID."`
+	Limit int    `placeholder:"N" help:"The maximum number, up to 100 (default 20)."`
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by mbox dlq --help.
 func (mboxDlq) Help() string {
-	return `The oldest comes first. Nothing is taken away by looking.
+	return `The oldest comes first. Listing removes nothing.
 
 Examples:
 
@@ -296,21 +300,121 @@ func (m *mboxDlq) Run(ctx context.Context, c *console) error {
 	switch {
 	case c.json:
 		c.printJSON(page)
-	case len(page.Letters) == 0:
-		c.remark("there are no dead letters")
+	case len(page.Messages) == 0:
+		c.notice("there are no dead letters")
 	default:
-		c.deadLetters(page)
+		c.printDeadLetters(page)
 	}
 	return nil
 }
 
-func (c *console) deadLetters(page client.DeadLetters) {
+func (c *console) printDeadLetters(page client.DeadLetters) {
 	rows := [][]string{{"id", "died", "deliveries", "bytes", "reason"}}
-	for _, one := range page.Letters {
-		rows = append(rows, []string{visible([]byte(one.ID)), one.DiedAt.UTC().Format(time.RFC3339), fmt.Sprint(one.Deliveries), fmt.Sprint(len(one.Body)), visible([]byte(one.Reason))})
+	for _, one := range page.Messages {
+		rows = append(rows, []string{sanitize([]byte(one.ID)), one.DiedAt.UTC().Format(time.RFC3339), fmt.Sprint(one.Deliveries), fmt.Sprint(len(one.Body)), sanitize([]byte(one.Reason))})
 	}
-	c.table(rows)
+	c.printTable(rows)
 	if page.Next != "" {
-		c.remark("there are more: micronode mbox dlq %s --after %s", visible([]byte(page.Box)), visible([]byte(page.Next)))
+		c.notice("there are more: micronode mbox dlq %s --after %s", sanitize([]byte(page.Box)), sanitize([]byte(page.Next)))
 	}
+}
+
+// deadLetterFlags selects dead letters.
+type deadLetterFlags struct {
+	Box string   `arg:"" help:"The box, such as jobs."`
+	IDs []string `arg:"" optional:"" name:"id" help:"The IDs of dead letters, as dlq lists them."`
+	All bool     `help:"All dead letters of the box."`
+	nodeFlags
+	outputFlags
+}
+
+// forEach calls do for each selected dead letter, and prints how many there
+// were. With --all, these are the ones that exist when it begins: a message
+// that dies again meanwhile is left for the next run.
+func (d *deadLetterFlags) forEach(ctx context.Context, c *console, pastTense string, do func(node *client.Client, ctx context.Context, box, id string) error) error {
+	if d.All == (len(d.IDs) > 0) {
+		return &fault.Error{Op: "mbox", Kind: fault.Malformed, Detail: "no dead letters were named", Next: "Give their IDs, which `micronode mbox dlq BOX` lists, or use --all without IDs."}
+	}
+	node, err := d.dial()
+	if err != nil {
+		return err
+	}
+	defer node.Close()
+	if d.All {
+		ids, err := listDeadLetterIDs(ctx, node, d.Box)
+		if err != nil {
+			return err
+		}
+		d.IDs = ids
+	}
+	count := 0
+	for _, id := range d.IDs {
+		err := do(node, ctx, d.Box, id)
+		if d.All && fault.KindOf(err) == fault.NotFound {
+			continue // another process was faster
+		}
+		if err != nil {
+			if count > 0 {
+				c.notice("%s before that: %d", pastTense, count)
+			}
+			return err
+		}
+		count++
+	}
+	if c.json {
+		c.printJSON(map[string]any{"box": d.Box, pastTense: count})
+		return nil
+	}
+	c.print("%s: %d\n", pastTense, count)
+	return nil
+}
+
+// listDeadLetterIDs lists the IDs of all dead letters of a box.
+func listDeadLetterIDs(ctx context.Context, node *client.Client, box string) (ids []string, err error) {
+	for after := ""; ; {
+		page, err := node.DeadMail(ctx, box, after, 100)
+		if err != nil {
+			return nil, err
+		}
+		for _, one := range page.Messages {
+			ids = append(ids, one.ID)
+		}
+		if after = page.Next; after == "" {
+			return ids, nil
+		}
+	}
+}
+
+type mboxResend struct{ deadLetterFlags }
+
+// Help is shown by mbox resend --help.
+func (mboxResend) Help() string {
+	return `The message returns to its old position in the box, and its count of deliveries starts at zero. Fix the cause first: micronode mbox dlq BOX shows the reason.
+
+Examples:
+
+    micronode mbox resend jobs ID
+    micronode mbox resend jobs --all`
+}
+
+// Run sends dead letters again.
+func (m *mboxResend) Run(ctx context.Context, c *console) error {
+	return m.forEach(ctx, c, "resent", (*client.Client).ResendMail)
+}
+
+type mboxDrop struct{ deadLetterFlags }
+
+// Help is shown by mbox drop --help.
+func (mboxDrop) Help() string {
+	return `The dead letter is removed. Without a drop it is kept for mailbox.dead_life (default seven days).
+
+Examples:
+
+    micronode mbox drop jobs ID
+    micronode mbox drop jobs --all`
+}
+
+// Run drops dead letters.
+func (m *mboxDrop) Run(ctx context.Context, c *console) error {
+	return m.forEach(ctx, c, "dropped", (*client.Client).DropMail)
 }

@@ -3,13 +3,13 @@ package main
 import "micronode/internal/node"
 
 type migrateCommand struct {
-	Folder string `arg:"" complete:"file" help:"The folder that was given to run --persist."`
-	printing
+	Folder string `arg:"" complete:"file" help:"The folder of run --persist."`
+	outputFlags
 }
 
 // Help is shown by migrate --help.
 func (migrateCommand) Help() string {
-	return `No node may be running on the folder. Make a backup of it first.
+	return `Stop the node of the folder and back the folder up first.
 
 Example:
 
@@ -26,9 +26,9 @@ func (m *migrateCommand) Run(c *console) error {
 	case c.json:
 		c.printJSON(done)
 	case done.From == done.To:
-		c.print("%s has format %d already; nothing was to be done\n", done.Folder, done.To)
+		c.print("%s already has format %d; nothing to do\n", done.Folder, done.To)
 	default:
-		c.print("%s went from format %d to %d\n", done.Folder, done.From, done.To)
+		c.print("%s migrated from format %d to %d\n", done.Folder, done.From, done.To)
 	}
 	return nil
 }

@@ -10,15 +10,15 @@ import (
 )
 
 type nameCommand struct {
-	Set nameSet `cmd:"" help:"Let a name stand for an object or a folder."`
+	Set nameSet `cmd:"" help:"Set a name to an object or a folder."`
 	Get nameGet `cmd:"" help:"Print the address that a name stands for."`
 	Ls  nameLs  `cmd:"" help:"List the names of the node."`
-	Rm  nameRm  `cmd:"" help:"Let the node forget names."`
+	Rm  nameRm  `cmd:"" help:"Remove names from the node."`
 }
 
 // Help is shown by name --help.
 func (nameCommand) Help() string {
-	return `A node has names of its own: name:docs is what this node means by docs, and name:docs@PEER-ID what another one means by it. The node signs them, so nobody else can set them. What the registry says about a name wins.
+	return `Each node has its own names: name:docs is the name docs of this node, and name:docs@PEER-ID that of another node. The node signs its names, so that no other node can set them. A name in the registry takes precedence.
 
 Examples:
 
@@ -28,22 +28,22 @@ Examples:
     micronode name ls`
 }
 
-// namePrefix tells names from addresses.
+// namePrefix distinguishes names from addresses.
 const namePrefix = "name:"
 
-// bareName is a name that was typed with or without its prefix.
+// bareName is a name without its prefix.
 func bareName(text string) string { return strings.TrimPrefix(text, namePrefix) }
 
 type nameSet struct {
 	Name    string `arg:"" help:"The name, such as docs."`
-	Address string `arg:"" help:"What it stands for from now on, such as b3:af13…"`
-	target
-	printing
+	Address string `arg:"" help:"The address to set, such as b3:af13…"`
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by name set --help.
 func (nameSet) Help() string {
-	return `A name is in lower case, has no white space at its ends and no @. One that the registry holds cannot be set. Others learn of the change when what they remember is too old, or when they ask the node itself.
+	return `A name is in lower case, has no white space at its ends and no @. A name that the registry holds cannot be set. Other nodes see the change when their cached record expires, or when they ask this node.
 
 Example:
 
@@ -68,20 +68,20 @@ func (n *nameSet) Run(ctx context.Context, c *console) error {
 	if c.json {
 		c.printJSON(record)
 	} else {
-		c.print("%s  name:%s\n", record.Manifest, visible([]byte(record.Name)))
+		c.print("%s  name:%s\n", record.Manifest, sanitize([]byte(record.Name)))
 	}
 	return nil
 }
 
 type nameGet struct {
 	Name string `arg:"" help:"The name, such as docs or docs@PEER-ID."`
-	target
-	printing
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by name get --help.
 func (nameGet) Help() string {
-	return `Only the address is printed. Use resolve to see where the answer comes from and who has the object.
+	return `Only the address is printed. Use resolve to see the source of the answer and the providers.
 
 Examples:
 
@@ -89,8 +89,8 @@ Examples:
     micronode get $(micronode name get docs) -o docs.json`
 }
 
-// meaning is what is printed of a name, with --json only.
-type meaning struct {
+// nameOutput is the output for a name, with --json only.
+type nameOutput struct {
 	Name     string     `json:"name"`
 	Manifest b3.Address `json:"manifest"`
 	Source   string     `json:"source"`
@@ -108,7 +108,7 @@ func (n *nameGet) Run(ctx context.Context, c *console) error {
 		return err
 	}
 	if c.json {
-		c.printJSON(meaning{bareName(resolved.Key), resolved.Manifest, resolved.Source})
+		c.printJSON(nameOutput{bareName(resolved.Key), resolved.Manifest, resolved.Source})
 	} else {
 		c.print("%s\n", resolved.Manifest)
 	}
@@ -116,13 +116,13 @@ func (n *nameGet) Run(ctx context.Context, c *console) error {
 }
 
 type nameLs struct {
-	target
-	printing
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by name ls --help.
 func (nameLs) Help() string {
-	return `Only names of this node are listed, not those of the registry or of other nodes. A name is shadowed if the registry holds it: then its own meaning counts for nobody.
+	return `Only names of this node are listed, not those of the registry or of other nodes. A name is shadowed if the registry holds it: the value in the registry is used instead.
 
 Examples:
 
@@ -145,14 +145,14 @@ func (n *nameLs) Run(ctx context.Context, c *console) error {
 	case c.json:
 		c.printJSON(append([]client.NameRecord{}, list...))
 	case len(list) == 0:
-		c.remark("the node has no names\nSet one: micronode name set NAME b3:…")
+		c.notice("the node has no names\nSet one: micronode name set NAME b3:…")
 	default:
-		c.names(list)
+		c.printNames(list)
 	}
 	return nil
 }
 
-func (c *console) names(list []client.NameRecord) {
+func (c *console) printNames(list []client.NameRecord) {
 	rows := [][]string{{"name", "address", "since", ""}}
 	for _, one := range list {
 		since, remark := "-", ""
@@ -162,28 +162,28 @@ func (c *console) names(list []client.NameRecord) {
 		if one.Shadowed {
 			remark = "shadowed by the registry"
 		}
-		rows = append(rows, []string{visible([]byte(one.Name)), one.Manifest.String(), since, remark})
+		rows = append(rows, []string{sanitize([]byte(one.Name)), one.Manifest.String(), since, remark})
 	}
-	c.table(rows)
+	c.printTable(rows)
 }
 
 type nameRm struct {
 	Names []string `arg:"" name:"name" help:"The names, such as docs."`
-	target
-	printing
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by name rm --help.
 func (nameRm) Help() string {
-	return `Only the name is forgotten, not what it stood for. Other nodes may remember it for a day at most.
+	return `Only the name is removed; the object stays. Other nodes may cache the name for at most a day.
 
 Example:
 
     micronode name rm docs`
 }
 
-// unnamed is what is printed for a name, with --json only.
-type unnamed struct {
+// removedName is the output for a removed name, with --json only.
+type removedName struct {
 	Name    string `json:"name"`
 	Removed bool   `json:"removed"`
 }
@@ -195,12 +195,12 @@ func (n *nameRm) Run(ctx context.Context, c *console) error {
 		return err
 	}
 	defer node.Close()
-	return c.each(ctx, "name.rm", n.Names, func(name string) error {
+	return c.forEach(ctx, "name.rm", n.Names, func(name string) error {
 		if err := node.DeleteName(ctx, bareName(name)); err != nil {
 			return err
 		}
 		if c.json {
-			c.printJSON(unnamed{bareName(name), true})
+			c.printJSON(removedName{bareName(name), true})
 		}
 		return nil
 	})

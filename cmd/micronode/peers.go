@@ -14,13 +14,13 @@ import (
 
 type peersCommand struct {
 	List peersList `cmd:"" default:"withargs" help:"Show the peers of the node; the same as peers alone."`
-	Add  peersAdd  `cmd:"" help:"Connect the node to others."`
-	Rm   peersRm   `cmd:"" help:"Let the node forget others."`
+	Add  peersAdd  `cmd:"" help:"Add peers."`
+	Rm   peersRm   `cmd:"" help:"Remove peers."`
 }
 
 // Help is shown by peers --help.
 func (peersCommand) Help() string {
-	return `A node is named as ID@HOST:PORT, as its banner prints it. The ID is the hash of its key, so nobody else can answer in its place.
+	return `A node is named as ID@HOST:PORT, as its banner prints it. The ID is the hash of its key, so that no other node can answer for it.
 
 Examples:
 
@@ -30,13 +30,13 @@ Examples:
 }
 
 type peersList struct {
-	target
-	printing
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by peers list --help.
 func (peersList) Help() string {
-	return `A peer is dialing, active, busy (it takes messages more slowly than they come) or in backoff (it could not be reached, and is tried again later). The column pq says whether the keys were exchanged so that a quantum computer does not help.
+	return `A peer is dialing, active, busy (it reads messages more slowly than they arrive) or in backoff (the last dial failed; the node retries later). The column pq shows whether the key exchange is post-quantum.
 
 Examples:
 
@@ -59,39 +59,39 @@ func (p *peersList) Run(ctx context.Context, c *console) error {
 	case c.json:
 		c.printJSON(append([]client.Peer{}, peers...))
 	case len(peers) == 0:
-		c.remark("the node has no peers\nAdd one: micronode peers add ID@HOST:PORT")
+		c.notice("the node has no peers\nAdd one: micronode peers add ID@HOST:PORT")
 	default:
-		c.peers(peers)
+		c.printPeers(peers)
 	}
 	return nil
 }
 
-// peers prints a table, and below it what is wrong.
-func (c *console) peers(peers []client.Peer) {
+// printPeers prints a table, and below it the errors.
+func (c *console) printPeers(peers []client.Peer) {
 	rows := [][]string{{"id", "address", "state", "pq", "rtt"}}
 	for _, one := range peers {
-		rows = append(rows, []string{visible([]byte(one.ID)), visible([]byte(one.Addr)), visible([]byte(one.State)), pq(one), rtt(one)})
+		rows = append(rows, []string{sanitize([]byte(one.ID)), sanitize([]byte(one.Addr)), sanitize([]byte(one.State)), formatPQ(one), formatRTT(one)})
 	}
-	c.table(rows)
+	c.printTable(rows)
 	for _, one := range peers {
 		if one.LastError == "" {
 			continue
 		}
-		c.print("\n  %s: %s\n", visible([]byte(one.ID)), visible([]byte(one.LastError)))
+		c.print("\n  %s: %s\n", sanitize([]byte(one.ID)), sanitize([]byte(one.LastError)))
 		if one.RetryIn > 0 {
-			c.print("  It is tried again in %s.\n", time.Duration(one.RetryIn)*time.Millisecond)
+			c.print("  The next attempt is in %s.\n", time.Duration(one.RetryIn)*time.Millisecond)
 		}
 	}
 }
 
-// connected tells whether there is a connection to say something about.
-func connected(peer client.Peer) bool {
+// isConnected reports whether there is a connection to the peer.
+func isConnected(peer client.Peer) bool {
 	return peer.State == client.PeerActive || peer.State == client.PeerBusy
 }
 
-func pq(peer client.Peer) string {
+func formatPQ(peer client.Peer) string {
 	switch {
-	case !connected(peer):
+	case !isConnected(peer):
 		return "-"
 	case peer.PQ:
 		return "yes"
@@ -100,8 +100,8 @@ func pq(peer client.Peer) string {
 	}
 }
 
-func rtt(peer client.Peer) string {
-	if !connected(peer) || peer.RTT <= 0 {
+func formatRTT(peer client.Peer) string {
+	if !isConnected(peer) || peer.RTT <= 0 {
 		return "-"
 	}
 	return fmt.Sprintf("%.1f ms", peer.RTT)
@@ -109,13 +109,13 @@ func rtt(peer client.Peer) string {
 
 type peersAdd struct {
 	Peers []string `arg:"" name:"peer" help:"Nodes to connect to, as ID@HOST:PORT."`
-	target
-	printing
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by peers add --help.
 func (peersAdd) Help() string {
-	return `The node keeps up a connection until it stops. The other one lets it in only if it knows this node too: add each to the other. What is to last longer is given to it at its start, with run --peer or as overlay.peers in the configuration.
+	return `The node keeps the connection until it stops. The other node accepts it only if it knows this node: add each to the other. To keep a peer across restarts, use run --peer or overlay.peers in the configuration.
 
 Example:
 
@@ -129,7 +129,7 @@ func (p *peersAdd) Run(ctx context.Context, c *console) error {
 		return err
 	}
 	defer node.Close()
-	return c.each(ctx, "peers.add", p.Peers, func(text string) error {
+	return c.forEach(ctx, "peers.add", p.Peers, func(text string) error {
 		if err := checkPeer(text); err != nil {
 			return err
 		}
@@ -140,29 +140,29 @@ func (p *peersAdd) Run(ctx context.Context, c *console) error {
 		if c.json {
 			c.printJSON(peer)
 		} else {
-			c.print("%s  %s\n", visible([]byte(peer.ID)), visible([]byte(peer.State)))
+			c.print("%s  %s\n", sanitize([]byte(peer.ID)), sanitize([]byte(peer.State)))
 		}
 		return nil
 	})
 }
 
 type peersRm struct {
-	Peers []string `arg:"" name:"id" help:"The IDs of the peers; what follows an @ does not matter."`
-	target
-	printing
+	Peers []string `arg:"" name:"id" help:"The IDs of the peers; an @ and the rest are ignored."`
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by peers rm --help.
 func (peersRm) Help() string {
-	return `The connection is closed. A peer that comes from the configuration is not forgotten: take it out of overlay.peers. The other node may still connect to this one.
+	return `The connection is closed. A peer from the configuration stays: remove it from overlay.peers. The other node may still connect to this one.
 
 Example:
 
     micronode peers rm wq3…`
 }
 
-// forgotten is what is printed for a peer, with --json only.
-type forgotten struct {
+// removedPeer is the output for a removed peer, with --json only.
+type removedPeer struct {
 	ID      string `json:"id"`
 	Removed bool   `json:"removed"`
 }
@@ -174,7 +174,7 @@ func (p *peersRm) Run(ctx context.Context, c *console) error {
 		return err
 	}
 	defer node.Close()
-	return c.each(ctx, "peers.rm", p.Peers, func(text string) error {
+	return c.forEach(ctx, "peers.rm", p.Peers, func(text string) error {
 		id, err := peerID(text)
 		if err != nil {
 			return err
@@ -183,13 +183,13 @@ func (p *peersRm) Run(ctx context.Context, c *console) error {
 			return err
 		}
 		if c.json {
-			c.printJSON(forgotten{id, true})
+			c.printJSON(removedPeer{id, true})
 		}
 		return nil
 	})
 }
 
-// peerID is the ID of a peer that was named with or without its address.
+// peerID is the ID of a peer that was given with or without its address.
 func peerID(text string) (string, error) {
 	id, _, _ := strings.Cut(text, "@")
 	if _, err := oap.ParsePeerID(id); err != nil {
@@ -198,12 +198,12 @@ func peerID(text string) (string, error) {
 	return id, nil
 }
 
-// checkPeer refuses, before anybody is asked, what cannot be ID@HOST:PORT.
+// checkPeer rejects anything but ID@HOST:PORT before a request is sent.
 func checkPeer(text string) error {
 	_, address, both := strings.Cut(text, "@")
 	if _, port, err := net.SplitHostPort(address); !both || err != nil || port == "" {
 		return &fault.Error{Op: "peer", Kind: fault.Malformed, Detail: fmt.Sprintf("%q is not ID@HOST:PORT", text),
-			Next: "Give it as the banner of the other node prints it."}
+			Next: "Copy it from the banner of the other node."}
 	}
 	_, err := peerID(text)
 	return err

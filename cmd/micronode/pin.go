@@ -9,13 +9,13 @@ import (
 
 type pinCommand struct {
 	Addresses []string `arg:"" name:"address" help:"The addresses of the objects, such as b3:af13…"`
-	target
-	printing
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by pin --help.
 func (pinCommand) Help() string {
-	return `What was put is pinned; what was fetched from others is not, because it can be had again, and goes when the node needs the room. Only an object that the node has can be pinned. Of a folder, each file is an object of its own.
+	return `An object that was put is pinned; one that was fetched from another node is cached, and may be evicted. Only an object that the node has can be pinned. Each file of a folder is an object of its own.
 
 Examples:
 
@@ -25,18 +25,18 @@ Examples:
 
 // Run pins one object after the other.
 func (p *pinCommand) Run(ctx context.Context, c *console) error {
-	return c.pin(ctx, "pin", p.target, p.Addresses, (*client.Client).Pin, true)
+	return c.pinEach(ctx, "pin", p.nodeFlags, p.Addresses, (*client.Client).Pin, true)
 }
 
 type unpinCommand struct {
 	Addresses []string `arg:"" name:"address" help:"The addresses of the objects, such as b3:af13…"`
-	target
-	printing
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by unpin --help.
 func (unpinCommand) Help() string {
-	return `The node keeps them until it needs the room. To remove them at once, use rm.
+	return `The node keeps them until it needs the space. To remove them at once, use rm.
 
 Example:
 
@@ -45,22 +45,22 @@ Example:
 
 // Run unpins one object after the other.
 func (u *unpinCommand) Run(ctx context.Context, c *console) error {
-	return c.pin(ctx, "unpin", u.target, u.Addresses, (*client.Client).Unpin, false)
+	return c.pinEach(ctx, "unpin", u.nodeFlags, u.Addresses, (*client.Client).Unpin, false)
 }
 
-// pinned is what is printed for an object, with --json only.
-type pinned struct {
+// pinOutput is the output for an object, with --json only.
+type pinOutput struct {
 	Address b3.Address `json:"address"`
 	Pinned  bool       `json:"pinned"`
 }
 
-func (c *console) pin(ctx context.Context, op string, at target, addresses []string, do func(*client.Client, context.Context, b3.Address) error, on bool) error {
+func (c *console) pinEach(ctx context.Context, op string, at nodeFlags, addresses []string, do func(*client.Client, context.Context, b3.Address) error, on bool) error {
 	node, err := at.dial()
 	if err != nil {
 		return err
 	}
 	defer node.Close()
-	return c.each(ctx, op, addresses, func(text string) error {
+	return c.forEach(ctx, op, addresses, func(text string) error {
 		address, err := parseAddress(text)
 		if err != nil {
 			return err
@@ -69,27 +69,27 @@ func (c *console) pin(ctx context.Context, op string, at target, addresses []str
 			return err
 		}
 		if c.json {
-			c.printJSON(pinned{address, on})
+			c.printJSON(pinOutput{address, on})
 		}
 		return nil
 	})
 }
 
 type reindexCommand struct {
-	target
-	printing
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by reindex --help.
 func (reindexCommand) Help() string {
-	return `The node looks through all objects that it has, forgets what it remembers of others, and announces its own again. It goes on after this command has ended.
+	return `The node scans its objects, clears its cache of answers, and announces its objects again. The work continues after this command ends.
 
 Example:
 
     micronode reindex`
 }
 
-// Run starts it.
+// Run starts the reindexing.
 func (r *reindexCommand) Run(ctx context.Context, c *console) error {
 	node, err := r.dial()
 	if err != nil {
@@ -103,7 +103,7 @@ func (r *reindexCommand) Run(ctx context.Context, c *console) error {
 	if c.json {
 		c.printJSON(answer)
 	} else {
-		c.print("%s\n", counted(answer.Objects, "object"))
+		c.print("%s\n", pluralize(answer.Objects, "object"))
 	}
 	return nil
 }

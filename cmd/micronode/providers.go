@@ -10,16 +10,16 @@ import (
 
 type providersCommand struct {
 	Address      string        `arg:"" help:"The address of the object, such as b3:af13…"`
-	Limit        int           `placeholder:"N" help:"At most so many."`
-	Region       string        `placeholder:"NAME" help:"Those of this region first."`
-	MinFreshness time.Duration `placeholder:"TIME" help:"Only those that were heard of within this time, such as 10m."`
-	target
-	printing
+	Limit        int           `placeholder:"N" help:"The maximum number to list."`
+	Region       string        `placeholder:"NAME" help:"Providers of this region come first."`
+	MinFreshness time.Duration `placeholder:"TIME" help:"Only providers seen within this time, such as 10m."`
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by providers --help.
 func (providersCommand) Help() string {
-	return `The best come first. The score is made of how lately they were heard of, whether they are in the region, how near they are, how often they kept their word, and whether they have failed just now.
+	return `The best come first. The score combines when the provider was last seen, its region, its round-trip time, its success rate, and recent failures.
 
 Examples:
 
@@ -28,7 +28,7 @@ Examples:
     micronode providers b3:af13… --json | jq -r '.providers[].addr'`
 }
 
-// Run prints who has the object.
+// Run prints the providers of the object.
 func (p *providersCommand) Run(ctx context.Context, c *console) error {
 	address, err := parseAddress(p.Address)
 	if err != nil {
@@ -54,18 +54,18 @@ func (p *providersCommand) Run(ctx context.Context, c *console) error {
 		c.printJSON(found)
 		return nil
 	}
-	c.providers(found.Providers)
+	c.printProviders(found.Providers)
 	if found.Hedge.Fired {
-		c.print("\n  a second wave of questions was sent, and %s\n", winner(found.Hedge.Winner))
+		c.print("\n  a hedged second look-up was sent, and %s\n", hedgeOutcome(found.Hedge.Winner))
 	}
 	return nil
 }
 
-// winner says which wave of questions brought the answer.
-func winner(wave string) string {
+// hedgeOutcome names the wave of requests that brought the answer.
+func hedgeOutcome(wave string) string {
 	switch wave {
 	case "alpha":
-		return "the first one won all the same"
+		return "the first one answered first"
 	case "beta":
 		return "won"
 	default:

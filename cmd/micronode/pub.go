@@ -15,20 +15,20 @@ import (
 )
 
 type pubCommand struct {
-	Topic   string        `arg:"" help:"What it is about, such as news/local."`
+	Topic   string        `arg:"" help:"The topic, such as news/local."`
 	Data    *string       `arg:"" optional:"" help:"The message. Without it, or if it is -, it is standard input."`
 	File    string        `placeholder:"PATH" complete:"file" help:"Read the message from this file."`
-	Lines   bool          `help:"Publish each line of the input as a message of its own, as it comes."`
-	Timeout time.Duration `default:"30s" placeholder:"DURATION" help:"How long a message may take. A node that is busy is waited for. It is ${default} unless said otherwise."`
-	target
-	printing
+	Lines   bool          `help:"Publish each line of the input as its own message, as it arrives."`
+	Timeout time.Duration `default:"30s" placeholder:"DURATION" help:"The deadline of each message; a busy node is retried until then (default ${default})."`
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by pub --help.
 func (pubCommand) Help() string {
-	return `The message goes to all who listen to the topic now, at this node and at those that it is connected to. Nobody keeps it. What is large, or is to last, is stored with put; then its address is what to publish.
+	return `The message goes to the current subscribers of the topic, here and on connected nodes. It is not stored. Store large or lasting content with put, and publish its address.
 
-The ID of the message is printed, and how many peers got it from this node. They pass it on.
+The output is the ID of the message and the number of peers that received it from this node. They relay it.
 
 Examples:
 
@@ -41,7 +41,7 @@ const pubOp = "pub"
 
 // Run publishes one message, or one a line.
 func (p *pubCommand) Run(ctx context.Context, c *console) error {
-	if err := p.check(); err != nil {
+	if err := p.validate(); err != nil {
 		return err
 	}
 	node, err := p.dial()
@@ -59,7 +59,7 @@ func (p *pubCommand) Run(ctx context.Context, c *console) error {
 	}
 	defer source.Close()
 	if p.Lines {
-		return out.lines(ctx, source)
+		return out.publishLines(ctx, source)
 	}
 	data, err := readMessage(source)
 	if err != nil {
@@ -68,75 +68,75 @@ func (p *pubCommand) Run(ctx context.Context, c *console) error {
 	return out.publish(ctx, data)
 }
 
-// check refuses what contradicts itself.
-func (p *pubCommand) check() error {
-	refused := &fault.Error{Op: pubOp, Kind: fault.Malformed}
+// validate rejects contradictory flags.
+func (p *pubCommand) validate() error {
+	invalid := &fault.Error{Op: pubOp, Kind: fault.Malformed}
 	switch {
 	case p.Data != nil && p.File != "":
-		refused.Detail, refused.Next = "there are two messages: one on the command line, one in "+p.File, "Leave one of them out."
+		invalid.Detail, invalid.Next = "there are two messages: one on the command line, one in "+p.File, "Leave one of them out."
 	case p.Data != nil && *p.Data != "-" && p.Lines:
-		refused.Detail, refused.Next = "--lines is for what comes from standard input or a file", "Leave --lines out, or the message."
+		invalid.Detail, invalid.Next = "--lines needs standard input or a file", "Leave out --lines, or the message."
 	case p.Timeout <= 0:
-		refused.Detail, refused.Next = fmt.Sprintf("a message cannot be sent within %s", p.Timeout), "Give --timeout a duration such as 5s."
+		invalid.Detail, invalid.Next = fmt.Sprintf("--timeout %s is not above zero", p.Timeout), "Give --timeout a duration such as 5s."
 	default:
 		return nil
 	}
-	return refused
+	return invalid
 }
 
-// source is where the message comes from if it was not typed.
+// source is the input of the message if it is not on the command line.
 func (p *pubCommand) source(ctx context.Context, c *console) (io.ReadCloser, error) {
 	if p.File != "" && p.File != "-" {
 		source, _, err := c.open(p.File)
 		if err != nil {
-			return nil, about(pubOp, p.File, err)
+			return nil, withSubject(pubOp, p.File, err)
 		}
 		return source, nil
 	}
 	if c.inTerminal && c.errTerminal {
-		c.remark("type the message; Ctrl-D ends it")
+		c.notice("type the message, then Ctrl-D")
 	}
-	return c.input(ctx)
+	return c.openStdin(ctx)
 }
 
-// readMessage reads all of a message, and no more than one can be.
+// readMessage reads a message to its end, up to the largest size of a message.
 func readMessage(source io.Reader) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(source, client.MaxMessage+1))
 	if err != nil {
-		return nil, unread(err)
+		return nil, wrapReadError(err)
 	}
 	if len(data) > client.MaxMessage {
-		return nil, tooLong()
+		return nil, newTooLargeError()
 	}
 	return data, nil
 }
 
-func unread(err error) error {
+func wrapReadError(err error) error {
 	if _, typed := errors.AsType[*fault.Error](err); typed {
 		return err
 	}
-	return &fault.Error{Op: pubOp, Kind: fileKind(err), Detail: "the message cannot be read", Err: cause(err), Next: "Look at where it comes from."}
+	return &fault.Error{Op: pubOp, Kind: fileKind(err), Detail: "the message cannot be read", Err: withoutPath(err), Next: "Check its source."}
 }
 
-func tooLong() error {
-	return &fault.Error{Op: pubOp, Kind: fault.BodyTooLarge, Detail: fmt.Sprintf("a message has no more than %d bytes", client.MaxMessage),
+func newTooLargeError() error {
+	return &fault.Error{Op: pubOp, Kind: fault.BodyTooLarge, Detail: fmt.Sprintf("the message exceeds %d bytes", client.MaxMessage),
 		Next: "Store it with micronode put, and publish its address."}
 }
 
-// publisher sends messages to one topic. It belongs to the command.
+// publisher publishes messages to one topic. It is used by one goroutine.
 type publisher struct {
 	*console
 	node    *client.Client
 	topic   string
 	timeout time.Duration // for each message
-	warned  bool          // that no peer gets them
+	warned  bool          // the warning that no peer receives the messages was printed
 }
 
-// lines publishes one line after the other. The first that fails is the last:
-// who goes on from there knows what is missing.
-func (p *publisher) lines(ctx context.Context, source io.Reader) error {
+// publishLines publishes one line after the other. It stops at the first that
+// fails, so that the user knows where to resume.
+func (p *publisher) publishLines(ctx context.Context, source io.Reader) error {
 	in, line := bufio.NewReader(source), []byte{}
-	for number := 1; p.unwritten == nil; number++ {
+	for number := 1; p.outputErr == nil; number++ {
 		var err error
 		if line, err = readLine(in, line[:0]); err == io.EOF {
 			return nil
@@ -145,47 +145,47 @@ func (p *publisher) lines(ctx context.Context, source io.Reader) error {
 			err = p.publish(ctx, line)
 		}
 		if err != nil {
-			return p.inLine(number, stoppedBy(ctx, err))
+			return p.lineError(number, withInterruptCause(ctx, err))
 		}
 	}
 	return nil
 }
 
 // readLine appends the next line to a buffer, without its end. Unlike a
-// bufio.Scanner, it does not take half a line for one when the input breaks.
+// bufio.Scanner, it does not return half a line when the input breaks.
 func readLine(in *bufio.Reader, line []byte) ([]byte, error) {
 	for {
 		part, err := in.ReadSlice('\n')
 		line = append(line, part...)
 		switch {
 		case len(line) > client.MaxMessage+len("\r\n"):
-			return nil, tooLong()
+			return nil, newTooLargeError()
 		case err == nil, err == io.EOF && len(line) > 0:
-			return bytes.TrimSuffix(withoutEnd(line), []byte{'\r'}), nil
+			return bytes.TrimSuffix(trimNewline(line), []byte{'\r'}), nil
 		case err == io.EOF:
 			return nil, err
 		case err != bufio.ErrBufferFull:
-			return nil, unread(err)
+			return nil, wrapReadError(err)
 		}
 	}
 }
 
-// inLine says where the input is to be taken up again, also to somebody who
-// has interrupted it.
-func (p *publisher) inLine(number int, err error) error {
+// lineError adds the line at which to resume the input, also after an
+// interruption.
+func (p *publisher) lineError(number int, err error) error {
 	failed := &fault.Error{Op: pubOp, Kind: fault.KindOf(err), Next: fault.NextOf(err), Err: err,
-		Detail: fmt.Sprintf("line %d; all before it were published", number)}
+		Detail: fmt.Sprintf("line %d; all lines before it were published", number)}
 	if failed.Kind != fault.Canceled {
 		return failed
 	}
-	failed.Next = fmt.Sprintf("To go on, leave out what was published, as with tail -n +%d.", number)
-	p.tell(failed)
-	return told{failed}
+	failed.Next = fmt.Sprintf("To continue, skip the published lines: tail -n +%d", number)
+	p.reportError(failed)
+	return reportedError{failed}
 }
 
-// publish sends one message and prints what became of it.
+// publish sends one message and prints the result.
 func (p *publisher) publish(ctx context.Context, data []byte) error {
-	sent, err := p.insist(ctx, data)
+	sent, err := p.publishWithRetry(ctx, data)
 	if err != nil {
 		return err
 	}
@@ -193,22 +193,23 @@ func (p *publisher) publish(ctx context.Context, data []byte) error {
 		p.printJSON(sent)
 		return nil
 	}
-	p.print("%s  %s\n", sent.ID, reach(sent))
+	p.print("%s  %s\n", sent.ID, formatReach(sent))
 	if sent.Peers == 0 && !p.warned {
 		p.warned = true
-		p.alone(sent)
+		p.warnNoPeers(sent)
 	}
 	return nil
 }
 
-// insist waits for a node that is busy, as long as the message may take.
-func (p *publisher) insist(ctx context.Context, data []byte) (client.Published, error) {
+// publishWithRetry retries while the node is busy, up to the timeout of a
+// message.
+func (p *publisher) publishWithRetry(ctx context.Context, data []byte) (client.Published, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
 	for {
 		sent, err := p.node.Publish(ctx, p.topic, data)
-		pause := max(fault.RetryAfterOf(err), pollPause)
-		if end, _ := ctx.Deadline(); !busy(err) || time.Until(end) <= pause {
+		pause := max(fault.RetryAfterOf(err), pollInterval)
+		if end, _ := ctx.Deadline(); !isBusy(err) || time.Until(end) <= pause {
 			return sent, err
 		}
 		if err := flow.Sleep(ctx, pause); err != nil {
@@ -217,8 +218,8 @@ func (p *publisher) insist(ctx context.Context, data []byte) (client.Published, 
 	}
 }
 
-// busy tells whether the node would take the message a little later.
-func busy(err error) bool {
+// isBusy reports whether the node may accept the message a little later.
+func isBusy(err error) bool {
 	switch fault.KindOf(err) {
 	case fault.Busy, fault.RateLimited, fault.QuotaExceeded, fault.Backpressure:
 		return true
@@ -226,8 +227,8 @@ func busy(err error) bool {
 	return false
 }
 
-// reach is how far a message got.
-func reach(sent client.Published) string {
+// formatReach describes how many peers a message reached.
+func formatReach(sent client.Published) string {
 	text := fmt.Sprintf("%d peers", sent.Peers)
 	if sent.Peers == 1 {
 		text = "1 peer"
@@ -238,11 +239,11 @@ func reach(sent client.Published) string {
 	return text
 }
 
-// alone warns once that nobody else hears what is published.
-func (p *publisher) alone(sent client.Published) {
+// warnNoPeers warns once that no other node receives the messages.
+func (p *publisher) warnNoPeers(sent client.Published) {
 	if sent.Busy > 0 {
-		p.remark("no peer got it: all that the node is connected to are busy\nPublish it again in a moment, and look at: micronode peers")
+		p.notice("no peer received it: all connected peers are busy\nPublish it again in a moment, and see: micronode peers")
 		return
 	}
-	p.remark("no peer got it: the node is connected to none\nAdd one with micronode peers add ID@HOST:PORT, or look at: micronode peers")
+	p.notice("no peer received it: the node is connected to none\nAdd one with micronode peers add ID@HOST:PORT, or see: micronode peers")
 }

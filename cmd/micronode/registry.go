@@ -10,24 +10,24 @@ import (
 )
 
 type registryCommand struct {
-	Keygen    registryKeygen    `cmd:"" help:"Make a signer's key, encrypted with a passphrase."`
-	Init      registryInit      `cmd:"" help:"Begin a registry with its first signers."`
+	Keygen    registryKeygen    `cmd:"" help:"Create a signer's key, encrypted with a passphrase."`
+	Init      registryInit      `cmd:"" help:"Create a registry with its first signers."`
 	Propose   registryPropose   `cmd:"" help:"Propose a change from a JSON or TOML file."`
-	Proposals registryProposals `cmd:"" help:"Show the proposals that wait for approvals."`
-	Approve   registryApprove   `cmd:"" help:"Look at a proposal, and sign it."`
-	Commit    registryCommit    `cmd:"" help:"Make a version of a proposal that has enough approvals."`
-	Supersede registrySupersede `cmd:"" help:"Propose to take back what the last version did."`
+	Proposals registryProposals `cmd:"" help:"List the open proposals."`
+	Approve   registryApprove   `cmd:"" help:"Review a proposal, and sign it."`
+	Commit    registryCommit    `cmd:"" help:"Commit a proposal that has enough approvals."`
+	Supersede registrySupersede `cmd:"" help:"Propose to undo the last version."`
 	Head      registryHead      `cmd:"" help:"Print the last version and its hash."`
-	Show      registryShow      `cmd:"" help:"Show a version: who approved it, what it changed, what there was."`
-	Log       registryLog       `cmd:"" help:"Show the versions, a line each, the newest first."`
+	Show      registryShow      `cmd:"" help:"Show a version: its approvals, its operations and its items."`
+	Log       registryLog       `cmd:"" help:"List the versions, one per line, newest first."`
 	Watch     registryWatch     `cmd:"" help:"Print versions as they are committed."`
-	Bundle    registryBundle    `cmd:"" help:"Export a version with all that proves it."`
-	Verify    registryVerify    `cmd:"" help:"Check a node, a data folder or a bundle, from the first version to the last."`
+	Bundle    registryBundle    `cmd:"" help:"Export a version with its proofs."`
+	Verify    registryVerify    `cmd:"" help:"Verify a node, a data folder or a bundle, from the first version to the last."`
 }
 
 // Help is shown by registry --help.
 func (registryCommand) Help() string {
-	return `A registry is a list that a team governs together: nodes, names, regions, and the signers themselves. A change is proposed, approved by M of N signers, and committed. Each commit is a version in a log that cannot be rewritten without being found out.
+	return `A registry is a list that a team governs together: nodes, names, regions, and the signers themselves. A change is proposed, approved by M of N signers, and committed. Each commit is a version in a tamper-evident log.
 
 Examples:
 
@@ -39,11 +39,11 @@ Examples:
     micronode registry verify`
 }
 
-// stamp is how a time of the log is shown.
-func stamp(at time.Time) string { return at.UTC().Format("2006-01-02T15:04:05.000Z") }
+// formatTime formats a time of the log.
+func formatTime(at time.Time) string { return at.UTC().Format("2006-01-02T15:04:05.000Z") }
 
-// until says how long it is to a moment, in words.
-func until(at, now time.Time) string {
+// formatRemaining is the time left until a moment, in words.
+func formatRemaining(at, now time.Time) string {
 	left := at.Sub(now).Round(time.Second)
 	if left <= 0 {
 		return "it has expired"
@@ -51,34 +51,34 @@ func until(at, now time.Time) string {
 	return "in " + left.String()
 }
 
-// shortHash is how much of a hash a person needs to tell a few apart.
+// shortHash is the beginning of a hash, enough to tell a few apart.
 func shortHash(hash b3.Address) string { return hash.String()[:len(b3.Prefix)+12] + "…" }
 
-// names are texts of strangers on one line.
-func names(list []string) string {
+// joinNames joins untrusted texts on one line.
+func joinNames(list []string) string {
 	shown := make([]string, 0, len(list))
 	for _, one := range list {
-		shown = append(shown, visible([]byte(one)))
+		shown = append(shown, sanitize([]byte(one)))
 	}
 	return strings.Join(shown, ", ")
 }
 
-// counted is a number with its noun.
-func counted(n int, noun string) string {
+// pluralize is a number with its noun.
+func pluralize(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// proposed shows a new proposal and the command that comes next.
-func (c *console) proposed(p client.Proposed, socket string) {
+// printProposal prints a new proposal and the next command.
+func (c *console) printProposal(p client.Proposed, socket string) {
 	if c.json {
 		c.printJSON(p)
 		return
 	}
-	c.changes(p.Diff)
-	c.print("\n  proposal  %s\n  expires   %s (%s)\n", visible([]byte(p.ProposalID)), stamp(p.ExpiresAt), until(p.ExpiresAt, time.Now()))
+	c.printChanges(p.Diff)
+	c.print("\n  proposal  %s\n  expires   %s (%s)\n", sanitize([]byte(p.ProposalID)), formatTime(p.ExpiresAt), formatRemaining(p.ExpiresAt, time.Now()))
 	c.print("\nNothing has changed yet. Each signer now types:\n\n  micronode registry approve %s --key FILE%s\n",
-		visible([]byte(p.ProposalID)), socketArgument(socket))
+		sanitize([]byte(p.ProposalID)), socketFlag(socket))
 }

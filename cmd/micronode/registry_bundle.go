@@ -8,15 +8,15 @@ import (
 )
 
 type registryBundle struct {
-	Version uint64 `arg:"" help:"Which version."`
+	Version uint64 `arg:"" help:"The version."`
 	Output  string `short:"o" placeholder:"PATH" complete:"file" help:"Write it to this file instead of standard output."`
-	target
-	printing
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by registry bundle --help.
 func (registryBundle) Help() string {
-	return `A bundle is one version with all that proves it: its approvals, how the signers came to be signers, and its place in the log that the last checkpoint signs. Whoever has it needs no node to verify it.
+	return `A bundle is one version with its proofs: its approvals, the history of the signers, and its inclusion proof in the log that the last checkpoint signs. It is verified without a node.
 
 Examples:
 
@@ -24,8 +24,8 @@ Examples:
     micronode registry verify version-7.json --registry b3:… --log-key …`
 }
 
-// exported is what is printed for a bundle that went to a file.
-type exported struct {
+// bundleOutput is the output for a bundle that was written to a file.
+type bundleOutput struct {
 	Version uint64 `json:"version"`
 	File    string `json:"file"`
 	Size    int    `json:"size"`
@@ -52,11 +52,11 @@ func (r *registryBundle) Run(ctx context.Context, c *console) error {
 		c.print("%s", raw)
 		return nil
 	}
-	if err := saveFile(op, r.Output, raw, publicMode); err != nil {
+	if err := writeFileAtomic(op, r.Output, raw, publicMode); err != nil {
 		return err
 	}
 	if c.json {
-		c.printJSON(exported{r.Version, r.Output, len(raw)})
+		c.printJSON(bundleOutput{r.Version, r.Output, len(raw)})
 	} else {
 		c.print("%s  %s\n", r.Output, fmt.Sprintf("%d bytes", len(raw)))
 	}

@@ -9,11 +9,12 @@ import (
 	"strings"
 
 	"micronode/client"
+	"micronode/internal/terminal"
 )
 
-// changes shows what a proposal changes, made from the items themselves: what a
-// node says about them in its own words is not needed.
-func (c *console) changes(list []client.Change) {
+// printChanges shows what a proposal changes. It is made from the items
+// themselves: the node's own description is not used.
+func (c *console) printChanges(list []client.Change) {
 	for _, one := range list {
 		for _, line := range changeLines(one) {
 			c.print("  %s\n", c.paint(changeColour(line), line))
@@ -21,50 +22,50 @@ func (c *console) changes(list []client.Change) {
 	}
 }
 
-func changeColour(line string) string {
+func changeColour(line string) terminal.Colour {
 	switch strings.TrimLeft(line, " ")[0] {
 	case '+':
-		return green
+		return terminal.Green
 	case '-':
-		return red
+		return terminal.Red
 	default:
-		return yellow
+		return terminal.Yellow
 	}
 }
 
-// changeLines is one change for people: a line, and for the signers one more
-// for each who comes or goes.
+// changeLines is one change as text: a line, and for a set of signers one more
+// for each signer that is added or removed.
 func changeLines(one client.Change) []string {
-	before, after := membersOf(one.Before), membersOf(one.After)
-	title := titleOf(one.Kind, one.ID)
+	before, after := decodeObject(one.Before), decodeObject(one.After)
+	title := itemTitle(one.Kind, one.ID)
 	switch {
 	case before == nil:
-		return withSigners("+ "+title+fields(after), nil, after)
+		return appendSignerChanges("+ "+title+formatMembers(after), nil, after)
 	case after == nil:
-		return withSigners("- "+title+fields(before), before, nil)
+		return appendSignerChanges("- "+title+formatMembers(before), before, nil)
 	default:
-		return withSigners("~ "+title+differences(before, after), before, after)
+		return appendSignerChanges("~ "+title+formatDifferences(before, after), before, after)
 	}
 }
 
-// itemLine is an item on a line.
-func itemLine(raw json.RawMessage) string {
-	item := membersOf(raw)
-	return titleOf(item["kind"], item["id"]) + fields(item)
+// formatItem is an item on one line.
+func formatItem(raw json.RawMessage) string {
+	item := decodeObject(raw)
+	return itemTitle(item["kind"], item["id"]) + formatMembers(item)
 }
 
-// titleOf is the kind of an item and its ID. There is only one set of signers,
-// so its name is not said twice.
-func titleOf(kind, id any) string {
+// itemTitle is the kind of an item and its ID. There is only one set of
+// signers, so its ID is left out.
+func itemTitle(kind, id any) string {
 	if kind == id {
-		return text(id)
+		return formatValue(id)
 	}
-	return text(kind) + " " + text(id)
+	return formatValue(kind) + " " + formatValue(id)
 }
 
-// membersOf reads an item. What is not an object has no members, and a number
-// stays as it was written.
-func membersOf(raw json.RawMessage) map[string]any {
+// decodeObject decodes an item. Anything but an object has no members, and a
+// number stays as it was written.
+func decodeObject(raw json.RawMessage) map[string]any {
 	var members map[string]any
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber()
@@ -74,53 +75,53 @@ func membersOf(raw json.RawMessage) map[string]any {
 	return members
 }
 
-// shown are the members that a line has something to say about: the kind and
-// the ID stand at its beginning, and the keys of signers have lines of their
+// displayedMembers are the members to show on a line: without the kind and the
+// ID, which begin the line, and the keys of signers, which have lines of their
 // own.
-func shown(members map[string]any) []string {
+func displayedMembers(members map[string]any) []string {
 	list := slices.Sorted(maps.Keys(members))
 	return slices.DeleteFunc(list, func(name string) bool {
 		return name == "kind" || name == "id" || name == "keys" && members["kind"] == "signers"
 	})
 }
 
-func fields(members map[string]any) string {
+func formatMembers(members map[string]any) string {
 	var line strings.Builder
-	for _, name := range shown(members) {
-		fmt.Fprintf(&line, "  %s %s", visible([]byte(name)), text(members[name]))
+	for _, name := range displayedMembers(members) {
+		fmt.Fprintf(&line, "  %s %s", sanitize([]byte(name)), formatValue(members[name]))
 	}
 	return line.String()
 }
 
-func differences(before, after map[string]any) string {
+func formatDifferences(before, after map[string]any) string {
 	all := maps.Clone(before)
 	maps.Copy(all, after)
 	var line strings.Builder
-	for _, name := range shown(all) {
-		if was, is := text(before[name]), text(after[name]); was != is {
-			fmt.Fprintf(&line, "  %s %s -> %s", visible([]byte(name)), was, is)
+	for _, name := range displayedMembers(all) {
+		if was, is := formatValue(before[name]), formatValue(after[name]); was != is {
+			fmt.Fprintf(&line, "  %s %s -> %s", sanitize([]byte(name)), was, is)
 		}
 	}
 	return line.String()
 }
 
-// text is a value on a line.
-func text(value any) string {
+// formatValue is a value on one line.
+func formatValue(value any) string {
 	switch value := value.(type) {
 	case nil:
 		return "none"
 	case string:
-		return visible([]byte(value))
+		return sanitize([]byte(value))
 	case []any:
 		parts := []string{}
 		for _, one := range value {
-			parts = append(parts, text(one))
+			parts = append(parts, formatValue(one))
 		}
 		return "[" + strings.Join(parts, ", ") + "]"
 	case map[string]any:
 		parts := []string{}
 		for _, name := range slices.Sorted(maps.Keys(value)) {
-			parts = append(parts, visible([]byte(name))+"="+text(value[name]))
+			parts = append(parts, sanitize([]byte(name))+"="+formatValue(value[name]))
 		}
 		return "{" + strings.Join(parts, ", ") + "}"
 	default:
@@ -128,10 +129,10 @@ func text(value any) string {
 	}
 }
 
-// withSigners adds who comes and who goes.
-func withSigners(line string, before, after map[string]any) []string {
+// appendSignerChanges adds a line for each signer that is added or removed.
+func appendSignerChanges(line string, before, after map[string]any) []string {
 	lines := []string{line}
-	was, is := keysOf(before), keysOf(after)
+	was, is := signerKeysOf(before), signerKeysOf(after)
 	for _, signer := range slices.Sorted(maps.Keys(was)) {
 		if key, stays := is[signer]; !stays {
 			lines = append(lines, "    - "+signer+"  "+was[signer])
@@ -147,13 +148,13 @@ func withSigners(line string, before, after map[string]any) []string {
 	return lines
 }
 
-// keysOf are the keys of a set of signers by their names.
-func keysOf(item map[string]any) map[string]string {
+// signerKeysOf maps the signers of a set to their keys.
+func signerKeysOf(item map[string]any) map[string]string {
 	keys := map[string]string{}
 	list, _ := item["keys"].([]any)
 	for _, one := range list {
 		key, _ := one.(map[string]any)
-		keys[text(key["signer_id"])] = text(key["public"])
+		keys[formatValue(key["signer_id"])] = formatValue(key["public"])
 	}
 	return keys
 }

@@ -4,13 +4,13 @@ import "context"
 
 type registryCommit struct {
 	ID string `arg:"" help:"The ID of the proposal."`
-	target
-	printing
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by registry commit --help.
 func (registryCommit) Help() string {
-	return `The version is in the log, and on the disk if there is one, when its hash is printed. If there are too few approvals, or an item that the proposal touches has changed since, nothing is done.
+	return `When the hash is printed, the version is in the log, and on disk with --persist. If there are too few approvals, or an item that the proposal touches has changed since, nothing is committed.
 
 Example:
 
@@ -28,6 +28,6 @@ func (r *registryCommit) Run(ctx context.Context, c *console) error {
 	if err != nil {
 		return err
 	}
-	c.head(head)
+	c.printHead(head)
 	return nil
 }

@@ -7,8 +7,8 @@ import (
 )
 
 type registryHead struct {
-	target
-	printing
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by registry head --help.
@@ -19,7 +19,7 @@ func (registryHead) Help() string {
     micronode registry head --json | jq -r .hash`
 }
 
-// Run prints the end of the log.
+// Run prints the head of the log.
 func (h *registryHead) Run(ctx context.Context, c *console) error {
 	node, err := h.dial()
 	if err != nil {
@@ -30,14 +30,14 @@ func (h *registryHead) Run(ctx context.Context, c *console) error {
 	if err != nil {
 		return err
 	}
-	c.head(head)
+	c.printHead(head)
 	return nil
 }
 
-func (c *console) head(head client.RegistryHead) {
+func (c *console) printHead(head client.RegistryHead) {
 	if c.json {
 		c.printJSON(head)
 		return
 	}
-	c.print("version    %d\nhash       %s\npayload    %s\ncommitted  %s\n", head.Version, head.Hash, head.PayloadB3, stamp(head.CommittedAt))
+	c.print("version    %d\nhash       %s\npayload    %s\ncommitted  %s\n", head.Version, head.Hash, head.PayloadB3, formatTime(head.CommittedAt))
 }

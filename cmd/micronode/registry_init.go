@@ -11,14 +11,14 @@ import (
 
 type registryInit struct {
 	M   int      `name:"m" required:"" placeholder:"M" help:"How many signers must approve a change."`
-	Key []string `required:"" placeholder:"FILE" complete:"file" sep:"none" help:"The public key of a signer: a .pub file, or NAME=FILE, or NAME=ed25519:…. Repeat for each."`
-	target
-	printing
+	Key []string `required:"" placeholder:"FILE" complete:"file" sep:"none" help:"The public key of a signer: a .pub file, or NAME=FILE, or NAME=ed25519:…. Repeat for each signer."`
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by registry init --help.
 func (registryInit) Help() string {
-	return `What is printed is how others can tell this registry from any other: its ID and the key that signs its log. Write both down, outside of the node. A node has one registry, and a registry that is lost cannot be made again with the same ID.
+	return `The output identifies this registry: its ID and the key that signs its log. Keep both outside of the node. A node has one registry, and a lost registry cannot be created again with the same ID.
 
 Examples:
 
@@ -30,9 +30,9 @@ Examples:
 func (r *registryInit) Run(ctx context.Context, c *console) error {
 	first := client.InitRequest{M: r.M}
 	for _, text := range r.Key {
-		key, err := c.publicKey(ctx, text)
+		key, err := c.readPublicKey(ctx, text)
 		if err != nil {
-			return about("registry.init", text, err)
+			return withSubject("registry.init", text, err)
 		}
 		first.Keys = append(first.Keys, key)
 	}
@@ -41,23 +41,23 @@ func (r *registryInit) Run(ctx context.Context, c *console) error {
 		return err
 	}
 	defer node.Close()
-	made, err := node.InitRegistry(ctx, first)
+	created, err := node.InitRegistry(ctx, first)
 	if err != nil {
 		return err
 	}
 	if c.json {
-		c.printJSON(made)
+		c.printJSON(created)
 		return nil
 	}
-	c.print("registry  %s\nlog key   %s\n", made.Registry, visible([]byte(made.Key)))
-	c.print("\nWrite both down, outside of this node. With them anybody can check that nothing was rewritten:\n\n")
-	c.print("  micronode registry verify --registry %s --log-key %s\n", made.Registry, visible([]byte(made.Key)))
+	c.print("registry  %s\nlog key   %s\n", created.Registry, sanitize([]byte(created.Key)))
+	c.print("\nKeep both outside of this node. With them anyone can verify that the log was not rewritten:\n\n")
+	c.print("  micronode registry verify --registry %s --log-key %s\n", created.Registry, sanitize([]byte(created.Key)))
 	return nil
 }
 
-// publicKey reads a signer as it is named on the command line. A file that is
-// called like the private key would be refused by what it says.
-func (c *console) publicKey(ctx context.Context, text string) (client.RegistryKey, error) {
+// readPublicKey reads a signer as the command line gives it. A private key is
+// rejected by its content, whatever its file is called.
+func (c *console) readPublicKey(ctx context.Context, text string) (client.RegistryKey, error) {
 	name, source, named := strings.Cut(text, "=")
 	if !named || strings.ContainsRune(name, '/') || strings.HasPrefix(name, "ed25519:") {
 		name, source = "", text // base64 ends with = too
@@ -79,7 +79,7 @@ func (c *console) publicKey(ctx context.Context, text string) (client.RegistryKe
 	}
 	if name == "" {
 		return client.RegistryKey{}, &fault.Error{Op: "registry.init", Kind: fault.Malformed, Detail: "the key has no name",
-			Next: "Say whose it is: --key NAME=" + text}
+			Next: "Name its signer: --key NAME=" + text}
 	}
 	return client.RegistryKey{SignerID: name, Public: keyfile.FormatPublic(public)}, nil
 }

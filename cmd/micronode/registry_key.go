@@ -17,9 +17,9 @@ import (
 	"micronode/internal/registry/keyfile"
 )
 
-// secrecy is where a passphrase comes from.
-type secrecy struct {
-	PassphraseFile string `placeholder:"FILE" complete:"file" env:"MICRO_PASSPHRASE_FILE" help:"Read the passphrase from the first line of this file; - is standard input. Without it, it is asked for on the terminal."`
+// passphraseFlags is the source of a passphrase.
+type passphraseFlags struct {
+	PassphraseFile string `placeholder:"FILE" complete:"file" env:"MICRO_PASSPHRASE_FILE" help:"Read the passphrase from the first line of this file; - is standard input. Without it, the terminal prompts for it."`
 }
 
 const (
@@ -28,126 +28,127 @@ const (
 )
 
 // openKey reads a signer's key from a file, or from standard input if it is -.
-func (s secrecy) openKey(ctx context.Context, c *console, name string) (ed25519.PrivateKey, error) {
+func (p passphraseFlags) openKey(ctx context.Context, c *console, name string) (ed25519.PrivateKey, error) {
 	const op = "registry.key"
-	if name == "-" && s.PassphraseFile == "-" {
+	if name == "-" && p.PassphraseFile == "-" {
 		return nil, &fault.Error{Op: op, Kind: fault.Malformed, Detail: "the key and its passphrase cannot both come from standard input",
-			Next: "Put one of them into a file that only you can read."}
+			Next: "Put one of them into a file with mode 0600."}
 	}
 	raw, err := c.readAll(ctx, name, maxKey)
 	if err != nil {
-		return nil, about(op, name, err)
+		return nil, withSubject(op, name, err)
 	}
-	key, err := keyfile.Open(raw, func() (string, error) { return s.passphrase(ctx, c, name) })
+	key, err := keyfile.Open(raw, func() (string, error) { return p.passphrase(ctx, c, name) })
 	if err != nil {
-		return nil, about(op, name, err)
+		return nil, withSubject(op, name, err)
 	}
 	return key, nil
 }
 
-// passphrase reads the passphrase of a key that is there already.
-func (s secrecy) passphrase(ctx context.Context, c *console, name string) (string, error) {
-	if s.PassphraseFile != "" || name == "-" || !c.inTerminal {
-		return s.given(ctx, c)
+// passphrase reads the passphrase of an existing key.
+func (p passphraseFlags) passphrase(ctx context.Context, c *console, name string) (string, error) {
+	if p.PassphraseFile != "" || name == "-" || !c.inTerminal {
+		return p.readPassphraseFile(ctx, c)
 	}
-	return c.ask(ctx, "passphrase of "+name+": ", true)
+	return c.prompt(ctx, "passphrase of "+name+": ", true)
 }
 
-// newPassphrase reads one for a new key, twice if somebody types it.
-func (s secrecy) newPassphrase(ctx context.Context, c *console) (string, error) {
-	if s.PassphraseFile != "" || !c.inTerminal {
-		return s.given(ctx, c)
+// newPassphrase reads one for a new key, twice if it is typed.
+func (p passphraseFlags) newPassphrase(ctx context.Context, c *console) (string, error) {
+	if p.PassphraseFile != "" || !c.inTerminal {
+		return p.readPassphraseFile(ctx, c)
 	}
-	first, err := c.ask(ctx, "new passphrase: ", true)
+	first, err := c.prompt(ctx, "new passphrase: ", true)
 	if err != nil {
 		return "", err
 	}
-	second, err := c.ask(ctx, "the same again: ", true)
+	second, err := c.prompt(ctx, "the same again: ", true)
 	if err != nil {
 		return "", err
 	}
 	if first != second {
 		return "", &fault.Error{Op: "registry.passphrase", Kind: fault.Malformed, Detail: "the two passphrases differ",
-			Next: "Nothing was written. Type the command again."}
+			Next: "Nothing was written. Run the command again."}
 	}
 	return first, nil
 }
 
-// given is the passphrase that nobody has to type.
-func (s secrecy) given(ctx context.Context, c *console) (string, error) {
+// readPassphraseFile reads the passphrase from a file.
+func (p passphraseFlags) readPassphraseFile(ctx context.Context, c *console) (string, error) {
 	const op = "registry.passphrase"
-	if s.PassphraseFile == "" {
+	if p.PassphraseFile == "" {
 		return "", &fault.Error{Op: op, Kind: fault.Unauthorized, Detail: "a passphrase is needed, and there is no terminal to ask for it",
 			Next: "Run the command in a terminal, or name a file with --passphrase-file FILE or MICRO_PASSPHRASE_FILE."}
 	}
-	raw, err := c.readAll(ctx, s.PassphraseFile, maxPassphrase)
+	raw, err := c.readAll(ctx, p.PassphraseFile, maxPassphrase)
 	if err != nil {
-		return "", about(op, s.PassphraseFile, err)
+		return "", withSubject(op, p.PassphraseFile, err)
 	}
 	line, _, _ := bytes.Cut(raw, []byte("\n"))
 	return string(bytes.TrimSuffix(line, []byte("\r"))), nil
 }
 
-// ask reads a line from the terminal. A hidden one is not shown as it is typed.
-func (c *console) ask(ctx context.Context, prompt string, hidden bool) (string, error) {
+// prompt reads a line from the terminal. A hidden one is not echoed.
+func (c *console) prompt(ctx context.Context, prompt string, hidden bool) (string, error) {
 	const op = "ask"
 	if file, ok := c.in.(*os.File); ok && hidden {
-		show, err := hide(int(file.Fd()))
+		show, err := disableEcho(int(file.Fd()))
 		if err != nil {
 			return "", fault.Wrap(op, err)
 		}
 		defer show()
 	}
-	fmt.Fprint(c.err, prompt) // whoever sees it may type
-	in, err := c.input(ctx)
+	fmt.Fprint(c.err, prompt) // after the echo is off
+	in, err := c.openStdin(ctx)
 	if err != nil {
 		return "", err
 	}
 	defer in.Close()
-	line, letter := []byte{}, make([]byte, 1)
+	line, char := []byte{}, make([]byte, 1)
 	for len(line) <= maxPassphrase {
-		n, err := in.Read(letter)
-		if n == 1 && letter[0] == '\n' || err == io.EOF && len(line) > 0 {
+		n, err := in.Read(char)
+		if n == 1 && char[0] == '\n' || err == io.EOF && len(line) > 0 {
 			return strings.TrimSuffix(string(line), "\r"), nil
 		}
 		if err != nil {
-			return "", unanswered(op, err)
+			return "", wrapPromptError(op, err)
 		}
-		line = append(line, letter[:n]...)
+		line = append(line, char[:n]...)
 	}
 	return "", &fault.Error{Op: op, Kind: fault.Malformed, Detail: "the line is too long", Next: "Type less."}
 }
 
-func unanswered(op string, err error) error {
+func wrapPromptError(op string, err error) error {
 	if _, typed := errors.AsType[*fault.Error](err); typed {
 		return err
 	}
-	return &fault.Error{Op: op, Kind: fault.Canceled, Detail: "there was no answer", Err: err, Next: "Nothing was done. Type the command again."}
+	return &fault.Error{Op: op, Kind: fault.Canceled, Detail: "there was no answer", Err: err, Next: "Nothing was done. Run the command again."}
 }
 
-// hide turns off the echo of a terminal, but for the line break. The settings
-// come back when show is called.
-func hide(terminal int) (show func(), err error) {
-	was, err := unix.IoctlGetTermios(terminal, unix.TCGETS)
+// disableEcho turns off the echo of a terminal, except for the line break.
+// restore brings the settings back.
+func disableEcho(terminal int) (restore func(), err error) {
+	saved, err := unix.IoctlGetTermios(terminal, unix.TCGETS)
 	if err != nil {
 		return nil, err
 	}
-	quiet := *was
+	quiet := *saved
 	quiet.Lflag = quiet.Lflag&^unix.ECHO | unix.ECHONL
 	if err := unix.IoctlSetTermios(terminal, unix.TCSETS, &quiet); err != nil {
 		return nil, err
 	}
-	return func() { _ = unix.IoctlSetTermios(terminal, unix.TCSETS, was) }, nil // a terminal that went away has nothing to show
+	return func() { _ = unix.IoctlSetTermios(terminal, unix.TCSETS, saved) }, nil // if the terminal is gone, there is nothing to restore
 }
 
-// publicMode is for files that everybody may read.
+// publicMode is for files that every user may read.
 const publicMode = 0o644
 
-// saveFile writes a file, whole or not at all. One that is there is replaced.
-func saveFile(op, path string, data []byte, mode os.FileMode) error {
+// writeFileAtomic writes a file, whole or not at all. An existing one is
+// replaced.
+func writeFileAtomic(op, path string, data []byte, mode os.FileMode) error {
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
-		return unwritten(op, path, err)
+		return newWriteError(op, path, err)
 	}
 	defer func() { _ = os.Remove(file.Name()) }()
 	_, err = file.Write(data)
@@ -161,7 +162,7 @@ func saveFile(op, path string, data []byte, mode os.FileMode) error {
 		err = os.Rename(file.Name(), path)
 	}
 	if err != nil {
-		return unwritten(op, path, err)
+		return newWriteError(op, path, err)
 	}
 	return nil
 }

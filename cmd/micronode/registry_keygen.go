@@ -10,15 +10,15 @@ import (
 )
 
 type registryKeygen struct {
-	Out          string `required:"" placeholder:"FILE" complete:"file" help:"Where the key is written. The public key goes to FILE.pub."`
-	NoPassphrase bool   `help:"Do not encrypt the key. Whoever can read the file can sign."`
-	secrecy
-	printing
+	Out          string `required:"" placeholder:"FILE" complete:"file" help:"The file for the key. The public key goes to FILE.pub."`
+	NoPassphrase bool   `help:"Do not encrypt the key. Read access to the file is then enough to sign."`
+	passphraseFlags
+	outputFlags
 }
 
 // Help is shown by registry keygen --help.
 func (registryKeygen) Help() string {
-	return `The key is Ed25519. The file is encrypted with a passphrase, in the format of age, and only you can read it. FILE.pub is no secret: it is what the registry gets. The name of the signer is that of the file, without its endings. A file that is there is never replaced.
+	return `The key is Ed25519. The file is encrypted with a passphrase, in the age format, with mode 0600. FILE.pub is public: give it to registry init. The name of the signer is the name of the file without its extensions. An existing file is never replaced.
 
 Examples:
 
@@ -28,7 +28,7 @@ Examples:
 
 const keygenOp = "registry.keygen"
 
-// signerKey is what is printed of a key.
+// signerKey is the output for a key.
 type signerKey struct {
 	SignerID string `json:"signer_id"`
 	Public   string `json:"public"`
@@ -37,7 +37,7 @@ type signerKey struct {
 
 // Run makes a key.
 func (k *registryKeygen) Run(ctx context.Context, c *console) error {
-	for _, path := range []string{k.Out, k.Out + keyfile.PublicSuffix} { // before anybody thinks of a passphrase
+	for _, path := range []string{k.Out, k.Out + keyfile.PublicSuffix} { // before the passphrase is asked for
 		if _, err := os.Lstat(path); err == nil {
 			return &fault.Error{Op: keygenOp, Kind: fault.Conflict, Detail: path + " is there already", Next: "Choose another file. A key is never replaced."}
 		}
@@ -46,7 +46,7 @@ func (k *registryKeygen) Run(ctx context.Context, c *console) error {
 	if err != nil {
 		return err
 	}
-	sealed := keyfile.Plain(key)
+	sealed := keyfile.FormatPlain(key)
 	if !k.NoPassphrase {
 		passphrase, err := k.newPassphrase(ctx, c)
 		if err != nil {

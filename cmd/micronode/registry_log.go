@@ -12,14 +12,14 @@ import (
 )
 
 type registryLog struct {
-	Count uint `short:"n" default:"20" placeholder:"N" help:"How many versions to show, ${default} unless said otherwise; 0 for all."`
-	target
-	printing
+	Count uint `short:"n" default:"20" placeholder:"N" help:"The number of versions to show; 0 for all (default ${default})."`
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by registry log --help.
 func (registryLog) Help() string {
-	return `A line is the version, when it was committed, the beginning of its hash, who approved it, and what it touched. With --json it is the version as the node has it, without the items, one document a line.
+	return `Each line is the version, its time, the start of its hash, its approvers, and the items it changed. With --json each line is the version as the node stores it, without the items.
 
 Examples:
 
@@ -38,16 +38,16 @@ func (r *registryLog) Run(ctx context.Context, c *console) error {
 	if err != nil {
 		return err
 	}
-	for n, version := uint(0), head.Version; c.unwritten == nil && (r.Count == 0 || n < r.Count); n, version = n+1, version-1 {
+	for n, version := uint(0), head.Version; c.outputErr == nil && (r.Count == 0 || n < r.Count); n, version = n+1, version-1 {
 		one, err := node.RegistryVersion(ctx, version, false)
 		if n > 0 && errors.Is(err, fault.Expired) {
-			c.remark("versions before this one were pruned")
+			c.notice("versions before this one were pruned")
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		c.logLine(one)
+		c.printLogLine(one)
 		if version == 0 {
 			return nil
 		}
@@ -55,17 +55,17 @@ func (r *registryLog) Run(ctx context.Context, c *console) error {
 	return nil
 }
 
-func (c *console) logLine(one client.RegistryVersion) {
+func (c *console) printLogLine(one client.RegistryVersion) {
 	if c.json {
 		c.printJSON(one)
 		return
 	}
-	c.print("%d  %s  %s  %s  %s\n", one.Version, stamp(one.CommittedAt), shortHash(one.Hash), signersOf(one), opsLine(one))
+	c.print("%d  %s  %s  %s  %s\n", one.Version, formatTime(one.CommittedAt), shortHash(one.Hash), approversOf(one), formatOps(one))
 }
 
-// signersOf says who approved a version. The log has them in the order of their
-// keys, which says nothing to anybody.
-func signersOf(one client.RegistryVersion) string {
+// approversOf lists the approvers of a version. The log has them in the order
+// of their keys, which has no meaning for a reader.
+func approversOf(one client.RegistryVersion) string {
 	if len(one.Approvals) == 0 {
 		return "(genesis)"
 	}
@@ -74,33 +74,33 @@ func signersOf(one client.RegistryVersion) string {
 		list = append(list, approval.SignerID)
 	}
 	slices.Sort(list)
-	return names(list)
+	return joinNames(list)
 }
 
-// mostOps is how many operations a line names.
-const mostOps = 4
+// maxOpsShown is how many operations a line shows.
+const maxOpsShown = 4
 
-// opsLine says what a version touched.
-func opsLine(one client.RegistryVersion) string {
+// formatOps describes the operations of a version.
+func formatOps(one client.RegistryVersion) string {
 	var parts []string
-	for _, op := range one.Ops[:min(len(one.Ops), mostOps)] {
-		parts = append(parts, opText(op))
+	for _, op := range one.Ops[:min(len(one.Ops), maxOpsShown)] {
+		parts = append(parts, formatOp(op))
 	}
-	if more := len(one.Ops) - mostOps; more > 0 {
-		parts = append(parts, counted(more, "more operation"))
+	if more := len(one.Ops) - maxOpsShown; more > 0 {
+		parts = append(parts, pluralize(more, "more operation"))
 	}
 	line := strings.Join(parts, ", ")
 	if one.Supersedes != nil {
-		line += " (takes back " + opsReason(one.Supersedes) + ")"
+		line += " (takes back " + formatSuperseded(one.Supersedes) + ")"
 	}
 	return line
 }
 
-// opText names an operation: put node edge-1.
-func opText(raw json.RawMessage) string {
-	op := membersOf(raw)
+// formatOp describes an operation: put node edge-1.
+func formatOp(raw json.RawMessage) string {
+	op := decodeObject(raw)
 	if item, ok := op["item"].(map[string]any); ok {
-		return text(op["op"]) + " " + titleOf(item["kind"], item["id"])
+		return formatValue(op["op"]) + " " + itemTitle(item["kind"], item["id"])
 	}
-	return text(op["op"]) + " " + text(op["id"])
+	return formatValue(op["op"]) + " " + formatValue(op["id"])
 }

@@ -8,16 +8,17 @@ import (
 	"time"
 
 	"micronode/client"
+	"micronode/internal/terminal"
 )
 
 type registryProposals struct {
-	target
-	printing
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by registry proposals --help.
 func (registryProposals) Help() string {
-	return `Proposals live in the memory of the node that took them. They are gone when it stops, when they expire, and when they are committed. One that is stale cannot be committed, because the signers, or what it would change, are not what they were when it was made.
+	return `The node that received a proposal holds it in memory, until it is committed, it expires, or the node stops. A stale proposal cannot be committed, because the signers or the items that it changes have changed since.
 
 Examples:
 
@@ -46,29 +47,29 @@ func (r *registryProposals) Run(ctx context.Context, c *console) error {
 	case c.json:
 		c.printJSON(append([]client.Proposal{}, list...))
 	case len(list) == 0:
-		c.remark("no proposal is open\nMake one: micronode registry propose FILE")
+		c.notice("no proposal is open\nSubmit one: micronode registry propose FILE")
 	default:
-		c.openProposals(list)
+		c.printProposals(list)
 	}
 	return nil
 }
 
-func (c *console) openProposals(list []client.Proposal) {
+func (c *console) printProposals(list []client.Proposal) {
 	for i, one := range list {
 		if i > 0 {
 			c.print("\n")
 		}
 		approved := fmt.Sprintf("%d of %d", len(one.Approvals), one.Quorum.M)
 		if len(one.Approvals) > 0 {
-			approved += ": " + names(one.Approvals)
+			approved += ": " + joinNames(one.Approvals)
 		}
-		c.print("%s  approved %s  expires %s\n", visible([]byte(one.ProposalID)), approved, until(one.ExpiresAt, time.Now()))
+		c.print("%s  approved %s  expires %s\n", sanitize([]byte(one.ProposalID)), approved, formatRemaining(one.ExpiresAt, time.Now()))
 		if one.Status == client.ProposalStale {
-			c.print("  %s %s\n  %s\n", c.paint(yellow, "stale:"), visible([]byte(one.Reason)), visible([]byte(one.Next)))
+			c.print("  %s %s\n  %s\n", c.paint(terminal.Yellow, "stale:"), sanitize([]byte(one.Reason)), sanitize([]byte(one.Next)))
 		}
 		if one.Supersedes != nil {
-			c.print("  takes back version %d: %s\n", one.Supersedes.Version, visible([]byte(one.Supersedes.Reason)))
+			c.print("  takes back version %d: %s\n", one.Supersedes.Version, sanitize([]byte(one.Supersedes.Reason)))
 		}
-		c.changes(one.Diff)
+		c.printChanges(one.Diff)
 	}
 }

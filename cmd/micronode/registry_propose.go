@@ -15,14 +15,15 @@ import (
 
 	"micronode/client"
 	"micronode/fault"
+	"micronode/internal/registry"
 )
 
 type registryPropose struct {
 	File string        `arg:"" complete:"file" help:"The change, as JSON or TOML; - is standard input."`
-	Base bool          `help:"Insist on the version that is the last one now: if another one comes first, the proposal is void."`
-	TTL  time.Duration `name:"ttl" placeholder:"DURATION" help:"How long it may wait for approvals, such as 24h. Without it, the node decides."`
-	target
-	printing
+	Base bool          `help:"Base the proposal on the current version: if another version is committed first, the proposal is void."`
+	TTL  time.Duration `name:"ttl" placeholder:"DURATION" help:"The lifetime of the proposal, such as 24h. Without it, registry.proposal_ttl of the node."`
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by registry propose --help.
@@ -43,7 +44,7 @@ func (registryPropose) Help() string {
     [[delete]]
     id = "edge-2"
 
-In JSON it is the request of the HTTP API: {"ops":[{"op":"put","item":{…}},{"op":"delete","id":"…"}]}. All of it is done, or nothing.
+In JSON it is the request of the HTTP API: {"ops":[{"op":"put","item":{…}},{"op":"delete","id":"…"}]}. All operations are committed, or none.
 
 Examples:
 
@@ -52,20 +53,15 @@ Examples:
     jq -n '{ops: [{op: "delete", id: "edge-2"}]}' | micronode registry propose -`
 }
 
-const (
-	proposeOp = "registry.propose"
-
-	// schemaVersion is that of the requests and the payloads.
-	schemaVersion = "1.0.0"
-)
+const proposeOp = "registry.propose"
 
 // Run proposes a change.
 func (r *registryPropose) Run(ctx context.Context, c *console) error {
-	want, err := c.readRequest(ctx, r.File)
+	want, err := c.readProposalRequest(ctx, r.File)
 	if err != nil {
 		return err
 	}
-	if ttl, err := seconds(r.TTL); err != nil {
+	if ttl, err := ttlSeconds(r.TTL); err != nil {
 		return err
 	} else if ttl > 0 {
 		want.TTL = ttl
@@ -84,38 +80,38 @@ func (r *registryPropose) Run(ctx context.Context, c *console) error {
 	}
 	proposal, err := node.Propose(ctx, want)
 	if err != nil {
-		return about(proposeOp, r.File, err)
+		return withSubject(proposeOp, r.File, err)
 	}
-	c.proposed(proposal, r.Socket)
+	c.printProposal(proposal, r.Socket)
 	return nil
 }
 
-// seconds is a lifetime as the API takes it; 0 if none was given.
-func seconds(ttl time.Duration) (int64, error) {
+// ttlSeconds is a lifetime as the API takes it; 0 if none was given.
+func ttlSeconds(ttl time.Duration) (int64, error) {
 	if ttl < 0 || ttl > 0 && ttl < time.Second {
-		return 0, &fault.Error{Op: proposeOp, Kind: fault.Malformed, Detail: fmt.Sprintf("nobody can approve anything within %s", ttl),
+		return 0, &fault.Error{Op: proposeOp, Kind: fault.Malformed, Detail: fmt.Sprintf("--ttl %s is not above zero", ttl),
 			Next: "Give --ttl a duration such as 1h."}
 	}
 	return int64(ttl / time.Second), nil
 }
 
-// maxRequest is how large a change may be.
+// maxRequest is the maximum size of a change in bytes.
 const maxRequest = 1 << 20
 
-// readRequest reads a change from a file or from standard input.
-func (c *console) readRequest(ctx context.Context, name string) (client.ProposalRequest, error) {
+// readProposalRequest reads a change from a file or from standard input.
+func (c *console) readProposalRequest(ctx context.Context, name string) (client.ProposalRequest, error) {
 	raw, err := c.readAll(ctx, name, maxRequest)
 	if err != nil {
-		return client.ProposalRequest{}, about(proposeOp, name, err)
+		return client.ProposalRequest{}, withSubject(proposeOp, name, err)
 	}
-	members, err := requestMembers(name, raw)
+	members, err := decodeRequest(name, raw)
 	if err == nil {
 		var request client.ProposalRequest
 		if request, err = requestOf(members); err == nil {
 			return request, nil
 		}
 	}
-	return client.ProposalRequest{}, about(proposeOp, name, err)
+	return client.ProposalRequest{}, withSubject(proposeOp, name, err)
 }
 
 // readAll reads a small file, or standard input, to its end.
@@ -125,7 +121,7 @@ func (c *console) readAll(ctx context.Context, name string, most int) ([]byte, e
 	}
 	source, _, err := c.open(name)
 	if name == "-" {
-		source, err = c.input(ctx)
+		source, err = c.openStdin(ctx)
 	}
 	if err != nil {
 		return nil, err
@@ -133,17 +129,17 @@ func (c *console) readAll(ctx context.Context, name string, most int) ([]byte, e
 	defer source.Close()
 	raw, err := io.ReadAll(io.LimitReader(source, int64(most)+1))
 	if err != nil {
-		return nil, unopened(err)
+		return nil, newOpenError(err)
 	}
 	if len(raw) > most {
 		return nil, &fault.Error{Op: openOp, Kind: fault.BodyTooLarge, Detail: fmt.Sprintf("it has more than %d bytes", most),
-			Next: "Check that it is the right file. A change that is too large can be split into several."}
+			Next: "Check that it is the right file. Split a large change into several proposals."}
 	}
 	return raw, nil
 }
 
-// requestMembers takes a document apart, by its extension or by how it begins.
-func requestMembers(name string, raw []byte) (map[string]json.RawMessage, error) {
+// decodeRequest decodes a document, as its extension or its first bytes say.
+func decodeRequest(name string, raw []byte) (map[string]json.RawMessage, error) {
 	isJSON := bytes.HasPrefix(bytes.TrimSpace(raw), []byte("{"))
 	switch strings.ToLower(filepath.Ext(name)) {
 	case ".json":
@@ -152,17 +148,17 @@ func requestMembers(name string, raw []byte) (map[string]json.RawMessage, error)
 		isJSON = false
 	}
 	if isJSON {
-		return jsonMembers(raw)
+		return decodeJSONObject(raw)
 	}
-	return tomlMembers(raw)
+	return decodeTOMLObject(raw)
 }
 
-// jsonMembers reads an object. A member that is there twice is refused: the
+// decodeJSONObject decodes an object. It rejects a duplicate member: the
 // reader of the file may have seen the other one.
-func jsonMembers(raw []byte) (map[string]json.RawMessage, error) {
+func decodeJSONObject(raw []byte) (map[string]json.RawMessage, error) {
 	decoder, members := json.NewDecoder(bytes.NewReader(raw)), map[string]json.RawMessage{}
 	if first, err := decoder.Token(); err != nil || first != json.Delim('{') {
-		return nil, badRequest("it is no JSON object")
+		return nil, newRequestError("it is not a JSON object")
 	}
 	for decoder.More() {
 		var value json.RawMessage
@@ -171,66 +167,67 @@ func jsonMembers(raw []byte) (map[string]json.RawMessage, error) {
 			err = decoder.Decode(&value)
 		}
 		if err != nil {
-			return nil, badRequest("it is no JSON: %v", err)
+			return nil, newRequestError("it is not valid JSON: %v", err)
 		}
 		if _, twice := members[name.(string)]; twice {
-			return nil, badRequest("%q is there twice", name)
+			return nil, newRequestError("%q is there twice", name)
 		}
 		members[name.(string)] = value
 	}
 	if _, err := decoder.Token(); err != nil {
-		return nil, badRequest("it is no JSON: %v", err)
+		return nil, newRequestError("it is not valid JSON: %v", err)
 	}
 	if _, err := decoder.Token(); err != io.EOF {
-		return nil, badRequest("something follows the document")
+		return nil, newRequestError("data follows the JSON document")
 	}
 	return members, nil
 }
 
-// tomlMembers reads TOML into the same shape.
-func tomlMembers(raw []byte) (map[string]json.RawMessage, error) {
+// decodeTOMLObject decodes TOML into the same shape.
+func decodeTOMLObject(raw []byte) (map[string]json.RawMessage, error) {
 	var document map[string]any
 	if err := toml.Unmarshal(raw, &document); err != nil {
-		return nil, badRequest("it is no TOML: %v", err)
+		return nil, newRequestError("it is not valid TOML: %v", err)
 	}
 	members := map[string]json.RawMessage{}
 	for name, value := range document {
-		if err := plain(name, value); err != nil {
+		if err := checkPlainValue(name, value); err != nil {
 			return nil, err
 		}
-		members[name], _ = json.Marshal(value) // what is plain can be written
+		members[name], _ = json.Marshal(value) // a plain value can be encoded
 	}
 	return members, nil
 }
 
-// plain refuses what a registry has no place for: TOML has times and fractions.
-func plain(path string, value any) error {
+// checkPlainValue rejects values that a registry cannot hold: TOML has times
+// and fractions.
+func checkPlainValue(path string, value any) error {
 	switch value := value.(type) {
 	case string, bool, int64:
 		return nil
 	case []any:
 		for i, one := range value {
-			if err := plain(fmt.Sprintf("%s[%d]", path, i), one); err != nil {
+			if err := checkPlainValue(fmt.Sprintf("%s[%d]", path, i), one); err != nil {
 				return err
 			}
 		}
 		return nil
 	case map[string]any:
 		for name, one := range value {
-			if err := plain(path+"."+name, one); err != nil {
+			if err := checkPlainValue(path+"."+name, one); err != nil {
 				return err
 			}
 		}
 		return nil
 	default:
-		return badRequest("%s is neither text nor a whole number nor a list or table of them", path)
+		return newRequestError("%s is not a string, a whole number, or a list or table of these", path)
 	}
 }
 
-// requestOf makes a request of a document: of its operations, or of what is to
-// be put and deleted. What an item may say is for the node to judge.
+// requestOf makes a request of a document: of its operations, or of the items
+// to put and delete. The node validates the items.
 func requestOf(members map[string]json.RawMessage) (client.ProposalRequest, error) {
-	request := client.ProposalRequest{SchemaVersion: schemaVersion}
+	request := client.ProposalRequest{SchemaVersion: registry.SchemaVersion}
 	var put []json.RawMessage
 	var remove []struct {
 		ID *string `json:"id"`
@@ -238,37 +235,37 @@ func requestOf(members map[string]json.RawMessage) (client.ProposalRequest, erro
 	into := map[string]any{"schema_version": &request.SchemaVersion, "ops": &request.Ops, "base": &request.Base, "ttl_s": &request.TTL,
 		"put": &put, "delete": &remove}
 	for name, raw := range members {
-		place, known := into[name]
+		dest, known := into[name]
 		if !known {
-			return request, badRequest("%q is not known here", name)
+			return request, newRequestError("%q is not known here", name)
 		}
 		decoder := json.NewDecoder(bytes.NewReader(raw))
 		decoder.DisallowUnknownFields()
-		if err := decoder.Decode(place); err != nil {
-			return request, badRequest("%q does not hold what it should: %v", name, err)
+		if err := decoder.Decode(dest); err != nil {
+			return request, newRequestError("%q has an invalid value: %v", name, err)
 		}
 	}
 	for _, item := range put {
-		request.Ops = append(request.Ops, operation(map[string]any{"op": "put", "item": item}))
+		request.Ops = append(request.Ops, marshalOp(map[string]any{"op": "put", "item": item}))
 	}
 	for _, one := range remove {
 		if one.ID == nil {
-			return request, badRequest("a deletion has no id")
+			return request, newRequestError("a deletion has no id")
 		}
-		request.Ops = append(request.Ops, operation(map[string]any{"op": "delete", "id": *one.ID}))
+		request.Ops = append(request.Ops, marshalOp(map[string]any{"op": "delete", "id": *one.ID}))
 	}
 	if len(request.Ops) == 0 {
-		return request, badRequest("there is no change in it")
+		return request, newRequestError("it contains no operation")
 	}
 	return request, nil
 }
 
-func operation(members map[string]any) json.RawMessage {
+func marshalOp(members map[string]any) json.RawMessage {
 	raw, _ := json.Marshal(members) // text and JSON
 	return raw
 }
 
-func badRequest(format string, args ...any) error {
+func newRequestError(format string, args ...any) error {
 	return &fault.Error{Op: proposeOp, Kind: fault.Malformed, Detail: fmt.Sprintf(format, args...),
 		Next: "Write it as micronode registry propose --help shows."}
 }

@@ -10,14 +10,14 @@ import (
 )
 
 type registryShow struct {
-	Version *uint64 `arg:"" optional:"" help:"Which version. Without it, the last one."`
-	target
-	printing
+	Version *uint64 `arg:"" optional:"" help:"The version. Without it, the last one."`
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by registry show --help.
 func (registryShow) Help() string {
-	return `Shown are who approved the version, what it did, and all items that there were when it was committed.
+	return `The output is the approvals of the version, its operations, and all items as of its commit.
 
 Examples:
 
@@ -44,41 +44,41 @@ func (r *registryShow) Run(ctx context.Context, c *console) error {
 	if err != nil {
 		return err
 	}
-	c.version(one)
+	c.printVersion(one)
 	return nil
 }
 
-func (c *console) version(one client.RegistryVersion) {
+func (c *console) printVersion(one client.RegistryVersion) {
 	if c.json {
 		c.printJSON(one)
 		return
 	}
-	c.print("version %d of %s\n\n", one.Version, stamp(one.CommittedAt))
+	c.print("version %d of %s\n\n", one.Version, formatTime(one.CommittedAt))
 	c.print("  hash      %s\n  before    %s\n  payload   %s\n", one.Hash, one.PrevHash, one.PayloadB3)
 	if one.ProposalID != "" {
-		c.print("  proposal  %s\n", visible([]byte(one.ProposalID)))
+		c.print("  proposal  %s\n", sanitize([]byte(one.ProposalID)))
 	}
 	if one.Supersedes != nil {
-		c.print("  takes back %s\n", opsReason(one.Supersedes))
+		c.print("  takes back %s\n", formatSuperseded(one.Supersedes))
 	}
 	if len(one.Approvals) > 0 {
-		c.print("  approved  by %s; it took %d of %d\n", signersOf(one), one.SignerSet.M, len(one.SignerSet.Keys))
+		c.print("  approved  by %s; quorum %d of %d\n", approversOf(one), one.SignerSet.M, len(one.SignerSet.Keys))
 	}
-	c.print("\nwhat it did\n")
+	c.print("\noperations\n")
 	for _, op := range one.Ops {
-		c.print("  %s\n", opText(op))
+		c.print("  %s\n", formatOp(op))
 	}
-	c.print("\nwhat there is (%s)\n", counted(len(one.Items), "item"))
+	c.print("\ncontents (%s)\n", pluralize(len(one.Items), "item"))
 	for _, item := range one.Items {
-		c.print("  %s\n", itemLine(item))
-		keys := keysOf(membersOf(item))
+		c.print("  %s\n", formatItem(item))
+		keys := signerKeysOf(decodeObject(item))
 		for _, signer := range slices.Sorted(maps.Keys(keys)) {
 			c.print("    %s  %s\n", signer, keys[signer])
 		}
 	}
 }
 
-// opsReason says which version was taken back, and why.
-func opsReason(s *client.Superseded) string {
-	return fmt.Sprintf("version %d: %s", s.Version, visible([]byte(s.Reason)))
+// formatSuperseded names the version that was taken back, and the reason.
+func formatSuperseded(s *client.Superseded) string {
+	return fmt.Sprintf("version %d: %s", s.Version, sanitize([]byte(s.Reason)))
 }

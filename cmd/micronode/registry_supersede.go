@@ -5,19 +5,20 @@ import (
 	"time"
 
 	"micronode/client"
+	"micronode/internal/registry"
 )
 
 type registrySupersede struct {
-	File   string        `arg:"" optional:"" complete:"file" help:"What to do instead, as propose takes it. Without it, what the version did is undone."`
-	Reason string        `required:"" placeholder:"TEXT" help:"Why. The log keeps it."`
-	TTL    time.Duration `name:"ttl" placeholder:"DURATION" help:"How long it may wait for approvals, such as 24h."`
-	target
-	printing
+	File   string        `arg:"" optional:"" complete:"file" help:"The replacement change, in the format of propose. Without it, the operations of the version are undone."`
+	Reason string        `required:"" placeholder:"TEXT" help:"The reason. It is kept in the log."`
+	TTL    time.Duration `name:"ttl" placeholder:"DURATION" help:"The lifetime of the proposal, such as 24h."`
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by registry supersede --help.
 func (registrySupersede) Help() string {
-	return `Nothing is ever removed from the log. A version that was a mistake is followed by one that says so and puts things right. Only the last version can be superseded, and it takes as many approvals as any other change.
+	return `A version in the log is never changed. A wrong version is followed by one that names it and corrects it. Only the last version can be superseded, and the correction needs as many approvals as any other change.
 
 Examples:
 
@@ -27,13 +28,13 @@ Examples:
 
 // Run proposes to take back the last version.
 func (r *registrySupersede) Run(ctx context.Context, c *console) error {
-	want := client.SupersedeRequest{SchemaVersion: schemaVersion, Reason: r.Reason}
+	want := client.SupersedeRequest{SchemaVersion: registry.SchemaVersion, Reason: r.Reason}
 	var err error
-	if want.TTL, err = seconds(r.TTL); err != nil {
+	if want.TTL, err = ttlSeconds(r.TTL); err != nil {
 		return err
 	}
 	if r.File != "" {
-		request, err := c.readRequest(ctx, r.File)
+		request, err := c.readProposalRequest(ctx, r.File)
 		if err != nil {
 			return err
 		}
@@ -53,6 +54,6 @@ func (r *registrySupersede) Run(ctx context.Context, c *console) error {
 	if err != nil {
 		return err
 	}
-	c.proposed(proposal, r.Socket)
+	c.printProposal(proposal, r.Socket)
 	return nil
 }

@@ -15,23 +15,24 @@ import (
 	"micronode/fault"
 	"micronode/internal/observe"
 	"micronode/internal/registry"
+	"micronode/internal/terminal"
 )
 
 type registryVerify struct {
-	What     string `arg:"" optional:"" complete:"file" help:"A bundle (- is standard input), the folder of a node that was run with --persist, or the URL of a node. Without it, the node of this user."`
+	What     string `arg:"" optional:"" complete:"file" help:"A bundle (- is standard input), the --persist folder of a node, or the URL of a node. Without it, the node of this user."`
 	Registry string `placeholder:"b3:…" help:"The ID of the registry, as registry init printed it."`
 	LogKey   string `placeholder:"KEY" help:"The key that signs the log, as registry init printed it."`
-	target
-	printing
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by registry verify --help.
 func (registryVerify) Help() string {
-	return `Every version is checked here, from the first one on: that it follows the one before it, that enough of those who were signers at its time have signed it, that its operations fit, and that the signed checkpoint is about these very versions. Nobody is believed. What a log says of itself proves nothing, so give the registry's ID and the log's key from where you wrote them down; without them, what was taken on trust is told.
+	return `Every version is verified on this machine, from the first one on: it follows its predecessor, a quorum of the signers of that time signed it, its operations apply, and the signed checkpoint covers exactly these versions. The node is not trusted. A log cannot prove its own identity, so give the registry's ID and the log's key as registry init printed them; without them, the output lists what was taken on trust.
 
-Of a node whose oldest versions were pruned, the last version is checked with its proofs; its folder can be checked as a whole.
+If the node has pruned its oldest versions, the last version is verified with its proofs; the folder can be verified as a whole.
 
-The exit code is 0 only if all of it holds.
+The exit code is 0 only if everything is verified.
 
 Examples:
 
@@ -46,15 +47,15 @@ const (
 	maxBundle = 64 << 20
 )
 
-// verdict is what came of it.
-type verdict struct {
+// verifyOutput is the result of a verification.
+type verifyOutput struct {
 	What     string     `json:"what"`
 	OK       bool       `json:"ok"`
 	Registry b3.Address `json:"registry"`
 	Version  uint64     `json:"version"` // the last one that was verified
 	Hash     b3.Address `json:"hash"`
-	Claims   []string   `json:"claims"`   // what was checked, and holds
-	OnTrust  []string   `json:"on_trust"` // what nobody here could check
+	Claims   []string   `json:"claims"`   // what was verified
+	OnTrust  []string   `json:"on_trust"` // what could not be verified here
 }
 
 // Run verifies a bundle, a folder or a node.
@@ -71,102 +72,102 @@ func (r *registryVerify) Run(ctx context.Context, c *console) error {
 	if err != nil {
 		return err
 	}
-	c.verdict(found)
+	c.printVerification(found)
 	return nil
 }
 
-// verify finds out what it is, and checks it.
-func (r *registryVerify) verify(ctx context.Context, c *console, trust registry.Trust) (verdict, error) {
+// verify finds out what the target is, and verifies it.
+func (r *registryVerify) verify(ctx context.Context, c *console, trust registry.Trust) (verifyOutput, error) {
 	info, err := os.Stat(r.What)
 	switch {
 	case r.What == "", strings.HasPrefix(r.What, "http://"), strings.HasPrefix(r.What, "https://"):
-		return r.node(ctx, c, trust)
+		return r.verifyNode(ctx, c, trust)
 	case err == nil && info.IsDir():
-		bar := c.newCounter("verifying")
+		bar := c.newCountProgress("verifying")
 		defer bar.clear()
 		report, err := registry.VerifyFolder(ctx, r.What, trust, func(done, total uint64) { bar.count(done, total) })
 		if err != nil {
-			return verdict{}, about(verifyOp, r.What, err)
+			return verifyOutput{}, withSubject(verifyOp, r.What, err)
 		}
-		return reported(r.What, report), nil
+		return logOutput(r.What, report), nil
 	default:
 		raw, err := c.readAll(ctx, r.What, maxBundle)
 		if err != nil {
-			return verdict{}, about(verifyOp, r.What, err)
+			return verifyOutput{}, withSubject(verifyOp, r.What, err)
 		}
-		return bundled(r.What, raw, trust)
+		return verifyBundle(r.What, raw, trust)
 	}
 }
 
-// reported is the verdict on a whole log.
-func reported(what string, report registry.Report) verdict {
-	claims := []string{fmt.Sprintf("%s, from %d to %d", counted(int(report.Versions), "version"), report.First, report.Head.Version)}
-	return verdict{What: what, OK: true, Registry: report.Registry, Version: report.Head.Version, Hash: report.Head.Hash,
-		Claims: append(claims, report.Claims...), OnTrust: append([]string{}, report.OnTrust...)}
+// logOutput is the result for a whole log.
+func logOutput(what string, report registry.Report) verifyOutput {
+	claims := []string{fmt.Sprintf("%s, from %d to %d", pluralize(int(report.Versions), "version"), report.First, report.Head.Version)}
+	return verifyOutput{What: what, OK: true, Registry: report.Registry, Version: report.Head.Version, Hash: report.Head.Hash,
+		Claims: append(claims, report.Claims...), OnTrust: append([]string{}, report.Assumptions...)}
 }
 
-// bundled is the verdict on a bundle.
-func bundled(what string, raw []byte, trust registry.Trust) (verdict, error) {
+// verifyBundle verifies a bundle.
+func verifyBundle(what string, raw []byte, trust registry.Trust) (verifyOutput, error) {
 	report, err := registry.VerifyBundle(raw, trust)
 	if err != nil {
-		return verdict{}, about(verifyOp, what, err)
+		return verifyOutput{}, withSubject(verifyOp, what, err)
 	}
-	return verdict{What: what, OK: true, Registry: report.Registry, Version: report.Head.Version, Hash: report.Head.Hash,
+	return verifyOutput{What: what, OK: true, Registry: report.Registry, Version: report.Head.Version, Hash: report.Head.Hash,
 		Claims: report.Claims, OnTrust: append([]string{}, report.Caveats...)}, nil
 }
 
-// verdict prints what was found.
-func (c *console) verdict(v verdict) {
+// printVerification prints the result.
+func (c *console) printVerification(v verifyOutput) {
 	if c.json {
 		c.printJSON(v)
 		return
 	}
 	for _, claim := range v.Claims {
-		c.print("%s %s\n", c.paint(green, "✓"), visible([]byte(claim)))
+		c.print("%s %s\n", c.paint(terminal.Green, "✓"), sanitize([]byte(claim)))
 	}
 	c.print("\nregistry  %s\nversion   %d\nhash      %s\n", v.Registry, v.Version, v.Hash)
 	if len(v.OnTrust) > 0 {
 		c.print("\nTaken on trust:\n")
 	}
 	for _, doubt := range v.OnTrust {
-		c.print("  %s\n", visible([]byte(doubt)))
+		c.print("  %s\n", sanitize([]byte(doubt)))
 	}
 }
 
-// node verifies the log of a node that runs, over the network.
-func (r *registryVerify) node(ctx context.Context, c *console, trust registry.Trust) (verdict, error) {
+// verifyNode verifies the log of a running node, over the network.
+func (r *registryVerify) verifyNode(ctx context.Context, c *console, trust registry.Trust) (verifyOutput, error) {
 	node, err := r.dialAny()
 	if err != nil {
-		return verdict{}, err
+		return verifyOutput{}, err
 	}
 	defer node.Close()
 	own, err := node.RegistryLogKey(ctx)
 	if err != nil {
-		return verdict{}, err
+		return verifyOutput{}, err
 	}
-	believed := trust
+	effective := trust
 	if trust.Key == "" {
-		believed.Key = own.Key
+		effective.Key = own.Key
 	}
-	bar := c.newCounter("verifying")
+	bar := c.newCountProgress("verifying")
 	defer bar.clear()
-	report, err := walk(ctx, node, believed, bar)
+	report, err := auditLog(ctx, node, effective, bar)
 	if errors.Is(err, fault.Expired) {
-		return r.pruned(ctx, node, trust)
+		return r.verifyPruned(ctx, node, trust)
 	}
 	if err != nil {
-		return verdict{}, err
+		return verifyOutput{}, err
 	}
-	found := reported(r.name(), report)
-	found.Claims = append(found.Claims, "the head that the node shows is in this log")
+	found := logOutput(r.displayName(), report)
+	found.Claims = append(found.Claims, "the node's head is in this log")
 	if trust.Key == "" {
 		found.OnTrust = append(found.OnTrust, "that "+own.Key+" is the key of this log: the node says so")
 	}
 	return found, nil
 }
 
-// dialAny connects to the node that was named. A token is for the node of
-// MICRO_URL, and for no other.
+// dialAny makes a client of the given node. The token is sent only to the node
+// of MICRO_URL.
 func (r *registryVerify) dialAny() (*client.Client, error) {
 	if r.What == "" || r.What == os.Getenv("MICRO_URL") {
 		return r.dial()
@@ -174,32 +175,32 @@ func (r *registryVerify) dialAny() (*client.Client, error) {
 	return client.New(client.Options{URL: r.What, UserAgent: "micronode/" + observe.ReadBuild("micronode").Version})
 }
 
-func (r *registryVerify) name() string {
+func (r *registryVerify) displayName() string {
 	if r.What == "" {
 		return "the node"
 	}
 	return r.What
 }
 
-// pruned verifies a log that cannot be walked any more: by the proofs of its
-// last version.
-func (r *registryVerify) pruned(ctx context.Context, node *client.Client, trust registry.Trust) (verdict, error) {
+// verifyPruned verifies a log whose oldest versions were pruned: by the proofs
+// of its last version.
+func (r *registryVerify) verifyPruned(ctx context.Context, node *client.Client, trust registry.Trust) (verifyOutput, error) {
 	head, err := node.RegistryHead(ctx)
 	if err != nil {
-		return verdict{}, err
+		return verifyOutput{}, err
 	}
 	raw, err := node.RegistryBundle(ctx, head.Version)
 	if err != nil {
-		return verdict{}, err
+		return verifyOutput{}, err
 	}
-	found, err := bundled(r.name(), raw, trust)
-	found.OnTrust = append(found.OnTrust, "what the oldest versions did: they were pruned, so only the last version was verified, with its proofs")
+	found, err := verifyBundle(r.displayName(), raw, trust)
+	found.OnTrust = append(found.OnTrust, "the oldest versions: they were pruned, so that only the last version was verified, with its proofs")
 	return found, err
 }
 
-// walk verifies every version of a node that its checkpoint covers, as a
-// stranger would.
-func walk(ctx context.Context, node *client.Client, trust registry.Trust, bar *counter) (registry.Report, error) {
+// auditLog verifies every version of a node that its checkpoint covers,
+// without trust in the node.
+func auditLog(ctx context.Context, node *client.Client, trust registry.Trust, bar *countProgress) (registry.Report, error) {
 	head, err := node.RegistryHead(ctx)
 	if err != nil {
 		return registry.Report{}, err
@@ -213,7 +214,7 @@ func walk(ctx context.Context, node *client.Client, trust registry.Trust, bar *c
 		return registry.Report{}, err
 	}
 	if size <= head.Version {
-		return registry.Report{}, unlike("the checkpoint covers %d versions, and the head is version %d", size, head.Version)
+		return registry.Report{}, newContradictionError("the checkpoint covers %d versions, but the head is version %d", size, head.Version)
 	}
 	auditor := registry.NewAuditor(trust, size)
 	for version := range size {
@@ -222,36 +223,38 @@ func walk(ctx context.Context, node *client.Client, trust registry.Trust, bar *c
 			return registry.Report{}, err
 		}
 		if version == head.Version && one.Hash != head.Hash {
-			return registry.Report{}, unlike("the head is %s, and version %d in the log is %s", head.Hash, version, one.Hash)
+			return registry.Report{}, newContradictionError("the head is %s, but version %d in the log is %s", head.Hash, version, one.Hash)
 		}
 		if err := auditor.Add(one.Header, one.Payload, one.Preconditions); err != nil {
-			return registry.Report{}, about(verifyOp, fmt.Sprintf("version %d", version), err)
+			return registry.Report{}, withSubject(verifyOp, fmt.Sprintf("version %d", version), err)
 		}
 		bar.count(version+1, size)
 	}
 	return auditor.Finish(checkpoint)
 }
 
-func unlike(format string, args ...any) error {
+func newContradictionError(format string, args ...any) error {
 	return &fault.Error{Op: verifyOp, Kind: fault.IntegrityFail, Detail: fmt.Sprintf(format, args...),
 		Next: "The node contradicts itself. Do not use it; compare it with another copy of the log."}
 }
 
-// counter shows how many of many are done, to a person who looks.
-type counter struct {
-	*meter
+// countProgress shows on a terminal how many versions are done.
+type countProgress struct {
+	*progressBar
 	console *console
 	name    string
 }
 
-func (c *console) newCounter(name string) *counter { return &counter{&meter{}, c, name} }
+func (c *console) newCountProgress(name string) *countProgress {
+	return &countProgress{&progressBar{}, c, name}
+}
 
-// count tells how far it is.
-func (m *counter) count(done, total uint64) {
-	if m.bar == nil && m.console.errTerminal && !m.console.json {
-		m.bar = progressbar.NewOptions64(int64(total),
-			progressbar.OptionSetDescription(m.name),
-			progressbar.OptionSetWriter(m.console.err),
+// count updates the progress.
+func (c *countProgress) count(done, total uint64) {
+	if c.bar == nil && c.console.errTerminal && !c.console.json {
+		c.bar = progressbar.NewOptions64(int64(total),
+			progressbar.OptionSetDescription(c.name),
+			progressbar.OptionSetWriter(c.console.err),
 			progressbar.OptionShowCount(),
 			progressbar.OptionSetWidth(30),
 			progressbar.OptionThrottle(100*time.Millisecond),
@@ -259,5 +262,5 @@ func (m *counter) count(done, total uint64) {
 			progressbar.OptionClearOnFinish(),
 		)
 	}
-	m.set(int64(done), int64(total))
+	c.set(int64(done), int64(total))
 }

@@ -18,26 +18,26 @@ import (
 	"micronode/fault"
 )
 
-// handmade is a log of two versions that was put together from the description
-// of the formats alone, with public tools, as a stranger would.
-type handmade struct {
-	registry   b3.Address
-	key        string // that verifies the checkpoint
-	checkpoint string
-	versions   [2]handmadeVersion
-	leaves     [2]tlog.Hash
+// handmadeLog is a log of two versions that was built from the description of
+// the formats alone, with public tools, as another implementation would.
+type handmadeLog struct {
+	registry    b3.Address
+	verifierKey string // that verifies the checkpoint
+	checkpoint  string
+	versions    [2]handmadeVersion
+	leaves      [2]tlog.Hash
 }
 
 type handmadeVersion struct{ header, payload, preconditions string }
 
 func (v handmadeVersion) hash() b3.Address { return b3.Of([]byte(v.header)) }
 
-func newHandmade(t *testing.T) *handmade {
+func newHandmadeLog(t *testing.T) *handmadeLog {
 	t.Helper()
 	const at, expires = "2026-01-02T03:04:05.006Z", "2026-01-02T04:04:05.006Z"
 	alice, bob := newSigner(t, "alice"), newSigner(t, "bob")
 	zeros := "b3:" + strings.Repeat("0", 64)
-	h := &handmade{}
+	h := &handmadeLog{}
 
 	zero := &h.versions[0]
 	zero.payload = fmt.Sprintf(`{"ops":[{"item":{"id":"signers","keys":[{"public":%q,"signer_id":"alice"},{"public":%q,"signer_id":"bob"}],"kind":"signers","m":2},"op":"put"}],"schema_version":"1.0.0"}`,
@@ -51,14 +51,14 @@ func newHandmade(t *testing.T) *handmade {
 	one.payload = `{"ops":[{"item":` + docsItem + `,"op":"put"}],"schema_version":"1.0.0"}`
 	one.preconditions = `[{"hash":null,"id":"docs"}]`
 	hashes := fmt.Sprintf(`"payload_b3":%q,"preconditions_b3":%q`, b3.Of([]byte(one.payload)), b3.Of([]byte(one.preconditions)))
-	rest := fmt.Sprintf(`"proposal_id":%q,"registry":%q,"signers_version":0,"supersedes":null`, somePetition, h.registry)
+	rest := fmt.Sprintf(`"proposal_id":%q,"registry":%q,"signers_version":0,"supersedes":null`, someProposalID, h.registry)
 	message := fmt.Sprintf("micronode registry approval v1\n"+`{"base":null,"expires_at":%q,%s,%s}`, expires, hashes, rest)
 	one.header = fmt.Sprintf(`{"approvals":[%s],"base":null,"committed_at":%q,"expires_at":%q,%s,"prev_hash":%q,%s,"type":"micronode registry header v1","version":1}`,
 		approvalsBy(message, alice, bob), at, expires, hashes, h.registry, rest)
 
 	h.leaves = [2]tlog.Hash{tlog.RecordHash([]byte(zero.header)), tlog.RecordHash([]byte(one.header))}
 	origin := "micronode/registry/" + strings.TrimPrefix(h.registry.String(), "b3:")[:16]
-	private, public, err := note.GenerateKey(seeded{}, origin)
+	private, public, err := note.GenerateKey(constantReader{}, origin)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,14 +70,14 @@ func newHandmade(t *testing.T) *handmade {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.key, h.checkpoint = public, string(signed)
+	h.verifierKey, h.checkpoint = public, string(signed)
 	return h
 }
 
-// seeded gives the same bytes always.
-type seeded struct{}
+// constantReader always returns the same bytes.
+type constantReader struct{}
 
-func (seeded) Read(p []byte) (int, error) { return copy(p, strings.Repeat("s", len(p))), nil }
+func (constantReader) Read(p []byte) (int, error) { return copy(p, strings.Repeat("s", len(p))), nil }
 
 // approvalsBy are the approvals of a header, in the order of the keys.
 func approvalsBy(message string, signers ...signer) string {
@@ -95,42 +95,42 @@ func approvalsBy(message string, signers ...signer) string {
 	return byKey[keys[0]] + "," + byKey[keys[1]]
 }
 
-// routes are those of a node with this log.
-func (h *handmade) routes() map[string]http.HandlerFunc {
+// routes are the routes of a node with this log.
+func (h *handmadeLog) routes() map[string]http.HandlerFunc {
 	routes := map[string]http.HandlerFunc{
-		"GET /registry/key":            says(200, fmt.Sprintf(`{"registry":%q,"key":%q}`, h.registry, h.key)),
-		"GET /registry/head":           says(200, fmt.Sprintf(`{"version":1,"hash":%q}`, h.versions[1].hash())),
-		"GET /registry/log/checkpoint": says(200, h.checkpoint),
+		"GET /registry/key":            respondJSON(200, fmt.Sprintf(`{"registry":%q,"key":%q}`, h.registry, h.verifierKey)),
+		"GET /registry/head":           respondJSON(200, fmt.Sprintf(`{"version":1,"hash":%q}`, h.versions[1].hash())),
+		"GET /registry/log/checkpoint": respondJSON(200, h.checkpoint),
 	}
 	for i, one := range h.versions {
 		raw, _ := json.Marshal(map[string]any{"version": i, "hash": one.hash(), "schema_version": "1.0.0",
 			"header": []byte(one.header), "payload": []byte(one.payload), "preconditions": []byte(one.preconditions)})
-		routes[fmt.Sprintf("GET /registry/%d", i)] = says(200, string(raw))
+		routes[fmt.Sprintf("GET /registry/%d", i)] = respondJSON(200, string(raw))
 	}
 	return routes
 }
 
 // bundle is version 1 with its proofs.
-func (h *handmade) bundle() string {
+func (h *handmadeLog) bundle() string {
 	record := func(v handmadeVersion) string {
 		text := base64.StdEncoding.EncodeToString
 		return fmt.Sprintf(`{"header":%q,"payload":%q,"preconditions":%q}`, text([]byte(v.header)), text([]byte(v.payload)), text([]byte(v.preconditions)))
 	}
 	note, _ := json.Marshal(h.checkpoint)
 	return fmt.Sprintf(`{"format":"micronode registry bundle v1","registry":%q,"key":%q,"checkpoint":%s,"version":1,"record":%s,"inclusion":[%q],"consistency":[],"signers":[{"version":0,"record":%s,"inclusion":[%q]}]}`,
-		h.registry, h.key, note, record(h.versions[1]), h.leaves[0], record(h.versions[0]), h.leaves[1])
+		h.registry, h.verifierKey, note, record(h.versions[1]), h.leaves[0], record(h.versions[0]), h.leaves[1])
 }
 
 func TestVerifyingANode(t *testing.T) {
-	h := newHandmade(t)
+	h := newHandmadeLog(t)
 	fakeNode(t, h.routes())
 	url := os.Getenv("MICRO_URL")
-	anchors := []string{"--registry", h.registry.String(), "--log-key", h.key}
+	anchors := []string{"--registry", h.registry.String(), "--log-key", h.verifierKey}
 	for _, where := range [][]string{nil, {url}} {
-		s := newSession(t)
+		s := newTestConsole(t)
 		s.errTerminal = true
 		s.expect(t, t.Context(), 0, append(append([]string{"registry", "verify"}, where...), anchors...))
-		for _, want := range []string{"✓ 2 versions, from 0 to 1\n", "✓ the checkpoint is signed by the log's key", "✓ the head that the node shows is in this log\n", "\nversion   1\nhash      " + h.versions[1].hash().String() + "\n"} {
+		for _, want := range []string{"✓ 2 versions, from 0 to 1\n", "✓ the checkpoint is signed by the log's key", "✓ the node's head is in this log\n", "\nversion   1\nhash      " + h.versions[1].hash().String() + "\n"} {
 			if !strings.Contains(s.stdout.String(), want) {
 				t.Errorf("no %q in\n%s", want, &s.stdout)
 			}
@@ -140,67 +140,67 @@ func TestVerifyingANode(t *testing.T) {
 		}
 	}
 	t.Setenv("MICRO_URL", "http://127.0.0.1:1")
-	s := newSession(t)
+	s := newTestConsole(t)
 	s.expect(t, t.Context(), 0, []string{"registry", "verify", url, "--json"})
-	var found verdict
+	var found verifyOutput
 	if err := json.Unmarshal(s.stdout.Bytes(), &found); err != nil || !found.OK || found.Registry != h.registry || found.Version != 1 || found.What != url || len(found.OnTrust) != 2 {
 		t.Errorf("%s, %v", &s.stdout, err)
 	}
 }
 
-// Whatever is changed in a log is found, and nothing is claimed of it.
+// Any change to a log is detected, and then nothing is claimed of it.
 func TestWhatDoesNotVerify(t *testing.T) {
-	good := newHandmade(t)
+	good := newHandmadeLog(t)
 	for name, c := range map[string]struct {
-		log  func(h *handmade)
+		log  func(h *handmadeLog)
 		node func(routes map[string]http.HandlerFunc)
 		kind fault.Kind
 		told string
 	}{
-		"a payload": {func(h *handmade) {
+		"a payload": {func(h *handmadeLog) {
 			h.versions[1].payload = strings.Replace(h.versions[1].payload, "af13", "af14", 1)
 		}, nil, fault.IntegrityFail, "version 1: "},
-		"a precondition": {func(h *handmade) {
+		"a precondition": {func(h *handmadeLog) {
 			h.versions[1].preconditions = strings.Replace(h.versions[1].preconditions, "docs", "dots", 1)
 		}, nil, fault.IntegrityFail, "version 1: "},
-		"who approved": {func(h *handmade) {
+		"who approved": {func(h *handmadeLog) {
 			h.versions[1].header = strings.Replace(h.versions[1].header, `"signer_id":"alice"`, `"signer_id":"bob"`, 1)
 		}, nil, fault.IntegrityFail, "version 1: "},
-		"when": {func(h *handmade) {
+		"when": {func(h *handmadeLog) {
 			h.versions[0].header = strings.ReplaceAll(h.versions[0].header, "05.006Z", "05.007Z")
 		}, nil, fault.IntegrityFail, "version 0: "},
-		"a nonce": {func(h *handmade) {
+		"a nonce": {func(h *handmadeLog) {
 			h.versions[0].header = strings.Replace(h.versions[0].header, "AAEC", "AAED", 1)
 		}, nil, fault.IntegrityFail, "this is the registry"},
-		"a checkpoint": {func(h *handmade) {
+		"a checkpoint": {func(h *handmadeLog) {
 			h.checkpoint = strings.Replace(h.checkpoint, "\n2\n", "\n1\n", 1)
-		}, nil, fault.IntegrityFail, "the checkpoint covers 1 versions, and the head is version 1"},
-		"a larger one": {func(h *handmade) {
+		}, nil, fault.IntegrityFail, "the checkpoint covers 1 versions, but the head is version 1"},
+		"a larger one": {func(h *handmadeLog) {
 			h.checkpoint = strings.Replace(h.checkpoint, "\n2\n", "\n3\n", 1)
 		}, nil, fault.NotFound, ""},
-		"a signature": {func(h *handmade) {
+		"a signature": {func(h *handmadeLog) {
 			h.checkpoint = h.checkpoint[:len(h.checkpoint)-6] + "AAA=\n"
 		}, nil, fault.IntegrityFail, ""},
-		"no checkpoint": {func(h *handmade) { h.checkpoint = "?" }, nil, fault.Malformed, ""},
+		"no checkpoint": {func(h *handmadeLog) { h.checkpoint = "?" }, nil, fault.Malformed, ""},
 		"another head": {nil, func(routes map[string]http.HandlerFunc) {
-			routes["GET /registry/head"] = says(200, `{"version":1,"hash":"`+emptyID+`"}`)
-		}, fault.IntegrityFail, "the head is " + emptyID + ", and version 1 in the log is "},
+			routes["GET /registry/head"] = respondJSON(200, `{"version":1,"hash":"`+emptyID+`"}`)
+		}, fault.IntegrityFail, "the head is " + emptyID + ", but version 1 in the log is "},
 		"no head":       {nil, func(routes map[string]http.HandlerFunc) { delete(routes, "GET /registry/head") }, fault.NotFound, ""},
 		"no notes":      {nil, func(routes map[string]http.HandlerFunc) { delete(routes, "GET /registry/log/checkpoint") }, fault.NotFound, ""},
 		"no key":        {nil, func(routes map[string]http.HandlerFunc) { delete(routes, "GET /registry/key") }, fault.NotFound, ""},
 		"a missing one": {nil, func(routes map[string]http.HandlerFunc) { delete(routes, "GET /registry/1") }, fault.NotFound, ""},
 		"pruned, no proof": {nil, func(routes map[string]http.HandlerFunc) {
-			routes["GET /registry/0"] = refuses(fault.Expired, "it was pruned")
+			routes["GET /registry/0"] = respondProblem(fault.Expired, "it was pruned")
 		}, fault.NotFound, ""},
 		"pruned, headless": {nil, func(routes map[string]http.HandlerFunc) {
-			routes["GET /registry/log/checkpoint"] = refuses(fault.Expired, "it was pruned")
+			routes["GET /registry/log/checkpoint"] = respondProblem(fault.Expired, "it was pruned")
 			n, head := 0, routes["GET /registry/head"]
 			routes["GET /registry/head"] = func(w http.ResponseWriter, r *http.Request) {
 				if n++; n == 1 {
 					head(w, r)
 					return
 				}
-				refuses(fault.NotFound, "gone")(w, r)
+				respondProblem(fault.NotFound, "gone")(w, r)
 			}
 		}, fault.NotFound, "gone"},
 	} {
@@ -214,8 +214,8 @@ func TestWhatDoesNotVerify(t *testing.T) {
 				c.node(routes)
 			}
 			fakeNode(t, routes)
-			s := newSession(t)
-			s.expect(t, t.Context(), c.kind.Exit(), []string{"registry", "verify", "--registry", good.registry.String(), "--log-key", good.key}, c.told)
+			s := newTestConsole(t)
+			s.expect(t, t.Context(), c.kind.Exit(), []string{"registry", "verify", "--registry", good.registry.String(), "--log-key", good.verifierKey}, c.told)
 			if s.stdout.Len() > 0 {
 				t.Errorf("it claims\n%s", &s.stdout)
 			}
@@ -227,60 +227,60 @@ func TestWhatDoesNotVerify(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"--registry", emptyID}, {"--log-key", other}, {"--log-key", "x"}, {"--registry", "b3:1"}} {
-		s := newSession(t)
+		s := newTestConsole(t)
 		if code := execute(t.Context(), s.console, append([]string{"registry", "verify"}, args...)); code == 0 || s.stdout.Len() > 0 {
 			t.Errorf("%q: exit code %d\n%s", args, code, &s.stdout)
 		}
 	}
-	newSession(t).expect(t, t.Context(), fault.Malformed.Exit(), []string{"registry", "verify", "https://user@x"}, "has a user in it")
+	newTestConsole(t).expect(t, t.Context(), fault.Malformed.Exit(), []string{"registry", "verify", "https://user@x"}, "has a user in it")
 }
 
-// Of a log that cannot be walked any more, the last version is verified.
+// Of a log that is pruned, the last version is verified.
 func TestVerifyingAPrunedNode(t *testing.T) {
-	h := newHandmade(t)
+	h := newHandmadeLog(t)
 	routes := h.routes()
-	routes["GET /registry/0"], routes["GET /registry/bundle/1"] = refuses(fault.Expired, "it was pruned"), says(200, h.bundle())
+	routes["GET /registry/0"], routes["GET /registry/bundle/1"] = respondProblem(fault.Expired, "it was pruned"), respondJSON(200, h.bundle())
 	fakeNode(t, routes)
-	s := newSession(t)
-	s.expect(t, t.Context(), 0, []string{"registry", "verify", "--registry", h.registry.String(), "--log-key", h.key})
+	s := newTestConsole(t)
+	s.expect(t, t.Context(), 0, []string{"registry", "verify", "--registry", h.registry.String(), "--log-key", h.verifierKey})
 	if !strings.Contains(s.stdout.String(), "Taken on trust:\n") || !strings.Contains(s.stdout.String(), "they were pruned") || !strings.Contains(s.stdout.String(), "✓ ") {
 		t.Errorf("it printed\n%s", &s.stdout)
 	}
 }
 
 func TestVerifyingABundle(t *testing.T) {
-	h := newHandmade(t)
+	h := newHandmadeLog(t)
 	file := filepath.Join(t.TempDir(), "bundle.json")
 	if err := os.WriteFile(file, []byte(h.bundle()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("MICRO_URL", "http://127.0.0.1:1") // nobody is asked
-	anchors := []string{"--registry", h.registry.String(), "--log-key", h.key}
-	s := newSession(t)
+	t.Setenv("MICRO_URL", "http://127.0.0.1:1") // no request is sent
+	anchors := []string{"--registry", h.registry.String(), "--log-key", h.verifierKey}
+	s := newTestConsole(t)
 	s.expect(t, t.Context(), 0, append([]string{"registry", "verify", file}, anchors...))
 	if !strings.Contains(s.stdout.String(), "✓ Version 1 was approved by alice, bob") {
 		t.Errorf("it printed\n%s", &s.stdout)
 	}
-	piped := newSession(t)
+	piped := newTestConsole(t)
 	piped.in = strings.NewReader(h.bundle())
 	piped.expect(t, t.Context(), 0, []string{"registry", "verify", "-"})
 	if !strings.Contains(piped.stdout.String(), "Taken on trust:\n") {
 		t.Errorf("it printed\n%s", &piped.stdout)
 	}
-	for at := 0; at < len(h.bundle()); at += 97 { // wherever it is changed
+	for at := 0; at < len(h.bundle()); at += 97 { // at any offset
 		changed := []byte(h.bundle())
 		if changed[at]++; changed[at] == '\\' {
 			changed[at]++
 		}
-		s := newSession(t)
+		s := newTestConsole(t)
 		s.in = strings.NewReader(string(changed))
 		if code := execute(t.Context(), s.console, append([]string{"registry", "verify", "-"}, anchors...)); code == 0 || s.stdout.Len() > 0 {
 			t.Errorf("byte %d may be changed: exit code %d\n%s", at, code, &s.stdout)
 		}
 	}
-	newSession(t).expect(t, t.Context(), fault.NotFound.Exit(), []string{"registry", "verify", "/nowhere"}, "/nowhere: there is no such file")
+	newTestConsole(t).expect(t, t.Context(), fault.NotFound.Exit(), []string{"registry", "verify", "/nowhere"}, "/nowhere: there is no such file")
 	empty := t.TempDir()
-	s = newSession(t)
+	s = newTestConsole(t)
 	if code := execute(t.Context(), s.console, []string{"registry", "verify", empty}); code == 0 || !strings.Contains(s.stderr.String(), empty) {
 		t.Errorf("an empty folder: exit code %d\n%s", code, &s.stderr)
 	}

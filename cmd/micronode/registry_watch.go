@@ -12,16 +12,16 @@ import (
 )
 
 type registryWatch struct {
-	After     *uint64       `placeholder:"VERSION" help:"Begin with the version after this one, as far as the node still has it at hand. Without it, with the next commit."`
-	Count     uint          `placeholder:"N" help:"End after so many versions."`
-	Reconnect time.Duration `default:"1m" placeholder:"DURATION" help:"How long to wait for a node that went away, ${default} unless said otherwise; 0s does not wait."`
-	target
-	printing
+	After     *uint64       `placeholder:"VERSION" help:"Start with the version after this one, if the node still has it in memory. Without it, start with the next commit."`
+	Count     uint          `placeholder:"N" help:"Stop after N versions."`
+	Reconnect time.Duration `default:"1m" placeholder:"DURATION" help:"The time to wait for a node that disconnected; 0s does not wait (default ${default})."`
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by registry watch --help.
 func (registryWatch) Help() string {
-	return `A line is the version, when it was committed, and its hash. After a connection was lost, it goes on where it was. If versions are missing here all the same, that is told on standard error; the log has them. Ctrl-C ends it.
+	return `Each line is the version, its time and its hash. After a lost connection the output continues with the next version. If versions are missing, a message on standard error says so; the log has them. Ctrl-C stops it.
 
 Examples:
 
@@ -31,7 +31,7 @@ Examples:
 
 const watchOp = "registry.watch"
 
-// Run prints versions until it was enough.
+// Run prints versions until the count is reached or the stream ends.
 func (r *registryWatch) Run(ctx context.Context, c *console) error {
 	node, err := r.dial()
 	if err != nil {
@@ -41,12 +41,12 @@ func (r *registryWatch) Run(ctx context.Context, c *console) error {
 	w := &watcher{console: c, registryWatch: r, node: node, last: r.After}
 	err = w.run(ctx)
 	if ctx.Err() != nil && r.Count == 0 {
-		return nil // it was ended from outside
+		return nil // it was interrupted
 	}
 	return err
 }
 
-// watcher prints what is committed. It belongs to the command.
+// watcher prints committed versions. It is used by one goroutine.
 type watcher struct {
 	*console
 	*registryWatch
@@ -62,7 +62,7 @@ func (w *watcher) run(ctx context.Context) error {
 		return err
 	}
 	if w.errTerminal {
-		w.remark("waiting for commits; Ctrl-C ends it")
+		w.notice("waiting for commits; Ctrl-C stops it")
 	}
 	for {
 		err := w.follow(ctx, in)
@@ -70,46 +70,47 @@ func (w *watcher) run(ctx context.Context) error {
 		if err == nil || ctx.Err() != nil || w.Reconnect <= 0 || !fault.KindOf(err).Retryable() {
 			return err
 		}
-		w.tell(&fault.Error{Op: watchOp, Kind: fault.KindOf(err), Detail: "the connection was lost", Err: err,
-			Next: "Connecting again. Nothing is missed that the node still has."})
+		w.reportError(&fault.Error{Op: watchOp, Kind: fault.KindOf(err), Detail: "the connection was lost", Err: err,
+			Next: "Reconnecting. Versions that the node still has in memory follow."})
 		if in, err = w.reconnect(ctx); err != nil {
 			return err
 		}
-		w.remark("connected again")
+		w.notice("connected again")
 	}
 }
 
-// follow prints what comes until it was enough, or the stream ends.
+// follow prints versions until the count is reached, or the stream ends.
 func (w *watcher) follow(ctx context.Context, in *client.RegistryWatch) error {
 	for {
 		update, err := in.Next(ctx)
 		if _, behind := errors.AsType[*client.Lagged](err); behind {
-			w.lagged(ctx, err)
+			w.reportLag(ctx, err)
 			continue
 		}
 		if err != nil {
 			return err
 		}
 		w.show(update)
-		if w.seen++; w.seen == w.Count || w.unwritten != nil {
+		if w.seen++; w.seen == w.Count || w.outputErr != nil {
 			return nil
 		}
 	}
 }
 
-// lagged says that versions are missing here, and up to where the log has them.
-func (w *watcher) lagged(ctx context.Context, lag error) {
-	detail := "versions are missing here: they came faster than they were read"
+// reportLag reports that versions are missing here, and the last one in the
+// log.
+func (w *watcher) reportLag(ctx context.Context, lag error) {
+	detail := "versions were lost: the reader is too slow"
 	if head, err := w.node.RegistryHead(ctx); err == nil {
 		detail += fmt.Sprintf("; the last one is %d", head.Version)
 	}
-	w.tell(&fault.Error{Op: watchOp, Kind: fault.Lagging, Detail: detail, Err: told{lag}, Next: "See them with: micronode registry log"})
+	w.reportError(&fault.Error{Op: watchOp, Kind: fault.Lagging, Detail: detail, Err: reportedError{lag}, Next: "See them with: micronode registry log"})
 }
 
-// reconnect waits for the node to come back.
+// reconnect retries until the node answers again.
 func (w *watcher) reconnect(ctx context.Context) (*client.RegistryWatch, error) {
 	for end := time.Now().Add(w.Reconnect); ; {
-		if err := flow.Sleep(ctx, reconnectPause); err != nil {
+		if err := flow.Sleep(ctx, reconnectInterval); err != nil {
 			return nil, err
 		}
 		in, err := w.node.WatchRegistry(ctx, w.last)
@@ -125,6 +126,6 @@ func (w *watcher) show(update client.RegistryUpdated) {
 	if w.json {
 		w.printJSON(update)
 	} else {
-		w.print("%d  %s  %s\n", update.Version, stamp(update.CommittedAt), update.B3)
+		w.print("%d  %s  %s\n", update.Version, formatTime(update.CommittedAt), update.B3)
 	}
 }

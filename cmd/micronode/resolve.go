@@ -6,18 +6,19 @@ import (
 	"time"
 
 	"micronode/client"
+	"micronode/internal/terminal"
 )
 
 type resolveCommand struct {
 	ID    string `arg:"" name:"id" help:"A name (name:docs, docs@PEER-ID), an address (b3:af13…) or a CIDv1."`
-	Fresh bool   `default:"true" negatable:"" help:"With --fresh=false an answer that is past its life will do, rather than none."`
-	target
-	printing
+	Fresh bool   `default:"true" negatable:"" help:"With --fresh=false an expired answer is accepted if there is no fresh one."`
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by resolve --help.
 func (resolveCommand) Help() string {
-	return `The source says where the answer comes from: this node (local), what it remembers (cache), the registry, a node of the network (dht, peer), or another router (delegated). Providers are those who are said to have the object, the best first.
+	return `The source of the answer is this node (local), its cache (cache), the registry, a node of the network (dht, peer), or another router (delegated). Providers come best first.
 
 Examples:
 
@@ -41,42 +42,42 @@ func (r *resolveCommand) Run(ctx context.Context, c *console) error {
 		c.printJSON(resolved)
 		return nil
 	}
-	age := ago(resolved.Freshness)
+	age := formatAge(resolved.Freshness)
 	if resolved.Stale {
-		age += ", " + c.paint(yellow, "stale")
+		age += ", " + c.paint(terminal.Yellow, "stale")
 	}
-	c.print("%s\n\n", visible([]byte(resolved.Key)))
-	c.table([][]string{{"address", resolved.Manifest.String()}, {"source", visible([]byte(resolved.Source))}, {"age", age}})
+	c.print("%s\n\n", sanitize([]byte(resolved.Key)))
+	c.printTable([][]string{{"address", resolved.Manifest.String()}, {"source", sanitize([]byte(resolved.Source))}, {"age", age}})
 	c.print("\n")
-	c.providers(resolved.Providers)
+	c.printProviders(resolved.Providers)
 	return nil
 }
 
-// ago is a time as the index tells it.
-func ago(n int64) string {
+// formatAge formats an age in seconds, as the index gives it.
+func formatAge(n int64) string {
 	if n < 0 {
 		return "unknown"
 	}
 	return (time.Duration(n) * time.Second).String()
 }
 
-// providers prints a table of those who have an object.
-func (c *console) providers(list []client.Provider) {
+// printProviders prints a table of the providers of an object.
+func (c *console) printProviders(list []client.Provider) {
 	if len(list) == 0 {
-		c.print("  nobody is known to have it\n")
+		c.print("  no provider is known\n")
 		return
 	}
 	rows := [][]string{{"provider", "address", "region", "class", "score", "latency", "seen"}}
 	for _, one := range list {
-		rows = append(rows, []string{cell(one.ID), cell(one.Addr), cell(one.Region), cell(one.Class), fmt.Sprintf("%.3f", one.Score), cell(one.Latency), ago(one.LastSeen)})
+		rows = append(rows, []string{textOrDash(one.ID), textOrDash(one.Addr), textOrDash(one.Region), textOrDash(one.Class), fmt.Sprintf("%.3f", one.Score), textOrDash(one.Latency), formatAge(one.LastSeen)})
 	}
-	c.table(rows)
+	c.printTable(rows)
 }
 
-// cell is a text of a stranger in a table.
-func cell(text string) string {
+// textOrDash is an untrusted text in a table.
+func textOrDash(text string) string {
 	if text == "" {
 		return "-"
 	}
-	return visible([]byte(text))
+	return sanitize([]byte(text))
 }

@@ -8,21 +8,21 @@ import (
 
 type rmCommand struct {
 	Addresses []string `arg:"" name:"address" help:"The addresses of the objects, such as b3:af13…"`
-	target
-	printing
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by rm --help.
 func (rmCommand) Help() string {
-	return `Only this node forgets them. Other nodes that have them keep them.
+	return `Only this node removes them. Other nodes keep their copies.
 
 Example:
 
     micronode rm b3:af13…`
 }
 
-// removed is what is printed for an object, with --json only.
-type removed struct {
+// removedObject is the output for an object, with --json only.
+type removedObject struct {
 	Address b3.Address `json:"address"`
 	Removed bool       `json:"removed"`
 }
@@ -34,7 +34,7 @@ func (r *rmCommand) Run(ctx context.Context, c *console) error {
 		return err
 	}
 	defer node.Close()
-	return c.each(ctx, "rm", r.Addresses, func(text string) error {
+	return c.forEach(ctx, "rm", r.Addresses, func(text string) error {
 		address, err := parseAddress(text)
 		if err != nil {
 			return err
@@ -43,7 +43,7 @@ func (r *rmCommand) Run(ctx context.Context, c *console) error {
 			return err
 		}
 		if c.json {
-			c.printJSON(removed{address, true})
+			c.printJSON(removedObject{address, true})
 		}
 		return nil
 	})

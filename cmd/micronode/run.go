@@ -15,28 +15,28 @@ import (
 )
 
 type runCommand struct {
-	setup
-	HTTP      *string  `name:"http" placeholder:"ADDR" help:"Where the gateway listens; port 0 picks a free one."`
-	Admin     *string  `placeholder:"ADDR" help:"Where the admin plane listens; port 0 picks a free one."`
-	Overlay   *string  `placeholder:"ADDR" help:"Where other nodes connect to; port 0 picks a free one."`
-	Peer      []string `placeholder:"ID@HOST:PORT" sep:"none" help:"Another node to connect to, as its banner names it. Repeat for more."`
-	Only      *string  `placeholder:"PART,…" complete:"store,gateway,overlay,index,edge,registry" help:"Run these parts of a node and no others, of store, gateway, overlay, index, edge and registry. Where the others are is in [node.parts]. Separate them with commas."`
-	Persist   string   `placeholder:"DIR" complete:"file" help:"Keep things in this folder, and write nowhere else. Without it, everything is gone at exit."`
+	configFlags
+	HTTP      *string  `name:"http" placeholder:"ADDR" help:"The listen address of the gateway; port 0 picks a free one."`
+	Admin     *string  `placeholder:"ADDR" help:"The listen address of the admin plane; port 0 picks a free one."`
+	Overlay   *string  `placeholder:"ADDR" help:"The listen address of the overlay; port 0 picks a free one."`
+	Peer      []string `placeholder:"ID@HOST:PORT" sep:"none" help:"A peer to connect to, as its banner prints it. Repeat for more."`
+	Only      *string  `placeholder:"PART,…" complete:"store,gateway,overlay,index,edge,registry,mailbox,feed,graph,search,media" help:"Run only these parts of a node: store, gateway, overlay, index, edge, registry, mailbox, feed, graph, search, media. The addresses of the others are in [node.parts]. Separate them with commas."`
+	Persist   string   `placeholder:"DIR" complete:"file" help:"Store all state in this folder, and write nowhere else. Without it, everything is gone at exit."`
 	Pack      []string `placeholder:"FILE" complete:"file" sep:"none" help:"A map pack to serve: PMTiles or MBTiles, or a folder of them. Repeat for more."`
-	Allow     []string `placeholder:"HOST" sep:"none" help:"An origin that may be fetched from by HTTPS, and is cached. Repeat for more."`
+	Allow     []string `placeholder:"HOST" sep:"none" help:"An origin that the edge may fetch from by HTTPS and cache. Repeat for more."`
 	Identity  *string  `placeholder:"SPEC" help:"The node's key: ephemeral, file:PATH, env:VARIABLE or fd:NUMBER."`
-	LogFormat *string  `placeholder:"FORMAT" complete:"text,json" help:"How log lines are written to standard error: text or json."`
-	LogLevel  *string  `placeholder:"LEVEL" complete:"debug,info,warn,error" help:"The least important lines that are written: debug, info, warn or error."`
-	Open      bool     `help:"Ask nobody for a capability. For a playground; refused unless every listener is loopback."`
+	LogFormat *string  `placeholder:"FORMAT" complete:"text,json" help:"The format of the log on standard error: text or json."`
+	LogLevel  *string  `placeholder:"LEVEL" complete:"debug,info,warn,error" help:"The minimum level of log lines: debug, info, warn or error."`
+	Open      bool     `help:"Require no capability. For a playground; refused unless every listener is loopback."`
 	Socket    string   `placeholder:"NAME" help:"The local socket: a bare name, or a path with a slash."`
-	printing
+	outputFlags
 }
 
 // Help is shown by run --help.
 func (runCommand) Help() string {
-	return `The node keeps everything in RAM, and where the kernel can, it keeps the node from writing to disk. With --persist it keeps objects, its key and what it fetched in one folder, and may write nowhere else. It listens on loopback only unless told otherwise. SIGHUP and a change of the configuration file reload the configuration. The first Ctrl-C drains, the second one ends it at once.
+	return `The node keeps everything in RAM, and Landlock, where the kernel has it, prevents writes to disk. With --persist it stores all state in one folder, and can write nowhere else. By default it listens on loopback only. SIGHUP and a change of the configuration file reload the configuration. The first Ctrl-C drains the node, the second one stops it at once.
 
-AMNESIA=1 says that nothing may outlive the node, and refuses --persist; AMNESIA=0 says that it must be there. MICRO_THREADS=n limits how many threads run at once. Every setting can be given as MICRO_SECTION__KEY too.
+AMNESIA=1 refuses --persist; AMNESIA=0 requires it. MICRO_THREADS=n limits the number of concurrent threads. Every setting can also be given as MICRO_SECTION__KEY.
 
 Examples:
 
@@ -49,12 +49,12 @@ Examples:
     micronode run --config micronode.toml --json
     micronode run --config micronode.toml --only gateway,store
 
-With --only, a node is several processes. All have the same auth.root and node.identity, and the same section [node.parts], which says where each part runs. They may start in any order; each has its own local socket, named after the first part that it runs: @micronode-<uid>.gateway. Without the gateway, a process takes any free port unless it is told one.`
+With --only, a node is several processes. All have the same auth.root and node.identity, and the same section [node.parts], which has the address of each part. They may start in any order; each has its own local socket, named after the first part that it runs: @micronode-<uid>.gateway. Without the gateway, a process listens on a free port unless --http or --admin sets one.`
 }
 
-// only is the parts that are to run. To name none of them is a mistake, not a
-// way to say all.
-func (r *runCommand) only() []string {
+// onlyParts is the list of parts to run. An empty list is an error, and does
+// not mean all.
+func (r *runCommand) onlyParts() []string {
 	if r.Only == nil {
 		return nil
 	}
@@ -91,7 +91,7 @@ func (r *runCommand) flags() []config.Flag {
 	return list
 }
 
-// Run runs a node until it is told to stop, then prints how the drain went.
+// Run runs a node until it is stopped, then prints the drain report.
 func (r *runCommand) Run(ctx context.Context, c *console) error {
 	if err := checkAmnesia(os.Getenv("AMNESIA"), r.Persist); err != nil {
 		return err
@@ -100,7 +100,7 @@ func (r *runCommand) Run(ctx context.Context, c *console) error {
 		return err
 	}
 	n, err := node.New(ctx, node.Options{
-		Profile: r.Profile, Sources: r.sources(r.flags()...), Only: r.only(), Socket: r.Socket, Persist: r.Persist, Open: r.Open, Log: c.err,
+		Profile: r.Profile, Sources: r.sources(r.flags()...), Only: r.onlyParts(), Socket: r.Socket, Persist: r.Persist, Open: r.Open, Log: c.err,
 	})
 	if err != nil {
 		return err
@@ -110,33 +110,33 @@ func (r *runCommand) Run(ctx context.Context, c *console) error {
 		return err
 	}
 	defer end()
-	c.banner(n.Info(), n.Status().Listen.Overlay, r.Socket)
+	c.printBanner(n.Info(), n.Status().Listen.Overlay, r.Socket)
 	report, err := n.Run(ctx)
-	c.ended(report)
+	c.printDrainReport(report)
 	return err
 }
 
-// checkAmnesia obeys the variable by which an operator insists on amnesia, or
-// on its opposite.
+// checkAmnesia applies the variable AMNESIA, by which an operator requires
+// amnesia, or its opposite.
 func checkAmnesia(value, persist string) error {
 	const op = "run"
 	switch {
 	case value == "", value == "1" && persist == "", value == "0" && persist != "":
 		return nil
 	case value == "0":
-		return &fault.Error{Op: op, Kind: fault.RejectPolicy, Detail: "AMNESIA=0 asks for a node that keeps things, and nobody said where",
+		return &fault.Error{Op: op, Kind: fault.RejectPolicy, Detail: "AMNESIA=0 requires --persist",
 			Next: "Name a folder with --persist DIR, or unset AMNESIA to run in RAM."}
 	case value == "1":
-		return &fault.Error{Op: op, Kind: fault.RejectPolicy, Detail: "AMNESIA=1 asks for a node that keeps nothing, and --persist for one that does",
-			Next: "Leave --persist out, or unset AMNESIA."}
+		return &fault.Error{Op: op, Kind: fault.RejectPolicy, Detail: "AMNESIA=1 and --persist contradict each other",
+			Next: "Leave out --persist, or unset AMNESIA."}
 	default:
 		return &fault.Error{Op: op, Kind: fault.Malformed, Detail: "AMNESIA is " + strconv.Quote(value),
-			Next: "Set it to 1 for a node that keeps nothing, or to 0 for one with --persist; or unset it."}
+			Next: "Set it to 1 for a node in RAM, to 0 for a node with --persist, or unset it."}
 	}
 }
 
-// limitThreads sets how many threads run Go code at once. Without a limit it is
-// all cores.
+// limitThreads sets how many threads run Go code at once. Without a limit it
+// is all cores.
 func limitThreads(value string) error {
 	if value == "" {
 		return nil
@@ -144,14 +144,14 @@ func limitThreads(value string) error {
 	n, err := strconv.Atoi(value)
 	if err != nil || n < 1 {
 		return &fault.Error{Op: "run", Kind: fault.Malformed, Detail: "MICRO_THREADS is " + strconv.Quote(value),
-			Next: "Set it to a whole number from 1 on, or unset it for all cores."}
+			Next: "Set it to a whole number of at least 1, or unset it to use all cores."}
 	}
 	runtime.GOMAXPROCS(n)
 	return nil
 }
 
-// stopped is the report of a shutdown, for a program.
-type stopped struct {
+// stoppedEvent is the report of a shutdown as JSON.
+type stoppedEvent struct {
 	Event        string   `json:"event"`
 	Reason       string   `json:"reason"`
 	Milliseconds int64    `json:"took_ms"`
@@ -160,12 +160,13 @@ type stopped struct {
 	LeftRunning  []string `json:"left_running"`
 }
 
-// ended prints how the drain went: for a person where the log is.
-func (c *console) ended(report *supervise.Report) {
+// printDrainReport prints the drain report: as text, it goes to standard
+// error, as the log does.
+func (c *console) printDrainReport(report *supervise.Report) {
 	switch {
 	case report == nil:
 	case c.json:
-		c.printJSON(stopped{"stopped", report.Reason, report.Took.Milliseconds(), report.Restarts,
+		c.printJSON(stoppedEvent{"stopped", report.Reason, report.Took.Milliseconds(), report.Restarts,
 			append([]string{}, report.Aborted...), append([]string{}, report.LeftRunning...)})
 	default:
 		_, _ = c.err.Write([]byte(report.String()))

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,10 +22,10 @@ import (
 	"micronode/internal/edge/pack/packtest"
 )
 
-// patience is more than anything here takes, even on a slow machine.
-const patience = 30 * time.Second
+// testTimeout is more than anything here takes, even on a slow machine.
+const testTimeout = 30 * time.Second
 
-// exits runs a program and demands an exit code: exits CODE program [args...]
+// exits runs a program and checks its exit code: exits CODE program [args...]
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE program [args...]")
@@ -45,16 +44,16 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// comesAbout runs a program until it ends with an exit code and says something, for
-// what takes its time: eventually CODE PATTERN program [args...]
-func comesAbout(ts *testscript.TestScript, neg bool, args []string) {
+// scriptEventually runs a program until it has the exit code and its output
+// matches: eventually CODE PATTERN program [args...]
+func scriptEventually(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 3 {
 		ts.Fatalf("usage: eventually CODE PATTERN program [args...]")
 	}
 	code, err := strconv.Atoi(args[0])
 	ts.Check(err)
 	want := regexp.MustCompile("(?m)" + args[1])
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		err, got := ts.Exec(args[2], args[3:]...), 0
 		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 			got = exit.ExitCode()
@@ -87,9 +86,9 @@ func field(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[0], text)
 }
 
-// shape prints the members of a JSON document and their types, so that a golden
-// file can hold what does not change: shape FILE
-func shape(ts *testscript.TestScript, neg bool, args []string) {
+// printShape prints the members of a JSON document and their types, so that a
+// golden file can hold what does not change: shape FILE
+func printShape(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: shape FILE")
 	}
@@ -122,7 +121,7 @@ func describe(lines map[string]bool, path string, document any) {
 	}
 }
 
-// signalAll sends a signal to all that runs in the background: signal HUP
+// signalAll sends a signal to all background processes: signal HUP
 func signalAll(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: signal NAME")
@@ -132,16 +131,17 @@ func signalAll(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// await asks a URL until the answer matches: await URL PATTERN. On a machine that
-// is very busy, a node cuts off an answer that takes too long; it is asked again.
-func await(ts *testscript.TestScript, neg bool, args []string) {
+// scriptAwait requests a URL until the answer matches: await URL PATTERN. On a
+// very busy machine, a node cuts off an answer that takes too long; then the
+// request is repeated.
+func scriptAwait(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: await URL PATTERN")
 	}
 	want := regexp.MustCompile("(?m)" + args[1])
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: testTimeout}
 	last := ""
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		answer, err := client.Get(args[0])
 		if err != nil {
 			last = err.Error()
@@ -164,7 +164,7 @@ func pack(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(packtest.WritePMTiles(ts.MkAbs(args[0]), packtest.PMSpec{MaxZoom: 3}))
 }
 
-// mode demands the permissions of a file: mode 0600 FILE
+// mode checks the permissions of a file: mode 0600 FILE
 func mode(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: mode MODE FILE")
@@ -176,11 +176,16 @@ func mode(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// terminal runs a program with all its streams on a terminal: terminal CODE
-// program [args...]. What it shows is then in stdout.
-func terminal(ts *testscript.TestScript, neg bool, args []string) {
+// scriptTerminal runs a program with all its streams on a terminal: terminal
+// [-interrupt PATTERN] CODE program [args...]. Its output is then in stdout.
+// Ctrl-C is sent when the output matches the pattern.
+func scriptTerminal(ts *testscript.TestScript, neg bool, args []string) {
+	var enough *regexp.Regexp
+	if len(args) > 2 && args[0] == "-interrupt" {
+		enough, args = regexp.MustCompile("(?s)"+args[1]), args[2:]
+	}
 	if neg || len(args) < 2 {
-		ts.Fatalf("usage: terminal CODE program [args...]")
+		ts.Fatalf("usage: terminal [-interrupt PATTERN] CODE program [args...]")
 	}
 	master, slave, err := openTerminal()
 	ts.Check(err)
@@ -200,16 +205,34 @@ func terminal(ts *testscript.TestScript, neg bool, args []string) {
 	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	ts.Check(command.Start())
 	slave.Close()
-	var shown bytes.Buffer
-	_, _ = io.Copy(&shown, master) // it ends with an error when nobody is left at the other end
+	defer time.AfterFunc(2*time.Minute, func() { _ = master.Close() }).Stop() // hangs up
+	shown := watchTerminal(master, enough)
 	_ = command.Wait()
-	fmt.Fprint(ts.Stdout(), strings.ReplaceAll(shown.String(), "\r\n", "\n"))
+	fmt.Fprint(ts.Stdout(), strings.ReplaceAll(shown, "\r\n", "\n"))
 	if got := strconv.Itoa(command.ProcessState.ExitCode()); got != args[0] {
-		ts.Fatalf("it ended with %s, not with %s, and showed:\n%s", got, args[0], shown.String())
+		ts.Fatalf("it ended with %s, not with %s, and showed:\n%s", got, args[0], shown)
 	}
 }
 
-// openTerminal makes a pair of a terminal and what sits behind it.
+// watchTerminal reads the output until the other end is closed, and sends
+// Ctrl-C when it matches.
+func watchTerminal(master *os.File, enough *regexp.Regexp) string {
+	var shown []byte
+	buffer := make([]byte, 4096)
+	for {
+		n, err := master.Read(buffer)
+		shown = append(shown, buffer[:n]...)
+		if err != nil {
+			return string(shown)
+		}
+		if enough != nil && enough.Match(shown) {
+			enough = nil
+			_, _ = master.Write([]byte{3}) // the other end may be closed
+		}
+	}
+}
+
+// openTerminal opens a pseudoterminal: its master and its slave.
 func openTerminal() (master, slave *os.File, err error) {
 	if master, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
 		return nil, nil, err

@@ -9,16 +9,16 @@ import (
 )
 
 type searchCommand struct {
-	Words  []string `arg:"" name:"word" help:"What to look for."`
-	Limit  int      `default:"20" placeholder:"N" help:"At most so many, 100 at most."`
-	Offset int      `placeholder:"N" help:"Pass over so many."`
-	target
-	printing
+	Words  []string `arg:"" name:"word" help:"The words to search for."`
+	Limit  int      `default:"20" placeholder:"N" help:"The maximum number of hits, up to 100."`
+	Offset int      `placeholder:"N" help:"Skip N hits."`
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by search --help.
 func (searchCommand) Help() string {
-	return `All words must be there, in the names of the node, in the paths of its folders or in the text of its objects. Words between quotation marks follow each other, -word must not be there, begin* is how words begin, and name:, path: and text: say where to look. The node must have facets.search.enabled = true.
+	return `All words must match, in the names of the node, the paths of its folders or the text of its objects. "two words" is a phrase, -word excludes a word, begin* matches a prefix, and name:, path: and text: restrict a word to a field. The node must have facets.search.enabled = true.
 
 Examples:
 
@@ -28,7 +28,7 @@ Examples:
     micronode search fox --json | jq -r '.hits[].address'`
 }
 
-// Run prints what is found.
+// Run prints the hits.
 func (s *searchCommand) Run(ctx context.Context, c *console) error {
 	node, err := s.dial()
 	if err != nil {
@@ -43,18 +43,18 @@ func (s *searchCommand) Run(ctx context.Context, c *console) error {
 	case c.json:
 		c.printJSON(found)
 	case len(found.Hits) == 0:
-		c.remark("nothing was found\nTry fewer words, or their beginnings with a star.")
+		c.notice("no hits\nTry fewer words, or prefixes with a star.")
 	default:
-		c.hits(found.Hits)
+		c.printHits(found.Hits)
 		if last := int64(s.Offset + len(found.Hits)); last < found.Total {
-			c.remark("%d more; see them with --offset %d", found.Total-last, last)
+			c.notice("%d more; see them with --offset %d", found.Total-last, last)
 		}
 	}
 	return nil
 }
 
-// hits prints a table of what was found.
-func (c *console) hits(list []client.SearchHit) {
+// printHits prints a table of hits.
+func (c *console) printHits(list []client.SearchHit) {
 	rows := [][]string{{"score", "what", "address", ""}}
 	for _, hit := range list {
 		what, about := hit.ID, hit.Snippet
@@ -64,7 +64,7 @@ func (c *console) hits(list []client.SearchHit) {
 		case client.FoundObject:
 			what = "text"
 		}
-		rows = append(rows, []string{strconv.FormatFloat(hit.Score, 'f', 2, 64), visible([]byte(what)), hit.Address.String(), visible([]byte(about))})
+		rows = append(rows, []string{strconv.FormatFloat(hit.Score, 'f', 2, 64), sanitize([]byte(what)), hit.Address.String(), sanitize([]byte(about))})
 	}
-	c.table(rows)
+	c.printTable(rows)
 }

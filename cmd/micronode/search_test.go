@@ -12,7 +12,7 @@ import (
 )
 
 func TestSearching(t *testing.T) {
-	var asked []string
+	var queries []string
 	address := b3.Of([]byte("fox"))
 	hits := []client.SearchHit{
 		{ID: "name:fox", Kind: client.FoundName, Name: "fox", Address: address, Score: 2},
@@ -20,7 +20,7 @@ func TestSearching(t *testing.T) {
 		{ID: address.String(), Kind: client.FoundObject, Address: address, Score: 0.5, Snippet: "a red fox\x1b"},
 	}
 	fakeNode(t, map[string]http.HandlerFunc{"GET /search": func(w http.ResponseWriter, r *http.Request) {
-		asked = append(asked, r.URL.RawQuery)
+		queries = append(queries, r.URL.RawQuery)
 		found := client.SearchResults{Query: r.URL.Query().Get("q"), Hits: []client.SearchHit{}}
 		switch found.Query {
 		case "a*":
@@ -33,19 +33,19 @@ func TestSearching(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(found)
 	}})
-	s := newSession(t)
+	s := newTestConsole(t)
 	s.expect(t, t.Context(), 0, []string{"search", "red", `"a fox"`, "--offset", "2", "--limit", "3"}, "4 more; see them with --offset 5")
 	want := "score what address 2.00 name:fox " + address.String() + " 1.25 a/fox.txt " + address.String() + " 0.50 text " + address.String() + ` a red fox\x1b`
 	if got := strings.Join(strings.Fields(s.stdout.String()), " "); got != want {
 		t.Errorf("it prints %q, want %q", got, want)
 	}
-	newSession(t).expect(t, t.Context(), 0, []string{"search", "nothing"}, "nothing was found")
-	if got := run(t, "search", "nothing", "--json"); got != `{"query":"nothing","total":0,"hits":[]}`+"\n" {
+	newTestConsole(t).expect(t, t.Context(), 0, []string{"search", "nothing"}, "no hits")
+	if got := mustRun(t, "search", "nothing", "--json"); got != `{"query":"nothing","total":0,"hits":[]}`+"\n" {
 		t.Errorf("it prints %q", got)
 	}
-	newSession(t).expect(t, t.Context(), fault.Malformed.Exit(), []string{"search", "a*"}, "too many words begin so")
-	run(t, "search", "fox -draft")
-	if asked[0] != "limit=3&offset=2&q=red+%22a+fox%22" || asked[len(asked)-1] != "limit=20&q=fox+-draft" {
-		t.Errorf("it asked for %q", asked)
+	newTestConsole(t).expect(t, t.Context(), fault.Malformed.Exit(), []string{"search", "a*"}, "too many words begin so")
+	mustRun(t, "search", "fox -draft")
+	if queries[0] != "limit=3&offset=2&q=red+%22a+fox%22" || queries[len(queries)-1] != "limit=20&q=fox+-draft" {
+		t.Errorf("it asked for %q", queries)
 	}
 }

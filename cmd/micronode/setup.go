@@ -7,17 +7,17 @@ import (
 	"micronode/internal/node"
 )
 
-// setup is which configuration a command is about.
-type setup struct {
+// configFlags selects the configuration of a command.
+type configFlags struct {
 	Config  string `placeholder:"FILE" complete:"file" help:"The configuration file."`
-	Profile string `default:"micronode" enum:"micronode,macronode" help:"Which defaults hold: micronode or macronode."`
+	Profile string `default:"micronode" enum:"micronode,macronode" help:"The set of defaults: micronode or macronode."`
 }
 
-// load reads it as run would.
-func (s setup) load(flags ...config.Flag) (*config.Loaded[node.Config], error) {
-	return node.Load(s.Profile, s.sources(flags...))
+// load loads the configuration as run would.
+func (c configFlags) load(flags ...config.Flag) (*config.Loaded[node.Config], error) {
+	return node.Load(c.Profile, c.sources(flags...))
 }
 
-func (s setup) sources(flags ...config.Flag) config.Sources {
-	return config.Sources{File: s.Config, Environ: os.Environ(), Flags: flags}
+func (c configFlags) sources(flags ...config.Flag) config.Sources {
+	return config.Sources{File: c.Config, Environ: os.Environ(), Flags: flags}
 }

@@ -12,11 +12,11 @@ import (
 	"micronode/internal/supervise"
 )
 
-// interrupted is why a context ended: somebody sent a signal.
-type interrupted struct{ signal os.Signal }
+// interruptError is the cause of a context that a signal ended.
+type interruptError struct{ signal os.Signal }
 
 // Error names the signal as people type it.
-func (i *interrupted) Error() string {
+func (i *interruptError) Error() string {
 	if number, ok := i.signal.(unix.Signal); ok {
 		return "stopped by " + unix.SignalName(number)
 	}
@@ -24,14 +24,14 @@ func (i *interrupted) Error() string {
 }
 
 // FaultCode makes an interruption a fault of the kind Canceled.
-func (i *interrupted) FaultCode() string { return fault.Canceled.Code() }
+func (i *interruptError) FaultCode() string { return fault.Canceled.Code() }
 
-// onSignals calls handle for each of the signals until end is called. The
-// handler must be quick: a signal that comes while another one waits is lost,
-// as signals are.
-func onSignals(handle func(os.Signal), signals ...os.Signal) (end func(), err error) {
+// onSignals calls handle for each of the signals until stop is called. The
+// handler must be quick: a signal that arrives while another one waits is
+// lost, as signals are.
+func onSignals(handle func(os.Signal), signals ...os.Signal) (stop func(), err error) {
 	const stage = "signals"
-	supervisor, err := supervise.New(supervise.Options{Stages: []supervise.Stage{{Name: stage}}, Total: time.Second})
+	supervisor, err := supervise.New(supervise.Options{Stages: []supervise.Stage{{Name: stage}}, DrainTimeout: time.Second})
 	if err != nil {
 		return nil, err
 	}

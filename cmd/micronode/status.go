@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,17 +12,18 @@ import (
 	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/flow"
+	"micronode/internal/terminal"
 )
 
 type statusCommand struct {
-	Wait time.Duration `placeholder:"DURATION" help:"Wait until the node is ready, at most so long, such as 5s."`
-	target
-	printing
+	Wait time.Duration `placeholder:"DURATION" help:"Wait until the node is ready, at most for this time, such as 5s."`
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by status --help.
 func (statusCommand) Help() string {
-	return `If the node is not ready, each reason is shown with the next step. A node that answers is no error, whatever it answers; with --wait, one that is not ready in time is. Of a node that runs as several processes the parts are shown, where they run, and which are away.
+	return `If the node is not ready, each reason is shown with the next step. The exit code is 0 if the node answers; with --wait, only if it becomes ready in time. For a node of several processes, the parts are shown with their addresses and states.
 
 Examples:
 
@@ -31,14 +31,14 @@ Examples:
     micronode status --wait 5s && micronode put FILE`
 }
 
-// report is what a node says about itself, and why it is not as it should be.
-type report struct {
+// statusReport is the status of a node, and why it is not ready.
+type statusReport struct {
 	client.Status
 	Missing []string        `json:"missing"`
 	Reasons []client.Reason `json:"reasons"`
 }
 
-// Run asks the node and prints what it says.
+// Run prints the status of the node.
 func (s *statusCommand) Run(ctx context.Context, c *console) error {
 	node, err := s.dial()
 	if err != nil {
@@ -46,7 +46,7 @@ func (s *statusCommand) Run(ctx context.Context, c *console) error {
 	}
 	defer node.Close()
 	if s.Wait > 0 {
-		if err := s.await(ctx, node); err != nil {
+		if err := s.awaitReady(ctx, node); err != nil {
 			return err
 		}
 	}
@@ -58,7 +58,7 @@ func (s *statusCommand) Run(ctx context.Context, c *console) error {
 	if err != nil {
 		return err
 	}
-	all := report{status, append([]string{}, readiness.Missing...), urgentFirst(readiness)}
+	all := statusReport{status, append([]string{}, readiness.Missing...), terminal.SortReasons(readiness)}
 	if c.json {
 		c.printJSON(all)
 		return nil
@@ -67,12 +67,12 @@ func (s *statusCommand) Run(ctx context.Context, c *console) error {
 	return nil
 }
 
-// pollPause is how long to wait between two questions.
-const pollPause = 50 * time.Millisecond
+// pollInterval is the pause between two requests.
+const pollInterval = 50 * time.Millisecond
 
-// await waits until the node is there and takes reads and writes. A degraded
-// one does; there is no telling whether that ever changes.
-func (s *statusCommand) await(ctx context.Context, node *client.Client) error {
+// awaitReady waits until the node is ready for reads and writes. A degraded
+// node counts as ready, because it may stay degraded for ever.
+func (s *statusCommand) awaitReady(ctx context.Context, node *client.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, s.Wait)
 	defer cancel()
 	var last error
@@ -82,20 +82,20 @@ func (s *statusCommand) await(ctx context.Context, node *client.Client) error {
 		case err == nil && readiness.Ready && readiness.WriteReady:
 			return nil
 		case err == nil:
-			last = notReady(readiness)
+			last = newNotReadyError(readiness)
 		case ctx.Err() == nil || last == nil:
 			last = err
 		}
-		if err := flow.Sleep(ctx, pollPause); err != nil {
-			return s.late(err, last)
+		if err := flow.Sleep(ctx, pollInterval); err != nil {
+			return s.waitError(err, last)
 		}
 	}
 }
 
-func notReady(r client.Readiness) error {
+func newNotReadyError(r client.Readiness) error {
 	err := fault.New("status", fault.NotReady, "the node is not ready")
 	var reasons []error
-	for _, one := range urgentFirst(r) {
+	for _, one := range terminal.SortReasons(r) {
 		reasons = append(reasons, fmt.Errorf("%s: %s", one.Dep, one.Reason))
 		if err.Next == "" {
 			err.Next = one.Next
@@ -105,22 +105,9 @@ func notReady(r client.Readiness) error {
 	return err
 }
 
-// urgentFirst puts what is missing before what is only worth a remark: the first
-// next step is the one that people take.
-func urgentFirst(r client.Readiness) []client.Reason {
-	list := append([]client.Reason{}, r.Reasons...)
-	rank := func(one client.Reason) int {
-		if slices.Contains(r.Missing, one.Dep) {
-			return 0
-		}
-		return 1
-	}
-	slices.SortStableFunc(list, func(a, b client.Reason) int { return cmp.Compare(rank(a), rank(b)) })
-	return list
-}
-
-// late is why the waiting was over: the time was up, or somebody interrupted.
-func (s *statusCommand) late(ended, last error) error {
+// waitError is why the waiting ended: the timeout passed, or it was
+// interrupted.
+func (s *statusCommand) waitError(ended, last error) error {
 	if fault.KindOf(ended) != fault.Timeout {
 		return ended
 	}
@@ -128,14 +115,14 @@ func (s *statusCommand) late(ended, last error) error {
 		Detail: fmt.Sprintf("waited for %s", s.Wait), Err: last}
 }
 
-// print shows the report to a person.
-func (r report) print(c *console) {
-	c.print("micronode %s, profile %s, is %s\n", r.Version, r.Profile, r.verdict(c))
+// print prints the report as text.
+func (r statusReport) print(c *console) {
+	c.print("micronode %s, profile %s, is %s\n", r.Version, r.Profile, c.readinessText(r.Ready, r.WriteReady, r.Degraded))
 	for _, reason := range r.Reasons {
 		c.print("\n  %s: %s\n  %s\n", reason.Dep, reason.Reason, reason.Next)
 	}
 	c.print("\n")
-	r.table(c, [][]string{
+	r.printNonEmptyRows(c, [][]string{
 		{"peer ID", r.PeerID},
 		{"gateway", urlOf(r.Listen.HTTP)},
 		{"admin", urlOf(r.Listen.Admin)},
@@ -150,12 +137,12 @@ func (r report) print(c *console) {
 		services = append(services, []string{one.Name, one.State, fmt.Sprint(one.Restarts)})
 	}
 	c.print("\n")
-	r.table(c, services)
+	r.printNonEmptyRows(c, services)
 	r.printQueues(c)
 }
 
-// printParts shows where the parts of a node are that runs as several processes.
-func (r report) printParts(c *console) {
+// printParts shows where the parts of a node run, if it has several processes.
+func (r statusReport) printParts(c *console) {
 	if len(r.Parts) == 0 {
 		return
 	}
@@ -171,24 +158,16 @@ func (r report) printParts(c *console) {
 		rows = append(rows, []string{one.Name, state, where})
 	}
 	c.print("\n")
-	r.table(c, rows)
+	r.printNonEmptyRows(c, rows)
 }
 
-func (r report) verdict(c *console) string {
-	switch {
-	case !r.Ready:
-		return c.paint(red, "not ready")
-	case !r.WriteReady:
-		return c.paint(yellow, "ready for reads only")
-	case r.Degraded:
-		return c.paint(yellow, "ready, but degraded")
-	default:
-		return c.paint(green, "ready")
-	}
+func (c *console) readinessText(ready, writeReady, degraded bool) string {
+	text, colour := terminal.ReadinessText(ready, writeReady, degraded)
+	return c.paint(colour, text)
 }
 
 // printQueues shows where work piles up.
-func (r report) printQueues(c *console) {
+func (r statusReport) printQueues(c *console) {
 	rows := [][]string{{"queue", "holds", "of"}}
 	for _, one := range r.Queues {
 		if one.Depth > 0 {
@@ -200,24 +179,24 @@ func (r report) printQueues(c *console) {
 		return
 	}
 	c.print("\n")
-	r.table(c, rows)
+	r.printNonEmptyRows(c, rows)
 }
 
-// table prints rows in columns, without those that have nothing to say.
-func (report) table(c *console, rows [][]string) {
-	c.table(slices.DeleteFunc(rows, func(row []string) bool { return row[len(row)-1] == "" }))
+// printNonEmptyRows prints rows in columns, without the empty ones.
+func (statusReport) printNonEmptyRows(c *console, rows [][]string) {
+	c.printTable(slices.DeleteFunc(rows, func(row []string) bool { return row[len(row)-1] == "" }))
 }
 
-// table prints rows in columns.
-func (c *console) table(rows [][]string) {
-	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+// printTable prints rows in columns.
+func (c *console) printTable(rows [][]string) {
+	w := tabwriter.NewWriter(c.safeOut(), 0, 0, 2, ' ', 0)
 	for _, row := range rows {
 		fmt.Fprintln(w, "  "+strings.Join(row, "\t"))
 	}
-	c.wrote(w.Flush())
+	c.recordWriteErr(w.Flush())
 }
 
-// urlOf is an address as something to click on.
+// urlOf is the URL of an address.
 func urlOf(address string) string {
 	if address == "" || strings.Contains(address, "://") {
 		return address

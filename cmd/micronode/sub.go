@@ -5,30 +5,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/flow"
+	"micronode/internal/terminal"
 )
 
 type subCommand struct {
-	Topic     string        `arg:"" help:"What to listen to, such as news/local."`
-	Count     uint          `placeholder:"N" help:"End after so many messages."`
-	Timeout   time.Duration `placeholder:"DURATION" help:"End after so long, such as 10s. With --count, messages that are missing by then are an error."`
-	Reconnect time.Duration `default:"1m" placeholder:"DURATION" help:"How long to wait for a node that went away, ${default} unless said otherwise; 0s does not wait."`
-	target
-	printing
+	Topic     string        `arg:"" help:"The topic, such as news/local."`
+	Count     uint          `placeholder:"N" help:"Stop after N messages."`
+	Timeout   time.Duration `placeholder:"DURATION" help:"Stop after this time, such as 10s. With --count, it is an error if messages are missing then."`
+	Reconnect time.Duration `default:"1m" placeholder:"DURATION" help:"The time to wait for a node that disconnected; 0s does not wait (default ${default})."`
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by sub --help.
 func (subCommand) Help() string {
-	return `Each message is a line. On a terminal it begins with the peer ID of its origin, shortened, and what cannot be shown safely is escaped. In a pipe it is the message alone, as it is; a line break at its end is left out, and others are shown as \n. With --json nothing is left out or changed: the data is base64.
+	return `Each message is one line. On a terminal it begins with the shortened peer ID of its origin, and unprintable characters are escaped. In a pipe it is the message alone; a line break at its end is dropped, and others are printed as \n. With --json the data is complete, in base64.
 
-Messages that were lost because they were read too slowly are told on standard error, and so is a connection that was lost. Ctrl-C ends it.
+If the reader is too slow, the number of lost messages is printed on standard error; so is a lost connection. Ctrl-C stops it.
 
 Examples:
 
@@ -39,143 +37,124 @@ Examples:
 
 const subOp = "sub"
 
-// Run listens until enough was heard.
+// Run prints messages until the count is reached or the stream ends.
 func (s *subCommand) Run(ctx context.Context, c *console) error {
 	node, err := s.dial()
 	if err != nil {
 		return err
 	}
 	defer node.Close()
-	listening := ctx
+	subCtx := ctx
 	if s.Timeout > 0 {
 		var cancel context.CancelFunc
-		listening, cancel = context.WithTimeout(ctx, s.Timeout)
+		subCtx, cancel = context.WithTimeout(ctx, s.Timeout)
 		defer cancel()
 	}
-	l := &listener{console: c, subCommand: s, node: node}
-	err = l.run(listening)
-	if err == nil || listening.Err() == nil {
+	l := &subscriber{console: c, subCommand: s, node: node}
+	err = l.run(subCtx)
+	if err == nil || subCtx.Err() == nil {
 		return err
 	}
-	switch { // it was ended from outside
+	switch { // it was interrupted
 	case s.Count == 0:
 		return nil
 	case ctx.Err() != nil:
 		return flow.Ended(ctx, subOp)
 	default:
-		return &fault.Error{Op: subOp, Kind: fault.Timeout, Detail: fmt.Sprintf("%d of %d messages came within %s", l.heard, s.Count, s.Timeout),
-			Next: "Check that somebody publishes to this topic, and that the nodes are connected: micronode peers"}
+		return &fault.Error{Op: subOp, Kind: fault.Timeout, Detail: fmt.Sprintf("%d of %d messages arrived within %s", l.received, s.Count, s.Timeout),
+			Next: "Check that this topic has a publisher, and that the nodes are connected: micronode peers"}
 	}
 }
 
-// listener prints what is published. It belongs to the command.
-type listener struct {
+// subscriber prints the messages of a topic. It is used by one goroutine.
+type subscriber struct {
 	*console
 	*subCommand
-	node  *client.Client
-	heard uint
+	node     *client.Client
+	received uint
 }
 
-// run listens over as many connections as it takes. That the first one can be
-// made is not taken for granted.
-func (l *listener) run(ctx context.Context) error {
-	in, err := l.node.Subscribe(ctx, l.Topic)
+// run receives messages over as many connections as it takes. If the first one
+// fails, it returns the error.
+func (s *subscriber) run(ctx context.Context) error {
+	in, err := s.node.Subscribe(ctx, s.Topic)
 	if err != nil {
 		return err
 	}
-	if l.errTerminal {
-		l.remark("listening to %s; Ctrl-C ends it", visible([]byte(l.Topic)))
+	if s.errTerminal {
+		s.notice("subscribed to %s; Ctrl-C stops it", sanitize([]byte(s.Topic)))
 	}
 	for {
-		err := l.listen(ctx, in)
+		err := s.receive(ctx, in)
 		_ = in.Close() // nothing was written to it
-		if err == nil || ctx.Err() != nil || l.Reconnect <= 0 || !fault.KindOf(err).Retryable() {
+		if err == nil || ctx.Err() != nil || s.Reconnect <= 0 || !fault.KindOf(err).Retryable() {
 			return err
 		}
-		l.tell(&fault.Error{Op: subOp, Kind: fault.KindOf(err), Detail: "the connection was lost", Err: err,
-			Next: "Connecting again. What is published meanwhile is missing here."})
-		if in, err = l.reconnect(ctx); err != nil {
+		s.reportError(&fault.Error{Op: subOp, Kind: fault.KindOf(err), Detail: "the connection was lost", Err: err,
+			Next: "Reconnecting. Messages published meanwhile are lost."})
+		if in, err = s.reconnect(ctx); err != nil {
 			return err
 		}
-		l.remark("connected again")
+		s.notice("connected again")
 	}
 }
 
-// listen prints what comes until it was enough, or the stream ends.
-func (l *listener) listen(ctx context.Context, in *client.Subscription) error {
+// receive prints messages until the count is reached, or the stream ends.
+func (s *subscriber) receive(ctx context.Context, in *client.Subscription) error {
 	for {
 		message, err := in.Next(ctx)
 		if lag, behind := errors.AsType[*client.Lagged](err); behind {
-			l.tell(&fault.Error{Op: subOp, Kind: fault.Lagging, Detail: fmt.Sprintf("%d messages were lost: they are read too slowly here", lag.Missed),
-				Next: "Let what reads them be quicker, or listen to a narrower topic."})
+			s.reportError(&fault.Error{Op: subOp, Kind: fault.Lagging, Detail: fmt.Sprintf("%d messages were lost: the reader is too slow", lag.Missed),
+				Next: "Use a faster reader, or subscribe to a narrower topic."})
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		l.show(message)
-		if l.heard++; l.heard == l.Count || l.unwritten != nil {
+		s.show(message)
+		if s.received++; s.received == s.Count || s.outputErr != nil {
 			return nil
 		}
 	}
 }
 
-// reconnectPause keeps us from hammering at a node that ends every stream.
-const reconnectPause = 500 * time.Millisecond
+// reconnectInterval limits how often we connect to a node that ends every
+// stream.
+const reconnectInterval = 500 * time.Millisecond
 
-// reconnect waits for the node to come back.
-func (l *listener) reconnect(ctx context.Context) (*client.Subscription, error) {
-	for end := time.Now().Add(l.Reconnect); ; {
-		if err := flow.Sleep(ctx, reconnectPause); err != nil {
+// reconnect retries until the node answers again.
+func (s *subscriber) reconnect(ctx context.Context) (*client.Subscription, error) {
+	for end := time.Now().Add(s.Reconnect); ; {
+		if err := flow.Sleep(ctx, reconnectInterval); err != nil {
 			return nil, err
 		}
-		in, err := l.node.Subscribe(ctx, l.Topic)
+		in, err := s.node.Subscribe(ctx, s.Topic)
 		if err == nil || !fault.KindOf(err).Retryable() || !time.Now().Before(end) {
 			return in, err
 		}
 	}
 }
 
-// originShown is how much of a peer ID a person needs to tell a few apart.
-const originShown = 8
+// shortPeerIDLength is how much of a peer ID is enough to tell a few apart.
+const shortPeerIDLength = 8
 
 // show prints one message on one line.
-func (l *listener) show(message client.Message) {
+func (s *subscriber) show(message client.Message) {
 	switch {
-	case l.json:
+	case s.json:
 		message.Data = append([]byte{}, message.Data...) // "" and not null
-		l.printJSON(message)
-	case l.outTerminal:
-		origin := visible([]byte(message.Origin))
-		origin = l.paint(green, origin[:min(len(origin), originShown)])
+		s.printJSON(message)
+	case s.outTerminal:
+		origin := sanitize([]byte(message.Origin))
+		origin = s.paint(terminal.Green, origin[:min(len(origin), shortPeerIDLength)])
 		if !message.Signed {
-			origin += " " + l.paint(yellow, "(not signed)")
+			origin += " " + s.paint(terminal.Yellow, "(not signed)")
 		}
-		l.print("%s  %s\n", origin, visible(withoutEnd(message.Data)))
+		s.print("%s  %s\n", origin, sanitize(trimNewline(message.Data)))
 	default:
-		l.print("%s\n", bytes.ReplaceAll(withoutEnd(message.Data), []byte("\n"), []byte(`\n`)))
+		s.print("%s\n", bytes.ReplaceAll(trimNewline(message.Data), []byte("\n"), []byte(`\n`)))
 	}
 }
 
-// withoutEnd takes off the line break that echo adds.
-func withoutEnd(data []byte) []byte { return bytes.TrimSuffix(data, []byte("\n")) }
-
-// visible is a text of a stranger as a terminal can show it: what could move
-// the cursor, change colours or turn the direction of writing is escaped.
-func visible(data []byte) string {
-	var text strings.Builder
-	for len(data) > 0 {
-		letter, size := utf8.DecodeRune(data)
-		switch {
-		case letter == utf8.RuneError && size == 1:
-			fmt.Fprintf(&text, `\x%02x`, data[0])
-		case strconv.IsPrint(letter):
-			text.WriteRune(letter)
-		default:
-			quoted := strconv.QuoteRune(letter)
-			text.WriteString(quoted[1 : len(quoted)-1])
-		}
-		data = data[size:]
-	}
-	return text.String()
-}
+// trimNewline removes the line break that echo adds.
+func trimNewline(data []byte) []byte { return bytes.TrimSuffix(data, []byte("\n")) }

@@ -7,18 +7,18 @@ import (
 	"micronode/internal/observe"
 )
 
-// target is the node that a client command is about.
-type target struct {
-	Socket string `placeholder:"NAME" help:"The local socket of the node: a bare name, or a path with a slash. Wins over MICRO_URL."`
+// nodeFlags selects the node of a client command.
+type nodeFlags struct {
+	Socket string `placeholder:"NAME" help:"The local socket of the node: a bare name, or a path with a slash. Overrides MICRO_URL."`
 }
 
 // dial makes a client. It does not connect: the first call does.
-func (t target) dial() (*client.Client, error) { return client.New(t.options()) }
+func (n nodeFlags) dial() (*client.Client, error) { return client.New(n.options()) }
 
-// options say which node it is.
-func (t target) options() client.Options {
-	o := client.Options{Socket: t.Socket, UserAgent: "micronode/" + observe.ReadBuild("micronode").Version}
-	if t.Socket == "" {
+// options are the client options for that node.
+func (n nodeFlags) options() client.Options {
+	o := client.Options{Socket: n.Socket, UserAgent: "micronode/" + observe.ReadBuild("micronode").Version}
+	if n.Socket == "" {
 		o.URL = os.Getenv("MICRO_URL")
 	}
 	if o.URL != "" {

@@ -15,23 +15,25 @@ import (
 )
 
 type tokenCommand struct {
-	Mint      tokenMint      `cmd:"" help:"Ask the node for a new token."`
-	Attenuate tokenAttenuate `cmd:"" help:"Narrow a token, without asking anybody."`
-	Show      tokenShow      `cmd:"" help:"Read what a token is good for."`
+	Mint      tokenMint      `cmd:"" help:"Mint a token at the node."`
+	Attenuate tokenAttenuate `cmd:"" help:"Narrow a token, without a node."`
+	Show      tokenShow      `cmd:"" help:"Show the scopes and caveats of a token."`
+	Revoke    tokenRevoke    `cmd:"" help:"Revoke a token and all tokens derived from it."`
+	Revoked   tokenRevoked   `cmd:"" help:"List the revoked tokens that have not expired."`
 }
 
-// narrowing is what can be said about a token besides its scopes and lifetime.
-type narrowing struct {
+// caveatFlags are the caveats of a token besides its scopes and lifetime.
+type caveatFlags struct {
 	Path  string   `placeholder:"PREFIX" help:"Only for routes below this path, such as /o."`
 	Topic string   `placeholder:"PREFIX" help:"Only for topics below this one."`
-	Rate  string   `placeholder:"RATE" help:"Only so often, such as 10/1s or '10/1s burst 20'."`
+	Rate  string   `placeholder:"RATE" help:"At most this rate, such as 10/1s or '10/1s burst 20'."`
 	IP    []string `name:"ip" placeholder:"NETWORK" help:"Only for callers from this address or network, such as 10.0.0.0/8. Can be repeated."`
 }
 
-// networks reads the addresses; a single one is the network of itself.
-func (n narrowing) networks() ([]netip.Prefix, error) {
+// networks parses the networks; a single address is a network of one.
+func (c caveatFlags) networks() ([]netip.Prefix, error) {
 	var list []netip.Prefix
-	for _, text := range n.IP {
+	for _, text := range c.IP {
 		network, err := netip.ParsePrefix(text)
 		if err != nil {
 			var single netip.Addr
@@ -49,22 +51,23 @@ func (n narrowing) networks() ([]netip.Prefix, error) {
 }
 
 type tokenMint struct {
-	Scope []string      `required:"" placeholder:"SCOPE" complete:"scope" help:"What may be done, such as object:put. Can be repeated; admin implies all others."`
-	TTL   time.Duration `name:"ttl" required:"" placeholder:"DURATION" help:"How long the token lasts, such as 90m or 24h."`
-	narrowing
-	target
-	printing
+	Scope []string      `required:"" placeholder:"SCOPE" complete:"scope" help:"A scope, such as object:put. Can be repeated; admin implies all others."`
+	TTL   time.Duration `name:"ttl" required:"" placeholder:"DURATION" help:"The lifetime of the token, such as 90m or 24h."`
+	caveatFlags
+	nodeFlags
+	outputFlags
 }
 
 // Help is shown by token mint --help.
 func (tokenMint) Help() string {
-	return `The token is a secret: whoever has it may do what it says. It is printed alone, so that it can go into a variable. A node in RAM forgets its root at exit, and then all its tokens are void.
+	return `The token is a secret: it grants its scopes to any holder. It is printed alone, so that it can go into a variable. A node in RAM loses its root at exit, and then all its tokens are void.
 
-Scopes: ` + scopeNames() + `.
+Scopes: ` + scopeNames() + `. Those of the mailbox can be narrowed to one box: mbox:send:jobs allows sending to the box jobs only.
 
 Examples:
 
     micronode token mint --scope object:put --ttl 1h
+    micronode token mint --scope mbox:send:jobs --ttl 24h
     MICRO_TOKEN=$(micronode token mint --scope object:put --scope object:rm --ttl 24h --ip 10.0.0.0/8)`
 }
 
@@ -76,13 +79,13 @@ func scopeNames() string {
 	return strings.Join(names, ", ")
 }
 
-// minted is a new token, for a program.
+// minted is a new token as JSON.
 type minted struct {
 	Token string `json:"token"`
 	capability.Summary
 }
 
-// Run asks for a token.
+// Run mints a token.
 func (t *tokenMint) Run(ctx context.Context, c *console) error {
 	networks, err := t.networks()
 	if err != nil {
@@ -116,15 +119,15 @@ func (c *console) minted(token string) error {
 
 type tokenAttenuate struct {
 	Token string        `arg:"" optional:"" help:"The token. Without it, or if it is -, it is read from standard input, where no other user of the machine can see it."`
-	Scope []string      `placeholder:"SCOPE" complete:"scope" help:"Leave only these scopes. Can be repeated."`
-	TTL   time.Duration `name:"ttl" placeholder:"DURATION" help:"Let it end earlier: so long from now."`
-	narrowing
-	printing
+	Scope []string      `placeholder:"SCOPE" complete:"scope" help:"Keep only these scopes. Can be repeated."`
+	TTL   time.Duration `name:"ttl" placeholder:"DURATION" help:"An earlier expiry: this time from now."`
+	caveatFlags
+	outputFlags
 }
 
 // Help is shown by token attenuate --help.
 func (tokenAttenuate) Help() string {
-	return `Whoever holds a token can make a weaker one of it to pass on. No node is asked, and the old token stays good. What was narrowed cannot be widened again.
+	return `Any holder of a token can derive a weaker token from it, without a node. The old token stays valid. A narrowed token cannot be widened.
 
 Example:
 
@@ -176,8 +179,8 @@ func (t *tokenAttenuate) caveats() (c capability.Caveats, err error) {
 	return c, nil
 }
 
-// readToken takes a token from the command line or from standard input. Of the
-// latter one line is read, as far as a token can be long.
+// readToken takes a token from the command line or from standard input. From
+// standard input it reads one line, up to the maximum length of a token.
 func (c *console) readToken(given string) (string, error) {
 	if given != "" && given != "-" {
 		return given, nil
@@ -198,19 +201,19 @@ func (c *console) readToken(given string) (string, error) {
 
 type tokenShow struct {
 	Token string `arg:"" optional:"" help:"The token. Without it, or if it is -, it is read from standard input."`
-	printing
+	outputFlags
 }
 
 // Help is shown by token show --help.
 func (tokenShow) Help() string {
-	return `The token is read, not verified: only the node that minted it can tell whether it is genuine. What is printed is no secret.
+	return `The token is decoded, not verified: only the node that minted it can verify it. The output is not secret.
 
 Example:
 
     echo "$MICRO_TOKEN" | micronode token show`
 }
 
-// Run prints what a token says about itself.
+// Run prints the contents of a token.
 func (t *tokenShow) Run(c *console) error {
 	token, err := c.readToken(t.Token)
 	if err != nil {
@@ -225,14 +228,96 @@ func (t *tokenShow) Run(c *console) error {
 		return nil
 	}
 	c.print("not verified; minted under the root %s\n", summary.Root)
+	c.print("identifier %s\n", summary.ID)
 	for _, caveat := range summary.Caveats {
 		c.print("  %s\n", caveat)
 	}
 	if summary.Unknown > 0 {
-		c.print("%d of these are not known to this version, so its nodes refuse the token\n", summary.Unknown)
+		c.print("this version does not know %d of these, so that its nodes refuse the token\n", summary.Unknown)
 	}
 	if !summary.Expires.IsZero() && !time.Now().Before(summary.Expires) {
 		c.print("it has expired\n")
+	}
+	return nil
+}
+
+type tokenRevoke struct {
+	Which string `arg:"" optional:"" name:"id" help:"The identifier of the token (micronode token show prints it), or the token. Without it, or if it is -, it is read from standard input, where no other user of the machine can see it."`
+	nodeFlags
+	outputFlags
+}
+
+// Help is shown by token revoke --help.
+func (tokenRevoke) Help() string {
+	return `The node refuses the token from now on, and every token narrowed or minted from it; its parent stays valid. Processes of a node with the same auth.root exchange revocations within five seconds. With --persist the revocation survives a restart. It is removed when the token would have expired.
+
+Examples:
+
+    echo "$LEAKED" | micronode token revoke
+    micronode token revoke 3f0c4e7d1b2a69588c7d6e5f40312233`
+}
+
+// Run revokes a token.
+func (t *tokenRevoke) Run(ctx context.Context, c *console) error {
+	which, err := c.readToken(t.Which)
+	if err != nil {
+		return err
+	}
+	ask := client.RevokeRequest{ID: which}
+	if strings.HasPrefix(which, capability.Prefix) {
+		ask = client.RevokeRequest{Token: which}
+	}
+	node, err := t.dial()
+	if err != nil {
+		return err
+	}
+	defer node.Close()
+	done, err := node.RevokeToken(ctx, ask)
+	if err != nil {
+		return err
+	}
+	if c.json {
+		c.printJSON(done)
+		return nil
+	}
+	c.print("revoked %s\n", done)
+	if !done.Kept {
+		c.print("The node runs in RAM: after a restart with the same auth.root, the token is valid again.\n")
+	}
+	return nil
+}
+
+type tokenRevoked struct {
+	nodeFlags
+	outputFlags
+}
+
+// Help is shown by token revoked --help.
+func (tokenRevoked) Help() string {
+	return `Each line is the identifier of a token and its expiry.
+
+Example:
+
+    micronode token revoked`
+}
+
+// Run lists the revoked tokens.
+func (t *tokenRevoked) Run(ctx context.Context, c *console) error {
+	node, err := t.dial()
+	if err != nil {
+		return err
+	}
+	defer node.Close()
+	list, err := node.RevokedTokens(ctx)
+	if err != nil {
+		return err
+	}
+	if c.json {
+		c.printJSON(list)
+		return nil
+	}
+	for _, one := range list {
+		c.print("%s\n", one)
 	}
 	return nil
 }

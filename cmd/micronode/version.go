@@ -2,9 +2,9 @@ package main
 
 import "micronode/internal/observe"
 
-type versionCommand struct{ printing }
+type versionCommand struct{ outputFlags }
 
-// Run prints what this binary is.
+// Run prints the version of this binary.
 func (versionCommand) Run(c *console) error {
 	build := observe.ReadBuild("micronode")
 	if c.json {

@@ -13,15 +13,15 @@ import (
 	"micronode/fault"
 )
 
-// align is what every piece of an arena begins at, so that it may hold
-// anything.
+// align is the alignment of every slice of an arena, so that it may hold any
+// type.
 const align = 16
 
 // zeroes is what wiped memory is compared with.
 var zeroes [4096]byte
 
 // Arena is a stretch of memory outside the Go heap for secrets and caches. It
-// is handed out from front to back and given back as a whole.
+// is allocated from front to back and freed as a whole.
 type Arena struct {
 	name   string // set at construction
 	locked bool   // set at construction
@@ -29,13 +29,13 @@ type Arena struct {
 	next   string // set at construction; what to do about it
 	size   int    // set at construction
 
-	mu    sync.Mutex
-	whole []byte // guarded by mu; with the guard pages; nil once closed
-	body  []byte // guarded by mu; what is handed out; nil once closed
-	used  int    // guarded by mu
+	mu      sync.Mutex
+	mapping []byte // guarded by mu; with the guard pages; nil once closed
+	usable  []byte // guarded by mu; what is allocated from; nil once closed
+	used    int    // guarded by mu
 }
 
-// ArenaStat is what can be seen of an arena.
+// ArenaStat is the visible state of an arena.
 type ArenaStat struct {
 	Name   string
 	Size   int
@@ -45,9 +45,9 @@ type ArenaStat struct {
 	Next   string // what to do about it
 }
 
-// NewArena maps memory of at least the size. It is locked into RAM if the
-// limit allows; if not, Stat says why, and the arena is as good otherwise. Its
-// pages take up RAM as they are first used.
+// NewArena maps memory of at least the size. It is locked into RAM if the limit
+// allows; if not, Stat says why, and the arena works all the same. Its pages
+// take up RAM as they are first used.
 func NewArena(name string, size int) (*Arena, error) { return newArena(name, size, lock) }
 
 func newArena(name string, size int, lock func([]byte) error) (*Arena, error) {
@@ -67,18 +67,17 @@ func newArena(name string, size int, lock func([]byte) error) (*Arena, error) {
 		return nil, noMemory(op, name, size, err)
 	}
 	_ = unix.Madvise(body, unix.MADV_DONTDUMP) // advice for debuggers' dumps; ours are off
-	a := &Arena{name: name, whole: whole, body: body, size: size, locked: true}
+	a := &Arena{name: name, mapping: whole, usable: body, size: size, locked: true}
 	if err := lock(body); err != nil {
 		a.locked = false
-		a.reason, a.next = lockLack(err, size, lockLimit())
+		a.reason, a.next = lockProblem(err, size, lockLimit())
 	}
 	return a, nil
 }
 
 func noMemory(op, name string, size int, cause error) error {
-	err := fault.New(op, fault.StoreFull, "no memory for the arena %q of %s", name, bytesText(uint64(size)))
-	err.Err, err.Next = cause, "Give the node more memory, or lower its byte budgets."
-	return err
+	return fault.New(op, fault.StoreFull, "no memory for the arena %q of %s", name, formatBytes(uint64(size))).
+		Advise("Give the node more memory, or lower its byte budgets.").Because(cause)
 }
 
 // lock keeps pages from being swapped out, each from its first use on: to lock
@@ -91,9 +90,9 @@ func lock(memory []byte) error {
 	return nil
 }
 
-// Alloc hands out the next n bytes, which are zero. They stay the caller's
-// until the arena is zeroed or closed. It has no room to grow: append would
-// copy it to the heap.
+// Alloc returns the next n bytes, which are zero. They belong to the caller
+// until the arena is zeroed or closed. The slice has no spare capacity: append
+// would copy it to the heap.
 func (a *Arena) Alloc(n int) ([]byte, error) {
 	const op = "amnesia.alloc"
 	if n < 1 {
@@ -101,49 +100,48 @@ func (a *Arena) Alloc(n int) ([]byte, error) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.body == nil {
+	if a.usable == nil {
 		return nil, fault.New(op, fault.Canceled, "the arena %q is closed", a.name)
 	}
 	if left := a.size - a.used; n > left {
-		err := fault.New(op, fault.StoreFull, "%d bytes of the arena %q, which has %d left", n, a.name, left)
-		err.Next = "Make the arena larger where it is made."
-		return nil, err
+		return nil, fault.New(op, fault.StoreFull, "%d bytes of the arena %q, which has %d left", n, a.name, left).
+			Advise("Make the arena larger where it is made.")
 	}
 	from := a.used
 	a.used = min((from+n+align-1)/align*align, a.size)
-	return a.body[from : from+n : from+n], nil
+	return a.usable[from : from+n : from+n], nil
 }
 
-// Zero wipes everything that was handed out. The pieces stay with those who
-// have them, empty.
+// Zero wipes everything that was allocated. The slices stay valid, and are
+// zero.
 func (a *Arena) Zero() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	clear(a.handed())
+	clear(a.allocated())
 }
 
-// handed is what was handed out; nothing once closed. The caller holds mu.
-func (a *Arena) handed() []byte { return a.body[:min(a.used, len(a.body))] }
+// allocated is what was allocated; nothing once closed. The caller holds mu.
+func (a *Arena) allocated() []byte { return a.usable[:min(a.used, len(a.usable))] }
 
-// clean reports whether nothing but zeroes is left of what was handed out.
-func (a *Arena) clean() bool {
+// isZero reports whether all that was allocated is zero.
+func (a *Arena) isZero() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for piece := range slices.Chunk(a.handed(), len(zeroes)) {
-		if !bytes.Equal(piece, zeroes[:len(piece)]) {
+	for block := range slices.Chunk(a.allocated(), len(zeroes)) {
+		if !bytes.Equal(block, zeroes[:len(block)]) {
 			return false
 		}
 	}
 	return true
 }
 
-// Close wipes the memory and gives it back. Whoever still has a piece must not
-// touch it: the process would crash. Closing twice is harmless.
+// Close wipes the memory and unmaps it. Slices of it must not be used any more:
+// the process would crash. Closing twice is harmless.
 func (a *Arena) Close() error {
 	a.Zero()
 	a.mu.Lock()
-	whole := a.whole
-	a.whole, a.body = nil, nil
+	whole := a.mapping
+	a.mapping, a.usable = nil, nil
 	a.mu.Unlock()
 	if whole == nil {
 		return nil

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"micronode/fault"
+	"micronode/internal/testkit"
 )
 
 func arena(t *testing.T, size int) *Arena {
@@ -28,11 +29,11 @@ func arena(t *testing.T, size int) *Arena {
 
 func alloc(t *testing.T, a *Arena, n int) []byte {
 	t.Helper()
-	piece, err := a.Alloc(n)
+	block, err := a.Alloc(n)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return piece
+	return block
 }
 
 func TestAnArenaIsRoundedUpAndHandsOutAllOfIt(t *testing.T) {
@@ -43,13 +44,13 @@ func TestAnArenaIsRoundedUpAndHandsOutAllOfIt(t *testing.T) {
 	}
 	alloc(t, a, 2*page)
 	_, err := a.Alloc(1)
-	wantKind(t, "full", err, fault.StoreFull)
+	testkit.WantKind(t, err, fault.StoreFull, "full")
 	if !strings.Contains(err.Error(), "0 left") {
 		t.Error(err)
 	}
 }
 
-// Pieces do not overlap, are aligned, zero, of the length that was asked for,
+// Slices do not overlap, are aligned, zero, of the length that was asked for,
 // and cannot be grown in place; what does not fit is refused and costs nothing.
 func TestAlloc(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
@@ -98,14 +99,14 @@ func TestZero(t *testing.T) {
 	a := arena(t, 1<<16)
 	piece := alloc(t, a, 40_000)
 	copy(piece[39_000:], "secret")
-	if a.clean() {
+	if a.isZero() {
 		t.Error("an arena with a secret in it counts as clean")
 	}
 	a.Zero()
-	if !a.clean() || !bytes.Equal(piece, make([]byte, len(piece))) {
+	if !a.isZero() || !bytes.Equal(piece, make([]byte, len(piece))) {
 		t.Error("Zero left something")
 	}
-	if piece[0] = 1; a.Stat().Used != 40_000 { // the piece is still the caller's
+	if piece[0] = 1; a.Stat().Used != 40_000 { // the slice is still the caller's
 		t.Errorf("%+v", a.Stat())
 	}
 }
@@ -118,12 +119,12 @@ func TestAClosedArenaHandsOutNothing(t *testing.T) {
 			t.Error(err)
 		}
 		piece, err := a.Alloc(1)
-		wantKind(t, "after Close", err, fault.Canceled)
+		testkit.WantKind(t, err, fault.Canceled, "after Close")
 		if piece != nil {
 			t.Error("memory after Close")
 		}
 		a.Zero()
-		if !a.clean() {
+		if !a.isZero() {
 			t.Error("a closed arena is not clean")
 		}
 	}
@@ -208,19 +209,19 @@ func TestAnArenaThatCannotBeLocked(t *testing.T) {
 func TestArenasThatCannotBe(t *testing.T) {
 	for _, size := range []int{-1, 0, math.MaxInt} {
 		_, err := NewArena("test", size)
-		wantKind(t, "size", err, fault.Malformed)
+		testkit.WantKind(t, err, fault.Malformed, "size")
 	}
 	_, err := NewArena("test", 1<<60) // more than a process can address
-	wantKind(t, "too large", err, fault.StoreFull)
+	testkit.WantKind(t, err, fault.StoreFull, "too large")
 	if !strings.Contains(fault.NextOf(err), "memory") {
 		t.Error(fault.NextOf(err))
 	}
-	_, err = NewVault().NewArena("test", 0)
-	wantKind(t, "in a vault", err, fault.Malformed)
+	_, err = NewArenaSet().NewArena("test", 0)
+	testkit.WantKind(t, err, fault.Malformed, "in a vault")
 }
 
 func TestVault(t *testing.T) {
-	v := NewVault()
+	v := NewArenaSet()
 	if report := v.ZeroAll(); !report.Clean() || report.String() != "no arenas" {
 		t.Errorf("%s", report)
 	}
@@ -251,20 +252,20 @@ func TestVault(t *testing.T) {
 		}
 	}
 	_, err = v.NewArena("late", 1)
-	wantKind(t, "after Close", err, fault.Canceled)
+	testkit.WantKind(t, err, fault.Canceled, "after Close")
 	_, err = keys.Alloc(1)
-	wantKind(t, "an arena of a closed vault", err, fault.Canceled)
+	testkit.WantKind(t, err, fault.Canceled, "an arena of a closed vault")
 }
 
 func TestAReportTellsWhatIsNotClean(t *testing.T) {
-	report := Report{Arenas: []Wiped{{"keys", 32, true}, {"cache", 1 << 20, false}}}
+	report := Report{Arenas: []ArenaReport{{"keys", 32, true}, {"cache", 1 << 20, false}}}
 	if report.Clean() || report.String() != "keys zeroed (32 bytes), cache not clean (1 MiB)" {
 		t.Errorf("%s", report)
 	}
 }
 
 // The whole memory of a process is searched for what was in its arenas.
-func TestNothingIsLeftInMemory(t *testing.T) { run(t, "wipe") }
+func TestNothingIsLeftInMemory(t *testing.T) { runChild(t, "wipe") }
 
 func sscanRange(line string, from, to *uintptr) (int, error) {
 	return fmt.Sscanf(line, "%x-%x ", from, to)

@@ -19,7 +19,7 @@ type Mode string
 
 // The modes.
 const (
-	Auto Mode = "auto" // confine where the kernel can, and say so where it cannot
+	Auto Mode = "auto" // confine where the kernel can, and report it where it cannot
 	On   Mode = "on"   // confine, or do not start
 	Off  Mode = "off"  // leave the process as it is, core dumps included
 )
@@ -31,82 +31,83 @@ type Plan struct {
 	Sockets  []string // folders in which sockets may be made and removed, and nothing be written
 }
 
-// Achieved is what the process was confined to.
-type Achieved struct {
+// Confinement is what the process was confined to.
+type Confinement struct {
 	Landlock     bool // the kernel refuses writes outside the plan
 	ABI          int  // Landlock's version in this kernel; 0 if it has none
 	CoreDumpsOff bool
-	LockedMemory bool // a page of memory can be locked; arenas tell for themselves
+	LockedMemory bool // a page of memory can be locked; each arena reports its own state
 
 	Reason string // what falls short, and why; empty if nothing does
 	Next   string // what to do about it
 }
 
-// The rights of the write class, and what the different places get of them.
+// The rights of the write class, and which of them folders, devices and sockets
+// get.
 const (
-	leastABI = 3 // the first with all of these
+	minABI = 3 // the first with all of these
 
-	writes landlock.AccessFSSet = ll.AccessFSWriteFile | ll.AccessFSTruncate | ll.AccessFSRefer |
+	writeRights landlock.AccessFSSet = ll.AccessFSWriteFile | ll.AccessFSTruncate | ll.AccessFSRefer |
 		ll.AccessFSRemoveDir | ll.AccessFSRemoveFile | ll.AccessFSMakeDir | ll.AccessFSMakeReg | ll.AccessFSMakeSym |
 		ll.AccessFSMakeSock | ll.AccessFSMakeFifo | ll.AccessFSMakeChar | ll.AccessFSMakeBlock
 
 	deviceRights landlock.AccessFSSet = ll.AccessFSWriteFile | ll.AccessFSTruncate
-	folderRights                      = writes &^ (ll.AccessFSMakeFifo | ll.AccessFSMakeChar | ll.AccessFSMakeBlock)
+	folderRights                      = writeRights &^ (ll.AccessFSMakeFifo | ll.AccessFSMakeChar | ll.AccessFSMakeBlock)
 	socketRights landlock.AccessFSSet = ll.AccessFSMakeSock | ll.AccessFSRemoveFile
 )
 
 // devices may always be written: what goes there is not kept.
 var devices = []string{"/dev/null", "/dev/tty"}
 
-// confiner does the work of Confine. The functions are what it asks of the
-// kernel; tests replace them, because a process that has confined itself
-// cannot go on testing.
+// confiner does the work of Confine. The functions are its calls to the kernel;
+// tests replace them, because a process that has confined itself cannot
+// continue testing.
 type confiner struct {
-	abi       func() (int, error)
-	restrict  func(rules ...landlock.Rule) error
-	coresOff  func() error
-	lockProbe func() error
+	abi              func() (int, error)
+	restrict         func(rules ...landlock.Rule) error
+	disableCoreDumps func() error
+	probeLock        func() error
 
 	done atomic.Bool
 }
 
-var process = confiner{
-	abi:       ll.LandlockGetABIVersion,
-	restrict:  landlock.MustConfig(writes).RestrictPaths,
-	coresOff:  coresOff,
-	lockProbe: lockProbe,
+var thisProcess = confiner{
+	abi:              ll.LandlockGetABIVersion,
+	restrict:         landlock.MustConfig(writeRights).RestrictPaths,
+	disableCoreDumps: disableCoreDumps,
+	probeLock:        probeLock,
 }
 
-// Confine gives up the right to write outside the plan, for this process and
-// all that it starts, for good. It can be called once; in the mode Off it
-// changes nothing. An error means that the process must not go on as if it
-// were confined.
-func Confine(plan Plan) (Achieved, error) { return process.confine(plan) }
+// Confine drops the right to write outside the plan, for this process and all
+// that it starts, for good. It can be called once; in the mode Off it changes
+// nothing. An error means that the process must not continue as if it were
+// confined.
+func Confine(plan Plan) (Confinement, error) { return thisProcess.confine(plan) }
 
-func (c *confiner) confine(plan Plan) (Achieved, error) {
+func (c *confiner) confine(plan Plan) (Confinement, error) {
 	const op = "amnesia.confine"
 	rules, err := plan.rules(op)
 	if err != nil {
-		return Achieved{}, err
+		return Confinement{}, err
 	}
 	if !c.done.CompareAndSwap(false, true) {
-		return Achieved{}, fault.New(op, fault.Conflict, "the process is confined already; it can be done once")
+		return Confinement{}, fault.New(op, fault.Conflict, "the process is confined already; it can be done once")
 	}
-	got := Achieved{LockedMemory: c.lockProbe() == nil}
+	got := Confinement{LockedMemory: c.probeLock() == nil}
 	var cause error
 	got.ABI, cause = c.abi()
 	if plan.Mode == Off {
-		got.Reason, got.Next = "amnesia.enforce is off: nothing keeps this process from writing to the disk", "Set amnesia.enforce to auto or on."
+		got.Reason, got.Next = "amnesia.enforce is off: the kernel does not prevent writes to disk", "Set amnesia.enforce to auto or on."
 		return got, nil
 	}
-	if got.Reason, got.Next = landlockLack(got.ABI, cause); got.Reason == "" {
+	if got.Reason, got.Next = landlockProblem(got.ABI, cause); got.Reason == "" {
 		if err := c.restrict(rules...); err != nil {
 			return got, refusal(op, err, "the kernel has Landlock, but refused the rules",
 				"Set amnesia.enforce to off to run without, and report this with the error.")
 		}
 		got.Landlock = true
 	}
-	if err := c.coresOff(); err != nil {
+	if err := c.disableCoreDumps(); err != nil {
 		cause, got.Reason = err, cmp.Or(got.Reason, "core dumps cannot be turned off")
 		got.Next = cmp.Or(got.Next, "Allow setrlimit and prctl in the sandbox around this process.")
 	} else {
@@ -119,17 +120,13 @@ func (c *confiner) confine(plan Plan) (Achieved, error) {
 }
 
 func refusal(op string, cause error, detail, next string) error {
-	err := fault.New(op, fault.NotReady, "%s", detail)
-	err.Err, err.Next = cause, next
-	return err
+	return fault.New(op, fault.NotReady, "%s", detail).Advise(next).Because(cause)
 }
 
-// rules checks a plan and says it in Landlock's words.
+// rules checks a plan and translates it to Landlock rules.
 func (p Plan) rules(op string) ([]landlock.Rule, error) {
 	if p.Mode != Auto && p.Mode != On && p.Mode != Off {
-		err := fault.New(op, fault.Malformed, "amnesia.enforce is %q", string(p.Mode))
-		err.Next = "Use auto, on or off."
-		return nil, err
+		return nil, fault.New(op, fault.Malformed, "amnesia.enforce is %q", string(p.Mode)).Advise("Use auto, on or off.")
 	}
 	for _, folder := range append(append([]string{}, p.Writable...), p.Sockets...) {
 		if err := checkFolder(op, folder); err != nil {
@@ -152,31 +149,26 @@ func (p Plan) rules(op string) ([]landlock.Rule, error) {
 	return rules, nil
 }
 
-// checkFolder refuses what cannot be meant. A rule is about the folder that is
-// there now, so it must exist.
+// checkFolder refuses folders that must be mistakes. A rule is about the folder
+// that exists now, so it must exist.
 func checkFolder(op, folder string) error {
 	info, err := os.Stat(folder)
 	switch {
 	case err != nil:
-		missing := fault.New(op, fault.NotFound, "the folder %s is not there", folder)
-		missing.Err, missing.Next = err, "Make it first: mkdir -p "+folder
-		return missing
+		return fault.New(op, fault.NotFound, "the folder %s is not there", folder).Advise("Make it first: mkdir -p " + folder).Because(err)
 	case !info.IsDir():
-		file := fault.New(op, fault.Malformed, "%s is not a folder", folder)
-		file.Next = "Name a folder."
-		return file
+		return fault.New(op, fault.Malformed, "%s is not a folder", folder).Advise("Name a folder.")
 	}
 	if whole, err := filepath.EvalSymlinks(folder); err == nil && filepath.Clean(whole) == "/" {
-		all := fault.New(op, fault.Malformed, "%s is the whole file system", folder)
-		all.Next = "Name a folder of its own for what the node keeps."
-		return all
+		return fault.New(op, fault.Malformed, "%s is the whole file system", folder).
+			Advise("Name a folder of its own for what the node keeps.")
 	}
 	return nil
 }
 
-// landlockLack says why this kernel cannot confine us, and what to do; both
+// landlockProblem says why this kernel cannot confine us, and what to do; both
 // are empty if it can.
-func landlockLack(abi int, err error) (reason, next string) {
+func landlockProblem(abi int, err error) (reason, next string) {
 	const container = "In a container, allow the landlock_* system calls in its seccomp profile. "
 	switch {
 	case errors.Is(err, unix.ENOSYS):
@@ -187,14 +179,14 @@ func landlockLack(abi int, err error) (reason, next string) {
 			"Add landlock to lsm= on the kernel's command line and restart the machine."
 	case err != nil:
 		return "Landlock cannot be used: " + err.Error(), container
-	case abi < leastABI:
+	case abi < minABI:
 		return "the kernel's Landlock is too old to refuse that a file is truncated", "Use Linux 6.2 or newer."
 	}
 	return "", ""
 }
 
-// coresOff turns core dumps off; the package comment says why in two ways.
-func coresOff() error {
+// disableCoreDumps turns core dumps off, in two ways; see the package comment.
+func disableCoreDumps() error {
 	return errors.Join(
 		os.NewSyscallError("setrlimit", unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})),
 		os.NewSyscallError("prctl", unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)),

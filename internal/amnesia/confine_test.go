@@ -12,12 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"micronode/fault"
+	"micronode/internal/testkit"
 )
 
 func addressOf(memory []byte) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(memory)) }
 
-// empty fails if a child left something behind that was not there before.
-func empty(t *testing.T, folder string, but ...string) {
+// wantEntries fails if a child left something behind that was not there before.
+func wantEntries(t *testing.T, folder string, but ...string) {
 	t.Helper()
 	entries, err := os.ReadDir(folder)
 	if err != nil {
@@ -33,54 +34,54 @@ func empty(t *testing.T, folder string, but ...string) {
 }
 
 func TestAmnesiaWritesNothing(t *testing.T) {
-	folder, _ := run(t, "amnesia")
-	empty(t, folder, "log", "old", "sub", "victim") // what it had made before
+	folder, _ := runChild(t, "amnesia")
+	wantEntries(t, folder, "log", "old", "sub", "victim") // what it had made before
 	if text, _ := os.ReadFile(filepath.Join(folder, "log")); string(text) != "y" {
 		t.Errorf("what was open before got %q", text)
 	}
 }
 
 func TestEveryThreadIsConfined(t *testing.T) {
-	folder, _ := run(t, "threads")
-	empty(t, folder)
+	folder, _ := runChild(t, "threads")
+	wantEntries(t, folder)
 }
 
 func TestPersistenceWritesItsFoldersOnly(t *testing.T) {
-	folder, _ := run(t, "persist")
-	empty(t, folder, "data", "more", "outside")
-	empty(t, filepath.Join(folder, "outside"), "file")
+	folder, _ := runChild(t, "persist")
+	wantEntries(t, folder, "data", "more", "outside")
+	wantEntries(t, filepath.Join(folder, "outside"), "file")
 }
 
 func TestSocketFoldersTakeSocketsOnly(t *testing.T) {
-	folder, _ := run(t, "sockets")
-	empty(t, folder)
+	folder, _ := runChild(t, "sockets")
+	wantEntries(t, folder)
 }
 
 func TestOffLeavesTheProcessAlone(t *testing.T) {
-	folder, _ := run(t, "off")
-	empty(t, folder, "new")
+	folder, _ := runChild(t, "off")
+	wantEntries(t, folder, "new")
 }
 
 func TestChildrenAreConfinedToo(t *testing.T) {
-	folder, _ := run(t, "inherit")
-	empty(t, folder)
+	folder, _ := runChild(t, "inherit")
+	wantEntries(t, folder)
 }
 
 func TestACrashDumpsNoCore(t *testing.T) {
-	_, ended := run(t, "crash")
+	_, ended := runChild(t, "crash")
 	if status := signalOf(ended); !status.Signaled() || status.Signal() != unix.SIGABRT || status.CoreDump() {
 		t.Errorf("the process ended with %v; core dumped: %t", ended, status.CoreDump())
 	}
 }
 
-// fake is a confiner over a kernel that does as it is told.
-func fake(abi int, abiErr, restrictErr, coresErr, lockErr error) (*confiner, *int) {
+// fakeConfiner is a confiner over a kernel with scripted results.
+func fakeConfiner(abi int, abiErr, restrictErr, coresErr, lockErr error) (*confiner, *int) {
 	rules := new(int)
 	return &confiner{
-		abi:       func() (int, error) { return abi, abiErr },
-		restrict:  func(given ...landlock.Rule) error { *rules = len(given); return restrictErr },
-		coresOff:  func() error { return coresErr },
-		lockProbe: func() error { return lockErr },
+		abi:              func() (int, error) { return abi, abiErr },
+		restrict:         func(given ...landlock.Rule) error { *rules = len(given); return restrictErr },
+		disableCoreDumps: func() error { return coresErr },
+		probeLock:        func() error { return lockErr },
 	}, rules
 }
 
@@ -113,9 +114,9 @@ func TestConfineSaysWhatItGot(t *testing.T) {
 		"auto, cores stay":           {Auto, 7, nil, nil, broken, none, true, false, "core dumps", "prctl"},
 		"auto, nothing works":        {Auto, 0, unix.ENOSYS, nil, broken, none, false, false, "no Landlock", "Linux 6.2"},
 	} {
-		confiner, rules := fake(c.abi, c.abiErr, c.restrict, c.cores, nil)
+		confiner, rules := fakeConfiner(c.abi, c.abiErr, c.restrict, c.cores, nil)
 		got, err := confiner.confine(Plan{Mode: c.mode})
-		wantKind(t, name, err, c.want)
+		testkit.WantKind(t, err, c.want, name)
 		if got.Landlock != c.landlock || got.CoreDumpsOff != c.off || got.ABI != c.abi || !got.LockedMemory {
 			t.Errorf("%s: %+v", name, got)
 		}
@@ -129,16 +130,16 @@ func TestConfineSaysWhatItGot(t *testing.T) {
 			t.Errorf("%s: %d rules", name, *rules)
 		}
 		_, err = confiner.confine(Plan{Mode: Off})
-		wantKind(t, name+", again", err, fault.Conflict)
+		testkit.WantKind(t, err, fault.Conflict, name+", again")
 	}
 }
 
 func TestPlansThatCannotBeMeant(t *testing.T) {
 	folder := t.TempDir()
-	if err := errors.Join(file(filepath.Join(folder, "file")), os.Symlink("/", filepath.Join(folder, "root"))); err != nil {
+	if err := errors.Join(writeFile(filepath.Join(folder, "file")), os.Symlink("/", filepath.Join(folder, "root"))); err != nil {
 		t.Fatal(err)
 	}
-	confiner, rules := fake(7, nil, nil, nil, nil)
+	confiner, rules := fakeConfiner(7, nil, nil, nil, nil)
 	for name, c := range map[string]struct {
 		plan Plan
 		want fault.Kind
@@ -154,7 +155,7 @@ func TestPlansThatCannotBeMeant(t *testing.T) {
 		"everything by two points": {Plan{Mode: Auto, Writable: []string{"/tmp/.."}}, fault.Malformed, "of its own"},
 	} {
 		_, err := confiner.confine(c.plan)
-		wantKind(t, name, err, c.want)
+		testkit.WantKind(t, err, c.want, name)
 		if !strings.Contains(fault.NextOf(err), c.next) {
 			t.Errorf("%s: next %q", name, fault.NextOf(err))
 		}
@@ -165,14 +166,14 @@ func TestPlansThatCannotBeMeant(t *testing.T) {
 }
 
 func TestProbe(t *testing.T) {
-	if offer := Probe(); offer.Landlock.OK != (offer.ABI >= leastABI) || offer.Landlock.Detail == "" || offer.LockedMemory.Detail == "" {
+	if offer := Probe(); offer.Landlock.OK != (offer.ABI >= minABI) || offer.Landlock.Detail == "" || offer.LockedMemory.Detail == "" {
 		t.Errorf("%+v", offer)
 	}
-	good, _ := fake(7, nil, nil, nil, nil)
+	good, _ := fakeConfiner(7, nil, nil, nil, nil)
 	if offer := good.probe(); !offer.Landlock.OK || offer.ABI != 7 || !strings.Contains(offer.Landlock.Detail, "7") || !offer.LockedMemory.OK {
 		t.Errorf("%+v", offer)
 	}
-	bad, _ := fake(-1, unix.ENOSYS, nil, nil, unix.ENOMEM)
+	bad, _ := fakeConfiner(-1, unix.ENOSYS, nil, nil, unix.ENOMEM)
 	offer := bad.probe()
 	if offer.Landlock.OK || offer.ABI != 0 || !strings.Contains(offer.Landlock.Next, "Linux 6.2") {
 		t.Errorf("%+v", offer.Landlock)
@@ -184,49 +185,49 @@ func TestProbe(t *testing.T) {
 
 func TestBytesText(t *testing.T) {
 	for n, want := range map[uint64]string{0: "0 bytes", 1023: "1023 bytes", 8192: "8 KiB", 3 << 20: "3 MiB", unix.RLIM_INFINITY: "any amount"} {
-		if got := bytesText(n); got != want {
+		if got := formatBytes(n); got != want {
 			t.Errorf("%d: %s", n, got)
 		}
 	}
 }
 
-// A process that is not confined fails the proof, and the proof leaves nothing
+// A process that is not confined fails the check, and the check leaves nothing
 // behind.
 func TestProveFindsAProcessThatCanWrite(t *testing.T) {
 	folder := t.TempDir()
-	proof := Prove(folder)
+	proof := TryWrites(folder)
 	err := proof.Err()
-	wantKind(t, "not confined", err, fault.NotReady)
+	testkit.WantKind(t, err, fault.NotReady, "not confined")
 	if err == nil || !strings.Contains(err.Error(), "can still make a folder in "+folder) || !strings.Contains(fault.NextOf(err), "amnesia.enforce") {
 		t.Errorf("%v; next: %s", err, fault.NextOf(err))
 	}
-	if strings.Count(proof.String(), "could ") != len(deeds) || strings.Contains(proof.String(), "could not") {
+	if strings.Count(proof.String(), "could ") != len(writeActions) || strings.Contains(proof.String(), "could not") {
 		t.Errorf("the proof says:\n%s", proof)
 	}
-	empty(t, folder)
+	wantEntries(t, folder)
 }
 
 // What is refused anyway proves nothing.
 func TestProveIsNotFooledByOtherRefusals(t *testing.T) {
-	proof := Prove("/sys", "/proc/self", "/no/such/folder")
+	proof := TryWrites("/sys", "/proc/self", "/no/such/folder")
 	err := proof.Err()
-	wantKind(t, "inconclusive", err, fault.NotReady)
+	testkit.WantKind(t, err, fault.NotReady, "inconclusive")
 	if err == nil || !strings.Contains(err.Error(), "nothing was proved") || !strings.Contains(proof.String(), "not possible anyway") {
 		t.Errorf("%v\n%s", err, proof)
 	}
 }
 
-func TestPlaces(t *testing.T) {
+func TestDefaultFolders(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	t.Setenv("HOME", "/no/such/home")
-	places := Places()
+	places := DefaultFolders()
 	here, _ := os.Getwd()
 	if len(places) < 2 || places[0] != here || places[1] != os.TempDir() || strings.Contains(strings.Join(places, " "), "/no/such") {
 		t.Errorf("%v", places)
 	}
 	t.Chdir(t.TempDir())
 	t.Setenv("HOME", os.TempDir())
-	if got := len(Prove().Attempts); got != len(Places())*len(deeds) {
-		t.Errorf("%d attempts in %v", got, Places())
+	if got := len(TryWrites().Attempts); got != len(DefaultFolders())*len(writeActions) {
+		t.Errorf("%d attempts in %v", got, DefaultFolders())
 	}
 }

@@ -6,10 +6,10 @@ import (
 	"micronode/internal/amnesia"
 )
 
-// A secret lives in an arena, and the vault that lists the arena wipes it at
-// the end and says so.
+// A secret lives in an arena, and the set that lists the arena wipes it at the
+// end and reports it.
 func Example() {
-	vault := amnesia.NewVault()
+	vault := amnesia.NewArenaSet()
 	keys, err := vault.NewArena("keys", 4096)
 	if err != nil {
 		fmt.Println(err)

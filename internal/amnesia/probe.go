@@ -7,43 +7,43 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Finding is one line of a check: whether the machine offers something, what
-// it is in detail, and what to do if it does not.
-type Finding struct {
+// Check is the result of one check: whether the machine supports something, the
+// details, and what to do if it does not.
+type Check struct {
 	OK     bool
 	Detail string
 	Next   string
 }
 
-// Offer is what this machine offers for amnesia.
-type Offer struct {
+// Support is what this machine supports for amnesia.
+type Support struct {
 	ABI          int    // Landlock's version in this kernel; 0 if it has none
 	LockLimit    uint64 // bytes that may be locked; all ones is no limit
-	Landlock     Finding
-	LockedMemory Finding
+	Landlock     Check
+	LockedMemory Check
 }
 
 // Probe looks at the machine and changes nothing.
-func Probe() Offer { return process.probe() }
+func Probe() Support { return thisProcess.probe() }
 
-func (c *confiner) probe() Offer {
+func (c *confiner) probe() Support {
 	abi, err := c.abi()
-	offer := Offer{ABI: abi, LockLimit: lockLimit()}
-	offer.Landlock = Finding{OK: true, Detail: fmt.Sprintf("Landlock version %d", abi)}
-	if reason, next := landlockLack(abi, err); reason != "" {
+	offer := Support{ABI: abi, LockLimit: lockLimit()}
+	offer.Landlock = Check{OK: true, Detail: fmt.Sprintf("Landlock version %d", abi)}
+	if reason, next := landlockProblem(abi, err); reason != "" {
 		offer.ABI = max(abi, 0)
-		offer.Landlock = Finding{Detail: reason, Next: next}
+		offer.Landlock = Check{Detail: reason, Next: next}
 	}
-	offer.LockedMemory = Finding{OK: true, Detail: "up to " + bytesText(offer.LockLimit) + " can be locked into RAM"}
-	if err := c.lockProbe(); err != nil {
-		reason, next := lockLack(err, os.Getpagesize(), offer.LockLimit)
-		offer.LockedMemory = Finding{Detail: reason, Next: next}
+	offer.LockedMemory = Check{OK: true, Detail: "up to " + formatBytes(offer.LockLimit) + " can be locked into RAM"}
+	if err := c.probeLock(); err != nil {
+		reason, next := lockProblem(err, os.Getpagesize(), offer.LockLimit)
+		offer.LockedMemory = Check{Detail: reason, Next: next}
 	}
 	return offer
 }
 
-// lockProbe locks a page and lets it go.
-func lockProbe() error {
+// probeLock locks a page and releases it.
+func probeLock() error {
 	page, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
 		return os.NewSyscallError("mmap", err)
@@ -61,14 +61,14 @@ func lockLimit() uint64 {
 	return limit.Cur
 }
 
-// lockLack says why memory could not be locked, and what to do.
-func lockLack(err error, size int, limit uint64) (reason, next string) {
-	return fmt.Sprintf("%s of memory cannot be locked into RAM (%v; the limit is %s), so it might be swapped out", bytesText(uint64(size)), err, bytesText(limit)),
+// lockProblem says why memory could not be locked, and what to do.
+func lockProblem(err error, size int, limit uint64) (reason, next string) {
+	return fmt.Sprintf("%s of memory cannot be locked into RAM (%v; the limit is %s), so it might be swapped out", formatBytes(uint64(size)), err, formatBytes(limit)),
 		"Raise the limit (`ulimit -l`, LimitMEMLOCK= in a systemd unit), or turn swap off or encrypt it."
 }
 
-// bytesText writes a size for people.
-func bytesText(n uint64) string {
+// formatBytes formats a size for reading.
+func formatBytes(n uint64) string {
 	switch {
 	case n == unix.RLIM_INFINITY:
 		return "any amount"

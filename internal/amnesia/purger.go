@@ -10,9 +10,9 @@ import (
 // DefaultPurgeInterval is the default of amnesia.purge_interval_ms.
 const DefaultPurgeInterval = 30 * time.Second
 
-// Purger calls, on a timer, whatever must forget something: caches that hold
-// what has expired, seen-sets, keys whose time has come. It knows none of
-// them; they register.
+// Purger calls, on a timer, the registered functions of components that keep
+// more than they need: caches that hold what has expired, memory that was freed
+// and not returned to the system.
 type Purger struct {
 	every time.Duration // set at construction
 
@@ -22,13 +22,13 @@ type Purger struct {
 
 type purge struct{ forget func() }
 
-// NewPurger makes a purger for the interval. Zero means no timer: what was
-// registered runs by Purge only.
+// NewPurger makes a purger for the interval. Zero means no timer: the
+// registered functions run by Purge only.
 func NewPurger(every time.Duration) *Purger { return &Purger{every: every} }
 
-// Register adds a function that forgets, and returns a way to take it out
-// again. The function must be short and must not wait for anybody: they run
-// one after the other.
+// Register adds a function that purges something, and returns a function that
+// removes it again. The function must be short and must not wait: they run one
+// after the other.
 func (p *Purger) Register(forget func()) (remove func()) {
 	one := &purge{forget}
 	p.mu.Lock()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"micronode/fault"
+	"micronode/internal/testkit"
 )
 
 // roles is what child processes do. A role prints what it finds wrong.
@@ -30,15 +30,15 @@ var roles = map[string]func(folder string){
 	"touch":   playTouch,
 }
 
-// confined confines the child or ends it.
-func confined(plan Plan) Achieved {
+// mustConfine confines the child or ends it.
+func mustConfine(plan Plan) Confinement {
 	got, err := Confine(plan)
 	if err != nil {
-		wrong("Confine: %v", err)
+		childError("Confine: %v", err)
 		os.Exit(failures)
 	}
-	if !got.Landlock || got.ABI < leastABI || !got.CoreDumpsOff || got.Reason != "" || dumpable() {
-		wrong("Confine achieved %+v", got)
+	if !got.Landlock || got.ABI < minABI || !got.CoreDumpsOff || got.Reason != "" || dumpable() {
+		childError("Confine achieved %+v", got)
 	}
 	return got
 }
@@ -46,93 +46,93 @@ func confined(plan Plan) Achieved {
 // must stops a child whose preparations fail.
 func must[T any](value T, err error) T {
 	if err != nil {
-		wrong("preparing: %v", err)
+		childError("preparing: %v", err)
 		os.Exit(failures)
 	}
 	return value
 }
 
-// refused notes that something was not refused by the kernel.
-func refused(what string, err error) {
+// wantRefused reports that something was not refused by the kernel.
+func wantRefused(what string, err error) {
 	if !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EXDEV) {
-		wrong("%s: %v, want a refusal", what, err)
+		childError("%s: %v, want a refusal", what, err)
 	}
 }
 
-// allowed notes that something was refused that should not be.
-func allowed(what string, err error) {
+// wantAllowed reports that something was refused that should not be.
+func wantAllowed(what string, err error) {
 	if err != nil {
-		wrong("%s: %v, want it allowed", what, err)
+		childError("%s: %v, want it allowed", what, err)
 	}
 }
 
-func file(path string) error { return os.WriteFile(path, []byte("x"), 0o600) }
+func writeFile(path string) error { return os.WriteFile(path, []byte("x"), 0o600) }
 
 // playAmnesia: nothing can be written, everything can be read.
 func playAmnesia(folder string) {
 	in := func(name string) string { return filepath.Join(folder, name) }
-	must(0, file(in("old")))
-	must(0, file(in("victim")))
+	must(0, writeFile(in("old")))
+	must(0, writeFile(in("victim")))
 	must(0, os.Mkdir(in("sub"), 0o700))
 	before := must(os.OpenFile(in("log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600))
-	confined(Plan{Mode: On})
+	mustConfine(Plan{Mode: On})
 
 	for _, place := range []string{in("new"), in("sub/new"), "new", "/dev/shm/micronode-test", "/micronode-test"} {
-		refused("create "+place, file(place))
+		wantRefused("create "+place, writeFile(place))
 	}
 	for _, flags := range []int{os.O_WRONLY, os.O_RDWR, os.O_WRONLY | os.O_APPEND, os.O_WRONLY | os.O_TRUNC, os.O_RDONLY | os.O_TRUNC} {
 		_, err := os.OpenFile(in("old"), flags, 0)
-		refused(fmt.Sprintf("open with %x", flags), err)
+		wantRefused(fmt.Sprintf("open with %x", flags), err)
 	}
 	_, err := os.CreateTemp("", "micronode-test")
-	refused("a temporary file", err)
+	wantRefused("a temporary file", err)
 	_, err = unix.Open(folder, unix.O_TMPFILE|unix.O_RDWR, 0o600)
-	refused("a file without a name", err)
-	refused("truncate", os.Truncate(in("old"), 0))
-	refused("remove", os.Remove(in("victim")))
-	refused("rename", os.Rename(in("victim"), in("renamed")))
-	refused("rename to another folder", os.Rename(in("victim"), in("sub/victim")))
-	refused("link", os.Link(in("victim"), in("linked")))
-	refused("symbolic link", os.Symlink("old", in("symbolic")))
-	refused("make a folder", os.Mkdir(in("folder"), 0o700))
-	refused("remove a folder", os.Remove(in("sub")))
-	refused("make a pipe", unix.Mkfifo(in("fifo"), 0o600))
-	refused("make a device", unix.Mknod(in("device"), unix.S_IFCHR|0o600, 0x103))
+	wantRefused("a file without a name", err)
+	wantRefused("truncate", os.Truncate(in("old"), 0))
+	wantRefused("remove", os.Remove(in("victim")))
+	wantRefused("rename", os.Rename(in("victim"), in("renamed")))
+	wantRefused("rename to another folder", os.Rename(in("victim"), in("sub/victim")))
+	wantRefused("link", os.Link(in("victim"), in("linked")))
+	wantRefused("symbolic link", os.Symlink("old", in("symbolic")))
+	wantRefused("make a folder", os.Mkdir(in("folder"), 0o700))
+	wantRefused("remove a folder", os.Remove(in("sub")))
+	wantRefused("make a pipe", unix.Mkfifo(in("fifo"), 0o600))
+	wantRefused("make a device", unix.Mknod(in("device"), unix.S_IFCHR|0o600, 0x103))
 	_, err = net.Listen("unix", in("socket"))
-	refused("make a socket", err)
+	wantRefused("make a socket", err)
 
 	text, err := os.ReadFile(in("old"))
 	if string(text) != "x" || err != nil {
-		wrong("reading: %q, %v", text, err)
+		childError("reading: %q, %v", text, err)
 	}
 	_, err = os.ReadDir(folder)
-	allowed("list a folder", err)
+	wantAllowed("list a folder", err)
 	_, err = before.WriteString("y")
-	allowed("write to what was open before", err)
-	allowed("write to /dev/null", os.WriteFile("/dev/null", []byte("x"), 0))
+	wantAllowed("write to what was open before", err)
+	wantAllowed("write to /dev/null", os.WriteFile("/dev/null", []byte("x"), 0))
 	if _, err := os.OpenFile("/dev/tty", os.O_RDWR, 0); errors.Is(err, unix.EACCES) {
-		wrong("the terminal: %v", err)
+		childError("the terminal: %v", err)
 	}
 	for network, address := range map[string]string{"tcp": "127.0.0.1:0", "unix": "@micronode-test-" + fmt.Sprint(os.Getpid())} {
 		listener, err := net.Listen(network, address)
-		allowed("listen on "+network, err)
+		wantAllowed("listen on "+network, err)
 		if err == nil {
 			conn, err := net.Dial(network, listener.Addr().String())
-			allowed("connect to "+network, err)
+			wantAllowed("connect to "+network, err)
 			if err == nil {
 				_ = conn.Close()
 			}
 			_ = listener.Close()
 		}
 	}
-	proof := Prove(folder, ".")
-	allowed("the proof", proof.Err())
+	proof := TryWrites(folder, ".")
+	wantAllowed("the proof", proof.Err())
 	// Not every file system knows files without a name.
 	if told := strings.Count(proof.String(), "the kernel refused\n"); told < len(proof.Attempts)-2 {
-		wrong("the proof says:\n%s", proof)
+		childError("the proof says:\n%s", proof)
 	}
 	if _, err := Confine(Plan{Mode: On}); fault.KindOf(err) != fault.Conflict {
-		wrong("a second Confine: %v", err)
+		childError("a second Confine: %v", err)
 	}
 }
 
@@ -148,7 +148,7 @@ func playThreads(folder string) {
 		runtime.LockOSThread() // and never unlock: the thread ends with the goroutine
 		started <- true
 		<-free
-		err := file(filepath.Join(folder, name))
+		err := writeFile(filepath.Join(folder, name))
 		mu.Lock()
 		defer mu.Unlock()
 		threads[unix.Gettid()] = err
@@ -157,7 +157,7 @@ func playThreads(folder string) {
 		group.Go(func() { try(fmt.Sprint("before", i)) })
 		<-started
 	}
-	confined(Plan{Mode: On})
+	mustConfine(Plan{Mode: On})
 	for i := range each {
 		group.Go(func() { try(fmt.Sprint("after", i)) })
 		<-started
@@ -165,10 +165,10 @@ func playThreads(folder string) {
 	close(free)
 	group.Wait()
 	for thread, err := range threads {
-		refused(fmt.Sprintf("thread %d", thread), err)
+		wantRefused(fmt.Sprintf("thread %d", thread), err)
 	}
 	if len(threads) != 2*each {
-		wrong("only %d threads tried", len(threads))
+		childError("only %d threads tried", len(threads))
 	}
 }
 
@@ -179,57 +179,57 @@ func playPersist(folder string) {
 	for _, name := range []string{"data", "data/a", "data/b", "more", "outside"} {
 		must(0, os.Mkdir(in(name), 0o700))
 	}
-	must(0, file(in("outside/file")))
-	confined(Plan{Mode: On, Writable: []string{in("data"), in("more")}})
+	must(0, writeFile(in("outside/file")))
+	mustConfine(Plan{Mode: On, Writable: []string{in("data"), in("more")}})
 
-	allowed("create", file(in("data/a/file")))
-	allowed("write again", file(in("data/a/file")))
-	allowed("truncate", os.Truncate(in("data/a/file"), 0))
-	allowed("rename across folders", os.Rename(in("data/a/file"), in("data/b/file")))
-	allowed("rename across the plan's folders", os.Rename(in("data/b/file"), in("more/file")))
-	allowed("link across folders", os.Link(in("more/file"), in("data/a/linked")))
-	allowed("symbolic link", os.Symlink("file", in("more/symbolic")))
-	allowed("make a folder", os.MkdirAll(in("more/x/y"), 0o700))
-	allowed("remove", os.RemoveAll(in("more")+"/x"))
+	wantAllowed("create", writeFile(in("data/a/file")))
+	wantAllowed("write again", writeFile(in("data/a/file")))
+	wantAllowed("truncate", os.Truncate(in("data/a/file"), 0))
+	wantAllowed("rename across folders", os.Rename(in("data/a/file"), in("data/b/file")))
+	wantAllowed("rename across the plan's folders", os.Rename(in("data/b/file"), in("more/file")))
+	wantAllowed("link across folders", os.Link(in("more/file"), in("data/a/linked")))
+	wantAllowed("symbolic link", os.Symlink("file", in("more/symbolic")))
+	wantAllowed("make a folder", os.MkdirAll(in("more/x/y"), 0o700))
+	wantAllowed("remove", os.RemoveAll(in("more")+"/x"))
 	listener, err := net.Listen("unix", in("data/socket"))
-	allowed("make a socket", err)
+	wantAllowed("make a socket", err)
 	if err == nil {
-		allowed("remove a socket", listener.Close())
+		wantAllowed("remove a socket", listener.Close())
 	}
-	refused("make a pipe", unix.Mkfifo(in("data/fifo"), 0o600))
-	refused("create outside", file(in("outside/new")))
-	refused("write outside", file(in("outside/file")))
-	refused("create beside", file(in("beside")))
-	refused("move out", os.Rename(in("more/file"), in("outside/moved")))
-	refused("move in", os.Rename(in("outside/file"), in("data/moved")))
-	refused("link out", os.Link(in("more/file"), in("outside/linked")))
+	wantRefused("make a pipe", unix.Mkfifo(in("data/fifo"), 0o600))
+	wantRefused("create outside", writeFile(in("outside/new")))
+	wantRefused("write outside", writeFile(in("outside/file")))
+	wantRefused("create beside", writeFile(in("beside")))
+	wantRefused("move out", os.Rename(in("more/file"), in("outside/moved")))
+	wantRefused("move in", os.Rename(in("outside/file"), in("data/moved")))
+	wantRefused("link out", os.Link(in("more/file"), in("outside/linked")))
 	must(0, os.Symlink(in("outside"), in("data/way-out")))
-	refused("through a symbolic link", file(in("data/way-out/new")))
-	refused("up and out", file(in("data/../new")))
+	wantRefused("through a symbolic link", writeFile(in("data/way-out/new")))
+	wantRefused("up and out", writeFile(in("data/../new")))
 }
 
 // playSockets: where sockets are allowed, nothing else is.
 func playSockets(folder string) {
-	confined(Plan{Mode: On, Sockets: []string{folder}})
+	mustConfine(Plan{Mode: On, Sockets: []string{folder}})
 	listener, err := net.Listen("unix", filepath.Join(folder, "socket"))
-	allowed("make a socket", err)
+	wantAllowed("make a socket", err)
 	if err == nil {
-		allowed("remove it", listener.Close())
+		wantAllowed("remove it", listener.Close())
 	}
-	refused("create a file", file(filepath.Join(folder, "file")))
-	refused("make a folder", os.Mkdir(filepath.Join(folder, "sub"), 0o700))
+	wantRefused("create a file", writeFile(filepath.Join(folder, "file")))
+	wantRefused("make a folder", os.Mkdir(filepath.Join(folder, "sub"), 0o700))
 }
 
 // playCrash: no core is dumped, even if the limit is raised again, which is
 // how a core_pattern with a pipe sees it. Landlock, which would refuse the
 // file, is left out.
 func playCrash(string) {
-	if err := coresOff(); err != nil {
-		wrong("coresOff: %v", err)
+	if err := disableCoreDumps(); err != nil {
+		childError("coresOff: %v", err)
 	}
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_CORE, &limit); err != nil || limit != (unix.Rlimit{}) {
-		wrong("the limit is %v, %v", limit, err)
+		childError("the limit is %v, %v", limit, err)
 	}
 	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 1 << 20, Max: 1 << 20}) // only root can
 	_ = unix.Kill(os.Getpid(), unix.SIGABRT)
@@ -245,28 +245,26 @@ func dumpable() bool {
 // playOff: the mode Off leaves the process as it is.
 func playOff(folder string) {
 	got, err := Confine(Plan{Mode: Off})
-	if err != nil || got.Landlock || got.CoreDumpsOff || got.ABI < leastABI || got.Reason == "" || got.Next == "" {
-		wrong("off: %+v, %v", got, err)
+	if err != nil || got.Landlock || got.CoreDumpsOff || got.ABI < minABI || got.Reason == "" || got.Next == "" {
+		childError("off: %+v, %v", got, err)
 	}
-	allowed("create", file(filepath.Join(folder, "new")))
+	wantAllowed("create", writeFile(filepath.Join(folder, "new")))
 	if !dumpable() {
-		wrong("core dumps are off")
+		childError("core dumps are off")
 	}
 }
 
 // playInherit: what a confined process starts is confined too.
 func playInherit(folder string) {
-	confined(Plan{Mode: Auto})
-	command := exec.Command("/proc/self/exe")
-	command.Env = append(os.Environ(), childRole+"=touch")
-	if said, err := command.Output(); string(said) != "refused\n" {
-		wrong("a child of a confined process: %q, %v", said, err)
+	mustConfine(Plan{Mode: Auto})
+	if said, err := testkit.Child("touch", folder).Output(); string(said) != "refused\n" {
+		childError("a child of a confined process: %q, %v", said, err)
 	}
 }
 
 // playTouch says whether it can write. It is played by the child of a child.
 func playTouch(folder string) {
-	if errors.Is(file(filepath.Join(folder, "touched")), unix.EACCES) {
+	if errors.Is(writeFile(filepath.Join(folder, "touched")), unix.EACCES) {
 		fmt.Println("refused")
 	}
 }
@@ -275,23 +273,23 @@ func playTouch(folder string) {
 // process after ZeroAll. The secret is never whole anywhere else: it is made
 // in place, and looked for in place.
 func playWipe(string) {
-	vault := NewVault()
+	vault := NewArenaSet()
 	for _, name := range []string{"keys", "cache"} {
 		arena := must(vault.NewArena(name, 1<<16))
 		writeCanary(must(arena.Alloc(100))[7:])
 		writeCanary(must(arena.Alloc(50_000))[33_333:])
 	}
 	if found := countCanaries(); found != 4 {
-		wrong("%d of the 4 secrets are found before they are wiped", found)
+		childError("%d of the 4 secrets are found before they are wiped", found)
 	}
 	if report := vault.ZeroAll(); !report.Clean() || report.String() != "keys zeroed (48 KiB), cache zeroed (48 KiB)" {
-		wrong("report: %s", report)
+		childError("report: %s", report)
 	}
 	if found := countCanaries(); found != 0 {
-		wrong("%d secrets are left in memory", found)
+		childError("%d secrets are left in memory", found)
 	}
 	if report, err := vault.Close(); err != nil || !report.Clean() {
-		wrong("closing: %v, %v", report, err)
+		childError("closing: %v, %v", report, err)
 	}
 }
 

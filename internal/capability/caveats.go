@@ -11,7 +11,7 @@ import (
 )
 
 // Caveats narrow a capability. A zero field is no caveat. A list means "any of
-// these"; a list that is there but empty would allow nothing and is refused.
+// these"; a non-nil empty list would allow nothing and is rejected.
 type Caveats struct {
 	Scopes  []Scope
 	Expires time.Time
@@ -36,7 +36,7 @@ const (
 // minted token always begins with a scope, and its meter is kept under the
 // whole of what was minted.
 func (c Caveats) conditions() ([]string, error) {
-	c, err := c.clean()
+	c, err := c.canonical()
 	if err != nil {
 		return nil, err
 	}
@@ -62,9 +62,8 @@ func (c Caveats) conditions() ([]string, error) {
 	return list, nil
 }
 
-// readCondition is the inverse for one condition. It reads only what
-// conditions writes, to the letter, so that a condition has one meaning to
-// everybody who reads it.
+// readCondition is the inverse for one condition. It accepts exactly what
+// conditions writes, so that a condition has one meaning for every reader.
 func readCondition(text string) (Caveats, bool) {
 	word, rest, _ := strings.Cut(text, " ")
 	var c Caveats
@@ -91,9 +90,9 @@ func readCondition(text string) (Caveats, bool) {
 	return c, err == nil && len(again) == 1 && again[0] == text
 }
 
-// clean brings every field into its one spelling: lists sorted and without
+// canonical brings every field into its one spelling: lists sorted and without
 // repetitions, times in UTC, networks without host bits.
-func (c Caveats) clean() (Caveats, error) {
+func (c Caveats) canonical() (Caveats, error) {
 	for _, part := range []func(*Caveats) error{cleanScopes, cleanExpiry, cleanPaths, cleanTopics, cleanClients} {
 		if err := part(&c); err != nil {
 			return Caveats{}, err
@@ -113,7 +112,7 @@ func cleanScopes(c *Caveats) error {
 			return err
 		}
 	}
-	return tidy(&c.Scopes, wordScope)
+	return sortUnique(&c.Scopes, wordScope)
 }
 
 func cleanExpiry(c *Caveats) error {
@@ -128,11 +127,11 @@ func cleanExpiry(c *Caveats) error {
 }
 
 func cleanPaths(c *Caveats) error {
-	return cleanPrefixes(&c.Paths, wordPath, cleanPath, "Write a path prefix as /o or /names/team, without . or .. or empty segments.")
+	return cleanPrefixes(&c.Paths, wordPath, canonicalPath, "Write a path prefix as /o or /names/team, without . or .. or empty segments.")
 }
 
 func cleanTopics(c *Caveats) error {
-	return cleanPrefixes(&c.Topics, wordTopic, cleanTopic, "Write a topic prefix as news or news/local, without . or .. or empty segments.")
+	return cleanPrefixes(&c.Topics, wordTopic, canonicalTopic, "Write a topic prefix as news or news/local, without . or .. or empty segments.")
 }
 
 func cleanPrefixes(list *[]string, word string, clean func(string) (string, bool), next string) error {
@@ -144,7 +143,7 @@ func cleanPrefixes(list *[]string, word string, clean func(string) (string, bool
 		}
 		(*list)[i] = prefix
 	}
-	return tidy(list, word)
+	return sortUnique(list, word)
 }
 
 func cleanClients(c *Caveats) error {
@@ -159,7 +158,7 @@ func cleanClients(c *Caveats) error {
 		}
 		texts[i] = network.Masked().String()
 	}
-	if err := tidy(&texts, wordClient); err != nil {
+	if err := sortUnique(&texts, wordClient); err != nil {
 		return err
 	}
 	c.Clients = make([]netip.Prefix, len(texts))
@@ -169,9 +168,9 @@ func cleanClients(c *Caveats) error {
 	return nil
 }
 
-// tidy sorts a list and drops repetitions, in a copy: the caller's stays as it
-// was.
-func tidy[T ~string](list *[]T, word string) error {
+// sortUnique sorts a list and drops repetitions, in a copy: the caller's list
+// stays unchanged.
+func sortUnique[T ~string](list *[]T, word string) error {
 	if *list == nil {
 		return nil
 	}
@@ -185,23 +184,20 @@ func tidy[T ~string](list *[]T, word string) error {
 }
 
 func malformed(next, format string, args ...any) error {
-	err := fault.New("capability.caveats", fault.Malformed, format, args...)
-	err.Next = next
-	return err
+	return fault.New("capability.caveats", fault.Malformed, format, args...).Advise(next)
 }
 
-// expired reports whether the caveats set an expiry that has come.
+// expired reports whether the caveats set an expiry that has passed.
 func (c Caveats) expired(now time.Time) bool {
 	return !c.Expires.IsZero() && !now.Before(c.Expires)
 }
 
-// lacks says what a request needs that the caveats do not allow, or "". A
-// request that does not say where it comes from or what it is about is not
-// covered by a caveat that asks.
-func (c Caveats) lacks(r Request) string {
+// missing returns what a request needs that the caveats do not allow, or "". A
+// request without a path, topic or address is not covered by a caveat on it.
+func (c Caveats) missing(r Request) string {
 	switch {
-	case c.lacksScope(r.Scope):
-		return "the token does not have the scope " + quote(string(r.Scope))
+	case !r.AllowNarrowed && c.lacksScope(r.Scope):
+		return scopeMissing(r.Scope)
 	case c.Paths != nil && !slices.ContainsFunc(c.Paths, func(p string) bool { return coversPath(p, r.Path) }):
 		return "the token is for paths below " + quoteAll(c.Paths) + " only"
 	case c.Topics != nil && !slices.ContainsFunc(c.Topics, func(p string) bool { return coversTopic(p, r.Topic) }):
@@ -212,8 +208,31 @@ func (c Caveats) lacks(r Request) string {
 	return ""
 }
 
+func scopeMissing(scope Scope) string {
+	return "the token does not have the scope " + quote(string(scope))
+}
+
 func (c Caveats) lacksScope(need Scope) bool {
 	return c.Scopes != nil && need != Any && !slices.ContainsFunc(c.Scopes, func(has Scope) bool { return has.Covers(need) })
+}
+
+// remainingScopes is what all caveats together leave of a scope: itself, or, of
+// one that can be narrowed, those narrowed ones that each of them covers.
+func remainingScopes(caveats []Caveats, scope Scope) (left []Scope) {
+	missing := func(one Scope) bool {
+		return slices.ContainsFunc(caveats, func(c Caveats) bool { return c.lacksScope(one) })
+	}
+	if !missing(scope) {
+		return []Scope{scope}
+	}
+	for _, c := range caveats {
+		for _, one := range c.Scopes {
+			if wide, _ := one.split(); wide == scope && !missing(one) && !slices.Contains(left, one) {
+				left = append(left, one)
+			}
+		}
+	}
+	return left
 }
 
 // Texts inside conditions are quoted, so that one with a space in it stays one.

@@ -9,7 +9,7 @@ import (
 )
 
 // The operator mints a token, its holder passes a narrower one on, and the
-// node says what is missing.
+// node's refusals name what is missing.
 func Example() {
 	root, err := capability.NewRoot(nil)
 	if err != nil {

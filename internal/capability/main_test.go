@@ -2,124 +2,62 @@ package capability
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"micronode/fault"
+	"micronode/internal/testkit"
 )
 
-// childRole makes the test binary play another process: "ROLE SOCKET".
-const childRole = "CAPABILITY_CHILD"
-
-// nobody is the user that plays the stranger.
+// nobody is the other user.
 const nobody = 65534
 
 func TestMain(m *testing.M) {
-	if role := os.Getenv(childRole); role != "" {
-		verb, socket, _ := strings.Cut(role, " ")
-		play(verb, socket)
-		return
-	}
-	goleak.VerifyTestMain(m)
+	testkit.Main(m, map[string]func([]string) int{"squat": squat, "serve": serve, "knock": knock, "dial": dialAsOther})
 }
 
-// play is what a child process does. It prints one line and ends when its
-// standard input does.
-func play(verb, socket string) {
-	switch verb {
-	case "squat": // somebody else's program on our name
-		listener, err := net.Listen("unix", "@"+socket)
-		fmt.Println("squatting", err == nil)
-		defer func() { _ = listener.Close() }()
-	case "serve": // a node of its own
-		listener, err := ListenLocal(socket, nil)
-		fmt.Println("serving", err == nil)
-		defer func() { _ = listener.Close() }()
-	case "knock": // somebody who does not check whom he talks to
-		conn, err := net.Dial("unix", "@"+socket)
-		if err != nil {
-			fmt.Println("no connection")
-			return
-		}
-		_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
-		_, err = conn.Read(make([]byte, 1))
-		fmt.Println("closed", err == io.EOF)
-	case "dial": // our own client, as another user
-		_, err := DialLocal(context.Background(), socket)
-		fmt.Println(fault.KindOf(err).Code())
-	}
+// The roles of child processes. Each prints one line.
+
+// squat is another user's program on our name.
+func squat(args []string) int {
+	listener, err := net.Listen("unix", "@"+args[0])
+	fmt.Println("squatting", err == nil)
 	_, _ = io.Copy(io.Discard, os.Stdin)
+	_ = listener.Close()
+	return 0
 }
 
-// child is a process that plays a role.
-type child struct {
-	said string // the line that it printed
-	end  func()
+// serve is a node of its own.
+func serve(args []string) int {
+	listener, err := ListenLocal(args[0], nil)
+	fmt.Println("serving", err == nil)
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	_ = listener.Close()
+	return 0
 }
 
-// strangers is a way to start children as another user, from a copy of the
-// test binary that others may run. It takes root.
-func strangers(t *testing.T) func(role, socket string) child {
-	t.Helper()
-	folder, err := os.MkdirTemp("", "strangers")
+// knock is a client that does not check the server's user.
+func knock(args []string) int {
+	conn, err := net.Dial("unix", "@"+args[0])
 	if err != nil {
-		t.Fatal(err)
+		fmt.Println("no connection")
+		return 0
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(folder) })
-	self, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
-	program := filepath.Join(folder, "program")
-	if err := errors.Join(os.Chmod(folder, 0o777), os.WriteFile(program, self, 0o755)); err != nil {
-		t.Fatal(err)
-	}
-	return func(role, socket string) child {
-		command := exec.Command(program)
-		command.Dir = folder
-		command.Env = append(os.Environ(), "GOCOVERDIR="+folder) // they may not write to ours
-		command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
-		return start(t, command, role, socket)
-	}
+	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	_, err = conn.Read(make([]byte, 1))
+	fmt.Println("closed", err == io.EOF)
+	return 0
 }
 
-// start runs a child until it has said its line.
-func start(t *testing.T, command *exec.Cmd, role, socket string) child {
-	t.Helper()
-	command.Env = append(command.Environ(), childRole+"="+role+" "+socket, "GORACE=atexit_sleep_ms=0")
-	command.Stderr = os.Stderr
-	in, err := command.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	end := func() { _ = in.Close(); _ = command.Wait() }
-	t.Cleanup(end)
-	var line strings.Builder
-	for letter := make([]byte, 1); ; {
-		if _, err := out.Read(letter); err != nil || letter[0] == '\n' {
-			break
-		}
-		line.Write(letter)
-	}
-	return child{said: line.String(), end: end}
+// dialAsOther is our own client, as another user.
+func dialAsOther(args []string) int {
+	_, err := DialLocal(context.Background(), args[0])
+	fmt.Println(fault.KindOf(err).Code())
+	return 0
 }
 
 // The fixtures that most tests use.
@@ -161,14 +99,6 @@ func narrow(t testing.TB, token string, c Caveats) string {
 		t.Fatal(err)
 	}
 	return narrower
-}
-
-// wantKind fails unless the error has the kind; zero stands for no error.
-func wantKind(t testing.TB, what string, err error, want fault.Kind) {
-	t.Helper()
-	if got := fault.KindOf(err); got != want {
-		t.Errorf("%s: %v (%v), want %v", what, err, got, want)
-	}
 }
 
 const none fault.Kind = 0

@@ -2,8 +2,6 @@ package capability
 
 import (
 	"container/heap"
-	"crypto/sha256"
-	"encoding/binary"
 	"sync"
 	"time"
 
@@ -17,49 +15,46 @@ import (
 // attenuated from one minted token. The second bound is so that the holder of
 // one token cannot use up the first.
 const (
-	maxMeters = 4096
-	maxFamily = 256
+	maxMeters         = 4096
+	maxMetersPerToken = 256
 )
 
-// meters measures how often rate caveats are used. A meter that has had time
-// to fill up again is like a new one, so it is forgotten, and nothing is lost.
-// What is left are the meters in use, and their number is bounded: one more is
-// refused as Busy, because forgetting a meter in use would give its holder a
-// fresh burst.
+// meters measures how often rate caveats are used. A meter that is full again
+// is like a new one, so it is evicted without loss. The rest are the meters in
+// use, and their number is bounded: one more is refused as Busy, because
+// evicting a meter in use would give its holder a fresh burst.
 type meters struct {
-	most, family int // set at construction
+	max, maxPerToken int // set at construction
 
-	mu       sync.Mutex
-	byKey    map[meterKey]*meter // guarded by mu
-	families map[string]int      // guarded by mu; meters in use by identifier of the minted token
-	idle     fullFirst           // guarded by mu
+	mu        sync.Mutex
+	byKey     map[chainHash]*meter // guarded by mu
+	perMinted map[string]int       // guarded by mu; meters in use by identifier of the minted token
+	byFull    fullHeap             // guarded by mu
 }
-
-type meterKey [sha256.Size]byte
 
 // meter is the state of one rate caveat. All of it is guarded by the mu of
 // meters.
 type meter struct {
-	key     meterKey
-	family  string
-	limiter *rate.Limiter
-	full    time.Time // when it is as good as new
-	at      int       // its place in the heap
+	key       chainHash
+	mintedID  string
+	limiter   *rate.Limiter
+	full      time.Time // when it is full again
+	heapIndex int       // its index in the heap
 }
 
 func newMeters(most, family int) *meters {
-	return &meters{most: most, family: family, byKey: map[meterKey]*meter{}, families: map[string]int{}}
+	return &meters{max: most, maxPerToken: family, byKey: map[chainHash]*meter{}, perMinted: map[string]int{}}
 }
 
 // take counts one use of every rate caveat of a token, or of none of them.
 func (ms *meters) take(op string, now time.Time, m *macaroon.Macaroon, caveats []Caveats) error {
-	asked := asked(m, caveats)
+	asked := metersOf(m, caveats)
 	if len(asked) == 0 {
 		return nil
 	}
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
-	ms.forget(now)
+	ms.evictFull(now)
 	fresh := 0
 	for i, one := range asked {
 		if known := ms.byKey[one.key]; known != nil {
@@ -68,7 +63,7 @@ func (ms *meters) take(op string, now time.Time, m *macaroon.Macaroon, caveats [
 			fresh++
 		}
 	}
-	if err := ms.room(op, now, string(m.Id()), fresh); err != nil {
+	if err := ms.checkCapacity(op, now, string(m.Id()), fresh); err != nil {
 		return err
 	}
 	var wait time.Duration
@@ -76,110 +71,101 @@ func (ms *meters) take(op string, now time.Time, m *macaroon.Macaroon, caveats [
 		wait = max(wait, one.until(now, 1))
 	}
 	if wait > 0 {
-		err := fault.New(op, fault.RateLimited, "the token is used more often than its rate allows")
-		err.Next = "Wait for Retry-After, or ask the operator for a token with a higher rate."
-		err.RetryAfter = wait
-		return err
+		return fault.New(op, fault.RateLimited, "the token is used more often than its rate allows").
+			Advise("Wait for Retry-After, or ask the operator for a token with a higher rate.").RetryIn(wait)
 	}
 	for _, one := range asked {
 		one.limiter.AllowN(now, 1) // there is room, and we hold the lock
 		one.full = now.Add(one.until(now, float64(one.limiter.Burst())))
-		ms.keep(one)
+		ms.put(one)
 	}
 	return nil
 }
 
-// asked lists a fresh meter for every rate caveat of a token. The key of a
-// meter is the token up to and including the caveat: all that was attenuated
-// from there shares it.
-func asked(m *macaroon.Macaroon, caveats []Caveats) []*meter {
+// metersOf lists a fresh meter for every rate caveat of a token. The key of a
+// meter is the token up to and including the caveat: all tokens attenuated from
+// there share it.
+func metersOf(m *macaroon.Macaroon, caveats []Caveats) []*meter {
 	var list []*meter
-	hash := sha256.New()
-	add := func(part []byte) {
-		hash.Write(binary.BigEndian.AppendUint32(nil, uint32(len(part))))
-		hash.Write(part)
-	}
-	add(m.Id())
+	all := chainHashes(m)
 	for i, c := range caveats {
-		add(m.Caveats()[i].Id)
 		if c.Rate != (Rate{}) {
-			list = append(list, &meter{key: meterKey(hash.Sum(nil)), family: string(m.Id()),
-				limiter: rate.NewLimiter(c.Rate.limit(), c.Rate.Burst), at: -1})
+			list = append(list, &meter{key: all[i+1], mintedID: string(m.Id()), limiter: rate.NewLimiter(c.Rate.limit(), c.Rate.Burst), heapIndex: -1})
 		}
 	}
 	return list
 }
 
-// forget drops the meters that are full again.
-func (ms *meters) forget(now time.Time) {
-	for len(ms.idle) > 0 && !ms.idle[0].full.After(now) {
-		gone := heap.Pop(&ms.idle).(*meter)
+// evictFull drops the meters that are full again.
+func (ms *meters) evictFull(now time.Time) {
+	for len(ms.byFull) > 0 && !ms.byFull[0].full.After(now) {
+		gone := heap.Pop(&ms.byFull).(*meter)
 		delete(ms.byKey, gone.key)
-		if ms.families[gone.family]--; ms.families[gone.family] == 0 {
-			delete(ms.families, gone.family)
+		if ms.perMinted[gone.mintedID]--; ms.perMinted[gone.mintedID] == 0 {
+			delete(ms.perMinted, gone.mintedID)
 		}
 	}
 }
 
-// room refuses new meters above the bounds.
-func (ms *meters) room(op string, now time.Time, family string, fresh int) error {
+// checkCapacity rejects new meters above the bounds.
+func (ms *meters) checkCapacity(op string, now time.Time, family string, fresh int) error {
 	var detail string
 	switch {
 	case fresh == 0:
 		return nil
-	case ms.families[family]+fresh > ms.family:
+	case ms.perMinted[family]+fresh > ms.maxPerToken:
 		detail = "too many rates were derived from one token and are in use"
-	case len(ms.byKey)+fresh > ms.most:
+	case len(ms.byKey)+fresh > ms.max:
 		detail = "too many tokens with a rate are in use"
 	default:
 		return nil
 	}
 	err := fault.New(op, fault.Busy, "%s", detail)
-	err.RetryAfter = ceil(ms.idle[0].full.Sub(now))
+	err.RetryAfter = ceil(ms.byFull[0].full.Sub(now))
 	return err
 }
 
-// keep remembers a meter, or moves it to its new place among those known.
-func (ms *meters) keep(one *meter) {
-	if one.at >= 0 {
-		heap.Fix(&ms.idle, one.at)
+// put adds a meter, or moves it in the heap.
+func (ms *meters) put(one *meter) {
+	if one.heapIndex >= 0 {
+		heap.Fix(&ms.byFull, one.heapIndex)
 		return
 	}
 	ms.byKey[one.key] = one
-	ms.families[one.family]++
-	heap.Push(&ms.idle, one)
+	ms.perMinted[one.mintedID]++
+	heap.Push(&ms.byFull, one)
 }
 
-// until is how long it takes until the meter has so many uses to give.
-func (one *meter) until(now time.Time, uses float64) time.Duration {
-	lack := uses - one.limiter.TokensAt(now)
+// until is how long it takes until the meter has so many uses left.
+func (m *meter) until(now time.Time, uses float64) time.Duration {
+	lack := uses - m.limiter.TokensAt(now)
 	if lack <= 0 {
 		return 0
 	}
-	return ceil(time.Duration(lack / float64(one.limiter.Limit()) * float64(time.Second)))
+	return ceil(time.Duration(lack / float64(m.limiter.Limit()) * float64(time.Second)))
 }
 
 // ceil rounds up to a millisecond, which is more than floating point loses.
 func ceil(d time.Duration) time.Duration { return d.Truncate(time.Millisecond) + time.Millisecond }
 
-// fullFirst is a heap of the meters in use, the one that is full soonest on
+// fullHeap is a heap of the meters in use, the one that is full soonest on
 // top.
-type fullFirst []*meter
+type fullHeap []*meter
 
-func (f fullFirst) Len() int           { return len(f) }
-func (f fullFirst) Less(i, j int) bool { return f[i].full.Before(f[j].full) }
-func (f fullFirst) Swap(i, j int) {
+func (f fullHeap) Len() int           { return len(f) }
+func (f fullHeap) Less(i, j int) bool { return f[i].full.Before(f[j].full) }
+func (f fullHeap) Swap(i, j int) {
 	f[i], f[j] = f[j], f[i]
-	f[i].at, f[j].at = i, j
+	f[i].heapIndex, f[j].heapIndex = i, j
 }
 
-func (f *fullFirst) Push(one any) {
+func (f *fullHeap) Push(one any) {
 	m := one.(*meter)
-	m.at = len(*f)
+	m.heapIndex = len(*f)
 	*f = append(*f, m)
 }
 
-func (f *fullFirst) Pop() any {
+func (f *fullHeap) Pop() any {
 	end := len(*f) - 1
 	last := (*f)[end]
 	(*f)[end] = nil // so that the slice does not keep it alive

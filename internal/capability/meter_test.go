@@ -13,20 +13,21 @@ import (
 	"pgregory.net/rapid"
 
 	"micronode/fault"
+	"micronode/internal/testkit"
 )
 
 var admin = Request{Scope: Admin}
 
-func rated(count int, per time.Duration, burst int) Caveats {
+func rateCaveats(count int, per time.Duration, burst int) Caveats {
 	return Caveats{Scopes: []Scope{Admin}, Rate: Rate{count, per, burst}}
 }
 
-// uses is how often a token can be used before it is refused.
-func uses(t *testing.T, a *Authority, token string) int {
+// countUses is how often a token can be used before it is refused.
+func countUses(t *testing.T, a *Authority, token string) int {
 	t.Helper()
 	for n := range 1000 {
 		if err := a.Verify(token, admin); err != nil {
-			wantKind(t, "over the rate", err, fault.RateLimited)
+			testkit.WantKind(t, err, fault.RateLimited, "over the rate")
 			return n
 		}
 	}
@@ -37,8 +38,8 @@ func uses(t *testing.T, a *Authority, token string) int {
 func TestARateRefillsWhenItSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := freshAuthority(t)
-		token := mint(t, a, rated(10, time.Minute, 3))
-		if n := uses(t, a, token); n != 3 {
+		token := mint(t, a, rateCaveats(10, time.Minute, 3))
+		if n := countUses(t, a, token); n != 3 {
 			t.Fatalf("a burst of 3 gave %d", n)
 		}
 		after := fault.RetryAfterOf(a.Verify(token, admin))
@@ -46,13 +47,13 @@ func TestARateRefillsWhenItSays(t *testing.T) {
 			t.Errorf("10 a minute: come back in %s", after)
 		}
 		time.Sleep(after - 2*time.Millisecond)
-		wantKind(t, "too early", a.Verify(token, admin), fault.RateLimited)
+		testkit.WantKind(t, a.Verify(token, admin), fault.RateLimited, "too early")
 		time.Sleep(2 * time.Millisecond)
-		if n := uses(t, a, token); n != 1 {
+		if n := countUses(t, a, token); n != 1 {
 			t.Errorf("after Retry-After there were %d uses, want 1", n)
 		}
 		time.Sleep(time.Hour)
-		if n := uses(t, a, token); n != 3 {
+		if n := countUses(t, a, token); n != 3 {
 			t.Errorf("after an hour there were %d uses, want the burst", n)
 		}
 	})
@@ -63,22 +64,22 @@ func TestARateRefillsWhenItSays(t *testing.T) {
 func TestAttenuatedTokensShareTheMeter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := freshAuthority(t)
-		token := mint(t, a, rated(1, time.Hour, 5))
+		token := mint(t, a, rateCaveats(1, time.Hour, 5))
 		child := narrow(t, token, Caveats{Topics: []string{"news"}, Expires: time.Now().Add(24 * time.Hour)})
 		slower := narrow(t, token, Caveats{Rate: Rate{1, time.Hour, 2}})
 		request := Request{Scope: Admin, Topic: "news"}
 		for _, one := range []string{child, token} {
-			wantKind(t, "within the rate", a.Verify(one, request), none)
+			testkit.WantKind(t, a.Verify(one, request), none, "within the rate")
 		}
-		if n := uses(t, a, slower); n != 2 {
+		if n := countUses(t, a, slower); n != 2 {
 			t.Errorf("the slower child was used %d times, want its own 2", n)
 		}
-		if n := uses(t, a, token); n != 1 { // 5 - 2 - 2: a refused use of the child took nothing
+		if n := countUses(t, a, token); n != 1 { // 5 - 2 - 2: a refused use of the child took nothing
 			t.Errorf("the parent has %d uses left, want 1", n)
 		}
-		wantKind(t, "the child of an empty parent", a.Verify(child, request), fault.RateLimited)
-		other := mint(t, a, rated(1, time.Hour, 5))
-		if n := uses(t, a, other); n != 5 {
+		testkit.WantKind(t, a.Verify(child, request), fault.RateLimited, "the child of an empty parent")
+		other := mint(t, a, rateCaveats(1, time.Hour, 5))
+		if n := countUses(t, a, other); n != 5 {
 			t.Errorf("another token with the same caveats was used %d times, want 5", n)
 		}
 	})
@@ -89,10 +90,10 @@ func TestOnlyCoveredUsesAreCounted(t *testing.T) {
 	a := freshAuthority(t)
 	token := mint(t, a, Caveats{Scopes: []Scope{ObjectPut}, Rate: Rate{1, time.Hour, 1}})
 	for range 5 {
-		wantKind(t, "out of scope", a.Verify(token, admin), fault.Forbidden)
+		testkit.WantKind(t, a.Verify(token, admin), fault.Forbidden, "out of scope")
 	}
-	wantKind(t, "covered", a.Verify(token, Request{Scope: ObjectPut}), none)
-	wantKind(t, "used up", a.Verify(token, Request{Scope: ObjectPut}), fault.RateLimited)
+	testkit.WantKind(t, a.Verify(token, Request{Scope: ObjectPut}), none, "covered")
+	testkit.WantKind(t, a.Verify(token, Request{Scope: ObjectPut}), fault.RateLimited, "used up")
 }
 
 func TestMetersAreBounded(t *testing.T) {
@@ -101,28 +102,28 @@ func TestMetersAreBounded(t *testing.T) {
 		a.meters = newMeters(4, 3)
 		var tokens []string
 		for range 4 {
-			tokens = append(tokens, mint(t, a, rated(1, time.Minute, 2)))
-			wantKind(t, "room", a.Verify(tokens[len(tokens)-1], admin), none)
+			tokens = append(tokens, mint(t, a, rateCaveats(1, time.Minute, 2)))
+			testkit.WantKind(t, a.Verify(tokens[len(tokens)-1], admin), none, "room")
 		}
-		late := mint(t, a, rated(1, time.Minute, 2))
+		late := mint(t, a, rateCaveats(1, time.Minute, 2))
 		err := a.Verify(late, admin)
-		wantKind(t, "no room", err, fault.Busy)
+		testkit.WantKind(t, err, fault.Busy, "no room")
 		if after := fault.RetryAfterOf(err); after < time.Minute || after > time.Minute+2*time.Millisecond {
 			t.Errorf("a meter comes free in a minute, not in %s", after)
 		}
-		wantKind(t, "one that is known goes on", a.Verify(tokens[0], admin), none)
-		wantKind(t, "and keeps its count", a.Verify(tokens[0], admin), fault.RateLimited)
-		wantKind(t, "tokens without a rate need no meter", a.Verify(mint(t, a, Caveats{Scopes: []Scope{Admin}}), admin), none)
+		testkit.WantKind(t, a.Verify(tokens[0], admin), none, "one that is known goes on")
+		testkit.WantKind(t, a.Verify(tokens[0], admin), fault.RateLimited, "and keeps its count")
+		testkit.WantKind(t, a.Verify(mint(t, a, Caveats{Scopes: []Scope{Admin}}), admin), none, "tokens without a rate need no meter")
 
 		time.Sleep(fault.RetryAfterOf(err))
-		wantKind(t, "after Retry-After there is room", a.Verify(late, admin), none)
+		testkit.WantKind(t, a.Verify(late, admin), none, "after Retry-After there is room")
 		if n := len(a.meters.byKey); n != 2 { // the first, used twice, and the late one
 			t.Errorf("%d meters are kept, want 2", n)
 		}
 	})
 }
 
-// The holder of one token cannot use up the meters of everybody.
+// The holder of one token cannot use up the meters of all.
 func TestOneTokenCannotTakeAllMeters(t *testing.T) {
 	a := freshAuthority(t)
 	a.meters = newMeters(100, 3)
@@ -131,17 +132,17 @@ func TestOneTokenCannotTakeAllMeters(t *testing.T) {
 	for i := range 10 {
 		err = errors.Join(err, a.Verify(narrow(t, token, Caveats{Rate: Rate{i + 1, time.Hour, 1}}), admin))
 	}
-	wantKind(t, "derived rates", err, fault.Busy)
+	testkit.WantKind(t, err, fault.Busy, "derived rates")
 	if n := len(a.meters.byKey); n != 3 {
 		t.Errorf("one token holds %d meters", n)
 	}
-	wantKind(t, "another token", a.Verify(mint(t, a, rated(1, time.Hour, 1)), admin), none)
+	testkit.WantKind(t, a.Verify(mint(t, a, rateCaveats(1, time.Hour, 1)), admin), none, "another token")
 }
 
 func TestARateHoldsForManyAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := freshAuthority(t)
-		token := mint(t, a, rated(1, time.Hour, 50))
+		token := mint(t, a, rateCaveats(1, time.Hour, 50))
 		var granted atomic.Int64
 		var group sync.WaitGroup
 		for range 8 {
@@ -160,8 +161,8 @@ func TestARateHoldsForManyAtOnce(t *testing.T) {
 	})
 }
 
-// Whatever is asked and whenever: no chain of rates gives more than each of
-// its rates allows, and what is kept stays within the bounds and in order.
+// For all uses at all times: no chain of rates gives more than each of its
+// rates allows, and what is kept stays within the bounds and in order.
 func TestMetersNeverGiveMore(t *testing.T) {
 	a := freshAuthority(t)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -208,18 +209,18 @@ func TestMetersNeverGiveMore(t *testing.T) {
 
 func checkMeters(t *rapid.T, ms *meters) {
 	total := 0
-	for family, n := range ms.families {
-		if n < 1 || n > ms.family {
+	for family, n := range ms.perMinted {
+		if n < 1 || n > ms.maxPerToken {
 			t.Fatalf("family %x has %d meters", family, n)
 		}
 		total += n
 	}
-	if len(ms.byKey) > ms.most || len(ms.byKey) != len(ms.idle) || total != len(ms.byKey) {
-		t.Fatalf("%d by key, %d in the heap, %d in families, at most %d", len(ms.byKey), len(ms.idle), total, ms.most)
+	if len(ms.byKey) > ms.max || len(ms.byKey) != len(ms.byFull) || total != len(ms.byKey) {
+		t.Fatalf("%d by key, %d in the heap, %d in families, at most %d", len(ms.byKey), len(ms.byFull), total, ms.max)
 	}
-	for i, m := range ms.idle {
-		if m.at != i || ms.byKey[m.key] != m {
-			t.Fatal(fmt.Sprintf("meter %d thinks that it is at %d", i, m.at))
+	for i, m := range ms.byFull {
+		if m.heapIndex != i || ms.byKey[m.key] != m {
+			t.Fatal(fmt.Sprintf("meter %d thinks that it is at %d", i, m.heapIndex))
 		}
 	}
 }

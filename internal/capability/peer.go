@@ -1,7 +1,6 @@
 package capability
 
 import (
-	"context"
 	"math"
 	"net"
 	"syscall"
@@ -11,8 +10,8 @@ import (
 	"micronode/fault"
 )
 
-// LocalConn is a connection whose other side the kernel has shown to be our
-// own user. Only this package makes one.
+// LocalConn is a connection whose other side is our own user, as the kernel
+// reports. Only this package makes one.
 type LocalConn struct {
 	*net.UnixConn
 	uid uint32 // set at construction
@@ -22,13 +21,13 @@ type LocalConn struct {
 func (c *LocalConn) UID() uint32 { return c.uid }
 
 // PeerUID asks the kernel which user is at the other end of a Unix socket: for
-// a server, who connected; for a client, who listens. If the kernel does not
-// say, the user is 2³²−1, which is nobody's ID.
+// a server, the client's; for a client, the listener's. If the kernel does not
+// know, the user is 2³²−1, which is no valid ID.
 func PeerUID(conn net.Conn) (uint32, error) {
 	const op = "capability.peer"
 	socket, ok := conn.(syscall.Conn)
 	if !ok {
-		return math.MaxUint32, fault.New(op, fault.Unauthorized, "only a Unix socket tells who is at the other end")
+		return math.MaxUint32, fault.New(op, fault.Unauthorized, "only a Unix socket has peer credentials")
 	}
 	raw, err := socket.SyscallConn()
 	if err != nil {
@@ -43,38 +42,7 @@ func PeerUID(conn net.Conn) (uint32, error) {
 	case failed != nil:
 		return math.MaxUint32, fault.WrapKind(op, fault.Unauthorized, failed)
 	case peer.Uid == math.MaxUint32:
-		return math.MaxUint32, fault.New(op, fault.Unauthorized, "the kernel does not know who is at the other end")
+		return math.MaxUint32, fault.New(op, fault.Unauthorized, "the kernel has no peer credentials of the connection")
 	}
 	return peer.Uid, nil
 }
-
-// IsLocal reports whether a connection came through a LocalListener, also when
-// somebody has wrapped it since and offers the inner one by NetConn, as
-// crypto/tls does.
-func IsLocal(conn net.Conn) bool {
-	for {
-		if _, ok := conn.(*LocalConn); ok {
-			return true
-		}
-		wrapper, ok := conn.(interface{ NetConn() net.Conn })
-		if !ok {
-			return false
-		}
-		conn = wrapper.NetConn()
-	}
-}
-
-type localKey struct{}
-
-// MarkLocal remembers in a context that its connection is local. It has the
-// shape of http.Server.ConnContext.
-func MarkLocal(ctx context.Context, conn net.Conn) context.Context {
-	if IsLocal(conn) {
-		return context.WithValue(ctx, localKey{}, true)
-	}
-	return ctx
-}
-
-// FromLocal reports whether a request came over the local socket, and so from
-// the user who may do everything.
-func FromLocal(ctx context.Context) bool { return ctx.Value(localKey{}) != nil }

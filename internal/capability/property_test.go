@@ -69,7 +69,7 @@ func drawChain(rt *rapid.T, t *testing.T, a *Authority) (tokens []string, steps 
 	return tokens, steps
 }
 
-// Everything that an attenuated token may do, its parent may do.
+// Everything that an attenuated token allows, its parent allows.
 func TestAttenuationOnlyNarrows(t *testing.T) {
 	a := freshAuthority(t)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -86,8 +86,8 @@ func TestAttenuationOnlyNarrows(t *testing.T) {
 	})
 }
 
-// What a token covers is what each step of its history allows, and nothing
-// else decides. The model is written from the contract, not from the code.
+// A token covers what each step of its history allows, and nothing else
+// decides. The model is written from the contract, not from the code.
 func TestVerifyIsTheConjunctionOfAllSteps(t *testing.T) {
 	a := freshAuthority(t)
 	granted := 0
@@ -141,7 +141,7 @@ func modelBelow(prefixes []string, full string) bool {
 // A caveat comes out of a token as it went in, whatever is in it.
 func TestConditionsReadBack(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		segment := rapid.StringMatching(`[^/\x00-\x1f\x7f]{1,12}`).Filter(func(s string) bool { return plain(s) })
+		segment := rapid.StringMatching(`[^/\x00-\x1f\x7f]{1,12}`).Filter(func(s string) bool { return isPlain(s) })
 		c := Caveats{
 			Paths:  []string{"/" + segment.Draw(rt, "path")},
 			Topics: []string{segment.Draw(rt, "first"), segment.Draw(rt, "second") + "/" + segment.Draw(rt, "third")},
@@ -152,7 +152,7 @@ func TestConditionsReadBack(t *testing.T) {
 		if err != nil || len(conditions) != 4 {
 			rt.Fatalf("%v, %v", conditions, err)
 		}
-		clean, _ := c.clean()
+		clean, _ := c.canonical()
 		for i, want := range []Caveats{{Expires: clean.Expires}, {Paths: clean.Paths}, {Topics: clean.Topics}, {Rate: clean.Rate}} {
 			got, known := readCondition(conditions[i])
 			if !known || fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {

@@ -12,7 +12,7 @@ import (
 )
 
 // The bounds of a rate. The longest period bounds for how long a meter must be
-// remembered.
+// kept.
 const (
 	maxCount = 1_000_000
 	minPer   = time.Millisecond
@@ -46,7 +46,7 @@ func ParseRate(text string) (Rate, error) {
 	return r, r.check()
 }
 
-// String is what ParseRate reads.
+// String is the form that ParseRate reads.
 func (r Rate) String() string { return fmt.Sprintf("%d/%s burst %d", r.Count, r.Per, r.Burst) }
 
 func (r Rate) check() error {
@@ -60,10 +60,9 @@ func (r Rate) check() error {
 }
 
 func malformedRate(format string, args ...any) error {
-	err := fault.New("capability.rate", fault.Malformed, format, args...)
-	err.Next = "Write the rate as COUNT/PERIOD, for example 10/1s, with an optional burst: 10/1s burst 20."
-	return err
+	return fault.New("capability.rate", fault.Malformed, format, args...).
+		Advise("Write the rate as COUNT/PERIOD, for example 10/1s, with an optional burst: 10/1s burst 20.")
 }
 
-// limit is the rate in the words of the limiter.
+// limit is the rate as a rate.Limit.
 func (r Rate) limit() rate.Limit { return rate.Limit(float64(r.Count) / r.Per.Seconds()) }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"micronode/fault"
+	"micronode/internal/testkit"
 )
 
 func TestParseRate(t *testing.T) {
@@ -26,7 +27,7 @@ func TestParseRate(t *testing.T) {
 	}
 	for _, text := range []string{"", "10", "10/", "/1s", "10/s", "ten/1s", "10/1s burst", "10/1s burst many", "0/1s", "10/0s", "10/48h", "1000001/1s", "10/1s burst 0"} {
 		_, err := ParseRate(text)
-		wantKind(t, text, err, fault.Malformed)
+		testkit.WantKind(t, err, fault.Malformed, text)
 		if !strings.Contains(fault.NextOf(err), "10/1s") {
 			t.Errorf("%q: next step %q", text, fault.NextOf(err))
 		}

@@ -18,21 +18,22 @@ const (
 	redacted   = "[redacted root key]"
 )
 
-// Alloc gives memory for a key. It has the shape of an arena's method, so that
-// the key can live in memory that is locked and zeroed; nil means the heap.
+// Alloc returns memory for a key. It has the signature of an arena's method, so
+// that the key can live in memory that is locked and zeroed; nil means the
+// heap.
 type Alloc func(n int) ([]byte, error)
 
-// Root is the key under which tokens are minted and verified. What is kept is
-// derived from the secret that was given, so that the same secret may serve
-// elsewhere too. However a Root is printed or logged, its key does not show.
+// Root is the key under which tokens are minted and verified. The key is
+// derived from the given secret, so that the same secret may serve elsewhere
+// too. However a Root is printed or logged, its key does not show.
 type Root struct {
-	id [rootIDSize]byte // set at construction; names the root, tells nothing of the key
+	id [rootIDSize]byte // set at construction; names the root, reveals nothing of the key
 
 	mu  sync.RWMutex   // held while a chain of HMACs is computed, which does not block
 	key *[keySize]byte // guarded by mu; nil once closed; a pointer, since fmt would print an array
 }
 
-// NewRoot draws a root at random. It is gone with the process, and the tokens
+// NewRoot makes a random root. It is lost with the process, and the tokens
 // minted under it with it.
 func NewRoot(alloc Alloc) (*Root, error) {
 	var secret [keySize]byte
@@ -43,7 +44,7 @@ func NewRoot(alloc Alloc) (*Root, error) {
 
 // RootFrom reads a root that outlives the process or is shared by several:
 // file:PATH, env:VAR, fd:N, or the secret itself. The secret is 32 bytes or
-// more, written in hex or base64. A file must not be readable by everybody.
+// more, written in hex or base64. A file must not be world-readable.
 func RootFrom(spec string, alloc Alloc) (*Root, error) {
 	secret, err := readSecret(spec)
 	if err != nil {
@@ -60,7 +61,7 @@ func derive(secret []byte, alloc Alloc) (*Root, error) {
 	if alloc == nil {
 		alloc = func(n int) ([]byte, error) { return make([]byte, n), nil }
 	}
-	place, err := alloc(keySize)
+	memory, err := alloc(keySize)
 	if err != nil {
 		return nil, fault.Wrap(op, err)
 	}
@@ -73,11 +74,12 @@ func derive(secret []byte, alloc Alloc) (*Root, error) {
 	if err != nil {
 		return nil, fault.Wrap(op, err)
 	}
-	copy(place, key)
-	return &Root{id: [rootIDSize]byte(id), key: (*[keySize]byte)(place)}, nil
+	copy(memory, key)
+	return &Root{id: [rootIDSize]byte(id), key: (*[keySize]byte)(memory)}, nil
 }
 
-// use lends the key to a function that does not block and does not keep it.
+// use calls a function with the key. The function must not block or keep the
+// key.
 func (r *Root) use(op string, with func(key []byte) error) error {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -87,9 +89,8 @@ func (r *Root) use(op string, with func(key []byte) error) error {
 	return with(r.key[:])
 }
 
-// Close forgets the key and zeroes its memory, before whoever gave the memory
-// takes it back. After that nothing is minted and nothing verifies. Closing
-// twice is harmless.
+// Close zeroes the key, before the owner of its memory releases it. After that
+// nothing is minted and nothing verifies. Closing twice is harmless.
 func (r *Root) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -99,8 +100,8 @@ func (r *Root) Close() {
 	}
 }
 
-// ID names the root without telling the key. Processes that accept each
-// other's tokens show the same one.
+// ID names the root without revealing the key. Processes that accept each
+// other's tokens have the same one.
 func (r *Root) ID() string { return fmt.Sprintf("%x", r.id) }
 
 // String hides the key.

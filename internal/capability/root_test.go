@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"micronode/fault"
+	"micronode/internal/testkit"
 )
 
 func TestFreshRootsDiffer(t *testing.T) {
@@ -25,8 +26,8 @@ func TestFreshRootsDiffer(t *testing.T) {
 	}
 }
 
-// secretBytes is what fixedSecret says, and what every spelling of it must
-// give.
+// secretBytes is the value of fixedSecret, which every spelling of it must
+// decode to.
 func secretBytes(t *testing.T) []byte {
 	t.Helper()
 	secret, err := hex.DecodeString(fixedSecret)
@@ -97,13 +98,14 @@ func TestRootFromRefuses(t *testing.T) {
 		"too short":                {"abcd", "32 bytes or more", "/dev/urandom"},
 		"31 bytes":                 {fixedSecret[2:], "32 bytes or more", "/dev/urandom"},
 		"a sentence":               {"correct horse battery staple correct horse battery staple", "32 bytes or more", "/dev/urandom"},
-		"a token":                  {kept, "is a token", "/dev/urandom"},
+		"a token":                  {savedToken, "is a token", "/dev/urandom"},
 		"an unknown scheme":        {"vault:" + fixedSecret, "32 bytes or more", "file:PATH"},
 		"a missing file":           {"file:/nowhere/root", "no file /nowhere/root", "/dev/urandom"},
 		"a folder":                 {"file:" + folder, "cannot be read", "open for reading"},
 		"a file under a file":      {"file:" + write("plain", "", 0o600) + "/x", "cannot be read", "readable"},
-		"a file for everybody":     {"file:" + write("open", fixedSecret, 0o644), "everybody may read or write", "chmod 600"},
-		"a file that all write":    {"file:" + write("writable", fixedSecret, 0o602), "everybody may read or write", "chmod 600"},
+		"a file for everybody":     {"file:" + write("open", fixedSecret, 0o644), "every user may read or write", "chmod 600"},
+		"a file that all write":    {"file:" + write("writable", fixedSecret, 0o602), "every user may read or write", "chmod 600"},
+		"a file its group writes":  {"file:" + write("group", fixedSecret, 0o620), "its group may write", "chmod 600"},
 		"a long file":              {"file:" + write("long", strings.Repeat("a", maxSecret+1), 0o600), "more than 4096", "/dev/urandom"},
 		"a pipe nobody writes to":  {"file:" + fifo, "32 bytes or more", "/dev/urandom"},
 		"a missing variable":       {"env:TEST_NO_SUCH", "no variable TEST_NO_SUCH", "export"},
@@ -115,7 +117,7 @@ func TestRootFromRefuses(t *testing.T) {
 		"a closed one":             {"fd:9999", "descriptor 9999 cannot be read", "open for reading"},
 	} {
 		root, err := RootFrom(c.spec, nil)
-		wantKind(t, name, err, fault.Malformed)
+		testkit.WantKind(t, err, fault.Malformed, name)
 		if root != nil || err == nil || !strings.Contains(err.Error(), c.detail) || !strings.Contains(fault.NextOf(err), c.next) {
 			t.Errorf("%s: %v; next: %s", name, err, fault.NextOf(err))
 		}
@@ -125,7 +127,27 @@ func TestRootFromRefuses(t *testing.T) {
 	}
 }
 
-// A descriptor that gives data but no end must not hold up the start for ever.
+// A secret that another user wrote is one that another user knows.
+func TestASecretOfAnotherUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can play another user")
+	}
+	path := filepath.Join(t.TempDir(), "root")
+	if err := os.WriteFile(path, []byte(fixedSecret), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(path, nobody, nobody); err != nil {
+		t.Fatal(err)
+	}
+	_, err := RootFrom("file:"+path, nil)
+	testkit.WantKind(t, err, fault.Malformed, "another's")
+	if err == nil || !strings.Contains(err.Error(), "belongs to another user") || !strings.Contains(fault.NextOf(err), "chown") {
+		t.Errorf("%v; next: %s", err, fault.NextOf(err))
+	}
+}
+
+// A descriptor with data but without an end must not hold up the start for
+// ever.
 func TestAPipeThatStaysOpenIsGivenUp(t *testing.T) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], 0); err != nil {
@@ -134,9 +156,9 @@ func TestAPipeThatStaysOpenIsGivenUp(t *testing.T) {
 	defer unix.Close(fds[0])
 	defer unix.Close(fds[1])
 	_, _ = unix.Write(fds[1], []byte(fixedSecret))
-	_, err := readAll(&polled{fd: fds[0]}, "descriptor") // its deadline is long past
-	wantKind(t, "no end", err, fault.Malformed)
-	if !strings.Contains(err.Error(), "no end within 5s") {
+	_, err := readAll(&pollReader{fd: fds[0]}, "descriptor") // its deadline is long past
+	testkit.WantKind(t, err, fault.Malformed, "no end")
+	if !strings.Contains(err.Error(), "was not closed within 5s") {
 		t.Errorf("%v", err)
 	}
 }
@@ -162,32 +184,32 @@ func TestDescriptorsAreReadOnce(t *testing.T) {
 	}
 }
 
-func TestTheKeyLivesWhereItIsTold(t *testing.T) {
-	place := bytes.Repeat([]byte{0xff}, keySize)
-	root, err := NewRoot(func(n int) ([]byte, error) { return place[:n], nil })
+func TestTheKeyLivesInTheGivenMemory(t *testing.T) {
+	memory := bytes.Repeat([]byte{0xff}, keySize)
+	root, err := NewRoot(func(n int) ([]byte, error) { return memory[:n], nil })
 	if err != nil {
 		t.Fatal(err)
 	}
-	if bytes.Equal(place, bytes.Repeat([]byte{0xff}, keySize)) {
+	if bytes.Equal(memory, bytes.Repeat([]byte{0xff}, keySize)) {
 		t.Error("the key is not in the memory that was given")
 	}
 	a := NewAuthority(root)
 	token := mint(t, a, Caveats{Scopes: []Scope{Admin}})
-	wantKind(t, "before Close", a.Verify(token, Request{Scope: Admin}), none)
+	testkit.WantKind(t, a.Verify(token, Request{Scope: Admin}), none, "before Close")
 
 	root.Close()
 	root.Close()
-	if !bytes.Equal(place, make([]byte, keySize)) {
+	if !bytes.Equal(memory, make([]byte, keySize)) {
 		t.Error("Close leaves the key in memory")
 	}
-	wantKind(t, "Verify after Close", a.Verify(token, Request{Scope: Admin}), fault.Canceled)
+	testkit.WantKind(t, a.Verify(token, Request{Scope: Admin}), fault.Canceled, "Verify after Close")
 	_, err = a.Mint(Caveats{Scopes: []Scope{Admin}})
-	wantKind(t, "Mint after Close", err, fault.Canceled)
+	testkit.WantKind(t, err, fault.Canceled, "Mint after Close")
 }
 
 func TestNoMemoryForTheKey(t *testing.T) {
 	_, err := NewRoot(func(int) ([]byte, error) { return nil, fault.StoreFull })
-	wantKind(t, "no memory", err, fault.StoreFull)
+	testkit.WantKind(t, err, fault.StoreFull, "no memory")
 }
 
 // However a root is printed, its key does not show.

@@ -5,11 +5,13 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,10 +20,10 @@ import (
 )
 
 const (
-	secretOp   = "capability.root"
-	maxSecret  = 4096            // bytes of text; a secret is much shorter
-	secretWait = 5 * time.Second // for whoever writes into the pipe
-	howToMake  = "Make a secret with: head -c 32 /dev/urandom | base64."
+	secretOp      = "capability.root"
+	maxSecret     = 4096            // bytes of text; a secret is much shorter
+	secretTimeout = 5 * time.Second // for the writer of a pipe
+	howToMake     = "Make a secret with: head -c 32 /dev/urandom | base64."
 )
 
 // readSecret finds the text of a secret and decodes it. Errors never repeat
@@ -34,16 +36,16 @@ func readSecret(spec string) ([]byte, error) {
 	defer clear(text)
 	trimmed := bytes.TrimSpace(text)
 	if bytes.HasPrefix(trimmed, []byte(Prefix)) { // it would pass for base64
-		return nil, refuse(howToMake, "this is a token, not the secret that tokens are made with")
+		return nil, secretError(howToMake, "this is a token, not the secret under which tokens are minted")
 	}
 	if secret := decodeSecret(trimmed); len(secret) >= keySize {
 		return secret, nil
 	}
-	return nil, refuse(howToMake+" Then name it as file:PATH, env:VAR or fd:N.",
+	return nil, secretError(howToMake+" Then name it as file:PATH, env:VAR or fd:N.",
 		"the secret must be 32 bytes or more in hex or base64; what was given has %d characters and is not", len(trimmed))
 }
 
-// secretText fetches the text from where the spec points.
+// SecretText fetches the text from where the spec points.
 func SecretText(spec string) ([]byte, error) {
 	switch scheme, rest, _ := strings.Cut(spec, ":"); scheme {
 	case "file":
@@ -58,8 +60,8 @@ func SecretText(spec string) ([]byte, error) {
 }
 
 // decodeSecret reads hex or any of the four spellings of base64, or returns
-// nil. Hex digits could be base64 too; hex wins, because that is what somebody
-// who writes only hex digits means.
+// nil. Hex digits could be base64 too; hex wins, because a text of hex digits
+// only is meant as hex.
 func decodeSecret(text []byte) []byte {
 	secret := make([]byte, len(text)) // enough for each
 	if n, err := hex.Decode(secret, text); err == nil {
@@ -74,9 +76,9 @@ func decodeSecret(text []byte) []byte {
 	return nil
 }
 
-// named is how an error names what a spec points to. Somebody who writes
-// env:$VAR instead of env:VAR puts the secret itself here.
-func named(name string) string {
+// redactName is how an error names the target of a spec. With env:$VAR instead
+// of env:VAR the name is the secret itself.
+func redactName(name string) string {
 	if !strings.HasPrefix(name, "/") && len(decodeSecret([]byte(name))) >= keySize {
 		return "(not shown, since it looks like a secret)"
 	}
@@ -84,28 +86,38 @@ func named(name string) string {
 }
 
 // fileSecret opens without blocking and reads with a deadline, so that a named
-// pipe nobody writes to cannot hold up the start.
+// pipe without a writer cannot hold up the start.
 func fileSecret(path string) ([]byte, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, refuse(howToMake+" Keep it in a file that only the node's user can read.", "there is no file %s", named(path))
+		return nil, secretError(howToMake+" Keep it in a file that only the node's user can read.", "there is no file %s", redactName(path))
 	}
 	if err != nil {
-		return nil, refuseErr(err, "Make the file readable for the node's user, and for nobody else.", "the file %s cannot be read", path)
+		return nil, wrapSecretError(err, "Make the file readable for the node's user, and for nobody else.", "the file %s cannot be read", path)
 	}
 	defer file.Close()
 	info, err := file.Stat()
-	if err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o006 != 0 {
-		return nil, refuse("Type: chmod 600 "+path, "everybody may read or write the file %s (mode %04o)", path, info.Mode().Perm())
+	if err != nil {
+		return nil, wrapSecretError(err, "Check that it is there, and open for reading.", "the file %s cannot be read", path)
 	}
-	_ = file.SetReadDeadline(time.Now().Add(secretWait)) // a regular file has none and needs none
+	owner, known := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !info.Mode().IsRegular():
+	case info.Mode().Perm()&0o006 != 0:
+		return nil, secretError("Type: chmod 600 "+path, "every user may read or write the file %s (mode %04o)", path, info.Mode().Perm())
+	case info.Mode().Perm()&0o020 != 0:
+		return nil, secretError("Type: chmod 600 "+path, "its group may write the file %s (mode %04o)", path, info.Mode().Perm())
+	case !known || owner.Uid != 0 && owner.Uid != uint32(os.Geteuid()):
+		return nil, secretError(fmt.Sprintf("If you trust its owner and its content, type: chown %d %s. Otherwise create your own.", os.Geteuid(), path), "the file %s belongs to another user, who may know its content", path)
+	}
+	_ = file.SetReadDeadline(time.Now().Add(secretTimeout)) // a regular file has none and needs none
 	return readAll(file, "file "+path)
 }
 
 func envSecret(name string) ([]byte, error) {
 	text, set := os.LookupEnv(name)
 	if !set {
-		return nil, refuse("Name the variable, without a dollar sign, and export it. "+howToMake, "the environment has no variable %s", named(name))
+		return nil, secretError("Name the variable, without a dollar sign, and export it. "+howToMake, "the environment has no variable %s", redactName(name))
 	}
 	return []byte(text), nil
 }
@@ -115,21 +127,21 @@ func envSecret(name string) ([]byte, error) {
 func descriptorSecret(number string) ([]byte, error) {
 	fd, err := strconv.ParseUint(number, 10, 16)
 	if err != nil {
-		return nil, refuse("Write fd:3 for what the shell opened with 3<FILE.", "fd: needs the number of a descriptor")
+		return nil, secretError("Write fd:3 for what the shell opened with 3<FILE.", "fd: needs the number of a descriptor")
 	}
-	source := &polled{fd: int(fd), until: time.Now().Add(secretWait)}
+	source := &pollReader{fd: int(fd), until: time.Now().Add(secretTimeout)}
 	defer unix.Close(source.fd)
 	return readAll(source, "descriptor "+number)
 }
 
-// polled reads a descriptor with a deadline without changing its flags, which
-// are shared with whoever opened it.
-type polled struct {
+// pollReader reads a descriptor with a deadline without changing its flags,
+// which are shared with the process that opened it.
+type pollReader struct {
 	fd    int
 	until time.Time
 }
 
-func (p *polled) Read(buf []byte) (int, error) {
+func (p *pollReader) Read(buf []byte) (int, error) {
 	for {
 		wait := max(time.Until(p.until), 0)
 		ready, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}, int(wait.Milliseconds()))
@@ -158,18 +170,20 @@ func readAll(from io.Reader, what string) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(from, maxSecret+1))
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, refuse("Write the secret into it and close it.", "the %s gave no end within %s", what, secretWait)
+		return nil, secretError("Write the secret into it and close it.", "the %s was not closed within %s", what, secretTimeout)
 	case err != nil:
-		return nil, refuseErr(err, "Check that it is there, and open for reading.", "the %s cannot be read", what)
+		return nil, wrapSecretError(err, "Check that it is there, and open for reading.", "the %s cannot be read", what)
 	case len(text) > maxSecret:
-		return nil, refuse(howToMake, "the %s holds more than %d bytes; that is no secret in hex or base64", what, maxSecret)
+		return nil, secretError(howToMake, "the %s holds more than %d bytes; that is no secret in hex or base64", what, maxSecret)
 	}
 	return text, nil
 }
 
-func refuse(next, format string, args ...any) error { return refuseErr(nil, next, format, args...) }
+func secretError(next, format string, args ...any) error {
+	return wrapSecretError(nil, next, format, args...)
+}
 
-func refuseErr(cause error, next, format string, args ...any) error {
+func wrapSecretError(cause error, next, format string, args ...any) error {
 	err := fault.New(secretOp, fault.Malformed, format, args...)
 	err.Next, err.Err = next, cause
 	return err

@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	maxSocketName = 107 // what the kernel has room for
-	folderWait    = time.Second
-	folderPause   = 5 * time.Millisecond
+	maxSocketName     = 107 // the kernel's limit
+	socketTimeout     = time.Second
+	lockRetryInterval = 5 * time.Millisecond
 )
 
 // DefaultSocket is the name of a user's local socket: one for the node, one
@@ -52,19 +52,19 @@ func socketAddress(op, name string) (address string, abstract bool, err error) {
 }
 
 func badSocket(op, format string, args ...any) error {
-	err := fault.New(op, fault.Malformed, format, args...)
-	err.Next = "Use --socket NAME for an abstract socket, or --socket /a/path for a file."
-	return err
+	return fault.New(op, fault.Malformed, format, args...).
+		Advise("Use --socket NAME for an abstract socket, or --socket /a/path for a file.")
 }
 
-// ListenLocal opens the local socket, which serves this process's own user and
-// nobody else. Connections of others are closed as they come, and refused, if
-// it is not nil, is told their user ID, or 2³²−1 if the kernel did not say.
+// ListenLocal opens the local socket, which serves only this process's own
+// user. Connections of other users are closed at once, and onRefused, if it is
+// not nil, is called with their user ID, or 2³²−1 if the kernel did not report
+// it.
 //
 // A path is made with mode 0600 and removed on Close. One that a dead process
 // left behind is replaced; one on which a live process listens is a Conflict.
 // Making and removing a path are writes: see the package comment on amnesia.
-func ListenLocal(name string, refused func(uid uint32)) (*LocalListener, error) {
+func ListenLocal(name string, onRefused func(uid uint32)) (*LocalListener, error) {
 	const op = "capability.listen"
 	address, abstract, err := socketAddress(op, name)
 	if err != nil {
@@ -78,34 +78,31 @@ func ListenLocal(name string, refused func(uid uint32)) (*LocalListener, error) 
 	}
 	switch {
 	case errors.Is(err, unix.EADDRINUSE):
-		return nil, taken(op, address)
+		return nil, socketInUse(op, address)
 	case err != nil:
-		return nil, noSocket(op, address, err)
+		return nil, listenError(op, address, err)
 	}
-	return &LocalListener{inner: inner, own: uint32(os.Geteuid()), refused: refused}, nil
+	return &LocalListener{inner: inner, ownUID: uint32(os.Geteuid()), onRefused: onRefused}, nil
 }
 
-// taken says who has the socket that we want.
-func taken(op, address string) error {
-	if conn, err := net.DialTimeout("unix", address, folderWait); err == nil {
+// socketInUse reports which user has the socket.
+func socketInUse(op, address string) error {
+	if conn, err := net.DialTimeout("unix", address, socketTimeout); err == nil {
 		defer conn.Close()
 		if uid, err := PeerUID(conn); err == nil && uid != uint32(os.Geteuid()) {
-			return squatted(op, address, uid)
+			return foreignSocket(op, address, uid)
 		}
 	}
-	err := fault.New(op, fault.Conflict, "another node is running on this socket: %s", address)
-	err.Next = "Stop the other node, or give this one a socket of its own with --socket NAME."
-	return err
+	return fault.New(op, fault.Conflict, "another node is running on this socket: %s", address).
+		Advise("Stop the other node, or give this one a socket of its own with --socket NAME.")
 }
 
-func noSocket(op, address string, cause error) error {
+func listenError(op, address string, cause error) error {
 	if _, ours := errors.AsType[*fault.Error](cause); ours {
 		return cause
 	}
-	err := fault.New(op, fault.NotReady, "cannot listen on the socket %s", address)
-	err.Err = cause
-	err.Next = "Check that the folder is there and that this user may make a socket in it, or use a bare name, which needs no file."
-	return err
+	return fault.New(op, fault.NotReady, "cannot listen on the socket %s", address).
+		Advise("Check that the folder is there and that this user may make a socket in it, or use a bare name, which needs no file.").Because(cause)
 }
 
 // listen binds and listens. The mode is set on the socket before it is bound:
@@ -142,35 +139,34 @@ func listenPath(op, path string) (*net.UnixListener, error) {
 	return listen(path)
 }
 
-// removeStale removes a socket that nobody listens on, and nothing else.
+// removeStale removes a socket without a listener, and nothing else.
 func removeStale(op, path string) error {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return err
 	}
 	if info.Mode().Type() != fs.ModeSocket {
-		err := fault.New(op, fault.Conflict, "%s exists and is not a socket", path)
-		err.Next = "Choose another path with --socket, or move that file away."
-		return err
+		return fault.New(op, fault.Conflict, "%s exists and is not a socket", path).
+			Advise("Choose another path with --socket, or move that file away.")
 	}
-	conn, err := net.DialTimeout("unix", path, folderWait)
+	conn, err := net.DialTimeout("unix", path, socketTimeout)
 	if err == nil {
 		conn.Close()
 	}
 	if !errors.Is(err, unix.ECONNREFUSED) {
-		return taken(op, path) // somebody is there, even if without time for us
+		return socketInUse(op, path) // a process listens, even if it does not answer in time
 	}
 	return os.Remove(path)
 }
 
-// lockFolder takes the advisory lock of a folder for as long as it takes to
-// make a socket there. The kernel drops it if we die.
+// lockFolder takes the advisory lock of a folder while a socket is made there.
+// The kernel releases it if this process dies.
 func lockFolder(op, folder string) (unlock func(), err error) {
 	dir, err := os.Open(folder)
 	if err != nil {
 		return nil, err
 	}
-	for until := time.Now().Add(folderWait); ; time.Sleep(folderPause) {
+	for until := time.Now().Add(socketTimeout); ; time.Sleep(lockRetryInterval) {
 		err = unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
 			return func() { dir.Close() }, nil
@@ -181,9 +177,8 @@ func lockFolder(op, folder string) (unlock func(), err error) {
 		}
 		if time.Now().After(until) {
 			dir.Close()
-			busy := fault.New(op, fault.Conflict, "somebody else holds the lock of the folder %s", folder)
-			busy.Next = "Try again, or use a folder of your own."
-			return nil, busy
+			return nil, fault.New(op, fault.Conflict, "another process holds the lock of the folder %s", folder).
+				Advise("Try again, or use a folder of your own.")
 		}
 	}
 }
@@ -191,9 +186,9 @@ func lockFolder(op, folder string) (unlock func(), err error) {
 // LocalListener accepts connections of this process's own user. It has no
 // goroutine of its own.
 type LocalListener struct {
-	inner   *net.UnixListener // set at construction
-	own     uint32            // set at construction
-	refused func(uid uint32)  // set at construction; may be nil
+	inner     *net.UnixListener // set at construction
+	ownUID    uint32            // set at construction
+	onRefused func(uid uint32)  // set at construction; may be nil
 }
 
 // Accept waits for a connection of our own user. It returns a *LocalConn.
@@ -204,12 +199,12 @@ func (l *LocalListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		uid, err := PeerUID(conn)
-		if err == nil && uid == l.own {
+		if err == nil && uid == l.ownUID {
 			return &LocalConn{UnixConn: conn, uid: uid}, nil
 		}
 		conn.Close()
-		if l.refused != nil {
-			l.refused(uid)
+		if l.onRefused != nil {
+			l.onRefused(uid)
 		}
 	}
 }
@@ -221,8 +216,8 @@ func (l *LocalListener) Close() error { return l.inner.Close() }
 func (l *LocalListener) Addr() net.Addr { return l.inner.Addr() }
 
 // DialLocal connects to the local socket of a node of this process's own user.
-// A socket that belongs to another user is Forbidden: whoever made it first
-// would get to see what we send. One that nobody listens on is NotReady.
+// A socket of another user is Forbidden: its owner would see what we send. One
+// without a listener is NotReady.
 func DialLocal(ctx context.Context, name string) (net.Conn, error) {
 	return dialAs(ctx, name, uint32(os.Geteuid()))
 }
@@ -236,7 +231,7 @@ func dialAs(ctx context.Context, name string, own uint32) (net.Conn, error) {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unix", address)
 	if err != nil {
-		return nil, noNode(op, address, err)
+		return nil, dialError(op, address, err)
 	}
 	uid, err := PeerUID(conn)
 	if err == nil && uid == own {
@@ -246,27 +241,26 @@ func dialAs(ctx context.Context, name string, own uint32) (net.Conn, error) {
 	if err != nil {
 		return nil, fault.Wrap(op, err)
 	}
-	return nil, squatted(op, address, uid)
+	return nil, foreignSocket(op, address, uid)
 }
 
-func squatted(op, address string, uid uint32) error {
-	err := fault.New(op, fault.Forbidden, "the socket %s belongs to user %d: somebody else squats on it", address, uid)
-	err.Next = "Nothing was sent. Use another socket with --socket NAME, on the node and here."
-	return err
+func foreignSocket(op, address string, uid uint32) error {
+	return fault.New(op, fault.Forbidden, "the socket %s belongs to another user, %d", address, uid).
+		Advise("Nothing was sent. Use another socket with --socket NAME, on the node and here.")
 }
 
-// noNode says what a failure to connect means.
-func noNode(op, address string, cause error) error {
+// dialError explains a failure to connect.
+func dialError(op, address string, cause error) error {
 	var err *fault.Error
 	switch {
 	case errors.Is(cause, unix.ECONNREFUSED), errors.Is(cause, unix.ENOENT):
-		err = fault.New(op, fault.NotReady, "no node is running on the socket %s", address)
-		err.Next = "Start a node: micronode run. If it runs with --socket NAME, say the same here."
+		err = fault.New(op, fault.NotReady, "no node is running on the socket %s", address).
+			Advise("Start a node: micronode run. If it runs with --socket NAME, use the same option here.")
 	case errors.Is(cause, unix.EACCES):
-		err = fault.New(op, fault.Forbidden, "the socket %s belongs to another user", address)
-		err.Next = "Use another socket with --socket NAME, on the node and here."
+		err = fault.New(op, fault.Forbidden, "the socket %s belongs to another user", address).
+			Advise("Use another socket with --socket NAME, on the node and here.")
 	case errors.Is(cause, unix.EAGAIN):
-		err = fault.New(op, fault.Busy, "the node does not take connections as fast as they come on the socket %s", address)
+		err = fault.New(op, fault.Busy, "the node accepts connections too slowly on the socket %s", address)
 	default:
 		return fault.Wrap(op, cause)
 	}

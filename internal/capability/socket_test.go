@@ -2,15 +2,12 @@ package capability
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"net"
-	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -22,9 +19,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"micronode/fault"
+	"micronode/internal/testkit"
 )
 
-// uniqueName is an abstract name that nobody else uses.
+// uniqueName is an abstract name that no other process uses.
 func uniqueName(t *testing.T) string {
 	return fmt.Sprintf("micronode-test-%d-%s", os.Getpid(), strings.ReplaceAll(t.Name(), "/", "-"))
 }
@@ -55,8 +53,8 @@ func TestOwnUserIsServed(t *testing.T) {
 			if err == nil {
 				_, err = io.WriteString(conn, "hello")
 				_ = conn.Close()
-				if !IsLocal(conn) || conn.(*LocalConn).UID() != uint32(os.Geteuid()) {
-					err = errors.New("the connection does not count as local")
+				if conn.(*LocalConn).UID() != uint32(os.Geteuid()) {
+					err = errors.New("the connection is somebody else's")
 				}
 			}
 			served <- err
@@ -66,7 +64,7 @@ func TestOwnUserIsServed(t *testing.T) {
 			t.Fatal(err)
 		}
 		said, err := io.ReadAll(conn)
-		if string(said) != "hello" || err != nil || !IsLocal(conn) {
+		if string(said) != "hello" || err != nil {
 			t.Errorf("%s: %q, %v", name, said, err)
 		}
 		_ = conn.Close()
@@ -99,7 +97,7 @@ func TestALiveSocketIsAConflict(t *testing.T) {
 	for _, name := range []string{uniqueName(t), filepath.Join(t.TempDir(), "socket")} {
 		listenOn(t, name, nil)
 		_, err := ListenLocal(name, nil)
-		wantKind(t, name, err, fault.Conflict)
+		testkit.WantKind(t, err, fault.Conflict, name)
 		if err == nil || !strings.Contains(err.Error(), "another node is running on this socket") || !strings.Contains(fault.NextOf(err), "--socket") {
 			t.Errorf("%v; next: %s", err, fault.NextOf(err))
 		}
@@ -111,8 +109,8 @@ func TestALiveSocketIsAConflict(t *testing.T) {
 	}
 }
 
-// kill leaves behind what a process leaves that had no time to clean up.
-func kill(t *testing.T, path string) {
+// leaveStaleSocket leaves the socket of a process that had no time to clean up.
+func leaveStaleSocket(t *testing.T, path string) {
 	t.Helper()
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
 	if err != nil {
@@ -124,9 +122,9 @@ func kill(t *testing.T, path string) {
 
 func TestAStaleSocketIsReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
-	kill(t, path)
+	leaveStaleSocket(t, path)
 	_, err := DialLocal(t.Context(), path)
-	wantKind(t, "a stale socket", err, fault.NotReady)
+	testkit.WantKind(t, err, fault.NotReady, "a stale socket")
 	listenOn(t, path, nil)
 	conn, err := DialLocal(t.Context(), path)
 	if err != nil {
@@ -139,7 +137,7 @@ func TestAStaleSocketIsReplaced(t *testing.T) {
 func TestOneOfManyReplacesAStaleSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
 	for range 20 {
-		kill(t, path)
+		leaveStaleSocket(t, path)
 		var won atomic.Pointer[LocalListener]
 		var wins atomic.Int32
 		var group sync.WaitGroup
@@ -173,7 +171,7 @@ func TestOtherFilesAreLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := ListenLocal(path, nil)
-	wantKind(t, "a file", err, fault.Conflict)
+	testkit.WantKind(t, err, fault.Conflict, "a file")
 	if text, _ := os.ReadFile(path); string(text) != "dear diary" || !strings.Contains(err.Error(), "not a socket") {
 		t.Errorf("%q, %v", text, err)
 	}
@@ -189,9 +187,9 @@ func TestAFolderThatSomebodyHolds(t *testing.T) {
 	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
-	synctest.Test(t, func(t *testing.T) { // the wait for the lock is not ours to spend
+	synctest.Test(t, func(t *testing.T) { // the wait for the lock is in fake time
 		_, err := ListenLocal(filepath.Join(folder, "socket"), nil)
-		wantKind(t, "a held folder", err, fault.Conflict)
+		testkit.WantKind(t, err, fault.Conflict, "a held folder")
 		if err == nil || !strings.Contains(err.Error(), "holds the lock of the folder") {
 			t.Error(err)
 		}
@@ -201,13 +199,13 @@ func TestAFolderThatSomebodyHolds(t *testing.T) {
 func TestSocketNames(t *testing.T) {
 	for _, name := range []string{"", "@", "a\x00b", strings.Repeat("a", 108), "@a/b", "/" + strings.Repeat("a", 107)} {
 		_, err := ListenLocal(name, nil)
-		wantKind(t, "listen on "+name, err, fault.Malformed)
+		testkit.WantKind(t, err, fault.Malformed, "listen on "+name)
 		_, err = DialLocal(t.Context(), name)
-		wantKind(t, "dial "+name, err, fault.Malformed)
+		testkit.WantKind(t, err, fault.Malformed, "dial "+name)
 	}
 	listenOn(t, fmt.Sprintf("%0107d", os.Getpid()), nil)
 	_, err := ListenLocal("/nowhere/at/all", nil)
-	wantKind(t, "no folder", err, fault.NotReady)
+	testkit.WantKind(t, err, fault.NotReady, "no folder")
 	if !strings.Contains(fault.NextOf(err), "folder") {
 		t.Errorf("next: %s", fault.NextOf(err))
 	}
@@ -216,7 +214,7 @@ func TestSocketNames(t *testing.T) {
 func TestNoNodeIsRunning(t *testing.T) {
 	for _, name := range []string{uniqueName(t), filepath.Join(t.TempDir(), "socket")} {
 		_, err := DialLocal(t.Context(), name)
-		wantKind(t, name, err, fault.NotReady)
+		testkit.WantKind(t, err, fault.NotReady, name)
 		if err == nil || !strings.Contains(fault.NextOf(err), "micronode run") {
 			t.Errorf("next: %s", fault.NextOf(err))
 		}
@@ -224,7 +222,7 @@ func TestNoNodeIsRunning(t *testing.T) {
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := DialLocal(done, uniqueName(t))
-	wantKind(t, "canceled", err, fault.Canceled)
+	testkit.WantKind(t, err, fault.Canceled, "canceled")
 }
 
 func TestWhatAFailureToConnectMeans(t *testing.T) {
@@ -232,17 +230,17 @@ func TestWhatAFailureToConnectMeans(t *testing.T) {
 		unix.ECONNREFUSED: fault.NotReady, unix.ENOENT: fault.NotReady, unix.EACCES: fault.Forbidden, unix.EAGAIN: fault.Busy,
 		context.DeadlineExceeded: fault.Timeout,
 	} {
-		wantKind(t, cause.Error(), noNode("op", "@x", &net.OpError{Op: "dial", Err: cause}), want)
+		testkit.WantKind(t, dialError("op", "@x", &net.OpError{Op: "dial", Err: cause}), want, cause.Error())
 	}
 }
 
-// Strangers, played by this process: the listener and the client each believe
-// that they are somebody else.
+// Other users, simulated by this process: the listener and the client each
+// assume another user ID of their own.
 func TestStrangersAreRefusedBothWays(t *testing.T) {
 	name := uniqueName(t)
 	var refused []uint32
 	listener := listenOn(t, name, func(uid uint32) { refused = append(refused, uid) })
-	listener.own++ // so that we are a stranger to it
+	listener.ownUID++ // so that we are another user to it
 	ended := make(chan error, 1)
 	go func() {
 		_, err := listener.Accept()
@@ -267,31 +265,31 @@ func TestStrangersAreRefusedBothWays(t *testing.T) {
 
 	listenOn(t, name, nil)
 	_, err = dialAs(t.Context(), name, uint32(os.Geteuid())+1)
-	wantKind(t, "a squatter", err, fault.Forbidden)
-	if !strings.Contains(err.Error(), fmt.Sprintf("belongs to user %d: somebody else squats on it", os.Geteuid())) || !strings.Contains(fault.NextOf(err), "--socket") {
+	testkit.WantKind(t, err, fault.Forbidden, "a squatter")
+	if !strings.Contains(err.Error(), fmt.Sprintf("belongs to another user, %d", os.Geteuid())) || !strings.Contains(fault.NextOf(err), "--socket") {
 		t.Errorf("%v; next: %s", err, fault.NextOf(err))
 	}
 }
 
-// Strangers, for real: processes of another user. Only root can start them;
-// for everybody else the test above stands alone.
+// Real other users: processes of another user. Only root can start them;
+// without root the test above stands alone.
 func TestAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		return
 	}
-	name, stranger := uniqueName(t), strangers(t)
-	squatter := stranger("squat", name)
-	if squatter.said != "squatting true" {
-		t.Fatal(squatter.said)
+	name := uniqueName(t)
+	said, end := testkit.StartChild(t, testkit.ChildOfAnotherUser(t, "squat", name))
+	if said != "squatting true" {
+		t.Fatal(said)
 	}
 	_, err := DialLocal(t.Context(), name)
-	wantKind(t, "client of a squatted socket", err, fault.Forbidden)
-	if err == nil || !strings.Contains(err.Error(), "the socket @"+name+" belongs to user 65534: somebody else squats on it") {
+	testkit.WantKind(t, err, fault.Forbidden, "client of a squatted socket")
+	if err == nil || !strings.Contains(err.Error(), "the socket @"+name+" belongs to another user, 65534") {
 		t.Errorf("%v", err)
 	}
 	_, err = ListenLocal(name, nil)
-	wantKind(t, "node on a squatted socket", err, fault.Forbidden)
-	squatter.end()
+	testkit.WantKind(t, err, fault.Forbidden, "node on a squatted socket")
+	end()
 
 	uids := make(chan uint32, 1)
 	listener := listenOn(t, name, func(uid uint32) { uids <- uid })
@@ -300,14 +298,14 @@ func TestAnotherUser(t *testing.T) {
 		_, err := listener.Accept()
 		ended <- err
 	}()
-	if knock := stranger("knock", name); knock.said != "closed true" {
-		t.Errorf("a stranger's connection: %s", knock.said)
+	if said, _ := testkit.StartChild(t, testkit.ChildOfAnotherUser(t, "knock", name)); said != "closed true" {
+		t.Errorf("a stranger's connection: %s", said)
 	}
 	if uid := <-uids; uid != nobody {
 		t.Errorf("refused user %d", uid)
 	}
-	if dial := stranger("dial", name); dial.said != "Forbidden" {
-		t.Errorf("our client as another user: %s", dial.said)
+	if said, _ := testkit.StartChild(t, testkit.ChildOfAnotherUser(t, "dial", name)); said != "Forbidden" {
+		t.Errorf("our client as another user: %s", said)
 	}
 	if uid := <-uids; uid != nobody {
 		t.Errorf("refused user %d", uid)
@@ -316,15 +314,15 @@ func TestAnotherUser(t *testing.T) {
 	<-ended
 }
 
-// A node that is killed leaves its path behind, and the next one takes it.
+// A killed node leaves its path behind, and the next one replaces it.
 func TestTheSocketOfAKilledProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
-	command := exec.Command("/proc/self/exe")
-	if node := start(t, command, "serve", path); node.said != "serving true" {
-		t.Fatal(node.said)
+	command := testkit.Child("serve", path)
+	if said, _ := testkit.StartChild(t, command); said != "serving true" {
+		t.Fatal(said)
 	}
 	_, err := ListenLocal(path, nil)
-	wantKind(t, "while it lives", err, fault.Conflict)
+	testkit.WantKind(t, err, fault.Conflict, "while it lives")
 	_ = command.Process.Kill()
 	_ = command.Wait()
 	if _, err := os.Lstat(path); err != nil {
@@ -333,29 +331,12 @@ func TestTheSocketOfAKilledProcess(t *testing.T) {
 	listenOn(t, path, nil)
 }
 
-// wrapped is what a middle layer makes of a connection.
-type wrapped struct{ net.Conn }
-
-func (w wrapped) NetConn() net.Conn { return w.Conn }
-
-func TestIsLocal(t *testing.T) {
+func TestPipesHaveNoUser(t *testing.T) {
 	near, far := net.Pipe()
 	defer near.Close()
 	defer far.Close()
-	if IsLocal(near) || IsLocal(nil) || FromLocal(MarkLocal(t.Context(), near)) {
-		t.Error("a pipe counts as local")
-	}
 	if _, err := PeerUID(near); fault.KindOf(err) != fault.Unauthorized {
 		t.Errorf("PeerUID of a pipe: %v", err)
-	}
-	local := &LocalConn{}
-	for _, conn := range []net.Conn{local, wrapped{local}, wrapped{wrapped{local}}, tls.Client(local, &tls.Config{})} {
-		if !IsLocal(conn) || !FromLocal(MarkLocal(t.Context(), conn)) {
-			t.Errorf("%T does not count as local", conn)
-		}
-	}
-	if IsLocal(wrapped{near}) {
-		t.Error("a wrapped pipe counts as local")
 	}
 }
 
@@ -376,26 +357,5 @@ func TestOnlyTheKernelSaysWhoItIs(t *testing.T) {
 	_ = conn.Close()
 	if _, err := PeerUID(conn); err == nil {
 		t.Error("a closed connection has a user")
-	}
-}
-
-// A web server on the local socket can tell, by the context of a request.
-func TestRequestsKnowThatTheyAreLocal(t *testing.T) {
-	name := uniqueName(t)
-	server := &http.Server{ConnContext: MarkLocal, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprint(w, FromLocal(r.Context()))
-	})}
-	listener := listenOn(t, name, nil)
-	go func() { _ = server.Serve(listener) }()
-	defer server.Close()
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return DialLocal(ctx, name) }}
-	defer transport.CloseIdleConnections()
-	response, err := (&http.Client{Transport: transport}).Get("http://local/")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	if said, _ := io.ReadAll(response.Body); string(said) != "true" {
-		t.Errorf("over the local socket: %s", said)
 	}
 }

@@ -14,10 +14,10 @@ import (
 )
 
 // Prefix begins every token, so that people, log filters and scanners for
-// leaked secrets know one when they see it. The 1 is the version of the form.
+// leaked secrets recognise one. The 1 is the version of the format.
 const Prefix = "mn1_"
 
-// What a token may be at most. Both are checked before any cryptography.
+// The limits of a token. Both are checked before any cryptography.
 const (
 	MaxToken   = 4096 // bytes of text
 	MaxCaveats = 32
@@ -28,6 +28,7 @@ const (
 // of others.
 const (
 	idVersion = 1
+	idVoucher = idVersion | 0x80 // of one that MintVoucher has made
 	nonceSize = 16
 	idSize    = 1 + rootIDSize + nonceSize
 )
@@ -36,7 +37,7 @@ const (
 type reason string
 
 const (
-	fine        reason = ""
+	noReason    reason = ""
 	absent      reason = "no token was given"
 	foreign     reason = "this is not a micronode token; one begins with " + Prefix
 	tooLong     reason = "the token is longer than 4096 bytes"
@@ -45,9 +46,9 @@ const (
 	unsupported reason = "the token is of a kind that this version does not know"
 )
 
-// parse reads a token. There is exactly one text for a token: what does not
-// come out again as it went in is refused, so that nothing outside the
-// signature can be varied.
+// parse reads a token. There is exactly one text for a token: a text that does
+// not re-encode to itself is rejected, so that nothing outside the signature
+// can be varied.
 func parse(text string) (*macaroon.Macaroon, reason) {
 	switch {
 	case text == "":
@@ -67,16 +68,16 @@ func parse(text string) (*macaroon.Macaroon, reason) {
 	}
 	again, why := encode(&m)
 	switch {
-	case why != fine:
+	case why != noReason:
 		return nil, why
 	case again != text:
 		return nil, damaged
 	case m.Location() != "" || slices.ContainsFunc(m.Caveats(), func(c macaroon.Caveat) bool { return c.VerificationId != nil }):
 		return nil, unsupported
-	case len(m.Id()) != idSize || m.Id()[0] != idVersion:
+	case len(m.Id()) != idSize || m.Id()[0] != idVersion && m.Id()[0] != idVoucher:
 		return nil, unsupported
 	}
-	return &m, fine
+	return &m, noReason
 }
 
 // encode writes a token, if it stays within the bounds.
@@ -92,16 +93,16 @@ func encode(m *macaroon.Macaroon) (string, reason) {
 	if len(text) > MaxToken {
 		return "", tooLong
 	}
-	return text, fine
+	return text, noReason
 }
 
 // Attenuate adds caveats to a token and returns the new one; the old one stays
-// good. It needs no key and asks nobody, so it does not know whether the token
-// is valid.
+// valid. It needs neither the key nor the node, so it does not know whether the
+// token is valid.
 func Attenuate(token string, more Caveats) (string, error) {
 	const op = "capability.attenuate"
 	m, why := parse(token)
-	if why != fine {
+	if why != noReason {
 		return "", fault.New(op, fault.Malformed, "%s", why)
 	}
 	conditions, err := more.conditions()
@@ -109,32 +110,31 @@ func Attenuate(token string, more Caveats) (string, error) {
 		return "", fault.Wrap(op, err)
 	}
 	if len(conditions) == 0 {
-		err := fault.New(op, fault.Malformed, "there is nothing to narrow the token by")
-		err.Next = "Give at least one of scope, ttl, path, topic, client or rate."
-		return "", err
+		return "", fault.New(op, fault.Malformed, "no caveat was given to narrow the token").
+			Advise("Give at least one of scope, ttl, path, topic, client or rate.")
 	}
-	return bind(op, m, conditions)
+	return addCaveats(op, m, conditions)
 }
 
-// bind adds conditions to a macaroon and writes it out.
-func bind(op string, m *macaroon.Macaroon, conditions []string) (string, error) {
+// addCaveats adds conditions to a macaroon and writes it out.
+func addCaveats(op string, m *macaroon.Macaroon, conditions []string) (string, error) {
 	for _, condition := range conditions {
 		if err := m.AddFirstPartyCaveat([]byte(condition)); err != nil {
 			return "", fault.Wrap(op, err)
 		}
 	}
 	text, why := encode(m)
-	if why != fine {
-		err := fault.New(op, fault.Malformed, "%s", why)
-		err.Next = "Use fewer or shorter caveats, or mint a new token with just what is needed."
-		return "", err
+	if why != noReason {
+		return "", fault.New(op, fault.Malformed, "%s", why).
+			Advise("Use fewer or shorter caveats, or mint a new token with just what is needed.")
 	}
 	return text, nil
 }
 
-// Summary is what a token says about itself, for people. It holds nothing by
+// Summary is what a token states about itself, for people. It holds nothing by
 // which the token could be used.
 type Summary struct {
+	ID      string    `json:"id"`                // for revoking it
 	Root    string    `json:"root"`              // the ID of the root it was minted under
 	Scopes  []Scope   `json:"scopes"`            // what all its scope caveats together leave
 	Expires time.Time `json:"expires,omitzero"`  // the earliest of its expiries
@@ -145,10 +145,11 @@ type Summary struct {
 // Inspect reads a token without verifying it: it may be forged.
 func Inspect(token string) (Summary, error) {
 	m, why := parse(token)
-	if why != fine {
+	if why != noReason {
 		return Summary{}, fault.New("capability.inspect", fault.Malformed, "%s", why)
 	}
-	s := Summary{Root: fmt.Sprintf("%x", rootOf(m)), Scopes: Scopes(), Caveats: []string{}}
+	s := Summary{ID: idOf(m).String(), Root: fmt.Sprintf("%x", rootOf(m)), Scopes: []Scope{}, Caveats: []string{}}
+	var caveats []Caveats
 	for _, caveat := range m.Caveats() {
 		c, known := readCondition(string(caveat.Id))
 		if !known {
@@ -157,10 +158,13 @@ func Inspect(token string) (Summary, error) {
 			continue
 		}
 		s.Caveats = append(s.Caveats, string(caveat.Id))
-		s.Scopes = slices.DeleteFunc(s.Scopes, func(scope Scope) bool { return c.lacksScope(scope) })
+		caveats = append(caveats, c)
 		if !c.Expires.IsZero() && (s.Expires.IsZero() || c.Expires.Before(s.Expires)) {
 			s.Expires = c.Expires
 		}
+	}
+	for _, scope := range scopes {
+		s.Scopes = append(s.Scopes, remainingScopes(caveats, scope)...)
 	}
 	return s, nil
 }

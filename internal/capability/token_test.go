@@ -16,6 +16,7 @@ import (
 	"gopkg.in/macaroon.v2"
 
 	"micronode/fault"
+	"micronode/internal/testkit"
 )
 
 var noon = time.Date(2026, 11, 14, 12, 0, 0, 0, time.UTC)
@@ -78,7 +79,7 @@ func TestVerify(t *testing.T) {
 		request := covered
 		c.change(&request)
 		err := a.Verify(token, request)
-		wantKind(t, name, err, c.want)
+		testkit.WantKind(t, err, c.want, name)
 		if err != nil && (!strings.Contains(err.Error(), c.detail) || fault.NextOf(err) == "") {
 			t.Errorf("%s: %v does not say %s", name, err, c.detail)
 		}
@@ -89,7 +90,7 @@ func TestTheRootPathCoversEveryPath(t *testing.T) {
 	a := freshAuthority(t)
 	token := mint(t, a, Caveats{Scopes: []Scope{Admin}, Paths: []string{"/"}})
 	for path, want := range map[string]fault.Kind{"/": none, "/o": none, "/o/x/": none, "": fault.Forbidden, "/../x": fault.Forbidden} {
-		wantKind(t, "path "+path, a.Verify(token, Request{Scope: Admin, Path: path}), want)
+		testkit.WantKind(t, a.Verify(token, Request{Scope: Admin, Path: path}), want, "path "+path)
 	}
 }
 
@@ -98,7 +99,7 @@ func TestSeveralScopeCaveatsIntersect(t *testing.T) {
 	admin := mint(t, a, Caveats{Scopes: []Scope{Admin}})
 	two := narrow(t, admin, Caveats{Scopes: []Scope{ObjectPut, ObjectRm}})
 	one := narrow(t, two, Caveats{Scopes: []Scope{ObjectRm, NameSet}})
-	again := narrow(t, one, Caveats{Scopes: []Scope{Admin}}) // adding admin gives nothing back
+	again := narrow(t, one, Caveats{Scopes: []Scope{Admin}}) // adding admin restores nothing
 	for token, want := range map[string][]Scope{
 		admin: Scopes(), two: {ObjectPut, ObjectRm}, one: {ObjectRm}, again: {ObjectRm},
 	} {
@@ -120,9 +121,9 @@ func TestSeveralScopeCaveatsIntersect(t *testing.T) {
 func TestTheZeroTimeIsThePresent(t *testing.T) {
 	a := freshAuthority(t)
 	past := mint(t, a, Caveats{Scopes: []Scope{Admin}, Expires: time.Now().Add(-time.Second)})
-	wantKind(t, "expired a second ago", a.Verify(past, Request{Scope: Admin}), fault.Unauthorized)
+	testkit.WantKind(t, a.Verify(past, Request{Scope: Admin}), fault.Unauthorized, "expired a second ago")
 	future := mint(t, a, Caveats{Scopes: []Scope{Admin}, Expires: time.Now().Add(time.Hour)})
-	wantKind(t, "expires in an hour", a.Verify(future, Request{Scope: Admin}), none)
+	testkit.WantKind(t, a.Verify(future, Request{Scope: Admin}), none, "expires in an hour")
 }
 
 func TestWhatIsNoToken(t *testing.T) {
@@ -148,26 +149,26 @@ func TestWhatIsNoToken(t *testing.T) {
 		"an empty macaroon":   {text([]byte{2}), "damaged"},
 	} {
 		err := a.Verify(c.token, covered)
-		wantKind(t, name, err, fault.Unauthorized)
+		testkit.WantKind(t, err, fault.Unauthorized, name)
 		if err != nil && !strings.Contains(err.Error(), c.detail) {
 			t.Errorf("%s: %v does not say %q", name, err, c.detail)
 		}
 	}
 	for cut := range len(token) {
-		wantKind(t, fmt.Sprintf("cut to %d", cut), a.Verify(token[:cut], covered), fault.Unauthorized)
+		testkit.WantKind(t, a.Verify(token[:cut], covered), fault.Unauthorized, fmt.Sprintf("cut to %d", cut))
 	}
 }
 
-// A token with any bit changed, in the text or in the bytes that it stands
-// for, is no token.
+// A token with any bit changed, in the text or in the bytes that it encodes, is
+// invalid.
 func TestEveryBitIsSigned(t *testing.T) {
 	a := freshAuthority(t)
 	token := mint(t, a, everything)
-	wantKind(t, "untouched", a.Verify(token, covered), none)
+	testkit.WantKind(t, a.Verify(token, covered), none, "untouched")
 	requests := []Request{covered, {Scope: Admin, Now: noon}, {Scope: Any, Now: noon}}
 	try := func(what string, changed string) {
 		for _, request := range requests {
-			wantKind(t, what, a.Verify(changed, request), fault.Unauthorized)
+			testkit.WantKind(t, a.Verify(changed, request), fault.Unauthorized, what)
 		}
 	}
 	for bit := range len(token) * 8 {
@@ -186,14 +187,14 @@ func TestEveryBitIsSigned(t *testing.T) {
 func TestATokenOfAnotherRootSaysSo(t *testing.T) {
 	token := mint(t, freshAuthority(t), Caveats{Scopes: []Scope{Admin}})
 	err := freshAuthority(t).Verify(token, Request{Scope: Admin})
-	wantKind(t, "another root", err, fault.Unauthorized)
+	testkit.WantKind(t, err, fault.Unauthorized, "another root")
 	if !strings.Contains(err.Error(), "another root") {
 		t.Errorf("the error does not tell a restarted node from a forged token: %v", err)
 	}
 }
 
-// forge makes a token with the library itself, as somebody would who knows the
-// format, and who may even know the key.
+// forge makes a token with the library itself, as an attacker would who knows
+// the format, and who may even know the key.
 func forge(t *testing.T, key []byte, id []byte, location string, conditions ...string) string {
 	t.Helper()
 	m, err := macaroon.New(key, id, location, macaroon.V2)
@@ -210,6 +211,29 @@ func forge(t *testing.T, key []byte, id []byte, location string, conditions ...s
 		t.Fatal(err)
 	}
 	return Prefix + base64.RawURLEncoding.EncodeToString(data)
+}
+
+// What was begun with a voucher may go on after it has expired, unlike what was
+// begun with a token, also with a narrowed one. An expired voucher begins
+// nothing, and it never covers more than its caveats.
+func TestAVoucherIsForOneCall(t *testing.T) {
+	a := freshAuthority(t)
+	caveats := Caveats{Scopes: []Scope{Admin}, Expires: noon.Add(time.Minute), Paths: []string{"/part"}}
+	voucher, err := a.MintVoucher(caveats)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := mint(t, a, caveats)
+	at := func(path string, after time.Duration) Request {
+		return Request{Scope: Admin, Path: path, Now: noon.Add(after)}
+	}
+	for _, one := range []string{voucher, token} {
+		testkit.WantKind(t, a.Verify(one, at("/part", 0)), none, "to begin with")
+		testkit.WantKind(t, a.Verify(one, at("/part", time.Hour)), fault.Unauthorized, "to begin late")
+		testkit.WantKind(t, a.Check(one, at("/o", 0)), fault.Forbidden, "elsewhere")
+	}
+	testkit.WantKind(t, a.Check(voucher, at("/part", time.Hour)), none, "a voucher goes on")
+	testkit.WantKind(t, a.Check(token, at("/part", time.Hour)), fault.Unauthorized, "a token does not")
 }
 
 func TestForgeries(t *testing.T) {
@@ -232,12 +256,12 @@ func TestForgeries(t *testing.T) {
 		"too many caveats":              {forge(t, real, id, "", many...), fault.Unauthorized},
 		"as many as may be":             {forge(t, real, id, "", many[1:]...), none},
 	} {
-		wantKind(t, name, a.Verify(c.token, Request{Scope: Admin, Now: noon}), c.want)
+		testkit.WantKind(t, a.Verify(c.token, Request{Scope: Admin, Now: noon}), c.want, name)
 	}
 }
 
 // What conditions does not write, readCondition does not read: there is no
-// second way to say the same, and nothing unknown is passed over.
+// second spelling, and nothing unknown is ignored.
 func TestUnknownCaveatsAreRefused(t *testing.T) {
 	a := freshAuthority(t)
 	token := mint(t, a, Caveats{Scopes: []Scope{Admin}})
@@ -249,10 +273,10 @@ func TestUnknownCaveatsAreRefused(t *testing.T) {
 		"client ::ffff:10.0.0.0/104", "rate", "rate 10", "rate 10/1s", "rate 10/1s burst 0", "rate 10/1000ms burst 10", "rate 0/1s burst 1", "rate 1/25h burst 1",
 		"rate +1/1s burst 1", "rate 1/1s burst 1 ", "rate -1/1s burst 1", "rate 1/1s burst 1000001",
 	} {
-		wantKind(t, fmt.Sprintf("%q", condition), a.Verify(addRaw(t, token, condition), Request{Scope: Admin}), fault.Forbidden)
+		testkit.WantKind(t, a.Verify(addRaw(t, token, condition), Request{Scope: Admin}), fault.Forbidden, fmt.Sprintf("%q", condition))
 	}
 	other := addThirdParty(t, token)
-	wantKind(t, "a caveat of a third party", a.Verify(other, Request{Scope: Admin}), fault.Unauthorized)
+	testkit.WantKind(t, a.Verify(other, Request{Scope: Admin}), fault.Unauthorized, "a caveat of a third party")
 }
 
 // addRaw attenuates a token by a condition that this package may not write.
@@ -306,7 +330,7 @@ func TestMintRefuses(t *testing.T) {
 		"more than fits":           {Scopes: admin, Paths: []string{"/" + strings.Repeat("a", MaxToken)}},
 	} {
 		token, err := a.Mint(c)
-		wantKind(t, name, err, fault.Malformed)
+		testkit.WantKind(t, err, fault.Malformed, name)
 		if token != "" || fault.NextOf(err) == fault.Malformed.Next() {
 			t.Errorf("%s: token %q, next step %q", name, token, fault.NextOf(err))
 		}
@@ -329,7 +353,7 @@ func TestAttenuateRefuses(t *testing.T) {
 	for range MaxCaveats - 1 {
 		full = narrow(t, full, Caveats{Scopes: []Scope{Admin}})
 	}
-	wantKind(t, "as many caveats as may be", a.Verify(full, Request{Scope: Admin}), none)
+	testkit.WantKind(t, a.Verify(full, Request{Scope: Admin}), none, "as many caveats as may be")
 	if _, err := Attenuate(full, Caveats{Scopes: []Scope{Admin}}); fault.KindOf(err) != fault.Malformed {
 		t.Errorf("one caveat too many: %v", err)
 	}
@@ -374,20 +398,20 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-// kept is a token that was minted once under the fixed root. Tokens are shared
-// between processes of different versions, so it must verify for ever.
-const kept = "mn1_AgIZAe6XV2ABf5aaHHHCV2iSnRCORfCNYXUYBQACHHNjb3BlIG9iamVjdDpwdXQgb3ZlcmxheTpwdWIAAhxleHBpcmVzIDIwMjYtMTEtMTRUMTM6MDA6MDBaAAIccGF0aCAiL28iICIvb3ZlcmxheS9wdWJsaXNoIgACDHRvcGljICJuZXdzIgACH2NsaWVudCAxMC4wLjAuMC84IDIwMDE6ZGI4OjovMzIAAhpyYXRlIDEwMDAvMXMgYnVyc3QgMTAwMDAwMAAABiDbUnZCAJZK5SxyEgCTKAK2RRDhOgceDRg0zZ90Jq9y9g"
+// savedToken is a token that was minted once under the fixed root. Tokens are
+// shared between processes of different versions, so it must verify for ever.
+const savedToken = "mn1_AgIZAe6XV2ABf5aaHHHCV2iSnRCORfCNYXUYBQACHHNjb3BlIG9iamVjdDpwdXQgb3ZlcmxheTpwdWIAAhxleHBpcmVzIDIwMjYtMTEtMTRUMTM6MDA6MDBaAAIccGF0aCAiL28iICIvb3ZlcmxheS9wdWJsaXNoIgACDHRvcGljICJuZXdzIgACH2NsaWVudCAxMC4wLjAuMC84IDIwMDE6ZGI4OjovMzIAAhpyYXRlIDEwMDAvMXMgYnVyc3QgMTAwMDAwMAAABiDbUnZCAJZK5SxyEgCTKAK2RRDhOgceDRg0zZ90Jq9y9g"
 
 func TestKeptTokenStillVerifies(t *testing.T) {
 	a := fixedAuthority(t)
-	wantKind(t, "the kept token", a.Verify(kept, covered), none)
+	testkit.WantKind(t, a.Verify(savedToken, covered), none, "the kept token")
 	if root := a.root.ID(); root != "ee975760017f969a" {
 		t.Errorf("the root's ID is now %s", root)
 	}
 }
 
-// chain computes the signature of a macaroon as the paper says, without the
-// library: the oracle of the fuzz test.
+// chain computes the signature of a macaroon by the paper, without the library:
+// the oracle of the fuzz test.
 func chain(root []byte, id []byte, conditions []string) []byte {
 	sum := func(key, data []byte) []byte {
 		h := hmac.New(sha256.New, key)
@@ -404,7 +428,7 @@ func chain(root []byte, id []byte, conditions []string) []byte {
 func FuzzVerify(f *testing.F) {
 	a := fixedAuthority(f)
 	good := mint(f, a, Caveats{Scopes: []Scope{Admin}})
-	for _, token := range []string{"", Prefix, kept, good, good[:40], addRaw(f, good, "weekday monday"), addThirdParty(f, good),
+	for _, token := range []string{"", Prefix, savedToken, good, good[:40], addRaw(f, good, "weekday monday"), addThirdParty(f, good),
 		narrow(f, good, everything), strings.Repeat("A", MaxToken+1)} {
 		f.Add(token)
 	}
@@ -414,8 +438,8 @@ func FuzzVerify(f *testing.F) {
 			t.Errorf("the error repeats the token")
 		}
 		m, why := parse(token)
-		if why != fine {
-			wantKind(t, "what does not parse", err, fault.Unauthorized)
+		if why != noReason {
+			testkit.WantKind(t, err, fault.Unauthorized, "what does not parse")
 			return
 		}
 		var conditions []string
@@ -435,7 +459,7 @@ func FuzzVerify(f *testing.F) {
 	})
 }
 
-// No token shows in the text of an error, whatever goes wrong with it and
+// No token shows in the text of an error, whatever is wrong with it and
 // wherever it is pasted.
 func TestNoTokenInErrors(t *testing.T) {
 	a := freshAuthority(t)

@@ -8,9 +8,8 @@ import (
 // autoWord is the word that leaves a value to the node.
 const autoWord = "auto"
 
-// Duration is the standard library's. In a file it is a text with units,
-// "5s" or "1200ms"; a bare number is refused, because nobody can know whether
-// it means seconds.
+// Duration is the standard library's. In a file it is a text with units, "5s"
+// or "1200ms"; a bare number is rejected, because its unit would be a guess.
 type Duration = time.Duration
 
 // Auto is a value, or the word "auto", which leaves the value to the node. Its

@@ -1,11 +1,11 @@
-// Package config is the mechanism of the configuration: where values come
-// from, who checks them, and how a running node takes new ones.
+// Package config is the mechanism of the configuration: where values come from,
+// how they are checked, and how a running node applies new ones.
 //
 // It knows no setting. Each service declares a struct for its own section and
-// checks it; package node puts the structs together into one and loads that.
-// What is here is what would otherwise be done a little differently in every
-// service: layers, strictness, errors that help, origins, reloads, and the
-// reference for the operator.
+// checks it; package node combines the structs into one and loads that. What is
+// here would otherwise be done a little differently in every service: layers,
+// strictness, errors that help, origins, reloads, and the reference for the
+// operator.
 //
 // # A section
 //
@@ -19,7 +19,7 @@
 //
 //	func (s *Section) Validate() error {
 //		if _, _, err := net.SplitHostPort(s.Addr); err != nil {
-//			return config.Wrong("addr", "Write host:port.", "%q is not an address", s.Addr)
+//			return config.Invalid("addr", "Write host:port.", "%q is not an address", s.Addr)
 //		}
 //		return nil
 //	}
@@ -30,47 +30,47 @@
 //   - toml: its name. Required.
 //   - doc: a sentence for the reference. Required.
 //   - restart:"true": a change needs a restart of the node.
-//   - enum:"auto,on,off": the only texts it takes.
+//   - enum:"auto,on,off": the only texts that it accepts.
 //   - unit:"ms": what a bare number counts.
-//   - negative:"true": it may be below zero, which is refused otherwise.
+//   - negative:"true": it may be below zero, which is rejected otherwise.
 //   - default:"2 × cores": how the reference shows a default that depends on
 //     the machine.
-//   - seed:"idle_timeout": what the seeds call it. The reference maps these
-//     names, and an error about one of them tells ours.
+//   - seed:"idle_timeout": its name in the seeds. An error about an unknown key
+//     with this name names the setting.
 //
-// A struct that breaks these rules is a mistake in the program: the first
-// Load, in the first test, panics and says what to change.
+// A struct that breaks these rules is a programming error: the first Load, in
+// the first test, panics and says what to change.
 //
 // # Layers
 //
 // [Load] starts with the defaults, which are an ordinary value of the struct,
-// and applies the file, the environment and the flags. It remembers the place
-// that every value came from, for `config show --origin` and for errors. Zero
-// means zero: a layer gives a value or it does not, and no value stands for
-// "not given". What may be left to the node is an Auto.
+// and applies the file, the environment and the flags. It keeps the origin of
+// every value, for `config show --origin` and for errors. Zero means zero: a
+// layer gives a value or it does not, and no value stands for "not given". What
+// may be left to the node is an Auto.
 //
 // # Errors
 //
-// A key that does not exist is an error in every layer, and so is a value of
-// the wrong type: a misspelt limit that is silently ignored is worse than a
-// node that does not start. Since nobody likes to learn of mistakes one by
-// one, all of them are told at once, each on its line with its place and what
-// to do. A section is only asked to validate itself if all of it could be
+// An unknown key is an error in every layer, and so is a value of the wrong
+// type: a misspelt limit that is silently ignored is worse than a node that
+// does not start. All errors are reported at once, each on its line with its
+// origin and what to do. A section is validated only if all of it could be
 // read.
 //
 // # Reloads
 //
 // A [Watcher] holds the configuration in force. Signals, changes of the file
-// and the API all go through one queue, cfg_updates, to one task. It loads
-// anew, lets every [Participant] verify, and only if nobody refuses stores the
-// new one and tells everybody to commit. So a reload is refused whole or taken
-// whole, and the [Result] says what changed and what needs a restart.
+// and the API all go through one queue, cfg_updates, to one task. It loads the
+// new configuration, lets every [Participant] verify, and only if none rejects
+// it stores the new one and calls every Commit. So a reload is rejected or
+// applied as a whole, and the [Result] has what changed and what needs a
+// restart.
 //
 // # What it refuses to do
 //
 // It writes no files. It does not read the environment or the command line by
-// itself; they are given to it. It does not handle signals, log or count: the
-// result of a reload goes to a hook. It never shows a secret, in an error, an
-// entry, a log or a document. There are no includes, no templates, no maps
+// itself; the caller passes them in. It does not handle signals, log or count:
+// the result of a reload goes to a hook. It never shows a secret, in an error,
+// an entry, a log or a document. There are no includes, no templates, no maps
 // with keys of the user's choice.
 package config

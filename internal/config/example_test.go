@@ -23,12 +23,12 @@ type Gateway struct {
 // Validate checks what a type cannot.
 func (g *Gateway) Validate() error {
 	if _, _, err := net.SplitHostPort(g.Addr); err != nil {
-		return config.Wrong("addr", "Write host:port.", "%q is not an address", g.Addr)
+		return config.Invalid("addr", "Write host:port.", "%q is not an address", g.Addr)
 	}
 	return nil
 }
 
-// Whole is what package node puts together.
+// Whole is the struct that package node combines.
 type Whole struct {
 	Gateway Gateway `toml:"gateway" doc:"The gateway."`
 }
@@ -55,7 +55,7 @@ func Example() {
 	// gateway.rate = 0 (env:MICRO_GATEWAY__RATE)
 }
 
-// All that is wrong is told at once.
+// All problems are reported at once.
 func ExampleLoad_wrong() {
 	_, err := config.Load(standard, config.Sources{
 		Environ: []string{"MICRO_GATEWAY__BODY=1MB", "MICRO_GATEWAY__IDLE_TIMEOUT=5s"},
@@ -67,7 +67,7 @@ func ExampleLoad_wrong() {
 	//   env:MICRO_GATEWAY__IDLE_TIMEOUT: gateway.idle_timeout is not a key. The nearest variable is MICRO_GATEWAY__IDLE; if it belongs to another program, unset it for the node.
 }
 
-// A reload is verified by everyone before anything changes.
+// A reload is verified by all participants before anything changes.
 func ExampleWatcher() {
 	folder, err := os.MkdirTemp("", "config")
 	if err != nil {
@@ -92,7 +92,7 @@ func ExampleWatcher() {
 			done()
 		},
 	})
-	watcher.Join(config.Participant[Whole]{
+	watcher.AddParticipant(config.Participant[Whole]{
 		Name: "gateway",
 		Verify: func(_, new Whole) error {
 			if new.Gateway.Idle < time.Second {

@@ -20,25 +20,26 @@ import (
 // leads to a disk image would be read whole.
 const maxFile = 1 << 20
 
-// readFile applies the file, and returns what it looked like before it was
-// read, so that a later change can be noticed.
+// readFile applies the file, and returns its FileInfo from before the read, so
+// that a later change can be noticed.
 func (l *loader) readFile(path string) fs.FileInfo {
 	if path == "" {
 		return nil
 	}
-	info, data, err := slurp(path)
+	info, data, err := readRegularFile(path)
 	if err != nil {
-		l.unreadable(Origin{Layer: LayerFile, Name: path}, err)
+		l.addReadError(Origin{Layer: LayerFile, Name: path}, err)
 		return info
 	}
-	// Editors of another system put a mark in front that TOML does not know.
+	// Editors of another system write a byte order mark, which TOML does not
+	// know.
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 
-	// go-toml decides what is TOML, finds duplicates and makes the values; the
-	// parser below it is asked for the lines.
-	doc := document{path: path}
+	// go-toml decides what is TOML, finds duplicates and makes the values; its
+	// parser provides the lines.
+	doc := tomlFile{path: path}
 	if err := toml.Unmarshal(data, &doc.root); err != nil {
-		l.syntax(path, err)
+		l.addSyntaxError(path, err)
 		return info
 	}
 	doc.parser.Reset(data)
@@ -46,10 +47,10 @@ func (l *loader) readFile(path string) fs.FileInfo {
 	return info
 }
 
-// slurp reads a regular file. A pipe is refused, although it could be read
-// once: at the next reload it would be empty, and an empty configuration is a
-// valid one.
-func slurp(path string) (fs.FileInfo, []byte, error) {
+// readRegularFile reads a regular file. A pipe is rejected, although it could
+// be read once: at the next reload it would be empty, and an empty
+// configuration is a valid one.
+func readRegularFile(path string) (fs.FileInfo, []byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, nil, err
@@ -69,9 +70,9 @@ func slurp(path string) (fs.FileInfo, []byte, error) {
 	return info, data, err
 }
 
-// unreadable reports a file that cannot be read at all.
-func (l *loader) unreadable(from Origin, err error) {
-	p := &Problem{Where: from.String(), Kind: fault.Malformed, What: "cannot be read: " + bare(err), Next: "Name a TOML file.", Err: err}
+// addReadError reports a file that cannot be read at all.
+func (l *loader) addReadError(from Origin, err error) {
+	p := &Problem{Where: from.String(), Kind: fault.Malformed, What: "cannot be read: " + withoutPath(err), Next: "Name a TOML file.", Err: err}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		p.Kind, p.Next = fault.NotFound, "Write the file, or name another one."
@@ -82,16 +83,17 @@ func (l *loader) unreadable(from Origin, err error) {
 	l.report.add("", p)
 }
 
-// bare is the text of an error without the path, which is told already.
-func bare(err error) string {
+// withoutPath is the text of an error without the path, which is reported
+// already.
+func withoutPath(err error) string {
 	if inPath, ok := errors.AsType[*fs.PathError](err); ok {
 		return inPath.Err.Error()
 	}
 	return err.Error()
 }
 
-// syntax reports a file that is not TOML, or that says something twice.
-func (l *loader) syntax(path string, err error) {
+// addSyntaxError reports a file that is not TOML, or that has a duplicate.
+func (l *loader) addSyntaxError(path string, err error) {
 	from := Origin{Layer: LayerFile, Name: path}
 	if inText, ok := errors.AsType[*toml.DecodeError](err); ok {
 		from.Line, _ = inText.Position()
@@ -101,25 +103,25 @@ func (l *loader) syntax(path string, err error) {
 	l.report.unread = true
 	l.report.add("", &Problem{
 		Where: from.String(), Kind: fault.Malformed, What: "not valid TOML: " + what,
-		Next: "Correct the line; nothing after it was looked at.",
+		Next: "Correct the line; the rest of the file was not checked.",
 	})
 }
 
-// document is a file that is being read.
-type document struct {
+// tomlFile is a file that is being read.
+type tomlFile struct {
 	path   string
 	root   map[string]any
 	parser unstable.Parser
 }
 
-// at is the place of a node.
-func (d *document) at(node *unstable.Node) Origin {
-	return Origin{Layer: LayerFile, Name: d.path, Line: d.parser.Shape(node.Raw).Start.Line}
+// at is the origin of a node.
+func (t *tomlFile) at(node *unstable.Node) Origin {
+	return Origin{Layer: LayerFile, Name: t.path, Line: t.parser.Shape(node.Raw).Start.Line}
 }
 
-// value finds what go-toml made of a key, unless it is below a list.
-func (d *document) value(path []string) (value any, ok bool) {
-	value = d.root
+// value returns go-toml's value of a key, unless it is below a list.
+func (t *tomlFile) value(path []string) (value any, ok bool) {
+	value = t.root
 	for _, name := range path {
 		table, isTable := value.(map[string]any)
 		if !isTable {
@@ -130,10 +132,10 @@ func (d *document) value(path []string) (value any, ok bool) {
 	return value, true
 }
 
-// readDocument goes through the file from top to bottom.
-func (l *loader) readDocument(doc *document) {
+// readDocument reads the file from top to bottom.
+func (l *loader) readDocument(doc *tomlFile) {
 	var table []string
-	skip := false // inside a table that was refused
+	skip := false // inside a table that was rejected
 	for doc.parser.NextExpression() && !l.report.full() {
 		switch node := doc.parser.Expression(); node.Kind {
 		case unstable.Table, unstable.ArrayTable:
@@ -146,20 +148,20 @@ func (l *loader) readDocument(doc *document) {
 		}
 	}
 	if err := doc.parser.Error(); err != nil {
-		l.syntax(doc.path, err) // go-toml took it and its parser did not: better told than skipped
+		l.addSyntaxError(doc.path, err) // go-toml accepted it and its parser did not: an error rather than a skip
 	}
 }
 
-// readHeader checks a [table] and tells whether to look inside.
-func (l *loader) readHeader(doc *document, node *unstable.Node, table []string) bool {
-	key, from := spell(table), doc.at(node.Child())
+// readHeader checks a [table] and reports whether to look inside.
+func (l *loader) readHeader(doc *tomlFile, node *unstable.Node, table []string) bool {
+	key, from := formatKey(table), doc.at(node.Child())
 	p := &Problem{Where: from.String(), Key: key, Kind: fault.Malformed}
 	switch one := l.schema.settingOf[key]; {
 	case one != nil:
 		_, literal := one.example()
 		p.What, p.Next = key+" is a value, not a section", "For example: "+one.name+" = "+literal
 	case l.schema.sectionOf[key] == nil:
-		p.What, p.Next = "["+cut(key)+"] is not a section", l.schema.suggestSection(key)
+		p.What, p.Next = "["+truncate(key)+"] is not a section", l.schema.suggestSection(key)
 	case node.Kind == unstable.ArrayTable:
 		p.What, p.Next = key+" is one section, not a list of them", "Write ["+key+"], once."
 	default:
@@ -171,14 +173,14 @@ func (l *loader) readHeader(doc *document, node *unstable.Node, table []string) 
 
 // readPair applies a key and its value. A table that is written inline is a
 // section like any other.
-func (l *loader) readPair(doc *document, node *unstable.Node, table []string) {
+func (l *loader) readPair(doc *tomlFile, node *unstable.Node, table []string) {
 	full := path(table, node)
-	key, from := spell(full), doc.at(node.Value().Next())
+	key, from := formatKey(full), doc.at(node.Value().Next())
 	raw, ok := doc.value(full)
 	one, inline := l.schema.settingOf[key], node.Value().Kind == unstable.InlineTable
 	switch {
 	case !ok:
-		// Below a list of tables, which was refused where it began.
+		// Below a list of tables, which was rejected where it began.
 	case one != nil:
 		l.readValue(one, raw, from)
 	case l.schema.sectionOf[key] != nil && inline:
@@ -191,22 +193,22 @@ func (l *loader) readPair(doc *document, node *unstable.Node, table []string) {
 			What: key + " is a section, not a value", Next: "Write its settings below [" + key + "].",
 		})
 	default:
-		l.unknown(l.schema.enclosing(full), key, from, l.schema.suggestSetting(key))
+		l.addUnknown(l.schema.enclosing(full), key, from, l.schema.suggestSetting(key))
 	}
 }
 
 // readValue applies a value of the file.
 func (l *loader) readValue(one *setting, raw any, from Origin) {
-	value, ok := one.form.fromFile(raw)
+	value, ok := one.typ.fromFile(raw)
 	if ok && one.allows(value) {
 		l.set(one, value, from)
 		return
 	}
 	_, literal := one.example()
-	l.mismatch(one, from, found(raw, one.form.secret), one.name+" = "+literal)
+	l.addMismatch(one, from, describeValue(raw, one.typ.secret), one.name+" = "+literal)
 }
 
-// path is the full key of a node, as the names it is made of.
+// path is the full key of a node, as a list of names.
 func path(table []string, node *unstable.Node) []string {
 	full := append([]string(nil), table...)
 	for part := node.Key(); part.Next(); {
@@ -215,12 +217,12 @@ func path(table []string, node *unstable.Node) []string {
 	return full
 }
 
-// bareKey is what TOML lets one write without quotes.
+// bareKey matches the names that TOML allows without quotes.
 var bareKey = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// spell writes a full key as a file would. A name with a dot in it stays in
+// formatKey writes a full key as a file would. A name with a dot in it stays in
 // quotes, so that it cannot be taken for two.
-func spell(path []string) string {
+func formatKey(path []string) string {
 	spelt := make([]string, len(path))
 	for i, name := range path {
 		if spelt[i] = name; !bareKey.MatchString(name) {
@@ -233,7 +235,7 @@ func spell(path []string) string {
 // enclosing is the key of the innermost section that a key is in.
 func (s *schema) enclosing(path []string) string {
 	for n := len(path); n > 0; n-- {
-		if key := spell(path[:n]); s.sectionOf[key] != nil {
+		if key := formatKey(path[:n]); s.sectionOf[key] != nil {
 			return key
 		}
 	}

@@ -16,8 +16,8 @@ import (
 )
 
 // FuzzLoad: whatever is in the file, it loads or there is an error that names
-// the file and what to do. If it loads, no key of the file was passed over, no
-// other setting claims to come from it, and the effective file gives the same
+// the file and what to do. If it loads, no key of the file was ignored, no
+// other setting has it as its origin, and the effective file gives the same
 // values again.
 func FuzzLoad(f *testing.F) {
 	f.Add([]byte("[http]\naddr = \"127.0.0.1:0\"\nidle = \"5s\"\nbody = \"64 KiB\"\nmax_conns = 0\n"))
@@ -72,7 +72,7 @@ func FuzzEnv(f *testing.F) {
 	})
 }
 
-// checkProblems demands that an error is of use to whoever reads it.
+// checkProblems demands that an error is useful to its reader.
 func checkProblems(t *testing.T, err error, where string) {
 	t.Helper()
 	list, several := errors.AsType[config.Problems](err)

@@ -14,36 +14,36 @@ import (
 // Sources is what a configuration is made from, besides the defaults.
 type Sources struct {
 	File     string   // the path of a TOML file; none if empty
-	Environ  []string // as os.Environ gives it; only MICRO_… is looked at
+	Environ  []string // as os.Environ returns it; only MICRO_… is used
 	Reserved []string // names that begin with MICRO_ and are not keys, besides the usual ones
 	Flags    []Flag
 }
 
 // Flag is a value from the command line. Several flags with one key add up if
-// the key is a list; otherwise the second is a mistake.
+// the key is a list; otherwise the second is an error.
 type Flag struct {
 	Key   string // "http.addr"
 	Value string // as in a variable
 	Name  string // "--http", for people
 }
 
-// reserved are the names that begin with our prefix and mean something else:
-// they tell the command line which node to ask and where a passphrase is, and
-// the runtime how many threads to use.
+// reserved are the names that begin with our prefix and are not keys: they
+// select the node and the passphrase file for the command line, and the number
+// of threads for the runtime.
 var reserved = []string{"MICRO_URL", "MICRO_TOKEN", "MICRO_THREADS", "MICRO_PASSPHRASE_FILE"}
 
-// Load puts a configuration together: the defaults, then the file, then the
-// environment, then the flags; each layer wins over those before it. Then every
-// section that has a method Validate() error is asked, those inside another
-// before it. All that is wrong is told in one error, whose cause is a *Problem
-// or a Problems; a configuration with anything wrong in it is not returned.
+// Load builds a configuration: the defaults, then the file, then the
+// environment, then the flags; each layer overrides those before it. Then every
+// section that has a method Validate() error is validated, inner ones first.
+// All problems are in one error, whose cause is a *Problem or a Problems; a
+// configuration with a problem is not returned.
 //
 // A struct with a field that cannot be a setting makes it panic: see the
 // package comment for what a section looks like.
 func Load[T any](defaults T, from Sources) (*Loaded[T], error) {
 	loaded := &Loaded[T]{Value: defaults, schema: schemaOf(reflect.ValueOf(defaults)), origins: map[string]Origin{}}
 	l := &loader{schema: loaded.schema, value: reflect.ValueOf(&loaded.Value).Elem(), origins: loaded.origins}
-	l.unshare()
+	l.cloneLists()
 	loaded.file = l.readFile(from.File)
 	l.readEnvironment(from.Environ, slices.Concat(reserved, from.Reserved))
 	l.readFlags(from.Flags)
@@ -62,36 +62,36 @@ type loader struct {
 	report  report
 }
 
-// unshare gives the new value lists of its own, so that nobody who changes
-// them changes the defaults.
-func (l *loader) unshare() {
+// cloneLists gives the new value lists of its own, so that changing them does
+// not change the defaults.
+func (l *loader) cloneLists() {
 	for _, one := range l.schema.settings {
-		if list, isList := one.standard.([]string); isList {
+		if list, isList := one.defaultValue.([]string); isList {
 			l.value.FieldByIndex(one.index).Set(reflect.ValueOf(slices.Clone(list)))
 		}
 	}
 }
 
-// set gives a setting its value.
+// set sets a setting.
 func (l *loader) set(one *setting, value any, from Origin) {
 	l.value.FieldByIndex(one.index).Set(reflect.ValueOf(value))
 	l.origins[one.key] = from
 }
 
-// setText reads the value of a variable or a flag, and tells whether the
-// setting takes it.
+// setText reads the value of a variable or a flag, and reports whether the
+// setting accepts it.
 func (l *loader) setText(one *setting, text string, from Origin, example string) bool {
-	value, ok := one.form.fromText(text)
+	value, ok := one.typ.fromText(text)
 	if ok && utf8.ValidString(text) && one.allows(value) {
 		l.set(one, value, from)
 		return true
 	}
-	l.mismatch(one, from, found(readable(text), one.form.secret), example)
+	l.addMismatch(one, from, describeValue(readable(text), one.typ.secret), example)
 	return false
 }
 
-// readable makes a text fit for a terminal: nothing in it that is not a
-// character, or that would move the cursor.
+// readable makes a text safe for a terminal: without invalid characters, and
+// without those that would move the cursor.
 func readable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -101,28 +101,28 @@ func readable(text string) string {
 	}, strings.ToValidUTF8(text, string(utf8.RuneError)))
 }
 
-// mismatch reports a value that its setting does not take.
-func (l *loader) mismatch(one *setting, from Origin, found, example string) {
+// addMismatch reports a value that its setting does not accept.
+func (l *loader) addMismatch(one *setting, from Origin, found, example string) {
 	l.report.add(one.in.key, &Problem{
 		Where: from.String(), Key: one.key, Kind: fault.Malformed,
-		What: one.key + ": found " + found + ", want " + one.wants(),
+		What: one.key + ": found " + found + ", want " + one.expected(),
 		Next: "For example: " + example,
 	})
 }
 
-// unknown reports a key that does not exist.
-func (l *loader) unknown(section, key string, from Origin, next string) {
+// addUnknown reports an unknown key.
+func (l *loader) addUnknown(section, key string, from Origin, next string) {
 	l.report.add(section, &Problem{
 		Where: from.String(), Key: key, Kind: fault.Malformed,
-		What: cut(key) + " is not a key", Next: next,
+		What: truncate(key) + " is not a key", Next: next,
 	})
 }
 
-// readEnvironment applies the variables, by name, so that errors come in an
-// order that does not depend on the shell.
+// readEnvironment applies the variables, sorted by name, so that the order of
+// errors does not depend on the shell.
 func (l *loader) readEnvironment(environ, reserved []string) {
 	for _, name := range reserved {
-		demand(l.schema.variableOf[name] == nil, name, "is a reserved name and cannot be a key")
+		mustHold(l.schema.variableOf[name] == nil, name, "is a reserved name and cannot be a key")
 	}
 	given := map[string]string{}
 	for _, pair := range environ {
@@ -135,11 +135,11 @@ func (l *loader) readEnvironment(environ, reserved []string) {
 		if l.report.full() {
 			return
 		}
-		from := Origin{Layer: LayerEnvironment, Name: cut(readable(name))}
+		from := Origin{Layer: LayerEnvironment, Name: truncate(readable(name))}
 		one := l.schema.variableOf[name]
 		if one == nil {
 			key := strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(from.Name, prefix)), "__", ".")
-			l.unknown("", key, from, "The nearest variable is "+l.schema.nearestSetting(key).variable+"; if it belongs to another program, unset it for the node.")
+			l.addUnknown("", key, from, "The nearest variable is "+l.schema.nearestSetting(key).variable+"; if it belongs to another program, unset it for the node.")
 			continue
 		}
 		text, _ := one.example()
@@ -155,7 +155,7 @@ func (l *loader) readFlags(flags []Flag) {
 			l.readFlag(one, flag, from)
 		} else {
 			key := readable(flag.Key)
-			l.unknown("", key, from, "The nearest key is "+l.schema.nearestSetting(key).key+".")
+			l.addUnknown("", key, from, "The nearest key is "+l.schema.nearestSetting(key).key+".")
 		}
 	}
 }
@@ -177,16 +177,16 @@ func (l *loader) readFlag(one *setting, flag Flag, from Origin) {
 	}
 }
 
-// validate asks every section in which everything could be read: an answer
-// about values that nobody wrote would mislead.
+// validate validates every section in which everything could be read: errors
+// about defaulted values would mislead.
 func (l *loader) validate() {
 	for _, in := range l.schema.sections {
 		section, asked := l.value.FieldByIndex(in.index).Addr().Interface().(interface{ Validate() error })
-		if !asked || !l.report.trusts(in.key) {
+		if !asked || !l.report.canValidate(in.key) {
 			continue
 		}
 		if err := section.Validate(); err != nil {
-			for _, p := range attribute(err, in.key, in.key, l.where) {
+			for _, p := range toProblems(err, in.key, in.key, l.where) {
 				l.report.add(in.key, p)
 			}
 		}

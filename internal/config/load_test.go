@@ -23,7 +23,7 @@ func TestWithoutSourcesTheDefaultsHold(t *testing.T) {
 }
 
 func TestEachLayerWinsOverThoseBefore(t *testing.T) {
-	file := fileOf(t, "[http]\naddr = \"file:1\"\nidle = \"1s\"\nmax_conns = 1\n")
+	file := writeConfig(t, "[http]\naddr = \"file:1\"\nidle = \"1s\"\nmax_conns = 1\n")
 	environ := []string{"HOME=/", "MICRO_HTTP__ADDR=env:2", "MICRO_HTTP__IDLE=2s"}
 	flags := []config.Flag{{Key: "http.addr", Value: "flag:3", Name: "--http"}}
 	loaded := mustLoad(t, config.Sources{File: file, Environ: environ, Flags: flags})
@@ -41,7 +41,7 @@ func TestEachLayerWinsOverThoseBefore(t *testing.T) {
 }
 
 func TestZeroMeansZero(t *testing.T) {
-	file := fileOf(t, `
+	file := writeConfig(t, `
 [http]
 addr = ""
 idle = "0s"
@@ -70,7 +70,7 @@ max_bytes = 0
 	}
 }
 
-// Every type, written in every way in which it can be.
+// Every type, in every possible spelling.
 func TestHowValuesAreWritten(t *testing.T) {
 	for _, c := range []struct{ key, file, text, shown string }{
 		{"node.drain", `"1200ms"`, "1200ms", "1.2s"},
@@ -99,9 +99,9 @@ func TestHowValuesAreWritten(t *testing.T) {
 		{"amnesia.enforce", `"off"`, "off", "off"},
 	} {
 		t.Run(c.key+"="+c.text, func(t *testing.T) {
-			byFile := mustLoad(t, config.Sources{File: fileOf(t, c.key+" = "+c.file)})
+			byFile := mustLoad(t, config.Sources{File: writeConfig(t, c.key+" = "+c.file)})
 			byText := mustLoad(t, config.Sources{Flags: []config.Flag{{Key: c.key, Value: c.text, Name: "--x"}}})
-			for how, loaded := range map[string]*config.Loaded[all]{"file": byFile, "text": byText} {
+			for how, loaded := range map[string]*config.Loaded[testConfig]{"file": byFile, "text": byText} {
 				if e := entry(t, loaded, c.key); e.Value != c.shown {
 					t.Errorf("from %s: %s, want %s", how, e.Value, c.shown)
 				}
@@ -111,7 +111,7 @@ func TestHowValuesAreWritten(t *testing.T) {
 }
 
 func TestOriginsNameTheLine(t *testing.T) {
-	file := fileOf(t, "\ufeff# a comment\r\nnode.drain = \"1s\"\r\n\nhttp = { addr = \"x:1\",\n  idle = \"3s\" }\n[edge]\nallow = [\n  \"a\",\n  \"b\",\n]\n[index.dht]\n\"hedge_ms\" = 5\n")
+	file := writeConfig(t, "\ufeff# a comment\r\nnode.drain = \"1s\"\r\n\nhttp = { addr = \"x:1\",\n  idle = \"3s\" }\n[edge]\nallow = [\n  \"a\",\n  \"b\",\n]\n[index.dht]\n\"hedge_ms\" = 5\n")
 	loaded := mustLoad(t, config.Sources{File: file})
 	for key, want := range map[string]string{
 		"node.drain":         "file:m.toml:2",
@@ -158,7 +158,7 @@ func TestEntriesAsJSON(t *testing.T) {
 }
 
 func TestFlagsOfOneListAddUp(t *testing.T) {
-	file := fileOf(t, `edge.allow = ["file"]`)
+	file := writeConfig(t, `edge.allow = ["file"]`)
 	flags := []config.Flag{{"edge.allow", "a,b", "--allow"}, {"edge.allow", "c", "--allow"}}
 	got := mustLoad(t, config.Sources{File: file, Flags: flags}).Value.Edge.Allow
 	if !slices.Equal(got, []string{"a", "b", "c"}) {
@@ -220,7 +220,7 @@ enforce = "auto"
 	if got := loaded.TOML(); got != want {
 		t.Errorf("got\n%s", got)
 	}
-	again := mustLoad(t, config.Sources{File: fileOf(t, want)})
+	again := mustLoad(t, config.Sources{File: writeConfig(t, want)})
 	if again.Value.HTTP.Addr != loaded.Value.HTTP.Addr {
 		t.Errorf("loaded again: %q", again.Value.HTTP.Addr)
 	}

@@ -1,7 +1,6 @@
 package config_test
 
 import (
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -9,13 +8,14 @@ import (
 	"go.uber.org/goleak"
 
 	"micronode/internal/config"
+	"micronode/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// all stands for the struct that package node will put together. It has every
+// testConfig stands for the struct that package node combines. It has every
 // type of setting and sections at several depths.
-type all struct {
+type testConfig struct {
 	Node    node    `toml:"node" doc:"The node itself."`
 	HTTP    http    `toml:"http" doc:"The gateway."`
 	Index   index   `toml:"index" doc:"Names and providers."`
@@ -34,7 +34,7 @@ type http struct {
 	Addr     string          `toml:"addr" doc:"Where the gateway listens." restart:"true"`
 	Idle     config.Duration `toml:"idle" doc:"How long a connection may be idle." seed:"idle_timeout,timeouts.idle"`
 	Body     config.Size     `toml:"body" doc:"The largest request body." seed:"ingress.body_bytes"`
-	MaxConns int             `toml:"max_conns" doc:"How many connections there may be."`
+	MaxConns int             `toml:"max_conns" doc:"The maximum number of connections."`
 
 	started bool // not a setting: it is not exported
 	Clock   any  `toml:"-"` // not a setting: its tag says so
@@ -67,8 +67,8 @@ type amnesia struct {
 	Enforce string `toml:"enforce" doc:"Whether the kernel is asked to help." enum:"auto,on,off" restart:"true"`
 }
 
-func defaults() all {
-	return all{
+func defaults() testConfig {
+	return testConfig{
 		Node:    node{Drain: 2 * time.Second, Workers: 4},
 		HTTP:    http{Addr: "127.0.0.1:8080", Idle: time.Minute, Body: config.MiB, MaxConns: 4096, started: true},
 		Index:   index{DHT: dht{Enabled: config.Auto[bool]{Auto: true}, HedgeMS: config.Auto[int]{Value: 150}, Threshold: 0.5, Refresh: config.Auto[config.Duration]{Auto: true}}, Cache: 10 * time.Second},
@@ -77,24 +77,17 @@ func defaults() all {
 	}
 }
 
-// fileOf writes a file into a folder of its own and moves there, so that
+// writeConfig writes a file into a folder of its own and moves there, so that
 // errors can name it without naming the machine.
-func fileOf(t *testing.T, text string) string {
+func writeConfig(t *testing.T, text string) string {
 	t.Helper()
 	t.Chdir(t.TempDir())
-	write(t, "m.toml", text)
+	testkit.WriteFile(t, "m.toml", text)
 	return "m.toml"
 }
 
-func write(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // mustLoad loads what is expected to load.
-func mustLoad(t *testing.T, from config.Sources) *config.Loaded[all] {
+func mustLoad(t *testing.T, from config.Sources) *config.Loaded[testConfig] {
 	t.Helper()
 	loaded, err := config.Load(defaults(), from)
 	if err != nil {

@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// nearestSetting finds the setting that somebody most likely meant by a key
-// that does not exist. A right name in a wrong section counts as near, and so
-// does the name that a seed gives to the setting.
+// nearestSetting finds the setting that was most likely meant by an unknown
+// key. A right name in a wrong section counts as near, and so does the name
+// that a seed gives to the setting.
 func (s *schema) nearestSetting(key string) *setting {
 	best, _ := s.settingNear(key)
 	return best
 }
 
-// settingNear finds it, and says how many slips of the pen it takes to get there.
+// settingNear also returns the edit distance.
 func (s *schema) settingNear(key string) (best *setting, least int) {
-	section, name := cutLast(clip(key))
+	section, name := cutLast(truncateKey(key))
 	for _, one := range s.settings {
 		cost := distance(name, one.name)
 		if one.hasSeed(key) || one.hasSeed(name) {
@@ -31,10 +31,10 @@ func (s *schema) settingNear(key string) (best *setting, least int) {
 	return best, least
 }
 
-// suggestSetting is the next step for a key in a file that does not exist.
+// suggestSetting is the next step for an unknown key in a file.
 func (s *schema) suggestSetting(key string) string {
 	best, slips := s.settingNear(key)
-	_, name := cutLast(clip(key))
+	_, name := cutLast(truncateKey(key))
 	return "The nearest key is " + best.key + "." + otherVersion(name, slips)
 }
 
@@ -44,11 +44,11 @@ func (s *schema) suggestSection(key string) string {
 	if best == nil {
 		return s.suggestSetting(key)
 	}
-	return "The nearest section is [" + best.key + "]." + otherVersion(key, distance(clip(key), best.key))
+	return "The nearest section is [" + best.key + "]." + otherVersion(key, distance(truncateKey(key), best.key))
 }
 
-// otherVersion is what else may be the matter when nothing is near: nobody makes
-// so many slips in one word.
+// otherVersion adds another explanation when nothing is near: a single word
+// rarely has so many typing errors.
 func otherVersion(word string, slips int) string {
 	if slips <= max(2, len(word)/2) {
 		return ""
@@ -56,8 +56,8 @@ func otherVersion(word string, slips int) string {
 	return " If the file is for another version of micronode, `micronode config show` lists what this one knows."
 }
 
-// hasSeed tells whether the seeds have this name for the setting, with or
-// without what is in front of its last dot.
+// hasSeed reports whether the seeds have this name for the setting, with or
+// without what is before its last dot.
 func (s *setting) hasSeed(name string) bool {
 	return slices.ContainsFunc(s.seeds, func(seed string) bool {
 		_, last := cutLast(seed)
@@ -65,13 +65,13 @@ func (s *setting) hasSeed(name string) bool {
 	})
 }
 
-// nearestSection finds the section that somebody most likely meant, or nil if
-// there are no sections.
+// nearestSection finds the section that was most likely meant, or nil if there
+// are no sections.
 func (s *schema) nearestSection(key string) *section {
 	var best *section
 	least := 0
 	for _, one := range s.inOrder() {
-		cost := distance(clip(key), one.key)
+		cost := distance(truncateKey(key), one.key)
 		if one.key != "" && (best == nil || cost < least) {
 			best, least = one, cost
 		}
@@ -87,11 +87,11 @@ func cutLast(key string) (section, name string) {
 	return "", key
 }
 
-// clip bounds what is compared: a key of a megabyte is near to nothing.
-func clip(key string) string { return key[:min(len(key), longest)] }
+// truncateKey bounds what is compared: a key of a megabyte is near to nothing.
+func truncateKey(key string) string { return key[:min(len(key), maxShown)] }
 
-// distance counts the slips of the pen between two words: a letter too many,
-// too few, wrong, or swapped with its neighbour.
+// distance counts the typing errors between two words: a letter too many, too
+// few, wrong, or swapped with its neighbour.
 func distance(a, b string) int {
 	older, old, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range row {

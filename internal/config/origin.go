@@ -2,7 +2,7 @@ package config
 
 import "strconv"
 
-// Layer is where a value comes from. A later layer wins over an earlier one.
+// Layer is where a value comes from. A later layer overrides an earlier one.
 type Layer string
 
 // The layers, in the order in which they are applied.
@@ -13,7 +13,7 @@ const (
 	LayerFlag        Layer = "flag"
 )
 
-// Origin is the exact place that a value comes from.
+// Origin is exactly where a value comes from.
 type Origin struct {
 	Layer Layer
 	Name  string // the path, the variable or the flag

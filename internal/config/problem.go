@@ -19,7 +19,7 @@ type Problem struct {
 	Err error // the cause, if there is one
 }
 
-// Error says where and what. The next step is told apart, as with any fault.
+// Error is where and what. The next step is separate, as with any fault.
 func (p *Problem) Error() string {
 	if p.Where == "" {
 		return p.What
@@ -27,7 +27,7 @@ func (p *Problem) Error() string {
 	return p.Where + ": " + p.What
 }
 
-// Unwrap gives errors.Is and errors.As the cause.
+// Unwrap returns the cause, for errors.Is and errors.As.
 func (p *Problem) Unwrap() error { return p.Err }
 
 // Is makes errors.Is(err, fault.Malformed) true for a problem of that kind.
@@ -39,53 +39,52 @@ func (p *Problem) Is(target error) bool {
 // FaultCode lets fault.KindOf classify a problem that travels alone.
 func (p *Problem) FaultCode() string { return p.Kind.Code() }
 
-// Wrong is for the Validate of a section and the Verify of a participant: it
-// says which of its settings is wrong, so that the error can name the line of
-// the file or the variable. In a section, the key is the name in the section.
+// Invalid is for the Validate of a section and the Verify of a participant: it
+// names the wrong setting, so that the error can name the line of the file or
+// the variable. In a section, the key is the name in the section.
 //
-//	return config.Wrong("addr", "Write host:port.", "%q has no port", s.Addr)
-func Wrong(key, next, format string, args ...any) error {
+//	return config.Invalid("addr", "Write host:port.", "%q has no port", s.Addr)
+func Invalid(key, next, format string, args ...any) error {
 	return &Problem{Key: key, What: fmt.Sprintf(format, args...), Next: next, Kind: fault.Malformed}
 }
 
-// Problems is everything that is wrong with a configuration: what the file
-// says, line by line, then the variables, then the flags, then the sections.
+// Problems are all problems of a configuration: those of the file, line by
+// line, then of the variables, then of the flags, then of the sections.
 type Problems []*Problem
 
 // Error is one line for each, with what to do.
-func (ps Problems) Error() string {
+func (problems Problems) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d problems", len(ps))
-	for _, p := range ps {
+	fmt.Fprintf(&b, "%d problems", len(problems))
+	for _, p := range problems {
 		b.WriteString("\n  " + strings.TrimSpace(strings.TrimSuffix(p.Error(), ".")+". "+p.Next))
 	}
 	return b.String()
 }
 
-// Unwrap gives errors.Is and errors.As every one of them.
-func (ps Problems) Unwrap() []error {
-	list := make([]error, len(ps))
-	for i, p := range ps {
+// Unwrap returns all of them, for errors.Is and errors.As.
+func (problems Problems) Unwrap() []error {
+	list := make([]error, len(problems))
+	for i, p := range problems {
 		list[i] = p
 	}
 	return list
 }
 
-// enough is how many problems are worth telling at once.
-const enough = 32
+// maxProblems is how many problems are reported at once.
+const maxProblems = 32
 
-// report collects what is wrong and remembers which sections cannot be
-// trusted any more.
+// report collects problems and the sections that have one.
 type report struct {
 	problems Problems
 	tainted  map[string]bool // sections with a problem in them, by key
 	unread   bool            // the file could not be read at all
 }
 
-// full tells that there is no need to look for more.
-func (r *report) full() bool { return len(r.problems) >= enough }
+// full reports that there is no need to look for more.
+func (r *report) full() bool { return len(r.problems) >= maxProblems }
 
-// add notes a problem of a section.
+// add adds a problem of a section.
 func (r *report) add(section string, p *Problem) {
 	r.problems = append(r.problems, p)
 	if r.tainted == nil {
@@ -96,8 +95,8 @@ func (r *report) add(section string, p *Problem) {
 	}
 }
 
-// trusts tells whether everything in a section could be read.
-func (r *report) trusts(section string) bool { return !r.unread && !r.tainted[section] }
+// canValidate reports whether everything in a section could be read.
+func (r *report) canValidate(section string) bool { return !r.unread && !r.tainted[section] }
 
 // err is all of it as one error: a single problem is an ordinary fault with
 // its own next step.
@@ -115,43 +114,43 @@ func (r *report) err(op string) error {
 			kind = fault.Malformed
 		}
 	}
-	return &fault.Error{Op: op, Kind: kind, Next: "Correct each line as it says; `micronode config check` tells whether anything is left.", Err: r.problems}
+	return &fault.Error{Op: op, Kind: kind, Next: "Correct each setting that an error names, then run `micronode config check`.", Err: r.problems}
 }
 
-// attribute makes problems of what a Validate or a Verify returned. The owner
-// is the section's key or the participant's name; within is put in front of
-// the key that the error names; where finds the origin of a key.
-func attribute(err error, owner, within string, where func(key string) string) Problems {
+// toProblems makes problems of what a Validate or a Verify returned. The owner
+// is the section's key or the participant's name; within is put before the key
+// that the error names; where finds the origin of a key.
+func toProblems(err error, owner, within string, where func(key string) string) Problems {
 	var list Problems
-	for _, part := range parts(err) {
-		p := &Problem{Key: within, Next: nextOf(part), Kind: kindOf(part), Err: part}
+	for _, single := range splitJoined(err) {
+		p := &Problem{Key: within, Next: nextOf(single), Kind: kindOf(single), Err: single}
 		subject := owner
-		if own, ok := errors.AsType[*Problem](part); ok {
-			p.Key, p.Next = join(within, own.Key), own.Next
+		if own, ok := errors.AsType[*Problem](single); ok {
+			p.Key, p.Next = joinKey(within, own.Key), own.Next
 			p.Where, subject = where(p.Key), p.Key
 		}
-		p.What = strings.TrimPrefix(subject+": "+withoutOp(part), ": ")
+		p.What = strings.TrimPrefix(subject+": "+withoutOp(single), ": ")
 		list = append(list, p)
 	}
 	return list
 }
 
-// parts takes apart what errors.Join has put together, and nothing else: an
-// error that wraps several in a sentence of its own stays whole.
-func parts(err error) []error {
+// splitJoined splits what errors.Join has joined, and nothing else: an error
+// that wraps several in a sentence of its own stays whole.
+func splitJoined(err error) []error {
 	joined, several := err.(interface{ Unwrap() []error })
 	if !several || err.Error() != errors.Join(joined.Unwrap()...).Error() {
 		return []error{err}
 	}
 	var list []error
 	for _, part := range joined.Unwrap() {
-		list = append(list, parts(part)...)
+		list = append(list, splitJoined(part)...)
 	}
 	return list
 }
 
-// withoutOp is the text of an error without the operation: "http.validate"
-// tells nobody more than the key does.
+// withoutOp is the text of an error without the operation: "http.validate" adds
+// nothing to the key.
 func withoutOp(err error) string {
 	if own, ok := err.(*fault.Error); ok {
 		bare := *own
@@ -161,8 +160,8 @@ func withoutOp(err error) string {
 	return err.Error()
 }
 
-// kindOf is the kind of an error of a Validate or a Verify. An error that
-// nobody classified is about the configuration, not about us.
+// kindOf is the kind of an error of a Validate or a Verify. An unclassified
+// error is about the configuration, not an internal error.
 func kindOf(err error) fault.Kind {
 	if kind := fault.KindOf(err); kind != fault.Internal {
 		return kind
@@ -170,8 +169,8 @@ func kindOf(err error) fault.Kind {
 	return fault.Malformed
 }
 
-// nextOf is the next step of such an error. What the table of kinds says of a
-// malformed request or of an error of ours would mislead here.
+// nextOf is the next step of such an error. The general next steps for a
+// malformed request or an internal error would mislead here.
 func nextOf(err error) string {
 	own, ok := errors.AsType[*fault.Error](err)
 	switch kind := kindOf(err); {
@@ -180,6 +179,6 @@ func nextOf(err error) string {
 	case kind != fault.Malformed:
 		return kind.Next()
 	default:
-		return "Correct the configuration as it says."
+		return "Correct the setting that the error names."
 	}
 }

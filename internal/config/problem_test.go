@@ -15,7 +15,7 @@ import (
 )
 
 // What an operator reads. Each case is one mistake, so the error is the one
-// line, and the next step is told apart.
+// line, and the next step is separate.
 func TestOneMistake(t *testing.T) {
 	for name, c := range map[string]struct {
 		file       string
@@ -163,19 +163,19 @@ func TestOneMistake(t *testing.T) {
 		},
 		"a key twice": {
 			file: "[http]\naddr = \"a\"\n\naddr = \"b\"",
-			want: "file:m.toml:4: not valid TOML: key addr is already defined", next: "Correct the line; nothing after it was looked at.",
+			want: "file:m.toml:4: not valid TOML: key addr is already defined", next: "Correct the line; the rest of the file was not checked.",
 		},
 		"a section twice": {
 			file: "[http]\n[edge]\n[http]",
-			want: "file:m.toml:3: not valid TOML: table http already exists", next: "Correct the line; nothing after it was looked at.",
+			want: "file:m.toml:3: not valid TOML: table http already exists", next: "Correct the line; the rest of the file was not checked.",
 		},
 		"without quotes": {
 			file: "[http]\naddr = localhost",
-			want: "file:m.toml:2: not valid TOML: unexpected character U+006C 'l' at start of value", next: "Correct the line; nothing after it was looked at.",
+			want: "file:m.toml:2: not valid TOML: unexpected character U+006C 'l' at start of value", next: "Correct the line; the rest of the file was not checked.",
 		},
 		"a number that no machine can hold": {
 			file: "auth.root = 1e999",
-			want: "file:m.toml:1: not valid TOML: unable to parse float", next: "Correct the line; nothing after it was looked at.",
+			want: "file:m.toml:1: not valid TOML: unable to parse float", next: "Correct the line; the rest of the file was not checked.",
 		},
 		"too large a file": {
 			file: strings.Repeat("#\n", 1<<19) + "#",
@@ -233,7 +233,7 @@ func TestOneMistake(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			from := config.Sources{Environ: c.environ, Flags: c.flags}
 			if c.file != "" {
-				from.File = fileOf(t, c.file)
+				from.File = writeConfig(t, c.file)
 			}
 			loaded, err := config.Load(defaults(), from)
 			if loaded != nil || !errors.Is(err, fault.Malformed) || fault.KindOf(err) != fault.Malformed {
@@ -249,10 +249,10 @@ func TestOneMistake(t *testing.T) {
 	}
 }
 
-// All mistakes of all layers are told at once: the file from top to bottom,
+// All mistakes of all layers are reported at once: the file from top to bottom,
 // then the variables by name, then the flags.
 func TestAllMistakesAtOnce(t *testing.T) {
-	file := fileOf(t, "[http]\nadr = 1\nidle = 60\n[edgy]\nallow = 3\nquery = 4\n[index]\ndht = { hedge_ms = \"x\", treshold = 0 }\n")
+	file := writeConfig(t, "[http]\nadr = 1\nidle = 60\n[edgy]\nallow = 3\nquery = 4\n[index]\ndht = { hedge_ms = \"x\", treshold = 0 }\n")
 	environ := []string{"MICRO_NODE__WORKERS=many", "MICRO_EDGE__QUERY=maybe"}
 	flags := []config.Flag{{"amnesia.enforce", "no", "--amnesia"}}
 	_, err := config.Load(defaults(), config.Sources{File: file, Environ: environ, Flags: flags})
@@ -283,7 +283,7 @@ func TestThereIsAnEndToMistakes(t *testing.T) {
 		fmt.Fprintf(&lines, "x%d = 1\n", i)
 		environ = append(environ, fmt.Sprintf("MICRO_X%d=1", i))
 	}
-	for what, from := range map[string]config.Sources{"lines": {File: fileOf(t, lines.String())}, "variables": {Environ: environ}} {
+	for what, from := range map[string]config.Sources{"lines": {File: writeConfig(t, lines.String())}, "variables": {Environ: environ}} {
 		_, err := config.Load(defaults(), from)
 		if list, _ := errors.AsType[config.Problems](err); len(list) != 32 {
 			t.Errorf("%d wrong %s were told", len(list), what)
@@ -351,9 +351,9 @@ func (l *listen) Validate() error {
 	_, port, err := net.SplitHostPort(l.HTTP)
 	switch {
 	case err != nil:
-		return config.Wrong("http", "Write host:port.", "%q is not an address", l.HTTP)
+		return config.Invalid("http", "Write host:port.", "%q is not an address", l.HTTP)
 	case port == "1":
-		return errors.Join(config.Wrong("http", "Take another port.", "port 1 is taken"), errors.New("and it is late"))
+		return errors.Join(config.Invalid("http", "Take another port.", "port 1 is taken"), errors.New("and it is late"))
 	case port == "2":
 		return &fault.Error{Op: "http.validate", Kind: fault.Forbidden, Detail: "it is open to the world", Next: "Set tls.cert."}
 	case port == "3":
@@ -365,7 +365,7 @@ func (l *listen) Validate() error {
 func (c *tls) Validate() error {
 	*c.log = append(*c.log, "tls")
 	if c.Cert == "bad" {
-		return fault.Wrap("tls.load", config.Wrong("cert", "", "it has expired"))
+		return fault.Wrap("tls.load", config.Invalid("cert", "", "it has expired"))
 	}
 	return nil
 }
@@ -373,7 +373,7 @@ func (c *tls) Validate() error {
 func loadStrict(t *testing.T, file string) (asked []string, err error) {
 	t.Helper()
 	d := strict{Listen: listen{HTTP: "127.0.0.1:0", log: &asked, TLS: tls{log: &asked}}, Names: []string{"x"}, asked: &asked}
-	_, err = config.Load(d, config.Sources{File: fileOf(t, file), Environ: []string{"MICRO_LISTEN__TLS__CERT=" + os.Getenv("CERT")}})
+	_, err = config.Load(d, config.Sources{File: writeConfig(t, file), Environ: []string{"MICRO_LISTEN__TLS__CERT=" + os.Getenv("CERT")}})
 	return asked, err
 }
 
@@ -389,8 +389,8 @@ func TestSectionsCheckThemselves(t *testing.T) {
 		},
 		"what was joined is told apart": {
 			file: "listen.http = \":1\"", asked: "tls listen", kind: fault.Malformed,
-			want: "2 problems\n  file:m.toml:1: listen.http: port 1 is taken. Take another port.\n  listen: and it is late. Correct the configuration as it says.",
-			next: "Correct each line as it says; `micronode config check` tells whether anything is left.",
+			want: "2 problems\n  file:m.toml:1: listen.http: port 1 is taken. Take another port.\n  listen: and it is late. Correct the setting that the error names.",
+			next: "Correct each setting that an error names, then run `micronode config check`.",
 		},
 		"a fault keeps its kind and next step": {
 			file: "listen.http = \":2\"", asked: "tls listen", kind: fault.Forbidden,
@@ -414,7 +414,7 @@ func TestSectionsCheckThemselves(t *testing.T) {
 		},
 		"nobody is asked about a file that could not be read": {
 			file: "=", asked: "", kind: fault.Malformed,
-			want: "file:m.toml:1: not valid TOML: invalid character at start of key: U+003D '='", next: "Correct the line; nothing after it was looked at.",
+			want: "file:m.toml:1: not valid TOML: invalid character at start of key: U+003D '='", next: "Correct the line; the rest of the file was not checked.",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -437,14 +437,14 @@ func TestAListOfWordsWithoutADefaultShowsAWord(t *testing.T) {
 	type words struct {
 		List []string `toml:"list" doc:"Words." enum:"red,blue"`
 	}
-	_, err := config.Load(words{}, config.Sources{File: fileOf(t, "list = 5")})
+	_, err := config.Load(words{}, config.Sources{File: writeConfig(t, "list = 5")})
 	if got := fault.NextOf(err); got != `For example: list = ["red"]` {
 		t.Error(got)
 	}
 }
 
 func TestAnUnknownSectionWhereThereAreNone(t *testing.T) {
-	_, err := config.Load(noSections{}, config.Sources{File: fileOf(t, "[n]\n[m]\n")})
+	_, err := config.Load(noSections{}, config.Sources{File: writeConfig(t, "[n]\n[m]\n")})
 	if got := problems(err); got != "2 problems\n  file:m.toml:1: n is a value, not a section. For example: n = 1\n  file:m.toml:2: [m] is not a section. The nearest key is n." {
 		t.Error(got)
 	}
@@ -454,8 +454,8 @@ type noSections struct {
 	N int `toml:"n" doc:"A number."`
 }
 
-// A Wrong about something that is not a setting has no place to point to.
-func (noSections) Validate() error { return config.Wrong("m", "Think again.", "it is not there") }
+// An Invalid about something that is not a setting has no origin to point to.
+func (noSections) Validate() error { return config.Invalid("m", "Think again.", "it is not there") }
 
 func TestWrongAboutNothing(t *testing.T) {
 	_, err := config.Load(noSections{}, config.Sources{})

@@ -13,60 +13,61 @@ import (
 	"pgregory.net/rapid"
 
 	"micronode/internal/config"
+	"micronode/internal/testkit"
 )
 
-// written is a value in the two ways in which it is written, and as it is
+// writtenValue is a value in the two ways in which it is written, and as it is
 // shown.
-type written struct{ inFile, asText, shown string }
+type writtenValue struct{ inFile, asText, shown string }
 
 // settings generates values for one key of each type.
-var settings = map[string]*rapid.Generator[written]{
-	"http.addr": rapid.Custom(func(t *rapid.T) written {
+var settings = map[string]*rapid.Generator[writtenValue]{
+	"http.addr": rapid.Custom(func(t *rapid.T) writtenValue {
 		text := rapid.StringMatching(`[a-z"\\ =#\[\]]{0,12}`).Draw(t, "text")
-		return written{strconv.Quote(text), text, text}
+		return writtenValue{strconv.Quote(text), text, text}
 	}),
-	"http.max_conns": rapid.Custom(func(t *rapid.T) written {
+	"http.max_conns": rapid.Custom(func(t *rapid.T) writtenValue {
 		n := strconv.Itoa(rapid.IntMin(0).Draw(t, "n"))
-		return written{n, n, n}
+		return writtenValue{n, n, n}
 	}),
-	"http.body": rapid.Custom(func(t *rapid.T) written {
+	"http.body": rapid.Custom(func(t *rapid.T) writtenValue {
 		n := rapid.Int64Min(0).Draw(t, "bytes")
-		return written{strconv.FormatInt(n, 10), strconv.FormatInt(n, 10), config.Size(n).String()}
+		return writtenValue{strconv.FormatInt(n, 10), strconv.FormatInt(n, 10), config.Size(n).String()}
 	}),
-	"node.skew": rapid.Custom(func(t *rapid.T) written {
+	"node.skew": rapid.Custom(func(t *rapid.T) writtenValue {
 		d := time.Duration(rapid.Int64().Draw(t, "ns")).String()
-		return written{strconv.Quote(d), d, ""}
+		return writtenValue{strconv.Quote(d), d, ""}
 	}),
-	"index.dht.enabled": rapid.Custom(func(t *rapid.T) written {
+	"index.dht.enabled": rapid.Custom(func(t *rapid.T) writtenValue {
 		word := rapid.SampledFrom([]string{"true", "false", "auto"}).Draw(t, "word")
 		if word == "auto" {
-			return written{`"auto"`, word, word}
+			return writtenValue{`"auto"`, word, word}
 		}
-		return written{word, word, word}
+		return writtenValue{word, word, word}
 	}),
-	"index.dht.threshold": rapid.Custom(func(t *rapid.T) written {
+	"index.dht.threshold": rapid.Custom(func(t *rapid.T) writtenValue {
 		n := strconv.FormatFloat(rapid.Float64Range(0, 1e9).Draw(t, "n"), 'g', -1, 64)
-		return written{n, n, n}
+		return writtenValue{n, n, n}
 	}),
-	"edge.allow": rapid.Custom(func(t *rapid.T) written {
+	"edge.allow": rapid.Custom(func(t *rapid.T) writtenValue {
 		list := rapid.SliceOfN(rapid.StringMatching(`[a-z.]{1,6}`), 0, 4).Draw(t, "list")
 		quoted := make([]string, len(list))
 		for i, text := range list {
 			quoted[i] = strconv.Quote(text)
 		}
 		joined := strings.Join(list, ",")
-		return written{"[" + strings.Join(quoted, ",") + "]", joined, joined}
+		return writtenValue{"[" + strings.Join(quoted, ",") + "]", joined, joined}
 	}),
-	"amnesia.enforce": rapid.Custom(func(t *rapid.T) written {
+	"amnesia.enforce": rapid.Custom(func(t *rapid.T) writtenValue {
 		word := rapid.SampledFrom([]string{"auto", "on", "off"}).Draw(t, "word")
-		return written{strconv.Quote(word), word, word}
+		return writtenValue{strconv.Quote(word), word, word}
 	}),
 }
 
-// The model of layering is a loop: whoever comes last and says something wins.
+// The model of layering is a loop: the last layer with a value wins.
 func TestLayeringIsWhoeverComesLast(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.toml")
-	keys := sorted(settings)
+	keys := sortedKeys(settings)
 	rapid.Check(t, func(t *rapid.T) {
 		want := map[string]string{} // value and origin, as shown
 		for _, e := range loadOrFail(t, config.Sources{}).Entries() {
@@ -125,7 +126,7 @@ func short(d time.Duration) string {
 
 // roundTrip checks that the effective file gives the same values again, and
 // that every entry gives the same value as a variable.
-func roundTrip(t failer, loaded *config.Loaded[all], path string) {
+func roundTrip(t testkit.T, loaded *config.Loaded[testConfig], path string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(loaded.TOML()), 0o600); err != nil {
 		t.Fatalf("%v", err)
@@ -149,23 +150,16 @@ func roundTrip(t failer, loaded *config.Loaded[all], path string) {
 	}
 }
 
-// listWithComma tells of lists that a file can hold and a variable cannot:
-// with commas or spaces in an element, or with an empty one.
-func listWithComma(value all, key string) bool {
+// listWithComma reports lists that a file can hold and a variable cannot: with
+// commas or spaces in an element, or with an empty one.
+func listWithComma(value testConfig, key string) bool {
 	list := map[string][]string{"edge.allow": value.Edge.Allow, "edge.headers": value.Edge.Headers}[key]
 	return slices.ContainsFunc(list, func(text string) bool {
 		return text == "" || strings.Contains(text, ",") || strings.TrimSpace(text) != text
 	})
 }
 
-// failer is what rapid's and the standard library's T have in common here.
-type failer interface {
-	Helper()
-	Errorf(format string, args ...any)
-	Fatalf(format string, args ...any)
-}
-
-func loadOrFail(t failer, from config.Sources) *config.Loaded[all] {
+func loadOrFail(t testkit.T, from config.Sources) *config.Loaded[testConfig] {
 	t.Helper()
 	loaded, err := config.Load(defaults(), from)
 	if err != nil {
@@ -174,7 +168,7 @@ func loadOrFail(t failer, from config.Sources) *config.Loaded[all] {
 	return loaded
 }
 
-func sorted[V any](m map[string]V) []string {
+func sortedKeys[V any](m map[string]V) []string {
 	var keys []string
 	for key := range m {
 		keys = append(keys, key)

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// schema is what the struct of all sections says about its keys.
+// schema describes the keys of the struct of all sections.
 type schema struct {
 	sections []*section // those inside another come before it; the root is the last
 	settings []*setting // in declared order
@@ -21,45 +21,45 @@ type schema struct {
 // section is a struct: the root, or a table of the file.
 type section struct {
 	key      string // "overlay.gossip"; the root has none
-	index    []int  // where it is in the struct of all sections
+	index    []int  // its position in the struct of all sections
 	doc      string
 	settings []*setting
 }
 
 // setting is a field that holds a value.
 type setting struct {
-	key      string // "http.addr"
-	name     string // "addr"
-	variable string // "MICRO_HTTP__ADDR"
-	in       *section
-	index    []int
-	form     form
-	standard any // the built-in default
+	key          string // "http.addr"
+	name         string // "addr"
+	variable     string // "MICRO_HTTP__ADDR"
+	in           *section
+	index        []int
+	typ          valueType
+	defaultValue any // the built-in default
 
 	// from the tags
-	doc      string
-	unit     string
-	stands   string // what the documentation shows as default
-	seeds    []string
-	enum     []string
-	restart  bool
-	negative bool
+	doc        string
+	unit       string
+	defaultDoc string // what the documentation shows as default
+	seeds      []string
+	enum       []string
+	restart    bool
+	negative   bool
 }
 
-// keyName is what a key may look like. Two underscores in a row would be a
-// level in the name of the variable.
+// keyName is the syntax of a key. Two underscores in a row would be a level in
+// the name of the variable.
 var keyName = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
 
-// schemaOf reads the tags and the defaults of a struct. What it refuses are
-// mistakes of the program, found by the first test that loads the struct, so
-// it panics and says what to change.
+// schemaOf reads the tags and the defaults of a struct. What it rejects are
+// programming errors, found by the first test that loads the struct, so it
+// panics and says what to change.
 func schemaOf(defaults reflect.Value) *schema {
 	if defaults.Kind() != reflect.Struct {
 		panic(fmt.Sprintf("config: the configuration must be a struct of sections, not %s", defaults.Type()))
 	}
 	s := &schema{sectionOf: map[string]*section{}, settingOf: map[string]*setting{}, variableOf: map[string]*setting{}}
 	s.addSection(&section{}, defaults)
-	demand(len(s.settings) > 0, defaults.Type().String(), "has no settings")
+	mustHold(len(s.settings) > 0, defaults.Type().String(), "has no settings")
 	return s
 }
 
@@ -71,18 +71,18 @@ func (s *schema) addSection(in *section, value reflect.Value) {
 			continue
 		}
 		where := fmt.Sprintf("%s.%s", value.Type(), field.Name)
-		demand(!field.Anonymous, where, "is embedded; give it a field name, so that its Validate is not taken for its parent's")
-		demand(keyName.MatchString(name), where, `needs a tag like toml:"read_timeout": lower case, with single underscores`)
-		demand(field.Tag.Get("doc") != "", where, `needs a tag doc:"…" with a sentence for the documentation`)
+		mustHold(!field.Anonymous, where, "is embedded; give it a field name, so that its Validate is not taken for its parent's")
+		mustHold(keyName.MatchString(name), where, `needs a tag like toml:"read_timeout": lower case, with single underscores`)
+		mustHold(field.Tag.Get("doc") != "", where, `needs a tag doc:"…" with a sentence for the documentation`)
 
-		key := join(in.key, name)
-		demand(s.settingOf[key] == nil && s.sectionOf[key] == nil, where, "has the same key as another field")
+		key := joinKey(in.key, name)
+		mustHold(s.settingOf[key] == nil && s.sectionOf[key] == nil, where, "has the same key as another field")
 		index := append(slices.Clone(in.index), field.Index...)
-		if form, isValue := forms[field.Type]; isValue {
-			s.addSetting(&setting{key: key, name: name, in: in, index: index, form: form, standard: inner.Interface()}, field.Tag, where)
+		if typ, isValue := valueTypes[field.Type]; isValue {
+			s.addSetting(&setting{key: key, name: name, in: in, index: index, typ: typ, defaultValue: inner.Interface()}, field.Tag, where)
 			continue
 		}
-		demand(field.Type.Kind() == reflect.Struct, where, "has the type "+field.Type.String()+", which a setting cannot have; forms in form.go lists those it can")
+		mustHold(field.Type.Kind() == reflect.Struct, where, "has the type "+field.Type.String()+", which a setting cannot have; forms in form.go lists those it can")
 		s.addSection(&section{key: key, index: index, doc: field.Tag.Get("doc")}, inner)
 	}
 	s.sections = append(s.sections, in)
@@ -92,15 +92,15 @@ func (s *schema) addSection(in *section, value reflect.Value) {
 // addSetting reads the tags of a field and adds it.
 func (s *schema) addSetting(one *setting, tag reflect.StructTag, where string) {
 	one.variable = variable(one.key)
-	one.doc, one.unit, one.stands = tag.Get("doc"), tag.Get("unit"), tag.Get("default")
-	one.seeds, _ = split(tag.Get("seed"))
-	one.enum, _ = split(tag.Get("enum"))
+	one.doc, one.unit, one.defaultDoc = tag.Get("doc"), tag.Get("unit"), tag.Get("default")
+	one.seeds, _ = parseList(tag.Get("seed"))
+	one.enum, _ = parseList(tag.Get("enum"))
 	one.restart = tag.Get("restart") == "true"
 	one.negative = tag.Get("negative") == "true"
-	_, isText := one.standard.(string)
-	_, isList := one.standard.([]string)
-	demand(len(one.enum) == 0 || isText || isList, where, "has an enum, which is for texts and lists of them")
-	demand(one.allows(one.standard), where, "has a default that its own tags refuse: "+one.wants())
+	_, isText := one.defaultValue.(string)
+	_, isList := one.defaultValue.([]string)
+	mustHold(len(one.enum) == 0 || isText || isList, where, "has an enum, which is for texts and lists of them")
+	mustHold(one.allows(one.defaultValue), where, "has a default that its own tags refuse: "+one.expected())
 
 	one.in.settings = append(one.in.settings, one)
 	s.settings = append(s.settings, one)
@@ -108,22 +108,22 @@ func (s *schema) addSetting(one *setting, tag reflect.StructTag, where string) {
 	s.variableOf[one.variable] = one
 }
 
-// demand panics if a field is not declared as it should be.
-func demand(ok bool, where, what string) {
+// mustHold panics if a field is not declared as it should be.
+func mustHold(ok bool, where, what string) {
 	if !ok {
 		panic("config: " + where + " " + what)
 	}
 }
 
-// join puts a section's key in front of a name.
-func join(section, name string) string {
+// joinKey puts a section's key before a name.
+func joinKey(section, name string) string {
 	if section == "" || name == "" {
 		return section + name
 	}
 	return section + "." + name
 }
 
-// prefix is what the names of our variables begin with.
+// prefix begins the names of our variables.
 const prefix = "MICRO_"
 
 // variable is the name of the variable of a key: MICRO_HTTP__ADDR.
@@ -133,7 +133,7 @@ func variable(key string) string {
 
 // allows checks a value against the tags.
 func (s *setting) allows(value any) bool {
-	if s.form.below != nil && !s.negative && s.form.below(value) {
+	if s.typ.isNegative != nil && !s.negative && s.typ.isNegative(value) {
 		return false
 	}
 	if len(s.enum) == 0 {
@@ -141,37 +141,37 @@ func (s *setting) allows(value any) bool {
 	}
 	words, isList := value.([]string)
 	if !isList {
-		words = []string{s.form.text(value)}
+		words = []string{s.typ.text(value)}
 	}
 	return !slices.ContainsFunc(words, func(word string) bool { return !slices.Contains(s.enum, word) })
 }
 
-// wants says what the setting takes, for an error.
-func (s *setting) wants() string {
-	want := s.form.want
+// expected is what the setting accepts, for an error.
+func (s *setting) expected() string {
+	want := s.typ.want
 	if len(s.enum) > 0 {
 		want += " out of " + strings.Join(s.enum, ", ")
 	}
-	if s.form.below != nil && !s.negative {
+	if s.typ.isNegative != nil && !s.negative {
 		want += ", not below zero"
 	}
 	return want
 }
 
-// example is a value that the setting takes, as a text and as in a file: its
-// default, or, if that shows nothing, the example of its type. An empty list of
+// example is a value that the setting accepts, as a text and as in a file: its
+// default, or, if that is empty, the example of its type. An empty list of
 // words has one in its enum.
 func (s *setting) example() (text, literal string) {
-	value, form := s.form.example, s.form
+	value, typ := s.typ.example, s.typ
 	switch {
-	case form.secret:
-		form = textForm // an example is no secret
-	case !reflect.ValueOf(s.standard).IsZero() && form.text(s.standard) != "":
-		value = s.standard
+	case typ.secret:
+		typ = textType // an example is not a secret
+	case !reflect.ValueOf(s.defaultValue).IsZero() && typ.text(s.defaultValue) != "":
+		value = s.defaultValue
 	case len(s.enum) > 0:
 		value = s.enum[:1]
 	}
-	return form.text(value), form.literal(value)
+	return typ.text(value), typ.literal(value)
 }
 
 // get reads the setting's value out of a struct of all sections.

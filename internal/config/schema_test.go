@@ -13,8 +13,8 @@ type Embedded struct {
 	N int `toml:"n" doc:"A number."`
 }
 
-// Structs that are mistakes are found by the first test that loads them, and
-// the panic says what to change.
+// Invalid structs are found by the first test that loads them, and the panic
+// says what to change.
 func TestStructsThatAreMistakes(t *testing.T) {
 	for want, load := range map[string]func(){
 		"must be a struct of sections, not int":                       try(5),

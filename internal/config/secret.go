@@ -7,12 +7,12 @@ import (
 	"log/slog"
 )
 
-// redacted is what is shown in place of a secret. A file that contains it was
-// made from output of the node, so as a value it is refused.
+// redacted is shown in place of a secret. A file that contains it was made from
+// output of the node, so as a value it is rejected.
 const redacted = "[redacted]"
 
-// Secret is a text that no log, error, dump or document ever shows. Whoever
-// needs it asks with Reveal, and that word can be searched for.
+// Secret is a text that no log, error, dump or document ever shows. Code that
+// needs it calls Reveal, and that name can be searched for.
 //
 // The text is behind a pointer, because fmt does not call the methods of a
 // value in an unexported field: it would print a text, but prints an address.
@@ -29,7 +29,7 @@ func (s Secret) Reveal() string {
 	return *s.text
 }
 
-// IsSet tells whether there is a text at all.
+// IsSet reports whether the text is not empty.
 func (s Secret) IsSet() bool { return s.Reveal() != "" }
 
 // Equal compares two secrets in a time that does not depend on their content.

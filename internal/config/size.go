@@ -10,8 +10,8 @@ import (
 // unit: 65536, "64KiB", "64 KiB". In a variable or a flag it is the same text.
 type Size int64
 
-// The units of a Size. The decimal ones (kB, MB) are refused: half of those
-// who write "256MB" mean the binary unit, and no one can tell which half.
+// The units of a Size. The decimal ones (kB, MB) are rejected: "256MB" is often
+// meant as the binary unit, and the intent cannot be known.
 const (
 	Byte Size = 1
 	KiB       = 1024 * Byte

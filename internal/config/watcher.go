@@ -8,20 +8,19 @@ import (
 	"micronode/internal/flow"
 )
 
-// Watcher holds the configuration in force and replaces it when something
-// says that there is a new one. Two of its methods are services: Serve
-// reloads, and Watch looks at the file.
+// Watcher holds the configuration in force and replaces it at each trigger. Two
+// of its methods are services: Serve reloads, and Watch watches the file.
 type Watcher[T any] struct {
 	// set at construction
-	load     func() (*Loaded[T], error)
-	first    *Loaded[T] // what the process was started with
-	onResult func(Result)
-	updates  *flow.Queue[string]        // what happened, from Trigger to Serve
-	current  *flow.Snapshot[*Loaded[T]] // stored by Serve
-	folder   folder                     // its inside is owned by Watch
+	load      func() (*Loaded[T], error)
+	first     *Loaded[T] // what the process was started with
+	onResult  func(Result)
+	updates   *flow.Queue[string]        // causes, from Trigger to Serve
+	current   *flow.Snapshot[*Loaded[T]] // stored by Serve
+	fileWatch fileWatcher                // its fields are owned by Watch
 
 	// owned by Serve
-	telling bool // some participants may not have been told of the current one
+	commitPending bool // some participants may not have committed the current one
 
 	// guarded by mu
 	mu           sync.Mutex //lockblock:leaf an append or a copy of the slice's header
@@ -30,29 +29,29 @@ type Watcher[T any] struct {
 
 // Options of a Watcher.
 type Options struct {
-	// File is what Watch looks at; empty if there is none.
+	// File is the file that Watch watches; empty if there is none.
 	File string
 
-	// Settle is how long the file must be left alone before a change counts,
+	// Debounce is how long the file must stay unchanged before a change counts,
 	// because an editor changes it in several steps. It is 100 ms if zero.
-	Settle Duration
+	Debounce Duration
 
-	// OnResult is told the outcome of every reload, after the fact, on the
+	// OnResult is called with the outcome of every reload, afterwards, on the
 	// goroutine of Serve.
 	OnResult func(Result)
 }
 
-// Participant is a part of the node that has a say in a change.
+// Participant is a part of the node that takes part in a reload.
 type Participant[T any] struct {
 	Name string
 
-	// Verify says why the new configuration cannot be used, if so. It changes
-	// nothing: another participant may refuse. May be nil.
+	// Verify returns an error if the new configuration cannot be used. It
+	// changes nothing: another participant may reject it. May be nil.
 	Verify func(old, new T) error
 
-	// Commit takes the new configuration into use. It cannot fail any more,
-	// and may be called a second time with the same one, if the first time
-	// ended in a panic. What needs a restart it leaves alone. May be nil.
+	// Commit applies the new configuration. It cannot fail, and may be called a
+	// second time with the same one, if the first call ended in a panic. It
+	// ignores what needs a restart. May be nil.
 	Commit func(new T)
 }
 
@@ -66,11 +65,11 @@ const (
 	Rejected  Outcome = "rejected"
 )
 
-// Result is what became of a reload.
+// Result is the result of a reload.
 type Result struct {
 	Outcome     Outcome
-	Causes      []string // what was given to Trigger, each once
-	Coalesced   int      // how many further triggers this one reload answered
+	Causes      []string // the arguments of Trigger, each once
+	Coalesced   int      // how many further triggers this one reload covered
 	Changed     []string // keys whose values are new, in declared order; also if rejected by a participant
 	NeedRestart []string // keys whose values differ from those that the process was started with, and that only a restart applies
 	Err         error    // why it was rejected
@@ -88,48 +87,48 @@ func NewWatcher[T any](inv *flow.Inventory, load func() (*Loaded[T], error), fir
 		current: flow.NewSnapshot(inv, flow.SnapshotSpec{
 			Service: "node", Name: "config", From: "config reloader", To: "services",
 		}, first),
-		folder: newFolder(opts.File, opts.Settle, first.file),
+		fileWatch: newFileWatcher(opts.File, opts.Debounce, first.file),
 	}
 }
 
 // Current is the configuration in force.
 func (w *Watcher[T]) Current() *Loaded[T] { return w.current.Load() }
 
-// Join adds a participant. Participants are asked, and then told, in the order
-// in which they joined.
-func (w *Watcher[T]) Join(p Participant[T]) {
+// AddParticipant adds a participant. Participants verify, and then commit, in
+// the order in which they were added.
+func (w *Watcher[T]) AddParticipant(p Participant[T]) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.participants = append(w.participants, p)
 }
 
-// Trigger asks for a reload and does not wait for it. The cause ("signal",
-// "file", "api") is told in the result. It fails only after Close.
+// Trigger requests a reload and does not wait for it. The cause ("signal",
+// "file", "api") is in the result. It fails only after Close.
 func (w *Watcher[T]) Trigger(cause string) error { return w.updates.TryPush(cause) }
 
-// Close lets Serve finish what was triggered, and return.
+// Close lets Serve finish pending triggers, and return.
 func (w *Watcher[T]) Close() { w.updates.Close() }
 
-// Serve reloads whenever it was triggered, until ctx ends or the watcher is
-// closed.
+// Serve reloads at each trigger, until ctx ends or the watcher is closed.
 func (w *Watcher[T]) Serve(ctx context.Context) error {
-	if w.telling {
-		w.tell(w.current.Load())
+	if w.commitPending {
+		w.commitAll(w.current.Load())
 	}
 	for {
 		cause, err := w.updates.Pop(ctx)
 		if err != nil {
-			return nil // the end of ctx, or of the queue: both in order
+			return nil // the end of ctx, or of the queue: both are regular
 		}
-		result := w.reload(w.gather(cause))
+		result := w.reload(w.takeTriggers(cause))
 		if w.onResult != nil {
 			w.onResult(result)
 		}
 	}
 }
 
-// gather takes all triggers that wait. One reload, begun now, answers them all.
-func (w *Watcher[T]) gather(cause string) Result {
+// takeTriggers takes all pending triggers. One reload, begun now, covers them
+// all.
+func (w *Watcher[T]) takeTriggers(cause string) Result {
 	result := Result{Causes: []string{cause}}
 	for {
 		more, ok := w.updates.TryPop()
@@ -164,21 +163,21 @@ func (w *Watcher[T]) reload(result Result) Result {
 	return result
 }
 
-// verify asks every participant, also after one has refused, so that the
-// operator learns everything at once. A configuration in which nothing changed
-// is not worth their time.
+// verify calls every participant, also after one has rejected, so that the
+// operator sees all errors at once. Participants are not called if nothing
+// changed.
 func (w *Watcher[T]) verify(old, next *Loaded[T], changed []string) error {
 	if len(changed) == 0 {
 		return nil
 	}
 	var r report
 	where := func(key string) string { return originOf(next.schema, next.origins, key) }
-	for _, p := range w.joined() {
+	for _, p := range w.listParticipants() {
 		if p.Verify == nil {
 			continue
 		}
 		if err := p.Verify(old.Value, next.Value); err != nil {
-			for _, problem := range attribute(err, p.Name, "", where) {
+			for _, problem := range toProblems(err, p.Name, "", where) {
 				r.add("", problem)
 			}
 		}
@@ -189,31 +188,32 @@ func (w *Watcher[T]) verify(old, next *Loaded[T], changed []string) error {
 // commit puts a configuration into force. If nothing changed, it is stored all
 // the same, because its values may have moved to other lines.
 func (w *Watcher[T]) commit(next *Loaded[T], changed []string) {
-	w.telling = len(changed) > 0
+	w.commitPending = len(changed) > 0
 	w.current.Store(next)
-	if w.telling {
-		w.tell(next)
+	if w.commitPending {
+		w.commitAll(next)
 	}
 }
 
-// tell lets every participant commit. Until the last has done so, telling is
-// true, so that a Serve that is started again after a panic begins with it.
-func (w *Watcher[T]) tell(next *Loaded[T]) {
-	for _, p := range w.joined() {
+// commitAll calls every Commit. Until the last has returned, commitPending is
+// true, so that a Serve that is restarted after a panic begins with it.
+func (w *Watcher[T]) commitAll(next *Loaded[T]) {
+	for _, p := range w.listParticipants() {
 		if p.Commit != nil {
 			p.Commit(next.Value)
 		}
 	}
-	w.telling = false
+	w.commitPending = false
 }
 
-func (w *Watcher[T]) joined() []Participant[T] {
+func (w *Watcher[T]) listParticipants() []Participant[T] {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.participants
 }
 
-// keys lists the keys of settings; of those that need a restart, if asked.
+// keys lists the keys of settings; with restartOnly, of those that need a
+// restart.
 func keys(settings []*setting, restartOnly bool) []string {
 	var list []string
 	for _, one := range settings {
@@ -227,8 +227,8 @@ func keys(settings []*setting, restartOnly bool) []string {
 // Watch triggers a reload whenever the file changes, until ctx ends. Without a
 // file it returns at once.
 func (w *Watcher[T]) Watch(ctx context.Context) error {
-	if w.folder.file == "" {
+	if w.fileWatch.file == "" {
 		return nil
 	}
-	return w.folder.watch(ctx, func() { _ = w.Trigger("file") }) // closed: nobody reloads any more
+	return w.fileWatch.watch(ctx, func() { _ = w.Trigger("file") }) // closed: no more reloads
 }

@@ -18,9 +18,9 @@ import (
 	"micronode/internal/flow"
 )
 
-// desk is a watcher whose sources a test writes, and the results it told.
-type desk struct {
-	watcher *config.Watcher[all]
+// watcherFixture is a watcher whose sources a test writes, and its results.
+type watcherFixture struct {
+	watcher *config.Watcher[testConfig]
 	inv     *flow.Inventory
 	results chan config.Result
 
@@ -28,20 +28,21 @@ type desk struct {
 	environ []string
 }
 
-// newDesk starts a watcher in the bubble of a test. Its Serve ends with it.
-func newDesk(t *testing.T) *desk {
+// newWatcherFixture starts a watcher in the bubble of a test. Its Serve ends
+// with it.
+func newWatcherFixture(t *testing.T) *watcherFixture {
 	t.Helper()
-	d := &desk{inv: flow.NewInventory(), results: make(chan config.Result, 100)}
+	d := &watcherFixture{inv: flow.NewInventory(), results: make(chan config.Result, 100)}
 	first := mustLoad(t, config.Sources{})
 	d.watcher = config.NewWatcher(d.inv, d.load, first, config.Options{OnResult: func(r config.Result) { d.results <- r }})
 	return d
 }
 
 // serve runs Serve until the test ends.
-func (d *desk) serve(t *testing.T) {
+func (w *watcherFixture) serve(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- d.watcher.Serve(ctx) }()
+	go func() { ended <- w.watcher.Serve(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -50,42 +51,42 @@ func (d *desk) serve(t *testing.T) {
 	})
 }
 
-func (d *desk) load() (*config.Loaded[all], error) {
-	d.mu.Lock()
-	environ := slices.Clone(d.environ)
-	d.mu.Unlock()
+func (w *watcherFixture) load() (*config.Loaded[testConfig], error) {
+	w.mu.Lock()
+	environ := slices.Clone(w.environ)
+	w.mu.Unlock()
 	return config.Load(defaults(), config.Sources{Environ: environ})
 }
 
 // reload gives the watcher other sources and waits for the result.
-func (d *desk) reload(t *testing.T, cause string, environ ...string) config.Result {
+func (w *watcherFixture) reload(t *testing.T, cause string, environ ...string) config.Result {
 	t.Helper()
-	d.mu.Lock()
-	d.environ = environ
-	d.mu.Unlock()
-	if err := d.watcher.Trigger(cause); err != nil {
+	w.mu.Lock()
+	w.environ = environ
+	w.mu.Unlock()
+	if err := w.watcher.Trigger(cause); err != nil {
 		t.Fatal(err)
 	}
-	return <-d.results
+	return <-w.results
 }
 
-func TestAReloadIsAppliedAndToldToEveryone(t *testing.T) {
+func TestAReloadIsCommittedByEveryone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t)
+		d := newWatcherFixture(t)
 		var story []string
 		for _, name := range []string{"overlay", "edge"} {
-			d.watcher.Join(config.Participant[all]{
+			d.watcher.AddParticipant(config.Participant[testConfig]{
 				Name: name,
-				Verify: func(old, new all) error {
+				Verify: func(old, new testConfig) error {
 					story = append(story, fmt.Sprintf("%s verifies %s -> %s, %s in force", name, old.HTTP.Idle, new.HTTP.Idle, d.watcher.Current().Value.HTTP.Idle))
 					return nil
 				},
-				Commit: func(new all) {
+				Commit: func(new testConfig) {
 					story = append(story, fmt.Sprintf("%s commits %s, %s in force", name, new.HTTP.Idle, d.watcher.Current().Value.HTTP.Idle))
 				},
 			})
 		}
-		d.watcher.Join(config.Participant[all]{Name: "has no say"})
+		d.watcher.AddParticipant(config.Participant[testConfig]{Name: "has no say"})
 		d.serve(t)
 
 		got := d.reload(t, "signal", "MICRO_HTTP__IDLE=5s", "MICRO_AUTH__ROOT=x", "MICRO_EDGE__ALLOW=a")
@@ -108,14 +109,14 @@ func TestAReloadIsAppliedAndToldToEveryone(t *testing.T) {
 
 func TestAnIdenticalConfigurationIsNoChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t)
-		d.watcher.Join(config.Participant[all]{
-			Verify: func(_, _ all) error { return errors.New("asked for nothing") },
-			Commit: func(all) { t.Error("told of nothing") },
+		d := newWatcherFixture(t)
+		d.watcher.AddParticipant(config.Participant[testConfig]{
+			Verify: func(_, _ testConfig) error { return errors.New("asked for nothing") },
+			Commit: func(testConfig) { t.Error("told of nothing") },
 		})
 		d.serve(t)
-		// The same values from another place: an empty list is an empty list,
-		// and a secret that is written down empty is no secret.
+		// The same values from another origin: an empty list is an empty list,
+		// and an empty secret is no secret.
 		got := d.reload(t, "api", "MICRO_HTTP__IDLE=60s", "MICRO_EDGE__ALLOW=", "MICRO_AUTH__ROOT=")
 		if want := (config.Result{Outcome: config.Unchanged, Causes: []string{"api"}}); !reflect.DeepEqual(got, want) {
 			t.Errorf("got %+v", got)
@@ -128,14 +129,14 @@ func TestAnIdenticalConfigurationIsNoChange(t *testing.T) {
 
 func TestARefusedReloadLeavesEverythingAsItWas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t)
+		d := newWatcherFixture(t)
 		before := d.watcher.Current()
-		commit := func(all) { t.Error("told of a configuration that was refused") }
-		d.watcher.Join(config.Participant[all]{Name: "overlay", Commit: commit})
-		d.watcher.Join(config.Participant[all]{Name: "edge", Commit: commit, Verify: func(_, new all) error {
-			return config.Wrong("http.idle", "Allow at least 1s.", "%s is too short for a fill", new.HTTP.Idle)
+		commit := func(testConfig) { t.Error("told of a configuration that was refused") }
+		d.watcher.AddParticipant(config.Participant[testConfig]{Name: "overlay", Commit: commit})
+		d.watcher.AddParticipant(config.Participant[testConfig]{Name: "edge", Commit: commit, Verify: func(_, new testConfig) error {
+			return config.Invalid("http.idle", "Allow at least 1s.", "%s is too short for a fill", new.HTTP.Idle)
 		}})
-		d.watcher.Join(config.Participant[all]{Name: "index", Commit: commit, Verify: func(_, _ all) error {
+		d.watcher.AddParticipant(config.Participant[testConfig]{Name: "index", Commit: commit, Verify: func(_, _ testConfig) error {
 			return &fault.Error{Op: "index.verify", Kind: fault.Conflict, Detail: "a look-up is under way", Next: "Wait for it."}
 		}})
 		d.serve(t)
@@ -158,9 +159,9 @@ func TestARefusedReloadLeavesEverythingAsItWas(t *testing.T) {
 
 func TestAWrongConfigurationIsRefusedBeforeAnyoneIsAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t)
+		d := newWatcherFixture(t)
 		before := d.watcher.Current()
-		d.watcher.Join(config.Participant[all]{Verify: func(_, _ all) error { t.Error("asked"); return nil }})
+		d.watcher.AddParticipant(config.Participant[testConfig]{Verify: func(_, _ testConfig) error { t.Error("asked"); return nil }})
 		d.serve(t)
 		got := d.reload(t, "file", "MICRO_HTTP__IDEL=1ms")
 		if got.Outcome != config.Rejected || !errors.Is(got.Err, fault.Malformed) || d.watcher.Current() != before {
@@ -172,10 +173,11 @@ func TestAWrongConfigurationIsRefusedBeforeAnyoneIsAsked(t *testing.T) {
 	})
 }
 
-// What needs a restart is told until there was one, or until it is taken back.
+// A needed restart is reported until there was one, or until the change is
+// reverted.
 func TestWhatNeedsARestartIsSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t)
+		d := newWatcherFixture(t)
 		d.serve(t)
 		for _, step := range []struct {
 			environ       []string
@@ -193,14 +195,14 @@ func TestWhatNeedsARestartIsSaid(t *testing.T) {
 	})
 }
 
-// However many triggers come while a reload is under way, one more answers
-// them all, and it begins after the last of them.
+// However many triggers come while a reload is under way, one more covers them
+// all, and it begins after the last of them.
 func TestTriggersCoalesce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inv, results := flow.NewInventory(), make(chan config.Result, 10)
 		begun, goOn := make(chan int), make(chan struct{})
 		loads := 0
-		load := func() (*config.Loaded[all], error) {
+		load := func() (*config.Loaded[testConfig], error) {
 			loads++
 			begun <- loads
 			<-goOn
@@ -242,7 +244,7 @@ func TestTriggersCoalesce(t *testing.T) {
 	})
 }
 
-func trigger(t *testing.T, w *config.Watcher[all], cause string) {
+func trigger(t *testing.T, w *config.Watcher[testConfig], cause string) {
 	t.Helper()
 	if err := w.Trigger(cause); err != nil {
 		t.Error(err)
@@ -251,7 +253,7 @@ func trigger(t *testing.T, w *config.Watcher[all], cause string) {
 
 func TestServeFinishesWhatWasTriggeredBeforeClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t)
+		d := newWatcherFixture(t)
 		trigger(t, d.watcher, "signal")
 		trigger(t, d.watcher, "file")
 		d.watcher.Close()
@@ -268,7 +270,7 @@ func TestServeFinishesWhatWasTriggeredBeforeClose(t *testing.T) {
 }
 
 func TestAResultNeedsNoListener(t *testing.T) {
-	w := config.NewWatcher(flow.NewInventory(), func() (*config.Loaded[all], error) { return nil, fault.NotFound },
+	w := config.NewWatcher(flow.NewInventory(), func() (*config.Loaded[testConfig], error) { return nil, fault.NotFound },
 		mustLoad(t, config.Sources{}), config.Options{})
 	trigger(t, w, "signal")
 	w.Close()
@@ -277,19 +279,19 @@ func TestAResultNeedsNoListener(t *testing.T) {
 	}
 }
 
-// A participant that panics in Commit takes Serve with it. When Serve is
-// started again, everybody is told of what is in force.
+// A participant that panics in Commit ends Serve. When Serve is started again,
+// every participant commits what is in force.
 func TestAPanicInCommitLeavesNobodyBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t)
+		d := newWatcherFixture(t)
 		calls := map[string]int{}
-		d.watcher.Join(config.Participant[all]{Name: "first", Commit: func(all) {
+		d.watcher.AddParticipant(config.Participant[testConfig]{Name: "first", Commit: func(testConfig) {
 			calls["first"]++
 			if calls["first"] == 1 {
 				panic("at the worst moment")
 			}
 		}})
-		d.watcher.Join(config.Participant[all]{Name: "second", Commit: func(new all) {
+		d.watcher.AddParticipant(config.Participant[testConfig]{Name: "second", Commit: func(new testConfig) {
 			calls["second"]++
 			if new.HTTP.Idle != 5*time.Second {
 				t.Errorf("told of %s", new.HTTP.Idle)
@@ -316,7 +318,7 @@ func TestAPanicInCommitLeavesNobodyBehind(t *testing.T) {
 
 // Readers never see a mixture of two configurations, and never wait.
 func TestReadersDuringReloads(t *testing.T) {
-	d := newDesk(t)
+	d := newWatcherFixture(t)
 	d.serve(t)
 	var stop atomic.Bool
 	var readers sync.WaitGroup
@@ -333,7 +335,7 @@ func TestReadersDuringReloads(t *testing.T) {
 	}
 	readers.Go(func() {
 		for range 50 {
-			d.watcher.Join(config.Participant[all]{Name: "late"})
+			d.watcher.AddParticipant(config.Participant[testConfig]{Name: "late"})
 		}
 	})
 	for i := range 50 {

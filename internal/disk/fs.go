@@ -15,7 +15,7 @@ type FS interface {
 	Remove(name string) error
 	MkdirAll(name string) error
 	List(folder string) ([]Entry, error) // the files in it, by name; not its folders
-	SyncFolder(name string) error        // makes the names in it, and their absence, last
+	SyncFolder(name string) error        // makes the names in it, and their absence, durable
 }
 
 // Entry is a file in a folder.
@@ -29,9 +29,9 @@ type Mode int
 
 // The modes.
 const (
-	ForReading Mode = iota // it must be there
-	ForWriting             // and reading; it must be there
-	Anew                   // for writing and reading; it is made, or emptied
+	ForReading Mode = iota // it must exist
+	ForWriting             // and reading; it must exist
+	Create                 // for writing and reading; it is created, or truncated
 )
 
 // File is an open file.
@@ -41,31 +41,31 @@ type File interface {
 	io.Closer
 	Size() (int64, error)
 	Truncate(size int64) error
-	Allocate(size int64) error // reserves room on the disk up to size; where that cannot be done, nothing
-	Sync() error               // makes the content, and what is needed to find it, last
+	Allocate(size int64) error // reserves room on the disk up to size; does nothing where that is not supported
+	Sync() error               // makes the content, and what is needed to find it, durable
 }
 
-// Real is the FS of the machine.
-func Real() FS { return machine{} }
+// OS is the FS of the machine.
+func OS() FS { return osFS{} }
 
-type machine struct{}
+type osFS struct{}
 
-type machineFile struct{ *os.File }
+type osFile struct{ *os.File }
 
-func (machine) Open(name string, mode Mode) (File, error) {
-	flag := [...]int{ForReading: os.O_RDONLY, ForWriting: os.O_RDWR, Anew: os.O_RDWR | os.O_CREATE | os.O_TRUNC}[mode]
+func (osFS) Open(name string, mode Mode) (File, error) {
+	flag := [...]int{ForReading: os.O_RDONLY, ForWriting: os.O_RDWR, Create: os.O_RDWR | os.O_CREATE | os.O_TRUNC}[mode]
 	f, err := os.OpenFile(name, flag, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	return machineFile{f}, nil
+	return osFile{f}, nil
 }
 
-func (machine) Rename(from, to string) error { return os.Rename(from, to) }
-func (machine) Remove(name string) error     { return os.Remove(name) }
-func (machine) MkdirAll(name string) error   { return os.MkdirAll(name, 0o700) }
+func (osFS) Rename(from, to string) error { return os.Rename(from, to) }
+func (osFS) Remove(name string) error     { return os.Remove(name) }
+func (osFS) MkdirAll(name string) error   { return os.MkdirAll(name, 0o700) }
 
-func (machine) List(folder string) ([]Entry, error) {
+func (osFS) List(folder string) ([]Entry, error) {
 	all, err := os.ReadDir(folder)
 	if err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func (machine) List(folder string) ([]Entry, error) {
 	for _, e := range all {
 		info, err := e.Info()
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // it went while we looked
+			continue // it was removed meanwhile
 		}
 		if err != nil {
 			return nil, err
@@ -86,7 +86,7 @@ func (machine) List(folder string) ([]Entry, error) {
 	return entries, nil
 }
 
-func (machine) SyncFolder(name string) error {
+func (osFS) SyncFolder(name string) error {
 	f, err := os.Open(name)
 	if err != nil {
 		return err
@@ -94,7 +94,7 @@ func (machine) SyncFolder(name string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-func (f machineFile) Size() (int64, error) {
+func (f osFile) Size() (int64, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return 0, err
@@ -102,8 +102,8 @@ func (f machineFile) Size() (int64, error) {
 	return info.Size(), nil
 }
 
-func (f machineFile) Allocate(size int64) error { return allocate(f.File, size) }
-func (f machineFile) Sync() error               { return datasync(f.File) }
+func (f osFile) Allocate(size int64) error { return allocate(f.File, size) }
+func (f osFile) Sync() error               { return datasync(f.File) }
 
 // IsFull reports whether an operation failed for lack of room.
 func IsFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
@@ -113,5 +113,5 @@ func IsReadOnly(err error) bool {
 	return errors.Is(err, syscall.EROFS) || errors.Is(err, fs.ErrPermission)
 }
 
-// IsAbsent reports whether there is no such file.
-func IsAbsent(err error) bool { return errors.Is(err, fs.ErrNotExist) }
+// IsNotExist reports whether there is no such file.
+func IsNotExist(err error) bool { return errors.Is(err, fs.ErrNotExist) }

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"mime"
 	"net/http"
+	"net/url"
 	"os"
 	"path"
 	"slices"
@@ -28,10 +30,11 @@ const assetPattern = assetsPrefix + "{path...}"
 
 const assetOp = "edge.asset"
 
-// asset answers from a pack, from the folder of assets, with what has an address
-// or a name, or from an origin, whichever the first element of the path names.
-func (e *Edge) asset(w http.ResponseWriter, r *http.Request) error {
-	first, rest, err := e.split(r)
+// handleAsset answers from a pack, from the folder of assets, with an object by
+// address or name, or from an origin, whichever the first element of the path
+// names.
+func (e *Edge) handleAsset(w http.ResponseWriter, r *http.Request) error {
+	first, rest, err := e.splitPath(r)
 	if err != nil {
 		return err
 	}
@@ -49,20 +52,21 @@ func (e *Edge) asset(w http.ResponseWriter, r *http.Request) error {
 	return e.serveOrigin(w, r, first, rest)
 }
 
-// split takes the path apart, as the client wrote it: what was escaped stays
-// escaped for the origin. What is refused here is refused for every source.
-func (e *Edge) split(r *http.Request) (first, rest string, err error) {
+// splitPath splits the path as the client wrote it: what was escaped stays
+// escaped for the origin. A path that is refused here is refused for every
+// source.
+func (e *Edge) splitPath(r *http.Request) (first, rest string, err error) {
 	whole := strings.TrimPrefix(r.URL.EscapedPath(), assetsPrefix)
-	if why := suspicious(whole); why != "" {
-		return "", "", &fault.Error{Op: assetOp, Kind: fault.Malformed, Detail: "the path has " + why, Next: "Write the path plainly."}
+	if why := pathTrick(whole); why != "" {
+		return "", "", &fault.Error{Op: assetOp, Kind: fault.Malformed, Detail: "the path has " + why, Next: "Write the path without escapes and dot segments."}
 	}
 	first, rest, _ = strings.Cut(whole, "/")
 	return first, rest, nil
 }
 
-// suspicious says what is wrong with a path: whatever one program takes for a
-// step up, a separator or an end, and another one does not.
-func suspicious(escaped string) string {
+// pathTrick names what is wrong with a path: anything that some programs read
+// as a step up, a separator or an end, and others do not.
+func pathTrick(escaped string) string {
 	lower := strings.ToLower(escaped)
 	for _, trick := range []struct{ text, name string }{
 		{"%00", "a NUL"}, {"%2f", "an escaped slash"}, {"%5c", "a backslash"}, {`\`, "a backslash"},
@@ -80,8 +84,12 @@ func suspicious(escaped string) string {
 }
 
 // servePack answers with a whole pack, so that clients that read packs
-// themselves can ask for ranges of it.
-func (e *Edge) servePack(w http.ResponseWriter, r *http.Request, name string) (served bool, err error) {
+// themselves can request ranges of it.
+func (e *Edge) servePack(w http.ResponseWriter, r *http.Request, escaped string) (served bool, err error) {
+	name, err := url.PathUnescape(escaped)
+	if err != nil {
+		return false, nil // net/http would have refused it
+	}
 	p, err := e.packs.Open(name)
 	if fault.KindOf(err) == fault.NotFound || err == nil && p.File() != name {
 		if p != nil {
@@ -98,7 +106,7 @@ func (e *Edge) servePack(w http.ResponseWriter, r *http.Request, name string) (s
 		return true, fault.Wrap(assetOp, err)
 	}
 	defer file.Close()
-	ingress.Untrusted(w.Header())
+	ingress.MarkUntrusted(w.Header())
 	_, size, modified, etag := p.Content()
 	return true, e.serve(w, r, ingress.Content{
 		Size: size, ETag: etag, Modified: modified, Type: mediaType(name), CacheControl: e.cacheControl,
@@ -106,13 +114,13 @@ func (e *Edge) servePack(w http.ResponseWriter, r *http.Request, name string) (s
 			if err := p.Intact(); err != nil {
 				return err
 			}
-			return errors.Join(sending(file)(w, off, n), p.Intact()) // changed meanwhile: the connection is cut
+			return errors.Join(fileWriter(file)(w, off, n), p.Intact()) // changed meanwhile: the connection is cut
 		},
 	})
 }
 
-// serveFile answers with a file of the folder of assets. The folder is a root
-// that no path and no link leads out of.
+// serveFile answers with a file of the folder of assets. The folder is an
+// [os.Root]: no path and no link leads out of it.
 func (e *Edge) serveFile(w http.ResponseWriter, r *http.Request, first, rest string) (served bool, err error) {
 	if e.assets == nil || first == "" {
 		return false, nil
@@ -126,21 +134,22 @@ func (e *Edge) serveFile(w http.ResponseWriter, r *http.Request, first, rest str
 		return true, err
 	}
 	defer file.Close()
-	ingress.Untrusted(w.Header())
+	ingress.MarkUntrusted(w.Header())
 	return true, e.serve(w, r, ingress.Content{
-		Size: info.Size(), ETag: versionTag(info), Modified: info.ModTime(), Type: mediaType(info.Name()),
-		CacheControl: e.cacheControl, Write: sending(file), Ready: true,
+		Size: info.Size(), ETag: fileETag(info), Modified: info.ModTime(), Type: mediaType(info.Name()),
+		CacheControl: e.cacheControl, Write: fileWriter(file), Ready: true,
 	})
 }
 
-// openFile opens a file of the folder; a folder stands for its index.html.
+// openFile opens a file of the folder; a path that ends in a slash means its
+// index.html.
 func (e *Edge) openFile(name string) (*os.File, fs.FileInfo, error) {
 	if name == "" || strings.HasSuffix(name, "/") {
 		name += "index.html"
 	}
-	file, err := e.assets.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe in the folder must not hold us
+	file, err := e.assets.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a named pipe in the folder must not block the open
 	if err != nil {
-		return nil, nil, unopened(err)
+		return nil, nil, openFault(err)
 	}
 	info, err := file.Stat()
 	switch {
@@ -149,13 +158,13 @@ func (e *Edge) openFile(name string) (*os.File, fs.FileInfo, error) {
 	case info.IsDir():
 		return nil, nil, errors.Join(&fault.Error{Op: assetOp, Kind: fault.NotFound, Detail: "it is a folder", Next: "Ask for a file in it, or for its index.html with a slash at the end."}, file.Close())
 	case !info.Mode().IsRegular():
-		return nil, nil, errors.Join(&fault.Error{Op: assetOp, Kind: fault.Forbidden, Detail: "it is no ordinary file"}, file.Close())
+		return nil, nil, errors.Join(&fault.Error{Op: assetOp, Kind: fault.Forbidden, Detail: "it is not a regular file"}, file.Close())
 	}
 	return file, info, nil
 }
 
-// unopened says what a failure to open a file means to the one who asked.
-func unopened(err error) error {
+// openFault maps a failure to open a file to the error for the client.
+func openFault(err error) error {
 	failed := &fault.Error{Op: assetOp, Kind: fault.NotFound, Detail: "there is no such file"}
 	if errors.Is(err, fs.ErrPermission) || strings.Contains(err.Error(), "escapes") {
 		failed.Kind, failed.Detail = fault.Forbidden, "the file may not be read"
@@ -165,8 +174,8 @@ func unopened(err error) error {
 	return failed
 }
 
-// sending is a Content's Write for a file. The kernel copies where it can.
-func sending(file *os.File) func(io.Writer, int64, int64) error {
+// fileWriter is a Content's Write for a file. The kernel copies where it can.
+func fileWriter(file *os.File) func(io.Writer, int64, int64) error {
 	return func(w io.Writer, off, n int64) error {
 		if _, err := file.Seek(off, io.SeekStart); err != nil {
 			return err
@@ -179,15 +188,15 @@ func sending(file *os.File) func(io.Writer, int64, int64) error {
 	}
 }
 
-// versionTag is a strong validator of a file: what the file system says of it.
-// Whoever writes to the file changes it.
-func versionTag(info fs.FileInfo) string {
-	about, _ := info.Sys().(*syscall.Stat_t) // always, on Linux
-	version := b3.Of(fmt.Appendf(nil, "%d %d %d %d %d", about.Dev, about.Ino, about.Size, about.Mtim.Nano(), about.Ctim.Nano()))
+// fileETag is a strong validator of a file, made of its stat data. Every write
+// to the file changes it.
+func fileETag(info fs.FileInfo) string {
+	stat, _ := info.Sys().(*syscall.Stat_t) // always, on Linux
+	version := b3.Of(fmt.Appendf(nil, "%d %d %d %d %d", stat.Dev, stat.Ino, stat.Size, stat.Mtim.Nano(), stat.Ctim.Nano()))
 	return fmt.Sprintf(`"f-%x"`, version[:16])
 }
 
-// mediaTypes are those that a map or a site needs, and that a system may not
+// mediaTypes are types that a map or a site needs and that the system may not
 // know.
 var mediaTypes = map[string]string{
 	".pmtiles": "application/vnd.pmtiles", ".mbtiles": "application/vnd.mapbox-vector-tile+sqlite3", ".geojson": "application/geo+json",
@@ -195,7 +204,7 @@ var mediaTypes = map[string]string{
 	".txt": "text/plain; charset=utf-8", ".webmanifest": "application/manifest+json", ".map": "application/json",
 }
 
-// mediaType goes by the extension. Contents are never sniffed.
+// mediaType is decided by the extension. Contents are never sniffed.
 func mediaType(name string) string {
 	extension := strings.ToLower(path.Ext(name))
 	if known, ok := mediaTypes[extension]; ok {
@@ -207,11 +216,11 @@ func mediaType(name string) string {
 	return octets
 }
 
-// serveOrigin answers from the cache of what origins sent, and has it filled
-// if it must be.
+// serveOrigin answers from the cache of origins' objects, and fills it on a
+// miss.
 func (e *Edge) serveOrigin(w http.ResponseWriter, r *http.Request, host, rest string) error {
 	answer, err := e.cache.Get(r.Context(), fill.Request{
-		Host: host, Path: "/" + rest, Query: r.URL.RawQuery, Method: r.Method, Header: withoutOurs(r.Header),
+		Host: host, Path: "/" + rest, Query: r.URL.RawQuery, Method: r.Method, Header: withoutCapability(r.Header),
 	})
 	if err != nil {
 		return fault.Wrap(assetOp, err)
@@ -220,48 +229,50 @@ func (e *Edge) serveOrigin(w http.ResponseWriter, r *http.Request, host, rest st
 	return e.relay(w, r, answer)
 }
 
-// withoutOurs is a client's header without a capability of this node, which is
-// nobody else's business.
-func withoutOurs(header http.Header) http.Header {
-	if !strings.HasPrefix(header.Get("Authorization"), "Bearer "+capability.Prefix) {
+// withoutCapability is a client's header without capabilities of this node,
+// which must not leak to origins. Everything that ingress would accept as a
+// capability is removed, however many there are and however they are written.
+func withoutCapability(header http.Header) http.Header {
+	values := header["Authorization"]
+	others := slices.DeleteFunc(slices.Clone(values), func(one string) bool {
+		token, ok := ingress.BearerToken(one)
+		return ok && strings.HasPrefix(token, capability.Prefix)
+	})
+	if len(others) == len(values) {
 		return header
 	}
 	header = header.Clone()
-	header.Del("Authorization")
+	if header["Authorization"] = others; len(others) == 0 {
+		delete(header, "Authorization")
+	}
 	return header
 }
 
-// relay answers with what an origin said: a 200 with everything that can be
-// asked of a content, anything else as it is.
+// relay answers with an origin's response: a 200 with support for ranges and
+// conditions, any other status as it is. A body that is still arriving is
+// streamed.
 func (e *Edge) relay(w http.ResponseWriter, r *http.Request, answer *fill.Answer) error {
 	relayHeader(w.Header(), answer.Header)
 	if answer.Status != http.StatusOK {
 		return answer.WriteTo(w, r.Method)
 	}
+	send := answer.WriteRange
+	if answer.Streaming() {
+		send = func(to io.Writer, from, length int64) error {
+			return answer.Stream(to, from, length, func() { _ = http.NewResponseController(w).Flush() }) // if the client has disconnected, the next write fails
+		}
+	}
 	return e.serve(w, r, ingress.Content{
-		Size: answer.Size(), ETag: answer.Header.Get("Etag"), Modified: answer.Modified(), Type: answer.Type(), Write: answer.WriteRange,
+		Size: answer.Size(), ETag: answer.Header.Get("Etag"), Modified: answer.Modified(), ResponseDate: answer.Date(), Type: answer.Type(), Write: send,
 	})
 }
 
-// notRelayed are headers by which an origin speaks for its own name. Under ours
-// they would set our cookies, open our answers to other pages, or turn our
-// clients elsewhere.
-var notRelayed = []string{
-	"Set-Cookie", "Set-Cookie2", "Strict-Transport-Security", "Public-Key-Pins", "Alt-Svc", "Clear-Site-Data", "Service-Worker-Allowed",
-	"Access-Control-Allow-Origin", "Access-Control-Allow-Credentials", "Access-Control-Allow-Methods", "Access-Control-Allow-Headers",
-	"Access-Control-Expose-Headers", "Access-Control-Max-Age", "Cross-Origin-Resource-Policy", "Nel", "Report-To", "Reporting-Endpoints",
-	"X-Corr-Id", "Date", "Server", "Accept-Ranges",
-}
-
-// relayHeader sets what a client gets to see of an origin's header.
+// relayHeader sets the part of an origin's header that a client sees. The cache
+// has removed the rest (see fill.Withheld).
 func relayHeader(to, from http.Header) {
-	for name, values := range from {
-		if !slices.Contains(notRelayed, name) {
-			to[name] = values
-		}
-	}
+	maps.Copy(to, from)
 	if to.Get("Content-Type") == "" {
-		to.Set("Content-Type", octets) // and nobody guesses
+		to.Set("Content-Type", octets) // so that no client sniffs
 	}
-	ingress.Untrusted(to)
+	ingress.MarkUntrusted(to)
 }

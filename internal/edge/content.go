@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -14,98 +15,100 @@ import (
 	"micronode/internal/store"
 )
 
-// Content is what the edge asks of the rest of the node for paths that begin with
-// an address or a name.
-type Content interface {
-	// Open finds an object that this node has; NotFound otherwise.
+// ObjectSource is the part of the node that serves paths that begin with an
+// address or a name.
+type ObjectSource interface {
+	// Open opens an object that this node has; NotFound otherwise.
 	Open(ctx context.Context, a b3.Address) (store.Handle, error)
 
-	// Bring fetches one from whoever has it, so that Open finds it. It goes on
-	// when ctx ends, for whoever asks next.
-	Bring(ctx context.Context, a b3.Address) error
+	// Fetch fetches an object from its providers, so that Open finds it. The
+	// fetch continues when ctx ends, for later requests. It fails with Busy if
+	// the node cannot fetch now or the client has used up its share; an invalid
+	// client address has no share to keep to.
+	Fetch(ctx context.Context, from netip.Addr, a b3.Address) error
 
-	// Manifest says what a name stands for.
-	Manifest(ctx context.Context, name string) (b3.Address, error)
+	// ResolveManifest returns the address that a name stands for.
+	ResolveManifest(ctx context.Context, name string) (b3.Address, error)
 }
 
-// What the first element of a path begins with, if it says what is wanted and
-// not where it is.
+// Prefixes of the first path element when it names an object by address or name
+// instead of a source.
 const (
-	byAddress = b3.Prefix
-	byName    = "name:"
+	addressPrefix = b3.Prefix
+	namePrefix    = "name:"
 )
 
-// foreverControl is the Cache-Control of what an address names: it never
-// changes. What a name stands for may.
-const foreverControl = "public, max-age=31536000, immutable"
+// immutableCacheControl is the Cache-Control of an object requested by address,
+// which never changes. What a name stands for may change.
+const immutableCacheControl = "public, max-age=31536000, immutable"
 
 // serveContent answers with an object, or with a file of the folder that a
 // manifest describes.
 func (e *Edge) serveContent(w http.ResponseWriter, r *http.Request) (served bool, err error) {
 	first, rest, _ := strings.Cut(r.PathValue("path"), "/")
-	named := strings.HasPrefix(first, byName)
-	if e.content == nil || !named && !strings.HasPrefix(first, byAddress) {
+	named := strings.HasPrefix(first, namePrefix)
+	if e.objects == nil || !named && !strings.HasPrefix(first, addressPrefix) {
 		return false, nil
 	}
-	control := foreverControl
+	control := immutableCacheControl
 	var root b3.Address
 	if named {
 		control = e.cacheControl
-		root, err = e.content.Manifest(r.Context(), first)
+		root, err = e.objects.ResolveManifest(r.Context(), first)
 	} else {
 		root, err = b3.Parse(first)
 	}
 	if err != nil {
-		return true, e.refused(err)
+		return true, e.countRefusal(err)
 	}
-	found, err := e.locate(r.Context(), root, rest)
+	found, err := e.resolvePath(r, root, rest)
 	if err != nil {
-		return true, e.refused(err)
+		return true, e.countRefusal(err)
 	}
 	return true, e.serveObject(w, r, found, control)
 }
 
-// located is a file in a tree of content.
-type located struct {
-	address b3.Address
-	kind    string // its media type
+// contentFile is a file in a tree of content.
+type contentFile struct {
+	address   b3.Address
+	mediaType string // its media type
 }
 
-// locate finds the object that a path below an address means. A path that ends
-// with a slash stands for the index.html there, and an address with nothing below
-// it for itself.
-func (e *Edge) locate(ctx context.Context, root b3.Address, path string) (located, error) {
+// resolvePath finds the object that a path below an address means. A path that
+// ends with a slash means the index.html there; an empty path means the address
+// itself.
+func (e *Edge) resolvePath(r *http.Request, root b3.Address, path string) (contentFile, error) {
 	if path == "" {
-		return located{root, octets}, nil
+		return contentFile{root, octets}, nil
 	}
-	manifest, err := e.manifest(ctx, root)
+	manifest, err := e.manifest(r, root)
 	if err != nil {
-		return located{}, err
+		return contentFile{}, err
 	}
 	if strings.HasSuffix(path, "/") {
 		path += "index.html"
 	}
-	i, ok := slices.BinarySearchFunc(manifest.Entries, path, func(one client.Entry, path string) int { return strings.Compare(one.Path, path) })
+	i, ok := slices.BinarySearchFunc(manifest.Entries, path, func(entry client.Entry, path string) int { return strings.Compare(entry.Path, path) })
 	if !ok {
-		return located{}, &fault.Error{Op: assetOp, Kind: fault.NotFound, Detail: "the folder has no such file", Next: "Look at what is in it: GET " + assetsPrefix + root.String() + "."}
+		return contentFile{}, &fault.Error{Op: assetOp, Kind: fault.NotFound, Detail: "the folder has no such file", Next: "List its files: GET " + assetsPrefix + root.String() + "."}
 	}
-	one := manifest.Entries[i]
-	kind := mediaType(one.Path)
-	if kind == octets && one.Type != "" {
-		kind = one.Type
+	entry := manifest.Entries[i]
+	contentType := mediaType(entry.Path)
+	if contentType == octets && entry.Type != "" {
+		contentType = entry.Type
 	}
-	return located{one.B3, kind}, nil
+	return contentFile{entry.B3, contentType}, nil
 }
 
-// manifest reads the description of a folder.
-func (e *Edge) manifest(ctx context.Context, address b3.Address) (client.Manifest, error) {
-	handle, err := e.open(ctx, address)
+// manifest reads the manifest of a folder.
+func (e *Edge) manifest(r *http.Request, address b3.Address) (client.Manifest, error) {
+	handle, err := e.openObject(r, address)
 	if err != nil {
 		return client.Manifest{}, err
 	}
 	defer handle.Close()
 	if handle.Size() > client.MaxManifest {
-		return client.Manifest{}, &fault.Error{Op: assetOp, Kind: fault.NotFound, Detail: address.String() + " is no folder", Next: "Ask for it without anything behind it."}
+		return client.Manifest{}, &fault.Error{Op: assetOp, Kind: fault.NotFound, Detail: address.String() + " is not a folder", Next: "Request it without a path after it."}
 	}
 	raw, err := io.ReadAll(io.NewSectionReader(handle, 0, handle.Size()))
 	if err != nil {
@@ -113,40 +116,59 @@ func (e *Edge) manifest(ctx context.Context, address b3.Address) (client.Manifes
 	}
 	manifest, err := client.DecodeManifest(raw)
 	if err != nil {
-		return client.Manifest{}, &fault.Error{Op: assetOp, Kind: fault.NotFound, Detail: address.String() + " is no folder", Next: "Ask for it without anything behind it.", Err: err}
+		return client.Manifest{}, &fault.Error{Op: assetOp, Kind: fault.NotFound, Detail: address.String() + " is not a folder", Next: "Request it without a path after it.", Err: err}
 	}
 	return manifest, nil
 }
 
-// open finds an object here, or has it brought here. What strangers make this
-// node fetch is bounded like every other fill.
-func (e *Edge) open(ctx context.Context, address b3.Address) (store.Handle, error) {
-	handle, err := e.content.Open(ctx, address)
+// openObject opens an object of this node, or fetches it first. Such fetches
+// are rate-limited like every other fill.
+func (e *Edge) openObject(r *http.Request, address b3.Address) (store.Handle, error) {
+	ctx := r.Context()
+	handle, err := e.objects.Open(ctx, address)
 	if fault.KindOf(err) != fault.NotFound {
 		if err == nil {
 			e.metrics.hits.Inc()
 		}
 		return handle, err
 	}
-	if err := e.admit(); err != nil {
+	if err := e.authoriseFetch(r); err != nil {
+		return nil, err
+	}
+	if err := e.admit(addressPrefix); err != nil {
 		return nil, err
 	}
 	e.metrics.misses.Inc()
-	if err := e.content.Bring(ctx, address); err != nil {
+	if err := e.objects.Fetch(ctx, ingress.ShareKey(r), address); err != nil {
 		return nil, err
 	}
-	return e.content.Open(ctx, address)
+	return e.objects.Open(ctx, address)
 }
 
-func (e *Edge) serveObject(w http.ResponseWriter, r *http.Request, found located, control string) error {
-	handle, err := e.open(r.Context(), found.address)
+// authoriseFetch checks whether a caller may make this node fetch an object
+// that it does not hold.
+func (e *Edge) authoriseFetch(r *http.Request) error {
+	if e.config.AnonymousFetch {
+		return nil
+	}
+	err := ingress.RequireCredentials(r)
+	if err == nil {
+		return nil
+	}
+	return &fault.Error{Op: assetOp, Kind: fault.Unauthorized, Err: err,
+		Detail: "this node does not have it, and a fetch needs a capability (edge.anonymous_fetch is false)",
+		Next:   "Mint one on the node's machine with `micronode token mint --scope object:put --ttl 1h`, or with any other scope, and send it as `Authorization: Bearer …`."}
+}
+
+func (e *Edge) serveObject(w http.ResponseWriter, r *http.Request, found contentFile, control string) error {
+	handle, err := e.openObject(r, found.address)
 	if err != nil {
-		return e.refused(err)
+		return e.countRefusal(err)
 	}
 	defer handle.Close()
-	ingress.Untrusted(w.Header())
+	ingress.MarkUntrusted(w.Header())
 	return e.serve(w, r, ingress.Content{
-		Size: handle.Size(), ETag: `"` + found.address.String() + `"`, Type: found.kind, CacheControl: control,
+		Size: handle.Size(), ETag: `"` + found.address.String() + `"`, Type: found.mediaType, CacheControl: control,
 		Write: func(w io.Writer, off, n int64) error {
 			_, err := handle.WriteRange(w, off, n)
 			return err
@@ -154,8 +176,8 @@ func (e *Edge) serveObject(w http.ResponseWriter, r *http.Request, found located
 	})
 }
 
-// refused counts why something could not be had.
-func (e *Edge) refused(err error) error {
+// countRefusal counts why an object could not be served.
+func (e *Edge) countRefusal(err error) error {
 	switch fault.KindOf(err) {
 	case fault.NotFound, fault.Malformed, fault.Canceled, fault.BrokenPipe:
 	case fault.RateLimited:
@@ -164,6 +186,8 @@ func (e *Edge) refused(err error) error {
 		e.metrics.reject(reasonBusy)
 	case fault.Timeout:
 		e.metrics.reject(reasonTimeout)
+	case fault.Unauthorized:
+		e.metrics.reject(reasonNotAllowed)
 	default:
 		e.metrics.reject(reasonUpstream)
 	}

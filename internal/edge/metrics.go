@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"micronode/internal/breaker"
 	"micronode/internal/observe"
 )
 
@@ -23,45 +24,61 @@ const (
 	reasonValidator  = "etag_invalid"
 	reasonBusy       = "busy"
 	reasonUpstream   = "upstream"
+	reasonBreaker    = "breaker"
 )
 
 // Reasons lists why the edge rejects.
 var Reasons = []string{reasonAmnesia, reasonNotAllowed, reasonInflate, reasonBody, reasonTimeout, reasonRate,
-	reasonRange, reasonValidator, reasonBusy, reasonUpstream}
+	reasonRange, reasonValidator, reasonBusy, reasonUpstream, reasonBreaker}
 
 // metrics is what the edge counts.
 type metrics struct {
 	// set at construction; the series are looked up once
+	instruments             *observe.Instruments
 	hits, misses, coalesced prometheus.Counter
+	stale, breakerOpened    prometheus.Counter
 	fills                   prometheus.Histogram
 	rejects                 map[string]prometheus.Counter
 	retries, timeouts       prometheus.Counter
-	unwritten               prometheus.Counter // what the disk did not take
-	busy                    *observe.Tally
+	writeFailures           prometheus.Counter // failed writes to disk
+	busy                    *observe.RefusalCounter
 }
 
-// newMetrics registers the edge's metrics. Every reason is there from the
-// start, so that a query finds a zero and not a gap.
+// newMetrics registers the edge's metrics. Every reason exists from the start,
+// so that a query finds a zero and not a gap.
 func newMetrics(instruments *observe.Instruments) *metrics {
 	rejects := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "edge_rejects_total", Help: "Requests that the edge refused, by reason.",
 	}, []string{"reason"})
 	m := &metrics{
-		hits:      prometheus.NewCounter(prometheus.CounterOpts{Name: "edge_cache_hits_total", Help: "Requests for an origin's object that were answered from the cache."}),
-		misses:    prometheus.NewCounter(prometheus.CounterOpts{Name: "edge_cache_misses_total", Help: "Requests for an origin's object that had to ask the origin."}),
-		coalesced: prometheus.NewCounter(prometheus.CounterOpts{Name: "edge_coalesced_total", Help: "Misses that waited for a fetch that was under way already."}),
-		fills:     prometheus.NewHistogram(prometheus.HistogramOpts{Name: "edge_fill_seconds", Help: "Time that a fetch from an origin took, retries included.", Buckets: fillBuckets}),
-		rejects:   map[string]prometheus.Counter{},
-		retries:   instruments.BackoffRetries.WithLabelValues("live_fill"),
-		timeouts:  instruments.IOTimeouts.WithLabelValues("fill"),
-		unwritten: instruments.IOErrors.WithLabelValues("write"),
-		busy:      instruments.Busy("/edge/assets"),
+		instruments:   instruments,
+		hits:          prometheus.NewCounter(prometheus.CounterOpts{Name: "edge_cache_hits_total", Help: "Requests for origins answered from the cache."}),
+		misses:        prometheus.NewCounter(prometheus.CounterOpts{Name: "edge_cache_misses_total", Help: "Requests for origins that needed the origin."}),
+		coalesced:     prometheus.NewCounter(prometheus.CounterOpts{Name: "edge_coalesced_total", Help: "Misses that joined a running fetch."}),
+		stale:         prometheus.NewCounter(prometheus.CounterOpts{Name: "edge_stale_total", Help: "Requests answered with a stale answer, because the origin failed or its breaker was open."}),
+		breakerOpened: prometheus.NewCounter(prometheus.CounterOpts{Name: "breaker_open_total", Help: "Times that the breaker of a target opened."}),
+		fills:         prometheus.NewHistogram(prometheus.HistogramOpts{Name: "edge_fill_seconds", Help: "Duration of fetches from origins, retries included.", Buckets: fillBuckets}),
+		rejects:       map[string]prometheus.Counter{},
+		retries:       instruments.BackoffRetries.WithLabelValues("live_fill"),
+		timeouts:      instruments.IOTimeouts.WithLabelValues("fill"),
+		writeFailures: instruments.IOErrors.WithLabelValues("write"),
+		busy:          instruments.Busy("/edge/assets"),
 	}
 	for _, reason := range Reasons {
 		m.rejects[reason] = rejects.WithLabelValues(reason)
 	}
-	instruments.Register(m.hits, m.misses, m.coalesced, m.fills, rejects)
+	instruments.Register(m.hits, m.misses, m.coalesced, m.stale, m.breakerOpened, m.fills, rejects)
 	return m
+}
+
+// registerBreakers registers gauges that count the origins in each breaker
+// state at every scrape.
+func (m *metrics) registerBreakers(origins func() map[string]int) {
+	for _, state := range []string{breaker.Closed, breaker.HalfOpen, breaker.Open} {
+		m.instruments.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "breaker_state", Help: "Targets whose breaker is in this state.", ConstLabels: prometheus.Labels{"state": state},
+		}, func() float64 { return float64(origins()[state]) }))
+	}
 }
 
 var fillBuckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20}
@@ -70,7 +87,7 @@ var fillBuckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20
 func (m *metrics) reject(reason string) {
 	counter, known := m.rejects[reason]
 	if !known {
-		panic("edge: a reject has no such reason: " + reason) // a mistake of the program, found by the first test that gets there
+		panic("edge: a reject has no such reason: " + reason) // a bug, found by the first test that gets there
 	}
 	counter.Inc()
 	switch reason {
@@ -81,5 +98,5 @@ func (m *metrics) reject(reason string) {
 	}
 }
 
-// filled notes how long a fetch took.
-func (m *metrics) filled(took time.Duration) { m.fills.Observe(took.Seconds()) }
+// observeFill records how long a fetch took.
+func (m *metrics) observeFill(took time.Duration) { m.fills.Observe(took.Seconds()) }

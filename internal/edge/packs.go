@@ -15,7 +15,7 @@ type Packs struct {
 	Packs []Pack `json:"packs"`
 }
 
-// Pack is what can be said of a pack.
+// Pack is the state of one pack.
 type Pack struct {
 	Name     string     `json:"name"`
 	File     string     `json:"file"`
@@ -35,15 +35,15 @@ type Pack struct {
 	Next     string     `json:"next,omitempty"`
 }
 
-func (e *Edge) listPacks(w http.ResponseWriter, _ *http.Request) error {
+func (e *Edge) handlePacks(w http.ResponseWriter, _ *http.Request) error {
 	list := Packs{Packs: []Pack{}}
 	for _, one := range e.packs.State().Packs {
-		list.Packs = append(list.Packs, describe(one))
+		list.Packs = append(list.Packs, newPack(one))
 	}
 	return ingress.WriteJSON(w, http.StatusOK, list)
 }
 
-func describe(one pack.Status) Pack {
+func newPack(one pack.Status) Pack {
 	p := Pack{
 		Name: one.Name, File: one.File, Kind: one.Kind, State: string(one.Condition), Size: one.Size, Modified: one.Modified.UTC(),
 		Version: one.Version, ETag: one.ETag, Verified: one.Verified,
@@ -58,13 +58,13 @@ func describe(one pack.Status) Pack {
 	return p
 }
 
-// isServed reports whether some version of a pack can be asked for.
+// isServed reports whether some version of a pack is being served.
 func isServed(one pack.Status) bool {
 	return one.Condition == pack.Serving || one.Condition == pack.Degraded
 }
 
-// Maps lists where the packs that are served are described.
-func (e *Edge) Maps() []string {
+// TileJSONPaths lists the TileJSON paths of the packs that are served.
+func (e *Edge) TileJSONPaths() []string {
 	var paths []string
 	for _, one := range e.packs.State().Packs {
 		if isServed(one) {
@@ -74,8 +74,8 @@ func (e *Edge) Maps() []string {
 	return paths
 }
 
-// Origins lists where the allow-listed hosts are served.
-func (e *Edge) Origins() []string {
+// OriginPaths lists the paths of the allow-listed hosts.
+func (e *Edge) OriginPaths() []string {
 	var paths []string
 	for _, host := range e.config.Allow {
 		paths = append(paths, assetsPrefix+host+"/…")

@@ -7,20 +7,20 @@ import (
 	"micronode/internal/edge/pack"
 )
 
-// remounted tells readiness what became of the packs. One that is not served
-// makes the edge not ready: somebody who asks for its tiles gets none, and a
-// balancer should know. One whose older version is served while the new one is
-// bad degrades it. The others go on in both cases.
-func (e *Edge) remounted(now pack.State) {
-	e.tiles.clear() // those of versions that are gone would only take room
-	var down, lame []string
+// updateReadiness reports the state of the packs to readiness. A pack that is
+// not served makes the edge not ready, because requests for its tiles fail and
+// a balancer should know. A pack whose older version is served while the new
+// one is bad degrades it. Other packs are served in both cases.
+func (e *Edge) updateReadiness(now pack.State) {
+	e.tiles.clear() // tiles of old versions would only take space
+	var down, degraded []string
 	var next string
 	for _, one := range now.Packs {
 		switch one.Condition {
 		case pack.Serving:
 			continue
 		case pack.Degraded:
-			lame = append(lame, fault.DetailOf(one.Err))
+			degraded = append(degraded, fault.DetailOf(one.Err))
 		default:
 			down = append(down, fault.DetailOf(one.Err))
 		}
@@ -30,12 +30,12 @@ func (e *Edge) remounted(now pack.State) {
 	}
 	switch {
 	case len(down) > 0:
-		e.mounted.Down(strings.Join(append(down, lame...), "; "), next)
-	case len(lame) > 0:
-		e.mounted.Degraded(strings.Join(lame, "; "), next)
+		e.packsReady.Down(strings.Join(append(down, degraded...), "; "), next)
+	case len(degraded) > 0:
+		e.packsReady.Degraded(strings.Join(degraded, "; "), next)
 	case now.Watch != nil:
-		e.mounted.UpBut(fault.DetailOf(now.Watch), fault.NextOf(now.Watch))
+		e.packsReady.UpWithRemark(fault.DetailOf(now.Watch), fault.NextOf(now.Watch))
 	default:
-		e.mounted.Up()
+		e.packsReady.Up()
 	}
 }

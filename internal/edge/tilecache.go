@@ -12,35 +12,34 @@ import (
 )
 
 // tileKey names a tile of one version of a pack, so that a new version never
-// meets the tiles of an old one.
+// finds the tiles of an old one.
 type tileKey struct {
 	version string
 	z       uint8
 	x, y    uint32
 }
 
-// readyTile is a tile with all that is needed to answer with it.
-type readyTile struct {
+// preparedTile is a tile with everything that is needed to answer with it.
+type preparedTile struct {
 	pack.Tile
 	etag string
 
 	// for the warm lane
-	template *ingress.Template // what the tiles of one kind have in common; nil if they are not for the lane
-	tag      []byte
+	template  *ingress.Template // the header that tiles of one kind share; nil if the lane cannot serve them
+	etagBytes []byte
 }
 
 // tileOverhead is about what a tile in memory costs beside its bytes.
 const tileOverhead = 256
 
-// largestReady is the largest tile that is kept.
-const largestReady = 256 << 10
+// maxCachedTile is the largest tile that is cached.
+const maxCachedTile = 256 << 10
 
-// tileCache keeps tiles that were asked for, within a number of bytes. Which of
-// them go when there is no room is decided by the library, on the goroutine of
-// whoever adds one.
+// tileCache keeps requested tiles, within a number of bytes. The library
+// decides what is evicted, on the goroutine that adds a tile.
 type tileCache struct {
 	// set at construction
-	tiles        *otter.Cache[tileKey, *readyTile] // nil if nothing is to be kept
+	tiles        *otter.Cache[tileKey, *preparedTile] // nil if nothing is to be kept
 	cacheControl string
 
 	mu        sync.Mutex                      //lockblock:leaf one map operation
@@ -50,9 +49,9 @@ type tileCache struct {
 func newTileCache(bytes int64, cacheControl string) *tileCache {
 	c := &tileCache{cacheControl: cacheControl, templates: map[[2]string]*ingress.Template{}}
 	if bytes > 0 {
-		c.tiles = otter.Must(&otter.Options[tileKey, *readyTile]{
+		c.tiles = otter.Must(&otter.Options[tileKey, *preparedTile]{
 			MaximumWeight: uint64(bytes),
-			Weigher:       func(_ tileKey, t *readyTile) uint32 { return uint32(len(t.Data) + tileOverhead) },
+			Weigher:       func(_ tileKey, t *preparedTile) uint32 { return uint32(len(t.Data) + tileOverhead) },
 			Executor:      func(task func()) { task() },
 		})
 	}
@@ -60,26 +59,26 @@ func newTileCache(bytes int64, cacheControl string) *tileCache {
 }
 
 // get finds a tile, or reads it from its pack.
-func (c *tileCache) get(ctx context.Context, p *pack.Pack, at place) (*readyTile, error) {
-	key := tileKey{p.Version(), at.z, at.x, at.y}
+func (c *tileCache) get(ctx context.Context, p *pack.Pack, coord tileCoord) (*preparedTile, error) {
+	key := tileKey{p.Version(), coord.z, coord.x, coord.y}
 	if c.tiles != nil {
 		if known, ok := c.tiles.GetIfPresent(key); ok {
 			return known, nil
 		}
 	}
-	read, err := p.Tile(ctx, at.z, at.x, at.y)
+	read, err := p.Tile(ctx, coord.z, coord.x, coord.y)
 	if err != nil {
 		return nil, err
 	}
-	etag := tag(read.Data)
-	ready := &readyTile{Tile: read, etag: etag, template: c.template(read), tag: []byte(etag)}
-	if c.tiles != nil && len(read.Data) <= largestReady {
-		c.tiles.Set(key, ready)
+	etag := contentETag(read.Data)
+	tile := &preparedTile{Tile: read, etag: etag, template: c.template(read), etagBytes: []byte(etag)}
+	if c.tiles != nil && len(read.Data) <= maxCachedTile {
+		c.tiles.Set(key, tile)
 	}
-	return ready, nil
+	return tile, nil
 }
 
-// template is what tiles of this kind have in common. There are as many kinds
+// template is the header that tiles of this kind share. There are as many kinds
 // as there are media types and codings: a handful.
 func (c *tileCache) template(t pack.Tile) *ingress.Template {
 	c.mu.Lock()
@@ -87,16 +86,16 @@ func (c *tileCache) template(t pack.Tile) *ingress.Template {
 	kind := [2]string{t.Type, t.Encoding}
 	known, ok := c.templates[kind]
 	if !ok {
-		known, _ = ingress.NewTemplate(ingress.TemplateSpec{Pattern: tilePattern, Header: tileHeader(t, c.cacheControl)}) // nil: not for the lane
+		known, _ = ingress.NewTemplate(ingress.TemplateSpec{Pattern: tilePattern, Header: tileHeader(t, c.cacheControl)}) // nil: the lane cannot serve it
 		c.templates[kind] = known
 	}
 	return known
 }
 
-// tileHeader is what every tile of a kind says of itself.
+// tileHeader is the header of every tile of a kind.
 func tileHeader(t pack.Tile, cacheControl string) http.Header {
 	header := http.Header{}
-	ingress.Untrusted(header)
+	ingress.MarkUntrusted(header)
 	if t.Encoding != "" {
 		header.Set("Vary", "Accept-Encoding")
 	}
@@ -104,7 +103,7 @@ func tileHeader(t pack.Tile, cacheControl string) http.Header {
 	return header
 }
 
-// clear forgets all tiles.
+// clear drops all tiles.
 func (c *tileCache) clear() {
 	if c.tiles != nil {
 		c.tiles.InvalidateAll()

@@ -22,33 +22,33 @@ const tilesPrefix = "/edge/tiles/"
 // tilePattern is the route of tiles.
 const tilePattern = tilesPrefix + "{pack}/{z}/{x}/{y}"
 
-// largestTile is how large a tile may become when it is inflated for a client
-// that does not take it as it is stored.
-const largestTile = 16 << 20
+// maxInflatedTile is how large a tile may become when it is inflated for a
+// client that does not accept its stored coding.
+const maxInflatedTile = 16 << 20
 
-// tileJSON describes a pack to a map client.
-func (e *Edge) tileJSON(w http.ResponseWriter, r *http.Request) error {
+// handleTileJSON describes a pack to a map client.
+func (e *Edge) handleTileJSON(w http.ResponseWriter, r *http.Request) error {
 	const op = "edge.tilejson"
 	name, isJSON := strings.CutSuffix(r.PathValue("pack"), ".json")
 	if !isJSON {
-		return &fault.Error{Op: op, Kind: fault.NotFound, Detail: "there is nothing at this path", Next: "Ask for " + tilesPrefix + r.PathValue("pack") + ".json."}
+		return &fault.Error{Op: op, Kind: fault.NotFound, Detail: "nothing exists at this path", Next: "Ask for " + tilesPrefix + url.PathEscape(r.PathValue("pack")) + ".json."}
 	}
 	p, err := e.packs.Open(name)
 	if err != nil {
 		return fault.Wrap(op, err)
 	}
 	defer p.Close()
-	document, err := p.TileJSON(base(r) + tilesPrefix + url.PathEscape(name) + "/{z}/{x}/{y}" + extension(p))
+	document, err := p.TileJSON(baseURL(r) + tilesPrefix + url.PathEscape(name) + "/{z}/{x}/{y}" + extension(p))
 	if err != nil {
 		return fault.Wrap(op, err)
 	}
 	_, err = ingress.ServeContent(w, r, ingress.Content{
-		Size: int64(len(document)), ETag: tag(document), Type: "application/json", CacheControl: e.cacheControl, Write: from(document), Ready: true,
+		Size: int64(len(document)), ETag: contentETag(document), Type: "application/json", CacheControl: e.cacheControl, Write: bytesWriter(document), Ready: true,
 	})
 	return err
 }
 
-// extension is what the tiles of a pack end in, with its dot.
+// extension is the file extension of a pack's tiles, with its dot.
 func extension(p *pack.Pack) string {
 	if format := p.Tiles().Format; format != "" {
 		return "." + format
@@ -56,20 +56,20 @@ func extension(p *pack.Pack) string {
 	return ""
 }
 
-// base is the URL of this node as the client wrote it. The Host was checked
-// against the listener's before. On the local socket it may be the gateway that
-// asks, and only it knows whether the client came by TLS.
-func base(r *http.Request) string {
+// baseURL is the URL of this node as the client wrote it. The Host was checked
+// against the listener's before. On the local socket the request may come from
+// the gateway, and only the gateway knows whether its client used TLS.
+func baseURL(r *http.Request) string {
 	if r.TLS != nil || ingress.Local(r) && r.Header.Get("X-Forwarded-Proto") == "https" {
 		return "https://" + r.Host
 	}
 	return "http://" + r.Host
 }
 
-// tile answers with one tile, as it is stored if the client takes that.
-func (e *Edge) tile(w http.ResponseWriter, r *http.Request) error {
+// handleTile answers with one tile, as it is stored if the client accepts that.
+func (e *Edge) handleTile(w http.ResponseWriter, r *http.Request) error {
 	const op = "edge.tile"
-	place, err := parsePlace([]byte(r.PathValue("z")), []byte(r.PathValue("x")), []byte(r.PathValue("y")))
+	coord, err := parseTileCoord([]byte(r.PathValue("z")), []byte(r.PathValue("x")), []byte(r.PathValue("y")))
 	if err != nil {
 		return err
 	}
@@ -78,10 +78,10 @@ func (e *Edge) tile(w http.ResponseWriter, r *http.Request) error {
 		return fault.Wrap(op, err)
 	}
 	defer p.Close()
-	if !place.fits(extension(p)) {
-		return &fault.Error{Op: op, Kind: fault.NotFound, Detail: "the tiles of this pack end in " + extension(p), Next: "Ask for that, or leave the extension out."}
+	if !coord.matchesExtension(extension(p)) {
+		return &fault.Error{Op: op, Kind: fault.NotFound, Detail: "the tiles of this pack end in " + extension(p), Next: "Request that, or leave out the extension."}
 	}
-	found, err := e.tiles.get(r.Context(), p, place)
+	found, err := e.tiles.get(r.Context(), p, coord)
 	if err != nil {
 		return fault.Wrap(op, err)
 	}
@@ -89,20 +89,20 @@ func (e *Edge) tile(w http.ResponseWriter, r *http.Request) error {
 	if one.Encoding != "" {
 		w.Header().Set("Vary", "Accept-Encoding")
 		if !accepts(r.Header.Values("Accept-Encoding"), one.Encoding) {
-			if one, err = pack.Inflate(one, largestTile); err != nil {
+			if one, err = pack.Inflate(one, maxInflatedTile); err != nil {
 				return fault.Wrap(op, err)
 			}
-			etag = tag(one.Data)
+			etag = contentETag(one.Data)
 		}
 	}
-	ingress.Untrusted(w.Header())
+	ingress.MarkUntrusted(w.Header())
 	return e.serve(w, r, ingress.Content{
 		Size: int64(len(one.Data)), ETag: etag, Type: one.Type, Encoding: one.Encoding,
-		CacheControl: e.cacheControl, Write: from(one.Data), Ready: true,
+		CacheControl: e.cacheControl, Write: bytesWriter(one.Data), Ready: true,
 	})
 }
 
-// serve answers with a content and counts what it refuses.
+// serve answers with a content and counts unsatisfiable ranges.
 func (e *Edge) serve(w http.ResponseWriter, r *http.Request, c ingress.Content) error {
 	c.MultiRange = e.config.MultiRange
 	status, err := ingress.ServeContent(w, r, c)
@@ -112,44 +112,45 @@ func (e *Edge) serve(w http.ResponseWriter, r *http.Request, c ingress.Content) 
 	return err
 }
 
-// tag is the strong validator of some bytes: their address.
-func tag(data []byte) string { return `"` + b3.Of(data).String() + `"` }
+// contentETag is the strong validator of some bytes: their address.
+func contentETag(data []byte) string { return `"` + b3.Of(data).String() + `"` }
 
-// from is a Content's Write for bytes in memory.
-func from(data []byte) func(io.Writer, int64, int64) error {
+// bytesWriter is a Content's Write for bytes in memory.
+func bytesWriter(data []byte) func(io.Writer, int64, int64) error {
 	return func(w io.Writer, off, n int64) error {
 		_, err := w.Write(data[off : off+n])
 		return err
 	}
 }
 
-// place is where a tile is on the map, and what it is asked for as.
-type place struct {
+// tileCoord is the position of a tile on the map, and the extension of the
+// request.
+type tileCoord struct {
 	z         uint8
 	x, y      uint32
 	extension string // with the dot; empty if none was given
 }
 
-// parsePlace reads the place of a tile. A place that no map has is Malformed;
-// one that this pack does not have is for the pack to say.
-func parsePlace(z, x, y []byte) (place, error) {
+// parseTileCoord parses the coordinates of a tile. Coordinates that no map has
+// are Malformed; the pack decides whether it has the tile.
+func parseTileCoord(z, x, y []byte) (tileCoord, error) {
 	row, extension := y, []byte(nil)
 	if dot := bytes.IndexByte(y, '.'); dot >= 0 {
 		row, extension = y[:dot], y[dot:]
 	}
-	zoom, okZ := plainNumber(z, 31)
-	column, okX := plainNumber(x, math.MaxUint32)
-	line, okY := plainNumber(row, math.MaxUint32)
+	zoom, okZ := parseDecimal(z, 31)
+	column, okX := parseDecimal(x, math.MaxUint32)
+	rowNumber, okY := parseDecimal(row, math.MaxUint32)
 	known, okE := knownExtension(extension)
-	if !okZ || !okX || !okY || !okE || column>>zoom != 0 || line>>zoom != 0 {
-		return place{}, &fault.Error{Op: "edge.tile", Kind: fault.Malformed, Detail: fmt.Sprintf("no map has this tile: %q", cut(z)+"/"+cut(x)+"/"+cut(y)),
+	if !okZ || !okX || !okY || !okE || column>>zoom != 0 || rowNumber>>zoom != 0 {
+		return tileCoord{}, &fault.Error{Op: "edge.tile", Kind: fault.Malformed, Detail: fmt.Sprintf("no map has this tile: %q", truncate(z)+"/"+truncate(x)+"/"+truncate(y)),
 			Next: "Ask for /{z}/{x}/{y} with z from 0 to 31, and x and y below 2 to the power of z."}
 	}
-	return place{z: uint8(zoom), x: uint32(column), y: uint32(line), extension: known}, nil
+	return tileCoord{z: uint8(zoom), x: uint32(column), y: uint32(rowNumber), extension: known}, nil
 }
 
-// plainNumber reads decimal digits and nothing else: one tile has one path.
-func plainNumber(text []byte, most uint64) (uint64, bool) {
+// parseDecimal parses decimal digits and nothing else: one tile has one path.
+func parseDecimal(text []byte, limit uint64) (uint64, bool) {
 	if len(text) == 0 || len(text) > 10 || text[0] == '0' && len(text) > 1 {
 		return 0, false
 	}
@@ -160,28 +161,28 @@ func plainNumber(text []byte, most uint64) (uint64, bool) {
 		}
 		n = n*10 + uint64(c-'0')
 	}
-	return n, n <= most
+	return n, n <= limit
 }
 
-// extensions are those that a tile can be asked for with; the first is none.
+// extensions are those that a request for a tile may have; the first is none.
 var extensions = []string{"", ".mvt", ".pbf", ".png", ".jpg", ".jpeg", ".webp", ".avif", ".mlt"}
 
 func knownExtension(text []byte) (string, bool) {
 	for _, one := range extensions {
-		if string(text) == one { // no copy: the compiler knows this form
+		if string(text) == one { // no copy: the compiler recognises this form
 			return one, true
 		}
 	}
 	return "", false
 }
 
-// cut keeps what is quoted in an error short.
-func cut(text []byte) string { return string(text[:min(len(text), 32)]) }
+// truncate keeps text quoted in errors short.
+func truncate(text []byte) string { return string(text[:min(len(text), 32)]) }
 
-// fits reports whether a tile of this extension can be asked for so. Vector
-// tiles go by two names.
-func (p place) fits(extension string) bool {
-	switch p.extension {
+// matchesExtension reports whether a request may ask for a tile of this
+// extension. Vector tiles and JPEG have two names.
+func (t tileCoord) matchesExtension(extension string) bool {
+	switch t.extension {
 	case "", extension:
 		return true
 	case ".pbf", ".mvt":
@@ -192,8 +193,8 @@ func (p place) fits(extension string) bool {
 	return false
 }
 
-// accepts reports whether a client takes a content coding, as RFC 9110 §12.5.3
-// says: named, or meant by an asterisk, and not with a weight of zero.
+// accepts reports whether a client accepts a content coding (RFC 9110 §12.5.3):
+// by name or by an asterisk, and with a weight above zero.
 func accepts(lines []string, coding string) bool {
 	accepted := false
 	for _, line := range lines {
@@ -211,7 +212,7 @@ func accepts(lines []string, coding string) bool {
 	return accepted
 }
 
-// zeroWeight reports whether the parameters of an element say "not this one".
+// zeroWeight reports whether the parameters of an element exclude it.
 func zeroWeight(parameters string) bool {
 	name, value, _ := strings.Cut(parameters, "=")
 	if !strings.EqualFold(strings.TrimSpace(name), "q") {

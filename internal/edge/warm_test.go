@@ -17,9 +17,18 @@ import (
 	"micronode/internal/ingress"
 )
 
-// raw sends a request as it is and returns the answer as it came, but for what
+// raw sends a request as it is and returns the answer as it came, without what
 // changes from one second to the next.
 func (f *fixture) raw(target string, headers ...string) string {
+	f.t.Helper()
+	return volatileHeaders.ReplaceAllString(f.asIs(target, headers...), "$1: …\r\n")
+}
+
+// ageHeader matches the Age of an answer.
+var ageHeader = regexp.MustCompile(`(?m)^Age: .*\r\n`)
+
+// asIs is raw with the Date.
+func (f *fixture) asIs(target string, headers ...string) string {
 	f.t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(f.url, "http://"))
 	if err != nil {
@@ -40,10 +49,10 @@ func (f *fixture) raw(target string, headers ...string) string {
 	if _, err := io.Copy(io.Discard, answer.Body); err != nil {
 		f.t.Fatal(err)
 	}
-	return passing.ReplaceAllString(seen.String(), "$1: …\r\n")
+	return ageHeader.ReplaceAllString(seen.String(), "Age: …\r\n")
 }
 
-var passing = regexp.MustCompile(`(?m)^(Date|Age): .*\r\n`)
+var volatileHeaders = regexp.MustCompile(`(?m)^(Date|Age): .*\r\n`)
 
 // The warm lane and the handler give the same answers, byte for byte.
 func TestBothLanesSayTheSame(t *testing.T) {
@@ -67,8 +76,8 @@ func TestBothLanesSayTheSame(t *testing.T) {
 	})
 	const gzip, other = "Accept-Encoding: gzip", "X-Other: the lane does not know it"
 	for _, target := range []string{"/edge/tiles/city/2/1/3.mvt", "/edge/tiles/city/0/0/0", "/edge/assets/" + host + "/page", "/edge/assets/" + host + "/text?q=1"} {
-		f.get(target, "Accept-Encoding", "gzip") // so that it is here
-		if _, ready := f.edge.Shelves().Lookup([]byte(target)); !ready {
+		f.get(target, "Accept-Encoding", "gzip") // so that it is in the cache
+		if _, ready := f.edge.WarmRoutes().Lookup([]byte(target)); !ready {
 			t.Errorf("%s is not for the warm lane", target)
 			continue
 		}
@@ -83,7 +92,8 @@ func TestBothLanesSayTheSame(t *testing.T) {
 	}
 }
 
-// What is not a plain GET of something that is simply there is not for the lane.
+// Everything but a plain GET of a tile or of a small fresh answer is left to
+// the handler.
 func TestWhatTheLaneLeavesToTheHandler(t *testing.T) {
 	folder := assets(t)
 	f := newFixture(t, func(o *options) {
@@ -95,7 +105,7 @@ func TestWhatTheLaneLeavesToTheHandler(t *testing.T) {
 		"/edge/tiles/city/1/0", "/edge/tiles/city/1/0/1/2", "/edge/tiles/city/1/0/x", "/edge/tiles/city.json",
 		"/edge/assets/page.html", "/edge/assets/city.pmtiles", "/edge/assets/host.example.org/x", "/edge/assets/%2e%2e/x", "/edge/assets/",
 	} {
-		if _, ready := f.edge.Shelves().Lookup([]byte(target)); ready {
+		if _, ready := f.edge.WarmRoutes().Lookup([]byte(target)); ready {
 			t.Errorf("%s is ready for the lane", target)
 		}
 	}
@@ -117,7 +127,7 @@ func TestWarmHitsAreCounted(t *testing.T) {
 	for range 5 {
 		f.raw(target)
 	}
-	// An answer is counted when it is written, which the client may see first.
+	// An answer is counted when it is written; the client may receive it first.
 	hits := func() float64 { return testutil.ToFloat64(f.edge.metrics.hits) - before }
 	for deadline := time.Now().Add(time.Minute); hits() < 5 && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
@@ -127,34 +137,34 @@ func TestWarmHitsAreCounted(t *testing.T) {
 	}
 }
 
-// An answer that was made ready before everything was forgotten, and is put away
-// after that, does not come back.
+// An answer that was prepared before a purge and is inserted after it does not
+// stay.
 func TestAnAnswerOfBeforeAPurgeIsNotKept(t *testing.T) {
 	c := newAnswerCache(1 << 20)
-	prepared, err := ingress.Prepare(ingress.Preparation{Pattern: assetPattern, Header: http.Header{"Content-Type": {"text/plain"}}, Body: []byte("old")})
+	prepared, err := ingress.Prepare(ingress.PreparedSpec{Pattern: assetPattern, Header: http.Header{"Content-Type": {"text/plain"}}, Body: []byte("old")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer := readyAnswer{prepared, time.Now().Add(time.Hour)}
-	begun := c.cleared.Load()
+	answer := preparedAnswer{prepared, time.Now().Add(time.Hour)}
+	begun := c.generation.Load()
 	c.clear()
-	c.keep("/edge/assets/one", answer, begun)
-	c.keep("/edge/assets/two", answer, c.cleared.Load())
-	if _, there := c.ready.GetIfPresent("/edge/assets/one"); there {
+	c.insert("/edge/assets/one", answer, begun)
+	c.insert("/edge/assets/two", answer, c.generation.Load())
+	if _, there := c.answers.GetIfPresent("/edge/assets/one"); there {
 		t.Error("what was purged while it was made ready is kept")
 	}
-	if _, there := c.ready.GetIfPresent("/edge/assets/two"); !there {
+	if _, there := c.answers.GetIfPresent("/edge/assets/two"); !there {
 		t.Error("what was made after the purge is not kept")
 	}
 }
 
-// What a tile from memory costs: its name, the claim on its pack, and three
-// pieces of the answer, which the lane uses again once it is written.
+// The cost of a tile from memory: its name, the reference to its pack, and
+// three parts of the answer, which the lane reuses once it is written.
 func TestWhatAWarmTileCosts(t *testing.T) {
 	f := newFixture(t, withPack(t))
-	shelves, target := f.edge.Shelves(), []byte("/edge/tiles/city/2/1/3.mvt")
+	routes, target := f.edge.WarmRoutes(), []byte("/edge/tiles/city/2/1/3.mvt")
 	one := func() {
-		if _, ready := shelves.Lookup(target); !ready {
+		if _, ready := routes.Lookup(target); !ready {
 			t.Fatal("not ready")
 		}
 	}
@@ -164,13 +174,13 @@ func TestWhatAWarmTileCosts(t *testing.T) {
 	}
 }
 
-// Without memory for it, everything is served all the same.
-func TestWithoutAShelf(t *testing.T) {
+// Without memory for prepared answers, everything is served all the same.
+func TestWithoutPreparedAnswers(t *testing.T) {
 	host, change := origin(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") })
 	f := newFixture(t, func(o *options) {
 		withPack(t)(o)
 		change(o)
-		o.spec.Config.ShelfBytes, o.warm = 0, true
+		o.spec.Config.PreparedBytes, o.warm = 0, true
 	})
 	if got := f.get("/edge/tiles/city/2/1/3"); got.status != http.StatusOK || !bytes.Equal(got.body, plainTile(2, 1, 3)) {
 		t.Errorf("%d", got.status)

@@ -2,8 +2,8 @@ package facet
 
 import "time"
 
-// Event is what is told of the facets for the record. It says what was done
-// and what came of it, never who asked.
+// Event is an event of the facets for the audit log. It says what was done and
+// what the result was, never who asked.
 type Event struct {
 	Type   EventType
 	Time   time.Time
@@ -18,13 +18,13 @@ type EventType string
 // What can happen.
 const (
 	Posted      EventType = "posted"
-	Undelivered EventType = "post not delivered" // this time; the mailbox gives it out again, or keeps it as a dead letter
-	HeldUp      EventType = "post held up"       // a part is away; it goes on when that is back
+	Undelivered EventType = "post not delivered" // this time; the mailbox redelivers it, or keeps it as a dead letter
+	HeldUp      EventType = "post held up"       // an owner is away; it continues when that is back
 	Followed    EventType = "followed"
 	Unfollowed  EventType = "unfollowed"
 )
 
-// audit tells an event to whoever keeps a record. It never waits.
+// audit publishes an event to the audit log. It never waits.
 func (f *Facets) audit(e Event) {
 	e.Time = time.Now()
 	_ = f.events.Publish(e) // a closed bus has no readers left

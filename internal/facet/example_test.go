@@ -10,21 +10,21 @@ import (
 
 	"micronode/internal/facet"
 	"micronode/internal/flow"
-	"micronode/internal/index"
+	"micronode/internal/graph"
 	"micronode/internal/mailbox"
 	"micronode/internal/observe"
 	"micronode/internal/supervise"
 )
 
-// A post comes to those who follow its author.
+// A post is delivered to the followers of its author.
 func Example() {
 	inv := flow.NewInventory()
-	supervisor, _ := supervise.New(supervise.Options{Total: time.Second, Stages: []supervise.Stage{{Name: "state"}, {Name: "workers"}}})
+	supervisor, _ := supervise.New(supervise.Options{DrainTimeout: time.Second, Stages: []supervise.Stage{{Name: "state"}, {Name: "workers"}}})
 	stages := facet.Stages{State: "state", Workers: "workers"}
 	c := facet.DefaultConfig()
 	c.Feed.Enabled, c.Graph.Enabled = true, true
 
-	graph, _ := index.OpenGraph(inv, c.Graph.Spec("")) // in memory
+	graph, _ := graph.Open(inv, c.Graph.Spec("")) // in memory
 	defer graph.Close()
 	limits := mailbox.DefaultConfig()
 	box := mailbox.NewRAM(inv, limits.RAMSpec(false))

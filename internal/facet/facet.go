@@ -16,12 +16,12 @@ import (
 	"micronode/internal/supervise"
 )
 
-// Spec is what the facets are made of. Of the owners, those may be nil that no
-// facet that is on asks.
+// Spec is what the facets are made of. An owner may be nil if no enabled facet
+// needs it.
 type Spec struct {
 	Config Config
 
-	// the owners, who do the work
+	// the owners
 	Mailbox  Mailbox
 	Audience Audience
 	Graph    Graph
@@ -30,27 +30,27 @@ type Spec struct {
 
 	Metrics   *observe.Metrics
 	Readiness *observe.Readiness
-	Tracer    trace.Tracer // nil if nobody wants spans
+	Tracer    trace.Tracer // nil for no spans
 }
 
 // Facets is the four services.
 type Facets struct {
 	// set at construction
 	spec   Spec
-	feed   feed
-	graph  graph
-	search search
-	media  media
+	feed   feedFacet
+	graph  graphFacet
+	search searchFacet
+	media  mediaFacet
 
 	// what moves between the tasks; nil if every facet is off
-	events   *flow.Bus[Event]    // for the record
-	recorded *flow.Reader[Event] // of the one who keeps it, subscribed before anything happens
+	events      *flow.Bus[Event]    // for the audit log
+	auditReader *flow.Reader[Event] // of the audit service, subscribed before the first event
 }
 
-// Stages says in which stages of the node the parts of the facets run.
+// Stages says in which stages of the node the tasks of the facets run.
 type Stages struct {
 	State   string // events
-	Workers string // whoever delivers posts
+	Workers string // the workers that deliver posts
 }
 
 // The names of the facets: their services in metrics, and their sections.
@@ -61,7 +61,7 @@ const (
 	mediaName  = "media"
 )
 
-// New makes the parts of the facets. Those that are off have none.
+// New makes the facets. Those that are off have no permits and no tasks.
 func New(inv *flow.Inventory, to *supervise.Supervisor, in Stages, spec Spec) (*Facets, error) {
 	if spec.Tracer == nil {
 		spec.Tracer = noop.NewTracerProvider().Tracer("")
@@ -72,46 +72,45 @@ func New(inv *flow.Inventory, to *supervise.Supervisor, in Stages, spec Spec) (*
 		f.events = flow.NewBus[Event](inv, flow.BusSpec{
 			Service: feedName, Name: "events", Cap: 1024, Readers: 16, From: "facets", To: "audit",
 		})
-		f.recorded, _ = f.events.Subscribe("audit", nil) // a new bus has room
+		f.auditReader, _ = f.events.Subscribe("audit", nil) // a new bus has room
 	}
-	f.feed.part = newPart(inv, spec.Metrics, partSpec{feedName, "feed_fanout", c.Feed.Enabled, c.Feed.fanout(), "boxes", "boards"})
-	f.graph.part = newPart(inv, spec.Metrics, partSpec{graphName, "graph_expand", c.Graph.Enabled, c.Graph.expand(), "handlers", "graph"})
-	f.search.part = newPart(inv, spec.Metrics, partSpec{searchName, "search_qps", c.Search.Enabled, c.Search.queries(), "handlers", "library"})
-	f.media.part = newPart(inv, spec.Metrics, partSpec{mediaName, "media_jobs", c.Media.Enabled, c.Media.jobs(), "handlers", "thumbnails"})
+	f.feed.facetBase = newFacetBase(inv, spec.Metrics, facetSpec{feedName, "feed_fanout", c.Feed.Enabled, c.Feed.fanout(), "boxes", "boards"})
+	f.graph.facetBase = newFacetBase(inv, spec.Metrics, facetSpec{graphName, "graph_expand", c.Graph.Enabled, c.Graph.expand(), "handlers", "graph"})
+	f.search.facetBase = newFacetBase(inv, spec.Metrics, facetSpec{searchName, "search_qps", c.Search.Enabled, c.Search.queries(), "handlers", "library"})
+	f.media.facetBase = newFacetBase(inv, spec.Metrics, facetSpec{mediaName, "media_jobs", c.Media.Enabled, c.Media.jobs(), "handlers", "thumbnails"})
 	return f, errors.Join(f.openFeed(), f.openGraph(), f.openSearch(inv, to, in), f.openMedia(inv, to, in))
 }
 
 // Routes lists the routes of all facets. Those of one that is off are there,
-// too: they say how it is turned on.
+// too: they answer how to turn it on.
 func (f *Facets) Routes() []ingress.Route {
 	return slices.Concat(
-		f.feed.dress(f.feedRoutes()), f.graph.dress(f.graphRoutes()), f.search.dress(f.searchRoutes()), f.media.dress(f.mediaRoutes()))
+		f.feed.bindRoutes(f.feedRoutes()), f.graph.bindRoutes(f.graphRoutes()), f.search.bindRoutes(f.searchRoutes()), f.media.bindRoutes(f.mediaRoutes()))
 }
 
-// Add hands everything that runs to the supervisor. With every facet off, that
-// is nothing.
+// Add registers everything that runs with the supervisor. With every facet off,
+// that is nothing.
 func (f *Facets) Add(to *supervise.Supervisor, in Stages, audit func(Event)) error {
 	if f.events == nil {
 		return nil
 	}
 	return errors.Join(
 		to.Add(supervise.Service{Service: feedName, Name: "facet audit", Stage: in.State,
-			Serve: func(ctx context.Context) error { f.recorded.Each(ctx, audit); return nil }, Drain: supervise.Closing(f.events.Close)}),
+			Serve: func(ctx context.Context) error { f.auditReader.ForEach(ctx, audit); return nil }, Drain: supervise.CloseOnDrain(f.events.Close)}),
 		f.addFeed(to, in), f.addSearch(to, in), f.addMedia(to, in))
 }
 
-// Close lets go of what the facets keep for themselves. The owners are closed
-// by whoever opened them.
+// Close releases what the facets hold themselves. It does not close the owners.
 func (f *Facets) Close() error {
-	for _, p := range []*part{&f.feed.part, &f.graph.part, &f.search.part, &f.media.part} {
+	for _, p := range []*facetBase{&f.feed.facetBase, &f.graph.facetBase, &f.search.facetBase, &f.media.facetBase} {
 		p.close()
 	}
 	return errors.Join(f.closeSearch(), f.closeMedia())
 }
 
-// part is what the facets have in common: whether one is on, and how much of
+// facetBase is what the facets have in common: whether one is on, and how much of
 // its costly work runs at a time.
-type part struct {
+type facetBase struct {
 	// set at construction
 	name        string
 	on          bool
@@ -119,72 +118,71 @@ type part struct {
 	instruments *observe.Instruments
 }
 
-// partSpec says how a part is made.
-type partSpec struct {
+// facetSpec says how a facetBase is made.
+type facetSpec struct {
 	name, permits string
 	on            bool
-	most          int
+	permitCap     int
 	from, to      string
 }
 
-// mostWaiting is how many may wait for a permit of one facet. The others are
-// turned away at once: requests that wait here have a place in the server, and
-// one slow facet must not have them all.
-const mostWaiting = 64
+// maxWaiting is how many requests may wait for a permit of one facet. Further
+// requests are refused at once, so that one slow facet cannot use all request
+// slots of the server.
+const maxWaiting = 64
 
-func newPart(inv *flow.Inventory, metrics *observe.Metrics, spec partSpec) part {
-	p := part{name: spec.name, on: spec.on, instruments: metrics.For(spec.name)}
+func newFacetBase(inv *flow.Inventory, metrics *observe.Metrics, spec facetSpec) facetBase {
+	p := facetBase{name: spec.name, on: spec.on, instruments: metrics.For(spec.name)}
 	if p.on {
 		p.permits = flow.NewPermits(inv, flow.PermitsSpec{
-			Service: spec.name, Name: spec.permits, Cap: spec.most, Waiting: mostWaiting, From: spec.from, To: spec.to,
+			Service: spec.name, Name: spec.permits, Cap: spec.permitCap, Waiting: maxWaiting, From: spec.from, To: spec.to,
 		})
 	}
 	return p
 }
 
-func (p *part) close() {
-	if p.permits != nil {
-		p.permits.Close()
+func (f *facetBase) close() {
+	if f.permits != nil {
+		f.permits.Close()
 	}
 }
 
-// under does work under a permit. If none comes free before the deadline of
+// withPermit does work under a permit. If none comes free before the deadline of
 // ctx, that is fault.Backpressure.
-func (p *part) under(ctx context.Context, work func() error) error {
-	if err := p.permits.Acquire(ctx); err != nil {
+func (f *facetBase) withPermit(ctx context.Context, work func() error) error {
+	if err := f.permits.Acquire(ctx); err != nil {
 		return err
 	}
-	defer p.permits.Release()
+	defer f.permits.Release()
 	return work()
 }
 
-// dress makes the routes of a part its own. If it is off, all of them answer
-// how to turn it on.
-func (p *part) dress(routes []ingress.Route) []ingress.Route {
+// bindRoutes sets the service of the routes. If the facet is off, all of them
+// answer how to turn it on.
+func (f *facetBase) bindRoutes(routes []ingress.Route) []ingress.Route {
 	for i := range routes {
-		routes[i].Service = p.name
+		routes[i].Service = f.name
 		routes[i].Docs.Kinds = append(routes[i].Docs.Kinds, fault.NotFound)
-		if !p.on {
-			routes[i].Handler = p.refuse
+		if !f.on {
+			routes[i].Handler = f.handleDisabled
 		}
 	}
 	return routes
 }
 
-// refuse is the answer of a facet that is off.
-func (p *part) refuse(http.ResponseWriter, *http.Request) error {
-	p.instruments.Rejected.WithLabelValues("disabled").Inc()
-	return &fault.Error{Op: p.name, Kind: fault.NotFound, Detail: "the facet " + p.name + " is off on this node",
-		Next: "Set facets." + p.name + ".enabled = true in the configuration of the node, and start it again."}
+// handleDisabled is the handler of a facet that is off.
+func (f *facetBase) handleDisabled(http.ResponseWriter, *http.Request) error {
+	f.instruments.Rejected.WithLabelValues("disabled").Inc()
+	return &fault.Error{Op: f.name, Kind: fault.NotFound, Detail: "the facet " + f.name + " is off on this node",
+		Next: "Set facets." + f.name + ".enabled = true in the configuration of the node, and restart it."}
 }
 
-// need refuses a facet whose owner is missing. That is a mistake of whoever
-// puts the node together.
-func (p *part) need(owner string, there bool) error {
-	if !p.on || there {
+// requireOwner refuses a facet whose owner is missing. That is a mistake in the
+// wiring of the node.
+func (f *facetBase) requireOwner(owner string, present bool) error {
+	if !f.on || present {
 		return nil
 	}
-	err := fault.New("facet.new", fault.Internal, "the facet %s is on, and there is no %s", p.name, owner)
-	err.Next = "Pass the " + owner + " in facet.Spec."
-	return err
+	return fault.New("facet.new", fault.Internal, "the facet %s is on, but there is no %s", f.name, owner).
+		Advise("Pass the " + owner + " in facet.Spec.")
 }

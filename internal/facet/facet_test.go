@@ -22,11 +22,11 @@ func TestOff(t *testing.T) {
 		for _, route := range r.Routes() {
 			for _, method := range route.Methods {
 				path := strings.NewReplacer("{user}", "ann", "{a}", "ann", "{b}", "bob", "{node}", "ann", "{b3}", "b3:"+strings.Repeat("0", 64)).Replace(route.Pattern)
-				next := refused(t, r.ask(method, path, ""), fault.NotFound)
+				next := expectRefusal(t, r.request(method, path, ""), fault.NotFound)
 				if want := "facets." + route.Service + ".enabled = true"; !strings.Contains(next, want) {
 					t.Errorf("%s %s: the next step is %q, without %q", method, path, next, want)
 				}
-				if r.count(route.Service, "rejected_total", "reason=disabled") == 0 {
+				if r.metric(route.Service, "rejected_total", "reason=disabled") == 0 {
 					t.Errorf("%s %s is not counted", method, path)
 				}
 				asked++
@@ -54,7 +54,7 @@ func TestOn(t *testing.T) {
 	if c.Feed.fanout() != 2*c.Graph.expand() || c.Graph.expand() < 1 || c.Search.queries() != c.Feed.fanout() || c.Media.jobs() != c.Graph.expand() {
 		t.Errorf("%d, %d, %d and %d at a time", c.Feed.fanout(), c.Graph.expand(), c.Search.queries(), c.Media.jobs())
 	}
-	r := build(t, on("feed", "graph"))
+	r := build(t, enable("feed", "graph"))
 	defer r.end()
 	bounds := map[string]int{}
 	for _, stat := range r.inventory.Read() {
@@ -72,7 +72,7 @@ func TestAnOwnerIsMissing(t *testing.T) {
 	for _, name := range []string{"feed", "graph", "search", "media"} {
 		inv, metrics := flow.NewInventory(), observe.NewMetrics(observe.Build{})
 		spec := Spec{Config: DefaultConfig(), Metrics: metrics, Readiness: observe.NewReadiness(inv, nil)}
-		on(name)(&spec)
+		enable(name)(&spec)
 		if _, err := New(inv, nil, testStages, spec); fault.KindOf(err) != fault.Internal || fault.NextOf(err) == "" {
 			t.Errorf("%s without anybody who does the work: %v", name, err)
 		}
@@ -80,7 +80,7 @@ func TestAnOwnerIsMissing(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
-	if err := check(DefaultConfig()); err != nil {
+	if err := validateAll(DefaultConfig()); err != nil {
 		t.Fatalf("the defaults are refused: %v", err)
 	}
 	for key, wrong := range map[string][]func(*Config){
@@ -101,7 +101,7 @@ func TestConfig(t *testing.T) {
 		for _, change := range wrong {
 			c := DefaultConfig()
 			change(&c)
-			problem, is := errors.AsType[*config.Problem](check(c))
+			problem, is := errors.AsType[*config.Problem](validateAll(c))
 			if !is || problem.Key != key || problem.Next == "" {
 				t.Errorf("%s: %v", key, problem)
 			}
@@ -110,7 +110,7 @@ func TestConfig(t *testing.T) {
 	good := DefaultConfig()
 	good.Feed.Enabled, good.Graph.Enabled = true, true
 	good.Feed.Fanout = config.Auto[int]{Value: 1024}
-	if err := check(good); err != nil {
+	if err := validateAll(good); err != nil {
 		t.Error(err)
 	}
 	if spec := good.Graph.Spec("there"); spec.Path != "there" || spec.MaxEdges != 1_000_000 || spec.MaxFollows != 10_000 || spec.WalkEdges != 200_000 {
@@ -118,14 +118,14 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// check validates a configuration and all its sections, as reading a file does.
-func check(c Config) error {
+// validateAll validates a configuration and all its sections, as reading a file does.
+func validateAll(c Config) error {
 	return errors.Join(c.Validate(), c.Feed.Validate(), c.Graph.Validate(), c.Search.Validate(), c.Media.Validate())
 }
 
 // TestRoutesAreWhole looks at what the server and the documents need.
 func TestRoutesAreWhole(t *testing.T) {
-	r := build(t, on("feed", "graph"))
+	r := build(t, enable("feed", "graph"))
 	defer r.end()
 	for _, route := range r.Routes() {
 		changes := route.Methods[0] != http.MethodGet && route.Methods[0] != http.MethodHead

@@ -15,15 +15,15 @@ import (
 	"micronode/b3"
 	"micronode/client"
 	"micronode/fault"
-	"micronode/internal/index"
+	"micronode/internal/graph"
 	"micronode/internal/ingress"
 	"micronode/internal/mailbox"
 )
 
 const opFeed = "feed.post"
 
-// Mailbox is what the feed needs of a mailbox. Every mailbox.Engine has it, and
-// so has the mailbox.Remote of one in another process.
+// Mailbox is what the feed needs of a mailbox. Every mailbox.Engine implements
+// it, and so does the mailbox.Remote of one in another process.
 type Mailbox interface {
 	Send(ctx context.Context, m mailbox.Message) (mailbox.Sent, error)
 	Receive(ctx context.Context, box string, visibility, wait time.Duration) (mailbox.Delivery, error)
@@ -31,44 +31,45 @@ type Mailbox interface {
 	Nack(ctx context.Context, box, receipt string, delay time.Duration, reason string) error
 	Extend(ctx context.Context, box, receipt string, visibility time.Duration) error
 	Post(ctx context.Context, boards []string, n mailbox.Note) error
-	Board(ctx context.Context, name, after string, limit int) ([]mailbox.Note, error)
+	Notes(ctx context.Context, name, after string, limit int) ([]mailbox.Note, error)
 }
 
-// Audience is what the feed needs of the graph: to whom a post goes, and what
-// those are to a reader whose posts it has. An index.Graph knows, and so does the
-// index.RemoteGraph of one in another process. Both are asked for many at once.
+// Audience is what the feed needs of the graph: the followers of an author, and
+// the relations of a reader to authors. An graph.Graph implements it, and so
+// does the graph.Remote of one in another process. Both methods are for
+// many at once.
 type Audience interface {
 	Followers(ctx context.Context, b, after string, limit int) ([]string, error)
-	Ties(ctx context.Context, a string, others []string) ([]index.Tie, error)
+	Relations(ctx context.Context, a string, others []string) ([]graph.Relation, error)
 }
 
-// feed is the facet's own.
-type feed struct {
-	part
+// feedFacet is the state of the feed facet.
+type feedFacet struct {
+	facetBase
 
 	// set at construction; nil if the facet is off
-	posts    prometheus.Counter
-	notes    prometheus.Counter
-	outcomes map[outcome]prometheus.Counter
-	took     prometheus.Histogram
+	posts         prometheus.Counter
+	notes         prometheus.Counter
+	outcomes      map[outcome]prometheus.Counter
+	fanoutSeconds prometheus.Histogram
 }
 
-// openFeed makes what the facet needs.
+// openFeed makes the metrics of the facet.
 func (f *Facets) openFeed() error {
-	if err := errors.Join(f.feed.need("mailbox", f.spec.Mailbox != nil), f.feed.need("graph", f.spec.Audience != nil)); err != nil || !f.feed.on {
+	if err := errors.Join(f.feed.requireOwner("mailbox", f.spec.Mailbox != nil), f.feed.requireOwner("graph", f.spec.Audience != nil)); err != nil || !f.feed.on {
 		return err
 	}
 	outcomes := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "feed_deliveries_total",
-		Help: "Posts that were taken out of the box, by what came of it: done, failed (and given back), poison (not a post at all), stopped (by the end of the node), lost (somebody else has it)."}, []string{"outcome"})
+		Help: "Posts received from the box, by result: done, failed (returned to the box), poison (not a post), stopped (the node stopped), lost (the lease expired)."}, []string{"outcome"})
 	f.feed.outcomes = map[outcome]prometheus.Counter{}
-	for _, one := range []outcome{done, failed, poison, stopped, lost} {
+	for _, one := range []outcome{outcomeDone, outcomeFailed, outcomePoison, outcomeStopped, outcomeLost} {
 		f.feed.outcomes[one] = outcomes.WithLabelValues(string(one))
 	}
-	f.feed.posts = prometheus.NewCounter(prometheus.CounterOpts{Name: "feed_posts_total", Help: "Posts that were taken in."})
-	f.feed.notes = prometheus.NewCounter(prometheus.CounterOpts{Name: "feed_notes_total", Help: "Feeds that a post was put into, repetitions counted."})
-	f.feed.took = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "feed_fanout_seconds",
-		Help: "How long it took to put a post into all feeds.", Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .2, .5, 1, 2, 5, 10, 30}})
-	f.feed.instruments.Register(outcomes, f.feed.posts, f.feed.notes, f.feed.took)
+	f.feed.posts = prometheus.NewCounter(prometheus.CounterOpts{Name: "feed_posts_total", Help: "Accepted posts."})
+	f.feed.notes = prometheus.NewCounter(prometheus.CounterOpts{Name: "feed_notes_total", Help: "Deliveries of posts to feeds, repetitions included."})
+	f.feed.fanoutSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "feed_fanout_seconds",
+		Help: "Time to deliver a post to all feeds.", Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .2, .5, 1, 2, 5, 10, 30}})
+	f.feed.instruments.Register(outcomes, f.feed.posts, f.feed.notes, f.feed.fanoutSeconds)
 	return nil
 }
 
@@ -76,78 +77,78 @@ const feedPattern = "/feed/{user}"
 
 // How much of a feed is shown at a time.
 const (
-	boardNotes = 500       // that a feed has at most, as a board does
-	usualItems = 20        // shown if nobody says how many
-	mostItems  = 100       // shown at a time
-	pageBytes  = 128 << 10 // of the posts of a page
+	boardNotes   = 500       // the most that a feed has, as a board does
+	defaultItems = 20        // shown without a limit in the request
+	maxItems     = 100       // shown at a time
+	pageBytes    = 128 << 10 // of the posts of a page
 )
 
 // feedRoutes lists the routes of the facet as if it were on.
 func (f *Facets) feedRoutes() []ingress.Route {
-	user := path("user", "1 to 128 bytes of UTF-8 in NFC, without slashes and control characters.")
+	user := pathParam("user", "1 to 128 bytes of UTF-8 in NFC, without slashes and control characters.")
 	return []ingress.Route{
 		{
-			// Whatever is written in JSON takes six times its room at most.
-			Methods: []string{http.MethodPost}, Pattern: feedPattern, Handler: f.postFeed, Class: ingress.Control, Scope: "feed:post", BodyCap: 6*int64(longestPost) + 64,
-			Docs: ingress.Docs{Summary: "Post to those who follow",
-				Description: "When it is answered, the post is kept; it comes into the feeds of the author and of all followers in a moment.",
+			// In JSON a text takes up to six times its bytes.
+			Methods: []string{http.MethodPost}, Pattern: feedPattern, Handler: f.handlePost, Class: ingress.Control, Scope: "feed:post", BodyCap: 6*int64(longestPost) + 64,
+			Docs: ingress.Docs{Summary: "Publish a post to the followers of its author",
+				Description: "When the response arrives, the post is stored; it appears in the feeds of the author and of all followers a moment later.",
 				Request:     client.PostRequest{},
 				Params: []ingress.Param{user,
-					{Name: "Idempotency-Key", In: "header", Type: "string", Doc: "Names the post, so that sending it again is no second one."}},
-				Responses: []ingress.Response{{Status: http.StatusCreated, Body: client.Posted{}}, {Status: http.StatusOK, Body: client.Posted{}, Doc: "It was posted before, with the same key."}},
+					{Name: "Idempotency-Key", In: "header", Type: "string", Doc: "Identifies the post: a retry with the same key creates no second post."}},
+				Responses: []ingress.Response{{Status: http.StatusCreated, Body: client.Posted{}}, {Status: http.StatusOK, Body: client.Posted{}, Doc: "It was already posted with this key."}},
 				Kinds:     []fault.Kind{fault.Malformed, fault.BodyTooLarge, fault.Conflict, fault.Busy, fault.StorageBusy, fault.StoreFull, fault.NotReady, fault.UpstreamFailed}},
 		},
 		{
-			Methods: []string{http.MethodGet}, Pattern: feedPattern, Handler: f.serveFeed, Class: ingress.Control,
-			Docs: ingress.Docs{Summary: "The feed of a user, the best first",
-				Description: "A post counts by its age, and twice as much if its author and the reader follow each other. A page may end early if posts are long; next is the offset of the next one, if there is one.",
-				Params: []ingress.Param{user, query("limit", "At most so many, from 1 to 100; 20 if not said."),
-					query("offset", "How many to leave out, from 0 to 500.")},
+			Methods: []string{http.MethodGet}, Pattern: feedPattern, Handler: f.handleFeed, Class: ingress.Control,
+			Docs: ingress.Docs{Summary: "The feed of a user, best first",
+				Description: "Posts rank by age; the score doubles if author and reader follow each other. A page may end early if posts are long; next is the offset of the next one, if there is one.",
+				Params: []ingress.Param{user, queryParam("limit", "The maximum number, from 1 to 100; default 20."),
+					queryParam("offset", "The number to skip, from 0 to 500.")},
 				Responses: []ingress.Response{{Status: http.StatusOK, Body: client.Feed{}}},
 				Kinds:     []fault.Kind{fault.Malformed, fault.Timeout, fault.NotReady, fault.UpstreamFailed}},
 		},
 	}
 }
 
-// box is where posts wait to be delivered.
-const box = "facet/feed"
+// feedBox is the box in which posts wait to be delivered.
+const feedBox = "facet/feed"
 
-// board is the name of the board that is the feed of a user.
-func board(user string) string { return "feed/" + user }
+// feedBoard is the name of the board that is the feed of a user.
+func feedBoard(user string) string { return "feed/" + user }
 
-// post is a message in the box.
-type post struct {
+// feedPost is a message in the box.
+type feedPost struct {
 	Author string    `json:"author"`
 	Body   string    `json:"body"`
-	At     time.Time `json:"at,omitzero"` // nothing if it came with a key: its repetition must be the same message
+	At     time.Time `json:"at,omitzero"` // zero if it came with a key: its repetition must be the same message
 }
 
-// note is what is pinned to boards.
-type note struct {
+// feedNote is what is posted to boards.
+type feedNote struct {
 	Author string `json:"author"`
 	Body   string `json:"body"`
 }
 
-// encode is for our own structs of texts and times, which cannot fail.
-func encode(v any) []byte {
+// marshal is for our own structs of texts and times, which cannot fail.
+func marshal(v any) []byte {
 	raw, _ := json.Marshal(v)
 	return raw
 }
 
-func (f *Facets) postFeed(w http.ResponseWriter, r *http.Request) error {
+func (f *Facets) handlePost(w http.ResponseWriter, r *http.Request) error {
 	author := r.PathValue("user")
-	if err := index.CheckNode(author); err != nil {
+	if err := graph.CheckNode(author); err != nil {
 		return err
 	}
-	var wanted client.PostRequest
-	if err := ingress.DecodeJSON(r, &wanted); err != nil {
+	var request client.PostRequest
+	if err := ingress.DecodeJSON(r, &request); err != nil {
 		return err
 	}
-	key, err := f.checkPost(wanted.Body, r.Header["Idempotency-Key"])
+	key, err := f.checkPost(request.Body, r.Header["Idempotency-Key"])
 	if err != nil {
 		return err
 	}
-	told, repeated, err := f.take(r.Context(), author, wanted.Body, key)
+	response, repeated, err := f.submitPost(r.Context(), author, request.Body, key)
 	if err != nil {
 		return err
 	}
@@ -155,10 +156,10 @@ func (f *Facets) postFeed(w http.ResponseWriter, r *http.Request) error {
 	if repeated {
 		status = http.StatusOK
 	}
-	return ingress.WriteJSON(w, status, told)
+	return ingress.WriteJSON(w, status, response)
 }
 
-// checkPost refuses what is no post, and returns its key, if it has one.
+// checkPost refuses an invalid post, and returns its key, if it has one.
 func (f *Facets) checkPost(body string, keys []string) (key string, err error) {
 	const mostKey = 255
 	if len(keys) > 0 {
@@ -172,49 +173,49 @@ func (f *Facets) checkPost(body string, keys []string) (key string, err error) {
 		refused.Detail, refused.Next = "the post is empty", `Send {"body":"…"} with some text.`
 	case len(body) > int(most):
 		refused.Kind, refused.Detail = fault.BodyTooLarge, fmt.Sprintf("a post of %d bytes", len(body))
-		refused.Next = fmt.Sprintf("Write %s or less. Store what is longer with `micronode put`, and post its address.", most)
+		refused.Next = fmt.Sprintf("Write %s or less. Store longer content with `micronode put`, and post its address.", most)
 	case len(keys) > 1 || len(keys) == 1 && key == "" || len(key) > mostKey || strings.ContainsFunc(key, unprintable):
-		refused.Detail, refused.Next = "the Idempotency-Key is none", "Send one random text of printable ASCII, such as a UUID."
+		refused.Detail, refused.Next = "the Idempotency-Key is not valid", "Send a random string of printable ASCII, such as a UUID."
 	default:
 		return key, nil
 	}
 	return "", refused
 }
 
-// take puts a post into the box. When it returns, it is kept.
-func (f *Facets) take(ctx context.Context, author, body, key string) (told client.Posted, repeated bool, err error) {
+// submitPost puts a post into the box. When it returns, the post is durable.
+func (f *Facets) submitPost(ctx context.Context, author, body, key string) (response client.Posted, repeated bool, err error) {
 	now := time.Now().UTC().Truncate(time.Millisecond)
-	m, p := mailbox.Message{Box: box}, post{Author: author, Body: body}
+	m, p := mailbox.Message{Box: feedBox}, feedPost{Author: author, Body: body}
 	if key == "" {
 		p.At = now
 	} else {
 		m.Key = feedKey(author, key)
 	}
-	m.Body = encode(p)
+	m.Body = marshal(p)
 	sent, err := f.spec.Mailbox.Send(ctx, m)
 	if err != nil {
-		return told, false, fault.Wrap(opFeed, err)
+		return response, false, fault.Wrap(opFeed, err)
 	}
-	told = client.Posted{ID: sent.ID, Author: author, At: now}
+	response = client.Posted{ID: sent.ID, Author: author, At: now}
 	if sent.Repeated {
-		told.At = f.postedAt(ctx, told)
-		return told, true, nil
+		response.At = f.postedAt(ctx, response)
+		return response, true, nil
 	}
 	f.feed.posts.Inc()
 	f.audit(Event{Type: Posted, Facet: feedName, Key: sent.ID})
-	return told, false, nil
+	return response, false, nil
 }
 
-// feedKey is the key of a post among all those of the mailbox. Authors do not
-// get in each other's way, nor in that of others who send.
+// feedKey is the idempotency key of a post in the mailbox. Keys of different
+// authors do not collide, nor with those of other senders.
 func feedKey(author, key string) string {
-	return "feed:" + b3.Of([]byte(author+"/"+key)).String() // there is no slash in the name of an author
+	return "feed:" + b3.Of([]byte(author+"/"+key)).String() // the name of an author has no slash
 }
 
-// postedAt is when something was posted that is posted again. If it is not in
+// postedAt is the time of the first posting of a repeated post. If it is not in
 // the feed of its author, it has not been delivered yet, and that is now.
 func (f *Facets) postedAt(ctx context.Context, again client.Posted) time.Time {
-	notes, _ := f.spec.Mailbox.Board(ctx, board(again.Author), "", boardNotes) // without it, the time is that of the repetition
+	notes, _ := f.spec.Mailbox.Notes(ctx, feedBoard(again.Author), "", boardNotes) // on an error, the time is that of the repetition
 	for _, n := range notes {
 		if n.ID == again.ID {
 			return n.At
@@ -223,20 +224,20 @@ func (f *Facets) postedAt(ctx context.Context, again client.Posted) time.Time {
 	return again.At
 }
 
-func (f *Facets) serveFeed(w http.ResponseWriter, r *http.Request) error {
+func (f *Facets) handleFeed(w http.ResponseWriter, r *http.Request) error {
 	user := r.PathValue("user")
-	if err := index.CheckNode(user); err != nil {
+	if err := graph.CheckNode(user); err != nil {
 		return err
 	}
-	limit, err := number(r, "limit", usualItems, 1, mostItems)
+	limit, err := queryInt(r, "limit", defaultItems, 1, maxItems)
 	if err != nil {
 		return err
 	}
-	offset, err := number(r, "offset", 0, 0, boardNotes)
+	offset, err := queryInt(r, "offset", 0, 0, boardNotes)
 	if err != nil {
 		return err
 	}
-	notes, err := f.spec.Mailbox.Board(r.Context(), board(user), "", boardNotes)
+	notes, err := f.spec.Mailbox.Notes(r.Context(), feedBoard(user), "", boardNotes)
 	if err != nil {
 		return fault.Wrap("feed.read", err)
 	}
@@ -245,47 +246,47 @@ func (f *Facets) serveFeed(w http.ResponseWriter, r *http.Request) error {
 		return fault.Wrap("feed.read", err)
 	}
 	ranked := rank(shown, f.spec.Config.Feed.HalfLife)
-	return ingress.WriteJSON(w, http.StatusOK, page(user, ranked, limit, offset, time.Now(), f.spec.Config.Feed.HalfLife))
+	return ingress.WriteJSON(w, http.StatusOK, buildPage(user, ranked, limit, offset, time.Now(), f.spec.Config.Feed.HalfLife))
 }
 
 // candidates are the notes of a board that belong into the feed of a user: its
-// own, and those of authors whom it still follows.
+// own, and those of authors that it still follows.
 func (f *Facets) candidates(ctx context.Context, user string, notes []mailbox.Note) ([]candidate, error) {
 	all := make([]candidate, 0, len(notes))
 	var authors []string
-	known := map[string]tie{user: follows}
+	known := map[string]relation{user: relationFollows}
 	for _, n := range notes {
-		var told note
-		if json.Unmarshal(n.Body, &told) != nil {
+		var decoded feedNote
+		if json.Unmarshal(n.Body, &decoded) != nil {
 			continue // of another version; the others are still good
 		}
-		if _, met := known[told.Author]; !met {
-			known[told.Author] = none
-			authors = append(authors, told.Author)
+		if _, found := known[decoded.Author]; !found {
+			known[decoded.Author] = relationNone
+			authors = append(authors, decoded.Author)
 		}
-		all = append(all, candidate{id: n.ID, author: told.Author, body: told.Body, at: n.At})
+		all = append(all, candidate{id: n.ID, author: decoded.Author, body: decoded.Body, at: n.At})
 	}
-	ties, err := f.spec.Audience.Ties(ctx, user, authors)
+	ties, err := f.spec.Audience.Relations(ctx, user, authors)
 	if err != nil {
 		return nil, err
 	}
 	for i, author := range authors {
-		known[author] = tieOf(ties[i])
+		known[author] = relationOf(ties[i])
 	}
 	for i := range all {
-		all[i].tie = known[all[i].author]
+		all[i].relation = known[all[i].author]
 	}
-	return slices.DeleteFunc(all, func(c candidate) bool { return c.tie == none }), nil
+	return slices.DeleteFunc(all, func(c candidate) bool { return c.relation == relationNone }), nil
 }
 
-// tieOf is what an author is to a reader.
-func tieOf(between index.Tie) tie {
+// relationOf is the relation of a reader to an author.
+func relationOf(tie graph.Relation) relation {
 	switch {
-	case !between.Follows:
-		return none
-	case between.Followed:
-		return mutual
+	case !tie.Follows:
+		return relationNone
+	case tie.Followed:
+		return relationMutual
 	default:
-		return follows
+		return relationFollows
 	}
 }

@@ -10,30 +10,31 @@ import (
 
 	"micronode/client"
 	"micronode/fault"
-	"micronode/internal/index"
+	"micronode/internal/graph"
 	"micronode/internal/ingress"
 	"micronode/internal/observe"
 )
 
-// Graph is what its facet shows: who follows whom. An index.Graph knows.
+// Graph is what the facet serves: the follow graph. An graph.Graph implements
+// it.
 type Graph interface {
 	Follow(ctx context.Context, a, b string) (created bool, err error)
 	Unfollow(ctx context.Context, a, b string) (removed bool, err error)
-	Neighbours(ctx context.Context, node string, hops, most int, way index.Direction) (found []index.Near, truncated bool, err error)
+	Neighbours(ctx context.Context, node string, hops, most int, way graph.Direction) (found []graph.NearNode, truncated bool, err error)
 	Size() (nodes, edges int)
 }
 
-// graph is the facet's own.
-type graph struct {
-	part
+// graphFacet is the state of the graph facet.
+type graphFacet struct {
+	facetBase
 
 	// set at construction
 	storage *observe.Dependency // nil if the facet is off
 }
 
-// openGraph makes what the facet needs.
+// openGraph makes the dependency and the metrics of the facet.
 func (f *Facets) openGraph() error {
-	if err := f.graph.need("graph", f.spec.Graph != nil); err != nil || !f.graph.on {
+	if err := f.graph.requireOwner("graph", f.spec.Graph != nil); err != nil || !f.graph.on {
 		return err
 	}
 	f.graph.storage = f.spec.Readiness.Dependency(graphName, "edges", observe.ForWrites)
@@ -43,46 +44,46 @@ func (f *Facets) openGraph() error {
 	}
 	f.graph.instruments.Register(
 		show("graph_nodes", "Nodes that follow others or are followed.", func(nodes, _ int) int { return nodes }),
-		show("graph_edges", "Who follows whom, counted.", func(_, edges int) int { return edges }))
+		show("graph_edges", "Edges of the graph of followers.", func(_, edges int) int { return edges }))
 	return nil
 }
 
 // graphRoutes lists the routes of the facet as if it were on.
 func (f *Facets) graphRoutes() []ingress.Route {
 	const edge = "/graph/{a}/follows/{b}"
-	params := []ingress.Param{path("a", "Who follows: 1 to 128 bytes of UTF-8 in NFC, without slashes and control characters."), path("b", "Who is followed.")}
+	params := []ingress.Param{pathParam("a", "The follower: 1 to 128 bytes of UTF-8 in NFC, without slashes and control characters."), pathParam("b", "The node to follow.")}
 	kinds := []fault.Kind{fault.Malformed, fault.Busy, fault.StorageBusy, fault.StoreFull}
 	return []ingress.Route{
 		{
-			Methods: []string{http.MethodPut}, Pattern: edge, Handler: f.putEdge, Class: ingress.Control, Scope: "graph:write", BodyCap: 1,
-			Docs: ingress.Docs{Summary: "Make one follow another", Params: params,
-				Description: "When it is answered, it is kept. Nobody follows itself.",
-				Responses:   []ingress.Response{{Status: http.StatusCreated, Doc: "That is new."}, {Status: http.StatusNoContent, Doc: "It was so before."}},
+			Methods: []string{http.MethodPut}, Pattern: edge, Handler: f.handleFollow, Class: ingress.Control, Scope: "graph:write", BodyCap: 1,
+			Docs: ingress.Docs{Summary: "Follow a node", Params: params,
+				Description: "When the response arrives, the edge is stored. A node cannot follow itself.",
+				Responses:   []ingress.Response{{Status: http.StatusCreated, Doc: "Created."}, {Status: http.StatusNoContent, Doc: "Already followed."}},
 				Kinds:       append(kinds, fault.QuotaExceeded)},
 		},
 		{
-			Methods: []string{http.MethodDelete}, Pattern: edge, Handler: f.deleteEdge, Class: ingress.Control, Scope: "graph:write",
-			Docs: ingress.Docs{Summary: "Make one not follow another", Params: params,
-				Responses: []ingress.Response{{Status: http.StatusNoContent, Doc: "It does not follow, or never did."}}, Kinds: kinds},
+			Methods: []string{http.MethodDelete}, Pattern: edge, Handler: f.handleUnfollow, Class: ingress.Control, Scope: "graph:write",
+			Docs: ingress.Docs{Summary: "Unfollow a node", Params: params,
+				Responses: []ingress.Response{{Status: http.StatusNoContent, Doc: "Removed, or never followed."}}, Kinds: kinds},
 		},
 		{
-			Methods: []string{http.MethodGet}, Pattern: "/graph/{node}", Handler: f.serveNeighbours, Class: ingress.Control,
-			Docs: ingress.Docs{Summary: "Those around a node, the nearest first",
-				Description: "A node that nobody knows has nobody around it. The answer is truncated if there may be more: beyond max_neighbors, or beyond the edges that one question may walk.",
-				Params: []ingress.Param{path("node", "The node in the middle."),
-					query("hops", "How many steps away at most, from 1 to 3; 1 if not said."),
-					query("max_neighbors", "At most so many; facets.graph.max_neighbors bounds it. 100 if not said."),
-					{Name: "direction", In: "query", Type: "string", Doc: "follows, to those whom it follows, or followers, to those who follow it; follows if not said."}},
+			Methods: []string{http.MethodGet}, Pattern: "/graph/{node}", Handler: f.handleNeighbours, Class: ingress.Control,
+			Docs: ingress.Docs{Summary: "The neighbours of a node, nearest first",
+				Description: "An unknown node has no neighbours. The answer is truncated if there may be more: beyond max_neighbors, or beyond facets.graph.walk_edges.",
+				Params: []ingress.Param{pathParam("node", "The node to start from."),
+					queryParam("hops", "The maximum distance, from 1 to 3; default 1."),
+					queryParam("max_neighbors", "The maximum number, up to facets.graph.max_neighbors; default 100."),
+					{Name: "direction", In: "query", Type: "string", Doc: "follows lists the nodes that it follows, followers lists its followers; default follows."}},
 				Responses: []ingress.Response{{Status: http.StatusOK, Body: client.Neighbourhood{}}},
 				Kinds:     []fault.Kind{fault.Malformed, fault.Backpressure, fault.Timeout}},
 		},
 	}
 }
 
-func (f *Facets) putEdge(w http.ResponseWriter, r *http.Request) error {
+func (f *Facets) handleFollow(w http.ResponseWriter, r *http.Request) error {
 	a, b := r.PathValue("a"), r.PathValue("b")
 	created, err := f.spec.Graph.Follow(r.Context(), a, b)
-	f.graph.wrote(err)
+	f.graph.reportWrite(err)
 	if err != nil {
 		return err
 	}
@@ -95,10 +96,10 @@ func (f *Facets) putEdge(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (f *Facets) deleteEdge(w http.ResponseWriter, r *http.Request) error {
+func (f *Facets) handleUnfollow(w http.ResponseWriter, r *http.Request) error {
 	a, b := r.PathValue("a"), r.PathValue("b")
 	removed, err := f.spec.Graph.Unfollow(r.Context(), a, b)
-	f.graph.wrote(err)
+	f.graph.reportWrite(err)
 	if err != nil {
 		return err
 	}
@@ -109,8 +110,9 @@ func (f *Facets) deleteEdge(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// wrote tells readiness how writing goes. Only what is the disk's fault counts.
-func (g *graph) wrote(err error) {
+// reportWrite updates readiness with the result of a write. Only errors of the
+// disk count.
+func (g *graphFacet) reportWrite(err error) {
 	switch fault.KindOf(err) {
 	case fault.StorageBusy:
 		g.storage.Down(fault.DetailOf(err), fault.NextOf(err))
@@ -123,60 +125,60 @@ func (g *graph) wrote(err error) {
 	}
 }
 
-// usualNeighbours is how many neighbours are told if nobody says how many.
-const usualNeighbours = 100
+// defaultNeighbours is how many neighbours are returned if the request has no
+// limit.
+const defaultNeighbours = 100
 
-func (f *Facets) serveNeighbours(w http.ResponseWriter, r *http.Request) error {
+func (f *Facets) handleNeighbours(w http.ResponseWriter, r *http.Request) error {
 	most := f.spec.Config.Graph.MaxNeighbors
-	hops, err := number(r, "hops", 1, 1, index.MaxHops)
+	hops, err := queryInt(r, "hops", 1, 1, graph.MaxHops)
 	if err != nil {
 		return err
 	}
-	wanted, err := number(r, "max_neighbors", min(usualNeighbours, most), 1, most)
+	wanted, err := queryInt(r, "max_neighbors", min(defaultNeighbours, most), 1, most)
 	if err != nil {
 		return err
 	}
-	way := index.Direction(r.URL.Query().Get("direction"))
-	if way == "" {
-		way = index.Follows
+	direction := graph.Direction(r.URL.Query().Get("direction"))
+	if direction == "" {
+		direction = graph.Follows
 	}
-	told := client.Neighbourhood{Node: r.PathValue("node")}
-	err = f.graph.under(r.Context(), func() error {
-		found, truncated, err := f.spec.Graph.Neighbours(r.Context(), told.Node, hops, wanted, way)
-		told.Truncated = truncated
-		told.Neighbors = make([]client.Near, len(found))
+	response := client.Neighbourhood{Node: r.PathValue("node")}
+	err = f.graph.withPermit(r.Context(), func() error {
+		found, truncated, err := f.spec.Graph.Neighbours(r.Context(), response.Node, hops, wanted, direction)
+		response.Truncated = truncated
+		response.Neighbors = make([]client.Near, len(found))
 		for i, one := range found {
-			told.Neighbors[i] = client.Near(one)
+			response.Neighbors[i] = client.Near(one)
 		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	return ingress.WriteJSON(w, http.StatusOK, told)
+	return ingress.WriteJSON(w, http.StatusOK, response)
 }
 
-// number reads a parameter of the query that is a number.
-func number(r *http.Request, name string, usual, least, most int) (int, error) {
+// queryInt parses an integer parameter of the query.
+func queryInt(r *http.Request, name string, fallback, least, most int) (int, error) {
 	values := r.URL.Query()
 	if !values.Has(name) {
-		return usual, nil
+		return fallback, nil
 	}
 	text := values.Get(name)
 	n, err := strconv.Atoi(text)
 	if err != nil || n < least || n > most {
 		const shown = 40
-		err := fault.New("facet.http", fault.Malformed, "%q is no value for %s", text[:min(shown, len(text))], name)
-		err.Next = fmt.Sprintf("Write a number from %d to %d.", least, most)
-		return 0, err
+		return 0, fault.New("facet.http", fault.Malformed, "%q is not a valid value for %s", text[:min(shown, len(text))], name).
+			Advise(fmt.Sprintf("Write a number from %d to %d.", least, most))
 	}
 	return n, nil
 }
 
-func path(name, doc string) ingress.Param {
+func pathParam(name, doc string) ingress.Param {
 	return ingress.Param{Name: name, In: "path", Type: "string", Required: true, Doc: doc}
 }
 
-func query(name, doc string) ingress.Param {
+func queryParam(name, doc string) ingress.Param {
 	return ingress.Param{Name: name, In: "query", Type: "integer", Doc: doc}
 }

@@ -14,52 +14,48 @@ import (
 	"micronode/internal/supervise"
 )
 
-// Objects is who has the bytes. Every store.Store has them.
+// Objects reads objects. Every store.Store implements it.
 type Objects interface {
 	Open(ctx context.Context, address b3.Address) (store.Handle, error)
 }
 
-// media is the facet's own.
-type media struct {
-	part
-	thumbs *thumbs // nil if it is off
+// mediaFacet is the state of the media facet.
+type mediaFacet struct {
+	facetBase
+	thumbs *thumbnailer // nil if it is off
 }
 
 func (f *Facets) openMedia(_ *flow.Inventory, to *supervise.Supervisor, in Stages) (err error) {
 	if !f.media.on {
 		return nil
 	}
-	if err := f.media.need("store", f.spec.Objects != nil); err != nil {
+	if err := f.media.requireOwner("store", f.spec.Objects != nil); err != nil {
 		return err
 	}
-	f.media.thumbs, err = newThumbs(f, to, in)
+	f.media.thumbs, err = newThumbnailer(f, to, in)
 	return err
 }
 
 func (f *Facets) mediaRoutes() []ingress.Route {
 	return []ingress.Route{{
-		Methods: []string{http.MethodGet}, Pattern: "/media/{b3}", Handler: f.serveMedia, Class: ingress.Transfer,
-		Docs: ingress.Docs{Summary: "An object as a browser wants it, or a small picture of it",
-			Description: "The media type is found out from the bytes. With thumb, a JPEG, PNG, GIF or WebP is made to fit into a box; it keeps its proportions, and becomes no larger than it is.",
+		Methods: []string{http.MethodGet}, Pattern: "/media/{b3}", Handler: f.handleMedia, Class: ingress.Transfer,
+		Docs: ingress.Docs{Summary: "An object with its media type, or a thumbnail of it",
+			Description: "The media type is detected from the bytes. With thumb, a JPEG, PNG, GIF or WebP is scaled down to fit into a box, with its proportions; it is never enlarged.",
 			Params: []ingress.Param{
-				path("b3", "The address: b3: and 64 hex digits."),
+				pathParam("b3", "The address: b3: and 64 hex digits."),
 				{Name: "thumb", In: "query", Type: "string", Doc: "WxH, such as 320x200, each from 1 to 1024."},
 			},
 			Responses: []ingress.Response{
-				{Status: http.StatusOK, Type: octets, Doc: "The bytes, verified."},
-				{Status: http.StatusPartialContent, Type: octets, Doc: "A range of them."},
-				{Status: http.StatusNotModified, Doc: "The client has it."},
-			},
+				{Status: http.StatusOK, Type: "*/*", Doc: "The bytes, verified, with their detected type."},
+			}, Content: true,
 			Kinds: []fault.Kind{fault.Malformed, fault.InvalidRange, fault.IntegrityFail, fault.BodyTooLarge, fault.RatioCap, fault.Backpressure, fault.Timeout, fault.Canceled}},
 	}}
 }
 
-const octets = "application/octet-stream"
+// sniffBytes is how much of an object is read to detect its type.
+const sniffBytes = 512
 
-// sniffed is how much of an object is looked at to find out what it is.
-const sniffed = 512
-
-func (f *Facets) serveMedia(w http.ResponseWriter, r *http.Request) error {
+func (f *Facets) handleMedia(w http.ResponseWriter, r *http.Request) error {
 	address, err := b3.Parse(r.PathValue("b3"))
 	if err != nil {
 		return fault.Wrap(mediaName, err)
@@ -69,7 +65,7 @@ func (f *Facets) serveMedia(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer handle.Close()
-	ingress.Untrusted(w.Header())
+	ingress.MarkUntrusted(w.Header())
 	if asked := r.URL.Query(); asked.Has("thumb") {
 		return f.serveThumb(w, r, handle, asked.Get("thumb"))
 	}
@@ -81,9 +77,9 @@ func (f *Facets) serveMedia(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// sniff finds out what an object is by how it begins.
+// sniff detects the type of an object from its first bytes.
 func sniff(handle store.Handle) (string, error) {
-	head := make([]byte, min(sniffed, handle.Size()))
+	head := make([]byte, min(sniffBytes, handle.Size()))
 	if len(head) > 0 {
 		if n, err := handle.ReadAt(head, 0); n < len(head) {
 			return "", fault.Wrap(mediaName, err)
@@ -92,20 +88,20 @@ func sniff(handle store.Handle) (string, error) {
 	return http.DetectContentType(head), nil
 }
 
-// serveThumb answers with a small picture. It is made of what never changes, so
-// it never changes, either.
+// serveThumb answers with a thumbnail. The object never changes, so the
+// thumbnail never changes, either.
 func (f *Facets) serveThumb(w http.ResponseWriter, r *http.Request, handle store.Handle, size string) error {
-	box, err := thumb.ParseBox(size)
+	bounds, err := thumb.ParseBoundingBox(size)
 	if err != nil {
 		return err
 	}
 	content := store.Content(handle)
-	made, err := f.media.thumbs.get(r.Context(), thumbKey{handle.Address(), box})
+	made, err := f.media.thumbs.get(r.Context(), thumbKey{handle.Address(), bounds})
 	if err != nil {
 		return err
 	}
 	content.Size, content.Type, content.Ready = int64(len(made.Data)), made.Type, true
-	content.ETag = `"` + handle.Address().String() + ";" + box.String() + `"`
+	content.ETag = `"` + handle.Address().String() + ";" + bounds.String() + `"`
 	content.Write = ingress.FromReaderAt(bytes.NewReader(made.Data))
 	_, err = ingress.ServeContent(w, r, content)
 	return err

@@ -9,60 +9,60 @@ import (
 	"micronode/client"
 )
 
-// tie is what an author is to a reader.
-type tie uint8
+// relation is the relation of a reader to an author.
+type relation uint8
 
 const (
-	none    tie = iota // a stranger, or one who is not followed any more
-	follows            // the reader follows the author, or is the author
-	mutual             // each follows the other
+	relationNone    relation = iota // the reader does not follow the author, or no longer does
+	relationFollows                 // the reader follows the author, or is the author
+	relationMutual                  // each follows the other
 )
 
 // candidate is a post that may be shown.
 type candidate struct {
 	id, author, body string
 	at               time.Time
-	tie              tie
+	relation         relation
 }
 
 // mutualWeight is how much more a post counts if author and reader follow each
 // other. That it is two makes it worth one half-life.
 const mutualWeight = 2
 
-// rank puts posts in order, the best first. A post weighs 1, or 2 if author and
-// reader follow each other, and half of that after each half-life. So to weigh
-// twice as much is to be one half-life younger, and the order can be told from
-// times alone: it does not change as time passes, and pages of a feed fit
-// together. Posts that weigh the same come in the order of their IDs.
+// rank sorts posts, the best first. A post weighs 1, or 2 if author and reader
+// follow each other, and half of that after each half-life. So weighing twice
+// as much equals being one half-life younger, and the order follows from times
+// alone: it does not change as time passes, and pages of a feed fit together.
+// Posts of equal weight are ordered by their IDs.
 func rank(posts []candidate, halfLife time.Duration) []candidate {
 	slices.SortFunc(posts, func(a, b candidate) int {
-		return cmp.Or(b.standing(halfLife).Compare(a.standing(halfLife)), cmp.Compare(b.id, a.id))
+		return cmp.Or(b.rankTime(halfLife).Compare(a.rankTime(halfLife)), cmp.Compare(b.id, a.id))
 	})
 	return posts
 }
 
-// standing is when a post of nobody in particular would have to be written to
+// rankTime is the time at which a post of weight 1 would have to be written to
 // weigh as much.
-func (c candidate) standing(halfLife time.Duration) time.Time {
-	if c.tie == mutual {
+func (c candidate) rankTime(halfLife time.Duration) time.Time {
+	if c.relation == relationMutual {
 		return c.at.Add(halfLife)
 	}
 	return c.at
 }
 
-// score is what a post weighs. A clock that is behind does not make it weigh
-// more than a new one.
+// score is the weight of a post. If the clock is behind, a post weighs no more
+// than a new one.
 func (c candidate) score(now time.Time, halfLife time.Duration) float64 {
 	weight := 1.0
-	if c.tie == mutual {
+	if c.relation == relationMutual {
 		weight = mutualWeight
 	}
 	age := max(0, now.Sub(c.at))
 	return weight * math.Exp2(-float64(age)/float64(halfLife))
 }
 
-// page is the part of a feed that is shown. It ends early when posts are long.
-func page(user string, ranked []candidate, limit, offset int, now time.Time, halfLife time.Duration) client.Feed {
+// buildPage is one page of a feed. It ends early when posts are long.
+func buildPage(user string, ranked []candidate, limit, offset int, now time.Time, halfLife time.Duration) client.Feed {
 	shown := client.Feed{User: user, Items: []client.FeedItem{}}
 	bytes := 0
 	for i := min(offset, len(ranked)); i < len(ranked); i++ {

@@ -16,15 +16,15 @@ import (
 	"micronode/internal/config"
 )
 
-// reader plays a library: it says what it was asked.
-type reader struct {
+// fakeLibrary is a library that records its arguments.
+type fakeLibrary struct {
 	limit, offset int
 	fail          error
 	wait          chan struct{} // nil, or what a search waits for
-	within        chan struct{} // told when a search has begun
+	within        chan struct{} // sent to when a search has begun
 }
 
-func (l *reader) Search(ctx context.Context, query string, limit, offset int) (client.SearchResults, error) {
+func (l *fakeLibrary) Search(ctx context.Context, query string, limit, offset int) (client.SearchResults, error) {
 	if l.wait != nil {
 		l.within <- struct{}{}
 		select {
@@ -37,45 +37,45 @@ func (l *reader) Search(ctx context.Context, query string, limit, offset int) (c
 	return client.SearchResults{Query: query, Total: 1, Hits: []client.SearchHit{{ID: "name:docs", Kind: client.FoundName, Name: "docs", Address: b3.Of(nil), Score: 2}}}, l.fail
 }
 
-// library gives the facets one.
-func library(l Library) setting { return func(s *Spec) { s.Library = l } }
+// withLibrary sets the library of the facets.
+func withLibrary(l Library) option { return func(s *Spec) { s.Library = l } }
 
 func TestSearch(t *testing.T) {
-	played := &reader{}
-	r := open(t, on("search"), library(played))
-	told := answered[client.SearchResults](t, r.ask(http.MethodGet, "/search?q="+url.QueryEscape(`"red fox" -blue`), ""), http.StatusOK)
+	played := &fakeLibrary{}
+	r := open(t, enable("search"), withLibrary(played))
+	told := expectJSON[client.SearchResults](t, r.request(http.MethodGet, "/search?q="+url.QueryEscape(`"red fox" -blue`), ""), http.StatusOK)
 	if told.Query != `"red fox" -blue` || told.Total != 1 || len(told.Hits) != 1 || told.Hits[0].Address != b3.Of(nil) {
 		t.Errorf("the answer is %+v", told)
 	}
 	if played.limit != 20 || played.offset != 0 {
 		t.Errorf("it asked for %d after %d", played.limit, played.offset)
 	}
-	answered[client.SearchResults](t, r.ask(http.MethodGet, "/search?q=fox&limit=100&offset=9900", ""), http.StatusOK)
+	expectJSON[client.SearchResults](t, r.request(http.MethodGet, "/search?q=fox&limit=100&offset=9900", ""), http.StatusOK)
 	if played.limit != 100 || played.offset != 9900 {
 		t.Errorf("it asked for %d after %d", played.limit, played.offset)
 	}
 	for _, wrong := range []string{"limit=0", "limit=101", "limit=x", "limit=", "offset=-1", "offset=10000", "offset=1e3"} {
-		if next := refused(t, r.ask(http.MethodGet, "/search?q=fox&"+wrong, ""), fault.Malformed); !strings.Contains(next, "Write a number") {
+		if next := expectRefusal(t, r.request(http.MethodGet, "/search?q=fox&"+wrong, ""), fault.Malformed); !strings.Contains(next, "Write a number") {
 			t.Errorf("%s: the next step is %q", wrong, next)
 		}
 	}
-	played.fail = fault.New("library.query", fault.Malformed, "the query says nothing that is to be found")
-	refused(t, r.ask(http.MethodGet, "/search", ""), fault.Malformed)
+	played.fail = fault.New("library.query", fault.Malformed, "the query contains no word to search for")
+	expectRefusal(t, r.request(http.MethodGet, "/search", ""), fault.Malformed)
 	played.fail = errors.New("broken")
-	refused(t, r.ask(http.MethodGet, "/search?q=fox", ""), fault.Internal)
+	expectRefusal(t, r.request(http.MethodGet, "/search?q=fox", ""), fault.Internal)
 }
 
 // TestSearchIsSaturated has as many queries under way as may be.
 func TestSearchIsSaturated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		played := &reader{wait: make(chan struct{}), within: make(chan struct{}, 10)}
-		r := build(t, on("search"), library(played), func(s *Spec) { s.Config.Search.Queries = config.Auto[int]{Value: 1} })
+		played := &fakeLibrary{wait: make(chan struct{}), within: make(chan struct{}, 10)}
+		r := build(t, enable("search"), withLibrary(played), func(s *Spec) { s.Config.Search.Queries = config.Auto[int]{Value: 1} })
 		r.run()
 		first := make(chan int)
-		go func() { first <- r.ask(http.MethodGet, "/search?q=fox", "").Code }()
+		go func() { first <- r.request(http.MethodGet, "/search?q=fox", "").Code }()
 		<-played.within
 		begun := time.Now()
-		refused(t, r.ask(http.MethodGet, "/search?q=fox", "", "Request-Timeout", "0.5"), fault.Backpressure)
+		expectRefusal(t, r.request(http.MethodGet, "/search?q=fox", "", "Request-Timeout", "0.5"), fault.Backpressure)
 		if took := time.Since(begun); took > time.Second {
 			t.Errorf("the refusal took %s", took)
 		}

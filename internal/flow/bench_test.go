@@ -9,7 +9,7 @@ import (
 )
 
 // The cost of a push and a pop beside a buffered channel's, and the number of
-// allocations, which is zero. bench/ holds the two against each other.
+// allocations, which is zero. bench/ compares the two.
 
 func BenchmarkQueuePushPop(b *testing.B) {
 	q := flow.NewQueue[*int](flow.NewInventory(), flow.QueueSpec{Service: "node", Name: "work", Cap: 256})
@@ -69,11 +69,12 @@ func BenchmarkFair(b *testing.B) {
 			}
 		})
 	}
-	// The dear cases: a full queue of many classes, where a flood is refused, and
-	// where a newcomer of a class without anything displaces one of the richest.
+	// The expensive cases: a full queue of many classes, where a flood is
+	// refused, and where an item of a class without any evicts one of the
+	// richest.
 	b.Run("refused", func(b *testing.B) {
 		f, _ := fairFull(b)
-		flood, turned := []flow.Parcel[*int]{{Class: 0, Cost: 1024}}, make([]*int, 0, 1)
+		flood, turned := []flow.FairItem[*int]{{Class: 0, Cost: 1024}}, make([]*int, 0, 1)
 		b.ReportAllocs()
 		for b.Loop() {
 			_ = f.Offer(1, flood, turned)
@@ -81,7 +82,7 @@ func BenchmarkFair(b *testing.B) {
 	})
 	b.Run("displaced", func(b *testing.B) {
 		f, classes := fairFull(b)
-		one, turned := []flow.Parcel[*int]{{Cost: 1024}}, make([]*int, 0, 1)
+		one, turned := []flow.FairItem[*int]{{Cost: 1024}}, make([]*int, 0, 1)
 		b.ReportAllocs()
 		for class := classes; b.Loop(); class++ {
 			one[0].Class = class % 1000
@@ -90,13 +91,13 @@ func BenchmarkFair(b *testing.B) {
 	})
 }
 
-func fairBatch(n int, classes uint64) (*flow.Fair[*int], []flow.Parcel[*int]) {
+func fairBatch(n int, classes uint64) (*flow.Fair[*int], []flow.FairItem[*int]) {
 	f := flow.NewFair[*int](flow.NewInventory(), flow.FairSpec{
 		Service: "overlay", Quantum: 4096, Bands: []flow.BandSpec{{Name: "gossip_egress", Cap: 512, Bytes: 4 << 20}},
 	})
-	var batch []flow.Parcel[*int]
+	var batch []flow.FairItem[*int]
 	for i := range n {
-		batch = append(batch, flow.Parcel[*int]{Class: uint64(i) % classes, Cost: 1024, Item: new(int)})
+		batch = append(batch, flow.FairItem[*int]{Class: uint64(i) % classes, Cost: 1024, Item: new(int)})
 	}
 	return f, batch
 }

@@ -20,12 +20,13 @@ type BusSpec struct {
 	Each    string // "topic", if there is one bus for each; otherwise there is one
 }
 
-// Bus tells every event to every reader. It never waits for a reader: one that
-// falls more than Cap events behind loses the oldest and is told how many, and
-// then reads the state they led to from a Snapshot instead.
+// Bus delivers every event to every reader. It never waits for a reader: one
+// that falls more than Cap events behind loses the oldest and learns how many,
+// and then reads the state they led to from a Snapshot instead.
 type Bus[T any] struct {
 	// set at construction
 	spec      BusSpec
+	inventory *Inventory
 	seam      seam
 	enrolment enrolment
 	op        string
@@ -48,23 +49,23 @@ func NewBus[T any](inv *Inventory, spec BusSpec) *Bus[T] {
 	if spec.Readers < 1 {
 		panic("flow: bus " + spec.Service + "/" + spec.Name + " needs Readers, the number of readers it may have")
 	}
-	b := &Bus[T]{spec: spec, seam: inv.seam, op: "bus " + spec.Service + "/" + spec.Name}
+	b := &Bus[T]{spec: spec, inventory: inv, seam: inv.seam, op: "bus " + spec.Service + "/" + spec.Name}
 	b.closedErr = &fault.Error{Op: b.op, Kind: fault.Canceled, Err: ErrClosed}
 	b.enrolment = inv.enrol(Entry{
 		Service: spec.Service, Name: spec.Name, Kind: "bus", Cap: spec.Cap,
 		Policy: "drop-oldest, lag told", From: spec.From, To: spec.To, Each: spec.Each,
-	}, b.read)
+	}, b)
 	return b
 }
 
-// Publish tells an event to all readers and never waits. On a closed bus it
+// Publish delivers an event to all readers and never waits. On a closed bus it
 // fails with ErrClosed.
 func (b *Bus[T]) Publish(event T) error {
 	return b.PublishAll([]T{event})
 }
 
-// PublishAll tells several events, in their order and with nothing between them.
-// A reader that waits is woken once.
+// PublishAll publishes several events, in their order and with nothing between
+// them. A reader that waits is woken once.
 func (b *Bus[T]) PublishAll(events []T) error {
 	b.seam.point("bus publish")
 	b.mu.Lock()
@@ -78,15 +79,14 @@ func (b *Bus[T]) PublishAll(events []T) error {
 	b.counts.Accepted += uint64(len(events))
 	var chain *waiting[struct{}]
 	if len(events) > 0 {
-		chain = b.parked.settleAll(true)
+		chain = b.parked.dequeueAll(true)
 	}
 	b.mu.Unlock()
 	wakeAll(b.seam, chain)
 	return nil
 }
 
-// append keeps an event, in the place of the oldest if there is no other.
-// Guarded by mu.
+// append stores an event, over the oldest if the bus is full. Guarded by mu.
 func (b *Bus[T]) append(event T) {
 	if len(b.slots) < b.spec.Cap {
 		b.grow()
@@ -98,8 +98,8 @@ func (b *Bus[T]) append(event T) {
 }
 
 // grow doubles the slots when they are full, and never beyond Cap: there may be
-// a bus for each of a thousand topics, and most of them tell little. Guarded by
-// mu.
+// a bus for each of a thousand topics, and most of them publish little. Guarded
+// by mu.
 func (b *Bus[T]) grow() {
 	if n := len(b.slots); n == cap(b.slots) {
 		b.slots = append(make([]T, 0, min(max(8, 2*n), b.spec.Cap)), b.slots...)
@@ -111,7 +111,7 @@ func (b *Bus[T]) Close() {
 	b.seam.point("bus close")
 	b.mu.Lock()
 	b.closed = true
-	chain := b.parked.settleAll(false)
+	chain := b.parked.dequeueAll(false)
 	b.mu.Unlock()
 	wakeAll(b.seam, chain)
 }
@@ -124,15 +124,15 @@ func (b *Bus[T]) Retire() {
 	b.enrolment.retire()
 }
 
-// Reconcile is called by Recv, on the reader's goroutine and with no lock
-// held, after events were lost. It reads the state they led to.
+// Reconcile is called by Recv, on the reader's goroutine and with no lock held,
+// after events were lost. It reads the state they led to.
 type Reconcile func(ctx context.Context, missed uint64) error
 
 // Subscribe adds a reader that sees every event published from now on. The
 // consumer names the reader's role in metrics, so it must come from a fixed
-// set. With a reconcile hook, Recv calls it after a lag and goes on; without
-// one (nil), Recv returns the lag as an error. More readers than the bus was
-// made for are refused with fault.Busy.
+// set. With a reconcile hook, Recv calls it after a lag and continues; without
+// one (nil), Recv returns the lag as an error. Beyond spec.Readers readers it
+// fails with fault.Busy.
 func (b *Bus[T]) Subscribe(consumer string, reconcile Reconcile) (*Reader[T], error) {
 	b.seam.point("bus subscribe")
 	b.mu.Lock()
@@ -142,7 +142,7 @@ func (b *Bus[T]) Subscribe(consumer string, reconcile Reconcile) (*Reader[T], er
 		return nil, b.closedErr
 	case len(b.readers) >= b.spec.Readers:
 		b.counts.Refused++
-		return nil, fault.New(b.op, fault.Busy, "it has all the %d readers it was made for", b.spec.Readers)
+		return nil, fault.New(b.op, fault.Busy, "the bus already has its maximum of %d readers", b.spec.Readers)
 	}
 	if b.readers == nil {
 		b.readers, b.lagged = map[*Reader[T]]struct{}{}, map[string]uint64{}
@@ -153,7 +153,7 @@ func (b *Bus[T]) Subscribe(consumer string, reconcile Reconcile) (*Reader[T], er
 	return r, nil
 }
 
-// Reader is one reader's place on a bus. It belongs to one goroutine.
+// Reader is one subscription to a bus. It belongs to one goroutine.
 type Reader[T any] struct {
 	// set at construction
 	bus       *Bus[T]
@@ -181,8 +181,8 @@ func (e *LagError) Error() string {
 func (e *LagError) Unwrap() error { return fault.Lagging }
 
 // Recv returns the next event, waiting for it until ctx ends. After a lag it
-// calls the reconcile hook and goes on with the oldest event that was kept, or
-// returns a *LagError if there is no hook; the next call goes on.
+// calls the reconcile hook and continues with the oldest event that was kept,
+// or returns a *LagError if there is no hook; the next call continues.
 func (r *Reader[T]) Recv(ctx context.Context) (T, error) {
 	var none T
 	for {
@@ -197,6 +197,9 @@ func (r *Reader[T]) Recv(ctx context.Context) (T, error) {
 			}
 		}
 		lag, behind := err.(*LagError)
+		if behind {
+			r.bus.inventory.notifyLag(r.bus.spec.Service+"/"+r.bus.spec.Name, r.consumer, lag.Missed)
+		}
 		if !behind || r.reconcile == nil {
 			return event, err
 		}
@@ -206,8 +209,8 @@ func (r *Reader[T]) Recv(ctx context.Context) (T, error) {
 	}
 }
 
-// take returns the next event, the error that stands in its place, or a
-// waiter, listed, if there is nothing yet.
+// take returns the next event, the error in its place, or a listed waiter if
+// there is nothing yet.
 func (r *Reader[T]) take() (event T, w *waiting[struct{}], err error) {
 	b := r.bus
 	b.seam.point("bus recv")
@@ -236,34 +239,34 @@ func (r *Reader[T]) take() (event T, w *waiting[struct{}], err error) {
 	}
 }
 
-// wait parks until something was published or the bus was closed; take tells
-// which.
+// wait parks until something was published or the bus was closed; the next take
+// finds out which.
 func (r *Reader[T]) wait(ctx context.Context, w *waiting[struct{}]) error {
 	b := r.bus
-	settled := await(ctx, b.seam, &b.mu, &b.parked, w)
+	dequeued := await(ctx, b.seam, &b.mu, &b.parked, w)
 	b.idle.put(w)
-	if !settled {
+	if !dequeued {
 		return Ended(ctx, b.op)
 	}
 	return nil
 }
 
-// Each tells every event until the bus is closed or ctx ends. It is for a reader
-// that has no state to catch up with: what it lost is counted by the bus.
-func (r *Reader[T]) Each(ctx context.Context, tell func(T)) {
+// ForEach calls handle for every event until the bus is closed or ctx ends. It
+// is for a reader that has no state to catch up with: the bus counts what it
+// lost.
+func (r *Reader[T]) ForEach(ctx context.Context, handle func(T)) {
 	for {
 		event, err := r.Recv(ctx)
 		switch {
 		case err == nil:
-			tell(event)
+			handle(event)
 		case fault.KindOf(err) != fault.Lagging:
 			return
 		}
 	}
 }
 
-// Close gives the reader's place on the bus back. A Recv after it fails with
-// ErrClosed.
+// Close unsubscribes the reader. A Recv after it fails with ErrClosed.
 func (r *Reader[T]) Close() {
 	r.bus.seam.point("bus unsubscribe")
 	r.bus.mu.Lock()

@@ -9,7 +9,7 @@ import (
 )
 
 // ErrClosed is the cause of the error that a closed queue, lane, bus or set of
-// permits gives. Its kind is fault.Canceled: the part is going away.
+// permits returns. Its kind is fault.Canceled: the component is going away.
 var ErrClosed = &fault.Error{Kind: fault.Canceled, Detail: "closed"}
 
 // Ended turns the end of ctx into a typed error of the operation: fault.Timeout
@@ -63,8 +63,7 @@ func Sleep(ctx context.Context, d time.Duration) error {
 
 // Join returns a ctx with the values and the deadline of the first that also
 // ends when the second does, with the second's cause. It is for work that has
-// two reasons to stop: the one who waits for it left, or the one who runs it
-// was told to stop.
+// two reasons to stop: the caller has left, or the worker is stopping.
 func Join(ctx, other context.Context) (context.Context, context.CancelFunc) {
 	joined, cancel := context.WithCancelCause(ctx)
 	detach := context.AfterFunc(other, func() { cancel(context.Cause(other)) })

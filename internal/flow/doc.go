@@ -1,45 +1,49 @@
-// Package flow is what moves between tasks: queues, lanes, buses, snapshots
-// and permits.
+// Package flow is what moves between tasks: queues, lanes, buses, snapshots and
+// permits.
 //
-// The rule of the house is that every queue is bounded and named, every wait
-// has a deadline, and every refusal is typed and counted. This package is that
-// rule in code. A service that is written in its words cannot grow a buffer
-// that nobody knows of, cannot wait for ever in a place that nobody can see,
-// and cannot drop something without a number going up.
+// The rule of this repository is that every queue is bounded and named, every
+// wait has a deadline, and every refusal is typed and counted. This package is
+// that rule in code. A service that is built on it has no hidden buffer, no
+// hidden wait without end, and drops nothing without counting it.
 //
 // # Which one
 //
-//   - A [Queue] is for work that outlives its request or is shared by several:
-//     somebody pushes a job, somebody else runs it. A push never waits. What a
-//     full queue does is its [Policy].
+//   - A [Queue] is for work that outlives its request or is shared by several
+//     requests: one task pushes a job, another runs it. A push never waits. What
+//     a full queue does is its [Policy].
+//   - A [Signal] is for "something changed": it wakes a task that looks for
+//     itself.
 //   - A [Fair] queue is shared by classes that do not trust each other: topics,
 //     peers, streams. It is bounded in bytes, too, shares them out evenly, and
-//     when it is full it takes from the rich.
+//     when it is full it evicts items of the class that holds most.
 //   - A [Lane] is the same bound for work that runs on the caller's goroutine,
-//     such as a streaming body. A few run, a few wait, the rest are told Busy.
+//     such as a streaming body. A few run, a few wait, the rest get Busy.
 //   - [Permits] bound how much of something is under way, wherever it runs.
 //     Running out of them is Backpressure, not Busy.
-//   - A [Bus] tells every event to every reader. A slow reader loses the oldest
-//     and is told how many.
+//   - A [Bus] delivers every event to every reader. A slow reader loses the
+//     oldest and learns how many.
 //   - A [Snapshot] holds the current value of something. Reading it takes no
 //     lock; waiting for a change is possible.
+//   - [Flights] run one call for all callers that ask for the same key at a
+//     time, each with its own deadline.
 //   - A [Mutex] is a lock with a name and a rank, for the few places where locks
 //     must nest.
 //
-// All of them are made with an [Inventory], which knows them from then on.
+// All but the flights are made with an [Inventory], which lists them from then
+// on. The tasks and permits of flights are listed where they are made.
 // Metrics, GET /debug/inventory and docs/_generated/concurrency.md are read
 // from it; this package itself knows no metrics library.
 //
 // # How they work
 //
 // Each primitive is a small state machine under one short mutex, with an
-// explicit list of those who wait. Whoever makes progress possible decides,
-// inside the critical section, who gets it, and wakes that one after the
-// section. So waiters are served in the order in which they came, a wake-up is
-// never spent on one who has left, and no item is lost or delivered twice when
-// a close or a cancellation comes at the worst moment. What was handed to a
-// waiter in the very moment in which its context ended is returned, without an
-// error: the caller has it and must deal with it.
+// explicit list of waiters. The goroutine that makes progress possible chooses
+// the waiter inside its critical section and wakes it afterwards. So waiters
+// are served in order of arrival, a wake-up is never spent on a waiter that has
+// left, and no item is lost or delivered twice when a close or a cancellation
+// comes at the worst moment. What was granted to a waiter at the very moment at
+// which its context ended is returned, without an error: the caller has it and
+// must deal with it.
 //
 // The only places where a goroutine stops or starts another are the three
 // methods of [Seam]. Package explore replaces them and runs the same code
@@ -48,6 +52,6 @@
 // # What it refuses to do
 //
 // There is no queue without a bound, no push that waits for room, no goroutine
-// of its own, no callback under a lock, and no way to make a part without a
-// name: that panics, in the first test that tries.
+// of its own, no callback under a lock, and no way to make a component without
+// a name: that panics, in the first test that tries.
 package flow

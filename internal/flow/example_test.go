@@ -9,7 +9,7 @@ import (
 	"micronode/internal/flow"
 )
 
-// A queue refuses when it is full, gives what it holds after it was closed,
+// A queue refuses when it is full, returns what it holds after it was closed,
 // and all of it can be read from the inventory.
 func Example() {
 	inv := flow.NewInventory()
@@ -41,9 +41,9 @@ func Example() {
 	// queue node/work: accepted 2, refused 1
 }
 
-// Two topics share the way to one peer. One of them floods it; the other still
-// gets every second turn, and when the queue is full it is the flood that makes
-// room.
+// Two topics share the queue to one peer. One of them floods it; the other
+// still gets every second turn, and when the queue is full the items of the
+// flood are evicted.
 func ExampleFair() {
 	const gossip = 1 // the first band; flow.Urgent goes before it
 	inv := flow.NewInventory()
@@ -53,13 +53,13 @@ func ExampleFair() {
 		Bands:  []flow.BandSpec{{Name: "gossip_egress", Cap: 4, Bytes: 8000}},
 	})
 	flood, quiet := uint64(1), uint64(2)
-	turned := egress.Offer(gossip, []flow.Parcel[string]{
+	turned := egress.Offer(gossip, []flow.FairItem[string]{
 		{Class: flood, Cost: 1000, Item: "flood 1"}, {Class: flood, Cost: 1000, Item: "flood 2"},
 		{Class: flood, Cost: 1000, Item: "flood 3"}, {Class: flood, Cost: 1000, Item: "flood 4"},
 		{Class: flood, Cost: 1000, Item: "flood 5"}, {Class: quiet, Cost: 1000, Item: "quiet 1"},
 	}, nil)
 	fmt.Println("turned away:", turned)
-	_ = egress.TryPush(flow.Urgent, flow.Parcel[string]{Cost: 50, Item: "ping"})
+	_ = egress.TryPush(flow.Urgent, flow.FairItem[string]{Cost: 50, Item: "ping"})
 	egress.Close()
 
 	batch := make([]string, 3)

@@ -9,7 +9,7 @@ import (
 	"micronode/internal/flow"
 )
 
-// fairModel holds a fair queue against lists: what waits in each class, in
+// fairModel checks a fair queue against lists: what waits in each class, in
 // order, and how far any two classes got while both of them waited. It knows
 // what must not happen, not whose turn it is.
 type fairModel struct {
@@ -19,7 +19,7 @@ type fairModel struct {
 	quantum int
 
 	serial  int
-	parcels map[int]modelParcel // by item
+	items   map[int]modelItem // by item
 	waiting map[modelClass][]int
 	largest map[modelClass]int
 	want    []flow.Counts
@@ -32,7 +32,7 @@ type modelClass struct {
 	class uint64
 }
 
-type modelParcel struct {
+type modelItem struct {
 	of   modelClass
 	cost int
 }
@@ -41,8 +41,8 @@ type modelParcel struct {
 // than the other, now and at its extremes.
 type stretch struct{ now, least, most int }
 
-// complainer is what a test, a fuzz target and a property have in common.
-type complainer interface {
+// failer is what a test, a fuzz target and a property have in common.
+type failer interface {
 	Helper()
 	Fatalf(format string, args ...any)
 }
@@ -50,28 +50,28 @@ type complainer interface {
 func newFairModel(quantum int, urgent flow.BandSpec, bands ...flow.BandSpec) *fairModel {
 	m := &fairModel{
 		inv: flow.NewInventory(), bands: append([]flow.BandSpec{urgent}, bands...), quantum: quantum,
-		parcels: map[int]modelParcel{}, waiting: map[modelClass][]int{}, largest: map[modelClass]int{},
+		items: map[int]modelItem{}, waiting: map[modelClass][]int{}, largest: map[modelClass]int{},
 		want: make([]flow.Counts, 1+len(bands)), lead: map[[2]modelClass]*stretch{},
 	}
 	m.queue = flow.NewFair[int](m.inv, flow.FairSpec{Service: "overlay", Quantum: quantum, Urgent: urgent, Bands: bands})
 	return m
 }
 
-// parcel makes the next item.
-func (m *fairModel) parcel(band int, class uint64, cost int) flow.Parcel[int] {
+// newItem makes the next item.
+func (m *fairModel) newItem(band int, class uint64, cost int) flow.FairItem[int] {
 	m.serial++
 	of := modelClass{band, class}
 	if band == flow.Urgent {
-		of.class = 0 // the urgent band is one line
+		of.class = 0 // the urgent band is one class
 	}
-	m.parcels[m.serial] = modelParcel{of, max(cost, 1)}
+	m.items[m.serial] = modelItem{of, max(cost, 1)}
 	m.largest[of] = max(m.largest[of], cost, 1)
-	return flow.Parcel[int]{Class: class, Cost: cost, Item: m.serial}
+	return flow.FairItem[int]{Class: class, Cost: cost, Item: m.serial}
 }
 
 func (m *fairModel) held(of modelClass) (items, bytes int) {
 	for _, item := range m.waiting[of] {
-		bytes += m.parcels[item].cost
+		bytes += m.items[item].cost
 	}
 	return len(m.waiting[of]), bytes
 }
@@ -95,10 +95,10 @@ func (m *fairModel) mostItems(band int) (most int) {
 	return most
 }
 
-// push is TryPush: in if it fits, and nobody is displaced.
-func (m *fairModel) push(t complainer, p flow.Parcel[int]) {
+// push is TryPush: accepted if it fits, and nothing is evicted.
+func (m *fairModel) push(t failer, p flow.FairItem[int]) {
 	t.Helper()
-	one := m.parcels[p.Item]
+	one := m.items[p.Item]
 	err := m.queue.TryPush(one.of.band, p)
 	items, bytes := m.heldBy(one.of.band)
 	bound := m.bands[one.of.band]
@@ -115,10 +115,10 @@ func (m *fairModel) push(t complainer, p flow.Parcel[int]) {
 }
 
 // offer is Offer of a batch for one band.
-func (m *fairModel) offer(t complainer, band int, batch []flow.Parcel[int]) {
+func (m *fairModel) offer(t failer, band int, batch []flow.FairItem[int]) {
 	t.Helper()
 	if len(batch) == 1 {
-		m.judge(t, batch[0], m.queue.Offer(band, batch, nil))
+		m.checkOffer(t, batch[0], m.queue.Offer(band, batch, nil))
 		return
 	}
 	before := m.stat(band)
@@ -134,20 +134,20 @@ func (m *fairModel) offer(t complainer, band int, batch []flow.Parcel[int]) {
 			m.admit(p.Item)
 		}
 	}
-	// Which item pushed out which cannot be seen from outside, and an item may
-	// come and go within the batch. The counts know, and must add up.
+	// Which item evicted which cannot be seen from outside, and an item may
+	// come and go within the batch. The counts must add up.
 	stat := m.stat(band)
 	items, _ := m.heldBy(band)
-	expect(t, stat.Accepted == stat.Delivered+stat.Dropped+uint64(items), "counts do not add up: %+v with %d waiting", stat, items)
+	expect(t, stat.Accepted == stat.Delivered+stat.Dropped+stat.Expired+uint64(items), "counts do not add up: %+v with %d waiting", stat, items)
 	offered := stat.Accepted + stat.Refused - before.Accepted - before.Refused
 	expect(t, m.closed || offered == uint64(len(batch)), "%d offered, %d counted", len(batch), offered)
 	m.want[band] = stat.Counts
 }
 
-// judge looks at what became of one offered item.
-func (m *fairModel) judge(t complainer, p flow.Parcel[int], turned []int) {
+// checkOffer checks the outcome of one offered item.
+func (m *fairModel) checkOffer(t failer, p flow.FairItem[int], turned []int) {
 	t.Helper()
-	one := m.parcels[p.Item]
+	one := m.items[p.Item]
 	band := one.of.band
 	bound := m.bands[band]
 	items, bytes := m.heldBy(band)
@@ -162,15 +162,15 @@ func (m *fairModel) judge(t complainer, p flow.Parcel[int], turned []int) {
 		m.admit(p.Item)
 	case refused:
 		m.want[band].Refused++
-		m.mustHaveBeenPoor(t, one, ownItems+1, ownBytes+one.cost, full, short)
+		m.checkRefusalWasFair(t, one, ownItems+1, ownBytes+one.cost, full, short)
 	default:
 		expect(t, len(turned) > 0 && !slices.Contains(turned, p.Item), "turned %v away for %d", turned, p.Item)
-		victim := m.parcels[turned[0]].of
+		victim := m.items[turned[0]].of
 		expect(t, victim == one.of || !full || m.mostItems(band) > ownItems+1, "%v made room for the class with the most items", victim)
 		expect(t, victim.band == band, "%v was displaced for an item of band %d", victim, band)
 		m.admit(p.Item)
 		for _, item := range turned {
-			expect(t, m.parcels[item].of == victim, "two classes were displaced for one item: %v", turned)
+			expect(t, m.items[item].of == victim, "two classes were displaced for one item: %v", turned)
 			haveItems, haveBytes := m.held(victim)
 			if victim != one.of {
 				expect(t, short || haveItems > ownItems+1, "%v with %d items made room for a class with %d", victim, haveItems, ownItems+1)
@@ -191,9 +191,9 @@ func (m *fairModel) judge(t complainer, p flow.Parcel[int], turned []int) {
 	expect(t, items <= bound.Cap && bytes <= bound.Bytes, "band %d holds %d items, %d bytes", band, items, bytes)
 }
 
-// mustHaveBeenPoor fails if an item was refused although one class had so much
-// more that it could have made room.
-func (m *fairModel) mustHaveBeenPoor(t complainer, one modelParcel, items, bytes int, full, short bool) {
+// checkRefusalWasFair fails if an item was refused although one class had so
+// much more that items of it could have been evicted.
+func (m *fairModel) checkRefusalWasFair(t failer, one modelItem, items, bytes int, full, short bool) {
 	t.Helper()
 	bound := m.bands[one.of.band]
 	if one.of.band == flow.Urgent || one.cost > bound.Bytes {
@@ -217,7 +217,7 @@ func (m *fairModel) mustHaveBeenPoor(t complainer, one modelParcel, items, bytes
 }
 
 func (m *fairModel) admit(item int) {
-	of := m.parcels[item].of
+	of := m.items[item].of
 	if len(m.waiting[of]) == 0 && of.band != flow.Urgent {
 		for other := range m.waiting {
 			if other.band != flow.Urgent && len(m.waiting[other]) > 0 {
@@ -229,16 +229,16 @@ func (m *fairModel) admit(item int) {
 	m.want[of.band].Accepted++
 }
 
-// evict takes an item out of the model, wherever it is.
-func (m *fairModel) evict(t complainer, item int) {
+// evict removes an item from the model, wherever it is.
+func (m *fairModel) evict(t failer, item int) {
 	t.Helper()
-	of := m.parcels[item].of
-	_, known := m.parcels[item]
+	of := m.items[item].of
+	_, known := m.items[item]
 	expect(t, known, "item %d had gone before, or never was", item)
-	delete(m.parcels, item)
+	delete(m.items, item)
 	i := slices.Index(m.waiting[of], item)
 	if i < 0 {
-		return // it never came in
+		return // it was never accepted
 	}
 	if m.waiting[of] = slices.Delete(m.waiting[of], i, i+1); len(m.waiting[of]) == 0 {
 		delete(m.waiting, of)
@@ -250,8 +250,21 @@ func (m *fairModel) evict(t complainer, item int) {
 	}
 }
 
+// withdraw is Withdraw of an item, which may wait or not.
+func (m *fairModel) withdraw(t failer, item int) {
+	t.Helper()
+	one, known := m.items[item]
+	waits := known && one.of.band != flow.Urgent && slices.Contains(m.waiting[one.of], item)
+	got := m.queue.Withdraw(max(1, one.of.band), one.of.class, func(other int) bool { return other == item })
+	expect(t, got == waits, "withdrew %d: %t, and that it waits is %t", item, got, waits)
+	if waits {
+		m.want[one.of.band].Expired++
+		m.evict(t, item)
+	}
+}
+
 // take is Take of up to n items and most bytes.
-func (m *fairModel) take(t complainer, n, most int) {
+func (m *fairModel) take(t failer, n, most int) {
 	t.Helper()
 	into := make([]int, n)
 	ctx := context.Background()
@@ -266,7 +279,7 @@ func (m *fairModel) take(t complainer, n, most int) {
 	expect(t, err == nil && got > 0, "take: %d, %v", got, err)
 	spent := 0
 	for i, item := range into[:got] {
-		one, known := m.parcels[item]
+		one, known := m.items[item]
 		expect(t, known, "item %d was delivered twice, or never came", item)
 		of := one.of
 		expect(t, len(m.waiting[of]) > 0 && m.waiting[of][0] == item, "%d out of turn in %v", item, m.waiting[of])
@@ -280,8 +293,8 @@ func (m *fairModel) take(t complainer, n, most int) {
 	expect(t, got == n || spent >= most || len(m.waiting) == 0, "stopped at %d of %d items, %d of %d bytes", got, n, spent, most)
 }
 
-// serve notes what a class got, against every other that waits too.
-func (m *fairModel) serve(t complainer, of modelClass, cost int) {
+// serve records what a class got, against every other that waits too.
+func (m *fairModel) serve(t failer, of modelClass, cost int) {
 	t.Helper()
 	for pair, s := range m.lead {
 		switch of {
@@ -313,7 +326,7 @@ func (m *fairModel) stat(band int) flow.Stat {
 }
 
 // check compares what can be seen from outside.
-func (m *fairModel) check(t complainer) {
+func (m *fairModel) check(t failer) {
 	t.Helper()
 	for band, bound := range m.bands {
 		items, bytes := m.heldBy(band)
@@ -325,7 +338,7 @@ func (m *fairModel) check(t complainer) {
 	}
 }
 
-func expect(t complainer, holds bool, format string, args ...any) {
+func expect(t failer, holds bool, format string, args ...any) {
 	if !holds {
 		t.Helper()
 		t.Fatalf(format, args...)

@@ -10,7 +10,7 @@ import (
 
 // Whatever is pushed, offered and taken, in whatever order: the bounds hold,
 // nothing is lost or comes twice, each class is in order, two classes that both
-// wait get the same, and only the rich are displaced.
+// wait get the same, and only items of the richest are evicted.
 func TestFairAgainstLists(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		policy := rapid.SampledFrom([]flow.Policy{flow.RejectNew, flow.DropOldest})
@@ -22,22 +22,22 @@ func TestFairAgainstLists(t *testing.T) {
 		}
 		m := newFairModel(rapid.IntRange(1, 20).Draw(t, "quantum"), bound("control", flow.RejectNew),
 			bound("gossip", policy.Draw(t, "gossip policy")), bound("chunks", policy.Draw(t, "chunks policy")))
-		parcel := func(t *rapid.T, band int) flow.Parcel[int] {
+		parcel := func(t *rapid.T, band int) flow.FairItem[int] {
 			class := rapid.Uint64Range(1, 6).Draw(t, "class")
 			// Each class has items of its own size, so that a bound for one is no
 			// bound for another.
-			return m.parcel(band, class, rapid.IntRange(0, 4*int(class)).Draw(t, "cost"))
+			return m.newItem(band, class, rapid.IntRange(0, 4*int(class)).Draw(t, "cost"))
 		}
 		band := rapid.IntRange(0, 2)
 		t.Repeat(map[string]func(*rapid.T){
 			"push": func(t *rapid.T) { m.push(t, parcel(t, band.Draw(t, "band"))) },
 			"offer": func(t *rapid.T) {
 				b := band.Draw(t, "band")
-				m.offer(t, b, []flow.Parcel[int]{parcel(t, b)})
+				m.offer(t, b, []flow.FairItem[int]{parcel(t, b)})
 			},
 			"offer a batch": func(t *rapid.T) {
 				b := band.Draw(t, "band")
-				var batch []flow.Parcel[int]
+				var batch []flow.FairItem[int]
 				for range rapid.IntRange(2, 8).Draw(t, "items") {
 					batch = append(batch, parcel(t, b))
 				}
@@ -46,6 +46,7 @@ func TestFairAgainstLists(t *testing.T) {
 			"take": func(t *rapid.T) {
 				m.take(t, rapid.IntRange(1, 6).Draw(t, "items"), rapid.IntRange(0, 40).Draw(t, "bytes"))
 			},
+			"withdraw": func(t *rapid.T) { m.withdraw(t, rapid.IntRange(max(1, m.serial-12), max(1, m.serial)).Draw(t, "item")) },
 			"take one": func(t *rapid.T) { m.take(t, 1, 1) },
 			"close": func(t *rapid.T) {
 				if rapid.IntRange(0, 19).Draw(t, "rarely") == 0 {
@@ -57,7 +58,7 @@ func TestFairAgainstLists(t *testing.T) {
 	})
 }
 
-// With room for everybody nothing is displaced and classes wait long, which is
+// With room for all classes nothing is evicted and classes wait long, which is
 // where an unfair share would add up.
 func TestFairShareOfThoseWhoWaitLong(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -66,7 +67,7 @@ func TestFairShareOfThoseWhoWaitLong(t *testing.T) {
 		for range rapid.IntRange(1, 300).Draw(t, "steps") {
 			class := rapid.Uint64Range(1, 4).Draw(t, "class")
 			if rapid.IntRange(0, 9).Draw(t, "push or take") < 6 {
-				m.offer(t, 1, []flow.Parcel[int]{m.parcel(1, class, rapid.IntRange(1, 12*int(class)).Draw(t, "cost"))})
+				m.offer(t, 1, []flow.FairItem[int]{m.newItem(1, class, rapid.IntRange(1, 12*int(class)).Draw(t, "cost"))})
 				continue
 			}
 			m.take(t, rapid.IntRange(1, 5).Draw(t, "items"), rapid.IntRange(1, 100).Draw(t, "bytes"))
@@ -94,11 +95,11 @@ func FuzzFair(f *testing.F) {
 			band, class := int(what&0x1f)%3, uint64(what>>2&3)
 			switch what >> 5 {
 			case 0:
-				m.push(t, m.parcel(band, class, how))
+				m.push(t, m.newItem(band, class, how))
 			case 1, 2, 3:
-				m.offer(t, band, []flow.Parcel[int]{m.parcel(band, class, how)})
+				m.offer(t, band, []flow.FairItem[int]{m.newItem(band, class, how)})
 			case 4:
-				m.offer(t, band, []flow.Parcel[int]{m.parcel(band, class, how), m.parcel(band, class+1, how/2), m.parcel(band, class, 1)})
+				m.offer(t, band, []flow.FairItem[int]{m.newItem(band, class, how), m.newItem(band, class+1, how/2), m.newItem(band, class, 1)})
 			case 5, 6:
 				m.take(t, 1+int(what&3), how)
 			default:

@@ -30,15 +30,15 @@ func egress(quantum int, gossip flow.BandSpec) *flow.Fair[string] {
 
 // give offers items that are named after their class: "a1" is of class 'a'.
 func give(f *flow.Fair[string], cost int, items ...string) (turned []string) {
-	var batch []flow.Parcel[string]
+	var batch []flow.FairItem[string]
 	for _, item := range items {
-		batch = append(batch, flow.Parcel[string]{Class: uint64(item[0]), Cost: cost, Item: item})
+		batch = append(batch, flow.FairItem[string]{Class: uint64(item[0]), Cost: cost, Item: item})
 	}
 	return f.Offer(1, batch, nil)
 }
 
-// drained takes all that is left, in batches of n.
-func drained(f *flow.Fair[string], n int) string {
+// drainAll takes all that is left, in batches of n.
+func drainAll(f *flow.Fair[string], n int) string {
 	var all []string
 	f.Close()
 	for {
@@ -55,7 +55,7 @@ func TestAFloodWaitsItsTurn(t *testing.T) {
 	for _, batch := range []int{1, 2, 3, 100} { // a turn may end a batch in its middle
 		f := egress(200, flow.BandSpec{Cap: 100, Bytes: 10_000})
 		give(f, 100, "a1", "a2", "a3", "a4", "a5", "a6", "b1", "b2", "b3", "c1")
-		if got := drained(f, batch); got != "a1 a2 b1 b2 c1 a3 a4 b3 a5 a6" {
+		if got := drainAll(f, batch); got != "a1 a2 b1 b2 c1 a3 a4 b3 a5 a6" {
 			t.Errorf("in batches of %d: %s", batch, got)
 		}
 	}
@@ -65,7 +65,7 @@ func TestALargeItemSavesUpForItsTurn(t *testing.T) {
 	f := egress(100, flow.BandSpec{Cap: 100, Bytes: 10_000})
 	give(f, 250, "a1", "a2")
 	give(f, 100, "b1", "b2", "b3", "b4", "b5", "b6")
-	if got := drained(f, 1); got != "b1 b2 a1 b3 b4 a2 b5 b6" {
+	if got := drainAll(f, 1); got != "b1 b2 a1 b3 b4 a2 b5 b6" {
 		t.Error(got)
 	}
 }
@@ -73,22 +73,22 @@ func TestALargeItemSavesUpForItsTurn(t *testing.T) {
 func TestUrgentGoesFirstAndNeverDisplaces(t *testing.T) {
 	f := egress(100, flow.BandSpec{Cap: 4, Bytes: 1000})
 	give(f, 10, "a1")
-	if err := f.TryPush(2, flow.Parcel[string]{Class: 1, Cost: 10, Item: "chunk"}); err != nil {
+	if err := f.TryPush(2, flow.FairItem[string]{Class: 1, Cost: 10, Item: "chunk"}); err != nil {
 		t.Fatal(err)
 	}
 	for _, item := range []string{"ping", "pong"} {
-		if err := f.TryPush(flow.Urgent, flow.Parcel[string]{Cost: 40, Item: item}); err != nil {
+		if err := f.TryPush(flow.Urgent, flow.FairItem[string]{Cost: 40, Item: item}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	err := f.TryPush(flow.Urgent, flow.Parcel[string]{Cost: 1, Item: "bye"})
+	err := f.TryPush(flow.Urgent, flow.FairItem[string]{Cost: 1, Item: "bye"})
 	if !errors.Is(err, fault.Busy) || !strings.Contains(err.Error(), "overlay/control") {
 		t.Errorf("a full band: %v", err)
 	}
-	if turned := f.Offer(flow.Urgent, []flow.Parcel[string]{{Item: "bye"}}, nil); !slices.Equal(turned, []string{"bye"}) {
+	if turned := f.Offer(flow.Urgent, []flow.FairItem[string]{{Item: "bye"}}, nil); !slices.Equal(turned, []string{"bye"}) {
 		t.Errorf("turned away %v", turned)
 	}
-	if got := drained(f, 10); got != "ping pong a1 chunk" {
+	if got := drainAll(f, 10); got != "ping pong a1 chunk" {
 		t.Error(got)
 	}
 }
@@ -96,7 +96,7 @@ func TestUrgentGoesFirstAndNeverDisplaces(t *testing.T) {
 func TestAFullBandTakesFromTheRich(t *testing.T) {
 	for _, test := range []struct {
 		policy flow.Policy
-		turned string // what makes room for b1 and b2, then what becomes of a5 and b3
+		turned string // what is evicted for b1 and b2, then the outcome of a5 and b3
 		left   string
 	}{
 		{flow.RejectNew, "a4 a3 a5 b3", "a1 b1 a2 b2"},
@@ -108,21 +108,21 @@ func TestAFullBandTakesFromTheRich(t *testing.T) {
 		if got := strings.Join(turned, " "); got != test.turned {
 			t.Errorf("%s: turned away %s", test.policy, got)
 		}
-		if got := drained(f, 1); got != test.left {
+		if got := drainAll(f, 1); got != test.left {
 			t.Errorf("%s: left %s", test.policy, got)
 		}
 	}
 }
 
-// A flood of small items must not push out the one large item of somebody who
-// has sent nothing else: what is short is places, and it holds one of them.
+// A flood of small items must not evict the one large item of a class that has
+// nothing else: what is short is slots, and it holds one of them.
 func TestAFloodOfSmallItemsDoesNotDisplaceALargeOne(t *testing.T) {
 	f := egress(100, flow.BandSpec{Cap: 4, Bytes: 1000})
 	give(f, 500, "large")
 	if turned := give(f, 1, "a1", "a2", "a3", "a4", "a5"); !slices.Equal(turned, []string{"a4", "a5"}) {
 		t.Errorf("turned away %v", turned)
 	}
-	// Nor when bytes are short as well: the flood holds most of the places, even
+	// Nor when bytes are short as well: the flood holds most of the slots, even
 	// if that is not half of them.
 	f = egress(100, flow.BandSpec{Cap: 7, Bytes: 507})
 	give(f, 500, "large")
@@ -130,7 +130,7 @@ func TestAFloodOfSmallItemsDoesNotDisplaceALargeOne(t *testing.T) {
 	if turned := give(f, 2, "a3"); !slices.Equal(turned, []string{"a3"}) {
 		t.Errorf("turned away %v", turned)
 	}
-	// Somebody with fewer places is another matter.
+	// A class with fewer slots is another matter.
 	if turned := give(f, 2, "f1"); !slices.Equal(turned, []string{"large"}) {
 		t.Errorf("turned away %v", turned)
 	}
@@ -140,7 +140,7 @@ func TestRoomIsMadeWhollyOrNotAtAll(t *testing.T) {
 	f := egress(100, flow.BandSpec{Cap: 100, Bytes: 100})
 	give(f, 10, "a1", "a2", "a3", "a4", "a5", "a6")
 	give(f, 10, "b1", "b2", "b3", "b4")
-	// c would need 50 bytes; a stops giving at 50, which is not enough.
+	// c would need 50 bytes; a stops losing items at 50, which is not enough.
 	if turned := give(f, 50, "c1"); !slices.Equal(turned, []string{"c1"}) {
 		t.Errorf("turned away %v", turned)
 	}
@@ -156,7 +156,7 @@ func TestAnItemLargerThanTheBandDisplacesNobody(t *testing.T) {
 		if turned := give(f, 101, "a3", "b1"); !slices.Equal(turned, []string{"a3", "b1"}) {
 			t.Errorf("%s: turned away %v", policy, turned)
 		}
-		if err := f.TryPush(1, flow.Parcel[string]{Cost: 101}); !errors.Is(err, fault.Busy) {
+		if err := f.TryPush(1, flow.FairItem[string]{Cost: 101}); !errors.Is(err, fault.Busy) {
 			t.Errorf("%s: push: %v", policy, err)
 		}
 		if f.Len(1) != 2 || f.Bytes(1) != 80 {
@@ -165,7 +165,7 @@ func TestAnItemLargerThanTheBandDisplacesNobody(t *testing.T) {
 	}
 }
 
-// Somebody who always replaces the one item that it has must still be served.
+// A class that always replaces the one item that it has must still be served.
 func TestReplacingAllThatItHasDoesNotCostAClassItsTurn(t *testing.T) {
 	f := egress(10, flow.BandSpec{Cap: 2, Bytes: 100, Policy: flow.DropOldest})
 	give(f, 60, "a1")
@@ -187,8 +187,8 @@ func TestReplacingAllThatItHasDoesNotCostAClassItsTurn(t *testing.T) {
 	t.Error("a was never served")
 }
 
-// When what was displaced was the last of the class whose turn it was, the next
-// in line has the turn.
+// When the last item of the class whose turn it was is evicted, the next class
+// has the turn.
 func TestTheTurnPassesOnWhenItsClassIsDisplaced(t *testing.T) {
 	f := egress(100, flow.BandSpec{Cap: 10, Bytes: 100})
 	give(f, 60, "a1")
@@ -196,14 +196,14 @@ func TestTheTurnPassesOnWhenItsClassIsDisplaced(t *testing.T) {
 	if turned := give(f, 50, "c1"); !slices.Equal(turned, []string{"a1"}) {
 		t.Errorf("turned away %v", turned)
 	}
-	if got := drained(f, 1); got != "b1 c1" {
+	if got := drainAll(f, 1); got != "b1 c1" {
 		t.Error(got)
 	}
-	// And with nobody else in line, the newcomer.
+	// And with no other class in the circle, that of the new item.
 	f = egress(100, flow.BandSpec{Cap: 10, Bytes: 100})
 	give(f, 60, "a1")
 	give(f, 50, "c1")
-	if got := drained(f, 1); got != "c1" {
+	if got := drainAll(f, 1); got != "c1" {
 		t.Error(got)
 	}
 }
@@ -215,7 +215,7 @@ func TestAnItemCostsAtLeastOne(t *testing.T) {
 	if !slices.Equal(turned, []string{"b5"}) || f.Bytes(1) != 8 {
 		t.Errorf("%d bytes, turned away %v", f.Bytes(1), turned)
 	}
-	if got := drained(f, 10); got != "a1 a2 a3 b1 b2 b3 a4 b4" {
+	if got := drainAll(f, 10); got != "a1 a2 a3 b1 b2 b3 a4 b4" {
 		t.Error(got)
 	}
 }
@@ -241,13 +241,13 @@ func TestAClosedFairQueueGivesWhatItHoldsThenSaysClosed(t *testing.T) {
 	}
 	f.Retire()
 	f.Retire()
-	if err := f.TryPush(1, flow.Parcel[string]{}); !errors.Is(err, flow.ErrClosed) || fault.KindOf(err) != fault.Canceled {
+	if err := f.TryPush(1, flow.FairItem[string]{}); !errors.Is(err, flow.ErrClosed) || fault.KindOf(err) != fault.Canceled {
 		t.Errorf("push: %v", err)
 	}
 	if turned := give(f, 1, "a2", "a3"); !slices.Equal(turned, []string{"a2", "a3"}) {
 		t.Errorf("turned away %v", turned)
 	}
-	if got := drained(f, 1); got != "a1" {
+	if got := drainAll(f, 1); got != "a1" {
 		t.Error(got)
 	}
 	if stat := inv.Read()[0]; stat.Instances != 1 || stat.Depth != 2 || stat.Accepted != 3 {
@@ -281,7 +281,7 @@ func TestAnUrgentItemAloneWakesTheWriter(t *testing.T) {
 			got <- into[0]
 		}()
 		synctest.Wait()
-		_ = f.TryPush(flow.Urgent, flow.Parcel[string]{Item: "ping"})
+		_ = f.TryPush(flow.Urgent, flow.FairItem[string]{Item: "ping"})
 		synctest.Wait()
 		if len(got) != 1 {
 			t.Fatal("the ping stays where it is")
@@ -310,8 +310,8 @@ func TestABatchWakesAsManyConsumersAsItTakes(t *testing.T) {
 	})
 }
 
-// Real goroutines, some of which give up all the time: what went in and was not
-// turned away comes out, once.
+// Real goroutines, some of which are cancelled all the time: every item that
+// was accepted and not evicted is delivered, once.
 func TestFairWithManyProducersAndImpatientConsumers(t *testing.T) {
 	const producers, consumers, each = 4, 4, 2000
 	f := flow.NewFair[int](flow.NewInventory(), flow.FairSpec{
@@ -322,9 +322,9 @@ func TestFairWithManyProducersAndImpatientConsumers(t *testing.T) {
 	for p := range producers {
 		making.Go(func() {
 			for i := 0; i < each; i += 4 {
-				var batch []flow.Parcel[int]
+				var batch []flow.FairItem[int]
 				for j := range 4 {
-					batch = append(batch, flow.Parcel[int]{Class: uint64(p), Cost: 8 * p, Item: p*each + i + j})
+					batch = append(batch, flow.FairItem[int]{Class: uint64(p), Cost: 8 * p, Item: p*each + i + j})
 				}
 				for _, item := range f.Offer(1, batch, nil) {
 					fate[item].Add(1)
@@ -374,7 +374,7 @@ func TestMistakesWithFairQueuesPanicAndSayWhatToDo(t *testing.T) {
 		},
 		"needs a Service and a Name":  func() { build(1, flow.BandSpec{}, flow.BandSpec{Cap: 1, Bytes: 1}) },
 		"is urgent, so it can only":   func() { build(1, flow.BandSpec{Name: "control", Cap: 1, Bytes: 1, Policy: flow.DropOldest}, band) },
-		"made without an urgent band": func() { _ = build(1, flow.BandSpec{}, band).TryPush(flow.Urgent, flow.Parcel[int]{}) },
+		"made without an urgent band": func() { _ = build(1, flow.BandSpec{}, band).TryPush(flow.Urgent, flow.FairItem[int]{}) },
 		"name one in its spec":        func() { build(1, flow.BandSpec{}, band).Offer(flow.Urgent, nil, nil) },
 		"Take needs room for an item": func() { _, _ = build(1, flow.BandSpec{}, band).Take(canceled, nil, 1) },
 	} {
@@ -396,7 +396,7 @@ func TestAFairQueueDoesNotKeepWhatItHandedOver(t *testing.T) {
 	collected := make(chan struct{})
 	item := new([64]byte)
 	runtime.AddCleanup(item, func(c chan struct{}) { close(c) }, collected)
-	_ = f.TryPush(1, flow.Parcel[*[64]byte]{Item: item})
+	_ = f.TryPush(1, flow.FairItem[*[64]byte]{Item: item})
 	_, _ = f.Take(t.Context(), make([]*[64]byte, 1), 1)
 	awaitCollected(t, collected)
 	runtime.KeepAlive(f)
@@ -411,7 +411,7 @@ func heapOf[T any](n int, build func() T) int {
 	for range n {
 		kept = append(kept, build())
 	}
-	for range 3 { // what a sync.Pool keeps goes with the second collection
+	for range 3 { // a sync.Pool is emptied by the second collection
 		runtime.GC()
 	}
 	runtime.ReadMemStats(&after)
@@ -434,7 +434,7 @@ func TestWhatIsIdleCostsNextToNothing(t *testing.T) {
 	burst := func() *flow.Fair[frame] {
 		f := fair()
 		for i := range 512 {
-			_ = f.TryPush(1, flow.Parcel[frame]{Class: uint64(i), Cost: 1})
+			_ = f.TryPush(1, flow.FairItem[frame]{Class: uint64(i), Cost: 1})
 		}
 		f.Close()
 		for into := make([]frame, 64); ; {
@@ -446,7 +446,7 @@ func TestWhatIsIdleCostsNextToNothing(t *testing.T) {
 	few := func() *flow.Fair[frame] {
 		f := fair()
 		for i := range 10 {
-			_ = f.TryPush(i%3, flow.Parcel[frame]{Class: uint64(i)})
+			_ = f.TryPush(i%3, flow.FairItem[frame]{Class: uint64(i)})
 		}
 		_, _ = f.Take(t.Context(), make([]frame, 10), 1<<20)
 		return f
@@ -476,12 +476,12 @@ func TestWhatIsIdleCostsNextToNothing(t *testing.T) {
 
 // A queue that is emptied again and again allocates nothing for it: what it
 // needs is still there, unless garbage was collected in between.
-func TestAQueueInUseKeepsItsShelf(t *testing.T) {
+func TestAQueueInUseKeepsItsSlab(t *testing.T) {
 	f := egress(100, flow.BandSpec{Cap: 100, Bytes: 10_000})
 	into := make([]string, 100)
-	batch := make([]flow.Parcel[string], 100)
+	batch := make([]flow.FairItem[string], 100)
 	for i := range batch {
-		batch[i] = flow.Parcel[string]{Class: uint64(i % 10), Item: "x"}
+		batch[i] = flow.FairItem[string]{Class: uint64(i % 10), Item: "x"}
 	}
 	if n := testing.AllocsPerRun(100, func() {
 		f.Offer(1, batch, nil)
@@ -496,9 +496,9 @@ func TestAQueueInUseKeepsItsShelf(t *testing.T) {
 	for f.Len(1) > 0 {
 		_, _ = f.Take(t.Context(), into, 1<<20)
 	}
-	runtime.GC() // takes the shelf, and nothing else
+	runtime.GC() // collects the slab, and nothing else
 	give(f, 1, "a1", "b1", "a2")
-	if got := drained(f, 1); got != "a1 a2 b1" {
+	if got := drainAll(f, 1); got != "a1 a2 b1" {
 		t.Errorf("after a collection: %s", got)
 	}
 }
@@ -511,16 +511,61 @@ func TestAConsumerThatWaitsAllocatesNothing(t *testing.T) {
 			if _, err := there.Take(context.Background(), into, 1); err != nil {
 				return
 			}
-			_ = back.TryPush(1, flow.Parcel[string]{})
+			_ = back.TryPush(1, flow.FairItem[string]{})
 		}
 	})
 	into := make([]string, 1)
 	if n := testing.AllocsPerRun(1000, func() {
-		_ = there.TryPush(1, flow.Parcel[string]{})
+		_ = there.TryPush(1, flow.FairItem[string]{})
 		_, _ = back.Take(context.Background(), into, 1)
 	}); n != 0 {
 		t.Errorf("there and back allocates %v times", n)
 	}
 	there.Close()
 	echo.Wait()
+}
+
+// OfferSome stops where there is no room, instead of evicting from the own
+// class, and still evicts from the richest.
+func TestOfferSomeStopsWhereThereIsNoRoom(t *testing.T) {
+	synctest.Test(t, offerSomeStops)
+}
+
+func offerSomeStops(t *testing.T) {
+	f := flow.NewFair[int](flow.NewInventory(), flow.FairSpec{
+		Service: "overlay", Quantum: 10, Waiting: 1, Bands: []flow.BandSpec{{Name: "egress", Cap: 4, Bytes: 100, Policy: flow.DropOldest}},
+	})
+	of := func(class uint64, items ...int) (batch []flow.FairItem[int]) {
+		for _, i := range items {
+			batch = append(batch, flow.FairItem[int]{Class: class, Item: i})
+		}
+		return batch
+	}
+	if n, turned := f.OfferSome(1, of(1, 1, 2, 3, 4, 5, 6), nil); n != 4 || len(turned) != 0 {
+		t.Fatalf("took %d, %v made room", n, turned)
+	}
+	if n, turned := f.OfferSome(1, of(2, 7), nil); n != 1 || !slices.Equal(turned, []int{1}) {
+		t.Fatalf("of another class it took %d, %v made room", n, turned)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	waits := make(chan error)
+	go func() { waits <- f.AwaitRoom(ctx, 1, 1) }()
+	synctest.Wait()
+	if err := f.AwaitRoom(t.Context(), 1, 1); !errors.Is(err, fault.Busy) {
+		t.Errorf("one more than may wait: %v", err)
+	}
+	cancel()
+	if err := <-waits; fault.KindOf(err) != fault.Canceled {
+		t.Errorf("canceled: %v", err)
+	}
+	if n, _ := f.Take(t.Context(), make([]int, 1), 100); n != 1 {
+		t.Fatal("nothing was there")
+	}
+	if err := f.AwaitRoom(t.Context(), 1, 1); err != nil {
+		t.Errorf("there is room: %v", err)
+	}
+	f.Close()
+	if err := f.AwaitRoom(t.Context(), 1, 1); !errors.Is(err, flow.ErrClosed) {
+		t.Errorf("closed: %v", err)
+	}
 }

@@ -132,7 +132,7 @@ func TestLaneWaitsItsTurn(t *testing.T) {
 		}
 		lane.Leave()
 
-		// A caller whose deadline passes in line has had a Timeout.
+		// A caller whose deadline passes while it waits has had a Timeout.
 		_ = lane.Enter(t.Context())
 		late, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()
@@ -186,7 +186,7 @@ func TestBusReaderMissesNothingWhileItKeepsUp(t *testing.T) {
 	}
 }
 
-func TestBusLagIsToldOnceAndCounted(t *testing.T) {
+func TestBusLagIsReportedOnceAndCounted(t *testing.T) {
 	inv := flow.NewInventory()
 	bus := flow.NewBus[int](inv, flow.BusSpec{Service: "node", Name: "bus", Cap: 2, Readers: 1})
 	reader, _ := bus.Subscribe("audit", nil)
@@ -259,7 +259,7 @@ func TestRetiredBusesKeepTheirCounts(t *testing.T) {
 		for event := range 3 {
 			_ = bus.Publish(event)
 		}
-		_, _ = reader.Recv(t.Context()) // tells of the two that were missed
+		_, _ = reader.Recv(t.Context()) // reports the two that were missed
 		_, _ = reader.Recv(t.Context())
 	}
 	for instances := 2; instances >= 0; instances-- {
@@ -275,7 +275,8 @@ func TestRetiredBusesKeepTheirCounts(t *testing.T) {
 	}
 }
 
-// The slots grow with what is told, and an event is found again after each time.
+// The slots grow with what is published, and events are still found after each
+// growth.
 func TestBusGrowsAndKeepsTheLast(t *testing.T) {
 	for _, capacity := range []int{1, 7, 8, 9, 100} {
 		bus := flow.NewBus[int](flow.NewInventory(), flow.BusSpec{Service: "node", Name: "bus", Cap: capacity, Readers: 1})
@@ -334,7 +335,7 @@ func TestMistakesOfTheProgramPanicAndSayWhatToDo(t *testing.T) {
 		"needs a rank": func(inv *flow.Inventory) {
 			flow.NewMutex(inv, flow.LockSpec{Service: "node", Name: "state_meta"})
 		},
-		"left more often than entered": func(inv *flow.Inventory) {
+		"released more often than acquired": func(inv *flow.Inventory) {
 			flow.NewPermits(inv, flow.PermitsSpec{Service: "node", Name: "jobs", Cap: 1}).Release()
 		},
 	} {
@@ -390,18 +391,18 @@ func TestBusReaderWaitsForTheNextEvent(t *testing.T) {
 func TestSnapshotTellsAChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		snap := flow.NewSnapshot(flow.NewInventory(), flow.SnapshotSpec{Service: "node", Name: "config"}, "one")
-		value, seen := snap.Seen()
+		value, seen := snap.LoadVersion()
 		if value != "one" || snap.Load() != "one" {
 			t.Fatalf("first value %q", value)
 		}
 		go snap.Store("two")
-		value, seen, err := snap.Changed(t.Context(), seen)
+		value, seen, err := snap.WaitForChange(t.Context(), seen)
 		if value != "two" || err != nil {
 			t.Fatalf("changed to %q, %v", value, err)
 		}
 		late, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()
-		if value, _, err := snap.Changed(late, seen); value != "two" || !errors.Is(err, fault.Timeout) {
+		if value, _, err := snap.WaitForChange(late, seen); value != "two" || !errors.Is(err, fault.Timeout) {
 			t.Fatalf("no change: %q, %v", value, err)
 		}
 	})
@@ -420,8 +421,8 @@ func TestNamedLockIsListedWithItsRank(t *testing.T) {
 	}
 }
 
-// awaitCollected collects garbage until the item is gone; a queue that holds
-// on to it never lets that happen, and the test fails after enough rounds.
+// awaitCollected collects garbage until the item is gone; a queue that keeps a
+// reference to it prevents that, and the test fails after enough rounds.
 func awaitCollected(t *testing.T, collected chan struct{}) {
 	t.Helper()
 	for range 100 {
@@ -436,9 +437,9 @@ func awaitCollected(t *testing.T, collected chan struct{}) {
 	t.Error("the item is still reachable after it was popped")
 }
 
-// A reader without state hears everything that is kept, over a lag too, until
-// the bus is closed.
-func TestEachEventIsTold(t *testing.T) {
+// A reader without state receives everything that is kept, after a lag too,
+// until the bus is closed.
+func TestForEachSeesEveryEvent(t *testing.T) {
 	b := flow.NewBus[int](flow.NewInventory(), flow.BusSpec{Service: "node", Name: "bus", Cap: 4, Readers: 1})
 	r, err := b.Subscribe("audit", nil)
 	if err != nil {
@@ -448,9 +449,9 @@ func TestEachEventIsTold(t *testing.T) {
 		_ = b.Publish(i)
 	}
 	b.Close()
-	var told []int
-	r.Each(t.Context(), func(i int) { told = append(told, i) })
-	if !slices.Equal(told, []int{2, 3, 4, 5}) {
-		t.Errorf("told %v", told)
+	var received []int
+	r.ForEach(t.Context(), func(i int) { received = append(received, i) })
+	if !slices.Equal(received, []int{2, 3, 4, 5}) {
+		t.Errorf("told %v", received)
 	}
 }

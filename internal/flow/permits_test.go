@@ -14,11 +14,11 @@ import (
 	"micronode/internal/flow"
 )
 
-func permitsOf(room, line int) *flow.Permits {
-	return flow.NewPermits(flow.NewInventory(), flow.PermitsSpec{Service: "overlay", Name: "inflight", Cap: room, Waiting: line})
+func permitsOf(capacity, waiting int) *flow.Permits {
+	return flow.NewPermits(flow.NewInventory(), flow.PermitsSpec{Service: "overlay", Name: "inflight", Cap: capacity, Waiting: waiting})
 }
 
-// Permits taken and given back in batches and one by one are one number, too.
+// Permits acquired and released in batches and one by one are one number, too.
 func TestManyPermitsAgainstANumber(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		room := rapid.IntRange(1, 6).Draw(t, "room")
@@ -120,8 +120,8 @@ func TestTryAcquireDoesNotOvertakeThoseWhoWait(t *testing.T) {
 	})
 }
 
-// Whoever waits for some permits waits for the first, and gets what else has come
-// back with it; the next in line first.
+// AcquireSome waits for the first permit, and gets what else was released with
+// it; the next waiter comes first.
 func TestAcquireSomeWaitsForTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		permits := permitsOf(8, 2)
@@ -168,7 +168,7 @@ func TestAcquireSomeWaitsForTheFirst(t *testing.T) {
 	})
 }
 
-// Several come back at once, and more wait than that.
+// Several are released at once, and more wait than that.
 func TestReleaseManyWakesTheLongestWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		permits := permitsOf(3, 4)
@@ -227,7 +227,7 @@ func TestMistakesWithManyPermitsPanicAndSayWhatToDo(t *testing.T) {
 		"released at once must be 0 or more":  func() { permitsOf(1, 0).ReleaseMany(-1) },
 		"asked for at once must be 0 or more": func() { permitsOf(1, 0).TryAcquire(-1) },
 		"inflight: the number asked for":      func() { _, _ = permitsOf(1, 0).AcquireSome(context.Background(), -1) },
-		"left more often than entered": func() {
+		"released more often than acquired": func() {
 			permits := permitsOf(2, 0)
 			permits.TryAcquire(1)
 			permits.ReleaseMany(2)

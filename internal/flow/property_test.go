@@ -161,9 +161,10 @@ func TestLaneAndPermitsAgainstANumber(t *testing.T) {
 	})
 }
 
-// The model of a bus is the list of all events; a reader's place is an index.
+// The model of a bus is the list of all events; a reader's position is an
+// index.
 func TestBusAgainstAList(t *testing.T) {
-	type place struct {
+	type cursor struct {
 		reader *flow.Reader[int]
 		at     int
 	}
@@ -173,7 +174,7 @@ func TestBusAgainstAList(t *testing.T) {
 		inv := flow.NewInventory()
 		bus := flow.NewBus[int](inv, flow.BusSpec{Service: "node", Name: "bus", Cap: capacity, Readers: room})
 		var events []int
-		var places []*place
+		var cursors []*cursor
 		lagged, closed := uint64(0), false
 
 		t.Repeat(map[string]func(*rapid.T){
@@ -205,18 +206,18 @@ func TestBusAgainstAList(t *testing.T) {
 				switch {
 				case closed:
 					check(t, errors.Is(err, flow.ErrClosed), "closed: %v", err)
-				case len(places) == room:
+				case len(cursors) == room:
 					check(t, errors.Is(err, fault.Busy), "full: %v", err)
 				default:
 					check(t, err == nil, "subscribe: %v", err)
-					places = append(places, &place{reader, len(events)})
+					cursors = append(cursors, &cursor{reader, len(events)})
 				}
 			},
 			"recv": func(t *rapid.T) {
-				if len(places) == 0 {
+				if len(cursors) == 0 {
 					return
 				}
-				p := rapid.SampledFrom(places).Draw(t, "reader")
+				p := rapid.SampledFrom(cursors).Draw(t, "reader")
 				oldest := max(0, len(events)-capacity)
 				switch {
 				case p.at < oldest:
@@ -238,10 +239,10 @@ func TestBusAgainstAList(t *testing.T) {
 				}
 			},
 			"leave": func(t *rapid.T) {
-				if len(places) > 0 {
-					i := rapid.IntRange(0, len(places)-1).Draw(t, "reader")
-					places[i].reader.Close()
-					places = slices.Delete(places, i, i+1)
+				if len(cursors) > 0 {
+					i := rapid.IntRange(0, len(cursors)-1).Draw(t, "reader")
+					cursors[i].reader.Close()
+					cursors = slices.Delete(cursors, i, i+1)
 				}
 			},
 			"close": func(t *rapid.T) {
@@ -252,7 +253,7 @@ func TestBusAgainstAList(t *testing.T) {
 			},
 			"": func(t *rapid.T) {
 				behind := 0
-				for _, p := range places {
+				for _, p := range cursors {
 					behind = max(behind, min(len(events)-p.at, capacity))
 				}
 				stat := inv.Read()[0]

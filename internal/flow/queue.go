@@ -11,8 +11,8 @@ import (
 type Policy uint8
 
 const (
-	// RejectNew refuses the new item with fault.Busy. It is for work that
-	// somebody waits for: the refusal reaches the one who can slow down.
+	// RejectNew refuses the new item with fault.Busy. It is for work that a
+	// caller waits for: the refusal reaches the caller, which can slow down.
 	RejectNew Policy = iota
 
 	// DropOldest makes room by dropping the item that waited longest, and
@@ -38,19 +38,21 @@ func (p Policy) String() string {
 
 // QueueSpec names and bounds a queue. Service, Name and Cap are required.
 type QueueSpec struct {
-	Service string // who owns it: the service label of its metrics
+	Service string // the owner: the service label of its metrics
 	Name    string // what it is called in metrics, logs and the inventory
 	Cap     int    // how many items may wait
 	Policy  Policy
-	From    string // who pushes
-	To      string // who pops
+	From    string // the producers
+	To      string // the consumers
 	Each    string // "session", if there is one queue for each; otherwise there is one
+	Effect  Effect // on the node, when it is full or does not move
+	Next    string // what an operator can do then
 }
 
-// Queue hands items from many producers to many consumers. Items leave in the
-// order in which they came; consumers are served in the order in which they
-// began to wait. An item that was accepted is delivered exactly once, unless
-// the policy drops or overwrites it, and then it is counted.
+// Queue passes items from many producers to many consumers. Items leave in
+// order of arrival; consumers are served in the order in which they began to
+// wait. An item that was accepted is delivered exactly once, unless the policy
+// drops or overwrites it, and then it is counted.
 type Queue[T any] struct {
 	// set at construction
 	spec      QueueSpec
@@ -76,9 +78,9 @@ func NewQueue[T any](inv *Inventory, spec QueueSpec) *Queue[T] {
 	q.busy = &fault.Error{Op: op, Kind: fault.Busy}
 	q.closedErr = &fault.Error{Op: op, Kind: fault.Canceled, Err: ErrClosed}
 	q.enrolment = inv.enrol(Entry{
-		Service: spec.Service, Name: spec.Name, Kind: "queue", Cap: spec.Cap,
-		Policy: spec.Policy.String(), From: spec.From, To: spec.To, Each: spec.Each,
-	}, q.read)
+		Service: spec.Service, Name: spec.Name, Kind: kindQueue, Cap: spec.Cap,
+		Policy: spec.Policy.String(), From: spec.From, To: spec.To, Each: spec.Each, Effect: spec.Effect, Next: spec.Next,
+	}, q)
 	return q
 }
 
@@ -94,18 +96,18 @@ func (q *Queue[T]) TryPush(item T) error {
 	if q.poppers.n > 0 {
 		q.counts.Accepted++
 		q.counts.Delivered++
-		w := q.poppers.settleFirst(item)
+		w := q.poppers.grantFirst(item)
 		q.mu.Unlock()
 		q.seam.wake(&w.Waiter)
 		return nil
 	}
-	err := q.store(item)
+	err := q.enqueue(item)
 	q.mu.Unlock()
 	return err
 }
 
-// store puts the item into the ring as the policy allows. Guarded by mu.
-func (q *Queue[T]) store(item T) error {
+// enqueue puts the item into the ring as the policy allows. Guarded by mu.
+func (q *Queue[T]) enqueue(item T) error {
 	if q.ring.n < q.spec.Cap {
 		q.counts.Accepted++
 		q.ring.push(item)
@@ -130,9 +132,9 @@ func (q *Queue[T]) store(item T) error {
 }
 
 // Pop takes the oldest item, waiting for one until ctx ends. A closed queue
-// still gives what it holds; when it is empty, Pop fails with ErrClosed. A Pop
-// whose ctx has ended takes nothing, with one exception: an item that was
-// handed over in the very moment of cancellation is returned, not lost.
+// still returns what it holds; when it is empty, Pop fails with ErrClosed. A
+// Pop whose ctx has ended takes nothing, with one exception: an item that was
+// granted at the very moment of cancellation is returned, not lost.
 func (q *Queue[T]) Pop(ctx context.Context) (T, error) {
 	var none T
 	if ctx.Err() != nil {
@@ -154,11 +156,11 @@ func (q *Queue[T]) Pop(ctx context.Context) (T, error) {
 	q.poppers.add(w)
 	q.mu.Unlock()
 
-	settled := await(ctx, q.seam, &q.mu, &q.poppers, w)
+	dequeued := await(ctx, q.seam, &q.mu, &q.poppers, w)
 	item, granted := w.item, w.granted
 	q.idle.put(w)
 	switch {
-	case !settled:
+	case !dequeued:
 		return none, Ended(ctx, q.op())
 	case !granted:
 		return none, q.closedErr
@@ -181,12 +183,12 @@ func (q *Queue[T]) TryPop() (T, bool) {
 }
 
 // Close refuses every later push. What is in the queue can still be popped;
-// consumers that wait for more are told. Closing twice is harmless.
+// consumers that wait for more get ErrClosed. Closing twice is harmless.
 func (q *Queue[T]) Close() {
 	q.seam.point("queue close")
 	q.mu.Lock()
 	q.closed = true
-	chain := q.poppers.settleAll(false)
+	chain := q.poppers.dequeueAll(false)
 	q.mu.Unlock()
 	wakeAll(q.seam, chain)
 }
@@ -213,7 +215,9 @@ func (q *Queue[T]) op() string { return "queue " + q.spec.Service + "/" + q.spec
 func (q *Queue[T]) read() (depth int, counts Counts) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.ring.n, q.counts
+	counts = q.counts
+	counts.Utilization = float64(q.ring.n) / float64(q.spec.Cap)
+	return q.ring.n, counts
 }
 
 // ring is a circular buffer that grows by doubling up to its cap, so that a
@@ -243,7 +247,7 @@ func (r *ring[T]) push(item T) {
 func (r *ring[T]) pop() T {
 	var none T
 	item := r.slots[r.head]
-	r.slots[r.head] = none // the queue must not keep what it handed over alive
+	r.slots[r.head] = none // do not keep a delivered item alive
 	r.head = r.at(1)
 	r.n--
 	return item

@@ -4,13 +4,13 @@ import "context"
 
 // Seam is the one place where flow lets another goroutine run, stops the
 // calling one, or starts one that was stopped. In a node the seam is the Go
-// runtime. The explorer (package explore) brings its own, decides at each call
-// who goes on, and so walks through the interleavings of the very code that
-// runs in a node.
+// runtime. The explorer (package explore) has its own, decides at each call
+// which goroutine continues, and so walks through the interleavings of the very
+// code that runs in a node.
 //
-// Every state transition of flow happens inside one short critical section
-// with no call of the seam in it. Between two calls a goroutine is therefore
-// alone, and the explorer misses nothing by switching only here.
+// Every state transition of flow happens inside one short critical section with
+// no call of the seam in it. Between two calls a goroutine is therefore alone,
+// and the explorer misses nothing by switching only here.
 type Seam interface {
 	// Point is called before each state transition, with no lock held.
 	Point(at string)
@@ -19,8 +19,9 @@ type Seam interface {
 	// reports whether it was woken. A Wake that came first is not lost.
 	Park(ctx context.Context, w *Waiter) (woken bool)
 
-	// Wake lets the goroutine that is parked on w, or is about to park, go on.
-	// It is called at most once for each time w is listed, and never blocks.
+	// Wake lets the goroutine that is parked on w, or is about to park,
+	// continue. It is called at most once for each time w is listed, and never
+	// blocks.
 	Wake(w *Waiter)
 }
 
@@ -58,7 +59,7 @@ func (s seam) wake(w *Waiter) {
 	}
 	select {
 	case w.ready <- struct{}{}:
-	default: // one place, and one wake for each listing
+	default: // one slot, and one wake for each listing
 		panic("flow: a waiter was woken twice; this is a bug in flow")
 	}
 }

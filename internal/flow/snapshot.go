@@ -46,7 +46,7 @@ func NewSnapshot[T any](inv *Inventory, spec SnapshotSpec, first T) *Snapshot[T]
 	inv.enrol(Entry{
 		Service: spec.Service, Name: spec.Name, Kind: "snapshot", Cap: 1,
 		Policy: "last-write-wins", From: spec.From, To: spec.To,
-	}, s.read)
+	}, s)
 	return s
 }
 
@@ -56,35 +56,36 @@ func (s *Snapshot[T]) Load() T {
 	return s.current.Load().value
 }
 
-// Seen returns the current value and its version, for use with Changed.
-func (s *Snapshot[T]) Seen() (T, Version) {
+// LoadVersion returns the current value and its version, for use with
+// WaitForChange.
+func (s *Snapshot[T]) LoadVersion() (T, Version) {
 	s.seam.point("snapshot seen")
 	now := s.current.Load()
 	return now.value, now.version
 }
 
-// Store replaces the value and tells those who wait for a change.
+// Store replaces the value and wakes all waiters.
 func (s *Snapshot[T]) Store(value T) {
 	s.seam.point("snapshot store")
 	s.mu.Lock()
 	s.current.Store(&versioned[T]{value: value, version: s.current.Load().version + 1})
-	chain := s.watchers.settleAll(true)
+	chain := s.watchers.dequeueAll(true)
 	s.mu.Unlock()
 	wakeAll(s.seam, chain)
 }
 
-// Changed waits until the version is another than since, and returns the value
-// and version of that moment. Values that came and went in between are not
-// told: a snapshot is about what is, not about what was.
-func (s *Snapshot[T]) Changed(ctx context.Context, since Version) (T, Version, error) {
+// WaitForChange waits until the version differs from since, and returns the
+// value and version of that moment. Values that came and went in between are
+// skipped: a snapshot is about what is, not about what was.
+func (s *Snapshot[T]) WaitForChange(ctx context.Context, since Version) (T, Version, error) {
 	for {
 		w, now := s.watch(since)
 		if w == nil {
 			return now.value, now.version, nil
 		}
-		settled := await(ctx, s.seam, &s.mu, &s.watchers, w)
+		dequeued := await(ctx, s.seam, &s.mu, &s.watchers, w)
 		s.idle.put(w)
-		if !settled {
+		if !dequeued {
 			return now.value, now.version, Ended(ctx, s.op)
 		}
 	}

@@ -5,28 +5,28 @@ import (
 	"sync"
 )
 
-// waiting is one goroutine in a waitlist. A waker that takes it off the list
-// settles it: it says what the waiter got, under the lock of the list's owner.
-// A waiter that gives up takes itself off.
+// waiting is one goroutine in a waitlist. A waker takes it off the list and
+// records what the waiter got, under the lock of the list's owner. A waiter
+// whose context ends takes itself off.
 type waiting[T any] struct {
 	Waiter
 
 	// guarded by the mutex of the list's owner
 	prev, next *waiting[T]
-	settled    bool // taken off by a waker
-	granted    bool // and given what it waited for; otherwise the owner closed
+	dequeued   bool // taken off by a waker
+	granted    bool // and granted what it waited for; otherwise the owner closed
 	item       T
 }
 
 // waitlist is a first-in, first-out list of waiters, guarded by its owner's
-// mutex. It is doubly linked because a waiter may give up in the middle.
+// mutex. It is doubly linked because a waiter may leave from the middle.
 type waitlist[T any] struct {
 	first, last *waiting[T]
 	n           int
 }
 
 func (l *waitlist[T]) add(w *waiting[T]) {
-	w.prev, w.next, w.settled, w.granted = l.last, nil, false, false
+	w.prev, w.next, w.dequeued, w.granted = l.last, nil, false, false
 	if l.last == nil {
 		l.first = w
 	} else {
@@ -51,27 +51,27 @@ func (l *waitlist[T]) remove(w *waiting[T]) {
 	l.n--
 }
 
-// settleFirst takes the longest waiter off the list and grants it the item.
+// grantFirst takes the longest waiter off the list and grants it the item.
 // The caller wakes it once the lock is released.
-func (l *waitlist[T]) settleFirst(item T) *waiting[T] {
+func (l *waitlist[T]) grantFirst(item T) *waiting[T] {
 	w := l.first
 	l.remove(w)
-	w.settled, w.granted, w.item = true, true, item
+	w.dequeued, w.granted, w.item = true, true, item
 	return w
 }
 
-// settleSome takes up to n of the longest waiters off the list and grants them
+// grantSome takes up to n of the longest waiters off the list and grants them
 // what they wait for. It returns the chain of them for wakeAll, and how many.
-func (l *waitlist[T]) settleSome(n int) (chain *waiting[T], settled int) {
+func (l *waitlist[T]) grantSome(n int) (chain *waiting[T], granted int) {
 	if n >= l.n {
-		settled = l.n
-		return l.settleAll(true), settled
+		granted = l.n
+		return l.dequeueAll(true), granted
 	}
 	var last *waiting[T]
-	for ; settled < n; settled++ {
+	for ; granted < n; granted++ {
 		w := l.first
 		l.remove(w)
-		w.settled, w.granted = true, true
+		w.dequeued, w.granted = true, true
 		if last == nil {
 			chain = w
 		} else {
@@ -79,21 +79,21 @@ func (l *waitlist[T]) settleSome(n int) (chain *waiting[T], settled int) {
 		}
 		last = w
 	}
-	return chain, settled
+	return chain, granted
 }
 
-// settleAll takes every waiter off the list and returns the chain of them for
-// wakeAll. granted tells them whether something happened or the owner closed.
-func (l *waitlist[T]) settleAll(granted bool) *waiting[T] {
+// dequeueAll takes every waiter off the list and returns the chain of them for
+// wakeAll. granted says whether something happened or the owner closed.
+func (l *waitlist[T]) dequeueAll(granted bool) *waiting[T] {
 	chain := l.first
 	for w := chain; w != nil; w = w.next {
-		w.settled, w.granted = true, granted
+		w.dequeued, w.granted = true, granted
 	}
 	*l = waitlist[T]{}
 	return chain
 }
 
-// wakeAll wakes a chain from settleAll. The link is read before the wake: a
+// wakeAll wakes a chain from dequeueAll. The link is read before the wake: a
 // woken waiter belongs to its goroutine again and may be listed elsewhere.
 func wakeAll[T any](s seam, chain *waiting[T]) {
 	for w := chain; w != nil; {
@@ -104,26 +104,27 @@ func wakeAll[T any](s seam, chain *waiting[T]) {
 }
 
 // await parks the calling goroutine until its waiter, which is on the list, is
-// settled or ctx ends, and reports whether it was settled. Mu is the mutex of
-// the list's owner. A waiter that is settled in the very moment in which ctx
-// ends counts as settled: what it was handed is neither lost nor given twice.
+// dequeued or ctx ends, and reports whether it was dequeued. Mu is the mutex of
+// the list's owner. A waiter that is dequeued at the very moment at which ctx
+// ends counts as dequeued: what it was granted is neither lost nor granted
+// twice.
 func await[T any](ctx context.Context, s seam, mu *sync.Mutex, l *waitlist[T], w *waiting[T]) bool {
 	if s.park(ctx, &w.Waiter) {
 		return true
 	}
 	s.point("give up")
 	mu.Lock()
-	settled := w.settled
-	if !settled {
+	dequeued := w.dequeued
+	if !dequeued {
 		l.remove(w)
 	}
 	mu.Unlock()
-	if settled {
+	if dequeued {
 		// The waker has not yet got as far as the wake. Receive it, so that it
-		// does not reach the next one who uses this waiter.
+		// does not reach the next user of this waiter.
 		s.park(context.Background(), &w.Waiter)
 	}
-	return settled
+	return dequeued
 }
 
 // waiters keeps waiters for reuse, so that parking allocates nothing once a
@@ -137,7 +138,7 @@ func (p *waiters[T]) get() *waiting[T] {
 	return &waiting[T]{Waiter: Waiter{ready: make(chan struct{}, 1)}}
 }
 
-// put takes back a waiter that is off every list and whose wake, if there was
+// put keeps a waiter for reuse. It is off every list and its wake, if there was
 // one, has been received.
 func (p *waiters[T]) put(w *waiting[T]) {
 	var zero T

@@ -26,123 +26,126 @@ import (
 	"micronode/internal/supervise"
 )
 
-// wire is a listener in memory, so that time can be faked around two servers.
-type wire struct {
+// memListener is a listener in memory, so that time can be faked around two
+// servers.
+type memListener struct {
 	addr    net.Addr
 	arrived chan net.Conn
 	closed  chan struct{}
 	once    sync.Once
 }
 
-func newWire(addr net.Addr) *wire {
-	return &wire{addr: addr, arrived: make(chan net.Conn), closed: make(chan struct{})}
+func newMemListener(addr net.Addr) *memListener {
+	return &memListener{addr: addr, arrived: make(chan net.Conn), closed: make(chan struct{})}
 }
 
-func (w *wire) Addr() net.Addr { return w.addr }
-func (w *wire) Close() error   { w.once.Do(func() { close(w.closed) }); return nil }
+func (m *memListener) Addr() net.Addr { return m.addr }
+func (m *memListener) Close() error   { m.once.Do(func() { close(m.closed) }); return nil }
 
-func (w *wire) Accept() (net.Conn, error) {
+func (m *memListener) Accept() (net.Conn, error) {
 	select {
-	case c := <-w.arrived:
+	case c := <-m.arrived:
 		return c, nil
-	case <-w.closed:
+	case <-m.closed:
 		return nil, net.ErrClosed
 	}
 }
 
-// from dials from an address.
-func (w *wire) from(addr net.Addr) func(context.Context, string, string) (net.Conn, error) {
+// dialFrom dials from an address.
+func (m *memListener) dialFrom(addr net.Addr) func(context.Context, string, string) (net.Conn, error) {
 	return func(context.Context, string, string) (net.Conn, error) {
 		here, there := net.Pipe()
 		select {
-		case w.arrived <- called{there, addr}:
+		case m.arrived <- addrConn{there, addr}:
 			return here, nil
-		case <-w.closed:
+		case <-m.closed:
 			return nil, net.ErrClosed
 		}
 	}
 }
 
-// called is a connection that says where it comes from.
-type called struct {
+// addrConn is a connection with a given remote address.
+type addrConn struct {
 	net.Conn
 	from net.Addr
 }
 
-func (c called) RemoteAddr() net.Addr { return c.from }
+func (c addrConn) RemoteAddr() net.Addr { return c.from }
 
-func tcp(text string) net.Addr { return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(text)) }
+func tcpAddr(text string) net.Addr { return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(text)) }
 
-// quiet is an overlay with one peer, which says nothing but who has the one
-// thing that it knows of.
-type quiet struct{ knows b3.Address }
+// silentOverlay is an overlay with one peer, which answers only that it has one
+// object.
+type silentOverlay struct{ knownObject b3.Address }
 
-func (quiet) Neighbours() []index.Neighbour { return []index.Neighbour{{ID: oap.PeerID{1}}} }
+func (silentOverlay) ConnectedPeers() []index.ConnectedPeer {
+	return []index.ConnectedPeer{{ID: oap.PeerID{1}}}
+}
 
-func (q quiet) Ask(ctx context.Context, _ oap.PeerID, asked index.Question) (index.Answer, error) {
-	if asked.Address == q.knows {
+func (s silentOverlay) Ask(ctx context.Context, _ oap.PeerID, asked index.Question) (index.Answer, error) {
+	if asked.Address == s.knownObject {
 		return index.Answer{Providers: []index.Provider{{ID: "bob", HTTP: []string{"https://bob.example"}}}}, nil
 	}
 	<-ctx.Done()
 	return index.Answer{}, ctx.Err()
 }
 
-func (quiet) Open(context.Context, b3.Address, oap.PeerID) (io.ReadCloser, error) {
+func (silentOverlay) Open(context.Context, b3.Address, oap.PeerID) (io.ReadCloser, error) {
 	return nil, errors.New("nobody fetches here")
 }
 
-// parts is a gateway and an index, as in two processes of one node.
-type parts struct {
-	t         *testing.T
-	inventory *flow.Inventory
-	metrics   *observe.Metrics
-	wanted    b3.Address // what the one peer of the index knows of
+// splitNode is a gateway and an index, as in two processes of one node.
+type splitNode struct {
+	t           *testing.T
+	inventory   *flow.Inventory
+	metrics     *observe.Metrics
+	knownObject b3.Address // the object of the index's one peer
 }
 
-// serve runs a server until the test ends.
-func (p *parts) serve(table *ingress.Table, on *wire, o ingress.ListenOptions) {
-	p.t.Helper()
+// startServer runs a server until the test ends.
+func (s *splitNode) startServer(table *ingress.Table, on *memListener, o ingress.ListenOptions) {
+	s.t.Helper()
 	limits := ingress.DefaultLimits()
 	limits.Rate, limits.Burst, limits.WorkRate, limits.Inflight, limits.MaxConns, limits.ConnsPerIP = 1_000_000, 1_000_000, 1_000_000, 10_000, 10_000, 10_000
 	server, err := ingress.New(ingress.Options{
 		Service: "gateway", Name: o.Name, Table: table, Times: ingress.DefaultHTTP(), Limits: limits,
-		Inventory: p.inventory, Metrics: p.metrics, Logger: slog.New(slog.DiscardHandler),
-		Authorise: func(context.Context, ingress.Ask) error { return nil },
+		Inventory: s.inventory, Metrics: s.metrics, Logger: slog.New(slog.DiscardHandler),
+		Authorise: func(context.Context, ingress.AuthRequest) error { return nil },
 	})
 	if err != nil {
-		p.t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	listener, served := server.Attach(on, o), make(chan error, 1)
 	go func() { served <- listener.Serve(context.Background()) }()
-	p.t.Cleanup(func() {
+	s.t.Cleanup(func() {
 		_ = listener.Drain(context.Background())
 		<-served
 	})
 }
 
-// index runs an index behind a local socket.
-func (p *parts) index(on *wire) {
-	p.t.Helper()
-	supervisor, err := supervise.New(supervise.Options{Stages: []supervise.Stage{{Name: "state"}, {Name: "workers"}}, Total: 20 * time.Second})
+// startIndex runs an index behind a local socket.
+func (s *splitNode) startIndex(on *memListener) {
+	s.t.Helper()
+	supervisor, err := supervise.New(supervise.Options{Stages: []supervise.Stage{{Name: "state"}, {Name: "workers"}}, DrainTimeout: 20 * time.Second})
 	if err != nil {
-		p.t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	stages, settings := index.Stages{State: "state", Workers: "workers"}, index.DefaultConfig()
 	settings.DHT.DeadlineMS = 10_000
-	objects := store.NewRAM(p.inventory, store.RAMSpec{Service: "store", Budget: 1 << 20, MaxObject: 1 << 10})
-	x, err := index.New(p.t.Context(), p.inventory, supervisor, stages, index.Spec{
-		Config: settings, Key: ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)), Store: objects, Overlay: quiet{p.wanted},
-		Self: func() index.Provider { return index.Provider{} }, Metrics: p.metrics, Readiness: observe.NewReadiness(p.inventory, supervisor),
+	objects := store.NewRAM(s.inventory, store.RAMSpec{Service: "store", Budget: 1 << 20, MaxObject: 1 << 10})
+	x, err := index.New(s.t.Context(), s.inventory, supervisor, stages, index.Spec{
+		Config: settings, Key: ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)), Store: objects, Overlay: silentOverlay{s.knownObject},
+		Self: func() index.Provider { return index.Provider{} }, Metrics: s.metrics, Readiness: observe.NewReadiness(s.inventory, supervisor),
 	})
 	if err == nil {
 		err = x.Add(supervisor, stages, func(index.Event) {})
 	}
 	if err != nil {
-		p.t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	table, err := ingress.NewTable(x.Routes()...)
 	if err != nil {
-		p.t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -150,38 +153,38 @@ func (p *parts) index(on *wire) {
 		_, _ = supervisor.Run(ctx)
 		close(ended)
 	}()
-	p.t.Cleanup(func() {
+	s.t.Cleanup(func() {
 		stop()
 		<-ended
 		if err := errors.Join(x.Close(), objects.Close()); err != nil {
-			p.t.Error(err)
+			s.t.Error(err)
 		}
 	})
-	p.serve(table, on, ingress.ListenOptions{Name: "local", Local: true})
+	s.startServer(table, on, ingress.ListenOptions{Name: "local", Local: true})
 }
 
-// gateway runs a gateway before an index behind a local socket.
-func (p *parts) gateway(on, to *wire) {
-	p.t.Helper()
-	place, err := ParsePlace("@index")
+// startGateway runs a gateway before an index behind a local socket.
+func (s *splitNode) startGateway(on, to *memListener) {
+	s.t.Helper()
+	addr, err := ParsePartAddr("@index")
 	if err != nil {
-		p.t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	nothing := func() (string, error) { return "", nil } // on a socket the kernel vouches
-	away := NewAway(AwaySpec{Name: "index", Place: place, Requests: 10_000, Streams: 1, Introduce: nothing,
-		Vouch: func(*http.Request, string) (string, error) { return nothing() }})
-	away.brief.DialContext = to.from(&net.UnixAddr{Name: "@gateway", Net: "unix"})
-	p.t.Cleanup(away.Close)
-	table, _, err := Mount([]Part{{Routes: new(index.Index).Routes(), Away: away}})
+	away := NewRemotePart(RemotePartSpec{Name: "index", Addr: addr, MaxRequests: 10_000, MaxStreams: 1, PartToken: nothing,
+		RequestToken: func(*http.Request, string) (string, error) { return nothing() }})
+	away.requestTransport.DialContext = to.dialFrom(&net.UnixAddr{Name: "@gateway", Net: "unix"})
+	s.t.Cleanup(away.Close)
+	table, _, err := Mount([]Part{{Routes: new(index.Index).Routes(), Remote: away}})
 	if err != nil {
-		p.t.Fatal(err)
+		s.t.Fatal(err)
 	}
-	p.serve(table, on, ingress.ListenOptions{Name: "http", Addr: "127.0.0.1:8080"})
+	s.startServer(table, on, ingress.ListenOptions{Name: "http", Addr: "127.0.0.1:8080"})
 }
 
-// asks resolves something as a client of the gateway at an address.
-func asks(t *testing.T, gateway *wire, client string, address b3.Address) (status int) {
-	transport := &http.Transport{DialContext: gateway.from(tcp(client)), DisableKeepAlives: true}
+// resolve resolves an address as a client of the gateway.
+func resolve(t *testing.T, gateway *memListener, client string, address b3.Address) (status int) {
+	transport := &http.Transport{DialContext: gateway.dialFrom(tcpAddr(client)), DisableKeepAlives: true}
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/resolve/"+address.String(), nil)
 	if err != nil {
 		t.Error(err)
@@ -197,23 +200,23 @@ func asks(t *testing.T, gateway *wire, client string, address b3.Address) (statu
 	return answer.StatusCode
 }
 
-// A client of a gateway asks for more than the index in another process can look
-// up, until it is refused. Another client of the same gateway asks for one thing
-// and has it at once: the index shares by the gateway's clients, and not by its
-// connections, which are all the gateway's.
+// A client of a gateway requests more than the index in another process can
+// look up, until it is refused. Another client of the same gateway makes one
+// request and is answered at once: the index shares by the gateway's clients,
+// and not by its connections, which are all the gateway's.
 func TestAFloodThroughTheGatewayLeavesTheOthersTheirPermits(t *testing.T) {
 	const flood = 1000 // 384 are under way for one client, and 512 wait
 	synctest.Test(t, func(t *testing.T) {
-		p := &parts{t: t, inventory: flow.NewInventory(), metrics: observe.NewMetrics(observe.Build{}), wanted: b3.Of([]byte("wanted"))}
-		socket, public := newWire(&net.UnixAddr{Name: "@index", Net: "unix"}), newWire(tcp("127.0.0.1:8080"))
-		p.index(socket)
-		p.gateway(public, socket)
+		p := &splitNode{t: t, inventory: flow.NewInventory(), metrics: observe.NewMetrics(observe.Build{}), knownObject: b3.Of([]byte("wanted"))}
+		socket, public := newMemListener(&net.UnixAddr{Name: "@index", Net: "unix"}), newMemListener(tcpAddr("127.0.0.1:8080"))
+		p.startIndex(socket)
+		p.startGateway(public, socket)
 
 		var clients sync.WaitGroup
 		var refused, late atomic.Int64
 		for i := range flood {
 			clients.Go(func() {
-				switch asks(t, public, "192.0.2.1:4000", b3.Of([]byte(strconv.Itoa(i)))) {
+				switch resolve(t, public, "192.0.2.1:4000", b3.Of([]byte(strconv.Itoa(i)))) {
 				case http.StatusTooManyRequests:
 					refused.Add(1)
 				case http.StatusGatewayTimeout:
@@ -226,7 +229,7 @@ func TestAFloodThroughTheGatewayLeavesTheOthersTheirPermits(t *testing.T) {
 			t.Errorf("%d of the flood were refused", n)
 		}
 		began := time.Now()
-		if status := asks(t, public, "192.0.2.2:4000", p.wanted); status != http.StatusOK || time.Since(began) != 0 {
+		if status := resolve(t, public, "192.0.2.2:4000", p.knownObject); status != http.StatusOK || time.Since(began) != 0 {
 			t.Errorf("the other client: %d after %s", status, time.Since(began))
 		}
 		clients.Wait()

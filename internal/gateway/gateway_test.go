@@ -28,71 +28,75 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// bench is a gateway before a part that a test plays.
-type bench struct {
-	t       *testing.T
-	url     string
-	asked   atomic.Int64 // how many requests reached the part
-	vouched string       // what the gateway says for whoever asks; empty leaves it to them
-	shown   *string      // by what it shows that it is a part; nil if it does not
-	drain   func()
+// gatewayFixture is a gateway before a part that a test simulates.
+type gatewayFixture struct {
+	t            *testing.T
+	url          string
+	partRequests atomic.Int64 // how many requests reached the part
+	requestToken string       // the gateway's token for a request; empty to forward the caller's own
+	partToken    *string      // the proof that it is a part; nil for none
+	tokenExpired atomic.Bool  // the token "short" is no longer valid
+	drain        func()
 }
 
-// newBench starts a gateway. The part is reached by its URL.
-func newBench(t *testing.T, part http.HandlerFunc, routes ...ingress.Route) *bench {
+// newGatewayFixture starts a gateway. The part is reached by its URL.
+func newGatewayFixture(t *testing.T, part http.HandlerFunc, routes ...ingress.Route) *gatewayFixture {
 	t.Helper()
-	b := &bench{t: t}
-	there := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		b.asked.Add(1)
+	b := &gatewayFixture{t: t}
+	there := httptest.NewServer(provingHandler(t, func(w http.ResponseWriter, r *http.Request) {
+		b.partRequests.Add(1)
 		part(w, r)
 	}))
 	t.Cleanup(there.Close)
-	b.before(there.URL, routes...)
+	b.startGateway(there.URL, routes...)
 	return b
 }
 
-// before starts a gateway before a place.
-func (b *bench) before(place string, routes ...ingress.Route) {
-	b.t.Helper()
-	at, err := ParsePlace(place)
+// startGateway starts a gateway before an address.
+func (g *gatewayFixture) startGateway(addr string, routes ...ingress.Route) {
+	g.t.Helper()
+	parsed, err := ParsePartAddr(addr)
 	if err != nil {
-		b.t.Fatal(err)
+		g.t.Fatal(err)
 	}
-	spec := AwaySpec{Name: "index", Place: at, Requests: 16, Streams: 16, Vouch: func(*http.Request, string) (string, error) { return b.vouched, nil }}
-	if b.shown != nil {
-		spec.Introduce = func() (string, error) { return *b.shown, nil }
+	spec := RemotePartSpec{Name: "index", Addr: parsed, Prove: testProof, MaxRequests: 16, MaxStreams: 16, RequestToken: func(*http.Request, string) (string, error) { return g.requestToken, nil }}
+	if g.partToken != nil {
+		spec.PartToken = func() (string, error) { return *g.partToken, nil }
 	}
-	away := NewAway(spec)
+	away := NewRemotePart(spec)
 	here := ingress.Route{Service: "node", Methods: []string{"GET"}, Pattern: "/here", Class: ingress.Control, Open: true,
 		Handler: func(w http.ResponseWriter, _ *http.Request) error { _, err := io.WriteString(w, "here"); return err }}
-	table, _, err := Mount([]Part{{Routes: []ingress.Route{here}}, {Routes: routes, Away: away}})
+	table, _, err := Mount([]Part{{Routes: []ingress.Route{here}}, {Routes: routes, Remote: away}})
 	if err != nil {
-		b.t.Fatal(err)
+		g.t.Fatal(err)
 	}
 	times := ingress.DefaultHTTP()
-	times.Deadline, times.FirstByte, times.Progress = time.Minute, time.Minute, time.Minute // a busy machine takes its time
+	times.Deadline, times.FirstByte, times.Progress = time.Minute, time.Minute, time.Minute // a busy machine is slow
 	server, err := ingress.New(ingress.Options{
 		Service: "gateway", Name: "http", Table: table, Times: times, Limits: ingress.DefaultLimits(),
 		Inventory: flow.NewInventory(), Metrics: observe.NewMetrics(observe.Build{}), Logger: slog.New(slog.DiscardHandler),
-		Authorise: func(_ context.Context, ask ingress.Ask) error {
-			if ask.Scope != "" && ask.Token == "" {
+		Authorise: func(_ context.Context, ask ingress.AuthRequest) error {
+			if (ask.Scope != "" || !ask.Loopback) && ask.Token == "" {
 				return fault.New("test", fault.Unauthorized, "no token")
+			}
+			if ask.Token == "short" && g.tokenExpired.Load() {
+				return fault.New("test", fault.Unauthorized, "the token expired")
 			}
 			return nil
 		},
 	})
 	if err != nil {
-		b.t.Fatal(err)
+		g.t.Fatal(err)
 	}
-	listener, err := server.Listen(b.t.Context(), ingress.ListenOptions{Name: "http", Addr: "127.0.0.1:0"})
+	listener, err := server.Listen(g.t.Context(), ingress.ListenOptions{Name: "http", Addr: "127.0.0.1:0"})
 	if err != nil {
-		b.t.Fatal(err)
+		g.t.Fatal(err)
 	}
 	served := make(chan error, 1)
 	go func() { served <- listener.Serve(context.Background()) }()
-	b.url = "http://" + listener.Addr().String()
-	b.drain = func() { _ = listener.Drain(b.t.Context()) }
-	b.t.Cleanup(func() {
+	g.url = "http://" + listener.Addr().String()
+	g.drain = func() { _ = listener.Drain(g.t.Context()) }
+	g.t.Cleanup(func() {
 		_ = listener.Drain(context.Background())
 		<-served
 		away.Close()
@@ -107,12 +111,12 @@ func route(class ingress.Class, method, pattern string) ingress.Route {
 	return r
 }
 
-// ask sends a request to the gateway.
-func (b *bench) ask(method, path string, body io.Reader, header http.Header) (*http.Response, string) {
-	b.t.Helper()
-	r, err := http.NewRequestWithContext(b.t.Context(), method, b.url+path, body)
+// do sends a request to the gateway.
+func (g *gatewayFixture) do(method, path string, body io.Reader, header http.Header) (*http.Response, string) {
+	g.t.Helper()
+	r, err := http.NewRequestWithContext(g.t.Context(), method, g.url+path, body)
 	if err != nil {
-		b.t.Fatal(err)
+		g.t.Fatal(err)
 	}
 	for name, values := range header {
 		r.Header[name] = values
@@ -120,7 +124,7 @@ func (b *bench) ask(method, path string, body io.Reader, header http.Header) (*h
 	transport := &http.Transport{DisableKeepAlives: true}
 	answer, err := (&http.Client{Transport: transport}).Do(r)
 	if err != nil {
-		b.t.Fatal(err)
+		g.t.Fatal(err)
 	}
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
@@ -130,28 +134,28 @@ func (b *bench) ask(method, path string, body io.Reader, header http.Header) (*h
 	return answer, string(text)
 }
 
-// refused asks, and expects to be told no.
-func (b *bench) refused(kind fault.Kind, method, path string, body io.Reader, header http.Header) {
-	b.t.Helper()
-	answer, text := b.ask(method, path, body, header)
+// wantRefusal sends a request, and expects a refusal.
+func (g *gatewayFixture) wantRefusal(kind fault.Kind, method, path string, body io.Reader, header http.Header) {
+	g.t.Helper()
+	answer, text := g.do(method, path, body, header)
 	if answer.StatusCode != kind.Status() || !strings.Contains(text, `"code":"`+kind.Code()+`"`) || answer.Header.Get("Content-Type") != "application/problem+json" {
-		b.t.Errorf("%d %s", answer.StatusCode, text)
+		g.t.Errorf("%d %s", answer.StatusCode, text)
 	}
 	if away := kind == fault.NotReady || kind == fault.UpstreamFailed; away && answer.Header.Get("Retry-After") == "" {
-		b.t.Errorf("nobody knows when to come back: %v", answer.Header)
+		g.t.Errorf("nobody knows when to come back: %v", answer.Header)
 	}
 	if answer.Header.Get("X-Corr-Id") == "" || answer.Header.Get("X-Content-Type-Options") != "nosniff" {
-		b.t.Errorf("%v", answer.Header)
+		g.t.Errorf("%v", answer.Header)
 	}
 }
 
 var token = http.Header{"Authorization": {"Bearer mine"}}
 
-// A request arrives as it was sent, but for what is between two neighbours.
+// A request arrives as it was sent, except for hop-by-hop headers.
 func TestWhatIsPassedOn(t *testing.T) {
 	var got *http.Request
 	var body string
-	b := newBench(t, func(w http.ResponseWriter, r *http.Request) {
+	b := newGatewayFixture(t, func(w http.ResponseWriter, r *http.Request) {
 		raw, _ := io.ReadAll(r.Body)
 		got, body = r, string(raw)
 		w.Header()["X-Content-Type-Options"] = []string{"nosniff"}
@@ -161,7 +165,7 @@ func TestWhatIsPassedOn(t *testing.T) {
 		w.WriteHeader(http.StatusCreated)
 		_, _ = io.WriteString(w, "done")
 	}, route(ingress.Control, "PUT", "/names/{name...}"))
-	answer, text := b.ask("PUT", "/names/a%2Fb/c?x=%zz&y;z", strings.NewReader("hello"), http.Header{
+	answer, text := b.do("PUT", "/names/a%2Fb/c?x=%zz&y;z", strings.NewReader("hello"), http.Header{
 		"Authorization": {"Bearer mine"}, "X-Corr-Id": {"corr-12345678"}, "Traceparent": {"00-1-2-01"}, "Origin": {b.url},
 		"Connection": {"X-Near"}, "X-Near": {"1"}, "Request-Timeout": {"20.5"}, "X-Any": {"a", "b"},
 	})
@@ -191,8 +195,8 @@ func TestWhatIsPassedOn(t *testing.T) {
 	}
 }
 
-// A part that wants to know is told for whom the gateway asks, and what a client
-// says of that itself does not arrive.
+// A part that needs it receives the address of the gateway's client, and the
+// same header of a client does not arrive.
 func TestForWhomTheGatewayAsks(t *testing.T) {
 	voucher, kernel := "voucher", ""
 	for name, c := range map[string]struct {
@@ -205,11 +209,11 @@ func TestForWhomTheGatewayAsks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := make(chan http.Header, 1)
-			there := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got <- r.Header }))
+			there := httptest.NewServer(provingHandler(t, func(_ http.ResponseWriter, r *http.Request) { got <- r.Header }))
 			defer there.Close()
-			b := &bench{t: t, shown: c.shown}
-			b.before(there.URL, route(ingress.Control, "GET", "/names"))
-			b.ask("GET", "/names", nil, http.Header{ingress.ClientHeader: {"192.0.2.1", "192.0.2.2"}, ingress.VoucherHeader: {"mine"}})
+			b := &gatewayFixture{t: t, partToken: c.shown}
+			b.startGateway(there.URL, route(ingress.Control, "GET", "/names"))
+			b.do("GET", "/names", nil, http.Header{ingress.ClientHeader: {"192.0.2.1", "192.0.2.2"}, ingress.VoucherHeader: {"mine"}})
 			header := <-got
 			if client, sign := fmt.Sprint(header.Values(ingress.ClientHeader)), fmt.Sprint(header.Values(ingress.VoucherHeader)); client != c.wantClient || sign != c.wantSign {
 				t.Errorf("%s, shown by %s", client, sign)
@@ -218,112 +222,134 @@ func TestForWhomTheGatewayAsks(t *testing.T) {
 	}
 }
 
-// A part is told how the client called the node, unless it would not answer to
-// that.
+// A part sees the gateway's capability for every caller; so it is told if the
+// caller is anonymous, and a caller cannot remove that mark.
+func TestThePartIsToldOfStrangers(t *testing.T) {
+	got := make(chan http.Header, 1)
+	b := newGatewayFixture(t, func(_ http.ResponseWriter, r *http.Request) { got <- r.Header }, route(ingress.Control, "GET", "/names"), route(ingress.Control, "PUT", "/names"))
+	for _, c := range []struct {
+		method string
+		header http.Header
+		want   string
+	}{
+		{"GET", nil, "[1]"},
+		{"GET", http.Header{"Authorization": {"Bearer mine"}}, "[]"},
+		{"GET", http.Header{"Authorization": {"Bearer mine"}, ingress.AnonymousHeader: {"0"}}, "[1]"},
+		{"PUT", http.Header{"Authorization": {"Bearer mine"}}, "[]"},
+	} {
+		b.do(c.method, "/names", nil, c.header)
+		if anonymous := fmt.Sprint((<-got).Values(ingress.AnonymousHeader)); anonymous != c.want {
+			t.Errorf("%s with %v: the part is told %s, want %s", c.method, c.header, anonymous, c.want)
+		}
+	}
+}
+
+// A part receives the client's Host, unless it would reject it.
 func TestHowTheNodeWasCalled(t *testing.T) {
-	b := newBench(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Host) }, route(ingress.Control, "GET", "/names"))
-	if _, text := b.ask("GET", "/names", nil, nil); "http://"+text != b.url {
+	b := newGatewayFixture(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Host) }, route(ingress.Control, "GET", "/names"))
+	if _, text := b.do("GET", "/names", nil, nil); "http://"+text != b.url {
 		t.Errorf("%s, not %s", text, b.url)
 	}
 	for host, want := range map[string]string{"node.example:8443": "there.example:1", "[::1]": "[::1]", "localhost": "localhost"} {
-		place, err := ParsePlace("http://127.0.0.1:1")
+		addr, err := ParsePartAddr("http://127.0.0.1:1")
 		if err != nil {
 			t.Fatal(err)
 		}
-		place.base.Host = "there.example:1"
+		addr.base.Host = "there.example:1"
 		in := httptest.NewRequest("GET", "https://"+host+"/names", nil)
-		in = in.WithContext(context.WithValue(in.Context(), tripKey{}, &trip{}))
+		in = in.WithContext(context.WithValue(in.Context(), proxiedRequestKey{}, &proxiedRequest{}))
 		out := in.Clone(in.Context())
-		NewAway(AwaySpec{Place: place}).rewrite(&httputil.ProxyRequest{In: in, Out: out})
+		NewRemotePart(RemotePartSpec{Addr: addr}).rewrite(&httputil.ProxyRequest{In: in, Out: out})
 		if out.Host != want || out.Header.Get("X-Forwarded-Proto") != "https" {
 			t.Errorf("%s became %s, %v", host, out.Host, out.Header)
 		}
 	}
 }
 
-// A deadline of the caller's for something long goes along as it is.
+// A caller's deadline for a transfer is forwarded as it is.
 func TestADeadlineForATransfer(t *testing.T) {
 	at := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
-	b := newBench(t, func(w http.ResponseWriter, r *http.Request) {
+	b := newGatewayFixture(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, r.Header.Get("Deadline")+r.Header.Get("Request-Timeout"))
 	}, route(ingress.Transfer, "GET", "/o"))
-	if _, text := b.ask("GET", "/o", nil, http.Header{"Deadline": {at}}); text != at {
+	if _, text := b.do("GET", "/o", nil, http.Header{"Deadline": {at}}); text != at {
 		t.Errorf("%q", text)
 	}
 }
 
-// What the table does not let in does not travel.
+// A request that the table rejects is not sent.
 func TestNothingTravelsThatIsNotLetIn(t *testing.T) {
 	capped := route(ingress.Control, "PUT", "/names")
 	capped.BodyCap = 10
-	b := newBench(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }, capped)
-	b.refused(fault.Unauthorized, "PUT", "/names", strings.NewReader("x"), nil)
-	b.refused(fault.BodyTooLarge, "PUT", "/names", strings.NewReader(strings.Repeat("x", 11)), token)
-	b.refused(fault.MethodNotAllowed, "GET", "/names", nil, nil)
-	if n := b.asked.Load(); n != 0 {
+	b := newGatewayFixture(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }, capped)
+	b.wantRefusal(fault.Unauthorized, "PUT", "/names", strings.NewReader("x"), nil)
+	b.wantRefusal(fault.BodyTooLarge, "PUT", "/names", strings.NewReader(strings.Repeat("x", 11)), token)
+	b.wantRefusal(fault.MethodNotAllowed, "GET", "/names", nil, nil)
+	if n := b.partRequests.Load(); n != 0 {
 		t.Errorf("%d requests reached the part", n)
 	}
-	b.refused(fault.BodyTooLarge, "PUT", "/names", struct{ io.Reader }{strings.NewReader(strings.Repeat("x", 11))}, token)
-	if answer, text := b.ask("GET", "/here", nil, nil); answer.StatusCode != http.StatusOK || text != "here" {
+	b.wantRefusal(fault.BodyTooLarge, "PUT", "/names", struct{ io.Reader }{strings.NewReader(strings.Repeat("x", 11))}, token)
+	if answer, text := b.do("GET", "/here", nil, nil); answer.StatusCode != http.StatusOK || text != "here" {
 		t.Errorf("what is here answers %d %q", answer.StatusCode, text)
 	}
 }
 
-// Whoever needs no capability here has the gateway's word there, and if that is
-// worth nothing there, it is not the caller who is told to find a better one.
+// A caller that needs no capability here is forwarded with the gateway's, and
+// if the part rejects that one, the error does not ask the caller for a better
+// one.
 func TestTheGatewayVouches(t *testing.T) {
 	known := "ours"
-	b := newBench(t, func(w http.ResponseWriter, r *http.Request) {
+	b := newGatewayFixture(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer "+known {
 			w.WriteHeader(http.StatusUnauthorized)
 		}
 	}, route(ingress.Control, "GET", "/names"))
-	b.vouched = "ours"
-	if answer, text := b.ask("GET", "/names", nil, nil); answer.StatusCode != http.StatusOK {
+	b.requestToken = "ours"
+	if answer, text := b.do("GET", "/names", nil, nil); answer.StatusCode != http.StatusOK {
 		t.Errorf("%d %s", answer.StatusCode, text)
 	}
 	known = "another"
-	b.refused(fault.UpstreamFailed, "GET", "/names", nil, nil)
-	b.vouched = ""
-	if answer, _ := b.ask("GET", "/names", nil, token); answer.StatusCode != http.StatusUnauthorized {
+	b.wantRefusal(fault.UpstreamFailed, "GET", "/names", nil, nil)
+	b.requestToken = ""
+	if answer, _ := b.do("GET", "/names", nil, token); answer.StatusCode != http.StatusUnauthorized {
 		t.Errorf("the caller's own capability was refused, and it hears %d", answer.StatusCode)
 	}
 }
 
 func TestNobodyToVouch(t *testing.T) {
 	noKey := errors.New("no key")
-	for _, spec := range []AwaySpec{
-		{Name: "index", Vouch: func(*http.Request, string) (string, error) { return "", noKey }},
-		{Name: "index", Vouch: func(*http.Request, string) (string, error) { return "", nil }, Introduce: func() (string, error) { return "", noKey }},
+	for _, spec := range []RemotePartSpec{
+		{Name: "index", RequestToken: func(*http.Request, string) (string, error) { return "", noKey }},
+		{Name: "index", RequestToken: func(*http.Request, string) (string, error) { return "", nil }, PartToken: func() (string, error) { return "", noKey }},
 	} {
-		err := NewAway(spec).Route(route(ingress.Control, "GET", "/names")).Handler(httptest.NewRecorder(), httptest.NewRequest("GET", "/names", nil))
+		err := NewRemotePart(spec).Route(route(ingress.Control, "GET", "/names")).Handler(httptest.NewRecorder(), httptest.NewRequest("GET", "/names", nil))
 		if fault.KindOf(err) != fault.Internal {
 			t.Error(err)
 		}
 	}
 }
 
-// Nobody is there, by URL and by socket.
+// Nothing listens, by URL and by socket.
 func TestAPartThatIsAway(t *testing.T) {
-	for _, place := range []string{"http://127.0.0.1:1", fmt.Sprintf("@micronode-gateway-test-%d", os.Getpid()), t.TempDir() + "/s"} {
-		b := &bench{t: t}
-		b.before(place, route(ingress.Control, "GET", "/names"), route(ingress.Stream, "GET", "/stream"), route(ingress.Transfer, "GET", "/o"))
+	for _, addr := range []string{"http://127.0.0.1:1", fmt.Sprintf("@micronode-gateway-test-%d", os.Getpid()), t.TempDir() + "/s"} {
+		b := &gatewayFixture{t: t}
+		b.startGateway(addr, route(ingress.Control, "GET", "/names"), route(ingress.Stream, "GET", "/stream"), route(ingress.Transfer, "GET", "/o"))
 		for _, path := range []string{"/names", "/stream", "/o"} {
-			b.refused(fault.NotReady, "GET", path, nil, nil)
+			b.wantRefusal(fault.NotReady, "GET", path, nil, nil)
 		}
 	}
 }
 
-// It is there, and does not keep its word.
+// The part is up, and breaks off.
 func TestAPartThatBreaksOff(t *testing.T) {
 	stuck := make(chan struct{})
-	b := newBench(t, func(w http.ResponseWriter, r *http.Request) {
+	b := newGatewayFixture(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/early":
 			panic(http.ErrAbortHandler)
 		case "/middle":
 			w.Header().Set("Content-Length", "100000")
-			_, _ = io.WriteString(w, strings.Repeat("half", 10_000)) // more than anybody keeps back
+			_, _ = io.WriteString(w, strings.Repeat("half", 10_000)) // more than any buffer holds
 			_ = http.NewResponseController(w).Flush()
 			panic(http.ErrAbortHandler)
 		case "/late":
@@ -335,13 +361,13 @@ func TestAPartThatBreaksOff(t *testing.T) {
 			_, _ = io.WriteString(w, "after")
 		}
 	}, route(ingress.Control, "GET", "/early"), route(ingress.Transfer, "GET", "/middle"), route(ingress.Control, "GET", "/late"), route(ingress.Control, "GET", "/interim"))
-	b.refused(fault.UpstreamFailed, "GET", "/early", nil, nil)
-	if answer, text := b.ask("GET", "/middle", nil, nil); answer.StatusCode != http.StatusOK || !strings.Contains(text, "cut: ") {
+	b.wantRefusal(fault.UpstreamFailed, "GET", "/early", nil, nil)
+	if answer, text := b.do("GET", "/middle", nil, nil); answer.StatusCode != http.StatusOK || !strings.Contains(text, "cut: ") {
 		t.Errorf("half an answer passed for a whole one: %q", text)
 	}
-	b.refused(fault.Timeout, "GET", "/late", nil, http.Header{"Request-Timeout": {"0.05"}})
+	b.wantRefusal(fault.Timeout, "GET", "/late", nil, http.Header{"Request-Timeout": {"0.05"}})
 	close(stuck)
-	if answer, text := b.ask("GET", "/interim", nil, nil); text != "after" || answer.Header.Get("X-Content-Type-Options") != "nosniff" || len(answer.Header.Values("X-Corr-Id")) != 1 {
+	if answer, text := b.do("GET", "/interim", nil, nil); text != "after" || answer.Header.Get("X-Content-Type-Options") != "nosniff" || len(answer.Header.Values("X-Corr-Id")) != 1 {
 		t.Errorf("%q %v", text, answer.Header)
 	}
 }
@@ -349,7 +375,7 @@ func TestAPartThatBreaksOff(t *testing.T) {
 // Events come as they are made, and a drain of the gateway ends them.
 func TestStreamsFlow(t *testing.T) {
 	more := make(chan string)
-	b := newBench(t, func(w http.ResponseWriter, r *http.Request) {
+	b := newGatewayFixture(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		for {
 			_ = http.NewResponseController(w).Flush()
@@ -379,8 +405,80 @@ func TestStreamsFlow(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
+// A stream of a part ends with the token that opened it, for the client and for
+// the part. Others go on.
+func TestPassedOnStreamsEndWithTheirToken(t *testing.T) {
+	more := make(chan string)
+	left := make(chan string, 3)
+	b := newGatewayFixture(t, func(w http.ResponseWriter, r *http.Request) {
+		what := r.URL.Query().Get("of")
+		defer func() { left <- what }()
+		if what == "socket" {
+			socket, err := websocket.Accept(w, r, nil)
+			if err == nil {
+				_, _, _ = socket.Read(r.Context())
+				_ = socket.CloseNow()
+			}
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		_ = http.NewResponseController(w).Flush()
+		for {
+			select {
+			case text := <-more:
+				_, _ = io.WriteString(w, text+"\n")
+				_ = http.NewResponseController(w).Flush()
+			case <-r.Context().Done():
+				return
+			}
+		}
+	}, route(ingress.Stream, "GET", "/stream"))
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	open := func(of, token string) *bufio.Scanner {
+		r, _ := http.NewRequestWithContext(ctx, "GET", b.url+"/stream?of="+of, nil)
+		r.Header.Set("Authorization", "Bearer "+token)
+		answer, err := transport.RoundTrip(r)
+		if err != nil || answer.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %+v, %v", of, answer, err)
+		}
+		t.Cleanup(func() { _ = answer.Body.Close() })
+		return bufio.NewScanner(answer.Body)
+	}
+	short := open("short", "short")
+	socket, _, err := websocket.Dial(ctx, b.url+"/stream?of=socket", &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer short"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = socket.CloseNow() }()
+	more <- "one"
+	if !short.Scan() || short.Text() != "one" {
+		t.Fatalf("%q, %v", short.Text(), short.Err())
+	}
+	lasting := open("lasting", "long")
+	b.tokenExpired.Store(true)
+	for short.Scan() {
+	}
+	if _, _, err := socket.Read(ctx); err == nil {
+		t.Error("the socket goes on")
+	}
+	if ctx.Err() != nil {
+		t.Fatal("the streams have outlived their token")
+	}
+	if one, other := <-left, <-left; one == "lasting" || other == "lasting" || one == other {
+		t.Errorf("the part was left by %s and %s", one, other)
+	}
+	more <- "two"
+	if !lasting.Scan() || lasting.Text() != "two" {
+		t.Errorf("the other stream: %q, %v", lasting.Text(), lasting.Err())
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
 func TestSocketsPass(t *testing.T) {
-	b := newBench(t, func(w http.ResponseWriter, r *http.Request) {
+	b := newGatewayFixture(t, func(w http.ResponseWriter, r *http.Request) {
 		socket, err := websocket.Accept(w, r, nil)
 		if err != nil {
 			return
@@ -406,11 +504,11 @@ func TestSocketsPass(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// The client leaves before there is an answer: nobody waits for it any more.
+// The client leaves before there is an answer: nothing waits for it any more.
 func TestTheClientLeaves(t *testing.T) {
 	gone := make(chan struct{})
 	arrived := make(chan struct{})
-	b := newBench(t, func(_ http.ResponseWriter, r *http.Request) {
+	b := newGatewayFixture(t, func(_ http.ResponseWriter, r *http.Request) {
 		close(arrived)
 		<-r.Context().Done()
 		close(gone)

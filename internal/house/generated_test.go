@@ -2,10 +2,13 @@ package house
 
 import (
 	"context"
-	"flag"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,9 +18,8 @@ import (
 	"micronode/internal/config"
 	"micronode/internal/flow"
 	"micronode/internal/node"
+	"micronode/internal/testkit"
 )
-
-var update = flag.Bool("update", false, "write docs/_generated anew instead of comparing")
 
 const heading = "<!-- Written by `make generate` from the code. Do not edit. -->\n\n"
 
@@ -31,7 +33,7 @@ func TestGenerated(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join("../../docs", name)
 			want := heading + document(t)
-			if *update {
+			if testkit.Update() {
 				if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
 					t.Fatal(err)
 				}
@@ -65,22 +67,23 @@ func lineAt(lines []string, i int) string {
 	return "(nothing)"
 }
 
-// concurrency lists every bounded part of a node, as the inventory knows it.
+// concurrency lists every bounded component of a node, as the inventory has it.
 func concurrency(t *testing.T) string {
-	parts := inventory(t)
+	stats := inventory(t)
 	var b strings.Builder
 	b.WriteString("# What moves between the tasks of a node\n\n")
 	b.WriteString("Every queue, lane, bus, snapshot and set of permits, with its bound and what happens when it is full.\n")
-	b.WriteString("`GET /debug/inventory` shows the same live.\n\n")
-	b.WriteString("| service | name | kind | bound | waiting | when full | from | to | one for each |\n|---|---|---|---:|---:|---|---|---|---|\n")
+	b.WriteString("`GET /debug/inventory` shows the same live. Readiness is what `/readyz` says while it is full or does not move\n")
+	b.WriteString("([why](../adr/0031-readiness-is-progress.md)).\n\n")
+	b.WriteString("| service | name | kind | bound | waiting | when full | readiness | from | to | one for each |\n|---|---|---|---:|---:|---|---|---|---|---|\n")
 	var locks []flow.Stat
-	for _, part := range parts {
-		if part.Kind == "lock" {
-			locks = append(locks, part)
+	for _, stat := range stats {
+		if stat.Kind == "lock" {
+			locks = append(locks, stat)
 			continue
 		}
-		fmt.Fprintf(&b, "| %s | `%s` | %s | %d | %s | %s | %s | %s | %s |\n", part.Service, part.Name, part.Kind, part.Cap,
-			waiting(part), part.Policy, part.From, part.To, part.Each)
+		fmt.Fprintf(&b, "| %s | `%s` | %s | %d | %s | %s | %s | %s | %s | %s |\n", stat.Service, stat.Name, stat.Kind, stat.Cap,
+			waiting(stat), stat.Policy, stat.Readiness(), stat.From, stat.To, stat.Each)
 	}
 	b.WriteString("\n## Named locks\n\nLocks nest only from a lower rank to a higher one.\n\n")
 	if len(locks) == 0 {
@@ -94,26 +97,30 @@ func concurrency(t *testing.T) string {
 	return b.String()
 }
 
-// inventory is that of a node which has talked to another one, listened to a
-// topic and given an object: some parts exist only for each of these.
+// inventory is that of a node which has connected to another one, subscribed to
+// a topic and served an object: some components exist only for each of these;
+// and the components of nodes that keep their data in a folder or on engines.
 func inventory(t *testing.T) []flow.Stat {
 	t.Helper()
-	ours, a := running(t, "a")
-	_, b := running(t, "b")
-	introduce(t, a, b)
-	introduce(t, b, a)
-	ear, err := a.Subscribe(t.Context(), "house")
+	ours, a := startNode(t, "a")
+	_, b := startNode(t, "b")
+	connectPeers(t, a, b)
+	connectPeers(t, b, a)
+	subscription, err := a.Subscribe(t.Context(), "house")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ear.Close()
+	defer subscription.Close()
 	object, err := a.Put(t.Context(), strings.NewReader("hello"), client.PutOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		if _, err = b.Fetch(t.Context(), object.Address, ""); err == nil {
-			return ours.Inventory().Read()
+			known := ours.Inventory().Read()
+			all := slices.Concat(known, extraComponents(t, known))
+			slices.SortStableFunc(all, func(a, b flow.Stat) int { return strings.Compare(a.Service, b.Service) })
+			return all
 		}
 		if time.Now().After(deadline) {
 			t.Fatal(err)
@@ -121,15 +128,55 @@ func inventory(t *testing.T) []flow.Stat {
 	}
 }
 
-// running is a node that runs until the test ends, and a client of it.
-func running(t *testing.T, name string) (*node.Node, *client.Client) {
+// extraComponents lists the components of a node in a folder, and of one whose
+// objects and messages are on other servers, that a node in memory does not
+// have. The nodes are made and do not run.
+func extraComponents(t *testing.T, known []flow.Stat) (more []flow.Stat) {
+	t.Helper()
+	bucket := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "<ListBucketResult/>") // an empty one
+	}))
+	defer bucket.Close()
+	for _, o := range []node.Options{
+		{Persist: t.TempDir()},
+		{Sources: config.Sources{Flags: []config.Flag{
+			{Key: "store.url", Value: "s3+" + bucket.URL + "/bucket/", Name: "test"}, {Key: "store.access_key", Value: "a", Name: "test"}, {Key: "store.secret_key", Value: "b", Name: "test"},
+			{Key: "mailbox.url", Value: "nats://127.0.0.1:1", Name: "test"},
+		}}},
+	} {
+		o.Unconfined, o.Log, o.Socket = true, t.Output(), fmt.Sprintf("micronode-house-%d-c", os.Getpid())
+		o.Sources.Flags = append(o.Sources.Flags, allFacetFlags...)
+		n, err := node.New(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, stat := range n.Inventory().Read() {
+			same := func(other flow.Stat) bool { return other.Service == stat.Service && other.Name == stat.Name }
+			if !slices.ContainsFunc(known, same) && !slices.ContainsFunc(more, same) {
+				more = append(more, stat)
+			}
+		}
+		over, stop := context.WithCancel(context.Background())
+		stop()
+		_, _ = n.Run(over) // releases what it was made with
+	}
+	return more
+}
+
+// allFacetFlags make a node listen on ports of its own, with all facets.
+var allFacetFlags = []config.Flag{
+	{Key: "http.addr", Value: "127.0.0.1:0", Name: "test"}, {Key: "admin.addr", Value: "127.0.0.1:0", Name: "test"}, {Key: "overlay.addr", Value: "127.0.0.1:0", Name: "test"},
+	{Key: "facets.feed.enabled", Value: "true", Name: "test"}, {Key: "facets.graph.enabled", Value: "true", Name: "test"}, {Key: "facets.search.enabled", Value: "true", Name: "test"}, {Key: "facets.media.enabled", Value: "true", Name: "test"},
+}
+
+// startNode starts a node that runs until the test ends, and makes a client of
+// it.
+func startNode(t *testing.T, name string) (*node.Node, *client.Client) {
 	t.Helper()
 	socket := fmt.Sprintf("micronode-house-%d-%s", os.Getpid(), name)
 	n, err := node.New(t.Context(), node.Options{
 		Unconfined: true, Log: t.Output(), Socket: socket,
-		Sources: config.Sources{Flags: []config.Flag{
-			{Key: "http.addr", Value: "127.0.0.1:0", Name: "test"}, {Key: "admin.addr", Value: "127.0.0.1:0", Name: "test"}, {Key: "overlay.addr", Value: "127.0.0.1:0", Name: "test"},
-		}},
+		Sources: config.Sources{Flags: allFacetFlags},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -152,8 +199,8 @@ func running(t *testing.T, name string) (*node.Node, *client.Client) {
 	return n, c
 }
 
-// introduce makes one node call another.
-func introduce(t *testing.T, one, other *client.Client) {
+// connectPeers makes one node dial another.
+func connectPeers(t *testing.T, one, other *client.Client) {
 	t.Helper()
 	status, err := other.Status(t.Context())
 	if err != nil {
@@ -164,10 +211,10 @@ func introduce(t *testing.T, one, other *client.Client) {
 	}
 }
 
-// waiting is how many callers may stand in line, where there is a line.
-func waiting(part flow.Stat) string {
-	if part.Kind == "lane" || part.Kind == "permits" {
-		return fmt.Sprint(part.Waiting)
+// waiting is how many callers may wait, for kinds that have a waiting list.
+func waiting(stat flow.Stat) string {
+	if stat.Kind == "lane" || stat.Kind == "permits" {
+		return fmt.Sprint(stat.Waiting)
 	}
 	return ""
 }
@@ -199,5 +246,5 @@ func settings(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(config.Document(defaults))
+	return string(config.Reference(defaults))
 }

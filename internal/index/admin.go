@@ -13,9 +13,9 @@ import (
 
 const opAdmin = "index.admin"
 
-// adminRoutes lists what changes the index itself.
+// adminRoutes lists the administrative routes.
 func (x *Index) adminRoutes() []ingress.Route {
-	key := ingress.Param{Name: "Idempotency-Key", In: "header", Type: "string", Doc: "A text of the client's choice. A request that is repeated with it within 24 hours gets the first answer again, and nothing is done twice."}
+	key := ingress.Param{Name: "Idempotency-Key", In: "header", Type: "string", Doc: "A key that the client chooses. A repeated request with the same key within 24 hours gets the first response, and is not carried out again."}
 	route := func(pattern, scope, summary string, handler ingress.Handler, request any, answers ...ingress.Response) ingress.Route {
 		return ingress.Route{
 			Service: service, Methods: []string{http.MethodPost}, Pattern: pattern, Handler: handler, Class: ingress.Control, Scope: scope, BodyCap: 4 << 10,
@@ -25,45 +25,45 @@ func (x *Index) adminRoutes() []ingress.Route {
 	}
 	pinned := ingress.Response{Status: http.StatusOK, Body: client.Pinned{}}
 	return []ingress.Route{
-		route("/admin/reindex", "index:admin", "Look through all objects and announce them again", x.reindex, nil, ingress.Response{Status: http.StatusAccepted, Body: client.Reindexed{}}),
-		route("/admin/pin", "index:pin", "Keep an object until it is removed", x.pin, client.PinRequest{}, pinned),
-		route("/admin/unpin", "index:pin", "Let an object go when room is needed", x.unpin, client.PinRequest{}, pinned),
+		route("/admin/reindex", "index:admin", "Scan all objects and announce them again", x.handleReindex, nil, ingress.Response{Status: http.StatusAccepted, Body: client.Reindexed{}}),
+		route("/admin/pin", "index:pin", "Pin an object", x.handlePin, client.PinRequest{}, pinned),
+		route("/admin/unpin", "index:pin", "Unpin an object: it may be evicted when space is needed", x.handleUnpin, client.PinRequest{}, pinned),
 	}
 }
 
-// openDeeds reads which requests were carried out. If that cannot be read or
-// written, requests are carried out all the same, and readiness tells of it: one
+// openIdempotency opens the log of idempotent requests. If it cannot be read or
+// written, requests are carried out all the same, and readiness reports it: one
 // that is repeated after a restart is then carried out again.
-func (x *Index) openDeeds() {
+func (x *Index) openIdempotency() {
 	var err error
-	x.deeds, err = openOnce(x.spec.Deeds)
-	x.recalled = x.spec.Readiness.Dependency(service, "request keys", observe.ForWrites)
-	x.keptDeeds(err)
-	x.deeds.told = func(err error) {
+	x.idempotency, err = openIdempotency(x.spec.IdempotencyPath)
+	x.idempotencyDep = x.spec.Readiness.Dependency(service, "request keys", observe.ForWrites)
+	x.reportIdempotencyLog(err)
+	x.idempotency.onPersist = func(err error) {
 		if err != nil {
-			x.keptDeeds(err)
+			x.reportIdempotencyLog(err)
 		}
 	}
 }
 
-func (x *Index) keptDeeds(err error) {
+func (x *Index) reportIdempotencyLog(err error) {
 	if err == nil {
-		x.recalled.Up()
+		x.idempotencyDep.Up()
 		return
 	}
-	x.recalled.Degraded(fault.DetailOf(err), fault.NextOf(err))
+	x.idempotencyDep.Degraded(fault.DetailOf(err), fault.NextOf(err))
 }
 
-// keepDeeds looks after the file of what was done.
-func (x *Index) keepDeeds(ctx context.Context) {
-	if done, err := x.deeds.tidy(ctx); done && ctx.Err() == nil {
-		x.keptDeeds(err)
+// compactIdempotencyLog compacts the log of idempotent requests.
+func (x *Index) compactIdempotencyLog(ctx context.Context) {
+	if done, err := x.idempotency.compact(ctx); done && ctx.Err() == nil {
+		x.reportIdempotencyLog(err)
 	}
 }
 
-func (x *Index) reindex(w http.ResponseWriter, r *http.Request) error {
-	answer, err := x.deeds.do(r.Context(), r.Header.Get("Idempotency-Key"), b3.Of([]byte("reindex")), func(context.Context) (any, error) {
-		x.cache.Clear()
+func (x *Index) handleReindex(w http.ResponseWriter, r *http.Request) error {
+	answer, err := x.idempotency.do(r.Context(), r.Header.Get("Idempotency-Key"), b3.Of([]byte("reindex")), func(context.Context) (any, error) {
+		x.forgetAll()
 		objects := x.Reindex()
 		x.audit(Event{Type: Reindexed})
 		return client.Reindexed{Objects: int(objects)}, nil
@@ -74,16 +74,16 @@ func (x *Index) reindex(w http.ResponseWriter, r *http.Request) error {
 	return ingress.WriteJSON(w, http.StatusAccepted, answer)
 }
 
-func (x *Index) pin(w http.ResponseWriter, r *http.Request) error {
-	return x.repin(w, r, "pin", Pinned, x.spec.Store.Pin)
+func (x *Index) handlePin(w http.ResponseWriter, r *http.Request) error {
+	return x.changePin(w, r, "pin", Pinned, x.spec.Store.Pin)
 }
 
-func (x *Index) unpin(w http.ResponseWriter, r *http.Request) error {
-	return x.repin(w, r, "unpin", Unpinned, x.spec.Store.Unpin)
+func (x *Index) handleUnpin(w http.ResponseWriter, r *http.Request) error {
+	return x.changePin(w, r, "unpin", Unpinned, x.spec.Store.Unpin)
 }
 
-// repin changes whether an object stays.
-func (x *Index) repin(w http.ResponseWriter, r *http.Request, what string, event EventType, change func(context.Context, b3.Address) error) error {
+// changePin pins or unpins an object.
+func (x *Index) changePin(w http.ResponseWriter, r *http.Request, what string, event EventType, change func(context.Context, b3.Address) error) error {
 	var wanted client.PinRequest
 	if err := ingress.DecodeJSON(r, &wanted); err != nil {
 		return err
@@ -92,7 +92,7 @@ func (x *Index) repin(w http.ResponseWriter, r *http.Request, what string, event
 		return &fault.Error{Op: opAdmin, Kind: fault.Malformed, Detail: "the request names no object", Next: `Send {"b3":"b3:…"}.`}
 	}
 	asked := b3.Of([]byte(what + " " + wanted.B3.String()))
-	answer, err := x.deeds.do(r.Context(), r.Header.Get("Idempotency-Key"), asked, func(ctx context.Context) (any, error) {
+	answer, err := x.idempotency.do(r.Context(), r.Header.Get("Idempotency-Key"), asked, func(ctx context.Context) (any, error) {
 		if err := change(ctx, wanted.B3); err != nil {
 			return nil, err
 		}

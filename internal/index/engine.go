@@ -11,8 +11,8 @@ import (
 	"micronode/internal/oap"
 )
 
-// The index speaks of these to the rest of the node, which may not look into
-// its rooms.
+// Aliases for the rest of the node, which may not import the packages below
+// this one.
 type (
 	Kind     = record.Kind
 	ID       = record.ID
@@ -24,7 +24,7 @@ type (
 	Target   = hedge.Target
 )
 
-// FromPeer is the source of what a peer of the overlay says.
+// FromPeer is the source of answers from a peer of the overlay.
 const FromPeer = record.Peer
 
 // ParseID reads an ID as people write it.
@@ -33,16 +33,16 @@ func ParseID(text string) (ID, error) { return record.ParseID(text) }
 // DecodeName reads the record of a name and checks its signature.
 func DecodeName(raw []byte) (Name, error) { return record.DecodeName(raw) }
 
-// Engine is a Kademlia network. The index asks single peers of it through Near,
-// under its own waves and breakers, and leaves the rest of the budget to Walk,
-// which goes wherever the network leads.
+// Engine is a Kademlia network. The index asks single peers of it through
+// Closest, under its own waves and breakers, and leaves the rest of the budget
+// to Walk, which follows the network's own routing.
 type Engine interface {
-	// Near gives the peers that are nearest to what is asked for, nearest
+	// Closest returns the peers that are closest to the question's key, closest
 	// first, at most so many. It never waits.
-	Near(q record.Question, most int) []hedge.Target
+	Closest(q record.Question, most int) []hedge.Target
 
-	// Walk asks the network the way that it was made for: for providers, or for
-	// the newest record of a name.
+	// Walk runs the network's own query: for providers, or for the newest
+	// record of a name.
 	Walk(ctx context.Context, q record.Question) (record.Answer, error)
 
 	// Provide announces that this node has an object.
@@ -54,38 +54,48 @@ type Engine interface {
 	// Size is how many peers the routing table holds. It never waits.
 	Size() int
 
-	// Addrs is where others find this node in the network, as they write it
-	// among the peers to begin with. It never waits.
+	// Addrs is where others find this node in the network, in the form of
+	// bootstrap addresses. It never waits.
 	Addrs() []string
 
 	Close() error
 }
 
-// Neighbour is a peer that the overlay has a session with.
-type Neighbour struct {
+// ConnectedPeer is a peer that the overlay has a session with.
+type ConnectedPeer struct {
 	ID   oap.PeerID
-	Addr string        // host:port, if it can be called back
-	RTT  time.Duration // zero if nobody knows
+	Addr string        // host:port, if it can be dialled
+	RTT  time.Duration // zero if unknown
 }
 
-// Neighbours is what the index needs of the overlay.
-type Neighbours interface {
-	// Neighbours lists the peers that there is a session with. It never waits.
-	Neighbours() []Neighbour
+// PeerSet is what the index needs of the overlay.
+type PeerSet interface {
+	// ConnectedPeers lists the peers that there is a session with. It never
+	// waits.
+	ConnectedPeers() []ConnectedPeer
 
 	// Ask asks one of them what it knows.
 	Ask(ctx context.Context, peer oap.PeerID, q record.Question) (record.Answer, error)
 
-	// Open begins to fetch an object from that peer by an overlay stream. It
-	// returns when the first bytes are here, or with why none will come. The
-	// context is that of the whole download, which the caller must close.
+	// Open starts fetching an object from that peer over an overlay stream. It
+	// returns when the first bytes have arrived, or with the error that
+	// prevents it. The context is that of the whole download, which the caller
+	// must close.
 	Open(ctx context.Context, address b3.Address, from oap.PeerID) (io.ReadCloser, error)
 }
 
-// NameSource is a list of names that comes before this node's own: the
+// NameSource is a list of names that takes precedence over this node's own: the
 // registry.
 type NameSource interface {
-	// Name says what a name means and in which version that was decided. It
-	// never waits.
+	// Name returns the manifest of a name and the version in which it was
+	// decided. It never waits.
 	Name(name string) (manifest b3.Address, version uint64, ok bool)
+}
+
+// ObjectListener learns which objects this node got and lost, apart from those
+// that its own process put or removed: the search. None of its methods waits.
+type ObjectListener interface {
+	ObjectAdded(address b3.Address)
+	ObjectRemoved(address b3.Address)
+	Rescan() // some may have been missed
 }

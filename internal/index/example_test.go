@@ -14,12 +14,12 @@ import (
 	"micronode/internal/supervise"
 )
 
-// A node that is alone finds what it has itself, and says what to do about the
+// A node without peers finds what it has itself, and says what to do about the
 // rest.
 func Example() {
 	ctx := context.Background()
 	inventory, metrics := flow.NewInventory(), observe.NewMetrics(observe.Build{})
-	supervisor, _ := supervise.New(supervise.Options{Total: time.Second, Stages: []supervise.Stage{{Name: "state"}, {Name: "workers"}}})
+	supervisor, _ := supervise.New(supervise.Options{DrainTimeout: time.Second, Stages: []supervise.Stage{{Name: "state"}, {Name: "workers"}}})
 	objects := store.NewRAM(inventory, store.RAMSpec{Service: "store", Budget: 1 << 20, MaxObject: 1 << 16})
 	stages := index.Stages{State: "state", Workers: "workers"}
 	x, err := index.New(ctx, inventory, supervisor, stages, index.Spec{
@@ -37,7 +37,7 @@ func Example() {
 	go func() { _, _ = supervisor.Run(running); close(done) }()
 
 	info, _, _ := objects.Put(ctx, strings.NewReader("hello"), store.PutOptions{Size: 5})
-	x.Has(info.Address)
+	x.ObjectAdded(info.Address)
 	id, _ := index.ParseID(info.Address.String())
 	found, _ := x.Resolve(ctx, id, index.Options{})
 	fmt.Println(found.Source, len(found.Providers), found.Providers[0].Provider.Overlay)

@@ -2,7 +2,9 @@ package index
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -14,57 +16,57 @@ import (
 
 	"micronode/b3"
 	"micronode/fault"
-	"micronode/internal/flow"
 	"micronode/internal/index/record"
+	"micronode/internal/netguard"
 	"micronode/internal/oap"
-	"micronode/internal/store"
 )
 
-// giver is an overlay in which some peers give objects.
-type giver struct {
-	village
-	gives map[oap.PeerID]func(ctx context.Context) (io.ReadCloser, error)
+// fetchOverlay is an overlay in which some peers serve objects.
+type fetchOverlay struct {
+	fakeOverlay
+	bodies map[oap.PeerID]func(ctx context.Context) (io.ReadCloser, error)
 }
 
-func (g *giver) Open(ctx context.Context, _ b3.Address, from oap.PeerID) (io.ReadCloser, error) {
-	return g.gives[from](ctx)
+func (f *fetchOverlay) Open(ctx context.Context, _ b3.Address, from oap.PeerID) (io.ReadCloser, error) {
+	return f.bodies[from](ctx)
 }
 
-// has lets a peer say that it has the object, and give it in some way.
-func (g *giver) has(name string, give func(ctx context.Context) (io.ReadCloser, error)) {
-	at := where(name)
+// serve makes a peer report that it has the object, and serve it with give.
+func (f *fetchOverlay) serve(name string, give func(ctx context.Context) (io.ReadCloser, error)) {
+	at := providerOf(name)
 	at.HTTP = nil
-	g.join(name, knowing(0, at))
-	if g.gives == nil {
-		g.gives = map[oap.PeerID]func(context.Context) (io.ReadCloser, error){}
+	f.join(name, answersAfter(0, at))
+	if f.bodies == nil {
+		f.bodies = map[oap.PeerID]func(context.Context) (io.ReadCloser, error){}
 	}
-	g.gives[idOfNode(name)] = give
+	f.bodies[idOfNode(name)] = give
 }
 
-func text(s string) func(context.Context) (io.ReadCloser, error) {
+func bodyOf(s string) func(context.Context) (io.ReadCloser, error) {
 	return func(context.Context) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(s)), nil }
 }
 
-func refuses(kind fault.Kind) func(context.Context) (io.ReadCloser, error) {
+func failsWith(kind fault.Kind) func(context.Context) (io.ReadCloser, error) {
 	return func(context.Context) (io.ReadCloser, error) { return nil, fault.New("test", kind, "no") }
 }
 
-// never begins to give.
-func never(ctx context.Context) (io.ReadCloser, error) {
+// blocksUntilDone blocks until its context ends.
+func blocksUntilDone(ctx context.Context) (io.ReadCloser, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
 
-func withOverlay(n Neighbours) setting { return func(s *Spec) { s.Overlay = n } }
+func withOverlay(n PeerSet) option { return func(s *Spec) { s.Overlay = n } }
 
-// wide lets a look-up find more than one provider.
-func wide(s *Spec) { s.Config.DHT.Quorum = 3 }
+// withQuorum3 makes a look-up find more than one provider.
+func withQuorum3(s *Spec) { s.Config.DHT.Quorum = 3 }
 
-// An object is taken from a peer that has it, verified, kept, and known.
+// An object is fetched from a peer that has it, verified, stored, and then
+// resolved locally.
 func TestFetchFromAPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		overlay := &giver{}
-		overlay.has("ana", text("hello"))
+		overlay := &fetchOverlay{}
+		overlay.serve("ana", bodyOf("hello"))
 		r := open(t, withOverlay(overlay))
 		info, created, err := r.Fetch(t.Context(), address("hello"))
 		if err != nil || !created || info.Size != 5 {
@@ -78,67 +80,51 @@ func TestFetchFromAPeer(t *testing.T) {
 			t.Error(found, err)
 		}
 		synctest.Wait()
-		if events := r.log.of(Fetched); len(events) != 1 || !strings.Contains(events[0].Detail, idOfNode("ana").String()) {
+		if events := r.log.ofType(Fetched); len(events) != 1 || !strings.Contains(events[0].Detail, idOfNode("ana").String()) {
 			t.Errorf("%v", events)
 		}
 	})
 }
 
-// A provider that gives other bytes is told of, and the next one is asked.
-// Nothing wrong is kept.
-// Those who had it when somebody asked are gone; others, who have it by now, are
-// found without waiting until the old answer is forgotten.
+// The cached providers are gone; others, which have it by now, are found
+// without waiting for the cached answer to expire.
 func TestFetchWhenWhoHadItIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		overlay := &giver{}
-		overlay.has("ana", refuses(fault.NoRoute))
+		overlay := &fetchOverlay{}
+		overlay.serve("ana", failsWith(fault.NoRoute))
 		r := open(t, withOverlay(overlay))
 		if found, err := r.Resolve(t.Context(), byAddress(address("hello")), Options{}); err != nil || len(found.Providers) != 1 {
 			t.Fatal(found, err)
 		}
-		overlay.join("ana", knowing(0))
-		overlay.has("bea", text("hello"))
+		overlay.join("ana", answersAfter(0))
+		overlay.serve("bea", bodyOf("hello"))
 		if info, created, err := r.Fetch(t.Context(), address("hello")); err != nil || !created || info.Size != 5 {
 			t.Error(info, created, err)
 		}
 	})
 }
 
-// What was fetched can be found by its words, without waiting for the librarian's
-// next round.
+// A fetched object is reported to the listener, so that its words are found
+// without waiting for the next reconciliation.
 func TestWhatIsFetchedIsCatalogued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		overlay := &giver{}
-		overlay.has("ana", text("the quick brown fox"))
-		cards := newCards()
-		r := open(t, withOverlay(overlay), func(s *Spec) {
-			var err error
-			s.Library, err = OpenLibrary(flow.NewInventory(), LibrarySpec{Store: s.Store, Searcher: cards, MaxBytes: 1 << 30, Metrics: s.Metrics, Readiness: s.Readiness})
-			must(t, err)
-		})
-		ctx, stop := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- r.spec.Library.librarian.serve(ctx) }()
-		time.Sleep(time.Minute) // it has looked around, and found nothing
-		_, _, err := r.Fetch(t.Context(), address("the quick brown fox"))
+		overlay, heard := &fetchOverlay{}, &fakeListener{}
+		overlay.serve("ana", bodyOf("the quick brown fox"))
+		r := open(t, withOverlay(overlay), func(s *Spec) { s.Objects = heard })
+		fox := address("the quick brown fox")
+		_, _, err := r.Fetch(t.Context(), fox)
 		must(t, err)
-		time.Sleep(time.Second)
-		if found, err := r.spec.Library.Search(t.Context(), "fox", 20, 0); err != nil || found.Total != 1 {
-			t.Errorf("%+v, %v", found, err)
-		}
-		stop()
-		<-done
-		must(t, r.spec.Library.Close())
+		equal(t, "reported", heard.String(), "+"+fox.String())
 	})
 }
 
 func TestFetchFromALiar(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		overlay := &giver{}
+		overlay := &fetchOverlay{}
 		for _, name := range []string{"lia", "lio"} {
-			overlay.has(name, text("hallo"))
+			overlay.serve(name, bodyOf("hallo"))
 		}
-		r := open(t, withOverlay(overlay), wide)
+		r := open(t, withOverlay(overlay), withQuorum3)
 		_, _, err := r.Fetch(t.Context(), address("hello"))
 		if fault.KindOf(err) != fault.IntegrityFail {
 			t.Error(err)
@@ -147,38 +133,38 @@ func TestFetchFromALiar(t *testing.T) {
 			t.Error("what a liar gave was kept")
 		}
 		synctest.Wait()
-		if lies := r.log.of(Lied); len(lies) != 2 {
+		if lies := r.log.ofType(Lied); len(lies) != 2 {
 			t.Errorf("%v", lies)
 		}
-		overlay.has("ana", text("hello"))
-		time.Sleep(time.Minute) // the cache forgets
+		overlay.serve("ana", bodyOf("hello"))
+		time.Sleep(time.Minute) // the cache entry expires
 		if _, created, err := r.Fetch(t.Context(), address("hello")); err != nil || !created {
 			t.Error(created, err)
 		}
 	})
 }
 
-// One that is silent gets company; the first who gives wins, and the other is
-// cut off.
+// While one source is silent, another is tried; the first that sends bytes
+// wins, and the other is cancelled.
 func TestFetchIsHedged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		overlay := &giver{}
+		overlay := &fetchOverlay{}
 		var cut atomic.Int32
-		overlay.has("idle", func(ctx context.Context) (io.ReadCloser, error) {
+		overlay.serve("idle", func(ctx context.Context) (io.ReadCloser, error) {
 			defer cut.Add(1)
-			return never(ctx)
+			return blocksUntilDone(ctx)
 		})
-		overlay.has("ana", func(ctx context.Context) (io.ReadCloser, error) {
+		overlay.serve("ana", func(ctx context.Context) (io.ReadCloser, error) {
 			time.Sleep(time.Second)
-			return text("hello")(ctx)
+			return bodyOf("hello")(ctx)
 		})
-		r := open(t, withOverlay(overlay), wide)
-		r.providers.note(idOfNode("ana").String(), 0, false, time.Now()) // so that she is the second
+		r := open(t, withOverlay(overlay), withQuorum3)
+		r.providers.observe(idOfNode("ana").String(), 0, false, time.Now()) // so that it ranks second
 		began := time.Now()
 		if _, created, err := r.Fetch(t.Context(), address("hello")); err != nil || !created {
 			t.Fatal(created, err)
 		}
-		if took := time.Since(began); took != fetchAfter+time.Second {
+		if took := time.Since(began); took != fetchHedgeDelay+time.Second {
 			t.Errorf("it took %s", took)
 		}
 		synctest.Wait()
@@ -188,18 +174,18 @@ func TestFetchIsHedged(t *testing.T) {
 	})
 }
 
-// A late winner is closed: nobody reads what it gives.
+// A late winner is closed: its body is not read.
 func TestALateGiverIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		overlay := &giver{}
+		overlay := &fetchOverlay{}
 		closed := make(chan struct{})
-		overlay.has("late", func(context.Context) (io.ReadCloser, error) {
-			time.Sleep(time.Minute) // deaf to its context
-			return &watched{io.NopCloser(strings.NewReader("hello")), closed}, nil
+		overlay.serve("late", func(context.Context) (io.ReadCloser, error) {
+			time.Sleep(time.Minute) // ignores its context
+			return &closeRecorder{io.NopCloser(strings.NewReader("hello")), closed}, nil
 		})
-		overlay.has("ana", text("hello"))
-		r := open(t, withOverlay(overlay), wide)
-		r.providers.note(idOfNode("ana").String(), 0, false, time.Now())
+		overlay.serve("ana", bodyOf("hello"))
+		r := open(t, withOverlay(overlay), withQuorum3)
+		r.providers.observe(idOfNode("ana").String(), 0, false, time.Now())
 		if _, _, err := r.Fetch(t.Context(), address("hello")); err != nil {
 			t.Fatal(err)
 		}
@@ -207,25 +193,25 @@ func TestALateGiverIsClosed(t *testing.T) {
 	})
 }
 
-type watched struct {
+type closeRecorder struct {
 	io.ReadCloser
 	closed chan struct{}
 }
 
-func (w *watched) Close() error { close(w.closed); return nil }
+func (c *closeRecorder) Close() error { close(c.closed); return nil }
 
-// Those who want the same object wait for one fetch. One who leaves takes
-// nothing from the others; when all have left, it ends.
+// Callers that want the same object share one fetch. A caller that leaves does
+// not affect the others; when all have left, it is cancelled.
 func TestFetchTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		overlay := &giver{}
+		overlay := &fetchOverlay{}
 		var opens atomic.Int32
 		gate := make(chan struct{})
-		overlay.has("ana", func(ctx context.Context) (io.ReadCloser, error) {
+		overlay.serve("ana", func(ctx context.Context) (io.ReadCloser, error) {
 			opens.Add(1)
 			select {
 			case <-gate:
-				return text("hello")(ctx)
+				return bodyOf("hello")(ctx)
 			case <-ctx.Done():
 				return nil, ctx.Err()
 			}
@@ -251,37 +237,39 @@ func TestFetchTogether(t *testing.T) {
 			t.Errorf("fetched %d times", opens.Load())
 		}
 		gate = make(chan struct{})
-		if _, _, err := r.Fetch(short, address("other")); fault.KindOf(err) != fault.Timeout {
+		again, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if _, _, err := r.Fetch(again, address("other")); fault.KindOf(err) != fault.Timeout {
 			t.Error(err)
 		}
 		synctest.Wait()
-		if len(r.fetches.onWay) != 0 {
+		if r.fetches.Len() != 0 {
 			t.Error("a fetch goes on that nobody waits for")
 		}
 	})
 }
 
-// Why nothing came is told: that nobody has it, or what went wrong.
+// The error says why nothing was fetched: no provider has it, or a failure.
 func TestFetchFails(t *testing.T) {
 	for name, test := range map[string]struct {
 		gives []func(context.Context) (io.ReadCloser, error)
 		kind  fault.Kind
 	}{
 		"nobody":            {nil, fault.NotFound},
-		"gone":              {[]func(context.Context) (io.ReadCloser, error){refuses(fault.NotFound)}, fault.NotFound},
-		"broken":            {[]func(context.Context) (io.ReadCloser, error){refuses(fault.UpstreamFailed)}, fault.UpstreamFailed},
-		"broken and gone":   {[]func(context.Context) (io.ReadCloser, error){refuses(fault.UpstreamFailed), refuses(fault.NotFound)}, fault.UpstreamFailed},
-		"too large for us":  {[]func(context.Context) (io.ReadCloser, error){text(strings.Repeat("x", 2<<20))}, fault.BodyTooLarge},
-		"silent for ever":   {[]func(context.Context) (io.ReadCloser, error){never}, fault.Timeout},
-		"broken then right": {[]func(context.Context) (io.ReadCloser, error){refuses(fault.Transient), text("hello")}, 0},
+		"gone":              {[]func(context.Context) (io.ReadCloser, error){failsWith(fault.NotFound)}, fault.NotFound},
+		"broken":            {[]func(context.Context) (io.ReadCloser, error){failsWith(fault.UpstreamFailed)}, fault.UpstreamFailed},
+		"broken and gone":   {[]func(context.Context) (io.ReadCloser, error){failsWith(fault.UpstreamFailed), failsWith(fault.NotFound)}, fault.UpstreamFailed},
+		"too large for us":  {[]func(context.Context) (io.ReadCloser, error){bodyOf(strings.Repeat("x", 2<<20))}, fault.BodyTooLarge},
+		"silent for ever":   {[]func(context.Context) (io.ReadCloser, error){blocksUntilDone}, fault.Timeout},
+		"broken then right": {[]func(context.Context) (io.ReadCloser, error){failsWith(fault.Transient), bodyOf("hello")}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				overlay := &giver{}
+				overlay := &fetchOverlay{}
 				for i, give := range test.gives {
-					overlay.has(string(rune('a'+i)), give)
+					overlay.serve(string(rune('a'+i)), give)
 				}
-				r := open(t, withOverlay(overlay), wide)
+				r := open(t, withOverlay(overlay), withQuorum3)
 				_, _, err := r.Fetch(t.Context(), address("hello"))
 				if test.kind == 0 && err != nil || test.kind != 0 && fault.KindOf(err) != test.kind {
 					t.Error(err)
@@ -296,8 +284,7 @@ func gatewayOf(name, base string) record.Provider {
 	return record.Provider{ID: idOfNode(name).String(), HTTP: []string{base}, Seen: time.Now()}
 }
 
-// Gateways give objects too, over HTTP, and what else they may answer is a
-// typed failure.
+// Gateways serve objects too, over HTTP, and any other answer is a typed error.
 func TestFetchFromAGateway(t *testing.T) {
 	served := func(answer http.HandlerFunc) string {
 		server := httptest.NewServer(answer)
@@ -332,10 +319,10 @@ func TestFetchFromAGateway(t *testing.T) {
 			_, _ = io.WriteString(w, "he")
 		}), fault.UpstreamFailed},
 		"dead":       {"http://127.0.0.1:1", fault.UpstreamFailed},
-		"no gateway": {"ftp://127.0.0.1:1", fault.NotFound}, // washed away
+		"no gateway": {"ftp://127.0.0.1:1", fault.NotFound}, // removed by sanitize
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := open(t, over(newNetwork(target("near", knowing(0, gatewayOf("g", test.base))))))
+			r := open(t, withEngine(newFakeEngine(target("near", answersAfter(0, gatewayOf("g", test.base))))))
 			_, created, err := r.Fetch(t.Context(), address("hello"))
 			if test.kind == 0 && (err != nil || !created) || test.kind != 0 && fault.KindOf(err) != test.kind {
 				t.Errorf("%v %v", created, err)
@@ -344,8 +331,8 @@ func TestFetchFromAGateway(t *testing.T) {
 	}
 }
 
-// A node that listens in public does not knock at private doors, whatever name
-// they hide behind.
+// A node in the public network does not dial private addresses, whatever DNS
+// name hides them.
 func TestPrivateDoors(t *testing.T) {
 	var knocks atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -354,39 +341,124 @@ func TestPrivateDoors(t *testing.T) {
 	}))
 	defer server.Close()
 	port := server.URL[strings.LastIndexByte(server.URL, ':'):]
-	g := newGateways(func() reach { return reach{} })
+	r := open(t)
+	g := newGatewayClient(func() netguard.DialPolicy { return netguard.DialPolicy{} }, r.metrics, r.gatewayClient.treePermits)
 	defer g.close()
 	for _, base := range []string{server.URL, "http://localhost" + port, "http://169.254.169.254", "http://[::1]" + port} {
-		if _, err := g.open(t.Context(), base, address("hello")); fault.KindOf(err) != fault.UpstreamFailed {
+		if _, err := g.open(t.Context(), base, address("hello"), 1<<20); fault.KindOf(err) != fault.UpstreamFailed {
 			t.Errorf("%s: %v", base, err)
 		}
 	}
-	private := newGateways(func() reach { return reach{private: true} })
+	private := newGatewayClient(func() netguard.DialPolicy { return netguard.DialPolicy{Private: true} }, r.metrics, r.gatewayClient.treePermits)
 	defer private.close()
-	if _, err := private.open(t.Context(), server.URL, address("hello")); fault.KindOf(err) != fault.UpstreamFailed {
+	if _, err := private.open(t.Context(), server.URL, address("hello"), 1<<20); fault.KindOf(err) != fault.UpstreamFailed {
 		t.Error(err)
 	}
 	if knocks.Load() != 0 {
 		t.Errorf("%d knocks", knocks.Load())
 	}
 	for _, base := range []string{"http://user@127.0.0.1:1", "file:///etc/passwd", "http://", "http://\x00"} {
-		if _, err := g.open(t.Context(), base, address("hello")); fault.KindOf(err) != fault.NoRoute {
+		if _, err := g.open(t.Context(), base, address("hello"), 1<<20); fault.KindOf(err) != fault.NoRoute {
 			t.Errorf("%q: %v", base, err)
 		}
 	}
 }
 
-// A gateway that stops in the middle is not waited for.
-func TestAPatientReader(t *testing.T) {
+// A fetch of an object that a router attributes to very many providers tries a
+// few of them, and reports that it has not tried all.
+func TestAFetchTriesAFew(t *testing.T) {
+	var dialled, asked atomic.Int64
+	var ports []string
+	for range 20 {
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			asked.Add(1)
+			http.NotFound(w, r)
+		}))
+		server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+			if state == http.StateNew {
+				dialled.Add(1)
+			}
+		}
+		server.Start()
+		t.Cleanup(server.Close)
+		ports = append(ports, server.URL[strings.LastIndexByte(server.URL, ':'):])
+	}
+	crowd := func(ips int) (all []record.Provider) {
+		for i := range 100 {
+			p := record.Provider{ID: fmt.Sprintf("crowd-%03d", i)}
+			for j := range 8 {
+				p.HTTP = append(p.HTTP, fmt.Sprintf("http://127.0.0.%d%s", 1+(8*i+j)%ips, ports[(8*i+j)%len(ports)]))
+			}
+			all = append(all, p)
+		}
+		return all
+	}
+	for name, c := range map[string]struct {
+		ips         int // their IP addresses, besides the ports
+		change      func(*Fetch)
+		connections int64 // two for each gateway: a request for an object, and for a block
+		reason      string
+	}{
+		"providers":   {1, func(f *Fetch) { f.Providers = 2 }, 16, refusedProviders},
+		"addresses":   {1, func(f *Fetch) { f.Providers, f.Addresses = 2, 3 }, 12, refusedAddresses},
+		"hosts":       {1, func(f *Fetch) { f.Hosts = 5 }, 10, refusedHosts},
+		"connections": {1, func(f *Fetch) { f.Connections = 3 }, 3, refusedConnections},
+		"the usual":   {200, func(*Fetch) {}, 32, refusedHosts},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dialled.Store(0)
+			asked.Store(0)
+			r := open(t, withEngine(newFakeEngine(target("near", answersAfter(0, crowd(c.ips)...)))), withConfig(func(f *Config) { c.change(&f.Fetch) }))
+			_, _, err := r.Fetch(t.Context(), address("hello"))
+			if fault.KindOf(err) != fault.UpstreamFailed || !strings.Contains(fault.NextOf(err), "index.fetch") {
+				t.Errorf("%v; %s", err, fault.NextOf(err))
+			}
+			if n := dialled.Load(); n == 0 || n > c.connections {
+				t.Errorf("%d connections, want %d at most", n, c.connections)
+			}
+			if n := asked.Load(); n > c.connections {
+				t.Errorf("%d requests", n)
+			}
+			if n := r.count("index_fetch_refused_total", "reason="+c.reason); n == 0 {
+				t.Errorf("nothing is counted as refused for want of %s", c.reason)
+			}
+		})
+	}
+}
+
+// A fetch that looks for providers a second time may only try what the first
+// has left of its limits.
+func TestAFetchTriesAFewInAll(t *testing.T) {
+	var asked atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		http.NotFound(w, r)
+	}))
+	defer server.Close()
+	var looked atomic.Int64
+	r := open(t, withEngine(newFakeEngine(target("near", func(context.Context, record.Question) (record.Answer, error) {
+		return record.Answer{Providers: []record.Provider{gatewayOf(fmt.Sprint("stranger", looked.Add(1)), server.URL)}}, nil
+	}))), withConfig(func(c *Config) { c.Fetch.Providers = 1 }))
+	_, err := r.Resolve(t.Context(), byAddress(address("hello")), Options{}) // so that the fetch finds a cached answer
+	must(t, err)
+	_, _, err = r.Fetch(t.Context(), address("hello"))
+	wantKind(t, err, fault.UpstreamFailed)
+	if looked.Load() != 2 || asked.Load() != 2 {
+		t.Errorf("%d look-ups, %d requests: want two of each, an object and a block of one provider", looked.Load(), asked.Load())
+	}
+}
+
+// A gateway that stalls in the middle is not waited for.
+func TestIdleTimeoutBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		in, out := io.Pipe()
 		stop := context.AfterFunc(ctx, func() { _ = out.CloseWithError(ctx.Err()) })
 		defer stop()
-		p := newPatient(in, cancel)
+		p := newIdleTimeoutBody(in, cancel)
 		go func() {
 			for range 3 {
-				time.Sleep(gatewayPatience - time.Second)
+				time.Sleep(gatewayIdleTimeout - time.Second)
 				_, _ = io.WriteString(out, "x")
 			}
 		}()
@@ -395,56 +467,23 @@ func TestAPatientReader(t *testing.T) {
 		if string(all) != "xxx" || fault.KindOf(err) != fault.UpstreamFailed {
 			t.Errorf("%q %v", all, err)
 		}
-		if took := time.Since(began); took != 3*(gatewayPatience-time.Second)+gatewayPatience {
+		if took := time.Since(began); took != 3*(gatewayIdleTimeout-time.Second)+gatewayIdleTimeout {
 			t.Errorf("it took %s", took)
 		}
 		_ = p.Close()
 	})
 }
 
-// A fetch that all have left ends in a moment. Who comes in that moment does not
-// get its end, but one of its own.
-func TestFetchOfWhatWasJustGivenUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var begun atomic.Int32
-		ended := make(chan struct{})
-		s := &fetches{onWay: map[b3.Address]*fetching{}}
-		s.begin = func(task func(context.Context) error) error { go task(t.Context()); return nil }
-		s.fetch = func(ctx context.Context, a b3.Address) (store.Info, bool, error) {
-			if begun.Add(1) == 1 {
-				<-ctx.Done()
-				<-ended // it takes its time to end
-				return store.Info{}, false, flow.Ended(ctx, opFetch)
-			}
-			return store.Info{Address: a, Size: 5}, true, nil
-		}
-		first := s.join(address("hello"))
-		synctest.Wait()
-		s.leave(first)
-		second := s.join(address("hello"))
-		synctest.Wait()
-		close(ended)
-		if <-second.done; second.err != nil || second.info.Size != 5 || !second.created {
-			t.Errorf("%+v, %v", second.info, second.err)
-		}
-		s.leave(second)
-		synctest.Wait()
-		if len(s.onWay) != 0 {
-			t.Errorf("%d are on their way", len(s.onWay))
-		}
-	})
-}
-
-// That there was no room to ask anybody is not that nobody has it.
+// A lack of free tasks is not reported as NotFound.
 func TestFetchWithoutARacer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		overlay := &giver{}
-		overlay.has("ana", text("hello"))
+		overlay := &fetchOverlay{}
+		overlay.serve("ana", bodyOf("hello"))
 		r := open(t, withOverlay(overlay))
-		ranked, _, err := r.whoHas(t.Context(), address("hello"))
+		ranked, _, err := r.findProviders(t.Context(), address("hello"))
 		must(t, err)
 		r.racers.Close()
-		if _, _, err := r.bringFrom(t.Context(), address("hello"), ranked); err == nil || fault.KindOf(err) == fault.NotFound {
+		if _, _, err := r.fetchFrom(r.newAllowance().withContext(t.Context()), address("hello"), ranked); err == nil || fault.KindOf(err) == fault.NotFound {
 			t.Errorf("%d have it, and it says: %v", len(ranked), err)
 		}
 	})

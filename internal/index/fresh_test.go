@@ -14,13 +14,13 @@ import (
 	"micronode/internal/index/record"
 )
 
-// The records of a name in these tests: bob has set it twice.
-func editions() (older, newer *record.Name) {
+// twoRecords is the records of a name in these tests: bob has set it twice.
+func twoRecords() (older, newer *record.Name) {
 	return signed("bob", "firmware", address("one"), 1), signed("bob", "firmware", address("two"), 2)
 }
 
-// slowly says what another says, after a while.
-func slowly(after time.Duration, s speech) speech {
+// delayedAsk answers like another, after a while.
+func delayedAsk(after time.Duration, s askFunc) askFunc {
 	return func(ctx context.Context, q record.Question) (record.Answer, error) {
 		if err := flow.Sleep(ctx, after); err != nil {
 			return record.Answer{}, err
@@ -29,57 +29,57 @@ func slowly(after time.Duration, s speech) speech {
 	}
 }
 
-// mute says nothing about names.
-func mute(ctx context.Context, q record.Question) (record.Answer, error) {
+// neverAnswersNames is silent about names.
+func neverAnswersNames(ctx context.Context, q record.Question) (record.Answer, error) {
 	if q.Kind == record.ByName {
-		return silent(ctx, q)
+		return neverAnswers(ctx, q)
 	}
 	return record.Answer{}, nil
 }
 
-// firmware is what the name means to a node now.
-func (r *rig) firmware() (b3.Address, error) {
-	found, err := r.Resolve(context.Background(), parsed(r.t, "name:firmware@"+idOfNode("bob").String()), Options{})
+// resolveFirmware resolves the name now.
+func (ti *testIndex) resolveFirmware() (b3.Address, error) {
+	found, err := ti.Resolve(context.Background(), mustParseID(ti.t, "name:firmware@"+idOfNode("bob").String()), Options{})
 	return found.Manifest, err
 }
 
-func (r *rig) means(what string, want b3.Address) {
-	r.t.Helper()
-	got, err := r.firmware()
+func (ti *testIndex) wantFirmware(what string, want b3.Address) {
+	ti.t.Helper()
+	got, err := ti.resolveFirmware()
 	if err != nil || got != want {
-		r.t.Fatalf("%s: the name means %s, %v; want %s", what, got, err, want)
+		ti.t.Fatalf("%s: the name means %s, %v; want %s", what, got, err, want)
 	}
 }
 
-func asksFirmware() record.Question {
-	return record.Question{Kind: record.ByName, Name: "firmware", Of: idOfNode("bob")}
+func firmwareQuestion() record.Question {
+	return record.Question{Kind: record.ByName, Name: "firmware", Owner: idOfNode("bob")}
 }
 
-// hear lets the peers of the overlay say something else from now on.
-func (v *village) hear(name string, s speech) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.says[idOfNode(name)] = s
+// setAnswer changes the answers of a peer of the overlay.
+func (f *fakeOverlay) setAnswer(name string, s askFunc) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.answers[idOfNode(name)] = s
 }
 
 // leave ends a session.
-func (v *village) leave(name string) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.peers = slices.DeleteFunc(v.peers, func(one Neighbour) bool { return one.ID == idOfNode(name) })
+func (f *fakeOverlay) leave(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.peers = slices.DeleteFunc(f.peers, func(one ConnectedPeer) bool { return one.ID == idOfNode(name) })
 }
 
-// Who answers first with an old record does not win against one who answers a
-// moment later with a new one.
+// A first answer with an old record does not win against a slightly later one
+// with a new record.
 func TestTheNewestOfSeveralAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		older, newer := editions()
-		peers := &village{}
-		peers.join("ana", slowly(2*time.Millisecond, says(older)))
-		r := open(t, among(peers), over(newNetwork(
-			target("one", slowly(4*time.Millisecond, says(older))), target("two", slowly(12*time.Millisecond, says(newer))))))
-		r.means("three were asked", address("two"))
-		if got := r.Answer(asksFirmware()).Name; got == nil || got.Seq != 2 {
+		older, newer := twoRecords()
+		peers := &fakeOverlay{}
+		peers.join("ana", delayedAsk(2*time.Millisecond, answersName(older)))
+		r := open(t, withPeers(peers), withEngine(newFakeEngine(
+			target("one", delayedAsk(4*time.Millisecond, answersName(older))), target("two", delayedAsk(12*time.Millisecond, answersName(newer))))))
+		r.wantFirmware("three were asked", address("two"))
+		if got := r.Answer(firmwareQuestion()).Name; got == nil || got.Seq != 2 {
 			t.Errorf("a peer is told %v", got)
 		}
 	})
@@ -88,10 +88,10 @@ func TestTheNewestOfSeveralAnswers(t *testing.T) {
 // A look-up that has a record does not wait for ever for a newer one.
 func TestSilenceDoesNotHoldUpAName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		older, _ := editions()
-		r := open(t, over(newNetwork(target("one", slowly(4*time.Millisecond, says(older))), target("two", mute), target("three", mute))))
+		older, _ := twoRecords()
+		r := open(t, withEngine(newFakeEngine(target("one", delayedAsk(4*time.Millisecond, answersName(older))), target("two", neverAnswersNames), target("three", neverAnswersNames))))
 		began := time.Now()
-		r.means("two are silent", address("one"))
+		r.wantFirmware("two are silent", address("one"))
 		if took := time.Since(began); took > 50*time.Millisecond { // of the fake clock
 			t.Errorf("it took %s", took)
 		}
@@ -99,45 +99,45 @@ func TestSilenceDoesNotHoldUpAName(t *testing.T) {
 }
 
 // The owner of a name is asked if there is a session with it, however many
-// others are nearer, and it is worth waiting for.
+// others are nearer, and is waited for.
 func TestTheOwnerIsAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		older, newer := editions()
-		peers := &village{}
-		for i := range 2 * mostNeighbours {
-			peers.join(fmt.Sprint("peer", i), says(older))
+		older, newer := twoRecords()
+		peers := &fakeOverlay{}
+		for i := range 2 * maxPeersConsidered {
+			peers.join(fmt.Sprint("peer", i), answersName(older))
 		}
-		peers.join("bob", slowly(100*time.Millisecond, says(newer)))
+		peers.join("bob", delayedAsk(100*time.Millisecond, answersName(newer)))
 		peers.peers[len(peers.peers)-1].RTT = 100 * time.Millisecond
-		r := open(t, among(peers), over(newNetwork(target("one", says(older)), target("two", says(older)))))
-		r.means("the owner is far away", address("two"))
+		r := open(t, withPeers(peers), withEngine(newFakeEngine(target("one", answersName(older)), target("two", answersName(older)))))
+		r.wantFirmware("the owner is far away", address("two"))
 	})
 }
 
-// An owner who does not answer costs what a slow target costs, and no more.
+// An owner that does not answer costs no more than a slow target.
 func TestASilentOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		older, _ := editions()
-		peers := &village{}
-		peers.join("bob", mute)
-		peers.join("ana", says(older))
-		r := open(t, among(peers))
+		older, _ := twoRecords()
+		peers := &fakeOverlay{}
+		peers.join("bob", neverAnswersNames)
+		peers.join("ana", answersName(older))
+		r := open(t, withPeers(peers))
 		began := time.Now()
-		r.means("the owner is silent", address("one"))
-		if took := time.Since(began); took > autoHedge+10*time.Millisecond { // of the fake clock
+		r.wantFirmware("the owner is silent", address("one"))
+		if took := time.Since(began); took > defaultHedgeDelay+10*time.Millisecond { // of the fake clock
 			t.Errorf("it took %s", took)
 		}
 	})
 }
 
-// Who is connected with the owner sees a new meaning a second later at the
-// latest, and meanwhile asks it no more than once.
+// A node that is connected to the owner sees a new record after a second at the
+// latest, and meanwhile asks at most once.
 func TestANameSetAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		older, newer := editions()
-		peers := &village{}
+		older, newer := twoRecords()
+		peers := &fakeOverlay{}
 		asked := 0
-		count := func(s speech) speech {
+		count := func(s askFunc) askFunc {
 			return func(ctx context.Context, q record.Question) (record.Answer, error) {
 				if q.Kind == record.ByName {
 					asked++
@@ -145,34 +145,34 @@ func TestANameSetAnew(t *testing.T) {
 				return s(ctx, q)
 			}
 		}
-		peers.join("bob", count(says(older)))
-		r := open(t, among(peers))
+		peers.join("bob", count(answersName(older)))
+		r := open(t, withPeers(peers))
 		for range 10 {
-			r.means("at first", address("one"))
+			r.wantFirmware("at first", address("one"))
 		}
 		equal(t, "questions", asked, 1)
-		peers.hear("bob", count(says(newer)))
+		peers.setAnswer("bob", count(answersName(newer)))
 		time.Sleep(time.Second)
-		r.means("a second later", address("two"))
+		r.wantFirmware("a second later", address("two"))
 		equal(t, "questions", asked, 2)
 	})
 }
 
-// Once a node has seen a record, no older one counts: not when it was forgotten
-// by the cache, not when everybody said in between that there is none, and not
-// when the newer one has expired.
+// Once a node has seen a record, no older one is accepted: not after the cache
+// has evicted it, not after an empty answer in between, and not after the newer
+// one has expired.
 func TestAnOlderRecordNeverComesBack(t *testing.T) {
-	for what, between := range map[string]func(r *rig, peers *village){
-		"the cache has forgotten it": func(r *rig, _ *village) { time.Sleep(20 * time.Minute); r.Trim() },
-		"the cache had no room":      func(r *rig, _ *village) { r.cache.Clear() },
-		"nobody knew it": func(r *rig, peers *village) {
-			peers.hear("ana", ignorant)
+	for what, between := range map[string]func(r *testIndex, peers *fakeOverlay){
+		"the cache has forgotten it": func(r *testIndex, _ *fakeOverlay) { time.Sleep(20 * time.Minute); r.Trim() },
+		"the cache had no room":      func(r *testIndex, _ *fakeOverlay) { r.cache.Clear() },
+		"nobody knew it": func(r *testIndex, peers *fakeOverlay) {
+			peers.setAnswer("ana", answersEmpty)
 			time.Sleep(time.Minute)
-			_, err := r.firmware()
-			is(r.t, err, fault.NotFound)
+			_, err := r.resolveFirmware()
+			wantKind(r.t, err, fault.NotFound)
 			time.Sleep(time.Minute)
 		},
-		"the configuration is another": func(r *rig, _ *village) {
+		"the configuration is another": func(r *testIndex, _ *fakeOverlay) {
 			next := DefaultConfig()
 			next.Cache.Entries = 0
 			must(r.t, r.Reconfigure(next))
@@ -180,15 +180,15 @@ func TestAnOlderRecordNeverComesBack(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				older, newer := editions()
-				peers := &village{}
-				peers.join("ana", says(newer))
-				r := open(t, among(peers))
-				r.means("at first", address("two"))
+				older, newer := twoRecords()
+				peers := &fakeOverlay{}
+				peers.join("ana", answersName(newer))
+				r := open(t, withPeers(peers))
+				r.wantFirmware("at first", address("two"))
 				between(r, peers)
-				peers.hear("ana", says(older))
-				r.means("later", address("two"))
-				if got := r.Answer(asksFirmware()).Name; got != nil && got.Seq < 2 {
+				peers.setAnswer("ana", answersName(older))
+				r.wantFirmware("later", address("two"))
+				if got := r.Answer(firmwareQuestion()).Name; got != nil && got.Seq < 2 {
 					t.Errorf("a peer is told %v", got)
 				}
 			})
@@ -196,16 +196,16 @@ func TestAnOlderRecordNeverComesBack(t *testing.T) {
 	}
 	t.Run("it has expired", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			_, newer := editions()
+			_, newer := twoRecords()
 			lasting := record.SignName(keyOfNode("bob"), record.Name{Name: "firmware", Manifest: address("one"), Seq: 1, Issued: time.Now(), Expires: time.Now().Add(1000 * time.Hour)})
-			peers := &village{}
-			peers.join("ana", says(newer))
-			r := open(t, among(peers))
-			r.means("at first", address("two"))
+			peers := &fakeOverlay{}
+			peers.join("ana", answersName(newer))
+			r := open(t, withPeers(peers))
+			r.wantFirmware("at first", address("two"))
 			time.Sleep(2 * time.Hour)
-			peers.hear("ana", says(&lasting))
-			_, err := r.firmware()
-			is(t, err, fault.NotFound)
+			peers.setAnswer("ana", answersName(&lasting))
+			_, err := r.resolveFirmware()
+			wantKind(t, err, fault.NotFound)
 		})
 	})
 }
@@ -214,58 +214,58 @@ func TestAnOlderRecordNeverComesBack(t *testing.T) {
 // ask each other would keep an old record alive between them.
 func TestRumoursOfNamesDie(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		older, newer := editions()
-		one, two := &village{}, &village{}
-		a, b := open(t, among(one)), open(t, among(two))
-		other := func(r *rig) speech {
+		older, newer := twoRecords()
+		one, two := &fakeOverlay{}, &fakeOverlay{}
+		a, b := open(t, withPeers(one)), open(t, withPeers(two))
+		other := func(r *testIndex) askFunc {
 			return func(_ context.Context, q record.Question) (record.Answer, error) { return r.Answer(q), nil }
 		}
 		one.join("b", other(b))
 		two.join("a", other(a))
-		one.join("bob", says(older))
-		a.means("from the owner", address("one"))
+		one.join("bob", answersName(older))
+		a.wantFirmware("from the owner", address("one"))
 		time.Sleep(5 * time.Second)
-		b.means("from who asked the owner", address("one"))
+		b.wantFirmware("from who asked the owner", address("one"))
 		one.leave("bob")
-		for range 10 { // each asks when what it remembers is old, and what the other remembers is not
+		for range 10 { // each asks when its own entry is old, and the other's is not
 			time.Sleep(7 * time.Second)
-			_, _ = a.firmware()
+			_, _ = a.resolveFirmware()
 			time.Sleep(5 * time.Second)
-			_, _ = b.firmware()
+			_, _ = b.resolveFirmware()
 		}
-		if got, err := a.firmware(); err == nil {
+		if got, err := a.resolveFirmware(); err == nil {
 			t.Errorf("a rumour lives: %s", got)
 		}
-		one.join("bob", says(newer))
+		one.join("bob", answersName(newer))
 		time.Sleep(3 * time.Second)
-		a.means("the owner is back", address("two"))
+		a.wantFirmware("the owner is back", address("two"))
 		time.Sleep(3 * time.Second)
-		b.means("who asks who has asked the owner", address("two"))
+		b.wantFirmware("who asks who has asked the owner", address("two"))
 	})
 }
 
-// What was heard of a name from its owner, or found in the DHT, is passed on for
-// as long as an answer counts.
+// A record that came from the owner of a name, or from the DHT, is passed on as
+// long as it is fresh.
 func TestFirstHandNamesArePassedOn(t *testing.T) {
-	for source, setting := range map[string]func(*record.Name) setting{
-		"owner": func(n *record.Name) setting {
-			peers := &village{}
-			peers.join("bob", says(n))
-			return among(peers)
+	for source, setting := range map[string]func(*record.Name) option{
+		"owner": func(n *record.Name) option {
+			peers := &fakeOverlay{}
+			peers.join("bob", answersName(n))
+			return withPeers(peers)
 		},
-		"dht": func(n *record.Name) setting { return over(newNetwork(target("one", says(n)))) },
+		"dht": func(n *record.Name) option { return withEngine(newFakeEngine(target("one", answersName(n)))) },
 	} {
 		t.Run(source, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				older, _ := editions()
+				older, _ := twoRecords()
 				r := open(t, setting(older))
-				r.means("at first", address("one"))
+				r.wantFirmware("at first", address("one"))
 				time.Sleep(5 * time.Second)
-				if got := r.Answer(asksFirmware()).Name; got == nil || got.Seq != 1 {
+				if got := r.Answer(firmwareQuestion()).Name; got == nil || got.Seq != 1 {
 					t.Errorf("a peer is told %v", got)
 				}
 				time.Sleep(6 * time.Second)
-				if got := r.Answer(asksFirmware()).Name; got != nil {
+				if got := r.Answer(firmwareQuestion()).Name; got != nil {
 					t.Errorf("a peer is told of something old: %v", got)
 				}
 			})

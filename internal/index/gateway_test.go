@@ -16,13 +16,13 @@ import (
 
 const rawType = "application/vnd.ipld.raw"
 
-func (r *rig) head(path string, header ...string) *httptest.ResponseRecorder {
+func (ti *testIndex) head(path string, header ...string) *httptest.ResponseRecorder {
 	request := httptest.NewRequest(http.MethodHead, path, nil)
 	for i := 0; i+1 < len(header); i += 2 {
 		request.Header.Set(header[i], header[i+1])
 	}
 	answer := httptest.NewRecorder()
-	r.server.ServeHTTP(answer, request)
+	ti.server.ServeHTTP(answer, request)
 	return answer
 }
 
@@ -50,6 +50,13 @@ func TestGatewayGivesBlocks(t *testing.T) {
 			t.Errorf("the header has %d bytes:\n%s", size.Len(), &size)
 		}
 	}
+	for query, want := range map[string]string{
+		"&filename=cat.jpg":               `attachment; filename="cat.jpg"`,
+		"&download=true&filename=K%C3%B6": `attachment; filename="K_"; filename*=UTF-8''K%C3%B6`,
+		"&filename=..%2Fa%0D%0Ab":         `attachment; filename="ab"`,
+	} {
+		equal(t, query, r.get("/ipfs/"+cid+"?format=raw"+query).Header().Get("Content-Disposition"), want)
+	}
 	equal(t, "where it is", r.get("/ipfs/"+cid, "Accept", rawType).Header().Get("Content-Location"), "/ipfs/"+cid+"?format=raw")
 	equal(t, "status of what the client has", r.get("/ipfs/"+cid+"?format=raw", "If-None-Match", `"`+cid+`.raw"`).Code, http.StatusNotModified)
 	part := r.get("/ipfs/"+cid+"?format=raw", "Range", "bytes=2-")
@@ -57,7 +64,7 @@ func TestGatewayGivesBlocks(t *testing.T) {
 	equal(t, "part", part.Body.String(), "block")
 }
 
-// Kubo asks for the block that is empty, to see whether this is a gateway.
+// Kubo requests the empty block to check for a gateway.
 func TestGatewayIsOne(t *testing.T) {
 	r := open(t)
 	for _, answer := range []*httptest.ResponseRecorder{r.head("/ipfs/bafkqaaa?format=raw", "Accept", rawType), r.get("/ipfs/bafkqaaa?format=raw", "Accept", rawType)} {
@@ -83,7 +90,7 @@ func TestGatewayRefuses(t *testing.T) {
 		{"/ipfs/" + address("elsewhere").CID() + "?format=raw", "", http.StatusNotFound},
 		{"/ipfs/bafkreidcd7frenco2m6ch7mny63wztgztv3q6fctaffgowkro6kljre5ei?format=raw", "", http.StatusNotFound},
 		{"/ipfs/" + stranger + "?format=raw", "", http.StatusNotFound},
-		{"/ipfs/bafkqaaik?format=raw", "", http.StatusNotFound}, // identity, with something in it
+		{"/ipfs/bafkqaaik?format=raw", "", http.StatusNotFound}, // identity, with content
 		{"/ipfs/" + here + "/path?format=raw", "", http.StatusNotFound},
 	} {
 		answer := r.get(c.path, "Accept", c.accept)
@@ -95,45 +102,45 @@ func TestGatewayRefuses(t *testing.T) {
 	}
 }
 
-// sized is a store with one object, which is as large as a test wants.
-type sized struct {
+// fixedSizeStore is a store with one object of a given size.
+type fixedSizeStore struct {
 	store.Store
 	size int64
 }
 
-func (s sized) Open(context.Context, b3.Address) (store.Handle, error) {
-	return vast{size: s.size}, nil
+func (s fixedSizeStore) Open(context.Context, b3.Address) (store.Handle, error) {
+	return fixedSizeHandle{size: s.size}, nil
 }
 
-// vast is an object of nothing.
-type vast struct {
+// fixedSizeHandle is an object without content.
+type fixedSizeHandle struct {
 	store.Handle
 	size int64
 }
 
-func (v vast) Size() int64  { return v.size }
-func (v vast) Close() error { return nil }
+func (f fixedSizeHandle) Size() int64  { return f.size }
+func (f fixedSizeHandle) Close() error { return nil }
 
 func TestGatewayGivesBlocksOnly(t *testing.T) {
 	for size, want := range map[int64]int{2 << 20: http.StatusOK, 2<<20 + 1: http.StatusNotFound} {
-		r := open(t, onStore(func(s store.Store) store.Store { return sized{s, size} }))
+		r := open(t, withStore(func(s store.Store) store.Store { return fixedSizeStore{s, size} }))
 		answer := r.head("/ipfs/" + address("x").CID() + "?format=raw")
 		equal(t, "status of a block", answer.Code, want)
 	}
-	r := open(t, onStore(func(s store.Store) store.Store { return sized{s, 2<<20 + 1} }))
+	r := open(t, withStore(func(s store.Store) store.Store { return fixedSizeStore{s, 2<<20 + 1} }))
 	if text := r.get("/ipfs/" + address("x").CID() + "?format=raw").Body.String(); !strings.Contains(text, "/o/"+address("x").String()) {
 		t.Error(text)
 	}
 }
 
-// damaged is a store whose objects are not what they should be.
-type damaged struct{ store.Store }
+// corruptStore is a store with corrupt objects.
+type corruptStore struct{ store.Store }
 
-func (damaged) Open(context.Context, b3.Address) (store.Handle, error) {
+func (corruptStore) Open(context.Context, b3.Address) (store.Handle, error) {
 	return nil, fault.New("test", fault.IntegrityFail, "the bytes are wrong")
 }
 
 func TestGatewayGivesVerifiedBlocksOnly(t *testing.T) {
-	r := open(t, onStore(func(s store.Store) store.Store { return damaged{s} }))
+	r := open(t, withStore(func(s store.Store) store.Store { return corruptStore{s} }))
 	equal(t, "status", r.get("/ipfs/"+address("x").CID()+"?format=raw").Code, http.StatusBadGateway)
 }

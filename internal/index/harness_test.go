@@ -15,6 +15,7 @@ import (
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
+	"go.uber.org/goleak"
 
 	"micronode/b3"
 	"micronode/fault"
@@ -28,31 +29,33 @@ import (
 	"micronode/internal/supervise"
 )
 
-// rig is an index with real parts all around it, but for the network: the peers
-// of the DHT and of the overlay are played.
-type rig struct {
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// testIndex is an index with real components except for the network: the peers
+// of the DHT and of the overlay are fake.
+type testIndex struct {
 	*Index
-	t          testing.TB
-	supervisor *supervise.Supervisor
-	readiness  *observe.Readiness
-	inventory  *flow.Inventory
-	observed   *observe.Metrics
-	ram        *store.RAM
-	server     *ingress.Server
-	log        *told
-	rough      bool // the test makes tasks fail, or the drain too short: that is not a mistake here
-	stop       context.CancelFunc
-	done       chan *supervise.Report
+	t           testing.TB
+	supervisor  *supervise.Supervisor
+	readiness   *observe.Readiness
+	inventory   *flow.Inventory
+	observed    *observe.Metrics
+	ram         *store.RAM
+	server      *ingress.Server
+	log         *eventLog
+	allowAborts bool // the test makes tasks fail, or the drain too short: that is no error here
+	stop        context.CancelFunc
+	done        chan *supervise.Report
 }
 
-// told is what was told for the record.
-type told struct {
+// eventLog is the events that were published.
+type eventLog struct {
 	mu     sync.Mutex
 	events []Event
-	hold   chan struct{} // nil, or until it is closed nothing is taken
+	hold   chan struct{} // nil, or blocks the reader until it is closed
 }
 
-func (l *told) add(e Event) {
+func (l *eventLog) add(e Event) {
 	if l.hold != nil {
 		<-l.hold
 	}
@@ -61,7 +64,7 @@ func (l *told) add(e Event) {
 	l.events = append(l.events, e)
 }
 
-func (l *told) of(what EventType) (found []Event) {
+func (l *eventLog) ofType(what EventType) (found []Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range l.events {
@@ -72,7 +75,7 @@ func (l *told) of(what EventType) (found []Event) {
 	return found
 }
 
-// keyOfNode makes the key of a played node.
+// keyOfNode makes the key of a fake node.
 func keyOfNode(name string) ed25519.PrivateKey {
 	return ed25519.NewKeyFromSeed(append([]byte(name), make([]byte, ed25519.SeedSize-len(name))...))
 }
@@ -81,13 +84,14 @@ func idOfNode(name string) oap.PeerID {
 	return oap.PeerIDOf(keyOfNode(name).Public().(ed25519.PublicKey))
 }
 
-// where is where a played node says that it is: on this machine.
-func where(name string) record.Provider {
+// providerOf is the provider of a fake node, on this machine.
+func providerOf(name string) record.Provider {
 	return record.Provider{ID: idOfNode(name).String(), Overlay: []string{"127.0.0.1:9500"}, HTTP: []string{"http://127.0.0.1:8080"}, Region: "eu-west", Seen: time.Now()}
 }
 
-// network plays the peers of the DHT: its near targets by name, and its walk.
-type network struct {
+// fakeEngine is a DHT with fake peers: its closest targets by name, and its
+// walk.
+type fakeEngine struct {
 	mu       sync.Mutex
 	near     []hedge.Target
 	walk     func(ctx context.Context, q record.Question) (record.Answer, error)
@@ -98,59 +102,59 @@ type network struct {
 	pause    time.Duration // of Provide
 }
 
-func newNetwork(near ...hedge.Target) *network {
-	n := &network{near: near}
+func newFakeEngine(near ...hedge.Target) *fakeEngine {
+	n := &fakeEngine{near: near}
 	n.size.Store(20)
 	return n
 }
 
-func (n *network) Near(_ record.Question, most int) []hedge.Target {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.near[:min(most, len(n.near))]
+func (f *fakeEngine) Closest(_ record.Question, most int) []hedge.Target {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.near[:min(most, len(f.near))]
 }
 
-func (n *network) Walk(ctx context.Context, q record.Question) (record.Answer, error) {
-	n.mu.Lock()
-	walk := n.walk
-	n.mu.Unlock()
+func (f *fakeEngine) Walk(ctx context.Context, q record.Question) (record.Answer, error) {
+	f.mu.Lock()
+	walk := f.walk
+	f.mu.Unlock()
 	if walk == nil {
 		return record.Answer{}, nil
 	}
 	return walk(ctx, q)
 }
 
-func (n *network) Provide(ctx context.Context, address b3.Address) error {
-	if err := flow.Sleep(ctx, n.pause); err != nil {
+func (f *fakeEngine) Provide(ctx context.Context, address b3.Address) error {
+	if err := flow.Sleep(ctx, f.pause); err != nil {
 		return err
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.provided = append(n.provided, address)
-	return n.fail
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.provided = append(f.provided, address)
+	return f.fail
 }
 
-func (n *network) announced() []b3.Address {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return slices.Clone(n.provided)
+func (f *fakeEngine) announced() []b3.Address {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.provided)
 }
 
-func (n *network) Publish(context.Context, record.Name) error { return nil }
-func (n *network) Addrs() []string                            { return []string{"/ip4/127.0.0.1/tcp/9700/p2p/x"} }
-func (n *network) Size() int                                  { return int(n.size.Load()) }
-func (n *network) Close() error                               { n.closed.Add(1); return nil }
+func (f *fakeEngine) Publish(context.Context, record.Name) error { return nil }
+func (f *fakeEngine) Addrs() []string                            { return []string{"/ip4/127.0.0.1/tcp/9700/p2p/x"} }
+func (f *fakeEngine) Size() int                                  { return int(f.size.Load()) }
+func (f *fakeEngine) Close() error                               { f.closed.Add(1); return nil }
 
-// speech is what a played target says.
-type speech func(ctx context.Context, q record.Question) (record.Answer, error)
+// askFunc is the behaviour of a fake target.
+type askFunc func(ctx context.Context, q record.Question) (record.Answer, error)
 
-// target plays a peer of the DHT.
-func target(name string, s speech) hedge.Target {
+// target is a fake peer of the DHT.
+func target(name string, s askFunc) hedge.Target {
 	return hedge.Target{Key: "dht " + name, Source: record.DHT, Ask: s}
 }
 
-// knowing names those who have it, after a while.
-func knowing(after time.Duration, providers ...record.Provider) speech {
+// answersAfter returns the providers, after a while.
+func answersAfter(after time.Duration, providers ...record.Provider) askFunc {
 	return func(ctx context.Context, _ record.Question) (record.Answer, error) {
 		if err := flow.Sleep(ctx, after); err != nil {
 			return record.Answer{}, err
@@ -159,97 +163,124 @@ func knowing(after time.Duration, providers ...record.Provider) speech {
 	}
 }
 
-// silent says nothing for as long as it is asked.
-func silent(ctx context.Context, _ record.Question) (record.Answer, error) {
+// neverAnswers is silent until its context ends.
+func neverAnswers(ctx context.Context, _ record.Question) (record.Answer, error) {
 	<-ctx.Done()
 	return record.Answer{}, flow.Ended(ctx, "silent")
 }
 
-// ignorant knows nothing.
-func ignorant(context.Context, record.Question) (record.Answer, error) { return record.Answer{}, nil }
+// answersEmpty returns an empty answer.
+func answersEmpty(context.Context, record.Question) (record.Answer, error) {
+	return record.Answer{}, nil
+}
 
-// failing fails at once.
-func failing(context.Context, record.Question) (record.Answer, error) {
+// alwaysFails fails at once.
+func alwaysFails(context.Context, record.Question) (record.Answer, error) {
 	return record.Answer{}, fault.New("test", fault.UpstreamFailed, "it is broken")
 }
 
-// counted counts how often it is asked.
-func counted(n *atomic.Int64, s speech) speech {
+// countingAsk counts how often it is asked.
+func countingAsk(n *atomic.Int64, s askFunc) askFunc {
 	return func(ctx context.Context, q record.Question) (record.Answer, error) {
 		n.Add(1)
 		return s(ctx, q)
 	}
 }
 
-// village plays the peers of the overlay.
-type village struct {
-	mu    sync.Mutex
-	peers []Neighbour
-	says  map[oap.PeerID]speech
+// fakeOverlay is an overlay with fake peers.
+type fakeOverlay struct {
+	mu      sync.Mutex
+	peers   []ConnectedPeer
+	answers map[oap.PeerID]askFunc
 }
 
-func (v *village) join(name string, s speech) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.says == nil {
-		v.says = map[oap.PeerID]speech{}
+func (f *fakeOverlay) join(name string, s askFunc) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.answers == nil {
+		f.answers = map[oap.PeerID]askFunc{}
 	}
-	v.peers = append(v.peers, Neighbour{ID: idOfNode(name), Addr: "127.0.0.1:9501", RTT: 5 * time.Millisecond})
-	v.says[idOfNode(name)] = s
+	f.peers = append(f.peers, ConnectedPeer{ID: idOfNode(name), Addr: "127.0.0.1:9501", RTT: 5 * time.Millisecond})
+	f.answers[idOfNode(name)] = s
 }
 
-func (v *village) Neighbours() []Neighbour {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return slices.Clone(v.peers)
+func (f *fakeOverlay) ConnectedPeers() []ConnectedPeer {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.peers)
 }
 
-func (v *village) Ask(ctx context.Context, peer oap.PeerID, q record.Question) (record.Answer, error) {
-	v.mu.Lock()
-	say := v.says[peer]
-	v.mu.Unlock()
+func (f *fakeOverlay) Ask(ctx context.Context, peer oap.PeerID, q record.Question) (record.Answer, error) {
+	f.mu.Lock()
+	say := f.answers[peer]
+	f.mu.Unlock()
 	return say(ctx, q)
 }
 
-func (v *village) Open(context.Context, b3.Address, oap.PeerID) (io.ReadCloser, error) {
+func (f *fakeOverlay) Open(context.Context, b3.Address, oap.PeerID) (io.ReadCloser, error) {
 	return nil, fault.New("test", fault.NotFound, "nothing flows here")
 }
 
-// decided plays a registry.
-type decided map[string]b3.Address
+// fakeRegistry plays a registry.
+type fakeRegistry map[string]b3.Address
 
-func (l decided) Name(name string) (b3.Address, uint64, bool) {
-	manifest, ok := l[name]
+func (f fakeRegistry) Name(name string) (b3.Address, uint64, bool) {
+	manifest, ok := f[name]
 	return manifest, 7, ok
 }
 
-// setting changes what a rig is made of.
-type setting func(*Spec)
+// fakeListener records what it is told: + for an object that was added, - for
+// one that was removed, ? for a rescan.
+type fakeListener struct {
+	mu    sync.Mutex
+	heard []string
+}
 
-func over(n *network) setting                 { return func(s *Spec) { s.Engine = n } }
-func among(v *village) setting                { return func(s *Spec) { s.Overlay = v } }
-func with(change func(*Config)) setting       { return func(s *Spec) { change(&s.Config) } }
-func governed(names decided) setting          { return func(s *Spec) { s.Registry = names } }
-func at(where func() record.Provider) setting { return func(s *Spec) { s.Self = where } }
-func onStore(change func(store.Store) store.Store) setting {
+func (f *fakeListener) note(text string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.heard = append(f.heard, text)
+}
+
+func (f *fakeListener) ObjectAdded(a b3.Address)   { f.note("+" + a.String()) }
+func (f *fakeListener) ObjectRemoved(a b3.Address) { f.note("-" + a.String()) }
+func (f *fakeListener) Rescan()                    { f.note("?") }
+
+func (f *fakeListener) String() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return strings.Join(f.heard, " ")
+}
+
+// option changes the spec of a testIndex.
+type option func(*Spec)
+
+func withEngine(n *fakeEngine) option        { return func(s *Spec) { s.Engine = n } }
+func withPeers(v *fakeOverlay) option        { return func(s *Spec) { s.Overlay = v } }
+func withConfig(change func(*Config)) option { return func(s *Spec) { change(&s.Config) } }
+func withRegistry(names fakeRegistry) option { return func(s *Spec) { s.Registry = names } }
+func withNamedPeers(peers ...string) option {
+	return func(s *Spec) { s.Peers = func() []string { return peers } }
+}
+func withStore(change func(store.Store) store.Store) option {
 	return func(s *Spec) { s.Store = change(s.Store) }
 }
 
 var testStages = Stages{State: "state", Workers: "workers"}
 
 // build makes an index that does not run yet.
-func build(t testing.TB, settings ...setting) *rig {
+func build(t testing.TB, settings ...option) *testIndex {
 	t.Helper()
-	supervisor, err := supervise.New(supervise.Options{Total: 5 * time.Second, Jitter: func(lo, _ time.Duration) time.Duration { return lo },
+	supervisor, err := supervise.New(supervise.Options{DrainTimeout: 5 * time.Second, Jitter: func(lo, _ time.Duration) time.Duration { return lo },
 		Stages: []supervise.Stage{{Name: "state"}, {Name: "workers"}, {Name: "intake"}}})
 	must(t, err)
 	inv, metrics := flow.NewInventory(), observe.NewMetrics(observe.Build{})
-	r := &rig{t: t, supervisor: supervisor, inventory: inv, observed: metrics, log: &told{}, done: make(chan *supervise.Report, 1),
+	r := &testIndex{t: t, supervisor: supervisor, inventory: inv, observed: metrics, log: &eventLog{}, done: make(chan *supervise.Report, 1),
 		readiness: observe.NewReadiness(inv, supervisor)}
-	metrics.Watch(observe.Sources{Inventory: inv, Supervisor: supervisor, Readiness: r.readiness})
+	metrics.Attach(observe.Sources{Inventory: inv, Supervisor: supervisor, Readiness: r.readiness})
 	r.ram = store.NewRAM(inv, store.RAMSpec{Service: "store", Budget: 64 << 20, MaxObject: 1 << 20})
 	spec := Spec{Config: DefaultConfig(), Key: keyOfNode("self"), Skew: 2 * time.Minute, Store: r.ram, Metrics: metrics, Readiness: r.readiness,
-		Self: func() record.Provider { return where("self") }}
+		Self: func() record.Provider { return providerOf("self") }, Peers: func() []string { return []string{"127.0.0.1:9500"} }}
 	for _, set := range settings {
 		set(&spec)
 	}
@@ -263,72 +294,73 @@ func build(t testing.TB, settings ...setting) *rig {
 	limits.Rate, limits.Burst, limits.WorkRate, limits.Inflight, limits.ConnsPerIP = 1_000_000, 1_000_000, 1_000_000, 10_000, 4096
 	r.server, err = ingress.New(ingress.Options{
 		Service: "gateway", Name: "http", Table: table, Times: ingress.DefaultHTTP(), Limits: limits,
-		Authorise: func(context.Context, ingress.Ask) error { return nil },
-		Inventory: inv, Metrics: metrics, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Warm: r.Shelves(),
+		Authorise: func(context.Context, ingress.AuthRequest) error { return nil },
+		Inventory: inv, Metrics: metrics, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Warm: r.WarmRoutes(),
 	})
 	must(t, err)
 	return r
 }
 
 // open makes an index and runs it until the test ends.
-func open(t testing.TB, settings ...setting) *rig {
+func open(t testing.TB, settings ...option) *testIndex {
 	t.Helper()
 	r := build(t, settings...)
 	r.run()
-	t.Cleanup(func() { r.drained() })
+	t.Cleanup(func() { r.stopAndReport() })
 	return r
 }
 
-func (r *rig) run() {
+func (ti *testIndex) run() {
 	ctx, stop := context.WithCancel(context.Background())
-	r.stop = stop
+	ti.stop = stop
 	go func() {
-		report, _ := r.supervisor.Run(ctx)
-		r.done <- report
+		report, _ := ti.supervisor.Run(ctx)
+		ti.done <- report
 	}()
 }
 
-// drained stops the index and gives the report; nil if it was stopped before.
-func (r *rig) drained() *supervise.Report {
-	if r.stop == nil {
+// stopAndReport stops the index and returns the report; nil if it was stopped
+// before.
+func (ti *testIndex) stopAndReport() *supervise.Report {
+	if ti.stop == nil {
 		return nil
 	}
-	r.stop()
-	r.stop = nil
-	report := <-r.done
-	if !r.rough && (len(report.Aborted) > 0 || report.Restarts > 0) {
-		r.t.Errorf("the drain aborted %v; %d restarts", report.Aborted, report.Restarts)
+	ti.stop()
+	ti.stop = nil
+	report := <-ti.done
+	if !ti.allowAborts && (len(report.Aborted) > 0 || report.Restarts > 0) {
+		ti.t.Errorf("the drain aborted %v; %d restarts", report.Aborted, report.Restarts)
 	}
-	must(r.t, r.Close())
-	must(r.t, r.ram.Close())
+	must(ti.t, ti.Close())
+	must(ti.t, ti.ram.Close())
 	return report
 }
 
-// put stores something and tells the index.
-func (r *rig) put(text string) b3.Address {
-	r.t.Helper()
-	info, _, err := r.ram.Put(context.Background(), strings.NewReader(text), store.PutOptions{Size: int64(len(text))})
-	must(r.t, err)
-	r.Has(info.Address)
+// put stores an object and notifies the index.
+func (ti *testIndex) put(text string) b3.Address {
+	ti.t.Helper()
+	info, _, err := ti.ram.Put(context.Background(), strings.NewReader(text), store.PutOptions{Size: int64(len(text))})
+	must(ti.t, err)
+	ti.ObjectAdded(info.Address)
 	return info.Address
 }
 
-// get asks the index as a client does.
-func (r *rig) get(path string, header ...string) *httptest.ResponseRecorder {
+// get sends a request to the index as a client does.
+func (ti *testIndex) get(path string, header ...string) *httptest.ResponseRecorder {
 	request := httptest.NewRequest(http.MethodGet, path, nil)
 	for i := 0; i+1 < len(header); i += 2 {
 		request.Header.Set(header[i], header[i+1])
 	}
 	answer := httptest.NewRecorder()
-	r.server.ServeHTTP(answer, request)
+	ti.server.ServeHTTP(answer, request)
 	return answer
 }
 
 // count reads a metric, summed over the series that have these labels.
-func (r *rig) count(metric string, labels ...string) (sum float64) {
-	r.t.Helper()
-	families, err := r.observed.Gatherer().Gather()
-	must(r.t, err)
+func (ti *testIndex) count(metric string, labels ...string) (sum float64) {
+	ti.t.Helper()
+	families, err := ti.observed.Gatherer().Gather()
+	must(ti.t, err)
 	for _, family := range families {
 		if family.GetName() != metric {
 			continue
@@ -358,8 +390,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// is holds an error to its kind.
-func is(t testing.TB, err error, kind fault.Kind) {
+// wantKind checks the kind of an error.
+func wantKind(t testing.TB, err error, kind fault.Kind) {
 	t.Helper()
 	if fault.KindOf(err) != kind {
 		t.Fatalf("the error is %v (%s), want %s", err, fault.KindOf(err), kind)
@@ -373,7 +405,7 @@ func address(text string) b3.Address { return b3.Of([]byte(text)) }
 
 func byAddress(a b3.Address) record.ID { return record.ID{Kind: record.CID, Address: a} }
 
-func parsed(t testing.TB, text string) record.ID {
+func mustParseID(t testing.TB, text string) record.ID {
 	t.Helper()
 	id, err := record.ParseID(text)
 	must(t, err)
@@ -387,12 +419,12 @@ func signed(node, name string, manifest b3.Address, seq uint64) *record.Name {
 	return &one
 }
 
-func says(name *record.Name) speech {
+func answersName(name *record.Name) askFunc {
 	return func(context.Context, record.Question) (record.Answer, error) { return record.Answer{Name: name}, nil }
 }
 
-// ids are the providers of an answer.
-func ids(r Resolution) (all []string) {
+// providerIDs are the providers of an answer.
+func providerIDs(r Resolution) (all []string) {
 	for _, one := range r.Providers {
 		all = append(all, one.Provider.ID)
 	}
@@ -406,9 +438,9 @@ func equal[T comparable](t testing.TB, what string, got, want T) {
 	}
 }
 
-// broken is a store that is busy.
-type broken struct{ store.Store }
+// busyStore is a store that is busy.
+type busyStore struct{ store.Store }
 
-func (broken) Stat(context.Context, b3.Address) (store.Info, error) {
+func (busyStore) Stat(context.Context, b3.Address) (store.Info, error) {
 	return store.Info{}, fault.New("test", fault.StorageBusy, "the store is busy")
 }

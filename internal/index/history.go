@@ -1,56 +1,49 @@
 package index
 
 import (
-	"container/list"
 	"math"
 	"sync"
 	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// mostRemembered is of how many targets, and of how many providers, is
-// remembered how they did.
-const mostRemembered = 4096
+// maxRemembered is the capacity of each history: of targets, of providers, of
+// offenders.
+const maxRemembered = 4096
 
-// fading is the time in which what was seen comes to count half.
-const fading = 5 * time.Minute
+// halfLife is the half-life of what was observed.
+const halfLife = 5 * time.Minute
 
-// history remembers how others did: how long they took, and how often they
-// answered. What is old fades; who was not heard of for longest is
-// forgotten first.
+// history records how long others took to answer, and how often they did. Old
+// observations decay; the least recently updated entry is evicted first.
 type history struct {
-	most int // set at construction
-
-	mu     sync.Mutex               //lockblock:leaf map and list operations
-	byKey  map[string]*list.Element // guarded by mu
-	recent *list.List               // guarded by mu: of *past, the last heard of first
+	mu     sync.Mutex                            //lockblock:leaf map and list operations
+	recent *simplelru.LRU[string, *outcomeStats] // guarded by mu: by when they were updated
 }
 
-// past is what is known of one.
-type past struct {
-	key                 string
+// outcomeStats is what is known of one key.
+type outcomeStats struct {
 	latency             time.Duration // of answers, smoothed
 	successes, failures float64
-	at                  time.Time // of the last change
+	updatedAt           time.Time // of the last change
 }
 
-func newHistory(most int) *history {
-	return &history{most: most, byKey: map[string]*list.Element{}, recent: list.New()}
+func newHistory(capacity int) *history {
+	recent, _ := simplelru.NewLRU[string, *outcomeStats](capacity, nil) // fails only without any capacity
+	return &history{recent: recent}
 }
 
-// note adds one experience.
-func (h *history) note(key string, took time.Duration, good bool, now time.Time) {
+// observe adds one observation.
+func (h *history) observe(key string, took time.Duration, good bool, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	at, known := h.byKey[key]
-	if known {
-		h.recent.MoveToFront(at)
-	} else {
-		h.makeRoom()
-		at = h.recent.PushFront(&past{key: key, at: now})
-		h.byKey[key] = at
+	p, known := h.recent.Get(key)
+	if !known {
+		p = &outcomeStats{updatedAt: now}
+		h.recent.Add(key, p)
 	}
-	p := at.Value.(*past)
-	p.fade(now)
+	p.decay(now)
 	if !good {
 		p.failures++
 		return
@@ -63,50 +56,37 @@ func (h *history) note(key string, took time.Duration, good bool, now time.Time)
 	}
 }
 
-// makeRoom forgets the one who was not heard of for longest. Guarded by mu.
-func (h *history) makeRoom() {
-	for h.recent.Len() >= h.most {
-		last := h.recent.Back()
-		delete(h.byKey, last.Value.(*past).key)
-		h.recent.Remove(last)
-	}
-}
-
-// of tells what is known of one; of nobody, nothing.
-func (h *history) of(key string, now time.Time) past {
+// get returns what is known of a key; if nothing, the zero value.
+func (h *history) get(key string, now time.Time) outcomeStats {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	at, known := h.byKey[key]
-	if !known {
-		return past{}
+	known, ok := h.recent.Peek(key)
+	if !ok {
+		return outcomeStats{}
 	}
-	p := *at.Value.(*past)
-	p.fade(now)
+	p := *known
+	p.decay(now)
 	return p
 }
 
-// forget drops those of whom nothing was heard for so long that it does not
+// prune removes entries that were not updated for so long that they do not
 // count any more.
-func (h *history) forget(now time.Time) {
+func (h *history) prune(now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for at := h.recent.Back(); at != nil && now.Sub(at.Value.(*past).at) > 12*fading; at = h.recent.Back() {
-		delete(h.byKey, at.Value.(*past).key)
-		h.recent.Remove(at)
+	for {
+		_, oldest, ok := h.recent.GetOldest()
+		if !ok || now.Sub(oldest.updatedAt) <= 12*halfLife {
+			return
+		}
+		h.recent.RemoveOldest()
 	}
 }
 
-// len is how many are remembered.
-func (h *history) len() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.recent.Len()
-}
-
-// fade lets what was seen count less by the time that has passed.
-func (p *past) fade(now time.Time) {
-	if passed := now.Sub(p.at); passed > 0 {
-		part := math.Exp2(-float64(passed) / float64(fading))
-		p.successes, p.failures, p.at = p.successes*part, p.failures*part, now
+// decay reduces the counts by the time that has passed.
+func (o *outcomeStats) decay(now time.Time) {
+	if passed := now.Sub(o.updatedAt); passed > 0 {
+		part := math.Exp2(-float64(passed) / float64(halfLife))
+		o.successes, o.failures, o.updatedAt = o.successes*part, o.failures*part, now
 	}
 }

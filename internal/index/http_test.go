@@ -20,7 +20,7 @@ import (
 	"micronode/internal/supervise"
 )
 
-// decode reads an answer, which must be of this status.
+// decode decodes an answer, which must have this status.
 func decode[T any](t *testing.T, answer *httptest.ResponseRecorder, status int) (v T) {
 	t.Helper()
 	if answer.Code != status {
@@ -30,13 +30,13 @@ func decode[T any](t *testing.T, answer *httptest.ResponseRecorder, status int) 
 	return v
 }
 
-// The shape of an answer is a promise.
+// The shape of an answer is part of the API.
 func TestTheShapeOfAResolution(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bob := where("bob")
+		bob := providerOf("bob")
 		bob.Seen = time.Now().Add(-7 * time.Second)
 		bob.HTTP = nil
-		r := open(t, over(newNetwork(target("a", knowing(0, bob)))))
+		r := open(t, withEngine(newFakeEngine(target("a", answersAfter(0, bob)))))
 		a := address("x")
 		var raw map[string]any
 		answer := r.get("/resolve/" + a.CID())
@@ -74,12 +74,12 @@ func TestTheShapeOfAResolution(t *testing.T) {
 	})
 }
 
-// The answer to who has something.
+// The answer of /providers.
 func TestTheShapeOfProviders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		near, far, old, strange := where("near"), where("far"), where("old"), record.Provider{ID: "12D3KooW", Other: []string{"/ip4/1.2.3.4/udp/4001/quic-v1", "/p2p/12D3KooW"}}
+		near, far, old, strange := providerOf("near"), providerOf("far"), providerOf("old"), record.Provider{ID: "12D3KooW", Other: []string{"/ip4/1.2.3.4/udp/4001/quic-v1", "/p2p/12D3KooW"}}
 		far.Region, old.Seen = "us-east", time.Now().Add(-time.Hour)
-		r := open(t, over(newNetwork(target("a", knowing(20*time.Millisecond, near, far, old, strange)))), with(func(c *Config) { c.Region = "eu-west" }))
+		r := open(t, withEngine(newFakeEngine(target("a", answersAfter(20*time.Millisecond, near, far, old, strange)))), withConfig(func(c *Config) { c.Region = "eu-west" }))
 		a := address("x")
 		got := decode[client.Providers](t, r.get("/providers/"+a.String()), 200)
 		if got.CID != a || got.Source != "dht" || len(got.Providers) != 4 || got.Hedge != (client.Hedge{Winner: "alpha"}) {
@@ -92,7 +92,7 @@ func TestTheShapeOfProviders(t *testing.T) {
 		if last.ID != "12D3KooW" || last.Addr != "/ip4/1.2.3.4/udp/4001/quic-v1" || last.LastSeen != -1 {
 			t.Errorf("the last is %+v", last)
 		}
-		if got = decode[client.Providers](t, r.get("/providers/"+a.CID()+"?region=us-east&limit=1"), 200); len(got.Providers) != 1 || got.Providers[0].ID != far.ID || got.Hedge != quiet {
+		if got = decode[client.Providers](t, r.get("/providers/"+a.CID()+"?region=us-east&limit=1"), 200); len(got.Providers) != 1 || got.Providers[0].ID != far.ID || got.Hedge != noHedge {
 			t.Errorf("with a wish: %+v", got)
 		}
 		if got = decode[client.Providers](t, r.get("/providers/"+a.String()+"?min_freshness=60"), 200); len(got.Providers) != 2 {
@@ -102,10 +102,10 @@ func TestTheShapeOfProviders(t *testing.T) {
 	})
 }
 
-// That nobody has it is an answer to the one, and none to the other.
+// An empty result is an answer of /providers, and an error of /resolve.
 func TestNobodyHasIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := open(t, over(newNetwork(target("a", ignorant))))
+		r := open(t, withEngine(newFakeEngine(target("a", answersEmpty))))
 		for range 2 {
 			answer := r.get("/providers/" + address("x").String())
 			if got := decode[client.Providers](t, answer, 200); len(got.Providers) != 0 || !strings.Contains(answer.Body.String(), `"providers":[]`) || got.Hedge.Winner != "none" {
@@ -116,7 +116,7 @@ func TestNobodyHasIt(t *testing.T) {
 	})
 }
 
-// What cannot be meant is refused in words.
+// Malformed questions are rejected with an explanation.
 func TestMalformedQuestions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t)
@@ -141,7 +141,7 @@ func TestMalformedQuestions(t *testing.T) {
 // A name may have slashes, and they may be escaped.
 func TestNamesWithSlashesInPaths(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := open(t, governed(decided{"docs/api": address("api")}))
+		r := open(t, withRegistry(fakeRegistry{"docs/api": address("api")}))
 		for _, path := range []string{"/resolve/name:docs/api", "/resolve/docs%2Fapi", "/resolve/docs/api"} {
 			if got := decode[client.Resolution](t, r.get(path), 200); got.Key != "name:docs/api" || got.Kind != "name" || got.Source != "registry" || got.Manifest != address("api") {
 				t.Errorf("%s: %+v", path, got)
@@ -150,12 +150,12 @@ func TestNamesWithSlashesInPaths(t *testing.T) {
 	})
 }
 
-// The warm lane says what the handler says.
+// The warm lane returns the same as the handler.
 func TestTheWarmLaneSaysTheSame(t *testing.T) {
-	r := open(t, over(newNetwork(target("a", knowing(0, where("bob"))))))
+	r := open(t, withEngine(newFakeEngine(target("a", answersAfter(0, providerOf("bob"))))))
 	a := address("x")
 	target := "/resolve/" + a.String()
-	if _, ok := r.shelf.Lookup([]byte(target)); ok {
+	if _, ok := r.answerCache.Lookup([]byte(target)); ok {
 		t.Fatal("an answer is ready before anybody asked")
 	}
 	decode[client.Resolution](t, r.get(target), 200)
@@ -168,8 +168,8 @@ func TestTheWarmLaneSaysTheSame(t *testing.T) {
 	must(t, json.Unmarshal([]byte(warm.body), &one))
 	must(t, json.Unmarshal(cold.Body.Bytes(), &other))
 	one.Freshness, other.Freshness = 0, 0
-	for _, told := range []*client.Resolution{&one, &other} {
-		told.Providers[0].LastSeen, told.Providers[0].Score = 0, 0
+	for _, resolution := range []*client.Resolution{&one, &other} {
+		resolution.Providers[0].LastSeen, resolution.Providers[0].Score = 0, 0
 	}
 	equal(t, "the warm answer", fmt.Sprint(one), fmt.Sprint(other))
 	if r.count("index_cache_hits_total") < 2 {
@@ -180,22 +180,22 @@ func TestTheWarmLaneSaysTheSame(t *testing.T) {
 	}
 }
 
-type reply struct {
+type httpReply struct {
 	status int
 	header http.Header
 	body   string
 }
 
 // overTCP sends a plain GET twice over a real connection, so that the lane may
-// answer, and gives the second answer.
-func (r *rig) overTCP(t *testing.T, target string, header ...string) reply {
+// answer, and returns the second answer.
+func (ti *testIndex) overTCP(t *testing.T, target string, header ...string) httpReply {
 	t.Helper()
-	supervisor, err := supervise.New(supervise.Options{Total: time.Second, Stages: []supervise.Stage{{Name: "intake"}}})
+	supervisor, err := supervise.New(supervise.Options{DrainTimeout: time.Second, Stages: []supervise.Stage{{Name: "intake"}}})
 	must(t, err)
 	var plain net.ListenConfig
 	inner, err := plain.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	must(t, err)
-	listener := r.server.Attach(inner, ingress.ListenOptions{Name: "http " + inner.Addr().String(), Addr: inner.Addr().String(), Warm: true})
+	listener := ti.server.Attach(inner, ingress.ListenOptions{Name: "http " + inner.Addr().String(), Addr: inner.Addr().String(), Warm: true})
 	must(t, supervisor.Add(supervise.Service{Service: "gateway", Name: "http", Stage: "intake", Serve: listener.Serve, Drain: listener.Drain}))
 	done := make(chan struct{})
 	go func() { _, _ = supervisor.Run(t.Context()); close(done) }()
@@ -204,7 +204,7 @@ func (r *rig) overTCP(t *testing.T, target string, header ...string) reply {
 	must(t, err)
 	defer func() { _ = conn.Close() }()
 	in := bufio.NewReader(conn)
-	var last reply
+	var last httpReply
 	for range 2 {
 		_, err = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\n%s\r\n", target, inner.Addr(), strings.Join(append(header, ""), "\r\n"))
 		must(t, err)
@@ -215,47 +215,47 @@ func (r *rig) overTCP(t *testing.T, target string, header ...string) reply {
 			_, err = bufio.NewReader(response.Body).Read(body)
 			must(t, err)
 		}
-		last = reply{response.StatusCode, response.Header, string(body)}
+		last = httpReply{response.StatusCode, response.Header, string(body)}
 	}
 	return last
 }
 
-// A ready answer costs nothing, is made anew each second, and goes with what it
-// was made of.
+// A prepared answer costs nothing, is rebuilt each second, and is invalidated
+// with its entry.
 func TestReadyAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := open(t, over(newNetwork(target("a", knowing(0, where("bob"))))))
+		r := open(t, withEngine(newFakeEngine(target("a", answersAfter(0, providerOf("bob"))))))
 		a := address("x")
 		target := []byte("/resolve/" + a.String())
 		must(t, <-r.ask("x", 0))
-		first, ok := r.shelf.Lookup(target)
-		if again, _ := r.shelf.Lookup(target); !ok || again != first {
+		first, ok := r.answerCache.Lookup(target)
+		if again, _ := r.answerCache.Lookup(target); !ok || again != first {
 			t.Fatal("it is made twice in a second")
 		}
-		if n := testing.AllocsPerRun(100, func() { r.shelf.Lookup(target) }); n != 0 {
+		if n := testing.AllocsPerRun(100, func() { r.answerCache.Lookup(target) }); n != 0 {
 			t.Errorf("a ready answer costs %g allocations", n)
 		}
 		time.Sleep(time.Second)
-		second, ok := r.shelf.Lookup(target)
+		second, ok := r.answerCache.Lookup(target)
 		if !ok || second == first {
 			t.Error("it does not grow older")
 		}
 		must(t, r.Reconfigure(r.settings.Load().Config))
-		if same, ok := r.shelf.Lookup(target); !ok || same != second {
+		if same, ok := r.answerCache.Lookup(target); !ok || same != second {
 			t.Error("a reload that changes nothing drops ready answers")
 		}
 		next := r.settings.Load().Config
 		next.Cache.TTL++
 		must(t, r.Reconfigure(next))
-		if third, ok := r.shelf.Lookup(target); !ok || third == second {
+		if third, ok := r.answerCache.Lookup(target); !ok || third == second {
 			t.Error("a reload keeps ready answers")
 		}
 		r.put("x")
-		if _, ok := r.shelf.Lookup(target); ok {
+		if _, ok := r.answerCache.Lookup(target); ok {
 			t.Error("after a put the old answer is ready")
 		}
 		for _, other := range []string{"/resolve/" + a.CID(), "/resolve/name:docs", "/resolve/" + strings.Repeat("x", 1000), "/resolve/b3:zz", "/resolve/b3:" + strings.Repeat("z", 64), "/resolve/b3:" + strings.Repeat("A", 64), "/elsewhere", string(target) + "?fresh=false"} {
-			if _, ok := r.shelf.Lookup([]byte(other)); ok {
+			if _, ok := r.answerCache.Lookup([]byte(other)); ok {
 				t.Errorf("%.40s is ready", other)
 			}
 		}
@@ -264,32 +264,32 @@ func TestReadyAnswers(t *testing.T) {
 	})
 }
 
-// What nobody has is not for the lane, and what is too much is not kept.
+// Empty answers are not prepared, and answers beyond the limit are not kept.
 func TestReadyAnswersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var crowd []record.Provider
 		for i := range 50 {
-			crowd = append(crowd, where(fmt.Sprint("node ", i)))
+			crowd = append(crowd, providerOf(fmt.Sprint("node ", i)))
 		}
-		r := open(t, over(newNetwork(target("a", knowing(0, crowd...)))), with(func(c *Config) { c.Cache.ShelfBytes = 256 << 10 }))
+		r := open(t, withEngine(newFakeEngine(target("a", answersAfter(0, crowd...)))), withConfig(func(c *Config) { c.Cache.PreparedBytes = 256 << 10 }))
 		for i := range 200 {
 			must(t, <-r.ask(fmt.Sprint(i), 0))
-			r.shelf.Lookup([]byte("/resolve/" + address(fmt.Sprint(i)).String()))
+			r.answerCache.Lookup([]byte("/resolve/" + address(fmt.Sprint(i)).String()))
 		}
-		r.shelf.ready.CleanUp()
-		if weight := r.shelf.ready.WeightedSize(); weight > 256<<10 {
+		r.answerCache.entries.CleanUp()
+		if weight := r.answerCache.entries.WeightedSize(); weight > 256<<10 {
 			t.Errorf("ready answers take %d bytes", weight)
 		}
-		none := open(t, with(func(c *Config) { c.Cache.ShelfBytes = 0 }))
-		if _, ok := none.shelf.Lookup([]byte("/resolve/" + address("0").String())); ok {
+		none := open(t, withConfig(func(c *Config) { c.Cache.PreparedBytes = 0 }))
+		if _, ok := none.answerCache.Lookup([]byte("/resolve/" + address("0").String())); ok {
 			t.Error("without a shelf there is an answer")
 		}
-		none.Has(address("0"))
+		none.ObjectAdded(address("0"))
 		none.Trim()
 	})
 }
 
-// Answers of an endpoint of Delegated Routing come from there.
+// Answers of an endpoint of Delegated Routing have that source.
 func TestDelegatedRoutingIsAsked(t *testing.T) {
 	a := address("x")
 	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -302,7 +302,7 @@ func TestDelegatedRoutingIsAsked(t *testing.T) {
 	}))
 	defer endpoint.Close()
 	defer endpointClient.CloseIdleConnections()
-	r := open(t, with(func(c *Config) { c.Delegated, c.DHT.DeadlineMS = []string{endpoint.URL}, 10_000 }))
+	r := open(t, withConfig(func(c *Config) { c.Delegated, c.DHT.DeadlineMS = []string{endpoint.URL}, 10_000 }))
 	got := decode[client.Resolution](t, r.get("/resolve/"+a.String()), 200)
 	if got.Source != "delegated" || len(got.Providers) != 1 || got.Providers[0].Addr != "http://127.0.0.1:8080" {
 		t.Errorf("%+v", got)
@@ -310,12 +310,12 @@ func TestDelegatedRoutingIsAsked(t *testing.T) {
 	equal(t, "another", r.get("/resolve/"+b3.Of([]byte("y")).String()).Code, 404)
 }
 
-// Each client is a class of its own; a network of IPv6 is one.
+// Each client is a class of its own; an IPv6 network is one.
 func TestClientsAreToldApart(t *testing.T) {
 	r := build(t)
 	defer func() { must(t, r.Close()) }()
-	class := func(text string) uint64 { return r.classOf(netip.MustParseAddr(text)) }
-	equal(t, "nobody", r.client(httptest.NewRequest("GET", "/", nil)), 0)
+	class := func(text string) uint64 { return r.addrClass(netip.MustParseAddr(text)) }
+	equal(t, "nobody", r.clientClass(httptest.NewRequest("GET", "/", nil)), 0)
 	equal(t, "the same address, written differently", class("192.0.2.1"), class("::ffff:192.0.2.1"))
 	equal(t, "the same network", class("2001:db8::1"), class("2001:db8::ffff:2"))
 	if class("192.0.2.1") == class("192.0.2.2") || class("2001:db8::1") == class("2001:db8:0:1::1") {
@@ -323,20 +323,20 @@ func TestClientsAreToldApart(t *testing.T) {
 	}
 }
 
-// Behind a gateway in another process, look-ups are shared between the clients of
-// the gateway, as it says who they are.
+// Behind a gateway in another process, look-ups are shared between the clients
+// that the gateway reports.
 func TestFairnessIsByTheGatewaysClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := open(t, over(newNetwork(target("a", silent))))
+		r := open(t, withEngine(newFakeEngine(target("a", neverAnswers))))
 		for i, client := range []string{"192.0.2.1", "192.0.2.2", "192.0.2.2"} {
 			go r.get("/resolve/"+address(fmt.Sprint(i)).String(), ingress.ClientHeader, client, ingress.VoucherHeader, "a part's")
 		}
 		synctest.Wait()
-		r.sky(func(fs *flights) {
-			one, two := r.classOf(netip.MustParseAddr("192.0.2.1")), r.classOf(netip.MustParseAddr("192.0.2.2"))
-			equal(t, "clients", len(fs.hands), 2)
-			equal(t, "in the hand of one", fs.hands[one], 1)
-			equal(t, "in the hand of the other", fs.hands[two], 2)
+		r.withFlights(func(fs *flights) {
+			one, two := r.addrClass(netip.MustParseAddr("192.0.2.1")), r.addrClass(netip.MustParseAddr("192.0.2.2"))
+			equal(t, "clients", len(fs.perClient), 2)
+			equal(t, "in the hand of one", fs.perClient[one], 1)
+			equal(t, "in the hand of the other", fs.perClient[two], 2)
 		})
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
@@ -344,19 +344,19 @@ func TestFairnessIsByTheGatewaysClients(t *testing.T) {
 }
 
 func BenchmarkReadyAnswer(b *testing.B) {
-	r := open(b, over(newNetwork(target("a", knowing(0, where("bob"))))))
+	r := open(b, withEngine(newFakeEngine(target("a", answersAfter(0, providerOf("bob"))))))
 	must(b, <-r.ask("x", 0))
 	target := []byte("/resolve/" + address("x").String())
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, ok := r.shelf.Lookup(target); !ok {
+		if _, ok := r.answerCache.Lookup(target); !ok {
 			must(b, <-r.ask("x", 0))
 		}
 	}
 }
 
 func BenchmarkCachedResolve(b *testing.B) {
-	r := open(b, over(newNetwork(target("a", knowing(0, where("bob"))))))
+	r := open(b, withEngine(newFakeEngine(target("a", answersAfter(0, providerOf("bob"))))))
 	id := byAddress(address("x"))
 	b.ReportAllocs()
 	for b.Loop() {

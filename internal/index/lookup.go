@@ -21,381 +21,424 @@ import (
 	"micronode/internal/supervise"
 )
 
-// A flight is one look-up, and those who wait for it.
+// flight is one look-up, and the callers that wait for it.
 //
-//	board ──> queue "work" ──> worker ──> task of the group "look-up" ──> land
+//	join ──> queue "work" ──> worker ──> task of the group "look-up" ──> finish
 //	  │ │          │                        ^                              ^
 //	  │ │          └─ full: Busy ───────────│──────────────────────────────┤
-//	  │ └─ its client has little in hand ───┘                              │
+//	  │ └─ its client has few look-ups ─────┘                              │
 //	  └─ there is one already: wait for that                               │
 //	                                 panic, drain, no free task ───────────┘
 //
-// It has a budget of its own, so that nobody who leaves takes the answer away
-// from the others, and what was found is remembered even if nobody waits any
-// more. It lands exactly once.
+// It has a budget of its own, so that a caller that leaves does not cancel it
+// for the others, and its result is cached even if no caller waits any more. It
+// finishes exactly once.
 type flight struct {
 	// set at construction
-	index *Index
-	key   flightKey
-	from  uint64            // the client of the first who asked
-	ends  time.Time         // when its budget is used up
-	asked trace.SpanContext // of the first who asked
-	done  chan struct{}
+	index       *Index
+	key         flightKey
+	clientClass uint64            // the client of the first caller
+	deadline    time.Time         // end of its budget
+	parentSpan  trace.SpanContext // of the first caller
+	done        chan struct{}
 
-	begun  atomic.Bool // somebody has started the look-up
-	spare  bool        // set when it is listed: it holds one of the spare permits
-	landed bool        // guarded by flights.mu
-	found  landing     // set before done is closed, read only after that
+	started        atomic.Bool  // the look-up has been started
+	invalidated    atomic.Bool  // its key was invalidated meanwhile: no caller joins it, and its result is not cached
+	hasSparePermit bool         // set when it is listed
+	finished       bool         // guarded by flights.mu
+	result         flightResult // set before done is closed, read only after that
 }
 
-// flightKey tells flights apart. Who asks under another configuration does not
-// join: it would get an answer that its own would not have given.
+// flightKey identifies a flight. A caller with another configuration does not
+// join: it would get an answer that its own configuration would not have given.
 type flightKey struct {
 	question record.Question
-	under    *settings
+	cfg      *settings
 }
 
-// landing is how a flight ended.
-type landing struct {
-	answer record.Answer
-	source record.Source
-	near   bool // the owner of the name has shown its record
-	at     time.Time
-	hedge  client.Hedge
-	err    error
+// flightResult is how a flight ended.
+type flightResult struct {
+	answer    record.Answer
+	source    record.Source
+	fromOwner bool // the record came from the owner of the name
+	at        time.Time
+	hedge     client.Hedge
+	err       error
 }
 
 // empty reports whether nothing was found.
-func (l landing) empty() bool { return l.answer.Name == nil && len(l.answer.Providers) == 0 }
+func (f flightResult) empty() bool { return f.answer.Name == nil && len(f.answer.Providers) == 0 }
 
-// flights is all look-ups that have not ended, and whose they are.
+// flights is all unfinished look-ups, and how many each client has.
 //
-// Half of the permits are for the workers, who take flights out of the queue;
-// whoever floods the queue has all of those sooner or later. The other half are
-// spare. A client that has less in hand than there are spare ones left begins at
-// once and takes one of them; any other waits in the queue. So a single client
-// gets half of the spare ones at most, who has the queue full of its look-ups
-// gets none, and for who asks now and then there is always one, unless very
-// many do.
+// Half of the permits are for the workers, which take flights out of the queue;
+// a client that floods the queue gets all of those sooner or later. The other
+// half are spare. A client that has fewer look-ups than there are spare permits
+// left starts at once and takes a spare permit; any other waits in the queue.
+// So a single client gets at most half of the spare permits, a client that
+// fills the queue gets none, and a client with few look-ups gets one unless
+// very many clients ask at once.
 type flights struct {
-	mu    sync.Mutex            //lockblock:leaf map operations
-	aloft map[flightKey]*flight // guarded by mu
-	hands map[uint64]int        // guarded by mu: how many of them each client has, waiting or under way; never zero
-	spare int                   // guarded by mu: permits that are left for those who have little in hand
-	none  chan struct{}         // guarded by mu: closed when the last one lands; nil if nobody waits for that
+	mu          sync.Mutex            //lockblock:leaf map operations
+	joinable    map[flightKey]*flight // guarded by mu: those that callers may join
+	invalidated map[*flight]struct{}  // guarded by mu: the others
+	perSettings map[*settings]int     // guarded by mu: size of joinable by configuration; never zero
+	perClient   map[uint64]int        // guarded by mu: flights by client, waiting or running; never zero
+	spare       int                   // guarded by mu: permits left for clients with few look-ups
+	onEmpty     chan struct{}         // guarded by mu: closed when the last flight finishes; nil if there is no waiter
 }
 
 func newFlights(spare int) flights {
-	return flights{aloft: map[flightKey]*flight{}, hands: map[uint64]int{}, spare: spare}
+	return flights{joinable: map[flightKey]*flight{}, invalidated: map[*flight]struct{}{}, perSettings: map[*settings]int{}, perClient: map[uint64]int{}, spare: spare}
 }
 
-// board finds the flight of a key, or lists a new one, with a spare permit if
-// its client may have one.
-func (fs *flights) board(key flightKey, launch func() *flight) (f *flight, isNew bool) {
+// join returns the flight of a key, or lists a new one, with a spare permit if
+// its client is entitled to one.
+func (fs *flights) join(key flightKey, newFlight func() *flight) (f *flight, isNew bool) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	if f, ok := fs.aloft[key]; ok {
+	if f, ok := fs.joinable[key]; ok {
 		return f, false
 	}
-	f = launch()
-	fs.aloft[key] = f
-	if f.spare = fs.hands[f.from] < fs.spare; f.spare {
+	f = newFlight()
+	fs.joinable[key] = f
+	fs.perSettings[key.cfg]++
+	if f.hasSparePermit = fs.perClient[f.clientClass] < fs.spare; f.hasSparePermit {
 		fs.spare--
 	}
-	fs.hands[f.from]++
+	fs.perClient[f.clientClass]++
 	return f, true
 }
 
-// giveBack takes back a spare permit.
-func (fs *flights) giveBack() {
+// invalidate detaches the look-ups of a question: no caller joins them any
+// more, and their results are not cached.
+func (fs *flights) invalidate(q record.Question) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	for cfg := range fs.perSettings {
+		if f, ok := fs.joinable[flightKey{q, cfg}]; ok {
+			fs.detach(f)
+		}
+	}
+}
+
+// invalidateAll detaches all look-ups.
+func (fs *flights) invalidateAll() {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	for _, f := range fs.joinable {
+		fs.detach(f)
+	}
+}
+
+// detach moves a flight to those that no caller may join. Guarded by mu.
+func (fs *flights) detach(f *flight) {
+	fs.remove(f)
+	f.invalidated.Store(true)
+	fs.invalidated[f] = struct{}{}
+}
+
+// remove removes a flight from the list. Guarded by mu.
+func (fs *flights) remove(f *flight) {
+	delete(fs.invalidated, f)
+	if fs.joinable[f.key] != f {
+		return
+	}
+	delete(fs.joinable, f.key)
+	if fs.perSettings[f.key.cfg]--; fs.perSettings[f.key.cfg] == 0 {
+		delete(fs.perSettings, f.key.cfg)
+	}
+}
+
+// empty reports whether no flight is left. Guarded by mu.
+func (fs *flights) empty() bool { return len(fs.joinable)+len(fs.invalidated) == 0 }
+
+// releaseSpare releases a spare permit.
+func (fs *flights) releaseSpare() {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	fs.spare++
 }
 
-// land takes a flight off the list. It reports false if somebody was first.
-func (fs *flights) land(f *flight) bool {
+// finish removes a flight from the list. It reports false if the flight was
+// finished already.
+func (fs *flights) finish(f *flight) bool {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	if f.landed {
+	if f.finished {
 		return false
 	}
-	f.landed = true
-	delete(fs.aloft, f.key)
-	if fs.hands[f.from]--; fs.hands[f.from] == 0 {
-		delete(fs.hands, f.from)
+	f.finished = true
+	fs.remove(f)
+	if fs.perClient[f.clientClass]--; fs.perClient[f.clientClass] == 0 {
+		delete(fs.perClient, f.clientClass)
 	}
-	if len(fs.aloft) == 0 && fs.none != nil {
-		close(fs.none)
-		fs.none = nil
+	if fs.empty() && fs.onEmpty != nil {
+		close(fs.onEmpty)
+		fs.onEmpty = nil
 	}
 	return true
 }
 
-// all lists those that have not ended.
+// all lists the unfinished flights.
 func (fs *flights) all() []*flight {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	return slices.Collect(maps.Values(fs.aloft))
+	return slices.AppendSeq(slices.Collect(maps.Values(fs.joinable)), maps.Keys(fs.invalidated))
 }
 
-// over is closed when no flight is left.
-func (fs *flights) over() <-chan struct{} {
+// emptied returns a channel that is closed when no flight is left.
+func (fs *flights) emptied() <-chan struct{} {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	if fs.none == nil {
-		fs.none = make(chan struct{})
+	if fs.onEmpty == nil {
+		fs.onEmpty = make(chan struct{})
 	}
-	none := fs.none
-	if len(fs.aloft) == 0 {
+	none := fs.onEmpty
+	if fs.empty() {
 		close(none)
-		fs.none = nil
+		fs.onEmpty = nil
 	}
 	return none
 }
 
-// reserve is what is left of a budget when its look-up ends, to answer with
-// what was found by then.
-func reserve(budget time.Duration) time.Duration { return min(budget/10, 20*time.Millisecond) }
+// answerReserve is the part of a budget that remains when its look-up ends, to
+// answer with what was found by then.
+func answerReserve(budget time.Duration) time.Duration { return min(budget/10, 20*time.Millisecond) }
 
 // workBand is the one band of the queue.
 const workBand = 1
 
-// board joins the look-up of a question, or has one started. It never waits.
-func (x *Index) board(ctx context.Context, under *settings, q record.Question, from uint64) *flight {
-	key := flightKey{q, under}
-	f, isNew := x.flights.board(key, func() *flight {
-		budget := under.DHT.deadline()
-		return &flight{index: x, key: key, from: from, ends: time.Now().Add(budget - reserve(budget)),
-			asked: trace.SpanContextFromContext(ctx), done: make(chan struct{})}
+// joinFlight joins the look-up of a question, or starts one. It never waits.
+//
+// A flight with a spare permit starts at once. It is listed before closing is
+// checked, so a drain either waits for it or is noticed here. Any other is
+// queued for a worker. When the queue is full, a flight of the client with the
+// most entries is rejected with Busy; most often that is the new one.
+func (x *Index) joinFlight(ctx context.Context, cfg *settings, q record.Question, from uint64) *flight {
+	key := flightKey{q, cfg}
+	f, isNew := x.flights.join(key, func() *flight {
+		budget := cfg.DHT.deadline()
+		return &flight{index: x, key: key, clientClass: from, deadline: time.Now().Add(budget - answerReserve(budget)),
+			parentSpan: trace.SpanContextFromContext(ctx), done: make(chan struct{})}
 	})
 	switch {
 	case !isNew:
-	case f.spare:
-		x.beginNow(ctx, f)
+	case f.hasSparePermit && x.closing.Load():
+		f.Abandon(x.queueRefusal())
+	case f.hasSparePermit:
+		f.Run(ctx)
 	default:
-		x.queue(f)
+		for _, rejected := range x.work.Offer(workBand, []flow.FairItem[*flight]{{Class: from, Cost: 1, Item: f}}, nil) {
+			rejected.finish(flightResult{err: x.queueRefusal()})
+		}
 	}
 	return f
 }
 
-// beginNow starts a flight that has a spare permit. It was listed before it is
-// asked whether the index closes, so a drain either waits for it or was noticed.
-func (x *Index) beginNow(ctx context.Context, f *flight) {
-	if x.closing.Load() {
-		f.Abandon(x.turnedAway())
-		return
-	}
-	f.Run(ctx)
-}
-
-// queue has a flight wait for a worker. When the queue is full, whoever has most
-// in it gives way, and is told Busy; most often that is the one who comes.
-func (x *Index) queue(f *flight) {
-	for _, turned := range x.work.Offer(workBand, []flow.Parcel[*flight]{{Class: f.from, Cost: 1, Item: f}}, nil) {
-		turned.land(landing{err: x.turnedAway()})
-	}
-}
-
-// turnedAway is why a flight has no place in the queue.
-func (x *Index) turnedAway() error {
+// queueRefusal is why the queue rejected a flight.
+func (x *Index) queueRefusal() error {
 	if x.closing.Load() {
 		return fault.Wrap("index.lookup", flow.ErrClosed)
 	}
-	return fault.New("index.lookup", fault.Busy, "%d look-ups wait already", mostWaiting)
+	return fault.New("index.lookup", fault.Busy, "the queue of look-ups is full: %d wait", maxWaiting)
 }
 
-// discover has a question looked up and waits for the answer until ctx ends. A
-// look-up that others had begun may run out of time while the caller has some
-// left; then it gets another one.
-func (x *Index) discover(ctx context.Context, under *settings, q record.Question, from uint64) landing {
+// discover looks a question up and waits for the answer until ctx ends. A
+// look-up that another caller started may time out while this caller has time
+// left; then it joins another one.
+func (x *Index) discover(ctx context.Context, cfg *settings, q record.Question, from uint64) flightResult {
 	for {
-		f := x.board(ctx, under, q, from)
+		f := x.joinFlight(ctx, cfg, q, from)
 		select {
 		case <-f.done:
 			left, limited := flow.Remaining(ctx)
-			if fault.KindOf(f.found.err) == fault.Timeout && f.found.empty() && limited && left > 2*reserve(under.DHT.deadline()) {
+			if fault.KindOf(f.result.err) == fault.Timeout && f.result.empty() && limited && left > 2*answerReserve(cfg.DHT.deadline()) {
 				continue
 			}
-			return f.found
+			return f.result
 		case <-ctx.Done():
-			return landing{err: flow.Ended(ctx, "index.lookup")}
+			return flightResult{err: flow.Ended(ctx, "index.lookup")}
 		}
 	}
 }
 
-// nextFlight gives a worker its next flight, once another look-up may be under
-// way. So those who wait, wait in the queue, where they are counted, and the
-// one who comes too many is told at once. Who has waited for half of its budget
-// is told to come again: what it would ask others then, they would most likely
-// answer too late, and that would cost them, and those who still have time.
+// nextFlight returns a worker's next flight, once another look-up may run. So
+// look-ups wait in the queue, where they are counted, and a full queue rejects
+// new ones at once. A look-up that has waited for half of its budget fails with
+// Busy: its targets would most likely answer too late, at a cost to them and to
+// look-ups that still have time.
 func (x *Index) nextFlight(ctx context.Context) (supervise.Job, error) {
-	if err := x.aloft.Acquire(ctx); err != nil {
+	if err := x.lookupPermits.Acquire(ctx); err != nil {
 		return nil, err
 	}
 	var next [1]*flight
 	for {
 		if _, err := x.work.Take(ctx, next[:], 1); err != nil {
-			x.aloft.Release()
+			x.lookupPermits.Release()
 			return nil, err
 		}
-		if f := next[0]; time.Until(f.ends) > f.key.under.DHT.deadline()/2 {
+		if f := next[0]; time.Until(f.deadline) > f.key.cfg.DHT.deadline()/2 {
 			return f, nil
 		}
-		next[0].land(landing{err: fault.New("index.lookup", fault.Busy, "it waited for half of its budget before its turn came")})
+		next[0].finish(flightResult{err: fault.New("index.lookup", fault.Busy, "the look-up waited in the queue for half of its deadline")})
 	}
 }
 
-// drain lets the look-ups that were taken end, in so far as there is time. No
-// new ones are: the queue is closed. When there is no time left, those who wait
-// are told.
+// drain lets accepted look-ups finish, as far as there is time. The queue is
+// closed, so new ones are rejected. When the time is up, the rest fail.
 func (x *Index) drain(ctx context.Context) error {
 	x.closing.Store(true)
 	x.work.Close()
 	select {
-	case <-x.flights.over():
+	case <-x.flights.emptied():
 		return nil
 	case <-ctx.Done():
-		x.callOff()
+		x.failFlights()
 		return flow.Ended(ctx, "index.drain")
 	}
 }
 
-// callOff tells all who wait that there will be no answer.
-func (x *Index) callOff() {
+// failFlights fails all unfinished flights.
+func (x *Index) failFlights() {
 	for _, f := range x.flights.all() {
-		f.land(landing{err: fault.Wrap("index.lookup", flow.ErrClosed)})
+		f.finish(flightResult{err: fault.Wrap("index.lookup", flow.ErrClosed)})
 	}
 }
 
 // Run starts the look-up. The worker does not wait for it. A worker that was
-// killed in this very moment may try again, and then there is nothing to do.
+// killed at this very moment may run it again; then Run does nothing.
 func (f *flight) Run(context.Context) {
 	x := f.index
-	if f.begun.Swap(true) {
+	if f.started.Swap(true) {
 		return
 	}
-	if err := x.lookups.Go(f.fly); err != nil {
+	if err := x.lookups.Go(f.lookup); err != nil {
 		f.release()
-		f.land(landing{err: fault.Wrap("index.lookup", err)})
+		f.finish(flightResult{err: fault.Wrap("index.lookup", err)})
 	}
 }
 
-// Idempotent says that a flight may be started again after its worker died.
+// Idempotent reports that a flight may be started again after its worker died.
 func (f *flight) Idempotent() bool { return true }
 
-// Abandon tells those who wait that nobody will look.
+// Abandon fails a flight that was not started.
 func (f *flight) Abandon(err error) {
-	if !f.begun.Swap(true) {
+	if !f.started.Swap(true) {
 		f.release()
-		f.land(landing{err: err})
+		f.finish(flightResult{err: err})
 	}
 }
 
-// release gives back the permit that the flight holds: from the moment it was
-// listed, or was taken out of the queue.
+// release releases the permit that the flight holds since it was listed, or was
+// taken out of the queue.
 func (f *flight) release() {
-	if f.spare {
-		f.index.flights.giveBack()
+	if f.hasSparePermit {
+		f.index.flights.releaseSpare()
 	} else {
-		f.index.aloft.Release()
+		f.index.lookupPermits.Release()
 	}
 }
 
-// fly is the look-up.
-func (f *flight) fly(ctx context.Context) error {
+// lookup runs the look-up.
+func (f *flight) lookup(ctx context.Context) error {
 	x := f.index
 	defer f.release()
-	defer f.land(landing{err: fault.New("index.lookup", fault.Internal, "the look-up broke off")}) // of interest only after a panic
-	ctx, cancel := context.WithDeadline(ctx, f.ends)
+	defer f.finish(flightResult{err: fault.New("index.lookup", fault.Internal, "the look-up was interrupted")}) // takes effect only after a panic
+	ctx, cancel := context.WithDeadline(ctx, f.deadline)
 	defer cancel()
-	ctx, span := x.spec.Tracer.Start(trace.ContextWithSpanContext(ctx, f.asked), "index.lookup")
+	ctx, span := x.spec.Tracer.Start(trace.ContextWithSpanContext(ctx, f.parentSpan), "index.lookup")
 	defer span.End()
 
-	q, under := f.key.question, f.key.under
+	q, cfg := f.key.question, f.key.cfg
 	x.budget.Earn()
-	after := x.after(under)
-	out, err := hedge.Run(ctx, x.racers, x.plan(under, q, after))
-	x.learn(out, after)
-	found := landing{answer: x.settle(ctx, q, out.Answer), source: sourceOf(out), near: out.Final, at: time.Now(), err: err,
-		hedge: client.Hedge{Fired: out.Fired, Winner: winner(out)}}
-	x.remember(q, found, out.Conclusive)
+	after := x.hedgeDelay(cfg)
+	out, err := hedge.Run(ctx, x.racers, x.plan(cfg, q, after))
+	x.recordOutcome(out, after)
+	found := flightResult{answer: x.finalizeAnswer(ctx, q, out.Answer), source: out.Source, fromOwner: out.OwnerAnswered, at: time.Now(), err: err,
+		hedge: client.Hedge{Fired: out.Fired, Winner: string(out.Winner)}}
+	if out.Winner == hedge.Walk {
+		found.hedge.Winner = string(hedge.None) // clients know the two waves only
+		if n := len(out.Answer.Providers); n > 0 {
+			found.source = out.Answer.Providers[n-1].Source // a walk may have asked any peer
+		}
+	}
+	if out.Answer.Name != nil {
+		found.source = out.Answer.NamedBy
+	}
+	x.cacheResult(f, found, out.Conclusive)
 	span.SetAttributes(attribute.String("source", string(found.source)), attribute.String("winner", string(out.Winner)),
 		attribute.Int("asked", out.Asked), attribute.Int("failed", out.Failed))
 	if err != nil {
 		span.SetStatus(codes.Error, fault.KindOf(err).String())
 	}
-	f.land(found)
+	f.finish(found)
 	return nil
 }
 
-// winner is the wave that won, as it is shown: what the rest found after both
-// had asked was won by neither.
-func winner(out hedge.Outcome) string {
-	if out.Winner == hedge.Walk {
-		return string(hedge.None)
-	}
-	return string(out.Winner)
-}
-
-// land ends the flight for those who wait. The first one counts.
-func (f *flight) land(l landing) {
-	if f.index.flights.land(f) {
-		f.found = l
+// finish sets the result and wakes the waiters. The first call counts.
+func (f *flight) finish(l flightResult) {
+	if f.index.flights.finish(f) {
+		f.result = l
 		close(f.done)
 	}
 }
 
-// learn takes what a look-up taught about targets, and counts it. Who was cut
-// off because others were faster has not failed, and its breaker hears nothing
-// of it; but who had been silent for longer than is usual stands further back
-// in line the next time. Otherwise a peer that never answers would be asked
+// hedgeDelay is how long the first wave may be silent.
+func (x *Index) hedgeDelay(s *settings) time.Duration {
+	if s.DHT.HedgeMS.Auto {
+		return x.delay.After()
+	}
+	return time.Duration(s.DHT.HedgeMS.Value) * time.Millisecond
+}
+
+// recordOutcome records how the targets of a look-up did, and counts it. A
+// query that was cancelled because others were faster has not failed, and its
+// breaker is not informed; but a target that was silent for longer than usual
+// ranks lower the next time. Otherwise a peer that never answers would be asked
 // first for ever.
-func (x *Index) learn(out hedge.Outcome, after time.Duration) {
+func (x *Index) recordOutcome(out hedge.Outcome, after time.Duration) {
 	now := time.Now()
 	for _, one := range out.Targets {
 		if fault.KindOf(one.Err) != fault.Canceled || one.Took >= after {
-			x.targets.note(one.Key, one.Took, one.Err == nil, now)
+			x.targets.observe(one.Key, one.Took, one.Err == nil, now)
 		}
 	}
 	x.delay.Learn(out, after)
-	x.metrics.lookedUp(out)
+	x.metrics.lookups.Observe(float64(out.Took) / float64(time.Millisecond))
+	x.metrics.retries.Add(float64(out.Retries))
+	if out.Fired {
+		x.metrics.hedges[out.Winner].Inc()
+	}
 }
 
-// sourceOf is where the answer comes from. A walk may have asked anybody, and
-// what it found says so itself.
-func sourceOf(out hedge.Outcome) record.Source {
-	if out.Answer.Name != nil {
-		return out.Answer.NamedBy
-	}
-	if out.Winner == hedge.Walk && len(out.Answer.Providers) > 0 {
-		return out.Answer.Providers[len(out.Answer.Providers)-1].Source
-	}
-	return out.Source
-}
-
-// settle makes an answer of what was found: of many providers the best, and of
-// all records of a name that this node has ever seen the newest. So who repeats
-// an old record does not bring it back.
-func (x *Index) settle(ctx context.Context, q record.Question, a record.Answer) record.Answer {
-	if len(a.Providers) > mostProviders {
+// finalizeAnswer keeps the best of many providers, and of all records of a name
+// that this node has ever seen the newest, so that a replayed old record does
+// not take effect.
+func (x *Index) finalizeAnswer(ctx context.Context, q record.Question, a record.Answer) record.Answer {
+	if len(a.Providers) > maxProviders {
 		ranked := x.rank(a.Providers, "", time.Now())
 		a.Providers = a.Providers[:0:0]
-		for _, one := range ranked[:mostProviders] {
+		for _, one := range ranked[:maxProviders] {
 			a.Providers = append(a.Providers, one.Provider)
 		}
 	}
 	if a.Name != nil {
-		x.witness(ctx, a.Name)
+		x.recordSeen(ctx, a.Name)
 		a.Name = x.seen.newest(q, a.Name, time.Now())
 	}
 	return a
 }
 
-// remember keeps what was found: an answer, or that there is none, if that is
-// certain. That there was no time, or no room, says nothing.
-func (x *Index) remember(q record.Question, l landing, conclusive bool) {
-	entry := cache.Entry{Answer: l.answer, Source: l.source, Near: l.near, At: l.at, Fired: l.hedge.Fired, Winner: l.hedge.Winner}
+// cacheResult caches an answer, or that there is none, if that is certain. A
+// time-out or a full queue proves nothing.
+//
+// Invalidation marks the flight first and drops the entry second; here the
+// entry is stored first and the mark checked second. So in every interleaving
+// an invalidated entry stays away. A later, faster look-up may have its answer
+// dropped with this one, which costs one look-up and nothing else.
+func (x *Index) cacheResult(f *flight, l flightResult, conclusive bool) {
+	entry := cache.Entry{Answer: l.answer, Source: l.source, FromOwner: l.fromOwner, At: l.at, Fired: l.hedge.Fired, Winner: l.hedge.Winner}
 	switch {
 	case l.err != nil:
 		return
@@ -405,7 +448,14 @@ func (x *Index) remember(q record.Question, l landing, conclusive bool) {
 	default:
 		return
 	}
-	x.cache.Put(keyOf(q), entry)
+	if f.invalidated.Load() {
+		return
+	}
+	key := keyOf(f.key.question)
+	x.cache.Put(key, entry)
+	if f.invalidated.Load() {
+		x.cache.Forget(key)
+	}
 }
 
 func keyOf(q record.Question) cache.Key { return cache.Key(q.String()) }

@@ -13,31 +13,32 @@ import (
 	"pgregory.net/rapid"
 
 	"micronode/fault"
+	"micronode/internal/breaker"
 	"micronode/internal/config"
 	"micronode/internal/flow"
 	"micronode/internal/flow/explore"
 	"micronode/internal/index/record"
 )
 
-// ask has something looked up for a client, and gives the error.
-func (r *rig) ask(text string, from uint64) <-chan error {
-	told := make(chan error, 1)
+// ask looks something up for a client, and returns the error.
+func (ti *testIndex) ask(text string, from uint64) <-chan error {
+	result := make(chan error, 1)
 	go func() {
-		_, err := r.Resolve(context.Background(), byAddress(address(text)), Options{From: from})
-		told <- err
+		_, err := ti.Resolve(context.Background(), byAddress(address(text)), Options{ClientClass: from})
+		result <- err
 	}()
-	return told
+	return result
 }
 
-// mostOfOne is how many look-ups of a single client are under way at most: all
+// maxOfOne is the maximum number of running look-ups of a single client: all
 // that the workers may start, and half of the spare ones.
-const mostOfOne = mostLookups - mostSpare + mostSpare/2
+const maxOfOne = maxLookups - maxSpare + maxSpare/2
 
-// flood makes as many look-ups as one client can have under way, and as many as
+// flood starts as many look-ups as one client can have running, and as many as
 // can wait.
-func (r *rig) flood(from uint64) (waiting []<-chan error) {
-	for i := range mostOfOne + mostWaiting {
-		if waiting = append(waiting, r.ask(fmt.Sprint(i), from)); i%256 == 0 {
+func (ti *testIndex) flood(from uint64) (waiting []<-chan error) {
+	for i := range maxOfOne + maxWaiting {
+		if waiting = append(waiting, ti.ask(fmt.Sprint(i), from)); i%256 == 0 {
 			synctest.Wait() // the workers take what they can
 		}
 	}
@@ -45,75 +46,75 @@ func (r *rig) flood(from uint64) (waiting []<-chan error) {
 	return waiting
 }
 
-// sky looks at the flights, or changes something of them.
-func (r *rig) sky(do func(*flights)) {
-	r.flights.mu.Lock()
-	defer r.flights.mu.Unlock()
-	do(&r.flights)
+// withFlights calls do with the flights, under their lock.
+func (ti *testIndex) withFlights(do func(*flights)) {
+	ti.flights.mu.Lock()
+	defer ti.flights.mu.Unlock()
+	do(&ti.flights)
 }
 
-// A full queue refuses at once, and is counted.
+// A full queue rejects look-ups at once, and counts it.
 func TestAFullQueueIsBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		network := newNetwork(target("a", silent))
-		network.walk = silent
-		r := open(t, over(network))
+		network := newFakeEngine(target("a", neverAnswers))
+		network.walk = neverAnswers
+		r := open(t, withEngine(network))
 		waiting := r.flood(0)
-		equal(t, "in the queue", r.work.Len(workBand), mostWaiting)
+		equal(t, "in the queue", r.work.Len(workBand), maxWaiting)
 		began := time.Now()
 		_, err := r.Resolve(t.Context(), byAddress(address("one more")), Options{})
-		is(t, err, fault.Busy)
+		wantKind(t, err, fault.Busy)
 		equal(t, "it waited", time.Since(began), 0)
 		equal(t, "refusals", r.count("busy_rejections_total", "endpoint=work"), 1)
 		equal(t, "the status", r.get("/resolve/"+address("one more").String()).Code, 429)
 
 		var others []<-chan error
-		for i := range mostSpare/4 + 1 {
+		for i := range maxSpare/4 + 1 {
 			others = append(others, r.ask(fmt.Sprint("somebody else's ", i), 2))
 		}
 		synctest.Wait()
-		equal(t, "still in the queue", r.work.Len(workBand), mostWaiting)
+		equal(t, "still in the queue", r.work.Len(workBand), maxWaiting)
 		ended := map[fault.Kind]int{}
-		for _, told := range waiting {
-			ended[fault.KindOf(<-told)]++
+		for _, result := range waiting {
+			ended[fault.KindOf(<-result)]++
 			if time.Since(began) == 0 {
-				// One of those who came from elsewhere found no spare permit, and
-				// took the place of one of the flood.
+				// One of the look-ups of other clients found no spare permit,
+				// and displaced one of the flood.
 				equal(t, "of the flood were turned away at once", ended[fault.Busy], 1)
 			}
 		}
-		equal(t, "ran out of time", ended[fault.Timeout], mostOfOne)
-		equal(t, "were not begun, with so little time left", ended[fault.Busy], mostWaiting)
-		for _, told := range others {
-			ended[fault.KindOf(<-told)]++
+		equal(t, "ran out of time", ended[fault.Timeout], maxOfOne)
+		equal(t, "were not begun, with so little time left", ended[fault.Busy], maxWaiting)
+		for _, result := range others {
+			ended[fault.KindOf(<-result)]++
 		}
-		equal(t, "of all, ran out of time", ended[fault.Timeout], mostOfOne+mostSpare/4)
-		equal(t, "of all, were not begun", ended[fault.Busy], mostWaiting+1)
+		equal(t, "of all, ran out of time", ended[fault.Timeout], maxOfOne+maxSpare/4)
+		equal(t, "of all, were not begun", ended[fault.Busy], maxWaiting+1)
 	})
 }
 
-// One client that floods the node with look-ups that never end does not keep the
-// others waiting: theirs begin in the very moment in which they come, one after
-// the other and many at a time, as long as there are spare permits.
+// One client that floods the node with look-ups that never end does not delay
+// the others: theirs start at once, one after the other and many at a time, as
+// long as there are spare permits.
 func TestAFloodDoesNotKeepOthersWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		polite := map[record.Question]bool{}
-		for i := range 2 * mostSpare {
+		for i := range 2 * maxSpare {
 			polite[record.Question{Kind: record.CID, Address: address(fmt.Sprint("polite ", i))}] = true
 		}
-		quick := knowing(10*time.Millisecond, where("bob"))
-		network := newNetwork(target("a", func(ctx context.Context, q record.Question) (record.Answer, error) {
+		quick := answersAfter(10*time.Millisecond, providerOf("bob"))
+		network := newFakeEngine(target("a", func(ctx context.Context, q record.Question) (record.Answer, error) {
 			if polite[q] {
 				return quick(ctx, q)
 			}
-			return silent(ctx, q)
+			return neverAnswers(ctx, q)
 		}))
-		network.walk = silent
-		r := open(t, over(network))
+		network.walk = neverAnswers
+		r := open(t, withEngine(network))
 		for range 3 {
-			r.flood(1) // and again, although it is refused
+			r.flood(1) // and again, although it is rejected
 		}
-		r.sky(func(fs *flights) { equal(t, "of the flood are under way", len(fs.aloft)-mostWaiting, mostOfOne) })
+		r.withFlights(func(fs *flights) { equal(t, "of the flood are under way", len(fs.joinable)-maxWaiting, maxOfOne) })
 		for i := range 10 {
 			began := time.Now()
 			must(t, <-r.ask(fmt.Sprint("polite ", i), 2))
@@ -121,23 +122,23 @@ func TestAFloodDoesNotKeepOthersWaiting(t *testing.T) {
 		}
 		began := time.Now()
 		var all []<-chan error
-		for i := range mostSpare / 4 {
-			all = append(all, r.ask(fmt.Sprint("polite ", mostSpare+i), 2))
+		for i := range maxSpare / 4 {
+			all = append(all, r.ask(fmt.Sprint("polite ", maxSpare+i), 2))
 		}
-		for _, told := range all {
-			must(t, <-told)
+		for _, result := range all {
+			must(t, <-result)
 		}
 		equal(t, "as many as its share, at once, took", time.Since(began), 10*time.Millisecond)
 		time.Sleep(2 * time.Second)
-		r.sky(func(fs *flights) {
-			equal(t, "clients that are remembered", len(fs.hands), 0)
-			equal(t, "spare permits", fs.spare, mostSpare)
+		r.withFlights(func(fs *flights) {
+			equal(t, "clients that are remembered", len(fs.perClient), 0)
+			equal(t, "spare permits", fs.spare, maxSpare)
 		})
 	})
 }
 
-// However many clients flood, each takes less of what is spare than is left, so
-// that something always is.
+// However many clients flood, each takes fewer spare permits than are left, so
+// that some always remain.
 func TestManyFloodsLeaveSomething(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		most := rapid.IntRange(1, 64).Draw(t, "spare")
@@ -146,39 +147,39 @@ func TestManyFloodsLeaveSomething(t *testing.T) {
 		for i := range rapid.IntRange(1, 300).Draw(t, "steps") {
 			if len(aloft) > 0 && rapid.IntRange(0, 3).Draw(t, "ends") == 0 {
 				at := rapid.IntRange(0, len(aloft)-1).Draw(t, "which")
-				if f := aloft[at]; fs.land(f) && f.spare {
-					fs.giveBack()
+				if f := aloft[at]; fs.finish(f) && f.hasSparePermit {
+					fs.releaseSpare()
 				}
 				aloft = slices.Delete(aloft, at, at+1)
 				continue
 			}
 			client := rapid.Uint64Range(1, 5).Draw(t, "client")
 			key := flightKey{question: record.Question{Address: address(fmt.Sprint(i))}}
-			left, had := fs.spare, fs.hands[client]
-			f, _ := fs.board(key, func() *flight { return &flight{key: key, from: client} })
-			if f.spare != (had < left) {
-				t.Fatalf("a client with %d in hand gets a spare permit of %d: %v", had, left, f.spare)
+			left, had := fs.spare, fs.perClient[client]
+			f, _ := fs.join(key, func() *flight { return &flight{key: key, clientClass: client} })
+			if f.hasSparePermit != (had < left) {
+				t.Fatalf("a client with %d in hand gets a spare permit of %d: %v", had, left, f.hasSparePermit)
 			}
 			aloft = append(aloft, f)
 		}
 		hands, spare := map[uint64]int{}, most
 		for _, f := range aloft {
-			hands[f.from]++
-			if f.spare {
+			hands[f.clientClass]++
+			if f.hasSparePermit {
 				spare--
 			}
 		}
-		if !maps.Equal(hands, fs.hands) || spare != fs.spare || spare < 0 {
-			t.Fatalf("in hand %v, spare %d; it should be %v and %d", fs.hands, fs.spare, hands, spare)
+		if !maps.Equal(hands, fs.perClient) || spare != fs.spare || spare < 0 {
+			t.Fatalf("in hand %v, spare %d; it should be %v and %d", fs.perClient, fs.spare, hands, spare)
 		}
 	})
 }
 
-// Where nothing is spare, clients take turns in the queue.
+// Without spare permits, clients take turns in the queue.
 func TestAFloodWaitsBehindOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := open(t, over(newNetwork(target("a", knowing(100*time.Millisecond, where("bob"))))))
-		r.sky(func(fs *flights) { fs.spare = 0 })
+		r := open(t, withEngine(newFakeEngine(target("a", answersAfter(100*time.Millisecond, providerOf("bob"))))))
+		r.withFlights(func(fs *flights) { fs.spare = 0 })
 		r.flood(1)
 		began := time.Now()
 		must(t, <-r.ask("the other's", 2))
@@ -189,49 +190,49 @@ func TestAFloodWaitsBehindOthers(t *testing.T) {
 	})
 }
 
-// Who has waited for half of its budget is told to come again, and nobody is
-// asked for it any more.
+// A look-up that has waited for half of its budget fails with Busy, and no
+// target is asked for it.
 func TestWhoWaitedTooLongIsBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
-		r := open(t, over(newNetwork(target("a", counted(&asked, knowing(700*time.Millisecond, where("bob")))))))
+		r := open(t, withEngine(newFakeEngine(target("a", countingAsk(&asked, answersAfter(700*time.Millisecond, providerOf("bob")))))))
 		began := time.Now()
 		waiting := r.flood(1)
 		ended := map[fault.Kind]int{}
-		for _, told := range waiting {
-			if err := <-told; err != nil {
+		for _, result := range waiting {
+			if err := <-result; err != nil {
 				ended[fault.KindOf(err)]++
 			}
 		}
 		equal(t, "all were told after", time.Since(began), 700*time.Millisecond)
-		equal(t, "of those who waited, were told to come again", ended[fault.Busy], mostWaiting)
-		equal(t, "all others were answered: asked", asked.Load(), mostOfOne)
+		equal(t, "of those who waited, were told to come again", ended[fault.Busy], maxWaiting)
+		equal(t, "all others were answered: asked", asked.Load(), maxOfOne)
 		must(t, <-r.ask("afterwards", 1))
 	})
 }
 
-// A worker that dies loses no look-up and does none twice.
+// A worker that dies loses no look-up and repeats none.
 func TestADeadWorkerLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
-		r := open(t, over(newNetwork(target("a", counted(&asked, knowing(50*time.Millisecond, where("bob")))))))
-		r.rough = true
+		r := open(t, withEngine(newFakeEngine(target("a", countingAsk(&asked, answersAfter(50*time.Millisecond, providerOf("bob")))))))
+		r.allowAborts = true
 		synctest.Wait()
 		for worker := range r.spec.Config.workers() {
 			must(t, r.supervisor.Kill("index worker", worker))
 		}
-		told := r.ask("x", 0)
-		must(t, <-told)
+		result := r.ask("x", 0)
+		must(t, <-result)
 		equal(t, "asked", asked.Load(), 1)
 
 		f := &flight{index: r.Index, done: make(chan struct{})}
-		r.sky(func(fs *flights) { fs.hands[f.from]++ })
-		r.aloft.TryAcquire(1)
+		r.withFlights(func(fs *flights) { fs.perClient[f.clientClass]++ })
+		r.lookupPermits.TryAcquire(1)
 		f.Abandon(fault.New("test", fault.Internal, "gone"))
 		f.Abandon(nil)
 		f.Run(t.Context())
 		<-f.done
-		is(t, f.found.err, fault.Internal)
+		wantKind(t, f.result.err, fault.Internal)
 		if !f.Idempotent() {
 			t.Error("a second start does harm")
 		}
@@ -241,95 +242,95 @@ func TestADeadWorkerLosesNothing(t *testing.T) {
 // A target that panics has failed, and the others go on.
 func TestATargetThatPanicsHasFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := open(t, over(newNetwork(target("a", func(context.Context, record.Question) (record.Answer, error) { panic("oh") }), target("b", knowing(time.Millisecond, where("bob"))))))
+		r := open(t, withEngine(newFakeEngine(target("a", func(context.Context, record.Question) (record.Answer, error) { panic("oh") }), target("b", answersAfter(time.Millisecond, providerOf("bob"))))))
 		must(t, <-r.ask("x", 0))
 	})
 }
 
-// A look-up that breaks off is told to those who wait, and the next one starts.
+// A look-up that panics fails its callers, and the next one starts.
 func TestALookupThatBreaksOffIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		network := &fragile{network: newNetwork(target("a", knowing(time.Millisecond, where("bob"))))}
+		network := &panickyEngine{fakeEngine: newFakeEngine(target("a", answersAfter(time.Millisecond, providerOf("bob"))))}
 		r := open(t, func(s *Spec) { s.Engine = network })
-		r.rough = true
+		r.allowAborts = true
 		network.breaks.Store(true)
 		_, err := r.Resolve(t.Context(), byAddress(address("x")), Options{})
-		is(t, err, fault.Internal)
+		wantKind(t, err, fault.Internal)
 		network.breaks.Store(false)
 		must(t, <-r.ask("x", 0))
 	})
 }
 
-// fragile is a network whose driver has a bug.
-type fragile struct {
-	*network
+// panickyEngine is an engine with a bug.
+type panickyEngine struct {
+	*fakeEngine
 	breaks atomic.Bool
 }
 
-func (f *fragile) Near(q record.Question, most int) []Target {
-	if f.breaks.Load() {
+func (p *panickyEngine) Closest(q record.Question, most int) []Target {
+	if p.breaks.Load() {
 		panic("a bug")
 	}
-	return f.network.Near(q, most)
+	return p.fakeEngine.Closest(q, most)
 }
 
-// A drain lets the look-ups that were taken end, and tells the others.
+// A drain lets accepted look-ups finish, and rejects the others.
 func TestADrainLetsLookupsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := build(t, over(newNetwork(target("a", knowing(300*time.Millisecond, where("bob"))))))
+		r := build(t, withEngine(newFakeEngine(target("a", answersAfter(300*time.Millisecond, providerOf("bob"))))))
 		r.run()
 		var taken []<-chan error
-		for i := range mostOfOne + 10 {
+		for i := range maxOfOne + 10 {
 			taken = append(taken, r.ask(fmt.Sprint(i), 1))
 		}
 		synctest.Wait()
 		ended := make(chan struct{})
-		go func() { r.drained(); close(ended) }()
+		go func() { r.stopAndReport(); close(ended) }()
 		synctest.Wait()
 		_, err := r.Resolve(t.Context(), byAddress(address("too late")), Options{})
-		is(t, err, fault.Canceled)
-		for _, told := range taken {
-			must(t, <-told)
+		wantKind(t, err, fault.Canceled)
+		for _, result := range taken {
+			must(t, <-result)
 		}
 		<-ended
 		_, err = r.Resolve(t.Context(), byAddress(address("much too late")), Options{})
-		is(t, err, fault.Canceled)
+		wantKind(t, err, fault.Canceled)
 	})
 }
 
-// A drain that has no time tells those who wait, and leaves nobody behind.
+// A drain without time fails the waiting callers, and leaves none behind.
 func TestADrainWithoutTimeTellsThoseWhoWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		network := newNetwork(target("a", silent))
-		network.walk = silent
-		r := build(t, over(network), with(func(c *Config) { c.DHT.DeadlineMS = 10_000 }))
-		r.rough = true
+		network := newFakeEngine(target("a", neverAnswers))
+		network.walk = neverAnswers
+		r := build(t, withEngine(network), withConfig(func(c *Config) { c.DHT.DeadlineMS = 10_000 }))
+		r.allowAborts = true
 		r.run()
 		var taken []<-chan error
-		for i := range mostOfOne + 10 {
+		for i := range maxOfOne + 10 {
 			taken = append(taken, r.ask(fmt.Sprint(i), 1))
 		}
 		synctest.Wait()
-		report := r.drained()
+		report := r.stopAndReport()
 		if report.Took > 6*time.Second {
 			t.Errorf("the drain took %s", report.Took)
 		}
-		for i, told := range taken {
-			if err := <-told; fault.KindOf(err) != fault.Canceled {
+		for i, result := range taken {
+			if err := <-result; fault.KindOf(err) != fault.Canceled {
 				t.Fatalf("the caller %d was told %v", i, err)
 			}
 		}
 	})
 }
 
-// The breakers leave a target alone that fails, and tell of it.
+// The breaker suspends a target that fails, and an event reports it.
 func TestABrokenTargetIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
-		network := newNetwork(target("a", counted(&asked, failing)))
+		network := newFakeEngine(target("a", countingAsk(&asked, alwaysFails)))
 		network.size.Store(1)
-		network.walk = failing
-		r := open(t, over(network))
+		network.walk = alwaysFails
+		r := open(t, withEngine(network))
 		for i := range 20 {
 			_, err := r.Resolve(t.Context(), byAddress(address(fmt.Sprint(i))), Options{})
 			if kind := fault.KindOf(err); kind != fault.UpstreamFailed && kind != fault.BreakerOpen {
@@ -344,42 +345,42 @@ func TestABrokenTargetIsLeftAlone(t *testing.T) {
 		synctest.Wait()
 		equal(t, "opened", r.count("breaker_open_total"), 2) // the peer's and that of the walk
 		equal(t, "open", r.count("breaker_state", "state=open"), 2)
-		equal(t, "told", len(r.log.of(BreakerOpened)), 2)
+		equal(t, "told", len(r.log.ofType(BreakerOpened)), 2)
 		time.Sleep(11 * time.Second)
 		equal(t, "after the cool-down, half open", r.count("breaker_state", "state=half-open"), 2)
 	})
 }
 
-// Targets stand in line by how soon they are likely to be of use; no sort is
-// left out, and those whose breaker is open come last.
-func TestTheLine(t *testing.T) {
+// Targets are ordered by how soon they are likely to be useful; no source is
+// left out, and those with an open breaker come last.
+func TestTargetOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := &village{}
+		v := &fakeOverlay{}
 		for _, name := range []string{"near", "far", "useless", "broken"} {
-			v.join(name, ignorant)
+			v.join(name, answersEmpty)
 		}
-		r := open(t, among(v), over(newNetwork(target("a", ignorant))), with(func(c *Config) { c.Delegated = []string{"https://routing.example.org"} }))
+		r := open(t, withPeers(v), withEngine(newFakeEngine(target("a", answersEmpty))), withConfig(func(c *Config) { c.Delegated = []string{"https://routing.example.org"} }))
 		now := time.Now()
 		for range 10 {
-			r.targets.note(neighbourKey(idOfNode("near")), 10*time.Millisecond, true, now)
-			r.targets.note(neighbourKey(idOfNode("far")), 900*time.Millisecond, true, now)
-			r.targets.note(neighbourKey(idOfNode("useless")), 10*time.Millisecond, false, now)
-			if done, err := r.breakers.Allow(neighbourKey(idOfNode("broken"))); err == nil {
+			r.targets.observe(peerKey(idOfNode("near")), 10*time.Millisecond, true, now)
+			r.targets.observe(peerKey(idOfNode("far")), 900*time.Millisecond, true, now)
+			r.targets.observe(peerKey(idOfNode("useless")), 10*time.Millisecond, false, now)
+			if done, err := r.breakers.Allow(peerKey(idOfNode("broken"))); err == nil {
 				done(fault.UpstreamFailed)
 			}
 		}
 		q := record.Question{Kind: record.CID, Address: address("x")}
 		var keys []string
-		for _, one := range r.line(r.settings.Load(), q, 5) {
+		for _, one := range r.rankTargets(r.settings.Load(), q, 5) {
 			keys = append(keys, one.Key)
 		}
-		want := []string{neighbourKey(idOfNode("near")), "dht a", endpointKey("https://routing.example.org"),
-			neighbourKey(idOfNode("useless")), neighbourKey(idOfNode("far")), neighbourKey(idOfNode("broken"))}
+		want := []string{peerKey(idOfNode("near")), "dht a", endpointKey("https://routing.example.org"),
+			peerKey(idOfNode("useless")), peerKey(idOfNode("far")), peerKey(idOfNode("broken"))}
 		if !slices.Equal(keys, want) {
 			t.Errorf("the line is %q, want %q", keys, want)
 		}
-		q = record.Question{Kind: record.ByName, Name: "docs", Of: idOfNode("near")}
-		if line := r.line(r.settings.Load(), q, 5); slices.ContainsFunc(line, func(one Target) bool { return one.Source == record.Delegated }) {
+		q = record.Question{Kind: record.ByName, Name: "docs", Owner: idOfNode("near")}
+		if ranked := r.rankTargets(r.settings.Load(), q, 5); slices.ContainsFunc(ranked, func(one Target) bool { return one.Source == record.Delegated }) {
 			t.Error("an endpoint is asked for a name")
 		}
 		plan := r.plan(r.settings.Load(), q, time.Second)
@@ -389,34 +390,33 @@ func TestTheLine(t *testing.T) {
 	})
 }
 
-// A peer that never answers does not stay at the head of the line, although it
-// never fails.
+// A peer that never answers does not stay first, although it never fails.
 func TestTheSilentMoveBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := &village{}
-		v.join("silent", silent)
-		v.join("slow", knowing(200*time.Millisecond, where("slow")))
+		v := &fakeOverlay{}
+		v.join("silent", neverAnswers)
+		v.join("slow", answersAfter(200*time.Millisecond, providerOf("slow")))
 		v.peers[0].RTT = time.Millisecond
-		r := open(t, among(v), with(func(c *Config) { c.DHT.Alpha, c.DHT.HedgeBudget = 2, 0 }))
+		r := open(t, withPeers(v), withConfig(func(c *Config) { c.DHT.Alpha, c.DHT.HedgeBudget = 2, 0 }))
 		q := record.Question{Kind: record.CID, Address: address("x")}
-		first := func() string { return r.line(r.settings.Load(), q, 2)[0].Key }
-		equal(t, "at first", first(), neighbourKey(idOfNode("silent")))
+		first := func() string { return r.rankTargets(r.settings.Load(), q, 2)[0].Key }
+		equal(t, "at first", first(), peerKey(idOfNode("silent")))
 		for i := range 10 {
 			must(t, <-r.ask(fmt.Sprint(i), 0))
 		}
-		equal(t, "later", first(), neighbourKey(idOfNode("slow")))
-		equal(t, "its breaker", r.breakers.State(neighbourKey(idOfNode("silent"))), "closed")
+		equal(t, "later", first(), peerKey(idOfNode("slow")))
+		equal(t, "its breaker", r.breakers.State(peerKey(idOfNode("silent"))), "closed")
 	})
 }
 
-// One peer that is dead and one that is slow cost a look-up once: the next one
-// asks those first who answered.
+// A dead peer and a slow one cost a look-up once: the next one starts with the
+// peers that answered.
 func TestBadLuckStrikesOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bob := knowing(20*time.Millisecond, where("bob"))
-		network := newNetwork(target("dead", silent), target("slow", knowing(800*time.Millisecond, where("bob"))), target("ignorant", ignorant),
+		bob := answersAfter(20*time.Millisecond, providerOf("bob"))
+		network := newFakeEngine(target("dead", neverAnswers), target("slow", answersAfter(800*time.Millisecond, providerOf("bob"))), target("ignorant", answersEmpty),
 			target("d", bob), target("e", bob))
-		r := open(t, over(network))
+		r := open(t, withEngine(network))
 		for i, want := range []time.Duration{170, 20, 20, 20} {
 			began := time.Now()
 			must(t, <-r.ask(fmt.Sprint(i), 0))
@@ -425,20 +425,20 @@ func TestBadLuckStrikesOnce(t *testing.T) {
 	})
 }
 
-// Of very many neighbours the nearest are asked.
+// Of very many peers the nearest are asked.
 func TestOfManyNeighboursTheNearest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := &village{}
+		v := &fakeOverlay{}
 		for i := range 500 {
-			v.join(fmt.Sprint("peer ", i), ignorant)
+			v.join(fmt.Sprint("peer ", i), answersEmpty)
 			v.peers[i].RTT = time.Duration(500-i) * time.Millisecond
 		}
-		r := open(t, among(v))
-		near := r.neighbours(record.Question{})
-		if len(near) != mostNeighbours || near[0].ID != idOfNode("peer 499") {
+		r := open(t, withPeers(v))
+		near := r.peersToAsk(record.Question{})
+		if len(near) != maxPeersConsidered || near[0].ID != idOfNode("peer 499") {
 			t.Errorf("%d, the first %v", len(near), near[0])
 		}
-		if all := r.connected(); len(all) != 500 {
+		if all := r.connectedPeers(); len(all) != 500 {
 			t.Errorf("%d are connected", len(all))
 		}
 	})
@@ -447,29 +447,29 @@ func TestOfManyNeighboursTheNearest(t *testing.T) {
 // The automatic mode learns when silence is unusual.
 func TestTheDelayAdapts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := open(t, over(newNetwork(target("a", knowing(40*time.Millisecond, where("bob"))))), with(func(c *Config) { c.DHT.HedgeMS = config.Auto[int]{Auto: true} }))
-		equal(t, "at first", r.after(r.settings.Load()), autoHedge)
+		r := open(t, withEngine(newFakeEngine(target("a", answersAfter(40*time.Millisecond, providerOf("bob"))))), withConfig(func(c *Config) { c.DHT.HedgeMS = config.Auto[int]{Auto: true} }))
+		equal(t, "at first", r.hedgeDelay(r.settings.Load()), defaultHedgeDelay)
 		for i := range 30 {
 			must(t, <-r.ask(fmt.Sprint(i), 0))
 		}
-		equal(t, "later", r.after(r.settings.Load()), 40*time.Millisecond)
+		equal(t, "later", r.hedgeDelay(r.settings.Load()), 40*time.Millisecond)
 	})
 }
 
-// Whoever boards while the node shuts down is told, whatever comes first, and
-// every look-up ends once.
-func TestBoardingRacesShutdown(t *testing.T) {
+// A caller that joins while the node shuts down gets a result, whatever happens
+// first, and every look-up finishes once.
+func TestJoiningRacesShutdown(t *testing.T) {
 	explore.Test(t, explore.Options{Preemptions: 2, MaxRuns: 2_000_000}, func(w *explore.World) {
 		x := &Index{flights: newFlights(0)} // all go through the queue
 		x.work = flow.NewFair[*flight](w.Inventory(), flow.FairSpec{Service: service, Quantum: 1, From: "a", To: "b",
 			Bands: []flow.BandSpec{{Name: "work", Cap: 1, Bytes: 1}}})
-		x.aloft = flow.NewPermits(w.Inventory(), flow.PermitsSpec{Service: service, Name: "look-ups", Cap: 1, Waiting: 1, From: "a", To: "b"})
-		under := &settings{Config: DefaultConfig()}
+		x.lookupPermits = flow.NewPermits(w.Inventory(), flow.PermitsSpec{Service: service, Name: "look-ups", Cap: 1, Waiting: 1, From: "a", To: "b"})
+		cfg := &settings{Config: DefaultConfig()}
 		var boarded []*flight
 		for i := range 2 {
 			w.Go(fmt.Sprint("client ", i), func() {
 				for j := range 2 {
-					boarded = append(boarded, x.board(context.Background(), under, record.Question{Kind: record.CID, Address: address(fmt.Sprint(j))}, uint64(i+1)))
+					boarded = append(boarded, x.joinFlight(context.Background(), cfg, record.Question{Kind: record.CID, Address: address(fmt.Sprint(j))}, uint64(i+1)))
 				}
 			})
 		}
@@ -481,8 +481,8 @@ func TestBoardingRacesShutdown(t *testing.T) {
 					return
 				}
 				flown++
-				job.(*flight).land(landing{})
-				x.aloft.Release()
+				job.(*flight).finish(flightResult{})
+				x.lookupPermits.Release()
 			}
 		})
 		w.Go("shutdown", func() {
@@ -490,7 +490,7 @@ func TestBoardingRacesShutdown(t *testing.T) {
 			x.work.Close()
 		})
 		w.After(func() {
-			w.Check(len(x.flights.aloft) == 0, "%d are left in the air", len(x.flights.aloft))
+			w.Check(len(x.flights.joinable) == 0, "%d are left in the air", len(x.flights.joinable))
 			ended := map[*flight]bool{}
 			for _, f := range boarded {
 				select {
@@ -499,18 +499,18 @@ func TestBoardingRacesShutdown(t *testing.T) {
 				default:
 					w.Check(false, "somebody waits for ever")
 				}
-				kind := fault.KindOf(f.found.err)
-				w.Check(f.found.err == nil || kind == fault.Busy || kind == fault.Canceled, "told %v", f.found.err)
+				kind := fault.KindOf(f.result.err)
+				w.Check(f.result.err == nil || kind == fault.Busy || kind == fault.Canceled, "told %v", f.result.err)
 			}
 			flew := 0
 			for f := range ended {
-				if f.found.err == nil {
+				if f.result.err == nil {
 					flew++
 				}
 			}
 			w.Check(flew == flown, "%d flew, %d were flown", flew, flown)
 			select {
-			case <-x.flights.over():
+			case <-x.flights.emptied():
 			default:
 				w.Check(false, "the drain would wait for ever")
 			}
@@ -542,5 +542,44 @@ func TestSettingsAreNeverTorn(t *testing.T) {
 				}
 			})
 		}
+	})
+}
+
+// An empty answer is returned, and cached, only if all targets that could know
+// were asked and have answered.
+func TestNobodyHasItOnlyIfAllSaySo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		left := false
+		flaky := func(ctx context.Context, q record.Question) (record.Answer, error) {
+			if left {
+				return answersEmpty(ctx, q)
+			}
+			return alwaysFails(ctx, q)
+		}
+		r := open(t, withEngine(newFakeEngine(target("empty", answersEmpty), target("broken", flaky))))
+		for i := range 12 {
+			kind := fault.UpstreamFailed
+			if r.breakers.State("dht broken") == breaker.Open {
+				kind = fault.BreakerOpen
+			}
+			_, err := r.Resolve(t.Context(), byAddress(address("x")), Options{})
+			if wantKind(t, err, kind); kind == fault.BreakerOpen && fault.RetryAfterOf(err) == 0 {
+				t.Errorf("look-up %d does not say when to come back", i)
+			}
+			_, err = r.Providers(t.Context(), address("x"), ProviderOptions{})
+			if err == nil {
+				t.Errorf("look-up %d: an empty list, though one could not be asked", i)
+			}
+		}
+		equal(t, "answers that are remembered", r.cache.Len(), 0)
+		synctest.Wait()
+		if events := r.log.ofType(BreakerOpened); len(events) != 1 || events[0].Key != "dht broken" || events[0].Detail == "" {
+			t.Errorf("told: %+v", events)
+		}
+		left = true
+		time.Sleep(r.spec.Config.Breaker.Cooldown + time.Second)
+		_, err := r.Resolve(t.Context(), byAddress(address("x")), Options{})
+		wantKind(t, err, fault.NotFound)
+		equal(t, "answers that are remembered", r.cache.Len(), 1)
 	})
 }

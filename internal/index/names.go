@@ -19,57 +19,57 @@ import (
 
 const opName = "index.name"
 
-// A record says for how long it counts. It is signed anew at half of that, so
-// that a node can be away for as long again before its names are forgotten.
+// A record carries its lifetime. It is renewed at half of that, so that a node
+// can be offline for as long again before its names expire.
 const (
-	nameLife  = 24 * time.Hour
-	nameRenew = nameLife / 2
-	mostNames = 10_000
+	nameTTL        = 24 * time.Hour
+	nameRenewAfter = nameTTL / 2
+	maxNames       = 10_000
 )
 
-// Keeper keeps the names of a node over restarts, each under a key that is safe
-// in a file name. Its methods may wait for a disk.
-type Keeper interface {
+// NameStore persists the names of a node, each under a key that is safe in a
+// file name. Its methods may wait for a disk.
+type NameStore interface {
 	Load() (records [][]byte, err error)
-	Save(key string, record []byte) error // returns when it is safe
+	Save(key string, record []byte) error // returns when it is durable
 	Remove(key string) error
 }
 
-// names is what this node means by its own names.
+// names is this node's own names.
 type names struct {
 	// set at construction
-	key     ed25519.PrivateKey
-	keeper  Keeper                // nil in amnesia
-	turn    *flow.Lane            // one change at a time; it may wait for a disk
-	changed *flow.Queue[struct{}] // wakes the one who publishes
+	key       ed25519.PrivateKey
+	store     NameStore    // nil in amnesia
+	writeLane *flow.Lane   // one change at a time; it may wait for a disk
+	wake      *flow.Signal // wakes the publisher
 
-	mu   sync.Mutex        //lockblock:leaf a map only
-	all  map[string]*named // guarded by mu
-	last uint64            // guarded by mu: the highest number of a record, be its name still there or not
+	mu      sync.Mutex            //lockblock:leaf a map only
+	all     map[string]*nameState // guarded by mu
+	lastSeq uint64                // guarded by mu: the highest sequence number of any record, even of removed names
 }
 
-// named is a name and what was done about it.
-type named struct {
-	record record.Name
-	told   bool // the DHT has this record
-	shaded bool // the registry decides on the name
+// nameState is a name and its status.
+type nameState struct {
+	record    record.Name
+	published bool // the DHT has this record
+	governed  bool // the registry decides on the name
 }
 
-func newNames(inv *flow.Inventory, key ed25519.PrivateKey, keeper Keeper) *names {
+func newNames(inv *flow.Inventory, key ed25519.PrivateKey, keeper NameStore) *names {
 	return &names{
-		key: key, keeper: keeper, all: map[string]*named{},
-		turn:    flow.NewLane(inv, flow.LaneSpec{Service: service, Name: "names", Running: 1, Waiting: 64, From: "handlers, publisher", To: "disk"}),
-		changed: flow.NewQueue[struct{}](inv, flow.QueueSpec{Service: service, Name: "publish", Cap: 1, Policy: flow.Coalesce, From: "handlers", To: "index publisher"}),
+		key: key, store: keeper, all: map[string]*nameState{},
+		writeLane: flow.NewLane(inv, flow.LaneSpec{Service: service, Name: "names", Running: 1, Waiting: 64, From: "handlers, publisher", To: "disk", Effect: flow.StopsWrites}),
+		wake:      flow.NewSignal(inv, flow.SignalSpec{Service: service, Name: "publish", From: "handlers", To: "index publisher"}),
 	}
 }
 
-// load reads what was kept. Records that are damaged, or that another key
-// signed, are left out; the error tells of them, and the rest is there.
+// load reads the stored records. Records that are damaged, or signed by another
+// key, are skipped; the error reports them, and the rest is loaded.
 func (n *names) load() error {
-	if n.keeper == nil {
+	if n.store == nil {
 		return nil
 	}
-	kept, err := n.keeper.Load()
+	kept, err := n.store.Load()
 	if err != nil {
 		return fault.Wrap(opName, err)
 	}
@@ -83,13 +83,13 @@ func (n *names) load() error {
 		n.install(one)
 	}
 	if broken > 0 {
-		return &fault.Error{Op: opName, Kind: fault.IntegrityFail, Detail: fmt.Sprintf("of the names that were kept, %d are damaged or of another key", broken),
+		return &fault.Error{Op: opName, Kind: fault.IntegrityFail, Detail: fmt.Sprintf("%d stored names are damaged or signed by another key", broken),
 			Next: "Set them again with `micronode name set`, and remove their files from the folder of names."}
 	}
 	return nil
 }
 
-// lookup says what a name means.
+// lookup returns the record of a name.
 func (n *names) lookup(name string) (*record.Name, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -100,65 +100,66 @@ func (n *names) lookup(name string) (*record.Name, bool) {
 	return &one.record, true
 }
 
-// install makes a record the one that counts.
+// install makes a record the current one.
 func (n *names) install(one record.Name) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	now := &named{record: one}
+	now := &nameState{record: one}
 	if before, known := n.all[one.Name]; known {
-		now.shaded = before.shaded
+		now.governed = before.governed
 	}
 	n.all[one.Name] = now
-	n.last = max(n.last, one.Seq)
+	n.lastSeq = max(n.lastSeq, one.Seq)
 }
 
-// next is the number of the next record. It is higher than that of every record
-// before, and not only of the same name: others do not take a lower one for a
-// name that was removed and is set again, whatever the clock says by then.
-func (n *names) next(now time.Time) uint64 {
+// nextSeq is the sequence number of the next record. It is higher than that of
+// every earlier record, not only of the same name: others reject a lower one
+// for a name that was removed and is set again, whatever the clock says by
+// then.
+func (n *names) nextSeq(now time.Time) uint64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return record.NextSeq(now, n.last)
+	return record.NextSeq(now, n.lastSeq)
 }
 
-// set gives a name a meaning. When it returns, that is safe.
+// set assigns a manifest to a name. When it returns, the record is durable.
 func (n *names) set(ctx context.Context, name string, manifest b3.Address) (record.Name, error) {
-	if err := n.turn.Enter(ctx); err != nil {
+	if err := n.writeLane.Enter(ctx); err != nil {
 		return record.Name{}, err
 	}
-	defer n.turn.Leave()
-	if _, known := n.lookup(name); !known && n.count() >= mostNames {
-		return record.Name{}, &fault.Error{Op: opName, Kind: fault.QuotaExceeded, Detail: "this node has as many names as it can keep",
+	defer n.writeLane.Leave()
+	if _, known := n.lookup(name); !known && n.count() >= maxNames {
+		return record.Name{}, &fault.Error{Op: opName, Kind: fault.QuotaExceeded, Detail: "this node has reached its maximum number of names",
 			Next: "Remove some with `micronode name rm`, or make a manifest of several objects."}
 	}
 	return n.sign(name, manifest)
 }
 
-// sign makes a new record of a name and keeps it. Its caller has the turn.
+// sign makes a new record of a name and stores it. The caller holds writeLane.
 func (n *names) sign(name string, manifest b3.Address) (record.Name, error) {
 	now := time.Now()
-	one := record.SignName(n.key, record.Name{Name: name, Manifest: manifest, Seq: n.next(now), Issued: now, Expires: now.Add(nameLife)})
-	if n.keeper != nil {
-		if err := n.keeper.Save(keepKey(name), one.Encode()); err != nil {
+	one := record.SignName(n.key, record.Name{Name: name, Manifest: manifest, Seq: n.nextSeq(now), Issued: now, Expires: now.Add(nameTTL)})
+	if n.store != nil {
+		if err := n.store.Save(nameStoreKey(name), one.Encode()); err != nil {
 			return record.Name{}, fault.Wrap(opName, err)
 		}
 	}
 	n.install(one)
-	_ = n.changed.TryPush(struct{}{}) // a closed queue: the node drains
+	n.wake.Set()
 	return one, nil
 }
 
-// remove forgets a name. Others may remember its record until that expires.
+// remove deletes a name. Others may keep its record until that expires.
 func (n *names) remove(ctx context.Context, name string) error {
-	if err := n.turn.Enter(ctx); err != nil {
+	if err := n.writeLane.Enter(ctx); err != nil {
 		return err
 	}
-	defer n.turn.Leave()
+	defer n.writeLane.Leave()
 	if _, known := n.lookup(name); !known {
 		return &fault.Error{Op: opName, Kind: fault.NotFound, Detail: "this node has no name " + name, Next: "List them with `micronode name ls`."}
 	}
-	if n.keeper != nil {
-		if err := n.keeper.Remove(keepKey(name)); err != nil {
+	if n.store != nil {
+		if err := n.store.Remove(nameStoreKey(name)); err != nil {
 			return fault.Wrap(opName, err)
 		}
 	}
@@ -168,15 +169,15 @@ func (n *names) remove(ctx context.Context, name string) error {
 	return nil
 }
 
-// renew signs records anew that have lived half of their life.
+// renew signs new records for those past half of their lifetime.
 func (n *names) renew(ctx context.Context) error {
 	now := time.Now()
-	for _, one := range n.list(func(k *named) bool { return now.Sub(k.record.Issued) >= nameRenew }) {
-		if err := n.turn.Enter(ctx); err != nil {
+	for _, one := range n.list(func(k *nameState) bool { return now.Sub(k.record.Issued) >= nameRenewAfter }) {
+		if err := n.writeLane.Enter(ctx); err != nil {
 			return err
 		}
 		err := n.renewOne(one)
-		n.turn.Leave()
+		n.writeLane.Leave()
 		if err != nil {
 			return err
 		}
@@ -186,7 +187,7 @@ func (n *names) renew(ctx context.Context) error {
 
 func (n *names) renewOne(old record.Name) error {
 	if now, known := n.lookup(old.Name); !known || now.Seq != old.Seq {
-		return nil // somebody was faster
+		return nil // it was changed or removed meanwhile
 	}
 	_, err := n.sign(old.Name, old.Manifest)
 	return err
@@ -194,42 +195,42 @@ func (n *names) renewOne(old record.Name) error {
 
 // unpublished lists the records that the DHT does not have yet.
 func (n *names) unpublished() []record.Name {
-	return n.list(func(k *named) bool { return !k.told })
+	return n.list(func(k *nameState) bool { return !k.published })
 }
 
-// published notes that it has one.
-func (n *names) published(one record.Name) {
+// markPublished records that the DHT has a record.
+func (n *names) markPublished(one record.Name) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if now, known := n.all[one.Name]; known && now.record.Seq == one.Seq {
-		now.told = true
+		now.published = true
 	}
 }
 
-// shade notes whether the registry decides on a name, and reports whether it
-// has begun to.
-func (n *names) shade(name string, held bool) (begun bool) {
+// setGoverned records whether the registry governs a name, and reports whether
+// that is new.
+func (n *names) setGoverned(name string, held bool) (begun bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	one, known := n.all[name]
 	if !known {
 		return false
 	}
-	begun = held && !one.shaded
-	one.shaded = held
+	begun = held && !one.governed
+	one.governed = held
 	return begun
 }
 
 // page lists names after one, in the order of their bytes.
-func (n *names) page(after string, most int) []record.Name {
-	list := n.list(func(k *named) bool { return k.record.Name > after })
-	return list[:min(most, len(list))]
+func (n *names) page(after string, limit int) []record.Name {
+	list := n.list(func(k *nameState) bool { return k.record.Name > after })
+	return list[:min(limit, len(list))]
 }
 
-// OwnNames is what this node means by its names. It never waits.
+// OwnNames is this node's names and their manifests. It never waits.
 func (x *Index) OwnNames() iter.Seq2[string, b3.Address] {
 	return func(yield func(string, b3.Address) bool) {
-		for _, one := range x.names.list(func(*named) bool { return true }) {
+		for _, one := range x.names.list(func(*nameState) bool { return true }) {
 			if !yield(one.Name, one.Manifest) {
 				return
 			}
@@ -237,7 +238,7 @@ func (x *Index) OwnNames() iter.Seq2[string, b3.Address] {
 	}
 }
 
-func (n *names) list(which func(*named) bool) (list []record.Name) {
+func (n *names) list(which func(*nameState) bool) (list []record.Name) {
 	n.mu.Lock()
 	for _, one := range n.all {
 		if which(one) {
@@ -256,10 +257,12 @@ func (n *names) count() int {
 }
 
 func (n *names) close() {
-	n.turn.Close()
-	n.changed.Close()
+	n.writeLane.Close()
+	n.wake.Close()
 }
 
-// keepKey is the key under which a name is kept. Names may hold anything that a
-// file name may not.
-func keepKey(name string) string { return strings.TrimPrefix(b3.Of([]byte(name)).String(), b3.Prefix) }
+// nameStoreKey is the key under which a name is stored. Names may contain
+// characters that file names may not.
+func nameStoreKey(name string) string {
+	return strings.TrimPrefix(b3.Of([]byte(name)).String(), b3.Prefix)
+}

@@ -23,47 +23,47 @@ import (
 
 var namesKey = ed25519.NewKeyFromSeed([]byte("the seed of a node of the tests!"))
 
-// drawer is a Keeper in memory that can fail.
-type drawer struct {
+// fakeNameStore is a NameStore in memory that can fail.
+type fakeNameStore struct {
 	mu     sync.Mutex
 	kept   map[string][]byte
 	broken error
 }
 
-func newDrawer() *drawer { return &drawer{kept: map[string][]byte{}} }
+func newFakeNameStore() *fakeNameStore { return &fakeNameStore{kept: map[string][]byte{}} }
 
-// breaks lets it fail from now on; with nil, no more.
-func (d *drawer) breaks(why error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.broken = why
+// setError makes it fail from now on; with nil, no more.
+func (f *fakeNameStore) setError(why error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.broken = why
 }
 
-func (d *drawer) Load() ([][]byte, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return slices.Collect(maps.Values(d.kept)), d.broken
+func (f *fakeNameStore) Load() ([][]byte, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Collect(maps.Values(f.kept)), f.broken
 }
 
-func (d *drawer) Save(key string, raw []byte) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.broken == nil {
-		d.kept[key] = slices.Clone(raw)
+func (f *fakeNameStore) Save(key string, raw []byte) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.broken == nil {
+		f.kept[key] = slices.Clone(raw)
 	}
-	return d.broken
+	return f.broken
 }
 
-func (d *drawer) Remove(key string) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.broken == nil {
-		delete(d.kept, key)
+func (f *fakeNameStore) Remove(key string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.broken == nil {
+		delete(f.kept, key)
 	}
-	return d.broken
+	return f.broken
 }
 
-func openBook(t interface{ Fatal(...any) }, keeper Keeper) *names {
+func openNames(t interface{ Fatal(...any) }, keeper NameStore) *names {
 	n := newNames(flow.NewInventory(), namesKey, keeper)
 	if err := n.load(); err != nil {
 		t.Fatal(err)
@@ -71,12 +71,12 @@ func openBook(t interface{ Fatal(...any) }, keeper Keeper) *names {
 	return n
 }
 
-// A name means what it was last set to, the numbers only grow, and a restart
-// changes nothing.
+// A name has the manifest that was last set, sequence numbers only grow, and a
+// restart changes nothing.
 func TestNamesOverRestarts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		keeper := newDrawer()
-		book := openBook(t, keeper)
+		keeper := newFakeNameStore()
+		book := openNames(t, keeper)
 		want, seqs := map[string]b3.Address{}, map[string]uint64{}
 		name := rapid.SampledFrom([]string{"docs", "maps/eu", "日本", "a"})
 		t.Repeat(map[string]func(*rapid.T){
@@ -98,7 +98,7 @@ func TestNamesOverRestarts(t *testing.T) {
 				delete(want, n)
 				delete(seqs, n)
 			},
-			"restart": func(t *rapid.T) { book = openBook(t, keeper) },
+			"restart": func(t *rapid.T) { book = openNames(t, keeper) },
 			"": func(t *rapid.T) {
 				if book.count() != len(want) {
 					t.Fatalf("%d names, want %d", book.count(), len(want))
@@ -117,10 +117,10 @@ func TestNamesOverRestarts(t *testing.T) {
 	})
 }
 
-// What could not be kept was not set.
+// A name that could not be stored was not set.
 func TestANameThatCannotBeKept(t *testing.T) {
-	keeper := newDrawer()
-	book := openBook(t, keeper)
+	keeper := newFakeNameStore()
+	book := openNames(t, keeper)
 	first, err := book.set(t.Context(), "docs", b3.Of([]byte("one")))
 	if err != nil {
 		t.Fatal(err)
@@ -141,18 +141,20 @@ func TestANameThatCannotBeKept(t *testing.T) {
 	if _, ok := book.lookup("news"); ok {
 		t.Error("a name was set that is not kept")
 	}
-	if err := openErr(keeper); fault.KindOf(err) != fault.StoreFull {
+	if err := openNamesErr(keeper); fault.KindOf(err) != fault.StoreFull {
 		t.Error(err)
 	}
 }
 
-func openErr(keeper Keeper) error { return newNames(flow.NewInventory(), namesKey, keeper).load() }
+func openNamesErr(keeper NameStore) error {
+	return newNames(flow.NewInventory(), namesKey, keeper).load()
+}
 
-// A damaged record, and one of another key, are left out and told; the others
-// are there.
+// A damaged record, and one of another key, are skipped and reported; the
+// others are loaded.
 func TestDamagedNames(t *testing.T) {
-	keeper := newDrawer()
-	if _, err := openBook(t, keeper).set(t.Context(), "docs", b3.Of([]byte("one"))); err != nil {
+	keeper := newFakeNameStore()
+	if _, err := openNames(t, keeper).set(t.Context(), "docs", b3.Of([]byte("one"))); err != nil {
 		t.Fatal(err)
 	}
 	now := time.Now()
@@ -169,10 +171,10 @@ func TestDamagedNames(t *testing.T) {
 	}
 }
 
-// There is an end to names, and those that exist can still be changed then.
+// The number of names is limited, and existing ones can still be changed then.
 func TestTooManyNames(t *testing.T) {
-	book := openBook(t, nil)
-	for i := range mostNames {
+	book := openNames(t, nil)
+	for i := range maxNames {
 		book.install(record.Name{Name: fmt.Sprint("n", i)})
 	}
 	if _, err := book.set(t.Context(), "one/more", b3.Of(nil)); fault.KindOf(err) != fault.QuotaExceeded || fault.NextOf(err) == "" {
@@ -189,23 +191,23 @@ func TestTooManyNames(t *testing.T) {
 	}
 }
 
-// Records are signed anew at half of their life, and only those.
+// Records are renewed at half of their lifetime, and only those.
 func TestNamesAreRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		book := openBook(t, newDrawer())
+		book := openNames(t, newFakeNameStore())
 		old, err := book.set(t.Context(), "old", b3.Of([]byte("old")))
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(nameRenew - time.Minute)
+		time.Sleep(nameRenewAfter - time.Minute)
 		young, _ := book.set(t.Context(), "young", b3.Of([]byte("young")))
-		book.published(old)
+		book.markPublished(old)
 		time.Sleep(time.Minute)
 		if err := book.renew(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		again, _ := book.lookup("old")
-		if again.Seq <= old.Seq || again.Manifest != old.Manifest || time.Until(again.Expires) != nameLife {
+		if again.Seq <= old.Seq || again.Manifest != old.Manifest || time.Until(again.Expires) != nameTTL {
 			t.Errorf("%v after %v", again, old)
 		}
 		if same, _ := book.lookup("young"); same.Seq != young.Seq {
@@ -214,7 +216,7 @@ func TestNamesAreRenewed(t *testing.T) {
 		if due := book.unpublished(); len(due) != 2 {
 			t.Errorf("to be published: %v", due)
 		}
-		book.published(old) // an answer that comes late is about a record that does not count any more
+		book.markPublished(old) // a late acknowledgement is about an outdated record
 		if due := book.unpublished(); len(due) != 2 {
 			t.Errorf("to be published: %v", due)
 		}
@@ -227,11 +229,12 @@ func TestNamesAreRenewed(t *testing.T) {
 	})
 }
 
-// Nobody waits for the turn longer than he has time, and nobody after the end.
+// A caller waits for the lane until its deadline at most, and not at all after
+// close.
 func TestTheTurnOfNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		book := openBook(t, nil)
-		if err := book.turn.Enter(t.Context()); err != nil {
+		book := openNames(t, nil)
+		if err := book.writeLane.Enter(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -246,12 +249,12 @@ func TestTheTurnOfNames(t *testing.T) {
 		if err := book.renew(ctx); fault.KindOf(err) != fault.Timeout {
 			t.Error(err)
 		}
-		book.turn.Leave()
+		book.writeLane.Leave()
 		book.close()
 		if _, err := book.set(t.Context(), "docs", b3.Of(nil)); !errors.Is(err, flow.ErrClosed) {
 			t.Error(err)
 		}
-		if book.await(t.Context(), time.Hour) {
+		if book.waitChanged(t.Context(), time.Hour) {
 			t.Error("a publisher goes on after the end")
 		}
 	})

@@ -13,82 +13,83 @@ import (
 	"micronode/internal/ingress"
 )
 
-// routingRoutes are those by which IPFS software uses this node: it asks who has
-// something, and fetches what this node has.
+// routingRoutes are the routes for IPFS software: it asks for providers, and
+// fetches what this node has.
 func (x *Index) routingRoutes() []ingress.Route {
-	cid := ingress.Param{Name: "cid", In: "path", Type: "string", Required: true, Doc: "A CID. Those of raw blocks under BLAKE3 are known here; nobody has the others."}
+	cid := ingress.Param{Name: "cid", In: "path", Type: "string", Required: true, Doc: "A CID. Only CIDs of raw blocks under BLAKE3 have providers here."}
 	return []ingress.Route{
 		{
-			Service: service, Methods: []string{http.MethodGet}, Pattern: "/routing/v1/providers/{cid}", Handler: x.serveRouting,
+			Service: service, Methods: []string{http.MethodGet}, Pattern: "/routing/v1/providers/{cid}", Handler: x.handleRouting,
 			Class: ingress.Control, Deadline: routeDeadline,
-			Docs: ingress.Docs{Summary: "Who has a block, as Delegated Routing V1 says it",
-				Description: "With Accept: application/x-ndjson the records come one a line, each as soon as it is found. That nobody has it is an empty list.",
+			Docs: ingress.Docs{Summary: "The providers of a block, by Delegated Routing V1",
+				Description: "With Accept: application/x-ndjson the records come one per line, each as soon as it is found. Without a provider the list is empty.",
 				Params: []ingress.Param{cid,
-					{Name: "filter-protocols", In: "query", Type: "string", Doc: "Only hosts that speak one of these, separated by commas; unknown stands for those that do not say."},
+					{Name: "filter-protocols", In: "query", Type: "string", Doc: "Only hosts with one of these protocols, separated by commas; unknown stands for hosts that declare none."},
 					{Name: "filter-addrs", In: "query", Type: "string", Doc: "Only addresses with one of these parts, and without those that have an exclamation mark."}},
-				Responses: []ingress.Response{{Status: http.StatusOK, Body: delegated.Response{}}, {Status: http.StatusNotModified, Doc: "The client has it."}},
-				Kinds:     []fault.Kind{fault.Malformed, fault.Busy, fault.Timeout, fault.BreakerOpen, fault.UpstreamFailed, fault.Canceled}},
+				Content: true, Responses: []ingress.Response{{Status: http.StatusOK, Body: delegated.Response{}, Doc: "The providers."},
+					{Status: http.StatusOK, Type: "application/x-ndjson", Doc: "Or one per line."}},
+				Kinds: []fault.Kind{fault.Malformed, fault.Busy, fault.Timeout, fault.BreakerOpen, fault.NotReady, fault.UpstreamFailed, fault.Canceled}},
 		},
 		x.gatewayRoute(cid),
 	}
 }
 
-// serveRouting answers who has a block. What this node has itself it says at
-// once, before it looks for others.
-func (x *Index) serveRouting(w http.ResponseWriter, r *http.Request) error {
+// handleRouting answers with the providers of a block. This node comes first if
+// it has the block, before others are looked up.
+func (x *Index) handleRouting(w http.ResponseWriter, r *http.Request) error {
 	asked, err := delegated.ParseCID(r.PathValue("cid"))
 	if err != nil {
 		return err
 	}
-	form, err := delegated.FormOf(r.Header)
+	encoding, err := delegated.NegotiateEncoding(r.Header)
 	if err != nil {
 		return err
 	}
-	page := delegated.NewPage(w, form, delegated.ParseFilter(r.URL.Query()), time.Now())
+	writer := delegated.NewRecordWriter(w, encoding, delegated.ParseFilter(r.URL.Query()), time.Now())
 	if asked.Ours {
-		if err := x.fill(r.Context(), page, asked.Address, x.client(r)); err != nil {
+		if err := x.writeProviders(r.Context(), writer, asked.Address, x.clientClass(r)); err != nil {
 			return err
 		}
 	}
-	if form == delegated.NDJSON {
-		page.EndStream()
+	if encoding == delegated.NDJSON {
+		writer.EndStream()
 		return nil
 	}
-	d := page.Document()
+	d := writer.Document()
 	_, err = ingress.ServeContent(w, r, ingress.Content{
 		Size: int64(len(d.Text)), ETag: d.ETag, Type: d.Type, CacheControl: d.CacheControl, Ready: true, Write: d.Write,
 	})
 	return err
 }
 
-// fill puts on the page who has an object. A stream that has begun ends with
-// what was found, whatever happens to the rest of the search: its reader can do
-// more with that than with half an answer.
-func (x *Index) fill(ctx context.Context, page *delegated.Page, address b3.Address, from uint64) error {
-	if has, err := x.has(ctx, address); err == nil && has {
-		if err := x.enter(page, x.own()); err != nil {
+// writeProviders writes the providers of an object. A stream that has started
+// ends with what was found, even if the look-up fails: its reader can use that
+// better than a broken answer.
+func (x *Index) writeProviders(ctx context.Context, page *delegated.RecordWriter, address b3.Address, from uint64) error {
+	if has, err := x.hasObject(ctx, address); err == nil && has {
+		if err := x.writeProvider(page, x.selfProvider()); err != nil {
 			return err
 		}
 	}
-	found, err := x.Providers(ctx, address, ProviderOptions{Limit: mostProviders, From: from})
-	if err != nil && !page.Begun() {
+	found, err := x.Providers(ctx, address, ProviderOptions{Limit: maxProviders, ClientClass: from})
+	if err != nil && !page.Started() {
 		return err
 	}
 	for _, one := range found.Providers {
-		if err := x.enter(page, one.Provider); err != nil {
+		if err := x.writeProvider(page, one.Provider); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// enter puts a provider on the page, if it has a name there.
-func (x *Index) enter(page *delegated.Page, p record.Provider) error {
+// writeProvider writes a provider, if it has an ID of libp2p.
+func (x *Index) writeProvider(page *delegated.RecordWriter, p record.Provider) error {
 	if p.ID == x.selfText {
-		p = delegated.Introduce(p, x.spec.Key.Public().(ed25519.PublicKey))
+		p = delegated.WithLibp2pID(p, x.spec.Key.Public().(ed25519.PublicKey))
 	}
-	if told, ok := delegated.RecordOf(p); ok {
-		return page.Add(told)
+	if rec, ok := delegated.RecordOf(p); ok {
+		return page.Add(rec)
 	}
 	return nil
 }

@@ -22,19 +22,19 @@ import (
 
 const stranger = "QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N"
 
-func hostOf(name string) string {
+func libp2pIDOf(name string) string {
 	return record.Libp2pID(keyOfNode(name).Public().(ed25519.PublicKey))
 }
 
-// introduced is a played node of which it is known what libp2p calls it.
-func introduced(name string) record.Provider {
-	return delegated.Introduce(where(name), keyOfNode(name).Public().(ed25519.PublicKey))
+// providerWithLibp2pID is a fake node whose libp2p ID is known.
+func providerWithLibp2pID(name string) record.Provider {
+	return delegated.WithLibp2pID(providerOf(name), keyOfNode(name).Public().(ed25519.PublicKey))
 }
 
-func routing(a b3.Address) string { return "/routing/v1/providers/" + a.CID() }
+func routingPath(a b3.Address) string { return "/routing/v1/providers/" + a.CID() }
 
-// hosts are the IDs of an answer, in either form.
-func hosts(t *testing.T, answer *httptest.ResponseRecorder) []string {
+// recordIDs are the IDs of an answer, in either encoding.
+func recordIDs(t *testing.T, answer *httptest.ResponseRecorder) []string {
 	t.Helper()
 	all := []string{}
 	equal(t, "status of "+answer.Body.String(), answer.Code, http.StatusOK)
@@ -58,60 +58,60 @@ func hosts(t *testing.T, answer *httptest.ResponseRecorder) []string {
 func TestRoutingNamesThisNode(t *testing.T) {
 	r := open(t)
 	a := r.put("a block")
-	answer := r.get(routing(a))
-	want := `{"Providers":[{"Schema":"peer","ID":"` + hostOf("self") + `","Addrs":["/ip4/127.0.0.1/tcp/9500/tls","/ip4/127.0.0.1/tcp/8080/http"],"Protocols":["transport-ipfs-gateway-http"]}]}` + "\n"
+	answer := r.get(routingPath(a))
+	want := `{"Providers":[{"Schema":"peer","ID":"` + libp2pIDOf("self") + `","Addrs":["/ip4/127.0.0.1/tcp/9500/tls","/ip4/127.0.0.1/tcp/8080/http"],"Protocols":["transport-ipfs-gateway-http"]}]}` + "\n"
 	equal(t, "answer", answer.Body.String(), want)
 	for name, value := range map[string]string{"Content-Type": "application/json", "Vary": "Accept", "Cache-Control": "public, max-age=300, stale-while-revalidate=600, stale-if-error=172800"} {
 		equal(t, name, answer.Header().Get(name), value)
 	}
-	again := r.get(routing(a), "If-None-Match", answer.Header().Get("Etag"))
+	again := r.get(routingPath(a), "If-None-Match", answer.Header().Get("Etag"))
 	equal(t, "status of what the client has", again.Code, http.StatusNotModified)
 	for _, text := range []string{"B" + strings.ToUpper(a.CID()[1:])} {
-		equal(t, "hosts by "+text, strings.Join(hosts(t, r.get("/routing/v1/providers/"+text)), " "), hostOf("self"))
+		equal(t, "hosts by "+text, strings.Join(recordIDs(t, r.get("/routing/v1/providers/"+text)), " "), libp2pIDOf("self"))
 	}
 }
 
-// Both forms tell the same, of all who were found and can be told of.
+// Both encodings return the same: all providers found that have a libp2p ID.
 func TestRoutingNamesOthers(t *testing.T) {
 	far := record.Provider{ID: stranger, Other: []string{"/ip4/192.0.2.1/udp/4001/quic-v1"}}
-	r := open(t, over(newNetwork(target("a", knowing(0, introduced("a"), where("unknown"), far)))))
+	r := open(t, withEngine(newFakeEngine(target("a", answersAfter(0, providerWithLibp2pID("a"), providerOf("unknown"), far)))))
 	for _, accept := range []string{"application/json", "application/x-ndjson"} {
-		answer := r.get(routing(address("elsewhere")), "Accept", accept)
-		got := hosts(t, answer)
+		answer := r.get(routingPath(address("elsewhere")), "Accept", accept)
+		got := recordIDs(t, answer)
 		slices.Sort(got)
-		equal(t, accept, strings.Join(got, " "), hostOf("a")+" "+stranger)
+		equal(t, accept, strings.Join(got, " "), libp2pIDOf("a")+" "+stranger)
 		if keep := answer.Header().Get("Cache-Control"); !strings.Contains(keep, "max-age=300,") || answer.Header().Get("Vary") != "Accept" {
 			t.Errorf("%v", answer.Header())
 		}
 	}
-	equal(t, "hosts that speak HTTP", strings.Join(hosts(t, r.get(routing(address("elsewhere"))+"?filter-protocols=transport-ipfs-gateway-http")), " "), hostOf("a"))
-	equal(t, "hosts that do not say", strings.Join(hosts(t, r.get(routing(address("elsewhere"))+"?filter-protocols=unknown")), " "), stranger)
+	equal(t, "hosts that speak HTTP", strings.Join(recordIDs(t, r.get(routingPath(address("elsewhere"))+"?filter-protocols=transport-ipfs-gateway-http")), " "), libp2pIDOf("a"))
+	equal(t, "hosts that do not say", strings.Join(recordIDs(t, r.get(routingPath(address("elsewhere"))+"?filter-protocols=unknown")), " "), stranger)
 }
 
 func TestRoutingNamesNobody(t *testing.T) {
-	r := open(t, over(newNetwork(target("a", ignorant))))
+	r := open(t, withEngine(newFakeEngine(target("a", answersEmpty))))
 	for _, path := range []string{
-		routing(address("nowhere")), // nobody has it
+		routingPath(address("nowhere")), // there are no providers
 		"/routing/v1/providers/bafkreidcd7frenco2m6ch7mny63wztgztv3q6fctaffgowkro6kljre5ei", // another hash
 		"/routing/v1/providers/bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi", // another codec
 		"/routing/v1/providers/" + stranger, "/routing/v1/providers/bafkqaaa",
 	} {
 		for _, accept := range []string{"application/json", "application/x-ndjson"} {
 			answer := r.get(path, "Accept", accept)
-			equal(t, path, len(hosts(t, answer)), 0)
+			equal(t, path, len(recordIDs(t, answer)), 0)
 			if keep := answer.Header().Get("Cache-Control"); !strings.Contains(keep, "max-age=15,") {
 				t.Errorf("%s: %s", path, keep)
 			}
 		}
 	}
 	alone := open(t)
-	equal(t, "hosts that a node knows that knows nobody", len(hosts(t, alone.get(routing(address("nowhere"))))), 0)
+	equal(t, "hosts that a node knows that knows nobody", len(recordIDs(t, alone.get(routingPath(address("nowhere"))))), 0)
 }
 
 func TestRoutingRefuses(t *testing.T) {
-	n := newNetwork(target("a", failing))
-	n.walk = failing
-	r := open(t, over(n))
+	n := newFakeEngine(target("a", alwaysFails))
+	n.walk = alwaysFails
+	r := open(t, withEngine(n))
 	for _, c := range []struct {
 		path, accept string
 		status       int
@@ -119,9 +119,9 @@ func TestRoutingRefuses(t *testing.T) {
 		{"/routing/v1/providers/docs", "", http.StatusBadRequest},
 		{"/routing/v1/providers/" + address("x").CID()[:50], "", http.StatusBadRequest},
 		{"/routing/v1/providers/" + strings.Repeat("b", 4000), "", http.StatusBadRequest},
-		{routing(address("x")), "text/html", http.StatusBadRequest},
-		{routing(address("x")), "application/json", http.StatusBadGateway},
-		{routing(address("x")), "application/x-ndjson", http.StatusBadGateway},
+		{routingPath(address("x")), "text/html", http.StatusBadRequest},
+		{routingPath(address("x")), "application/json", http.StatusBadGateway},
+		{routingPath(address("x")), "application/x-ndjson", http.StatusBadGateway},
 	} {
 		answer := r.get(c.path, "Accept", c.accept)
 		var problem struct{ Code, Next string }
@@ -132,97 +132,97 @@ func TestRoutingRefuses(t *testing.T) {
 	}
 }
 
-// What this node has is told before others are looked for, and what was told
-// stays told if they are not found.
+// This node is sent before others are looked up, and stays in the answer if
+// none are found.
 func TestRoutingStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := open(t, over(newNetwork(target("a", knowing(time.Second, introduced("a"))))), with(func(c *Config) {
+		r := open(t, withEngine(newFakeEngine(target("a", answersAfter(time.Second, providerWithLibp2pID("a"))))), withConfig(func(c *Config) {
 			c.DHT.Quorum, c.DHT.HedgeMS = 2, config.Auto[int]{Value: 1100}
 		}))
 		a := r.put("a block")
-		w := &flushed{ResponseRecorder: httptest.NewRecorder()}
-		request := httptest.NewRequest(http.MethodGet, routing(a), nil)
+		w := &flushRecorder{ResponseRecorder: httptest.NewRecorder()}
+		request := httptest.NewRequest(http.MethodGet, routingPath(a), nil)
 		request.Header.Set("Accept", "application/x-ndjson")
 		began := time.Now()
 		r.server.ServeHTTP(w, request)
-		equal(t, "hosts", strings.Join(hosts(t, w.ResponseRecorder), " "), hostOf("self")+" "+hostOf("a"))
+		equal(t, "hosts", strings.Join(recordIDs(t, w.ResponseRecorder), " "), libp2pIDOf("self")+" "+libp2pIDOf("a"))
 		if len(w.at) < 2 || w.at[0] != began || w.at[1] != began.Add(time.Second) {
 			t.Errorf("began %s, flushed at %s", began, w.at)
 		}
 	})
 }
 
-// flushed remembers when what was written was sent.
-type flushed struct {
+// flushRecorder records when what was written was sent.
+type flushRecorder struct {
 	*httptest.ResponseRecorder
 	at []time.Time
 }
 
-func (f *flushed) FlushError() error {
+func (f *flushRecorder) FlushError() error {
 	f.at = append(f.at, time.Now())
 	return nil
 }
 
 func TestRoutingStreamsWhatWasFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := open(t, over(newNetwork(target("a", silent))), with(func(c *Config) { c.DHT.Quorum = 2 }))
+		r := open(t, withEngine(newFakeEngine(target("a", neverAnswers))), withConfig(func(c *Config) { c.DHT.Quorum = 2 }))
 		a := r.put("a block")
-		equal(t, "hosts", strings.Join(hosts(t, r.get(routing(a), "Accept", "application/x-ndjson")), " "), hostOf("self"))
-		equal(t, "hosts in a document", strings.Join(hosts(t, r.get(routing(a))), " "), hostOf("self"))
+		equal(t, "hosts", strings.Join(recordIDs(t, r.get(routingPath(a), "Accept", "application/x-ndjson")), " "), libp2pIDOf("self"))
+		equal(t, "hosts in a document", strings.Join(recordIDs(t, r.get(routingPath(a))), " "), libp2pIDOf("self"))
 	})
 }
 
-// A search that is called off ends a stream in order.
+// A search that is cancelled ends a stream properly.
 func TestRoutingStreamsEndInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := open(t, over(newNetwork(target("a", silent))), with(func(c *Config) { c.DHT.Quorum = 2 }))
+		r := open(t, withEngine(newFakeEngine(target("a", neverAnswers))), withConfig(func(c *Config) { c.DHT.Quorum = 2 }))
 		a := r.put("a block")
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Millisecond, cancel)
 		w := httptest.NewRecorder()
-		must(t, r.fill(ctx, delegated.NewPage(w, delegated.NDJSON, delegated.Filter{}, time.Now()), a, 1))
-		equal(t, "hosts", strings.Join(hosts(t, w), " "), hostOf("self"))
-		is(t, r.fill(ctx, delegated.NewPage(w, delegated.JSON, delegated.Filter{}, time.Now()), address("elsewhere"), 1), fault.Canceled)
+		must(t, r.writeProviders(ctx, delegated.NewRecordWriter(w, delegated.NDJSON, delegated.Filter{}, time.Now()), a, 1))
+		equal(t, "hosts", strings.Join(recordIDs(t, w), " "), libp2pIDOf("self"))
+		wantKind(t, r.writeProviders(ctx, delegated.NewRecordWriter(w, delegated.JSON, delegated.Filter{}, time.Now()), address("elsewhere"), 1), fault.Canceled)
 	})
 }
 
-// A client that leaves in the middle is no failure of the node.
+// A client that leaves in the middle is not a failure of the node.
 func TestRoutingToSomebodyWhoLeaves(t *testing.T) {
 	r := open(t)
 	a := r.put("a block")
-	page := delegated.NewPage(leaver{httptest.NewRecorder()}, delegated.NDJSON, delegated.Filter{}, time.Now())
-	is(t, r.fill(context.Background(), page, a, 1), fault.BrokenPipe)
-	n := open(t, over(newNetwork(target("a", knowing(0, introduced("a"))))))
-	page = delegated.NewPage(leaver{httptest.NewRecorder()}, delegated.NDJSON, delegated.Filter{}, time.Now())
-	is(t, n.fill(context.Background(), page, a, 1), fault.BrokenPipe)
+	page := delegated.NewRecordWriter(brokenWriter{httptest.NewRecorder()}, delegated.NDJSON, delegated.Filter{}, time.Now())
+	wantKind(t, r.writeProviders(context.Background(), page, a, 1), fault.BrokenPipe)
+	n := open(t, withEngine(newFakeEngine(target("a", answersAfter(0, providerWithLibp2pID("a"))))))
+	page = delegated.NewRecordWriter(brokenWriter{httptest.NewRecorder()}, delegated.NDJSON, delegated.Filter{}, time.Now())
+	wantKind(t, n.writeProviders(context.Background(), page, a, 1), fault.BrokenPipe)
 }
 
-type leaver struct{ http.ResponseWriter }
+type brokenWriter struct{ http.ResponseWriter }
 
-func (leaver) Write([]byte) (int, error) { return 0, fault.BrokenPipe }
+func (brokenWriter) Write([]byte) (int, error) { return 0, fault.BrokenPipe }
 
-// Over a real connection each line is there when it is sent.
+// Over a real connection each line arrives when it is sent.
 func TestRoutingOverTheWire(t *testing.T) {
 	hold := make(chan struct{})
-	r := open(t, over(newNetwork(target("a", func(context.Context, record.Question) (record.Answer, error) {
+	r := open(t, withEngine(newFakeEngine(target("a", func(context.Context, record.Question) (record.Answer, error) {
 		<-hold
-		return record.Answer{Providers: []record.Provider{introduced("a")}}, nil
-	}))), with(func(c *Config) { c.DHT.Quorum, c.DHT.DeadlineMS = 2, 10_000 }))
+		return record.Answer{Providers: []record.Provider{providerWithLibp2pID("a")}}, nil
+	}))), withConfig(func(c *Config) { c.DHT.Quorum, c.DHT.DeadlineMS = 2, 10_000 }))
 	a := r.put("a block")
 	server := httptest.NewServer(r.server)
 	defer server.Close()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+routing(a), nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+routingPath(a), nil)
 	must(t, err)
 	request.Header.Set("Accept", "application/x-ndjson")
 	response, err := server.Client().Do(request)
 	must(t, err)
 	defer response.Body.Close()
 	lines := bufio.NewScanner(response.Body)
-	if !lines.Scan() || !strings.Contains(lines.Text(), hostOf("self")) {
+	if !lines.Scan() || !strings.Contains(lines.Text(), libp2pIDOf("self")) {
 		t.Errorf("the first line is %q", lines.Text())
 	}
 	close(hold)
-	if !lines.Scan() || !strings.Contains(lines.Text(), hostOf("a")) || lines.Scan() {
+	if !lines.Scan() || !strings.Contains(lines.Text(), libp2pIDOf("a")) || lines.Scan() {
 		t.Errorf("the last line is %q", lines.Text())
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"micronode/b3"
+	"micronode/internal/breaker"
 	"micronode/internal/flow"
-	"micronode/internal/index/breaker"
 	"micronode/internal/index/cache"
 	"micronode/internal/index/hedge"
 	"micronode/internal/index/record"
@@ -23,88 +23,91 @@ import (
 	"micronode/internal/supervise"
 )
 
-// Spec is what an index is made of.
+// Spec configures an index.
 type Spec struct {
-	Config Config
-	Key    ed25519.PrivateKey // signs this node's names
-	Skew   time.Duration      // by how much the clocks of nodes may differ
-	Store  store.Store        // what this node has
-	Keeper Keeper             // keeps its names over restarts; nil in amnesia
-	Seen   string             // the file that keeps which records of others' names were seen; empty in amnesia
-	Deeds  string             // the file that keeps which requests were carried out, by their keys; empty in amnesia
+	Config          Config
+	Key             ed25519.PrivateKey // signs this node's names
+	Skew            time.Duration      // maximum clock difference between nodes
+	Store           store.Store        // what this node has
+	NameStore       NameStore          // persists its names; nil in amnesia
+	SeenPath        string             // file with the records seen of others' names; empty in amnesia
+	IdempotencyPath string             // file with the requests carried out, by key; empty in amnesia
 
-	Library  *Library               // what can be found by words, for other processes, and told of what is fetched; nil if nobody searches. It is closed by whoever opened it
+	Objects  ObjectListener         // learns of fetched objects, and of those that other processes put or removed; nil if there is none
 	Registry NameSource             // nil if there is none
-	Overlay  Neighbours             // nil if there is none
+	Overlay  PeerSet                // nil if there is none
 	Engine   Engine                 // nil if there is none; closed with the index
-	Self     func() record.Provider // where this node can be reached; it never waits
+	Self     func() record.Provider // this node's own addresses; it never waits
+	Peers    func() []string        // addresses of the peers that the operator named, as HOST:PORT; it never waits. Nil if there are none
 
 	Metrics   *observe.Metrics
 	Readiness *observe.Readiness
-	Tracer    trace.Tracer // nil if nobody wants spans
+	Tracer    trace.Tracer // nil if spans are off
 }
 
 // Index is the service.
 type Index struct {
 	// set at construction
-	spec      Spec
-	self      oap.PeerID
-	selfText  string
-	seed      maphash.Seed // so that nobody can choose to look like another client
-	metrics   *metrics
-	table     *observe.Dependency // the DHT's
-	endpoints *observe.Dependency // of Delegated Routing
-	cache     *cache.Cache
-	breakers  *breaker.Table
-	budget    *hedge.Budget
-	delay     *hedge.Delay
-	providers *history // how those did from whom something was fetched
-	targets   *history // how those did who were asked
-	flights   flights
-	shelf     *shelf
-	names     *names
-	seen      *seen
-	witnessed *observe.Dependency // the file of what was seen
-	fetches   *fetches
-	gateways  *gateways
-	deeds     *once               // what is to be done once, however often it is asked for
-	recalled  *observe.Dependency // the file of what was done
+	spec           Spec
+	self           oap.PeerID
+	selfText       string
+	seed           maphash.Seed // random, so that clients cannot choose their class
+	metrics        *metrics
+	table          *observe.Dependency // of the DHT
+	endpoints      *observe.Dependency // of Delegated Routing
+	cache          *cache.Cache
+	breakers       *breaker.Table
+	budget         *hedge.Budget
+	delay          *hedge.Delay
+	providers      *history // outcomes of fetches, by provider
+	targets        *history // outcomes of questions, by target
+	offenders      *history // sources of wrong bytes
+	flights        flights
+	answerCache    *answerCache
+	names          *names
+	seen           *seenRecords
+	seenDep        *observe.Dependency // the log of seen records
+	fetches        *flow.Flights[b3.Address, fetched]
+	gatewayClient  *gatewayClient
+	idempotency    *idempotency        // requests that are carried out once, however often they are sent
+	idempotencyDep *observe.Dependency // the log of idempotent requests
 
-	// what moves between the tasks
-	settings *flow.Snapshot[*settings] // what is in force; a request loads it once
-	work     *flow.Fair[*flight]       // to the workers; each client is a class of its own
-	aloft    *flow.Permits             // look-ups under way that were in the queue; a worker takes one before it takes a flight
-	events   *flow.Bus[Event]          // for the record
-	recorded *flow.Reader[Event]       // of the one who keeps it, subscribed before anything happens
-	provide  *flow.Queue[b3.Address]   // objects to be announced
-	rounds   *flow.Queue[struct{}]     // asks for all of them to be announced
-	lookups  *supervise.Group          // one task for each look-up
-	racers   *supervise.Group          // one task for each target that is being asked
+	// shared between the tasks
+	settings      *flow.Snapshot[*settings] // in force now; a request loads it once
+	work          *flow.Fair[*flight]       // for the workers; each client is a class of its own
+	lookupPermits *flow.Permits             // running look-ups that came through the queue; a worker acquires one before it dequeues a flight
+	events        *flow.Bus[Event]          // for the audit log
+	recorded      *flow.Reader[Event]       // the audit reader, subscribed before the first event
+	announceQueue *flow.Queue[b3.Address]   // objects to be announced
+	roundSignal   *flow.Signal              // requests a round that announces all of them
+	lookups       *supervise.Group          // one task per look-up
+	racers        *supervise.Group          // one task per target that is being asked
 
-	closing atomic.Bool // no look-up is taken any more
+	closing atomic.Bool // new look-ups are rejected
 
-	// of announcing: how many objects went into the queue and came out of it,
-	// whether it was so full that some may have been dropped, and whether the
-	// last one failed
-	offered, taken  atomic.Int64
-	behind, failing atomic.Bool
+	// announcing: how many objects were enqueued and dequeued, whether the
+	// queue was so full that some may have been dropped, and whether the last
+	// announcement failed
+	announceQueued, announceTaken           atomic.Int64
+	announceMayHaveDropped, announceFailing atomic.Bool
 }
 
-// Stages says in which stages of the node the parts of the index run. They
-// drain in reverse: first no look-up is started any more and those under way
-// end, then what they need goes.
+// Stages names the stages of the node in which the parts of the index run. They
+// drain in reverse order: first new look-ups are rejected and running ones
+// finish, then their dependencies stop.
 type Stages struct {
 	State   string // look-ups, janitors, announcing, readiness, events
 	Workers string // workers, warm-up
 }
 
-// The bounds of what runs at a time.
+// Limits of concurrency.
 const (
-	mostWaiting = 512  // look-ups that nobody has started
-	mostLookups = 512  // look-ups under way
-	mostSpare   = 256  // of those, the ones that only begin for clients that have little in hand
-	mostRacers  = 4096 // targets that are being asked
-	mostProvide = 1024 // objects that wait to be announced
+	maxWaiting = 512  // look-ups that wait in the queue
+	maxLookups = 512  // running look-ups
+	maxSpare   = 256  // of those, reserved for clients with few look-ups
+	maxRacers  = 4096 // targets that are being asked
+	maxTrees   = 8    // trees of objects that are being fetched, in memory
+	maxProvide = 1024 // objects that wait to be announced
 )
 
 // New makes the parts of an index.
@@ -119,29 +122,29 @@ func New(_ context.Context, inv *flow.Inventory, to *supervise.Supervisor, in St
 		return nil, err
 	}
 	x.makeParts(inv, first)
-	// The permits bound the look-ups. One that has given its permit back may not
-	// be counted out of the group yet, so the group has room for more.
-	if x.lookups, err = to.NewGroup(supervise.GroupSpec{Service: service, Kind: "look-up", Stage: in.State, Max: 2 * mostLookups}); err != nil {
+	// The permits limit the look-ups. One that has released its permit may
+	// still be counted in the group, so the group is larger.
+	if x.lookups, err = to.NewGroup(supervise.GroupSpec{Service: service, Kind: "look-up", Stage: in.State, Max: 2 * maxLookups}); err != nil {
 		return nil, err
 	}
-	if x.racers, err = to.NewGroup(supervise.GroupSpec{Service: service, Kind: "racer", Stage: in.State, Max: mostRacers}); err != nil {
+	if x.racers, err = to.NewGroup(supervise.GroupSpec{Service: service, Kind: "racer", Stage: in.State, Max: maxRacers}); err != nil {
 		return nil, err
 	}
-	downloads, err := to.NewGroup(supervise.GroupSpec{Service: service, Kind: "fetch", Stage: in.State, Max: mostFetches})
+	downloads, err := to.NewGroup(supervise.GroupSpec{Service: service, Kind: "fetch", Stage: in.State, Max: maxFetches})
 	if err != nil {
 		return nil, err
 	}
-	x.fetches = &fetches{begin: downloads.Go, fetch: x.bring, onWay: map[b3.Address]*fetching{}}
+	x.fetches = newFetches(downloads)
 	x.openNames(inv)
 	x.openSeen()
-	x.openDeeds()
+	x.openIdempotency()
 	x.watchBreakers()
-	x.look(first)
+	x.updateReadiness(first)
 	return x, nil
 }
 
-// makeParts makes everything that remembers, and everything that moves between
-// the tasks.
+// makeParts makes the caches, the queues and all other state shared between the
+// tasks.
 func (x *Index) makeParts(inv *flow.Inventory, first *settings) {
 	x.metrics = newMetrics(x.spec.Metrics.For(service))
 	x.table = x.spec.Readiness.Dependency(service, "dht", observe.ForReads)
@@ -149,84 +152,120 @@ func (x *Index) makeParts(inv *flow.Inventory, first *settings) {
 	x.cache = cache.New(first.Cache.spec())
 	x.breakers = breaker.New(first.Breaker.spec())
 	x.budget = hedge.NewBudget(first.DHT.HedgeBudget)
-	x.delay = hedge.NewDelay(autoHedge, first.DHT.deadline())
-	x.providers, x.targets = newHistory(mostRemembered), newHistory(mostRemembered)
-	x.flights = newFlights(mostSpare)
-	x.shelf = newShelf(x, int64(first.Cache.ShelfBytes))
-	x.gateways = newGateways(x.reach)
+	x.delay = hedge.NewDelay(defaultHedgeDelay, first.DHT.deadline())
+	x.providers, x.targets, x.offenders = newHistory(maxRemembered), newHistory(maxRemembered), newHistory(maxRemembered)
+	x.flights = newFlights(maxSpare)
+	x.answerCache = newAnswerCache(x, int64(first.Cache.PreparedBytes))
+	x.gatewayClient = newGatewayClient(x.Reach, x.metrics, flow.NewPermits(inv, flow.PermitsSpec{
+		Service: service, Name: "proofs", Cap: maxTrees, Waiting: maxFetches, From: "fetches", To: "gateways",
+	}))
 
 	x.settings = flow.NewSnapshot(inv, flow.SnapshotSpec{Service: service, Name: "settings", From: "config", To: "all tasks"}, first)
 	x.work = flow.NewFair[*flight](inv, flow.FairSpec{
 		Service: service, Quantum: 1, From: "handlers, warm-up", To: "index workers",
-		Bands: []flow.BandSpec{{Name: "work", Cap: mostWaiting, Bytes: mostWaiting, Policy: flow.RejectNew}},
+		Bands: []flow.BandSpec{{Name: "work", Cap: maxWaiting, Bytes: maxWaiting, Policy: flow.RejectNew}},
 	})
-	x.aloft = flow.NewPermits(inv, flow.PermitsSpec{
-		Service: service, Name: "look-ups", Cap: mostLookups - mostSpare, Waiting: 1024, From: "index workers", To: "look-ups",
+	x.lookupPermits = flow.NewPermits(inv, flow.PermitsSpec{
+		Service: service, Name: "look-ups", Cap: maxLookups - maxSpare, Waiting: 1024, From: "index workers", To: "look-ups",
 	})
 	x.events = flow.NewBus[Event](inv, flow.BusSpec{
 		Service: service, Name: "events", Cap: 1024, Readers: 16, From: "handlers, tasks", To: "audit",
 	})
 	x.recorded, _ = x.events.Subscribe("audit", nil) // a new bus has room
-	x.provide = flow.NewQueue[b3.Address](inv, flow.QueueSpec{
-		Service: service, Name: "provide", Cap: mostProvide, Policy: flow.DropOldest, From: "store, announcing rounds", To: "announcers",
+	x.announceQueue = flow.NewQueue[b3.Address](inv, flow.QueueSpec{
+		Service: service, Name: "provide", Cap: maxProvide, Policy: flow.DropOldest, From: "store, announcing rounds", To: "announcers",
 	})
-	x.rounds = flow.NewQueue[struct{}](inv, flow.QueueSpec{
-		Service: service, Name: "reindex", Cap: 1, Policy: flow.Coalesce, From: "whoever asks for it", To: "announcing rounds",
-	})
+	x.roundSignal = flow.NewSignal(inv, flow.SignalSpec{Service: service, Name: "reindex", From: "subscribers", To: "announcing rounds"})
 }
 
-// announcers is how many objects are announced at a time.
+// announcers is how many objects are announced concurrently.
 const announcers = 4
 
-// Add hands everything that runs to the supervisor.
+// Add registers all services with the supervisor.
 func (x *Index) Add(to *supervise.Supervisor, in Stages, audit func(Event)) (err error) {
 	add := func(name, stage string, serve, drain func(context.Context) error) {
 		err = errors.Join(err, to.Add(supervise.Service{Service: service, Name: name, Stage: stage, Serve: serve, Drain: drain}))
 	}
-	add("index audit", in.State, func(ctx context.Context) error { x.recorded.Each(ctx, audit); return nil }, supervise.Closing(x.events.Close))
-	add("index cache janitor", in.State, x.keepCache, nil)
-	add("index breaker janitor", in.State, x.keepBreakers, nil)
-	add("index readiness", in.State, x.watch, nil)
-	add("index warm-up", in.Workers, x.warmUp, nil)
+	add("index audit", in.State, func(ctx context.Context) error { x.recorded.ForEach(ctx, audit); return nil }, supervise.CloseOnDrain(x.events.Close))
+	add("index cache janitor", in.State, x.runCacheJanitor, nil)
+	add("index breaker janitor", in.State, x.runBreakerJanitor, nil)
+	add("index readiness", in.State, x.runReadiness, nil)
+	add("index warm-up", in.Workers, x.runWarmUp, nil)
 	if x.spec.Engine != nil {
-		add("index rounds", in.State, x.announceAll, nil)
-		err = errors.Join(err, to.AddPool(supervise.Pool{N: announcers, Next: x.nextObject,
+		add("index rounds", in.State, x.runAnnounceRounds, nil)
+		err = errors.Join(err, to.AddPool(supervise.Pool{N: announcers, NextJob: x.nextAnnouncement,
 			Service: supervise.Service{Service: service, Name: "index announcer", Stage: in.State}}))
 	}
 	return errors.Join(err, x.addNames(to, in),
-		to.AddPool(supervise.Pool{N: x.spec.Config.workers(), Next: x.nextFlight,
+		to.AddPool(supervise.Pool{N: x.spec.Config.workers(), NextJob: x.nextFlight,
 			Service: supervise.Service{Service: service, Name: "index worker", Stage: in.Workers, Drain: x.drain}}))
 }
 
-// Join takes part in a DHT, which is closed with the index. It is called before
-// Add, and not by an index that was made with one.
-func (x *Index) Join(engine Engine) {
+// JoinDHT sets the DHT engine, which is closed with the index. It is called
+// before Add, and only if Spec has no engine.
+func (x *Index) JoinDHT(engine Engine) {
 	x.spec.Engine = engine
-	x.look(x.settings.Load())
+	x.updateReadiness(x.settings.Load())
 }
 
-// DHT is where others find this node in the DHT; nothing if it does not take
-// part.
-func (x *Index) DHT() []string {
+// DHTAddrs is where others find this node in the DHT; nil if it does not
+// participate.
+func (x *Index) DHTAddrs() []string {
 	if x.spec.Engine == nil {
 		return nil
 	}
 	return x.spec.Engine.Addrs()
 }
 
-// Close lets go of everything.
+// Close releases all resources.
 func (x *Index) Close() error {
 	x.closing.Store(true)
 	x.work.Close()
-	x.callOff()
-	x.shelf.clear()
+	x.failFlights()
+	x.answerCache.clear()
 	x.cache.Clear()
 	x.names.close()
-	x.gateways.close()
+	x.gatewayClient.close()
 	endpointClient.CloseIdleConnections()
-	kept := errors.Join(x.seen.close(), x.deeds.close())
+	kept := errors.Join(x.seen.close(), x.idempotency.close())
 	if x.spec.Engine == nil {
 		return kept
 	}
 	return errors.Join(kept, x.spec.Engine.Close())
+}
+
+// Event is an entry of the audit log. It says what was done and with which
+// result, never for which client.
+type Event struct {
+	Type   EventType
+	Time   time.Time
+	Key    string // its subject: b3:…, name:…, or the key of a target
+	Detail string // for people
+}
+
+// EventType is one of a fixed set.
+type EventType string
+
+// The types of events.
+const (
+	NameSet       EventType = "name set"
+	NameDeleted   EventType = "name deleted"
+	NameShadowed  EventType = "name shadowed" // the registry now governs a name of this node
+	NamePublished EventType = "name published"
+
+	Reindexed EventType = "reindexed"
+	Pinned    EventType = "pinned"
+	Unpinned  EventType = "unpinned"
+	Fetched   EventType = "fetched"
+
+	BreakerOpened EventType = "breaker opened"    // a target failed too often and is suspended
+	Lied          EventType = "target lied"       // it sent an answer that cannot be true
+	Failed        EventType = "announcing failed" // of an object or a name; the next round tries again
+	Reconfigured  EventType = "index reconfigured"
+)
+
+// audit publishes an event. It never waits.
+func (x *Index) audit(e Event) {
+	e.Time = time.Now()
+	_ = x.events.Publish(e) // a closed bus has no readers left
 }

@@ -21,8 +21,7 @@ import (
 	"micronode/internal/observe"
 )
 
-// Dashboards that others have made look for these names, and find a zero and
-// not a gap.
+// Dashboards rely on these names, and find a zero and not a gap.
 func TestWhatIsPromisedIsCountedFromTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t)
@@ -49,22 +48,22 @@ func TestWhatIsPromisedIsCountedFromTheStart(t *testing.T) {
 	})
 }
 
-// Who has traces on sees where the time went.
+// With tracing on, spans show where the time went.
 func TestAResolveLeavesSpans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		spans := tracetest.NewSpanRecorder()
 		provider := sdk.NewTracerProvider(sdk.WithSpanProcessor(spans))
-		network := newNetwork(target("a", knowing(0, where("bob"))))
-		r := open(t, over(network), func(s *Spec) { s.Tracer = provider.Tracer("test") })
+		network := newFakeEngine(target("a", answersAfter(0, providerOf("bob"))))
+		r := open(t, withEngine(network), func(s *Spec) { s.Tracer = provider.Tracer("test") })
 		must(t, <-r.ask("x", 0))
 		network.mu.Lock()
-		network.near = []Target{target("b", failing)}
-		network.walk = failing
+		network.near = []Target{target("b", alwaysFails)}
+		network.walk = alwaysFails
 		network.mu.Unlock()
 		_, err := r.Resolve(t.Context(), byAddress(address("y")), Options{})
-		is(t, err, fault.UpstreamFailed)
+		wantKind(t, err, fault.UpstreamFailed)
 		_, err = r.Providers(t.Context(), address("y"), ProviderOptions{})
-		is(t, err, fault.UpstreamFailed)
+		wantKind(t, err, fault.UpstreamFailed)
 		synctest.Wait()
 		seen := map[string]int{}
 		parents := map[string]bool{}
@@ -84,21 +83,21 @@ func TestAResolveLeavesSpans(t *testing.T) {
 	})
 }
 
-// A record keeper that is too slow loses events, and that is counted; nobody
-// waits for it.
+// A slow audit reader loses events, and that is counted; publishing never waits
+// for it.
 func TestASlowRecordKeeperLosesEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := build(t)
 		r.log.hold = make(chan struct{})
 		r.run()
-		defer r.drained()
+		defer r.stopAndReport()
 		for i := range 5000 {
 			r.audit(Event{Type: Reconfigured, Key: fmt.Sprint(i)})
 		}
 		synctest.Wait()
 		close(r.log.hold)
 		synctest.Wait()
-		events := r.log.of(Reconfigured)
+		events := r.log.ofType(Reconfigured)
 		if n := len(events); n < 1024 || n > 1025 || events[n-1].Key != "4999" {
 			t.Errorf("%d events were told", n)
 		}
@@ -107,12 +106,12 @@ func TestASlowRecordKeeperLosesEvents(t *testing.T) {
 	})
 }
 
-// Readiness knows whether there is anybody to ask.
+// Readiness reflects whether there are targets.
 func TestReadinessKnowsTheRoutingTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		network := newNetwork(target("a", failing))
+		network := newFakeEngine(target("a", alwaysFails))
 		network.size.Store(0)
-		r := open(t, over(network), with(func(c *Config) { c.Delegated = []string{"http://127.0.0.1:1"} }))
+		r := open(t, withEngine(network), withConfig(func(c *Config) { c.Delegated = []string{"http://127.0.0.1:1"} }))
 		reason := func(dep string) string {
 			for _, one := range r.readiness.Evaluate().Reasons {
 				if one.Dep == "index/"+dep {
@@ -150,7 +149,7 @@ func TestReadinessKnowsTheRoutingTable(t *testing.T) {
 func TestWarmUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
-		r := open(t, over(newNetwork(target("a", counted(&asked, knowing(time.Millisecond, where("bob")))))), with(func(c *Config) {
+		r := open(t, withEngine(newFakeEngine(target("a", countingAsk(&asked, answersAfter(time.Millisecond, providerOf("bob")))))), withConfig(func(c *Config) {
 			c.Cache.WarmupKeys = []string{address("1").String(), address("2").String(), "docs"}
 		}))
 		time.Sleep(time.Second)
@@ -164,47 +163,47 @@ func TestWarmUp(t *testing.T) {
 	})
 }
 
-// A warm-up gives way to those who wait.
+// A warm-up yields to waiting requests.
 func TestWarmUpGivesWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		network := newNetwork(target("a", silent))
-		network.walk = silent
-		r := open(t, over(network))
+		network := newFakeEngine(target("a", neverAnswers))
+		network.walk = neverAnswers
+		r := open(t, withEngine(network))
 		r.flood(0)
 		next := r.settings.Load().Config
 		next.Cache.WarmupKeys = []string{address("later").String(), "not an id at all:"}
 		must(t, r.Reconfigure(next))
 		synctest.Wait()
-		equal(t, "in the queue", r.work.Len(workBand), mostWaiting)
+		equal(t, "in the queue", r.work.Len(workBand), maxWaiting)
 		equal(t, "refused", r.count("busy_rejections_total", "endpoint=work"), 1)
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
-		if err := r.warm(ctx, r.settings.Load(), address("later").String()); err == nil {
+		if err := r.warm(ctx, address("later").String()); err == nil {
 			t.Error("a warm-up that is told to stop goes on")
 		}
 		time.Sleep(10 * time.Second)
 	})
 }
 
-// An index takes what it needs with it when it goes.
+// Close closes the engine.
 func TestCloseClosesTheEngine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		network := newNetwork(target("a", silent))
-		r := build(t, over(network))
-		told := r.ask("x", 0)
+		network := newFakeEngine(target("a", neverAnswers))
+		r := build(t, withEngine(network))
+		result := r.ask("x", 0)
 		synctest.Wait()
 		must(t, r.Close())
-		is(t, <-told, fault.Canceled)
+		wantKind(t, <-result, fault.Canceled)
 		equal(t, "closed", network.closed.Load(), 1)
 		must(t, r.ram.Close())
-		time.Sleep(2 * time.Second) // nobody waits for the look-up any more, and it ends with its budget
+		time.Sleep(2 * time.Second) // the look-up has no waiters any more, and ends with its budget
 	})
 }
 
-// What the rest of the node needs of the rooms.
+// What the rest of the node needs of the packages below index.
 func TestTheDoorOfTheRooms(t *testing.T) {
 	id, err := ParseID("docs@" + idOfNode("bob").String())
-	if err != nil || id.Of != idOfNode("bob") {
+	if err != nil || id.Owner != idOfNode("bob") {
 		t.Errorf("%v, %v", id, err)
 	}
 	if name, err := DecodeName(signed("bob", "docs", address("x"), 1).Encode()); err != nil || name.Manifest != address("x") {
@@ -212,28 +211,28 @@ func TestTheDoorOfTheRooms(t *testing.T) {
 	}
 }
 
-// What cannot be made is told.
+// New returns an error for an invalid spec.
 func TestNewRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := build(t)
 		spec := r.spec
 		spec.Config.Delegated = []string{"ftp://nowhere"}
 		_, err := New(t.Context(), r.inventory, r.supervisor, testStages, spec)
-		is(t, err, fault.Malformed)
+		wantKind(t, err, fault.Malformed)
 		must(t, r.Close())
 		next := r.settings.Load().Config
 		next.Delegated = []string{"ftp://nowhere"}
-		is(t, r.Reconfigure(next), fault.Malformed)
+		wantKind(t, r.Reconfigure(next), fault.Malformed)
 
 		inv := flow.NewInventory()
 		spec = r.spec
 		spec.Metrics, spec.Readiness = observe.NewMetrics(observe.Build{}), observe.NewReadiness(inv, nil)
 		_, err = New(t.Context(), inv, r.supervisor, Stages{State: "nowhere", Workers: "workers"}, spec)
-		is(t, err, fault.Malformed)
+		wantKind(t, err, fault.Malformed)
 	})
 }
 
-// What cannot be meant is refused, with the key and what to write.
+// Invalid settings are rejected, with the key and what to write.
 func TestConfigurationsThatCannotBeMeant(t *testing.T) {
 	must(t, DefaultConfig().Validate())
 	for key, change := range map[string]func(*Config){

@@ -9,11 +9,13 @@ import (
 	"micronode/fault"
 )
 
-// Ask is what the authoriser is asked before anything is queued: may this
-// caller do this? A read has no Scope; whether reads are open is a matter of
-// where the caller comes from, and for the authoriser to decide.
-type Ask struct {
+// AuthRequest is what the authoriser decides on before anything is queued. A
+// read has no Scope; whether reads are open depends on where the caller comes
+// from, and the authoriser decides that.
+type AuthRequest struct {
 	Scope    string
+	Narrow   bool   // a scope that is narrowed to one thing will do: the handler calls AuthoriseNarrowed
+	Recheck  bool   // the request was accepted before; only whether it may go on is checked, and no rate is spent
 	Token    string // of Authorization: Bearer, or empty; never logged
 	Method   string
 	Path     string // decoded
@@ -26,22 +28,61 @@ type Ask struct {
 
 // Authorise decides. A refusal is fault.Unauthorized or fault.Forbidden, or
 // fault.QuotaExceeded and fault.RateLimited for a capability with a rate.
-type Authorise func(ctx context.Context, ask Ask) error
+type Authorise func(ctx context.Context, ask AuthRequest) error
 
-// authorise asks, unless the route is for everybody.
-func (m *mounted) authorise(ctx context.Context, c *call, r *http.Request) error {
+// authorise checks the caller, unless the route is open.
+func (m *mountedRoute) authorise(ctx context.Context, c *call, r *http.Request) error {
 	if m.route.Open {
 		return nil
 	}
-	ask := Ask{
-		Scope: m.route.Scope, Token: bearer(r.Header), Method: r.Method, Path: r.URL.Path, ClientIP: c.client,
+	return m.checkAuth(ctx, m.authRequest(c, r))
+}
+
+// authRequest makes the AuthRequest of a request.
+func (m *mountedRoute) authRequest(c *call, r *http.Request) AuthRequest {
+	auth := AuthRequest{
+		Scope: m.route.Scope, Narrow: m.route.Narrow, Token: Bearer(r.Header), Method: r.Method, Path: r.URL.Path, ClientIP: c.client,
 		Loopback: c.listener.loopback, Local: c.listener.options.Local,
 		Verified: r.TLS != nil && len(r.TLS.VerifiedChains) > 0,
 	}
 	if m.route.Topic != "" {
-		ask.Topic = r.PathValue(m.route.Topic)
+		auth.Topic = r.PathValue(m.route.Topic)
 	}
-	err := m.server.allow(ctx, ask)
+	return auth
+}
+
+// AuthoriseNarrowed checks again, when a handler knows which thing a request is
+// about, that the capability covers it. The handlers of routes that are Narrow
+// call it before they do anything.
+func AuthoriseNarrowed(r *http.Request, name string) error {
+	c := callOf(r.Context())
+	if c == nil || !c.route.route.Narrow {
+		return fault.New("http.within", fault.Internal, "the route does not accept narrowed scopes")
+	}
+	auth := c.route.authRequest(c, r)
+	auth.Scope, auth.Narrow, auth.Recheck = auth.Scope+":"+name, false, true
+	return c.route.checkAuth(r.Context(), auth)
+}
+
+// RequireCredentials returns an error unless the caller uses the local socket,
+// a client certificate or a capability. It is for read routes that do more for
+// known callers. An open read on loopback is not enough.
+func RequireCredentials(r *http.Request) error {
+	c := callOf(r.Context())
+	if c == nil || c.route == nil || len(r.Header[AnonymousHeader]) > 0 {
+		return fault.New("http.known", fault.Unauthorized, "the request has no capability")
+	}
+	auth := c.route.authRequest(c, r)
+	if auth.Local || auth.Verified || !auth.Loopback || auth.Scope != "" {
+		return nil // the listener has identified it
+	}
+	auth.Loopback = false
+	return c.server.authorise(r.Context(), auth)
+}
+
+// checkAuth calls the authoriser, and counts refusals.
+func (m *mountedRoute) checkAuth(ctx context.Context, request AuthRequest) error {
+	err := m.server.authorise(ctx, request)
 	switch fault.KindOf(err) {
 	case fault.Unauthorized:
 		m.reject("unauthorized")
@@ -53,16 +94,24 @@ func (m *mounted) authorise(ctx context.Context, c *call, r *http.Request) error
 	return err
 }
 
-// bearer is the token of a request. Two of them are none: nobody could say
-// which one counts.
-func bearer(header http.Header) string {
+// Bearer is the token of a request, or empty. Two of them count as none: which
+// one is meant is unknown.
+func Bearer(header http.Header) string {
 	given := header["Authorization"]
 	if len(given) != 1 {
 		return ""
 	}
-	scheme, token, found := strings.Cut(given[0], " ")
+	token, _ := BearerToken(given[0])
+	return token
+}
+
+// BearerToken reads one Authorization value of the scheme Bearer (RFC 6750),
+// whose name is compared without case. It is the only reader of it: for
+// authorising and for passing a header on.
+func BearerToken(authorization string) (token string, ok bool) {
+	scheme, token, found := strings.Cut(strings.TrimSpace(authorization), " ")
 	if !found || !strings.EqualFold(scheme, "Bearer") {
-		return ""
+		return "", false
 	}
-	return strings.TrimSpace(token)
+	return strings.TrimSpace(token), true
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// sink is a connection that takes everything.
+// sink is a connection that discards everything.
 type sink struct{ net.Conn }
 
 func (sink) Write(p []byte) (int, error)      { return len(p), nil }
@@ -19,24 +19,24 @@ func (sink) SetReadDeadline(time.Time) error  { return nil }
 func (sink) SetWriteDeadline(time.Time) error { return nil }
 
 // warmHit is one warm request on a connection, without the kernel.
-func warmHit(tb testing.TB, headers string) func() { return warmHitOf(tb, headers, nil) }
+func warmHit(tb testing.TB, headers string) func() { return warmHitFrom(tb, headers, nil) }
 
-// warmHitOf is the same with answers from elsewhere.
-func warmHitOf(tb testing.TB, headers string, warm Warm) func() {
+// warmHitFrom is the same with answers of another source.
+func warmHitFrom(tb testing.TB, headers string, warm WarmSource) func() {
 	f := newWarmFixture(tb, func(o *Options) {
 		o.Limits.Rate, o.Limits.Burst = 1<<30, 1<<30
 		if warm != nil {
 			o.Warm = warm
 		}
 	})
-	memory := newMemory()
+	memory := newMemListener()
 	l := f.server.Attach(memory, ListenOptions{Name: "http", Warm: true})
-	c, why := l.admit(&addressed{sink{}, memory.addr})
+	c, why := l.admit(&addrConn{sink{}, memory.addr})
 	if why != "" {
 		tb.Fatal(why)
 	}
 	request := "GET /w/small HTTP/1.1\r\nHost: 127.0.0.1:8080\r\n" + headers + "\r\n"
-	w := c.warm
+	w := c.warmConn
 	w.buffer = new(warmBuffer)
 	copy(w.buffer.in[:], request)
 	return func() {
@@ -47,26 +47,26 @@ func warmHitOf(tb testing.TB, headers string, warm Warm) func() {
 	}
 }
 
-type addressed struct {
+type addrConn struct {
 	sink
 	addr net.Addr
 }
 
-func (a *addressed) RemoteAddr() net.Addr { return a.addr }
+func (a *addrConn) RemoteAddr() net.Addr { return a.addr }
 
 const browserHeaders = "User-Agent: Mozilla/5.0 (X11; Linux x86_64)\r\nAccept: */*\r\nAccept-Encoding: gzip, deflate, br\r\nConnection: keep-alive\r\nX-Corr-ID: 0123456789abcdef\r\n"
 
 func TestAWarmHitDoesNotAllocate(t *testing.T) {
 	for name, headers := range map[string]string{"plain": "", "as a browser": browserHeaders} {
 		hit := warmHit(t, headers)
-		hit() // fills what is filled once
+		hit() // fills the caches
 		if n := testing.AllocsPerRun(2000, hit); n != 0 {
 			t.Errorf("%s: %v allocations a request", name, n)
 		}
 	}
 }
 
-// BenchmarkWarmHit is the lane alone: recognise, find, count, write to nobody.
+// BenchmarkWarmHit is the lane alone: recognise, find, count, write to a sink.
 func BenchmarkWarmHit(b *testing.B) {
 	hit := warmHit(b, browserHeaders)
 	b.ReportAllocs()
@@ -86,7 +86,7 @@ func TestWhatTheChainAllocates(t *testing.T) {
 	for name, c := range map[string]struct {
 		ask  func()
 		most float64
-	}{"control": {chainRequest(t), chainAllocations}, "content": {contentRequest(t), contentAllocations}} {
+	}{"control": {controlRequest(t), chainAllocations}, "content": {contentRequest(t), contentAllocations}} {
 		c.ask()
 		if n := testing.AllocsPerRun(500, c.ask); n > c.most {
 			t.Errorf("%s: %v allocations a request, at most %v are allowed", name, n, c.most)
@@ -96,7 +96,7 @@ func TestWhatTheChainAllocates(t *testing.T) {
 
 // BenchmarkChain is the chain alone, for a small answer of a control route.
 func BenchmarkChain(b *testing.B) {
-	ask := chainRequest(b)
+	ask := controlRequest(b)
 	b.ReportAllocs()
 	for b.Loop() {
 		ask()
@@ -120,25 +120,25 @@ func (d *discard) Write(p []byte) (int, error)      { return len(p), nil }
 func (d *discard) WriteHeader(int)                  {}
 func (d *discard) SetWriteDeadline(time.Time) error { return nil }
 
-func chainRequest(tb testing.TB) func() {
-	return request(tb, control("GET", "/x/{id}", answers("hello")))
+func controlRequest(tb testing.TB) func() {
+	return chainCall(tb, control("GET", "/x/{id}", respondWith("hello")))
 }
 
 func contentRequest(tb testing.TB) func() {
 	content := contentOf(smallBody)
 	content.Ready = true
-	return request(tb, transfer("GET", "/x/{id}", func(w http.ResponseWriter, r *http.Request) error {
+	return chainCall(tb, transfer("GET", "/x/{id}", func(w http.ResponseWriter, r *http.Request) error {
 		_, err := ServeContent(w, r, content)
 		return err
 	}))
 }
 
-// request is one through the chain, without a socket.
-func request(tb testing.TB, route Route) func() {
+// chainCall is one request through the chain, without a socket.
+func chainCall(tb testing.TB, route Route) func() {
 	f := newFixture(tb, []Route{route}, func(o *Options) { o.Limits.Rate, o.Limits.Burst = 1<<30, 1<<30 })
-	memory := newMemory()
+	memory := newMemListener()
 	l := f.server.Attach(memory, ListenOptions{Name: "http"})
-	c, _ := l.admit(&addressed{sink{}, memory.addr})
+	c, _ := l.admit(&addrConn{sink{}, memory.addr})
 	r, _ := http.NewRequestWithContext(context.WithValue(context.Background(), connKey{}, c), "GET", "http://localhost/x/1", nil)
 	w := &discard{http.Header{}}
 	return func() {
@@ -147,7 +147,7 @@ func request(tb testing.TB, route Route) func() {
 	}
 }
 
-// BenchmarkWarmGet and BenchmarkColdGet ask for 16 KiB over loopback, on one
+// BenchmarkWarmGet and BenchmarkColdGet request 16 KiB over loopback, on one
 // connection for each processor. bench/ measures them beside other servers.
 func BenchmarkWarmGet(b *testing.B) { benchmarkGet(b, true, "/w/small") }
 func BenchmarkMadeGet(b *testing.B) { benchmarkGet(b, true, "/m/small") }
@@ -156,7 +156,7 @@ func BenchmarkColdGet(b *testing.B) { benchmarkGet(b, false, "/w/small") }
 
 func benchmarkGet(b *testing.B, warm bool, path string) {
 	f := newWarmFixture(b, func(o *Options) { o.Limits.Rate, o.Limits.Burst = 1<<30, 1<<30 })
-	f.fixture.open(func(o *ListenOptions) { o.Warm = warm })
+	f.fixture.listenTCP(func(o *ListenOptions) { o.Warm = warm })
 	request := []byte("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n")
 	length := answerLength(b, f, request)
 	b.SetBytes(int64(len(smallBody)))
@@ -183,7 +183,7 @@ func benchmarkGet(b *testing.B, warm bool, path string) {
 	})
 }
 
-// answerLength is how many bytes an answer has, head and body.
+// answerLength is how many bytes an answer has, header and body.
 func answerLength(b *testing.B, f *warmFixture, request []byte) int {
 	c := f.dialReal()
 	defer c.Close()
@@ -200,12 +200,12 @@ func answerLength(b *testing.B, f *warmFixture, request []byte) int {
 	}
 }
 
-func BenchmarkPeers(b *testing.B) {
-	p := newPeers(DefaultLimits(), false)
+func BenchmarkClientTable(b *testing.B) {
+	p := newClientTable(DefaultLimits(), true, firstLaneShare) // otherwise it would run into the rate
 	ip := netip.MustParseAddr("10.0.0.1")
 	b.ReportAllocs()
 	for b.Loop() {
-		one, _ := p.join(ip)
-		p.leave(one)
+		one, _ := p.acquire(ip, false)
+		p.release(one)
 	}
 }

@@ -62,19 +62,19 @@ func TestBodyCap(t *testing.T) {
 	// Over the cap: refused before a byte of it is sent.
 	c := f.dial()
 	c.send("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1025\r\n\r\n")
-	c.receive().refused(t, 413, "BodyTooLarge")
+	c.receive().wantRefusal(t, 413, "BodyTooLarge")
 	if !c.closed() {
 		t.Error("the connection must not wait for the rest")
 	}
-	// Expect: 100-continue is not answered with a go-ahead.
+	// Expect: 100-continue is refused without a 100.
 	c = f.dial()
 	c.send("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000000\r\nExpect: 100-continue\r\n\r\n")
-	c.receive().refused(t, 413, "BodyTooLarge")
+	c.receive().wantRefusal(t, 413, "BodyTooLarge")
 
 	// Without a length it is cut at the cap.
 	c = f.dial()
 	c.send("POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n%s", chunked(noise(1025)))
-	c.receive().refused(t, 413, "BodyTooLarge")
+	c.receive().wantRefusal(t, 413, "BodyTooLarge")
 	c = f.dial()
 	c.send("POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n%s", chunked(noise(1024)))
 	if r := c.receive(); r.StatusCode != 200 {
@@ -82,9 +82,9 @@ func TestBodyCap(t *testing.T) {
 	}
 	c = f.dial()
 	c.send("POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
-	c.receive().refused(t, 400, "Malformed")
+	c.receive().wantRefusal(t, 400, "Malformed")
 
-	f.counted(3, "rejected_total", "reason", "body_cap")
+	f.wantMetric(3, "rejected_total", "reason", "body_cap")
 }
 
 func TestInflate(t *testing.T) {
@@ -106,8 +106,8 @@ func TestInflate(t *testing.T) {
 		"small bomb":               {"gzip", gzipped(strings.Repeat("0", 2000)), 413, "RatioCap"},
 		"gzip over the whole cap":  {"gzip", gzipped(noise(80 << 10)), 413, "RatioCap"},
 		"zstd over the whole cap":  {"zstd", zstded(noise(80 << 10)), 413, "RatioCap"},
-		"unknown":                  {"br", text, 400, "Malformed"},
-		"two layers":               {"gzip, gzip", gzipped(member), 400, "Malformed"},
+		"unknown":                  {"br", text, 415, "UnsupportedMediaType"},
+		"two layers":               {"gzip, gzip", gzipped(member), 415, "UnsupportedMediaType"},
 		"gzip that is none":        {"gzip", text, 400, "Malformed"},
 		"zstd that is none":        {"zstd", text, 400, "Malformed"},
 		"truncated gzip":           {"gzip", gzipped(text)[:5000], 400, "Malformed"},
@@ -116,20 +116,20 @@ func TestInflate(t *testing.T) {
 		"gzip header, then noise":  {"gzip", gzipped(text)[:10] + text, 400, "Malformed"},
 		"zstd with a giant window": {"zstd", "\x28\xb5\x2f\xfd\x00\xff\x00\x00\x00\x00\x00\x00\x00", 413, "RatioCap"},
 	} {
-		for range 2 { // the second time with decoders that were used before
+		for range 2 { // the second time with pooled decoders
 			r := f.dial().post("/echo", c.body, "Content-Encoding: "+c.coding)
 			switch {
 			case c.status == 200 && (r.StatusCode != 200 || r.body != text):
 				t.Errorf("%s: %d, %d bytes", name, r.StatusCode, len(r.body))
 			case c.status != 200:
-				r.refused(t, c.status, c.code)
+				r.wantRefusal(t, c.status, c.code)
 			}
 			if unknown := name == "unknown" || name == "two layers"; unknown != (r.Header.Get("Accept-Encoding") == "gzip, zstd") {
 				t.Errorf("%s: Accept-Encoding %q", name, r.Header.Get("Accept-Encoding"))
 			}
 		}
 	}
-	f.counted(4, "rejected_total", "reason", "encoding")
+	f.wantMetric(4, "rejected_total", "reason", "encoding")
 	if n := f.metric("rejected_total", "reason", "decompress_cap"); n != 12 {
 		t.Errorf("%v bombs were counted, want 12", n)
 	}
@@ -145,14 +145,14 @@ func TestABombIsStoppedEarly(t *testing.T) {
 	})
 	f := newFixture(t, []Route{route}).listen()
 	bomb := gzipped(strings.Repeat("0", 12<<20))
-	f.dial().post("/count", bomb, "Content-Encoding: gzip").refused(t, 413, "RatioCap")
+	f.dial().post("/count", bomb, "Content-Encoding: gzip").wantRefusal(t, 413, "RatioCap")
 	if seen > int64(10*len(bomb)) || seen > 10<<20 {
 		t.Errorf("the handler got %d bytes of a body of %d", seen, len(bomb))
 	}
 }
 
 func TestABodyThatIsNotRead(t *testing.T) {
-	f := newFixture(t, []Route{control("POST", "/ignore", answers("ignored")), control("POST", "/echo", echo)}).listen()
+	f := newFixture(t, []Route{control("POST", "/ignore", respondWith("ignored")), control("POST", "/echo", echo)}).listen()
 	c := f.dial()
 	if r := c.post("/ignore", gzipped("hello"), "Content-Encoding: gzip"); r.body != "ignored" {
 		t.Errorf("%d", r.StatusCode)
@@ -162,19 +162,19 @@ func TestABodyThatIsNotRead(t *testing.T) {
 	}
 }
 
-// A refusal does not wait for a body that is slow to come, and does not cost
-// the connection if the body is here.
+// A refusal does not wait for a body that is slow to come, and keeps the
+// connection if the body is here.
 func TestARefusalDoesNotWaitForTheBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, []Route{control("POST", "/x", echo)})
-		f.server.allow = refuseAll
+		f.server.authorise = refuseAll
 		f.listen()
 		c := f.dial()
 		for range 3 {
 			if r := c.post("/x", noise(10<<10)); r.Close {
 				t.Error("a small body that is here costs the connection")
 			} else {
-				r.refused(t, 401, "Unauthorized")
+				r.wantRefusal(t, 401, "Unauthorized")
 			}
 		}
 		for name, request := range map[string]string{
@@ -187,7 +187,7 @@ func TestARefusalDoesNotWaitForTheBody(t *testing.T) {
 			from := time.Now()
 			c.send("POST /x HTTP/1.1\r\nHost: localhost\r\n%s", request)
 			r := c.receive()
-			r.refused(t, 401, "Unauthorized")
+			r.wantRefusal(t, 401, "Unauthorized")
 			if took := time.Since(from); took > 50*time.Millisecond || !r.Close {
 				t.Errorf("%s: refused after %s, closing %t", name, took, r.Close)
 			}
@@ -207,8 +207,8 @@ func TestAClientThatLeavesItsBody(t *testing.T) {
 		synctest.Wait()
 		c.Close()
 		synctest.Wait()
-		f.counted(1, "io_errors_total", "service", "gateway", "op", "read")
-		f.counted(1, "http_requests_total", "route", "/echo", "status", "499")
+		f.wantMetric(1, "io_errors_total", "service", "gateway", "op", "read")
+		f.wantMetric(1, "http_requests_total", "route", "/echo", "status", "499")
 	})
 }
 
@@ -217,20 +217,20 @@ func TestAnAnswerWithoutWords(t *testing.T) {
 	if r := f.dial().get("/x"); r.StatusCode != 200 || r.body != "" {
 		t.Errorf("%d %q", r.StatusCode, r.body)
 	}
-	f.counted(1, "http_requests_total", "route", "/x", "status", "200")
+	f.wantMetric(1, "http_requests_total", "route", "/x", "status", "200")
 }
 
-// What is wrong with the body as sent is told, not what the decoder made of it.
+// The error is about the body as sent, not about what the decoder made of it.
 func TestInflateOfABodyThatIsTooLarge(t *testing.T) {
 	f := newFixture(t, []Route{control("POST", "/echo", echo)}, func(o *Options) { o.Limits.Body = 4 << 10 }).listen()
 	for coding, body := range map[string]string{"gzip": gzipped(noise(20 << 10)), "zstd": zstded(noise(20 << 10))} {
 		c := f.dial()
 		c.send("POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nContent-Encoding: %s\r\n\r\n%s", coding, chunked(body))
-		c.receive().refused(t, 413, "BodyTooLarge")
+		c.receive().wantRefusal(t, 413, "BodyTooLarge")
 	}
 }
 
-// A handler may close what it does not want to read.
+// A handler may close a body that it does not read.
 func TestCloseOfAnInflatedBody(t *testing.T) {
 	f := newFixture(t, []Route{control("POST", "/close", func(w http.ResponseWriter, r *http.Request) error {
 		if _, err := r.Body.Read(make([]byte, 1)); err != nil {
@@ -242,7 +242,7 @@ func TestCloseOfAnInflatedBody(t *testing.T) {
 		if _, err := r.Body.Read(make([]byte, 1)); err == nil {
 			return errors.New("read after close")
 		}
-		return answers("closed")(w, r)
+		return respondWith("closed")(w, r)
 	})}).listen()
 	for coding, body := range map[string]string{"gzip": gzipped(noise(2000)), "zstd": zstded(noise(2000))} {
 		if r := f.dial().post("/close", body, "Content-Encoding: "+coding); r.body != "closed" {
@@ -251,36 +251,36 @@ func TestCloseOfAnInflatedBody(t *testing.T) {
 	}
 }
 
-// held is a decoder whose reads last until they are let go.
-type held struct {
-	begun, goOn chan struct{}
-	given       atomic.Int64 // how often it was given back
+// blockingDecoder is a decoder whose reads block until they are released.
+type blockingDecoder struct {
+	begun, unblock chan struct{}
+	released       atomic.Int64 // how often it was released
 }
 
-func (h *held) Read([]byte) (int, error) {
-	close(h.begun)
-	<-h.goOn
+func (b *blockingDecoder) Read([]byte) (int, error) {
+	close(b.begun)
+	<-b.unblock
 	return 0, nil
 }
 
-func (h *held) done() { h.given.Add(1) }
+func (b *blockingDecoder) release() { b.released.Add(1) }
 
 // A proxy closes the body while its transport still reads it. The decoder is
-// not another request's before that read has ended, and it is given back once.
+// reused only after that read has ended, and it is released once.
 func TestAnInflatedBodyIsClosedWhileItIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		slow := &held{begun: make(chan struct{}), goOn: make(chan struct{})}
-		body := &inflated{open: func(io.Reader) (decoder, error) { return slow, nil }, wire: &countingReader{under: http.NoBody}, ratio: 1, most: 1}
+		slow := &blockingDecoder{begun: make(chan struct{}), unblock: make(chan struct{})}
+		body := &inflatedBody{open: func(io.Reader) (decoder, error) { return slow, nil }, compressed: &countingReader{inner: http.NoBody}, ratio: 1, maxBytes: 1}
 		go body.Read(make([]byte, 1))
 		<-slow.begun
 		body.Close()
-		if slow.given.Load() != 0 {
+		if slow.released.Load() != 0 {
 			t.Error("the decoder was given back while it is in use")
 		}
-		close(slow.goOn)
+		close(slow.unblock)
 		synctest.Wait()
 		body.Close()
-		if n := slow.given.Load(); n != 1 {
+		if n := slow.released.Load(); n != 1 {
 			t.Errorf("the decoder was given back %d times", n)
 		}
 		if _, err := body.Read(make([]byte, 1)); err == nil {
@@ -289,13 +289,13 @@ func TestAnInflatedBodyIsClosedWhileItIsRead(t *testing.T) {
 	})
 }
 
-// The goroutine of a request looks whether the body was read to its end, while
+// The goroutine of a request checks whether the body was read to its end, while
 // a transport reads it.
 func TestABodyIsReadOnAnotherGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, []Route{control("POST", "/pass", func(w http.ResponseWriter, r *http.Request) error {
 			go io.Copy(io.Discard, r.Body)
-			time.Sleep(time.Second) // it has read it by then, and nobody has heard
+			time.Sleep(time.Second) // it has been read by then, without synchronisation
 			return fault.New("test", fault.UpstreamFailed, "the part refuses")
 		})}).listen()
 		c := f.dial()

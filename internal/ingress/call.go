@@ -12,15 +12,16 @@ import (
 	"time"
 
 	"micronode/fault"
+	"micronode/internal/corr"
 	"micronode/internal/observe"
 )
 
 // call is one request on its way through the chain, and the response writer
-// that its handler gets. It knows whether an answer has begun, which decides
-// what can still be done about an error.
+// that its handler gets. It knows whether the answer has begun, which decides
+// how an error can still be reported.
 type call struct {
 	// set when the request arrives
-	under    http.ResponseWriter
+	inner    http.ResponseWriter
 	server   *Server
 	listener *Listener
 	conn     *conn // nil without a listener of ours
@@ -34,20 +35,40 @@ type call struct {
 	// memory for what every request needs, so that it is allocated once
 	corrValue [1]string // the header of the answer
 	context   callContext
-	dog       watchdog
+	watchdog  watchdog
 
 	// owned by the goroutine of the request
-	route  *mounted  // nil until the mux has found one
-	watch  *watchdog // &dog, for a transfer
-	bounds bounds
-	status int // what was answered; zero while nothing was
-	bytes  int64
-	missed int // the status by which the mux refused, if it did
-	left   bool
+	route         *mountedRoute // nil until the mux has found one
+	transferWatch *watchdog     // &watchdog, for a transfer
+	progressWatch *watchdog     // &watchdog, for a transfer and a stream
+	deadline      time.Time     // for the whole request; zero if there is none
+	limits        requestLimits
+	muxStatus     int // the status by which the mux refused, if it did
+
+	// shared by the handler and the deadline: see overrun.go
+	responder  atomic.Int32
+	status     atomic.Int32 // of the answer; zero until it begins
+	bytes      atomic.Int64
+	clientLeft atomic.Bool
+	holdsSlot  atomic.Bool // among the running requests
+	share      *share      // that the slot counts against; nil if it counts against none; written before holdsSlot
+
+	detached    *detachedHandler // nil for a handler on net/http's goroutine
+	abandoned   bool             // owned by net/http's goroutine: the detached handler did not return
+	overrunDone chan struct{}    // closed when the deadline has answered
+	inStuckLane bool             // counted among the stuck; written before overrunDone is closed
+	handlerDone chan struct{}    // closed when a stuck handler has returned; nil if nothing waits for it
+
+	controllerMu sync.Mutex //lockblock:leaf held while a deadline of a stream of HTTP/2 is set
+
+	writeDeadlineSet time.Time // owned by the handler: when the write deadline of its stream was last set
 
 	// of the body, which a proxy reads on another goroutine
-	whole   atomic.Bool // it was read to its end
-	arrived int64       // owned by who reads it: bytes since the read deadline was last moved
+	bodyComplete       atomic.Bool  // it was read to its end
+	awaitingBody       atomic.Bool  // a read of it is waiting for bytes
+	bodyStalled        atomic.Bool  // they were late
+	readDeadline       atomic.Int64 // in Unix nanoseconds; zero for none
+	bytesSinceProgress int64        // owned by the reader: bytes since the read deadline was last moved
 }
 
 type callKey struct{}
@@ -58,7 +79,7 @@ type callContext struct {
 	call *call
 }
 
-// Value finds the call, and what the context below it has.
+// Value returns the call, or what the inner context has.
 func (c *callContext) Value(key any) any {
 	if key == (callKey{}) {
 		return c.call
@@ -66,9 +87,9 @@ func (c *callContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// within makes the context of the call, on top of that of its request.
-func (c *call) within(ctx context.Context) context.Context {
-	c.context = callContext{observe.WithCorrID(ctx, c.corrID), c}
+// withContext makes the context of the call, around that of its request.
+func (c *call) withContext(ctx context.Context) context.Context {
+	c.context = callContext{corr.With(ctx, c.corrID), c}
 	return &c.context
 }
 
@@ -76,6 +97,15 @@ func (c *call) within(ctx context.Context) context.Context {
 func callOf(ctx context.Context) *call {
 	c, _ := ctx.Value(callKey{}).(*call)
 	return c
+}
+
+// clientState is the state of the client's network, or nil without a connection
+// of ours.
+func (c *call) clientState() *clientState {
+	if c.conn == nil {
+		return nil
+	}
+	return c.conn.clientState
 }
 
 // Client is the address of the connection that a request came by. It is the
@@ -94,81 +124,106 @@ func Local(r *http.Request) bool {
 }
 
 // Header is that of the answer.
-func (c *call) Header() http.Header { return c.under.Header() }
+func (c *call) Header() http.Header { return c.inner.Header() }
 
-// Unwrap gives http.ResponseController what lies below.
-func (c *call) Unwrap() http.ResponseWriter { return c.under }
+// Unwrap returns the inner writer, for http.ResponseController.
+func (c *call) Unwrap() http.ResponseWriter { return c.inner }
 
-// WriteHeader begins the answer. A status with which the mux itself refuses is
-// kept back: it is answered in our own words.
+// WriteHeader begins the answer. An error status of the mux itself is held
+// back: call.fail answers with a problem document instead.
 func (c *call) WriteHeader(status int) {
 	if c.route == nil {
 		if status >= http.StatusBadRequest {
-			c.missed = status
+			c.muxStatus = status
 			return
 		}
-		c.hurry(0) // a redirect to the clean form of a path
+		c.limitRefusal(0) // a redirect to the clean form of a path
 	}
-	c.note(status)
-	c.under.WriteHeader(status)
+	if c.startResponse(status) {
+		c.inner.WriteHeader(status)
+	}
 }
 
-// note remembers that the answer has begun. Informational answers are not it.
-func (c *call) note(status int) {
-	if c.status != 0 || status < http.StatusOK && status != http.StatusSwitchingProtocols {
-		return
+// startResponse records that the answer has begun, and reports whether it may
+// go on: the deadline may have answered before. Informational answers do not
+// count.
+func (c *call) startResponse(status int) bool {
+	if status < http.StatusOK && status != http.StatusSwitchingProtocols {
+		return c.detached == nil && c.responder.Load() <= responderHandler
 	}
-	c.status = status
-	c.server.cors.addVary(c.under.Header())
-	if c.watch != nil {
-		c.watch.answered()
+	if !c.claimResponse() {
+		return false
 	}
+	if c.status.CompareAndSwap(0, int32(status)) {
+		if c.detached != nil {
+			c.detached.copyHeaders()
+		}
+		c.server.cors.addVary(c.inner.Header())
+		if c.progressWatch != nil {
+			c.progressWatch.startResponse()
+		}
+	}
+	return true
 }
 
 // Write sends a part of the answer.
 func (c *call) Write(p []byte) (n int, err error) {
-	if c.missed != 0 {
+	if c.muxStatus != 0 {
 		return len(p), nil
 	}
-	c.note(http.StatusOK)
-	if c.watch == nil || !c.http2 {
-		n, err = c.under.Write(p)
-		c.bytes += int64(n)
+	if !c.startResponse(http.StatusOK) {
+		return 0, errOverrun
+	}
+	if c.transferWatch == nil || !c.http2 {
+		n, err = c.inner.Write(p)
+		c.bytes.Add(int64(n))
+		if c.transferWatch == nil && c.progressWatch != nil && err == nil {
+			c.progressWatch.progress()
+		}
 		return n, err
 	}
 	for n < len(p) && err == nil {
 		var m int
-		c.setWriteDeadline(time.Now().Add(c.watch.limit))
-		m, err = c.under.Write(p[n:min(n+pieceSize, len(p))])
+		if now := time.Now(); now.Sub(c.writeDeadlineSet) > writePollStep {
+			c.writeDeadlineSet = now
+			c.setWriteDeadline(now.Add(c.transferWatch.limit))
+		}
+		m, err = c.inner.Write(p[n:min(n+http2Chunk, len(p))])
 		n += m
-		c.watch.moved()
+		c.transferWatch.progress()
 	}
-	c.bytes += int64(n)
+	c.bytes.Add(int64(n))
 	return n, err
 }
 
-// copies are the buffers of ReadFrom.
-var copies = sync.Pool{New: func() any { return new([pieceSize]byte) }}
+// http2Chunk is what a stream of HTTP/2 writes between two checks of the clock:
+// a frame. A slow client takes long for more.
+const http2Chunk = 16 << 10
 
-// ReadFrom lets io.Copy reach what lies below, down to the kernel's own copy
+// copyBuffers are the buffers of ReadFrom.
+var copyBuffers = sync.Pool{New: func() any { return new([copyChunk]byte) }}
+
+// ReadFrom lets io.Copy reach the inner writer, down to the kernel's own copy
 // from a file.
 func (c *call) ReadFrom(src io.Reader) (n int64, err error) {
-	below, able := c.under.(io.ReaderFrom)
-	if !able || c.missed != 0 {
-		buffer := copies.Get().(*[pieceSize]byte)
-		defer copies.Put(buffer)
+	below, able := c.inner.(io.ReaderFrom)
+	if !able || c.muxStatus != 0 {
+		buffer := copyBuffers.Get().(*[copyChunk]byte)
+		defer copyBuffers.Put(buffer)
 		return io.CopyBuffer(onlyWriter{c}, onlyReader{src}, buffer[:])
 	}
-	c.note(http.StatusOK)
+	if !c.startResponse(http.StatusOK) {
+		return 0, errOverrun
+	}
 	if header := c.Header(); isFile(src) && len(header["Content-Length"]) > 0 && len(header["Content-Type"]) > 0 {
-		// Before the head is sent, net/http would read the beginning of the
+		// Before the header is sent, net/http would read the beginning of the
 		// file itself, to guess the type.
-		if err := http.NewResponseController(c.under).Flush(); err != nil {
+		if err := http.NewResponseController(c.inner).Flush(); err != nil {
 			return 0, err
 		}
 	}
 	n, err = below.ReadFrom(src)
-	c.bytes += n
+	c.bytes.Add(n)
 	return n, err
 }
 
@@ -183,172 +238,225 @@ func isFile(src io.Reader) bool {
 
 // FlushError sends what was written so far.
 func (c *call) FlushError() error {
-	c.note(http.StatusOK)
-	return http.NewResponseController(c.under).Flush()
+	if !c.startResponse(http.StatusOK) {
+		return errOverrun
+	}
+	return http.NewResponseController(c.inner).Flush()
 }
 
 // setWriteDeadline bounds writing of the answer. In HTTP/1 the connection is
 // ours alone; in HTTP/2 it is shared, and each stream has its own deadline.
-// Where there is no such thing as a deadline, there is nobody to be stuck.
+// Writers without deadlines (tests) cannot block.
 func (c *call) setWriteDeadline(t time.Time) {
 	if c.conn != nil && !c.http2 {
-		_ = c.conn.SetWriteDeadline(t) // fails on a closed connection, and then writing will say so
+		_ = c.conn.SetWriteDeadline(t) // fails on a closed connection, and then the write reports it
 		return
 	}
-	_ = http.NewResponseController(c.under).SetWriteDeadline(t)
+	c.withController(func(under *http.ResponseController) error { return under.SetWriteDeadline(t) })
 }
 
 // setReadDeadline bounds reading of the body.
 func (c *call) setReadDeadline(t time.Time) {
-	_ = http.NewResponseController(c.under).SetReadDeadline(t)
+	c.readDeadline.Store(t.UnixNano())
+	c.withController(func(under *http.ResponseController) error { return under.SetReadDeadline(t) })
 }
 
-// begin puts a transfer under watch.
-func (c *call) begin(watch *watchdog) {
-	c.watch = watch
+// withController calls do with the inner writer's controller, unless the
+// deadline has answered: then net/http may be done with the stream.
+func (c *call) withController(do func(*http.ResponseController) error) {
+	under := http.NewResponseController(c.inner)
+	if c.detached == nil {
+		_ = do(under)
+		return
+	}
+	c.controllerMu.Lock()
+	defer c.controllerMu.Unlock()
+	if c.responder.Load() != responderDeadline {
+		_ = do(under)
+	}
+}
+
+// startTransfer puts a transfer under its watchdog.
+func (c *call) startTransfer(watch *watchdog) {
+	c.transferWatch, c.progressWatch = watch, watch
 	if c.body {
-		watch.read = c.setReadDeadline
-		watch.readOn()
+		watch.setReadDeadline = c.setReadDeadline
+		watch.extendRead()
 	}
 	if c.conn != nil && !c.http2 {
-		c.conn.watch.Store(watch)
+		c.conn.transferWatch.Store(watch)
 	}
 }
 
-// fail answers with an error. If the answer has begun, all that is left is to
-// cut it off, so that nobody takes it for a whole one.
+// fail answers with an error. If the answer has begun, the connection is cut,
+// so that the client does not take a part for the whole.
 func (c *call) fail(r *http.Request, err error) {
 	kind := fault.KindOf(err)
-	c.notice(r, kind)
-	if c.status != 0 {
-		c.count().IOErrors.WithLabelValues("cut").Inc()
+	c.countFailure(r, kind)
+	switch turn := c.responder.Load(); {
+	case turn == responderHandler, turn == responderCut && c.abandoned:
+		c.instruments().IOErrors.WithLabelValues("cut").Inc()
 		panic(http.ErrAbortHandler)
+	case !c.abandoned && !c.claimResponse():
+		return // the deadline has answered before
 	}
 	if kind == fault.Unauthorized {
 		c.Header().Set("WWW-Authenticate", "Bearer")
 	}
-	c.hurry(kind)
-	c.missed = 0
-	if observe.CorrID(r.Context()) == "" {
-		r = r.WithContext(observe.WithCorrID(r.Context(), c.corrID))
+	c.limitRefusal(kind)
+	c.muxStatus = 0
+	if corr.From(r.Context()) == "" {
+		r = r.WithContext(corr.With(r.Context(), c.corrID))
 	}
 	observe.WriteProblem(problemWriter{c}, r, err)
 }
 
-// problemWriter writes even if no route was found.
+// problemWriter writes even if no route was found, and in place of an abandoned
+// handler: call.fail has checked that it may.
 type problemWriter struct{ *call }
 
 // WriteHeader begins the refusal.
 func (w problemWriter) WriteHeader(status int) {
-	w.note(status)
-	w.under.WriteHeader(status)
+	w.status.Store(int32(status))
+	w.server.cors.addVary(w.inner.Header())
+	w.inner.WriteHeader(status)
+}
+
+// Write sends it.
+func (w problemWriter) Write(p []byte) (int, error) {
+	n, err := w.inner.Write(p)
+	w.bytes.Add(int64(n))
+	return n, err
 }
 
 // How long, and for how many bytes, a refusal waits for the rest of a body.
 const (
-	restWait = 20 * time.Millisecond
-	restMost = 64 << 10
+	restTimeout = 20 * time.Millisecond
+	restMax     = 64 << 10
 )
 
-// hurry keeps a refusal from waiting for the body. net/http would read the rest
-// of it first, however slowly that comes, to keep the connection. If the rest
-// is here already, which is usual for a small one, it is read and the
+// limitRefusal keeps a refusal from waiting for the body. net/http would read
+// the rest of it first, however slowly that comes, to keep the connection. If
+// the rest is here already, which is usual for a small one, it is read and the
 // connection stays; if not, the connection is closed after the answer.
 //
-// A client that does not even take the refusal is not waited for either.
-func (c *call) hurry(kind fault.Kind) {
-	c.setWriteDeadline(time.Now().Add(answerGrace))
-	if !c.body || c.http2 || c.whole.Load() {
+// A client that does not read the refusal is cut off as well.
+func (c *call) limitRefusal(kind fault.Kind) {
+	if c.abandoned {
+		_ = http.NewResponseController(c.inner).SetWriteDeadline(time.Now().Add(answerGrace)) // the stream is ours alone now
 		return
 	}
-	wait := c.request.Header.Get("Expect") == "" && c.request.ContentLength <= restMost
+	c.setWriteDeadline(time.Now().Add(answerGrace))
+	if !c.body || c.http2 || c.bodyComplete.Load() {
+		return
+	}
+	wait := c.request.Header.Get("Expect") == "" && c.request.ContentLength <= restMax
 	switch kind {
-	case fault.Timeout, fault.BodyTooLarge, fault.RatioCap:
+	case fault.Timeout, fault.RequestTimeout, fault.BodyTooLarge, fault.RatioCap:
 		wait = false // it is known to be slow, or too much
 	}
-	if wait && c.restIsHere() {
+	if wait && c.discardRest() {
 		return
 	}
 	c.Header().Set("Connection", "close")
 	c.setReadDeadline(time.Now().Add(answerGrace)) // for what net/http still reads before it closes
 }
 
-// restIsHere reads the rest of the body and reports whether that was all.
-func (c *call) restIsHere() bool {
-	c.setReadDeadline(time.Now().Add(restWait))
-	n, err := io.CopyN(io.Discard, c.request.Body, restMost)
-	return err == io.EOF && n < restMost
+// discardRest reads the rest of the body and reports whether that was all.
+func (c *call) discardRest() bool {
+	c.setReadDeadline(time.Now().Add(restTimeout))
+	n, err := io.CopyN(io.Discard, c.request.Body, restMax)
+	return err == io.EOF && n < restMax
 }
 
-// late gives an error the kind that the client should see: what ended because
-// the deadline of the route passed is a time-out, whatever the handler made of
-// it.
-func late(ctx context.Context, err error) error {
+// timeoutError gives an error the kind that the client should see: what ended
+// because the deadline of the route passed is a time-out, whatever error the
+// handler made of it, and RequestTimeout if the client's bytes were late.
+// (net/http ends the context of a request whose body cannot be read, before the
+// read returns.)
+func (c *call) timeoutError(ctx context.Context, err error) error {
+	if kind := fault.KindOf(err); (kind == fault.Canceled || kind == fault.Timeout) && c.isSlowClient(ctx) {
+		return &fault.Error{Op: "http.body", Kind: fault.RequestTimeout, Detail: slowBodyDetail, Err: err}
+	}
 	if fault.KindOf(err) == fault.Canceled && fault.KindOf(context.Cause(ctx)) == fault.Timeout {
 		return fault.Wrap("http", context.Cause(ctx))
 	}
 	return err
 }
 
-// notice looks at an error before it is answered: time-outs are counted, and
-// for a client that has left there is no answer to count.
-func (c *call) notice(r *http.Request, kind fault.Kind) {
+// countFailure looks at an error before it is answered: it counts time-outs and
+// marks a client that has left, for which no answer is counted.
+func (c *call) countFailure(r *http.Request, kind fault.Kind) {
 	switch {
 	case kind == fault.Timeout:
-		c.count().IOTimeouts.WithLabelValues("request").Inc()
+		c.instruments().IOTimeouts.WithLabelValues("request").Inc()
+	case kind == fault.RequestTimeout:
+		c.instruments().IOTimeouts.WithLabelValues("read").Inc()
 	case kind == fault.BrokenPipe, kind == fault.Canceled && r.Context().Err() != nil:
-		c.left = true
+		c.clientLeft.Store(true)
 	}
 }
 
-// count is where the route's service counts, or the server's if there is none.
-func (c *call) count() *observe.Instruments {
+// instruments are those of the route's service, or the server's if there is no
+// route.
+func (c *call) instruments() *observe.Instruments {
 	if c.route != nil {
 		return c.route.instruments
 	}
 	return c.server.instruments
 }
 
-// end runs when everything else has, and after a panic too.
-func (c *call) end(r *http.Request) {
+// recoverAndFinish runs last, and after a panic too.
+func (c *call) recoverAndFinish(r *http.Request) {
 	p := recover()
+	stack := debug.Stack
+	if died, ok := p.(*handlerPanic); ok {
+		p, stack = died.value, func() []byte { return died.stack }
+	}
 	if p != nil && p != http.ErrAbortHandler {
-		c.server.logger.ErrorContext(observe.WithCorrID(r.Context(), c.corrID), "a handler panicked",
-			"route", c.pattern(), "panic", p, "stack", string(debug.Stack()))
-		if c.status == 0 {
+		c.server.logger.ErrorContext(corr.With(r.Context(), c.corrID), "a handler panicked",
+			"route", c.pattern(), "panic", p, "stack", string(stack()))
+		if c.responder.Load() == responderNone {
 			c.fail(r, fault.New("http", fault.Internal, "the handler failed"))
 			p = nil
 		}
 	}
-	c.settle(r)
+	if !c.finish() {
+		panic(http.ErrAbortHandler) // the deadline has answered, and closed the connection
+	}
+	c.countResponse(r)
 	if p != nil {
 		panic(http.ErrAbortHandler) // the answer has begun; only cutting the connection is left
 	}
 }
 
-// clientLeft is the status that metrics show for a client that did not wait
-// for its answer, as is the custom. It is never sent.
-const clientLeft = 499
+// statusClientClosed is the status that metrics show for a client that left
+// before its answer, as is the custom. It is never sent.
+const statusClientClosed = 499
 
-// settle counts the request.
-func (c *call) settle(r *http.Request) {
-	status := c.status
+// countResponse counts the request.
+func (c *call) countResponse(r *http.Request) {
+	status := int(c.status.Load())
 	switch {
-	case c.left:
-		status = clientLeft
-	case status == 0: // net/http says so if nobody did
+	case c.clientLeft.Load():
+		status = statusClientClosed
+	case status == 0: // net/http's default
 		status = http.StatusOK
-		c.server.cors.addVary(c.under.Header())
+		c.server.cors.addVary(c.inner.Header())
 	}
+	c.recordRequest(r.Method, status, c.bytes.Load())
+}
+
+func (c *call) recordRequest(method string, status int, bytes int64) {
 	took := time.Since(c.start)
 	if c.route != nil {
-		c.route.served(r.Method, status, took)
+		c.route.record(method, status, took)
 	} else {
-		c.server.unrouted.served(r.Method, status, took)
+		c.server.unroutedMetrics.record(method, status, took)
 	}
-	if tell := c.server.onAnswer; tell != nil {
-		tell(Answer{
-			Service: c.service(), Route: c.pattern(), Method: r.Method, Status: status, Bytes: c.bytes, Took: took,
+	if onDone := c.server.onRequestDone; onDone != nil {
+		onDone(RequestSummary{
+			Service: c.service(), Route: c.pattern(), Method: method, Status: status, Bytes: bytes, Took: took,
 			Client: c.client, Local: c.listener.options.Local, CorrID: c.corrID,
 		})
 	}

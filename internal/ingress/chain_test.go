@@ -17,10 +17,10 @@ import (
 
 func TestAnswersAndErrors(t *testing.T) {
 	f := newFixture(t, []Route{
-		control("GET", "/ok", answers("fine")),
+		control("GET", "/ok", respondWith("fine")),
 		control("GET", "/busy", fails(fault.New("store.put", fault.Busy, "no room"))),
 		control("GET", "/bug", fails(errors.New("/root/secret: not found"))),
-		control("GET POST", "/o/{b3}", answers("o")),
+		control("GET POST", "/o/{b3}", respondWith("o")),
 		control("GET", "/panic", func(http.ResponseWriter, *http.Request) error { panic("oh") }),
 	}).listen()
 	c := f.dial()
@@ -35,22 +35,22 @@ func TestAnswersAndErrors(t *testing.T) {
 		t.Errorf("a malformed ID must be replaced, got %q", r.Header.Get("X-Corr-ID"))
 	}
 	busy := c.get("/busy")
-	if p := busy.refused(t, 429, "Busy"); p.Op != "store.put" || p.Detail != "no room" || !p.Retryable || busy.Header.Get("Retry-After") != "1" {
+	if p := busy.wantRefusal(t, 429, "Busy"); p.Op != "store.put" || p.Detail != "no room" || !p.Retryable || busy.Header.Get("Retry-After") != "1" {
 		t.Errorf("%+v, Retry-After %q", p, busy.Header.Get("Retry-After"))
 	}
-	if p := c.get("/bug").refused(t, 500, "Internal"); strings.Contains(p.Detail, "secret") {
+	if p := c.get("/bug").wantRefusal(t, 500, "Internal"); strings.Contains(p.Detail, "secret") {
 		t.Errorf("the text of a cause must not be shown: %+v", p)
 	}
-	c.get("/nowhere").refused(t, 404, "NotFound")
+	c.get("/nowhere").wantRefusal(t, 404, "NotFound")
 	wrong := c.ask("DELETE", "/o/x")
-	wrong.refused(t, 405, "MethodNotAllowed")
+	wrong.wantRefusal(t, 405, "MethodNotAllowed")
 	if allow := wrong.Header.Get("Allow"); !strings.Contains(allow, "GET") || !strings.Contains(allow, "HEAD") || !strings.Contains(allow, "POST") {
 		t.Errorf("Allow: %q", allow)
 	}
-	c.ask("OPTIONS", "*").refused(t, 400, "Malformed")
+	c.ask("OPTIONS", "*").wantRefusal(t, 400, "Malformed")
 
 	c = f.dial()
-	c.get("/panic").refused(t, 500, "Internal")
+	c.get("/panic").wantRefusal(t, 500, "Internal")
 	if !strings.Contains(f.logs.String(), "oh") {
 		t.Errorf("a panic must be logged: %s", f.logs)
 	}
@@ -58,11 +58,11 @@ func TestAnswersAndErrors(t *testing.T) {
 		t.Errorf("after a panic the connection goes on, got %q", r.body)
 	}
 
-	f.counted(4, "http_requests_total", "route", "/ok", "method", "GET", "status", "200")
-	f.counted(1, "http_requests_total", "route", "/busy", "status", "429")
-	f.counted(1, "http_requests_total", "route", "none", "status", "404")
-	f.counted(1, "http_requests_total", "route", "none", "status", "405")
-	f.counted(0, "inflight_requests", "route", "/ok")
+	f.wantMetric(4, "http_requests_total", "route", "/ok", "method", "GET", "status", "200")
+	f.wantMetric(1, "http_requests_total", "route", "/busy", "status", "429")
+	f.wantMetric(1, "http_requests_total", "route", "none", "status", "404")
+	f.wantMetric(1, "http_requests_total", "route", "none", "status", "405")
+	f.wantMetric(0, "inflight_requests", "route", "/ok")
 }
 
 // A handler that fails in the middle of its answer must not leave the client
@@ -86,7 +86,7 @@ func TestAHalfAnswerIsCut(t *testing.T) {
 			t.Errorf("%s: read to the end without an error: %d bytes", path, len(r.body))
 		}
 	}
-	f.counted(1, "io_errors_total", "service", "gateway", "op", "cut")
+	f.wantMetric(1, "io_errors_total", "service", "gateway", "op", "cut")
 }
 
 func TestTheServerIsAHandler(t *testing.T) {
@@ -107,8 +107,8 @@ func TestTheServerIsAHandler(t *testing.T) {
 }
 
 func TestAuthorise(t *testing.T) {
-	var asked []Ask
-	allow := func(_ context.Context, ask Ask) error {
+	var asked []AuthRequest
+	allow := func(_ context.Context, ask AuthRequest) error {
 		asked = append(asked, ask)
 		switch {
 		case ask.Token == "good", ask.Scope == "":
@@ -123,9 +123,9 @@ func TestAuthorise(t *testing.T) {
 	inventory := flow.NewInventory()
 	lane := flow.NewLane(inventory, flow.LaneSpec{Service: "overlay", Name: "publish", Running: 1})
 	publish := Route{Service: "overlay", Methods: []string{"POST"}, Pattern: "/overlay/publish/{topic...}", Class: Control,
-		Scope: "overlay:pub", Topic: "topic", Lane: lane, Handler: answers("published")}
-	open := Route{Service: "gateway", Methods: []string{"GET", "POST"}, Pattern: "/open", Class: Control, Open: true, Handler: answers("open")}
-	read := Route{Service: "gateway", Methods: []string{"GET"}, Pattern: "/read", Class: Control, Handler: answers("read")}
+		Scope: "overlay:pub", Topic: "topic", Lane: lane, Handler: respondWith("published")}
+	open := Route{Service: "gateway", Methods: []string{"GET", "POST"}, Pattern: "/open", Class: Control, Open: true, Handler: respondWith("open")}
+	read := Route{Service: "gateway", Methods: []string{"GET"}, Pattern: "/read", Class: Control, Handler: respondWith("read")}
 	f := newFixture(t, []Route{publish, open, read}, func(o *Options) { o.Authorise = allow }).listen()
 	c := f.dial()
 
@@ -138,15 +138,15 @@ func TestAuthorise(t *testing.T) {
 		t.Errorf("asked %+v", got)
 	}
 	none := c.post(path, "")
-	none.refused(t, 401, "Unauthorized")
+	none.wantRefusal(t, 401, "Unauthorized")
 	if none.Header.Get("WWW-Authenticate") != "Bearer" {
 		t.Error("a 401 must say how to authenticate")
 	}
-	c.post(path, "", "Authorization: Bearer narrow").refused(t, 403, "Forbidden")
-	c.post(path, "", "Authorization: Bearer spent").refused(t, 429, "QuotaExceeded")
-	c.post(path, "", "Authorization: Basic good").refused(t, 401, "Unauthorized")
-	c.post(path, "", "Authorization: Bearer good", "Authorization: Bearer good").refused(t, 401, "Unauthorized")
-	c.post(path+"?token=good&access_token=good", "", "Cookie: token=good").refused(t, 401, "Unauthorized")
+	c.post(path, "", "Authorization: Bearer narrow").wantRefusal(t, 403, "Forbidden")
+	c.post(path, "", "Authorization: Bearer spent").wantRefusal(t, 429, "QuotaExceeded")
+	c.post(path, "", "Authorization: Basic good").wantRefusal(t, 401, "Unauthorized")
+	c.post(path, "", "Authorization: Bearer good", "Authorization: Bearer good").wantRefusal(t, 401, "Unauthorized")
+	c.post(path+"?token=good&access_token=good", "", "Cookie: token=good").wantRefusal(t, 401, "Unauthorized")
 	if r := c.get("/open"); r.body != "open" {
 		t.Errorf("an open route asks nobody: %d", r.StatusCode)
 	}
@@ -162,26 +162,26 @@ func TestAuthorise(t *testing.T) {
 	if strings.Contains(f.logs.String(), "good") || strings.Contains(f.logs.String(), "narrow") {
 		t.Error("a token got into the log")
 	}
-	f.counted(4, "rejected_total", "service", "overlay", "reason", "unauthorized")
-	f.counted(1, "rejected_total", "service", "overlay", "reason", "forbidden")
-	f.counted(1, "rejected_total", "service", "overlay", "reason", "quota")
+	f.wantMetric(4, "rejected_total", "service", "overlay", "reason", "unauthorized")
+	f.wantMetric(1, "rejected_total", "service", "overlay", "reason", "forbidden")
+	f.wantMetric(1, "rejected_total", "service", "overlay", "reason", "quota")
 }
 
-// Two routes run at a time, and one server for all: what is over is told at
-// once, and counted where the operator looks.
+// Two requests of a route run at a time, and three of the server: one more is
+// rejected at once, and counted where the operator looks.
 func TestConcurrency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hold := make(chan struct{})
 		wait := func(w http.ResponseWriter, r *http.Request) error {
 			<-hold
-			return answers("done")(w, r)
+			return respondWith("done")(w, r)
 		}
 		narrow := control("GET", "/narrow", wait)
 		narrow.Concurrency = 2
 		f := newFixture(t, []Route{narrow, control("GET", "/wide", wait)}, func(o *Options) { o.Limits.Inflight = 3 }).listen()
 		var clients []*client
 		start := func(path string) *client {
-			c := f.dial()
+			c := f.dialFrom(1 + len(clients)) // a single client would not get all slots
 			c.send("GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path)
 			clients = append(clients, c)
 			synctest.Wait()
@@ -189,17 +189,17 @@ func TestConcurrency(t *testing.T) {
 		}
 		start("/narrow")
 		start("/narrow")
-		f.counted(2, "inflight_requests", "route", "/narrow")
+		f.wantMetric(2, "inflight_requests", "route", "/narrow")
 		over := f.dial().get("/narrow")
-		over.refused(t, 429, "Busy")
+		over.wantRefusal(t, 429, "Busy")
 		if over.Header.Get("Retry-After") == "" {
 			t.Error("Busy without Retry-After")
 		}
 		start("/wide")
-		f.dial().get("/wide").refused(t, 429, "Busy")
-		f.counted(1, "busy_rejections_total", "endpoint", "/narrow")
-		f.counted(1, "busy_rejections_total", "endpoint", "/wide")
-		f.counted(2, "rejected_total", "reason", "busy")
+		f.dial().get("/wide").wantRefusal(t, 429, "Busy")
+		f.wantMetric(1, "busy_rejections_total", "endpoint", "/narrow")
+		f.wantMetric(1, "busy_rejections_total", "endpoint", "/wide")
+		f.wantMetric(2, "rejected_total", "reason", "busy")
 		close(hold)
 		for _, c := range clients {
 			if r := c.receive(); r.body != "done" {
@@ -209,7 +209,7 @@ func TestConcurrency(t *testing.T) {
 		if r := clients[0].get("/narrow"); r.body != "done" {
 			t.Errorf("the places must be free again: %d", r.StatusCode)
 		}
-		f.counted(0, "inflight_requests", "route", "/narrow")
+		f.wantMetric(0, "inflight_requests", "route", "/narrow")
 	})
 }
 
@@ -220,7 +220,7 @@ func TestALaneOfARoute(t *testing.T) {
 		route := control("GET", "/x", func(w http.ResponseWriter, r *http.Request) error {
 			entered.Add(1)
 			<-hold
-			return answers("done")(w, r)
+			return respondWith("done")(w, r)
 		})
 		route.Lane = flow.NewLane(flow.NewInventory(), flow.LaneSpec{Service: "edge", Name: "x", Running: 1, Waiting: 1})
 		f := newFixture(t, []Route{route}).listen()
@@ -229,11 +229,11 @@ func TestALaneOfARoute(t *testing.T) {
 		synctest.Wait()
 		second.send("GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		synctest.Wait()
-		f.dial().get("/x").refused(t, 429, "Busy")
+		f.dial().get("/x").wantRefusal(t, 429, "Busy")
 		if entered.Load() != 1 {
 			t.Errorf("%d run, the lane is for one", entered.Load())
 		}
-		second.receive().refused(t, 504, "Timeout") // it waited until its deadline
+		second.receive().wantRefusal(t, 504, "Timeout") // it waited until its deadline
 		close(hold)
 		if r := first.receive(); r.body != "done" {
 			t.Errorf("%d", r.StatusCode)

@@ -11,23 +11,23 @@ import (
 // HTTP is the section [http]: where the gateway listens, and how long things
 // may take there and on the admin plane.
 type HTTP struct {
-	Addr     string   `toml:"addr" doc:"Where the gateway listens, as host:port. Port 0 picks one." restart:"true"`
+	Addr     string   `toml:"addr" doc:"The listen address of the gateway, as host:port. Port 0 picks one." restart:"true"`
 	Hosts    []string `toml:"hosts" doc:"More Host values that a loopback listener answers, besides localhost and its own address." restart:"true"`
 	CertFile string   `toml:"cert_file" doc:"PEM file with the certificate and its chain. With it, the listener speaks TLS. Read again at every reload."`
 	KeyFile  string   `toml:"key_file" doc:"PEM file with the key of cert_file. Read again at every reload."`
-	ClientCA string   `toml:"client_ca" doc:"PEM file with the authorities whose client certificates are demanded (mTLS). Read again at every reload."`
+	ClientCA string   `toml:"client_ca" doc:"PEM file with the authorities of client certificates; a client certificate is then required (mTLS). Read again at every reload."`
 	Warm     bool     `toml:"warm" doc:"Answer plain GETs of prepared responses before the HTTP parser, on loopback listeners without TLS." restart:"true"`
 
-	CORS []string        `toml:"cors" doc:"Origins whose pages may read from the gateway, like https://maps.example.org. A star lets every page read; to change something, an origin must be listed by name. Empty: no page but our own." restart:"true"`
-	HSTS config.Duration `toml:"hsts" doc:"How long a browser is told to use nothing but TLS with this host, where there is TLS. Zero tells it nothing." restart:"true"`
+	CORS []string        `toml:"cors" doc:"Origins whose pages may read from the gateway, like https://maps.example.org. A star allows every page to read; writes need an origin that is listed by name. Empty: only pages of this node." restart:"true"`
+	HSTS config.Duration `toml:"hsts" doc:"The max-age of Strict-Transport-Security on TLS listeners. Zero omits the header." restart:"true"`
 
-	HeaderTimeout config.Duration `toml:"header_timeout" doc:"How long a client may take for the header of a request." seed:"read_timeout" restart:"true"`
-	IdleTimeout   config.Duration `toml:"idle_timeout" doc:"How long a connection may be idle between two requests." seed:"idle_timeout" restart:"true"`
-	TLSTimeout    config.Duration `toml:"tls_timeout" doc:"How long a TLS handshake may take." restart:"true"`
-	Deadline      config.Duration `toml:"deadline" doc:"How long a control route may take, unless the route has its own deadline." seed:"ingress.timeout_secs" restart:"true"`
-	FirstByte     config.Duration `toml:"first_byte" doc:"How long a transfer may take until its first byte." restart:"true"`
-	Progress      config.Duration `toml:"progress" doc:"How long a transfer may go without progress in either direction." seed:"write_timeout" restart:"true"`
-	Heartbeat     config.Duration `toml:"heartbeat" doc:"How long a stream may be silent." restart:"true"`
+	HeaderTimeout config.Duration `toml:"header_timeout" doc:"The deadline for the header of a request." seed:"read_timeout" restart:"true"`
+	IdleTimeout   config.Duration `toml:"idle_timeout" doc:"The maximum idle time of a connection between two requests." seed:"idle_timeout" restart:"true"`
+	TLSTimeout    config.Duration `toml:"tls_timeout" doc:"The deadline of a TLS handshake." restart:"true"`
+	Deadline      config.Duration `toml:"deadline" doc:"The deadline of control routes without their own." seed:"ingress.timeout_secs" restart:"true"`
+	FirstByte     config.Duration `toml:"first_byte" doc:"The deadline for the first byte of a transfer." restart:"true"`
+	Progress      config.Duration `toml:"progress" doc:"The maximum time of a transfer without progress in either direction." seed:"write_timeout" restart:"true"`
+	Heartbeat     config.Duration `toml:"heartbeat" doc:"The interval of heartbeats on a silent stream." restart:"true"`
 }
 
 // DefaultHTTP is the section's built-in default.
@@ -47,16 +47,16 @@ func (h HTTP) Validate() error {
 	}
 	switch {
 	case (h.CertFile == "") != (h.KeyFile == ""):
-		return config.Wrong("cert_file", "Set cert_file and key_file together.", "a certificate without a key, or a key without a certificate")
+		return config.Invalid("cert_file", "Set cert_file and key_file together.", "a certificate without a key, or a key without a certificate")
 	case h.ClientCA != "" && h.CertFile == "":
-		return config.Wrong("client_ca", "Set cert_file and key_file too, or remove client_ca.", "client certificates are demanded, but the listener does not speak TLS")
+		return config.Invalid("client_ca", "Set cert_file and key_file too, or remove client_ca.", "client certificates are required, but the listener has no TLS")
 	}
 	var wrong []error
 	if err := checkOrigins(h.CORS); err != nil {
 		wrong = append(wrong, err)
 	}
 	if h.HSTS < 0 || h.HSTS%time.Second != 0 {
-		wrong = append(wrong, config.Wrong("hsts", "Use whole seconds, like 8760h for a year, or 0 to say nothing.", "%s cannot be told to a browser", h.HSTS))
+		wrong = append(wrong, config.Invalid("hsts", "Use whole seconds, like 8760h for a year, or 0 to omit the header.", "%s is not a number of whole seconds", h.HSTS))
 	}
 	for _, one := range []struct {
 		key   string
@@ -66,18 +66,20 @@ func (h HTTP) Validate() error {
 		{"deadline", h.Deadline}, {"first_byte", h.FirstByte}, {"progress", h.Progress}, {"heartbeat", h.Heartbeat},
 	} {
 		if one.value <= 0 {
-			wrong = append(wrong, config.Wrong(one.key, "Use a duration above zero: every wait has a deadline.", "%s would end everything at once", one.value))
+			wrong = append(wrong, config.Invalid(one.key, "Use a duration above zero: every wait has a deadline.", "%s is not above zero", one.value))
 		}
 	}
 	return errors.Join(wrong...)
 }
 
-// Files is what TLS is made from.
-func (h HTTP) Files() Files { return Files{Cert: h.CertFile, Key: h.KeyFile, ClientCA: h.ClientCA} }
+// TLSFiles is what TLS is made from.
+func (h HTTP) TLSFiles() TLSFiles {
+	return TLSFiles{Cert: h.CertFile, Key: h.KeyFile, ClientCA: h.ClientCA}
+}
 
 // Admin is the section [admin]. Deadlines and TLS are those of [http].
 type Admin struct {
-	Addr  string   `toml:"addr" doc:"Where the admin plane listens, as host:port. Port 0 picks one." restart:"true"`
+	Addr  string   `toml:"addr" doc:"The listen address of the admin plane, as host:port. Port 0 picks one." restart:"true"`
 	Hosts []string `toml:"hosts" doc:"More Host values that the admin plane answers on loopback." restart:"true"`
 }
 
@@ -89,24 +91,30 @@ func (a Admin) Validate() error { return checkAddr(a.Addr) }
 
 // Limits is the section [limits]: what one client, and all together, may use.
 type Limits struct {
-	Body         config.Size `toml:"body" doc:"The largest request body, unless the route has its own cap." seed:"ingress.body_bytes,limits.max_body_bytes" restart:"true"`
-	Header       config.Size `toml:"header" doc:"The largest header of a request." restart:"true"`
-	Inflate      config.Size `toml:"inflate" doc:"The largest request body after decompression." seed:"ingress.decompress_abs_bytes" restart:"true"`
-	InflateRatio int         `toml:"inflate_ratio" doc:"How much larger than sent a request body may be after decompression." seed:"ingress.decompress_max_ratio,limits.decompress_ratio_cap" restart:"true"`
-	Inflight     int         `toml:"inflight" doc:"How many requests may be answered at a time. Streams are counted apart." seed:"ingress.max_inflight" restart:"true"`
-	Streams      int         `toml:"streams" doc:"How many streams (SSE and WebSocket) may be open at a time." restart:"true"`
-	MaxConns     int         `toml:"max_conns" doc:"How many connections a listener keeps." seed:"max_conns" restart:"true"`
-	ConnsPerIP   int         `toml:"conns_per_ip" doc:"How many connections one IP may have. An IPv6 /64 counts as one IP." restart:"true"`
-	Rate         int         `toml:"rate" unit:"requests a second" doc:"How many requests one IP may send." seed:"ingress.rps_limit,limits.rps" restart:"true"`
-	Burst        int         `toml:"burst" doc:"How many requests one IP may send at once after a pause." restart:"true"`
-	WorkRate     int         `toml:"work_rate" unit:"requests a second" doc:"How many requests a service takes into its work queue." restart:"true"`
+	Body           config.Size `toml:"body" doc:"The largest request body, unless the route has its own cap." seed:"ingress.body_bytes,limits.max_body_bytes" restart:"true"`
+	Header         config.Size `toml:"header" doc:"The largest header of a request." restart:"true"`
+	Inflate        config.Size `toml:"inflate" doc:"The largest request body after decompression." seed:"ingress.decompress_abs_bytes" restart:"true"`
+	InflateRatio   int         `toml:"inflate_ratio" doc:"The maximum ratio between a request body after and before decompression." seed:"ingress.decompress_max_ratio,limits.decompress_ratio_cap" restart:"true"`
+	Inflight       int         `toml:"inflight" doc:"The maximum number of concurrent requests. One client may hold at most as many as are still free; one route, four times that. Streams are counted separately; health and the local socket are not counted." seed:"ingress.max_inflight" restart:"true"`
+	Streams        int         `toml:"streams" doc:"The maximum number of open streams (SSE and WebSocket)." restart:"true"`
+	MaxConns       int         `toml:"max_conns" doc:"The maximum number of connections of a listener." seed:"max_conns" restart:"true"`
+	ConnsPerIP     int         `toml:"conns_per_ip" doc:"The maximum number of connections of one IP. An IPv6 /64 counts as one IP." seed:"server.connection_limit_per_ip" restart:"true"`
+	OpenRate       int         `toml:"open_rate" unit:"connections a second" doc:"The rate at which one IP may open connections without TLS. The excess is closed at once." restart:"true"`
+	OpenBurst      int         `toml:"open_burst" doc:"The burst of connections without TLS that one IP may open after a pause." restart:"true"`
+	HandshakeRate  int         `toml:"handshake_rate" unit:"connections a second" doc:"The rate at which one IP may open connections with TLS: a handshake costs as much as a hundred requests. The excess is closed before the handshake." restart:"true"`
+	HandshakeBurst int         `toml:"handshake_burst" doc:"The burst of connections with TLS that one IP may open after a pause." restart:"true"`
+	Rate           int         `toml:"rate" unit:"requests a second" doc:"The rate of requests of one IP." seed:"ingress.rps_limit,limits.rps,ratelimit.*" restart:"true"`
+	Burst          int         `toml:"burst" doc:"The burst of requests of one IP after a pause." restart:"true"`
+	Stuck          int         `toml:"stuck" doc:"The number of stuck requests of one route, whose handler did not return by its deadline, from which the route refuses new ones at once." restart:"true"`
+	WorkRate       int         `toml:"work_rate" unit:"requests a second" doc:"The rate at which a service accepts requests into its work queue. One client may use at most what is still free in a second; alone it may use all." seed:"quotas.*" restart:"true"`
 }
 
 // DefaultLimits is the section's built-in default.
 func DefaultLimits() Limits {
 	return Limits{
 		Body: 1 * config.MiB, Header: 32 * config.KiB, Inflate: 10 * config.MiB, InflateRatio: 10,
-		Inflight: 512, Streams: 1024, MaxConns: 4096, ConnsPerIP: 256, Rate: 500, Burst: 1000, WorkRate: 500,
+		Inflight: 512, Streams: 1024, MaxConns: 4096, ConnsPerIP: 256, Rate: 500, Burst: 1000, WorkRate: 500, Stuck: 32,
+		OpenRate: 1000, OpenBurst: 2000, HandshakeRate: 50, HandshakeBurst: 256,
 	}
 }
 
@@ -120,9 +128,11 @@ func (l Limits) Validate() error {
 		{"body", int64(l.Body)}, {"header", int64(l.Header)}, {"inflate", int64(l.Inflate)}, {"inflate_ratio", int64(l.InflateRatio)},
 		{"inflight", int64(l.Inflight)}, {"streams", int64(l.Streams)}, {"max_conns", int64(l.MaxConns)},
 		{"conns_per_ip", int64(l.ConnsPerIP)}, {"rate", int64(l.Rate)}, {"burst", int64(l.Burst)}, {"work_rate", int64(l.WorkRate)},
+		{"stuck", int64(l.Stuck)}, {"open_rate", int64(l.OpenRate)}, {"open_burst", int64(l.OpenBurst)},
+		{"handshake_rate", int64(l.HandshakeRate)}, {"handshake_burst", int64(l.HandshakeBurst)},
 	} {
 		if one.value < 1 {
-			wrong = append(wrong, config.Wrong(one.key, "Use 1 or more.", "with %d, nobody would be served", one.value))
+			wrong = append(wrong, config.Invalid(one.key, "Use 1 or more.", "%d is below 1", one.value))
 		}
 	}
 	return errors.Join(wrong...)
@@ -130,7 +140,7 @@ func (l Limits) Validate() error {
 
 func checkAddr(addr string) error {
 	if _, _, err := net.SplitHostPort(addr); err != nil {
-		return config.Wrong("addr", "Write host:port, like 127.0.0.1:8080.", "%q is not host:port", addr)
+		return config.Invalid("addr", "Write host:port, like 127.0.0.1:8080.", "%q is not host:port", addr)
 	}
 	return nil
 }

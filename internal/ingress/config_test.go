@@ -8,14 +8,14 @@ import (
 	"micronode/internal/config"
 )
 
-// all is how node puts the sections together.
-type all struct {
+// sections is how node combines the sections.
+type sections struct {
 	HTTP   HTTP   `toml:"http" doc:"The gateway."`
 	Admin  Admin  `toml:"admin" doc:"The admin plane."`
 	Limits Limits `toml:"limits" doc:"What callers may use."`
 }
 
-func defaults() all { return all{DefaultHTTP(), DefaultAdmin(), DefaultLimits()} }
+func defaults() sections { return sections{DefaultHTTP(), DefaultAdmin(), DefaultLimits()} }
 
 func TestDefaultsAreTheContracts(t *testing.T) {
 	d := defaults()
@@ -38,17 +38,17 @@ func TestDefaultsAreTheContracts(t *testing.T) {
 
 func TestSectionsSayWhatIsWrong(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(*all)
+		change func(*sections)
 		says   string
 	}{
-		"no port":              {func(a *all) { a.HTTP.Addr = "localhost" }, "host:port"},
-		"no admin port":        {func(a *all) { a.Admin.Addr = "" }, "host:port"},
-		"half a key pair":      {func(a *all) { a.HTTP.CertFile = "c.pem" }, "without a key"},
-		"authorities, no TLS":  {func(a *all) { a.HTTP.ClientCA = "ca.pem" }, "does not speak TLS"},
-		"no deadline":          {func(a *all) { a.HTTP.Deadline = 0 }, "at once"},
-		"nobody":               {func(a *all) { a.Limits.Inflight = 0 }, "nobody"},
-		"inflates to nothing":  {func(a *all) { a.Limits.InflateRatio = 0 }, "nobody"},
-		"two wrongs at a time": {func(a *all) { a.Limits.Rate, a.Limits.Burst = 0, 0 }, "nobody"},
+		"no port":              {func(a *sections) { a.HTTP.Addr = "localhost" }, "host:port"},
+		"no admin port":        {func(a *sections) { a.Admin.Addr = "" }, "host:port"},
+		"half a key pair":      {func(a *sections) { a.HTTP.CertFile = "c.pem" }, "without a key"},
+		"authorities, no TLS":  {func(a *sections) { a.HTTP.ClientCA = "ca.pem" }, "has no TLS"},
+		"no deadline":          {func(a *sections) { a.HTTP.Deadline = 0 }, "above zero"},
+		"nobody":               {func(a *sections) { a.Limits.Inflight = 0 }, "below 1"},
+		"inflates to nothing":  {func(a *sections) { a.Limits.InflateRatio = 0 }, "below 1"},
+		"two wrongs at a time": {func(a *sections) { a.Limits.Rate, a.Limits.Burst = 0, 0 }, "below 1"},
 	} {
 		a := defaults()
 		c.change(&a)
@@ -65,8 +65,8 @@ func TestSectionsSayWhatIsWrong(t *testing.T) {
 }
 
 func TestExposure(t *testing.T) {
-	tls := Files{Cert: "c", Key: "k"}
-	mutual := Files{Cert: "c", Key: "k", ClientCA: "ca"}
+	tls := TLSFiles{Cert: "c", Key: "k"}
+	mutual := TLSFiles{Cert: "c", Key: "k", ClientCA: "ca"}
 	for name, c := range map[string]struct {
 		exposure Exposure
 		refused  bool
@@ -81,7 +81,7 @@ func TestExposure(t *testing.T) {
 		"outside, TLS and tokens":   {Exposure{Addr: "0.0.0.0:443", Files: tls, Tokens: true}, false},
 		"outside, TLS, no tokens":   {Exposure{Addr: "0.0.0.0:443", Files: tls}, true},
 		"outside, mTLS, no tokens":  {Exposure{Addr: "0.0.0.0:443", Files: mutual}, false},
-		"authorities but no TLS":    {Exposure{Addr: "0.0.0.0:443", Files: Files{ClientCA: "ca"}}, true},
+		"authorities but no TLS":    {Exposure{Addr: "0.0.0.0:443", Files: TLSFiles{ClientCA: "ca"}}, true},
 		"not an address of any use": {Exposure{Addr: "nonsense"}, true},
 	} {
 		c.exposure.Setting = "http.addr"

@@ -1,6 +1,7 @@
 package ingress
 
 import (
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -8,99 +9,159 @@ import (
 	"os"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // conn is an accepted connection. It lies below net/http, and below TLS where
-// there is TLS. It gives back what it was counted for when it is closed, runs
-// the warm lane, keeps slow transfers going and stuck ones from staying, and
-// lets a drain see what the connection is doing.
+// there is TLS. It releases what it counts against when it is closed, runs
+// the warm lane, keeps slow transfers alive and ends stuck ones, and shows a
+// drain what the connection is doing.
 type conn struct {
 	// set at construction
 	net.Conn
-	tcp      *net.TCPConn // nil if it is something else
-	listener *Listener
-	peer     *peer // nil if the client has no IP, or none that counts
-	client   netip.Addr
-	opened   time.Time
+	tcp         *net.TCPConn // nil if it is another kind
+	tlsConn     *tls.Conn    // the layer above, where there is TLS
+	listener    *Listener
+	clientState *clientState // nil if the client has no IP, or one that is not limited
+	client      netip.Addr
+	opened      time.Time
 
-	state     atomic.Int32 // the http.ConnState that net/http told last
-	touched   atomic.Bool  // a byte has come
-	answering atomic.Bool  // from the start of our handler until net/http calls the connection idle
-	slow      atomic.Bool  // a header did not come in time
-	http2     atomic.Bool  // it has carried a request of HTTP/2
-	gone      atomic.Bool  // closed
-	phase     atomic.Int32 // what the warm lane is doing with it
-	between   atomic.Int32 // where net/http is between two requests, for the warm lane
-	watch     atomic.Pointer[watchdog]
+	state          atomic.Int32 // the http.ConnState that net/http reported last
+	received       atomic.Bool  // a byte has come
+	inRequest      atomic.Bool  // from the start of our handler until net/http reports the connection idle
+	headerTimedOut atomic.Bool  // a header was late, and the refusal was sent
+	handshakeDone  atomic.Bool  // the TLS handshake is done
+	readTimedOut   atomic.Bool  // a read during a request timed out
+	http2          atomic.Bool  // it has carried a request of HTTP/2
+	closed         atomic.Bool
+	writeFailed    atomic.Bool
+	phase          atomic.Int32 // what the warm lane is doing with it
+	laneIdle       atomic.Int32 // where net/http is between two requests, for the warm lane
+	idleState      atomic.Int32 // the same, whatever the lane does
+	prefetched     atomic.Int32 // a byte of the next request that came during this one, plus one; zero for none
+	transferWatch  atomic.Pointer[watchdog]
+	overrunTimer   overrunTimer // abandons handlers that overrun; see overrun.go
 
-	warm *warmth // owned by net/http's goroutine of the connection; nil where the lane is off, and at the end
+	header headerScanner // of the request that net/http reads; see there for its owner
 
-	pushed time.Time // owned by the writer: when the deadline of a transfer's write was last set
+	warmConn *warmConn // owned by net/http's goroutine of the connection; nil where the lane is off, and at the end
+
+	writeDeadlineSet time.Time // owned by the writer: when the deadline of a transfer's write was last set
+
+	// owned by the writer of transfers: how many bytes it has written and the
+	// client has taken, at the last check
+	transferWritten, transferTaken int
+	takenCheckedAt                 time.Time
 }
 
-// Read gives net/http its bytes. Requests that the warm lane can answer do not
+// Read returns bytes to net/http. Requests that the warm lane can answer do not
 // get there.
 func (c *conn) Read(p []byte) (int, error) {
-	if w := c.warm; w != nil {
-		if c.entersLane(w, len(p)) {
+	n, err := c.read(p)
+	if n > 0 && c.tlsConn == nil {
+		c.scanHeader(p[:n], len(p))
+	}
+	return n, err
+}
+
+func (c *conn) read(p []byte) (int, error) {
+	if w := c.warmConn; w != nil {
+		if c.canEnterLane(w, len(p)) {
 			if err := c.serveWarm(w); err != nil {
 				return 0, err
 			}
 		}
 		if w.from < w.to {
-			return w.give(p), nil
+			return w.copyTo(p), nil
 		}
 	}
 	n, err := c.Conn.Read(p)
 	switch {
 	case n > 0:
-		c.touch()
-	case !c.answering.Load() && errors.Is(err, os.ErrDeadlineExceeded):
-		c.slow.Store(true)
+		c.markReceived()
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		c.onReadTimeout()
 	}
 	return n, err
 }
 
-func (c *conn) touch() {
-	if !c.touched.Load() {
-		c.touched.Store(true)
+// onReadTimeout records that bytes were late. A client that has begun a header
+// gets a 408; one that is silent between two requests does not, nor one whose
+// body is awaited: the chain answers that.
+func (c *conn) onReadTimeout() {
+	switch {
+	case c.inRequest.Load():
+		c.readTimedOut.Store(true)
+	case c.received.Load() && c.idleState.Load() == idleNo && !c.headerTimedOut.Load():
+		c.refuseSlowHeader()
 	}
 }
 
-// Write sends bytes. What net/http says by itself, before any handler of ours
-// has run, is said in our words instead.
+func (c *conn) markReceived() {
+	if !c.received.Load() {
+		c.received.Store(true)
+	}
+}
+
+// Write sends bytes. A response that net/http makes by itself, before any
+// handler of ours has run, is replaced by a problem document.
 func (c *conn) Write(p []byte) (int, error) {
-	if !c.answering.Load() && ownRefusal(p) {
+	if !c.inRequest.Load() && isNetHTTPResponse(p) {
 		return c.refuseRaw(p)
 	}
-	if watch := c.watch.Load(); watch != nil {
-		return c.push(watch, p)
+	if c.headerTimedOut.Load() && len(p) > maxTLSAlert {
+		return len(p), nil // net/http, above TLS, calls it malformed
 	}
-	return c.Conn.Write(p)
+	var n int
+	var err error
+	switch watch := c.transferWatch.Load(); {
+	case watch != nil:
+		n, err = c.writeTransfer(watch, p)
+	case c.http2.Load():
+		n, err = c.writeHTTP2(p)
+	default:
+		n, err = c.Conn.Write(p)
+	}
+	c.countWriteError(err)
+	return n, err
+}
+
+// countWriteError counts a failed write, once per connection: nothing is
+// written after it.
+func (c *conn) countWriteError(err error) {
+	if err == nil || c.writeFailed.Swap(true) {
+		return
+	}
+	count := c.listener.server.instruments
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		count.IOTimeouts.WithLabelValues("write").Inc()
+	} else {
+		count.IOErrors.WithLabelValues("write").Inc()
+	}
 }
 
 // SetWriteDeadline also ends the watch of a transfer: net/http calls it when a
 // request is over.
 func (c *conn) SetWriteDeadline(t time.Time) error {
-	if c.watch.Load() != nil {
-		c.watch.Store(nil)
-		c.pushed = time.Time{}
+	if c.transferWatch.Load() != nil {
+		c.transferWatch.Store(nil)
+		c.writeDeadlineSet, c.takenCheckedAt, c.transferWritten, c.transferTaken = time.Time{}, time.Time{}, 0, 0
 	}
 	return c.Conn.SetWriteDeadline(t)
 }
 
 // SetReadDeadline keeps a TLS handshake to its own time-out, which is shorter
-// than that of a header. net/http sets the one for both, and takes it back
-// when the handshake is done. For the warm lane it is also a sign of where
-// net/http is.
+// than that of a header. net/http sets one deadline for both, and clears it
+// when the handshake is done. The warm lane also learns from it where net/http
+// is.
 func (c *conn) SetReadDeadline(t time.Time) error {
-	switch c.between.Load() {
-	case betweenIdle:
-		c.between.Store(betweenWaiting)
-	case betweenWaiting:
-		c.between.Store(betweenNot)
+	if c.tlsConn != nil && t.IsZero() {
+		c.handshakeDone.Store(true)
 	}
-	if c.listener.options.TLS != nil && !c.touched.Load() {
+	advanceIdle(&c.laneIdle)
+	advanceIdle(&c.idleState)
+	if c.listener.options.TLS != nil && !c.received.Load() {
 		if latest := c.opened.Add(c.listener.server.times.TLSTimeout); t.After(latest) {
 			t = latest
 		}
@@ -108,83 +169,164 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 	return c.Conn.SetReadDeadline(t)
 }
 
+// advanceIdle records that net/http has set another deadline since it was idle.
+func advanceIdle(between *atomic.Int32) {
+	switch between.Load() {
+	case idleReported:
+		between.Store(idleWaiting)
+	case idleWaiting:
+		between.Store(idleNo)
+	}
+}
+
 const (
-	pieceSize = 64 << 10               // what is written between two looks at the clock
-	pushTick  = time.Second            // how often a blocked write looks whether the client takes bytes
-	pushStep  = 250 * time.Millisecond // how exact that is
+	copyChunk     = 64 << 10               // what is written between two checks of the clock
+	writePoll     = time.Second            // how often a blocked write checks whether the client takes bytes
+	writePollStep = 250 * time.Millisecond // how exact that is
 )
 
-// push writes for a transfer. The kernel wakes a writer only when a good part
-// of its buffer is free, so a slow client can be at it for a long time before a
-// write of ours moves. A write that is tried again takes what room there is: so
-// we look every second, and whatever was taken is progress.
-func (c *conn) push(watch *watchdog, p []byte) (n int, err error) {
+// writeTransfer writes for a transfer. The kernel wakes a writer only when a
+// good part of its buffer is free, and the buffer may hold megabytes, so a slow
+// client can read for a long time before a write of ours moves. So it checks
+// every second: the bytes that a retried write takes are progress, and so are
+// those that the client has taken out of the kernel's buffer.
+func (c *conn) writeTransfer(watch *watchdog, p []byte) (n int, err error) {
 	for n < len(p) {
-		c.armPush()
-		m, err := c.Conn.Write(p[n:min(n+pieceSize, len(p))])
+		c.extendWriteDeadline()
+		m, err := c.Conn.Write(p[n:min(n+copyChunk, len(p))])
 		n += m
-		if m > 0 {
-			watch.moved()
-		}
-		if err != nil && !c.goesOn(watch, err) {
+		c.noteProgress(watch, m, err)
+		if err != nil && !c.canRetryWrite(watch, err) {
 			return n, err
 		}
 	}
 	return n, nil
 }
 
-// armPush keeps the deadline of the next piece ahead.
-func (c *conn) armPush() {
-	if now := time.Now(); now.Sub(c.pushed) > pushStep {
-		c.pushed = now
-		_ = c.Conn.SetWriteDeadline(now.Add(pushTick + pushStep)) // fails on a closed connection, and then the write will say so
+// minClientRate is the rate at which a client that reads steadily is never cut.
+// Its kernel frees buffer space in steps of about a hundred kilobytes, and
+// between two steps its reading is invisible: so a step counts for as long as
+// it takes at this rate, up to twice http.progress.
+const minClientRate = 16 << 10
+
+// stallLimit is how long a client that has taken n bytes at once may show no
+// progress.
+func stallLimit(n int, limit time.Duration) time.Duration {
+	return min(max(limit, time.Duration(n)*time.Second/minClientRate), 2*limit)
+}
+
+// noteProgress reports to the watchdog what a write of n bytes has moved: into
+// the kernel's buffer and, now and then or when the write was blocked, out of
+// it.
+func (c *conn) noteProgress(watch *watchdog, n int, err error) {
+	if n > 0 {
+		watch.progress()
+	}
+	if took := c.newlyTaken(n, err != nil); took > 0 {
+		watch.progressFor(stallLimit(took, watch.limit))
 	}
 }
 
-// goesOn decides after a write that failed whether to try again.
-func (c *conn) goesOn(watch *watchdog, err error) bool {
-	c.pushed = time.Time{}
-	return errors.Is(err, os.ErrDeadlineExceeded) && !c.gone.Load() && !watch.expired()
+// newlyTaken is how many bytes the client has taken since the last check, if it
+// is time for one.
+func (c *conn) newlyTaken(n int, blocked bool) (took int) {
+	c.transferWritten += n
+	if c.tcp == nil || !blocked && c.writeDeadlineSet.Sub(c.takenCheckedAt) < writePollStep {
+		return 0
+	}
+	c.takenCheckedAt = c.writeDeadlineSet
+	if at := c.transferWritten - c.unsentBytes(); at > c.transferTaken {
+		took, c.transferTaken = at-c.transferTaken, at
+	}
+	return took
 }
 
-// ReadFrom lets the kernel copy from a file to the connection. It goes piece
-// by piece, so that a long file shows progress.
+// writeHTTP2 is writeTransfer for a connection of HTTP/2, whose streams share
+// it. net/http closes the connection when a write has not moved for
+// http.progress; it cannot see what the client takes out of the kernel's
+// buffer.
+func (c *conn) writeHTTP2(p []byte) (n int, err error) {
+	limit := c.listener.server.times.Progress
+	for end := time.Now().Add(limit); ; {
+		c.writeDeadlineSet = time.Now()
+		_ = c.Conn.SetWriteDeadline(c.writeDeadlineSet.Add(writePoll)) // fails on a closed connection, and then the write reports it
+		m, err := c.Conn.Write(p[n:])
+		n += m
+		if err == nil {
+			c.newlyTaken(m, false)
+			return n, nil
+		}
+		if took := c.newlyTaken(m, true); took > 0 || m > 0 {
+			end = later(end, time.Now().Add(stallLimit(took, limit)))
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) || c.closed.Load() || !time.Now().Before(end) {
+			return n, err
+		}
+	}
+}
+
+// unsentBytes is how many bytes the kernel holds that the client has not taken,
+// or zero if unknown.
+func (c *conn) unsentBytes() (n int) {
+	raw, err := c.tcp.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) }) // a closed connection holds nothing
+	return n
+}
+
+// extendWriteDeadline moves the write deadline ahead for the next chunk.
+func (c *conn) extendWriteDeadline() {
+	if now := time.Now(); now.Sub(c.writeDeadlineSet) > writePollStep {
+		c.writeDeadlineSet = now
+		_ = c.Conn.SetWriteDeadline(now.Add(writePoll + writePollStep)) // fails on a closed connection, and then the write reports it
+	}
+}
+
+// canRetryWrite decides after a failed write whether to retry it.
+func (c *conn) canRetryWrite(watch *watchdog, err error) bool {
+	c.writeDeadlineSet = time.Time{}
+	return errors.Is(err, os.ErrDeadlineExceeded) && !c.closed.Load() && !watch.expired()
+}
+
+// ReadFrom lets the kernel copy from a file to the connection. It goes chunk by
+// chunk, so that a long file shows progress.
 func (c *conn) ReadFrom(src io.Reader) (n int64, err error) {
 	limited, isLimited := src.(*io.LimitedReader)
 	if !isLimited {
 		limited = &io.LimitedReader{R: src, N: 1<<63 - 1}
 	}
 	if _, isFile := limited.R.(*os.File); !isFile || c.tcp == nil {
-		buffer := copies.Get().(*[pieceSize]byte)
-		defer copies.Put(buffer)
+		buffer := copyBuffers.Get().(*[copyChunk]byte)
+		defer copyBuffers.Put(buffer)
 		return io.CopyBuffer(onlyWriter{c}, onlyReader{src}, buffer[:])
 	}
 	for limited.N > 0 {
-		piece := io.LimitedReader{R: limited.R, N: min(limited.N, pieceSize)}
+		piece := io.LimitedReader{R: limited.R, N: min(limited.N, copyChunk)}
 		m, err := c.sendFile(&piece)
 		n += m
 		limited.N -= m
+		c.countWriteError(err)
 		if err != nil || piece.N > 0 {
-			return n, err // piece.N > 0: the file is shorter than was asked for
+			return n, err // piece.N > 0: the file is shorter than requested
 		}
 	}
 	return n, nil
 }
 
-// sendFile is push for a piece of a file.
+// sendFile is writeTransfer for a chunk of a file.
 func (c *conn) sendFile(piece *io.LimitedReader) (n int64, err error) {
-	watch := c.watch.Load()
+	watch := c.transferWatch.Load()
 	if watch == nil {
 		return c.tcp.ReadFrom(piece)
 	}
 	for {
-		c.armPush()
+		c.extendWriteDeadline()
 		m, err := c.tcp.ReadFrom(piece)
 		n += m
-		if m > 0 {
-			watch.moved()
-		}
-		if err == nil || !c.goesOn(watch, err) {
+		c.noteProgress(watch, int(m), err)
+		if err == nil || !c.canRetryWrite(watch, err) {
 			return n, err
 		}
 	}
@@ -196,7 +338,7 @@ type onlyWriter struct{ io.Writer }
 // onlyReader does the same for the other side.
 type onlyReader struct{ io.Reader }
 
-// CloseWrite lets net/http say goodbye before it closes.
+// CloseWrite lets net/http close its side first.
 func (c *conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -204,23 +346,23 @@ func (c *conn) CloseWrite() error {
 	return nil
 }
 
-// Close closes the connection, unless the warm lane has it. net/http calls a
-// connection idle while the lane answers on it, and when keep-alive ends for all
-// it closes those that are idle. The lane is told instead, and ends when it has
-// answered.
+// Close closes the connection, unless the warm lane has it. net/http takes a
+// connection for idle while the lane answers on it, and when keep-alive is
+// disabled it closes those that are idle. Close asks the lane to end instead,
+// which it does when it has answered.
 func (c *conn) Close() error {
-	if c.phase.Load() != phaseNet {
-		c.wakeWarm()
+	if c.phase.Load() != phaseNetHTTP {
+		c.stopWarm()
 		return nil
 	}
-	return c.shut()
+	return c.closeNow()
 }
 
-// shut closes the connection, whatever it is doing, and gives back, once, what
-// it was counted for.
-func (c *conn) shut() error {
+// closeNow closes the connection, whatever it is doing, and releases it, once.
+func (c *conn) closeNow() error {
 	err := c.Conn.Close()
-	if c.gone.CompareAndSwap(false, true) {
+	if c.closed.CompareAndSwap(false, true) {
+		c.stopOverrun()
 		c.listener.release(c)
 	}
 	return err

@@ -11,24 +11,25 @@ import (
 	"micronode/fault"
 )
 
-// Content is bytes that can be asked for in whole, in part, or only if they
+// Content is bytes that can be requested in whole, in part, or only if they
 // have changed.
 type Content struct {
-	Size         int64
+	Size         int64     // below zero if unknown: then it has no ranges
 	ETag         string    // quoted, with W/ in front if it is weak; empty if there is none
-	Modified     time.Time // zero if nobody knows
+	Modified     time.Time // zero if unknown
+	ResponseDate time.Time // the Date of an answer of another server; zero for our own
 	Type         string
 	Encoding     string // of the bytes as they are stored; empty for none
 	CacheControl string
 
-	// Ready says that Write has nothing left to find out: the bytes are there,
-	// and verified. Then the head goes first, and a file follows straight from
-	// the kernel. Without it the first bytes are waited for, so that an error
-	// can still be told.
+	// Ready says that Write cannot fail before its first byte: the bytes are
+	// there, and verified. Then the header goes first, and a file follows
+	// straight from the kernel. Without it the first bytes are waited for, so
+	// that an error can still be answered.
 	Ready bool
 
-	// MultiRange allows more than one range in a request. Without it, asking
-	// for several is 416.
+	// MultiRange allows more than one range in an answer. Without it, a request
+	// for several gets the whole.
 	MultiRange bool
 
 	// Write writes a part to w. An error before the first byte becomes a
@@ -40,10 +41,10 @@ type Content struct {
 // FromReaderAt is a Content's Write for something that can be read anywhere.
 func FromReaderAt(src io.ReaderAt) func(io.Writer, int64, int64) error {
 	return func(w io.Writer, from, length int64) error {
-		buffer := copies.Get().(*[pieceSize]byte)
-		defer copies.Put(buffer)
+		buffer := copyBuffers.Get().(*[copyChunk]byte)
+		defer copyBuffers.Put(buffer)
 		for length > 0 {
-			n, err := src.ReadAt(buffer[:min(length, pieceSize)], from)
+			n, err := src.ReadAt(buffer[:min(length, copyChunk)], from)
 			if n == 0 && err == io.EOF {
 				return io.ErrUnexpectedEOF
 			}
@@ -59,57 +60,77 @@ func FromReaderAt(src io.ReaderAt) func(io.Writer, int64, int64) error {
 	}
 }
 
-// mostRanges is how many ranges one request may have where several are allowed.
-const mostRanges = 16
+// maxRanges is how many ranges one request may have where several are allowed.
+const maxRanges = 16
 
 // ServeContent answers a GET or HEAD of a content as RFC 9110 says: conditions
-// first, in their order, then the range. It returns the status that it answered
-// with, for those who count. Headers that the handler has set stay.
+// first, in their order, then the range. It returns the status of the answer,
+// for counters. Headers that the handler has set stay.
 func ServeContent(w http.ResponseWriter, r *http.Request, c Content) (status int, err error) {
 	c.Header(w.Header())
-	switch judge(r, c.ETag, c.Modified) {
-	case notModified:
+	switch evaluateConditions(r, c.ETag, c.conditionDate()) {
+	case conditionNotModified:
 		for _, about := range []string{"Content-Type", "Content-Encoding", "Accept-Ranges"} {
 			delete(w.Header(), about) // they describe bytes that are not sent
 		}
 		w.WriteHeader(http.StatusNotModified)
 		return http.StatusNotModified, nil
-	case failed:
-		for _, about := range []string{"Content-Encoding", "Last-Modified", "Accept-Ranges"} {
+	case preconditionFailed:
+		for _, about := range []string{"Content-Encoding", "Last-Modified", "Accept-Ranges", "Date", "Age", "Expires"} {
 			delete(w.Header(), about) // they describe the content; the tag may help to ask again
 		}
-		wrong := fault.New("http.content", fault.Conflict, "what is here is not what the request is conditional on")
-		writeStatus(w, r, http.StatusPreconditionFailed, wrong)
+		wrong := fault.New("http.content", fault.Conflict, "the condition of the request does not hold")
+		writeProblemStatus(w, r, http.StatusPreconditionFailed, wrong)
 		return http.StatusPreconditionFailed, nil
 	}
-	if r.Method != http.MethodGet { // a range means nothing to a HEAD
-		return c.whole(w, r)
+	if r.Method != http.MethodGet || c.Size < 0 { // a range means nothing to a HEAD
+		return c.serveWhole(w, r)
 	}
 	most := 1
 	if c.MultiRange {
-		most = mostRanges
+		most = maxRanges
 	}
-	what, spans := askedAll, []span(nil)
-	if rangeHolds(r, c.ETag, c.Modified) {
+	what, spans := rangeNone, []span(nil)
+	if rangeApplies(r, c.ETag, c.strongDate()) {
 		what, spans = parseRange(r.Header.Values("Range"), c.Size, most)
 	}
 	switch {
-	case what == askedInvalid:
-		return c.outside(w, r)
-	case what == askedAll:
-		return c.whole(w, r)
+	case what == rangeInvalid:
+		return c.serveInvalidRange(w, r)
+	case what == rangeNone:
+		return c.serveWhole(w, r)
 	case len(spans) == 1:
-		return c.part(w, spans[0])
+		return c.serveRange(w, spans[0])
 	default:
-		return c.parts(w, spans)
+		return c.serveRanges(w, spans)
 	}
 }
 
-// inBytes is the unit in which we have ranges.
-var inBytes = []string{"bytes"}
+// conditionDate is what conditions by date are compared with. If the time of
+// the last change is unknown, that is when the answer was made (RFC 9111,
+// section 4.3.2).
+func (c Content) conditionDate() time.Time {
+	if c.Modified.IsZero() {
+		return c.ResponseDate
+	}
+	return c.Modified
+}
 
-// Header sets what every answer with the content says. It is also what a
-// Preparation of it starts from. The values share one piece of memory.
+// strongDate is the date that If-Range may use. In the second in which an
+// answer was made, the content could have changed again (RFC 9110, section
+// 8.8.2.2).
+func (c Content) strongDate() time.Time {
+	if !c.ResponseDate.IsZero() && c.ResponseDate.Sub(c.Modified) < time.Second {
+		return time.Time{}
+	}
+	return c.Modified
+}
+
+// acceptRanges is the value of Accept-Ranges.
+var acceptRanges = []string{"bytes"}
+
+// Header sets the headers that every answer with the content has. A
+// PreparedSpec of it starts from them too. The values share one allocation.
 func (c Content) Header(header http.Header) {
 	values := make([]string, 0, 5)
 	set := func(key, value string) {
@@ -125,60 +146,65 @@ func (c Content) Header(header http.Header) {
 	if !c.Modified.IsZero() {
 		set("Last-Modified", c.Modified.UTC().Format(http.TimeFormat))
 	}
-	header["Accept-Ranges"] = inBytes
+	header["Accept-Ranges"] = acceptRanges
 }
 
-func (c Content) whole(w http.ResponseWriter, r *http.Request) (int, error) {
-	w.Header()["Content-Length"] = []string{strconv.FormatInt(c.Size, 10)}
+func (c Content) serveWhole(w http.ResponseWriter, r *http.Request) (int, error) {
+	if c.Size >= 0 {
+		w.Header()["Content-Length"] = []string{strconv.FormatInt(c.Size, 10)}
+	} else {
+		delete(w.Header(), "Accept-Ranges")
+	}
 	if r.Method == http.MethodHead || c.Size == 0 {
 		w.WriteHeader(http.StatusOK)
 		return http.StatusOK, nil
 	}
-	return c.send(w, http.StatusOK, span{0, c.Size})
+	return c.sendSpan(w, http.StatusOK, span{0, c.Size})
 }
 
-func (c Content) part(w http.ResponseWriter, one span) (int, error) {
+func (c Content) serveRange(w http.ResponseWriter, one span) (int, error) {
 	w.Header()["Content-Length"] = []string{strconv.FormatInt(one.length, 10)}
 	w.Header()["Content-Range"] = []string{one.contentRange(c.Size)}
-	return c.send(w, http.StatusPartialContent, one)
+	return c.sendSpan(w, http.StatusPartialContent, one)
 }
 
-// send writes one span, which is what the header promises.
-func (c Content) send(w http.ResponseWriter, status int, one span) (int, error) {
+// sendSpan writes one span, which is what the header promises.
+func (c Content) sendSpan(w http.ResponseWriter, status int, one span) (int, error) {
 	var out io.Writer = w
 	if c.Ready {
 		w.WriteHeader(status)
 	} else {
-		out = &lazy{ResponseWriter: w, status: status}
+		out = &lazyWriter{ResponseWriter: w, status: status}
 	}
 	return status, fault.Wrap("http.content", c.Write(out, one.from, one.length))
 }
 
-// outside answers 416, with the size, so that the client can ask better.
-func (c Content) outside(w http.ResponseWriter, r *http.Request) (int, error) {
+// serveInvalidRange answers 416, with the size, so that the client can correct
+// the range.
+func (c Content) serveInvalidRange(w http.ResponseWriter, r *http.Request) (int, error) {
 	header := w.Header()
-	for _, about := range []string{"Content-Encoding", "Etag", "Last-Modified", "Accept-Ranges"} {
+	for _, about := range []string{"Content-Encoding", "Etag", "Last-Modified", "Accept-Ranges", "Date", "Age", "Expires"} {
 		header.Del(about) // they describe the content, not the refusal
 	}
 	header.Set("Content-Range", "bytes */"+strconv.FormatInt(c.Size, 10))
-	wrong := fault.New("http.content", fault.InvalidRange, "the range does not lie inside the %d bytes there are, or there are too many", c.Size)
-	writeStatus(w, r, fault.InvalidRange.Status(), wrong)
+	wrong := fault.New("http.content", fault.InvalidRange, "the range lies outside of the %d bytes", c.Size)
+	writeProblemStatus(w, r, fault.InvalidRange.Status(), wrong)
 	return fault.InvalidRange.Status(), nil
 }
 
-// parts answers with several spans, as multipart/byteranges.
-func (c Content) parts(w http.ResponseWriter, spans []span) (int, error) {
+// serveRanges answers with several spans, as multipart/byteranges.
+func (c Content) serveRanges(w http.ResponseWriter, spans []span) (int, error) {
 	const op = "http.content"
-	out := &lazy{ResponseWriter: w, status: http.StatusPartialContent}
+	out := &lazyWriter{ResponseWriter: w, status: http.StatusPartialContent}
 	body := multipart.NewWriter(out)
-	length, err := c.partsLength(spans, body.Boundary())
+	length, err := c.rangesLength(spans, body.Boundary())
 	if err != nil {
 		return http.StatusPartialContent, fault.Wrap(op, err)
 	}
 	w.Header().Set("Content-Type", "multipart/byteranges; boundary="+body.Boundary())
 	w.Header().Set("Content-Length", strconv.FormatInt(length, 10))
 	for _, one := range spans {
-		part, err := body.CreatePart(c.partHeader(one))
+		part, err := body.CreatePart(c.rangeHeader(one))
 		if err == nil {
 			err = c.Write(part, one.from, one.length)
 		}
@@ -189,63 +215,63 @@ func (c Content) parts(w http.ResponseWriter, spans []span) (int, error) {
 	return http.StatusPartialContent, fault.Wrap(op, body.Close())
 }
 
-func (c Content) partHeader(one span) textproto.MIMEHeader {
+func (c Content) rangeHeader(one span) textproto.MIMEHeader {
 	return textproto.MIMEHeader{"Content-Type": {c.Type}, "Content-Range": {one.contentRange(c.Size)}}
 }
 
-// partsLength is how long the multipart body will be.
-func (c Content) partsLength(spans []span, boundary string) (int64, error) {
-	var frame counter
+// rangesLength is how long the multipart body will be.
+func (c Content) rangesLength(spans []span, boundary string) (int64, error) {
+	var frame byteCounter
 	body := multipart.NewWriter(&frame)
 	if err := body.SetBoundary(boundary); err != nil {
 		return 0, err
 	}
 	for _, one := range spans {
-		if _, err := body.CreatePart(c.partHeader(one)); err != nil {
+		if _, err := body.CreatePart(c.rangeHeader(one)); err != nil {
 			return 0, err
 		}
-		frame += counter(one.length)
+		frame += byteCounter(one.length)
 	}
 	err := body.Close()
 	return int64(frame), err
 }
 
-// counter counts bytes and forgets them.
-type counter int64
+// byteCounter counts bytes and discards them.
+type byteCounter int64
 
 // Write counts.
-func (n *counter) Write(p []byte) (int, error) {
-	*n += counter(len(p))
+func (b *byteCounter) Write(p []byte) (int, error) {
+	*b += byteCounter(len(p))
 	return len(p), nil
 }
 
-// lazy begins the answer with the first byte, so that an error before it can
-// still be told.
-type lazy struct {
+// lazyWriter begins the answer with the first byte, so that an error before it
+// can still be answered.
+type lazyWriter struct {
 	http.ResponseWriter
-	status int
-	begun  bool
+	status  int
+	started bool
 }
 
-func (l *lazy) begin() {
-	if !l.begun {
-		l.begun = true
+func (l *lazyWriter) start() {
+	if !l.started {
+		l.started = true
 		l.WriteHeader(l.status)
 	}
 }
 
 // Write begins the answer and writes.
-func (l *lazy) Write(p []byte) (int, error) {
-	l.begin()
+func (l *lazyWriter) Write(p []byte) (int, error) {
+	l.start()
 	return l.ResponseWriter.Write(p)
 }
 
 // ReadFrom begins the answer once there is a byte of it, and lets the kernel
 // copy the rest if it can.
-func (l *lazy) ReadFrom(src io.Reader) (n int64, err error) {
-	if !l.begun {
-		first := copies.Get().(*[pieceSize]byte)
-		defer copies.Put(first)
+func (l *lazyWriter) ReadFrom(src io.Reader) (n int64, err error) {
+	if !l.started {
+		first := copyBuffers.Get().(*[copyChunk]byte)
+		defer copyBuffers.Put(first)
 		read, err := io.ReadFull(src, first[:512])
 		if read > 0 {
 			written, werr := l.Write(first[:read])

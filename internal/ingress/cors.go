@@ -10,47 +10,46 @@ import (
 )
 
 // A page of another origin may not read what is here, unless http.cors lists
-// the origin. A star lists every page there is, for reading: it is what a
-// server of public maps wants. To change something from a page takes an origin
-// that is listed by name, because the star would also stand for the page of a
-// stranger that somebody at this machine happens to look at. Cookies play no
-// part: nothing here is given to a caller because of one.
+// the origin. A star allows every page to read: it is what a server of public
+// maps wants. To change something, a page needs an origin that is listed by
+// name, because the star would also allow any foreign page that is open in a
+// browser on this machine. Cookies play no part: they grant nothing here.
 
-// anyOrigin is the word for every page.
+// anyOrigin is the setting for every page.
 const anyOrigin = "*"
 
-// cors is who may read from another origin. A nil one is nobody.
+// cors is the set of origins whose pages may read. A nil one is empty.
 type cors struct {
 	// set at construction
-	any   bool
-	named map[string][]string // the value of Access-Control-Allow-Origin, for each that is listed by name
+	anyOrigin bool
+	listed    map[string][]string // the value of Access-Control-Allow-Origin, for each that is listed by name
 }
 
-// newCORS makes the rules of a list that was validated.
+// newCORS makes the rules of a validated list.
 func newCORS(origins []string) *cors {
 	if len(origins) == 0 {
 		return nil
 	}
-	k := &cors{any: slices.Contains(origins, anyOrigin), named: map[string][]string{}}
+	k := &cors{anyOrigin: slices.Contains(origins, anyOrigin), listed: map[string][]string{}}
 	for _, origin := range origins {
 		if origin != anyOrigin {
-			k.named[origin] = []string{origin}
+			k.listed[origin] = []string{origin}
 		}
 	}
 	return k
 }
 
-// may reports whether a page of an origin may use a method.
-func (k *cors) may(origin, method string) bool {
-	if k == nil {
+// allows reports whether a page of an origin may use a method.
+func (c *cors) allows(origin, method string) bool {
+	if c == nil {
 		return false
 	}
-	return k.named[origin] != nil || k.any && !changesState(method)
+	return c.listed[origin] != nil || c.anyOrigin && !changesState(method)
 }
 
-// varies reports whether answers differ by who asks, which every answer must
-// then say, also one to nobody in particular: a cache may keep it.
-func (k *cors) varies() bool { return k != nil && !k.any }
+// variesByOrigin reports whether responses need Vary: Origin. Caches may keep
+// any of them, so all carry it.
+func (c *cors) variesByOrigin() bool { return c != nil && !c.anyOrigin }
 
 const (
 	allowOriginKey  = "Access-Control-Allow-Origin"
@@ -64,55 +63,55 @@ const (
 )
 
 var (
-	allowAnyOrigin = []string{anyOrigin}
-	exposed        = []string{"Accept-Ranges, Age, Content-Length, Content-Range, ETag, Location, Retry-After, X-Corr-ID"}
-	askable        = []string{"Authorization, Content-Type, Deadline, Idempotency-Key, If-Match, If-Modified-Since, If-None-Match, If-Range, If-Unmodified-Since, Range, Request-Timeout, X-Corr-ID"}
-	twoHours       = []string{"7200"} // more is not believed by every browser
-	granted        = []string{"true"}
+	allowAnyOrigin  = []string{anyOrigin}
+	exposedHeaders  = []string{"Accept-Ranges, Age, Content-Length, Content-Range, ETag, Location, Retry-After, X-Corr-ID"}
+	allowedHeaders  = []string{"Authorization, Content-Type, Deadline, Idempotency-Key, If-Match, If-Modified-Since, If-None-Match, If-Range, If-Unmodified-Since, Range, Request-Timeout, X-Corr-ID"}
+	preflightMaxAge = []string{"7200"} // not every browser honours more
+	headerTrue      = []string{"true"}
 )
 
-// allowed is the value of Access-Control-Allow-Origin for the origins that a
-// request gives; nil if there is to be none. With a star it is always there,
-// whoever asks, so that caches need not tell askers apart.
-func (k *cors) allowed(origins []string) []string {
+// allowOrigin is the value of Access-Control-Allow-Origin for the origins that
+// a request gives; nil for none. With a star it is always set, so that caches
+// need not keep responses apart by origin.
+func (c *cors) allowOrigin(origins []string) []string {
 	switch {
-	case k == nil:
+	case c == nil:
 		return nil
-	case k.any:
+	case c.anyOrigin:
 		return allowAnyOrigin
 	case len(origins) == 1:
-		return k.named[origins[0]]
+		return c.listed[origins[0]]
 	default:
 		return nil
 	}
 }
 
-// share says in the header of an answer who may read it.
-func (k *cors) share(header http.Header, origins []string) {
-	if allow := k.allowed(origins); allow != nil {
-		header[allowOriginKey], header[exposeKey] = allow, exposed
+// setHeaders sets the CORS headers of an answer.
+func (c *cors) setHeaders(header http.Header, origins []string) {
+	if allow := c.allowOrigin(origins); allow != nil {
+		header[allowOriginKey], header[exposeKey] = allow, exposedHeaders
 	}
 }
 
-// shareLines is the same as lines, for the warm lane.
-func (k *cors) shareLines(origins []string) []byte {
+// headerLines is the same as lines, for the warm lane.
+func (c *cors) headerLines(origins []string) []byte {
 	header := http.Header{}
-	k.share(header, origins)
-	return appendLines(header, func(string) bool { return true })
+	c.setHeaders(header, origins)
+	return headerLines(header, func(string) bool { return true })
 }
 
-// addVary says that an answer differs by who asks. It is done last, because
-// handlers set the header and do not add to it.
-func (k *cors) addVary(header http.Header) {
-	if !k.varies() || headerHas(header, varyKey, "origin") {
+// addVary adds Vary: Origin to an answer. It is done last, because handlers set
+// the header and do not add to it.
+func (c *cors) addVary(header http.Header) {
+	if !c.variesByOrigin() || headerHasToken(header, varyKey, "origin") {
 		return
 	}
 	given := header[varyKey]
 	header[varyKey] = append(given[:len(given):len(given)], originKey)
 }
 
-// preflight answers a browser that asks what a page may ask, and reports
-// whether it was one. A path without routes is refused in the ordinary way.
+// preflight answers a CORS preflight, and reports whether the request was one.
+// A path without routes is refused in the ordinary way.
 func (s *Server) preflight(c *call, r *http.Request) bool {
 	origins := r.Header[originKey]
 	if s.cors == nil || r.Method != http.MethodOptions || len(origins) != 1 || len(r.Header["Access-Control-Request-Method"]) == 0 {
@@ -120,7 +119,7 @@ func (s *Server) preflight(c *call, r *http.Request) bool {
 	}
 	var may []string
 	for _, method := range methods {
-		if s.cors.may(origins[0], method) && s.answersTo(method, r) {
+		if s.cors.allows(origins[0], method) && s.hasRoute(method, r) {
 			may = append(may, method)
 		}
 	}
@@ -129,25 +128,25 @@ func (s *Server) preflight(c *call, r *http.Request) bool {
 	}
 	header := c.Header()
 	header[allowMethodsKey] = []string{strings.Join(may, ", ")}
-	header[allowHeadersKey], header[maxAgeKey] = askable, twoHours
+	header[allowHeadersKey], header[maxAgeKey] = allowedHeaders, preflightMaxAge
 	if r.Header.Get("Access-Control-Request-Private-Network") == "true" {
-		header[allowPrivateKey] = granted
+		header[allowPrivateKey] = headerTrue
 	}
 	c.WriteHeader(http.StatusNoContent)
 	return true
 }
 
-// answersTo reports whether there is a route for a method and the path of a
+// hasRoute reports whether there is a route for a method and the path of a
 // request.
-func (s *Server) answersTo(method string, r *http.Request) bool {
+func (s *Server) hasRoute(method string, r *http.Request) bool {
 	other := *r
 	other.Method = method
 	handler, _ := s.mux.Handler(&other)
-	_, ours := handler.(*mounted)
+	_, ours := handler.(*mountedRoute)
 	return ours
 }
 
-// checkOrigins says what is wrong with a list of origins.
+// checkOrigins returns what is wrong with a list of origins.
 func checkOrigins(origins []string) error {
 	const key = "cors"
 	const next = "Write each origin as a browser does, like https://maps.example.org or http://localhost:3000, or * for every page."
@@ -158,17 +157,17 @@ func checkOrigins(origins []string) error {
 		at, err := url.Parse(one)
 		switch {
 		case one == "null":
-			return config.Wrong(key, "Serve the page from an address, and list that.", "null is the origin of every page that has none, so it names nobody")
+			return config.Invalid(key, "Serve the page from an address, and list that.", "null is the origin of every page without one, so that it identifies no page")
 		case err != nil || at.Scheme != "http" && at.Scheme != "https" || at.Hostname() == "":
-			return config.Wrong(key, next, "%q is not an origin", one)
+			return config.Invalid(key, next, "%q is not an origin", one)
 		case one != at.Scheme+"://"+at.Host:
-			return config.Wrong(key, "Leave out everything behind the host and the port.", "%q is more than an origin", one)
+			return config.Invalid(key, "Leave out everything after the host and the port.", "%q is more than an origin", one)
 		case strings.Contains(one, anyOrigin):
-			return config.Wrong(key, "List every origin by itself, or * for every page.", "%q is a pattern, and origins are compared as they are", one)
+			return config.Invalid(key, "List every origin by itself, or * for every page.", "%q is a pattern; origins are compared literally", one)
 		case one != strings.ToLower(one) || strings.ContainsFunc(one, func(r rune) bool { return r > '~' }):
-			return config.Wrong(key, "Write the host in small letters, and a name with other letters as xn--….", "a browser would not write %q like this", one)
+			return config.Invalid(key, "Write the host in lower case, and an internationalised name as xn--….", "a browser does not write %q in this form", one)
 		case at.Scheme == "http" && at.Port() == "80" || at.Scheme == "https" && at.Port() == "443" || strings.HasSuffix(one, ":"):
-			return config.Wrong(key, "Leave the port out: it is the usual one.", "a browser would not write %q like this", one)
+			return config.Invalid(key, "Leave out the port: it is the default one.", "a browser does not write %q in this form", one)
 		}
 	}
 	return nil

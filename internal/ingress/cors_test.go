@@ -13,7 +13,7 @@ const mapsPage = "https://maps.example"
 // corsFixture has a route to read and one to write, with origins listed.
 func corsFixture(t *testing.T, listed ...string) *fixture {
 	return newFixture(t, []Route{
-		control("GET", "/x/{id}", answers("x")), control("PUT", "/x/{id}", echo), control("POST", "/only", echo),
+		control("GET", "/x/{id}", respondWith("x")), control("PUT", "/x/{id}", echo), control("POST", "/only", echo),
 	}, func(o *Options) { o.Times.CORS = listed })
 }
 
@@ -26,11 +26,12 @@ func TestNobodyIsListed(t *testing.T) {
 			t.Errorf("%s: %s", name, r.Header.Get(name))
 		}
 	}
-	c.get("/x/1", "Origin: "+mapsPage).refused(t, 403, "RejectPolicy")
-	c.ask("OPTIONS", "/x/1", "Origin: http://localhost", "Access-Control-Request-Method: GET").refused(t, 405, "MethodNotAllowed")
+	c.get("/x/1", "Origin: "+mapsPage).wantRefusal(t, 403, "RejectPolicy")
+	c.ask("OPTIONS", "/x/1", "Origin: http://localhost", "Access-Control-Request-Method: GET").wantRefusal(t, 405, "MethodNotAllowed")
 }
 
-// Who is listed by name may read and write, and is told so by name.
+// An origin that is listed by name may read and write, and its name is in the
+// answer.
 func TestListedByName(t *testing.T) {
 	f := corsFixture(t, mapsPage, "http://localhost:3000").listen()
 	c := f.dial()
@@ -49,8 +50,8 @@ func TestListedByName(t *testing.T) {
 			t.Errorf("%d %s", r.StatusCode, r.body)
 		}
 	}
-	// A refusal can be read too; and what nobody asked for from a page still
-	// says that it depends on who asks.
+	// A refusal can be read too; and an answer to a request without Origin
+	// still has Vary: Origin.
 	if r := c.get("/nowhere", "Origin: "+mapsPage); r.StatusCode != 404 || r.Header.Get("Access-Control-Allow-Origin") != mapsPage {
 		t.Errorf("%d %v", r.StatusCode, r.Header)
 	}
@@ -59,15 +60,15 @@ func TestListedByName(t *testing.T) {
 	}
 	for _, other := range []string{"https://maps.example.evil", "http://maps.example", "https://maps.example:8443", "https://MAPS.example", "null"} {
 		r := c.get("/x/1", "Origin: "+other)
-		r.refused(t, 403, "RejectPolicy")
+		r.wantRefusal(t, 403, "RejectPolicy")
 		if r.Header.Get("Access-Control-Allow-Origin") != "" || r.Header.Get("Vary") != "Origin" {
 			t.Errorf("%s: %v", other, r.Header)
 		}
 	}
-	c.get("/x/1", "Origin: "+mapsPage, "Origin: "+mapsPage).refused(t, 403, "RejectPolicy")
-	// The name of the host still counts: it is what rebinding changes.
+	c.get("/x/1", "Origin: "+mapsPage, "Origin: "+mapsPage).wantRefusal(t, 403, "RejectPolicy")
+	// The Host still counts: it is what rebinding changes.
 	c.send("GET /x/1 HTTP/1.1\r\nHost: evil.example\r\nOrigin: %s\r\n\r\n", mapsPage)
-	c.receive().refused(t, 403, "RejectPolicy")
+	c.receive().wantRefusal(t, 403, "RejectPolicy")
 }
 
 func TestPreflight(t *testing.T) {
@@ -86,13 +87,13 @@ func TestPreflight(t *testing.T) {
 	if r := c.ask("OPTIONS", "/only", "Origin: "+mapsPage, "Access-Control-Request-Method: GET"); r.StatusCode != 204 || r.Header.Get("Access-Control-Allow-Methods") != "POST" || r.Header.Get("Access-Control-Allow-Private-Network") != "" {
 		t.Errorf("%d %v", r.StatusCode, r.Header)
 	}
-	c.ask("OPTIONS", "/nowhere", "Origin: "+mapsPage, "Access-Control-Request-Method: GET").refused(t, 404, "NotFound")
-	c.ask("OPTIONS", "/x/1", "Origin: "+mapsPage).refused(t, 405, "MethodNotAllowed") // not a preflight
-	c.ask("OPTIONS", "/x/1", "Access-Control-Request-Method: GET").refused(t, 405, "MethodNotAllowed")
-	c.ask("OPTIONS", "/x/1", "Origin: https://evil.example", "Access-Control-Request-Method: GET").refused(t, 403, "RejectPolicy")
+	c.ask("OPTIONS", "/nowhere", "Origin: "+mapsPage, "Access-Control-Request-Method: GET").wantRefusal(t, 404, "NotFound")
+	c.ask("OPTIONS", "/x/1", "Origin: "+mapsPage).wantRefusal(t, 405, "MethodNotAllowed") // not a preflight
+	c.ask("OPTIONS", "/x/1", "Access-Control-Request-Method: GET").wantRefusal(t, 405, "MethodNotAllowed")
+	c.ask("OPTIONS", "/x/1", "Origin: https://evil.example", "Access-Control-Request-Method: GET").wantRefusal(t, 403, "RejectPolicy")
 }
 
-// A star is for reading, by everybody.
+// A star is for reading, by every page.
 func TestEverybodyMayRead(t *testing.T) {
 	f := corsFixture(t, "*", mapsPage).listen()
 	c := f.dial()
@@ -105,7 +106,7 @@ func TestEverybodyMayRead(t *testing.T) {
 		c.send("PUT /x/1 HTTP/1.1\r\nHost: localhost\r\nOrigin: %s\r\nContent-Length: 2\r\n\r\nhi", origin)
 		return c.receive()
 	}
-	put("https://anybody.example").refused(t, 403, "RejectPolicy")
+	put("https://anybody.example").wantRefusal(t, 403, "RejectPolicy")
 	if r := put(mapsPage); r.body != "hi" {
 		t.Errorf("%d %s", r.StatusCode, r.body)
 	}
@@ -115,11 +116,11 @@ func TestEverybodyMayRead(t *testing.T) {
 	if r := c.ask("OPTIONS", "/x/1", "Origin: "+mapsPage, "Access-Control-Request-Method: PUT"); r.Header.Get("Access-Control-Allow-Methods") != "GET, HEAD, PUT" {
 		t.Errorf("%v", r.Header)
 	}
-	c.ask("OPTIONS", "/only", "Origin: https://anybody.example", "Access-Control-Request-Method: POST").refused(t, 405, "MethodNotAllowed")
+	c.ask("OPTIONS", "/only", "Origin: https://anybody.example", "Access-Control-Request-Method: POST").wantRefusal(t, 405, "MethodNotAllowed")
 }
 
-// What varies for another reason says so too, and an answer without a body or a
-// word of the handler's is no exception.
+// Origin is added to a handler's Vary, and also to an answer without a body or
+// without a Vary of its own.
 func TestVaryIsAdded(t *testing.T) {
 	f := newWarmFixture(t, func(o *Options) { o.Times.CORS = []string{mapsPage} }).listen(func(o *ListenOptions) { o.Warm = false })
 	c := f.dial()
@@ -135,7 +136,7 @@ func TestVaryIsAdded(t *testing.T) {
 	}
 }
 
-// The lane answers pages of listed origins as it answers everybody else.
+// The lane answers pages of listed origins as it answers all others.
 func TestListedOriginsAreWarm(t *testing.T) {
 	for _, listed := range [][]string{{mapsPage}, {"*"}} {
 		f := newWarmFixture(t, func(o *Options) { o.Times.CORS = listed }).listen()
@@ -158,8 +159,8 @@ func TestListedOriginsAreWarm(t *testing.T) {
 
 // The admin plane is for no page but its own, whatever the gateway allows.
 func TestTheAdminPlaneListsNobody(t *testing.T) {
-	f := newFixture(t, []Route{control("GET", "/x", answers("x"))}, func(o *Options) { o.Times.CORS, o.Exempt = []string{"*"}, true }).listen()
-	f.dial().get("/x", "Origin: "+mapsPage).refused(t, 403, "RejectPolicy")
+	f := newFixture(t, []Route{control("GET", "/x", respondWith("x"))}, func(o *Options) { o.Times.CORS, o.Exempt = []string{"*"}, true }).listen()
+	f.dial().get("/x", "Origin: "+mapsPage).wantRefusal(t, 403, "RejectPolicy")
 }
 
 func TestOriginsAreChecked(t *testing.T) {
@@ -171,10 +172,10 @@ func TestOriginsAreChecked(t *testing.T) {
 		}
 	}
 	for bad, next := range map[string]string{
-		"maps.example": "as a browser does", "null": "list that", "https://maps.example/": "behind the host", "https://maps.example/map": "behind the host",
-		"https://*.example": "by itself", "https://Maps.example": "small letters", "https://bücher.example": "xn--", "ftp://maps.example": "as a browser does",
-		"https://maps.example:443": "port out", "http://maps.example:80": "port out", "https://maps.example:": "port out", "https://": "as a browser does",
-		"https://u@maps.example": "behind the host", "http://%zz": "as a browser does", "": "as a browser does",
+		"maps.example": "as a browser does", "null": "list that", "https://maps.example/": "after the host", "https://maps.example/map": "after the host",
+		"https://*.example": "by itself", "https://Maps.example": "lower case", "https://bücher.example": "xn--", "ftp://maps.example": "as a browser does",
+		"https://maps.example:443": "out the port", "http://maps.example:80": "out the port", "https://maps.example:": "out the port", "https://": "as a browser does",
+		"https://u@maps.example": "after the host", "http://%zz": "as a browser does", "": "as a browser does",
 	} {
 		h := DefaultHTTP()
 		h.CORS = []string{mapsPage, bad}
@@ -184,7 +185,7 @@ func TestOriginsAreChecked(t *testing.T) {
 	}
 }
 
-// nextOf is what a setting that is wrong suggests.
+// nextOf is the next step of an invalid setting.
 func nextOf(err error) string {
 	problem, _ := errors.AsType[*config.Problem](err)
 	return problem.Next

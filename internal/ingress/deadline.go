@@ -11,79 +11,91 @@ import (
 	"micronode/fault"
 )
 
-// answerGrace is what is left after the deadline of a control route to tell
-// the caller that it has passed. A client that does not even take that is cut.
+// answerGrace is the time after the deadline of a control route for sending the
+// time-out to the caller. A client that does not read it by then is cut.
 const answerGrace = time.Second
 
-// bounds are what a request was given for as long as its handler runs. What it
-// was not given is nil.
-type bounds struct {
-	watch  *watchdog
-	leave  func()
-	cancel context.CancelCauseFunc
-	end    context.CancelFunc
+// requestLimits are what a request holds for as long as its handler runs. What
+// it does not hold is nil.
+type requestLimits struct {
+	watchdog       *watchdog
+	leaveStreams   func()
+	cancel         context.CancelCauseFunc
+	cancelDeadline context.CancelFunc
+	recheck        *recheck
 }
 
-// release gives it all back, when the handler has returned.
-func (b *bounds) release() {
-	if b.watch != nil {
-		b.watch.stop()
+// release releases all of it, when the handler has returned.
+func (r *requestLimits) release() {
+	if r.recheck != nil {
+		r.recheck.stop()
 	}
-	if b.leave != nil {
-		b.leave()
+	if r.watchdog != nil {
+		r.watchdog.stop()
 	}
-	if b.cancel != nil {
-		b.cancel(nil)
+	if r.leaveStreams != nil {
+		r.leaveStreams()
 	}
-	if b.end != nil {
-		b.end()
+	if r.cancel != nil {
+		r.cancel(nil)
+	}
+	if r.cancelDeadline != nil {
+		r.cancelDeadline()
 	}
 }
 
-// bound gives the request the deadline of its class. The call's bounds must be
-// released when the handler has returned.
-func (m *mounted) bound(ctx context.Context, c *call, r *http.Request) (context.Context, error) {
-	callers, err := callersDeadline(c.start, r.Header)
+// setDeadline sets the deadline of the request's class. The call's limits must
+// be released when the handler has returned.
+func (m *mountedRoute) setDeadline(ctx context.Context, c *call, r *http.Request) (context.Context, error) {
+	callerDeadline, err := parseCallerDeadline(c.start, r.Header)
 	if err != nil {
 		return nil, err
 	}
 	switch m.route.Class {
 	case Transfer:
-		return m.boundTransfer(ctx, c, callers), nil
+		return m.setTransferDeadline(ctx, c, callerDeadline), nil
 	case Stream:
-		return m.boundStream(ctx, c, callers), nil
+		return m.setStreamDeadline(ctx, c, r, callerDeadline), nil
 	default:
-		return m.boundControl(ctx, c, callers), nil
+		return m.setControlDeadline(ctx, c, callerDeadline), nil
 	}
 }
 
-func (m *mounted) boundControl(ctx context.Context, c *call, callers time.Time) context.Context {
-	end := sooner(c.start.Add(m.deadline), callers)
+func (m *mountedRoute) setControlDeadline(ctx context.Context, c *call, callerDeadline time.Time) context.Context {
+	end := sooner(c.start.Add(m.deadline), callerDeadline)
 	c.setWriteDeadline(later(end, c.start).Add(answerGrace))
 	if c.body {
 		c.setReadDeadline(end)
 	}
-	ctx, c.bounds.end = context.WithDeadline(ctx, end)
+	c.deadline = end
+	ctx, c.limits.cancelDeadline = context.WithDeadline(ctx, end)
 	return ctx
 }
 
-func (m *mounted) boundTransfer(ctx context.Context, c *call, callers time.Time) context.Context {
-	ctx, c.bounds.cancel = context.WithCancelCause(ctx)
-	watch := &c.dog
-	watch.limit, watch.latest, watch.bark = m.server.times.Progress, callers, c.bounds.cancel
-	watch.end = sooner(c.start.Add(m.deadline), callers)
-	c.bounds.watch = watch
-	c.begin(watch)
+func (m *mountedRoute) setTransferDeadline(ctx context.Context, c *call, callerDeadline time.Time) context.Context {
+	ctx, c.limits.cancel = context.WithCancelCause(ctx)
+	watch := &c.watchdog
+	watch.limit, watch.callerDeadline, watch.cancel = m.server.times.Progress, callerDeadline, c.limits.cancel
+	watch.expiresAt = sooner(c.start.Add(m.deadline), callerDeadline)
+	c.limits.watchdog = watch
+	c.startTransfer(watch)
 	watch.start()
 	return ctx
 }
 
-func (m *mounted) boundStream(ctx context.Context, c *call, callers time.Time) context.Context {
-	if !callers.IsZero() {
-		ctx, c.bounds.end = context.WithDeadline(ctx, callers)
+func (m *mountedRoute) setStreamDeadline(ctx context.Context, c *call, r *http.Request, callerDeadline time.Time) context.Context {
+	if !callerDeadline.IsZero() {
+		ctx, c.limits.cancelDeadline = context.WithDeadline(ctx, callerDeadline)
 	}
-	ctx, c.bounds.cancel = context.WithCancelCause(ctx)
-	c.bounds.leave = c.listener.streams.add(c.bounds.cancel)
+	ctx, c.limits.cancel = context.WithCancelCause(ctx)
+	c.limits.leaveStreams = c.listener.streams.register(c.limits.cancel)
+	// A stream that sends neither an event nor a heartbeat is stuck.
+	pulse, times := &c.watchdog, &m.server.times
+	pulse.limit, pulse.cancel = times.Heartbeat+times.Progress, c.limits.cancel
+	pulse.expiresAt = c.start.Add(times.FirstByte)
+	c.deadline, c.progressWatch, c.limits.watchdog = callerDeadline, pulse, pulse
+	pulse.start()
+	c.limits.recheck = m.startRecheck(c, r, c.limits.cancel)
 	return ctx
 }
 
@@ -102,21 +114,21 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// callersDeadline reads Request-Timeout (seconds from now) and Deadline (a
+// parseCallerDeadline reads Request-Timeout (seconds from now) and Deadline (a
 // time). If both are there, the sooner counts. The zero time is for neither.
-func callersDeadline(now time.Time, header http.Header) (time.Time, error) {
+func parseCallerDeadline(now time.Time, header http.Header) (time.Time, error) {
 	var end time.Time
 	if texts := header["Request-Timeout"]; len(texts) > 0 {
 		seconds, ok := parseSeconds(texts)
 		if !ok {
-			return end, wrongHeader("Request-Timeout", "It is a number of seconds, like 1 or 0.5.")
+			return end, malformedHeader("Request-Timeout", "It is a number of seconds, like 1 or 0.5.")
 		}
 		end = now.Add(seconds)
 	}
 	if texts := header["Deadline"]; len(texts) > 0 {
 		at, err := time.Parse(time.RFC3339, texts[0])
 		if err != nil || len(texts) > 1 {
-			return end, wrongHeader("Deadline", "It is a time like 2006-01-02T15:04:05Z (RFC 3339).")
+			return end, malformedHeader("Deadline", "It is a time like 2006-01-02T15:04:05Z (RFC 3339).")
 		}
 		if end.IsZero() || at.Before(end) {
 			end = at
@@ -125,9 +137,9 @@ func callersDeadline(now time.Time, header http.Header) (time.Time, error) {
 	return end, nil
 }
 
-// longest is what a caller may ask for; more is no mistake, but is never
-// granted either, and must not overflow.
-const longest = 24 * time.Hour
+// maxCallerTimeout is the longest that a caller may ask for. A longer one is
+// valid, but is never granted, and must not overflow.
+const maxCallerTimeout = 24 * time.Hour
 
 func parseSeconds(texts []string) (time.Duration, bool) {
 	text := texts[0]
@@ -138,111 +150,119 @@ func parseSeconds(texts []string) (time.Duration, bool) {
 	if err != nil {
 		return 0, false
 	}
-	return time.Duration(min(seconds, longest.Seconds()) * float64(time.Second)), true
+	return time.Duration(min(seconds, maxCallerTimeout.Seconds()) * float64(time.Second)), true
 }
 
-func wrongHeader(name, next string) error {
-	err := fault.New("http.deadline", fault.Malformed, "the header %s is not what it should be", name)
-	err.Next = next
-	return err
+func malformedHeader(name, next string) error {
+	return fault.New("http.deadline", fault.Malformed, "the header %s is not valid", name).Advise(next)
 }
 
-// watchdog ends the context of a transfer when nothing has moved for too long.
-// Before the first byte of the answer only the caller's own bytes count as
-// movement, and they never carry it past the caller's own deadline.
+// watchdog ends the context of a transfer when it has made no progress for too
+// long. Before the first byte of the answer only the caller's own bytes count
+// as progress, and they never extend it past the caller's own deadline.
 type watchdog struct {
 	// set at construction
-	limit  time.Duration // without progress
-	latest time.Time     // the caller's own deadline to the first byte; zero for none
-	bark   func(error)
-	read   func(until time.Time) // bounds reading of the body; nil if there is none
+	limit           time.Duration // without progress
+	callerDeadline  time.Time     // the caller's own deadline to the first byte; zero for none
+	cancel          func(error)
+	setReadDeadline func(until time.Time) // bounds reading of the body; nil if there is none
 
-	mu    sync.Mutex //lockblock:leaf a few assignments
-	timer *time.Timer
-	begun bool // the answer has
-	done  bool // the handler has returned
-	end   time.Time
+	mu              sync.Mutex // a few assignments, and under it call.controllerMu
+	timer           *time.Timer
+	responseStarted bool
+	done            bool // the handler has returned
+	expiresAt       time.Time
 }
 
-// watchStep is how exact a watchdog is: many small writes in a row need not
+// watchResolution is how exact a watchdog is: many small writes in a row need not
 // move its timer each time.
-const watchStep = 50 * time.Millisecond
+const watchResolution = 50 * time.Millisecond
 
-// errStuck is why the watchdog ends a context.
-var errStuck = &fault.Error{Op: "http.transfer", Kind: fault.Timeout, Detail: "nothing moved for too long"}
+// errNoProgress is why the watchdog ends a context.
+var errNoProgress = &fault.Error{Op: "http.transfer", Kind: fault.Timeout, Detail: "the transfer made no progress"}
 
-func (d *watchdog) start() {
-	d.timer = time.AfterFunc(time.Until(d.end), d.expire) //lockblock:allow like the timer of context.WithDeadline, it only ends a context, and it is stopped when the handler returns
+func (w *watchdog) start() {
+	w.timer = time.AfterFunc(time.Until(w.expiresAt), w.expire) //lockblock:allow like the timer of context.WithDeadline, it only ends a context, and it is stopped when the handler returns
 }
 
-// expire runs when the timer ends. The end may have been moved meanwhile. A
-// handler that waits for the body does not see its context end, so that is ended,
-// too: after it, so that the reason is known.
-func (d *watchdog) expire() {
-	if d.expired() {
-		d.bark(errStuck)
-		d.readNoMore()
+// expire runs when the timer fires. The expiry may have been moved meanwhile. A
+// handler that waits for the body does not see its context end, so the read is
+// ended too: after the context, so that the reason is known.
+func (w *watchdog) expire() {
+	if w.expired() {
+		w.cancel(errNoProgress)
+		w.expireRead()
 	}
 }
 
-// expired reports whether nothing has moved for too long.
-func (d *watchdog) expired() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return !time.Now().Before(d.end)
+// expired reports whether there was no progress for too long.
+func (w *watchdog) expired() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !time.Now().Before(w.expiresAt)
 }
 
-// moved tells that bytes have moved, in either direction.
-func (d *watchdog) moved() {
+// expiry is the current time of expiry.
+func (w *watchdog) expiry() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.expiresAt
+}
+
+// progress records that bytes have moved, in either direction.
+func (w *watchdog) progress() { w.progressFor(w.limit) }
+
+// progressFor records progress that counts for a while.
+func (w *watchdog) progressFor(a time.Duration) {
 	now := time.Now()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	end := now.Add(d.limit)
-	if !d.begun {
-		end = sooner(end, d.latest)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	end := now.Add(a)
+	if !w.responseStarted {
+		end = sooner(end, w.callerDeadline)
 	}
-	if end.Sub(d.end) > watchStep && now.Before(d.end) {
-		d.end = end
-		if !d.done {
-			d.timer.Reset(end.Sub(now))
+	if end.Sub(w.expiresAt) > watchResolution && now.Before(w.expiresAt) {
+		w.expiresAt = end
+		if !w.done {
+			w.timer.Reset(end.Sub(now))
 		}
 	}
 }
 
-// readOn gives the client time for the next bytes of the body, unless its time
-// is up.
-func (d *watchdog) readOn() {
+// extendRead gives the client time for the next bytes of the body, unless the
+// watchdog has expired.
+func (w *watchdog) extendRead() {
 	now := time.Now()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if now.Before(d.end) {
-		d.read(now.Add(d.limit))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if now.Before(w.expiresAt) {
+		w.setReadDeadline(now.Add(w.limit))
 	}
 }
 
-// readNoMore ends a read of the body that waits. When the handler has returned,
-// the connection may be another request's.
-func (d *watchdog) readNoMore() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.read != nil && !d.done {
-		d.read(time.Now())
+// expireRead ends a waiting read of the body. After the handler has returned it
+// does nothing: the connection may be another request's.
+func (w *watchdog) expireRead() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.setReadDeadline != nil && !w.done {
+		w.setReadDeadline(time.Now())
 	}
 }
 
-// answered tells that the answer has begun.
-func (d *watchdog) answered() {
-	d.mu.Lock()
-	d.begun = true
-	d.mu.Unlock()
-	d.moved()
+// startResponse records that the answer has begun.
+func (w *watchdog) startResponse() {
+	w.mu.Lock()
+	w.responseStarted = true
+	w.mu.Unlock()
+	w.progress()
 }
 
 // stop ends the watch of the handler. What net/http still has to send after it
 // is watched by the connection.
-func (d *watchdog) stop() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.done = true
-	d.timer.Stop()
+func (w *watchdog) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.done = true
+	w.timer.Stop()
 }

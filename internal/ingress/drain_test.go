@@ -15,7 +15,7 @@ import (
 func TestDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hold := make(chan struct{})
-		f := newFixture(t, []Route{control("GET", "/x", answers("x")), transfer("GET", "/long", func(w http.ResponseWriter, r *http.Request) error {
+		f := newFixture(t, []Route{control("GET", "/x", respondWith("x")), transfer("GET", "/long", func(w http.ResponseWriter, r *http.Request) error {
 			io.WriteString(w, "begin ")
 			http.NewResponseController(w).Flush()
 			<-hold
@@ -39,12 +39,12 @@ func TestDrain(t *testing.T) {
 		if !idle.closed() || !fresh.closed() || time.Since(from) != 0 {
 			t.Errorf("idle connections must be closed at once, not after %s", time.Since(from))
 		}
-		if _, err := f.memory.connect("10.0.0.1:1"); err == nil {
+		if _, err := f.mem.connect("10.0.0.1:1"); err == nil {
 			t.Error("a connection was accepted during the drain")
 		}
 		half.send("\r\n")
 		r := half.receive()
-		r.refused(t, 503, "Canceled")
+		r.wantRefusal(t, 503, "Canceled")
 		if r.Header.Get("Retry-After") == "" || !r.Close || !half.closed() {
 			t.Errorf("a refusal by a drain says when to come back, and closes: %v", r.Header)
 		}
@@ -60,7 +60,7 @@ func TestDrain(t *testing.T) {
 		if err := <-drained; err != nil {
 			t.Error(err)
 		}
-		f.counted(1, "rejected_total", "reason", "draining")
+		f.wantMetric(1, "rejected_total", "reason", "draining")
 		if err := f.listener.Drain(context.Background()); err != nil {
 			t.Errorf("draining twice: %v", err)
 		}
@@ -90,12 +90,12 @@ func TestADrainEndsAtItsDeadline(t *testing.T) {
 		if _, err := c.tryReceive("GET"); err == nil {
 			t.Error("what is cut must not look whole")
 		}
-		<-ended // the handler was told
+		<-ended // the handler was cancelled
 	})
 }
 
 // A client that does not read must not hold a drain for longer than its
-// deadline, in the lane no more than elsewhere.
+// deadline, also in the lane.
 func TestADrainCutsTheLane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newWarmFixture(t).listen()
@@ -137,10 +137,10 @@ func TestDrainOfWarmConnections(t *testing.T) {
 }
 
 // One that is answering when the drain begins ends when it has answered, also
-// if net/http had the connection before and calls it idle.
+// if net/http had the connection before and reports it idle.
 func TestDrainOfABusyWarmConnection(t *testing.T) {
 	for _, before := range []int{0, 1} {
-		for _, age := range []time.Duration{0, 10 * time.Second} { // net/http takes an old one that has asked nothing for idle
+		for _, age := range []time.Duration{0, 10 * time.Second} { // net/http takes an old connection without a request for idle
 			synctest.Test(t, func(t *testing.T) { drainBusy(t, before, age) })
 		}
 	}

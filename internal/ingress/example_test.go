@@ -45,7 +45,7 @@ func Example() {
 	server, err := ingress.New(ingress.Options{
 		Service: "gateway", Name: "http", Table: table, Times: ingress.DefaultHTTP(), Limits: ingress.DefaultLimits(),
 		Inventory: flow.NewInventory(), Metrics: observe.NewMetrics(observe.Build{}), Logger: slog.New(slog.DiscardHandler),
-		Authorise: func(_ context.Context, ask ingress.Ask) error {
+		Authorise: func(_ context.Context, ask ingress.AuthRequest) error {
 			if ask.Scope != "" && ask.Token != "secret" {
 				return fault.Unauthorized
 			}

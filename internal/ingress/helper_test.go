@@ -31,14 +31,14 @@ type fixture struct {
 	options   Options
 	server    *Server
 
-	memory   *memory
+	mem      *memListener
 	listener *Listener
 	served   chan error
 	cancel   context.CancelFunc
 }
 
-// allowAll lets everybody do everything, as on a playground.
-func allowAll(context.Context, Ask) error { return nil }
+// allowAll allows everything, as on a playground.
+func allowAll(context.Context, AuthRequest) error { return nil }
 
 // newFixture makes a server for routes. A change may alter the options.
 func newFixture(t testing.TB, routes []Route, changes ...func(*Options)) *fixture {
@@ -52,7 +52,7 @@ func newFixture(t testing.TB, routes []Route, changes ...func(*Options)) *fixtur
 		Service: "gateway", Name: "http", Table: table, Times: DefaultHTTP(), Limits: DefaultLimits(), Authorise: allowAll,
 		Inventory: f.inventory, Metrics: f.metrics, Logger: slog.New(slog.NewTextHandler(f.logs, nil)),
 	}
-	f.metrics.Watch(observe.Sources{Inventory: f.inventory})
+	f.metrics.Attach(observe.Sources{Inventory: f.inventory})
 	for _, change := range changes {
 		change(&f.options)
 	}
@@ -65,17 +65,17 @@ func newFixture(t testing.TB, routes []Route, changes ...func(*Options)) *fixtur
 // listen serves in memory until the test ends.
 func (f *fixture) listen(changes ...func(*ListenOptions)) *fixture {
 	f.t.Helper()
-	f.memory = newMemory()
+	f.mem = newMemListener()
 	o := ListenOptions{Name: "http", Addr: "127.0.0.1:8080", Warm: true}
 	for _, change := range changes {
 		change(&o)
 	}
-	f.serve(f.server.Attach(f.memory, o))
+	f.serve(f.server.Attach(f.mem, o))
 	return f
 }
 
-// open serves on a real port of loopback until the test ends.
-func (f *fixture) open(changes ...func(*ListenOptions)) *fixture {
+// listenTCP serves on a real port of loopback until the test ends.
+func (f *fixture) listenTCP(changes ...func(*ListenOptions)) *fixture {
 	f.t.Helper()
 	o := ListenOptions{Name: "http", Addr: "127.0.0.1:0", Warm: true}
 	for _, change := range changes {
@@ -97,7 +97,7 @@ func (f *fixture) serve(l *Listener) {
 	f.t.Cleanup(f.stop)
 }
 
-// stop ends the listener, politely if it can be.
+// stop ends the listener, gracefully if possible.
 func (f *fixture) stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -108,7 +108,12 @@ func (f *fixture) stop() {
 
 // dial connects in memory from one of our own addresses.
 func (f *fixture) dial() *client {
-	return newClient(f.t, f.memory.dial(f.t, "127.0.0.1:4001"))
+	return newClient(f.t, f.mem.dial(f.t, "127.0.0.1:4001"))
+}
+
+// dialFrom connects in memory from the address of another client.
+func (f *fixture) dialFrom(n int) *client {
+	return newClient(f.t, f.mem.dial(f.t, fmt.Sprintf("10.0.%d.%d:4001", n>>8, n&255)))
 }
 
 // dialReal connects over the loopback interface.
@@ -121,7 +126,7 @@ func (f *fixture) dialReal() *client {
 	return newClient(f.t, c)
 }
 
-// client speaks HTTP as literally as it is told to.
+// client sends HTTP literally.
 type client struct {
 	net.Conn
 	t testing.TB
@@ -171,7 +176,7 @@ func (c *client) tryReceive(method string) (reply, error) {
 	return reply{response, string(body)}, err
 }
 
-// get asks for a path on one connection, with more headers if need be.
+// get requests a path on one connection, with more headers if need be.
 func (c *client) get(path string, headers ...string) reply {
 	c.t.Helper()
 	return c.ask("GET", path, headers...)
@@ -224,8 +229,8 @@ func (r reply) problem(t testing.TB) observe.Problem {
 	return p
 }
 
-// refused checks that an answer is a refusal of a kind.
-func (r reply) refused(t testing.TB, status int, code string) observe.Problem {
+// wantRefusal checks that an answer is a refusal of a kind.
+func (r reply) wantRefusal(t testing.TB, status int, code string) observe.Problem {
 	t.Helper()
 	p := r.problem(t)
 	if r.StatusCode != status || p.Code != code {
@@ -267,16 +272,16 @@ func has(m *dto.Metric, labels []string) bool {
 	return true
 }
 
-// counted checks one series.
-func (f *fixture) counted(want float64, name string, labels ...string) {
+// wantMetric checks one series.
+func (f *fixture) wantMetric(want float64, name string, labels ...string) {
 	f.t.Helper()
 	if got := f.metric(name, labels...); got != want {
 		f.t.Errorf("%s%v = %v, want %v", name, labels, got, want)
 	}
 }
 
-// answers is a handler that says a text.
-func answers(text string) Handler {
+// respondWith is a handler that answers with a text.
+func respondWith(text string) Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Content-Type", "text/plain")
 		_, err := io.WriteString(w, text)
@@ -294,7 +299,7 @@ func control(methods, pattern string, handler Handler) Route {
 	return Route{Service: "gateway", Methods: strings.Fields(methods), Pattern: pattern, Class: Control, Scope: "test:write", Handler: handler}
 }
 
-// echo answers with what it was sent.
+// echo answers with the body of the request.
 func echo(w http.ResponseWriter, r *http.Request) error {
 	text, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -305,13 +310,13 @@ func echo(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// recordAsk lets everybody in and remembers the last question.
-func recordAsk(into *Ask) Authorise {
-	return func(_ context.Context, ask Ask) error {
+// recordAuth allows everything and records the last AuthRequest.
+func recordAuth(into *AuthRequest) Authorise {
+	return func(_ context.Context, ask AuthRequest) error {
 		*into = ask
 		return nil
 	}
 }
 
-// refuseAll lets nobody in.
-func refuseAll(context.Context, Ask) error { return fault.Unauthorized }
+// refuseAll allows nothing.
+func refuseAll(context.Context, AuthRequest) error { return fault.Unauthorized }

@@ -10,23 +10,23 @@ import (
 	"micronode/fault"
 )
 
-// A page of a stranger can make the browser of somebody at this machine send
-// requests to a loopback listener: by asking outright, which shows in Origin,
-// or by a name that suddenly resolves to 127.0.0.1 (DNS rebinding), which shows
-// in Host. So a loopback listener answers only to its own names.
+// A foreign page can make a browser on this machine send requests to a loopback
+// listener: directly, which shows in Origin, or by a name that suddenly
+// resolves to 127.0.0.1 (DNS rebinding), which shows in Host. So a loopback
+// listener answers only to its own names.
 
-// hosts is the set of names that a listener answers to. A nil one answers to
+// hostSet is the set of names that a listener answers to. A nil one answers to
 // every name.
-type hosts struct {
+type hostSet struct {
 	names map[string]bool // in lower case, without ports and brackets
-	whole map[string]bool // as most clients write them: with our port, or without any
+	exact map[string]bool // as most clients write them: with our port, or without any
 }
 
-// hostsOf is the set for a listener. Only loopback needs one: elsewhere, who
-// may ask is a matter of certificates and tokens, which a browser does not
-// give away by itself.
-func hostsOf(addr net.Addr, configured string, extra []string) *hosts {
-	h := &hosts{names: map[string]bool{}, whole: map[string]bool{}}
+// newHostSet is the set for a listener. Only loopback needs one: elsewhere,
+// access depends on certificates and tokens, which a browser does not send by
+// itself.
+func newHostSet(addr net.Addr, configured string, extra []string) *hostSet {
+	h := &hostSet{names: map[string]bool{}, exact: map[string]bool{}}
 	suffix := ":" + port(addr.String())
 	for _, one := range append([]string{"localhost", "127.0.0.1", "::1", addr.String(), configured}, extra...) {
 		name := hostname(one)
@@ -37,13 +37,13 @@ func hostsOf(addr net.Addr, configured string, extra []string) *hosts {
 		if strings.Contains(name, ":") {
 			name = "[" + name + "]"
 		}
-		h.whole[name], h.whole[name+suffix] = true, true
+		h.exact[name], h.exact[name+suffix] = true, true
 	}
 	return h
 }
 
 // has reports whether a Host value is one of ours.
-func (h *hosts) has(hostport string) bool { return h.whole[hostport] || h.names[hostname(hostport)] }
+func (h *hostSet) has(hostport string) bool { return h.exact[hostport] || h.names[hostname(hostport)] }
 
 // hostname is the name in a Host value: without port and brackets, in lower
 // case.
@@ -64,29 +64,27 @@ func port(hostport string) string {
 	return p
 }
 
-// check refuses a Host that is not ours, and an Origin that is not either.
-func (h *hosts) check(c *call, r *http.Request) error {
+// check rejects a foreign Host, and a foreign Origin.
+func (h *hostSet) check(c *call, r *http.Request) error {
 	if h == nil {
 		return nil
 	}
 	if !h.has(r.Host) {
 		c.server.reject("host")
-		err := fault.New("http.host", fault.RejectPolicy, "this listener does not answer to that Host")
-		err.Next = "Ask for localhost or the address of the listener, or let the operator add the name to http.hosts."
-		return err
+		return fault.New("http.host", fault.RejectPolicy, "this listener does not serve that Host").
+			Advise("Use localhost or the address of the listener. The operator can add the name to http.hosts.")
 	}
-	if origins := r.Header[originKey]; len(origins) > 0 && !(len(origins) == 1 && (h.own(origins[0], r) || c.server.cors.may(origins[0], r.Method))) {
+	if origins := r.Header[originKey]; len(origins) > 0 && !(len(origins) == 1 && (h.isOwnOrigin(origins[0], r) || c.server.cors.allows(origins[0], r.Method))) {
 		c.server.reject("origin")
-		err := fault.New("http.host", fault.RejectPolicy, "a page of another origin may not ask here")
-		err.Next = "Serve the page from this node, ask from a program that is not a browser, or let the operator add the origin to http.cors."
-		return err
+		return fault.New("http.host", fault.RejectPolicy, "requests from pages of another origin are refused").
+			Advise("Serve the page from this node, or use a client that is not a browser. The operator can add the origin to http.cors.")
 	}
 	return nil
 }
 
-// own reports whether an origin is the one that the request is sent to. Our
+// isOwnOrigin reports whether an origin is the one that the request is sent to. Our
 // names all stand for one machine, so they may differ; the port may not.
-func (h *hosts) own(origin string, r *http.Request) bool {
+func (h *hostSet) isOwnOrigin(origin string, r *http.Request) bool {
 	from, err := url.Parse(origin)
 	if err != nil || from.Scheme != "http" && from.Scheme != "https" {
 		return false

@@ -6,7 +6,7 @@ import (
 )
 
 func TestHostAndOrigin(t *testing.T) {
-	f := newFixture(t, []Route{control("GET", "/x", answers("x"))}).listen(func(o *ListenOptions) { o.Hosts = []string{"Node.Example"} })
+	f := newFixture(t, []Route{control("GET", "/x", respondWith("x"))}).listen(func(o *ListenOptions) { o.Hosts = []string{"Node.Example"} })
 	for name, c := range map[string]struct {
 		host, origin string
 		reason       string // of the refusal; empty if it is answered
@@ -45,23 +45,23 @@ func TestHostAndOrigin(t *testing.T) {
 			}
 			continue
 		}
-		r.refused(t, 403, "RejectPolicy")
+		r.wantRefusal(t, 403, "RejectPolicy")
 		if after := f.metric("rejected_total", "reason", c.reason); after != before+1 {
 			t.Errorf("%s: not counted as %s", name, c.reason)
 		}
 	}
 	c := f.dial()
 	c.send("GET /x HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\nOrigin: http://evil.example\r\n\r\n")
-	c.receive().refused(t, 403, "RejectPolicy")
+	c.receive().wantRefusal(t, 403, "RejectPolicy")
 }
 
-// A client on the local socket says what host it likes: no browser gets there.
+// A client on the local socket may send any Host: no browser gets there.
 func TestTheLocalSocketHasNoHost(t *testing.T) {
-	var asked Ask
-	f := newFixture(t, []Route{control("POST", "/x", answers("x"))}, func(o *Options) {
+	var asked AuthRequest
+	f := newFixture(t, []Route{control("POST", "/x", respondWith("x"))}, func(o *Options) {
 		o.Limits.Rate, o.Limits.Burst, o.Limits.ConnsPerIP = 1, 1, 1
 	})
-	f.server.allow = recordAsk(&asked)
+	f.server.authorise = recordAuth(&asked)
 	dir := t.TempDir()
 	inner, err := net.Listen("unix", dir+"/s")
 	if err != nil {

@@ -13,35 +13,33 @@ import (
 	"micronode/fault"
 )
 
-// codings is what a request body may be compressed with.
+// codings are the accepted Content-Encodings of a request body.
 const codings = "gzip, zstd"
 
-// inflate replaces a compressed body with a reader of what is in it. Nothing is
-// read before the handler reads, so a request that is refused costs nothing.
+// inflate replaces a compressed body with a reader of its content. Nothing is
+// read before the handler reads, so a refused request costs nothing.
 //
-// A coding that we do not know is Malformed, which is 400. RFC 9110 would have
-// 415, but a status is read from the kind, and there is no kind for this one
-// case; Accept-Encoding in the answer says what would do, as the RFC asks.
-func (m *mounted) inflate(r *http.Request) error {
+// An unknown coding is 415, and Accept-Encoding in the answer lists the
+// accepted ones (RFC 9110, section 15.5.16).
+func (m *mountedRoute) inflate(r *http.Request) error {
 	given := r.Header["Content-Encoding"]
 	if len(given) == 0 {
 		return nil
 	}
 	coding := strings.ToLower(strings.TrimSpace(strings.Join(given, ",")))
 	limits := m.server.limits
-	wire := &countingReader{under: r.Body}
+	compressed := &countingReader{inner: r.Body}
 	switch coding {
 	case "identity", "":
 		return nil
 	case "gzip", "x-gzip":
-		r.Body = &inflated{open: openGzip, wire: wire, route: m, ratio: int64(limits.InflateRatio), most: int64(limits.Inflate)}
+		r.Body = &inflatedBody{open: openGzip, compressed: compressed, route: m, ratio: int64(limits.InflateRatio), maxBytes: int64(limits.Inflate)}
 	case "zstd":
-		r.Body = &inflated{open: openZstd, wire: wire, route: m, ratio: int64(limits.InflateRatio), most: int64(limits.Inflate)}
+		r.Body = &inflatedBody{open: openZstd, compressed: compressed, route: m, ratio: int64(limits.InflateRatio), maxBytes: int64(limits.Inflate)}
 	default:
 		m.reject("encoding")
-		err := fault.New("http.body", fault.Malformed, "the body has a Content-Encoding that is not known here")
-		err.Next = "Send the body with one of " + codings + ", or without a Content-Encoding."
-		return err
+		return fault.New("http.body", fault.UnsupportedMediaType, "the Content-Encoding of the body is not supported").
+			Advise("Send the body with one of " + codings + ", or without a Content-Encoding.")
 	}
 	r.Header.Del("Content-Encoding")
 	r.Header.Del("Content-Length")
@@ -51,43 +49,43 @@ func (m *mounted) inflate(r *http.Request) error {
 
 // countingReader counts what was read from the client.
 type countingReader struct {
-	under io.ReadCloser
+	inner io.ReadCloser
 	n     int64
 }
 
 // Read reads and counts.
 func (c *countingReader) Read(p []byte) (int, error) {
-	n, err := c.under.Read(p)
+	n, err := c.inner.Read(p)
 	c.n += int64(n)
 	return n, err
 }
 
-// decoder is one of the two libraries, in use.
+// decoder is one of the two libraries' decoders.
 type decoder interface {
 	io.Reader
-	done()
+	release()
 }
 
-// inflated is a body that is inflated as it is read. At every moment what came
-// out is at most ratio times what went in, and at most `most` bytes, so a bomb
-// is stopped while it is still small.
+// inflatedBody is a body that is inflated as it is read. At every moment its
+// output is at most ratio times its input, and at most maxBytes, so a bomb is
+// stopped while it is still small.
 //
-// It may be closed while it is read: a proxy hands the body to a transport, which
-// reads on a goroutine of its own, and closes it when the part has refused. The
-// decoder is used again for another request, so it goes back only when nobody
-// reads.
-type inflated struct {
+// It may be closed while it is read: a proxy passes the body to a transport,
+// which reads on a goroutine of its own, and closes it when the part has
+// refused. The decoder is pooled, so it is released only when no read is under
+// way.
+type inflatedBody struct {
 	// set at construction
-	open  func(io.Reader) (decoder, error)
-	wire  *countingReader
-	route *mounted
-	ratio int64
-	most  int64
+	open       func(io.Reader) (decoder, error)
+	compressed *countingReader
+	route      *mountedRoute
+	ratio      int64
+	maxBytes   int64
 
-	// owned by who reads, and by the last one when it is closed
-	decoder decoder
-	out     int64
-	failed  error
+	// owned by the reader, and by the last one when it is closed
+	decoder  decoder
+	produced int64
+	err      error
 
 	mu      sync.Mutex //lockblock:leaf two flags
 	reading bool
@@ -95,25 +93,25 @@ type inflated struct {
 }
 
 // Read inflates.
-func (i *inflated) Read(p []byte) (int, error) {
-	if !i.enter() {
+func (i *inflatedBody) Read(p []byte) (int, error) {
+	if !i.beginRead() {
 		return 0, http.ErrBodyReadAfterClose
 	}
-	defer i.leave()
+	defer i.endRead()
 	return i.read(p)
 }
 
-// enter begins a read, unless the body is closed.
-func (i *inflated) enter() bool {
+// beginRead begins a read, unless the body is closed.
+func (i *inflatedBody) beginRead() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.reading = !i.closed
 	return i.reading
 }
 
-// leave ends a read. If the body was closed meanwhile, the decoder was left to
-// us.
-func (i *inflated) leave() {
+// endRead ends a read. If the body was closed meanwhile, the reader releases
+// the decoder.
+func (i *inflatedBody) endRead() {
 	i.mu.Lock()
 	i.reading = false
 	closed := i.closed
@@ -123,18 +121,18 @@ func (i *inflated) leave() {
 	}
 }
 
-func (i *inflated) read(p []byte) (n int, err error) {
-	if i.failed != nil {
-		return 0, i.failed
+func (i *inflatedBody) read(p []byte) (n int, err error) {
+	if i.err != nil {
+		return 0, i.err
 	}
 	if i.decoder == nil {
-		if i.decoder, err = i.open(i.wire); err != nil {
+		if i.decoder, err = i.open(i.compressed); err != nil {
 			return 0, i.fail(err)
 		}
 	}
 	n, err = i.decoder.Read(p)
-	i.out += int64(n)
-	if i.out > i.most || i.out > i.wire.n*i.ratio {
+	i.produced += int64(n)
+	if i.produced > i.maxBytes || i.produced > i.compressed.n*i.ratio {
 		return 0, i.fail(errBomb)
 	}
 	if err != nil {
@@ -143,27 +141,27 @@ func (i *inflated) read(p []byte) (n int, err error) {
 	return n, err
 }
 
-var errBomb = errors.New("it inflates beyond the caps")
+var errBomb = errors.New("the body exceeds the caps after decompression")
 
 // fail ends the body and gives the error its kind.
-func (i *inflated) fail(err error) error {
+func (i *inflatedBody) fail(err error) error {
 	switch {
 	case err == io.EOF:
-		i.failed = io.EOF
+		i.err = io.EOF
 	case err == errBomb, errors.Is(err, zstd.ErrDecoderSizeExceeded), errors.Is(err, zstd.ErrWindowSizeExceeded):
 		i.route.reject("decompress_cap")
-		i.failed = fault.New("http.body", fault.RatioCap, "the body inflates to more than %d times its size, or %d bytes", i.ratio, i.most)
+		i.err = fault.New("http.body", fault.RatioCap, "the body inflates to more than %d times its size, or %d bytes", i.ratio, i.maxBytes)
 	case errors.As(err, new(*fault.Error)):
-		i.failed = err // of the body below
+		i.err = err // of the compressed body
 	default:
-		i.failed = &fault.Error{Op: "http.body", Kind: fault.Malformed, Detail: "the compressed body does not parse", Err: err}
+		i.err = &fault.Error{Op: "http.body", Kind: fault.Malformed, Detail: "the compressed body does not parse", Err: err}
 	}
 	i.release()
-	return i.failed
+	return i.err
 }
 
 // Close ends the body.
-func (i *inflated) Close() error {
+func (i *inflatedBody) Close() error {
 	i.mu.Lock()
 	last := !i.closed && !i.reading
 	i.closed = true
@@ -171,51 +169,52 @@ func (i *inflated) Close() error {
 	if last {
 		i.release()
 	}
-	return i.wire.under.Close()
+	return i.compressed.inner.Close()
 }
 
-func (i *inflated) release() {
+func (i *inflatedBody) release() {
 	if i.decoder != nil {
-		i.decoder.done()
+		i.decoder.release()
 		i.decoder = nil
 	}
 }
 
-// Decoders hold tens of kilobytes, so they are used again.
+// Decoders hold tens of kilobytes, so they are pooled.
 var (
-	gzips sync.Pool // of *gzipDecoder
-	zstds sync.Pool // of *zstdDecoder
+	gzipPool sync.Pool // of *gzipDecoder
+	zstdPool sync.Pool // of *zstdDecoder
 )
 
 type gzipDecoder struct{ *gzip.Reader }
 
 func openGzip(src io.Reader) (decoder, error) {
-	if old, ok := gzips.Get().(*gzipDecoder); ok {
+	if old, ok := gzipPool.Get().(*gzipDecoder); ok {
 		if err := old.Reset(src); err != nil {
-			gzips.Put(old)
-			return nil, noEOF(err)
+			gzipPool.Put(old)
+			return nil, asUnexpectedEOF(err)
 		}
 		return old, nil
 	}
 	fresh, err := gzip.NewReader(src)
 	if err != nil {
-		return nil, noEOF(err)
+		return nil, asUnexpectedEOF(err)
 	}
 	return &gzipDecoder{fresh}, nil
 }
 
-func (d *gzipDecoder) done() { gzips.Put(d) }
+func (d *gzipDecoder) release() { gzipPool.Put(d) }
 
 type zstdDecoder struct{ *zstd.Decoder }
 
-// zstdWindow is the window that every decoder must take, and all that ours
-// takes: it is memory that a few bytes of a client can ask for.
+// zstdWindow is the window that every decoder must accept, and the largest that
+// this one does: a few bytes of a client can demand that much memory.
 const zstdWindow = 8 << 20
 
 func openZstd(src io.Reader) (decoder, error) {
-	old, ok := zstds.Get().(*zstdDecoder)
+	old, ok := zstdPool.Get().(*zstdDecoder)
 	if !ok {
-		// One at a time makes the decoder work on the caller's goroutine.
+		// A concurrency of one makes the decoder work on the caller's
+		// goroutine.
 		fresh, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(zstdWindow))
 		if err != nil {
 			return nil, err
@@ -223,19 +222,20 @@ func openZstd(src io.Reader) (decoder, error) {
 		old = &zstdDecoder{fresh}
 	}
 	if err := old.Reset(src); err != nil {
-		return nil, noEOF(err)
+		return nil, asUnexpectedEOF(err)
 	}
 	return old, nil
 }
 
-func (d *zstdDecoder) done() {
+func (d *zstdDecoder) release() {
 	if err := d.Reset(nil); err == nil {
-		zstds.Put(d)
+		zstdPool.Put(d)
 	}
 }
 
-// noEOF makes an end in the middle of the coding what it is.
-func noEOF(err error) error {
+// asUnexpectedEOF turns an end in the middle of the coding into
+// ErrUnexpectedEOF.
+func asUnexpectedEOF(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF
 	}

@@ -10,9 +10,9 @@ import (
 	"micronode/fault"
 )
 
-// FuzzInflate inflates whatever comes. However it is made, what comes out stays
-// within both caps at every moment, what is wrong has a kind, and a whole gzip
-// body means the same as to the standard library.
+// FuzzInflate inflates arbitrary input. The output stays within both caps at
+// every moment, an error has a kind, and a whole gzip body means the same as to
+// the standard library.
 func FuzzInflate(f *testing.F) {
 	const most, ratio = 32 << 10, 10
 	fixture := newFixture(f, []Route{control("POST", "/echo", echo)}, func(o *Options) {
@@ -41,7 +41,7 @@ func FuzzInflate(f *testing.F) {
 			t.Fatalf("an error of kind %s: %v", kind, err)
 		}
 		if zip && err == nil {
-			sameAsTheStandardLibrary(t, body, out)
+			compareWithStdlib(t, body, out)
 		}
 		if err := r.Body.Close(); err != nil {
 			t.Fatal(err)
@@ -49,7 +49,7 @@ func FuzzInflate(f *testing.F) {
 	})
 }
 
-func sameAsTheStandardLibrary(t *testing.T, body, out []byte) {
+func compareWithStdlib(t *testing.T, body, out []byte) {
 	t.Helper()
 	reader, err := stdgzip.NewReader(bytes.NewReader(body))
 	if err != nil {

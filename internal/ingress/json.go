@@ -19,12 +19,12 @@ import (
 
 // DecodeJSON reads the body of a request into v, strictly. Unknown fields,
 // fields in another case, duplicate keys, trailing data, text that is not
-// UTF-8, and numbers with a fraction where integers are meant are Malformed,
-// and the detail names the field. What passes means one thing only.
+// UTF-8, and numbers with a fraction for an integer are Malformed, and the
+// detail names the field. An accepted text has one meaning only.
 func DecodeJSON(r *http.Request, v any) error {
 	const op = "http.json"
 	if r.Body == nil {
-		return badJSON("a JSON body is needed")
+		return malformedJSON("a JSON body is needed")
 	}
 	text, err := io.ReadAll(r.Body) // the chain has bounded it
 	if err != nil {
@@ -36,47 +36,47 @@ func DecodeJSON(r *http.Request, v any) error {
 func decodeJSON(text []byte, v any) error {
 	switch {
 	case len(bytes.TrimSpace(text)) == 0:
-		return badJSON("a JSON body is needed")
+		return malformedJSON("a JSON body is needed")
 	case !utf8.Valid(text):
-		return badJSON("the body is not UTF-8")
+		return malformedJSON("the body is not UTF-8")
 	}
-	check := checker{decoder: json.NewDecoder(bytes.NewReader(text))}
+	check := jsonChecker{decoder: json.NewDecoder(bytes.NewReader(text))}
 	check.decoder.UseNumber()
 	if err := check.value(reflect.TypeOf(v), "", 0); err != nil {
 		return err
 	}
 	if _, err := check.decoder.Token(); err != io.EOF {
-		return badJSON("there is more after the JSON value")
+		return malformedJSON("data follows the JSON value")
 	}
 	if err := json.Unmarshal(text, v); err != nil {
-		return wrongJSON(err)
+		return decodeError(err)
 	}
 	return nil
 }
 
-func badJSON(format string, args ...any) error {
+func malformedJSON(format string, args ...any) error {
 	return fault.New("http.json", fault.Malformed, format, args...)
 }
 
-// wrongJSON words an error of the decoder.
-func wrongJSON(err error) error {
+// decodeError turns an error of the decoder into a fault.
+func decodeError(err error) error {
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return badJSON("%s must be %s, not %s", shown(wrong.Field), wanted(wrong.Type), given(wrong.Value))
+		return malformedJSON("%s must be %s, not %s", quotePath(wrong.Field), jsonTypeName(wrong.Type), jsonValueKind(wrong.Value))
 	}
 	if broken, ok := errors.AsType[*json.SyntaxError](err); ok {
-		return badJSON("the body is not JSON, at byte %d", broken.Offset)
+		return malformedJSON("the body is not JSON, at byte %d", broken.Offset)
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return badJSON("the JSON ends in the middle")
+		return malformedJSON("the JSON is incomplete")
 	}
 	if own, ok := errors.AsType[*fault.Error](err); ok {
 		return own // of a type that decodes itself
 	}
-	return &fault.Error{Op: "http.json", Kind: fault.Malformed, Detail: "a value of the JSON is not what it should be", Err: err}
+	return &fault.Error{Op: "http.json", Kind: fault.Malformed, Detail: "a value of the JSON has the wrong type", Err: err}
 }
 
-// wanted says what a Go type looks like in JSON.
-func wanted(t reflect.Type) string {
+// jsonTypeName is the JSON name of a Go type.
+func jsonTypeName(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Bool:
 		return "true or false"
@@ -89,14 +89,15 @@ func wanted(t reflect.Type) string {
 	case reflect.Struct, reflect.Map:
 		return "an object"
 	}
-	if whole(t) {
+	if isInteger(t) {
 		return "an integer"
 	}
 	return "something else"
 }
 
-// given is the decoder's word for what it found, without the value itself.
-func given(value string) string {
+// jsonValueKind is the decoder's word for the kind of a value, without the
+// value itself.
+func jsonValueKind(value string) string {
 	kind, _, _ := strings.Cut(value, " ")
 	return kind
 }
@@ -104,20 +105,20 @@ func given(value string) string {
 // maxDepth is deeper than any of our documents.
 const maxDepth = 32
 
-// checker walks through a JSON text beside the Go type that it is for, and
-// finds what the decoder of the standard library lets pass.
-type checker struct{ decoder *json.Decoder }
+// jsonChecker walks through a JSON text beside the Go type that it is for, and
+// finds what the decoder of the standard library accepts too easily.
+type jsonChecker struct{ decoder *json.Decoder }
 
-// value checks one value. A nil type is one that takes anything.
-func (c *checker) value(t reflect.Type, path string, depth int) error {
+// value checks one value. A nil type accepts anything.
+func (c *jsonChecker) value(t reflect.Type, path string, depth int) error {
 	if depth > maxDepth {
-		return badJSON("%s is nested too deeply", shown(path))
+		return malformedJSON("%s is nested too deeply", quotePath(path))
 	}
 	token, err := c.decoder.Token()
 	if err != nil {
-		return wrongJSON(err)
+		return decodeError(err)
 	}
-	t = settle(t)
+	t = decodedType(t)
 	switch token := token.(type) {
 	case json.Delim:
 		if token == '{' {
@@ -125,29 +126,29 @@ func (c *checker) value(t reflect.Type, path string, depth int) error {
 		}
 		return c.list(t, path, depth)
 	case json.Number:
-		if t != nil && whole(t) && strings.ContainsAny(token.String(), ".eE") {
-			return badJSON("%s must be an integer", shown(path))
+		if t != nil && isInteger(t) && strings.ContainsAny(token.String(), ".eE") {
+			return malformedJSON("%s must be an integer", quotePath(path))
 		}
 	}
 	return nil
 }
 
-func (c *checker) object(t reflect.Type, path string, depth int) error {
+func (c *jsonChecker) object(t reflect.Type, path string, depth int) error {
 	seen := map[string]bool{}
 	for c.decoder.More() {
 		token, err := c.decoder.Token()
 		if err != nil {
-			return wrongJSON(err)
+			return decodeError(err)
 		}
-		key, _ := token.(string) // the decoder lets nothing else be a key
+		key, _ := token.(string) // the decoder accepts no other key
 		at := strings.TrimPrefix(path+"."+key, ".")
 		if seen[key] {
-			return badJSON("%s is there twice", shown(at))
+			return malformedJSON("%s is there twice", quotePath(at))
 		}
 		seen[key] = true
-		inner, known := member(t, key)
+		inner, known := memberType(t, key)
 		if !known {
-			return badJSON("%s is not a known field", shown(at))
+			return malformedJSON("%s is not a known field", quotePath(at))
 		}
 		if err := c.value(inner, at, depth+1); err != nil {
 			return err
@@ -156,7 +157,7 @@ func (c *checker) object(t reflect.Type, path string, depth int) error {
 	return c.closing()
 }
 
-func (c *checker) list(t reflect.Type, path string, depth int) error {
+func (c *jsonChecker) list(t reflect.Type, path string, depth int) error {
 	var element reflect.Type
 	if t != nil && (t.Kind() == reflect.Slice || t.Kind() == reflect.Array) {
 		element = t.Elem()
@@ -170,15 +171,15 @@ func (c *checker) list(t reflect.Type, path string, depth int) error {
 }
 
 // closing reads the bracket that ends an object or a list.
-func (c *checker) closing() error {
+func (c *jsonChecker) closing() error {
 	if _, err := c.decoder.Token(); err != nil {
-		return wrongJSON(err)
+		return decodeError(err)
 	}
 	return nil
 }
 
-// shown is a path for a person: short, and harmless in a log.
-func shown(path string) string {
+// quotePath is a path for an error message: short, and safe in a log.
+func quotePath(path string) string {
 	const most = 64
 	if path == "" {
 		return "the JSON value"
@@ -189,11 +190,12 @@ func shown(path string) string {
 	return fmt.Sprintf("%q", path)
 }
 
-// settle follows pointers to the type that a value is decoded into. Types that
-// decode themselves, and interfaces, take anything.
-func settle(t reflect.Type) reflect.Type {
+// decodedType follows pointers to the type that a value is decoded into. It is
+// nil for types that decode themselves, and for interfaces: they accept
+// anything.
+func decodedType(t reflect.Type) reflect.Type {
 	for t != nil {
-		if t.Implements(ownJSON) || t.Implements(ownText) || reflect.PointerTo(t).Implements(ownJSON) || reflect.PointerTo(t).Implements(ownText) {
+		if t.Implements(unmarshalerType) || t.Implements(textUnmarshalerType) || reflect.PointerTo(t).Implements(unmarshalerType) || reflect.PointerTo(t).Implements(textUnmarshalerType) {
 			return nil
 		}
 		if t.Kind() != reflect.Pointer {
@@ -208,15 +210,14 @@ func settle(t reflect.Type) reflect.Type {
 }
 
 var (
-	ownJSON = reflect.TypeFor[json.Unmarshaler]()
-	ownText = reflect.TypeFor[encoding.TextUnmarshaler]()
+	unmarshalerType     = reflect.TypeFor[json.Unmarshaler]()
+	textUnmarshalerType = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
-func whole(t reflect.Type) bool { return reflect.Int <= t.Kind() && t.Kind() <= reflect.Uintptr }
+func isInteger(t reflect.Type) bool { return reflect.Int <= t.Kind() && t.Kind() <= reflect.Uintptr }
 
-// member finds the type of a key's value. Only structs have keys that are not
-// known.
-func member(t reflect.Type, key string) (inner reflect.Type, known bool) {
+// memberType finds the type of a key's value. Only structs have unknown keys.
+func memberType(t reflect.Type, key string) (inner reflect.Type, known bool) {
 	switch {
 	case t == nil:
 		return nil, true
@@ -226,15 +227,15 @@ func member(t reflect.Type, key string) (inner reflect.Type, known bool) {
 		inner, known = fieldsOf(t)[key]
 		return inner, known
 	default:
-		return nil, true // the decoder says what is wrong with the type
+		return nil, true // the decoder reports the wrong type
 	}
 }
 
-// fields remembers the names of a struct's fields.
-var fields sync.Map // reflect.Type to map[string]reflect.Type
+// fieldCache caches the names of a struct's fields.
+var fieldCache sync.Map // reflect.Type to map[string]reflect.Type
 
 func fieldsOf(t reflect.Type) map[string]reflect.Type {
-	if known, ok := fields.Load(t); ok {
+	if known, ok := fieldCache.Load(t); ok {
 		return known.(map[string]reflect.Type)
 	}
 	names := map[string]reflect.Type{}
@@ -249,12 +250,12 @@ func fieldsOf(t reflect.Type) map[string]reflect.Type {
 			names[name] = field.Type
 		}
 	}
-	fields.Store(t, names)
+	fieldCache.Store(t, names)
 	return names
 }
 
-// WriteJSON answers with a document. Unless the handler has said otherwise,
-// nobody should keep it.
+// WriteJSON answers with a document. Unless the handler has set Cache-Control,
+// it is not to be stored.
 func WriteJSON(w http.ResponseWriter, status int, document any) error {
 	if w.Header().Get("Cache-Control") == "" {
 		w.Header().Set("Cache-Control", "no-store")
@@ -263,17 +264,17 @@ func WriteJSON(w http.ResponseWriter, status int, document any) error {
 	if err != nil {
 		return fault.WrapKind("http.json", fault.Internal, err)
 	}
-	return sendJSON(w, status, "application/json", text)
+	return writeBody(w, status, "application/json", text)
 }
 
-// writeJSON is for documents that can always be encoded: our own plain structs.
-func writeJSON(w http.ResponseWriter, status int, contentType string, document any) {
+// mustWriteJSON is for documents that can always be encoded: our own plain structs.
+func mustWriteJSON(w http.ResponseWriter, status int, contentType string, document any) {
 	text, err := encodeJSON(document)
 	if err != nil {
 		panic("ingress: " + err.Error())
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	_ = sendJSON(w, status, contentType, text) // if the client has left, there is nobody to tell
+	_ = writeBody(w, status, contentType, text) // if the client has left, there is nothing to report
 }
 
 func encodeJSON(document any) ([]byte, error) {
@@ -284,7 +285,7 @@ func encodeJSON(document any) ([]byte, error) {
 	return text.Bytes(), err
 }
 
-func sendJSON(w http.ResponseWriter, status int, contentType string, text []byte) error {
+func writeBody(w http.ResponseWriter, status int, contentType string, text []byte) error {
 	header := w.Header()
 	header.Set("Content-Type", contentType)
 	header.Set("Content-Length", strconv.Itoa(len(text)))

@@ -59,8 +59,8 @@ func TestDecodeJSON(t *testing.T) {
 		"twice, spelt oddly":   {`{"box":"a","\u0062ox":"b"}`, `"box" is there twice`},
 		"twice, deep in any":   {`{"any":{"x":{"y":1,"y":2}}}`, `"any.x.y" is there twice`},
 		"twice in raw":         {`{"raw":{"y":1,"y":2}}`, `"raw.y" is there twice`},
-		"more":                 {`{"box":"a"}{}`, "more after"},
-		"more that is nothing": {`{"box":"a"} x`, "more after"},
+		"more":                 {`{"box":"a"}{}`, "data follows"},
+		"more that is nothing": {`{"box":"a"} x`, "data follows"},
 		"fraction":             {`{"wait_s":1.5}`, `"wait_s" must be an integer`},
 		"fraction of zero":     {`{"wait_s":1.0}`, `"wait_s" must be an integer`},
 		"exponent":             {`{"wait_s":1e3}`, `"wait_s" must be an integer`},
@@ -73,9 +73,9 @@ func TestDecodeJSON(t *testing.T) {
 		"bool for number":      {`{"ratio":true}`, `"ratio" must be a number, not bool`},
 		"list for map":         {`{"named":[]}`, `"named" must be an object, not array`},
 		"own decoder":          {`{"addr":"b3:nonsense"}`, ""},
-		"cut off":              {`{"box":"a"`, "ends in the middle"},
-		"cut off in a list":    {`{"items":[`, "ends in the middle"},
-		"cut off in a key":     {`{"box`, "in the middle"},
+		"cut off":              {`{"box":"a"`, "is incomplete"},
+		"cut off in a list":    {`{"items":[`, "is incomplete"},
+		"cut off in a key":     {`{"box`, "incomplete"},
 		"not JSON":             {`{box:1}`, "not JSON"},
 		"comma at the end":     {`{"box":"a",}`, "not JSON"},
 		"comma in a list":      {`{"items":[,]}`, "not JSON"},
@@ -138,7 +138,7 @@ func TestWriteJSON(t *testing.T) {
 			t.Error("our own documents can always be encoded")
 		}
 	}()
-	writeJSON(httptest.NewRecorder(), 200, "application/json", math.NaN())
+	mustWriteJSON(httptest.NewRecorder(), 200, "application/json", math.NaN())
 }
 
 // A handler that reads JSON, as a client sees it.
@@ -154,13 +154,13 @@ func TestJSONThroughTheChain(t *testing.T) {
 	if r := c.post("/j", `{"box":"a"}`); strings.TrimSpace(r.body) != `{"box":"a"}` {
 		t.Errorf("%d %s", r.StatusCode, r.body)
 	}
-	if p := c.post("/j", `{"box":"a","x":1}`).refused(t, 400, "Malformed"); !strings.Contains(p.Detail, `"x"`) {
+	if p := c.post("/j", `{"box":"a","x":1}`).wantRefusal(t, 400, "Malformed"); !strings.Contains(p.Detail, `"x"`) {
 		t.Errorf("%+v", p)
 	}
 }
 
-// FuzzDecodeJSON: what we take, the standard library takes and means the same;
-// what its strict mode refuses, we refuse.
+// FuzzDecodeJSON: what we accept, the standard library accepts with the same
+// meaning; what its strict mode rejects, we reject.
 func FuzzDecodeJSON(f *testing.F) {
 	for _, text := range []string{`{"box":"b","wait_s":3}`, `{"items":[{"id":"x","count":1}],"any":[1,{"a":2}]}`, `{"box":"a","box":"b"}`,
 		`{"wait_s":1.0}`, `[]`, `{}{}`, `{"raw":{"y":1}}`, `{"addr":"b3:00"}`, "{\"box\":\"\xff\"}", `{"named":{"":{}}}`, `null`} {

@@ -10,26 +10,26 @@ import (
 	"time"
 )
 
-// The two lanes must be one to the outside: the same bytes get the same
+// The two lanes must look like one from outside: the same bytes get the same
 // answers, whether the warm lane is on or off.
 
-// outcomeOf is what a client sees of a connection.
-type laneOutcome struct {
+// conversationResult is what a client sees of a connection.
+type conversationResult struct {
 	answers string        // without what differs each time
 	took    time.Duration // until the server closed
 	hits    int64         // by the lane
 }
 
-// unsteady is what differs from one answer to the next.
-var unsteady = regexp.MustCompile(`(?m)^(Date: |X-Corr-Id: |.*"corr_id":).*$`)
+// volatileLines is what differs from one answer to the next.
+var volatileLines = regexp.MustCompile(`(?m)^(Date: |X-Corr-Id: |.*"corr_id":).*$`)
 
-// steady blots it out, and leaves it where it stands.
-func steady(text string) string { return unsteady.ReplaceAllString(text, "$1…") }
+// maskVolatile masks it, and leaves it in its line.
+func maskVolatile(text string) string { return volatileLines.ReplaceAllString(text, "$1…") }
 
 // converse sends pieces to a server and reads until it closes. It runs in a
 // bubble of faked time.
-func converse(t *testing.T, warm bool, shared []string, pieces ...[]byte) laneOutcome {
-	f := newWarmFixture(t, func(o *Options) { o.Times.CORS = shared }).listen(func(o *ListenOptions) { o.Warm = warm })
+func converse(t *testing.T, warm bool, listed []string, pieces ...[]byte) conversationResult {
+	f := newWarmFixture(t, func(o *Options) { o.Times.CORS = listed }).listen(func(o *ListenOptions) { o.Warm = warm })
 	c := f.dial()
 	from := time.Now()
 	go func() {
@@ -43,28 +43,28 @@ func converse(t *testing.T, warm bool, shared []string, pieces ...[]byte) laneOu
 	all, _ := io.ReadAll(c.Conn)
 	took := time.Since(from)
 	time.Sleep(time.Duration(1+len(pieces)) * 100 * time.Millisecond) // until all pieces are written
-	if n := f.made.Load(); n != 0 {
+	if n := f.outstanding.Load(); n != 0 {
 		t.Errorf("%d answers were not given back", n)
 	}
-	return laneOutcome{steady(string(all)), took, f.hits.Load()}
+	return conversationResult{maskVolatile(string(all)), took, f.hits.Load()}
 }
 
 // compareLanes runs the same conversation on both lanes.
-func compareLanes(t *testing.T, pieces ...[]byte) (on laneOutcome) {
+func compareLanes(t *testing.T, pieces ...[]byte) (on conversationResult) {
 	t.Helper()
 	return compareLanesFor(t, nil, pieces...)
 }
 
 // compareLanesFor is compareLanes with origins that are listed.
-func compareLanesFor(t *testing.T, shared []string, pieces ...[]byte) (on laneOutcome) {
+func compareLanesFor(t *testing.T, listed []string, pieces ...[]byte) (on conversationResult) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		on = converse(t, true, shared, pieces...)
-		off := converse(t, false, shared, pieces...)
+		on = converse(t, true, listed, pieces...)
+		off := converse(t, false, listed, pieces...)
 		if on.answers != off.answers {
 			t.Errorf("%.300q\nwarm: %.600q\ncold: %.600q", bytes.Join(pieces, []byte("|")), on.answers, off.answers)
 		}
-		if d := on.took - off.took; d < -armPause || d > armPause {
+		if d := on.took - off.took; d < -warmDeadlineStep || d > warmDeadlineStep {
 			t.Errorf("%.300q: closed after %s with the lane on, %s with it off", bytes.Join(pieces, []byte("|")), on.took, off.took)
 		}
 	})
@@ -82,14 +82,14 @@ func statuses(text string) string {
 
 const warmGet = "GET /w/tiny HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
-// Attempts to make two parsers disagree about where a request ends, or whom it
-// is for. Each stands before an innocent second request.
+// Attempts to make two parsers disagree about where a request ends, or which
+// host it is for. Each stands before an innocent second request.
 var smuggling = map[string]struct {
 	text string
-	want string // the statuses; none if the connection is closed without a word
+	want string // the statuses; none if the connection is closed without an answer
 }{
-	"length and chunked":         {"POST /w/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + warmGet, "200 200"},
-	"chunked and length":         {"GET /w/tiny HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n" + warmGet, "200 200"},
+	"length and chunked":         {"POST /w/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + warmGet, "400"},
+	"chunked and length":         {"GET /w/tiny HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n" + warmGet, "400"},
 	"get with a length":          {"GET /w/tiny HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello" + warmGet, "200 200"},
 	"two lengths":                {"GET /w/tiny HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello" + warmGet, "400"},
 	"a length with a sign":       {"GET /w/tiny HTTP/1.1\r\nHost: localhost\r\nContent-Length: +5\r\n\r\nhello" + warmGet, "400"},
@@ -133,7 +133,7 @@ var smuggling = map[string]struct {
 	"hop-by-hop trick":           {"GET /w/tiny HTTP/1.1\r\nHost: localhost\r\nConnection: keep-alive, X-Corr-ID\r\n\r\n" + warmGet, "200 200"},
 	"expect on a get":            {"GET /w/tiny HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n\r\n" + warmGet, "200 200"},
 	"trailing garbage":           {warmGet + "XX", "200"},
-	"trailing half request":      {warmGet + "GET /w/ti", "200 504"},
+	"trailing half request":      {warmGet + "GET /w/ti", "200 408"},
 	"warm, cold, warm":           {warmGet + "GET /w/cold HTTP/1.1\r\nHost: localhost\r\n\r\n" + warmGet, "200 200 200"},
 	"long header":                {"GET /w/tiny HTTP/1.1\r\nHost: localhost\r\nUser-Agent: " + strings.Repeat("x", 5000) + "\r\n\r\n" + warmGet, "200 200"},
 	"too long header":            {"GET /w/tiny HTTP/1.1\r\nHost: localhost\r\nUser-Agent: " + strings.Repeat("x", 50000) + "\r\n\r\n" + warmGet, "431"},
@@ -165,9 +165,9 @@ func TestSmugglingInPieces(t *testing.T) {
 	}
 }
 
-// asks are requests of many kinds. What is not for the lane must not spoil what
-// comes after it.
-var asks = []string{
+// sampleRequests are requests of many kinds. One that is not for the lane must
+// not affect those after it.
+var sampleRequests = []string{
 	warmGet,
 	"GET /m/small HTTP/1.1\r\nHost: localhost\r\n\r\n",
 	"GET /f/small HTTP/1.1\r\nHost: localhost\r\n\r\n",
@@ -191,14 +191,14 @@ var asks = []string{
 	"GET /w/tiny HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
 }
 
-// listings are what http.cors may say.
-var listings = [][]string{nil, {"https://maps.example"}, {"*"}, {"*", "https://maps.example"}}
+// corsListings are values of http.cors.
+var corsListings = [][]string{nil, {"https://maps.example"}, {"*"}, {"*", "https://maps.example"}}
 
-// conversation is a row of requests and how they come: each cut in two at a
-// place, or glued to the one before.
+// conversation is a list of requests and how they are sent: each split at an
+// offset, or joined to the one before.
 func conversation(kinds, cuts []byte) (pieces [][]byte) {
 	for i, kind := range kinds {
-		text, cut := []byte(asks[int(kind)%len(asks)]), 0
+		text, cut := []byte(sampleRequests[int(kind)%len(sampleRequests)]), 0
 		if i < len(cuts) {
 			cut = int(cuts[i])
 		}
@@ -219,11 +219,11 @@ func conversation(kinds, cuts []byte) (pieces [][]byte) {
 // Every kind of request is followed by one for the lane, at once and later, and
 // in pieces.
 func TestBackToTheLane(t *testing.T) {
-	for i := range asks {
+	for i := range sampleRequests {
 		for _, cut := range []byte{0, 1, 3, 4, 20, 22, 255} {
 			on := compareLanes(t, conversation([]byte{byte(i), 1, 0, 2}, []byte{0, cut, cut, 0})...)
-			if on.hits == 0 && i != len(asks)-1 {
-				t.Errorf("after %q nothing was warm", asks[i])
+			if on.hits == 0 && i != len(sampleRequests)-1 {
+				t.Errorf("after %q nothing was warm", sampleRequests[i])
 			}
 		}
 	}
@@ -235,10 +235,10 @@ func TestBackToTheLane(t *testing.T) {
 		compareLanes(t, slow, []byte(held), []byte(warmGet), []byte(warmGet))
 		compareLanes(t, slow, []byte(held), []byte(warmGet[len(held):]), nil, nil, []byte(warmGet))
 	}
-	for _, shared := range listings {
+	for _, shared := range corsListings {
 		var all [][]byte
-		for i := range asks {
-			all = append(all, []byte(asks[i]), []byte(asks[1]))
+		for i := range sampleRequests {
+			all = append(all, []byte(sampleRequests[i]), []byte(sampleRequests[1]))
 		}
 		compareLanesFor(t, shared, all...)
 	}
@@ -251,11 +251,11 @@ func FuzzConversations(f *testing.F) {
 	f.Add([]byte{8, 16, 1, 17, 18, 2, 20, 0}, []byte{}, uint8(1))
 	f.Add([]byte{8, 16, 1, 17, 18, 2, 19, 0}, []byte{1, 2, 3, 4, 5, 6}, uint8(2))
 	f.Fuzz(func(t *testing.T, kinds, cuts []byte, listing uint8) {
-		compareLanesFor(t, listings[int(listing)%len(listings)], conversation(kinds[:min(len(kinds), 24)], cuts)...)
+		compareLanesFor(t, corsListings[int(listing)%len(corsListings)], conversation(kinds[:min(len(kinds), 24)], cuts)...)
 	})
 }
 
-// FuzzLanes sends whatever the fuzzer thinks of to both lanes.
+// FuzzLanes sends arbitrary bytes to both lanes.
 func FuzzLanes(f *testing.F) {
 	for _, c := range smuggling {
 		if len(c.text) < 4000 {
@@ -264,8 +264,8 @@ func FuzzLanes(f *testing.F) {
 	}
 	f.Add([]byte(warmGet+warmGet), uint16(20))
 	f.Add([]byte("GET /w/packed HTTP/1.1\r\nHost: 127.0.0.1:8080\r\nAccept-Encoding: deflate, gzip\r\nX-Corr-ID: abcdefgh\r\nReferer: /\r\n\r\n"), uint16(0))
-	f.Add([]byte(asks[7]+asks[1]+asks[2]), uint16(len(asks[7])))
-	f.Add([]byte(asks[16]+asks[4]+asks[3]), uint16(10))
+	f.Add([]byte(sampleRequests[7]+sampleRequests[1]+sampleRequests[2]), uint16(len(sampleRequests[7])))
+	f.Add([]byte(sampleRequests[16]+sampleRequests[4]+sampleRequests[3]), uint16(10))
 	f.Fuzz(func(t *testing.T, text []byte, cut uint16) {
 		at := min(int(cut), len(text))
 		compareLanes(t, text[:at], text[at:])

@@ -2,70 +2,238 @@ package ingress
 
 import (
 	"context"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/time/rate"
 
 	"micronode/fault"
+	"micronode/internal/flow"
 )
 
 var (
-	errRate = &fault.Error{Op: "http.rate", Kind: fault.RateLimited, Detail: "this address asks more often than limits.rate allows"}
-	errWork = &fault.Error{Op: "http.rate", Kind: fault.RateLimited, Detail: "the service is asked for more work than limits.work_rate allows",
-		Next: "Wait for Retry-After and send the request again, with fewer a second."}
-	errBusy = &fault.Error{Op: "http.inflight", Kind: fault.Busy, Detail: "as many of these requests run as may"}
+	errRate = &fault.Error{Op: "http.rate", Kind: fault.RateLimited, Detail: "this address exceeds limits.rate"}
+	errWork = &fault.Error{Op: "http.rate", Kind: fault.RateLimited, Detail: "the service has reached limits.work_rate",
+		Next: "Wait for Retry-After and send the request again, at a lower rate."}
+	errWorkShare = &fault.Error{Op: "http.rate", Kind: fault.RateLimited, Detail: "this client has used its share of limits.work_rate in the last second",
+		Next: "Wait for Retry-After and send the request again, at a lower rate."}
+	errClientShare = &fault.Error{Op: "http.inflight", Kind: fault.Busy, Detail: "this client has used its share of the concurrent requests",
+		Next: "Wait for Retry-After, and send fewer concurrent requests."}
+	errInflight = &fault.Error{Op: "http.inflight", Kind: fault.Busy, Detail: "the limit of concurrent requests of this route is reached"}
 )
 
-// takeRate spends a token of the client's IP and, for queued work, one of the
-// service. The admin plane and the local socket have no peer.
-func (m *mounted) takeRate(c *call) error {
-	if c.conn != nil && c.conn.peer != nil && !c.conn.peer.allow(c.start) {
+// spendRate spends a token of the client's IP. The admin plane and the local
+// socket have no clientState.
+func (m *mountedRoute) spendRate(c *call) error {
+	if one := c.clientState(); one != nil && !one.allow(c.start) {
 		m.reject("rate_limit")
 		return errRate
-	}
-	if m.work != nil && !m.work.AllowN(c.start, 1) {
-		m.reject("work_rate")
-		return errWork
 	}
 	return nil
 }
 
-// enter takes a place among the requests that run: of the route, and of the
-// server. Nobody waits for one: a refusal that comes at once is worth more
-// than a place that may come.
-func (m *mounted) enter(ctx context.Context) error {
+// spendWork spends a token of the service, for queued work. It runs after
+// authorisation. A client that had as much work done in the last second as
+// there are tokens left is rejected. So a single client may use up the rate,
+// and however many are greedy, a token is left for the next client.
+func (m *mountedRoute) spendWork(c *call) error {
+	if m.workLimiter == nil {
+		return nil
+	}
+	one := c.clientState()
+	if left := m.workLimiter.TokensAt(c.start); one != nil && left >= 1 && one.recentWork.value(c.start) >= left {
+		m.reject("work_share")
+		return errWorkShare
+	}
+	if !m.workLimiter.AllowN(c.start, 1) {
+		m.reject("work_rate")
+		return errWork
+	}
+	if one != nil {
+		one.recentWork.add(c.start)
+	}
+	return nil
+}
+
+// decayingCount counts recent events: an event counts for one at first, and for
+// e⁻¹ after a second.
+type decayingCount struct {
+	mu    sync.Mutex //lockblock:leaf arithmetic only
+	count float64    // guarded by mu
+	asOf  time.Time  // guarded by mu: the time of count
+}
+
+func (d *decayingCount) value(now time.Time) float64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.decayed(now)
+}
+
+func (d *decayingCount) add(now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.count = d.decayed(now) + 1
+	if now.After(d.asOf) {
+		d.asOf = now
+	}
+}
+
+// decayed is the count as of now. It is called with mu held.
+func (d *decayingCount) decayed(now time.Time) float64 {
+	if d.count == 0 {
+		return 0
+	}
+	return d.count * math.Exp(-max(0, now.Sub(d.asOf).Seconds()))
+}
+
+// acquireSlot takes a slot among the running requests: of the route, and of the
+// server. It never waits: an immediate refusal is worth more than a slot that
+// may come.
+func (m *mountedRoute) acquireSlot(ctx context.Context, c *call) error {
+	if m.stuck.Load() >= int64(m.server.limits.Stuck) {
+		m.reject("stuck")
+		return errStuckRoute
+	}
 	if n := m.running.Add(1); m.route.Concurrency > 0 && n > int64(m.route.Concurrency) {
 		m.running.Add(-1)
 		return m.refuseBusy()
 	}
-	if m.room != nil {
-		if err := m.room.Enter(ctx); err != nil {
-			m.running.Add(-1)
-			if fault.KindOf(err) != fault.Busy {
-				return err
-			}
-			return m.refuseBusy()
-		}
+	if err := m.acquirePoolSlot(ctx, c); err != nil {
+		m.running.Add(-1)
+		return err
 	}
-	m.gauge.Inc()
+	m.inflightGauge.Inc()
+	c.holdsSlot.Store(true)
 	return nil
 }
 
-func (m *mounted) leave() {
-	m.gauge.Dec()
-	if m.room != nil {
-		m.room.Leave()
+// acquirePoolSlot takes a slot in the pool of the route's class. Health routes
+// and the local socket bypass it: they must answer when all slots are taken.
+func (m *mountedRoute) acquirePoolSlot(ctx context.Context, c *call) error {
+	if m.pool == nil || c.listener.options.Local {
+		return nil
+	}
+	share := m.pool.shareOf(c.clientState())
+	if !m.pool.acquire(share, m.running.Load()) {
+		m.busyTally.Inc()
+		m.reject("share")
+		return errClientShare
+	}
+	if err := m.pool.lane.Enter(ctx); err != nil {
+		m.pool.release(share)
+		if fault.KindOf(err) != fault.Busy {
+			return err
+		}
+		return m.refuseBusy()
+	}
+	c.share = share
+	return nil
+}
+
+// releaseSlot releases the slot, once.
+func (m *mountedRoute) releaseSlot(c *call) {
+	if !c.holdsSlot.CompareAndSwap(true, false) {
+		return
+	}
+	m.inflightGauge.Dec()
+	if c.share != nil {
+		m.pool.lane.Leave()
+		m.pool.release(c.share)
 	}
 	m.running.Add(-1)
 }
 
-func (m *mounted) refuseBusy() error {
-	m.busy.Inc()
+func (m *mountedRoute) refuseBusy() error {
+	m.busyTally.Inc()
 	m.reject("busy")
-	return errBusy
+	return errInflight
 }
 
-// workRates are the buckets of queued work, one for each service.
-func workRates(routes []Route, limits Limits) map[string]*rate.Limiter {
+// newLanePool shares out the slots of a route's lane if the client decides how
+// long it holds one. If it does not, fairness is not worth a refusal.
+func newLanePool(route Route, kind int) *sharePool {
+	if route.Lane == nil || route.Class != Transfer {
+		return nil
+	}
+	return &sharePool{slots: int64(route.Lane.Running()), index: kind}
+}
+
+// acquireLaneShare takes a slot of the client's share of the route's lane.
+func (m *mountedRoute) acquireLaneShare(ctx context.Context) (leave func(), err error) {
+	c := callOf(ctx)
+	if m.lanePool == nil || c == nil || c.listener.options.Local {
+		return func() {}, nil
+	}
+	share := m.lanePool.shareOf(c.clientState())
+	if !m.lanePool.acquire(share, 0) {
+		m.busyTally.Inc()
+		m.reject("share")
+		return nil, errClientShare
+	}
+	return func() { m.lanePool.release(share) }, nil
+}
+
+const (
+	routeShare   = 4 // slots that a route may take for each free one
+	modestSlots  = 4 // slots of a client with modest use: greedy clients do not close a route to it
+	routeReserve = 8 // but the last 1/8 of the slots is for other routes
+)
+
+// The indices of the shares. Each lane with shares has an index of its own
+// after these.
+const (
+	shareRequests = iota
+	shareStreams
+	firstLaneShare
+)
+
+// sharePool bounds the running requests of a class. A client may take as many
+// slots as are free, and a route four times as many: so a single client gets
+// half of the slots and a single route four fifths, and however many are
+// greedy, a slot is free for the next client. ADR 32 has the reasons.
+type sharePool struct {
+	// set at construction
+	lane  *flow.Lane // nil if the caller enters the lane itself
+	slots int64
+	index int // which of a client's shares counts here
+
+	taken  atomic.Int64
+	noAddr atomic.Int64 // of clients without an address
+}
+
+// share is how many slots of a pool one client holds.
+type share = atomic.Int64
+
+// shareOf is the share of a client.
+func (s *sharePool) shareOf(p *clientState) *share {
+	if p == nil {
+		return &s.noAddr
+	}
+	return &p.shares[s.index]
+}
+
+// acquire takes a slot of a client's share, if the limits of the client and of
+// the route allow one more. The count of the route's requests includes this
+// one.
+func (s *sharePool) acquire(used *share, route int64) bool {
+	n, left := used.Add(1), s.slots-s.taken.Add(1)+1
+	routeOver := route > routeShare*left && (n > modestSlots || left <= s.slots/routeReserve)
+	if left > 0 && (n > left || routeOver) { // if nothing is left, the lane says so
+		s.release(used)
+		return false
+	}
+	return true
+}
+
+func (s *sharePool) release(used *share) {
+	used.Add(-1)
+	s.taken.Add(-1)
+}
+
+// newWorkLimiters are the buckets of queued work, one for each service.
+func newWorkLimiters(routes []Route, limits Limits) map[string]*rate.Limiter {
 	rates := map[string]*rate.Limiter{}
 	for _, route := range routes {
 		if route.Queued && rates[route.Service] == nil {

@@ -7,6 +7,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -22,12 +23,12 @@ import (
 // ListenOptions are what a listener is made of. Name is required, and Addr for
 // Listen.
 type ListenOptions struct {
-	Name  string   // names the lane of its connections: "http", "admin", "local"
-	Addr  string   // host:port; port 0 picks one
-	Hosts []string // more names that it answers to, on loopback
-	TLS   *Keyring // nil for plain HTTP
-	Local bool     // the local socket: only our own user gets this far
-	Warm  bool     // run the warm lane, where it can be
+	Name  string           // names the lane of its connections: "http", "admin", "local"
+	Addr  string           // host:port; port 0 picks one
+	Hosts []string         // more names that it answers to, on loopback
+	TLS   *TLSConfigSource // nil for plain HTTP
+	Local bool             // the local socket: only the node's own user can connect
+	Warm  bool             // run the warm lane, where possible
 }
 
 // Listener accepts connections and has net/http read requests from them.
@@ -36,50 +37,50 @@ type Listener struct {
 	server   *Server
 	options  ListenOptions
 	addr     net.Addr
-	again    func(context.Context) (net.Listener, error) // opens it after a failure; nil if it was given
-	conns    *flow.Lane
-	hosts    *hosts
+	reopen   func(context.Context) (net.Listener, error) // opens it after a failure; nil for an attached listener
+	connLane *flow.Lane
+	hosts    *hostSet
 	loopback bool
-	lane     *warmLane // nil if it is off
+	warmLane *warmLane // nil if it is off
 
-	streams  streams
+	streams  streamSet
 	draining atomic.Bool
 
 	mu    sync.Mutex //lockblock:leaf guards the fields below
 	inner net.Listener
 	http  *http.Server
-	live  map[*conn]struct{}
+	conns map[*conn]struct{}
 }
 
 // Listen opens a TCP listener. It accepts nothing before Serve, but clients
 // can connect: what is open must be served soon.
 func (s *Server) Listen(ctx context.Context, o ListenOptions) (*Listener, error) {
-	inner, err := open(ctx, o.Addr)
+	inner, err := listenTCP(ctx, o.Addr)
 	if err != nil {
 		return nil, err
 	}
 	l := s.listener(inner, o)
-	l.again = func(ctx context.Context) (net.Listener, error) { return open(ctx, l.addr.String()) }
+	l.reopen = func(ctx context.Context) (net.Listener, error) { return listenTCP(ctx, l.addr.String()) }
 	return l, nil
 }
 
-// Attach takes a listener that somebody else has opened, such as the local
-// socket. The listener is the server's from then on.
+// Attach takes a listener that the caller has opened, such as the local socket.
+// The server owns the listener from then on.
 func (s *Server) Attach(inner net.Listener, o ListenOptions) *Listener { return s.listener(inner, o) }
 
 func (s *Server) listener(inner net.Listener, o ListenOptions) *Listener {
 	addr := inner.Addr()
 	l := &Listener{
-		server: s, options: o, addr: addr, inner: inner, live: map[*conn]struct{}{},
+		server: s, options: o, addr: addr, inner: inner, conns: map[*conn]struct{}{},
 		loopback: ipOf(addr).IsLoopback(),
-		conns: flow.NewLane(s.inventory, flow.LaneSpec{
+		connLane: flow.NewLane(s.inventory, flow.LaneSpec{
 			Service: s.service, Name: o.Name + "_conns", Running: s.limits.MaxConns, From: "clients", To: "net/http",
 		}),
 	}
 	if l.loopback && !o.Local {
-		l.hosts = hostsOf(addr, o.Addr, o.Hosts)
-		if o.Warm && o.TLS == nil && s.warm != nil {
-			l.lane = newWarmLane(l)
+		l.hosts = newHostSet(addr, o.Addr, o.Hosts)
+		if o.Warm && o.TLS == nil && s.warmSource != nil {
+			l.warmLane = newWarmLane(l)
 		}
 	}
 	return l
@@ -88,22 +89,22 @@ func (s *Server) listener(inner net.Listener, o ListenOptions) *Listener {
 // Addr is where it listens: the port that was picked, if one was.
 func (l *Listener) Addr() net.Addr { return l.addr }
 
-// keepAlive finds clients that have vanished without a word.
+// keepAlive detects clients that have vanished without closing.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 60 * time.Second, Interval: 15 * time.Second, Count: 4}
 
-// open listens. Go asks the kernel for a backlog as long as the kernel allows
+// listenTCP listens. Go asks the kernel for a backlog as long as the kernel allows
 // (see Backlog), and turns Nagle's algorithm off on every connection.
-func open(ctx context.Context, addr string) (net.Listener, error) {
+func listenTCP(ctx context.Context, addr string) (net.Listener, error) {
 	inner, err := (&net.ListenConfig{KeepAliveConfig: keepAlive}).Listen(ctx, "tcp", addr)
 	if err != nil {
-		return nil, CannotListen("http.listen", addr, "--http or --admin", err)
+		return nil, ListenError("http.listen", addr, "--http or --admin", err)
 	}
 	return inner, nil
 }
 
-// CannotListen says why a socket could not be opened, and what to do: flag is
-// how another address is chosen.
-func CannotListen(op, addr, flag string, err error) error {
+// ListenError explains why a socket could not be opened, and what to do: flag
+// is how another address is chosen.
+func ListenError(op, addr, flag string, err error) error {
 	wrong := &fault.Error{Op: op, Kind: fault.Malformed, Detail: "cannot listen on " + addr, Err: err,
 		Next: "Use an address of this machine as host:port, like 127.0.0.1:8080; port 0 picks a free one."}
 	switch {
@@ -119,7 +120,7 @@ func CannotListen(op, addr, flag string, err error) error {
 
 // Backlog is how many connections may wait to be accepted: what the kernel
 // allows, which is what Go asks for. The contract wants 4096 or more, which is
-// the default of Linux since 5.4; zero means that nobody knows.
+// the default of Linux since 5.4; zero means unknown.
 func Backlog() int {
 	text, err := os.ReadFile("/proc/sys/net/core/somaxconn")
 	if err != nil {
@@ -142,16 +143,16 @@ func (l *Listener) Serve(ctx context.Context) error {
 		return err
 	}
 	over := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() { defer close(over); l.cut() }) //lockblock:allow it only closes what Serve waits for, when the supervisor says so
+	stop := context.AfterFunc(ctx, func() { defer close(over); l.closeAll() }) //lockblock:allow it only closes what Serve waits for, when the supervisor says so
 	defer func() {
 		if !stop() {
-			<-over // or else it would cut what the next life lets in
+			<-over // otherwise it could close connections of the next run
 		}
 	}()
 	if l.options.TLS != nil {
-		err = server.ServeTLS(accepts{inner, l}, "", "")
+		err = server.ServeTLS(admittingListener{inner, l}, "", "")
 	} else {
-		err = server.Serve(accepts{inner, l})
+		err = server.Serve(admittingListener{inner, l})
 	}
 	switch {
 	case l.draining.Load():
@@ -163,18 +164,18 @@ func (l *Listener) Serve(ctx context.Context) error {
 	}
 }
 
-// start takes the open listener, or opens it again, and makes net/http's
-// server for this life.
+// start takes the open listener, or opens it again, and makes net/http's server
+// for this run.
 func (l *Listener) start(ctx context.Context) (net.Listener, *http.Server, error) {
 	l.mu.Lock()
 	inner := l.inner
 	l.mu.Unlock()
 	if inner == nil {
-		if l.again == nil {
-			return nil, nil, fault.New("http.serve", fault.Internal, "the listener %s was given to us and is closed", l.options.Name)
+		if l.reopen == nil {
+			return nil, nil, fault.New("http.serve", fault.Internal, "the inherited listener %s is closed", l.options.Name)
 		}
 		var err error
-		if inner, err = l.again(ctx); err != nil {
+		if inner, err = l.reopen(ctx); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -184,7 +185,7 @@ func (l *Listener) start(ctx context.Context) (net.Listener, *http.Server, error
 	l.inner, l.http = inner, server
 	l.mu.Unlock()
 	if l.draining.Load() {
-		l.close() // the drain may have come while it was opened
+		l.stopAccepting() // a drain may have begun while it was opened
 	}
 	return inner, server, nil
 }
@@ -197,9 +198,9 @@ func (l *Listener) newHTTP() *http.Server {
 		ReadHeaderTimeout: times.HeaderTimeout,
 		IdleTimeout:       times.IdleTimeout,
 		MaxHeaderBytes:    int(l.server.limits.Header),
-		ConnState:         l.changed,
+		ConnState:         l.onConnState,
 		ConnContext:       withConn,
-		ErrorLog:          log.New(&grumbles{server: l.server}, "", 0),
+		ErrorLog:          log.New(&errorLog{server: l.server}, "", 0),
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: 128,
 			WriteByteTimeout:     times.Progress,
@@ -215,15 +216,16 @@ func (l *Listener) newHTTP() *http.Server {
 	return server
 }
 
-// accepts is the listener that net/http sees: it only gets connections for
-// which there is room.
-type accepts struct {
+// admittingListener is the listener that net/http sees: it returns only
+// admitted connections.
+type admittingListener struct {
 	net.Listener
 	listener *Listener
 }
 
-// Accept waits for a connection that may stay. The others are closed at once.
-func (a accepts) Accept() (net.Conn, error) {
+// Accept waits for a connection that is admitted. The others are closed at
+// once.
+func (a admittingListener) Accept() (net.Conn, error) {
 	for {
 		raw, err := a.Listener.Accept()
 		if err != nil {
@@ -233,65 +235,134 @@ func (a accepts) Accept() (net.Conn, error) {
 		switch {
 		case why != "":
 			a.listener.server.reject(why)
-			_ = raw.Close() // there is nothing more to say to it
+			_ = raw.Close() // there is nothing to send to it
 		case a.listener.draining.Load():
-			_ = c.Close() // the drain may have looked before it was there
+			_ = c.Close() // the drain may have listed the connections before
 		default:
 			return c, nil
 		}
 	}
 }
 
-// Close is called by net/http when it stops accepting, for whatever reason.
-func (a accepts) Close() error {
+// Close is called by net/http when it stops accepting, whatever the reason.
+func (a admittingListener) Close() error {
 	a.listener.mu.Lock()
 	a.listener.inner = nil
 	a.listener.mu.Unlock()
 	return a.Listener.Close()
 }
 
-// admit counts a connection in, or says why it may not stay.
+// admit counts a connection in, or returns the reason for a rejection.
 func (l *Listener) admit(raw net.Conn) (*conn, string) {
 	c := &conn{Conn: raw, listener: l, client: ipOf(raw.RemoteAddr()), opened: time.Now()}
 	c.tcp, _ = raw.(*net.TCPConn)
-	if err := l.conns.Enter(context.Background()); err != nil { // nobody waits in this lane
-		return nil, "max_conns"
-	}
 	if !l.options.Local && c.client.IsValid() {
-		var ok bool
-		if c.peer, ok = l.server.peers.join(c.client); !ok {
-			l.conns.Leave()
-			return nil, "conns_per_ip"
+		var why string
+		if c.clientState, why = l.admitClient(c.client); why != "" {
+			return nil, why
 		}
 	}
-	if l.lane != nil {
-		c.warm = newWarmth(l.lane)
+	if !l.acquireConn() {
+		if c.clientState != nil {
+			l.server.clients.release(c.clientState)
+		}
+		return nil, "max_conns"
+	}
+	if l.warmLane != nil {
+		c.warmConn = newWarmConn(l.warmLane)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.live[c] = struct{}{}
+	l.conns[c] = struct{}{}
 	return c, ""
 }
 
-// release gives back what a connection was counted for.
+// admitClient counts a connection in for its client. On the admin plane an idle
+// connection of the client is closed for a new one: a probe must get through.
+func (l *Listener) admitClient(client netip.Addr) (*clientState, string) {
+	secure := l.options.TLS != nil
+	one, why := l.server.clients.acquire(client, secure)
+	if why == "conns_per_ip" && l.server.exempt && l.evictIdle(one) {
+		one, why = l.server.clients.acquire(client, secure)
+	}
+	return one, why
+}
+
+// acquireConn counts a connection in for the listener. At the limit, it closes
+// an idle one.
+func (l *Listener) acquireConn() bool {
+	if l.connLane.Enter(context.Background()) == nil { // this lane has no waiters
+		return true
+	}
+	return l.evictIdle(nil) && l.connLane.Enter(context.Background()) == nil
+}
+
+// evictIdle closes the oldest connection without a request under way, of one
+// client or of all, and reports whether there was one.
+func (l *Listener) evictIdle(state *clientState) bool {
+	victim := l.idlest(state)
+	if victim == nil {
+		return false
+	}
+	l.server.reject("gave_way")
+	_ = victim.closeNow() // it is closed either way
+	return true
+}
+
+// idlest prefers a connection that has never sent a byte to one whose first
+// header is incomplete, and that to one that waits for its next request.
+func (l *Listener) idlest(state *clientState) (victim *conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	best := 0
+	for c := range l.conns {
+		quiet := c.idleRank()
+		if state != nil && c.clientState != state || quiet == 0 || quiet < best || quiet == best && c.opened.After(victim.opened) {
+			continue
+		}
+		victim, best = c, quiet
+	}
+	return victim
+}
+
+// idleRank is how idle a connection is; zero if it is not.
+func (c *conn) idleRank() int {
+	state := http.ConnState(c.state.Load())
+	switch {
+	case c.inRequest.Load() || c.phase.Load() == phaseBusy:
+		return 0
+	case !c.received.Load():
+		return 3
+	case state == http.StateNew && c.phase.Load() == phaseNetHTTP:
+		return 2
+	case state == http.StateIdle || c.phase.Load() == phaseWaiting:
+		return 1
+	default:
+		return 0
+	}
+}
+
+// release removes a connection from the counts of its client and listener.
 func (l *Listener) release(c *conn) {
 	l.mu.Lock()
-	delete(l.live, c)
+	delete(l.conns, c)
 	l.mu.Unlock()
-	if c.peer != nil {
-		l.server.peers.leave(c.peer)
+	if c.clientState != nil {
+		l.server.clients.release(c.clientState)
 	}
-	l.conns.Leave()
+	l.connLane.Leave()
 }
 
 type connKey struct{}
 
-// withConn lets a request find its connection.
+// withConn puts the connection into the context of its requests.
 func withConn(ctx context.Context, nc net.Conn) context.Context {
-	return context.WithValue(ctx, connKey{}, connOf(nc))
+	c := connOf(nc)
+	c.tlsConn, _ = nc.(*tls.Conn)
+	return context.WithValue(ctx, connKey{}, c)
 }
 
-// connOf finds our connection, below TLS if need be.
+// connOf returns our connection, below TLS if need be.
 func connOf(nc net.Conn) *conn {
 	if over, ok := nc.(*tls.Conn); ok {
 		nc = over.NetConn()
@@ -299,22 +370,24 @@ func connOf(nc net.Conn) *conn {
 	return nc.(*conn)
 }
 
-// changed hears from net/http what a connection is doing.
-func (l *Listener) changed(nc net.Conn, state http.ConnState) {
+// onConnState records the state that net/http reports for a connection.
+func (l *Listener) onConnState(nc net.Conn, state http.ConnState) {
 	c := connOf(nc)
 	c.state.Store(int32(state))
 	if state == http.StateIdle {
-		c.answering.Store(false)
-		if c.warm != nil {
-			c.between.Store(betweenIdle)
+		c.inRequest.Store(false)
+		c.header.reset(c.prefetched.Swap(0))
+		c.idleState.Store(idleReported)
+		if c.warmConn != nil {
+			c.laneIdle.Store(idleReported)
 		}
 	}
 }
 
-// grumbles is where net/http tells what it cannot tell a client: failed
-// handshakes, failed accepts. Strangers cause most of it, so it is counted,
-// and a line is logged now and then.
-type grumbles struct {
+// errorLog takes net/http's own log: failed handshakes, failed accepts.
+// Untrusted clients cause most of it, so the lines are counted, and one is
+// logged now and then.
+type errorLog struct {
 	server *Server // set at construction
 
 	mu      sync.Mutex //lockblock:leaf guards two fields
@@ -322,10 +395,10 @@ type grumbles struct {
 	skipped int
 }
 
-const grumblePause = 5 * time.Second
+const errorLogInterval = 5 * time.Second
 
 // Write takes a line of net/http's log.
-func (g *grumbles) Write(p []byte) (int, error) {
+func (e *errorLog) Write(p []byte) (int, error) {
 	op := "http"
 	switch line := string(p); {
 	case strings.Contains(line, "TLS handshake"):
@@ -333,20 +406,20 @@ func (g *grumbles) Write(p []byte) (int, error) {
 	case strings.Contains(line, "Accept error"):
 		op = "accept"
 	}
-	g.server.instruments.IOErrors.WithLabelValues(op).Inc()
-	if skipped, say := g.turn(time.Now()); say {
-		g.server.logger.Warn("net/http: "+strings.TrimSpace(string(p)), "listener", g.server.name, "not_shown", skipped)
+	e.server.instruments.IOErrors.WithLabelValues(op).Inc()
+	if skipped, say := e.allow(time.Now()); say {
+		e.server.logger.Warn("net/http: "+strings.TrimSpace(string(p)), "listener", e.server.name, "not_shown", skipped)
 	}
 	return len(p), nil
 }
 
-func (g *grumbles) turn(now time.Time) (skipped int, say bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if now.Sub(g.last) < grumblePause {
-		g.skipped++
+func (e *errorLog) allow(now time.Time) (skipped int, ok bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if now.Sub(e.last) < errorLogInterval {
+		e.skipped++
 		return 0, false
 	}
-	skipped, g.skipped, g.last = g.skipped, 0, now
+	skipped, e.skipped, e.last = e.skipped, 0, now
 	return skipped, true
 }

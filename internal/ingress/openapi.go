@@ -3,6 +3,7 @@ package ingress
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -13,43 +14,64 @@ import (
 	"micronode/internal/observe"
 )
 
-// OpenAPI describes every route of the table as an OpenAPI 3.0 document. All
-// that it says is read from the routes, so it cannot promise what the server
-// does not do. Version is that of the program.
+// OpenAPI describes every route of the table as an OpenAPI 3.0 document. All of
+// it is derived from the routes, so it cannot promise what the server does not
+// do. Version is that of the program.
 func (t *Table) OpenAPI(version string) ([]byte, error) {
 	schemas := newSchemas()
-	schemas.of(observe.Problem{})
-	paths := map[string]node{}
+	schemas.schemaOf(observe.Problem{})
+	paths, services := map[string]jsonObject{}, map[string]bool{}
 	for _, route := range t.routes {
-		path := documented(route.Pattern)
+		services[route.Service] = true
+		path := openAPIPath(route.Pattern)
 		if paths[path] == nil {
-			paths[path] = node{}
+			paths[path] = jsonObject{}
 		}
 		for _, method := range route.Methods {
 			paths[path][strings.ToLower(method)] = route.operation(method, schemas)
 		}
 	}
-	return json.MarshalIndent(node{
+	return json.MarshalIndent(jsonObject{
 		"openapi": "3.0.3",
-		"info": node{
+		"info": jsonObject{
 			"title": "micronode", "version": version,
-			"description": "A node of a content network. Every error is a problem document (RFC 9457) whose `code` says what kind it is and whose `next` says what to do.",
+			"description": "A node of a content network. Every error is a problem document (RFC 9457) whose `code` is the kind of the error and whose `next` is the next step. Every GET route also answers HEAD, without the body.",
+			"contact":     jsonObject{"name": "The operator of this node"},
+			"license":     jsonObject{"name": "MIT", "url": "https://opensource.org/license/mit"},
 		},
-		"paths": paths,
-		"components": node{
-			"schemas": schemas.named,
-			"securitySchemes": node{"capability": node{"type": "http", "scheme": "bearer", "bearerFormat": "macaroon",
+		"servers":  []jsonObject{{"url": "/", "description": "The node that served this document."}},
+		"security": optionalAuth,
+		"tags":     tags(services),
+		"paths":    paths,
+		"components": jsonObject{
+			"schemas": schemas.components,
+			"securitySchemes": jsonObject{"capability": jsonObject{"type": "http", "scheme": "bearer", "bearerFormat": "macaroon",
 				"description": "A capability, from `micronode token mint`. The local socket needs none."}},
 		},
 	}, "", " ")
 }
 
-// node is an object of the document.
-type node = map[string]any
+// optionalAuth is for reads: open on this machine, with a capability from
+// elsewhere; requiredAuth for what changes something.
+var (
+	optionalAuth = []jsonObject{{}, {"capability": []string{}}}
+	requiredAuth = []jsonObject{{"capability": []string{}}}
+)
 
-// documented is a pattern of the mux as OpenAPI writes it: wildcards have no
-// dots, and what stands below a folder has a name.
-func documented(pattern string) string {
+// tags are the services that the routes belong to.
+func tags(services map[string]bool) (list []jsonObject) {
+	for _, service := range slices.Sorted(maps.Keys(services)) {
+		list = append(list, jsonObject{"name": service, "description": "What the service " + service + " answers."})
+	}
+	return list
+}
+
+// jsonObject is an object of the document.
+type jsonObject = map[string]any
+
+// openAPIPath is a pattern of the mux as OpenAPI writes it: wildcards have no
+// dots, and the rest below a folder has a name.
+func openAPIPath(pattern string) string {
 	path := strings.ReplaceAll(strings.TrimSuffix(pattern, "{$}"), "...}", "}")
 	if path != "/" && strings.HasSuffix(path, "/") && !strings.HasSuffix(pattern, "{$}") {
 		path += "{path}"
@@ -67,14 +89,11 @@ func wildcards(path string) (names []string) {
 }
 
 // operation describes one method of a route.
-func (r Route) operation(method string, schemas *schemas) node {
-	path := documented(r.Pattern)
-	op := node{
+func (r Route) operation(method string, schemas *schemas) jsonObject {
+	path := openAPIPath(r.Pattern)
+	op := jsonObject{
 		"operationId": operationID(method, path), "tags": []string{r.Service}, "summary": r.Docs.Summary,
-		"responses": r.responses(schemas), "x-class": r.Class.String(),
-	}
-	if r.Docs.Description != "" {
-		op["description"] = r.Docs.Description
+		"description": r.description(), "responses": r.responses(schemas), "x-class": r.Class.String(),
 	}
 	if params := r.parameters(path); len(params) > 0 {
 		op["parameters"] = params
@@ -82,124 +101,183 @@ func (r Route) operation(method string, schemas *schemas) node {
 	if body := r.requestBody(schemas); body != nil {
 		op["requestBody"] = body
 	}
-	if r.Scope != "" {
+	switch {
+	case r.Scope != "":
 		op["x-scope"] = r.Scope
-		op["security"] = []node{{"capability": []string{}}}
+		op["security"] = requiredAuth
+	case r.Open:
+		op["security"] = []jsonObject{}
 	}
 	return op
 }
 
-// operationID is a name that programs made from the document can use.
+// description is the route's own text, and what a caller needs.
+func (r Route) description() string {
+	text := r.Docs.Description
+	if text == "" {
+		text = r.Docs.Summary + "."
+	}
+	if r.Scope != "" {
+		narrowed := ""
+		if r.Narrow {
+			narrowed = " (`" + r.Scope + ":NAME` for that one only)"
+		}
+		text += " It needs a capability with the scope `" + r.Scope + "`" + narrowed + ", or the local socket."
+	}
+	return text
+}
+
+// operationID is a name for use in generated clients.
 func operationID(method, path string) string {
 	words := strings.FieldsFunc(path, func(c rune) bool { return strings.ContainsRune("/{}.-", c) })
 	return strings.Join(append([]string{strings.ToLower(method)}, words...), "_")
 }
 
-// parameters are those that the route tells of, and the wildcards of its path,
-// which the document wants to have in any case.
-func (r Route) parameters(path string) (list []node) {
-	told := map[string]bool{}
+// parameters are those that the route documents, and the wildcards of its path,
+// which OpenAPI requires in any case.
+func (r Route) parameters(path string) (list []jsonObject) {
+	listed := map[string]bool{}
 	for _, p := range r.Docs.Params {
-		one := node{"name": p.Name, "in": p.In, "required": p.Required || p.In == "path", "schema": node{"type": p.Type}}
+		one := jsonObject{"name": p.Name, "in": p.In, "required": p.Required || p.In == "path", "schema": jsonObject{"type": p.Type}}
 		if p.Doc != "" {
 			one["description"] = p.Doc
 		}
 		list = append(list, one)
-		told[p.In+p.Name] = true
+		listed[p.In+p.Name] = true
 	}
 	for _, name := range wildcards(path) {
-		if !told["path"+name] {
-			list = append(list, node{"name": name, "in": "path", "required": true, "schema": node{"type": "string"}})
+		if !listed["path"+name] {
+			list = append(list, jsonObject{"name": name, "in": "path", "required": true, "schema": jsonObject{"type": "string"}})
 		}
 	}
 	return list
 }
 
-// requestBody is what a request carries, if it carries anything.
-func (r Route) requestBody(schemas *schemas) node {
+// requestBody describes the body of a request, if it has one.
+func (r Route) requestBody(schemas *schemas) jsonObject {
 	switch request := r.Docs.Request.(type) {
 	case nil:
 		return nil
 	case Bytes:
-		return node{"content": node{string(request): node{"schema": node{"type": "string", "format": "binary"}}}}
+		return jsonObject{"content": jsonObject{string(request): jsonObject{"schema": jsonObject{"type": "string", "format": "binary"}}}}
 	default:
-		return node{"required": true, "content": node{"application/json": node{"schema": schemas.of(request)}}}
+		return jsonObject{"required": true, "content": jsonObject{"application/json": jsonObject{"schema": schemas.schemaOf(request)}}}
 	}
 }
 
-// responses are those of success, and a line for each status that a refusal can
-// have, with the kinds behind it.
-func (r Route) responses(schemas *schemas) node {
-	all := node{}
-	for _, answer := range r.Docs.Responses {
-		one := node{"description": answer.Doc}
-		if answer.Doc == "" {
-			one["description"] = http.StatusText(answer.Status)
-		}
-		if content := answer.content(schemas); content != nil {
-			one["content"] = content
-		}
-		all[strconv.Itoa(answer.Status)] = one
+// responses are those of success, and for each status of a refusal the kinds
+// behind it. An answer may have several media types.
+func (r Route) responses(schemas *schemas) jsonObject {
+	all := jsonObject{}
+	answers := r.Docs.Responses
+	if len(answers) == 0 {
+		answers = []Response{{Status: http.StatusOK}}
 	}
-	if len(r.Docs.Responses) == 0 {
-		all["200"] = node{"description": http.StatusText(http.StatusOK)}
+	for _, answer := range slices.Concat(answers, r.contentResponses(answers[0])) {
+		doc := answer.Doc
+		if doc == "" {
+			doc = http.StatusText(answer.Status)
+		}
+		addResponse(all, answer.key(), doc, answer.content(schemas))
 	}
 	codes := map[int][]string{}
 	for _, kind := range r.refusals() {
 		codes[kind.Status()] = append(codes[kind.Status()], kind.Code())
 	}
-	problem := node{"application/problem+json": node{"schema": schemas.of(observe.Problem{})}}
+	if r.Docs.Content {
+		codes[http.StatusPreconditionFailed] = []string{fault.Conflict.Code()}
+	}
+	problem := schemas.schemaOf(observe.Problem{})
 	for status, kinds := range codes {
-		all[strconv.Itoa(status)] = node{"description": strings.Join(kinds, ", "), "content": problem, "x-codes": kinds}
+		one := addResponse(all, strconv.Itoa(status), strings.Join(kinds, ", "), jsonObject{"application/problem+json": jsonObject{"schema": problem}})
+		one["x-codes"] = kinds
 	}
 	return all
 }
 
-// content is what an answer carries, by its media type.
-func (a Response) content(schemas *schemas) node {
+// contentResponses are what ServeContent adds to the whole: a part, several
+// parts, or 304.
+func (r Route) contentResponses(whole Response) []Response {
+	if !r.Docs.Content {
+		return nil
+	}
+	part := whole
+	part.Status, part.Body, part.Doc = http.StatusPartialContent, nil, "A range of it."
+	if part.Type == "" {
+		part.Type = "application/json"
+	}
+	return []Response{part, {Status: http.StatusNotModified, Doc: "The client has the current version."}}
+}
+
+// addResponse adds an answer, or another media type of an existing one.
+func addResponse(all jsonObject, key, doc string, content jsonObject) jsonObject {
+	one, ok := all[key].(jsonObject)
+	if !ok {
+		one = jsonObject{"description": doc}
+		all[key] = one
+	} else if one["description"] != doc {
+		one["description"] = one["description"].(string) + " " + doc
+	}
+	if len(content) > 0 {
+		types, _ := one["content"].(jsonObject)
+		if types == nil {
+			types = jsonObject{}
+		}
+		maps.Copy(types, content)
+		one["content"] = types
+	}
+	return one
+}
+
+// key is the key of an answer: its status, or "default".
+func (r Response) key() string {
+	if r.Status == 0 {
+		return "default"
+	}
+	return strconv.Itoa(r.Status)
+}
+
+// content describes the body of an answer, by its media type.
+func (r Response) content(schemas *schemas) jsonObject {
 	switch {
-	case a.Body != nil:
-		kind := a.Type
+	case r.Status == http.StatusNotModified || r.Status == http.StatusNoContent:
+		return nil
+	case r.Body != nil:
+		kind := r.Type
 		if kind == "" {
 			kind = "application/json"
 		}
-		return node{kind: node{"schema": schemas.of(a.Body)}}
-	case strings.HasSuffix(a.Type, "json"):
-		return node{a.Type: node{"schema": node{}}} // of a shape that others define
-	case a.Type != "":
-		return node{a.Type: node{"schema": node{"type": "string", "format": "binary"}}}
+		return jsonObject{kind: jsonObject{"schema": schemas.schemaOf(r.Body)}}
+	case strings.HasSuffix(r.Type, "json"):
+		return jsonObject{r.Type: jsonObject{"schema": jsonObject{}}} // of a schema that is defined elsewhere
+	case r.Type != "":
+		return jsonObject{r.Type: jsonObject{"schema": jsonObject{"type": "string", "format": "binary"}}}
 	default:
 		return nil
 	}
 }
 
-// refusals is what can go wrong: what the service says, and what the server
-// itself may have against a request.
+// refusals are the kinds of error: those of the service, and those of the
+// server itself. Any request can have malformed headers, come from a page or
+// with a Host that is not allowed here, or have a deadline that has passed.
 func (r Route) refusals() []fault.Kind {
-	kinds := append(slices.Clone(r.Docs.Kinds), fault.RateLimited, fault.Internal)
+	kinds := append(slices.Clone(r.Docs.Kinds), fault.Malformed, fault.RejectPolicy, fault.RateLimited, fault.Internal, fault.Timeout, fault.Canceled, fault.Busy)
 	if r.Scope != "" || !r.Open {
 		kinds = append(kinds, fault.Unauthorized, fault.Forbidden)
 	}
-	if r.Concurrency > 0 || r.Queued || r.Lane != nil {
-		kinds = append(kinds, fault.Busy)
+	if r.Docs.Request != nil || slices.ContainsFunc(r.Methods, changesState) {
+		kinds = append(kinds, fault.BodyTooLarge, fault.RatioCap, fault.RequestTimeout, fault.UnsupportedMediaType)
 	}
-	if r.Class != Stream {
-		kinds = append(kinds, fault.Timeout)
+	if r.Docs.Content {
+		kinds = append(kinds, fault.InvalidRange)
 	}
-	if r.Docs.Request != nil {
-		kinds = append(kinds, fault.BodyTooLarge, fault.RatioCap)
-	}
-	if r.Docs.Request != nil || len(r.parameters(documented(r.Pattern))) > 0 {
-		kinds = append(kinds, fault.Malformed)
-	}
-	kinds = append(kinds, fault.Canceled)
 	slices.Sort(kinds)
 	return slices.DeleteFunc(slices.Compact(kinds), func(k fault.Kind) bool { return !k.HasStatus() })
 }
 
-// OpenAPIRoute answers with the description of a table, which is made when
-// somebody first asks for it. The route is part of the table that it tells of,
-// so the table comes later than the route.
+// OpenAPIRoute serves the description of a table, which is made at the first
+// request. The route is part of the table that it describes, so the table comes
+// later than the route.
 func OpenAPIRoute(service, version string, table func() *Table) Route {
 	describe := sync.OnceValues(func() ([]byte, error) { return table().OpenAPI(version) })
 	return Route{

@@ -17,62 +17,61 @@ func (s span) contentRange(size int64) string {
 	return "bytes " + s.String() + "/" + strconv.FormatInt(size, 10)
 }
 
-// asked is what a Range header asks for.
-type asked uint8
+// rangeResult is the kind of a Range header.
+type rangeResult uint8
 
 const (
-	askedAll     asked = iota // no range, or one in a unit that we do not know
-	askedSome                 // spans
-	askedInvalid              // 416
+	rangeNone    rangeResult = iota // no range, or one in an unknown unit
+	rangeSpans                      // spans
+	rangeInvalid                    // 416: no range is satisfiable
 )
 
 // parseRange reads a Range header (RFC 9110, section 14.2) for a content of a
-// size. More ranges than `most` are refused, and so is what does not parse and
-// what lies outside. Ranges that together are more than the content get the
-// content, and others that overlap are joined: asking for the same bytes again
-// and again must not pay.
-func parseRange(values []string, size int64, most int) (asked, []span) {
+// size. It is refused only if no range is satisfiable. Otherwise unsatisfiable
+// ranges are left out, and the whole content is the answer to a header that we
+// ignore: more ranges than `most`, a part that does not parse, ranges that
+// together are more than the content. Others that overlap are joined: a client
+// must gain nothing by requesting the same bytes repeatedly.
+func parseRange(values []string, size int64, most int) (rangeResult, []span) {
 	if len(values) == 0 {
-		return askedAll, nil
+		return rangeNone, nil
 	}
 	unit, set, found := strings.Cut(values[0], "=")
-	if !found || !strings.EqualFold(strings.TrimSpace(unit), "bytes") || size == 0 {
-		return askedAll, nil
-	}
-	if len(values) > 1 {
-		return askedInvalid, nil
+	if !found || !strings.EqualFold(strings.TrimSpace(unit), "bytes") || size == 0 || len(values) > 1 {
+		return rangeNone, nil
 	}
 	var spans []span
-	total, given := int64(0), 0
+	total, given, follow := int64(0), 0, true
 	for part := range strings.SplitSeq(set, ",") {
 		part = strings.Trim(part, " \t")
 		if part == "" {
 			continue // the list syntax of HTTP allows empty elements
 		}
-		if given++; given > most {
-			return askedInvalid, nil
-		}
 		one, syntax, inside := parseSpan(part, size)
 		if !syntax {
-			return askedInvalid, nil
+			follow = false
 		}
-		if inside {
-			spans = append(spans, one)
-			total += one.length // each is at most size, and there are few
+		if !syntax || !inside {
+			continue
 		}
+		if given++; given > most {
+			return rangeNone, nil
+		}
+		spans = append(spans, one)
+		total += one.length // each is at most size, and there are few
 	}
 	switch {
 	case len(spans) == 0:
-		return askedInvalid, nil
-	case len(spans) > 1 && total > size:
-		return askedAll, nil
+		return rangeInvalid, nil
+	case !follow, len(spans) > 1 && total > size:
+		return rangeNone, nil
 	}
-	return askedSome, coalesce(spans)
+	return rangeSpans, mergeSpans(spans)
 }
 
-// coalesce joins spans that overlap or touch, so that no byte is sent twice.
-// The order is that in which the first byte of each was asked for.
-func coalesce(spans []span) []span {
+// mergeSpans joins spans that overlap or touch, so that no byte is sent twice.
+// They stay in the order in which the first byte of each was requested.
+func mergeSpans(spans []span) []span {
 	for i := 0; i < len(spans); i++ {
 		for j := i + 1; j < len(spans); j++ {
 			a, b := spans[i], spans[j]
@@ -80,7 +79,7 @@ func coalesce(spans []span) []span {
 			if end-from <= a.length+b.length {
 				spans[i] = span{from, end - from}
 				spans = append(spans[:j], spans[j+1:]...)
-				j = i // what was joined may touch one that was passed over
+				j = i // the joined span may touch an earlier one
 			}
 		}
 	}
@@ -88,7 +87,7 @@ func coalesce(spans []span) []span {
 }
 
 // parseSpan reads first-last, first- or -length.
-func parseSpan(part string, size int64) (one span, syntax, inside bool) {
+func parseSpan(part string, size int64) (one span, syntax, satisfiable bool) {
 	first, last, found := strings.Cut(part, "-")
 	first, last = strings.Trim(first, " \t"), strings.Trim(last, " \t")
 	if !found || first == "" && last == "" {
@@ -114,8 +113,8 @@ func parseSpan(part string, size int64) (one span, syntax, inside bool) {
 	return span{from, to - from + 1}, true, from < size
 }
 
-// parsePosition reads digits and nothing else. A number that is too large is
-// as good as the largest one: it lies beyond every content.
+// parsePosition reads digits and nothing else. A number that is too large
+// becomes the largest one: it lies beyond every content.
 func parsePosition(text string) (int64, bool) {
 	if text == "" || strings.Trim(text, "0123456789") != "" {
 		return 0, false

@@ -11,15 +11,15 @@ import (
 // schemas turns Go types into the schemas of an OpenAPI document. Structs with
 // a name are described once and referred to.
 type schemas struct {
-	named node
-	types map[string]reflect.Type // whose name it is
+	components jsonObject
+	types      map[string]reflect.Type // by schema name
 }
 
 func newSchemas() *schemas {
-	return &schemas{named: node{}, types: map[string]reflect.Type{}}
+	return &schemas{components: jsonObject{}, types: map[string]reflect.Type{}}
 }
 
-// The types that JSON shows as something else than what they are made of.
+// The types whose JSON differs from their Go fields.
 var (
 	timeType      = reflect.TypeFor[time.Time]()
 	rawType       = reflect.TypeFor[json.RawMessage]()
@@ -27,51 +27,51 @@ var (
 	marshalerType = reflect.TypeFor[json.Marshaler]()
 )
 
-// of describes the type of a value.
-func (s *schemas) of(value any) node { return s.schema(reflect.TypeOf(value)) }
+// schemaOf describes the type of a value.
+func (s *schemas) schemaOf(value any) jsonObject { return s.schema(reflect.TypeOf(value)) }
 
-func (s *schemas) schema(t reflect.Type) node {
+func (s *schemas) schema(t reflect.Type) jsonObject {
 	switch {
 	case t == timeType:
-		return node{"type": "string", "format": "date-time"}
+		return jsonObject{"type": "string", "format": "date-time"}
 	case t == rawType:
-		return node{} // whatever it is
+		return jsonObject{} // any JSON
 	case t.Implements(textType):
-		return node{"type": "string"}
+		return jsonObject{"type": "string"}
 	case t.Implements(marshalerType):
-		return node{}
+		return jsonObject{}
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
 		return s.schema(t.Elem())
 	case reflect.Bool:
-		return node{"type": "boolean"}
+		return jsonObject{"type": "boolean"}
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		return node{"type": "integer"}
+		return jsonObject{"type": "integer"}
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		return node{"type": "integer", "minimum": 0}
+		return jsonObject{"type": "integer", "minimum": 0}
 	case reflect.Float32, reflect.Float64:
-		return node{"type": "number"}
+		return jsonObject{"type": "number"}
 	case reflect.String:
-		return node{"type": "string"}
+		return jsonObject{"type": "string"}
 	case reflect.Slice, reflect.Array:
 		if t.Elem().Kind() == reflect.Uint8 {
-			return node{"type": "string", "format": "byte"}
+			return jsonObject{"type": "string", "format": "byte"}
 		}
-		return node{"type": "array", "items": s.schema(t.Elem())}
+		return jsonObject{"type": "array", "items": s.schema(t.Elem())}
 	case reflect.Map:
-		return node{"type": "object", "additionalProperties": s.schema(t.Elem())}
+		return jsonObject{"type": "object", "additionalProperties": s.schema(t.Elem())}
 	case reflect.Struct:
 		return s.reference(t)
 	default:
-		return node{} // an interface can be anything
+		return jsonObject{} // an interface can be anything
 	}
 }
 
 // reference describes a struct once, under its name, and refers to it. Of two
 // with the same name in different packages, the second has its package's name
 // too.
-func (s *schemas) reference(t reflect.Type) node {
+func (s *schemas) reference(t reflect.Type) jsonObject {
 	name := t.Name()
 	if name == "" {
 		return s.object(t)
@@ -82,23 +82,23 @@ func (s *schemas) reference(t reflect.Type) node {
 	}
 	if s.types[name] == nil {
 		s.types[name] = t // before its fields, which may lead back to it
-		s.named[name] = s.object(t)
+		s.components[name] = s.object(t)
 	}
-	return node{"$ref": "#/components/schemas/" + name}
+	return jsonObject{"$ref": "#/components/schemas/" + name}
 }
 
 // object describes the fields of a struct as encoding/json sees them.
-func (s *schemas) object(t reflect.Type) node {
-	properties, required := node{}, []string{}
+func (s *schemas) object(t reflect.Type) jsonObject {
+	properties, required := jsonObject{}, []string{}
 	s.fields(t, properties, &required)
-	object := node{"type": "object", "properties": properties}
+	object := jsonObject{"type": "object", "properties": properties}
 	if len(required) > 0 {
 		object["required"] = required
 	}
 	return object
 }
 
-func (s *schemas) fields(t reflect.Type, properties node, required *[]string) {
+func (s *schemas) fields(t reflect.Type, properties jsonObject, required *[]string) {
 	for field := range t.Fields() {
 		tag, options, _ := strings.Cut(field.Tag.Get("json"), ",")
 		switch {

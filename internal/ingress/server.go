@@ -10,14 +10,16 @@ import (
 	"time"
 
 	"micronode/fault"
+	"micronode/internal/corr"
 	"micronode/internal/flow"
 	"micronode/internal/observe"
+	"micronode/internal/supervise"
 )
 
-// Options are what a server is made of. All but Warm, OnAnswer and Exempt are
-// required.
+// Options are what a server is made of. All but Tasks, Warm, OnRequestDone and
+// Exempt are required.
 type Options struct {
-	Service string // the metrics label for what is refused before a route is known
+	Service string // the metrics label for refusals before a route is known
 	Name    string // "http" or "admin": begins the names of the server's lanes
 
 	Table     *Table
@@ -29,20 +31,27 @@ type Options struct {
 	Metrics   *observe.Metrics
 	Logger    *slog.Logger
 
-	// Exempt leaves out the bounds on rate and on requests at a time. It is
-	// for the admin plane, which must answer when nothing else does.
+	// Tasks owns the goroutines of handlers on HTTP/2, and tracks handlers on
+	// HTTP/1 that overran their deadline, so that a drain waits for them and
+	// reports those that are left. Without it, a handler on HTTP/2 that ignores
+	// its context holds its client without a limit.
+	Tasks *supervise.Group
+
+	// Exempt removes the limits of rates and of concurrent requests. It is for
+	// the admin plane, which must answer when nothing else does.
 	Exempt bool
 
 	// Warm finds prepared responses, for listeners whose warm lane is on.
-	Warm Warm
+	Warm WarmSource
 
-	// OnAnswer is told of every request that went through the chain, when it
-	// is over, on its goroutine: it must not block. The warm lane only counts.
-	OnAnswer func(Answer)
+	// OnRequestDone is called for every request that went through the chain,
+	// when it is over, on its goroutine: it must not block. The warm lane only
+	// counts.
+	OnRequestDone func(RequestSummary)
 }
 
-// Answer is what an access log would say of a request.
-type Answer struct {
+// RequestSummary is the content of an access log line.
+type RequestSummary struct {
 	Service string
 	Route   string // the pattern, never the path
 	Method  string
@@ -55,32 +64,36 @@ type Answer struct {
 }
 
 // Server answers requests by its table. It has no listener of its own: Listen
-// and Attach make them. It is an http.Handler, so that a table can be tried
+// and Attach make them. It is an http.Handler, so that a table can be tested
 // without a socket.
 type Server struct {
 	// set at construction
-	service     string
-	name        string
-	times       HTTP
-	limits      Limits
-	allow       Authorise
-	inventory   *flow.Inventory
-	instruments *observe.Instruments
-	logger      *slog.Logger
-	onAnswer    func(Answer)
-	exempt      bool
-	warm        Warm
-	cors        *cors    // nil if no other origin is listed
-	manners     []manner // of every answer
-	secure      manner   // of every answer over TLS; without a key if there is none
+	service        string
+	name           string
+	times          HTTP
+	limits         Limits
+	authorise      Authorise
+	inventory      *flow.Inventory
+	instruments    *observe.Instruments
+	logger         *slog.Logger
+	onRequestDone  func(RequestSummary)
+	tasks          *supervise.Group // may be nil
+	exempt         bool
+	warmSource     WarmSource
+	cors           *cors           // nil if no other origin is listed
+	defaultHeaders []defaultHeader // of every answer
+	hsts           defaultHeader   // of every answer over TLS; without a key if it is off
 
-	mux      *http.ServeMux
-	routes   map[string]*mounted // by pattern, for the warm lane
-	unrouted *counts
-	peers    *peers
-	inflight *flow.Lane // nil if exempt
-	streams  *flow.Lane // nil if exempt
-	bare     *Listener  // stands in where a request came by no listener of ours
+	mux             *http.ServeMux
+	routes          map[string]*mountedRoute // by pattern, for the warm lane
+	unroutedMetrics *routeMetrics
+	clients         *clientTable
+	inflight        *sharePool // nil if exempt
+	streams         *sharePool // nil if exempt
+	stuck           *flow.Lane // of handlers that have overrun their deadline
+	noListener      *Listener  // for requests that came by no listener of ours
+
+	overrunLimiter errorLog // limits the log lines about overruns
 }
 
 // noRoute is the route label of requests that match no route.
@@ -92,27 +105,30 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		service: o.Service, name: o.Name, times: o.Times, limits: o.Limits, allow: o.Authorise,
-		inventory: o.Inventory, instruments: o.Metrics.For(o.Service), logger: o.Logger, onAnswer: o.OnAnswer,
-		exempt: o.Exempt, warm: o.Warm, mux: http.NewServeMux(), routes: map[string]*mounted{},
+		service: o.Service, name: o.Name, times: o.Times, limits: o.Limits, authorise: o.Authorise,
+		inventory: o.Inventory, instruments: o.Metrics.For(o.Service), logger: o.Logger, onRequestDone: o.OnRequestDone, tasks: o.Tasks,
+		exempt: o.Exempt, warmSource: o.Warm, mux: http.NewServeMux(), routes: map[string]*mountedRoute{},
 	}
-	if !o.Exempt { // no page has business with the admin plane
+	if !o.Exempt { // no page may use the admin plane
 		s.cors = newCORS(o.Times.CORS)
 	}
-	s.manners = mannersOf(s.cors)
+	s.defaultHeaders = newDefaultHeaders(s.cors)
 	if o.Times.HSTS > 0 {
-		s.secure = staySecure(o.Times.HSTS)
+		s.hsts = newHSTS(o.Times.HSTS)
 	}
-	s.bare = &Listener{server: s}
-	s.unrouted = newCounts(s.instruments, noRoute)
-	s.peers = newPeers(o.Limits, o.Exempt)
+	s.noListener = &Listener{server: s}
+	s.unroutedMetrics = newRouteMetrics(s.instruments, noRoute)
+	s.clients = newClientTable(o.Limits, o.Exempt, firstLaneShare+len(o.Table.routes))
+	s.stuck = flow.NewLane(o.Inventory, flow.LaneSpec{
+		Service: o.Service, Name: o.Name + "_stuck", Running: stuckRoutes * o.Limits.Stuck, From: "handlers", To: "none: they did not return by their deadline",
+	})
 	if !o.Exempt {
-		s.inflight = flow.NewLane(o.Inventory, flow.LaneSpec{
+		s.inflight = &sharePool{slots: int64(o.Limits.Inflight), index: shareRequests, lane: flow.NewLane(o.Inventory, flow.LaneSpec{
 			Service: o.Service, Name: o.Name + "_inflight", Running: o.Limits.Inflight, From: "connections", To: "handlers",
-		})
-		s.streams = flow.NewLane(o.Inventory, flow.LaneSpec{
+		})}
+		s.streams = &sharePool{slots: int64(o.Limits.Streams), index: shareStreams, lane: flow.NewLane(o.Inventory, flow.LaneSpec{
 			Service: o.Service, Name: o.Name + "_streams", Running: o.Limits.Streams, From: "connections", To: "SSE and WebSocket writers",
-		})
+		})}
 	}
 	s.mount(o)
 	return s, nil
@@ -124,7 +140,7 @@ func (o Options) check() error {
 	case o.Table == nil || o.Inventory == nil || o.Metrics == nil || o.Logger == nil || o.Name == "":
 		return fault.New(op, fault.Internal, "a server needs a Name, a Table, an Inventory, Metrics and a Logger")
 	case o.Authorise == nil:
-		return fault.New(op, fault.Internal, "a server needs an Authorise; one that lets everybody in must be written down as such")
+		return fault.New(op, fault.Internal, "a server needs an Authorise; one that allows everything must be set explicitly")
 	}
 	if err := o.Times.Validate(); err != nil {
 		return fault.Wrap(op, err)
@@ -134,12 +150,13 @@ func (o Options) check() error {
 
 // mount makes the mux of the table.
 func (s *Server) mount(o Options) {
-	rates := workRates(o.Table.routes, o.Limits)
-	for _, route := range o.Table.routes {
-		m := newMounted(s, route, o.Metrics.For(route.Service))
-		m.work = rates[route.Service]
+	rates := newWorkLimiters(o.Table.routes, o.Limits)
+	for i, route := range o.Table.routes {
+		m := newMountedRoute(s, route, o.Metrics.For(route.Service))
+		m.workLimiter = rates[route.Service]
+		m.lanePool = newLanePool(route, firstLaneShare+i)
 		if !route.Queued {
-			m.work = nil
+			m.workLimiter = nil
 		}
 		if s.routes[route.Pattern] == nil || slices.Contains(route.Methods, http.MethodGet) {
 			s.routes[route.Pattern] = m
@@ -150,15 +167,19 @@ func (s *Server) mount(o Options) {
 	}
 }
 
-// ServeHTTP is the chain up to the route: the correlation ID, what a connection
-// is for, who it claims to talk to, and what a page may ask.
+// ServeHTTP is the chain up to the route: the correlation ID, the framing, Host
+// and Origin, and CORS preflights.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c := s.arrive(w, r)
-	defer c.end(r)
+	c := s.newCall(w, r)
+	defer c.recoverAndFinish(r)
 	if c.listener.draining.Load() {
 		s.reject("draining")
 		w.Header().Set("Connection", "close")
 		c.fail(r, errDraining)
+		return
+	}
+	if err := c.checkFraming(r); err != nil {
+		c.fail(r, err)
 		return
 	}
 	if err := c.listener.hosts.check(c, r); err != nil {
@@ -168,26 +189,27 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.preflight(c, r) {
 		return
 	}
-	if crooked(r.URL.Path) {
+	if hasDotSegment(r.URL.Path) {
 		if c.body {
-			c.Header().Set("Connection", "close") // nobody reads it
+			c.Header().Set("Connection", "close") // nothing reads it
 		}
-		c.fail(r, errCrooked)
+		c.fail(r, errDotSegment)
 		return
 	}
 	s.mux.ServeHTTP(c, r)
-	if c.missed != 0 {
-		c.fail(r, missing(c, r))
+	if c.muxStatus != 0 {
+		c.fail(r, noRouteError(c, r))
 	}
 }
 
-// errCrooked refuses what the mux would redirect. A path that means another one
-// is a mistake or a trick, and to help with either is not our business.
-var errCrooked = &fault.Error{Op: "http.route", Kind: fault.Malformed, Detail: "the path has an empty segment or a dot segment",
-	Next: "Write the path that is meant, without //, /./ and /../."}
+// errDotSegment rejects what the mux would redirect. A path that means another
+// one is a mistake or an attack, and a redirect would help both.
+var errDotSegment = &fault.Error{Op: "http.route", Kind: fault.Malformed, Detail: "the path has an empty segment or a dot segment",
+	Next: "Write the path without //, /./ and /../."}
 
-// crooked reports whether a path has segments that a file system would resolve.
-func crooked(path string) bool {
+// hasDotSegment reports whether a path has segments that a file system would
+// resolve.
+func hasDotSegment(path string) bool {
 	for rest, more := strings.TrimPrefix(path, "/"), true; more; {
 		var segment string
 		segment, rest, more = strings.Cut(rest, "/")
@@ -198,97 +220,119 @@ func crooked(path string) bool {
 	return false
 }
 
-// arrive makes the call of a request.
-func (s *Server) arrive(w http.ResponseWriter, r *http.Request) *call {
-	c := &call{under: w, server: s, listener: s.bare, start: time.Now(), http2: r.ProtoMajor == 2, body: hasBody(r), request: r}
+// newCall makes the call of a request.
+func (s *Server) newCall(w http.ResponseWriter, r *http.Request) *call {
+	c := &call{inner: w, server: s, listener: s.noListener, start: time.Now(), http2: r.ProtoMajor == 2, body: hasBody(r), request: r}
 	if on, ok := r.Context().Value(connKey{}).(*conn); ok {
 		c.conn, c.listener, c.client = on, on.listener, on.client
-		on.answering.Store(true)
+		on.inRequest.Store(true)
 		if c.http2 {
 			on.http2.Store(true)
 		}
 	}
 	given := ""
-	if values := r.Header[corrKey]; len(values) > 0 {
+	if values := r.Header[corrHeaderKey]; len(values) > 0 {
 		given = values[0]
 	}
-	var ok bool
-	if c.corrID, ok = observe.ParseCorrID(given); !ok {
-		c.corrID = observe.NewCorrID()
+	if c.corrID = given; !corr.Valid(given) {
+		c.corrID = corr.New()
 	}
 	header := w.Header()
 	c.corrValue[0] = c.corrID
-	header[corrKey] = c.corrValue[:]
-	s.behave(header, r)
-	s.cors.share(header, r.Header[originKey])
+	header[corrHeaderKey] = c.corrValue[:]
+	s.setDefaultHeaders(header, r)
+	s.cors.setHeaders(header, r.Header[originKey])
 	return c
 }
 
-// corrKey is observe.CorrHeader as it stands in a header map. To make it so at
+// corrHeaderKey is corr.Header in canonical form. To canonicalise it at
 // every request costs two allocations.
-var corrKey = http.CanonicalHeaderKey(observe.CorrHeader)
+var corrHeaderKey = http.CanonicalHeaderKey(corr.Header)
 
-// missing says why the mux found no route.
-func missing(c *call, r *http.Request) error {
+// noRouteError returns why the mux found no route.
+func noRouteError(c *call, r *http.Request) error {
 	const op = "http.route"
-	switch c.missed {
+	switch c.muxStatus {
 	case http.StatusMethodNotAllowed:
-		return fault.New(op, fault.MethodNotAllowed, "this path answers to %s", c.Header().Get("Allow"))
+		return fault.New(op, fault.MethodNotAllowed, "this path accepts %s", c.Header().Get("Allow"))
 	case http.StatusNotFound:
-		err := fault.New(op, fault.NotFound, "there is no such path")
-		err.Next = "GET /openapi.json lists the paths there are."
-		return err
+		return fault.New(op, fault.NotFound, "there is no such path").Advise("GET /openapi.json lists the paths.")
 	default:
-		return fault.New(op, fault.Malformed, "this is no request for a path")
+		return fault.New(op, fault.Malformed, "the request target is not a path")
 	}
 }
 
 // reject counts a refusal that came before any route.
 func (s *Server) reject(reason string) { s.instruments.Rejected.WithLabelValues(reason).Inc() }
 
-// ServeHTTP is the chain from the route on. It reads from top to bottom in the
-// order in which things are checked: cheap before costly, and nothing is
-// queued or decoded for a caller that may not ask.
-func (m *mounted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// ServeHTTP is the chain from the route on. serve reads from top to bottom in
+// the order of the checks: cheap before costly, and nothing is queued or
+// decoded for an unauthorised caller.
+func (m *mountedRoute) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := w.(*call)
 	c.route = m
-	ctx := c.within(r.Context())
+	ctx := c.withContext(r.Context())
 	if c.body {
 		r = r.WithContext(ctx) // the body is about to be replaced, and the original is net/http's
 	}
-	if err := m.answer(ctx, c, r); err != nil {
+	if err := m.serve(ctx, c, r); err != nil {
 		c.fail(r, err)
 	}
 }
 
-func (m *mounted) answer(ctx context.Context, c *call, r *http.Request) error {
-	if err := m.takeBody(c, r); err != nil {
+func (m *mountedRoute) serve(ctx context.Context, c *call, r *http.Request) error {
+	if err := m.boundBody(c, r); err != nil {
 		return err
 	}
-	if err := m.takeRate(c); err != nil {
+	if err := m.spendRate(c); err != nil {
 		return err
 	}
-	if err := m.enter(ctx); err != nil {
+	if err := m.acquireSlot(ctx, c); err != nil {
 		return err
 	}
-	defer m.leave()
+	defer func() {
+		if !c.abandoned { // otherwise it is released already, or kept until the handler returns
+			m.releaseSlot(c)
+		}
+	}()
 	if err := m.authorise(ctx, c, r); err != nil {
 		return err
 	}
-	ctx, err := m.bound(ctx, c, r)
+	if err := m.spendWork(c); err != nil {
+		return err
+	}
+	ctx, err := m.setDeadline(ctx, c, r)
 	if err != nil {
 		return err
 	}
-	defer c.bounds.release()
-	return late(ctx, m.run(ctx, c, r.WithContext(ctx)))
+	defer c.limits.release()
+	return c.timeoutError(ctx, m.runHandler(ctx, c, r.WithContext(ctx)))
 }
 
-// run waits in the route's lane, if it has one, and calls the handler.
-func (m *mounted) run(ctx context.Context, c *call, r *http.Request) error {
+// runHandler runs the handler, and makes sure that the request is answered by
+// the deadline.
+func (m *mountedRoute) runHandler(ctx context.Context, c *call, r *http.Request) error {
 	if err := flow.Ended(ctx, "http.deadline"); err != nil {
 		return err // the caller's deadline had passed when the request came
 	}
+	switch {
+	case c.conn == nil: // the connection is not ours
+	case !c.http2:
+		c.conn.trackCall(c)
+	case m.server.tasks != nil:
+		return m.runDetached(ctx, c, r)
+	}
+	return m.handle(ctx, c, r)
+}
+
+// handle enters the route's lane, if it has one, and calls the handler.
+func (m *mountedRoute) handle(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
 	if lane := m.route.Lane; lane != nil {
+		leave, err := m.acquireLaneShare(ctx)
+		if err != nil {
+			return err
+		}
+		defer leave()
 		if err := lane.Enter(ctx); err != nil {
 			if fault.KindOf(err) == fault.Busy {
 				m.reject("busy")
@@ -297,5 +341,5 @@ func (m *mounted) run(ctx context.Context, c *call, r *http.Request) error {
 		}
 		defer lane.Leave()
 	}
-	return m.route.Handler(c, r)
+	return m.route.Handler(w, r)
 }

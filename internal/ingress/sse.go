@@ -17,55 +17,44 @@ import (
 // Event is one message of a stream. Data is text; JSON is the custom.
 type Event struct {
 	Name string // the type; empty for "message"
-	ID   string // what a client sends as Last-Event-ID when it comes back
+	ID   string // what a client sends as Last-Event-ID when it reconnects
 	Data []byte
 }
 
-// Next waits for the next event. It is called on the handler's goroutine, one
-// call at a time: nothing is buffered here, so a slow client slows only its own
-// reader, which lags on its bus and is told so. A lag is an error of kind
-// Lagging, after which Next is called again; any other error ends the stream.
-type Next func(ctx context.Context) (Event, error)
-
-// FromBus is the Next of a reader of a bus.
-func FromBus[T any](reader *flow.Reader[T], render func(T) (Event, error)) Next {
-	return func(ctx context.Context) (Event, error) {
-		item, err := reader.Recv(ctx)
-		if err != nil {
-			return Event{}, err
-		}
-		return render(item)
-	}
-}
+// NextEvent waits for the next event. It is called on the handler's goroutine,
+// one call at a time: nothing is buffered here, so a slow client slows only its
+// own reader, which lags on its bus. A lag is an error of kind Lagging, after
+// which NextEvent is called again; any other error ends the stream.
+type NextEvent func(ctx context.Context) (Event, error)
 
 // eventWriter is where a stream goes: SSE or a WebSocket.
 type eventWriter interface {
 	send(Event) error
-	beat() error
+	heartbeat() error
 }
 
-// errLeft is why a stream ends when its client is gone.
-var errLeft = &fault.Error{Op: "http.stream", Kind: fault.BrokenPipe, Detail: "the client left"}
+// errClientLeft is why a stream ends when its client has left.
+var errClientLeft = &fault.Error{Op: "http.stream", Kind: fault.BrokenPipe, Detail: "the client left"}
 
-// pump asks for events and sends them until the stream ends, and returns why.
-// If it is the client that left, that is BrokenPipe.
-func pump(ctx context.Context, heartbeat time.Duration, next Next, out eventWriter) error {
+// pump waits for events and sends them until the stream ends, and returns why.
+// If the client has left, that is BrokenPipe.
+func pump(ctx context.Context, heartbeat time.Duration, next NextEvent, writer eventWriter) error {
 	for {
-		turn, cancel := context.WithTimeout(ctx, heartbeat)
-		event, err := next(turn)
-		silent := turn.Err() != nil
+		waitCtx, cancel := context.WithTimeout(ctx, heartbeat)
+		event, err := next(waitCtx)
+		silent := waitCtx.Err() != nil
 		cancel()
 		switch {
 		case err == nil:
-			err = out.send(event)
+			err = writer.send(event)
 		case errors.Is(err, fault.Lagging):
-			err = out.send(lagged(err))
+			err = writer.send(lagEvent(err))
 		case context.Cause(ctx) == context.Canceled:
-			return errLeft
+			return errClientLeft
 		case ctx.Err() != nil:
 			return flow.Ended(ctx, "http.stream")
 		case silent && (errors.Is(err, fault.Timeout) || errors.Is(err, context.DeadlineExceeded)):
-			err = out.beat()
+			err = writer.heartbeat()
 		default:
 			return err
 		}
@@ -75,8 +64,8 @@ func pump(ctx context.Context, heartbeat time.Duration, next Next, out eventWrit
 	}
 }
 
-// lagged is the event that tells a client how much it missed.
-func lagged(err error) Event {
+// lagEvent is the event with the number of events that a client missed.
+func lagEvent(err error) Event {
 	missed := uint64(0)
 	if lag, ok := errors.AsType[*flow.LagError](err); ok {
 		missed = lag.Missed
@@ -85,9 +74,9 @@ func lagged(err error) Event {
 }
 
 // SSE answers with a stream of server-sent events until the client leaves, the
-// events end, or the node drains; the last two it says in a comment. The route
-// is of class Stream.
-func SSE(w http.ResponseWriter, r *http.Request, next Next) error {
+// events end, or the node drains; a comment reports the last two. The route is
+// of class Stream.
+func SSE(w http.ResponseWriter, r *http.Request, next NextEvent) error {
 	c := callOf(r.Context())
 	if c == nil {
 		return fault.New("http.sse", fault.Internal, "a stream needs the chain of a server")
@@ -95,27 +84,27 @@ func SSE(w http.ResponseWriter, r *http.Request, next Next) error {
 	header := w.Header()
 	header.Set("Content-Type", "text/event-stream")
 	header.Set("Cache-Control", "no-store")
-	header.Set("X-Accel-Buffering", "no") // a proxy that collects events would defeat them
-	out := &sseWriter{call: c, w: w, flush: http.NewResponseController(w), patience: c.server.times.Progress}
-	if err := out.beat(); err != nil { // shows the client that it is subscribed
+	header.Set("X-Accel-Buffering", "no") // a proxy that buffers events would delay them
+	out := &sseWriter{call: c, w: w, controller: http.NewResponseController(w), writeTimeout: c.server.times.Progress}
+	if err := out.heartbeat(); err != nil { // shows the client that it is subscribed
 		return fault.WrapKind("http.sse", fault.BrokenPipe, err)
 	}
 	err := pump(r.Context(), c.server.times.Heartbeat, next, out)
 	switch kind := fault.KindOf(err); {
 	case kind == fault.BrokenPipe:
-		c.left = true
+		c.clientLeft.Store(true)
 	case errors.Is(err, errDraining):
 		_ = out.comment("draining") // the client will see the end in any case
 	case kind == fault.Canceled || kind == fault.Timeout:
 		_ = out.comment("end")
 	default:
-		_ = out.send(failure(err))
+		_ = out.send(errorEvent(err))
 	}
 	return nil
 }
 
-// failure is the event that tells why a stream cannot go on.
-func failure(err error) Event {
+// errorEvent is the event with the error that ends a stream.
+func errorEvent(err error) Event {
 	text, _ := json.Marshal(struct { // plain strings can always be encoded
 		Code   string `json:"code"`
 		Detail string `json:"detail"`
@@ -127,10 +116,10 @@ func failure(err error) Event {
 // sseWriter writes events to an HTTP answer.
 type sseWriter struct {
 	// set at construction
-	call     *call
-	w        http.ResponseWriter
-	flush    *http.ResponseController
-	patience time.Duration // for one event
+	call         *call
+	w            http.ResponseWriter
+	controller   *http.ResponseController
+	writeTimeout time.Duration // for one event
 
 	buffer bytes.Buffer // owned by the handler
 }
@@ -155,7 +144,7 @@ func (s *sseWriter) field(name, value string) {
 	}
 }
 
-func (s *sseWriter) beat() error { return s.comment("") }
+func (s *sseWriter) heartbeat() error { return s.comment("") }
 
 func (s *sseWriter) comment(text string) error {
 	s.buffer.Reset()
@@ -164,9 +153,15 @@ func (s *sseWriter) comment(text string) error {
 }
 
 func (s *sseWriter) write() error {
-	s.call.setWriteDeadline(time.Now().Add(s.patience))
+	s.call.setWriteDeadline(time.Now().Add(s.writeTimeout))
 	if _, err := s.w.Write(s.buffer.Bytes()); err != nil {
 		return err
 	}
-	return s.flush.Flush()
+	if err := s.controller.Flush(); err != nil {
+		return err
+	}
+	if s.call.http2 {
+		s.call.setWriteDeadline(time.Time{}) // otherwise it would end the stream even if nothing is written
+	}
+	return nil
 }

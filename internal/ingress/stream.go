@@ -7,24 +7,25 @@ import (
 	"micronode/fault"
 )
 
-// errDraining is why a request is refused, and a stream ended, by a drain.
+// errDraining is the reason for which a drain rejects requests and ends
+// streams.
 var errDraining = &fault.Error{Op: "http", Kind: fault.Canceled, Detail: "this node is draining"}
 
-// streams knows what ends only when it is told to: event streams and
-// WebSockets.
-type streams struct {
+// streamSet holds the requests that end only when they are cancelled: event
+// streams and WebSockets.
+type streamSet struct {
 	mu    sync.Mutex //lockblock:leaf guards a map
-	open  map[*ending]struct{}
+	open  map[*streamHandle]struct{}
 	ended bool
 }
 
-// ending is how one of them is told.
-type ending struct{ cancel context.CancelCauseFunc }
+// streamHandle cancels one of them.
+type streamHandle struct{ cancel context.CancelCauseFunc }
 
-// add enters a stream; the returned function takes it out.
-func (s *streams) add(cancel context.CancelCauseFunc) (leave func()) {
-	one := &ending{cancel}
-	if s.enter(one) {
+// register adds a stream; the returned function removes it.
+func (s *streamSet) register(cancel context.CancelCauseFunc) (leave func()) {
+	one := &streamHandle{cancel}
+	if s.insert(one) {
 		cancel(errDraining)
 	}
 	return func() {
@@ -34,32 +35,32 @@ func (s *streams) add(cancel context.CancelCauseFunc) (leave func()) {
 	}
 }
 
-func (s *streams) enter(one *ending) (ended bool) {
+func (s *streamSet) insert(one *streamHandle) (ended bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.open == nil {
-		s.open = map[*ending]struct{}{}
+		s.open = map[*streamHandle]struct{}{}
 	}
 	s.open[one] = struct{}{}
 	return s.ended
 }
 
-// end tells all of them, and those that come later.
-func (s *streams) end() {
+// endAll cancels all streams, and those that are registered later.
+func (s *streamSet) endAll() {
 	s.mu.Lock()
 	s.ended = true
-	told := make([]*ending, 0, len(s.open))
+	handles := make([]*streamHandle, 0, len(s.open))
 	for one := range s.open {
-		told = append(told, one)
+		handles = append(handles, one)
 	}
 	s.mu.Unlock()
-	for _, one := range told {
+	for _, one := range handles {
 		one.cancel(errDraining)
 	}
 }
 
-// reopen lets new ones in after a restart of the listener.
-func (s *streams) reopen() {
+// reopen accepts new streams after a restart of the listener.
+func (s *streamSet) reopen() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = false

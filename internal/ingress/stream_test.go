@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,12 +44,12 @@ func newStreamFixture(t testing.TB, changes ...func(*Options)) *streamFixture {
 		}
 		defer reader.Close()
 		if IsUpgrade(r) {
-			return Socket(w, r, FromBus(reader, render))
+			return WebSocket(w, r, fromBus(reader, render))
 		}
-		return SSE(w, r, FromBus(reader, render))
+		return SSE(w, r, fromBus(reader, render))
 	}}
 	wrong := Route{Service: "registry", Methods: []string{"GET", "POST"}, Pattern: "/socket", Class: Stream, Open: true, Handler: func(w http.ResponseWriter, r *http.Request) error {
-		return Socket(w, r, func(ctx context.Context) (Event, error) { <-ctx.Done(); return Event{}, ctx.Err() })
+		return WebSocket(w, r, func(ctx context.Context) (Event, error) { <-ctx.Done(); return Event{}, ctx.Err() })
 	}}
 	return &streamFixture{newFixture(t, []Route{route, wrong}, changes...), bus}
 }
@@ -69,8 +70,8 @@ func (f *streamFixture) subscribe(headers ...string) (*client, *bufio.Scanner) {
 	return c, scanner
 }
 
-// block reads up to an empty line.
-func block(s *bufio.Scanner) string {
+// readEventBlock reads up to an empty line.
+func readEventBlock(s *bufio.Scanner) string {
 	var all []string
 	for s.Scan() && s.Text() != "" {
 		all = append(all, s.Text())
@@ -86,29 +87,76 @@ func TestSSE(t *testing.T) {
 		f.bus.Publish(1)
 		f.bus.Publish(2)
 		for n := 1; n <= 2; n++ {
-			if got, want := block(events), fmt.Sprintf("event: count\nid: %d\ndata: {\"n\":%d}", n, n); got != want {
+			if got, want := readEventBlock(events), fmt.Sprintf("event: count\nid: %d\ndata: {\"n\":%d}", n, n); got != want {
 				t.Errorf("%q, want %q", got, want)
 			}
 		}
 		from := time.Now()
 		for range 3 {
-			if got := block(events); got != ":" {
+			if got := readEventBlock(events); got != ":" {
 				t.Errorf("heartbeat %q", got)
 			}
 		}
 		if took := time.Since(from); took != 45*time.Second {
 			t.Errorf("three heartbeats in %s", took)
 		}
-		f.counted(1, "inflight_requests", "route", "/stream")
+		f.wantMetric(1, "inflight_requests", "route", "/stream")
 		c.Close()
 		synctest.Wait()
-		f.counted(0, "inflight_requests", "route", "/stream")
-		f.counted(1, "http_requests_total", "route", "/stream", "status", "499")
+		f.wantMetric(0, "inflight_requests", "route", "/stream")
+		f.wantMetric(1, "http_requests_total", "route", "/stream", "status", "499")
 	})
 }
 
-// A client that does not keep up is told how much it missed, and slows nobody
-// else.
+// A stream ends when the capability that opened it becomes invalid, and gives
+// the reason; one that needed no capability goes on.
+func TestAStreamEndsWithItsCapability(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var again atomic.Int64
+		f := newStreamFixture(t, func(o *Options) {
+			o.Authorise = func(_ context.Context, ask AuthRequest) error {
+				if ask.Recheck {
+					again.Add(1)
+				}
+				if ask.Token == "short" && time.Since(began) >= 5*time.Second {
+					return fault.New("test", fault.Unauthorized, "the token expired")
+				}
+				return nil
+			}
+		})
+		f.listen()
+		_, events := f.subscribe("Authorization: Bearer short")
+		_, lasting := f.subscribe("Authorization: Bearer long")
+		_, without := f.subscribe()
+		socket := f.socket(t, "Authorization", "Bearer short")
+		if got := readEventBlock(events); !strings.HasPrefix(got, "event: error\n") || !strings.Contains(got, "the token expired") {
+			t.Errorf("%q", got)
+		}
+		if events.Scan() {
+			t.Errorf("it goes on: %q", events.Text())
+		}
+		if took := time.Since(began); took != 5*time.Second {
+			t.Errorf("it ended after %s", took)
+		}
+		bounded, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if _, _, err := socket.Read(bounded); websocket.CloseStatus(err) != websocket.StatusPolicyViolation {
+			t.Errorf("the WebSocket: %v", err)
+		}
+		for _, one := range []*bufio.Scanner{lasting, without} {
+			if got := readEventBlock(one); got != ":" {
+				t.Errorf("%q", got)
+			}
+		}
+		if asked := again.Load(); asked < 15 || asked > 30 {
+			t.Errorf("it was asked %d times", asked)
+		}
+	})
+}
+
+// A client that does not keep up receives the number of lost events, and slows
+// no other.
 func TestSSELag(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newStreamFixture(t)
@@ -116,20 +164,20 @@ func TestSSELag(t *testing.T) {
 		_, events := f.subscribe()
 		synctest.Wait() // the reader waits for its first event
 		for n := range 10 {
-			f.bus.Publish(n) // none of these goes to sleep, so the reader cannot keep up
+			f.bus.Publish(n) // none of these blocks, so the reader cannot keep up
 		}
-		got := block(events)
+		got := readEventBlock(events)
 		if !strings.HasPrefix(got, "event: lagged\ndata: {\"missed\":") && !strings.HasPrefix(got, "event: count") {
 			t.Fatalf("%q", got)
 		}
 		for !strings.HasSuffix(got, `{"n":9}`) {
-			got = block(events)
+			got = readEventBlock(events)
 		}
 	})
-	if e := lagged(&flow.LagError{Missed: 7}); e.Name != "lagged" || string(e.Data) != `{"missed":7}` {
+	if e := lagEvent(&flow.LagError{Missed: 7}); e.Name != "lagged" || string(e.Data) != `{"missed":7}` {
 		t.Errorf("%+v", e)
 	}
-	if e := lagged(fault.Lagging); string(e.Data) != `{"missed":0}` {
+	if e := lagEvent(fault.Lagging); string(e.Data) != `{"missed":0}` {
 		t.Errorf("%+v", e)
 	}
 }
@@ -140,18 +188,18 @@ func TestSSEEnds(t *testing.T) {
 		f.listen()
 		_, failing := f.subscribe()
 		f.bus.Publish(-1)
-		if got := block(failing); !strings.HasPrefix(got, "event: error\ndata: {\"code\":\"IntegrityFail\"") || failing.Scan() {
+		if got := readEventBlock(failing); !strings.HasPrefix(got, "event: error\ndata: {\"code\":\"IntegrityFail\"") || failing.Scan() {
 			t.Errorf("%q", got)
 		}
 		from := time.Now()
 		_, short := f.subscribe("Request-Timeout: 20")
-		block(short) // a heartbeat
-		if got := block(short); got != ": end" || time.Since(from) != 20*time.Second {
+		readEventBlock(short) // a heartbeat
+		if got := readEventBlock(short); got != ": end" || time.Since(from) != 20*time.Second {
 			t.Errorf("%q after %s: a caller may say how long it wants to listen", got, time.Since(from))
 		}
 		_, closing := f.subscribe()
 		f.bus.Close()
-		if got := block(closing); got != ": end" || closing.Scan() {
+		if got := readEventBlock(closing); got != ": end" || closing.Scan() {
 			t.Errorf("%q", got)
 		}
 	})
@@ -173,7 +221,7 @@ func TestStreamsAreDrained(t *testing.T) {
 		if err := f.listener.Drain(context.Background()); err != nil {
 			t.Error(err)
 		}
-		if got := block(events); got != ": draining" || events.Scan() {
+		if got := readEventBlock(events); got != ": draining" || events.Scan() {
 			t.Errorf("%q", got)
 		}
 		if err := <-closed; websocket.CloseStatus(err) != websocket.StatusGoingAway {
@@ -182,11 +230,11 @@ func TestStreamsAreDrained(t *testing.T) {
 		if took := time.Since(from); took > 0 {
 			t.Errorf("streams ended after %s", took)
 		}
-		// One that comes too late is told at once.
-		told := make(chan error, 1)
-		leave := f.listener.streams.add(func(err error) { told <- err })
+		// One that is registered later is cancelled at once.
+		canceled := make(chan error, 1)
+		leave := f.listener.streams.register(func(err error) { canceled <- err })
 		defer leave()
-		if err := <-told; !errors.Is(err, fault.Canceled) {
+		if err := <-canceled; !errors.Is(err, fault.Canceled) {
 			t.Error(err)
 		}
 	})
@@ -214,11 +262,15 @@ func TestADeafSocketDoesNotHoldADrain(t *testing.T) {
 }
 
 // socket opens a WebSocket on the stream.
-func (f *streamFixture) socket(t *testing.T) *websocket.Conn {
+func (f *streamFixture) socket(t *testing.T, headers ...string) *websocket.Conn {
 	t.Helper()
-	transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return f.memory.connect("127.0.0.1:4002") }}
+	transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return f.mem.connect("127.0.0.1:4002") }}
 	t.Cleanup(transport.CloseIdleConnections)
-	socket, _, err := websocket.Dial(t.Context(), "ws://localhost/stream", &websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}})
+	header := http.Header{}
+	for i := 0; i < len(headers); i += 2 {
+		header.Set(headers[i], headers[i+1])
+	}
+	socket, _, err := websocket.Dial(t.Context(), "ws://localhost/stream", &websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}, HTTPHeader: header})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +278,7 @@ func (f *streamFixture) socket(t *testing.T) *websocket.Conn {
 	return socket
 }
 
-func TestSocket(t *testing.T) {
+func TestWebSocket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newStreamFixture(t)
 		f.listen()
@@ -234,7 +286,7 @@ func TestSocket(t *testing.T) {
 		synctest.Wait()
 		f.bus.Publish(5)
 		kind, text, err := socket.Read(t.Context())
-		var m message
+		var m webSocketEvent
 		if err != nil || kind != websocket.MessageText || json.Unmarshal(text, &m) != nil || m.Event != "count" || m.ID != "5" || string(m.Data) != `{"n":5}` {
 			t.Fatalf("%v %s", err, text)
 		}
@@ -256,7 +308,7 @@ func TestSocket(t *testing.T) {
 			t.Error(err)
 		}
 		synctest.Wait()
-		f.counted(0, "inflight_requests", "route", "/stream")
+		f.wantMetric(0, "inflight_requests", "route", "/stream")
 
 		talking := f.socket(t)
 		talking.Write(t.Context(), websocket.MessageText, []byte("hello"))
@@ -264,12 +316,12 @@ func TestSocket(t *testing.T) {
 			t.Errorf("clients only listen: %v", err)
 		}
 
-		// One that is gone without a word is noticed by the heartbeat.
+		// One that has vanished without closing is noticed by the heartbeat.
 		deaf := f.socket(t)
 		_ = deaf // it never reads, and so never answers
 		time.Sleep(21 * time.Second)
 		synctest.Wait()
-		f.counted(0, "inflight_requests", "route", "/stream")
+		f.wantMetric(0, "inflight_requests", "route", "/stream")
 
 		ending := f.socket(t)
 		synctest.Wait()
@@ -286,19 +338,22 @@ func TestSocket(t *testing.T) {
 	})
 }
 
-func TestNotASocket(t *testing.T) {
+func TestNotAWebSocket(t *testing.T) {
 	f := newStreamFixture(t)
 	f.listen()
 	upgrade := []string{"Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="}
-	f.dial().get("/socket").refused(t, 400, "Malformed")
-	f.dial().get("/socket", upgrade[1:]...).refused(t, 400, "Malformed")
-	f.dial().get("/socket", upgrade[:3]...).refused(t, 400, "Malformed")
-	f.dial().get("/socket", upgrade[0], upgrade[1], "Sec-WebSocket-Version: 8", upgrade[3]).refused(t, 400, "Malformed")
-	f.dial().ask("POST", "/socket", append(upgrade, "Content-Length: 0")...).refused(t, 400, "Malformed")
-	f.dial().get("/socket", append(upgrade, "Origin: http://evil.example")...).refused(t, 403, "RejectPolicy")
+	f.dial().get("/socket").wantRefusal(t, 400, "Malformed")
+	f.dial().get("/socket", upgrade[1:]...).wantRefusal(t, 400, "Malformed")
+	f.dial().get("/socket", upgrade[:3]...).wantRefusal(t, 400, "Malformed")
+	f.dial().get("/socket", upgrade[0], upgrade[1], "Sec-WebSocket-Version: 8", upgrade[3]).wantRefusal(t, 400, "Malformed")
+	for _, key := range []string{"", "x", "dGhlIHNhbXBsZSBub25jZQ", "dGhlIHNhbXBsZSBub25j", "dGhlIHNhbXBsZSBub25jZSBkcw==", "dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="} {
+		f.dial().get("/socket", append(upgrade[:3:3], "Sec-WebSocket-Key: "+key)...).wantRefusal(t, 400, "Malformed")
+	}
+	f.dial().ask("POST", "/socket", append(upgrade, "Content-Length: 0")...).wantRefusal(t, 400, "Malformed")
+	f.dial().get("/socket", append(upgrade, "Origin: http://evil.example")...).wantRefusal(t, 403, "RejectPolicy")
 
 	for name, handler := range map[string]Handler{
-		"socket": func(w http.ResponseWriter, r *http.Request) error { return Socket(w, r, nil) },
+		"socket": func(w http.ResponseWriter, r *http.Request) error { return WebSocket(w, r, nil) },
 		"sse":    func(w http.ResponseWriter, r *http.Request) error { return SSE(w, r, nil) },
 	} {
 		if err := handler(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)); fault.KindOf(err) != fault.Internal {
@@ -309,11 +364,11 @@ func TestNotASocket(t *testing.T) {
 
 func TestStreamsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newStreamFixture(t, func(o *Options) { o.Limits.Streams, o.Limits.Inflight = 2, 1 })
+		f := newStreamFixture(t, func(o *Options) { o.Limits.Streams, o.Limits.Inflight = 3, 1 })
 		f.listen()
 		c, _ := f.subscribe()
-		f.subscribe() // streams do not use up the places of requests
-		f.dial().get("/stream").refused(t, 429, "Busy")
+		f.subscribe() // streams do not use the slots of requests
+		f.dial().get("/stream").wantRefusal(t, 429, "Busy")
 		c.Close()
 		synctest.Wait()
 		f.subscribe()
@@ -322,8 +377,8 @@ func TestStreamsAreBounded(t *testing.T) {
 
 func TestSSEText(t *testing.T) {
 	w := httptest.NewRecorder()
-	f := newFixture(t, []Route{control("GET", "/x", answers(""))})
-	s := &sseWriter{call: &call{under: w, server: f.server}, w: w, flush: http.NewResponseController(w), patience: time.Second}
+	f := newFixture(t, []Route{control("GET", "/x", respondWith(""))})
+	s := &sseWriter{call: &call{inner: w, server: f.server}, w: w, controller: http.NewResponseController(w), writeTimeout: time.Second}
 	for _, c := range []struct {
 		event Event
 		want  string
@@ -341,17 +396,17 @@ func TestSSEText(t *testing.T) {
 }
 
 // What is not JSON is sent as a text.
-func TestSocketText(t *testing.T) {
+func TestWebSocketText(t *testing.T) {
 	f := newFixture(t, []Route{{Service: "overlay", Methods: []string{"GET"}, Pattern: "/s", Class: Stream, Handler: func(w http.ResponseWriter, r *http.Request) error {
 		sent := false
-		return Socket(w, r, func(ctx context.Context) (Event, error) {
+		return WebSocket(w, r, func(ctx context.Context) (Event, error) {
 			if sent {
 				return Event{}, io.EOF
 			}
 			sent = true
 			return Event{Data: []byte("plain <text>")}, nil
 		})
-	}}}).open()
+	}}}).listenTCP()
 	socket, _, err := websocket.Dial(t.Context(), "ws://"+f.listener.Addr().String()+"/s", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -364,15 +419,15 @@ func TestSocketText(t *testing.T) {
 	}
 }
 
-// Where the chain does not look at the origin, the WebSocket does.
+// Where the chain does not check the origin, the WebSocket does.
 func TestTheOriginOfASocket(t *testing.T) {
 	f := newStreamFixture(t)
-	f.memory = newMemory()
-	f.memory.addr = &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 443}
-	f.serve(f.server.Attach(f.memory, ListenOptions{Name: "http"}))
+	f.mem = newMemListener()
+	f.mem.addr = &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 443}
+	f.serve(f.server.Attach(f.mem, ListenOptions{Name: "http"}))
 	upgrade := "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
-	f.dial().get("/stream", upgrade, "Origin: https://evil.example").refused(t, 403, "RejectPolicy")
-	f.dial().get("/stream", upgrade, "Origin: https://%zz").refused(t, 403, "RejectPolicy")
+	f.dial().get("/stream", upgrade, "Origin: https://evil.example").wantRefusal(t, 403, "RejectPolicy")
+	f.dial().get("/stream", upgrade, "Origin: https://%zz").wantRefusal(t, 403, "RejectPolicy")
 	f.server.cors = newCORS([]string{mapsPage})
 	for _, origin := range []string{"https://NODE.example", mapsPage} {
 		c := f.dial()
@@ -384,7 +439,7 @@ func TestTheOriginOfASocket(t *testing.T) {
 }
 
 // A connection that the warm lane had, and net/http, and the lane again, can
-// still become a WebSocket, and what it says is then nobody's request.
+// still become a WebSocket, and its bytes are then not read as a request.
 func TestASocketAfterTheLane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		template, err := NewTemplate(TemplateSpec{Pattern: "/x", Header: http.Header{"Content-Type": {"text/plain"}}})
@@ -398,24 +453,24 @@ func TestASocketAfterTheLane(t *testing.T) {
 				return err
 			}
 			defer raw.Close()
-			w.WriteHeader(http.StatusSwitchingProtocols) // tells the chain; net/http says nothing any more
+			w.WriteHeader(http.StatusSwitchingProtocols) // for the chain; net/http sends nothing any more
 			io.WriteString(raw, "HTTP/1.1 101 Switching Protocols\r\n\r\n")
 			all, _ := io.ReadAll(buffered)
 			said <- string(all)
 			return nil
 		}
-		f := newFixture(t, []Route{control("GET", "/x", answers("cold")), {Service: "gateway", Methods: []string{"GET"}, Pattern: "/hijack", Class: Stream, Handler: hijack}},
+		f := newFixture(t, []Route{control("GET", "/x", respondWith("cold")), {Service: "gateway", Methods: []string{"GET"}, Pattern: "/hijack", Class: Stream, Handler: hijack}},
 			func(o *Options) {
-				o.Warm = warmFunc(func(target []byte) (*Prepared, bool) {
+				o.Warm = warmFunc(func(target []byte) (*PreparedResponse, bool) {
 					if string(target) != "/x" {
 						return nil, false
 					}
-					return template.Answer(Particular{}, nil, []byte("warm"))
+					return template.Render(TemplateValues{}, nil, []byte("warm"))
 				})
 			}).listen()
 		c := f.dial()
 		for _, want := range []string{"warm", "cold", "warm"} {
-			synctest.Wait() // net/http waits for the next request; one that is sooner is still net/http's
+			synctest.Wait() // net/http waits for the next request; one that comes sooner is still net/http's
 			headers := map[string][]string{"warm": nil, "cold": {"X-Other: 1"}}[want]
 			if r := c.get("/x", headers...); r.body != want {
 				t.Errorf("%q, want %q", r.body, want)
@@ -427,9 +482,20 @@ func TestASocketAfterTheLane(t *testing.T) {
 			t.Fatalf("%v %v", err, r)
 		}
 		c.send(after)
-		c.Conn.(*memoryConn).CloseWrite()
+		c.Conn.(*memConn).CloseWrite()
 		if got := <-said; got != after {
 			t.Errorf("%q", got)
 		}
 	})
+}
+
+// fromBus is the NextEvent of a reader of a bus.
+func fromBus[T any](reader *flow.Reader[T], render func(T) (Event, error)) NextEvent {
+	return func(ctx context.Context) (Event, error) {
+		item, err := reader.Recv(ctx)
+		if err != nil {
+			return Event{}, err
+		}
+		return render(item)
+	}
 }

@@ -20,42 +20,42 @@ type Table struct {
 	routes []Route // set at construction
 }
 
-// NewTable checks the routes of all services together. What it refuses are
-// mistakes of the program; they are returned and not panicked about so that
-// node can say which service is at fault.
+// NewTable checks the routes of all services together. It finds programming
+// errors; they are returned and not panicked about so that node can name the
+// service at fault.
 func NewTable(routes ...Route) (*Table, error) {
 	scratch := http.NewServeMux()
 	seen := map[string]string{}
 	for _, route := range routes {
-		if why := route.flaw(); why != "" {
-			return nil, wrongRoute(route, "%s", why)
+		if why := route.validate(); why != "" {
+			return nil, routeError(route, "%s", why)
 		}
 		for _, method := range route.Methods {
 			at := method + " " + route.Pattern
 			if other, taken := seen[at]; taken {
-				return nil, wrongRoute(route, "%s %s belongs to %s already", method, route.Pattern, other)
+				return nil, routeError(route, "%s %s belongs to %s already", method, route.Pattern, other)
 			}
 			seen[at] = route.Service
-			if why := register(scratch, at, http.NotFoundHandler()); why != "" {
-				return nil, wrongRoute(route, "%s", why)
+			if why := tryHandle(scratch, at, http.NotFoundHandler()); why != "" {
+				return nil, routeError(route, "%s", why)
 			}
 		}
 	}
 	return &Table{routes: slices.Clone(routes)}, nil
 }
 
-// Routes is what OpenAPI, the inventory and the documentation are made from.
+// Routes are what OpenAPI, the inventory and the documentation are made from.
 func (t *Table) Routes() []Route { return slices.Clone(t.routes) }
 
-// flaw says what is wrong with a route by itself, or nothing.
-func (r Route) flaw() string {
+// validate returns what is wrong with a route by itself, or nothing.
+func (r Route) validate() string {
 	switch {
 	case r.Service == "":
-		return "it has no Service, so nobody can tell whose numbers it moves"
+		return "it has no Service, which its metrics need"
 	case r.Handler == nil:
 		return "it has no Handler"
 	case !strings.HasPrefix(r.Pattern, "/"):
-		return "its Pattern must begin with a slash: methods are in Methods, and hosts are the listener's affair"
+		return "its Pattern must begin with a slash: methods are in Methods, and hosts belong to the listener"
 	case len(r.Methods) == 0:
 		return "it has no Methods"
 	case r.Class < Control || r.Class > Stream:
@@ -65,28 +65,30 @@ func (r Route) flaw() string {
 	case r.Class == Stream && r.Deadline != 0:
 		return "a stream has a heartbeat, not a Deadline"
 	case r.Open && r.Scope != "":
-		return "it is Open and has a Scope: one of them is not meant"
+		return "it is Open and has a Scope: remove one of them"
+	case r.Narrow && r.Scope == "":
+		return "it is Narrow and has no Scope that could be narrowed"
 	case r.Topic != "" && !strings.Contains(r.Pattern, "{"+r.Topic):
 		return "its Topic names no wildcard of its Pattern"
 	}
-	return r.methodFlaw()
+	return r.validateMethods()
 }
 
-func (r Route) methodFlaw() string {
+func (r Route) validateMethods() string {
 	for _, method := range r.Methods {
 		if !slices.Contains(methods, method) {
 			return fmt.Sprintf("%q is not a method that a route may have", method)
 		}
 		if changesState(method) && r.Scope == "" && !r.Open {
-			return method + " changes state, so it needs a Scope, or Open if it is meant for everybody"
+			return method + " changes state, so that it needs a Scope, or Open for unauthenticated access"
 		}
 	}
 	return ""
 }
 
-// register adds a pattern to a mux and returns what the mux has against it.
-// The mux panics, because it expects patterns to be constants.
-func register(mux *http.ServeMux, pattern string, handler http.Handler) (why string) {
+// tryHandle adds a pattern to a mux and returns the mux's objection. The mux
+// panics, because it expects patterns to be constants.
+func tryHandle(mux *http.ServeMux, pattern string, handler http.Handler) (why string) {
 	defer func() {
 		if p := recover(); p != nil {
 			why = fmt.Sprint(p)
@@ -96,8 +98,7 @@ func register(mux *http.ServeMux, pattern string, handler http.Handler) (why str
 	return ""
 }
 
-func wrongRoute(r Route, format string, args ...any) error {
-	err := fault.New("ingress.table", fault.Internal, "route %v %s of %s: %s", r.Methods, r.Pattern, r.Service, fmt.Sprintf(format, args...))
-	err.Next = "Correct the route where the service lists its Routes."
-	return err
+func routeError(r Route, format string, args ...any) error {
+	return fault.New("ingress.table", fault.Internal, "route %v %s of %s: %s", r.Methods, r.Pattern, r.Service, fmt.Sprintf(format, args...)).
+		Advise("Correct the route where the service lists its Routes.")
 }

@@ -9,7 +9,7 @@ import (
 )
 
 func TestTableRefusesWhatIsWrong(t *testing.T) {
-	good := Route{Service: "edge", Methods: []string{"GET"}, Pattern: "/edge/{name}", Class: Control, Handler: answers("")}
+	good := Route{Service: "edge", Methods: []string{"GET"}, Pattern: "/edge/{name}", Class: Control, Handler: respondWith("")}
 	change := func(f func(*Route)) []Route {
 		r := good
 		f(&r)
@@ -45,9 +45,9 @@ func TestTableRefusesWhatIsWrong(t *testing.T) {
 
 func TestTableKeepsWhatDocumentsNeed(t *testing.T) {
 	routes := []Route{
-		{Service: "edge", Methods: []string{"GET", "HEAD"}, Pattern: "/a", Class: Transfer, Handler: answers(""), Docs: Docs{Summary: "bytes"}},
-		{Service: "feed", Methods: []string{"POST"}, Pattern: "/a", Class: Control, Scope: "feed:post", Handler: answers("")},
-		{Service: "node", Methods: []string{"POST"}, Pattern: "/b", Class: Stream, Open: true, Handler: answers("")},
+		{Service: "edge", Methods: []string{"GET", "HEAD"}, Pattern: "/a", Class: Transfer, Handler: respondWith(""), Docs: Docs{Summary: "bytes"}},
+		{Service: "feed", Methods: []string{"POST"}, Pattern: "/a", Class: Control, Scope: "feed:post", Handler: respondWith("")},
+		{Service: "node", Methods: []string{"POST"}, Pattern: "/b", Class: Stream, Open: true, Handler: respondWith("")},
 	}
 	table, err := NewTable(routes...)
 	if err != nil {
@@ -69,7 +69,7 @@ func TestTableKeepsWhatDocumentsNeed(t *testing.T) {
 }
 
 func TestNewRefusesWhatIsMissing(t *testing.T) {
-	f := newFixture(t, []Route{control("GET", "/", answers(""))})
+	f := newFixture(t, []Route{control("GET", "/", respondWith(""))})
 	for name, change := range map[string]func(*Options){
 		"table":     func(o *Options) { o.Table = nil },
 		"authorise": func(o *Options) { o.Authorise = nil },

@@ -15,18 +15,18 @@ import (
 )
 
 // Template is what answers of one kind have in common: tiles of one pack,
-// objects of one type. It is made once; an answer after it costs no allocation
-// and no header map. What a Preparation promises, it promises of all of them.
+// objects of one type. It is made once; each answer from it costs no allocation
+// and no header map. The promise of a PreparedSpec holds for all of them.
 type Template struct {
 	// set at construction
-	pattern string
-	coding  string // the Content-Encoding that the client must accept; empty for none
-	header  http.Header
-	aged    bool
-	kept    bool // all of the header is the same each time
-	hits    interface{ Inc() }
+	pattern  string
+	coding   string // the Content-Encoding that the client must accept; empty for none
+	header   http.Header
+	hasAge   bool
+	constant bool // all of the header is the same each time
+	hits     interface{ Inc() }
 
-	form atomic.Pointer[form] // made by the first who writes one
+	compiled atomic.Pointer[compiledTemplate] // made by the first answer
 }
 
 // TemplateSpec is what a Template is made of. The header has what is the same
@@ -35,21 +35,23 @@ type Template struct {
 type TemplateSpec struct {
 	Pattern string // of the route, for the metrics
 	Header  http.Header
-	Aged    bool               // answers say their Age
+	HasAge  bool               // answers say their Age
 	Hits    interface{ Inc() } // counted too, if not nil
 }
 
-// NewTemplate makes a template. What it refuses are answers that the warm lane
-// cannot give.
+// NewTemplate makes a template. It rejects answers that the warm lane cannot
+// give.
 func NewTemplate(spec TemplateSpec) (*Template, error) { return newTemplate(spec, false, 0) }
 
-// notPrepared are the headers that net/http or the chain decides on.
-var notPrepared = []string{
-	"Date", corrKey, "Connection", "Transfer-Encoding", "Trailer", "Upgrade", "Keep-Alive", allowOriginKey, exposeKey,
+// serverHeaders are the headers that net/http or the chain decides on.
+var serverHeaders = []string{
+	corrHeaderKey, "Connection", "Transfer-Encoding", "Trailer", "Upgrade", "Keep-Alive", allowOriginKey, exposeKey,
 }
 
-// notTemplate are those that are each answer's own.
-var notTemplate = []string{"Age", "Content-Length", "Etag", "Last-Modified"}
+// perResponseHeaders are those that each answer has for itself. A Date is the
+// current time, except in an answer that another server has made and that is
+// only passed on.
+var perResponseHeaders = []string{"Age", "Content-Length", "Date", "Etag", "Last-Modified"}
 
 func newTemplate(spec TemplateSpec, kept bool, size int64) (*Template, error) {
 	const op = "ingress.prepare"
@@ -57,15 +59,15 @@ func newTemplate(spec TemplateSpec, kept bool, size int64) (*Template, error) {
 	for name, values := range spec.Header {
 		header[http.CanonicalHeaderKey(name)] = slices.Clone(values)
 	}
-	refused := notPrepared
+	refused := serverHeaders
 	if kept {
 		header.Set("Content-Length", strconv.FormatInt(size, 10))
 	} else {
-		refused = slices.Concat(notPrepared, notTemplate)
+		refused = slices.Concat(serverHeaders, perResponseHeaders)
 	}
 	for _, name := range refused {
 		if header.Get(name) != "" {
-			return nil, fault.New(op, fault.Internal, "the header %s is not for a handler to prepare", name)
+			return nil, fault.New(op, fault.Internal, "a handler may not set the header %s", name)
 		}
 	}
 	if header.Get("Content-Type") == "" {
@@ -73,76 +75,66 @@ func newTemplate(spec TemplateSpec, kept bool, size int64) (*Template, error) {
 	}
 	coding := header.Get("Content-Encoding")
 	if vary := header[varyKey]; len(vary) > 0 && (coding == "" || !slices.Equal(vary, []string{"Accept-Encoding"})) {
-		return nil, fault.New(op, fault.Internal, "the answer varies by more than the warm lane looks at")
+		return nil, fault.New(op, fault.Internal, "the answer varies by headers that the warm lane does not read")
 	}
-	return &Template{pattern: spec.Pattern, coding: coding, header: header, aged: spec.Aged, kept: kept, hits: spec.Hits}, nil
+	return &Template{pattern: spec.Pattern, coding: coding, header: header, hasAge: spec.HasAge, constant: kept, hits: spec.Hits}, nil
 }
 
-// Particular is what one answer has for itself, besides its tag and the parts
-// of its body.
-type Particular struct {
-	Modified time.Time     // zero if nobody knows
-	Age      time.Duration // if the template is Aged
+// TemplateValues is what one answer has for itself, besides its tag and the
+// parts of its body.
+type TemplateValues struct {
+	Modified time.Time     // zero if unknown
+	Age      time.Duration // if the template has HasAge
 
-	// The body may be a part of a file. It is read at its place: the file's
-	// offset is neither used nor moved, so many may share it. The kernel may
-	// send its pages a little later than Done is closed: a file that is
-	// changed in place is not for the lane.
+	// The body may be a part of a file. It is read at its offset: the file's
+	// own offset is neither used nor moved, so many answers may share it. The
+	// kernel may send its pages a little later than Done is closed: a file that
+	// is changed in place is not for the lane.
 	File   *os.File
-	From   int64
+	Offset int64
 	Length int64
 
-	// Done is closed when the answer was written, or will not be. It gives
-	// back a handle or a buffer.
+	// Done is closed when the answer was written, or will not be. It releases a
+	// handle or a buffer.
 	Done io.Closer
 }
 
-// Done makes a closer of a function.
-type Done func()
+// WarmMaxBody is the largest body that the lane sends. A larger one takes long
+// enough that it should count among the running requests.
+const WarmMaxBody = 1 << 20
 
-// Close calls the function.
-func (f Done) Close() error {
-	f()
-	return nil
-}
+// warmMaxParts is how many parts a body may have.
+const warmMaxParts = 32
 
-// WarmMost is the largest body that the lane sends. More takes long enough that
-// it should be counted among the requests that run.
-const WarmMost = 1 << 20
-
-// warmParts is in how many parts a body may lie.
-const warmParts = 32
-
-// Answer makes an answer for one request. The tag is quoted, or empty if there
-// is none; it is copied. The body is a row of parts, which are not copied and
-// must not change until Done is closed, or the file of the particulars. (Tag
-// and parts are arguments, and not particulars, so that neither has to be on
-// the heap.)
+// Render makes an answer for one request. The tag is quoted, or empty if there
+// is none; it is copied. The body is a list of parts, which are not copied and
+// must not change until Done is closed, or the file in the values. (Tag and
+// parts are arguments, and not values, so that neither has to be on the heap.)
 //
-// It reports false, and has closed Done, for what is not for the lane: a body
-// that is too large or in too many parts, and a tag that is none. So a Lookup
-// can end with it.
-func (t *Template) Answer(one Particular, etag []byte, body ...[]byte) (*Prepared, bool) {
-	size := one.Length
-	if one.File == nil {
+// It closes Done and returns false for what is not for the lane: a body that is
+// too large or in too many parts, and an invalid tag. So a Lookup can end with
+// it.
+func (t *Template) Render(values TemplateValues, etag []byte, body ...[]byte) (*PreparedResponse, bool) {
+	size := values.Length
+	if values.File == nil {
 		size = 0
 		for i := range body {
 			size += int64(len(body[i]))
 		}
 	}
-	p := oneOffs.Get().(*Prepared)
-	p.template, p.size, p.done = t, size, one.Done
-	if size < 0 || size > WarmMost || len(body) > warmParts || len(etag) > 0 && !isTag(etag) {
+	p := responsePool.Get().(*PreparedResponse)
+	p.template, p.size, p.closer = t, size, values.Done
+	if size < 0 || size > WarmMaxBody || len(body) > warmMaxParts || len(etag) > 0 && !isEntityTag(etag) {
 		p.release()
 		return nil, false
 	}
-	p.etag, p.modified, p.age = append(p.etag[:0], etag...), one.Modified, max(one.Age, 0)
-	p.parts, p.file, p.from = append(p.parts[:0], body...), one.File, one.From
+	p.etag, p.modified, p.age = append(p.etag[:0], etag...), values.Modified, max(values.Age, 0)
+	p.parts, p.file, p.offset = append(p.parts[:0], body...), values.File, values.Offset
 	return p, true
 }
 
-// isTag reports whether text is an entity tag and nothing else.
-func isTag(text []byte) bool {
+// isEntityTag reports whether text is an entity tag and nothing else.
+func isEntityTag(text []byte) bool {
 	if len(text) > 2 && text[0] == 'W' && text[1] == '/' {
 		text = text[2:]
 	}
@@ -158,43 +150,44 @@ func isTag(text []byte) bool {
 	return true
 }
 
-// form is a template as one server writes it: with what the chain of that
-// server says in every answer, and cut where the particulars go. Headers are
-// sorted by their names, as net/http does it.
-type form struct {
+// compiledTemplate is a template as one server writes it: with the headers that
+// the chain of that server adds to every answer, and split where the values go.
+// Headers are sorted by their names, as net/http does it.
+type compiledTemplate struct {
 	// set at construction
 	server  *Server
 	counter prometheus.Counter
 	latency prometheus.Observer
 
-	toOrigin   []byte // status line, and lines up to Access-Control-…
-	toAge      []byte
-	toLength   []byte
-	toTag      []byte
-	toModified []byte
-	toCorrID   []byte
-	rest       []byte // behind the correlation ID
+	toOrigin    []byte // status line, and lines up to Access-Control-…
+	toAge       []byte
+	toLength    []byte
+	toTag       []byte
+	toModified  []byte
+	toCorrID    []byte
+	afterCorrID []byte // after the correlation ID
+	hasDate     bool   // it has a Date already
 }
 
-// formOn is the template as a server writes it.
-func (t *Template) formOn(s *Server) *form {
-	if known := t.form.Load(); known != nil && known.server == s {
+// compiledFor is the template as a server writes it.
+func (t *Template) compiledFor(s *Server) *compiledTemplate {
+	if known := t.compiled.Load(); known != nil && known.server == s {
 		return known
 	}
-	counts := s.unrouted
+	counts := s.unroutedMetrics
 	if m := s.routes[t.pattern]; m != nil {
-		counts = m.counts
+		counts = m.routeMetrics
 	}
-	f := &form{server: s, counter: counts.counter(http.MethodGet, http.StatusOK), latency: counts.latency}
-	t.cut(f, t.completed(s))
-	t.form.Store(f)
+	f := &compiledTemplate{server: s, counter: counts.counter(http.MethodGet, http.StatusOK), latency: counts.latency}
+	t.compile(f, t.withServerHeaders(s))
+	t.compiled.Store(f)
 	return f
 }
 
-// completed is the header with what the chain adds to it.
-func (t *Template) completed(s *Server) http.Header {
+// withServerHeaders is the header with those that the chain adds.
+func (t *Template) withServerHeaders(s *Server) http.Header {
 	header := t.header.Clone()
-	for _, one := range s.manners {
+	for _, one := range s.defaultHeaders {
 		if _, given := header[one.key]; !given {
 			header[one.key] = one.values
 		}
@@ -203,34 +196,35 @@ func (t *Template) completed(s *Server) http.Header {
 	return header
 }
 
-// cut writes the header in pieces.
-func (t *Template) cut(f *form, header http.Header) {
+// compile writes the header in pieces.
+func (t *Template) compile(f *compiledTemplate, header http.Header) {
 	from := ""
 	upTo := func(to string) []byte {
-		lines := appendLines(header, func(key string) bool { return from <= key && (to == "" || key < to) })
+		lines := headerLines(header, func(key string) bool { return from <= key && (to == "" || key < to) })
 		from = to
 		return lines
 	}
 	f.toOrigin = append([]byte("HTTP/1.1 200 OK\r\n"), upTo(allowOriginKey)...)
-	if !t.kept {
+	if !t.constant {
 		f.toAge, f.toLength, f.toTag, f.toModified = upTo("Age"), upTo("Content-Length"), upTo("Etag"), upTo("Last-Modified")
 	}
-	f.toCorrID, f.rest = upTo(corrKey), upTo("")
+	f.toCorrID, f.afterCorrID = upTo(corrHeaderKey), upTo("")
+	f.hasDate = len(header["Date"]) > 0
 }
 
-// appendHead writes the head of an answer up to the correlation ID.
-func (p *Prepared) appendHead(out []byte, f *form, shared []byte) []byte {
+// appendHead writes the header of an answer up to the correlation ID.
+func (p *PreparedResponse) appendHead(out []byte, f *compiledTemplate, shared []byte) []byte {
 	out = append(out, f.toOrigin...)
 	out = append(out, shared...)
-	if !p.kept {
-		out = p.appendParticulars(out, f)
+	if !p.reusable {
+		out = p.appendValues(out, f)
 	}
 	return append(out, f.toCorrID...)
 }
 
-func (p *Prepared) appendParticulars(out []byte, f *form) []byte {
+func (p *PreparedResponse) appendValues(out []byte, f *compiledTemplate) []byte {
 	out = append(out, f.toAge...)
-	if p.template.aged {
+	if p.template.hasAge {
 		out = append(out, "Age: "...)
 		out = append(strconv.AppendInt(out, int64(p.age/time.Second), 10), "\r\n"...)
 	}

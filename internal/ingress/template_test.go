@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// What is made on the spot is what the chain would say, in the parts in which
-// it lies, and is given back when it is written.
+// An answer that is made on the spot equals that of the chain, in all its
+// parts, and is released when it is written.
 func TestMadeOnDemand(t *testing.T) {
 	f := newWarmFixture(t)
-	f.open() // with a kernel, for the files
+	f.listenTCP() // with sendfile
 	c := f.dialReal()
 	for _, path := range []string{"/m/small", "/f/small", "/f/large", "/m/large", "/f/empty", "/m/empty", "/f/tiny", "/w/tiny", "/m/tiny"} {
 		body := bodies[path[3:]]
@@ -28,20 +28,20 @@ func TestMadeOnDemand(t *testing.T) {
 	if r := c.get("/m/tiny"); r.Header.Get("Etag") != `"b3:test"` || r.Header.Get("Last-Modified") != exactly || r.Header.Get("Age") != "7" {
 		t.Errorf("%v", r.Header)
 	}
-	c.get("/m/packed") // made, and then not wanted
+	c.get("/m/packed") // made, and then not used
 	if f.requests(t) != 1 || f.hits.Load() != 10 {
 		t.Errorf("%d through the chain, %d hits", f.requests(t), f.hits.Load())
 	}
 	if err := f.listener.Drain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if n := f.made.Load(); n != 0 {
+	if n := f.outstanding.Load(); n != 0 {
 		t.Errorf("%d answers were not given back", n)
 	}
-	f.counted(6, "http_requests_total", "service", "edge", "route", "/m/{name}", "method", "GET", "status", "200")
+	f.wantMetric(6, "http_requests_total", "service", "edge", "route", "/m/{name}", "method", "GET", "status", "200")
 }
 
-// A file that is shorter than was promised must not look whole.
+// A file that is shorter than promised must not look whole.
 func TestFileThatIsTooShort(t *testing.T) {
 	name := t.TempDir() + "/short"
 	if err := os.WriteFile(name, []byte("abc"), 0o600); err != nil {
@@ -51,30 +51,30 @@ func TestFileThatIsTooShort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { file.Close() }) // when the servers have stopped: they may still have it in hand
+	t.Cleanup(func() { file.Close() }) // when the servers have stopped: they may still use it
 	template, _ := NewTemplate(TemplateSpec{Pattern: "/x", Header: http.Header{"Content-Type": {"text/plain"}}})
-	warm := warmFunc(func([]byte) (*Prepared, bool) {
-		return template.Answer(Particular{File: file, From: 1, Length: 5}, nil)
+	warm := warmFunc(func([]byte) (*PreparedResponse, bool) {
+		return template.Render(TemplateValues{File: file, Offset: 1, Length: 5}, nil)
 	})
-	f := newFixture(t, []Route{control("GET", "/x", answers("x"))}, func(o *Options) { o.Warm = warm })
-	f.open()
+	f := newFixture(t, []Route{control("GET", "/x", respondWith("x"))}, func(o *Options) { o.Warm = warm })
+	f.listenTCP()
 	c := f.dialReal()
 	c.send("GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n")
 	if r, err := c.tryReceive("GET"); err == nil || r.body != "bc" {
 		t.Errorf("%q, %v", r.body, err)
 	}
-	g := newFixture(t, []Route{control("GET", "/x", answers("x"))}, func(o *Options) { o.Warm = warm }).listen()
+	g := newFixture(t, []Route{control("GET", "/x", respondWith("x"))}, func(o *Options) { o.Warm = warm }).listen()
 	if got, _ := io.ReadAll(func() io.Reader { c := g.dial(); c.send("GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n"); return c }()); len(got) != 0 {
 		t.Errorf("%q", got)
 	}
-	g.counted(1, "io_errors_total", "service", "gateway", "op", "write")
+	g.wantMetric(1, "io_errors_total", "service", "gateway", "op", "write")
 }
 
-type warmFunc func([]byte) (*Prepared, bool)
+type warmFunc func([]byte) (*PreparedResponse, bool)
 
-func (f warmFunc) Lookup(target []byte) (*Prepared, bool) { return f(target) }
+func (f warmFunc) Lookup(target []byte) (*PreparedResponse, bool) { return f(target) }
 
-// A file whose client is slow is sent on from where it stopped.
+// A file for a slow client is continued where it stopped.
 func TestFileInPieces(t *testing.T) {
 	f := newWarmFixture(t)
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
@@ -100,19 +100,19 @@ func TestFileInPieces(t *testing.T) {
 	if !found {
 		t.Fatal("there is no file")
 	}
-	c.warm.buffer = &warmBuffer{out: []byte("head ")}
-	if err := c.loadWarm(c.warm, p); err != nil {
+	c.warmConn.buffer = &warmBuffer{out: []byte("head ")}
+	if err := c.prepareWrite(c.warmConn, p); err != nil {
 		t.Fatal(err)
 	}
 	c.Conn.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
-	first, err := c.warm.write(c)
+	first, err := c.warmConn.write(c)
 	if !errors.Is(err, os.ErrDeadlineExceeded) || first == 0 || first >= int64(len(largeBody)) {
 		t.Fatalf("%d bytes, %v", first, err)
 	}
 	c.Conn.SetWriteDeadline(time.Time{})
 	written := make(chan error, 1)
 	go func() {
-		_, err := c.warm.write(c)
+		_, err := c.warmConn.write(c)
 		c.Close()
 		written <- err
 	}()
@@ -120,8 +120,8 @@ func TestFileInPieces(t *testing.T) {
 	if string(got) != "head "+string(largeBody) || err != nil || <-written != nil {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
-	// Of a connection that is gone it says so.
-	if err := c.writeWarm(c.warm, p, time.Now()); err == nil {
+	// On a closed connection it returns an error.
+	if err := c.writeWarm(c.warmConn, p, time.Now()); err == nil {
 		t.Error("written to nobody")
 	}
 	p.release()
@@ -129,27 +129,27 @@ func TestFileInPieces(t *testing.T) {
 
 func TestWhatIsNotForTheLane(t *testing.T) {
 	closed := 0
-	done := Done(func() { closed++ })
+	done := closer(func() { closed++ })
 	template, err := NewTemplate(TemplateSpec{Pattern: "/x", Header: http.Header{"Content-Type": {"text/plain"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		one  Particular
+		one  TemplateValues
 		tag  string
 		body [][]byte
 	}{
-		"too large":      {body: [][]byte{make([]byte, WarmMost), {1}}},
-		"a large file":   {one: Particular{File: os.Stdin, Length: WarmMost + 1}},
-		"less than none": {one: Particular{File: os.Stdin, Length: -1}},
-		"too many parts": {body: make([][]byte, warmParts+1)},
+		"too large":      {body: [][]byte{make([]byte, WarmMaxBody), {1}}},
+		"a large file":   {one: TemplateValues{File: os.Stdin, Length: WarmMaxBody + 1}},
+		"less than none": {one: TemplateValues{File: os.Stdin, Length: -1}},
+		"too many parts": {body: make([][]byte, warmMaxParts+1)},
 		"no tag":         {tag: "x"},
 		"half a tag":     {tag: `"`},
 		"two tags":       {tag: `"a", "b"`},
 		"another header": {tag: "\"\r\nX-Evil: y\""},
 	} {
 		c.one.Done = done
-		if _, ok := template.Answer(c.one, []byte(c.tag), c.body...); ok {
+		if _, ok := template.Render(c.one, []byte(c.tag), c.body...); ok {
 			t.Errorf("%s: answered", name)
 		}
 	}
@@ -157,16 +157,16 @@ func TestWhatIsNotForTheLane(t *testing.T) {
 		t.Errorf("%d of 8 were closed", closed)
 	}
 	for _, good := range []string{`"b3:x"`, `W/"x"`, `""`} {
-		if _, ok := template.Answer(Particular{}, []byte(good)); !ok {
+		if _, ok := template.Render(TemplateValues{}, []byte(good)); !ok {
 			t.Errorf("%s is a tag", good)
 		}
 	}
 }
 
-// A maker that panics takes its connection with it, and nothing else.
+// A source that panics closes its connection, and nothing else.
 func TestAMakerThatPanics(t *testing.T) {
-	f := newFixture(t, []Route{control("GET", "/x", answers("x"))}, func(o *Options) {
-		o.Warm = warmFunc(func([]byte) (*Prepared, bool) { panic("out of order") })
+	f := newFixture(t, []Route{control("GET", "/x", respondWith("x"))}, func(o *Options) {
+		o.Warm = warmFunc(func([]byte) (*PreparedResponse, bool) { panic("out of order") })
 	}).listen()
 	c := f.dial()
 	c.send("GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -178,16 +178,16 @@ func TestAMakerThatPanics(t *testing.T) {
 	}
 }
 
-// A body of the largest size, in blocks, on a connection that gives it slowly.
+// A body of the largest size, in blocks, on a slow connection.
 func TestWarmMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		blocks := make([][]byte, 16)
 		for i := range blocks {
-			blocks[i] = bytes.Repeat([]byte{byte('a' + i)}, WarmMost/16)
+			blocks[i] = bytes.Repeat([]byte{byte('a' + i)}, WarmMaxBody/16)
 		}
 		template, _ := NewTemplate(TemplateSpec{Pattern: "/x", Header: http.Header{"Content-Type": {"text/plain"}}})
-		f := newFixture(t, []Route{control("GET", "/x", answers("x"))}, func(o *Options) {
-			o.Warm = warmFunc(func([]byte) (*Prepared, bool) { return template.Answer(Particular{}, nil, blocks...) })
+		f := newFixture(t, []Route{control("GET", "/x", respondWith("x"))}, func(o *Options) {
+			o.Warm = warmFunc(func([]byte) (*PreparedResponse, bool) { return template.Render(TemplateValues{}, nil, blocks...) })
 		}).listen()
 		c := f.dial()
 		for range 2 {
@@ -205,14 +205,14 @@ func madeHit(tb testing.TB, kind string) func() {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	done := Done(func() {})
+	done := closer(func() {})
 	tag := []byte(`"b3:` + strings.Repeat("0", 64) + `"`)
-	return warmHitOf(tb, "", warmFunc(func([]byte) (*Prepared, bool) {
+	return warmHitFrom(tb, "", warmFunc(func([]byte) (*PreparedResponse, bool) {
 		if kind == "parts" {
-			return template.Answer(Particular{Modified: modified, Done: done}, tag, smallBody[:8<<10], smallBody[8<<10:])
+			return template.Render(TemplateValues{Modified: modified, Done: done}, tag, smallBody[:8<<10], smallBody[8<<10:])
 		}
-		var space [80]byte // a tag that is put together on the stack
-		return template.Answer(Particular{Done: done}, append(space[:0], tag...), smallBody)
+		var space [80]byte // a tag that is built on the stack
+		return template.Render(TemplateValues{Done: done}, append(space[:0], tag...), smallBody)
 	}))
 }
 
@@ -233,4 +233,12 @@ func BenchmarkMadeHit(b *testing.B) {
 	for b.Loop() {
 		hit()
 	}
+}
+
+// closer makes a closer of a function.
+type closer func()
+
+func (c closer) Close() error {
+	c()
+	return nil
 }

@@ -12,26 +12,37 @@ import (
 	"micronode/internal/flow"
 )
 
-// Files is where TLS finds its keys.
-type Files struct {
+// TLSFiles are the files of keys and certificates.
+type TLSFiles struct {
 	Cert     string
 	Key      string
 	ClientCA string // with it, clients must show a certificate of one of these authorities
 }
 
-// Set reports whether there is anything to load.
-func (f Files) Set() bool { return f.Cert != "" || f.Key != "" || f.ClientCA != "" }
+// IsSet reports whether there is anything to load.
+func (f TLSFiles) IsSet() bool { return f.Cert != "" || f.Key != "" || f.ClientCA != "" }
+
+// suites are those of TLS 1.2 that are offered: forward secret and authenticated
+// encryption. The CBC suites that Go still has by default are not among them;
+// those of TLS 1.3 cannot be chosen and need not be.
+var suites = []uint16{
+	tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+	tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+	tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+}
 
 // LoadTLS reads the files and makes a config of them: TLS 1.2 or better, HTTP/2
-// and HTTP/1.1. It changes nothing, so a reload can be verified with it before
-// a Keyring is told.
-func LoadTLS(files Files) (*tls.Config, error) {
+// and HTTP/1.1, and for TLS 1.2 only AEAD suites with forward secrecy. It has
+// no side effects, so a reload can be verified with it before a TLSConfigSource
+// stores it.
+func LoadTLS(files TLSFiles) (*tls.Config, error) {
 	pair, err := tls.LoadX509KeyPair(files.Cert, files.Key)
 	if err != nil {
-		return nil, badKeys(files.Cert+" and "+files.Key, "Set http.cert_file and http.key_file to a certificate and its key, in PEM.", err)
+		return nil, tlsFileError(files.Cert+" and "+files.Key, "Set http.cert_file and http.key_file to a certificate and its key, in PEM.", err)
 	}
 	config := &tls.Config{
 		MinVersion:   tls.VersionTLS12,
+		CipherSuites: suites,
 		Certificates: []tls.Certificate{pair},
 		NextProtos:   []string{"h2", "http/1.1"},
 	}
@@ -42,14 +53,14 @@ func LoadTLS(files Files) (*tls.Config, error) {
 			err = errors.New("there is no certificate in it")
 		}
 		if err != nil {
-			return nil, badKeys(files.ClientCA, "Set http.client_ca to a file with certificates of authorities, in PEM.", err)
+			return nil, tlsFileError(files.ClientCA, "Set http.client_ca to a file with certificates of authorities, in PEM.", err)
 		}
 		config.ClientCAs, config.ClientAuth = pool, tls.RequireAndVerifyClientCert
 	}
 	return config, nil
 }
 
-func badKeys(what, next string, err error) error {
+func tlsFileError(what, next string, err error) error {
 	wrong := &fault.Error{Op: "tls.load", Kind: fault.Malformed, Detail: "cannot use " + what, Next: next, Err: err}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -60,27 +71,28 @@ func badKeys(what, next string, err error) error {
 	return wrong
 }
 
-// Keyring holds the TLS config in force. A new one is used by the next
-// handshake; connections that are open keep what they have.
-type Keyring struct{ current *flow.Snapshot[*tls.Config] }
+// TLSConfigSource holds the TLS config in force. A new one is used by the next
+// handshake; open connections keep theirs.
+type TLSConfigSource struct{ current *flow.Snapshot[*tls.Config] }
 
-// NewKeyring makes a keyring with its first config.
-func NewKeyring(inventory *flow.Inventory, service string, first *tls.Config) *Keyring {
-	return &Keyring{flow.NewSnapshot(inventory, flow.SnapshotSpec{
+// NewTLSConfigSource makes a source with its first config.
+func NewTLSConfigSource(inventory *flow.Inventory, service string, first *tls.Config) *TLSConfigSource {
+	return &TLSConfigSource{flow.NewSnapshot(inventory, flow.SnapshotSpec{
 		Service: service, Name: "tls", From: "config reload", To: "handshakes",
 	}, first)}
 }
 
 // Store puts a config in force.
-func (k *Keyring) Store(config *tls.Config) { k.current.Store(config) }
+func (t *TLSConfigSource) Store(config *tls.Config) { t.current.Store(config) }
 
-// config is what net/http gets: it asks for the one in force at every
+// config is what net/http gets: it looks up the one in force at every
 // handshake.
-func (k *Keyring) config() *tls.Config {
+func (t *TLSConfigSource) config() *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,
+		CipherSuites:       suites,
 		NextProtos:         []string{"h2", "http/1.1"},
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return k.current.Load(), nil },
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return t.current.Load(), nil },
 	}
 }
 
@@ -88,12 +100,12 @@ func (k *Keyring) config() *tls.Config {
 type Exposure struct {
 	Setting string // http.addr or admin.addr, for the error
 	Addr    string
-	Files   Files
-	Tokens  bool // capabilities are demanded; false for a playground that asks for nothing
+	Files   TLSFiles
+	Tokens  bool // capabilities are required; false for a playground without credentials
 }
 
-// Validate refuses a listener that strangers could reach and that would take
-// them for friends, or that would let others read along.
+// Validate rejects a listener that is reachable from outside and that would
+// trust every client, or that would send in clear text.
 func (e Exposure) Validate() error {
 	const op = "http.exposure"
 	host, _, err := net.SplitHostPort(e.Addr)
@@ -101,13 +113,11 @@ func (e Exposure) Validate() error {
 	case err == nil && isLoopback(host):
 		return nil
 	case e.Files.Cert == "" || e.Files.Key == "":
-		wrong := fault.New(op, fault.RejectPolicy, "%s is %s, which others can reach, and there is no TLS", e.Setting, e.Addr)
-		wrong.Next = "Listen on 127.0.0.1, or set http.cert_file and http.key_file."
-		return wrong
+		return fault.New(op, fault.RejectPolicy, "%s is %s, which is not loopback, and there is no TLS", e.Setting, e.Addr).
+			Advise("Listen on 127.0.0.1, or set http.cert_file and http.key_file.")
 	case e.Files.ClientCA == "" && !e.Tokens:
-		wrong := fault.New(op, fault.RejectPolicy, "%s is %s, which others can reach, and nobody is asked who they are", e.Setting, e.Addr)
-		wrong.Next = "Listen on 127.0.0.1, demand client certificates with http.client_ca, or leave --open out so that capabilities are asked for."
-		return wrong
+		return fault.New(op, fault.RejectPolicy, "%s is %s, which is not loopback, and the listener asks for no credentials", e.Setting, e.Addr).
+			Advise("Listen on 127.0.0.1, require client certificates with http.client_ca, or leave out --open so that capabilities are required.")
 	}
 	return nil
 }

@@ -64,7 +64,7 @@ func (a *authority) make(template *x509.Certificate) ([]byte, *ecdsa.PrivateKey)
 }
 
 // issue writes a certificate and its key.
-func (a *authority) issue(name string) Files {
+func (a *authority) issue(name string) TLSFiles {
 	a.t.Helper()
 	raw, key := a.make(&x509.Certificate{Subject: pkix.Name{CommonName: name}, DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}})
@@ -72,7 +72,7 @@ func (a *authority) issue(name string) Files {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	return Files{Cert: a.write(name+".pem", "CERTIFICATE", raw), Key: a.write(name+".key", "EC PRIVATE KEY", secret)}
+	return TLSFiles{Cert: a.write(name+".pem", "CERTIFICATE", raw), Key: a.write(name+".key", "EC PRIVATE KEY", secret)}
 }
 
 func (a *authority) write(name, kind string, raw []byte) string {
@@ -84,14 +84,14 @@ func (a *authority) write(name, kind string, raw []byte) string {
 	return path
 }
 
-// keyring loads files into a new keyring.
-func (f *fixture) keyring(files Files) *Keyring {
+// keyring loads files into a new TLSConfigSource.
+func (f *fixture) keyring(files TLSFiles) *TLSConfigSource {
 	f.t.Helper()
 	config, err := LoadTLS(files)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	return NewKeyring(f.inventory, "gateway", config)
+	return NewTLSConfigSource(f.inventory, "gateway", config)
 }
 
 // httpsClient trusts the authority.
@@ -122,7 +122,7 @@ func TestTLS(t *testing.T) {
 	a := newAuthority(t)
 	f := newWarmFixture(t)
 	ring := f.keyring(a.issue("first"))
-	f.fixture.open(func(o *ListenOptions) { o.TLS = ring })
+	f.fixture.listenTCP(func(o *ListenOptions) { o.TLS = ring })
 	url := "https://" + f.listener.Addr().String()
 	for _, http2 := range []bool{false, true} {
 		c := httpsClient(a, http2)
@@ -161,13 +161,28 @@ func TestTLS(t *testing.T) {
 		t.Errorf("%s is still in force", name)
 	}
 
+	// TLS 1.2 has AEAD suites only.
+	old := func(suites ...uint16) error {
+		c, err := tls.Dial("tcp", f.listener.Addr().String(), &tls.Config{RootCAs: a.pool, MaxVersion: tls.VersionTLS12, CipherSuites: suites})
+		if err == nil {
+			c.Close()
+		}
+		return err
+	}
+	if err := old(tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256); err != nil {
+		t.Errorf("TLS 1.2 with GCM: %v", err)
+	}
+	if err := old(tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA, tls.TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA); err == nil {
+		t.Error("TLS 1.2 with CBC was accepted")
+	}
+
 	// Old versions and plain HTTP are refused.
 	if _, err := tls.Dial("tcp", f.listener.Addr().String(), &tls.Config{RootCAs: a.pool, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}); err == nil {
 		t.Error("TLS 1.1 was accepted")
 	}
 	plain := f.dialReal()
 	plain.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-	if p := plain.receive().refused(t, 400, "Malformed"); !strings.Contains(p.Detail, "HTTPS") {
+	if p := plain.receive().wantRefusal(t, 400, "Malformed"); !strings.Contains(p.Detail, "HTTPS") {
 		t.Errorf("%+v", p)
 	}
 }
@@ -176,12 +191,12 @@ func TestMutualTLS(t *testing.T) {
 	a, strangers := newAuthority(t), newAuthority(t)
 	files := a.issue("server")
 	files.ClientCA = a.file
-	var asked Ask
-	f := newFixture(t, []Route{control("GET", "/x", answers("x"))}, func(o *Options) { o.Authorise = recordAsk(&asked) })
+	var asked AuthRequest
+	f := newFixture(t, []Route{control("GET", "/x", respondWith("x"))}, func(o *Options) { o.Authorise = recordAuth(&asked) })
 	ring := f.keyring(files)
-	f.open(func(o *ListenOptions) { o.TLS = ring })
+	f.listenTCP(func(o *ListenOptions) { o.TLS = ring })
 	url := "https://" + f.listener.Addr().String() + "/x"
-	pair := func(files Files) tls.Certificate {
+	pair := func(files TLSFiles) tls.Certificate {
 		one, err := tls.LoadX509KeyPair(files.Cert, files.Key)
 		if err != nil {
 			t.Fatal(err)
@@ -196,7 +211,7 @@ func TestMutualTLS(t *testing.T) {
 			t.Errorf("%s was let in", name)
 		}
 	}
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); { // the client may learn of it before the server has counted it
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); { // the client may see it before the server has counted it
 		if f.metric("io_errors_total", "service", "gateway", "op", "handshake") == 2 {
 			return
 		}
@@ -209,34 +224,34 @@ func TestLoadTLSRefuses(t *testing.T) {
 	a := newAuthority(t)
 	good := a.issue("good")
 	for name, c := range map[string]struct {
-		files Files
+		files TLSFiles
 		kind  fault.Kind
 	}{
-		"no file":        {Files{Cert: "/nowhere", Key: good.Key}, fault.NotFound},
-		"not a key":      {Files{Cert: good.Cert, Key: good.Cert}, fault.Malformed},
-		"wrong key":      {Files{Cert: good.Cert, Key: a.issue("other").Key}, fault.Malformed},
-		"no authorities": {Files{Cert: good.Cert, Key: good.Key, ClientCA: good.Key}, fault.Malformed},
-		"no such file":   {Files{Cert: good.Cert, Key: good.Key, ClientCA: "/nowhere"}, fault.NotFound},
+		"no file":        {TLSFiles{Cert: "/nowhere", Key: good.Key}, fault.NotFound},
+		"not a key":      {TLSFiles{Cert: good.Cert, Key: good.Cert}, fault.Malformed},
+		"wrong key":      {TLSFiles{Cert: good.Cert, Key: a.issue("other").Key}, fault.Malformed},
+		"no authorities": {TLSFiles{Cert: good.Cert, Key: good.Key, ClientCA: good.Key}, fault.Malformed},
+		"no such file":   {TLSFiles{Cert: good.Cert, Key: good.Key, ClientCA: "/nowhere"}, fault.NotFound},
 	} {
 		_, err := LoadTLS(c.files)
 		if fault.KindOf(err) != c.kind || !strings.Contains(fault.NextOf(err), "http.") {
 			t.Errorf("%s: %v. %s", name, err, fault.NextOf(err))
 		}
 	}
-	if kind := fault.KindOf(badKeys("x", "y", os.ErrPermission)); kind != fault.Forbidden {
+	if kind := fault.KindOf(tlsFileError("x", "y", os.ErrPermission)); kind != fault.Forbidden {
 		t.Errorf("%s", kind)
 	}
-	if (Files{}).Set() || !good.Set() || DefaultHTTP().Files().Set() {
+	if (TLSFiles{}).IsSet() || !good.IsSet() || DefaultHTTP().TLSFiles().IsSet() {
 		t.Error("Set tells whether there is anything to load")
 	}
 }
 
-// A client that connects and says nothing has two seconds for its handshake.
+// A client that connects and sends nothing has two seconds for its handshake.
 func TestSlowHandshake(t *testing.T) {
 	a := newAuthority(t)
 	files := a.issue("server")
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, []Route{control("GET", "/x", answers("x"))})
+		f := newFixture(t, []Route{control("GET", "/x", respondWith("x"))})
 		ring := f.keyring(files)
 		f.listen(func(o *ListenOptions) { o.TLS = ring })
 		c := f.dial()
@@ -254,15 +269,15 @@ func TestDrainOfHTTP2(t *testing.T) {
 		transfer("GET", "/long", func(w http.ResponseWriter, r *http.Request) error {
 			close(running)
 			<-hold
-			return answers("done")(w, r)
+			return respondWith("done")(w, r)
 		}),
-		control("GET", "/x", answers("x")),
+		control("GET", "/x", respondWith("x")),
 		{Service: "registry", Methods: []string{"GET"}, Pattern: "/events", Class: Stream, Handler: func(w http.ResponseWriter, r *http.Request) error {
 			return SSE(w, r, func(ctx context.Context) (Event, error) { <-ctx.Done(); return Event{}, ctx.Err() })
 		}},
 	})
 	ring := f.keyring(a.issue("server"))
-	f.open(func(o *ListenOptions) { o.TLS = ring })
+	f.listenTCP(func(o *ListenOptions) { o.TLS = ring })
 	url := "https://" + f.listener.Addr().String()
 	idle, busy := httpsClient(a, true), httpsClient(a, true)
 	fetch(t, idle, url+"/x")
@@ -314,12 +329,12 @@ func TestDeadlinesOfHTTP2(t *testing.T) {
 			return err
 		}
 	}
-	f := newFixture(t, []Route{transfer("GET", "/stuck", waits), control("GET", "/wait", waits),
+	f := newFixture(t, []Route{transfer("GET", "/stuck", waitForDeadline), control("GET", "/wait", waitForDeadline),
 		transfer("GET", "/big", writes(300_000)), transfer("GET", "/huge", writes(16<<20))}, func(o *Options) {
 		o.Times.Progress, o.Times.FirstByte, o.Times.Deadline = 2*time.Second, 2*time.Second, 2*time.Second
 	})
 	ring := f.keyring(a.issue("server"))
-	f.open(func(o *ListenOptions) { o.TLS = ring })
+	f.listenTCP(func(o *ListenOptions) { o.TLS = ring })
 	url := "https://" + f.listener.Addr().String()
 	c := httpsClient(a, true)
 	for _, path := range []string{"/stuck", "/wait"} {
@@ -330,7 +345,7 @@ func TestDeadlinesOfHTTP2(t *testing.T) {
 	if _, body := fetch(t, c, url+"/big"); len(body) != 300_000 {
 		t.Errorf("%d bytes", len(body))
 	}
-	// A client that opens a stream and takes none of it is cut.
+	// A client that opens a stream and reads none of it is cut.
 	response, err := c.Get(url + "/huge")
 	if err != nil {
 		t.Fatal(err)

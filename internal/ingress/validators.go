@@ -6,107 +6,107 @@ import (
 	"time"
 )
 
-// The conditions of RFC 9110, section 13. Whatever is malformed is ignored, as
-// if the header were not there, with two exceptions: If-Range then protects
-// nothing, and so the range is not used; and a date is not looked at beside a
-// header of tags, whatever the tags look like.
+// The conditions of RFC 9110, section 13. A malformed header is ignored, as if
+// it were absent, with two exceptions: a malformed If-Range matches nothing,
+// and so the range is not used; and a date is ignored beside a header of tags,
+// even if the tags are malformed.
 
-// verdict is what the conditions of a request say.
-type verdict uint8
+// conditionResult is the result of all conditions of a request.
+type conditionResult uint8
 
 const (
-	proceed     verdict = iota
-	notModified         // 304
-	failed              // 412
+	conditionsHold       conditionResult = iota
+	conditionNotModified                 // 304
+	preconditionFailed                   // 412
 )
 
-// judge goes through the conditions in the order of section 13.2.2.
-func judge(r *http.Request, etag string, modified time.Time) verdict {
+// evaluateConditions evaluates the conditions in the order of section 13.2.2.
+func evaluateConditions(r *http.Request, etag string, modified time.Time) conditionResult {
 	switch ifMatch(r, etag) {
-	case no:
-		return failed
-	case absent:
-		if len(r.Header["If-Match"]) == 0 && unmodifiedSince(r, modified) == no {
-			return failed
+	case conditionFalse:
+		return preconditionFailed
+	case conditionAbsent:
+		if len(r.Header["If-Match"]) == 0 && unmodifiedSince(r, modified) == conditionFalse {
+			return preconditionFailed
 		}
 	}
 	reading := r.Method == http.MethodGet || r.Method == http.MethodHead
 	switch ifNoneMatch(r, etag) {
-	case no:
+	case conditionFalse:
 		if reading {
-			return notModified
+			return conditionNotModified
 		}
-		return failed
-	case absent:
-		if reading && len(r.Header["If-None-Match"]) == 0 && modifiedSince(r, modified) == no {
-			return notModified
+		return preconditionFailed
+	case conditionAbsent:
+		if reading && len(r.Header["If-None-Match"]) == 0 && modifiedSince(r, modified) == conditionFalse {
+			return conditionNotModified
 		}
 	}
-	return proceed
+	return conditionsHold
 }
 
-// answer is what one condition says.
-type answer uint8
+// conditionState is the result of one condition.
+type conditionState uint8
 
 const (
-	absent answer = iota // it is not there, or malformed
-	yes
-	no
+	conditionAbsent conditionState = iota // absent, or malformed
+	conditionTrue
+	conditionFalse
 )
 
-func answerOf(holds bool) answer {
+func conditionOf(holds bool) conditionState {
 	if holds {
-		return yes
+		return conditionTrue
 	}
-	return no
+	return conditionFalse
 }
 
-func ifMatch(r *http.Request, etag string) answer {
+func ifMatch(r *http.Request, etag string) conditionState {
 	tags, any, ok := parseTags(r.Header.Values("If-Match"))
 	if !ok {
-		return absent
+		return conditionAbsent
 	}
 	for _, tag := range tags {
 		if strongEqual(tag, etag) {
-			return yes
+			return conditionTrue
 		}
 	}
-	return answerOf(any)
+	return conditionOf(any)
 }
 
-func ifNoneMatch(r *http.Request, etag string) answer {
+func ifNoneMatch(r *http.Request, etag string) conditionState {
 	tags, any, ok := parseTags(r.Header.Values("If-None-Match"))
 	if !ok {
-		return absent
+		return conditionAbsent
 	}
 	for _, tag := range tags {
 		if weakEqual(tag, etag) {
-			return no
+			return conditionFalse
 		}
 	}
-	return answerOf(!any)
+	return conditionOf(!any)
 }
 
-func unmodifiedSince(r *http.Request, modified time.Time) answer {
+func unmodifiedSince(r *http.Request, modified time.Time) conditionState {
 	at, ok := parseDate(r.Header.Values("If-Unmodified-Since"))
 	if !ok || modified.IsZero() {
-		return absent
+		return conditionAbsent
 	}
-	return answerOf(!modified.Truncate(time.Second).After(at))
+	return conditionOf(!modified.Truncate(time.Second).After(at))
 }
 
-func modifiedSince(r *http.Request, modified time.Time) answer {
+func modifiedSince(r *http.Request, modified time.Time) conditionState {
 	at, ok := parseDate(r.Header.Values("If-Modified-Since"))
 	if !ok || modified.IsZero() {
-		return absent
+		return conditionAbsent
 	}
-	return answerOf(modified.Truncate(time.Second).After(at))
+	return conditionOf(modified.Truncate(time.Second).After(at))
 }
 
-// rangeHolds reports whether a Range is to be used: there is no If-Range, or it
-// names exactly what we have. Half of one version and half of another is what
-// it protects from, so only a strong match will do.
-func rangeHolds(r *http.Request, etag string, modified time.Time) bool {
+// rangeApplies reports whether a Range is to be used: there is no If-Range, or
+// it names exactly the current version. It prevents mixing two versions, so
+// only a strong match will do.
+func rangeApplies(r *http.Request, etag string, modified time.Time) bool {
 	given := r.Header.Values("If-Range")
 	if len(given) == 0 {
 		return true
@@ -122,7 +122,7 @@ func rangeHolds(r *http.Request, etag string, modified time.Time) bool {
 }
 
 // parseTags reads the value of If-Match or If-None-Match: a star, or a list of
-// entity tags. It is not there if a part of it is malformed.
+// entity tags. ok is false if any part of it is malformed.
 func parseTags(values []string) (tags []string, any, ok bool) {
 	text := strings.Trim(strings.Join(values, ","), " \t")
 	if text == "*" {

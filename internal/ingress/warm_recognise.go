@@ -3,20 +3,19 @@ package ingress
 import "bytes"
 
 // The recogniser does not parse HTTP. It knows one shape of request, byte for
-// byte, and says no to everything else: a GET of an origin-form target in
+// byte, and rejects everything else: a GET of an origin-form target in
 // HTTP/1.1, lines that end in CRLF, header names from a short list, each at
 // most once, values of printable ASCII. Whatever another parser might read
 // differently (a bare LF, a folded line, a space before a colon, a second Host,
-// a body of any kind) is not of that shape, so it is net/http alone that reads
-// it.
+// a body of any kind) is not of that shape, so only net/http reads it.
 
-// sighting is what the recogniser has seen of a request. The slices point into
+// warmRequest is what the recogniser has seen of a request. The slices point into
 // the buffer.
-type sighting struct {
+type warmRequest struct {
 	target    []byte
 	corrID    []byte
 	encodings []byte // of Accept-Encoding
-	shared    []byte // lines that say who may read the answer; the lane's
+	corsLines []byte // the CORS headers of the answer; owned by the lane
 	size      int    // of the whole request
 }
 
@@ -82,9 +81,9 @@ func match(name []byte, want string, bit int) int {
 	return 0
 }
 
-// foldEqual compares with a text of lower-case letters and hyphens, whatever
-// the case. Only letters are folded: a carriage return is a hyphen but for the
-// bit that makes letters small.
+// foldEqual compares with a text of lower-case letters and hyphens, ignoring
+// case. Only letters are folded: a carriage return differs from a hyphen only
+// in the bit that makes letters small.
 func foldEqual(name []byte, want string) bool {
 	if len(name) != len(want) {
 		return false
@@ -102,14 +101,14 @@ func foldEqual(name []byte, want string) bool {
 }
 
 var (
-	methodPart  = []byte("GET /")
-	versionPart = []byte(" HTTP/1.1\r\n")
-	keepOpen    = "keep-alive"
+	methodPart     = []byte("GET /")
+	versionPart    = []byte(" HTTP/1.1\r\n")
+	keepAliveToken = "keep-alive"
 )
 
 // recognise looks at the bytes that have come. It reports false if they are
 // not, from the first byte on, a whole request of the one shape.
-func (l *warmLane) recognise(b []byte, seen *sighting) bool {
+func (l *warmLane) recognise(b []byte, request *warmRequest) bool {
 	if !bytes.HasPrefix(b, methodPart) {
 		return false
 	}
@@ -120,15 +119,15 @@ func (l *warmLane) recognise(b []byte, seen *sighting) bool {
 	if !bytes.HasPrefix(b[at:], versionPart) {
 		return false
 	}
-	*seen = sighting{target: b[len(methodPart)-1 : at], shared: l.shared}
+	*request = warmRequest{target: b[len(methodPart)-1 : at], corsLines: l.corsLines}
 	at += len(versionPart)
 	for found := 0; ; {
 		rest := b[at:]
 		if len(rest) >= 2 && rest[0] == '\r' && rest[1] == '\n' {
-			seen.size = at + 2
+			request.size = at + 2
 			return found&seenHost != 0
 		}
-		bit, size := l.line(rest, seen)
+		bit, size := l.line(rest, request)
 		if bit == 0 || found&bit != 0 {
 			return false
 		}
@@ -137,9 +136,9 @@ func (l *warmLane) recognise(b []byte, seen *sighting) bool {
 	}
 }
 
-// line recognises one header line: which one it is, and how long. Zero if it
-// is none that we know, or not whole.
-func (l *warmLane) line(b []byte, seen *sighting) (bit, size int) {
+// line recognises one header line: its bit and its length. Zero if it is
+// unknown or incomplete.
+func (l *warmLane) line(b []byte, request *warmRequest) (bit, size int) {
 	colon := bytes.IndexByte(b[:min(len(b), longestName+1)], ':')
 	if colon < 0 {
 		return 0, 0
@@ -161,24 +160,24 @@ func (l *warmLane) line(b []byte, seen *sighting) (bit, size int) {
 			return 0, 0
 		}
 	case seenConnection:
-		if !foldEqual(trim(value), keepOpen) {
+		if !foldEqual(trim(value), keepAliveToken) {
 			return 0, 0
 		}
 	case seenCorrID:
-		seen.corrID = trim(value)
+		request.corrID = trim(value)
 	case seenAcceptEncoding:
-		seen.encodings = value
+		request.encodings = value
 	case seenOrigin:
-		if lines, listed := l.origins[string(trim(value))]; listed {
-			seen.shared = lines
-		} else if !l.anybody {
+		if lines, listed := l.corsLinesByOrigin[string(trim(value))]; listed {
+			request.corsLines = lines
+		} else if !l.anyOrigin {
 			return 0, 0
 		}
 	}
 	return bit, end + 2
 }
 
-// trim takes the optional white space off a value.
+// trim removes the optional white space around a value.
 func trim(value []byte) []byte {
 	for len(value) > 0 && (value[0] == ' ' || value[0] == '\t') {
 		value = value[1:]
@@ -189,9 +188,9 @@ func trim(value []byte) []byte {
 	return value
 }
 
-// plainly reports whether a list of codings names one without more ado. An element with
-// a weight is not plain.
-func plainly(list []byte, coding string) bool {
+// listsToken reports whether a list of codings names one plainly. An element
+// with a weight is not plain.
+func listsToken(list []byte, coding string) bool {
 	for len(list) > 0 {
 		element, rest, _ := bytes.Cut(list, []byte{','})
 		if foldEqual(trim(element), coding) {

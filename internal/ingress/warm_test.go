@@ -19,11 +19,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shelf is a Warm for tests.
-type shelf map[string]*Prepared
+// preparedMap is a WarmSource for tests.
+type preparedMap map[string]*PreparedResponse
 
-func (s shelf) Lookup(target []byte) (*Prepared, bool) {
-	p, ok := s[string(target)]
+func (m preparedMap) Lookup(target []byte) (*PreparedResponse, bool) {
+	p, ok := m[string(target)]
 	return p, ok
 }
 
@@ -46,31 +46,31 @@ type tallyHits struct{ atomic.Int64 }
 
 func (h *tallyHits) Inc() { h.Add(1) }
 
-// warmFixture serves the same contents by the chain and by the warm lane:
-// under /w/ they are kept ready, under /m/ they are made of parts when they are
-// asked for, and under /f/ they lie in a file.
+// warmFixture serves the same contents by the chain and by the warm lane: under
+// /w/ they are prepared, under /m/ they are made of parts on request, and under
+// /f/ they are in a file.
 type warmFixture struct {
 	*fixture
-	seen *atomic.Int64 // requests that reached the handler
-	hits *tallyHits
-	made *atomic.Int64 // answers that were made and not given back
+	seen        *atomic.Int64 // requests that reached the handler
+	hits        *tallyHits
+	outstanding *atomic.Int64 // answers that were made and not released
 }
 
 func newWarmFixture(t testing.TB, changes ...func(*Options)) *warmFixture {
 	t.Helper()
-	f := &warmFixture{seen: new(atomic.Int64), hits: new(tallyHits), made: new(atomic.Int64)}
+	f := &warmFixture{seen: new(atomic.Int64), hits: new(tallyHits), outstanding: new(atomic.Int64)}
 	routes := []Route{control("POST", "/w/{name}", echo)}
 	for _, prefix := range []string{"w", "m", "f"} {
 		routes = append(routes, transfer("GET", "/"+prefix+"/{name}", f.handler(prefix)))
 	}
-	warm := Shelves{{"/other/", shelf{}}, {"/w/", f.shelf(t)}, {"/m/", f.maker(t, nil)}, {"/f/", f.maker(t, bodiesFile())}}
+	warm := WarmRoutes{{"/other/", preparedMap{}}, {"/w/", f.prepareAll(t)}, {"/m/", f.newTemplateSource(t, nil)}, {"/f/", f.newTemplateSource(t, bodiesFile())}}
 	changes = append([]func(*Options){func(o *Options) { o.Warm = warm }}, changes...)
 	f.fixture = newFixture(t, routes, changes...)
 	return f
 }
 
-// describe is a content, and what the handler says of it besides.
-func describe(prefix, name string, header http.Header) (Content, bool) {
+// contentFor is a content, and the handler's other headers.
+func contentFor(prefix, name string, header http.Header) (Content, bool) {
 	body, ok := bodies[name]
 	content := contentOf(body)
 	if name == "packed" {
@@ -81,7 +81,7 @@ func describe(prefix, name string, header http.Header) (Content, bool) {
 	case "m":
 		content.Modified = modified
 		header.Set("Age", "7")
-		Untrusted(header)
+		MarkUntrusted(header)
 	case "f":
 		content.ETag = ""
 		header.Set("Expires", "never")
@@ -97,23 +97,23 @@ func (f *warmFixture) handler(prefix string) Handler {
 		if r.PathValue("name") == "slow" {
 			time.Sleep(250 * time.Millisecond)
 		}
-		content, ok := describe(prefix, r.PathValue("name"), w.Header())
+		content, ok := contentFor(prefix, r.PathValue("name"), w.Header())
 		if !ok {
-			return answers(r.PathValue("name"))(w, r)
+			return respondWith(r.PathValue("name"))(w, r)
 		}
 		_, err := ServeContent(w, r, content)
 		return err
 	}
 }
 
-// shelf has everything ready.
-func (f *warmFixture) shelf(t testing.TB) shelf {
-	ready := shelf{}
+// prepareAll prepares everything.
+func (f *warmFixture) prepareAll(t testing.TB) preparedMap {
+	ready := preparedMap{}
 	for name, body := range bodies {
 		header := http.Header{}
-		content, _ := describe("w", name, header)
+		content, _ := contentFor("w", name, header)
 		content.Header(header)
-		prepared, err := Prepare(Preparation{Pattern: "/w/{name}", Header: header, Body: body, Hits: f.hits})
+		prepared, err := Prepare(PreparedSpec{Pattern: "/w/{name}", Header: header, Body: body, Hits: f.hits})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,15 +122,15 @@ func (f *warmFixture) shelf(t testing.TB) shelf {
 	return ready
 }
 
-// maker makes answers when it is asked.
-type maker struct {
+// templateSource makes answers on request.
+type templateSource struct {
 	fixture   *warmFixture
 	templates map[string]*Template
 	file      *os.File
-	places    map[string]int64
+	offsets   map[string]int64
 }
 
-// bodiesFile has all bodies, one behind the other, sorted by name. It is in
+// bodiesFile has all bodies, one after the other, sorted by name. It is in
 // memory, and there is one for all tests.
 var bodiesFile = sync.OnceValue(func() *os.File {
 	fd, err := unix.MemfdCreate("bodies", unix.MFD_CLOEXEC)
@@ -144,46 +144,46 @@ var bodiesFile = sync.OnceValue(func() *os.File {
 	return file
 })
 
-func (f *warmFixture) maker(t testing.TB, file *os.File) *maker {
-	m := &maker{fixture: f, templates: map[string]*Template{}, file: file, places: map[string]int64{}}
-	prefix, place := "m", int64(0)
+func (f *warmFixture) newTemplateSource(t testing.TB, file *os.File) *templateSource {
+	m := &templateSource{fixture: f, templates: map[string]*Template{}, file: file, offsets: map[string]int64{}}
+	prefix, offset := "m", int64(0)
 	if file != nil {
 		prefix = "f"
 	}
 	for _, name := range slices.Sorted(maps.Keys(bodies)) {
 		header := http.Header{}
-		content, _ := describe(prefix, name, header)
+		content, _ := contentFor(prefix, name, header)
 		content.Header(header)
-		for _, own := range notTemplate {
+		for _, own := range perResponseHeaders {
 			header.Del(own)
 		}
-		template, err := NewTemplate(TemplateSpec{Pattern: "/" + prefix + "/{name}", Header: header, Aged: prefix == "m", Hits: f.hits})
+		template, err := NewTemplate(TemplateSpec{Pattern: "/" + prefix + "/{name}", Header: header, HasAge: prefix == "m", Hits: f.hits})
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.templates[name], m.places[name] = template, place
-		place += int64(len(bodies[name]))
+		m.templates[name], m.offsets[name] = template, offset
+		offset += int64(len(bodies[name]))
 	}
 	return m
 }
 
-func (m *maker) Close() error {
-	m.fixture.made.Add(-1)
+func (s *templateSource) Close() error {
+	s.fixture.outstanding.Add(-1)
 	return nil
 }
 
-func (m *maker) Lookup(target []byte) (*Prepared, bool) {
-	template := m.templates[string(target[len("/m/"):])]
+func (s *templateSource) Lookup(target []byte) (*PreparedResponse, bool) {
+	template := s.templates[string(target[len("/m/"):])]
 	if template == nil {
 		return nil, false
 	}
-	m.fixture.made.Add(1)
+	s.fixture.outstanding.Add(1)
 	body := bodies[string(target[len("/m/"):])]
-	if m.file != nil {
-		return template.Answer(Particular{File: m.file, From: m.places[string(target[len("/m/"):])], Length: int64(len(body)), Done: m}, nil)
+	if s.file != nil {
+		return template.Render(TemplateValues{File: s.file, Offset: s.offsets[string(target[len("/m/"):])], Length: int64(len(body)), Done: s}, nil)
 	}
 	half := len(body) / 2
-	return template.Answer(Particular{Modified: modified, Age: 7900 * time.Millisecond, Done: m}, []byte(`"b3:test"`), body[:half], body[half:])
+	return template.Render(TemplateValues{Modified: modified, Age: 7900 * time.Millisecond, Done: s}, []byte(`"b3:test"`), body[:half], body[half:])
 }
 
 func (f *warmFixture) listen(changes ...func(*ListenOptions)) *warmFixture {
@@ -216,18 +216,18 @@ func testWarmAnswers(t *testing.T) {
 		t.Errorf("%d of the requests went through the chain", n)
 	}
 	synctest.Wait() // it counts when it has written
-	f.counted(6, "http_requests_total", "service", "edge", "route", "/w/{name}", "method", "GET", "status", "200")
-	f.counted(6, "request_latency_seconds", "service", "edge", "route", "/w/{name}")
+	f.wantMetric(6, "http_requests_total", "service", "edge", "route", "/w/{name}", "method", "GET", "status", "200")
+	f.wantMetric(6, "request_latency_seconds", "service", "edge", "route", "/w/{name}")
 	if n := f.hits.Load(); n != 6 {
 		t.Errorf("%d hits", n)
 	}
-	// Whatever is not for the lane is answered on the same connection by the
-	// chain, and what comes after it by the lane again.
+	// A request that is not for the lane is answered on the same connection by
+	// the chain, and the next one by the lane again.
 	part := c.get("/w/small", "Range: bytes=0-4")
 	if part.StatusCode != 206 || part.body != string(smallBody[:5]) {
 		t.Errorf("%d %q", part.StatusCode, part.body)
 	}
-	synctest.Wait() // net/http waits for the next request; one that is sooner is still net/http's
+	synctest.Wait() // net/http waits for the next request; one that comes sooner is still net/http's
 	if r := c.get("/w/small"); r.body != string(smallBody) || f.requests(t) != 1 {
 		t.Errorf("%d requests through the chain, want 1: one that is not for the lane must not spoil the connection", f.requests(t))
 	}
@@ -304,7 +304,8 @@ func TestWarmDeadlines(t *testing.T) {
 		if !c.closed() || time.Since(from) != 60*time.Second {
 			t.Errorf("an idle connection was closed after %s", time.Since(from))
 		}
-		// After the hand-over a header has its five seconds, counted anew.
+		// After the request is passed to net/http a header has its five seconds
+		// again.
 		c = f.dial()
 		c.get("/w/small")
 		time.Sleep(30 * time.Second)
@@ -314,7 +315,7 @@ func TestWarmDeadlines(t *testing.T) {
 		if r := c.receive(); r.body != "tail" {
 			t.Errorf("%d %q", r.StatusCode, r.body)
 		}
-		// A client that asks and does not read is cut.
+		// A client that does not read its answer is cut.
 		c = f.dial()
 		from = time.Now()
 		c.send("GET /w/large HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -322,7 +323,7 @@ func TestWarmDeadlines(t *testing.T) {
 		if got, _ := io.ReadAll(c); len(got) >= len(largeBody) || time.Since(from) != 10*time.Second {
 			t.Errorf("%d bytes after %s", len(got), time.Since(from))
 		}
-		f.counted(1, "io_errors_total", "service", "gateway", "op", "write")
+		f.wantMetric(1, "io_errors_total", "service", "gateway", "op", "write")
 	})
 }
 
@@ -388,62 +389,62 @@ func TestWarmKeepsTheRate(t *testing.T) {
 				t.Errorf("%d", r.StatusCode)
 			}
 		}
-		c.get("/w/small").refused(t, 429, "RateLimited")
+		c.get("/w/small").wantRefusal(t, 429, "RateLimited")
 		if f.requests(t) != 0 || f.hits.Load() != 3 {
 			t.Errorf("%d handled, %d warm", f.requests(t), f.hits.Load())
 		}
 	})
 }
 
-// diary is what net/http did with a connection.
-type diary struct {
-	mu  sync.Mutex
-	did []string
+// connLog is what net/http did with a connection.
+type connLog struct {
+	mu     sync.Mutex
+	events []string
 }
 
-func (d *diary) note(what string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.did = append(d.did, what)
+func (c *connLog) record(what string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.events = append(c.events, what)
 }
 
-// sinceIdle is what it did from the first time on that it called it idle.
-func (d *diary) sinceIdle() string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return strings.Join(d.did[slices.Index(d.did, "idle"):], ", ")
+// sinceIdle is what it did since it first reported the connection idle.
+func (c *connLog) sinceIdle() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return strings.Join(c.events[slices.Index(c.events, "idle"):], ", ")
 }
 
-// recorder writes it down.
-type recorder struct {
+// recordingConn records it.
+type recordingConn struct {
 	net.Conn
-	diary *diary
+	diary *connLog
 }
 
-func (r recorder) Read(p []byte) (int, error) {
-	r.diary.note(fmt.Sprint("read ", len(p)))
+func (r recordingConn) Read(p []byte) (int, error) {
+	r.diary.record(fmt.Sprint("read ", len(p)))
 	return r.Conn.Read(p)
 }
 
-func (r recorder) SetReadDeadline(t time.Time) error {
-	r.diary.note("deadline")
+func (r recordingConn) SetReadDeadline(t time.Time) error {
+	r.diary.record("deadline")
 	return r.Conn.SetReadDeadline(t)
 }
 
-type recorders struct {
-	*memory
-	diary *diary
+type recordingListener struct {
+	*memListener
+	diary *connLog
 }
 
-func (r recorders) Accept() (net.Conn, error) {
-	c, err := r.memory.Accept()
-	return recorder{c, r.diary}, err
+func (r recordingListener) Accept() (net.Conn, error) {
+	c, err := r.memListener.Accept()
+	return recordingConn{c, r.diary}, err
 }
 
-// The lane comes back to a connection where net/http is between two requests.
-// It is not told so by net/http, but concludes it from the order of things. If a
-// new release of Go does them in another order, this fails, and the rule in
-// entersLane is to be thought through again.
+// The lane takes a connection again when net/http is between two requests.
+// net/http does not report that; the lane concludes it from the order of
+// events. If a new release of Go changes the order, this fails, and the rule in
+// canEnterLane must be reviewed.
 func TestWhatNetHTTPDoesBetweenRequests(t *testing.T) {
 	const one = "GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 	for name, c := range map[string]struct {
@@ -457,11 +458,11 @@ func TestWhatNetHTTPDoesBetweenRequests(t *testing.T) {
 		"a byte while it answered": {[]string{"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n", one[:1], one[1:]}, "idle, deadline, read 4095, deadline"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			d, m := new(diary), newMemory()
+			d, m := new(connLog), newMemListener()
 			server := &http.Server{ReadHeaderTimeout: time.Second, IdleTimeout: time.Second,
 				ConnState: func(_ net.Conn, state http.ConnState) {
 					if state == http.StateIdle {
-						d.note("idle")
+						d.record("idle")
 					}
 				},
 				Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -469,7 +470,7 @@ func TestWhatNetHTTPDoesBetweenRequests(t *testing.T) {
 						time.Sleep(150 * time.Millisecond)
 					}
 				})}
-			go server.Serve(recorders{m, d})
+			go server.Serve(recordingListener{m, d})
 			client := newClient(t, m.dial(t, "127.0.0.1:4001"))
 			for _, piece := range c.pieces {
 				client.send("%s", piece)
@@ -499,9 +500,9 @@ func TestWhereTheLaneIsOff(t *testing.T) {
 		}
 	}
 	f := newWarmFixture(t)
-	f.memory = newMemory()
-	f.memory.addr = &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 80}
-	f.serve(f.server.Attach(f.memory, ListenOptions{Name: "http", Warm: true}))
+	f.mem = newMemListener()
+	f.mem.addr = &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 80}
+	f.serve(f.server.Attach(f.mem, ListenOptions{Name: "http", Warm: true}))
 	f.dial().get("/w/small")
 	if f.requests(t) != 1 {
 		t.Error("the lane asks nobody for a token, so it is for loopback only")
@@ -512,29 +513,31 @@ func TestPrepareRefuses(t *testing.T) {
 	plain := func() http.Header { return http.Header{"Content-Type": {"text/plain"}} }
 	for name, header := range map[string]http.Header{
 		"no type":    {},
-		"a date":     {"Content-Type": {"text/plain"}, "Date": {"now"}},
 		"connection": {"Content-Type": {"text/plain"}, "Connection": {"close"}},
 		"vary":       {"Content-Type": {"text/plain"}, "Vary": {"Accept-Encoding"}},
 		"vary more":  {"Content-Type": {"text/plain"}, "Content-Encoding": {"gzip"}, "Vary": {"Cookie"}},
 	} {
-		if _, err := Prepare(Preparation{Header: header}); err == nil {
+		if _, err := Prepare(PreparedSpec{Header: header}); err == nil {
 			t.Errorf("%s: prepared", name)
 		}
 	}
+	if _, err := NewTemplate(TemplateSpec{Header: http.Header{"Content-Type": {"text/plain"}, "Date": {"now"}}}); err == nil {
+		t.Error("a template has a date that every answer would have")
+	}
 	header := plain()
 	header.Set("X-Split", "a\r\nX-Evil: b")
-	p, err := Prepare(Preparation{Pattern: "/unknown", Header: header, Body: []byte("x")})
+	p, err := Prepare(PreparedSpec{Pattern: "/unknown", Header: header, Body: []byte("x")})
 	if err != nil || p.Size() < len("x")+2*len("Content-Type: text/plain\r\n") {
 		t.Fatalf("%v, size %d", err, p.Size())
 	}
-	f := newFixture(t, []Route{control("GET", "/x", answers("x"))})
-	form := p.template.formOn(f.server)
-	if head := p.appendHead(nil, form, nil); bytes.Contains(append(head, form.rest...), []byte("\r\nX-Evil")) {
+	f := newFixture(t, []Route{control("GET", "/x", respondWith("x"))})
+	form := p.template.compiledFor(f.server)
+	if head := p.appendHead(nil, form, nil); bytes.Contains(append(head, form.afterCorrID...), []byte("\r\nX-Evil")) {
 		t.Errorf("a header must not split the answer: %q", head)
 	}
 	form.counter.Inc()
-	p.template.formOn(f.server).counter.Inc()
-	f.counted(2, "http_requests_total", "route", "none", "status", "200")
+	p.template.compiledFor(f.server).counter.Inc()
+	f.wantMetric(2, "http_requests_total", "route", "none", "status", "200")
 	if _, err := NewTemplate(TemplateSpec{Header: http.Header{"Content-Type": {"text/plain"}, "Etag": {`"x"`}}}); err == nil {
 		t.Error("the tag of a template would be that of all its answers")
 	}

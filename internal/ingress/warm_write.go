@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writeWarm writes an answer. Usually that is one call to the kernel, two if
-// the body is in a file. A client that takes its time gets it, as in a transfer:
-// while the write is blocked, we look about every second whether the client has
-// taken something.
-func (c *conn) writeWarm(w *warmth, p *Prepared, began time.Time) error {
-	if err := c.loadWarm(w, p); err != nil {
+// writeWarm writes an answer. Usually that is one system call, two if the body
+// is in a file. A slow client gets its time, as in a transfer: while the write
+// is blocked, it checks about every second whether the client has taken
+// something.
+func (c *conn) writeWarm(w *warmConn, p *PreparedResponse, began time.Time) error {
+	if err := c.prepareWrite(w, p); err != nil {
 		return err
 	}
 	moved := began
@@ -26,27 +26,27 @@ func (c *conn) writeWarm(w *warmth, p *Prepared, began time.Time) error {
 		}
 		now := time.Now()
 		if again && n > 0 {
-			moved = now // of the first try nobody knows when it was that bytes moved
+			moved = now // when the first write moved bytes is unknown
 		}
-		if !errors.Is(err, os.ErrDeadlineExceeded) || c.gone.Load() || now.Sub(moved) >= c.listener.server.times.Progress {
+		if !errors.Is(err, os.ErrDeadlineExceeded) || c.closed.Load() || now.Sub(moved) >= c.listener.server.times.Progress {
 			return err
 		}
-		w.armed = time.Time{}
-		_ = c.Conn.SetWriteDeadline(now.Add(pushTick + pushStep)) // fails on a closed connection, and then the write will say so
+		w.deadlinesSet = time.Time{}
+		_ = c.Conn.SetWriteDeadline(now.Add(writePoll + writePollStep)) // fails on a closed connection, and then the write reports it
 	}
 }
 
-// loadWarm puts head and body where write finds them.
-func (c *conn) loadWarm(w *warmth, p *Prepared) error {
+// prepareWrite sets up header and body for write.
+func (c *conn) prepareWrite(w *warmConn, p *PreparedResponse) error {
 	parts := append(w.buffer.parts[:0], w.buffer.out)
 	switch {
 	case p.file == nil:
 		parts = append(parts, p.parts...)
 	case c.tcp != nil:
-		return w.loadFile(c, p)
-	default: // no kernel to ask
+		return w.prepareFile(c, p)
+	default: // without a file descriptor
 		body := make([]byte, p.size)
-		if _, err := p.file.ReadAt(body, p.from); err != nil {
+		if _, err := p.file.ReadAt(body, p.offset); err != nil {
 			return err
 		}
 		parts = append(parts, body)
@@ -56,63 +56,63 @@ func (c *conn) loadWarm(w *warmth, p *Prepared) error {
 }
 
 // write sends what is left of the answer.
-func (w *warmth) write(c *conn) (int64, error) {
+func (w *warmConn) write(c *conn) (int64, error) {
 	if w.sender != nil && w.sender.file != nil {
 		return w.sender.send()
 	}
 	return w.vector.WriteTo(c.Conn)
 }
 
-// fileSender sends a head and a part of a file: the head with a hint that more
-// follows, so that the kernel puts both into the same packets, and then the
-// file by sendfile. Beside reading the file and writing it, this is as fast for
+// fileSender sends a header and a part of a file: the header with MSG_MORE, so
+// that the kernel puts both into the same packets, and then the file by
+// sendfile. Compared with reading the file and writing it, this is as fast for
 // 16 KiB and takes two thirds of the time from 64 KiB on.
 type fileSender struct {
 	// set at construction
-	raw  syscall.RawConn
-	step func(fd uintptr) bool // try, made into a function once
+	raw      syscall.RawConn
+	sendFunc func(fd uintptr) bool // sendAvailable, made into a function once
 
-	// of the answer at hand
-	head  []byte
-	file  *os.File // nil if there is none
-	at    int64
-	left  int64
-	moved int64
-	err   error
+	// of the current answer
+	head   []byte
+	file   *os.File // nil if there is none
+	offset int64
+	left   int64
+	sent   int64
+	err    error
 }
 
-func (w *warmth) loadFile(c *conn, p *Prepared) error {
+func (w *warmConn) prepareFile(c *conn, p *PreparedResponse) error {
 	if w.sender == nil {
 		raw, err := c.tcp.SyscallConn()
 		if err != nil {
 			return err
 		}
 		w.sender = &fileSender{raw: raw}
-		w.sender.step = w.sender.try
+		w.sender.sendFunc = w.sender.sendAvailable
 	}
 	s := w.sender
-	s.head, s.file, s.at, s.left = w.buffer.out, p.file, p.from, p.size
+	s.head, s.file, s.offset, s.left = w.buffer.out, p.file, p.offset, p.size
 	return nil
 }
 
-// send goes on until all is sent, or the deadline has passed.
+// send continues until all is sent, or the deadline has passed.
 func (s *fileSender) send() (int64, error) {
-	s.moved, s.err = 0, nil
-	err := s.raw.Write(s.step)
+	s.sent, s.err = 0, nil
+	err := s.raw.Write(s.sendFunc)
 	if err == nil {
 		err = s.err
 	}
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		s.file, s.head = nil, nil
 	}
-	return s.moved, err
+	return s.sent, err
 }
 
-// try sends what the kernel takes at the moment, and reports whether there is
-// nothing more to try.
-func (s *fileSender) try(fd uintptr) bool {
+// sendAvailable sends what the kernel takes at the moment, and reports whether
+// it is finished.
+func (s *fileSender) sendAvailable(fd uintptr) bool {
 	for len(s.head) > 0 || s.left > 0 {
-		n, err := s.part(int(fd))
+		n, err := s.sendNext(int(fd))
 		switch {
 		case err == unix.EAGAIN:
 			return false
@@ -121,15 +121,15 @@ func (s *fileSender) try(fd uintptr) bool {
 			s.err = os.NewSyscallError("sendfile", err)
 			return true
 		case n == 0:
-			s.err = io.ErrUnexpectedEOF // the file is shorter than was promised
+			s.err = io.ErrUnexpectedEOF // the file is shorter than promised
 			return true
 		}
-		s.moved += int64(n)
+		s.sent += int64(n)
 	}
 	return true
 }
 
-func (s *fileSender) part(fd int) (n int, err error) {
+func (s *fileSender) sendNext(fd int) (n int, err error) {
 	if len(s.head) > 0 {
 		flags := unix.MSG_NOSIGNAL
 		if s.left > 0 {
@@ -139,7 +139,7 @@ func (s *fileSender) part(fd int) (n int, err error) {
 		s.head = s.head[max(n, 0):]
 		return max(n, 0), err
 	}
-	n, err = unix.Sendfile(fd, int(s.file.Fd()), &s.at, int(s.left)) // moves at
+	n, err = unix.Sendfile(fd, int(s.file.Fd()), &s.offset, int(s.left)) // moves at
 	s.left -= int64(max(n, 0))
 	return max(n, 0), err
 }

@@ -14,17 +14,17 @@ import (
 
 func benchmarks(b *testing.B, run func(b *testing.B, e mailbox.Engine)) {
 	b.Run("RAM", func(b *testing.B) {
-		e := mailbox.NewRAM(flow.NewInventory(), mailbox.RAMSpec{Limits: spacious()})
+		e := mailbox.NewRAM(flow.NewInventory(), mailbox.RAMSpec{Limits: unboundedLimits()})
 		defer e.Close()
 		run(b, e)
 	})
 	b.Run("zeroed", func(b *testing.B) {
-		e := mailbox.NewRAM(flow.NewInventory(), mailbox.RAMSpec{Limits: spacious(), Zero: true})
+		e := mailbox.NewRAM(flow.NewInventory(), mailbox.RAMSpec{Limits: unboundedLimits(), Zero: true})
 		defer e.Close()
 		run(b, e)
 	})
 	b.Run("Disk", func(b *testing.B) {
-		e, err := mailbox.OpenDisk(flow.NewInventory(), mailbox.DiskSpec{Limits: spacious(), Folder: b.TempDir()})
+		e, err := mailbox.OpenDisk(flow.NewInventory(), mailbox.DiskSpec{Limits: unboundedLimits(), MemoryBytes: 1 << 40, CacheBytes: 16 << 20, Folder: b.TempDir()})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -33,7 +33,7 @@ func benchmarks(b *testing.B, run func(b *testing.B, e mailbox.Engine)) {
 	})
 }
 
-func spacious() mailbox.Limits {
+func unboundedLimits() mailbox.Limits {
 	limits := mailboxtest.Limits()
 	limits.Bytes, limits.BoxBytes, limits.BoxMessages = 1<<40, 1<<40, 1<<40
 	return limits
@@ -108,7 +108,7 @@ func BenchmarkAck(b *testing.B) {
 	})
 }
 
-// sendAll sends as many messages as the benchmark has rounds, many at a time.
+// sendAll sends as many messages as the benchmark has rounds, concurrently.
 func sendAll(b *testing.B, e mailbox.Engine) {
 	b.Helper()
 	var all sync.WaitGroup
@@ -125,9 +125,9 @@ func sendAll(b *testing.B, e mailbox.Engine) {
 	all.Wait()
 }
 
-// BenchmarkPost pins a note to ten thousand boards that are full.
+// BenchmarkPost posts a note to ten thousand boards that are full.
 func BenchmarkPost(b *testing.B) {
-	e := mailbox.NewRAM(flow.NewInventory(), mailbox.RAMSpec{Limits: spacious()})
+	e := mailbox.NewRAM(flow.NewInventory(), mailbox.RAMSpec{Limits: unboundedLimits()})
 	defer e.Close()
 	boards := make([]string, 10_000)
 	for i := range boards {

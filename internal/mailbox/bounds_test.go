@@ -12,20 +12,21 @@ import (
 	"micronode/internal/flow"
 	"micronode/internal/mailbox"
 	"micronode/internal/mailbox/mailboxtest"
+	"micronode/internal/testkit"
 )
 
-func ram(limits mailbox.Limits) *mailbox.RAM {
+func newRAM(limits mailbox.Limits) *mailbox.RAM {
 	return mailbox.NewRAM(flow.NewInventory(), mailbox.RAMSpec{Limits: limits})
 }
 
-func busy(t *testing.T, what string, err error) {
+func expectBusy(t *testing.T, what string, err error) {
 	t.Helper()
 	if fault.KindOf(err) != fault.Busy || fault.NextOf(err) == "" {
 		t.Errorf("%s: %v", what, err)
 	}
 }
 
-// Everything has a bound, and what is over it is refused, or makes room.
+// Everything has a bound, and what exceeds it is refused, or makes room.
 func TestEverythingIsBounded(t *testing.T) {
 	ctx := t.Context()
 	send := func(e mailbox.Engine, box string, size int) error {
@@ -34,38 +35,38 @@ func TestEverythingIsBounded(t *testing.T) {
 	}
 	limits := mailboxtest.Limits()
 	limits.Boxes = 2
-	e := ram(limits)
-	must(t, send(e, "a", 1))
-	must(t, send(e, "b", 1))
-	busy(t, "a box too many", send(e, "c", 1))
-	must(t, send(e, "b", 1))
+	e := newRAM(limits)
+	testkit.Must(t, send(e, "a", 1))
+	testkit.Must(t, send(e, "b", 1))
+	expectBusy(t, "a box too many", send(e, "c", 1))
+	testkit.Must(t, send(e, "b", 1))
 	got, err := e.Receive(ctx, "a", 0, 0)
-	must(t, err)
-	must(t, e.Ack(ctx, "a", got.Receipt))
-	must(t, send(e, "c", 1))
+	testkit.Must(t, err)
+	testkit.Must(t, e.Ack(ctx, "a", got.Receipt))
+	testkit.Must(t, send(e, "c", 1))
 
 	limits = mailboxtest.Limits()
 	limits.BoxBytes = 5000
-	e = ram(limits)
-	busy(t, "more than a box holds", send(e, "a", 5000))
-	must(t, send(e, "a", 3000))
-	busy(t, "more than is left in a box", send(e, "a", 3000))
-	must(t, send(e, "b", 3000))
+	e = newRAM(limits)
+	expectBusy(t, "more than a box holds", send(e, "a", 5000))
+	testkit.Must(t, send(e, "a", 3000))
+	expectBusy(t, "more than is left in a box", send(e, "a", 3000))
+	testkit.Must(t, send(e, "b", 3000))
 
 	limits = mailboxtest.Limits()
 	limits.Bytes = 10_000
-	e = ram(limits)
-	must(t, send(e, "a", 4000))
-	must(t, send(e, "b", 4000))
-	busy(t, "more than the mailbox holds", send(e, "c", 4000))
-	busy(t, "a note that is larger than all notes", e.Post(ctx, []string{"wall"}, mailbox.Note{ID: "x", Body: make([]byte, 6000)}))
+	e = newRAM(limits)
+	testkit.Must(t, send(e, "a", 4000))
+	testkit.Must(t, send(e, "b", 4000))
+	expectBusy(t, "more than the mailbox holds", send(e, "c", 4000))
+	expectBusy(t, "a note that is larger than all notes", e.Post(ctx, []string{"wall"}, mailbox.Note{ID: "x", Body: make([]byte, 6000)}))
 
 	limits = mailboxtest.Limits()
 	limits.Boards = 2
-	e = ram(limits)
-	must(t, e.Post(ctx, []string{"a", "b"}, mailbox.Note{ID: "1"}))
-	busy(t, "a board too many", e.Post(ctx, []string{"a", "c"}, mailbox.Note{ID: "2"}))
-	must(t, e.Post(ctx, []string{"a", "b"}, mailbox.Note{ID: "2"}))
+	e = newRAM(limits)
+	testkit.Must(t, e.Post(ctx, []string{"a", "b"}, mailbox.Note{ID: "1"}))
+	expectBusy(t, "a board too many", e.Post(ctx, []string{"a", "c"}, mailbox.Note{ID: "2"}))
+	testkit.Must(t, e.Post(ctx, []string{"a", "b"}, mailbox.Note{ID: "2"}))
 	for name, err := range map[string]error{
 		"too many boards":         e.Post(ctx, make([]string, 10_001), mailbox.Note{ID: "3"}),
 		"an ID that is too long":  e.Post(ctx, []string{"a"}, mailbox.Note{ID: strings.Repeat("x", 256)}),
@@ -84,43 +85,43 @@ func TestEverythingIsBounded(t *testing.T) {
 	}
 }
 
-// Notes take half of the room at most; the oldest of all goes first.
+// Notes take half of the room at most; the oldest of all is evicted first.
 func TestNotesNeverStandInTheWay(t *testing.T) {
 	limits := mailboxtest.Limits()
 	limits.Bytes = 100_000
-	e := ram(limits)
+	e := newRAM(limits)
 	for i := range 300 {
-		must(t, e.Post(t.Context(), []string{"all", fmt.Sprint("own ", i)}, mailbox.Note{ID: fmt.Sprint(i), Body: make([]byte, 1000)}))
+		testkit.Must(t, e.Post(t.Context(), []string{"all", fmt.Sprint("own ", i)}, mailbox.Note{ID: fmt.Sprint(i), Body: make([]byte, 1000)}))
 	}
 	u := e.Usage()
 	if u.Bytes > 50_000 || u.Notes < 50 || u.Boards != u.Notes/2+1 {
 		t.Errorf("usage %+v", u)
 	}
-	notes, err := e.Board(t.Context(), "all", "", 500)
-	must(t, err)
+	notes, err := e.Notes(t.Context(), "all", "", 500)
+	testkit.Must(t, err)
 	if int64(len(notes)) != u.Notes/2 || notes[0].ID != "299" {
 		t.Errorf("%d notes, the newest is %s", len(notes), notes[0].ID)
 	}
-	if gone, err := e.Board(t.Context(), "own 0", "", 1); err != nil || len(gone) > 0 {
+	if gone, err := e.Notes(t.Context(), "own 0", "", 1); err != nil || len(gone) > 0 {
 		t.Errorf("the oldest: %v, %v", gone, err)
 	}
 	_, err = e.Send(t.Context(), mailbox.Message{Box: "jobs", Body: make([]byte, 45_000)})
-	must(t, err)
+	testkit.Must(t, err)
 }
 
-// A note that is posted once more with the same ID and other words is another
-// one elsewhere.
+// A note that is posted to another board with the same ID and another body is
+// another note there.
 func TestNotesOfOneID(t *testing.T) {
 	limits := mailboxtest.Limits()
 	limits.BoardNotes = 2
-	e := ram(limits)
-	for i := range 200 { // so that places of notes that are gone are tidied up
-		must(t, e.Post(t.Context(), []string{"wall"}, mailbox.Note{ID: fmt.Sprint(i % 3), Body: []byte(fmt.Sprint(i))}))
+	e := newRAM(limits)
+	for i := range 200 { // so that order is compacted
+		testkit.Must(t, e.Post(t.Context(), []string{"wall"}, mailbox.Note{ID: fmt.Sprint(i % 3), Body: []byte(fmt.Sprint(i))}))
 	}
-	must(t, e.Post(t.Context(), []string{"door"}, mailbox.Note{ID: "1", Body: []byte("other")}))
+	testkit.Must(t, e.Post(t.Context(), []string{"door"}, mailbox.Note{ID: "1", Body: []byte("other")}))
 	for name, want := range map[string]string{"door": "other"} {
-		notes, err := e.Board(t.Context(), name, "", 1)
-		must(t, err)
+		notes, err := e.Notes(t.Context(), name, "", 1)
+		testkit.Must(t, err)
 		if string(notes[0].Body) != want {
 			t.Errorf("on the %s: %q", name, notes[0].Body)
 		}
@@ -128,16 +129,16 @@ func TestNotesOfOneID(t *testing.T) {
 	if u := e.Usage(); u.Notes != 3 {
 		t.Errorf("usage %+v", u)
 	}
-	must(t, e.Close())
+	testkit.Must(t, e.Close())
 }
 
 func TestDeadLettersGrowOld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := attend(t, ram(mailboxtest.Limits()))
+		e := runTasks(t, newRAM(mailboxtest.Limits()))
 		_, err := e.Send(t.Context(), mailbox.Message{Box: "jobs", MaxDeliveries: 1})
-		must(t, err)
+		testkit.Must(t, err)
 		_, err = e.Receive(t.Context(), "jobs", time.Second, 0)
-		must(t, err)
+		testkit.Must(t, err)
 		time.Sleep(7 * 24 * time.Hour)
 		if u := e.Usage(); u.Dead != 1 {
 			t.Errorf("after a week: %+v", u)
@@ -152,24 +153,24 @@ func TestDeadLettersGrowOld(t *testing.T) {
 
 func TestAReasonIsCut(t *testing.T) {
 	for text, want := range map[string]int{"short": 5, strings.Repeat("x", 2000): 1024, strings.Repeat("ä", 1000): 1024, "x" + strings.Repeat("ä", 1000): 1023, "a\xffb": 5} {
-		if got := mailbox.Reason(text); len(got) != want || !utf8.ValidString(got) {
+		if got := mailbox.TruncateReason(text); len(got) != want || !utf8.ValidString(got) {
 			t.Errorf("%.10q: %d bytes, want %d", text, len(got), want)
 		}
 	}
 }
 
-// A waiter that is served in the very moment in which it gives up has the
-// message, and nobody loses it.
+// A waiter that is served in the moment in which its wait ends has the message,
+// and it is not lost.
 func TestNothingIsLostWhenWhoWaitsLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := attend(t, ram(mailboxtest.Limits()))
+		e := runTasks(t, newRAM(mailboxtest.Limits()))
 		for range 50 {
 			got := make(chan error)
 			go func() { _, err := e.Receive(t.Context(), "jobs", time.Hour, time.Second); got <- err }()
 			go func() {
 				time.Sleep(time.Second)
 				_, err := e.Send(t.Context(), mailbox.Message{Box: "jobs"})
-				must(t, err)
+				testkit.Must(t, err)
 			}()
 			time.Sleep(2 * time.Second)
 			served := <-got == nil
@@ -178,12 +179,12 @@ func TestNothingIsLostWhenWhoWaitsLeaves(t *testing.T) {
 			}
 			if !served {
 				_, err := e.Receive(t.Context(), "jobs", time.Hour, 0)
-				must(t, err)
+				testkit.Must(t, err)
 			}
 			time.Sleep(time.Hour)
 			last, err := e.Receive(t.Context(), "jobs", time.Hour, 0)
-			must(t, err)
-			must(t, e.Ack(t.Context(), "jobs", last.Receipt))
+			testkit.Must(t, err)
+			testkit.Must(t, e.Ack(t.Context(), "jobs", last.Receipt))
 		}
 	})
 }

@@ -8,17 +8,31 @@ import (
 
 	"micronode/internal/config"
 	"micronode/internal/mailbox"
+	"micronode/internal/testkit"
 )
 
 func TestTheDefaultsHold(t *testing.T) {
 	c := mailbox.DefaultConfig()
-	must(t, c.Validate())
+	testkit.Must(t, c.Validate())
 	l := c.Limits()
 	if l.Bytes != 64<<20 || l.BoxMessages != 10_000 || l.BoxBytes != 16<<20 || l.MaxMessage != 512<<10 || l.MaxDeliveries != 5 ||
-		l.Visibility != 30*time.Second || l.MaxVisibility != 12*time.Hour || l.KeyLife != time.Hour || l.Dead != 1000 || l.BoardNotes != 500 || l.Waiting != 1024 {
+		l.Visibility != 30*time.Second || l.MaxVisibility != 12*time.Hour || l.KeyLife != time.Hour || l.DeadLetters != 1000 || l.BoardNotes != 500 || l.Receivers != 1024 {
 		t.Errorf("%+v", l)
 	}
-	if ram, disk := c.RAMSpec(true), c.DiskSpec("folder"); !ram.Zero || ram.Limits != l || disk.Folder != "folder" || disk.Limits != l {
+	if ram := c.RAMSpec(true); !ram.Zero || ram.Limits != l {
+		t.Errorf("%+v", ram)
+	}
+	onDisk := l
+	onDisk.Bytes, onDisk.BoxBytes = 1<<30, 256<<20
+	if disk := c.DiskSpec("folder"); disk.Folder != "folder" || disk.Limits != onDisk || disk.MemoryBytes != 64<<20 {
+		t.Errorf("%+v", disk)
+	}
+	c.RAMBytes, c.DiskBytes = 4*config.MiB, 100*config.MiB
+	if l := c.Limits(); l.BoxBytes != 4<<20 {
+		t.Errorf("a box may take more than there is: %+v", l)
+	}
+	c.BoxBytes = config.Auto[config.Size]{Value: 3 * config.MiB}
+	if ram, disk := c.Limits(), c.DiskSpec("").Limits; ram.BoxBytes != 3<<20 || disk.BoxBytes != 3<<20 || disk.Bytes != 100<<20 {
 		t.Errorf("%+v, %+v", ram, disk)
 	}
 }
@@ -51,7 +65,7 @@ func TestWhatCannotBeMeantIsRefused(t *testing.T) {
 	}
 	c := mailbox.DefaultConfig()
 	c.URL = "nats+tls://a:4222, nats+tls://b:4222,nats://127.0.0.1:4222,nats://localhost:4222"
-	must(t, c.Validate())
+	testkit.Must(t, c.Validate())
 	if servers := c.Servers(); len(servers) != 4 || servers[1] != "nats+tls://b:4222" {
 		t.Errorf("servers %q", servers)
 	}

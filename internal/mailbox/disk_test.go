@@ -13,9 +13,10 @@ import (
 	"micronode/fault"
 	"micronode/internal/disk"
 	"micronode/internal/flow"
-	"micronode/internal/logbook"
 	"micronode/internal/mailbox"
 	"micronode/internal/mailbox/mailboxtest"
+	"micronode/internal/testkit"
+	"micronode/internal/wal"
 )
 
 func openDisk(t *testing.T, spec mailbox.DiskSpec) *mailbox.Disk {
@@ -24,25 +25,30 @@ func openDisk(t *testing.T, spec mailbox.DiskSpec) *mailbox.Disk {
 		spec.Limits = mailboxtest.Limits()
 	}
 	d, err := mailbox.OpenDisk(flow.NewInventory(), spec)
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = d.Close() })
 	return d
 }
 
-// On a disk that is full, nothing changes: what was refused was not done, and
-// what was leased is still leased.
+// On a full disk nothing changes: what was refused was not done, and what was
+// leased is still leased.
 func TestAFullDisk(t *testing.T) {
-	ctx, fs := t.Context(), &failingFS{FS: disk.Real()}
+	ctx, fs := t.Context(), &failingFS{FS: disk.OS()}
 	d := openDisk(t, mailbox.DiskSpec{Folder: t.TempDir(), FS: fs})
 	var leases []mailbox.Delivery
 	for i := range 10 {
 		_, err := d.Send(ctx, mailbox.Message{Box: "jobs", Body: []byte(fmt.Sprint(i))})
-		must(t, err)
+		testkit.Must(t, err)
 		got, err := d.Receive(ctx, "jobs", time.Hour, 0)
-		must(t, err)
+		testkit.Must(t, err)
 		leases = append(leases, got)
 	}
-	fs.set(syscall.ENOSPC)
+	poison, err := d.Send(ctx, mailbox.Message{Box: "dead", MaxDeliveries: 1})
+	testkit.Must(t, err)
+	last, err := d.Receive(ctx, "dead", time.Hour, 0)
+	testkit.Must(t, err)
+	testkit.Must(t, d.Nack(ctx, "dead", last.Receipt, 0, "no"))
+	fs.setError(syscall.ENOSPC)
 	untouched := d.Usage()
 	fill := mailbox.Message{Box: "jobs", Key: "k", Body: make([]byte, 300_000)}
 	if _, err := d.Send(ctx, fill); fault.KindOf(err) != fault.StoreFull {
@@ -51,7 +57,7 @@ func TestAFullDisk(t *testing.T) {
 	if after := d.Usage(); after != untouched {
 		t.Errorf("usage %+v, was %+v", after, untouched)
 	}
-	// There is still some room that was made before. Use it up.
+	// There is still some preallocated room. Use it up.
 	for d.Extend(ctx, "jobs", leases[0].Receipt, time.Hour) == nil {
 	}
 	for len(leases) > 3 && d.Ack(ctx, "jobs", leases[0].Receipt) == nil {
@@ -62,73 +68,76 @@ func TestAFullDisk(t *testing.T) {
 		"Ack":    d.Ack(ctx, "jobs", leases[0].Receipt),
 		"Nack":   d.Nack(ctx, "jobs", leases[1].Receipt, 0, ""),
 		"Extend": d.Extend(ctx, "jobs", leases[2].Receipt, time.Minute),
+		"Resend": d.Resend(ctx, "dead", poison.ID),
+		"Drop":   d.Drop(ctx, "dead", poison.ID),
 		"Post":   d.Post(ctx, []string{"wall"}, mailbox.Note{ID: "1"}),
 	} {
 		if fault.KindOf(err) != fault.StoreFull || fault.NextOf(err) == "" {
 			t.Errorf("%s on a full disk: %v", name, err)
 		}
 	}
-	if after := d.Usage(); after != before || after.Messages != int64(len(leases)) || after.Leased != after.Messages || after.Notes != 0 {
+	if after := d.Usage(); after != before || after.Messages != int64(len(leases)) || after.Dead != 1 || after.Leased != after.Messages || after.Notes != 0 {
 		t.Errorf("usage %+v, was %+v", after, before)
 	}
 	if err := d.Compact(ctx); fault.KindOf(err) != fault.StoreFull || d.Health() != nil {
 		t.Errorf("Compact on a full disk: %v, %v", err, d.Health())
 	}
-	fs.set(nil)
-	must(t, d.Ack(ctx, "jobs", leases[0].Receipt))
-	must(t, d.Nack(ctx, "jobs", leases[1].Receipt, 0, ""))
-	must(t, d.Extend(ctx, "jobs", leases[2].Receipt, time.Minute))
+	fs.setError(nil)
+	testkit.Must(t, d.Resend(ctx, "dead", poison.ID))
+	testkit.Must(t, d.Ack(ctx, "jobs", leases[0].Receipt))
+	testkit.Must(t, d.Nack(ctx, "jobs", leases[1].Receipt, 0, ""))
+	testkit.Must(t, d.Extend(ctx, "jobs", leases[2].Receipt, time.Minute))
 	if sent, err := d.Send(ctx, fill); err != nil || sent.Repeated {
 		t.Errorf("sent when there is room: %+v, %v", sent, err)
 	}
 }
 
-// A key whose message did not fit on the disk is forgotten at once, and nobody is
-// told to wait for it.
+// A key whose message did not fit on the disk is forgotten at once, and does
+// not make other keys Busy.
 func TestAKeyThatWasNotKeptIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, fs, limits := t.Context(), &failingFS{FS: disk.Real()}, mailboxtest.Limits()
+		ctx, fs, limits := t.Context(), &failingFS{FS: disk.OS()}, mailboxtest.Limits()
 		limits.Keys, limits.KeyLife = 1, time.Hour
 		d := openDisk(t, mailbox.DiskSpec{Folder: t.TempDir(), FS: fs, Limits: limits})
-		fs.set(syscall.ENOSPC)
+		fs.setError(syscall.ENOSPC)
 		for range 3 {
 			if _, err := d.Send(ctx, mailbox.Message{Box: "jobs", Key: "refused", Body: make([]byte, 300_000)}); fault.KindOf(err) != fault.StoreFull {
 				t.Fatalf("Send on a full disk: %v", err)
 			}
 		}
-		fs.set(nil)
+		fs.setError(nil)
 		time.Sleep(20 * time.Minute)
 		_, err := d.Send(ctx, mailbox.Message{Box: "jobs", Key: "kept"})
-		must(t, err)
+		testkit.Must(t, err)
 		_, err = d.Send(ctx, mailbox.Message{Box: "jobs", Key: "too many"})
 		if fault.KindOf(err) != fault.Busy || fault.RetryAfterOf(err) != time.Hour {
 			t.Errorf("a key too many: %v, to be tried again after %s", err, fault.RetryAfterOf(err))
 		}
 		time.Sleep(time.Hour)
 		_, err = d.Send(ctx, mailbox.Message{Box: "jobs", Key: "too many"})
-		must(t, err)
+		testkit.Must(t, err)
 	})
 }
 
 func TestTheLogIsWrittenAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		folder := t.TempDir()
-		d := attend(t, openDisk(t, mailbox.DiskSpec{Folder: folder, CompactAt: 100_000}))
+		d := runTasks(t, openDisk(t, mailbox.DiskSpec{Folder: folder, CompactAt: 100_000}))
 		ctx := t.Context()
 		for i := range 300 {
 			_, err := d.Send(ctx, mailbox.Message{Box: "jobs", Key: fmt.Sprint(i), Body: make([]byte, 5000)})
-			must(t, err)
+			testkit.Must(t, err)
 			got, err := d.Receive(ctx, "jobs", time.Hour, 0)
-			must(t, err)
-			must(t, d.Ack(ctx, "jobs", got.Receipt))
+			testkit.Must(t, err)
+			testkit.Must(t, d.Ack(ctx, "jobs", got.Receipt))
 		}
 		synctest.Wait()
 		info, err := os.Stat(filepath.Join(folder, "mailbox.log"))
-		must(t, err)
+		testkit.Must(t, err)
 		if info.Size() > 600_000 {
 			t.Errorf("the log has %d bytes", info.Size())
 		}
-		must(t, d.Close())
+		testkit.Must(t, d.Close())
 		again := openDisk(t, mailbox.DiskSpec{Folder: folder})
 		if sent, err := again.Send(ctx, mailbox.Message{Box: "jobs", Key: "7", Body: make([]byte, 5000)}); err != nil || !sent.Repeated {
 			t.Errorf("a key of long ago: %+v, %v", sent, err)
@@ -141,29 +150,29 @@ func TestADamagedLogIsNotOpened(t *testing.T) {
 	d := openDisk(t, mailbox.DiskSpec{Folder: folder})
 	for range 5 {
 		_, err := d.Send(t.Context(), mailbox.Message{Box: "jobs"})
-		must(t, err)
+		testkit.Must(t, err)
 	}
-	must(t, d.Close())
+	testkit.Must(t, d.Close())
 	path := filepath.Join(folder, "mailbox.log")
 	log, err := os.ReadFile(path)
-	must(t, err)
+	testkit.Must(t, err)
 	log[100] ^= 1
-	must(t, os.WriteFile(path, log, 0o600))
+	testkit.Must(t, os.WriteFile(path, log, 0o600))
 	if _, err := mailbox.OpenDisk(flow.NewInventory(), mailbox.DiskSpec{Folder: folder, Limits: mailboxtest.Limits()}); fault.KindOf(err) != fault.IntegrityFail {
 		t.Errorf("opened: %v", err)
 	}
 
 	strange := t.TempDir()
-	book, err := logbook.Open(filepath.Join(strange, "mailbox.log"), logbook.Options{})
-	must(t, err)
-	must(t, book.Append(t.Context(), []byte("this is no record")))
-	must(t, book.Close())
+	book, err := wal.Open(filepath.Join(strange, "mailbox.log"), wal.Options{})
+	testkit.Must(t, err)
+	testkit.Must(t, book.Append(t.Context(), []byte("this is no record")))
+	testkit.Must(t, book.Close())
 	if _, err := mailbox.OpenDisk(flow.NewInventory(), mailbox.DiskSpec{Folder: strange, Limits: mailboxtest.Limits()}); fault.KindOf(err) != fault.IntegrityFail {
 		t.Errorf("opened: %v", err)
 	}
 }
 
-// slowFS is a disk whose syncs wait.
+// slowFS is a disk whose syncs block.
 type slowFS struct {
 	disk.FS
 	hold func()
@@ -182,10 +191,10 @@ func (f *slowFS) Open(name string, mode disk.Mode) (disk.File, error) {
 func (f *slowFile) Sync() error { f.fs.hold(); return f.File.Sync() }
 
 // A message that is sent again while the first is still being written waits for
-// what comes of it.
+// its result.
 func TestARepeatWaitsForTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fs := &slowFS{FS: disk.Real(), hold: func() {}}
+		fs := &slowFS{FS: disk.OS(), hold: func() {}}
 		d := openDisk(t, mailbox.DiskSpec{Folder: t.TempDir(), FS: fs})
 		goOn := make(chan struct{})
 		fs.hold = func() { <-goOn }
@@ -218,5 +227,42 @@ func TestARepeatWaitsForTheFirst(t *testing.T) {
 		if first.ID != second.ID || first.Repeated == second.Repeated {
 			t.Errorf("%+v and %+v", first, second)
 		}
+	})
+}
+
+// A log that was written when bodies were kept in memory opens, and nothing in
+// it is lost: what was sent, leased, dead and posted, before a compaction and
+// after, at the turn of the century.
+func TestALogOfAnEarlierVersion(t *testing.T) {
+	old, err := os.ReadFile("testdata/before-bodies-stayed-on-disk.log")
+	testkit.Must(t, err)
+	folder := t.TempDir()
+	testkit.Must(t, os.WriteFile(filepath.Join(folder, "mailbox.log"), append(old, make([]byte, 64<<10)...), 0o600)) // a log is preallocated at its end
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		time.Sleep(time.Minute) // all of it has happened
+		d := openDisk(t, mailbox.DiskSpec{Folder: folder, CacheBytes: -1})
+		receives := func(want string) {
+			t.Helper()
+			if got, err := d.Receive(ctx, "jobs", 2*time.Hour, 0); err != nil || string(got.Body) != want {
+				t.Errorf("received %q, %v; wanted %q", got.Body, err, want)
+			}
+		}
+		receives("written anew")
+		receives("written after")
+		if _, err := d.Receive(ctx, "jobs", time.Hour, 0); fault.KindOf(err) != fault.NotFound {
+			t.Errorf("one is leased, one was acknowledged: %v", err)
+		}
+		if sent, err := d.Send(ctx, mailbox.Message{Box: "jobs", Key: "second", Body: []byte("written after")}); err != nil || !sent.Repeated {
+			t.Errorf("the key is not known: %+v, %v", sent, err)
+		}
+		if dead, err := d.Dead(ctx, "poison", "", 10); err != nil || len(dead) != 1 || string(dead[0].Body) != "dead" || dead[0].Reason != "it cannot be read" {
+			t.Errorf("dead letters: %+v, %v", dead, err)
+		}
+		if notes, err := d.Notes(ctx, "wall", "", 10); err != nil || len(notes) != 2 || string(notes[0].Body) != "another note" || string(notes[1].Body) != "a note" {
+			t.Errorf("notes: %+v, %v", notes, err)
+		}
+		time.Sleep(time.Hour)
+		receives("leased")
 	})
 }

@@ -9,8 +9,8 @@ import (
 	"micronode/internal/flow"
 )
 
-// Event is what is told of the mailbox for the record. It says what happened,
-// never what is in a message.
+// Event is an entry for the audit log. It says what happened, and never
+// contains the body of a message.
 type Event struct {
 	Type   EventType
 	Time   time.Time
@@ -20,52 +20,57 @@ type Event struct {
 // EventType is one of a fixed set.
 type EventType string
 
-// What can happen.
+// The types of events.
 const (
-	Died         EventType = "messages died"
-	EngineFailed EventType = "engine failed"
-	EngineBack   EventType = "engine back"
+	Died            EventType = "messages died"
+	Damaged         EventType = "messages damaged"
+	EngineFailed    EventType = "engine failed"
+	EngineRecovered EventType = "engine back"
 )
 
-// audit tells an event to whoever keeps a record. It never waits.
+// audit publishes an event for the audit log. It never waits.
 func (m *Mailbox) audit(what EventType, format string, args ...any) {
 	_ = m.events.Publish(Event{Type: what, Time: time.Now(), Detail: fmt.Sprintf(format, args...)}) // a closed bus has no readers left
 }
 
-// watchPause is how often the engine is looked at.
-const watchPause = 2 * time.Second
+// healthInterval is how often the engine is checked.
+const healthInterval = 2 * time.Second
 
-// watch is the Serve of readiness. It also tells of messages that died: the
-// operator should look at them.
-func (m *Mailbox) watch(ctx context.Context) error {
-	died, failed := m.engine.Usage().Died, false
+// watchHealth is the Serve of readiness. It also reports messages that died, or
+// were damaged: the operator should look at them.
+func (m *Mailbox) watchHealth(ctx context.Context) error {
+	last, failed := m.engine.Usage(), false
 	for {
-		err := m.examine()
+		err := m.checkHealth()
 		switch {
 		case err != nil && !failed:
 			m.audit(EngineFailed, "%v", err)
 		case err == nil && failed:
-			m.audit(EngineBack, "it takes messages again")
+			m.audit(EngineRecovered, "it accepts messages again")
 		}
 		failed = err != nil
-		if now := m.engine.Usage().Died; now > died {
-			m.audit(Died, "%d messages were delivered too often", now-died)
-			died = now
+		usage := m.engine.Usage()
+		if usage.Damaged > last.Damaged {
+			m.audit(Damaged, "the bodies of %d messages are damaged on disk; they are dead letters without a body", usage.Damaged-last.Damaged)
 		}
-		if err := flow.Sleep(ctx, watchPause); err != nil {
+		if died := usage.Died - last.Died - (usage.Damaged - last.Damaged); died > 0 {
+			m.audit(Died, "%d messages reached their maximum number of deliveries", died)
+		}
+		last = usage
+		if err := flow.Sleep(ctx, healthInterval); err != nil {
 			return nil
 		}
 	}
 }
 
-// examine tells readiness how the engine does.
-func (m *Mailbox) examine() error {
-	examined, ok := m.engine.(Examined)
+// checkHealth updates readiness with the health of the engine.
+func (m *Mailbox) checkHealth() error {
+	checker, ok := m.engine.(HealthChecker)
 	if !ok {
 		m.dependency.Up()
 		return nil
 	}
-	err := examined.Health()
+	err := checker.Health()
 	if err != nil {
 		m.dependency.Down("the mailbox refuses: "+reasonOf(err), fault.NextOf(err))
 	} else {

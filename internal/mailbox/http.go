@@ -19,76 +19,81 @@ const (
 	scopeReceive = "mbox:recv"
 )
 
-// reserved is how the boxes begin that belong to other parts of the node. Nobody
-// from outside writes to them or reads from them.
-const reserved = "facet/"
+// reservedPrefix is the prefix of boxes that belong to other parts of the node.
+// Requests from outside can neither write to them nor read from them.
+const reservedPrefix = "facet/"
 
 // The bounds of requests.
 const (
-	answerTime = 2 * time.Second        // besides the time that a receiver waits
-	answerRoom = 250 * time.Millisecond // of the caller's own time, at most, to lease and to answer
-	smallBody  = 16 << 10
-	deadPage   = 20
-	mostDead   = 100
-	deadBytes  = 512 << 10 // bodies in one answer
-	deadStep   = 10        // letters asked for at a time
+	responseGrace    = 2 * time.Second        // beyond the time that a receiver waits
+	responseReserve  = 250 * time.Millisecond // of the caller's deadline, at most, for leasing and for the response
+	maxSmallBody     = 16 << 10
+	defaultDeadLimit = 20
+	maxDeadLimit     = 100
+	maxDeadPageBytes = 512 << 10 // bodies in one response
+	deadBatch        = 10        // dead letters asked for at a time
 )
 
 // Routes lists the routes of the mailbox.
 func (m *Mailbox) Routes() []ingress.Route {
 	post := func(path, scope string, handler ingress.Handler, docs ingress.Docs) ingress.Route {
-		return ingress.Route{Service: service, Methods: []string{http.MethodPost}, Pattern: path, Handler: handler, Scope: scope,
-			Class: ingress.Control, BodyCap: smallBody, Docs: docs}
+		return ingress.Route{Service: service, Methods: []string{http.MethodPost}, Pattern: path, Handler: handler, Scope: scope, Narrow: true,
+			Class: ingress.Control, BodyCap: maxSmallBody, Docs: docs}
 	}
-	nothing := []ingress.Response{{Status: http.StatusNoContent}}
-	lease := []fault.Kind{fault.Malformed, fault.RejectPolicy, fault.NotFound, fault.StoreFull, fault.StorageBusy}
-	send := post("/mbox/send", scopeSend, m.send, ingress.Docs{Summary: "Put a message into a box",
-		Description: "The body is base64. When the answer comes, the message is kept. A box comes into being with its first message.",
+	noContent := []ingress.Response{{Status: http.StatusNoContent}}
+	leaseKinds := []fault.Kind{fault.Malformed, fault.RejectPolicy, fault.NotFound, fault.StoreFull, fault.StorageBusy}
+	send := post("/mbox/send", scopeSend, m.handleSend, ingress.Docs{Summary: "Send a message to a box",
+		Description: "The body is base64. When the response arrives, the message is stored. The first message creates its box.",
 		Params: []ingress.Param{{Name: idempotencyKey, In: "header", Type: "string", Required: true,
-			Doc: "A text of the client's choice, such as a UUID. A message that is sent again with it is kept once, and the answer is 200 with the same ID; another message with it is 409."}},
-		Request: client.MailRequest{}, Responses: []ingress.Response{{Status: http.StatusCreated, Body: client.MailSent{}}, {Status: http.StatusOK, Body: client.MailSent{}, Doc: "It was sent before."}},
+			Doc: "A key that the client chooses, such as a UUID. The same message with the same key is stored once, and the response is 200 with the same ID; another message with the same key is 409."}},
+		Request: client.MailRequest{}, Responses: []ingress.Response{{Status: http.StatusCreated, Body: client.MailSent{}}, {Status: http.StatusOK, Body: client.MailSent{}, Doc: "It was already sent."}},
 		Kinds: []fault.Kind{fault.Malformed, fault.RejectPolicy, fault.BodyTooLarge, fault.Conflict, fault.Busy, fault.StoreFull, fault.StorageBusy}})
-	send.BodyCap = int64(largestMessage)*4/3 + smallBody
-	receive := post("/mbox/recv", scopeReceive, m.receive, ingress.Docs{Summary: "Lease the next message of a box",
-		Description: "Nobody else gets the message for visibility_timeout_s. It must be acknowledged within that time, or it is leased again.",
-		Request:     client.MailReceive{}, Responses: []ingress.Response{{Status: http.StatusOK, Body: client.Mail{}}, {Status: http.StatusNoContent, Doc: "No message came within wait_s."}},
-		Kinds: []fault.Kind{fault.Malformed, fault.RejectPolicy, fault.Busy, fault.Canceled, fault.StorageBusy}})
-	receive.Deadline = longestWait + answerTime
-	dlq := ingress.Route{Service: service, Methods: []string{http.MethodGet}, Pattern: "/mbox/dlq", Handler: m.dead, Scope: scopeReceive, Class: ingress.Control,
+	send.BodyCap = int64(largestMessage)*4/3 + maxSmallBody
+	receive := post("/mbox/recv", scopeReceive, m.handleReceive, ingress.Docs{Summary: "Lease the next message of a box",
+		Description: "The lease hides the message from other receivers for visibility_timeout_s. Without an acknowledgement within that time, it is delivered again.",
+		Request:     client.MailReceive{}, Responses: []ingress.Response{{Status: http.StatusOK, Body: client.Mail{}}, {Status: http.StatusNoContent, Doc: "No message arrived within wait_s."}},
+		Kinds: []fault.Kind{fault.Malformed, fault.RejectPolicy, fault.Busy, fault.Canceled, fault.IntegrityFail, fault.StorageBusy}})
+	receive.Deadline = longestWait + responseGrace
+	dlq := ingress.Route{Service: service, Methods: []string{http.MethodGet}, Pattern: "/mbox/dlq", Handler: m.handleListDead, Scope: scopeReceive, Narrow: true, Class: ingress.Control,
 		Docs: ingress.Docs{Summary: "List the dead letters of a box, oldest first",
 			Params: []ingress.Param{{Name: "box", In: "query", Type: "string", Required: true, Doc: "The box."},
-				{Name: "after", In: "query", Type: "string", Doc: "The next of the page before."},
-				{Name: "limit", In: "query", Type: "integer", Doc: "How many, from 1 to 100; 20 if not said. Large ones may make it fewer."}},
-			Responses: []ingress.Response{{Status: http.StatusOK, Body: client.DeadLetters{}}}, Kinds: []fault.Kind{fault.Malformed, fault.RejectPolicy}}}
+				{Name: "after", In: "query", Type: "string", Doc: "The next of the previous page."},
+				{Name: "limit", In: "query", Type: "integer", Doc: "The maximum number, from 1 to 100; default 20. A page with large letters may have fewer."}},
+			Responses: []ingress.Response{{Status: http.StatusOK, Body: client.DeadLetters{}}}, Kinds: []fault.Kind{fault.Malformed, fault.RejectPolicy, fault.Busy, fault.StorageBusy}}}
+	deadKinds := []fault.Kind{fault.Malformed, fault.NotFound, fault.Busy, fault.IntegrityFail, fault.StoreFull, fault.StorageBusy}
 	return []ingress.Route{
 		send, receive, dlq,
-		post("/mbox/ack", scopeReceive, m.ack, ingress.Docs{Summary: "Say that a message was dealt with", Request: client.MailReceipt{}, Responses: nothing, Kinds: lease}),
-		post("/mbox/nack", scopeReceive, m.nack, ingress.Docs{Summary: "Give a message back", Request: client.MailReturn{}, Responses: nothing, Kinds: lease}),
-		post("/mbox/extend", scopeReceive, m.extend, ingress.Docs{Summary: "Have more time for a message", Request: client.MailExtension{}, Responses: nothing, Kinds: lease}),
+		post("/mbox/dlq/resend", scopeReceive, m.handleResend, ingress.Docs{Summary: "Return a dead letter to its box",
+			Description: "The message returns to its old position in the box, and its count of deliveries starts at zero.",
+			Request:     client.DeadLetterName{}, Responses: noContent, Kinds: deadKinds}),
+		post("/mbox/dlq/drop", scopeReceive, m.handleDrop, ingress.Docs{Summary: "Drop a dead letter", Request: client.DeadLetterName{}, Responses: noContent, Kinds: deadKinds}),
+		post("/mbox/ack", scopeReceive, m.handleAck, ingress.Docs{Summary: "Acknowledge a message", Request: client.MailReceipt{}, Responses: noContent, Kinds: leaseKinds}),
+		post("/mbox/nack", scopeReceive, m.handleNack, ingress.Docs{Summary: "Return a message to its box", Request: client.MailReturn{}, Responses: noContent, Kinds: leaseKinds}),
+		post("/mbox/extend", scopeReceive, m.handleExtend, ingress.Docs{Summary: "Extend the lease of a message", Request: client.MailExtension{}, Responses: noContent, Kinds: leaseKinds}),
 	}
 }
 
 const idempotencyKey = "Idempotency-Key"
 
-func (m *Mailbox) send(w http.ResponseWriter, r *http.Request) error {
+func (m *Mailbox) handleSend(w http.ResponseWriter, r *http.Request) error {
 	const op = "mailbox.send"
-	var asked client.MailRequest
-	if err := ingress.DecodeJSON(r, &asked); err != nil {
+	var request client.MailRequest
+	if err := ingress.DecodeJSON(r, &request); err != nil {
 		return err
 	}
-	if err := open(op, asked.Box); err != nil {
+	if err := checkPublicBox(op, r, request.Box); err != nil {
 		return err
 	}
 	key := r.Header.Get(idempotencyKey)
 	if key == "" {
 		return &fault.Error{Op: op, Kind: fault.Malformed, Detail: "there is no Idempotency-Key",
-			Next: "Send the header Idempotency-Key with a random text, such as a UUID, and the same one when you repeat this message."}
+			Next: "Send the header Idempotency-Key with a random string, such as a UUID, and the same key when you retry this message."}
 	}
-	delay, err := duration(op, "delay_s", asked.Delay, longestDelay)
+	delay, err := parseSeconds(op, "delay_s", request.Delay, longestDelay)
 	if err != nil {
 		return err
 	}
-	sent, err := m.engine.Send(r.Context(), Message{Box: asked.Box, Key: key, Body: asked.Body, Delay: delay, MaxDeliveries: asked.MaxDeliveries})
+	sent, err := m.engine.Send(r.Context(), Message{Box: request.Box, Key: key, Body: request.Body, Delay: delay, MaxDeliveries: request.MaxDeliveries})
 	if err != nil {
 		return err
 	}
@@ -99,24 +104,24 @@ func (m *Mailbox) send(w http.ResponseWriter, r *http.Request) error {
 	return ingress.WriteJSON(w, status, client.MailSent{ID: sent.ID})
 }
 
-func (m *Mailbox) receive(w http.ResponseWriter, r *http.Request) error {
+func (m *Mailbox) handleReceive(w http.ResponseWriter, r *http.Request) error {
 	const op = "mailbox.receive"
-	var asked client.MailReceive
-	if err := ingress.DecodeJSON(r, &asked); err != nil {
+	var request client.MailReceive
+	if err := ingress.DecodeJSON(r, &request); err != nil {
 		return err
 	}
-	if err := open(op, asked.Box); err != nil {
+	if err := checkPublicBox(op, r, request.Box); err != nil {
 		return err
 	}
-	visibility, err := duration(op, "visibility_timeout_s", asked.Visibility, longestVisibility)
+	visibility, err := parseSeconds(op, "visibility_timeout_s", request.Visibility, longestVisibility)
 	if err != nil {
 		return err
 	}
-	wait, err := duration(op, "wait_s", asked.Wait, m.config.MaxWait)
+	wait, err := parseSeconds(op, "wait_s", request.Wait, m.config.MaxWait)
 	if err != nil {
 		return err
 	}
-	got, err := m.await(r.Context(), asked.Box, visibility, wait)
+	got, err := m.receiveWithinDeadline(r.Context(), request.Box, visibility, wait)
 	if fault.KindOf(err) == fault.NotFound {
 		w.WriteHeader(http.StatusNoContent)
 		return nil
@@ -127,69 +132,69 @@ func (m *Mailbox) receive(w http.ResponseWriter, r *http.Request) error {
 	return ingress.WriteJSON(w, http.StatusOK, client.Mail{ID: got.ID, Receipt: got.Receipt, Body: got.Body, Deliveries: got.Deliveries, SentAt: got.SentAt})
 }
 
-// await waits for a message, until the node drains at most. A caller whose own
-// deadline is earlier is answered before it: a message that is leased in the last
-// moment would be leased to somebody who has hung up. A quarter of a short time is
-// kept for that, so that who has little time waits as well.
-func (m *Mailbox) await(ctx context.Context, box string, visibility, wait time.Duration) (Delivery, error) {
-	ctx, cancel := context.WithTimeout(ctx, wait+answerTime)
+// receiveWithinDeadline waits for a message, until the node drains at most. It
+// returns before the caller's own deadline, so that no message is leased to a
+// caller that has gone. A quarter of a short deadline is kept for the response,
+// so that such a caller can wait as well.
+func (m *Mailbox) receiveWithinDeadline(ctx context.Context, box string, visibility, wait time.Duration) (Delivery, error) {
+	ctx, cancel := context.WithTimeout(ctx, wait+responseGrace)
 	defer cancel()
 	if left, bounded := flow.Remaining(ctx); bounded {
-		wait = min(wait, max(0, left-min(answerRoom, left/4)))
+		wait = min(wait, max(0, left-min(responseReserve, left/4)))
 	}
 	if wait == 0 {
 		return m.engine.Receive(ctx, box, visibility, 0)
 	}
-	joined, done := flow.Join(ctx, m.leaving)
+	joined, done := flow.Join(ctx, m.receiveCtx)
 	defer done()
 	return m.engine.Receive(joined, box, visibility, wait)
 }
 
-func (m *Mailbox) ack(w http.ResponseWriter, r *http.Request) error {
-	var asked client.MailReceipt
-	if err := ingress.DecodeJSON(r, &asked); err != nil {
+func (m *Mailbox) handleAck(w http.ResponseWriter, r *http.Request) error {
+	var request client.MailReceipt
+	if err := ingress.DecodeJSON(r, &request); err != nil {
 		return err
 	}
-	if err := open("mailbox.ack", asked.Box); err != nil {
+	if err := checkPublicBox("mailbox.ack", r, request.Box); err != nil {
 		return err
 	}
-	return done(w, m.engine.Ack(r.Context(), asked.Box, asked.Receipt))
+	return writeNoContent(w, m.engine.Ack(r.Context(), request.Box, request.Receipt))
 }
 
-func (m *Mailbox) nack(w http.ResponseWriter, r *http.Request) error {
+func (m *Mailbox) handleNack(w http.ResponseWriter, r *http.Request) error {
 	const op = "mailbox.nack"
-	var asked client.MailReturn
-	if err := ingress.DecodeJSON(r, &asked); err != nil {
+	var request client.MailReturn
+	if err := ingress.DecodeJSON(r, &request); err != nil {
 		return err
 	}
-	if err := open(op, asked.Box); err != nil {
+	if err := checkPublicBox(op, r, request.Box); err != nil {
 		return err
 	}
-	delay, err := duration(op, "delay_s", asked.Delay, longestDelay)
+	delay, err := parseSeconds(op, "delay_s", request.Delay, longestDelay)
 	if err != nil {
 		return err
 	}
-	return done(w, m.engine.Nack(r.Context(), asked.Box, asked.Receipt, delay, asked.Reason))
+	return writeNoContent(w, m.engine.Nack(r.Context(), request.Box, request.Receipt, delay, request.Reason))
 }
 
-func (m *Mailbox) extend(w http.ResponseWriter, r *http.Request) error {
+func (m *Mailbox) handleExtend(w http.ResponseWriter, r *http.Request) error {
 	const op = "mailbox.extend"
-	var asked client.MailExtension
-	if err := ingress.DecodeJSON(r, &asked); err != nil {
+	var request client.MailExtension
+	if err := ingress.DecodeJSON(r, &request); err != nil {
 		return err
 	}
-	if err := open(op, asked.Box); err != nil {
+	if err := checkPublicBox(op, r, request.Box); err != nil {
 		return err
 	}
-	visibility, err := duration(op, "visibility_timeout_s", asked.Visibility, longestVisibility)
+	visibility, err := parseSeconds(op, "visibility_timeout_s", request.Visibility, longestVisibility)
 	if err != nil {
 		return err
 	}
-	return done(w, m.engine.Extend(r.Context(), asked.Box, asked.Receipt, visibility))
+	return writeNoContent(w, m.engine.Extend(r.Context(), request.Box, request.Receipt, visibility))
 }
 
-// done answers that something was done, unless it was not.
-func done(w http.ResponseWriter, err error) error {
+// writeNoContent responds with 204, unless there is an error.
+func writeNoContent(w http.ResponseWriter, err error) error {
 	if err != nil {
 		return err
 	}
@@ -197,61 +202,91 @@ func done(w http.ResponseWriter, err error) error {
 	return nil
 }
 
-func (m *Mailbox) dead(w http.ResponseWriter, r *http.Request) error {
+func (m *Mailbox) handleListDead(w http.ResponseWriter, r *http.Request) error {
 	const op = "mailbox.dead"
 	query := r.URL.Query()
-	answer := client.DeadLetters{Box: query.Get("box"), Letters: []client.DeadLetter{}}
-	if err := CheckName(op, answer.Box); err != nil { // those of the node's own parts, too: an operator has to see what they could not deal with
+	answer := client.DeadLetters{Box: query.Get("box"), Messages: []client.DeadLetter{}}
+	if err := checkBox(op, r, answer.Box); err != nil { // including those of the node's own parts: an operator has to see their failures
 		return err
 	}
-	limit := deadPage
+	limit := defaultDeadLimit
 	if text := query.Get("limit"); text != "" {
 		var err error
-		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > mostDead {
-			return &fault.Error{Op: op, Kind: fault.Malformed, Detail: "the limit is no number that can be meant", Next: "Write a number from 1 to 100."}
+		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > maxDeadLimit {
+			return &fault.Error{Op: op, Kind: fault.Malformed, Detail: "limit is not a number from 1 to 100", Next: "Write a number from 1 to 100."}
 		}
 	}
 	bytes := 0
 	for after := query.Get("after"); ; {
-		want := min(deadStep, limit-len(answer.Letters))
+		want := min(deadBatch, limit-len(answer.Messages))
 		page, err := m.engine.Dead(r.Context(), answer.Box, after, want)
 		if err != nil {
 			return err
 		}
 		for _, one := range page {
-			if bytes += len(one.Body); bytes > deadBytes && len(answer.Letters) > 0 {
+			if bytes += len(one.Body); bytes > maxDeadPageBytes && len(answer.Messages) > 0 {
 				answer.Next = after
 				return ingress.WriteJSON(w, http.StatusOK, answer)
 			}
-			answer.Letters, after = append(answer.Letters, client.DeadLetter(one)), one.ID
+			answer.Messages, after = append(answer.Messages, client.DeadLetter(one)), one.ID
 		}
 		if len(page) < want {
 			return ingress.WriteJSON(w, http.StatusOK, answer)
 		}
-		if len(answer.Letters) == limit {
+		if len(answer.Messages) == limit {
 			answer.Next = after
 			return ingress.WriteJSON(w, http.StatusOK, answer)
 		}
 	}
 }
 
-// open refuses boxes that are not for those outside.
-func open(op, box string) error {
-	if err := CheckName(op, box); err != nil {
+func (m *Mailbox) handleResend(w http.ResponseWriter, r *http.Request) error {
+	return m.handleDeadAction(w, r, "mailbox.resend", m.engine.Resend)
+}
+
+func (m *Mailbox) handleDrop(w http.ResponseWriter, r *http.Request) error {
+	return m.handleDeadAction(w, r, "mailbox.drop", m.engine.Drop)
+}
+
+// handleDeadAction applies an action to a dead letter, including those of the
+// node's own parts, which are left to the operator.
+func (m *Mailbox) handleDeadAction(w http.ResponseWriter, r *http.Request, op string, do func(ctx context.Context, box, id string) error) error {
+	var request client.DeadLetterName
+	if err := ingress.DecodeJSON(r, &request); err != nil {
 		return err
 	}
-	if strings.HasPrefix(box, reserved) {
-		return &fault.Error{Op: op, Kind: fault.RejectPolicy, Detail: "the box belongs to a part of the node", Next: "Choose a box whose name does not begin with " + reserved + "."}
+	if err := checkBox(op, r, request.Box); err != nil {
+		return err
+	}
+	return writeNoContent(w, do(r.Context(), request.Box, request.ID))
+}
+
+// checkPublicBox refuses boxes that are reserved, or not allowed for this
+// caller.
+func checkPublicBox(op string, r *http.Request, box string) error {
+	if err := checkBox(op, r, box); err != nil {
+		return err
+	}
+	if strings.HasPrefix(box, reservedPrefix) {
+		return &fault.Error{Op: op, Kind: fault.RejectPolicy, Detail: "the box belongs to a part of the node", Next: "Choose a box whose name does not begin with " + reservedPrefix + "."}
 	}
 	return nil
 }
 
-// duration reads a number of seconds.
-func duration(op, field string, seconds int, most time.Duration) (time.Duration, error) {
-	if seconds < 0 || seconds > int(most/time.Second) {
-		err := fault.New(op, fault.Malformed, "%s is %d", field, seconds)
-		err.Next = "Choose a number from 0 to " + strconv.Itoa(int(most/time.Second)) + "."
-		return 0, err
+// checkBox refuses an invalid name, and a box that the capability of the caller
+// does not allow.
+func checkBox(op string, r *http.Request, box string) error {
+	if err := CheckName(op, box); err != nil {
+		return err
+	}
+	return ingress.AuthoriseNarrowed(r, box)
+}
+
+// parseSeconds reads a number of seconds.
+func parseSeconds(op, field string, seconds int, limit time.Duration) (time.Duration, error) {
+	if seconds < 0 || seconds > int(limit/time.Second) {
+		return 0, fault.New(op, fault.Malformed, "%s is %d", field, seconds).
+			Advise("Choose a number from 0 to " + strconv.Itoa(int(limit/time.Second)) + ".")
 	}
 	return time.Duration(seconds) * time.Second, nil
 }

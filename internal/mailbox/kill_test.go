@@ -1,12 +1,9 @@
 package mailbox_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -15,28 +12,26 @@ import (
 	"micronode/internal/flow"
 	"micronode/internal/mailbox"
 	"micronode/internal/mailbox/mailboxtest"
+	"micronode/internal/testkit"
 )
 
-// victimFolder is the environment of a process that is there to be killed.
-const victimFolder = "MAILBOX_TEST_VICTIM_FOLDER"
-
 func victimSpec(folder string) mailbox.DiskSpec {
-	return mailbox.DiskSpec{Limits: mailboxtest.Limits(), Folder: folder, CompactAt: 16 << 10} // so that it is written anew all the time
+	return mailbox.DiskSpec{Limits: mailboxtest.Limits(), Folder: folder, CompactAt: 16 << 10} // so that it is compacted all the time
 }
 
-// victim sends and acknowledges until it is killed, and says what was done. What
-// it is about to do it says before.
-func victim(folder string) {
-	d, err := mailbox.OpenDisk(flow.NewInventory(), victimSpec(folder))
+// victim sends and acknowledges until it is killed, and reports what was done.
+// What it is about to do it reports before.
+func victim(args []string) int {
+	d, err := mailbox.OpenDisk(flow.NewInventory(), victimSpec(args[0]))
 	if err != nil {
 		fmt.Println("error", err)
-		return
+		return 1
 	}
 	ctx := context.Background()
 	for _, task := range d.Tasks() {
 		go func() { _ = task.Serve(ctx) }()
 	}
-	say := func(words ...any) { fmt.Println(words...) } // one write, which a pipe takes whole
+	say := func(words ...any) { fmt.Println(words...) } // one write, which is atomic on a pipe
 	for range 3 {
 		go func() {
 			for {
@@ -70,46 +65,32 @@ func victim(folder string) {
 	select {}
 }
 
-// testament is what a victim has said of each message: the last word.
-type testament map[string]string
+// reports is the last report of a victim on each message.
+type reports map[string]string
 
-// run starts a victim, kills it after it has said enough, and hears it to the
-// end.
-func (said testament) run(t *testing.T, folder string, enough int) {
+// run starts a victim, kills it after enough reports, and reads the rest of its
+// output.
+func (r reports) run(t *testing.T, folder string, maxLines int) {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	child := exec.Command(self)
-	child.Env = append(os.Environ(), victimFolder+"="+folder)
-	child.Stderr = os.Stderr
-	out, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
-	for lines := bufio.NewScanner(out); lines.Scan(); {
-		word, body, whole := strings.Cut(lines.Text(), " ")
+	child := testkit.Child("victim", folder)
+	testkit.ReadChild(t, child, func(line string) {
+		word, body, whole := strings.Cut(line, " ")
 		if word == "error" {
-			t.Errorf("the victim says %q", lines.Text())
+			t.Errorf("the victim says %q", line)
 		}
-		// A message may be received before its sender has heard that it is kept.
-		if whole && !(word == "sent" && strings.HasPrefix(said[body], "ack")) {
-			said[body] = word
+		// A message may be received before its sender has got the result.
+		if whole && !(word == "sent" && strings.HasPrefix(r[body], "ack")) {
+			r[body] = word
 		}
-		if enough--; enough == 0 {
+		if maxLines--; maxLines == 0 {
 			_ = child.Process.Kill()
 		}
-	}
-	_ = child.Wait() // it was killed
+	})
 }
 
-// check opens what a victim has left. What it said is sent is there, what it said
-// is acknowledged is not, and of what it was doing either may be.
-func (said testament) check(t *testing.T, folder string) {
+// check opens what a victim has left. What it reported as sent is there, what
+// it reported as acknowledged is not, and of what it was doing either may be.
+func (r reports) check(t *testing.T, folder string) {
 	t.Helper()
 	d, err := mailbox.OpenDisk(flow.NewInventory(), victimSpec(folder))
 	if err != nil {
@@ -126,17 +107,17 @@ func (said testament) check(t *testing.T, folder string) {
 			t.Fatal(err)
 		}
 		body := string(got.Body)
-		if seen[body] || said[body] == "" || said[body] == "acked" {
-			t.Fatalf("%s is there; seen before: %t; the victim said %q", body, seen[body], said[body])
+		if seen[body] || r[body] == "" || r[body] == "acked" {
+			t.Fatalf("%s is there; seen before: %t; the victim said %q", body, seen[body], r[body])
 		}
 		seen[body] = true
 		if err := d.Ack(t.Context(), "jobs", got.Receipt); err != nil {
 			t.Fatal(err)
 		}
 	}
-	// The rest is leased to the dead, for an hour.
+	// The rest is leased to the killed process, for an hour.
 	left := int(d.Usage().Leased)
-	for body, word := range said {
+	for body, word := range r {
 		if word == "sent" && !seen[body] {
 			left--
 		}
@@ -145,7 +126,7 @@ func (said testament) check(t *testing.T, folder string) {
 				t.Fatalf("%s, of which the victim said %q, was forgotten: %+v, %v", body, word, again, err)
 			}
 		}
-		delete(said, body)
+		delete(r, body)
 	}
 	if left < 0 {
 		t.Fatalf("%d messages that were sent are neither to be had nor leased", -left)
@@ -159,7 +140,7 @@ func TestKilled(t *testing.T) {
 		rounds = 2
 	}
 	for range rounds {
-		folder, said := t.TempDir(), testament{}
+		folder, said := t.TempDir(), reports{}
 		said.run(t, folder, 100+rand.IntN(600))
 		said.check(t, folder)
 	}

@@ -2,29 +2,23 @@ package mailbox_test
 
 import (
 	"context"
-	"os"
 	"sync"
 	"testing"
-
-	"go.uber.org/goleak"
 
 	"micronode/internal/flow"
 	"micronode/internal/mailbox"
 	"micronode/internal/mailbox/mailboxtest"
+	"micronode/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
-	if folder := os.Getenv(victimFolder); folder != "" {
-		victim(folder)
-		return
-	}
-	goleak.VerifyTestMain(m)
+	testkit.Main(m, map[string]func([]string) int{"victim": victim})
 }
 
-// attend runs the tasks of an engine, and closes it when the test ends.
-func attend[E interface {
+// runTasks runs the tasks of an engine, and closes it when the test ends.
+func runTasks[E interface {
 	mailbox.Engine
-	mailbox.Tasked
+	mailbox.Tasker
 }](t *testing.T, e E) E {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
@@ -49,7 +43,7 @@ func attend[E interface {
 func TestRAM(t *testing.T) {
 	for name, zero := range map[string]bool{"plain": false, "zeroed": true} {
 		open := func(t *testing.T, limits mailbox.Limits) mailbox.Engine {
-			return attend(t, mailbox.NewRAM(flow.NewInventory(), mailbox.RAMSpec{Limits: limits, Zero: zero}))
+			return runTasks(t, mailbox.NewRAM(flow.NewInventory(), mailbox.RAMSpec{Limits: limits, Zero: zero}))
 		}
 		t.Run(name+" in a bubble", func(t *testing.T) { mailboxtest.Run(t, mailboxtest.Spec{Open: open, Bubble: true, Strict: true}) })
 		t.Run(name, func(t *testing.T) { mailboxtest.Run(t, mailboxtest.Spec{Open: open, Strict: true}) })
@@ -57,14 +51,16 @@ func TestRAM(t *testing.T) {
 }
 
 func TestDisk(t *testing.T) {
-	t.Run("in a bubble", func(t *testing.T) { mailboxtest.Run(t, diskSuite(0, true)) })
-	t.Run("in real time", func(t *testing.T) { mailboxtest.Run(t, diskSuite(0, false)) })
-	t.Run("written anew all the time", func(t *testing.T) { mailboxtest.Run(t, diskSuite(1, true)) })
+	recent := mailbox.DiskSpec{}
+	t.Run("in a bubble", func(t *testing.T) { mailboxtest.Run(t, diskSuite(recent, true)) })
+	t.Run("in real time", func(t *testing.T) { mailboxtest.Run(t, diskSuite(recent, false)) })
+	t.Run("bodies are read", func(t *testing.T) { mailboxtest.Run(t, diskSuite(mailbox.DiskSpec{CacheBytes: -1}, true)) })
+	compacting := mailbox.DiskSpec{CompactAt: 1, CacheBytes: -1}
+	t.Run("written anew all the time", func(t *testing.T) { mailboxtest.Run(t, diskSuite(compacting, true)) })
 }
 
-// diskSuite is the suite for a mailbox on disk whose log is written anew when it
-// is so large.
-func diskSuite(compactAt int64, bubble bool) mailboxtest.Spec {
+// diskSuite is the suite for a mailbox on disk.
+func diskSuite(like mailbox.DiskSpec, bubble bool) mailboxtest.Spec {
 	folders := sync.Map{} // of mailbox.Engine to mailbox.DiskSpec
 	open := func(t *testing.T, spec mailbox.DiskSpec) mailbox.Engine {
 		t.Helper()
@@ -73,11 +69,13 @@ func diskSuite(compactAt int64, bubble bool) mailboxtest.Spec {
 			t.Fatal(err)
 		}
 		folders.Store(mailbox.Engine(d), spec)
-		return attend(t, d)
+		return runTasks(t, d)
 	}
 	return mailboxtest.Spec{
 		Open: func(t *testing.T, limits mailbox.Limits) mailbox.Engine {
-			return open(t, mailbox.DiskSpec{Limits: limits, Folder: t.TempDir(), CompactAt: compactAt})
+			spec := like
+			spec.Limits, spec.Folder = limits, t.TempDir()
+			return open(t, spec)
 		},
 		Reopen: func(t *testing.T, e mailbox.Engine) mailbox.Engine {
 			if err := e.Close(); err != nil {

@@ -8,31 +8,31 @@ import (
 type RAMSpec struct {
 	Limits Limits
 
-	// Zero makes it zero the bodies as soon as nobody needs them. They are
-	// copied on the way in and out then, so that nobody sees that happen.
+	// Zero zeroes bodies as soon as they are not needed. They are then copied
+	// on the way in and out, so that callers do not see that happen.
 	Zero bool
 }
 
-// RAM is an Engine in memory. It is gone when the process is.
-type RAM struct{ *desk }
+// RAM is an Engine in memory. Its contents end with the process.
+type RAM struct{ *queueServer }
 
 var (
 	_ Engine = (*RAM)(nil)
-	_ Tasked = (*RAM)(nil)
+	_ Tasker = (*RAM)(nil)
 )
 
 // NewRAM makes an empty mailbox.
 func NewRAM(inv *flow.Inventory, spec RAMSpec) *RAM {
-	return &RAM{newDesk(inv, spec.Limits, spec.Zero)}
+	return &RAM{newQueueServer(inv, spec.Limits, spec.Zero)}
 }
 
-// Tasks implements Tasked.
+// Tasks implements Tasker.
 func (r *RAM) Tasks() []Task { return []Task{{Name: "mailbox sweeper", Serve: r.sweep}} }
 
 // Close implements Engine. With Zero, everything is overwritten.
 func (r *RAM) Close() error {
 	if r.close() {
-		r.forget()
+		r.clear()
 	}
 	return nil
 }

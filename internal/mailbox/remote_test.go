@@ -23,24 +23,25 @@ import (
 	"micronode/internal/mailbox/mailboxtest"
 	"micronode/internal/observe"
 	"micronode/internal/supervise"
+	"micronode/internal/testkit"
 )
 
-// wire carries requests to a server without a network, so that time can be
-// faked on both sides of it.
-type wire struct {
-	to    http.Handler
-	cut   atomic.Bool  // the answer does not arrive, though the server has done its work
-	asked atomic.Int64 // requests
-	most  atomic.Int64 // bytes of the largest answer
+// handlerTransport carries requests to a server without a network, so that time
+// can be faked on both sides of it.
+type handlerTransport struct {
+	handler         http.Handler
+	loseResponses   atomic.Bool // the response does not arrive, though the server has done its work
+	requests        atomic.Int64
+	largestResponse atomic.Int64 // bytes of the largest response
 }
 
-func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
-	w.asked.Add(1)
+func (h *handlerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	h.requests.Add(1)
 	answer := httptest.NewRecorder()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		w.to.ServeHTTP(answer, r.Clone(r.Context()))
+		h.handler.ServeHTTP(answer, r.Clone(r.Context()))
 	}()
 	select {
 	case <-ended:
@@ -48,42 +49,50 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 		<-ended
 		return nil, r.Context().Err()
 	}
-	if w.cut.Load() {
+	if h.loseResponses.Load() {
 		return nil, io.ErrUnexpectedEOF
 	}
-	w.most.Store(max(w.most.Load(), int64(answer.Body.Len())))
+	h.largestResponse.Store(max(h.largestResponse.Load(), int64(answer.Body.Len())))
 	return answer.Result(), nil
 }
 
-// apart is an engine as another process of its node has it. What others do not
-// need of it is asked of the engine itself.
-type apart struct {
+// remoteEngine is an engine as another process of its node has it. Methods that
+// Remote does not have go to the engine itself.
+type remoteEngine struct {
 	*mailbox.Remote
-	near mailbox.Engine
-	wire *wire
-	post *client.Client
+	local     mailbox.Engine
+	transport *handlerTransport
+	client    *client.Client
 }
 
-func (a *apart) Dead(ctx context.Context, box, after string, limit int) ([]mailbox.DeadLetter, error) {
-	return a.near.Dead(ctx, box, after, limit)
+func (r *remoteEngine) Resend(ctx context.Context, box, id string) error {
+	return r.local.Resend(ctx, box, id)
 }
-func (a *apart) Usage() mailbox.Usage { return a.near.Usage() }
-func (a *apart) Close() error         { return a.near.Close() }
 
-// from is an engine seen from another process.
-func from(t *testing.T, e mailbox.Engine) *apart {
+func (r *remoteEngine) Drop(ctx context.Context, box, id string) error {
+	return r.local.Drop(ctx, box, id)
+}
+
+func (r *remoteEngine) Dead(ctx context.Context, box, after string, limit int) ([]mailbox.DeadLetter, error) {
+	return r.local.Dead(ctx, box, after, limit)
+}
+func (r *remoteEngine) Usage() mailbox.Usage { return r.local.Usage() }
+func (r *remoteEngine) Close() error         { return r.local.Close() }
+
+// remoteOf is an engine seen from another process.
+func remoteOf(t *testing.T, e mailbox.Engine) *remoteEngine {
 	t.Helper()
 	inv, metrics := flow.NewInventory(), observe.NewMetrics(observe.Build{})
-	supervisor, err := supervise.New(supervise.Options{Total: time.Second, Stages: []supervise.Stage{{Name: "state"}}})
-	must(t, err)
+	supervisor, err := supervise.New(supervise.Options{DrainTimeout: time.Second, Stages: []supervise.Stage{{Name: "state"}}})
+	testkit.Must(t, err)
 	box := mailbox.New(inv, mailbox.Spec{Config: mailbox.DefaultConfig(), Engine: e, Metrics: metrics, Readiness: observe.NewReadiness(inv, supervisor)})
-	table, err := ingress.NewTable(append(box.Routes(), box.Seams()...)...)
-	must(t, err)
+	table, err := ingress.NewTable(append(box.Routes(), box.PartRoutes()...)...)
+	testkit.Must(t, err)
 	limits := ingress.DefaultLimits()
 	limits.Rate, limits.Burst, limits.Inflight = 1_000_000, 1_000_000, 10_000
 	server, err := ingress.New(ingress.Options{
 		Service: "gateway", Name: "http", Table: table, Times: ingress.DefaultHTTP(), Limits: limits,
-		Authorise: func(_ context.Context, ask ingress.Ask) error {
+		Authorise: func(_ context.Context, ask ingress.AuthRequest) error {
 			if ask.Scope != "admin" {
 				return fault.New("test", fault.Forbidden, "a part asks for %q", ask.Scope)
 			}
@@ -91,38 +100,38 @@ func from(t *testing.T, e mailbox.Engine) *apart {
 		},
 		Inventory: inv, Metrics: metrics, Logger: slog.New(slog.DiscardHandler),
 	})
-	must(t, err)
-	w := &wire{to: server}
+	testkit.Must(t, err)
+	w := &handlerTransport{handler: server}
 	c, err := client.New(client.Options{URL: "http://127.0.0.1:1", HTTPClient: &http.Client{Transport: w}, Retry: client.Retry{Tries: 1}})
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(c.Close)
-	return &apart{Remote: mailbox.NewRemote(c), near: e, wire: w, post: c}
+	return &remoteEngine{Remote: mailbox.NewRemote(c), local: e, transport: w, client: c}
 }
 
 // A mailbox in another process makes the same promises.
 func TestAMailboxElsewhere(t *testing.T) {
 	open := func(t *testing.T, limits mailbox.Limits) mailbox.Engine {
-		return from(t, attend(t, mailbox.NewRAM(flow.NewInventory(), mailbox.RAMSpec{Limits: limits})))
+		return remoteOf(t, runTasks(t, mailbox.NewRAM(flow.NewInventory(), mailbox.RAMSpec{Limits: limits})))
 	}
-	mailboxtest.Run(t, mailboxtest.Spec{Open: open, Bubble: true, Strict: true, Apart: true})
+	mailboxtest.Run(t, mailboxtest.Spec{Open: open, Bubble: true, Strict: true, Remote: true})
 }
 
-// A board of long notes comes in pages, none of which is longer than any answer
-// may be, and a note goes to many boards in several requests.
+// A board of long notes comes in pages, none of which exceeds the limit of a
+// response, and a note goes to many boards in several requests.
 func TestABoardElsewhereComesInPages(t *testing.T) {
-	far := from(t, attend(t, mailbox.NewRAM(flow.NewInventory(), mailbox.RAMSpec{Limits: mailboxtest.Limits()})))
+	far := remoteOf(t, runTasks(t, mailbox.NewRAM(flow.NewInventory(), mailbox.RAMSpec{Limits: mailboxtest.Limits()})))
 	for i := range 200 {
-		must(t, far.Post(t.Context(), []string{"wall"}, mailbox.Note{ID: fmt.Sprint(i), Body: bytes.Repeat([]byte{'<'}, 40<<10), At: time.Unix(int64(i), 7)}))
+		testkit.Must(t, far.Post(t.Context(), []string{"wall"}, mailbox.Note{ID: fmt.Sprint(i), Body: bytes.Repeat([]byte{'<'}, 40<<10), At: time.Unix(int64(i), 7)}))
 	}
-	notes, err := far.Board(t.Context(), "wall", "", 500)
-	must(t, err)
+	notes, err := far.Notes(t.Context(), "wall", "", 500)
+	testkit.Must(t, err)
 	if len(notes) != 200 || notes[0].ID != "199" || notes[199].ID != "0" || len(notes[7].Body) != 40<<10 || !notes[3].At.Equal(time.Unix(196, 7)) {
 		t.Errorf("%d notes", len(notes))
 	}
-	if most := far.wire.most.Load(); most > 1<<20 {
+	if most := far.transport.largestResponse.Load(); most > 1<<20 {
 		t.Errorf("an answer of %d bytes", most)
 	}
-	if some, err := far.Board(t.Context(), "wall", "150", 30); err != nil || len(some) != 30 || some[0].ID != "149" || some[29].ID != "120" {
+	if some, err := far.Notes(t.Context(), "wall", "150", 30); err != nil || len(some) != 30 || some[0].ID != "149" || some[29].ID != "120" {
 		t.Errorf("%d notes, %v", len(some), err)
 	}
 
@@ -130,38 +139,38 @@ func TestABoardElsewhereComesInPages(t *testing.T) {
 	for i := range boards {
 		boards[i] = fmt.Sprintf("%s%04d", strings.Repeat("<", 380), i)
 	}
-	before := far.wire.asked.Load()
-	must(t, far.Post(t.Context(), boards, mailbox.Note{ID: "x", Body: []byte("hi")}))
-	if asked := far.wire.asked.Load() - before; asked < 2 || asked > 10 {
+	before := far.transport.requests.Load()
+	testkit.Must(t, far.Post(t.Context(), boards, mailbox.Note{ID: "x", Body: []byte("hi")}))
+	if asked := far.transport.requests.Load() - before; asked < 2 || asked > 10 {
 		t.Errorf("it took %d requests", asked)
 	}
 	for _, name := range []string{boards[0], boards[1000], boards[1999]} {
-		if notes, err := far.Board(t.Context(), name, "", 10); err != nil || len(notes) != 1 {
+		if notes, err := far.Notes(t.Context(), name, "", 10); err != nil || len(notes) != 1 {
 			t.Errorf("%d notes, %v", len(notes), err)
 		}
 	}
 }
 
-// An answer that is lost is told as such, and never as something else: whoever
-// asked knows what may be repeated.
+// A lost response is reported as such, and never as something else: the caller
+// knows what may be repeated.
 func TestAnAnswerOfAMailboxElsewhereIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		far := from(t, attend(t, mailbox.NewRAM(flow.NewInventory(), mailbox.RAMSpec{Limits: mailboxtest.Limits()})))
+		far := remoteOf(t, runTasks(t, mailbox.NewRAM(flow.NewInventory(), mailbox.RAMSpec{Limits: mailboxtest.Limits()})))
 		m := mailbox.Message{Box: "facet/feed", Key: "k", Body: []byte("hi")}
-		far.wire.cut.Store(true)
+		far.transport.loseResponses.Store(true)
 		if _, err := far.Send(t.Context(), m); !fault.KindOf(err).Retryable() {
 			t.Errorf("%v", err)
 		}
-		far.wire.cut.Store(false)
+		far.transport.loseResponses.Store(false)
 		sent, err := far.Send(t.Context(), m)
 		if err != nil || !sent.Repeated {
 			t.Errorf("%+v, %v", sent, err)
 		}
-		far.wire.cut.Store(true)
+		far.transport.loseResponses.Store(true)
 		if got, err := far.Receive(t.Context(), m.Box, 40*time.Second, time.Second); !fault.KindOf(err).Retryable() {
 			t.Errorf("%+v, %v", got, err)
 		}
-		far.wire.cut.Store(false)
+		far.transport.loseResponses.Store(false)
 		if _, err := far.Receive(t.Context(), m.Box, time.Minute, 0); fault.KindOf(err) != fault.NotFound {
 			t.Errorf("it is leased: %v", err)
 		}
@@ -174,16 +183,16 @@ func TestAnAnswerOfAMailboxElsewhereIsLost(t *testing.T) {
 	})
 }
 
-// The seam is strict about what it is asked, and asks for the scope of parts.
+// The part routes reject invalid requests, and require the scope of parts.
 func TestTheSeamOfTheMailboxIsStrict(t *testing.T) {
-	far := from(t, attend(t, mailbox.NewRAM(flow.NewInventory(), mailbox.RAMSpec{Limits: mailboxtest.Limits()})))
+	far := remoteOf(t, runTasks(t, mailbox.NewRAM(flow.NewInventory(), mailbox.RAMSpec{Limits: mailboxtest.Limits()})))
 	for _, name := range []string{"send", "receive", "ack", "nack", "extend", "post", "board"} {
-		if err := far.post.Call(t.Context(), "POST", "/part/mailbox/"+name, 3, nil); fault.KindOf(err) != fault.Malformed {
+		if err := far.client.Call(t.Context(), "POST", "/part/mailbox/"+name, 3, nil); fault.KindOf(err) != fault.Malformed {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for _, wait := range []time.Duration{-1, time.Hour} {
-		if err := far.post.Call(t.Context(), "POST", "/part/mailbox/receive", map[string]any{"box": "jobs", "wait": wait}, nil); fault.KindOf(err) != fault.Malformed {
+		if err := far.client.Call(t.Context(), "POST", "/part/mailbox/receive", map[string]any{"box": "jobs", "wait": wait}, nil); fault.KindOf(err) != fault.Malformed {
 			t.Errorf("a wait of %s: %v", wait, err)
 		}
 	}
@@ -193,11 +202,11 @@ func TestTheSeamOfTheMailboxIsStrict(t *testing.T) {
 	if _, err := far.Send(t.Context(), mailbox.Message{Box: "jobs", Key: "\xff"}); fault.KindOf(err) != fault.Malformed {
 		t.Error(err)
 	}
-	if _, err := far.Board(t.Context(), "\x00", "", 1); fault.KindOf(err) != fault.Malformed {
+	if _, err := far.Notes(t.Context(), "\x00", "", 1); fault.KindOf(err) != fault.Malformed {
 		t.Error(err)
 	}
 	scopes := []string{}
-	for _, route := range new(mailbox.Mailbox).Seams() {
+	for _, route := range new(mailbox.Mailbox).PartRoutes() {
 		scopes = append(scopes, route.Scope)
 	}
 	if scopes = slices.Compact(scopes); !slices.Equal(scopes, []string{"admin"}) {
@@ -205,11 +214,11 @@ func TestTheSeamOfTheMailboxIsStrict(t *testing.T) {
 	}
 }
 
-// A mailbox that ends in another process is away: that is not the end of whoever
-// waits for it here.
+// A mailbox that ends in another process is not ready; that does not cancel the
+// callers here.
 func TestAMailboxElsewhereEnds(t *testing.T) {
-	far := from(t, attend(t, mailbox.NewRAM(flow.NewInventory(), mailbox.RAMSpec{Limits: mailboxtest.Limits()})))
-	must(t, far.Close())
+	far := remoteOf(t, runTasks(t, mailbox.NewRAM(flow.NewInventory(), mailbox.RAMSpec{Limits: mailboxtest.Limits()})))
+	testkit.Must(t, far.Close())
 	if _, err := far.Receive(t.Context(), "jobs", time.Minute, 0); fault.KindOf(err) != fault.NotReady || !strings.Contains(fault.NextOf(err), "--only mailbox") {
 		t.Errorf("%v: %s", err, fault.NextOf(err))
 	}

@@ -18,77 +18,77 @@ type Spec struct {
 	Readiness *observe.Readiness
 }
 
-// Mailbox is the service: an engine with an HTTP face.
+// Mailbox is the service: an engine with HTTP routes.
 type Mailbox struct {
 	// set at construction
-	config     Config
-	engine     Engine
-	dependency *observe.Dependency // the engine
-	leaving    context.Context     // ends when nobody may wait any more
-	leave      context.CancelCauseFunc
+	config        Config
+	engine        Engine
+	dependency    *observe.Dependency // the engine
+	receiveCtx    context.Context     // ends when receivers may not wait any more
+	cancelReceive context.CancelCauseFunc
 
 	// what moves between the tasks
-	events   *flow.Bus[Event]    // for the record
-	recorded *flow.Reader[Event] // of the one who keeps it, subscribed before anything happens
+	events      *flow.Bus[Event]    // for the audit log
+	auditReader *flow.Reader[Event] // of the audit task, subscribed before anything happens
 }
 
-// Stages says in which stages of the node the parts of the mailbox run. Those
-// who wait for messages are sent away together with the listeners, so that no
-// drain waits for them.
+// Stages says in which stages of the node the parts of the mailbox run. Waiting
+// receivers are cancelled together with the listeners, so that no drain waits
+// for them.
 type Stages struct {
 	State  string // the engine's tasks, readiness, events
-	Intake string // those who wait
+	Intake string // waiting receivers
 }
 
 // New makes the parts of a mailbox.
 func New(inv *flow.Inventory, spec Spec) *Mailbox {
 	m := &Mailbox{config: spec.Config, engine: spec.Engine}
-	m.leaving, m.leave = context.WithCancelCause(context.Background())
+	m.receiveCtx, m.cancelReceive = context.WithCancelCause(context.Background())
 	m.dependency = spec.Readiness.Dependency(service, "engine", observe.ForWrites)
 	m.events = flow.NewBus[Event](inv, flow.BusSpec{Service: service, Name: "events", Cap: 256, Readers: 4, From: "tasks", To: "audit"})
-	m.recorded, _ = m.events.Subscribe("audit", nil) // a new bus has room
-	register(spec.Metrics.For(service), spec.Engine)
-	m.examine()
+	m.auditReader, _ = m.events.Subscribe("audit", nil) // a new bus has room
+	registerMetrics(spec.Metrics.For(service), spec.Engine)
+	m.checkHealth()
 	return m
 }
 
-// Engine is where messages are kept, for those who need no HTTP.
+// Engine returns the engine, for callers in this process.
 func (m *Mailbox) Engine() Engine { return m.engine }
 
-// Add hands everything that runs to the supervisor.
+// Add adds all services to the supervisor.
 func (m *Mailbox) Add(to *supervise.Supervisor, in Stages, audit func(Event)) error {
 	add := func(name, stage string, serve, drain func(context.Context) error) error {
 		return to.Add(supervise.Service{Service: service, Name: name, Stage: stage, Serve: serve, Drain: drain})
 	}
 	err := errors.Join(
-		add("mailbox audit", in.State, func(ctx context.Context) error { m.recorded.Each(ctx, audit); return nil }, supervise.Closing(m.events.Close)),
-		add("mailbox readiness", in.State, m.watch, nil),
-		add("mailbox receivers", in.Intake, m.attend, supervise.Closing(m.sendAway)),
+		add("mailbox audit", in.State, func(ctx context.Context) error { m.auditReader.ForEach(ctx, audit); return nil }, supervise.CloseOnDrain(m.events.Close)),
+		add("mailbox readiness", in.State, m.watchHealth, nil),
+		add("mailbox receivers", in.Intake, m.serveReceivers, supervise.CloseOnDrain(m.cancelReceivers)),
 	)
-	if tasked, ok := m.engine.(Tasked); ok {
-		for _, task := range tasked.Tasks() {
+	if tasker, ok := m.engine.(Tasker); ok {
+		for _, task := range tasker.Tasks() {
 			err = errors.Join(err, add(task.Name, in.State, task.Serve, nil))
 		}
 	}
 	return err
 }
 
-// attend lasts as long as receivers may wait.
-func (m *Mailbox) attend(ctx context.Context) error {
+// serveReceivers runs as long as receivers may wait.
+func (m *Mailbox) serveReceivers(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
-	case <-m.leaving.Done():
+	case <-m.receiveCtx.Done():
 	}
 	return nil
 }
 
-// sendAway tells those who wait for messages that there will be none.
-func (m *Mailbox) sendAway() {
-	m.leave(&fault.Error{Op: "mailbox.receive", Kind: fault.Canceled, Detail: "the node is going away"})
+// cancelReceivers cancels all waiting receivers.
+func (m *Mailbox) cancelReceivers() {
+	m.cancelReceive(&fault.Error{Op: "mailbox.receive", Kind: fault.Canceled, Detail: "the node is shutting down"})
 }
 
-// Close lets go of everything.
+// Close closes the mailbox and its engine.
 func (m *Mailbox) Close() error {
-	m.sendAway()
+	m.cancelReceivers()
 	return m.engine.Close()
 }

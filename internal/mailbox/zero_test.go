@@ -10,21 +10,21 @@ import (
 	"micronode/internal/flow"
 )
 
-var roomy = Limits{Bytes: 1 << 20, Boxes: 100, BoxMessages: 100, BoxBytes: 1 << 20, MaxMessage: 1 << 10, MaxDeliveries: 1, Visibility: time.Minute,
-	MaxVisibility: time.Hour, Keys: 100, KeyLife: time.Hour, Dead: 1, DeadLife: time.Hour, Boards: 100, BoardNotes: 1, Waiting: 10}
+var testLimits = Limits{Bytes: 1 << 20, Boxes: 100, BoxMessages: 100, BoxBytes: 1 << 20, MaxMessage: 1 << 10, MaxDeliveries: 1, Visibility: time.Minute,
+	MaxVisibility: time.Hour, Keys: 100, KeyLife: time.Hour, DeadLetters: 1, DeadLife: time.Hour, Boards: 100, BoardNotes: 1, Receivers: 10}
 
-// witness remembers where everything lies that a mailbox has a body of.
-func witness(r *RAM) (bodies [][]byte) {
-	for _, l := range r.office.byID {
+// collectBodies returns every body in a mailbox.
+func collectBodies(r *RAM) (bodies [][]byte) {
+	for _, l := range r.state.byID {
 		bodies = append(bodies, l.body)
 	}
-	for _, n := range r.office.order {
+	for _, n := range r.state.order {
 		bodies = append(bodies, n.Body)
 	}
 	return bodies
 }
 
-func zeroed(bodies [][]byte) bool {
+func allZero(bodies [][]byte) bool {
 	for _, body := range bodies {
 		if len(bytes.Trim(body, "\x00")) > 0 {
 			return false
@@ -41,7 +41,7 @@ func TestMemoryIsZeroedWhenNobodyNeedsIt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	fresh := func() *RAM { return NewRAM(flow.NewInventory(), RAMSpec{Limits: roomy, Zero: true}) }
+	fresh := func() *RAM { return NewRAM(flow.NewInventory(), RAMSpec{Limits: testLimits, Zero: true}) }
 	send := func(r *RAM) {
 		t.Helper()
 		_, err := r.Send(ctx, Message{Box: "jobs", Body: secret})
@@ -56,7 +56,7 @@ func TestMemoryIsZeroedWhenNobodyNeedsIt(t *testing.T) {
 	ways := map[string]func(r *RAM) [][]byte{
 		"acknowledged": func(r *RAM) [][]byte {
 			send(r)
-			bodies := witness(r)
+			bodies := collectBodies(r)
 			got := receive(r)
 			must(r.Ack(ctx, "jobs", got.Receipt))
 			if string(got.Body) != "secret" {
@@ -66,11 +66,11 @@ func TestMemoryIsZeroedWhenNobodyNeedsIt(t *testing.T) {
 		},
 		"a dead letter that made room": func(r *RAM) [][]byte {
 			send(r)
-			bodies := witness(r)
+			bodies := collectBodies(r)
 			must(r.Nack(ctx, "jobs", receive(r).Receipt, 0, ""))
 			list, err := r.Dead(ctx, "jobs", "", 1)
 			must(err)
-			if zeroed(bodies) || string(list[0].Body) != "secret" {
+			if allZero(bodies) || string(list[0].Body) != "secret" {
 				t.Error("zeroed too early")
 			}
 			send(r)
@@ -82,7 +82,7 @@ func TestMemoryIsZeroedWhenNobodyNeedsIt(t *testing.T) {
 		},
 		"a note that made room": func(r *RAM) [][]byte {
 			must(r.Post(ctx, []string{"wall"}, Note{ID: "1", Body: secret}))
-			bodies := witness(r)
+			bodies := collectBodies(r)
 			must(r.Post(ctx, []string{"wall"}, Note{ID: "2", Body: secret}))
 			return bodies
 		},
@@ -92,7 +92,7 @@ func TestMemoryIsZeroedWhenNobodyNeedsIt(t *testing.T) {
 			receive(r)
 			must(r.Nack(ctx, "jobs", receive(r).Receipt, 0, ""))
 			must(r.Post(ctx, []string{"wall"}, Note{ID: "1", Body: secret}))
-			bodies := witness(r)
+			bodies := collectBodies(r)
 			if len(bodies) != 3 {
 				t.Errorf("%d bodies", len(bodies))
 			}
@@ -104,7 +104,7 @@ func TestMemoryIsZeroedWhenNobodyNeedsIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := fresh()
 			defer r.Close()
-			if bodies := way(r); len(bodies) == 0 || !zeroed(bodies) {
+			if bodies := way(r); len(bodies) == 0 || !allZero(bodies) {
 				t.Errorf("%d bodies are left: %q", len(bodies), bodies)
 			}
 		})
@@ -114,16 +114,16 @@ func TestMemoryIsZeroedWhenNobodyNeedsIt(t *testing.T) {
 	}
 }
 
-// A message that was let in while the mailbox was closed is not left behind.
+// A message whose send began before the mailbox was closed is not left behind.
 func TestWhatComesInAtTheEndIsZeroed(t *testing.T) {
-	r := NewRAM(flow.NewInventory(), RAMSpec{Limits: roomy, Zero: true})
-	l, k, err := r.accept(t.Context(), "test", Message{Box: "jobs", Key: "k", Body: []byte("secret"), MaxDeliveries: 1}, keyed{key: hashKey("k")})
+	r := NewRAM(flow.NewInventory(), RAMSpec{Limits: testLimits, Zero: true})
+	l, k, err := r.beginSend(t.Context(), "test", Message{Box: "jobs", Key: "k", Body: []byte("secret"), MaxDeliveries: 1}, keyEntry{key: hashKey("k")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	body := l.body
 	_ = r.Close()
-	if err := r.keep(t.Context(), l, k); err == nil || !zeroed([][]byte{body}) {
+	if err := r.commitSend(t.Context(), l, k); err == nil || !allZero([][]byte{body}) {
 		t.Errorf("kept: %v; the body is %q", err, body)
 	}
 	if u := r.Usage(); u != (Usage{}) {
@@ -131,18 +131,18 @@ func TestWhatComesInAtTheEndIsZeroed(t *testing.T) {
 	}
 }
 
-// A mailbox may be closed while a message is on its way in. Both touch the
-// message; the race detector sees if one of them does so without the lock.
+// A mailbox may be closed while a message is being sent. Both touch the
+// message; the race detector notices if one of them does so without the lock.
 func TestAMessageOnItsWayInAtTheEnd(t *testing.T) {
 	for _, zero := range []bool{false, true} {
 		for range 100 {
-			r := NewRAM(flow.NewInventory(), RAMSpec{Limits: roomy, Zero: zero})
-			l, k, err := r.accept(t.Context(), "test", Message{Box: "jobs", Key: "k", Body: []byte("secret"), MaxDeliveries: 1}, keyed{key: hashKey("k")})
+			r := NewRAM(flow.NewInventory(), RAMSpec{Limits: testLimits, Zero: zero})
+			l, k, err := r.beginSend(t.Context(), "test", Message{Box: "jobs", Key: "k", Body: []byte("secret"), MaxDeliveries: 1}, keyEntry{key: hashKey("k")})
 			if err != nil {
 				t.Fatal(err)
 			}
 			var both sync.WaitGroup
-			both.Go(func() { _ = r.keep(t.Context(), l, k) })
+			both.Go(func() { _ = r.commitSend(t.Context(), l, k) })
 			both.Go(func() { _ = r.Close() })
 			both.Wait()
 			if u := r.Usage(); u != (Usage{}) {

@@ -2,5 +2,5 @@
 
 package node
 
-// addChaos adds nothing: nobody kills the workers of a node that people run.
+// addChaos adds nothing: the product has no chaos service.
 func (n *Node) addChaos() error { return nil }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"net"
 	"net/url"
 	"runtime"
@@ -21,64 +22,108 @@ import (
 )
 
 // Config is everything that can be set. Each service owns its section and what
-// is valid in it; here they are only put side by side.
+// is valid in it; here they are only combined.
 type Config struct {
-	Node     Section         `toml:"node" doc:"What belongs to no service."`
-	HTTP     ingress.HTTP    `toml:"http" doc:"Where the gateway listens, and how long things may take."`
-	Admin    ingress.Admin   `toml:"admin" doc:"Where the admin plane listens."`
-	Limits   ingress.Limits  `toml:"limits" doc:"What one client, and all together, may use."`
+	Node     NodeSection     `toml:"node" doc:"The node as a whole."`
+	HTTP     ingress.HTTP    `toml:"http" doc:"The listener of the gateway, and its deadlines."`
+	Admin    ingress.Admin   `toml:"admin" doc:"The listener of the admin plane."`
+	Limits   ingress.Limits  `toml:"limits" doc:"Limits for each client and for all clients together."`
 	Store    store.Config    `toml:"store" doc:"Objects."`
-	Edge     edge.Config     `toml:"edge" doc:"Map packs, files, and what is fetched from origins."`
+	Edge     edge.Config     `toml:"edge" doc:"Map packs, files, and the cache of origins."`
 	Overlay  overlay.Config  `toml:"overlay" doc:"Sessions with other nodes, and gossip over them."`
 	Registry registry.Config `toml:"registry" doc:"A log of nodes, names and signers, approved by M of N."`
-	Index    index.Config    `toml:"index" doc:"Who has what, and what names mean."`
-	Mailbox  mailbox.Config  `toml:"mailbox" doc:"Messages that wait until somebody has dealt with them."`
-	Facets   facet.Config    `toml:"facets" doc:"What is made of the rest: feed, graph, search, media. All are off unless they are turned on."`
-	Amnesia  AmnesiaSection  `toml:"amnesia" doc:"What keeps the node from writing to disk."`
+	Index    index.Config    `toml:"index" doc:"Names, and providers of objects."`
+	Mailbox  mailbox.Config  `toml:"mailbox" doc:"Messages that are kept until they are acknowledged."`
+	Facets   facet.Config    `toml:"facets" doc:"Feed, graph, search, media. All are off by default."`
+	Amnesia  AmnesiaSection  `toml:"amnesia" doc:"Protection against writes to disk."`
 	Auth     AuthSection     `toml:"auth" doc:"Capabilities."`
 	Log      LogSection      `toml:"log" doc:"Log lines."`
 	Trace    TraceSection    `toml:"trace" doc:"Traces."`
 }
 
-// Section is [node]: what belongs to no service.
-type Section struct {
+// NodeSection is [node]: what belongs to no service.
+type NodeSection struct {
 	Identity string           `toml:"identity" doc:"The node's key: ephemeral (a new one at each start), file:PATH, env:VARIABLE or fd:NUMBER." restart:"true"`
-	Workers  config.Auto[int] `toml:"workers" doc:"How many workers take jobs from the work queue. Auto is twice the cores, two at least." restart:"true"`
-	Drain    config.Duration  `toml:"drain" doc:"How long a shutdown may take in all, at most 5s." seed:"drain_deadline" restart:"true"`
+	Workers  config.Auto[int] `toml:"workers" doc:"The number of workers of the work queue. Auto is twice the cores, at least two." restart:"true"`
+	Drain    config.Duration  `toml:"drain" doc:"The deadline of a shutdown, at most 5s." seed:"drain_deadline" restart:"true"`
 
-	ClockSkew config.Duration `toml:"clock_skew" doc:"By how much the clocks of nodes may differ." restart:"true"`
+	ClockSkew config.Duration `toml:"clock_skew" doc:"The maximum difference between the clocks of nodes." restart:"true"`
 
-	Advertise []string `toml:"advertise" doc:"Where others can reach this node, if that is not where it listens: HOST:PORT of its overlay, https://HOST of its gateway." restart:"true"`
+	Advertise []string `toml:"advertise" doc:"The addresses of this node for other nodes, if they differ from its listeners: HOST:PORT of its overlay, https://HOST of its gateway." restart:"true"`
 
-	Parts Parts `toml:"parts" doc:"Where the parts of this node are that run in other processes, with --only."`
+	Queues Queues `toml:"queues" doc:"The sizes of the node's own queues. A full queue refuses or drops, and counts it."`
+	Retry  Retry  `toml:"retry" doc:"Retries of idempotent calls between the parts of a node that runs as several processes."`
+
+	Parts Parts `toml:"parts" doc:"The addresses of the parts of this node that run in other processes, with --only."`
+}
+
+// Queues is [node.queues].
+type Queues struct {
+	Work      int `toml:"work" doc:"Jobs that wait for a worker. A full queue refuses with 429." seed:"work" restart:"true"`
+	Telemetry int `toml:"telemetry" doc:"Log lines that wait to be written. A full queue drops the oldest." seed:"telemetry" restart:"true"`
+	Bus       int `toml:"bus" doc:"Events kept for slow readers of the node bus. A reader that falls further behind receives a lag error with the number of lost events." seed:"bus,bus.channel_bound" restart:"true"`
+}
+
+// maxQueueCap keeps a queue from being practically unbounded.
+const maxQueueCap = 1 << 16
+
+// Validate checks the section by itself.
+func (q Queues) Validate() error {
+	for key, places := range map[string]int{"work": q.Work, "telemetry": q.Telemetry, "bus": q.Bus} {
+		if places < 1 || places > maxQueueCap {
+			return config.Invalid(key, fmt.Sprintf("Choose something from 1 to %d.", maxQueueCap), "%d is out of range", places)
+		}
+	}
+	return nil
+}
+
+// Retry is [node.retry]: the pauses double from the first one to the cap.
+type Retry struct {
+	Tries   int             `toml:"tries" doc:"The number of attempts of a call. 1 disables retries." seed:"max_tries" restart:"true"`
+	Initial config.Duration `toml:"initial" doc:"The minimum of the first pause; jitter makes it up to twice as long." seed:"initial" restart:"true"`
+	Cap     config.Duration `toml:"cap" doc:"The longest pause." seed:"cap" restart:"true"`
+}
+
+// Validate checks the section by itself.
+func (r Retry) Validate() error {
+	switch {
+	case r.Tries < 1 || r.Tries > 10:
+		return config.Invalid("tries", "Choose something from 1 to 10.", "%d is out of range", r.Tries)
+	case r.Initial <= 0 || r.Initial > r.Cap:
+		return config.Invalid("initial", "Choose something above 0s and up to cap.", "%s is out of range", r.Initial)
+	case r.Cap > 2*time.Second:
+		return config.Invalid("cap", "Choose 2s or less: callers have deadlines.", "%s is too long a pause", r.Cap)
+	}
+	return nil
 }
 
 // maxDrain is the longest shutdown that the contract allows.
 const maxDrain = 5 * time.Second
 
 // Validate checks the section by itself.
-func (s Section) Validate() error {
+func (s NodeSection) Validate() error {
 	switch {
 	case s.Drain <= 0 || s.Drain > maxDrain:
-		return config.Wrong("drain", "Choose something above 0s and up to 5s.", "%s is not a time for a shutdown", s.Drain)
+		return config.Invalid("drain", "Choose something above 0s and up to 5s.", "%s is out of range", s.Drain)
 	case s.ClockSkew < 0 || s.ClockSkew > time.Hour:
-		return config.Wrong("clock_skew", "Choose something from 0s to 1h.", "%s is not a difference between clocks", s.ClockSkew)
+		return config.Invalid("clock_skew", "Choose something from 0s to 1h.", "%s is out of range", s.ClockSkew)
 	case !s.Workers.Auto && s.Workers.Value < 1:
-		return config.Wrong("workers", `Choose 1 or more, or "auto".`, "%d workers do no work", s.Workers.Value)
+		return config.Invalid("workers", `Choose 1 or more, or "auto".`, "%d is below 1", s.Workers.Value)
 	}
 	for _, one := range s.Advertise {
-		if !isPlace(one) {
-			return config.Wrong("advertise", "Write HOST:PORT for the overlay, https://HOST or http://HOST:PORT for the gateway.", "%q is no place where a node can be reached", one)
+		if !isReachableAddr(one) {
+			return config.Invalid("advertise", "Write HOST:PORT for the overlay, https://HOST or http://HOST:PORT for the gateway.", "%q is not an address of a node", one)
 		}
 	}
 	if err := checkIdentity(s.Identity); err != nil {
-		return config.Wrong("identity", fault.NextOf(err), "%s", fault.DetailOf(err))
+		return config.Invalid("identity", fault.NextOf(err), "%s", fault.DetailOf(err))
 	}
 	return nil
 }
 
-// isPlace reports whether a text says where a node can be reached.
-func isPlace(text string) bool {
+// isReachableAddr reports whether a text is an address at which a node can be
+// reached.
+func isReachableAddr(text string) bool {
 	if !strings.Contains(text, "://") {
 		host, port, err := net.SplitHostPort(text)
 		return err == nil && host != "" && port != ""
@@ -87,35 +132,35 @@ func isPlace(text string) bool {
 	return err == nil && (at.Scheme == "http" || at.Scheme == "https") && at.Host != "" && at.User == nil && at.Path == "" && at.RawQuery == "" && at.Fragment == ""
 }
 
-func (s Section) workers() int { return s.Workers.Or(max(2, 2*runtime.GOMAXPROCS(0))) }
+func (s NodeSection) workers() int { return s.Workers.Or(max(2, 2*runtime.GOMAXPROCS(0))) }
 
 // AmnesiaSection is [amnesia].
 type AmnesiaSection struct {
-	Enforce         string `toml:"enforce" enum:"auto,on,off" doc:"Whether the kernel keeps the node from writing to disk: auto (where it can), on (or do not start), off." restart:"true"`
-	PurgeIntervalMS int    `toml:"purge_interval_ms" unit:"ms" doc:"How often memory that nobody needs any more is given up. Zero is never." restart:"true"`
+	Enforce         string `toml:"enforce" enum:"auto,on,off" doc:"Whether the kernel prevents writes to disk: auto (if it can), on (the node does not start otherwise), off." restart:"true"`
+	PurgeIntervalMS int    `toml:"purge_interval_ms" unit:"ms" doc:"The interval at which unused memory is released. Zero disables it." restart:"true"`
 }
 
 // AuthSection is [auth].
 type AuthSection struct {
-	Root config.Secret `toml:"root" doc:"The secret under which capabilities are minted: file:PATH, env:VARIABLE, fd:NUMBER, or 32 bytes or more in hex or base64. Without it, a new one at each start." restart:"true"`
+	Root config.Secret `toml:"root" doc:"The secret under which capabilities are minted: file:PATH, env:VARIABLE, fd:NUMBER, or at least 32 bytes in hex or base64. Without it, a new one at each start." restart:"true"`
 }
 
 // LogSection is [log].
 type LogSection struct {
-	Format string `toml:"format" enum:"text,json" doc:"How log lines are written to standard error." restart:"true"`
-	Level  string `toml:"level" enum:"debug,info,warn,error" doc:"The least important lines that are written."`
+	Format string `toml:"format" enum:"text,json" doc:"The format of the log on standard error." restart:"true"`
+	Level  string `toml:"level" enum:"debug,info,warn,error" doc:"The minimum level of log lines."`
 }
 
 // TraceSection is [trace].
 type TraceSection struct {
-	Endpoint    string  `toml:"endpoint" doc:"Where spans are sent by OTLP over HTTP: http://host:port. Empty is nowhere."`
-	SampleRatio float64 `toml:"sample_ratio" doc:"How many of the traces that begin here are sent, from 0 to 1."`
+	Endpoint    string  `toml:"endpoint" doc:"The collector for spans, by OTLP over HTTP: http://host:port. Empty sends none."`
+	SampleRatio float64 `toml:"sample_ratio" doc:"The share of traces begun by this node that are sent, from 0 to 1."`
 }
 
 // Validate checks the section by itself.
 func (s TraceSection) Validate() error {
 	if s.SampleRatio < 0 || s.SampleRatio > 1 {
-		return config.Wrong("sample_ratio", "Choose a number from 0 to 1.", "%g is no share", s.SampleRatio)
+		return config.Invalid("sample_ratio", "Choose a number from 0 to 1.", "%g is out of range", s.SampleRatio)
 	}
 	return nil
 }
@@ -124,14 +169,15 @@ func (s TraceSection) traces() observe.TraceConfig {
 	return observe.TraceConfig{Endpoint: s.Endpoint, SampleRatio: s.SampleRatio}
 }
 
-// Profiles are the sets of defaults that there are.
+// Profiles are the names of the sets of defaults.
 var Profiles = []string{"micronode", "macronode"}
 
-// Defaults is what holds where nobody says otherwise. A profile changes
-// defaults, never what can be asked of a node.
+// Defaults are the built-in defaults of a profile. A profile changes defaults,
+// never which settings and routes a node has.
 func Defaults(profile string) (Config, error) {
 	c := Config{
-		Node:     Section{Identity: "ephemeral", Advertise: []string{}, Workers: config.Auto[int]{Auto: true}, Drain: 2 * time.Second, ClockSkew: 2 * time.Minute},
+		Node: NodeSection{Identity: "ephemeral", Advertise: []string{}, Workers: config.Auto[int]{Auto: true}, Drain: 2 * time.Second, ClockSkew: 2 * time.Minute,
+			Queues: Queues{Work: 256, Telemetry: 256, Bus: 512}, Retry: Retry{Tries: 2, Initial: 25 * time.Millisecond, Cap: 100 * time.Millisecond}},
 		HTTP:     ingress.DefaultHTTP(),
 		Admin:    ingress.DefaultAdmin(),
 		Limits:   ingress.DefaultLimits(),
@@ -154,16 +200,25 @@ func Defaults(profile string) (Config, error) {
 		c.Overlay.Large()
 		return c, nil
 	}
-	err := fault.New("node.config", fault.Malformed, "there is no profile %q", profile)
-	err.Next = "Use micronode or macronode."
-	return Config{}, err
+	return Config{}, fault.New("node.config", fault.Malformed, "there is no profile %q", profile).
+		Advise("Use micronode or macronode.")
 }
 
-// Load puts the configuration together: defaults, file, environment, flags.
+// Load builds the configuration: defaults, file, environment, flags. The
+// default memory budgets fit into the memory of this process.
 func Load(profile string, from config.Sources) (*config.Loaded[Config], error) {
 	defaults, err := Defaults(profile)
 	if err != nil {
 		return nil, err
 	}
-	return config.Load(defaults, from)
+	limit := findMemoryLimit()
+	changed := limit.scaleDefaults(&defaults)
+	loaded, err := config.Load(defaults, from)
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range changed {
+		loaded.Explain(key, "a share of "+limit.String())
+	}
+	return loaded, nil
 }

@@ -20,7 +20,7 @@ import (
 	"micronode/internal/ingress"
 )
 
-// Check is one line of what the doctor says of the machine.
+// Check is one line of the doctor's report.
 type Check struct {
 	Name   string `json:"name"`
 	Status string `json:"status"` // ok, warn or fail
@@ -28,20 +28,21 @@ type Check struct {
 	Next   string `json:"next,omitempty"`
 }
 
-// How a check came out. A warning is something that a node can live with.
+// The results of a check. A node can run with a warning.
 const (
 	CheckOK   = "ok"
 	CheckWarn = "warn"
 	CheckFail = "fail"
 )
 
-// Doctor looks at the machine as a node with this configuration would find it,
-// and with this folder for --persist, if any. It changes nothing; ports are
-// opened and closed at once.
+// Doctor checks the machine for a node with this configuration, and with this
+// folder for --persist, if any. It changes nothing; ports are opened and closed
+// at once.
 func Doctor(ctx context.Context, c Config, persist string) []Check {
 	return []Check{
 		checkLandlock(c),
 		checkLockedMemory(),
+		checkMemory(c, findMemoryLimit()),
 		checkDescriptors(c),
 		checkBacklog(),
 		checkClock(),
@@ -66,24 +67,27 @@ func checkLandlock(c Config) Check {
 	return check
 }
 
+// lockCovers states the extent of locking, to prevent wrong conclusions.
+const lockCovers = "; only the key of capabilities is: objects, messages and buffers can be swapped out"
+
 func checkLockedMemory() Check {
 	offer := amnesia.Probe()
-	check := Check{Name: "locked memory", Status: CheckOK, Detail: offer.LockedMemory.Detail, Next: offer.LockedMemory.Next}
+	check := Check{Name: "locked memory", Status: CheckOK, Detail: offer.LockedMemory.Detail + lockCovers, Next: offer.LockedMemory.Next}
 	if !offer.LockedMemory.OK {
-		check.Status = CheckWarn
+		check.Status, check.Detail = CheckWarn, offer.LockedMemory.Detail+", the key of capabilities included"
 	}
 	return check
 }
 
-// checkDescriptors wants two for each connection: its own, and what it reads
-// from.
+// checkDescriptors wants two for each connection: its own, and that of the file
+// that it reads.
 func checkDescriptors(c Config) Check {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return Check{Name: "descriptors", Status: CheckWarn, Detail: "the limit cannot be read: " + err.Error()}
 	}
 	want := uint64(2 * c.Limits.MaxConns)
-	check := Check{Name: "descriptors", Status: CheckOK, Detail: fmt.Sprintf("%d may be open, limits.max_conns = %d needs %d", limit.Max, c.Limits.MaxConns, want)}
+	check := Check{Name: "descriptors", Status: CheckOK, Detail: fmt.Sprintf("the limit is %d; limits.max_conns = %d needs %d", limit.Max, c.Limits.MaxConns, want)}
 	if limit.Max < want { // the Go runtime raises the soft limit to the hard one
 		check.Status = CheckWarn
 		check.Next = fmt.Sprintf("Raise the limit (ulimit -Hn %d, or LimitNOFILE= in the unit), or lower limits.max_conns.", want)
@@ -102,17 +106,17 @@ func checkBacklog() Check {
 	return check
 }
 
-// checkClock asks the kernel whether the clock is kept in time. Tokens and
-// signed records carry times, so a clock that is off makes good ones look bad.
+// checkClock asks the kernel whether the clock is synchronised. Tokens and
+// signed records carry times, so a wrong clock rejects valid ones.
 func checkClock() Check {
 	now := time.Now().UTC().Format(time.RFC3339)
 	var kernel unix.Timex
 	state, err := unix.Adjtimex(&kernel)
 	if err == nil && state != unix.TIME_ERROR {
-		return Check{Name: "clock", Status: CheckOK, Detail: now + ", kept in time"}
+		return Check{Name: "clock", Status: CheckOK, Detail: now + ", synchronised"}
 	}
-	return Check{Name: "clock", Status: CheckWarn, Detail: now + ", and nothing keeps it in time, as far as the kernel knows",
-		Next: "Compare it with a clock that you trust. A time service (chrony, systemd-timesyncd) keeps it right."}
+	return Check{Name: "clock", Status: CheckWarn, Detail: now + ", but the kernel reports no clock synchronisation",
+		Next: "Compare it with a reliable clock, and run a time service (chrony, systemd-timesyncd)."}
 }
 
 // checkPort tries to listen where the node would.
@@ -121,19 +125,19 @@ func checkPort(ctx context.Context, name, addr, flag string) Check {
 	listener, err := config.Listen(ctx, "tcp", addr)
 	if err != nil {
 		return Check{Name: name, Status: CheckWarn, Detail: addr + " is taken: " + err.Error(),
-			Next: "If that is not a node of yours, choose another address with " + flag + " (port 0 picks a free one)."}
+			Next: "If the listener is not your own node, choose another address with " + flag + " (port 0 picks a free one)."}
 	}
 	_ = listener.Close()
 	return Check{Name: name, Status: CheckOK, Detail: addr + " is free"}
 }
 
-// checkSocket tells whether a node of this user runs, or somebody else is on
-// its socket.
+// checkSocket reports whether a node of this user runs, or another user has its
+// socket.
 func checkSocket(ctx context.Context, name string) Check {
 	conn, err := capability.DialLocal(ctx, name)
 	switch fault.KindOf(err) {
 	case fault.NotReady:
-		return Check{Name: "socket", Status: CheckOK, Detail: "@" + name + " is free: no node of yours is running"}
+		return Check{Name: "socket", Status: CheckOK, Detail: "@" + name + " is free: no node of this user is running"}
 	case fault.Forbidden:
 		return Check{Name: "socket", Status: CheckFail, Detail: fault.DetailOf(err), Next: fault.NextOf(err)}
 	}
@@ -141,7 +145,7 @@ func checkSocket(ctx context.Context, name string) Check {
 		return Check{Name: "socket", Status: CheckWarn, Detail: err.Error(), Next: fault.NextOf(err)}
 	}
 	_ = conn.Close()
-	return Check{Name: "socket", Status: CheckOK, Detail: "@" + name + ": a node of yours is running"}
+	return Check{Name: "socket", Status: CheckOK, Detail: "@" + name + ": a node of this user is running"}
 }
 
 func checkIdentityKey(c Config) Check {
@@ -154,19 +158,29 @@ func checkIdentityKey(c Config) Check {
 	}
 	if identity.Ephemeral() {
 		return Check{Name: "identity", Status: CheckOK, Detail: "ephemeral: a new peer ID at each start",
-			Next: "For one that stays, type: micronode identity new --out FILE, then run with --identity file:FILE."}
+			Next: "For a lasting peer ID, type: micronode identity new --out FILE, then run with --identity file:FILE."}
 	}
 	return Check{Name: "identity", Status: CheckOK, Detail: identity.PeerID()}
 }
 
-// diskEnough is how much room a folder should have before a node begins.
-const diskEnough = 256 << 20
+// checkMemory reports the limit, and whether the memory budgets fit into it.
+func checkMemory(c Config, limit memoryLimit) Check {
+	check := Check{Name: "memory", Status: CheckOK, Detail: fmt.Sprintf("the limit is %s; objects in memory may take %s", limit, c.Store.RAMBytes)}
+	if uint64(c.Store.RAMBytes) > uint64(float64(limit.bytes)*memoryHigh) {
+		check.Status, check.Next = CheckWarn, "Lower store.ram_bytes, or give the node more memory: it refuses objects before memory is used up."
+	}
+	return check
+}
 
-// checkDisk looks at the folder, or at where it would be made.
+// diskRecommendedFree is how much free space a folder should have before a node
+// starts.
+const diskRecommendedFree = 256 << 20
+
+// checkDisk checks the folder, or its parent if it does not exist.
 func checkDisk(folder string) Check {
 	check := Check{Name: "disk", Status: CheckOK}
 	if folder == "" {
-		check.Detail = "not used: the node keeps everything in RAM, unless it is run with --persist DIR"
+		check.Detail = "not used: without --persist DIR the node keeps everything in RAM"
 		return check
 	}
 	there := folder
@@ -175,27 +189,27 @@ func checkDisk(folder string) Check {
 		there = filepath.Dir(filepath.Clean(folder)) // the node makes the folder itself
 		info, err = os.Stat(there)
 	}
-	room, failed := roomIn(there)
+	room, failed := freeBytes(there)
 	switch {
 	case err != nil:
-		check.Status, check.Detail, check.Next = CheckFail, "there can be no folder "+folder+": "+err.Error(), "Choose a folder in one that is there."
+		check.Status, check.Detail, check.Next = CheckFail, "cannot create the folder "+folder+": "+err.Error(), "Choose a folder whose parent exists."
 	case !info.IsDir():
-		check.Status, check.Detail, check.Next = CheckFail, there+" is no folder", "Choose another one."
+		check.Status, check.Detail, check.Next = CheckFail, there+" is not a folder", "Choose another one."
 	case unix.Access(there, unix.W_OK|unix.X_OK) != nil:
-		check.Status, check.Detail, check.Next = CheckFail, there+" cannot be written by this user", "Choose another folder, or let this user write there."
+		check.Status, check.Detail, check.Next = CheckFail, there+" cannot be written by this user", "Choose another folder, or give this user write permission."
 	case failed != nil:
-		check.Status, check.Detail, check.Next = CheckWarn, "how much room "+there+" has cannot be told: "+failed.Error(), "Look for yourself."
-	case room < diskLeast:
-		check.Status, check.Detail, check.Next = CheckFail, "the disk of "+there+" is full", "Make room on it, or choose a folder on another disk."
-	case room < diskEnough:
-		check.Status, check.Detail, check.Next = CheckWarn, fmt.Sprintf("%s has room for %s", there, rounded(room)), "Make more room on it, or choose a folder on another disk."
+		check.Status, check.Detail, check.Next = CheckWarn, "the free space of "+there+" is unknown: "+failed.Error(), "Check it with df."
+	case room < diskMinFree:
+		check.Status, check.Detail, check.Next = CheckFail, "the disk of "+there+" is full", "Free space on it, or choose a folder on another disk."
+	case room < diskRecommendedFree:
+		check.Status, check.Detail, check.Next = CheckWarn, fmt.Sprintf("%s has %s of free space", there, rounded(room)), "Free more space on it, or choose a folder on another disk."
 	default:
-		check.Detail = fmt.Sprintf("%s has room for %s", there, rounded(room))
+		check.Detail = fmt.Sprintf("%s has %s of free space", there, rounded(room))
 	}
 	return check
 }
 
-// rounded is a size as people say it.
+// rounded is a size in a readable form.
 func rounded(bytes uint64) config.Size {
 	unit := uint64(1 << 20)
 	if bytes >= 1<<30 {

@@ -3,16 +3,16 @@
 package node
 
 import (
-	"micronode/internal/index"
-	"micronode/internal/index/bleve"
+	"micronode/internal/search"
+	"micronode/internal/search/bleve"
 )
 
-// openSearcher opens what search looks things up in: a folder, or memory
-// without a path. It is left out of the program by the build tag nobleve.
-func openSearcher(path string) (index.Searcher, error) {
+// openSearcher opens the engine of search: in a folder, or in memory without a
+// path. The build tag nobleve leaves it out of the program.
+func openSearcher(path string) (search.Engine, error) {
 	catalogue, err := bleve.Open(path)
 	if err != nil {
-		return nil, err // not an interface around nothing
+		return nil, err // not a non-nil interface around nil
 	}
 	return catalogue, nil
 }

@@ -4,11 +4,11 @@ package node
 
 import (
 	"micronode/fault"
-	"micronode/internal/index"
+	"micronode/internal/search"
 )
 
-// openSearcher refuses: this program was built without Bleve.
-func openSearcher(string) (index.Searcher, error) {
+// openSearcher fails: this program was built without Bleve.
+func openSearcher(string) (search.Engine, error) {
 	return nil, &fault.Error{Op: "node.facets", Kind: fault.RejectPolicy, Detail: "this program was built without Bleve",
 		Next: "Leave facets.search.enabled false, or build without the tag nobleve."}
 }

@@ -9,7 +9,7 @@ import (
 	"micronode/internal/registry"
 )
 
-// openEtcd refuses: this program was built without etcd.
+// openEtcd fails: this program was built without etcd.
 func openEtcd(context.Context, registry.Storage) (registry.Journal, error) {
 	return nil, &fault.Error{Op: "node.registry", Kind: fault.RejectPolicy, Detail: "this program was built without etcd",
 		Next: "Leave registry.storage.url empty, or build without the tag noetcd."}

@@ -9,11 +9,12 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/index"
+	"micronode/internal/netguard"
 	"micronode/internal/supervise"
 )
 
-// openKad refuses: this program was built without libp2p.
-func openKad(context.Context, index.DHT, ed25519.PrivateKey, time.Duration, func() []string, *supervise.Group) (index.Engine, error) {
+// openKad fails: this program was built without libp2p.
+func openKad(context.Context, index.DHT, ed25519.PrivateKey, time.Duration, func() []string, func() netguard.DialPolicy, *supervise.Group) (index.Engine, error) {
 	return nil, &fault.Error{Op: "node.index", Kind: fault.RejectPolicy, Detail: "this program was built without libp2p",
 		Next: "Set index.dht.enabled to false, or build without the tag nolibp2p."}
 }

@@ -10,7 +10,7 @@ import (
 	"micronode/internal/mailbox"
 )
 
-// openNATS refuses: this program was built without NATS.
+// openNATS fails: this program was built without NATS.
 func openNATS(context.Context, *flow.Inventory, mailbox.Config) (mailbox.Engine, error) {
 	return nil, &fault.Error{Op: "node.mailbox", Kind: fault.RejectPolicy, Detail: "this program was built without NATS",
 		Next: "Leave mailbox.url empty, or build without the tag nonats."}

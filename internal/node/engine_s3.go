@@ -10,8 +10,8 @@ import (
 	"micronode/internal/store/s3"
 )
 
-// openS3 reaches for objects in an S3-compatible store. It is left out of the
-// program by the build tag nos3.
+// openS3 opens an S3-compatible store. The build tag nos3 leaves it out of the
+// program.
 func openS3(ctx context.Context, inv *flow.Inventory, c store.Config) (store.Store, error) {
 	return s3.Open(ctx, inv, s3.Spec{
 		Service: "store", URL: c.URL, Region: c.Region, AccessKey: c.AccessKey.Reveal(), SecretKey: c.SecretKey.Reveal(),

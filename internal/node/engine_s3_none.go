@@ -10,7 +10,7 @@ import (
 	"micronode/internal/store"
 )
 
-// openS3 says that this program was built without the driver.
+// openS3 fails: this program was built without S3.
 func openS3(context.Context, *flow.Inventory, store.Config) (store.Store, error) {
 	return nil, &fault.Error{Op: "store.s3", Kind: fault.RejectPolicy, Detail: "store.url is set, and this program was built without S3",
 		Next: "Build it without the tag nos3, or leave store.url out."}

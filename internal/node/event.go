@@ -1,10 +1,13 @@
 package node
 
-// Event is what is told on the node bus. Exactly one kind of news each; a
-// reader that missed some reads the state they led to instead.
+import "time"
+
+// Event is an event on the node bus. Each has exactly one type; a reader that
+// lost some reads the resulting state instead.
 type Event struct {
+	At     time.Time // when it was published
 	Type   EventType
-	Name   string // the service, for ServiceRestarted; the peer, for news of the overlay; the version, for news of the registry
+	Name   string // the service, for ServiceRestarted; the peer, for events of the overlay; the version, for those of the registry
 	Detail string // in words, for logs
 }
 
@@ -14,19 +17,19 @@ type EventType string
 const (
 	// Shutdown starts the same drain that SIGTERM does.
 	Shutdown EventType = "shutdown"
-	// ConfigUpdated says that another configuration is in force.
-	ConfigUpdated EventType = "config updated"
-	// ServiceRestarted says that a service failed and runs again.
-	ServiceRestarted EventType = "service restarted"
-	// SessionOpened says that a peer, Name, is connected.
-	SessionOpened EventType = "session opened"
-	// SessionClosed says that it is not any more.
-	SessionClosed EventType = "session closed"
-	// AuthFailure says that somebody was not let in, or handed over a forged letter.
-	AuthFailure EventType = "auth failure"
-	// RegistryUpdated says that the registry has a new version: its number is
+	// ConfigUpdated means that another configuration is in force.
+	ConfigUpdated EventType = "config_updated"
+	// ServiceRestarted means that a service failed and runs again.
+	ServiceRestarted EventType = "service_restarted"
+	// SessionOpened means that the peer Name has connected.
+	SessionOpened EventType = "session_opened"
+	// SessionClosed means that the peer Name has disconnected.
+	SessionClosed EventType = "session_closed"
+	// AuthFailure means that a peer was rejected, or sent a forged message.
+	AuthFailure EventType = "auth_failure"
+	// RegistryUpdated means that the registry has a new version; its number is
 	// Name, its hash Detail.
-	RegistryUpdated EventType = "registry updated"
-	// ReadyChanged says that readiness is another than before.
-	ReadyChanged EventType = "ready changed"
+	RegistryUpdated EventType = "registry_updated"
+	// ReadyChanged means that readiness has changed.
+	ReadyChanged EventType = "ready_changed"
 )

@@ -8,108 +8,109 @@ import (
 
 	"micronode/b3"
 	"micronode/internal/facet"
+	"micronode/internal/graph"
 	"micronode/internal/index"
 	"micronode/internal/ingress"
+	"micronode/internal/search"
 )
 
-// facetStages is where the parts of the facets run.
+// facetStages are the stages of the facets' services.
 var facetStages = facet.Stages{State: stageState, Workers: stageWorkers}
 
-// openFacets makes the facets that run here, and what one of them asks that
-// belongs to nobody else: who follows whom. A facet that is off costs nothing, and
-// its routes say how to turn it on.
+// openFacets makes the facets that run here, and the one source of theirs that
+// has no other owner: the graph. A facet that is off costs nothing, and its
+// routes answer how to turn it on.
 func (n *Node) openFacets(c Config) (err error) {
-	on := c.Facets
+	enabled := c.Facets
 	for _, one := range []struct {
 		name string
 		on   *bool
-	}{{"feed", &on.Feed.Enabled}, {graphPart, &on.Graph.Enabled}, {"search", &on.Search.Enabled}, {"media", &on.Media.Enabled}} {
-		*one.on = *one.on && n.layout.here[one.name]
+	}{{"feed", &enabled.Feed.Enabled}, {graphPart, &enabled.Graph.Enabled}, {"search", &enabled.Search.Enabled}, {"media", &enabled.Media.Enabled}} {
+		*one.on = *one.on && n.layout.local[one.name]
 	}
-	if err := n.openGraph(on); err != nil {
+	if err := n.openGraph(enabled); err != nil {
 		return err
 	}
-	spec := facet.Spec{Config: on, Metrics: n.metrics, Readiness: n.readiness, Tracer: n.tracing.Tracer()}
-	n.findOwners(&spec)
+	spec := facet.Spec{Config: enabled, Metrics: n.metrics, Readiness: n.readiness, Tracer: n.tracing.Tracer()}
+	n.bindFacetSources(&spec)
 	n.facets, err = facet.New(n.inventory, n.supervisor, facetStages, spec)
 	return err
 }
 
-// findOwners finds those whom the facets ask, here or elsewhere. One that no
-// facet of this process asks may be nowhere; an interface is then empty, and not
-// one around nothing.
-func (n *Node) findOwners(spec *facet.Spec) {
+// bindFacetSources sets the sources of the facets, local or remote. A source
+// that no facet of this process uses may be missing; its interface is then nil,
+// and not one around nil.
+func (n *Node) bindFacetSources(spec *facet.Spec) {
 	if n.store != nil {
 		spec.Objects = n.store
 	}
 	switch {
 	case n.mailbox != nil:
 		spec.Mailbox = n.mailbox.Engine()
-	case n.far.mailbox != nil:
-		spec.Mailbox = n.far.mailbox
+	case n.remoteClients.mailbox != nil:
+		spec.Mailbox = n.remoteClients.mailbox
 	}
 	switch {
 	case n.graph != nil:
 		spec.Graph, spec.Audience = n.graph, n.graph
-	case n.far.graph != nil:
-		spec.Audience = n.far.graph
+	case n.remoteClients.graph != nil:
+		spec.Audience = n.remoteClients.graph
 	}
 	switch {
 	case n.library != nil:
 		spec.Library = n.library
-	case n.far.index != nil:
-		spec.Library = n.far.index
+	case n.remoteClients.search != nil:
+		spec.Library = n.remoteClients.search
 	}
 }
 
-// openGraph opens who follows whom.
-func (n *Node) openGraph(on facet.Config) (err error) {
-	if !on.Graph.Enabled {
+// openGraph opens the graph of who follows whom.
+func (n *Node) openGraph(enabled facet.Config) (err error) {
+	if !enabled.Graph.Enabled {
 		return nil
 	}
 	path := ""
 	if n.folder != nil {
-		path = n.folder.in(graphFile)
+		path = n.folder.join(graphFile)
 	}
-	n.graph, err = index.OpenGraph(n.inventory, on.Graph.Spec(path))
+	n.graph, err = graph.Open(n.inventory, enabled.Graph.Spec(path))
 	return err
 }
 
-// openLibrary opens what can be found by words. It is where the index is, and
-// the facet, here or elsewhere, asks it.
+// openLibrary opens the full-text index. It runs with the index, and the facet,
+// local or remote, queries it.
 func (n *Node) openLibrary(c facet.SearchConfig) error {
 	if !c.Enabled {
 		return nil
 	}
 	path := ""
 	if n.folder != nil {
-		path = n.folder.in(searchFolder)
+		path = n.folder.join(searchFolder)
 	}
 	searcher, err := openSearcher(path)
 	if err != nil {
 		return err
 	}
-	n.library, err = index.OpenLibrary(n.inventory, index.LibrarySpec{
-		Store: n.store, Names: n.ownNames, Searcher: searcher, MaxBytes: int64(c.MaxBytes), Metrics: n.metrics, Readiness: n.readiness,
+	n.library, err = search.Open(n.inventory, search.Spec{
+		Store: n.store, Names: n.ownNames, Engine: searcher, MaxBytes: int64(c.MaxBytes), Metrics: n.metrics, Readiness: n.readiness,
 	})
 	return err
 }
 
-// ownNames is what this node means by its names. Nobody asks before the node
-// runs.
+// ownNames are the node's own names. It is called only when the node runs.
 func (n *Node) ownNames() iter.Seq2[string, b3.Address] { return n.index.OwnNames() }
 
-// storeIsBack has the library look at all that the store in another process has:
-// while that was away, nothing could be read there, and a store in memory is
-// another one now.
-func (n *Node) storeIsBack() {
+// onStoreRecovered makes the library read all of the store in another process
+// again: while that was down, nothing could be read there, and a store in
+// memory has lost its objects.
+func (n *Node) onStoreRecovered() {
 	if n.library != nil {
-		n.library.LookAround()
+		n.library.Rescan()
 	}
 }
 
-// named lets the library know what a name means now, or that it means nothing.
-func (n *Node) named(event index.Event) {
+// onNameEvent updates the library when a name changes or is removed.
+func (n *Node) onNameEvent(event index.Event) {
 	name, isName := strings.CutPrefix(event.Key, "name:")
 	if n.library == nil || !isName {
 		return
@@ -117,15 +118,15 @@ func (n *Node) named(event index.Event) {
 	switch event.Type {
 	case index.NameSet:
 		if manifest, err := b3.Parse(event.Detail); err == nil {
-			n.library.OfferName(name, manifest)
+			n.library.NameChanged(name, manifest)
 		}
 	case index.NameDeleted:
-		n.library.OfferName(name, b3.Address{})
+		n.library.NameChanged(name, b3.Address{})
 	}
 }
 
-// ofFacet picks the routes of one facet out of those of all.
-func ofFacet(name string, all []ingress.Route) (routes []ingress.Route) {
+// facetRoutes selects the routes of one facet.
+func facetRoutes(name string, all []ingress.Route) (routes []ingress.Route) {
 	for _, route := range all {
 		if strings.HasPrefix(route.Pattern, "/"+name) {
 			route.Service = name
@@ -135,29 +136,29 @@ func ofFacet(name string, all []ingress.Route) (routes []ingress.Route) {
 	return routes
 }
 
-// addFacets hands what runs for the facets to the supervisor.
+// addFacets adds the facets' services to the supervisor.
 func (n *Node) addFacets() error {
 	if n.library != nil {
-		if err := n.library.Add(n.supervisor, indexStages); err != nil {
+		if err := n.library.Add(n.supervisor, stageState); err != nil {
 			return err
 		}
 	}
-	return n.facets.Add(n.supervisor, facetStages, n.heardFacet)
+	return n.facets.Add(n.supervisor, facetStages, n.onFacetEvent)
 }
 
-// heardFacet writes down what came of the facets' work.
-func (n *Node) heardFacet(event facet.Event) {
+// onFacetEvent logs the events of the facets.
+func (n *Node) onFacetEvent(event facet.Event) {
 	level := slog.LevelInfo
 	switch event.Type {
 	case facet.Undelivered, facet.HeldUp:
 		level = slog.LevelWarn
-	case facet.Posted: // that is what it is there for
+	case facet.Posted: // that is the normal case
 		level = slog.LevelDebug
 	}
-	n.tell(level, string(event.Type), "facet", event.Facet, "of", event.Key, "detail", event.Detail)
+	n.logAsync(level, string(event.Type), "facet", event.Facet, "of", event.Key, "detail", event.Detail)
 }
 
-// closeFacets lets go of what the facets keep, and then of what they ask.
+// closeFacets closes the facets, and then their sources.
 func (n *Node) closeFacets() (err error) {
 	if n.facets != nil {
 		err = n.facets.Close()

@@ -16,29 +16,29 @@ import (
 	"micronode/internal/config"
 )
 
-// allFacets turns them on.
+// allFacets turns all facets on.
 func allFacets(o *Options) { o.Sources.Flags = append(o.Sources.Flags, facetFlags()...) }
 
 func facetFlags() (flags []config.Flag) {
 	for _, name := range []string{"feed", "graph", "search", "media"} {
-		flags = append(flags, flagged("facets."+name+".enabled", "true"))
+		flags = append(flags, testFlag("facets."+name+".enabled", "true"))
 	}
 	return flags
 }
 
-// local is the SDK on the node's own socket.
-func (s *started) local(t *testing.T) *client.Client {
+// newLocalClient is the SDK on the node's own socket.
+func (n *runningNode) newLocalClient(t *testing.T) *client.Client {
 	t.Helper()
-	c, err := client.New(client.Options{Socket: s.socket})
+	c, err := client.New(client.Options{Socket: n.socket})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c
 }
 
-// awaited asks until an answer is the one that is waited for; the test's own
+// poll repeats a call until the answer is the expected one; the test's own
 // deadline is the bound.
-func awaited[T any](t *testing.T, ask func() (T, error), good func(T) bool) T {
+func poll[T any](t *testing.T, ask func() (T, error), good func(T) bool) T {
 	t.Helper()
 	for {
 		got, err := ask()
@@ -53,11 +53,11 @@ func awaited[T any](t *testing.T, ask func() (T, error), good func(T) bool) T {
 	}
 }
 
-// Who follows somebody finds what they post; what is put is found by its words,
-// and no more when it is gone; a picture is made smaller.
+// A follower finds what an account posts; a stored object is found by its
+// words, and no longer after its removal; a picture is made smaller.
 func TestFacets(t *testing.T) {
 	n := startWith(t, allFacets)
-	c, ctx := n.local(t), t.Context()
+	c, ctx := n.newLocalClient(t), t.Context()
 	if created, err := c.Follow(ctx, "bob", "ann"); err != nil || !created {
 		t.Fatal(created, err)
 	}
@@ -65,7 +65,7 @@ func TestFacets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	feed := awaited(t, func() (client.Feed, error) { return c.Feed(ctx, "bob", client.FeedOptions{}) }, func(f client.Feed) bool { return len(f.Items) > 0 })
+	feed := poll(t, func() (client.Feed, error) { return c.Feed(ctx, "bob", client.FeedOptions{}) }, func(f client.Feed) bool { return len(f.Items) > 0 })
 	if feed.Items[0].ID != posted.ID || feed.Items[0].Body != "a storm from the west" {
 		t.Errorf("bob reads %+v", feed)
 	}
@@ -77,19 +77,19 @@ func TestFacets(t *testing.T) {
 	find := func(words string) func() (client.SearchResults, error) {
 		return func() (client.SearchResults, error) { return c.Search(ctx, words, client.SearchOptions{}) }
 	}
-	byWord := awaited(t, find("fox"), func(r client.SearchResults) bool { return r.Total > 0 })
-	byName := awaited(t, find("animals"), func(r client.SearchResults) bool { return r.Total > 0 })
+	byWord := poll(t, find("fox"), func(r client.SearchResults) bool { return r.Total > 0 })
+	byName := poll(t, find("animals"), func(r client.SearchResults) bool { return r.Total > 0 })
 	if byWord.Hits[0].Address != object || byName.Hits[0].Name != "animals" || byName.Hits[0].Address != object {
 		t.Errorf("found %+v and %+v", byWord, byName)
 	}
 	if err := c.Delete(ctx, object); err != nil {
 		t.Fatal(err)
 	}
-	awaited(t, find("fox"), func(r client.SearchResults) bool { return r.Total == 0 })
+	poll(t, find("fox"), func(r client.SearchResults) bool { return r.Total == 0 })
 	if err := c.DeleteName(ctx, "animals"); err != nil {
 		t.Fatal(err)
 	}
-	awaited(t, find("animals"), func(r client.SearchResults) bool { return r.Total == 0 })
+	poll(t, find("animals"), func(r client.SearchResults) bool { return r.Total == 0 })
 
 	var picture bytes.Buffer
 	if err := png.Encode(&picture, image.NewGray(image.Rect(0, 0, 300, 200))); err != nil {
@@ -104,7 +104,7 @@ func TestFacets(t *testing.T) {
 	if small, _, err := image.DecodeConfig(answer.Body); err != nil || small.Width != 30 || small.Height != 20 {
 		t.Errorf("%s: %+v, %v", answer.Status, small, err)
 	}
-	n.end(t)
+	n.stopAndWait(t)
 }
 
 func putText(t *testing.T, c *client.Client, text string) b3.Address {
@@ -116,10 +116,10 @@ func putText(t *testing.T, c *client.Client, text string) b3.Address {
 	return object.Address
 }
 
-// Facets are off unless somebody turns them on, and say how.
+// Facets are off by default, and answer how to turn them on.
 func TestFacetsThatAreOff(t *testing.T) {
 	n := start(t, 2)
-	c := n.local(t)
+	c := n.newLocalClient(t)
 	_, search := c.Search(t.Context(), "fox", client.SearchOptions{})
 	_, feed := c.Feed(t.Context(), "bob", client.FeedOptions{})
 	_, graph := c.Neighbours(t.Context(), "bob", client.NeighboursOptions{})
@@ -128,14 +128,14 @@ func TestFacetsThatAreOff(t *testing.T) {
 			t.Errorf("%s: %v; %s", name, err, fault.NextOf(err))
 		}
 	}
-	n.end(t)
-	if _, err := New(t.Context(), func() Options { o := forTest(t); o.set("facets.feed.enabled", "true"); return o }()); err == nil || !strings.Contains(err.Error(), "facets") {
+	n.stopAndWait(t)
+	if _, err := New(t.Context(), func() Options { o := testOptions(t); o.set("facets.feed.enabled", "true"); return o }()); err == nil || !strings.Contains(err.Error(), "facets") {
 		t.Errorf("a feed without a graph: %v", err)
 	}
 }
 
-// With a folder, what was sent, followed, posted and catalogued is there after
-// a restart.
+// With a folder, messages, follows, posts and catalogued objects are there
+// after a restart.
 func TestMessagesAndFacetsOutliveTheNode(t *testing.T) {
 	folder := t.TempDir()
 	kept := func(o *Options) {
@@ -143,7 +143,7 @@ func TestMessagesAndFacetsOutliveTheNode(t *testing.T) {
 		o.Persist = folder
 	}
 	first := startWith(t, kept)
-	c, ctx := first.local(t), t.Context()
+	c, ctx := first.newLocalClient(t), t.Context()
 	sent, err := c.SendMail(ctx, "jobs", []byte("paint the fence"), client.MailOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -157,26 +157,26 @@ func TestMessagesAndFacetsOutliveTheNode(t *testing.T) {
 	read := func(c *client.Client) func() (client.Feed, error) {
 		return func() (client.Feed, error) { return c.Feed(ctx, "bob", client.FeedOptions{}) }
 	}
-	awaited(t, read(c), func(f client.Feed) bool { return len(f.Items) == 1 })
+	poll(t, read(c), func(f client.Feed) bool { return len(f.Items) == 1 })
 	object := putText(t, c, "the quick brown fox")
-	first.end(t)
+	first.stopAndWait(t)
 
 	again := startWith(t, kept)
-	c = again.local(t)
+	c = again.newLocalClient(t)
 	if mail, err := c.ReceiveMail(ctx, "jobs", client.ReceiveOptions{}); err != nil || mail.ID != sent.ID || string(mail.Body) != "paint the fence" {
 		t.Errorf("received %+v, %v", mail, err)
 	}
-	awaited(t, read(c), func(f client.Feed) bool { return len(f.Items) == 1 && f.Items[0].Body == "good morning" })
-	awaited(t, func() (client.SearchResults, error) { return c.Search(ctx, "fox", client.SearchOptions{}) },
+	poll(t, read(c), func(f client.Feed) bool { return len(f.Items) == 1 && f.Items[0].Body == "good morning" })
+	poll(t, func() (client.SearchResults, error) { return c.Search(ctx, "fox", client.SearchOptions{}) },
 		func(r client.SearchResults) bool { return r.Total == 1 && r.Hits[0].Address == object })
 	if near, err := c.Neighbours(ctx, "bob", client.NeighboursOptions{}); err != nil || len(near.Neighbors) != 1 {
 		t.Errorf("near bob: %+v, %v", near, err)
 	}
-	again.end(t)
+	again.stopAndWait(t)
 }
 
-// Parts that are turned off, or do not know where those are whom they ask, are
-// refused with what to write instead.
+// Parts that are turned off, or that have no addresses of the parts that they
+// call, are rejected with what to write instead.
 func TestFacetsAsParts(t *testing.T) {
 	for name, c := range map[string]struct {
 		only string
@@ -186,9 +186,9 @@ func TestFacetsAsParts(t *testing.T) {
 		"off":       {"graph", false, "facets.graph.enabled"},
 		"all alone": {"feed", true, "[node.parts]"},
 	} {
-		options := forTest(t, config.Flag{Key: "facets.graph.enabled", Value: "false", Name: "test"})
+		options := testOptions(t, config.Flag{Key: "facets.graph.enabled", Value: "false", Name: "test"})
 		if c.on {
-			options = forTest(t)
+			options = testOptions(t)
 			allFacets(&options)
 		}
 		options.Only = []string{c.only}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -18,9 +19,9 @@ import (
 	"micronode/internal/capability"
 )
 
-// Folder is the one folder that a node with --persist writes to. It is held by
-// one process at a time, and it says in a file of its own which version of the
-// format it has, so that neither an older nor a newer program reads it wrongly.
+// Folder is the one folder that a node with --persist writes to. One process at
+// a time holds it, and a file in it has the version of its format, so that
+// neither an older nor a newer program misreads it.
 type Folder struct {
 	// set at construction
 	path   string
@@ -28,7 +29,8 @@ type Folder struct {
 	lock   *os.File
 }
 
-// Format is the file FORMAT of a folder: what wrote it, and for whom.
+// Format is the file FORMAT of a folder: the version, the node and the features
+// of its content.
 type Format struct {
 	Version  int      `json:"format"`
 	Node     string   `json:"node"` // the peer ID; empty until the node has one
@@ -38,55 +40,60 @@ type Format struct {
 // formatVersion is the format that this program reads and writes.
 const formatVersion = 1
 
-// features are the parts that keep something in the folder.
-var features = []string{"edge", "store"}
+// features are the services that keep something in the folder.
+var features = []string{"edge", "graph", "index", "mailbox", "registry", "search", "store"}
 
 // The names in a folder.
 const (
-	formatFile   = "FORMAT"
-	lockFile     = "LOCK"
-	identityFile = "identity.key"
-	rootFile     = "auth.root"
-	objectFolder = "objects"
-	edgeFolder   = "edge"
+	formatFile      = "FORMAT"
+	lockFile        = "LOCK"
+	identityFile    = "identity.key"
+	rootFile        = "auth.root"
+	revocationsFile = "revoked.json" // tokens that are revoked; if it is missing, none is
+	objectsFolder   = "objects"
+	edgeFolder      = "edge"
 
-	registryFolder = "registry"
-	namesFolder    = "names"
-	seenFile       = "seen.log"  // which records of others' names were seen
-	deedsFile      = "deeds.log" // which requests of an operator were carried out, by their keys
-	mailboxFolder  = "mailbox"
-	graphFile      = "graph.log"
-	searchFolder   = "search"
+	registryFolder  = "registry"
+	namesFolder     = "names"
+	seenFile        = "seen.log"  // which records of other nodes' names were seen
+	idempotencyFile = "deeds.log" // the idempotency keys of completed requests
+	mailboxFolder   = "mailbox"
+	graphFile       = "graph.log"
+	searchFolder    = "search"
 )
 
 const folderOp = "node.folder"
 
-// OpenFolder takes a folder for this process, and makes it if it is not there.
-// Whoever opens it must close it.
+// OpenFolder locks a folder for this process, and creates it if it does not
+// exist. It rejects a folder that another user could have prepared, and one
+// that is not a node's; it leaves nothing behind in either. The caller must
+// close it.
 func OpenFolder(path string) (*Folder, error) {
 	absolute, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fault.Wrap(folderOp, err)
 	}
-	if err := os.MkdirAll(absolute, 0o700); err != nil {
-		return nil, unusable(absolute, err)
-	}
-	f := &Folder{path: absolute}
-	if err := f.take(); err != nil {
+	if absolute, err = realPath(absolute); err != nil {
 		return nil, err
 	}
-	if err := f.readFormat(); err != nil {
-		return nil, errors.Join(err, f.Close())
+	if err := os.MkdirAll(absolute, 0o700); err != nil {
+		return nil, folderError(absolute, err)
+	}
+	f := &Folder{path: absolute}
+	for _, step := range []func() error{f.checkContents, f.readFormat, f.checkEmpty, f.acquireLock, f.readFormat, f.initialise} { // another process may have initialised it in between
+		if err := step(); err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
 	}
 	return f, nil
 }
 
-// take locks the folder. The lock is the kernel's and ends with the process,
-// so a node that was killed leaves nothing to clean up.
-func (f *Folder) take() error {
-	lock, err := os.OpenFile(f.in(lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+// acquireLock locks the folder. The lock is the kernel's and ends with the
+// process, so a killed node leaves nothing to clean up.
+func (f *Folder) acquireLock() error {
+	lock, err := os.OpenFile(f.join(lockFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return unusable(f.path, err)
+		return folderError(f.path, err)
 	}
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		_ = lock.Close()
@@ -97,17 +104,17 @@ func (f *Folder) take() error {
 	return nil
 }
 
-// readFormat reads what the folder is, or writes it into an empty one.
+// readFormat reads the format of the folder. One without a format file is new.
 func (f *Folder) readFormat() error {
-	text, err := os.ReadFile(f.in(formatFile))
+	text, err := os.ReadFile(f.join(formatFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return f.begin()
+		return nil
 	}
 	if err != nil {
-		return unusable(f.path, err)
+		return folderError(f.path, err)
 	}
 	if err := json.Unmarshal(text, &f.format); err != nil {
-		return &fault.Error{Op: folderOp, Kind: fault.Malformed, Detail: f.in(formatFile) + " is not what a node writes", Err: err,
+		return &fault.Error{Op: folderOp, Kind: fault.Malformed, Detail: f.join(formatFile) + " is not in the format of a node", Err: err,
 			Next: "Check that this is the right folder. If it is, restore the file from a backup."}
 	}
 	return f.checkVersion()
@@ -117,27 +124,43 @@ func (f *Folder) checkVersion() error {
 	switch have := f.format.Version; {
 	case have > formatVersion:
 		return &fault.Error{Op: folderOp, Kind: fault.RejectPolicy,
-			Detail: fmt.Sprintf("%s has format %d, and this program knows none after %d", f.path, have, formatVersion),
+			Detail: fmt.Sprintf("%s has format %d; this program supports formats up to %d", f.path, have, formatVersion),
 			Next:   "Run the newer version of micronode that wrote it, or choose another folder."}
 	case have < formatVersion:
 		return &fault.Error{Op: folderOp, Kind: fault.RejectPolicy,
-			Detail: fmt.Sprintf("%s has format %d, and this program writes %d", f.path, have, formatVersion),
+			Detail: fmt.Sprintf("%s has format %d; this program needs format %d", f.path, have, formatVersion),
 			Next:   "Make a backup, then run `micronode migrate " + f.path + "`."}
 	}
 	return nil
 }
 
-// begin makes an empty folder the node's. A folder with other things in it is
-// left alone: somebody may have mistyped.
-func (f *Folder) begin() error {
+// isNew reports whether the folder has no format yet.
+func (f *Folder) isNew() bool { return f.format.Version == 0 }
+
+// checkEmpty rejects a folder without a format that has files in it: the path
+// may be mistyped.
+func (f *Folder) checkEmpty() error {
+	if !f.isNew() {
+		return nil
+	}
 	entries, err := os.ReadDir(f.path)
 	if err != nil {
-		return unusable(f.path, err)
+		return folderError(f.path, err)
 	}
-	if strange := slices.IndexFunc(entries, func(e fs.DirEntry) bool { return e.Name() != lockFile }); strange >= 0 {
+	if foreign := slices.IndexFunc(entries, func(e fs.DirEntry) bool {
+		return e.Name() != lockFile && !strings.HasPrefix(e.Name(), "."+formatFile+".") // what another process writes that initialises it now
+	}); foreign >= 0 {
 		return &fault.Error{Op: folderOp, Kind: fault.Conflict,
-			Detail: fmt.Sprintf("%s is not a node's folder, and not empty: it has %s", f.path, entries[strange].Name()),
+			Detail: fmt.Sprintf("%s is not the folder of a node, and it is not empty: it has %s", f.path, entries[foreign].Name()),
 			Next:   "Name a folder that is empty or new."}
+	}
+	return nil
+}
+
+// initialise makes an empty folder the node's.
+func (f *Folder) initialise() error {
+	if !f.isNew() {
+		return nil
 	}
 	f.format = Format{Version: formatVersion, Features: features}
 	return f.writeFormat()
@@ -151,16 +174,16 @@ func (f *Folder) writeFormat() error {
 	return f.write(formatFile, append(text, '\n'))
 }
 
-// belongTo notes whose folder it is. A folder of another node is refused: what
-// it holds was promised under another name.
-func (f *Folder) belongTo(peerID string) error {
+// claim records the node that the folder belongs to. The folder of another node
+// is rejected: its content was signed with another key.
+func (f *Folder) claim(peerID string) error {
 	if f.format.Node == peerID {
 		return nil
 	}
 	if f.format.Node != "" {
 		return &fault.Error{Op: folderOp, Kind: fault.Conflict,
-			Detail: fmt.Sprintf("%s belongs to the node %s, and this one is %s", f.path, f.format.Node, peerID),
-			Next:   "Run it with the identity that it belongs to, or choose another folder."}
+			Detail: fmt.Sprintf("%s belongs to the node %s; this node is %s", f.path, f.format.Node, peerID),
+			Next:   "Run with the identity of that node, or choose another folder."}
 	}
 	f.format.Node = peerID
 	return f.writeFormat()
@@ -168,9 +191,9 @@ func (f *Folder) belongTo(peerID string) error {
 
 // identity is the node's key in the folder. It is made the first time.
 func (f *Folder) identity() (*Identity, error) {
-	spec := "file:" + f.in(identityFile)
-	const restore = "Put it back from a backup, or choose another folder."
-	if _, err := os.Stat(f.in(identityFile)); err == nil {
+	spec := "file:" + f.join(identityFile)
+	const restore = "Restore it from a backup, or choose another folder."
+	if _, err := os.Stat(f.join(identityFile)); err == nil {
 		known, err := LoadIdentity(spec)
 		if own, ok := errors.AsType[*fault.Error](err); ok {
 			own.Next = restore // another key would be another node
@@ -179,7 +202,7 @@ func (f *Folder) identity() (*Identity, error) {
 	}
 	if f.format.Node != "" {
 		return nil, &fault.Error{Op: folderOp, Kind: fault.Conflict, Next: restore,
-			Detail: fmt.Sprintf("%s is gone: it is the key of the node %s, whose folder this is", f.in(identityFile), f.format.Node)}
+			Detail: fmt.Sprintf("%s is missing: it is the key of the node %s, which owns this folder", f.join(identityFile), f.format.Node)}
 	}
 	drawn, err := NewIdentity()
 	if err != nil {
@@ -198,7 +221,7 @@ func (f *Folder) identity() (*Identity, error) {
 // root is the secret under which capabilities are minted. It is kept, so that
 // tokens outlive a restart, and drawn the first time.
 func (f *Folder) root(alloc capability.Alloc) (*capability.Root, error) {
-	path := f.in(rootFile)
+	path := f.join(rootFile)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		var secret [32]byte
 		_, _ = rand.Read(secret[:]) // it never fails
@@ -208,20 +231,19 @@ func (f *Folder) root(alloc capability.Alloc) (*capability.Root, error) {
 	}
 	root, err := capability.RootFrom("file:"+path, alloc)
 	if err != nil {
-		return nil, &fault.Error{Op: folderOp, Kind: fault.KindOf(err), Detail: path + " is not what a node writes", Err: err,
-			Next: "Put it back from a backup. Or remove it, and another is made; tokens that were minted under it are then worth nothing."}
+		return nil, &fault.Error{Op: folderOp, Kind: fault.KindOf(err), Detail: path + " is not in the format of a node", Err: err,
+			Next: "Restore it from a backup. Or remove it: the node then creates another, and all tokens minted under it are void."}
 	}
 	return root, nil
 }
 
-// write replaces a small file, whole or not at all, and returns when it is on
-// the disk.
+// write replaces a small file atomically, and returns when it is on the disk.
 func (f *Folder) write(name string, text []byte) error {
-	path := f.in(name)
+	path := f.join(name)
 	folder := filepath.Dir(path)
 	file, err := os.CreateTemp(folder, "."+filepath.Base(path)+".*") // of mode 0600
 	if err != nil {
-		return unusable(folder, err)
+		return folderError(folder, err)
 	}
 	defer func() { _ = os.Remove(file.Name()) }()
 	_, err = file.Write(text)
@@ -235,7 +257,7 @@ func (f *Folder) write(name string, text []byte) error {
 		err = syncFolder(folder)
 	}
 	if err != nil {
-		return unusable(folder, err)
+		return folderError(folder, err)
 	}
 	return nil
 }
@@ -248,52 +270,57 @@ func syncFolder(path string) error {
 	return errors.Join(folder.Sync(), folder.Close())
 }
 
-func (f *Folder) in(names ...string) string {
+func (f *Folder) join(names ...string) string {
 	return filepath.Join(append([]string{f.path}, names...)...)
 }
 
-// Path is where the folder is.
+// Path is the path of the folder.
 func (f *Folder) Path() string { return f.path }
 
-// Close lets another process have the folder.
-func (f *Folder) Close() error { return f.lock.Close() }
+// Close unlocks the folder.
+func (f *Folder) Close() error {
+	if f.lock == nil {
+		return nil
+	}
+	return f.lock.Close()
+}
 
-// unusable says why a folder cannot be written to.
-func unusable(path string, err error) error {
-	failed := &fault.Error{Op: folderOp, Kind: fault.Internal, Detail: path + " cannot be used", Err: err, Next: "Look at the folder and the disk, or choose another folder."}
+// folderError explains why a folder cannot be written to.
+func folderError(path string, err error) error {
+	failed := &fault.Error{Op: folderOp, Kind: fault.Internal, Detail: path + " cannot be used", Err: err, Next: "Check the folder and the disk, or choose another folder."}
 	switch {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 		failed.Kind, failed.Detail = fault.StoreFull, "the disk of "+path+" is full"
-		failed.Next = "Make room on it, then try again."
+		failed.Next = "Free space on it, then try again."
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS):
-		failed.Kind, failed.Next = fault.Forbidden, "Choose a folder that you may write to."
+		failed.Kind, failed.Next = fault.Forbidden, "Choose a folder with write permission."
 	case errors.Is(err, unix.ENOTDIR), errors.Is(err, fs.ErrExist):
-		failed.Kind, failed.Next = fault.Malformed, "Name a folder: there is a file in its place."
+		failed.Kind, failed.Next = fault.Malformed, "Choose another folder: the path is a file."
 	}
 	return failed
 }
 
-// Migrated is what became of a folder that was to be migrated.
-type Migrated struct {
+// MigrateResult is the result of a migration.
+type MigrateResult struct {
 	Folder string `json:"folder"`
 	From   int    `json:"from"`
 	To     int    `json:"to"`
 }
 
-// Migrate brings a folder to the format of this program. There is one format
+// Migrate converts a folder to the format of this program. There is one format
 // so far, so it only checks that the folder has it.
-func Migrate(path string) (Migrated, error) {
+func Migrate(path string) (MigrateResult, error) {
 	if _, err := os.Stat(filepath.Join(path, formatFile)); err != nil {
-		return Migrated{}, &fault.Error{Op: "migrate", Kind: fault.NotFound, Detail: path + " is not a node's folder: it has no file " + formatFile,
-			Next: "Name the folder that was given to `micronode run --persist`."}
+		return MigrateResult{}, &fault.Error{Op: "migrate", Kind: fault.NotFound, Detail: path + " is not the folder of a node: it has no file " + formatFile,
+			Next: "Name the folder of `micronode run --persist`."}
 	}
 	folder, err := OpenFolder(path)
 	if older, ok := errors.AsType[*fault.Error](err); ok && older.Kind == fault.RejectPolicy {
-		older.Next = "Run the version of micronode that wrote it, or choose another folder: nothing was changed." // there is no way from another format yet
+		older.Next = "Run the version of micronode that wrote it, or choose another folder. Nothing was changed." // there is no migration from another format yet
 	}
 	if err != nil {
-		return Migrated{}, err
+		return MigrateResult{}, err
 	}
 	defer folder.Close()
-	return Migrated{Folder: folder.path, From: folder.format.Version, To: formatVersion}, nil
+	return MigrateResult{Folder: folder.path, From: folder.format.Version, To: formatVersion}, nil
 }

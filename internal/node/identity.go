@@ -15,14 +15,15 @@ import (
 )
 
 // Identity is the key by which a node is known to others. The key is an
-// ordinary heap value: the standard library cannot use one in foreign memory.
+// ordinary heap value, since the standard library cannot sign with one in foreign
+// memory: it may be swapped out, and it is wiped when the node is closed.
 type Identity struct {
 	private ed25519.PrivateKey
 	peerID  string
 	source  string
 }
 
-// NewIdentity draws a new key.
+// NewIdentity generates a new key.
 func NewIdentity() (*Identity, error) {
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -36,11 +37,14 @@ func newIdentity(private ed25519.PrivateKey, source string) *Identity {
 	return &Identity{private: private, peerID: id.String(), source: source}
 }
 
-// PeerID is how other nodes know this one: the BLAKE3 of its public key, 52
+// wipe zeroes the key. All signers share this copy, and have stopped.
+func (i *Identity) wipe() { clear(i.private) }
+
+// PeerID is the node's ID for other nodes: the BLAKE3 of its public key, 52
 // characters.
 func (i *Identity) PeerID() string { return i.peerID }
 
-// Ephemeral reports whether the key is gone with the process.
+// Ephemeral reports whether the key is lost with the process.
 func (i *Identity) Ephemeral() bool { return i.source == "ephemeral" }
 
 // pemType is what OpenSSL calls such a key too.
@@ -55,18 +59,17 @@ func (i *Identity) WritePEM(w io.Writer) error {
 	return fault.Wrap("identity.write", pem.Encode(w, &pem.Block{Type: pemType, Bytes: der}))
 }
 
-// checkIdentity looks at the form of an identity setting, not at what it names.
+// checkIdentity checks the syntax of an identity setting, not what it names.
 func checkIdentity(spec string) error {
 	scheme, rest, _ := strings.Cut(spec, ":")
 	if spec == "ephemeral" || rest != "" && slices.Contains([]string{"file", "env", "fd"}, scheme) {
 		return nil
 	}
-	err := fault.New("identity.load", fault.Malformed, "%q names no identity", spec)
-	err.Next = "Use ephemeral, file:PATH, env:VARIABLE or fd:NUMBER."
-	return err
+	return fault.New("identity.load", fault.Malformed, "%q is not an identity", spec).
+		Advise("Use ephemeral, file:PATH, env:VARIABLE or fd:NUMBER.")
 }
 
-// LoadIdentity finds the key that a setting names.
+// LoadIdentity loads the key that a setting names.
 func LoadIdentity(spec string) (*Identity, error) {
 	if err := checkIdentity(spec); err != nil {
 		return nil, err
@@ -80,6 +83,7 @@ func LoadIdentity(spec string) (*Identity, error) {
 		return nil, &fault.Error{Op: "identity.load", Kind: fault.KindOf(err), Detail: "the identity cannot be read", Next: howToMake, Err: err}
 	}
 	private, err := parsePEM(text)
+	clear(text)
 	if err != nil {
 		return nil, &fault.Error{Op: "identity.load", Kind: fault.Malformed, Err: err,
 			Detail: spec + " does not hold an Ed25519 key in PKCS #8 PEM",
@@ -94,12 +98,13 @@ func parsePEM(text []byte) (ed25519.PrivateKey, error) {
 		return nil, fault.New("identity.load", fault.Malformed, "there is no %s block", pemType)
 	}
 	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	clear(block.Bytes)
 	if err != nil {
 		return nil, err
 	}
 	private, ok := key.(ed25519.PrivateKey)
 	if !ok {
-		return nil, fault.New("identity.load", fault.Malformed, "the key is of another kind than Ed25519")
+		return nil, fault.New("identity.load", fault.Malformed, "the key is not an Ed25519 key")
 	}
 	return private, nil
 }

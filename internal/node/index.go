@@ -20,7 +20,7 @@ import (
 	"micronode/internal/supervise"
 )
 
-// indexStages is where the parts of the index run.
+// indexStages are the stages of the index's services.
 var indexStages = index.Stages{State: stageState, Workers: stageWorkers}
 
 // openIndex makes the index.
@@ -29,19 +29,34 @@ func (n *Node) openIndex(ctx context.Context, c Config) (err error) {
 		return err
 	}
 	spec := index.Spec{
-		Config: c.Index, Library: n.library, Key: n.identity.private, Skew: time.Duration(c.Node.ClockSkew), Store: n.store,
-		Registry: n.governors(), Overlay: n.neighbours(), Self: n.whereabouts,
+		Config: c.Index, Key: n.identity.private, Skew: time.Duration(c.Node.ClockSkew), Store: n.store,
+		Registry: n.registryReader(), Overlay: n.overlayPeers(), Self: n.selfProvider, Peers: n.namedPeers,
 		Metrics: n.metrics, Readiness: n.readiness, Tracer: n.tracing.Tracer(),
 	}
+	if n.library != nil {
+		spec.Objects = n.library // not a non-nil interface around nil
+	}
 	if n.folder != nil {
-		spec.Keeper, spec.Seen, spec.Deeds = nameFolder{n.folder}, n.folder.in(seenFile), n.folder.in(deedsFile)
+		spec.NameStore, spec.SeenPath, spec.IdempotencyPath = nameStore{n.folder}, n.folder.join(seenFile), n.folder.join(idempotencyFile)
 	}
 	n.index, err = index.New(ctx, n.inventory, n.supervisor, indexStages, spec)
+	if err == nil {
+		n.purger.Register(n.index.Trim)
+	}
 	return err
 }
 
-// joinDHT takes part in the DHT, if there is one to join. That comes after the
-// node listens: the first thing that others learn there is where it does.
+// namedPeers are the addresses of the peers that the operator named.
+func (n *Node) namedPeers() (addrs []string) {
+	for _, one := range n.config.Current().Value.Overlay.Peers {
+		_, addr, _ := strings.Cut(one, "@")
+		addrs = append(addrs, addr)
+	}
+	return addrs
+}
+
+// joinDHT joins the DHT, if it is on. That comes after the node listens: the
+// node's address is the first thing that others learn there.
 func (n *Node) joinDHT(ctx context.Context, c Config) error {
 	if !c.Index.DHT.On() {
 		return nil
@@ -51,12 +66,12 @@ func (n *Node) joinDHT(ctx context.Context, c Config) error {
 		return err
 	}
 	advertise := func() []string {
-		at := n.whereabouts()
+		at := n.selfProvider()
 		return at.Multiaddrs()
 	}
-	engine, err := openKad(ctx, c.Index.DHT, n.identity.private, time.Duration(c.Node.ClockSkew), advertise, tasks)
+	engine, err := openKad(ctx, c.Index.DHT, n.identity.private, time.Duration(c.Node.ClockSkew), advertise, n.index.Reach, tasks)
 	if err == nil {
-		n.index.Join(engine)
+		n.index.JoinDHT(engine)
 	}
 	return err
 }
@@ -69,33 +84,34 @@ func (n *Node) closeIndex() error {
 	return n.index.Close()
 }
 
-// governors is the registry, here or elsewhere, as others in the node use it.
-type governors interface {
+// registryReader is the registry, local or remote, as other parts of the node
+// use it.
+type registryReader interface {
 	index.NameSource
 	Nodes(ctx context.Context, since flow.Version) ([]registry.Node, flow.Version, error)
 }
 
-func (n *Node) governors() governors {
+func (n *Node) registryReader() registryReader {
 	if n.registry != nil {
 		return n.registry
 	}
-	return n.far.registry
+	return n.remoteClients.registry
 }
 
-// neighbours is the overlay, here or elsewhere, as the index uses it.
-func (n *Node) neighbours() index.Neighbours {
+// overlayPeers is the overlay, local or remote, as the index uses it.
+func (n *Node) overlayPeers() index.PeerSet {
 	if n.overlay != nil {
-		return neighbourhood{n.overlay, func(ctx context.Context, address b3.Address, from oap.PeerID) (io.ReadCloser, error) {
+		return peerSet{n.overlay, func(ctx context.Context, address b3.Address, from oap.PeerID) (io.ReadCloser, error) {
 			return n.overlay.Open(ctx, address, &from)
 		}}
 	}
-	return neighbourhood{n.far.overlay, n.far.overlay.Open}
+	return peerSet{n.remoteClients.overlay, n.remoteClients.overlay.Open}
 }
 
-// heardIndex writes down what the index did. Objects and names come and go;
-// only what somebody may have to act on is worth a warning.
-func (n *Node) heardIndex(event index.Event) {
-	n.named(event)
+// onIndexEvent logs the events of the index. Objects and names come and go;
+// only what the operator may have to act on is a warning.
+func (n *Node) onIndexEvent(event index.Event) {
+	n.onNameEvent(event)
 	level := slog.LevelInfo
 	switch event.Type {
 	case index.BreakerOpened, index.Lied, index.Failed, index.NameShadowed:
@@ -103,32 +119,33 @@ func (n *Node) heardIndex(event index.Event) {
 	case index.NamePublished:
 		level = slog.LevelDebug
 	}
-	n.tell(level, string(event.Type), "of", event.Key, "detail", event.Detail) // not "key", which would be taken for a secret one
+	n.logAsync(level, string(event.Type), "of", event.Key, "detail", event.Detail) // not "key", which would be redacted as a secret
 }
 
-// whereabouts is where others can reach this node. It is known once it listens.
-func (n *Node) whereabouts() index.Provider {
-	if at := n.reachable.Load(); at != nil {
+// selfProvider is the node's own provider record. It is known once the node
+// listens.
+func (n *Node) selfProvider() index.Provider {
+	if at := n.self.Load(); at != nil {
 		return *at
 	}
 	return index.Provider{}
 }
 
-// locate finds out where others can reach this node. Several parts may have
-// moved at the same time, so what was found while somebody else found something
-// is looked for again.
-func (n *Node) locate(c Config) {
+// updateSelf computes where others can reach this node. Several parts may have
+// moved at the same time, so it retries if another goroutine has stored a
+// result meanwhile.
+func (n *Node) updateSelf(c Config) {
 	for {
-		before, at := n.reachable.Load(), n.place(c)
-		if n.reachable.CompareAndSwap(before, &at) {
+		before, at := n.self.Load(), n.buildSelf(c)
+		if n.self.CompareAndSwap(before, &at) {
 			return
 		}
 	}
 }
 
-// place is where others can reach this node: where it says, or else where it
-// listens.
-func (n *Node) place(c Config) index.Provider {
+// buildSelf is where others can reach this node: the configured addresses, or
+// else those of its listeners.
+func (n *Node) buildSelf(c Config) index.Provider {
 	at := index.Provider{ID: n.identity.PeerID(), Region: c.Index.Region}
 	for _, one := range c.Node.Advertise {
 		if strings.Contains(one, "://") {
@@ -137,7 +154,7 @@ func (n *Node) place(c Config) index.Provider {
 			at.Overlay = append(at.Overlay, one)
 		}
 	}
-	overlay, gateway := n.listeners()
+	overlay, gateway := n.listenerStatus()
 	if len(at.Overlay) == 0 {
 		at.Overlay = dialable(overlay.Overlay)
 	}
@@ -153,33 +170,33 @@ func (n *Node) place(c Config) index.Provider {
 	return at
 }
 
-// listeners are the processes where others reach this node: its overlay and its
-// gateway. One that has not been heard of yet listens nowhere.
-func (n *Node) listeners() (overlay, gateway presence) {
-	find := func(part string) presence {
-		if n.layout.here[part] {
-			return n.presence()
+// listenerStatus is the status of the processes that others reach: the overlay
+// and the gateway. One that has not reported yet listens nowhere.
+func (n *Node) listenerStatus() (overlay, gateway partStatus) {
+	find := func(part string) partStatus {
+		if n.layout.local[part] {
+			return n.partStatus()
 		}
 		if r := n.remoteNamed(part); r != nil {
-			if said := r.said.Load(); said != nil {
+			if said := r.lastStatus.Load(); said != nil {
 				return *said
 			}
 		}
-		return presence{}
+		return partStatus{}
 	}
 	return find("overlay"), find(gatewayPart)
 }
 
-// relocate finds out anew where others can reach this node, after another process
-// of it has said where it listens.
-func (n *Node) relocate() { n.locate(n.config.Current().Value) }
+// refreshSelf computes again where others can reach this node, after another
+// process of it has reported where it listens.
+func (n *Node) refreshSelf() { n.updateSelf(n.config.Current().Value) }
 
-// mostAddresses is how many addresses of its own a node tells.
-const mostAddresses = 8
+// maxSelfAddrs is how many of its own addresses a node publishes.
+const maxSelfAddrs = 8
 
-// dialable is what others can dial to reach a listener. One that listens on all
-// addresses is reached on each of the machine's own, but for those that mean
-// something else on another machine.
+// dialable are the addresses by which others can reach a listener. One that
+// listens on all addresses is reached on each of the machine's own, except
+// those that mean something else on another machine.
 func dialable(listener string) (list []string) {
 	at, err := netip.ParseAddrPort(listener)
 	if err != nil {
@@ -189,52 +206,52 @@ func dialable(listener string) (list []string) {
 		return []string{at.String()}
 	}
 	port := at.String()[strings.LastIndexByte(at.String(), ':')+1:]
-	own, _ := net.InterfaceAddrs() // a machine that does not say has none to tell
-	for _, one := range own {
+	ifaces, _ := net.InterfaceAddrs() // on failure there are none to publish
+	for _, one := range ifaces {
 		prefix, err := netip.ParsePrefix(one.String())
-		if ip := prefix.Addr(); err == nil && ip.IsGlobalUnicast() && len(list) < mostAddresses {
+		if ip := prefix.Addr(); err == nil && ip.IsGlobalUnicast() && len(list) < maxSelfAddrs {
 			list = append(list, net.JoinHostPort(ip.String(), port))
 		}
 	}
 	return list
 }
 
-// neighbourhood is the overlay as the index sees it.
-type neighbourhood struct {
+// peerSet is the overlay as the index sees it.
+type peerSet struct {
 	overlay interface {
-		Neighbours() []overlay.Neighbour
+		ConnectedPeers() []overlay.ConnectedPeer
 		Ask(ctx context.Context, peer oap.PeerID, q overlay.Question) (overlay.Found, error)
 	}
 	open func(ctx context.Context, address b3.Address, from oap.PeerID) (io.ReadCloser, error)
 }
 
-// Neighbours lists the peers that there is a session with.
-func (h neighbourhood) Neighbours() (list []index.Neighbour) {
-	for _, one := range h.overlay.Neighbours() {
-		list = append(list, index.Neighbour{ID: one.ID, Addr: one.Addr, RTT: one.RTT})
+// ConnectedPeers lists the peers with a session.
+func (p peerSet) ConnectedPeers() (list []index.ConnectedPeer) {
+	for _, one := range p.overlay.ConnectedPeers() {
+		list = append(list, index.ConnectedPeer{ID: one.ID, Addr: one.Addr, RTT: one.RTT})
 	}
 	return list
 }
 
-// Open begins to fetch an object from a peer.
-func (h neighbourhood) Open(ctx context.Context, address b3.Address, from oap.PeerID) (io.ReadCloser, error) {
-	return h.open(ctx, address, from)
+// Open starts to fetch an object from a peer.
+func (p peerSet) Open(ctx context.Context, address b3.Address, from oap.PeerID) (io.ReadCloser, error) {
+	return p.open(ctx, address, from)
 }
 
-// Ask asks a peer what it knows.
-func (h neighbourhood) Ask(ctx context.Context, peer oap.PeerID, q index.Question) (index.Answer, error) {
-	found, err := h.overlay.Ask(ctx, peer, overlay.Question{Obj: q.String(), Most: mostFound})
+// Ask sends a peer a question.
+func (p peerSet) Ask(ctx context.Context, peer oap.PeerID, q index.Question) (index.Answer, error) {
+	found, err := p.overlay.Ask(ctx, peer, overlay.Question{Obj: q.String(), Most: maxFoundProviders})
 	if err != nil {
 		return index.Answer{}, err
 	}
-	return heard(found, time.Now())
+	return decodeFound(found, time.Now())
 }
 
-// mostFound is how many providers a peer is asked for.
-const mostFound = 32
+// maxFoundProviders is how many providers a peer is asked for.
+const maxFoundProviders = 32
 
-// heard is what a peer said, as the index understands it.
-func heard(found overlay.Found, now time.Time) (answer index.Answer, err error) {
+// decodeFound converts a peer's answer for the index.
+func decodeFound(found overlay.Found, now time.Time) (answer index.Answer, err error) {
 	for _, one := range found.Providers {
 		answer.Providers = append(answer.Providers, index.Provider{
 			ID: one.ID, Overlay: one.Overlay, HTTP: one.HTTP, Region: one.Region, Seen: now.Add(-one.Age), Source: index.FromPeer,
@@ -250,18 +267,18 @@ func heard(found overlay.Found, now time.Time) (answer index.Answer, err error) 
 	return answer, nil
 }
 
-// answerPeer says what this node knows of what a peer asks for.
-func (n *Node) answerPeer(ctx context.Context, asked overlay.Question) (found overlay.Found) {
-	id, err := index.ParseID(asked.Obj)
+// answerPeer answers a peer's question from what this node knows.
+func (n *Node) answerPeer(ctx context.Context, question overlay.Question) (found overlay.Found) {
+	id, err := index.ParseID(question.Obj)
 	if err != nil {
-		return overlay.Found{} // what nobody can mean, nobody has
+		return overlay.Found{} // an invalid ID has no providers
 	}
 	now := time.Now()
 	answer, err := n.answer(ctx, id)
 	if err != nil {
-		return overlay.Found{} // the index is away: who asks may ask somebody else
+		return overlay.Found{} // the index is down: the peer may ask other nodes
 	}
-	for _, p := range answer.Providers[:min(len(answer.Providers), asked.Most)] {
+	for _, p := range answer.Providers[:min(len(answer.Providers), question.Most)] {
 		one := overlay.FoundProvider{ID: p.ID, Overlay: p.Overlay, HTTP: p.HTTP, Region: p.Region}
 		if !p.Seen.IsZero() {
 			one.Age = max(0, now.Sub(p.Seen))
@@ -274,66 +291,66 @@ func (n *Node) answerPeer(ctx context.Context, asked overlay.Question) (found ov
 	return found
 }
 
-// answer asks the index, here or elsewhere. One that is not open yet knows
+// answer asks the index, local or remote. One that is not open yet knows
 // nothing.
 func (n *Node) answer(ctx context.Context, id index.ID) (index.Answer, error) {
 	switch {
 	case n.index != nil:
 		return n.index.Answer(id.Question(n.overlay.ID())), nil
-	case n.far.index != nil:
-		return n.far.index.Answer(ctx, id)
+	case n.remoteClients.index != nil:
+		return n.remoteClients.index.Answer(ctx, id)
 	}
 	return index.Answer{}, nil
 }
 
-// members is the nodes of the registry, as peers of the overlay.
-type members struct{ registry governors }
+// registryPeers are the nodes of the registry, as peers of the overlay.
+type registryPeers struct{ registry registryReader }
 
-// Peers waits until the list is another, and gives it.
-func (m members) Peers(ctx context.Context, since flow.Version) (contacts []overlay.Contact, now flow.Version, err error) {
-	nodes, now, err := m.registry.Nodes(ctx, since)
+// Peers waits until the list changes, and returns it.
+func (r registryPeers) Peers(ctx context.Context, since flow.Version) (contacts []overlay.Contact, now flow.Version, err error) {
+	nodes, now, err := r.registry.Nodes(ctx, since)
 	for _, one := range nodes {
 		contacts = append(contacts, overlay.Contact{ID: one.PeerID, Addrs: one.Addrs})
 	}
 	return contacts, now, err
 }
 
-// nameFolder keeps the names of a node in its folder, a file each.
-type nameFolder struct{ folder *Folder }
+// nameStore keeps the names of a node in its folder, a file each.
+type nameStore struct{ folder *Folder }
 
 const nameSuffix = ".name"
 
 // Load reads all of them.
-func (f nameFolder) Load() (records [][]byte, err error) {
-	path := f.folder.in(namesFolder)
+func (n nameStore) Load() (records [][]byte, err error) {
+	path := n.folder.join(namesFolder)
 	if err := os.MkdirAll(path, 0o700); err != nil {
-		return nil, unusable(path, err)
+		return nil, folderError(path, err)
 	}
 	entries, err := os.ReadDir(path)
 	if err != nil {
-		return nil, unusable(path, err)
+		return nil, folderError(path, err)
 	}
 	entries = slices.DeleteFunc(entries, func(e os.DirEntry) bool { return !strings.HasSuffix(e.Name(), nameSuffix) })
 	for _, entry := range entries {
-		raw, err := os.ReadFile(f.folder.in(namesFolder, entry.Name()))
+		raw, err := os.ReadFile(n.folder.join(namesFolder, entry.Name()))
 		if err != nil {
-			return nil, unusable(path, err)
+			return nil, folderError(path, err)
 		}
 		records = append(records, raw)
 	}
 	return records, nil
 }
 
-// Save keeps a name, whole or not at all, and returns when it is on the disk.
-func (f nameFolder) Save(key string, record []byte) error {
-	return f.folder.write(namesFolder+"/"+key+nameSuffix, record)
+// Save keeps a name atomically, and returns when it is on the disk.
+func (n nameStore) Save(key string, record []byte) error {
+	return n.folder.write(namesFolder+"/"+key+nameSuffix, record)
 }
 
-// Remove forgets one.
-func (f nameFolder) Remove(key string) error {
-	path := f.folder.in(namesFolder)
-	if err := os.Remove(f.folder.in(namesFolder, key+nameSuffix)); err != nil && !os.IsNotExist(err) {
-		return unusable(path, err)
+// Remove deletes one.
+func (n nameStore) Remove(key string) error {
+	path := n.folder.join(namesFolder)
+	if err := os.Remove(n.folder.join(namesFolder, key+nameSuffix)); err != nil && !os.IsNotExist(err) {
+		return folderError(path, err)
 	}
 	return syncFolder(path)
 }

@@ -8,9 +8,9 @@ import (
 	"micronode/internal/supervise"
 )
 
-// A worker that is killed in the moment in which it has done its work makes the
-// pool try again. By then the one who waited reads what the work has left for
-// it, so it must not be done a second time.
+// When a worker is killed in the moment in which it has completed its job, the
+// pool runs the job again. By then the caller reads its results, so the work
+// must not be done a second time.
 func TestWhatIsDoneIsNotDoneAgain(t *testing.T) {
 	times := 0
 	j := &job{caller: t.Context(), idempotent: true, done: make(chan error, 1), do: func(context.Context) error { times++; return nil }}
@@ -24,10 +24,10 @@ func TestWhatIsDoneIsNotDoneAgain(t *testing.T) {
 	if times != 1 {
 		t.Errorf("the work was done %d times", times)
 	}
-	j.Abandon(errors.New("late")) // nobody takes it: this must not wait
+	j.Abandon(errors.New("late")) // nothing receives it: this must not block
 }
 
-// Work that failed because its worker was killed is tried again, and the second
+// Work that failed because its worker was killed is repeated, and the second
 // result counts.
 func TestWhatAKilledWorkerLeavesIsDoneAgain(t *testing.T) {
 	times := 0

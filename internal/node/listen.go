@@ -17,55 +17,60 @@ import (
 	"micronode/internal/ingress"
 	"micronode/internal/observe"
 	"micronode/internal/store"
+	"micronode/internal/supervise"
 )
 
 // listen makes the two HTTP servers and opens their listeners: the gateway on
 // TCP and on the local socket, the admin plane on an address of its own.
 func (n *Node) listen(ctx context.Context, c Config) error {
-	if err := n.openKeyring(c); err != nil {
+	if err := n.openTLS(c); err != nil {
 		return err
 	}
 	if err := n.openGateway(ctx, c); err != nil {
 		return err
 	}
-	n.locate(c)
+	n.updateSelf(c)
 	return n.openAdmin(ctx, c)
 }
 
-func (n *Node) openKeyring(c Config) error {
-	if !c.HTTP.Files().Set() {
+func (n *Node) openTLS(c Config) error {
+	if !c.HTTP.TLSFiles().IsSet() {
 		return nil
 	}
-	first, err := ingress.LoadTLS(c.HTTP.Files())
+	first, err := ingress.LoadTLS(c.HTTP.TLSFiles())
 	if err != nil {
 		return err
 	}
-	n.keyring = ingress.NewKeyring(n.inventory, service, first)
+	n.tlsSource = ingress.NewTLSConfigSource(n.inventory, service, first)
 	return nil
 }
 
 func (n *Node) openGateway(ctx context.Context, c Config) error {
 	var table *ingress.Table
-	described := ingress.OpenAPIRoute("gateway", n.build.Version, func() *ingress.Table { return table })
-	table, warm, err := gateway.Mount(n.gatewayParts(c), slices.Concat(n.presenceRoute(), n.routes(), []ingress.Route{described})...)
+	openAPI := ingress.OpenAPIRoute("gateway", n.build.Version, func() *ingress.Table { return table })
+	table, warm, err := gateway.Mount(n.gatewayParts(c), slices.Concat(n.partRoutes(), n.ownRoutes(), []ingress.Route{openAPI})...)
+	if err != nil {
+		return err
+	}
+	tasks, err := n.newHandlerGroup("gateway", stageIntake, c)
 	if err != nil {
 		return err
 	}
 	n.gateway, err = ingress.New(ingress.Options{
 		Service: "gateway", Name: "http", Table: table, Times: c.HTTP, Limits: c.Limits, Authorise: n.authorise,
-		Inventory: n.inventory, Metrics: n.metrics, Logger: n.log, OnAnswer: n.answered,
-		Warm: warm,
+		Inventory: n.inventory, Metrics: n.metrics, Logger: n.log, OnRequestDone: n.logRequest,
+		Warm: warm, Tasks: tasks,
 	})
 	if err != nil {
 		return err
 	}
 	n.http, err = n.gateway.Listen(ctx, ingress.ListenOptions{
-		Name: "http", Addr: c.HTTP.Addr, Hosts: c.HTTP.Hosts, TLS: n.keyring, Warm: c.HTTP.Warm,
+		Name: "http", Addr: c.HTTP.Addr, Hosts: c.HTTP.Hosts, TLS: n.tlsSource, Warm: c.HTTP.Warm,
 	})
 	if err != nil {
 		return err
 	}
-	socket, err := capability.ListenLocal(n.socket, n.refusedLocal)
+	socket, err := capability.ListenLocal(n.socket, n.countForeignUser)
 	if err != nil {
 		return err
 	}
@@ -78,19 +83,31 @@ func (n *Node) openAdmin(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
+	tasks, err := n.newHandlerGroup(service, stageAdmin, c)
+	if err != nil {
+		return err
+	}
 	plane, err := ingress.New(ingress.Options{
 		Service: service, Name: "admin", Table: table, Times: c.HTTP, Limits: c.Limits, Authorise: n.authorise,
-		Inventory: n.inventory, Metrics: n.metrics, Logger: n.log, Exempt: true,
+		Inventory: n.inventory, Metrics: n.metrics, Logger: n.log, Exempt: true, Tasks: tasks,
 	})
 	if err != nil {
 		return err
 	}
-	n.admin, err = plane.Listen(ctx, ingress.ListenOptions{Name: "admin", Addr: c.Admin.Addr, Hosts: c.Admin.Hosts, TLS: n.keyring})
+	n.admin, err = plane.Listen(ctx, ingress.ListenOptions{Name: "admin", Addr: c.Admin.Addr, Hosts: c.Admin.Hosts, TLS: n.tlsSource})
 	return err
 }
 
-// socketFolders is where the local socket needs to make a file: nowhere, if it
-// is an abstract one.
+// newHandlerGroup is the group of the handlers that have a task: those of
+// HTTP/2, and those that overran their deadline. The server bounds their
+// number.
+func (n *Node) newHandlerGroup(service, stage string, c Config) (*supervise.Group, error) {
+	most := c.Limits.MaxConns + c.Limits.Inflight + c.Limits.Streams
+	return n.supervisor.NewGroup(supervise.GroupSpec{Service: service, Kind: "handler", Stage: stage, Max: most, Finish: true})
+}
+
+// socketFolders are the folders in which the local socket makes a file: none,
+// if it is abstract.
 func socketFolders(socket string) []string {
 	if !strings.Contains(socket, "/") {
 		return nil
@@ -98,51 +115,51 @@ func socketFolders(socket string) []string {
 	return []string{filepath.Dir(socket)}
 }
 
-// refusedLocal counts those who tried the local socket of somebody else.
-func (n *Node) refusedLocal(uint32) {
+// countForeignUser counts rejected connections of other users to the local
+// socket.
+func (n *Node) countForeignUser(uint32) {
 	n.metrics.For("gateway").Rejected.WithLabelValues("foreign_user").Inc()
 }
 
-// authorise decides who may do what. The local socket is our own user and may
-// do everything. Reads are open on loopback and to clients with a certificate;
-// everything else needs a capability that covers it.
-func (n *Node) authorise(_ context.Context, ask ingress.Ask) error {
-	read := ask.Scope == ""
+// authorise decides on every request. The local socket belongs to the node's
+// own user and may do everything. Reads are open on loopback and to clients
+// with a certificate; everything else needs a capability that covers it.
+func (n *Node) authorise(_ context.Context, auth ingress.AuthRequest) error {
+	read := auth.Scope == ""
 	switch {
-	case ask.Local, n.options.Open:
+	case n.options.Open, auth.Local && !(auth.Recheck && auth.Token != ""): // the gateway forwards a token where the caller's is narrowed
 		return nil
-	case read && (ask.Loopback || ask.Verified):
+	case read && (auth.Loopback || auth.Verified):
 		return nil
-	case ask.Token == "":
-		err := fault.New("node.authorise", fault.Unauthorized, "%s %s needs a capability", ask.Method, ask.Path)
+	case auth.Token == "":
+		err := fault.New("node.authorise", fault.Unauthorized, "%s %s needs a capability", auth.Method, auth.Path)
 		if !read {
-			err.Detail += " with the scope " + ask.Scope
-			err.Next = "Make one on the node's machine with `micronode token mint --scope " + ask.Scope + " --ttl 1h`, and send it as `Authorization: Bearer …`."
+			err.Detail += " with the scope " + auth.Scope
+			err.Next = "Mint one on the node's machine with `micronode token mint --scope " + auth.Scope + " --ttl 1h`, and send it as `Authorization: Bearer …`."
 		}
 		return err
 	}
 	scope := capability.Any
 	if !read {
-		scope = capability.Scope(ask.Scope)
+		scope = capability.Scope(auth.Scope)
 	}
-	return n.authority.Verify(ask.Token, capability.Request{Scope: scope, Path: ask.Path, Topic: ask.Topic, ClientIP: ask.ClientIP})
+	request := capability.Request{Scope: scope, AllowNarrowed: auth.Narrow, Path: auth.Path, Topic: auth.Topic, ClientIP: auth.ClientIP}
+	if auth.Recheck {
+		return n.authority.Check(auth.Token, request)
+	}
+	return n.authority.Verify(auth.Token, request)
 }
 
-// routes is what the node itself answers on the gateway and the local socket.
-func (n *Node) routes() []ingress.Route {
+// ownRoutes are the node's own routes on the gateway and the local socket.
+func (n *Node) ownRoutes() []ingress.Route {
 	status := ingress.Route{
-		Service: service, Methods: []string{http.MethodGet}, Pattern: "/admin/status", Handler: n.status, Class: ingress.Control,
-		Docs: ingress.Docs{Summary: "What the node is doing", Responses: []ingress.Response{{Status: http.StatusOK, Body: client.Status{}}}},
+		Service: service, Methods: []string{http.MethodGet}, Pattern: "/admin/status", Handler: n.handleStatus, Class: ingress.Control,
+		Docs: ingress.Docs{Summary: "The state of the node", Responses: []ingress.Response{{Status: http.StatusOK, Body: client.Status{}}}},
 	}
-	mint := ingress.Route{
-		Service: service, Methods: []string{http.MethodPost}, Pattern: "/admin/token", Handler: n.mint, Class: ingress.Control,
-		Scope: string(capability.Admin), BodyCap: 64 << 10,
-		Docs: ingress.Docs{Summary: "Mint a capability", Request: MintRequest{}, Responses: []ingress.Response{{Status: http.StatusCreated, Body: Minted{}}}},
-	}
-	return append([]ingress.Route{status, mint}, n.adminRoutes(string(capability.Admin))...)
+	return slices.Concat([]ingress.Route{status}, n.tokenRoutes(), n.busRoutes(), n.adminRoutes(string(capability.Admin)))
 }
 
-// adminRoutes is the admin plane as routes. What is for everybody is open
+// adminRoutes is the admin plane as routes. Health and version are open
 // everywhere; the rest needs the scope, which is empty on the plane's own
 // listener. Profiles always need a capability: they show memory.
 func (n *Node) adminRoutes(scope string) []ingress.Route {
@@ -151,34 +168,39 @@ func (n *Node) adminRoutes(scope string) []ingress.Route {
 		plane.ServeHTTP(w, r)
 		return nil
 	}
-	route := func(pattern, summary string) ingress.Route {
+	route := func(pattern, summary string, answers ...ingress.Response) ingress.Route {
 		return ingress.Route{Service: service, Methods: []string{http.MethodGet}, Pattern: pattern, Handler: handler,
-			Class: ingress.Control, Docs: ingress.Docs{Summary: summary}}
+			Class: ingress.Control, Docs: ingress.Docs{Summary: summary, Responses: answers}}
 	}
-	open := func(pattern, summary string) ingress.Route {
-		r := route(pattern, summary)
-		r.Open = true
+	open := func(pattern, summary string, answers ...ingress.Response) ingress.Route {
+		r := route(pattern, summary, answers...)
+		r.Open, r.Vital = true, true
 		return r
 	}
-	guarded := func(pattern, summary string) ingress.Route {
-		r := route(pattern, summary)
+	guarded := func(pattern, summary string, answers ...ingress.Response) ingress.Route {
+		r := route(pattern, summary, answers...)
 		r.Scope = scope
 		return r
 	}
-	profiles := route("/debug/pprof/", "Profiles of the process")
+	ok := http.StatusOK
+	profiles := route("/debug/pprof/", "Profiles of the process", ingress.Response{Status: ok, Type: "*/*", Doc: "In the format of Go's profiler."})
 	profiles.Scope, profiles.Class, profiles.Deadline = string(capability.Admin), ingress.Transfer, 70*time.Second
+	ready := open("/readyz", "Readiness, with reasons and next steps", ingress.Response{Status: ok, Body: observe.Verdict{}, Doc: "It is."},
+		ingress.Response{Status: http.StatusServiceUnavailable, Body: observe.Verdict{}, Doc: "Not ready, with the reasons."})
+	ready.Docs.Params = []ingress.Param{{Name: "for", In: "query", Type: "string", Doc: "read checks readiness for reads only."}}
 	return []ingress.Route{
-		open("/healthz", "Is the process alive"),
-		open("/readyz", "Is it ready, and if not, what to do"),
-		open("/version", "What is running"),
-		guarded("/metrics", "Metrics for Prometheus"),
-		guarded("/debug/inventory", "Every queue, lock and task, live"),
+		open("/healthz", "Liveness of the process", ingress.Response{Status: ok, Body: observe.HealthResponse{}}),
+		ready,
+		open("/version", "Version and build", ingress.Response{Status: ok, Body: observe.Build{}}),
+		guarded("/metrics", "Metrics for Prometheus", ingress.Response{Status: ok, Type: "text/plain", Doc: "In the text format, or another format that the client accepts."},
+			ingress.Response{Status: ok, Type: "application/openmetrics-text"}),
+		guarded("/debug/inventory", "Every queue, lock and task, live", ingress.Response{Status: ok, Body: observe.InventoryResponse{}}),
 		profiles,
 	}
 }
 
-// registerStoreMetrics shows what the store holds. The figures are read when
-// somebody asks for them.
+// registerStoreMetrics exports the size of the store. The figures are read at
+// each scrape.
 func (n *Node) registerStoreMetrics() {
 	gauge := func(name, help string, read func(store.Usage) int64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(read(n.store.Usage())) })
@@ -189,9 +211,10 @@ func (n *Node) registerStoreMetrics() {
 	n.metrics.For("store").Register(
 		gauge("store_objects", "Objects that can be opened.", func(u store.Usage) int64 { return u.Objects }),
 		gauge("store_bytes", "The sum of their sizes.", func(u store.Usage) int64 { return u.Bytes }),
-		gauge("store_held_bytes", "What counts against the budget.", func(u store.Usage) int64 { return u.Held }),
+		gauge("store_held_bytes", "Bytes that count against the budget.", func(u store.Usage) int64 { return u.Held }),
 		gauge("store_budget_bytes", "The budget.", func(u store.Usage) int64 { return u.Budget }),
-		counter("store_evictions_total", "Cached objects that were given up for room.", func(c store.Counts) uint64 { return c.Evictions }),
+		counter("store_evictions_total", "Cached objects that were evicted.", func(c store.Counts) uint64 { return c.Evictions }),
+		counter("store_refusals_total", "Objects that were refused for lack of space or memory.", func(c store.Counts) uint64 { return c.Refusals + n.memory.refusals() }),
 		counter("integrity_fail_total", "Objects whose bytes did not match their address.", func(c store.Counts) uint64 { return c.IntegrityFails + c.Mismatches }),
 	)
 }

@@ -8,10 +8,10 @@ import (
 	"micronode/internal/mailbox"
 )
 
-// mailboxStages is where the parts of the mailbox run.
+// mailboxStages are the stages of the mailbox's services.
 var mailboxStages = mailbox.Stages{State: stageState, Intake: stageIntake}
 
-// openMailbox opens the mailbox where its messages are kept.
+// openMailbox opens the mailbox on its engine.
 func (n *Node) openMailbox(ctx context.Context, c Config) error {
 	engine, err := n.mailboxEngine(ctx, c.Mailbox)
 	if err != nil {
@@ -27,13 +27,13 @@ func (n *Node) mailboxEngine(ctx context.Context, c mailbox.Config) (mailbox.Eng
 	case c.URL != "":
 		return openNATS(ctx, n.inventory, c)
 	case n.folder != nil:
-		folder := n.folder.in(mailboxFolder)
+		folder := n.folder.join(mailboxFolder)
 		if err := os.MkdirAll(folder, 0o700); err != nil {
-			return nil, unusable(folder, err)
+			return nil, folderError(folder, err)
 		}
 		disk, err := mailbox.OpenDisk(n.inventory, c.DiskSpec(folder))
 		if err != nil {
-			return nil, err // not an interface around nothing
+			return nil, err // not a non-nil interface around nil
 		}
 		return disk, nil
 	default:
@@ -41,16 +41,16 @@ func (n *Node) mailboxEngine(ctx context.Context, c mailbox.Config) (mailbox.Eng
 	}
 }
 
-// heardMailbox writes down what the operator should look at.
-func (n *Node) heardMailbox(event mailbox.Event) {
+// onMailboxEvent logs what the operator should look at.
+func (n *Node) onMailboxEvent(event mailbox.Event) {
 	level := slog.LevelWarn
-	if event.Type == mailbox.EngineBack {
+	if event.Type == mailbox.EngineRecovered {
 		level = slog.LevelInfo
 	}
-	n.tell(level, string(event.Type), "detail", event.Detail)
+	n.logAsync(level, string(event.Type), "detail", event.Detail)
 }
 
-// closeMailbox lets go of the messages.
+// closeMailbox closes the mailbox.
 func (n *Node) closeMailbox() error {
 	if n.mailbox == nil {
 		return nil

@@ -16,12 +16,14 @@ import (
 	"micronode/internal/edge"
 	"micronode/internal/facet"
 	"micronode/internal/flow"
+	"micronode/internal/graph"
 	"micronode/internal/index"
 	"micronode/internal/ingress"
 	"micronode/internal/mailbox"
 	"micronode/internal/observe"
 	"micronode/internal/overlay"
 	"micronode/internal/registry"
+	"micronode/internal/search"
 	"micronode/internal/store"
 	"micronode/internal/supervise"
 )
@@ -46,11 +48,11 @@ type Options struct {
 	Only    []string       // the parts that run here; empty for all of them
 	Socket  string         // name of the local socket; empty for the user's own
 	Persist string         // the one folder that is written to; empty for amnesia
-	Open    bool           // ask nobody for a capability: a playground, on loopback only
+	Open    bool           // require no capabilities: a playground, on loopback only
 	Log     io.Writer      // nil for standard error
 
 	// Unconfined leaves the process as it is. It is for tests, which must not
-	// lose the right to write for good; a node that people run is confined.
+	// lose the right to write for good; a real node is confined.
 	Unconfined bool
 }
 
@@ -63,69 +65,72 @@ type Node struct {
 	layout   layout  // which parts run here, and where the others are
 	folder   *Folder // nil in amnesia
 	identity *Identity
-	achieved amnesia.Achieved
+	confined amnesia.Confinement
+	memory   *memoryMonitor
 
-	// what is seen
+	// observability
 	logs      *observe.Logs
 	log       *slog.Logger
-	lag       *observe.LagLog
 	build     observe.Build
 	metrics   *observe.Metrics
 	tracing   *observe.Tracing
 	readiness *observe.Readiness
 
 	// what moves between tasks
-	inventory *flow.Inventory
-	bus       *flow.Bus[Event]
-	orders    *flow.Reader[Event]    // subscribed before anybody can publish; read by the bus service
-	shutdown  *flow.Snapshot[string] // why, once somebody has asked for it on the bus
-	work      *flow.Queue[*job]
-	telemetry *flow.Queue[note]
+	inventory      *flow.Inventory
+	bus            *flow.Bus[Event]
+	busReader      *flow.Reader[Event]    // subscribed before the first event is published; read by the bus service
+	shutdownReason *flow.Snapshot[string] // the reason, once a shutdown was requested on the bus
+	work           *flow.Queue[*job]
+	telemetry      *flow.Queue[logLine]
 
-	// what is kept, and forgotten; of the parts, those that run here
-	config    *config.Watcher[Config]
-	vault     *amnesia.Vault
-	purger    *amnesia.Purger
-	authority *capability.Authority
-	root      *capability.Root
-	store     store.Store
-	shelf     *store.Shelf
-	objects   *store.Objects
-	edge      *edge.Edge
-	overlay   *overlay.Overlay
-	registry  *registry.Registry
-	index     *index.Index
-	mailbox   *mailbox.Mailbox
-	graph     *index.Graph   // nil if its facet is off
-	library   *index.Library // nil if the facet search is off; where the index is
-	facets    *facet.Facets
+	// state, kept and forgotten; of the parts, those that run here
+	config           *config.Watcher[Config]
+	vault            *amnesia.ArenaSet
+	purger           *amnesia.Purger
+	authority        *capability.Authority
+	root             *capability.Root
+	revocationWriter *revocationWriter
+	store            store.Store
+	storeFull        atomic.Bool // it has refused an object for lack of space
+	objectCache      *store.ObjectCache
+	objects          *store.ObjectHandler
+	edge             *edge.Edge
+	overlay          *overlay.Overlay
+	registry         *registry.Registry
+	index            *index.Index
+	mailbox          *mailbox.Mailbox
+	graph            *graph.Graph   // nil if its facet is off
+	library          *search.Search // nil if the facet search is off; runs with the index
+	facets           *facet.Facets
 
 	// the parts that run elsewhere
-	remotes  []*remote
-	far      elsewhere
-	vouchers vouchers
-	letters  *flow.Queue[[]byte] // to an overlay elsewhere; nil if it is here
-	closers  []func()            // of connections to other processes
+	remotes        []*remotePart
+	remoteClients  remoteClients
+	commitMessages *flow.Queue[[]byte] // to an overlay elsewhere; nil if it is here
+	closeFuncs     []func()            // of connections to other processes
 
-	// who runs, and where it listens
+	// supervision and listeners
 	supervisor *supervise.Supervisor
-	keyring    *ingress.Keyring // nil without TLS
+	tlsSource  *ingress.TLSConfigSource // nil without TLS
 	gateway    *ingress.Server
-	reachable  atomic.Pointer[index.Provider] // where others find this node; nil before it listens
+	self       atomic.Pointer[index.Provider] // where others reach this node; nil before it listens
 	http       *ingress.Listener
 	local      *ingress.Listener
 	admin      *ingress.Listener
 }
 
-// New puts a node together: reads the configuration, gives up the right to
-// write, makes the parts, opens the listeners. What can fail for a reason that
-// the operator can mend fails here.
+// New builds a node: it reads the configuration, drops the right to write,
+// makes the parts, opens the listeners. Failures that the operator can fix
+// happen here.
 func New(ctx context.Context, options Options) (*Node, error) {
 	loaded, err := load(options)
 	if err != nil {
 		return nil, err
 	}
 	n := &Node{options: options, profile: options.Profile, socket: options.Socket, inventory: flow.NewInventory()}
+	n.memory = &memoryMonitor{limit: findMemoryLimit(), used: anonymousMemory}
+	n.memory.limit.applyToRuntime()
 	if n.profile == "" {
 		n.profile = Profiles[0]
 	}
@@ -138,23 +143,23 @@ func New(ctx context.Context, options Options) (*Node, error) {
 	}
 	for _, step := range []func() error{
 		func() error { return n.checkExposure(c) },
-		func() error { return n.checkShared(c) },
+		func() error { return n.checkSharedSecrets(c) },
 		func() error { return n.openFolder() },
 		func() error { return n.confine(c) },
-		func() error { return n.makeEyes(ctx, c) },
+		func() error { return n.makeObservability(ctx, c) },
 		func() error { return n.makeKeys(loaded) },
-		func() error { return n.makeParts(loaded) },
-		func() error { return n.here("store", func() error { return n.openStore(ctx, c) }) },
+		func() error { return n.makeQueues(loaded) },
+		func() error { return n.ifLocal("store", func() error { return n.openStore(ctx, c) }) },
 		func() error { return n.makeSupervisor(c) },
-		func() error { return n.reachParts() },
-		func() error { return n.here("edge", func() error { return n.openEdge(ctx, c) }) },
-		func() error { return n.here("registry", func() error { return n.openRegistry(ctx, c) }) },
-		func() error { return n.here("overlay", func() error { return n.openOverlay(ctx, loaded) }) },
-		func() error { return n.here("index", func() error { return n.openIndex(ctx, c) }) },
-		func() error { return n.here("mailbox", func() error { return n.openMailbox(ctx, c) }) },
+		func() error { return n.makeRemotes(c) },
+		func() error { return n.ifLocal("edge", func() error { return n.openEdge(ctx, c) }) },
+		func() error { return n.ifLocal("registry", func() error { return n.openRegistry(ctx, c) }) },
+		func() error { return n.ifLocal("overlay", func() error { return n.openOverlay(ctx, loaded) }) },
+		func() error { return n.ifLocal("index", func() error { return n.openIndex(ctx, c) }) },
+		func() error { return n.ifLocal("mailbox", func() error { return n.openMailbox(ctx, c) }) },
 		func() error { return n.openFacets(c) },
 		func() error { return n.listen(ctx, c) },
-		func() error { return n.here("index", func() error { return n.joinDHT(ctx, c) }) },
+		func() error { return n.ifLocal("index", func() error { return n.joinDHT(ctx, c) }) },
 		func() error { return n.addServices(c) },
 	} {
 		if err := step(); err != nil {
@@ -164,19 +169,19 @@ func New(ctx context.Context, options Options) (*Node, error) {
 	return n, nil
 }
 
-// here makes a part, if this process runs it.
-func (n *Node) here(part string, open func() error) error {
-	if !n.layout.here[part] {
+// ifLocal makes a part, if this process runs it.
+func (n *Node) ifLocal(part string, open func() error) error {
+	if !n.layout.local[part] {
 		return nil
 	}
 	return open()
 }
 
-// checkExposure refuses listeners that would take strangers for friends.
+// checkExposure rejects listeners that would trust clients from outside.
 func (n *Node) checkExposure(c Config) error {
 	for _, listener := range []ingress.Exposure{
-		{Setting: "http.addr", Addr: c.HTTP.Addr, Files: c.HTTP.Files(), Tokens: !n.options.Open},
-		{Setting: "admin.addr", Addr: c.Admin.Addr, Files: c.HTTP.Files(), Tokens: !n.options.Open},
+		{Setting: "http.addr", Addr: c.HTTP.Addr, Files: c.HTTP.TLSFiles(), Tokens: !n.options.Open},
+		{Setting: "admin.addr", Addr: c.Admin.Addr, Files: c.HTTP.TLSFiles(), Tokens: !n.options.Open},
 	} {
 		if err := listener.Validate(); err != nil {
 			return err
@@ -185,7 +190,8 @@ func (n *Node) checkExposure(c Config) error {
 	return nil
 }
 
-// openFolder takes the folder that the node may write to, if it may.
+// openFolder opens and locks the folder that the node may write to, if there is
+// one.
 func (n *Node) openFolder() (err error) {
 	if n.options.Persist == "" {
 		return nil
@@ -197,11 +203,11 @@ func (n *Node) openFolder() (err error) {
 // amnesiac reports whether the node keeps nothing.
 func (n *Node) amnesiac() bool { return n.folder == nil }
 
-// confine gives up the right to write to disk, for good; with --persist, to
-// all of it but one folder.
+// confine drops the right to write to disk, for good; with --persist,
+// everywhere but in one folder.
 func (n *Node) confine(c Config) error {
 	if n.options.Unconfined {
-		n.achieved = amnesia.Achieved{Reason: "the process was not confined", Next: "Run the node with `micronode run`."}
+		n.confined = amnesia.Confinement{Reason: "the process was not confined", Next: "Run the node with `micronode run`."}
 		return nil
 	}
 	plan := amnesia.Plan{Mode: amnesia.Mode(c.Amnesia.Enforce), Sockets: socketFolders(n.socket)}
@@ -212,12 +218,12 @@ func (n *Node) confine(c Config) error {
 	if err != nil {
 		return fault.Wrap("node.confine", err)
 	}
-	n.achieved = achieved
+	n.confined = achieved
 	return nil
 }
 
-// makeEyes makes what the node is seen by.
-func (n *Node) makeEyes(ctx context.Context, c Config) error {
+// makeObservability makes metrics, readiness, logs and traces.
+func (n *Node) makeObservability(ctx context.Context, c Config) error {
 	out := n.options.Log
 	if out == nil {
 		out = os.Stderr
@@ -227,7 +233,6 @@ func (n *Node) makeEyes(ctx context.Context, c Config) error {
 		return err
 	}
 	n.logs, n.log = logs, logs.Logger()
-	n.lag = observe.NewLagLog(n.log)
 	n.build = observe.ReadBuild("micronode")
 	n.metrics = observe.NewMetrics(n.build)
 	if n.amnesiac() {
@@ -249,16 +254,17 @@ func (n *Node) setLevel(text string) error {
 	return nil
 }
 
-// keyRoom is room for the root of capabilities and the seeds of keys to come.
+// keyRoom is the memory for the root of capabilities.
 const keyRoom = 4 << 10
 
-// makeKeys finds the node's identity and the root of its capabilities. The
-// root lives in memory that is locked and wiped.
+// makeKeys loads or makes the node's identity and the root of its capabilities.
+// The root lives in memory that is locked and wiped; the identity in memory
+// that is wiped.
 func (n *Node) makeKeys(loaded *config.Loaded[Config]) (err error) {
 	c := loaded.Value
-	n.vault = amnesia.NewVault()
+	n.vault = amnesia.NewArenaSet()
 	n.purger = amnesia.NewPurger(time.Duration(c.Amnesia.PurgeIntervalMS) * time.Millisecond)
-	n.purger.Register(new(thrift).giveBack)
+	n.purger.Register(new(memoryTrim).release)
 	keys, err := n.vault.NewArena("keys", keyRoom)
 	if err != nil {
 		return fault.Wrap("node.keys", err)
@@ -278,12 +284,12 @@ func (n *Node) makeKeys(loaded *config.Loaded[Config]) (err error) {
 	if err != nil {
 		return err
 	}
-	n.authority = capability.NewAuthority(n.root)
-	return nil
+	n.authority, n.revocationWriter = capability.NewAuthority(n.root), newRevocationWriter(n.inventory)
+	return n.loadRevocations()
 }
 
-// findIdentity finds the node's key. A node with a folder keeps one there,
-// unless somebody said which it is to have.
+// findIdentity loads or makes the node's key. A node with a folder keeps one
+// there, unless the configuration names another.
 func (n *Node) findIdentity(loaded *config.Loaded[Config]) (err error) {
 	const key = "node.identity"
 	if n.amnesiac() || loaded.Origin(key).Layer != config.LayerDefault {
@@ -294,27 +300,30 @@ func (n *Node) findIdentity(loaded *config.Loaded[Config]) (err error) {
 	if err != nil || n.amnesiac() || n.identity.Ephemeral() {
 		return err
 	}
-	return n.folder.belongTo(n.identity.PeerID())
+	return n.folder.claim(n.identity.PeerID())
 }
 
-// makeParts makes everything that moves between the node's own tasks;
+// makeQueues makes the queues and buses between the node's own tasks;
 // docs/_generated/concurrency.md shows them.
-func (n *Node) makeParts(loaded *config.Loaded[Config]) error {
+func (n *Node) makeQueues(loaded *config.Loaded[Config]) error {
+	queues := loaded.Value.Node.Queues
 	n.bus = flow.NewBus[Event](n.inventory, flow.BusSpec{
-		Service: service, Name: "bus", Cap: 512, Readers: 64, From: "supervisor, services", To: "whoever subscribes",
+		Service: service, Name: "bus", Cap: queues.Bus, Readers: 64, From: "supervisor, services", To: "shutdown, GET /admin/events",
 	})
-	n.orders, _ = n.bus.Subscribe("shutdown", n.reconcile) // a new bus has room
-	n.shutdown = flow.NewSnapshot(n.inventory, flow.SnapshotSpec{
-		Service: service, Name: "shutdown", From: "whoever asks for it", To: "bus service",
+	n.busReader, _ = n.bus.Subscribe("shutdown", n.reconcile) // a new bus has room
+	n.shutdownReason = flow.NewSnapshot(n.inventory, flow.SnapshotSpec{
+		Service: service, Name: "shutdown", From: "subscribers", To: "bus service",
 	}, "")
 	n.work = flow.NewQueue[*job](n.inventory, flow.QueueSpec{
-		Service: service, Name: "work", Cap: 256, Policy: flow.RejectNew, From: "gateway", To: "workers",
+		Service: service, Name: "work", Cap: queues.Work, Policy: flow.RejectNew, From: "gateway", To: "workers",
+		Effect: flow.StopsWrites, Next: "Send fewer writes, or raise node.workers or node.queues.work. If the queue does not move, check the disk with `micronode doctor`.",
 	})
-	n.telemetry = flow.NewQueue[note](n.inventory, flow.QueueSpec{
-		Service: service, Name: "telemetry", Cap: 256, Policy: flow.DropOldest, From: "everybody", To: "telemetry",
+	n.telemetry = flow.NewQueue[logLine](n.inventory, flow.QueueSpec{
+		Service: service, Name: "telemetry", Cap: queues.Telemetry, Policy: flow.DropOldest, From: "everybody", To: "telemetry",
 	})
-	n.config = config.NewWatcher(n.inventory, n.reload, loaded, config.Options{File: n.options.Sources.File, OnResult: n.reloaded})
-	n.config.Join(n.participant())
+	n.inventory.OnLag(observe.NewLagLog(func(message string, args ...any) { n.logAsync(slog.LevelWarn, message, args...) }).Lagged)
+	n.config = config.NewWatcher(n.inventory, n.loadConfig, loaded, config.Options{File: n.options.Sources.File, OnResult: n.onReload})
+	n.config.AddParticipant(n.participant())
 	return nil
 }
 
@@ -323,58 +332,66 @@ func (n *Node) makeSupervisor(c Config) error {
 		Stages: []supervise.Stage{
 			{Name: stageAdmin}, {Name: stageWatch}, {Name: stageState}, {Name: stageWorkers}, {Name: stageIntake},
 		},
-		Total:   c.Node.Drain,
-		OnEvent: n.observed,
+		DrainTimeout: c.Node.Drain,
+		OnEvent:      n.onSupervisorEvent,
 	})
 	if err != nil {
 		return fault.Wrap("node.new", err)
 	}
 	n.supervisor = supervisor
 	n.readiness = observe.NewReadiness(n.inventory, supervisor)
-	n.metrics.Watch(n.sources())
-	return n.tellAmnesia()
+	n.watchMemory()
+	n.watchStore()
+	n.metrics.Attach(n.sources())
+	n.reportAmnesia(c)
+	return nil
 }
 
-// tellAmnesia says in the readiness table what the kernel enforces.
-func (n *Node) tellAmnesia() error {
+// reportAmnesia shows in the readiness table what the kernel enforces. With
+// enforce=auto, a kernel that cannot enforce it makes the node degraded; with
+// off, readiness only notes it.
+func (n *Node) reportAmnesia(c Config) {
 	dependency := n.readiness.Dependency(service, "amnesia", observe.ForWrites)
-	if n.achieved.Reason != "" {
-		dependency.UpBut(n.achieved.Reason, n.achieved.Next)
-	} else {
+	switch {
+	case n.confined.Reason == "":
 		dependency.Up()
+	case c.Amnesia.Enforce == string(amnesia.Off), n.options.Unconfined:
+		dependency.UpWithRemark(n.confined.Reason, n.confined.Next)
+	default:
+		dependency.Degraded(n.confined.Reason, n.confined.Next+" To accept this, set amnesia.enforce to off.")
 	}
-	return nil
 }
 
 func (n *Node) sources() observe.Sources {
 	return observe.Sources{Inventory: n.inventory, Supervisor: n.supervisor, Readiness: n.readiness}
 }
 
-// addServices says what runs and in which stage.
+// addServices adds all services, each in its stage.
 func (n *Node) addServices(c Config) error {
 	add := func(stage, name string, serve, drain func(context.Context) error) error {
 		return n.supervisor.Add(supervise.Service{Service: service, Name: name, Stage: stage, Serve: serve, Drain: drain})
 	}
 	return errors.Join(
 		add(stageAdmin, "admin", n.admin.Serve, n.admin.Drain),
-		add(stageWatch, "telemetry", n.serveTelemetry, supervise.Closing(n.telemetry.Close)),
+		add(stageWatch, "telemetry", n.serveLogLines, supervise.CloseOnDrain(n.telemetry.Close)),
 		add(stageWatch, "readiness", n.serveReadiness, nil),
-		add(stageWatch, "bus", n.serveBus, supervise.Closing(n.bus.Close)),
-		add(stageWatch, "config", n.config.Serve, supervise.Closing(n.config.Close)),
+		add(stageWatch, "progress", n.readiness.WatchProgress, nil),
+		add(stageWatch, "bus", n.serveBus, supervise.CloseOnDrain(n.bus.Close)),
+		add(stageWatch, "config", n.config.Serve, supervise.CloseOnDrain(n.config.Close)),
 		add(stageWatch, "config file", n.config.Watch, nil),
 		add(stageState, "purger", n.purger.Serve, nil),
-		add(stageState, "settling", settle, nil),
-		n.addDisk(),
-		n.supervisor.AddPool(supervise.Pool{N: c.Node.workers(), Next: n.nextJob,
-			Service: supervise.Service{Service: service, Name: "worker", Stage: stageWorkers, Drain: supervise.Closing(n.work.Close)}}),
-		n.here("store", func() error { return n.addStore(c) }),
-		n.here("edge", func() error {
-			return n.edge.Add(n.supervisor, edge.Stages{State: stageState, Workers: stageWorkers}, n.audit)
+		add(stageState, "settling", releaseStartupMemory, nil),
+		n.addDiskMonitor(),
+		n.supervisor.AddPool(supervise.Pool{N: c.Node.workers(), NextJob: n.nextJob, Writes: true,
+			Service: supervise.Service{Service: service, Name: "worker", Stage: stageWorkers, Drain: supervise.CloseOnDrain(n.work.Close)}}),
+		n.ifLocal("store", func() error { return n.addStore(c) }),
+		n.ifLocal("edge", func() error {
+			return n.edge.Add(n.supervisor, edge.Stages{State: stageState, Workers: stageWorkers}, n.onEdgeEvent)
 		}),
-		n.here("overlay", func() error { return n.overlay.Add(n.supervisor, overlayStages, n.heardOverlay) }),
-		n.here("registry", func() error { return n.registry.Add(n.supervisor, registryStages, n.heardRegistry) }),
-		n.here("index", func() error { return n.index.Add(n.supervisor, indexStages, n.heardIndex) }),
-		n.here("mailbox", func() error { return n.mailbox.Add(n.supervisor, mailboxStages, n.heardMailbox) }),
+		n.ifLocal("overlay", func() error { return n.overlay.Add(n.supervisor, overlayStages, n.onOverlayEvent) }),
+		n.ifLocal("registry", func() error { return n.registry.Add(n.supervisor, registryStages, n.onRegistryEvent) }),
+		n.ifLocal("index", func() error { return n.index.Add(n.supervisor, indexStages, n.onIndexEvent) }),
+		n.ifLocal("mailbox", func() error { return n.mailbox.Add(n.supervisor, mailboxStages, n.onMailboxEvent) }),
 		n.addFacets(),
 		n.addRemotes(),
 		n.addChaos(),
@@ -383,53 +400,62 @@ func (n *Node) addServices(c Config) error {
 	)
 }
 
-// addDisk adds what looks after the room for the folder, if there is one.
-func (n *Node) addDisk() error {
+// addDiskMonitor adds the monitor of the folder's disk, if there is one.
+func (n *Node) addDiskMonitor() error {
 	if n.amnesiac() {
 		return nil
 	}
-	return n.supervisor.Add(supervise.Service{Service: service, Name: "disk", Stage: stageState, Serve: n.newDisk().Serve})
+	d := n.newDiskMonitor()
+	return errors.Join(
+		n.supervisor.Add(supervise.Service{Service: service, Name: "disk", Stage: stageState, Serve: d.Serve}),
+		n.supervisor.Add(supervise.Service{Service: service, Name: "disk probe", Stage: stageState, Serve: d.ServeProbe}))
 }
 
-// addStore adds what looks after the objects: the scrubber, and for a store on
-// another machine, whether it answers.
+// addStore adds the scrubber of the objects, and for a store on another
+// machine, its monitor.
 func (n *Node) addStore(c Config) error {
 	scrubber := supervise.Service{Service: service, Name: "scrubber", Stage: stageState, Serve: c.Store.Scrubber(n.store).Serve}
 	if err := n.supervisor.Add(scrubber); err != nil || c.Store.URL == "" {
 		return err
 	}
-	watch := reach{store: n.store, dependency: n.readiness.Dependency("store", "reach", observe.ForReads)}
-	return n.supervisor.Add(supervise.Service{Service: "store", Name: "store reach", Stage: stageState, Serve: watch.Serve})
+	monitor := storeMonitor{store: n.store, dependency: n.readiness.Dependency("store", "reach", observe.ForReads)}
+	return n.supervisor.Add(supervise.Service{Service: "store", Name: "store reach", Stage: stageState, Serve: monitor.Serve})
 }
 
-// Run runs the node until ctx ends or somebody asks for a shutdown, drains it,
-// forgets what must be forgotten, and reports how that went.
+// Run runs the node until ctx ends or a shutdown is requested, drains it, wipes
+// what must not be kept, and returns the report.
 func (n *Node) Run(ctx context.Context) (*supervise.Report, error) {
 	report, err := n.supervisor.Run(ctx)
 	return report, errors.Join(err, n.Close())
 }
 
-// Close forgets everything and gives back what New opened. Run calls it; it is
-// for a node that is never run, too. Parts that New did not get to are nil.
+// Close wipes everything and releases what New opened. Run calls it; it is for
+// a node that is never run, too. Parts that New did not get to are nil.
 func (n *Node) Close() error {
 	cut, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, listener := range []*ingress.Listener{n.http, n.local, n.admin} {
 		if listener != nil {
-			_ = listener.Drain(cut) // it says how many connections it cut, and there is nothing left to do about them
+			_ = listener.Drain(cut) // it returns how many connections it cut, and nothing is left to do about them
 		}
 	}
 	if n.tracing != nil {
 		n.tracing.Close(cut)
 	}
-	for _, closeIdle := range n.closers {
+	if n.purger != nil {
+		n.purger.Purge()
+	}
+	for _, closeIdle := range n.closeFuncs {
 		closeIdle()
 	}
 	return errors.Join(n.closeFacets(), n.closeMailbox(), n.closeIndex(), n.closeOverlay(), n.closeRegistry(), n.closeStores(), n.closeKeys(), n.closeFolder())
 }
 
-// closeKeys wipes the memory that keys were in, and looks that it is empty.
+// closeKeys wipes the memory of the keys, and checks that it is empty.
 func (n *Node) closeKeys() error {
+	if n.identity != nil {
+		n.identity.wipe()
+	}
 	if n.root != nil {
 		n.root.Close()
 	}
@@ -453,7 +479,7 @@ func (n *Node) closeFolder() error {
 // Inventory lists every queue, lane, bus, snapshot, set of permits and lock.
 func (n *Node) Inventory() *flow.Inventory { return n.inventory }
 
-// nextJob gives a worker its next job.
+// nextJob returns the next job of a worker.
 func (n *Node) nextJob(ctx context.Context) (supervise.Job, error) {
 	j, err := n.work.Pop(ctx)
 	if err != nil {

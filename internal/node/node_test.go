@@ -22,19 +22,20 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// started is a node that runs, and how to stop it.
-type started struct {
+// runningNode is a node that runs, and how to stop it.
+type runningNode struct {
 	*Node
 	ended chan *supervise.Report
 	stop  context.CancelFunc
 }
 
-// forTest are the options of a node for a test: on ports of its own, with a
+// testOptions are the options of a node for a test: on ports of its own, with a
 // socket of its own, and with the right to write.
-func forTest(t *testing.T, flags ...config.Flag) Options {
+func testOptions(t *testing.T, flags ...config.Flag) Options {
 	flags = append([]config.Flag{
 		{Key: "http.addr", Value: "127.0.0.1:0", Name: "test"}, {Key: "admin.addr", Value: "127.0.0.1:0", Name: "test"}, {Key: "overlay.addr", Value: "127.0.0.1:0", Name: "test"},
-		// No test is about how fast a busy machine answers, or stops; five seconds are all that a drain may have.
+		// No test is about how fast a busy machine answers, or stops; five
+		// seconds is the maximum of a drain.
 		{Key: "http.deadline", Value: "30s", Name: "test"}, {Key: "node.drain", Value: "5s", Name: "test"},
 	}, flags...)
 	socket := fmt.Sprintf("micronode-test-%d-%d", os.Getpid(), serial.Add(1))
@@ -43,7 +44,7 @@ func forTest(t *testing.T, flags ...config.Flag) Options {
 
 var serial atomic.Int64
 
-func start(t *testing.T, workers int, flags ...config.Flag) *started {
+func start(t *testing.T, workers int, flags ...config.Flag) *runningNode {
 	t.Helper()
 	return startWith(t, func(o *Options) {
 		o.Sources.Flags = append(o.Sources.Flags, config.Flag{Key: "node.workers", Value: strconv.Itoa(workers), Name: "test"})
@@ -51,16 +52,16 @@ func start(t *testing.T, workers int, flags ...config.Flag) *started {
 	})
 }
 
-func startWith(t *testing.T, change func(*Options)) *started {
+func startWith(t *testing.T, change func(*Options)) *runningNode {
 	t.Helper()
-	options := forTest(t)
+	options := testOptions(t)
 	change(&options)
 	n, err := New(t.Context(), options)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	s := &started{Node: n, ended: make(chan *supervise.Report, 1), stop: stop}
+	s := &runningNode{Node: n, ended: make(chan *supervise.Report, 1), stop: stop}
 	go func() {
 		report, _ := n.Run(ctx)
 		s.ended <- report
@@ -69,11 +70,11 @@ func startWith(t *testing.T, change func(*Options)) *started {
 	return s
 }
 
-// whenReady waits until /readyz says so.
-func (s *started) whenReady(t *testing.T) {
+// waitReady waits until /readyz is ready.
+func (n *runningNode) waitReady(t *testing.T) {
 	t.Helper()
 	ctx, found := context.WithCancel(t.Context())
-	err := s.readiness.Watch(ctx, func(now observe.Verdict) {
+	err := n.readiness.Watch(ctx, func(now observe.Verdict) {
 		if now.Whole() {
 			found()
 		}
@@ -83,10 +84,10 @@ func (s *started) whenReady(t *testing.T) {
 	}
 }
 
-func (s *started) get(t *testing.T, path string) (status int, body map[string]any) {
+func (n *runningNode) get(t *testing.T, path string) (status int, body map[string]any) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	answer, err := client.Get(s.Info().Admin + path)
+	answer, err := client.Get(n.Info().Admin + path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +100,7 @@ func (s *started) get(t *testing.T, path string) (status int, body map[string]an
 
 func TestANodeIsReadyAndSaysSo(t *testing.T) {
 	n := start(t, 2)
-	n.whenReady(t)
+	n.waitReady(t)
 	if status, body := n.get(t, "/readyz"); status != http.StatusOK || body["ready"] != true {
 		t.Errorf("%d %v", status, body)
 	}
@@ -115,23 +116,24 @@ func TestANodeIsReadyAndSaysSo(t *testing.T) {
 
 func TestAShutdownOnTheBusDrains(t *testing.T) {
 	n := start(t, 2)
-	n.whenReady(t)
-	n.Tell(Event{Type: Shutdown, Detail: "by a test"})
+	n.waitReady(t)
+	n.PublishEvent(Event{Type: Shutdown, Detail: "by a test"})
 	if report := <-n.ended; report.Reason != "asked for on the bus: by a test" {
 		t.Errorf("%v", report)
 	}
 }
 
-// The event is lost among too many others, and obeyed all the same. The bus is
-// filled before the node runs, so that its reader is sure to be behind.
+// The event is lost among too many others, and the shutdown happens all the
+// same. The bus is filled before the node runs, so that its reader is certainly
+// behind.
 func TestAShutdownIsNotLostInACrowd(t *testing.T) {
-	n, err := New(t.Context(), forTest(t))
+	n, err := New(t.Context(), testOptions(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.Tell(Event{Type: Shutdown, Detail: "in a crowd"})
+	n.PublishEvent(Event{Type: Shutdown, Detail: "in a crowd"})
 	for range 600 {
-		n.Tell(Event{Type: ReadyChanged})
+		n.PublishEvent(Event{Type: ReadyChanged})
 	}
 	report, err := n.Run(t.Context())
 	if err != nil || report.Reason != "asked for on the bus: in a crowd" {
@@ -141,7 +143,7 @@ func TestAShutdownIsNotLostInACrowd(t *testing.T) {
 
 func TestTheAdminAddressInUseSaysWhatToDo(t *testing.T) {
 	n := start(t, 2)
-	options := forTest(t)
+	options := testOptions(t)
 	options.Sources.Flags[1].Value = strings.TrimPrefix(n.Info().Admin, "http://")
 	_, err := New(t.Context(), options)
 	if fault.KindOf(err) != fault.Conflict || fault.NextOf(err) == fault.Conflict.Next() {
@@ -153,7 +155,7 @@ func TestTheAdminAddressInUseSaysWhatToDo(t *testing.T) {
 
 func TestWorkIsDoneAndItsErrorComesBack(t *testing.T) {
 	n := start(t, 2)
-	n.whenReady(t)
+	n.waitReady(t)
 	broken := errors.New("broken")
 	if err := n.submit(t.Context(), true, func(context.Context) error { return broken }); !errors.Is(err, broken) {
 		t.Errorf("got %v", err)
@@ -166,10 +168,10 @@ func TestWorkIsDoneAndItsErrorComesBack(t *testing.T) {
 }
 
 // Twice as much as the workers and the queue can hold: the rest is refused at
-// once, what was accepted is done.
+// once, accepted jobs are completed.
 func TestMoreThanTheQueueHoldsIsBusy(t *testing.T) {
 	n := start(t, 1)
-	n.whenReady(t)
+	n.waitReady(t)
 	release, begun := make(chan struct{}), make(chan struct{})
 	results := make(chan error, n.work.Cap()+1)
 	hold := func(context.Context) error { <-release; return nil }
@@ -195,12 +197,12 @@ func TestMoreThanTheQueueHoldsIsBusy(t *testing.T) {
 	<-n.ended
 }
 
-// A worker that is killed with a job in hand: one that may be repeated is done
-// all the same, one that may not is given back.
+// A worker is killed during a job: an idempotent one is completed all the same,
+// another one is abandoned.
 func TestAKilledWorkersJob(t *testing.T) {
 	for _, idempotent := range []bool{true, false} {
 		n := start(t, 1)
-		n.whenReady(t)
+		n.waitReady(t)
 		var tries atomic.Int32
 		err := n.submit(t.Context(), idempotent, func(ctx context.Context) error {
 			if tries.Add(1) == 1 {
@@ -225,7 +227,7 @@ func TestAKilledWorkersJob(t *testing.T) {
 
 func TestACallerWhoLeftDoesNotWait(t *testing.T) {
 	n := start(t, 1)
-	n.whenReady(t)
+	n.waitReady(t)
 	ctx, leave := context.WithCancel(t.Context())
 	ran := make(chan error, 1)
 	err := n.submit(ctx, true, func(ctx context.Context) error {

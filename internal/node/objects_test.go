@@ -22,26 +22,26 @@ import (
 	"micronode/internal/observe"
 )
 
-// answer is what a test looks at.
+// answer is the part of an answer that tests compare.
 type answer struct {
 	status int
 	header http.Header
 	body   []byte
 }
 
-// caller talks to a node, over TCP or over its local socket.
+// caller sends requests to a node, over TCP or over its local socket.
 type caller struct {
 	base   string
 	client *http.Client
 	token  string
 }
 
-func (s *started) gatewayCaller() *caller {
-	return &caller{base: s.Info().HTTP, client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DisableCompression: true}}}
+func (n *runningNode) gatewayHTTP() *caller {
+	return &caller{base: n.Info().HTTP, client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DisableCompression: true}}}
 }
 
-func (s *started) localCaller() *caller {
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return capability.DialLocal(ctx, s.socket) }
+func (n *runningNode) localHTTP() *caller {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return capability.DialLocal(ctx, n.socket) }
 	return &caller{base: "http://local", client: &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
 }
 
@@ -69,10 +69,10 @@ func (c *caller) do(t *testing.T, method, path string, body io.Reader, header ..
 	return answer{response.StatusCode, response.Header, got}
 }
 
-// mintFor asks the node, over its local socket, for a capability.
-func (s *started) mintFor(t *testing.T, request string) string {
+// mintRaw mints a capability over the node's local socket.
+func (n *runningNode) mintRaw(t *testing.T, request string) string {
 	t.Helper()
-	got := s.localCaller().do(t, http.MethodPost, "/admin/token", strings.NewReader(request))
+	got := n.localHTTP().do(t, http.MethodPost, "/admin/token", strings.NewReader(request))
 	var minted Minted
 	if err := json.Unmarshal(got.body, &minted); err != nil || got.status != http.StatusCreated {
 		t.Fatalf("mint: %d %s", got.status, got.body)
@@ -91,16 +91,16 @@ func (a answer) code(t *testing.T) string {
 
 func TestObjectsOverHTTP(t *testing.T) {
 	n := start(t, 2)
-	n.whenReady(t)
+	n.waitReady(t)
 	data := bytes.Repeat([]byte("sixteen bytes ok"), 1024)
 	address := b3.Of(data).String()
-	stranger := n.gatewayCaller()
+	stranger := n.gatewayHTTP()
 
 	if got := stranger.do(t, http.MethodPost, "/put", bytes.NewReader(data)); got.status != http.StatusUnauthorized || got.code(t) != "Unauthorized" {
 		t.Errorf("put without a capability: %d %s", got.status, got.body)
 	}
-	writer := n.gatewayCaller()
-	writer.token = n.mintFor(t, `{"scopes":["object:put"],"ttl_s":60}`)
+	writer := n.gatewayHTTP()
+	writer.token = n.mintRaw(t, `{"scopes":["object:put"],"ttl_s":60}`)
 	for i, want := range []int{http.StatusCreated, http.StatusOK} {
 		got := writer.do(t, http.MethodPost, []string{"/put", "/o"}[i], bytes.NewReader(data))
 		var put struct {
@@ -115,8 +115,8 @@ func TestObjectsOverHTTP(t *testing.T) {
 		}
 	}
 
-	// One goes the long way, the other one is answered by the warm lane.
-	// Nobody can tell.
+	// One is answered by the chain, the other one by the warm lane. The answers
+	// are the same.
 	first := stranger.do(t, http.MethodGet, "/o/"+address, nil, "X-Other", "the lane does not know it")
 	second := stranger.do(t, http.MethodGet, "/o/"+address, nil)
 	for _, got := range []answer{first, second} {
@@ -144,7 +144,7 @@ func TestObjectsOverHTTP(t *testing.T) {
 	if got := writer.do(t, http.MethodDelete, "/o/"+address, nil); got.status != http.StatusForbidden || got.code(t) != "Forbidden" {
 		t.Errorf("rm with a capability for put: %d %s", got.status, got.body)
 	}
-	if got := n.localCaller().do(t, http.MethodDelete, "/o/"+address, nil); got.status != http.StatusNoContent {
+	if got := n.localHTTP().do(t, http.MethodDelete, "/o/"+address, nil); got.status != http.StatusNoContent {
 		t.Errorf("rm: %d %s", got.status, got.body)
 	}
 	if got := stranger.do(t, http.MethodGet, "/o/"+address, nil); got.status != http.StatusNotFound || got.code(t) != "NotFound" {
@@ -160,11 +160,11 @@ func headerText(h http.Header) string {
 	return b.String()
 }
 
-// The head of the request is all that is sent: whoever waits for the go-ahead
-// gets the refusal instead, and nobody has read or kept a byte of the body.
+// Only the header of the request is sent: a client that waits for 100 Continue
+// gets the refusal instead, and no byte of the body is read or kept.
 func TestAPutBeyondTheBudgetIsRefusedBeforeItIsRead(t *testing.T) {
 	n := start(t, 2, config.Flag{Key: "store.ram_bytes", Value: "1MiB", Name: "test"})
-	n.whenReady(t)
+	n.waitReady(t)
 	for path, want := range map[string]int{"/o": http.StatusInsufficientStorage, "/put": http.StatusRequestEntityTooLarge} {
 		conn, err := capability.DialLocal(t.Context(), n.socket)
 		if err != nil {
@@ -197,7 +197,7 @@ func TestAReloadIsTakenWholeOrNotAtAll(t *testing.T) {
 	}
 	write("[log]\nlevel = \"info\"\n")
 	n := startWith(t, func(o *Options) { o.Sources.File = file })
-	n.whenReady(t)
+	n.waitReady(t)
 	reader, err := n.bus.Subscribe("test", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -219,7 +219,7 @@ func TestAReloadIsTakenWholeOrNotAtAll(t *testing.T) {
 		t.Error("the new level is not in force")
 	}
 	write("[log]\nlevle = \"warn\"\n")
-	if _, err := n.reload(); err == nil || !strings.Contains(fault.NextOf(err), "log.level") {
+	if _, err := n.loadConfig(); err == nil || !strings.Contains(fault.NextOf(err), "log.level") {
 		t.Errorf("a typo names the nearest key: %v; %s", err, fault.NextOf(err))
 	}
 	n.stop()
@@ -230,7 +230,7 @@ func TestAReloadIsTakenWholeOrNotAtAll(t *testing.T) {
 }
 
 func TestAPlaygroundOnlyOnLoopback(t *testing.T) {
-	options := forTest(t)
+	options := testOptions(t)
 	options.Open = true
 	options.Sources.Flags[0].Value = "0.0.0.0:0"
 	if _, err := New(t.Context(), options); err == nil {
@@ -240,7 +240,7 @@ func TestAPlaygroundOnlyOnLoopback(t *testing.T) {
 
 func TestASecondNodeOnTheSameSocketSaysWhatToDo(t *testing.T) {
 	n := start(t, 2)
-	options := forTest(t)
+	options := testOptions(t)
 	options.Socket = n.socket
 	_, err := New(t.Context(), options)
 	if err == nil || !strings.Contains(err.Error(), n.socket) {
@@ -252,8 +252,8 @@ func TestASecondNodeOnTheSameSocketSaysWhatToDo(t *testing.T) {
 
 func TestStatusTellsWhatIsGoingOn(t *testing.T) {
 	n := start(t, 2)
-	n.whenReady(t)
-	got := n.localCaller().do(t, http.MethodGet, "/admin/status", nil)
+	n.waitReady(t)
+	got := n.localHTTP().do(t, http.MethodGet, "/admin/status", nil)
 	var status client.Status
 	if err := json.Unmarshal(got.body, &status); err != nil || !status.Ready || len(status.PeerID) != 52 || len(status.Services) == 0 || len(status.Queues) == 0 {
 		t.Errorf("%d %s", got.status, got.body)
@@ -264,20 +264,20 @@ func TestStatusTellsWhatIsGoingOn(t *testing.T) {
 
 func TestMintRefusesNonsense(t *testing.T) {
 	n := start(t, 2)
-	n.whenReady(t)
+	n.waitReady(t)
 	for _, request := range []string{
 		`{}`, `{"scopes":["object:put"]}`, `{"scopes":["object:pt"],"ttl_s":60}`, `{"scopes":["object:put"],"ttl_s":60,"rate":"fast"}`,
 		`{"scopes":["object:put"],"ttl_s":60,"ips":["home"]}`, `{"scopes":["object:put"],"ttl_s":60,"unknown":1}`, `{"scopes":["object:put"],"ttl_s":1.5}`,
 	} {
-		if got := n.localCaller().do(t, http.MethodPost, "/admin/token", strings.NewReader(request)); got.status != http.StatusBadRequest || got.code(t) != "Malformed" {
+		if got := n.localHTTP().do(t, http.MethodPost, "/admin/token", strings.NewReader(request)); got.status != http.StatusBadRequest || got.code(t) != "Malformed" {
 			t.Errorf("%s: %d %s", request, got.status, got.body)
 		}
 	}
-	if got := n.gatewayCaller().do(t, http.MethodPost, "/admin/token", strings.NewReader(`{"scopes":["admin"],"ttl_s":60}`)); got.status != http.StatusUnauthorized {
+	if got := n.gatewayHTTP().do(t, http.MethodPost, "/admin/token", strings.NewReader(`{"scopes":["admin"],"ttl_s":60}`)); got.status != http.StatusUnauthorized {
 		t.Errorf("a stranger minted: %d %s", got.status, got.body)
 	}
-	narrow := n.gatewayCaller()
-	narrow.token = n.mintFor(t, `{"scopes":["admin"],"ttl_s":60,"path":"/o","ips":["192.0.2.0/24"],"rate":"5/1s","topic":"x"}`)
+	narrow := n.gatewayHTTP()
+	narrow.token = n.mintRaw(t, `{"scopes":["admin"],"ttl_s":60,"path":"/o","ips":["192.0.2.0/24"],"rate":"5/1s","topic":"x"}`)
 	if got := narrow.do(t, http.MethodPost, "/put", strings.NewReader("x")); got.status != http.StatusForbidden {
 		t.Errorf("a capability for other places: %d %s", got.status, got.body)
 	}
@@ -344,11 +344,11 @@ func TestTheDoctorSeesWhatIsWrong(t *testing.T) {
 	<-n.ended
 }
 
-// Below strength, the node says so, says why and what to do, and goes on; at
-// full strength again, it says that too.
+// With a worker missing, readiness is degraded, with the reason and what to do,
+// and the node goes on; with all workers again, it is ready.
 func TestReadyzExplainsItself(t *testing.T) {
 	n := start(t, 2)
-	n.whenReady(t)
+	n.waitReady(t)
 	ctx, done := context.WithCancel(t.Context())
 	defer done()
 	seen := false

@@ -2,16 +2,25 @@ package node
 
 import (
 	"encoding/json"
+	"io"
+	"maps"
+	"mime"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"micronode/internal/config"
 	"micronode/internal/observe"
+	"micronode/internal/store"
 )
 
-// promised are the routes that the contract names, as the document writes them.
-var promised = []string{
+// promisedRoutes are the routes that the contract names, as the document writes
+// them.
+var promisedRoutes = []string{
 	"POST /put", "POST /o", "GET /o/{b3}", "DELETE /o/{b3}",
 	"GET /resolve/{id}", "GET /providers/{b3}", "PUT /names/{name}", "POST /admin/reindex", "POST /admin/pin", "POST /admin/unpin", "GET /routing/v1/providers/{cid}",
 	"GET /edge/assets/{path}", "GET /edge/tiles/{pack}/{z}/{x}/{y}", "GET /edge/packs", "POST /admin/edge/purge",
@@ -23,11 +32,10 @@ var promised = []string{
 	"GET /healthz", "GET /readyz", "GET /version", "GET /openapi.json",
 }
 
-// The document tells of every route that is promised, and every route that it
-// tells of is there.
+// The document has every promised route, and every route in it exists.
 func TestTheDocumentIsTrue(t *testing.T) {
 	n := start(t, 2)
-	n.whenReady(t)
+	n.waitReady(t)
 	web := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	var document struct {
 		Paths map[string]map[string]any `json:"paths"`
@@ -40,35 +48,240 @@ func TestTheDocumentIsTrue(t *testing.T) {
 	if err := json.NewDecoder(answer.Body).Decode(&document); err != nil {
 		t.Fatal(err)
 	}
-	var told []string
+	var documented []string
 	for path, methods := range document.Paths {
 		for method := range methods {
-			told = append(told, strings.ToUpper(method)+" "+path)
+			documented = append(documented, strings.ToUpper(method)+" "+path)
 		}
 	}
-	for _, route := range promised {
-		if !slices.Contains(told, route) {
+	for _, route := range promisedRoutes {
+		if !slices.Contains(documented, route) {
 			t.Errorf("the document does not tell of %s", route)
 		}
 	}
-	for _, route := range told {
+	for _, route := range documented {
 		method, path, _ := strings.Cut(route, " ")
-		if !n.knows(t, web, method, path) {
+		if !n.hasRoute(t, web, method, path) {
 			t.Errorf("the document tells of %s, and the node knows nothing of it", route)
 		}
 	}
-	if n.knows(t, web, http.MethodGet, "/nowhere") || n.knows(t, web, http.MethodPatch, "/put") {
+	if n.hasRoute(t, web, http.MethodGet, "/nowhere") || n.hasRoute(t, web, http.MethodPatch, "/put") {
 		t.Error("the node knows what there is not, so the test cannot fail")
 	}
-	n.end(t)
+	n.stopAndWait(t)
 }
 
-// knows reports whether a node has a route. What it answers does not matter, as
-// long as it is not that there is no such path, or no such method.
-func (s *started) knows(t *testing.T, web *http.Client, method, path string) bool {
+// operation is one operation of the document.
+type operation struct {
+	ID          string `json:"operationId"`
+	Summary     string
+	Description string
+	Tags        []string
+	Security    *[]map[string][]string
+	Parameters  []struct{ Name, In string }
+	Responses   map[string]struct {
+		Description string
+		Content     map[string]any
+	}
+}
+
+// document is the part of an OpenAPI document that the tests use.
+type document struct {
+	Info struct {
+		Title, Version, Description string
+		License                     struct{ Name, URL string }
+		Contact                     map[string]any
+	}
+	Servers    []struct{ URL string }
+	Security   []map[string][]string
+	Tags       []struct{ Name, Description string }
+	Paths      map[string]map[string]operation
+	Components struct {
+		Schemas         map[string]any
+		SecuritySchemes map[string]any
+	}
+}
+
+func (n *runningNode) document(t *testing.T, web *http.Client) (read document, text string) {
+	t.Helper()
+	answer, err := web.Get(n.Info().HTTP + "/openapi.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	raw, err := io.ReadAll(answer.Body)
+	if err == nil {
+		err = json.Unmarshal(raw, &read)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return read, string(raw)
+}
+
+// The recommended rules of redocly and of spectral, as far as they demand more
+// than validity. (interop has it validated.)
+func TestTheDocumentKeepsTheRules(t *testing.T) {
+	n := start(t, 2)
+	n.waitReady(t)
+	web := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	d, text := n.document(t, web)
+	if d.Info.Title == "" || d.Info.Version == "" || d.Info.Description == "" || d.Info.License.Name == "" || d.Info.License.URL == "" || len(d.Info.Contact) == 0 {
+		t.Errorf("info is %+v", d.Info)
+	}
+	if len(d.Servers) == 0 || len(d.Security) == 0 || len(d.Components.SecuritySchemes) == 0 {
+		t.Errorf("servers %v, security %v, schemes %v", d.Servers, d.Security, d.Components.SecuritySchemes)
+	}
+	tags, ids := map[string]bool{}, map[string]bool{}
+	for _, tag := range d.Tags {
+		tags[tag.Name] = tag.Description != ""
+	}
+	for path, methods := range d.Paths {
+		for method, op := range methods {
+			at := strings.ToUpper(method) + " " + path
+			if op.ID == "" || ids[op.ID] || op.Summary == "" || op.Description == "" || len(op.Tags) == 0 || !tags[op.Tags[0]] {
+				t.Errorf("%s: operation %q, summary %q, description %q, tags %v", at, op.ID, op.Summary, op.Description, op.Tags)
+			}
+			ids[op.ID] = true
+			success, refusal := false, false
+			for status, response := range op.Responses {
+				success = success || status < "4"
+				refusal = refusal || strings.HasPrefix(status, "4")
+				if response.Description == "" {
+					t.Errorf("%s: %s is not described", at, status)
+				}
+			}
+			if !success || !refusal {
+				t.Errorf("%s: answers %v", at, op.Responses)
+			}
+			given := map[string]bool{}
+			for _, p := range op.Parameters {
+				given[p.In+" "+p.Name] = true
+				if p.In == "path" && !strings.Contains(path, "{"+p.Name+"}") {
+					t.Errorf("%s: there is no %s in the path", at, p.Name)
+				}
+			}
+			for _, part := range strings.Split(path, "{")[1:] {
+				if name, _, _ := strings.Cut(part, "}"); !given["path "+name] {
+					t.Errorf("%s: the parameter %s is not defined", at, name)
+				}
+			}
+		}
+	}
+	for name := range d.Components.Schemas {
+		if !strings.Contains(text, `"#/components/schemas/`+name+`"`) {
+			t.Errorf("the schema %s is never used", name)
+		}
+	}
+	n.stopAndWait(t)
+}
+
+// Every answer is in the document: its status, and its media type.
+func TestTheDocumentTellsWhatIsSent(t *testing.T) {
+	n := start(t, 2, config.Flag{Key: "facets.media.enabled", Value: "true", Name: "test"})
+	n.waitReady(t)
+	web := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	d, _ := n.document(t, web)
+	kept, _, err := n.store.Put(t.Context(), strings.NewReader("described"), store.PutOptions{Size: store.Unknown})
+	if err != nil {
+		t.Fatal(err)
+	}
+	object := kept.Address.String()
+	for _, c := range []struct {
+		method, path, of string
+		headers          []string
+		status           int
+	}{
+		{"GET", "/healthz", "/healthz", nil, 200},
+		{"GET", "/readyz?for=read", "/readyz", nil, 200},
+		{"GET", "/readyz?for=nothing", "/readyz", nil, 400},
+		{"GET", "/version", "/version", nil, 200},
+		{"GET", "/version", "/version", []string{"Deadline", "soon"}, 400},
+		{"GET", "/version", "/version", []string{"Origin", "https://elsewhere.example"}, 403},
+		{"GET", "/version", "/version", []string{"Deadline", "2001-01-01T00:00:00Z"}, 504},
+		{"GET", "/openapi.json", "/openapi.json", nil, 200},
+		{"GET", "/metrics", "/metrics", nil, 401},
+		{"GET", "/admin/status", "/admin/status", nil, 200},
+		{"GET", "/o/" + object, "/o/{b3}", nil, 200},
+		{"GET", "/o/" + object, "/o/{b3}", []string{"Range", "bytes=0-3"}, 206},
+		{"GET", "/o/" + object, "/o/{b3}", []string{"Range", "bytes=99-"}, 416},
+		{"GET", "/o/" + object, "/o/{b3}", []string{"If-None-Match", `"` + object + `"`}, 304},
+		{"GET", "/o/" + object, "/o/{b3}", []string{"If-Match", `"another"`}, 412},
+		{"GET", "/media/" + object, "/media/{b3}", nil, 200},
+		{"GET", "/media/" + object, "/media/{b3}", []string{"Range", "bytes=0-3"}, 206},
+		{"GET", "/resolve/" + object, "/resolve/{id}", nil, 200},
+		{"GET", "/resolve/" + object, "/resolve/{id}", []string{"If-Match", `"another"`}, 412},
+		{"GET", "/edge/tiles/absent.json", "/edge/tiles/{pack}", nil, 404},
+		{"GET", "/edge/assets/" + object, "/edge/assets/{path}", nil, 200},
+		{"GET", "/edge/assets/" + object, "/edge/assets/{path}", []string{"Range", "bytes=0-3"}, 206},
+		{"GET", "/edge/assets/elsewhere.example/x", "/edge/assets/{path}", nil, 403},
+		{"GET", "/registry/head", "/registry/head", nil, 404},
+		{"GET", "/registry/1", "/registry/{version}", nil, 404},
+		{"GET", "/registry/stream", "/registry/stream", []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "x"}, 400},
+		{"POST", "/put", "/put", []string{"Content-Encoding", "br"}, 415},
+		{"POST", "/mbox/send", "/mbox/send", nil, 401},
+		{"POST", "/admin/reindex", "/admin/reindex", nil, 401},
+	} {
+		request, err := http.NewRequestWithContext(t.Context(), c.method, n.Info().HTTP+c.path, strings.NewReader(map[bool]string{true: "x"}[c.method == "POST"]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i < len(c.headers); i += 2 {
+			request.Header.Set(c.headers[i], c.headers[i+1])
+		}
+		answer, err := web.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		kind, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type"))
+		if answer.StatusCode != c.status {
+			t.Errorf("%s %s %v: %s", c.method, c.path, c.headers, answer.Status)
+		}
+		documented, ok := d.Paths[c.of][strings.ToLower(c.method)].Responses[strconv.Itoa(answer.StatusCode)]
+		if !ok {
+			t.Errorf("%s %s %v: the document does not say %d", c.method, c.path, c.headers, answer.StatusCode)
+			continue
+		}
+		if documented.Content[kind] == nil && documented.Content["*/*"] == nil && kind != "" {
+			t.Errorf("%s %s %v: %d is %s, and the document says %v", c.method, c.path, c.headers, answer.StatusCode, kind, slices.Collect(maps.Keys(documented.Content)))
+		}
+	}
+	n.stopAndWait(t)
+}
+
+// promtool accepts a scrape, except for names that are promised.
+func TestMetricsKeepTheRulesOfPrometheus(t *testing.T) {
+	allowed := map[string]string{"index_dht_lookup_ms": "the contract promises the name, with its unit"}
+	n := start(t, 2)
+	n.waitReady(t)
+	answer, err := http.Get(n.Info().Admin + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	problems, err := promlint.New(answer.Body).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		if allowed[p.Metric] == "" {
+			t.Errorf("%s: %s", p.Metric, p.Text)
+		}
+	}
+	if len(problems) < len(allowed) {
+		t.Errorf("an exception that excuses nothing: %v", allowed)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	n.stopAndWait(t)
+}
+
+// hasRoute reports whether a node has a route. Any answer counts, except that
+// the path or the method does not exist.
+func (n *runningNode) hasRoute(t *testing.T, web *http.Client, method, path string) bool {
 	t.Helper()
 	concrete := strings.NewReplacer("{", "", "}", "").Replace(path)
-	request, err := http.NewRequestWithContext(t.Context(), method, s.Info().HTTP+concrete, http.NoBody)
+	request, err := http.NewRequestWithContext(t.Context(), method, n.Info().HTTP+concrete, http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}

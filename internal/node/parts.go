@@ -22,134 +22,143 @@ import (
 )
 
 // part is something that a process can run without the rest of the node. The
-// table of them is all that --only, [node.parts] and the gateway know.
+// table of parts is all that --only, [node.parts] and the gateway know.
 type part struct {
-	name  string
-	place func(Parts) string // where it runs, if that is not here
+	name string
+	addr func(Parts) string // its address, if it is remote
 
-	// Whom it asks. Without those it needs it serves nobody; without the others
-	// it does less, and says so. They are here, or in [node.parts].
-	needs, asks []string
+	// The parts that it calls. Without those in needs it answers nothing;
+	// without those in uses it does less, and reports so. They are local, or in
+	// [node.parts].
+	needs, uses []string
 
-	on func(facet.Config) bool // whether it is turned on; nil for always
+	enabled func(facet.Config) bool // whether it is turned on; nil for always
 
-	known bool // others know it by the node's identity, so all parts must have the same one
-	fair  bool // it shares what it does between clients, so a gateway elsewhere tells it for whom it asks
+	usesIdentity bool // other nodes know it by the node's identity, so all parts must have the same one
+	perClient    bool // it shares its work fairly between clients, so a remote gateway forwards the client's address
 
-	// What can be asked of it. Table is the list by itself, for a gateway in
-	// another process; face is the same list with its handlers, what it keeps
-	// ready, and what only other parts ask.
-	table func() []ingress.Route
-	face  func(*Node) face
+	// Its routes. routeTable is the list by itself, for a gateway in another
+	// process; surface is the same list with its handlers, its prepared
+	// answers, and the routes for other parts only.
+	routeTable func() []ingress.Route
+	surface    func(*Node) partSurface
 }
 
-// face is what a part that runs here shows.
-type face struct {
-	routes []ingress.Route
-	seams  []ingress.Route
-	warm   ingress.Shelves
+// partSurface is what a local part offers.
+type partSurface struct {
+	routes     []ingress.Route
+	partRoutes []ingress.Route
+	warm       ingress.WarmRoutes
 }
 
 // gatewayPart mounts the routes of all the others, so it needs them all.
 const gatewayPart = "gateway"
 
-// graphPart is the facet whose owner runs with it: who follows whom is kept by
-// nobody else.
+// graphPart is the facet that runs together with its data: the graph has no
+// other owner.
 const graphPart = "graph"
 
-// parts are all there are, in the order in which their routes are listed.
+// parts are all parts, in the order in which their routes are listed.
 var parts = []part{
 	{
-		name: "store", place: func(p Parts) string { return p.Store }, asks: []string{"index"},
-		table: func() []ingress.Route { return new(store.Objects).Routes() },
-		face: func(n *Node) face {
-			return face{n.objects.Routes(), n.objects.Seams(), ingress.Shelves{{Prefix: store.ShelfPrefix, Warm: n.shelf}}}
+		name: "store", addr: func(p Parts) string { return p.Store }, uses: []string{"index"},
+		routeTable: func() []ingress.Route { return new(store.ObjectHandler).Routes() },
+		surface: func(n *Node) partSurface {
+			return partSurface{n.objects.Routes(), n.objects.PartRoutes(), ingress.WarmRoutes{{Prefix: store.ObjectPrefix, Source: n.objectCache}}}
 		},
 	},
 	{
-		name: "edge", place: func(p Parts) string { return p.Edge }, asks: []string{"store", "index"},
-		table: func() []ingress.Route { return new(edge.Edge).Routes() },
-		face:  func(n *Node) face { return face{routes: n.edge.Routes(), warm: n.edge.Shelves()} },
+		name: "edge", addr: func(p Parts) string { return p.Edge }, uses: []string{"store", "index"},
+		routeTable: func() []ingress.Route { return new(edge.Edge).Routes() },
+		surface:    func(n *Node) partSurface { return partSurface{routes: n.edge.Routes(), warm: n.edge.WarmRoutes()} },
 	},
 	{
-		name: "overlay", place: func(p Parts) string { return p.Overlay }, needs: []string{"store"}, asks: []string{"index", "registry"}, known: true,
-		table: func() []ingress.Route { return new(overlay.Overlay).Routes() },
-		face:  func(n *Node) face { return face{routes: n.overlay.Routes(), seams: n.overlay.Seams()} },
+		name: "overlay", addr: func(p Parts) string { return p.Overlay }, needs: []string{"store"}, uses: []string{"index", "registry"}, usesIdentity: true,
+		routeTable: func() []ingress.Route { return new(overlay.Overlay).Routes() },
+		surface: func(n *Node) partSurface {
+			return partSurface{routes: n.overlay.Routes(), partRoutes: n.overlay.PartRoutes()}
+		},
 	},
 	{
-		name: "registry", place: func(p Parts) string { return p.Registry }, asks: []string{"overlay"}, known: true,
-		table: func() []ingress.Route { return new(registry.Registry).Routes() },
-		face:  func(n *Node) face { return face{routes: n.registry.Routes(), warm: n.registry.Shelves()} },
+		name: "registry", addr: func(p Parts) string { return p.Registry }, uses: []string{"overlay"}, usesIdentity: true,
+		routeTable: func() []ingress.Route { return new(registry.Registry).Routes() },
+		surface: func(n *Node) partSurface {
+			return partSurface{routes: n.registry.Routes(), warm: n.registry.WarmRoutes()}
+		},
 	},
 	{
-		name: "index", place: func(p Parts) string { return p.Index }, needs: []string{"store", "registry"}, asks: []string{"overlay", gatewayPart}, known: true, fair: true,
-		table: func() []ingress.Route { return new(index.Index).Routes() },
-		face:  func(n *Node) face { return face{n.index.Routes(), n.index.Seams(), n.index.Shelves()} },
+		name: "index", addr: func(p Parts) string { return p.Index }, needs: []string{"store", "registry"}, uses: []string{"overlay", gatewayPart}, usesIdentity: true, perClient: true,
+		routeTable: func() []ingress.Route { return new(index.Index).Routes() },
+		surface: func(n *Node) partSurface {
+			return partSurface{n.index.Routes(), append(n.index.PartRoutes(), n.library.PartRoutes()...), n.index.WarmRoutes()}
+		},
 	},
 	{
-		name: "mailbox", place: func(p Parts) string { return p.Mailbox },
-		table: func() []ingress.Route { return new(mailbox.Mailbox).Routes() },
-		face:  func(n *Node) face { return face{routes: n.mailbox.Routes(), seams: n.mailbox.Seams()} },
+		name: "mailbox", addr: func(p Parts) string { return p.Mailbox },
+		routeTable: func() []ingress.Route { return new(mailbox.Mailbox).Routes() },
+		surface: func(n *Node) partSurface {
+			return partSurface{routes: n.mailbox.Routes(), partRoutes: n.mailbox.PartRoutes()}
+		},
 	},
 	facetPart("feed", func(p Parts) string { return p.Feed }, func(c facet.Config) bool { return c.Feed.Enabled }, "mailbox", "graph"),
 	facetPart(graphPart, func(p Parts) string { return p.Graph }, func(c facet.Config) bool { return c.Graph.Enabled }),
 	facetPart("search", func(p Parts) string { return p.Search }, func(c facet.Config) bool { return c.Search.Enabled }, "index"),
 	facetPart("media", func(p Parts) string { return p.Media }, func(c facet.Config) bool { return c.Media.Enabled }, "store"),
 	{
-		name: gatewayPart, place: func(p Parts) string { return p.Gateway }, known: true,
-		table: func() []ingress.Route { return nil },
-		face:  func(*Node) face { return face{} },
+		name: gatewayPart, addr: func(p Parts) string { return p.Gateway }, usesIdentity: true,
+		routeTable: func() []ingress.Route { return nil },
+		surface:    func(*Node) partSurface { return partSurface{} },
 	},
 }
 
-// facetPart is a part that is a facet. The graph is the only one whose owner runs
-// with it, and so the only one that others ask.
-func facetPart(name string, place func(Parts) string, on func(facet.Config) bool, needs ...string) part {
+// facetPart is a part that is a facet. The graph is the only one that runs
+// together with its data, and so the only one that other parts call.
+func facetPart(name string, addr func(Parts) string, enabled func(facet.Config) bool, needs ...string) part {
 	return part{
-		name: name, place: place, on: on, needs: needs,
-		table: func() []ingress.Route { return ofFacet(name, new(facet.Facets).Routes()) },
-		face: func(n *Node) face {
-			shown := face{routes: ofFacet(name, n.facets.Routes())}
+		name: name, addr: addr, enabled: enabled, needs: needs,
+		routeTable: func() []ingress.Route { return facetRoutes(name, new(facet.Facets).Routes()) },
+		surface: func(n *Node) partSurface {
+			surface := partSurface{routes: facetRoutes(name, n.facets.Routes())}
 			if name == graphPart && n.graph != nil {
-				shown.seams = n.graph.Seams()
+				surface.partRoutes = n.graph.PartRoutes()
 			}
-			return shown
+			return surface
 		},
 	}
 }
 
-// Parts is [node.parts]: where the parts of this node are that run in processes
-// of their own. What a process runs itself, it does not look up here, so all of
-// them can have the same section.
+// Parts is [node.parts]: the addresses of the parts that run in processes of
+// their own. A process ignores the entries of its own parts, so all of them can
+// have the same section.
 type Parts struct {
-	Store    string `toml:"store" doc:"Where the store runs, for parts in other processes: https://HOST:PORT, or a local socket such as @micronode-1000.store." restart:"true"`
-	Gateway  string `toml:"gateway" doc:"Where the gateway runs, written like store." restart:"true"`
-	Overlay  string `toml:"overlay" doc:"Where the overlay runs, written like store." restart:"true"`
-	Index    string `toml:"index" doc:"Where the index runs, written like store." restart:"true"`
-	Edge     string `toml:"edge" doc:"Where the edge runs, written like store." restart:"true"`
-	Registry string `toml:"registry" doc:"Where the registry runs, written like store." restart:"true"`
-	Mailbox  string `toml:"mailbox" doc:"Where the mailbox runs, written like store." restart:"true"`
-	Feed     string `toml:"feed" doc:"Where the facet feed runs, written like store." restart:"true"`
-	Graph    string `toml:"graph" doc:"Where the facet graph runs, written like store." restart:"true"`
-	Search   string `toml:"search" doc:"Where the facet search runs, written like store." restart:"true"`
-	Media    string `toml:"media" doc:"Where the facet media runs, written like store." restart:"true"`
+	Store    string `toml:"store" doc:"The address of the store, for parts in other processes: https://HOST:PORT, or a local socket such as @micronode-1000.store." restart:"true"`
+	Gateway  string `toml:"gateway" doc:"The address of the gateway, written like store." restart:"true"`
+	Overlay  string `toml:"overlay" doc:"The address of the overlay, written like store." restart:"true"`
+	Index    string `toml:"index" doc:"The address of the index, written like store." restart:"true"`
+	Edge     string `toml:"edge" doc:"The address of the edge, written like store." restart:"true"`
+	Registry string `toml:"registry" doc:"The address of the registry, written like store." restart:"true"`
+	Mailbox  string `toml:"mailbox" doc:"The address of the mailbox, written like store." restart:"true"`
+	Feed     string `toml:"feed" doc:"The address of the facet feed, written like store." restart:"true"`
+	Graph    string `toml:"graph" doc:"The address of the facet graph, written like store." restart:"true"`
+	Search   string `toml:"search" doc:"The address of the facet search, written like store." restart:"true"`
+	Media    string `toml:"media" doc:"The address of the facet media, written like store." restart:"true"`
 }
 
 // Validate checks the section by itself.
 func (p Parts) Validate() error {
 	for _, one := range parts {
-		text := one.place(p)
-		if text == "" {
+		addr := one.addr(p)
+		if addr == "" {
 			continue
 		}
-		if _, err := gateway.ParsePlace(text); err != nil {
-			return config.Wrong(one.name, fault.NextOf(err), "%s", fault.DetailOf(err))
+		if _, err := gateway.ParsePartAddr(addr); err != nil {
+			return config.Invalid(one.name, fault.NextOf(err), "%s", fault.DetailOf(err))
 		}
 	}
 	return nil
 }
 
-// PartNames lists what --only takes.
+// PartNames lists the values of --only.
 func PartNames() (names []string) {
 	for _, one := range parts {
 		names = append(names, one.name)
@@ -157,74 +166,76 @@ func PartNames() (names []string) {
 	return names
 }
 
-// layout is which parts run here, and where the others are that these need.
+// layout is which parts run here, and the addresses of the others that these
+// need.
 type layout struct {
-	first string                   // the part that was named first; empty without --only
-	here  map[string]bool          // parts of this process
-	off   map[string]bool          // parts that are turned off: whoever is asked for one answers how to turn it on
-	away  map[string]gateway.Place // parts in others
-	vital map[string]bool          // of those, the ones without which nothing is served here
+	firstPart string                      // the first part of --only; empty without it
+	local     map[string]bool             // parts of this process
+	disabled  map[string]bool             // parts that are turned off: their routes answer how to turn them on
+	remote    map[string]gateway.PartAddr // parts in other processes
+	required  map[string]bool             // those of remote without which nothing is served here
 }
 
 // newLayout reads --only. Without it, all parts run here.
 func newLayout(only []string, c Config) (layout, error) {
-	l := layout{here: map[string]bool{}, off: map[string]bool{}, away: map[string]gateway.Place{}, vital: map[string]bool{}}
+	l := layout{local: map[string]bool{}, disabled: map[string]bool{}, remote: map[string]gateway.PartAddr{}, required: map[string]bool{}}
 	for _, one := range parts {
-		l.off[one.name] = one.on != nil && !one.on(c.Facets)
+		l.disabled[one.name] = one.enabled != nil && !one.enabled(c.Facets)
 	}
 	for _, name := range only {
 		switch {
 		case !slices.Contains(PartNames(), name):
 			return layout{}, unknownPart(name)
-		case l.off[name]:
-			return layout{}, partOff(name)
+		case l.disabled[name]:
+			return layout{}, partDisabled(name)
 		}
-		l.here[name] = true
+		l.local[name] = true
 	}
 	if len(only) == 0 {
 		for _, name := range PartNames() {
-			l.here[name] = true
+			l.local[name] = true
 		}
 		return l, nil
 	}
-	l.first = only[0]
-	return l, l.find(c.Node.Parts)
+	l.firstPart = only[0]
+	return l, l.resolveRemotes(c.Node.Parts)
 }
 
-// find looks up where those are that the parts of this process ask.
-func (l *layout) find(where Parts) error {
+// resolveRemotes looks up the addresses of the parts that those of this process
+// call.
+func (l *layout) resolveRemotes(addrs Parts) error {
 	var missing []string
-	var asker string
+	var dependent string
 	for _, one := range parts {
-		if !l.here[one.name] {
+		if !l.local[one.name] {
 			continue
 		}
 		needs := one.needs
 		if one.name == gatewayPart {
 			needs = PartNames()
 		}
-		for _, name := range slices.Concat(needs, one.asks) {
-			if l.here[name] || l.off[name] {
+		for _, name := range slices.Concat(needs, one.uses) {
+			if l.local[name] || l.disabled[name] {
 				continue
 			}
-			l.vital[name] = l.vital[name] || slices.Contains(needs, name)
-			text := partNamed(name).place(where)
+			l.required[name] = l.required[name] || slices.Contains(needs, name)
+			text := partNamed(name).addr(addrs)
 			if text == "" {
 				if !slices.Contains(missing, name) {
 					missing = append(missing, name)
 				}
-				asker = one.name
+				dependent = one.name
 				continue
 			}
-			place, err := gateway.ParsePlace(text)
+			addr, err := gateway.ParsePartAddr(text)
 			if err != nil {
 				return err
 			}
-			l.away[name] = place
+			l.remote[name] = addr
 		}
 	}
 	if len(missing) > 0 {
-		return missingParts(asker, missing)
+		return missingParts(dependent, missing)
 	}
 	return nil
 }
@@ -233,13 +244,13 @@ func partNamed(name string) part {
 	return parts[slices.IndexFunc(parts, func(one part) bool { return one.name == name })]
 }
 
-// split reports whether the process is one of several.
-func (l layout) split() bool { return l.first != "" }
+// isSplit reports whether the process is one of several.
+func (l layout) isSplit() bool { return l.firstPart != "" }
 
 // names lists the parts of this process, in the order of the table.
 func (l layout) names() (names []string) {
 	for _, one := range parts {
-		if l.here[one.name] {
+		if l.local[one.name] {
 			names = append(names, one.name)
 		}
 	}
@@ -247,24 +258,23 @@ func (l layout) names() (names []string) {
 }
 
 // socket is the name of the local socket: with --only, that of the first part
-// that was named.
-func (l layout) socket() string { return capability.DefaultSocket(os.Geteuid(), l.first) }
+// in it.
+func (l layout) socket() string { return capability.DefaultSocket(os.Geteuid(), l.firstPart) }
 
-const opParts = "node.parts"
+const partsOp = "node.parts"
 
 func unknownPart(name string) error {
-	err := fault.New(opParts, fault.Malformed, "there is no part %q", shorten(name))
-	err.Next = "Name one or more of " + strings.Join(PartNames(), ", ") + ", with commas between them: --only store,gateway."
+	err := fault.New(partsOp, fault.Malformed, "there is no part %q", shorten(name)).
+		Advise("Name one or more of " + strings.Join(PartNames(), ", ") + ", separated by commas: --only store,gateway.")
 	if near := nearestPart(name); near != "" {
 		err.Detail += "; did you mean " + near + "?"
 	}
 	return err
 }
 
-func partOff(name string) error {
-	err := fault.New(opParts, fault.Malformed, "the part %s is turned off", name)
-	err.Next = "Set facets." + name + ".enabled = true in the configuration, or MICRO_FACETS__" + strings.ToUpper(name) + "__ENABLED=true, in this process and in that of the gateway."
-	return err
+func partDisabled(name string) error {
+	return fault.New(partsOp, fault.Malformed, "the part %s is turned off", name).
+		Advise("Set facets." + name + ".enabled = true in the configuration, or MICRO_FACETS__" + strings.ToUpper(name) + "__ENABLED=true, in this process and in that of the gateway.")
 }
 
 func shorten(text string) string {
@@ -275,17 +285,17 @@ func shorten(text string) string {
 	return text
 }
 
-// nearestPart is the part that somebody most likely meant: one that begins and
-// ends in the same way, but for two letters or less in between.
+// nearestPart is the part that was most likely meant: one that begins and ends
+// in the same way, but for two letters or less in between.
 func nearestPart(name string) string {
 	name = strings.ToLower(strings.TrimSpace(name))
 	for _, known := range PartNames() {
-		least := min(len(name), len(known))
+		shorter := min(len(name), len(known))
 		from, to := 0, 0
-		for from < least && name[from] == known[from] {
+		for from < shorter && name[from] == known[from] {
 			from++
 		}
-		for to < least-from && name[len(name)-1-to] == known[len(known)-1-to] {
+		for to < shorter-from && name[len(name)-1-to] == known[len(known)-1-to] {
 			to++
 		}
 		if from+to >= 3 && max(len(name), len(known))-from-to <= 2 {
@@ -295,9 +305,9 @@ func nearestPart(name string) string {
 	return ""
 }
 
-func missingParts(asker string, missing []string) error {
+func missingParts(dependent string, missing []string) error {
 	slices.Sort(missing)
-	err := fault.New(opParts, fault.Malformed, "the part %s cannot work alone: nobody says where to find %s", asker, strings.Join(missing, ", "))
+	err := fault.New(partsOp, fault.Malformed, "the part %s needs the address of %s", dependent, strings.Join(missing, ", "))
 	var lines []string
 	for _, name := range missing {
 		lines = append(lines, fmt.Sprintf("%s = \"@%s\"", name, capability.DefaultSocket(os.Geteuid(), name)))
@@ -306,45 +316,44 @@ func missingParts(asker string, missing []string) error {
 	return err
 }
 
-// checkShared refuses secrets of its own to a process that must be one with
-// others: they would not know each other's capabilities, nor be one node to the
-// rest of the world.
-func (n *Node) checkShared(c Config) error {
-	if !n.layout.split() {
+// checkSharedSecrets rejects generated secrets in a process of a split node:
+// the processes would reject each other's capabilities, and have different
+// identities for the rest of the network.
+func (n *Node) checkSharedSecrets(c Config) error {
+	if !n.layout.isSplit() {
 		return nil
 	}
 	if !c.Auth.Root.IsSet() {
-		return &fault.Error{Op: opParts, Kind: fault.Malformed, Detail: "the parts of a node know each other by auth.root, and it is not set",
-			Next: "Make one secret for all of them, such as `openssl rand -hex 32 > root.key`, and set auth.root = \"file:root.key\", or MICRO_AUTH__ROOT=file:root.key."}
+		return &fault.Error{Op: partsOp, Kind: fault.Malformed, Detail: "the parts of a node authenticate each other by auth.root, and it is not set",
+			Next: "Create one secret for all of them, such as `openssl rand -hex 32 > root.key`, and set auth.root = \"file:root.key\", or MICRO_AUTH__ROOT=file:root.key."}
 	}
-	if n.presenceKnown() && c.Node.Identity == "ephemeral" {
-		return &fault.Error{Op: opParts, Kind: fault.Malformed, Detail: "the parts of a node share one identity, and this one would have a new one at each start",
-			Next: "Make one with `micronode identity new --out node.key`, and set node.identity = \"file:node.key\" for all of them, or --identity file:node.key."}
+	if n.usesIdentity() && c.Node.Identity == "ephemeral" {
+		return &fault.Error{Op: partsOp, Kind: fault.Malformed, Detail: "the parts of a node share one identity, and this process has an ephemeral one",
+			Next: "Create one with `micronode identity new --out node.key`, and set node.identity = \"file:node.key\" for all of them, or --identity file:node.key."}
 	}
 	return nil
 }
 
-// partDrain is how long a part alone may take to stop, where nobody says
-// otherwise.
+// partDrain is the default drain time of a part alone.
 const partDrain = 3 * time.Second
 
-// load reads the configuration. What is a default for a whole node may be
-// another for a part of it: only the gateway has the ports that everybody knows.
+// load reads the configuration. Some defaults of a part differ from those of a
+// whole node: only the gateway has the well-known ports.
 func load(options Options) (*config.Loaded[Config], error) {
 	loaded, err := Load(options.Profile, options.Sources)
 	if err != nil || len(options.Only) == 0 {
 		return loaded, err
 	}
 	c := &loaded.Value
-	unsaid := func(key string) bool { return loaded.Origin(key).Layer == config.LayerDefault }
-	if unsaid("node.drain") {
+	isDefault := func(key string) bool { return loaded.Origin(key).Layer == config.LayerDefault }
+	if isDefault("node.drain") {
 		c.Node.Drain = partDrain
 	}
 	if !slices.Contains(options.Only, gatewayPart) {
-		if unsaid("http.addr") {
+		if isDefault("http.addr") {
 			c.HTTP.Addr = anyPort
 		}
-		if unsaid("admin.addr") {
+		if isDefault("admin.addr") {
 			c.Admin.Addr = anyPort
 		}
 	}

@@ -13,31 +13,31 @@ import (
 	"micronode/internal/registry"
 )
 
-// registryStages is where the parts of the registry run.
+// registryStages are the stages of the registry's services.
 var registryStages = registry.Stages{State: stageState, Workers: stageWorkers, Intake: stageIntake}
 
-// openRegistry opens the log where it is kept, and makes the registry.
+// openRegistry opens the journal, and makes the registry.
 func (n *Node) openRegistry(ctx context.Context, c Config) error {
 	key, err := n.logKey(c.Registry.Storage)
 	if err != nil {
 		return err
 	}
 	spec := registry.Spec{
-		Config: c.Registry, Key: key, Skew: time.Duration(c.Node.ClockSkew), Announce: n.announce,
+		Config: c.Registry, Key: key, Skew: time.Duration(c.Node.ClockSkew), Announce: n.onCommit,
 		Shared: c.Registry.Storage.URL != "", Metrics: n.metrics, Readiness: n.readiness, Tracer: n.tracing.Tracer(),
 	}
 	switch {
 	case spec.Shared:
 		spec.Journal, err = openEtcd(ctx, c.Registry.Storage)
 	case n.folder != nil:
-		spec.Journal, err = c.Registry.Storage.InFolder(n.folder.in(registryFolder))
+		spec.Journal, err = c.Registry.Storage.InFolder(n.folder.join(registryFolder))
 	default:
 		spec.Journal = c.Registry.Storage.InMemory()
 	}
 	if err != nil {
 		return err
 	}
-	n.openLetters()
+	n.openCommitMessages()
 	if n.registry, err = registry.New(ctx, n.inventory, spec); err != nil {
 		n.registry = nil
 		_ = spec.Journal.Close() // nothing was written
@@ -45,9 +45,9 @@ func (n *Node) openRegistry(ctx context.Context, c Config) error {
 	return err
 }
 
-// logKey is the key that signs checkpoints: one that was given, or one that is
-// made from the node's own, so that no signature for the one purpose can ever
-// be taken for one of the other.
+// logKey is the key that signs checkpoints: a configured one, or one that is
+// derived from the node's own, so that a signature for one purpose can never be
+// used for the other.
 func (n *Node) logKey(s registry.Storage) (ed25519.PrivateKey, error) {
 	if s.LogKey.IsSet() {
 		given, err := LoadIdentity(s.LogKey.Reveal())
@@ -63,43 +63,43 @@ func (n *Node) logKey(s registry.Storage) (ed25519.PrivateKey, error) {
 	return ed25519.NewKeyFromSeed(seed), nil
 }
 
-// announce passes a new version on to the node bus.
-func (n *Node) announce(news registry.Committed) {
-	n.governed()
-	n.publish(news)
-	n.Tell(Event{Type: RegistryUpdated, Name: strconv.FormatUint(news.Head.Version, 10), Detail: news.Head.Hash.String()})
+// onCommit publishes a new version on the node bus.
+func (n *Node) onCommit(commit registry.Committed) {
+	n.onRegistryChange()
+	n.publishCommit(commit)
+	n.PublishEvent(Event{Type: RegistryUpdated, Name: strconv.FormatUint(commit.Head.Version, 10), Detail: commit.Head.Hash.String()})
 }
 
-// heardRegistry writes down who asked for what, and what came of it.
-func (n *Node) heardRegistry(event registry.Event) {
+// onRegistryEvent logs requests to the registry and their results.
+func (n *Node) onRegistryEvent(event registry.Event) {
 	level := slog.LevelInfo
 	switch event.Type {
-	case registry.Refused, registry.Failed:
+	case registry.EventRefused, registry.EventStorageFailed:
 		level = slog.LevelWarn
-	case registry.Damaged:
+	case registry.EventDamaged:
 		level = slog.LevelError
-	case registry.Checkpointed:
+	case registry.EventCheckpointed:
 		level = slog.LevelDebug
 	}
-	n.tell(level, string(event.Type), aboutRegistry(event)...)
+	n.logAsync(level, string(event.Type), registryEventArgs(event)...)
 }
 
-// aboutRegistry is what an event says of itself.
-func aboutRegistry(event registry.Event) (args []any) {
-	add := func(said bool, key string, value any) {
-		if said {
+// registryEventArgs are the log attributes of an event.
+func registryEventArgs(event registry.Event) (args []any) {
+	add := func(present bool, key string, value any) {
+		if present {
 			args = append(args, key, value)
 		}
 	}
 	add(event.Proposal != "", "proposal", event.Proposal)
 	add(event.Signer != "", "signer", event.Signer)
 	add(event.Version != 0, "version", event.Version)
-	add(len(event.Diff) > 0 && event.Type != registry.CommittedNow, "diff", event.Diff) // it was told when it was proposed
+	add(len(event.Diff) > 0 && event.Type != registry.EventCommitted, "diff", event.Diff) // it was logged when it was proposed
 	add(event.Detail != "", "detail", event.Detail)
 	return args
 }
 
-// closeRegistry lets go of the log.
+// closeRegistry closes the registry.
 func (n *Node) closeRegistry() error {
 	if n.registry == nil {
 		return nil

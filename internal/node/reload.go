@@ -9,73 +9,76 @@ import (
 	"micronode/internal/ingress"
 )
 
-// Reload asks for the configuration to be read again, as SIGHUP does.
+// Reload requests that the configuration is read again, as SIGHUP does.
 func (n *Node) Reload(cause string) { _ = n.config.Trigger(cause) } // it fails only while the node drains
 
-// reload reads the configuration anew, from the same sources.
-func (n *Node) reload() (*config.Loaded[Config], error) {
+// loadConfig reads the configuration again, from the same sources.
+func (n *Node) loadConfig() (*config.Loaded[Config], error) {
 	return load(n.options)
 }
 
-// participant is what the node takes from a new configuration: the log level,
-// where spans go, the TLS keys, what the edge serves, whom the overlay talks to,
-// how the registry is kept, and how the index looks things up. The rest needs a restart.
+// participant is what the node applies from a new configuration: the log level,
+// the target of spans, the TLS keys, what the edge serves, the peers of the
+// overlay, how the registry is kept, and how the index looks things up. The
+// rest needs a restart.
 func (n *Node) participant() config.Participant[Config] {
-	return config.Participant[Config]{Name: "node", Verify: n.verify, Commit: n.commit}
+	return config.Participant[Config]{Name: "node", Verify: n.verifyConfig, Commit: n.applyConfig}
 }
 
-// verify tries what commit will do, without doing it.
-func (n *Node) verify(_, next Config) error {
+// verifyConfig checks everything that commit will do, without doing it.
+func (n *Node) verifyConfig(_, next Config) error {
 	if err := n.checkExposure(next); err != nil {
 		return err
 	}
-	if n.keyring == nil {
+	if n.tlsSource == nil {
 		return nil
 	}
-	_, err := ingress.LoadTLS(next.HTTP.Files())
+	_, err := ingress.LoadTLS(next.HTTP.TLSFiles())
 	return err
 }
 
-func (n *Node) commit(next Config) {
+func (n *Node) applyConfig(next Config) {
 	if err := n.setLevel(next.Log.Level); err != nil {
-		n.tell(slog.LevelError, "log level", "err", err)
+		n.logAsync(slog.LevelError, "log level", "err", err)
 	}
 	if err := n.tracing.Set(context.Background(), next.Trace.traces()); err != nil {
-		n.tell(slog.LevelError, "traces", "err", err)
+		n.logAsync(slog.LevelError, "traces", "err", err)
 	}
-	for part, take := range map[string]func() error{
+	for part, reconfigure := range map[string]func() error{
 		"edge":     func() error { return n.edge.Reconfigure(next.Edge) },
 		"overlay":  func() error { return n.overlay.Reconfigure(next.Overlay) },
 		"registry": func() error { return n.registry.Reconfigure(next.Registry) },
 		"index":    func() error { return n.index.Reconfigure(next.Index) },
 	} {
-		if err := n.here(part, take); err != nil {
-			n.tell(slog.LevelError, part, "err", err)
+		if err := n.ifLocal(part, reconfigure); err != nil {
+			n.logAsync(slog.LevelError, part, "err", err)
 		}
 	}
-	if n.keyring == nil {
+	if n.tlsSource == nil {
 		return
 	}
-	keys, err := ingress.LoadTLS(next.HTTP.Files())
-	if err != nil { // verified a moment ago: somebody is writing the files right now
-		n.tell(slog.LevelError, "TLS keys", "err", err)
+	keys, err := ingress.LoadTLS(next.HTTP.TLSFiles())
+	if err != nil { // verified a moment ago: the files are being written right now
+		n.logAsync(slog.LevelError, "TLS keys", "err", err)
 		return
 	}
-	n.keyring.Store(keys)
+	n.tlsSource.Store(keys)
 }
 
-// reloaded counts and tells what became of a reload.
-func (n *Node) reloaded(result config.Result) {
+// onReload counts and logs the result of a reload.
+func (n *Node) onReload(result config.Result) {
 	n.metrics.ConfigReloads.WithLabelValues(string(result.Outcome)).Inc()
+	n.metrics.ConfigCoalesced(result.Coalesced)
 	cause := strings.Join(result.Causes, ", ")
 	switch result.Outcome {
 	case config.Rejected:
-		n.tell(slog.LevelError, "config rejected, the old one stays", "cause", cause, "err", result.Err)
+		_ = n.ifLocal("registry", func() error { n.registry.CountRejectedConfig(); return nil }) // counting cannot fail
+		n.logAsync(slog.LevelError, "config rejected, the old one stays in effect", "cause", cause, "err", result.Err)
 	case config.Unchanged:
-		n.tell(slog.LevelInfo, "config unchanged", "cause", cause)
+		n.logAsync(slog.LevelInfo, "config unchanged", "cause", cause)
 	default:
 		n.metrics.ConfigUpdates.Inc()
-		n.tell(slog.LevelInfo, "config applied", "cause", cause, "changed", result.Changed, "need_restart", result.NeedRestart)
-		n.Tell(Event{Type: ConfigUpdated, Detail: cause})
+		n.logAsync(slog.LevelInfo, "config applied", "cause", cause, "changed", result.Changed, "need_restart", result.NeedRestart)
+		n.PublishEvent(Event{Type: ConfigUpdated, Detail: cause})
 	}
 }

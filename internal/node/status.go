@@ -2,41 +2,36 @@ package node
 
 import (
 	"net/http"
-	"net/netip"
-	"time"
 
 	"micronode/client"
-	"micronode/fault"
-	"micronode/internal/capability"
 	"micronode/internal/ingress"
 	"micronode/internal/store"
 )
 
-// Info is what there is to know about a node that does not change while it
-// runs.
+// Info is what does not change while a node runs.
 type Info struct {
 	PeerID    string
-	Ephemeral bool // the peer ID is another at the next start
+	Ephemeral bool // the peer ID changes at the next start
 	Version   string
 	Profile   string
 	HTTP      string   // URL
 	Admin     string   // URL
-	Overlay   string   // ID@HOST:PORT, which another node takes as --peer; empty if nobody can call
+	Overlay   string   // ID@HOST:PORT, which another node takes as --peer; empty if it does not listen
 	DHT       []string // multiaddrs, which another node takes as index.dht.bootstrap; empty if it is off
 	Socket    string
-	Parts     []string // what runs here, with --only; empty for everything
+	Parts     []string // the parts that run here, with --only; empty for all
 	Amnesia   bool
-	Folder    string   // what is written to; empty in amnesia
+	Folder    string   // the folder that is written to; empty in amnesia
 	Confined  string   // what the kernel enforces, in words
-	Packs     []string // URLs of the TileJSON of what is served
+	Packs     []string // URLs of the TileJSON of the mounted packs
 	Origins   []string // URLs under which allow-listed origins are served
 	Open      bool
 }
 
-// Info tells what the banner shows.
+// Info returns what the banner shows.
 func (n *Node) Info() Info {
 	scheme := "http://"
-	if n.keyring != nil {
+	if n.tlsSource != nil {
 		scheme = "https://"
 	}
 	gateway := scheme + n.http.Addr().String()
@@ -45,7 +40,7 @@ func (n *Node) Info() Info {
 		HTTP: gateway, Admin: scheme + n.admin.Addr().String(), Socket: n.socket,
 		Amnesia: n.amnesiac(), Confined: n.confinement(), Open: n.options.Open,
 	}
-	if n.layout.split() {
+	if n.layout.isSplit() {
 		info.Parts = n.layout.names()
 	}
 	if at := n.overlayAddr(); at != "" {
@@ -58,16 +53,16 @@ func (n *Node) Info() Info {
 	if n.edge == nil {
 		return info
 	}
-	for _, path := range n.edge.Maps() {
+	for _, path := range n.edge.TileJSONPaths() {
 		info.Packs = append(info.Packs, gateway+path)
 	}
-	for _, path := range n.edge.Origins() {
+	for _, path := range n.edge.OriginPaths() {
 		info.Origins = append(info.Origins, gateway+path)
 	}
 	return info
 }
 
-// overlayAddr is where the overlay of this process listens, or empty.
+// overlayAddr is the address of the overlay in this process, or empty.
 func (n *Node) overlayAddr() string {
 	if n.overlay == nil || n.overlay.Addr() == nil {
 		return ""
@@ -75,19 +70,19 @@ func (n *Node) overlayAddr() string {
 	return n.overlay.Addr().String()
 }
 
-// dht is where the index of this process is found in the DHT.
+// dht are the addresses of this process's index in the DHT.
 func (n *Node) dht() []string {
 	if n.index == nil {
 		return nil
 	}
-	return n.index.DHT()
+	return n.index.DHTAddrs()
 }
 
-// confinement says in words what the kernel enforces.
+// confinement describes what the kernel enforces.
 func (n *Node) confinement() string {
 	switch {
-	case !n.achieved.Landlock:
-		return "not enforced by the kernel: " + n.achieved.Reason
+	case !n.confined.Landlock:
+		return "not enforced by the kernel: " + n.confined.Reason
 	case n.amnesiac():
 		return "the kernel refuses every write to disk"
 	default:
@@ -95,11 +90,11 @@ func (n *Node) confinement() string {
 	}
 }
 
-func (n *Node) status(w http.ResponseWriter, _ *http.Request) error {
+func (n *Node) handleStatus(w http.ResponseWriter, _ *http.Request) error {
 	return ingress.WriteJSON(w, http.StatusOK, n.Status())
 }
 
-// Status tells what the node is doing now, in the words of the SDK.
+// Status returns what the node is doing now, in the types of the SDK.
 func (n *Node) Status() client.Status {
 	verdict := n.readiness.Evaluate()
 	var usage store.Usage
@@ -112,7 +107,9 @@ func (n *Node) Status() client.Status {
 		Ready:  verdict.Ready, WriteReady: verdict.WriteReady, Degraded: verdict.Degraded,
 		Store: client.Store{Objects: usage.Objects, Bytes: usage.Bytes, Budget: usage.Budget},
 	}
-	s.Listen.Overlay, s.Listen.DHT, s.Parts = n.overlayAddr(), n.dht(), n.describeParts()
+	used, _ := n.memory.used() // zero where it cannot be measured
+	s.Memory = client.Memory{Used: int64(used), Limit: int64(n.memory.limit.bytes), From: n.memory.limit.source}
+	s.Listen.Overlay, s.Listen.DHT, s.Parts = n.overlayAddr(), n.dht(), n.clientParts()
 	for _, unit := range n.supervisor.Status() {
 		line := client.Service{Name: unit.Name, State: string(unit.State), Restarts: int(unit.Restarts)}
 		if unit.LastErr != nil {
@@ -126,95 +123,4 @@ func (n *Node) Status() client.Status {
 		}
 	}
 	return s
-}
-
-// MintRequest asks for a capability.
-type MintRequest struct {
-	Scopes []string `json:"scopes"`
-	TTL    int64    `json:"ttl_s"`
-	Path   string   `json:"path,omitempty"`
-	Topic  string   `json:"topic,omitempty"`
-	Rate   string   `json:"rate,omitempty"` // 10/1s, or 10/1s burst 20
-	IPs    []string `json:"ips,omitempty"`  // addresses or prefixes
-}
-
-// Minted is the answer to a MintRequest.
-type Minted struct {
-	Token   string    `json:"token"`
-	Expires time.Time `json:"expires"`
-}
-
-// mint makes a capability. Who may ask for one may do everything, so nothing
-// is gained by asking for less than one has.
-func (n *Node) mint(w http.ResponseWriter, r *http.Request) error {
-	var ask MintRequest
-	if err := ingress.DecodeJSON(r, &ask); err != nil {
-		return err
-	}
-	caveats, err := ask.caveats(time.Now())
-	if err != nil {
-		return err
-	}
-	token, err := n.authority.Mint(caveats)
-	if err != nil {
-		return err
-	}
-	w.Header().Set("Cache-Control", "no-store")
-	return ingress.WriteJSON(w, http.StatusCreated, Minted{Token: token, Expires: caveats.Expires.UTC()})
-}
-
-// longestTTL keeps a capability from outliving whoever remembers that it was
-// given.
-const longestTTL = 366 * 24 * time.Hour
-
-func (m MintRequest) caveats(now time.Time) (capability.Caveats, error) {
-	const op = "token.mint"
-	ttl := time.Duration(m.TTL) * time.Second
-	if m.TTL < 1 || m.TTL > int64(longestTTL/time.Second) {
-		err := fault.New(op, fault.Malformed, "ttl_s must be from 1 to %d seconds", int64(longestTTL/time.Second))
-		err.Next = "Say how long the capability is to be good for, with --ttl."
-		return capability.Caveats{}, err
-	}
-	caveats := capability.Caveats{Expires: now.Add(ttl)}
-	if m.Path != "" {
-		caveats.Paths = []string{m.Path}
-	}
-	if m.Topic != "" {
-		caveats.Topics = []string{m.Topic}
-	}
-	for _, text := range m.Scopes {
-		scope, err := capability.ParseScope(text)
-		if err != nil {
-			return caveats, err
-		}
-		caveats.Scopes = append(caveats.Scopes, scope)
-	}
-	if m.Rate != "" {
-		rate, err := capability.ParseRate(m.Rate)
-		if err != nil {
-			return caveats, err
-		}
-		caveats.Rate = rate
-	}
-	for _, text := range m.IPs {
-		prefix, err := parsePrefix(text)
-		if err != nil {
-			return caveats, err
-		}
-		caveats.Clients = append(caveats.Clients, prefix)
-	}
-	return caveats, nil
-}
-
-func parsePrefix(text string) (netip.Prefix, error) {
-	if address, err := netip.ParseAddr(text); err == nil {
-		return netip.PrefixFrom(address, address.BitLen()), nil
-	}
-	prefix, err := netip.ParsePrefix(text)
-	if err != nil {
-		wrong := fault.New("token.mint", fault.Malformed, "%q is neither an IP address nor a prefix", text)
-		wrong.Next = "Write 192.0.2.7 or 192.0.2.0/24."
-		return prefix, wrong
-	}
-	return prefix, nil
 }

@@ -5,124 +5,164 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"sync/atomic"
 
 	"micronode/b3"
+	"micronode/fault"
 	"micronode/internal/edge"
+	"micronode/internal/flow"
+	"micronode/internal/observe"
 	"micronode/internal/store"
 )
 
-// shelfShare is the part of the store's budget that answers may take that are
-// kept ready for the warm lane. It comes on top of the budget.
-const shelfShare = 8
+// objectCacheDivisor is the fraction of the store's budget that prepared
+// answers for the warm lane may take. It comes on top of the budget.
+const objectCacheDivisor = 8
 
-// uploads is how many bodies are streamed in at a time; as many may wait.
-const uploads = 64
+// maxUploads is how many bodies are streamed in at a time; as many may wait.
+const maxUploads = 64
 
-// openStore opens the place where objects are kept, and makes its HTTP face.
+// openStore opens the store of objects, and makes its HTTP routes.
 func (n *Node) openStore(ctx context.Context, c Config) (err error) {
 	switch {
 	case c.Store.URL != "":
 		n.store, err = openS3(ctx, n.inventory, c.Store)
 	case n.folder != nil:
-		n.store, err = store.OpenDisk(n.inventory, c.Store.DiskSpec(n.folder.in(objectFolder)))
+		n.store, err = store.OpenDisk(n.inventory, c.Store.DiskSpec(n.folder.join(objectsFolder)))
 	default:
 		if err = c.Store.CheckRAM(); err == nil {
 			n.store = n.newRAM(c.Store.RAMSpec(true))
 		}
 	}
 	if err != nil {
-		n.store = nil // not an interface around nothing
+		n.store = nil // not a non-nil interface around nil
 		return err
 	}
-	n.shelf = store.NewShelf(int64(c.Store.RAMBytes)/shelfShare, n.store)
-	n.objects = store.NewObjects(n.inventory, store.ObjectsSpec{
-		Store: announced{n.store, n.stored, n.removed}, Shelf: n.shelf, Submit: n.submitIdempotent, Uploads: uploads,
+	n.objectCache = store.NewObjectCache(int64(c.Store.RAMBytes)/objectCacheDivisor, n.store)
+	n.objects = store.NewObjectHandler(n.inventory, store.ObjectHandlerSpec{
+		Store: notifyingStore{n.store, n.memory, &n.storeFull, n.onStored, n.onRemoved}, Cache: n.objectCache, Submit: n.submitIdempotent, Uploads: maxUploads,
 	})
 	n.registerStoreMetrics()
 	return nil
 }
 
-// announced is a store that tells of every object that is new in it, and of
-// those that are removed.
-type announced struct {
+// notifyingStore is a store that reports every new object, and those that are
+// removed.
+type notifyingStore struct {
 	store.Store
-	tell, gone func(b3.Address)
+	memory          *memoryMonitor
+	full            *atomic.Bool // for lack of space
+	onPut, onDelete func(b3.Address)
 }
 
-// Put takes an object in.
-func (s announced) Put(ctx context.Context, src io.Reader, o store.PutOptions) (store.Info, bool, error) {
+// Put stores an object, while there is memory.
+func (s notifyingStore) Put(ctx context.Context, src io.Reader, o store.PutOptions) (store.Info, bool, error) {
+	if err := s.memory.admit(); err != nil {
+		return store.Info{}, false, err
+	}
 	info, created, err := s.Store.Put(ctx, src, o)
 	if err == nil && created {
-		s.tell(info.Address)
+		s.onPut(info.Address)
+	}
+	if fault.KindOf(err) == fault.StoreFull {
+		s.full.Store(true)
 	}
 	return info, created, err
 }
 
+// storeFullFraction is the fraction of the budget from which on a store that
+// has refused an object is full, and not merely too small for that one.
+const storeFullFraction = 0.9
+
+// watchStore reports to readiness that the store refuses objects, until space
+// is freed. A store that is full of evictable objects is not full.
+func (n *Node) watchStore() {
+	if n.store == nil {
+		return
+	}
+	n.readiness.Gauge(observe.Gauge{
+		Service: "store", Name: "room", Effect: flow.StopsWrites,
+		Reason: "the store is full, and objects are refused",
+		Next:   "Delete objects, pin fewer of them, or raise store.ram_bytes (store.disk_bytes with --persist).",
+		Read: func() (float64, uint64) {
+			if !n.storeFull.Load() {
+				return 0, 0
+			}
+			usage := n.store.Usage()
+			if float64(usage.Bytes) < storeFullFraction*float64(usage.Budget) || usage.Budget == 0 {
+				n.storeFull.Store(false)
+				return 0, 0
+			}
+			return 1, 0
+		},
+	})
+}
+
 // Delete removes one.
-func (s announced) Delete(ctx context.Context, address b3.Address) error {
+func (s notifyingStore) Delete(ctx context.Context, address b3.Address) error {
 	err := s.Store.Delete(ctx, address)
 	if err == nil {
-		s.gone(address)
+		s.onDelete(address)
 	}
 	return err
 }
 
-// stored lets the index, and who knows what can be searched, know of an object
-// that came in from outside.
-func (n *Node) stored(address b3.Address) {
+// onStored tells the index and the library of an object that was stored from
+// outside.
+func (n *Node) onStored(address b3.Address) {
 	if n.library != nil {
-		n.library.Offer(address)
+		n.library.ObjectAdded(address)
 	}
 	if n.index != nil {
-		n.index.Has(address)
+		n.index.ObjectAdded(address)
 	} else {
-		n.far.index.Has(address)
+		n.remoteClients.index.ObjectAdded(address)
 	}
 }
 
-// removed lets who knows what can be searched know of an object that is gone.
-func (n *Node) removed(address b3.Address) {
+// onRemoved tells the library of an object that was removed.
+func (n *Node) onRemoved(address b3.Address) {
 	switch {
 	case n.library != nil:
-		n.library.Forget(address)
+		n.library.ObjectRemoved(address)
 	case n.index == nil:
-		n.far.index.Gone(address)
+		n.remoteClients.index.ObjectRemoved(address)
 	}
 }
 
-// kept is the store as parts use it that take objects in. A store elsewhere tells
-// the index by itself.
-func (n *Node) kept() store.Store {
-	if n.far.store != nil {
-		return n.far.store
+// storeForWrites is the store for parts that store objects. A remote store
+// notifies the index by itself.
+func (n *Node) storeForWrites() store.Store {
+	if n.remoteClients.store != nil {
+		return n.remoteClients.store
 	}
-	return announced{n.store, n.stored, n.removed}
+	return notifyingStore{n.store, n.memory, &n.storeFull, n.onStored, n.onRemoved}
 }
 
-// newRAM makes a store in memory that gives up what it does not need.
+// newRAM makes a store in memory that releases unused memory.
 func (n *Node) newRAM(spec store.RAMSpec) *store.RAM {
 	ram := store.NewRAM(n.inventory, spec)
 	n.purger.Register(ram.Trim)
 	return ram
 }
 
-// openEdge opens the edge and the store of its cache, which is its own: what
-// origins sent is evicted by other rules than what people put here.
+// openEdge opens the edge and the store of its cache, which is its own: the
+// answers of origins are evicted by other rules than stored objects.
 func (n *Node) openEdge(ctx context.Context, c Config) (err error) {
 	spec := edge.Spec{
 		Config: c.Edge, WorkRate: c.Limits.WorkRate, Amnesia: n.amnesiac(), Metrics: n.metrics, Readiness: n.readiness,
 	}
-	if spec.Content, err = n.newContent(); err != nil {
+	if spec.Objects, err = n.newEdgeContent(); err != nil {
 		return err
 	}
 	if n.amnesiac() {
 		spec.Store = n.newRAM(c.Edge.RAMSpec())
 	} else {
-		spec.Folder = n.folder.in(edgeFolder, "entries")
-		fleeting := c.Edge.RAMSpec()
-		fleeting.Name = "fleeting"
-		spec.Fleeting = n.newRAM(fleeting)
-		spec.Store, err = store.OpenDisk(n.inventory, c.Edge.DiskSpec(n.folder.in(edgeFolder, objectFolder)))
+		spec.Folder = n.folder.join(edgeFolder, "entries")
+		memSpec := c.Edge.RAMSpec()
+		memSpec.Name = "fleeting"
+		spec.Transient = n.newRAM(memSpec)
+		spec.Store, err = store.OpenDisk(n.inventory, c.Edge.DiskSpec(n.folder.join(edgeFolder, objectsFolder)))
 	}
 	if err == nil {
 		n.edge, err = edge.New(ctx, n.inventory, spec)
@@ -130,9 +170,9 @@ func (n *Node) openEdge(ctx context.Context, c Config) (err error) {
 	return err
 }
 
-// audit writes what the edge fetched and refused to the log. Fetches are what
-// it is there for, so they are only of interest to who looks for something.
-func (n *Node) audit(event edge.Event) {
+// onEdgeEvent logs what the edge fetched and refused. Fetches are routine, so
+// they are logged at debug level only.
+func (n *Node) onEdgeEvent(event edge.Event) {
 	level := slog.LevelInfo
 	if event.Fetched() {
 		level = slog.LevelDebug
@@ -140,18 +180,18 @@ func (n *Node) audit(event edge.Event) {
 	if !n.log.Enabled(context.Background(), level) {
 		return
 	}
-	n.tell(level, "edge "+string(event.Type), "url", event.URL, "status", event.Status, "bytes", event.Bytes,
+	n.logAsync(level, "edge "+string(event.Type), "url", event.URL, "status", event.Status, "bytes", event.Bytes,
 		"took", event.Took, "count", event.Count, "reason", event.Reason)
 }
 
-// closeStores lets go of what is kept.
+// closeStores closes the stores.
 func (n *Node) closeStores() error {
 	var problems []error
 	if n.edge != nil {
 		problems = append(problems, n.edge.Close())
 	}
-	if n.shelf != nil {
-		n.shelf.Clear()
+	if n.objectCache != nil {
+		n.objectCache.Clear()
 	}
 	if n.store != nil {
 		problems = append(problems, n.store.Close())

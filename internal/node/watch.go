@@ -4,29 +4,30 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"micronode/internal/ingress"
 	"micronode/internal/observe"
 	"micronode/internal/supervise"
 )
 
-// note is a line for the log that its author does not wait for: whoever tells
-// it may be the supervisor in the middle of a drain, and a terminal that does
-// not scroll must not stop that.
-type note struct {
+// logLine is a line for the log that its author does not wait for: the author
+// may be the supervisor in the middle of a drain, and a terminal that does not
+// scroll must not block that.
+type logLine struct {
 	level   slog.Level
 	message string
 	args    []any
 }
 
-// tell queues a note. The oldest are dropped, and counted, if nobody writes
-// them out fast enough.
-func (n *Node) tell(level slog.Level, message string, args ...any) {
-	_ = n.telemetry.TryPush(note{level, message, args}) // fails only when closed: the report says the rest
+// logAsync queues a line. If they are not written fast enough, the oldest are
+// dropped and counted.
+func (n *Node) logAsync(level slog.Level, message string, args ...any) {
+	_ = n.telemetry.TryPush(logLine{level, message, args}) // fails only when closed: the report has the rest
 }
 
-// serveTelemetry is the one consumer of what everybody tells in passing.
-func (n *Node) serveTelemetry(ctx context.Context) error {
+// serveLogLines is the one consumer of the queued lines.
+func (n *Node) serveLogLines(ctx context.Context) error {
 	for {
 		line, err := n.telemetry.Pop(ctx)
 		if err != nil {
@@ -36,69 +37,71 @@ func (n *Node) serveTelemetry(ctx context.Context) error {
 	}
 }
 
-// serveReadiness tells the bus whenever readiness is another than before.
+// serveReadiness publishes every change of readiness on the bus.
 func (n *Node) serveReadiness(ctx context.Context) error {
 	return n.readiness.Watch(ctx, func(now observe.Verdict) {
-		n.tell(slog.LevelInfo, "readiness", "ready", now.Ready, "write_ready", now.WriteReady, "degraded", now.Degraded, "missing", now.Missing)
-		n.Tell(Event{Type: ReadyChanged})
+		n.logAsync(slog.LevelInfo, "readiness", "ready", now.Ready, "write_ready", now.WriteReady, "degraded", now.Degraded, "missing", now.Missing)
+		n.PublishEvent(Event{Type: ReadyChanged})
 	})
 }
 
-// Tell publishes an event on the node bus. A Shutdown is also kept as state,
-// so that the one who must act on it finds it there even if the event itself
-// is lost among too many others.
-func (n *Node) Tell(event Event) {
+// PublishEvent publishes an event on the node bus. A Shutdown is also kept as
+// state, so that serveBus finds it even if the event itself is lost among too
+// many others.
+func (n *Node) PublishEvent(event Event) {
+	event.At = time.Now()
 	if event.Type == Shutdown {
-		n.shutdown.Store(event.Detail)
+		n.shutdownReason.Store(event.Detail)
 	}
 	_ = n.bus.Publish(event) // a closed bus means that the drain is under way
 }
 
-// serveBus acts on a Shutdown on the bus, so that a part of the node can ask
-// for the same drain that a signal starts.
+// serveBus acts on a Shutdown on the bus, so that a part of the node can
+// request the same drain that a signal starts.
 func (n *Node) serveBus(ctx context.Context) error {
 	for {
-		event, err := n.orders.Recv(ctx)
+		event, err := n.busReader.Recv(ctx)
 		if err != nil {
 			return nil // closed by the drain
 		}
 		if event.Type == Shutdown {
-			n.obey()
+			n.startDrain()
 		}
 	}
 }
 
 // reconcile catches up after events were lost.
-func (n *Node) reconcile(ctx context.Context, missed uint64) error {
-	n.lag.Lagged(ctx, "bus", "shutdown", missed)
-	if _, orders := n.shutdown.Seen(); orders > 0 {
-		n.obey()
+func (n *Node) reconcile(context.Context, uint64) error {
+	if _, stores := n.shutdownReason.LoadVersion(); stores > 0 {
+		n.startDrain()
 	}
 	return nil
 }
 
-func (n *Node) obey() { n.supervisor.Shutdown("asked for on the bus: " + n.shutdown.Load()) }
+func (n *Node) startDrain() {
+	n.supervisor.Shutdown("asked for on the bus: " + n.shutdownReason.Load())
+}
 
-// observed turns what the supervisor sees into events and log lines. It is
-// called outside every lock and never blocks.
-func (n *Node) observed(event supervise.Event) {
+// onSupervisorEvent turns events of the supervisor into bus events and log
+// lines. It is called outside every lock and never blocks.
+func (n *Node) onSupervisorEvent(event supervise.Event) {
 	switch event.Type {
 	case supervise.EventFailed, supervise.EventDegraded, supervise.EventDown, supervise.EventAborted, supervise.EventLeftRunning:
-		n.tell(slog.LevelWarn, "service "+string(event.Type), "name", event.Name, "worker", event.Worker, "detail", event.Detail, "err", event.Err)
+		n.logAsync(slog.LevelWarn, "service "+string(event.Type), "name", event.Name, "worker", event.Worker, "detail", event.Detail, "err", event.Err)
 	case supervise.EventRestarting:
-		n.tell(slog.LevelInfo, "service restarting", "name", event.Name, "worker", event.Worker, "delay", event.Delay)
-		n.Tell(Event{Type: ServiceRestarted, Name: event.Name})
+		n.logAsync(slog.LevelInfo, "service restarting", "name", event.Name, "worker", event.Worker, "delay", event.Delay)
+		n.PublishEvent(Event{Type: ServiceRestarted, Name: event.Name})
 	case supervise.EventDraining:
-		n.tell(slog.LevelInfo, "draining", "reason", event.Detail)
+		n.logAsync(slog.LevelInfo, "draining", "reason", event.Detail)
 	}
 	if n.readiness != nil {
 		n.readiness.Recheck()
 	}
 }
 
-// answered tells of a request: in detail for whoever debugs, and always if it
-// was our own fault.
-func (n *Node) answered(a ingress.Answer) {
+// logRequest logs a request: at debug level, and always if it failed on our
+// side.
+func (n *Node) logRequest(a ingress.RequestSummary) {
 	level := slog.LevelDebug
 	if a.Status >= http.StatusInternalServerError && a.Status != http.StatusServiceUnavailable {
 		level = slog.LevelWarn
@@ -106,6 +109,6 @@ func (n *Node) answered(a ingress.Answer) {
 	if !n.log.Enabled(context.Background(), level) {
 		return
 	}
-	n.tell(level, "request", "method", a.Method, "route", a.Route, "status", a.Status, "bytes", a.Bytes,
+	n.logAsync(level, "request", "method", a.Method, "route", a.Route, "status", a.Status, "bytes", a.Bytes,
 		"took", a.Took, "client", a.Client, "local", a.Local, "corr_id", a.CorrID)
 }

@@ -8,36 +8,36 @@ import (
 	"time"
 )
 
-// loop gives the same bytes for ever.
-type loop struct {
+// repeatReader returns the same bytes for ever.
+type repeatReader struct {
 	wire []byte
 	at   int
 }
 
-func (l *loop) Read(p []byte) (n int, err error) {
+func (r *repeatReader) Read(p []byte) (n int, err error) {
 	for n < len(p) {
-		copied := copy(p[n:], l.wire[l.at:])
+		copied := copy(p[n:], r.wire[r.at:])
 		n += copied
-		l.at = (l.at + copied) % len(l.wire)
+		r.at = (r.at + copied) % len(r.wire)
 	}
 	return n, nil
 }
 
-var sizesOfBench = []int{1 << 10, 64 << 10}
+var benchSizes = []int{1 << 10, 64 << 10}
 
-// allocations fails if a call allocates more than it may. The collector empties
+// checkAllocs fails if a call allocates more than it may. The collector empties
 // pools now and then; AllocsPerRun rounds the average down, so that is not seen.
-func allocations(t *testing.T, what string, most float64, call func()) {
+func checkAllocs(t *testing.T, what string, most float64, call func()) {
 	t.Helper()
-	if got := testing.AllocsPerRun(200, call); got > most+dropped {
+	if got := testing.AllocsPerRun(200, call); got > most+poolAllocs {
 		t.Errorf("%s: %.0f allocations, at most %.0f are allowed", what, got, most)
 	}
 }
 
 // The hot paths state what they allocate, and are held to it.
 func TestAllocations(t *testing.T) {
-	for _, size := range sizesOfBench {
-		g := sealed(t, letterOf(string(noise(size))))
+	for _, size := range benchSizes {
+		g := sealed(t, testMessage(string(noise(size))))
 		wire, err := plain.AppendMessage(nil, Event, 1, &g)
 		if err != nil {
 			t.Fatal(err)
@@ -45,35 +45,35 @@ func TestAllocations(t *testing.T) {
 		payload := wire[HeaderSize:]
 		name := func(what string) string { return fmt.Sprintf("%s, %d bytes", what, size) }
 
-		r := NewReader(&loop{wire: wire}, plain)
-		allocations(t, name("a frame, viewed"), 0, func() {
+		r := NewReader(&repeatReader{wire: wire}, plain)
+		checkAllocs(t, name("a frame, viewed"), 0, func() {
 			if _, err := r.Next(); err != nil {
 				t.Fatal(err)
 			}
 		})
-		allocations(t, name("a frame, taken"), 0, func() {
+		checkAllocs(t, name("a frame, taken"), 0, func() {
 			_, _ = r.Next()
 			r.Take().Release()
 		})
 		dst := make([]byte, 0, 2*len(wire))
-		allocations(t, name("Append"), 0, func() { _, _ = Append(dst, Frame{Payload: payload}) })
-		allocations(t, name("AppendMessage"), 0, func() { _, _ = plain.AppendMessage(dst, Event, 1, &g) })
-		allocations(t, name("Recognise"), 0, func() {
+		checkAllocs(t, name("Append"), 0, func() { _, _ = Append(dst, Frame{Payload: payload}) })
+		checkAllocs(t, name("AppendMessage"), 0, func() { _, _ = plain.AppendMessage(dst, Event, 1, &g) })
+		checkAllocs(t, name("Recognise"), 0, func() {
 			var seen Gossip
-			if !seen.Recognise(payload) {
+			if !seen.DecodeFast(payload) {
 				t.Fatal("not recognised")
 			}
 		})
-		allocations(t, name("Decode"), 1, func() { _, _ = Decode(payload) })
-		allocations(t, name("Open"), 1, func() { _, _, _ = g.Open() })
-		if dropped > 0 {
+		checkAllocs(t, name("Decode"), 1, func() { _, _ = Decode(payload) })
+		checkAllocs(t, name("Open"), 1, func() { _, _, _ = g.Open() })
+		if poolAllocs > 0 {
 			continue // making an encoder again and again takes seconds under the race detector
 		}
 		text := prose(size)
-		packedWire, _ := packed.Append(nil, Frame{Payload: text})
-		allocations(t, name("Append, compressed"), 1, func() { _, _ = packed.Append(dst, Frame{Payload: text}) })
-		r = NewReader(&loop{wire: packedWire}, packed)
-		allocations(t, name("a frame, inflated"), 1, func() {
+		packedWire, _ := compressed.Append(nil, Frame{Payload: text})
+		checkAllocs(t, name("Append, compressed"), 1, func() { _, _ = compressed.Append(dst, Frame{Payload: text}) })
+		r = NewReader(&repeatReader{wire: packedWire}, compressed)
+		checkAllocs(t, name("a frame, inflated"), 1, func() {
 			if _, err := r.Next(); err != nil {
 				t.Fatal(err)
 			}
@@ -82,13 +82,13 @@ func TestAllocations(t *testing.T) {
 }
 
 func BenchmarkReader(b *testing.B) {
-	for _, size := range sizesOfBench {
-		for _, codec := range []Codec{plain, packed} {
+	for _, size := range benchSizes {
+		for _, codec := range []Codec{plain, compressed} {
 			wire, _ := codec.Append(nil, Frame{Flags: Event, Payload: prose(size)})
 			b.Run(fmt.Sprintf("%dKiB/compressed=%t", size>>10, codec.Compressed), func(b *testing.B) {
 				b.SetBytes(int64(size))
 				b.ReportAllocs()
-				r := NewReader(&loop{wire: wire}, codec)
+				r := NewReader(&repeatReader{wire: wire}, codec)
 				for b.Loop() {
 					if _, err := r.Next(); err != nil {
 						b.Fatal(err)
@@ -100,12 +100,12 @@ func BenchmarkReader(b *testing.B) {
 }
 
 func BenchmarkTake(b *testing.B) {
-	for _, size := range sizesOfBench {
+	for _, size := range benchSizes {
 		wire, _ := plain.Append(nil, Frame{Flags: Event, Payload: prose(size)})
 		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) {
 			b.SetBytes(int64(size))
 			b.ReportAllocs()
-			r := NewReader(&loop{wire: wire}, plain)
+			r := NewReader(&repeatReader{wire: wire}, plain)
 			for b.Loop() {
 				if _, err := r.Next(); err != nil {
 					b.Fatal(err)
@@ -117,8 +117,8 @@ func BenchmarkTake(b *testing.B) {
 }
 
 func BenchmarkAppend(b *testing.B) {
-	for _, size := range sizesOfBench {
-		for _, codec := range []Codec{plain, packed} {
+	for _, size := range benchSizes {
+		for _, codec := range []Codec{plain, compressed} {
 			payload := prose(size)
 			b.Run(fmt.Sprintf("%dKiB/compressed=%t", size>>10, codec.Compressed), func(b *testing.B) {
 				b.SetBytes(int64(size))
@@ -135,8 +135,8 @@ func BenchmarkAppend(b *testing.B) {
 // BenchmarkGossip shows what each step of a relay costs, and what the library
 // alone would cost.
 func BenchmarkGossip(b *testing.B) {
-	for _, size := range sizesOfBench {
-		g := sealed(b, letterOf(string(noise(size))))
+	for _, size := range benchSizes {
+		g := sealed(b, testMessage(string(noise(size))))
 		payload := encoded(b, &g)
 		l, id, err := g.Open()
 		if err != nil {
@@ -147,7 +147,7 @@ func BenchmarkGossip(b *testing.B) {
 			name string
 			run  func()
 		}{
-			{"Recognise", func() { var seen Gossip; _ = seen.Recognise(payload) }},
+			{"Recognise", func() { var seen Gossip; _ = seen.DecodeFast(payload) }},
 			{"Decode", func() { _, _ = Decode(payload) }},
 			{"DecodeByLibrary", func() { _, _ = decode(payload) }},
 			{"AppendMessage", func() { _, _ = plain.AppendMessage(dst, Event, 1, &g) }},

@@ -9,18 +9,18 @@ import (
 	"micronode/internal/oap"
 )
 
-// A letter goes from its origin over a relay to a reader. The connection is a
-// buffer here.
+// A gossip message goes from its origin over a relay to a reader. The
+// connection is a buffer here.
 func Example() {
 	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
 	written := time.UnixMilli(1_700_000_000_000)
 
-	// The origin writes a letter and sends it, behind a ping.
-	letter := oap.Letter{
+	// The origin writes a gossip message and sends it, behind a ping.
+	gossipMessage := oap.GossipMessage{
 		Topic: "news/eu", Key: [32]byte(key.Public().(ed25519.PublicKey)),
 		Seq: 1, TS: uint64(written.UnixMilli()), Data: []byte("storm"),
 	}
-	gossip, id, err := letter.Seal(key)
+	gossip, id, err := gossipMessage.Seal(key)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -10,9 +10,9 @@ const Version = 1
 
 // Sizes of the contract, in bytes.
 const (
-	MaxPayload = 1 << 20  // of a frame, and of what a compressed one inflates to
+	MaxPayload = 1 << 20  // of a frame, and of what a compressed one decompresses to
 	Chunk      = 64 << 10 // of an object stream
-	Window     = 16       // chunks under way before the first must be acknowledged
+	Window     = 16       // chunks in flight before the first must be acknowledged
 
 	HeaderSize = lenSize + fixedSize // from the length to the payload
 
@@ -29,8 +29,8 @@ const (
 	atCorr    = atTenant + tenantSize
 )
 
-// Flags say what a frame is. Bits without a name are ignored when they come
-// and sent as they were given.
+// Flags say what a frame is. Bits without a name are ignored on receipt and
+// sent as they were given.
 type Flags uint16
 
 // The flags of OAP/1.
@@ -38,7 +38,7 @@ const (
 	Req Flags = 1 << iota
 	Resp
 	Event
-	Comp // set by Append when it compresses, cleared by Reader when it has inflated
+	Comp // set by Append when it compresses, cleared by Reader when it has decompressed
 	AckReq
 )
 
@@ -50,11 +50,11 @@ type Frame struct {
 	Payload []byte
 }
 
-// judge looks at the beginning of a frame and refuses it as soon as a byte
-// tells that it must be: nobody waits for, or makes room for, the rest of a
-// frame that will not be taken. It returns the size of the whole frame, or
-// zero while the length is not there yet.
-func judge(b []byte, most int) (size int, err error) {
+// checkHeader checks the beginning of a frame and refuses it as soon as a byte
+// allows that: the reader does not wait for, or allocate memory for, the rest
+// of an invalid frame. It returns the size of the whole frame, or zero while
+// the length is not there yet.
+func checkHeader(b []byte, maxPayload int) (size int, err error) {
 	if len(b) < lenSize {
 		return 0, nil
 	}
@@ -62,8 +62,8 @@ func judge(b []byte, most int) (size int, err error) {
 	if length < fixedSize {
 		return 0, refuse("oap.frame", TooShort, "a length of %d does not cover the %d bytes of the header", length, fixedSize)
 	}
-	if length-fixedSize > uint32(most) {
-		return 0, refuse("oap.frame", TooLarge, "a payload of %d bytes is over the cap of %d", length-fixedSize, most)
+	if length-fixedSize > uint32(maxPayload) {
+		return 0, refuse("oap.frame", TooLarge, "a payload of %d bytes is over the cap of %d", length-fixedSize, maxPayload)
 	}
 	if len(b) > atVersion && b[atVersion] != Version {
 		return 0, refuse("oap.frame", WrongVersion, "version %d; this node speaks version %d", b[atVersion], Version)
@@ -76,7 +76,7 @@ func judge(b []byte, most int) (size int, err error) {
 
 const zeroTenant = "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
 
-// parse reads a frame that was judged and is whole. The payload is a view.
+// parse reads a frame that was checked and is complete. The payload is a view.
 func parse(b []byte) Frame {
 	return Frame{
 		Flags:   Flags(binary.BigEndian.Uint16(b[atFlags:])),
@@ -86,13 +86,13 @@ func parse(b []byte) Frame {
 }
 
 // Codec is what two peers agreed on. Before the handshake nothing is
-// compressed. It is a plain value; set it anew when the agreement changes.
+// compressed. It is a plain value; replace it when the agreement changes.
 type Codec struct {
 	Max        int  // the largest payload as it goes over the wire; at most MaxPayload counts
 	Compressed bool // both sides understand zstd
 }
 
-func (c Codec) most() int { return max(0, min(c.Max, MaxPayload)) }
+func (c Codec) maxPayload() int { return max(0, min(c.Max, MaxPayload)) }
 
 // Append appends an uncompressed frame, so that a writer can put many into one
 // buffer and write once.
@@ -103,7 +103,7 @@ func Append(dst []byte, f Frame) ([]byte, error) {
 // Append appends a frame, compressed where that was agreed on and pays. After
 // an error dst is as it was. The payload may not overlap the free part of dst.
 func (c Codec) Append(dst []byte, f Frame) ([]byte, error) {
-	if len(f.Payload) > c.most() {
+	if len(f.Payload) > c.maxPayload() {
 		return dst, c.tooLarge(len(f.Payload))
 	}
 	whole := slices.Grow(dst, HeaderSize+len(f.Payload))[:len(dst)+HeaderSize]
@@ -118,14 +118,14 @@ func (c Codec) AppendMessage(dst []byte, flags Flags, corr uint64, m Message) ([
 	if err != nil {
 		return dst, err
 	}
-	if payload := len(whole) - start - HeaderSize; payload > c.most() {
+	if payload := len(whole) - start - HeaderSize; payload > c.maxPayload() {
 		return dst, c.tooLarge(payload)
 	}
 	return c.finish(whole, start, flags, corr), nil
 }
 
 func (c Codec) tooLarge(payload int) error {
-	return refuse("oap.append", TooLarge, "a payload of %d bytes is over the cap of %d", payload, c.most())
+	return refuse("oap.append", TooLarge, "a payload of %d bytes is over the cap of %d", payload, c.maxPayload())
 }
 
 // finish turns dst[start:], which is room for a header and then the payload,
@@ -133,7 +133,7 @@ func (c Codec) tooLarge(payload int) error {
 func (c Codec) finish(dst []byte, start int, flags Flags, corr uint64) []byte {
 	flags &^= Comp
 	if c.Compressed {
-		if n, paid := deflate(dst[start+HeaderSize:]); paid {
+		if n, paid := compress(dst[start+HeaderSize:]); paid {
 			dst = dst[:start+HeaderSize+n]
 			flags |= Comp
 		}

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The contract's own vector, letter by letter.
+// The contract's own vector, digit by digit.
 const contractVector = "0000001d0100010000000000000000000000000000000011223344556677886869"
 
 func TestContractVector(t *testing.T) {
@@ -58,7 +58,7 @@ func TestHeadersThatAreRefused(t *testing.T) {
 	} {
 		r := NewReader(bytes.NewReader(c.bytes), c.codec)
 		_, err := r.Next()
-		refused(t, name, err, c.reason)
+		wantReason(t, name, err, c.reason)
 		_, again := r.Next()
 		if again != err || !r.Ready() || r.Fill() != nil {
 			t.Errorf("%s: after a refused header the stream must stay refused, not %v", name, again)
@@ -66,7 +66,7 @@ func TestHeadersThatAreRefused(t *testing.T) {
 	}
 }
 
-// Nobody waits for the rest of a frame that will not be taken.
+// The reader does not wait for the rest of an invalid frame.
 func TestRefusedAsSoonAsAByteTells(t *testing.T) {
 	for name, c := range map[string]struct {
 		hex    string
@@ -79,12 +79,12 @@ func TestRefusedAsSoonAsAByteTells(t *testing.T) {
 	} {
 		b := unhex(t, c.hex)
 		for n := range b {
-			if _, err := judge(b[:n], MaxPayload); err != nil {
+			if _, err := checkHeader(b[:n], MaxPayload); err != nil {
 				t.Errorf("%s: refused after %d bytes, which do not tell yet: %v", name, n, err)
 			}
 		}
-		_, err := judge(b, MaxPayload)
-		refused(t, name, err, c.reason)
+		_, err := checkHeader(b, MaxPayload)
+		wantReason(t, name, err, c.reason)
 	}
 }
 
@@ -112,7 +112,7 @@ func TestAppendRefusesWhatWouldBeRefused(t *testing.T) {
 	} {
 		b, err := c.codec.Append(before, Frame{Payload: make([]byte, c.payload)})
 		if !c.ok {
-			refused(t, name, err, TooLarge)
+			wantReason(t, name, err, TooLarge)
 		}
 		if (err == nil) != c.ok || !bytes.HasPrefix(b, before) || !c.ok && len(b) != len(before) {
 			t.Errorf("%s: %d bytes, %v", name, len(b), err)
@@ -133,7 +133,7 @@ func TestAppendMessageIsAppendOfEncode(t *testing.T) {
 		}
 	}
 	bad, err := plain.AppendMessage([]byte("x"), Event, 77, &Unknown{"later"})
-	refused(t, "unknown", err, BadMessage)
+	wantReason(t, "unknown", err, BadMessage)
 	if string(bad) != "x" {
 		t.Errorf("after an error dst is %q", bad)
 	}
@@ -143,7 +143,7 @@ func TestAppendMessageIsAppendOfEncode(t *testing.T) {
 // are cut on the way.
 func TestFramesRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		codec := rapid.SampledFrom([]Codec{plain, packed}).Draw(t, "codec")
+		codec := rapid.SampledFrom([]Codec{plain, compressed}).Draw(t, "codec")
 		frames := rapid.SliceOfN(rapid.Custom(drawFrame), 1, 6).Draw(t, "frames")
 		var wire []byte
 		for _, f := range frames {
@@ -153,7 +153,7 @@ func TestFramesRoundTrip(t *testing.T) {
 			}
 		}
 		portion := rapid.SampledFrom([]int{1, 3, 31, 64, 65, 1000, 16 << 10, 1 << 20}).Draw(t, "portion")
-		r := NewReader(&drip{rest: wire, n: max(portion, len(wire)/1000)}, codec)
+		r := NewReader(&chunkReader{rest: wire, n: max(portion, len(wire)/1000)}, codec)
 		for i, want := range frames {
 			got, err := r.Next()
 			if err != nil || got.Flags != want.Flags&^Comp || got.Corr != want.Corr || !bytes.Equal(got.Payload, want.Payload) {
@@ -173,7 +173,7 @@ func TestFramesRoundTrip(t *testing.T) {
 	})
 }
 
-// drawFrame draws payloads of all sizes that make a reader change its room:
+// drawFrame draws payloads of all sizes that make a reader change its buffer:
 // random ones, and ones that compress well.
 func drawFrame(t *rapid.T) Frame {
 	size := rapid.SampledFrom([]int{0, 1, 33, 34, 64, 600, 1 << 10, 15 << 10, 16 << 10, 17 << 10, 70 << 10, 80 << 10, 300 << 10}).Draw(t, "size")

@@ -9,7 +9,7 @@ import (
 )
 
 // FuzzFrame reads any bytes twice, at once and in small portions. Both must
-// tell the same, and what was read must append to what it was read from.
+// give the same result, and what was read must append to what it was read from.
 func FuzzFrame(f *testing.F) {
 	f.Add(unhex(f, contractVector), uint16(1), false)
 	f.Add(append(unhex(f, contractVector), unhex(f, contractVector)...), uint16(7), true)
@@ -18,7 +18,7 @@ func FuzzFrame(f *testing.F) {
 	f.Fuzz(func(t *testing.T, wire []byte, portion uint16, compressed bool) {
 		codec := Codec{Max: MaxPayload, Compressed: compressed}
 		whole := NewReader(bytes.NewReader(wire), codec)
-		parts := NewReader(&drip{rest: wire, n: int(portion) + 1}, codec)
+		parts := NewReader(&chunkReader{rest: wire, n: int(portion) + 1}, codec)
 		at := 0
 		for {
 			a, errA := whole.Next()
@@ -32,7 +32,7 @@ func FuzzFrame(f *testing.F) {
 			if errA != nil {
 				return
 			}
-			size, _ := judge(wire[at:], MaxPayload)
+			size, _ := checkHeader(wire[at:], MaxPayload)
 			if wire[at+atFlags+1]&byte(Comp) == 0 {
 				if again, err := Append(nil, a); err != nil || !bytes.Equal(again, wire[at:at+size]) {
 					t.Fatalf("%x came back as %x, %v", wire[at:at+size], again, err)
@@ -43,16 +43,17 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// FuzzMessage reads any bytes. What is taken encodes, and reads as the same
-// again; and where the short way knows a message, the library knows the same.
+// FuzzMessage decodes any bytes. What is accepted encodes, and decodes as the
+// same again; and where the fast path decodes a message, the library decodes
+// the same.
 func FuzzMessage(f *testing.F) {
 	for _, m := range oneOfEach(f) {
 		f.Add(encoded(f, m))
 	}
-	f.Add(loose(f, "kind", "ping", "ts", 5, "x", nested(7)))
-	f.Add(loose(f, "kind", "later"))
+	f.Add(encodeMap(f, "kind", "ping", "ts", 5, "x", nested(7)))
+	f.Add(encodeMap(f, "kind", "later"))
 	f.Fuzz(func(t *testing.T, payload []byte) {
-		same(t, payload)
+		checkDecodeFast(t, payload)
 		m, err := Decode(payload)
 		if err != nil {
 			if ReasonOf(err) != BadMessage || m != nil {
@@ -75,8 +76,8 @@ func FuzzMessage(f *testing.F) {
 	})
 }
 
-// FuzzFind reads any bytes as a question or as an answer to one. What is taken
-// is within its bounds, whoever wrote it.
+// FuzzFind decodes any bytes as a find or a found. What is accepted is within
+// its bounds.
 func FuzzFind(f *testing.F) {
 	for _, m := range oneOfEach(f) {
 		switch m.(type) {
@@ -84,8 +85,8 @@ func FuzzFind(f *testing.F) {
 			f.Add(encoded(f, m))
 		}
 	}
-	f.Add(loose(f, "kind", "found", "x", 1, "record", []byte("r"), "providers", []any{}))
-	f.Add(loose(f, "most", 1<<40, "obj", "name:docs", "kind", "find"))
+	f.Add(encodeMap(f, "kind", "found", "x", 1, "record", []byte("r"), "providers", []any{}))
+	f.Add(encodeMap(f, "most", 1<<40, "obj", "name:docs", "kind", "find"))
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		m, err := Decode(payload)
 		if err != nil {
@@ -101,11 +102,11 @@ func FuzzFind(f *testing.F) {
 				t.Fatalf("%d providers, a record of %d bytes", len(m.Providers), len(m.Record))
 			}
 			for _, p := range m.Providers {
-				if n := len(p.ID); n < 1 || n > MaxName || len(p.Region) > MaxName || len(p.Overlay) > MaxAddresses || len(p.HTTP) > MaxAddresses {
+				if n := len(p.ID); n < 1 || n > MaxProviderText || len(p.Region) > MaxProviderText || len(p.Overlay) > MaxAddrs || len(p.HTTP) > MaxAddrs {
 					t.Fatalf("taken: %+v", p)
 				}
 				for _, addr := range append(p.HTTP, p.Overlay...) {
-					if n := len(addr); n < 1 || n > MaxAddress || !utf8.ValidString(addr) {
+					if n := len(addr); n < 1 || n > MaxAddr || !utf8.ValidString(addr) {
 						t.Fatalf("taken: %q", addr)
 					}
 				}
@@ -120,29 +121,29 @@ func FuzzFind(f *testing.F) {
 	})
 }
 
-// FuzzGossip opens any bytes as a letter. What is taken is the one encoding of
-// what was read.
+// FuzzGossip opens any bytes as a gossip message. What is accepted is the one
+// encoding of what was read.
 func FuzzGossip(f *testing.F) {
 	for _, data := range []string{"", "storm"} {
-		msg, err := encoding.Marshal(letterOf(data))
+		msg, err := encMode.Marshal(testMessage(data))
 		if err != nil {
 			f.Fatal(err)
 		}
 		f.Add(msg, make([]byte, sigSize))
 	}
-	g := sealed(f, letterOf("signed"))
+	g := sealed(f, testMessage("signed"))
 	f.Add(g.Msg, g.Sig)
 	f.Fuzz(func(t *testing.T, msg, sig []byte) {
-		sameLetter(t, msg)
+		checkGossipMessage(t, msg)
 		g := Gossip{Msg: msg, Sig: sig}
 		l, id, err := g.Open()
 		if err != nil {
-			if reason := ReasonOf(err); reason != BadLetter && reason != BadTopic {
+			if reason := ReasonOf(err); reason != BadGossip && reason != BadTopic {
 				t.Fatalf("refused without saying so: %v", err)
 			}
 			return
 		}
-		again, err := encoding.Marshal(&l)
+		again, err := encMode.Marshal(&l)
 		if err != nil || !bytes.Equal(again, msg) {
 			t.Fatalf("%x was taken, and its one encoding is %x, %v", msg, again, err)
 		}
@@ -152,18 +153,18 @@ func FuzzGossip(f *testing.F) {
 	})
 }
 
-// FuzzInflate inflates any bytes. Nothing comes out that is over the caps, and
-// no input makes the decoder take much more memory than the caps allow.
+// FuzzInflate decompresses any bytes. No result is over the caps, and no input
+// makes the decoder take much more memory than the caps allow.
 func FuzzInflate(f *testing.F) {
 	f.Add(zstdOf(f, prose(300)))
-	f.Add(streamed(f, prose(300)))
+	f.Add(zstdWithoutSize(f, prose(300)))
 	f.Add(zstdOf(f, make([]byte, 1<<20)))
 	f.Add(atRatio(f, maxRatio))
 	f.Add(overRatio(f))
-	f.Add(streamed(f, bytes.Repeat(noise(100), 1000)))
+	f.Add(zstdWithoutSize(f, bytes.Repeat(noise(100), 1000)))
 	f.Fuzz(func(t *testing.T, packed []byte) {
 		before := allocated()
-		out, err := inflate(packed)
+		out, err := decompress(packed)
 		took := allocated() - before
 		// Tables and literals of one decoder are a few hundred kilobytes; the
 		// rest is the payload itself. The library may copy a payload once.

@@ -14,13 +14,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// plain and packed are the two agreements that most tests use.
+// plain and compressed are the two agreements that most tests use.
 var (
-	plain  = Codec{Max: MaxPayload}
-	packed = Codec{Max: MaxPayload, Compressed: true}
+	plain      = Codec{Max: MaxPayload}
+	compressed = Codec{Max: MaxPayload, Compressed: true}
 )
 
-// testKey signs the letters of the tests.
+// testKey signs the gossip messages of the tests.
 var testKey = ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, ed25519.SeedSize))
 
 func unhex(t testing.TB, text string) []byte {
@@ -52,12 +52,12 @@ func encoded(t testing.TB, m Message) []byte {
 	return b
 }
 
-// letterOf is a letter that is good in every way.
-func letterOf(data string) *Letter {
-	return &Letter{Topic: "news/eu", Key: [keySize]byte(testKey.Public().(ed25519.PublicKey)), Seq: 1 << 40, TS: 1_700_000_000_000, Data: []byte(data)}
+// testMessage is a gossip message that is valid in every way.
+func testMessage(data string) *GossipMessage {
+	return &GossipMessage{Topic: "news/eu", Key: [keySize]byte(testKey.Public().(ed25519.PublicKey)), Seq: 1 << 40, TS: 1_700_000_000_000, Data: []byte(data)}
 }
 
-func sealed(t testing.TB, l *Letter) Gossip {
+func sealed(t testing.TB, l *GossipMessage) Gossip {
 	t.Helper()
 	g, _, err := l.Seal(testKey)
 	if err != nil {
@@ -67,28 +67,28 @@ func sealed(t testing.TB, l *Letter) Gossip {
 	return g
 }
 
-// refused fails unless the error has the reason, and the kind and the code that
+// wantReason fails unless the error has the reason, and the kind and the code that
 // belong to it.
-func refused(t testing.TB, what string, err error, reason Reason) {
+func wantReason(t testing.TB, what string, err error, reason Reason) {
 	t.Helper()
 	if ReasonOf(err) != reason || CodeOf(err) != reasons[reason].code || fault.KindOf(err) != reasons[reason].kind {
 		t.Errorf("%s: %v (reason %s, code %s, kind %s), want reason %s", what, err, ReasonOf(err).Label(), CodeOf(err), fault.KindOf(err), reason.Label())
 	}
 }
 
-// drip gives its bytes in portions of at most n.
-type drip struct {
+// chunkReader returns its bytes in portions of at most n.
+type chunkReader struct {
 	rest []byte
 	n    int
-	most int // the largest room that was offered
+	most int // the largest buffer that was offered
 }
 
-func (d *drip) Read(p []byte) (int, error) {
-	d.most = max(d.most, len(p))
-	if len(d.rest) == 0 {
+func (c *chunkReader) Read(p []byte) (int, error) {
+	c.most = max(c.most, len(p))
+	if len(c.rest) == 0 {
 		return 0, io.EOF
 	}
-	n := copy(p[:min(len(p), d.n)], d.rest)
-	d.rest = d.rest[n:]
+	n := copy(p[:min(len(p), c.n)], c.rest)
+	c.rest = c.rest[n:]
 	return n, nil
 }

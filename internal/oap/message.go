@@ -17,11 +17,11 @@ const (
 	maxText = 1024 // bytes of a text that is meant for people, or names an object
 	maxWord = 64   // bytes of a text that is one of a few words
 
-	MaxProviders = 32      // of a found
-	MaxAddresses = 8       // of one sort, of one provider
-	MaxAddress   = 256     // bytes
-	MaxName      = 64      // bytes of a provider's ID, and of its region
-	MaxRecord    = 4 << 10 // bytes of the record of a name
+	MaxProviders    = 32      // of a found
+	MaxAddrs        = 8       // of one sort, of one provider
+	MaxAddr         = 256     // bytes
+	MaxProviderText = 64      // bytes of a provider's ID, and of its region
+	MaxRecord       = 4 << 10 // bytes of the record of a name
 
 	maxToken    = 8 << 10
 	maxVersions = 16
@@ -34,11 +34,11 @@ type Message interface{ kind() string }
 // KindOf is the kind of a message as it stands on the wire.
 func KindOf(m Message) string { return m.kind() }
 
-// Hello is the first frame of whoever opened the connection.
+// Hello is the first frame of the side that opened the connection.
 type Hello struct {
 	Versions []uint64 `cbor:"versions"`
 	Features Features `cbor:"features"`
-	MaxFrame uint64   `cbor:"max_frame"` // the largest payload that the sender takes
+	MaxFrame uint64   `cbor:"max_frame"` // the largest payload that the sender accepts
 	Token    string   `cbor:"token,omitempty"`
 }
 
@@ -54,14 +54,14 @@ type HelloAck struct {
 	Limits Limits `cbor:"limits"`
 }
 
-// Chosen is what holds from now on. Comp is empty when nothing is compressed.
+// Chosen is what applies from now on. Comp is empty when nothing is compressed.
 type Chosen struct {
 	Ver  uint64 `cbor:"ver"`
 	Comp string `cbor:"comp"`
 	PQ   string `cbor:"pq"`
 }
 
-// Limits is what the sender of a hello_ack takes.
+// Limits is what the sender of a hello_ack accepts.
 type Limits struct {
 	MaxFrame uint64 `cbor:"max_frame"`
 	Chunk    uint64 `cbor:"chunk"`
@@ -77,16 +77,16 @@ type Pong struct {
 	TS uint64 `cbor:"ts"`
 }
 
-// Gossip is an envelope: the letter that the origin wrote and signed, and
+// Gossip is an envelope: the message that the origin wrote and signed, and
 // around it what relays change. Msg and Sig may be views of the payload.
 type Gossip struct {
-	Msg    []byte `cbor:"msg"`           // the letter, in its one encoding
+	Msg    []byte `cbor:"msg"`           // the GossipMessage, in its one encoding
 	Sig    []byte `cbor:"sig,omitempty"` // 64 bytes, or none on a topic that is not signed
 	Hops   uint64 `cbor:"hops"`          // how much further it may go
 	Fanout uint64 `cbor:"fanout"`
 }
 
-// Clone is the same envelope in memory of its own, one piece of it.
+// Clone is the same envelope in memory of its own, in one allocation.
 func (g *Gossip) Clone() Gossip {
 	if len(g.Sig) == 0 {
 		return Gossip{Msg: bytes.Clone(g.Msg), Hops: g.Hops, Fanout: g.Fanout}
@@ -95,12 +95,12 @@ func (g *Gossip) Clone() Gossip {
 	return Gossip{Msg: own[:n:n], Sig: own[n:], Hops: g.Hops, Fanout: g.Fanout}
 }
 
-// Have says which letters the sender holds, Want which ones it lacks.
+// Have lists the gossip messages that the sender holds.
 type Have struct {
 	IDs []b3.Address `cbor:"ids"`
 }
 
-// Want asks for letters by their ids.
+// Want asks for gossip messages by their ids.
 type Want struct {
 	IDs []b3.Address `cbor:"ids"`
 }
@@ -136,27 +136,27 @@ type End struct {
 // StatusOK ends a stream whose object was sent to its end.
 const StatusOK = "ok"
 
-// Find asks the peer who has an object, or what a name means.
+// Find asks the peer which nodes have an object, or what a name means.
 type Find struct {
 	Obj  string `cbor:"obj"`
-	Most uint64 `cbor:"most"` // how many providers are wanted; none is a wish for the record alone
+	Most uint64 `cbor:"most"` // how many providers are wanted; zero asks for the record alone
 }
 
 // Found answers a find, with the same corr. Without providers and without a
-// record it says that the peer knows of nobody.
+// record it says that the peer knows of none.
 type Found struct {
 	Providers []Provider `cbor:"providers"`
 	Record    []byte     `cbor:"record,omitempty"` // what the owner of the name signed
 }
 
-// Provider is a node of which the sender of a found says that it has the
-// object, and where it can be reached. Nothing of it is proved.
+// Provider is a node that, according to the sender of a found, has the object,
+// and where it can be reached. Nothing of it is proved.
 type Provider struct {
 	ID      string   `cbor:"id"`
 	Overlay []string `cbor:"overlay"`
 	HTTP    []string `cbor:"http"`
 	Region  string   `cbor:"region,omitempty"`
-	Age     uint64   `cbor:"age"` // seconds since it was last heard of
+	Age     uint64   `cbor:"age"` // seconds since the sender last had news of it
 }
 
 // Error tells the peer why the connection is about to close, or why a request
@@ -192,24 +192,25 @@ func (*Error) kind() string     { return "error" }
 func (*Bye) kind() string       { return "bye" }
 func (u *Unknown) kind() string { return u.Kind }
 
-// ErrorFor makes the message that tells a peer about an error: its code, and
-// of its text only what may be shown to strangers.
+// ErrorFor makes the message that reports an error to a peer: its code, and of
+// its text only what may be shown to strangers.
 func ErrorFor(err error) *Error {
 	msg := fault.DetailOf(err)
 	if msg == "" {
 		msg = fault.KindOf(err).Title()
 	}
-	return &Error{Code: CodeOf(err), Msg: clip(msg, maxText)}
+	return &Error{Code: CodeOf(err), Msg: truncateUTF8(msg, maxText)}
 }
 
-// Err is the error that a peer told us about. Its kind is the nearest to the
-// code, and CodeOf gives the code back.
+// Err is the error that a peer reported. Its kind is the nearest to the code,
+// and CodeOf returns that code.
 func (e *Error) Err() error {
 	return &fault.Error{Op: "oap.peer", Kind: e.Code.Kind(), Detail: "the peer refused: " + e.Msg, Err: e.Code}
 }
 
-// clip makes text valid and cuts it, between two letters, to at most n bytes.
-func clip(text string, n int) string {
+// truncateUTF8 makes text valid and cuts it, between two characters, to at most
+// n bytes.
+func truncateUTF8(text string, n int) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	if len(text) <= n {
 		return text

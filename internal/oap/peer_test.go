@@ -15,8 +15,8 @@ import (
 	"micronode/fault"
 )
 
-// peers are the two of docs/oap1.md, section 1.
-var peers = []struct {
+// docPeers are the two of docs/oap1.md, section 1.
+var docPeers = []struct {
 	seed   byte
 	public string
 	hash   string
@@ -31,7 +31,7 @@ var peers = []struct {
 }
 
 func TestPeerIDsOfTheDocument(t *testing.T) {
-	for _, peer := range peers {
+	for _, peer := range docPeers {
 		public := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{peer.seed}, ed25519.SeedSize)).Public().(ed25519.PublicKey)
 		if got := hex.EncodeToString(public); got != peer.public {
 			t.Fatalf("public key %s", got)
@@ -49,8 +49,8 @@ func TestPeerIDsOfTheDocument(t *testing.T) {
 	}
 }
 
-// What is hashed is what x509 writes for the key, so the ID can be had from a
-// certificate without us.
+// What is hashed is what x509 writes for the key, so the ID can be computed
+// from a certificate without us.
 func TestThePrefixIsThatOfX509(t *testing.T) {
 	public := testKey.Public().(ed25519.PublicKey)
 	der, err := x509.MarshalPKIXPublicKey(public)
@@ -78,7 +78,7 @@ func TestPeerIDRoundTrip(t *testing.T) {
 // An ID has one spelling: every other text is refused, with the way to a right
 // one, and gives no ID.
 func TestMalformedPeerIDsAreRefused(t *testing.T) {
-	good := peers[0].id
+	good := docPeers[0].id
 	wrong := map[string]string{
 		"nothing":            "",
 		"too short":          good[:51],
@@ -98,8 +98,8 @@ func TestMalformedPeerIDsAreRefused(t *testing.T) {
 		"not ASCII":          "é" + good[2:],
 		"a NUL":              good[:51] + "\x00",
 		"with an address":    good + "@127.0.0.1:9500",
-		"hex":                peers[0].hash,
-		"hex, cut":           peers[0].hash[:52],
+		"hex":                docPeers[0].hash,
+		"hex, cut":           docPeers[0].hash[:52],
 	}
 	// The last character carries one bit of the ID; its other four must be zero.
 	for _, last := range "bcdefghijklmnoprstuvwxyz234567" {
@@ -125,8 +125,8 @@ func TestMalformedPeerIDsAreRefused(t *testing.T) {
 
 // FuzzParsePeerID: what is read is printed as it was.
 func FuzzParsePeerID(f *testing.F) {
-	f.Add(peers[0].id)
-	f.Add(peers[1].id[:51] + "b")
+	f.Add(docPeers[0].id)
+	f.Add(docPeers[1].id[:51] + "b")
 	f.Add(strings.Repeat("7", 52))
 	f.Fuzz(func(t *testing.T, text string) {
 		id, err := ParsePeerID(text)
@@ -149,11 +149,11 @@ func TestPeerIDsAreOrderedByTheirBytes(t *testing.T) {
 	if small.String() < large.String() {
 		t.Error("this pair was to be in the other order as text")
 	}
-	first, err := ParsePeerID(peers[1].id)
+	first, err := ParsePeerID(docPeers[1].id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, _ := ParsePeerID(peers[0].id)
+	second, _ := ParsePeerID(docPeers[0].id)
 	if first.Compare(second) != -1 {
 		t.Error("of the two in the document, the second (5d…) is the smaller one")
 	}

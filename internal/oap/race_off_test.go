@@ -2,4 +2,4 @@
 
 package oap
 
-const dropped = 0
+const poolAllocs = 0

@@ -2,6 +2,6 @@
 
 package oap
 
-// dropped is how many allocations a call may make because, under the race
+// poolAllocs is how many allocations a call may make because, under the race
 // detector, pools lose a quarter of what they are given.
-const dropped = 1
+const poolAllocs = 1

@@ -12,8 +12,8 @@ import (
 	"micronode/fault"
 )
 
-// stream is a few frames of different sizes behind each other.
-func stream(t testing.TB) (wire []byte, payloads [][]byte) {
+// testFrames is a few frames of different sizes behind each other.
+func testFrames(t testing.TB) (wire []byte, payloads [][]byte) {
 	t.Helper()
 	for i, size := range []int{0, 2, 23, 700, 40, 20 << 10, 64 << 10, 5} {
 		payloads = append(payloads, bytes.Repeat([]byte{byte('a' + i)}, size))
@@ -23,7 +23,7 @@ func stream(t testing.TB) (wire []byte, payloads [][]byte) {
 }
 
 func TestPartialReads(t *testing.T) {
-	wire, payloads := stream(t)
+	wire, payloads := testFrames(t)
 	for name, src := range map[string]io.Reader{
 		"one byte at a time": iotest.OneByteReader(bytes.NewReader(wire)),
 		"halves":             iotest.HalfReader(bytes.NewReader(wire)),
@@ -44,7 +44,7 @@ func TestPartialReads(t *testing.T) {
 }
 
 // A stream that is cut between two frames has ended; one that is cut inside a
-// frame is broken. Either way what came whole was handed out.
+// frame is broken. Either way complete frames were returned.
 func TestCutAtEveryByte(t *testing.T) {
 	var wire []byte
 	ends := map[int]int{0: 0}
@@ -85,7 +85,7 @@ func TestEveryBitCounts(t *testing.T) {
 		for bit := range len(wire) * 8 {
 			flipped := bytes.Clone(wire)
 			flipped[bit/8] ^= 1 << (bit % 8)
-			f, err := NewReader(bytes.NewReader(flipped), packed).Next()
+			f, err := NewReader(bytes.NewReader(flipped), compressed).Next()
 			if err != nil {
 				continue
 			}
@@ -101,8 +101,8 @@ func TestEveryBitCounts(t *testing.T) {
 	}
 }
 
-// A session asks before every read what it waits for: a frame to begin, or one
-// to go on.
+// A session checks before every read what it waits for: a frame to begin, or
+// one to continue.
 func TestWhatIsWaitedFor(t *testing.T) {
 	wire := framed(t, Req, 1, []byte("hello"))
 	wire = append(wire, framed(t, Req, 2, nil)...)
@@ -135,7 +135,7 @@ func TestWhatIsWaitedFor(t *testing.T) {
 	}
 }
 
-// Asking whether the next frame is ready leaves the present one as it is.
+// Checking whether the next frame is ready leaves the current one as it is.
 func TestReadyKeepsTheView(t *testing.T) {
 	wire := append(framed(t, Req, 1, []byte("first")), framed(t, Req, 2, []byte("second"))...)
 	r := NewReader(bytes.NewReader(wire), plain)
@@ -152,10 +152,10 @@ func TestReadyKeepsTheView(t *testing.T) {
 	}
 }
 
-// A deadline that passes inside a frame is a Timeout, and reading may go on.
+// A deadline that passes inside a frame is a Timeout, and reading may continue.
 func TestReadingGoesOnAfterATimeout(t *testing.T) {
 	wire := framed(t, Req, 1, []byte("slow"))
-	r := NewReader(io.MultiReader(bytes.NewReader(wire[:20]), failing{os.ErrDeadlineExceeded, new(bool)}, bytes.NewReader(wire[20:])), plain)
+	r := NewReader(io.MultiReader(bytes.NewReader(wire[:20]), failOnceReader{os.ErrDeadlineExceeded, new(bool)}, bytes.NewReader(wire[20:])), plain)
 	_, err := r.Next()
 	if fault.KindOf(err) != fault.Timeout || r.Buffered() != 20 {
 		t.Fatalf("%v, %d bytes buffered", err, r.Buffered())
@@ -165,13 +165,13 @@ func TestReadingGoesOnAfterATimeout(t *testing.T) {
 	}
 }
 
-// failing fails once and then is at its end.
-type failing struct {
+// failOnceReader fails once and then is at its end.
+type failOnceReader struct {
 	err  error
 	done *bool
 }
 
-func (f failing) Read([]byte) (int, error) {
+func (f failOnceReader) Read([]byte) (int, error) {
 	if *f.done {
 		return 0, io.EOF
 	}
@@ -205,9 +205,9 @@ func TestAnIdleReaderHoldsNoBuffer(t *testing.T) {
 	if size := unsafe.Sizeof(Reader{}); size > 288 {
 		t.Errorf("a reader has %d bytes", size)
 	}
-	wire, payloads := stream(t)
+	wire, payloads := testFrames(t)
 	for _, portion := range []int{1, 100, 1 << 20} {
-		src := &drip{rest: wire, n: portion}
+		src := &chunkReader{rest: wire, n: portion}
 		r := NewReader(src, plain)
 		for range payloads {
 			if _, err := r.Next(); err != nil {
@@ -215,49 +215,49 @@ func TestAnIdleReaderHoldsNoBuffer(t *testing.T) {
 			}
 		}
 		src.most = 0
-		if err := r.Fill(); err != io.EOF || r.buffer != nil || src.most != smallest {
+		if err := r.Fill(); err != io.EOF || r.buffer != nil || src.most != inlineSize {
 			t.Errorf("portions of %d: waiting with room for %d bytes, buffer %v, %v", portion, src.most, r.buffer, err)
 		}
 	}
 }
 
-// Whoever declares much and sends little pins little.
-// Who waits beside the source gives the buffer back first, and loses nothing of
-// a frame that is under way.
-func TestRestGivesTheBufferBack(t *testing.T) {
+// A caller that waits for the source itself releases the buffer first, and
+// loses nothing of a frame that is under way.
+func TestReleaseBuffer(t *testing.T) {
 	wire := append(framed(t, Event, 1, make([]byte, 300)), framed(t, Event, 2, []byte("hello"))...)
 	src := bytes.NewReader(wire)
 	r := NewReader(io.MultiReader(io.LimitReader(src, int64(len(wire))-3), src), plain)
 	if f, err := r.Next(); err != nil || f.Corr != 1 || r.buffer == nil {
 		t.Fatal(f, err)
 	}
-	r.Rest()
+	r.ReleaseBuffer()
 	if r.buffer == nil || r.Buffered() == 0 {
 		t.Error("the frame under way is lost")
 	}
 	if f, err := r.Next(); err != nil || f.Corr != 2 || string(f.Payload) != "hello" {
 		t.Fatal(f, err)
 	}
-	if r.Rest(); r.buffer != nil || r.Buffered() != 0 {
+	if r.ReleaseBuffer(); r.buffer != nil || r.Buffered() != 0 {
 		t.Error("a reader at rest holds a buffer")
 	}
 }
 
+// A peer that declares much and sends little pins little memory.
 func TestRoomFollowsWhatCame(t *testing.T) {
 	wire := framed(t, Req, 1, make([]byte, MaxPayload))
 	r := NewReader(nil, plain)
 	for _, c := range []struct{ sent, atMost int }{
-		{1, smallest}, {smallest, smallest}, {smallest + 1, 16 << 10}, {16 << 10, 16 << 10}, {16<<10 + 1, 72 << 10}, {72<<10 + 1, 264 << 10},
+		{1, inlineSize}, {inlineSize, inlineSize}, {inlineSize + 1, 16 << 10}, {16 << 10, 16 << 10}, {16<<10 + 1, 72 << 10}, {72<<10 + 1, 264 << 10},
 		{264<<10 + 1, MaxPayload + 8<<10}, {len(wire), MaxPayload + 8<<10},
 	} {
-		r.src = &drip{rest: wire[r.Buffered():c.sent], n: 1 << 20}
+		r.src = &chunkReader{rest: wire[r.Buffered():c.sent], n: 1 << 20}
 		for r.Buffered() < c.sent {
 			if err := r.Fill(); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if len(r.room()) > c.atMost {
-			t.Errorf("%d bytes came, and the reader holds %d", c.sent, len(r.room()))
+		if len(r.memory()) > c.atMost {
+			t.Errorf("%d bytes came, and the reader holds %d", c.sent, len(r.memory()))
 		}
 	}
 	if f, err := r.Next(); err != nil || len(f.Payload) != MaxPayload {
@@ -269,16 +269,16 @@ func TestRoomFollowsWhatCame(t *testing.T) {
 // wherever its end happens to cut a frame.
 func TestSmallFramesAreReadTogether(t *testing.T) {
 	smallestMessage := len(encoded(t, &Bye{}))
-	if HeaderSize+smallestMessage <= smallest {
-		t.Errorf("the smallest message needs %d bytes, and %d fit without a buffer", HeaderSize+smallestMessage, smallest)
+	if HeaderSize+smallestMessage <= inlineSize {
+		t.Errorf("the smallest message needs %d bytes, and %d fit without a buffer", HeaderSize+smallestMessage, inlineSize)
 	}
 	for size := smallestMessage; size < 80; size++ {
-		src := &drip{rest: bytes.Repeat(framed(t, Event, 1, make([]byte, size)), 2000), n: 1 << 20}
+		src := &chunkReader{rest: bytes.Repeat(framed(t, Event, 1, make([]byte, size)), 2000), n: 1 << 20}
 		reads, all := 0, len(src.rest)
 		r := NewReader(readerFunc(func(p []byte) (int, error) { reads++; return src.Read(p) }), plain)
 		for range 2000 {
-			if _, err := r.Next(); err != nil || len(r.room()) > sizes[brim] {
-				t.Fatalf("payloads of %d: a room of %d bytes, %v", size, len(r.room()), err)
+			if _, err := r.Next(); err != nil || len(r.memory()) > bufferSizes[fullReadClass] {
+				t.Fatalf("payloads of %d: a room of %d bytes, %v", size, len(r.memory()), err)
 			}
 		}
 		if reads > all/(4<<10) {
@@ -287,14 +287,14 @@ func TestSmallFramesAreReadTogether(t *testing.T) {
 	}
 }
 
-// A peer that fills the buffer gets a larger one, and loses it when it slows down.
-// Whatever was handed out of one portion stays as it is to the end of the portion.
+// A peer that fills the buffer gets a larger one, and loses it when it slows
+// down. Frames of one portion stay valid to the end of the portion.
 func TestFastPeersAreReadInLargePortions(t *testing.T) {
 	var wire []byte
 	for i := range 600 {
 		wire = append(wire, framed(t, Event, uint64(i+1), bytes.Repeat([]byte{byte(i)}, 1000))...)
 	}
-	src := &drip{rest: wire, n: 1 << 20}
+	src := &chunkReader{rest: wire, n: 1 << 20}
 	r := NewReader(src, plain)
 	most := 0
 	for next := 0; next < 600; {
@@ -304,7 +304,7 @@ func TestFastPeersAreReadInLargePortions(t *testing.T) {
 		var views [][]byte
 		for r.Ready() {
 			f, err := r.Next()
-			if err != nil || r.Inflated() {
+			if err != nil || r.Decompressed() {
 				t.Fatal(err)
 			}
 			views = append(views, f.Payload)
@@ -319,19 +319,19 @@ func TestFastPeersAreReadInLargePortions(t *testing.T) {
 			src.n = 1100 // from now on a frame at a time
 		}
 	}
-	if most < sizes[brim]/1100 {
+	if most < bufferSizes[fullReadClass]/1100 {
 		t.Errorf("at most %d frames came in one go", most)
 	}
-	if r.usual(1000) != work {
+	if r.bufferClass(1000) != defaultClass {
 		t.Error("a slow peer still gets the larger buffer")
 	}
 }
 
-// What came in one go is handed out in one go, wherever the one before ended.
+// What came in one read is returned together, wherever the one before ended.
 func TestGoesStayWhole(t *testing.T) {
 	const frames, inOne = 2000, 80 << 10
 	frame := framed(t, Event, 1, make([]byte, 1000))
-	r := NewReader(&drip{rest: bytes.Repeat(frame, frames), n: inOne}, plain)
+	r := NewReader(&chunkReader{rest: bytes.Repeat(frame, frames), n: inOne}, plain)
 	for n := 0; n < frames; {
 		before := n
 		if err := r.Fill(); err != nil {
@@ -349,21 +349,21 @@ func TestGoesStayWhole(t *testing.T) {
 	}
 }
 
-func TestInflatedPayloadsAreToldApart(t *testing.T) {
-	wire, err := packed.Append(nil, Frame{Flags: Event, Corr: 1, Payload: append(bytes.Repeat([]byte("storm "), 100), noise(400)...)})
+func TestDecompressedPayloadsAreMarked(t *testing.T) {
+	wire, err := compressed.Append(nil, Frame{Flags: Event, Corr: 1, Payload: append(bytes.Repeat([]byte("storm "), 100), noise(400)...)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := NewReader(bytes.NewReader(wire), packed)
-	if _, err := r.Next(); err != nil || !r.Inflated() {
+	r := NewReader(bytes.NewReader(wire), compressed)
+	if _, err := r.Next(); err != nil || !r.Decompressed() {
 		t.Errorf("%v; a compressed payload passes for a plain one", err)
 	}
 }
 
 func TestTakenPayloadsStay(t *testing.T) {
-	wire, payloads := stream(t)
+	wire, payloads := testFrames(t)
 	for _, portion := range []int{7, 1000, 1 << 20} {
-		r := NewReader(&drip{rest: wire, n: portion}, plain)
+		r := NewReader(&chunkReader{rest: wire, n: portion}, plain)
 		var taken []*Buffer
 		for range payloads {
 			if _, err := r.Next(); err != nil {
@@ -380,7 +380,7 @@ func TestTakenPayloadsStay(t *testing.T) {
 	}
 }
 
-// A large payload changes hands without a copy, and a small one does not keep a
+// A large payload is passed on without a copy, and a small one does not keep a
 // large buffer alive.
 func TestTakeCopiesOnlyWhatIsSmall(t *testing.T) {
 	wire := append(framed(t, Event, 1, make([]byte, Chunk)), framed(t, Event, 2, make([]byte, 100))...)
@@ -393,14 +393,14 @@ func TestTakeCopiesOnlyWhatIsSmall(t *testing.T) {
 	}
 	f, _ = r.Next()
 	small := r.Take()
-	if &f.Payload[0] == &small.Bytes()[0] || len(small.room) > 512 {
-		t.Errorf("100 bytes keep %d alive", len(small.room))
+	if &f.Payload[0] == &small.Bytes()[0] || len(small.memory) > 512 {
+		t.Errorf("100 bytes keep %d alive", len(small.memory))
 	}
 	if _, err := r.Next(); err != nil {
 		t.Fatal(err)
 	}
-	if last := r.Take(); len(last.room) > 512 {
-		t.Errorf("100 bytes, the last in their buffer, keep %d alive", len(last.room))
+	if last := r.Take(); len(last.memory) > 512 {
+		t.Errorf("100 bytes, the last in their buffer, keep %d alive", len(last.memory))
 	}
 	if again := r.Take(); len(again.Bytes()) != 0 {
 		t.Errorf("a second Take found %d bytes", len(again.Bytes()))

@@ -7,11 +7,11 @@ import (
 )
 
 // Code is what an error message on the wire says. It is text, because a newer
-// peer may send one that we do not know, and its words are worth passing on
-// all the same.
+// peer may send one that we do not know, which is worth passing on all the
+// same.
 //
-// A Code is an error, so that it can stand among the causes of one: what the
-// peer said is kept even where several codes map to one kind of fault.
+// A Code is an error, so that it can be a cause of one: what the peer said is
+// kept even where several codes map to one kind of fault.
 type Code string
 
 // The codes of OAP/1.
@@ -27,8 +27,8 @@ const (
 	Malformed     Code = "Malformed"
 )
 
-// kindOfCode gives every code its nearest kind of fault. Two are not the same
-// word: a version that we do not speak is a message that we cannot read, and
+// kindOfCode maps every code to its nearest kind of fault. Two have another
+// name: a version that we do not speak is a message that we cannot read, and
 // Unauth is short for Unauthorized.
 var kindOfCode = map[Code]fault.Kind{
 	BadVersion:    fault.Malformed,
@@ -42,11 +42,11 @@ var kindOfCode = map[Code]fault.Kind{
 	Malformed:     fault.Malformed,
 }
 
-// Known tells whether this is one of the codes of OAP/1.
+// Known reports whether this is one of the codes of OAP/1.
 func (c Code) Known() bool { return kindOfCode[c] != 0 }
 
-// Kind is the nearest kind of fault. A code that we do not know is a passing
-// failure of the peer: we cannot tell more.
+// Kind is the nearest kind of fault. An unknown code is a transient failure of
+// the peer: we cannot know more.
 func (c Code) Kind() fault.Kind {
 	if kind, known := kindOfCode[c]; known {
 		return kind
@@ -57,8 +57,8 @@ func (c Code) Kind() fault.Kind {
 // Error is the code itself.
 func (c Code) Error() string { return string(c) }
 
-// CodeOf is what to tell the peer about an error: the code that it carries, or
-// the nearest one to its kind. The code of nil is empty.
+// CodeOf is the code to send to the peer for an error: the code that it
+// carries, or the nearest one to its kind. The code of nil is empty.
 func CodeOf(err error) Code {
 	if err == nil {
 		return ""
@@ -72,9 +72,9 @@ func CodeOf(err error) Code {
 	return codeOfKind(fault.KindOf(err))
 }
 
-// codeOfKind serves the kinds that never came from a frame. The rule for those
-// without a code of their own: what may pass is NotReady, so the peer comes
-// back; what stays wrong is Malformed, so it does not.
+// codeOfKind maps the kinds that never came from a frame. The rule for those
+// without a code of their own: a transient one is NotReady, so the peer
+// retries; a permanent one is Malformed, so it does not.
 func codeOfKind(kind fault.Kind) Code {
 	switch kind {
 	case fault.Busy, fault.Backpressure, fault.StorageBusy, fault.Lagging:
@@ -102,24 +102,24 @@ func codeOfKind(kind fault.Kind) Code {
 // so that it can label a counter. A Reason is an error, for errors.Is.
 type Reason uint8
 
-// The reasons, in the order in which a frame meets them.
+// The reasons, in the order in which a frame is checked.
 const (
 	_ Reason = iota
 
-	TooLarge     // the length is over the cap
-	TooShort     // the length does not even cover the header
-	WrongVersion // the version is not 1
-	WrongTenant  // the tenant is not zero
-	CompEarly    // compressed although nobody agreed on compression
-	Bomb         // inflates to more than is allowed, or than it declares
-	Damaged      // the compressed payload is no zstd frame
-	BadMessage   // the payload is not a message of OAP/1
-	BadLetter    // a gossip's inner message is not in its one encoding
-	BadTopic     // a topic that breaks the rules of topics
-	Unsigned     // a signature is wanted, and there is none
-	BadSig       // a signature that does not verify
-	Stale        // gossip that is older than it may be
-	Future       // gossip from further ahead than clocks may differ
+	TooLarge       // the length is over the cap
+	TooShort       // the length does not even cover the header
+	WrongVersion   // the version is not 1
+	WrongTenant    // the tenant is not zero
+	UnexpectedComp // compressed although compression was not agreed on
+	Bomb           // decompresses to more than is allowed, or than it declares
+	Damaged        // the compressed payload is no zstd frame
+	BadMessage     // the payload is not a message of OAP/1
+	BadGossip      // a gossip message that is not in its one encoding
+	BadTopic       // a topic that breaks the rules of topics
+	Unsigned       // a signature is required, and there is none
+	BadSig         // a signature that does not verify
+	Expired        // gossip that is older than it may be
+	Future         // gossip from further ahead than clocks may differ
 
 	reasonCount int = iota
 )
@@ -130,23 +130,23 @@ var reasons = [reasonCount]struct {
 	kind  fault.Kind
 	code  Code
 }{
-	TooLarge:     {"size", "frame too large", fault.FrameTooLarge, FrameTooLarge},
-	TooShort:     {"short", "frame too short", fault.Malformed, Malformed},
-	WrongVersion: {"version", "wrong version", fault.Malformed, BadVersion},
-	WrongTenant:  {"tenant", "wrong tenant", fault.Malformed, Malformed},
-	CompEarly:    {"comp", "compressed without agreement", fault.Malformed, Malformed},
-	Bomb:         {"ratio", "inflates too much", fault.RatioCap, RatioCap},
-	Damaged:      {"zstd", "compressed payload is damaged", fault.Malformed, Malformed},
-	BadMessage:   {"message", "not a message", fault.Malformed, Malformed},
-	BadLetter:    {"letter", "gossip in another encoding", fault.Malformed, Malformed},
-	BadTopic:     {"topic", "bad topic", fault.Malformed, Malformed},
-	Unsigned:     {"unsigned", "not signed", fault.InvalidSig, Malformed},
-	BadSig:       {"sig", "bad signature", fault.InvalidSig, Malformed},
-	Stale:        {"expired", "too old", fault.Expired, Malformed},
-	Future:       {"future", "from the future", fault.Malformed, Malformed},
+	TooLarge:       {"size", "frame too large", fault.FrameTooLarge, FrameTooLarge},
+	TooShort:       {"short", "frame too short", fault.Malformed, Malformed},
+	WrongVersion:   {"version", "wrong version", fault.Malformed, BadVersion},
+	WrongTenant:    {"tenant", "wrong tenant", fault.Malformed, Malformed},
+	UnexpectedComp: {"comp", "compressed without agreement", fault.Malformed, Malformed},
+	Bomb:           {"ratio", "inflates too much", fault.RatioCap, RatioCap},
+	Damaged:        {"zstd", "compressed payload is damaged", fault.Malformed, Malformed},
+	BadMessage:     {"message", "not a message", fault.Malformed, Malformed},
+	BadGossip:      {"letter", "gossip in another encoding", fault.Malformed, Malformed},
+	BadTopic:       {"topic", "bad topic", fault.Malformed, Malformed},
+	Unsigned:       {"unsigned", "not signed", fault.InvalidSig, Malformed},
+	BadSig:         {"sig", "bad signature", fault.InvalidSig, Malformed},
+	Expired:        {"expired", "too old", fault.Expired, Malformed},
+	Future:         {"future", "from the future", fault.Malformed, Malformed},
 }
 
-// Label is what the reason is called in frame_reject_total{reason}.
+// Label is the name of the reason in frame_reject_total{reason}.
 func (r Reason) Label() string { return reasons[r].label }
 
 // Error says what is wrong in a few words.

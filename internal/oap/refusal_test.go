@@ -23,7 +23,7 @@ func TestCodesAreTheContracts(t *testing.T) {
 		if !code.Known() || code.Kind() != kind {
 			t.Errorf("%s: known %t, kind %s", text, code.Known(), code.Kind())
 		}
-		// What a peer says survives the way through our own errors.
+		// The code of a peer survives the way through our own errors.
 		heard := (&Error{Code: code, Msg: "because"}).Err()
 		if CodeOf(fault.Wrap("overlay.session", heard)) != code || fault.KindOf(heard) != kind || !strings.Contains(heard.Error(), "because") {
 			t.Errorf("%s came back as %s: %v", text, CodeOf(heard), heard)
@@ -55,7 +55,7 @@ func TestEveryKindHasACode(t *testing.T) {
 	}
 }
 
-// A newer peer's code is passed on as text, and counts as a passing failure.
+// A newer peer's code is passed on as text, and counts as a transient failure.
 func TestCodesThatWeDoNotKnow(t *testing.T) {
 	m, err := Decode(encoded(t, &Error{Code: "TooSunny", Msg: "come at night"}))
 	if err != nil {

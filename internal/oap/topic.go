@@ -11,12 +11,13 @@ import (
 // MaxTopic is how many bytes a topic may have.
 const MaxTopic = 128
 
-// CheckTopic tells whether a text may be a topic, and what is wrong if not.
+// CheckTopic checks whether a text may be a topic; the error says what is
+// wrong.
 //
 // A topic is 1 to 128 bytes of UTF-8, made of segments with a slash between
 // them, such as news/eu/weather. No segment is empty, "." or "..", because
-// topics travel in paths and paths are cleaned. Every letter is printable, the
-// space included, and the text is in Unicode's normal form C, so that two
+// topics travel in paths and paths are cleaned. Every character is printable,
+// the space included, and the text is in Unicode's normal form C, so that two
 // topics that look the same are the same.
 func CheckTopic(topic string) error {
 	switch {
@@ -25,7 +26,7 @@ func CheckTopic(topic string) error {
 	case len(topic) > MaxTopic:
 		return badTopic("a topic of %d bytes; the cap is %d", len(topic), MaxTopic)
 	case strings.ContainsFunc(topic, beyondASCII):
-		if err := checkLetters(topic); err != nil {
+		if err := checkRunes(topic); err != nil {
 			return err
 		}
 	}
@@ -37,11 +38,11 @@ func CheckTopic(topic string) error {
 	return nil
 }
 
-// beyondASCII finds what has to be looked at more closely. Most topics have
-// nothing of it, and are checked for every message.
+// beyondASCII finds characters that need a closer check. Most topics have none,
+// and topics are checked for every message.
 func beyondASCII(r rune) bool { return r < ' ' || r > '~' }
 
-func checkLetters(topic string) error {
+func checkRunes(topic string) error {
 	switch {
 	case !utf8.ValidString(topic):
 		return badTopic("a topic is not UTF-8")

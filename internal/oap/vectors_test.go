@@ -5,25 +5,24 @@ import (
 	"crypto/ed25519"
 	"encoding/hex"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"testing"
 
 	"github.com/fxamacker/cbor/v2"
-)
 
-var update = flag.Bool("update", false, "write the good vectors in testdata/vectors.json anew; the bad ones are kept")
+	"micronode/internal/testkit"
+)
 
 const vectorsFile = "testdata/vectors.json"
 
 // vectors is what another implementation can test itself with. Bytes are hex.
 // A vector with an error is refused, with that code on the wire.
 type vectors struct {
-	About   []string        `json:"about"`
-	Frames  []frameVector   `json:"frames"`
-	Message []messageVector `json:"messages"`
-	Letters []letterVector  `json:"letters"`
+	About    []string        `json:"about"`
+	Frames   []frameVector   `json:"frames"`
+	Messages []messageVector `json:"messages"`
+	Gossip   []gossipVector  `json:"letters"`
 }
 
 type frameVector struct {
@@ -50,7 +49,7 @@ type messageVector struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-type letterVector struct {
+type gossipVector struct {
 	Name string `json:"name"`
 	Seed string `json:"seed,omitempty"` // of the Ed25519 key
 	Msg  string `json:"msg"`
@@ -65,12 +64,12 @@ type letterVector struct {
 
 func TestVectors(t *testing.T) {
 	kept := readVectors(t)
-	if *update {
-		kept = goodVectors(t).with(kept)
+	if testkit.Update() {
+		kept = goodVectors(t).merge(kept)
 		writeVectors(t, kept)
 	}
-	if len(kept.Frames) < 15 || len(kept.Message) < 35 || len(kept.Letters) < 8 {
-		t.Errorf("only %d frames, %d messages, %d letters", len(kept.Frames), len(kept.Message), len(kept.Letters))
+	if len(kept.Frames) < 15 || len(kept.Messages) < 35 || len(kept.Gossip) < 8 {
+		t.Errorf("only %d frames, %d messages, %d letters", len(kept.Frames), len(kept.Messages), len(kept.Gossip))
 	}
 	for _, v := range kept.Frames {
 		f, err := NewReader(bytes.NewReader(unhex(t, v.Hex)), Codec{Max: MaxPayload, Compressed: v.Compressed}).Next()
@@ -82,7 +81,7 @@ func TestVectors(t *testing.T) {
 			t.Errorf("frame %q: %v\n got %+v\nwant %+v", v.Name, err, got, v)
 		}
 	}
-	for _, v := range kept.Message {
+	for _, v := range kept.Messages {
 		m, err := Decode(unhex(t, v.Hex))
 		got := messageVector{Name: v.Name, Hex: v.Hex, Error: CodeOf(err), Reason: ReasonOf(err).Label()}
 		if err == nil {
@@ -92,25 +91,25 @@ func TestVectors(t *testing.T) {
 			t.Errorf("message %q: %v\n got %+v\nwant %+v", v.Name, err, got, v)
 		}
 	}
-	for _, v := range kept.Letters {
-		got, err := letterVectorOf(t, v)
+	for _, v := range kept.Gossip {
+		got, err := readGossipVector(t, v)
 		if got != v {
 			t.Errorf("letter %q: %v\n got %+v\nwant %+v", v.Name, err, got, v)
 		}
 	}
 }
 
-// The good vectors in the file are those that this package makes today, but
+// The good vectors in the file are those that this package makes today, except
 // for compressed ones: another version of zstd may find fewer bytes.
 func TestGoodVectorsAreWhatWeSend(t *testing.T) {
 	kept := readVectors(t)
-	for _, want := range goodVectors(t).Message {
-		if !contains(kept.Message, want) {
+	for _, want := range goodVectors(t).Messages {
+		if !contains(kept.Messages, want) {
 			t.Errorf("the file lacks the message %+v; run go test -run Vectors -update", want)
 		}
 	}
-	for _, want := range goodVectors(t).Letters {
-		if !contains(kept.Letters, want) {
+	for _, want := range goodVectors(t).Gossip {
+		if !contains(kept.Gossip, want) {
 			t.Errorf("the file lacks the letter %+v; run go test -run Vectors -update", want)
 		}
 	}
@@ -130,7 +129,8 @@ func contains[T comparable](all []T, one T) bool {
 	return false
 }
 
-// saysOf is what a message says, and its encoding if that is not given.
+// saysOf is the diagnostic notation of a message, and its encoding if that is
+// not given.
 func saysOf(t testing.TB, m Message, given string) (says, canonical string) {
 	t.Helper()
 	if unknown, ok := m.(*Unknown); ok {
@@ -152,9 +152,9 @@ func diagnosed(t testing.TB, payload []byte) string {
 	return says
 }
 
-func letterVectorOf(t testing.TB, v letterVector) (letterVector, error) {
+func readGossipVector(t testing.TB, v gossipVector) (gossipVector, error) {
 	t.Helper()
-	got := letterVector{Name: v.Name, Seed: v.Seed, Msg: v.Msg, Sig: v.Sig}
+	got := gossipVector{Name: v.Name, Seed: v.Seed, Msg: v.Msg, Sig: v.Sig}
 	g := Gossip{Msg: unhex(t, v.Msg), Sig: unhex(t, v.Sig)}
 	l, id, err := g.Open()
 	if err == nil && v.Sig != "" {
@@ -196,38 +196,38 @@ func goodVectors(t testing.TB) vectors {
 	frame("no payload", plain, Frame{Event, 0, nil})
 	frame("all flags but COMP", plain, Frame{0xffff &^ Comp, 1<<64 - 1, []byte{0}})
 	frame("a ping", plain, Frame{Req, 1, encoded(t, &Ping{TS: 1_700_000_000_000})})
-	frame("not compressed although it might be", packed, Frame{Event, 2, []byte("short")})
-	frame("compressed", packed, Frame{Event, 3, prose(600)})
+	frame("not compressed although it might be", compressed, Frame{Event, 2, []byte("short")})
+	frame("compressed", compressed, Frame{Event, 3, prose(600)})
 
 	for i, m := range oneOfEach(t) {
 		payload := hex.EncodeToString(encoded(t, m))
 		v := messageVector{Name: fmt.Sprintf("%s, %d", KindOf(m), i), Hex: payload}
 		v.Says, v.Canonical = saysOf(t, m, payload)
-		good.Message = append(good.Message, v)
+		good.Messages = append(good.Messages, v)
 	}
 	for _, data := range []string{"storm", ""} {
-		name, l := fmt.Sprintf("signed, %d bytes of data", len(data)), letterOf(data)
+		name, l := fmt.Sprintf("signed, %d bytes of data", len(data)), testMessage(data)
 		g, id, err := l.Seal(testKey)
 		if err != nil {
 			t.Fatal(err)
 		}
-		good.Letters = append(good.Letters, letterVector{Name: name, Seed: hex.EncodeToString(testKey.Seed()), Msg: hex.EncodeToString(g.Msg),
+		good.Gossip = append(good.Gossip, gossipVector{Name: name, Seed: hex.EncodeToString(testKey.Seed()), Msg: hex.EncodeToString(g.Msg),
 			Says: diagnosed(t, g.Msg), ID: hex.EncodeToString(id[:]), Sig: hex.EncodeToString(g.Sig)})
 	}
 	return good
 }
 
-// with adds from older vectors what is not made here: those that were written
+// merge adds from older vectors what is not made here: those that were written
 // by hand.
-func (v vectors) with(older vectors) vectors {
+func (v vectors) merge(older vectors) vectors {
 	names := map[string]bool{}
 	for _, f := range v.Frames {
 		names["f"+f.Name] = true
 	}
-	for _, m := range v.Message {
+	for _, m := range v.Messages {
 		names["m"+m.Name] = true
 	}
-	for _, l := range v.Letters {
+	for _, l := range v.Gossip {
 		names["l"+l.Name] = true
 	}
 	for _, f := range older.Frames {
@@ -235,14 +235,14 @@ func (v vectors) with(older vectors) vectors {
 			v.Frames = append(v.Frames, f)
 		}
 	}
-	for _, m := range older.Message {
+	for _, m := range older.Messages {
 		if !names["m"+m.Name] {
-			v.Message = append(v.Message, m)
+			v.Messages = append(v.Messages, m)
 		}
 	}
-	for _, l := range older.Letters {
+	for _, l := range older.Gossip {
 		if !names["l"+l.Name] {
-			v.Letters = append(v.Letters, l)
+			v.Gossip = append(v.Gossip, l)
 		}
 	}
 	return v

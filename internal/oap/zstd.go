@@ -9,17 +9,18 @@ import (
 )
 
 const (
-	// maxRatio is how much more than its compressed size a payload may inflate to.
+	// maxRatio is how much larger than its compressed size a payload may
+	// become.
 	maxRatio = 10
 
-	// maxWindow is the window that RFC 8878 asks every decoder to take. It
-	// costs us nothing, because a payload is inflated into one piece of memory
-	// that is its own window; it is a bound on what a frame may claim.
+	// maxWindow is the window that RFC 8878 asks every decoder to accept. It
+	// costs us nothing, because a payload is decompressed into one piece of
+	// memory that is its own window; it is a bound on what a frame may claim.
 	maxWindow = 8 << 20
 
-	// worthwhile is the smallest payload that is compressed. Below it the
-	// frame of zstd eats what is won.
-	worthwhile = 512
+	// minCompressSize is the smallest payload that is compressed. Below it the
+	// zstd framing costs what compression saves.
+	minCompressSize = 512
 )
 
 // Encoders and decoders hold tables of a few hundred kilobytes, so they are
@@ -52,11 +53,10 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// deflate compresses a payload in place if that pays: if an eighth or more is
-// won, and if the peer's ratio cap would let it through. It returns the new
-// length.
-func deflate(payload []byte) (n int, paid bool) {
-	if len(payload) < worthwhile {
+// compress compresses a payload in place if that pays: if an eighth or more is
+// saved, and if the peer's ratio cap allows it. It returns the new length.
+func compress(payload []byte) (n int, smaller bool) {
+	if len(payload) < minCompressSize {
 		return 0, false
 	}
 	encoder, ok := encoders.Get().(*zstd.Encoder)
@@ -64,30 +64,30 @@ func deflate(payload []byte) (n int, paid bool) {
 		encoder = newEncoder()
 	}
 	out := newBuffer(len(payload))
-	small := encoder.EncodeAll(payload, out.room[:0])
+	small := encoder.EncodeAll(payload, out.memory[:0])
 	encoders.Put(encoder)
-	paid = len(small) <= len(payload)-len(payload)/8 && len(payload) <= maxRatio*len(small)
-	if paid {
+	smaller = len(small) <= len(payload)-len(payload)/8 && len(payload) <= maxRatio*len(small)
+	if smaller {
 		n = copy(payload, small)
 	}
 	out.Release()
-	return n, paid
+	return n, smaller
 }
 
-// inflate gives back what was compressed. The declared size is checked before
-// any memory is found for it; without one, the memory is what the caps allow.
+// decompress decompresses a payload. The declared size is checked before any
+// memory is allocated for it; without one, the memory is what the caps allow.
 // The decoder never writes past that memory, so a frame that declares little
 // and holds much is stopped there.
-func inflate(packed []byte) (*Buffer, error) {
-	most := min(MaxPayload, maxRatio*len(packed))
+func decompress(compressed []byte) (*Buffer, error) {
+	limit := min(MaxPayload, maxRatio*len(compressed))
 	var header zstd.Header
-	if err := header.Decode(packed); err != nil || header.Skippable {
+	if err := header.Decode(compressed); err != nil || header.Skippable {
 		return nil, refuse("oap.inflate", Damaged, "the compressed payload does not begin with a zstd frame")
 	}
-	size := most
+	size := limit
 	if header.HasFCS {
-		if header.FrameContentSize > uint64(most) {
-			return nil, refuse("oap.inflate", Bomb, "%d bytes would inflate to %d; the cap is %d", len(packed), header.FrameContentSize, most)
+		if header.FrameContentSize > uint64(limit) {
+			return nil, refuse("oap.inflate", Bomb, "%d bytes would inflate to %d; the cap is %d", len(compressed), header.FrameContentSize, limit)
 		}
 		size = int(header.FrameContentSize)
 	}
@@ -96,21 +96,21 @@ func inflate(packed []byte) (*Buffer, error) {
 		decoder = newDecoder()
 	}
 	out := newBuffer(size)
-	plain, err := decoder.DecodeAll(packed, out.room[:0:size])
+	plain, err := decoder.DecodeAll(compressed, out.memory[:0:size])
 	decoders.Put(decoder)
 	if err != nil {
 		out.Release()
-		return nil, refuseInflated(err, len(packed), size)
+		return nil, decompressError(err, len(compressed), size)
 	}
 	out.bytes = plain
 	return out, nil
 }
 
-// refuseInflated tells a bomb from damage. The library has a type for most of
-// its refusals to go on, but not for a block that outgrows the memory it was
-// given; that one is known by its words, and a test would notice if they
-// changed.
-func refuseInflated(err error, packed, size int) error {
+// decompressError distinguishes a bomb from damage. The library has error
+// values for most of its limits, but not for a block that outgrows the memory
+// it was given; that one is recognised by its text, and a test would notice if
+// it changed.
+func decompressError(err error, packed, size int) error {
 	if errors.Is(err, zstd.ErrDecoderSizeExceeded) || errors.Is(err, zstd.ErrFrameSizeExceeded) || errors.Is(err, zstd.ErrWindowSizeExceeded) ||
 		strings.HasPrefix(err.Error(), "output bigger than") {
 		return refuse("oap.inflate", Bomb, "%d bytes inflate to more than %d, which is the cap or what they declare", packed, size)

@@ -38,8 +38,8 @@ func zstdOf(t testing.TB, payload []byte, options ...zstd.EOption) []byte {
 	return encoder.EncodeAll(payload, nil)
 }
 
-// streamed is a zstd frame that does not declare its size.
-func streamed(t testing.TB, payload []byte) []byte {
+// zstdWithoutSize is a zstd frame that does not declare its size.
+func zstdWithoutSize(t testing.TB, payload []byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	encoder, err := zstd.NewWriter(&b, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(maxWindow))
@@ -72,20 +72,20 @@ func TestCompressedOnlyWhenItPays(t *testing.T) {
 		"prose":                           {prose(4 << 10), true},
 		"a chunk of prose":                {prose(Chunk), true},
 		"as much as there can be":         {prose(MaxPayload), true},
-		"the smallest worthwhile":         {prose(worthwhile), true},
-		"less than is worthwhile":         {prose(worthwhile - 1), false},
+		"the smallest worthwhile":         {prose(minCompressSize), true},
+		"less than is worthwhile":         {prose(minCompressSize - 1), false},
 		"noise":                           {noise(4 << 10), false},
 		"what the peer would call a bomb": {make([]byte, 64<<10), false},
 		"nothing":                         {nil, false},
 	} {
-		wire, err := packed.Append(nil, Frame{Flags: Event | Comp, Corr: 3, Payload: c.payload})
+		wire, err := compressed.Append(nil, Frame{Flags: Event | Comp, Corr: 3, Payload: c.payload})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if comp := wire[atFlags+1]&byte(Comp) != 0; comp != c.comp || comp != (len(wire) < HeaderSize+len(c.payload)) {
 			t.Errorf("%s: compressed %t, %d bytes became %d", name, comp, len(c.payload), len(wire)-HeaderSize)
 		}
-		f, err := NewReader(bytes.NewReader(wire), packed).Next()
+		f, err := NewReader(bytes.NewReader(wire), compressed).Next()
 		if err != nil || f.Flags != Event || f.Corr != 3 || !bytes.Equal(f.Payload, c.payload) {
 			t.Errorf("%s: back: flags %d, %d bytes, %v", name, f.Flags, len(f.Payload), err)
 		}
@@ -100,11 +100,11 @@ func TestCompressedBeforeTheHandshake(t *testing.T) {
 	wire = append(wire, framed(t, Event, 10, []byte("next"))...)
 	r := NewReader(bytes.NewReader(wire), plain)
 	f, err := r.Next()
-	refused(t, "before", err, CompEarly)
+	wantReason(t, "before", err, UnexpectedComp)
 	if f.Corr != 9 || f.Payload != nil {
 		t.Errorf("beside the error: %+v", f)
 	}
-	// The boundary is known, so the stream goes on.
+	// The boundary is known, so the stream continues.
 	if f, err := r.Next(); err != nil || string(f.Payload) != "next" {
 		t.Errorf("after it: %+v, %v", f, err)
 	}
@@ -113,7 +113,7 @@ func TestCompressedBeforeTheHandshake(t *testing.T) {
 	if _, err := r.Next(); err != nil {
 		t.Fatal(err)
 	}
-	r.Agree(packed)
+	r.SetCodec(compressed)
 	if f, err := r.Next(); err != nil || !bytes.Equal(f.Payload, prose(2000)) {
 		t.Errorf("after the handshake: %d bytes, %v", len(f.Payload), err)
 	}
@@ -140,15 +140,15 @@ func TestInflateCaps(t *testing.T) {
 	}{
 		"declared":             {zstdOf(t, prose(5000)), prose(5000), 0},
 		"with a checksum":      {checksum, prose(5000), 0},
-		"not declared":         {streamed(t, prose(5000)), prose(5000), 0},
+		"not declared":         {zstdWithoutSize(t, prose(5000)), prose(5000), 0},
 		"empty":                {zstdOf(t, nil, zstd.WithZeroFrames(true)), nil, 0},
 		"at the ratio":         {atRatio(t, maxRatio), make([]byte, maxRatio*len(atRatio(t, maxRatio))), 0},
 		"just over the ratio":  {overRatio(t), nil, Bomb},
 		"a bomb that says so":  {zstdOf(t, make([]byte, 1<<20)), nil, Bomb},
-		"a bomb that does not": {streamed(t, make([]byte, 1<<20)), nil, Bomb},
-		"a bomb of repeats":    {streamed(t, bytes.Repeat(noise(100), 1000)), nil, Bomb},
+		"a bomb that does not": {zstdWithoutSize(t, make([]byte, 1<<20)), nil, Bomb},
+		"a bomb of repeats":    {zstdWithoutSize(t, bytes.Repeat(noise(100), 1000)), nil, Bomb},
 		"more than the cap":    {zstdOf(t, prose(MaxPayload+1)), nil, Bomb},
-		"more, not declared":   {streamed(t, prose(MaxPayload+1)), nil, Bomb},
+		"more, not declared":   {zstdWithoutSize(t, prose(MaxPayload+1)), nil, Bomb},
 		"declares less":        {lying(4000), nil, Bomb},
 		"declares more":        {lying(6000), nil, Damaged},
 		"two frames":           {append(zstdOf(t, prose(5000)), zstdOf(t, prose(5000))...), nil, Bomb},
@@ -160,9 +160,9 @@ func TestInflateCaps(t *testing.T) {
 		"a skippable frame":    {[]byte{0x50, 0x2a, 0x4d, 0x18, 1, 0, 0, 0, 'x'}, nil, Damaged},
 		"cut":                  {zstdOf(t, prose(5000))[:900], nil, Damaged},
 	} {
-		got, err := inflate(c.packed)
+		got, err := decompress(c.packed)
 		if c.reason != 0 {
-			refused(t, name, err, c.reason)
+			wantReason(t, name, err, c.reason)
 			continue
 		}
 		if err != nil || !bytes.Equal(got.Bytes(), c.want) {
@@ -171,8 +171,8 @@ func TestInflateCaps(t *testing.T) {
 	}
 }
 
-// atRatio is a zstd frame of zeroes that inflates to exactly ratio times its
-// size. An RLE block makes many out of four bytes; a raw one pads.
+// atRatio is a zstd frame of zeroes that decompresses to exactly ratio times
+// its size. An RLE block makes many out of four bytes; a raw one pads.
 func atRatio(t testing.TB, ratio int) []byte {
 	t.Helper()
 	const pad = 100
@@ -187,19 +187,19 @@ func atRatio(t testing.TB, ratio int) []byte {
 	return append(append(out, block(1, 1, all*ratio-pad)...), 0)
 }
 
-// overRatio inflates to one byte more than is allowed.
+// overRatio decompresses to one byte more than is allowed.
 func overRatio(t testing.TB) []byte {
 	b := atRatio(t, maxRatio)
 	b[len(b)-4] += 1 << 3
 	return b
 }
 
-// What is refused must not cost more than what is taken.
+// A refused payload must not cost more than an accepted one.
 func TestABombCostsLittle(t *testing.T) {
-	for i, bomb := range [][]byte{zstdOf(t, make([]byte, 16<<20)), streamed(t, make([]byte, 16<<20))} {
+	for i, bomb := range [][]byte{zstdOf(t, make([]byte, 16<<20)), zstdWithoutSize(t, make([]byte, 16<<20))} {
 		before := allocated()
 		for range 10 {
-			if _, err := inflate(bomb); ReasonOf(err) != Bomb {
+			if _, err := decompress(bomb); ReasonOf(err) != Bomb {
 				t.Fatal(err)
 			}
 		}
@@ -212,7 +212,7 @@ func TestABombCostsLittle(t *testing.T) {
 func TestTakeWhatWasInflated(t *testing.T) {
 	want := prose(3000)
 	wire := append(framed(t, Comp, 1, zstdOf(t, want)), framed(t, Comp, 2, zstdOf(t, noise(3000)))...)
-	r := NewReader(bytes.NewReader(wire), packed)
+	r := NewReader(bytes.NewReader(wire), compressed)
 	if _, err := r.Next(); err != nil {
 		t.Fatal(err)
 	}

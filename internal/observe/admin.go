@@ -16,17 +16,18 @@ import (
 	"micronode/internal/supervise"
 )
 
-// Admin is the admin plane: what an operator, a monitor and a load balancer
-// ask. Every answer is worked out on the spot from what the node knows anyway;
-// nothing is queued and nothing waits, so it answers when nothing else does.
+// Admin is the admin plane: the endpoints for operators, monitors and load
+// balancers. Every answer is computed on the spot from state in memory; nothing
+// is queued and nothing waits, so it answers when nothing else does.
 type Admin struct {
 	// set at construction
 	Sources
 	Metrics *Metrics
 	Build   Build
 
-	// Allow says who may profile the node, which shows memory and costs time:
-	// a caller with a capability, or on the local socket. If it is nil, nobody.
+	// Allow says which requests may profile the node, which shows memory and
+	// costs time: those with a capability, or on the local socket. If it is
+	// nil, none may.
 	Allow func(*http.Request) bool
 }
 
@@ -38,7 +39,7 @@ const pprofPrefix = "/debug/pprof/"
 // ServeHTTP answers the paths of the contract.
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	handle := a.route(r.URL.Path)
-	r = CarryCorrID(w, r)
+	r = EnsureCorrID(w, r)
 	switch {
 	case handle == nil:
 		WriteProblem(w, r, noSuchPath)
@@ -69,7 +70,7 @@ func (a *Admin) route(path string) http.HandlerFunc {
 	return nil
 }
 
-// metrics answers a scrape. A scrape that fails says why in our own words.
+// metrics answers a scrape. A scrape that fails answers with a Problem.
 func (a *Admin) metrics(w http.ResponseWriter, r *http.Request) {
 	families, err := a.Metrics.Gatherer().Gather()
 	if err != nil {
@@ -82,16 +83,19 @@ func (a *Admin) metrics(w http.ResponseWriter, r *http.Request) {
 
 // Healthz answers as long as the process lives.
 func Healthz(w http.ResponseWriter, r *http.Request) {
-	CarryCorrID(w, r)
-	writeJSON(w, http.StatusOK, "application/json", struct {
-		Alive bool `json:"alive"`
-	}{true})
+	EnsureCorrID(w, r)
+	writeJSON(w, http.StatusOK, "application/json", HealthResponse{true})
+}
+
+// HealthResponse is the answer of GET /healthz.
+type HealthResponse struct {
+	Alive bool `json:"alive"`
 }
 
 // Readyz answers 200 if the node is ready for everything, or with for=read as
-// long as it serves reads; otherwise 503. The body says why, either way.
+// long as it serves reads; otherwise 503. The body has the reasons, either way.
 func (a *Admin) Readyz(w http.ResponseWriter, r *http.Request) {
-	r = CarryCorrID(w, r)
+	r = EnsureCorrID(w, r)
 	reads, err := readyFor(r.URL.Query())
 	if err != nil {
 		WriteProblem(w, r, err)
@@ -105,7 +109,7 @@ func (a *Admin) Readyz(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, status, "application/json", verdict)
 }
 
-// readyFor reads the question: for everything, or for reads.
+// readyFor parses the query: ready for everything, or for reads.
 func readyFor(query url.Values) (reads bool, err error) {
 	asked, given := query["for"]
 	switch {
@@ -114,28 +118,27 @@ func readyFor(query url.Values) (reads bool, err error) {
 	case len(asked) == 1 && asked[0] == "read":
 		return true, nil
 	}
-	wrong := fault.New("admin.readyz", fault.Malformed, "ready for %q is not a question it answers", asked)
-	wrong.Next = "Ask /readyz, or /readyz?for=read for reads alone."
-	return false, wrong
+	return false, fault.New("admin.readyz", fault.Malformed, "/readyz does not know for=%q", asked).
+		Advise("Use /readyz, or /readyz?for=read for reads only.")
 }
 
 // Version answers which build this is.
 func (a *Admin) Version(w http.ResponseWriter, r *http.Request) {
-	CarryCorrID(w, r)
+	EnsureCorrID(w, r)
 	writeJSON(w, http.StatusOK, "application/json", a.Build)
 }
 
-// inventory answers what there is that can be full, locked or running.
+// inventory answers with all queues, locks and tasks.
 func (a *Admin) inventory(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, "application/json", ReadInventory(a.Sources))
 }
 
-// pprof hands allowed callers to the profiler of the Go runtime. (Importing it
-// also fills http.DefaultServeMux, which nothing here serves.)
+// pprof passes allowed requests to the profiler of the Go runtime. (Importing
+// it also fills http.DefaultServeMux, which nothing here serves.)
 func (a *Admin) pprof(w http.ResponseWriter, r *http.Request) {
 	if a.Allow == nil || !a.Allow(r) {
-		err := fault.New("admin.pprof", fault.Forbidden, "profiles are for the admin scope")
-		err.Next = "Ask on the local socket, or with a capability of scope admin."
+		err := fault.New("admin.pprof", fault.Forbidden, "profiles need the scope admin").
+			Advise("Ask on the local socket, or with a capability of scope admin.")
 		WriteProblem(w, r, err)
 		return
 	}
@@ -157,8 +160,8 @@ func (a *Admin) pprof(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// profileMost is the longest profile in seconds.
-const profileMost = 60
+// maxProfileSeconds is the longest profile in seconds.
+const maxProfileSeconds = 60
 
 // checkSeconds refuses a profile that would run for days.
 func checkSeconds(r *http.Request) error {
@@ -167,23 +170,22 @@ func checkSeconds(r *http.Request) error {
 		return nil
 	}
 	seconds, err := strconv.ParseFloat(text, 64)
-	if err == nil && seconds > 0 && seconds <= profileMost {
+	if err == nil && seconds > 0 && seconds <= maxProfileSeconds {
 		return nil
 	}
-	wrong := fault.New("admin.pprof", fault.Malformed, "a profile of %q seconds", text)
-	wrong.Next = "Ask for more than 0 and at most 60 seconds."
-	return wrong
+	return fault.New("admin.pprof", fault.Malformed, "a profile of %q seconds", text).
+		Advise("Ask for more than 0 and at most 60 seconds.")
 }
 
-// Inventory is the answer of GET /debug/inventory.
-type Inventory struct {
-	Queues []QueueLine      `json:"queues"`
-	Locks  []LockLine       `json:"locks"`
+// InventoryResponse is the answer of GET /debug/inventory.
+type InventoryResponse struct {
+	Queues []QueueInfo      `json:"queues"`
+	Locks  []LockInfo       `json:"locks"`
 	Tasks  []supervise.Task `json:"tasks"`
 }
 
-// QueueLine is a queue, lane, bus, snapshot or set of permits.
-type QueueLine struct {
+// QueueInfo is a queue, lane, bus, snapshot or set of permits.
+type QueueInfo struct {
 	Service   string            `json:"service"`
 	Name      string            `json:"name"`
 	Kind      string            `json:"kind"`
@@ -205,22 +207,22 @@ type QueueLine struct {
 	Lagged    map[string]uint64 `json:"lagged,omitempty"`
 }
 
-// LockLine is a named lock.
-type LockLine struct {
+// LockInfo is a named lock.
+type LockInfo struct {
 	Service string `json:"service"`
 	Name    string `json:"name"`
 	Rank    int    `json:"rank"`
 }
 
 // ReadInventory reads the inventory and the supervisor.
-func ReadInventory(sources Sources) Inventory {
-	all := Inventory{Queues: []QueueLine{}, Locks: []LockLine{}, Tasks: []supervise.Task{}}
+func ReadInventory(sources Sources) InventoryResponse {
+	all := InventoryResponse{Queues: []QueueInfo{}, Locks: []LockInfo{}, Tasks: []supervise.Task{}}
 	if sources.Inventory != nil {
-		for _, part := range sources.Inventory.Read() {
-			if part.Kind == "lock" {
-				all.Locks = append(all.Locks, LockLine{part.Service, part.Name, part.Rank})
+		for _, stat := range sources.Inventory.Read() {
+			if stat.Kind == "lock" {
+				all.Locks = append(all.Locks, LockInfo{stat.Service, stat.Name, stat.Rank})
 			} else {
-				all.Queues = append(all.Queues, queueLine(part))
+				all.Queues = append(all.Queues, newQueueInfo(stat))
 			}
 		}
 	}
@@ -230,11 +232,11 @@ func ReadInventory(sources Sources) Inventory {
 	return all
 }
 
-func queueLine(part flow.Stat) QueueLine {
-	return QueueLine{
-		Service: part.Service, Name: part.Name, Kind: part.Kind, Cap: part.Cap, Depth: part.Depth,
-		Policy: part.Policy, From: part.From, To: part.To, Waiting: part.Waiting, Each: part.Each,
-		Instances: part.Instances, Inside: part.Inside, Accepted: part.Accepted, Delivered: part.Delivered,
-		Refused: part.Refused, Expired: part.Expired, Dropped: part.Dropped, Coalesced: part.Coalesced, Lagged: part.Lagged,
+func newQueueInfo(stat flow.Stat) QueueInfo {
+	return QueueInfo{
+		Service: stat.Service, Name: stat.Name, Kind: stat.Kind, Cap: stat.Cap, Depth: stat.Depth,
+		Policy: stat.Policy, From: stat.From, To: stat.To, Waiting: stat.Waiting, Each: stat.Each,
+		Instances: stat.Instances, Inside: stat.Inside, Accepted: stat.Accepted, Delivered: stat.Delivered,
+		Refused: stat.Refused, Expired: stat.Expired, Dropped: stat.Dropped, Coalesced: stat.Coalesced, Lagged: stat.Lagged,
 	}
 }

@@ -11,28 +11,29 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"micronode/internal/corr"
 	"micronode/internal/flow"
 )
 
-// ask asks the admin plane.
-func ask(a *Admin, method, target string) *httptest.ResponseRecorder {
+// serveAdmin sends a request to the admin plane.
+func serveAdmin(a *Admin, method, target string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest(method, target, nil)
-	r.Header.Set(CorrHeader, "corr-0001")
+	r.Header.Set(corr.Header, "corr-0001")
 	a.ServeHTTP(w, r)
 	return w
 }
 
-// plain is an admin plane over one dependency and nothing else.
-func plain() (*Admin, *Dependency) {
+// newAdmin is an admin plane over one dependency and nothing else.
+func newAdmin() (*Admin, *Dependency) {
 	inv := flow.NewInventory()
 	ready := NewReadiness(inv, nil)
 	a := &Admin{Sources: Sources{Inventory: inv, Readiness: ready}, Metrics: NewMetrics(testBuild), Build: testBuild}
-	a.Metrics.Watch(a.Sources)
+	a.Metrics.Attach(a.Sources)
 	return a, ready.Dependency("registry", "disk", ForWrites)
 }
 
-func members(t *testing.T, w *httptest.ResponseRecorder) map[string]any {
+func decodeJSON(t *testing.T, w *httptest.ResponseRecorder) map[string]any {
 	t.Helper()
 	var body map[string]any
 	if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil {
@@ -42,10 +43,10 @@ func members(t *testing.T, w *httptest.ResponseRecorder) map[string]any {
 }
 
 func TestEveryAnswerCarriesTheCorrelationID(t *testing.T) {
-	a, _ := plain()
+	a, _ := newAdmin()
 	for _, target := range []string{"/metrics", "/healthz", "/readyz", "/version", "/debug/inventory", "/debug/pprof/", "/nowhere", "/readyz?for=tea"} {
 		for _, method := range []string{"GET", "HEAD", "POST"} {
-			if w := ask(a, method, target); w.Header().Get("X-Corr-ID") != "corr-0001" {
+			if w := serveAdmin(a, method, target); w.Header().Get("X-Corr-ID") != "corr-0001" {
 				t.Errorf("%s %s: %q", method, target, w.Header().Get("X-Corr-ID"))
 			}
 		}
@@ -53,22 +54,22 @@ func TestEveryAnswerCarriesTheCorrelationID(t *testing.T) {
 }
 
 func TestHealthzAnswersAsLongAsTheProcessLives(t *testing.T) {
-	a, _ := plain()
-	if w := ask(a, "GET", "/healthz"); w.Code != 200 || strings.TrimSpace(w.Body.String()) != `{"alive":true}` {
+	a, _ := newAdmin()
+	if w := serveAdmin(a, "GET", "/healthz"); w.Code != 200 || strings.TrimSpace(w.Body.String()) != `{"alive":true}` {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
 
 func TestVersionHasTheShapeOfTheContract(t *testing.T) {
-	a, _ := plain()
+	a, _ := newAdmin()
 	want := `{"service":"micronode","version":"1.2.3","commit":"f00","build":"today","go":"go1.26","features":[]}`
-	if w := ask(a, "GET", "/version"); w.Code != 200 || strings.TrimSpace(w.Body.String()) != want {
+	if w := serveAdmin(a, "GET", "/version"); w.Code != 200 || strings.TrimSpace(w.Body.String()) != want {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
 
 func TestReadyzTellsTheTruth(t *testing.T) {
-	a, disk := plain()
+	a, disk := newAdmin()
 	reads := a.Readiness.Dependency("store", "ram", ForReads)
 	for _, step := range []struct {
 		say         func()
@@ -83,7 +84,7 @@ func TestReadyzTellsTheTruth(t *testing.T) {
 	} {
 		step.say()
 		for target, want := range map[string]int{"/readyz": step.all, "/readyz?for=read": step.onRead} {
-			w := ask(a, "GET", target)
+			w := serveAdmin(a, "GET", target)
 			if w.Code != want || (w.Header().Get("Retry-After") != "") != (want == 503) {
 				t.Errorf("%s: %d, Retry-After %q, want %d: %s", target, w.Code, w.Header().Get("Retry-After"), want, w.Body)
 			}
@@ -96,23 +97,23 @@ func TestReadyzTellsTheTruth(t *testing.T) {
 }
 
 func TestReadyzAnswersOnlyQuestionsItKnows(t *testing.T) {
-	a, disk := plain()
+	a, disk := newAdmin()
 	disk.Up()
 	for _, query := range []string{"for=write", "for=", "for=read&for=write", "for=READ"} {
-		if w := ask(a, "GET", "/readyz?"+query); w.Code != 400 || members(t, w)["code"] != "Malformed" {
+		if w := serveAdmin(a, "GET", "/readyz?"+query); w.Code != 400 || decodeJSON(t, w)["code"] != "Malformed" {
 			t.Errorf("%s: %d %s", query, w.Code, w.Body)
 		}
 	}
-	if w := ask(a, "GET", "/readyz?cachebuster=1"); w.Code != 200 {
+	if w := serveAdmin(a, "GET", "/readyz?cachebuster=1"); w.Code != 200 {
 		t.Errorf("%d", w.Code)
 	}
 }
 
 func TestMetricsAreServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSystem(t)
+		s := newTestNode(t)
 		defer s.stop()
-		w := ask(&s.Admin, "GET", "/metrics")
+		w := serveAdmin(&s.Admin, "GET", "/metrics")
 		if w.Code != 200 || !strings.HasPrefix(w.Header().Get("Content-Type"), "text/plain") {
 			t.Errorf("%d %s", w.Code, w.Header().Get("Content-Type"))
 		}
@@ -126,9 +127,9 @@ func TestMetricsAreServed(t *testing.T) {
 
 func TestInventoryHasTheShapeOfTheContract(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSystem(t)
+		s := newTestNode(t)
 		defer s.stop()
-		w := ask(&s.Admin, "GET", "/debug/inventory")
+		w := serveAdmin(&s.Admin, "GET", "/debug/inventory")
 		var got struct {
 			Queues, Locks, Tasks []map[string]any
 		}
@@ -165,38 +166,38 @@ func TestInventoryHasTheShapeOfTheContract(t *testing.T) {
 }
 
 func TestAnEmptyInventoryHasNoNulls(t *testing.T) {
-	w := ask(&Admin{}, "GET", "/debug/inventory")
+	w := serveAdmin(&Admin{}, "GET", "/debug/inventory")
 	if want := `{"queues":[],"locks":[],"tasks":[]}`; strings.TrimSpace(w.Body.String()) != want {
 		t.Error(w.Body)
 	}
 }
 
 func TestOtherMethodsAndPathsAreRefused(t *testing.T) {
-	a, _ := plain()
+	a, _ := newAdmin()
 	for _, method := range []string{"POST", "PUT", "DELETE", "OPTIONS"} {
-		w := ask(a, method, "/healthz")
-		if w.Code != 405 || w.Header().Get("Allow") != "GET, HEAD" || members(t, w)["code"] != "MethodNotAllowed" {
+		w := serveAdmin(a, method, "/healthz")
+		if w.Code != 405 || w.Header().Get("Allow") != "GET, HEAD" || decodeJSON(t, w)["code"] != "MethodNotAllowed" {
 			t.Errorf("%s: %d %s", method, w.Code, w.Body)
 		}
 	}
 	for _, path := range []string{"/", "/metric", "/healthz/", "/debug", "/debug/pprof", "/debug/pproff/"} {
-		w := ask(a, "POST", path)
-		if body := members(t, w); w.Code != 404 || body["code"] != "NotFound" || body["next"] == "" || w.Header().Get("Content-Type") != "application/problem+json" {
+		w := serveAdmin(a, "POST", path)
+		if body := decodeJSON(t, w); w.Code != 404 || body["code"] != "NotFound" || body["next"] == "" || w.Header().Get("Content-Type") != "application/problem+json" {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
 	}
-	if w := ask(a, "HEAD", "/healthz"); w.Code != 200 {
+	if w := serveAdmin(a, "HEAD", "/healthz"); w.Code != 200 {
 		t.Errorf("HEAD: %d", w.Code)
 	}
 }
 
 func TestProfilesAreForThoseWhoMay(t *testing.T) {
-	a, _ := plain()
+	a, _ := newAdmin()
 	refused := func(when string) {
 		t.Helper()
 		for _, page := range []string{"", "heap", "cmdline", "profile", "symbol", "trace"} {
-			w := ask(a, "GET", pprofPrefix+page)
-			if w.Code != 403 || members(t, w)["code"] != "Forbidden" {
+			w := serveAdmin(a, "GET", pprofPrefix+page)
+			if w.Code != 403 || decodeJSON(t, w)["code"] != "Forbidden" {
 				t.Errorf("%s: %q: %d", when, page, w.Code)
 			}
 		}
@@ -210,7 +211,7 @@ func TestProfilesAreForThoseWhoMay(t *testing.T) {
 		"profile?seconds=0": 400, "profile?seconds=86400": 400, "profile?seconds=soon": 400, "heap?seconds=-1": 400,
 		"trace?seconds=0.01": 200,
 	} {
-		if w := ask(a, "GET", pprofPrefix+page); w.Code != want {
+		if w := serveAdmin(a, "GET", pprofPrefix+page); w.Code != want {
 			t.Errorf("%q: %d, want %d: %.200s", page, w.Code, want, w.Body)
 		}
 	}

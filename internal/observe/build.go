@@ -6,14 +6,15 @@ import (
 	"slices"
 )
 
-// What the release build writes here with
+// Set by the release build with
 //
 //	-ldflags "-X micronode/internal/observe.version=1.2.3 -X …commit=… -X …built=…"
 //
 // What is left empty is read from what the Go tool chain recorded.
 var version, commit, built string
 
-// unknown stands for what neither the release build nor the tool chain tells.
+// unknown stands for what neither the release build nor the tool chain
+// recorded.
 const unknown = "unknown"
 
 // Build says which program this is. Its JSON is the answer of GET /version.

@@ -19,7 +19,7 @@ func Example() {
 	disk := ready.Dependency("store", "disk", observe.ForWrites)
 	sources := observe.Sources{Inventory: inventory, Readiness: ready}
 	metrics := observe.NewMetrics(build)
-	metrics.Watch(sources)
+	metrics.Attach(sources)
 	admin := &observe.Admin{Sources: sources, Metrics: metrics, Build: build}
 
 	work.TryPush("one")
@@ -50,7 +50,7 @@ func Example() {
 	// queue_dropped_total{queue="work",service="node"} 0
 }
 
-// Secrets are taken out of a text by their shape, and never leave a Secret.
+// Secrets are removed from a text by their shape, and never leave a Secret.
 func ExampleScrub() {
 	token := observe.Secret("c2VjcmV0")
 	fmt.Println(observe.Scrub("refused: Authorization: Bearer " + token.Reveal()))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"micronode/fault"
+	"micronode/internal/corr"
 )
 
 // Logs is where the node's log lines go. Every line has its correlation ID,
@@ -29,34 +30,32 @@ func NewLogs(w io.Writer, format string) (*Logs, error) {
 	case "text":
 		inner = slog.NewTextHandler(w, options)
 	default:
-		err := fault.New("observe.logs", fault.Malformed, "there is no log format %q", format)
-		err.Next = `Set log.format to "json" or "text".`
-		return nil, err
+		return nil, fault.New("observe.logs", fault.Malformed, "there is no log format %q", format).
+			Advise(`Set log.format to "json" or "text".`)
 	}
 	return &Logs{level: level, logger: slog.New(&corrHandler{inner: inner})}, nil
 }
 
-// Logger returns the logger. It goes on to be right when the level changes.
+// Logger returns the logger. It follows SetLevel.
 func (l *Logs) Logger() *slog.Logger { return l.logger }
 
-// SetLevel sets what is worth a line, from now on and for all loggers made of
-// these logs.
+// SetLevel sets the lowest level that is logged, from now on and for all
+// loggers made of these logs.
 func (l *Logs) SetLevel(level slog.Level) { l.level.Set(level) }
 
 // ParseLevel reads debug, info, warn or error.
 func ParseLevel(text string) (slog.Level, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(text)); err != nil {
-		wrong := fault.New("observe.logs", fault.Malformed, "there is no log level %q", text)
-		wrong.Next = "Set log.level to debug, info, warn or error."
-		return 0, wrong
+		return 0, fault.New("observe.logs", fault.Malformed, "there is no log level %q", text).
+			Advise("Set log.level to debug, info, warn or error.")
 	}
 	return level, nil
 }
 
 // corrHandler adds the correlation ID of ctx to every record, at the top level
-// even if the logger has open groups: who searches for it looks there. For
-// that it keeps groups back and hands them to the inner handler with the
+// even if the logger has open groups: that is where searches look. For that it
+// keeps open groups itself and passes them to the inner handler with the
 // record.
 type corrHandler struct {
 	inner  slog.Handler
@@ -75,7 +74,7 @@ func (h *corrHandler) Enabled(ctx context.Context, level slog.Level) bool {
 
 // Handle adds the correlation ID and closes the groups.
 func (h *corrHandler) Handle(ctx context.Context, record slog.Record) error {
-	id := CorrID(ctx)
+	id := corr.From(ctx)
 	if len(h.groups) > 0 {
 		record = h.nest(record)
 	}
@@ -102,8 +101,8 @@ func (h *corrHandler) nest(record slog.Record) slog.Record {
 	return outside
 }
 
-// WithAttrs gives the attributes to the innermost open group, or to the inner
-// handler, which formats them once and for all.
+// WithAttrs adds the attributes to the innermost open group, or to the inner
+// handler, which formats them only once.
 func (h *corrHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	if len(h.groups) == 0 {
 		return &corrHandler{inner: h.inner.WithAttrs(attrs)}
@@ -122,20 +121,20 @@ func (h *corrHandler) WithGroup(name string) slog.Handler {
 	return &corrHandler{inner: h.inner, groups: append(slices.Clip(h.groups), openGroup{name: name})}
 }
 
-// lagPause is how long a consumer that lags is not warned about again.
-const lagPause = 5 * time.Second
+// lagWarnInterval is the least time between two warnings about one consumer.
+const lagWarnInterval = 5 * time.Second
 
-// lagNames bounds how many readers are remembered. Their names come from a
-// fixed set, so it is never reached; if it is, somebody uses a peer or a key
-// as a name, and the warnings are about "others" rather than about memory.
-const lagNames = 256
+// maxLagReaders bounds how many readers are tracked. Their names come from a
+// fixed set, so it is never reached; if it is, a peer or a key is used as a
+// name, and the warnings are about "others" instead of filling memory.
+const maxLagReaders = 256
 
 // LagLog warns of readers of a bus that lost events, at most once in five
-// seconds for each: a reader that lags tends to lag thousands of times. What
-// was lost meanwhile is told with the next warning, and bus_lagged_total has
-// it all.
+// seconds for each: a reader that lags tends to lag thousands of times. Losses
+// in between are included in the next warning, and bus_lagged_total has them
+// all.
 type LagLog struct {
-	logger *slog.Logger // set at construction
+	warn func(message string, args ...any) // set at construction; must not wait
 
 	mu   sync.Mutex //lockblock:leaf a few assignments; the line is written after unlock
 	seen map[lagReader]*lag
@@ -144,31 +143,32 @@ type LagLog struct {
 type lagReader struct{ bus, consumer string }
 
 type lag struct {
-	told   time.Time
-	missed uint64 // since then
+	warnedAt time.Time
+	missed   uint64 // since then
 }
 
-// NewLagLog makes a LagLog that writes to the logger.
-func NewLagLog(logger *slog.Logger) *LagLog {
-	return &LagLog{logger: logger, seen: map[lagReader]*lag{}}
+// NewLagLog makes a LagLog. It is called on the goroutine of the bus reader, so
+// warn must not wait for a terminal.
+func NewLagLog(warn func(message string, args ...any)) *LagLog {
+	return &LagLog{warn: warn, seen: map[lagReader]*lag{}}
 }
 
-// Lagged says that a consumer of a bus missed events.
-func (l *LagLog) Lagged(ctx context.Context, bus, consumer string, missed uint64) {
-	reader, total, tell := l.count(lagReader{bus, consumer}, missed, time.Now())
-	if tell {
-		l.logger.WarnContext(ctx, "a reader of a bus fell behind and lost events",
+// Lagged reports that a consumer of a bus missed events.
+func (l *LagLog) Lagged(bus, consumer string, missed uint64) {
+	reader, total, shouldWarn := l.count(lagReader{bus, consumer}, missed, time.Now())
+	if shouldWarn {
+		l.warn("a slow reader of a bus lost events",
 			"bus", reader.bus, "consumer", reader.consumer, "missed", total)
 	}
 }
 
-// count adds to what the reader missed, and says whether now is the time to
-// tell, about whom and how much.
-func (l *LagLog) count(reader lagReader, missed uint64, now time.Time) (about lagReader, total uint64, tell bool) {
+// count adds to what the reader missed, and returns whether to warn now, about
+// which reader, and how much.
+func (l *LagLog) count(reader lagReader, missed uint64, now time.Time) (about lagReader, total uint64, shouldWarn bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	known, exists := l.seen[reader]
-	if !exists && len(l.seen) >= lagNames {
+	if !exists && len(l.seen) >= maxLagReaders {
 		reader = lagReader{"others", "others"}
 		known, exists = l.seen[reader]
 	}
@@ -177,9 +177,9 @@ func (l *LagLog) count(reader lagReader, missed uint64, now time.Time) (about la
 		l.seen[reader] = known
 	}
 	known.missed += missed
-	if exists && now.Sub(known.told) < lagPause {
+	if exists && now.Sub(known.warnedAt) < lagWarnInterval {
 		return reader, 0, false
 	}
-	total, known.told, known.missed = known.missed, now, 0
+	total, known.warnedAt, known.missed = known.missed, now, 0
 	return reader, total, true
 }

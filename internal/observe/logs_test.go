@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"micronode/fault"
+	"micronode/internal/corr"
 	"micronode/internal/observe"
 )
 
@@ -50,7 +51,7 @@ func TestLogsKeepTheRulesOfSlog(t *testing.T) {
 
 func TestLogLinesCarryTheCorrelationID(t *testing.T) {
 	logs, out := newLogs(t, "json")
-	ctx := observe.WithCorrID(context.Background(), "request-1")
+	ctx := corr.With(context.Background(), "request-1")
 	logger := logs.Logger().With("service", "edge")
 
 	logger.InfoContext(ctx, "plain")
@@ -106,10 +107,10 @@ type credentials struct {
 // unprintable cannot be encoded.
 type unprintable struct{ Channel chan int }
 
-// liar says that it is JSON and is not.
-type liar struct{}
+// brokenMarshaler claims to be JSON and is not.
+type brokenMarshaler struct{}
 
-func (liar) MarshalJSON() ([]byte, error) { return nil, errors.New("no") }
+func (brokenMarshaler) MarshalJSON() ([]byte, error) { return nil, errors.New("no") }
 
 func TestSecretsAreTakenOutOfLogLines(t *testing.T) {
 	where, err := url.Parse("https://ada:hunter2@host/x?token=hunter2")
@@ -136,7 +137,7 @@ func TestSecretsAreTakenOutOfLogLines(t *testing.T) {
 		},
 		"in headers":        func(l *slog.Logger) { l.Info("m", "h", http.Header{"Cookie": {"hunter2"}, "X": {"Bearer hunter2"}}) },
 		"in a URL":          func(l *slog.Logger) { l.Info("m", "url", where) },
-		"what is not known": func(l *slog.Logger) { l.Info("m", "x", unprintable{}, "y", liar{}) },
+		"what is not known": func(l *slog.Logger) { l.Info("m", "x", unprintable{}, "y", brokenMarshaler{}) },
 	} {
 		for _, format := range []string{"json", "text"} {
 			logs, out := newLogs(t, format)
@@ -188,29 +189,28 @@ func TestWrongLogSettingsNameTheRightOnes(t *testing.T) {
 	}
 }
 
-func TestLagIsToldAtMostOnceInFiveSeconds(t *testing.T) {
+func TestLagIsWarnedAtMostOnceInFiveSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logs, out := newLogs(t, "text")
-		lag := observe.NewLagLog(logs.Logger())
-		ctx := observe.WithCorrID(context.Background(), "request-1")
+		lag := observe.NewLagLog(logs.Logger().Warn)
 
-		lag.Lagged(ctx, "node/bus", "gateway", 3)
-		lag.Lagged(ctx, "node/bus", "edge", 1) // another consumer has its own five seconds
-		lag.Lagged(ctx, "edge/events", "gateway", 9)
+		lag.Lagged("node/bus", "gateway", 3)
+		lag.Lagged("node/bus", "edge", 1) // another consumer has its own five seconds
+		lag.Lagged("edge/events", "gateway", 9)
 		for range 4 {
 			time.Sleep(time.Second)
-			lag.Lagged(ctx, "node/bus", "gateway", 10)
+			lag.Lagged("node/bus", "gateway", 10)
 		}
 		time.Sleep(time.Second)
-		lag.Lagged(ctx, "node/bus", "gateway", 2)
+		lag.Lagged("node/bus", "gateway", 2)
 
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-		want := []string{"bus=node/bus consumer=gateway missed=3 ", "consumer=edge missed=1 ", "bus=edge/events consumer=gateway missed=9 ", "bus=node/bus consumer=gateway missed=42 "}
+		want := []string{"bus=node/bus consumer=gateway missed=3", "consumer=edge missed=1", "bus=edge/events consumer=gateway missed=9", "bus=node/bus consumer=gateway missed=42"}
 		if len(lines) != len(want) {
 			t.Fatalf("%d lines, want %d:\n%s", len(lines), len(want), out)
 		}
 		for i := range want {
-			if !strings.Contains(lines[i], want[i]) || !strings.Contains(lines[i], "level=WARN") || !strings.Contains(lines[i], "corr_id=request-1") {
+			if !strings.Contains(lines[i], want[i]) || !strings.Contains(lines[i], "level=WARN") {
 				t.Errorf("line %d: %s\nwant %s", i, lines[i], want[i])
 			}
 		}
@@ -220,9 +220,9 @@ func TestLagIsToldAtMostOnceInFiveSeconds(t *testing.T) {
 func TestLagOfEndlessConsumersIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logs, out := newLogs(t, "text")
-		lag := observe.NewLagLog(logs.Logger())
+		lag := observe.NewLagLog(logs.Logger().Warn)
 		for i := range 1000 {
-			lag.Lagged(context.Background(), "node/bus", fmt.Sprint("peer", i), 1)
+			lag.Lagged("node/bus", fmt.Sprint("peer", i), 1)
 		}
 		if n := strings.Count(out.String(), "\n"); n != 257 {
 			t.Errorf("%d lines for 1000 made-up names; 256 names and one line for the others were expected", n)

@@ -19,47 +19,48 @@ var services = []string{"node", "gateway", "overlay", "index", "edge", "registry
 // nodeService is the service that stands for the whole node.
 const nodeService = "node"
 
-// unknownService is how a service outside the set is refused.
+// unknownService is the error for a service outside the set.
 func unknownService(name string) error {
-	err := fault.New("observe.metrics", fault.Internal, "%q is not one of the services %s", name, strings.Join(services, ", "))
-	err.Next = "Name the part after the service that owns it: dashboards and alerts know only these."
-	return err
+	return fault.New("observe.metrics", fault.Internal, "%q is not one of the services %s", name, strings.Join(services, ", ")).
+		Advise("Name the part after the service that owns it: dashboards and alerts know only these.")
 }
 
 func knownService(name string) bool { return slices.Contains(services, name) }
 
 // Metrics owns the one registry of a node. What the inventory, the supervisor
-// and the readiness table know is read when somebody asks (see Watch); what
-// only the services themselves know, they count in their Instruments.
+// and the readiness table know is read at scrape time (see Attach); what only
+// the services themselves know, they count in their Instruments.
 type Metrics struct {
 	// set at construction
 	registry      *prometheus.Registry
-	ConfigUpdates prometheus.Counter     // config_update_total: configs that were put in force
+	ConfigUpdates prometheus.Counter     // config_update_total: configs that were applied
 	ConfigReloads *prometheus.CounterVec // config_reload_total{result}: "applied", "unchanged" or "rejected"
 	AmnesiaMode   prometheus.Gauge       // amnesia_mode: 1 if nothing is written
 	spans         *prometheus.CounterVec // trace_spans_total{outcome}
 	instruments   map[string]func() *Instruments
 
-	mu      sync.Mutex //lockblock:leaf guards a map
-	tallies map[series]*Tally
+	coalescedUpdates atomic.Uint64 // config updates that were served by the reload of another one
+
+	mu       sync.Mutex //lockblock:leaf guards a map
+	refusals map[series]*RefusalCounter
 }
 
 // series is a service and what one of its metrics is about: a queue, an
 // endpoint, a consumer.
-type series struct{ service, of string }
+type series struct{ service, subject string }
 
 // NewMetrics makes the registry, with the metrics of the Go runtime and the
 // process in it.
 func NewMetrics(build Build) *Metrics {
 	m := &Metrics{
-		registry: prometheus.NewRegistry(), instruments: map[string]func() *Instruments{}, tallies: map[series]*Tally{},
+		registry: prometheus.NewRegistry(), instruments: map[string]func() *Instruments{}, refusals: map[series]*RefusalCounter{},
 		ConfigUpdates: counter("config_update_total", "Configs that were put in force."),
 		ConfigReloads: counters("config_reload_total", "Reloads of the config, by result: applied, unchanged or rejected.", "result"),
 		AmnesiaMode:   gauge("amnesia_mode", "1 if the node writes nothing to disk, 0 if it persists."),
-		spans:         counters("trace_spans_total", "Spans that ended, by outcome: exported, failed (the collector did not take them) or dropped (too many waited).", "outcome"),
+		spans:         counters("trace_spans_total", "Spans that ended, by outcome: exported, failed (the collector refused them) or dropped (the queue was full).", "outcome"),
 	}
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "build_info", Help: "Always 1; the labels say which build this is.",
+		Name: "build_info", Help: "Always 1; the labels identify the build.",
 		ConstLabels: prometheus.Labels{"version": build.Version, "commit": build.Commit, "build": build.Build, "go": build.Go},
 	})
 	info.Set(1)
@@ -73,13 +74,16 @@ func NewMetrics(build Build) *Metrics {
 	return m
 }
 
+// ConfigCoalesced counts config updates that needed no reload of their own.
+func (m *Metrics) ConfigCoalesced(n int) { m.coalescedUpdates.Add(uint64(max(n, 0))) }
+
 // Gatherer reads everything once, for the admin handler and for tests.
 func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
 
 // Instruments are what one service counts by itself. The label "service" is
 // filled in; the values of the others must come from fixed sets, never from a
-// peer, an address, a key or a raw path. On a hot path, ask once for the
-// series (WithLabelValues) and keep it.
+// peer, an address, a key or a raw path. On a hot path, get the series once
+// (WithLabelValues) and keep it.
 type Instruments struct {
 	// set at construction
 	metrics *Metrics
@@ -93,6 +97,8 @@ type Instruments struct {
 	HTTPRequests       *prometheus.CounterVec   // http_requests_total{route,method,status}
 	RequestLatency     *prometheus.HistogramVec // request_latency_seconds{route}
 	InflightRequests   *prometheus.GaugeVec     // inflight_requests{route}
+	Overruns           *prometheus.CounterVec   // request_overruns_total{route}
+	StuckHandlers      *prometheus.GaugeVec     // stuck_handlers{route}
 }
 
 // latencyBuckets run from a warm hit to the longest deadline of a control
@@ -116,10 +122,10 @@ func newInstruments(m *Metrics, service string) *Instruments {
 		metrics: m, service: service,
 		IOTimeouts:         counters("io_timeouts_total", "I/O that did not end before its deadline, by operation.", "op"),
 		IOErrors:           counters("io_errors_total", "I/O that failed otherwise, by operation.", "op"),
-		BackoffRetries:     counters("backoff_retries_total", "Tries after the first, by operation.", "op"),
+		BackoffRetries:     counters("backoff_retries_total", "Retries, by operation.", "op"),
 		BackpressureEvents: counters("backpressure_events_total", "Times a peer's queue pushed back, by the size of that queue: tiny, small, med or large.", "size"),
 		Rejected:           counters("rejected_total", "Requests and connections that were refused before any work, by reason.", "reason"),
-		HTTPRequests:       counters("http_requests_total", "Requests that were answered, by route pattern, method and status.", "route", "method", "status"),
+		HTTPRequests:       counters("http_requests_total", "Answered requests, by route pattern, method and status.", "route", "method", "status"),
 		RequestLatency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "request_latency_seconds", Help: "Time from the request's header to the end of its answer, by route pattern.",
 			Buckets: latencyBuckets,
@@ -127,16 +133,20 @@ func newInstruments(m *Metrics, service string) *Instruments {
 		InflightRequests: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "inflight_requests", Help: "Requests that are being answered, by route pattern.",
 		}, []string{"route"}),
+		Overruns: counters("request_overruns_total", "Requests whose handler had not returned at the deadline, so that the server answered or closed them, by route pattern.", "route"),
+		StuckHandlers: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "stuck_handlers", Help: "Handlers that have not returned after the deadline of their request, by route pattern.",
+		}, []string{"route"}),
 	}
 	zero(i.IOTimeouts, "read", "write")
 	zero(i.IOErrors, "read", "write")
 	zero(i.BackpressureEvents, "tiny", "small", "med", "large")
-	i.Register(i.IOTimeouts, i.IOErrors, i.BackoffRetries, i.BackpressureEvents, i.Rejected, i.HTTPRequests, i.RequestLatency, i.InflightRequests)
+	i.Register(i.IOTimeouts, i.IOErrors, i.BackoffRetries, i.BackpressureEvents, i.Rejected, i.HTTPRequests, i.RequestLatency, i.InflightRequests, i.Overruns, i.StuckHandlers)
 	return i
 }
 
-// Register adds metrics of the service's own. They get the label "service" on
-// the way in. A name that is taken is a mistake of the program, so it panics.
+// Register adds metrics of the service's own. They get the label "service". A
+// name that is taken is a mistake of the program, so it panics.
 func (i *Instruments) Register(own ...prometheus.Collector) {
 	prometheus.WrapRegistererWith(prometheus.Labels{"service": i.service}, i.metrics.registry).MustRegister(own...)
 }
@@ -145,29 +155,29 @@ func (i *Instruments) Register(own ...prometheus.Collector) {
 // busy_rejections_total{endpoint}: the pattern of a route. Queues, lanes and
 // permits are counted by the inventory. If both use one name, the metric is
 // their sum.
-func (i *Instruments) Busy(endpoint string) *Tally {
+func (i *Instruments) Busy(endpoint string) *RefusalCounter {
 	i.metrics.mu.Lock()
 	defer i.metrics.mu.Unlock()
 	at := series{i.service, endpoint}
-	known, exists := i.metrics.tallies[at]
+	known, exists := i.metrics.refusals[at]
 	if !exists {
-		known = new(Tally)
-		i.metrics.tallies[at] = known
+		known = new(RefusalCounter)
+		i.metrics.refusals[at] = known
 	}
 	return known
 }
 
-// Tally is a count that is read at scrape time.
-type Tally struct{ n atomic.Uint64 }
+// RefusalCounter is a count that is read at scrape time.
+type RefusalCounter struct{ n atomic.Uint64 }
 
 // Inc adds one.
-func (t *Tally) Inc() { t.n.Add(1) }
+func (r *RefusalCounter) Inc() { r.n.Add(1) }
 
-// busy adds the tallies to what the inventory counted.
-func (m *Metrics) busy(refused map[series]uint64) {
+// addRefusals adds the refusal counters to the counts of the inventory.
+func (m *Metrics) addRefusals(refused map[series]uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for at, tally := range m.tallies {
+	for at, tally := range m.refusals {
 		refused[at] += tally.n.Load()
 	}
 }
@@ -184,8 +194,9 @@ func gauge(name, help string) prometheus.Gauge {
 	return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 }
 
-// zero makes series that can be foreseen, so that a first event is a step from
-// 0 to 1 and not a series that appears: rates and alerts need the step.
+// zero makes the series that are known beforehand, so that a first event is a
+// step from 0 to 1 and not a series that appears: rates and alerts need the
+// step.
 func zero(vector *prometheus.CounterVec, values ...string) {
 	for _, value := range values {
 		vector.WithLabelValues(value)

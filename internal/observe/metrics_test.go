@@ -3,10 +3,8 @@ package observe
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"net/http/httptest"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -19,9 +17,8 @@ import (
 
 	"micronode/internal/flow"
 	"micronode/internal/supervise"
+	"micronode/internal/testkit"
 )
-
-var update = flag.Bool("update", false, "write testdata/metrics.golden from what is scraped")
 
 // The list "Everywhere" of the contract, copied by hand. Those with labels
 // other than service name them.
@@ -37,8 +34,8 @@ var everywhere = []string{
 
 var testBuild = Build{Service: "micronode", Version: "1.2.3", Commit: "f00", Build: "today", Go: "go1.26", Features: []string{}}
 
-// system is a small node: something of each kind, all of it used.
-type system struct {
+// testNode is a small node: something of each kind, all of it used.
+type testNode struct {
 	Admin
 	work      *flow.Queue[int]
 	telemetry *flow.Queue[int]
@@ -47,21 +44,21 @@ type system struct {
 	stop      func()
 }
 
-// newSystem must be called inside a synctest bubble.
-func newSystem(t *testing.T) *system {
+// newTestNode must be called inside a synctest bubble.
+func newTestNode(t *testing.T) *testNode {
 	inv := flow.NewInventory()
 	failed := false
-	sup := small(t,
+	sup := newSupervisor(t,
 		supervise.Service{Service: "overlay", Name: "listener", Serve: func(ctx context.Context) error {
 			if !failed {
 				failed = true
 				return errors.New("the first time")
 			}
-			return serveUntilTold(ctx)
+			return serveUntilDone(ctx)
 		}},
 		supervise.Service{Service: "node", Name: "once", Serve: func(context.Context) error { return nil }},
-		supervise.Service{Service: "media", Name: "thumbs", Serve: func(context.Context) error { panic("a bad picture") }, Restart: supervise.Once})
-	s := &system{
+		supervise.Service{Service: "media", Name: "thumbs", Serve: func(context.Context) error { panic("a bad picture") }, Restart: supervise.NoRestart})
+	s := &testNode{
 		work:      flow.NewQueue[int](inv, flow.QueueSpec{Service: "node", Name: "work", Cap: 2, From: "routes", To: "workers"}),
 		telemetry: flow.NewQueue[int](inv, flow.QueueSpec{Service: "node", Name: "telemetry", Cap: 2, Policy: flow.DropOldest}),
 		updates:   flow.NewQueue[int](inv, flow.QueueSpec{Service: "node", Name: "cfg_updates", Cap: 1, Policy: flow.Coalesce}),
@@ -74,24 +71,24 @@ func newSystem(t *testing.T) *system {
 		Sources: Sources{Inventory: inv, Supervisor: sup, Readiness: ready},
 		Metrics: NewMetrics(testBuild), Build: testBuild,
 	}
-	s.Metrics.Watch(s.Sources)
-	s.stop = run(t, sup)
+	s.Metrics.Attach(s.Sources)
+	s.stop = startSupervisor(t, sup)
 	time.Sleep(time.Second)
 	s.use(t, inv)
 	return s
 }
 
-// use makes every part do what it is counted for.
-func (s *system) use(t *testing.T, inv *flow.Inventory) {
-	slow, err := s.bus.Subscribe("gateway", func(context.Context, uint64) error { return nil })
+// use makes every component do what it is counted for.
+func (n *testNode) use(t *testing.T, inv *flow.Inventory) {
+	slow, err := n.bus.Subscribe("gateway", func(context.Context, uint64) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range 7 {
-		s.work.TryPush(i) // 5 are refused
-		s.telemetry.TryPush(i)
-		s.updates.TryPush(i)
-		s.bus.Publish(i) // 3 are lost
+		n.work.TryPush(i) // 5 are refused
+		n.telemetry.TryPush(i)
+		n.updates.TryPush(i)
+		n.bus.Publish(i) // 3 are lost
 	}
 	if _, err := slow.Recv(context.Background()); err != nil {
 		t.Fatal(err)
@@ -101,18 +98,18 @@ func (s *system) use(t *testing.T, inv *flow.Inventory) {
 	late, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	lane.Enter(late)
-	lane.Enter(late) // gives up after a second
+	lane.Enter(late) // expires after a second
 	permits.Acquire(context.Background())
 	permits.Acquire(context.Background()) // refused
 
-	edge := s.Metrics.For("edge")
+	edge := n.Metrics.For("edge")
 	edge.Busy("GET /edge/assets/{path...}").Inc()
 	edge.BackoffRetries.WithLabelValues("fill").Inc()
 	edge.Rejected.WithLabelValues("body_cap").Inc()
 	edge.HTTPRequests.WithLabelValues("GET /o/{b3}", "GET", "200").Inc()
 	edge.RequestLatency.WithLabelValues("GET /o/{b3}").Observe(0.003)
 	edge.InflightRequests.WithLabelValues("GET /o/{b3}").Set(2)
-	s.Metrics.AmnesiaMode.Set(1)
+	n.Metrics.AmnesiaMode.Set(1)
 }
 
 // gather scrapes, and fails the test if the scrape does.
@@ -134,16 +131,16 @@ func gather(t *testing.T, m *Metrics) map[string]*dto.MetricFamily {
 func value(families map[string]*dto.MetricFamily, want string) float64 {
 	name, _, _ := strings.Cut(want, "{")
 	for _, metric := range families[name].GetMetric() {
-		if name+written(metric, true) == want {
+		if name+labelText(metric, true) == want {
 			return metric.GetCounter().GetValue() + metric.GetGauge().GetValue()
 		}
 	}
 	return -1
 }
 
-// written is the labels of a series: all with their values, or the names of
+// labelText is the labels of a series: all with their values, or the names of
 // those that are not everywhere.
-func written(metric *dto.Metric, values bool) string {
+func labelText(metric *dto.Metric, values bool) string {
 	var labels []string
 	for _, pair := range metric.GetLabel() {
 		switch {
@@ -165,7 +162,7 @@ func isRuntime(name string) bool {
 
 func TestMetricsHaveTheNamesOfTheContract(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSystem(t)
+		s := newTestNode(t)
 		defer s.stop()
 		families := gather(t, s.Metrics)
 		var names []string
@@ -175,7 +172,7 @@ func TestMetricsHaveTheNamesOfTheContract(t *testing.T) {
 				runtime++
 				continue
 			}
-			names = append(names, name+written(family.GetMetric()[0], false))
+			names = append(names, name+labelText(family.GetMetric()[0], false))
 		}
 		for _, want := range everywhere {
 			if !slices.Contains(names, want) {
@@ -186,35 +183,19 @@ func TestMetricsHaveTheNamesOfTheContract(t *testing.T) {
 			t.Errorf("%d metrics of the runtime and the process", runtime)
 		}
 		slices.Sort(names)
-		golden(t, "testdata/metrics.golden", strings.Join(names, "\n")+"\n")
+		testkit.Golden(t, "testdata/metrics.golden", []byte(strings.Join(names, "\n")+"\n")) // promised names are added to, never changed
 	})
-}
-
-func golden(t *testing.T, file, got string) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(want) != got {
-		t.Errorf("%s differs; names that are promised may be added to (go test -update) and not changed. Now:\n%s", file, got)
-	}
 }
 
 func TestEverySeriesHasAServiceOfTheSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSystem(t)
+		s := newTestNode(t)
 		defer s.stop()
 		for name, family := range gather(t, s.Metrics) {
 			for _, metric := range family.GetMetric() {
 				at := slices.IndexFunc(metric.GetLabel(), func(l *dto.LabelPair) bool { return l.GetName() == "service" })
 				if at < 0 || !knownService(metric.GetLabel()[at].GetValue()) {
-					t.Errorf("%s%s", name, written(metric, true))
+					t.Errorf("%s%s", name, labelText(metric, true))
 				}
 			}
 		}
@@ -223,7 +204,7 @@ func TestEverySeriesHasAServiceOfTheSet(t *testing.T) {
 
 func TestMetricsAreWellMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSystem(t)
+		s := newTestNode(t)
 		defer s.stop()
 		problems, err := testutil.GatherAndLint(s.Metrics.Gatherer())
 		if err != nil {
@@ -237,7 +218,7 @@ func TestMetricsAreWellMade(t *testing.T) {
 
 func TestMetricsTellWhatHappened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSystem(t)
+		s := newTestNode(t)
 		families := gather(t, s.Metrics)
 		for series, want := range map[string]float64{
 			`queue_depth{queue="work",service="node"}`:                                          2,
@@ -295,7 +276,7 @@ func TestRefusalsOfARouteAndAQueueOfOneNameAddUp(t *testing.T) {
 	inv := flow.NewInventory()
 	queue := flow.NewQueue[int](inv, flow.QueueSpec{Service: "index", Name: "work", Cap: 1})
 	m := NewMetrics(testBuild)
-	m.Watch(Sources{Inventory: inv})
+	m.Attach(Sources{Inventory: inv})
 	queue.TryPush(1)
 	queue.TryPush(2)
 	m.For("index").Busy("work").Inc()
@@ -308,7 +289,7 @@ func TestRefusalsOfARouteAndAQueueOfOneNameAddUp(t *testing.T) {
 func TestSeveralBusesOfAServiceAddUp(t *testing.T) {
 	inv := flow.NewInventory()
 	m := NewMetrics(testBuild)
-	m.Watch(Sources{Inventory: inv})
+	m.Attach(Sources{Inventory: inv})
 	for _, name := range []string{"events", "sessions"} {
 		bus := flow.NewBus[int](inv, flow.BusSpec{Service: "overlay", Name: name, Cap: 1, Readers: 1})
 		reader, err := bus.Subscribe("sse", func(context.Context, uint64) error { return nil })
@@ -326,8 +307,8 @@ func TestSeveralBusesOfAServiceAddUp(t *testing.T) {
 	}
 }
 
-// A part of a service that there is not makes the scrape fail with its name;
-// the admin plane says so in a problem document.
+// A component of an unknown service makes the scrape fail with its name; the
+// admin plane reports it in a problem document.
 func TestForeignServicesAreRefusedLoudly(t *testing.T) {
 	for what, plant := range map[string]func(*flow.Inventory) *supervise.Supervisor{
 		"queue": func(inv *flow.Inventory) *supervise.Supervisor {
@@ -335,13 +316,13 @@ func TestForeignServicesAreRefusedLoudly(t *testing.T) {
 			return nil
 		},
 		"service": func(*flow.Inventory) *supervise.Supervisor {
-			return small(t, supervise.Service{Service: "warehouse", Name: "forklift", Serve: serveUntilTold})
+			return newSupervisor(t, supervise.Service{Service: "warehouse", Name: "forklift", Serve: serveUntilDone})
 		},
 	} {
 		inv := flow.NewInventory()
 		m := NewMetrics(testBuild)
 		sources := Sources{Inventory: inv, Supervisor: plant(inv)}
-		m.Watch(sources)
+		m.Attach(sources)
 		if _, err := m.Gatherer().Gather(); err == nil || !strings.Contains(err.Error(), `"warehouse" is not one of the services`) {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -364,7 +345,7 @@ func TestTwoKindsOfPartsOfOneNameAreRefused(t *testing.T) {
 	flow.NewQueue[int](inv, flow.QueueSpec{Service: "edge", Name: "fill", Cap: 1})
 	flow.NewPermits(inv, flow.PermitsSpec{Service: "edge", Name: "fill", Cap: 1})
 	m := NewMetrics(testBuild)
-	m.Watch(Sources{Inventory: inv})
+	m.Attach(Sources{Inventory: inv})
 	if _, err := m.Gatherer().Gather(); err == nil || !strings.Contains(err.Error(), "the permits and the queue of service edge are both called fill") {
 		t.Error(err)
 	}
@@ -387,4 +368,29 @@ func TestAServiceAddsMetricsOfItsOwn(t *testing.T) {
 		}
 	}()
 	m.For("store").Register(prometheus.NewGauge(prometheus.GaugeOpts{Name: "store_objects", Help: "Objects in the store."}))
+}
+
+// Updates of the config are counted, whether a full queue or one reload
+// coalesced them; other coalescing queues are not.
+func TestConfigCoalescedCountsConfig(t *testing.T) {
+	inv, m := flow.NewInventory(), NewMetrics(testBuild)
+	m.Attach(Sources{Inventory: inv})
+	for service, name := range map[string]string{"node": "cfg_updates", "registry": "cfg_reload", "mailbox": "wakes"} {
+		q := flow.NewQueue[int](inv, flow.QueueSpec{Service: service, Name: name, Cap: 1, Policy: flow.Coalesce, From: "a", To: "b"})
+		for i := range 3 {
+			if err := q.TryPush(i); err != nil {
+				t.Fatal(err)
+			}
+		}
+		q.Close()
+	}
+	m.ConfigCoalesced(5)
+	want := `# HELP config_coalesced_total Updates of the config that a newer one replaced, or that one reload covered together.
+# TYPE config_coalesced_total counter
+config_coalesced_total{service="node"} 7
+config_coalesced_total{service="registry"} 2
+`
+	if err := testutil.GatherAndCompare(m.Gatherer(), strings.NewReader(want), "config_coalesced_total"); err != nil {
+		t.Error(err)
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"micronode/fault"
+	"micronode/internal/corr"
 )
 
 // Problem is an error as an HTTP client sees it: RFC 9457 with our own members.
@@ -23,12 +24,12 @@ type Problem struct {
 	CorrID    string `json:"corr_id"`
 }
 
-// problemType begins the type of every problem. A URN, because there is no
-// page to fetch: what the kind means is in the document itself.
+// problemType begins the type of every problem. It is a URN, because there is
+// no page to fetch: what the kind means is in the document itself.
 const problemType = "urn:micronode:fault:"
 
-// ProblemOf describes an error. Of its causes only what was meant to be shown
-// to strangers gets in.
+// ProblemOf describes an error. Of its causes it includes only what is meant
+// for external clients.
 func ProblemOf(err error, corrID string) Problem {
 	kind := fault.KindOf(err)
 	return Problem{
@@ -39,37 +40,37 @@ func ProblemOf(err error, corrID string) Problem {
 }
 
 // WriteProblem answers a request with an error. It sets Retry-After where the
-// error or its kind has one, and takes back headers that were meant for the
-// answer that did not come. An error that is nil is answered as fault.Internal:
-// somebody refused without a reason.
+// error or its kind has one, and removes headers that were set for the
+// successful response. A nil error is answered as fault.Internal: the caller
+// refused without a reason.
 func WriteProblem(w http.ResponseWriter, r *http.Request, err error) {
 	if err == nil {
 		err = fault.Internal
 	}
-	r = CarryCorrID(w, r)
+	r = EnsureCorrID(w, r)
 	header := w.Header()
-	for _, stale := range []string{"Content-Encoding", "Content-Range", "Etag", "Last-Modified", "Accept-Ranges"} {
+	for _, stale := range []string{"Content-Encoding", "Content-Range", "Etag", "Last-Modified", "Accept-Ranges", "Age", "Date", "Expires"} {
 		header.Del(stale)
 	}
 	if after := fault.RetryAfterOf(err); after > 0 {
-		header.Set("Retry-After", strconv.Itoa(wholeSeconds(after)))
+		header.Set("Retry-After", strconv.Itoa(ceilSeconds(after)))
 	}
-	problem := ProblemOf(err, CorrID(r.Context()))
+	problem := ProblemOf(err, corr.From(r.Context()))
 	writeJSON(w, problem.Status, "application/problem+json", problem)
 }
 
-// wholeSeconds rounds up: to come back too early is to be refused again.
-func wholeSeconds(d time.Duration) int {
+// ceilSeconds rounds up: a client that retries too early is refused again.
+func ceilSeconds(d time.Duration) int {
 	return int((d + time.Second - 1) / time.Second)
 }
 
-// writeJSON writes a small document that nobody should keep.
+// writeJSON writes a small document that must not be cached.
 func writeJSON(w http.ResponseWriter, status int, contentType string, document any) {
 	var body bytes.Buffer
 	enc := json.NewEncoder(&body)
 	enc.SetEscapeHTML(false) // it is not HTML, and the content type says so
 	if err := enc.Encode(document); err != nil {
-		panic("observe: " + err.Error()) // only our own plain structs come here
+		panic("observe: " + err.Error()) // only our own plain structs are encoded here
 	}
 	header := w.Header()
 	header.Set("Content-Type", contentType)
@@ -77,5 +78,5 @@ func writeJSON(w http.ResponseWriter, status int, contentType string, document a
 	header.Set("Cache-Control", "no-store")
 	header.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	w.Write(body.Bytes()) // if the client has left, there is nobody to tell
+	w.Write(body.Bytes()) // if the client has left, no one reads the error
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"micronode/fault"
+	"micronode/internal/corr"
 	"micronode/internal/observe"
 )
 
@@ -18,7 +19,7 @@ func problem(t *testing.T, err error) (*httptest.ResponseRecorder, map[string]an
 	w.Header().Set("ETag", `"stale"`)
 	w.Header().Set("Content-Encoding", "gzip")
 	r := httptest.NewRequest("GET", "/x", nil)
-	r.Header.Set(observe.CorrHeader, "corr-0001")
+	r.Header.Set(corr.Header, "corr-0001")
 	observe.WriteProblem(w, r, err)
 	var body map[string]any
 	if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil {

@@ -22,7 +22,7 @@ const (
 	ForWrites             // reads work without it, writes do not
 )
 
-// level is how well a dependency does.
+// level is the state of a dependency.
 type level uint8
 
 const (
@@ -31,30 +31,35 @@ const (
 	levelDown
 )
 
-// Readiness is the truth table: what the node needs, how each of these does,
-// and what follows for reads and writes. Owners of a dependency say how it
-// does when that changes; services and pools are seen through the supervisor;
-// the verdict is worked out when somebody asks, so it is never stale.
+// Readiness is the truth table: what the node needs, the state of each of
+// these, and what follows for reads and writes. The owner of a dependency sets
+// its state when it changes; services and pools are seen through the
+// supervisor; WatchProgress sees what is full or does not move. The verdict is
+// computed on each call, so it is never stale.
 type Readiness struct {
 	// set at construction
+	inventory  *flow.Inventory
 	supervisor *supervise.Supervisor
 	changes    *flow.Snapshot[struct{}] // its version goes up when a dependency changes
 
-	mu   sync.Mutex //lockblock:leaf guards the list; what a dependency says is atomic
-	deps []*Dependency
+	progress atomic.Pointer[[]finding] // the last result of WatchProgress; nil before the first
+
+	mu     sync.Mutex //lockblock:leaf guards the lists; what a dependency says is atomic
+	deps   []*Dependency
+	gauges []Gauge
 }
 
 // NewReadiness makes a table for the services of a supervisor. Without one
 // (nil) there are only the dependencies.
 func NewReadiness(inventory *flow.Inventory, supervisor *supervise.Supervisor) *Readiness {
-	return &Readiness{supervisor: supervisor, changes: flow.NewSnapshot(inventory, flow.SnapshotSpec{
+	return &Readiness{inventory: inventory, supervisor: supervisor, changes: flow.NewSnapshot(inventory, flow.SnapshotSpec{
 		Service: nodeService, Name: "readiness", From: "owners of dependencies", To: "readiness watcher",
 	}, struct{}{})}
 }
 
-// Dependency is one line of the table, kept by whoever knows how it does. Its
-// methods may be called at any time and by anybody; to say the same again
-// costs next to nothing.
+// Dependency is one row of the table, set by its owner. Its methods may be
+// called at any time and from any goroutine; setting the same state again costs
+// next to nothing.
 type Dependency struct {
 	// set at construction
 	readiness     *Readiness
@@ -64,14 +69,14 @@ type Dependency struct {
 	state atomic.Pointer[condition]
 }
 
-// condition is what was last said of a dependency.
+// condition is the state of a dependency as it was last set.
 type condition struct {
 	level        level
 	reason, next string
 }
 
-// Dependency adds a line to the table: a name, the service it belongs to, and
-// what needs it. It is down, "starting", until its owner says otherwise.
+// Dependency adds a row to the table: a name, the service it belongs to, and
+// what needs it. It is down, "starting", until its owner sets another state.
 //
 // A service outside the contract's set, and a name that is used twice, are
 // mistakes of the program, so it panics.
@@ -80,14 +85,14 @@ func (r *Readiness) Dependency(service, name string, need Need) *Dependency {
 		panic(unknownService(service).Error())
 	}
 	if name == "" {
-		panic("observe: a dependency of " + service + " needs a name: nobody can act on a reason without one")
+		panic("observe: a dependency of " + service + " needs a name")
 	}
 	d := &Dependency{readiness: r, service: service, name: name, need: need}
 	d.state.Store(&condition{levelDown, "starting", "Wait until it has started."})
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if slices.ContainsFunc(r.deps, func(other *Dependency) bool { return other.service == service && other.name == name }) {
-		panic("observe: the dependency " + label(service, name) + " exists already; give each a name of its own")
+		panic("observe: the dependency " + label(service, name) + " exists already; give each its own name")
 	}
 	r.deps = append(r.deps, d)
 	return d
@@ -96,9 +101,9 @@ func (r *Readiness) Dependency(service, name string, need Need) *Dependency {
 // Up says that all is well.
 func (d *Dependency) Up() { d.set(condition{level: levelUp}) }
 
-// UpBut says that the dependency is there, and something that an operator
-// should know about it. It is listed among the reasons and changes nothing.
-func (d *Dependency) UpBut(reason, next string) { d.set(condition{levelUp, reason, next}) }
+// UpWithRemark says that the dependency works, with a remark for the operator.
+// It is listed among the reasons and changes nothing.
+func (d *Dependency) UpWithRemark(reason, next string) { d.set(condition{levelUp, reason, next}) }
 
 // Degraded says that it works, but not as it should: why, and what to do.
 func (d *Dependency) Degraded(reason, next string) { d.set(condition{levelDegraded, reason, next}) }
@@ -110,16 +115,16 @@ func (d *Dependency) set(now condition) {
 	if *d.state.Load() == now {
 		return
 	}
-	kept := now // only what is kept goes to the heap
+	kept := now // only what is stored goes to the heap
 	d.state.Store(&kept)
 	d.readiness.Recheck()
 }
 
-// Recheck wakes those who Watch. Dependencies call it themselves; call it
+// Recheck wakes all calls of Watch. Dependencies call it themselves; call it
 // when the supervisor reports an event.
 func (r *Readiness) Recheck() { r.changes.Store(struct{}{}) }
 
-// Verdict is what the table says. Its JSON is the answer of GET /readyz.
+// Verdict is the result of the table. Its JSON is the answer of GET /readyz.
 type Verdict struct {
 	Ready      bool     `json:"ready"`       // reads are served
 	WriteReady bool     `json:"write_ready"` // writes are served; never without reads
@@ -136,8 +141,8 @@ type Reason struct {
 	Next   string `json:"next"`
 }
 
-// Whole reports whether all is well: what GET /readyz without more answers
-// with 200.
+// Whole reports whether all is well: GET /readyz without a parameter then
+// answers 200.
 func (v Verdict) Whole() bool { return v.Ready && v.WriteReady && !v.Degraded }
 
 // Equal reports whether two verdicts say the same.
@@ -146,46 +151,53 @@ func (v Verdict) Equal(other Verdict) bool {
 		slices.Equal(v.Missing, other.Missing) && slices.Equal(v.Reasons, other.Reasons)
 }
 
-// Evaluate works out the verdict of this moment.
+// Evaluate computes the current verdict.
 func (r *Readiness) Evaluate() Verdict {
 	whole, rest := r.findings()
-	return judge(append(rest, whole))
+	return verdictOf(append(rest, whole))
 }
 
-// watchPause is how long Watch relies on being woken. What the supervisor
-// knows may change without a dependency changing, and without an event.
+// watchPause is how long Watch waits for a wake-up before it looks again. The
+// supervisor's state may change without a change of a dependency, and without
+// an event.
 const watchPause = 250 * time.Millisecond
 
-// Watch calls tell with the present verdict, and then with each one that
+// Watch calls notify with the current verdict, and then with each one that
 // differs from the one before, until ctx ends. A state that lasts is never
-// missed; one that came and went between two looks may be.
-func (r *Readiness) Watch(ctx context.Context, tell func(Verdict)) error {
-	_, seen := r.changes.Seen()
-	told := r.Evaluate()
-	tell(told)
+// missed; one that came and went between two evaluations may be.
+func (r *Readiness) Watch(ctx context.Context, notify func(Verdict)) error {
+	_, seen := r.changes.LoadVersion()
+	last := r.Evaluate()
+	notify(last)
 	for {
-		turn, cancel := context.WithTimeout(ctx, watchPause)
-		_, seen, _ = r.changes.Changed(turn, seen) // it ends by a change or by time, and either is a reason to look
+		wait, cancel := context.WithTimeout(ctx, watchPause)
+		_, seen, _ = r.changes.WaitForChange(wait, seen) // returns after a change or a time-out; evaluate after either
 		cancel()
 		if err := flow.Ended(ctx, "readiness.watch"); err != nil {
 			return err
 		}
-		if now := r.Evaluate(); !now.Equal(told) {
-			told = now
-			tell(told)
+		if now := r.Evaluate(); !now.Equal(last) {
+			last = now
+			notify(last)
 		}
 	}
 }
 
-// finding is what is known of one thing that readiness depends on, whether an
-// owner, the supervisor or the phase of the node says so.
+// finding is the state of one thing that readiness depends on, from its owner,
+// the supervisor or the phase of the node.
 type finding struct {
 	service, name string
 	need          Need
 	condition
 }
 
-// findings asks everybody: first the node as a whole, then each of the rest.
+// compare orders findings by name, and those of one name by reason.
+func (f finding) compare(other finding) int {
+	return cmp.Or(cmp.Compare(f.service, other.service), cmp.Compare(f.name, other.name), cmp.Compare(f.reason, other.reason))
+}
+
+// findings collects all findings: first that of the node as a whole, then the
+// rest.
 func (r *Readiness) findings() (whole finding, rest []finding) {
 	whole = phaseFinding(supervise.PhaseRunning)
 	if r.supervisor != nil {
@@ -193,6 +205,9 @@ func (r *Readiness) findings() (whole finding, rest []finding) {
 		for _, status := range r.supervisor.Status() {
 			rest = append(rest, statusFinding(status))
 		}
+	}
+	if seen := r.progress.Load(); seen != nil {
+		rest = append(rest, *seen...)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -215,15 +230,15 @@ func phaseFinding(phase supervise.Phase) finding {
 	return f
 }
 
-// statusFinding is about a service or pool. One that waits to be restarted
-// counts as degraded rather than down: it comes back by itself within seconds.
-// During the start and the drain it is the phase that speaks.
+// statusFinding is about a service or pool. One in backoff counts as degraded
+// rather than down: it restarts by itself within seconds. During the start and
+// the drain the phase decides.
 func statusFinding(s supervise.Status) finding {
-	const soon = "Wait: it is restarted with a growing pause. If it lasts, `micronode status` shows its last error."
+	const soon = "Wait: it restarts with a growing pause. If it persists, `micronode status` shows its last error."
 	f := finding{service: s.Service, name: s.Name}
 	switch s.State {
 	case supervise.StateDown:
-		f.condition = condition{levelDown, fmt.Sprintf("given up after %d restarts: %s", s.Restarts, fault.KindOf(s.LastErr).Title()),
+		f.condition = condition{levelDown, fmt.Sprintf("down after %d restarts: %s", s.Restarts, fault.KindOf(s.LastErr).Title()),
 			"`micronode status` shows its last error. Remove the cause, then restart the node."}
 	case supervise.StateBackoff:
 		f.condition = condition{levelDegraded, "failed and waits to be restarted", soon}
@@ -238,7 +253,7 @@ func statusFinding(s supervise.Status) finding {
 	return f
 }
 
-// judge is the truth table:
+// verdictOf is the truth table:
 //
 //	ready       = nothing that reads need is down
 //	write_ready = ready, and nothing that writes need is down
@@ -246,7 +261,7 @@ func statusFinding(s supervise.Status) finding {
 //
 // So writes go first and come back last, and a node that is write-ready is
 // always ready.
-func judge(findings []finding) Verdict {
+func verdictOf(findings []finding) Verdict {
 	v := Verdict{Ready: true, WriteReady: true, Missing: []string{}, Reasons: []Reason{}}
 	for _, f := range findings {
 		dep := label(f.service, f.name)
@@ -270,12 +285,12 @@ func judge(findings []finding) Verdict {
 		return cmp.Or(cmp.Compare(a.Dep, b.Dep), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Next, b.Next))
 	})
 	if !v.Whole() {
-		v.RetryAfter = wholeSeconds(fault.NotReady.RetryAfter())
+		v.RetryAfter = ceilSeconds(fault.NotReady.RetryAfter())
 	}
 	return v
 }
 
-// label is how a dependency is called where there is no room for its service.
+// label is the name of a dependency where its service has no field of its own.
 func label(service, name string) string {
 	if service == name {
 		return name
@@ -292,8 +307,8 @@ const (
 	stateDegraded
 )
 
-// state sums a verdict up. A node that serves reads but not writes is neither
-// down nor as it should be.
+// state reduces a verdict to one value. A node that serves reads but not writes
+// is degraded.
 func (v Verdict) state() state {
 	switch {
 	case !v.Ready:
@@ -306,8 +321,8 @@ func (v Verdict) state() state {
 }
 
 // measure is the table as metrics: the state of each service and of the node,
-// and for each dependency whether it is missing. What is said of the node as a
-// whole holds for each of its services.
+// and for each dependency whether it is missing. The finding about the node as
+// a whole applies to each of its services.
 func (r *Readiness) measure() (states map[string]state, unmet map[series]int) {
 	whole, rest := r.findings()
 	rest = append(rest, whole)
@@ -316,17 +331,17 @@ func (r *Readiness) measure() (states map[string]state, unmet map[series]int) {
 	for _, f := range rest {
 		byService[f.service] = append(byService[f.service], f)
 		at := series{f.service, f.name}
-		unmet[at] = max(unmet[at], f.missing())
+		unmet[at] = max(unmet[at], f.unmet())
 	}
 	states = map[string]state{}
 	for service, own := range byService {
-		states[service] = judge(append(own, whole)).state()
+		states[service] = verdictOf(append(own, whole)).state()
 	}
-	states[nodeService] = judge(rest).state()
+	states[nodeService] = verdictOf(rest).state()
 	return states, unmet
 }
 
-func (f finding) missing() int {
+func (f finding) unmet() int {
 	if f.level == levelDown {
 		return 1
 	}

@@ -18,7 +18,7 @@ import (
 	"micronode/internal/supervise"
 )
 
-// A dependency that nobody spoke for is down; writes come back last.
+// A dependency that was never set is down; writes come back last.
 func TestReadinessFollowsItsDependencies(t *testing.T) {
 	r := NewReadiness(flow.NewInventory(), nil)
 	if v := r.Evaluate(); !v.Whole() || v.RetryAfter != 0 {
@@ -69,8 +69,8 @@ func TestVerdictHasTheShapeOfTheContract(t *testing.T) {
 }
 
 // The table in the simplest words: one answer at a time, by looking for what
-// speaks against it.
-func simplest(findings []finding) (ready, writeReady, degraded bool) {
+// contradicts it.
+func referenceVerdict(findings []finding) (ready, writeReady, degraded bool) {
 	downForReads := slices.ContainsFunc(findings, func(f finding) bool { return f.level == levelDown && f.need == ForReads })
 	downAtAll := slices.ContainsFunc(findings, func(f finding) bool { return f.level == levelDown })
 	degraded = slices.ContainsFunc(findings, func(f finding) bool { return f.level == levelDegraded })
@@ -90,8 +90,8 @@ func TestTruthTable(t *testing.T) {
 	}), 0, 8)
 	rapid.Check(t, func(t *rapid.T) {
 		findings := draw.Draw(t, "findings")
-		v := judge(findings)
-		ready, writeReady, degraded := simplest(findings)
+		v := verdictOf(findings)
+		ready, writeReady, degraded := referenceVerdict(findings)
 		if v.Ready != ready || v.WriteReady != writeReady || v.Degraded != degraded {
 			t.Fatalf("%+v, the table says %t %t %t", v, ready, writeReady, degraded)
 		}
@@ -111,14 +111,14 @@ func TestTruthTable(t *testing.T) {
 			}
 		}
 		slices.Reverse(findings)
-		if again := judge(findings); !again.Equal(v) {
+		if again := verdictOf(findings); !again.Equal(v) {
 			t.Fatalf("in another order: %+v and %+v", v, again)
 		}
 	})
 }
 
-// Whatever owners say, and in whatever order: write-ready implies ready, and
-// the last word of each counts.
+// Whatever owners set, and in whatever order: write-ready implies ready, and
+// the last state of each counts.
 func TestWriteReadyNeverHoldsWithoutReady(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := NewReadiness(flow.NewInventory(), nil)
@@ -142,7 +142,7 @@ func TestWriteReadyNeverHoldsWithoutReady(t *testing.T) {
 				deps[i].Down("x", "X.")
 			}
 			v := r.Evaluate()
-			ready, writeReady, degraded := simplest(table)
+			ready, writeReady, degraded := referenceVerdict(table)
 			if v.Ready != ready || v.WriteReady != writeReady || v.Degraded != degraded || v.WriteReady && !v.Ready {
 				t.Fatalf("%+v after %+v", v, table)
 			}
@@ -177,10 +177,10 @@ func TestSayingTheSameAgainIsCheap(t *testing.T) {
 	}
 }
 
-// small is a supervisor with one stage, started by the test.
-func small(t *testing.T, services ...supervise.Service) *supervise.Supervisor {
+// newSupervisor is a supervisor with one stage, started by the test.
+func newSupervisor(t *testing.T, services ...supervise.Service) *supervise.Supervisor {
 	t.Helper()
-	sup, err := supervise.New(supervise.Options{Stages: []supervise.Stage{{Name: "all"}}, Total: time.Second})
+	sup, err := supervise.New(supervise.Options{Stages: []supervise.Stage{{Name: "all"}}, DrainTimeout: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,8 +193,8 @@ func small(t *testing.T, services ...supervise.Service) *supervise.Supervisor {
 	return sup
 }
 
-// run runs the supervisor until the returned function is called.
-func run(t *testing.T, sup *supervise.Supervisor) (stop func()) {
+// startSupervisor runs the supervisor until the returned function is called.
+func startSupervisor(t *testing.T, sup *supervise.Supervisor) (stop func()) {
 	t.Helper()
 	ended := make(chan struct{})
 	go func() {
@@ -208,7 +208,7 @@ func run(t *testing.T, sup *supervise.Supervisor) (stop func()) {
 	}
 }
 
-func serveUntilTold(ctx context.Context) error {
+func serveUntilDone(ctx context.Context) error {
 	<-ctx.Done()
 	return nil
 }
@@ -225,7 +225,7 @@ func reasonOf(v Verdict, dep string) Reason {
 func TestReadinessFollowsThePhase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		sup := small(t, supervise.Service{Service: "edge", Name: "edge", Serve: func(ctx context.Context) error {
+		sup := newSupervisor(t, supervise.Service{Service: "edge", Name: "edge", Serve: func(ctx context.Context) error {
 			<-ctx.Done()
 			<-release // a drain that takes its time
 			return nil
@@ -271,16 +271,16 @@ func TestReadinessFollowsServicesAndPools(t *testing.T) {
 				return nil
 			}
 		}
-		sup := small(t,
+		sup := newSupervisor(t,
 			supervise.Service{Service: "overlay", Name: "listener", Serve: failing,
-				Restart: supervise.Restart{First: time.Second, Min: time.Second, Cap: time.Second, Limit: 1, Window: time.Minute, Then: supervise.Down}},
-			supervise.Service{Service: "index", Name: "index", Serve: serveUntilTold},
+				Restart: supervise.Restart{First: time.Second, Min: time.Second, Cap: time.Second, Limit: 1, Window: time.Minute, OnCrashLoop: supervise.Down}},
+			supervise.Service{Service: "index", Name: "index", Serve: serveUntilDone},
 			supervise.Service{Service: "node", Name: "once", Serve: func(context.Context) error { return nil }})
-		if err := sup.AddPool(supervise.Pool{N: 3, Service: supervise.Service{Service: "edge", Name: "workers", Stage: "all", Serve: serveUntilTold}}); err != nil {
+		if err := sup.AddPool(supervise.Pool{N: 3, Service: supervise.Service{Service: "edge", Name: "workers", Stage: "all", Serve: serveUntilDone}}); err != nil {
 			t.Fatal(err)
 		}
 		r := NewReadiness(flow.NewInventory(), sup)
-		defer run(t, sup)()
+		defer startSupervisor(t, sup)()
 		expect := func(when string, ready, degraded bool, dep, reason string) {
 			t.Helper()
 			v := r.Evaluate()
@@ -311,7 +311,7 @@ func TestReadinessFollowsServicesAndPools(t *testing.T) {
 
 		sick <- errors.New("/etc/secret/path: again")
 		synctest.Wait()
-		expect("the listener is given up", false, false, "overlay/listener", "given up after 1 restarts: Internal error")
+		expect("the listener is given up", false, false, "overlay/listener", "down after 1 restarts: Internal error")
 		states, unmet := r.measure()
 		if states["overlay"] != stateDown || states["node"] != stateDown || states["index"] != stateReady {
 			t.Errorf("%v", states)
@@ -325,17 +325,17 @@ func TestReadinessFollowsServicesAndPools(t *testing.T) {
 func TestACrashLoopIsDegradedUntilItIsStable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failures := 3
-		sup := small(t, supervise.Service{Service: "mailbox", Name: "sweeper",
+		sup := newSupervisor(t, supervise.Service{Service: "mailbox", Name: "sweeper",
 			Restart: supervise.Restart{First: time.Millisecond, Cap: time.Millisecond, Limit: 2, Window: time.Minute},
 			Serve: func(ctx context.Context) error {
 				if failures > 0 {
 					failures--
 					return errors.New("not yet")
 				}
-				return serveUntilTold(ctx)
+				return serveUntilDone(ctx)
 			}})
 		r := NewReadiness(flow.NewInventory(), sup)
-		defer run(t, sup)()
+		defer startSupervisor(t, sup)()
 		time.Sleep(time.Second)
 		if v := r.Evaluate(); !v.Ready || !v.Degraded || reasonOf(v, "mailbox/sweeper").Reason != "restarted too often, not stable yet" {
 			t.Errorf("after a crash loop: %+v", v)
@@ -361,25 +361,25 @@ func TestReadsWithoutWritesAreAStateOfTheirOwn(t *testing.T) {
 
 func TestWatchTellsEveryChangeThatLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sup := small(t, supervise.Service{Service: "index", Name: "index", Serve: serveUntilTold})
+		sup := newSupervisor(t, supervise.Service{Service: "index", Name: "index", Serve: serveUntilDone})
 		r := NewReadiness(flow.NewInventory(), sup)
 		dep := r.Dependency("store", "disk", ForWrites)
-		var told []string
+		var notified []string
 		ctx, cancel := context.WithCancel(context.Background())
 		watched := make(chan error)
 		go func() {
 			watched <- r.Watch(ctx, func(v Verdict) {
-				told = append(told, fmt.Sprint(v.Ready, v.WriteReady, v.Missing))
+				notified = append(notified, fmt.Sprint(v.Ready, v.WriteReady, v.Missing))
 			})
 		}()
 		synctest.Wait()
-		stop := run(t, sup)
+		stop := startSupervisor(t, sup)
 		time.Sleep(watchPause) // the phase changes without an event
 		synctest.Wait()
 		dep.Up()
-		synctest.Wait() // a dependency is told at once
+		synctest.Wait() // a change of a dependency is noticed at once
 		dep.Up()
-		synctest.Wait() // the same again is no news
+		synctest.Wait() // setting the same state again changes nothing
 		dep.Down("gone", "Find it.")
 		synctest.Wait()
 		stop()
@@ -390,16 +390,16 @@ func TestWatchTellsEveryChangeThatLasts(t *testing.T) {
 			t.Errorf("it ended with %v", err)
 		}
 		want := []string{"false false [node store/disk]", "true false [store/disk]", "true true []", "true false [store/disk]", "false false [node store/disk]"}
-		if !slices.Equal(told, want) {
-			t.Errorf("told %q\nwant %q", told, want)
+		if !slices.Equal(notified, want) {
+			t.Errorf("told %q\nwant %q", notified, want)
 		}
 	})
 }
 
-func TestARemarkIsToldAndChangesNothing(t *testing.T) {
+func TestARemarkIsListedAndChangesNothing(t *testing.T) {
 	readiness := NewReadiness(flow.NewInventory(), nil)
 	dep := readiness.Dependency("node", "amnesia", ForWrites)
-	dep.UpBut("the kernel does not enforce it", "Use Linux 6.2 or newer.")
+	dep.UpWithRemark("the kernel does not enforce it", "Use Linux 6.2 or newer.")
 	now := readiness.Evaluate()
 	if !now.Whole() || len(now.Missing) != 0 || len(now.Reasons) != 1 || now.Reasons[0].Next != "Use Linux 6.2 or newer." {
 		t.Errorf("%+v", now)

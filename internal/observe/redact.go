@@ -12,7 +12,7 @@ import (
 	"sync"
 )
 
-// Redacted is what stands in the place of a secret.
+// Redacted replaces a secret.
 const Redacted = "[redacted]"
 
 // Secret is a text that must not be seen. However it is printed, logged or
@@ -46,20 +46,20 @@ func (s *Secret) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Names that give a secret away. The first group is telling anywhere in a
-// name; the second only as a word of its own ("api_key", but not "monkey").
+// Names that mark a secret. The first group matches anywhere in a name; the
+// second only as a word of its own ("api_key", but not "monkey").
 var (
-	tellingAnywhere = []string{"authorization", "token", "secret", "password", "passwd", "passphrase",
+	secretSubstrings = []string{"authorization", "token", "secret", "password", "passwd", "passphrase",
 		"cookie", "macaroon", "credential", "apikey", "privatekey", "privkey"}
-	tellingWords = []string{"_key_", "_keys_", "_seed_", "_pwd_", "_bearer_", "_auth_"}
+	secretWords = []string{"_key_", "_keys_", "_seed_", "_pwd_", "_bearer_", "_auth_"}
 )
 
-// secretName reports whether what goes by this name must not be seen. Public
-// keys are the one kind of key that may.
+// secretName reports whether a value of this name must not be seen. Public keys
+// are the one kind of key that may.
 func secretName(name string) bool {
 	var room [64]byte
 	words := appendWords(room[:0], name)
-	for _, telling := range tellingAnywhere {
+	for _, telling := range secretSubstrings {
 		if bytes.Contains(words, []byte(telling)) {
 			return true
 		}
@@ -67,7 +67,7 @@ func secretName(name string) bool {
 	if bytes.Contains(words, []byte("_public_")) || bytes.Contains(words, []byte("_pub_")) {
 		return false
 	}
-	for _, telling := range tellingWords {
+	for _, telling := range secretWords {
 		if bytes.Contains(words, []byte(telling)) {
 			return true
 		}
@@ -100,40 +100,40 @@ func appendWords(words []byte, name string) []byte {
 	return append(words, '_')
 }
 
-// shape is how a secret looks in the middle of a text.
-type shape struct {
-	hints   []string // at least one of them is in a text that has the shape; lower case
-	pattern func() *regexp.Regexp
-	instead string
+// secretPattern finds one kind of secret in the middle of a text.
+type secretPattern struct {
+	hints       []string // a text that matches contains at least one of them; lower case
+	pattern     func() *regexp.Regexp
+	replacement string
 }
 
-// The patterns are compiled when the first text needs them: most processes
-// that import this package, the command line among them, never do.
-var shapes = []shape{
-	{[]string{"bearer"}, lazily(`(?i)\b(bearer)[ \t]+[A-Za-z0-9._~+/=-]+`), "$1 " + Redacted},
-	{[]string{"authorization"}, lazily(`(?i)(authorization"?[ \t]*[:=][ \t]*"?)(?:(?:basic|digest|negotiate|bearer)[ \t]+)?[^\s",;]+`), "${1}" + Redacted},
+// The patterns are compiled on first use: most processes that import this
+// package, the command line among them, never need them.
+var secretPatterns = []secretPattern{
+	{[]string{"bearer"}, lazyRegexp(`(?i)\b(bearer)[ \t]+[A-Za-z0-9._~+/=-]+`), "$1 " + Redacted},
+	{[]string{"authorization"}, lazyRegexp(`(?i)(authorization"?[ \t]*[:=][ \t]*"?)(?:(?:basic|digest|negotiate|bearer)[ \t]+)?[^\s",;]+`), "${1}" + Redacted},
 	{[]string{"token", "secret", "passw", "passphrase", "macaroon", "api_key", "apikey", "api-key"},
-		lazily(`(?i)([a-z0-9_.-]*(?:token|secret|passwo?r?d|passphrase|macaroon|api[_-]?key)[a-z0-9_.-]*(?:=|"[ \t]*:[ \t]*)"?)[^\s"&,;]+`), "${1}" + Redacted},
-	{[]string{"://"}, lazily(`(://)[^/\s:@]*:[^/\s@]+@`), "${1}" + Redacted + "@"},
-	{[]string{"private key"}, lazily(`(?s)(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(-----END [A-Z ]*PRIVATE KEY-----|$)`), "${1}" + Redacted + "${2}"},
+		lazyRegexp(`(?i)([a-z0-9_.-]*(?:token|secret|passwo?r?d|passphrase|macaroon|api[_-]?key)[a-z0-9_.-]*(?:=|"[ \t]*:[ \t]*)"?)[^\s"&,;]+`), "${1}" + Redacted},
+	{[]string{"://"}, lazyRegexp(`(://)[^/\s:@]*:[^/\s@]+@`), "${1}" + Redacted + "@"},
+	{[]string{"private key"}, lazyRegexp(`(?s)(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(-----END [A-Z ]*PRIVATE KEY-----|$)`), "${1}" + Redacted + "${2}"},
 }
 
-func lazily(pattern string) func() *regexp.Regexp {
+func lazyRegexp(pattern string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
 }
 
-// Scrub takes secrets out of a text by their shape: bearer tokens, passwords
-// in URLs, token=… and the like, private keys.
+// Scrub removes secrets from a text by their shape: bearer tokens, passwords in
+// URLs, token=… and the like, private keys.
 func Scrub(text string) string {
-	for _, shape := range shapes {
-		if shape.hinted(text) {
-			text = shape.pattern().ReplaceAllString(text, shape.instead)
+	for _, shape := range secretPatterns {
+		if shape.mayMatch(text) {
+			text = shape.pattern().ReplaceAllString(text, shape.replacement)
 		}
 	}
 	return text
 }
 
-func (s shape) hinted(text string) bool {
+func (s secretPattern) mayMatch(text string) bool {
 	for _, hint := range s.hints {
 		if containsFold(text, hint) {
 			return true
@@ -181,9 +181,9 @@ func anySecretName(names []string) bool {
 	return false
 }
 
-// redactAny takes the secrets out of a value of any type. An error, or
-// something that can only print itself, is its text; anything else is what
-// JSON makes of it, searched to the bottom.
+// redactAny removes the secrets from a value of any type. An error, or a type
+// that can only print itself, becomes its text; anything else becomes its JSON,
+// searched at all depths.
 func redactAny(value any) slog.Value {
 	switch known := value.(type) {
 	case nil:
@@ -207,7 +207,7 @@ func redactAny(value any) slog.Value {
 	return slog.AnyValue(redactTree(tree))
 }
 
-// redactTree works in place on what the JSON decoder made.
+// redactTree works in place on the output of the JSON decoder.
 func redactTree(node any) any {
 	switch node := node.(type) {
 	case string:

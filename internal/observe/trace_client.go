@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
@@ -21,11 +20,11 @@ import (
 	"micronode/internal/flow"
 )
 
-// traceClient posts spans to a collector as OTLP over HTTP says. OpenTelemetry
-// has such a client too. We do not use it for three reasons: it brings gRPC
-// along, five megabytes of it in the binary; it reads as much of an answer as
-// it is sent; and it takes what our config leaves open from variables of the
-// environment. What spans look like on the wire is still OpenTelemetry's code.
+// traceClient posts spans to a collector as OTLP over HTTP. OpenTelemetry has
+// such a client too. We do not use it for three reasons: it depends on gRPC,
+// five megabytes of it in the binary; it reads answers without a bound; and it
+// takes what our config leaves open from environment variables. The wire format
+// of spans is still OpenTelemetry's code.
 type traceClient struct {
 	// set at construction
 	limits  traceLimits
@@ -33,11 +32,11 @@ type traceClient struct {
 	headers http.Header
 	http    *http.Client
 
-	rejected int // spans of the last batch that was sent but not all taken; owned by the exporter, which sends one batch at a time
+	rejected int // spans of the last batch that the collector did not accept; owned by the exporter, which sends one batch at a time
 }
 
-func newTraceClient(where *url.URL, cfg TraceConfig, limits traceLimits) *traceClient {
-	c := &traceClient{limits: limits, url: where.String(), headers: http.Header{}}
+func newTraceClient(endpoint *url.URL, cfg TraceConfig, limits traceLimits) *traceClient {
+	c := &traceClient{limits: limits, url: endpoint.String(), headers: http.Header{}}
 	for name, value := range cfg.Headers {
 		c.headers.Set(name, value.Reveal())
 	}
@@ -52,7 +51,7 @@ func newTraceClient(where *url.URL, cfg TraceConfig, limits traceLimits) *traceC
 			MaxConnsPerHost: 2,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error {
-			return http.ErrUseLastResponse // spans go where the operator said, or nowhere
+			return http.ErrUseLastResponse // spans go only where the operator configured
 		},
 	}
 	return c
@@ -64,8 +63,11 @@ func (*traceClient) Start(context.Context) error { return nil }
 // Stop has nothing to stop.
 func (*traceClient) Stop(context.Context) error { return nil }
 
-// UploadTraces sends a batch, again if the collector asks for that, and until
-// ctx ends. A TracesData is on the wire what an export request is, without the
+// uploadBackoff is how long to wait before a batch is sent again.
+var uploadBackoff = flow.Backoff{Min: 50 * time.Millisecond, First: 100 * time.Millisecond, Max: 2 * time.Second}
+
+// UploadTraces sends a batch, and retries if the collector asks for that, until
+// ctx ends. A TracesData has the wire format of an export request, without the
 // package that needs gRPC.
 func (c *traceClient) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
 	body, err := proto.Marshal(&tracepb.TracesData{ResourceSpans: spans})
@@ -77,20 +79,14 @@ func (c *traceClient) UploadTraces(ctx context.Context, spans []*tracepb.Resourc
 		if err == nil || pause == 0 || try >= c.limits.tries {
 			return err
 		}
-		if flow.Sleep(ctx, max(pause, backoff(try))) != nil {
+		if flow.Sleep(ctx, max(pause, uploadBackoff.Delay(try-1))) != nil {
 			return err
 		}
 	}
 }
 
-// backoff is the pause after a try: 50 to 100 ms, doubled each time.
-func backoff(try int) time.Duration {
-	const first = 50 * time.Millisecond
-	return (first + rand.N(first)) << (try - 1)
-}
-
 // post sends a batch once. A pause above zero means that the collector may
-// take it later, and not before.
+// accept it later, after that pause.
 func (c *traceClient) post(ctx context.Context, body []byte) (pause time.Duration, err error) {
 	const op = "trace.export"
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
@@ -111,12 +107,12 @@ func (c *traceClient) post(ctx context.Context, body []byte) (pause time.Duratio
 		c.rejected = rejectedSpans(answer)
 		return 0, nil
 	}
-	return pauseAsked(response), fault.New(op, fault.UpstreamFailed, "the collector answered %s", response.Status)
+	return retryAfter(response), fault.New(op, fault.UpstreamFailed, "the collector answered %s", response.Status)
 }
 
-// pauseAsked is how long the collector asks us to wait before another try, and
-// zero if another would be of no use.
-func pauseAsked(response *http.Response) time.Duration {
+// retryAfter is how long the collector asks us to wait before a retry, and zero
+// if a retry would be of no use.
+func retryAfter(response *http.Response) time.Duration {
 	switch response.StatusCode {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		seconds, _ := strconv.Atoi(response.Header.Get("Retry-After"))
@@ -126,7 +122,7 @@ func pauseAsked(response *http.Response) time.Duration {
 }
 
 // rejectedSpans reads from the answer of a collector how many spans it did not
-// take: the field rejected_spans, 1, of the field partial_success, 1. An
+// accept: the field rejected_spans, 1, of the field partial_success, 1. An
 // answer that makes no sense rejects nothing.
 func rejectedSpans(answer []byte) int {
 	partial, _ := protowire.ConsumeBytes(firstField(answer, protowire.BytesType))
@@ -134,7 +130,8 @@ func rejectedSpans(answer []byte) int {
 	return int(max(0, int64(rejected)))
 }
 
-// firstField finds field 1 of a message and returns what begins with its value.
+// firstField finds field 1 of a message and returns the bytes from its value
+// on.
 func firstField(message []byte, kind protowire.Type) []byte {
 	for len(message) > 0 {
 		number, is, n := protowire.ConsumeTag(message)

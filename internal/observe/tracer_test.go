@@ -3,11 +3,13 @@ package observe
 import (
 	"context"
 	"testing"
+
+	"micronode/internal/corr"
 )
 
 func TestTracesThatAreOffCostNothing(t *testing.T) {
 	tracer := NewTracing(NewMetrics(testBuild), testBuild).Tracer()
-	ctx := WithCorrID(context.Background(), "request-1")
+	ctx := corr.With(context.Background(), "request-1")
 	if n := testing.AllocsPerRun(100, func() {
 		same, span := tracer.Start(ctx, "x")
 		if same != ctx || span.IsRecording() || span.SpanContext().IsValid() {

@@ -23,7 +23,7 @@ import (
 // TracesBuiltIn says that this build can export traces.
 const TracesBuiltIn = true
 
-// traceScope names who made a span.
+// traceScope is the instrumentation scope of the spans.
 const traceScope = "micronode"
 
 // traceLimits bound what traces may cost.
@@ -31,8 +31,8 @@ type traceLimits struct {
 	spans    int           // how many may wait for export; more are dropped and counted
 	batch    int           // how many go in one request
 	interval time.Duration // how long a span waits for a batch to fill
-	export   time.Duration // for one batch, all tries included
-	tries    int           // of one batch, if the collector asks for another
+	export   time.Duration // for one batch, all attempts included
+	tries    int           // attempts for one batch, if the collector asks for a retry
 	flush    time.Duration // for what waits when the traces are switched
 	reply    int64         // how much of a collector's answer is read
 }
@@ -52,24 +52,24 @@ type Tracing struct {
 	// set at construction
 	limits   traceLimits
 	outcomes spanOutcomes
-	provider func() *sdk.TracerProvider // made when it is first needed
-	tracer   *switched
+	provider func() *sdk.TracerProvider // made on first use
+	tracer   *switchableTracer
 
 	current atomic.Pointer[pipeline] // stored under mu; nil is off
-	trouble atomic.Pointer[error]    // how the last export ended
+	lastErr atomic.Pointer[error]    // how the last export ended
 
 	mu     sync.Mutex //lockblock:leaf a few assignments
 	closed bool
 }
 
-// spanOutcomes counts what becomes of spans.
+// spanOutcomes counts how spans ended: exported, failed or dropped.
 type spanOutcomes struct{ exported, failed, dropped prometheus.Counter }
 
 // NewTracing makes tracing that is off. It counts in the metrics of the node.
 func NewTracing(metrics *Metrics, build Build) *Tracing {
 	count := metrics.spans.WithLabelValues
 	t := &Tracing{limits: defaultTraceLimits, outcomes: spanOutcomes{count("exported"), count("failed"), count("dropped")}}
-	t.tracer = &switched{tracing: t}
+	t.tracer = &switchableTracer{tracing: t}
 	t.provider = sync.OnceValue(func() *sdk.TracerProvider {
 		return sdk.NewTracerProvider(
 			sdk.WithSampler(liveSampler{t}),
@@ -83,20 +83,20 @@ func NewTracing(metrics *Metrics, build Build) *Tracing {
 
 // Tracer returns the tracer. It may be kept: it follows Set. When traces are
 // off, starting and ending a span does nothing and allocates nothing; before
-// working out attributes for one, ask its IsRecording.
+// computing attributes for one, check its IsRecording.
 func (t *Tracing) Tracer() trace.Tracer { return t.tracer }
 
-// on is the tracer of the SDK, or nil when traces are off.
-func (t *Tracing) on() trace.Tracer {
+// activeTracer is the tracer of the SDK, or nil when traces are off.
+func (t *Tracing) activeTracer() trace.Tracer {
 	if now := t.current.Load(); now != nil {
 		return now.tracer
 	}
 	return nil
 }
 
-// Set puts a config in force. A config that is wrong is refused and changes
-// nothing. Spans that were open before go to the new collector; those that
-// wait for the old one are sent until ctx ends, for two seconds at most.
+// Set applies a config. An invalid config is refused and changes nothing. Spans
+// that were open before go to the new collector; those that wait for the old
+// one are sent until ctx ends, for two seconds at most.
 func (t *Tracing) Set(ctx context.Context, cfg TraceConfig) error {
 	const op = "trace.set"
 	var next *pipeline
@@ -121,17 +121,17 @@ func (t *Tracing) Close(ctx context.Context) {
 	old.stop(ctx)
 }
 
-// LastError is why the collector did not take the last batch, or nil if it did
-// or none was sent yet.
+// LastError is why the collector did not accept the last batch, or nil if it
+// did or none was sent yet.
 func (t *Tracing) LastError() error {
-	if last := t.trouble.Load(); last != nil {
+	if last := t.lastErr.Load(); last != nil {
 		return *last
 	}
 	return nil
 }
 
-// swap puts the next pipeline in place and returns the one to stop: the old
-// one, or the next itself if it came after Close.
+// swap installs the next pipeline and returns the one to stop: the old one, or
+// the next itself if it came after Close.
 func (t *Tracing) swap(op string, next *pipeline) (*pipeline, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -141,8 +141,8 @@ func (t *Tracing) swap(op string, next *pipeline) (*pipeline, error) {
 	return t.current.Swap(next), nil
 }
 
-// pipeline is the way of spans to one collector: a batching processor of the
-// SDK, an exporter that counts, and a client that posts.
+// pipeline carries spans to one collector: a batching processor of the SDK, an
+// exporter that counts, and a client that posts.
 type pipeline struct {
 	// set at construction
 	limits   traceLimits
@@ -151,58 +151,56 @@ type pipeline struct {
 	sampler  sdk.Sampler
 	batches  sdk.SpanProcessor
 	client   *traceClient
-	life     context.Context // ends when what still runs must end
-	kill     context.CancelFunc
-	gone     chan struct{} // closed when the last batch was exported or given up
+	ctx      context.Context // cancelled by stop: ends what still runs
+	cancel   context.CancelFunc
+	done     chan struct{} // closed when the last batch was exported or dropped
 
-	waiting atomic.Int64 // spans that were taken and not yet exported
+	waiting atomic.Int64 // spans that were enqueued and not yet exported
 }
 
-// open checks a config and makes a pipeline of it. Nothing is dialled: a
-// collector that is not there yet may come later.
+// open checks a config and makes a pipeline of it. Nothing is dialled: the
+// collector may come up later.
 func (t *Tracing) open(op string, cfg TraceConfig) (*pipeline, error) {
 	where, err := parseEndpoint(op, cfg)
 	if err != nil {
 		return nil, err
 	}
-	p := &pipeline{limits: t.limits, outcomes: t.outcomes, gone: make(chan struct{})}
-	p.life, p.kill = context.WithCancel(context.Background())
+	p := &pipeline{limits: t.limits, outcomes: t.outcomes, done: make(chan struct{})}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.sampler = sdk.ParentBased(sdk.TraceIDRatioBased(cfg.SampleRatio))
 	p.client = newTraceClient(where, cfg, t.limits)
-	p.batches = sdk.NewBatchSpanProcessor(&countingExporter{pipeline: p, inner: otlptrace.NewUnstarted(p.client), trouble: &t.trouble},
+	p.batches = sdk.NewBatchSpanProcessor(&countingExporter{pipeline: p, inner: otlptrace.NewUnstarted(p.client), lastErr: &t.lastErr},
 		sdk.WithMaxQueueSize(t.limits.spans), sdk.WithMaxExportBatchSize(t.limits.batch),
 		sdk.WithBatchTimeout(t.limits.interval), sdk.WithExportTimeout(t.limits.export))
 	p.tracer = t.provider().Tracer(traceScope)
 	return p, nil
 }
 
-// parseEndpoint says where a config points to, or what is wrong with it.
+// parseEndpoint returns the URL of a config, or what is wrong with it.
 func parseEndpoint(op string, cfg TraceConfig) (*url.URL, error) {
-	where, err := url.Parse(cfg.Endpoint)
+	endpoint, err := url.Parse(cfg.Endpoint)
 	switch {
-	case err != nil || where.Host == "" || where.Scheme != "http" && where.Scheme != "https":
-		wrong := fault.New(op, fault.Malformed, "the endpoint %q is not the URL of a collector", Scrub(cfg.Endpoint))
-		wrong.Next = "Set trace.endpoint to something like http://127.0.0.1:4318, or leave it empty."
-		return nil, wrong
-	case where.User != nil || where.RawQuery != "" || where.Fragment != "":
-		wrong := fault.New(op, fault.Malformed, "the endpoint has more than a host and a path")
-		wrong.Next = "Take user, password, query and fragment out of trace.endpoint; credentials go into the headers."
-		return nil, wrong
+	case err != nil || endpoint.Host == "" || endpoint.Scheme != "http" && endpoint.Scheme != "https":
+		return nil, fault.New(op, fault.Malformed, "the endpoint %q is not the URL of a collector", Scrub(cfg.Endpoint)).
+			Advise("Set trace.endpoint to something like http://127.0.0.1:4318, or leave it empty.")
+	case endpoint.User != nil || endpoint.RawQuery != "" || endpoint.Fragment != "":
+		return nil, fault.New(op, fault.Malformed, "the endpoint has more than a host and a path").
+			Advise("Take user, password, query and fragment out of trace.endpoint; credentials go into the headers.")
 	case !(cfg.SampleRatio >= 0 && cfg.SampleRatio <= 1):
-		wrong := fault.New(op, fault.Malformed, "a sample ratio of %v", cfg.SampleRatio)
-		wrong.Next = "Set trace.sample_ratio to a number from 0 to 1."
-		return nil, wrong
+		return nil, fault.New(op, fault.Malformed, "a sample ratio of %v", cfg.SampleRatio).
+			Advise("Set trace.sample_ratio to a number from 0 to 1.")
 	}
-	if where.Path == "" || where.Path == "/" {
-		where.Path = "/v1/traces"
+	if endpoint.Path == "" || endpoint.Path == "/" {
+		endpoint.Path = "/v1/traces"
 	}
-	return where, nil
+	return endpoint, nil
 }
 
-// offer takes a span that has ended, if there is room for it. The processor's
-// own queue is as long as what may wait, so it never drops without our count.
-// (A span that ends in the very moment of a switch may go uncounted.)
-func (p *pipeline) offer(span sdk.ReadOnlySpan) {
+// enqueue enqueues a span that has ended, if there is room for it. The
+// processor's own queue is as long as what may wait, so it never drops without
+// our count. (A span that ends at the very moment of a switch may go
+// uncounted.)
+func (p *pipeline) enqueue(span sdk.ReadOnlySpan) {
 	if p.waiting.Add(1) > int64(p.limits.spans) {
 		p.waiting.Add(-1)
 		p.outcomes.dropped.Inc()
@@ -211,37 +209,37 @@ func (p *pipeline) offer(span sdk.ReadOnlySpan) {
 	p.batches.OnEnd(span)
 }
 
-// stop sends what waits until ctx ends or the time for it is over, then cuts
-// the rest off. When it returns, no goroutine of the pipeline is at work.
+// stop sends what waits until ctx ends or the flush time is over, then cancels
+// the rest. When it returns, no goroutine of the pipeline is running.
 func (p *pipeline) stop(ctx context.Context) {
 	if p == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.limits.flush)
 	defer cancel()
-	p.batches.Shutdown(ctx) // fails only by ctx, and then kill ends it
-	p.kill()
-	<-p.gone // every export ends with life, so this is soon
+	p.batches.Shutdown(ctx) // fails only by ctx, and then cancel ends it
+	p.cancel()
+	<-p.done // every export ends with p.ctx, so this is soon
 	p.client.http.CloseIdleConnections()
 	p.outcomes.dropped.Add(float64(p.waiting.Swap(0)))
 }
 
-// countingExporter counts what becomes of spans and keeps the failures to
-// itself: the SDK would hand them to an error handler that the whole process
-// shares, which is not ours to set, and which prints a line for each.
+// countingExporter counts the outcomes of spans and returns no errors to the
+// SDK, which would pass them to an error handler that the whole process shares.
+// That handler is not ours to set, and it prints a line for each.
 type countingExporter struct {
 	*pipeline
 	inner   *otlptrace.Exporter
-	trouble *atomic.Pointer[error]
+	lastErr *atomic.Pointer[error]
 }
 
-// ExportSpans sends a batch. The ctx of the SDK knows only how long a batch may
-// take; ours knows that too, and when the pipeline must end.
+// ExportSpans sends a batch. The ctx of the SDK has only the time-out of a
+// batch; ours has that too, and ends with the pipeline.
 func (e *countingExporter) ExportSpans(_ context.Context, spans []sdk.ReadOnlySpan) error {
-	ctx, cancel := context.WithTimeout(e.life, e.limits.export)
+	ctx, cancel := context.WithTimeout(e.ctx, e.limits.export)
 	defer cancel()
 	err := e.inner.ExportSpans(ctx, spans)
-	e.trouble.Store(&err)
+	e.lastErr.Store(&err)
 	e.waiting.Add(-int64(len(spans)))
 	failed := min(e.client.rejected, len(spans))
 	if err != nil {
@@ -254,7 +252,7 @@ func (e *countingExporter) ExportSpans(_ context.Context, spans []sdk.ReadOnlySp
 
 // Shutdown is called once, after the last batch.
 func (e *countingExporter) Shutdown(context.Context) error {
-	close(e.gone)
+	close(e.done)
 	return nil
 }
 
@@ -262,7 +260,7 @@ func (e *countingExporter) Shutdown(context.Context) error {
 // open span, follow the switch from one pipeline to the next.
 type liveSampler struct{ *Tracing }
 
-// ShouldSample decides as the pipeline in force says.
+// ShouldSample uses the sampler of the current pipeline.
 func (s liveSampler) ShouldSample(about sdk.SamplingParameters) sdk.SamplingResult {
 	if now := s.current.Load(); now != nil {
 		return now.sampler.ShouldSample(about)
@@ -278,16 +276,16 @@ type liveProcessor struct{ *Tracing }
 // OnStart has nothing to do.
 func (liveProcessor) OnStart(context.Context, sdk.ReadWriteSpan) {}
 
-// OnEnd gives the span to the pipeline in force, or to nobody.
+// OnEnd passes the span to the current pipeline, if there is one.
 func (l liveProcessor) OnEnd(span sdk.ReadOnlySpan) {
 	if now := l.current.Load(); now != nil {
-		now.offer(span)
+		now.enqueue(span)
 	}
 }
 
-// Shutdown and ForceFlush are asked of the provider, which lives as long as
-// the process; pipelines are stopped one by one.
+// Shutdown does nothing: the provider lives as long as the process, and
+// pipelines are stopped one by one.
 func (liveProcessor) Shutdown(context.Context) error { return nil }
 
-// ForceFlush has nothing of its own to flush.
+// ForceFlush does nothing, for the same reason.
 func (liveProcessor) ForceFlush(context.Context) error { return nil }

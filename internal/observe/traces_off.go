@@ -14,28 +14,27 @@ import (
 const TracesBuiltIn = false
 
 // Tracing does nothing in this build: traces were left out of it.
-type Tracing struct{ tracer *switched }
+type Tracing struct{ tracer *switchableTracer }
 
 // NewTracing makes tracing that is, and stays, off.
 func NewTracing(*Metrics, Build) *Tracing {
 	t := new(Tracing)
-	t.tracer = &switched{tracing: t}
+	t.tracer = &switchableTracer{tracing: t}
 	return t
 }
 
 // Tracer returns a tracer that does nothing.
 func (t *Tracing) Tracer() trace.Tracer { return t.tracer }
 
-func (*Tracing) on() trace.Tracer { return nil }
+func (*Tracing) activeTracer() trace.Tracer { return nil }
 
 // Set refuses everything but off.
 func (*Tracing) Set(_ context.Context, cfg TraceConfig) error {
 	if cfg.Endpoint == "" {
 		return nil
 	}
-	err := fault.New("trace.set", fault.RejectPolicy, "traces were left out of this build")
-	err.Next = "Leave trace.endpoint empty, or use a build without the tag notrace."
-	return err
+	return fault.New("trace.set", fault.RejectPolicy, "traces were left out of this build").
+		Advise("Leave trace.endpoint empty, or use a build without the tag notrace.")
 }
 
 // Close has nothing to close.

@@ -32,8 +32,8 @@ import (
 	"micronode/fault"
 )
 
-// otlpCollector is an OpenTelemetry collector as far as we need one: it takes
-// spans over HTTP and remembers their names.
+// otlpCollector is an OpenTelemetry collector as far as we need one: it accepts
+// spans over HTTP and keeps their names.
 type otlpCollector struct {
 	*httptest.Server
 	hang     chan struct{} // if not nil, answers wait until it is closed
@@ -258,7 +258,7 @@ func TestTheRatioDecidesWhichTracesAreKept(t *testing.T) {
 	}
 }
 
-// A collector that takes the connection and never answers.
+// A collector that accepts the connection and never answers.
 func TestAHangingCollectorCostsOnlyTheSpans(t *testing.T) {
 	collector := newCollector(t)
 	collector.hang = make(chan struct{})
@@ -293,7 +293,7 @@ func TestADeadCollectorCostsOnlyTheSpans(t *testing.T) {
 	}
 }
 
-// What a collector says must not reach the error handler of OpenTelemetry,
+// The answer of a collector must not reach the error handler of OpenTelemetry,
 // which the whole process shares.
 func TestCollectorsThatRefuseAreCountedAndNotPrinted(t *testing.T) {
 	partly, err := proto.Marshal(&otlp.ExportTraceServiceResponse{
@@ -336,16 +336,16 @@ func TestCollectorsThatRefuseAreCountedAndNotPrinted(t *testing.T) {
 	}
 }
 
-// answers is a transport without a network: it gives one answer after the
-// other, the last one for good, and counts.
-type answers struct {
+// scriptedTransport is a transport without a network: it returns one answer
+// after the other, the last one for good, and counts.
+type scriptedTransport struct {
 	list  []http.Response
 	asked int
 }
 
-func (a *answers) RoundTrip(*http.Request) (*http.Response, error) {
-	answer := a.list[min(a.asked, len(a.list)-1)]
-	a.asked++
+func (s *scriptedTransport) RoundTrip(*http.Request) (*http.Response, error) {
+	answer := s.list[min(s.asked, len(s.list)-1)]
+	s.asked++
 	answer.Status, answer.Body = fmt.Sprint(answer.StatusCode), http.NoBody
 	return &answer, nil
 }
@@ -370,7 +370,7 @@ func TestABatchIsTriedAgainWhenTheCollectorAsksForIt(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			client := newTraceClient(&url.URL{Scheme: "http", Host: "collector"}, TraceConfig{}, defaultTraceLimits)
-			transport := &answers{list: c.answers}
+			transport := &scriptedTransport{list: c.answers}
 			client.http.Transport = transport
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
@@ -389,10 +389,10 @@ func TestABatchIsTriedAgainWhenTheCollectorAsksForIt(t *testing.T) {
 	}
 }
 
-// babble is an answer that goes on and on, and how much of it was read.
-type babble struct{ read int }
+// endlessBody is an answer without end, and how much of it was read.
+type endlessBody struct{ read int }
 
-func (b *babble) Read(p []byte) (int, error) {
+func (b *endlessBody) Read(p []byte) (int, error) {
 	if b.read > 1<<20 {
 		return 0, io.EOF // even a test has its limits
 	}
@@ -400,15 +400,15 @@ func (b *babble) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (b *babble) Close() error { return nil }
+func (b *endlessBody) Close() error { return nil }
 
-func (b *babble) RoundTrip(*http.Request) (*http.Response, error) {
+func (b *endlessBody) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: 200, Body: b}, nil
 }
 
 func TestNoMoreOfAnAnswerIsReadThanItIsWorth(t *testing.T) {
 	client := newTraceClient(&url.URL{Scheme: "http", Host: "collector"}, TraceConfig{}, defaultTraceLimits)
-	endless := new(babble)
+	endless := new(endlessBody)
 	client.http.Transport = endless
 	if err := client.UploadTraces(t.Context(), nil); err != nil {
 		t.Fatal(err)

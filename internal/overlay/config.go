@@ -15,34 +15,34 @@ import (
 
 // Config is the section [overlay] of the configuration.
 type Config struct {
-	Addr   string        `toml:"addr" doc:"Where other nodes can reach this one. Empty: nowhere; it only calls others." restart:"true"`
-	Peers  []string      `toml:"peers" doc:"Nodes to keep a session with, as ID@HOST:PORT. They may call us, too."`
-	Open   bool          `toml:"open" doc:"Let in nodes that nobody named. Only on loopback." restart:"true"`
-	Tokens config.Secret `toml:"tokens" doc:"What to show to peers that do not know this node: ID=TOKEN, with commas between them." restart:"true"`
+	Addr   string        `toml:"addr" doc:"The listen address of the overlay. Empty: no listener; the node only dials others." restart:"true"`
+	Peers  []string      `toml:"peers" doc:"Nodes to keep a session with, as ID@HOST:PORT. They may dial this node, too."`
+	Open   bool          `toml:"open" doc:"Accept nodes that are not in the configuration. Only on loopback." restart:"true"`
+	Tokens config.Secret `toml:"tokens" doc:"Tokens for peers that do not know this node: ID=TOKEN, separated by commas." restart:"true"`
 
-	PQ            string          `toml:"pq" enum:"hybrid,required" doc:"Post-quantum key exchange: hybrid (used where the other side can, and told where it cannot) or required." restart:"true"`
-	Handshake     config.Duration `toml:"handshake" doc:"How long a handshake may take, TLS included." seed:"overlay.handshake_timeout" restart:"true"`
-	Progress      config.Duration `toml:"progress" doc:"How long a frame that has begun may bring nothing." seed:"timeouts.read" restart:"true"`
-	Write         config.Duration `toml:"write" doc:"How long a peer may take nothing of what is written to it." seed:"timeouts.write" restart:"true"`
-	Idle          config.Duration `toml:"idle" doc:"How long a peer may be silent. It is pinged at each third of it." seed:"timeouts.idle" restart:"true"`
-	MaxConns      int             `toml:"max_conns" doc:"How many connections there may be." seed:"transport.max_conns" restart:"true"`
-	HandshakeRate int             `toml:"handshake_rate" doc:"Handshakes a second that are taken from all; a quarter of them from one address." restart:"true"`
-	Compress      string          `toml:"compress" enum:"auto,on,off" doc:"Whether frames are compressed with zstd: auto is not on loopback." restart:"true"`
+	PQ            string          `toml:"pq" enum:"hybrid,required" doc:"Post-quantum key exchange: hybrid (used if the peer supports it; otherwise classical, and reported) or required." restart:"true"`
+	Handshake     config.Duration `toml:"handshake" doc:"The deadline of a handshake, TLS included." seed:"overlay.handshake_timeout" restart:"true"`
+	Progress      config.Duration `toml:"progress" doc:"The maximum time without progress inside a frame." seed:"timeouts.read" restart:"true"`
+	Write         config.Duration `toml:"write" doc:"The maximum time without progress of a write to a peer." seed:"timeouts.write" restart:"true"`
+	Idle          config.Duration `toml:"idle" doc:"The maximum silence of a peer. It is pinged at each third of it." seed:"timeouts.idle" restart:"true"`
+	MaxConns      int             `toml:"max_conns" doc:"The maximum number of connections." seed:"transport.max_conns" restart:"true"`
+	HandshakeRate int             `toml:"handshake_rate" doc:"The number of handshakes per second that are accepted in total; a quarter of them from one address." restart:"true"`
+	Compress      string          `toml:"compress" enum:"auto,on,off" doc:"Whether frames are compressed with zstd. Auto compresses except on loopback." restart:"true"`
 
-	Peer   PeerSection   `toml:"peer" doc:"What one peer is granted."`
-	Gossip gossip.Config `toml:"gossip" doc:"How letters are passed on."`
+	Peer   PeerSection   `toml:"peer" doc:"Limits of one peer."`
+	Gossip gossip.Config `toml:"gossip" doc:"The relay of messages."`
 }
 
 // PeerSection is [overlay.peer].
 type PeerSection struct {
-	InflightFrames int         `toml:"inflight_frames" doc:"Frames of gossip that may be on their way to one peer." seed:"overlay.peer.inflight_frames" restart:"true"`
-	MaxRPS         int         `toml:"max_rps" doc:"Frames a second that are taken from one peer. Zero is any number." seed:"overlay.peer.max_rps" restart:"true"`
-	QueueBytes     config.Size `toml:"queue_bytes" doc:"How much may wait for one peer." restart:"true"`
-	Topics         int         `toml:"topics" doc:"Distinct topics that are taken from one peer." restart:"true"`
-	Streams        int         `toml:"streams" doc:"Objects that one peer may fetch at the same time." restart:"true"`
+	InflightFrames int         `toml:"inflight_frames" doc:"The maximum number of frames between the queue of a peer and its connection." seed:"overlay.peer.inflight_frames" restart:"true"`
+	MaxRPS         int         `toml:"max_rps" doc:"The rate of frames per second that is accepted from one peer, with a burst of the same size. Zero is no limit." seed:"overlay.peer.max_rps" restart:"true"`
+	QueueBytes     config.Size `toml:"queue_bytes" doc:"The maximum size of the queue to one peer." restart:"true"`
+	Topics         int         `toml:"topics" doc:"The maximum number of distinct topics of one peer." restart:"true"`
+	Streams        int         `toml:"streams" doc:"The maximum number of objects that one peer may fetch concurrently." restart:"true"`
 }
 
-// DefaultConfig is what holds where nobody says otherwise.
+// DefaultConfig returns the defaults.
 func DefaultConfig() Config {
 	s, p := session.DefaultConfig(), session.DefaultPeerConfig()
 	return Config{
@@ -78,20 +78,20 @@ func (c Config) drop() flow.Policy {
 	return flow.RejectNew
 }
 
-// Validate refuses what cannot be meant.
+// Validate reports settings out of range.
 func (c Config) Validate() error {
 	problems := []error{c.sessions().Validate()}
 	if c.Addr != "" {
 		if _, _, err := net.SplitHostPort(c.Addr); err != nil {
-			problems = append(problems, config.Wrong("addr", "Write HOST:PORT, such as 127.0.0.1:9500; port 0 picks a free one.", "%q is no address to listen on", c.Addr))
+			problems = append(problems, config.Invalid("addr", "Write HOST:PORT, such as 127.0.0.1:9500; port 0 picks a free one.", "%q is not a valid listen address", c.Addr))
 		}
 	}
 	if c.Open && !loopback(c.Addr) {
-		problems = append(problems, config.Wrong("open", "Listen on 127.0.0.1 or [::1], or name the peers in overlay.peers.",
-			"an open overlay lets in everybody, and %s can be reached from outside", c.Addr))
+		problems = append(problems, config.Invalid("open", "Listen on 127.0.0.1 or [::1], or name the peers in overlay.peers.",
+			"an open overlay accepts every node, and %s is not loopback", c.Addr))
 	}
 	if _, err := c.contacts(); err != nil {
-		problems = append(problems, config.Wrong("peers", "Write ID@HOST:PORT, as the banner of the other node shows it.", "%v", err))
+		problems = append(problems, config.Invalid("peers", "Write ID@HOST:PORT, as the banner of the other node shows it.", "%v", err))
 	}
 	if _, err := c.tokens(); err != nil {
 		problems = append(problems, err)
@@ -99,19 +99,19 @@ func (c Config) Validate() error {
 	return errors.Join(problems...)
 }
 
-// Validate refuses what cannot be meant.
+// Validate reports settings out of range.
 func (p PeerSection) Validate() error {
 	problems := []error{p.sessions().Validate()}
 	if p.Topics < 1 {
-		problems = append(problems, config.Wrong("topics", "Choose 1 or more.", "a peer that may name %d topics can say nothing", p.Topics))
+		problems = append(problems, config.Invalid("topics", "Choose 1 or more.", "%d is below 1", p.Topics))
 	}
 	if p.Streams < 1 {
-		problems = append(problems, config.Wrong("streams", "Choose 1 or more.", "a peer that may open %d streams gets nothing", p.Streams))
+		problems = append(problems, config.Invalid("streams", "Choose 1 or more.", "%d is below 1", p.Streams))
 	}
 	return errors.Join(problems...)
 }
 
-// contacts reads the list of peers. The same node named twice with two
+// contacts parses the list of peers. The same node named twice with two
 // addresses is one contact with both.
 func (c Config) contacts() ([]session.Contact, error) {
 	var all []session.Contact
@@ -131,7 +131,7 @@ func (c Config) contacts() ([]session.Contact, error) {
 	return all, nil
 }
 
-// tokens reads what to show to whom.
+// tokens parses which token is shown to which peer.
 func (c Config) tokens() (map[oap.PeerID]string, error) {
 	shown := map[oap.PeerID]string{}
 	for one := range strings.SplitSeq(c.Tokens.Reveal(), ",") {
@@ -141,7 +141,7 @@ func (c Config) tokens() (map[oap.PeerID]string, error) {
 		text, token, _ := strings.Cut(one, "=")
 		id, err := oap.ParsePeerID(text)
 		if err != nil || token == "" {
-			return nil, config.Wrong("tokens", "Write ID=TOKEN: the peer's ID, and what `micronode token mint --scope overlay:join` printed there.", "an entry does not say which token is for whom")
+			return nil, config.Invalid("tokens", "Write ID=TOKEN: the peer's ID, and what `micronode token mint --scope overlay:join` printed there.", "an entry is not ID=TOKEN")
 		}
 		shown[id] = token
 	}
@@ -154,5 +154,5 @@ func loopback(addr string) bool {
 	if err != nil {
 		return addr == ""
 	}
-	return config.OnThisMachine(host)
+	return config.IsLoopbackHost(host)
 }

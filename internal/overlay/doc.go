@@ -1,44 +1,43 @@
-// Package overlay is how nodes talk to each other: authenticated sessions,
-// gossip over them, objects in chunks, and short questions.
+// Package overlay connects nodes: authenticated sessions, gossip over them,
+// objects in chunks, and short questions.
 //
-// # The four rooms
+// # The four sub-packages
 //
 // Package session keeps connections. Each is TLS 1.3 with a key on both sides,
 // has one task that reads and one that writes, and nothing that is not bounded.
-// It knows frames and does not care what they say.
+// It handles frames and ignores their contents.
 //
-// Package gossip takes letters, remembers that it did, hands them to local
-// subscribers at most once, and passes them on. It repairs: what a peer missed
+// Package gossip accepts messages, remembers them, delivers them to local
+// subscribers at most once, and relays them. It repairs: what a peer missed
 // because a queue was full or a link was down is announced to it later.
 //
-// Package stream gives and fetches objects, a credit of sixteen chunks at a
-// time, so that the largest object leaves room for the smallest letter.
+// Package stream sends and fetches objects, with a credit of sixteen chunks at
+// a time, so that the largest object leaves room for the smallest message.
 //
-// Package ask carries short questions to one peer and answers those of peers:
-// who has this object, what does this name mean. What there is to answer comes
-// from the node.
+// Package ask sends short questions to one peer and answers those of peers:
+// which nodes have this object, what does this name mean. The answers come from
+// the node.
 //
 // This package joins the four and shows them to the rest of the node: routes,
 // counters, readiness, events.
 //
-// # Who may come in
+// # Admission
 //
-// The overlay finds nobody by itself. Peers come from the configuration, from
+// The overlay has no discovery. Peers come from the configuration, from
 // `micronode peers add`, and from every [PeerSource] that the node passes in.
-// These are dialled, and these may dial us. A stranger is refused, unless it
-// shows a token with the scope overlay:join, or the overlay is open, which only
-// a loopback listener may be.
+// These are dialled, and these may dial this node. A stranger is refused,
+// unless it shows a token with the scope overlay:join, or the overlay is open,
+// which only a loopback listener may be.
 //
 // # Under pressure
 //
 // A publish is refused with Busy when there is no room for it, and none comes
-// within two milliseconds. If the
-// pressure stays, the node stops being ready for writes and says why; when it
-// has gone, both come back by themselves. Nothing waits in line without a
-// bound, and what is dropped is counted under its reason.
+// within two milliseconds. If the pressure stays, the node stops being ready
+// for writes and says why; when it has gone, both recover by themselves. Every
+// queue is bounded, and what is dropped is counted under its reason.
 //
-// # What it refuses to do
+// # Non-goals
 //
-// It has no discovery, no transport but TCP, no store of its own, and it does
-// not deliver gossip for certain: who needs that uses the mailbox.
+// The overlay has no discovery, no transport but TCP, no store of its own, and
+// no guaranteed delivery of gossip: use the mailbox for that.
 package overlay

@@ -19,87 +19,83 @@ import (
 	"micronode/internal/store"
 )
 
-// fetchTime is how long a fetch may take in all. A stream that brings nothing
+// fetchTimeout is how long a fetch may take in all. A stream without progress
 // ends much earlier.
-const fetchTime = 5 * time.Minute
+const fetchTimeout = 5 * time.Minute
 
-// Routes lists the routes of the overlay. The zero Overlay has the same list:
-// it is what a gateway knows of an overlay in another process.
+// Routes lists the routes of the overlay. The zero Overlay has the same list,
+// for a gateway whose overlay is in another process.
 func (o *Overlay) Routes() []ingress.Route {
 	topic := ingress.Param{Name: "topic", In: "path", Type: "string", Required: true, Doc: "The topic; slashes are part of it."}
 	return []ingress.Route{
 		{
-			Service: service, Methods: []string{http.MethodGet}, Pattern: "/overlay/peers", Handler: o.listPeers, Class: ingress.Control,
-			Docs: ingress.Docs{Summary: "List the peers, and what is wrong with those that are not connected",
+			Service: service, Methods: []string{http.MethodGet}, Pattern: "/overlay/peers", Handler: o.handleListPeers, Class: ingress.Control,
+			Docs: ingress.Docs{Summary: "List the peers, with the errors of those that are not connected",
 				Responses: []ingress.Response{{Status: http.StatusOK, Body: client.PeerList{}}}},
 		},
 		{
-			Service: service, Methods: []string{http.MethodPost}, Pattern: "/overlay/peers", Handler: o.addPeer, Class: ingress.Control,
+			Service: service, Methods: []string{http.MethodPost}, Pattern: "/overlay/peers", Handler: o.handleAddPeer, Class: ingress.Control,
 			Scope: "admin", BodyCap: 4 << 10,
 			Docs: ingress.Docs{Summary: "Keep a session with a node, until this one stops", Request: client.PeerRequest{},
-				Responses: []ingress.Response{{Status: http.StatusCreated, Body: client.Peer{}}, {Status: http.StatusOK, Body: client.Peer{}, Doc: "It was known already."}},
+				Responses: []ingress.Response{{Status: http.StatusCreated, Body: client.Peer{}}, {Status: http.StatusOK, Body: client.Peer{}, Doc: "It was already known."}},
 				Kinds:     []fault.Kind{fault.Malformed}},
 		},
 		{
-			Service: service, Methods: []string{http.MethodDelete}, Pattern: "/overlay/peers/{id}", Handler: o.removePeer, Class: ingress.Control, Scope: "admin",
-			Docs: ingress.Docs{Summary: "Let go of a node that was added", Responses: []ingress.Response{{Status: http.StatusNoContent}},
+			Service: service, Methods: []string{http.MethodDelete}, Pattern: "/overlay/peers/{id}", Handler: o.handleRemovePeer, Class: ingress.Control, Scope: "admin",
+			Docs: ingress.Docs{Summary: "Remove a peer that was added", Responses: []ingress.Response{{Status: http.StatusNoContent}},
 				Params: []ingress.Param{{Name: "id", In: "path", Type: "string", Required: true, Doc: "The peer ID."}},
 				Kinds:  []fault.Kind{fault.Malformed, fault.NotFound, fault.Conflict}},
 		},
 		{
-			Service: service, Methods: []string{http.MethodPost}, Pattern: "/overlay/publish/{topic...}", Handler: o.publishTopic, Class: ingress.Control,
-			Scope: "overlay:pub", Topic: "topic", BodyCap: oap.MaxData, Lane: o.publish,
+			Service: service, Methods: []string{http.MethodPost}, Pattern: "/overlay/publish/{topic...}", Handler: o.handlePublish, Class: ingress.Control,
+			Scope: "overlay:pub", Topic: "topic", BodyCap: oap.MaxData, Lane: o.publishLane,
 			Docs: ingress.Docs{Summary: "Publish a message", Request: ingress.Octets, Params: []ingress.Param{topic},
-				Description: "The body is the message. The answer says how many peers it was handed to and how many had no room; local subscribers get it in any case.",
+				Description: "The body is the message. The response has the number of peers that received it and of peers whose queue was full; local subscribers receive it in any case.",
 				Responses:   []ingress.Response{{Status: http.StatusOK, Body: client.Published{}}},
 				Kinds:       []fault.Kind{fault.Malformed, fault.Busy, fault.NotReady}},
 		},
 		{
-			Service: service, Methods: []string{http.MethodGet}, Pattern: "/overlay/subscribe/{topic...}", Handler: o.subscribeTopic, Class: ingress.Stream, Topic: "topic",
-			Docs: ingress.Docs{Summary: "Hear the messages of a topic", Params: []ingress.Param{topic},
-				Description: "Server-sent events: message for each message, lagged with how many were missed by a client that is too slow.",
+			Service: service, Methods: []string{http.MethodGet}, Pattern: "/overlay/subscribe/{topic...}", Handler: o.handleSubscribe, Class: ingress.Stream, Topic: "topic",
+			Docs: ingress.Docs{Summary: "Subscribe to a topic", Params: []ingress.Param{topic},
+				Description: "Server-sent events: message for each message, lagged with the number of messages that a slow client lost.",
 				Responses:   []ingress.Response{{Status: http.StatusOK, Type: "text/event-stream", Doc: "Events, until the client leaves."}},
 				Kinds:       []fault.Kind{fault.Malformed, fault.Busy}},
 		},
 		{
-			Service: service, Methods: []string{http.MethodPost}, Pattern: "/overlay/fetch/{b3}", Handler: o.fetchObject, Class: ingress.Control,
-			Scope: "object:put", BodyCap: 4 << 10, Lane: o.fetches, Deadline: fetchTime,
-			Docs: ingress.Docs{Summary: "Fetch an object from a peer and keep it", Request: client.FetchRequest{},
+			Service: service, Methods: []string{http.MethodPost}, Pattern: "/overlay/fetch/{b3}", Handler: o.handleFetch, Class: ingress.Control,
+			Scope: "object:put", BodyCap: 4 << 10, Lane: o.fetchLane, Deadline: fetchTimeout,
+			Docs: ingress.Docs{Summary: "Fetch an object from a peer and cache it", Request: client.FetchRequest{},
 				Params:    []ingress.Param{{Name: "b3", In: "path", Type: "string", Required: true, Doc: "The address."}},
-				Responses: []ingress.Response{{Status: http.StatusCreated, Body: client.Object{}}, {Status: http.StatusOK, Body: client.Object{}, Doc: "It was here already."}},
+				Responses: []ingress.Response{{Status: http.StatusCreated, Body: client.Object{}}, {Status: http.StatusOK, Body: client.Object{}, Doc: "It was already stored."}},
 				Kinds:     []fault.Kind{fault.Malformed, fault.NotFound, fault.IntegrityFail, fault.StoreFull, fault.Timeout, fault.NoRoute}},
 		},
 	}
 }
 
-func (o *Overlay) listPeers(w http.ResponseWriter, _ *http.Request) error {
+func (o *Overlay) handleListPeers(w http.ResponseWriter, _ *http.Request) error {
 	return ingress.WriteJSON(w, http.StatusOK, client.PeerList{Peers: o.Peers()})
 }
 
-// Peers tells of every node that is named or connected.
+// Peers lists every node that is named or connected.
 func (o *Overlay) Peers() []client.Peer {
 	list := []client.Peer{}
 	for _, one := range o.sessions.Peers() {
-		list = append(list, describe(one))
+		p := client.Peer{ID: one.ID.String(), Addr: one.Addr, State: client.PeerState(one.State), PQ: one.PQ, Dialed: one.Dialed,
+			Since: one.Since.UTC(), LastError: one.LastErr, RTT: float64(one.RTT) / float64(time.Millisecond)}
+		if wait := time.Until(one.Retry); !one.Retry.IsZero() && wait > 0 {
+			p.RetryIn = wait.Milliseconds()
+		}
+		list = append(list, p)
 	}
 	return list
 }
 
-func describe(one session.PeerState) client.Peer {
-	p := client.Peer{ID: one.ID.String(), Addr: one.Addr, State: client.PeerState(one.State), PQ: one.PQ, Dialed: one.Dialed,
-		Since: one.Since.UTC(), LastError: one.LastErr, RTT: float64(one.RTT) / float64(time.Millisecond)}
-	if wait := time.Until(one.Retry); !one.Retry.IsZero() && wait > 0 {
-		p.RetryIn = wait.Milliseconds()
-	}
-	return p
-}
-
-func (o *Overlay) addPeer(w http.ResponseWriter, r *http.Request) error {
-	var wanted client.PeerRequest
-	if err := ingress.DecodeJSON(r, &wanted); err != nil {
+func (o *Overlay) handleAddPeer(w http.ResponseWriter, r *http.Request) error {
+	var request client.PeerRequest
+	if err := ingress.DecodeJSON(r, &request); err != nil {
 		return err
 	}
-	contact, err := session.ParseContact(wanted.Peer)
+	contact, err := session.ParseContact(request.Peer)
 	if err != nil {
 		return err
 	}
@@ -111,26 +107,26 @@ func (o *Overlay) addPeer(w http.ResponseWriter, r *http.Request) error {
 	if created {
 		status = http.StatusCreated
 	}
-	return ingress.WriteJSON(w, status, o.peer(contact))
+	return ingress.WriteJSON(w, status, o.describePeer(contact))
 }
 
-// AddPeer keeps a session with a node from now on, and reports whether it was
-// not known before.
+// AddPeer keeps a session with a node from now on, and reports whether it is
+// new.
 func (o *Overlay) AddPeer(contact Contact) (created bool, err error) {
 	const op = "overlay.peers"
 	switch {
 	case contact.ID == o.ID():
 		return false, &fault.Error{Op: op, Kind: fault.Malformed, Detail: "that is this node itself",
 			Next: "Give the ID and address of another node, as its banner shows them."}
-	case o.book.count() >= maxContacts:
-		return false, &fault.Error{Op: op, Kind: fault.QuotaExceeded, Detail: "too many peers are named already",
+	case o.contacts.count() >= maxContacts:
+		return false, &fault.Error{Op: op, Kind: fault.QuotaExceeded, Detail: "the maximum number of peers is reached",
 			Next: "Remove one with `micronode peers rm`."}
 	}
-	return o.book.add(contact), nil
+	return o.contacts.add(contact), nil
 }
 
-// peer is what there is to say of a node that was just named.
-func (o *Overlay) peer(contact Contact) client.Peer {
+// describePeer returns the state of a node that was just added.
+func (o *Overlay) describePeer(contact Contact) client.Peer {
 	all := o.Peers()
 	i := slices.IndexFunc(all, func(p client.Peer) bool { return p.ID == contact.ID.String() })
 	if i < 0 {
@@ -139,19 +135,19 @@ func (o *Overlay) peer(contact Contact) client.Peer {
 	return all[i]
 }
 
-func (o *Overlay) removePeer(w http.ResponseWriter, r *http.Request) error {
+func (o *Overlay) handleRemovePeer(w http.ResponseWriter, r *http.Request) error {
 	id, err := oap.ParsePeerID(r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	if err := o.book.remove(id); err != nil {
+	if err := o.contacts.remove(id); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-func (o *Overlay) publishTopic(w http.ResponseWriter, r *http.Request) error {
+func (o *Overlay) handlePublish(w http.ResponseWriter, r *http.Request) error {
 	topic := r.PathValue("topic")
 	if err := oap.CheckTopic(topic); err != nil {
 		return err
@@ -167,68 +163,57 @@ func (o *Overlay) publishTopic(w http.ResponseWriter, r *http.Request) error {
 	return ingress.WriteJSON(w, http.StatusOK, client.Published{ID: outcome.ID(), Peers: outcome.Peers, Busy: outcome.Busy})
 }
 
-// Publish sends a message to whoever is interested in its topic. It never
-// waits for a peer.
-func (o *Overlay) Publish(ctx context.Context, topic string, data []byte) (gossip.Outcome, error) {
-	if err := o.relieved(); err != nil {
-		return gossip.Outcome{}, err
-	}
+// Publish sends a message to the subscribers of its topic. It does not go
+// through the queue for messages of peers, however full that is.
+func (o *Overlay) Publish(ctx context.Context, topic string, data []byte) (gossip.PublishResult, error) {
 	return o.engine.Publish(ctx, topic, data)
 }
 
-// Send is Publish for who asks neither for the message's id nor for who took it.
-func (o *Overlay) Send(ctx context.Context, topic string, data []byte) error {
-	if err := o.relieved(); err != nil {
-		return err
-	}
-	return o.engine.Send(ctx, topic, data)
+// PublishNoID is Publish without a result.
+func (o *Overlay) PublishNoID(ctx context.Context, topic string, data []byte) error {
+	return o.engine.PublishNoID(ctx, topic, data)
 }
 
-// Subscribe hears the messages of a topic from now on.
+// Subscribe returns a subscription to the messages of a topic from now on.
 func (o *Overlay) Subscribe(topic string) (*gossip.Subscription, error) {
 	return o.engine.Subscribe(topic)
 }
 
-func (o *Overlay) subscribeTopic(w http.ResponseWriter, r *http.Request) error {
+func (o *Overlay) handleSubscribe(w http.ResponseWriter, r *http.Request) error {
 	subscription, err := o.Subscribe(r.PathValue("topic"))
 	if err != nil {
 		return err
 	}
 	defer subscription.Close()
 	return ingress.SSE(w, r, func(ctx context.Context) (ingress.Event, error) {
-		delivery, err := subscription.Recv(ctx)
+		d, err := subscription.Recv(ctx)
 		if err != nil {
 			return ingress.Event{}, err
 		}
-		return render(delivery)
+		data, err := json.Marshal(client.Message{
+			Origin: d.Publisher.String(), Topic: d.Topic, ID: d.ID(), Data: d.Data, Seq: d.Seq, TS: uint64(d.Time.UnixMilli()), Signed: d.Signed,
+		})
+		if err != nil {
+			return ingress.Event{}, fault.Wrap("overlay.subscribe", err)
+		}
+		return ingress.Event{Name: "message", ID: d.ID().String(), Data: data}, nil
 	})
 }
 
-// render is a message as an event.
-func render(d *gossip.Delivery) (ingress.Event, error) {
-	data, err := json.Marshal(client.Message{
-		Origin: d.Origin.String(), Topic: d.Topic, ID: d.ID(), Data: d.Data, Seq: d.Seq, TS: uint64(d.Time.UnixMilli()), Signed: d.Signed,
-	})
-	if err != nil {
-		return ingress.Event{}, fault.Wrap("overlay.subscribe", err)
-	}
-	return ingress.Event{Name: "message", ID: d.ID().String(), Data: data}, nil
-}
-
-func (o *Overlay) fetchObject(w http.ResponseWriter, r *http.Request) error {
+func (o *Overlay) handleFetch(w http.ResponseWriter, r *http.Request) error {
 	address, err := b3.Parse(r.PathValue("b3"))
 	if err != nil {
 		return err
 	}
-	var wanted client.FetchRequest
+	var request client.FetchRequest
 	if r.ContentLength != 0 {
-		if err := ingress.DecodeJSON(r, &wanted); err != nil {
+		if err := ingress.DecodeJSON(r, &request); err != nil {
 			return err
 		}
 	}
 	var from *oap.PeerID
-	if wanted.Peer != "" {
-		id, err := oap.ParsePeerID(wanted.Peer)
+	if request.Peer != "" {
+		id, err := oap.ParsePeerID(request.Peer)
 		if err != nil {
 			return err
 		}
@@ -246,8 +231,8 @@ func (o *Overlay) fetchObject(w http.ResponseWriter, r *http.Request) error {
 	return ingress.WriteJSON(w, status, client.Object{Address: info.Address, Size: info.Size, Created: created})
 }
 
-// Fetch brings an object here from a peer, or from any of them, verified. It
-// reports whether it was not here before.
+// Fetch fetches an object from a peer, or from any of them, into the store,
+// verified. It reports whether the object is new here.
 func (o *Overlay) Fetch(ctx context.Context, address b3.Address, from *oap.PeerID) (store.Info, bool, error) {
 	if info, err := o.spec.Store.Stat(ctx, address); err == nil {
 		return info, false, nil
@@ -259,37 +244,51 @@ func (o *Overlay) Fetch(ctx context.Context, address b3.Address, from *oap.PeerI
 		return store.Info{}, false, err
 	}
 	defer func() { _ = download.Close() }() // it was read to its end, or the reason why not is returned
-	return o.spec.Store.Put(ctx, download, store.PutOptions{Want: address, Size: store.Unknown})
+	return o.spec.Store.Put(ctx, download, store.PutOptions{Want: address, Size: store.Unknown, Unverified: true})
 }
 
 // Open begins to fetch an object from a peer, or from any of them. It returns
-// when the first bytes are here, or with why none will come; what is read is
-// right only if it ends with io.EOF. The context is that of the whole download,
-// which the caller must close.
+// when the first bytes are here, or with the reason why none will come; what is
+// read is right only if it ends with io.EOF. The context is that of the whole
+// download, which the caller must close.
 func (o *Overlay) Open(ctx context.Context, address b3.Address, from *oap.PeerID) (io.ReadCloser, error) {
-	download, err := o.streams.Fetch(ctx, address, o.giver(from))
+	download, err := o.streams.Fetch(ctx, address, o.nextProvider(ctx, from))
 	if err != nil {
-		return nil, err // not an interface around nothing
+		return nil, err // not an interface that holds nil
 	}
 	return download, nil
 }
 
-// giver chooses whom to ask next: the one peer that was named, or any that was
-// not tried yet, the nearest first.
-func (o *Overlay) giver(only *oap.PeerID) func(tried []oap.PeerID) stream.Peer {
+// nextProvider chooses the peer to ask next: the one that was given, or any
+// that was not tried yet, the nearest first. When all were, it is one whose
+// session ended meanwhile and that is connected again: of two connections that
+// were made at the same time one is closed, and what was asked on that one is
+// not lost.
+func (o *Overlay) nextProvider(ctx context.Context, only *oap.PeerID) func(tried []oap.PeerID) stream.Peer {
+	asked := map[oap.PeerID]*session.Session{}
 	return func(tried []oap.PeerID) stream.Peer {
-		var best *session.Session
-		for _, s := range o.sessions.Active() {
-			if only != nil && s.Peer() != *only || slices.Contains(tried, s.Peer()) {
-				continue
-			}
-			if best == nil || s.RTT() < best.RTT() {
-				best = s
-			}
+		best := o.nearest(only, tried)
+		for i := 0; best == nil && i < len(tried); i++ {
+			best = o.sessions.AwaitNext(ctx, asked[tried[i]])
 		}
 		if best == nil {
 			return nil
 		}
+		asked[best.Peer()] = best
 		return best
 	}
+}
+
+// nearest returns the nearest peer that was not tried, of all or of one; or
+// nil.
+func (o *Overlay) nearest(only *oap.PeerID, tried []oap.PeerID) (best *session.Session) {
+	for _, s := range o.sessions.Active() {
+		if only != nil && s.Peer() != *only || slices.Contains(tried, s.Peer()) {
+			continue
+		}
+		if best == nil || s.RTT() < best.RTT() {
+			best = s
+		}
+	}
+	return best
 }

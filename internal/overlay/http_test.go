@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,46 +23,46 @@ import (
 	"micronode/internal/store"
 )
 
-// ask sends a request and reads the whole answer.
-func (m *member) ask(method, path, body string) (int, string) {
-	m.t.Helper()
-	r, err := http.NewRequestWithContext(m.t.Context(), method, m.url+path, strings.NewReader(body))
+// request sends a request and reads the whole answer.
+func (n *testNode) request(method, path, body string) (int, string) {
+	n.t.Helper()
+	r, err := http.NewRequestWithContext(n.t.Context(), method, n.url+path, strings.NewReader(body))
 	if err != nil {
-		m.t.Fatal(err)
+		n.t.Fatal(err)
 	}
 	answer, err := http.DefaultClient.Do(r)
 	if err != nil {
-		m.t.Fatal(err)
+		n.t.Fatal(err)
 	}
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
 	if err != nil {
-		m.t.Fatal(err)
+		n.t.Fatal(err)
 	}
 	return answer.StatusCode, string(text)
 }
 
-// sdk is a client of the member.
-func (m *member) sdk() *client.Client {
-	m.t.Helper()
-	c, err := client.New(client.Options{URL: m.url})
+// sdk is a client of the node.
+func (n *testNode) sdk() *client.Client {
+	n.t.Helper()
+	c, err := client.New(client.Options{URL: n.url})
 	if err != nil {
-		m.t.Fatal(err)
+		n.t.Fatal(err)
 	}
-	m.t.Cleanup(c.Close)
+	n.t.Cleanup(c.Close)
 	return c
 }
 
-func TestPeopleTalkOverHTTP(t *testing.T) {
-	a, b := join(t, func(*Spec) {}), join(t, func(*Spec) {})
+func TestPublishAndSubscribeOverHTTP(t *testing.T) {
+	a, b := startNode(t, func(*Spec) {}), startNode(t, func(*Spec) {})
 	if _, err := a.sdk().AddPeer(t.Context(), b.contact().String()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.sdk().AddPeer(t.Context(), a.contact().String()); err != nil {
 		t.Fatal(err)
 	}
-	a.sees(b)
-	b.sees(a)
+	a.waitSession(b)
+	b.waitSession(a)
 	sub, err := b.sdk().Subscribe(t.Context(), "news/ä b")
 	if err != nil {
 		t.Fatal(err)
@@ -82,8 +83,8 @@ func TestPeopleTalkOverHTTP(t *testing.T) {
 }
 
 func TestAnObjectIsFetchedOverHTTP(t *testing.T) {
-	a, b := join(t, func(*Spec) {}), join(t, func(*Spec) {})
-	meet(t, a, b)
+	a, b := startNode(t, func(*Spec) {}), startNode(t, func(*Spec) {})
+	connectNodes(t, a, b)
 	put, _, err := a.store.Put(t.Context(), strings.NewReader("hello, world\n"), store.PutOptions{Size: store.Unknown})
 	if err != nil {
 		t.Fatal(err)
@@ -95,14 +96,14 @@ func TestAnObjectIsFetchedOverHTTP(t *testing.T) {
 	if object, err = b.sdk().Fetch(t.Context(), put.Address, ""); err != nil || object.Created {
 		t.Errorf("the second time: %+v, %v", object, err)
 	}
-	stranger := newStranger(t)
+	stranger := newRawPeer(t)
 	if _, err := a.sdk().Fetch(t.Context(), b3.Of([]byte("nobody has this")), stranger.id.String()); fault.KindOf(err) != fault.NoRoute && fault.KindOf(err) != fault.NotFound {
 		t.Errorf("from a peer that is not there: %v", err)
 	}
 }
 
 func TestBadRequests(t *testing.T) {
-	a := join(t, func(*Spec) {})
+	a := startNode(t, func(*Spec) {})
 	own := a.contact().String()
 	for name, c := range map[string]struct {
 		method, path, body string
@@ -118,13 +119,13 @@ func TestBadRequests(t *testing.T) {
 		"a peer that is itself":            {"POST", "/overlay/peers", `{"peer":"` + own + `"}`, 400, "Malformed"},
 		"a peer with a bad ID":             {"POST", "/overlay/peers", `{"peer":"x@127.0.0.1:1"}`, 400, "Malformed"},
 		"an unknown field":                 {"POST", "/overlay/peers", `{"pear":""}`, 400, "Malformed"},
-		"to remove nobody":                 {"DELETE", "/overlay/peers/" + newStranger(t).id.String(), "", 404, "NotFound"},
+		"to remove nobody":                 {"DELETE", "/overlay/peers/" + newRawPeer(t).id.String(), "", 404, "NotFound"},
 		"to remove what is no ID":          {"DELETE", "/overlay/peers/x", "", 400, "Malformed"},
 		"to fetch what is no address":      {"POST", "/overlay/fetch/b3:x", "", 400, "Malformed"},
 		"to fetch from what is no ID":      {"POST", "/overlay/fetch/b3:" + strings.Repeat("0", 64), `{"peer":"x"}`, 400, "Malformed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			status, body := a.ask(c.method, c.path, c.body)
+			status, body := a.request(c.method, c.path, c.body)
 			var problem struct{ Code, Next string }
 			_ = json.Unmarshal([]byte(body), &problem)
 			if status != c.status || problem.Code != c.code || problem.Next == "" {
@@ -135,24 +136,24 @@ func TestBadRequests(t *testing.T) {
 }
 
 func TestPeersComeAndGo(t *testing.T) {
-	first, second := newStranger(t), newStranger(t)
-	a := join(t, func(s *Spec) { s.Config.Peers = []string{first.id.String() + "@" + nobody} })
-	named := second.id.String() + "@" + nobody
-	if status, body := a.ask("POST", "/overlay/peers", `{"peer":"`+named+`"}`); status != http.StatusCreated || !strings.Contains(body, second.id.String()) {
+	first, second := newRawPeer(t), newRawPeer(t)
+	a := startNode(t, func(s *Spec) { s.Config.Peers = []string{first.id.String() + "@" + unusedAddr} })
+	named := second.id.String() + "@" + unusedAddr
+	if status, body := a.request("POST", "/overlay/peers", `{"peer":"`+named+`"}`); status != http.StatusCreated || !strings.Contains(body, second.id.String()) {
 		t.Errorf("added: %d %s", status, body)
 	}
-	if status, _ := a.ask("POST", "/overlay/peers", `{"peer":"`+named+`"}`); status != http.StatusOK {
+	if status, _ := a.request("POST", "/overlay/peers", `{"peer":"`+named+`"}`); status != http.StatusOK {
 		t.Errorf("added again: %d", status)
 	}
-	if status, body := a.ask("DELETE", "/overlay/peers/"+first.id.String(), ""); status != http.StatusConflict || !strings.Contains(body, "overlay.peers") {
+	if status, body := a.request("DELETE", "/overlay/peers/"+first.id.String(), ""); status != http.StatusConflict || !strings.Contains(body, "overlay.peers") {
 		t.Errorf("what the configuration names: %d %s", status, body)
 	}
 	second.dial(a.Addr().String())
-	if status, _ := a.ask("DELETE", "/overlay/peers/"+second.id.String(), ""); status != http.StatusNoContent {
+	if status, _ := a.request("DELETE", "/overlay/peers/"+second.id.String(), ""); status != http.StatusNoContent {
 		t.Errorf("removed: %d", status)
 	}
-	a.until("the session of a removed peer ends", func() bool { return a.sessions.Find(second.id) == nil })
-	if _, answer := second.greet(a.Addr().String(), ""); answer.(*oap.Error).Code != oap.Unauth {
+	a.waitFor("the session of a removed peer ends", func() bool { return a.sessions.Find(second.id) == nil })
+	if _, answer := second.hello(a.Addr().String(), ""); answer.(*oap.Error).Code != oap.Unauth {
 		t.Errorf("answered %#v", answer)
 	}
 	next := a.config
@@ -160,27 +161,27 @@ func TestPeersComeAndGo(t *testing.T) {
 	if err := a.Reconfigure(next); err != nil {
 		t.Fatal(err)
 	}
-	a.until("a reload took the first one out", func() bool { return len(a.Peers()) == 0 })
+	a.waitFor("a reload took the first one out", func() bool { return len(a.Peers()) == 0 })
 }
 
-// A peer that was taken off the list after it was let in, and before it had its
-// session, does not stay.
+// A peer that was removed after it was admitted, and before it had its session,
+// does not stay.
 func TestWhoWasInTheDoorwayIsShownOut(t *testing.T) {
-	a := join(t, func(*Spec) {})
-	late := newStranger(t)
-	if _, err := a.AddPeer(Contact{ID: late.id, Addrs: []string{nobody}}); err != nil {
+	a := startNode(t, func(*Spec) {})
+	late := newRawPeer(t)
+	if _, err := a.AddPeer(Contact{ID: late.id, Addrs: []string{unusedAddr}}); err != nil {
 		t.Fatal(err)
 	}
 	late.dial(a.Addr().String())
-	a.until("there is a session", func() bool { return a.sessions.Find(late.id) != nil })
-	a.book.mu.Lock()
-	delete(a.book.all, late.id)
-	a.book.mu.Unlock()
-	a.until("it is shown out", func() bool { return a.sessions.Find(late.id) == nil })
+	a.waitFor("there is a session", func() bool { return a.sessions.Find(late.id) != nil })
+	a.contacts.mu.Lock()
+	delete(a.contacts.named, late.id)
+	a.contacts.mu.Unlock()
+	a.waitFor("it is shown out", func() bool { return a.sessions.Find(late.id) == nil })
 }
 
 func TestAStrangerNeedsAToken(t *testing.T) {
-	a := join(t, func(s *Spec) {
+	a := startNode(t, func(s *Spec) {
 		s.Join = func(token string) error {
 			if token == "good" {
 				return nil
@@ -188,74 +189,74 @@ func TestAStrangerNeedsAToken(t *testing.T) {
 			return fault.New("test", fault.Unauthorized, "no")
 		}
 	})
-	stranger := newStranger(t)
+	stranger := newRawPeer(t)
 	for _, token := range []string{"", "bad"} {
-		if _, answer := stranger.greet(a.Addr().String(), token); answer.(*oap.Error).Code != oap.Unauth {
+		if _, answer := stranger.hello(a.Addr().String(), token); answer.(*oap.Error).Code != oap.Unauth {
 			t.Errorf("with %q: %#v", token, answer)
 		}
-		if event := a.news(); event.Type != AuthFailure || event.Peer != stranger.id {
+		if event := a.nextEvent(); event.Type != AuthFailure || event.Peer != stranger.id {
 			t.Errorf("told %+v", event)
 		}
 	}
-	if _, answer := stranger.greet(a.Addr().String(), "good"); oap.KindOf(answer) != "hello_ack" {
+	if _, answer := stranger.hello(a.Addr().String(), "good"); oap.KindOf(answer) != "hello_ack" {
 		t.Errorf("with a token: %#v", answer)
 	}
-	if event := a.news(); event.Type != SessionOpened || event.Peer != stranger.id || !event.PQ {
+	if event := a.nextEvent(); event.Type != SessionOpened || event.Peer != stranger.id || !event.PQ {
 		t.Errorf("told %+v", event)
 	}
 }
 
-// A peer that hands over a forged letter is told why and parted from, and that is
-// an auth failure; what is merely old or known may come from anybody. It may come
-// back.
+// A peer that sends a forged message gets the reason and is expelled, and that
+// is an auth failure; what is merely old or known may come from any peer. It
+// may reconnect.
 func TestAForgerIsPartedFrom(t *testing.T) {
-	a := join(t, func(*Spec) {})
-	rude := newStranger(t)
-	if _, err := a.AddPeer(Contact{ID: rude.id, Addrs: []string{nobody}}); err != nil {
+	a := startNode(t, func(*Spec) {})
+	rude := newRawPeer(t)
+	if _, err := a.AddPeer(Contact{ID: rude.id, Addrs: []string{unusedAddr}}); err != nil {
 		t.Fatal(err)
 	}
-	sub := a.hear("news")
+	sub := a.subscribe("news")
 	conn := rude.dial(a.Addr().String())
-	good := rude.letter("news", 1, time.Now())
+	good := rude.signedMessage("news", 1, time.Now())
 	rude.send(conn, 2, good)
-	if d := heard(t, sub); d.Seq != 1 {
+	if d := receive(t, sub); d.Seq != 1 {
 		t.Fatalf("heard %+v", d)
 	}
-	rude.send(conn, 3, forge(good))                                               // a duplicate
-	rude.send(conn, 4, forge(rude.letter("news", 2, time.Now().Add(-time.Hour)))) // too old
-	rude.send(conn, 5, rude.letter("news", 3, time.Now()))
-	if d := heard(t, sub); d.Seq != 3 {
+	rude.send(conn, 3, corruptSignature(good))                                                      // a duplicate
+	rude.send(conn, 4, corruptSignature(rude.signedMessage("news", 2, time.Now().Add(-time.Hour)))) // too old
+	rude.send(conn, 5, rude.signedMessage("news", 3, time.Now()))
+	if d := receive(t, sub); d.Seq != 3 {
 		t.Fatalf("heard %+v", d)
 	}
-	rude.send(conn, 6, forge(rude.letter("news", 4, time.Now())))
-	said := rude.lastWords(conn)
-	if want := []string{`Malformed 6: a forged letter: the signature of the letter on "news" does not verify`, "bye: forged letter"}; !slices.Equal(said, want) {
+	rude.send(conn, 6, corruptSignature(rude.signedMessage("news", 4, time.Now())))
+	said := rude.closingMessages(conn)
+	if want := []string{`Malformed 6: a forged message: the signature of the letter on "news" does not verify`, "bye: forged letter"}; !slices.Equal(said, want) {
 		t.Errorf("was told %q", said)
 	}
 	_ = conn.Close()
 	for _, want := range []EventType{SessionOpened, AuthFailure, SessionClosed} {
-		event := a.news()
+		event := a.nextEvent()
 		if event.Type != want || event.Peer != rude.id || (event.Detail == "") != (want == SessionOpened) {
 			t.Errorf("told %+v, want %s", event, want)
 		}
 	}
-	if got := sum(t, a, "session_close_total", "forged"); got != 1 {
+	if got := counterSum(t, a, "session_close_total", "forged"); got != 1 {
 		t.Errorf("%v sessions were counted", got)
 	}
 	rude.dial(a.Addr().String())
-	a.until("it is back", func() bool { return a.sessions.Find(rude.id) != nil })
+	a.waitFor("it is back", func() bool { return a.sessions.Find(rude.id) != nil })
 }
 
-// Who came with a token is welcome for as long as it is here, and for as long as a
-// handshake may take. A token must not make the book grow with every key that
-// somebody tries it with.
+// A guest is known while it is connected, and for as long as a handshake may
+// take. A token must not make the book grow with every key that it is tried
+// with.
 func TestGuestsAreForgotten(t *testing.T) {
-	b := newBook(func([]Contact) {})
+	b := newContactBook(func([]Contact) {})
 	var guest oap.PeerID
 	here, nobody := []*session.Session{new(session.Session)}, []*session.Session(nil) // its peer is the guest
 	now := time.Now()
 	after := func(d time.Duration) time.Time { now = now.Add(d); return now }
-	b.welcome(guest, now)
+	b.addGuest(guest, "token", now)
 	for _, step := range []struct {
 		what      string
 		passed    time.Duration
@@ -270,43 +271,43 @@ func TestGuestsAreForgotten(t *testing.T) {
 		{"it has left", 5 * time.Second, nobody, 0},
 		{"it needs its token again", 0, here, 1},
 	} {
-		if got := b.strangers(step.sessions, after(step.passed), 4*time.Second); len(got) != step.strangers {
+		if got := b.unauthorized(step.sessions, after(step.passed), 4*time.Second); len(got) != step.strangers {
 			t.Errorf("%s: %d strangers, want %d", step.what, len(got), step.strangers)
 		}
 	}
-	b.welcome(guest, now)
-	if b.strangers(nobody, after(time.Minute), 4*time.Second); len(b.guests) != 0 {
+	b.addGuest(guest, "token", now)
+	if b.unauthorized(nobody, after(time.Minute), 4*time.Second); len(b.guests) != 0 {
 		t.Error("one that never came is remembered")
 	}
 }
 
-// source is a list of peers that somebody else keeps.
-type source struct{ *flow.Snapshot[[]Contact] }
+// snapshotSource is a list of peers that is kept elsewhere.
+type snapshotSource struct{ *flow.Snapshot[[]Contact] }
 
-func (s source) Peers(ctx context.Context, since flow.Version) ([]Contact, flow.Version, error) {
-	return s.Changed(ctx, since)
+func (s snapshotSource) Peers(ctx context.Context, since flow.Version) ([]Contact, flow.Version, error) {
+	return s.WaitForChange(ctx, since)
 }
 
 func TestPeersOfASource(t *testing.T) {
-	a := join(t, func(*Spec) {})
-	list := source{flow.NewSnapshot[[]Contact](flow.NewInventory(), flow.SnapshotSpec{Service: "registry", Name: "peers"}, nil)}
-	b := join(t, func(s *Spec) { s.Sources = []PeerSource{list} })
-	link(t, a, b)
+	a := startNode(t, func(*Spec) {})
+	list := snapshotSource{flow.NewSnapshot[[]Contact](flow.NewInventory(), flow.SnapshotSpec{Service: "registry", Name: "peers"}, nil)}
+	b := startNode(t, func(s *Spec) { s.Sources = []PeerSource{list} })
+	addContact(t, a, b)
 	list.Store([]Contact{a.contact()})
-	a.sees(b)
-	b.sees(a)
+	a.waitSession(b)
+	b.waitSession(a)
 	list.Store(nil)
-	b.until("who is not on the list any more is let go", func() bool { return len(b.Peers()) == 0 })
+	b.waitFor("who is not on the list any more is let go", func() bool { return len(b.Peers()) == 0 })
 }
 
 func TestAnOpenOverlayLetsEverybodyIn(t *testing.T) {
-	a := join(t, func(s *Spec) { s.Config.Open = true })
-	newStranger(t).dial(a.Addr().String())
+	a := startNode(t, func(s *Spec) { s.Config.Open = true })
+	newRawPeer(t).dial(a.Addr().String())
 }
 
 func TestTheDefaultPortIsTaken(t *testing.T) {
-	a := join(t, func(*Spec) {})
-	b := join(t, func(s *Spec) { s.Config.Addr, s.AnyPort = a.Addr().String(), true })
+	a := startNode(t, func(*Spec) {})
+	b := startNode(t, func(s *Spec) { s.Config.Addr, s.AnyPort = a.Addr().String(), true })
 	if a.Addr().String() == b.Addr().String() {
 		t.Fatal("two nodes on one port")
 	}
@@ -315,11 +316,11 @@ func TestTheDefaultPortIsTaken(t *testing.T) {
 	}
 }
 
-func TestSlowSubscribersAreTold(t *testing.T) {
-	a := join(t, func(*Spec) {})
-	sub := a.hear("flood")
+func TestSlowSubscribersGetTheirLag(t *testing.T) {
+	a := startNode(t, func(*Spec) {})
+	sub := a.subscribe("flood")
 	for i := range 3000 {
-		a.say("flood", string(rune('a'+i%26))+time.Duration(i).String())
+		a.mustPublish("flood", string(rune('a'+i%26))+time.Duration(i).String())
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -329,5 +330,52 @@ func TestSlowSubscribersAreTold(t *testing.T) {
 	}
 	if d, err := sub.Recv(ctx); err != nil || !bytes.Contains(d.Data, []byte("µs")) {
 		t.Errorf("after the lag: %v, %v", d, err)
+	}
+}
+
+// A guest stays as long as its token is valid: when that has expired, or was
+// revoked, its session is closed with the reason, and it is counted. One that
+// was named meanwhile stays.
+func TestAGuestLeavesWithItsToken(t *testing.T) {
+	var over atomic.Bool
+	var asked atomic.Int64
+	m := startNode(t, func(s *Spec) {
+		s.Join = func(token string) error {
+			asked.Add(1)
+			if token != "ticket" || over.Load() {
+				return fault.New("token", fault.Unauthorized, "expired")
+			}
+			return nil
+		}
+	})
+	guest, named := newRawPeer(t), newRawPeer(t)
+	conn, answer := guest.hello(m.Addr().String(), "ticket")
+	if _, welcome := answer.(*oap.HelloAck); !welcome {
+		t.Fatalf("answered %#v", answer)
+	}
+	_, answer = named.hello(m.Addr().String(), "ticket")
+	if _, welcome := answer.(*oap.HelloAck); !welcome {
+		t.Fatalf("answered %#v", answer)
+	}
+	m.waitFor("both are here", func() bool { return len(m.sessions.Active()) == 2 })
+	m.contacts.add(Contact{ID: named.id, Addrs: []string{unusedAddr}})
+
+	m.waitFor("the token of the guest was looked at again", func() bool { return asked.Load() >= 4 })
+	if n := len(m.sessions.Active()); n != 2 {
+		t.Fatalf("with good tokens, %d are here", n)
+	}
+	over.Store(true)
+	said := guest.closingMessages(conn)
+	if len(said) != 1 || !strings.HasPrefix(said[0], string(oap.Unauth)) || !strings.Contains(said[0], "token") {
+		t.Errorf("it was told %q", said)
+	}
+	m.waitFor("the guest is gone, and counted", func() bool {
+		return len(m.sessions.Active()) == 1 && counterSum(t, m, "session_close_total", "unauth") == 1
+	})
+	if left := m.sessions.Active()[0].Peer(); left != named.id {
+		t.Errorf("%s is left", left)
+	}
+	if _, answer := guest.hello(m.Addr().String(), "ticket"); answer.(*oap.Error).Code != oap.Unauth {
+		t.Errorf("it came again: %#v", answer)
 	}
 }

@@ -6,40 +6,42 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	"micronode/fault"
+	"github.com/prometheus/client_golang/prometheus"
+
 	"micronode/internal/flow"
 	"micronode/internal/overlay/gossip"
 )
 
-// collector hears a topic and remembers how often it heard what.
+// collector subscribes to a topic and counts each message.
 type collector struct {
 	mu     sync.Mutex
 	counts map[string]int
 	lagged uint64
 }
 
-// collect listens until the test ends.
-func (m *member) collect(topic string) *collector {
-	m.t.Helper()
+// collect receives until the test ends.
+func (n *testNode) collect(topic string) *collector {
+	n.t.Helper()
 	c := &collector{counts: map[string]int{}}
-	s := m.hear(topic)
+	s := n.subscribe(topic)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		c.listen(ctx, s)
+		c.run(ctx, s)
 	}()
-	m.t.Cleanup(func() {
+	n.t.Cleanup(func() {
 		cancel()
 		<-done
 	})
 	return c
 }
 
-func (c *collector) listen(ctx context.Context, s *gossip.Subscription) {
+func (c *collector) run(ctx context.Context, s *gossip.Subscription) {
 	for {
 		d, err := s.Recv(ctx)
 		c.mu.Lock()
@@ -57,7 +59,7 @@ func (c *collector) listen(ctx context.Context, s *gossip.Subscription) {
 	}
 }
 
-// heard is how many different messages came, and which came twice.
+// heard returns how many different messages came, and which came twice.
 func (c *collector) heard() (distinct int, twice []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,90 +71,90 @@ func (c *collector) heard() (distinct int, twice []string) {
 	return len(c.counts), twice
 }
 
-// connected links members in a ring, so that all can reach all, and adds random
-// chords.
-func connected(t *testing.T, members []*member, chords int) {
+// connectMesh connects nodes in a ring, so that all can reach all, and adds
+// random chords.
+func connectMesh(t *testing.T, members []*testNode, chords int) {
 	t.Helper()
 	for i, m := range members {
-		meet(t, m, members[(i+1)%len(members)])
+		connectNodes(t, m, members[(i+1)%len(members)])
 	}
 	draw := rand.New(rand.NewPCG(1, 2))
 	for range chords {
 		a, b := members[draw.IntN(len(members))], members[draw.IntN(len(members))]
 		if a != b && a.sessions.Find(b.ID()) == nil {
-			meet(t, a, b)
+			connectNodes(t, a, b)
 		}
 	}
 }
 
-// Twenty nodes in a random mesh, everybody speaks: on a healthy mesh below its
-// budgets everybody hears everything, once.
+// Twenty nodes in a random mesh, all publish: on a healthy mesh below its
+// budgets every node gets every message, once.
 func TestAMeshOfTwenty(t *testing.T) {
 	const nodes, each = 20, 10
-	var members []*member
-	var ears []*collector
+	var members []*testNode
+	var collectors []*collector
 	for range nodes {
-		m := join(t, func(*Spec) {})
+		m := startNode(t, func(*Spec) {})
 		members = append(members, m)
-		ears = append(ears, m.collect("all"))
+		collectors = append(collectors, m.collect("all"))
 	}
-	connected(t, members, 20)
+	connectMesh(t, members, 20)
 	for i := range each {
 		for j, m := range members {
-			m.say("all", fmt.Sprintf("%d from %d", i, j))
+			m.mustPublish("all", fmt.Sprintf("%d from %d", i, j))
 		}
 	}
-	for j, ear := range ears {
-		members[j].until(fmt.Sprintf("member %d heard all", j), func() bool {
-			n, _ := ear.heard()
+	for j, collected := range collectors {
+		members[j].waitFor(fmt.Sprintf("member %d heard all", j), func() bool {
+			n, _ := collected.heard()
 			return n == nodes*each
 		})
 	}
-	for j, ear := range ears {
-		if n, twice := ear.heard(); n != nodes*each || len(twice) > 0 || ear.lagged > 0 {
-			t.Errorf("member %d heard %d of %d, these more than once: %v, lagged %d", j, n, nodes*each, twice, ear.lagged)
+	for j, collected := range collectors {
+		if n, twice := collected.heard(); n != nodes*each || len(twice) > 0 || collected.lagged > 0 {
+			t.Errorf("member %d heard %d of %d, these more than once: %v, lagged %d", j, n, nodes*each, twice, collected.lagged)
 		}
 	}
 }
 
-// The same with members that come and go while others speak. Those that stay
-// hear everything of each other; the ratio of what those heard that were
-// replaced is told.
+// The same with nodes that come and go while others publish. Those that stay
+// get everything of each other; the share of what the replaced ones got is
+// logged.
 func TestAMeshWithChurn(t *testing.T) {
 	const nodes, rounds = 20, 6
-	var members []*member
-	var ears []*collector
+	var members []*testNode
+	var collectors []*collector
 	for range nodes {
-		m := join(t, func(*Spec) {})
+		m := startNode(t, func(*Spec) {})
 		members = append(members, m)
-		ears = append(ears, m.collect("all"))
+		collectors = append(collectors, m.collect("all"))
 	}
-	connected(t, members, 20)
+	connectMesh(t, members, 20)
 	steady, sent := nodes-3, 0
 	for round := range rounds {
 		leaver := steady + round%3
-		members[leaver].leave()
+		members[leaver].stopNode()
 		for i := range 10 {
-			members[i%steady].say("all", fmt.Sprintf("round %d, %d", round, i))
+			members[i%steady].mustPublish("all", fmt.Sprintf("round %d, %d", round, i))
 			sent++
 		}
-		fresh := join(t, func(*Spec) {})
-		members[leaver], ears[leaver] = fresh, fresh.collect("all")
-		meet(t, fresh, members[round%steady])
-		meet(t, fresh, members[(round+4)%steady])
+		fresh := startNode(t, func(*Spec) {})
+		members[leaver], collectors[leaver] = fresh, fresh.collect("all")
+		connectNodes(t, fresh, members[round%steady])
+		connectNodes(t, fresh, members[(round+4)%steady])
 	}
 	for j := range steady {
-		members[j].until(fmt.Sprintf("member %d heard all of %d", j, sent), func() bool {
-			n, _ := ears[j].heard()
+		members[j].waitFor(fmt.Sprintf("member %d heard all of %d", j, sent), func() bool {
+			n, _ := collectors[j].heard()
 			return n == sent
 		})
-		if _, twice := ears[j].heard(); len(twice) > 0 {
+		if _, twice := collectors[j].heard(); len(twice) > 0 {
 			t.Errorf("member %d heard these more than once: %v", j, twice)
 		}
 	}
 	total := 0
-	for _, ear := range ears[steady:] {
-		n, twice := ear.heard()
+	for _, collected := range collectors[steady:] {
+		n, twice := collected.heard()
 		total += n
 		if len(twice) > 0 {
 			t.Errorf("a newcomer heard these more than once: %v", twice)
@@ -162,59 +164,91 @@ func TestAMeshWithChurn(t *testing.T) {
 		sent, 100*float64(total)/float64(3*sent))
 }
 
-// A peer that stops reading costs the others nothing: they hear everything, and
-// the publisher is never held up.
+// A peer that stops reading costs the others nothing: they get everything, and
+// the publisher never blocks.
 func TestAStalledPeerBesideAHealthyOne(t *testing.T) {
-	publisher := join(t, func(s *Spec) { s.Config.Write = 3 * time.Second })
-	healthy := join(t, func(*Spec) {})
-	meet(t, publisher, healthy)
-	stalled := newStranger(t)
-	if _, err := publisher.AddPeer(Contact{ID: stalled.id, Addrs: []string{nobody}}); err != nil {
+	publisher := startNode(t, func(s *Spec) { s.Config.Write = 3 * time.Second })
+	healthy := startNode(t, func(*Spec) {})
+	connectNodes(t, publisher, healthy)
+	stalled := newRawPeer(t)
+	if _, err := publisher.AddPeer(Contact{ID: stalled.id, Addrs: []string{unusedAddr}}); err != nil {
 		t.Fatal(err)
 	}
 	stalled.dial(publisher.Addr().String()) // and never reads
-	publisher.until("the stalled peer has a session", func() bool { return publisher.sessions.Find(stalled.id) != nil })
-	ear := healthy.collect("big")
+	publisher.waitFor("the stalled peer has a session", func() bool { return publisher.sessions.Find(stalled.id) != nil })
+	collected := healthy.collect("big")
 	body := make([]byte, 32<<10)
 	const n = 600
 	busy := 0
 	for i := range n {
 		copy(body, fmt.Sprintf("%08d", i))
-		outcome := publisher.say("big", string(body))
+		outcome := publisher.mustPublish("big", string(body))
 		busy += outcome.Busy
 	}
-	healthy.until("the healthy peer heard all", func() bool {
-		heard, _ := ear.heard()
+	healthy.waitFor("the healthy peer heard all", func() bool {
+		heard, _ := collected.heard()
 		return heard == n
 	})
 	if busy == 0 {
 		t.Error("the stalled peer took 19 MiB without reading a byte")
 	}
-	publisher.until("the stalled peer is given up", func() bool { return publisher.sessions.Find(stalled.id) == nil })
+	publisher.waitFor("the stalled peer is given up", func() bool { return publisher.sessions.Find(stalled.id) == nil })
 }
 
-// A reader that dies takes its session with it, cleanly: the writer ends, the
-// others do not notice, and the peer is back a moment later.
-func TestReadersAreKilledMidStream(t *testing.T) {
-	a, b, c := join(t, func(*Spec) {}), join(t, func(*Spec) {}), join(t, func(*Spec) {})
-	meet(t, a, b)
-	meet(t, a, c)
-	ear := c.collect("all")
-	for i := range 200 {
-		a.say("all", fmt.Sprint(i))
-		if i%50 == 25 {
-			first := b.sessions.Find(a.ID())
-			if first == nil {
-				continue
-			}
-			first.End(fault.New("test", fault.Internal, "killed"))
-			<-first.Done()
-		}
+// panickingCounter is a counter of what readers read. When it is armed, the
+// next reader that counts something panics, in the middle of what it has read.
+type panickingCounter struct {
+	prometheus.Counter
+	armed atomic.Bool
+	kills atomic.Int64
+}
+
+func (p *panickingCounter) Add(n float64) {
+	if p.armed.Swap(false) {
+		p.kills.Add(1)
+		panic("a reader is killed")
 	}
-	c.until("the third one heard all", func() bool {
-		n, _ := ear.heard()
-		return n == 200
-	})
-	a.sees(b)
-	b.sees(a)
+	p.Counter.Add(n)
+}
+
+func isDone(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// A reader that panics ends its session cleanly: the writer ends, the others do
+// not notice, and the peer is back a moment later and gets what it missed. The
+// end of every test checks that nothing is left running.
+func TestReadersAreKilledMidStream(t *testing.T) {
+	a, b, c := startNode(t, func(*Spec) {}), startNode(t, func(*Spec) {}), startNode(t, func(*Spec) {})
+	killer := &panickingCounter{Counter: b.Overlay.metrics.rx}
+	b.Overlay.metrics.rx = killer // no reader runs yet
+	connectNodes(t, a, b)
+	connectNodes(t, a, c)
+	third, back := c.collect("all"), b.collect("all")
+	for i := range 200 {
+		if i%80 == 25 {
+			first := b.sessions.Find(a.ID())
+			killer.armed.Store(true)
+			a.mustPublish("all", fmt.Sprint(i))
+			b.waitFor("the session of the dead reader ends", func() bool { return isDone(first.Done()) })
+			b.waitSession(a)
+			a.waitSession(b)
+			continue
+		}
+		a.mustPublish("all", fmt.Sprint(i))
+	}
+	for who, third := range map[string]*collector{"the one whose readers died": back, "the third one": third} {
+		c.waitFor(who+" heard all", func() bool {
+			n, _ := third.heard()
+			return n == 200
+		})
+	}
+	if killer.kills.Load() != 3 || counterSum(t, b, "session_close_total", "error") != 3 {
+		t.Errorf("%d readers were killed, %v sessions ended of it", killer.kills.Load(), counterSum(t, b, "session_close_total", "error"))
+	}
 }

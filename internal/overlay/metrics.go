@@ -24,11 +24,11 @@ type metrics struct {
 	rejected                   map[oap.Reason]prometheus.Counter
 
 	// gossip
-	frames, bytes, letters, dropped *prometheus.CounterVec
-	tx, rx, txBytes, rxBytes        prometheus.Counter
-	taken, duplicates, delivered    prometheus.Counter
-	relayed, repaired, expired      prometheus.Counter
-	announced, wanted, pruned       prometheus.Counter
+	frames, bytes, messages, dropped *prometheus.CounterVec
+	tx, rx, txBytes, rxBytes         prometheus.Counter
+	taken, duplicates, delivered     prometheus.Counter
+	relayed, repaired, expired       prometheus.Counter
+	announced, wanted, pruned        prometheus.Counter
 
 	// object streams
 	streamEnds, streamBytes *prometheus.CounterVec
@@ -36,10 +36,10 @@ type metrics struct {
 
 	// questions
 	questions      *prometheus.CounterVec
-	unsaid, strays prometheus.Counter
+	unsent, strays prometheus.Counter
 }
 
-// newMetrics registers the overlay's metrics. Every reason is there from the
+// newMetrics registers the overlay's metrics. Every reason exists from the
 // start, so that a query finds a zero and not a gap.
 func newMetrics(instruments *observe.Instruments) *metrics {
 	counter := func(name, help string) prometheus.Counter {
@@ -52,45 +52,45 @@ func newMetrics(instruments *observe.Instruments) *metrics {
 		instruments:       instruments,
 		opened:            counter("session_open_total", "Sessions that were opened."),
 		closed:            vector("session_close_total", "Sessions that ended, by reason.", "reason"),
-		handshakeTimeouts: counter("handshake_timeouts_total", "Handshakes that took too long."),
-		failed:            vector("overlay_handshake_failures_total", "Handshakes that came to nothing, by reason.", "reason"),
+		handshakeTimeouts: counter("handshake_timeouts_total", "Handshakes that timed out."),
+		failed:            vector("overlay_handshake_failures_total", "Handshakes that failed, by reason.", "reason"),
 		negotiated:        vector("overlay_pq_negotiations_total", "Key exchanges: hybrid is post-quantum, classical is not.", "outcome"),
 		frames:            vector("gossip_frames_total", "Frames of gossip, by direction.", "dir"),
 		bytes:             vector("gossip_bytes_total", "Bytes of gossip, by direction.", "dir"),
-		letters:           vector("gossip_letters_total", "What became of letters: taken, duplicate, delivered, relayed, announced, wanted, repaired.", "outcome"),
-		dropped:           vector("gossip_dropped_total", "Letters that were dropped, by reason.", "reason"),
+		messages:          vector("gossip_letters_total", "Messages, by outcome: taken, duplicate, delivered, relayed, announced, wanted, repaired.", "outcome"),
+		dropped:           vector("gossip_dropped_total", "Messages that were dropped, by reason.", "reason"),
 		streamEnds: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "object_streams_total", Help: "Object streams that ended, by direction and status.",
 		}, []string{"dir", "status"}),
 		streamBytes: vector("object_stream_bytes_total", "Bytes of objects, by direction.", "dir"),
-		resumed:     counter("object_streams_resumed_total", "Fetches that went on after a break."),
-		corrupt:     counter("object_streams_corrupt_total", "Fetched objects whose bytes were not those of their address."),
+		resumed:     counter("object_streams_resumed_total", "Fetches that resumed after an interruption."),
+		corrupt:     counter("object_streams_corrupt_total", "Fetched objects whose bytes did not match their address."),
 		questions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "overlay_questions_total", Help: "Questions that ended, by direction (tx: we asked) and outcome.",
+			Name: "overlay_questions_total", Help: "Questions that ended, by direction (tx: sent by this node) and outcome.",
 		}, []string{"dir", "outcome"}),
-		unsaid:   counter("overlay_answers_unsaid_total", "Answers and refusals that were not sent: no room, or too late."),
-		strays:   counter("overlay_answers_stray_total", "Answers of peers that nobody waited for: late, twice, or never asked for."),
-		pruned:   counter("gossip_peers_spared_total", "Times that a peer was left out for a while because it was busy."),
+		unsent:   counter("overlay_answers_unsaid_total", "Answers and refusals that were not sent: the queue was full, or the deadline had passed."),
+		strays:   counter("overlay_answers_stray_total", "Unexpected answers of peers: late, duplicate, or without a question."),
+		pruned:   counter("gossip_peers_spared_total", "Times that a busy peer was pruned."),
 		rejected: map[oap.Reason]prometheus.Counter{},
 	}
-	rejects := vector("frame_reject_total", "Frames and letters that broke a rule, by rule.", "reason")
+	rejects := vector("frame_reject_total", "Frames and messages that broke a rule, by rule.", "reason")
 	for _, reason := range oap.Reasons() {
 		m.rejected[reason] = rejects.WithLabelValues(reason.Label())
 	}
-	m.prepare()
-	instruments.Register(m.opened, m.closed, m.handshakeTimeouts, m.failed, m.negotiated, m.frames, m.bytes, m.letters, m.dropped, m.pruned,
-		m.streamEnds, m.streamBytes, m.resumed, m.corrupt, m.questions, m.unsaid, m.strays, rejects)
+	m.initSeries()
+	instruments.Register(m.opened, m.closed, m.handshakeTimeouts, m.failed, m.negotiated, m.frames, m.bytes, m.messages, m.dropped, m.pruned,
+		m.streamEnds, m.streamBytes, m.resumed, m.corrupt, m.questions, m.unsent, m.strays, rejects)
 	return m
 }
 
-// prepare makes every series, and keeps those of the hot path at hand.
-func (m *metrics) prepare() {
+// initSeries makes every series, and stores those of the hot path.
+func (m *metrics) initSeries() {
 	m.tx, m.rx = m.frames.WithLabelValues("tx"), m.frames.WithLabelValues("rx")
 	m.txBytes, m.rxBytes = m.bytes.WithLabelValues("tx"), m.bytes.WithLabelValues("rx")
-	m.taken, m.duplicates = m.letters.WithLabelValues("taken"), m.letters.WithLabelValues("duplicate")
-	m.relayed, m.repaired = m.letters.WithLabelValues("relayed"), m.letters.WithLabelValues("repaired")
-	m.announced, m.wanted = m.letters.WithLabelValues("announced"), m.letters.WithLabelValues("wanted")
-	m.delivered = m.letters.WithLabelValues("delivered")
+	m.taken, m.duplicates = m.messages.WithLabelValues("taken"), m.messages.WithLabelValues("duplicate")
+	m.relayed, m.repaired = m.messages.WithLabelValues("relayed"), m.messages.WithLabelValues("repaired")
+	m.announced, m.wanted = m.messages.WithLabelValues("announced"), m.messages.WithLabelValues("wanted")
+	m.delivered = m.messages.WithLabelValues("delivered")
 	m.expired = m.dropped.WithLabelValues("expired")
 	for _, outcome := range []string{"hybrid", "classical"} {
 		m.negotiated.WithLabelValues(outcome)
@@ -110,14 +110,17 @@ func (m *metrics) prepare() {
 			m.streamEnds.WithLabelValues(dir, status)
 		}
 	}
-	for _, outcome := range ask.Outcomes() {
+	for _, outcome := range ask.AskOutcomes() {
 		m.questions.WithLabelValues("tx", outcome)
 	}
-	for _, outcome := range ask.Answers() {
+	for _, outcome := range ask.AnswerOutcomes() {
 		m.questions.WithLabelValues("rx", outcome)
 	}
-	for _, op := range []string{"read", "write", "idle", "handshake", "dial"} {
+	for _, op := range []string{"read", "write", "idle", "handshake", "connect"} {
 		m.instruments.IOTimeouts.WithLabelValues(op)
+	}
+	for _, op := range []string{"read", "write", "connect"} {
+		m.instruments.IOErrors.WithLabelValues(op)
 	}
 	m.instruments.BackoffRetries.WithLabelValues("dial")
 	for _, size := range []string{"tiny", "small", "med", "large"} {
@@ -143,16 +146,17 @@ func (o *Overlay) sessionCounters() session.Counters {
 		HandshakeFailed:  func(reason session.FailReason) { m.failed.WithLabelValues(string(reason)).Inc() },
 		Negotiated:       func(outcome string) { m.negotiated.WithLabelValues(outcome).Inc() },
 		Rejected:         m.reject,
-		Gossip:           m.moved,
+		Gossip:           m.countGossip,
 		Timeout:          func(op string) { m.instruments.IOTimeouts.WithLabelValues(op).Inc() },
+		IOFailed:         func(op string) { m.instruments.IOErrors.WithLabelValues(op).Inc() },
 		Backpressure:     func(size string) { m.instruments.BackpressureEvents.WithLabelValues(size).Inc() },
 		Expired:          func(n int) { m.expired.Add(float64(n)) },
-		Over:             func(n int) { m.dropped.WithLabelValues(gossip.DropQuota).Add(float64(n)) },
+		RateLimited:      func(n int) { m.dropped.WithLabelValues(gossip.DropQuota).Add(float64(n)) },
 		Retry:            m.instruments.BackoffRetries.WithLabelValues("dial").Inc,
 	}
 }
 
-func (m *metrics) moved(dir string, frames, bytes int) {
+func (m *metrics) countGossip(dir string, frames, bytes int) {
 	if dir == "tx" {
 		m.tx.Add(float64(frames))
 		m.txBytes.Add(float64(bytes))
@@ -193,7 +197,7 @@ func (m *metrics) asks() ask.Counters {
 	return ask.Counters{
 		Asked:    func(outcome string) { m.questions.WithLabelValues("tx", outcome).Inc() },
 		Answered: func(outcome string) { m.questions.WithLabelValues("rx", outcome).Inc() },
-		Unsaid:   m.unsaid.Inc,
+		Unsent:   m.unsent.Inc,
 		Stray:    m.strays.Inc,
 	}
 }

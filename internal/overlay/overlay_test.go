@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,9 +26,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// member is a node of a network for tests: an overlay on a real socket, with a
-// supervisor, a store and an HTTP face of its own.
-type member struct {
+// testNode is a node of a network for tests: an overlay on a real socket, with
+// a supervisor, a store and an HTTP server of its own.
+type testNode struct {
 	*Overlay
 	t          *testing.T
 	store      store.Store
@@ -41,7 +42,7 @@ type member struct {
 	done chan *supervise.Report
 }
 
-// newKey draws a key for a member.
+// newKey draws a key for a node.
 func newKey(t *testing.T) ed25519.PrivateKey {
 	t.Helper()
 	_, key, err := ed25519.GenerateKey(rand.Reader)
@@ -51,23 +52,23 @@ func newKey(t *testing.T) ed25519.PrivateKey {
 	return key
 }
 
-// join starts a member. Change may change what it is made of.
-func join(t *testing.T, change func(*Spec)) *member {
+// startNode starts a node. Change may change its spec.
+func startNode(t *testing.T, change func(*Spec)) *testNode {
 	t.Helper()
 	inv := flow.NewInventory()
 	supervisor, err := supervise.New(supervise.Options{
-		Stages: []supervise.Stage{{Name: "state"}, {Name: "workers"}, {Name: "intake"}}, Total: 20 * time.Second,
+		Stages: []supervise.Stage{{Name: "state"}, {Name: "workers"}, {Name: "intake"}}, DrainTimeout: 20 * time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &member{t: t, supervisor: supervisor, metrics: observe.NewMetrics(observe.ReadBuild("test")),
+	m := &testNode{t: t, supervisor: supervisor, metrics: observe.NewMetrics(observe.ReadBuild("test")),
 		events: make(chan Event, 4096), done: make(chan *supervise.Report, 1)}
 	m.readiness = observe.NewReadiness(inv, supervisor)
 	m.store = store.NewRAM(inv, store.RAMSpec{Service: "store", Budget: 64 << 20, MaxObject: 64 << 20})
 	spec := Spec{Config: DefaultConfig(), Key: newKey(t), Skew: 2 * time.Minute, Store: m.store, Metrics: m.metrics, Readiness: m.readiness}
 	spec.Config.Addr = "127.0.0.1:0"
-	spec.Config.HandshakeRate = 10_000 // all members have one address
+	spec.Config.HandshakeRate = 10_000 // all nodes have one address
 	// On a machine that is busy with other things, a handshake takes seconds, and
 	// a peer that the test plays is silent while the test does something else.
 	spec.Config.Handshake, spec.Config.Progress, spec.Config.Write, spec.Config.Idle = time.Minute, time.Minute, time.Minute, time.Minute
@@ -92,109 +93,110 @@ func join(t *testing.T, change func(*Spec)) *member {
 		report, _ := supervisor.Run(ctx)
 		m.done <- report
 	}()
-	t.Cleanup(m.leave)
+	t.Cleanup(m.stopNode)
 	return m
 }
 
-// patient is how long a server waits that may share its machine with others.
-func patient() ingress.HTTP {
+// longTimeouts are the timeouts of a server on a busy machine.
+func longTimeouts() ingress.HTTP {
 	times := ingress.DefaultHTTP()
 	times.Deadline, times.FirstByte, times.Progress = time.Minute, time.Minute, time.Minute
 	return times
 }
 
 // serve puts the routes behind a real server.
-func (m *member) serve(inv *flow.Inventory) {
-	table, err := ingress.NewTable(m.Routes()...)
+func (n *testNode) serve(inv *flow.Inventory) {
+	table, err := ingress.NewTable(n.Routes()...)
 	if err != nil {
-		m.t.Fatal(err)
+		n.t.Fatal(err)
 	}
 	limits := ingress.DefaultLimits()
 	limits.Rate, limits.Burst = 1_000_000, 1_000_000
 	server, err := ingress.New(ingress.Options{
-		Service: "gateway", Name: "http", Table: table, Times: patient(), Limits: limits,
-		Authorise: func(context.Context, ingress.Ask) error { return nil },
-		Inventory: inv, Metrics: m.metrics, Logger: slog.New(slog.NewTextHandler(m.t.Output(), nil)),
+		Service: "gateway", Name: "http", Table: table, Times: longTimeouts(), Limits: limits,
+		Authorise: func(context.Context, ingress.AuthRequest) error { return nil },
+		Inventory: inv, Metrics: n.metrics, Logger: slog.New(slog.NewTextHandler(n.t.Output(), nil)),
 	})
 	if err != nil {
-		m.t.Fatal(err)
+		n.t.Fatal(err)
 	}
-	listener, err := server.Listen(m.t.Context(), ingress.ListenOptions{Name: "http", Addr: "127.0.0.1:0"})
+	listener, err := server.Listen(n.t.Context(), ingress.ListenOptions{Name: "http", Addr: "127.0.0.1:0"})
 	if err != nil {
-		m.t.Fatal(err)
+		n.t.Fatal(err)
 	}
-	m.url = "http://" + listener.Addr().String()
-	if err := m.supervisor.Add(supervise.Service{Service: "gateway", Name: "http", Stage: "intake", Serve: listener.Serve, Drain: listener.Drain}); err != nil {
-		m.t.Fatal(err)
+	n.url = "http://" + listener.Addr().String()
+	if err := n.supervisor.Add(supervise.Service{Service: "gateway", Name: "http", Stage: "intake", Serve: listener.Serve, Drain: listener.Drain}); err != nil {
+		n.t.Fatal(err)
 	}
 }
 
-// leave drains the member and looks that nothing was left behind.
-func (m *member) leave() {
-	if m.stop == nil {
+// stopNode drains the node and checks that nothing was left behind.
+func (n *testNode) stopNode() {
+	if n.stop == nil {
 		return
 	}
-	m.stop()
-	m.stop = nil
-	report := <-m.done
+	n.stop()
+	n.stop = nil
+	report := <-n.done
 	if len(report.LeftRunning) > 0 {
-		m.t.Errorf("left running: %v", report.LeftRunning)
+		n.t.Errorf("left running: %v", report.LeftRunning)
 	}
-	if err := errors.Join(m.Close(), m.store.Close()); err != nil {
-		m.t.Error(err)
+	if err := errors.Join(n.Close(), n.store.Close()); err != nil {
+		n.t.Error(err)
 	}
 }
 
-// contact is how others reach the member.
-func (m *member) contact() Contact { return Contact{ID: m.ID(), Addrs: []string{m.Addr().String()}} }
+// contact is how others reach the node.
+func (n *testNode) contact() Contact { return Contact{ID: n.ID(), Addrs: []string{n.Addr().String()}} }
 
-// meet makes two members dial each other, and waits until they have a session.
-func meet(t *testing.T, a, b *member) {
+// connectNodes makes two nodes dial each other, and waits until they have a
+// session.
+func connectNodes(t *testing.T, a, b *testNode) {
 	t.Helper()
-	link(t, a, b)
-	link(t, b, a)
-	a.sees(b)
-	b.sees(a)
+	addContact(t, a, b)
+	addContact(t, b, a)
+	a.waitSession(b)
+	b.waitSession(a)
 }
 
-func link(t *testing.T, from, to *member) {
+func addContact(t *testing.T, from, to *testNode) {
 	t.Helper()
 	if _, err := from.AddPeer(to.contact()); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// sees waits until there is a session with another member.
-func (m *member) sees(other *member) {
-	m.t.Helper()
-	m.until(fmt.Sprintf("%s sees %s", m.ID(), other.ID()), func() bool { return m.sessions.Find(other.ID()) != nil })
+// waitSession waits until there is a session with another node.
+func (n *testNode) waitSession(other *testNode) {
+	n.t.Helper()
+	n.waitFor(fmt.Sprintf("%s sees %s", n.ID(), other.ID()), func() bool { return n.sessions.Find(other.ID()) != nil })
 }
 
-// until waits for something that other tasks bring about.
-func (m *member) until(what string, holds func() bool) {
-	m.t.Helper()
+// waitFor waits for something that other tasks bring about.
+func (n *testNode) waitFor(what string, holds func() bool) {
+	n.t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
 	for !holds() {
 		if time.Now().After(deadline) {
-			m.t.Fatalf("it never came true that %s; peers: %+v", what, m.Peers())
+			n.t.Fatalf("it never came true that %s; peers: %+v", what, n.Peers())
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
 }
 
-// hear subscribes a member to a topic.
-func (m *member) hear(topic string) *gossip.Subscription {
-	m.t.Helper()
-	s, err := m.Subscribe(topic)
+// subscribe subscribes a node to a topic.
+func (n *testNode) subscribe(topic string) *gossip.Subscription {
+	n.t.Helper()
+	s, err := n.Subscribe(topic)
 	if err != nil {
-		m.t.Fatal(err)
+		n.t.Fatal(err)
 	}
-	m.t.Cleanup(s.Close)
+	n.t.Cleanup(s.Close)
 	return s
 }
 
-// heard takes the next message, within a generous time.
-func heard(t *testing.T, s *gossip.Subscription) *gossip.Delivery {
+// receive takes the next message, within a generous time.
+func receive(t *testing.T, s *gossip.Subscription) *gossip.Message {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -205,55 +207,55 @@ func heard(t *testing.T, s *gossip.Subscription) *gossip.Delivery {
 	return d
 }
 
-// news is the next event of a member, within a generous time.
-func (m *member) news() Event {
-	m.t.Helper()
+// nextEvent is the next event of a node, within a generous time.
+func (n *testNode) nextEvent() Event {
+	n.t.Helper()
 	select {
-	case event := <-m.events:
+	case event := <-n.events:
 		return event
 	case <-time.After(20 * time.Second):
-		m.t.Fatal("nothing was told")
+		n.t.Fatal("nothing was told")
 		return Event{}
 	}
 }
 
-// say publishes, and waits out a refusal.
-func (m *member) say(topic, text string) gossip.Outcome {
-	m.t.Helper()
+// mustPublish publishes, and retries after a refusal.
+func (n *testNode) mustPublish(topic, text string) gossip.PublishResult {
+	n.t.Helper()
 	for {
-		outcome, err := m.Publish(m.t.Context(), topic, []byte(text))
+		outcome, err := n.Publish(n.t.Context(), topic, []byte(text))
 		if err == nil {
 			return outcome
 		}
 		if fault.KindOf(err) != fault.Busy {
-			m.t.Fatal(err)
+			n.t.Fatal(err)
 		}
 		time.Sleep(time.Millisecond)
 	}
 }
 
 func TestARelayOfThree(t *testing.T) {
-	a, b, c := join(t, func(*Spec) {}), join(t, func(*Spec) {}), join(t, func(*Spec) {})
-	meet(t, a, b)
-	meet(t, b, c)
-	far := c.hear("news/eu")
-	near := a.hear("news/eu")
-	outcome := a.say("news/eu", "storm")
+	a, b, c := startNode(t, func(*Spec) {}), startNode(t, func(*Spec) {}), startNode(t, func(*Spec) {})
+	connectNodes(t, a, b)
+	connectNodes(t, b, c)
+	far := c.subscribe("news/eu")
+	near := a.subscribe("news/eu")
+	outcome := a.mustPublish("news/eu", "storm")
 	if outcome.Peers != 1 || outcome.Busy != 0 {
 		t.Errorf("told %+v", outcome)
 	}
-	got := heard(t, far)
-	if string(got.Data) != "storm" || got.Origin != a.ID() || got.ID() != outcome.ID() || !got.Signed {
+	got := receive(t, far)
+	if string(got.Data) != "storm" || got.Publisher != a.ID() || got.ID() != outcome.ID() || !got.Signed {
 		t.Errorf("heard %+v", got)
 	}
 	first := got.Seq
-	if own := heard(t, near); own.ID() != outcome.ID() {
+	if own := receive(t, near); own.ID() != outcome.ID() {
 		t.Errorf("the origin's own subscriber heard %+v", own)
 	}
-	if err := a.Send(t.Context(), "news/eu", []byte("calm")); err != nil {
+	if err := a.PublishNoID(t.Context(), "news/eu", []byte("calm")); err != nil {
 		t.Error(err)
 	}
-	if got := heard(t, far); string(got.Data) != "calm" || got.Seq != first+1 {
+	if got := receive(t, far); string(got.Data) != "calm" || got.Seq != first+1 {
 		t.Errorf("heard %+v", got)
 	}
 	if s := a.sessions.Find(b.ID()); !s.PQ() {
@@ -261,9 +263,46 @@ func TestARelayOfThree(t *testing.T) {
 	}
 }
 
+// sessionDroppingStore is a store whose node loses its session with the first
+// peer that asks.
+type sessionDroppingStore struct {
+	store.Store
+	lose chan func() // of one
+}
+
+func (s *sessionDroppingStore) Open(ctx context.Context, a b3.Address) (store.Handle, error) {
+	select {
+	case lose := <-s.lose:
+		lose()
+	default:
+	}
+	return s.Store.Open(ctx, a)
+}
+
+// A session that ends while an object is fetched over it, as the worse of two
+// that were made at the same time does, does not end the fetch: it continues
+// over the next one, with the only peer there is.
+func TestAFetchGoesOnOverTheNextSession(t *testing.T) {
+	held := &sessionDroppingStore{lose: make(chan func(), 1)}
+	a, b := startNode(t, func(s *Spec) { held.Store, s.Store = s.Store, held }), startNode(t, func(*Spec) {})
+	connectOneWay(t, b, a)
+	held.lose <- func() {
+		s := a.sessions.Find(b.ID())
+		s.CloseWithError(nil)
+		<-s.Done()
+	}
+	put, _, err := a.store.Put(t.Context(), strings.NewReader("still here"), store.PutOptions{Size: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, created, err := b.Fetch(shortContext(t), put.Address, nil); err != nil || !created || info.Size != put.Size {
+		t.Errorf("%+v, %t, %v", info, created, err)
+	}
+}
+
 func TestAnObjectComesOverTheOverlay(t *testing.T) {
-	a, b := join(t, func(*Spec) {}), join(t, func(*Spec) {})
-	meet(t, a, b)
+	a, b := startNode(t, func(*Spec) {}), startNode(t, func(*Spec) {})
+	connectNodes(t, a, b)
 	content := make([]byte, 1_500_000)
 	_, _ = rand.Read(content)
 	put, _, err := a.store.Put(t.Context(), bytes.NewReader(content), store.PutOptions{Size: int64(len(content))})

@@ -18,16 +18,16 @@ import (
 	"micronode/internal/store"
 )
 
-// seen is an overlay as another process of its node has it.
-func (m *member) seen(t *testing.T) (far *Remote, away func()) {
+// serveParts is an overlay as another process of its node has it.
+func (n *testNode) serveParts(t *testing.T) (far *Remote, away func()) {
 	t.Helper()
-	table, err := ingress.NewTable(append(m.Routes(), m.Seams()...)...)
+	table, err := ingress.NewTable(append(n.Routes(), n.PartRoutes()...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	server, err := ingress.New(ingress.Options{
-		Service: "gateway", Name: "http", Table: table, Times: patient(), Limits: ingress.DefaultLimits(),
-		Authorise: func(context.Context, ingress.Ask) error { return nil },
+		Service: "gateway", Name: "http", Table: table, Times: longTimeouts(), Limits: ingress.DefaultLimits(),
+		Authorise: func(context.Context, ingress.AuthRequest) error { return nil },
 		Inventory: flow.NewInventory(), Metrics: observe.NewMetrics(observe.Build{}), Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -65,27 +65,28 @@ func (m *member) seen(t *testing.T) (far *Remote, away func()) {
 	return far, away
 }
 
-// The index in another process sees who is there, asks them and fetches from
-// them; when the overlay goes away, nobody is there.
+// The index in another process sees which peers are connected, asks them and
+// fetches from them; when the overlay ends, the list is empty.
 func TestAnOverlayElsewhere(t *testing.T) {
-	a := join(t, func(*Spec) {})
-	b := join(t, func(s *Spec) {
+	a := startNode(t, func(*Spec) {})
+	b := startNode(t, func(s *Spec) {
 		s.Answer = func(_ context.Context, q Question) Found {
 			return Found{Providers: []FoundProvider{{ID: "somebody", Overlay: []string{"192.0.2.1:1"}, Age: 3 * time.Second}}, Record: []byte(q.Obj)}
 		}
 	})
-	far, away := a.seen(t)
-	if len(far.Neighbours()) != 0 {
+	far, away := a.serveParts(t)
+	if len(far.ConnectedPeers()) != 0 {
 		t.Error("somebody is there already")
 	}
-	meet(t, a, b)
-	a.until("the other process sees the peer", func() bool { return len(far.Neighbours()) == 1 && far.Neighbours()[0].ID == b.ID() })
+	connectNodes(t, a, b)
+	a.waitFor("the other process sees the peer", func() bool { return len(far.ConnectedPeers()) == 1 && far.ConnectedPeers()[0].ID == b.ID() })
 
 	address := b3.Of([]byte("x"))
-	// Both have called, and one of the two sessions goes; in between there may be none.
+	// Both have dialled, and one of the two sessions is closed; in between
+	// there may be none.
 	var found Found
 	var err error
-	a.until("the peer answers", func() bool {
+	a.waitFor("the peer answers", func() bool {
 		found, err = far.Ask(t.Context(), b.ID(), Question{Obj: address.String(), Most: 8})
 		return err == nil
 	})
@@ -101,7 +102,7 @@ func TestAnOverlayElsewhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.until("the peer gives it", func() bool {
+	a.waitFor("the peer gives it", func() bool {
 		body, err := far.Open(t.Context(), info.Address, b.ID())
 		if err != nil {
 			return false
@@ -118,7 +119,7 @@ func TestAnOverlayElsewhere(t *testing.T) {
 	}
 
 	away()
-	a.until("nobody is there when the overlay is not", func() bool { return len(far.Neighbours()) == 0 })
+	a.waitFor("nobody is there when the overlay is not", func() bool { return len(far.ConnectedPeers()) == 0 })
 	for what, call := range map[string]func() error{
 		"asks": func() error {
 			_, err := far.Ask(t.Context(), b.ID(), Question{Obj: address.String(), Most: 8})
@@ -126,29 +127,29 @@ func TestAnOverlayElsewhere(t *testing.T) {
 		},
 		"fetches":   func() error { _, err := far.Open(t.Context(), address, b.ID()); return err },
 		"publishes": func() error { _, err := far.Publish(t.Context(), "news", []byte("hi")); return err },
-	} { // a connection of before may be in use once more, and break
-		a.until("who "+what+" is told NotReady", func() bool { return fault.KindOf(call()) == fault.NotReady })
+	} { // an old connection may be reused, and break
+		a.waitFor("who "+what+" is told NotReady", func() bool { return fault.KindOf(call()) == fault.NotReady })
 	}
 }
 
-// The seam is strict about what it is asked.
+// The part routes reject invalid requests.
 func TestTheSeamOfTheOverlayIsStrict(t *testing.T) {
-	a := join(t, func(*Spec) {})
-	far, _ := a.seen(t)
-	for path, in := range map[string]any{seamAsk: map[string]any{"peer": "x"}} {
+	a := startNode(t, func(*Spec) {})
+	far, _ := a.serveParts(t)
+	for path, in := range map[string]any{askPath: map[string]any{"peer": "x"}} {
 		if err := far.client.Call(t.Context(), "POST", path, in, nil); fault.KindOf(err) != fault.Malformed {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
-	if err := far.client.Call(t.Context(), "POST", seamAsk, map[string]any{"more": 1}, nil); fault.KindOf(err) != fault.Malformed {
+	if err := far.client.Call(t.Context(), "POST", askPath, map[string]any{"more": 1}, nil); fault.KindOf(err) != fault.Malformed {
 		t.Error(err)
 	}
-	for _, path := range []string{seamObject + "x?from=" + a.ID().String(), seamObject + b3.Of(nil).String() + "?from=x"} {
+	for _, path := range []string{objectPath + "x?from=" + a.ID().String(), objectPath + b3.Of(nil).String() + "?from=x"} {
 		if _, err := far.client.Open(t.Context(), path); fault.KindOf(err) != fault.Malformed {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
-	if list := (toldCompany{Neighbours: []toldNeighbour{{ID: "x"}}}).neighbours(); list != nil {
+	if list := (connectedPeersResponse{Peers: []connectedPeerJSON{{ID: "x"}}}).connectedPeers(); list != nil {
 		t.Errorf("%v", list)
 	}
 }

@@ -30,14 +30,14 @@ type Spec struct {
 	Skew   time.Duration // by how much clocks may differ
 
 	Store   store.Store              // what peers may fetch, and where fetched objects go
-	Join    func(token string) error // whether a token lets a stranger in; nil: none does
+	Join    func(token string) error // whether a token admits a stranger; nil: none does
 	Sources []PeerSource
 
-	// Answer says what this node knows when a peer asks; nil: nobody has
-	// anything. It may wait for a few seconds, and many of it run at a time.
+	// Answer returns what this node knows when a peer asks; nil: nothing. It
+	// may take a few seconds, and is called concurrently.
 	Answer func(ctx context.Context, q Question) Found
 
-	AnyPort bool // nobody chose Config.Addr: if its port is taken, another will do
+	AnyPort bool // Config.Addr is a default: if its port is taken, use another
 	Alone   bool // the process runs nothing else: when the overlay is down, so is the process
 
 	Metrics   *observe.Metrics
@@ -47,53 +47,51 @@ type Spec struct {
 // Overlay is the service.
 type Overlay struct {
 	// set at construction
-	config   Config
-	spec     Spec
-	tokens   map[oap.PeerID]string
-	metrics  *metrics
-	sessions *session.Sessions
-	engine   *gossip.Engine
-	streams  *stream.Streams
-	asks     *ask.Asks
-	book     *book
-	events   *flow.Bus[Event]
-	publish  *flow.Lane
-	fetches  *flow.Lane
-	gauge    gauge
+	config      Config
+	spec        Spec
+	tokens      map[oap.PeerID]string
+	metrics     *metrics
+	sessions    *session.Sessions
+	engine      *gossip.Engine
+	streams     *stream.Streams
+	queries     *ask.Queries
+	contacts    *contactBook
+	events      *flow.Bus[Event]
+	publishLane *flow.Lane
+	fetchLane   *flow.Lane
 
-	// what readiness hears
-	listening *observe.Dependency
-	pressure  *observe.Dependency
-	company   *observe.Dependency
+	// for readiness
+	listenerReady *observe.Dependency
+	peersReady    *observe.Dependency
 
-	crowd atomic.Pointer[crowd] // the active sessions, as gossip sees them
+	peerList atomic.Pointer[peerList] // the active sessions, as gossip.Peer
 
-	drained chan struct{} // closed when the last session has gone
+	drained chan struct{} // closed when the last session has ended
 }
 
 // Stages says in which stages of the node the parts of the overlay run. They
-// drain in reverse: nobody new comes in, then letters that were taken go out,
-// then the sessions say bye.
+// drain in reverse: no new session is accepted, then accepted messages go out,
+// then the sessions send bye.
 type Stages struct {
 	State   string // sessions and events
 	Workers string // the gossip engine
 	Intake  string // listener and dialer
 }
 
-// New makes the parts of an overlay and enters what runs into the supervisor.
+// New makes the parts of an overlay and enters its task groups into the
+// supervisor.
 func New(inv *flow.Inventory, to *supervise.Supervisor, in Stages, spec Spec) (*Overlay, error) {
 	o := &Overlay{
 		config: spec.Config, spec: spec, metrics: newMetrics(spec.Metrics.For(service)), drained: make(chan struct{}),
-		listening: spec.Readiness.Dependency(service, "listener", observe.ForReads),
-		pressure:  spec.Readiness.Dependency(service, "pressure", observe.ForWrites),
-		company:   spec.Readiness.Dependency(service, "peers", observe.ForWrites),
+		listenerReady: spec.Readiness.Dependency(service, "listener", observe.ForReads),
+		peersReady:    spec.Readiness.Dependency(service, "peers", observe.ForWrites),
 		events: flow.NewBus[Event](inv, flow.BusSpec{
-			Service: service, Name: "events", Cap: 1024, Readers: 16, From: "sessions", To: "audit, whoever subscribes",
+			Service: service, Name: "events", Cap: 1024, Readers: 16, From: "sessions", To: "audit, subscribers",
 		}),
-		publish: flow.NewLane(inv, flow.LaneSpec{
-			Service: service, Name: "publish", Running: 64, Waiting: 448, From: "gateway", To: "gossip engine",
+		publishLane: flow.NewLane(inv, flow.LaneSpec{
+			Service: service, Name: "publish", Running: 64, Waiting: 448, From: "gateway", To: "gossip engine", Effect: flow.StopsWrites,
 		}),
-		fetches: flow.NewLane(inv, flow.LaneSpec{
+		fetchLane: flow.NewLane(inv, flow.LaneSpec{
 			Service: service, Name: "fetches", Running: 16, Waiting: 64, From: "gateway", To: "streams",
 		}),
 	}
@@ -101,19 +99,21 @@ func New(inv *flow.Inventory, to *supervise.Supervisor, in Stages, spec Spec) (*
 	if o.tokens, err = spec.Config.tokens(); err != nil {
 		return nil, err
 	}
-	if err := o.makeRooms(inv, to, in); err != nil {
+	if err := o.makeComponents(inv, to, in); err != nil {
 		return nil, err
 	}
-	o.book = newBook(o.sessions.SetContacts)
-	if err := o.take(spec.Config); err != nil {
+	o.watchPressure()
+	o.contacts = newContactBook(o.sessions.SetContacts)
+	if err := o.setConfigPeers(spec.Config); err != nil {
 		return nil, err
 	}
 	return o, nil
 }
 
-// makeRooms makes sessions, gossip, streams and questions, and shows them to each other.
-func (o *Overlay) makeRooms(inv *flow.Inventory, to *supervise.Supervisor, in Stages) error {
-	tasks, givers, answerers, err := o.groups(to, in)
+// makeComponents makes sessions, gossip, streams and questions, and connects
+// them.
+func (o *Overlay) makeComponents(inv *flow.Inventory, to *supervise.Supervisor, in Stages) error {
+	tasks, givers, answerers, err := o.newGroups(to, in)
 	if err != nil {
 		return err
 	}
@@ -122,18 +122,18 @@ func (o *Overlay) makeRooms(inv *flow.Inventory, to *supervise.Supervisor, in St
 		Peers: o.peers, Counters: o.metrics.gossip(),
 	})
 	o.streams = stream.New(inv, stream.Spec{
-		Open: o.open, PerPeer: o.config.Peer.Streams, Patience: o.config.Progress, Givers: givers, Counters: o.metrics.streams(),
+		Open: o.openObject, PerPeer: o.config.Peer.Streams, Patience: o.config.Progress, Senders: givers, Counters: o.metrics.streams(),
 	})
-	o.asks = ask.New(inv, ask.Spec{Answer: o.spec.Answer, Answerers: answerers, Counters: o.metrics.asks()})
+	o.queries = ask.New(inv, ask.Spec{Answer: o.spec.Answer, Answerers: answerers, Counters: o.metrics.asks()})
 	o.sessions, err = session.New(inv, session.Spec{
 		Key: o.spec.Key, Config: o.config.sessions(), Peer: o.config.Peer.sessions(), Drop: o.config.drop(), Burst: o.config.Gossip.Burst,
-		Admit: o.admit, Token: func(id oap.PeerID) string { return o.tokens[id] }, Handler: (*switchboard)(o), Tasks: tasks, Counters: o.sessionCounters(),
+		Admit: o.admit, Token: func(id oap.PeerID) string { return o.tokens[id] }, Handler: (*sessionHandler)(o), Tasks: tasks, Counters: o.sessionCounters(),
 	})
 	return err
 }
 
-// groups makes the tasks that come and go with connections.
-func (o *Overlay) groups(to *supervise.Supervisor, in Stages) (tasks session.Tasks, givers, answerers *supervise.Group, err error) {
+// newGroups makes the groups of tasks that come and go with connections.
+func (o *Overlay) newGroups(to *supervise.Supervisor, in Stages) (tasks session.Tasks, givers, answerers *supervise.Group, err error) {
 	group := func(kind, stage string, most int, finish bool) (g *supervise.Group) {
 		if err == nil {
 			g, err = to.NewGroup(supervise.GroupSpec{Service: service, Kind: kind, Stage: stage, Max: most, Finish: finish})
@@ -143,15 +143,15 @@ func (o *Overlay) groups(to *supervise.Supervisor, in Stages) (tasks session.Tas
 	conns := o.config.MaxConns
 	tasks = session.Tasks{
 		Handshakes: group("overlay handshake", in.Intake, conns, false),
-		Keepers:    group("overlay keeper", in.Intake, maxContacts, false),
+		Dialers:    group("overlay keeper", in.Intake, maxContacts, false),
 		Readers:    group("overlay reader", in.State, conns, true),
 		Writers:    group("overlay writer", in.State, conns, true),
 	}
 	return tasks, group("overlay giver", in.State, maxGivers, true), group("overlay answerer", in.State, maxAnswerers, true), err
 }
 
-// maxContacts is how many nodes can be kept a session with, maxGivers how many
-// objects are given at the same time, and maxAnswerers how many questions are
+// maxContacts is how many nodes a session can be kept with, maxGivers how many
+// objects are sent at the same time, and maxAnswerers how many questions are
 // answered.
 const (
 	maxContacts  = 4096
@@ -159,13 +159,13 @@ const (
 	maxAnswerers = 256
 )
 
-// childPolicy is the seed's: from 100 ms to 2 s, five tries, then the overlay is
-// down and the node says so.
+// childPolicy is the seed's: from 100 ms to 2 s, five tries, then the overlay
+// is down and the node reports it.
 var childPolicy = supervise.Restart{
-	Min: 100 * time.Millisecond, First: 100 * time.Millisecond, Cap: 2 * time.Second, Limit: 5, Window: time.Minute, Then: supervise.Down,
+	Min: 100 * time.Millisecond, First: 100 * time.Millisecond, Cap: 2 * time.Second, Limit: 5, Window: time.Minute, OnCrashLoop: supervise.Down,
 }
 
-// Add hands everything that runs to the supervisor.
+// Add adds all services to the supervisor.
 func (o *Overlay) Add(to *supervise.Supervisor, in Stages, audit func(Event)) error {
 	heard, err := o.events.Subscribe("audit", nil)
 	if err != nil {
@@ -173,17 +173,17 @@ func (o *Overlay) Add(to *supervise.Supervisor, in Stages, audit func(Event)) er
 	}
 	policy := childPolicy
 	if o.spec.Alone {
-		policy.Then = supervise.Fatal
+		policy.OnCrashLoop = supervise.Fatal
 	}
 	add := func(name, stage string, serve, drain func(context.Context) error) {
 		err = errors.Join(err, to.Add(supervise.Service{
 			Service: service, Name: name, Stage: stage, Serve: serve, Drain: drain, Restart: policy,
 		}))
 	}
-	add("overlay audit", in.State, func(ctx context.Context) error { heard.Each(ctx, audit); return nil }, supervise.Closing(o.events.Close))
-	add("overlay sessions", in.State, o.watch, o.part)
-	add("overlay repair", in.Workers, o.engine.Tend, nil)
-	add("overlay dialer", in.Intake, o.sessions.Keep, nil)
+	add("overlay audit", in.State, func(ctx context.Context) error { heard.ForEach(ctx, audit); return nil }, supervise.CloseOnDrain(o.events.Close))
+	add("overlay sessions", in.State, o.watch, o.drainSessions)
+	add("overlay repair", in.Workers, o.engine.Maintain, nil)
+	add("overlay dialer", in.Intake, o.sessions.RunDialers, nil)
 	if o.config.Addr != "" {
 		add("overlay listener", in.Intake, o.sessions.Serve, nil)
 	}
@@ -191,20 +191,20 @@ func (o *Overlay) Add(to *supervise.Supervisor, in Stages, audit func(Event)) er
 		add(fmt.Sprintf("overlay source %d", i+1), in.Intake, func(ctx context.Context) error { return o.follow(ctx, i, source) }, nil)
 	}
 	return errors.Join(err, to.AddPool(supervise.Pool{N: o.config.Gossip.WorkerCount(),
-		Service: supervise.Service{Service: service, Name: "overlay gossip", Stage: in.Workers, Serve: o.engine.Work, Drain: supervise.Closing(o.engine.Drain)}}))
+		Service: supervise.Service{Service: service, Name: "overlay gossip", Stage: in.Workers, Serve: o.engine.Work, Drain: supervise.CloseOnDrain(o.engine.Drain)}}))
 }
 
-// Listen opens the socket, unless there is to be none.
+// Listen opens the socket, unless no address is configured.
 func (o *Overlay) Listen(ctx context.Context) error {
-	o.judge() // so that readiness does not begin with a complaint
+	o.updateReadiness() // so that readiness does not begin with a remark
 	if o.config.Addr == "" {
-		o.listening.Up()
+		o.listenerReady.Up()
 		return nil
 	}
 	err := o.sessions.Listen(ctx, o.config.Addr)
 	switch {
 	case err == nil:
-		o.listening.Up()
+		o.listenerReady.Up()
 		return nil
 	case !o.spec.AnyPort || !errors.Is(err, syscall.EADDRINUSE):
 		return err
@@ -213,22 +213,22 @@ func (o *Overlay) Listen(ctx context.Context) error {
 	if err := o.sessions.Listen(ctx, net.JoinHostPort(host, "0")); err != nil {
 		return err
 	}
-	o.listening.UpBut(fmt.Sprintf("%s is taken, so the overlay listens on %s", o.config.Addr, o.Addr()),
-		"Choose a port with --overlay, if others are to find this node again.")
+	o.listenerReady.UpWithRemark(fmt.Sprintf("%s is taken, so the overlay listens on %s", o.config.Addr, o.Addr()),
+		"Set a fixed port with --overlay, so that other nodes find this node again.")
 	return nil
 }
 
-// Addr is where the overlay listens, or nil.
+// Addr returns where the overlay listens, or nil.
 func (o *Overlay) Addr() net.Addr { return o.sessions.Addr() }
 
-// ID is this node's own.
+// ID returns this node's own ID.
 func (o *Overlay) ID() oap.PeerID { return o.sessions.ID() }
 
-// part says bye to all peers and waits until they have gone.
-func (o *Overlay) part(ctx context.Context) error {
+// drainSessions sends bye to all peers and waits until the sessions have ended.
+func (o *Overlay) drainSessions(ctx context.Context) error {
 	defer close(o.drained)
 	o.streams.Drain()
-	o.asks.Drain()
+	o.queries.Drain()
 	return o.sessions.Drain(ctx)
 }
 
@@ -243,45 +243,69 @@ func (o *Overlay) follow(ctx context.Context, i int, source PeerSource) error {
 		if err != nil {
 			return fault.Wrap("overlay.peers", err)
 		}
-		o.book.set(fmt.Sprintf("source %d", i+1), contacts)
+		o.contacts.set(fmt.Sprintf("source %d", i+1), contacts)
 		since = now
 	}
 }
 
-// take takes what a configuration says of peers.
-func (o *Overlay) take(c Config) error {
+// setConfigPeers sets the contacts of the configuration.
+func (o *Overlay) setConfigPeers(c Config) error {
 	contacts, err := c.contacts()
 	if err != nil {
 		return err
 	}
-	o.book.set(fromConfig, contacts)
+	o.contacts.set(fromConfig, contacts)
 	return nil
 }
 
-// Reconfigure takes what can change without a restart: the peers. The
+// Reconfigure applies what can change without a restart: the peers. The
 // configuration was verified.
-func (o *Overlay) Reconfigure(next Config) error { return o.take(next) }
+func (o *Overlay) Reconfigure(next Config) error { return o.setConfigPeers(next) }
 
-// admit decides whether a peer that calls may have a session.
+// admit decides whether a peer that dials this node may have a session.
 func (o *Overlay) admit(id oap.PeerID, token string) error {
-	if o.config.Open || o.book.knows(id) {
+	if o.config.Open || o.contacts.contains(id) {
 		return nil
 	}
 	problem := &fault.Error{Op: "overlay.admit", Kind: fault.Unauthorized, Detail: "this node does not know " + id.String(),
 		Next: "Add it with `micronode peers add`, or give it a token of the scope overlay:join."}
 	if token != "" && o.spec.Join != nil {
 		if problem.Err = o.spec.Join(token); problem.Err == nil {
-			o.book.welcome(id, time.Now())
+			o.contacts.addGuest(id, token, time.Now())
 			return nil
 		}
-		problem.Detail += ", and its token does not let it in"
+		problem.Detail += ", and refuses its token"
 	}
 	_ = o.events.Publish(Event{Type: AuthFailure, Peer: id, Detail: problem.Detail})
 	return problem
 }
 
-// open finds an object for a peer that asks for it.
-func (o *Overlay) open(ctx context.Context, address b3.Address) (stream.Source, error) {
+// recheckEvery is how often the token of a guest is checked again. It may have
+// expired, or have been revoked.
+const recheckEvery = time.Second
+
+// recheckGuests closes the sessions of guests whose tokens are not valid any
+// more, with that error.
+func (o *Overlay) recheckGuests(now time.Time) {
+	if o.spec.Join == nil {
+		return
+	}
+	for _, one := range o.contacts.guestsToRecheck(o.sessions.Active(), now, recheckEvery) {
+		err := o.spec.Join(one.token)
+		if err == nil || fault.KindOf(err) == fault.RateLimited { // the limit is on how often it is shown
+			continue
+		}
+		id := one.Peer()
+		o.contacts.removeGuest(id, one.token)
+		problem := &fault.Error{Op: "overlay.session", Kind: fault.Unauthorized, Detail: "the token of " + id.String() + " is no longer valid", Err: err,
+			Next: "Give it a new token of the scope overlay:join, or add it with `micronode peers add`."}
+		_ = o.events.Publish(Event{Type: AuthFailure, Peer: id, Detail: problem.Detail})
+		one.CloseWithError(problem)
+	}
+}
+
+// openObject opens an object for a peer that asks for it.
+func (o *Overlay) openObject(ctx context.Context, address b3.Address) (stream.Source, error) {
 	handle, err := o.spec.Store.Open(ctx, address)
 	if err != nil {
 		return nil, err
@@ -289,14 +313,78 @@ func (o *Overlay) open(ctx context.Context, address b3.Address) (stream.Source, 
 	return handle, nil
 }
 
-// Close lets go of everything that a drain did not.
+// Close closes what a drain left open.
 func (o *Overlay) Close() error {
 	if o.sessions == nil {
 		return nil
 	}
 	cut, cancel := context.WithCancel(context.Background())
 	cancel()
-	_ = o.sessions.Drain(cut) // it says how many it cut, and there is nothing left to do about them
+	_ = o.sessions.Drain(cut) // its error counts the sessions that it cut, which is expected here
 	o.engine.Drain()
 	return nil
+}
+
+// Event is an event of the overlay.
+type Event struct {
+	Type   EventType
+	Peer   oap.PeerID
+	Addr   string
+	PQ     bool
+	Detail string // in words
+}
+
+// EventType is one of a fixed set.
+type EventType string
+
+const (
+	// SessionOpened says that a peer is connected.
+	SessionOpened EventType = "session opened"
+	// SessionClosed says that it is disconnected, and why.
+	SessionClosed EventType = "session closed"
+	// AuthFailure says that a peer was refused, or expelled for a forged
+	// message.
+	AuthFailure EventType = "auth failure"
+)
+
+// Question is what a peer is asked: which nodes have an object, or what a name
+// means.
+type Question = ask.Question
+
+// Found is what a peer knows; nothing in it is proved. FoundProvider is a node
+// that is said to have the object.
+type (
+	Found         = ask.Found
+	FoundProvider = ask.Provider
+)
+
+// Ask asks a peer what it knows, and waits for the answer until ctx ends: Timeout
+// or Canceled. It is NoRoute without a session with the peer, Busy when 64
+// questions are under way to it, Transient when the session ends meanwhile; what
+// the peer itself refuses has the kind of its code.
+func (o *Overlay) Ask(ctx context.Context, peer oap.PeerID, q Question) (Found, error) {
+	s := o.sessions.Find(peer)
+	if s == nil {
+		return Found{}, &fault.Error{Op: "overlay.ask", Kind: fault.NoRoute, Detail: "there is no session with " + peer.String(),
+			Next: "See `micronode peers` for those that are connected."}
+	}
+	return o.queries.Ask(ctx, s, q)
+}
+
+// ConnectedPeer is a peer that can be asked right now.
+type ConnectedPeer struct {
+	ID   oap.PeerID
+	Addr string        // at the other end of the session, which may differ from where it listens
+	RTT  time.Duration // of the last ping or of the handshake; 0 if none was measured
+}
+
+// ConnectedPeers lists the peers with an active session, in no order. It takes no
+// lock while the sessions stay the same.
+func (o *Overlay) ConnectedPeers() []ConnectedPeer {
+	active := o.sessions.Active()
+	list := make([]ConnectedPeer, len(active))
+	for i, s := range active {
+		list[i] = ConnectedPeer{ID: s.Peer(), Addr: s.Addr(), RTT: s.RTT()}
+	}
+	return list
 }

@@ -2,7 +2,7 @@ package registry
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 
@@ -15,47 +15,55 @@ import (
 	"micronode/internal/registry/tree"
 )
 
-// This file is for those who trust nobody: it verifies a log from outside, with
-// nothing running.
+// This file verifies a log offline: it needs no running node and trusts none.
 
-// Message is what a signer is asked to sign, field by field.
-type Message = ledger.Message
+// SchemaVersion is the version of the shapes of requests and payloads.
+const SchemaVersion = ledger.SchemaVersion
 
-// Inspect reads what a signer is asked to sign, and refuses whatever is not
-// exactly that.
-func Inspect(signThis []byte) (Message, error) { return ledger.Inspect(signThis) }
+// CanonicalJSON returns a document in the form in which a registry hashes and signs it.
+// It refuses a document that a registry cannot hold.
+func CanonicalJSON(document []byte) ([]byte, error) { return ledger.CanonicalJSON(document) }
 
-// Trust is what a verifier knows beforehand. What it does not know it has to
-// take from the log itself, and the report says so.
+// ApprovalMessage is what a signer is asked to sign, field by field.
+type ApprovalMessage = ledger.ApprovalMessage
+
+// ParseApprovalMessage parses what a signer is asked to sign, and refuses everything
+// else.
+func ParseApprovalMessage(signThis []byte) (ApprovalMessage, error) {
+	return ledger.ParseApprovalMessage(signThis)
+}
+
+// Trust is what a verifier knows beforehand. What it does not know is taken from
+// the log itself, and the report says so.
 type Trust struct {
 	Registry *b3.Address // the registry's ID: the hash of version 0
 	Key      string      // the log's verifier key
 }
 
-// Report is what was found to be true.
+// Report is the result of a verification.
 type Report struct {
-	Registry b3.Address
-	Head     ledger.Head
-	Versions uint64 // how many were verified
-	First    uint64 // the first of them: above zero if older ones were pruned
-	Signed   uint64 // how many of them the checkpoint covers; zero without one
-	Claims   []string
-	OnTrust  []string // what nobody has vouched for
+	Registry    b3.Address
+	Head        ledger.Head
+	Versions    uint64 // how many were verified
+	First       uint64 // the first of them: above zero if older ones were pruned
+	Signed      uint64 // how many of them the checkpoint covers; zero without one
+	Claims      []string
+	Assumptions []string // what was not verified
 }
 
 // Auditor verifies a log version by version, as the registry itself does.
 type Auditor struct {
-	trust  Trust
-	state  *ledger.State
-	leaves tree.Frontier
-	roots  map[uint64]tree.Hash // of the sizes that somebody will ask for
-	wanted uint64
+	trust            Trust
+	state            *ledger.State
+	frontier         tree.Frontier
+	rootAtCheckpoint map[uint64]tree.Hash // by size; of checkpointSize only
+	checkpointSize   uint64
 }
 
-// NewAuditor begins at version 0. It must be told the size of the checkpoint
-// that will be shown at the end, or zero if there will be none.
+// NewAuditor begins at version 0. Size is that of the checkpoint that will be given
+// to Finish, or zero if there will be none.
 func NewAuditor(trust Trust, size uint64) *Auditor {
-	return &Auditor{trust: trust, roots: map[uint64]tree.Hash{}, wanted: size}
+	return &Auditor{trust: trust, rootAtCheckpoint: map[uint64]tree.Hash{}, checkpointSize: size}
 }
 
 // Add verifies the next version: the bytes as they are stored.
@@ -69,128 +77,86 @@ func (a *Auditor) Add(header, payload, preconditions []byte) error {
 		return fault.WrapKind("registry.audit", fault.IntegrityFail, err)
 	}
 	if a.state == nil && a.trust.Registry != nil && state.Registry() != *a.trust.Registry {
-		return otherRegistry(state.Registry())
+		return registryMismatch(state.Registry())
 	}
 	a.state = state
-	a.leaves.Append(leafOf(record))
-	if a.leaves.Size() == a.wanted {
-		a.roots[a.wanted] = a.leaves.Root()
+	a.frontier.Append(leafOf(record))
+	if a.frontier.Size() == a.checkpointSize {
+		a.rootAtCheckpoint[a.checkpointSize] = a.frontier.Root()
 	}
 	return nil
 }
 
-func otherRegistry(registry b3.Address) error {
-	return &fault.Error{Op: "registry.audit", Kind: fault.IntegrityFail, Detail: "this is the registry " + registry.String() + ", and not the one that was asked for",
-		Next: "Ask whoever gave you the log, or the ID, which of the two is right."}
+func registryMismatch(registry b3.Address) error {
+	return &fault.Error{Op: "registry.audit", Kind: fault.IntegrityFail, Detail: "this is the registry " + registry.String() + ", not the requested one",
+		Next: "Ask the source of the log and the source of the ID which of the two is right."}
 }
 
-// Size is how many versions were verified.
-func (a *Auditor) Size() uint64 { return a.leaves.Size() }
-
-// Finish holds what was verified against a signed checkpoint, if there is one.
+// Finish checks what was verified against a signed checkpoint, if there is one.
 func (a *Auditor) Finish(checkpoint []byte) (Report, error) {
 	const op = "registry.audit"
 	if a.state == nil {
 		return Report{}, notInitialised(op)
 	}
-	report := Report{Registry: a.state.Registry(), Head: a.state.Head(), Versions: a.leaves.Size(), Claims: []string{
+	report := Report{Registry: a.state.Registry(), Head: a.state.Head(), Versions: a.frontier.Size(), Claims: []string{
 		"every version follows the one before it",
-		"every version was approved by enough of those who were signers at its time",
-		"every operation fits what it was applied to",
+		"every version was approved by a quorum of the signers of its time",
+		"every operation applies to the state before it",
 	}}
 	if a.trust.Registry != nil {
-		report.Claims = append(report.Claims, "this is the registry that was asked for")
+		report.Claims = append(report.Claims, "this is the requested registry")
 	} else {
-		report.OnTrust = append(report.OnTrust, "that "+report.Registry.String()+" is the registry that you mean")
+		report.Assumptions = append(report.Assumptions, "that "+report.Registry.String()+" is the intended registry")
 	}
 	if checkpoint == nil {
-		report.OnTrust = append(report.OnTrust, "that this is all of the log: there is no checkpoint")
+		report.Assumptions = append(report.Assumptions, "that the log is complete: there is no checkpoint")
 		return report, nil
 	}
-	return report, a.hold(checkpoint, &report)
+	return report, a.checkCheckpoint(checkpoint, &report)
 }
 
-// hold checks the checkpoint.
-func (a *Auditor) hold(checkpoint []byte, report *Report) error {
+// checkCheckpoint checks the signature of the checkpoint and its root.
+func (a *Auditor) checkCheckpoint(checkpoint []byte, report *Report) error {
 	const op = "registry.audit"
-	verifier, err := a.verifier(report)
+	verifier, err := a.trust.verifier(report.Registry)
 	if err != nil {
 		return err
 	}
-	says, err := tree.ParseCheckpoint(checkpoint, verifier)
+	signed, err := tree.ParseCheckpoint(checkpoint, verifier)
 	if err != nil {
 		return fault.WrapKind(op, fault.IntegrityFail, err)
 	}
-	root, known := a.roots[says.Size]
+	root, known := a.rootAtCheckpoint[signed.Size]
 	switch {
-	case says.Size > a.leaves.Size():
-		return fault.New(op, fault.IntegrityFail, "the checkpoint covers %d versions, and there are only %d", says.Size, a.leaves.Size())
-	case !known || root != says.Root:
-		return fault.New(op, fault.IntegrityFail, "the versions are not those that the checkpoint was signed for")
+	case signed.Size > a.frontier.Size():
+		return fault.New(op, fault.IntegrityFail, "the checkpoint covers %d versions, but there are only %d", signed.Size, a.frontier.Size())
+	case !known || root != signed.Root:
+		return fault.New(op, fault.IntegrityFail, "the versions do not match the signed checkpoint")
 	}
-	report.Signed = says.Size
-	report.Claims = append(report.Claims, "the checkpoint is signed by the log's key, and its tree is that of the versions")
+	report.Signed = signed.Size
+	report.Claims = append(report.Claims, "the checkpoint is signed by the log's key, and its tree matches the versions")
 	return nil
 }
 
-// auditPruned verifies a log whose oldest versions were given up: that it was
-// said so, under the log's key, and everything that is left.
-func auditPruned(ctx context.Context, from Journal, trust Trust, head ledger.Head, err error) (Report, error) {
-	if err != nil {
-		return Report{}, err
-	}
-	a := NewAuditor(trust, 0)
-	report := Report{Head: head}
-	if trust.Key == "" { // then nothing tells what was pruned from what is missing
-		_, err := a.verifier(&report)
-		return Report{}, err
-	}
-	w, first, err := beginRound(ctx, from, func(registry b3.Address) (note.Verifier, error) {
-		report.Registry = registry
-		return a.verifier(&report)
-	})
-	if err != nil {
-		return Report{}, err
-	}
-	if trust.Registry != nil && report.Registry != *trust.Registry {
-		return Report{}, otherRegistry(report.Registry)
-	}
-	report.First, report.Signed = first, w.full
-	err = from.Scan(ctx, first, func(record ledger.Record) error {
-		report.Versions++
-		if err := w.step(record); err != nil {
-			return fault.WrapKind("registry.audit", fault.IntegrityFail, err)
-		}
-		return nil
-	})
-	report.Claims = []string{
-		"that older versions are gone was said and signed before they went",
-		"every version that is left follows the one before it",
-		"the checkpoint that covers them is signed by the log's key",
-		"every version after it was approved by enough of those who were signers at its time",
-	}
-	return report, err
-}
-
-// verifier is that of the key that is trusted. There is no other: a key that
+// verifier returns the verifier of the trusted key. There is no other: a key that
 // came with the log proves nothing about it.
-func (a *Auditor) verifier(report *Report) (note.Verifier, error) {
-	if a.trust.Key == "" {
-		return nil, &fault.Error{Op: "registry.audit", Kind: fault.Malformed, Detail: "there is no key to check the checkpoint with",
+func (t Trust) verifier(registry b3.Address) (note.Verifier, error) {
+	if t.Key == "" {
+		return nil, &fault.Error{Op: "registry.audit", Kind: fault.Malformed, Detail: "there is no key to verify the checkpoint with",
 			Next: "Give the log's verifier key, as GET /registry/key or `micronode registry init` has shown it."}
 	}
-	verifier, err := tree.NewVerifier(a.trust.Key)
+	verifier, err := tree.NewVerifier(t.Key)
 	if err != nil {
 		return nil, err
 	}
-	if verifier.Name() != tree.Origin(report.Registry) {
-		return nil, fault.New("registry.audit", fault.IntegrityFail, "the key is that of %s, and the log is %s", verifier.Name(), tree.Origin(report.Registry))
+	if verifier.Name() != tree.Origin(registry) {
+		return nil, fault.New("registry.audit", fault.IntegrityFail, "the key belongs to %s, but the log is %s", verifier.Name(), tree.Origin(registry))
 	}
 	return verifier, nil
 }
 
-// CheckpointSize is how many versions a checkpoint claims to cover, before
-// anybody has checked it.
+// CheckpointSize returns how many versions a checkpoint claims to cover. It does
+// not verify the checkpoint.
 func CheckpointSize(checkpoint []byte) (uint64, error) { return tree.ClaimedSize(checkpoint) }
 
 // VerifyFolder verifies the log in the folder of a node that does not run.
@@ -209,43 +175,82 @@ func VerifyFolder(ctx context.Context, folder string, trust Trust, progress func
 	}
 	defer func() { _ = files.Close() }() // nothing was written
 	if found := files.Opened().Damaged; len(found) > 0 {
-		return Report{}, fault.New(op, fault.IntegrityFail, "%s", found[0].Error()) // also what a checkpoint covers and the log does not hold any more
+		return Report{}, fault.New(op, fault.IntegrityFail, "%s", found[0].Error()) // includes versions that a checkpoint covers and the log no longer holds
 	}
-	head, err := files.Head(ctx)
-	if err != nil {
-		return Report{}, err
-	}
-	if _, first, err := files.Pruned(ctx); err != nil || first > 0 {
-		return auditPruned(ctx, files, trust, head, err)
-	}
-	kept, err := files.LoadCheckpoint(ctx, head.Version+1)
-	if err != nil && !errors.Is(err, fault.NotFound) {
-		return Report{}, err
-	}
-	a := NewAuditor(trust, kept.Size)
-	err = files.Scan(ctx, 0, func(record ledger.Record) error {
-		if progress != nil {
-			progress(record.Version+1, head.Version+1)
-		}
-		return a.Add(record.Header, record.Payload, record.Preconditions)
-	})
-	if err != nil {
-		return Report{}, err
-	}
-	return a.finishFolder(kept)
+	return VerifyLog(ctx, files, trust, progress)
 }
 
-// finishFolder holds the versions against the checkpoint of the folder. Without
-// a key to trust, the checkpoint proves nothing, and is left aside.
-func (a *Auditor) finishFolder(kept journal.Checkpoint) (Report, error) {
-	if a.trust.Key != "" {
-		return a.Finish(kept.Note)
+// VerifyLog verifies everything that is left of a log, on any storage. The log must
+// not be written meanwhile.
+func VerifyLog(ctx context.Context, from Journal, trust Trust, progress func(done, total uint64)) (Report, error) {
+	head, err := from.Head(ctx)
+	if err != nil {
+		return Report{}, err
 	}
-	report, err := a.Finish(nil)
-	if err == nil && kept.Note != nil {
-		report.OnTrust[len(report.OnTrust)-1] = "that this is all of the log: no key was given to check its checkpoint with"
+	_, first, err := from.Pruned(ctx)
+	if err != nil {
+		return Report{}, asIntegrityError(err)
 	}
-	return report, err
+	var key verifierLookup
+	if trust.Key != "" || first > 0 { // where versions are gone, only a signed note tells pruned from missing
+		key = trust.verifier
+	}
+	w, err := newVerification(ctx, from, key)
+	if err != nil {
+		return Report{}, err
+	}
+	if trust.Registry != nil && w.registry != *trust.Registry {
+		return Report{}, registryMismatch(w.registry)
+	}
+	err = from.Scan(ctx, w.first, func(record ledger.Record) error {
+		if progress != nil {
+			progress(record.Version+1-w.first, head.Version+1-w.first)
+		}
+		return w.step(ctx, record)
+	})
+	if err == nil {
+		err = w.finish(ctx, func() error { return ctx.Err() })
+	}
+	if err == nil {
+		err = w.derivedDamage
+	}
+	if fault.KindOf(err) == fault.Expired { // nothing prunes meanwhile, so the version is missing
+		err = fault.WrapKind("registry.audit", fault.IntegrityFail, err)
+	}
+	if err != nil {
+		return Report{}, asIntegrityError(err)
+	}
+	return w.report(trust, head), nil
+}
+
+// report makes the report of a finished verification.
+func (w *verification) report(trust Trust, head ledger.Head) Report {
+	r := Report{Registry: w.registry, Head: head, Versions: w.tree.Size() - w.first, First: w.first}
+	if w.first > 0 {
+		r.Claims = append(r.Claims, "the pruning of older versions was signed before they were removed")
+	}
+	r.Claims = append(r.Claims, "every version follows the one before it", "every version was approved by a quorum of the signers of its time")
+	if w.base != nil && w.base.size > w.first {
+		r.Claims = append(r.Claims, fmt.Sprintf("every operation from version %d on applies to the state before it", w.base.size))
+		r.Assumptions = append(r.Assumptions, fmt.Sprintf("the state before version %d: it was pruned", w.base.size))
+	} else {
+		r.Claims = append(r.Claims, "every operation applies to the state before it")
+	}
+	if trust.Registry != nil {
+		r.Claims = append(r.Claims, "this is the requested registry")
+	} else {
+		r.Assumptions = append(r.Assumptions, "that "+w.registry.String()+" is the intended registry")
+	}
+	switch {
+	case len(w.roots) > 0:
+		r.Signed = w.roots[len(w.roots)-1].size
+		r.Claims = append(r.Claims, "every checkpoint is signed by the log's key, and its tree matches the versions")
+	case w.verifier != nil:
+		r.Assumptions = append(r.Assumptions, "that the log is complete: there is no checkpoint")
+	default:
+		r.Assumptions = append(r.Assumptions, "that the log is complete: no key was given to verify its checkpoint")
+	}
+	return r
 }
 
 func isFolder(path string) bool {

@@ -18,29 +18,30 @@ import (
 	"micronode/fault"
 	"micronode/internal/registry/journal"
 	"micronode/internal/registry/tree"
+	"micronode/internal/testkit"
 )
 
-// A folder is verified from outside with what one trusts, and the report says
-// what nobody has vouched for.
+// A folder is verified offline with the given trust, and the report says what was
+// not verified.
 func TestAFolderIsVerified(t *testing.T) {
 	persist := t.TempDir()
 	folder := filepath.Join(persist, "registry")
 	kept, err := Storage{}.InFolder(folder)
-	must(t, err)
-	h := open(t, on(kept))
+	testkit.Must(t, err)
+	h := startRegistry(t, withJournal(kept))
 	begun := h.init()
 	h.grow(20)
 	h.close()
 	other := b3.Of([]byte("another registry"))
 	foreign, err := tree.NewSigner(alice.key, tree.Origin(begun.Registry))
-	must(t, err)
+	testkit.Must(t, err)
 	elsewhere, err := tree.NewSigner(logKey, tree.Origin(other))
-	must(t, err)
+	testkit.Must(t, err)
 	for _, check := range []struct {
 		what  string
 		trust Trust
 		kind  fault.Kind
-		open  int // what nobody vouches for
+		open  int // number of assumptions
 	}{
 		{"everything", Trust{&begun.Registry, begun.Key}, 0, 0},
 		{"the key", Trust{nil, begun.Key}, 0, 1},
@@ -60,7 +61,7 @@ func TestAFolderIsVerified(t *testing.T) {
 		if fault.KindOf(err) != check.kind {
 			t.Errorf("trusting %s: %v", check.what, err)
 		}
-		if err == nil && (len(report.OnTrust) != check.open || report.Versions != 20 || report.Head.Version != 19 || report.Registry != begun.Registry || len(report.Claims) < 3) {
+		if err == nil && (len(report.Assumptions) != check.open || report.Versions != 20 || report.Head.Version != 19 || report.Registry != begun.Registry || len(report.Claims) < 3) {
 			t.Errorf("trusting %s: %+v", check.what, report)
 		}
 	}
@@ -75,23 +76,23 @@ func TestAFolderIsVerified(t *testing.T) {
 	}
 }
 
-// A log that was pruned is verified as far as it goes: that it was pruned must
-// have been said, by the right key.
+// What is left of a pruned log is verified: there must be a note about the pruning,
+// signed by the right key.
 func TestAPrunedFolderIsVerified(t *testing.T) {
 	folder := t.TempDir()
-	h := open(t, on(files(t, folder)), with(func(c *Config) { c.Storage.Retain = 20 }))
+	h := startRegistry(t, withJournal(openFiles(t, folder)), withConfig(func(c *Config) { c.Storage.Retain = 20 }))
 	begun := h.initOne()
 	h.grow(600)
-	must(t, h.keepCheckpoint(t.Context(), h.view.Load()))
-	must(t, h.pruneTo(t.Context(), order{below: 512, size: 600}))
-	must(t, h.pruneTo(t.Context(), order{below: 512, size: 600})) // once is enough
+	testkit.Must(t, h.saveCheckpoint(t.Context(), h.view.Load()))
+	testkit.Must(t, h.pruneTo(t.Context(), pruneOrder{below: 512, size: 600}))
+	testkit.Must(t, h.pruneTo(t.Context(), pruneOrder{below: 512, size: 600})) // once is enough
 	_, first, err := h.journal.Pruned(t.Context())
-	must(t, err)
+	testkit.Must(t, err)
 	h.grow(610)
 	h.close()
 	trust := Trust{&begun.Registry, begun.Key}
 	report, err := VerifyFolder(t.Context(), folder, trust, nil)
-	if err != nil || report.First != first || first == 0 || report.Signed == 0 || report.Head.Version != 609 || report.Versions != 610-first || len(report.Claims) != 4 {
+	if err != nil || report.First != first || first == 0 || report.Signed == 0 || report.Head.Version != 609 || report.Versions != 610-first || len(report.Claims) != 6 {
 		t.Fatalf("verified as %+v, %v", report, err)
 	}
 	other := b3.Of([]byte("another registry"))
@@ -106,20 +107,20 @@ func TestAPrunedFolderIsVerified(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	damage(t, folder, "segments", func(segment []byte) { segment[3000] ^= 1 })
+	damageFile(t, folder, "segments", func(segment []byte) { segment[3000] ^= 1 })
 	if _, err := VerifyFolder(t.Context(), folder, trust, nil); fault.KindOf(err) != fault.IntegrityFail {
 		t.Errorf("damaged: %v", err)
 	}
-	must(t, os.RemoveAll(filepath.Join(folder, "checkpoints")))
-	must(t, os.Mkdir(filepath.Join(folder, "checkpoints"), 0o700))
+	testkit.Must(t, os.RemoveAll(filepath.Join(folder, "checkpoints")))
+	testkit.Must(t, os.Mkdir(filepath.Join(folder, "checkpoints"), 0o700))
 	if _, err := VerifyFolder(t.Context(), folder, trust, nil); err == nil {
 		t.Error("without a checkpoint nobody can know, and yet it was verified")
 	}
 }
 
-// A checkpoint that does not fit the versions is not taken for one that does.
+// A checkpoint that does not match the versions is refused.
 func TestACheckpointThatDoesNotFit(t *testing.T) {
-	h := open(t)
+	h := startRegistry(t)
 	begun := h.init()
 	h.grow(5)
 	early := h.call("GET", "/registry/log/checkpoint", nil, nil, 200)
@@ -129,17 +130,14 @@ func TestACheckpointThatDoesNotFit(t *testing.T) {
 		a := NewAuditor(Trust{nil, begun.Key}, size)
 		for number := range versions {
 			r, err := h.journal.Read(t.Context(), number)
-			must(t, err)
-			must(t, a.Add(r.Header, r.Payload, r.Preconditions))
-		}
-		if a.Size() != versions {
-			t.Errorf("it has seen %d", a.Size())
+			testkit.Must(t, err)
+			testkit.Must(t, a.Add(r.Header, r.Payload, r.Preconditions))
 		}
 		_, err := a.Finish(note)
 		return err
 	}
-	must(t, audit(5, 8, early))
-	must(t, audit(8, 8, late))
+	testkit.Must(t, audit(5, 8, early))
+	testkit.Must(t, audit(8, 8, late))
 	if err := audit(8, 5, late); fault.KindOf(err) != fault.IntegrityFail {
 		t.Errorf("a checkpoint of more than there is: %v", err)
 	}
@@ -149,24 +147,24 @@ func TestACheckpointThatDoesNotFit(t *testing.T) {
 	if size, err := CheckpointSize(late); err != nil || size != 8 {
 		t.Errorf("it claims %d, %v", size, err)
 	}
-	p := h.proposed([]json.RawMessage{name("more", "1")})
-	if message, err := Inspect(p.SignThis); err != nil || message.ProposalID != p.ProposalID {
+	p := h.proposeApproved([]json.RawMessage{putName("more", "1")})
+	if message, err := ParseApprovalMessage(p.SignThis); err != nil || message.ProposalID != p.ProposalID {
 		t.Errorf("it asks to sign %+v, %v", message, err)
 	}
 }
 
-// What tools read that we did not write: the key, the tiles, the entries, with
-// what may be kept of them and for how long.
+// What independent tools read: the key, the tiles, the entries, with what may be
+// cached of them and for how long.
 func TestReadByTools(t *testing.T) {
-	h := open(t)
+	h := startRegistry(t)
 	begun := h.initOne()
 	h.grow(300)
 	var key client.RegistryLogKey
-	h.call("GET", "/registry/key", dressed{header: http.Header{"Accept": {"application/json"}}}, &key, 200)
+	h.call("GET", "/registry/key", rawBody{header: http.Header{"Accept": {"application/json"}}}, &key, 200)
 	if key.Key != begun.Key || key.Registry != begun.Registry || key.Origin != tree.Origin(begun.Registry) {
 		t.Errorf("the key is %+v", key)
 	}
-	plain := h.call("GET", "/registry/key", dressed{header: http.Header{"Accept": {"text/plain"}}}, nil, 200)
+	plain := h.call("GET", "/registry/key", rawBody{header: http.Header{"Accept": {"text/plain"}}}, nil, 200)
 	if string(plain) != begun.Key+"\n" {
 		t.Errorf("the key in plain text is %q", plain)
 	}
@@ -185,12 +183,12 @@ func TestReadByTools(t *testing.T) {
 			t.Errorf("entries %s: %d of them, %v", path, len(entries), err)
 		}
 	}
-	h.refused("GET", "/registry/log/tile/entries/001", nil, "NotFound")
-	h.refused("GET", "/registry/log/tile/0/001", nil, "NotFound")
-	h.refused("GET", "/registry/log/tile/0/1", nil, "Malformed")
-	h.refused("GET", "/registry/bundle/300", nil, "NotFound")
-	h.refused("GET", "/registry/bundle/x", nil, "Malformed")
-	h.refused("GET", "/registry/18446744073709551615", nil, "Malformed")
+	h.expectRefusal("GET", "/registry/log/tile/entries/001", nil, "NotFound")
+	h.expectRefusal("GET", "/registry/log/tile/0/001", nil, "NotFound")
+	h.expectRefusal("GET", "/registry/log/tile/0/1", nil, "Malformed")
+	h.expectRefusal("GET", "/registry/bundle/300", nil, "NotFound")
+	h.expectRefusal("GET", "/registry/bundle/x", nil, "Malformed")
+	h.expectRefusal("GET", "/registry/18446744073709551615", nil, "Malformed")
 	var few client.RegistryVersion
 	if h.call("GET", "/registry/7?items=false", nil, &few, 200); len(few.Items) != 0 || len(few.Ops) != 1 {
 		t.Errorf("without items it is %+v", few)
@@ -200,13 +198,13 @@ func TestReadByTools(t *testing.T) {
 	}
 }
 
-// What never changes may be kept for ever, the head must be asked for again,
-// and who has it is told in few words.
+// What never changes may be cached for ever; the head must be revalidated, and the
+// answer to that is 304 if it has not changed.
 func TestWhatMayBeKept(t *testing.T) {
-	h := open(t)
+	h := startRegistry(t)
 	h.init()
-	h.change(name("docs", "1"))
-	for path, kept := range map[string]string{"/registry/1": immutable, "/registry/log/tile/0/000.p/2": immutable,
+	h.commitChange(putName("docs", "1"))
+	for path, kept := range map[string]string{"/registry/1": immutableCacheControl, "/registry/log/tile/0/000.p/2": immutableCacheControl,
 		"/registry/head": "no-cache", "/registry/head?again": "no-cache", "/registry/log/checkpoint": "no-cache", "/registry/bundle/1": "no-cache"} {
 		first := h.fetch(path, "")
 		if first.StatusCode != 200 || first.Header.Get("Cache-Control") != kept {
@@ -221,39 +219,39 @@ func TestWhatMayBeKept(t *testing.T) {
 		}
 	}
 	tag := h.fetch("/registry/head", "").Header.Get("Etag")
-	h.change(name("docs", "2"))
+	h.commitChange(putName("docs", "2"))
 	if again := h.fetch("/registry/head", tag); again.StatusCode != 200 || again.Header.Get("Etag") == tag {
 		t.Error("the head has changed, and nobody is told")
 	}
 }
 
-func (h *house) fetch(path, tag string) *http.Response {
-	h.t.Helper()
-	request, err := http.NewRequestWithContext(h.ctx(), "GET", h.url+path, nil)
-	must(h.t, err)
+func (r *testRegistry) fetch(path, tag string) *http.Response {
+	r.t.Helper()
+	request, err := http.NewRequestWithContext(r.ctx(), "GET", r.url+path, nil)
+	testkit.Must(r.t, err)
 	if tag != "" {
 		request.Header.Set("If-None-Match", tag)
 	}
-	response, err := h.client.Do(request)
-	must(h.t, err)
+	response, err := r.client.Do(request)
+	testkit.Must(r.t, err)
 	_, err = io.Copy(io.Discard, response.Body)
-	must(h.t, err)
-	must(h.t, response.Body.Close())
+	testkit.Must(r.t, err)
+	testkit.Must(r.t, response.Body.Close())
 	return response
 }
 
-// Every version can be read with its items, however long ago it was and whether
-// a checkpoint is near or not.
+// Every version can be read with its items, however old it is and whether a
+// checkpoint is near or not.
 func TestOldVersions(t *testing.T) {
 	folder := t.TempDir()
-	h := open(t, on(files(t, folder)), func(s *Spec) { s.Key = alice.key })
+	h := startRegistry(t, withJournal(openFiles(t, folder)), func(s *Spec) { s.Key = alice.key })
 	h.init()
 	h.grow(20)
-	must(t, h.keepCheckpoint(t.Context(), h.view.Load()))
+	testkit.Must(t, h.saveCheckpoint(t.Context(), h.view.Load()))
 	h.grow(40)
 	h.close()
-	for what, key := range map[string]setting{"the same key": func(s *Spec) { s.Key = alice.key }, "another key": func(s *Spec) { s.Key = logKey }} {
-		again := open(t, on(files(t, folder)), key)
+	for what, key := range map[string]option{"the same key": func(s *Spec) { s.Key = alice.key }, "another key": func(s *Spec) { s.Key = logKey }} {
+		again := startRegistry(t, withJournal(openFiles(t, folder)), key)
 		for _, number := range []int{0, 5, 19, 20, 25, 39} {
 			var v client.RegistryVersion
 			if again.call("GET", fmt.Sprintf("/registry/%d", number), nil, &v, 200); len(v.Items) != number+1 {
@@ -264,21 +262,20 @@ func TestOldVersions(t *testing.T) {
 	}
 }
 
-// A log that is damaged behind its last checkpoint opens as far as it is right,
-// for reading.
+// A damaged log without a checkpoint opens up to the damage, for reading.
 func TestOpenedAsFarAsItIsRight(t *testing.T) {
 	folder := t.TempDir()
-	h := open(t, on(files(t, folder)))
+	h := startRegistry(t, withJournal(openFiles(t, folder)))
 	h.init()
 	h.grow(40)
 	h.close()
 	entries, err := os.ReadDir(filepath.Join(folder, "checkpoints"))
-	must(t, err)
+	testkit.Must(t, err)
 	for _, e := range entries {
-		must(t, os.Remove(filepath.Join(folder, "checkpoints", e.Name())))
+		testkit.Must(t, os.Remove(filepath.Join(folder, "checkpoints", e.Name())))
 	}
-	damage(t, folder, "segments", func(segment []byte) { segment[20_000] ^= 1 })
-	again := open(t, on(files(t, folder)))
+	damageFile(t, folder, "segments", func(segment []byte) { segment[20_000] ^= 1 })
+	again := startRegistry(t, withJournal(openFiles(t, folder)))
 	head, ok := again.Head()
 	if !ok || head.Version >= 39 {
 		t.Fatalf("the head is %d, %t", head.Version, ok)
@@ -288,17 +285,17 @@ func TestOpenedAsFarAsItIsRight(t *testing.T) {
 		t.Errorf("the verdict is %+v", v)
 	}
 	again.call("GET", "/registry/head", nil, nil, 200)
-	p := again.proposed([]json.RawMessage{name("more", "1")}, alice, bob)
-	again.turnedAway("commit", "POST", "/registry/commit/"+p.ProposalID, nil, "IntegrityFail")
+	p := again.proposeApproved([]json.RawMessage{putName("more", "1")}, alice, bob)
+	again.expectWriteRefused("commit", "POST", "/registry/commit/"+p.ProposalID, nil, "IntegrityFail")
 }
 
 // Two registries at once on one storage lose races against each other, and
 // neither loses a commit.
 func TestRacesBetweenRegistries(t *testing.T) {
-	j := inMemory()
-	a := open(t, on(common{j}), shared)
+	j := newRAMJournal()
+	a := startRegistry(t, withJournal(sharedJournal{j}), withSharedStorage)
 	a.init()
-	b := open(t, on(common{j}), shared)
+	b := startRegistry(t, withJournal(sharedJournal{j}), withSharedStorage)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -315,7 +312,7 @@ func TestRacesBetweenRegistries(t *testing.T) {
 		y, _ := b.Head()
 		return x == y && x.Version == 120
 	})
-	if a.count("commit_cas_fail_total")+b.count("commit_cas_fail_total") == 0 {
+	if a.metricSum("commit_cas_fail_total")+b.metricSum("commit_cas_fail_total") == 0 {
 		t.Log("nobody lost a race this time")
 	}
 	var ids []string
@@ -325,46 +322,46 @@ func TestRacesBetweenRegistries(t *testing.T) {
 	if len(ids) != 121 || !slices.IsSorted(ids) {
 		t.Errorf("there are %d items", len(ids))
 	}
-	must(t, b.verifyRound(t.Context()))
+	b.mustVerify()
 }
 
-// tiles is a journal that has tiles of the lowest level, and nothing else.
-type tiles struct {
+// tilesJournal is a journal that has tiles of the lowest level only.
+type tilesJournal struct {
 	Journal
 	tile []byte
 }
 
-func (j tiles) LoadTile(ctx context.Context, at journal.TileID) ([]byte, error) {
+func (j tilesJournal) LoadTile(ctx context.Context, at journal.TileID) ([]byte, error) {
 	if at.Level == 0 {
 		return j.tile, nil
 	}
 	return j.Journal.LoadTile(ctx, at)
 }
 
-// A tile that was not kept is made again from those below it, and those from
-// the records.
+// A tile that is not stored is rebuilt from those below it, and those from the
+// records.
 func TestTilesAreMadeAgain(t *testing.T) {
-	r := &Registry{journal: tiles{inMemory(), bytes.Repeat([]byte{7}, tree.TileSize)}}
+	r := &Registry{journal: tilesJournal{newRAMJournal(), bytes.Repeat([]byte{7}, tree.TileSize)}}
 	above, err := r.loadTile(t.Context(), tree.TileID{Level: 1, N: 3})
-	must(t, err)
-	folded, err := tree.Fold(r.journal.(tiles).tile)
-	must(t, err)
+	testkit.Must(t, err)
+	folded, err := tree.Fold(r.journal.(tilesJournal).tile)
+	testkit.Must(t, err)
 	if !bytes.Equal(above, bytes.Repeat(folded[:], tree.TileWidth)) {
 		t.Error("made as something else")
 	}
-	r.journal = tiles{inMemory(), []byte("no tile")}
+	r.journal = tilesJournal{newRAMJournal(), []byte("no tile")}
 	if _, err := r.loadTile(t.Context(), tree.TileID{Level: 1}); err == nil {
 		t.Error("made of what is no tile")
 	}
 
 	folder := t.TempDir()
-	h := open(t, on(files(t, folder)))
+	h := startRegistry(t, withJournal(openFiles(t, folder)))
 	begun := h.initOne()
 	h.grow(300)
 	kept := h.call("GET", "/registry/log/tile/0/000", nil, nil, 200)
 	h.close()
-	must(t, os.RemoveAll(filepath.Join(folder, "tiles")))
-	again := open(t, on(files(t, folder)))
+	testkit.Must(t, os.RemoveAll(filepath.Join(folder, "tiles")))
+	again := startRegistry(t, withJournal(openFiles(t, folder)))
 	if made := again.call("GET", "/registry/log/tile/0/000", nil, nil, 200); !bytes.Equal(made, kept) {
 		t.Error("the tile is another one")
 	}
@@ -373,5 +370,30 @@ func TestTilesAreMadeAgain(t *testing.T) {
 	}
 	if _, err := again.loadTile(t.Context(), tree.TileID{N: 1}); fault.KindOf(err) != fault.NotFound {
 		t.Errorf("a tile that is not full: %v", err)
+	}
+}
+
+// A log from which more versions were pruned than a tile of the second level covers: the
+// root no longer depends on the tiles below that one, and still each must be right.
+func TestTilesFarBelowAreVerified(t *testing.T) {
+	const first = tree.TileWidth*tree.TileWidth + tree.TileWidth
+	kept := journal.NewRAM(journal.RAMSpec{})
+	w := &verification{journal: kept, first: first, tree: tree.New(tileLoader(kept))}
+	for n := range first {
+		w.tree.Append(tree.LeafHash(fmt.Append(nil, n)))
+	}
+	tiles := w.tree.Unsaved()
+	for _, tile := range tiles {
+		testkit.Must(t, kept.SaveTile(t.Context(), tileID(tile.ID), tile.Data))
+	}
+	w.tree.MarkSaved(len(tiles))
+	finish := func() error { return w.finish(t.Context(), func() error { return nil }) }
+	testkit.Must(t, finish())
+
+	edited := bytes.Clone(tiles[7].Data)
+	edited[4000] ^= 1
+	testkit.Must(t, kept.SaveTile(t.Context(), tileID(tiles[7].ID), edited))
+	if err := finish(); tiles[7].ID.Level != 0 || fault.KindOf(err) != fault.IntegrityFail {
+		t.Errorf("%+v is not right, and the verification says %v", tiles[7].ID, err)
 	}
 }

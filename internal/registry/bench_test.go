@@ -2,21 +2,23 @@ package registry
 
 import (
 	"fmt"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"micronode/internal/registry/ledger"
+	"micronode/internal/testkit"
 )
 
 // What a commit costs here, from an approved proposal to the new head: without
 // HTTP, in memory. The proposals are made beforehand.
 func BenchmarkCommit(b *testing.B) {
-	h := open(b, with(func(c *Config) { c.MaxProposals, c.Storage.RAMBytes = 1<<16, 8<<30 }))
+	h := startRegistry(b, withConfig(func(c *Config) { c.MaxProposals, c.Storage.RAMBytes = 1<<16, 8<<30 }))
 	h.init()
 	ids := make([]string, b.N)
 	for i := range ids {
-		ids[i] = h.approvedDirectly(fmt.Sprintf("n%d", i))
+		ids[i] = h.approveDirectly(fmt.Sprintf("n%d", i))
 	}
 	b.ReportAllocs()
 	b.ResetTimer()
@@ -35,19 +37,19 @@ func BenchmarkCommit(b *testing.B) {
 	all.Wait()
 }
 
-// approvedDirectly puts an approved proposal on the docket, as the handlers do.
-func (h *house) approvedDirectly(id string) string {
-	h.t.Helper()
-	state := h.view.Load().state
-	wanted, err := ledger.DecodeRequest(fmt.Appendf(nil, `{"schema_version":"1.0.0","ops":[%s]}`, name(id, "1")))
-	must(h.t, err)
-	p, err := h.lodge(h.ctx(), "test", 0, proposing(wanted))
-	must(h.t, err)
+// approveDirectly adds an approved proposal to the pending ones, as the handlers do.
+func (r *testRegistry) approveDirectly(id string) string {
+	r.t.Helper()
+	state := r.view.Load().state
+	wanted, err := ledger.DecodeRequest(fmt.Appendf(nil, `{"schema_version":"1.0.0","ops":[%s]}`, putName(id, "1")))
+	testkit.Must(r.t, err)
+	p, err := r.submitProposal(r.ctx(), netip.Addr{}, "test", 0, proposalFrom(wanted))
+	testkit.Must(r.t, err)
 	for _, s := range []signer{alice, bob}[:min(2, state.Signers().M)] {
-		a := ledger.Approve(p.SignThis, s.key, s.id, h.now())
-		must(h.t, p.Check(state, a, h.now(), h.spec.Skew))
-		_, err := h.hand(bandApprovals, 1, newJob(h.ctx(), func(c *committer, _ *job) outcome { return c.approve(p.ID, a) }))
-		must(h.t, err)
+		a := ledger.Approve(p.SignThis, s.key, s.id, r.now())
+		testkit.Must(r.t, p.Check(state, a, r.now(), r.spec.Skew))
+		_, err := r.submit(bandApprovals, 1, newJob(r.ctx(), func(c *committer, _ *job) outcome { return c.addApproval(p.ID, a) }))
+		testkit.Must(r.t, err)
 	}
 	return p.ID
 }

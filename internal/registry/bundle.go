@@ -11,7 +11,7 @@ import (
 
 func (r *Registry) serveBundle(w http.ResponseWriter, req *http.Request) error {
 	const op = "registry.bundle"
-	v, err := r.current(op)
+	v, err := r.currentView(op)
 	if err != nil {
 		return err
 	}
@@ -19,39 +19,39 @@ func (r *Registry) serveBundle(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if version >= v.next() {
-		return fault.New(op, fault.NotFound, "there is no version %d yet; the last one is %d", version, v.next()-1)
+	if version >= v.nextVersion() {
+		return fault.New(op, fault.NotFound, "there is no version %d yet; the last one is %d", version, v.nextVersion()-1)
 	}
-	document, err := r.bundle(req.Context(), v, version)
+	document, err := r.makeBundle(req.Context(), v, version)
 	if err != nil {
 		return fault.Wrap(op, err)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-cache") // the same version has another checkpoint tomorrow
+	w.Header().Set("Cache-Control", "no-cache") // the same version gets another checkpoint later
 	_, err = w.Write(document)
 	return err
 }
 
-// bundle puts a version together with everything that proves it.
-func (r *Registry) bundle(ctx context.Context, v *view, version uint64) ([]byte, error) {
-	note, err := r.checkpoint(v)
+// makeBundle makes the bundle of a version: the version and everything that proves it.
+func (r *Registry) makeBundle(ctx context.Context, v *view, version uint64) ([]byte, error) {
+	note, err := r.signedCheckpoint(v)
 	if err != nil {
 		return nil, err
 	}
-	signer, err := r.notary(v.state.Registry())
+	signer, err := r.logSigner(v.state.Registry())
 	if err != nil {
 		return nil, err
 	}
-	record, err := r.record(ctx, v, version)
+	record, err := r.readRecord(ctx, v, version)
 	if err != nil {
 		return nil, err
 	}
-	header, err := record.Decode()
+	header, err := record.DecodeHeader()
 	if err != nil {
 		return nil, err
 	}
-	parts := bundle.Parts{Registry: v.state.Registry(), Key: signer.VerifierKey(), Checkpoint: note}
-	if parts.Version, err = proven(ctx, v, record); err != nil {
+	parts := bundle.Contents{Registry: v.state.Registry(), Key: signer.VerifierKey(), Checkpoint: note}
+	if parts.Version, err = proveEntry(ctx, v, record); err != nil {
 		return nil, err
 	}
 	if parts.Consistency, err = v.tree.ProveConsistency(ctx, version+1, v.tree.Size()); err != nil {
@@ -61,7 +61,7 @@ func (r *Registry) bundle(ctx context.Context, v *view, version uint64) ([]byte,
 		if change.Version > header.SignersVersion {
 			break
 		}
-		entry, err := proven(ctx, v, change)
+		entry, err := proveEntry(ctx, v, change)
 		if err != nil {
 			return nil, err
 		}
@@ -70,17 +70,17 @@ func (r *Registry) bundle(ctx context.Context, v *view, version uint64) ([]byte,
 	return bundle.Make(parts)
 }
 
-// proven is a record with the proof that it is in the log.
-func proven(ctx context.Context, v *view, record ledger.Record) (bundle.Entry, error) {
+// proveEntry returns a record with the proof that it is in the log.
+func proveEntry(ctx context.Context, v *view, record ledger.Record) (bundle.Entry, error) {
 	proof, err := v.tree.ProveInclusion(ctx, record.Version, v.tree.Size())
 	return bundle.Entry{Record: record, Inclusion: proof}, err
 }
 
-// BundleReport is what a bundle was found to prove.
+// BundleReport is what a bundle proves.
 type BundleReport = bundle.Report
 
-// VerifyBundle checks a bundle, with nothing but what is in it and what is
-// trusted beforehand.
+// VerifyBundle verifies a bundle, using only its contents and what is trusted
+// beforehand.
 func VerifyBundle(data []byte, trust Trust) (BundleReport, error) {
 	return bundle.Verify(data, bundle.Trust{Registry: trust.Registry, Key: trust.Key})
 }

@@ -1,9 +1,11 @@
 package registry
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,66 +14,67 @@ import (
 	"micronode/fault"
 	"micronode/internal/registry/journal"
 	"micronode/internal/registry/ledger"
+	"micronode/internal/testkit"
 )
 
-// files opens the journal of a folder, in small segments.
-func files(t testing.TB, folder string) *journal.Files {
+// openFiles opens the journal of a folder, in small segments.
+func openFiles(t testing.TB, folder string) *journal.Files {
 	t.Helper()
 	j, err := journal.OpenFiles(journal.FilesSpec{Folder: folder, SegmentVersions: 256})
-	must(t, err)
+	testkit.Must(t, err)
 	return j
 }
 
-// grow commits names until the log has so many versions, without HTTP, many at
-// a time, so that they share syncs.
-func (h *house) grow(versions uint64) {
-	h.t.Helper()
-	head, _ := h.Head()
+// grow commits names until the log has the given number of versions, without HTTP,
+// many at a time, so that they share syncs.
+func (r *testRegistry) grow(versions uint64) {
+	r.t.Helper()
+	head, _ := r.Head()
 	var all sync.WaitGroup
 	for first := range uint64(32) {
 		all.Go(func() {
 			for n := head.Version + 1 + first; n < versions; n += 32 {
-				h.commitDirectly(fmt.Sprintf("n%d", n))
+				r.commitDirectly(fmt.Sprintf("n%d", n))
 			}
 		})
 	}
 	all.Wait()
-	if head, _ := h.Head(); head.Version+1 != versions {
-		h.t.Fatalf("grown to %d, want %d versions", head.Version+1, versions)
+	if head, _ := r.Head(); head.Version+1 != versions {
+		r.t.Fatalf("grown to %d, want %d versions", head.Version+1, versions)
 	}
 }
 
-// commitDirectly does what the handlers do.
-func (h *house) commitDirectly(id string) {
-	h.t.Helper()
-	_, err := h.Registry.Commit(h.ctx(), h.approvedDirectly(id))
-	must(h.t, err)
+// commitDirectly commits a name without HTTP, as the handlers do.
+func (r *testRegistry) commitDirectly(id string) {
+	r.t.Helper()
+	_, err := r.Registry.Commit(r.ctx(), r.approveDirectly(id))
+	testkit.Must(r.t, err)
 }
 
 // A log is opened from its last checkpoint, and is the same one.
 func TestReopenedFromACheckpoint(t *testing.T) {
 	folder := t.TempDir()
-	h := open(t, on(files(t, folder)))
+	h := startRegistry(t, withJournal(openFiles(t, folder)))
 	begun := h.init()
 	h.grow(300)
-	must(t, h.keepCheckpoint(t.Context(), h.view.Load()))
+	testkit.Must(t, h.saveCheckpoint(t.Context(), h.view.Load()))
 	h.grow(320)
 	before := h.call("GET", "/registry/300", nil, nil, 200)
 	note := h.view.Load().tree.Root()
 	h.close()
 
-	counted := &counting{Journal: files(t, folder)}
-	again := open(t, on(counted))
+	counted := &countingJournal{Journal: openFiles(t, folder)}
+	again := startRegistry(t, withJournal(counted))
 	if again.view.Load().tree.Root() != note {
 		t.Error("the tree is another after reopening")
 	}
-	if counted.opening > 300%256+1+20 {
-		t.Errorf("opening read %d records", counted.opening)
+	if counted.scannedAtOpen > 300%256+1+20 {
+		t.Errorf("opening read %d records", counted.scannedAtOpen)
 	}
 	if after := again.call("GET", "/registry/300", nil, nil, 200); string(before) != string(after) {
 		t.Errorf("version 300 was\n%s\nand is\n%s", before, after)
 	}
-	if head := again.change(name("more", "1")); head.Version != 320 {
+	if head := again.commitChange(putName("more", "1")); head.Version != 320 {
 		t.Errorf("the next version is %d", head.Version)
 	}
 	for _, version := range []int{0, 1, 255, 256, 299, 300, 320} {
@@ -80,68 +83,67 @@ func TestReopenedFromACheckpoint(t *testing.T) {
 			t.Errorf("version %d: %v", version, err)
 		}
 	}
-	must(t, again.verifyRound(t.Context()))
+	again.mustVerify()
 }
 
-// counting counts the records that are read.
-type counting struct {
+// countingJournal counts the records that are read.
+type countingJournal struct {
 	Journal
-	scanned atomic.Int64
-	opening int64 // of those, before anything ran
+	scanned       atomic.Int64
+	scannedAtOpen int64 // read before anything ran
 }
 
-func (c *counting) Scan(ctx context.Context, from uint64, visit func(ledger.Record) error) error {
+func (c *countingJournal) Scan(ctx context.Context, from uint64, visit func(ledger.Record) error) error {
 	return c.Journal.Scan(ctx, from, func(r ledger.Record) error {
 		c.scanned.Add(1)
 		return visit(r)
 	})
 }
 
-// A checkpoint of another key is not believed: the log is read from its
-// beginning instead.
+// A checkpoint of another key is not used: the log is read from version 0 instead.
 func TestACheckpointOfAnotherKeyIsNotUsed(t *testing.T) {
 	folder := t.TempDir()
-	h := open(t, on(files(t, folder)), func(s *Spec) { s.Key = alice.key })
+	h := startRegistry(t, withJournal(openFiles(t, folder)), func(s *Spec) { s.Key = alice.key })
 	h.init()
 	h.grow(20)
-	must(t, h.keepCheckpoint(t.Context(), h.view.Load()))
+	testkit.Must(t, h.saveCheckpoint(t.Context(), h.view.Load()))
 	h.close()
 
-	counted := &counting{Journal: files(t, folder)}
-	again := open(t, on(counted))
-	if head, _ := again.Head(); head.Version != 19 || counted.opening < 20 {
-		t.Errorf("the head is %d, after %d records", head.Version, counted.opening)
+	counted := &countingJournal{Journal: openFiles(t, folder)}
+	again := startRegistry(t, withJournal(counted))
+	if head, _ := again.Head(); head.Version != 19 || counted.scannedAtOpen < 20 {
+		t.Errorf("the head is %d, after %d records", head.Version, counted.scannedAtOpen)
 	}
 }
 
-// What was pruned is gone and said to be; all the rest can still be proved.
+// What was pruned is reported as such; everything else can still be proved.
 func TestPrunedAndStillProved(t *testing.T) {
 	folder := t.TempDir()
-	h := open(t, on(files(t, folder)), with(func(c *Config) { c.Storage.Retain = 50 }))
+	h := startRegistry(t, withJournal(openFiles(t, folder)), withConfig(func(c *Config) { c.Storage.Retain = 50 }))
 	begun := h.init()
 	h.grow(600)
 	trust := Trust{Registry: &begun.Registry, Key: begun.Key}
-	must(t, h.keepCheckpoint(t.Context(), h.view.Load()))
-	h.orderPruning(h.view.Load(), h.settings.Load().Storage)
-	var kept uint64 // whole segments go, so some more are kept than was asked for
+	testkit.Must(t, h.saveCheckpoint(t.Context(), h.view.Load()))
+	h.enqueuePrune(h.view.Load(), h.settings.Load().Storage)
+	var kept uint64 // whole segments are pruned, so more versions stay than retain says
 	waitFor(t, func() bool { _, kept, _ = h.journal.Pruned(t.Context()); return kept > 0 })
-	h.refused("GET", "/registry/5", nil, "Expired")
-	h.refused("GET", "/registry/bundle/5", nil, "Expired")
+	h.expectRefusal("GET", "/registry/5", nil, "Expired")
+	h.expectRefusal("GET", "/registry/bundle/5", nil, "Expired")
 	var version client.RegistryVersion
 	h.call("GET", "/registry/580", nil, &version, 200)
 	bundle := h.call("GET", "/registry/bundle/580", nil, nil, 200)
 	if _, err := VerifyBundle(bundle, trust); err != nil {
 		t.Error(err)
 	}
-	must(t, h.verifyRound(t.Context()))
+	h.mustVerify()
 	h.close()
 
 	report, err := VerifyFolder(t.Context(), folder, trust, nil)
 	if err != nil || report.First != kept || report.Head.Version != 599 {
 		t.Errorf("verified from outside: %+v, %v", report, err)
 	}
-	again := open(t, on(files(t, folder)))
-	if head := again.change(name("more", "1")); head.Version != 600 {
+	again := startRegistry(t, withJournal(openFiles(t, folder)))
+	if head := again.commitChange(putName("more", "1")); head.Version != 600 {
 		t.Errorf("the next version is %d", head.Version)
 	}
 	bundle = again.call("GET", "/registry/bundle/590", nil, nil, 200)
@@ -154,14 +156,72 @@ func TestPrunedAndStillProved(t *testing.T) {
 	}
 }
 
-// A log that says less than what was acknowledged is not written to.
+// A log that ends before an acknowledged version is not written to.
 func TestALogThatWentBack(t *testing.T) {
-	h := open(t)
+	h := startRegistry(t)
 	h.init()
-	h.change(name("docs", "1"))
-	c := &committer{Registry: h.Registry, doubt: true}
+	h.commitChange(putName("docs", "1"))
+	c := &committer{Registry: h.Registry, mustCatchUp: true}
 	h.journal.(*journal.RAM).Close()
-	if err := c.settle(t.Context()); err == nil || errors.Is(err, fault.ChainMismatch) {
+	if err := c.ensureCaughtUp(t.Context()); err == nil || errors.Is(err, fault.ChainMismatch) {
 		t.Errorf("settled: %v", err)
 	}
+}
+
+// forgingJournal is a journal that returns one version with another payload.
+type forgingJournal struct {
+	Journal
+	version atomic.Uint64 // zero for none
+}
+
+func (f *forgingJournal) Read(ctx context.Context, version uint64) (ledger.Record, error) {
+	r, err := f.Journal.Read(ctx, version)
+	if version > 0 && version == f.version.Load() {
+		r.Payload = bytes.Replace(r.Payload, []byte("b3:"), []byte("b3:ff"), 1)
+	}
+	return r, err
+}
+
+// What is pruned cannot be checked again. So nothing is pruned while the log is
+// damaged, the note is signed only over the version that was committed, and the
+// tiles that stay are right.
+func TestPruningLooksTwice(t *testing.T) {
+	folder := t.TempDir()
+	j := &forgingJournal{Journal: openFiles(t, folder)}
+	h := startRegistry(t, withJournal(j))
+	begun := h.initOne()
+	h.grow(560)
+	testkit.Must(t, h.saveCheckpoint(t.Context(), h.view.Load()))
+	refused := func(why string) {
+		t.Helper()
+		err := h.pruneTo(t.Context(), pruneOrder{below: 512, size: 560})
+		if _, first, _ := h.journal.Pruned(t.Context()); first > 0 || fault.KindOf(err) != fault.IntegrityFail {
+			t.Errorf("%s: pruned to %d, %v", why, first, err)
+		}
+	}
+	j.version.Store(511)
+	refused("the last version that would go is not the one that was committed")
+	j.version.Store(0)
+
+	h.health.setDamage(fault.New("test", fault.IntegrityFail, "it is damaged"))
+	refused("the log is damaged")
+	h.health.setDamage(nil)
+
+	at := journal.TileID{}
+	right, err := h.journal.LoadTile(t.Context(), at)
+	testkit.Must(t, err)
+	damaged := slices.Clone(right)
+	damaged[100] ^= 1
+	testkit.Must(t, h.journal.SaveTile(t.Context(), at, damaged))
+	testkit.Must(t, h.pruneTo(t.Context(), pruneOrder{below: 512, size: 560}))
+	if _, first, _ := h.journal.Pruned(t.Context()); first == 0 {
+		t.Errorf("pruned to %d", first)
+	}
+	if kept, err := h.journal.LoadTile(t.Context(), at); err != nil || !bytes.Equal(kept, right) {
+		t.Errorf("a wrong tile was left behind: %v", err)
+	}
+	h.mustVerify()
+	h.close()
+	_, err = VerifyFolder(t.Context(), folder, Trust{&begun.Registry, begun.Key}, nil)
+	testkit.Must(t, err)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -15,91 +16,90 @@ import (
 	"micronode/internal/registry/ledger"
 )
 
-// committer is the one task that advances the head. Nobody else appends to the
-// journal, changes the docket or shows a new view.
+// committer is the one task that advances the head. Only the committer appends
+// records to the journal, adds to the pending proposals or installs a new view.
 type committer struct {
 	*Registry
 
 	// owned by the task
-	doubt bool // the log may end elsewhere than the view says: look before the next commit
+	mustCatchUp bool // the log may end elsewhere than the view says: catch up before the next commit
 }
 
-// What one turn of the committer takes: as many versions share a sync.
+// What one batch of the committer takes: so many versions share a sync.
 const (
-	groupMost  = 256
-	groupBytes = 8 << 20
+	maxGroupVersions = 256
+	maxGroupBytes    = 8 << 20
 )
 
-// casTries is how often a group is built anew because another registry on the
-// same storage was faster, and casPause the longest pause before another try:
-// two that never pause can keep each other out for long.
+// maxCASAttempts is how often a group is rebuilt because another registry on the same
+// storage was faster, and maxCASBackoff the longest pause before a retry: two that
+// never pause can block each other for long.
 const (
-	casTries = 64
-	casPause = 10 * time.Millisecond
+	maxCASAttempts = 64
+	maxCASBackoff  = 10 * time.Millisecond
 )
 
-// commitLoop is the committer's Serve. It ends when the queue is closed and
-// empty, so everything that was taken is answered.
-func (r *Registry) commitLoop(ctx context.Context) error {
-	c := &committer{Registry: r, doubt: true} // a predecessor may have died in the middle
-	_ = c.settle(ctx)                         // readers shall see what it left; if it fails, the next commit tries again
-	batch := make([]*job, groupMost)
+// runCommitter is the committer's Serve. It ends when the queue is closed and
+// empty, so every accepted job is completed.
+func (r *Registry) runCommitter(ctx context.Context) error {
+	c := &committer{Registry: r, mustCatchUp: true} // a previous committer may have failed in the middle of a write
+	_ = c.ensureCaughtUp(ctx)                       // shows readers what it wrote; if this fails, the next commit retries
+	batch := make([]*job, maxGroupVersions)
 	for {
-		n, err := r.jobs.Take(ctx, batch, groupBytes)
+		n, err := r.jobs.Take(ctx, batch, maxGroupBytes)
 		if errors.Is(err, flow.ErrClosed) {
 			return nil
 		}
-		if err != nil { // the drain has no more time
-			r.leave(batch)
+		if err != nil { // the drain has timed out
+			r.cancelQueued(batch)
 			return fault.Wrap("registry.committer", err)
 		}
-		c.turn(ctx, batch[:n])
+		c.runBatch(ctx, batch[:n])
 		clear(batch[:n])
 	}
 }
 
-// leave answers those who are still in the queue when a drain has no more time
-// for them.
-func (r *Registry) leave(batch []*job) {
+// cancelQueued fails the jobs that are still in the queue when the drain has timed out.
+func (r *Registry) cancelQueued(batch []*job) {
 	r.jobs.Close()
 	for {
-		n, err := r.jobs.Take(context.Background(), batch, groupBytes)
+		n, err := r.jobs.Take(context.Background(), batch, maxGroupBytes)
 		if err != nil {
-			return // it is closed, so that is its end
+			return // the queue is closed and empty
 		}
-		refuse(batch[:n], fault.New("registry.committer", fault.Canceled, "this node is draining, and has not begun what was asked for"))
+		failAll(batch[:n], fault.New("registry.committer", fault.Canceled, "this node is draining and did not start the request"))
 	}
 }
 
-// turn does what was taken from the queue: the small things at once, the
-// commits together.
-func (c *committer) turn(ctx context.Context, jobs []*job) {
-	defer abandon(jobs)
+// runBatch runs the jobs that were taken from the queue: commits together, all
+// others at once.
+func (c *committer) runBatch(ctx context.Context, jobs []*job) {
+	defer failUnanswered(jobs)
 	commits := jobs[:0:0]
 	for _, j := range jobs {
 		switch {
 		case j.ctx.Err() != nil:
-			j.answer(outcome{err: flow.Ended(j.ctx, "registry.commit")})
-		case j.do == nil:
+			j.complete(outcome{err: flow.Ended(j.ctx, "registry.commit")})
+		case j.run == nil:
 			commits = append(commits, j)
 		default:
-			j.answer(j.do(c, j))
+			j.complete(j.run(c, j))
 		}
 	}
-	c.commit(ctx, commits)
+	c.commitGroup(ctx, commits)
 }
 
-// abandon answers whoever is still waiting after a turn: there is nobody, unless
-// the turn panicked.
-func abandon(jobs []*job) {
-	lost := outcome{err: &fault.Error{Op: "registry.committer", Kind: fault.Internal, Detail: "the committer failed; what was asked for may have happened",
-		Next: "Look at GET /registry/head and at the proposal before you try again."}}
+// failUnanswered completes jobs that are still open after a batch. That happens only if
+// the batch panicked.
+func failUnanswered(jobs []*job) {
+	lost := outcome{err: &fault.Error{Op: "registry.committer", Kind: fault.Internal, Detail: "the committer failed; the request may have taken effect",
+		Next: "Check GET /registry/head and the proposal before you retry."}}
 	for _, j := range jobs {
-		j.answer(lost)
+		j.complete(lost)
 	}
 }
 
-// group is a row of records that are written together, each built on the state
+// group is a sequence of records that are written together, each built on the state
 // after the one before.
 type group struct {
 	jobs    []*job
@@ -107,17 +107,17 @@ type group struct {
 	records []ledger.Record
 	states  []*ledger.State
 
-	refused []refusal // because of records of this group: true only if those are kept
+	refused []refusedJob // because of records of this group: valid only if those are written
 }
 
-// refusal is a job that cannot be done, and why.
-type refusal struct {
+// refusedJob is a job that is refused, and why.
+type refusedJob struct {
 	job *job
 	err error
 }
 
-// everybody is all who wait for the group.
-func (g *group) everybody() []*job {
+// allJobs returns all jobs that wait for the group.
+func (g *group) allJobs() []*job {
 	all := slices.Clone(g.jobs)
 	for _, r := range g.refused {
 		all = append(all, r.job)
@@ -129,56 +129,56 @@ func (g *group) add(id string, record ledger.Record, state *ledger.State) {
 	g.ids, g.records, g.states = append(g.ids, id), append(g.records, record), append(g.states, state)
 }
 
-// commit writes proposals to the log, all that can be in one go.
-func (c *committer) commit(ctx context.Context, jobs []*job) {
-	for try := range casTries {
+// commitGroup writes proposals to the log, as many as possible in one write.
+func (c *committer) commitGroup(ctx context.Context, jobs []*job) {
+	for try := range maxCASAttempts {
 		if len(jobs) == 0 {
 			return
 		}
-		if try > 1 && flow.Sleep(ctx, rand.N(casPause)) != nil {
+		if try > 1 && flow.Sleep(ctx, rand.N(maxCASBackoff)) != nil {
 			break
 		}
-		if err := c.settle(ctx); err != nil {
-			refuse(jobs, err)
+		if err := c.ensureCaughtUp(ctx); err != nil {
+			failAll(jobs, err)
 			return
 		}
-		g := c.build(jobs)
+		g := c.buildGroup(jobs)
 		if len(g.records) == 0 {
 			return
 		}
 		err := c.append(ctx, g)
 		switch {
 		case err == nil:
-			c.show(ctx, g)
+			c.install(ctx, g)
 			c.metrics.groups.Observe(float64(len(g.records)))
 			g.acknowledge()
 			return
 		case errors.Is(err, fault.ChainMismatch):
 			c.metrics.casFailed.Inc()
-			c.doubt, jobs = true, g.everybody()
+			c.mustCatchUp, jobs = true, g.allJobs()
 		default:
-			c.findOut(ctx, g, err)
+			c.resolveUnknownOutcome(ctx, g, err)
 			return
 		}
 	}
-	refuse(jobs, &fault.Error{Op: "registry.commit", Kind: fault.ChainMismatch, Detail: "another registry on the same storage was faster, again and again",
+	failAll(jobs, &fault.Error{Op: "registry.commit", Kind: fault.ChainMismatch, Detail: "another registry on the same storage committed first, repeatedly",
 		Next: "Try again."})
 }
 
-// build puts the proposals behind each other. Those that cannot be committed
-// are answered; those that cannot because of another one of the group have to
-// wait until that one is kept, for it may come to nothing.
-func (c *committer) build(jobs []*job) group {
+// buildGroup chains the proposals. One that cannot be committed is refused at once;
+// one that is refused after a record of the same group has to wait until that is
+// written, because the write may fail.
+func (c *committer) buildGroup(jobs []*job) group {
 	var g group
 	state, now := c.view.Load().state, c.now()
 	for _, j := range jobs {
-		record, next, err := c.place(state, j, now)
+		record, next, err := c.buildRecord(state, j, now)
 		if err != nil && len(g.records) > 0 {
-			g.refused = append(g.refused, refusal{j, err})
+			g.refused = append(g.refused, refusedJob{j, err})
 			continue
 		}
 		if err != nil {
-			j.answer(outcome{err: err})
+			j.complete(outcome{err: err})
 			continue
 		}
 		g.jobs = append(g.jobs, j)
@@ -188,99 +188,102 @@ func (c *committer) build(jobs []*job) group {
 	return g
 }
 
-// place makes the record of one proposal.
-func (c *committer) place(state *ledger.State, j *job, now time.Time) (ledger.Record, *ledger.State, error) {
+// buildRecord makes the record of one proposal.
+func (c *committer) buildRecord(state *ledger.State, j *job, now time.Time) (ledger.Record, *ledger.State, error) {
 	if state == nil {
 		return ledger.Record{}, nil, notInitialised("registry.commit")
 	}
-	e, err := c.docket.find("registry.commit", j.proposal, now)
+	e, err := c.pending.findOpen("registry.commit", j.proposal, now)
 	if err != nil {
 		return ledger.Record{}, nil, err
 	}
 	return state.Commit(e.proposal, e.approvals, now)
 }
 
-// append writes a group and tells the gate how long it takes.
+// append writes a group and reports the call to storageHealth.
 func (c *committer) append(ctx context.Context, g group) error {
 	ctx, cancel := context.WithTimeout(ctx, c.settings.Load().Storage.Timeout)
 	defer cancel()
 	ctx, span := c.spec.Tracer.Start(ctx, "registry.append", trace.WithAttributes(attribute.Int("versions", len(g.records))))
 	defer span.End()
-	began := c.gate.begin()
-	err := c.journal.Append(ctx, c.view.Load().expect(), g.records)
-	c.gate.end(err)
+	began := c.health.callStarted()
+	err := c.journal.Append(ctx, c.view.Load().expectedHead(), g.records)
+	c.health.writeEnded(err)
 	c.metrics.appendSeconds.Observe(time.Since(began).Seconds())
 	if err != nil && !errors.Is(err, fault.ChainMismatch) {
-		c.metrics.failed("commit", err)
+		c.metrics.countFailure("commit", err)
 	}
-	marked(span, err)
+	setSpanStatus(span, err)
 	return err
 }
 
-// acknowledge answers everybody when the records are kept for good.
+// acknowledge completes all jobs of a group whose records are durable.
 func (g *group) acknowledge() {
 	for i := range g.jobs {
-		g.done(i)
+		g.acknowledgeOne(i)
 	}
 	for _, r := range g.refused {
-		r.job.answer(outcome{err: r.err})
+		r.job.complete(outcome{err: r.err})
 	}
 }
 
-// done answers one whose record is kept for good.
-func (g *group) done(i int) {
-	g.jobs[i].answer(outcome{commit: commitment{head: g.records[i].Head(), record: g.records[i], state: g.states[i]}})
+// acknowledgeOne completes one job whose record is durable.
+func (g *group) acknowledgeOne(i int) {
+	g.jobs[i].complete(outcome{commit: commitResult{head: g.records[i].Head(), record: g.records[i], state: g.states[i]}})
 }
 
-// findOut reads what became of a group whose write failed. What is in the log
-// has happened; what is not has not; and if the log cannot be read nobody
-// knows, which is what the callers are told.
-func (c *committer) findOut(ctx context.Context, g group, cause error) {
-	c.doubt = true
-	if err := c.settle(ctx); err != nil {
-		refuse(g.everybody(), &fault.Error{Op: "registry.commit", Kind: fault.KindOf(cause), Err: errors.Join(cause, err),
-			Detail: "the storage failed, and whether the commit is in the log is not known",
-			Next:   "Look at GET /registry/head when the storage is back, before you try again."})
+// resolveUnknownOutcome reads what became of a group whose write failed. What is in the
+// log has happened, what is not there has not. If the log cannot be read, the outcome
+// is unknown, and the error says so.
+func (c *committer) resolveUnknownOutcome(ctx context.Context, g group, cause error) {
+	c.mustCatchUp = true
+	if err := c.ensureCaughtUp(ctx); err != nil {
+		failAll(g.allJobs(), &fault.Error{Op: "registry.commit", Kind: fault.KindOf(cause), Err: errors.Join(cause, err),
+			Detail: "the storage failed; it is unknown whether the commit is in the log",
+			Next:   "Check GET /registry/head when the storage is back, before you retry."})
 		return
 	}
 	c.metrics.recoveries.Inc()
 	for i, j := range g.jobs {
-		if version, ok := c.docket.versionOf(g.ids[i]); ok && version == g.records[i].Version { // taken over from the log a moment ago
-			g.done(i)
+		if version, ok := c.pending.versionOf(g.ids[i]); ok && version == g.records[i].Version { // just applied from the log
+			g.acknowledgeOne(i)
 			continue
 		}
-		j.answer(outcome{err: fault.Wrap("registry.commit", cause)})
+		j.complete(outcome{err: fault.Wrap("registry.commit", cause)})
 	}
 	for _, r := range g.refused {
-		_, _, err := c.place(c.view.Load().state, r.job, c.now())
-		if err == nil { // what stood in its way is gone, but so is the storage
+		_, _, err := c.buildRecord(c.view.Load().state, r.job, c.now())
+		if err == nil { // nothing conflicts with it any more, but the storage has failed
 			err = fault.Wrap("registry.commit", cause)
 		}
-		r.job.answer(outcome{err: err})
+		r.job.complete(outcome{err: err})
 	}
 }
 
-// settle makes sure that the view shows the end of the log.
-func (c *committer) settle(ctx context.Context) error {
-	if err := c.gate.harmed(); err != nil {
-		return err // nothing is put behind what is damaged
+// ensureCaughtUp makes sure that the view is at the end of the log.
+func (c *committer) ensureCaughtUp(ctx context.Context) error {
+	if err := c.health.damageFound(); err != nil {
+		return err // nothing is appended to a damaged log
 	}
-	if !c.doubt {
+	if !c.mustCatchUp {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.settings.Load().Storage.Timeout)
 	defer cancel()
-	if err := c.catchUp(ctx); err != nil {
-		c.metrics.failed("read", err)
+	c.health.callStarted()
+	err := c.catchUp(ctx)
+	c.health.callEnded()
+	if err != nil {
+		c.metrics.countFailure("read", err)
 		return fault.Wrap("registry.catch up", err)
 	}
-	c.doubt = false
+	c.mustCatchUp = false
 	return nil
 }
 
-// catchUp takes over what the log has and the view does not: the commits of
-// another registry on the same storage, or our own whose answers were lost.
-// Every record is verified like a stranger's.
+// catchUp applies what the log has and the view has not: the commits of another
+// registry on the same storage, or our own whose answers were lost. Every record
+// is verified in full, like one of an untrusted writer.
 func (c *committer) catchUp(ctx context.Context) error {
 	v := c.view.Load()
 	head, err := c.journal.Head(ctx)
@@ -294,30 +297,30 @@ func (c *committer) catchUp(ctx context.Context) error {
 	case v.state != nil && head.Version <= v.state.Head().Version:
 		return fault.New("registry.catch up", fault.IntegrityFail, "the log ends at version %d, but version %d was acknowledged", head.Version, v.state.Head().Version)
 	}
-	return c.takeOver(ctx, v)
+	return c.applyNewRecords(ctx, v)
 }
 
-// takeOver reads and verifies the records behind the view, and shows them in
-// groups, so that a long absence does not need all of them in memory.
-func (c *committer) takeOver(ctx context.Context, v *view) error {
+// applyNewRecords reads and verifies the records after the view, and installs them in
+// groups, so that after a long absence they need not all be in memory.
+func (c *committer) applyNewRecords(ctx context.Context, v *view) error {
 	var g group
 	flush := func() {
-		c.show(ctx, g)
+		c.install(ctx, g)
 		g = group{}
 	}
 	state := v.state
-	err := c.journal.Scan(ctx, v.next(), func(record ledger.Record) error {
+	err := c.journal.Scan(ctx, v.nextVersion(), func(record ledger.Record) error {
 		next, err := state.Apply(record)
 		if err != nil {
 			return err
 		}
-		header, err := record.Decode()
+		header, err := record.DecodeHeader()
 		if err != nil {
 			return err
 		}
 		state = next
-		g.add(header.ProposalID, own(record), next)
-		if len(g.records) == groupMost {
+		g.add(header.ProposalID, cloneRecord(record), next)
+		if len(g.records) == maxGroupVersions {
 			flush()
 		}
 		return nil
@@ -326,13 +329,13 @@ func (c *committer) takeOver(ctx context.Context, v *view) error {
 	return err
 }
 
-// own copies a record that is ours only for a moment.
-func own(r ledger.Record) ledger.Record {
+// cloneRecord copies a record that is valid only during a call.
+func cloneRecord(r ledger.Record) ledger.Record {
 	return ledger.Record{Version: r.Version, Header: slices.Clone(r.Header), Payload: slices.Clone(r.Payload), Preconditions: slices.Clone(r.Preconditions)}
 }
 
-// show makes new versions the ones that everybody sees, and tells of them.
-func (c *committer) show(ctx context.Context, g group) {
+// install makes new versions visible to readers, and publishes them.
+func (c *committer) install(ctx context.Context, g group) {
 	if len(g.records) == 0 {
 		return
 	}
@@ -342,9 +345,9 @@ func (c *committer) show(ctx context.Context, g group) {
 	next := newView(c.view.Load(), g.records, g.states, c.tree.View())
 	c.view.Store(next)
 	for i, state := range g.states {
-		if e, ours := c.docket.committed(g.ids[i], state.Head().Version); ours {
-			c.metrics.committed.Inc() // here and not in the handler: whoever asked for it may have gone meanwhile
-			c.audit(Event{Type: CommittedNow, Proposal: g.ids[i], Version: state.Head().Version, Diff: e.diff()})
+		if e, ours := c.pending.markCommitted(g.ids[i], state.Head().Version); ours {
+			c.metrics.committed.Inc() // here and not in the handler: the client may have gone meanwhile
+			c.audit(Event{Type: EventCommitted, Proposal: g.ids[i], Version: state.Head().Version, Diff: e.diff()})
 		}
 		_ = c.committed.Publish(Committed{Head: state.Head(), At: state.CommittedAt()}) // a closed bus has no readers left
 	}
@@ -353,64 +356,68 @@ func (c *committer) show(ctx context.Context, g group) {
 	c.saveTiles(ctx)
 }
 
-// saveTiles keeps the tiles that have filled. They can be made again from the
-// records, so a failure is counted and the next turn tries again.
+// saveTiles saves the tiles that are full. They can be rebuilt from the records, so
+// a failure is counted and the next install retries.
 func (c *committer) saveTiles(ctx context.Context) {
 	unsaved := c.tree.Unsaved()
+	if len(unsaved) > 0 {
+		c.health.callStarted()
+		defer c.health.callEnded()
+	}
 	for i, tile := range unsaved {
 		if err := c.journal.SaveTile(ctx, tileID(tile.ID), tile.Data); err != nil {
-			c.metrics.failed("write", err)
-			c.tree.Saved(i)
+			c.metrics.countFailure("write", err)
+			c.tree.MarkSaved(i)
 			return
 		}
 	}
-	c.tree.Saved(len(unsaved))
+	c.tree.MarkSaved(len(unsaved))
 }
 
-// refuse answers all of them with the same refusal.
-func refuse(jobs []*job, err error) {
+// failAll completes all jobs with the same error.
+func failAll(jobs []*job, err error) {
 	for _, j := range jobs {
-		j.answer(outcome{err: err})
+		j.complete(outcome{err: err})
 	}
 }
 
-// begin is the genesis: the first record of an empty log.
-func (c *committer) begin(ctx context.Context, record ledger.Record, state *ledger.State) outcome {
-	if err := c.settle(ctx); err != nil {
+// commitGenesis commits the genesis: the first record of an empty log.
+func (c *committer) commitGenesis(ctx context.Context, record ledger.Record, state *ledger.State) outcome {
+	if err := c.ensureCaughtUp(ctx); err != nil {
 		return outcome{err: err}
 	}
 	if c.view.Load().state != nil {
-		return outcome{err: &fault.Error{Op: "registry.init", Kind: fault.Conflict, Detail: "there is a registry here already",
-			Next: "Look at it with `micronode registry show`. A new one needs a new folder, or another prefix on etcd."}}
+		return outcome{err: &fault.Error{Op: "registry.init", Kind: fault.Conflict, Detail: "this node already has a registry",
+			Next: "See it with `micronode registry show`. A new registry needs a new folder, or another prefix on etcd."}}
 	}
 	var g group
 	g.add("", record, state)
 	if err := c.append(ctx, g); err != nil {
-		c.doubt = true
-		_ = c.settle(ctx) // what is in the log has happened; if that cannot be read either, it has not for all we know
-		if head := c.view.Load().expect(); head == nil || *head != record.Head() {
+		c.mustCatchUp = true
+		_ = c.ensureCaughtUp(ctx) // what is in the log has happened; if it cannot be read either, the write counts as failed
+		if head := c.view.Load().expectedHead(); head == nil || *head != record.Head() {
 			return outcome{err: fault.Wrap("registry.init", err)}
 		}
 	} else {
-		c.show(ctx, g)
+		c.install(ctx, g)
 	}
-	return outcome{commit: commitment{head: record.Head(), record: record, state: state}}
+	return outcome{commit: commitResult{head: record.Head(), record: record, state: state}}
 }
 
-// propose puts a proposal on the docket.
-func (c *committer) propose(p *ledger.Proposal) outcome {
-	if err := c.docket.add(p, c.settings.Load().MaxProposals, c.now()); err != nil {
+// addProposal adds a proposal to the pending ones.
+func (c *committer) addProposal(p *ledger.Proposal, from netip.Addr) outcome {
+	if err := c.pending.add(p, from, c.settings.Load().MaxProposals, c.now()); err != nil {
 		return outcome{err: err}
 	}
 	c.metrics.proposed.Inc()
 	return outcome{}
 }
 
-// approve adds an approval whose signature the handler has verified. Whether it
-// counts is decided here, where nothing can change meanwhile.
-func (c *committer) approve(id string, a ledger.Approval) outcome {
+// addApproval adds an approval whose signature the handler has verified. Whether it
+// counts is decided here, because only this task changes the state.
+func (c *committer) addApproval(id string, a ledger.Approval) outcome {
 	const op = "registry.approve"
-	e, err := c.docket.find(op, id, c.now())
+	e, err := c.pending.findOpen(op, id, c.now())
 	if err != nil {
 		return outcome{err: err}
 	}
@@ -418,8 +425,8 @@ func (c *committer) approve(id string, a ledger.Approval) outcome {
 		return outcome{err: fault.New(op, fault.DuplicateApproval, "%s has approved it already", a.SignerID)}
 	}
 	if e.proposal.SignersVersion != c.view.Load().state.SignersVersion() {
-		return outcome{err: stale(op)}
+		return outcome{err: staleProposal(op)}
 	}
 	c.metrics.approved.Inc()
-	return outcome{entry: c.docket.approve(e, a)}
+	return outcome{pending: c.pending.addApproval(e, a)}
 }

@@ -11,35 +11,35 @@ import (
 
 // Config is the section [registry] of the configuration.
 type Config struct {
-	ProposalTTL  config.Duration `toml:"proposal_ttl" doc:"How long a proposal waits for its approvals, if it does not say."`
-	MaxProposals int             `toml:"max_proposals" doc:"How many proposals may be open."`
-	Subscribers  int             `toml:"subscribers" doc:"How many may follow /registry/stream." restart:"true"`
-	VerifyPause  config.Duration `toml:"verify_pause" doc:"The pause between two rounds in which the whole log is verified again. Zero is no second round."`
-	VerifyShare  int             `toml:"verify_share" unit:"percent" doc:"How much of a core a round may take."`
+	ProposalTTL  config.Duration `toml:"proposal_ttl" doc:"The lifetime of a proposal without a ttl_s."`
+	MaxProposals int             `toml:"max_proposals" doc:"The maximum number of open proposals. One client may hold at most as many as remain free."`
+	Subscribers  int             `toml:"subscribers" doc:"The maximum number of subscribers of /registry/stream." restart:"true"`
+	VerifyPause  config.Duration `toml:"verify_pause" doc:"The pause between two verifications of the whole log. Zero verifies it once."`
+	VerifyShare  int             `toml:"verify_share" unit:"percent" doc:"The share of a core that a verification may use."`
 
-	Storage Storage `toml:"storage" doc:"Where the log is kept."`
+	Storage Storage `toml:"storage" doc:"The storage of the log."`
 }
 
 // Storage is [registry.storage].
 type Storage struct {
-	URL      string        `toml:"url" doc:"Where the log is kept: empty for memory, or for the disk with --persist; etcd+https://HOST:PORT,HOST:PORT/PREFIX for an etcd cluster, etcd+http:// on this machine only." restart:"true"`
-	Username string        `toml:"username" doc:"Who we are to etcd." restart:"true"`
-	Password config.Secret `toml:"password" doc:"What proves it. It is better in the environment, as MICRO_REGISTRY__STORAGE__PASSWORD, than in a file." restart:"true"`
+	URL      string        `toml:"url" doc:"The storage of the log: empty for memory, or for the disk with --persist; etcd+https://HOST:PORT,HOST:PORT/PREFIX for an etcd cluster, etcd+http:// on this machine only." restart:"true"`
+	Username string        `toml:"username" doc:"The user name for etcd." restart:"true"`
+	Password config.Secret `toml:"password" doc:"The password for etcd. Set it in the environment as MICRO_REGISTRY__STORAGE__PASSWORD rather than in a file." restart:"true"`
 	CAFile   string        `toml:"ca_file" doc:"PEM file with the authorities that are trusted for etcd instead of the system's." restart:"true"`
-	CertFile string        `toml:"cert_file" doc:"PEM file with the certificate that we show to etcd." restart:"true"`
+	CertFile string        `toml:"cert_file" doc:"PEM file with the client certificate for etcd." restart:"true"`
 	KeyFile  string        `toml:"key_file" doc:"PEM file with the key of cert_file." restart:"true"`
 	LogKey   config.Secret `toml:"log_key" doc:"The key that signs checkpoints: file:PATH, env:VARIABLE or fd:NUMBER, as identities are written. Without it, one that is derived from the node's identity. Nodes that share an etcd need the same one." restart:"true"`
 
-	RAMBytes config.Size     `toml:"ram_bytes" doc:"How much memory the log may take, where it is kept in memory." restart:"true"`
-	Timeout  config.Duration `toml:"timeout" doc:"How long one call to the storage may take." restart:"true"`
+	RAMBytes config.Size     `toml:"ram_bytes" doc:"The maximum memory of a log in memory." restart:"true"`
+	Timeout  config.Duration `toml:"timeout" doc:"The deadline of one call to the storage." restart:"true"`
 	Slow     config.Duration `toml:"slow" doc:"A commit that has waited this long for the storage makes the node not ready for writes."`
 
-	CheckpointInterval config.Duration `toml:"checkpoint_interval" doc:"How often a checkpoint with a snapshot is kept, if there is something new." seed:"storage.checkpoint_interval"`
-	CheckpointVersions int             `toml:"checkpoint_versions" doc:"How many new versions make one due earlier."`
-	Retain             int             `toml:"retain" unit:"versions" doc:"How many versions are kept at least. Older ones that a checkpoint covers are pruned. Zero keeps all."`
+	CheckpointInterval config.Duration `toml:"checkpoint_interval" doc:"The interval between checkpoints with a snapshot, if there are new versions." seed:"storage.checkpoint_interval"`
+	CheckpointVersions int             `toml:"checkpoint_versions" doc:"The number of new versions that triggers a checkpoint earlier."`
+	Retain             int             `toml:"retain" unit:"versions" doc:"The minimum number of versions to keep. Older versions that a checkpoint covers are pruned. Zero keeps all."`
 }
 
-// DefaultConfig is what holds where nobody says otherwise.
+// DefaultConfig returns the defaults.
 func DefaultConfig() Config {
 	return Config{
 		ProposalTTL:  time.Hour,
@@ -57,53 +57,54 @@ func DefaultConfig() Config {
 	}
 }
 
-// maxTTL is the longest that a proposal may wait.
+// maxTTL is the longest time that a proposal may be open.
 const maxTTL = 30 * 24 * time.Hour
 
-// Validate refuses what cannot be meant.
+// Validate reports settings that are out of range.
 func (c Config) Validate() error {
 	var problems []error
-	wrong := func(is bool, key, next, format string, args ...any) {
+	rejectIf := func(is bool, key, next, format string, args ...any) {
 		if is {
-			problems = append(problems, config.Wrong(key, next, format, args...))
+			problems = append(problems, config.Invalid(key, next, format, args...))
 		}
 	}
-	wrong(c.ProposalTTL <= 0 || c.ProposalTTL > maxTTL, "proposal_ttl", "Choose something above 0s and up to 720h.", "%s is no time to wait for approvals", c.ProposalTTL)
-	wrong(c.MaxProposals < 1 || c.MaxProposals > 1<<16, "max_proposals", "Choose something from 1 to 65536.", "%d proposals", c.MaxProposals)
-	wrong(c.Subscribers < 1 || c.Subscribers > 1<<16, "subscribers", "Choose something from 1 to 65536.", "%d subscribers", c.Subscribers)
-	wrong(c.VerifyPause < 0, "verify_pause", "Write a time such as 1h, or 0 for no second round.", "%s is no pause", c.VerifyPause)
-	wrong(c.VerifyShare < 1 || c.VerifyShare > 100, "verify_share", "Choose something from 1 to 100.", "%d percent of a core", c.VerifyShare)
+	rejectIf(c.ProposalTTL <= 0 || c.ProposalTTL > maxTTL, "proposal_ttl", "Choose something above 0s and up to 720h.", "%s is out of range", c.ProposalTTL)
+	rejectIf(c.MaxProposals < 1 || c.MaxProposals > 1<<16, "max_proposals", "Choose something from 1 to 65536.", "%d proposals", c.MaxProposals)
+	rejectIf(c.Subscribers < 1 || c.Subscribers > 1<<16, "subscribers", "Choose something from 1 to 65536.", "%d subscribers", c.Subscribers)
+	rejectIf(c.VerifyPause < 0, "verify_pause", "Write a time such as 1h, or 0 for no second round.", "%s is not a valid cool-down", c.VerifyPause)
+	rejectIf(c.VerifyShare < 1 || c.VerifyShare > 100, "verify_share", "Choose something from 1 to 100.", "%d percent is out of range", c.VerifyShare)
 	return errors.Join(problems...)
 }
 
-// Validate refuses what cannot be meant.
+// Validate reports settings that are out of range.
 func (s Storage) Validate() error {
 	var problems []error
-	wrong := func(is bool, key, next, format string, args ...any) {
+	rejectIf := func(is bool, key, next, format string, args ...any) {
 		if is {
-			problems = append(problems, config.Wrong(key, next, format, args...))
+			problems = append(problems, config.Invalid(key, next, format, args...))
 		}
 	}
-	wrong(s.Timeout <= 0, "timeout", `Write a time such as "5s": every wait has a deadline.`, "%s would end every call at once", s.Timeout)
-	wrong(s.Slow <= 0, "slow", `Write a time such as "500ms".`, "nothing is faster than %s", s.Slow)
-	wrong(s.CheckpointInterval <= 0, "checkpoint_interval", `Write a time such as "1m".`, "%s is no interval", s.CheckpointInterval)
-	wrong(s.CheckpointVersions < 1, "checkpoint_versions", "Choose 1 or more.", "%d versions are no reason for a checkpoint", s.CheckpointVersions)
-	wrong(s.Retain < 0, "retain", "Choose 0 to keep all, or how many.", "%d versions cannot be kept", s.Retain)
-	wrong(s.RAMBytes < config.MiB, "ram_bytes", "Choose 1MiB or more.", "a log of %s holds next to nothing", s.RAMBytes)
+	rejectIf(s.Timeout <= 0, "timeout", `Write a time such as "5s": every wait has a deadline.`, "%s is not above zero", s.Timeout)
+	rejectIf(s.Slow <= 0, "slow", `Write a time such as "500ms".`, "%s is not above zero", s.Slow)
+	rejectIf(s.CheckpointInterval <= 0, "checkpoint_interval", `Write a time such as "1m".`, "%s is not above zero", s.CheckpointInterval)
+	rejectIf(s.CheckpointVersions < 1, "checkpoint_versions", "Choose 1 or more.", "%d is below 1", s.CheckpointVersions)
+	rejectIf(s.Retain < 0, "retain", "Choose a number of versions, or 0 to keep all.", "%d is below 0", s.Retain)
+	rejectIf(s.RAMBytes < config.MiB, "ram_bytes", "Choose 1MiB or more.", "%s is below 1MiB", s.RAMBytes)
 	if s.URL != "" {
 		problems = append(problems, s.checkURL())
 	}
 	return errors.Join(problems...)
 }
 
-// checkURL looks at the form of the URL; the driver reads the rest.
+// checkURL checks the scheme of the URL and that it holds no credentials; the driver
+// parses the rest.
 func (s Storage) checkURL() error {
 	scheme, _, _ := strings.Cut(s.URL, "://")
 	if scheme != "etcd+https" && scheme != "etcd+http" {
-		return config.Wrong("url", "Write etcd+https://HOST:PORT/PREFIX, or leave it empty.", "%q is no storage that we know", s.URL)
+		return config.Invalid("url", "Write etcd+https://HOST:PORT/PREFIX, or leave it empty.", "%q is not a supported storage", s.URL)
 	}
 	if at, err := url.Parse(s.URL); err == nil && at.User != nil {
-		return config.Wrong("url", "Put them into username and password.", "the URL holds credentials")
+		return config.Invalid("url", "Put them into username and password.", "the URL holds credentials")
 	}
 	return nil
 }

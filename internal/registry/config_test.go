@@ -9,7 +9,7 @@ import (
 	"micronode/internal/config"
 )
 
-// The defaults are valid, and what cannot be meant is refused by its name.
+// The defaults are valid, and settings out of range are refused by name.
 func TestSettings(t *testing.T) {
 	good := DefaultConfig()
 	if err := good.Validate(); err != nil {
@@ -58,18 +58,18 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// A log in memory has only so much of it.
+// A log in memory is bounded.
 func TestALogInMemoryIsBounded(t *testing.T) {
 	storage := DefaultConfig().Storage
 	storage.RAMBytes = 1 << 20
-	h := open(t, on(storage.InMemory()))
+	h := startRegistry(t, withJournal(storage.InMemory()))
 	h.initOne()
 	for i := 0; ; i++ {
-		_, err := h.Registry.Commit(t.Context(), h.approvedDirectly(strings.Repeat("n", 1+i%200)+time.Duration(i).String()))
+		_, err := h.Registry.Commit(t.Context(), h.approveDirectly(strings.Repeat("n", 1+i%200)+time.Duration(i).String()))
 		if err == nil {
 			continue
 		}
-		if code := kindName(err); code != "StoreFull" && code != "QuotaExceeded" {
+		if code := codeOf(err); code != "StoreFull" && code != "QuotaExceeded" {
 			t.Fatalf("full with %v", err)
 		}
 		break

@@ -6,9 +6,8 @@ import (
 	"micronode/internal/registry/ledger"
 )
 
-// Event is what is told of the registry for the record: who asked for what, and
-// what came of it. Refusals are told, too. In amnesia nothing else outlives the
-// node, so whoever must know later listens to these.
+// Event is an audit event: a request to the registry and its result, refusals
+// included. In amnesia mode it is the only trace that remains after the node stops.
 type Event struct {
 	Type     EventType
 	Time     time.Time
@@ -16,23 +15,23 @@ type Event struct {
 	Signer   string
 	Version  uint64
 	Diff     ledger.Diff // what was proposed or committed
-	Detail   string      // in words: the reason of a refusal
+	Detail   string      // text, such as the reason of a refusal
 }
 
 // EventType is one of a fixed set.
 type EventType string
 
-// What can happen.
+// The types of events.
 const (
-	Initialised  EventType = "registry initialised"
-	Proposed     EventType = "registry proposed"
-	Approved     EventType = "registry approved"
-	CommittedNow EventType = "registry committed"
-	Refused      EventType = "registry refused"
-	Checkpointed EventType = "registry checkpoint kept"
-	Pruned       EventType = "registry pruned"
-	Damaged      EventType = "registry damaged"
-	Failed       EventType = "registry storage failed" // a checkpoint or a prune; the next one tries again
+	EventInitialised   EventType = "registry initialised"
+	EventProposed      EventType = "registry proposed"
+	EventApproved      EventType = "registry approved"
+	EventCommitted     EventType = "registry committed"
+	EventRefused       EventType = "registry refused"
+	EventCheckpointed  EventType = "registry checkpoint kept"
+	EventPruned        EventType = "registry pruned"
+	EventDamaged       EventType = "registry damaged"
+	EventStorageFailed EventType = "registry storage failed" // of a checkpoint or a prune; the next one retries
 )
 
 // Committed is a version that was just added.

@@ -17,75 +17,75 @@ import (
 	"micronode/internal/registry/ledger"
 )
 
-// fickle is a journal whose next writes go wrong, each in a way of its own.
-type fickle struct {
+// faultyJournal is a journal whose next writes fail, each in its own way.
+type faultyJournal struct {
 	Journal
 
-	mu    sync.Mutex
-	next  []mishap
-	held  chan struct{} // while it is not nil, writes wait until it is closed
-	stuck int           // how many do
+	mu            sync.Mutex
+	faults        []writeFault
+	blocked       chan struct{} // while it is not nil, writes wait until it is closed
+	blockedWrites int           // how many writes wait
 }
 
-// mishap is how a write goes wrong: the error that the caller gets, or a panic,
-// and whether the records are there all the same.
-type mishap struct {
-	err    error
-	kept   bool
-	panics bool
+// writeFault is how a write fails: the error that the caller gets, or a panic, and
+// whether the records are stored all the same.
+type writeFault struct {
+	err       error
+	persisted bool
+	panics    bool
 }
 
-func (f *fickle) goWrong(how ...mishap) {
+func (f *faultyJournal) failNext(how ...writeFault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.next = append(f.next, how...)
+	f.faults = append(f.faults, how...)
 }
 
-// hold makes writes wait until release is called.
-func (f *fickle) hold() (release func()) {
+// blockWrites makes writes wait until release is called.
+func (f *faultyJournal) blockWrites() (release func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	held := make(chan struct{})
-	f.held = held
+	f.blocked = held
 	return func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.held = nil
+		f.blocked = nil
 		close(held)
 	}
 }
 
-func (f *fickle) count(n int) {
+func (f *faultyJournal) addBlocked(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.stuck += n
+	f.blockedWrites += n
 }
 
-func (f *fickle) Append(ctx context.Context, expect *ledger.Head, batch []ledger.Record) error {
+func (f *faultyJournal) Append(ctx context.Context, expect *ledger.Head, batch []ledger.Record) error {
 	f.mu.Lock()
-	held := f.held
-	if len(batch) == 0 { // the gate asks whether the storage is back
+	held := f.blocked
+	if len(batch) == 0 { // a probe
 		f.mu.Unlock()
 		if held != nil {
 			return fault.New("test.append", fault.Timeout, "held")
 		}
 		return f.Journal.Append(ctx, expect, batch)
 	}
-	var how mishap
-	if len(f.next) > 0 {
-		how, f.next = f.next[0], f.next[1:]
+	var how writeFault
+	if len(f.faults) > 0 {
+		how, f.faults = f.faults[0], f.faults[1:]
 	}
 	f.mu.Unlock()
 	if held != nil {
-		f.count(1)
-		defer f.count(-1)
+		f.addBlocked(1)
+		defer f.addBlocked(-1)
 		select {
 		case <-held:
 		case <-ctx.Done():
 			return fault.New("test.append", fault.Timeout, "held for too long")
 		}
 	}
-	if how == (mishap{}) || how.kept {
+	if how == (writeFault{}) || how.persisted {
 		if err := f.Journal.Append(ctx, expect, batch); err != nil {
 			return err
 		}
@@ -96,25 +96,25 @@ func (f *fickle) Append(ctx context.Context, expect *ledger.Head, batch []ledger
 	return how.err
 }
 
-var lost = fault.New("test.append", fault.StorageBusy, "the answer was lost")
+var errAnswerLost = fault.New("test.append", fault.StorageBusy, "the answer was lost")
 
-// Whether a write that failed is in the log is looked up, never guessed.
+// Whether a failed write is in the log is read from the log, never guessed.
 func TestAnOutcomeThatIsNotKnownIsLookedUp(t *testing.T) {
-	j := &fickle{Journal: inMemory()}
-	h := open(t, on(j))
+	j := &faultyJournal{Journal: newRAMJournal()}
+	h := startRegistry(t, withJournal(j))
 	h.init()
 
-	p := h.proposed([]json.RawMessage{name("kept", "1")}, alice, bob)
-	j.goWrong(mishap{err: lost, kept: true})
+	p := h.proposeApproved([]json.RawMessage{putName("kept", "1")}, alice, bob)
+	j.failNext(writeFault{err: errAnswerLost, persisted: true})
 	var head client.RegistryHead
 	h.call("POST", "/registry/commit/"+p.ProposalID, nil, &head, 201)
 	if head.Version != 1 {
 		t.Fatalf("committed as %d", head.Version)
 	}
 
-	q := h.proposed([]json.RawMessage{name("lost", "1")}, alice, bob)
-	j.goWrong(mishap{err: lost})
-	h.refused("POST", "/registry/commit/"+q.ProposalID, nil, "StorageBusy")
+	q := h.proposeApproved([]json.RawMessage{putName("lost", "1")}, alice, bob)
+	j.failNext(writeFault{err: errAnswerLost})
+	h.expectRefusal("POST", "/registry/commit/"+q.ProposalID, nil, "StorageBusy")
 	h.call("GET", "/registry/head", nil, &head, 200)
 	if head.Version != 1 {
 		t.Fatalf("the head is %d, though nothing was written", head.Version)
@@ -123,33 +123,33 @@ func TestAnOutcomeThatIsNotKnownIsLookedUp(t *testing.T) {
 	if head.Version != 2 {
 		t.Fatalf("then committed as %d", head.Version)
 	}
-	h.refused("POST", "/registry/commit/"+p.ProposalID, nil, "Conflict")
+	h.expectRefusal("POST", "/registry/commit/"+p.ProposalID, nil, "Conflict")
 }
 
-// Whoever is refused because of another commit that waits for the same sync is
-// told so only if that one is kept: otherwise it would hear of a version that
-// never was.
+// A commit that is refused because of another one in the same group gets that refusal
+// only if the other one is written: otherwise the refusal would name a version that
+// never existed.
 func TestARefusalBecauseOfWhatCameToNothing(t *testing.T) {
 	for _, kept := range []bool{false, true} {
-		j := &fickle{Journal: inMemory()}
-		h := open(t, on(j), with(func(c *Config) { c.Storage.Timeout = time.Minute }))
+		j := &faultyJournal{Journal: newRAMJournal()}
+		h := startRegistry(t, withJournal(j), withConfig(func(c *Config) { c.Storage.Timeout = time.Minute }))
 		h.init()
-		first := h.proposed([]json.RawMessage{name("first", "1")}, alice, bob)
-		p := h.proposed([]json.RawMessage{name("docs", "1")}, alice, bob)
-		q := h.proposed([]json.RawMessage{name("docs", "2")}, alice, bob)
-		release := j.hold()
-		told := make(chan map[string]int, 2)
+		first := h.proposeApproved([]json.RawMessage{putName("first", "1")}, alice, bob)
+		p := h.proposeApproved([]json.RawMessage{putName("docs", "1")}, alice, bob)
+		q := h.proposeApproved([]json.RawMessage{putName("docs", "2")}, alice, bob)
+		release := j.blockWrites()
+		answers := make(chan map[string]int, 2)
 		commit := func(ids ...string) {
-			told <- h.together(len(ids), func(i int) (string, string, any) { return "POST", "/registry/commit/" + ids[i], nil })
+			answers <- h.concurrently(len(ids), func(i int) (string, string, any) { return "POST", "/registry/commit/" + ids[i], nil })
 		}
 		go commit(first.ProposalID)
-		waitFor(t, j.waiting)
+		waitFor(t, j.isBlocking)
 		go commit(p.ProposalID, p.ProposalID, q.ProposalID)
-		waitFor(t, func() bool { return h.handed(4) }) // these go into one group
-		j.goWrong(mishap{err: lost, kept: kept})
+		waitFor(t, func() bool { return h.hasQueuedCommits(4) }) // these go into one group
+		j.failNext(writeFault{err: errAnswerLost, persisted: kept})
 		release()
-		all := <-told
-		for code, n := range <-told {
+		all := <-answers
+		for code, n := range <-answers {
 			all[code] += n
 		}
 		head, _ := h.Head()
@@ -162,18 +162,18 @@ func TestARefusalBecauseOfWhatCameToNothing(t *testing.T) {
 	}
 }
 
-// Two registries on one storage take turns without being told to, and each
+// Two registries on one storage commit alternately without coordination, and each
 // shows what the other wrote.
 func TestTwoRegistriesOnOneStorage(t *testing.T) {
-	j := inMemory()
-	a := open(t, on(common{j}), shared)
+	j := newRAMJournal()
+	a := startRegistry(t, withJournal(sharedJournal{j}), withSharedStorage)
 	begun := a.init()
-	b := open(t, on(common{j}), shared)
+	b := startRegistry(t, withJournal(sharedJournal{j}), withSharedStorage)
 	for i := range 10 {
-		a.change(name(fmt.Sprintf("a%d", i), "1"))
-		b.change(name(fmt.Sprintf("b%d", i), "1"))
+		a.commitChange(putName(fmt.Sprintf("a%d", i), "1"))
+		b.commitChange(putName(fmt.Sprintf("b%d", i), "1"))
 	}
-	last := a.change(name("last", "1"))
+	last := a.commitChange(putName("last", "1"))
 	if last.Version != 21 {
 		t.Fatalf("the last version is %d", last.Version)
 	}
@@ -189,15 +189,15 @@ func TestTwoRegistriesOnOneStorage(t *testing.T) {
 	}
 }
 
-// common is a journal in memory that several registries write to, as they would
-// to an etcd. Somebody else closes it.
-type common struct{ Journal }
+// sharedJournal is a journal in memory that several registries write to, as they would
+// to an etcd. Its Close does nothing.
+type sharedJournal struct{ Journal }
 
-func (common) Close() error { return nil }
+func (sharedJournal) Close() error { return nil }
 
-func (c common) Changed(ctx context.Context, since *ledger.Head) error {
+func (s sharedJournal) Changed(ctx context.Context, since *ledger.Head) error {
 	for {
-		if head, err := c.Head(ctx); err == nil && (since == nil || head != *since) {
+		if head, err := s.Head(ctx); err == nil && (since == nil || head != *since) {
 			return nil
 		}
 		if err := flow.Sleep(ctx, time.Millisecond); err != nil {
@@ -206,56 +206,56 @@ func (c common) Changed(ctx context.Context, since *ledger.Head) error {
 	}
 }
 
-// forgetful is a journal that keeps records and, for a while, nothing else.
-type forgetful struct {
+// recordsOnlyJournal is a journal that stores records and, for a while, nothing else.
+type recordsOnlyJournal struct {
 	Journal
 	fails atomic.Bool
 }
 
-func (f *forgetful) refusal() error {
-	if f.fails.Load() {
+func (r *recordsOnlyJournal) refusal() error {
+	if r.fails.Load() {
 		return fault.New("test.keep", fault.StorageBusy, "it does not answer")
 	}
 	return nil
 }
 
-func (f *forgetful) SaveCheckpoint(ctx context.Context, c journal.Checkpoint) error {
-	if err := f.refusal(); err != nil {
+func (r *recordsOnlyJournal) SaveCheckpoint(ctx context.Context, c journal.Checkpoint) error {
+	if err := r.refusal(); err != nil {
 		return err
 	}
-	return f.Journal.SaveCheckpoint(ctx, c)
+	return r.Journal.SaveCheckpoint(ctx, c)
 }
 
-func (f *forgetful) SaveTile(ctx context.Context, at journal.TileID, hashes []byte) error {
-	if err := f.refusal(); err != nil {
+func (r *recordsOnlyJournal) SaveTile(ctx context.Context, at journal.TileID, hashes []byte) error {
+	if err := r.refusal(); err != nil {
 		return err
 	}
-	return f.Journal.SaveTile(ctx, at, hashes)
+	return r.Journal.SaveTile(ctx, at, hashes)
 }
 
-func (f *forgetful) Prune(ctx context.Context, p journal.Prune) (uint64, error) {
-	if err := f.refusal(); err != nil {
+func (r *recordsOnlyJournal) Prune(ctx context.Context, p journal.Prune) (uint64, error) {
+	if err := r.refusal(); err != nil {
 		return 0, err
 	}
-	return f.Journal.Prune(ctx, p)
+	return r.Journal.Prune(ctx, p)
 }
 
-// A write that fails while the storage is asked whether it is back is newer than
-// the answer: the node stays not ready for writes.
+// A write that fails during a probe is newer than the result of the probe: the node
+// stays not ready for writes.
 func TestAFailureThatCameWhileItWasAskedStays(t *testing.T) {
 	readiness := observe.NewReadiness(flow.NewInventory(), nil)
-	g := &gate{writes: readiness.Dependency(service, "storage", observe.ForWrites), reads: readiness.Dependency(service, "log", observe.ForReads)}
-	g.end(lost)
-	asked, _ := g.trouble()
-	g.end(lost)
-	g.better(asked)
-	g.tell(0)
+	g := &storageHealth{writes: readiness.Dependency(service, "storage", observe.ForWrites), reads: readiness.Dependency(service, "log", observe.ForReads)}
+	g.writeEnded(errAnswerLost)
+	asked, _ := g.lastWrite()
+	g.writeEnded(errAnswerLost)
+	g.clearFailure(asked)
+	g.update(0, 0)
 	if now := readiness.Evaluate(); now.WriteReady || !now.Ready {
 		t.Errorf("the last write failed, and the node says %+v", now)
 	}
-	asked, _ = g.trouble()
-	g.better(asked)
-	g.tell(0)
+	asked, _ = g.lastWrite()
+	g.clearFailure(asked)
+	g.update(0, 0)
 	if now := readiness.Evaluate(); !now.WriteReady {
 		t.Errorf("the storage is back, and the node says %+v", now)
 	}

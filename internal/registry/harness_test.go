@@ -25,54 +25,55 @@ import (
 	"micronode/internal/registry/journal"
 	"micronode/internal/registry/ledger"
 	"micronode/internal/supervise"
+	"micronode/internal/testkit"
 )
 
-// house is a registry behind a real server, as strangers meet it.
-type house struct {
+// testRegistry is a registry behind a real server, as clients see it.
+type testRegistry struct {
 	*Registry
-	t          testing.TB
-	url        string
-	client     *http.Client
-	supervisor *supervise.Supervisor
-	readiness  *observe.Readiness
-	inventory  *flow.Inventory
-	observed   *observe.Metrics
-	log        *record
-	rough      bool // the test makes tasks fail, or the drain too short: that is not a mistake here
-	stop       context.CancelFunc
-	done       chan *supervise.Report
+	t           testing.TB
+	url         string
+	client      *http.Client
+	supervisor  *supervise.Supervisor
+	readiness   *observe.Readiness
+	inventory   *flow.Inventory
+	observed    *observe.Metrics
+	log         *eventLog
+	allowAborts bool // the test makes tasks fail, or the drain too short, on purpose
+	stop        context.CancelFunc
+	done        chan *supervise.Report
 }
 
-// record is what was told for the record.
-type record struct {
+// eventLog holds the audit events.
+type eventLog struct {
 	mu     sync.Mutex
 	events []Event
 }
 
-func (r *record) add(e Event) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.events = append(r.events, e)
+func (l *eventLog) add(e Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.events = append(l.events, e)
 }
 
-// marker is told by a test to learn that what was told before has arrived.
-const marker EventType = "marker"
+// eventMarker is published by a test to know that earlier events have arrived.
+const eventMarker EventType = "marker"
 
-// told waits until everything that has happened is on the record, and returns
-// what is there of a type.
-func (h *house) told(what EventType) []Event {
-	h.t.Helper()
-	before := len(h.log.of(marker))
-	h.audit(Event{Type: marker})
-	waitFor(h.t, func() bool { return len(h.log.of(marker)) > before })
-	return h.log.of(what)
+// flushedEvents waits until all earlier events have arrived, and returns those of a
+// type.
+func (r *testRegistry) flushedEvents(what EventType) []Event {
+	r.t.Helper()
+	before := len(r.log.ofType(eventMarker))
+	r.audit(Event{Type: eventMarker})
+	waitFor(r.t, func() bool { return len(r.log.ofType(eventMarker)) > before })
+	return r.log.ofType(what)
 }
 
-// of returns what was told of a type.
-func (r *record) of(what EventType) (found []Event) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, e := range r.events {
+// ofType returns the events of a type.
+func (l *eventLog) ofType(what EventType) (found []Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.events {
 		if e.Type == what {
 			found = append(found, e)
 		}
@@ -80,63 +81,62 @@ func (r *record) of(what EventType) (found []Event) {
 	return found
 }
 
-// drainTime is how long a drain may take in all: on a busy machine, longer than
-// anybody would wait elsewhere.
+// drainTime is how long a drain may take in all: long, for a busy machine.
 const drainTime = 30 * time.Second
 
 // logKey is the key that the logs of tests are signed with.
 var logKey = ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, ed25519.SeedSize))
 
-// setting changes what a house is made of.
-type setting func(*Spec)
+// option changes the Spec of a testRegistry.
+type option func(*Spec)
 
-func on(j Journal) setting            { return func(s *Spec) { s.Journal = j } }
-func with(c func(*Config)) setting    { return func(s *Spec) { c(&s.Config) } }
-func shared(s *Spec)                  { s.Shared = true }
-func inMemory() Journal               { return journal.NewRAM(journal.RAMSpec{}) }
-func quick(c *Config)                 { c.Storage.CheckpointInterval, c.VerifyPause = time.Hour, 0 }
-func (h *house) ctx() context.Context { return h.t.Context() }
+func withJournal(j Journal) option           { return func(s *Spec) { s.Journal = j } }
+func withConfig(c func(*Config)) option      { return func(s *Spec) { c(&s.Config) } }
+func withSharedStorage(s *Spec)              { s.Shared = true }
+func newRAMJournal() Journal                 { return journal.NewRAM(journal.RAMSpec{}) }
+func disablePeriodicTasks(c *Config)         { c.Storage.CheckpointInterval, c.VerifyPause = time.Hour, 0 }
+func (r *testRegistry) ctx() context.Context { return r.t.Context() }
 
-// open runs a registry. What is not said is as in the default, in memory.
-func open(t testing.TB, settings ...setting) *house {
+// startRegistry runs a registry, by default in memory and with the default settings.
+func startRegistry(t testing.TB, settings ...option) *testRegistry {
 	t.Helper()
-	return openFor(t, drainTime, settings...)
+	return startRegistryDraining(t, drainTime, settings...)
 }
 
-// openFor runs a registry whose drain has so much time.
-func openFor(t testing.TB, drain time.Duration, settings ...setting) *house {
+// startRegistryDraining runs a registry with a given drain timeout.
+func startRegistryDraining(t testing.TB, drain time.Duration, settings ...option) *testRegistry {
 	t.Helper()
-	h := &house{t: t, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 128}}, log: &record{}, done: make(chan *supervise.Report, 1)}
-	supervisor, err := supervise.New(supervise.Options{Total: drain, Jitter: func(lo, _ time.Duration) time.Duration { return lo }, Stages: []supervise.Stage{{Name: "state"}, {Name: "workers"}, {Name: "intake"}}})
-	must(t, err)
+	h := &testRegistry{t: t, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 128}}, log: &eventLog{}, done: make(chan *supervise.Report, 1)}
+	supervisor, err := supervise.New(supervise.Options{DrainTimeout: drain, Jitter: func(lo, _ time.Duration) time.Duration { return lo }, Stages: []supervise.Stage{{Name: "state"}, {Name: "workers"}, {Name: "intake"}}})
+	testkit.Must(t, err)
 	inv, metrics := flow.NewInventory(), observe.NewMetrics(observe.Build{})
 	h.supervisor, h.readiness, h.inventory, h.observed = supervisor, observe.NewReadiness(inv, supervisor), inv, metrics
-	metrics.Watch(observe.Sources{Inventory: inv, Supervisor: supervisor, Readiness: h.readiness})
+	metrics.Attach(observe.Sources{Inventory: inv, Supervisor: supervisor, Readiness: h.readiness})
 	spec := Spec{Config: DefaultConfig(), Key: logKey, Skew: 2 * time.Minute, Metrics: metrics, Readiness: h.readiness}
-	quick(&spec.Config)
+	disablePeriodicTasks(&spec.Config)
 	spec.Config.Storage.Timeout = time.Minute // a busy machine takes its time
 	for _, set := range settings {
 		set(&spec)
 	}
 	if spec.Journal == nil {
-		spec.Journal = inMemory()
+		spec.Journal = newRAMJournal()
 	}
 	h.Registry, err = New(t.Context(), inv, spec)
-	must(t, err)
-	if c, ok := spec.Journal.(*counting); ok {
-		c.opening = c.scanned.Load()
+	testkit.Must(t, err)
+	if c, ok := spec.Journal.(*countingJournal); ok {
+		c.scannedAtOpen = c.scanned.Load()
 	}
-	must(t, h.Add(supervisor, Stages{State: "state", Workers: "workers", Intake: "intake"}, h.log.add))
+	testkit.Must(t, h.Add(supervisor, Stages{State: "state", Workers: "workers", Intake: "intake"}, h.log.add))
 	h.serve(inv, metrics)
 	h.run()
 	t.Cleanup(h.close)
 	return h
 }
 
-// serve puts the routes behind a server.
-func (h *house) serve(inv *flow.Inventory, metrics *observe.Metrics) {
-	table, err := ingress.NewTable(h.Routes()...)
-	must(h.t, err)
+// serve serves the routes over HTTP.
+func (r *testRegistry) serve(inv *flow.Inventory, metrics *observe.Metrics) {
+	table, err := ingress.NewTable(r.Routes()...)
+	testkit.Must(r.t, err)
 	limits := ingress.DefaultLimits()
 	limits.Rate, limits.Burst, limits.WorkRate, limits.ConnsPerIP = 1_000_000, 1_000_000, 1_000_000, 4096
 	limits.Streams = 4096
@@ -144,77 +144,76 @@ func (h *house) serve(inv *flow.Inventory, metrics *observe.Metrics) {
 	times.Deadline, times.FirstByte = time.Minute, time.Minute // a busy machine takes its time
 	server, err := ingress.New(ingress.Options{
 		Service: "gateway", Name: "http", Table: table, Times: times, Limits: limits,
-		Authorise: func(context.Context, ingress.Ask) error { return nil },
-		Inventory: inv, Metrics: metrics, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Warm: h.Shelves(),
+		Authorise: func(context.Context, ingress.AuthRequest) error { return nil },
+		Inventory: inv, Metrics: metrics, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Warm: r.WarmRoutes(),
 	})
-	must(h.t, err)
+	testkit.Must(r.t, err)
 	var plain net.ListenConfig
-	inner, err := plain.Listen(h.ctx(), "tcp", "127.0.0.1:0")
-	must(h.t, err)
-	listener := server.Attach(narrow{inner}, ingress.ListenOptions{Name: "http", Addr: inner.Addr().String(), Warm: true})
-	h.url = "http://" + listener.Addr().String()
-	must(h.t, h.supervisor.Add(supervise.Service{Service: "gateway", Name: "http", Stage: "intake", Serve: listener.Serve, Drain: listener.Drain}))
+	inner, err := plain.Listen(r.ctx(), "tcp", "127.0.0.1:0")
+	testkit.Must(r.t, err)
+	listener := server.Attach(smallBufferListener{inner}, ingress.ListenOptions{Name: "http", Addr: inner.Addr().String(), Warm: true})
+	r.url = "http://" + listener.Addr().String()
+	testkit.Must(r.t, r.supervisor.Add(supervise.Service{Service: "gateway", Name: "http", Stage: "intake", Serve: listener.Serve, Drain: listener.Drain}))
 }
 
-// narrow is a listener whose connections hold little of what was sent and not
-// read, so that a client which does not read is noticed soon.
-type narrow struct{ net.Listener }
+// smallBufferListener is a listener whose connections have small write buffers, so that a
+// client that does not read is detected soon.
+type smallBufferListener struct{ net.Listener }
 
-func (n narrow) Accept() (net.Conn, error) {
-	conn, err := n.Listener.Accept()
+func (s smallBufferListener) Accept() (net.Conn, error) {
+	conn, err := s.Listener.Accept()
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetWriteBuffer(1) // the test that needs it would fail without it
 	}
 	return conn, err
 }
 
-func (h *house) run() {
+func (r *testRegistry) run() {
 	ctx, stop := context.WithCancel(context.Background())
-	h.stop = stop
+	r.stop = stop
 	go func() {
-		report, _ := h.supervisor.Run(ctx)
-		h.done <- report
+		report, _ := r.supervisor.Run(ctx)
+		r.done <- report
 	}()
 }
 
-// close drains the registry and looks that nothing was left behind.
-func (h *house) close() { h.drained() }
+// close drains the registry and checks that nothing is left.
+func (r *testRegistry) close() { r.drain() }
 
-// drained is close for those who want to see the report; nil if it was closed
-// before.
-func (h *house) drained() *supervise.Report {
-	if h.stop == nil {
+// drain is close that returns the report; nil if it was closed before.
+func (r *testRegistry) drain() *supervise.Report {
+	if r.stop == nil {
 		return nil
 	}
-	h.stop()
-	h.stop = nil
-	report := <-h.done
-	if !h.rough && (len(report.Aborted) > 0 || report.Restarts > 0) {
-		h.t.Errorf("the drain aborted %v; %d restarts", report.Aborted, report.Restarts)
+	r.stop()
+	r.stop = nil
+	report := <-r.done
+	if !r.allowAborts && (len(report.Aborted) > 0 || report.Restarts > 0) {
+		r.t.Errorf("the drain aborted %v; %d restarts", report.Aborted, report.Restarts)
 	}
-	h.client.CloseIdleConnections()
-	must(h.t, h.Close())
+	r.client.CloseIdleConnections()
+	testkit.Must(r.t, r.Close())
 	return report
 }
 
 // call sends a request and reads the answer, which must be of this status.
-func (h *house) call(method, path string, body, answer any, want int) []byte {
-	h.t.Helper()
-	status, data := h.try(h.ctx(), method, path, body)
+func (r *testRegistry) call(method, path string, body, answer any, want int) []byte {
+	r.t.Helper()
+	status, data := r.send(r.ctx(), method, path, body)
 	if status != want {
-		h.t.Fatalf("%s %s: %d %s, want %d", method, path, status, data, want)
+		r.t.Fatalf("%s %s: %d %s, want %d", method, path, status, data, want)
 	}
 	if answer != nil {
 		if err := json.Unmarshal(data, answer); err != nil {
-			h.t.Fatalf("%s %s: %v in %s", method, path, err, data)
+			r.t.Fatalf("%s %s: %v in %s", method, path, err, data)
 		}
 	}
 	return data
 }
 
-// try sends a request, whatever comes of it. A status of zero means that there
-// was no answer.
-func (h *house) try(ctx context.Context, method, path string, body any) (int, []byte) {
+// send sends a request and returns any result. A status of zero means that there was
+// no answer.
+func (r *testRegistry) send(ctx context.Context, method, path string, body any) (int, []byte) {
 	var in io.Reader
 	switch body := body.(type) {
 	case nil:
@@ -222,7 +221,7 @@ func (h *house) try(ctx context.Context, method, path string, body any) (int, []
 		in = bytes.NewReader(body)
 	case string:
 		in = strings.NewReader(body)
-	case dressed:
+	case rawBody:
 		in = bytes.NewReader(body.data)
 	default:
 		data, err := json.Marshal(body)
@@ -231,17 +230,17 @@ func (h *house) try(ctx context.Context, method, path string, body any) (int, []
 		}
 		in = bytes.NewReader(data)
 	}
-	request, err := http.NewRequestWithContext(ctx, method, h.url+path, in)
+	request, err := http.NewRequestWithContext(ctx, method, r.url+path, in)
 	if err != nil {
 		return 0, []byte(err.Error())
 	}
-	if dressed, ok := body.(dressed); ok {
+	if dressed, ok := body.(rawBody); ok {
 		request.Header = dressed.header
 		if dressed.chunked {
 			request.ContentLength = -1
 		}
 	}
-	response, err := h.client.Do(request)
+	response, err := r.client.Do(request)
 	if err != nil {
 		return 0, []byte(err.Error())
 	}
@@ -253,34 +252,34 @@ func (h *house) try(ctx context.Context, method, path string, body any) (int, []
 	return response.StatusCode, data
 }
 
-// dressed is a body that is sent in an unusual way.
-type dressed struct {
+// rawBody is a body that is sent in an unusual way.
+type rawBody struct {
 	header  http.Header
 	data    []byte
 	chunked bool
 }
 
-// refused sends a request that must be refused with a code, and returns the
+// expectRefusal sends a request that must be refused with a code, and returns the
 // problem.
-func (h *house) refused(method, path string, body any, code string) map[string]any {
-	h.t.Helper()
-	status, data := h.try(h.ctx(), method, path, body)
+func (r *testRegistry) expectRefusal(method, path string, body any, code string) map[string]any {
+	r.t.Helper()
+	status, data := r.send(r.ctx(), method, path, body)
 	var problem map[string]any
 	if err := json.Unmarshal(data, &problem); err != nil || problem["code"] != code {
-		h.t.Fatalf("%s %s: %d %s, want %s", method, path, status, data, code)
+		r.t.Fatalf("%s %s: %d %s, want %s", method, path, status, data, code)
 	}
 	if problem["next"] == "" {
-		h.t.Errorf("%s %s: %s names no next step", method, path, code)
+		r.t.Errorf("%s %s: %s names no next step", method, path, code)
 	}
 	return problem
 }
 
-// count reads a metric of the registry, summed over the series that have these
+// metricSum reads a metric of the registry, summed over the series that have these
 // labels, each written name=value.
-func (h *house) count(metric string, labels ...string) (sum float64) {
-	h.t.Helper()
-	families, err := h.observed.Gatherer().Gather()
-	must(h.t, err)
+func (r *testRegistry) metricSum(metric string, labels ...string) (sum float64) {
+	r.t.Helper()
+	families, err := r.observed.Gatherer().Gather()
+	testkit.Must(r.t, err)
 	for _, family := range families {
 		if family.GetName() != metric {
 			continue
@@ -303,27 +302,26 @@ func hasLabels(series *dto.Metric, wanted []string) bool {
 	return true
 }
 
-// turnedAway sends a write that must be refused, and holds the registry to what
-// it owes: a typed answer with a next step, one line for the record, one count,
-// and nothing done.
-func (h *house) turnedAway(action, method, path string, body any, code string) {
-	h.t.Helper()
-	before, told := h.count("registry_rejected_total", "action="+action, "kind="+code), len(h.told(Refused))
-	head, open := h.view.Load().expect(), len(h.docket.list(h.now()))
-	h.refused(method, path, body, code)
-	if after := h.count("registry_rejected_total", "action="+action, "kind="+code); after != before+1 {
-		h.t.Errorf("%s %s: %s was counted %v times", method, path, code, after-before)
+// expectWriteRefused sends a write that must be refused, and checks for a typed answer
+// with a next step, one audit event, one count, and no other effect.
+func (r *testRegistry) expectWriteRefused(action, method, path string, body any, code string) {
+	r.t.Helper()
+	before, refusals := r.metricSum("registry_rejected_total", "action="+action, "kind="+code), len(r.flushedEvents(EventRefused))
+	head, open := r.view.Load().expectedHead(), len(r.pending.listOpen(r.now()))
+	r.expectRefusal(method, path, body, code)
+	if after := r.metricSum("registry_rejected_total", "action="+action, "kind="+code); after != before+1 {
+		r.t.Errorf("%s %s: %s was counted %v times", method, path, code, after-before)
 	}
-	if events := h.told(Refused); len(events) != told+1 || !strings.HasPrefix(events[told].Detail, action+": ") {
-		h.t.Errorf("%s %s: told for the record as %+v", method, path, events[told:])
+	if events := r.flushedEvents(EventRefused); len(events) != refusals+1 || !strings.HasPrefix(events[refusals].Detail, action+": ") {
+		r.t.Errorf("%s %s: told for the record as %+v", method, path, events[refusals:])
 	}
-	now := h.view.Load().expect()
-	if len(h.docket.list(h.now())) > open || (now == nil) != (head == nil) || now != nil && *now != *head {
-		h.t.Errorf("%s %s: refused, and yet something was done", method, path)
+	now := r.view.Load().expectedHead()
+	if len(r.pending.listOpen(r.now())) > open || (now == nil) != (head == nil) || now != nil && *now != *head {
+		r.t.Errorf("%s %s: refused, and yet something was done", method, path)
 	}
 }
 
-// signer is somebody with a key.
+// signer is a signer with a key.
 type signer struct {
 	id  string
 	key ed25519.PrivateKey
@@ -348,18 +346,18 @@ func (s signer) approve(p client.Proposed) client.Approval {
 }
 
 // init begins a registry of two out of three.
-func (h *house) init() client.Initialised {
-	h.t.Helper()
+func (r *testRegistry) init() client.Initialised {
+	r.t.Helper()
 	var begun client.Initialised
-	h.call("POST", "/registry/init", initRequest(2, alice, bob, carol), &begun, 201)
+	r.call("POST", "/registry/init", initRequest(2, alice, bob, carol), &begun, 201)
 	return begun
 }
 
 // initOne begins a registry of one out of three, which grows in half the time.
-func (h *house) initOne() client.Initialised {
-	h.t.Helper()
+func (r *testRegistry) initOne() client.Initialised {
+	r.t.Helper()
 	var begun client.Initialised
-	h.call("POST", "/registry/init", initRequest(1, alice, bob, carol), &begun, 201)
+	r.call("POST", "/registry/init", initRequest(1, alice, bob, carol), &begun, 201)
 	return begun
 }
 
@@ -371,43 +369,36 @@ func initRequest(m int, signers ...signer) client.InitRequest {
 	return request
 }
 
-// name is the operation that puts a name.
-func name(id, manifest string) json.RawMessage {
+// putName is the operation that puts a name.
+func putName(id, manifest string) json.RawMessage {
 	return json.RawMessage(fmt.Sprintf(`{"op":"put","item":{"kind":"name","id":%q,"manifest":"b3:%064x"}}`, id, manifest))
 }
 
-func request(ops ...json.RawMessage) client.ProposalRequest {
+func proposalRequest(ops ...json.RawMessage) client.ProposalRequest {
 	return client.ProposalRequest{SchemaVersion: "1.0.0", Ops: ops}
 }
 
-// propose, and have it approved by some.
-func (h *house) proposed(ops []json.RawMessage, by ...signer) client.Proposed {
-	h.t.Helper()
+// proposeApproved proposes, and has some signers approve it.
+func (r *testRegistry) proposeApproved(ops []json.RawMessage, by ...signer) client.Proposed {
+	r.t.Helper()
 	var p client.Proposed
-	h.call("POST", "/registry/proposals", request(ops...), &p, 202)
+	r.call("POST", "/registry/proposals", proposalRequest(ops...), &p, 202)
 	for _, s := range by {
-		h.call("POST", "/registry/approvals/"+p.ProposalID, s.approve(p), nil, 200)
+		r.call("POST", "/registry/approvals/"+p.ProposalID, s.approve(p), nil, 200)
 	}
 	return p
 }
 
-// change proposes, approves and commits.
-func (h *house) change(ops ...json.RawMessage) client.RegistryHead {
-	h.t.Helper()
-	p := h.proposed(ops, alice, bob)
+// commitChange proposes, approves and commits.
+func (r *testRegistry) commitChange(ops ...json.RawMessage) client.RegistryHead {
+	r.t.Helper()
+	p := r.proposeApproved(ops, alice, bob)
 	var head client.RegistryHead
-	h.call("POST", "/registry/commit/"+p.ProposalID, nil, &head, 201)
+	r.call("POST", "/registry/commit/"+p.ProposalID, nil, &head, 201)
 	return head
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// waitFor waits until something is so; the test's own deadline is the bound.
+// waitFor waits until a condition holds; the test's own deadline is the bound.
 func waitFor(t testing.TB, so func() bool) {
 	t.Helper()
 	for !so() {

@@ -9,14 +9,15 @@ import (
 	"pgregory.net/rapid"
 
 	"micronode/client"
+	"micronode/internal/testkit"
 )
 
-// Whatever people propose, approve and commit, in whatever order, and however
-// the signers change: versions go up by one, none was committed without enough
-// of those who were signers then, and a stranger can verify all of it.
+// Whatever is proposed, approved and committed, in any order, and however the
+// signers change: versions go up by one, each was approved by enough of those who
+// were signers then, and all of it can be verified independently.
 func TestAnyHistoryCanBeVerified(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		s := newStory(t, rt)
+		s := newModelHistory(t, rt)
 		defer s.close()
 		rt.Repeat(map[string]func(*rapid.T){
 			"name":       s.proposeName,
@@ -31,165 +32,166 @@ func TestAnyHistoryCanBeVerified(t *testing.T) {
 	})
 }
 
-// story is a registry, and what a careful observer knows of it.
-type story struct {
-	*house
-	rt     *rapid.T
-	folder string
-	trust  Trust
-	crowd  []signer // all who ever sign
+// modelHistory is a registry, and a model of it.
+type modelHistory struct {
+	*testRegistry
+	rt         *rapid.T
+	folder     string
+	trust      Trust
+	allSigners []signer // all who ever sign
 
-	m     int
-	team  []signer // those who may sign now
-	since uint64   // since which version
-	open  []*plan
-	teams []int    // how many had to sign each version
-	names []string // of those who could, for each version
+	m             int
+	signers       []signer // those who may sign now
+	since         uint64   // since which version
+	openProposals []*modelProposal
+	quorums       []int    // how many had to sign each version
+	approvers     []string // of those who could, for each version
 }
 
-// plan is a proposal as the observer has it.
-type plan struct {
+// modelProposal is a proposal in the model.
+type modelProposal struct {
 	client.Proposed
-	since uint64   // the signers' version when it was made
-	m     int      // what it makes of the quorum; zero if it is about something else
-	team  []signer // and of the signers
-	by    []string // who approved, successfully
+	since     uint64   // the signers' version when it was made
+	m         int      // the quorum that it sets; zero if it sets none
+	signers   []signer // the signers that it sets
+	approvers []string // who approved, successfully
 }
 
-func newStory(t *testing.T, rt *rapid.T) *story {
-	s := &story{rt: rt, folder: t.TempDir()}
+func newModelHistory(t *testing.T, rt *rapid.T) *modelHistory {
+	s := &modelHistory{rt: rt, folder: t.TempDir()}
 	for i := range 5 {
-		s.crowd = append(s.crowd, newSigner(fmt.Sprintf("signer-%d", i)))
+		s.allSigners = append(s.allSigners, newSigner(fmt.Sprintf("signer-%d", i)))
 	}
-	s.m, s.team = s.drawTeam(rt)
-	s.house = open(t, on(files(t, s.folder)))
+	s.m, s.signers = s.drawSigners(rt)
+	s.testRegistry = startRegistry(t, withJournal(openFiles(t, s.folder)))
 	var begun client.Initialised
-	s.call("POST", "/registry/init", initRequest(s.m, s.team...), &begun, 201)
+	s.call("POST", "/registry/init", initRequest(s.m, s.signers...), &begun, 201)
 	s.trust = Trust{Registry: &begun.Registry, Key: begun.Key}
-	s.teams, s.names = []int{0}, []string{""}
+	s.quorums, s.approvers = []int{0}, []string{""}
 	return s
 }
 
-// drawTeam picks who may sign, and how many must.
-func (s *story) drawTeam(rt *rapid.T) (int, []signer) {
-	all := rapid.Permutation(s.crowd).Draw(rt, "team")
+// drawSigners picks who may sign, and how many must.
+func (m *modelHistory) drawSigners(rt *rapid.T) (int, []signer) {
+	all := rapid.Permutation(m.allSigners).Draw(rt, "team")
 	team := all[:rapid.IntRange(1, len(all)).Draw(rt, "n")]
 	return rapid.IntRange(1, len(team)).Draw(rt, "m"), team
 }
 
-func (s *story) proposeName(rt *rapid.T) {
+func (m *modelHistory) proposeName(rt *rapid.T) {
 	id, value := rapid.IntRange(0, 4).Draw(rt, "item"), rapid.IntRange(0, 1000).Draw(rt, "value")
-	s.put(&plan{}, name(fmt.Sprintf("item%d", id), fmt.Sprint(value)))
+	m.put(&modelProposal{}, putName(fmt.Sprintf("item%d", id), fmt.Sprint(value)))
 }
 
-func (s *story) proposeSigners(rt *rapid.T) {
-	p := &plan{}
-	p.m, p.team = s.drawTeam(rt)
-	s.put(p, signers(p.m, p.team...))
+func (m *modelHistory) proposeSigners(rt *rapid.T) {
+	p := &modelProposal{}
+	p.m, p.signers = m.drawSigners(rt)
+	m.put(p, putSigners(p.m, p.signers...))
 }
 
-// put proposes. Only that nothing would change is a reason to refuse.
-func (s *story) put(p *plan, op json.RawMessage) {
-	status, data := s.try(s.ctx(), "POST", "/registry/proposals", request(op))
+// put proposes. It may be refused only because nothing would change.
+func (m *modelHistory) put(p *modelProposal, op json.RawMessage) {
+	status, data := m.send(m.ctx(), "POST", "/registry/proposals", proposalRequest(op))
 	if status == 409 {
 		return
 	}
-	must(s.t, json.Unmarshal(data, &p.Proposed))
-	p.since = s.since
-	s.open = append(s.open, p)
+	testkit.Must(m.t, json.Unmarshal(data, &p.Proposed))
+	p.since = m.since
+	m.openProposals = append(m.openProposals, p)
 }
 
-// pick is one of the newest proposals.
-func (s *story) pick(rt *rapid.T) *plan {
-	if len(s.open) == 0 {
+// pick returns one of the newest proposals.
+func (m *modelHistory) pick(rt *rapid.T) *modelProposal {
+	if len(m.openProposals) == 0 {
 		rt.Skip()
 	}
-	return s.open[len(s.open)-1-rapid.IntRange(0, min(3, len(s.open)-1)).Draw(rt, "proposal")]
+	return m.openProposals[len(m.openProposals)-1-rapid.IntRange(0, min(3, len(m.openProposals)-1)).Draw(rt, "proposal")]
 }
 
-// approveSome has some of the crowd sign, whether they may or not.
-func (s *story) approveSome(rt *rapid.T) {
-	p := s.pick(rt)
-	for _, who := range rapid.Permutation(s.crowd).Draw(rt, "who")[:rapid.IntRange(1, 5).Draw(rt, "how many")] {
-		status, data := s.try(s.ctx(), "POST", "/registry/approvals/"+p.ProposalID, who.approve(p.Proposed))
-		may := p.since == s.since && slices.ContainsFunc(s.team, func(t signer) bool { return t.id == who.id })
-		if status == 200 && (!may || slices.Contains(p.by, who.id)) {
+// approveSome has some of allSigners sign, whether they may or not.
+func (m *modelHistory) approveSome(rt *rapid.T) {
+	p := m.pick(rt)
+	for _, who := range rapid.Permutation(m.allSigners).Draw(rt, "who")[:rapid.IntRange(1, 5).Draw(rt, "how many")] {
+		status, data := m.send(m.ctx(), "POST", "/registry/approvals/"+p.ProposalID, who.approve(p.Proposed))
+		may := p.since == m.since && slices.ContainsFunc(m.signers, func(t signer) bool { return t.id == who.id })
+		if status == 200 && (!may || slices.Contains(p.approvers, who.id)) {
 			rt.Fatalf("%s may not approve, and did: %s", who.id, data)
 		}
 		if status == 200 {
-			p.by = append(p.by, who.id)
+			p.approvers = append(p.approvers, who.id)
 		}
 	}
 }
 
-func (s *story) commitSome(rt *rapid.T) {
-	p := s.pick(rt)
-	before, _ := s.Head()
-	status, data := s.try(s.ctx(), "POST", "/registry/commit/"+p.ProposalID, nil)
+func (m *modelHistory) commitSome(rt *rapid.T) {
+	p := m.pick(rt)
+	before, _ := m.Head()
+	status, data := m.send(m.ctx(), "POST", "/registry/commit/"+p.ProposalID, nil)
 	if status != 201 {
-		if after, _ := s.Head(); after != before {
+		if after, _ := m.Head(); after != before {
 			rt.Fatalf("refused, and the head went from %d to %d", before.Version, after.Version)
 		}
 		return
 	}
 	var head client.RegistryHead
-	must(s.t, json.Unmarshal(data, &head))
-	if head.Version != before.Version+1 || p.since != s.since || len(p.by) < s.m {
+	testkit.Must(m.t, json.Unmarshal(data, &head))
+	if head.Version != before.Version+1 || p.since != m.since || len(p.approvers) < m.m {
 		rt.Fatalf("version %d after %d, approved by %v under %d of version %d, with %d of version %d in force",
-			head.Version, before.Version, p.by, len(p.by), p.since, s.m, s.since)
+			head.Version, before.Version, p.approvers, len(p.approvers), p.since, m.m, m.since)
 	}
-	s.teams, s.names = append(s.teams, s.m), append(s.names, fmt.Sprint(p.by))
-	if p.team != nil {
-		s.m, s.team, s.since = p.m, p.team, head.Version
+	m.quorums, m.approvers = append(m.quorums, m.m), append(m.approvers, fmt.Sprint(p.approvers))
+	if p.signers != nil {
+		m.m, m.signers, m.since = p.m, p.signers, head.Version
 	}
 }
 
-func (s *story) checkpointNow(*rapid.T) { must(s.t, s.keepCheckpoint(s.ctx(), s.view.Load())) }
+func (m *modelHistory) checkpointNow(*rapid.T) {
+	testkit.Must(m.t, m.saveCheckpoint(m.ctx(), m.view.Load()))
+}
 
 // reopen stops the node and starts it again. Its proposals are gone.
-func (s *story) reopen(*rapid.T) {
-	head, _ := s.Head()
-	s.close()
-	s.house = open(s.t, on(files(s.t, s.folder)))
-	if again, _ := s.Head(); again != head {
-		s.rt.Fatalf("the head was %d and is %d", head.Version, again.Version)
+func (m *modelHistory) reopen(*rapid.T) {
+	head, _ := m.Head()
+	m.close()
+	m.testRegistry = startRegistry(m.t, withJournal(openFiles(m.t, m.folder)))
+	if again, _ := m.Head(); again != head {
+		m.rt.Fatalf("the head was %d and is %d", head.Version, again.Version)
 	}
-	s.open = nil
+	m.openProposals = nil
 }
 
-// audit is a stranger who reads everything over HTTP, and then looks into the
-// folder.
-func (s *story) audit() {
-	head, _ := s.Head()
-	auditor := NewAuditor(s.trust, head.Version+1)
+// audit verifies everything independently: over HTTP, and then in the folder.
+func (m *modelHistory) audit() {
+	head, _ := m.Head()
+	auditor := NewAuditor(m.trust, head.Version+1)
 	for number := range head.Version + 1 {
 		var v client.RegistryVersion
-		s.call("GET", fmt.Sprintf("/registry/%d", number), nil, &v, 200)
+		m.call("GET", fmt.Sprintf("/registry/%d", number), nil, &v, 200)
 		if err := auditor.Add(v.Header, v.Payload, v.Preconditions); err != nil || v.Version != number {
-			s.rt.Fatalf("version %d: %v", number, err)
+			m.rt.Fatalf("version %d: %v", number, err)
 		}
 		by := map[string]bool{}
 		for _, a := range v.Approvals {
 			if !slices.ContainsFunc(v.SignerSet.Keys, func(k client.RegistryKey) bool { return k.Public == a.Public }) {
-				s.rt.Fatalf("version %d was approved by %s, who is no signer", number, a.SignerID)
+				m.rt.Fatalf("version %d was approved by %s, who is no signer", number, a.SignerID)
 			}
 			by[a.Public] = true
 		}
-		if len(by) != len(v.Approvals) || len(by) < s.teams[number] {
-			s.rt.Fatalf("version %d has the approvals of %d, and needed %d (%s)", number, len(by), s.teams[number], s.names[number])
+		if len(by) != len(v.Approvals) || len(by) < m.quorums[number] {
+			m.rt.Fatalf("version %d has the approvals of %d, and needed %d (%s)", number, len(by), m.quorums[number], m.approvers[number])
 		}
-		bundle := s.call("GET", fmt.Sprintf("/registry/bundle/%d", number), nil, nil, 200)
-		if _, err := VerifyBundle(bundle, s.trust); err != nil {
-			s.rt.Fatalf("the bundle of version %d: %v", number, err)
+		bundle := m.call("GET", fmt.Sprintf("/registry/bundle/%d", number), nil, nil, 200)
+		if _, err := VerifyBundle(bundle, m.trust); err != nil {
+			m.rt.Fatalf("the bundle of version %d: %v", number, err)
 		}
 	}
-	report, err := auditor.Finish(s.house.call("GET", "/registry/log/checkpoint", nil, nil, 200))
-	if err != nil || report.Head != head || report.Signed != head.Version+1 || len(report.OnTrust) > 0 {
-		s.rt.Fatalf("audited as %+v, %v", report, err)
+	report, err := auditor.Finish(m.testRegistry.call("GET", "/registry/log/checkpoint", nil, nil, 200))
+	if err != nil || report.Head != head || report.Signed != head.Version+1 || len(report.Assumptions) > 0 {
+		m.rt.Fatalf("audited as %+v, %v", report, err)
 	}
-	s.house.close()
-	report, err = VerifyFolder(s.ctx(), s.folder, s.trust, nil)
+	m.testRegistry.close()
+	report, err = VerifyFolder(m.ctx(), m.folder, m.trust, nil)
 	if err != nil || report.Head != head {
-		s.rt.Fatalf("the folder: %+v, %v", report, err)
+		m.rt.Fatalf("the folder: %+v, %v", report, err)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"micronode/internal/registry/ledger"
 )
 
-// Name says what a name means, and as of which version. It never waits.
+// Name returns what a name means, and as of which version. It never waits.
 func (r *Registry) Name(name string) (manifest b3.Address, version uint64, ok bool) {
 	v := r.view.Load()
 	if v.state == nil {
@@ -25,10 +25,10 @@ func (r *Registry) Name(name string) (manifest b3.Address, version uint64, ok bo
 // Node is a node that the registry lists.
 type Node = ledger.Node
 
-// Nodes waits until the registry is another than it was at a version of this
+// Nodes waits until the registry has changed since a version of the snapshot in this
 // process, and lists its nodes.
 func (r *Registry) Nodes(ctx context.Context, since flow.Version) (nodes []Node, now flow.Version, err error) {
-	v, now, err := r.view.Changed(ctx, since)
+	v, now, err := r.view.WaitForChange(ctx, since)
 	if err != nil || v.state == nil {
 		return nil, now, err
 	}

@@ -13,7 +13,7 @@ import (
 // service is the label of the registry in metrics.
 const service = "registry"
 
-// metrics is what the registry counts.
+// metrics are the metrics of the registry.
 type metrics struct {
 	instruments *observe.Instruments
 
@@ -31,7 +31,7 @@ type metrics struct {
 	checkpoints, checkpointsFailed prometheus.Counter
 	pruned                         prometheus.Counter
 	pruneSkipped                   prometheus.Counter
-	verified                       prometheus.Gauge // up to which version the round has come
+	verified                       prometheus.Gauge // up to which version the round has verified
 	verifyRounds                   *prometheus.CounterVec
 	verifySeconds                  prometheus.Histogram
 	tornBytes, recoveries          prometheus.Counter
@@ -51,79 +51,103 @@ func newMetrics(instruments *observe.Instruments) *metrics {
 	}
 	m := &metrics{
 		instruments:   instruments,
-		proposed:      counter("registry_proposals_total", "Proposals that were taken."),
-		approved:      counter("registry_approvals_total", "Approvals that were taken."),
-		updates:       vector("registry_updates_total", "Commits that were asked for, by result: committed or refused.", "result"),
-		rejected:      vector("registry_rejected_total", "What was asked for and refused, by action and kind.", "action", "kind"),
-		casFailed:     counter("commit_cas_fail_total", "Commits that found another head than they had built on."),
-		storageFailed: vector("storage_backoff_total", "Calls to the storage that failed, by operation.", "op"),
-		reloaded:      vector("registry_reload_success_total", "Configurations that were taken, by source.", "source"),
-		reloadFailed:  vector("registry_reload_fail_total", "Configurations that were not, by reason.", "reason"),
+		proposed:      counter("registry_proposals_total", "Accepted proposals."),
+		approved:      counter("registry_approvals_total", "Accepted approvals."),
+		updates:       vector("registry_updates_total", "Commit requests, by result: committed or refused.", "result"),
+		rejected:      vector("registry_rejected_total", "Refused requests, by action and kind.", "action", "kind"),
+		casFailed:     counter("commit_cas_fail_total", "Commits whose base was no longer the head."),
+		storageFailed: vector("storage_backoff_total", "Failed calls to the storage, by operation: it was busy, full, unreachable, or timed out.", "op"),
+		reloaded:      vector("registry_reload_success_total", "Accepted configurations, by source.", "source"),
+		reloadFailed:  vector("registry_reload_fail_total", "Rejected configurations, by reason: rejected, and the old one stays in effect; or draining.", "reason"),
 		version:       gauge("registry_version", "The version of the head."),
-		size:          gauge("registry_checkpoint_size", "How many versions the last kept checkpoint covers."),
+		size:          gauge("registry_checkpoint_size", "Versions that the last stored checkpoint covers."),
 		items:         gauge("registry_items", "Items at the head."),
 		openProposals: gauge("registry_pending_proposals", "Proposals that wait for approvals or for their commit."),
 		groups: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "registry_commit_group_versions", Help: "Versions that shared one sync.", Buckets: prometheus.ExponentialBuckets(1, 2, 9)}),
 		appendSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "registry_append_seconds", Help: "How long the storage took for a group.", Buckets: prometheus.ExponentialBuckets(0.0001, 3, 11)}),
-		checkpoints:       counter("registry_checkpoints_total", "Checkpoints that were kept."),
-		checkpointsFailed: counter("registry_checkpoints_failed_total", "Checkpoints that could not be kept."),
-		pruned:            counter("registry_pruned_versions_total", "Versions that were given up."),
+			Name: "registry_append_seconds", Help: "Duration of one group commit in the storage.", Buckets: prometheus.ExponentialBuckets(0.0001, 3, 11)}),
+		checkpoints:       counter("registry_checkpoints_total", "Stored checkpoints."),
+		checkpointsFailed: counter("registry_checkpoints_failed_total", "Checkpoints that could not be stored."),
+		pruned:            counter("registry_pruned_versions_total", "Versions that were pruned."),
 		pruneSkipped:      counter("registry_prune_skipped_total", "Rounds of pruning that were skipped because the registry was busy."),
-		verified:          gauge("registry_verified_version", "Up to which version this round has verified the log."),
+		verified:          gauge("registry_verified_version", "The version up to which the current round has verified the log."),
 		verifyRounds:      vector("registry_verify_rounds_total", "Rounds over the whole log, by outcome.", "outcome"),
 		verifySeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "audit_chain_verify_seconds", Help: "How long a round over the whole log took.", Buckets: prometheus.ExponentialBuckets(0.01, 4, 10)}),
-		recoveries:  counter("registry_recoveries_total", "Times that the log was put right or looked up: a torn write cut off, an outcome that was not known."),
+			Name: "audit_chain_verify_seconds", Help: "Duration of a verification of the whole log.", Buckets: prometheus.ExponentialBuckets(0.01, 4, 10)}),
+		recoveries:  counter("registry_recoveries_total", "Recoveries of the log: a torn write was cut off, or an unknown outcome was looked up."),
 		tornBytes:   counter("registry_torn_bytes_total", "Bytes of a write that a crash had torn, cut off at the start."),
-		subscribers: gauge("registry_subscribers", "Followers of the stream."),
+		subscribers: gauge("registry_subscribers", "Subscribers of the stream."),
 	}
-	m.prepare()
+	m.initSeries()
 	instruments.Register(m.proposed, m.approved, m.updates, m.rejected, m.casFailed, m.storageFailed, m.reloaded, m.reloadFailed,
 		m.version, m.size, m.items, m.openProposals, m.groups, m.appendSeconds, m.checkpoints, m.checkpointsFailed, m.pruned, m.pruneSkipped,
 		m.verified, m.verifyRounds, m.verifySeconds, m.tornBytes, m.recoveries, m.subscribers)
 	return m
 }
 
-// prepare makes the series that are known, so that a query finds a zero and not
-// a gap.
-func (m *metrics) prepare() {
+// initSeries makes the known series, so that a query finds a zero and not a gap.
+func (m *metrics) initSeries() {
 	m.committed = m.updates.WithLabelValues("committed")
 	m.updates.WithLabelValues("refused")
 	for _, op := range []string{"read", "write", "commit"} {
 		m.instruments.IOTimeouts.WithLabelValues(op)
+		m.instruments.IOErrors.WithLabelValues(op)
 		m.storageFailed.WithLabelValues(op)
 	}
 	m.reloaded.WithLabelValues("config")
-	m.reloadFailed.WithLabelValues("full")
+	m.reloadFailed.WithLabelValues(reloadRejected)
+	m.reloadFailed.WithLabelValues(reloadDraining)
+	m.instruments.BackoffRetries.WithLabelValues("storage")
 	m.verifyRounds.WithLabelValues("ok")
 	m.verifyRounds.WithLabelValues("damaged")
 }
 
-// failed counts a call to the storage that failed.
-func (m *metrics) failed(op string, err error) {
-	if fault.KindOf(err) == fault.Timeout {
+// Why a configuration was not accepted.
+const (
+	reloadRejected = "rejected"
+	reloadDraining = "draining"
+)
+
+// countFailure counts a call to the storage that failed: the storage pushed back, or
+// returned something wrong. A missing version, a lost race and a cancelled call are
+// no failures.
+func (m *metrics) countFailure(op string, err error) {
+	switch fault.KindOf(err) {
+	case 0, fault.Canceled, fault.NotFound, fault.Expired, fault.ChainMismatch:
+	case fault.Timeout:
 		m.instruments.IOTimeouts.WithLabelValues(op).Inc()
+		m.storageFailed.WithLabelValues(op).Inc()
+	case fault.StorageBusy, fault.StoreFull, fault.UpstreamFailed, fault.NotReady:
+		m.storageFailed.WithLabelValues(op).Inc()
+	default:
+		m.instruments.IOErrors.WithLabelValues(op).Inc()
 	}
-	m.storageFailed.WithLabelValues(op).Inc()
 }
 
-// watchStorage shows how much the log takes, and how old its last checkpoint is,
-// whenever somebody looks.
-func (r *Registry) watchStorage() {
+// remoteCalls returns the results of calls to a storage on other machines.
+func remoteCalls(j Journal) journal.Calls {
+	if remote, ok := j.(interface{ Calls() journal.Calls }); ok {
+		return remote.Calls()
+	}
+	return journal.Calls{}
+}
+
+// registerStorageMetrics registers gauges for the size of the log and the age of its last
+// checkpoint, which are computed when they are collected.
+func (r *Registry) registerStorageMetrics() {
 	show := func(name, help string, value func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
 	r.metrics.instruments.Register(
-		show("registry_checkpoint_age_seconds", "How long ago the last checkpoint was kept; zero if nothing came since.", r.checkpointAge),
-		show("registry_storage_bytes", "How much the log takes where it is kept; zero if that is on other machines.", func() float64 { return float64(r.usage().Bytes) }),
-		show("registry_log_segments", "In how many files the log is.", func() float64 { return float64(r.usage().Segments) }),
+		show("registry_checkpoint_age_seconds", "Age of the last checkpoint; zero if it covers all versions.", r.checkpointAge),
+		show("registry_storage_bytes", "Size of the log in memory or on disk; zero if it is on other machines.", func() float64 { return float64(r.journalStats().Bytes) }),
+		show("registry_log_segments", "Number of files of the log.", func() float64 { return float64(r.journalStats().Segments) }),
 	)
 }
 
-// usage is what a journal on this machine takes.
-func (r *Registry) usage() journal.Stats {
+// journalStats returns what a journal on this machine takes.
+func (r *Registry) journalStats() journal.Stats {
 	switch j := r.journal.(type) {
 	case *journal.Files:
 		return j.Stats()
@@ -136,8 +160,8 @@ func (r *Registry) usage() journal.Stats {
 // checkpointAge is zero while the last checkpoint covers everything.
 func (r *Registry) checkpointAge() float64 {
 	v := r.view.Load()
-	if v.state == nil || v.next() <= r.kept.Load() {
+	if v.state == nil || v.nextVersion() <= r.checkpointSize.Load() {
 		return 0
 	}
-	return time.Since(time.Unix(0, r.keptAt.Load())).Seconds()
+	return time.Since(time.Unix(0, r.checkpointAt.Load())).Seconds()
 }

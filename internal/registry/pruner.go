@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"bytes"
 	"context"
 	"errors"
 
@@ -10,103 +11,108 @@ import (
 	"micronode/internal/registry/tree"
 )
 
-// order tells the pruner up to where versions may go, and which checkpoint
-// covers them.
-type order struct {
+// pruneOrder says below which version to prune, and which checkpoint covers the pruned
+// versions.
+type pruneOrder struct {
 	below uint64
 	size  uint64
 }
 
-// orderPruning asks for old versions to be pruned. If the pruner has not got to
-// the last orders yet, this one is skipped: the next checkpoint brings another.
-func (r *Registry) orderPruning(v *view, storage Storage) {
+// enqueuePrune orders the pruning of old versions. If the pruner's queue is full, the
+// order is skipped: the next checkpoint brings another.
+func (r *Registry) enqueuePrune(v *view, storage Storage) {
 	retain := uint64(storage.Retain)
-	size := v.next()
+	size := v.nextVersion()
 	if retain == 0 || size <= retain {
 		return
 	}
 	below := size - retain
-	below -= below % tree.TileWidth // the leaves of a tile that is cut would be nowhere but in their records
+	below -= below % tree.TileWidth // the leaves of a partial tile are only in their records
 	if below == 0 {
 		return
 	}
-	if r.retention.TryPush(order{below: below, size: size}) != nil {
+	if r.pruneOrders.TryPush(pruneOrder{below: below, size: size}) != nil {
 		r.metrics.pruneSkipped.Inc()
 	}
 }
 
-// prune is the pruner's Serve. It gives up what a signed checkpoint covers, and
-// only while the committer has nothing to do.
-func (r *Registry) prune(ctx context.Context) error {
+// runPruner is the pruner's Serve. It prunes what a signed checkpoint covers, and only
+// while no commits are queued.
+func (r *Registry) runPruner(ctx context.Context) error {
 	for {
-		o, err := r.retention.Pop(ctx)
+		o, err := r.pruneOrders.Pop(ctx)
 		if errors.Is(err, flow.ErrClosed) || ctx.Err() != nil {
 			return nil
 		}
 		if err != nil {
 			return fault.Wrap("registry.prune", err)
 		}
-		if r.busy() {
+		if r.hasCommitsWaiting() {
 			r.metrics.pruneSkipped.Inc()
 			continue
 		}
 		if err := r.pruneTo(ctx, o); err != nil {
-			r.metrics.failed("write", err)
-			r.audit(Event{Type: Failed, Detail: err.Error()})
+			r.metrics.countFailure("write", err)
+			r.audit(Event{Type: EventStorageFailed, Detail: err.Error()})
 		}
 	}
 }
 
-// busy reports whether somebody waits for the committer.
-func (r *Registry) busy() bool { return r.jobs.Len(bandCommits) > 0 }
+// hasCommitsWaiting reports whether commits are queued.
+func (r *Registry) hasCommitsWaiting() bool { return r.jobs.Len(bandCommits) > 0 }
 
-// pruneTo signs what is about to be given up, and gives it up.
-func (r *Registry) pruneTo(ctx context.Context, o order) error {
+// pruneTo signs a note about the versions to prune, and prunes them.
+func (r *Registry) pruneTo(ctx context.Context, o pruneOrder) error {
 	const op = "registry.prune"
 	ctx, cancel := context.WithTimeout(ctx, r.settings.Load().Storage.Timeout)
 	defer cancel()
+	defer r.health.trackCall("pruning")()
+	if err := r.health.damageFound(); err != nil {
+		return err // a damaged log is not pruned: its records may be needed for recovery
+	}
 	_, first, err := r.journal.Pruned(ctx)
 	if err != nil || o.below <= first {
 		return err
 	}
-	if err := r.keepTiles(ctx, first, o.below); err != nil {
+	v := r.view.Load()
+	if err := r.ensureTiles(ctx, v, first, o.below); err != nil {
 		return err
 	}
-	last, err := r.journal.Read(ctx, o.below-1)
+	last, err := r.readRecord(ctx, v, o.below-1) // the note names its hash
 	if err != nil {
 		return fault.Wrap(op, err)
 	}
-	registry := r.view.Load().state.Registry()
-	signer, err := r.notary(registry)
+	registry := v.state.Registry()
+	signer, err := r.logSigner(registry)
 	if err != nil {
 		return err
 	}
-	note, err := tree.FormatPrune(tree.Prune{Registry: registry, Below: o.below, Hash: last.Head().Hash, Size: o.size}, signer)
+	note, err := tree.FormatPrune(tree.PruneNote{Registry: registry, Below: o.below, Hash: last.Head().Hash, Size: o.size}, signer)
 	if err != nil {
 		return err
 	}
 	now, err := r.journal.Prune(ctx, journal.Prune{Below: o.below, Note: note})
 	if now > first {
 		r.metrics.pruned.Add(float64(now - first))
-		r.audit(Event{Type: Pruned, Version: now})
+		r.audit(Event{Type: EventPruned, Version: now})
 	}
 	return err
 }
 
-// keepTiles makes sure that the tiles over versions that are about to go are
-// there: afterwards nothing could make them again.
-func (r *Registry) keepTiles(ctx context.Context, from, below uint64) error {
+// ensureTiles makes sure that the tiles over the versions to prune are stored and
+// right: afterwards they cannot be rebuilt.
+func (r *Registry) ensureTiles(ctx context.Context, v *view, from, below uint64) error {
 	for n := from / tree.TileWidth; n < below/tree.TileWidth; n++ {
-		at := tree.TileID{N: n}
-		_, err := r.journal.LoadTile(ctx, tileID(at))
-		if err == nil {
+		right, err := r.verifiedLeaves(ctx, v, n, tree.TileWidth)
+		if err != nil {
+			return fault.Wrap("registry.prune", err)
+		}
+		at := tileID(tree.TileID{N: n})
+		kept, err := r.journal.LoadTile(ctx, at)
+		if err == nil && bytes.Equal(kept, right) {
 			continue
 		}
-		tile, err := r.loadTile(ctx, at)
-		if err == nil {
-			err = r.journal.SaveTile(ctx, tileID(at), tile)
-		}
-		if err != nil {
+		if err := r.journal.SaveTile(ctx, at, right); err != nil {
 			return fault.Wrap("registry.prune", err)
 		}
 	}

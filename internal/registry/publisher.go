@@ -8,59 +8,58 @@ import (
 	"micronode/internal/flow"
 )
 
-// publish is the publisher's Serve. The committer tells its bus and goes on;
-// this task passes the news on to the node and to whoever follows the stream,
-// however many there are. If it stalls, commits go on, and it loses the oldest
-// news, which is counted.
-func (r *Registry) publish(ctx context.Context) error {
+// runPublisher is the publisher's Serve. The committer publishes to its bus and goes
+// on; this task passes commits on to the node and to all subscribers of the stream.
+// If it stalls, commits go on, and the bus drops the oldest, which is counted.
+func (r *Registry) runPublisher(ctx context.Context) error {
 	for {
-		news, err := r.heard.Recv(ctx)
+		committed, err := r.publisherReader.Recv(ctx)
 		switch {
 		case errors.Is(err, fault.Lagging):
-			continue // those who follow the stream see a gap in the versions, and are told
+			continue // subscribers of the stream detect the gap in the versions, and report a lag
 		case errors.Is(err, flow.ErrClosed), ctx.Err() != nil:
 			r.stream.Close()
 			return nil
 		case err != nil:
 			return fault.Wrap("registry.publish", err)
 		}
-		_ = r.stream.Publish(news) // a closed one has no readers left
+		_ = r.stream.Publish(committed) // a closed bus has no readers left
 		if r.spec.Announce != nil {
-			r.spec.Announce(news)
+			r.spec.Announce(committed)
 		}
 	}
 }
 
-// follow is the follower's Serve: it hears of the commits of another registry on
-// the same storage, and has the committer take them over.
-func (r *Registry) follow(ctx context.Context) error {
+// runFollower is the follower's Serve: it watches for commits of another registry on
+// the same storage, and makes the committer catch up.
+func (r *Registry) runFollower(ctx context.Context) error {
 	for {
-		err := r.journal.Changed(ctx, r.view.Load().expect())
+		err := r.journal.Changed(ctx, r.view.Load().expectedHead())
 		if ctx.Err() != nil {
 			return nil
 		}
 		if err != nil {
 			return fault.Wrap("registry.follow", err)
 		}
-		if _, err := r.hand(bandCommits, 1, r.look(ctx)); err != nil && ctx.Err() == nil {
-			if err := flow.Sleep(ctx, gateTick); err != nil {
+		if _, err := r.submit(bandCommits, 1, r.catchUpJob(ctx)); err != nil && ctx.Err() == nil {
+			if err := flow.Sleep(ctx, healthTick); err != nil {
 				return nil
 			}
 		}
 	}
 }
 
-// look asks the committer to take over what the log has and the view does not.
-func (r *Registry) look(ctx context.Context) *job {
+// catchUpJob makes the committer apply what the log has and the view has not.
+func (r *Registry) catchUpJob(ctx context.Context) *job {
 	return newJob(ctx, func(c *committer, j *job) outcome {
-		c.doubt = true
-		return outcome{err: c.settle(j.ctx)}
+		c.mustCatchUp = true
+		return outcome{err: c.ensureCaughtUp(j.ctx)}
 	})
 }
 
-// reload is the reloader's Serve: it puts settings in force, the latest ones
-// that were verified.
-func (r *Registry) reload(ctx context.Context) error {
+// runReloader is the reloader's Serve: it applies the latest settings that were
+// validated.
+func (r *Registry) runReloader(ctx context.Context) error {
 	for {
 		next, err := r.reloads.Pop(ctx)
 		if errors.Is(err, flow.ErrClosed) || ctx.Err() != nil {
@@ -74,12 +73,19 @@ func (r *Registry) reload(ctx context.Context) error {
 	}
 }
 
-// Reconfigure takes what can change without a restart. The configuration was
-// verified; if the reloader is behind, the latest one wins.
+// Reconfigure enqueues settings that can change without a restart. They were validated
+// before; if the reloader is behind, the latest ones win. So they are refused only
+// while the node drains.
 func (r *Registry) Reconfigure(next Config) error {
 	if err := r.reloads.TryPush(next); err != nil {
-		r.metrics.reloadFailed.WithLabelValues("full").Inc()
+		r.metrics.reloadFailed.WithLabelValues(reloadDraining).Inc()
 		return fault.Wrap("registry.reload", err)
 	}
 	return nil
+}
+
+// CountRejectedConfig counts a configuration that was rejected before Reconfigure: the
+// settings in force stay.
+func (r *Registry) CountRejectedConfig() {
+	r.metrics.reloadFailed.WithLabelValues(reloadRejected).Inc()
 }

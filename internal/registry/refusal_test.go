@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"runtime"
 	"strings"
 	"testing"
@@ -16,14 +17,15 @@ import (
 	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/registry/ledger"
+	"micronode/internal/testkit"
 )
 
-// Every request that cannot be meant is refused with a code of its own, told
-// for the record and counted, and leaves nothing behind.
+// Every invalid request is refused with a code of its own, audited and counted, and
+// has no other effect.
 func TestRequestsThatCannotBeMeant(t *testing.T) {
-	h := open(t)
+	h := startRegistry(t)
 	h.init()
-	op := string(name("docs", "1"))
+	op := string(putName("docs", "1"))
 	body := func(format string, args ...any) string { return fmt.Sprintf(format, args...) }
 	for what, text := range map[string]string{
 		"no body":                "",
@@ -48,85 +50,85 @@ func TestRequestsThatCannotBeMeant(t *testing.T) {
 		"no signers any more":    `{"schema_version":"1.0.0","ops":[{"op":"delete","id":"signers"}]}`,
 	} {
 		t.Run(what, func(t *testing.T) {
-			h.turnedAway("propose", "POST", "/registry/proposals", text, "Malformed")
+			h.expectWriteRefused("propose", "POST", "/registry/proposals", text, "Malformed")
 		})
 	}
-	h.turnedAway("supersede", "POST", "/registry/supersede", `{"schema_version":"1.0.0"}`, "Malformed")
-	h.turnedAway("supersede", "POST", "/registry/supersede", client.SupersedeRequest{SchemaVersion: "1.0.0", Reason: "a mistake"}, "ChainMismatch")
-	h.turnedAway("propose", "POST", "/registry/proposals", request(json.RawMessage(`{"op":"delete","id":"nothing"}`)), "Conflict")
-	h.turnedAway("commit", "POST", "/registry/commit/aaaaaaaaaaaaaaaaaaaaaaaaaa", nil, "NotFound")
-	h.turnedAway("approve", "POST", "/registry/approvals/aaaaaaaaaaaaaaaaaaaaaaaaaa", alice.approve(client.Proposed{}), "NotFound")
-	h.turnedAway("approve", "POST", "/registry/approvals/aaaaaaaaaaaaaaaaaaaaaaaaaa", `{"signer_id":"alice"}`, "Malformed")
+	h.expectWriteRefused("supersede", "POST", "/registry/supersede", `{"schema_version":"1.0.0"}`, "Malformed")
+	h.expectWriteRefused("supersede", "POST", "/registry/supersede", client.SupersedeRequest{SchemaVersion: "1.0.0", Reason: "a mistake"}, "ChainMismatch")
+	h.expectWriteRefused("propose", "POST", "/registry/proposals", proposalRequest(json.RawMessage(`{"op":"delete","id":"nothing"}`)), "Conflict")
+	h.expectWriteRefused("commit", "POST", "/registry/commit/aaaaaaaaaaaaaaaaaaaaaaaaaa", nil, "NotFound")
+	h.expectWriteRefused("approve", "POST", "/registry/approvals/aaaaaaaaaaaaaaaaaaaaaaaaaa", alice.approve(client.Proposed{}), "NotFound")
+	h.expectWriteRefused("approve", "POST", "/registry/approvals/aaaaaaaaaaaaaaaaaaaaaaaaaa", `{"signer_id":"alice"}`, "Malformed")
 }
 
-// Before there is a registry there is nothing to propose to, and a set of
-// signers that nobody could ever satisfy does not begin one.
+// Before there is a registry, proposals are refused; and a signer set whose quorum can
+// never be reached does not begin one.
 func TestBeginnings(t *testing.T) {
-	h := open(t)
-	h.turnedAway("propose", "POST", "/registry/proposals", request(name("docs", "1")), "NotFound")
-	h.turnedAway("approve", "POST", "/registry/approvals/aaaaaaaaaaaaaaaaaaaaaaaaaa", alice.approve(client.Proposed{}), "NotFound")
-	h.turnedAway("init", "POST", "/registry/init", initRequest(0, alice, bob), "Malformed")
-	h.turnedAway("init", "POST", "/registry/init", initRequest(-1, alice, bob), "Malformed")
-	h.turnedAway("init", "POST", "/registry/init", initRequest(3, alice, bob), "Malformed")
-	h.turnedAway("init", "POST", "/registry/init", initRequest(1, alice, alice), "Malformed")
-	h.turnedAway("init", "POST", "/registry/init", initRequest(1), "Malformed")
-	h.turnedAway("init", "POST", "/registry/init", client.InitRequest{M: 1, Keys: []client.RegistryKey{{SignerID: "alice", Public: "ed25519:AAAA"}}}, "Malformed")
-	h.turnedAway("init", "POST", "/registry/init", `{"m":1,"m":2,"keys":[]}`, "Malformed")
-	h.turnedAway("init", "POST", "/registry/init", dressed{data: []byte(`{}`), chunked: true}, "LengthRequired")
+	h := startRegistry(t)
+	h.expectWriteRefused("propose", "POST", "/registry/proposals", proposalRequest(putName("docs", "1")), "NotFound")
+	h.expectWriteRefused("approve", "POST", "/registry/approvals/aaaaaaaaaaaaaaaaaaaaaaaaaa", alice.approve(client.Proposed{}), "NotFound")
+	h.expectWriteRefused("init", "POST", "/registry/init", initRequest(0, alice, bob), "Malformed")
+	h.expectWriteRefused("init", "POST", "/registry/init", initRequest(-1, alice, bob), "Malformed")
+	h.expectWriteRefused("init", "POST", "/registry/init", initRequest(3, alice, bob), "Malformed")
+	h.expectWriteRefused("init", "POST", "/registry/init", initRequest(1, alice, alice), "Malformed")
+	h.expectWriteRefused("init", "POST", "/registry/init", initRequest(1), "Malformed")
+	h.expectWriteRefused("init", "POST", "/registry/init", client.InitRequest{M: 1, Keys: []client.RegistryKey{{SignerID: "alice", Public: "ed25519:AAAA"}}}, "Malformed")
+	h.expectWriteRefused("init", "POST", "/registry/init", `{"m":1,"m":2,"keys":[]}`, "Malformed")
+	h.expectWriteRefused("init", "POST", "/registry/init", rawBody{data: []byte(`{}`), chunked: true}, "LengthRequired")
 	for _, path := range []string{"/registry/head", "/registry/0", "/registry/bundle/0", "/registry/key", "/registry/log/checkpoint", "/registry/log/tile/0/000"} {
-		h.refused("GET", path, nil, "NotFound")
+		h.expectRefusal("GET", path, nil, "NotFound")
 	}
 	var none client.ProposalList
 	if h.call("GET", "/registry/proposals", nil, &none, 200); len(none.Proposals) != 0 {
 		t.Errorf("there are proposals: %+v", none)
 	}
 	h.init()
-	h.turnedAway("init", "POST", "/registry/init", initRequest(1, alice), "Conflict")
+	h.expectWriteRefused("init", "POST", "/registry/init", initRequest(1, alice), "Conflict")
 	for _, m := range []int{0, 4} {
-		h.turnedAway("propose", "POST", "/registry/proposals", request(signers(m, alice, bob, carol)), "Malformed")
+		h.expectWriteRefused("propose", "POST", "/registry/proposals", proposalRequest(putSigners(m, alice, bob, carol)), "Malformed")
 	}
-	h.turnedAway("propose", "POST", "/registry/proposals", request(signers(1, alice, signer{"also-alice", alice.key})), "Malformed")
-	h.change(name("docs", "1"))
+	h.expectWriteRefused("propose", "POST", "/registry/proposals", proposalRequest(putSigners(1, alice, signer{"also-alice", alice.key})), "Malformed")
+	h.commitChange(putName("docs", "1"))
 }
 
-// signers is the operation that puts a set of signers.
-func signers(m int, all ...signer) json.RawMessage {
+// putSigners is the operation that puts a set of signers.
+func putSigners(m int, all ...signer) json.RawMessage {
 	keys, _ := json.Marshal(initRequest(m, all...).Keys)
 	return json.RawMessage(fmt.Sprintf(`{"op":"put","item":{"kind":"signers","id":"signers","m":%d,"keys":%s}}`, m, keys))
 }
 
-// A body that is too large, or whose length nobody has said, is not read.
+// A body that is too large, or has no Content-Length, is not read.
 func TestBodiesOfTheWrongSize(t *testing.T) {
-	h := open(t)
+	h := startRegistry(t)
 	h.init()
-	large := []byte(`{"schema_version":"1.0.0","ops":[` + string(name("docs", "1")) + `]` + strings.Repeat(" ", 1<<20) + `}`)
-	h.refused("POST", "/registry/proposals", large, "BodyTooLarge") // refused before the registry hears of it
-	if n := h.count("rejected_total", "reason=body_cap"); n != 1 {
+	large := []byte(`{"schema_version":"1.0.0","ops":[` + string(putName("docs", "1")) + `]` + strings.Repeat(" ", 1<<20) + `}`)
+	h.expectRefusal("POST", "/registry/proposals", large, "BodyTooLarge") // refused before it reaches the registry
+	if n := h.metricSum("rejected_total", "reason=body_cap"); n != 1 {
 		t.Errorf("counted %v times", n)
 	}
-	p := h.proposed([]json.RawMessage{name("docs", "1")}, alice, bob)
-	small, _ := json.Marshal(request(name("more", "1")))
-	h.turnedAway("propose", "POST", "/registry/proposals", dressed{data: small, chunked: true}, "LengthRequired")
-	h.turnedAway("approve", "POST", "/registry/approvals/"+p.ProposalID, dressed{data: small, chunked: true}, "LengthRequired")
-	h.turnedAway("supersede", "POST", "/registry/supersede", dressed{data: small, chunked: true}, "LengthRequired")
-	h.turnedAway("commit", "POST", "/registry/commit/"+p.ProposalID, dressed{data: small, chunked: true}, "LengthRequired")
+	p := h.proposeApproved([]json.RawMessage{putName("docs", "1")}, alice, bob)
+	small, _ := json.Marshal(proposalRequest(putName("more", "1")))
+	h.expectWriteRefused("propose", "POST", "/registry/proposals", rawBody{data: small, chunked: true}, "LengthRequired")
+	h.expectWriteRefused("approve", "POST", "/registry/approvals/"+p.ProposalID, rawBody{data: small, chunked: true}, "LengthRequired")
+	h.expectWriteRefused("supersede", "POST", "/registry/supersede", rawBody{data: small, chunked: true}, "LengthRequired")
+	h.expectWriteRefused("commit", "POST", "/registry/commit/"+p.ProposalID, rawBody{data: small, chunked: true}, "LengthRequired")
 }
 
-// What is said in CBOR is the same thing as in JSON: the same payload, and
+// A request in CBOR is equivalent to one in JSON: it has the same payload, and
 // signatures count the same.
 func TestCBORIsAnotherSpelling(t *testing.T) {
-	h := open(t)
+	h := startRegistry(t)
 	h.init()
-	encode := func(text []byte) dressed {
+	encode := func(text []byte) rawBody {
 		var value any
 		decoder := json.NewDecoder(bytes.NewReader(text))
 		decoder.UseNumber()
-		must(t, decoder.Decode(&value))
-		data, err := cbor.Marshal(whole(value))
-		must(t, err)
-		return dressed{header: http.Header{"Content-Type": {"application/cbor; charset=binary"}}, data: data}
+		testkit.Must(t, decoder.Decode(&value))
+		data, err := cbor.Marshal(wholeNumbers(value))
+		testkit.Must(t, err)
+		return rawBody{header: http.Header{"Content-Type": {"application/cbor; charset=binary"}}, data: data}
 	}
-	asked := request(name("docs", "1"), name("maps", "2"))
+	asked := proposalRequest(putName("docs", "1"), putName("maps", "2"))
 	asked.TTL = 60
 	text, _ := json.Marshal(asked)
 	var one, other client.Proposed
@@ -145,23 +147,23 @@ func TestCBORIsAnotherSpelling(t *testing.T) {
 	h.call("POST", "/registry/supersede", encode(back), nil, 202)
 	header := http.Header{"Content-Type": {"application/cbor"}}
 	for _, data := range []string{"", "\xff", "\xa1\x61a\xfb\x3f\xf0\x00\x00\x00\x00\x00\x00", "\xa2\x61a\x01\x61a\x01", string(text)} {
-		h.turnedAway("propose", "POST", "/registry/proposals", dressed{header: header, data: []byte(data)}, "Malformed")
+		h.expectWriteRefused("propose", "POST", "/registry/proposals", rawBody{header: header, data: []byte(data)}, "Malformed")
 	}
 }
 
-// whole makes the numbers of a document whole ones.
-func whole(value any) any {
+// wholeNumbers makes the numbers of a document whole ones.
+func wholeNumbers(value any) any {
 	switch v := value.(type) {
 	case json.Number:
 		n, _ := v.Int64()
 		return n
 	case []any:
 		for i := range v {
-			v[i] = whole(v[i])
+			v[i] = wholeNumbers(v[i])
 		}
 	case map[string]any:
 		for key := range v {
-			v[key] = whole(v[key])
+			v[key] = wholeNumbers(v[key])
 		}
 	}
 	return value
@@ -169,17 +171,17 @@ func whole(value any) any {
 
 // A signature counts for what it was made for, by whom it was made, and once.
 func TestSignaturesThatDoNotCount(t *testing.T) {
-	h := open(t)
+	h := startRegistry(t)
 	h.init()
-	other := open(t)
+	other := startRegistry(t)
 	other.init()
-	p := h.proposed([]json.RawMessage{name("docs", "1")})
-	q := h.proposed([]json.RawMessage{name("maps", "1")}, alice)
-	foreign := other.proposed([]json.RawMessage{name("docs", "1")}, alice)
+	p := h.proposeApproved([]json.RawMessage{putName("docs", "1")})
+	q := h.proposeApproved([]json.RawMessage{putName("maps", "1")}, alice)
+	foreign := other.proposeApproved([]json.RawMessage{putName("docs", "1")}, alice)
 	path := "/registry/approvals/" + p.ProposalID
 	refused := func(a client.Approval, code string) {
 		t.Helper()
-		h.turnedAway("approve", "POST", path, a, code)
+		h.expectWriteRefused("approve", "POST", path, a, code)
 	}
 	wrong := alice.approve(p)
 	wrong.Sig[7] ^= 1
@@ -202,11 +204,11 @@ func TestSignaturesThatDoNotCount(t *testing.T) {
 	}
 	h.call("POST", path, alice.approve(p), nil, 200)
 	refused(alice.approve(p), "DuplicateApproval")
-	h.turnedAway("commit", "POST", "/registry/commit/"+p.ProposalID, nil, "QuorumFailed")
-	var told client.Proposal
-	h.call("GET", "/registry/proposals/"+p.ProposalID, nil, &told, 200)
-	if told.Status != client.ProposalOpen || len(told.Approvals) != 1 || told.Approvals[0] != "alice" {
-		t.Errorf("the proposal is %+v", told)
+	h.expectWriteRefused("commit", "POST", "/registry/commit/"+p.ProposalID, nil, "QuorumFailed")
+	var proposal client.Proposal
+	h.call("GET", "/registry/proposals/"+p.ProposalID, nil, &proposal, 200)
+	if proposal.Status != client.ProposalOpen || len(proposal.Approvals) != 1 || proposal.Approvals[0] != "alice" {
+		t.Errorf("the proposal is %+v", proposal)
 	}
 	var list client.ProposalList
 	if h.call("GET", "/registry/proposals", nil, &list, 200); len(list.Proposals) != 2 || list.Proposals[0].ExpiresAt.After(list.Proposals[1].ExpiresAt) {
@@ -214,30 +216,30 @@ func TestSignaturesThatDoNotCount(t *testing.T) {
 	}
 }
 
-// A change of the signers makes what was proposed before it stale, and a key
-// that was taken out never counts again.
+// A change of the signers makes what was proposed before it stale, and a key that was
+// removed never counts again.
 func TestSignersComeAndGo(t *testing.T) {
-	h := open(t)
+	h := startRegistry(t)
 	h.init()
 	dave := newSigner("dave")
-	before := h.proposed([]json.RawMessage{name("docs", "1")}, alice)
-	full := h.proposed([]json.RawMessage{name("maps", "1")}, alice, bob)
-	h.change(signers(2, alice, bob, dave))
-	h.turnedAway("approve", "POST", "/registry/approvals/"+before.ProposalID, bob.approve(before), "Conflict")
-	h.turnedAway("commit", "POST", "/registry/commit/"+full.ProposalID, nil, "Conflict")
+	before := h.proposeApproved([]json.RawMessage{putName("docs", "1")}, alice)
+	full := h.proposeApproved([]json.RawMessage{putName("maps", "1")}, alice, bob)
+	h.commitChange(putSigners(2, alice, bob, dave))
+	h.expectWriteRefused("approve", "POST", "/registry/approvals/"+before.ProposalID, bob.approve(before), "Conflict")
+	h.expectWriteRefused("commit", "POST", "/registry/commit/"+full.ProposalID, nil, "Conflict")
 
-	p := h.proposed([]json.RawMessage{name("docs", "1")})
-	h.turnedAway("approve", "POST", "/registry/approvals/"+p.ProposalID, carol.approve(p), "RevokedKey")
+	p := h.proposeApproved([]json.RawMessage{putName("docs", "1")})
+	h.expectWriteRefused("approve", "POST", "/registry/approvals/"+p.ProposalID, carol.approve(p), "RevokedKey")
 	h.call("POST", "/registry/approvals/"+p.ProposalID, dave.approve(p), nil, 200)
 	h.call("POST", "/registry/approvals/"+p.ProposalID, alice.approve(p), nil, 200)
 	h.call("POST", "/registry/commit/"+p.ProposalID, nil, nil, 201)
 
 	// Alice's key is lost, and she gets another one: the old one is known as hers.
 	renewed := signer{"alice", newSigner("alice-2").key}
-	change := h.proposed([]json.RawMessage{signers(2, renewed, bob, dave)}, bob, dave)
+	change := h.proposeApproved([]json.RawMessage{putSigners(2, renewed, bob, dave)}, bob, dave)
 	h.call("POST", "/registry/commit/"+change.ProposalID, nil, nil, 201)
-	p = h.proposed([]json.RawMessage{name("docs", "2")})
-	h.turnedAway("approve", "POST", "/registry/approvals/"+p.ProposalID, alice.approve(p), "RevokedKey")
+	p = h.proposeApproved([]json.RawMessage{putName("docs", "2")})
+	h.expectWriteRefused("approve", "POST", "/registry/approvals/"+p.ProposalID, alice.approve(p), "RevokedKey")
 	h.call("POST", "/registry/approvals/"+p.ProposalID, renewed.approve(p), nil, 200)
 	h.call("POST", "/registry/approvals/"+p.ProposalID, bob.approve(p), nil, 200)
 	h.call("POST", "/registry/commit/"+p.ProposalID, nil, nil, 201)
@@ -248,45 +250,45 @@ func TestSignersComeAndGo(t *testing.T) {
 	}
 }
 
-// waiting is what the registry says of the proposals that wait, by their IDs; the
-// list and the page of each say the same.
-func (h *house) waiting() map[string]client.Proposal {
-	h.t.Helper()
+// listPending returns the pending proposals by ID, and checks that the list and the
+// page of each agree.
+func (r *testRegistry) listPending() map[string]client.Proposal {
+	r.t.Helper()
 	var list client.ProposalList
-	h.call("GET", "/registry/proposals", nil, &list, 200)
+	r.call("GET", "/registry/proposals", nil, &list, 200)
 	all := map[string]client.Proposal{}
 	for _, one := range list.Proposals {
 		all[one.ProposalID] = one
 		var page client.Proposal
-		h.call("GET", "/registry/proposals/"+one.ProposalID, nil, &page, 200)
+		r.call("GET", "/registry/proposals/"+one.ProposalID, nil, &page, 200)
 		if page.Status != one.Status || page.Reason != one.Reason || page.Next != one.Next {
-			h.t.Errorf("listed as %s (%s; %s), and by itself %s (%s; %s)", one.Status, one.Reason, one.Next, page.Status, page.Reason, page.Next)
+			r.t.Errorf("listed as %s (%s; %s), and by itself %s (%s; %s)", one.Status, one.Reason, one.Next, page.Status, page.Reason, page.Next)
 		}
 	}
 	return all
 }
 
-// What cannot be committed any more is told as stale wherever it is seen, why,
-// and what to do; what can is not.
+// A proposal that can no longer be committed shows as stale everywhere, with the reason
+// and the next step; others do not.
 func TestAStaleProposalSaysSo(t *testing.T) {
-	h := open(t)
+	h := startRegistry(t)
 	h.init()
-	h.change(name("old", "1"))
-	other := h.proposed([]json.RawMessage{name("old", "2")}, alice)
-	insists := request(name("maps", "1"))
+	h.commitChange(putName("old", "1"))
+	other := h.proposeApproved([]json.RawMessage{putName("old", "2")}, alice)
+	insists := proposalRequest(putName("maps", "1"))
 	head, _ := h.Head()
 	insists.Base = &client.RegistryBase{Version: head.Version, Hash: head.Hash}
 	var based client.Proposed
 	h.call("POST", "/registry/proposals", insists, &based, 202)
-	apart := h.proposed([]json.RawMessage{name("docs", "1")}, alice)
-	for id, one := range h.waiting() {
+	apart := h.proposeApproved([]json.RawMessage{putName("docs", "1")}, alice)
+	for id, one := range h.listPending() {
 		if one.Status != client.ProposalOpen || one.Reason+one.Next != "" {
 			t.Errorf("nothing has changed, and %s is %s: %s", id, one.Status, one.Reason)
 		}
 	}
 
-	h.change(name("old", "3"))
-	now := h.waiting()
+	h.commitChange(putName("old", "3"))
+	now := h.listPending()
 	for id, why := range map[string]string{other.ProposalID: `"old" has changed`, based.ProposalID: "the head is version 2"} {
 		if one := now[id]; one.Status != client.ProposalStale || !strings.Contains(one.Reason, why) || !strings.Contains(one.Next, "ropose") {
 			t.Errorf("it is %s: %s. %s", one.Status, one.Reason, one.Next)
@@ -296,8 +298,8 @@ func TestAStaleProposalSaysSo(t *testing.T) {
 		t.Errorf("a proposal on another item is %s: %s", one.Status, one.Reason)
 	}
 
-	h.change(signers(2, alice, bob, newSigner("dave")))
-	now = h.waiting()
+	h.commitChange(putSigners(2, alice, bob, newSigner("dave")))
+	now = h.listPending()
 	if len(now) != 3 {
 		t.Errorf("%d wait", len(now))
 	}
@@ -307,67 +309,67 @@ func TestAStaleProposalSaysSo(t *testing.T) {
 		}
 	}
 	for action, path := range map[string]string{"approve": "/registry/approvals/", "commit": "/registry/commit/"} {
-		problem := h.refused("POST", path+apart.ProposalID, bob.approve(apart), "Conflict")
+		problem := h.expectRefusal("POST", path+apart.ProposalID, bob.approve(apart), "Conflict")
 		if next, _ := problem["next"].(string); !strings.Contains(next, "ropose") {
 			t.Errorf("%s: the next step is %q", action, next)
 		}
 	}
 }
 
-// A proposal that is in the log, and is taken off the docket a moment later, is
+// A proposal that is in the log but not yet removed from the pending ones is shown as
 // committed, not stale.
 func TestCommittedAMomentAgo(t *testing.T) {
-	h := open(t)
+	h := startRegistry(t)
 	h.init()
-	p := h.proposed([]json.RawMessage{name("docs", "1")}, alice, bob)
-	e, err := h.docket.find("test", p.ProposalID, h.now())
-	must(t, err)
+	p := h.proposeApproved([]json.RawMessage{putName("docs", "1")}, alice, bob)
+	e, err := h.pending.findOpen("test", p.ProposalID, h.now())
+	testkit.Must(t, err)
 	h.call("POST", "/registry/commit/"+p.ProposalID, nil, nil, 201)
-	told := tellProposal(p.ProposalID, e, nil, h.view.Load(), h.now())
-	if told.Status != client.ProposalCommitted || told.Version == nil || *told.Version != 1 {
-		t.Errorf("it is %s, %v: %s", told.Status, told.Version, told.Reason)
+	proposal := proposalResponse(p.ProposalID, e, nil, h.view.Load(), h.now())
+	if proposal.Status != client.ProposalCommitted || proposal.Version == nil || *proposal.Version != 1 {
+		t.Errorf("it is %s, %v: %s", proposal.Status, proposal.Version, proposal.Reason)
 	}
 }
 
-// A change of the signers may come between the look of the handler and that of
-// the committer. The committer's counts.
+// The signers may change between the check by the handler and that by the committer.
+// The committer's counts.
 func TestTheCommitterLooksAgain(t *testing.T) {
-	h := open(t)
+	h := startRegistry(t)
 	h.init()
-	p := h.proposed([]json.RawMessage{name("docs", "1")})
+	p := h.proposeApproved([]json.RawMessage{putName("docs", "1")})
 	a := ledger.Approve(p.SignThis, alice.key, alice.id, h.now())
-	h.change(signers(1, alice, bob))
-	late := func(c *committer, _ *job) outcome { return c.approve(p.ProposalID, a) }
-	if _, err := h.hand(bandApprovals, 1, newJob(t.Context(), late)); fault.KindOf(err) != fault.Conflict {
+	h.commitChange(putSigners(1, alice, bob))
+	late := func(c *committer, _ *job) outcome { return c.addApproval(p.ProposalID, a) }
+	if _, err := h.submit(bandApprovals, 1, newJob(t.Context(), late)); fault.KindOf(err) != fault.Conflict {
 		t.Errorf("approved under another set: %v", err)
 	}
-	gone := func(c *committer, _ *job) outcome { return c.approve("nobody", a) }
-	if _, err := h.hand(bandApprovals, 1, newJob(t.Context(), gone)); fault.KindOf(err) != fault.NotFound {
+	gone := func(c *committer, _ *job) outcome { return c.addApproval("nobody", a) }
+	if _, err := h.submit(bandApprovals, 1, newJob(t.Context(), gone)); fault.KindOf(err) != fault.NotFound {
 		t.Errorf("approved what is not there: %v", err)
 	}
 }
 
-// A proposal that insists on a head is committed behind it or not at all.
+// A proposal that names a head is committed directly after it or not at all.
 func TestAStaleBase(t *testing.T) {
-	h := open(t)
+	h := startRegistry(t)
 	h.init()
-	head := h.change(name("docs", "1"))
-	asked := request(name("maps", "1"))
+	head := h.commitChange(putName("docs", "1"))
+	asked := proposalRequest(putName("maps", "1"))
 	asked.Base = &client.RegistryBase{Version: head.Version, Hash: head.Hash}
 	var p client.Proposed
 	h.call("POST", "/registry/proposals", asked, &p, 202)
 	h.call("POST", "/registry/approvals/"+p.ProposalID, alice.approve(p), nil, 200)
-	h.change(name("other", "1"))
-	h.turnedAway("approve", "POST", "/registry/approvals/"+p.ProposalID, bob.approve(p), "ChainMismatch")
-	h.turnedAway("commit", "POST", "/registry/commit/"+p.ProposalID, nil, "ChainMismatch")
-	h.turnedAway("propose", "POST", "/registry/proposals", asked, "ChainMismatch")
+	h.commitChange(putName("other", "1"))
+	h.expectWriteRefused("approve", "POST", "/registry/approvals/"+p.ProposalID, bob.approve(p), "ChainMismatch")
+	h.expectWriteRefused("commit", "POST", "/registry/commit/"+p.ProposalID, nil, "ChainMismatch")
+	h.expectWriteRefused("propose", "POST", "/registry/proposals", asked, "ChainMismatch")
 }
 
-// The head, and nothing else, can be taken back, with a reason that is kept.
+// Only the head can be superseded, with a reason that is recorded.
 func TestSuperseded(t *testing.T) {
-	h := open(t)
+	h := startRegistry(t)
 	h.init()
-	head := h.change(name("docs", "1"))
+	head := h.commitChange(putName("docs", "1"))
 	back := client.SupersedeRequest{SchemaVersion: "1.0.0", Version: head.Version, Hash: head.Hash, Reason: "the wrong manifest"}
 	var p client.Proposed
 	h.call("POST", "/registry/supersede", back, &p, 202)
@@ -384,22 +386,22 @@ func TestSuperseded(t *testing.T) {
 	if version.Supersedes == nil || version.Supersedes.Reason != back.Reason || len(version.Items) != 1 {
 		t.Errorf("version 2 is %+v", version)
 	}
-	h.turnedAway("supersede", "POST", "/registry/supersede", back, "ChainMismatch")
+	h.expectWriteRefused("supersede", "POST", "/registry/supersede", back, "ChainMismatch")
 	h.call("GET", "/registry/proposals/"+p.ProposalID, nil, &open, 200)
 	if open.Status != client.ProposalCommitted || open.Version == nil || *open.Version != 2 {
 		t.Errorf("then it is %+v", open)
 	}
 }
 
-// Ten thousand proposals fill the room that there is and no more, and whoever
-// has a place goes on.
+// Ten thousand proposals fill the bound and no more, and those that were accepted can
+// still be committed.
 func TestAFloodOfProposals(t *testing.T) {
-	h := open(t, with(func(c *Config) { c.MaxProposals = 200 }))
+	h := startRegistry(t, withConfig(func(c *Config) { c.MaxProposals = 200 }))
 	h.init()
-	mine := h.proposed([]json.RawMessage{name("mine", "1")}, alice)
+	mine := h.proposeApproved([]json.RawMessage{putName("mine", "1")}, alice)
 	payload := func(i int) ledger.Request {
-		wanted, err := ledger.DecodeRequest(fmt.Appendf(nil, `{"schema_version":"1.0.0","ops":[%s]}`, name(fmt.Sprintf("n%d", i), "1")))
-		must(t, err)
+		wanted, err := ledger.DecodeRequest(fmt.Appendf(nil, `{"schema_version":"1.0.0","ops":[%s]}`, putName(fmt.Sprintf("n%d", i), "1")))
+		testkit.Must(t, err)
 		return wanted
 	}
 	memory := func() uint64 {
@@ -410,7 +412,7 @@ func TestAFloodOfProposals(t *testing.T) {
 	}
 	before, taken, refused := memory(), 0, 0
 	for i := range 10_000 {
-		_, err := h.lodge(t.Context(), "test", 0, proposing(payload(i)))
+		_, err := h.submitProposal(t.Context(), netip.Addr{}, "test", 0, proposalFrom(payload(i)))
 		switch {
 		case err == nil:
 			taken++
@@ -426,43 +428,79 @@ func TestAFloodOfProposals(t *testing.T) {
 	if after := memory(); after > before+32<<20 {
 		t.Errorf("they took %d bytes", after-before)
 	}
-	h.turnedAway("propose", "POST", "/registry/proposals", request(name("more", "1")), "QuotaExceeded")
+	h.expectWriteRefused("propose", "POST", "/registry/proposals", proposalRequest(putName("more", "1")), "QuotaExceeded")
 	h.call("POST", "/registry/approvals/"+mine.ProposalID, bob.approve(mine), nil, 200)
 	h.call("POST", "/registry/commit/"+mine.ProposalID, nil, nil, 201)
-	h.proposed([]json.RawMessage{name("more", "1")})
+	h.proposeApproved([]json.RawMessage{putName("more", "1")})
 }
 
-// The docket is bounded in bytes, too, and what it remembers of the ended.
-func TestTheDocketIsBounded(t *testing.T) {
-	d, now := newDocket(), time.Unix(1e9, 0)
-	for i := range docketEnded + 10 {
-		p := &ledger.Proposal{ID: fmt.Sprint(i), Message: ledger.Message{ExpiresAt: now.Add(time.Second)}}
-		must(t, d.add(p, 1, now))
-		d.committed(p.ID, uint64(i))
+// pendingProposals is bounded in bytes, too, and in the finished ones that it remembers.
+func TestPendingProposalsAreBounded(t *testing.T) {
+	d, now := newPendingProposals(), time.Unix(1e9, 0)
+	for i := range maxFinished + 10 {
+		p := &ledger.Proposal{ID: fmt.Sprint(i), ApprovalMessage: ledger.ApprovalMessage{ExpiresAt: now.Add(time.Second)}}
+		testkit.Must(t, d.add(p, netip.Addr{}, 1, now))
+		d.markCommitted(p.ID, uint64(i))
 	}
-	if len(d.ended) != docketEnded || len(d.order) != docketEnded {
-		t.Errorf("%d are remembered", len(d.ended))
+	if len(d.finished) != maxFinished || len(d.finishedOrder) != maxFinished {
+		t.Errorf("%d are remembered", len(d.finished))
 	}
-	if _, err := d.find("test", "0", now); fault.KindOf(err) != fault.NotFound {
+	if _, err := d.findOpen("test", "0", now); fault.KindOf(err) != fault.NotFound {
 		t.Errorf("the oldest: %v", err)
 	}
-	if _, err := d.find("test", fmt.Sprint(docketEnded), now); fault.KindOf(err) != fault.Conflict {
+	if _, err := d.findOpen("test", fmt.Sprint(maxFinished), now); fault.KindOf(err) != fault.Conflict {
 		t.Errorf("a new one: %v", err)
 	}
-	half := make([]byte, docketBytes/2)
+	half := make([]byte, maxPendingBytes/2)
 	large := func(id string) *ledger.Proposal {
-		return &ledger.Proposal{ID: id, Payload: half, Message: ledger.Message{ExpiresAt: now.Add(time.Second)}}
+		return &ledger.Proposal{ID: id, Payload: half, ApprovalMessage: ledger.ApprovalMessage{ExpiresAt: now.Add(time.Second)}}
 	}
-	must(t, d.add(large("a"), 100, now))
-	must(t, d.add(large("b"), 100, now))
-	if err := d.add(large("c"), 100, now); fault.KindOf(err) != fault.QuotaExceeded {
+	testkit.Must(t, d.add(large("a"), netip.Addr{}, 100, now))
+	testkit.Must(t, d.add(large("b"), netip.Addr{}, 100, now))
+	if err := d.add(large("c"), netip.Addr{}, 100, now); fault.KindOf(err) != fault.QuotaExceeded {
 		t.Errorf("a third: %v", err)
 	}
-	must(t, d.add(large("c"), 100, now.Add(time.Second))) // the others have expired
+	testkit.Must(t, d.add(large("c"), netip.Addr{}, 100, now.Add(time.Second))) // the others have expired
 	if d.bytes != len(half) || len(d.open) != 1 {
 		t.Errorf("%d bytes in %d", d.bytes, len(d.open))
 	}
-	if _, err := d.find("test", "a", now); fault.KindOf(err) != fault.Expired {
+	if _, err := d.findOpen("test", "a", now); fault.KindOf(err) != fault.Expired {
 		t.Errorf("one that was swept: %v", err)
 	}
+}
+
+// One client cannot use up the bound on proposals, neither by number nor by bytes;
+// what was committed or has expired is no longer counted.
+func TestPendingProposalsAreShared(t *testing.T) {
+	d, now := newPendingProposals(), time.Unix(1e9, 0)
+	a, b := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	next := 0
+	add := func(from netip.Addr, bytes int) error {
+		next++
+		return d.add(&ledger.Proposal{ID: fmt.Sprint(next), Payload: make([]byte, bytes), ApprovalMessage: ledger.ApprovalMessage{ExpiresAt: now.Add(time.Second)}}, from, 10, now)
+	}
+	fill := func(from netip.Addr, bytes int) (n int) {
+		for ; add(from, bytes) == nil; n++ {
+		}
+		return n
+	}
+	if n := fill(a, 1); n != 5 {
+		t.Errorf("one client has %d of 10 open", n)
+	}
+	if n := fill(b, 1); n != 3 {
+		t.Errorf("a second one has %d of 10 open", n)
+	}
+	d.markCommitted("1", 1)
+	d.markCommitted("2", 2)
+	if n := fill(a, 1); n != 1 {
+		t.Errorf("after two were committed, there is room for %d more", n)
+	}
+	d.expire(now.Add(time.Second))
+	if len(d.byClient) != 0 {
+		t.Errorf("of those that expired, %v is left", d.byClient)
+	}
+	if n := fill(a, maxPendingBytes/8); n != 4 {
+		t.Errorf("one client has %d eighths of the bytes", n)
+	}
+	testkit.Must(t, add(b, maxPendingBytes/8))
 }

@@ -15,8 +15,8 @@ import (
 	"micronode/internal/registry/tree"
 )
 
-// snapshot is what a checkpoint keeps: everything that is needed to go on, and
-// to prove who may sign, when the records before it are gone.
+// snapshot is stored with a checkpoint: everything that is needed to continue, and
+// to prove who may sign, when the records before it are pruned.
 type snapshot struct {
 	state   *ledger.State
 	signers []ledger.Record // the versions that changed the signers, the first one included
@@ -24,95 +24,110 @@ type snapshot struct {
 
 const snapshotMagic = "micronode registry snapshot v1\n"
 
-// bytes writes a snapshot: the magic line, the state, then the records; each
+// encode writes a snapshot: the magic line, the state, then the records; each
 // part with its length before it.
-func (s snapshot) bytes() []byte {
-	out := appendPart([]byte(snapshotMagic), s.state.Snapshot())
+func (s snapshot) encode() []byte {
+	out := appendBytes([]byte(snapshotMagic), s.state.Snapshot())
 	out = binary.AppendUvarint(out, uint64(len(s.signers)))
 	for _, record := range s.signers {
 		out = binary.AppendUvarint(out, record.Version)
-		out = appendPart(appendPart(appendPart(out, record.Header), record.Payload), record.Preconditions)
+		out = appendBytes(appendBytes(appendBytes(out, record.Header), record.Payload), record.Preconditions)
 	}
 	return out
 }
 
-func appendPart(out, part []byte) []byte {
+func appendBytes(out, part []byte) []byte {
 	return append(binary.AppendUvarint(out, uint64(len(part))), part...)
 }
 
-// parseSnapshot reads what bytes writes, and nothing else.
+// parseSnapshot parses what encode writes, and nothing else.
 func parseSnapshot(data []byte) (snapshot, error) {
-	in := &parts{rest: data}
+	in := &snapshotReader{rest: data}
 	in.magic()
-	body := in.part()
+	body := in.bytes()
 	signers := make([]ledger.Record, 0, 8)
-	for n := in.number(); n > 0 && !in.bad; n-- {
-		signers = append(signers, ledger.Record{Version: in.number(), Header: in.part(), Payload: in.part(), Preconditions: in.part()})
+	for n := in.uvarint(); n > 0 && !in.failed; n-- {
+		signers = append(signers, ledger.Record{Version: in.uvarint(), Header: in.bytes(), Payload: in.bytes(), Preconditions: in.bytes()})
 	}
-	if in.bad || len(in.rest) > 0 {
-		return snapshot{}, fault.New("registry.snapshot", fault.Malformed, "this is no snapshot of a registry")
+	if in.failed || len(in.rest) > 0 {
+		return snapshot{}, fault.New("registry.snapshot", fault.Malformed, "this is not a snapshot of a registry")
 	}
 	state, err := ledger.OpenSnapshot(body)
 	if err != nil {
 		return snapshot{}, err
 	}
 	s := snapshot{state: state, signers: signers}
-	if !bytes.Equal(s.bytes(), data) {
-		return snapshot{}, fault.New("registry.snapshot", fault.Malformed, "the snapshot is not written as it should be")
+	if !bytes.Equal(s.encode(), data) {
+		return snapshot{}, fault.New("registry.snapshot", fault.Malformed, "the snapshot is not in canonical form")
 	}
 	return s, nil
 }
 
-// parts reads numbers and parts one after another. Once something is wrong it
-// stays so, and all that follows is empty.
-type parts struct {
-	rest []byte
-	bad  bool
+// snapshotReader reads numbers and byte strings one after another. After the first
+// error it returns zero values only.
+type snapshotReader struct {
+	rest   []byte
+	failed bool
 }
 
-func (p *parts) magic() {
-	rest, ok := bytes.CutPrefix(p.rest, []byte(snapshotMagic))
-	p.rest, p.bad = rest, !ok
+func (s *snapshotReader) magic() {
+	rest, ok := bytes.CutPrefix(s.rest, []byte(snapshotMagic))
+	s.rest, s.failed = rest, !ok
 }
 
-func (p *parts) number() uint64 {
-	n, used := binary.Uvarint(p.rest)
-	if p.bad || used <= 0 {
-		p.bad = true
+func (s *snapshotReader) uvarint() uint64 {
+	n, used := binary.Uvarint(s.rest)
+	if s.failed || used <= 0 {
+		s.failed = true
 		return 0
 	}
-	p.rest = p.rest[used:]
+	s.rest = s.rest[used:]
 	return n
 }
 
-func (p *parts) part() []byte {
-	n := p.number()
-	if p.bad || n > uint64(len(p.rest)) {
-		p.bad = true
+func (s *snapshotReader) bytes() []byte {
+	n := s.uvarint()
+	if s.failed || n > uint64(len(s.rest)) {
+		s.failed = true
 		return nil
 	}
-	part := p.rest[:n:n]
-	p.rest = p.rest[n:]
+	part := s.rest[:n:n]
+	s.rest = s.rest[n:]
 	return part
 }
 
-// verifiers finds the key that a registry's notes must be signed with.
-type verifiers func(registry b3.Address) (note.Verifier, error)
+// verifierLookup finds the key that a registry's notes must be signed with.
+type verifierLookup func(registry b3.Address) (note.Verifier, error)
 
-// ownKey is the key of this node's log.
-func (r *Registry) ownKey(registry b3.Address) (note.Verifier, error) {
-	signer, err := r.notary(registry)
+// ownVerifier returns the verifier of this node's log key.
+func (r *Registry) ownVerifier(registry b3.Address) (note.Verifier, error) {
+	signer, err := r.logSigner(registry)
 	if err != nil {
 		return nil, err
 	}
 	return tree.NewVerifier(signer.VerifierKey())
 }
 
-// openCheckpoint reads a checkpoint that was kept and checks that it is right:
-// the note is signed with the log's key, and the snapshot is the one it names.
-// It returns the root that was signed, too.
-func openCheckpoint(kept journal.Checkpoint, key verifiers) (snapshot, tree.Hash, error) {
+// readCheckpoint parses and checks a stored checkpoint: the note is signed with the
+// log's key, and the snapshot is the one that it names.
+func readCheckpoint(kept journal.Checkpoint, verifier note.Verifier) (tree.Checkpoint, error) {
 	const op = "registry.checkpoint"
+	checkpoint, err := tree.ParseCheckpoint(kept.Note, verifier)
+	switch {
+	case errors.Is(err, fault.InvalidSig):
+		return checkpoint, &fault.Error{Op: op, Kind: fault.InvalidSig, Err: err, Detail: "the checkpoint was signed with another key than this node's",
+			Next: "Run the node with its previous identity or registry.storage.log_key."}
+	case err != nil:
+		return checkpoint, err
+	case checkpoint.Snapshot != b3.Of(kept.Snapshot), checkpoint.Size != kept.Size:
+		return checkpoint, fault.New(op, fault.IntegrityFail, "the checkpoint of size %d and its snapshot do not belong together", kept.Size)
+	}
+	return checkpoint, nil
+}
+
+// openCheckpoint parses and checks a checkpoint and its snapshot. It returns the
+// signed root, too.
+func openCheckpoint(kept journal.Checkpoint, key verifierLookup) (snapshot, tree.Hash, error) {
 	snap, err := parseSnapshot(kept.Snapshot)
 	if err != nil {
 		return snapshot{}, tree.Hash{}, err
@@ -121,51 +136,47 @@ func openCheckpoint(kept journal.Checkpoint, key verifiers) (snapshot, tree.Hash
 	if err != nil {
 		return snapshot{}, tree.Hash{}, err
 	}
-	says, err := tree.ParseCheckpoint(kept.Note, verifier)
-	switch {
-	case errors.Is(err, fault.InvalidSig):
-		return snapshot{}, tree.Hash{}, &fault.Error{Op: op, Kind: fault.InvalidSig, Err: err, Detail: "the checkpoint was signed with another key than this node's",
-			Next: "Run the node with the identity, or the registry.storage.log_key, that it had."}
-	case err != nil:
+	checkpoint, err := readCheckpoint(kept, verifier)
+	if err != nil {
 		return snapshot{}, tree.Hash{}, err
-	case says.Snapshot != b3.Of(kept.Snapshot), says.Size != kept.Size, snap.state.Head().Version+1 != kept.Size:
-		return snapshot{}, tree.Hash{}, fault.New(op, fault.IntegrityFail, "the checkpoint of size %d and its snapshot do not belong together", kept.Size)
 	}
-	return snap, says.Root, nil
+	if snap.state.Head().Version+1 != kept.Size || len(snap.signers) == 0 {
+		return snapshot{}, tree.Hash{}, fault.New("registry.checkpoint", fault.IntegrityFail, "the snapshot of the checkpoint of size %d belongs to another checkpoint", kept.Size)
+	}
+	return snap, checkpoint.Root, nil
 }
 
-// opened is a checkpoint that was found to be right.
-type opened struct {
+// verifiedCheckpoint is a checkpoint that was verified.
+type verifiedCheckpoint struct {
 	snapshot
 	size uint64
 	root tree.Hash
 }
 
-// usable finds the newest checkpoint of at most a size that is right, or nil.
-// One that is damaged, or that was signed with another key, is passed over,
-// because an older one and the records are enough; what was wrong with it is
-// told.
-func (r *Registry) usable(ctx context.Context, size uint64) (found *opened, wrong, err error) {
+// newestUsableCheckpoint finds the newest valid checkpoint of at most a size, or nil.
+// One that is damaged, or that was signed with another key, is skipped, because an
+// older one and the records are enough; its error is returned in skipped.
+func (r *Registry) newestUsableCheckpoint(ctx context.Context, size uint64) (found *verifiedCheckpoint, skipped, err error) {
 	for {
 		kept, err := r.journal.LoadCheckpoint(ctx, size)
 		damage, damaged := errors.AsType[*journal.Damage](err)
 		switch {
 		case errors.Is(err, fault.NotFound):
-			return nil, wrong, nil
+			return nil, skipped, nil
 		case damaged:
 			kept.Size = damage.Version
 		case err != nil:
-			return nil, wrong, err
+			return nil, skipped, err
 		default:
-			snap, root, unfit := openCheckpoint(kept, r.ownKey)
-			if unfit == nil {
-				return &opened{snap, kept.Size, root}, wrong, nil
+			snap, root, refusal := openCheckpoint(kept, r.ownVerifier)
+			if refusal == nil {
+				return &verifiedCheckpoint{snap, kept.Size, root}, skipped, nil
 			}
-			err = unfit
+			err = refusal
 		}
-		wrong = errors.Join(wrong, err)
+		skipped = errors.Join(skipped, err)
 		if kept.Size == 0 {
-			return nil, wrong, nil
+			return nil, skipped, nil
 		}
 		size = kept.Size - 1
 	}

@@ -9,45 +9,46 @@ import (
 	"micronode/b3"
 	"micronode/fault"
 	"micronode/internal/registry/ledger"
+	"micronode/internal/testkit"
 )
 
-// sample is a snapshot that is always the same: a beginning, and a change of the
-// signers after it.
-func sample(t testing.TB) snapshot {
+// sampleSnapshot returns a fixed snapshot: a genesis, and a change of the signers after
+// it.
+func sampleSnapshot(t testing.TB) snapshot {
 	t.Helper()
 	at := time.Date(2025, 10, 8, 12, 0, 0, 0, time.UTC)
 	set, err := signersOf(initRequest(1, alice, bob))
-	must(t, err)
+	testkit.Must(t, err)
 	first, state, err := ledger.Genesis(ledger.GenesisSpec{Signers: set, At: at})
-	must(t, err)
-	wanted, err := ledger.DecodeRequest([]byte(`{"schema_version":"1.0.0","ops":[` + string(signers(2, alice, bob, carol)) + `,` + string(name("docs", "1")) + `]}`))
-	must(t, err)
+	testkit.Must(t, err)
+	wanted, err := ledger.DecodeRequest([]byte(`{"schema_version":"1.0.0","ops":[` + string(putSigners(2, alice, bob, carol)) + `,` + string(putName("docs", "1")) + `]}`))
+	testkit.Must(t, err)
 	p, err := state.Propose(wanted, ledger.ProposalID([16]byte{1}), at, at.Add(time.Hour))
-	must(t, err)
+	testkit.Must(t, err)
 	second, state, err := state.Commit(p, []ledger.Approval{ledger.Approve(p.SignThis, alice.key, alice.id, at)}, at.Add(time.Minute))
-	must(t, err)
+	testkit.Must(t, err)
 	return snapshot{state: state, signers: []ledger.Record{first, second}}
 }
 
-// A snapshot is written as it was when the first one was kept on a disk, and
-// those are still read.
-func TestTheFormOfASnapshot(t *testing.T) {
-	s := sample(t)
+// The format of a snapshot has not changed since the first one was stored on a disk,
+// and those can still be read.
+func TestTheFormatOfASnapshot(t *testing.T) {
+	s := sampleSnapshot(t)
 	golden, err := os.ReadFile("testdata/snapshot-v1")
-	must(t, err)
-	if !bytes.Equal(s.bytes(), golden) {
-		t.Errorf("the snapshot is %s, and was %s", b3.Of(s.bytes()), b3.Of(golden))
+	testkit.Must(t, err)
+	if !bytes.Equal(s.encode(), golden) {
+		t.Errorf("the snapshot is %s, and was %s", b3.Of(s.encode()), b3.Of(golden))
 	}
 	back, err := parseSnapshot(golden)
-	must(t, err)
+	testkit.Must(t, err)
 	if back.state.Head() != s.state.Head() || len(back.signers) != 2 || back.signers[1].Head() != s.signers[1].Head() || back.state.Len() != 2 {
 		t.Errorf("read as %+v", back)
 	}
 }
 
-// Nothing but a snapshot is read as one.
+// Only a canonical snapshot is accepted.
 func FuzzSnapshot(f *testing.F) {
-	good := sample(f).bytes()
+	good := sampleSnapshot(f).encode()
 	f.Add(good)
 	f.Add([]byte(snapshotMagic))
 	f.Add(good[:len(good)-1])
@@ -63,7 +64,7 @@ func FuzzSnapshot(f *testing.F) {
 			}
 			return
 		}
-		if !bytes.Equal(s.bytes(), data) {
+		if !bytes.Equal(s.encode(), data) {
 			t.Error("it is written otherwise than it was read")
 		}
 	})

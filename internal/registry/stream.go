@@ -12,56 +12,60 @@ import (
 	"micronode/internal/flow"
 	"micronode/internal/ingress"
 	"micronode/internal/registry/ledger"
+	"micronode/internal/registry/tree"
 )
 
-// replayMost is how many versions a client that comes back is told one by one.
-// One that was away for longer is told that it lagged.
-const replayMost = 1024
+// maxReplay is how many versions are replayed one by one to a client that reconnects.
+// One that missed more gets a lag event.
+const maxReplay = 1024
 
 func (r *Registry) serveStream(w http.ResponseWriter, req *http.Request) error {
-	f, err := r.newFollower(req)
+	f, err := r.newSubscriber(req)
 	if err != nil {
 		return err
 	}
 	defer f.close()
 	if ingress.IsUpgrade(req) {
-		return ingress.Socket(w, req, f.next)
+		return ingress.WebSocket(w, req, f.next)
 	}
 	return ingress.SSE(w, req, f.next)
 }
 
-// follower is one client of the stream. It belongs to the goroutine of its
+// subscriber is one client of the stream. It belongs to the goroutine of its
 // request.
-type follower struct {
-	registry *Registry
-	reader   *flow.Reader[Committed]
-	sent     *uint64 // the last version that the client has; nil if it has none
-	until    uint64  // versions up to this one are read from the log, later ones heard
-	astray   bool    // the client has seen a version that is not there: another log's
+type subscriber struct {
+	registry       *Registry
+	reader         *flow.Reader[Committed]
+	lastSent       *uint64 // the last version that the client has; nil if it has none
+	replayUntil    uint64  // versions up to this one are read from the log, later ones from the bus
+	foreignVersion bool    // the client's last version does not exist here: it is of another log
+
+	cachedTile   uint64 // the tile of the tree that was read last
+	cachedLeaves []byte // its leaves; nil before the first
 }
 
-// newFollower subscribes first and looks at the head then, so that no version
-// falls between the two.
-func (r *Registry) newFollower(req *http.Request) (*follower, error) {
+// newSubscriber subscribes first and reads the head then, so that no version falls
+// between the two.
+func (r *Registry) newSubscriber(req *http.Request) (*subscriber, error) {
 	reader, err := r.stream.Subscribe("stream", nil)
 	if err != nil {
 		return nil, err
 	}
-	f := &follower{registry: r, reader: reader}
+	f := &subscriber{registry: r, reader: reader}
 	r.metrics.subscribers.Inc()
-	if err := f.begin(req.Header.Get("Last-Event-ID")); err != nil {
+	if err := f.seek(req.Header.Get("Last-Event-ID")); err != nil {
 		f.close()
 		return nil, err
 	}
 	return f, nil
 }
 
-// begin finds where the events of the client begin: behind the last one that it
-// has, or behind the head.
-func (f *follower) begin(last string) error {
-	head, any := f.registry.Head()
+// seek finds where the events of the client begin: after the last one that it has,
+// or after the head.
+func (s *subscriber) seek(last string) error {
+	head, any := s.registry.Head()
 	if any {
-		f.sent, f.until = &head.Version, head.Version
+		s.lastSent, s.replayUntil = &head.Version, head.Version
 	}
 	if last == "" {
 		return nil
@@ -70,71 +74,91 @@ func (f *follower) begin(last string) error {
 	if err != nil {
 		return err
 	}
-	if f.astray = !any || version > head.Version; !f.astray {
-		f.sent = &version
+	if s.foreignVersion = !any || version > head.Version; !s.foreignVersion {
+		s.lastSent = &version
 	}
 	return nil
 }
 
-func (f *follower) close() {
-	f.reader.Close()
-	f.registry.metrics.subscribers.Dec()
+func (s *subscriber) close() {
+	s.reader.Close()
+	s.registry.metrics.subscribers.Dec()
 }
 
-// next is the next event for the client: first what it missed, then what comes.
-func (f *follower) next(ctx context.Context) (ingress.Event, error) {
-	if f.astray { // a registry in memory that began anew: who waits for the old numbers would wait for long
-		f.astray = false
+// next returns the next event for the client: first what it missed, then new commits.
+func (s *subscriber) next(ctx context.Context) (ingress.Event, error) {
+	if s.foreignVersion { // a registry in memory started again; a client that waits for the old numbers would wait for a long time
+		s.foreignVersion = false
 		return ingress.Event{}, &flow.LagError{Bus: "stream", Consumer: "stream"}
 	}
-	if f.sent != nil && *f.sent < f.until {
-		return f.replay(ctx)
+	if s.lastSent != nil && *s.lastSent < s.replayUntil {
+		return s.replay(ctx)
 	}
 	for {
-		news, err := f.reader.Recv(ctx)
-		if errors.Is(err, fault.Lagging) && f.sent != nil {
-			continue // the next version shows how many are missing, and it is told once
+		committed, err := s.reader.Recv(ctx)
+		if errors.Is(err, fault.Lagging) && s.lastSent != nil {
+			continue // the next version shows how many are missing, so that the lag is reported once
 		}
 		if err != nil {
 			return ingress.Event{}, err
 		}
-		if f.sent != nil && news.Head.Version <= *f.sent {
+		if s.lastSent != nil && committed.Head.Version <= *s.lastSent {
 			continue
 		}
-		if f.sent != nil && news.Head.Version > *f.sent+1 { // the publisher lost some, or another node wrote them
-			missed := news.Head.Version - *f.sent - 1
-			*f.sent = news.Head.Version - 1
-			f.until = news.Head.Version // and this one is read from the log
+		if s.lastSent != nil && committed.Head.Version > *s.lastSent+1 { // the publisher lost some, or another node wrote them
+			missed := committed.Head.Version - *s.lastSent - 1
+			*s.lastSent = committed.Head.Version - 1
+			s.replayUntil = committed.Head.Version // this one is read from the log
 			return ingress.Event{}, &flow.LagError{Bus: "stream", Consumer: "stream", Missed: missed}
 		}
-		return f.tell(news)
+		return s.updatedEvent(committed)
 	}
 }
 
-// replay tells one version out of the log.
-func (f *follower) replay(ctx context.Context) (ingress.Event, error) {
-	if missed := f.until - *f.sent; missed > replayMost {
-		*f.sent = f.until - 1
+// replay returns the event of one version from the log.
+func (s *subscriber) replay(ctx context.Context) (ingress.Event, error) {
+	if missed := s.replayUntil - *s.lastSent; missed > maxReplay {
+		*s.lastSent = s.replayUntil - 1
 		return ingress.Event{}, &flow.LagError{Bus: "stream", Consumer: "stream", Missed: missed - 1}
 	}
-	record, err := f.registry.journal.Read(ctx, *f.sent+1)
-	if err != nil {
-		missed := f.until - *f.sent - 1
-		*f.sent = f.until
+	record, header, err := s.readRecord(ctx, *s.lastSent+1)
+	if err != nil { // the version was pruned, or is not what was committed
+		missed := s.replayUntil - *s.lastSent - 1
+		*s.lastSent = s.replayUntil
 		return ingress.Event{}, &flow.LagError{Bus: "stream", Consumer: "stream", Missed: missed + 1}
 	}
-	header, err := record.Decode()
-	if err != nil {
-		return ingress.Event{}, err
-	}
-	return f.tell(Committed{Head: ledger.Head{Version: record.Version, Hash: record.Head().Hash}, At: header.CommittedAt})
+	return s.updatedEvent(Committed{Head: ledger.Head{Version: record.Version, Hash: record.Head().Hash}, At: header.CommittedAt})
 }
 
-// tell is a version as an event.
-func (f *follower) tell(news Committed) (ingress.Event, error) {
-	version := news.Head.Version
-	f.sent = &version
-	data, err := json.Marshal(client.RegistryUpdated{Version: version, B3: news.Head.Hash, CommittedAt: news.At})
+// readRecord returns one version, verified to be the one that was committed. It caches
+// the leaves of a tile, because the next version is most likely in it too, and many
+// subscribers catch up at once.
+func (s *subscriber) readRecord(ctx context.Context, version uint64) (record ledger.Record, header ledger.Header, err error) {
+	defer func() { s.registry.metrics.countFailure("read", err) }()
+	if record, err = s.registry.journal.Read(ctx, version); err != nil {
+		return record, header, err
+	}
+	if header, err = record.VerifyHashes(); err != nil {
+		return record, header, fault.WrapKind("registry.read", fault.IntegrityFail, err)
+	}
+	n, within := version/tree.TileWidth, version%tree.TileWidth
+	if s.cachedTile != n || uint64(len(s.cachedLeaves)) <= within*tree.HashSize {
+		v := s.registry.view.Load()
+		width := min(tree.TileWidth, v.tree.Size()-n*tree.TileWidth)
+		if s.cachedLeaves, err = s.registry.verifiedLeaves(ctx, v, n, int(width)); err != nil {
+			s.cachedLeaves = nil
+			return record, header, err
+		}
+		s.cachedTile = n
+	}
+	return record, header, checkLeaf(record, s.cachedLeaves)
+}
+
+// updatedEvent makes the event of a version.
+func (s *subscriber) updatedEvent(committed Committed) (ingress.Event, error) {
+	version := committed.Head.Version
+	s.lastSent = &version
+	data, err := json.Marshal(client.RegistryUpdated{Version: version, B3: committed.Head.Hash, CommittedAt: committed.At})
 	if err != nil {
 		return ingress.Event{}, fault.Wrap("registry.stream", err)
 	}

@@ -16,22 +16,23 @@ import (
 
 	"micronode/client"
 	"micronode/internal/flow"
+	"micronode/internal/testkit"
 )
 
-// followers is how many there are.
-func (h *house) followers() int {
+// subscriberCount returns the number of subscribers.
+func (r *testRegistry) subscriberCount() int {
 	var gauge dto.Metric
-	must(h.t, h.metrics.subscribers.Write(&gauge))
+	testkit.Must(r.t, r.metrics.subscribers.Write(&gauge))
 	return int(gauge.GetGauge().GetValue())
 }
 
-// told is an event of the stream as a client has it.
-type told struct {
+// streamEvent is an event of the stream as a client receives it.
+type streamEvent struct {
 	event, id, data string
 }
 
-// updated is the version that an event tells of.
-func (e told) updated(t testing.TB) uint64 {
+// updated returns the version of an event.
+func (e streamEvent) updated(t testing.TB) uint64 {
 	t.Helper()
 	var update client.RegistryUpdated
 	if err := json.Unmarshal([]byte(e.data), &update); err != nil || e.event != "RegistryUpdated" || e.id != strconv.FormatUint(update.Version, 10) {
@@ -40,38 +41,38 @@ func (e told) updated(t testing.TB) uint64 {
 	return update.Version
 }
 
-// listener is a client of the stream.
-type listener struct {
-	next func() (told, bool)
+// streamClient is a client of the stream.
+type streamClient struct {
+	next func() (streamEvent, bool)
 	stop func()
 }
 
-// listen follows the stream by server-sent events.
-func (h *house) listen(last string) *listener {
-	h.t.Helper()
-	ctx, cancel := context.WithCancel(h.ctx())
-	request, err := http.NewRequestWithContext(ctx, "GET", h.url+"/registry/stream", nil)
-	must(h.t, err)
+// subscribeSSE follows the stream by server-sent events.
+func (r *testRegistry) subscribeSSE(last string) *streamClient {
+	r.t.Helper()
+	ctx, cancel := context.WithCancel(r.ctx())
+	request, err := http.NewRequestWithContext(ctx, "GET", r.url+"/registry/stream", nil)
+	testkit.Must(r.t, err)
 	if last != "" {
 		request.Header.Set("Last-Event-ID", last)
 	}
-	response, err := h.client.Do(request)
-	must(h.t, err)
+	response, err := r.client.Do(request)
+	testkit.Must(r.t, err)
 	if response.StatusCode != 200 {
-		h.t.Fatalf("the stream answers %d", response.StatusCode)
+		r.t.Fatalf("the stream answers %d", response.StatusCode)
 	}
 	lines := bufio.NewScanner(response.Body)
-	l := &listener{next: func() (told, bool) { return readEvent(lines) }, stop: func() { cancel(); _ = response.Body.Close() }}
-	h.t.Cleanup(l.stop)
+	l := &streamClient{next: func() (streamEvent, bool) { return readEvent(lines) }, stop: func() { cancel(); _ = response.Body.Close() }}
+	r.t.Cleanup(l.stop)
 	return l
 }
 
 // readEvent reads the next event that is no comment.
-func readEvent(lines *bufio.Scanner) (e told, ok bool) {
+func readEvent(lines *bufio.Scanner) (e streamEvent, ok bool) {
 	for lines.Scan() {
 		field, value, _ := strings.Cut(lines.Text(), ": ")
 		switch {
-		case field == "" && e != told{}:
+		case field == "" && e != streamEvent{}:
 			return e, true
 		case field == "event":
 			e.event = value
@@ -84,36 +85,36 @@ func readEvent(lines *bufio.Scanner) (e told, ok bool) {
 	return e, false
 }
 
-// listenSocket follows the stream on a WebSocket.
-func (h *house) listenSocket(last string) *listener {
-	h.t.Helper()
+// subscribeWebSocket follows the stream on a WebSocket.
+func (r *testRegistry) subscribeWebSocket(last string) *streamClient {
+	r.t.Helper()
 	header := http.Header{}
 	if last != "" {
 		header.Set("Last-Event-ID", last)
 	}
-	socket, _, err := websocket.Dial(h.ctx(), "ws"+strings.TrimPrefix(h.url, "http")+"/registry/stream", &websocket.DialOptions{HTTPHeader: header, HTTPClient: h.client})
-	must(h.t, err)
-	l := &listener{stop: func() { _ = socket.CloseNow() }}
-	l.next = func() (told, bool) {
-		_, text, err := socket.Read(h.ctx())
+	socket, _, err := websocket.Dial(r.ctx(), "ws"+strings.TrimPrefix(r.url, "http")+"/registry/stream", &websocket.DialOptions{HTTPHeader: header, HTTPClient: r.client})
+	testkit.Must(r.t, err)
+	l := &streamClient{stop: func() { _ = socket.CloseNow() }}
+	l.next = func() (streamEvent, bool) {
+		_, text, err := socket.Read(r.ctx())
 		var message struct {
 			Event, ID string
 			Data      json.RawMessage
 		}
 		if err != nil || json.Unmarshal(text, &message) != nil {
-			return told{}, false
+			return streamEvent{}, false
 		}
-		return told{message.Event, message.ID, string(message.Data)}, true
+		return streamEvent{message.Event, message.ID, string(message.Data)}, true
 	}
-	h.t.Cleanup(l.stop)
+	r.t.Cleanup(l.stop)
 	return l
 }
 
-// want reads events and holds them to be these versions, one after another.
-func (l *listener) want(t testing.TB, first, last uint64) {
+// expectVersions reads events and checks that they are these versions, one after another.
+func (s *streamClient) expectVersions(t testing.TB, first, last uint64) {
 	t.Helper()
 	for version := first; version <= last; version++ {
-		e, ok := l.next()
+		e, ok := s.next()
 		if !ok {
 			t.Fatalf("the stream ended before version %d", version)
 		}
@@ -123,10 +124,10 @@ func (l *listener) want(t testing.TB, first, last uint64) {
 	}
 }
 
-// lagged reads an event that must be a lag, and returns how much was missed.
-func (l *listener) lagged(t testing.TB) uint64 {
+// expectLag reads an event that must be a lag, and returns how much was missed.
+func (s *streamClient) expectLag(t testing.TB) uint64 {
 	t.Helper()
-	e, ok := l.next()
+	e, ok := s.next()
 	var lag struct{ Missed uint64 }
 	if !ok || e.event != "lagged" || json.Unmarshal([]byte(e.data), &lag) != nil {
 		t.Fatalf("told %+v, %t, and not that it lagged", e, ok)
@@ -134,35 +135,35 @@ func (l *listener) lagged(t testing.TB) uint64 {
 	return lag.Missed
 }
 
-// ways is how one can follow the stream. All tell the same.
-var ways = map[string]func(h *house, last string) *listener{"SSE": (*house).listen, "WebSocket": (*house).listenSocket}
+// transports are the ways to follow the stream. All send the same events.
+var transports = map[string]func(h *testRegistry, last string) *streamClient{"SSE": (*testRegistry).subscribeSSE, "WebSocket": (*testRegistry).subscribeWebSocket}
 
-// Whoever follows is told of every version once, in order, also after having
-// been away; and the drain ends it.
+// A subscriber gets every version once, in order, also after it reconnects; and the
+// drain ends the stream.
 func TestFollowed(t *testing.T) {
-	for way, listen := range ways {
+	for way, listen := range transports {
 		t.Run(way, func(t *testing.T) {
-			h := open(t)
+			h := startRegistry(t)
 			early := listen(h, "") // before there is a registry
-			waitFor(t, func() bool { return h.followers() == 1 })
+			waitFor(t, func() bool { return h.subscriberCount() == 1 })
 			h.init()
-			early.want(t, 0, 0)
+			early.expectVersions(t, 0, 0)
 			live := listen(h, "")
-			waitFor(t, func() bool { return h.followers() == 2 })
+			waitFor(t, func() bool { return h.subscriberCount() == 2 })
 			h.grow(20)
-			live.want(t, 1, 19)
-			early.want(t, 1, 19)
+			live.expectVersions(t, 1, 19)
+			early.expectVersions(t, 1, 19)
 			early.stop()
 
 			back := listen(h, "7")
-			back.want(t, 8, 19)
+			back.expectVersions(t, 8, 19)
 			nothing := listen(h, "19")
 			h.grow(24)
-			back.want(t, 20, 23)
-			nothing.want(t, 20, 23)
-			live.want(t, 20, 23)
+			back.expectVersions(t, 20, 23)
+			nothing.expectVersions(t, 20, 23)
+			live.expectVersions(t, 20, 23)
 			h.close()
-			for _, l := range []*listener{live, back, nothing} {
+			for _, l := range []*streamClient{live, back, nothing} {
 				if e, ok := l.next(); ok {
 					t.Errorf("after the drain: %+v", e)
 				}
@@ -171,89 +172,89 @@ func TestFollowed(t *testing.T) {
 	}
 }
 
-// The events say what the versions are.
+// The events agree with the versions.
 func TestAnEventNamesItsVersion(t *testing.T) {
-	h := open(t)
+	h := startRegistry(t)
 	h.init()
-	live := h.listen("0")
-	head := h.change(name("docs", "1"))
+	live := h.subscribeSSE("0")
+	head := h.commitChange(putName("docs", "1"))
 	e, _ := live.next()
 	var update client.RegistryUpdated
-	must(t, json.Unmarshal([]byte(e.data), &update))
+	testkit.Must(t, json.Unmarshal([]byte(e.data), &update))
 	if e.id != "1" || update.Version != 1 || update.B3 != head.Hash || !update.CommittedAt.Equal(head.CommittedAt) {
 		t.Errorf("told %+v of %+v", e, head)
 	}
-	h.refused("GET", "/registry/stream", dressed{header: http.Header{"Last-Event-Id": {"the last one"}}}, "Malformed")
-	waitFor(t, func() bool { return h.followers() == 1 })
+	h.expectRefusal("GET", "/registry/stream", rawBody{header: http.Header{"Last-Event-Id": {"the last one"}}}, "Malformed")
+	waitFor(t, func() bool { return h.subscriberCount() == 1 })
 }
 
-// Whoever was away for more than is told one by one is told so, once, and goes
-// on with the head.
+// A client that missed more than maxReplay versions gets one lag event, and continues
+// with the head.
 func TestAwayForTooLong(t *testing.T) {
-	h := open(t)
+	h := startRegistry(t)
 	h.initOne()
-	h.grow(replayMost + 10)
-	head := uint64(replayMost + 9)
-	for way, listen := range ways {
+	h.grow(maxReplay + 10)
+	head := uint64(maxReplay + 9)
+	for way, listen := range transports {
 		t.Run(way, func(t *testing.T) {
 			l := listen(h, "2")
-			if missed := l.lagged(t); missed != head-3 {
+			if missed := l.expectLag(t); missed != head-3 {
 				t.Errorf("missed %d", missed)
 			}
-			l.want(t, head, head)
-			exactly := listen(h, strconv.FormatUint(head-replayMost, 10))
-			exactly.want(t, head-replayMost+1, head)
+			l.expectVersions(t, head, head)
+			exactly := listen(h, strconv.FormatUint(head-maxReplay, 10))
+			exactly.expectVersions(t, head-maxReplay+1, head)
 		})
 	}
 }
 
-// A client that has seen versions which this registry does not have, because it
-// was in memory and began anew, is told, and hears of what comes.
+// A client that has seen versions that this registry does not have, because it was in
+// memory and was restarted, gets a lag event, and then the new versions.
 func TestANumberFromAnotherLog(t *testing.T) {
-	for way, listen := range ways {
+	for way, listen := range transports {
 		t.Run(way, func(t *testing.T) {
-			h := open(t)
+			h := startRegistry(t)
 			empty := listen(h, "500")
-			empty.lagged(t)
+			empty.expectLag(t)
 			h.init()
-			empty.want(t, 0, 0)
+			empty.expectVersions(t, 0, 0)
 			behind := listen(h, "500")
-			behind.lagged(t)
-			h.change(name("docs", "1"))
-			behind.want(t, 1, 1)
-			empty.want(t, 1, 1)
+			behind.expectLag(t)
+			h.commitChange(putName("docs", "1"))
+			behind.expectVersions(t, 1, 1)
+			empty.expectVersions(t, 1, 1)
 		})
 	}
 }
 
 // A version that cannot be read any more is part of what was missed.
 func TestMissedVersionsThatWerePruned(t *testing.T) {
-	h := open(t, on(files(t, t.TempDir())), with(func(c *Config) { c.Storage.Retain = 50 }))
+	h := startRegistry(t, withJournal(openFiles(t, t.TempDir())), withConfig(func(c *Config) { c.Storage.Retain = 50 }))
 	h.initOne()
 	h.grow(600)
-	must(t, h.keepCheckpoint(t.Context(), h.view.Load()))
-	h.orderPruning(h.view.Load(), h.settings.Load().Storage)
+	testkit.Must(t, h.saveCheckpoint(t.Context(), h.view.Load()))
+	h.enqueuePrune(h.view.Load(), h.settings.Load().Storage)
 	waitFor(t, func() bool { _, first, _ := h.journal.Pruned(t.Context()); return first > 0 })
-	l := h.listen("10")
-	if missed := l.lagged(t); missed != 589 {
+	l := h.subscribeSSE("10")
+	if missed := l.expectLag(t); missed != 589 {
 		t.Errorf("missed %d", missed)
 	}
 	h.grow(601)
-	l.want(t, 600, 600)
+	l.expectVersions(t, 600, 600)
 }
 
-// One who reads slowly loses news, is told so once, and goes on with the newest
-// that is kept for it.
+// A subscriber that reads slowly loses the oldest events, gets one lag event, and
+// continues with the oldest that is still buffered.
 func TestAReaderThatFallsBehind(t *testing.T) {
-	h := open(t)
+	h := startRegistry(t)
 	h.initOne()
 	request, err := http.NewRequestWithContext(t.Context(), "GET", "/registry/stream", nil)
-	must(t, err)
-	f, err := h.newFollower(request)
-	must(t, err)
+	testkit.Must(t, err)
+	f, err := h.newSubscriber(request)
+	testkit.Must(t, err)
 	defer f.close()
 	h.grow(1 + 1024 + 100)
-	waitFor(t, h.passedOn)
+	waitFor(t, h.allPublished)
 	_, err = f.next(t.Context())
 	lag, ok := err.(*flow.LagError)
 	if !ok || lag.Missed != 100 {
@@ -272,10 +273,10 @@ func TestAReaderThatFallsBehind(t *testing.T) {
 	}
 }
 
-// passedOn reports whether the publisher has passed on all that was committed.
-func (h *house) passedOn() bool {
-	head, _ := h.Head()
-	for _, part := range h.inventory.Read() {
+// allPublished reports whether the publisher has passed on all that was committed.
+func (r *testRegistry) allPublished() bool {
+	head, _ := r.Head()
+	for _, part := range r.inventory.Read() {
 		if part.Service == service && part.Name == "stream" {
 			return part.Accepted == head.Version+1
 		}
@@ -283,34 +284,34 @@ func (h *house) passedOn() bool {
 	return false
 }
 
-// There are only so many places.
-func TestTheStreamHasSoManyPlaces(t *testing.T) {
-	h := open(t, with(func(c *Config) { c.Subscribers = 2 }))
+// The number of subscribers is bounded.
+func TestTheStreamIsBounded(t *testing.T) {
+	h := startRegistry(t, withConfig(func(c *Config) { c.Subscribers = 2 }))
 	h.init()
-	first := h.listen("")
-	h.listen("")
-	h.refused("GET", "/registry/stream", nil, "Busy")
+	first := h.subscribeSSE("")
+	h.subscribeSSE("")
+	h.expectRefusal("GET", "/registry/stream", nil, "Busy")
 	first.stop()
-	waitFor(t, func() bool { return h.followers() == 1 })
-	h.listen("")
+	waitFor(t, func() bool { return h.subscriberCount() == 1 })
+	h.subscribeSSE("")
 }
 
-// Who comes while the publisher is behind has what is published late from the
-// log already, or did not ask for it: nothing is told twice.
-func TestNothingIsToldTwice(t *testing.T) {
-	for way, listen := range ways {
+// A client that subscribes while the publisher is behind has read what is published late
+// from the log already, or did not ask for it: nothing is sent twice.
+func TestNothingIsSentTwice(t *testing.T) {
+	for way, listen := range transports {
 		t.Run(way, func(t *testing.T) {
 			behind := make(chan struct{})
-			h := open(t, func(s *Spec) { s.Announce = func(Committed) { <-behind } })
-			h.init() // where the publisher stays for now
+			h := startRegistry(t, func(s *Spec) { s.Announce = func(Committed) { <-behind } })
+			h.init() // the publisher blocks here until it is released
 			h.grow(10)
 			fresh, back := listen(h, ""), listen(h, "3")
-			back.want(t, 4, 9)
-			waitFor(t, func() bool { return h.followers() == 2 })
+			back.expectVersions(t, 4, 9)
+			waitFor(t, func() bool { return h.subscriberCount() == 2 })
 			close(behind)
 			h.grow(12)
-			fresh.want(t, 10, 11)
-			back.want(t, 10, 11)
+			fresh.expectVersions(t, 10, 11)
+			back.expectVersions(t, 10, 11)
 		})
 	}
 }

@@ -9,16 +9,15 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 )
 
-// Who has traces on sees where the time of a commit went, and which ones came
-// to nothing.
+// Traces show where the time of a commit went, and which commits failed.
 func TestACommitLeavesSpans(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	provider := sdk.NewTracerProvider(sdk.WithSpanProcessor(spans))
-	h := open(t, func(s *Spec) { s.Tracer = provider.Tracer("test") })
+	h := startRegistry(t, func(s *Spec) { s.Tracer = provider.Tracer("test") })
 	h.init()
-	h.change(name("docs", "1"))
-	p := h.proposed([]json.RawMessage{name("more", "1")}, alice)
-	h.refused("POST", "/registry/commit/"+p.ProposalID, nil, "QuorumFailed")
+	h.commitChange(putName("docs", "1"))
+	p := h.proposeApproved([]json.RawMessage{putName("more", "1")}, alice)
+	h.expectRefusal("POST", "/registry/commit/"+p.ProposalID, nil, "QuorumFailed")
 	seen := map[string]int{}
 	for _, span := range spans.Ended() {
 		seen[span.Name()+" "+span.Status().Code.String()]++

@@ -3,44 +3,46 @@ package registry
 import (
 	"context"
 	"errors"
-	"math"
 	"time"
 
 	"micronode/fault"
 	"micronode/internal/flow"
 	"micronode/internal/registry/ledger"
-	"micronode/internal/registry/tree"
 )
 
-// deepVerify is the verifier's Serve. Round after round it reads the whole log
-// as a stranger would, in small slices, so that damage is found before somebody
-// needs what is damaged.
-func (r *Registry) deepVerify(ctx context.Context) error {
+// runVerifier is the verifier's Serve. In each round it verifies the whole log
+// independently, in small time slices, so that damage is found before the damaged
+// data is needed.
+func (r *Registry) runVerifier(ctx context.Context) error {
 	for {
 		began := time.Now()
-		err := r.verifyRound(ctx)
+		derivedDamage, err := r.verifyRound(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
+		case err == nil && derivedDamage != nil:
+			r.metrics.verifyRounds.WithLabelValues("damaged").Inc()
+			r.health.setDerivedDamage(derivedDamage)
+			r.audit(Event{Type: EventDamaged, Detail: derivedDamage.Error()})
 		case err == nil:
+			r.health.setDerivedDamage(nil)
 			r.metrics.verifyRounds.WithLabelValues("ok").Inc()
 			r.metrics.verifySeconds.Observe(time.Since(began).Seconds())
 		case errors.Is(err, fault.IntegrityFail):
 			r.metrics.verifyRounds.WithLabelValues("damaged").Inc()
-			r.gate.harm(err)
-			r.audit(Event{Type: Damaged, Detail: err.Error()})
+			r.reportDamage(err)
 		default:
-			r.metrics.failed("read", err) // the storage could not be read; that says nothing of the log
+			r.metrics.countFailure("read", err) // the storage could not be read; that says nothing of the log
 		}
-		if r.rest(ctx) != nil {
+		if r.waitForNextRound(ctx) != nil {
 			return nil
 		}
 	}
 }
 
-// rest waits for the next round. The pause is looked at now and then, because it
-// may be changed.
-func (r *Registry) rest(ctx context.Context) error {
+// waitForNextRound waits for the next round. It reads the pause again every second,
+// because it may be changed.
+func (r *Registry) waitForNextRound(ctx context.Context) error {
 	for since := time.Now(); ; {
 		if err := flow.Sleep(ctx, verifyTick); err != nil {
 			return err
@@ -56,131 +58,84 @@ const (
 	verifySlice = 5 * time.Millisecond
 )
 
-// round is one walk over the log.
-type round struct {
-	state  *ledger.State // nil before the first version, and where records were pruned
-	chain  *ledger.Head  // the version before; nil before the first one
-	leaves tree.Frontier
-	whole  bool // nothing is pruned, so the leaves are all there
+// maxRoundRestarts is how often a round is tried if versions are pruned during it.
+const maxRoundRestarts = 5
 
-	full   uint64     // from this version on everything is verified, before it the chain alone
-	pruned tree.Prune // what was said when versions were given up
+// verifyRound verifies the log once. A failure proves nothing if versions were pruned
+// meanwhile; then the round begins again.
+func (r *Registry) verifyRound(ctx context.Context) (derivedDamage, err error) {
+	for try := 1; ; try++ {
+		_, before, err := r.journal.Pruned(ctx)
+		if err != nil {
+			return nil, asIntegrityError(err)
+		}
+		derivedDamage, err := r.verifyOnce(ctx)
+		if err == nil {
+			return derivedDamage, nil
+		}
+		_, after, again := r.journal.Pruned(ctx)
+		if again == nil && before == after && fault.KindOf(err) == fault.Expired {
+			err = fault.WrapKind(verifyOp, fault.IntegrityFail, err) // the version is gone, and nothing was pruned
+		}
+		if again != nil || before == after || try == maxRoundRestarts {
+			return nil, err
+		}
+	}
 }
 
-// verifyRound reads the log from its first version to the head of this moment.
-func (r *Registry) verifyRound(ctx context.Context) error {
-	v := r.view.Load()
-	if v.state == nil {
-		return nil
+// verifyOnce reads all of the log as it is at this moment, and checks it against what
+// is served. It returns damage to derived data separately from damage to the log.
+func (r *Registry) verifyOnce(ctx context.Context) (derivedDamage, err error) {
+	if r.view.Load().state == nil {
+		return nil, nil
 	}
-	w, from, err := beginRound(ctx, r.journal, r.ownKey)
+	w, err := newVerification(ctx, r.journal, r.ownVerifier)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	v := r.view.Load() // after the checkpoints were read: it shows all that ours cover
+	head, err := r.journal.Head(ctx)
+	if err != nil {
+		return nil, err
 	}
 	slice := time.Now()
-	err = r.journal.Scan(ctx, from, func(record ledger.Record) error {
-		if err := w.step(record); err != nil {
-			return fault.WrapKind("registry.verify", fault.IntegrityFail, err)
+	pause := func() error { return r.throttle(ctx, &slice) }
+	err = r.journal.Scan(ctx, w.first, func(record ledger.Record) error {
+		if err := w.step(ctx, record); err != nil {
+			return err
+		}
+		if err := w.compareServed(record, v); err != nil {
+			return err
 		}
 		r.metrics.verified.Set(float64(record.Version))
-		if record.Version == v.state.Head().Version {
-			return errEnough
+		if record.Version >= head.Version {
+			return errStopScan
 		}
-		return r.breathe(ctx, &slice)
+		return pause()
 	})
-	if err != nil && !errors.Is(err, errEnough) {
-		return err
+	if err != nil && !errors.Is(err, errStopScan) {
+		return nil, asIntegrityError(err)
 	}
-	return w.compare(ctx, v)
+	if w.tree.Size() < v.nextVersion() {
+		return nil, integrityError("the log ends with %d versions, but %d are served", w.tree.Size(), v.nextVersion())
+	}
+	return w.derivedDamage, w.finish(ctx, pause)
 }
 
-// beginRound finds where to begin: at the first version or, where that is gone,
-// at the first that is left. Then the state comes from the checkpoint that
-// covers the ones that are gone, and versions before it are only held to their
-// chain.
-func beginRound(ctx context.Context, from Journal, key verifiers) (*round, uint64, error) {
-	const op = "registry.verify"
-	pruned, first, err := from.Pruned(ctx)
-	if err != nil || first == 0 {
-		return &round{whole: true}, 0, err
-	}
-	newest, err := from.LoadCheckpoint(ctx, math.MaxUint64)
-	if err != nil {
-		return nil, 0, err
-	}
-	snap, _, err := openCheckpoint(newest, key)
-	if err != nil {
-		return nil, 0, fault.WrapKind(op, fault.IntegrityFail, err)
-	}
-	verifier, err := key(snap.state.Registry())
-	if err != nil {
-		return nil, 0, err
-	}
-	note, err := tree.ParsePrune(pruned.Note, verifier)
-	if err != nil || note.Registry != snap.state.Registry() || note.Below < first {
-		return nil, 0, &fault.Error{Op: op, Kind: fault.IntegrityFail, Err: err, Detail: "versions are gone, and there is no signed note that says so"}
-	}
-	kept, err := from.LoadCheckpoint(ctx, note.Size)
-	if err != nil {
-		return nil, 0, err
-	}
-	if snap, _, err = openCheckpoint(kept, key); err != nil {
-		return nil, 0, fault.WrapKind(op, fault.IntegrityFail, err)
-	}
-	return &round{state: snap.state, full: kept.Size, pruned: note}, first, nil
-}
-
-// step verifies one record.
-func (w *round) step(record ledger.Record) (err error) {
-	if w.whole {
-		w.leaves.Append(leafOf(record))
-	}
-	if record.Version < w.full {
-		return w.link(record)
-	}
-	w.state, err = w.state.Apply(record)
-	return err
-}
-
-// link holds a record that is older than the state to the chain: it names the
-// hash of the one before it, and at the end the state names its own.
-func (w *round) link(record ledger.Record) error {
-	header, err := record.Decode()
-	if err != nil {
-		return err
-	}
-	if w.chain != nil && header.PrevHash != w.chain.Hash {
-		return fault.New("registry.verify", fault.IntegrityFail, "version %d does not follow the one before it", record.Version)
-	}
-	head := record.Head()
-	if record.Version+1 == w.pruned.Below && head.Hash != w.pruned.Hash {
-		return fault.New("registry.verify", fault.IntegrityFail, "version %d is not the one that was there when older ones were pruned", record.Version)
-	}
-	if record.Version+1 == w.full && head != w.state.Head() {
-		return fault.New("registry.verify", fault.IntegrityFail, "version %d is not the one that the checkpoint covers", record.Version)
-	}
-	w.chain = &head
-	return nil
-}
-
-// compare holds the leaves against the tree that is served.
-func (w *round) compare(ctx context.Context, v *view) error {
-	if !w.whole {
+// compareServed compares what was read with what is served.
+func (w *verification) compareServed(record ledger.Record, v *view) error {
+	if w.tree.Size() != v.nextVersion() {
 		return nil
 	}
-	root, err := v.tree.RootAt(ctx, w.leaves.Size())
-	if err != nil {
-		return err
-	}
-	if root != w.leaves.Root() {
-		return fault.New("registry.verify", fault.IntegrityFail, "the tree that is served is not that of the records")
+	if record.Head() != v.state.Head() || w.tree.Root() != v.tree.Root() {
+		return integrityError("the log differs from the served versions, at version %d or before it", record.Version)
 	}
 	return nil
 }
 
-// breathe pauses when a slice is used up, for as long as leaves the verifier
-// its share of a core.
-func (r *Registry) breathe(ctx context.Context, slice *time.Time) error {
+// throttle pauses when a slice is used up, so that the verifier stays within its share
+// of a core.
+func (r *Registry) throttle(ctx context.Context, slice *time.Time) error {
 	worked := time.Since(*slice)
 	if worked < verifySlice {
 		return nil

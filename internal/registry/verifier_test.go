@@ -3,11 +3,13 @@ package registry
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,45 +18,46 @@ import (
 	"micronode/internal/flow"
 	"micronode/internal/observe"
 	"micronode/internal/registry/ledger"
+	"micronode/internal/testkit"
 )
 
-// damage changes the first file of a part of a folder.
-func damage(t testing.TB, folder, part string, how func(content []byte)) {
+// damageFile changes the first file of a subfolder.
+func damageFile(t testing.TB, folder, part string, how func(content []byte)) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join(folder, part))
-	must(t, err)
+	testkit.Must(t, err)
 	name := filepath.Join(folder, part, entries[0].Name())
 	content, err := os.ReadFile(name)
-	must(t, err)
+	testkit.Must(t, err)
 	how(content)
-	must(t, os.WriteFile(name, content, 0o600))
+	testkit.Must(t, os.WriteFile(name, content, 0o600))
 }
 
-// Damage in the middle of the log is found by the verifier: it is told for the
-// record, nothing is written behind it, and what is not damaged is served.
+// Damage in the middle of the log is found by the verifier: it is audited, nothing more
+// is written, and what is not damaged is served.
 func TestDamageInTheMiddle(t *testing.T) {
 	folder := t.TempDir()
-	h := open(t, on(files(t, folder)))
+	h := startRegistry(t, withJournal(openFiles(t, folder)))
 	begun := h.initOne()
 	h.grow(300)
-	must(t, h.keepCheckpoint(t.Context(), h.view.Load()))
+	testkit.Must(t, h.saveCheckpoint(t.Context(), h.view.Load()))
 	h.close()
-	damage(t, folder, "segments", func(segment []byte) { segment[len(segment)/3] ^= 0x40 })
+	damageFile(t, folder, "segments", func(segment []byte) { segment[len(segment)/3] ^= 0x40 })
 
-	again := open(t, on(files(t, folder)))
-	waitFor(t, func() bool { return len(again.log.of(Damaged)) > 0 })
-	waitFor(t, func() bool { return again.count("registry_verify_rounds_total", "outcome=damaged") == 1 })
+	again := startRegistry(t, withJournal(openFiles(t, folder)))
+	waitFor(t, func() bool { return len(again.log.ofType(EventDamaged)) > 0 })
+	waitFor(t, func() bool { return again.metricSum("registry_verify_rounds_total", "outcome=damaged") == 1 })
 	v := again.readiness.Evaluate()
 	if v.WriteReady || !v.Ready || !slices.ContainsFunc(v.Reasons, func(r observe.Reason) bool { return strings.Contains(r.Reason, "damaged at version") && r.Next != "" }) {
 		t.Errorf("the verdict is %+v", v)
 	}
-	p := again.proposed([]json.RawMessage{name("more", "1")}, alice, bob)
-	again.turnedAway("commit", "POST", "/registry/commit/"+p.ProposalID, nil, "IntegrityFail")
+	p := again.proposeApproved([]json.RawMessage{putName("more", "1")}, alice, bob)
+	again.expectWriteRefused("commit", "POST", "/registry/commit/"+p.ProposalID, nil, "IntegrityFail")
 	again.call("GET", "/registry/head", nil, nil, 200)
 	again.call("GET", "/registry/299", nil, nil, 200)
 	served, broken := 0, 0
 	for version := range 256 {
-		status, data := again.try(t.Context(), "GET", fmt.Sprintf("/registry/%d?items=false", version), nil)
+		status, data := again.send(t.Context(), "GET", fmt.Sprintf("/registry/%d?items=false", version), nil)
 		switch {
 		case status == 200:
 			served++
@@ -73,31 +76,38 @@ func TestDamageInTheMiddle(t *testing.T) {
 	}
 }
 
-// The verifier shows how far it is, and that it has been round.
+// mustVerify verifies the whole log once, and fails if it is not right.
+func (r *testRegistry) mustVerify() {
+	r.t.Helper()
+	derivedDamage, err := r.verifyRound(r.ctx())
+	testkit.Must(r.t, errors.Join(derivedDamage, err))
+}
+
+// The verifier reports its progress, and its finished rounds.
 func TestTheVerifierGoesRound(t *testing.T) {
 	folder := t.TempDir()
-	h := open(t, on(files(t, folder)))
+	h := startRegistry(t, withJournal(openFiles(t, folder)))
 	h.init()
 	h.grow(50)
 	h.close()
-	again := open(t, on(files(t, folder)), with(func(c *Config) { c.VerifyPause = time.Millisecond }))
-	waitFor(t, func() bool { return again.count("registry_verify_rounds_total", "outcome=ok") >= 1 })
-	if at := again.count("registry_verified_version"); at != 49 {
+	again := startRegistry(t, withJournal(openFiles(t, folder)), withConfig(func(c *Config) { c.VerifyPause = time.Millisecond }))
+	waitFor(t, func() bool { return again.metricSum("registry_verify_rounds_total", "outcome=ok") >= 1 })
+	if at := again.metricSum("registry_verified_version"); at != 49 {
 		t.Errorf("it has come to version %v", at)
 	}
 	again.grow(60)
-	waitFor(t, func() bool { return again.count("registry_verified_version") == 59 }) // the next round
+	waitFor(t, func() bool { return again.metricSum("registry_verified_version") == 59 }) // the next round
 }
 
-// liar is a journal that shows other records to those who read all of them.
-type liar struct {
+// alteringJournal is a journal whose Scan returns altered records.
+type alteringJournal struct {
 	Journal
-	lie func(ledger.Record) (ledger.Record, error)
+	alter func(ledger.Record) (ledger.Record, error)
 }
 
-func (l *liar) Scan(ctx context.Context, from uint64, visit func(ledger.Record) error) error {
-	return l.Journal.Scan(ctx, from, func(r ledger.Record) error {
-		r, err := l.lie(r)
+func (a *alteringJournal) Scan(ctx context.Context, from uint64, visit func(ledger.Record) error) error {
+	return a.Journal.Scan(ctx, from, func(r ledger.Record) error {
+		r, err := a.alter(r)
 		if err != nil {
 			return err
 		}
@@ -105,9 +115,9 @@ func (l *liar) Scan(ctx context.Context, from uint64, visit func(ledger.Record) 
 	})
 }
 
-// What a checksum would not find is found all the same, and stops writes, too.
+// Damage that a checksum would not find is found all the same, and stops writes, too.
 func TestARecordThatIsWhole(t *testing.T) {
-	h := open(t, on(&liar{inMemory(), func(r ledger.Record) (ledger.Record, error) {
+	h := startRegistry(t, withJournal(&alteringJournal{newRAMJournal(), func(r ledger.Record) (ledger.Record, error) {
 		if r.Version == 3 {
 			r.Header = append([]byte(nil), r.Header...)
 			r.Header[len(r.Header)-3] ^= 1
@@ -116,40 +126,40 @@ func TestARecordThatIsWhole(t *testing.T) {
 	}}))
 	h.init()
 	h.grow(6)
-	err := h.verifyRound(t.Context())
+	_, err := h.verifyRound(t.Context())
 	if fault.KindOf(err) != fault.IntegrityFail {
 		t.Fatalf("the round ends with %v", err)
 	}
-	h.gate.harm(err)
-	p := h.proposed([]json.RawMessage{name("more", "1")}, alice, bob)
-	h.turnedAway("commit", "POST", "/registry/commit/"+p.ProposalID, nil, "IntegrityFail")
+	h.health.setDamage(err)
+	p := h.proposeApproved([]json.RawMessage{putName("more", "1")}, alice, bob)
+	h.expectWriteRefused("commit", "POST", "/registry/commit/"+p.ProposalID, nil, "IntegrityFail")
 	h.call("GET", "/registry/head", nil, nil, 200)
 }
 
 // A storage that cannot be read is no damage.
 func TestAStorageThatCannotBeRead(t *testing.T) {
 	folder := t.TempDir()
-	first := open(t, on(files(t, folder)))
+	first := startRegistry(t, withJournal(openFiles(t, folder)))
 	first.init()
 	first.grow(5)
-	must(t, first.keepCheckpoint(t.Context(), first.view.Load()))
+	testkit.Must(t, first.saveCheckpoint(t.Context(), first.view.Load()))
 	first.close()
 	reads := 0
-	h := open(t, on(&liar{files(t, folder), func(r ledger.Record) (ledger.Record, error) {
-		if reads++; r.Version < 5 && reads > 5 { // opening reads them first
+	h := startRegistry(t, withJournal(&alteringJournal{openFiles(t, folder), func(r ledger.Record) (ledger.Record, error) {
+		if reads++; r.Version < 5 && reads > 5 { // the first reads are those of opening
 			return r, fault.New("test.scan", fault.StorageBusy, "it does not answer")
 		}
 		return r, nil
 	}}))
-	waitFor(t, func() bool { return h.count("storage_backoff_total", "op=read") > 0 })
-	if v := h.readiness.Evaluate(); !v.WriteReady || len(h.told(Damaged)) > 0 {
+	waitFor(t, func() bool { return h.metricSum("storage_backoff_total", "op=read") > 0 })
+	if v := h.readiness.Evaluate(); !v.WriteReady || len(h.flushedEvents(EventDamaged)) > 0 {
 		t.Errorf("the verdict is %+v", v)
 	}
-	h.change(name("more", "1"))
+	h.commitChange(putName("more", "1"))
 }
 
-// The verifier works for a slice and then pauses for as long as leaves it its
-// share of a core.
+// The verifier works for a slice and then pauses, so that it stays within its share of
+// a core.
 func TestTheVerifierKeepsToItsShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := DefaultConfig()
@@ -158,13 +168,13 @@ func TestTheVerifierKeepsToItsShare(t *testing.T) {
 			config.VerifyShare = share
 			r.settings.Store(config)
 			slice := time.Now()
-			must(t, r.breathe(t.Context(), &slice))
+			testkit.Must(t, r.throttle(t.Context(), &slice))
 			if time.Since(slice) != 0 {
 				t.Error("it paused before the slice was used up")
 			}
 			time.Sleep(verifySlice)
 			before := time.Now()
-			must(t, r.breathe(t.Context(), &slice))
+			testkit.Must(t, r.throttle(t.Context(), &slice))
 			if paused := time.Since(before); paused != verifySlice*time.Duration(100-share)/time.Duration(share) || slice != time.Now() {
 				t.Errorf("with %d percent it paused for %s", share, paused)
 			}
@@ -174,8 +184,65 @@ func TestTheVerifierKeepsToItsShare(t *testing.T) {
 		slice := time.Now().Add(-time.Second)
 		config.VerifyShare = 1
 		r.settings.Store(config)
-		if r.breathe(ctx, &slice) == nil {
+		if r.throttle(ctx, &slice) == nil {
 			t.Error("it does not stop when it should")
 		}
 	})
+}
+
+// switchingJournal is a storage that switches to another one.
+type switchingJournal struct {
+	Journal
+	other    Journal
+	switched atomic.Bool
+}
+
+func (s *switchingJournal) current() Journal {
+	if s.switched.Load() {
+		return s.other
+	}
+	return s.Journal
+}
+
+func (s *switchingJournal) Head(ctx context.Context) (ledger.Head, error) {
+	return s.current().Head(ctx)
+}
+func (s *switchingJournal) Read(ctx context.Context, version uint64) (ledger.Record, error) {
+	return s.current().Read(ctx, version)
+}
+func (s *switchingJournal) Scan(ctx context.Context, from uint64, visit func(ledger.Record) error) error {
+	return s.current().Scan(ctx, from, visit)
+}
+
+// A log can be valid and still not be the one that is served: it was replaced by an
+// older one, or by one that diverged.
+func TestALogThatIsNotTheOneThatIsServed(t *testing.T) {
+	for what, differ := range map[string]func(h *testRegistry){
+		"it is shorter":              func(*testRegistry) {},
+		"it went on in another way":  func(h *testRegistry) { h.commitChange(putName("other", "1")); h.commitChange(putName("more", "1")) },
+		"it has another last change": func(h *testRegistry) { h.commitChange(putName("other", "1")) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			both := &switchingJournal{Journal: newRAMJournal(), other: newRAMJournal()}
+			first, second := both.Journal, both.other
+			h := startRegistry(t, withJournal(both))
+			h.init()
+			h.commitChange(putName("docs", "1"))
+			var head *ledger.Head
+			testkit.Must(t, first.Scan(t.Context(), 0, func(r ledger.Record) error {
+				err := second.Append(t.Context(), head, []ledger.Record{r})
+				now := r.Head()
+				head = &now
+				return err
+			}))
+
+			differ(startRegistry(t, withJournal(second)))
+			h.commitChange(putName("served", "1"))
+			h.mustVerify()
+			both.switched.Store(true)
+			if _, err := h.verifyRound(t.Context()); fault.KindOf(err) != fault.IntegrityFail {
+				t.Errorf("found as %v", err)
+			}
+		})
+	}
 }

@@ -8,57 +8,63 @@ import (
 
 	"micronode/b3"
 	"micronode/client"
+	"micronode/fault"
 	"micronode/internal/ingress"
 	"micronode/internal/registry/journal"
 	"micronode/internal/registry/ledger"
 	"micronode/internal/registry/tree"
 )
 
-// view is the registry at one moment: what belongs together is seen together.
-// It never changes; a commit makes another one.
+// view is a consistent snapshot of the registry. It never changes; a commit makes
+// another one.
 type view struct {
-	state *ledger.State // nil before there is a version
-	last  ledger.Record // of the head
-	tree  *tree.View
+	state      *ledger.State // nil before there is a version
+	lastRecord ledger.Record // of the head; without a header if the stored record is damaged
+	tree       *tree.View
 
 	signers []ledger.Record // the versions that changed the signers, 0 first
 
-	// the states of the newest versions, the head's last: what was just
-	// committed is what people look at, and these share almost everything
+	// the states of the newest versions, the head's last: the newest versions
+	// are read most, and these states share almost all memory
 	recent []*ledger.State
 
-	head  client.RegistryHead
-	body  []byte            // head as JSON
-	ready *ingress.Prepared // the same for the warm lane
+	head         client.RegistryHead
+	headJSON     []byte                    // head as JSON
+	preparedHead *ingress.PreparedResponse // head for the warm lane
 }
 
-// recentMost is how many versions are kept at hand.
-const recentMost = 64
+// maxRecent is of how many versions the states are kept in memory.
+const maxRecent = 64
 
-// newView is what is seen after more records.
+// newView makes the view after more records.
 func newView(before *view, records []ledger.Record, states []*ledger.State, at *tree.View) *view {
 	last := len(records) - 1
-	v := &view{state: states[last], last: records[last], tree: at, signers: before.signers}
+	v := &view{state: states[last], lastRecord: records[last], tree: at, signers: before.signers}
 	for i, state := range states {
 		if state.SignersVersion() == records[i].Version {
 			v.signers = append(v.signers[:len(v.signers):len(v.signers)], records[i])
 		}
 	}
 	v.recent = append(append(v.recent, before.recent...), states...)
-	v.recent = v.recent[max(0, len(v.recent)-recentMost):]
-	v.head = headOf(v.last, v.state)
-	v.body, _ = json.Marshal(v.head) // numbers, hashes and a time cannot fail
-	v.body = append(v.body, '\n')
-	v.ready, _ = ingress.Prepare(ingress.Preparation{Pattern: headPattern, Header: headHeader(v.head), Body: v.body}) // without it, the handler answers
+	v.recent = v.recent[max(0, len(v.recent)-maxRecent):]
+	v.prepareHead(b3.Of(v.lastRecord.Payload))
 	return v
 }
 
-func headOf(record ledger.Record, state *ledger.State) client.RegistryHead {
+// prepareHead prepares the responses for the head.
+func (v *view) prepareHead(payload b3.Address) {
+	v.head = client.RegistryHead{Version: v.state.Head().Version, Hash: v.state.Head().Hash, PayloadB3: payload, CommittedAt: v.state.CommittedAt()}
+	v.headJSON, _ = json.Marshal(v.head) // numbers, hashes and a time cannot fail
+	v.headJSON = append(v.headJSON, '\n')
+	v.preparedHead, _ = ingress.Prepare(ingress.PreparedSpec{Pattern: headPattern, Header: headHeader(v.head), Body: v.headJSON}) // without it, the handler answers
+}
+
+func headResponse(record ledger.Record, state *ledger.State) client.RegistryHead {
 	return client.RegistryHead{Version: record.Version, Hash: state.Head().Hash, PayloadB3: b3.Of(record.Payload), CommittedAt: state.CommittedAt()}
 }
 
-// headHeader is what an answer with the head says besides it. Whoever has it
-// may ask whether it is still the same, and must.
+// headHeader returns the header of a response with the head. A cache may store it, and
+// must revalidate it.
 func headHeader(head client.RegistryHead) http.Header {
 	return http.Header{
 		"Content-Type":  {"application/json"},
@@ -67,8 +73,8 @@ func headHeader(head client.RegistryHead) http.Header {
 	}
 }
 
-// expect is the head that the next record is written behind.
-func (v *view) expect() *ledger.Head {
+// expectedHead returns the head that the next record is appended to.
+func (v *view) expectedHead() *ledger.Head {
 	if v.state == nil {
 		return nil
 	}
@@ -76,16 +82,16 @@ func (v *view) expect() *ledger.Head {
 	return &head
 }
 
-// next is the version that comes next.
-func (v *view) next() uint64 {
+// nextVersion returns the number of the next version.
+func (v *view) nextVersion() uint64 {
 	if v.state == nil {
 		return 0
 	}
 	return v.state.Head().Version + 1
 }
 
-// at returns the state of a version if it is one of the newest.
-func (v *view) at(version uint64) (*ledger.State, bool) {
+// recentState returns the state of a version if it is one of the newest.
+func (v *view) recentState(version uint64) (*ledger.State, bool) {
 	back := v.state.Head().Version - version
 	if back >= uint64(len(v.recent)) {
 		return nil, false
@@ -93,14 +99,27 @@ func (v *view) at(version uint64) (*ledger.State, bool) {
 	return v.recent[uint64(len(v.recent))-1-back], true
 }
 
-// stateAt finds the state of any version that is still there: at hand, or from
-// the checkpoint before it and what came after. It never goes back to the
-// beginning, unless that is nearer.
-func (r *Registry) stateAt(ctx context.Context, v *view, version uint64) (*ledger.State, error) {
-	if state, ok := v.at(version); ok {
-		return state, nil
+// stateAt returns the state of any version that is not pruned: from memory, or from
+// the checkpoint before it and the records after that. It starts at version 0 only
+// if there is no usable checkpoint before it. The state is verified to be the one
+// that the head names, whatever the storage returns.
+func (r *Registry) stateAt(ctx context.Context, v *view, head ledger.Head) (*ledger.State, error) {
+	state, ok := v.recentState(head.Version)
+	if !ok {
+		var err error
+		if state, err = r.replay(ctx, head.Version); err != nil {
+			return nil, err
+		}
 	}
-	state, from, err := r.before(ctx, version)
+	if state == nil || state.Head() != head {
+		return nil, integrityError("the state of the versions up to %d does not match the commit", head.Version)
+	}
+	return state, nil
+}
+
+// replay rebuilds the state of a version from the checkpoint before it.
+func (r *Registry) replay(ctx context.Context, version uint64) (*ledger.State, error) {
+	state, from, err := r.nearestCheckpoint(ctx, version)
 	if err != nil {
 		return nil, err
 	}
@@ -108,24 +127,27 @@ func (r *Registry) stateAt(ctx context.Context, v *view, version uint64) (*ledge
 		return state, nil
 	}
 	err = r.journal.Scan(ctx, from, func(record ledger.Record) (err error) {
-		if state, err = state.Replay(record); err == nil && record.Version == version {
-			err = errEnough
+		if state, err = state.Replay(record); err != nil {
+			return fault.WrapKind("registry.read", fault.IntegrityFail, err)
 		}
-		return err
+		if record.Version == version {
+			return errStopScan
+		}
+		return nil
 	})
-	if err != nil && !errors.Is(err, errEnough) {
+	if err != nil && !errors.Is(err, errStopScan) {
 		return nil, err
 	}
 	return state, nil
 }
 
-// errEnough ends a scan that has what it was for.
-var errEnough = errors.New("enough")
+// errStopScan ends a scan that has read enough.
+var errStopScan = errors.New("enough")
 
-// before finds the newest checkpoint that is not behind a version, and where
-// to go on from it.
-func (r *Registry) before(ctx context.Context, version uint64) (*ledger.State, uint64, error) {
-	found, _, err := r.usable(ctx, version+1)
+// nearestCheckpoint returns the state of the newest checkpoint up to a version, and the
+// version to continue from.
+func (r *Registry) nearestCheckpoint(ctx context.Context, version uint64) (*ledger.State, uint64, error) {
+	found, _, err := r.newestUsableCheckpoint(ctx, version+1)
 	if err != nil || found == nil {
 		return nil, 0, err
 	}

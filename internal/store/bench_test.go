@@ -83,7 +83,7 @@ func TestAPutAllocatesLittle(t *testing.T) {
 }
 
 // full returns a store that is full of cached objects, so that every put
-// evicts, and memory is only used again.
+// evicts, and memory is only reused.
 func full(b *testing.B) *store.RAM {
 	b.Helper()
 	s := newRAM(store.RAMSpec{Budget: 64 << 20})
@@ -143,8 +143,8 @@ func BenchmarkPut16MUnknownSize(b *testing.B) {
 	}
 }
 
-// The time of a get must not grow with the number of objects beyond what the
-// caches of the processor make of it.
+// The time of a get must not grow with the number of objects beyond the effect
+// of the processor's caches.
 func BenchmarkGet16K(b *testing.B) {
 	for _, n := range []int{1, 1000, 10_000} {
 		b.Run(fmt.Sprintf("of %d", n), func(b *testing.B) {

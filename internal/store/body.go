@@ -9,11 +9,11 @@ import (
 	"micronode/internal/flow"
 )
 
-// ReadBody reads once from the body of a put, but does not come back with
-// nothing. It is for those who implement a Store.
+// ReadBody reads at least one byte from the body of a put, or returns an error.
+// It is for implementations of Store.
 func ReadBody(ctx context.Context, src io.Reader, p []byte) (int, error) {
-	const patience = 100
-	for range patience {
+	const maxEmptyReads = 100
+	for range maxEmptyReads {
 		if err := ctx.Err(); err != nil {
 			return 0, err
 		}
@@ -24,8 +24,8 @@ func ReadBody(ctx context.Context, src io.Reader, p []byte) (int, error) {
 	return 0, io.ErrNoProgress
 }
 
-// BodyFault classifies the error of a body. Those of HTTP say that a client
-// went away in the middle by an unexpected end.
+// BodyFault classifies the error of a body. HTTP bodies report a client that
+// disconnected by an unexpected EOF.
 func BodyFault(ctx context.Context, err error) error {
 	if ended := flow.Ended(ctx, opPut); ended != nil {
 		return ended

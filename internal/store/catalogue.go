@@ -9,25 +9,25 @@ import (
 	"micronode/internal/flow"
 )
 
-// catalogue knows which objects there are, what they take of the budget, and
-// whose turn it is to go. The stores in RAM and on disk have it in common; where
-// the bytes lie is their own affair.
+// catalogue lists the objects, their cost in the budget, and the order of
+// eviction. The stores in RAM and on disk share it; where the bytes are is up
+// to them.
 type catalogue struct {
 	// set at construction
 	budget budget
-	filed  bool // the objects are files: see errands in shard
+	onDisk bool // the objects are files: see addressLocks in shard
 
 	closed atomic.Bool
 	shards [256]shard
 
-	room *flow.Mutex // held by the one who evicts
-	hand uint8       // guarded by room: the shard where the clock's hand stands
+	evictMu    *flow.Mutex // held to evict
+	clockShard uint8       // guarded by evictMu: the shard of the clock hand
 
 	// Totals of what is visible, changed with the mutex of a shard held.
 	objects atomic.Int64
 	bytes   atomic.Int64
 	pinned  atomic.Int64
-	cached  atomic.Int64 // what the cached ones take of the budget
+	cached  atomic.Int64 // the cost of the cached ones in the budget
 
 	lingering      atomic.Int64
 	evictions      atomic.Uint64
@@ -36,15 +36,15 @@ type catalogue struct {
 	integrityFails atomic.Uint64
 }
 
-// newRoom makes the lock of whoever evicts. The name tells the stores of one
-// service apart.
-func newRoom(inv *flow.Inventory, service, name string) *flow.Mutex {
+// newEvictMutex returns the lock of evictions. The name distinguishes the
+// stores of one service.
+func newEvictMutex(inv *flow.Inventory, service, name string) *flow.Mutex {
 	return flow.NewMutex(inv, flow.LockSpec{Service: service, Name: strings.TrimSpace(name + " room"), Rank: 40})
 }
 
 // Stat describes an object.
 func (c *catalogue) Stat(ctx context.Context, a b3.Address) (info Info, err error) {
-	err = c.visit(ctx, "store.stat", a, func(_ *shard, o *object) { info = o.info() })
+	err = c.withObject(ctx, "store.stat", a, func(_ *shard, o *object) { info = o.info() })
 	return info, err
 }
 
@@ -53,15 +53,15 @@ func (c *catalogue) List(ctx context.Context, after b3.Address, limit int) ([]In
 	limit = max(1, min(limit, MaxPage))
 	var page []Info
 	for i := int(after[0]); i < len(c.shards) && len(page) < limit; i++ {
-		if err := c.refuse(ctx, "store.list"); err != nil {
+		if err := c.checkOpen(ctx, "store.list"); err != nil {
 			return nil, err
 		}
-		page = append(page, c.shards[i].after(after)...)
+		page = append(page, c.shards[i].listAfter(after)...)
 	}
 	return page[:min(len(page), limit)], nil
 }
 
-// usage is what every store can tell of its catalogue.
+// usage returns the figures that every store has.
 func (c *catalogue) usage() Usage {
 	return Usage{
 		Objects:   c.objects.Load(),
@@ -73,7 +73,7 @@ func (c *catalogue) usage() Usage {
 	}
 }
 
-// Counts tells what was done.
+// Counts reports what was done.
 func (c *catalogue) Counts() Counts {
 	return Counts{
 		Evictions:      c.evictions.Load(),
@@ -85,17 +85,17 @@ func (c *catalogue) Counts() Counts {
 
 func (c *catalogue) shard(a b3.Address) *shard { return &c.shards[a[0]] }
 
-// refuse says why an operation must not begin, if so.
-func (c *catalogue) refuse(ctx context.Context, op string) error {
+// checkOpen returns why an operation must not begin, if so.
+func (c *catalogue) checkOpen(ctx context.Context, op string) error {
 	if c.closed.Load() {
 		return closed(op)
 	}
 	return flow.Ended(ctx, op)
 }
 
-// visit calls do with the object and its shard, whose mutex is held.
-func (c *catalogue) visit(ctx context.Context, op string, a b3.Address, do func(*shard, *object)) error {
-	if err := c.refuse(ctx, op); err != nil {
+// withObject calls do with the object and its shard, whose mutex is held.
+func (c *catalogue) withObject(ctx context.Context, op string, a b3.Address, do func(*shard, *object)) error {
+	if err := c.checkOpen(ctx, op); err != nil {
 		return err
 	}
 	s := c.shard(a)
@@ -109,36 +109,36 @@ func (c *catalogue) visit(ctx context.Context, op string, a b3.Address, do func(
 	return nil
 }
 
-// empty makes all objects of a shard invisible and returns them.
-func (c *catalogue) empty(s *shard) map[b3.Address]*object {
+// removeAll makes all objects of a shard invisible and returns them.
+func (c *catalogue) removeAll(s *shard) map[b3.Address]*object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	gone := s.objects
 	for _, o := range gone {
 		c.uncount(o)
 	}
-	s.objects, s.ring, s.hand, s.peak, s.rest = nil, nil, 0, 0, nil
+	s.objects, s.ring, s.clockHand, s.peak, s.idleObject = nil, nil, 0, 0, nil
 	return gone
 }
 
-// reclass changes the class of a visible object.
-func (c *catalogue) reclass(s *shard, o *object, class Class) {
+// setClassLocked changes the class of a visible object.
+func (c *catalogue) setClassLocked(s *shard, o *object, class Class) {
 	if o.class == class {
 		return
 	}
 	o.class = class
 	if class == Cached {
-		s.enlist(o)
+		s.addToRing(o)
 		c.pinned.Add(-o.size)
 		c.cached.Add(o.cost)
 	} else {
-		s.delist(o)
+		s.removeFromRing(o)
 		c.pinned.Add(o.size)
 		c.cached.Add(-o.cost)
 	}
 }
 
-// count adds an object that has become visible to the totals.
+// count adds an object that became visible to the totals.
 func (c *catalogue) count(o *object) {
 	c.objects.Add(1)
 	c.bytes.Add(o.size)
@@ -149,7 +149,7 @@ func (c *catalogue) count(o *object) {
 	}
 }
 
-// uncount takes an object that is no longer visible out of the totals.
+// uncount removes an object that is no longer visible from the totals.
 func (c *catalogue) uncount(o *object) {
 	c.lingering.Add(o.size)
 	c.objects.Add(-1)

@@ -10,12 +10,12 @@ import (
 	"micronode/internal/store"
 )
 
-type whole struct {
+type fileConfig struct {
 	Store store.Config `toml:"store" doc:"Objects."`
 }
 
 func load(environ ...string) (store.Config, error) {
-	loaded, err := config.Load(whole{store.DefaultConfig()}, config.Sources{Environ: environ})
+	loaded, err := config.Load(fileConfig{store.DefaultConfig()}, config.Sources{Environ: environ})
 	if err != nil {
 		return store.Config{}, err
 	}
@@ -27,7 +27,7 @@ func TestTheDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := store.RAMSpec{Service: "store", Budget: 256 << 20, MaxObject: 256 << 20, Zero: true}
+	want := store.RAMSpec{Service: "store", Budget: 256 << 20, Headroom: 32 << 20, MaxObject: 256 << 20, Zero: true}
 	if got := c.RAMSpec(true); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
@@ -51,13 +51,13 @@ func TestSettings(t *testing.T) {
 
 func TestSettingsThatCannotBeMeant(t *testing.T) {
 	for setting, want := range map[string]string{
-		"MAX_OBJECT_BYTES=0":               "no object may have any bytes",
+		"MAX_OBJECT_BYTES=0":               "a maximum of 0 bytes refuses every object",
 		"SCRUB_INTERVAL=0s":                "no pause",
 		"RAM_BYTES=-1":                     "ram_bytes",
 		"DISK_BYTES=much":                  "disk_bytes",
-		"URL=file:///objects":              `"file" is no kind of store`,
-		"URL=s3+https://example.com":       "does not name an endpoint and a bucket",
-		"URL=s3+https://example.com/b?x=1": "does not name an endpoint and a bucket",
+		"URL=file:///objects":              `unknown scheme "file"`,
+		"URL=s3+https://example.com":       "not the URL of an endpoint and a bucket",
+		"URL=s3+https://example.com/b?x=1": "not the URL of an endpoint and a bucket",
 		"URL=s3+https://u:p@example.com/b": "there is a user in it",
 		"URL=s3+http://example.com/b":      "is not this machine",
 		"URL=s3+https://example.com/b":     "there are no keys",

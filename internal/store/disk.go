@@ -14,46 +14,52 @@ import (
 	"micronode/internal/flow"
 )
 
-// Disk is a Store in a folder. What it has acknowledged outlives the process.
+// Disk is a Store in a folder. What it has acknowledged survives the process.
 type Disk struct {
 	catalogue
 
 	// set at construction
-	limited   bool // it has a budget
-	maxObject int64
-	capped    bool // maxObject is less than the budget
-	tree      tree
-	lock      *os.File
-	jail      quarantine
+	limited    bool // it has a budget
+	maxObject  int64
+	capped     bool // maxObject is less than the budget
+	layout     diskLayout
+	lock       *os.File
+	quarantine quarantine
 
-	// users counts those who change the folder, and one for the store until it
-	// is closed. The last to leave gives up the lock.
-	users atomic.Int64
+	// writers counts running changes of the folder, and one for the store until
+	// it is closed. The last one releases the lock of the folder.
+	writers atomic.Int64
 }
 
 var _ Store = (*Disk)(nil)
 
-// DiskSpec says where a disk store is and what it may take.
+// DiskSpec configures a disk store.
 type DiskSpec struct {
 	// Service is the owner of the store in the inventory: "store", or a service
 	// that has one of its own.
 	Service string
 
-	// Folder is where objects are kept. It is made if it is not there. No other
-	// process may use it at the same time, and nothing else belongs into it.
+	// Folder is where objects are kept. It is created if it does not exist. No
+	// other process may use it at the same time, and nothing else belongs into
+	// it.
 	Folder string
 
-	// Budget is how many bytes may be kept, each object rounded up to whole
-	// 4 KiB. With zero, there is no limit but the disk; a store with less than
-	// zero refuses all.
+	// Budget is how many bytes may be kept, each object rounded up to whole 4
+	// KiB. With zero, there is no limit but the disk; a store with a negative
+	// one rejects everything.
 	Budget int64
 
-	// MaxObject is how large one object may be; zero if as large as the budget.
+	// Headroom is the part of the budget that cached objects never fill, so
+	// that bytes that are not verified yet find space without evicting.
+	Headroom int64
+
+	// MaxObject is how large one object may be; zero for the size of the
+	// budget.
 	MaxObject int64
 
-	// Sync makes the store wait until what it acknowledges is on the disk, where
-	// a power cut cannot undo it. A cache that can be filled again does without:
-	// it outlives the process all the same.
+	// Sync makes the store wait until what it acknowledges is on the disk,
+	// where a power cut cannot undo it. A cache that can be filled again does
+	// not need it: it survives the process all the same.
 	Sync bool
 }
 
@@ -64,11 +70,11 @@ const blockSize = 4 << 10
 // overflow.
 const noLimit = math.MaxInt64 / 4
 
-// diskCost is what an object of a size takes of the budget. Even an empty one
-// takes something: a name, and what is remembered of it.
+// diskCost is the cost of an object of a size in the budget. Even an empty one
+// costs something: a name, and its entry in the catalogue.
 func diskCost(size int64) int64 { return max(1, (size+blockSize-1)/blockSize) * blockSize }
 
-// newDisk makes a store that has looked at nothing yet.
+// newDisk returns a store that has not scanned its folder yet.
 func newDisk(inv *flow.Inventory, spec DiskSpec) *Disk {
 	limit := int64(noLimit)
 	switch {
@@ -78,15 +84,15 @@ func newDisk(inv *flow.Inventory, spec DiskSpec) *Disk {
 		limit = 0
 	}
 	d := &Disk{
-		catalogue: catalogue{budget: budget{limit: limit}, filed: true, room: newRoom(inv, spec.Service, "")},
+		catalogue: catalogue{budget: budget{limit: limit, headroom: clampHeadroom(spec.Headroom, limit)}, onDisk: true, evictMu: newEvictMutex(inv, spec.Service, "")},
 		limited:   spec.Budget != 0,
 		maxObject: limit,
-		tree:      tree{root: spec.Folder, sync: spec.Sync},
+		layout:    diskLayout{root: spec.Folder, sync: spec.Sync},
 	}
 	if spec.MaxObject > 0 && spec.MaxObject < limit {
 		d.maxObject, d.capped = spec.MaxObject, true
 	}
-	d.users.Store(1)
+	d.writers.Store(1)
 	return d
 }
 
@@ -94,40 +100,40 @@ func newDisk(inv *flow.Inventory, spec DiskSpec) *Disk {
 func (d *Disk) Open(ctx context.Context, a b3.Address) (Handle, error) {
 	const op = "store.open"
 	for {
-		if err := d.refuse(ctx, op); err != nil {
+		if err := d.checkOpen(ctx, op); err != nil {
 			return nil, err
 		}
-		o, path, file := d.hold(a)
+		o, path, file := d.acquire(a)
 		if o == nil {
 			return nil, notFound(op, a)
 		}
 		if file != nil {
 			return &diskHandle{disk: d, object: o, file: file}, nil
 		}
-		f, err := d.tree.open(path)
+		f, err := d.layout.open(path)
 		if err == nil {
-			return &diskHandle{disk: d, object: o, file: d.attach(o, f)}, nil
+			return &diskHandle{disk: d, object: o, file: d.attachFile(o, f)}, nil
 		}
 		d.release(o)
 		if !errors.Is(err, fs.ErrNotExist) {
 			return nil, diskFault(op, err)
 		}
-		if err := d.seek(ctx, op, a); err != nil {
+		if err := d.checkMissing(ctx, op, a); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// hold counts one who has the object open, and its use. There is no file if it
+// acquire counts a new handle of the object, and its use. The file is nil if it
 // must be opened first.
-func (d *Disk) hold(a b3.Address) (o *object, path string, file *diskFile) {
+func (d *Disk) acquire(a b3.Address) (o *object, path string, file *diskFile) {
 	s := d.shard(a)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if o = s.objects[a]; o == nil {
 		return nil, "", nil
 	}
-	o.count.add()
+	o.refs.retain()
 	s.touch(o)
 	if file = o.file; file != nil {
 		file.refs++
@@ -136,9 +142,9 @@ func (d *Disk) hold(a b3.Address) (o *object, path string, file *diskFile) {
 	return o, d.path(o), nil
 }
 
-// attach makes a file the object's. Somebody else may have opened it meanwhile;
-// then theirs is used.
-func (d *Disk) attach(o *object, f *os.File) *diskFile {
+// attachFile makes a file the object's. If another goroutine has opened it
+// meanwhile, that one is used.
+func (d *Disk) attachFile(o *object, f *os.File) *diskFile {
 	mine := &diskFile{File: f, address: o.address, size: o.size}
 	s := d.shard(o.address)
 	s.mu.Lock()
@@ -154,19 +160,19 @@ func (d *Disk) attach(o *object, f *os.File) *diskFile {
 	return file
 }
 
-// letGo ends a claim on an object and its file. The file that was let go of
-// last in each shard stays open: what is read is often read again at once, part
-// by part, and what was verified of it need not be verified anew.
-func (d *Disk) letGo(o *object, file *diskFile) {
+// releaseFile releases an object and its file. The file that was released last
+// in each shard stays open: what is read is often read again at once, part by
+// part, and what was verified of it need not be verified again.
+func (d *Disk) releaseFile(o *object, file *diskFile) {
 	var idle *diskFile
 	s := d.shard(o.address)
 	s.mu.Lock()
 	file.refs--
 	if file.refs == 0 && s.objects[o.address] == o {
-		if last := s.rest; last != nil && last != o && last.file.refs == 0 {
+		if last := s.idleObject; last != nil && last != o && last.file.refs == 0 {
 			idle, last.file = last.file, nil
 		}
-		s.rest = o
+		s.idleObject = o
 	}
 	s.mu.Unlock()
 	if idle != nil {
@@ -175,51 +181,51 @@ func (d *Disk) letGo(o *object, file *diskFile) {
 	d.release(o)
 }
 
-// release gives up one claim on an object. The last one closes its file, and
-// frees its room: only then is it free on the disk too.
+// release releases one reference to an object. The last one closes its file,
+// and frees its part of the budget: only then is it free on the disk too.
 func (d *Disk) release(o *object) {
-	if d.discard(o) {
-		d.budget.give(o.cost)
+	if d.unref(o) {
+		d.budget.release(o.cost)
 	}
 }
 
-// discard gives up one claim on an object. The last one closes its file, but
-// the room in the budget stays with the caller.
-func (d *Disk) discard(o *object) bool {
-	if !o.count.done() {
+// unref releases one reference to an object. The last one closes its file, but
+// its part of the budget stays with the caller.
+func (d *Disk) unref(o *object) bool {
+	if !o.refs.release() {
 		return false
 	}
-	if o.file != nil { // nobody else can see the object any more
+	if o.file != nil { // the object is no longer visible
 		o.file.close()
 	}
 	d.lingering.Add(-o.size)
 	return true
 }
 
-// path is where the object's file lies, as long as its class is what it is.
-func (d *Disk) path(o *object) string { return d.tree.path(o.address, o.size, o.class) }
+// path returns the path of the object's file in its present class.
+func (d *Disk) path(o *object) string { return d.layout.path(o.address, o.size, o.class) }
 
-// seek is called when a file was not where it should be. Either somebody is
-// moving or removing it; then all is well when they are done. Or it was taken
-// away from outside; then the object is no more.
-func (d *Disk) seek(ctx context.Context, op string, a b3.Address) error {
-	if err := d.begin(ctx, op, a); err != nil {
+// checkMissing is called when a file was not at its path. Either another
+// goroutine is moving or removing it; then the caller can retry when that is
+// done. Or it was removed from outside; then the object is removed.
+func (d *Disk) checkMissing(ctx context.Context, op string, a b3.Address) error {
+	if err := d.lockAddress(ctx, op, a); err != nil {
 		return err
 	}
-	defer d.end(a)
+	defer d.unlockAddress(a)
 	o, path := d.find(a)
 	if o == nil {
 		return nil
 	}
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		d.integrityFails.Add(1)
-		d.hide(o)
+		d.removeObject(o)
 	}
 	return nil
 }
 
-// find looks for a visible object. It is called on an errand, so the answer
-// stays true.
+// find looks for a visible object. It is called with the address locked, so the
+// result stays true.
 func (d *Disk) find(a b3.Address) (o *object, path string) {
 	s := d.shard(a)
 	s.mu.Lock()
@@ -230,9 +236,9 @@ func (d *Disk) find(a b3.Address) (o *object, path string) {
 	return o, d.path(o)
 }
 
-// hide makes an object invisible. It is called on an errand, so only the end of
-// the store can have done so before.
-func (d *Disk) hide(o *object) {
+// removeObject makes an object invisible. It is called with the address locked,
+// so only closing the store can have done so before.
+func (d *Disk) removeObject(o *object) {
 	s := d.shard(o.address)
 	s.mu.Lock()
 	visible := s.objects[o.address] == o
@@ -253,42 +259,42 @@ func (d *Disk) isPinned(o *object) bool {
 	return o.class == Pinned
 }
 
-// Delete removes an object. Its file goes first: if that fails, nothing has
-// happened. Who comes in between waits for the end of the errand, and finds
+// Delete removes an object. Its file is removed first: if that fails, nothing
+// has happened. Concurrent calls wait for the lock of the address, and find
 // nothing.
 func (d *Disk) Delete(ctx context.Context, a b3.Address) error {
 	return d.change(ctx, "store.delete", a, func(o *object, path string) error {
-		if err := d.tree.erase(path); err != nil {
+		if err := d.layout.unlink(path); err != nil {
 			return err
 		}
-		d.hide(o)
-		return d.tree.syncFolder(filepath.Dir(path))
+		d.removeObject(o)
+		return d.layout.syncFolder(filepath.Dir(path))
 	})
 }
 
 // Pin keeps an object until it is deleted.
 func (d *Disk) Pin(ctx context.Context, a b3.Address) error {
-	return d.change(ctx, "store.pin", a, d.mover(Pinned))
+	return d.change(ctx, "store.pin", a, d.moveToClass(Pinned))
 }
 
-// Unpin lets an object be evicted when room is needed.
+// Unpin lets an object be evicted when space is needed.
 func (d *Disk) Unpin(ctx context.Context, a b3.Address) error {
-	return d.change(ctx, "store.unpin", a, d.mover(Cached))
+	return d.change(ctx, "store.unpin", a, d.moveToClass(Cached))
 }
 
-// change runs an errand for a visible object.
+// change runs do for a visible object with its address locked.
 func (d *Disk) change(ctx context.Context, op string, a b3.Address, do func(o *object, path string) error) error {
-	if err := d.refuse(ctx, op); err != nil {
+	if err := d.checkOpen(ctx, op); err != nil {
 		return err
 	}
-	if !d.enter() {
+	if !d.beginWrite() {
 		return closed(op)
 	}
-	defer d.leave()
-	if err := d.begin(ctx, op, a); err != nil {
+	defer d.endWrite()
+	if err := d.lockAddress(ctx, op, a); err != nil {
 		return err
 	}
-	defer d.end(a)
+	defer d.unlockAddress(a)
 	o, path := d.find(a)
 	if o == nil {
 		return notFound(op, a)
@@ -296,59 +302,60 @@ func (d *Disk) change(ctx context.Context, op string, a b3.Address, do func(o *o
 	return diskFault(op, do(o, path))
 }
 
-// mover gives an object a class: on the disk first, and then for all to see.
-func (d *Disk) mover(class Class) func(*object, string) error {
+// moveToClass gives an object a class: on the disk first, and then in the
+// catalogue.
+func (d *Disk) moveToClass(class Class) func(*object, string) error {
 	return func(o *object, path string) error {
-		if o.class == class { // nobody else changes it during our errand
+		if o.class == class { // it does not change while the address is locked
 			return nil
 		}
-		to := d.tree.path(o.address, o.size, class)
-		if err := d.tree.rename(path, to); err != nil {
+		to := d.layout.path(o.address, o.size, class)
+		if err := d.layout.rename(path, to); err != nil {
 			return err
 		}
-		d.become(o, class)
-		return d.tree.syncFolders(to, path)
+		d.setClass(o, class)
+		return d.layout.syncFolders(to, path)
 	}
 }
 
-// become shows the class that an object has on the disk.
-func (d *Disk) become(o *object, class Class) {
+// setClass sets the class that an object has on the disk.
+func (d *Disk) setClass(o *object, class Class) {
 	s := d.shard(o.address)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.objects[o.address] == o {
-		d.reclass(s, o, class)
+		d.setClassLocked(s, o, class)
 	}
 }
 
-// condemn takes a corrupt object out of view and its file into quarantine. If
-// somebody is busy with the object, they go first; whoever reads it next will
+// quarantineObject makes a corrupt object invisible and moves its file into
+// quarantine. If the address is locked, it does nothing; the next read will
 // find the same.
-func (d *Disk) condemn(o *object) {
-	if !d.enter() {
+func (d *Disk) quarantineObject(o *object) {
+	if !d.beginWrite() {
 		return
 	}
-	defer d.leave()
+	defer d.endWrite()
 	s := d.shard(o.address)
 	s.mu.Lock()
-	if s.objects[o.address] != o || s.begin(o.address) != nil {
+	if s.objects[o.address] != o || s.tryLockAddress(o.address) != nil {
 		s.mu.Unlock()
 		return
 	}
 	path := d.path(o)
 	s.mu.Unlock()
-	defer d.end(o.address)
+	defer d.unlockAddress(o.address)
 	d.integrityFails.Add(1)
-	d.hide(o)
-	d.jail.take(&d.tree, path, lengthOf(o.size))
+	d.removeObject(o)
+	d.quarantine.add(&d.layout, path, fileLength(o.size))
 }
 
-// begin waits until nobody else changes the file of an address, and claims it.
-func (d *Disk) begin(ctx context.Context, op string, a b3.Address) error {
+// lockAddress waits until an address is unlocked, and locks it.
+func (d *Disk) lockAddress(ctx context.Context, op string, a b3.Address) error {
 	s := d.shard(a)
 	for {
 		s.mu.Lock()
-		busy := s.begin(a)
+		busy := s.tryLockAddress(a)
 		s.mu.Unlock()
 		if busy == nil {
 			return nil
@@ -361,38 +368,38 @@ func (d *Disk) begin(ctx context.Context, op string, a b3.Address) error {
 	}
 }
 
-// end ends an errand.
-func (d *Disk) end(a b3.Address) {
+// unlockAddress unlocks an address.
+func (d *Disk) unlockAddress(a b3.Address) {
 	s := d.shard(a)
 	s.mu.Lock()
-	s.end(a)
+	s.unlockAddress(a)
 	s.mu.Unlock()
 }
 
-// reserve takes n bytes of the budget, evicting for them if it must. Files that
-// cannot be removed stay where they are, and so do their objects.
+// reserve reserves n bytes, evicting for them if it must. Files that cannot be
+// removed stay where they are, and so do their objects.
 func (d *Disk) reserve(n int64) error {
-	if d.budget.take(n) {
+	if d.budget.reserveOutsideHeadroom(n) {
 		return nil
 	}
-	victims, surplus, ok := d.gather(n)
+	victims, surplus, ok := d.reclaim(n)
 	var failed error
 	for o := victims; o != nil; {
 		next := o.next
-		if err := d.tree.erase(d.path(o)); err != nil {
+		if err := d.layout.unlink(d.path(o)); err != nil {
 			failed = err
 			surplus -= o.cost
 			d.restore(o)
 		} else {
-			d.discard(o)
+			d.unref(o)
 		}
-		d.end(o.address)
+		d.unlockAddress(o.address)
 		o = next
 	}
 	if ok && failed != nil {
 		surplus += n
 	}
-	d.budget.give(surplus)
+	d.budget.release(surplus)
 	switch {
 	case failed != nil:
 		return diskFault(opPut, failed)
@@ -403,11 +410,11 @@ func (d *Disk) reserve(n int64) error {
 	}
 }
 
-// restore makes an object visible again that could not be evicted, or lets go of
+// restore makes an object visible again that could not be evicted, or releases
 // it if the store was closed meanwhile.
 func (d *Disk) restore(o *object) {
 	o.next = nil
-	if d.show(o) {
+	if d.insertObject(o) {
 		d.lingering.Add(-o.size)
 	} else {
 		d.release(o)
@@ -416,12 +423,11 @@ func (d *Disk) restore(o *object) {
 
 func (d *Disk) full(n int64) error {
 	u := d.Usage()
-	err := fault.New(opPut, fault.StoreFull, "no room for %d more bytes: %d of %d are in use, and too few of them can be freed", n, u.Held, u.Budget)
-	err.Next = "Remove objects, or raise the quota of the store (store.disk_bytes, or edge.cache.max_bytes for what the edge keeps)."
-	return err
+	return fault.New(opPut, fault.StoreFull, "no space for %d more bytes: %d of %d are in use, and too few of them can be evicted", n, u.Held, u.Budget).
+		Advise("Remove objects, or raise the quota of the store (store.disk_bytes, or edge.cache.max_bytes for the cache of the edge).")
 }
 
-// Usage tells how much is held.
+// Usage reports how much is held.
 func (d *Disk) Usage() Usage {
 	u := d.usage()
 	if !d.limited {
@@ -430,37 +436,37 @@ func (d *Disk) Usage() Usage {
 	return u
 }
 
-// Close refuses all that comes later. What is on disk stays there. The folder
-// is free for others when the last Put that is under way has ended.
+// Close rejects all later calls. What is on disk stays there. The folder is
+// free for other processes when the last running Put has ended.
 func (d *Disk) Close() error {
 	if d.closed.Swap(true) {
 		return nil
 	}
 	for i := range d.shards {
-		for _, o := range d.empty(&d.shards[i]) {
+		for _, o := range d.removeAll(&d.shards[i]) {
 			d.release(o)
 		}
 	}
-	d.leave()
+	d.endWrite()
 	return nil
 }
 
-// enter counts one who is about to change the folder. It fails when the folder
-// is no longer ours.
-func (d *Disk) enter() bool {
+// beginWrite counts a change of the folder that is about to start. It fails
+// when the folder is no longer ours.
+func (d *Disk) beginWrite() bool {
 	for {
-		n := d.users.Load()
+		n := d.writers.Load()
 		if n == 0 {
 			return false
 		}
-		if d.users.CompareAndSwap(n, n+1) {
+		if d.writers.CompareAndSwap(n, n+1) {
 			return true
 		}
 	}
 }
 
-func (d *Disk) leave() {
-	if d.users.Add(-1) == 0 {
-		_ = d.lock.Close() // which also unlocks; there is nobody to tell
+func (d *Disk) endWrite() {
+	if d.writers.Add(-1) == 0 {
+		_ = d.lock.Close() // which also unlocks; the error cannot be returned
 	}
 }

@@ -21,12 +21,12 @@ import (
 	"micronode/fault"
 )
 
-// fileOf is where an object lies.
+// fileOf is the path of an object's file.
 func fileOf(t testing.TB, d *Disk, a b3.Address) string {
 	t.Helper()
 	o, path := d.find(a)
 	if o == nil {
-		t.Fatalf("%s is not here", a)
+		t.Fatalf("%s is not stored here", a)
 	}
 	return path
 }
@@ -69,53 +69,54 @@ func random(seed uint64, size int) []byte {
 	return data
 }
 
-// judge takes only bytes that are right, and so fails at the first wrong one.
-type judge struct {
+// matchWriter accepts only the right bytes, and so fails at the first wrong
+// one.
+type matchWriter struct {
 	want  []byte
 	wrong bool
 }
 
-func (j *judge) Write(p []byte) (int, error) {
-	if !bytes.HasPrefix(j.want, p) {
-		j.wrong = true
+func (m *matchWriter) Write(p []byte) (int, error) {
+	if !bytes.HasPrefix(m.want, p) {
+		m.wrong = true
 		return 0, errors.New("wrong bytes")
 	}
-	j.want = j.want[len(p):]
+	m.want = m.want[len(p):]
 	return len(p), nil
 }
 
-// kernelJudge is one that reads by itself, as a connection does.
-type kernelJudge struct {
-	judge
-	files int // how often it was given a file to copy from
+// matchReaderFrom is one that reads by itself, as a connection does.
+type matchReaderFrom struct {
+	matchWriter
+	files int // how often it got a file to copy from
 }
 
-func (j *kernelJudge) ReadFrom(src io.Reader) (int64, error) {
+func (m *matchReaderFrom) ReadFrom(src io.Reader) (int64, error) {
 	if limited, ok := src.(*io.LimitedReader); ok {
 		if _, ok := limited.R.(*os.File); ok {
-			j.files++
+			m.files++
 		}
 	}
-	return io.Copy(&j.judge, struct{ io.Reader }{src})
+	return io.Copy(&m.matchWriter, struct{ io.Reader }{src})
 }
 
 // Wherever one bit of a file is changed, in the bytes or in the outboard, and
-// whatever part is read, by whichever way: no wrong byte is given out. What is
-// damaged is found when it is read, taken out of view and counted, once.
+// whatever part is read, by whichever method: no wrong byte is returned. Damage
+// is found when it is read, and the object is removed and counted, once.
 func TestNoWrongByteIsGivenOut(t *testing.T) {
-	for _, size := range []int{1, 5000, 16 << 10, pieceSize, pieceSize + 1, 300_000, 2<<20 + 5} {
+	for _, size := range []int{1, 5000, 16 << 10, ioBufferSize, ioBufferSize + 1, 300_000, 2<<20 + 5} {
 		for try := range 8 {
 			d := testDisk(t, DiskSpec{})
 			data := random(uint64(try), size)
 			a := mustPut(t, d, data, Pinned)
 			path := fileOf(t, d, a)
 			warm := mustOpen(t, d, a)
-			if try%2 == 0 { // it was right, and known to be, before
+			if try%2 == 0 { // it was valid, and verified, before
 				if _, err := warm.WriteTo(io.Discard); err != nil {
 					t.Fatal(err)
 				}
 			}
-			off := rand.Int64N(lengthOf(int64(size)))
+			off := rand.Int64N(fileLength(int64(size)))
 			flip(t, path, off)
 			found := false
 			for range 20 {
@@ -134,24 +135,24 @@ func TestNoWrongByteIsGivenOut(t *testing.T) {
 			if found != (fault.KindOf(err) == fault.NotFound) {
 				t.Errorf("found %t, and then Stat says %v", found, err)
 			}
-			kept, err := os.ReadDir(filepath.Join(d.tree.root, quarantineName))
+			kept, err := os.ReadDir(filepath.Join(d.layout.root, quarantineName))
 			if err != nil || found != (len(kept) == 1) {
 				t.Errorf("found %t, and %d files are in quarantine, %v", found, len(kept), err)
 			}
 			_ = warm.Close()
 			auditDisk(t, d)
 			if found {
-				mustPut(t, d, data, Pinned) // it can come back
+				mustPut(t, d, data, Pinned) // it can be put again
 			}
 			_ = d.Close()
 		}
 	}
 }
 
-// tryRead reads a part in all ways, and tells whether damage was found.
+// tryRead reads a part in all ways, and reports whether damage was found.
 func tryRead(t *testing.T, h Handle, data []byte, from, n int64) (found bool) {
 	t.Helper()
-	plain, kernel := judge{want: data[from : from+n]}, kernelJudge{judge: judge{want: data[from : from+n]}}
+	plain, kernel := matchWriter{want: data[from : from+n]}, matchReaderFrom{matchWriter: matchWriter{want: data[from : from+n]}}
 	got := make([]byte, n)
 	_, errPlain := h.WriteRange(&plain, from, n)
 	_, errKernel := h.WriteRange(&kernel, from, n)
@@ -175,7 +176,7 @@ func tryRead(t *testing.T, h Handle, data []byte, from, n int64) (found bool) {
 }
 
 // Of a range of up to 1 MiB nothing is sent if any of it is damaged, so that
-// the client can be told. Of a longer one, what comes before is sent.
+// the client gets an error. Of a longer one, what comes before is sent.
 func TestDamageIsFoundBeforeTheFirstByte(t *testing.T) {
 	const size = 4 << 20
 	data := random(1, size)
@@ -203,8 +204,8 @@ func TestDamageIsFoundBeforeTheFirstByte(t *testing.T) {
 	}
 }
 
-// What was verified is not verified again, and goes from the file to the
-// connection without us, as long as nobody has touched the file.
+// What was verified is not verified again, and is sent from the file to the
+// connection by the kernel, as long as the file has not changed.
 func TestWhatWasVerifiedIsRemembered(t *testing.T) {
 	const size = 3 << 20
 	data := random(2, size)
@@ -213,29 +214,29 @@ func TestWhatWasVerifiedIsRemembered(t *testing.T) {
 	a := mustPut(t, d, data, Pinned)
 	path := fileOf(t, d, a)
 	h := mustOpen(t, d, a)
-	w := kernelJudge{judge: judge{want: data}}
+	w := matchReaderFrom{matchWriter: matchWriter{want: data}}
 	if n, err := h.WriteTo(&w); err != nil || n != size || w.files != 3 {
 		t.Fatalf("%d bytes, %v; %d windows were left to the kernel, want 3", n, err, w.files)
 	}
-	proof := h.(*diskHandle).file.proof.Load()
+	proof := h.(*diskHandle).file.verified.Load()
 	other := mustOpen(t, d, a)
 	_ = h.Close()
-	if other.(*diskHandle).file.proof.Load() != proof {
+	if other.(*diskHandle).file.verified.Load() != proof {
 		t.Error("a second handle does not know what the first one has verified")
 	}
 	_ = other.Close()
-	third := mustOpen(t, d, a) // nobody has it open, but it was read last
-	if third.(*diskHandle).file.proof.Load() != proof {
+	third := mustOpen(t, d, a) // it is not open, but it was read last
+	if third.(*diskHandle).file.verified.Load() != proof {
 		t.Error("it was forgotten at once")
 	}
 	for unit := range int64(size / b3.GroupSize) {
-		if !proof.known(unit) {
+		if !proof.isVerified(unit) {
 			t.Fatalf("group %d is not known to be right", unit)
 		}
 	}
 	_ = third.Close()
 	small := mustOpen(t, d, mustPut(t, d, data[:1000], Pinned))
-	var out kernelJudge
+	var out matchReaderFrom
 	out.want = data[:1000]
 	if _, err := small.WriteTo(&out); err != nil || out.files != 0 {
 		t.Errorf("%v; %d pieces of a small object were left to the kernel", err, out.files)
@@ -253,7 +254,7 @@ func TestWhatWasVerifiedIsRemembered(t *testing.T) {
 	}
 }
 
-// Bytes can rot without anybody touching the file. What was verified is verified
+// Bytes can rot without a change of the file. What was verified is verified
 // again after a minute.
 func TestWhatWasVerifiedIsNotTrustedForEver(t *testing.T) {
 	for _, size := range []int{1000, 300_000} {
@@ -275,13 +276,13 @@ func TestWhatWasVerifiedIsNotTrustedForEver(t *testing.T) {
 				t.Fatal(err)
 			}
 			file := h.(*diskHandle).file
-			now, err := file.stampNow()
+			now, err := file.currentStamp()
 			if err != nil {
 				t.Fatal(err)
 			}
-			rotten := file.proof.Load() // as if the kernel had not seen the change
+			rotten := file.verified.Load() // as if the kernel had not seen the change
 			rotten.stamp = now
-			time.Sleep(trusted + time.Second)
+			time.Sleep(verifiedTTL + time.Second)
 			if _, err := h.WriteRange(io.Discard, 500, 1); fault.KindOf(err) != fault.IntegrityFail {
 				t.Errorf("%d bytes, a minute later: %v", size, err)
 			}
@@ -290,17 +291,18 @@ func TestWhatWasVerifiedIsNotTrustedForEver(t *testing.T) {
 	}
 }
 
-// A large object takes no more to remember than a small one.
+// A large object takes no more memory for its verified groups than a small one.
 func TestWhatIsRememberedIsBounded(t *testing.T) {
-	for _, size := range []int64{pieceSize + 1, 1 << 20, 1 << 30, 1<<30 + 1, 1 << 40} {
-		p := proof{size: size, unit: unitOf(size)}
-		if bits := (size-1)/p.unit + 1; bits > mostBits || p.unit%b3.GroupSize != 0 || p.unit > b3.GroupSize && bits < mostBits/2 {
-			t.Errorf("%d bytes: %d bits of %d bytes each", size, bits, p.unit)
+	for _, size := range []int64{ioBufferSize + 1, 1 << 20, 1 << 30, 1<<30 + 1, 1 << 40} {
+		p := verifiedGroups{size: size, unitSize: verifyUnitSize(size)}
+		if bits := (size-1)/p.unitSize + 1; bits > maxVerifiedBits || p.unitSize%b3.GroupSize != 0 || p.unitSize > b3.GroupSize && bits < maxVerifiedBits/2 {
+			t.Errorf("%d bytes: %d bits of %d bytes each", size, bits, p.unitSize)
 		}
 	}
 }
 
-// Many read one handle at once, over real connections, each its own part.
+// Many goroutines read one handle at once, over real connections, each its own
+// part.
 func TestManyReadersOfOneHandle(t *testing.T) {
 	const size = 5<<20 + 777
 	data := random(3, size)
@@ -346,31 +348,31 @@ func TestManyReadersOfOneHandle(t *testing.T) {
 	all.Wait()
 }
 
-// Without /proc there is no second way to an open file, so bytes are copied.
-func TestWithoutACursor(t *testing.T) {
+// Without /proc an open file cannot be reopened, so bytes are copied.
+func TestWithoutASendFile(t *testing.T) {
 	d := testDisk(t, DiskSpec{})
 	defer d.Close()
 	data := random(4, 300_000)
 	h := mustOpen(t, d, mustPut(t, d, data, Pinned))
 	file := h.(*diskHandle).file
-	if file.takeCursor(-1) != nil {
+	if file.openSendFile(-1) != nil {
 		t.Error("a cursor that stands before the beginning")
 	}
 	_ = h.Close()
-	_ = d.Close() // nobody has it open, so the file is closed
-	if file.takeCursor(0) != nil {
+	_ = d.Close() // it is not open, so the file is closed
+	if file.openSendFile(0) != nil {
 		t.Error("a cursor of a closed file")
 	}
-	if _, err := file.send(&kernelJudge{judge: judge{want: data}}, 0, 300_000); !errors.Is(err, os.ErrClosed) {
+	if _, err := file.send(&matchReaderFrom{matchWriter: matchWriter{want: data}}, 0, 300_000); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("a closed file: %v", err)
 	}
 }
 
 // The scrubber finds damage everywhere, also where no reader would look.
 func TestTheScrubberOnDisk(t *testing.T) {
-	for _, size := range []int64{0, 1, pieceSize, pieceSize + 1, 500_000} {
-		for _, off := range []int64{0, size / 2, size - 1, lengthOf(size) - 1, (size + lengthOf(size)) / 2} {
-			if off < 0 || off >= lengthOf(size) {
+	for _, size := range []int64{0, 1, ioBufferSize, ioBufferSize + 1, 500_000} {
+		for _, off := range []int64{0, size / 2, size - 1, fileLength(size) - 1, (size + fileLength(size)) / 2} {
+			if off < 0 || off >= fileLength(size) {
 				continue
 			}
 			d := testDisk(t, DiskSpec{})
@@ -416,15 +418,15 @@ func TestVerifyOnDiskOfACallerWhoLeaves(t *testing.T) {
 	defer d.Close()
 	a := mustPut(t, d, random(7, 500_000), Cached)
 	ctx, cancel := context.WithCancel(context.Background())
-	pieces := 0
+	groups := 0
 	err := d.Verify(ctx, a, func(context.Context, int64) error {
-		if pieces++; pieces == 3 {
+		if groups++; groups == 3 {
 			cancel()
 		}
 		return nil
 	})
-	if fault.KindOf(err) != fault.Canceled || pieces != 3 {
-		t.Errorf("after %d pieces: %v", pieces, err)
+	if fault.KindOf(err) != fault.Canceled || groups != 3 {
+		t.Errorf("after %d pieces: %v", groups, err)
 	}
 	broken := errors.New("too fast")
 	if err := d.Verify(context.Background(), a, func(context.Context, int64) error { return broken }); !errors.Is(err, broken) {
@@ -440,8 +442,7 @@ func TestVerifyOnDiskOfACallerWhoLeaves(t *testing.T) {
 	auditDisk(t, d)
 }
 
-// A file that somebody took away is noticed by whoever comes first, and the
-// object is no more.
+// A removed file is noticed by the first access, and the object is removed.
 func TestALostFile(t *testing.T) {
 	ctx := context.Background()
 	for what, do := range map[string]func(*Disk, b3.Address) error{
@@ -463,8 +464,8 @@ func TestALostFile(t *testing.T) {
 	}
 }
 
-// Reads that the disk cannot do are as bad as wrong bytes. Other troubles leave
-// the object alone.
+// Read errors of the disk are as bad as wrong bytes. Other errors leave the
+// object alone.
 func TestReadsThatFail(t *testing.T) {
 	for _, c := range []struct {
 		err     error
@@ -478,20 +479,20 @@ func TestReadsThatFail(t *testing.T) {
 	} {
 		d := testDisk(t, DiskSpec{})
 		h := mustOpen(t, d, mustPut(t, d, random(9, 1000), Pinned))
-		err := h.(*diskHandle).failed("store.read", c.err)
+		err := h.(*diskHandle).readFault("store.read", c.err)
 		if fault.KindOf(err) != c.kind || (d.Counts().IntegrityFails == 1) != c.corrupt {
 			t.Errorf("%v: %v, %+v", c.err, err, d.Counts())
 		}
 		_ = h.Close()
 		_ = d.Close()
-		if err := h.(*diskHandle).failed("store.read", &b3.Mismatch{}); fault.KindOf(err) != fault.IntegrityFail {
+		if err := h.(*diskHandle).readFault("store.read", &b3.Mismatch{}); fault.KindOf(err) != fault.IntegrityFail {
 			t.Errorf("after the store was closed: %v", err)
 		}
 	}
 	d := testDisk(t, DiskSpec{})
 	defer d.Close()
 	a := mustPut(t, d, random(9, 1000), Pinned)
-	d.tree.trip = func(string) error { return syscall.EMFILE }
+	d.layout.failpoint = func(string) error { return syscall.EMFILE }
 	for what, do := range map[string]func() error{
 		"open":   func() error { _, err := d.Open(context.Background(), a); return err },
 		"verify": func() error { return d.Verify(context.Background(), a, nil) },
@@ -524,17 +525,17 @@ func TestQuarantineIsBounded(t *testing.T) {
 		}
 		return len(kept)
 	}
-	condemned(mostCondemned - 2)
+	condemned(maxQuarantineFiles - 2)
 	_ = d.Close()
 	d = testDisk(t, DiskSpec{Folder: folder})
 	defer d.Close()
 	condemned(10)
-	if n := count(); n != mostCondemned {
-		t.Errorf("%d files are in quarantine, want %d", n, mostCondemned)
+	if n := count(); n != maxQuarantineFiles {
+		t.Errorf("%d files are in quarantine, want %d", n, maxQuarantineFiles)
 	}
 	auditDisk(t, d)
-	q := quarantine{bytes: mostCondemnedBytes - 10}
-	if q.admit(11) || !q.admit(10) {
+	q := quarantine{bytes: maxQuarantineBytes - 10}
+	if q.reserve(11) || !q.reserve(10) {
 		t.Error("the bytes in quarantine are not bounded")
 	}
 }

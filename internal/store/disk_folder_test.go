@@ -26,7 +26,7 @@ func open(spec DiskSpec) (*Disk, error) {
 	return OpenDisk(flow.NewInventory(), spec)
 }
 
-// A folder belongs to one process. The second is told which.
+// A folder belongs to one process. The error of the second names it.
 func TestAFolderIsLocked(t *testing.T) {
 	folder := t.TempDir()
 	d := testDisk(t, DiskSpec{Folder: folder})
@@ -45,8 +45,8 @@ func TestAFolderIsLocked(t *testing.T) {
 	_ = again.Close()
 }
 
-// As long as a put is under way, the folder is not free for others, even if the
-// store was closed.
+// While a put is running, the folder stays locked, even if the store was
+// closed.
 func TestTheLockOutlivesClose(t *testing.T) {
 	folder := t.TempDir()
 	d := testDisk(t, DiskSpec{Folder: folder})
@@ -62,7 +62,7 @@ func TestTheLockOutlivesClose(t *testing.T) {
 	d = testDisk(t, DiskSpec{Folder: folder})
 	auditDisk(t, d)
 	_ = d.Close()
-	if d.enter() {
+	if d.beginWrite() {
 		t.Error("a closed store lets somebody in")
 	}
 }
@@ -111,7 +111,7 @@ func TestFoldersThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// What others must not read, they cannot.
+// What other users must not read, they cannot.
 func TestModes(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "new", "store")
 	d := testDisk(t, DiskSpec{Folder: folder})
@@ -133,7 +133,7 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// What the folder may hold besides what we put there.
+// What the folder may hold besides our own files.
 func TestWhatIsFoundInAFolder(t *testing.T) {
 	folder := t.TempDir()
 	d := testDisk(t, DiskSpec{Folder: folder})
@@ -204,8 +204,8 @@ func TestWhatIsFoundInAFolder(t *testing.T) {
 	}
 }
 
-// A quota that has become smaller is kept from the start on. What is pinned
-// stays, and as long as that is too much, nothing comes in.
+// A quota that has become smaller is enforced from the start. Pinned objects
+// stay, and as long as they exceed it, puts are rejected.
 func TestASmallerQuota(t *testing.T) {
 	folder := t.TempDir()
 	d := testDisk(t, DiskSpec{Folder: folder})
@@ -281,9 +281,9 @@ func script(d *Disk) (err error) {
 	return err
 }
 
-// Whatever step the disk refuses, and for whatever reason: the caller is told
-// what to do, memory and disk agree, nothing is half done, and all goes on when
-// the trouble is over.
+// Whatever step the disk fails, and for whatever reason: the error has a next
+// step, memory and disk agree, nothing is half done, and everything works when
+// the failure is over.
 func TestTheDiskRefusesAStep(t *testing.T) {
 	troubles := []struct {
 		errno syscall.Errno
@@ -314,14 +314,14 @@ func TestTheDiskRefusesAStep(t *testing.T) {
 	}
 }
 
-// refuseStep runs the script with one step refused, and says which it was.
+// refuseStep runs the script with one failing step, and returns which it was.
 func refuseStep(t *testing.T, step int, errno syscall.Errno, kind fault.Kind) (at string) {
 	t.Helper()
 	ctx := context.Background()
 	spec := DiskSpec{Folder: t.TempDir(), Budget: 350_000, Sync: step%2 == 0}
 	d := testDisk(t, spec)
 	steps := 0
-	d.tree.trip = func(name string) error {
+	d.layout.failpoint = func(name string) error {
 		if steps++; steps == step {
 			at = name
 			return &fs.PathError{Op: name, Path: spec.Folder, Err: errno}
@@ -329,7 +329,7 @@ func refuseStep(t *testing.T, step int, errno syscall.Errno, kind fault.Kind) (a
 		return nil
 	}
 	err := script(d)
-	d.tree.trip = nil
+	d.layout.failpoint = nil
 	if at != "" && fault.KindOf(err) != kind {
 		t.Errorf("%s was refused with %v: %v", at, errno, err)
 	}
@@ -349,7 +349,7 @@ func refuseStep(t *testing.T, step int, errno syscall.Errno, kind fault.Kind) (a
 	return at
 }
 
-// A file system that cannot allocate beforehand is no trouble.
+// A file system without preallocation is supported.
 func TestAllocationIsOptional(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -357,11 +357,11 @@ func TestAllocationIsOptional(t *testing.T) {
 	}
 	defer r.Close()
 	defer w.Close()
-	var tr tree
+	var tr diskLayout
 	if err := tr.allocate(w, 10); !errors.Is(err, syscall.ESPIPE) {
 		t.Errorf("a pipe: %v", err)
 	}
-	if !optional(syscall.EOPNOTSUPP) || !optional(syscall.ENOSYS) || optional(syscall.ENOSPC) {
+	if !isUnsupported(syscall.EOPNOTSUPP) || !isUnsupported(syscall.ENOSYS) || isUnsupported(syscall.ENOSPC) {
 		t.Error("what can be done without")
 	}
 }
@@ -377,7 +377,7 @@ func descriptors(t *testing.T) int {
 }
 
 // However many objects are read, few files stay open, and none of those that
-// are gone.
+// were removed.
 func TestFilesDoNotStayOpen(t *testing.T) {
 	d := testDisk(t, DiskSpec{})
 	before := descriptors(t)
@@ -404,7 +404,7 @@ func TestFilesDoNotStayOpen(t *testing.T) {
 		t.Errorf("%d files stay open of objects that are gone", n)
 	}
 	h := mustOpen(t, d, mustPut(t, d, numbered(1, 300_000), Pinned))
-	if _, err := h.WriteTo(&kernelJudge{judge: judge{want: numbered(1, 300_000)}}); err != nil {
+	if _, err := h.WriteTo(&matchReaderFrom{matchWriter: matchWriter{want: numbered(1, 300_000)}}); err != nil {
 		t.Fatal(err)
 	}
 	_ = d.Close()
@@ -414,15 +414,15 @@ func TestFilesDoNotStayOpen(t *testing.T) {
 	}
 }
 
-// What is remembered of an object on disk takes about 200 bytes of memory.
+// The catalogue entry of an object on disk takes about 200 bytes of memory.
 func TestWhatIsRememberedOfAnObject(t *testing.T) {
 	const objects = 50_000
 	d := newDisk(flow.NewInventory(), DiskSpec{Service: "store"})
 	before := heap()
 	for i := range objects {
 		o := &object{address: b3.Of([]byte(fmt.Sprint(i))), size: 100, cost: blockSize, class: Class(i % 2)}
-		o.count.add()
-		d.show(o)
+		o.refs.retain()
+		d.insertObject(o)
 	}
 	if each := (heap() - before) / objects; each > 256 {
 		t.Errorf("%d bytes for each object", each)
@@ -432,14 +432,14 @@ func TestWhatIsRememberedOfAnObject(t *testing.T) {
 	runtime.KeepAlive(d)
 }
 
-// Who waits for an errand of somebody else waits no longer than it wants to.
-func TestErrandsTakeTurns(t *testing.T) {
+// Waiting for the lock of an address ends with the caller's context.
+func TestAddressLocksTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := testDisk(t, DiskSpec{})
 		defer d.Close()
 		a := mustPut(t, d, numbered(1, 100), Cached)
 		ctx, cancel := context.WithCancel(context.Background())
-		if err := d.begin(ctx, "test", a); err != nil {
+		if err := d.lockAddress(ctx, "test", a); err != nil {
 			t.Fatal(err)
 		}
 		failed := make(chan error)
@@ -459,26 +459,26 @@ func TestErrandsTakeTurns(t *testing.T) {
 		if info, err := d.Stat(context.Background(), a); err != nil || info.Class != Cached {
 			t.Errorf("%+v, %v", info, err)
 		}
-		d.condemn(d.shard(a).objects[a]) // somebody is busy with it: it is left to the next reader
+		d.quarantineObject(d.shard(a).objects[a]) // the address is locked: it is left to the next reader
 		if d.Counts().IntegrityFails != 0 {
 			t.Error("condemned in the middle of somebody else's errand")
 		}
 		go func() { failed <- d.Pin(context.Background(), a) }()
 		synctest.Wait()
-		d.end(a)
+		d.unlockAddress(a)
 		if err := <-failed; err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-// What somebody is busy with is not evicted: its file may have another name by
-// the time that it would be removed.
-func TestErrandsAreSparedByEviction(t *testing.T) {
+// An object whose address is locked is not evicted: its file may have another
+// name by the time that it would be removed.
+func TestLockedAddressesAreNotEvicted(t *testing.T) {
 	d := testDisk(t, DiskSpec{Budget: 400_000})
 	defer d.Close()
 	a := mustPut(t, d, numbered(1, 100_000), Cached)
-	if err := d.begin(t.Context(), "test", a); err != nil {
+	if err := d.lockAddress(t.Context(), "test", a); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 20 {
@@ -487,7 +487,7 @@ func TestErrandsAreSparedByEviction(t *testing.T) {
 	if _, err := d.Stat(t.Context(), a); err != nil {
 		t.Errorf("evicted in the middle of an errand: %v", err)
 	}
-	d.end(a)
+	d.unlockAddress(a)
 	for i := range 20 {
 		mustPut(t, d, numbered(30+i, 100_000), Cached)
 	}
@@ -498,7 +498,7 @@ func TestErrandsAreSparedByEviction(t *testing.T) {
 }
 
 // An object that could not be evicted, in a store that was closed meanwhile, is
-// let go of: neither its file nor its room stays behind.
+// released: neither its file nor its reservation remains.
 func TestClosedWhileItEvicts(t *testing.T) {
 	d := testDisk(t, DiskSpec{Budget: 400_000})
 	a := mustPut(t, d, numbered(1, 300_000), Cached)
@@ -507,8 +507,8 @@ func TestClosedWhileItEvicts(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = h.Close()
-	file := d.shard(a).rest.file
-	d.tree.trip = func(step string) error {
+	file := d.shard(a).idleObject.file
+	d.layout.failpoint = func(step string) error {
 		if step == "remove" {
 			_ = d.Close()
 			return syscall.EIO
@@ -526,14 +526,14 @@ func TestClosedWhileItEvicts(t *testing.T) {
 	}
 }
 
-// A reader who looks for a file just while it is moved finds it.
+// A reader that looks for a file just while it is moved finds it.
 func TestOpenWhileItIsMoved(t *testing.T) {
 	d := testDisk(t, DiskSpec{})
 	defer d.Close()
 	ctx := context.Background()
 	a := mustPut(t, d, numbered(1, 100), Cached)
 	moved := false
-	d.tree.trip = func(step string) error {
+	d.layout.failpoint = func(step string) error {
 		if step == "open" && !moved {
 			moved = true
 			return d.Pin(ctx, a) // between looking up the name and opening it
@@ -554,9 +554,9 @@ func TestOpenWhileItIsMoved(t *testing.T) {
 	}
 	_ = mustPut(t, d, numbered(2, 300_000), Cached)
 	gone := b3.Of(numbered(2, 300_000))
-	d.tree.trip = func(step string) error {
+	d.layout.failpoint = func(step string) error {
 		if step == "open" {
-			d.tree.trip = nil
+			d.layout.failpoint = nil
 			return d.Delete(ctx, gone)
 		}
 		return nil

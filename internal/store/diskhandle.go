@@ -8,7 +8,7 @@ import (
 	"micronode/fault"
 )
 
-// diskHandle is a claim on an object on disk.
+// diskHandle is a handle of an object on disk.
 type diskHandle struct {
 	disk   *Disk
 	object *object
@@ -19,10 +19,11 @@ type diskHandle struct {
 func (h *diskHandle) Address() b3.Address { return h.object.address }
 func (h *diskHandle) Size() int64         { return h.object.size }
 
-// Bytes has nothing to give: the object is not in memory.
+// Bytes returns nothing: the object is not in memory.
 func (h *diskHandle) Bytes() ([]byte, bool) { return nil, false }
 
-// ReadAt reads from the object, as io.ReaderAt says. What it gives is verified.
+// ReadAt reads from the object, as io.ReaderAt requires. The bytes are
+// verified.
 func (h *diskHandle) ReadAt(p []byte, off int64) (int, error) {
 	const op = "store.read"
 	size := h.object.size
@@ -38,7 +39,7 @@ func (h *diskHandle) ReadAt(p []byte, off int64) (int, error) {
 	}
 	part := p[:min(int64(len(p)), size-off)]
 	if err := h.read(part, off); err != nil {
-		return 0, h.failed(op, err)
+		return 0, h.readFault(op, err)
 	}
 	if len(part) < len(p) {
 		return len(part), io.EOF
@@ -53,17 +54,17 @@ func (h *diskHandle) read(p []byte, off int64) error {
 			return err
 		}
 		_, err := h.file.ReadAt(p, off)
-		return cutShort(err)
+		return unexpectedEOF(err)
 	}
 	if int64(len(p)) == h.object.size {
 		return h.file.readSmall(p)
 	}
-	buffer := pieces.Get().(*piece)
+	buffer := ioBuffers.Get().(*ioBuffer)
 	defer buffer.Close()
-	if err := h.file.readSmall(buffer.room[:]); err != nil {
+	if err := h.file.readSmall(buffer.data[:]); err != nil {
 		return err
 	}
-	copy(p, buffer.room[off:h.object.size])
+	copy(p, buffer.data[off:h.object.size])
 	return nil
 }
 
@@ -73,10 +74,10 @@ func (h *diskHandle) WriteTo(w io.Writer) (int64, error) {
 }
 
 // WriteRange writes a part of the object. A small object is verified in the
-// very memory that it is written from. Of a larger one, what was verified goes
-// from the kernel's own copy of the file to a connection that can take it so;
-// who can change that copy in between, within the same moment, is somebody who
-// may write to our files.
+// very memory that it is written from. Of a larger one, verified bytes are sent
+// from the page cache to a connection that supports that. Only a process with
+// write access to our files can change the page cache between verification and
+// sendfile.
 func (h *diskHandle) WriteRange(w io.Writer, off, n int64) (written int64, err error) {
 	const op = "store.write"
 	size := h.object.size
@@ -92,22 +93,22 @@ func (h *diskHandle) WriteRange(w io.Writer, off, n int64) (written int64, err e
 	default:
 		written, err = h.writeLarge(w, off, n)
 	}
-	return written, h.failed(op, err)
+	return written, h.readFault(op, err)
 }
 
 func (h *diskHandle) writeSmall(w io.Writer, off, n int64) (int64, error) {
-	buffer := pieces.Get().(*piece)
+	buffer := ioBuffers.Get().(*ioBuffer)
 	defer buffer.Close()
-	if err := h.file.readSmall(buffer.room[:]); err != nil {
+	if err := h.file.readSmall(buffer.data[:]); err != nil {
 		return 0, err
 	}
-	return write(w, buffer.room[off:off+n])
+	return write(w, buffer.data[off:off+n])
 }
 
 // writeLarge verifies a window ahead of what it writes.
 func (h *diskHandle) writeLarge(w io.Writer, off, n int64) (written int64, err error) {
 	for written < n && err == nil {
-		length := min(n-written, window)
+		length := min(n-written, verifyWindow)
 		if err = h.file.verify(off+written, length); err == nil {
 			var m int64
 			m, err = h.file.send(w, off+written, length)
@@ -117,19 +118,19 @@ func (h *diskHandle) writeLarge(w io.Writer, off, n int64) (written int64, err e
 	return written, err
 }
 
-// failed makes a fault of the error of a read. An object that is corrupt is
-// taken out of view.
-func (h *diskHandle) failed(op string, err error) error {
+// readFault converts the error of a read to a fault. A corrupt object is
+// quarantined.
+func (h *diskHandle) readFault(op string, err error) error {
 	if isCorrupt(err) {
-		h.disk.condemn(h.object)
+		h.disk.quarantineObject(h.object)
 	}
 	return diskReadFault(op, err)
 }
 
-// Close gives the claim up.
+// Close releases the object.
 func (h *diskHandle) Close() error {
 	if !h.closed.Swap(true) {
-		h.disk.letGo(h.object, h.file)
+		h.disk.releaseFile(h.object, h.file)
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // A body goes in, its address comes out, and under that address the same bytes
-// can be had. Who has an object open keeps it, even when it is deleted.
+// can be read. An open handle keeps the object, even when it is deleted.
 func Example() {
 	ctx := context.Background()
 	objects := store.NewRAM(flow.NewInventory(), store.RAMSpec{Service: "store", Budget: 1 << 20})
@@ -46,11 +46,10 @@ func Example() {
 	// hello
 	// <nil>
 	// true
-	// store.put: 1073741824 bytes, and the whole store has 1048576
+	// store.put: 1073741824 bytes; the whole store has 1048576
 }
 
-// A store on disk is there again when it is opened again. The class of an object
-// lasts as well.
+// A store on disk keeps its objects when it is opened again, and their class.
 func ExampleOpenDisk() {
 	ctx := context.Background()
 	folder, err := os.MkdirTemp("", "objects")

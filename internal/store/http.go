@@ -16,87 +16,89 @@ import (
 // service is the label of the object routes in metrics.
 const service = "store"
 
-// immutable is the Cache-Control of an object: what an address names never
+// immutableCacheControl is the Cache-Control of an object: what an address names never
 // changes.
-const immutable = "public, max-age=31536000, immutable"
+const immutableCacheControl = "public, max-age=31536000, immutable"
 
-// smallPut is the largest body of POST /put.
-const smallPut = 1 << 20
+// maxSmallPut is the largest body of POST /put.
+const maxSmallPut = 1 << 20
 
-// Submit runs a piece of work on the node's workers and waits for its result.
-// The work may be tried twice, but not again once its result was given.
+// Submit runs work on the node's workers and waits for its result. The work may
+// be tried twice, but not again once its result was returned.
 type Submit func(ctx context.Context, work func(ctx context.Context) error) error
 
-// Objects is the HTTP face of a store.
-type Objects struct {
+// ObjectHandler serves a store over HTTP.
+type ObjectHandler struct {
 	// set at construction
 	store   Store
 	submit  Submit
-	shelf   *Shelf
+	cache   *ObjectCache
 	uploads *flow.Lane
 }
 
-// ObjectsSpec is what the HTTP face of a store is made of.
-type ObjectsSpec struct {
+// ObjectHandlerSpec configures an ObjectHandler.
+type ObjectHandlerSpec struct {
 	Store   Store
 	Submit  Submit
-	Shelf   *Shelf // nil if nothing is to be kept ready
-	Uploads int    // how many bodies may be streamed in at a time; as many may wait
+	Cache   *ObjectCache // nil for no cache
+	Uploads int          // how many bodies may be streamed at a time; as many may wait
 }
 
-// NewObjects makes the HTTP face of a store.
-func NewObjects(inv *flow.Inventory, spec ObjectsSpec) *Objects {
-	return &Objects{
-		store: spec.Store, submit: spec.Submit, shelf: spec.Shelf,
+// NewObjectHandler returns the handler of a store.
+func NewObjectHandler(inv *flow.Inventory, spec ObjectHandlerSpec) *ObjectHandler {
+	return &ObjectHandler{
+		store: spec.Store, submit: spec.Submit, cache: spec.Cache,
 		uploads: flow.NewLane(inv, flow.LaneSpec{
-			Service: service, Name: "uploads", Running: spec.Uploads, Waiting: spec.Uploads, From: "POST /o", To: "store",
+			Service: service, Name: "uploads", Running: spec.Uploads, Waiting: spec.Uploads, From: "POST /o", To: "store", Effect: flow.StopsWrites,
 		}),
 	}
 }
 
-// Put is the answer to a put.
+// Put is the response to a put.
 type Put struct {
 	Address string `json:"address"`
 	Size    int64  `json:"size"`
 }
 
-// Routes lists the routes of objects. The zero Objects has the same list: it is
-// what a gateway knows of a store in another process.
-func (o *Objects) Routes() []ingress.Route {
+// Routes lists the routes of objects. The zero ObjectHandler has the same list:
+// it is what a gateway knows of a store in another process.
+func (o *ObjectHandler) Routes() []ingress.Route {
 	stored := []ingress.Response{
-		{Status: http.StatusCreated, Body: Put{}, Doc: "The object is new. Location is where it can be had."},
-		{Status: http.StatusOK, Body: Put{}, Doc: "The object was here already."},
+		{Status: http.StatusCreated, Body: Put{}, Doc: "The object is new. Location is its path."},
+		{Status: http.StatusOK, Body: Put{}, Doc: "The object was already stored."},
 	}
-	class := []ingress.Param{{Name: "class", In: "query", Type: "string", Doc: "pinned, which stays until it is deleted, or cached, which may be given up for room; pinned, if not said."}}
+	class := []ingress.Param{{Name: "class", In: "query", Type: "string", Doc: "pinned objects stay until they are deleted; cached objects may be evicted when space is needed. Default: pinned."},
+		{Name: "want", In: "query", Type: "string", Doc: "The address that the body must have. Nothing is evicted for the body before it is verified; with another address, nothing is stored."}}
 	address := []ingress.Param{{Name: "b3", In: "path", Type: "string", Required: true, Doc: "The address: b3: and 64 hex digits."}}
 	return []ingress.Route{
 		{
-			Service: service, Methods: []string{http.MethodPost}, Pattern: "/put", Handler: o.putSmall,
-			Scope: "object:put", Class: ingress.Control, BodyCap: smallPut, Queued: true,
-			Docs: ingress.Docs{Summary: "Keep a small object", Request: ingress.Octets, Params: class, Responses: stored,
+			Service: service, Methods: []string{http.MethodPost}, Pattern: "/put", Handler: o.handlePut,
+			Scope: "object:put", Class: ingress.Control, BodyCap: maxSmallPut, Queued: true,
+			Docs: ingress.Docs{Summary: "Store a small object", Request: ingress.Octets, Params: class, Responses: stored,
 				Description: "The body, at most 1 MiB, becomes an object. Larger ones go to POST /o.",
-				Kinds:       []fault.Kind{fault.StoreFull, fault.Malformed}},
+				Kinds:       []fault.Kind{fault.StoreFull, fault.Malformed, fault.IntegrityFail}},
 		},
-		{ // no cap on the body: the store knows best what fits, and says so before it reads
-			Service: service, Methods: []string{http.MethodPost}, Pattern: "/o", Handler: o.putStream,
+		{ // no cap on the body: the store knows the limit, and rejects the body before reading it
+			Service: service, Methods: []string{http.MethodPost}, Pattern: "/o", Handler: o.handlePutStream,
 			Scope: "object:put", Class: ingress.Transfer, BodyCap: math.MaxInt64, Lane: o.uploads,
-			Docs: ingress.Docs{Summary: "Keep an object of any size", Request: ingress.Octets, Params: class, Responses: stored,
-				Description: "The body is streamed. One that cannot fit is refused before it is read.",
-				Kinds:       []fault.Kind{fault.StoreFull, fault.Malformed}},
+			Docs: ingress.Docs{Summary: "Store an object of any size", Request: ingress.Octets, Params: class, Responses: stored,
+				Description: "The body is streamed. A body that cannot fit is refused before it is read.",
+				Kinds:       []fault.Kind{fault.StoreFull, fault.Malformed, fault.IntegrityFail}},
 		},
 		{
-			Service: service, Methods: []string{http.MethodGet}, Pattern: objectPattern, Handler: o.get, Class: ingress.Transfer,
-			Docs: ingress.Docs{Summary: "Fetch an object", Params: address, Responses: []ingress.Response{
-				{Status: http.StatusOK, Type: octets, Doc: "The bytes, verified."},
-				{Status: http.StatusPartialContent, Type: octets, Doc: "A range of them."},
-				{Status: http.StatusNotModified, Doc: "The client has it."},
-			}, Kinds: []fault.Kind{fault.NotFound, fault.InvalidRange, fault.IntegrityFail}},
+			Service: service, Methods: []string{http.MethodGet}, Pattern: objectPattern, Handler: o.handleGet, Class: ingress.Transfer,
+			Docs: ingress.Docs{Summary: "Fetch an object", Content: true, Params: append(address[:1:1],
+				ingress.Param{Name: "filename", In: "query", Type: "string", Doc: "The file name for a download."},
+				ingress.Param{Name: "download", In: "query", Type: "boolean", Doc: "With true, a browser downloads it instead of showing it."}),
+				Responses: []ingress.Response{{Status: http.StatusOK, Type: octets, Doc: "The bytes, verified."}},
+				Kinds:     []fault.Kind{fault.NotFound, fault.IntegrityFail}},
 		},
+		o.treeRoute(address),
 		{
-			Service: service, Methods: []string{http.MethodDelete}, Pattern: objectPattern, Handler: o.remove,
+			Service: service, Methods: []string{http.MethodDelete}, Pattern: objectPattern, Handler: o.handleDelete,
 			Scope: "object:rm", Class: ingress.Control,
 			Docs: ingress.Docs{Summary: "Remove an object", Params: address, Kinds: []fault.Kind{fault.NotFound},
-				Responses: []ingress.Response{{Status: http.StatusNoContent, Doc: "It is gone. Those who read it can do so to the end."}}},
+				Responses: []ingress.Response{{Status: http.StatusNoContent, Doc: "Removed. Open reads continue to their end."}}},
 		},
 	}
 }
@@ -106,10 +108,10 @@ const (
 	objectPattern = "/o/{b3}"
 )
 
-// putSmall takes the whole body first, so that a slow client holds no worker,
-// and then has a worker keep it.
-func (o *Objects) putSmall(w http.ResponseWriter, r *http.Request) error {
-	class, err := classOf(r)
+// handlePut reads the whole body first, so that a slow client holds no worker,
+// and then has a worker store it.
+func (o *ObjectHandler) handlePut(w http.ResponseWriter, r *http.Request) error {
+	class, want, err := parsePutQuery(r)
 	if err != nil {
 		return err
 	}
@@ -120,7 +122,7 @@ func (o *Objects) putSmall(w http.ResponseWriter, r *http.Request) error {
 	var info Info
 	var created bool
 	err = o.submit(r.Context(), func(ctx context.Context) (err error) {
-		kept, isNew, err := o.store.Put(ctx, bytes.NewReader(body), PutOptions{Size: int64(len(body)), Class: class})
+		kept, isNew, err := o.store.Put(ctx, bytes.NewReader(body), PutOptions{Want: want, Unverified: !want.IsZero(), Size: int64(len(body)), Class: class})
 		if err == nil {
 			info, created = kept, isNew || created // a second try finds what the first one made
 		}
@@ -129,43 +131,50 @@ func (o *Objects) putSmall(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return answerPut(w, info, created)
+	return writePutResponse(w, info, created)
 }
 
-// putStream keeps the body as it comes, on the connection's own goroutine.
-func (o *Objects) putStream(w http.ResponseWriter, r *http.Request) error {
+// handlePutStream stores the body as it arrives, on the connection's own
+// goroutine.
+func (o *ObjectHandler) handlePutStream(w http.ResponseWriter, r *http.Request) error {
 	size := Unknown
 	if r.ContentLength >= 0 && r.Header.Get("Content-Encoding") == "" {
 		size = r.ContentLength
 	}
-	class, err := classOf(r)
+	class, want, err := parsePutQuery(r)
 	if err != nil {
 		return err
 	}
-	info, created, err := o.store.Put(r.Context(), r.Body, PutOptions{Size: size, Class: class})
+	info, created, err := o.store.Put(r.Context(), r.Body, PutOptions{Want: want, Unverified: !want.IsZero(), Size: size, Class: class})
 	if err != nil {
 		return err
 	}
-	return answerPut(w, info, created)
+	return writePutResponse(w, info, created)
 }
 
-// classOf is what an object is to become. Most requests say nothing of it, and
-// have nothing to take apart.
-func classOf(r *http.Request) (Class, error) {
+// parsePutQuery reads the class and the expected address of an object. Most
+// requests have no query.
+func parsePutQuery(r *http.Request) (class Class, want b3.Address, err error) {
 	if r.URL.RawQuery == "" {
-		return Pinned, nil
+		return Pinned, want, nil
 	}
-	switch text := r.URL.Query().Get("class"); text {
+	query := r.URL.Query()
+	if text := query.Get("want"); text != "" {
+		if want, err = b3.Parse(text); err != nil {
+			return Pinned, want, fault.Wrap("objects.put", err)
+		}
+	}
+	switch text := query.Get("class"); text {
 	case "", Pinned.String():
-		return Pinned, nil
+		return Pinned, want, nil
 	case Cached.String():
-		return Cached, nil
+		return Cached, want, nil
 	default:
-		return Pinned, &fault.Error{Op: "objects.put", Kind: fault.Malformed, Detail: "there is no such class of objects", Next: "Write class=pinned or class=cached, or leave it out."}
+		return Pinned, want, &fault.Error{Op: "objects.put", Kind: fault.Malformed, Detail: "unknown class of objects", Next: "Write class=pinned or class=cached, or leave it out."}
 	}
 }
 
-func answerPut(w http.ResponseWriter, info Info, created bool) error {
+func writePutResponse(w http.ResponseWriter, info Info, created bool) error {
 	address := info.Address.String()
 	w.Header().Set("Location", "/o/"+address)
 	status := http.StatusOK
@@ -175,8 +184,8 @@ func answerPut(w http.ResponseWriter, info Info, created bool) error {
 	return ingress.WriteJSON(w, status, Put{Address: address, Size: info.Size})
 }
 
-// get answers with the object, or a part of it, straight from the store.
-func (o *Objects) get(w http.ResponseWriter, r *http.Request) error {
+// handleGet answers with the object, or a part of it, straight from the store.
+func (o *ObjectHandler) handleGet(w http.ResponseWriter, r *http.Request) error {
 	address, err := b3.Parse(r.PathValue("b3"))
 	if err != nil {
 		return fault.Wrap("objects.get", err)
@@ -186,19 +195,22 @@ func (o *Objects) get(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer handle.Close()
-	ingress.Untrusted(w.Header())
+	ingress.MarkUntrusted(w.Header())
+	if r.URL.RawQuery != "" {
+		ingress.Disposition(w.Header(), r.URL.Query(), "", false)
+	}
 	status, err := ingress.ServeContent(w, r, Content(handle))
-	if err == nil && status == http.StatusOK && o.shelf != nil {
-		o.shelf.offer(r.Context(), o.store, handle)
+	if err == nil && status == http.StatusOK && o.cache != nil {
+		o.cache.offer(r.Context(), o.store, handle)
 	}
 	return err
 }
 
-// Content describes an object to those who serve it. What it is nobody knows
-// here: who does may set its Type.
+// Content describes an object for serving. Its media type is not known here:
+// the caller may set its Type.
 func Content(handle Handle) ingress.Content {
 	return ingress.Content{
-		Size: handle.Size(), ETag: `"` + handle.Address().String() + `"`, Type: octets, CacheControl: immutable,
+		Size: handle.Size(), ETag: `"` + handle.Address().String() + `"`, Type: octets, CacheControl: immutableCacheControl,
 		Write: func(w io.Writer, from, length int64) error {
 			_, err := handle.WriteRange(w, from, length)
 			return err
@@ -206,18 +218,18 @@ func Content(handle Handle) ingress.Content {
 	}
 }
 
-// remove deletes an object. It is gone from the store before it is gone from
-// the shelf, so that nobody can put it back on the shelf in between. It is taken
-// off the shelf even if the store does not have it: it may have been unpinned
-// and evicted since.
-func (o *Objects) remove(w http.ResponseWriter, r *http.Request) error {
+// handleDelete deletes an object. It is removed from the store before it is
+// removed from the cache, so that it cannot be added to the cache again in
+// between. It is removed from the cache even if the store does not have it: it
+// may have been unpinned and evicted since.
+func (o *ObjectHandler) handleDelete(w http.ResponseWriter, r *http.Request) error {
 	address, err := b3.Parse(r.PathValue("b3"))
 	if err != nil {
 		return fault.Wrap("objects.rm", err)
 	}
 	err = o.store.Delete(r.Context(), address)
-	if o.shelf != nil {
-		o.shelf.Drop(address)
+	if o.cache != nil {
+		o.cache.Drop(address)
 	}
 	if err != nil {
 		return err

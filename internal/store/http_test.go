@@ -20,48 +20,48 @@ import (
 	"micronode/internal/observe"
 )
 
-// face is a store behind a real server.
-type face struct {
+// httpFixture is a store on a real server.
+type httpFixture struct {
 	*testing.T
 	store  Store
-	shelf  *Shelf
+	cache  *ObjectCache
 	url    string
 	client *http.Client
-	hits   atomic.Int64 // what the warm lane answered
+	hits   atomic.Int64 // answers of the warm lane
 }
 
-// counting counts what the warm lane finds.
-type counting struct {
-	ingress.Warm
+// countingWarm counts what the warm lane finds.
+type countingWarm struct {
+	ingress.WarmSource
 	hits *atomic.Int64
 }
 
-func (c counting) Lookup(target []byte) (*ingress.Prepared, bool) {
-	answer, found := c.Warm.Lookup(target)
+func (c countingWarm) Lookup(target []byte) (*ingress.PreparedResponse, bool) {
+	answer, found := c.WarmSource.Lookup(target)
 	if found {
 		c.hits.Add(1)
 	}
 	return answer, found
 }
 
-func newFace(t *testing.T, s Store, warm bool) *face {
+func newHTTPFixture(t *testing.T, s Store, warm bool) *httpFixture {
 	t.Helper()
 	inv := flow.NewInventory()
-	shelf := NewShelf(shelfShards*(256<<10), s)
-	objects := NewObjects(inv, ObjectsSpec{
-		Store: s, Shelf: shelf, Uploads: 2,
+	cache := NewObjectCache(copyShards*(256<<10), s)
+	objects := NewObjectHandler(inv, ObjectHandlerSpec{
+		Store: s, Cache: cache, Uploads: 2,
 		Submit: func(ctx context.Context, work func(context.Context) error) error { return work(ctx) },
 	})
 	table, err := ingress.NewTable(objects.Routes()...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &face{T: t, store: s, shelf: shelf}
+	f := &httpFixture{T: t, store: s, cache: cache}
 	server, err := ingress.New(ingress.Options{
 		Service: "gateway", Name: "http", Table: table, Times: ingress.DefaultHTTP(), Limits: ingress.DefaultLimits(),
 		Inventory: inv, Metrics: observe.NewMetrics(observe.Build{}), Logger: slog.New(slog.DiscardHandler),
-		Authorise: func(context.Context, ingress.Ask) error { return nil },
-		Warm:      ingress.Shelves{{Prefix: ShelfPrefix, Warm: counting{shelf, &f.hits}}},
+		Authorise: func(context.Context, ingress.AuthRequest) error { return nil },
+		Warm:      ingress.WarmRoutes{{Prefix: ObjectPrefix, Source: countingWarm{cache, &f.hits}}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -84,9 +84,9 @@ func newFace(t *testing.T, s Store, warm bool) *face {
 	return f
 }
 
-// ask makes a request as plain as the warm lane likes it, unless there are more
+// ask makes a request as plain as the warm lane accepts, unless there are more
 // headers, on a new connection.
-func (f *face) ask(method, path, body string, headers ...string) (*http.Response, string) {
+func (f *httpFixture) ask(method, path, body string, headers ...string) (*http.Response, string) {
 	f.Helper()
 	f.client.CloseIdleConnections()
 	var src io.Reader
@@ -112,7 +112,7 @@ func (f *face) ask(method, path, body string, headers ...string) (*http.Response
 	return response, string(got)
 }
 
-// stores are those whose answers the warm lane can give.
+// stores are those that the warm lane can answer from.
 func stores(t *testing.T) map[string]Store {
 	return map[string]Store{
 		"RAM":  testRAM(RAMSpec{Budget: 16 << 20}),
@@ -124,7 +124,7 @@ func TestObjectsByHTTP(t *testing.T) {
 	for name, s := range stores(t) {
 		t.Run(name, func(t *testing.T) {
 			defer s.Close()
-			f := newFace(t, s, false)
+			f := newHTTPFixture(t, s, false)
 			for _, path := range []string{"/put", "/o"} {
 				body := "put by " + path
 				address := b3.Of([]byte(body)).String()
@@ -137,7 +137,7 @@ func TestObjectsByHTTP(t *testing.T) {
 					}
 				}
 				if response, text := f.ask("GET", "/o/"+address, ""); response.StatusCode != http.StatusOK || text != body ||
-					response.Header.Get("Etag") != `"`+address+`"` || response.Header.Get("Cache-Control") != immutable {
+					response.Header.Get("Etag") != `"`+address+`"` || response.Header.Get("Cache-Control") != immutableCacheControl {
 					t.Errorf("GET: %d %q %v", response.StatusCode, text, response.Header)
 				}
 				if response, text := f.ask("GET", "/o/"+address, "", "Range", "bytes=4-5"); response.StatusCode != http.StatusPartialContent || text != "by" {
@@ -168,8 +168,8 @@ func TestObjectsByHTTP(t *testing.T) {
 	}
 }
 
-// steady is what must not differ between the lanes.
-func steady(header http.Header) string {
+// comparableHeader is what must not differ between the lanes.
+func comparableHeader(header http.Header) string {
 	var lines []string
 	for _, key := range slices.Sorted(maps.Keys(header)) {
 		if key != "Date" && key != "X-Corr-Id" {
@@ -179,14 +179,14 @@ func steady(header http.Header) string {
 	return strings.Join(lines, "\n")
 }
 
-// Whatever is asked for, of whichever class and size: both lanes give the same
+// Whatever is requested, of whichever class and size: both lanes give the same
 // answer, and net/http does not see what the warm lane can answer.
 func TestBothLanesSayTheSame(t *testing.T) {
 	for name, s := range stores(t) {
 		t.Run(name, func(t *testing.T) {
 			defer s.Close()
-			warm, cold := newFace(t, s, true), newFace(t, s, false)
-			for _, size := range []int{0, 1, 1000, 16 << 10, pieceSize, pieceSize + 1, 300_000, ingress.WarmMost, ingress.WarmMost + 1} {
+			warm, cold := newHTTPFixture(t, s, true), newHTTPFixture(t, s, false)
+			for _, size := range []int{0, 1, 1000, 16 << 10, ioBufferSize, ioBufferSize + 1, 300_000, ingress.WarmMaxBody, ingress.WarmMaxBody + 1} {
 				for _, class := range []Class{Pinned, Cached} {
 					data := random(uint64(class), size)
 					path := "/o/" + mustPut(t, s, data, class).String()
@@ -194,18 +194,18 @@ func TestBothLanesSayTheSame(t *testing.T) {
 						hits := warm.hits.Load()
 						on, onText := warm.ask("GET", path, "")
 						off, offText := cold.ask("GET", path, "")
-						if on.StatusCode != off.StatusCode || steady(on.Header) != steady(off.Header) || onText != offText || offText != string(data) {
+						if on.StatusCode != off.StatusCode || comparableHeader(on.Header) != comparableHeader(off.Header) || onText != offText || offText != string(data) {
 							t.Fatalf("%d bytes, %s:\nwarm: %d, %d bytes\n%s\ncold: %d, %d bytes\n%s", size, class,
-								on.StatusCode, len(onText), steady(on.Header), off.StatusCode, len(offText), steady(off.Header))
+								on.StatusCode, len(onText), comparableHeader(on.Header), off.StatusCode, len(offText), comparableHeader(off.Header))
 						}
-						if hit := warm.hits.Load() > hits; hit != (size <= ingress.WarmMost) {
+						if hit := warm.hits.Load() > hits; hit != (size <= ingress.WarmMaxBody) {
 							t.Errorf("%d bytes, %s: the warm lane has answered: %t", size, class, hit)
 						}
 					}
 					if err := s.Delete(context.Background(), b3.Of(data)); err != nil {
 						t.Fatal(err)
 					}
-					warm.shelf.Drop(b3.Of(data))
+					warm.cache.Drop(b3.Of(data))
 					if response, text := warm.ask("GET", path, ""); response.StatusCode != http.StatusNotFound {
 						t.Errorf("%d bytes, %s, deleted: %d %.100s", size, class, response.StatusCode, text)
 					}
@@ -218,12 +218,13 @@ func TestBothLanesSayTheSame(t *testing.T) {
 	}
 }
 
-// A damaged object is a problem document, in both lanes, and then it is gone.
+// A damaged object is a problem document, in both lanes, and then it is
+// removed.
 func TestDamageByHTTP(t *testing.T) {
 	for _, size := range []int{1000, 300_000, 3 << 20} {
 		for _, warm := range []bool{true, false} {
 			d := testDisk(t, DiskSpec{})
-			f := newFace(t, d, warm)
+			f := newHTTPFixture(t, d, warm)
 			a := mustPut(t, d, random(1, size), Cached)
 			flip(t, fileOf(t, d, a), 500)
 			response, text := f.ask("GET", "/o/"+a.String(), "")
@@ -243,13 +244,14 @@ func TestDamageByHTTP(t *testing.T) {
 	}
 }
 
-// What is far is answered in the warm lane once it was served, from a copy.
-func TestAFarStoreByHTTP(t *testing.T) {
+// An object of a remote store is answered in the warm lane once it was served,
+// from a copy.
+func TestAColdStoreByHTTP(t *testing.T) {
 	r := testRAM(RAMSpec{Budget: 1 << 20})
 	defer r.Close()
-	f := newFace(t, distant{r}, true)
+	f := newHTTPFixture(t, coldStore{r}, true)
 	path := "/o/" + mustPut(t, r, []byte("far away"), Pinned).String()
-	for asked := 0; f.hits.Load() == 0; asked++ { // it is put on the shelf after it was served
+	for asked := 0; f.hits.Load() == 0; asked++ { // it is added to the cache after it was served
 		if _, text := f.ask("GET", path, ""); text != "far away" || asked > 1000 {
 			t.Fatalf("%q, after %d requests", text, asked)
 		}
@@ -262,5 +264,5 @@ func TestAFarStoreByHTTP(t *testing.T) {
 	}
 }
 
-// distant hides that a store is near.
-type distant struct{ Store }
+// coldStore hides that a store is local.
+type coldStore struct{ Store }

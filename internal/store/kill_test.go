@@ -1,14 +1,11 @@
 package store
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -16,43 +13,34 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"micronode/b3"
 	"micronode/fault"
 	"micronode/internal/flow"
-)
-
-// The environment of a process that is there to be killed.
-const (
-	victimFolder = "STORE_TEST_VICTIM_FOLDER"
-	victimStep   = "STORE_TEST_VICTIM_STEP" // the step at which it kills itself; zero to be killed from outside
+	"micronode/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
-	if folder := os.Getenv(victimFolder); folder != "" {
-		step, _ := strconv.Atoi(os.Getenv(victimStep))
-		victim(folder, step)
-		return
-	}
-	goleak.VerifyTestMain(m)
+	testkit.Main(m, map[string]func([]string) int{"victim": crashChild})
 }
 
-// victimBudget makes the victim evict.
-const victimBudget = 500_000
+// crashBudget makes the victim evict.
+const crashBudget = 500_000
 
-// victimBody is what object i of a few is made of.
-func victimBody(i int) []byte {
-	sizes := []int{100, 20_000, pieceSize + 1000}
+// crashBody is the content of object i of a few.
+func crashBody(i int) []byte {
+	sizes := []int{100, 20_000, ioBufferSize + 1000}
 	return numbered(i, sizes[i%len(sizes)])
 }
 
-// victim puts, pins, unpins and deletes, at random, and says before each what it
-// is about to do and after it that it is done.
-func victim(folder string, last int) {
-	d := newDisk(flow.NewInventory(), DiskSpec{Service: "store", Folder: folder, Budget: victimBudget, Sync: true})
+// crashChild puts, pins, unpins and deletes, at random, and prints before each
+// what it is about to do and after it that it is done. Its arguments are the
+// folder, and the step at which it kills itself: zero to be killed from outside.
+func crashChild(args []string) int {
+	folder := args[0]
+	last, _ := strconv.Atoi(args[1])
+	d := newDisk(flow.NewInventory(), DiskSpec{Service: "store", Folder: folder, Budget: crashBudget, Sync: true})
 	steps := 0
-	d.tree.trip = func(string) error {
+	d.layout.failpoint = func(string) error {
 		if steps++; steps == last {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			time.Sleep(time.Hour) // the signal comes
@@ -61,25 +49,26 @@ func victim(folder string, last int) {
 	}
 	if err := d.load(); err != nil {
 		fmt.Println("error", err)
-		os.Exit(1)
+		return 1
 	}
 	random, rounds := rand.New(rand.NewPCG(uint64(os.Getpid()), 0)), 1<<30
 	if last > 0 { // the same each time, and not much
 		random, rounds = rand.New(rand.NewPCG(7, 7)), 18
 	}
 	for range rounds {
-		if err := act(d, random); err != nil {
+		if err := randomOperation(d, random); err != nil {
 			fmt.Println("error", err)
-			os.Exit(1)
+			return 1
 		}
 	}
 	fmt.Println("over")
+	return 0
 }
 
-// act does one thing.
-func act(d *Disk, random *rand.Rand) error {
+// randomOperation does one operation.
+func randomOperation(d *Disk, random *rand.Rand) error {
 	ctx := context.Background()
-	data := victimBody(random.IntN(30))
+	data := crashBody(random.IntN(30))
 	a := b3.Of(data)
 	var what string
 	var do func() error
@@ -110,7 +99,7 @@ func act(d *Disk, random *rand.Rand) error {
 	return nil
 }
 
-// history is what a victim has said of each object: what it was about to do,
+// history is what a victim has printed of each object: what it was about to do,
 // and what it had done last.
 type history struct {
 	done  map[b3.Address]string
@@ -120,73 +109,60 @@ type history struct {
 }
 
 // run starts a victim, kills it when it has done enough, unless it does so by
-// itself, and reads what it has said.
+// itself, and reads what it has printed.
 func (h *history) run(t *testing.T, folder string, step, enough int) {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	child := exec.Command(self)
-	child.Env = append(os.Environ(), victimFolder+"="+folder, victimStep+"="+strconv.Itoa(step))
-	said, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	child.Stderr = os.Stderr
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
-	h.read(t, said, func() {
-		if enough--; enough == 0 {
-			time.AfterFunc(time.Duration(rand.IntN(2000))*time.Microsecond, func() { _ = child.Process.Kill() })
+	child := testkit.Child("victim", folder, strconv.Itoa(step))
+	testkit.ReadChild(t, child, func(line string) {
+		if h.read(t, line) {
+			if enough--; enough == 0 {
+				time.AfterFunc(time.Duration(rand.IntN(2000))*time.Microsecond, func() { _ = child.Process.Kill() })
+			}
 		}
 	})
-	_ = child.Wait() // it was killed
 }
 
-// read reads to the end. It tells each time that something is done.
-func (h *history) read(t *testing.T, said io.Reader, done func()) {
+// read reads a line, and reports whether it completes an operation.
+func (h *history) read(t *testing.T, line string) (done bool) {
 	t.Helper()
-	for lines := bufio.NewScanner(said); lines.Scan(); {
-		if strings.HasPrefix(lines.Text(), "error") {
-			t.Fatal(lines.Text())
-		}
-		if lines.Text() == "over" {
-			h.over = true
-			return
-		}
-		words := strings.Fields(lines.Text())
-		if len(words) != 4 {
-			return // cut off in the middle
-		}
-		a, err := b3.Parse(words[3])
-		if err != nil {
-			return
-		}
-		what := words[1] + " " + words[2]
-		switch words[0] {
-		case "begin":
-			h.begun[a] = what
-		case "done":
-			h.acts++
-			h.done[a] = what
-			delete(h.begun, a)
-			done()
-		case "refused":
-			delete(h.begun, a)
-		}
+	if strings.HasPrefix(line, "error") {
+		t.Fatal(line)
 	}
+	if line == "over" {
+		h.over = true
+		return false
+	}
+	words := strings.Fields(line)
+	if len(words) != 4 {
+		return false // cut off in the middle
+	}
+	a, err := b3.Parse(words[3])
+	if err != nil {
+		return false
+	}
+	what := words[1] + " " + words[2]
+	switch words[0] {
+	case "begin":
+		h.begun[a] = what
+	case "done":
+		h.acts++
+		h.done[a] = what
+		delete(h.begun, a)
+		return true
+	case "refused":
+		delete(h.begun, a)
+	}
+	return false
 }
 
-// check opens what was left and compares it with what was said.
+// check opens what was left and compares it with what was printed.
 func (h *history) check(t *testing.T, folder string) {
 	t.Helper()
 	leftover, err := os.ReadDir(filepath.Join(folder, tempName))
 	if err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
 	}
-	d := testDisk(t, DiskSpec{Folder: folder, Budget: victimBudget, Sync: true})
+	d := testDisk(t, DiskSpec{Folder: folder, Budget: crashBudget, Sync: true})
 	defer d.Close()
 	if now, err := os.ReadDir(filepath.Join(folder, tempName)); err != nil || len(now) != 0 {
 		t.Errorf("%d temporary files are left of %d: %v", len(now), len(leftover), err)
@@ -204,7 +180,7 @@ func (h *history) check(t *testing.T, folder string) {
 			t.Errorf("what is there must be right: %v", err)
 		}
 	}
-	for a := range h.begun { // whatever came of it is right, but it must stay so
+	for a := range h.begun { // any outcome is right, but it must stay so
 		delete(h.begun, a)
 		switch class, here := there[a]; {
 		case !here:
@@ -238,7 +214,7 @@ func newHistory() *history {
 }
 
 // Whatever a process was doing when it was killed: what it had acknowledged is
-// there, what is there is whole, and nothing else is.
+// there, what is there is complete, and nothing else is.
 func TestKilledAtAnyMoment(t *testing.T) {
 	folder := t.TempDir()
 	h := newHistory()

@@ -10,24 +10,24 @@ import (
 )
 
 const (
-	mostCondemned      = 64       // files in quarantine
-	mostCondemnedBytes = 64 << 20 // and their bytes
+	maxQuarantineFiles = 64       // files in quarantine
+	maxQuarantineBytes = 64 << 20 // and their bytes
 )
 
-// quarantine is where corrupt files go, for somebody to look at: is it the disk,
-// a program, a person? It holds a few, and the first are as telling as the last,
-// so when it is full, others are removed.
+// quarantine keeps corrupt files for inspection: was it the disk, a program, a
+// person? It holds a few, and the first are as useful as the last, so when it
+// is full, others are removed.
 type quarantine struct {
 	mu    sync.Mutex //lockblock:leaf two numbers
 	files int
 	bytes int64
 }
 
-// admit counts a file, if there is room for it.
-func (q *quarantine) admit(length int64) bool {
+// reserve counts a file, if there is space for it.
+func (q *quarantine) reserve(length int64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.files >= mostCondemned || q.bytes+length > mostCondemnedBytes {
+	if q.files >= maxQuarantineFiles || q.bytes+length > maxQuarantineBytes {
 		return false
 	}
 	q.files++
@@ -35,23 +35,23 @@ func (q *quarantine) admit(length int64) bool {
 	return true
 }
 
-// take moves a file into quarantine, or removes it. If neither can be done, the
-// disk is in such a state that the next who reads the file will be told.
-func (q *quarantine) take(t *tree, path string, length int64) {
-	if q.admit(length) {
+// add moves a file into quarantine, or removes it. If both fail, the next read
+// of the file reports the error.
+func (q *quarantine) add(layout *diskLayout, path string, length int64) {
+	if q.reserve(length) {
 		name := filepath.Base(path) + "." + strconv.FormatInt(time.Now().UnixNano(), 36)
-		to := filepath.Join(t.root, quarantineName, name)
-		if t.rename(path, to) == nil {
-			_ = t.syncFolders(to, path) // it may come back, and be found corrupt again
+		to := filepath.Join(layout.root, quarantineName, name)
+		if layout.rename(path, to) == nil {
+			_ = layout.syncFolders(to, path) // it may come back, and be found corrupt again
 			return
 		}
 	}
-	_ = t.remove(path)
+	_ = layout.remove(path)
 }
 
-// count counts what is there from earlier.
-func (q *quarantine) count(folder string) error {
-	return each(folder, func(_ string, entry fs.DirEntry) error {
+// countExisting counts the files from earlier runs.
+func (q *quarantine) countExisting(folder string) error {
+	return forEachEntry(folder, func(_ string, entry fs.DirEntry) error {
 		info, err := entry.Info()
 		if err != nil && !os.IsNotExist(err) {
 			return err

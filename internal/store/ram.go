@@ -9,7 +9,7 @@ import (
 	"micronode/internal/flow"
 )
 
-// RAM is a Store in memory. It is gone when the process is.
+// RAM is a Store in memory. It is lost when the process ends.
 type RAM struct {
 	catalogue
 
@@ -23,7 +23,7 @@ type RAM struct {
 
 var _ Store = (*RAM)(nil)
 
-// RAMSpec says what a RAM store may take.
+// RAMSpec configures a RAM store.
 type RAMSpec struct {
 	// Service is the owner of the store in the inventory: "store", or a service
 	// that has one of its own.
@@ -32,23 +32,32 @@ type RAMSpec struct {
 	// Name tells the stores of one service apart; empty if it has only one.
 	Name string
 
-	// Budget is how many bytes may be held; it is rounded up to whole 64 KiB.
-	// Zero is a store that refuses all.
+	// Budget is how many bytes may be held; it is rounded up to whole 64 KiB. A
+	// store with zero rejects everything.
 	Budget int64
 
-	// MaxObject is how large one object may be; zero if as large as the budget.
+	// Headroom is the part of the budget that cached objects never fill, so
+	// that bytes that are not verified yet find space without evicting.
+	Headroom int64
+
+	// MaxObject is how large one object may be; zero for the size of the
+	// budget.
 	MaxObject int64
 
-	// Zero makes the store zero memory as soon as nobody needs what is in it.
+	// Zero makes the store zero memory as soon as it is released.
 	Zero bool
 }
 
-// NewRAM makes an empty store.
+// clampHeadroom returns the headroom of a store with a limit: half of it at
+// most.
+func clampHeadroom(wanted, limit int64) int64 { return max(0, min(wanted, limit/2)) }
+
+// NewRAM returns an empty store.
 func NewRAM(inv *flow.Inventory, spec RAMSpec) *RAM {
 	budgeted := max(0, spec.Budget)
 	limit := (budgeted + slabSize - 1) / slabSize * slabSize
 	r := &RAM{
-		catalogue: catalogue{budget: budget{limit: limit}, room: newRoom(inv, spec.Service, spec.Name)},
+		catalogue: catalogue{budget: budget{limit: limit, headroom: clampHeadroom(spec.Headroom, limit)}, evictMu: newEvictMutex(inv, spec.Service, spec.Name)},
 		maxObject: limit,
 		slabs:     slabs{limit: limit, zero: spec.Zero},
 	}
@@ -61,33 +70,33 @@ func NewRAM(inv *flow.Inventory, spec RAMSpec) *RAM {
 
 // Open finds an object and counts its use.
 func (r *RAM) Open(ctx context.Context, a b3.Address) (Handle, error) {
-	if err := r.refuse(ctx, "store.open"); err != nil {
+	if err := r.checkOpen(ctx, "store.open"); err != nil {
 		return nil, err
 	}
-	o := r.hold(a)
+	o := r.acquire(a)
 	if o == nil {
 		return nil, notFound("store.open", a)
 	}
-	return &handle{ram: r, object: o}, nil
+	return &ramHandle{ram: r, object: o}, nil
 }
 
-// hold counts one who has the object open, and its use.
-func (r *RAM) hold(a b3.Address) *object {
+// acquire counts a new handle of the object, and its use.
+func (r *RAM) acquire(a b3.Address) *object {
 	s := r.shard(a)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.objects[a]
 	if o != nil {
-		o.count.add()
+		o.refs.retain()
 		s.touch(o)
 	}
 	return o
 }
 
-// Delete makes an object invisible and frees it when nobody has it open.
+// Delete makes an object invisible and frees it when its last handle is closed.
 func (r *RAM) Delete(ctx context.Context, a b3.Address) error {
 	var gone *object
-	err := r.visit(ctx, "store.delete", a, func(s *shard, o *object) {
+	err := r.withObject(ctx, "store.delete", a, func(s *shard, o *object) {
 		s.remove(o)
 		r.uncount(o)
 		gone = o
@@ -100,32 +109,31 @@ func (r *RAM) Delete(ctx context.Context, a b3.Address) error {
 
 // Pin keeps an object until it is deleted.
 func (r *RAM) Pin(ctx context.Context, a b3.Address) error {
-	return r.visit(ctx, "store.pin", a, func(s *shard, o *object) { r.reclass(s, o, Pinned) })
+	return r.withObject(ctx, "store.pin", a, func(s *shard, o *object) { r.setClassLocked(s, o, Pinned) })
 }
 
-// Unpin lets an object be evicted when room is needed.
+// Unpin lets an object be evicted when space is needed.
 func (r *RAM) Unpin(ctx context.Context, a b3.Address) error {
-	return r.visit(ctx, "store.unpin", a, func(s *shard, o *object) { r.reclass(s, o, Cached) })
+	return r.withObject(ctx, "store.unpin", a, func(s *shard, o *object) { r.setClassLocked(s, o, Cached) })
 }
 
-// Usage tells how much is held.
+// Usage reports how much is held.
 func (r *RAM) Usage() Usage {
 	u := r.usage()
 	u.Idle = r.slabs.idle.Load()
 	return u
 }
 
-// Trim gives memory back to the Go heap that was idle since the last Trim. It
-// is to be called now and then, so that a store that was large once does not
-// stay so for ever.
+// Trim returns memory to the Go heap that was idle since the last Trim. Call it
+// periodically, so that a store that was large once does not stay so.
 func (r *RAM) Trim() { r.slabs.trim() }
 
-// Close makes every object invisible and frees it, and refuses all that comes
-// later. The error is always nil.
+// Close makes every object invisible and frees it, and rejects all later calls.
+// The error is always nil.
 func (r *RAM) Close() error {
 	r.closed.Store(true)
 	for i := range r.shards {
-		for _, o := range r.empty(&r.shards[i]) {
+		for _, o := range r.removeAll(&r.shards[i]) {
 			r.release(o)
 		}
 	}
@@ -133,37 +141,38 @@ func (r *RAM) Close() error {
 	return nil
 }
 
-// release gives up one claim on an object. The last one frees it, and its room.
+// release releases one reference to an object. The last one frees its memory
+// and its part of the budget.
 func (r *RAM) release(o *object) {
-	if r.discard(o) {
-		r.budget.give(o.cost)
+	if r.unref(o) {
+		r.budget.release(o.cost)
 	}
 }
 
-// discard gives up one claim on an object. The last one frees its memory, but
-// the room in the budget stays with the caller.
-func (r *RAM) discard(o *object) bool {
-	if !o.count.done() {
+// unref releases one reference to an object. The last one frees its memory, but
+// its part of the budget stays with the caller.
+func (r *RAM) unref(o *object) bool {
+	if !o.refs.release() {
 		return false
 	}
 	r.lingering.Add(-o.size)
-	r.recycle(o.blocks)
+	r.freeBlocks(o.blocks)
 	return true
 }
 
-// recycle gives blocks back, and with a single one the charge for bookkeeping.
-func (r *RAM) recycle(blocks [][]byte) {
+// freeBlocks frees blocks, and with a single one the charge for bookkeeping.
+func (r *RAM) freeBlocks(blocks [][]byte) {
 	if len(blocks) <= 1 {
-		r.slabs.discharge(entryCost)
+		r.slabs.discharge(objectOverhead)
 	}
 	for i, block := range blocks {
-		r.slabs.give(block)
+		r.slabs.put(block)
 		blocks[i] = nil
 	}
 }
 
 func notFound(op string, a b3.Address) error {
-	return fault.New(op, fault.NotFound, "%s is not here", a)
+	return fault.New(op, fault.NotFound, "%s is not stored here", a)
 }
 
 func closed(op string) error {

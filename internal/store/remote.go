@@ -12,67 +12,68 @@ import (
 	"micronode/fault"
 )
 
-// Remote is a store in another process of the same node. It keeps nothing itself:
-// each call is one to the other side, as long as the caller's context allows.
+// Remote is a store in another process of the same node. It keeps nothing
+// itself: each call is one to the other process, as long as the caller's
+// context allows.
 //
-// What is read is as good as over there, where it was verified; a whole object is
-// verified here once more. A handle does not hold the object: if it is deleted or
-// given up over there, the next read of a large one is NotFound.
+// Ranges are verified by the other process; a whole object is verified here
+// once more. A handle does not hold the object: if it is deleted or evicted
+// there, the next read of a large one is NotFound.
 type Remote struct {
 	client *client.Client // set at construction
 
-	last atomic.Pointer[state] // what Look has seen; never nil
+	usage atomic.Pointer[usageResponse] // the result of the last Refresh; never nil
 }
 
-// NewRemote makes a store of the one that a client reaches.
-func NewRemote(to *client.Client) *Remote {
-	r := &Remote{client: to}
-	r.last.Store(&state{})
+// NewRemote returns the store that a client reaches.
+func NewRemote(c *client.Client) *Remote {
+	r := &Remote{client: c}
+	r.usage.Store(&usageResponse{})
 	return r
 }
 
-// Look asks how much there is. Usage and Counts tell what it has seen.
-func (r *Remote) Look(ctx context.Context) error {
-	var now state
-	if err := r.client.Call(ctx, "GET", seamUsage, nil, &now); err != nil {
+// Refresh reads usage and counters. Usage and Counts return its last result.
+func (r *Remote) Refresh(ctx context.Context) error {
+	var now usageResponse
+	if err := r.client.Call(ctx, "GET", partUsagePath, nil, &now); err != nil {
 		return err
 	}
-	r.last.Store(&now)
+	r.usage.Store(&now)
 	return nil
 }
 
-// Usage is how much there was at the last look.
-func (r *Remote) Usage() Usage { return r.last.Load().Usage }
+// Usage returns the usage at the last Refresh.
+func (r *Remote) Usage() Usage { return r.usage.Load().Usage }
 
-// Counts is what the store had done until then.
-func (r *Remote) Counts() Counts { return r.last.Load().Counts }
+// Counts returns the counters at the last Refresh.
+func (r *Remote) Counts() Counts { return r.usage.Load().Counts }
 
-// Put sends an object to the other side. One that is wanted by its address and is
-// there already is not sent.
+// Put sends an object to the other process. One whose wanted address exists
+// already is not sent.
 func (r *Remote) Put(ctx context.Context, src io.Reader, o PutOptions) (Info, bool, error) {
 	const op = "store.put"
 	if !o.Want.IsZero() {
 		if info, err := r.Stat(ctx, o.Want); err == nil {
-			return r.keep(ctx, info, o.Class)
+			return r.putExisting(ctx, info, o.Class)
 		}
 	}
 	if o.Size == 0 {
 		if n, err := io.ReadFull(src, make([]byte, 1)); n > 0 {
-			return Info{}, false, fault.New(op, fault.Malformed, "there are more than the 0 bytes that were promised")
+			return Info{}, false, fault.New(op, fault.Malformed, "0 bytes were declared, but more arrived")
 		} else if err != io.EOF {
 			return Info{}, false, fault.Wrap(op, err)
 		}
 		src = bytes.NewReader(nil)
 	}
-	object, err := r.client.Put(ctx, src, client.PutOptions{Size: max(o.Size, 0), Want: o.Want, Cached: o.Class == Cached})
+	object, err := r.client.Put(ctx, src, client.PutOptions{Size: max(o.Size, 0), Want: o.Want, Cached: o.Class == Cached, Unverified: o.Unverified})
 	if err != nil {
 		return Info{}, false, fault.Wrap(op, err)
 	}
 	return Info{Address: object.Address, Size: object.Size, Class: o.Class}, object.Created, nil
 }
 
-// keep is a put of something that is there already: it may become pinned by it.
-func (r *Remote) keep(ctx context.Context, info Info, class Class) (Info, bool, error) {
+// putExisting is a put of an existing object: it may become pinned by it.
+func (r *Remote) putExisting(ctx context.Context, info Info, class Class) (Info, bool, error) {
 	if class == Pinned && info.Class == Cached {
 		if err := r.Pin(ctx, info.Address); err != nil {
 			return Info{}, false, err
@@ -84,8 +85,8 @@ func (r *Remote) keep(ctx context.Context, info Info, class Class) (Info, bool, 
 
 // Stat describes an object.
 func (r *Remote) Stat(ctx context.Context, a b3.Address) (Info, error) {
-	var answer told
-	if err := r.client.Call(ctx, "GET", seamObjects+"/"+a.String(), nil, &answer); err != nil {
+	var answer objectResponse
+	if err := r.client.Call(ctx, "GET", partObjectsPath+"/"+a.String(), nil, &answer); err != nil {
 		return Info{}, fault.Wrap("store.stat", err)
 	}
 	return answer.info(), nil
@@ -101,11 +102,11 @@ func (r *Remote) List(ctx context.Context, after b3.Address, limit int) ([]Info,
 	if limit < 1 {
 		return nil, nil
 	}
-	path := fmt.Sprintf("%s?limit=%d", seamObjects, min(limit, MaxPage))
+	path := fmt.Sprintf("%s?limit=%d", partObjectsPath, min(limit, MaxPage))
 	if !after.IsZero() {
 		path += "&after=" + after.String()
 	}
-	var answer page
+	var answer listResponse
 	if err := r.client.Call(ctx, "GET", path, nil, &answer); err != nil {
 		return nil, fault.Wrap("store.list", err)
 	}
@@ -118,17 +119,16 @@ func (r *Remote) List(ctx context.Context, after b3.Address, limit int) ([]Info,
 
 // Pin keeps an object until it is deleted.
 func (r *Remote) Pin(ctx context.Context, a b3.Address) error {
-	return fault.Wrap("store.pin", r.client.Call(ctx, "PUT", seamPins+a.String(), nil, nil))
+	return fault.Wrap("store.pin", r.client.Call(ctx, "PUT", partPinsPath+a.String(), nil, nil))
 }
 
-// Unpin lets it go when room is needed.
+// Unpin lets it be evicted when space is needed.
 func (r *Remote) Unpin(ctx context.Context, a b3.Address) error {
-	return fault.Wrap("store.unpin", r.client.Call(ctx, "DELETE", seamPins+a.String(), nil, nil))
+	return fault.Wrap("store.unpin", r.client.Call(ctx, "DELETE", partPinsPath+a.String(), nil, nil))
 }
 
-// Verify reads an object as a stranger would, and compares it with its address.
-// The other side has a scrubber of its own, which takes out of view what is
-// corrupt.
+// Verify reads an object as any client does, and compares it with its address.
+// The other process has a scrubber of its own, which removes corrupt objects.
 func (r *Remote) Verify(ctx context.Context, a b3.Address, pace Pace) error {
 	const op = "store.verify"
 	object, err := r.client.Get(ctx, a, client.GetOptions{})
@@ -136,13 +136,13 @@ func (r *Remote) Verify(ctx context.Context, a b3.Address, pace Pace) error {
 		return fault.Wrap(op, err)
 	}
 	defer object.Close()
-	for piece := make([]byte, 64<<10); ; {
+	for buffer := make([]byte, 64<<10); ; {
 		if pace != nil {
-			if err := pace(ctx, int64(len(piece))); err != nil {
+			if err := pace(ctx, int64(len(buffer))); err != nil {
 				return err
 			}
 		}
-		if _, err := io.ReadFull(object, piece); err == io.EOF || err == io.ErrUnexpectedEOF {
+		if _, err := io.ReadFull(object, buffer); err == io.EOF || err == io.ErrUnexpectedEOF {
 			return nil
 		} else if err != nil {
 			return fault.Wrap(op, err)
@@ -150,17 +150,18 @@ func (r *Remote) Verify(ctx context.Context, a b3.Address, pace Pace) error {
 	}
 }
 
-// Close lets go of idle connections. What is kept is the other side's.
+// Close closes idle connections. The objects belong to the other process.
 func (r *Remote) Close() error {
 	r.client.Close()
 	return nil
 }
 
-// wholeMost is how large an object may be that is fetched whole when it is
-// opened. Most are smaller, and then one call does it all.
-const wholeMost = 256 << 10
+// maxInline is how large an object may be that is fetched whole when it is
+// opened. Most are smaller, and then one call is enough.
+const maxInline = 256 << 10
 
-// Open finds an object. A small one is here, verified, when it returns.
+// Open finds an object. A small one has been fetched and verified when it
+// returns.
 func (r *Remote) Open(ctx context.Context, a b3.Address) (Handle, error) {
 	const op = "store.open"
 	object, err := r.client.Get(ctx, a, client.GetOptions{})
@@ -169,8 +170,8 @@ func (r *Remote) Open(ctx context.Context, a b3.Address) (Handle, error) {
 	}
 	defer object.Close()
 	h := &remoteHandle{store: r, ctx: ctx, address: a, size: object.Size()}
-	if h.size < 0 || h.size > wholeMost {
-		return h, h.measure(ctx)
+	if h.size < 0 || h.size > maxInline {
+		return h, h.loadSize(ctx)
 	}
 	if h.whole, err = io.ReadAll(object); err != nil {
 		return nil, fault.Wrap(op, err)
@@ -182,16 +183,16 @@ func (r *Remote) Open(ctx context.Context, a b3.Address) (Handle, error) {
 type remoteHandle struct {
 	// set at construction
 	store   *Remote
-	ctx     context.Context // of the one who opened it: it bounds the reads
+	ctx     context.Context // of the Open call: it bounds the reads
 	address b3.Address
 	size    int64
-	whole   []byte // nil if it is too large to be here
+	whole   []byte // nil if it is too large
 
 	closed atomic.Bool
 }
 
-// measure asks for the size of an object of which the answer did not tell it.
-func (h *remoteHandle) measure(ctx context.Context) error {
+// loadSize requests the size of an object if the response did not have it.
+func (h *remoteHandle) loadSize(ctx context.Context) error {
 	if h.size >= 0 {
 		return nil
 	}
@@ -200,16 +201,16 @@ func (h *remoteHandle) measure(ctx context.Context) error {
 	return err
 }
 
-// Address is that of the object.
+// Address returns that of the object.
 func (h *remoteHandle) Address() b3.Address { return h.address }
 
-// Size is how many bytes it has.
+// Size returns how many bytes it has.
 func (h *remoteHandle) Size() int64 { return h.size }
 
-// Bytes is all of it, if it is small.
+// Bytes returns all of it, if it is small.
 func (h *remoteHandle) Bytes() ([]byte, bool) { return h.whole, h.whole != nil }
 
-// Close lets go of it.
+// Close releases it.
 func (h *remoteHandle) Close() error {
 	h.closed.Store(true)
 	return nil
@@ -222,12 +223,12 @@ func (h *remoteHandle) ReadAt(p []byte, off int64) (int, error) {
 		return 0, fault.Wrap(op, &b3.OutOfRange{Off: off, N: int64(len(p)), Size: h.size})
 	}
 	wanted := min(int64(len(p)), max(0, h.size-off))
-	part, err := h.part(op, min(off, h.size), wanted)
+	body, err := h.openRange(op, min(off, h.size), wanted)
 	if err != nil {
 		return 0, err
 	}
-	defer part.Close()
-	n, err := io.ReadFull(part, p[:wanted])
+	defer body.Close()
+	n, err := io.ReadFull(body, p[:wanted])
 	if err == nil && n < len(p) {
 		return n, io.EOF
 	}
@@ -240,17 +241,18 @@ func (h *remoteHandle) WriteTo(w io.Writer) (int64, error) { return h.WriteRange
 // WriteRange writes a part.
 func (h *remoteHandle) WriteRange(w io.Writer, off, n int64) (int64, error) {
 	const op = "store.write"
-	part, err := h.part(op, off, n)
+	body, err := h.openRange(op, off, n)
 	if err != nil {
 		return 0, err
 	}
-	defer part.Close()
-	written, err := io.Copy(w, part)
+	defer body.Close()
+	written, err := io.Copy(w, body)
 	return written, fault.Wrap(op, err)
 }
 
-// part opens a part: from here, if the object is small, or else from there.
-func (h *remoteHandle) part(op string, off, n int64) (io.ReadCloser, error) {
+// openRange opens a part: in memory, if the object is small, or else from
+// the other process.
+func (h *remoteHandle) openRange(op string, off, n int64) (io.ReadCloser, error) {
 	switch {
 	case h.closed.Load():
 		return nil, fault.Wrap(op, errHandleClosed)
@@ -263,9 +265,9 @@ func (h *remoteHandle) part(op string, off, n int64) (io.ReadCloser, error) {
 	if off == 0 && n == h.size {
 		options = client.GetOptions{} // which is verified
 	}
-	part, err := h.store.client.Get(h.ctx, h.address, options)
+	body, err := h.store.client.Get(h.ctx, h.address, options)
 	if err != nil {
 		return nil, fault.Wrap(op, err)
 	}
-	return part, nil
+	return body, nil
 }

@@ -16,22 +16,21 @@ import (
 	"micronode/internal/observe"
 )
 
-// remotely is a store behind a server, and the same store as another process has
-// it.
-func remotely(t *testing.T, s Store) *Remote {
+// serveRemote serves a store, and returns it as another process sees it.
+func serveRemote(t *testing.T, s Store) *Remote {
 	t.Helper()
 	inv := flow.NewInventory()
-	objects := NewObjects(inv, ObjectsSpec{
+	objects := NewObjectHandler(inv, ObjectHandlerSpec{
 		Store: s, Uploads: 2, Submit: func(ctx context.Context, work func(context.Context) error) error { return work(ctx) },
 	})
-	table, err := ingress.NewTable(append(objects.Routes(), objects.Seams()...)...)
+	table, err := ingress.NewTable(append(objects.Routes(), objects.PartRoutes()...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	server, err := ingress.New(ingress.Options{
 		Service: "gateway", Name: "http", Table: table, Times: ingress.DefaultHTTP(), Limits: ingress.DefaultLimits(),
 		Inventory: inv, Metrics: observe.NewMetrics(observe.Build{}), Logger: slog.New(slog.DiscardHandler),
-		Authorise: func(context.Context, ingress.Ask) error { return nil },
+		Authorise: func(context.Context, ingress.AuthRequest) error { return nil },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -57,28 +56,28 @@ func remotely(t *testing.T, s Store) *Remote {
 	return r
 }
 
-func newDistant(t *testing.T) (Store, *Remote) {
+func newRemotePair(t *testing.T) (Store, *Remote) {
 	t.Helper()
 	ram := NewRAM(flow.NewInventory(), RAMSpec{Service: service, Budget: 64 << 20, MaxObject: 32 << 20})
 	t.Cleanup(func() { _ = ram.Close() })
-	return ram, remotely(t, ram)
+	return ram, serveRemote(t, ram)
 }
 
-// big is more than is fetched at once.
-func big() []byte {
-	raw := make([]byte, 3*wholeMost+17)
+// largeBody is more than is fetched at once.
+func largeBody() []byte {
+	raw := make([]byte, 3*maxInline+17)
 	for i := range raw {
 		raw[i] = byte(i>>8) ^ byte(i)
 	}
 	return raw
 }
 
-// What is put from afar is there, and what is there can be read from afar: all
-// of it, and every part.
+// What is put remotely is stored, and what is stored can be read remotely: all
+// of it, and every range.
 func TestAStoreElsewhere(t *testing.T) {
-	near, far := newDistant(t)
+	near, far := newRemotePair(t)
 	ctx := t.Context()
-	for _, raw := range [][]byte{nil, []byte("hello"), big()} {
+	for _, raw := range [][]byte{nil, []byte("hello"), largeBody()} {
 		want := b3.Of(raw)
 		info, created, err := far.Put(ctx, bytes.NewReader(raw), PutOptions{Size: int64(len(raw)), Want: want, Class: Cached})
 		if err != nil || !created || info != (Info{want, int64(len(raw)), Cached}) {
@@ -121,7 +120,7 @@ func readAll(t *testing.T, s Store, address b3.Address, raw []byte) {
 	if n, err := h.WriteTo(&whole); err != nil || n != int64(len(raw)) || !bytes.Equal(whole.Bytes(), raw) || h.Size() != n || h.Address() != address {
 		t.Errorf("%d bytes, %v", n, err)
 	}
-	if kept, ok := h.Bytes(); ok != (len(raw) <= wholeMost && raw != nil || raw == nil) || ok && !bytes.Equal(kept, raw) {
+	if kept, ok := h.Bytes(); ok != (len(raw) <= maxInline && raw != nil || raw == nil) || ok && !bytes.Equal(kept, raw) {
 		t.Errorf("%d bytes are here: %t", len(kept), ok)
 	}
 	size := int64(len(raw))
@@ -150,7 +149,7 @@ func readAll(t *testing.T, s Store, address b3.Address, raw []byte) {
 }
 
 func TestAStoreElsewhereRefuses(t *testing.T) {
-	near, far := newDistant(t)
+	near, far := newRemotePair(t)
 	ctx := t.Context()
 	absent := b3.Of([]byte("absent"))
 	for name, c := range map[string]struct {
@@ -169,9 +168,9 @@ func TestAStoreElsewhereRefuses(t *testing.T) {
 		}, fault.IntegrityFail},
 		"longer":  {func() error { _, _, err := far.Put(ctx, strings.NewReader("x"), PutOptions{}); return err }, fault.Malformed},
 		"shorter": {func() error { _, _, err := far.Put(ctx, strings.NewReader("x"), PutOptions{Size: 2}); return err }, fault.Malformed},
-		"broken":  {func() error { _, _, err := far.Put(ctx, cracked{}, PutOptions{}); return err }, fault.Internal},
+		"broken":  {func() error { _, _, err := far.Put(ctx, failingReader{}, PutOptions{}); return err }, fault.Internal},
 		"too much": {func() error {
-			_, _, err := far.Put(ctx, io.LimitReader(nothings{}, 40<<20), PutOptions{Size: 40 << 20})
+			_, _, err := far.Put(ctx, io.LimitReader(garbageReader{}, 40<<20), PutOptions{Size: 40 << 20})
 			return err
 		}, fault.BodyTooLarge},
 	} {
@@ -179,8 +178,9 @@ func TestAStoreElsewhereRefuses(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// One that goes while it is open can be read to its end only if it is small.
-	info, _, err := near.Put(ctx, bytes.NewReader(big()), PutOptions{Size: Unknown})
+	// One that is deleted while it is open can be read to its end only if it is
+	// small.
+	info, _, err := near.Put(ctx, bytes.NewReader(largeBody()), PutOptions{Size: Unknown})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,16 +203,16 @@ func TestAStoreElsewhereRefuses(t *testing.T) {
 	}
 }
 
-type cracked struct{}
+type failingReader struct{}
 
-func (cracked) Read([]byte) (int, error) { return 0, io.ErrNoProgress }
+func (failingReader) Read([]byte) (int, error) { return 0, io.ErrNoProgress }
 
-type nothings struct{}
+type garbageReader struct{}
 
-func (nothings) Read(p []byte) (int, error) { return len(p), nil }
+func (garbageReader) Read(p []byte) (int, error) { return len(p), nil }
 
 func TestAStoreElsewhereIsListed(t *testing.T) {
-	near, far := newDistant(t)
+	near, far := newRemotePair(t)
 	var want []Info
 	for i := range 5 {
 		info, _, err := near.Put(t.Context(), strings.NewReader(strings.Repeat("x", i)), PutOptions{Size: int64(i), Class: Class(i % 2)})
@@ -243,12 +243,12 @@ func TestAStoreElsewhereIsListed(t *testing.T) {
 	if far.Usage() != (Usage{}) || far.Counts() != (Counts{}) {
 		t.Error("it knows before it has looked")
 	}
-	if err := far.Look(t.Context()); err != nil || far.Usage().Objects != 5 || far.Usage() != near.Usage() {
+	if err := far.Refresh(t.Context()); err != nil || far.Usage().Objects != 5 || far.Usage() != near.Usage() {
 		t.Error(far.Usage(), err)
 	}
 }
 
-// Everything says what is wrong when nobody is there.
+// Every call fails with a proper error when the other process is not there.
 func TestAStoreThatIsAway(t *testing.T) {
 	c, err := client.New(client.Options{URL: "http://127.0.0.1:1", Retry: client.Retry{Tries: 1}})
 	if err != nil {
@@ -259,22 +259,22 @@ func TestAStoreThatIsAway(t *testing.T) {
 	_, opened := far.Open(t.Context(), b3.Of(nil))
 	_, listed := far.List(t.Context(), b3.Address{}, 10)
 	_, _, put := far.Put(t.Context(), strings.NewReader("x"), PutOptions{Size: 1, Want: b3.Of([]byte("x"))})
-	for _, err := range []error{opened, listed, put, far.Look(t.Context())} {
+	for _, err := range []error{opened, listed, put, far.Refresh(t.Context())} {
 		if fault.KindOf(err) != fault.NotReady {
 			t.Error(err)
 		}
 	}
 }
 
-// The seam is strict about what it is asked.
-func TestTheSeamOfAStoreIsStrict(t *testing.T) {
-	_, far := newDistant(t)
-	for _, path := range []string{seamObjects, seamObjects + "?limit=0", seamObjects + "?limit=9999", seamObjects + "?limit=1&after=x", seamObjects + "/x"} {
+// The part routes validate their input strictly.
+func TestThePartRoutesAreStrict(t *testing.T) {
+	_, far := newRemotePair(t)
+	for _, path := range []string{partObjectsPath, partObjectsPath + "?limit=0", partObjectsPath + "?limit=9999", partObjectsPath + "?limit=1&after=x", partObjectsPath + "/x"} {
 		if err := far.client.Call(t.Context(), "GET", path, nil, nil); fault.KindOf(err) != fault.Malformed {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
-	if err := far.client.Call(t.Context(), "PUT", seamPins+"x", nil, nil); fault.KindOf(err) != fault.Malformed {
+	if err := far.client.Call(t.Context(), "PUT", partPinsPath+"x", nil, nil); fault.KindOf(err) != fault.Malformed {
 		t.Error(err)
 	}
 }

@@ -17,9 +17,9 @@ import (
 
 const opOpenDisk = "store.disk"
 
-// OpenDisk opens the store in a folder, and makes the folder if there is none.
-// It looks at the name of every file, but reads none of them, and remembers
-// about 200 bytes of each.
+// OpenDisk opens the store in a folder, and creates the folder if there is
+// none. It reads the name of every file, but opens none of them, and keeps
+// about 200 bytes for each.
 func OpenDisk(inv *flow.Inventory, spec DiskSpec) (*Disk, error) {
 	d := newDisk(inv, spec)
 	if err := d.load(); err != nil {
@@ -28,27 +28,27 @@ func OpenDisk(inv *flow.Inventory, spec DiskSpec) (*Disk, error) {
 	return d, nil
 }
 
-// load takes the folder and finds out what is in it.
+// load locks the folder and scans it.
 func (d *Disk) load() error {
 	if err := d.prepare(); err != nil {
 		return err
 	}
-	for _, step := range []func() error{d.sweepTemp, d.scan, d.shrink} {
+	for _, step := range []func() error{d.removeTemp, d.scan, d.evictToBudget} {
 		if err := step(); err != nil {
 			_ = d.lock.Close()
-			return folderFault(d.tree.root, err)
+			return folderFault(d.layout.root, err)
 		}
 	}
 	return nil
 }
 
-// prepare makes the folders and takes the lock.
+// prepare creates the folders and takes the lock.
 func (d *Disk) prepare() error {
-	root := d.tree.root
+	root := d.layout.root
 	if err := os.MkdirAll(root, folderMode); err != nil {
 		return folderFault(root, err)
 	}
-	if err := d.takeLock(filepath.Join(root, lockName)); err != nil {
+	if err := d.lockFolder(filepath.Join(root, lockName)); err != nil {
 		return err
 	}
 	for _, name := range []string{tempName, Pinned.String(), Cached.String(), quarantineName} {
@@ -60,19 +60,19 @@ func (d *Disk) prepare() error {
 	return nil
 }
 
-// takeLock makes sure that the folder is ours alone. The lock is the kernel's
-// and ends with the process; the number in the file is for people.
-func (d *Disk) takeLock(path string) error {
+// lockFolder ensures that the folder is used by this process alone. The lock is
+// the kernel's and ends with the process; the number in the file is for people.
+func (d *Disk) lockFolder(path string) error {
 	lock, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, fileMode)
 	if err != nil {
-		return folderFault(d.tree.root, err)
+		return folderFault(d.layout.root, err)
 	}
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		defer lock.Close()
 		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return folderFault(d.tree.root, err)
+			return folderFault(d.layout.root, err)
 		}
-		return inUse(d.tree.root, lock)
+		return folderInUse(d.layout.root, lock)
 	}
 	d.lock = lock
 	_ = lock.Truncate(0)
@@ -80,53 +80,53 @@ func (d *Disk) takeLock(path string) error {
 	return nil
 }
 
-// inUse says who has the folder, as far as the lock tells.
-func inUse(folder string, lock *os.File) error {
+// folderInUse names the process that has the folder, as far as the lock file
+// tells.
+func folderInUse(folder string, lock *os.File) error {
 	who := "another process"
 	var text [20]byte
 	n, _ := lock.ReadAt(text[:], 0)
 	if pid, err := strconv.Atoi(string(bytes.TrimSpace(text[:n]))); err == nil {
 		who = "process " + strconv.Itoa(pid)
 	}
-	err := fault.New(opOpenDisk, fault.Conflict, "%s is in use by %s", folder, who)
-	err.Next = "Stop " + who + ", or give this store a folder of its own."
-	return err
+	return fault.New(opOpenDisk, fault.Conflict, "%s is in use by %s", folder, who).
+		Advise("Stop " + who + ", or give this store a folder of its own.")
 }
 
-// folderFault says why a folder cannot be used.
+// folderFault returns why a folder cannot be used.
 func folderFault(folder string, err error) error {
 	failed := &fault.Error{Op: opOpenDisk, Kind: fault.Internal, Detail: folder + " cannot be used", Err: err,
-		Next: "Look at the folder and at the disk, or choose another folder."}
+		Next: "Check the folder and the disk, or choose another folder."}
 	switch {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
-		failed.Kind, failed.Next = fault.StoreFull, "Free some room on the disk, or choose a folder elsewhere."
+		failed.Kind, failed.Next = fault.StoreFull, "Free space on the disk, or choose a folder on another disk."
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS):
 		failed.Kind, failed.Next = fault.Forbidden, "Choose a folder that the node may write to, or give it this one (chown, chmod u+rwX)."
 	case errors.Is(err, unix.ENOTDIR):
-		failed.Kind, failed.Next = fault.Malformed, "Name a folder: there is a file in its place."
+		failed.Kind, failed.Next = fault.Malformed, "Choose another folder: the path is a file."
 	}
 	return failed
 }
 
-// sweepTemp removes what was on its way in when the last process ended.
-func (d *Disk) sweepTemp() error {
-	return each(filepath.Join(d.tree.root, tempName), func(path string, _ fs.DirEntry) error {
+// removeTemp removes bodies that were being written when the last process
+// ended.
+func (d *Disk) removeTemp() error {
+	return forEachEntry(filepath.Join(d.layout.root, tempName), func(path string, _ fs.DirEntry) error {
 		return os.RemoveAll(path)
 	})
 }
 
 // scan finds every object. Pinned ones come first, so that of two files with
-// the same object, which only somebody else can have made, the pinned one
-// stays.
+// the same object, which this package never makes, the pinned one stays.
 func (d *Disk) scan() error {
-	if err := d.jail.count(filepath.Join(d.tree.root, quarantineName)); err != nil {
+	if err := d.quarantine.countExisting(filepath.Join(d.layout.root, quarantineName)); err != nil {
 		return err
 	}
 	for _, class := range []Class{Pinned, Cached} {
-		err := each(filepath.Join(d.tree.root, class.String()), func(first string, _ fs.DirEntry) error {
-			return each(first, func(second string, _ fs.DirEntry) error {
-				return each(second, func(path string, entry fs.DirEntry) error {
-					return d.found(class, filepath.Base(first), filepath.Base(second), path, entry)
+		err := forEachEntry(filepath.Join(d.layout.root, class.String()), func(first string, _ fs.DirEntry) error {
+			return forEachEntry(first, func(second string, _ fs.DirEntry) error {
+				return forEachEntry(second, func(path string, entry fs.DirEntry) error {
+					return d.addFile(class, filepath.Base(first), filepath.Base(second), path, entry)
 				})
 			})
 		})
@@ -137,9 +137,9 @@ func (d *Disk) scan() error {
 	return nil
 }
 
-// each goes through a folder, a part at a time. What lies where a folder should
-// be is not ours.
-func each(folder string, do func(path string, entry fs.DirEntry) error) error {
+// forEachEntry iterates over a folder, a part at a time. Anything else in place
+// of a folder is not ours.
+func forEachEntry(folder string, do func(path string, entry fs.DirEntry) error) error {
 	f, err := openFile(folder, unix.O_RDONLY)
 	if err != nil {
 		return err
@@ -161,10 +161,9 @@ func each(folder string, do func(path string, entry fs.DirEntry) error) error {
 	}
 }
 
-// found enters a file into the catalogue. A name that is none of ours is left
-// alone. A file of the wrong length can only be damaged: names are given to
-// whole files.
-func (d *Disk) found(class Class, first, second, path string, entry fs.DirEntry) error {
+// addFile adds a file to the catalogue. Unknown names are left alone. A file of
+// the wrong length can only be damaged: only complete files get their name.
+func (d *Disk) addFile(class Class, first, second, path string, entry fs.DirEntry) error {
 	a, size, ours := parseName(first, second, entry.Name())
 	if !ours || !entry.Type().IsRegular() {
 		return nil
@@ -173,31 +172,31 @@ func (d *Disk) found(class Class, first, second, path string, entry fs.DirEntry)
 	if err != nil {
 		return err
 	}
-	if info.Size() != lengthOf(size) {
+	if info.Size() != fileLength(size) {
 		d.integrityFails.Add(1)
-		d.jail.take(&d.tree, path, info.Size())
+		d.quarantine.add(&d.layout, path, info.Size())
 		return nil
 	}
 	if d.shard(a).objects[a] != nil {
 		return os.Remove(path)
 	}
 	o := &object{address: a, size: size, cost: diskCost(size), class: class}
-	o.count.add()
+	o.refs.retain()
 	d.budget.held.Add(o.cost)
-	d.show(o)
+	d.insertObject(o)
 	return nil
 }
 
-// shrink evicts what is too much, should the budget have become smaller. Pinned
-// objects stay, and nothing new comes in as long as they are too many.
-func (d *Disk) shrink() error {
+// evictToBudget evicts the excess, should the budget have become smaller.
+// Pinned objects stay, and puts are rejected as long as they exceed it.
+func (d *Disk) evictToBudget() error {
 	for d.budget.held.Load() > d.budget.limit {
 		o := d.evictOne()
 		if o == nil {
 			return nil
 		}
-		err := d.tree.erase(d.path(o))
-		d.end(o.address)
+		err := d.layout.unlink(d.path(o))
+		d.unlockAddress(o.address)
 		if err != nil {
 			return err
 		}
@@ -207,7 +206,7 @@ func (d *Disk) shrink() error {
 }
 
 func (d *Disk) evictOne() *object {
-	d.room.Lock()
-	defer d.room.Unlock()
-	return d.evict()
+	d.evictMu.Lock()
+	defer d.evictMu.Unlock()
+	return d.evictNext()
 }

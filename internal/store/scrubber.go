@@ -9,19 +9,19 @@ import (
 	"micronode/internal/flow"
 )
 
-// Verify hashes an object again, piece by piece.
+// Verify hashes an object again, group by group.
 //
 // It does so with the mutex of the shard held, for a group of 16 KiB at a time,
-// which takes some microseconds. With a handle it would be in the way of those
-// who need room: what is open cannot be evicted.
+// which takes some microseconds. A handle would block evictions: what is open
+// cannot be evicted.
 func (r *RAM) Verify(ctx context.Context, a b3.Address, pace Pace) error {
 	const op = "store.verify"
 	var o *object
-	if err := r.visit(ctx, op, a, func(_ *shard, found *object) { o = found }); err != nil {
+	if err := r.withObject(ctx, op, a, func(_ *shard, found *object) { o = found }); err != nil {
 		return err
 	}
 	h := r.hashers.Get().(*b3.Hasher)
-	defer r.retire(h)
+	defer r.putHasher(h)
 	for off := int64(0); off < o.size; off += b3.GroupSize {
 		n := min(b3.GroupSize, o.size-off)
 		if pace != nil {
@@ -32,33 +32,33 @@ func (r *RAM) Verify(ctx context.Context, a b3.Address, pace Pace) error {
 		if err := flow.Ended(ctx, op); err != nil {
 			return err
 		}
-		if !r.hashPart(h, o, off, n) {
+		if !r.hashRange(h, o, off, n) {
 			return notFound(op, a)
 		}
 	}
 	if got := h.Sum(); got != a {
-		r.quarantine(o)
+		r.dropCorrupt(o)
 		return fault.Wrap(op, &b3.Mismatch{Want: a, Got: got})
 	}
 	return nil
 }
 
-// hashPart hashes a part of an object if it is still visible. A slab is a whole
+// hashRange hashes a part of an object if it is still visible. A slab is a whole
 // number of groups, so the part lies in one block.
-func (r *RAM) hashPart(h *b3.Hasher, o *object, off, n int64) bool {
+func (r *RAM) hashRange(h *b3.Hasher, o *object, off, n int64) bool {
 	s := r.shard(o.address)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.objects[o.address] != o {
 		return false
 	}
-	_, _ = h.Write(o.from(off)[:n]) // it never fails
+	_, _ = h.Write(o.bytesAt(off)[:n]) // it never fails
 	return true
 }
 
-// quarantine takes a corrupt object out of view, and counts it. The same
-// address may have been put anew meanwhile; that object is left alone.
-func (r *RAM) quarantine(o *object) {
+// dropCorrupt removes a corrupt object, and counts it. The same address may
+// have been put again meanwhile; that object is left alone.
+func (r *RAM) dropCorrupt(o *object) {
 	s := r.shard(o.address)
 	s.mu.Lock()
 	visible := s.objects[o.address] == o
@@ -73,16 +73,16 @@ func (r *RAM) quarantine(o *object) {
 	}
 }
 
-// Checked is what a Scrubber works on.
-type Checked interface {
+// ScrubTarget is the part of a store that a Scrubber uses.
+type ScrubTarget interface {
 	Lister
 	Verifier
 }
 
 // Scrubber verifies all objects of a store, one after the other, over and over.
 type Scrubber struct {
-	// Store is whose objects are verified.
-	Store Checked
+	// Store is the store whose objects are verified.
+	Store ScrubTarget
 
 	// Interval is the pause between two rounds.
 	Interval time.Duration
@@ -99,7 +99,7 @@ func (s *Scrubber) Serve(ctx context.Context) error {
 	}
 	for ctx.Err() == nil {
 		if err := s.round(ctx); err != nil {
-			return finished(err)
+			return ignoreCanceled(err)
 		}
 		_ = flow.Sleep(ctx, s.Interval) // the loop looks at ctx
 	}
@@ -116,7 +116,7 @@ func (s *Scrubber) round(ctx context.Context) error {
 		err = s.Store.Verify(ctx, info.Address, p.pace)
 		switch fault.KindOf(err) {
 		case 0, fault.NotFound, fault.IntegrityFail:
-			// It is right, it is gone, or the store has dealt with it.
+			// It is valid, it was removed, or the store has quarantined it.
 		default:
 			return err
 		}
@@ -124,31 +124,31 @@ func (s *Scrubber) round(ctx context.Context) error {
 	return nil
 }
 
-// finished turns the end of ctx and of the store into the end of a service.
-func finished(err error) error {
+// ignoreCanceled turns the end of ctx and of the store into the end of a service.
+func ignoreCanceled(err error) error {
 	if kind := fault.KindOf(err); kind == fault.Canceled || kind == fault.Timeout {
 		return nil
 	}
 	return err
 }
 
-// nap is the shortest pause that is worth the trouble.
-const nap = 10 * time.Millisecond
+// minPause is the shortest pause that is worth a system call.
+const minPause = 10 * time.Millisecond
 
-// pacer spreads work over time. It belongs to one round.
+// pacer limits the rate of a round. It belongs to one round.
 type pacer struct {
 	rate int64         // bytes a second
-	owed time.Duration // how long to pause for what was let through
+	debt time.Duration // how long to pause for the bytes that were admitted
 }
 
-// pace lets n bytes through, and pauses first for those that went before.
+// pace admits n bytes, and pauses first for those before them.
 func (p *pacer) pace(ctx context.Context, n int64) error {
-	if p.owed >= nap {
-		if err := flow.Sleep(ctx, p.owed); err != nil {
+	if p.debt >= minPause {
+		if err := flow.Sleep(ctx, p.debt); err != nil {
 			return err
 		}
-		p.owed = 0
+		p.debt = 0
 	}
-	p.owed += time.Duration(float64(n) / float64(p.rate) * float64(time.Second))
+	p.debt += time.Duration(float64(n) / float64(p.rate) * float64(time.Second))
 	return nil
 }

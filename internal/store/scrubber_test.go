@@ -19,9 +19,9 @@ func corrupt(t *testing.T, r *RAM, a b3.Address, off int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.objects[a] == nil {
-		t.Fatalf("%s is not here", a)
+		t.Fatalf("%s is not stored here", a)
 	}
-	s.objects[a].from(off)[0] ^= 4
+	s.objects[a].bytesAt(off)[0] ^= 4
 }
 
 func TestTheScrubberFindsWhatIsCorrupt(t *testing.T) {
@@ -71,7 +71,7 @@ func TestTheScrubberFindsWhatIsCorrupt(t *testing.T) {
 	}
 }
 
-// A corrupt object that somebody has open goes when it is closed.
+// A corrupt object that is open is removed when it is closed.
 func TestCorruptAndOpen(t *testing.T) {
 	r := testRAM(RAMSpec{Budget: 4 * slabSize})
 	a := mustPut(t, r, numbered(1, 1000), Cached)
@@ -92,26 +92,26 @@ func TestCorruptAndOpen(t *testing.T) {
 	audit(t, r)
 }
 
-// The scrubber takes as long as it is told to: a round over n bytes takes
-// n divided by the rate, and then it pauses.
+// The scrubber keeps its rate: a round over n bytes takes n divided by the
+// rate, and then it pauses.
 func TestTheScrubberKeepsItsPace(t *testing.T) {
 	for name, c := range map[string]struct{ objects, size int }{
 		"large objects": {10, 3 * slabSize},
 		"tiny objects":  {20_000, 8}, // each is worth 5 ms, too short for a pause of its own
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { keepsItsPace(t, c.objects, c.size) })
+			synctest.Test(t, func(t *testing.T) { checkPace(t, c.objects, c.size) })
 		})
 	}
 }
 
-func keepsItsPace(t *testing.T, objects, size int) {
+func checkPace(t *testing.T, objects, size int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := testRAM(RAMSpec{Budget: 1024 * slabSize})
 	for i := range objects {
 		mustPut(t, r, numbered(i, size), Pinned)
 	}
-	noted := &recorder{Checked: r}
+	noted := &recorder{ScrubTarget: r}
 	served := make(chan error)
 	go func() {
 		served <- (&Scrubber{Store: noted, Interval: time.Hour, BytesPerSecond: int64(objects*size) / 100}).Serve(ctx)
@@ -141,9 +141,9 @@ func keepsItsPace(t *testing.T, objects, size int) {
 	}
 }
 
-// recorder notes what is verified, and when the last one was done.
+// recorder records what is verified, and when the last one was done.
 type recorder struct {
-	Checked
+	ScrubTarget
 	mu       sync.Mutex
 	verified int
 	last     time.Time
@@ -156,7 +156,7 @@ func (r *recorder) read() (verified int, last time.Time) {
 }
 
 func (r *recorder) Verify(ctx context.Context, a b3.Address, pace Pace) error {
-	err := r.Checked.Verify(ctx, a, pace)
+	err := r.ScrubTarget.Verify(ctx, a, pace)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.verified++
@@ -194,25 +194,25 @@ func TestTheScrubberEnds(t *testing.T) {
 	})
 }
 
-// failing is a store that has trouble.
-type failing struct {
-	Checked
+// failingTarget is a store that fails.
+type failingTarget struct {
+	ScrubTarget
 	err error
 }
 
-func (f failing) Verify(context.Context, b3.Address, Pace) error { return f.err }
+func (f failingTarget) Verify(context.Context, b3.Address, Pace) error { return f.err }
 
 func TestTheScrubberReportsTrouble(t *testing.T) {
 	r := testRAM(RAMSpec{Budget: 4 * slabSize})
 	mustPut(t, r, numbered(1, 1000), Pinned)
-	err := (&Scrubber{Store: failing{r, fault.StorageBusy}, Interval: time.Hour, BytesPerSecond: 1 << 20}).Serve(context.Background())
+	err := (&Scrubber{Store: failingTarget{r, fault.StorageBusy}, Interval: time.Hour, BytesPerSecond: 1 << 20}).Serve(context.Background())
 	if fault.KindOf(err) != fault.StorageBusy {
 		t.Errorf("Serve of a store in trouble: %v", err)
 	}
 }
 
-// An object may go, and come back, while it is being verified: nothing is held
-// up by it, and what came back is not blamed for what was there before.
+// An object may be removed, and put again, while it is being verified: nothing
+// is blocked by it, and the new object is not blamed for the old one.
 func TestVerifyHoldsNothingUp(t *testing.T) {
 	ctx := context.Background()
 	data := numbered(1, 3*slabSize)
@@ -238,15 +238,15 @@ func TestVerifyHoldsNothingUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := testRAM(RAMSpec{Budget: 4 * slabSize})
 			a := mustPut(t, r, data, Cached)
-			pieces := 0
+			groups := 0
 			err := r.Verify(ctx, a, func(context.Context, int64) error {
-				if pieces++; pieces == 6 {
+				if groups++; groups == 6 {
 					return c.meanwhile(r, a)
 				}
 				return nil
 			})
-			if fault.KindOf(err) != c.want || pieces != 6 {
-				t.Errorf("verify: %v after %d pieces, want %s after 6", err, pieces, c.want.Code())
+			if fault.KindOf(err) != c.want || groups != 6 {
+				t.Errorf("verify: %v after %d pieces, want %s after 6", err, groups, c.want.Code())
 			}
 			if _, there := r.shard(a).objects[a]; there != c.there {
 				t.Errorf("it is there: %t, want %t", there, c.there)
@@ -259,15 +259,15 @@ func TestVerifyHoldsNothingUp(t *testing.T) {
 	}
 }
 
-// What is replaced after the last piece was hashed is not quarantined for the
-// sins of its predecessor.
+// An object that is put after the last group of its predecessor was hashed is
+// not quarantined for it.
 func TestQuarantineMeansOneObject(t *testing.T) {
 	r := testRAM(RAMSpec{Budget: 4 * slabSize})
 	a := mustPut(t, r, numbered(1, 1000), Pinned)
 	old := r.shard(a).objects[a]
 	_ = r.Delete(context.Background(), a)
 	mustPut(t, r, numbered(1, 1000), Pinned)
-	r.quarantine(old)
+	r.dropCorrupt(old)
 	if _, err := r.Stat(context.Background(), a); err != nil || r.Counts().IntegrityFails != 0 {
 		t.Errorf("%v, %+v", err, r.Counts())
 	}
@@ -293,7 +293,7 @@ func TestVerifyIsNotUse(t *testing.T) {
 	r := testRAM(RAMSpec{Budget: 4 * slabSize})
 	a := mustPut(t, r, numbered(1, 1000), Cached)
 	o := r.shard(a).objects[a]
-	before := o.used
+	before := o.useCount
 	for range 5 {
 		if err := r.Verify(context.Background(), a, nil); err != nil {
 			t.Fatal(err)
@@ -302,7 +302,7 @@ func TestVerifyIsNotUse(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if o.used != before {
-		t.Errorf("used %d times before it was verified, %d after", before, o.used)
+	if o.useCount != before {
+		t.Errorf("used %d times before it was verified, %d after", before, o.useCount)
 	}
 }

@@ -9,29 +9,29 @@ import (
 )
 
 const (
-	// maxUsed is how many rounds of the clock's hand the most used object
+	// maxUseCount is how many rounds of the clock hand the most used object
 	// survives without being used again.
-	maxUsed = 3
+	maxUseCount = 3
 
-	// glance is how many objects the hand passes under one lock.
-	glance = 64
+	// sweepBatch is how many objects the hand passes per lock.
+	sweepBatch = 64
 
-	// shrinkBelow is how small a map may be and still not be made anew after it
-	// was larger.
-	shrinkBelow = 32
+	// minShrinkPeak is the peak size up to which a map is never rebuilt to
+	// shrink it.
+	minShrinkPeak = 32
 )
 
 // shard is one of 256 parts of a catalogue. Everything in it is guarded by mu.
 type shard struct {
-	mu      sync.Mutex //lockblock:leaf a look-up, or a glance at a bounded number of objects
-	objects map[b3.Address]*object
-	peak    int       // how many objects there were since the map was made
-	ring    []*object // the cached ones, in the order in which the hand sees them
-	hand    int
+	mu        sync.Mutex //lockblock:leaf a look-up, or a scan of a bounded number of objects
+	objects   map[b3.Address]*object
+	peak      int       // how many objects there were since the map was made
+	ring      []*object // the cached ones, in the order of the hand
+	clockHand int
 
 	// for a store on disk
-	errands map[b3.Address]chan struct{} // see begin
-	rest    *object                      // the one whose file was closed last, and is kept open
+	addressLocks map[b3.Address]chan struct{} // see tryLockAddress
+	idleObject   *object                      // the one whose file was released last, and is kept open
 }
 
 // add makes an object visible.
@@ -41,9 +41,9 @@ func (s *shard) add(o *object) {
 	}
 	s.objects[o.address] = o
 	s.peak = max(s.peak, len(s.objects))
-	o.used = 1 // new ones survive the next round
+	o.useCount = 1 // new ones survive the next round
 	if o.class == Cached {
-		s.enlist(o)
+		s.addToRing(o)
 	}
 }
 
@@ -51,14 +51,14 @@ func (s *shard) add(o *object) {
 func (s *shard) remove(o *object) {
 	delete(s.objects, o.address)
 	if o.class == Cached {
-		s.delist(o)
+		s.removeFromRing(o)
 	}
-	if s.rest == o {
-		s.rest = nil
+	if s.idleObject == o {
+		s.idleObject = nil
 	}
-	// A map never becomes smaller by itself. Without this, a shard that once
-	// held many small objects would keep memory that nobody has budgeted.
-	if s.peak > shrinkBelow && len(s.objects) <= s.peak/4 {
+	// A map never shrinks by itself. Without this, a shard that once held many
+	// small objects would keep memory that no budget covers.
+	if s.peak > minShrinkPeak && len(s.objects) <= s.peak/4 {
 		s.rebuild()
 	}
 }
@@ -72,45 +72,45 @@ func (s *shard) rebuild() {
 	s.ring = slices.Clip(slices.Clone(s.ring))
 }
 
-// enlist puts a cached object where the hand passes.
-func (s *shard) enlist(o *object) {
-	o.slot = int32(len(s.ring))
+// addToRing adds a cached object to the ring.
+func (s *shard) addToRing(o *object) {
+	o.ringIndex = int32(len(s.ring))
 	s.ring = append(s.ring, o)
 }
 
-// delist takes it out. The last one takes its place, which keeps it cheap and
-// the order good enough.
-func (s *shard) delist(o *object) {
+// removeFromRing removes it. The last one moves to its index, which is cheap
+// and keeps the order good enough.
+func (s *shard) removeFromRing(o *object) {
 	last := len(s.ring) - 1
-	s.ring[o.slot] = s.ring[last]
-	s.ring[o.slot].slot = o.slot
+	s.ring[o.ringIndex] = s.ring[last]
+	s.ring[o.ringIndex].ringIndex = o.ringIndex
 	s.ring[last] = nil
 	s.ring = s.ring[:last]
 }
 
-// touch notes that an object was used.
+// touch counts a use of an object.
 func (s *shard) touch(o *object) {
-	if o.used < maxUsed {
-		o.used++
+	if o.useCount < maxUseCount {
+		o.useCount++
 	}
 }
 
-// sweep moves the hand over the next few objects and removes the first that
-// may go: one that nobody has open and that was not used lately, or force is
-// set. It reports when the hand has come round.
+// sweep moves the hand over the next few objects and removes the first that may
+// be evicted: one that is not open and was not used recently, or force is set.
+// It reports when the hand has completed a round.
 func (s *shard) sweep(force bool) (victim *object, round bool) {
-	for range glance {
-		if s.hand >= len(s.ring) {
-			s.hand = 0
+	for range sweepBatch {
+		if s.clockHand >= len(s.ring) {
+			s.clockHand = 0
 			return nil, true
 		}
-		o := s.ring[s.hand]
+		o := s.ring[s.clockHand]
 		switch {
-		case o.count.isOpen() || s.errands[o.address] != nil:
-			s.hand++
-		case o.used > 0 && !force:
-			o.used--
-			s.hand++
+		case o.refs.isOpen() || s.addressLocks[o.address] != nil:
+			s.clockHand++
+		case o.useCount > 0 && !force:
+			o.useCount--
+			s.clockHand++
 		default:
 			s.remove(o)
 			return o, false
@@ -119,8 +119,8 @@ func (s *shard) sweep(force bool) (victim *object, round bool) {
 	return nil, false
 }
 
-// after collects the objects whose addresses follow one, sorted.
-func (s *shard) after(a b3.Address) []Info {
+// listAfter collects the objects whose addresses follow one, sorted.
+func (s *shard) listAfter(a b3.Address) []Info {
 	s.mu.Lock()
 	infos := make([]Info, 0, len(s.objects))
 	for _, o := range s.objects {
@@ -133,24 +133,24 @@ func (s *shard) after(a b3.Address) []Info {
 	return infos
 }
 
-// begin claims an address for whoever is about to change its file: to make,
-// move or remove it takes the disk, and for so long the mutex cannot be held.
-// As long as the errand lasts, nobody else changes the file or makes an object
-// of that address visible or invisible, but for the end of the whole store. If
-// somebody is at it already, it returns what is closed when they are done.
-func (s *shard) begin(a b3.Address) (busy <-chan struct{}) {
-	if other := s.errands[a]; other != nil {
+// tryLockAddress locks an address for a change of its file: creating, moving or
+// removing it takes the disk, and the mutex cannot be held that long. While it
+// is locked, no other goroutine changes the file or makes an object of that
+// address visible or invisible, except when the whole store is closed. If it is
+// locked already, it returns a channel that is closed on unlock.
+func (s *shard) tryLockAddress(a b3.Address) (busy <-chan struct{}) {
+	if other := s.addressLocks[a]; other != nil {
 		return other
 	}
-	if s.errands == nil {
-		s.errands = map[b3.Address]chan struct{}{}
+	if s.addressLocks == nil {
+		s.addressLocks = map[b3.Address]chan struct{}{}
 	}
-	s.errands[a] = make(chan struct{})
+	s.addressLocks[a] = make(chan struct{})
 	return nil
 }
 
-// end ends an errand.
-func (s *shard) end(a b3.Address) {
-	close(s.errands[a])
-	delete(s.errands, a)
+// unlockAddress unlocks an address.
+func (s *shard) unlockAddress(a b3.Address) {
+	close(s.addressLocks[a])
+	delete(s.addressLocks, a)
 }

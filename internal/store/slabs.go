@@ -6,20 +6,22 @@ import (
 	"sync/atomic"
 )
 
-// slabSize is the largest block. It is the chunk of the wire and four groups of
-// BLAKE3, and large enough that the bookkeeping of a row of them is nothing.
+// slabSize is the largest block. It is the chunk size of the wire and four
+// groups of BLAKE3, and large enough that the bookkeeping of a list of them is
+// negligible.
 const slabSize = 64 << 10
 
-// blockSizes are the sizes in which memory is had. There are about four to a
-// doubling, so a quarter is wasted at worst, and a tenth on average; and they are sizes that the Go heap
-// has too, so that it adds no rounding of its own.
+// blockSizes are the sizes of blocks. There are about four per doubling, so a
+// quarter is wasted at worst, and a tenth on average; and they are size classes
+// of the Go heap too, so that it adds no rounding of its own.
 var blockSizes = [...]int{
 	256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280, 1536, 1792, 2048, 2688, 3072, 4096,
 	5120, 6144, 8192, 10240, 12288, 14336, 16384, 20480, 24576, 28672, 32768, 40960, 49152, 57344, slabSize,
 }
 
-// kindOf finds the smallest block that holds n bytes, for n up to slabSize.
-func kindOf(n int) int {
+// sizeClass returns the class of the smallest block that holds n bytes, for n
+// up to slabSize.
+func sizeClass(n int) int {
 	low, high := 0, len(blockSizes)-1
 	for low < high {
 		mid := (low + high) / 2
@@ -32,50 +34,50 @@ func kindOf(n int) int {
 	return low
 }
 
-// slabs hands out blocks of memory and takes them back for reuse.
+// slabs allocates blocks of memory and reuses them.
 //
-// It counts all memory that it answers for: blocks that are out, blocks that
-// are idle, and the bookkeeping that its user charges. This never exceeds the
-// limit, provided that a user asks only for what it has reserved in the budget
-// of the store, and gives its blocks back before it gives its reservation back.
-// Then whenever there seems to be no memory left, the rest of it is idle, and
-// idle blocks can be dropped.
+// It counts all memory that it is responsible for: used blocks, idle blocks,
+// and the bookkeeping that its user charges. This never exceeds the limit,
+// provided that a user requests only what it has reserved in the budget of the
+// store, and returns its blocks before it releases its reservation. Then
+// whenever there seems to be no memory left, the rest of it is idle, and idle
+// blocks can be dropped.
 type slabs struct {
 	// set at construction
 	limit int64
-	zero  bool // blocks are zeroed when they come back
+	zero  bool // blocks are zeroed when they are returned
 
-	memory atomic.Int64 // out, idle and bookkeeping
-	idle   atomic.Int64
-	closed atomic.Bool
-	stacks [len(blockSizes)]stack
+	memory    atomic.Int64 // used, idle and bookkeeping
+	idle      atomic.Int64
+	closed    atomic.Bool
+	freeLists [len(blockSizes)]freeList
 }
 
-// stack holds the idle blocks of one size.
-type stack struct {
-	mu     sync.Mutex //lockblock:leaf a push, a pop or a cut of a slice
-	blocks [][]byte
-	low    int // how few blocks there were since the last trim
+// freeList holds the idle blocks of one size.
+type freeList struct {
+	mu       sync.Mutex //lockblock:leaf a push, a pop or a cut of a slice
+	blocks   [][]byte
+	lowWater int // the minimum number of blocks since the last trim
 }
 
-// take returns a block for n bytes. Its length is n, its capacity the whole
-// block, and what is in it is left over from earlier, or zero.
-func (s *slabs) take(n int) []byte {
-	kind := kindOf(n)
-	if block := s.pop(kind); block != nil {
+// get returns a block for n bytes. Its length is n, its capacity the whole
+// block, and its content is old bytes, or zero.
+func (s *slabs) get(n int) []byte {
+	class := sizeClass(n)
+	if block := s.pop(class); block != nil {
 		return block[:n]
 	}
-	s.charge(int64(blockSizes[kind]))
-	return make([]byte, n, blockSizes[kind])
+	s.charge(int64(blockSizes[class]))
+	return make([]byte, n, blockSizes[class])
 }
 
-// give takes a block back.
-func (s *slabs) give(block []byte) {
+// put returns a block.
+func (s *slabs) put(block []byte) {
 	block = block[:cap(block)]
 	if s.zero {
 		clear(block)
 	}
-	st := &s.stacks[kindOf(len(block))]
+	st := &s.freeLists[sizeClass(len(block))]
 	st.mu.Lock()
 	keep := !s.closed.Load()
 	if keep {
@@ -88,32 +90,32 @@ func (s *slabs) give(block []byte) {
 	}
 }
 
-// charge makes n bytes count as memory, dropping idle blocks until they fit.
+// charge counts n bytes as memory, dropping idle blocks until they fit.
 //
-// There is always one to drop. A search for it may miss one that moves at that
-// moment, but whoever searches in vain again and again has not reserved.
+// There is always one to drop. A search may miss one that moves concurrently,
+// but a caller whose searches keep failing has not reserved.
 func (s *slabs) charge(n int64) {
-	const patience = 10_000
-	for inVain := 0; inVain < patience; {
+	const maxAttempts = 10_000
+	for attempts := 0; attempts < maxAttempts; {
 		now := s.memory.Load()
 		switch {
 		case now+n <= s.limit:
 			if s.memory.CompareAndSwap(now, now+n) {
 				return
 			}
-		case !s.drop():
-			inVain++
+		case !s.dropLargest():
+			attempts++
 			runtime.Gosched()
 		}
 	}
 	panic("store: memory was taken that nobody has reserved; reserve first, and give blocks back before the reservation")
 }
 
-// discharge ends the count of bookkeeping.
+// discharge ends the charge for bookkeeping.
 func (s *slabs) discharge(n int64) { s.memory.Add(-n) }
 
-func (s *slabs) pop(kind int) []byte {
-	st := &s.stacks[kind]
+func (s *slabs) pop(class int) []byte {
+	st := &s.freeLists[class]
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	last := len(st.blocks) - 1
@@ -123,26 +125,27 @@ func (s *slabs) pop(kind int) []byte {
 	block := st.blocks[last]
 	st.blocks[last] = nil
 	st.blocks = st.blocks[:last]
-	st.low = min(st.low, last)
+	st.lowWater = min(st.lowWater, last)
 	s.idle.Add(-int64(cap(block)))
 	return block
 }
 
-// drop gives one idle block back to the Go heap, the largest there is, and
-// tells whether there was one.
-func (s *slabs) drop() bool {
-	for kind := len(s.stacks) - 1; kind >= 0; kind-- {
-		if s.cut(kind, 1) > 0 {
+// dropLargest returns the largest idle block to the Go heap, and reports
+// whether there was one.
+func (s *slabs) dropLargest() bool {
+	for class := len(s.freeLists) - 1; class >= 0; class-- {
+		if s.dropIdle(class, 1) > 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// cut drops up to n idle blocks of one size. The memory stops to count while
-// the stack is locked: who finds all stacks empty can rely on the count.
-func (s *slabs) cut(kind, n int) int {
-	st := &s.stacks[kind]
+// dropIdle drops up to n idle blocks of one size. The memory is uncounted while
+// the list is locked: a caller that finds all lists empty can rely on the
+// count.
+func (s *slabs) dropIdle(class, n int) int {
+	st := &s.freeLists[class]
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	n = min(n, len(st.blocks))
@@ -152,35 +155,35 @@ func (s *slabs) cut(kind, n int) int {
 	if rest == 0 {
 		st.blocks = nil
 	}
-	st.low = min(st.low, rest)
-	bytes := int64(n) * int64(blockSizes[kind])
+	st.lowWater = min(st.lowWater, rest)
+	bytes := int64(n) * int64(blockSizes[class])
 	s.idle.Add(-bytes)
 	s.memory.Add(-bytes)
 	return n
 }
 
-// trim drops the blocks that nobody needed since the last trim.
+// trim drops the blocks that were idle since the last trim.
 func (s *slabs) trim() {
-	for kind := range s.stacks {
-		s.cut(kind, s.surplus(kind))
+	for class := range s.freeLists {
+		s.dropIdle(class, s.unusedSinceTrim(class))
 	}
 }
 
-// surplus is how many blocks of a size were idle all the time since it was
-// last asked.
-func (s *slabs) surplus(kind int) int {
-	st := &s.stacks[kind]
+// unusedSinceTrim returns how many blocks of a size were idle all the time
+// since the last call.
+func (s *slabs) unusedSinceTrim(class int) int {
+	st := &s.freeLists[class]
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	low := st.low
-	st.low = len(st.blocks) - low
+	low := st.lowWater
+	st.lowWater = len(st.blocks) - low
 	return low
 }
 
-// close drops everything that is idle, and what comes back later.
+// close drops all idle blocks, and those that are returned later.
 func (s *slabs) close() {
 	s.closed.Store(true)
-	for kind := range s.stacks {
-		s.cut(kind, int(s.limit))
+	for class := range s.freeLists {
+		s.dropIdle(class, int(s.limit))
 	}
 }

@@ -7,9 +7,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestKindOfIsTheSmallestThatFits(t *testing.T) {
+func TestSizeClassIsTheSmallestThatFits(t *testing.T) {
 	for n := 0; n <= slabSize; n++ {
-		kind := kindOf(n)
+		kind := sizeClass(n)
 		if blockSizes[kind] < n || kind > 0 && blockSizes[kind-1] >= n {
 			t.Fatalf("%d bytes go into a block of %d", n, blockSizes[kind])
 		}
@@ -27,12 +27,12 @@ func TestBlocksWasteLittle(t *testing.T) {
 
 func TestABlockIsUsedAgain(t *testing.T) {
 	s := slabs{limit: 1 << 20}
-	first := s.take(1000)
-	s.give(first)
+	first := s.get(1000)
+	s.put(first)
 	if s.idle.Load() != 1024 || s.memory.Load() != 1024 {
 		t.Errorf("one block is idle; idle %d, memory %d", s.idle.Load(), s.memory.Load())
 	}
-	second := s.take(900)
+	second := s.get(900)
 	if &first[0] != &second[0] || len(second) != 900 || cap(second) != 1024 {
 		t.Errorf("another block was made, or one of %d with a length of %d", cap(second), len(second))
 	}
@@ -43,11 +43,11 @@ func TestABlockIsUsedAgain(t *testing.T) {
 
 func TestIdleBlocksMakeWay(t *testing.T) {
 	s := slabs{limit: 2 * slabSize}
-	a, b := s.take(slabSize), s.take(slabSize)
-	s.give(a)
-	s.give(b)
+	a, b := s.get(slabSize), s.get(slabSize)
+	s.put(a)
+	s.put(b)
 	for range slabSize / 512 {
-		s.take(512)
+		s.get(512)
 	}
 	if s.memory.Load() > s.limit || s.idle.Load() != slabSize {
 		t.Errorf("memory %d of %d, idle %d: one slab must have been dropped, not both", s.memory.Load(), s.limit, s.idle.Load())
@@ -58,18 +58,18 @@ func TestTrimDropsWhatNobodyNeeded(t *testing.T) {
 	s := slabs{limit: 1 << 20}
 	var blocks [][]byte
 	for range 10 {
-		blocks = append(blocks, s.take(4096))
+		blocks = append(blocks, s.get(4096))
 	}
 	for _, block := range blocks {
-		s.give(block)
+		s.put(block)
 	}
 	s.trim()
 	if n := s.idle.Load() / 4096; n != 10 {
 		t.Errorf("%d blocks are left at once, want 10: they came back just now", n)
 	}
-	used := [][]byte{s.take(4096), s.take(4096), s.take(4096)}
+	used := [][]byte{s.get(4096), s.get(4096), s.get(4096)}
 	for _, block := range used {
-		s.give(block)
+		s.put(block)
 	}
 	s.trim()
 	if n := s.idle.Load() / 4096; n != 3 {
@@ -81,15 +81,15 @@ func TestTrimDropsWhatNobodyNeeded(t *testing.T) {
 	}
 }
 
-func TestAClosedStackKeepsNothing(t *testing.T) {
+func TestAClosedFreeListKeepsNothing(t *testing.T) {
 	s := slabs{limit: 1 << 20}
-	out := s.take(100)
-	s.give(s.take(5000))
+	out := s.get(100)
+	s.put(s.get(5000))
 	s.close()
 	if s.idle.Load() != 0 || s.memory.Load() != 256 {
 		t.Errorf("idle %d, memory %d after close; one block of 256 is out", s.idle.Load(), s.memory.Load())
 	}
-	s.give(out)
+	s.put(out)
 	if s.idle.Load() != 0 || s.memory.Load() != 0 {
 		t.Errorf("idle %d, memory %d: what comes back is not kept", s.idle.Load(), s.memory.Load())
 	}
@@ -97,17 +97,17 @@ func TestAClosedStackKeepsNothing(t *testing.T) {
 
 func TestMemoryThatNobodyReservedIsAMistake(t *testing.T) {
 	s := slabs{limit: slabSize}
-	s.take(slabSize)
+	s.get(slabSize)
 	defer func() {
 		if recover() == nil {
 			t.Error("a second slab was taken from a store of one")
 		}
 	}()
-	s.take(slabSize)
+	s.get(slabSize)
 }
 
-// Many who reserve, take, give and end their reservation, in this order, never
-// make the memory exceed the limit.
+// Many goroutines that reserve, get, put and release, in this order, never make
+// the memory exceed the limit.
 func TestMemoryKeepsToTheLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := slabs{limit: 8 * slabSize, zero: rapid.Bool().Draw(t, "zero")}
@@ -117,30 +117,30 @@ func TestMemoryKeepsToTheLimit(t *testing.T) {
 		for _, sizes := range plans {
 			all.Go(func() {
 				for _, n := range sizes {
-					cost := int64(blockSizes[kindOf(n)])
-					if !b.take(cost) {
+					cost := int64(blockSizes[sizeClass(n)])
+					if !b.reserve(cost) {
 						continue
 					}
-					block := s.take(n)
+					block := s.get(n)
 					if s.memory.Load() > s.limit {
 						t.Errorf("memory %d of %d", s.memory.Load(), s.limit)
 					}
-					s.give(block)
-					b.give(cost)
+					s.put(block)
+					b.release(cost)
 				}
 			})
 		}
 		all.Wait()
-		if b.held.Load() != 0 || s.memory.Load() != s.idle.Load() || s.idle.Load() != stacked(&s) {
-			t.Errorf("held %d, memory %d, idle %d, on the stacks %d", b.held.Load(), s.memory.Load(), s.idle.Load(), stacked(&s))
+		if b.held.Load() != 0 || s.memory.Load() != s.idle.Load() || s.idle.Load() != idleBytes(&s) {
+			t.Errorf("held %d, memory %d, idle %d, on the stacks %d", b.held.Load(), s.memory.Load(), s.idle.Load(), idleBytes(&s))
 		}
 	})
 }
 
-// stacked counts the idle blocks one by one.
-func stacked(s *slabs) (bytes int64) {
-	for kind := range s.stacks {
-		for _, block := range s.stacks[kind].blocks {
+// idleBytes counts the idle blocks one by one.
+func idleBytes(s *slabs) (bytes int64) {
+	for kind := range s.freeLists {
+		for _, block := range s.freeLists[kind].blocks {
 			bytes += int64(len(block))
 		}
 	}

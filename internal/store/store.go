@@ -8,20 +8,20 @@ import (
 	"micronode/b3"
 )
 
-// Class says whether an object may be given up when room is needed.
+// Class reports whether an object may be evicted when space is needed.
 type Class uint8
 
 const (
-	// Pinned objects stay until they are deleted. It is the zero value, so
-	// that nothing is lost because somebody forgot to say.
+	// Pinned objects stay until they are deleted. It is the zero value, so that
+	// an unset class loses nothing.
 	Pinned Class = iota
 
-	// Cached objects can be had again from elsewhere and are evicted when room
-	// is needed.
+	// Cached objects can be fetched again from elsewhere and are evicted when
+	// space is needed.
 	Cached
 )
 
-// String is how the class is written in logs and tests.
+// String returns the class as written in logs and tests.
 func (c Class) String() string {
 	if c == Cached {
 		return "cached"
@@ -39,7 +39,7 @@ type Info struct {
 // Unknown is the Size of a body whose length the caller does not know.
 const Unknown int64 = -1
 
-// PutOptions says what the caller knows and wants.
+// PutOptions describes the body of a Put.
 type PutOptions struct {
 	// Want is the address that the bytes must have; zero if any will do.
 	Want b3.Address
@@ -48,24 +48,30 @@ type PutOptions struct {
 	// body.
 	Size int64
 
-	// Class is what a new object becomes. An object that is here already
-	// becomes Pinned if this says so, and never the other way round.
+	// Unverified marks bytes from an untrusted source. Until they have turned
+	// out to be those of Want, which must be given, they evict nothing: they
+	// get what is free, and the headroom that the store keeps for them, or
+	// StoreFull.
+	Unverified bool
+
+	// Class is what a new object becomes. An existing object becomes Pinned if
+	// this says so, and never the other way round.
 	Class Class
 }
 
-// Putter takes objects in.
+// Putter stores objects.
 type Putter interface {
-	// Put reads src to its end and keeps what it gave. It reports whether the
-	// object is new. If Want is here already, src may be left unread.
+	// Put reads src to its end and stores it. It reports whether the object is
+	// new. If Want exists already, src may be left unread.
 	//
-	// It fails with fault.StoreFull if there is no room, with
-	// fault.BodyTooLarge if no object may be so large, with
+	// It fails with fault.StoreFull if there is no space, with
+	// fault.BodyTooLarge if the object exceeds the maximum size, with
 	// fault.IntegrityFail if the bytes are not those of Want, with
 	// fault.Malformed if there are more or fewer than Size, with the error of
 	// src, or because ctx ended. Then nothing is kept.
 	//
-	// The end of ctx is noticed between two reads. A src that can hang must
-	// end with ctx by itself, as the body of a request does.
+	// The end of ctx is noticed between two reads. A src that can hang must end
+	// with ctx by itself, as the body of a request does.
 	Put(ctx context.Context, src io.Reader, opt PutOptions) (info Info, created bool, err error)
 }
 
@@ -82,21 +88,21 @@ type Opener interface {
 
 // Deleter removes objects.
 type Deleter interface {
-	// Delete makes the object invisible at once. Those who have it open can
-	// read it to the end. It is fault.NotFound if there is no such object.
+	// Delete makes the object invisible at once. Open handles can be read to
+	// the end. It is fault.NotFound if there is no such object.
 	Delete(ctx context.Context, a b3.Address) error
 }
 
 // MaxPage is how many objects a page of List has at most.
 const MaxPage = 1024
 
-// Lister tells what is there.
+// Lister lists objects.
 type Lister interface {
 	// List returns the next objects after an address, in the order of their
-	// addresses, at most limit and at most MaxPage. Start with the zero
-	// address and go on with the last one of the page; an empty page is the
-	// end. An object that is there all the time is listed once; one that comes
-	// or goes meanwhile may be.
+	// addresses, at most limit and at most MaxPage. Start with the zero address
+	// and continue with the last one of the page; an empty page is the end. An
+	// object that exists all the time is listed once; one that is put or
+	// deleted meanwhile may be.
 	List(ctx context.Context, after b3.Address, limit int) ([]Info, error)
 }
 
@@ -106,48 +112,49 @@ type Pinner interface {
 	Unpin(ctx context.Context, a b3.Address) error
 }
 
-// Verifier checks what is kept.
+// Verifier checks stored objects.
 type Verifier interface {
-	// Verify reads the object anew and compares it with its address. What does
-	// not match is taken out of view and counted, and the error is
-	// fault.IntegrityFail. It is fault.NotFound if the object is not there, or
-	// goes while it is looked at. It does not count as use.
+	// Verify reads the object again and compares it with its address. A corrupt
+	// object is removed and counted, and the error is fault.IntegrityFail. It
+	// is fault.NotFound if the object does not exist, or is removed while it is
+	// being read. It does not count as use.
 	//
-	// Before each piece, pace is called with its length, and may wait; nothing
-	// is held up meanwhile. It may be nil.
+	// Before each chunk, pace is called with its length, and may wait; nothing
+	// is blocked meanwhile. It may be nil.
 	Verify(ctx context.Context, a b3.Address, pace Pace) error
 }
 
-// Pace slows somebody down who is about to work on n bytes. An error stops it.
+// Pace throttles a caller that is about to process n bytes. An error stops it.
 type Pace func(ctx context.Context, n int64) error
 
-// Meter tells how much is kept. Its methods never wait.
+// Meter reports how much is stored. Its methods never wait.
 type Meter interface {
 	Usage() Usage
 	Counts() Counts
 }
 
 // Usage is how much a store holds right now. The figures are read one by one,
-// so they fit each other only while nothing moves.
+// so they are consistent only while nothing changes.
 type Usage struct {
 	Objects   int64 // objects that can be opened
 	Bytes     int64 // the sum of their sizes
 	Pinned    int64 // the part of Bytes that cannot be evicted
-	Lingering int64 // bytes of objects that are gone, but that somebody still has open
-	Held      int64 // what counts against the budget: all of the above, with rounding, bookkeeping in RAM, and puts under way
-	Idle      int64 // memory that waits to be used again; it is given up where the budget asks for it
+	Lingering int64 // bytes of deleted or evicted objects that are still open
+	Held      int64 // what counts against the budget: all of the above, with rounding, bookkeeping in RAM, and running puts
+	Idle      int64 // memory kept for reuse; it is released when the budget needs it
 	Budget    int64 // zero if the store has none
 }
 
-// Counts is what a store has done since it was made. Figures only go up.
+// Counts is what a store has done since it was created. The counters only
+// increase.
 type Counts struct {
-	Evictions      uint64 // cached objects given up for room
-	Refusals       uint64 // puts refused with StoreFull
-	Mismatches     uint64 // puts refused because the bytes were not those of Want
-	IntegrityFails uint64 // objects found corrupt and taken out of view: integrity_fail_total
+	Evictions      uint64 // cached objects evicted for space
+	Refusals       uint64 // puts rejected with StoreFull
+	Mismatches     uint64 // puts rejected because the bytes were not those of Want
+	IntegrityFails uint64 // objects found corrupt and removed: integrity_fail_total
 }
 
-// Store is everything. Its methods may be called by many at once.
+// Store is the whole interface. It is safe for concurrent use.
 type Store interface {
 	Putter
 	Opener
@@ -157,13 +164,12 @@ type Store interface {
 	Verifier
 	Meter
 
-	// Close refuses everything from now on with flow.ErrClosed and lets go of
-	// what is kept. What somebody has open goes when the handle is closed.
+	// Close rejects all later calls with flow.ErrClosed and releases the
+	// objects. Those that are open are released when their handle is closed.
 	Close() error
 }
 
-// Handle is an object that is held open. It may be read by many at once, but
-// not after Close.
+// Handle is an open object. It is safe for concurrent use, but not after Close.
 type Handle interface {
 	Address() b3.Address
 	Size() int64
@@ -172,21 +178,21 @@ type Handle interface {
 	io.WriterTo
 
 	// WriteRange writes the n bytes at off to w. It is the way to answer a
-	// request for a range: each store does it as cheaply as it can, and gives
-	// out verified bytes only. A range that is not within the object is
+	// request for a range: each store does it as cheaply as it can, and writes
+	// verified bytes only. A range that is not within the object is
 	// fault.InvalidRange, and nothing is written.
 	WriteRange(w io.Writer, off, n int64) (int64, error)
 
 	// Bytes returns the whole object without copying it, if the store has it
-	// in one piece; small objects in RAM are. The slice must not be changed,
-	// nor used after Close.
+	// contiguous in memory; small objects in RAM are. The slice must not be
+	// changed, nor used after Close.
 	Bytes() ([]byte, bool)
 
-	// Close lets go of the object. A second Close does nothing.
+	// Close releases the object. A second Close does nothing.
 	Close() error
 }
 
-// Walk goes through all objects, a page at a time. It ends after the first
+// Walk iterates over all objects, a page at a time. It ends after the first
 // error.
 func Walk(ctx context.Context, l Lister) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {

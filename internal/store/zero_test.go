@@ -11,12 +11,12 @@ import (
 	"micronode/b3"
 )
 
-// witness remembers where the bytes of an object lie.
-func witness(t *testing.T, r *RAM, a b3.Address) [][]byte {
+// blocksOf remembers where the bytes of an object are.
+func blocksOf(t *testing.T, r *RAM, a b3.Address) [][]byte {
 	t.Helper()
 	o := r.shard(a).objects[a]
 	if o == nil {
-		t.Fatalf("%s is not here", a)
+		t.Fatalf("%s is not stored here", a)
 	}
 	var blocks [][]byte
 	for _, block := range o.blocks {
@@ -41,7 +41,7 @@ func TestMemoryIsZeroedWhenNobodyNeedsIt(t *testing.T) {
 			r := testRAM(RAMSpec{Budget: 8 * slabSize, Zero: true})
 
 			a := mustPut(t, r, numbered(1, size), Pinned)
-			blocks := witness(t, r, a)
+			blocks := blocksOf(t, r, a)
 			h, err := r.Open(ctx, a)
 			if err != nil {
 				t.Fatal(err)
@@ -57,7 +57,7 @@ func TestMemoryIsZeroedWhenNobodyNeedsIt(t *testing.T) {
 				t.Error("not zeroed after it was deleted and closed")
 			}
 
-			blocks = witness(t, r, mustPut(t, r, numbered(2, size), Cached))
+			blocks = blocksOf(t, r, mustPut(t, r, numbered(2, size), Cached))
 			mustPut(t, r, make([]byte, 8*slabSize), Cached)
 			if !isZero(blocks) {
 				t.Error("not zeroed after it was evicted")
@@ -65,8 +65,8 @@ func TestMemoryIsZeroedWhenNobodyNeedsIt(t *testing.T) {
 			_ = r.Delete(ctx, b3.Of(make([]byte, 8*slabSize)))
 
 			a = mustPut(t, r, numbered(3, size), Pinned)
-			open := witness(t, r, a)
-			closed := witness(t, r, mustPut(t, r, numbered(4, 2000), Pinned))
+			open := blocksOf(t, r, a)
+			closed := blocksOf(t, r, mustPut(t, r, numbered(4, 2000), Pinned))
 			h, err = r.Open(ctx, a)
 			if err != nil {
 				t.Fatal(err)
@@ -83,8 +83,8 @@ func TestMemoryIsZeroedWhenNobodyNeedsIt(t *testing.T) {
 	}
 }
 
-// What was never kept is zeroed too: bodies that broke off, blocks that were
-// exchanged for larger and smaller ones, and the group that a hasher holds.
+// What was never stored is zeroed too: aborted bodies, blocks that were
+// replaced by larger and smaller ones, and the group that a hasher holds.
 func TestWhatWasRefusedIsZeroed(t *testing.T) {
 	r := testRAM(RAMSpec{Budget: 8 * slabSize, Zero: true})
 	for _, size := range []int{100, 5000, slabSize + 5000, 3*slabSize + 1} {
@@ -97,8 +97,8 @@ func TestWhatWasRefusedIsZeroed(t *testing.T) {
 		}
 	}
 	var idle [][]byte
-	for kind := range r.slabs.stacks {
-		idle = append(idle, r.slabs.stacks[kind].blocks...)
+	for kind := range r.slabs.freeLists {
+		idle = append(idle, r.slabs.freeLists[kind].blocks...)
 	}
 	if len(idle) < 4 || !isZero(idle) {
 		t.Errorf("%d blocks are idle; all are zero: %t", len(idle), isZero(idle))

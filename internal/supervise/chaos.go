@@ -4,11 +4,11 @@ package supervise
 
 import "math/rand/v2"
 
-// Decimate kills every tenth of all workers of all pools, rounded up, by lot,
-// and says how many: what the reliability gates do to a node. It is built with
-// the tag "chaos" only. Services are left alone: they are no workers, and a
-// crash loop of one is another matter.
-func (s *Supervisor) Decimate() int {
+// KillTenth kills a tenth of all workers of all pools, rounded up, chosen at
+// random, and returns how many: what the reliability gates do to a node. It is
+// built with the tag "chaos" only. It does not kill services: they are no
+// workers, and a crash loop of one is another matter.
+func (s *Supervisor) KillTenth() int {
 	s.mu.Lock()
 	var living []*task
 	workers := 0
@@ -18,7 +18,7 @@ func (s *Supervisor) Decimate() int {
 		}
 		workers += len(u.slots)
 		for _, slot := range u.slots {
-			if slot.place == placeRunning {
+			if slot.state == slotRunning {
 				living = append(living, slot.task)
 			}
 		}

@@ -2,9 +2,9 @@ package supervise
 
 import "context"
 
-// Closing makes a Drain of a function that closes something and never waits:
+// CloseOnDrain makes a Drain of a function that closes something and never waits:
 // the queue that a service takes its work from, for instance.
-func Closing(what func()) func(context.Context) error {
+func CloseOnDrain(what func()) func(context.Context) error {
 	return func(context.Context) error {
 		what()
 		return nil

@@ -7,46 +7,47 @@ import (
 	"time"
 )
 
-// drain walks the stages backwards. The time that the stages still to come,
-// and the last moments of this one, are sure of is set aside first, so that
-// all of it ends within the total.
+// drain drains the stages in reverse. The time that is guaranteed to the stages
+// still to come, and to the abort of this one, is set aside first, so that all
+// of it ends within the total.
 func (s *Supervisor) drain() *Report {
 	s.mu.Lock()
 	s.phase = PhaseDraining
-	report := &Report{Reason: s.reason, Began: time.Now(), Total: s.total}
-	news := s.stamp(Event{Type: EventDraining, Detail: s.reason})
+	report := &Report{Reason: s.reason, Began: time.Now(), DrainTimeout: s.drainTimeout}
+	event := s.stamp(Event{Type: EventDraining, Detail: s.reason})
 	s.mu.Unlock()
-	s.emit(news)
+	s.emit(event)
 
-	end := report.Began.Add(s.total)
+	end := report.Began.Add(s.drainTimeout)
 	for i, st := range slices.Backward(s.stages) {
 		setAside := s.grace + time.Duration(i)*2*s.grace
 		s.drainStage(st, end.Add(-setAside), report)
 	}
-	s.keepers.Wait() // each has ended, or been told that its task is left behind
-	s.conclude(report)
+	s.slotLoops.Wait() // each has ended, or has abandoned its task
+	s.finishReport(report)
 	return report
 }
 
-// drainStage asks, waits, aborts, waits a little, and goes on.
+// drainStage requests a stop and waits; at the deadline it aborts and waits for
+// one grace more; then it continues with the report.
 func (s *Supervisor) drainStage(st *stage, latest time.Time, report *Report) {
 	from := time.Now()
 	deadline := latest
-	if own := from.Add(st.Drain); st.Drain > 0 && own.Before(latest) {
+	if own := from.Add(st.DrainTimeout); st.DrainTimeout > 0 && own.Before(latest) {
 		deadline = own
 	}
-	s.ask(st, deadline)
-	if !s.idle(st, deadline) {
+	s.requestStop(st, deadline)
+	if !s.waitIdle(st, deadline) {
 		s.abort(st)
-		if !s.idle(st, time.Now().Add(s.grace)) {
-			s.leave(st)
+		if !s.waitIdle(st, time.Now().Add(s.grace)) {
+			s.abandonStage(st)
 		}
 	}
-	s.emit(s.account(st, from, deadline, report))
+	s.emit(s.reportStage(st, from, deadline, report))
 }
 
-// idle waits until nothing of the stage runs, or until the deadline.
-func (s *Supervisor) idle(st *stage, deadline time.Time) bool {
+// waitIdle waits until nothing of the stage runs, or until the deadline.
+func (s *Supervisor) waitIdle(st *stage, deadline time.Time) bool {
 	s.mu.Lock()
 	idle := st.busy.idle()
 	s.mu.Unlock()
@@ -65,43 +66,44 @@ func (s *Supervisor) idle(st *stage, deadline time.Time) bool {
 	}
 }
 
-// ask tells everybody in the stage to stop: by the drain hook where there is
-// one, by the end of the context where there is not. Backoffs end here.
-func (s *Supervisor) ask(st *stage, deadline time.Time) {
+// requestStop asks all tasks of the stage to stop: by the drain hook where
+// there is one, otherwise by cancelling the context. Backoffs end here.
+func (s *Supervisor) requestStop(st *stage, deadline time.Time) {
 	s.mu.Lock()
 	st.draining = true
-	close(st.began)
+	close(st.drainBegan)
 	var hooks []*unit
-	var told []context.CancelCauseFunc
+	var cancels []context.CancelCauseFunc
 	for _, u := range st.units {
-		u.draining = u.started && !u.over()
+		u.draining = u.started && !u.isOver()
 		switch {
 		case !u.draining:
 		case u.spec.Drain != nil:
 			hooks = append(hooks, u)
-			u.callHook(deadline)
+			u.newHookTask(deadline)
 		default:
-			told = append(told, u.cancels()...)
+			cancels = append(cancels, u.cancels()...)
 		}
 		u.refresh()
 	}
 	for _, g := range st.groups {
 		g.atDrain = g.running
 		if !g.spec.Finish {
-			told = append(told, g.cancel)
+			cancels = append(cancels, g.cancel)
 		}
 	}
 	s.mu.Unlock()
 
-	for _, cancel := range told {
+	for _, cancel := range cancels {
 		cancel(ErrDraining)
 	}
 	for _, u := range hooks {
-		u.hook.launch(u.spec.Drain, u.hooked)
+		u.hook.launch(u.spec.Drain, u.hookEnded)
 	}
 }
 
-// cancels are the contexts of what runs in the unit's slots. Called with mu held.
+// cancels returns the cancel functions of what runs in the unit's slots. Called
+// with mu held.
 func (u *unit) cancels() []context.CancelCauseFunc {
 	var list []context.CancelCauseFunc
 	for _, s := range u.slots {
@@ -112,9 +114,9 @@ func (u *unit) cancels() []context.CancelCauseFunc {
 	return list
 }
 
-// callHook makes the task of the drain hook. Cancelling it, as its end does,
-// also gives the deadline's timer back. Called with mu held.
-func (u *unit) callHook(deadline time.Time) {
+// newHookTask makes the task of the drain hook. Cancelling it, as its end does,
+// also releases the deadline's timer. Called with mu held.
+func (u *unit) newHookTask(deadline time.Time) {
 	ctx, release := context.WithDeadlineCause(context.Background(), deadline, ErrAborted)
 	u.hook = u.newTask(ctx)
 	cancel := u.hook.cancel
@@ -122,21 +124,21 @@ func (u *unit) callHook(deadline time.Time) {
 	u.stage.busy.add(1)
 }
 
-// hooked is called when the drain hook has ended.
-func (u *unit) hooked(end result) {
-	var news Event
+// hookEnded is called when the drain hook has ended.
+func (u *unit) hookEnded(end result) {
+	var event Event
 	u.sup.mu.Lock()
 	u.hookErr = end.err
 	switch {
-	case end.outcome.bad():
-		news = u.event(EventFailed)
+	case end.outcome.isFailure():
+		event = u.event(EventFailed)
 	case end.outcome == aborted:
 		u.hook.aborted = true
-		news = u.event(EventAborted)
+		event = u.event(EventAborted)
 	}
-	news.Err, news.Detail = end.err, hookDetail
+	event.Err, event.Detail = end.err, hookDetail
 	u.sup.mu.Unlock()
-	u.sup.emit(news)
+	u.sup.emit(event)
 
 	u.sup.mu.Lock()
 	defer u.sup.mu.Unlock()
@@ -150,13 +152,13 @@ const hookDetail = "drain hook"
 func (s *Supervisor) abort(st *stage) {
 	s.mu.Lock()
 	st.forced = true
-	var news []Event
-	var told []context.CancelCauseFunc
+	var events []Event
+	var cancels []context.CancelCauseFunc
 	for _, u := range st.units {
 		for _, slot := range u.slots {
 			if slot.task.abort() {
-				told = append(told, slot.task.cancel)
-				news = append(news, slot.event(EventAborted, ErrAborted))
+				cancels = append(cancels, slot.task.cancel)
+				events = append(events, slot.event(EventAborted, ErrAborted))
 			}
 		}
 	}
@@ -164,50 +166,50 @@ func (s *Supervisor) abort(st *stage) {
 		if g.running > 0 {
 			g.forced, g.aborted = true, g.running
 			g.total.Aborted += uint64(g.running)
-			told = append(told, g.cancel)
-			news = append(news, g.many(EventAborted))
+			cancels = append(cancels, g.cancel)
+			events = append(events, g.countEvent(EventAborted))
 		}
 	}
 	s.mu.Unlock()
 
-	for _, cancel := range told {
+	for _, cancel := range cancels {
 		cancel(ErrAborted)
 	}
-	s.emit(news...)
+	s.emit(events...)
 }
 
-// leave names what ignored even that. The keepers go; the tasks cannot be
-// made to.
-func (s *Supervisor) leave(st *stage) {
+// abandonStage records the tasks that still run after the abort. The slot loops
+// end; the tasks cannot be ended.
+func (s *Supervisor) abandonStage(st *stage) {
 	s.mu.Lock()
-	st.left = true
-	close(st.gone)
-	var news []Event
+	st.isAbandoned = true
+	close(st.abandoned)
+	var events []Event
 	for _, u := range st.units {
 		for _, slot := range u.slots {
 			if slot.task.abort() {
-				slot.place, slot.how = placeStopped, HowLeft
-				news = append(news, slot.event(EventLeftRunning, nil))
+				slot.state, slot.end = slotStopped, EndLeftRunning
+				events = append(events, slot.event(EventLeftRunning, nil))
 			}
 		}
 		if u.hook.abort() {
 			hook := u.event(EventLeftRunning)
 			hook.Detail = hookDetail
-			news = append(news, hook)
+			events = append(events, hook)
 		}
 		u.refresh()
 	}
 	for _, g := range st.groups {
 		if g.left = g.running; g.left > 0 {
-			news = append(news, g.many(EventLeftRunning))
+			events = append(events, g.countEvent(EventLeftRunning))
 		}
 	}
 	s.mu.Unlock()
-	s.emit(news...)
+	s.emit(events...)
 }
 
-// many is an event about all running tasks of a group. Called with mu held.
-func (g *Group) many(typ EventType) Event {
+// countEvent is an event about all running tasks of a group. Called with mu held.
+func (g *Group) countEvent(typ EventType) Event {
 	e := g.event(typ)
 	e.Detail = tasks(g.running)
 	return e

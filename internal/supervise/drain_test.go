@@ -13,24 +13,25 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/supervise"
+	"micronode/internal/testkit"
 )
 
-// house is the stages of the node, with more total than the budgets need.
-func house() supervise.Options {
+// nodeStages is the stages of the node, with more total than the budgets need.
+func nodeStages() supervise.Options {
 	return supervise.Options{
-		Stages: []supervise.Stage{{Name: "admin", Drain: 200 * ms}, {Name: "state", Drain: 300 * ms},
-			{Name: "workers", Drain: 500 * ms}, {Name: "listeners", Drain: 400 * ms}},
-		Total: 3 * time.Second, Grace: 50 * ms, Jitter: lowest,
+		Stages: []supervise.Stage{{Name: "admin", DrainTimeout: 200 * ms}, {Name: "state", DrainTimeout: 300 * ms},
+			{Name: "workers", DrainTimeout: 500 * ms}, {Name: "listeners", DrainTimeout: 400 * ms}},
+		DrainTimeout: 3 * time.Second, Grace: 50 * ms, Jitter: lowest,
 	}
 }
 
-// steps is a list that several goroutines write to.
-type steps struct {
+// stepLog is a list that several goroutines write to.
+type stepLog struct {
 	mu   sync.Mutex
 	list []string
 }
 
-func (s *steps) add(format string, args ...any) {
+func (s *stepLog) add(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.list = append(s.list, fmt.Sprintf(format, args...))
@@ -38,8 +39,8 @@ func (s *steps) add(format string, args ...any) {
 
 func TestStartInOrderDrainInReverse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log steps
-		o := house()
+		var log stepLog
+		o := nodeStages()
 		o.OnEvent = func(e supervise.Event) {
 			switch e.Type {
 			case supervise.EventStarted:
@@ -48,7 +49,7 @@ func TestStartInOrderDrainInReverse(t *testing.T) {
 				log.add("%s %s", e.Type, e.Stage)
 			}
 		}
-		w := newWorld(t, o)
+		w := newHarness(t, o)
 		for _, stage := range []string{"listeners", "admin", "workers", "state"} { // the order of Add does not matter
 			w.add(supervise.Service{Name: stage + "1", Stage: stage, Serve: func(ctx context.Context) error {
 				<-ctx.Done()
@@ -60,92 +61,93 @@ func TestStartInOrderDrainInReverse(t *testing.T) {
 				return nil
 			}})
 		}
-		equal(t, "phase", w.Phase(), supervise.PhaseStarting)
-		equal(t, "state", w.status("admin1").State, supervise.StateStarting)
+		testkit.Equal(t, "phase", w.Phase(), supervise.PhaseStarting)
+		testkit.Equal(t, "state", w.status("admin1").State, supervise.StateStarting)
 		w.run(t.Context())
 		synctest.Wait()
-		equal(t, "phase", w.Phase(), supervise.PhaseRunning)
+		testkit.Equal(t, "phase", w.Phase(), supervise.PhaseRunning)
 		r := w.finish()
-		equal(t, "phase", w.Phase(), supervise.PhaseStopped)
-		equal(t, "state", w.status("admin1").State, supervise.StateStopped)
-		sameList(t, "steps", log.list, []string{"+admin1", "+state1", "+workers1", "+listeners1",
+		testkit.Equal(t, "phase", w.Phase(), supervise.PhaseStopped)
+		testkit.Equal(t, "state", w.status("admin1").State, supervise.StateStopped)
+		testkit.EqualLists(t, "steps", log.list, []string{"+admin1", "+state1", "+workers1", "+listeners1",
 			"draining ", "-listeners", "stage drained listeners", "-workers", "stage drained workers",
 			"-state", "stage drained state", "-admin", "stage drained admin", "stopped "})
-		equal(t, "took", r.Took, 40*ms)
-		equal(t, "canceled", w.count("admin1").Canceled, 1)
+
+		testkit.Equal(t, "took", r.Took, 40*ms)
+		testkit.Equal(t, "canceled", w.count("admin1").Canceled, 1)
 	})
 }
 
 // Readiness must have flipped before anything stops.
-func TestDrainingIsToldFirst(t *testing.T) {
+func TestDrainingEventComesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, ready := oneStage(), true
 		var sup *supervise.Supervisor
 		o.OnEvent = func(e supervise.Event) {
 			if e.Type == supervise.EventDraining {
 				ready = false
-				equal(t, "reason", e.Detail, "test over")
-				equal(t, "phase", sup.Phase(), supervise.PhaseDraining)
-				equal(t, "state before its stage is reached", sup.Status()[0].State, supervise.StateRunning)
+				testkit.Equal(t, "reason", e.Detail, "test over")
+				testkit.Equal(t, "phase", sup.Phase(), supervise.PhaseDraining)
+				testkit.Equal(t, "state before its stage is reached", sup.Status()[0].State, supervise.StateRunning)
 			}
 		}
-		w := newWorld(t, o)
+		w := newHarness(t, o)
 		sup = w.Supervisor
 		stopped := make(chan struct{})
 		w.add(supervise.Service{Name: "hook", Serve: func(context.Context) error { <-stopped; return nil },
 			Drain: func(context.Context) error {
-				equal(t, "ready in the hook", ready, false)
-				equal(t, "state", w.status("hook").State, supervise.StateDraining)
+				testkit.Equal(t, "ready in the hook", ready, false)
+				testkit.Equal(t, "state", w.status("hook").State, supervise.StateDraining)
 				close(stopped)
 				return nil
 			}})
 		w.add(supervise.Service{Name: "plain", Serve: func(ctx context.Context) error {
 			<-ctx.Done()
-			equal(t, "ready at the end of the context", ready, false)
+			testkit.Equal(t, "ready at the end of the context", ready, false)
 			return nil
 		}})
 		w.run(t.Context())
 		synctest.Wait()
 		w.finish()
-		equal(t, "hook", w.ending("hook").How, supervise.HowDrained)
-		equal(t, "plain", w.ending("plain").How, supervise.HowCanceled)
-		equal(t, "counts", w.count("hook"), supervise.Count{Service: "node", Kind: "hook", Spawned: 2, Completed: 2})
+		testkit.Equal(t, "hook", w.taskReport("hook").End, supervise.EndDrained)
+		testkit.Equal(t, "plain", w.taskReport("plain").End, supervise.EndCanceled)
+		testkit.Equal(t, "counts", w.count("hook"), supervise.Count{Service: "node", Kind: "hook", Spawned: 2, Completed: 2})
 	})
 }
 
 func TestHookLeavesServeAloneUntilTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, oneStage())
+		w := newHarness(t, oneStage())
 		began := time.Now()
 		w.add(supervise.Service{Name: "s", Serve: func(ctx context.Context) error {
 			<-ctx.Done()
-			equal(t, "context ended after", time.Since(began), time.Second)
-			equal(t, "cause", context.Cause(ctx), supervise.ErrAborted)
+			testkit.Equal(t, "context ended after", time.Since(began), time.Second)
+			testkit.Equal(t, "cause", context.Cause(ctx), supervise.ErrAborted)
 			return nil
 		}, Drain: func(ctx context.Context) error {
 			deadline, _ := ctx.Deadline()
-			equal(t, "deadline", deadline.Sub(began), time.Second)
+			testkit.Equal(t, "deadline", deadline.Sub(began), time.Second)
 			return nil
 		}})
 		w.run(t.Context())
 		synctest.Wait()
 		r := w.finish()
-		equal(t, "took", r.Took, time.Second)
-		sameList(t, "aborted", r.Aborted, []string{"s"})
-		sameList(t, "left", r.LeftRunning, nil)
-		equal(t, "counted", w.count("s").Aborted, 1)
-		equal(t, "ending", w.ending("s"), supervise.Ending{Service: "node", Name: "s", How: supervise.HowAborted, Tasks: 1, After: time.Second})
-		equal(t, "events", w.of("s"), "started, aborted")
+		testkit.Equal(t, "took", r.Took, time.Second)
+		testkit.EqualLists(t, "aborted", r.Aborted, []string{"s"})
+		testkit.EqualLists(t, "left", r.LeftRunning, nil)
+		testkit.Equal(t, "counted", w.count("s").Aborted, 1)
+		testkit.Equal(t, "ending", w.taskReport("s"), supervise.TaskReport{Service: "node", Name: "s", End: supervise.EndAborted, Tasks: 1, After: time.Second})
+		testkit.Equal(t, "events", w.of("s"), "started, aborted")
 	})
 }
 
 // A task that ignores its context is left behind, whatever stage it is in, and
-// the walk goes on within the budgets.
+// the drain continues within the budgets.
 func TestStragglersAreNamedAndLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		stuck := func(context.Context) error { <-release; return nil }
-		w := newWorld(t, house())
+		w := newHarness(t, nodeStages())
 		w.add(supervise.Service{Name: "admin", Stage: "admin", Serve: untilDone})
 		w.add(supervise.Service{Name: "work", Stage: "workers", Serve: stuck})
 		w.add(supervise.Service{Name: "fine", Stage: "workers", Serve: untilDone})
@@ -162,16 +164,16 @@ func TestStragglersAreNamedAndLeft(t *testing.T) {
 		<-w.ended
 
 		r := w.report
-		sameList(t, "aborted", r.Aborted, []string{"http", "http (drain hook)", "overlay.reader (3 tasks)", "work"})
-		sameList(t, "left", r.LeftRunning, []string{"http (drain hook)", "overlay.reader (3 tasks)", "work"})
-		equal(t, "took", r.Took, 400*ms+50*ms+500*ms+50*ms)
-		equal(t, "admin, after all that", w.ending("admin").How, supervise.HowCanceled)
-		equal(t, "group", w.ending("reader"), supervise.Ending{Service: "overlay", Name: "reader", How: supervise.HowLeft, Tasks: 3, After: 450 * ms})
-		equal(t, "counted", w.count("reader").Aborted, 3)
-		equal(t, "counted", w.count("http").Aborted, 2)
-		equal(t, "events of work", w.of("work"), "started, aborted, left running")
-		equal(t, "events of readers", w.of("reader"), "aborted, left running")
-		equal(t, "events of http", w.of("http"), "started, aborted, left running")
+		testkit.EqualLists(t, "aborted", r.Aborted, []string{"http", "http (drain hook)", "overlay.reader (3 tasks)", "work"})
+		testkit.EqualLists(t, "left", r.LeftRunning, []string{"http (drain hook)", "overlay.reader (3 tasks)", "work"})
+		testkit.Equal(t, "took", r.Took, 400*ms+50*ms+500*ms+50*ms)
+		testkit.Equal(t, "admin, after all that", w.taskReport("admin").End, supervise.EndCanceled)
+		testkit.Equal(t, "group", w.taskReport("reader"), supervise.TaskReport{Service: "overlay", Name: "reader", End: supervise.EndLeftRunning, Tasks: 3, After: 450 * ms})
+		testkit.Equal(t, "counted", w.count("reader").Aborted, 3)
+		testkit.Equal(t, "counted", w.count("http").Aborted, 2)
+		testkit.Equal(t, "events of work", w.of("work"), "started, aborted, left running")
+		testkit.Equal(t, "events of readers", w.of("reader"), "aborted, left running")
+		testkit.Equal(t, "events of http", w.of("http"), "started, aborted, left running")
 
 		running := func() (n int) {
 			for _, task := range w.Tasks() {
@@ -179,26 +181,26 @@ func TestStragglersAreNamedAndLeft(t *testing.T) {
 			}
 			return n
 		}
-		equal(t, "still running", running(), 5)
-		equal(t, "state", w.status("work").State, supervise.StateDraining)
-		told := len(w.all())
+		testkit.Equal(t, "still running", running(), 5)
+		testkit.Equal(t, "state", w.status("work").State, supervise.StateDraining)
+		before := len(w.all())
 		close(release)
 		synctest.Wait()
-		equal(t, "running once released", running(), 0)
-		equal(t, "state once released", w.status("work").State, supervise.StateStopped)
-		equal(t, "events after the last", len(w.all()), told)
-		w.balanced()
+		testkit.Equal(t, "running once released", running(), 0)
+		testkit.Equal(t, "state once released", w.status("work").State, supervise.StateStopped)
+		testkit.Equal(t, "events after the last", len(w.all()), before)
+		w.checkCounts()
 	})
 }
 
-// One greedy stage does not take the time of the ones after it, and the total
+// One slow stage does not take the time of the ones after it, and the total
 // holds.
 func TestTotalHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		o := supervise.Options{Total: time.Second, Grace: 100 * ms, Jitter: lowest,
-			Stages: []supervise.Stage{{Name: "admin", Drain: 500 * ms}, {Name: "state"}, {Name: "greedy"}}}
-		w := newWorld(t, o)
+		o := supervise.Options{DrainTimeout: time.Second, Grace: 100 * ms, Jitter: lowest,
+			Stages: []supervise.Stage{{Name: "admin", DrainTimeout: 500 * ms}, {Name: "state"}, {Name: "greedy"}}}
+		w := newHarness(t, o)
 		slow := func(ctx context.Context) error { <-ctx.Done(); time.Sleep(90 * ms); return nil }
 		w.add(supervise.Service{Name: "admin", Stage: "admin", Serve: slow})
 		w.add(supervise.Service{Name: "state", Stage: "state", Serve: slow})
@@ -206,11 +208,11 @@ func TestTotalHolds(t *testing.T) {
 		w.run(t.Context())
 		synctest.Wait()
 		r := w.finish()
-		sameList(t, "left", r.LeftRunning, []string{"greedy"})
-		sameList(t, "aborted", r.Aborted, []string{"greedy"})
-		equal(t, "greedy's budget", r.Stages[0].Budget, 500*ms)
-		equal(t, "state's budget", r.Stages[1].Budget, 100*ms)
-		equal(t, "took", r.Took, 500*ms+100*ms+90*ms+90*ms)
+		testkit.EqualLists(t, "left", r.LeftRunning, []string{"greedy"})
+		testkit.EqualLists(t, "aborted", r.Aborted, []string{"greedy"})
+		testkit.Equal(t, "greedy's budget", r.Stages[0].Timeout, 500*ms)
+		testkit.Equal(t, "state's budget", r.Stages[1].Timeout, 100*ms)
+		testkit.Equal(t, "took", r.Took, 500*ms+100*ms+90*ms+90*ms)
 		close(release)
 	})
 }
@@ -218,17 +220,17 @@ func TestTotalHolds(t *testing.T) {
 func TestTotalHoldsWhenAllAreStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		o := house()
-		o.Total, o.Grace = 100*ms, 0 // a default grace that does not fit is cut
-		w := newWorld(t, o)
+		o := nodeStages()
+		o.DrainTimeout, o.Grace = 100*ms, 0 // a default grace that does not fit is cut
+		w := newHarness(t, o)
 		for _, st := range o.Stages {
 			w.add(supervise.Service{Name: st.Name, Stage: st.Name, Serve: func(context.Context) error { <-release; return nil }})
 		}
 		w.run(t.Context())
 		synctest.Wait()
 		r := w.finish()
-		equal(t, "left", len(r.LeftRunning), 4)
-		equal(t, "took", r.Took, 100*ms)
+		testkit.Equal(t, "left", len(r.LeftRunning), 4)
+		testkit.Equal(t, "took", r.Took, 100*ms)
 		close(release)
 	})
 }
@@ -236,54 +238,54 @@ func TestTotalHoldsWhenAllAreStuck(t *testing.T) {
 func TestShutdownIsNeverLost(t *testing.T) {
 	t.Run("before Run", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, oneStage())
+			w := newHarness(t, oneStage())
 			w.add(supervise.Service{Name: "s", Serve: func(context.Context) error { t.Error("started"); return nil },
 				Drain: func(context.Context) error { t.Error("drained"); return nil }})
 			w.Shutdown("changed my mind")
 			w.run(t.Context())
 			r := w.finish()
-			equal(t, "reason", r.Reason, "changed my mind")
-			equal(t, "ending", w.ending("s").How, supervise.HowNever)
-			equal(t, "state", w.status("s").State, supervise.StateStopped)
-			equal(t, "events", w.of("s"), "")
+			testkit.Equal(t, "reason", r.Reason, "changed my mind")
+			testkit.Equal(t, "ending", w.taskReport("s").End, supervise.EndNotStarted)
+			testkit.Equal(t, "state", w.status("s").State, supervise.StateStopped)
+			testkit.Equal(t, "events", w.of("s"), "")
 		})
 	})
 	t.Run("context ended before Run", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, oneStage())
+			w := newHarness(t, oneStage())
 			w.add(supervise.Service{Name: "s", Serve: func(context.Context) error { t.Error("started"); return nil }})
 			ctx, cancel := context.WithCancelCause(t.Context())
 			cancel(errors.New("SIGTERM"))
 			w.run(ctx)
 			<-w.ended
-			equal(t, "reason", w.report.Reason, "SIGTERM")
+			testkit.Equal(t, "reason", w.report.Reason, "SIGTERM")
 		})
 	})
 	t.Run("while it starts", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			o := house()
+			o := nodeStages()
 			var sup *supervise.Supervisor
 			o.OnEvent = func(e supervise.Event) {
 				if e.Name == "state" && e.Type == supervise.EventStarted {
 					sup.Shutdown("") // from inside the supervisor, as it starts
 				}
 			}
-			w := newWorld(t, o)
+			w := newHarness(t, o)
 			sup = w.Supervisor
 			for _, st := range o.Stages {
 				w.add(supervise.Service{Name: st.Name, Stage: st.Name, Serve: untilDone})
 			}
 			w.run(t.Context())
 			<-w.ended
-			equal(t, "reason", w.report.Reason, "shutdown was asked for")
-			equal(t, "admin", w.ending("admin").How, supervise.HowCanceled)
-			equal(t, "state", w.ending("state").How, supervise.HowCanceled)
-			equal(t, "workers", w.ending("workers").How, supervise.HowNever)
+			testkit.Equal(t, "reason", w.report.Reason, "shutdown requested")
+			testkit.Equal(t, "admin", w.taskReport("admin").End, supervise.EndCanceled)
+			testkit.Equal(t, "state", w.taskReport("state").End, supervise.EndCanceled)
+			testkit.Equal(t, "workers", w.taskReport("workers").End, supervise.EndNotStarted)
 		})
 	})
 	t.Run("many at once", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, oneStage())
+			w := newHarness(t, oneStage())
 			w.add(supervise.Service{Name: "s", Serve: untilDone})
 			ctx, cancel := context.WithCancel(t.Context())
 			w.run(ctx)
@@ -295,29 +297,29 @@ func TestShutdownIsNeverLost(t *testing.T) {
 			cancel()
 			r := w.finish()
 			w.Shutdown("after")
-			equal(t, "reason", r.Reason, "first")
-			equal(t, "draining events", len(w.only(supervise.EventDraining)), 1)
+			testkit.Equal(t, "reason", r.Reason, "first")
+			testkit.Equal(t, "draining events", len(w.only(supervise.EventDraining)), 1)
 		})
 	})
 	t.Run("by the context", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, oneStage())
+			w := newHarness(t, oneStage())
 			w.add(supervise.Service{Name: "s", Serve: untilDone})
 			ctx, cancel := context.WithCancel(t.Context())
 			w.run(ctx)
 			synctest.Wait()
 			cancel()
 			<-w.ended
-			equal(t, "reason", w.report.Reason, "context canceled")
-			equal(t, "error", w.err, nil)
-			equal(t, "ending", w.ending("s").How, supervise.HowCanceled)
+			testkit.Equal(t, "reason", w.report.Reason, "context canceled")
+			testkit.Equal(t, "error", w.err, nil)
+			testkit.Equal(t, "ending", w.taskReport("s").End, supervise.EndCanceled)
 		})
 	})
 }
 
 func TestHooksThatMisbehave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, oneStage())
+		w := newHarness(t, oneStage())
 		panicky := func(context.Context) error { panic("hook") }
 		w.add(supervise.Service{Name: "panics", Serve: untilDone, Drain: panicky})
 		w.add(supervise.Service{Name: "errs", Serve: untilDone, Drain: func(context.Context) error { return errBoom }})
@@ -325,17 +327,17 @@ func TestHooksThatMisbehave(t *testing.T) {
 		w.run(t.Context())
 		synctest.Wait()
 		r := w.finish()
-		equal(t, "took", r.Took, time.Second)
-		sameList(t, "left", r.LeftRunning, nil)
-		sameList(t, "aborted", r.Aborted, []string{"panics", "errs", "obeys its deadline", "obeys its deadline (drain hook)"})
-		equal(t, "panic counted", w.count("panics").Panicked, 1)
-		equal(t, "error counted", w.count("errs").Failed, 1)
-		equal(t, "abort counted", w.count("obeys its deadline").Aborted, 2)
-		if _, ok := w.ending("panics").Err.(*supervise.Panic); !ok {
-			t.Errorf("the report has %v", w.ending("panics").Err)
+		testkit.Equal(t, "took", r.Took, time.Second)
+		testkit.EqualLists(t, "left", r.LeftRunning, nil)
+		testkit.EqualLists(t, "aborted", r.Aborted, []string{"panics", "errs", "obeys its deadline", "obeys its deadline (drain hook)"})
+		testkit.Equal(t, "panic counted", w.count("panics").Panicked, 1)
+		testkit.Equal(t, "error counted", w.count("errs").Failed, 1)
+		testkit.Equal(t, "abort counted", w.count("obeys its deadline").Aborted, 2)
+		if _, ok := w.taskReport("panics").Err.(*supervise.Panic); !ok {
+			t.Errorf("the report has %v", w.taskReport("panics").Err)
 		}
 		for _, e := range w.only(supervise.EventFailed) {
-			equal(t, "detail of "+e.Name, e.Detail, "drain hook")
+			testkit.Equal(t, "detail of "+e.Name, e.Detail, "drain hook")
 		}
 	})
 }
@@ -344,7 +346,7 @@ func TestHooksThatMisbehave(t *testing.T) {
 // before it may need it.
 func TestServicesAreKeptAliveUntilTheirStage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, house())
+		w := newHarness(t, nodeStages())
 		w.add(supervise.Service{Name: "http", Stage: "listeners", Serve: func(ctx context.Context) error {
 			<-ctx.Done()
 			time.Sleep(300 * ms)
@@ -360,9 +362,9 @@ func TestServicesAreKeptAliveUntilTheirStage(t *testing.T) {
 		w.run(t.Context())
 		time.Sleep(time.Second)
 		r := w.finish()
-		equal(t, "lives", lives, 2)
-		equal(t, "ending", w.ending("store").How, supervise.HowCanceled)
-		equal(t, "took", r.Took, 300*ms)
+		testkit.Equal(t, "lives", lives, 2)
+		testkit.Equal(t, "ending", w.taskReport("store").End, supervise.EndCanceled)
+		testkit.Equal(t, "took", r.Took, 300*ms)
 	})
 }
 
@@ -370,7 +372,7 @@ func TestBackoffEndsWithTheDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := oneStage()
 		o.Jitter = highest
-		w := newWorld(t, o)
+		w := newHarness(t, o)
 		lives := 0
 		asked := 0
 		w.add(supervise.Service{Name: "s", Serve: func(context.Context) error { lives++; return errBoom },
@@ -378,20 +380,20 @@ func TestBackoffEndsWithTheDrain(t *testing.T) {
 		w.run(t.Context())
 		synctest.Wait()
 		r := w.finish()
-		equal(t, "took", r.Took, 0)
-		equal(t, "lives", lives, 1)
-		equal(t, "asked", asked, 1)
-		equal(t, "ending", w.ending("s").How, supervise.HowBackoff)
-		equal(t, "restarts", r.Restarts, 0)
+		testkit.Equal(t, "took", r.Took, 0)
+		testkit.Equal(t, "lives", lives, 1)
+		testkit.Equal(t, "asked", asked, 1)
+		testkit.Equal(t, "ending", w.taskReport("s").End, supervise.EndBackoff)
+		testkit.Equal(t, "restarts", r.Restarts, 0)
 	})
 }
 
 func TestFailureWhileDrainingIsNotRestarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, oneStage())
+		w := newHarness(t, oneStage())
 		stop := make(chan struct{})
 		w.add(supervise.Service{Name: "s", Serve: func(context.Context) error { <-stop; return errBoom },
-			Drain: func(context.Context) error { close(stop); return nil }, Restart: supervise.Restart{Then: supervise.Fatal}})
+			Drain: func(context.Context) error { close(stop); return nil }, Restart: supervise.Restart{OnCrashLoop: supervise.Fatal}})
 		w.add(supervise.Service{Name: "late", Serve: func(ctx context.Context) error {
 			<-ctx.Done()
 			time.Sleep(1050 * ms) // past the deadline, within the grace
@@ -399,13 +401,13 @@ func TestFailureWhileDrainingIsNotRestarted(t *testing.T) {
 		}})
 		w.run(t.Context())
 		synctest.Wait()
-		w.finish() // no error: a failure of somebody who was told to go is not fatal
-		equal(t, "ending", w.ending("s").How, supervise.HowFailed)
-		equal(t, "error", w.ending("s").Err, errBoom)
-		equal(t, "events", w.of("s"), "started, failed")
-		equal(t, "ending", w.ending("late").How, supervise.HowAborted)
-		equal(t, "events", w.of("late"), "started, aborted, failed")
-		equal(t, "counted", w.count("late"), supervise.Count{Service: "node", Kind: "late", Spawned: 1, Aborted: 1})
+		w.finish() // no error: a failure during the drain is not fatal
+		testkit.Equal(t, "ending", w.taskReport("s").End, supervise.EndFailed)
+		testkit.Equal(t, "error", w.taskReport("s").Err, errBoom)
+		testkit.Equal(t, "events", w.of("s"), "started, failed")
+		testkit.Equal(t, "ending", w.taskReport("late").End, supervise.EndAborted)
+		testkit.Equal(t, "events", w.of("late"), "started, aborted, failed")
+		testkit.Equal(t, "counted", w.count("late"), supervise.Count{Service: "node", Kind: "late", Spawned: 1, Aborted: 1})
 	})
 }
 
@@ -428,15 +430,15 @@ func TestObserverMayCallTheSupervisorAndPanic(t *testing.T) {
 				panic("observer")
 			}
 		}
-		w := newWorld(t, o)
+		w := newHarness(t, o)
 		sup = w.Supervisor
 		w.add(supervise.Service{Name: "s", Serve: failing(time.Second)})
 		w.run(t.Context())
 		time.Sleep(10 * time.Second)
-		equal(t, "state", w.status("s").Degraded, true)
+		testkit.Equal(t, "state", w.status("s").Degraded, true)
 		r := w.finish()
-		if _, ok := r.Observer.(*supervise.Panic); !ok {
-			t.Errorf("the report has %v", r.Observer)
+		if _, ok := r.ObserverErr.(*supervise.Panic); !ok {
+			t.Errorf("the report has %v", r.ObserverErr)
 		}
 		if !strings.Contains(r.String(), "\nOnEvent: panic: observer\n") {
 			t.Errorf("the report says:\n%s", r)
@@ -447,7 +449,7 @@ func TestObserverMayCallTheSupervisorAndPanic(t *testing.T) {
 	})
 }
 
-// Nobody is told anything after Run has returned, even if the telling is slow.
+// No event is emitted after Run has returned, even if the observer is slow.
 func TestRunWaitsForTheObserver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, heard := oneStage(), make(chan struct{})
@@ -457,7 +459,7 @@ func TestRunWaitsForTheObserver(t *testing.T) {
 				close(heard)
 			}
 		}
-		w := newWorld(t, o)
+		w := newHarness(t, o)
 		w.add(supervise.Service{Name: "s", Serve: func(ctx context.Context) error { <-ctx.Done(); panic("leaving") }})
 		w.run(t.Context())
 		synctest.Wait()
@@ -467,13 +469,13 @@ func TestRunWaitsForTheObserver(t *testing.T) {
 		default:
 			t.Error("Run returned while the observer was being told")
 		}
-		sameList(t, "left", r.LeftRunning, nil) // the service has ended; only the news of it is slow
+		testkit.EqualLists(t, "left", r.LeftRunning, nil) // the service has ended; only its event is slow
 	})
 }
 
 func TestEventsAreInOrderOfSeq(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, oneStage())
+		w := newHarness(t, oneStage())
 		for _, name := range []string{"a", "b", "c"} {
 			w.add(supervise.Service{Name: name, Serve: failing(10 * ms)})
 		}
@@ -481,10 +483,10 @@ func TestEventsAreInOrderOfSeq(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		w.finish()
 		all := w.all()
-		equal(t, "last", all[len(all)-1].Type, supervise.EventStopped)
+		testkit.Equal(t, "last", all[len(all)-1].Type, supervise.EventStopped)
 		slices.SortFunc(all, func(a, b supervise.Event) int { return int(a.Seq) - int(b.Seq) })
 		for i, e := range all {
-			equal(t, "seq", e.Seq, uint64(i+1))
+			testkit.Equal(t, "seq", e.Seq, uint64(i+1))
 			if i > 0 && e.Time.Before(all[i-1].Time) {
 				t.Errorf("event %d is before the one before it", i)
 			}
@@ -494,7 +496,7 @@ func TestEventsAreInOrderOfSeq(t *testing.T) {
 
 func TestCausesAreTyped(t *testing.T) {
 	for _, err := range []error{supervise.ErrDraining, supervise.ErrAborted, supervise.ErrClosed} {
-		equal(t, err.Error(), fault.KindOf(err), fault.Canceled)
+		testkit.Equal(t, err.Error(), fault.KindOf(err), fault.Canceled)
 	}
-	equal(t, "killed", fault.KindOf(supervise.ErrKilled), fault.Transient)
+	testkit.Equal(t, "killed", fault.KindOf(supervise.ErrKilled), fault.Transient)
 }

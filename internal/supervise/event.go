@@ -15,7 +15,7 @@ const (
 	EventRestarting   EventType = "restarting"    // it will run again after Delay
 	EventDegraded     EventType = "degraded"      // a crash loop, or a pool below strength
 	EventRecovered    EventType = "recovered"     // stable again, or at full strength again
-	EventDown         EventType = "down"          // given up
+	EventDown         EventType = "down"          // not restarted any more
 	EventDraining     EventType = "draining"      // the drain begins; Detail is the reason
 	EventStageDrained EventType = "stage drained" // Stage has stopped, or was left behind
 	EventAborted      EventType = "aborted"       // it still ran at the deadline and was cancelled
@@ -24,16 +24,16 @@ const (
 )
 
 // Event is something an operator may want to know. Events of one service come
-// in order; events of different tasks are called out by different goroutines
-// and may overtake each other, so Seq holds the order in which they happened.
-// Who needs the state rather than the story asks Status.
+// in order; events of different tasks are emitted by different goroutines and
+// may overtake each other, so Seq holds the order in which they happened.
+// Status has the current state.
 type Event struct {
 	Seq   uint64
 	Time  time.Time
 	Type  EventType
 	Stage string
 
-	// Whom it is about; empty if it is about a stage or all of them.
+	// What it is about; empty if it is about a stage or all of them.
 	Service string // the metrics label
 	Name    string // of the service or pool, or the kind of a group's tasks
 	Worker  int    // of a pool; zero for a service
@@ -43,8 +43,8 @@ type Event struct {
 	Detail string
 }
 
-// stamp gives an event its place in the order. Called with mu held. Nothing
-// comes after EventStopped: a straggler that ends later is no news.
+// stamp gives an event its sequence number. Called with mu held. Nothing comes
+// after EventStopped: the end of a task that was left running is not reported.
 func (s *Supervisor) stamp(e Event) Event {
 	if s.phase == PhaseStopped && e.Type != EventStopped {
 		return Event{}
@@ -54,27 +54,27 @@ func (s *Supervisor) stamp(e Event) Event {
 	return e
 }
 
-// emit hands events to the observer, outside every lock.
+// emit passes events to the observer, outside every lock.
 func (s *Supervisor) emit(events ...Event) {
 	if s.onEvent == nil {
 		return
 	}
 	for _, e := range events {
 		if e.Type != "" {
-			s.tell(e)
+			s.callObserver(e)
 		}
 	}
 }
 
-// tell keeps a panicking observer from taking the node down with it: the event
+// callObserver keeps a panic of the observer from ending the process: the event
 // is lost, the first panic goes into the report.
-func (s *Supervisor) tell(e Event) {
+func (s *Supervisor) callObserver(e Event) {
 	defer func() {
 		if value := recover(); value != nil {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			if s.observer == nil {
-				s.observer = &Panic{Value: value, Stack: debug.Stack()}
+			if s.observerErr == nil {
+				s.observerErr = &Panic{Value: value, Stack: debug.Stack()}
 			}
 		}
 	}()

@@ -12,8 +12,8 @@ import (
 
 func Example() {
 	sup, err := supervise.New(supervise.Options{
-		Stages: []supervise.Stage{{Name: "admin", Drain: 200 * time.Millisecond}, {Name: "listeners", Drain: time.Second}},
-		Total:  2 * time.Second,
+		Stages:       []supervise.Stage{{Name: "admin", DrainTimeout: 200 * time.Millisecond}, {Name: "listeners", DrainTimeout: time.Second}},
+		DrainTimeout: 2 * time.Second,
 		OnEvent: func(e supervise.Event) {
 			fmt.Println(e.Type, cmp.Or(e.Name, e.Stage, "all"))
 		},
@@ -61,18 +61,18 @@ func Example() {
 
 func ExampleReport_String() {
 	report := &supervise.Report{
-		Reason: "SIGTERM", Took: 570 * time.Millisecond, Total: 2 * time.Second,
+		Reason: "SIGTERM", Took: 570 * time.Millisecond, DrainTimeout: 2 * time.Second,
 		Stages: []supervise.StageReport{
-			{Name: "listeners", Took: 20 * time.Millisecond, Budget: 400 * time.Millisecond, Tasks: []supervise.Ending{
-				{Service: "gateway", Name: "http", How: supervise.HowDrained, After: 20 * time.Millisecond},
-				{Service: "overlay", Name: "reader", How: supervise.HowCanceled, Tasks: 3},
+			{Name: "listeners", Took: 20 * time.Millisecond, Timeout: 400 * time.Millisecond, Tasks: []supervise.TaskReport{
+				{Service: "gateway", Name: "http", End: supervise.EndDrained, After: 20 * time.Millisecond},
+				{Service: "overlay", Name: "reader", End: supervise.EndCanceled, Tasks: 3},
 			}},
-			{Name: "workers", Took: 550 * time.Millisecond, Budget: 500 * time.Millisecond, Tasks: []supervise.Ending{
-				{Service: "node", Name: "work", How: supervise.HowLeft, Tasks: 4, After: 550 * time.Millisecond,
+			{Name: "workers", Took: 550 * time.Millisecond, Timeout: 500 * time.Millisecond, Tasks: []supervise.TaskReport{
+				{Service: "node", Name: "work", End: supervise.EndLeftRunning, Tasks: 4, After: 550 * time.Millisecond,
 					Restarts: 2, Err: errors.New("panic: nil map")},
 			}},
-			{Name: "admin", Budget: 200 * time.Millisecond, Tasks: []supervise.Ending{
-				{Service: "node", Name: "metrics", How: supervise.HowCanceled},
+			{Name: "admin", Timeout: 200 * time.Millisecond, Tasks: []supervise.TaskReport{
+				{Service: "node", Name: "metrics", End: supervise.EndCanceled},
 			}},
 		},
 		Aborted: []string{"work[1]", "work[3]"}, LeftRunning: []string{"work[3]"}, Restarts: 2,
@@ -89,7 +89,7 @@ func ExampleReport_String() {
 	// admin      0s     200ms  node     metrics  canceled      0s     -
 	//
 	// aborted: work[1], work[3]
-	//   (still ran at the deadline; give the stage a longer budget, or look at what it waits for)
+	//   (still ran at the deadline; give the stage a longer budget, or check what it waits for)
 	//
 	// left running: work[3]
 	//   (ignored the end of its context; SIGQUIT shows where a goroutine is stuck)

@@ -22,7 +22,7 @@ type GroupSpec struct {
 }
 
 // Group owns such tasks. It is meant to be one for each kind in a service, not
-// one for each connection. A service that is restarted makes its group anew;
+// one for each connection. A service that is restarted makes a new group;
 // groups of one service and kind share their totals.
 type Group struct {
 	// Set at construction.
@@ -35,8 +35,8 @@ type Group struct {
 	// Guarded by Supervisor.mu.
 	total    *Count
 	running  int
-	sleepers *Sleeper // the first of them
-	tasks    tally    // those that run, and those whose end is being told
+	sleepers *Sleeper     // the first of them
+	tasks    pendingCount // those that run, and those whose end is being reported
 	closed   bool
 	forced   bool      // those that ran were counted as aborted
 	since    time.Time // of the last change between idle and busy
@@ -58,7 +58,7 @@ func (s *Supervisor) NewGroup(spec GroupSpec) (*Group, error) {
 	}
 	g := &Group{sup: s, spec: spec, stage: st, since: time.Now()}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	g.ctx, g.cancel = ctx, func(cause error) { cancel(cause); g.rouse() }
+	g.ctx, g.cancel = ctx, func(cause error) { cancel(cause); g.wakeSleepers() }
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,11 +102,11 @@ func (g *Group) admit() error {
 	return nil
 }
 
-// end counts a task out. An error is the task's own affair and only counted; a
-// panic is an event. The stage learns of the end after the observer did, so
-// that no event comes after the drain is over.
+// end counts a task out. An error is only counted; a panic is an event. The
+// observer gets the event before the stage learns of the end, so that no event
+// comes after the drain is over.
 func (g *Group) end(err error) {
-	s, how := g.sup, judge(err, context.Cause(g.ctx))
+	s, how := g.sup, outcomeOf(err, context.Cause(g.ctx))
 	s.mu.Lock()
 	if !g.forced {
 		g.total.add(how)
@@ -114,19 +114,19 @@ func (g *Group) end(err error) {
 	if g.running--; g.running == 0 {
 		g.since = time.Now()
 	}
-	var news Event
+	var event Event
 	if how == panicked || err == ErrGoexit {
-		news = g.event(EventFailed)
-		news.Err = err
+		event = g.event(EventFailed)
+		event.Err = err
 	}
 	s.mu.Unlock()
-	s.emit(news)
+	s.emit(event)
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	g.tasks.done()
 	g.stage.busy.done()
-	g.forget()
+	g.removeIfClosed()
 }
 
 // Close refuses new tasks and cancels those that run. It does not wait for
@@ -134,14 +134,14 @@ func (g *Group) end(err error) {
 func (g *Group) Close() {
 	g.sup.mu.Lock()
 	g.closed = true
-	g.forget()
+	g.removeIfClosed()
 	g.sup.mu.Unlock()
 	g.cancel(ErrClosed)
 }
 
-// forget drops a closed group in which nothing runs, so that services that
-// make theirs anew leave nothing behind. Called with mu held.
-func (g *Group) forget() {
+// removeIfClosed removes a closed group in which nothing runs, so that services
+// that make new groups leave nothing behind. Called with mu held.
+func (g *Group) removeIfClosed() {
 	if g.closed && g.tasks.n == 0 && !g.stage.draining {
 		g.stage.groups = slices.DeleteFunc(g.stage.groups, func(o *Group) bool { return o == g })
 	}

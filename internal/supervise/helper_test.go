@@ -20,28 +20,28 @@ const ms = time.Millisecond
 
 var errBoom = errors.New("boom")
 
-// diary keeps the events in the order in which they came.
-type diary struct {
+// eventLog keeps the events in the order in which they came.
+type eventLog struct {
 	mu     sync.Mutex
 	events []supervise.Event
 }
 
-func (d *diary) note(e supervise.Event) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.events = append(d.events, e)
+func (l *eventLog) logEvent(e supervise.Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.events = append(l.events, e)
 }
 
-func (d *diary) all() []supervise.Event {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return slices.Clone(d.events)
+func (l *eventLog) all() []supervise.Event {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.events)
 }
 
 // of returns the events of one name as their types, in one string.
-func (d *diary) of(name string) string {
+func (l *eventLog) of(name string) string {
 	var types []string
-	for _, e := range d.all() {
+	for _, e := range l.all() {
 		if e.Name == name {
 			types = append(types, string(e.Type))
 		}
@@ -50,17 +50,17 @@ func (d *diary) of(name string) string {
 }
 
 // only returns the events of one type.
-func (d *diary) only(typ supervise.EventType) []supervise.Event {
-	return slices.DeleteFunc(d.all(), func(e supervise.Event) bool { return e.Type != typ })
+func (l *eventLog) only(typ supervise.EventType) []supervise.Event {
+	return slices.DeleteFunc(l.all(), func(e supervise.Event) bool { return e.Type != typ })
 }
 
 func lowest(lo, _ time.Duration) time.Duration  { return lo }
 func highest(_, hi time.Duration) time.Duration { return hi }
 
-// world is a supervisor with a diary, run in the background.
-type world struct {
+// harness is a supervisor with an event log, run in the background.
+type harness struct {
 	t *testing.T
-	diary
+	eventLog
 	*supervise.Supervisor
 	report *supervise.Report
 	err    error
@@ -68,16 +68,16 @@ type world struct {
 }
 
 func oneStage() supervise.Options {
-	return supervise.Options{Stages: []supervise.Stage{{Name: "all", Drain: time.Second}}, Total: 2 * time.Second, Jitter: lowest}
+	return supervise.Options{Stages: []supervise.Stage{{Name: "all", DrainTimeout: time.Second}}, DrainTimeout: 2 * time.Second, Jitter: lowest}
 }
 
-// newWorld makes one; an OnEvent in the options is called after the diary.
-func newWorld(t *testing.T, o supervise.Options) *world {
+// newHarness makes one; an OnEvent in the options is called after the log.
+func newHarness(t *testing.T, o supervise.Options) *harness {
 	t.Helper()
-	w := &world{t: t, ended: make(chan struct{})}
+	w := &harness{t: t, ended: make(chan struct{})}
 	also := o.OnEvent
 	o.OnEvent = func(e supervise.Event) {
-		w.note(e)
+		w.logEvent(e)
 		if also != nil {
 			also(e)
 		}
@@ -89,103 +89,103 @@ func newWorld(t *testing.T, o supervise.Options) *world {
 	return w
 }
 
-func (w *world) add(s supervise.Service) {
-	w.t.Helper()
+func (h *harness) add(s supervise.Service) {
+	h.t.Helper()
 	if s.Service == "" {
 		s.Service = "node"
 	}
 	if s.Stage == "" {
 		s.Stage = "all"
 	}
-	if err := w.Add(s); err != nil {
-		w.t.Fatal(err)
+	if err := h.Add(s); err != nil {
+		h.t.Fatal(err)
 	}
 }
 
-func (w *world) addPool(p supervise.Pool) {
-	w.t.Helper()
+func (h *harness) addPool(p supervise.Pool) {
+	h.t.Helper()
 	p.Service.Service, p.Stage = "node", "all"
-	if err := w.AddPool(p); err != nil {
-		w.t.Fatal(err)
+	if err := h.AddPool(p); err != nil {
+		h.t.Fatal(err)
 	}
 }
 
-func (w *world) group(g supervise.GroupSpec) *supervise.Group {
-	w.t.Helper()
+func (h *harness) group(g supervise.GroupSpec) *supervise.Group {
+	h.t.Helper()
 	if g.Stage == "" {
 		g.Stage = "all"
 	}
-	group, err := w.NewGroup(g)
+	group, err := h.NewGroup(g)
 	if err != nil {
-		w.t.Fatal(err)
+		h.t.Fatal(err)
 	}
 	return group
 }
 
-func (w *world) run(ctx context.Context) {
+func (h *harness) run(ctx context.Context) {
 	go func() {
-		defer close(w.ended)
-		w.report, w.err = w.Run(ctx)
+		defer close(h.ended)
+		h.report, h.err = h.Run(ctx)
 	}()
 }
 
 // finish shuts down and returns the report.
-func (w *world) finish() *supervise.Report {
-	w.t.Helper()
-	w.Shutdown("test over")
-	<-w.ended
-	if w.err != nil {
-		w.t.Errorf("Run: %v", w.err)
+func (h *harness) finish() *supervise.Report {
+	h.t.Helper()
+	h.Shutdown("test over")
+	<-h.ended
+	if h.err != nil {
+		h.t.Errorf("Run: %v", h.err)
 	}
-	w.balanced()
-	return w.report
+	h.checkCounts()
+	return h.report
 }
 
-// balanced checks that every task that was spawned and does not run is counted
+// checkCounts checks that every task that was spawned and does not run is counted
 // once.
-func (w *world) balanced() {
-	w.t.Helper()
-	for _, c := range w.Counts() {
+func (h *harness) checkCounts() {
+	h.t.Helper()
+	for _, c := range h.Counts() {
 		if sum := c.Completed + c.Canceled + c.Aborted + c.Failed + c.Panicked; sum != c.Spawned {
-			w.t.Errorf("counts do not add up: %+v", c)
+			h.t.Errorf("counts do not add up: %+v", c)
 		}
 	}
 }
 
-func (w *world) status(name string) supervise.Status {
-	w.t.Helper()
-	list := w.Status()
+func (h *harness) status(name string) supervise.Status {
+	h.t.Helper()
+	list := h.Status()
 	at := slices.IndexFunc(list, func(s supervise.Status) bool { return s.Name == name })
 	if at < 0 {
-		w.t.Fatalf("no status of %q", name)
+		h.t.Fatalf("no status of %q", name)
 	}
 	return list[at]
 }
 
-func (w *world) count(kind string) supervise.Count {
-	w.t.Helper()
-	list := w.Counts()
+func (h *harness) count(kind string) supervise.Count {
+	h.t.Helper()
+	list := h.Counts()
 	at := slices.IndexFunc(list, func(c supervise.Count) bool { return c.Kind == kind })
 	if at < 0 {
-		w.t.Fatalf("no counts of %q", kind)
+		h.t.Fatalf("no counts of %q", kind)
 	}
 	return list[at]
 }
 
-func (w *world) ending(name string) supervise.Ending {
-	w.t.Helper()
-	for _, st := range w.report.Stages {
+func (h *harness) taskReport(name string) supervise.TaskReport {
+	h.t.Helper()
+	for _, st := range h.report.Stages {
 		for _, e := range st.Tasks {
 			if e.Name == name {
 				return e
 			}
 		}
 	}
-	w.t.Fatalf("%q is not in the report", name)
-	return supervise.Ending{}
+	h.t.Fatalf("%q is not in the report", name)
+	return supervise.TaskReport{}
 }
 
-// untilDone is a Serve that does as it is told.
+// untilDone is a Serve that returns when its context ends.
 func untilDone(ctx context.Context) error {
 	<-ctx.Done()
 	return ctx.Err()
@@ -208,19 +208,5 @@ func sleep(ctx context.Context, d time.Duration) bool {
 		return true
 	case <-ctx.Done():
 		return false
-	}
-}
-
-func equal[T comparable](t *testing.T, what string, got, want T) {
-	t.Helper()
-	if got != want {
-		t.Errorf("%s: got %v, want %v", what, got, want)
-	}
-}
-
-func sameList(t *testing.T, what string, got, want []string) {
-	t.Helper()
-	if !slices.Equal(got, want) {
-		t.Errorf("%s: got %q, want %q", what, got, want)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"micronode/fault"
 )
 
-// Why a task's context ended: context.Cause gives one of these. All but
+// Why a task's context ended: context.Cause returns one of these. All but
 // ErrKilled are of kind Canceled.
 var (
 	ErrDraining error = fault.New("supervise", fault.Canceled, "the node is draining")
@@ -18,7 +18,7 @@ var (
 	ErrKilled   error = fault.New("supervise", fault.Transient, "the worker was killed")
 )
 
-// ErrGoexit is how a task failed that left its goroutine by runtime.Goexit
+// ErrGoexit is the error of a task that left its goroutine by runtime.Goexit
 // instead of returning.
 var ErrGoexit error = fault.New("supervise", fault.Internal, "the task left its goroutine with runtime.Goexit")
 
@@ -32,7 +32,7 @@ type Panic struct {
 // Error leaves the stack out; it is for the log, not for a line of text.
 func (p *Panic) Error() string { return fmt.Sprintf("panic: %v", p.Value) }
 
-// FaultCode gives the error its kind.
+// FaultCode returns the code of fault.Internal.
 func (p *Panic) FaultCode() string { return fault.Internal.Code() }
 
 // protect calls fn, and end exactly once with how fn ended, whether it
@@ -60,13 +60,13 @@ const (
 	panicked
 )
 
-// bad reports whether the outcome is a failure in the sense of a policy.
-func (o outcome) bad() bool { return o == failed || o == panicked }
+// isFailure reports whether the outcome is a failure in the sense of a policy.
+func (o outcome) isFailure() bool { return o == failed || o == panicked }
 
-// judge decides how a task ended from what it returned and why its context
-// had ended by then, if it had. The context comes before the returned value:
-// a task that was told to stop may return nil or anything else.
-func judge(err, cause error) outcome {
+// outcomeOf decides how a task ended from what it returned and why its context
+// had ended by then, if it had. The context comes before the returned value: a
+// task that was cancelled may return nil or anything else.
+func outcomeOf(err, cause error) outcome {
 	_, isPanic := errors.AsType[*Panic](err)
 	switch {
 	case isPanic:

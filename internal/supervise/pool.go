@@ -2,45 +2,62 @@ package supervise
 
 import (
 	"context"
+	"sync/atomic"
+	"time"
 
 	"micronode/fault"
 )
 
-// Pool is N workers under one name. With Next, a worker takes a job, runs it
+// Pool is N workers under one name. With NextJob, a worker takes a job, runs it
 // and takes the next; without, each worker runs Serve.
 //
 // A dead worker is a pool event and never a crash loop: the pool is degraded
-// while fewer than N live, and the worker comes back after the policy's delay.
-// So Limit and Then of its Restart have no say, and a Then other than Degrade
-// is refused. A worker that has done a job since it started has proved itself:
-// its delay starts from the first again.
+// while fewer than N live, and the worker is restarted after the policy's
+// delay. So Limit of its Restart has no effect, and an OnCrashLoop other than
+// Degrade is refused. A worker that has finished a job since it started is
+// healthy: its delay starts from the first again.
 type Pool struct {
 	Service
 	N int
 
-	// Next gives a worker its next job, waiting for one if need be. An error
+	// NextJob returns a worker's next job, waiting for one if need be. An error
 	// of kind Canceled means that there will be no more (the queue is closed)
 	// and the worker has finished; any other is a failure of the worker. A job
 	// that it returned is always run, even if the context has ended meanwhile.
-	Next func(ctx context.Context) (Job, error)
+	NextJob func(ctx context.Context) (Job, error)
+
+	// MaxJobTime is how long a job without a deadline of its own may take. A
+	// worker that runs one for longer is overdue. Zero is a minute.
+	MaxJobTime time.Duration
+
+	// Writes says that writes are done by these workers: without them the node
+	// is not write-ready.
+	Writes bool
 }
 
+const defaultMaxJobTime = time.Minute
+
 // Job is a piece of work for a pool. A worker dies when its job panics or
-// leaves by runtime.Goexit, or when it is killed. The job it had begun is then
-// tried once more, at once and on a fresh context, if it is idempotent;
-// otherwise, or when it dies again, it is abandoned. A job that was handed out
-// but not begun is tried even if it is not idempotent.
+// leaves by runtime.Goexit, or when it is killed. The job it had started is
+// then retried once, at once and on a new context, if it is idempotent;
+// otherwise, or when it dies again, it is abandoned. A job that was taken but
+// not started is retried even if it is not idempotent.
 //
 // A kill and the end of Run may cross: a job that had just done its work can
-// still be run again or abandoned. So a job's result is set once, and the
-// first one wins.
+// still be run again or abandoned. So a job's result is set once, and the first
+// one wins.
 type Job interface {
 	// Run does the work and delivers the result, also that it was cancelled.
 	Run(ctx context.Context)
 	// Idempotent reports whether running it twice does no harm.
 	Idempotent() bool
-	// Abandon is called at most once, with why nobody will run the job.
+	// Abandon is called at most once, with why the job will not run.
 	Abandon(err error)
+}
+
+// Deadliner is a job that has a deadline: that of its caller.
+type Deadliner interface {
+	Deadline() (at time.Time, ok bool)
 }
 
 // AddPool registers a pool. All are added before Run.
@@ -49,30 +66,57 @@ func (s *Supervisor) AddPool(p Pool) error {
 	switch {
 	case p.N < 1:
 		return malformed(op, "Give the pool at least one worker.", "pool %q has %d workers", p.Name, p.N)
-	case (p.Next == nil) == (p.Serve == nil):
+	case (p.NextJob == nil) == (p.Serve == nil):
 		return malformed(op, "Set Next for a pool that takes jobs, or Serve for one whose workers find their own work.",
 			"pool %q needs exactly one of Next and Serve", p.Name)
-	case p.Restart.Then != Degrade:
+	case p.Restart.OnCrashLoop != Degrade:
 		return malformed(op, "Leave Then at Degrade; a service, not a pool, can be given up.",
 			"pool %q: a dead worker is never a crash loop", p.Name)
 	}
-	return s.add(op, &unit{spec: p.Service, pool: true, next: p.Next}, p.N)
+	longest := p.MaxJobTime
+	if longest <= 0 {
+		longest = defaultMaxJobTime
+	}
+	return s.add(op, &unit{spec: p.Service, pool: true, nextJob: p.NextJob, maxJobTime: longest, writes: p.Writes}, p.N)
 }
 
-// hand is what one worker holds. The worker owns it while it runs; once its
-// end has been delivered, the keeper does.
-type hand struct {
-	job   Job
-	begun bool // Run was called
-	jobs  int  // done by this worker
+// workerState is the state of one worker. The worker owns it while it runs;
+// once its end has been delivered, the slot's loop does.
+type workerState struct {
+	job      Job
+	started  bool // Run was called
+	finished int  // jobs that this worker has finished
+
+	// set at construction
+	epoch      time.Time // what due is counted from: monotonic
+	maxJobTime time.Duration
+
+	due atomic.Int64 // the deadline of the current job; zero while none runs. Read by any goroutine
 }
 
-// busy and proven also answer for a service, which has no hand.
-func (h *hand) busy() bool   { return h != nil && h.job != nil }
-func (h *hand) proven() bool { return h != nil && h.jobs > 0 }
+// setDue sets the deadline of a job.
+func (w *workerState) setDue(job Job) {
+	at := time.Now().Add(w.maxJobTime)
+	if one, ok := job.(Deadliner); ok {
+		if due, known := one.Deadline(); known {
+			at = due
+		}
+	}
+	w.due.Store(max(1, int64(at.Sub(w.epoch))))
+}
 
-// work is the life of a worker.
-func (h *hand) work(ctx context.Context, next func(context.Context) (Job, error)) error {
+// overdue reports whether the current job is past its deadline.
+func (w *workerState) overdue(now time.Time) bool {
+	due := w.due.Load()
+	return due != 0 && int64(now.Sub(w.epoch)) > due
+}
+
+// hasJob and hasFinishedJob accept nil, for a service.
+func (w *workerState) hasJob() bool         { return w != nil && w.job != nil }
+func (w *workerState) hasFinishedJob() bool { return w != nil && w.finished > 0 }
+
+// loop takes and runs jobs until the context ends or there are no more.
+func (w *workerState) loop(ctx context.Context, next func(context.Context) (Job, error)) error {
 	for ctx.Err() == nil {
 		job, err := next(ctx)
 		if err != nil {
@@ -81,122 +125,122 @@ func (h *hand) work(ctx context.Context, next func(context.Context) (Job, error)
 			}
 			return fault.Wrap("supervise.next", err)
 		}
-		h.job, h.begun = job, false
+		w.job, w.started = job, false
 		if context.Cause(ctx) == ErrKilled {
 			return ErrKilled
 		}
-		if err := h.attempt(ctx); err != nil {
+		if err := w.attempt(ctx); err != nil {
 			return err
 		}
-		h.jobs++
+		w.finished++
 	}
 	return nil
 }
 
-// attempt runs the job in hand. If the worker is killed meanwhile or does not
-// survive it, the job stays in hand.
-func (h *hand) attempt(ctx context.Context) error {
-	h.begun = true
-	h.job.Run(ctx)
+// attempt runs the current job. If the worker is killed meanwhile or does not
+// survive it, the job stays set.
+func (w *workerState) attempt(ctx context.Context) error {
+	w.started = true
+	w.setDue(w.job)
+	defer w.due.Store(0)
+	w.job.Run(ctx)
 	if context.Cause(ctx) == ErrKilled {
 		return ErrKilled
 	}
-	h.job = nil
+	w.job = nil
 	return nil
 }
 
-// retry gives the job its second try if that is allowed.
-func (h *hand) retry(ctx context.Context, died error) error {
-	if h.begun && !h.job.Idempotent() {
-		return h.abandon(died)
+// retry runs the job again if that is allowed.
+func (w *workerState) retry(ctx context.Context, died error) error {
+	if w.started && !w.job.Idempotent() {
+		return w.abandon(died)
 	}
-	return h.attempt(ctx)
+	return w.attempt(ctx)
 }
 
-// abandon lets go of the job before it tells it, so that it is told once even
-// if it panics.
-func (h *hand) abandon(died error) error {
-	job := h.job
-	h.job = nil
+// abandon clears the job before it calls Abandon, so that Abandon is called
+// once even if it panics.
+func (w *workerState) abandon(died error) error {
+	job := w.job
+	w.job = nil
 	job.Abandon(&fault.Error{Op: "supervise.job", Kind: fault.KindOf(died), Err: died,
-		Detail: "the worker died with the job in hand",
-		Next:   "It may have been done in part: look before repeating it."})
+		Detail: "the worker ended unexpectedly during the job",
+		Next:   "The job may be partly done. Check its effect before you repeat it."})
 	return nil
 }
 
-// rescue looks after the job of a dead worker, then moves the slot to where it
-// goes from there. It returns false if the drain leaves it behind.
-func (s *slot) rescue(h *hand, died error, to place) bool {
-	if !h.busy() {
+// recoverJob retries or abandons the job of a dead worker, then sets the slot's
+// next state. It returns false if the drain leaves it behind.
+func (s *slot) recoverJob(h *workerState, died error, to slotState) bool {
+	if !h.hasJob() {
 		return true
 	}
-	end, ok := s.again("second try", func(ctx context.Context) error { return h.retry(ctx, died) })
-	if ok && h.busy() {
-		_, ok = s.again("abandon", func(context.Context) error { return h.abandon(end.err) })
+	end, ok := s.runReplacement("second try", func(ctx context.Context) error { return h.retry(ctx, died) })
+	if ok && h.hasJob() {
+		_, ok = s.runReplacement("abandon", func(context.Context) error { return h.abandon(end.err) })
 	}
 	s.unit.sup.mu.Lock()
 	defer s.unit.sup.mu.Unlock()
 	if ok {
-		s.place = to
+		s.state = to
 		s.unit.refresh()
 	}
 	return ok
 }
 
-// again runs fn in the place of the dead worker, on a context that knows what
-// the drain would have told the worker.
-func (s *slot) again(what string, fn func(context.Context) error) (result, bool) {
+// runReplacement runs fn in place of the dead worker, on a context that the
+// drain has cancelled if it would have cancelled the worker's.
+func (s *slot) runReplacement(what string, fn func(context.Context) error) (result, bool) {
 	u := s.unit
 	u.sup.mu.Lock()
-	if u.stage.left {
-		s.place, s.how = placeStopped, HowAborted
+	if u.stage.isAbandoned {
+		s.state, s.end = slotStopped, EndAborted
 		u.sup.mu.Unlock()
 		return result{}, false
 	}
-	r := s.begin(placeRetrying, context.Background())
-	forced, told := u.stage.forced, u.draining && u.spec.Drain == nil
+	r := s.begin(slotRetrying, context.Background())
+	forced, isDraining := u.stage.forced, u.draining && u.spec.Drain == nil
 	u.refresh()
 	u.sup.mu.Unlock()
 	switch {
 	case forced:
 		r.task.cancel(ErrAborted)
-	case told:
+	case isDraining:
 		r.task.cancel(ErrDraining)
 	}
 	r.launch(fn)
 
 	end, ok := s.await(r, 0)
-	if ok && end.outcome.bad() {
+	if ok && end.outcome.isFailure() {
 		u.sup.mu.Lock()
 		u.lastErr = end.err
-		news := s.event(EventFailed, end.err)
-		news.Detail = what
+		event := s.event(EventFailed, end.err)
+		event.Detail = what
 		u.sup.mu.Unlock()
-		u.sup.emit(news)
+		u.sup.emit(event)
 	}
 	return end, ok
 }
 
-// Kill cancels what runs under a name, as chaos would: worker 0 of a service,
+// Kill cancels what runs under a name, for chaos tests: worker 0 of a service,
 // worker 0 to N-1 of a pool. It counts as a failure, whatever the task returns.
-// Go cannot take a goroutine down, so the worker is dead when it returns.
+// Go cannot end a goroutine, so the worker is dead only when it returns.
 func (s *Supervisor) Kill(name string, worker int) error {
 	const op = "supervise.kill"
 	s.mu.Lock()
 	u := s.units[name]
 	if u == nil || worker < 0 || worker >= len(u.slots) {
 		s.mu.Unlock()
-		err := fault.New(op, fault.NotFound, "there is no worker %d of %q", worker, name)
-		err.Next = "Status lists the names; workers count from 0."
-		return err
+		return fault.New(op, fault.NotFound, "there is no worker %d of %q", worker, name).
+			Advise("Status lists the names; workers count from 0.")
 	}
 	t := u.slots[worker].task
 	dead := t == nil || t.ended
 	s.mu.Unlock()
 	if dead {
-		err := fault.New(op, fault.NotReady, "worker %d of %q does not run now", worker, name)
-		err.Next = "Ask Status, and kill it when it runs again."
-		return err
+		return fault.New(op, fault.NotReady, "worker %d of %q does not run now", worker, name).
+			Advise("Ask Status, and kill it when it runs again.")
 	}
 	t.cancel(ErrKilled)
 	return nil

@@ -12,16 +12,17 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/supervise"
+	"micronode/internal/testkit"
 )
 
-// job does one thing on each try and remembers what was done with it.
+// job does one thing on each attempt and records what was done with it.
 type job struct {
-	again bool
-	does  []func(ctx context.Context) // on the first, second, … try
+	idempotent bool
+	does       []func(ctx context.Context) // on the first, second, … attempt
 
 	mu        sync.Mutex
 	tries     int
-	done      int // tries that came to their end
+	done      int // attempts that came to their end
 	abandoned []error
 }
 
@@ -41,7 +42,7 @@ func (j *job) Run(ctx context.Context) {
 	}
 }
 
-func (j *job) Idempotent() bool { return j.again }
+func (j *job) Idempotent() bool { return j.idempotent }
 
 func (j *job) Abandon(err error) {
 	j.mu.Lock()
@@ -49,21 +50,21 @@ func (j *job) Abandon(err error) {
 	j.abandoned = append(j.abandoned, err)
 }
 
-// fate is what became of the job, in one line.
-func (j *job) fate() string {
+// summary is the outcome of the job, in one line.
+func (j *job) summary() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return fmt.Sprintf("tried %d, done %d, abandoned %d", j.tries, j.done, len(j.abandoned))
 }
 
-func crash(context.Context)    { panic("poison") }
-func leave(context.Context)    { runtime.Goexit() }
-func obey(ctx context.Context) { <-ctx.Done() }
-func takes(d time.Duration) func(context.Context) {
+func crash(context.Context)            { panic("poison") }
+func goexit(context.Context)           { runtime.Goexit() }
+func waitCanceled(ctx context.Context) { <-ctx.Done() }
+func sleepFor(d time.Duration) func(context.Context) {
 	return func(ctx context.Context) { sleep(ctx, d) }
 }
 
-// queue is the simplest thing that Next can take jobs from.
+// queue is the simplest source for NextJob.
 type queue chan supervise.Job
 
 func (q queue) next(ctx context.Context) (supervise.Job, error) {
@@ -82,7 +83,7 @@ func (q queue) close(context.Context) error { close(q); return nil }
 
 // poolOf is a pool over a queue that its drain closes.
 func poolOf(n int, q queue) supervise.Pool {
-	return supervise.Pool{Service: supervise.Service{Name: "work", Drain: q.close}, N: n, Next: q.next}
+	return supervise.Pool{Service: supervise.Service{Name: "work", Drain: q.close}, N: n, NextJob: q.next}
 }
 
 func TestDeadWorkersJob(t *testing.T) {
@@ -93,18 +94,18 @@ func TestDeadWorkersJob(t *testing.T) {
 		fate string
 		kind fault.Kind
 	}{
-		"panic, idempotent":      {&job{again: true, does: do(crash)}, false, "tried 2, done 1, abandoned 0", 0},
+		"panic, idempotent":      {&job{idempotent: true, does: do(crash)}, false, "tried 2, done 1, abandoned 0", 0},
 		"panic, not idempotent":  {&job{does: do(crash)}, false, "tried 1, done 0, abandoned 1", fault.Internal},
-		"goexit, idempotent":     {&job{again: true, does: do(leave)}, false, "tried 2, done 1, abandoned 0", 0},
-		"goexit, not idempotent": {&job{does: do(leave)}, false, "tried 1, done 0, abandoned 1", fault.Internal},
-		"killed, idempotent":     {&job{again: true, does: do(obey)}, true, "tried 2, done 1, abandoned 0", 0},
-		"killed, not idempotent": {&job{does: do(obey)}, true, "tried 1, done 0, abandoned 1", fault.Transient},
-		"poison":                 {&job{again: true, does: do(crash, crash)}, false, "tried 2, done 0, abandoned 1", fault.Internal},
-		"poison, by goexit":      {&job{again: true, does: do(leave, leave)}, false, "tried 2, done 0, abandoned 1", fault.Internal},
+		"goexit, idempotent":     {&job{idempotent: true, does: do(goexit)}, false, "tried 2, done 1, abandoned 0", 0},
+		"goexit, not idempotent": {&job{does: do(goexit)}, false, "tried 1, done 0, abandoned 1", fault.Internal},
+		"killed, idempotent":     {&job{idempotent: true, does: do(waitCanceled)}, true, "tried 2, done 1, abandoned 0", 0},
+		"killed, not idempotent": {&job{does: do(waitCanceled)}, true, "tried 1, done 0, abandoned 1", fault.Transient},
+		"poison":                 {&job{idempotent: true, does: do(crash, crash)}, false, "tried 2, done 0, abandoned 1", fault.Internal},
+		"poison, by goexit":      {&job{idempotent: true, does: do(goexit, goexit)}, false, "tried 2, done 0, abandoned 1", fault.Internal},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w, q := newWorld(t, oneStage()), make(queue, 8)
+				w, q := newHarness(t, oneStage()), make(queue, 8)
 				w.addPool(poolOf(1, q))
 				w.run(t.Context())
 				q <- c.job
@@ -115,30 +116,31 @@ func TestDeadWorkersJob(t *testing.T) {
 					}
 					synctest.Wait()
 				}
-				// No time has passed: the second try came at once, the worker is still out.
-				equal(t, "fate", c.job.fate(), c.fate)
+				// No time has passed: the retry came at once, the worker is
+				// still in backoff.
+				testkit.Equal(t, "fate", c.job.summary(), c.fate)
 				for _, err := range c.job.abandoned {
-					equal(t, "kind", fault.KindOf(err), c.kind)
-					equal(t, "operation", fault.OpOf(err), "supervise.job")
+					testkit.Equal(t, "kind", fault.KindOf(err), c.kind)
+					testkit.Equal(t, "operation", fault.OpOf(err), "supervise.job")
 					if fault.NextOf(err) == c.kind.Next() {
 						t.Error("the refusal does not say what to do")
 					}
 				}
 				s := w.status("work")
-				equal(t, "state", s.State, supervise.StateBackoff)
-				equal(t, "degraded", s.Degraded, true)
-				equal(t, "live", s.Live, 0)
+				testkit.Equal(t, "state", s.State, supervise.StateBackoff)
+				testkit.Equal(t, "degraded", s.Degraded, true)
+				testkit.Equal(t, "live", s.Live, 0)
 
 				after := &job{}
 				q <- after
 				time.Sleep(100 * ms)
 				synctest.Wait()
-				equal(t, "a job for the next life", after.fate(), "tried 1, done 1, abandoned 0")
+				testkit.Equal(t, "a job for the next life", after.summary(), "tried 1, done 1, abandoned 0")
 				s = w.status("work")
-				equal(t, "state", s.State, supervise.StateRunning)
-				equal(t, "restarts", s.Restarts, 1)
+				testkit.Equal(t, "state", s.State, supervise.StateRunning)
+				testkit.Equal(t, "restarts", s.Restarts, 1)
 				w.finish()
-				equal(t, "ending", w.ending("work").How, supervise.HowDrained)
+				testkit.Equal(t, "ending", w.taskReport("work").End, supervise.EndDrained)
 			})
 		})
 	}
@@ -150,40 +152,41 @@ func TestKilledSecondTryIsAbandoned(t *testing.T) {
 		var sup *supervise.Supervisor
 		o.OnEvent = func(e supervise.Event) {
 			if e.Type == supervise.EventDegraded {
-				equal(t, "state before the second try", sup.Status()[0].State, supervise.StateDegraded)
+				testkit.Equal(t, "state before the second try", sup.Status()[0].State, supervise.StateDegraded)
 			}
 		}
-		w := newWorld(t, o)
+		w := newHarness(t, o)
 		sup = w.Supervisor
 		w.addPool(poolOf(1, q))
 		w.run(t.Context())
-		j := &job{again: true, does: []func(context.Context){crash, obey}}
+		j := &job{idempotent: true, does: []func(context.Context){crash, waitCanceled}}
 		q <- j
 		synctest.Wait()
-		equal(t, "state in the second try", w.status("work").State, supervise.StateDegraded)
+		testkit.Equal(t, "state in the second try", w.status("work").State, supervise.StateDegraded)
 		if err := w.Kill("work", 0); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		equal(t, "fate", j.fate(), "tried 2, done 0, abandoned 1")
+		testkit.Equal(t, "fate", j.summary(), "tried 2, done 0, abandoned 1")
 		if !errors.Is(j.abandoned[0], supervise.ErrKilled) {
 			t.Errorf("abandoned with %v", j.abandoned[0])
 		}
 		time.Sleep(time.Second)
 		w.finish()
-		equal(t, "events", w.of("work"), "started, failed, degraded, failed, restarting, started, recovered")
-		equal(t, "counts", w.count("work"), supervise.Count{Service: "node", Kind: "work",
-			Spawned: 5, Completed: 3, Failed: 1, Panicked: 1, Restarts: 1}) // two lives, a try, the abandoning, the hook
+		testkit.Equal(t, "events", w.of("work"), "started, failed, degraded, failed, restarting, started, recovered")
+		testkit.Equal(t, "counts", w.count("work"), supervise.Count{Service: "node", Kind: "work",
+			Spawned: 5, Completed: 3, Failed: 1, Panicked: 1, Restarts: 1})
+		// two runs, a retry, the abandoning, the hook
 	})
 }
 
-// A job that was handed out but not begun is safe to run whatever it is.
+// A job that was taken but not started is safe to run whatever it is.
 func TestJobNotBegunIsNotLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, oneStage())
+		w := newHarness(t, oneStage())
 		j, given := &job{}, false
 		w.addPool(supervise.Pool{Service: supervise.Service{Name: "work"}, N: 1,
-			Next: func(ctx context.Context) (supervise.Job, error) {
+			NextJob: func(ctx context.Context) (supervise.Job, error) {
 				<-ctx.Done()
 				if given {
 					return nil, ctx.Err()
@@ -197,75 +200,76 @@ func TestJobNotBegunIsNotLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		equal(t, "fate", j.fate(), "tried 1, done 1, abandoned 0")
+		testkit.Equal(t, "fate", j.summary(), "tried 1, done 1, abandoned 0")
 		w.finish()
 	})
 }
 
 func TestJobsOwnMethodsMayPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, q := newWorld(t, oneStage()), make(queue, 8)
+		w, q := newHarness(t, oneStage()), make(queue, 8)
 		w.addPool(poolOf(1, q))
 		w.run(t.Context())
-		rude, coy := &rudeJob{job: job{does: []func(context.Context){crash}}}, &coyJob{job: job{does: []func(context.Context){crash}}}
+		rude, coy := &panicOnAbandonJob{job: job{does: []func(context.Context){crash}}}, &panicOnIdempotentJob{job: job{does: []func(context.Context){crash}}}
 		q <- rude
 		q <- coy
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		equal(t, "Abandon panics: told", rude.told, 1)
-		equal(t, "Idempotent panics", coy.fate(), "tried 1, done 0, abandoned 1")
-		equal(t, "state", w.status("work").State, supervise.StateRunning)
-		equal(t, "panics", w.count("work").Panicked, 4)
+		testkit.Equal(t, "Abandon panics: told", rude.abandonCalls, 1)
+		testkit.Equal(t, "Idempotent panics", coy.summary(), "tried 1, done 0, abandoned 1")
+		testkit.Equal(t, "state", w.status("work").State, supervise.StateRunning)
+		testkit.Equal(t, "panics", w.count("work").Panicked, 4)
 		w.finish()
 	})
 }
 
-type rudeJob struct {
+type panicOnAbandonJob struct {
 	job
-	told int
+	abandonCalls int
 }
 
-func (j *rudeJob) Abandon(error) { j.told++; panic("rude") }
+func (j *panicOnAbandonJob) Abandon(error) { j.abandonCalls++; panic("rude") }
 
-type coyJob struct{ job }
+type panicOnIdempotentJob struct{ job }
 
-func (j *coyJob) Idempotent() bool { panic("coy") }
+func (j *panicOnIdempotentJob) Idempotent() bool { panic("coy") }
 
-// A dead worker is no crash loop: the pool goes between degraded and running
+// A dead worker is no crash loop: the pool changes between degraded and running
 // as its strength does.
 func TestPoolIsDegradedWhileBelowStrength(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, oneStage())
+		w := newHarness(t, oneStage())
 		w.addPool(supervise.Pool{Service: supervise.Service{Name: "work", Serve: untilDone}, N: 4})
 		w.run(t.Context())
 		synctest.Wait()
-		equal(t, "strength", w.status("work").Live, 4)
-		for range 2 * supervise.Default.Limit { // far beyond what a service could afford
+		testkit.Equal(t, "strength", w.status("work").Live, 4)
+		for range 2 * supervise.DefaultRestart.Limit { // far beyond what a service could afford
 			if err := errors.Join(w.Kill("work", 1), w.Kill("work", 3)); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
 			s := w.status("work")
-			equal(t, "state", s.State, supervise.StateDegraded)
-			equal(t, "degraded", s.Degraded, true)
-			equal(t, "live", s.Live, 2)
-			equal(t, "want", s.Want, 4)
-			equal(t, "last error", s.LastErr, supervise.ErrKilled)
+			testkit.Equal(t, "state", s.State, supervise.StateDegraded)
+			testkit.Equal(t, "degraded", s.Degraded, true)
+			testkit.Equal(t, "live", s.Live, 2)
+			testkit.Equal(t, "want", s.Want, 4)
+			testkit.Equal(t, "last error", s.LastErr, supervise.ErrKilled)
 			time.Sleep(time.Second)
 			s = w.status("work")
-			equal(t, "state", s.State, supervise.StateRunning)
-			equal(t, "live", s.Live, 4)
+			testkit.Equal(t, "state", s.State, supervise.StateRunning)
+			testkit.Equal(t, "live", s.Live, 4)
 		}
 		degraded, recovered := w.only(supervise.EventDegraded), w.only(supervise.EventRecovered)
-		equal(t, "degraded", len(degraded), 10)
-		equal(t, "recovered", len(recovered), 10)
+		testkit.Equal(t, "degraded", len(degraded), 10)
+		testkit.Equal(t, "recovered", len(recovered), 10)
 		for i := range degraded {
-			equal(t, "detail", degraded[i].Detail, "3 of 4 workers live")
-			equal(t, "detail", recovered[i].Detail, "4 of 4 workers live")
+			testkit.Equal(t, "detail", degraded[i].Detail, "3 of 4 workers live")
+			testkit.Equal(t, "detail", recovered[i].Detail, "4 of 4 workers live")
 		}
 		w.finish()
-		equal(t, "counts", w.count("work"), supervise.Count{Service: "node", Kind: "work",
+		testkit.Equal(t, "counts", w.count("work"), supervise.Count{Service: "node", Kind: "work",
 			Spawned: 24, Failed: 20, Canceled: 4, Restarts: 20})
+
 	})
 }
 
@@ -275,8 +279,8 @@ func TestBackoffOfWorkers(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			o := oneStage()
 			o.Jitter = highest
-			w := newWorld(t, o)
-			w.addPool(supervise.Pool{Service: supervise.Service{Name: "work"}, N: 1, Next: next})
+			w := newHarness(t, o)
+			w.addPool(supervise.Pool{Service: supervise.Service{Name: "work"}, N: 1, NextJob: next})
 			w.run(t.Context())
 			time.Sleep(10 * time.Second)
 			w.finish()
@@ -287,56 +291,59 @@ func TestBackoffOfWorkers(t *testing.T) {
 		return list[:4]
 	}
 	n := 0
-	sameList(t, "a worker that does a job before each death", delays(t, func(context.Context) (supervise.Job, error) {
+	testkit.EqualLists(t, "a worker that does a job before each death", delays(t, func(context.Context) (supervise.Job, error) {
 		if n++; n%2 == 0 {
 			return &job{does: []func(context.Context){crash}}, nil
 		}
 		return &job{}, nil
 	}), []string{"500ms", "500ms", "500ms", "500ms"})
-	sameList(t, "one that only dies", delays(t, func(context.Context) (supervise.Job, error) {
+
+	testkit.EqualLists(t, "one that only dies", delays(t, func(context.Context) (supervise.Job, error) {
 		return &job{does: []func(context.Context){crash}}, nil
 	}), []string{"500ms", "1s", "2s", "4s"})
-	sameList(t, "one that gets no jobs", delays(t, func(context.Context) (supervise.Job, error) {
+
+	testkit.EqualLists(t, "one that gets no jobs", delays(t, func(context.Context) (supervise.Job, error) {
 		return nil, fault.StorageBusy
 	}), []string{"500ms", "1s", "2s", "4s"})
+
 }
 
 func TestNextThatFailsIsAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, oneStage())
+		w := newHarness(t, oneStage())
 		w.addPool(supervise.Pool{Service: supervise.Service{Name: "work"}, N: 2,
-			Next: func(context.Context) (supervise.Job, error) { return nil, fault.StorageBusy }})
+			NextJob: func(context.Context) (supervise.Job, error) { return nil, fault.StorageBusy }})
 		w.run(t.Context())
 		synctest.Wait()
 		s := w.status("work")
-		equal(t, "state", s.State, supervise.StateBackoff)
-		equal(t, "kind", fault.KindOf(s.LastErr), fault.StorageBusy)
-		equal(t, "operation", fault.OpOf(s.LastErr), "supervise.next")
+		testkit.Equal(t, "state", s.State, supervise.StateBackoff)
+		testkit.Equal(t, "kind", fault.KindOf(s.LastErr), fault.StorageBusy)
+		testkit.Equal(t, "operation", fault.OpOf(s.LastErr), "supervise.next")
 		w.finish()
-		equal(t, "ending", w.ending("work").How, supervise.HowBackoff)
+		testkit.Equal(t, "ending", w.taskReport("work").End, supervise.EndBackoff)
 	})
 }
 
 func TestWorkersThatFinishAreNotMissed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, q := newWorld(t, oneStage()), make(queue, 8)
-		w.addPool(supervise.Pool{Service: supervise.Service{Name: "work"}, N: 3, Next: q.next})
+		w, q := newHarness(t, oneStage()), make(queue, 8)
+		w.addPool(supervise.Pool{Service: supervise.Service{Name: "work"}, N: 3, NextJob: q.next})
 		w.run(t.Context())
-		slow := &job{does: []func(context.Context){takes(time.Second)}}
+		slow := &job{does: []func(context.Context){sleepFor(time.Second)}}
 		q <- slow
 		synctest.Wait()
 		close(q)
 		synctest.Wait()
 		s := w.status("work")
-		equal(t, "state", s.State, supervise.StateRunning)
-		equal(t, "live", s.Live, 1)
-		equal(t, "want", s.Want, 1)
+		testkit.Equal(t, "state", s.State, supervise.StateRunning)
+		testkit.Equal(t, "live", s.Live, 1)
+		testkit.Equal(t, "want", s.Want, 1)
 		time.Sleep(time.Minute)
-		equal(t, "state", w.status("work").State, supervise.StateFinished)
-		equal(t, "fate", slow.fate(), "tried 1, done 1, abandoned 0")
+		testkit.Equal(t, "state", w.status("work").State, supervise.StateFinished)
+		testkit.Equal(t, "fate", slow.summary(), "tried 1, done 1, abandoned 0")
 		w.finish()
-		equal(t, "events", w.of("work"), "started, finished, finished, finished")
-		equal(t, "ending", w.ending("work").How, supervise.HowFinished)
+		testkit.Equal(t, "events", w.of("work"), "started, finished, finished, finished")
+		testkit.Equal(t, "ending", w.taskReport("work").End, supervise.EndFinished)
 	})
 }
 
@@ -352,47 +359,48 @@ func TestDrainOfAPool(t *testing.T) {
 	}
 	t.Run("with a hook the queue is emptied", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, oneStage())
-			q, jobs := queued(20, takes(100*ms))
+			w := newHarness(t, oneStage())
+			q, jobs := queued(20, sleepFor(100*ms))
 			w.addPool(poolOf(4, q))
 			w.run(t.Context())
 			synctest.Wait()
 			r := w.finish()
 			for _, j := range jobs {
-				equal(t, "fate", j.fate(), "tried 1, done 1, abandoned 0")
+				testkit.Equal(t, "fate", j.summary(), "tried 1, done 1, abandoned 0")
 			}
-			equal(t, "took", r.Took, 500*ms)
-			equal(t, "ending", w.ending("work"), supervise.Ending{Service: "node", Name: "work",
-				How: supervise.HowDrained, Tasks: 4, After: 500 * ms})
+			testkit.Equal(t, "took", r.Took, 500*ms)
+			testkit.Equal(t, "ending", w.taskReport("work"), supervise.TaskReport{Service: "node", Name: "work",
+				End: supervise.EndDrained, Tasks: 4, After: 500 * ms})
+
 		})
 	})
 	t.Run("without one its jobs are canceled", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, oneStage())
-			q, jobs := queued(2, obey)
-			w.addPool(supervise.Pool{Service: supervise.Service{Name: "work"}, N: 4, Next: q.next})
+			w := newHarness(t, oneStage())
+			q, jobs := queued(2, waitCanceled)
+			w.addPool(supervise.Pool{Service: supervise.Service{Name: "work"}, N: 4, NextJob: q.next})
 			w.run(t.Context())
 			synctest.Wait()
 			r := w.finish()
 			for _, j := range jobs {
-				equal(t, "fate", j.fate(), "tried 1, done 0, abandoned 0")
+				testkit.Equal(t, "fate", j.summary(), "tried 1, done 0, abandoned 0")
 			}
-			equal(t, "took", r.Took, 0)
-			equal(t, "ending", w.ending("work").How, supervise.HowCanceled)
-			equal(t, "degraded events", len(w.only(supervise.EventDegraded)), 0)
+			testkit.Equal(t, "took", r.Took, 0)
+			testkit.Equal(t, "ending", w.taskReport("work").End, supervise.EndCanceled)
+			testkit.Equal(t, "degraded events", len(w.only(supervise.EventDegraded)), 0)
 		})
 	})
 	t.Run("too slow a worker is aborted", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, oneStage())
-			q, _ := queued(1, obey)
+			w := newHarness(t, oneStage())
+			q, _ := queued(1, waitCanceled)
 			w.addPool(poolOf(2, q))
 			w.run(t.Context())
 			synctest.Wait()
 			r := w.finish()
-			equal(t, "aborted", len(r.Aborted), 1)
-			equal(t, "counted", w.count("work").Aborted, 1)
-			equal(t, "ending", w.ending("work").How, supervise.HowAborted)
+			testkit.Equal(t, "aborted", len(r.Aborted), 1)
+			testkit.Equal(t, "counted", w.count("work").Aborted, 1)
+			testkit.Equal(t, "ending", w.taskReport("work").End, supervise.EndAborted)
 			if name := r.Aborted[0]; name != "work[0]" && name != "work[1]" {
 				t.Errorf("named %q", name)
 			}
@@ -400,74 +408,74 @@ func TestDrainOfAPool(t *testing.T) {
 	})
 	t.Run("a death while draining: the job is looked after, the worker is not", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			w, q := newWorld(t, oneStage()), make(queue, 8)
+			w, q := newHarness(t, oneStage()), make(queue, 8)
 			w.addPool(poolOf(1, q))
 			w.run(t.Context())
-			j := &job{again: true, does: []func(context.Context){func(ctx context.Context) { sleep(ctx, 100*ms); panic("late") }, takes(100 * ms)}}
+			j := &job{idempotent: true, does: []func(context.Context){func(ctx context.Context) { sleep(ctx, 100*ms); panic("late") }, sleepFor(100 * ms)}}
 			q <- j
 			synctest.Wait()
 			r := w.finish()
-			equal(t, "fate", j.fate(), "tried 2, done 1, abandoned 0")
-			equal(t, "took", r.Took, 200*ms)
-			equal(t, "restarts", r.Restarts, 0)
-			equal(t, "ending", w.ending("work").How, supervise.HowFailed)
+			testkit.Equal(t, "fate", j.summary(), "tried 2, done 1, abandoned 0")
+			testkit.Equal(t, "took", r.Took, 200*ms)
+			testkit.Equal(t, "restarts", r.Restarts, 0)
+			testkit.Equal(t, "ending", w.taskReport("work").End, supervise.EndFailed)
 		})
 	})
 	t.Run("without a hook the second try is told to stop", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			w, q := newWorld(t, oneStage()), make(queue, 8)
-			w.addPool(supervise.Pool{Service: supervise.Service{Name: "work"}, N: 1, Next: q.next})
+			w, q := newHarness(t, oneStage()), make(queue, 8)
+			w.addPool(supervise.Pool{Service: supervise.Service{Name: "work"}, N: 1, NextJob: q.next})
 			w.run(t.Context())
-			j := &job{again: true, does: []func(context.Context){func(ctx context.Context) { obey(ctx); panic("late") }, func(ctx context.Context) {
-				equal(t, "cause", context.Cause(ctx), supervise.ErrDraining)
+			j := &job{idempotent: true, does: []func(context.Context){func(ctx context.Context) { waitCanceled(ctx); panic("late") }, func(ctx context.Context) {
+				testkit.Equal(t, "cause", context.Cause(ctx), supervise.ErrDraining)
 			}}}
 			q <- j
 			synctest.Wait()
 			w.finish()
-			equal(t, "fate", j.fate(), "tried 2, done 0, abandoned 0")
+			testkit.Equal(t, "fate", j.summary(), "tried 2, done 0, abandoned 0")
 		})
 	})
 	t.Run("after the deadline too", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			w, q := newWorld(t, oneStage()), make(queue, 8)
+			w, q := newHarness(t, oneStage()), make(queue, 8)
 			w.addPool(poolOf(1, q))
 			w.run(t.Context())
-			j := &job{again: true, does: []func(context.Context){func(ctx context.Context) { obey(ctx); panic("late") }, func(ctx context.Context) {
-				equal(t, "cause", context.Cause(ctx), supervise.ErrAborted)
+			j := &job{idempotent: true, does: []func(context.Context){func(ctx context.Context) { waitCanceled(ctx); panic("late") }, func(ctx context.Context) {
+				testkit.Equal(t, "cause", context.Cause(ctx), supervise.ErrAborted)
 			}}}
 			q <- j
 			synctest.Wait()
 			w.finish()
-			equal(t, "fate", j.fate(), "tried 2, done 0, abandoned 0")
+			testkit.Equal(t, "fate", j.summary(), "tried 2, done 0, abandoned 0")
 		})
 	})
 	t.Run("a second try that ignores all is left running", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			release := make(chan struct{})
-			w, q := newWorld(t, oneStage()), make(queue, 8)
+			w, q := newHarness(t, oneStage()), make(queue, 8)
 			w.addPool(poolOf(1, q))
 			w.run(t.Context())
-			j := &job{again: true, does: []func(context.Context){crash, func(context.Context) { <-release }}}
+			j := &job{idempotent: true, does: []func(context.Context){crash, func(context.Context) { <-release }}}
 			q <- j
 			synctest.Wait()
 			r := w.finish()
-			sameList(t, "left", r.LeftRunning, []string{"work[0]"})
+			testkit.EqualLists(t, "left", r.LeftRunning, []string{"work[0]"})
 			close(release)
 			synctest.Wait()
-			equal(t, "fate", j.fate(), "tried 2, done 0, abandoned 0")
-			equal(t, "state", w.status("work").State, supervise.StateStopped)
+			testkit.Equal(t, "fate", j.summary(), "tried 2, done 0, abandoned 0")
+			testkit.Equal(t, "state", w.status("work").State, supervise.StateStopped)
 		})
 	})
 }
 
 func TestKill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, oneStage())
+		w := newHarness(t, oneStage())
 		w.add(supervise.Service{Name: "s", Serve: func(ctx context.Context) error {
 			<-ctx.Done()
 			return nil // a killed task has failed, whatever it returns
 		}})
-		equal(t, "before Run", fault.KindOf(w.Kill("s", 0)), fault.NotReady)
+		testkit.Equal(t, "before Run", fault.KindOf(w.Kill("s", 0)), fault.NotReady)
 		w.run(t.Context())
 		synctest.Wait()
 		for _, c := range []struct {
@@ -479,14 +487,54 @@ func TestKill(t *testing.T) {
 				t.Errorf("Kill(%q, %d): %v", c.name, c.worker, err)
 			}
 		}
-		equal(t, "kill", w.Kill("s", 0), nil)
+		testkit.Equal(t, "kill", w.Kill("s", 0), nil)
 		synctest.Wait()
-		equal(t, "state", w.status("s").State, supervise.StateBackoff)
-		equal(t, "last error", w.status("s").LastErr, supervise.ErrKilled)
-		equal(t, "in backoff", fault.KindOf(w.Kill("s", 0)), fault.NotReady)
+		testkit.Equal(t, "state", w.status("s").State, supervise.StateBackoff)
+		testkit.Equal(t, "last error", w.status("s").LastErr, supervise.ErrKilled)
+		testkit.Equal(t, "in backoff", fault.KindOf(w.Kill("s", 0)), fault.NotReady)
 		time.Sleep(time.Second)
-		equal(t, "state", w.status("s").State, supervise.StateRunning)
+		testkit.Equal(t, "state", w.status("s").State, supervise.StateRunning)
 		w.finish()
-		equal(t, "counts", w.count("s"), supervise.Count{Service: "node", Kind: "s", Spawned: 2, Failed: 1, Canceled: 1, Restarts: 1})
+		testkit.Equal(t, "counts", w.count("s"), supervise.Count{Service: "node", Kind: "s", Spawned: 2, Failed: 1, Canceled: 1, Restarts: 1})
+	})
+}
+
+// dueJob is a job with a deadline.
+type dueJob struct {
+	job
+	due time.Time
+}
+
+func (j *dueJob) Deadline() (time.Time, bool) { return j.due, true }
+
+// A worker that runs a job past its deadline is overdue: by the deadline of the
+// job, and by that of the pool if the job has none. It is not when the job has
+// returned, nor when it waits for work.
+func TestWorkersThatDoNotComeBackAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newHarness(t, oneStage())
+		jobs := make(queue, 2)
+		w.addPool(supervise.Pool{Service: supervise.Service{Service: "test", Name: "pool", Stage: "only"}, N: 3, NextJob: jobs.next,
+			MaxJobTime: 10 * time.Second, Writes: true})
+		w.run(t.Context())
+		check := func(after time.Duration, overdue int) {
+			t.Helper()
+			time.Sleep(after)
+			synctest.Wait()
+			if got := w.status("pool"); got.Overdue != overdue || got.Live != 3 || !got.Writes {
+				t.Errorf("%d workers are overdue, not %d: %+v", got.Overdue, overdue, got)
+			}
+		}
+		check(time.Hour, 0)
+		said := &dueJob{due: time.Now().Add(2 * time.Second)}
+		said.does = []func(context.Context){sleepFor(20 * time.Second)}
+		jobs <- said
+		jobs <- &job{does: []func(context.Context){sleepFor(20 * time.Second)}}
+		check(2*time.Second, 0)
+		check(time.Second, 1)
+		check(8*time.Second, 2)
+		check(10*time.Second, 0)
+		close(jobs)
+		w.finish()
 	})
 }

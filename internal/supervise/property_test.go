@@ -21,7 +21,7 @@ type life struct {
 	ends  string // "error", "panic", "goexit" or "nil"
 }
 
-// script is a service: its lives, after which it runs until it is told to stop.
+// script is a service: its lives, after which it runs until it is stopped.
 type script struct {
 	policy supervise.Restart
 	lives  []life
@@ -55,7 +55,7 @@ type expectation struct {
 	starts   []time.Duration
 	state    supervise.State
 	degraded bool
-	how      supervise.How
+	how      supervise.EndState
 	count    supervise.Count
 	fatal    bool
 	at       time.Duration // of the fatal failure
@@ -80,14 +80,14 @@ func (s script) predict(name string, stop time.Duration, highest bool) expectati
 		switch {
 		case end > stop:
 			e.count.Canceled++
-			e.how, e.state = supervise.HowCanceled, supervise.StateRunning
+			e.how, e.state = supervise.EndCanceled, supervise.StateRunning
 			if e.degraded {
 				e.state = supervise.StateDegraded
 			}
 			return e
 		case ends == "nil":
 			e.count.Completed++
-			e.how, e.state = supervise.HowFinished, supervise.StateFinished
+			e.how, e.state = supervise.EndFinished, supervise.StateFinished
 			return e
 		case ends == "panic":
 			e.count.Panicked++
@@ -96,9 +96,9 @@ func (s script) predict(name string, stop time.Duration, highest bool) expectati
 		}
 		failures = slices.DeleteFunc(append(failures, end), func(at time.Duration) bool { return end-at >= s.policy.Window })
 		if len(failures) > s.policy.Limit {
-			if s.policy.Then != supervise.Degrade {
-				e.how, e.state = supervise.HowDown, supervise.StateDown
-				e.fatal, e.at = s.policy.Then == supervise.Fatal, end
+			if s.policy.OnCrashLoop != supervise.Degrade {
+				e.how, e.state = supervise.EndDown, supervise.StateDown
+				e.fatal, e.at = s.policy.OnCrashLoop == supervise.Fatal, end
 				return e
 			}
 			e.degraded = true
@@ -109,7 +109,7 @@ func (s script) predict(name string, stop time.Duration, highest bool) expectati
 		}
 		delay = min(2*delay, s.policy.Cap)
 		if now = end + wait; now > stop {
-			e.how, e.state = supervise.HowBackoff, supervise.StateBackoff
+			e.how, e.state = supervise.EndBackoff, supervise.StateBackoff
 			return e
 		}
 		e.count.Restarts++
@@ -128,7 +128,7 @@ func drawScript(t *rapid.T, i int) script {
 	s.policy.Cap = s.policy.First + millis("cap", 0, 1000)
 	s.policy.Limit = rapid.IntRange(0, 4).Draw(t, "limit")
 	s.policy.Window = millis("window", 1, 1000)
-	s.policy.Then = rapid.SampledFrom([]supervise.Then{supervise.Degrade, supervise.Degrade, supervise.Down, supervise.Fatal}).Draw(t, "then")
+	s.policy.OnCrashLoop = rapid.SampledFrom([]supervise.CrashLoopAction{supervise.Degrade, supervise.Degrade, supervise.Down, supervise.Fatal}).Draw(t, "then")
 	for range rapid.IntRange(0, 12).Draw(t, "lives") {
 		l := life{millis("lasts", 0, 300), rapid.SampledFrom([]string{"error", "error", "error", "panic", "goexit", "nil"}).Draw(t, "ends")}
 		if rapid.IntRange(0, 3).Draw(t, "stable") == 0 {
@@ -175,7 +175,7 @@ func compare(t *testing.T, scripts []script, stop time.Duration, high bool) (wro
 	if high {
 		o.Jitter = highest
 	}
-	w, zero := newWorld(t, o), time.Now()
+	w, zero := newHarness(t, o), time.Now()
 	starts := make([][]time.Duration, len(scripts))
 	for i, s := range scripts {
 		w.add(supervise.Service{Name: fmt.Sprint(i), Serve: s.play(&starts[i], zero), Restart: s.policy})
@@ -189,7 +189,7 @@ func compare(t *testing.T, scripts []script, stop time.Duration, high bool) (wro
 
 	differ("fatal", w.err != nil, fatal)
 	differ("took", w.report.Took, time.Duration(0))
-	w.balanced()
+	w.checkCounts()
 	for i, s := range scripts {
 		name := fmt.Sprint(i)
 		e := s.predict(name, stop, high)
@@ -197,7 +197,7 @@ func compare(t *testing.T, scripts []script, stop time.Duration, high bool) (wro
 		differ(name+": degraded", before[i].Degraded, e.degraded)
 		differ(name+": restarts", before[i].Restarts, e.count.Restarts)
 		differ(name+": counts", w.count(name), e.count)
-		differ(name+": ending", w.ending(name).How, e.how)
+		differ(name+": ending", w.taskReport(name).End, e.how)
 		if !fatal {
 			differ(name+": state", before[i].State, e.state)
 		}
@@ -206,7 +206,8 @@ func compare(t *testing.T, scripts []script, stop time.Duration, high bool) (wro
 }
 
 // Whatever jobs and kills a pool is given: no job is lost, none is run more
-// often than it may be, none is told twice, and the pool is whole again.
+// often than it may be, none is abandoned twice, and the pool is at full
+// strength again.
 func TestPoolLosesNoJob(t *testing.T) {
 	type plan struct {
 		again bool
@@ -224,14 +225,14 @@ func TestPoolLosesNoJob(t *testing.T) {
 
 		var wrong string
 		synctest.Test(t, func(t *testing.T) {
-			w, q := newWorld(t, oneStage()), make(queue, len(plans))
+			w, q := newHarness(t, oneStage()), make(queue, len(plans))
 			w.addPool(poolOf(workers, q))
 			jobs := make([]*job, len(plans))
 			for i, p := range plans {
-				jobs[i] = &job{again: p.again}
+				jobs[i] = &job{idempotent: p.again}
 				for _, what := range p.does {
 					jobs[i].does = append(jobs[i].does, map[string]func(context.Context){
-						"work":   takes(p.takes),
+						"work":   sleepFor(p.takes),
 						"panic":  func(ctx context.Context) { sleep(ctx, p.takes); panic("planned") },
 						"goexit": func(ctx context.Context) { sleep(ctx, p.takes); runtime.Goexit() },
 					}[what])
@@ -252,11 +253,11 @@ func TestPoolLosesNoJob(t *testing.T) {
 			}
 			for i, j := range jobs {
 				often := 1
-				if j.again {
+				if j.idempotent {
 					often = 2
 				}
 				if j.done+len(j.abandoned) != 1 || j.tries > often {
-					wrong = fmt.Sprintf("job %d (%+v): %s", i, plans[i], j.fate())
+					wrong = fmt.Sprintf("job %d (%+v): %s", i, plans[i], j.summary())
 				}
 			}
 		})
@@ -266,22 +267,22 @@ func TestPoolLosesNoJob(t *testing.T) {
 	})
 }
 
-// Whatever the tasks do when they are told to stop: the drain ends within the
-// total, names those that still run and nobody who noticed its abort, and no
+// Whatever the tasks do when they are asked to stop: the drain ends within the
+// total, names those that still run and none that reacted to its abort, and no
 // stage is touched before the one above it has stopped or was left.
 func TestDrainAlwaysEnds(t *testing.T) {
 	type plan struct {
 		stage int
 		kind  string // "plain", "hook", "group" or "finish"
 		takes time.Duration
-		deaf  bool // does not notice that it is aborted
+		deaf  bool // does not react to its abort
 	}
 	rapid.Check(t, func(rt *rapid.T) {
 		o := supervise.Options{Jitter: lowest}
-		o.Total = time.Duration(rapid.IntRange(1, 1000).Draw(rt, "total")) * ms
+		o.DrainTimeout = time.Duration(rapid.IntRange(1, 1000).Draw(rt, "total")) * ms
 		o.Grace = time.Duration(rapid.IntRange(0, 200).Draw(rt, "grace")) * ms
 		for i := range rapid.IntRange(1, 4).Draw(rt, "stages") {
-			o.Stages = append(o.Stages, supervise.Stage{Name: fmt.Sprint(i), Drain: time.Duration(rapid.IntRange(0, 400).Draw(rt, "drain")) * ms})
+			o.Stages = append(o.Stages, supervise.Stage{Name: fmt.Sprint(i), DrainTimeout: time.Duration(rapid.IntRange(0, 400).Draw(rt, "drain")) * ms})
 		}
 		plans := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) plan {
 			return plan{rapid.IntRange(0, len(o.Stages)-1).Draw(rt, "stage"),
@@ -293,8 +294,8 @@ func TestDrainAlwaysEnds(t *testing.T) {
 		var wrong string
 		synctest.Test(t, func(t *testing.T) {
 			release := make(chan struct{})
-			var early steps
-			w := newWorld(t, o)
+			var early stepLog
+			w := newHarness(t, o)
 			asked := make([]chan struct{}, len(plans))
 			for i, p := range plans {
 				name, stage := fmt.Sprint("t", i), o.Stages[p.stage].Name
@@ -341,8 +342,8 @@ func TestDrainAlwaysEnds(t *testing.T) {
 			for _, e := range early.list {
 				wrong = e
 			}
-			if w.report.Took > o.Total {
-				wrong = fmt.Sprintf("took %s of %s", w.report.Took, o.Total)
+			if w.report.Took > o.DrainTimeout {
+				wrong = fmt.Sprintf("took %s of %s", w.report.Took, o.DrainTimeout)
 			}
 			named := map[string]bool{}
 			for _, label := range w.report.LeftRunning { // "t1", or "node.t1 (1 task)"
@@ -361,7 +362,7 @@ func TestDrainAlwaysEnds(t *testing.T) {
 			}
 			close(release)
 			synctest.Wait()
-			w.balanced()
+			w.checkCounts()
 		})
 		if wrong != "" {
 			rt.Fatal(wrong)

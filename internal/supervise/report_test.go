@@ -8,16 +8,17 @@ import (
 	"time"
 
 	"micronode/internal/supervise"
+	"micronode/internal/testkit"
 )
 
 // What a person reads at three in the morning.
 func TestReportReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		o := house()
+		o := nodeStages()
 		o.Jitter = highest
-		o.Stages = append(o.Stages, supervise.Stage{Name: "extras", Drain: time.Second})
-		w := newWorld(t, o)
+		o.Stages = append(o.Stages, supervise.Stage{Name: "extras", DrainTimeout: time.Second})
+		w := newHarness(t, o)
 		w.add(supervise.Service{Name: "admin", Stage: "admin", Serve: untilDone})
 		lives := 0
 		w.add(supervise.Service{Service: "registry", Name: "committer", Stage: "state", Serve: func(ctx context.Context) error {
@@ -34,7 +35,7 @@ func TestReportReads(t *testing.T) {
 			Drain: func(context.Context) error { close(closed); return nil }})
 		g := w.group(supervise.GroupSpec{Service: "overlay", Kind: "reader", Stage: "listeners", Max: 9})
 		for range 3 {
-			equal(t, "go", g.Go(untilDone), nil)
+			testkit.Equal(t, "go", g.Go(untilDone), nil)
 		}
 		w.run(t.Context())
 		time.Sleep(time.Minute)
@@ -56,7 +57,7 @@ state      0s     300ms  registry  committer  canceled      0s     2 restarts, l
 admin      0s     200ms  node      admin      canceled      0s     -
 
 aborted: fill
-  (still ran at the deadline; give the stage a longer budget, or look at what it waits for)
+  (still ran at the deadline; give the stage a longer budget, or check what it waits for)
 
 left running: fill
   (ignored the end of its context; SIGQUIT shows where a goroutine is stuck)
@@ -65,6 +66,6 @@ left running: fill
 			t.Errorf("got:\n%s\nwant:\n%s", got, want)
 		}
 		last := w.all()[len(w.all())-1]
-		equal(t, "the last event", last.Detail, "drained in 670ms of 3s; 2 restarts, 1 aborted, 1 left running")
+		testkit.Equal(t, "the last event", last.Detail, "drained in 670ms of 3s; 2 restarts, 1 aborted, 1 left running")
 	})
 }

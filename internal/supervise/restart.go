@@ -7,53 +7,53 @@ import (
 
 // Restart is a restart policy as data. The delay before a restart has full
 // jitter: the n-th since the last stable run (counted from zero) is uniform in
-// [Min, min(Cap, First·2ⁿ)], so that services that fell together do not come
-// back together.
+// [Min, min(Cap, First·2ⁿ)], so that services that failed together do not
+// restart together.
 //
-// More than Limit failures within Window are a crash loop, and Then says what
-// follows. A run that lasts for Window is stable: it ends the crash loop and
-// takes the delay back to the first.
+// More than Limit failures within Window are a crash loop, and OnCrashLoop says
+// what follows. A run that lasts for Window is stable: it ends the crash loop
+// and resets the delay to the first.
 //
-// The zero Restart stands for Default.
+// The zero Restart stands for DefaultRestart.
 type Restart struct {
 	Min, First, Cap time.Duration
 	Limit           int
 	Window          time.Duration
-	Then            Then
+	OnCrashLoop     CrashLoopAction
 }
 
-// Then is what follows on a crash loop.
-type Then uint8
+// CrashLoopAction is what follows on a crash loop.
+type CrashLoopAction uint8
 
 const (
-	Degrade Then = iota // keep trying; the service is degraded until it is stable
-	Down                // give up on the service; the others go on
-	Fatal               // give up on everything: drain, and Run returns the error
+	Degrade CrashLoopAction = iota // keep retrying; the service is degraded until it is stable
+	Down                           // stop restarting the service; the others continue
+	Fatal                          // stop everything: drain, and Run returns the error
 )
 
-// Default is the policy of the node's own services.
-var Default = Restart{
+// DefaultRestart is the policy of the node's own services.
+var DefaultRestart = Restart{
 	Min: 100 * time.Millisecond, First: 500 * time.Millisecond, Cap: 5 * time.Second,
-	Limit: 5, Window: time.Minute, Then: Degrade,
+	Limit: 5, Window: time.Minute, OnCrashLoop: Degrade,
 }
 
-// Once is the policy of a task that runs once: no failure is allowed, so the
-// first one is a crash loop and the task is down. Restart{Then: Fatal} is the
-// same for a task that the node cannot live without.
-var Once = Restart{Then: Down}
+// NoRestart is the policy of a task that runs once: no failure is allowed, so
+// the first one is a crash loop and the task is down. Restart{OnCrashLoop:
+// Fatal} is the same for a task that the node cannot live without.
+var NoRestart = Restart{OnCrashLoop: Down}
 
-// never reports whether the policy gives up at the first failure, so that its
-// delays and window mean nothing.
-func (r Restart) never() bool { return r.Limit == 0 && r.Then != Degrade }
+// allowsNoFailure reports whether the first failure is a crash loop, so that
+// the delays and the window mean nothing.
+func (r Restart) allowsNoFailure() bool { return r.Limit == 0 && r.OnCrashLoop != Degrade }
 
-// check refuses a policy that would spin, or that says nothing sensible.
+// check refuses a policy that would restart without a pause, or makes no sense.
 func (r Restart) check(op, name string) error {
 	switch {
 	case r.Min < 0 || r.First < 0 || r.Cap < 0 || r.Window < 0 || r.Limit < 0:
 		return malformed(op, "Use durations and a limit of zero or more.", "%q: the restart policy has a negative value", name)
-	case r.Then > Fatal:
-		return malformed(op, "Use Degrade, Down or Fatal.", "%q: the restart policy's Then is %d", name, r.Then)
-	case r.never():
+	case r.OnCrashLoop > Fatal:
+		return malformed(op, "Use Degrade, Down or Fatal.", "%q: the restart policy's Then is %d", name, r.OnCrashLoop)
+	case r.allowsNoFailure():
 		return nil
 	case r.First == 0 || r.First < r.Min || r.Cap < r.First:
 		return malformed(op, "Order the delays 0 <= Min <= First <= Cap with First above zero, or use supervise.Default.",
@@ -64,9 +64,9 @@ func (r Restart) check(op, name string) error {
 	return nil
 }
 
-// ceiling is the longest n-th delay. Cap is compared before doubling, so that
+// maxDelay is the longest n-th delay. Cap is compared before doubling, so that
 // a large n cannot overflow.
-func (r Restart) ceiling(n int) time.Duration {
+func (r Restart) maxDelay(n int) time.Duration {
 	longest := r.First
 	for range n {
 		if longest > r.Cap/2 {
@@ -80,7 +80,7 @@ func (r Restart) ceiling(n int) time.Duration {
 // delay draws the n-th delay. A jitter of the caller's own cannot leave the
 // policy's bounds.
 func (r Restart) delay(n int, jitter func(lo, hi time.Duration) time.Duration) time.Duration {
-	hi := r.ceiling(n)
+	hi := r.maxDelay(n)
 	return min(max(jitter(r.Min, hi), r.Min), hi)
 }
 

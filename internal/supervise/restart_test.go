@@ -11,6 +11,7 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/supervise"
+	"micronode/internal/testkit"
 )
 
 // The contract: 100–500 ms, then doubling, at most 5 s, with jitter over all
@@ -29,7 +30,7 @@ func TestDelaysAreThePolicys(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := oneStage()
 				o.Jitter = c.jitter
-				w := newWorld(t, o)
+				w := newHarness(t, o)
 				var starts []time.Time
 				w.add(supervise.Service{Name: "s", Serve: func(ctx context.Context) error {
 					starts = append(starts, time.Now())
@@ -42,15 +43,15 @@ func TestDelaysAreThePolicys(t *testing.T) {
 				time.Sleep(time.Minute)
 				w.finish()
 
-				var told, kept []string
+				var reported, kept []string
 				for _, e := range w.only(supervise.EventRestarting) {
-					told = append(told, e.Delay.String())
+					reported = append(reported, e.Delay.String())
 				}
 				for i := range starts[1:] {
 					kept = append(kept, starts[i+1].Sub(starts[i]).String())
 				}
-				equal(t, "delays told", strings.Join(told, " "), c.want)
-				equal(t, "delays kept", strings.Join(kept, " "), c.want)
+				testkit.Equal(t, "delays told", strings.Join(reported, " "), c.want)
+				testkit.Equal(t, "delays kept", strings.Join(kept, " "), c.want)
 			})
 		})
 	}
@@ -60,7 +61,7 @@ func TestDefaultJitterStaysInsideAndVaries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := oneStage()
 		o.Jitter = nil
-		w := newWorld(t, o)
+		w := newHarness(t, o)
 		w.add(supervise.Service{Name: "s", Serve: failing(0),
 			Restart: supervise.Restart{Min: ms, First: 100 * ms, Cap: 100 * ms, Limit: 1, Window: time.Second}})
 		w.run(t.Context())
@@ -82,7 +83,7 @@ func TestDefaultJitterStaysInsideAndVaries(t *testing.T) {
 // More than 5 failures in 60 s: the fifth is not enough, the sixth is.
 func TestCrashLoopDegradesAndHeals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, oneStage())
+		w := newHarness(t, oneStage())
 		runs := 0
 		w.add(supervise.Service{Name: "s", Serve: func(ctx context.Context) error {
 			if runs++; runs <= 6 {
@@ -94,39 +95,39 @@ func TestCrashLoopDegradesAndHeals(t *testing.T) {
 		w.run(t.Context())
 
 		time.Sleep(4950 * ms) // five failures, one a second
-		equal(t, "degraded after five", w.status("s").Degraded, false)
+		testkit.Equal(t, "degraded after five", w.status("s").Degraded, false)
 		time.Sleep(time.Second)
 		s := w.status("s")
-		equal(t, "degraded after six", s.Degraded, true)
-		equal(t, "state in the delay", s.State, supervise.StateBackoff)
-		equal(t, "last error", s.LastErr, errBoom)
+		testkit.Equal(t, "degraded after six", s.Degraded, true)
+		testkit.Equal(t, "state in the delay", s.State, supervise.StateBackoff)
+		testkit.Equal(t, "last error", s.LastErr, errBoom)
 		time.Sleep(100 * ms)
-		equal(t, "state of the next run", w.status("s").State, supervise.StateDegraded)
+		testkit.Equal(t, "state of the next run", w.status("s").State, supervise.StateDegraded)
 
 		time.Sleep(59900 * ms)
-		equal(t, "degraded before the window is over", w.status("s").Degraded, true)
+		testkit.Equal(t, "degraded before the window is over", w.status("s").Degraded, true)
 		time.Sleep(100 * ms)
 		s = w.status("s")
-		equal(t, "degraded after a stable window", s.Degraded, false)
-		equal(t, "state", s.State, supervise.StateRunning)
-		equal(t, "restarts", s.Restarts, 6)
+		testkit.Equal(t, "degraded after a stable window", s.Degraded, false)
+		testkit.Equal(t, "state", s.State, supervise.StateRunning)
+		testkit.Equal(t, "restarts", s.Restarts, 6)
 		w.finish()
 
 		cycle := "started, failed, restarting, "
-		equal(t, "events", w.of("s"), strings.Repeat(cycle, 5)+"started, failed, degraded, restarting, started, recovered")
+		testkit.Equal(t, "events", w.of("s"), strings.Repeat(cycle, 5)+"started, failed, degraded, restarting, started, recovered")
 	})
 }
 
 func TestFailuresOutsideTheWindowAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, oneStage())
+		w := newHarness(t, oneStage())
 		// One failure in 12.1 s: never more than five within a minute.
 		w.add(supervise.Service{Name: "s", Serve: failing(12 * time.Second)})
 		w.run(t.Context())
 		time.Sleep(time.Hour)
-		equal(t, "degraded", w.status("s").Degraded, false)
+		testkit.Equal(t, "degraded", w.status("s").Degraded, false)
 		w.finish()
-		equal(t, "degraded events", len(w.only(supervise.EventDegraded)), 0)
+		testkit.Equal(t, "degraded events", len(w.only(supervise.EventDegraded)), 0)
 	})
 }
 
@@ -134,13 +135,13 @@ func TestFailuresOutsideTheWindowAreForgotten(t *testing.T) {
 func TestWindowIsHalfOpen(t *testing.T) {
 	for after, want := range map[time.Duration]bool{time.Second: false, time.Second - 1: true} {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, oneStage())
+			w := newHarness(t, oneStage())
 			w.add(supervise.Service{Name: "s", Serve: failing(after),
 				Restart: supervise.Restart{First: ms, Cap: ms, Limit: 1, Window: time.Second}}) // no delay, with the lowest jitter
 			w.run(t.Context())
 			time.Sleep(10 * time.Second)
 			w.finish()
-			equal(t, "degraded by failures "+after.String()+" apart", len(w.only(supervise.EventDegraded)) > 0, want)
+			testkit.Equal(t, "degraded by failures "+after.String()+" apart", len(w.only(supervise.EventDegraded)) > 0, want)
 		})
 	}
 }
@@ -149,7 +150,7 @@ func TestStableRunResetsTheBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := oneStage()
 		o.Jitter = highest
-		w := newWorld(t, o)
+		w := newHarness(t, o)
 		lives := []time.Duration{0, 0, 60 * time.Second, 61 * time.Second, 0}
 		w.add(supervise.Service{Name: "s", Serve: func(ctx context.Context) error {
 			if len(lives) == 0 {
@@ -166,7 +167,7 @@ func TestStableRunResetsTheBackoff(t *testing.T) {
 		for _, e := range w.only(supervise.EventRestarting) {
 			delays = append(delays, e.Delay.String())
 		}
-		sameList(t, "delays", delays, []string{"500ms", "1s", "500ms", "500ms", "1s"})
+		testkit.EqualLists(t, "delays", delays, []string{"500ms", "1s", "500ms", "500ms", "1s"})
 	})
 }
 
@@ -192,23 +193,23 @@ func TestWhatCountsAsFailure(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, oneStage())
-				w.add(supervise.Service{Name: "s", Serve: c.serve, Restart: supervise.Once})
+				w := newHarness(t, oneStage())
+				w.add(supervise.Service{Name: "s", Serve: c.serve, Restart: supervise.NoRestart})
 				w.add(supervise.Service{Name: "other", Serve: untilDone})
 				w.run(t.Context())
 				synctest.Wait()
 				s := w.status("s")
-				equal(t, "state", s.State, supervise.StateDown)
+				testkit.Equal(t, "state", s.State, supervise.StateDown)
 				if !c.check(s.LastErr) {
 					t.Errorf("last error: %#v", s.LastErr)
 				}
-				equal(t, "restarts", s.Restarts, 0)
-				equal(t, "counted", c.count(w.count("s")), 1)
-				equal(t, "the other one", w.status("other").State, supervise.StateRunning)
-				equal(t, "phase", w.Phase(), supervise.PhaseRunning)
+				testkit.Equal(t, "restarts", s.Restarts, 0)
+				testkit.Equal(t, "counted", c.count(w.count("s")), 1)
+				testkit.Equal(t, "the other one", w.status("other").State, supervise.StateRunning)
+				testkit.Equal(t, "phase", w.Phase(), supervise.PhaseRunning)
 				w.finish()
-				equal(t, "ending", w.ending("s").How, supervise.HowDown)
-				equal(t, "events", w.of("s"), "started, failed, down")
+				testkit.Equal(t, "ending", w.taskReport("s").End, supervise.EndDown)
+				testkit.Equal(t, "events", w.of("s"), "started, failed, down")
 			})
 		})
 	}
@@ -216,59 +217,59 @@ func TestWhatCountsAsFailure(t *testing.T) {
 
 func TestFinishedIsNotRestarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, oneStage())
+		w := newHarness(t, oneStage())
 		asked := false
 		w.add(supervise.Service{Name: "s", Serve: func(context.Context) error { return nil },
 			Drain: func(context.Context) error { asked = true; return nil }})
 		w.run(t.Context())
 		time.Sleep(time.Hour)
 		s := w.status("s")
-		equal(t, "state", s.State, supervise.StateFinished)
-		equal(t, "live", s.Live, 0)
-		equal(t, "want", s.Want, 0)
+		testkit.Equal(t, "state", s.State, supervise.StateFinished)
+		testkit.Equal(t, "live", s.Live, 0)
+		testkit.Equal(t, "want", s.Want, 0)
 		r := w.finish()
-		equal(t, "took", r.Took, 0)
-		equal(t, "asked to drain", asked, false)
-		equal(t, "events", w.of("s"), "started, finished")
-		equal(t, "counts", w.count("s"), supervise.Count{Service: "node", Kind: "s", Spawned: 1, Completed: 1})
-		equal(t, "ending", w.ending("s").How, supervise.HowFinished)
+		testkit.Equal(t, "took", r.Took, 0)
+		testkit.Equal(t, "asked to drain", asked, false)
+		testkit.Equal(t, "events", w.of("s"), "started, finished")
+		testkit.Equal(t, "counts", w.count("s"), supervise.Count{Service: "node", Kind: "s", Spawned: 1, Completed: 1})
+		testkit.Equal(t, "ending", w.taskReport("s").End, supervise.EndFinished)
 	})
 }
 
-// The overlay's policy of the contract: five tries, then it is down and the
+// The overlay's policy of the contract: five attempts, then it is down and the
 // node stays up.
 func TestDownAfterTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, oneStage())
+		w := newHarness(t, oneStage())
 		w.add(supervise.Service{Name: "s", Serve: failing(0),
-			Restart: supervise.Restart{Min: 100 * ms, First: 100 * ms, Cap: 2 * time.Second, Limit: 5, Window: time.Minute, Then: supervise.Down}})
+			Restart: supervise.Restart{Min: 100 * ms, First: 100 * ms, Cap: 2 * time.Second, Limit: 5, Window: time.Minute, OnCrashLoop: supervise.Down}})
 		w.run(t.Context())
 		time.Sleep(time.Hour)
 		s := w.status("s")
-		equal(t, "state", s.State, supervise.StateDown)
-		equal(t, "restarts", s.Restarts, 5)
-		equal(t, "phase", w.Phase(), supervise.PhaseRunning)
+		testkit.Equal(t, "state", s.State, supervise.StateDown)
+		testkit.Equal(t, "restarts", s.Restarts, 5)
+		testkit.Equal(t, "phase", w.Phase(), supervise.PhaseRunning)
 		down := w.only(supervise.EventDown)
-		equal(t, "down events", len(down), 1)
-		equal(t, "detail", down[0].Detail, "more than 5 failures within 1m0s")
-		equal(t, "error", down[0].Err, errBoom)
+		testkit.Equal(t, "down events", len(down), 1)
+		testkit.Equal(t, "detail", down[0].Detail, "more than 5 failures within 1m0s")
+		testkit.Equal(t, "error", down[0].Err, errBoom)
 		w.finish()
 	})
 }
 
 func TestFatalDrainsAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, house())
+		w := newHarness(t, nodeStages())
 		busy := fault.New("store.open", fault.StorageBusy, "locked")
 		w.add(supervise.Service{Name: "vital", Stage: "workers", Serve: func(context.Context) error { time.Sleep(time.Second); return busy },
-			Restart: supervise.Restart{Min: ms, First: ms, Cap: ms, Limit: 1, Window: time.Minute, Then: supervise.Fatal}})
+			Restart: supervise.Restart{Min: ms, First: ms, Cap: ms, Limit: 1, Window: time.Minute, OnCrashLoop: supervise.Fatal}})
 		w.add(supervise.Service{Name: "slow", Stage: "workers", Serve: func(ctx context.Context) error {
 			<-ctx.Done()
 			time.Sleep(100 * ms)
 			return nil
 		}})
 		// Another one fails for good during the drain: the first is the reason.
-		w.add(supervise.Service{Name: "second", Stage: "admin", Serve: failing(2050 * ms), Restart: supervise.Restart{Then: supervise.Fatal}})
+		w.add(supervise.Service{Name: "second", Stage: "admin", Serve: failing(2050 * ms), Restart: supervise.Restart{OnCrashLoop: supervise.Fatal}})
 		w.run(t.Context())
 		<-w.ended
 		if !errors.Is(w.err, busy) || fault.KindOf(w.err) != fault.StorageBusy {
@@ -277,16 +278,16 @@ func TestFatalDrainsAll(t *testing.T) {
 		if !strings.Contains(w.err.Error(), `"vital" failed for good (more than 1 failures within 1m0s)`) {
 			t.Errorf("Run: %v", w.err)
 		}
-		equal(t, "report", w.report.Err, w.err)
-		equal(t, "reason", w.report.Reason, `"vital" failed for good: store.open: locked`)
+		testkit.Equal(t, "report", w.report.Err, w.err)
+		testkit.Equal(t, "reason", w.report.Reason, `"vital" failed for good: store.open: locked`)
 		if !strings.Contains(w.report.String(), "\nfatal: supervise.run: ") {
 			t.Errorf("the report says:\n%s", w.report)
 		}
-		equal(t, "vital", w.ending("vital").How, supervise.HowDown)
-		equal(t, "slow", w.ending("slow").How, supervise.HowCanceled)
-		equal(t, "second", w.ending("second").How, supervise.HowDown)
-		equal(t, "restarts", w.report.Restarts, 1)
-		w.balanced()
+		testkit.Equal(t, "vital", w.taskReport("vital").End, supervise.EndDown)
+		testkit.Equal(t, "slow", w.taskReport("slow").End, supervise.EndCanceled)
+		testkit.Equal(t, "second", w.taskReport("second").End, supervise.EndDown)
+		testkit.Equal(t, "restarts", w.report.Restarts, 1)
+		w.checkCounts()
 	})
 }
 
@@ -294,7 +295,7 @@ func TestOneInTroubleDoesNotPauseItsSiblings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := oneStage()
 		o.Jitter = highest
-		w := newWorld(t, o)
+		w := newHarness(t, o)
 		w.add(supervise.Service{Name: "loops", Serve: failing(0)})
 		stumbled := false
 		w.add(supervise.Service{Name: "stumbles", Serve: func(ctx context.Context) error {
@@ -306,9 +307,10 @@ func TestOneInTroubleDoesNotPauseItsSiblings(t *testing.T) {
 		}})
 		w.run(t.Context())
 		time.Sleep(20*time.Second + 501*ms)
-		equal(t, "the looping one", w.status("loops").Degraded, true)
-		equal(t, "the other one", w.status("stumbles"), supervise.Status{Service: "node", Name: "stumbles", Stage: "all",
+		testkit.Equal(t, "the looping one", w.status("loops").Degraded, true)
+		testkit.Equal(t, "the other one", w.status("stumbles"), supervise.Status{Service: "node", Name: "stumbles", Stage: "all",
 			State: supervise.StateRunning, Since: time.Now().Add(-ms), Live: 1, Want: 1, Restarts: 1, LastErr: errBoom})
+
 		w.finish()
 	})
 }
@@ -351,15 +353,15 @@ func TestMistakesAreRefusedWithTheNextStep(t *testing.T) {
 		},
 		"negative min":    policy(supervise.Restart{Min: -1, First: ms, Cap: ms, Window: ms}),
 		"negative limit":  policy(supervise.Restart{First: ms, Cap: ms, Window: ms, Limit: -1}),
-		"unknown then":    policy(supervise.Restart{First: ms, Cap: ms, Window: ms, Then: 9}),
+		"unknown then":    policy(supervise.Restart{First: ms, Cap: ms, Window: ms, OnCrashLoop: 9}),
 		"it would spin":   policy(supervise.Restart{Limit: 3, Window: ms}),
 		"min above first": policy(supervise.Restart{Min: 2 * ms, First: ms, Cap: 3 * ms, Window: ms}),
 		"first above cap": policy(supervise.Restart{First: 2 * ms, Cap: ms, Window: ms}),
 		"no window":       policy(supervise.Restart{First: ms, Cap: ms}),
 		"no workers":      pool(func(p *supervise.Pool) { p.N = 0 }),
-		"next and serve":  pool(func(p *supervise.Pool) { p.Next = next }),
+		"next and serve":  pool(func(p *supervise.Pool) { p.NextJob = next }),
 		"neither":         pool(func(p *supervise.Pool) { p.Serve = nil }),
-		"pool given up":   pool(func(p *supervise.Pool) { p.Restart = supervise.Once }),
+		"pool given up":   pool(func(p *supervise.Pool) { p.Restart = supervise.NoRestart }),
 		"group, no kind":  group(supervise.GroupSpec{Service: "node", Stage: "all", Max: 1}),
 		"group, no max":   group(supervise.GroupSpec{Service: "node", Kind: "k", Stage: "all"}),
 		"group, stage":    group(supervise.GroupSpec{Service: "node", Kind: "k", Stage: "none", Max: 1}),
@@ -376,13 +378,13 @@ func TestMistakesAreRefusedWithTheNextStep(t *testing.T) {
 	}
 	stages := []supervise.Stage{{Name: "all"}}
 	for name, o := range map[string]supervise.Options{
-		"no stages":       {Total: ms},
-		"unnamed stage":   {Total: ms, Stages: []supervise.Stage{{}}},
-		"stage twice":     {Total: ms, Stages: []supervise.Stage{{Name: "a"}, {Name: "a"}}},
-		"negative budget": {Total: ms, Stages: []supervise.Stage{{Name: "a", Drain: -1}}},
+		"no stages":       {DrainTimeout: ms},
+		"unnamed stage":   {DrainTimeout: ms, Stages: []supervise.Stage{{}}},
+		"stage twice":     {DrainTimeout: ms, Stages: []supervise.Stage{{Name: "a"}, {Name: "a"}}},
+		"negative budget": {DrainTimeout: ms, Stages: []supervise.Stage{{Name: "a", DrainTimeout: -1}}},
 		"no total":        {Stages: stages},
-		"negative total":  {Stages: stages, Total: -1},
-		"negative grace":  {Stages: stages, Total: ms, Grace: -1},
+		"negative total":  {Stages: stages, DrainTimeout: -1},
+		"negative grace":  {Stages: stages, DrainTimeout: ms, Grace: -1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := supervise.New(o); fault.KindOf(err) != fault.Malformed || fault.NextOf(err) == fault.Malformed.Next() {
@@ -394,7 +396,7 @@ func TestMistakesAreRefusedWithTheNextStep(t *testing.T) {
 
 func TestAddAndRunOnlyOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, oneStage())
+		w := newHarness(t, oneStage())
 		w.run(t.Context())
 		synctest.Wait()
 		late := supervise.Service{Service: "node", Name: "late", Stage: "all", Serve: untilDone}

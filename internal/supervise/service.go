@@ -20,13 +20,13 @@ type Service struct {
 	Serve func(ctx context.Context) error
 
 	// Drain asks Serve to finish and return by itself: it closes the listener,
-	// or the queue. Serve's context is then left alone until the stage's
+	// or the queue. Serve's context then stays valid until the stage's
 	// deadline, which is also that of Drain's own context. Without a Drain,
-	// Serve's context ends when the drain reaches its stage. It is called
-	// once, and only if the service is running or about to be restarted.
+	// Serve's context ends when the drain reaches its stage. It is called once,
+	// and only if the service is running or about to be restarted.
 	Drain func(ctx context.Context) error
 
-	Restart Restart // the zero value stands for Default
+	Restart Restart // the zero value stands for DefaultRestart
 }
 
 // Add registers a service. All are added before Run.
@@ -45,7 +45,7 @@ func (s *Supervisor) add(op string, u *unit, n int) error {
 			"a service named %q with the label %q", u.spec.Name, u.spec.Service)
 	}
 	if u.spec.Restart == (Restart{}) {
-		u.spec.Restart = Default
+		u.spec.Restart = DefaultRestart
 	}
 	if err := u.spec.Restart.check(op, u.spec.Name); err != nil {
 		return err
@@ -61,15 +61,14 @@ func (s *Supervisor) add(op string, u *unit, n int) error {
 	return s.register(op, u)
 }
 
-// register makes the unit part of its stage, unless it comes too late or its
-// name is taken.
+// register adds the unit to its stage, unless Run has been called or its name
+// is taken.
 func (s *Supervisor) register(op string, u *unit) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ran {
-		err := fault.New(op, fault.Conflict, "%q was added after Run", u.spec.Name)
-		err.Next = "Add every service before Run; what comes and goes later belongs into a Group."
-		return err
+		return fault.New(op, fault.Conflict, "%q was added after Run", u.spec.Name).
+			Advise("Add every service before Run; what comes and goes later belongs into a Group.")
 	}
 	if s.units[u.spec.Name] != nil {
 		return malformed(op, "Give each service and pool a name of its own.", "the name %q is used twice", u.spec.Name)

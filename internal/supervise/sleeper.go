@@ -6,27 +6,27 @@ import (
 	"sync/atomic"
 )
 
-// Next is what a task that can sleep does when a turn of it is over.
-type Next uint8
+// TurnResult is what a sleeper does after a turn.
+type TurnResult uint8
 
 const (
-	Done  Next = iota // it has ended
-	Sleep             // it sleeps until somebody wakes it
-	Fresh             // it goes on at once, on a fresh goroutine: what it did left a large stack behind
+	Done    TurnResult = iota // it has ended
+	Sleep                     // it sleeps until it is woken
+	Respawn                   // it continues at once, on a new goroutine: its last turn left a large stack behind
 )
 
 // Sleeper is a task of a group that has a goroutine only while it has something
-// to do. It is one task all the same: it takes one place in its group, never
-// runs twice at a time, is counted once when it is enlisted and once when it
-// ends, and its stage waits for it. A node has ten thousand connections that
-// mostly rest, and a goroutine that rests costs more than all that is to be
-// remembered about such a connection.
+// to do. It is one task all the same: it counts as one in its group, never runs
+// twice at a time, is counted once when it is added and once when it ends, and
+// its stage waits for it. A node has ten thousand connections that are mostly
+// idle, and an idle goroutine costs more than all the state of such a
+// connection.
 //
-// The zero Sleeper is nobody's task: waking it does nothing.
+// The zero Sleeper belongs to no group: waking it does nothing.
 type Sleeper struct {
-	// set when it is enlisted
+	// set by AddSleeper
 	group *Group
-	turn  func(ctx context.Context) Next
+	turn  func(ctx context.Context) TurnResult
 	run   func() // work, as a value: a go statement with it allocates nothing
 
 	state atomic.Uint32
@@ -34,20 +34,20 @@ type Sleeper struct {
 	prev, next *Sleeper // in the group's list; guarded by Supervisor.mu
 }
 
-// What a Sleeper does.
+// The states of a Sleeper.
 const (
-	nowhere uint32 = iota // not enlisted, or over
+	inactive uint32 = iota // not added, or ended
 	asleep
 	awake
-	recalled // awake, and somebody has woken it since
+	wokenAgain // awake, and woken again since
 )
 
-// Enlist makes a task of a group that sleeps until it is first woken. Each time
-// it is woken it takes a turn, on a goroutine of its own, and says what is next.
-// One that is woken during a turn takes another one before it sleeps, so a wake
-// is never lost. When the group's context ends, all of its sleepers are woken.
-// The refusals are those of Go.
-func (g *Group) Enlist(s *Sleeper, turn func(ctx context.Context) Next) error {
+// AddSleeper adds a task that sleeps until it is first woken. Each time it is
+// woken it runs a turn, on a goroutine of its own, and its result says what is
+// next. One that is woken during a turn runs another one before it sleeps, so a
+// wake is never lost. When the group's context ends, all of its sleepers are
+// woken. The refusals are those of Go.
+func (g *Group) AddSleeper(s *Sleeper, turn func(ctx context.Context) TurnResult) error {
 	if err := g.admit(); err != nil {
 		return err
 	}
@@ -59,14 +59,14 @@ func (g *Group) Enlist(s *Sleeper, turn func(ctx context.Context) Next) error {
 	}
 	g.sleepers = s
 	g.sup.mu.Unlock()
-	s.state.Store(asleep) // from now on it can be woken, and may take itself out of the list
+	s.state.Store(asleep) // from now on it can be woken, and may remove itself from the list
 	if g.ctx.Err() != nil {
-		s.Wake() // the group was closed before that, and woke nobody here
+		s.Wake() // the group was closed before that, and did not wake this one
 	}
 	return nil
 }
 
-// Wake makes the task take a turn. It never waits.
+// Wake makes the task run a turn. It never waits.
 func (s *Sleeper) Wake() {
 	for {
 		switch s.state.Load() {
@@ -76,7 +76,7 @@ func (s *Sleeper) Wake() {
 				return
 			}
 		case awake:
-			if s.state.CompareAndSwap(awake, recalled) {
+			if s.state.CompareAndSwap(awake, wokenAgain) {
 				return
 			}
 		default:
@@ -85,39 +85,39 @@ func (s *Sleeper) Wake() {
 	}
 }
 
-// Here wakes the task, and if it slept it takes its turn on the goroutine of the
-// caller, which saves starting one. The turn is one that does not wait; it says
-// Fresh when there is more to do than that.
-func (s *Sleeper) Here(turn func(ctx context.Context) Next) {
+// RunInline wakes the task. If it slept, it runs the given turn on the
+// goroutine of the caller, which saves starting one. The turn must not wait; it
+// returns Respawn when there is more to do than that.
+func (s *Sleeper) RunInline(turn func(ctx context.Context) TurnResult) {
 	if s.state.CompareAndSwap(asleep, awake) {
-		s.take(turn)
+		s.runTurn(turn)
 		return
 	}
 	s.Wake()
 }
 
 // work is one turn on a goroutine of its own.
-func (s *Sleeper) work() { s.take(s.turn) }
+func (s *Sleeper) work() { s.runTurn(s.turn) }
 
-// take is one turn, and what follows from it. A turn that panics is the last.
-func (s *Sleeper) take(turn func(ctx context.Context) Next) {
+// runTurn is one turn and what follows. A turn that panics is the last.
+func (s *Sleeper) runTurn(turn func(ctx context.Context) TurnResult) {
 	next, err := Done, ErrGoexit
 	defer func() {
 		if value := recover(); value != nil {
 			next, err = Done, &Panic{Value: value, Stack: debug.Stack()}
 		}
-		s.settle(next, err)
+		s.finishTurn(next, err)
 	}()
 	next, err = turn(s.group.ctx), nil
 }
 
-func (s *Sleeper) settle(next Next, err error) {
+func (s *Sleeper) finishTurn(next TurnResult, err error) {
 	switch {
 	case next == Done:
-		s.state.Store(nowhere)
+		s.state.Store(inactive)
 		s.end(err)
 	case next == Sleep && s.state.CompareAndSwap(awake, asleep):
-		// whoever wakes it next starts it
+		// the next wake starts it
 	case next == Sleep:
 		s.state.Store(awake) // it was woken meanwhile
 		go s.run()
@@ -126,7 +126,7 @@ func (s *Sleeper) settle(next Next, err error) {
 	}
 }
 
-// end takes the task out of the group.
+// end removes the task from the group.
 func (s *Sleeper) end(err error) {
 	g := s.group
 	g.sup.mu.Lock()
@@ -143,8 +143,8 @@ func (s *Sleeper) end(err error) {
 	g.end(err)
 }
 
-// rouse wakes all sleepers of a group whose context has ended.
-func (g *Group) rouse() {
+// wakeSleepers wakes all sleepers of a group whose context has ended.
+func (g *Group) wakeSleepers() {
 	g.sup.mu.Lock()
 	var all []*Sleeper
 	for s := g.sleepers; s != nil; s = s.next {

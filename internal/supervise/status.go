@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// State is where a service or pool is.
+// State is the state of a service or pool.
 type State string
 
 const (
@@ -14,7 +14,7 @@ const (
 	StateRunning  State = "running"
 	StateDegraded State = "degraded" // runs after a crash loop, or below strength
 	StateBackoff  State = "backoff"  // waits to be restarted; all workers of a pool do
-	StateDown     State = "down"     // given up
+	StateDown     State = "down"     // not restarted any more
 	StateDraining State = "draining" // asked to stop, and not stopped yet
 	StateStopped  State = "stopped"
 	StateFinished State = "finished" // returned nil by itself
@@ -28,7 +28,9 @@ type Status struct {
 	Since    time.Time // in this state
 	Degraded bool      // also while it waits in backoff
 	Live     int       // workers that run; 0 or 1 for a service
-	Want     int       // workers that should; those that finished are not missed
+	Want     int       // workers that should; those that finished do not count
+	Overdue  int       // workers that run a job past its deadline
+	Writes   bool      // writes are done by these workers
 	Restarts uint64
 	LastErr  error
 }
@@ -37,14 +39,36 @@ type Status struct {
 func (s *Supervisor) Status() []Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	list := make([]Status, 0, len(s.units))
+	list, now := make([]Status, 0, len(s.units)), time.Now()
 	for _, st := range s.stages {
 		for _, u := range st.units {
-			list = append(list, Status{
-				Service: u.spec.Service, Name: u.spec.Name, Stage: u.spec.Stage,
-				State: u.state, Since: u.since, Degraded: u.degraded,
-				Live: u.live(), Want: u.want(), Restarts: u.total.Restarts, LastErr: u.lastErr,
-			})
+			list = append(list, u.status(now))
+		}
+	}
+	return list
+}
+
+// status is the live view of a unit. Called with mu held.
+func (u *unit) status(now time.Time) Status {
+	return Status{
+		Service: u.spec.Service, Name: u.spec.Name, Stage: u.spec.Stage,
+		State: u.state, Since: u.since, Degraded: u.degraded,
+		Live: u.live(), Want: u.want(), Overdue: u.overdue(now), Writes: u.writes, Restarts: u.total.Restarts, LastErr: u.lastErr,
+	}
+}
+
+// Pools lists the pools that take jobs. It is cheap enough to be called several
+// times a second; Status lists everything.
+func (s *Supervisor) Pools() []Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list []Status
+	now := time.Now()
+	for _, st := range s.stages {
+		for _, u := range st.units {
+			if u.nextJob != nil {
+				list = append(list, u.status(now))
+			}
 		}
 	}
 	return list
@@ -136,10 +160,10 @@ func (s *Supervisor) Counts() []Count {
 	return list
 }
 
-// label identifies a line of totals.
+// label identifies an element of totals.
 type label struct{ service, kind string }
 
-// totalOf finds or makes the line of a kind of task. Called with mu held.
+// totalOf finds or makes the totals of a kind of task. Called with mu held.
 func (s *Supervisor) totalOf(service, kind string) *Count {
 	key := label{service, kind}
 	if s.totals[key] == nil {

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// task is one goroutine that the supervisor started for somebody: a Serve, a
-// worker, a second try of a job, a drain hook. Each is counted once when it
-// starts and once, in one of the other columns, when it ends.
+// task is one goroutine of a unit: a Serve, a worker, a retry of a job, a drain
+// hook. Each is counted once when it starts and once, in one of the other
+// columns, when it ends.
 type task struct {
 	// Set at construction.
 	unit   *unit
@@ -44,10 +44,10 @@ func (t *task) launch(fn func(context.Context) error, end func(result)) {
 func (t *task) end(err error) result {
 	cause := context.Cause(t.ctx)
 	t.cancel(nil)
-	if cause == ErrKilled && judge(err, cause) == failed {
-		err = ErrKilled // what the task made of its dead context is no news
+	if cause == ErrKilled && outcomeOf(err, cause) == failed {
+		err = ErrKilled // whatever the task returned for its cancelled context
 	}
-	r := result{err: err, outcome: judge(err, cause), ran: time.Since(t.from)}
+	r := result{err: err, outcome: outcomeOf(err, cause), ran: time.Since(t.from)}
 
 	s := t.unit.sup
 	s.mu.Lock()

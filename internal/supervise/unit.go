@@ -10,12 +10,15 @@ import (
 // each of which one task runs at a time. A service has one slot.
 type unit struct {
 	// Set at construction.
-	sup   *Supervisor
-	spec  Service
-	pool  bool
-	next  func(context.Context) (Job, error)
-	stage *stage
-	slots []*slot
+	sup     *Supervisor
+	spec    Service
+	pool    bool
+	nextJob func(context.Context) (Job, error)
+	stage   *stage
+	slots   []*slot
+
+	maxJobTime time.Duration // how long a job of a pool may take
+	writes     bool          // writes are done here
 
 	// Guarded by Supervisor.mu.
 	total    *Count
@@ -37,20 +40,20 @@ func (u *unit) start() {
 	u.sup.mu.Lock()
 	u.started = true
 	for i, s := range u.slots {
-		runs[i] = s.begin(placeRunning, context.Background())
+		runs[i] = s.begin(slotRunning, context.Background())
 	}
 	u.stage.busy.add(len(runs))
 	u.refresh()
-	news := u.event(EventStarted)
+	event := u.event(EventStarted)
 	if u.pool {
-		news.Detail = fmt.Sprintf("%d workers", len(runs))
+		event.Detail = fmt.Sprintf("%d workers", len(runs))
 	}
 	u.sup.mu.Unlock()
 
-	u.sup.emit(news)
+	u.sup.emit(event)
 	for i, s := range u.slots {
 		s.serve(runs[i])
-		u.sup.keepers.Go(func() { s.keep(runs[i]) })
+		u.sup.slotLoops.Go(func() { s.loop(runs[i]) })
 	}
 }
 
@@ -59,11 +62,11 @@ func (u *unit) event(typ EventType) Event {
 	return u.sup.stamp(Event{Type: typ, Stage: u.spec.Stage, Service: u.spec.Service, Name: u.spec.Name})
 }
 
-// count returns how many slots are in a place. Called with mu held.
-func (u *unit) count(p place) int {
+// count returns how many slots are in a state. Called with mu held.
+func (u *unit) count(p slotState) int {
 	n := 0
 	for _, s := range u.slots {
-		if s.place == p {
+		if s.state == p {
 			n++
 		}
 	}
@@ -71,57 +74,68 @@ func (u *unit) count(p place) int {
 }
 
 // live is how many slots run, and want how many should: a worker that has
-// finished is not missed. Called with mu held.
-func (u *unit) live() int { return u.count(placeRunning) }
-func (u *unit) want() int { return len(u.slots) - u.count(placeFinished) }
+// finished does not count. Called with mu held.
+func (u *unit) live() int { return u.count(slotRunning) }
+func (u *unit) want() int { return len(u.slots) - u.count(slotFinished) }
 
-// over reports whether nothing of the unit runs and nothing will. Called with
-// mu held.
-func (u *unit) over() bool {
-	return u.running == 0 && u.count(placeFinished)+u.count(placeStopped)+u.count(placeDown) == len(u.slots)
+// overdue is how many workers run a job past its deadline. Called with mu held.
+func (u *unit) overdue(now time.Time) int {
+	n := 0
+	for _, s := range u.slots {
+		if s.worker != nil && s.worker.overdue(now) {
+			n++
+		}
+	}
+	return n
 }
 
-// muster compares a pool's strength with what it should be and returns the
+// isOver reports whether nothing of the unit runs and nothing will run. Called
+// with mu held.
+func (u *unit) isOver() bool {
+	return u.running == 0 && u.count(slotFinished)+u.count(slotStopped)+u.count(slotDown) == len(u.slots)
+}
+
+// updateStrength compares a pool's strength with what it should be and returns the
 // event of a change. A pool that is being drained loses its workers by design.
 // Called with mu held.
-func (u *unit) muster() []Event {
-	short := u.live() < u.want()
-	if !u.pool || u.stage.draining || short == u.degraded {
+func (u *unit) updateStrength() []Event {
+	belowStrength := u.live() < u.want()
+	if !u.pool || u.stage.draining || belowStrength == u.degraded {
 		return nil
 	}
-	u.degraded = short
-	news := u.event(EventRecovered)
-	if short {
-		news.Type = EventDegraded
+	u.degraded = belowStrength
+	event := u.event(EventRecovered)
+	if belowStrength {
+		event.Type = EventDegraded
 	}
-	news.Detail = fmt.Sprintf("%d of %d workers live", u.live(), u.want())
-	return []Event{news}
+	event.Detail = fmt.Sprintf("%d of %d workers live", u.live(), u.want())
+	return []Event{event}
 }
 
 // refresh brings the unit's state up to date after a change of a slot. Called
 // with mu held.
 func (u *unit) refresh() {
-	if now := u.read(); now != u.state {
+	if now := u.deriveState(); now != u.state {
 		u.state, u.since = now, time.Now()
 	}
 }
 
-// read derives the unit's state from its slots. Called with mu held.
-func (u *unit) read() State {
+// deriveState derives the unit's state from its slots. Called with mu held.
+func (u *unit) deriveState() State {
 	switch {
 	case !u.started && u.stage.draining:
 		return StateStopped
 	case !u.started:
 		return StateStarting
-	case u.over() && u.count(placeFinished) == len(u.slots):
+	case u.isOver() && u.count(slotFinished) == len(u.slots):
 		return StateFinished
-	case u.over() && u.count(placeDown) > 0:
+	case u.isOver() && u.count(slotDown) > 0:
 		return StateDown
-	case u.over():
+	case u.isOver():
 		return StateStopped
 	case u.draining:
 		return StateDraining
-	case u.count(placeWaiting) > 0 && u.count(placeWaiting) == u.want():
+	case u.count(slotBackoff) > 0 && u.count(slotBackoff) == u.want():
 		return StateBackoff
 	case u.degraded:
 		return StateDegraded

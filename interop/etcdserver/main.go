@@ -3,8 +3,8 @@
 // as an operator or a power cut would, and so that its many packages need not
 // be compiled with the race detector.
 //
-// It prints a line when it is a member that can be asked, and then serves until
-// it is killed.
+// It prints a line when it is a member that can serve requests, and then serves
+// until it is killed.
 package main
 
 import (

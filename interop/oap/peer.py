@@ -1,6 +1,6 @@
 """peer.py SEED: a peer of OAP/1, written from docs/oap1.md alone.
 
-It is told what to do by lines of JSON on standard input, and tells what
+It reads commands as lines of JSON from standard input, and reports what
 happens by lines of JSON on standard output. SEED is 64 hex digits.
 
     {"do": "dial", "peer": "ID@HOST:PORT", "compress": true}

@@ -1,4 +1,4 @@
-"""The one error of this peer that the other side may be told of."""
+"""The one error of this peer that is sent to the other side."""
 
 
 class Refusal(Exception):

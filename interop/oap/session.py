@@ -40,7 +40,7 @@ class Library:
         self.kept = {}     # address to what is there of it
 
     def write(self, topic, data):
-        """Writes and signs a letter, and gives its id."""
+        """Writes and signs a letter, and returns its id."""
         written = {"ts": now(), "key": self.key, "seq": self.seq, "data": data, "topic": topic}
         self.seq += 1
         msg = letter.encode(written)
@@ -168,7 +168,7 @@ class Session:
         self.moved = time.monotonic()
 
     def leaving(self):
-        """After a bye, whoever said it, nothing new is started."""
+        """After a bye of either side, nothing new is started."""
         return self.our_bye or self.their_bye
 
     def bye(self):
@@ -195,7 +195,7 @@ class Session:
             return
 
     def lost(self, error):
-        """A read or a write failed: there is nobody to say anything to."""
+        """A read or a write failed: no error can be sent any more."""
         if not self.closed:
             self.socket.close()
             self._over(clean=False, why=str(error))
@@ -377,7 +377,7 @@ class Session:
     # Closing.
 
     def _leave_if_done(self):
-        """Whoever said bye closes, when its streams have ended."""
+        """The side that said bye closes, when its streams have ended."""
         if self.our_bye and not self.closed and not self.fetches and not self.gifts:
             self._over(clean=self._hang_up(), why="bye")
 
@@ -386,7 +386,7 @@ class Session:
         try:
             self.send(flags, corr, {"kind": "error", "code": refusal.code, "msg": str(refusal)})
         except OSError:
-            pass  # the other side is gone already, so nobody wants to know
+            pass  # the other side has disconnected already
         self._hang_up()
         self._over(clean=False, why=str(refusal))
 

@@ -1,5 +1,5 @@
 """The two ends of an object stream, section 8. Neither knows of the
-connection: they are told what came and say what is to be sent."""
+connection: they get what arrived and return what is to be sent."""
 
 from blake3 import Hasher
 from refusal import Refusal

@@ -17,11 +17,11 @@ SETTING = "hybrid" if ssl.OPENSSL_VERSION_INFO >= (3, 5) else ""
 
 
 class Stranger(Exception):
-    """Somebody else answered."""
+    """Another peer answered."""
 
 
 def dial(seed, peer, patience):
-    """Connects to ID@HOST:PORT. Whoever answers must own the key of ID."""
+    """Connects to ID@HOST:PORT. The listener must own the key of ID."""
     wanted, _, address = peer.partition("@")
     host, _, port = address.rpartition(":")
     plain = socket.create_connection((host.strip("[]"), int(port)), patience)
@@ -40,7 +40,7 @@ def dial(seed, peer, patience):
 def _context(seed):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    # The certificate proves a key and nothing else, so nobody vouches for it.
+    # The certificate proves a key and nothing else, so no authority signs it.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols([ALPN])

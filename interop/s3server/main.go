@@ -36,7 +36,7 @@ func serve(folder, listen, access, secret string) error {
 	if err != nil {
 		return err
 	}
-	address, err := settle(listen)
+	address, err := pickPort(listen)
 	if err != nil {
 		return err
 	}
@@ -48,10 +48,10 @@ func serve(folder, listen, access, secret string) error {
 	})
 }
 
-// settle turns port zero into one that is free. The gateway listens by itself
-// and does not tell where, so the port is given back for a moment; should
-// somebody else take it then, the program fails and the test says so.
-func settle(listen string) (string, error) {
+// pickPort turns port zero into a free one. The gateway listens by itself and
+// does not report where, so the port is closed for a moment; should another
+// process take it then, the program fails and so does the test.
+func pickPort(listen string) (string, error) {
 	l, err := net.Listen("tcp", listen)
 	if err != nil {
 		return "", err

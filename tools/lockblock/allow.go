@@ -19,93 +19,93 @@ type directive struct {
 	verb   string // allow or leaf
 	reason string
 	file   string
-	line   int // the line that it speaks about
+	line   int // the line that it applies to
 	used   bool
 }
 
-// journal collects what is to be said about a package and holds back what a directive allows.
-type journal struct {
+// reporter collects the reports about a package and drops what a directive allows.
+type reporter struct {
 	pass       *analysis.Pass
 	directives []*directive
-	said       map[string]bool
+	reported   map[string]bool
 }
 
-func newJournal(pass *analysis.Pass) *journal {
-	j := &journal{pass: pass, said: map[string]bool{}}
+func newReporter(pass *analysis.Pass) *reporter {
+	j := &reporter{pass: pass, reported: map[string]bool{}}
 	for _, file := range pass.Files {
 		for _, group := range file.Comments {
-			j.readGroup(group)
+			j.readDirectives(group)
 		}
 	}
 	return j
 }
 
-func (j *journal) readGroup(group *ast.CommentGroup) {
+func (r *reporter) readDirectives(group *ast.CommentGroup) {
 	for _, comment := range group.List {
 		text, ok := strings.CutPrefix(comment.Text, directivePrefix)
 		if !ok {
 			continue
 		}
 		verb, reason, _ := strings.Cut(text, " ")
-		at := j.place(comment.Pos())
-		d := &directive{pos: comment.Pos(), verb: verb, reason: clean(reason), file: at.Filename, line: at.Line}
-		if j.standsAlone(at) {
-			// The group may go on with prose; what it speaks about is the line after it.
-			d.line = j.place(group.End()).Line + 1
+		at := r.position(comment.Pos())
+		d := &directive{pos: comment.Pos(), verb: verb, reason: trimReason(reason), file: at.Filename, line: at.Line}
+		if r.standsAlone(at) {
+			// The group may continue with prose; it applies to the line after it.
+			d.line = r.position(group.End()).Line + 1
 		}
-		j.directives = append(j.directives, d)
+		r.directives = append(r.directives, d)
 	}
 }
 
-// clean drops a comment within the comment, so that an empty reason stays empty before "// want" in a test.
-func clean(reason string) string {
+// trimReason drops a comment within the comment, so that an empty reason stays empty before "// want" in a test.
+func trimReason(reason string) string {
 	reason, _, _ = strings.Cut(reason, "//")
 	return strings.TrimSpace(reason)
 }
 
-// standsAlone tells whether nothing but space is on the line before the comment.
-func (j *journal) standsAlone(at token.Position) bool {
-	source, err := j.pass.ReadFile(at.Filename)
+// standsAlone reports whether nothing but space is on the line before the comment.
+func (r *reporter) standsAlone(at token.Position) bool {
+	source, err := r.pass.ReadFile(at.Filename)
 	if err != nil {
-		return false // it then speaks about its own line, which is where a reader looks first
+		return false // it then applies to its own line, which is where a reader looks first
 	}
 	before := source[:min(at.Offset, len(source))]
 	return len(bytes.TrimSpace(before[bytes.LastIndexByte(before, '\n')+1:])) == 0
 }
 
-// place is the position in the file itself, whatever //line comments claim.
-func (j *journal) place(pos token.Pos) token.Position { return j.pass.Fset.PositionFor(pos, false) }
+// position is the position in the file itself, whatever //line comments claim.
+func (r *reporter) position(pos token.Pos) token.Position { return r.pass.Fset.PositionFor(pos, false) }
 
-// inTest tells whether a position is in a test file.
-func (j *journal) inTest(pos token.Pos) bool {
-	return strings.HasSuffix(j.place(pos).Filename, "_test.go")
+// inTestFile reports whether a position is in a test file.
+func (r *reporter) inTestFile(pos token.Pos) bool {
+	return strings.HasSuffix(r.position(pos).Filename, "_test.go")
 }
 
-// where names a line for a message that is shown at another position.
-func (j *journal) where(pos, from token.Pos) string {
-	p, f := j.place(pos), j.place(from)
+// lineText names a line for a message that is shown at another position.
+func (r *reporter) lineText(pos, from token.Pos) string {
+	p, f := r.position(pos), r.position(from)
 	if p.Filename == f.Filename {
 		return fmt.Sprintf("on line %d", p.Line)
 	}
 	return fmt.Sprintf("at %s:%d", filepath.Base(p.Filename), p.Line)
 }
 
-// sayOnce reports a message unless the line is allowed or the same topic was already reported at the same place.
-func (j *journal) sayOnce(pos token.Pos, topic, message string) {
+// reportOnce reports a message unless the line is allowed or the same topic was already reported at the same place.
+func (r *reporter) reportOnce(pos token.Pos, topic, message string) {
 	key := fmt.Sprint(pos, " ", topic)
-	if j.said[key] {
+	if r.reported[key] {
 		return
 	}
-	j.said[key] = true
-	if !j.allowed(pos) {
-		j.pass.Report(analysis.Diagnostic{Pos: pos, Category: "lockblock", Message: message})
+	r.reported[key] = true
+	if !r.allowed(pos) {
+		r.pass.Report(analysis.Diagnostic{Pos: pos, Category: "lockblock", Message: message})
 	}
 }
 
-// allowed tells whether a directive with a reason covers the line, and marks it as used.
-func (j *journal) allowed(pos token.Pos) bool {
-	at := j.place(pos)
-	for _, d := range j.directives {
+// allowed reports whether a directive with a reason covers the line, and marks it as used.
+func (r *reporter) allowed(pos token.Pos) bool {
+	at := r.position(pos)
+	for _, d := range r.directives {
 		if d.verb == "allow" && d.reason != "" && d.file == at.Filename && d.line == at.Line {
 			d.used = true
 			return true
@@ -115,12 +115,12 @@ func (j *journal) allowed(pos token.Pos) bool {
 }
 
 // leafIn finds a leaf directive among the comments of a declaration.
-func (j *journal) leafIn(groups ...*ast.CommentGroup) *directive {
+func (r *reporter) leafIn(groups ...*ast.CommentGroup) *directive {
 	for _, group := range groups {
 		if group == nil {
 			continue
 		}
-		for _, d := range j.directives {
+		for _, d := range r.directives {
 			if d.verb == "leaf" && group.Pos() <= d.pos && d.pos < group.End() {
 				return d
 			}
@@ -129,16 +129,16 @@ func (j *journal) leafIn(groups ...*ast.CommentGroup) *directive {
 	return nil
 }
 
-// flush speaks about the directives themselves, after everything else was said.
-func (j *journal) flush() {
-	for _, d := range j.directives {
-		if complaint := d.complaint(); complaint != "" {
-			j.pass.Report(analysis.Diagnostic{Pos: d.pos, Category: "lockblock", Message: complaint})
+// reportDirectives reports faults of the directives themselves, after everything else was reported.
+func (r *reporter) reportDirectives() {
+	for _, d := range r.directives {
+		if complaint := d.problem(); complaint != "" {
+			r.pass.Report(analysis.Diagnostic{Pos: d.pos, Category: "lockblock", Message: complaint})
 		}
 	}
 }
 
-func (d *directive) complaint() string {
+func (d *directive) problem() string {
 	switch {
 	case d.verb != "allow" && d.verb != "leaf":
 		return fmt.Sprintf("//lockblock:%s is not known: write //lockblock:allow <reason> or //lockblock:leaf <reason>", d.verb)

@@ -14,19 +14,19 @@ const summaryOfRules = `no lock across a wait, locks in order of rank, no stray 
 A mutex must not be held across anything that can block. Locks nest by strictly increasing rank. Goroutines are started
 by supervise and flow. Buffered channels are flow queues. //lockblock:allow <reason> silences one line.`
 
-// house holds the paths that the rules speak about. Set by flags before the first package is read.
-type house struct {
-	module   string // packages at and below this path are judged
+// config holds the paths that the rules refer to. Set by flags before the first package is read.
+type config struct {
+	module   string // packages at and below this path are checked
 	flow     string // where Mutex, NewMutex and the specs live
 	spawners string // comma separated: these packages, and those below them, may start goroutines
 }
 
 func newAnalyzer() *analysis.Analyzer {
-	h := &house{}
+	h := &config{}
 	a := &analysis.Analyzer{
 		Name:      "lockblock",
 		Doc:       summaryOfRules,
-		FactTypes: []analysis.Fact{(*summary)(nil), (*order)(nil)},
+		FactTypes: []analysis.Fact{(*summary)(nil), (*lockOrder)(nil)},
 		Run:       func(pass *analysis.Pass) (any, error) { return nil, h.run(pass) },
 	}
 	a.Flags.StringVar(&h.module, "module", "micronode", "judge packages at and below this path")
@@ -36,42 +36,42 @@ func newAnalyzer() *analysis.Analyzer {
 	return a
 }
 
-func (h *house) run(pass *analysis.Pass) error {
+func (c *config) run(pass *analysis.Pass) error {
 	at := pass.Pkg.Path()
-	if h.standard(at) {
+	if c.isStandard(at) {
 		return nil
 	}
-	if !h.ours(at) {
-		program := newProgram(h, pass)
+	if !c.inModule(at) {
+		program := newProgram(c, pass)
 		program.summarise()
 		program.export()
 		return nil
 	}
-	j := newJournal(pass)
-	program := newProgram(h, pass)
+	j := newReporter(pass)
+	program := newProgram(c, pass)
 	program.readLeaves(j)
 	program.readRanks(j)
 	program.summarise()
 	program.export()
-	program.judge(j)
-	h.judgeSpawns(pass, j)
-	h.judgeQueues(pass, j)
-	j.flush()
+	program.check(j)
+	c.checkSpawns(pass, j)
+	c.checkQueues(pass, j)
+	j.reportDirectives()
 	return nil
 }
 
-// ours tells whether a package belongs to the judged module. Generated test mains and external test packages do.
-func (h *house) ours(pkg string) bool { return within(pkg, h.module) }
+// inModule reports whether a package belongs to the checked module. Generated test mains and external test packages do.
+func (c *config) inModule(pkg string) bool { return within(pkg, c.module) }
 
-// standard tells whether a package belongs to the standard library: the first element of its path has no dot.
-func (h *house) standard(pkg string) bool {
+// isStandard reports whether a package belongs to the standard library: the first element of its path has no dot.
+func (c *config) isStandard(pkg string) bool {
 	first, _, _ := strings.Cut(pkg, "/")
-	return !strings.Contains(first, ".") && !h.ours(pkg)
+	return !strings.Contains(first, ".") && !c.inModule(pkg)
 }
 
-// maySpawn tells whether a package may start goroutines.
-func (h *house) maySpawn(pkg string) bool {
-	for _, root := range strings.Split(h.spawners, ",") {
+// maySpawn reports whether a package may start goroutines.
+func (c *config) maySpawn(pkg string) bool {
+	for _, root := range strings.Split(c.spawners, ",") {
 		if within(pkg, root) {
 			return true
 		}
@@ -79,7 +79,7 @@ func (h *house) maySpawn(pkg string) bool {
 	return false
 }
 
-// within tells whether pkg is root, a package below it, or a test package of either.
+// within reports whether pkg is root, a package below it, or a test package of either.
 func within(pkg, root string) bool {
 	pkg = strings.TrimSuffix(strings.TrimSuffix(pkg, ".test"), "_test")
 	return pkg == root || strings.HasPrefix(pkg, root+"/")

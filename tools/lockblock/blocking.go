@@ -8,7 +8,7 @@ import (
 	"golang.org/x/tools/go/ssa"
 )
 
-// waitOf tells what an instruction itself waits for, or nothing. Calls are looked at elsewhere.
+// waitOf returns what an instruction itself waits for, or nothing. Calls are handled elsewhere.
 func waitOf(instr ssa.Instruction) string {
 	switch instr := instr.(type) {
 	case *ssa.Send:
@@ -25,8 +25,8 @@ func waitOf(instr ssa.Instruction) string {
 	return ""
 }
 
-// knownWaitOf tells whether a call is of a function in the table, and what it waits for. Reading from and writing to memory is no
-// wait.
+// knownWaitOf reports whether a call is of a function in the table, and what it waits for. Reading from and writing to memory is
+// no wait.
 func (p *program) knownWaitOf(call *ssa.CallCommon) (why string, isKnown bool) {
 	fn := namedCallee(call)
 	if fn == nil {
@@ -52,7 +52,7 @@ func namedCallee(call *ssa.CallCommon) *types.Func {
 	return nil
 }
 
-// inMemory tells whether every stream that a call touches is seen to be in memory.
+// inMemory reports whether every stream that a call touches is seen to be in memory.
 func (p *program) inMemory(call *ssa.CallCommon) bool {
 	values := call.Args
 	if call.IsInvoke() {
@@ -63,7 +63,7 @@ func (p *program) inMemory(call *ssa.CallCommon) bool {
 		if !isStream(v.Type()) {
 			continue
 		}
-		if !p.memory(v, traceDepth) {
+		if !p.valueInMemory(v, traceDepth) {
 			return false
 		}
 		found = true
@@ -71,7 +71,7 @@ func (p *program) inMemory(call *ssa.CallCommon) bool {
 	return found
 }
 
-// isStream tells whether a type reads or writes: an interface or a type of the standard library with such a method.
+// isStream reports whether a type reads or writes: an interface or a type of the standard library with such a method.
 func isStream(t types.Type) bool {
 	for _, name := range []string{"Read", "Write", "Encode", "Decode", "Scan", "ReadByte", "ReadAt"} {
 		if obj, _, _ := types.LookupFieldOrMethod(t, true, nil, name); obj != nil {
@@ -83,8 +83,8 @@ func isStream(t types.Type) bool {
 	return false
 }
 
-// memory tells whether a stream ends in memory as far as the function itself shows.
-func (p *program) memory(v ssa.Value, depth int) bool {
+// valueInMemory reports whether a stream ends in memory as far as the function itself shows.
+func (p *program) valueInMemory(v ssa.Value, depth int) bool {
 	if depth <= 0 {
 		return false
 	}
@@ -93,17 +93,17 @@ func (p *program) memory(v ssa.Value, depth int) bool {
 	}
 	switch v := v.(type) {
 	case *ssa.MakeInterface:
-		return p.memory(v.X, depth-1) || p.quiet(v.X.Type())
+		return p.valueInMemory(v.X, depth-1) || p.neverWaits(v.X.Type())
 	case *ssa.ChangeInterface:
-		return p.memory(v.X, depth-1)
+		return p.valueInMemory(v.X, depth-1)
 	case *ssa.Extract:
-		return p.memory(v.Tuple, depth-1)
+		return p.valueInMemory(v.Tuple, depth-1)
 	case *ssa.UnOp:
 		global, ok := v.X.(*ssa.Global)
 		return ok && global.String() == "io.Discard"
 	case *ssa.Phi:
 		for _, edge := range v.Edges {
-			if !p.memory(edge, depth/3) {
+			if !p.valueInMemory(edge, depth/3) {
 				return false
 			}
 		}
@@ -111,7 +111,7 @@ func (p *program) memory(v ssa.Value, depth int) bool {
 	case *ssa.Call:
 		// A wrapper such as bufio.NewWriter or json.NewEncoder is in memory if what it wraps is.
 		fn := namedCallee(&v.Call)
-		return fn != nil && fn.Pkg() != nil && p.house.standard(fn.Pkg().Path()) && strings.HasPrefix(fn.Name(), "New") &&
+		return fn != nil && fn.Pkg() != nil && p.config.isStandard(fn.Pkg().Path()) && strings.HasPrefix(fn.Name(), "New") &&
 			!v.Call.IsInvoke() && p.inMemory(&v.Call)
 	}
 	return false
@@ -131,10 +131,10 @@ func typeName(named *types.Named) string {
 	return named.Obj().Pkg().Path() + "." + named.Obj().Name()
 }
 
-// quiet tells whether a type outside the standard library has a Read or Write whose summary does not wait, such as a hasher.
-func (p *program) quiet(t types.Type) bool {
+// neverWaits reports whether a type outside the standard library has a Read or Write whose summary does not wait, such as a hasher.
+func (p *program) neverWaits(t types.Type) bool {
 	named, ok := types.Unalias(pointee(t)).(*types.Named)
-	if !ok || named.Obj().Pkg() == nil || p.house.standard(named.Obj().Pkg().Path()) {
+	if !ok || named.Obj().Pkg() == nil || p.config.isStandard(named.Obj().Pkg().Path()) {
 		return false
 	}
 	for _, name := range []string{"Read", "Write"} {
@@ -146,7 +146,7 @@ func (p *program) quiet(t types.Type) bool {
 	return true
 }
 
-// waits tells whether a declared function is known to wait.
+// waits reports whether a declared function is known to wait.
 func (p *program) waits(fn *types.Func) bool {
 	if known(fn) != "" {
 		return true
@@ -159,7 +159,7 @@ func (p *program) waits(fn *types.Func) bool {
 	return false
 }
 
-// takesContext tells whether the first parameter of a function is a context. In this house, such a function may wait.
+// takesContext reports whether the first parameter of a function is a context. In this module, such a function may wait.
 func takesContext(sig *types.Signature) bool {
 	if sig.Params().Len() == 0 {
 		return false

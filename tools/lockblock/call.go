@@ -16,40 +16,40 @@ func (w *walker) call(s *state, call *ssa.CallCommon, pos token.Pos) {
 	}
 	if why, isKnown := w.knownWaitOf(call); isKnown {
 		if why != "" {
-			w.happens(s, effect{Kind: blocks, Why: why, pos: pos})
+			w.addEffect(s, effect{Kind: blocks, Why: why, pos: pos})
 		}
 		return
 	}
 	targets := w.targetsOf(call)
 	for _, t := range targets {
-		w.reach(s, t, pos)
+		w.applyTarget(s, t, pos)
 	}
 	if len(targets) == 1 && targets[0].summary != nil {
-		w.settleLocks(s, targets[0], pos)
+		w.applyLocks(s, targets[0], pos)
 	}
-	if name := w.unseen(call, targets); name != "" {
-		w.happens(s, effect{Kind: blocks, Why: mayWait, Via: []string{name}, pos: pos})
+	if name := w.unknownCallee(call, targets); name != "" {
+		w.addEffect(s, effect{Kind: blocks, Why: mayWait, Via: []string{name}, pos: pos})
 	}
 	w.callBacks(s, call, pos)
 }
 
 func (w *walker) lockAction(s *state, action lockAction, l lock, pos token.Pos) {
-	if !w.house.ours(w.pass.Pkg.Path()) {
+	if !w.config.inModule(w.pass.Pkg.Path()) {
 		return // the locks of other modules count as leaves
 	}
 	switch action {
 	case acquire:
-		w.happens(s, effect{Kind: locks, Lock: l, pos: pos})
+		w.addEffect(s, effect{Kind: locks, Lock: l, pos: pos})
 		s.take(l, pos)
 	case tryAcquire: // held on one branch only
-		w.happens(s, effect{Kind: locks, Lock: l, pos: pos})
+		w.addEffect(s, effect{Kind: locks, Lock: l, pos: pos})
 	case release:
 		s.drop(l)
 	}
 }
 
-// settleLocks carries over what a function leaves held or released.
-func (w *walker) settleLocks(s *state, t target, pos token.Pos) {
+// applyLocks applies what a function leaves held or released.
+func (w *walker) applyLocks(s *state, t target, pos token.Pos) {
 	for _, l := range t.summary.Releases {
 		s.drop(w.substitute(l, t))
 	}
@@ -58,7 +58,7 @@ func (w *walker) settleLocks(s *state, t target, pos token.Pos) {
 	}
 }
 
-// substitute replaces a parameter of the called function by the lock that the caller gave.
+// substitute replaces a parameter of the called function by the lock that the caller passed.
 func (p *program) substitute(l lock, t target) lock {
 	if l.Param > 0 && l.Param <= len(t.args) {
 		return p.lockOf(t.args[l.Param-1])
@@ -75,8 +75,8 @@ func (p *program) substituteAll(list []lock, t target) []lock {
 	return out
 }
 
-// bound is the summary of a target with its known arguments put in, for a function value that is passed on.
-func (t target) bound(p *program) *summary {
+// bindArgs is the summary of a target with its known arguments put in, for a function value that is passed on.
+func (t target) bindArgs(p *program) *summary {
 	if t.args == nil {
 		return t.summary
 	}
@@ -85,13 +85,13 @@ func (t target) bound(p *program) *summary {
 		Releases: p.substituteAll(t.summary.Releases, t),
 	}
 	for _, e := range t.summary.Effects {
-		out.add(t.seen(p, e))
+		out.add(t.atCaller(p, e))
 	}
 	return out
 }
 
-// seen is an effect of a target as its caller sees it. What a literal does is seen at the place where it does it.
-func (t target) seen(p *program, e effect) effect {
+// atCaller is an effect of a target as its caller sees it. What a literal does is reported where it does it.
+func (t target) atCaller(p *program, e effect) effect {
 	e.Lock = p.substitute(e.Lock, t)
 	e.Under = p.substituteAll(e.Under, t)
 	e.Without = p.substituteAll(e.Without, t)
@@ -102,27 +102,27 @@ func (t target) seen(p *program, e effect) effect {
 	return e
 }
 
-// reach takes over what one function that a call may reach does.
-func (w *walker) reach(s *state, t target, pos token.Pos) {
+// applyTarget adds the effects of one function that a call may reach.
+func (w *walker) applyTarget(s *state, t target, pos token.Pos) {
 	if t.param > 0 {
-		w.happens(s, effect{Kind: calls, Param: t.param, pos: pos})
+		w.addEffect(s, effect{Kind: calls, Param: t.param, pos: pos})
 		return
 	}
 	for _, e := range t.summary.Effects {
-		seen := t.seen(w.program, e)
+		seen := t.atCaller(w.program, e)
 		if !seen.pos.IsValid() {
 			seen.pos = pos
 		}
 		if e.Kind == calls {
-			w.passOn(s, t, seen)
+			w.followCallback(s, t, seen)
 		} else {
-			w.happens(s, seen)
+			w.addEffect(s, seen)
 		}
 	}
 }
 
-// passOn follows a call that a function makes of its argument into the argument that it was given.
-func (w *walker) passOn(s *state, t target, called effect) {
+// followCallback follows a call that a function makes of its argument into the argument that it was given.
+func (w *walker) followCallback(s *state, t target, called effect) {
 	if called.Param > len(t.args) {
 		return
 	}
@@ -130,11 +130,11 @@ func (w *walker) passOn(s *state, t target, called effect) {
 	inner := w.valueTargets(arg, traceDepth)
 	for _, f := range inner {
 		if f.param > 0 {
-			w.happens(s, effect{Kind: calls, Param: f.param, Under: called.Under, Without: called.Without, pos: called.pos})
+			w.addEffect(s, effect{Kind: calls, Param: f.param, Under: called.Under, Without: called.Without, pos: called.pos})
 			continue
 		}
 		for _, e := range f.summary.Effects {
-			seen := f.seen(w.program, e)
+			seen := f.atCaller(w.program, e)
 			seen.Under = union(called.Under, seen.Under)
 			seen.Without = union(called.Without, seen.Without)
 			if !seen.pos.IsValid() { // not a literal, so what is seen is the call that leads there
@@ -142,12 +142,12 @@ func (w *walker) passOn(s *state, t target, called effect) {
 				seen.Via = append(slices.Clone(called.Via), seen.Via...)
 			}
 			if e.Kind != calls {
-				w.happens(s, seen)
+				w.addEffect(s, seen)
 			}
 		}
 	}
-	if sig, ok := arg.Type().Underlying().(*types.Signature); ok && len(inner) == 0 && w.houseRule(sig) {
-		w.happens(s, effect{
+	if sig, ok := arg.Type().Underlying().(*types.Signature); ok && len(inner) == 0 && w.mayWaitByRule(sig) {
+		w.addEffect(s, effect{
 			Kind: blocks, Why: mayWait, Via: append(slices.Clone(called.Via), functionValue),
 			Under: called.Under, Without: called.Without, pos: called.pos,
 		})
@@ -159,17 +159,18 @@ const (
 	functionValue = "a function value"
 )
 
-// houseRule tells whether, by the rule of the house, a function that cannot be seen may wait. It is not applied to other modules.
-func (w *walker) houseRule(sig *types.Signature) bool {
-	return w.house.ours(w.pass.Pkg.Path()) && takesContext(sig)
+// mayWaitByRule reports whether, by the rule of this module, a function that cannot be seen may wait. It is not applied to other
+// modules.
+func (w *walker) mayWaitByRule(sig *types.Signature) bool {
+	return w.config.inModule(w.pass.Pkg.Path()) && takesContext(sig)
 }
 
-// unseen names what a call reaches if it cannot be seen and may wait: an interface method of this module, or a function value.
-func (w *walker) unseen(call *ssa.CallCommon, targets []target) string {
+// unknownCallee names what a call reaches if it cannot be seen and may wait: an interface method of this module, or a function value.
+func (w *walker) unknownCallee(call *ssa.CallCommon, targets []target) string {
 	switch {
-	case !w.houseRule(call.Signature()):
+	case !w.mayWaitByRule(call.Signature()):
 		return ""
-	case call.IsInvoke() && w.house.ours(call.Method.Pkg().Path()):
+	case call.IsInvoke() && w.config.inModule(call.Method.Pkg().Path()):
 		return nameOf(call.Method, w.pass.Pkg)
 	case !call.IsInvoke() && call.StaticCallee() == nil && len(targets) == 0:
 		return functionValue
@@ -188,7 +189,7 @@ func (w *walker) callBacks(s *state, call *ssa.CallCommon, pos token.Pos) {
 		}
 		if _, ok := arg.Type().Underlying().(*types.Signature); ok {
 			for _, t := range w.valueTargets(arg, traceDepth) {
-				w.reach(s, t, pos)
+				w.applyTarget(s, t, pos)
 			}
 		}
 	}
@@ -199,10 +200,10 @@ func isLoopBody(v ssa.Value) bool {
 	return ok && closure.Fn.(*ssa.Function).Synthetic == "range-over-func yield"
 }
 
-// happens takes an effect into the summary, as the caller will see it, and says what is wrong with it here.
-func (w *walker) happens(s *state, e effect) {
-	if w.journal != nil {
-		w.judgeEffect(s, e)
+// addEffect adds an effect to the summary, as the caller will see it, and reports what is wrong with it here.
+func (w *walker) addEffect(s *state, e effect) {
+	if w.reporter != nil {
+		w.checkEffect(s, e)
 	}
 	held := s.heldLocks()
 	if e.Kind == calls {

@@ -33,7 +33,7 @@ func (p *program) targetsWithin(call *ssa.CallCommon, depth int) []target {
 
 // invoked lists the methods behind an interface that this module declares: of the types that this package can see.
 func (p *program) invoked(call *ssa.CallCommon) []target {
-	if call.Method.Pkg() == nil || !p.house.ours(call.Method.Pkg().Path()) {
+	if call.Method.Pkg() == nil || !p.config.inModule(call.Method.Pkg().Path()) {
 		return nil
 	}
 	iface := call.Value.Type().Underlying().(*types.Interface)
@@ -63,7 +63,7 @@ func (p *program) valueTargets(v ssa.Value, depth int) []target {
 	case *ssa.ChangeType:
 		return p.valueTargets(v.X, depth-1)
 	case *ssa.Phi:
-		return p.anyOf(v.Edges, depth/3)
+		return p.targetsOfAny(v.Edges, depth/3)
 	case *ssa.UnOp:
 		return p.loaded(v.X, depth-1)
 	case *ssa.Call:
@@ -72,7 +72,7 @@ func (p *program) valueTargets(v ssa.Value, depth int) []target {
 	return nil
 }
 
-func (p *program) anyOf(values []ssa.Value, depth int) []target {
+func (p *program) targetsOfAny(values []ssa.Value, depth int) []target {
 	var list []target
 	for _, v := range values {
 		list = append(list, p.valueTargets(v, depth)...)
@@ -114,7 +114,7 @@ func (p *program) loaded(address ssa.Value, depth int) []target {
 		}
 	}
 	if alloc, ok := address.(*ssa.Alloc); ok {
-		return p.anyOf(storedIn(alloc), depth)
+		return p.targetsOfAny(storedIn(alloc), depth)
 	}
 	holder := holderOf(address)
 	if holder == nil {
@@ -124,9 +124,9 @@ func (p *program) loaded(address ssa.Value, depth int) []target {
 		return []target{{name: "the function in " + holder.Name(), summary: p.summaryOf(holder)}}
 	}
 	var list []target
-	for _, t := range p.anyOf(p.stored[holder], depth/3) {
+	for _, t := range p.targetsOfAny(p.stored[holder], depth/3) {
 		if t.param > 0 {
-			continue // a parameter of whoever stored it
+			continue // a parameter of the function that stored it
 		}
 		if t.name == "" {
 			t.name = "the function in " + holder.Name()
@@ -167,14 +167,14 @@ func (p *program) summaryOf(obj types.Object) *summary {
 	}
 	s, seen := p.imported[obj]
 	if !seen {
-		s = p.given(obj)
+		s = p.externalSummary(obj)
 		p.imported[obj] = s
 	}
 	return s
 }
 
-// given is the summary of something outside this package: of a mutex, of the table, or from the facts.
-func (p *program) given(obj types.Object) *summary {
+// externalSummary is the summary of something outside this package: of a mutex, of the table, or from the facts.
+func (p *program) externalSummary(obj types.Object) *summary {
 	if fn, ok := obj.(*types.Func); ok {
 		receiver := lock{Key: "the receiver", Name: "a mutex", Param: 1}
 		switch why := known(fn); {
@@ -187,7 +187,7 @@ func (p *program) given(obj types.Object) *summary {
 		}
 	}
 	s := &summary{}
-	if obj.Pkg() != nil && obj.Pkg() != p.pass.Pkg && !p.house.standard(obj.Pkg().Path()) {
+	if obj.Pkg() != nil && obj.Pkg() != p.pass.Pkg && !p.config.isStandard(obj.Pkg().Path()) {
 		p.pass.ImportObjectFact(obj, s)
 	}
 	return s
@@ -210,7 +210,7 @@ func (p *program) implementing(method *types.Func, iface *types.Interface) []*ty
 	for _, pkg := range p.reachable {
 		for _, name := range pkg.Scope().Names() {
 			declared, ok := pkg.Scope().Lookup(name).(*types.TypeName)
-			if !ok || declared.IsAlias() || types.IsInterface(declared.Type()) || p.fromTest(declared.Pos()) {
+			if !ok || declared.IsAlias() || types.IsInterface(declared.Type()) || p.inTestFile(declared.Pos()) {
 				continue
 			}
 			if fn := implementation(declared, method, iface); fn != nil && !slices.Contains(list, fn) {

@@ -1,7 +1,7 @@
-// Package lockblock reads Go source and enforces the golden rule of this house: no mutex is held across anything that can
-// block. It is an analyzer in the sense of golang.org/x/tools/go/analysis; cmd/lockblock runs it under go vet.
+// Package lockblock reads Go source and enforces the main rule of this module: no mutex is held across anything that can block.
+// It is an analyzer in the sense of golang.org/x/tools/go/analysis; cmd/lockblock runs it under go vet.
 //
-// # What it asks of the code
+// # What it requires of the code
 //
 //   - A lock is not held across a wait. A wait is a channel operation, a select without a default, a sleep, waiting for a
 //     WaitGroup or a Cond, network and disk I/O, a log line, or a call of anything that does one of these, however deep.
@@ -14,24 +14,24 @@
 //
 // # How it knows
 //
-// Each function gets a summary: what it waits for, which locks it takes on the way, which it holds or has let go when it
-// returns, and which of its arguments it calls. Summaries travel between packages as facts, so that a message can show the
-// whole chain: "calls (*flow.Queue).Pop, which receives from a channel". A lock is the field or the variable, never the
-// instance: two values of one type have the same lock, and locking both is a fault. Inside a function the locks that may be
-// held are followed through the branches of the control flow graph. A function literal is read by itself, with no lock
-// held, unless it is called on the spot, deferred, or given to a function that calls it.
+// Each function gets a summary: what it waits for, which locks it takes on the way, which it holds or has released when it
+// returns, and which of its arguments it calls. Summaries are passed between packages as facts, so that a message can show the
+// whole chain: "calls (*flow.Queue).Pop, which receives from a channel". A lock is the field or the variable, never the instance:
+// two values of one type have the same lock, and locking both is a fault. Inside a function the locks that may be held are
+// followed through the branches of the control flow graph. A function literal is read by itself, with no lock held, unless it is
+// called on the spot, deferred, or given to a function that calls it.
 //
-// # What it refuses to do
+// # What it does not do
 //
-// It does not read the bodies of the standard library: a table names what waits there. It does not judge code outside this
-// module: from other modules it only takes what their functions wait for, and their locks count as leaves. It does not guess
-// what an unknown function value does, with one exception: in this house, a thing that takes a context may wait. That holds
-// for interface methods declared here and for function values. And it does not prove the absence of deadlocks; it holds the
-// code to rules under which they are hard to write.
+// It does not read the bodies of the standard library: a table names what waits there. It does not check code outside this
+// module: from other modules it only takes what their functions wait for, and their locks count as leaves. It does not guess what
+// an unknown function value does, with one exception: in this module, a function that takes a context may wait. That holds for
+// interface methods declared here and for function values. And it does not prove the absence of deadlocks; it enforces rules
+// under which they are hard to write.
 //
-// # The way out
+// # Exceptions
 //
-// A comment //lockblock:allow with a reason, on the line or alone on the line above, silences what is said about that line.
-// An allow without a reason is reported, and so is one that silences nothing. It silences the message, not the fact: a caller
-// who holds another lock is still told.
+// A comment //lockblock:allow with a reason, on the line or alone on the line above, silences the reports about that line. An
+// allow without a reason is reported, and so is one that silences nothing. It silences the message, not the fact: a caller that
+// holds another lock still gets a report.
 package lockblock

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // The analyzer reads one package and says what is wrong with it.
 func Example() {
-	fmt.Println(report(`package shop
+	fmt.Println(runAnalyzer(`package shop
 
 import "sync"
 
@@ -40,8 +40,8 @@ func (t *Till) Count() {
 	// line 14: receives from a channel while holding Till.mu (locked on line 12): no lock is held across a wait, so take what you need under the lock, unlock, then do this
 }
 
-// report runs the analyzer on one file of the module, without facts of other packages. Under go vet all this is done for you.
-func report(source string) string {
+// runAnalyzer runs the analyzer on one file of the module, without facts of other packages. Under go vet all this is done for you.
+func runAnalyzer(source string) string {
 	fset := token.NewFileSet()
 	file, err := parser.ParseFile(fset, "shop.go", source, parser.ParseComments)
 	if err != nil {

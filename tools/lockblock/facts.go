@@ -2,14 +2,14 @@ package lockblock
 
 import "golang.org/x/tools/go/ssa"
 
-// rounds bounds how often the functions of a package are read until their summaries agree. Two or three are enough for nearly all
-// packages; the bound is there so that functions that call each other in a circle cannot keep us for ever.
-const rounds = 64
+// maxRounds bounds how often the functions of a package are read until their summaries agree. Two or three are enough for nearly
+// all packages; the bound is there so that mutual recursion cannot loop forever.
+const maxRounds = 64
 
 // summarise reads the functions of the package, callees before callers, until nothing new is learned about any of them.
 func (p *program) summarise() {
 	order := p.calleesFirst()
-	for range rounds {
+	for range maxRounds {
 		changed := false
 		for _, fn := range order {
 			next := p.walk(fn, nil)
@@ -51,7 +51,7 @@ func (p *program) calleesFirst() []*ssa.Function {
 	return order
 }
 
-// export tells the packages that import this one what its functions do.
+// export publishes what the functions of this package do to the packages that import it.
 func (p *program) export() {
 	for _, fn := range p.functions {
 		s := p.summaries[fn]
@@ -64,9 +64,9 @@ func (p *program) export() {
 			continue
 		}
 		either := &summary{}
-		for _, t := range p.anyOf(values, traceDepth) {
+		for _, t := range p.targetsOfAny(values, traceDepth) {
 			if t.summary != nil {
-				either.merge(t.bound(p))
+				either.merge(t.bindArgs(p))
 			}
 		}
 		if !either.empty() {

@@ -16,8 +16,8 @@ type holding struct {
 
 // state is what is known at one point of a function.
 type state struct {
-	held     map[string]holding // locks that this function took and may still hold, on some way here
-	released map[string]lock    // locks of the caller that were let go on every way here
+	held     map[string]holding // locks that this function took and may still hold, on some path here
+	released map[string]lock    // locks of the caller that were released on every path here
 	deferred map[*ssa.Defer]bool
 }
 
@@ -34,7 +34,7 @@ func (s *state) clone() *state {
 	return c
 }
 
-// join takes in another way to the same point and tells whether that changed anything. Held and deferred grow, released shrinks.
+// join merges another path to the same point and reports whether that changed anything. Held and deferred grow, released shrinks.
 func (s *state) join(other *state) bool {
 	changed := false
 	for key, h := range other.held {
@@ -58,7 +58,7 @@ func (s *state) join(other *state) bool {
 
 func (s *state) take(l lock, pos token.Pos) { s.held[l.Key] = holding{l, pos} }
 
-// drop lets a lock go. One that this function did not take belongs to its caller.
+// drop releases a lock. One that this function did not take belongs to its caller.
 func (s *state) drop(l lock) {
 	if _, ok := s.held[l.Key]; !ok {
 		s.released[l.Key] = l

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/tools/go/ssa"
 )
 
-// lock is one mutex as the rules see it: a field or a variable, never an instance. It travels in facts.
+// lock is one mutex as the rules see it: a field or a variable, never an instance. It is part of facts.
 type lock struct {
 	Key   string // unique over all packages
 	Name  string // what a message shows
-	Order order
+	Order lockOrder
 	Param int // when the lock is a parameter of the summarised function: one more than its index
 }
 
@@ -29,8 +29,8 @@ func keys(locks []lock) []string {
 	return list
 }
 
-// traceDepth bounds how far a value is traced back to what it is; loops in the value graph end there. Where ways meet, a third is
-// left for each, so that the number of ways stays small.
+// traceDepth bounds how far a value is traced back to its origin; loops in the value graph end there. Where paths meet, a third
+// is left for each, so that the number of paths stays small.
 const traceDepth = 24
 
 // lockOf traces a value that is used as a mutex back to the field or variable that it comes from.
@@ -38,7 +38,7 @@ func (p *program) lockOf(v ssa.Value) lock { return p.traceLock(v, traceDepth) }
 
 func (p *program) traceLock(v ssa.Value, depth int) lock {
 	if depth <= 0 {
-		return p.nameless(v)
+		return p.anonymousLock(v)
 	}
 	follow := func(next ssa.Value) lock { return p.traceLock(next, depth-1) }
 	switch v := v.(type) {
@@ -84,11 +84,11 @@ func (p *program) traceLock(v ssa.Value, depth int) lock {
 	case *ssa.TypeAssert:
 		return follow(v.X)
 	case *ssa.Phi:
-		return p.eitherLock(v, depth-1)
+		return p.phiLock(v, depth-1)
 	case *ssa.Call:
 		if callee := v.Call.StaticCallee(); callee != nil && callee.Object() != nil {
 			if p.isNewMutex(callee) {
-				made := p.nameless(v)
+				made := p.anonymousLock(v)
 				made.Order = p.ranks[v.Pos()]
 				return made
 			}
@@ -96,7 +96,7 @@ func (p *program) traceLock(v ssa.Value, depth int) lock {
 			return lock{Key: "result of " + fn.FullName(), Name: "the lock returned by " + nameOf(fn, p.pass.Pkg)}
 		}
 	}
-	return p.nameless(v)
+	return p.anonymousLock(v)
 }
 
 // fieldLock names a lock by the type that declares its field. The mutex within a flow.Mutex is that flow.Mutex.
@@ -138,7 +138,7 @@ func (p *program) localLock(alloc *ssa.Alloc, depth int) lock {
 	if v := p.variableAt(alloc.Pos()); v != nil {
 		return p.variableLock(v)
 	}
-	return p.nameless(alloc)
+	return p.anonymousLock(alloc)
 }
 
 // variableAt finds the variable that is declared at a position.
@@ -163,8 +163,8 @@ func (p *program) parameterLock(param *ssa.Parameter) lock {
 	}
 }
 
-// eitherLock is the lock when all ways lead to the same one; otherwise it is one of its own.
-func (p *program) eitherLock(phi *ssa.Phi, depth int) lock {
+// phiLock is the lock when all paths lead to the same one; otherwise it is one of its own.
+func (p *program) phiLock(phi *ssa.Phi, depth int) lock {
 	var found []lock
 	for _, edge := range phi.Edges {
 		l := p.traceLock(edge, depth/3)
@@ -175,11 +175,11 @@ func (p *program) eitherLock(phi *ssa.Phi, depth int) lock {
 	if len(found) == 1 {
 		return found[0]
 	}
-	return p.nameless(phi)
+	return p.anonymousLock(phi)
 }
 
-// nameless is a lock that could not be traced to a declaration.
-func (p *program) nameless(v ssa.Value) lock {
+// anonymousLock is a lock that could not be traced to a declaration.
+func (p *program) anonymousLock(v ssa.Value) lock {
 	name := "a mutex"
 	if v.Pos().IsValid() {
 		name = fmt.Sprintf("the mutex of line %d", p.pass.Fset.PositionFor(v.Pos(), false).Line)
@@ -221,9 +221,10 @@ func (p *program) lockCall(call *ssa.CallCommon) (lockAction, lock) {
 	return action, p.lockOf(recv)
 }
 
-// actionOf tells what a method does if it belongs to a mutex, or to sync.Locker.
+// actionOf returns what a method does if it belongs to a mutex, or to
+// sync.Locker.
 func (p *program) actionOf(fn *types.Func) lockAction {
-	if !p.locks(fn) {
+	if !p.isLockMethod(fn) {
 		return noAction
 	}
 	switch fn.Name() {
@@ -253,8 +254,8 @@ func methodOf(call *ssa.CallCommon) (*types.Func, ssa.Value) {
 	return fn, call.Args[0]
 }
 
-// locks tells whether a method belongs to a type that this analysis follows as a lock.
-func (p *program) locks(fn *types.Func) bool {
+// isLockMethod reports whether a method belongs to a type that this analysis follows as a lock.
+func (p *program) isLockMethod(fn *types.Func) bool {
 	recv := fn.Signature().Recv()
 	if recv == nil || fn.Pkg() == nil {
 		return false
@@ -271,8 +272,8 @@ func (p *program) locks(fn *types.Func) bool {
 	return name == "Mutex" || name == "RWMutex" || name == "Locker"
 }
 
-// isNamedMutex tells whether a type is flow.Mutex.
+// isNamedMutex reports whether a type is flow.Mutex.
 func (p *program) isNamedMutex(t types.Type) bool {
 	named, ok := types.Unalias(t).(*types.Named)
-	return ok && named.Obj().Name() == "Mutex" && p.house.declares(named.Obj())
+	return ok && named.Obj().Name() == "Mutex" && p.config.inFlow(named.Obj())
 }

@@ -51,7 +51,7 @@ func TestLongChain(t *testing.T) {
 	mixed := slices.Clone(down)
 	rand.New(rand.NewPCG(1, 2)).Shuffle(len(mixed), func(i, k int) { mixed[i], mixed[k] = mixed[k], mixed[i] })
 	for name, functions := range map[string][]string{"down": down, "up": up, "mixed": mixed} {
-		said := report(`package shop
+		said := runAnalyzer(`package shop
 import "sync"
 var mu sync.Mutex
 func hold(ch chan int) { mu.Lock(); f0(ch); mu.Unlock() }

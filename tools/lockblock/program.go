@@ -13,7 +13,7 @@ import (
 // program is one package in SSA form, with what is known about its functions, its locks and the function values that it stores.
 type program struct {
 	// Set at construction.
-	house     *house
+	config    *config
 	pass      *analysis.Pass
 	ssa       *ssa.Program
 	functions []*ssa.Function              // in source order, literals after the function that holds them
@@ -21,25 +21,25 @@ type program struct {
 	reachable []*types.Package             // this package and those of the module that it imports, however far
 
 	// Filled by readLeaves and readRanks, then only read.
-	orders map[*types.Var]order
-	ranks  map[token.Pos]order // by the opening parenthesis of a call of flow.NewMutex
+	orders map[*types.Var]lockOrder
+	ranks  map[token.Pos]lockOrder // by the opening parenthesis of a call of flow.NewMutex
 
 	// Filled by summarise, then only read.
 	summaries map[*ssa.Function]*summary
 
-	// Caches of what other packages say.
+	// Caches of the facts of other packages.
 	imported        map[types.Object]*summary
 	implementations map[interfaceMethod][]*types.Func
 }
 
-func newProgram(h *house, pass *analysis.Pass) *program {
+func newProgram(h *config, pass *analysis.Pass) *program {
 	p := &program{
-		house:           h,
+		config:          h,
 		pass:            pass,
 		ssa:             ssa.NewProgram(pass.Fset, 0),
 		stored:          map[types.Object][]ssa.Value{},
-		orders:          map[*types.Var]order{},
-		ranks:           map[token.Pos]order{},
+		orders:          map[*types.Var]lockOrder{},
+		ranks:           map[token.Pos]lockOrder{},
 		summaries:       map[*ssa.Function]*summary{},
 		imported:        map[types.Object]*summary{},
 		implementations: map[interfaceMethod][]*types.Func{},
@@ -51,7 +51,7 @@ func newProgram(h *house, pass *analysis.Pass) *program {
 	built := p.ssa.CreatePackage(pass.Pkg, pass.Files, pass.TypesInfo, false)
 	built.Build()
 	p.collect(built)
-	p.reach(pass.Pkg, map[*types.Package]bool{})
+	p.collectReachable(pass.Pkg, map[*types.Package]bool{})
 	return p
 }
 
@@ -73,7 +73,7 @@ func (p *program) add(fn *ssa.Function) {
 	for _, block := range fn.Blocks {
 		for _, instr := range block.Instrs {
 			if store, ok := instr.(*ssa.Store); ok {
-				p.remember(store)
+				p.noteStore(store)
 			}
 		}
 	}
@@ -82,10 +82,10 @@ func (p *program) add(fn *ssa.Function) {
 	}
 }
 
-// remember notes a function value that is assigned to a field or a package variable, so that a call through it can be followed.
-// What a test puts there is no fault of the code.
-func (p *program) remember(store *ssa.Store) {
-	if _, ok := store.Val.Type().Underlying().(*types.Signature); !ok || p.fromTest(store.Pos()) {
+// noteStore records a function value that is assigned to a field or a package variable, so that a call through it can be
+// followed. What a test puts there is no fault of the code.
+func (p *program) noteStore(store *ssa.Store) {
+	if _, ok := store.Val.Type().Underlying().(*types.Signature); !ok || p.inTestFile(store.Pos()) {
 		return
 	}
 	if holder := holderOf(store.Addr); holder != nil {
@@ -117,20 +117,20 @@ func pointee(t types.Type) types.Type {
 	return t
 }
 
-// reach lists the packages of the module that this one can know about.
-func (p *program) reach(pkg *types.Package, seen map[*types.Package]bool) {
-	if seen[pkg] || !p.house.ours(pkg.Path()) {
+// collectReachable lists the packages of the module that this one can know about.
+func (p *program) collectReachable(pkg *types.Package, seen map[*types.Package]bool) {
+	if seen[pkg] || !p.config.inModule(pkg.Path()) {
 		return
 	}
 	seen[pkg] = true
 	p.reachable = append(p.reachable, pkg)
 	for _, imported := range pkg.Imports() {
-		p.reach(imported, seen)
+		p.collectReachable(imported, seen)
 	}
 }
 
-// fromTest tells whether a position is in a test file.
-func (p *program) fromTest(pos token.Pos) bool {
+// inTestFile reports whether a position is in a test file.
+func (p *program) inTestFile(pos token.Pos) bool {
 	return strings.HasSuffix(p.pass.Fset.PositionFor(pos, false).Filename, "_test.go")
 }
 

@@ -12,31 +12,31 @@ import (
 	"golang.org/x/tools/go/analysis"
 )
 
-// specs are the types of flow that enter a thing into the inventory.
-var specs = []string{"QueueSpec", "LaneSpec", "BusSpec", "PermitsSpec", "LockSpec", "SnapshotSpec", "FairSpec", "BandSpec"}
+// specs are the types of flow that register something in the inventory.
+var specs = []string{"QueueSpec", "SignalSpec", "LaneSpec", "BusSpec", "PermitsSpec", "LockSpec", "SnapshotSpec", "FairSpec", "BandSpec"}
 
-// judgeQueues reports queues without a name: buffered channels, and specs that leave the name out. Tests may make what they like.
-func (h *house) judgeQueues(pass *analysis.Pass, j *journal) {
+// checkQueues reports queues without a name: buffered channels, and specs that leave the name out. Tests are exempt.
+func (c *config) checkQueues(pass *analysis.Pass, j *reporter) {
 	for _, file := range pass.Files {
-		if j.inTest(file.Pos()) {
+		if j.inTestFile(file.Pos()) {
 			continue
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.CallExpr:
-				if !within(pass.Pkg.Path(), h.flow) {
-					judgeMake(pass.TypesInfo, j, n)
+				if !within(pass.Pkg.Path(), c.flow) {
+					checkMake(pass.TypesInfo, j, n)
 				}
 			case *ast.CompositeLit:
-				h.judgeSpec(pass.TypesInfo, j, n)
+				c.checkSpec(pass.TypesInfo, j, n)
 			}
 			return true
 		})
 	}
 }
 
-// judgeMake reports make(chan T, n) unless n is a constant of at most one: such a channel is a signal.
-func judgeMake(info *types.Info, j *journal, call *ast.CallExpr) {
+// checkMake reports make(chan T, n) unless n is a constant of at most one: such a channel is a signal.
+func checkMake(info *types.Info, j *reporter, call *ast.CallExpr) {
 	name, ok := ast.Unparen(call.Fun).(*ast.Ident)
 	if !ok || len(call.Args) != 2 || info.Uses[name] != types.Universe.Lookup("make") {
 		return
@@ -48,14 +48,15 @@ func judgeMake(info *types.Info, j *journal, call *ast.CallExpr) {
 	if room != nil && constant.Compare(constant.ToInt(room), token.LEQ, constant.MakeInt64(1)) {
 		return
 	}
-	j.sayOnce(call.Pos(), "queue",
+	j.reportOnce(call.Pos(), "queue",
 		"a channel with room for more than one value is a queue without name, policy or count: use flow.NewQueue")
 }
 
-// judgeSpec reports a spec of flow whose Service or Name is missing or empty. A field that the spec does not have is not asked for.
-func (h *house) judgeSpec(info *types.Info, j *journal, lit *ast.CompositeLit) {
+// checkSpec reports a spec of flow whose Service or Name is missing or empty. A field that the spec does not have is not
+// required.
+func (c *config) checkSpec(info *types.Info, j *reporter, lit *ast.CompositeLit) {
 	named, ok := types.Unalias(pointee(info.TypeOf(lit))).(*types.Named)
-	if !ok || !h.declares(named.Obj()) || !slices.Contains(specs, named.Obj().Name()) {
+	if !ok || !c.inFlow(named.Obj()) || !slices.Contains(specs, named.Obj().Name()) {
 		return
 	}
 	var missing []string
@@ -67,13 +68,13 @@ func (h *house) judgeSpec(info *types.Info, j *journal, lit *ast.CompositeLit) {
 	if missing == nil {
 		return
 	}
-	j.sayOnce(lit.Pos(), "spec", fmt.Sprintf("flow.%s has no %s: the inventory lists everything by service and name, so set %s in the literal",
+	j.reportOnce(lit.Pos(), "spec", fmt.Sprintf("flow.%s has no %s: the inventory lists everything by service and name, so set %s in the literal",
 		named.Obj().Name(), strings.Join(missing, " and no "), strings.Join(missing, " and ")))
 }
 
-// declares tells whether an object is declared in flow.
-func (h *house) declares(obj types.Object) bool {
-	return obj.Pkg() != nil && obj.Pkg().Path() == h.flow
+// inFlow reports whether an object is declared in flow.
+func (c *config) inFlow(obj types.Object) bool {
+	return obj.Pkg() != nil && obj.Pkg().Path() == c.flow
 }
 
 // fieldIn finds the value that a composite literal gives to a field, nil when it gives none, and whether the type has the field.

@@ -10,17 +10,17 @@ import (
 	"golang.org/x/tools/go/ssa"
 )
 
-// order says where a lock may stand among others. It is a fact about the field or variable that declares the lock.
-type order struct {
+// lockOrder is the position of a lock in the order of locks. It is a fact about the field or variable that declares the lock.
+type lockOrder struct {
 	Ranked bool
 	Rank   int
 	Leaf   bool
 }
 
-// AFact marks order as a fact.
-func (*order) AFact() {}
+// AFact marks lockOrder as a fact.
+func (*lockOrder) AFact() {}
 
-func (o *order) String() string {
+func (o *lockOrder) String() string {
 	switch {
 	case o.Leaf:
 		return "leaf"
@@ -30,8 +30,8 @@ func (o *order) String() string {
 	return "no rank"
 }
 
-// orderOf is what is declared about a lock, here or in the package that it comes from.
-func (p *program) orderOf(v *types.Var) order {
+// orderOf returns what is declared about a lock, here or in the package that it comes from.
+func (p *program) orderOf(v *types.Var) lockOrder {
 	o, known := p.orders[v.Origin()]
 	if !known && v.Pkg() != p.pass.Pkg {
 		p.pass.ImportObjectFact(v.Origin(), &o)
@@ -40,8 +40,8 @@ func (p *program) orderOf(v *types.Var) order {
 	return o
 }
 
-// declare notes the order of a lock and tells the packages that import this one.
-func (p *program) declare(v *types.Var, o order) {
+// declare records the order of a lock and exports it to the packages that import this one.
+func (p *program) declare(v *types.Var, o lockOrder) {
 	p.orders[v] = o
 	if v.Pkg() == p.pass.Pkg {
 		p.pass.ExportObjectFact(v, &o)
@@ -49,7 +49,7 @@ func (p *program) declare(v *types.Var, o order) {
 }
 
 // readLeaves finds the mutexes that are declared with //lockblock:leaf.
-func (p *program) readLeaves(j *journal) {
+func (p *program) readLeaves(j *reporter) {
 	for _, file := range p.pass.Files {
 		ast.Inspect(file, func(n ast.Node) bool {
 			switch n := n.(type) {
@@ -68,7 +68,7 @@ func (p *program) readLeaves(j *journal) {
 	}
 }
 
-func (p *program) readLeaf(j *journal, names []*ast.Ident, declared ast.Expr, d *directive) {
+func (p *program) readLeaf(j *reporter, names []*ast.Ident, declared ast.Expr, d *directive) {
 	if d == nil {
 		return
 	}
@@ -82,7 +82,7 @@ func (p *program) readLeaf(j *journal, names []*ast.Ident, declared ast.Expr, d 
 		}
 		d.used = true
 		if d.reason != "" {
-			p.declare(v, order{Leaf: true})
+			p.declare(v, lockOrder{Leaf: true})
 		}
 	}
 }
@@ -99,7 +99,7 @@ func embeddedName(t ast.Expr) *ast.Ident {
 	return nil
 }
 
-// isPlainMutex tells whether a type is a mutex of the standard library, or a pointer to one.
+// isPlainMutex reports whether a type is a mutex of the standard library, or a pointer to one.
 func isPlainMutex(t types.Type) bool {
 	named, ok := types.Unalias(pointee(t)).(*types.Named)
 	if !ok || named.Obj().Pkg() == nil || named.Obj().Pkg().Path() != "sync" {
@@ -109,7 +109,7 @@ func isPlainMutex(t types.Type) bool {
 }
 
 // readRanks finds what flow.NewMutex makes, with which rank, and which fields and variables hold it.
-func (p *program) readRanks(j *journal) {
+func (p *program) readRanks(j *reporter) {
 	p.readSpecs(j)
 	for _, fn := range p.functions {
 		for _, block := range fn.Blocks {
@@ -122,8 +122,8 @@ func (p *program) readRanks(j *journal) {
 	}
 }
 
-// readRank notes the rank of the field or variable that a store puts a named lock into.
-func (p *program) readRank(j *journal, store *ssa.Store) {
+// readRank records the rank of the field or variable that a store puts a named lock into.
+func (p *program) readRank(j *reporter, store *ssa.Store) {
 	made, rank := p.rankOf(store.Val, traceDepth)
 	holder := holderOf(elementHolder(store.Addr))
 	if made == nil || holder == nil {
@@ -131,7 +131,7 @@ func (p *program) readRank(j *journal, store *ssa.Store) {
 	}
 	v := holder.(*types.Var)
 	if before, known := p.orders[v]; known && before != rank {
-		j.sayOnce(made.Pos(), "rank", fmt.Sprintf("%s has %s here and %s elsewhere: one lock has one rank, so make them equal or use two fields",
+		j.reportOnce(made.Pos(), "rank", fmt.Sprintf("%s has %s here and %s elsewhere: one lock has one rank, so make them equal or use two fields",
 			v.Name(), &rank, &before))
 		return
 	}
@@ -153,9 +153,9 @@ func elementHolder(address ssa.Value) ssa.Value {
 }
 
 // rankOf follows a value back to the call of flow.NewMutex that made it, also through a function of this package that returns it.
-func (p *program) rankOf(v ssa.Value, depth int) (*ssa.Call, order) {
+func (p *program) rankOf(v ssa.Value, depth int) (*ssa.Call, lockOrder) {
 	if depth <= 0 {
-		return nil, order{}
+		return nil, lockOrder{}
 	}
 	switch v := v.(type) {
 	case *ssa.UnOp:
@@ -165,7 +165,7 @@ func (p *program) rankOf(v ssa.Value, depth int) (*ssa.Call, order) {
 	case *ssa.Call:
 		callee := v.Call.StaticCallee()
 		if callee == nil {
-			return nil, order{}
+			return nil, lockOrder{}
 		}
 		if p.isNewMutex(callee) {
 			return v, p.ranks[v.Pos()]
@@ -176,17 +176,17 @@ func (p *program) rankOf(v ssa.Value, depth int) (*ssa.Call, order) {
 			}
 		}
 	}
-	return nil, order{}
+	return nil, lockOrder{}
 }
 
 func (p *program) isNewMutex(fn *ssa.Function) bool {
 	obj := fn.Object()
-	return obj != nil && obj.Name() == "NewMutex" && p.house.declares(obj)
+	return obj != nil && obj.Name() == "NewMutex" && p.config.inFlow(obj)
 }
 
-// readSpecs reads the rank in the spec of every call of flow.NewMutex. Nobody can be held to a rank that is not a constant, and zero is
-// what is left out.
-func (p *program) readSpecs(j *journal) {
+// readSpecs reads the rank in the spec of every call of flow.NewMutex. A rank that is not a constant cannot be enforced, and an
+// omitted one is zero.
+func (p *program) readSpecs(j *reporter) {
 	inits := initialValues(p.pass.Files, p.pass.TypesInfo)
 	for _, file := range p.pass.Files {
 		ast.Inspect(file, func(n ast.Node) bool {
@@ -201,8 +201,8 @@ func (p *program) readSpecs(j *journal) {
 			rank, ok := p.constantRank(spec, inits)
 			if ok {
 				p.ranks[call.Lparen] = rank
-			} else if !j.inTest(call.Pos()) {
-				j.sayOnce(call.Pos(), "rank", "the rank of this lock is not a constant above zero: write flow.LockSpec{..., Rank: n} with such an n in the call of flow.NewMutex")
+			} else if !j.inTestFile(call.Pos()) {
+				j.reportOnce(call.Pos(), "rank", "the rank of this lock is not a constant above zero: write flow.LockSpec{..., Rank: n} with such an n in the call of flow.NewMutex")
 			}
 			return true
 		})
@@ -221,31 +221,31 @@ func (p *program) specIn(call *ast.CallExpr) (ast.Expr, bool) {
 		return nil, false
 	}
 	fn, ok := p.pass.TypesInfo.Uses[name].(*types.Func)
-	if !ok || fn.Name() != "NewMutex" || !p.house.declares(fn) {
+	if !ok || fn.Name() != "NewMutex" || !p.config.inFlow(fn) {
 		return nil, false
 	}
 	return ast.Unparen(call.Args[len(call.Args)-1]), true
 }
 
 // constantRank reads Rank from a LockSpec literal, also from one that a variable was made with.
-func (p *program) constantRank(spec ast.Expr, inits map[types.Object]ast.Expr) (order, bool) {
+func (p *program) constantRank(spec ast.Expr, inits map[types.Object]ast.Expr) (lockOrder, bool) {
 	if name, ok := spec.(*ast.Ident); ok {
 		spec = inits[p.pass.TypesInfo.Uses[name]]
 	}
 	lit, isLit := spec.(*ast.CompositeLit)
 	if !isLit {
-		return order{}, false
+		return lockOrder{}, false
 	}
 	named, isNamed := types.Unalias(p.pass.TypesInfo.TypeOf(lit)).(*types.Named)
 	if !isNamed {
-		return order{}, false
+		return lockOrder{}, false
 	}
 	value, _ := fieldIn(named, lit, "Rank")
 	if value == nil || p.pass.TypesInfo.Types[value].Value == nil {
-		return order{}, false
+		return lockOrder{}, false
 	}
 	n, _ := constant.Int64Val(constant.ToInt(p.pass.TypesInfo.Types[value].Value))
-	return order{Ranked: true, Rank: int(n)}, n > 0
+	return lockOrder{Ranked: true, Rank: int(n)}, n > 0
 }
 
 // initialValues maps each variable to the expression that it is declared with.
@@ -274,8 +274,8 @@ func initialValues(files []*ast.File, info *types.Info) map[types.Object]ast.Exp
 	return inits
 }
 
-// quarrel says what is wrong with taking the inner lock while the outer one is held, and what to do. Empty: nothing.
-func quarrel(outer, inner lock) string {
+// nestingProblem says what is wrong with taking the inner lock while the outer one is held, and what to do. Empty: nothing.
+func nestingProblem(outer, inner lock) string {
 	switch {
 	case outer.same(inner):
 		return fmt.Sprintf("%s is already held, and a lock of the same field is never taken twice: unlock first, or call a variant that expects the lock to be held", inner.Name)

@@ -19,22 +19,22 @@ var spawnFunctions = map[string]bool{
 
 const spawnRemedy = "a goroutine needs an owner that restarts, drains and counts it: use supervise.Service, Pool or Group"
 
-// judgeSpawns reports goroutines that nobody owns. Tests may start their own.
-func (h *house) judgeSpawns(pass *analysis.Pass, j *journal) {
-	if h.maySpawn(pass.Pkg.Path()) {
+// checkSpawns reports goroutines without an owner. Tests may start their own.
+func (c *config) checkSpawns(pass *analysis.Pass, j *reporter) {
+	if c.maySpawn(pass.Pkg.Path()) {
 		return
 	}
 	for _, file := range pass.Files {
-		if j.inTest(file.Pos()) {
+		if j.inTestFile(file.Pos()) {
 			continue
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.GoStmt:
-				j.sayOnce(n.Pos(), "spawn", "go statement outside supervise and flow: "+spawnRemedy)
+				j.reportOnce(n.Pos(), "spawn", "go statement outside supervise and flow: "+spawnRemedy)
 			case *ast.Ident:
 				if fn, ok := pass.TypesInfo.Uses[n].(*types.Func); ok && spawnFunctions[fn.FullName()] {
-					j.sayOnce(n.Pos(), "spawn", fmt.Sprintf("%s starts a goroutine: %s", nameOf(fn, nil), spawnRemedy))
+					j.reportOnce(n.Pos(), "spawn", fmt.Sprintf("%s starts a goroutine: %s", nameOf(fn, nil), spawnRemedy))
 				}
 			}
 			return true

@@ -136,7 +136,7 @@ func receiverName(fn *types.Func) string {
 	return "an unnamed type"
 }
 
-// callsBack tells whether a function of the standard library calls the functions it is given before it returns.
+// callsBack reports whether a function of the standard library calls the functions it is given before it returns.
 func callsBack(fn *types.Func) bool {
 	if fn.Pkg() == nil {
 		return false

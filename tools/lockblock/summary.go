@@ -11,7 +11,7 @@ import (
 type summary struct {
 	Effects  []effect
 	Acquires []lock   // held at every return, not held at the call
-	Releases []lock   // let go at every return on behalf of the caller
+	Releases []lock   // released at every return on behalf of the caller
 	Result   *summary // of the function that this one returns, when it returns one that is known
 }
 
@@ -21,7 +21,7 @@ func (*summary) AFact() {}
 func (s *summary) String() string {
 	var parts []string
 	for _, e := range s.Effects {
-		parts = append(parts, e.chain())
+		parts = append(parts, e.describe())
 	}
 	for _, l := range s.Acquires {
 		parts = append(parts, "returns holding "+l.Name)
@@ -39,7 +39,7 @@ func (s *summary) empty() bool {
 	return s == nil || len(s.Effects)+len(s.Acquires)+len(s.Releases) == 0 && s.Result == nil
 }
 
-// effectKind tells the three things that matter about a call.
+// effectKind is one of the three effects that matter about a call.
 type effectKind int
 
 const (
@@ -55,14 +55,14 @@ type effect struct {
 	Lock    lock     // locks: which one
 	Param   int      // calls: one more than the index of the parameter
 	Via     []string // the functions between the caller and the thing, outermost first
-	Under   []lock   // locks that are held meanwhile by someone other than the function that the effect is seen in
-	Without []lock   // the caller's locks that are let go by then
+	Under   []lock   // locks that are held meanwhile by a function other than the one that the effect is seen in
+	Without []lock   // the caller's locks that are released by then
 
 	pos token.Pos // where it happens, when that is in the package being read
 }
 
-// chain tells the effect in words, as what a function does.
-func (e effect) chain() string {
+// describe returns the effect in words, as what a function does.
+func (e effect) describe() string {
 	var words strings.Builder
 	for i, name := range e.Via {
 		if i == 3 && len(e.Via) > 4 {
@@ -82,17 +82,17 @@ func (e effect) chain() string {
 	return words.String()
 }
 
-// alike tells whether two effects differ only in how one gets there.
-func (e effect) alike(other effect) bool {
+// sameAs reports whether two effects differ only in the path to them.
+func (e effect) sameAs(other effect) bool {
 	return e.Kind == other.Kind && e.Lock.Key == other.Lock.Key && e.Param == other.Param &&
 		slices.Equal(keys(e.Under), keys(other.Under))
 }
 
 // add keeps an effect unless one that is as strong is there: one that happens with no fewer of the caller's locks held. Of two
-// equals the one with the shorter way stays, which also keeps recursion from growing the way.
+// equals the one with the shorter path stays, which also keeps recursion from growing the path.
 func (s *summary) add(e effect) {
 	for i, have := range s.Effects {
-		if !e.alike(have) || !subset(have.Without, e.Without) {
+		if !e.sameAs(have) || !subset(have.Without, e.Without) {
 			continue
 		}
 		if len(have.Without) == len(e.Without) && len(e.Via) < len(have.Via) {
@@ -101,7 +101,7 @@ func (s *summary) add(e effect) {
 		return
 	}
 	s.Effects = slices.DeleteFunc(s.Effects, func(have effect) bool {
-		return e.alike(have) && subset(e.Without, have.Without)
+		return e.sameAs(have) && subset(e.Without, have.Without)
 	})
 	s.Effects = append(s.Effects, e)
 }
@@ -160,5 +160,5 @@ func subtract(a, b []lock) []lock {
 	return out
 }
 
-// subset tells whether every lock of a is in b.
+// subset reports whether every lock of a is in b.
 func subset(a, b []lock) bool { return len(subtract(a, b)) == 0 }

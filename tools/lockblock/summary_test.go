@@ -30,7 +30,7 @@ func drawEffects(t *rapid.T) []effect {
 	}), 0, 12).Draw(t, "effects")
 }
 
-// A summary must keep something as strong as everything that was added, or a caller would not be told, and nothing twice.
+// A summary must keep something as strong as everything that was added, or a caller would get no report, and nothing twice.
 func TestSummaryKeepsTheStrongest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		added := drawEffects(t)
@@ -39,13 +39,13 @@ func TestSummaryKeepsTheStrongest(t *testing.T) {
 			s.add(e)
 		}
 		for _, e := range added {
-			if !slices.ContainsFunc(s.Effects, func(have effect) bool { return have.alike(e) && subset(have.Without, e.Without) }) {
+			if !slices.ContainsFunc(s.Effects, func(have effect) bool { return have.sameAs(e) && subset(have.Without, e.Without) }) {
 				t.Fatalf("nothing as strong as %+v in %+v", e, s.Effects)
 			}
 		}
 		for i, a := range s.Effects {
 			for k, b := range s.Effects {
-				if i != k && a.alike(b) && subset(a.Without, b.Without) {
+				if i != k && a.sameAs(b) && subset(a.Without, b.Without) {
 					t.Fatalf("%+v makes %+v superfluous", a, b)
 				}
 			}
@@ -81,21 +81,21 @@ func drawState(t *rapid.T, label string) *state {
 	return s
 }
 
-func print(s *state) string { return fmt.Sprint(keys(s.heldLocks()), keys(s.releasedLocks())) }
+func formatState(s *state) string { return fmt.Sprint(keys(s.heldLocks()), keys(s.releasedLocks())) }
 
-// Where two ways meet, a lock that either holds may be held, and only what both let go is let go.
+// Where two paths meet, a lock that either holds may be held, and only what both release is released.
 func TestWaysMeet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := drawState(t, "a"), drawState(t, "b")
 		ab, ba := a.clone(), b.clone()
 		ab.join(b)
 		ba.join(a)
-		if print(ab) != print(ba) {
-			t.Fatalf("a+b is %s, b+a is %s", print(ab), print(ba))
+		if formatState(ab) != formatState(ba) {
+			t.Fatalf("a+b is %s, b+a is %s", formatState(ab), formatState(ba))
 		}
 		want := fmt.Sprint(keys(union(a.heldLocks(), b.heldLocks())), keys(intersect(a.releasedLocks(), b.releasedLocks())))
-		if print(ab) != want {
-			t.Fatalf("got %s, want %s", print(ab), want)
+		if formatState(ab) != want {
+			t.Fatalf("got %s, want %s", formatState(ab), want)
 		}
 		if ab.join(b) {
 			t.Fatal("joining the same way twice changed something")
@@ -119,7 +119,7 @@ func TestSummaryInWords(t *testing.T) {
 	if got := s.String(); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	if got := (&order{}).String(); got != "no rank" {
+	if got := (&lockOrder{}).String(); got != "no rank" {
 		t.Errorf("an order of nothing is %q", got)
 	}
 }

@@ -12,15 +12,15 @@ import (
 // walker follows one function through its blocks.
 type walker struct {
 	*program
-	summary *summary
-	returns int      // how many returns were seen
-	journal *journal // nil while summarising: then nothing is said
+	summary  *summary
+	returns  int       // how many returns were seen
+	reporter *reporter // nil while summarising: then nothing is reported
 }
 
-// walk reads a function to its fixed point and returns its summary. With a journal it also says what is wrong.
-func (p *program) walk(fn *ssa.Function, j *journal) *summary {
-	entry := p.settle(fn)
-	w := &walker{program: p, summary: &summary{}, journal: j}
+// walk reads a function to its fixed point and returns its summary. With a reporter it also reports what is wrong.
+func (p *program) walk(fn *ssa.Function, j *reporter) *summary {
+	entry := p.entryStates(fn)
+	w := &walker{program: p, summary: &summary{}, reporter: j}
 	for _, block := range fn.Blocks {
 		if at := entry[block]; at != nil {
 			w.block(block, at.clone())
@@ -29,8 +29,8 @@ func (p *program) walk(fn *ssa.Function, j *journal) *summary {
 	return w.summary
 }
 
-// settle finds the state at the start of every block that can be reached.
-func (p *program) settle(fn *ssa.Function) map[*ssa.BasicBlock]*state {
+// entryStates finds the state at the start of every block that can be reached.
+func (p *program) entryStates(fn *ssa.Function) map[*ssa.BasicBlock]*state {
 	entry := map[*ssa.BasicBlock]*state{}
 	if len(fn.Blocks) == 0 {
 		return entry
@@ -83,7 +83,7 @@ func (p *program) branch(block *ssa.BasicBlock, successor int, end *state) *stat
 func (w *walker) block(block *ssa.BasicBlock, s *state) {
 	for _, instr := range block.Instrs {
 		if why := waitOf(instr); why != "" {
-			w.happens(s, effect{Kind: blocks, Why: why, pos: instr.Pos()})
+			w.addEffect(s, effect{Kind: blocks, Why: why, pos: instr.Pos()})
 		}
 		switch instr := instr.(type) {
 		case *ssa.Call:
@@ -93,7 +93,7 @@ func (w *walker) block(block *ssa.BasicBlock, s *state) {
 		case *ssa.RunDefers:
 			w.runDeferred(s)
 		case *ssa.Return:
-			w.leave(s, instr)
+			w.noteReturn(s, instr)
 		}
 	}
 }
@@ -111,8 +111,8 @@ func (w *walker) runDeferred(s *state) {
 	clear(s.deferred)
 }
 
-// leave notes what a return leaves to the caller: only what every return leaves can be relied on.
-func (w *walker) leave(s *state, ret *ssa.Return) {
+// noteReturn records what a return leaves to the caller: only what every return leaves can be relied on.
+func (w *walker) noteReturn(s *state, ret *ssa.Return) {
 	held, released := s.heldLocks(), s.releasedLocks()
 	acquires, releases := subtract(held, released), subtract(released, held)
 	if w.returns > 0 {
@@ -121,12 +121,12 @@ func (w *walker) leave(s *state, ret *ssa.Return) {
 	w.returns++
 	w.summary.Acquires, w.summary.Releases = acquires, releases
 	if len(ret.Results) == 1 {
-		w.leaveFunction(ret.Results[0])
+		w.noteReturnedFunc(ret.Results[0])
 	}
 }
 
-// leaveFunction notes the function that a return hands out.
-func (w *walker) leaveFunction(v ssa.Value) {
+// noteReturnedFunc records the function that a return returns.
+func (w *walker) noteReturnedFunc(v ssa.Value) {
 	if _, ok := v.Type().Underlying().(*types.Signature); !ok {
 		return
 	}
@@ -137,6 +137,6 @@ func (w *walker) leaveFunction(v ssa.Value) {
 		if w.summary.Result == nil {
 			w.summary.Result = &summary{}
 		}
-		w.summary.Result.merge(t.bound(w.program))
+		w.summary.Result.merge(t.bindArgs(w.program))
 	}
 }

@@ -1,6 +1,6 @@
 // Command bare is an HTTP server that does as little as net/http allows: it
-// keeps bodies in a map and gives them back. It is what the cost of a node is
-// held against.
+// keeps bodies in a map and returns them. The cost of a node is compared with
+// it.
 package main
 
 import (
@@ -17,7 +17,7 @@ func main() {
 	log.Fatal("bare: ", serve("127.0.0.1:0"))
 }
 
-// serve says where it listens and answers until it cannot.
+// serve prints where it listens and serves until it fails.
 func serve(address string) error {
 	listener, err := net.Listen("tcp4", address)
 	if err != nil {
@@ -29,11 +29,11 @@ func serve(address string) error {
 
 // handler keeps bodies by path.
 type handler struct {
-	mu   sync.RWMutex
-	kept map[string][]byte // guarded by mu
+	mu     sync.RWMutex
+	bodies map[string][]byte // guarded by mu
 }
 
-func newHandler() *handler { return &handler{kept: map[string][]byte{}} }
+func newHandler() *handler { return &handler{bodies: map[string][]byte{}} }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.Method {
@@ -42,13 +42,13 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case http.MethodPut:
 		h.put(w, r)
 	case http.MethodPost:
-		drop(w, r)
+		discard(w, r)
 	}
 }
 
 func (h *handler) get(w http.ResponseWriter, r *http.Request) {
 	h.mu.RLock()
-	body, ok := h.kept[r.URL.Path]
+	body, ok := h.bodies[r.URL.Path]
 	h.mu.RUnlock()
 	if !ok {
 		http.NotFound(w, r)
@@ -66,13 +66,13 @@ func (h *handler) put(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.mu.Lock()
-	h.kept[r.URL.Path] = body
+	h.bodies[r.URL.Path] = body
 	h.mu.Unlock()
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// drop reads the body into memory and lets it go.
-func drop(w http.ResponseWriter, r *http.Request) {
+// discard reads the body into memory and drops it.
+func discard(w http.ResponseWriter, r *http.Request) {
 	body, err := readBody(r)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -83,7 +83,7 @@ func drop(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"size":%d}`, len(body))
 }
 
-// maxBody bounds what the handler believes of a Content-Length.
+// maxBody bounds how much of a Content-Length the handler trusts.
 const maxBody = 1 << 20
 
 func readBody(r *http.Request) ([]byte, error) {

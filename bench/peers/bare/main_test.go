@@ -32,13 +32,13 @@ func TestBodiesAreKeptByPath(t *testing.T) {
 	}
 }
 
-// What is posted is read and let go.
+// What is posted is read and dropped.
 func TestPostedBodiesAreDropped(t *testing.T) {
 	h := newHandler()
 	if code, body := ask(h, "POST", "/put", "hello"); code != http.StatusCreated || body != `{"size":5}` {
 		t.Errorf("%d %q", code, body)
 	}
-	if len(h.kept) != 0 {
+	if len(h.bodies) != 0 {
 		t.Error("it was kept")
 	}
 }

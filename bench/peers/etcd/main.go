@@ -1,7 +1,7 @@
-// Command etcd puts values into an etcd server with etcd's own client, and tells
-// how long each put took.
+// Command etcd puts values into an etcd server with etcd's own client, and
+// reports how long each put took.
 //
-// It reads orders from its standard input, a line each: how many puts, by how
+// It reads commands from its standard input, a line each: how many puts, by how
 // many writers, of how many bytes. Each is answered on descriptor 3 with one
 // line of JSON when the last put is done.
 package main
@@ -30,7 +30,7 @@ func main() {
 	}
 }
 
-// run carries out orders until there are no more.
+// run executes commands until there are no more.
 func run(endpoint string) error {
 	w := &writers{endpoint: endpoint}
 	defer w.close()
@@ -55,15 +55,15 @@ func run(endpoint string) error {
 	return nil
 }
 
-// report is what became of an order.
+// report is the result of a command.
 type report struct {
 	Elapsed time.Duration `json:"Elapsed"`
 	P50     time.Duration `json:"P50"`
 	P99     time.Duration `json:"P99"`
 }
 
-// connections is how many the writers share at most: with so many, a crowd of
-// them is fastest.
+// connections is how many the writers share at most: many writers are fastest
+// with this number.
 const connections = 4
 
 // writers put through clients, each of which has a connection of its own.
@@ -72,7 +72,7 @@ type writers struct {
 	clients  []*clientv3.Client
 }
 
-// reach connects until there are so many clients.
+// reach connects until there are n clients.
 func (w *writers) reach(n int) error {
 	for len(w.clients) < n {
 		client, err := clientv3.New(clientv3.Config{Endpoints: []string{w.endpoint}, DialTimeout: 10 * time.Second})
@@ -96,8 +96,8 @@ func (w *writers) close() {
 	}
 }
 
-// put has writers put different keys, each waiting for its answer before the
-// next. The next order is about the same keys.
+// put has writers put different keys, each waiting for its response before the
+// next. The next command uses the same keys.
 func (w *writers) put(puts, writers, size int) (report, error) {
 	if err := w.reach(min(writers, connections)); err != nil {
 		return report{}, err
@@ -121,7 +121,7 @@ func (w *writers) put(puts, writers, size int) (report, error) {
 	return done, nil
 }
 
-// putEach is what one writer does: every so many-th key.
+// putEach is the work of one writer: every step-th key.
 func putEach(client *clientv3.Client, first, step, n, size int) (took []time.Duration, err error) {
 	value := make([]byte, size)
 	noise := rand.NewChaCha8([32]byte{byte(rand.Uint32()), byte(rand.Uint32()), byte(rand.Uint32()), byte(rand.Uint32())})

@@ -6,7 +6,7 @@ go 1.26.0
 require (
 	github.com/libp2p/go-libp2p v0.49.0
 	github.com/libp2p/go-libp2p-pubsub v0.16.0
-	micronode/bench/peers/talk v0.0.0
+	micronode/bench/peers/loopclient v0.0.0
 )
 
 require (
@@ -99,4 +99,4 @@ require (
 	lukechampine.com/blake3 v1.4.1 // indirect
 )
 
-replace micronode/bench/peers/talk => ../talk
+replace micronode/bench/peers/loopclient => ../loopclient

@@ -1,5 +1,5 @@
-// Command gossipsub is a host of libp2p that publishes letters, or takes and
-// counts them. Every letter is signed, and every signature is verified.
+// Command gossipsub is a host of libp2p that publishes messages, or receives
+// and counts them. Every message is signed, and every signature is verified.
 package main
 
 import (
@@ -21,15 +21,15 @@ import (
 	libp2ptls "github.com/libp2p/go-libp2p/p2p/security/tls"
 	"github.com/libp2p/go-libp2p/p2p/transport/tcp"
 
-	"micronode/bench/peers/talk"
+	"micronode/bench/peers/loopclient"
 )
 
-const topicName = "bench/letters"
+const topicName = "bench/messages"
 
 // options are the flags.
 type options struct {
 	role   string
-	peer   string // whom to connect to
+	peer   string // the host to connect to
 	size   int
 	step   int
 	queues int
@@ -41,9 +41,9 @@ func main() {
 	var o options
 	flag.StringVar(&o.role, "role", "", "`publish` or count")
 	flag.StringVar(&o.peer, "peer", "", "`address` of the other host, with its id")
-	flag.IntVar(&o.size, "size", 1024, "`bytes` of a letter")
+	flag.IntVar(&o.size, "size", 1024, "`bytes` of a message")
 	flag.IntVar(&o.step, "step", 1, "report when so `many` have come")
-	flag.IntVar(&o.queues, "queues", 1024, "how `many` letters may wait anywhere")
+	flag.IntVar(&o.queues, "queues", 1024, "how `many` messages may wait anywhere")
 	flag.IntVar(&o.goroutines, "goroutines", runtime.NumCPU(), "how `many` publish at once")
 	flag.Parse()
 	if err := run(context.Background(), o); err != nil {
@@ -70,8 +70,8 @@ func run(ctx context.Context, o options) error {
 	return fmt.Errorf("role %q: publish or count, please", o.role)
 }
 
-// newHost listens on loopback with TLS 1.3 over TCP and an Ed25519 key. It looks
-// for nobody.
+// newHost listens on loopback with TLS 1.3 over TCP and an Ed25519 key. It does
+// no discovery.
 func newHost() (host.Host, error) {
 	key, _, err := crypto.GenerateEd25519Key(rand.Reader)
 	if err != nil {
@@ -84,8 +84,8 @@ func newHost() (host.Host, error) {
 	)
 }
 
-// join takes part in the topic. The queues, which hold 32 letters by default,
-// hold all that may be under way: what gossipsub cannot queue it drops.
+// join joins the topic. The queues, which hold 32 messages by default, hold a
+// whole window: what gossipsub cannot queue it drops.
 func (o options) join(ctx context.Context, self host.Host) (*pubsub.Topic, error) {
 	router, err := pubsub.NewGossipSub(ctx, self,
 		pubsub.WithMessageSignaturePolicy(pubsub.StrictSign),
@@ -97,7 +97,7 @@ func (o options) join(ctx context.Context, self host.Host) (*pubsub.Topic, error
 	return router.Join(topicName)
 }
 
-// publish waits until the other host is known to want the topic.
+// publish waits until the other host has subscribed to the topic.
 func (o options) publish(ctx context.Context, self host.Host, topic *pubsub.Topic) error {
 	other, err := peer.AddrInfoFromString(o.peer)
 	if err != nil {
@@ -110,8 +110,8 @@ func (o options) publish(ctx context.Context, self host.Host, topic *pubsub.Topi
 		time.Sleep(10 * time.Millisecond)
 	}
 	fmt.Println("ready")
-	return talk.Publish(os.Stdin, o.size, o.goroutines, func(letter []byte) error {
-		return topic.Publish(ctx, slices.Clone(letter)) // which keeps it
+	return loopclient.Publish(os.Stdin, o.size, o.goroutines, func(message []byte) error {
+		return topic.Publish(ctx, slices.Clone(message)) // Publish retains it
 	})
 }
 
@@ -121,14 +121,14 @@ func (o options) count(ctx context.Context, self host.Host, topic *pubsub.Topic)
 		return err
 	}
 	fmt.Printf("ready at %s/p2p/%s\n", self.Addrs()[0], self.ID())
-	counter := talk.NewCounter(talk.Reports(), o.size, o.step)
+	counter := loopclient.NewCounter(loopclient.Reports(), o.size, o.step)
 	failed := make(chan error, 1)
-	go func() { failed <- talk.UntilAlone() }()
+	go func() { failed <- loopclient.UntilAlone() }()
 	go func() { failed <- take(ctx, subscription, counter) }()
 	return <-failed
 }
 
-func take(ctx context.Context, subscription *pubsub.Subscription, counter *talk.Counter) error {
+func take(ctx context.Context, subscription *pubsub.Subscription, counter *loopclient.Counter) error {
 	for {
 		message, err := subscription.Next(ctx)
 		if err != nil {

@@ -8,7 +8,7 @@ tool github.com/nats-io/nats-server/v2
 require (
 	github.com/nats-io/nats-server/v2 v2.15.2
 	github.com/nats-io/nats.go v1.55.0
-	micronode/bench/peers/talk v0.0.0
+	micronode/bench/peers/loopclient v0.0.0
 )
 
 require (
@@ -24,4 +24,4 @@ require (
 	golang.org/x/time v0.16.0 // indirect
 )
 
-replace micronode/bench/peers/talk => ../talk
+replace micronode/bench/peers/loopclient => ../loopclient

@@ -1,6 +1,6 @@
-// Command nats publishes letters to a NATS server, or takes and counts them.
-// With -inside, the server runs in the same process and speaks TLS to the other
-// side: this saves the second hop that NATS otherwise has.
+// Command nats publishes messages to a NATS server, or receives and counts
+// them. With -inside, the server runs in the same process and speaks TLS to the
+// other side: this saves the second hop that NATS otherwise has.
 package main
 
 import (
@@ -15,10 +15,10 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
-	"micronode/bench/peers/talk"
+	"micronode/bench/peers/loopclient"
 )
 
-const subject = "bench.letters"
+const subject = "bench.messages"
 
 // options are the flags.
 type options struct {
@@ -36,7 +36,7 @@ func main() {
 	flag.StringVar(&o.server, "server", "", "`address` of the server")
 	flag.StringVar(&o.folder, "certificates", "", "`folder` with cert.pem and key.pem")
 	flag.BoolVar(&o.inside, "inside", false, "run the server in this process")
-	flag.IntVar(&o.size, "size", 1024, "`bytes` of a letter")
+	flag.IntVar(&o.size, "size", 1024, "`bytes` of a message")
 	flag.IntVar(&o.step, "step", 1, "report when so `many` have come")
 	flag.Parse()
 	if err := run(&o); err != nil {
@@ -53,14 +53,14 @@ func run(o *options) error {
 	switch o.role {
 	case "publish":
 		fmt.Println("ready")
-		return talk.Publish(os.Stdin, o.size, 1, func(letter []byte) error { return connection.Publish(subject, letter) })
+		return loopclient.Publish(os.Stdin, o.size, 1, func(message []byte) error { return connection.Publish(subject, message) })
 	case "count":
 		return o.count(connection)
 	}
 	return fmt.Errorf("role %q: publish or count, please", o.role)
 }
 
-// connect speaks TLS 1.3 to a server elsewhere, or calls the one in this
+// connect connects with TLS 1.3 to a remote server, or to the one in this
 // process. The client buffers and flushes by itself, as is its default.
 func (o *options) connect() (*nats.Conn, error) {
 	if o.inside {
@@ -83,8 +83,8 @@ func (o *options) trusted() (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// runInside runs the server here, on any port. Others reach it over TLS, this
-// process without.
+// runInside runs the server here, on any port. Other processes reach it over
+// TLS, this process without.
 func (o *options) runInside() (*nats.Conn, error) {
 	certificate, err := tls.LoadX509KeyPair(o.folder+"/cert.pem", o.folder+"/key.pem")
 	if err != nil {
@@ -105,10 +105,10 @@ func (o *options) runInside() (*nats.Conn, error) {
 	return nats.Connect("", nats.InProcessServer(running), nats.NoReconnect())
 }
 
-// count takes letters until its input ends. How many may wait is bounded by the
-// bench, so the client need not drop any.
+// count receives messages until its input ends. The bench bounds how many may
+// be pending, so the client need not drop any.
 func (o *options) count(connection *nats.Conn) error {
-	counter := talk.NewCounter(talk.Reports(), o.size, o.step)
+	counter := loopclient.NewCounter(loopclient.Reports(), o.size, o.step)
 	failed := make(chan error, 1)
 	subscription, err := connection.Subscribe(subject, func(m *nats.Msg) {
 		if err := counter.Take(m.Data); err != nil {
@@ -128,6 +128,6 @@ func (o *options) count(connection *nats.Conn) error {
 		return err
 	}
 	fmt.Println("ready at", o.server)
-	go func() { failed <- talk.UntilAlone() }()
+	go func() { failed <- loopclient.UntilAlone() }()
 	return <-failed
 }

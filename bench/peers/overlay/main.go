@@ -1,7 +1,7 @@
 // Command overlay is a node with nothing but the overlay in it. It publishes
-// letters, passes them on, or takes and counts them. It runs
-// with the defaults of a node. Only what would refuse a bench is raised: how
-// fast others may connect, how many, and how many letters are remembered.
+// messages, relays them, or receives and counts them. It runs with the defaults
+// of a node. Only limits that would reject a bench are raised: the rate and the
+// number of connections, and how many messages are remembered.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 	"syscall"
 	"time"
 
-	"micronode/bench/peers/talk"
+	"micronode/bench/peers/loopclient"
 	"micronode/fault"
 	"micronode/internal/flow"
 	"micronode/internal/observe"
@@ -29,7 +29,7 @@ import (
 	"micronode/internal/supervise"
 )
 
-const topic = "bench/letters"
+const topic = "bench/messages"
 
 // options are the flags.
 type options struct {
@@ -47,11 +47,11 @@ func main() {
 	var o options
 	flag.StringVar(&o.role, "role", "", "`publish`, count or relay")
 	flag.StringVar(&o.peers, "peers", "", "whom to call, as `ID@HOST:PORT`, with commas between them")
-	flag.BoolVar(&o.signed, "signed", false, "sign letters, and take no others")
-	flag.IntVar(&o.size, "size", 1024, "`bytes` of a letter")
+	flag.BoolVar(&o.signed, "signed", false, "sign messages, and take no others")
+	flag.IntVar(&o.size, "size", 1024, "`bytes` of a message")
 	flag.IntVar(&o.step, "step", 1, "report when so `many` have come")
-	flag.IntVar(&o.inflight, "inflight", 0, "how `many` letters may be on their way to one peer; 0 is the default of a node")
-	flag.IntVar(&o.fanout, "fanout", 0, "to how `many` peers letters are sent; 0 is the default of a node")
+	flag.IntVar(&o.inflight, "inflight", 0, "how `many` messages may be on their way to one peer; 0 is the default of a node")
+	flag.IntVar(&o.fanout, "fanout", 0, "to how `many` peers messages are sent; 0 is the default of a node")
 	flag.StringVar(&o.profiles, "profiles", "", "`folder` for a profile of the processor time")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -62,7 +62,7 @@ func main() {
 	}
 }
 
-// run has the node play its role until the bench is gone or has had enough.
+// run plays the role of the node until the bench ends or stops it.
 func run(ctx context.Context, o options) error {
 	end, err := o.profile()
 	if err != nil {
@@ -76,7 +76,7 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	played := make(chan error, 1)
-	go func() { played <- o.play(ctx, node) }()
+	go func() { played <- o.runRole(ctx, node) }()
 	select {
 	case err = <-played:
 	case <-ctx.Done():
@@ -86,7 +86,7 @@ func run(ctx context.Context, o options) error {
 	return err
 }
 
-// profile notes where the processor time goes, if somebody wants to know.
+// profile writes a CPU profile, if one was requested.
 func (o options) profile() (end func(), err error) {
 	if o.profiles == "" {
 		return func() {}, nil
@@ -101,7 +101,7 @@ func (o options) profile() (end func(), err error) {
 	return func() { pprof.StopCPUProfile(); _ = file.Close() }, nil
 }
 
-// config is that of a node, with what would refuse a bench raised.
+// config is that of a node, with the limits raised that would reject a bench.
 func (o options) config() overlay.Config {
 	c := overlay.DefaultConfig()
 	c.Addr, c.Open = "127.0.0.1:0", true
@@ -110,16 +110,17 @@ func (o options) config() overlay.Config {
 	}
 	c.HandshakeRate = 1_000_000
 	c.Gossip.Seen = 100_000_000
+	c.Peer.MaxRPS = 0
 	if !o.signed {
 		c.Gossip.Unsigned = []string{topic}
 	}
-	raise := func(what *int, to int) {
+	override := func(what *int, to int) {
 		if to > 0 {
 			*what = to
 		}
 	}
-	raise(&c.Peer.InflightFrames, o.inflight)
-	raise(&c.Gossip.RelayFanout, o.fanout)
+	override(&c.Peer.InflightFrames, o.inflight)
+	override(&c.Gossip.RelayFanout, o.fanout)
 	return c
 }
 
@@ -127,7 +128,7 @@ func (o options) config() overlay.Config {
 func (o options) start(ctx context.Context) (node *overlay.Overlay, ended <-chan struct{}, err error) {
 	inv, stages := flow.NewInventory(), overlay.Stages{State: "state", Workers: "workers", Intake: "intake"}
 	supervisor, err := supervise.New(supervise.Options{
-		Stages: []supervise.Stage{{Name: stages.State}, {Name: stages.Workers}, {Name: stages.Intake}}, Total: 2 * time.Second,
+		Stages: []supervise.Stage{{Name: stages.State}, {Name: stages.Workers}, {Name: stages.Intake}}, DrainTimeout: 2 * time.Second,
 	})
 	if err != nil {
 		return nil, nil, err
@@ -161,15 +162,15 @@ func (o options) start(ctx context.Context) (node *overlay.Overlay, ended <-chan
 	return node, done, nil
 }
 
-func (o options) play(ctx context.Context, node *overlay.Overlay) error {
-	take := func() error { return talk.UntilAlone() }
+func (o options) runRole(ctx context.Context, node *overlay.Overlay) error {
+	serve := func() error { return loopclient.UntilAlone() }
 	if o.role == "count" {
 		subscription, err := node.Subscribe(topic)
 		if err != nil {
 			return err
 		}
 		defer subscription.Close()
-		take = func() error {
+		serve = func() error {
 			return o.count(func() ([]byte, error) {
 				delivery, err := subscription.Recv(ctx)
 				if err != nil {
@@ -185,15 +186,15 @@ func (o options) play(ctx context.Context, node *overlay.Overlay) error {
 	fmt.Printf("ready at %s@%s\n", node.ID(), node.Addr())
 	switch o.role {
 	case "count", "relay":
-		return take()
+		return serve()
 	case "publish":
-		return talk.Publish(os.Stdin, o.size, o.goroutines(), func(letter []byte) error { return publish(ctx, node, letter) })
+		return loopclient.Publish(os.Stdin, o.size, o.goroutines(), func(message []byte) error { return publish(ctx, node, message) })
 	}
 	return fmt.Errorf("role %q: publish, count or relay, please", o.role)
 }
 
-// goroutines is how many publish. A signature is worth a core; a letter without
-// one is not.
+// goroutines is how many publish. Signing is worth a core; publishing without a
+// signature is not.
 func (o options) goroutines() int {
 	if o.signed {
 		return runtime.NumCPU()
@@ -201,7 +202,7 @@ func (o options) goroutines() int {
 	return 1
 }
 
-// awaitPeers waits until every peer that is called has a session.
+// awaitPeers waits until every dialled peer has a session.
 func (o options) awaitPeers(ctx context.Context, node *overlay.Overlay) error {
 	for {
 		active := 0
@@ -221,10 +222,10 @@ func (o options) awaitPeers(ctx context.Context, node *overlay.Overlay) error {
 	}
 }
 
-// publish sends a letter, and again if the node is busy, as a client would.
-func publish(ctx context.Context, node *overlay.Overlay, letter []byte) error {
+// publish sends a message, and retries if the node is busy, as a client would.
+func publish(ctx context.Context, node *overlay.Overlay, message []byte) error {
 	for {
-		err := node.Send(ctx, topic, letter)
+		err := node.PublishNoID(ctx, topic, message)
 		switch fault.KindOf(err) {
 		case fault.Busy, fault.NotReady:
 			runtime.Gosched()
@@ -234,16 +235,16 @@ func publish(ctx context.Context, node *overlay.Overlay, letter []byte) error {
 	}
 }
 
-// count takes letters. A subscriber that is told of a gap fails: the window of
-// the bench is smaller than what a node keeps for it.
+// count receives messages. A gap is an error: the window of the bench is
+// smaller than what a node buffers for a subscriber.
 func (o options) count(next func() ([]byte, error)) error {
-	counter := talk.NewCounter(talk.Reports(), o.size, o.step)
+	counter := loopclient.NewCounter(loopclient.Reports(), o.size, o.step)
 	for {
-		letter, err := next()
+		message, err := next()
 		if err != nil {
 			return err
 		}
-		if err := counter.Take(letter); err != nil {
+		if err := counter.Take(message); err != nil {
 			return err
 		}
 	}

@@ -10,28 +10,29 @@ import (
 	"micronode/fault"
 )
 
-// AllowList is the origins that may be asked. It is read-only once it is made.
+// AllowList is the origins that may be fetched from. It is read-only once it is
+// made.
 type AllowList struct {
-	exact map[string]bool // host, or host:port where the port is not 443
-	below map[string]bool // the same, without the "*." in front
+	exact     map[string]bool // host, or host:port where the port is not 443
+	wildcards map[string]bool // the same, without the "*." in front
 }
 
-// ParseAllow reads the list: host, host:port, or *.domain for every host below
-// a domain, but not the domain itself. Addresses are allowed only as such, and
-// only one by one.
+// ParseAllow parses the list: host, host:port, or *.domain for every host below
+// a domain, but not the domain itself. IP addresses are allowed only as
+// literals, one by one.
 func ParseAllow(entries []string) (*AllowList, error) {
-	list := &AllowList{exact: map[string]bool{}, below: map[string]bool{}}
+	list := &AllowList{exact: map[string]bool{}, wildcards: map[string]bool{}}
 	for _, entry := range entries {
 		name, wild := strings.CutPrefix(entry, "*.")
 		host, err := normalHost(name)
 		if err == nil && wild && isAddress(host) {
-			err = fault.New("edge.allow", fault.Malformed, "there is nothing below an address")
+			err = fault.New("edge.allow", fault.Malformed, "an IP address has no subdomains")
 		}
 		if err != nil {
 			return nil, fault.New("edge.allow", fault.Malformed, "%q: %s", entry, fault.DetailOf(err))
 		}
 		if wild {
-			list.below[host] = true
+			list.wildcards[host] = true
 		} else {
 			list.exact[host] = true
 		}
@@ -39,19 +40,19 @@ func ParseAllow(entries []string) (*AllowList, error) {
 	return list, nil
 }
 
-// Allows reports whether an origin may be asked. The host may come from
-// anywhere; one that is no host is not allowed.
+// Allows reports whether an origin may be fetched from. The host may be any
+// text; an invalid one is not allowed.
 func (a *AllowList) Allows(host string) bool {
 	normal, err := normalHost(host)
 	return err == nil && a.allows(normal)
 }
 
-// allows looks a normal host up.
+// allows looks up a normalised host.
 func (a *AllowList) allows(host string) bool {
 	if a.exact[host] {
 		return true
 	}
-	if len(a.below) == 0 || isAddress(host) {
+	if len(a.wildcards) == 0 || isAddress(host) {
 		return false
 	}
 	for {
@@ -59,19 +60,19 @@ func (a *AllowList) allows(host string) bool {
 		if !more {
 			return false
 		}
-		if a.below[rest] {
+		if a.wildcards[rest] {
 			return true
 		}
 		host = rest
 	}
 }
 
-// hosts is how names become comparable: as a browser would look them up.
-var hosts = idna.New(idna.MapForLookup(), idna.BidiRule(), idna.StrictDomainName(true), idna.Transitional(false))
+// idnaProfile normalises names as a browser would before a lookup.
+var idnaProfile = idna.New(idna.MapForLookup(), idna.BidiRule(), idna.StrictDomainName(true), idna.Transitional(false))
 
 // normalHost brings host or host:port into the one form in which it is
-// compared, kept and asked for: lower case, punycode, no dot at the end, no
-// port where it is 443. Whatever is not just that is refused.
+// compared, stored and requested: lower case, punycode, no dot at the end, no
+// port where it is 443. Anything else is rejected.
 func normalHost(text string) (string, error) {
 	const op = "edge.host"
 	name, port, err := splitPort(text)
@@ -82,29 +83,29 @@ func normalHost(text string) (string, error) {
 		if literal.Zone() != "" || strings.HasPrefix(name, "[") != literal.Is6() {
 			return "", fault.New(op, fault.Malformed, "an address is written as 192.0.2.1 or [2001:db8::1]")
 		}
-		literal = literal.Unmap() // the same place must not have two names
+		literal = literal.Unmap() // one address must not have two names
 		if literal.Is6() {
 			return "[" + literal.String() + "]" + port, nil
 		}
 		return literal.String() + port, nil
 	}
-	ascii, err := hosts.ToASCII(strings.TrimSuffix(name, "."))
-	if again, wrong := hosts.ToASCII(ascii); wrong != nil || again != ascii {
-		err = fault.Malformed // what is normal must stay so
+	ascii, err := idnaProfile.ToASCII(strings.TrimSuffix(name, "."))
+	if again, wrong := idnaProfile.ToASCII(ascii); wrong != nil || again != ascii {
+		err = fault.Malformed // normalisation must be idempotent
 	}
 	if err != nil || ascii == "" || len(ascii) > 253 || strings.HasSuffix(ascii, ".") || looksNumeric(ascii) {
-		return "", fault.New(op, fault.Malformed, "that is no host name")
+		return "", fault.New(op, fault.Malformed, "that is not a host name")
 	}
 	for label := range strings.SplitSeq(ascii, ".") {
 		if label == "" || len(label) > 63 {
-			return "", fault.New(op, fault.Malformed, "that is no host name")
+			return "", fault.New(op, fault.Malformed, "that is not a host name")
 		}
 	}
 	return ascii + port, nil
 }
 
-// splitPort takes the port off, and gives it back as it is kept: with its
-// colon, or empty.
+// splitPort splits off the port and returns it as it is stored: with its colon,
+// or empty.
 func splitPort(text string) (name, port string, err error) {
 	const op = "edge.host"
 	name = text
@@ -125,9 +126,9 @@ func splitPort(text string) (name, port string, err error) {
 	return name, port, nil
 }
 
-// looksNumeric finds what some resolvers take for an address although it is not
-// written as one: 127.1, 0x7f.1, 2130706433. As in a browser's URL, the last
-// label decides.
+// looksNumeric finds names that some resolvers take for an address although
+// they are not written as one: 127.1, 0x7f.1, 2130706433. As in a browser's
+// URL, the last label decides.
 func looksNumeric(host string) bool {
 	last := host[strings.LastIndexByte(host, '.')+1:]
 	if strings.HasPrefix(last, "0x") {
@@ -136,7 +137,7 @@ func looksNumeric(host string) bool {
 	return strings.Trim(last, "0123456789") == ""
 }
 
-// isAddress tells an address from a name, both in their normal form.
+// isAddress tells an IP address from a name, both in normal form.
 func isAddress(host string) bool {
 	if strings.HasPrefix(host, "[") {
 		return true

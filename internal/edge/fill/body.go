@@ -17,36 +17,37 @@ import (
 	"micronode/fault"
 )
 
-// body is what an origin sends, read within the caps. A compressed one is given
-// out as it is, but inflated on the side to see what would become of it.
-type body struct {
+// originBody is the body of an origin's response, read within the caps. A
+// compressed body is passed on unchanged, but inflated on the side to check
+// what it inflates to.
+type originBody struct {
 	// set at construction
-	wire   *wire
+	source *cappedReader
 	config *Config
 	coding []string // that were applied, in order
 
 	// owned by the reader
-	inflated io.Reader    // what the decoders give; nil until the first read
-	closers  []func()     // of the decoders
-	taken    bytes.Buffer // what the decoders have read and nobody was given yet
-	plain    bool         // there is nothing to inflate, or no more
-	buffer   []byte       // where inflated bytes go to be forgotten
-	failure  error        // the first one, typed
+	inflated    io.Reader    // output of the decoders; nil until the first read
+	closers     []func()     // of the decoders
+	buffered    bytes.Buffer // what the decoders have read and Read has not returned yet
+	passThrough bool         // there is nothing to inflate, or no more
+	buffer      []byte       // where inflated bytes are discarded
+	err         error        // the first one, typed
 }
 
 const (
-	mostCodings   = 4         // honest answers have one
-	mostAhead     = 256 << 10 // what a decoder may read without giving anything
-	inflateFloor  = 1 << 20   // what may come of any body, however small
-	inflateBuffer = 32 << 10  // for what is inflated and forgotten
-	zstdWindow    = 8 << 20   // what every decoder must take (RFC 8878), and all that ours takes
+	maxCodings    = 4         // honest responses have one
+	maxReadAhead  = 256 << 10 // what a decoder may read without producing output
+	inflateFloor  = 1 << 20   // what any body may inflate to, however small
+	inflateBuffer = 32 << 10  // for inflated bytes, which are discarded
+	zstdWindow    = 8 << 20   // what every decoder must accept (RFC 8878), and all that ours accepts
 )
 
-// newBody makes a body of an answer, or refuses one that says itself that it is
-// too large.
-func newBody(got *http.Response, config *Config) (*body, error) {
-	b := &body{wire: &wire{from: got.Body, most: int64(config.MaxBytes)}, config: config}
-	if got.ContentLength > b.wire.most {
+// newOriginBody makes a body of a response, or rejects one whose declared
+// length is too large.
+func newOriginBody(got *http.Response, config *Config) (*originBody, error) {
+	b := &originBody{source: &cappedReader{source: got.Body, limit: int64(config.MaxBytes)}, config: config}
+	if got.ContentLength > b.source.limit {
 		return nil, tooLarge()
 	}
 	for _, value := range got.Header["Content-Encoding"] {
@@ -56,73 +57,73 @@ func newBody(got *http.Response, config *Config) (*body, error) {
 			}
 		}
 	}
-	if len(b.coding) > mostCodings {
-		return nil, upstream(nil, "the origin compressed its answer %d times", len(b.coding))
+	if len(b.coding) > maxCodings {
+		return nil, upstreamFault(nil, "the origin compressed its answer %d times", len(b.coding))
 	}
-	b.plain = len(b.coding) == 0
+	b.passThrough = len(b.coding) == 0
 	return b, nil
 }
 
-// Read gives out what the origin sent, unchanged.
-func (b *body) Read(p []byte) (int, error) {
-	for b.failure == nil && !b.plain && b.taken.Len() == 0 {
-		b.advance()
+// Read returns what the origin sent, unchanged.
+func (b *originBody) Read(p []byte) (int, error) {
+	for b.err == nil && !b.passThrough && b.buffered.Len() == 0 {
+		b.inflateSome()
 	}
-	if b.failure != nil {
-		return 0, b.failure
+	if b.err != nil {
+		return 0, b.err
 	}
-	if b.taken.Len() > 0 {
-		return b.taken.Read(p)
+	if b.buffered.Len() > 0 {
+		return b.buffered.Read(p)
 	}
-	n, err := b.wire.Read(p)
+	n, err := b.source.Read(p)
 	if err != nil && err != io.EOF {
-		b.failure = err
+		b.err = err
 	}
 	return n, err
 }
 
-// advance inflates a little.
-func (b *body) advance() {
+// inflateSome inflates up to one buffer.
+func (b *originBody) inflateSome() {
 	if b.inflated == nil {
-		if err := b.open(); err != nil {
-			b.fail(err)
+		if err := b.openDecoders(); err != nil {
+			b.endInflation(err)
 			return
 		}
 		b.buffer = make([]byte, inflateBuffer)
 	}
-	if b.plain {
+	if b.passThrough {
 		return
 	}
 	if _, err := b.inflated.Read(b.buffer); err != nil {
-		b.fail(err)
+		b.endInflation(err)
 	}
 }
 
-// open stacks the decoders, the last coding that was applied at the bottom. A
-// coding that we cannot undo ends the look: what is in it stays unknown.
-func (b *body) open() error {
-	var from io.Reader = &tap{b}
+// openDecoders stacks the decoders, the last coding that was applied at the
+// bottom. At an unknown coding it stops: the content below is not inspected.
+func (b *originBody) openDecoders() error {
+	var from io.Reader = &decoderInput{b}
 	for _, coding := range slices.Backward(b.coding) {
-		decoder, err := b.decode(coding, from)
+		decoder, err := b.openDecoder(coding, from)
 		if err != nil {
 			return err
 		}
 		if decoder == nil {
 			break
 		}
-		from = &measured{from: decoder, body: b}
+		from = &ratioReader{from: decoder, body: b}
 	}
 	b.inflated = from
 	return nil
 }
 
-// decode opens one decoder; nil if there is none for a coding.
-func (b *body) decode(coding string, from io.Reader) (io.Reader, error) {
+// openDecoder opens one decoder; nil if there is none for a coding.
+func (b *originBody) openDecoder(coding string, from io.Reader) (io.Reader, error) {
 	switch coding {
 	case "gzip", "x-gzip":
 		return orNil(gzip.NewReader(from))
 	case "deflate":
-		return inflate(from)
+		return openDeflate(from)
 	case "zstd":
 		decoder, err := zstd.NewReader(from, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(zstdWindow))
 		if err != nil {
@@ -135,9 +136,9 @@ func (b *body) decode(coding string, from io.Reader) (io.Reader, error) {
 	}
 }
 
-// inflate reads what is called deflate: the zlib format, and from some origins
-// the bare one.
-func inflate(from io.Reader) (io.Reader, error) {
+// openDeflate opens a body with the coding deflate: the zlib format, or raw
+// DEFLATE, which some origins send.
+func openDeflate(from io.Reader) (io.Reader, error) {
 	ahead := bufio.NewReader(from)
 	head, err := ahead.Peek(2)
 	if err != nil {
@@ -149,7 +150,7 @@ func inflate(from io.Reader) (io.Reader, error) {
 	return flate.NewReader(ahead), nil
 }
 
-// orNil keeps a nil decoder from becoming a reader that is not nil.
+// orNil keeps a nil decoder from becoming a non-nil reader.
 func orNil[R io.Reader](decoder R, err error) (io.Reader, error) {
 	if err != nil {
 		return nil, err
@@ -157,100 +158,101 @@ func orNil[R io.Reader](decoder R, err error) (io.Reader, error) {
 	return decoder, nil
 }
 
-// fail ends the look at what is inside: because all was seen, or because of
-// what was.
-func (b *body) fail(err error) {
+// endInflation ends the inspection of the content: at its end, or with an
+// error.
+func (b *originBody) endInflation(err error) {
 	b.close()
 	switch {
-	case b.wire.failure != nil:
-		b.failure = b.wire.failure
+	case b.source.err != nil:
+		b.err = b.source.err
 	case errors.Is(err, errBomb), errors.Is(err, zstd.ErrWindowSizeExceeded), errors.Is(err, zstd.ErrDecoderSizeExceeded):
-		b.failure = refuse(ReasonInflate, &fault.Error{Op: opOrigin, Kind: fault.RatioCap,
-			Detail: "what the origin sends inflates beyond the caps",
-			Next:   "If the origin is to be trusted with it, the operator raises edge.fill.inflate or edge.fill.inflate_ratio."})
-	case err == io.EOF, b.wire.n == 0:
-		b.plain = true // what follows the end, or an empty body, is no business of a decoder
+		b.err = refuse(ReasonInflate, &fault.Error{Op: opOrigin, Kind: fault.RatioCap,
+			Detail: "the body of the origin exceeds the caps after decompression",
+			Next:   "If the origin is trusted, the operator can raise edge.fill.inflate or edge.fill.inflate_ratio."})
+	case err == io.EOF, b.source.n == 0:
+		b.passThrough = true // bytes after the end, or an empty body, need no decoder
 	default:
-		b.failure = upstream(err, "what the origin sends is not compressed as it says")
+		b.err = upstreamFault(err, "the body of the origin does not match its Content-Encoding")
 	}
 }
 
-// close lets go of the decoders. It may be called twice.
-func (b *body) close() {
+// close closes the decoders. It may be called twice.
+func (b *originBody) close() {
 	for _, done := range b.closers {
 		done()
 	}
 	b.closers = nil
 }
 
-var errBomb = errors.New("it inflates beyond the caps")
+var errBomb = errors.New("the body exceeds the caps after decompression")
 
-// measured counts what comes out of a decoder. At every moment that is at most
-// so much and, once it is more than a little, at most so many times what came
-// over the wire.
-type measured struct {
+// ratioReader counts the output of a decoder. It fails with errBomb when the
+// output exceeds Inflate or, once it is larger than inflateFloor, InflateRatio
+// times the bytes received.
+type ratioReader struct {
 	from io.Reader
-	body *body
+	body *originBody
 	out  int64
 }
 
 // Read inflates and counts.
-func (m *measured) Read(p []byte) (int, error) {
-	n, err := m.from.Read(p)
-	m.out += int64(n)
-	caps := m.body.config
-	if m.out > int64(caps.Inflate) || m.out > inflateFloor && m.out/int64(caps.InflateRatio) > m.body.wire.n {
+func (r *ratioReader) Read(p []byte) (int, error) {
+	n, err := r.from.Read(p)
+	r.out += int64(n)
+	caps := r.body.config
+	if r.out > int64(caps.Inflate) || r.out > inflateFloor && r.out/int64(caps.InflateRatio) > r.body.source.n {
 		return 0, errBomb
 	}
 	return n, err
 }
 
-// tap lets the decoders read from the wire and keeps what they have read.
-type tap struct{ body *body }
+// decoderInput lets the decoders read from the origin and buffers what they
+// have read.
+type decoderInput struct{ body *originBody }
 
-// Read reads, but not further ahead than it must: a coding has ways to say
-// nothing at great length.
-func (t *tap) Read(p []byte) (int, error) {
-	if t.body.taken.Len() > mostAhead {
+// Read reads with a bounded read-ahead: a coding may contain long padding
+// without content.
+func (d *decoderInput) Read(p []byte) (int, error) {
+	if d.body.buffered.Len() > maxReadAhead {
 		return 0, errors.New("it has more padding than content")
 	}
-	n, err := t.body.wire.Read(p[:min(len(p), inflateBuffer)])
-	t.body.taken.Write(p[:n])
+	n, err := d.body.source.Read(p[:min(len(p), inflateBuffer)])
+	d.body.buffered.Write(p[:n])
 	return n, err
 }
 
-// wire is the body of an answer as it comes, counted.
-type wire struct {
-	from    io.Reader
-	most    int64
-	n       int64
-	failure error // the first one, typed
+// cappedReader reads the body of a response up to a limit.
+type cappedReader struct {
+	source io.Reader
+	limit  int64
+	n      int64
+	err    error // the first one, typed
 }
 
 // Read reads until the cap.
-func (w *wire) Read(p []byte) (int, error) {
-	if w.failure != nil {
-		return 0, w.failure
+func (c *cappedReader) Read(p []byte) (int, error) {
+	if c.err != nil {
+		return 0, c.err
 	}
-	n, err := w.from.Read(p[:min(int64(len(p)), w.most-w.n+1)])
-	w.n += int64(n)
+	n, err := c.source.Read(p[:min(int64(len(p)), c.limit-c.n+1)])
+	c.n += int64(n)
 	switch {
-	case w.n > w.most:
-		w.failure = tooLarge()
+	case c.n > c.limit:
+		c.err = tooLarge()
 	case err == nil || err == io.EOF:
 		return n, err
 	case fault.KindOf(err) == fault.Timeout:
-		w.failure = tooSlow(err)
+		c.err = tooSlow(err)
 	case fault.KindOf(err) == fault.Canceled:
-		w.failure = err // not the origin's doing: the worker stops
+		c.err = err // the origin is not at fault: the worker stops
 	default:
-		w.failure = upstream(err, "the origin broke off in the middle of its answer")
+		c.err = upstreamFault(err, "the origin closed the connection in the middle of its answer")
 	}
-	return 0, w.failure
+	return 0, c.err
 }
 
 func tooLarge() error {
 	return refuse(ReasonBody, &fault.Error{Op: opOrigin, Kind: fault.UpstreamFailed,
-		Detail: "what the origin sends is larger than edge.fill.max_bytes",
+		Detail: "the body of the origin exceeds edge.fill.max_bytes",
 		Next:   "Fetch it from the origin itself, or ask the operator to raise edge.fill.max_bytes."})
 }

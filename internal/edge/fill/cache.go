@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"micronode/fault"
+	"micronode/internal/breaker"
 	"micronode/internal/edge/fill/freshness"
 	"micronode/internal/flow"
 	"micronode/internal/store"
@@ -16,57 +17,62 @@ import (
 
 // Spec is what a cache is made of.
 type Spec struct {
-	Config Config
-	Cache  CacheConfig
-	Allow  []string // the origins that may be asked; see ParseAllow
+	Config  Config
+	Cache   CacheConfig
+	Breaker BreakerConfig
+	Allow   []string // the origins that may be fetched from; see ParseAllow
+	Workers int      // number of goroutines that pull from Next; shared among origins
 
-	// Store is where bodies lie. It is the cache's own: its budget is the quota,
+	// Store holds the bodies. It is the cache's own: its budget is the quota,
 	// and everything in it is Cached.
 	Store store.Store
 
-	// Fleeting is where the bodies of answers lie that must not be kept, or that
-	// the Store fails to keep, for as long as somebody reads them. Nil is Store.
-	// With a Store on disk it should be one in RAM: what says no-store has no
-	// business on a disk, and a disk may be full.
-	Fleeting store.Store
+	// Transient holds bodies that must not be kept, or that Store fails to
+	// keep, for as long as they are being read. Nil means Store. With a Store
+	// on disk it should be one in RAM: a no-store response must not reach a
+	// disk, and a disk may be full.
+	Transient store.Store
 
-	// Folder is where the cache remembers what it holds, so that a restart does
-	// not empty it. Empty in amnesia: then nothing touches the disk.
+	// Folder is where the cache writes its entries, so that they survive a
+	// restart. Empty in amnesia: then nothing touches the disk.
 	Folder  string
 	Amnesia bool
 
-	Admit    func() error // asked before a miss is queued; nil admits all
-	Note     func(Event)  // must not block; nil hears nothing
+	Admit    func(host string) error // called before a miss is queued; nil admits all
+	OnEvent  func(Event)             // must not block; nil discards events
 	Counters Counters
 
-	dial dialer // of tests
+	dial dialer // for tests
 }
 
 // Cache is a shared HTTP cache in front of origins.
 type Cache struct {
 	// set at construction
-	spec    Spec
-	policy  *flow.Snapshot[*policy]
-	work    *flow.Queue[*flight]
-	records *records // nil in amnesia
+	spec     Spec
+	policy   *flow.Snapshot[*policy]
+	work     *flow.Fair[*flight] // by origin
+	breakers *breaker.Table      // by origin
+	files    *entryFiles         // nil without a folder
 
-	failing atomic.Pointer[failure] // how the store failed lately; nil if it did not
+	draining       atomic.Bool                       // no new fills
+	storeFailed    atomic.Pointer[storeFailureState] // the last failure of the store; nil if there was none
+	streamingBytes atomic.Int64                      // memory used by bodies that are arriving
 
 	mu      sync.Mutex //lockblock:leaf maps and lists only; nothing is called that waits
-	index   *index
+	index   *entryIndex
 	flights flights
 }
 
-// failure is why the store does not keep what it is given, and until when that is
-// believed.
-type failure struct {
+// storeFailureState is the last failure of the store, and until when the store
+// is not tried again.
+type storeFailureState struct {
 	err   error
 	until time.Time
 }
 
-// storeFails is why the store is not tried now; nil if it is.
-func (c *Cache) storeFails() error {
-	if last := c.failing.Load(); last != nil && time.Now().Before(last.until) {
+// storeFailure is why the store is not tried now; nil if it is.
+func (c *Cache) storeFailure() error {
+	if last := c.storeFailed.Load(); last != nil && time.Now().Before(last.until) {
 		return last.err
 	}
 	return nil
@@ -77,77 +83,88 @@ const (
 	opGet   = "edge.get"
 	opFill  = "edge.fill"
 
-	workCap = 512 // fills that wait for a worker
+	workCap  = 512 // fills that wait for a worker
+	workBand = 1   // the one band of the queue
 
-	// How often somebody waits for somebody else's fill before it fetches for
-	// itself.
-	patience = 3
+	// How often a request waits for another request's fill before it fetches
+	// for itself.
+	maxJoins = 3
 
-	// How long it is remembered that the answers of a key cannot be kept, and
-	// that a refresh failed.
-	lonelyFor = 10 * time.Second
-	restFor   = time.Second
+	// How long a key stays marked as hit-for-miss, and how long after a failed
+	// refresh none is tried.
+	hitForMissTTL  = 10 * time.Second
+	refreshBackoff = time.Second
 
-	// How long it is remembered that the store fails to keep what it is given.
-	// Meanwhile answers are given out and forgotten, and no origin is asked twice.
-	failingFor = 10 * time.Second
+	// How long the store is not tried after it failed. Meanwhile answers are
+	// served without being kept, and each object is fetched only once.
+	storeBackoff = 10 * time.Second
 )
 
-// New makes a cache, with what the folder remembers. It runs nothing: a pool of
-// workers pulls from Next, and WarmUp is a service.
+// New makes a cache, with the entries of the folder. It starts nothing: a pool
+// of workers pulls from Next, and WarmUp is a service.
 func New(inv *flow.Inventory, spec Spec) (*Cache, error) {
 	const op = "edge.cache"
 	if spec.Amnesia && spec.Folder != "" {
-		return nil, fault.New(op, fault.Malformed, "in amnesia there is no folder to remember in")
+		return nil, fault.New(op, fault.Malformed, "in amnesia mode there is no folder for the cache")
 	}
-	if spec.Fleeting == nil {
-		spec.Fleeting = spec.Store
+	if spec.Workers < 1 {
+		return nil, fault.New(op, fault.Malformed, "%d workers are below 1", spec.Workers)
+	}
+	if spec.Transient == nil {
+		spec.Transient = spec.Store
 	}
 	if spec.Admit == nil {
-		spec.Admit = func() error { return nil }
+		spec.Admit = func(string) error { return nil }
 	}
-	if spec.Note == nil {
-		spec.Note = func(Event) {}
+	if spec.OnEvent == nil {
+		spec.OnEvent = func(Event) {}
 	}
-	spec.Counters = spec.Counters.orNothing()
+	spec.Counters = spec.Counters.withDefaults()
 	first, err := newPolicy(spec.Config, spec.Allow, spec.dial)
 	if err != nil {
 		return nil, fault.Wrap(op, err)
 	}
 	c := &Cache{
-		spec:    spec,
-		policy:  flow.NewSnapshot(inv, flow.SnapshotSpec{Service: service, Name: "fill_policy", From: "config reload", To: "cache, workers, warm-up"}, first),
-		work:    flow.NewQueue[*flight](inv, flow.QueueSpec{Service: service, Name: "work", Cap: workCap, Policy: flow.RejectNew, From: "handlers, warm-up", To: "edge worker"}),
-		index:   newIndex(spec.Cache.MaxEntries, indexBytes),
-		flights: newFlights(),
+		spec:   spec,
+		policy: flow.NewSnapshot(inv, flow.SnapshotSpec{Service: service, Name: "fill_policy", From: "config reload", To: "cache, workers, warm-up"}, first),
+		work: flow.NewFair[*flight](inv, flow.FairSpec{
+			Service: service, Quantum: 1, MaxOutstanding: spec.Workers, From: "handlers, warm-up", To: "edge worker",
+			Bands: []flow.BandSpec{{Name: "work", Cap: workCap, Bytes: workCap, Policy: flow.RejectNew}},
+		}),
+		breakers: breaker.New(spec.Breaker.spec()),
+		index:    newEntryIndex(spec.Cache.MaxEntries, indexBytes),
+		flights:  newFlights(),
 	}
+	c.breakers.OnOpen = c.onBreakerOpen
 	if spec.Folder != "" {
 		if err := c.restore(); err != nil {
-			first.origin.close()
+			first.client.close()
 			return nil, fault.Wrap(op, err)
 		}
 	}
 	return c, nil
 }
 
-// Reconfigure replaces the policy and the list of origins. What is held stays;
-// what is no longer allowed is no longer served.
-func (c *Cache) Reconfigure(config Config, allow []string) error {
+// Reconfigure replaces the policy, the breakers' settings and the list of
+// origins. Entries stay; those of origins that are no longer allowed are not
+// served.
+func (c *Cache) Reconfigure(config Config, breakers BreakerConfig, allow []string) error {
 	next, err := newPolicy(config, allow, c.spec.dial)
 	if err != nil {
 		return fault.Wrap("edge.reconfigure", err)
 	}
 	old := c.policy.Load()
 	c.policy.Store(next)
-	old.origin.close() // a connection made under other rules is not used again
+	c.breakers.Reconfigure(breakers.spec())
+	old.client.close() // a connection made under other rules is not used again
 	return nil
 }
 
-// Allows reports whether an origin may be asked.
+// Allows reports whether an origin may be fetched from.
 func (c *Cache) Allows(host string) bool { return c.policy.Load().allow.Allows(host) }
 
-// Key is what a request's object is kept under, for Peek. It fails like Get,
-// but counts nothing.
+// Key is the cache key of a request, for Peek. It fails like Get, but counts
+// nothing.
 func (c *Cache) Key(r Request) (string, error) {
 	t, err := c.policy.Load().target(r)
 	if err != nil {
@@ -156,50 +173,59 @@ func (c *Cache) Key(r Request) (string, error) {
 	return t.key(), nil
 }
 
-// Get answers a request: from what is here if that is fresh, otherwise with
-// what the origin says, as far as that comes before ctx ends. The answer must
-// be closed.
+// Get answers a request: from a fresh entry if there is one, otherwise with
+// what the origin answers before ctx ends. The caller must close the answer.
 //
-// It fails with fault.RejectPolicy or Malformed if this may not be asked for,
-// Busy if too many fills wait, RateLimited if Admit says so, Timeout,
+// It fails with fault.RejectPolicy or Malformed if the request is not allowed,
+// Busy if the queue of fills is full, RateLimited if Admit says so, Timeout,
 // UpstreamFailed, RatioCap, IntegrityFail or StoreFull if the origin or its
-// answer is no good, and NotReady if the cache is draining.
+// response is bad, BreakerOpen if the breaker of the origin is open, and
+// NotReady if the cache is draining.
 func (c *Cache) Get(ctx context.Context, r Request) (*Answer, error) {
 	began := time.Now()
 	p := c.policy.Load()
 	t, err := p.target(r)
 	if err != nil {
-		return nil, c.refused(err, Event{URL: shownRequest(r), Took: time.Since(began)})
+		return nil, c.countRefusal(err, Event{URL: redactedURL(r), Took: time.Since(began)})
 	}
-	q := &query{cache: c, policy: p, header: r.Header, order: order{
-		target: t, key: t.key(), sent: p.sent(r.Header), secret: freshness.RequestDirectives(r.Header).NoStore,
+	g := &getCall{cache: c, policy: p, header: r.Header, began: began, fillRequest: fillRequest{
+		target: t, key: t.key(), forwarded: p.forwarded(r.Header), noStore: freshness.RequestDirectives(r.Header).NoStore,
 	}}
-	answer, err := q.answer(ctx)
+	answer, err := g.run(ctx)
 	if err != nil {
-		return nil, c.refused(err, Event{URL: t.shown(), Status: statusOf(err), Took: time.Since(began)})
+		return nil, c.countRefusal(err, Event{URL: t.redacted(), Status: statusOf(err), Took: time.Since(began)})
 	}
 	return answer, nil
 }
 
-// refused counts a refusal, tells the audit, and returns the error.
-func (c *Cache) refused(err error, event Event) error {
+// countRefusal counts a refusal, reports it to the audit, and returns the
+// error.
+func (c *Cache) countRefusal(err error, event Event) error {
 	if event.Reason = reasonOf(err); event.Reason != "" {
 		event.Type = EventRefused
 		c.spec.Counters.Reject(event.Reason)
-		c.spec.Note(event)
+		c.spec.OnEvent(event)
 	}
 	return fault.Wrap(opGet, err)
 }
 
-// find looks an entry up and counts it as used.
+// countRelayed counts a failure of the origin that is relayed to a client, and
+// reports it to the audit.
+func (c *Cache) countRelayed(event Event) {
+	event.Type, event.Reason = EventRefused, ReasonUpstream
+	c.spec.Counters.Reject(event.Reason)
+	c.spec.OnEvent(event)
+}
+
+// find looks up an entry and marks it as used.
 func (c *Cache) find(key string, sent http.Header) *entry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.index.find(key, sent)
 }
 
-// open opens the body of an entry. There is neither a handle nor an error if
-// the store does not have it any more; then the entry is forgotten.
+// open opens the body of an entry. It returns neither a handle nor an error if
+// the store no longer has the body; the entry is removed then.
 func (c *Cache) open(ctx context.Context, e *entry) (store.Handle, error) {
 	handle, err := c.spec.Store.Open(ctx, e.address)
 	switch fault.KindOf(err) {
@@ -213,48 +239,58 @@ func (c *Cache) open(ctx context.Context, e *entry) (store.Handle, error) {
 	}
 }
 
-// forget takes an entry out whose body is gone.
+// forget removes an entry whose body is gone.
 func (c *Cache) forget(e *entry) {
 	c.mu.Lock()
-	held := c.index.drop(e)
+	held := c.index.removeEntry(e)
 	c.mu.Unlock()
-	if held && c.records != nil {
-		c.records.remove(e)
+	if held && c.files != nil {
+		c.files.remove(e)
 	}
 }
 
-// Next gives a worker its next fill. It is for the Next of a supervise.Pool.
+// Next returns the next fill for a worker. It is the NextJob of a
+// supervise.Pool.
 func (c *Cache) Next(ctx context.Context) (supervise.Job, error) {
-	f, err := c.work.Pop(ctx)
-	if err != nil {
-		return nil, err
+	for {
+		var next [1]*flight
+		if _, err := c.work.Take(ctx, next[:], 1); err != nil {
+			return nil, err
+		}
+		if f := next[0]; c.markStarted(f) {
+			return &job{c, f}, nil
+		}
+		c.work.Done(workBand, next[0].class) // it was completed meanwhile
 	}
-	return &job{c, f}, nil
 }
 
-// Drain refuses new fills. Those that wait are still done, and what is here is
-// still served.
-func (c *Cache) Drain() { c.work.Close() }
-
-// Close refuses new fills, tells everybody who still waits, and lets go of the
-// connections. The store is the caller's to close.
-func (c *Cache) Close() error {
+// Drain rejects new fills. Queued fills are still done, and entries are still
+// served.
+func (c *Cache) Drain() {
+	c.draining.Store(true)
 	c.work.Close()
+}
+
+// Close rejects new fills, fails those that are active, and closes idle
+// connections. The caller closes the store.
+func (c *Cache) Close() error {
+	c.Drain()
 	c.mu.Lock()
-	left := make([]*flight, 0, len(c.flights.aloft))
-	for f := range c.flights.aloft {
-		left = append(left, f)
+	active := make([]*flight, 0, len(c.flights.active))
+	for f := range c.flights.active {
+		active = append(active, f)
 	}
 	c.mu.Unlock()
-	for _, f := range left {
-		c.settle(f, outcome{err: draining()})
+	for _, f := range active {
+		c.complete(f, outcome{err: drainingFault()})
 	}
-	for {
-		if _, more := c.work.TryPop(); !more {
+	for { // Take does not block on a closed queue
+		var next [1]*flight
+		if _, err := c.work.Take(context.Background(), next[:], 1); err != nil {
 			break
 		}
 	}
-	c.policy.Load().origin.close()
+	c.policy.Load().client.close()
 	return nil
 }
 
@@ -262,22 +298,22 @@ func (c *Cache) Close() error {
 type Stats struct {
 	Entries int   // answers
 	Bytes   int64 // of memory for them, without their bodies
-	Flights int   // fills that wait or are under way
+	Flights int   // fills that are queued or under way
 }
 
-// Stats tells what the cache holds.
+// Stats returns what the cache holds.
 func (c *Cache) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return Stats{Entries: c.index.recent.Len(), Bytes: c.index.bytes, Flights: len(c.flights.aloft)}
+	return Stats{Entries: c.index.lru.Len(), Bytes: c.index.bytes, Flights: len(c.flights.active)}
 }
 
-// shownRequest is what is told of a request that has no proper URL.
-func shownRequest(r Request) string {
-	const enough = 256
+// redactedURL is the URL in the event of a request without a valid target.
+func redactedURL(r Request) string {
+	const limit = 256
 	text := "https://" + r.Host + r.Path
-	if len(text) > enough {
-		text = text[:enough] + "…"
+	if len(text) > limit {
+		text = text[:limit] + "…"
 	}
 	return text
 }

@@ -9,18 +9,17 @@ import (
 	"testing/synctest"
 	"time"
 
-	"micronode/b3"
 	"micronode/fault"
 )
 
-// inTime runs a test in a bubble where time is faked.
-func inTime(t *testing.T, test func(t *testing.T)) { synctest.Test(t, test) }
+// inBubble runs a test in a bubble where time is faked.
+func inBubble(t *testing.T, test func(t *testing.T)) { synctest.Test(t, test) }
 
 func TestMissThenHit(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		w := newWorld(t)
+	inBubble(t, func(t *testing.T) {
+		w := newFixture(t)
 		w.serve("origin.test:443", "http/1.1") // the newer protocol has no such headers
-		w.origin(answering("hello", "Cache-Control", "max-age=60", "Content-Type", "text/plain", "Etag", `"theirs"`, "Connection", "X-Hop", "X-Hop", "1", "Alt-Svc", "h3"))
+		w.origin(answerWith("hello", "Cache-Control", "max-age=60", "Content-Type", "text/plain", "Etag", `"theirs"`, "Connection", "X-Hop", "X-Hop", "1", "Alt-Svc", "h3"))
 		first := w.get("/a?b=c")
 		if first.body != "hello" || first.Hit || first.Status != 200 {
 			t.Errorf("the first answer: %+v", first)
@@ -30,22 +29,22 @@ func TestMissThenHit(t *testing.T) {
 		if second.body != "hello" || !second.Hit || second.Stale {
 			t.Errorf("the second answer: %+v", second)
 		}
-		want := map[string]string{"Age": "7", "Etag": `"` + b3.Of([]byte("hello")).String() + `"`, "Content-Type": "text/plain",
+		want := map[string]string{"Age": "7", "Etag": `"theirs"`, "Content-Type": "text/plain",
 			"Cache-Control": "max-age=60", "X-Hop": "", "Alt-Svc": "", "Content-Length": ""}
 		for name, value := range want {
 			if got := second.Header.Get(name); got != value {
 				t.Errorf("%s: %q, want %q", name, got, value)
 			}
 		}
-		if left := time.Until(second.Until); left != 53*time.Second {
+		if left := time.Until(second.FreshUntil); left != 53*time.Second {
 			t.Errorf("fresh for another %s, want 53s", left)
 		}
-		w.counted(1)
+		w.wantAsked(1)
 		if w.hits != 1 || w.misses != 1 || w.filled != 1 || len(w.rejects) != 0 {
 			t.Errorf("%d hits, %d misses, %d fills, %v", w.hits, w.misses, w.filled, w.rejects)
 		}
-		if told := w.noted(EventFilled); len(told) != 1 || told[0].URL != "https://origin.test/a?…" || told[0].Bytes != 5 || told[0].Status != 200 {
-			t.Errorf("the audit heard %+v", told)
+		if events := w.eventsOf(EventFilled); len(events) != 1 || events[0].URL != "https://origin.test/a?…" || events[0].Bytes != 5 || events[0].Status != 200 {
+			t.Errorf("the audit heard %+v", events)
 		}
 	})
 }
@@ -65,9 +64,9 @@ func TestWhatTheOriginSees(t *testing.T) {
 		"a few names": {[]string{"x-own"}, true, []string{"X-Own"}, []string{"Accept"}, "/a%20b?q=1&r"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inTime(t, func(t *testing.T) {
-				w := newWorld(t, with(func(c2 *Config) { c2.ForwardHeaders, c2.ForwardQuery = c.forward, c.query }))
-				w.origin(answering("x"))
+			inBubble(t, func(t *testing.T) {
+				w := newFixture(t, with(func(c2 *Config) { c2.ForwardHeaders, c2.ForwardQuery = c.forward, c.query }))
+				w.origin(answerWith("x"))
 				w.get("/a%20b?q=1&r", header...)
 				got := w.requests()[0]
 				if got.RequestURI != c.url || got.Method != http.MethodGet || got.Host != "origin.test" {
@@ -89,8 +88,8 @@ func TestWhatTheOriginSees(t *testing.T) {
 }
 
 func TestRevalidation(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		w := newWorld(t)
+	inBubble(t, func(t *testing.T) {
+		w := newFixture(t)
 		w.origin(func(rw http.ResponseWriter, r *http.Request) {
 			rw.Header().Set("Cache-Control", "max-age=10")
 			rw.Header().Set("Etag", `"v1"`)
@@ -110,12 +109,12 @@ func TestRevalidation(t *testing.T) {
 		if hit := w.get("/"); !hit.Hit {
 			t.Error("what was confirmed is not fresh")
 		}
-		w.counted(2)
-		if len(w.noted(EventRevalidated)) != 1 {
+		w.wantAsked(2)
+		if len(w.eventsOf(EventRevalidated)) != 1 {
 			t.Error("the audit was not told of the confirmation")
 		}
 
-		w.origin(answering("two", "Cache-Control", "max-age=10"))
+		w.origin(answerWith("two", "Cache-Control", "max-age=10"))
 		time.Sleep(11 * time.Second)
 		if replaced := w.get("/"); replaced.body != "two" {
 			t.Errorf("after a new version: %q", replaced.body)
@@ -128,32 +127,32 @@ func TestRevalidation(t *testing.T) {
 }
 
 func TestTwoEntriesShareOneBody(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.origin(answering("same", "Cache-Control", "max-age=60"))
+	inBubble(t, func(t *testing.T) {
+		w := newFixture(t)
+		w.origin(answerWith("same", "Cache-Control", "max-age=60"))
 		w.get("/a")
 		w.get("/b")
 		if u := w.store.Usage(); u.Objects != 1 {
 			t.Errorf("%d bodies for the same bytes", u.Objects)
 		}
-		if n, err := w.Purge(t.Context(), Purge{URL: "https://origin.test/a"}); n != 1 || err != nil {
+		if n, err := w.Purge(t.Context(), PurgeRequest{URL: "https://origin.test/a"}); n != 1 || err != nil {
 			t.Errorf("purged %d, %v", n, err)
 		}
 		if !w.get("/b").Hit {
 			t.Error("the purge of one took the body of the other")
 		}
-		if n, _ := w.Purge(t.Context(), Purge{URL: "https://ORIGIN.test./b"}); n != 1 {
+		if n, _ := w.Purge(t.Context(), PurgeRequest{URL: "https://ORIGIN.test./b"}); n != 1 {
 			t.Errorf("purged %d", n)
 		}
-		w.empty()
+		w.wantEmpty()
 	})
 }
 
 func TestVary(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		w := newWorld(t)
+	inBubble(t, func(t *testing.T) {
+		w := newFixture(t)
 		w.origin(func(rw http.ResponseWriter, r *http.Request) {
-			answering("in "+r.Header.Get("Accept-Language"), "Cache-Control", "max-age=60", "Vary", "Accept-Language")(rw, r)
+			answerWith("in "+r.Header.Get("Accept-Language"), "Cache-Control", "max-age=60", "Vary", "Accept-Language")(rw, r)
 		})
 		for range 2 {
 			for _, language := range []string{"fr", "de", ""} {
@@ -166,14 +165,14 @@ func TestVary(t *testing.T) {
 				}
 			}
 		}
-		w.counted(3)
+		w.wantAsked(3)
 		if w.hits != 3 {
 			t.Errorf("%d hits", w.hits)
 		}
 		for i := range 40 {
 			w.get("/", "Accept-Language", fmt.Sprint("x-", i))
 		}
-		if n := w.Stats().Entries; n != mostVariants {
+		if n := w.Stats().Entries; n != maxVariants {
 			t.Errorf("%d variants are kept", n)
 		}
 		if !w.get("/", "Accept-Language", "x-39").Hit || w.get("/", "Accept-Language", "fr").Hit {
@@ -183,9 +182,9 @@ func TestVary(t *testing.T) {
 }
 
 func TestStaleWhileRevalidate(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.origin(numbered("Cache-Control", "max-age=10, stale-while-revalidate=30"))
+	inBubble(t, func(t *testing.T) {
+		w := newFixture(t)
+		w.origin(answerNumbered("Cache-Control", "max-age=10, stale-while-revalidate=30"))
 		w.get("/")
 		time.Sleep(15 * time.Second)
 		if got := w.get("/"); got.body != "1" || !got.Stale || !got.Hit {
@@ -195,7 +194,7 @@ func TestStaleWhileRevalidate(t *testing.T) {
 		if got := w.get("/"); got.body != "2" || got.Stale {
 			t.Errorf("after the refresh: %+v", got)
 		}
-		w.counted(2)
+		w.wantAsked(2)
 
 		w.origin(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(500) })
 		time.Sleep(15 * time.Second)
@@ -205,41 +204,41 @@ func TestStaleWhileRevalidate(t *testing.T) {
 			}
 			synctest.Wait()
 		}
-		w.counted(3) // a failed refresh is not repeated at once
+		w.wantAsked(3) // a failed refresh is not repeated at once
 		if w.rejected(ReasonUpstream) != 1 {
 			t.Error("the failed refresh was not counted")
 		}
 		time.Sleep(2 * time.Second)
 		w.get("/")
 		synctest.Wait()
-		w.counted(4)
+		w.wantAsked(4)
 	})
 }
 
 func TestStaleIfError(t *testing.T) {
-	for name, fail := range map[string]func(*world){
-		"500":     func(w *world) { w.origin(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(500) }) },
-		"refused": func(w *world) { w.net.cut(); w.net.host("origin.test:443", nil) },
-		"silence": func(w *world) { w.origin(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }) },
-		"503":     func(w *world) { w.origin(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(503) }) },
+	for name, fail := range map[string]func(*fixture){
+		"500":     func(w *fixture) { w.origin(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(500) }) },
+		"refused": func(w *fixture) { w.network.cut(); w.network.host("origin.test:443", nil) },
+		"silence": func(w *fixture) { w.origin(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }) },
+		"503":     func(w *fixture) { w.origin(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(503) }) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inTime(t, func(t *testing.T) {
-				w := newWorld(t, with(func(c *Config) { c.StaleIfError = time.Minute }))
-				w.origin(answering("old", "Cache-Control", "max-age=10"))
+			inBubble(t, func(t *testing.T) {
+				w := newFixture(t, with(func(c *Config) { c.StaleIfError = time.Minute }))
+				w.origin(answerWith("old", "Cache-Control", "max-age=10"))
 				w.get("/")
-				w.origin(answering("strict", "Cache-Control", "max-age=10, must-revalidate"))
+				w.origin(answerWith("strict", "Cache-Control", "max-age=10, must-revalidate"))
 				w.get("/strict")
 				time.Sleep(15 * time.Second)
 				fail(w)
 				if got := w.get("/"); got.body != "old" || !got.Stale || !got.Hit {
 					t.Errorf("the old one does not stand in: %+v", got)
 				}
-				if _, err := w.ask(request("/strict")); err == nil {
+				if got, err := w.ask(request("/strict")); err == nil && got.Status < 500 {
 					t.Error("one stood in that says must-revalidate")
 				}
 				time.Sleep(time.Minute)
-				if _, err := w.ask(request("/")); err == nil {
+				if got, err := w.ask(request("/")); err == nil && got.Status < 500 {
 					t.Error("the old one stood in for too long")
 				}
 			})
@@ -248,24 +247,24 @@ func TestStaleIfError(t *testing.T) {
 }
 
 func TestNegative(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		w := newWorld(t)
+	inBubble(t, func(t *testing.T) {
+		w := newFixture(t)
 		w.origin(http.NotFound)
 		for range 3 {
 			if got := w.get("/"); got.Status != 404 || got.body != "404 page not found\n" {
 				t.Errorf("%+v", got)
 			}
 		}
-		w.counted(1)
+		w.wantAsked(1)
 		time.Sleep(3 * time.Second)
-		w.origin(answering("now it is", "Cache-Control", "max-age=1"))
+		w.origin(answerWith("now it is", "Cache-Control", "max-age=1"))
 		if got := w.get("/"); got.Status != 200 {
 			t.Errorf("that it is not there was remembered for too long: %+v", got)
 		}
 	})
 }
 
-// Answers that are for one client reach that one, and nothing is left of them.
+// Answers for one client reach that client, and nothing of them is kept.
 func TestNotKept(t *testing.T) {
 	for name, header := range map[string][]string{
 		"no-store":   {"Cache-Control", "no-store"},
@@ -274,9 +273,9 @@ func TestNotKept(t *testing.T) {
 		"vary *":     {"Cache-Control", "max-age=60", "Vary", "*"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inTime(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.origin(numbered(header...))
+			inBubble(t, func(t *testing.T) {
+				w := newFixture(t)
+				w.origin(answerNumbered(header...))
 				for want := range 3 {
 					got := w.get("/")
 					if got.body != fmt.Sprint(want+1) || got.Hit {
@@ -286,20 +285,21 @@ func TestNotKept(t *testing.T) {
 						t.Error("a cookie was set although the origin does not know whom it talks to")
 					}
 				}
-				w.empty()
+				w.wantEmpty()
 			})
 		})
 	}
 }
 
-func TestSetCookieIsPassedOnWhereCookiesAre(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		w := newWorld(t, with(func(c *Config) { c.ForwardHeaders = []string{"*"} }))
-		w.origin(answering("x", "Set-Cookie", "a=b"))
-		if got := w.get("/"); got.Header.Get("Set-Cookie") != "a=b" {
-			t.Error("the cookie got lost")
+func TestCookiesOfTheOriginAreNotOurs(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newFixture(t, with(func(c *Config) { c.ForwardHeaders = []string{"*"} }))
+		w.origin(answerWith("x", "Set-Cookie", "a=b", "Cache-Control", "max-age=60"))
+		w.get("/")
+		if got := w.get("/"); got.Hit || got.Header.Get("Set-Cookie") != "" {
+			t.Errorf("what sets a cookie is kept, or sets one of ours: %+v", got)
 		}
-		w.origin(answering("x", "Set-Cookie", "a=b", "Cache-Control", "public, max-age=60"))
+		w.origin(answerWith("x", "Set-Cookie", "a=b", "Cache-Control", "public, max-age=60"))
 		w.get("/public")
 		if got := w.get("/public"); !got.Hit || got.Header.Get("Set-Cookie") != "" {
 			t.Errorf("what is public is not kept, or kept with a cookie: %+v", got)
@@ -308,17 +308,17 @@ func TestSetCookieIsPassedOnWhereCookiesAre(t *testing.T) {
 }
 
 func TestAuthorization(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		w := newWorld(t, with(func(c *Config) { c.ForwardHeaders = []string{"*"} }))
-		w.origin(numbered("Cache-Control", "max-age=60"))
+	inBubble(t, func(t *testing.T) {
+		w := newFixture(t, with(func(c *Config) { c.ForwardHeaders = []string{"*"} }))
+		w.origin(answerNumbered("Cache-Control", "max-age=60"))
 		for range 2 {
 			w.get("/", "Authorization", "Bearer me")
 		}
-		w.empty()
+		w.wantEmpty()
 		if got := w.get("/"); got.body != "3" {
 			t.Errorf("a stranger got %q", got.body)
 		}
-		w.origin(numbered("Cache-Control", "public, max-age=60"))
+		w.origin(answerNumbered("Cache-Control", "public, max-age=60"))
 		w.get("/p", "Authorization", "Bearer me")
 		if got := w.get("/p"); !got.Hit {
 			t.Error("what is public was not kept")
@@ -327,9 +327,9 @@ func TestAuthorization(t *testing.T) {
 }
 
 func TestHead(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.origin(answering("hello", "Cache-Control", "max-age=60"))
+	inBubble(t, func(t *testing.T) {
+		w := newFixture(t)
+		w.origin(answerWith("hello", "Cache-Control", "max-age=60"))
 		r := request("/")
 		r.Method = http.MethodHead
 		head, err := w.ask(r)
@@ -343,16 +343,16 @@ func TestHead(t *testing.T) {
 			t.Error("a HEAD is not answered from what is here")
 		}
 		r.Method = http.MethodPost
-		w.refuses(r, fault.MethodNotAllowed, "")
+		w.wantRefused(r, fault.MethodNotAllowed, "")
 	})
 }
 
 func TestWhatTheClientWants(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.origin(numbered("Cache-Control", "max-age=60"))
-		err := w.refuses(request("/", "Cache-Control", "only-if-cached"), fault.Timeout, "")
-		if w.rejected(ReasonTimeout) != 0 || !strings.Contains(err.Error(), "only what is") {
+	inBubble(t, func(t *testing.T) {
+		w := newFixture(t)
+		w.origin(answerNumbered("Cache-Control", "max-age=60"))
+		err := w.wantRefused(request("/", "Cache-Control", "only-if-cached"), fault.Timeout, "")
+		if w.rejected(ReasonTimeout) != 0 || !strings.Contains(err.Error(), "only-if-cached") {
 			t.Errorf("a wish that cannot be granted was counted as slowness: %v", err)
 		}
 		w.get("/")
@@ -380,15 +380,15 @@ func TestWhatTheClientWants(t *testing.T) {
 }
 
 func TestRedirects(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		w := newWorld(t, with(func(c *Config) { c.ForwardHeaders = []string{"*"} }))
+	inBubble(t, func(t *testing.T) {
+		w := newFixture(t, with(func(c *Config) { c.ForwardHeaders = []string{"*"} }))
 		var hop []string
 		w.origin(func(rw http.ResponseWriter, r *http.Request) {
 			if r.Host == "other.test" {
 				if r.Header.Get("Authorization") != "" || r.Header.Get("Cookie") != "" {
 					t.Error("another host got to see who asks")
 				}
-				answering("there "+r.URL.RequestURI(), "Cache-Control", "max-age=600")(rw, r)
+				answerWith("there "+r.URL.RequestURI(), "Cache-Control", "max-age=600")(rw, r)
 				return
 			}
 			for i := 0; i < len(hop); i += 2 {
@@ -408,7 +408,7 @@ func TestRedirects(t *testing.T) {
 		if again := w.get("/far"); !again.Hit {
 			t.Error("it is not kept under the URL that was asked for")
 		}
-		w.counted(3)
+		w.wantAsked(3)
 
 		hop = []string{"Cache-Control", "max-age=5"}
 		w.get("/short")
@@ -435,9 +435,9 @@ func TestRedirects(t *testing.T) {
 }
 
 func TestPurge(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.origin(answering("x", "Cache-Control", "max-age=60"))
+	inBubble(t, func(t *testing.T) {
+		w := newFixture(t)
+		w.origin(answerWith("x", "Cache-Control", "max-age=60"))
 		fillAll := func() {
 			for _, path := range []string{"/a/1", "/a/2", "/ab", "/b"} {
 				w.get(path)
@@ -445,21 +445,21 @@ func TestPurge(t *testing.T) {
 			w.get("/a/1?secret")
 		}
 		for _, c := range []struct {
-			purge Purge
+			purge PurgeRequest
 			want  int
 		}{
-			{Purge{URL: "https://origin.test/a/1"}, 1},
-			{Purge{URL: "https://origin.test/a/1?secret"}, 1},
-			{Purge{URL: "https://origin.test/%61%2F1"}, -1},
-			{Purge{Prefix: "https://origin.test/a/"}, 3},
-			{Purge{Prefix: "https://origin.test/a"}, 4},
-			{Purge{Prefix: "https://origin.test/a/1?"}, 1},
-			{Purge{Prefix: "https://origin.test"}, 5},
-			{Purge{Prefix: "https://"}, 5},
-			{Purge{Prefix: "https://other.test/"}, 0},
-			{Purge{Prefix: "https://origin.tes"}, 0},
-			{Purge{}, -1}, {Purge{URL: "https://origin.test/", Prefix: "https://origin.test/"}, -1},
-			{Purge{URL: "http://origin.test/"}, -1}, {Purge{Prefix: "/a"}, -1}, {Purge{URL: "https://u:p@origin.test/"}, -1},
+			{PurgeRequest{URL: "https://origin.test/a/1"}, 1},
+			{PurgeRequest{URL: "https://origin.test/a/1?secret"}, 1},
+			{PurgeRequest{URL: "https://origin.test/%61%2F1"}, -1},
+			{PurgeRequest{Prefix: "https://origin.test/a/"}, 3},
+			{PurgeRequest{Prefix: "https://origin.test/a"}, 4},
+			{PurgeRequest{Prefix: "https://origin.test/a/1?"}, 1},
+			{PurgeRequest{Prefix: "https://origin.test"}, 5},
+			{PurgeRequest{Prefix: "https://"}, 5},
+			{PurgeRequest{Prefix: "https://other.test/"}, 0},
+			{PurgeRequest{Prefix: "https://origin.tes"}, 0},
+			{PurgeRequest{}, -1}, {PurgeRequest{URL: "https://origin.test/", Prefix: "https://origin.test/"}, -1},
+			{PurgeRequest{URL: "http://origin.test/"}, -1}, {PurgeRequest{Prefix: "/a"}, -1}, {PurgeRequest{URL: "https://u:p@origin.test/"}, -1},
 		} {
 			fillAll()
 			n, err := w.Purge(t.Context(), c.purge)
@@ -468,27 +468,27 @@ func TestPurge(t *testing.T) {
 			}
 		}
 		w.get("/gone")
-		w.Purge(t.Context(), Purge{URL: "https://origin.test/gone"})
+		w.Purge(t.Context(), PurgeRequest{URL: "https://origin.test/gone"})
 		if w.get("/gone").Hit {
 			t.Error("what was purged is still served")
 		}
-		for _, e := range w.noted(EventPurged) {
+		for _, e := range w.eventsOf(EventPurged) {
 			if strings.Contains(e.URL, "secret") {
 				t.Errorf("the audit was told the query: %+v", e)
 			}
 		}
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := w.Purge(ended, Purge{Prefix: "https://"}); fault.KindOf(err) != fault.Canceled {
+		if _, err := w.Purge(ended, PurgeRequest{Prefix: "https://"}); fault.KindOf(err) != fault.Canceled {
 			t.Errorf("a purge whose caller has left: %v", err)
 		}
 	})
 }
 
-// An origin that changes its mind about keeping is heard.
+// An origin may stop allowing that its answers are stored.
 func TestNoLongerKept(t *testing.T) {
 	for name, h := range map[string]http.HandlerFunc{
-		"by a new answer": answering("new", "Cache-Control", "no-store"),
+		"by a new answer": answerWith("new", "Cache-Control", "no-store"),
 		"by a 304": func(rw http.ResponseWriter, _ *http.Request) {
 			rw.Header().Set("Cache-Control", "no-store")
 			rw.Header().Set("Etag", `"e"`)
@@ -496,9 +496,9 @@ func TestNoLongerKept(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inTime(t, func(t *testing.T) {
-				w := newWorld(t, with(func(c *Config) { c.StaleIfError = time.Hour }))
-				w.origin(answering("old", "Cache-Control", "max-age=1", "Etag", `"e"`))
+			inBubble(t, func(t *testing.T) {
+				w := newFixture(t, with(func(c *Config) { c.StaleIfError = time.Hour }))
+				w.origin(answerWith("old", "Cache-Control", "max-age=1", "Etag", `"e"`))
 				w.get("/")
 				time.Sleep(2 * time.Second)
 				w.origin(h)
@@ -506,20 +506,22 @@ func TestNoLongerKept(t *testing.T) {
 					t.Errorf("%+v", got)
 				}
 				synctest.Wait()
-				w.empty()
+				w.wantEmpty()
 				w.origin(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(500) })
-				w.refuses(request("/"), fault.UpstreamFailed, ReasonUpstream)
+				if got := w.get("/"); got.Status != 500 || got.Stale {
+					t.Errorf("what was to be forgotten stands in: %+v", got)
+				}
 			})
 		})
 	}
 }
 
 func TestAgeAndDate(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		w := newWorld(t)
+	inBubble(t, func(t *testing.T) {
+		w := newFixture(t)
 		w.origin(func(rw http.ResponseWriter, r *http.Request) {
 			rw.Header()["Date"] = nil // none at all
-			answering("x", "Cache-Control", "max-age=60", "Age", r.URL.RawQuery)(rw, r)
+			answerWith("x", "Cache-Control", "max-age=60", "Age", r.URL.RawQuery)(rw, r)
 		})
 		if got := w.get("/?20"); got.Header.Get("Age") != "20" || got.Header.Get("Date") == "" {
 			t.Errorf("from another cache: %v", got.Header)

@@ -8,74 +8,74 @@ import (
 	"micronode/internal/edge/fill/freshness"
 )
 
-// entry is one answer of an origin, as it is remembered. It is never changed:
-// what is learnt later makes a new one.
+// entry is one stored response of an origin. It is immutable: a revalidation
+// makes a new one.
 type entry struct {
-	key     string
-	vary    []string    // names of the headers that it varies by
-	sent    http.Header // their values in the request that it answers
-	resp    freshness.Response
-	until   time.Time // a redirect on the way to it is right until then; zero if none says
-	address b3.Address
-	size    int64
+	key           string
+	vary          []string    // names of the headers that it varies by
+	varyValues    http.Header // their values in the request that it answers
+	resp          freshness.Response
+	redirectUntil time.Time // end of the lifetime of the redirects that led to it; zero if none has one
+	address       b3.Address
+	size          int64
 }
 
-// newEntry is what is remembered of an answer.
+// newEntry makes an entry of a response.
 func newEntry(key string, sent http.Header, resp freshness.Response, until time.Time) *entry {
-	e := &entry{key: key, resp: resp, until: until}
+	e := &entry{key: key, resp: resp, redirectUntil: until}
 	e.vary, _ = freshness.VaryFields(resp.Header.Values("Vary"))
 	for _, name := range e.vary {
 		if values, given := sent[http.CanonicalHeaderKey(name)]; given {
-			if e.sent == nil {
-				e.sent = http.Header{}
+			if e.varyValues == nil {
+				e.varyValues = http.Header{}
 			}
-			e.sent[http.CanonicalHeaderKey(name)] = values
+			e.varyValues[http.CanonicalHeaderKey(name)] = values
 		}
 	}
 	return e
 }
 
-// renewed is an entry after the origin said that it is still right.
-func (e *entry) renewed(resp freshness.Response, until time.Time) *entry {
-	fresh := newEntry(e.key, e.sent, resp, until)
+// revalidated is an entry after the origin revalidated it.
+func (e *entry) revalidated(resp freshness.Response, until time.Time) *entry {
+	fresh := newEntry(e.key, e.varyValues, resp, until)
 	fresh.address, fresh.size = e.address, e.size
 	return fresh
 }
 
-// answers reports whether it is an answer to what was sent.
-func (e *entry) answers(sent http.Header) bool {
-	return len(e.vary) == 0 || freshness.Matches(e.vary, e.sent, sent)
+// matches reports whether it answers a request with these headers.
+func (e *entry) matches(sent http.Header) bool {
+	return len(e.vary) == 0 || freshness.Matches(e.vary, e.varyValues, sent)
 }
 
-// variant tells the answers of one key apart.
+// variant distinguishes the entries of one key.
 func (e *entry) variant() string {
-	name, _ := freshness.VaryKey(e.resp, freshness.Request{Method: http.MethodGet, Header: e.sent})
+	name, _ := freshness.VaryKey(e.resp, freshness.Request{Method: http.MethodGet, Header: e.varyValues})
 	return name
 }
 
-// judge says what may be done with it.
+// judge decides how the entry may be used.
 func (e *entry) judge(header http.Header, now time.Time, policy freshness.Policy) freshness.Judgement {
 	j := freshness.Judge(freshness.Request{Method: http.MethodGet, Header: header}, e.resp, now, policy)
 	fresh := j.Verdict == freshness.Fresh || j.Verdict == freshness.StaleWhileRevalidate
-	if fresh && !e.until.IsZero() && !now.Before(e.until) {
+	if fresh && !e.redirectUntil.IsZero() && !now.Before(e.redirectUntil) {
 		j.Verdict = freshness.MustRevalidate
 	}
 	return j
 }
 
-// freshUntil is how long it needs no question, counted from a judgement.
+// freshUntil is when the entry stops being fresh, by a judgement made now.
 func (e *entry) freshUntil(j freshness.Judgement, now time.Time) time.Time {
 	until := now.Add(j.Lifetime - j.Age)
-	if !e.until.IsZero() && e.until.Before(until) {
-		return e.until
+	if !e.redirectUntil.IsZero() && e.redirectUntil.Before(until) {
+		return e.redirectUntil
 	}
 	return until
 }
 
-// cost is about what it takes of memory, without the body.
+// cost is about how much memory it takes, without the body.
 func (e *entry) cost() int64 {
 	cost := entryCost + len(e.key)
-	for _, header := range []http.Header{e.sent, e.resp.Header} {
+	for _, header := range []http.Header{e.varyValues, e.resp.Header} {
 		for name, values := range header {
 			cost += len(name) + headerCost
 			for _, value := range values {
@@ -87,6 +87,6 @@ func (e *entry) cost() int64 {
 }
 
 const (
-	entryCost  = 512 // the structs, and the places in maps and lists
-	headerCost = 32  // a string or a slice, and its place in a map
+	entryCost  = 512 // the structs, and their slots in maps and lists
+	headerCost = 32  // a string or a slice, and its slot in a map
 )

@@ -17,9 +17,9 @@ func Example() {
 	inv := flow.NewInventory()
 	bodies := store.NewRAM(inv, store.RAMSpec{Service: "edge", Budget: 1 << 20})
 	cache, err := fill.New(inv, fill.Spec{
-		Config: fill.DefaultConfig(), Cache: fill.DefaultCacheConfig(),
+		Config: fill.DefaultConfig(), Cache: fill.DefaultCacheConfig(), Breaker: fill.DefaultBreakerConfig(),
 		Allow: []string{"tiles.example.org", "localhost:8443"},
-		Store: bodies, Amnesia: true,
+		Store: bodies, Amnesia: true, Workers: 4,
 		Counters: fill.Counters{Reject: func(reason string) { fmt.Println("counted:", reason) }},
 	})
 	if err != nil {
@@ -28,8 +28,8 @@ func Example() {
 	}
 
 	// Workers pull from the cache; the supervisor owns them.
-	sup, _ := supervise.New(supervise.Options{Stages: []supervise.Stage{{Name: "workers", Drain: time.Second}}, Total: 2 * time.Second})
-	_ = sup.AddPool(supervise.Pool{N: 4, Next: cache.Next, Service: supervise.Service{Service: "edge", Name: "worker", Stage: "workers"}})
+	sup, _ := supervise.New(supervise.Options{Stages: []supervise.Stage{{Name: "workers", DrainTimeout: time.Second}}, DrainTimeout: 2 * time.Second})
+	_ = sup.AddPool(supervise.Pool{N: 4, NextJob: cache.Next, Service: supervise.Service{Service: "edge", Name: "worker", Stage: "workers"}})
 	go func() {
 		defer sup.Shutdown("done")
 		for _, host := range []string{"evil.example", "localhost:8443"} {
@@ -41,7 +41,7 @@ func Example() {
 	_ = cache.Close()
 	// Output:
 	// counted: not_allowed
-	// RejectPolicy - the origin evil.example is not on the list edge.allow
+	// RejectPolicy - the origin evil.example is not in edge.allow
 	// counted: not_allowed
-	// RejectPolicy - the name of the origin leads to an address that is not public
+	// RejectPolicy - the name of the origin resolves to an address that is not public
 }

@@ -3,6 +3,7 @@ package fill
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"time"
 
@@ -14,18 +15,18 @@ import (
 	"micronode/internal/supervise"
 )
 
-// job is a flight in the hands of a worker.
+// job is a flight that a worker runs.
 type job struct {
 	cache  *Cache
 	flight *flight
 }
 
-// Run fills. If the worker is killed meanwhile, nothing is settled: the pool
-// tries again or abandons the job.
+// Run fills. If the worker is killed meanwhile, the flight is not completed:
+// the pool retries or abandons the job.
 func (j *job) Run(ctx context.Context) {
 	select {
 	case <-j.flight.done:
-		return // somebody was first: the cache is closing, or it is a second try of what had worked
+		return // completed already: the cache is closing, or this is a retry of a job that had succeeded
 	default:
 	}
 	out := j.cache.fill(ctx, j.flight)
@@ -33,290 +34,360 @@ func (j *job) Run(ctx context.Context) {
 		return
 	}
 	if fault.KindOf(out.err) == fault.Canceled {
-		out.err = draining() // to those who wait, that is what it means
+		out.err = drainingFault() // what a cancelled worker means to the waiters
 	}
-	j.cache.settle(j.flight, out)
+	j.cache.complete(j.flight, out)
 }
 
-// Idempotent is true: to fetch twice does no harm.
+// Idempotent is true: fetching twice does no harm.
 func (j *job) Idempotent() bool { return true }
 
-// Abandon tells those who wait that nobody will fill.
+// Abandon fails the waiters of a flight that no worker will run.
 func (j *job) Abandon(err error) {
-	j.cache.settle(j.flight, outcome{err: fault.WrapKind(opFill, fault.NotReady, err)})
+	j.cache.complete(j.flight, outcome{err: fault.WrapKind(opFill, fault.NotReady, err)})
 }
 
-// fill fetches what a flight is for, trying again where that makes sense. It
-// goes by the policy of this moment, and takes no longer than that allows,
-// whoever waits or does not.
+// fill fetches the object of a flight, with retries. It uses the policy at its
+// start and takes no longer than that allows, with or without waiters.
 func (c *Cache) fill(ctx context.Context, f *flight) outcome {
 	p, began := c.policy.Load(), time.Now()
-	ctx, cancel := context.WithTimeout(ctx, p.budget())
-	defer cancel()
-	a := &attempt{cache: c, policy: p, flight: f}
+	a := &originFetch{cache: c, policy: p, flight: f}
 	defer a.close()
 	out := a.run(ctx)
-	if out.err == nil {
-		c.spec.Counters.Filled(time.Since(began))
-	} else if f.background {
-		_ = c.refused(out.err, Event{URL: f.target.shown(), Status: statusOf(out.err), Took: time.Since(began)})
-	}
-	if out.err == nil {
-		event := Event{Type: EventFilled, URL: f.target.shown(), Status: out.entry.resp.Status, Bytes: out.entry.size, Took: time.Since(began)}
-		if a.renewed {
-			event.Type, event.Status = EventRevalidated, http.StatusNotModified
-		}
-		c.spec.Note(event)
-	}
+	c.reportFill(f, out, a.revalidated, time.Since(began))
 	return out
 }
 
-// attempt is one fill: all its tries.
-type attempt struct {
+// reportFill counts a fill and reports it to the audit. Get counts failures for
+// each waiter; they are counted here only for background fills.
+func (c *Cache) reportFill(f *flight, out outcome, renewed bool, took time.Duration) {
+	event := Event{URL: f.target.redacted(), Took: took}
+	switch {
+	case out.err != nil || out.failed:
+		if f.background {
+			c.reportFailure(out, event)
+		}
+		return
+	case renewed:
+		event.Type, event.Status = EventRevalidated, http.StatusNotModified
+	default:
+		event.Type, event.Status = EventFilled, out.entry.resp.Status
+	}
+	event.Bytes = out.entry.size
+	c.spec.Counters.Filled(took)
+	c.spec.OnEvent(event)
+}
+
+// reportFailure counts a fill that ended in an error, or in a failing response.
+func (c *Cache) reportFailure(out outcome, event Event) {
+	if out.err != nil {
+		event.Status = statusOf(out.err)
+		_ = c.countRefusal(out.err, event)
+		return
+	}
+	event.Status = out.entry.resp.Status
+	c.countRelayed(event)
+}
+
+// originFetch is one fill with all its tries.
+type originFetch struct {
 	// set at construction
 	cache  *Cache
 	policy *policy
 	flight *flight
 
 	// owned by the worker
-	held    *entry       // what we have already, to be confirmed
-	handle  store.Handle // its body, open, so that nobody evicts it meanwhile
-	renewed bool
-	unkept  error // why the store did not take the body
+	stored      *entry       // the entry to revalidate
+	handle      store.Handle // its body, open, so that it cannot be evicted meanwhile
+	revalidated bool
+	storeErr    error         // why the store did not accept the body
+	backoff     time.Duration // before the next try
 }
 
-// run tries, and pauses, and tries again.
-func (a *attempt) run(ctx context.Context) outcome {
-	if err := a.hold(ctx); err != nil {
+// run tries until the fill succeeds or a retry is pointless.
+func (o *originFetch) run(ctx context.Context) outcome {
+	if err := o.openStored(ctx); err != nil {
 		return outcome{err: err}
 	}
-	for try := 0; ; try++ {
-		out, err := a.try(ctx)
+	for n := 0; ; n++ {
+		out, err := o.attempt(ctx, n)
 		if err == nil {
 			return out
 		}
-		last := try+1 >= a.policy.Tries
-		if errors.Is(err, errGone) && !last || errors.Is(err, errUnkept) {
+		last := n+1 >= o.policy.Tries
+		if errors.Is(err, errEvicted) && !last || errors.Is(err, errNotStored) || errors.Is(err, errWrong304) {
 			continue
 		}
-		pause := max(a.policy.pause(try), fault.RetryAfterOf(err))
-		if left, _ := flow.Remaining(ctx); last || !passing(err) || pause >= left {
+		if statusOf(err) == 0 && !(isTransient(err) && o.canRetry(n, err)) {
 			return outcome{err: err}
 		}
-		a.cache.spec.Counters.Retry()
-		if flow.Sleep(ctx, pause) != nil {
+		if !o.cache.hasWaiters(o.flight) {
+			return outcome{err: err} // no waiters: the current try is finished for the next request, but not retried
+		}
+		o.cache.spec.Counters.Retry()
+		if flow.Sleep(ctx, o.backoff) != nil {
 			return outcome{err: ended(ctx)}
 		}
 	}
 }
 
-// hold opens what we have already, if the origin can be asked whether it is
-// still right.
-func (a *attempt) hold(ctx context.Context) (err error) {
-	held := a.cache.find(a.flight.key, a.flight.sent)
-	if held == nil || len(freshness.Conditions(held.resp)) == 0 {
+// canRetry reports whether there is a next try, and sets the pause before it.
+// If the origin wants a longer pause than our maximum, there is none, and the
+// client gets its Retry-After.
+func (o *originFetch) canRetry(n int, err error) bool {
+	o.backoff = max(o.policy.backoff(n), fault.RetryAfterOf(err))
+	return n+1 < o.policy.Tries && o.backoff <= o.policy.maxBackoff(maxTries)
+}
+
+// openStored opens the stored entry, if it has a validator to revalidate it
+// with.
+func (o *originFetch) openStored(ctx context.Context) (err error) {
+	stored := o.cache.find(o.flight.key, o.flight.forwarded)
+	if stored == nil || len(freshness.Conditions(stored.resp)) == 0 {
 		return nil
 	}
-	a.handle, err = a.cache.open(ctx, held)
-	if a.handle != nil {
-		a.held = held
+	o.handle, err = o.cache.open(ctx, stored)
+	if o.handle != nil {
+		o.stored = stored
 	}
 	return err
 }
 
-// close lets go of what was held.
-func (a *attempt) close() {
-	if a.handle != nil {
-		_ = a.handle.Close() // nothing was written
-		a.handle = nil
+// close releases the stored body.
+func (o *originFetch) close() {
+	if o.handle != nil {
+		_ = o.handle.Close() // nothing was written
+		o.handle = nil
 	}
 }
 
-// try asks once, within the time that one try has.
-func (a *attempt) try(ctx context.Context) (outcome, error) {
-	ctx, cancel := context.WithTimeout(ctx, a.policy.Timeout)
-	defer cancel()
-	got, err := a.policy.get(ctx, a.flight.target, a.request())
+// attempt asks the origin once; the try has a time-out that restarts with every
+// progress. A 503 or 504 is an error if there is time to retry, and the answer
+// if there is not. One with a lifetime of its own is always the answer.
+func (o *originFetch) attempt(ctx context.Context, n int) (out outcome, err error) {
+	ctx, alarm := newStallTimer(ctx, o.policy.Timeout)
+	defer alarm.stop()
+	got, err := o.policy.fetch(ctx, o.flight.target, o.requestHeader(), o.cache.breakers)
 	if err != nil {
 		return outcome{}, err
 	}
+	defer func() { got.report(breakerVerdict(err, true)) }()
 	defer func() { _ = got.Body.Close() }()
-	resp := freshness.Response{Status: got.StatusCode, Header: got.Header, RequestTime: got.asked, ResponseTime: got.came}
-	if err := checkValidator(got.Header); err != nil {
-		return outcome{}, err
-	}
+	alarm.progress(1)
+	got.Body = progressReader{got.Body, alarm, got.report}
+	resp := freshness.Response{Status: got.StatusCode, Header: got.Header, RequestTime: got.sentAt, ResponseTime: got.receivedAt}
 	switch {
 	case got.StatusCode == http.StatusNotModified:
-		return a.renew(got, resp)
+		return o.revalidate(got, resp)
 	case got.StatusCode == http.StatusPartialContent:
-		return outcome{}, upstream(nil, "the origin sent a part, and was asked for the whole")
-	case got.StatusCode < 200 || got.StatusCode > 599:
-		return outcome{}, upstream(nil, "the origin answered with a status that does not exist")
+		return outcome{}, upstreamFault(nil, "the origin sent a part instead of the whole")
+	case got.StatusCode < 200:
+		return outcome{}, upstreamFault(nil, "the origin sent a status that is not final")
 	}
-	shared := a.mayKeep(got, resp)
-	if isPassing(got.StatusCode) || got.StatusCode >= 500 && !shared {
-		return outcome{}, failing(got)
+	if !freshness.HasETag(got.Header) {
+		delete(got.Header, "Etag") // an invalid one could not be used for revalidation
 	}
-	return a.take(ctx, got, resp, shared)
+	shared := o.isStorable(got, resp)
+	if isTransientStatus(got.StatusCode) && !shared {
+		if err := statusFault(got); o.canRetry(n, err) {
+			return outcome{}, err
+		}
+	}
+	return o.storeBody(ctx, got, resp, shared)
 }
 
-// request is the header that the origin gets to see.
-func (a *attempt) request() http.Header {
-	header := make(http.Header, len(a.flight.sent)+4)
-	for name, values := range a.flight.sent {
+// requestHeader is the header that is sent to the origin.
+func (o *originFetch) requestHeader() http.Header {
+	header := make(http.Header, len(o.flight.forwarded)+4)
+	for name, values := range o.flight.forwarded {
 		header[name] = values
 	}
 	if len(header["User-Agent"]) == 0 {
 		header["User-Agent"] = []string{ourName}
 	}
 	header["Via"] = []string{"1.1 " + ourName}
-	if a.held != nil {
-		for name, values := range freshness.Conditions(a.held.resp) {
+	if o.stored != nil {
+		for name, values := range freshness.Conditions(o.stored.resp) {
 			header[name] = values
 		}
 	}
 	return header
 }
 
-// checkValidator refuses an entity tag that is none: what it stands for could
-// not be asked for again.
-func checkValidator(header http.Header) error {
-	tags := header["Etag"]
-	if len(tags) == 0 || len(tags) == 1 && freshness.ValidETag(tags[0]) {
-		return nil
-	}
-	return refuse(ReasonValidator, &fault.Error{Op: opOrigin, Kind: fault.IntegrityFail,
-		Detail: "the origin sends an ETag that is none",
-		Next:   "Ask the operator of the origin to send one ETag, in quotes, or none."})
-}
-
-// renew takes a 304: what we hold is still right.
-func (a *attempt) renew(got received, resp freshness.Response) (outcome, error) {
-	if a.held == nil {
+// revalidate handles a 304: the stored entry is still valid. If the 304 is for
+// another entity, the object is fetched again without conditions.
+func (o *originFetch) revalidate(got originResponse, resp freshness.Response) (outcome, error) {
+	if o.stored == nil {
 		return outcome{}, refuse(ReasonValidator, fault.Wrap(opOrigin, freshness.ErrValidator))
 	}
-	updated, err := freshness.Update(a.held.resp, resp)
+	updated, err := freshness.Update(o.stored.resp, resp)
 	if err != nil {
-		a.cache.mu.Lock()
-		gone := a.cache.index.drop(a.held) // the next one asks for the whole
-		a.cache.mu.Unlock()
-		if gone {
-			a.cache.discard([]*entry{a.held})
-		}
-		return outcome{}, refuse(ReasonValidator, fault.Wrap(opOrigin, err))
+		o.close()
+		o.stored = nil
+		return outcome{}, errWrong304
 	}
-	updated.Header = a.policy.kept(updated.Header, true)
-	fresh := a.held.renewed(updated, got.until)
-	a.renewed = true
-	shared := a.mayKeep(got, updated)
-	out := outcome{entry: fresh, in: a.cache.spec.Store, loan: newLoan(a.handle), shared: shared, lonely: a.lonely(shared)}
-	a.handle = nil
+	updated.Header = o.policy.relayedHeader(updated.Header, true)
+	fresh := o.stored.revalidated(updated, got.redirectUntil)
+	o.revalidated = true
+	shared := o.isStorable(got, updated)
+	out := outcome{entry: fresh, store: o.cache.spec.Store, bodyHandle: newSharedHandle(o.handle), shared: shared, hitForMiss: o.isHitForMiss(shared)}
+	o.handle = nil
 	return out, nil
 }
 
-// mayKeep decides whether others may use an answer.
+// isStorable decides whether other requests may use an answer.
 //
-// A body that ends with the connection has no end that one could know to be
-// the right one, so it is never kept (RFC 9112, 8).
-func (a *attempt) mayKeep(got received, resp freshness.Response) bool {
+// A body that ends with the connection may be truncated unnoticed, so it is
+// never stored (RFC 9112, 8).
+func (o *originFetch) isStorable(got originResponse, resp freshness.Response) bool {
 	endless := got.ProtoMajor < 2 && got.ContentLength < 0 && len(got.TransferEncoding) == 0
-	return !a.flight.secret && !got.secret && !endless && a.policy.storable(a.flight.sent, resp)
+	return !o.flight.noStore && !got.noStore && !endless && o.policy.storable(o.flight.forwarded, resp)
 }
 
-// take reads the body and puts it where it may be.
-func (a *attempt) take(ctx context.Context, got received, resp freshness.Response, shared bool) (outcome, error) {
-	content, err := newBody(got.Response, &a.policy.Config)
+// storeBody reads the body into the store that may hold it.
+func (o *originFetch) storeBody(ctx context.Context, got originResponse, resp freshness.Response, shared bool) (outcome, error) {
+	content, err := newOriginBody(got.Response, &o.policy.Config)
 	if err != nil {
 		return outcome{}, err
 	}
 	defer content.close()
-	if shared && a.unkept == nil {
-		a.unkept = a.cache.storeFails()
+	if shared && o.storeErr == nil {
+		o.storeErr = o.cache.storeFailure()
 	}
-	into := a.cache.spec.Store
-	if !shared || a.unkept != nil {
-		into = a.cache.spec.Fleeting
+	into := o.cache.spec.Store
+	if !shared || o.storeErr != nil {
+		into = o.cache.spec.Transient
 	}
-	size := store.Unknown
-	if got.ContentLength >= 0 {
-		size = got.ContentLength
+	resp.Header = o.policy.relayedHeader(resp.Header, shared)
+	if len(resp.Header["Date"]) == 0 {
+		resp.Header["Date"] = []string{freshness.FormatDate(got.receivedAt)} // RFC 9110, 6.6.1
 	}
+	body := o.startStreaming(got, resp, shared)
+	rest := &tee{content, body}
+	out, err := o.put(ctx, into, rest, sizeOf(got.ContentLength))
+	if err != nil {
+		err = o.storeFault(ctx, content, into, err)
+	}
+	if replayed, all := body.replay(); all && errors.Is(err, errNotStored) { // nobody has to be asked again
+		into = o.cache.spec.Transient
+		if out, err = o.put(ctx, into, io.MultiReader(replayed, rest), sizeOf(got.ContentLength)); err != nil {
+			err = o.storeFault(ctx, content, into, err)
+		}
+	}
+	if err != nil {
+		o.cache.failBody(o.flight, body, err)
+		return outcome{}, err
+	}
+	if out.bodyRetained = shared && into == o.cache.spec.Store; out.bodyRetained {
+		o.cache.retainBody(out.bodyHandle.handle.Address())
+	}
+	e := newEntry(o.flight.key, o.flight.forwarded, resp, got.redirectUntil)
+	e.address, e.size = out.bodyHandle.handle.Address(), out.bodyHandle.handle.Size()
+	out.entry, out.store, out.shared, out.body = e, into, shared, body
+	if out.failed = !shared && got.StatusCode >= 500; out.failed {
+		out.sharedFailure = !o.isPersonal(got)
+	} else {
+		out.hitForMiss = o.isHitForMiss(shared)
+	}
+	return out, nil
+}
+
+// put stores a body and opens it.
+func (o *originFetch) put(ctx context.Context, into store.Store, content io.Reader, size int64) (outcome, error) {
 	info, _, err := into.Put(ctx, content, store.PutOptions{Size: size, Class: store.Cached})
 	if err != nil {
-		return outcome{}, a.unstored(ctx, content, into, err)
+		return outcome{}, err
 	}
 	handle, err := into.Open(context.WithoutCancel(ctx), info.Address)
 	if err != nil {
-		return outcome{}, unopened(err)
+		return outcome{}, openFault(err)
 	}
-	lifted := shared && into == a.cache.spec.Store
-	if lifted {
-		a.cache.lift(info.Address)
-	}
-	resp.Header = a.policy.kept(resp.Header, shared)
-	if len(resp.Header["Date"]) == 0 {
-		resp.Header["Date"] = []string{freshness.FormatDate(got.came)} // RFC 9110, 6.6.1
-	}
-	e := newEntry(a.flight.key, a.flight.sent, resp, got.until)
-	e.address, e.size = info.Address, info.Size
-	return outcome{entry: e, in: into, shared: shared, lifted: lifted, lonely: a.lonely(shared), loan: newLoan(handle)}, nil
+	return outcome{bodyHandle: newSharedHandle(handle)}, nil
 }
 
-// lonely reports whether it is the origin, and not this one client, who does
-// not want an answer to be kept.
-func (a *attempt) lonely(shared bool) bool {
-	return !shared && !a.flight.secret && !alone(a.flight.sent)
+// startStreaming lets waiters read the body while it arrives, if the status is
+// 200 and the fill is not in the background. Bodies of other statuses are
+// short.
+func (o *originFetch) startStreaming(got originResponse, resp freshness.Response, shared bool) *streamingBody {
+	if o.flight.background || got.StatusCode != http.StatusOK {
+		return nil
+	}
+	e := newEntry(o.flight.key, o.flight.forwarded, resp, got.redirectUntil)
+	g := newStreamingBody(e, sizeOf(got.ContentLength), shared, &o.cache.streamingBytes)
+	if !o.cache.publishBody(o.flight, g) {
+		return nil
+	}
+	return g
 }
 
-// unstored says why a body did not get into a store: what is wrong with it comes
-// before what the store says. A disk that is full or does not work is no reason
-// to answer with nothing: the origin is asked once more, and what it sends is
-// given out without being kept.
-func (a *attempt) unstored(ctx context.Context, content *body, into store.Store, err error) error {
-	_, decided := errors.AsType[*refusal](content.failure)
+// isPersonal reports whether an answer that is not stored is for the leader
+// only, and not for the other waiters either.
+func (o *originFetch) isPersonal(got originResponse) bool {
+	directives := freshness.ResponseDirectives(got.Header)
+	return o.flight.noStore || got.noStore || isPersonalRequest(o.flight.forwarded) || directives.NoStore || directives.Private || len(got.Header["Set-Cookie"]) > 0
+}
+
+// isHitForMiss reports whether the origin, and not just this one request,
+// forbids that an answer is stored.
+func (o *originFetch) isHitForMiss(shared bool) bool {
+	return !shared && !o.flight.noStore && !isPersonalRequest(o.flight.forwarded)
+}
+
+// storeFault says why a body was not stored: a fault of the body takes
+// precedence over one of the store. A disk that is full or fails does not fail
+// the request: the origin is asked once more, and its answer is served without
+// being stored.
+func (o *originFetch) storeFault(ctx context.Context, content *originBody, into store.Store, err error) error {
+	_, decided := errors.AsType[*refusal](content.err)
 	switch kind := fault.KindOf(err); {
+	case errors.Is(err, errEvicted):
+		return err
 	case ctx.Err() != nil && !decided:
 		return ended(ctx)
-	case content.failure != nil:
-		return content.failure
-	case a.unkept != nil:
-		return fault.Wrap(opFill, a.unkept) // there is no room elsewhere either
-	case into != a.cache.spec.Fleeting && (disk.IsFull(err) || kind == fault.StorageBusy):
-		a.unkept = err
-		a.cache.failing.Store(&failure{err, time.Now().Add(failingFor)})
-		a.cache.spec.Counters.Unwritten()
-		return errUnkept
+	case content.err != nil:
+		return content.err
+	case o.storeErr != nil:
+		return fault.Wrap(opFill, o.storeErr) // the other store has no space either
+	case into != o.cache.spec.Transient && (disk.IsFull(err) || kind == fault.StorageBusy):
+		o.storeErr = err
+		o.cache.storeFailed.Store(&storeFailureState{err, time.Now().Add(storeBackoff)})
+		o.cache.spec.Counters.WriteFailed()
+		return errNotStored
 	case kind == fault.StoreFull || kind == fault.BodyTooLarge:
-		return a.noRoom(err)
+		return o.noRoom(err)
 	case kind == fault.Malformed:
-		return upstream(err, "the origin sent another number of bytes than it said")
+		return upstreamFault(err, "the origin sent another number of bytes than it declared")
 	default:
 		return fault.Wrap(opFill, err)
 	}
 }
 
 // noRoom says that a body does not fit.
-func (a *attempt) noRoom(cause error) error {
-	err := &fault.Error{Op: opFill, Kind: fault.StoreFull, Err: cause, Detail: "what the origin sends does not fit into edge.cache.max_bytes",
+func (o *originFetch) noRoom(cause error) error {
+	err := &fault.Error{Op: opFill, Kind: fault.StoreFull, Err: cause, Detail: "the body of the origin does not fit into edge.cache.max_bytes",
 		Next: "Fetch it from the origin itself, or ask the operator to raise edge.cache.max_bytes."}
-	if !a.cache.spec.Amnesia {
+	if !o.cache.spec.Amnesia {
 		return refuse(ReasonBody, err)
 	}
-	err.Detail = "what the origin sends does not fit into memory, and in amnesia there is no disk"
+	err.Detail = "the body of the origin does not fit into memory, and amnesia mode has no disk"
 	err.Next = "Ask the operator to raise edge.cache.max_bytes, or to run the node with --persist."
 	return refuse(ReasonAmnesia, err)
 }
 
-// errUnkept says that the store failed, and that it is worth a try without it.
-var errUnkept = errors.New("the store does not keep it")
+// errNotStored says that the store failed, and that a try without it makes
+// sense.
+var errNotStored = errors.New("the store refuses it")
 
-// errGone says that the store gave a body up between the moment when it was
-// put and the moment when it was opened.
-var errGone = errors.New("evicted before it could be read")
+// errWrong304 says that the origin sent a 304 for an entity that we do not
+// have. It is asked again, without conditions.
+var errWrong304 = errors.New("the 304 does not match the request")
 
-func unopened(err error) error {
+// errEvicted says that the store evicted a body between Put and Open.
+var errEvicted = errors.New("evicted before it could be read")
+
+func openFault(err error) error {
 	if fault.KindOf(err) == fault.NotFound {
-		return &fault.Error{Op: opFill, Kind: fault.StoreFull, Err: errors.Join(errGone, err), Detail: "there is so little room that it did not last until it was read"}
+		return &fault.Error{Op: opFill, Kind: fault.StoreFull, Err: errors.Join(errEvicted, err), Detail: "the cache is too small: the body was evicted before it could be read"}
 	}
 	return fault.Wrap(opFill, err)
 }

@@ -7,170 +7,190 @@ import (
 	"micronode/internal/store"
 )
 
-// A flight is one fill under way, and those who wait for it.
+// A flight is one fill under way, with its waiters.
 //
 //	            board             leave
 //	              │                 │
 //	              v                 v
-//	launch ──> ( aloft: aboard = n ) ──settle──> ( settled: claims = n ) ──> claims = 0: the handle is closed
+//	launch ──> ( active: aboard = n ) ──complete──> ( completed: refs = n ) ──> refs = 0: the handle is closed
 //	              ^                                   │
-//	            ground: no more may board           claim: each of the n takes its answer, or gives it back
+//	            invalidate: closes boarding         each of the n uses its reference, or releases it
 //
-// It is settled exactly once, by whoever is first: the worker with an answer or
-// an error, the pool that abandons the job, the queue that refuses it, or the
-// cache that closes. Whoever was aboard then has a claim on the one handle that
-// the flight opened, so what was fetched can be read by all of them even if the
-// store evicts it at once. A purge grounds a flight: those aboard asked before
-// the purge and get their answer, but nobody boards any more and nothing of it
-// is kept.
+// It is completed exactly once, by the first of: the worker with an answer or
+// an error, the pool that abandons the job, the queue that rejects it, the last
+// waiter that leaves before a worker starts it, or the cache that closes. Every
+// waiter that was aboard then has a reference to the one handle that the flight
+// opened, so all of them can read the body even if the store evicts it at once.
+// A purge invalidates a flight: its waiters asked before the purge and get
+// their answer, but no more may board and nothing of it is stored.
 
-// order says what a flight is to fetch.
-type order struct {
-	target target
-	key    string
-	sent   http.Header // what the origin gets to see of a client's header
-	secret bool        // the client does not want the answer to be kept
+// fillRequest says what a flight is to fetch.
+type fillRequest struct {
+	target    target
+	key       string
+	forwarded http.Header // the part of the client's header that is sent to the origin
+	noStore   bool        // the client does not want the answer to be stored
 }
 
-// flightID tells flights apart that somebody could join.
+// flightID identifies a joinable flight.
 type flightID struct{ key, variant string }
 
 // flight is one fill under way.
 type flight struct {
 	// set at construction
-	order
+	fillRequest
+	class      uint64 // of its origin, in the queue
 	id         flightID
 	joinable   bool // others may board
-	background bool // nobody waits for it
+	background bool // has no waiters at launch
 	done       chan struct{}
+	bodyReady  chan struct{} // closed when there is a body to read, before it is complete
 
 	// guarded by the owner of the flights
-	aboard   int
-	grounded bool
-	settled  bool
+	aboard      int
+	started     bool // a worker has it
+	invalidated bool
+	completed   bool
+
+	body *streamingBody // set before bodyReady is closed
 
 	outcome outcome // set before done is closed, read only after that
 }
 
 // outcome is how a flight ended: an error, or an answer.
 type outcome struct {
-	err    error
-	entry  *entry
-	in     store.Store // where its body lies
-	shared bool        // it may be kept, if it lies where things are kept, and used by those who did not ask for it themselves
-	lonely bool        // the origin forbids that, and will the next time
-	lifted bool        // its body is counted as in use
-	loan   *loan
+	err           error
+	entry         *entry
+	store         store.Store // where its body is
+	shared        bool        // it may be stored, if store is the one for that, and used by other requests
+	hitForMiss    bool        // the origin forbids sharing, and will the next time
+	failed        bool        // the answer is a failure of the origin, and is not stored
+	sharedFailure bool        // a failure that other waiters may see
+	bodyRetained  bool        // its body is counted in bodyRefs
+	bodyHandle    *sharedHandle
+	body          *streamingBody // what waiters read that did not wait for the end; nil if there was none
 }
 
-// flights is all that are aloft. It has no lock of its own; its owner has one.
+// flights is all active flights. It has no lock of its own; its owner has one.
 type flights struct {
-	aloft    map[*flight]struct{}
+	active   map[*flight]struct{}
 	joinable map[flightID]*flight
 }
 
 func newFlights() flights {
-	return flights{aloft: map[*flight]struct{}{}, joinable: map[flightID]*flight{}}
+	return flights{active: map[*flight]struct{}{}, joinable: map[flightID]*flight{}}
 }
 
-// board joins the flight of that name, if there is one. One who does not wait
-// only learns of it.
-func (fs *flights) board(id flightID, waitless bool) *flight {
+// board joins the flight with an id, if there is one. A background fill finds
+// it without becoming a waiter.
+func (fs *flights) board(id flightID, background bool) *flight {
 	f := fs.joinable[id]
-	if f != nil && !waitless {
+	if f != nil && !background {
 		f.aboard++
 	}
 	return f
 }
 
-// launch begins a flight with the one aboard who asked for it, unless it is in
-// the background.
+// launch begins a flight with its leader aboard, unless it is in the
+// background.
 func (fs *flights) launch(f *flight) {
-	f.done = make(chan struct{})
+	f.done, f.bodyReady = make(chan struct{}), make(chan struct{})
 	if !f.background {
 		f.aboard = 1
 	}
-	fs.aloft[f] = struct{}{}
+	fs.active[f] = struct{}{}
 	if f.joinable {
 		fs.joinable[f.id] = f
 	}
 }
 
-// ground lets nobody board any more and marks that nothing is to be kept.
-func (fs *flights) ground(p purge) {
-	for f := range fs.aloft {
-		if p.covers(f.key) {
-			f.grounded = true
-			fs.unlist(f)
+// invalidate closes boarding and marks that nothing is to be stored.
+func (fs *flights) invalidate(p purgeMatch) {
+	for f := range fs.active {
+		if p.matches(f.key) {
+			f.invalidated = true
+			fs.closeBoarding(f)
 		}
 	}
 }
 
-// settle ends a flight and gives those aboard their claims. The caller keeps its
-// own. It reports false if somebody was first.
-func (fs *flights) settle(f *flight, out outcome) bool {
-	if f.settled {
+// complete ends a flight and gives every waiter a reference to the handle. The
+// caller keeps its own. It reports false if the flight was completed before.
+func (fs *flights) complete(f *flight, out outcome) bool {
+	if f.completed {
 		return false
 	}
-	f.settled = true
-	delete(fs.aloft, f)
-	fs.unlist(f)
-	if out.loan != nil {
-		out.loan.claims.Add(int32(f.aboard))
+	f.completed = true
+	delete(fs.active, f)
+	fs.closeBoarding(f)
+	if out.bodyHandle != nil {
+		out.bodyHandle.refs.Add(int32(f.aboard))
 	}
 	f.outcome = out
 	return true
 }
 
-// unlist lets nobody board any more.
-func (fs *flights) unlist(f *flight) {
+// closeBoarding lets no more waiters board.
+func (fs *flights) closeBoarding(f *flight) {
 	if fs.joinable[f.id] == f {
 		delete(fs.joinable, f.id)
 	}
 }
 
-// leave takes one who does not want to wait any longer off the flight. It
-// returns the loan that must be given back if the flight was settled meanwhile.
-func (fs *flights) leave(f *flight) *loan {
-	if f.settled {
-		return f.outcome.loan
+// leave removes one waiter. It returns the handle to release if the flight has
+// completed, and true if the flight is still queued and has no waiters left.
+// Then no more may board.
+func (fs *flights) leave(f *flight) (held *sharedHandle, abandoned bool) {
+	if f.completed {
+		return f.outcome.bodyHandle, false
 	}
 	f.aboard--
-	return nil
+	if abandoned = f.aboard == 0 && !f.background && !f.started; abandoned {
+		fs.closeBoarding(f)
+	}
+	return nil, abandoned
 }
 
-// loan is one handle for several readers. The last one to give its claim back
+// reopenBoarding lets others board again, unless there is another flight for
+// them.
+func (fs *flights) reopenBoarding(f *flight) {
+	if f.joinable && !f.completed && !f.invalidated && fs.joinable[f.id] == nil {
+		fs.joinable[f.id] = f
+	}
+}
+
+// sharedHandle is one handle for several readers. Releasing the last reference
 // closes it.
-type loan struct {
+type sharedHandle struct {
 	handle store.Handle
-	claims atomic.Int32
+	refs   atomic.Int32
 }
 
-// newLoan has one claim: that of the one who opened the handle.
-func newLoan(handle store.Handle) *loan {
-	l := &loan{handle: handle}
-	l.claims.Store(1)
+// newSharedHandle has one reference: that of its caller.
+func newSharedHandle(handle store.Handle) *sharedHandle {
+	l := &sharedHandle{handle: handle}
+	l.refs.Store(1)
 	return l
 }
 
-// release gives one claim back.
-func (l *loan) release() {
-	if l != nil && l.claims.Add(-1) == 0 {
-		_ = l.handle.Close() // it has nothing to say after it was read
+// release drops one reference.
+func (s *sharedHandle) release() {
+	if s != nil && s.refs.Add(-1) == 0 {
+		_ = s.handle.Close() // nothing was written
 	}
 }
 
-// borrowed is a handle on loan: to close it is to give the claim back.
-type borrowed struct {
+// handleRef is a handle that holds a reference: Close releases it.
+type handleRef struct {
 	store.Handle
-	loan   *loan
+	shared *sharedHandle
 	closed atomic.Bool
 }
 
-// Close gives the claim back, once.
-func (b *borrowed) Close() error {
-	if !b.closed.Swap(true) {
-		b.loan.release()
+// Close releases the reference, once.
+func (h *handleRef) Close() error {
+	if !h.closed.Swap(true) {
+		h.shared.release()
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ import (
 	"micronode/internal/store"
 )
 
-// gate is an origin that waits to be let through.
+// gate is an origin that waits until its gate is opened.
 type gate struct{ open chan struct{} }
 
 func newGate() *gate { return &gate{make(chan struct{})} }
@@ -35,15 +35,15 @@ func (g *gate) then(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// crowd asks many times at once.
-type crowd struct {
+// concurrentClients sends many requests at once.
+type concurrentClients struct {
 	group   sync.WaitGroup
 	mu      sync.Mutex
-	answers []said
+	answers []readAnswer
 	errs    []error
 }
 
-func (c *crowd) ask(w *world, r Request) {
+func (c *concurrentClients) ask(w *fixture, r Request) {
 	c.group.Go(func() {
 		answer, err := w.ask(r)
 		c.mu.Lock()
@@ -57,15 +57,15 @@ func (c *crowd) ask(w *world, r Request) {
 }
 
 func TestManyAskOneFetches(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		w, g, c := newWorld(t), newGate(), &crowd{}
-		w.origin(g.then(answering("once", "Cache-Control", "max-age=60")))
+	inBubble(t, func(t *testing.T) {
+		w, g, c := newFixture(t), newGate(), &concurrentClients{}
+		w.origin(g.then(answerWith("once", "Cache-Control", "max-age=60")))
 		for range 100 {
 			c.ask(w, request("/"))
 		}
 		synctest.Wait()
-		if w.work.Len() != 0 || w.Stats().Flights != 1 {
-			t.Errorf("%d wait in the queue, %d are aloft; one key takes one slot", w.work.Len(), w.Stats().Flights)
+		if w.work.Len(workBand) != 0 || w.Stats().Flights != 1 {
+			t.Errorf("%d wait in the queue, %d are aloft; one key takes one slot", w.work.Len(workBand), w.Stats().Flights)
 		}
 		close(g.open)
 		c.group.Wait()
@@ -74,24 +74,24 @@ func TestManyAskOneFetches(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 		}
-		w.counted(1)
+		w.wantAsked(1)
 		if len(c.errs) != 0 || len(c.answers) != 100 || w.coalesced != 99 || w.misses != 100 {
 			t.Errorf("%d answers, %v, %d coalesced, %d misses", len(c.answers), c.errs, w.coalesced, w.misses)
 		}
 	})
 }
 
-// Who waits for an answer that turns out to be for somebody else fetches for
-// itself, at the same time as all the others.
+// A waiter of an answer that is for other requests only fetches for itself, in
+// parallel with all the others.
 func TestManyAskForDifferentVariants(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		w, c := newWorld(t), &crowd{}
+	inBubble(t, func(t *testing.T) {
+		w, c := newFixture(t), &concurrentClients{}
 		var now, most atomic.Int64
 		w.origin(func(rw http.ResponseWriter, r *http.Request) {
 			most.Store(max(most.Load(), now.Add(1)))
 			time.Sleep(time.Second)
 			now.Add(-1)
-			answering("in "+r.Header.Get("Accept-Language"), "Cache-Control", "max-age=60", "Vary", "Accept-Language")(rw, r)
+			answerWith("in "+r.Header.Get("Accept-Language"), "Cache-Control", "max-age=60", "Vary", "Accept-Language")(rw, r)
 		})
 		for i := range 12 {
 			c.ask(w, request("/", "Accept-Language", string(rune('a'+i%3))))
@@ -107,7 +107,7 @@ func TestManyAskForDifferentVariants(t *testing.T) {
 		if count["in a"] != 4 || count["in b"] != 4 || count["in c"] != 4 {
 			t.Errorf("%v", count)
 		}
-		w.counted(3)
+		w.wantAsked(3)
 		if most.Load() != 2 {
 			t.Errorf("%d variants were fetched at a time, want the two that were left", most.Load())
 		}
@@ -115,12 +115,12 @@ func TestManyAskForDifferentVariants(t *testing.T) {
 }
 
 func TestManyAskForWhatCannotBeKept(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		w, c := newWorld(t), &crowd{}
+	inBubble(t, func(t *testing.T) {
+		w, c := newFixture(t), &concurrentClients{}
 		var n atomic.Int64
 		w.origin(func(rw http.ResponseWriter, r *http.Request) {
 			time.Sleep(time.Second)
-			answering(fmt.Sprint("for you: ", n.Add(1)), "Cache-Control", "no-store")(rw, r)
+			answerWith(fmt.Sprint("for you: ", n.Add(1)), "Cache-Control", "no-store")(rw, r)
 		})
 		began := time.Now()
 		for range workers + 1 {
@@ -137,7 +137,7 @@ func TestManyAskForWhatCannotBeKept(t *testing.T) {
 		if took := time.Since(began); took != 2*time.Second {
 			t.Errorf("it took %s: one waited for the other", took)
 		}
-		// And it is remembered: the next ones do not even wait for each other.
+		// The key is marked: the next requests do not wait for each other.
 		began = time.Now()
 		for range workers {
 			c.ask(w, request("/"))
@@ -146,9 +146,9 @@ func TestManyAskForWhatCannotBeKept(t *testing.T) {
 		if took := time.Since(began); took != time.Second {
 			t.Errorf("it took %s: one waited for the other, again", took)
 		}
-		w.empty()
+		w.wantEmpty()
 		before := w.coalesced
-		time.Sleep(lonelyFor + time.Second)
+		time.Sleep(hitForMissTTL + time.Second)
 		for range 2 {
 			c.ask(w, request("/"))
 		}
@@ -156,7 +156,7 @@ func TestManyAskForWhatCannotBeKept(t *testing.T) {
 		if w.coalesced != before+1 {
 			t.Error("it is remembered for too long")
 		}
-		w.origin(answering("for all", "Cache-Control", "max-age=60"))
+		w.origin(answerWith("for all", "Cache-Control", "max-age=60"))
 		w.get("/")
 		if !w.get("/").Hit {
 			t.Error("it can be kept now, and is not")
@@ -165,23 +165,23 @@ func TestManyAskForWhatCannotBeKept(t *testing.T) {
 }
 
 func TestTheFillOutlivesThoseWhoWait(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		w, g := newWorld(t, with(func(c *Config) { c.Timeout = 20 * time.Second })), newGate()
-		w.origin(g.then(answering("late", "Cache-Control", "max-age=60")))
-		w.refuses(request("/"), fault.Timeout, ReasonTimeout)
+	inBubble(t, func(t *testing.T) {
+		w, g := newFixture(t, with(func(c *Config) { c.Timeout = 20 * time.Second })), newGate()
+		w.origin(g.then(answerWith("late", "Cache-Control", "max-age=60")))
+		w.wantRefused(request("/"), fault.Timeout, ReasonTimeout)
 		close(g.open)
 		synctest.Wait()
 		if got := w.get("/"); !got.Hit || got.body != "late" {
 			t.Errorf("what came late is not here: %+v", got)
 		}
-		w.counted(1)
+		w.wantAsked(1)
 	})
 }
 
 func TestOneWhoLeavesDoesNotStopTheOthers(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		w, g, c := newWorld(t), newGate(), &crowd{}
-		w.origin(g.then(answering("for the others", "Cache-Control", "max-age=60")))
+	inBubble(t, func(t *testing.T) {
+		w, g, c := newFixture(t), newGate(), &concurrentClients{}
+		w.origin(g.then(answerWith("for the others", "Cache-Control", "max-age=60")))
 		ctx, cancel := context.WithCancel(t.Context())
 		left := make(chan error)
 		go func() {
@@ -207,9 +207,9 @@ func TestOneWhoLeavesDoesNotStopTheOthers(t *testing.T) {
 }
 
 func TestBusy(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		w, g, c := newWorld(t), newGate(), &crowd{}
-		w.origin(g.then(answering("x", "Cache-Control", "max-age=60")))
+	inBubble(t, func(t *testing.T) {
+		w, g, c := newFixture(t), newGate(), &concurrentClients{}
+		w.origin(g.then(answerWith("x", "Cache-Control", "max-age=60")))
 		for i := range workCap + workers {
 			c.ask(w, request(fmt.Sprint("/", i)))
 			if i < workers {
@@ -217,7 +217,7 @@ func TestBusy(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		w.refuses(request("/one-too-many"), fault.Busy, ReasonBusy)
+		w.wantRefused(request("/one-too-many"), fault.Busy, ReasonBusy)
 		c.ask(w, request("/7")) // it needs no slot
 		synctest.Wait()
 		close(g.open)
@@ -230,20 +230,20 @@ func TestBusy(t *testing.T) {
 }
 
 func TestAdmission(t *testing.T) {
-	inTime(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		full := false
-		w := newWorld(t, func(s *Spec) {
-			s.Admit = func() error {
+		w := newFixture(t, func(s *Spec) {
+			s.Admit = func(string) error {
 				if full {
 					return fault.New("test", fault.RateLimited, "enough")
 				}
 				return nil
 			}
 		})
-		w.origin(answering("x", "Cache-Control", "max-age=60, stale-while-revalidate=600"))
+		w.origin(answerWith("x", "Cache-Control", "max-age=60, stale-while-revalidate=600"))
 		w.get("/")
 		full = true
-		w.refuses(request("/other"), fault.RateLimited, ReasonRate)
+		w.wantRefused(request("/other"), fault.RateLimited, ReasonRate)
 		if !w.get("/").Hit {
 			t.Error("a hit needs no admission")
 		}
@@ -252,19 +252,19 @@ func TestAdmission(t *testing.T) {
 			t.Error("what is stale serves while nothing may be fetched")
 		}
 		synctest.Wait()
-		w.counted(1)
+		w.wantAsked(1)
 	})
 }
 
 func TestAKilledWorkerCostsNobodyAnAnswer(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		w, g, c := newWorld(t), newGate(), &crowd{}
-		w.origin(g.then(answering("after all", "Cache-Control", "max-age=60")))
+	inBubble(t, func(t *testing.T) {
+		w, g, c := newFixture(t), newGate(), &concurrentClients{}
+		w.origin(g.then(answerWith("after all", "Cache-Control", "max-age=60")))
 		for range 10 {
 			c.ask(w, request("/"))
 		}
 		synctest.Wait()
-		for worker := range workers {
+		for worker := range pool {
 			if err := w.sup.Kill("worker", worker); err != nil {
 				t.Fatal(err)
 			}
@@ -275,49 +275,50 @@ func TestAKilledWorkerCostsNobodyAnAnswer(t *testing.T) {
 		if len(c.answers) != 10 {
 			t.Errorf("%d answers, %v", len(c.answers), c.errs)
 		}
-		w.counted(2)
+		w.wantAsked(2)
 	})
 }
 
-// A kill and the end of a fill may cross: what is settled is not fetched again.
+// A kill and the end of a fill may cross: a completed fill is not fetched
+// again.
 func TestASecondTryOfWhatHadWorked(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.origin(answering("x", "Cache-Control", "max-age=60"))
-		f, _ := w.enter(&flight{order: order{target: target{host: "origin.test", path: "/"}, key: "k"}, background: true})
+	inBubble(t, func(t *testing.T) {
+		w := newFixture(t)
+		w.origin(answerWith("x", "Cache-Control", "max-age=60"))
+		f, _ := w.boardOrLaunch(&flight{fillRequest: fillRequest{target: target{host: "origin.test", path: "/"}, key: "k"}, background: true})
 		again := &job{w.Cache, f}
 		again.Run(t.Context())
 		again.Run(t.Context())
 		again.Abandon(fault.Internal)
-		w.counted(1)
+		w.wantAsked(1)
 		if !again.Idempotent() || f.outcome.err != nil || w.Stats().Entries != 1 {
 			t.Errorf("%+v", f.outcome)
 		}
 	})
 }
 
-// breaking is a store that fails in ways that stores do not.
-type breaking struct {
+// faultyStore is a store that fails in ways that stores do not.
+type faultyStore struct {
 	store.Store
 	put  func(context.Context, io.Reader, store.PutOptions) (store.Info, bool, error)
 	open func(context.Context, b3.Address) (store.Handle, error)
 }
 
-func (b *breaking) Put(ctx context.Context, src io.Reader, o store.PutOptions) (store.Info, bool, error) {
-	if b.put != nil {
-		return b.put(ctx, src, o)
+func (f *faultyStore) Put(ctx context.Context, src io.Reader, o store.PutOptions) (store.Info, bool, error) {
+	if f.put != nil {
+		return f.put(ctx, src, o)
 	}
-	return b.Store.Put(ctx, src, o)
+	return f.Store.Put(ctx, src, o)
 }
 
-func (b *breaking) Open(ctx context.Context, a b3.Address) (store.Handle, error) {
-	if b.open != nil {
-		return b.open(ctx, a)
+func (f *faultyStore) Open(ctx context.Context, a b3.Address) (store.Handle, error) {
+	if f.open != nil {
+		return f.open(ctx, a)
 	}
-	return b.Store.Open(ctx, a)
+	return f.Store.Open(ctx, a)
 }
 
-func breakable(b *breaking) option {
+func withFaultyStore(b *faultyStore) option {
 	return func(s *Spec) {
 		b.Store = store.NewRAM(flow.NewInventory(), store.RAMSpec{Service: "edge", Budget: 1 << 20})
 		s.Store = b
@@ -325,11 +326,11 @@ func breakable(b *breaking) option {
 }
 
 func TestAPanicStrandsNobody(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		b, c := &breaking{}, &crowd{}
-		w := newWorld(t, breakable(b))
+	inBubble(t, func(t *testing.T) {
+		b, c := &faultyStore{}, &concurrentClients{}
+		w := newFixture(t, withFaultyStore(b))
 		b.put = func(context.Context, io.Reader, store.PutOptions) (store.Info, bool, error) { panic("ouch") }
-		w.origin(answering("x", "Cache-Control", "max-age=60"))
+		w.origin(answerWith("x", "Cache-Control", "max-age=60"))
 		for range 5 {
 			c.ask(w, request("/"))
 		}
@@ -343,23 +344,23 @@ func TestAPanicStrandsNobody(t *testing.T) {
 			}
 		}
 		b.put = nil
-		time.Sleep(time.Minute) // the workers come back
+		time.Sleep(time.Minute) // the workers are restarted
 		w.get("/")
 	})
 }
 
 func TestDrainAndClose(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		w, g, c := newWorld(t), newGate(), &crowd{}
-		w.origin(answering("here", "Cache-Control", "max-age=60"))
+	inBubble(t, func(t *testing.T) {
+		w, g, c := newFixture(t), newGate(), &concurrentClients{}
+		w.origin(answerWith("here", "Cache-Control", "max-age=60"))
 		w.get("/here")
-		w.origin(g.then(answering("there", "Cache-Control", "max-age=60")))
+		w.origin(g.then(answerWith("there", "Cache-Control", "max-age=60")))
 		for i := range workers + 3 {
 			c.ask(w, request(fmt.Sprint("/", i)))
 		}
 		synctest.Wait()
 		w.Drain()
-		w.refuses(request("/new"), fault.NotReady, "")
+		w.wantRefused(request("/new"), fault.NotReady, "")
 		if !w.get("/here").Hit {
 			t.Error("what is here is served to the end")
 		}
@@ -385,10 +386,10 @@ func TestDrainAndClose(t *testing.T) {
 	})
 }
 
-// A drain that takes too long aborts the workers; those who wait are told.
+// A drain that takes too long aborts the workers; the waiters get an error.
 func TestAbortedWorkersTellThoseWhoWait(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		w, c := newWorld(t), &crowd{}
+	inBubble(t, func(t *testing.T) {
+		w, c := newFixture(t), &concurrentClients{}
 		w.origin(newGate().then(nil))
 		for i := range workers {
 			c.ask(w, request(fmt.Sprint("/", i)))
@@ -404,17 +405,17 @@ func TestAbortedWorkersTellThoseWhoWait(t *testing.T) {
 	})
 }
 
-// What the store gives up at once can still be read by those who waited for it.
+// A body that the store evicts at once can still be read by the waiters.
 func TestEvictedAtOnce(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		b, g, c := &breaking{}, newGate(), &crowd{}
-		w := newWorld(t, breakable(b))
+	inBubble(t, func(t *testing.T) {
+		b, g, c := &faultyStore{}, newGate(), &concurrentClients{}
+		w := newFixture(t, withFaultyStore(b))
 		b.open = func(ctx context.Context, a b3.Address) (store.Handle, error) {
 			handle, err := b.Store.Open(ctx, a)
 			_ = b.Store.Delete(ctx, a)
 			return handle, err
 		}
-		w.origin(g.then(answering("brief", "Cache-Control", "max-age=60")))
+		w.origin(g.then(answerWith("brief", "Cache-Control", "max-age=60")))
 		for range 5 {
 			c.ask(w, request("/"))
 		}
@@ -429,9 +430,9 @@ func TestEvictedAtOnce(t *testing.T) {
 		if len(c.answers) != 5 {
 			t.Errorf("%v", c.errs)
 		}
-		w.counted(1)
+		w.wantAsked(1)
 		w.get("/") // an entry without a body is a miss
-		w.counted(2)
+		w.wantAsked(2)
 		if w.hits != 0 {
 			t.Errorf("%d hits without a body", w.hits)
 		}
@@ -439,9 +440,9 @@ func TestEvictedAtOnce(t *testing.T) {
 }
 
 func TestEvictedBeforeItCouldBeOpened(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		b := &breaking{}
-		w := newWorld(t, breakable(b))
+	inBubble(t, func(t *testing.T) {
+		b := &faultyStore{}
+		w := newFixture(t, withFaultyStore(b))
 		gone := 2
 		b.open = func(ctx context.Context, a b3.Address) (store.Handle, error) {
 			if gone > 0 {
@@ -450,34 +451,34 @@ func TestEvictedBeforeItCouldBeOpened(t *testing.T) {
 			}
 			return b.Store.Open(ctx, a)
 		}
-		w.origin(answering("third time", "Cache-Control", "max-age=60"))
+		w.origin(answerWith("third time", "Cache-Control", "max-age=60"))
 		if got := w.get("/"); got.body != "third time" {
 			t.Errorf("%+v", got)
 		}
-		w.counted(3)
+		w.wantAsked(3)
 		gone = 3
-		w.refuses(request("/never"), fault.StoreFull, "")
+		w.wantRefused(request("/never"), fault.StoreFull, "")
 		gone = 0
 		b.open = func(context.Context, b3.Address) (store.Handle, error) { return nil, errors.New("no disk") }
-		w.refuses(request("/broken"), fault.Internal, "")
-		w.refuses(request("/"), fault.Internal, "")
+		w.wantRefused(request("/broken"), fault.Internal, "")
+		w.wantRefused(request("/"), fault.Internal, "")
 	})
 }
 
 func TestPurgeWhileFetching(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		w, g, c := newWorld(t), newGate(), &crowd{}
+	inBubble(t, func(t *testing.T) {
+		w, g, c := newFixture(t), newGate(), &concurrentClients{}
 		w.origin(g.then(func(rw http.ResponseWriter, r *http.Request) {
-			answering("old"+r.URL.Path, "Cache-Control", "max-age=60")(rw, r)
+			answerWith("old"+r.URL.Path, "Cache-Control", "max-age=60")(rw, r)
 		}))
 		c.ask(w, request("/"))
 		c.ask(w, request("/"))
 		c.ask(w, request("/elsewhere"))
 		synctest.Wait()
-		if n, err := w.Purge(t.Context(), Purge{URL: "https://origin.test/"}); n != 0 || err != nil {
+		if n, err := w.Purge(t.Context(), PurgeRequest{URL: "https://origin.test/"}); n != 0 || err != nil {
 			t.Fatal(n, err)
 		}
-		w.origin(answering("new", "Cache-Control", "max-age=60"))
+		w.origin(answerWith("new", "Cache-Control", "max-age=60"))
 		if got := w.get("/"); got.body != "new" {
 			t.Errorf("one who asked after the purge got %q", got.body)
 		}
@@ -500,29 +501,29 @@ func TestPurgeWhileFetching(t *testing.T) {
 	})
 }
 
-// A flight that was launched before a purge is not kept even if nobody else
-// fetched meanwhile.
+// A flight that was launched before a purge is not stored, even without any
+// other fetch meanwhile.
 func TestPurgedFlightLeavesNothing(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		w, g, c := newWorld(t), newGate(), &crowd{}
-		w.origin(g.then(answering("old", "Cache-Control", "max-age=60")))
+	inBubble(t, func(t *testing.T) {
+		w, g, c := newFixture(t), newGate(), &concurrentClients{}
+		w.origin(g.then(answerWith("old", "Cache-Control", "max-age=60")))
 		c.ask(w, request("/"))
 		synctest.Wait()
-		_, _ = w.Purge(t.Context(), Purge{Prefix: "https://"})
+		_, _ = w.Purge(t.Context(), PurgeRequest{Prefix: "https://"})
 		close(g.open)
 		c.group.Wait()
-		w.empty()
+		w.wantEmpty()
 	})
 }
 
-// What came in the very moment in which the last one left is let go of.
+// A body that arrives just when the last waiter leaves is released.
 func TestLandingAndLeavingAtOnce(t *testing.T) {
 	for range 20 {
-		inTime(t, func(t *testing.T) {
-			w, c := newWorld(t, with(func(c *Config) { c.Timeout = time.Minute })), &crowd{}
+		inBubble(t, func(t *testing.T) {
+			w, c := newFixture(t, with(func(c *Config) { c.Timeout = time.Minute })), &concurrentClients{}
 			w.origin(func(rw http.ResponseWriter, r *http.Request) {
-				time.Sleep(5 * time.Second) // the deadline of those who ask
-				answering("just in time", "Cache-Control", "max-age=60")(rw, r)
+				time.Sleep(5 * time.Second) // the deadline of the requests
+				answerWith("just in time", "Cache-Control", "max-age=60")(rw, r)
 			})
 			for range 5 {
 				c.ask(w, request("/"))
@@ -535,17 +536,17 @@ func TestLandingAndLeavingAtOnce(t *testing.T) {
 	}
 }
 
-// Nobody waits for the answer to somebody who says who it is.
+// No request waits for the answer to a request with personal headers.
 func TestPersonalFlightsTakeNobody(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		w, g, c := newWorld(t, with(func(c *Config) { c.ForwardHeaders = []string{"*"} })), newGate(), &crowd{}
-		personal := g.then(answering("yours", "Cache-Control", "max-age=60"))
+	inBubble(t, func(t *testing.T) {
+		w, g, c := newFixture(t, with(func(c *Config) { c.ForwardHeaders = []string{"*"} })), newGate(), &concurrentClients{}
+		personal := g.then(answerWith("yours", "Cache-Control", "max-age=60"))
 		w.origin(func(rw http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Authorization") != "" {
 				personal(rw, r)
 				return
 			}
-			answering("for all", "Cache-Control", "max-age=60")(rw, r)
+			answerWith("for all", "Cache-Control", "max-age=60")(rw, r)
 		})
 		c.ask(w, request("/", "Authorization", "Bearer me"))
 		synctest.Wait()
@@ -563,24 +564,25 @@ func TestPersonalFlightsTakeNobody(t *testing.T) {
 	})
 }
 
-// closes counts how often a handle is closed.
-type closes struct {
+// closeCounter counts how often a handle is closed.
+type closeCounter struct {
 	store.Handle
 	n int
 }
 
-func (c *closes) Close() error { c.n++; return nil }
+func (c *closeCounter) Close() error { c.n++; return nil }
 
-// The machine of flights, driven by chance and compared with what must hold.
+// The state machine of flights, driven at random and compared with its
+// invariants.
 func TestFlightsByChance(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		fs := newFlights()
 		var all []*flight
-		waiting := map[*flight]int{} // aboard and not settled
-		claims := map[*flight]int{}  // settled and not given back
-		handles := map[*flight]*closes{}
+		waiting := map[*flight]int{} // aboard and not completed
+		claims := map[*flight]int{}  // completed and not released
+		handles := map[*flight]*closeCounter{}
 		pick := func(t *rapid.T) *flight {
-			if len(all) == 0 { // something must fly before anything can happen to it
+			if len(all) == 0 { // a flight is needed before anything can happen to it
 				f := &flight{background: true}
 				fs.launch(f)
 				all = append(all, f)
@@ -594,7 +596,7 @@ func TestFlightsByChance(t *testing.T) {
 			"join": func(t *rapid.T) {
 				name, background := id(t), rapid.Bool().Draw(t, "background")
 				if f := fs.board(name, background); f != nil {
-					if f.settled || f.grounded || f.id != name {
+					if f.completed || f.invalidated || f.id != name {
 						t.Fatal("boarded a flight that takes nobody")
 					}
 					if !background {
@@ -602,7 +604,7 @@ func TestFlightsByChance(t *testing.T) {
 					}
 					return
 				}
-				f := &flight{id: name, order: order{key: name.key}, joinable: rapid.Bool().Draw(t, "joinable"), background: background}
+				f := &flight{id: name, fillRequest: fillRequest{key: name.key}, joinable: rapid.Bool().Draw(t, "joinable"), background: background}
 				fs.launch(f)
 				all = append(all, f)
 				if !background {
@@ -613,12 +615,27 @@ func TestFlightsByChance(t *testing.T) {
 				f := pick(t)
 				switch {
 				case waiting[f] > 0:
-					if fs.leave(f) != nil {
+					owed, deserted := fs.leave(f)
+					if owed != nil {
 						t.Fatal("a claim on a flight that is aloft")
 					}
 					waiting[f]--
+					if last := waiting[f] == 0 && !f.background; deserted != last {
+						t.Fatalf("deserted: %t, with %d waiting", deserted, waiting[f])
+					}
+					if deserted && fs.joinable[f.id] == f {
+						t.Fatal("somebody may board what is about to be withdrawn")
+					}
+					if deserted {
+						grounded := f.invalidated
+						fs.reopenBoarding(f)
+						if fs.joinable[f.id] == f && grounded {
+							t.Fatal("somebody may board what was purged")
+						}
+					}
 				case claims[f] > 0:
-					fs.leave(f).release()
+					owed, _ := fs.leave(f)
+					owed.release()
 					claims[f]--
 				}
 			},
@@ -627,15 +644,15 @@ func TestFlightsByChance(t *testing.T) {
 				if claims[f] == 0 {
 					return
 				}
-				b := &borrowed{Handle: handles[f], loan: f.outcome.loan}
+				b := &handleRef{Handle: handles[f], shared: f.outcome.bodyHandle}
 				_, _ = b.Close(), b.Close()
 				claims[f]--
 			},
 			"settle": func(t *rapid.T) {
 				f := pick(t)
-				h := &closes{}
-				l := newLoan(h)
-				if won := fs.settle(f, outcome{loan: l}); won == (handles[f] != nil) {
+				h := &closeCounter{}
+				l := newSharedHandle(h)
+				if won := fs.complete(f, outcome{bodyHandle: l}); won == (handles[f] != nil) {
 					t.Fatalf("settled: %t, and was before: %t", won, handles[f] != nil)
 				}
 				if handles[f] == nil {
@@ -643,33 +660,33 @@ func TestFlightsByChance(t *testing.T) {
 				} else if l.release(); h.n != 1 {
 					t.Fatal("what came second was not closed")
 				}
-				if f.outcome.loan.handle == h {
+				if f.outcome.bodyHandle.handle == h {
 					l.release()
 				}
 			},
 			"ground": func(t *rapid.T) {
-				p := purge{key: rapid.SampledFrom([]string{"a", "b", ""}).Draw(t, "purged"), exact: rapid.Bool().Draw(t, "exact")}
-				fs.ground(p)
-				for f := range fs.aloft {
-					if p.covers(f.key) != f.grounded && !f.grounded {
+				p := purgeMatch{key: rapid.SampledFrom([]string{"a", "b", ""}).Draw(t, "purged"), exact: rapid.Bool().Draw(t, "exact")}
+				fs.invalidate(p)
+				for f := range fs.active {
+					if p.matches(f.key) != f.invalidated && !f.invalidated {
 						t.Fatal("a flight escaped the purge")
 					}
 				}
 			},
 			"": func(t *rapid.T) {
-				for f := range fs.aloft {
-					if f.settled || f.aboard != waiting[f] {
-						t.Fatalf("aloft with %d aboard, want %d; settled: %t", f.aboard, waiting[f], f.settled)
+				for f := range fs.active {
+					if f.completed || f.aboard != waiting[f] {
+						t.Fatalf("aloft with %d aboard, want %d; settled: %t", f.aboard, waiting[f], f.completed)
 					}
 				}
 				for name, f := range fs.joinable {
-					if _, aloft := fs.aloft[f]; !aloft || f.grounded || !f.joinable || f.id != name {
+					if _, aloft := fs.active[f]; !aloft || f.invalidated || !f.joinable || f.id != name {
 						t.Fatal("listed, but takes nobody")
 					}
 				}
 				for _, f := range all {
 					h := handles[f]
-					if _, aloft := fs.aloft[f]; aloft == f.settled {
+					if _, aloft := fs.active[f]; aloft == f.completed {
 						t.Fatal("neither aloft nor settled, or both")
 					}
 					if h != nil && h.n != map[bool]int{true: 1}[claims[f] == 0] {
@@ -681,30 +698,30 @@ func TestFlightsByChance(t *testing.T) {
 	})
 }
 
-// The whole, by chance: workers die, clients leave, purges come. Everybody gets
-// an answer or an error, and afterwards nothing is left open.
+// Everything at random: workers die, clients leave, purges come. Every request
+// gets an answer or an error, and afterwards nothing is left open.
 func TestNobodyIsStranded(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		seed := rapid.Uint64().Draw(rt, "seed")
 		steps := rapid.SliceOfN(rapid.IntRange(0, 9), 5, 30).Draw(rt, "steps")
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t)
-			c := &crowd{}
+			w := newFixture(t)
+			c := &concurrentClients{}
 			var n atomic.Uint64
 			w.origin(func(rw http.ResponseWriter, r *http.Request) {
 				i := n.Add(1) * (seed | 1)
 				time.Sleep(time.Duration(i>>8%3000) * time.Millisecond)
 				switch i >> 32 % 5 {
 				case 0:
-					answering("private", "Cache-Control", "no-store")(rw, r)
+					answerWith("private", "Cache-Control", "no-store")(rw, r)
 				case 1:
-					answering(r.Header.Get("Accept-Language"), "Cache-Control", "max-age=1", "Vary", "Accept-Language")(rw, r)
+					answerWith(r.Header.Get("Accept-Language"), "Cache-Control", "max-age=1", "Vary", "Accept-Language")(rw, r)
 				case 2:
 					rw.WriteHeader(503)
 				case 3:
 					panic(http.ErrAbortHandler)
 				default:
-					answering("x", "Cache-Control", "max-age=1, stale-while-revalidate=5", "Etag", `"e"`)(rw, r)
+					answerWith("x", "Cache-Control", "max-age=1, stale-while-revalidate=5", "Etag", `"e"`)(rw, r)
 				}
 			})
 			asked := 0
@@ -715,9 +732,9 @@ func TestNobodyIsStranded(t *testing.T) {
 					c.ask(w, r)
 					asked++
 				case step == 6:
-					_ = w.sup.Kill("worker", i%workers) // it may be dead already
+					_ = w.sup.Kill("worker", i%pool) // it may be dead already
 				case step == 7:
-					_, _ = w.Purge(context.Background(), Purge{Prefix: "https://origin.test/"})
+					_, _ = w.Purge(context.Background(), PurgeRequest{Prefix: "https://origin.test/"})
 				default:
 					time.Sleep(time.Duration(step*i) * 10 * time.Millisecond)
 				}
@@ -737,14 +754,15 @@ func TestNobodyIsStranded(t *testing.T) {
 	})
 }
 
-// Between the look for a flight and the launch of one, somebody else launches.
+// Between the look-up of a flight and the launch of one, another request
+// launches.
 func TestTwoLaunchAtOnce(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		var w *world
-		g, c := newGate(), &crowd{}
+	inBubble(t, func(t *testing.T) {
+		var w *fixture
+		g, c := newGate(), &concurrentClients{}
 		first := true
-		w = newWorld(t, func(s *Spec) {
-			s.Admit = func() error {
+		w = newFixture(t, func(s *Spec) {
+			s.Admit = func(string) error {
 				if first {
 					first = false
 					c.ask(w, request("/"))
@@ -753,8 +771,8 @@ func TestTwoLaunchAtOnce(t *testing.T) {
 				return nil
 			}
 		})
-		w.origin(g.then(answering("once", "Cache-Control", "max-age=60")))
-		done := make(chan said)
+		w.origin(g.then(answerWith("once", "Cache-Control", "max-age=60")))
+		done := make(chan readAnswer)
 		go func() {
 			got, _ := w.ask(request("/"))
 			done <- got
@@ -765,23 +783,24 @@ func TestTwoLaunchAtOnce(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		c.group.Wait()
-		w.counted(1)
+		w.wantAsked(1)
 		if w.coalesced != 1 {
 			t.Errorf("%d coalesced", w.coalesced)
 		}
 	})
 }
 
-// Somebody who waits in vain a few times fetches for itself.
-func TestPatienceEnds(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		w, c := newWorld(t), &crowd{}
+// A request that has waited in vain a few times fetches for itself.
+func TestJoinsAreBounded(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w, c := newFixture(t), &concurrentClients{}
 		var n atomic.Int64
 		w.origin(func(rw http.ResponseWriter, r *http.Request) {
 			time.Sleep(100 * time.Millisecond)
-			// It varies by another header each time, so what one waits for never fits.
+			// It varies by another header each time, so the answer never
+			// matches the waiters.
 			vary := []string{"Accept", "Accept-Language", "Accept-Encoding"}[n.Add(1)%3]
-			answering("for "+r.Header.Get("Accept"), "Cache-Control", "max-age=60", "Vary", vary)(rw, r)
+			answerWith("for "+r.Header.Get("Accept"), "Cache-Control", "max-age=60", "Vary", vary)(rw, r)
 		})
 		for i := range 8 {
 			one := fmt.Sprint("x/", i)
@@ -798,16 +817,16 @@ func TestPatienceEnds(t *testing.T) {
 	})
 }
 
-// One who closes twice does not close for another.
+// Closing one reference twice does not release another one.
 func TestClosingTwice(t *testing.T) {
-	fs, h := newFlights(), &closes{}
+	fs, h := newFlights(), &closeCounter{}
 	f := &flight{joinable: true}
 	fs.launch(f)
 	fs.board(f.id, false)
-	l := newLoan(h)
-	fs.settle(f, outcome{loan: l})
+	l := newSharedHandle(h)
+	fs.complete(f, outcome{bodyHandle: l})
 	l.release()
-	first, second := &borrowed{Handle: h, loan: l}, &borrowed{Handle: h, loan: l}
+	first, second := &handleRef{Handle: h, shared: l}, &handleRef{Handle: h, shared: l}
 	_, _ = first.Close(), first.Close()
 	if h.n != 0 {
 		t.Error("closed while somebody reads")

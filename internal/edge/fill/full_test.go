@@ -25,51 +25,52 @@ import (
 	"micronode/internal/store"
 )
 
-// crammed is a store whose disk is full when somebody says so: it takes the
-// beginning of a body, and then no more.
-type crammed struct {
+// fullStore is a store whose disk can be made full: it accepts the beginning of
+// a body, and then no more.
+type fullStore struct {
 	store.Store
 	full atomic.Bool
 }
 
-func (c *crammed) Put(ctx context.Context, src io.Reader, o store.PutOptions) (store.Info, bool, error) {
-	if !c.full.Load() {
-		return c.Store.Put(ctx, src, o)
+func (f *fullStore) Put(ctx context.Context, src io.Reader, o store.PutOptions) (store.Info, bool, error) {
+	if !f.full.Load() {
+		return f.Store.Put(ctx, src, o)
 	}
 	_, _ = io.CopyN(io.Discard, src, 1)
 	return store.Info{}, false, &fault.Error{Op: "store.put", Kind: fault.StoreFull, Detail: "the disk is full", Err: &fs.PathError{Op: "write", Err: syscall.ENOSPC}}
 }
 
-// cramped makes worlds that share a store which can be full, and have memory for
-// what it does not take.
-func cramped(t *testing.T, memory int64) (option, *crammed, *store.RAM, string) {
-	place, folder, kept := persistent(t)
-	full := &crammed{Store: kept}
+// withFullStore makes fixtures that share a store that can be full, and have
+// memory for what it does not accept.
+func withFullStore(t *testing.T, memory int64) (option, *fullStore, *store.RAM, string) {
+	folderOption, folder, kept := withFolder(t)
+	full := &fullStore{Store: kept}
 	fleeting := store.NewRAM(flow.NewInventory(), store.RAMSpec{Service: "edge", Name: "fleeting", Budget: memory})
 	t.Cleanup(func() { _ = fleeting.Close() })
 	return func(s *Spec) {
-		place(s)
-		s.Store, s.Fleeting = full, fleeting
+		folderOption(s)
+		s.Store, s.Transient = full, fleeting
 	}, full, fleeting, folder
 }
 
-// echo is an origin that says where it was asked, and when.
-func echo(when *atomic.Pointer[string]) http.HandlerFunc {
+// answerEcho is an origin that answers with the path, and with a text of the
+// test.
+func answerEcho(when *atomic.Pointer[string]) http.HandlerFunc {
 	return func(rw http.ResponseWriter, r *http.Request) {
-		answering(*when.Load()+r.URL.Path, "Cache-Control", "max-age=60")(rw, r)
+		answerWith(*when.Load()+r.URL.Path, "Cache-Control", "max-age=60")(rw, r)
 	}
 }
 
-// A full disk costs the cache, and not the answer: what the origin says is given
-// out from memory, to everybody who waits for it, and the failure is counted.
+// A full disk costs the cache, and not the answer: the origin's answer is
+// served from memory, to every waiter, and the failure is counted.
 func TestAFullDiskCostsTheCacheAndNotTheAnswer(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		place, disk, fleeting, folder := cramped(t, 16<<20)
-		w := newWorld(t, place)
+	inBubble(t, func(t *testing.T) {
+		option, disk, fleeting, folder := withFullStore(t, 16<<20)
+		w := newFixture(t, option)
 		var when atomic.Pointer[string]
 		early, late := "early ", "late "
 		when.Store(&early)
-		w.origin(echo(&when))
+		w.origin(answerEcho(&when))
 		want := func(path, body string, hit bool, asked, unwritten int) {
 			t.Helper()
 			before := len(w.requests())
@@ -77,7 +78,7 @@ func TestAFullDiskCostsTheCacheAndNotTheAnswer(t *testing.T) {
 				t.Errorf("%s is %q, hit %v; want %q, %v", path, got.body, got.Hit, body, hit)
 			}
 			synctest.Wait()
-			w.counted(before + asked)
+			w.wantAsked(before + asked)
 			if w.unwritten != unwritten {
 				t.Errorf("%s: %d failures were counted, want %d", path, w.unwritten, unwritten)
 			}
@@ -88,11 +89,11 @@ func TestAFullDiskCostsTheCacheAndNotTheAnswer(t *testing.T) {
 		want("/a", "early /a", false, 1, 0)
 		disk.full.Store(true)
 		want("/a", "early /a", true, 0, 0)
-		want("/b", "early /b", false, 2, 1) // it is asked for again, because the first body went to the disk
-		want("/b", "early /b", false, 1, 1) // and then the disk is left alone for a while
+		want("/b", "early /b", false, 1, 1) // what went to the disk is served from memory
+		want("/b", "early /b", false, 1, 1) // and then the disk is not tried for a while
 
 		gate := make(chan struct{})
-		w.origin(func(rw http.ResponseWriter, r *http.Request) { <-gate; echo(&when)(rw, r) })
+		w.origin(func(rw http.ResponseWriter, r *http.Request) { <-gate; answerEcho(&when)(rw, r) })
 		before := len(w.requests())
 		var all sync.WaitGroup
 		for range 5 {
@@ -105,61 +106,61 @@ func TestAFullDiskCostsTheCacheAndNotTheAnswer(t *testing.T) {
 		synctest.Wait()
 		close(gate)
 		all.Wait()
-		w.counted(before + 1)
-		w.origin(echo(&when))
+		w.wantAsked(before + 1)
+		w.origin(answerEcho(&when))
 
-		// What was kept earlier is old now. It is not to be used any more, whether
-		// or not what took its place can be kept.
+		// The stored entry is old now. It must not be used any more, whether or
+		// not its successor can be stored.
 		time.Sleep(61 * time.Second)
 		when.Store(&late)
-		want("/a", "late /a", false, 2, 2)
+		want("/a", "late /a", false, 1, 2)
 		if s := w.Stats(); s.Entries != 0 || len(files(t, folder)) != 0 {
 			t.Errorf("%d entries, and on disk %v", s.Entries, files(t, folder))
 		}
 
 		disk.full.Store(false)
-		time.Sleep(failingFor)
+		time.Sleep(storeBackoff)
 		want("/b", "late /b", false, 1, 2)
 		want("/b", "late /b", true, 0, 2)
-		w = again(t, w, place)
-		w.origin(echo(&when))
+		w = restart(t, w, option)
+		w.origin(answerEcho(&when))
 		want("/b", "late /b", true, 0, 0)
 		want("/a", "late /a", false, 1, 0)
 	})
 }
 
-// Where there is no memory either, the reason that is told is the disk's.
+// Without memory either, the error is that of the disk.
 func TestAFullDiskAndNoMemory(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		place, disk, _, _ := cramped(t, 0)
-		w := newWorld(t, place)
-		w.origin(answering("hello", "Cache-Control", "max-age=60"))
+	inBubble(t, func(t *testing.T) {
+		option, disk, _, _ := withFullStore(t, 0)
+		w := newFixture(t, option)
+		w.origin(answerWith("hello", "Cache-Control", "max-age=60"))
 		disk.full.Store(true)
 		for range 2 {
-			err := w.refuses(request("/"), fault.StoreFull, "")
+			err := w.wantRefused(request("/"), fault.StoreFull, "")
 			if fault.DetailOf(err) != "the disk is full" {
 				t.Errorf("the reason is %q", fault.DetailOf(err))
 			}
 		}
-		w.counted(3)
-		w.empty()
+		w.wantAsked(2)
+		w.wantEmpty()
 	})
 }
 
-// What the cache cannot note down it serves all the same, counts, and forgets
-// with the restart.
+// An entry that cannot be written is served all the same, counted, and lost at
+// the restart.
 func TestARecordThatCannotBeWritten(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		place, folder, _ := persistent(t)
-		w := newWorld(t, place)
-		w.origin(answering("hello", "Cache-Control", "max-age=60"))
+	inBubble(t, func(t *testing.T) {
+		option, folder, _ := withFolder(t)
+		w := newFixture(t, option)
+		w.origin(answerWith("hello", "Cache-Control", "max-age=60"))
 		w.get("/")
 		synctest.Wait()
 		name := files(t, folder)[0]
-		if _, err := w.Purge(t.Context(), Purge{URL: "https://origin.test/"}); err != nil {
+		if _, err := w.Purge(t.Context(), PurgeRequest{URL: "https://origin.test/"}); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.MkdirAll(filepath.Join(name+recordTemp, "in the way"), 0o700); err != nil {
+		if err := os.MkdirAll(filepath.Join(name+entryTempSuffix, "in the way"), 0o700); err != nil {
 			t.Fatal(err)
 		}
 		w.get("/")
@@ -170,8 +171,8 @@ func TestARecordThatCannotBeWritten(t *testing.T) {
 		if _, err := os.Lstat(name); !errors.Is(err, fs.ErrNotExist) || w.unwritten != 1 {
 			t.Errorf("the record is there: %v; %d failures were counted", err, w.unwritten)
 		}
-		w = again(t, w, place)
-		w.origin(answering("anew", "Cache-Control", "max-age=60"))
+		w = restart(t, w, option)
+		w.origin(answerWith("anew", "Cache-Control", "max-age=60"))
 		if got := w.get("/"); got.Hit || got.body != "anew" {
 			t.Errorf("after a restart it is %q, hit %v", got.body, got.Hit)
 		}
@@ -179,7 +180,7 @@ func TestARecordThatCannotBeWritten(t *testing.T) {
 }
 
 // TestARealDiskThatIsFull is the same on a disk that really is.
-func TestARealDiskThatIsFull(t *testing.T) { disktest.Privately(t, onAFullDisk) }
+func TestARealDiskThatIsFull(t *testing.T) { disktest.RunInMountNamespace(t, onAFullDisk) }
 
 func onAFullDisk(t *testing.T) {
 	folder := t.TempDir()
@@ -194,12 +195,12 @@ func onAFullDisk(t *testing.T) {
 	t.Cleanup(func() { must(unmount()) })
 	entries, objects := filepath.Join(folder, "entries"), filepath.Join(folder, "objects")
 	fleeting := store.NewRAM(flow.NewInventory(), store.RAMSpec{Service: "edge", Name: "fleeting", Budget: 16 << 20})
-	open := func() *world {
+	open := func() *fixture {
 		t.Helper()
 		disk, err := store.OpenDisk(flow.NewInventory(), store.DiskSpec{Service: "edge", Folder: objects, Budget: 64 << 20})
 		must(err)
-		w := newWorld(t, func(s *Spec) { s.Store, s.Fleeting, s.Folder, s.Amnesia = disk, fleeting, entries, false })
-		w.patience = time.Minute
+		w := newFixture(t, func(s *Spec) { s.Store, s.Transient, s.Folder, s.Amnesia = disk, fleeting, entries, false })
+		w.timeout = time.Minute
 		w.origin(func(rw http.ResponseWriter, r *http.Request) {
 			rw.Header().Set("Cache-Control", "max-age=3600")
 			body := long(r.URL.Path)
@@ -210,24 +211,28 @@ func onAFullDisk(t *testing.T) {
 		})
 		return w
 	}
-	want := func(w *world, path string, hit bool) {
+	await := func(otherwise string, done func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal(otherwise)
+			}
+		}
+	}
+	want := func(w *fixture, path string, hit bool) {
 		t.Helper()
 		if got := w.get(path); got.body != long(path) || got.Hit != hit {
 			t.Errorf("%s: %d bytes, hit %v; want %v", path, len(got.body), got.Hit, hit)
 		}
+		await("the fill does not end", func() bool { return w.Stats().Flights == 0 }) // a large body reaches its reader before it is stored
 	}
 
 	w := open()
 	want(w, "/said/before", false)
-	for deadline := time.Now().Add(time.Minute); len(files(t, entries)) == 0; { // it is noted down after it is given out
-		if time.Now().After(deadline) {
-			t.Fatal("what is kept was never noted down")
-		}
-		time.Sleep(time.Millisecond)
-	}
-	must(disktest.Fill(filepath.Join(folder, "filling"), 128<<10)) // room for a part of a body
+	await("what is kept was never noted down", func() bool { return len(files(t, entries)) > 0 }) // the entry is written after the answer is served
+	must(disktest.FillDisk(filepath.Join(folder, "filling"), 128<<10))                            // space for a part of a body
 	for _, path := range []string{"/said/during", "/during"} {
-		w.failing.Store(nil) // as if some time had passed
+		w.storeFailed.Store(nil) // as if some time had passed
 		want(w, path, false)
 		want(w, path, false)
 	}
@@ -238,21 +243,21 @@ func onAFullDisk(t *testing.T) {
 	if left := append(files(t, filepath.Join(objects, "tmp")), files(t, entries)[1:]...); len(left) != 0 {
 		t.Errorf("what did not fit is still there: %v", left)
 	}
-	must(disktest.Fill(filepath.Join(folder, "filling"), 0))
-	w.failing.Store(nil)
+	must(disktest.FillDisk(filepath.Join(folder, "filling"), 0))
+	w.storeFailed.Store(nil)
 	want(w, "/said/last", false)
 	w.stop()
 
-	w = open() // on a disk on which nothing can be written
+	w = open() // on a disk that accepts no writes
 	want(w, "/said/before", true)
 	want(w, "/said/during", false)
-	w.stop() // which waits until everything is noted down
+	w.stop() // which waits until all entries are written
 
 	must(os.Remove(filepath.Join(folder, "filling")))
 	w = open()
 	want(w, "/during", false)
 	want(w, "/during", true)
-	w.stop() // which waits until everything is noted down
+	w.stop() // which waits until all entries are written
 	w = open()
 	want(w, "/during", true)
 	want(w, "/said/before", true)

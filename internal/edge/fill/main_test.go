@@ -34,8 +34,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// The authority of the tests, and the certificate of every origin. They are
-// valid in the year 2000 too, where synctest begins.
+// The certificate authority of the tests, and the certificate of every origin.
+// They are valid in the year 2000 too, where synctest begins.
 var authority = sync.OnceValues(func() ([]byte, tls.Certificate) {
 	must := func(err error) {
 		if err != nil {
@@ -61,7 +61,7 @@ var authority = sync.OnceValues(func() ([]byte, tls.Certificate) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER}), tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 })
 
-// caFile writes the authority where the configuration can name it.
+// caFile writes the authority to a file that the configuration can name.
 func caFile(t testing.TB) string {
 	t.Helper()
 	text, _ := authority()
@@ -72,14 +72,15 @@ func caFile(t testing.TB) string {
 	return file
 }
 
-// tally counts what the cache says.
+// tally counts what the cache reports.
 type tally struct {
-	mu                            sync.Mutex
-	hits, misses, coalesced, more int
-	unwritten                     int
-	filled                        int
-	rejects                       map[string]int
-	events                        []Event
+	mu                               sync.Mutex
+	hits, misses, coalesced, retries int
+	stale, opened                    int
+	unwritten                        int
+	filled                           int
+	rejects                          map[string]int
+	events                           []Event
 }
 
 func (c *tally) counters() Counters {
@@ -91,7 +92,7 @@ func (c *tally) counters() Counters {
 		}
 	}
 	filled := count(&c.filled)
-	return Counters{Hit: count(&c.hits), Miss: count(&c.misses), Coalesced: count(&c.coalesced), Retry: count(&c.more), Unwritten: count(&c.unwritten),
+	return Counters{Hit: count(&c.hits), Miss: count(&c.misses), Coalesced: count(&c.coalesced), Retry: count(&c.retries), Stale: count(&c.stale), BreakerOpened: count(&c.opened), WriteFailed: count(&c.unwritten),
 		Filled: func(time.Duration) { filled() },
 		Reject: func(reason string) {
 			c.mu.Lock()
@@ -100,7 +101,7 @@ func (c *tally) counters() Counters {
 		}}
 }
 
-func (c *tally) note(e Event) {
+func (c *tally) onEvent(e Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.events = append(c.events, e)
@@ -112,7 +113,7 @@ func (c *tally) rejected(reason string) int {
 	return c.rejects[reason]
 }
 
-func (c *tally) noted(kind EventType) (found []Event) {
+func (c *tally) eventsOf(kind EventType) (found []Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, e := range c.events {
@@ -123,9 +124,9 @@ func (c *tally) noted(kind EventType) (found []Event) {
 	return found
 }
 
-// internet is a network in memory, so that time can be faked: a host is a
+// fakeNetwork is a network in memory, so that time can be faked: a host is a
 // function that gets each connection.
-type internet struct {
+type fakeNetwork struct {
 	mu    sync.Mutex
 	hosts map[string]func(net.Conn)
 	dials int
@@ -133,19 +134,19 @@ type internet struct {
 	open  atomic.Int64
 }
 
-func (i *internet) dial(_ context.Context, _, address string) (net.Conn, error) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.dials++
-	host := i.hosts[address]
+func (f *fakeNetwork) dial(_ context.Context, _, address string) (net.Conn, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.dials++
+	host := f.hosts[address]
 	if host == nil {
 		return nil, &net.OpError{Op: "dial", Err: errors.New("connection refused")}
 	}
 	ours, theirs := net.Pipe()
-	i.conns = append(i.conns, ours, theirs)
-	i.open.Add(1)
+	f.conns = append(f.conns, ours, theirs)
+	f.open.Add(1)
 	go host(theirs)
-	return &counted{Conn: ours, open: &i.open}, nil
+	return &counted{Conn: ours, open: &f.open}, nil
 }
 
 // counted is a connection that is counted while it is open.
@@ -160,24 +161,24 @@ func (c *counted) Close() error {
 	return c.Conn.Close()
 }
 
-// host says who answers at an address; nil is nobody.
-func (i *internet) host(address string, answer func(net.Conn)) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.hosts[address] = answer
+// host sets the function that answers at an address; nil for none.
+func (f *fakeNetwork) host(address string, answer func(net.Conn)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.hosts[address] = answer
 }
 
 // cut closes every connection.
-func (i *internet) cut() {
-	i.mu.Lock()
-	conns := i.conns
-	i.mu.Unlock()
+func (f *fakeNetwork) cut() {
+	f.mu.Lock()
+	conns := f.conns
+	f.mu.Unlock()
 	for _, c := range conns {
 		_ = c.Close()
 	}
 }
 
-// listener hands the connections of a host to an http.Server.
+// listener passes the connections of a host to an http.Server.
 type listener struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -204,41 +205,44 @@ func serverTLS(protocols ...string) *tls.Config {
 	return &tls.Config{Certificates: []tls.Certificate{leaf}, NextProtos: protocols}
 }
 
-// quiet keeps the servers of tests from logging what is done to them.
+// quiet keeps the servers of tests from logging.
 var quiet = log.New(io.Discard, "", 0)
 
-// world is a cache with workers, a network, and an origin that does as it is
-// told.
-type world struct {
-	t        *testing.T
-	patience time.Duration // of whoever asks
+// fixture is a cache with workers, a network, and an origin that tests control.
+type fixture struct {
+	t       *testing.T
+	timeout time.Duration // of each request
 	*Cache
 	*tally
-	net   *internet
-	store store.Store
-	sup   *supervise.Supervisor
-	ended chan struct{}
-	close []func()
+	network *fakeNetwork
+	store   store.Store
+	sup     *supervise.Supervisor
+	ended   chan struct{}
+	close   []func()
 
-	over    sync.Once
-	answers atomic.Int64 // that the origin is giving
+	stopOnce sync.Once
+	answers  atomic.Int64 // that the origin is sending
 
 	mu      sync.Mutex
 	handler http.HandlerFunc
 	asked   []*http.Request // of origin.test and other.test
 }
 
-// option changes the spec of a world.
+// option changes the spec of a fixture.
 type option func(*Spec)
 
 func with(change func(*Config)) option { return func(s *Spec) { change(&s.Config) } }
 
-// workers is how many a world has.
-const workers = 4
+// pool is how many workers a fixture has, and workers how many of them one
+// origin gets while no other is requested.
+const (
+	pool    = 8
+	workers = pool / 2
+)
 
-func newWorld(t *testing.T, options ...option) *world {
+func newFixture(t *testing.T, options ...option) *fixture {
 	t.Helper()
-	w := makeWorld(t, options...)
+	w := makeFixture(t, options...)
 	for _, host := range []string{"origin.test:443", "other.test:443", "a.wild.test:443"} {
 		w.serve(host)
 	}
@@ -246,20 +250,20 @@ func newWorld(t *testing.T, options ...option) *world {
 	return w
 }
 
-// emptyWorld has nobody who answers.
-func emptyWorld(t *testing.T, options ...option) *world {
+// newBareFixture has no origin that answers.
+func newBareFixture(t *testing.T, options ...option) *fixture {
 	t.Helper()
-	w := makeWorld(t, options...)
+	w := makeFixture(t, options...)
 	w.run()
 	return w
 }
 
-// makeWorld makes a world in which nothing runs yet.
-func makeWorld(t *testing.T, options ...option) *world {
+// makeFixture makes a fixture in which nothing runs yet.
+func makeFixture(t *testing.T, options ...option) *fixture {
 	t.Helper()
-	w := &world{t: t, patience: 5 * time.Second, tally: &tally{rejects: map[string]int{}}, net: &internet{hosts: map[string]func(net.Conn){}}, ended: make(chan struct{})}
-	spec := Spec{Config: DefaultConfig(), Cache: DefaultCacheConfig(), Allow: []string{"origin.test", "other.test", "*.wild.test"},
-		Amnesia: true, Note: w.note, Counters: w.counters(), dial: w.net.dial}
+	w := &fixture{t: t, timeout: 5 * time.Second, tally: &tally{rejects: map[string]int{}}, network: &fakeNetwork{hosts: map[string]func(net.Conn){}}, ended: make(chan struct{})}
+	spec := Spec{Config: DefaultConfig(), Cache: DefaultCacheConfig(), Breaker: DefaultBreakerConfig(), Workers: pool, Allow: []string{"origin.test", "other.test", "*.wild.test"},
+		Amnesia: true, OnEvent: w.onEvent, Counters: w.counters(), dial: w.network.dial}
 	spec.Config.CAFile = caFile(t)
 	spec.Config.Jitter = false
 	for _, change := range options {
@@ -279,12 +283,12 @@ func makeWorld(t *testing.T, options ...option) *world {
 }
 
 // run starts the workers.
-func (w *world) run() {
-	sup, err := supervise.New(supervise.Options{Stages: []supervise.Stage{{Name: "work", Drain: time.Second}}, Total: 2 * time.Second})
+func (w *fixture) run() {
+	sup, err := supervise.New(supervise.Options{Stages: []supervise.Stage{{Name: "work", DrainTimeout: time.Second}}, DrainTimeout: 2 * time.Second})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	err = sup.AddPool(supervise.Pool{N: workers, Next: w.Next,
+	err = sup.AddPool(supervise.Pool{N: w.spec.Workers, NextJob: w.Next,
 		Service: supervise.Service{Service: "edge", Name: "worker", Stage: "work", Drain: func(context.Context) error { w.Drain(); return nil }}})
 	if err == nil {
 		err = sup.Add(supervise.Service{Service: "edge", Name: "warm", Stage: "work", Serve: w.WarmUp})
@@ -300,9 +304,9 @@ func (w *world) run() {
 }
 
 // stop ends everything, and checks that no handle was left open.
-func (w *world) stop() { w.over.Do(w.end) }
+func (w *fixture) stop() { w.stopOnce.Do(w.end) }
 
-func (w *world) end() {
+func (w *fixture) end() {
 	w.sup.Shutdown("the test is over")
 	<-w.ended
 	if err := w.Cache.Close(); err != nil {
@@ -311,21 +315,24 @@ func (w *world) end() {
 	if f := w.Stats().Flights; f != 0 {
 		w.t.Errorf("%d flights are still aloft", f)
 	}
+	if n := w.streamingBytes.Load(); n != 0 {
+		w.t.Errorf("%d bytes of bodies under way are held by nobody", n)
+	}
 	for _, end := range w.close {
 		end()
 	}
-	w.net.cut()
+	w.network.cut()
 	for w.answers.Load() > 0 {
 		time.Sleep(10 * time.Millisecond) // in the bubble; handlers outlive their servers
 	}
-	_ = w.store.Close() // what is open now is left open by somebody
+	_ = w.store.Close() // a handle that is open now has leaked
 	if left := w.store.Usage().Lingering; left != 0 {
 		w.t.Errorf("%d bytes are held open by nobody", left)
 	}
 }
 
-// serve runs an HTTP server for a host. Both protocols can be had.
-func (w *world) serve(host string, protocols ...string) {
+// serve runs an HTTP server for a host, with either protocol.
+func (w *fixture) serve(host string, protocols ...string) {
 	l := &listener{conns: make(chan net.Conn), done: make(chan struct{})}
 	server := &http.Server{TLSConfig: serverTLS(protocols...), ErrorLog: quiet, Handler: http.HandlerFunc(w.answer)}
 	done := make(chan struct{})
@@ -333,7 +340,7 @@ func (w *world) serve(host string, protocols ...string) {
 		defer close(done)
 		_ = server.ServeTLS(l, "", "")
 	}()
-	w.net.host(host, func(c net.Conn) {
+	w.network.host(host, func(c net.Conn) {
 		select {
 		case l.conns <- c:
 		case <-l.done:
@@ -343,7 +350,7 @@ func (w *world) serve(host string, protocols ...string) {
 	w.close = append(w.close, func() { _ = server.Close(); <-done })
 }
 
-func (w *world) answer(rw http.ResponseWriter, r *http.Request) {
+func (w *fixture) answer(rw http.ResponseWriter, r *http.Request) {
 	w.answers.Add(1)
 	defer w.answers.Add(-1)
 	w.mu.Lock()
@@ -357,22 +364,22 @@ func (w *world) answer(rw http.ResponseWriter, r *http.Request) {
 	handler(rw, r)
 }
 
-// origin says how the origin answers from now on.
-func (w *world) origin(h http.HandlerFunc) {
+// origin sets how the origin answers from now on.
+func (w *fixture) origin(h http.HandlerFunc) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.handler = h
 }
 
-// requests is what the origin was asked so far.
-func (w *world) requests() []*http.Request {
+// requests is the requests that the origin has received.
+func (w *fixture) requests() []*http.Request {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.asked)
 }
 
-// said is an answer that was read whole.
-type said struct {
+// readAnswer is an answer that was read whole.
+type readAnswer struct {
 	*Answer
 	body string
 }
@@ -387,33 +394,37 @@ func request(path string, header ...string) Request {
 	return r
 }
 
-// ask asks, within the five seconds that the edge has, and reads everything.
-func (w *world) ask(r Request) (said, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), w.patience)
+// ask sends a request, with the five seconds that the edge has, and reads the
+// whole answer.
+func (w *fixture) ask(r Request) (readAnswer, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), w.timeout)
 	defer cancel()
 	answer, err := w.Get(ctx, r)
 	if err != nil {
-		return said{}, err
+		return readAnswer{}, err
 	}
-	return read(w.t, answer), nil
+	defer answer.Close()
+	var body writer
+	err = answer.WriteRange(&body, 0, answer.Size())
+	return readAnswer{answer, string(body)}, err
 }
 
-func read(t *testing.T, answer *Answer) said {
+func read(t *testing.T, answer *Answer) readAnswer {
 	t.Helper()
 	defer answer.Close()
 	var body writer
 	if err := answer.WriteRange(&body, 0, answer.Size()); err != nil {
 		t.Error("reading the answer:", err)
 	}
-	return said{answer, string(body)}
+	return readAnswer{answer, string(body)}
 }
 
 type writer []byte
 
 func (w *writer) Write(p []byte) (int, error) { *w = append(*w, p...); return len(p), nil }
 
-// get asks and must succeed.
-func (w *world) get(path string, header ...string) said {
+// get sends a request that must succeed.
+func (w *fixture) get(path string, header ...string) readAnswer {
 	w.t.Helper()
 	answer, err := w.ask(request(path, header...))
 	if err != nil {
@@ -422,8 +433,8 @@ func (w *world) get(path string, header ...string) said {
 	return answer
 }
 
-// refuses asks and must be refused so.
-func (w *world) refuses(r Request, kind fault.Kind, reason string) error {
+// wantRefused sends a request that must be refused with a kind and a reason.
+func (w *fixture) wantRefused(r Request, kind fault.Kind, reason string) error {
 	w.t.Helper()
 	before := w.rejected(reason)
 	_, err := w.ask(r)
@@ -436,24 +447,24 @@ func (w *world) refuses(r Request, kind fault.Kind, reason string) error {
 	return err
 }
 
-// empty checks that nothing was kept.
-func (w *world) empty() {
+// wantEmpty checks that nothing was kept.
+func (w *fixture) wantEmpty() {
 	w.t.Helper()
 	if s, u := w.Stats(), w.store.Usage(); s.Entries != 0 || u.Objects != 0 {
 		w.t.Errorf("%d entries and %d bodies were kept", s.Entries, u.Objects)
 	}
 }
 
-// counted checks how often the origin was asked.
-func (w *world) counted(want int) {
+// wantAsked checks how often the origin was asked.
+func (w *fixture) wantAsked(want int) {
 	w.t.Helper()
 	if got := len(w.requests()); got != want {
 		w.t.Errorf("the origin was asked %d times, want %d", got, want)
 	}
 }
 
-// answering is an origin that says the same to everybody.
-func answering(body string, header ...string) http.HandlerFunc {
+// answerWith is an origin that gives every request the same answer.
+func answerWith(body string, header ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		for i := 0; i < len(header); i += 2 {
 			w.Header().Add(header[i], header[i+1])
@@ -462,10 +473,10 @@ func answering(body string, header ...string) http.HandlerFunc {
 	}
 }
 
-// numbered is an origin whose answers count.
-func numbered(header ...string) http.HandlerFunc {
+// answerNumbered is an origin that numbers its answers.
+func answerNumbered(header ...string) http.HandlerFunc {
 	var n atomic.Int64
 	return func(w http.ResponseWriter, r *http.Request) {
-		answering(string(rune('0'+n.Add(1))), header...)(w, r)
+		answerWith(string(rune('0'+n.Add(1))), header...)(w, r)
 	}
 }

@@ -10,74 +10,74 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"code.dny.dev/ssrf"
 
 	"micronode/fault"
+	"micronode/internal/breaker"
 	"micronode/internal/edge/fill/freshness"
 	"micronode/internal/flow"
+	"micronode/internal/netguard"
 )
 
 const opOrigin = "edge.origin"
 
 const (
-	headerBytes = 64 << 10 // of an answer, interim ones included
-	redirects   = 5        // that are followed for one object
-	idleConns   = 64       // in all
-	idlePerHost = 16
-	idleTime    = 60 * time.Second
-	ourName     = "micronode"
+	maxHeaderBytes = 64 << 10 // of a response, interim ones included
+	maxRedirects   = 5        // that are followed for one object
+	maxIdleConns   = 64       // in all
+	maxIdlePerHost = 16
+	idleTimeout    = 60 * time.Second
+	ourName        = "micronode"
 )
 
-// dialer opens a connection. Tests have one of their own.
+// dialer opens a connection. Tests replace it.
 type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
-// origin is the way to the origins: HTTPS, straight, to addresses that are
-// public unless the operator says otherwise.
-type origin struct{ transport *http.Transport }
+// originClient connects to origins: by HTTPS, directly, to public addresses
+// unless the operator allows others.
+type originClient struct{ transport *http.Transport }
 
-// newOrigin makes a way as the configuration wants it. Nothing of the
-// environment has a say in it.
-func newOrigin(config Config, dial dialer) (*origin, error) {
-	roots, err := authorities(config.CAFile)
+// newOriginClient makes a client by the configuration. The environment has no
+// influence on it.
+func newOriginClient(config Config, dial dialer) (*originClient, error) {
+	roots, err := loadRoots(config.CAFile)
 	if err != nil {
 		return nil, err
 	}
 	if dial == nil {
-		direct := &net.Dialer{Timeout: config.Timeout}
-		if !config.AllowPrivate {
-			// The check is on the address that is really dialled, after the name
-			// was looked up, so a name cannot point elsewhere in between. Which
-			// ports are meant is decided by the list.
-			direct.Control = ssrf.New(ssrf.WithAnyPort()).Safe
-		}
-		dial = direct.DialContext
+		// The check is on the address that is really dialled, after the name
+		// was looked up, so a name cannot point elsewhere in between. The
+		// allow-list decides about ports.
+		reach := netguard.DialPolicy{Any: config.AllowPrivate}
+		dial = (&net.Dialer{Timeout: config.Timeout, Control: netguard.Control(func() netguard.DialPolicy { return reach })}).DialContext
 	}
-	return &origin{&http.Transport{
+	return &originClient{&http.Transport{
 		Proxy:                  nil,
 		DialContext:            dial,
 		TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout:    config.Timeout,
 		ForceAttemptHTTP2:      true,
 		DisableCompression:     true, // bytes are kept as they were sent
-		MaxIdleConns:           idleConns,
-		MaxIdleConnsPerHost:    idlePerHost,
-		IdleConnTimeout:        idleTime,
-		MaxResponseHeaderBytes: headerBytes,
+		MaxIdleConns:           maxIdleConns,
+		MaxIdleConnsPerHost:    maxIdlePerHost,
+		IdleConnTimeout:        idleTimeout,
+		MaxResponseHeaderBytes: maxHeaderBytes,
 	}}, nil
 }
 
-// authorities are those of the system and those of the file. Nil stands for
-// the system's alone.
-func authorities(file string) (*x509.CertPool, error) {
+// loadRoots returns the roots of the system and those of the file; nil for the
+// system's alone.
+func loadRoots(file string) (*x509.CertPool, error) {
 	if file == "" {
 		return nil, nil
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, &fault.Error{Op: "edge.ca_file", Kind: fault.Malformed, Err: err, Detail: "the file edge.fill.ca_file cannot be read",
-			Next: "Name a PEM file that this user can read, or leave edge.fill.ca_file out."}
+			Next: "Name a PEM file that this user can read, or leave out edge.fill.ca_file."}
 	}
 	roots, err := x509.SystemCertPool()
 	if err != nil {
@@ -90,53 +90,60 @@ func authorities(file string) (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// close lets go of connections that nobody uses.
-func (o *origin) close() { o.transport.CloseIdleConnections() }
+// close closes idle connections.
+func (o *originClient) close() { o.transport.CloseIdleConnections() }
 
-// received is what an origin answered, redirects followed. Its body must be
-// closed.
-type received struct {
+// originResponse is the response of an origin, after redirects. Its body must
+// be closed.
+type originResponse struct {
 	*http.Response
-	asked, came time.Time
-	until       time.Time // a redirect on the way is right until then; zero if none says
-	secret      bool      // a redirect on the way must not be kept
+	sentAt, receivedAt time.Time
+	redirectUntil      time.Time // end of the lifetime of the redirects on the way; zero if none has one
+	noStore            bool      // a redirect on the way must not be stored
+
+	report func(error) // reports to the breaker of the host that answered; only the first call counts
 }
 
-// get asks for an object. Redirects are followed as long as each leads to a
-// place that is allowed.
-func (p *policy) get(ctx context.Context, t target, header http.Header) (received, error) {
-	var got received
-	for range redirects + 1 {
-		if err := p.permit(t.host); err != nil {
-			return received{}, err
+// fetch requests an object. It follows redirects as long as each leads to an
+// allowed target. A redirect that is not followed is the response.
+func (p *policy) fetch(ctx context.Context, t target, header http.Header, breakers *breaker.Table) (originResponse, error) {
+	var got originResponse
+	if err := p.permit(t.host); err != nil {
+		return originResponse{}, err
+	}
+	for hops := 0; ; hops++ {
+		done, err := breakers.Allow(t.host)
+		if err != nil {
+			return originResponse{}, breakerFault(t.host, err)
 		}
-		if err := p.ask(ctx, t, header, &got); err != nil {
-			return received{}, err
+		if err := p.roundTrip(ctx, t, header, &got); err != nil {
+			done(breakerVerdict(err, false))
+			return originResponse{}, err
 		}
-		if !isRedirect(got.StatusCode) {
+		got.report = reportOnce(done)
+		makeLocationAbsolute(got.Response)
+		next, leads := p.redirectTarget(got.Response)
+		if !leads || hops == maxRedirects {
 			return got, nil
 		}
-		next, err := follow(&got)
-		if err != nil {
-			return received{}, err
-		}
+		got.discardRedirect()
+		got.report(nil)
 		if next.host != t.host {
 			header = header.Clone()
-			for _, name := range personal {
-				header.Del(name) // they were meant for the host that was asked for
+			for _, name := range personalHeaders {
+				header.Del(name) // they were meant for the host of the request
 			}
 		}
 		t = next
 	}
-	return received{}, upstream(nil, "the origin redirects more than %d times", redirects)
 }
 
-// ask sends one request and waits for the header of its answer.
-func (p *policy) ask(ctx context.Context, t target, header http.Header, got *received) (err error) {
+// roundTrip sends one request and waits for the header of its answer.
+func (p *policy) roundTrip(ctx context.Context, t target, header http.Header, got *originResponse) (err error) {
 	request := (&http.Request{Method: http.MethodGet, URL: t.url(), Header: header, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).WithContext(ctx)
-	got.asked = time.Now()
-	got.Response, err = p.origin.transport.RoundTrip(request)
-	got.came = time.Now()
+	got.sentAt = time.Now()
+	got.Response, err = p.client.transport.RoundTrip(request)
+	got.receivedAt = time.Now()
 	if err != nil {
 		return unreachable(ctx, err)
 	}
@@ -152,52 +159,66 @@ func isRedirect(status int) bool {
 	}
 }
 
-// follow finds where a redirect leads, and what it says about how long. What
-// is found there is kept under the first URL, so it is right only for as long
-// as every redirect on the way is.
-func follow(got *received) (target, error) {
-	defer got.Body.Close()
-	_, _ = io.CopyN(io.Discard, got.Body, 4<<10) // so that the connection can be used again; if not, it is closed
-	location, err := got.Location()
-	if err != nil {
-		return target{}, upstream(err, "the origin redirects, but not to a place")
+// makeLocationAbsolute writes the Location of a redirect with the origin's name
+// in it. A client would resolve a relative one against this node.
+func makeLocationAbsolute(got *http.Response) {
+	text := got.Header.Get("Location")
+	if text == "" || got.StatusCode < 300 || got.StatusCode > 399 {
+		return
 	}
-	location.Fragment = ""
-	next, err := parseURL(location.String())
-	if err != nil {
-		return target{}, refuse(ReasonNotAllowed, &fault.Error{Op: opOrigin, Kind: fault.RejectPolicy, Err: err,
-			Detail: "the origin redirects to a place that is not allowed: " + fault.DetailOf(err),
-			Next:   "Only redirects to https URLs of hosts in edge.allow are followed. Ask for the final place instead."})
+	if location, err := got.Location(); err == nil && !strings.HasPrefix(text, location.Scheme+":") {
+		got.Header.Set("Location", location.String())
 	}
-	said := freshness.ResponseDirectives(got.Header)
-	if said.NoStore || said.Private {
-		got.secret = true
-	}
-	if said.NoCache || said.MaxAge.Given || said.SMaxAge.Given || got.Header.Get("Expires") != "" {
-		var lifetime time.Duration
-		if !said.NoCache {
-			lifetime = freshness.Lifetime(freshness.Response{Status: got.StatusCode, Header: got.Header, RequestTime: got.asked, ResponseTime: got.came}, freshness.Policy{})
-		}
-		if until := got.came.Add(lifetime); got.until.IsZero() || until.Before(got.until) {
-			got.until = until
-		}
-	}
-	return next, nil
 }
 
-// unreachable gives the error of a connection its kind.
+// redirectTarget is the target of a redirect that may be followed.
+func (p *policy) redirectTarget(got *http.Response) (next target, leads bool) {
+	if !isRedirect(got.StatusCode) {
+		return target{}, false
+	}
+	location, err := got.Location()
+	if err != nil {
+		return target{}, false
+	}
+	location.Fragment = ""
+	next, err = parseURL(location.String())
+	return next, err == nil && p.allow.allows(next.host)
+}
+
+// discardRedirect closes a redirect response and remembers its lifetime. The
+// final response is stored under the first URL, so it is valid only for as long
+// as every redirect on the way.
+func (o *originResponse) discardRedirect() {
+	defer o.Body.Close()
+	_, _ = io.CopyN(io.Discard, o.Body, 4<<10) // so that the connection can be reused; if not, it is closed
+	directives := freshness.ResponseDirectives(o.Header)
+	if directives.NoStore || directives.Private {
+		o.noStore = true
+	}
+	if directives.NoCache || directives.MaxAge.Given || directives.SMaxAge.Given || o.Header.Get("Expires") != "" {
+		var lifetime time.Duration
+		if !directives.NoCache {
+			lifetime = freshness.Lifetime(freshness.Response{Status: o.StatusCode, Header: o.Header, RequestTime: o.sentAt, ResponseTime: o.receivedAt}, freshness.Policy{})
+		}
+		if until := o.receivedAt.Add(lifetime); o.redirectUntil.IsZero() || until.Before(o.redirectUntil) {
+			o.redirectUntil = until
+		}
+	}
+}
+
+// unreachable gives a connection error its kind.
 func unreachable(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, ssrf.ErrProhibitedIP), errors.Is(err, ssrf.ErrProhibitedNetwork):
 		return refuse(ReasonNotAllowed, &fault.Error{Op: opOrigin, Kind: fault.RejectPolicy, Err: err,
-			Detail: "the name of the origin leads to an address that is not public",
-			Next:   "If that is meant, the operator sets edge.fill.allow_private."})
+			Detail: "the name of the origin resolves to an address that is not public",
+			Next:   "To allow it, the operator sets edge.fill.allow_private; link-local and cloud metadata addresses are never dialled."})
 	case ctx.Err() != nil:
 		return ended(ctx)
 	case fault.KindOf(err) == fault.Timeout:
 		return tooSlow(err)
 	default:
-		return upstream(err, "the origin cannot be reached, or what it sends is not HTTP")
+		return upstreamFault(err, "the origin is unreachable, or its answer is not HTTP")
 	}
 }
 
@@ -211,42 +232,45 @@ func ended(ctx context.Context) error {
 }
 
 func tooSlow(cause error) error {
-	return &fault.Error{Op: opOrigin, Kind: fault.Timeout, Err: cause, Detail: "the origin takes too long",
-		Next: "Try again later; where the origin is slow by nature, the operator raises edge.fill.timeout."}
+	return &fault.Error{Op: opOrigin, Kind: fault.Timeout, Err: cause, Detail: "the origin timed out",
+		Next: "Retry later; if the origin is always slow, the operator can raise edge.fill.timeout."}
 }
 
-// failing turns an answer of an origin that fails into an error.
-func failing(got received) error {
+// statusFault turns a failing response of an origin into an error.
+func statusFault(got originResponse) error {
 	err := fault.New(opOrigin, fault.UpstreamFailed, "the origin answered %d", got.StatusCode)
-	err.RetryAfter = retryAfter(got.Header.Get("Retry-After"), got.came)
-	return &failed{status: got.StatusCode, error: err}
+	err.RetryAfter = retryAfter(got.Header.Get("Retry-After"), got.receivedAt)
+	return &statusError{status: got.StatusCode, error: err}
 }
 
-// failed is an error that came as an answer.
-type failed struct {
+// statusError is an error made of a response.
+type statusError struct {
 	status int
 	error
 }
 
-func (f *failed) Unwrap() error { return f.error }
+func (s *statusError) Unwrap() error { return s.error }
 
-// statusOf is what an origin answered, if an error came as an answer.
+// statusOf is the status of the response that an error was made of; zero if
+// none.
 func statusOf(err error) int {
-	if answered, ok := errors.AsType[*failed](err); ok {
+	if answered, ok := errors.AsType[*statusError](err); ok {
 		return answered.status
 	}
 	return 0
 }
 
-// passing reports whether one more try makes sense.
-func passing(err error) bool { return isPassing(statusOf(err)) || fault.KindOf(err) == fault.Timeout }
+// isTransient reports whether a retry makes sense.
+func isTransient(err error) bool {
+	return isTransientStatus(statusOf(err)) || fault.KindOf(err) == fault.Timeout
+}
 
-// isPassing tells the statuses that say: not now.
-func isPassing(status int) bool {
+// isTransientStatus reports whether a status asks for a later retry.
+func isTransientStatus(status int) bool {
 	return status == http.StatusServiceUnavailable || status == http.StatusGatewayTimeout
 }
 
-// retryAfter reads when an origin wants to be asked again: seconds or a date.
+// retryAfter parses a Retry-After header: seconds or a date.
 func retryAfter(text string, now time.Time) time.Duration {
 	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
 		return time.Duration(seconds) * time.Second

@@ -8,20 +8,20 @@ import (
 	"micronode/internal/flow"
 )
 
-// Purge says what is to be forgotten: one of the two.
-type Purge struct {
+// PurgeRequest says what to purge: one of the two.
+type PurgeRequest struct {
 	URL    string // exactly this one, with its query
 	Prefix string // every URL that begins with this text, which names at least a host; "https://" is all
 }
 
-// everything is the prefix of every key.
-const everything = "https://"
+// allURLs is the prefix of every key.
+const allURLs = "https://"
 
-// Purge forgets stored answers and returns how many. What is being fetched
-// meanwhile reaches those who wait for it, but is not kept.
-func (c *Cache) Purge(ctx context.Context, p Purge) (int, error) {
+// Purge removes stored answers and returns how many. Fills under way are served
+// to their waiters, but not stored.
+func (c *Cache) Purge(ctx context.Context, p PurgeRequest) (int, error) {
 	const op = "edge.purge"
-	meant, err := p.normal()
+	meant, err := p.parse()
 	if err != nil {
 		return 0, fault.Wrap(op, err)
 	}
@@ -29,35 +29,35 @@ func (c *Cache) Purge(ctx context.Context, p Purge) (int, error) {
 		return 0, err
 	}
 	c.mu.Lock()
-	c.flights.ground(meant)
+	c.flights.invalidate(meant)
 	gone := c.index.purge(meant)
 	c.mu.Unlock()
-	c.discard(gone)
+	c.removeEntries(gone)
 	shown, _, secret := strings.Cut(meant.key, "?")
 	if secret {
 		shown += "?…"
 	}
-	c.spec.Note(Event{Type: EventPurged, URL: shown, Count: len(gone)})
+	c.spec.OnEvent(Event{Type: EventPurged, URL: shown, Count: len(gone)})
 	return len(gone), nil
 }
 
-// normal reads a purge into the form of keys.
-func (p Purge) normal() (purge, error) {
-	const next = `Give one of the two: "url" with a whole URL, or "prefix" with the beginning of some, such as https://tiles.example.org/.`
+// parse normalises a purge into the form of keys.
+func (p PurgeRequest) parse() (purgeMatch, error) {
+	const next = `Give one of "url" with a whole URL, or "prefix" with a prefix of URLs, such as https://tiles.example.org/.`
 	if (p.URL == "") == (p.Prefix == "") {
-		return purge{}, &fault.Error{Op: "edge.purge", Kind: fault.Malformed, Detail: "either a URL or a prefix is needed", Next: next}
+		return purgeMatch{}, &fault.Error{Op: "edge.purge", Kind: fault.Malformed, Detail: "either a URL or a prefix is needed", Next: next}
 	}
-	if p.Prefix == everything {
-		return purge{key: everything}, nil
+	if p.Prefix == allURLs {
+		return purgeMatch{key: allURLs}, nil
 	}
 	text := p.URL + p.Prefix
 	t, err := parseURL(text)
 	if err != nil {
-		return purge{}, &fault.Error{Op: "edge.purge", Kind: fault.Malformed, Detail: fault.DetailOf(err), Next: next}
+		return purgeMatch{}, &fault.Error{Op: "edge.purge", Kind: fault.Malformed, Detail: fault.DetailOf(err), Next: next}
 	}
 	key := t.key()
 	if p.Prefix != "" && strings.HasSuffix(text, "?") {
 		key += "?"
 	}
-	return purge{key: key, exact: p.URL != ""}, nil
+	return purgeMatch{key: key, exact: p.URL != ""}, nil
 }

@@ -11,17 +11,18 @@ import (
 // others.
 const (
 	ReasonAmnesia    = "amnesia"        // it does not fit into memory, and there is no disk
-	ReasonNotAllowed = "not_allowed"    // the origin, or what is asked of it, is not allowed
-	ReasonInflate    = "decompress_cap" // the body is a bomb
+	ReasonNotAllowed = "not_allowed"    // the origin, or the request, is not allowed
+	ReasonInflate    = "decompress_cap" // the body is a decompression bomb
 	ReasonBody       = "body_cap"       // the body is too large
 	ReasonTimeout    = "timeout"        // it took too long
-	ReasonRate       = "rate_limit"     // the service takes no more misses in this second
-	ReasonValidator  = "etag_invalid"   // a validator that is none, or that is not ours
+	ReasonRate       = "rate_limit"     // the service accepts no more misses in this second
+	ReasonValidator  = "etag_invalid"   // an invalid validator, or one that is not ours
 	ReasonBusy       = "busy"           // the queue is full
 	ReasonUpstream   = "upstream"       // the origin failed in some other way
+	ReasonBreaker    = "breaker"        // the breaker of the origin is open
 )
 
-// refusal is an error that knows what it is counted as.
+// refusal is an error with the reason that it is counted under.
 type refusal struct {
 	reason string
 	error
@@ -31,8 +32,8 @@ func (r *refusal) Unwrap() error { return r.error }
 
 func refuse(reason string, err error) error { return &refusal{reason, err} }
 
-// reasonOf is what an error is counted as; empty if it is not counted, because
-// nobody was refused: the client left, or the node is draining.
+// reasonOf is the reason that an error is counted under; empty if it is no
+// refusal: the client disconnected, or the node is draining.
 func reasonOf(err error) string {
 	if known, ok := errors.AsType[*refusal](err); ok {
 		return known.reason
@@ -46,30 +47,32 @@ func reasonOf(err error) string {
 		return ReasonTimeout
 	case fault.UpstreamFailed:
 		return ReasonUpstream
+	case fault.BreakerOpen:
+		return ReasonBreaker
 	default:
 		return ""
 	}
 }
 
-// upstream is a failure of the origin that is not worth a reason of its own.
-func upstream(cause error, format string, args ...any) error {
+// upstreamFault is a failure of the origin without a reason of its own.
+func upstreamFault(cause error, format string, args ...any) error {
 	err := fault.New(opOrigin, fault.UpstreamFailed, format, args...)
 	err.Err = cause
 	return err
 }
 
-// Event tells the audit what the cache did.
+// Event reports to the audit what the cache did.
 type Event struct {
 	Type   EventType
-	URL    string // without what is in the query
-	Status int    // what the origin answered; zero if it did not
+	URL    string // without the query
+	Status int    // of the origin's response; zero if there was none
 	Bytes  int64  // of the body
 	Took   time.Duration
 	Reason string // of a refusal: one of the reasons
-	Count  int    // of a purge: how many answers were forgotten
+	Count  int    // of a purge: how many answers were removed
 }
 
-// Fetched reports whether an origin answered: what the cache is there for.
+// Fetched reports whether an origin answered.
 func (e Event) Fetched() bool { return e.Type == EventFilled || e.Type == EventRevalidated }
 
 // EventType is what an event is about.
@@ -77,27 +80,30 @@ type EventType string
 
 // The types of events.
 const (
-	EventFilled      EventType = "fill"        // an answer was fetched
-	EventRevalidated EventType = "revalidated" // what we hold is still right
-	EventRefused     EventType = "refusal"
-	EventPurged      EventType = "purge"
+	EventFilled        EventType = "fill"        // an answer was fetched
+	EventRevalidated   EventType = "revalidated" // an entry is still valid
+	EventRefused       EventType = "refusal"
+	EventPurged        EventType = "purge"
+	EventBreakerOpened EventType = "breaker opened" // an origin failed too often
 )
 
-// Counters is where the cache counts. Each may be called by many at once; nil
+// Counters is where the cache counts. Each may be called concurrently; nil
 // counts nothing.
 type Counters struct {
-	Hit       func() // answered from what was here, fresh or stale
-	Miss      func() // had to ask the origin
-	Coalesced func() // a miss that joined a fill under way
-	Retry     func() // one more try
-	Unwritten func() // an answer, or what is remembered of one, that the disk did not take
-	Filled    func(time.Duration)
-	Reject    func(reason string)
+	Hit           func() // answered from an entry, fresh or stale
+	Miss          func() // had to ask the origin
+	Coalesced     func() // a miss that joined a fill under way
+	Stale         func() // answered with a stale entry, because the origin could not be asked or failed
+	BreakerOpened func() // an origin failed too often, and its breaker opened
+	Retry         func() // one more try
+	WriteFailed   func() // a body or an entry that the disk did not accept
+	Filled        func(time.Duration)
+	Reject        func(reason string)
 }
 
-// orNothing replaces what is nil, so that nobody has to look.
-func (c Counters) orNothing() Counters {
-	for _, count := range []*func(){&c.Hit, &c.Miss, &c.Coalesced, &c.Retry, &c.Unwritten} {
+// withDefaults replaces nil functions, so that callers need no check.
+func (c Counters) withDefaults() Counters {
+	for _, count := range []*func(){&c.Hit, &c.Miss, &c.Coalesced, &c.Stale, &c.BreakerOpened, &c.Retry, &c.WriteFailed} {
 		if *count == nil {
 			*count = func() {}
 		}

@@ -8,7 +8,7 @@ import (
 	"micronode/fault"
 )
 
-// Request is what somebody wants. It is not changed and not kept.
+// Request is a client's request. It is not changed and not retained.
 type Request struct {
 	Host   string // of the origin: host or host:port
 	Path   string // escaped, with the slash in front
@@ -17,23 +17,22 @@ type Request struct {
 	Header http.Header
 }
 
-// target is where an object comes from, in the one form that it is kept under.
+// target is where an object comes from, in the one form of its key.
 type target struct {
 	host  string // host or host:port, normal
 	path  string // escaped, normal
 	query string
 }
 
-// longest is what a path and a query may have together. Origins refuse more.
-const longest = 8 << 10
+// maxTargetBytes bounds a path and a query together. Origins refuse more.
+const maxTargetBytes = 8 << 10
 
 const opTarget = "edge.target"
 
-// newTarget brings a request into the form that it is kept under, or says what
-// is wrong with it.
+// newTarget normalises a request, or says what is wrong with it.
 func newTarget(host, path, query string) (target, error) {
-	if len(path)+len(query) > longest {
-		return target{}, badTarget("it is longer than %d bytes", longest)
+	if len(path)+len(query) > maxTargetBytes {
+		return target{}, badTarget("it is longer than %d bytes", maxTargetBytes)
 	}
 	host, err := normalHost(host)
 	if err != nil {
@@ -51,12 +50,12 @@ func newTarget(host, path, query string) (target, error) {
 	return target{host, path, query}, nil
 }
 
-// parseURL reads a whole URL, such as an operator writes or an origin sends.
+// parseURL parses a whole URL, from the configuration or from an origin.
 func parseURL(text string) (target, error) {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
-		return target{}, badTarget("it is no URL")
+		return target{}, badTarget("it is not a URL")
 	case u.Scheme != "https":
 		return target{}, badTarget("it is not https")
 	case u.User != nil:
@@ -71,8 +70,8 @@ func parseURL(text string) (target, error) {
 	return newTarget(u.Host, path, u.RawQuery)
 }
 
-// normalPath unescapes what need not be escaped and refuses what one program
-// takes for a step up, a separator or an end, and another one does not.
+// normalPath unescapes what need not be escaped and rejects what some programs
+// read as a step up, a separator or an end, and others do not.
 func normalPath(path string) (string, error) {
 	if !strings.HasPrefix(path, "/") {
 		return "", badTarget("the path does not begin with a slash")
@@ -83,7 +82,7 @@ func normalPath(path string) (string, error) {
 		c, escaped := path[i], false
 		if c == '%' {
 			if i+2 >= len(path) || unhex(path[i+1]) < 0 || unhex(path[i+2]) < 0 {
-				return "", badTarget("the path has a percent sign that escapes nothing")
+				return "", badTarget("the path has an invalid percent escape")
 			}
 			c, escaped = byte(unhex(path[i+1])<<4|unhex(path[i+2])), true
 			i += 2
@@ -121,7 +120,7 @@ func forbiddenByte(c byte, escaped bool) string {
 // it was plain and may be; escaped otherwise.
 func appendByte(b *strings.Builder, c byte, escaped bool) {
 	const hex = "0123456789ABCDEF"
-	if unreserved(c) || !escaped && strings.IndexByte("/!$&'()*+,;=:@", c) >= 0 {
+	if isUnreserved(c) || !escaped && strings.IndexByte("/!$&'()*+,;=:@", c) >= 0 {
 		b.WriteByte(c)
 		return
 	}
@@ -130,8 +129,9 @@ func appendByte(b *strings.Builder, c byte, escaped bool) {
 	b.WriteByte(hex[c&15])
 }
 
-// unreserved are the bytes that mean the same escaped or not (RFC 3986, 2.3).
-func unreserved(c byte) bool {
+// isUnreserved reports whether a byte means the same escaped or not (RFC 3986,
+// 2.3).
+func isUnreserved(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '.' || c == '_' || c == '~'
 }
 
@@ -149,12 +149,10 @@ func unhex(c byte) int {
 }
 
 func badTarget(format string, args ...any) error {
-	err := fault.New(opTarget, fault.Malformed, format, args...)
-	err.Next = "Write the address of the object plainly: /edge/assets/host/path."
-	return err
+	return fault.New(opTarget, fault.Malformed, format, args...).Advise("Write the path as /edge/assets/host/path.")
 }
 
-// key is what the object is kept under.
+// key is the cache key of the object.
 func (t target) key() string {
 	if t.query == "" {
 		return "https://" + t.host + t.path
@@ -162,15 +160,15 @@ func (t target) key() string {
 	return "https://" + t.host + t.path + "?" + t.query
 }
 
-// shown is the URL for logs and events. What is in a query may be a secret.
-func (t target) shown() string {
+// redacted is the URL for logs and events. A query may contain a secret.
+func (t target) redacted() string {
 	if t.query == "" {
 		return t.key()
 	}
 	return "https://" + t.host + t.path + "?…"
 }
 
-// url is what the origin is asked for.
+// url is the URL of the request to the origin.
 func (t target) url() *url.URL {
 	// The path was checked: it cannot fail to unescape.
 	plain, _ := url.PathUnescape(t.path)

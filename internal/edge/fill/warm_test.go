@@ -17,8 +17,8 @@ import (
 )
 
 func TestPeek(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		w := newWorld(t)
+	inBubble(t, func(t *testing.T) {
+		w := newFixture(t)
 		key := func(path string) string {
 			k, err := w.Key(request(path))
 			if err != nil {
@@ -26,7 +26,7 @@ func TestPeek(t *testing.T) {
 			}
 			return k
 		}
-		w.origin(answering("ready", "Cache-Control", "max-age=5", "Content-Type", "text/plain"))
+		w.origin(answerWith("ready", "Cache-Control", "max-age=5", "Content-Type", "text/plain"))
 		if _, ok := w.Peek(key("/")); ok {
 			t.Error("there is nothing yet")
 		}
@@ -36,15 +36,15 @@ func TestPeek(t *testing.T) {
 		if !ok || string(ready.Body) != "ready" || ready.Header.Get("Age") != "2" || ready.Header.Get("Etag") != `"`+b3.Of([]byte("ready")).String()+`"` {
 			t.Fatalf("%t %+v", ok, ready)
 		}
-		if left := time.Until(ready.Until); left != 700*time.Millisecond {
+		if left := time.Until(ready.ValidUntil); left != 700*time.Millisecond {
 			t.Errorf("it holds for %s, want until its age shows", left)
 		}
 		if w.hits != 0 {
 			t.Errorf("%d hits, and the lane counts its own", w.hits)
 		}
 		time.Sleep(2500 * time.Millisecond)
-		if ready, _ := w.Peek(key("/")); time.Until(ready.Until) != 200*time.Millisecond {
-			t.Errorf("it holds for %s, want until it is stale", time.Until(ready.Until))
+		if ready, _ := w.Peek(key("/")); time.Until(ready.ValidUntil) != 200*time.Millisecond {
+			t.Errorf("it holds for %s, want until it is stale", time.Until(ready.ValidUntil))
 		}
 		time.Sleep(200 * time.Millisecond)
 		if _, ok := w.Peek(key("/")); ok {
@@ -55,13 +55,13 @@ func TestPeek(t *testing.T) {
 			answer http.HandlerFunc
 			ok     bool
 		}{
-			"/large":    {answering(strings.Repeat("x", readyBody+1), "Cache-Control", "max-age=60"), false},
-			"/fits":     {answering(strings.Repeat("x", readyBody), "Cache-Control", "max-age=60"), true},
-			"/varies":   {answering("x", "Cache-Control", "max-age=60", "Vary", "Accept-Language"), false},
-			"/coded":    {answering("x", "Cache-Control", "max-age=60", "Vary", "Accept-Encoding", "Content-Encoding", "br"), true},
-			"/uncoded":  {answering("x", "Cache-Control", "max-age=60", "Vary", "Accept-Encoding"), false},
-			"/both":     {answering("x", "Cache-Control", "max-age=60", "Vary", "Accept-Encoding, Accept", "Content-Encoding", "br"), false},
-			"/no-cache": {answering("x", "Cache-Control", "no-cache, max-age=60"), false},
+			"/large":    {answerWith(strings.Repeat("x", maxPreparedBody+1), "Cache-Control", "max-age=60"), false},
+			"/fits":     {answerWith(strings.Repeat("x", maxPreparedBody), "Cache-Control", "max-age=60"), true},
+			"/varies":   {answerWith("x", "Cache-Control", "max-age=60", "Vary", "Accept-Language"), false},
+			"/coded":    {answerWith("x", "Cache-Control", "max-age=60", "Vary", "Accept-Encoding", "Content-Encoding", "br"), true},
+			"/uncoded":  {answerWith("x", "Cache-Control", "max-age=60", "Vary", "Accept-Encoding"), false},
+			"/both":     {answerWith("x", "Cache-Control", "max-age=60", "Vary", "Accept-Encoding, Accept", "Content-Encoding", "br"), false},
+			"/no-cache": {answerWith("x", "Cache-Control", "no-cache, max-age=60"), false},
 			"/missing":  {http.NotFound, false},
 		} {
 			w.origin(c.answer)
@@ -70,13 +70,13 @@ func TestPeek(t *testing.T) {
 				t.Errorf("%s: %t", path, ok)
 			}
 		}
-		_ = w.store.Delete(t.Context(), b3.Of([]byte(strings.Repeat("x", readyBody))))
+		_ = w.store.Delete(t.Context(), b3.Of([]byte(strings.Repeat("x", maxPreparedBody))))
 		if _, ok := w.Peek(key("/fits")); ok {
 			t.Error("its body is gone")
 		}
-		w.origin(answering("x", "Cache-Control", "max-age=60"))
+		w.origin(answerWith("x", "Cache-Control", "max-age=60"))
 		w.get("/again")
-		if err := w.Reconfigure(w.spec.Config, []string{"other.test"}); err != nil {
+		if err := w.Reconfigure(w.spec.Config, DefaultBreakerConfig(), []string{"other.test"}); err != nil {
 			t.Fatal(err)
 		}
 		if _, ok := w.Peek("https://origin.test/again"); ok {
@@ -85,35 +85,36 @@ func TestPeek(t *testing.T) {
 	})
 }
 
-// What was reached by a redirect holds no longer than the redirect.
+// An answer that was reached by a redirect is valid no longer than the
+// redirect.
 func TestPeekAfterARedirect(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		w := newWorld(t)
+	inBubble(t, func(t *testing.T) {
+		w := newFixture(t)
 		w.origin(func(rw http.ResponseWriter, r *http.Request) {
 			if r.Host == "origin.test" {
 				rw.Header().Set("Cache-Control", "max-age=5")
 				http.Redirect(rw, r, "https://other.test/", http.StatusFound)
 				return
 			}
-			answering("there", "Cache-Control", "max-age=600")(rw, r)
+			answerWith("there", "Cache-Control", "max-age=600")(rw, r)
 		})
 		time.Sleep(300 * time.Millisecond)
 		w.get("/")
 		time.Sleep(4900 * time.Millisecond)
-		if ready, ok := w.Peek("https://origin.test/"); !ok || time.Until(ready.Until) != 100*time.Millisecond {
-			t.Errorf("%t, for %s", ok, time.Until(ready.Until))
+		if ready, ok := w.Peek("https://origin.test/"); !ok || time.Until(ready.ValidUntil) != 100*time.Millisecond {
+			t.Errorf("%t, for %s", ok, time.Until(ready.ValidUntil))
 		}
 	})
 }
 
 func TestWarmUp(t *testing.T) {
-	inTime(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		var config Config
-		w := newWorld(t, with(func(c *Config) {
+		w := newFixture(t, with(func(c *Config) {
 			c.Warm = []string{"https://origin.test/1", "https://evil.test/", "https://origin.test/2", "https://origin.test/3?q"}
 			config = *c
 		}))
-		w.origin(answering("warm", "Cache-Control", "max-age=60"))
+		w.origin(answerWith("warm", "Cache-Control", "max-age=60"))
 		time.Sleep(time.Second)
 		if w.Stats().Entries != 3 || w.rejected(ReasonNotAllowed) != 1 {
 			t.Errorf("%+v, %v", w.Stats(), w.rejects)
@@ -121,13 +122,13 @@ func TestWarmUp(t *testing.T) {
 		if !w.get("/1").Hit || !w.get("/3?q").Hit {
 			t.Error("not warm")
 		}
-		w.counted(3)
+		w.wantAsked(3)
 		config.Warm = append(config.Warm, "https://origin.test/4")
-		if err := w.Reconfigure(config, []string{"origin.test"}); err != nil {
+		if err := w.Reconfigure(config, DefaultBreakerConfig(), []string{"origin.test"}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		w.counted(4) // what is fresh is not fetched again
+		w.wantAsked(4) // what is fresh is not fetched again
 		if !w.get("/4").Hit {
 			t.Error("a reload did not warm what is new")
 		}
@@ -135,16 +136,19 @@ func TestWarmUp(t *testing.T) {
 }
 
 func TestWarmUpWaitsForItsTurn(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		w, g, c := newWorld(t), newGate(), &crowd{}
-		w.origin(g.then(answering("x", "Cache-Control", "max-age=60")))
+	inBubble(t, func(t *testing.T) {
+		w, g, c := newFixture(t), newGate(), &concurrentClients{}
+		w.origin(g.then(answerWith("x", "Cache-Control", "max-age=60")))
 		for i := range workCap + workers {
 			c.ask(w, request(fmt.Sprint("/", i)))
+			if i < workers {
+				synctest.Wait() // each worker has its own, and the queue is full in the end
+			}
 		}
 		synctest.Wait()
 		config := w.spec.Config
 		config.Warm = []string{"https://origin.test/warm"}
-		if err := w.Reconfigure(config, w.spec.Allow); err != nil {
+		if err := w.Reconfigure(config, DefaultBreakerConfig(), w.spec.Allow); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(1500 * time.Millisecond)
@@ -158,23 +162,23 @@ func TestWarmUpWaitsForItsTurn(t *testing.T) {
 }
 
 func TestReconfigure(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.origin(answering("x", "Cache-Control", "max-age=60"))
+	inBubble(t, func(t *testing.T) {
+		w := newFixture(t)
+		w.origin(answerWith("x", "Cache-Control", "max-age=60"))
 		w.get("/")
 		config := w.spec.Config
 		config.MaxBytes = 4
-		if err := w.Reconfigure(config, []string{"other.test"}); err != nil {
+		if err := w.Reconfigure(config, DefaultBreakerConfig(), []string{"other.test"}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if n := w.net.open.Load(); n != 0 {
+		if n := w.network.open.Load(); n != 0 {
 			t.Errorf("%d connections that were made under other rules are still open", n)
 		}
-		w.refuses(request("/"), fault.RejectPolicy, ReasonNotAllowed)
-		w.origin(answering("hello"))
-		w.refuses(at("other.test", "/"), fault.UpstreamFailed, ReasonBody)
-		if err := w.Reconfigure(w.spec.Config, w.spec.Allow); err != nil {
+		w.wantRefused(request("/"), fault.RejectPolicy, ReasonNotAllowed)
+		w.origin(answerWith("hello"))
+		w.wantRefused(requestAt("other.test", "/"), fault.UpstreamFailed, ReasonBody)
+		if err := w.Reconfigure(w.spec.Config, DefaultBreakerConfig(), w.spec.Allow); err != nil {
 			t.Fatal(err)
 		}
 		if !w.get("/").Hit {
@@ -183,19 +187,19 @@ func TestReconfigure(t *testing.T) {
 	})
 }
 
-// A fill goes by the rules of the moment in which it runs.
+// A fill uses the policy of the moment in which it runs.
 func TestDisallowedWhileItWaits(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		w, g, c := newWorld(t), newGate(), &crowd{}
-		w.origin(g.then(answering("x")))
+	inBubble(t, func(t *testing.T) {
+		w, g, c := newFixture(t), newGate(), &concurrentClients{}
+		w.origin(g.then(answerWith("x")))
 		for i := range workers {
 			c.ask(w, request(fmt.Sprint("/", i)))
 		}
 		synctest.Wait()
-		late := &crowd{}
+		late := &concurrentClients{}
 		late.ask(w, request("/late"))
 		synctest.Wait()
-		if err := w.Reconfigure(w.spec.Config, []string{"other.test"}); err != nil {
+		if err := w.Reconfigure(w.spec.Config, DefaultBreakerConfig(), []string{"other.test"}); err != nil {
 			t.Fatal(err)
 		}
 		close(g.open)
@@ -208,8 +212,8 @@ func TestDisallowedWhileItWaits(t *testing.T) {
 }
 
 func TestAnswers(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		w := newWorld(t)
+	inBubble(t, func(t *testing.T) {
+		w := newFixture(t)
 		w.origin(func(rw http.ResponseWriter, r *http.Request) {
 			rw.Header().Set("Content-Type", "text/x")
 			rw.Header().Set("Last-Modified", "Sat, 01 Jan 2000 00:00:00 GMT")
@@ -251,9 +255,9 @@ func TestAnswers(t *testing.T) {
 }
 
 func TestTheLeastUsedGoesFirst(t *testing.T) {
-	inTime(t, func(t *testing.T) {
-		w := newWorld(t, func(s *Spec) { s.Cache.MaxEntries = 3 })
-		w.origin(numbered("Cache-Control", "max-age=60"))
+	inBubble(t, func(t *testing.T) {
+		w := newFixture(t, func(s *Spec) { s.Cache.MaxEntries = 3 })
+		w.origin(answerNumbered("Cache-Control", "max-age=60"))
 		for _, path := range []string{"/a", "/b", "/c", "/a", "/d"} {
 			w.get(path)
 		}
@@ -272,9 +276,9 @@ func TestTheLeastUsedGoesFirst(t *testing.T) {
 	})
 }
 
-// Large headers are paid for too.
+// Large headers count too.
 func TestIndexIsBoundedInBytes(t *testing.T) {
-	x := newIndex(1000, 100_000)
+	x := newEntryIndex(1000, 100_000)
 	gone := 0
 	for i := range 100 {
 		e := &entry{key: fmt.Sprint(i), address: b3.Of([]byte{byte(i)})}
@@ -284,23 +288,23 @@ func TestIndexIsBoundedInBytes(t *testing.T) {
 			t.Fatalf("%d bytes", x.bytes)
 		}
 	}
-	if kept := x.recent.Len(); kept < 5 || kept+gone != 100 || len(x.bodies) != kept || len(x.groups) != kept {
-		t.Errorf("%d kept, %d gone, %d bodies, %d groups", kept, gone, len(x.bodies), len(x.groups))
+	if kept := x.lru.Len(); kept < 5 || kept+gone != 100 || len(x.bodyRefs) != kept || len(x.groups) != kept {
+		t.Errorf("%d kept, %d gone, %d bodies, %d groups", kept, gone, len(x.bodyRefs), len(x.groups))
 	}
-	for i := range 3 * mostLoners {
-		x.lonely(fmt.Sprint(i), time.Unix(int64(i/10), 0), time.Minute)
+	for i := range 3 * maxHitForMiss {
+		x.markHitForMiss(fmt.Sprint(i), time.Unix(int64(i/10), 0), time.Minute)
 	}
-	if len(x.loners) > mostLoners {
-		t.Errorf("%d keys are remembered as not worth waiting for", len(x.loners))
+	if len(x.hitForMiss) > maxHitForMiss {
+		t.Errorf("%d keys are remembered as not worth waiting for", len(x.hitForMiss))
 	}
-	if !x.isLonely(fmt.Sprint(3*mostLoners-1), time.Unix(int64(3*mostLoners/10), 0)) {
+	if !x.isHitForMiss(fmt.Sprint(3*maxHitForMiss-1), time.Unix(int64(3*maxHitForMiss/10), 0)) {
 		t.Error("the last one was forgotten")
 	}
 }
 
 func benchmarkCache(b *testing.B) (*Cache, string) {
 	bodies := store.NewRAM(flow.NewInventory(), store.RAMSpec{Service: "edge", Budget: 16 << 20})
-	c, err := New(flow.NewInventory(), Spec{Config: DefaultConfig(), Cache: DefaultCacheConfig(), Allow: []string{"origin.test"}, Store: bodies, Amnesia: true})
+	c, err := New(flow.NewInventory(), Spec{Config: DefaultConfig(), Cache: DefaultCacheConfig(), Allow: []string{"origin.test"}, Store: bodies, Amnesia: true, Workers: 1})
 	if err != nil {
 		b.Fatal(err)
 	}

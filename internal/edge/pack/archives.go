@@ -9,51 +9,51 @@ import (
 	"micronode/internal/edge/pack/pmtiles"
 )
 
-// openArchive opens the file of a version as what its extension says it is.
+// openArchive opens the file of a version as the kind that its extension names.
 func (m *Mounts) openArchive(v *version, path string) (err error) {
 	if v.kind == mbtilesKind {
-		v.archive, v.about, err = openMBTiles(v, path)
+		v.archive, v.info, err = openMBTiles(v, path)
 	} else {
-		v.archive, v.about, err = openPMTiles(v, m.directories)
+		v.archive, v.info, err = openPMTiles(v, m.directories)
 	}
 	return err
 }
 
-// pmtilesArchive reads tiles from where the directories say they are.
+// pmtilesArchive reads tiles at the offsets that the directories give.
 type pmtilesArchive struct {
 	reader   *pmtiles.Archive
 	file     *os.File
 	encoding string
 }
 
-func openPMTiles(v *version, directories *pmtiles.Directories) (archive, about, error) {
+func openPMTiles(v *version, directories *pmtiles.DirectoryCache) (archive, packInfo, error) {
 	limits := pmtiles.DefaultLimits()
-	limits.Tile = longestTile
-	reader, err := pmtiles.Open(v.handle, v.look.size, directories, limits)
+	limits.Tile = maxTile
+	reader, err := pmtiles.Open(v.handle, v.state.size, directories, limits)
 	if err != nil {
-		return nil, about{}, err
+		return nil, packInfo{}, err
 	}
 	metadata, err := reader.Metadata()
 	if err != nil {
 		reader.Release()
-		return nil, about{}, err
+		return nil, packInfo{}, err
 	}
 	header := reader.Header()
 	return &pmtilesArchive{reader: reader, file: v.handle, encoding: header.TileCompression.ContentEncoding()},
-		aboutPMTiles(v.file, header, metadata), nil
+		pmtilesInfo(v.file, header, metadata), nil
 }
 
-// tile reads exactly the bytes of the tile, with one call of the kernel.
+// tile reads exactly the bytes of the tile, with one system call.
 func (a *pmtilesArchive) tile(_ context.Context, buf []byte, z uint8, x, y uint32) ([]byte, string, bool, error) {
-	place, found, err := a.reader.Locate(z, x, y)
+	location, found, err := a.reader.Locate(z, x, y)
 	if err != nil || !found {
 		return nil, "", false, err
 	}
-	if cap(buf) < place.Length {
-		buf = make([]byte, place.Length)
+	if cap(buf) < location.Length {
+		buf = make([]byte, location.Length)
 	}
-	buf = buf[:place.Length]
-	n, err := a.file.ReadAt(buf, place.Offset)
+	buf = buf[:location.Length]
+	n, err := a.file.ReadAt(buf, location.Offset)
 	if n == len(buf) {
 		return buf, a.encoding, true, nil
 	}
@@ -71,16 +71,16 @@ type mbtilesArchive struct{ reader *mbtiles.Archive }
 
 // openMBTiles opens a database. SQLite opens it by its path, so the path must
 // lead to our file before and after.
-func openMBTiles(v *version, path string) (archive, about, error) {
-	reader, err := mbtiles.Open(path, mbtiles.Options{Tile: longestTile})
+func openMBTiles(v *version, path string) (archive, packInfo, error) {
+	reader, err := mbtiles.Open(path, mbtiles.Options{Tile: maxTile})
 	if err != nil {
-		return nil, about{}, err
+		return nil, packInfo{}, err
 	}
-	if now, err := lookAt(path, v.kind); err != nil || now.content() != v.look.content() {
+	if now, err := statFile(path, v.kind); err != nil || now.withoutChangeTime() != v.state.withoutChangeTime() {
 		_ = reader.Close() // it is of another file
-		return nil, about{}, errMoved
+		return nil, packInfo{}, errChanged
 	}
-	return &mbtilesArchive{reader: reader}, aboutMBTiles(v.file, reader.Info()), nil
+	return &mbtilesArchive{reader: reader}, mbtilesInfo(v.file, reader.Info()), nil
 }
 
 func (a *mbtilesArchive) tile(ctx context.Context, buf []byte, z uint8, x, y uint32) ([]byte, string, bool, error) {
@@ -92,4 +92,4 @@ func (a *mbtilesArchive) tile(ctx context.Context, buf []byte, z uint8, x, y uin
 }
 
 func (a *mbtilesArchive) check(ctx context.Context) error { return a.reader.Check(ctx) }
-func (a *mbtilesArchive) close()                          { _ = a.reader.Close() } // it was only read
+func (a *mbtilesArchive) close()                          { _ = a.reader.Close() } // nothing was written

@@ -6,19 +6,20 @@ import (
 	"testing"
 
 	"micronode/internal/edge/pack/packtest"
+	"micronode/internal/testkit"
 )
 
-// TestAllocations guards what the hot path allocates: a claim is one small
+// TestAllocations guards what the hot path allocates: Open makes one small
 // allocation, and a tile that is read into a buffer none.
 func TestAllocations(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	put(t, s.path("a.pmtiles"), pmtilesOf(1))
 	put(t, s.path("b.mbtiles"), mbtilesOf(t, 1))
 	s.mount()
 	ctx := context.Background()
 	for name, most := range map[string]float64{"a": 0, "b": 1} {
 		p, err := s.Open(name)
-		must(t, err)
+		testkit.Must(t, err)
 		buf := make([]byte, 4096)
 		read := func() {
 			if _, err := p.TileInto(ctx, buf, deepest, 1, 2); err != nil {
@@ -50,9 +51,9 @@ func TestAllocations(t *testing.T) {
 // BenchmarkTile reads random tiles of one zoom, the way a request does.
 func BenchmarkTile(b *testing.B) {
 	const zoom, size = 6, 11_000
-	s := newStage(b, func(spec *Spec) { spec.DirectoryBytes = 32 << 20 })
+	s := newFixture(b, func(spec *Spec) { spec.DirectoryBytes = 32 << 20 })
 	put(b, s.path("a.pmtiles"), packtest.PMTiles(packtest.PMSpec{MaxZoom: zoom, MinSize: size, LeafSize: 1000, InternalCompression: packtest.PMGzip}))
-	must(b, packtest.MBTiles(s.path("b.mbtiles"), packtest.MBSpec{MaxZoom: zoom, Size: size}))
+	testkit.Must(b, packtest.MBTiles(s.path("b.mbtiles"), packtest.MBSpec{MaxZoom: zoom, Size: size}))
 	s.mount()
 	ctx := context.Background()
 	for _, name := range []string{"a.pmtiles", "b.mbtiles"} {

@@ -14,9 +14,9 @@ import (
 	"micronode/internal/flow"
 )
 
-// A folder of packs is mounted. One is replaced while somebody reads it: the
-// reader goes on with the version that it began with, and the next one gets the
-// new version. A replacement that is not whole changes nothing.
+// A folder of packs is mounted. One is replaced while it is being read: the
+// reader continues with the version that it began with, and the next one gets
+// the new version. A replacement that is incomplete changes nothing.
 func Example() {
 	ctx := context.Background()
 	folder, err := os.MkdirTemp("", "packs")
@@ -67,7 +67,7 @@ func Example() {
 	fmt.Println(errors.Is(err, fault.NotFound))
 
 	replace("half a map", false)
-	then := time.Now().Add(-time.Hour) // nobody is still copying it
+	then := time.Now().Add(-time.Hour) // it is no longer being copied
 	_ = os.Chtimes(filepath.Join(folder, "basel.pmtiles"), then, then)
 	_ = mounts.Mount(ctx)
 	for _, status := range mounts.State().Packs {

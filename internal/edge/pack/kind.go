@@ -7,14 +7,14 @@ import (
 	"unicode/utf8"
 )
 
-// kind is the format of a pack. It is told by the extension of its file.
+// kind is the format of a pack. The extension of its file decides it.
 type kind string
 
 const (
 	pmtilesKind kind = "pmtiles"
 	mbtilesKind kind = "mbtiles"
 	noKind      kind = ""
-	folderKind  kind = "folder" // of a status only: a folder that cannot be read
+	folderKind  kind = "folder" // in a status only: a folder that cannot be read
 )
 
 func kindOf(file string) kind {
@@ -34,14 +34,14 @@ func stemOf(file string) string {
 }
 
 // checkName says why a file cannot be mounted under its own name, if so. The
-// name goes into URLs, JSON and the terminals of operators.
+// name appears in URLs, JSON and terminals.
 func checkName(file string) error {
 	switch {
 	case kindOf(file) == noKind:
 		return refuseKind(file)
 	case stemOf(file) == "":
 		return refuseName(file, "there is nothing before the extension")
-	case len(file) > longestName:
+	case len(file) > maxName:
 		return refuseName(file, "it is longer than 128 bytes")
 	case !utf8.ValidString(file):
 		return refuseName(file, "it is not UTF-8")

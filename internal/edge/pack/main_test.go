@@ -16,6 +16,7 @@ import (
 	"micronode/fault"
 	"micronode/internal/edge/pack/packtest"
 	"micronode/internal/flow"
+	"micronode/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -28,7 +29,7 @@ func tileText(version int, z uint8, x, y uint32) []byte {
 	return bytes.Repeat(fmt.Appendf(nil, "version %d of %d/%d/%d;", version, z, x, y), 20)
 }
 
-// everyTile calls visit for every tile of a pack of tests.
+// everyTile calls visit for every tile of a test pack.
 func everyTile(visit func(z uint8, x, y uint32)) {
 	for z := range uint8(deepest + 1) {
 		for x := range uint32(1) << z {
@@ -53,45 +54,39 @@ func pmtilesOf(version int) []byte {
 func mbtilesOf(tb testing.TB, version int) []byte {
 	tb.Helper()
 	path := filepath.Join(tb.TempDir(), "made")
-	must(tb, packtest.MBTiles(path, packtest.MBSpec{
+	testkit.Must(tb, packtest.MBTiles(path, packtest.MBSpec{
 		MaxZoom:  deepest,
 		Tile:     func(z uint8, x, y uint32) []byte { return tileText(version, z, x, y) },
 		Metadata: map[string]string{"format": "pbf", "name": fmt.Sprintf("version %d", version)},
 	}))
-	data, err := os.ReadFile(path)
-	must(tb, err)
-	return data
-}
 
-func must(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	data, err := os.ReadFile(path)
+	testkit.Must(tb, err)
+	return data
 }
 
 // put puts a file in its place by a rename, as it should be done.
 func put(tb testing.TB, path string, data []byte) {
 	tb.Helper()
-	must(tb, os.WriteFile(path+".part", data, 0o600))
-	must(tb, os.Rename(path+".part", path))
+	testkit.Must(tb, os.WriteFile(path+".part", data, 0o600))
+	testkit.Must(tb, os.Rename(path+".part", path))
 }
 
 // overwrite writes to a file in place, as it should not be done.
 func overwrite(tb testing.TB, path string, data []byte) {
 	tb.Helper()
-	must(tb, os.WriteFile(path, data, 0o600))
+	testkit.Must(tb, os.WriteFile(path, data, 0o600))
 }
 
-// age makes a file look as if nobody had touched it for an hour.
-func age(tb testing.TB, path string) {
+// backdate makes a file look as if it had not changed for an hour.
+func backdate(tb testing.TB, path string) {
 	tb.Helper()
 	then := time.Now().Add(-time.Hour)
-	must(tb, os.Chtimes(path, then, then))
+	testkit.Must(tb, os.Chtimes(path, then, then))
 }
 
-// stage is a folder of packs and the mounts of it.
-type stage struct {
+// fixture is a folder of packs and the mounts of it.
+type fixture struct {
 	*Mounts
 	tb      testing.TB
 	inv     *flow.Inventory
@@ -99,12 +94,12 @@ type stage struct {
 	changes chan State
 }
 
-// newStage makes mounts of a folder. Nothing is mounted yet.
-func newStage(tb testing.TB, change ...func(*Spec)) *stage {
+// newFixture makes mounts of a folder. Nothing is mounted yet.
+func newFixture(tb testing.TB, change ...func(*Spec)) *fixture {
 	tb.Helper()
-	s := &stage{tb: tb, inv: flow.NewInventory(), folder: tb.TempDir(), changes: make(chan State, 100_000)}
+	s := &fixture{tb: tb, inv: flow.NewInventory(), folder: tb.TempDir(), changes: make(chan State, 100_000)}
 	spec := Spec{
-		Paths: []string{s.folder}, Deep: true, DirectoryBytes: 1 << 20, Reconcile: time.Hour, Settle: time.Millisecond,
+		Paths: []string{s.folder}, Deep: true, DirectoryBytes: 1 << 20, Reconcile: time.Hour, QuietPeriod: time.Millisecond,
 		OnChange: func(now State) { s.changes <- now },
 	}
 	for _, one := range change {
@@ -112,7 +107,7 @@ func newStage(tb testing.TB, change ...func(*Spec)) *stage {
 	}
 	var err error
 	s.Mounts, err = New(s.inv, spec)
-	must(tb, err)
+	testkit.Must(tb, err)
 	tb.Cleanup(func() {
 		s.Close()
 		if open := s.Counts().Open; open != 0 {
@@ -122,20 +117,20 @@ func newStage(tb testing.TB, change ...func(*Spec)) *stage {
 	return s
 }
 
-func (s *stage) path(file string) string { return filepath.Join(s.folder, file) }
+func (s *fixture) path(file string) string { return filepath.Join(s.folder, file) }
 
 // mount mounts what is there.
-func (s *stage) mount() {
+func (s *fixture) mount() {
 	s.tb.Helper()
-	must(s.tb, s.Mount(context.Background()))
+	testkit.Must(s.tb, s.Mount(context.Background()))
 }
 
 // serve runs Serve until the test ends.
-func (s *stage) serve(tb testing.TB) {
+func (s *fixture) serve(tb testing.TB) {
 	s.start(tb, func(ctx context.Context) error { return s.Serve(ctx) })
 }
 
-func (s *stage) start(tb testing.TB, serve func(context.Context) error) {
+func (s *fixture) start(tb testing.TB, serve func(context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- serve(ctx) }()
@@ -147,20 +142,20 @@ func (s *stage) start(tb testing.TB, serve func(context.Context) error) {
 	})
 }
 
-// until waits for a state that is as it should be.
-func (s *stage) until(what string, ok func(State) bool) State {
+// until waits for a state that satisfies a test.
+func (s *fixture) until(what string, ok func(State) bool) State {
 	s.tb.Helper()
 	if now := s.State(); ok(now) {
 		return now
 	}
-	patience := time.After(time.Minute) // only a test that has failed waits for it
+	timeout := time.After(time.Minute) // only a test that has failed waits for it
 	for {
 		select {
 		case now := <-s.changes:
 			if ok(now) {
 				return now
 			}
-		case <-patience:
+		case <-timeout:
 			s.tb.Fatalf("never seen: %s. The state is %+v", what, s.State())
 		}
 	}
@@ -176,9 +171,8 @@ func (s State) of(file string) (Status, bool) {
 	return Status{}, false
 }
 
-// untilServed waits until a version of a pack of tests is served, with no
-// complaint.
-func (s *stage) untilServed(file string, version int) {
+// untilServed waits until a version of a test pack is served, without an error.
+func (s *fixture) untilServed(file string, version int) {
 	s.tb.Helper()
 	s.until(fmt.Sprintf("version %d of %s", version, file), func(now State) bool {
 		status, _ := now.of(file)
@@ -187,7 +181,7 @@ func (s *stage) untilServed(file string, version int) {
 }
 
 // served is the version that is served, -1 if there is none.
-func (s *stage) served(name string) int {
+func (s *fixture) served(name string) int {
 	s.tb.Helper()
 	p, err := s.Open(name)
 	if err != nil {
@@ -197,7 +191,7 @@ func (s *stage) served(name string) int {
 	return versionOf(s.tb, p)
 }
 
-// versionOf reads every tile of a pack and demands that all are of one version.
+// versionOf reads every tile of a pack and checks that all are of one version.
 // It is -1 if the file was changed in place meanwhile.
 func versionOf(tb testing.TB, p *Pack) int {
 	tb.Helper()
@@ -233,9 +227,9 @@ func versionOfTiles(tb testing.TB, p *Pack, tiles func(visit func(z uint8, x, y 
 	return version
 }
 
-// want demands a condition and, where something is wrong, words of the reason
+// want checks a condition and, where something is wrong, words of the reason
 // and a next step of its own.
-func (s *stage) want(file string, condition Condition, words string) Status {
+func (s *fixture) want(file string, condition Condition, words string) Status {
 	s.tb.Helper()
 	status, ok := s.State().of(file)
 	if !ok {
@@ -259,8 +253,8 @@ func (s *stage) want(file string, condition Condition, words string) Status {
 	return status
 }
 
-// refusedOpen demands that a name cannot be opened, for a reason of a kind.
-func (s *stage) refusedOpen(name string, kind fault.Kind, words string) {
+// refusedOpen checks that a name cannot be opened, with a kind and a reason.
+func (s *fixture) refusedOpen(name string, kind fault.Kind, words string) {
 	s.tb.Helper()
 	p, err := s.Open(name)
 	if err == nil {
@@ -273,7 +267,7 @@ func (s *stage) refusedOpen(name string, kind fault.Kind, words string) {
 	}
 }
 
-// numbers gives every file of a test another version.
-var numbers atomic.Int64
+// versionCounter gives every file of a test another version.
+var versionCounter atomic.Int64
 
-func nextVersion() int { return int(numbers.Add(1)) }
+func nextVersion() int { return int(versionCounter.Add(1)) }

@@ -10,134 +10,133 @@ import (
 	"micronode/internal/flow"
 )
 
-// mount is the life of one file: which version of it is served, and what stands
-// between the newest and being served. All of it is owned by whoever has the
-// turn of Mounts.
+// mount is the state of one file: which version of it is served, and why the
+// newest is not. All of it is guarded by Mounts.scanLane.
 type mount struct {
 	// set at construction
 	path, file, stem string
-	origin           string
+	configured       string
 	kind             kind
 
-	look    look      // as the file was last seen
-	moved   time.Time // when it began to look like that
-	version *version  // nil if none is served
-	trial   *trial    // the newest, while it is being verified
-	refused look      // what was tried and is not worth another try
-	again   time.Time // when to try once more after a passing failure
-	pending bool      // something newer than the version may come of it
-	err     error     // why the newest is not served
+	state     fileState  // as the file was last seen
+	changedAt time.Time  // when that state was first seen
+	version   *version   // nil if none is served
+	candidate *candidate // the newest, while it is being verified
+	refused   fileState  // a state that was refused for good
+	retryAt   time.Time  // when to retry after a transient failure
+	pending   bool       // something newer than the version may follow
+	err       error      // why the newest is not served
 }
 
-func newMount(s sighting) *mount {
+func newMount(s foundFile) *mount {
 	return &mount{
-		path: s.path, file: s.file, stem: stemOf(s.file), kind: kindOf(s.file), origin: s.origin,
-		pending: true, err: verifying(s.file), // until somebody gets round to it
+		path: s.path, file: s.file, stem: stemOf(s.file), kind: kindOf(s.file), configured: s.configured,
+		pending: true, err: verifying(s.file), // until the first try
 	}
 }
 
-// workshop is what a mount needs to get further.
-type workshop struct {
-	spec   Spec
-	eager  bool // try at once what may not be whole yet
-	open   func(ctx context.Context, t *trial) (*version, error)
-	retire func(*version)
-	due    func(time.Duration) // asks for another look within that time
+// mountDeps is what a mount needs to advance.
+type mountDeps struct {
+	spec     Spec
+	eager    bool // try files at once that may be incomplete
+	open     func(ctx context.Context, t *candidate) (*version, error)
+	retire   func(*version)
+	schedule func(time.Duration) // requests another scan within that time
 }
 
 // advance brings a mount as far as it gets without waiting. Its only error is
 // the end of ctx.
-func (m *mount) advance(ctx context.Context, s sighting, w workshop) error {
+func (m *mount) advance(ctx context.Context, s foundFile, w mountDeps) error {
 	now := time.Now()
 	if m.version != nil && !m.version.intact() {
-		m.drop(w) // it cannot be read any more, whatever comes next
+		m.stopServing(w) // it can no longer be read, whatever comes next
 	}
 	if s.err != nil {
-		m.lose(s.err, w)
+		m.handleMissing(s.err, w)
 		return nil
 	}
-	if m.look != s.look || m.moved.IsZero() {
-		m.look, m.moved, m.again = s.look, now, time.Time{}
+	if m.state != s.state || m.changedAt.IsZero() {
+		m.state, m.changedAt, m.retryAt = s.state, now, time.Time{}
 	}
-	if m.trial != nil && m.trial.look.content() != m.look.content() {
-		m.abandon()
+	if m.candidate != nil && m.candidate.state.withoutChangeTime() != m.state.withoutChangeTime() {
+		m.cancelCandidate()
 	}
 	switch {
-	case m.version != nil && m.version.look.content() == m.look.content():
-		m.settle()
+	case m.version != nil && m.version.state.withoutChangeTime() == m.state.withoutChangeTime():
+		m.markServing()
 		return nil
-	case m.err != nil && m.refused == m.look:
+	case m.err != nil && m.refused == m.state:
 		return nil
-	case m.err != nil && !m.pending && now.Before(m.again):
-		w.due(m.again.Sub(now))
+	case m.err != nil && !m.pending && now.Before(m.retryAt):
+		w.schedule(m.retryAt.Sub(now))
 		return nil
-	case !w.eager && m.wait(now, w) > 0:
-		m.pending, m.err = true, settling(m.file)
-		w.due(m.wait(now, w))
+	case !w.eager && m.quietTime(now, w) > 0:
+		m.pending, m.err = true, writtenFault(m.file)
+		w.schedule(m.quietTime(now, w))
 		return nil
 	}
 	return m.try(ctx, now, w)
 }
 
-// wait is for how long the file still has to be left alone. One that was last
-// written to long ago was moved here, whole.
-func (m *mount) wait(now time.Time, w workshop) time.Duration {
-	if age := now.Sub(time.Unix(0, m.look.modified)); age >= w.spec.Settle {
+// quietTime is how long the file still has to stay unchanged. One that was last
+// written to long ago was moved here, complete.
+func (m *mount) quietTime(now time.Time, w mountDeps) time.Duration {
+	if age := now.Sub(time.Unix(0, m.state.modified)); age >= w.spec.QuietPeriod {
 		return 0
 	}
-	return w.spec.Settle - now.Sub(m.moved)
+	return w.spec.QuietPeriod - now.Sub(m.changedAt)
 }
 
-// try does a step of what leads from a file to a version.
-func (m *mount) try(ctx context.Context, now time.Time, w workshop) error {
-	if m.trial == nil {
-		m.trial = newTrial(m.path, m.file, m.kind, m.look, w.spec)
+// try does one step from a file to a version.
+func (m *mount) try(ctx context.Context, now time.Time, w mountDeps) error {
+	if m.candidate == nil {
+		m.candidate = newCandidate(m.path, m.file, m.kind, m.state, w.spec)
 	}
-	done, err := m.trial.step(ctx, w.spec.HashTime)
+	done, err := m.candidate.step(ctx, w.spec.HashTime)
 	if err == nil && !done {
 		m.pending, m.err = true, verifying(m.file)
-		w.due(0)
+		w.schedule(0)
 		return nil
 	}
 	var fresh *version
 	if err == nil {
-		fresh, err = w.open(ctx, m.trial)
+		fresh, err = w.open(ctx, m.candidate)
 	}
 	if ctx.Err() != nil && err != nil {
-		return flow.Ended(ctx, opMount) // the step is done again by whoever has the next turn
+		return flow.Ended(ctx, opMount) // the next scan repeats the step
 	}
 	if err != nil {
 		m.refuse(now, err, w)
 		return nil
 	}
-	m.trial = nil // the version has its file now
-	m.drop(w)
+	m.candidate = nil // the version owns the file now
+	m.stopServing(w)
 	m.version = fresh
-	m.settle()
+	m.markServing()
 	return nil
 }
 
-// refuse notes why the newest is not served. What is wrong with the file itself
-// is not tried again before the file is another; anything else may pass.
-func (m *mount) refuse(now time.Time, err error, w workshop) {
-	m.abandon()
+// refuse notes why the newest is not served. A fault of the file itself is not
+// retried before the file changes; anything else may be transient.
+func (m *mount) refuse(now time.Time, err error, w mountDeps) {
+	m.cancelCandidate()
 	m.err, m.pending = err, false
 	switch {
-	case errors.Is(err, errMoved), w.eager && m.wait(now, w) > 0:
-		m.err, m.pending = settling(m.file), true
-		w.due(max(m.wait(now, w), debounce))
-	case lasting(err):
-		m.refused = m.look
+	case errors.Is(err, errChanged), w.eager && m.quietTime(now, w) > 0:
+		m.err, m.pending = writtenFault(m.file), true
+		w.schedule(max(m.quietTime(now, w), debounce))
+	case isPermanent(err):
+		m.refused = m.state
 	default:
-		m.again = now.Add(w.spec.Reconcile)
-		w.due(w.spec.Reconcile)
+		m.retryAt = now.Add(w.spec.Reconcile)
+		w.schedule(w.spec.Reconcile)
 	}
 }
 
-// lasting tells whether a failure is one of the file, and not of the day. To
-// hash a large file again and again because the disk is slow would make it
-// slower still.
-func lasting(err error) bool {
+// isPermanent reports whether a failure is one of the file, and not a transient
+// one. A timed-out hash counts as permanent: to hash a large file again and
+// again because the disk is slow would make it slower still.
+func isPermanent(err error) bool {
 	switch fault.KindOf(err) {
 	case fault.Malformed, fault.RatioCap, fault.BodyTooLarge, fault.IntegrityFail, fault.Conflict:
 		return true
@@ -146,43 +145,43 @@ func lasting(err error) bool {
 	}
 }
 
-// lose deals with a file that cannot be seen. One that is gone is unmounted; of
-// one that is there and cannot be looked at, the old version is good enough.
-func (m *mount) lose(reason error, w workshop) {
-	m.abandon()
-	m.pending, m.look, m.moved = false, look{}, time.Time{}
+// handleMissing handles a file whose stat fails. One that is gone is unmounted;
+// of one that is there but unreadable, the old version stays in service.
+func (m *mount) handleMissing(reason error, w mountDeps) {
+	m.cancelCandidate()
+	m.pending, m.state, m.changedAt = false, fileState{}, time.Time{}
 	if errors.Is(reason, fs.ErrNotExist) {
-		m.drop(w)
+		m.stopServing(w)
 		m.err = absent(m.file, reason)
 		return
 	}
 	m.err = unreadable(m.file, reason)
 }
 
-// settle notes that the newest is served.
-func (m *mount) settle() {
-	m.abandon()
+// markServing notes that the newest is served.
+func (m *mount) markServing() {
+	m.cancelCandidate()
 	m.pending, m.err = false, nil
-	m.refused, m.again = look{}, time.Time{}
+	m.refused, m.retryAt = fileState{}, time.Time{}
 }
 
-// drop stops serving the version.
-func (m *mount) drop(w workshop) {
+// stopServing stops serving the version.
+func (m *mount) stopServing(w mountDeps) {
 	if m.version != nil {
 		w.retire(m.version)
 		m.version = nil
 	}
 }
 
-// abandon ends a verification that nobody wants any more.
-func (m *mount) abandon() {
-	if m.trial != nil {
-		m.trial.close()
-		m.trial = nil
+// cancelCandidate ends a verification that is no longer needed.
+func (m *mount) cancelCandidate() {
+	if m.candidate != nil {
+		m.candidate.close()
+		m.candidate = nil
 	}
 }
 
-// entry is what Open finds.
+// entry is the table entry for Open.
 func (m *mount) entry() *entry {
 	if m.version != nil {
 		return &entry{version: m.version}
@@ -190,24 +189,24 @@ func (m *mount) entry() *entry {
 	return &entry{err: notReady(m.err)}
 }
 
-// status is what State says. A clash is the reason why the pack cannot be asked
-// for by its stem; it is said only where nothing worse is.
+// status is the status for State. A clash is the reason why the pack cannot be
+// opened by its stem; it is reported only if there is no worse error.
 func (m *mount) status(clash error) Status {
 	s := Status{
 		Name: m.stem, File: m.file, Path: m.path, Kind: string(m.kind),
-		Pending: m.pending, Err: m.err, Size: m.look.size, Condition: Bad,
+		Pending: m.pending, Err: m.err, Size: m.state.size, Condition: Bad,
 	}
-	if m.look.modified != 0 {
-		s.Modified = time.Unix(0, m.look.modified)
+	if m.state.modified != 0 {
+		s.Modified = time.Unix(0, m.state.modified)
 	}
 	if m.pending && m.version == nil {
 		s.Condition = Waiting
 	}
 	if v := m.version; v != nil {
-		s.Size, s.Modified = v.look.size, time.Unix(0, v.look.modified)
-		s.Version, s.ETag, s.Verified, s.Checked, s.Tiles = v.id, v.etag, v.verified, v.checked, v.about.tiles()
+		s.Size, s.Modified = v.state.size, time.Unix(0, v.state.modified)
+		s.Version, s.ETag, s.Verified, s.Checked, s.Tiles = v.id, v.etag, v.verified, v.checked, v.info.tiles()
 		if m.pending {
-			s.Err = nil // what is served is in order, and what comes is on its way
+			s.Err = nil // the served version is in order, and the newer one is still being verified
 		}
 		if s.Err == nil {
 			s.Err = clash

@@ -18,32 +18,32 @@ import (
 type Mounts struct {
 	// set at construction
 	spec        Spec
-	directories *pmtiles.Directories
-	turn        *flow.Lane             // one at a time looks at the disk
-	table       *flow.Snapshot[*table] // stored by whoever has the turn
-	bell        chan struct{}          // asks Serve for a look at the disk
+	directories *pmtiles.DirectoryCache
+	scanLane    *flow.Lane             // one scan at a time
+	table       *flow.Snapshot[*table] // stored by the scan
+	wake        chan struct{}          // asks Serve for a scan
 
-	paths atomic.Pointer[[]string]    // stored by SetPaths
-	watch atomic.Pointer[fault.Error] // why changes are noticed late; stored by Serve
+	paths    atomic.Pointer[[]string]    // stored by SetPaths
+	watchErr atomic.Pointer[fault.Error] // why changes are noticed late; stored by Serve
 
-	live                    atomic.Int64 // versions that are open
-	swaps, refusals, spoilt atomic.Uint64
+	live                            atomic.Int64 // versions that are open
+	swaps, refusals, changedInPlace atomic.Uint64
 
-	// owned by whoever has the turn
+	// guarded by scanLane
 	mounts  map[string]*mount // by path
-	retired []*version        // no longer served; given up once nobody can find them
+	retired []*version        // no longer served; released once they are out of the table
 	closed  bool
 }
 
 // Counts is what the mounts have done since they were made.
 type Counts struct {
-	Swaps    uint64 // versions that were taken into service
-	Refusals uint64 // files that were looked at and refused
-	Spoilt   uint64 // versions whose file was changed in place
-	Open     int64  // versions that are open now: those in service, and older ones that are still read
+	Swaps          uint64 // versions that were taken into service
+	Refusals       uint64 // files that were checked and refused
+	ChangedInPlace uint64 // versions whose file was changed in place
+	Open           int64  // versions that are open now: those in service, and older ones that are still read
 }
 
-// New makes the mounts. Nothing is looked at yet.
+// New makes the mounts. It does not scan yet.
 func New(inv *flow.Inventory, spec Spec) (*Mounts, error) {
 	if err := spec.validate(); err != nil {
 		return nil, err
@@ -52,29 +52,29 @@ func New(inv *flow.Inventory, spec Spec) (*Mounts, error) {
 	spec.Expect = maps.Clone(spec.Expect)
 	m := &Mounts{
 		spec:        spec,
-		directories: pmtiles.NewDirectories(spec.DirectoryBytes),
-		turn:        flow.NewLane(inv, flow.LaneSpec{Service: "edge", Name: "packs", Waiting: 4, Running: 1, From: "pack watcher, start, reload", To: "packs"}),
+		directories: pmtiles.NewDirectoryCache(spec.DirectoryBytes),
+		scanLane:    flow.NewLane(inv, flow.LaneSpec{Service: "edge", Name: "packs", Waiting: 4, Running: 1, From: "pack watcher, start, reload", To: "packs"}),
 		table:       flow.NewSnapshot(inv, flow.SnapshotSpec{Service: "edge", Name: "packs", From: "pack watcher", To: "requests"}, &table{}),
-		bell:        make(chan struct{}, 1),
+		wake:        make(chan struct{}, 1),
 		mounts:      map[string]*mount{},
 	}
 	m.SetPaths(spec.Paths)
 	return m, nil
 }
 
-// SetPaths replaces the configured paths, and Serve looks at them soon. Packs
-// that the old and the new ones have in common stay as they are.
+// SetPaths replaces the configured paths, and requests a scan. Packs that the
+// old and the new paths have in common stay mounted.
 func (m *Mounts) SetPaths(paths []string) {
 	clean := absolute(paths)
 	m.paths.Store(&clean)
-	m.ring()
+	m.requestScan()
 }
 
-// ring asks for a look at the disk and never waits: if one is asked for
-// already, it will see whatever this one was about.
-func (m *Mounts) ring() {
+// requestScan requests a scan and never waits: one that is requested already
+// will see the same changes.
+func (m *Mounts) requestScan() {
 	select {
-	case m.bell <- struct{}{}:
+	case m.wake <- struct{}{}:
 	default:
 	}
 }
@@ -88,12 +88,12 @@ func (m *Mounts) State() State {
 
 // Counts is what the mounts have done so far.
 func (m *Mounts) Counts() Counts {
-	return Counts{Swaps: m.swaps.Load(), Refusals: m.refusals.Load(), Spoilt: m.spoilt.Load(), Open: m.live.Load()}
+	return Counts{Swaps: m.swaps.Load(), Refusals: m.refusals.Load(), ChangedInPlace: m.changedInPlace.Load(), Open: m.live.Load()}
 }
 
-// Open claims the version of a pack that is in service, by the name of its file
-// or by that name without the extension. The caller must Close it. A name that
-// is not mounted is fault.NotFound; a pack that cannot be served is
+// Open acquires the version of a pack that is in service, by the name of its
+// file or by that name without the extension. The caller must Close it. A name
+// that is not mounted is fault.NotFound; a pack that cannot be served is
 // fault.NotReady, with the reason; a short name that two files have is
 // fault.Conflict.
 func (m *Mounts) Open(name string) (*Pack, error) {
@@ -110,29 +110,29 @@ func (m *Mounts) Open(name string) (*Pack, error) {
 		case found.version.acquire():
 			return &Pack{version: found.version}, nil
 		}
-		// It was swapped and closed between the look and the claim. A version
-		// is closed only after the table without it was stored, so the next
-		// look finds another.
+		// The version was swapped and closed between Load and acquire. A
+		// version is closed only after the table without it was stored, so the
+		// next table has another.
 	}
 }
 
-// Mount looks at the disk and mounts what is there, also what was written to so
-// lately that Serve would still wait. It returns when everything was looked at
-// and hashed, or when ctx ends; Serve then goes on where it stopped. A pack that
-// is bad is not an error: State says which, and why.
+// Mount scans the disk and mounts what is there, including files that were
+// written so recently that Serve would still wait. It returns when everything
+// was checked and hashed, or when ctx ends; Serve then continues. A bad pack is
+// not an error: State says which, and why.
 func (m *Mounts) Mount(ctx context.Context) error {
 	for {
-		out, err := m.look(ctx, true)
+		out, err := m.scan(ctx, true)
 		if err != nil || out.next > 0 {
 			return err
 		}
 	}
 }
 
-// Close unmounts everything. What is still claimed stays readable until it is
+// Close unmounts everything. Packs that are open stay readable until they are
 // closed.
 func (m *Mounts) Close() {
-	if err := m.turn.Enter(context.Background()); err != nil {
+	if err := m.scanLane.Enter(context.Background()); err != nil {
 		return // closed before
 	}
 	m.closed = true
@@ -140,65 +140,65 @@ func (m *Mounts) Close() {
 		m.unmount(one)
 	}
 	m.publish(nil)
-	m.turn.Leave()
-	m.turn.Retire()
+	m.scanLane.Leave()
+	m.scanLane.Retire()
 }
 
-// outcome is what a look at the disk led to.
-type outcome struct {
-	changed bool          // the state is another
-	next    time.Duration // when to look again: at once, if there is more to hash
-	folders []string      // what has to be watched
+// scanResult is the result of a scan.
+type scanResult struct {
+	changed bool          // the state has changed
+	next    time.Duration // when to scan again: at once, if there is more to hash
+	folders []string      // the folders to watch
 }
 
-// look takes the turn, looks at the disk once, and tells what changed.
-func (m *Mounts) look(ctx context.Context, eager bool) (outcome, error) {
-	if err := m.turn.Enter(ctx); err != nil {
-		return outcome{}, err
+// scan enters the lane, scans the disk once, and reports what changed.
+func (m *Mounts) scan(ctx context.Context, eager bool) (scanResult, error) {
+	if err := m.scanLane.Enter(ctx); err != nil {
+		return scanResult{}, err
 	}
-	out, err := m.reconcile(ctx, eager)
+	out, err := m.scanLocked(ctx, eager)
 	if out.changed && m.spec.OnChange != nil {
-		m.spec.OnChange(m.State()) // without the turn: it may ask for another look
+		m.spec.OnChange(m.State()) // outside the lane: OnChange may request another scan
 	}
 	return out, err
 }
 
-// reconcile brings every pack as far as it gets without waiting, and gives the
-// turn back.
-func (m *Mounts) reconcile(ctx context.Context, eager bool) (out outcome, err error) {
-	defer m.turn.Leave()
-	seen := list(*m.paths.Load())
-	out = outcome{next: m.spec.Reconcile, folders: seen.folders}
+// scanLocked brings every pack as far as it gets without waiting, and leaves
+// the lane.
+func (m *Mounts) scanLocked(ctx context.Context, eager bool) (out scanResult, err error) {
+	defer m.scanLane.Leave()
+	seen := scanPaths(*m.paths.Load())
+	out = scanResult{next: m.spec.Reconcile, folders: seen.folders}
 	others := m.admit(&seen)
-	err = m.advance(ctx, seen.sightings, workshop{
+	err = m.advance(ctx, seen.files, mountDeps{
 		spec: m.spec, eager: eager, open: m.open, retire: m.retire,
-		due: func(in time.Duration) { out.next = min(out.next, max(in, 0)) },
+		schedule: func(in time.Duration) { out.next = min(out.next, max(in, 0)) },
 	})
 	out.changed = m.publish(others)
 	return out, err
 }
 
-// admit decides which sightings are packs. It makes the mounts of new ones,
-// ends those of files that are no longer there, and leaves in seen what is to
-// be advanced. What it refuses is returned as statuses.
+// admit decides which files are packs. It makes the mounts of new ones,
+// unmounts those of files that are gone, and leaves in seen what is to be
+// advanced. It returns the statuses of refused files.
 func (m *Mounts) admit(seen *listing) (refused []Status) {
-	for folder, err := range seen.troubled {
-		refused = append(refused, refusedStatus(sighting{path: folder, file: filepath.Base(folder)}, folderKind, err))
+	for folder, err := range seen.folderErrors {
+		refused = append(refused, refusedStatus(foundFile{path: folder, file: filepath.Base(folder)}, folderKind, err))
 	}
-	keep := m.hidden(seen)
+	keep := m.unreadableMounts(seen)
 	taken, paths := map[string]bool{}, map[string]bool{}
 	for path := range keep {
 		taken[m.mounts[path].file] = true
 	}
-	sane := seen.sightings[:0]
-	for _, s := range seen.sightings {
+	sane := seen.files[:0]
+	for _, s := range seen.files {
 		if paths[s.path] {
 			continue // the same file, by itself and in its folder
 		}
 		paths[s.path] = true
 		err := checkName(s.file)
 		if err == nil && taken[s.file] {
-			err = refuseSecond(s.file)
+			err = refuseDuplicate(s.file)
 		}
 		if err != nil {
 			refused = append(refused, refusedStatus(s, kindOf(s.file), err))
@@ -207,30 +207,30 @@ func (m *Mounts) admit(seen *listing) (refused []Status) {
 		taken[s.file] = true
 		sane = append(sane, s)
 	}
-	seen.sightings = m.limit(sane, mostPacks-len(keep), &refused)
+	seen.files = m.limit(sane, maxPacks-len(keep), &refused)
 	m.prune(seen, keep)
 	return refused
 }
 
-// hidden are the mounts of folders that cannot be read, or not wholly: that
-// their files are gone is not known.
-func (m *Mounts) hidden(seen *listing) map[string]bool {
+// unreadableMounts are the mounts in folders that cannot be read, or only in
+// part: their files may still be there.
+func (m *Mounts) unreadableMounts(seen *listing) map[string]bool {
 	hidden := map[string]bool{}
 	for path, one := range m.mounts {
-		err := seen.troubled[one.origin]
+		err := seen.folderErrors[one.configured]
 		hidden[path] = err != nil && fault.KindOf(err) != fault.NotFound
 	}
-	for _, s := range seen.sightings {
+	for _, s := range seen.files {
 		hidden[s.path] = false
 	}
 	maps.DeleteFunc(hidden, func(_ string, is bool) bool { return !is })
 	return hidden
 }
 
-// limit refuses what is too much. What is mounted already comes first: a new
-// file must not push out one that people use.
-func (m *Mounts) limit(sane []sighting, most int, refused *[]Status) []sighting {
-	slices.SortStableFunc(sane, func(a, b sighting) int { return m.rank(a) - m.rank(b) })
+// limit refuses files beyond the maximum. Mounted ones come first: a new file
+// must not displace one that is in use.
+func (m *Mounts) limit(sane []foundFile, most int, refused *[]Status) []foundFile {
+	slices.SortStableFunc(sane, func(a, b foundFile) int { return m.rank(a) - m.rank(b) })
 	for len(sane) > most {
 		last := sane[len(sane)-1]
 		*refused = append(*refused, refusedStatus(last, kindOf(last.file), refuseTooMany(last.file)))
@@ -239,22 +239,22 @@ func (m *Mounts) limit(sane []sighting, most int, refused *[]Status) []sighting 
 	return sane
 }
 
-func (m *Mounts) rank(s sighting) int {
+func (m *Mounts) rank(s foundFile) int {
 	if m.mounts[s.path] != nil {
 		return 0
 	}
 	return 1
 }
 
-// prune makes the mounts agree with what was admitted, and keeps the others
-// that are to be kept.
+// prune makes the mounts agree with the admitted files, and keeps those that
+// are to be kept.
 func (m *Mounts) prune(seen *listing, keep map[string]bool) {
-	for _, s := range seen.sightings {
+	for _, s := range seen.files {
 		keep[s.path] = true
 		if m.mounts[s.path] == nil {
 			m.mounts[s.path] = newMount(s)
 		}
-		m.mounts[s.path].origin = s.origin
+		m.mounts[s.path].configured = s.configured
 	}
 	for path, one := range m.mounts {
 		if !keep[path] {
@@ -265,15 +265,15 @@ func (m *Mounts) prune(seen *listing, keep map[string]bool) {
 
 // unmount ends a mount.
 func (m *Mounts) unmount(one *mount) {
-	one.abandon()
-	one.drop(workshop{retire: m.retire})
+	one.cancelCandidate()
+	one.stopServing(mountDeps{retire: m.retire})
 	delete(m.mounts, one.path)
 }
 
-// advance brings every mount further, the small files first: they are quick.
-func (m *Mounts) advance(ctx context.Context, sightings []sighting, w workshop) error {
-	slices.SortStableFunc(sightings, func(a, b sighting) int {
-		return int(min(max(a.look.size-b.look.size, -1), 1))
+// advance advances every mount, the small files first: they are quick.
+func (m *Mounts) advance(ctx context.Context, sightings []foundFile, w mountDeps) error {
+	slices.SortStableFunc(sightings, func(a, b foundFile) int {
+		return int(min(max(a.state.size-b.state.size, -1), 1))
 	})
 	for _, s := range sightings {
 		one := m.mounts[s.path]
@@ -286,8 +286,7 @@ func (m *Mounts) advance(ctx context.Context, sightings []sighting, w workshop) 
 	return nil
 }
 
-// count counts what became of a mount that had another version, or another
-// reason to have none.
+// count counts a new version or a new refusal of a mount.
 func (m *Mounts) count(one *mount, version *version, reason error) {
 	if one.version != nil && one.version != version {
 		m.swaps.Add(1)
@@ -297,29 +296,29 @@ func (m *Mounts) count(one *mount, version *version, reason error) {
 	}
 }
 
-// watching is why changes are noticed late, if they are.
-func (m *Mounts) watching() error {
-	if err := m.watch.Load(); err != nil {
+// watchError is why changes are noticed late, if they are.
+func (m *Mounts) watchError() error {
+	if err := m.watchErr.Load(); err != nil {
 		return err
 	}
 	return nil
 }
 
-// retire takes a version out of service. It is given up by publish, after the
-// table in which it cannot be found was stored.
+// retire takes a version out of service. publish releases it, after the table
+// without it was stored.
 func (m *Mounts) retire(v *version) {
-	if v.spoilt.Load() {
-		m.spoilt.Add(1)
+	if v.changedInPlace.Load() {
+		m.changedInPlace.Add(1)
 	}
 	m.retired = append(m.retired, v)
 }
 
-// publish stores the table of what is now, if it is another, and lets go of
-// what is no longer in it.
+// publish stores the current table, if it has changed, and releases the retired
+// versions.
 func (m *Mounts) publish(others []Status) (changed bool) {
 	before := m.table.Load()
 	mounts := slices.SortedFunc(maps.Values(m.mounts), func(a, b *mount) int { return strings.Compare(a.path, b.path) })
-	next := newTable(mounts, others, m.watching())
+	next := newTable(mounts, others, m.watchError())
 	next.closed = m.closed
 	next.state.sort(before.state, time.Now())
 	if len(m.retired) == 0 && next.state.same(before.state) && next.closed == before.closed {

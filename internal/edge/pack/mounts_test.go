@@ -12,10 +12,11 @@ import (
 	"micronode/fault"
 	"micronode/internal/edge/pack/packtest"
 	"micronode/internal/flow"
+	"micronode/internal/testkit"
 )
 
 func TestPacksOfAFolderAreMounted(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	put(t, s.path("basel.pmtiles"), pmtilesOf(1))
 	put(t, s.path("bern.mbtiles"), mbtilesOf(t, 2))
 	put(t, s.path("README"), []byte("not a pack"))
@@ -43,12 +44,13 @@ func TestPacksOfAFolderAreMounted(t *testing.T) {
 	s.refusedOpen("", fault.NotFound, "")
 	s.refusedOpen(".hidden.pmtiles", fault.NotFound, "hidden")
 	s.refusedOpen("a\x1b[2Jb", fault.NotFound, `\x1b`)
-	if got := s.Counts(); got.Swaps != 2 || got.Open != 2 || got.Refusals != 0 || got.Spoilt != 0 {
+	if got := s.Counts(); got.Swaps != 2 || got.Open != 2 || got.Refusals != 0 || got.ChangedInPlace != 0 {
 		t.Errorf("the counts are %+v", got)
 	}
 }
 
-// A bad pack is named, with the reason and what to do, and the others go on.
+// A bad pack is named, with the reason and what to do, and other packs are not
+// affected.
 func TestABadPackDisturbsNobody(t *testing.T) {
 	good := pmtilesOf(1)
 	hostile := packtest.PMTiles(packtest.PMSpec{MaxZoom: 3, LeafSize: 8, Damage: packtest.PMDamage{
@@ -71,10 +73,10 @@ func TestABadPackDisturbsNobody(t *testing.T) {
 		"otherkind.pmtiles": mbtilesOf(t, 1),
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStage(t)
+			s := newFixture(t)
 			put(t, s.path(name), bad)
 			put(t, s.path("good.pmtiles"), good)
-			age(t, s.path(name)) // not a file that may still be copied
+			backdate(t, s.path(name)) // so that it does not count as being copied
 			s.mount()
 			status := s.want(name, Bad, "")
 			if status.Version != "" || status.Size != int64(len(bad)) || status.Modified.IsZero() {
@@ -96,11 +98,11 @@ func TestABadPackDisturbsNobody(t *testing.T) {
 }
 
 func TestThingsThatAreNotFiles(t *testing.T) {
-	s := newStage(t)
-	must(t, unix.Mkfifo(s.path("pipe.pmtiles"), 0o600))
-	must(t, os.Mkdir(s.path("folder.pmtiles"), 0o700))
-	must(t, os.Symlink("loop.pmtiles", s.path("loop.pmtiles")))
-	must(t, os.Symlink("nowhere", s.path("dangling.pmtiles")))
+	s := newFixture(t)
+	testkit.Must(t, unix.Mkfifo(s.path("pipe.pmtiles"), 0o600))
+	testkit.Must(t, os.Mkdir(s.path("folder.pmtiles"), 0o700))
+	testkit.Must(t, os.Symlink("loop.pmtiles", s.path("loop.pmtiles")))
+	testkit.Must(t, os.Symlink("nowhere", s.path("dangling.pmtiles")))
 	put(t, s.path("good.pmtiles"), pmtilesOf(1))
 	s.mount()
 	s.want("pipe.pmtiles", Bad, "not a regular file")
@@ -121,7 +123,7 @@ func TestFilesByThemselves(t *testing.T) {
 	put(t, here, pmtilesOf(1))
 	other := filepath.Join(folder, "map.tiles")
 	put(t, other, pmtilesOf(1))
-	s := newStage(t, func(spec *Spec) { spec.Paths = []string{here, missing, other, here, folder} })
+	s := newFixture(t, func(spec *Spec) { spec.Paths = []string{here, missing, other, here, folder} })
 	s.mount()
 	if s.served("here") != 1 {
 		t.Error("not served")
@@ -137,7 +139,7 @@ func TestFilesByThemselves(t *testing.T) {
 	if s.served("missing") != 2 {
 		t.Error("it is there now, and not served")
 	}
-	must(t, os.Remove(missing))
+	testkit.Must(t, os.Remove(missing))
 	s.mount()
 	s.want("missing.pmtiles", Bad, "not there")
 	s.refusedOpen("missing", fault.NotFound, "missing.pmtiles is not there")
@@ -148,40 +150,40 @@ func TestFilesByThemselves(t *testing.T) {
 
 func TestAFolderThatIsNotThere(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "maps")
-	s := newStage(t, func(spec *Spec) { spec.Paths = []string{folder} })
+	s := newFixture(t, func(spec *Spec) { spec.Paths = []string{folder} })
 	s.mount()
 	if got := s.want("maps", Bad, "the folder maps is not there"); got.Kind != "folder" || got.Name != "maps" || got.Path != folder {
 		t.Errorf("the status is %+v", got)
 	}
-	must(t, os.Mkdir(folder, 0o700))
+	testkit.Must(t, os.Mkdir(folder, 0o700))
 	put(t, filepath.Join(folder, "a.pmtiles"), pmtilesOf(1))
 	s.mount()
 	if s.served("a") != 1 || len(s.State().Packs) != 1 {
 		t.Errorf("the state is %+v", s.State())
 	}
-	must(t, os.RemoveAll(folder))
+	testkit.Must(t, os.RemoveAll(folder))
 	s.mount()
 	s.refusedOpen("a", fault.NotFound, "a")
 }
 
-// That a folder cannot be read does not mean that its packs are gone.
+// The packs of a folder that cannot be read are not taken for gone.
 func TestAFolderThatCannotBeReadKeepsItsPacks(t *testing.T) {
 	root := t.TempDir()
 	link := filepath.Join(root, "maps")
-	must(t, os.Mkdir(filepath.Join(root, "real"), 0o700))
-	must(t, os.Symlink("real", link))
+	testkit.Must(t, os.Mkdir(filepath.Join(root, "real"), 0o700))
+	testkit.Must(t, os.Symlink("real", link))
 	put(t, filepath.Join(root, "real", "a.pmtiles"), pmtilesOf(1))
-	s := newStage(t, func(spec *Spec) { spec.Paths = []string{link} })
+	s := newFixture(t, func(spec *Spec) { spec.Paths = []string{link} })
 	s.mount()
-	must(t, os.Remove(link))
-	must(t, os.Symlink("maps", link)) // a loop: nobody can read it, not even root
+	testkit.Must(t, os.Remove(link))
+	testkit.Must(t, os.Symlink("maps", link)) // a loop: not even root can read it
 	s.mount()
 	s.want("maps", Bad, "cannot be read")
 	if s.served("a") != 1 {
 		t.Error("its pack is gone")
 	}
-	must(t, os.Remove(link))
-	must(t, os.Symlink("real", link))
+	testkit.Must(t, os.Remove(link))
+	testkit.Must(t, os.Symlink("real", link))
 	s.mount()
 	s.want("a.pmtiles", Serving, "")
 	if len(s.State().Packs) != 1 {
@@ -190,11 +192,11 @@ func TestAFolderThatCannotBeReadKeepsItsPacks(t *testing.T) {
 }
 
 func TestClosedMounts(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	put(t, s.path("a.pmtiles"), pmtilesOf(1))
 	s.mount()
 	p, err := s.Open("a")
-	must(t, err)
+	testkit.Must(t, err)
 	s.Close()
 	s.Close()
 	if versionOf(t, p) != 1 {
@@ -214,21 +216,21 @@ func TestClosedMounts(t *testing.T) {
 }
 
 func TestASpecThatCannotBeMeant(t *testing.T) {
-	for _, spec := range []Spec{{Reconcile: -1}, {Settle: -1}, {CheckTime: -1}, {HashTime: -1}, {DirectoryBytes: -1}} {
+	for _, spec := range []Spec{{Reconcile: -1}, {QuietPeriod: -1}, {CheckTime: -1}, {HashTime: -1}, {DirectoryBytes: -1}} {
 		if _, err := New(flow.NewInventory(), spec); fault.KindOf(err) != fault.Malformed {
 			t.Errorf("%+v: %v", spec, err)
 		}
 	}
 	m, err := New(flow.NewInventory(), Spec{})
-	must(t, err)
+	testkit.Must(t, err)
 	defer m.Close()
-	must(t, m.Mount(t.Context()))
-	if m.spec.Reconcile != 30*time.Second || m.spec.Settle != time.Second || m.spec.CheckTime != 10*time.Second || m.spec.HashTime != 10*time.Minute {
+	testkit.Must(t, m.Mount(t.Context()))
+	if m.spec.Reconcile != 30*time.Second || m.spec.QuietPeriod != time.Second || m.spec.CheckTime != 10*time.Second || m.spec.HashTime != 10*time.Minute {
 		t.Errorf("the defaults are %+v", m.spec)
 	}
 }
 
-// Who may read a file is said in the next step; root may read all of them.
+// The next step says how to make a file readable; root may read all of them.
 func TestAFileThatMayNotBeRead(t *testing.T) {
 	err := unreadable("a.pmtiles", os.ErrPermission)
 	if !strings.Contains(fault.DetailOf(err), "permission denied") || !strings.Contains(fault.NextOf(err), "user") {
@@ -236,10 +238,10 @@ func TestAFileThatMayNotBeRead(t *testing.T) {
 	}
 }
 
-// Who finds a version that was just given up looks for the one that took its
-// place. A version is never brought back to life.
+// An Open that finds a version that was just closed looks up its successor. A
+// closed version is never reused.
 func TestAClaimThatComesTooLate(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	put(t, s.path("a.pmtiles"), pmtilesOf(1))
 	s.mount()
 	sound := s.table.Load()

@@ -10,14 +10,15 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/edge/pack/packtest"
+	"micronode/internal/testkit"
 )
 
 func TestNamesThatAreNotSane(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	long := strings.Repeat("x", 121) + ".pmtiles"
 	for _, name := range []string{"bell\a.pmtiles", "line\nbreak.mbtiles", "\xff\xfe.pmtiles", long, "c1\u0085.pmtiles"} {
 		put(t, filepath.Join(s.folder, "made"), pmtilesOf(1))
-		must(t, os.Rename(s.path("made"), s.path(name)))
+		testkit.Must(t, os.Rename(s.path("made"), s.path(name)))
 	}
 	fits := strings.Repeat("x", 120) + ".pmtiles"
 	put(t, s.path(fits), pmtilesOf(2))
@@ -46,7 +47,7 @@ func TestNamesThatAreNotSane(t *testing.T) {
 }
 
 func TestAStemThatTwoFilesHave(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	put(t, s.path("basel.pmtiles"), pmtilesOf(1))
 	s.mount()
 	put(t, s.path("basel.mbtiles"), mbtilesOf(t, 2))
@@ -57,12 +58,12 @@ func TestAStemThatTwoFilesHave(t *testing.T) {
 	}
 	s.want("basel.pmtiles", Degraded, "basel.mbtiles")
 	s.want("basel.mbtiles", Degraded, "basel.pmtiles")
-	// That one of them is bad does not decide which one is meant.
+	// That one of them is bad does not resolve the ambiguity.
 	put(t, s.path("basel.mbtiles"), []byte("bad"))
-	age(t, s.path("basel.mbtiles"))
+	backdate(t, s.path("basel.mbtiles"))
 	s.mount()
 	s.refusedOpen("basel", fault.Conflict, "basel")
-	must(t, os.Remove(s.path("basel.mbtiles")))
+	testkit.Must(t, os.Remove(s.path("basel.mbtiles")))
 	s.mount()
 	s.want("basel.pmtiles", Serving, "")
 	if s.served("basel") != 1 {
@@ -70,9 +71,9 @@ func TestAStemThatTwoFilesHave(t *testing.T) {
 	}
 }
 
-// A file name is never in doubt, even if it is the stem of another.
+// A file name is never ambiguous, even if it is the stem of another.
 func TestAFileNameThatIsAStem(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	put(t, s.path("a.pmtiles"), pmtilesOf(1))
 	put(t, s.path("a.pmtiles.mbtiles"), mbtilesOf(t, 2))
 	s.mount()
@@ -87,7 +88,7 @@ func TestAFileNameThatIsAStem(t *testing.T) {
 
 func TestTwoFilesOfOneName(t *testing.T) {
 	other := t.TempDir()
-	s := newStage(t)
+	s := newFixture(t)
 	s.SetPaths([]string{s.folder, other})
 	put(t, filepath.Join(other, "a.pmtiles"), pmtilesOf(2))
 	s.mount()
@@ -114,9 +115,9 @@ func TestTwoFilesOfOneName(t *testing.T) {
 }
 
 func TestTooManyPacks(t *testing.T) {
-	s := newStage(t, func(spec *Spec) { spec.Deep = false })
+	s := newFixture(t, func(spec *Spec) { spec.Deep = false })
 	data := packtest.PMTiles(packtest.PMSpec{})
-	for i := range mostPacks {
+	for i := range maxPacks {
 		put(t, s.path(fmt.Sprintf("m%03d.pmtiles", i)), data)
 	}
 	s.mount()
@@ -124,34 +125,34 @@ func TestTooManyPacks(t *testing.T) {
 	put(t, s.path("z.pmtiles"), data)
 	s.mount()
 	state := s.State()
-	if len(state.Packs) != mostPacks+2 || s.Counts().Open != mostPacks {
+	if len(state.Packs) != maxPacks+2 || s.Counts().Open != maxPacks {
 		t.Fatalf("%d packs are listed, %d are open", len(state.Packs), s.Counts().Open)
 	}
-	s.want("a.pmtiles", Bad, "one too many")
-	s.want("z.pmtiles", Bad, "one too many")
+	s.want("a.pmtiles", Bad, "exceeds the maximum")
+	s.want("z.pmtiles", Bad, "exceeds the maximum")
 	s.refusedOpen("a", fault.NotFound, "")
-	for i := range mostPacks {
+	for i := range maxPacks {
 		s.want(fmt.Sprintf("m%03d.pmtiles", i), Serving, "")
 	}
-	must(t, os.Remove(s.path("m000.pmtiles")))
+	testkit.Must(t, os.Remove(s.path("m000.pmtiles")))
 	s.mount()
 	s.want("a.pmtiles", Serving, "")
-	s.want("z.pmtiles", Bad, "one too many")
+	s.want("z.pmtiles", Bad, "exceeds the maximum")
 }
 
 func TestAFolderWithFarTooManyPacks(t *testing.T) {
-	s := newStage(t, func(spec *Spec) { spec.Deep = false })
+	s := newFixture(t, func(spec *Spec) { spec.Deep = false })
 	put(t, s.path("zzzz.pmtiles"), pmtilesOf(1))
 	s.mount()
-	for i := range mostListed + 10 {
-		must(t, os.Link(s.path("zzzz.pmtiles"), s.path(fmt.Sprintf("x%d.pmtiles", i))))
+	for i := range maxListed + 10 {
+		testkit.Must(t, os.Link(s.path("zzzz.pmtiles"), s.path(fmt.Sprintf("x%d.pmtiles", i))))
 	}
 	s.mount()
 	s.want(filepath.Base(s.folder), Bad, "more than 4096")
-	if s.served("zzzz") != 1 || s.Counts().Open != mostPacks {
+	if s.served("zzzz") != 1 || s.Counts().Open != maxPacks {
 		t.Error("what was served before is not served any more, or too much is")
 	}
-	if n := len(s.State().Packs); n > mostListed+2 {
+	if n := len(s.State().Packs); n > maxListed+2 {
 		t.Errorf("%d packs are listed", n)
 	}
 }

@@ -6,14 +6,15 @@ import (
 	"testing"
 
 	"micronode/fault"
+	"micronode/internal/testkit"
 )
 
 func TestAPackSaysWhatItIs(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	put(t, s.path("basel.pmtiles"), pmtilesOf(1))
 	s.mount()
 	p, err := s.Open("basel")
-	must(t, err)
+	testkit.Must(t, err)
 	defer p.Close()
 	status := s.want("basel.pmtiles", Serving, "")
 	if p.Name() != "basel" || p.File() != "basel.pmtiles" || p.Kind() != "pmtiles" || p.Version() != status.Version ||
@@ -23,13 +24,13 @@ func TestAPackSaysWhatItIs(t *testing.T) {
 }
 
 func TestATileThatIsNotThere(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	put(t, s.path("a.pmtiles"), pmtilesOf(1))
 	put(t, s.path("b.mbtiles"), mbtilesOf(t, 1))
 	s.mount()
 	for _, name := range []string{"a", "b"} {
 		p, err := s.Open(name)
-		must(t, err)
+		testkit.Must(t, err)
 		for _, at := range [][3]uint32{{deepest + 1, 0, 0}, {1, 2, 0}, {1, 0, 2}, {31, 5, 5}, {32, 0, 0}, {255, 1, 1}, {0, 1 << 31, 0}} {
 			_, err := p.Tile(t.Context(), uint8(at[0]), at[1], at[2])
 			if fault.KindOf(err) != fault.NotFound || ownNext(err) == "" {
@@ -47,27 +48,27 @@ func TestATileThatIsNotThere(t *testing.T) {
 
 func TestTheWholeFile(t *testing.T) {
 	data := pmtilesOf(1)
-	s := newStage(t)
+	s := newFixture(t)
 	put(t, s.path("a.pmtiles"), data)
 	s.mount()
 	p, err := s.Open("a")
-	must(t, err)
+	testkit.Must(t, err)
 	defer p.Close()
 	file, size, modified, etag := p.Content()
 	got := make([]byte, size)
 	if _, err := file.ReadAt(got, 0); err != nil || string(got) != string(data) || etag != p.ETag() || !modified.Equal(p.Modified()) {
 		t.Errorf("%d bytes, %v, %s", size, err, etag)
 	}
-	must(t, p.Intact())
+	testkit.Must(t, p.Intact())
 
-	// Two copies have two positions, and outlive the name of the file.
+	// Two copies have two file offsets, and outlive the name of the file.
 	put(t, s.path("a.pmtiles"), pmtilesOf(2))
 	one, err := p.Reopen()
-	must(t, err)
-	defer func() { must(t, one.Close()) }()
+	testkit.Must(t, err)
+	defer func() { testkit.Must(t, one.Close()) }()
 	two, err := p.Reopen()
-	must(t, err)
-	defer func() { must(t, two.Close()) }()
+	testkit.Must(t, err)
+	defer func() { testkit.Must(t, two.Close()) }()
 	for _, copied := range []*os.File{one, two} {
 		got := make([]byte, size)
 		if n, err := copied.Read(got); n != len(data) || err != nil || string(got) != string(data) {
@@ -87,11 +88,11 @@ func TestTheWholeFile(t *testing.T) {
 }
 
 func TestTheWholeFileChangedInPlace(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	put(t, s.path("a.pmtiles"), pmtilesOf(1))
 	s.mount()
 	p, err := s.Open("a")
-	must(t, err)
+	testkit.Must(t, err)
 	defer p.Close()
 	overwrite(t, s.path("a.pmtiles"), pmtilesOf(2))
 	if n, err := p.ReadAt(make([]byte, 10), 0); n != 0 || fault.KindOf(err) != fault.NotReady {
@@ -100,16 +101,16 @@ func TestTheWholeFileChangedInPlace(t *testing.T) {
 }
 
 func TestABufferIsUsedAgain(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	put(t, s.path("a.pmtiles"), pmtilesOf(1))
 	put(t, s.path("b.mbtiles"), mbtilesOf(t, 1))
 	s.mount()
 	for _, name := range []string{"a", "b"} {
 		p, err := s.Open(name)
-		must(t, err)
+		testkit.Must(t, err)
 		buf := make([]byte, 0, 4096)
 		got, err := p.TileInto(t.Context(), buf, 1, 1, 0)
-		must(t, err)
+		testkit.Must(t, err)
 		if string(got.Data) != string(tileText(1, 1, 1, 0)) {
 			t.Errorf("got %q", got.Data)
 		}
@@ -117,7 +118,7 @@ func TestABufferIsUsedAgain(t *testing.T) {
 			t.Error("the buffer was not used")
 		}
 		small, err := p.TileInto(t.Context(), make([]byte, 3), 1, 1, 0)
-		must(t, err)
+		testkit.Must(t, err)
 		if string(small.Data) != string(tileText(1, 1, 1, 0)) {
 			t.Errorf("got %q", small.Data)
 		}

@@ -10,95 +10,88 @@ import (
 	"micronode/fault"
 )
 
-// Refusals name the file, never the folder it is in: their details are shown
-// to strangers. The path is in the status and in the cause.
+// Refusals name the file, never its folder: their details are shown to clients.
+// The path is in the status and in the cause.
 
-// errNotAFile is said of folders, pipes and devices that have the name of a
-// pack.
+// errNotAFile is for folders, pipes and devices that have the name of a pack.
 var errNotAFile = errors.New("not a regular file")
 
-// errMoved says that a file was written to while it was looked at. It is not a
-// failure: the file is looked at again.
-var errMoved = errors.New("the file is being written to")
+// errChanged says that a file was written to while it was checked. It is not a
+// failure: the file is checked again.
+var errChanged = errors.New("the file is being written to")
 
 // errTooSlow marks a file that could not be hashed in time.
 var errTooSlow = errors.New("the disk is too slow")
 
-// errClosed is what is left when the mounts are closed.
-var errClosed = &fault.Error{Op: "pack.open", Kind: fault.Canceled, Detail: "the packs are unmounted: the node is going away"}
+// errClosed is the error of Open after Close.
+var errClosed = &fault.Error{Op: "pack.open", Kind: fault.Canceled, Detail: "the packs are unmounted: the node is shutting down"}
 
 const opMount = "pack.mount"
 
 func refuseName(file, reason string) error {
-	err := fault.New(opMount, fault.Malformed, "%s cannot be mounted under its name: %s", printable(file), reason)
-	err.Next = "Rename the file: UTF-8 without control characters, 128 bytes at most, ending in .pmtiles or .mbtiles."
-	return err
+	return fault.New(opMount, fault.Malformed, "%s cannot be mounted under its name: %s", printable(file), reason).
+		Advise("Rename the file: UTF-8 without control characters, 128 bytes at most, ending in .pmtiles or .mbtiles.")
 }
 
 func refuseKind(file string) error {
-	err := fault.New(opMount, fault.Malformed, "%s is neither *.pmtiles nor *.mbtiles", printable(file))
-	err.Next = "Name a PMTiles or MBTiles file with its extension, or a folder of them."
-	return err
+	return fault.New(opMount, fault.Malformed, "%s is neither *.pmtiles nor *.mbtiles", printable(file)).
+		Advise("Name a PMTiles or MBTiles file with its extension, or a folder of them.")
 }
 
-func refuseSecond(file string) error {
-	err := fault.New(opMount, fault.Conflict, "another file %s is mounted already", file)
-	err.Next = "Rename one of the two, or take its folder out of edge.packs."
-	return err
+func refuseDuplicate(file string) error {
+	return fault.New(opMount, fault.Conflict, "another file %s is mounted already", file).
+		Advise("Rename one of the two, or remove its folder from edge.packs.")
 }
 
 func refuseTooMany(file string) error {
-	err := fault.New(opMount, fault.QuotaExceeded, "%s is one too many: %d packs are mounted", file, mostPacks)
-	err.Next = "Take packs that are not needed out of edge.packs, or serve them from another node."
-	return err
+	return fault.New(opMount, fault.QuotaExceeded, "%s exceeds the maximum of %d mounted packs", file, maxPacks).
+		Advise("Remove packs from edge.packs, or serve them from another node.")
 }
 
-func refuseFlood(folder string) error {
-	err := fault.New(opMount, fault.QuotaExceeded, "the folder %s holds more than %d packs; the others are not looked at", folder, mostListed)
-	err.Next = "Name the files in edge.packs one by one, or move some of them elsewhere."
-	return err
+func refuseTooManyListed(folder string) error {
+	return fault.New(opMount, fault.QuotaExceeded, "the folder %s holds more than %d packs; the others are ignored", folder, maxListed).
+		Advise("Name the files in edge.packs one by one, or move some of them elsewhere.")
 }
 
 func ambiguous(stem, file, other string) error {
-	err := fault.New(opMount, fault.Conflict, "%q may mean %s or %s", stem, file, other)
-	err.Next = "Ask for it by its file name, or rename one of the two."
-	return err
+	return fault.New(opMount, fault.Conflict, "%q may mean %s or %s", stem, file, other).
+		Advise("Ask for it by its file name, or rename one of the two.")
 }
 
-// absent is said of what is configured and not there.
+// absent is the fault of a configured path that does not exist.
 func absent(what string, cause error) error {
 	return &fault.Error{
 		Op: opMount, Kind: fault.NotFound, Detail: what + " is not there", Err: cause,
-		Next: "Put it there, and it is mounted; or take it out of edge.packs.",
+		Next: "Create it, and it is mounted; or remove it from edge.packs.",
 	}
 }
 
-// unreadable is said of what is there and cannot be read.
+// unreadable is the fault of a file or folder that cannot be read.
 func unreadable(what string, cause error) error {
 	err := &fault.Error{
 		Op: opMount, Kind: fault.NotReady, Detail: what + " cannot be read", Err: cause,
-		Next: "Look at the disk and at the limits of the process; it is tried again by itself.",
+		Next: "Check the disk and the limits of the process; the node retries by itself.",
 	}
 	switch {
 	case errors.Is(cause, fs.ErrPermission):
 		err.Detail += ": permission denied"
-		err.Next = "Let the user that the node runs as read it; it is then mounted by itself."
+		err.Next = "Give the user of the node read permission; it is then mounted by itself."
 	case errors.Is(cause, errNotAFile):
 		err.Detail += ": it is not a regular file"
-		err.Next = "Put a regular file in its place, or take it out of edge.packs."
+		err.Next = "Replace it by a regular file, or remove it from edge.packs."
 	}
 	return err
 }
 
-// damaged is said of a file that is not an archive of its kind, or not a whole
-// one.
+// damaged is the fault of a file that is not a valid or complete archive of its
+// kind.
 func damaged(file string, of kind, cause error) error {
 	next := ownNext(cause)
 	if next == "" && of == pmtilesKind {
-		next = "Put a whole archive in its place: copy it beside the old one, then rename it. `pmtiles verify FILE` says what is wrong with it."
+		next = "Replace it by a whole archive: copy it beside the old one, then rename it. `pmtiles verify FILE` shows its errors."
 	}
 	if next == "" {
-		next = "Put a whole archive in its place: copy it beside the old one, then rename it. `sqlite3 FILE \"PRAGMA integrity_check\"` says what is wrong with it."
+		next = "Replace it by a whole archive: copy it beside the old one, then rename it. `sqlite3 FILE \"PRAGMA integrity_check\"` shows its errors."
 	}
 	detail := file + " is not a whole " + string(of) + " archive"
 	if more := fault.DetailOf(cause); more != "" {
@@ -107,42 +100,40 @@ func damaged(file string, of kind, cause error) error {
 	return &fault.Error{Op: opMount, Kind: fault.KindOf(cause), Detail: detail, Next: next, Err: cause}
 }
 
-// other is said of a file that is not what it should be.
-func other(file string, want, got b3.Address) error {
+// wrongHash is the fault of a file with another address than expected.
+func wrongHash(file string, want, got b3.Address) error {
 	return &fault.Error{
-		Op: opMount, Kind: fault.IntegrityFail, Detail: file + " is not the file that edge.expect names",
+		Op: opMount, Kind: fault.IntegrityFail, Detail: file + " does not have the address in edge.expect",
 		Next: "Fetch the file again. If it is a new version that you trust, write its own address into edge.expect.",
 		Err:  &b3.Mismatch{Want: want, Got: got},
 	}
 }
 
-// tooSlow is said of a file that could not be hashed in time.
+// tooSlow is the fault of a file that could not be hashed in time.
 func tooSlow(file string, limit time.Duration) error {
-	err := fault.New(opMount, fault.Timeout, "%s could not be hashed within %s", file, limit)
-	err.Err = errTooSlow
-	err.Next = "Look at how fast the disk is. `touch` the file to have it tried again."
-	return err
+	return fault.New(opMount, fault.Timeout, "%s could not be hashed within %s", file, limit).
+		Advise("Check the speed of the disk. `touch` the file to retry.").Because(errTooSlow)
 }
 
-// settling is said of a file that is not mounted yet because it may not be
-// whole yet.
-func settling(file string) error {
+// writtenFault is the fault of a file that is not mounted yet because it may be
+// incomplete.
+func writtenFault(file string) error {
 	return &fault.Error{
-		Op: opMount, Kind: fault.NotReady, Detail: file + " was written to a moment ago and is mounted when it is left alone",
+		Op: opMount, Kind: fault.NotReady, Detail: file + " was just written to; it is mounted when the writes stop",
 		Next: "Wait until it is copied.", RetryAfter: time.Second,
 	}
 }
 
-// verifying is said of a file that is being hashed.
+// verifying is the fault of a file that is being hashed.
 func verifying(file string) error {
 	return &fault.Error{
 		Op: opMount, Kind: fault.NotReady, Detail: file + " is being verified",
-		Next: "Wait until it is read to its end.", RetryAfter: time.Second,
+		Next: "Wait until the verification ends.", RetryAfter: time.Second,
 	}
 }
 
-// blind is said when changes are noticed by the periodic look only.
-func blind(cause error, every time.Duration) *fault.Error {
+// watchFault says that only the periodic scan notices changes.
+func watchFault(cause error, every time.Duration) *fault.Error {
 	return &fault.Error{
 		Op: "pack.watch", Kind: fault.Degraded, Err: cause,
 		Detail: fmt.Sprintf("changes of packs are noticed within %s instead of at once", every),
@@ -150,14 +141,13 @@ func blind(cause error, every time.Duration) *fault.Error {
 	}
 }
 
-// notFound is the answer for a name that nobody mounted.
+// notFound is the fault for a name that is not mounted.
 func notFound(name string) error {
-	err := fault.New("pack.open", fault.NotFound, "there is no pack %s", printable(name))
-	err.Next = "GET /edge/packs lists what is mounted."
-	return err
+	return fault.New("pack.open", fault.NotFound, "there is no pack %s", printable(name)).
+		Advise("GET /edge/packs lists the mounted packs.")
 }
 
-// notReady is the answer for a pack that is known and cannot be served.
+// notReady is the fault for a known pack that cannot be served.
 func notReady(reason error) error {
 	kind := fault.NotReady
 	if fault.KindOf(reason) == fault.NotFound || fault.KindOf(reason) == fault.Conflict {
@@ -177,10 +167,10 @@ func ownNext(err error) string {
 	return ""
 }
 
-// printable is a name as it may be shown anywhere.
+// printable is a name that is safe to show anywhere.
 func printable(name string) string {
-	if len(name) > longestName {
-		name = name[:longestName] + "…"
+	if len(name) > maxName {
+		name = name[:maxName] + "…"
 	}
 	quoted := fmt.Sprintf("%q", name)
 	if quoted == `"`+name+`"` {

@@ -14,9 +14,10 @@ import (
 	"pgregory.net/rapid"
 
 	"micronode/fault"
+	"micronode/internal/testkit"
 )
 
-// footprint is what a leak would show in.
+// footprint is where a leak would show.
 type footprint struct {
 	descriptors int
 	heap        int64
@@ -25,21 +26,21 @@ type footprint struct {
 	versions    int64
 }
 
-func (s *stage) footprint() footprint {
+func (s *fixture) footprint() footprint {
 	s.tb.Helper()
 	runtime.GC()
-	runtime.GC() // what has a finaliser takes two
+	runtime.GC() // objects with a finaliser take two
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
 	open, err := os.ReadDir("/proc/self/fd")
-	must(s.tb, err)
+	testkit.Must(s.tb, err)
 	f := footprint{descriptors: len(open), heap: int64(memory.HeapAlloc), versions: s.Counts().Open}
 	f.directories, f.cached = s.directories.Usage()
 	return f
 }
 
-// A thousand reloads keep no more than ten: every version that nobody reads any
-// more is closed, with its file, its directories and its connections.
+// A thousand reloads keep no more than ten: every version without readers is
+// closed, with its file, its directories and its connections.
 func TestReloadsLeakNothing(t *testing.T) {
 	for file, c := range map[string]struct {
 		contents [][]byte
@@ -49,13 +50,13 @@ func TestReloadsLeakNothing(t *testing.T) {
 		"a.mbtiles": {[][]byte{mbtilesOf(t, 1), mbtilesOf(t, 2)}, 150},
 	} {
 		t.Run(file, func(t *testing.T) {
-			s := newStage(t, func(spec *Spec) { spec.OnChange = nil })
+			s := newFixture(t, func(spec *Spec) { spec.OnChange = nil })
 			var last *Pack
 			reload := func(i int) {
 				put(t, s.path(file), c.contents[i%2])
 				s.mount()
 				p, err := s.Open("a")
-				must(t, err)
+				testkit.Must(t, err)
 				if _, err := p.Tile(context.Background(), deepest, 1, 2); err != nil {
 					t.Fatal(err)
 				}
@@ -84,14 +85,14 @@ func TestReloadsLeakNothing(t *testing.T) {
 	}
 }
 
-// Whatever is done to the files, whoever reads gets tiles that are wholly of
-// one version, or a refusal that fits.
+// Whatever happens to the files, readers get tiles of one version, or a refusal
+// that fits.
 func TestReadersDuringChanges(t *testing.T) {
 	files := map[string]func(int) []byte{
 		"a.pmtiles": pmtilesOf,
 		"b.mbtiles": func(version int) []byte { return mbtilesOf(t, version) },
 	}
-	s := newStage(t, func(spec *Spec) { spec.OnChange = nil })
+	s := newFixture(t, func(spec *Spec) { spec.OnChange = nil })
 	for file, make := range files {
 		put(t, s.path(file), make(nextVersion()))
 	}
@@ -148,10 +149,10 @@ func TestReadersDuringChanges(t *testing.T) {
 	}
 }
 
-// A version that is given up just when somebody claims it is not brought back
-// to life: the claim goes to the one that took its place.
+// A version that is closed just when a reader acquires it is not reused: the
+// reader gets its successor.
 func TestAClaimInTheMomentOfASwap(t *testing.T) {
-	s := newStage(t, func(spec *Spec) { spec.OnChange = nil; spec.Deep = false })
+	s := newFixture(t, func(spec *Spec) { spec.OnChange = nil; spec.Deep = false })
 	contents := [][]byte{pmtilesOf(0), pmtilesOf(1)}
 	put(t, s.path("a.pmtiles"), contents[0])
 	s.mount()
@@ -186,8 +187,8 @@ func TestAClaimInTheMomentOfASwap(t *testing.T) {
 	}
 }
 
-// TestModel does random things to some files and compares what is served with
-// what a few lines say should be.
+// TestModel changes some files at random and compares what is served with a
+// small model.
 func TestModel(t *testing.T) {
 	bytesOf := map[string]map[int][]byte{}
 	for _, file := range []string{"a.pmtiles", "b.pmtiles", "c.mbtiles"} {
@@ -202,7 +203,7 @@ func TestModel(t *testing.T) {
 	}
 	names := slices.Sorted(maps.Keys(bytesOf))
 	rapid.Check(t, func(r *rapid.T) {
-		s := newStage(t, func(spec *Spec) { spec.OnChange = nil })
+		s := newFixture(t, func(spec *Spec) { spec.OnChange = nil })
 		defer s.Close()
 		m := model{}
 		claims := []claim{}
@@ -217,25 +218,25 @@ func TestModel(t *testing.T) {
 			"replace": func(r *rapid.T) {
 				f, v := file.Draw(r, "file"), number.Draw(r, "version")
 				put(t, s.path(f), bytesOf[f][v])
-				m.disk(f, v, true)
+				m.write(f, v, true)
 			},
 			"replace by a bad one": func(r *rapid.T) {
 				f := file.Draw(r, "file")
 				whole := bytesOf[f][0]
 				put(t, s.path(f), whole[:rapid.IntRange(0, len(whole)-1).Draw(r, "cut")])
-				age(t, s.path(f))
-				m.disk(f, bad, true)
+				backdate(t, s.path(f))
+				m.write(f, bad, true)
 			},
 			"write in place": func(r *rapid.T) {
 				f, v := file.Draw(r, "file"), number.Draw(r, "version")
 				overwrite(t, s.path(f), bytesOf[f][v])
-				m.disk(f, v, m.files[f] == nil)
+				m.write(f, v, m.files[f] == nil)
 			},
 			"spoil in place": func(r *rapid.T) {
 				f := file.Draw(r, "file")
 				overwrite(t, s.path(f), []byte("spoilt"))
-				age(t, s.path(f))
-				m.disk(f, bad, m.files[f] == nil)
+				backdate(t, s.path(f))
+				m.write(f, bad, m.files[f] == nil)
 			},
 			"remove": func(r *rapid.T) {
 				f := file.Draw(r, "file")
@@ -254,7 +255,7 @@ func TestModel(t *testing.T) {
 			},
 			"look": func(r *rapid.T) {
 				s.mount()
-				m.look()
+				m.scan()
 				for _, f := range names {
 					m.compare(r, s, f)
 				}
@@ -262,7 +263,7 @@ func TestModel(t *testing.T) {
 			"": func(r *rapid.T) {
 				for _, c := range claims {
 					want := c.version
-					if c.inode.spoilt {
+					if c.inode.changedInPlace {
 						want = bad
 					}
 					if got := someVersionOf(t, c.pack); got != want {
@@ -283,38 +284,38 @@ const bad = -1
 
 // inode is a file on the disk of the model, whatever its name.
 type inode struct {
-	version int
-	spoilt  bool // written to since it was mounted
+	version        int
+	changedInPlace bool // written to since it was mounted
 }
 
-// model is what should be: what is on the disk, and what is served.
+// model is the expected state: what is on the disk, and what is served.
 type model struct {
 	files  map[string]*inode
 	served map[string]*inode
 }
 
-// claim is a Pack that is open, and what it was opened on.
+// claim is a Pack that is open, and the inode that it was opened on.
 type claim struct {
 	pack    *Pack
 	inode   *inode
 	version int
 }
 
-// disk notes that a file was written: as a new one, or in place.
-func (m *model) disk(file string, version int, fresh bool) {
+// write notes that a file was written: as a new one, or in place.
+func (m *model) write(file string, version int, fresh bool) {
 	if m.files == nil {
 		m.files, m.served = map[string]*inode{}, map[string]*inode{}
 	}
 	if !fresh {
-		m.files[file].spoilt = true // for those who have it open
+		m.files[file].changedInPlace = true // for packs that have it open
 	}
 	m.files[file] = &inode{version: version}
 }
 
-// look does what a look at the disk should do.
-func (m *model) look() {
+// scan does what a scan of the disk should do.
+func (m *model) scan() {
 	for file, served := range m.served {
-		if served.spoilt || m.files[file] == nil {
+		if served.changedInPlace || m.files[file] == nil {
 			delete(m.served, file)
 		}
 	}
@@ -325,8 +326,8 @@ func (m *model) look() {
 	}
 }
 
-// compare demands that what is served is what should be.
-func (m *model) compare(r *rapid.T, s *stage, file string) {
+// compare checks that what is served is what the model expects.
+func (m *model) compare(r *rapid.T, s *fixture, file string) {
 	served, there := m.served[file], m.files[file]
 	status, listed := s.State().of(file)
 	want := Status{}

@@ -14,7 +14,7 @@ type State struct {
 	Watch error
 }
 
-// Condition is how a pack is doing.
+// Condition is the condition of a pack.
 type Condition string
 
 // The conditions.
@@ -25,7 +25,7 @@ const (
 	Bad      Condition = "bad"
 )
 
-// Status is how one pack is doing: one that is mounted, one that should be, or
+// Status is the state of one pack: one that is mounted, one that should be, or
 // a folder that should hold some.
 type Status struct {
 	Name string // the file name without its extension
@@ -35,7 +35,7 @@ type Status struct {
 
 	Condition Condition
 	Pending   bool  // there is a newer file that is not mounted yet
-	Err       error // what is wrong; its next step says what to do. nil if and only if it is serving
+	Err       error // what is wrong, with a next step; nil if and only if it is serving
 
 	// Of the version that is served; without one, of the file.
 	Size     int64
@@ -44,14 +44,14 @@ type Status struct {
 	// Of the version that is served; zero without one.
 	Version  string
 	ETag     string
-	Verified bool // its bytes are those that were expected
-	Checked  bool // it was checked throughout
+	Verified bool // its bytes have the expected address
+	Checked  bool // the deep check was completed
 	Tiles    Tiles
 
-	Since time.Time // when any of this was last another
+	Since time.Time // when any of this last changed
 }
 
-// Tiles says what kind of tiles a pack has, and where.
+// Tiles describes the format, zooms and bounds of a pack's tiles.
 type Tiles struct {
 	Type             string // media type
 	Format           string // extension: mvt, png, jpg, webp, avif; empty if unknown
@@ -59,7 +59,7 @@ type Tiles struct {
 	Bounds           [4]float64 // west, south, east, north, in degrees; zero if unknown
 }
 
-// same compares all but Since.
+// same compares all fields but Since.
 func (s Status) same(o Status) bool {
 	if !sameError(s.Err, o.Err) {
 		return false
@@ -80,8 +80,8 @@ func sameError(a, b error) bool {
 	return a.Error() == b.Error()
 }
 
-// sort puts the packs in order and gives each the time since when it is as it
-// is, which those that have not changed take from the state before.
+// sort sorts the packs and sets Since; unchanged ones take it from the state
+// before.
 func (s *State) sort(before State, now time.Time) {
 	slices.SortFunc(s.Packs, func(a, b Status) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Path, b.Path))
@@ -98,17 +98,17 @@ func (s *State) sort(before State, now time.Time) {
 	}
 }
 
-// refusedStatus is the status of something that is not mounted at all.
-func refusedStatus(s sighting, of kind, reason error) Status {
+// refusedStatus is the status of a file or folder that is not mounted at all.
+func refusedStatus(s foundFile, of kind, reason error) Status {
 	status := Status{
 		Name: printable(stemOf(s.file)), File: printable(s.file), Path: s.path, Kind: string(of),
-		Condition: Bad, Err: reason, Size: s.look.size,
+		Condition: Bad, Err: reason, Size: s.state.size,
 	}
 	if of == folderKind {
 		status.Name = status.File
 	}
-	if s.look.modified != 0 {
-		status.Modified = time.Unix(0, s.look.modified)
+	if s.state.modified != 0 {
+		status.Modified = time.Unix(0, s.state.modified)
 	}
 	return status
 }

@@ -1,6 +1,6 @@
 package pack
 
-// table is what Open reads: never changed once it is stored.
+// table is what Open reads. It is immutable once it is stored.
 type table struct {
 	entries map[string]*entry // by file name and by stem
 	state   State
@@ -9,7 +9,7 @@ type table struct {
 
 // entry is a pack, or the reason why there is none.
 type entry struct {
-	version *version // nil if there is none to serve
+	version *version // nil if none is served
 	err     error    // set if there is no version
 }
 
@@ -33,7 +33,7 @@ func newTable(mounts []*mount, others []Status, watch error) *table {
 		}
 		clash[m.file] = ambiguous(m.stem, m.file, other)
 		if other == m.stem {
-			continue // the other one is asked for by its file name, and that is not in doubt
+			continue // the other file is named exactly, so there is no doubt
 		}
 		if clash[other] == nil {
 			clash[other] = ambiguous(m.stem, other, m.file)

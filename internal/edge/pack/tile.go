@@ -22,22 +22,21 @@ type Tile struct {
 
 const opInflate = "pack.inflate"
 
-// Inflate undoes the compression of a tile, for clients that do not take it. A
+// Inflate decompresses a tile, for clients that do not accept its coding. A
 // tile that inflates to more than max bytes is refused with fault.RatioCap as
-// soon as that many came out.
+// soon as it has produced that many.
 func Inflate(t Tile, max int64) (Tile, error) {
 	open, known := inflaters[t.Encoding]
 	if !known {
-		err := fault.New(opInflate, fault.Malformed, "tiles of this pack are stored with the coding %q", t.Encoding)
-		err.Next = "Ask with an Accept-Encoding that allows it, or store the pack with gzip."
-		return Tile{}, err
+		return Tile{}, fault.New(opInflate, fault.Malformed, "tiles of this pack are stored with the coding %q", t.Encoding).
+			Advise("Ask with an Accept-Encoding that allows it, or store the pack with gzip.")
 	}
 	if open == nil {
 		return t, nil
 	}
 	from, done, err := open(bytes.NewReader(t.Data))
 	if err != nil {
-		return Tile{}, broken(err)
+		return Tile{}, inflateFault(err)
 	}
 	defer done()
 	var out bytes.Buffer
@@ -45,49 +44,48 @@ func Inflate(t Tile, max int64) (Tile, error) {
 	n, err := io.Copy(&out, io.LimitReader(from, max+1))
 	switch {
 	case n > max, errors.Is(err, zstd.ErrDecoderSizeExceeded), errors.Is(err, zstd.ErrWindowSizeExceeded):
-		return Tile{}, bomb(max)
+		return Tile{}, tooLargeFault(max)
 	case err != nil:
-		return Tile{}, broken(err)
+		return Tile{}, inflateFault(err)
 	}
 	return Tile{Data: out.Bytes(), Type: t.Type}, nil
 }
 
-// bomb is said of a tile that inflates too much. It is stored like that, so the
-// client can do nothing about it but take it as it is.
-func bomb(max int64) error {
-	err := fault.New(opInflate, fault.RatioCap, "the tile inflates to more than %d bytes", max)
-	err.Next = "Ask with Accept-Encoding: gzip to get it as it is stored."
-	return err
+// tooLargeFault is the fault of a tile that inflates to too much. It is stored
+// like that, so the client can only accept it compressed.
+func tooLargeFault(max int64) error {
+	return fault.New(opInflate, fault.RatioCap, "the tile inflates to more than %d bytes", max).
+		Advise("Ask with Accept-Encoding: gzip to get it as it is stored.")
 }
 
-// broken is said of a tile that does not inflate.
-func broken(cause error) error {
+// inflateFault is the fault of a tile that does not inflate.
+func inflateFault(cause error) error {
 	return &fault.Error{
 		Op: opInflate, Kind: fault.IntegrityFail, Detail: "the tile is stored compressed and does not inflate", Err: cause,
-		Next: "The pack is damaged here. Replace it by a whole one.",
+		Next: "The pack is damaged. Replace it by a whole one.",
 	}
 }
 
-// inflater starts to inflate; done gives the decoder back.
+// inflater starts to inflate; done returns the decoder to its pool.
 type inflater func(src io.Reader) (from io.Reader, done func(), err error)
 
-// inflaters is by content coding. There is no decoder for brotli in the house.
+// inflaters is by content coding. There is no Brotli decoder in this node.
 var inflaters = map[string]inflater{
 	"": nil, "gzip": openGzip, "deflate": openDeflate, "zstd": openZstd,
 }
 
-// Decoders hold tens of kilobytes, so they are used again.
+// Decoders hold tens of kilobytes, so they are reused.
 var (
-	gzips sync.Pool // of *gzip.Reader
-	zstds sync.Pool // of *zstd.Decoder
+	gzipReaders  sync.Pool // of *gzip.Reader
+	zstdDecoders sync.Pool // of *zstd.Decoder
 )
 
 func openGzip(src io.Reader) (io.Reader, func(), error) {
-	old, ok := gzips.Get().(*gzip.Reader)
+	old, ok := gzipReaders.Get().(*gzip.Reader)
 	if !ok {
 		old = new(gzip.Reader)
 	}
-	done := func() { gzips.Put(old) }
+	done := func() { gzipReaders.Put(old) }
 	if err := old.Reset(src); err != nil {
 		done()
 		return nil, nil, err
@@ -100,14 +98,15 @@ func openDeflate(src io.Reader) (io.Reader, func(), error) {
 	return fresh, func() {}, err
 }
 
-// zstdWindow is the window that every decoder must take, and all that ours
-// takes: it is memory that a few bytes can ask for.
+// zstdWindow is the window that every decoder must accept, and all that ours
+// accepts: a few bytes of input can claim that much memory.
 const zstdWindow = 8 << 20
 
 func openZstd(src io.Reader) (io.Reader, func(), error) {
-	old, ok := zstds.Get().(*zstd.Decoder)
+	old, ok := zstdDecoders.Get().(*zstd.Decoder)
 	if !ok {
-		// One at a time makes the decoder work on the caller's goroutine.
+		// With a concurrency of one, the decoder works on the caller's
+		// goroutine.
 		fresh, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(zstdWindow))
 		if err != nil {
 			return nil, nil, err
@@ -116,7 +115,7 @@ func openZstd(src io.Reader) (io.Reader, func(), error) {
 	}
 	done := func() {
 		if old.Reset(nil) == nil {
-			zstds.Put(old)
+			zstdDecoders.Put(old)
 		}
 	}
 	if err := old.Reset(src); err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/edge/pack/packtest"
+	"micronode/internal/testkit"
 )
 
 // encoded compresses some bytes.
@@ -30,14 +31,14 @@ func encoded(tb testing.TB, encoding string, data []byte) []byte {
 		w = zlib.NewWriter(&out)
 	case "zstd":
 		z, err := zstd.NewWriter(&out)
-		must(tb, err)
+		testkit.Must(tb, err)
 		w = z
 	default:
 		return data
 	}
 	_, err := w.Write(data)
-	must(tb, err)
-	must(tb, w.Close())
+	testkit.Must(tb, err)
+	testkit.Must(tb, w.Close())
 	return out.Bytes()
 }
 
@@ -65,23 +66,24 @@ func TestTypesAndEncodings(t *testing.T) {
 		"something else":    {file: "a.mbtiles", format: "application/x-whatever", wantType: "application/octet-stream"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStage(t)
+			s := newFixture(t)
 			data := encoded(t, c.want, plain)
 			if kindOf(c.file) == pmtilesKind {
 				put(t, s.path(c.file), packtest.PMTiles(packtest.PMSpec{
 					Tiles: []packtest.PMTile{{Data: data}}, Type: c.tileType, TileCompression: c.encoding,
 				}))
 			} else {
-				must(t, packtest.MBTiles(s.path(c.file), packtest.MBSpec{
+				testkit.Must(t, packtest.MBTiles(s.path(c.file), packtest.MBSpec{
 					Tile: func(uint8, uint32, uint32) []byte { return data }, Metadata: map[string]string{"format": c.format},
 				}))
+
 			}
 			s.mount()
 			p, err := s.Open("a")
-			must(t, err)
+			testkit.Must(t, err)
 			defer p.Close()
 			got, err := p.Tile(t.Context(), 0, 0, 0)
-			must(t, err)
+			testkit.Must(t, err)
 			if got.Type != c.wantType || got.Encoding != c.want || !bytes.Equal(got.Data, data) {
 				t.Errorf("got %s, %q, %d bytes", got.Type, got.Encoding, len(got.Data))
 			}
@@ -92,7 +94,7 @@ func TestTypesAndEncodings(t *testing.T) {
 func TestInflate(t *testing.T) {
 	plain := []byte(strings.Repeat("a tile of some size ", 500))
 	for _, encoding := range []string{"", "gzip", "deflate", "zstd"} {
-		for range 3 { // decoders are used again
+		for range 3 { // decoders are reused
 			got, err := Inflate(Tile{Data: encoded(t, encoding, plain), Type: "x/y", Encoding: encoding}, int64(len(plain)))
 			if err != nil || !bytes.Equal(got.Data, plain) || got.Type != "x/y" || got.Encoding != "" {
 				t.Errorf("%q: %d bytes, %q, %v", encoding, len(got.Data), got.Encoding, err)
@@ -119,7 +121,7 @@ func TestInflate(t *testing.T) {
 	}
 }
 
-// A bomb costs no more than what is allowed, and what a decoder needs.
+// A bomb costs no more than the limit, and what a decoder needs.
 func TestInflateABomb(t *testing.T) {
 	for _, encoding := range []string{"gzip", "deflate", "zstd"} {
 		bomb := encoded(t, encoding, make([]byte, 4<<20))
@@ -133,7 +135,7 @@ func TestInflateABomb(t *testing.T) {
 	}
 }
 
-// A zstd frame may ask for a large window before it gives a byte.
+// A zstd frame may claim a large window before it yields a byte.
 func TestInflateAHugeWindow(t *testing.T) {
 	frame := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x70, 0x09, 0x00, 0x00, 'x'} // a window of 16 MiB, a raw block of one byte
 	_, err := Inflate(Tile{Data: frame, Encoding: "zstd"}, 1<<20)
@@ -193,20 +195,22 @@ const hostileMetadata = `{
 	]}`
 
 func TestTileJSON(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	put(t, s.path("basel.pmtiles"), packtest.PMTiles(packtest.PMSpec{MinZoom: 1, MaxZoom: 2, Metadata: hostileMetadata, Damage: packtest.PMDamage{
 		Header: func(h *packtest.PMHeader) {
 			h.MinLonE7, h.MinLatE7, h.MaxLonE7, h.MaxLatE7 = 75_000_000, 475_000_000, 76_500_000, 476_000_000
 			h.CenterLonE7, h.CenterLatE7, h.CenterZoom = 76_000_000, 475_500_000, 2
 		},
 	}}))
-	must(t, packtest.MBTiles(s.path("bern.mbtiles"), packtest.MBSpec{MaxZoom: 1, Metadata: map[string]string{
+	testkit.Must(t, packtest.MBTiles(s.path("bern.mbtiles"), packtest.MBSpec{MaxZoom: 1, Metadata: map[string]string{
 		"format": "pbf", "name": "Bern", "version": "2.0.1", "bounds": "7,46,8,47", "center": "7.5,46.5,1", "attribution": "nobody",
 		"json": `{"vector_layers":[{"id":"roads","fields":{"name":"String"}}]}`,
 	}}))
-	must(t, packtest.MBTiles(s.path("photo.mbtiles"), packtest.MBSpec{Metadata: map[string]string{
+
+	testkit.Must(t, packtest.MBTiles(s.path("photo.mbtiles"), packtest.MBSpec{Metadata: map[string]string{
 		"format": "png", "name": strings.Repeat("x", 5000), "bounds": "", "center": "",
 	}}))
+
 	s.mount()
 	for name, want := range map[string]string{
 		"basel": `{"tilejson":"3.0.0","tiles":["https://h/basel/{z}/{x}/{y}.mvt"],"name":"Basel \u003cscript\u003ealert(1)\u003c/script\u003e",` +
@@ -219,7 +223,7 @@ func TestTileJSON(t *testing.T) {
 			`"bounds":[-180,-85.05112877980659,180,85.05112877980659],"center":[0,0,0]}`,
 	} {
 		p, err := s.Open(name)
-		must(t, err)
+		testkit.Must(t, err)
 		for range 3 {
 			got, err := p.TileJSON("https://h/" + name + "/{z}/{x}/{y}." + p.Tiles().Format)
 			if err != nil || string(got) != want {
@@ -231,15 +235,15 @@ func TestTileJSON(t *testing.T) {
 	}
 }
 
-// What a pack says of itself is kept as long as it is mounted, so there is a
-// limit to it; what goes beyond is left out.
+// The metadata of a pack are kept as long as it is mounted, so they are
+// limited; what exceeds the limits is left out.
 func TestMetadataAreBounded(t *testing.T) {
 	text := func(letter string, n int) string { return `"` + strings.Repeat(letter, n) + `"` }
 	layer := func(id, description, fields string) string {
 		return `{"id":` + id + `,"description":` + description + `,"fields":{` + fields + `}}`
 	}
 	var many []string
-	for i := range 2 * mostFields {
+	for i := range 2 * maxFields {
 		many = append(many, fmt.Sprintf(`"f%d":"x"`, i))
 	}
 	for name, c := range map[string]struct {
@@ -250,15 +254,15 @@ func TestMetadataAreBounded(t *testing.T) {
 		"a long id":         {[]string{layer(text("i", 4097), `""`, ``)}, 0, 0},
 		"a long field":      {[]string{layer(`"i"`, text("d", 4097), text("f", 4097)+`:"x","a":`+text("v", 4097)+`,"b":"x"`)}, 1, 1},
 		"too many fields":   {[]string{layer(`"i"`, `""`, strings.Join(many, ","))}, 1, 0},
-		"too many layers":   {slices.Repeat([]string{layer(`"i"`, `""`, ``)}, 2*mostLayers), mostLayers, 0},
-		"too much together": {slices.Repeat([]string{layer(text("i", 4000), text("d", 4000), ``)}, 400), aboutBytes / 8064, 0},
+		"too many layers":   {slices.Repeat([]string{layer(`"i"`, `""`, ``)}, 2*maxLayers), maxLayers, 0},
+		"too much together": {slices.Repeat([]string{layer(text("i", 4000), text("d", 4000), ``)}, 400), maxLayerBytes / 8064, 0},
 	} {
-		a := about{vector: true, maxZoom: 5}
+		a := packInfo{vector: true, maxZoom: 5}
 		got := a.layersOf([]byte("[" + strings.Join(c.layers, ",") + "]"))
 		if len(got) != c.want {
 			t.Errorf("%s: %d layers, not %d", name, len(got), c.want)
 		}
-		if len(got) == 1 && (len(got[0].Fields) != c.fields || len(got[0].Description) > longestText) {
+		if len(got) == 1 && (len(got[0].Fields) != c.fields || len(got[0].Description) > maxText) {
 			t.Errorf("%s: %d fields, a description of %d", name, len(got[0].Fields), len(got[0].Description))
 		}
 	}
@@ -266,7 +270,7 @@ func TestMetadataAreBounded(t *testing.T) {
 
 var nan, inf = math.NaN(), math.Inf(1)
 
-func TestPlacesThatAreNotOnEarth(t *testing.T) {
+func TestBoundsThatAreNotOnEarth(t *testing.T) {
 	for name, c := range map[string]struct {
 		bounds         [4]float64
 		center         [3]float64
@@ -287,8 +291,8 @@ func TestPlacesThatAreNotOnEarth(t *testing.T) {
 		"bounds in mid-air":  {bounds: [4]float64{nan, nan, nan, nan}},
 		"bounds of infinity": {bounds: [4]float64{0, 0, inf, 1}},
 	} {
-		a := about{minZoom: 2, maxZoom: 5}
-		a.place(c.bounds, c.center)
+		a := packInfo{minZoom: 2, maxZoom: 5}
+		a.setArea(c.bounds, c.center)
 		if (a.bounds != nil) != c.bounded || (a.center != nil) != c.aimed {
 			t.Errorf("%s: bounds %v, centre %v", name, a.bounds, a.center)
 		}
@@ -296,8 +300,8 @@ func TestPlacesThatAreNotOnEarth(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	a := about{minZoom: 31, maxZoom: 31}
-	a.place([4]float64{}, [3]float64{})
+	a := packInfo{minZoom: 31, maxZoom: 31}
+	a.setArea([4]float64{}, [3]float64{})
 	if a.minZoom != 30 || a.maxZoom != 30 {
 		t.Errorf("zooms %d to %d", a.minZoom, a.maxZoom)
 	}

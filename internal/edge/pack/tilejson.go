@@ -7,10 +7,10 @@ import (
 	"micronode/fault"
 )
 
-// semantic is a version as TileJSON wants it.
-var semantic = regexp.MustCompile(`^\d{1,9}\.\d{1,9}\.\d{1,9}$`)
+// semver matches a version in the form that TileJSON requires.
+var semver = regexp.MustCompile(`^\d{1,9}\.\d{1,9}\.\d{1,9}$`)
 
-// document is TileJSON 3.0.0, in the order in which it is written.
+// document is TileJSON 3.0.0, with its fields in order.
 type document struct {
 	TileJSON     string      `json:"tilejson"`
 	Tiles        []string    `json:"tiles"`
@@ -27,13 +27,13 @@ type document struct {
 	VectorLayers []layer     `json:"vector_layers,omitzero"`
 }
 
-// tileJSON writes the description of a pack. The same pack and the same address
+// tileJSON encodes the description of a pack. The same pack and the same URL
 // give the same bytes.
-func (a about) tileJSON(tileURL string) ([]byte, error) {
+func (p packInfo) tileJSON(tileURL string) ([]byte, error) {
 	text, err := json.Marshal(document{
 		TileJSON: "3.0.0", Tiles: []string{tileURL}, Scheme: "xyz",
-		Name: a.name, Description: a.description, Version: a.version, Attribution: a.attribution, Legend: a.legend,
-		MinZoom: a.minZoom, MaxZoom: a.maxZoom, Bounds: a.bounds, Center: a.center, VectorLayers: a.layers,
+		Name: p.name, Description: p.description, Version: p.version, Attribution: p.attribution, Legend: p.legend,
+		MinZoom: p.minZoom, MaxZoom: p.maxZoom, Bounds: p.bounds, Center: p.center, VectorLayers: p.layers,
 	})
 	if err != nil {
 		return nil, fault.Wrap("pack.tilejson", err)

@@ -13,51 +13,51 @@ import (
 
 // archive is what the two kinds of packs have in common.
 type archive interface {
-	// tile reads a tile as it is stored, into buf if that has the room.
+	// tile reads a tile as it is stored, into buf if its capacity is enough.
 	tile(ctx context.Context, buf []byte, z uint8, x, y uint32) (data []byte, encoding string, found bool, err error)
 
-	// check looks at everything, until ctx ends.
+	// check checks everything, until ctx ends.
 	check(ctx context.Context) error
 
 	close()
 }
 
-// version is one content of one pack, open. It never changes: a file that is
-// replaced is another version, and both are open until nobody reads the old
-// one any more.
+// version is one content of one pack, open. It is immutable: a file that is
+// replaced is another version, and both are open until the old one has no
+// users.
 type version struct {
 	// set at construction
-	file       string
-	kind       kind
-	look       look
-	handle     *os.File
-	descriptor int // of handle; valid as long as somebody uses the version
-	archive    archive
-	about      about
-	id         string // see Pack.Version
-	etag       string
-	verified   bool // its bytes hash to what is expected
-	checked    bool // the deep check went through to the end
-	absent     error
-	changed    error
-	nudge      func() // asks for a look at the disk
-	closed     func() // told when the last user is gone
+	file         string
+	kind         kind
+	state        fileState
+	handle       *os.File
+	descriptor   int // of handle; valid as long as the version has users
+	archive      archive
+	info         packInfo
+	id           string // see Pack.Version
+	etag         string
+	verified     bool // its bytes have the expected address
+	checked      bool // the deep check was completed
+	absentFault  error
+	changedFault error
+	requestScan  func() // requests a scan
+	closed       func() // called when the last user is gone
 
-	users  atomic.Int64 // the mount that it belongs to is one of them
-	spoilt atomic.Bool  // the file was written to in place
+	users          atomic.Int64 // its mount is one of them
+	changedInPlace atomic.Bool  // the file was written to in place
 }
 
-// ready completes a version with what is derived from the rest.
-func (v *version) ready() {
-	v.absent = &fault.Error{Op: "pack.tile", Kind: fault.NotFound, Detail: "there is no such tile in " + v.file,
+// finishInit sets the fields that are derived from the others.
+func (v *version) finishInit() {
+	v.absentFault = &fault.Error{Op: "pack.tile", Kind: fault.NotFound, Detail: "there is no such tile in " + v.file,
 		Next: "The TileJSON of the pack says which zooms and which area it covers."}
-	v.changed = &fault.Error{Op: "pack.tile", Kind: fault.NotReady, Detail: v.file + " was changed in place and is mounted again when it is left alone",
+	v.changedFault = &fault.Error{Op: "pack.tile", Kind: fault.NotReady, Detail: v.file + " was changed in place; it is mounted again when the writes stop",
 		Next: "Try again in a moment. Replace packs by rename to avoid the gap.", RetryAfter: time.Second}
 	v.users.Store(1)
 }
 
-// acquire adds a user, unless the last one has gone: what is closed stays
-// closed, and the caller looks for the version that took its place.
+// acquire adds a user, unless the count is zero: a closed version stays closed,
+// and the caller looks up its successor.
 func (v *version) acquire() bool {
 	for {
 		n := v.users.Load()
@@ -70,58 +70,57 @@ func (v *version) acquire() bool {
 	}
 }
 
-// release takes a user away. The last one closes the file and everything that
-// was kept for it.
+// release removes a user. The last one closes the file and everything that was
+// kept for it.
 func (v *version) release() {
 	if v.users.Add(-1) > 0 {
 		return
 	}
 	v.archive.close()
-	_ = v.handle.Close() // it was only read
+	_ = v.handle.Close() // nothing was written
 	v.closed()
 }
 
-// intact tells whether the file is still what was mounted. If it is not, it
-// never will be again.
+// intact reports whether the file is still what was mounted. Once it is not, it
+// never is again.
 func (v *version) intact() bool {
-	if v.spoilt.Load() {
+	if v.changedInPlace.Load() {
 		return false
 	}
-	if now, err := identityOfOpen(v.descriptor); err == nil && now == v.look.identity {
+	if now, err := identityOfOpen(v.descriptor); err == nil && now == v.state.identity {
 		return true
 	}
-	v.spoilt.Store(true)
-	v.nudge()
+	v.changedInPlace.Store(true)
+	v.requestScan()
 	return false
 }
 
-// tile reads a tile and then makes sure that it is one of this version.
+// tile reads a tile and then checks that it is of this version.
 func (v *version) tile(ctx context.Context, buf []byte, z uint8, x, y uint32) (Tile, error) {
 	const op = "pack.tile"
 	if err := flow.Ended(ctx, op); err != nil {
 		return Tile{}, err
 	}
 	if z > 31 || x>>z != 0 || y>>z != 0 {
-		return Tile{}, v.absent // there is no such tile in any pack
+		return Tile{}, v.absentFault // no pack has such a tile
 	}
 	data, encoding, found, err := v.archive.tile(ctx, buf, z, x, y)
 	switch {
 	case !v.intact():
-		return Tile{}, v.changed // whatever was found, or not found
+		return Tile{}, v.changedFault // whether a tile was found or not
 	case err != nil:
 		return Tile{}, fault.WrapKind(op, readKind(err), err)
 	case !found:
-		return Tile{}, v.absent
+		return Tile{}, v.absentFault
 	}
-	return Tile{Data: data, Type: v.about.media, Encoding: encoding}, nil
+	return Tile{Data: data, Type: v.info.media, Encoding: encoding}, nil
 }
 
-// readAt reads bytes of the file as they are, and makes sure that they are of
-// this version.
+// readAt reads raw bytes of the file, and checks that they are of this version.
 func (v *version) readAt(p []byte, off int64) (int, error) {
 	n, err := v.handle.ReadAt(p, off)
 	if !v.intact() {
-		return 0, v.changed
+		return 0, v.changedFault
 	}
 	if err != nil && err != io.EOF {
 		return n, fault.Wrap("pack.read", err)
@@ -129,8 +128,8 @@ func (v *version) readAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// readKind is the kind of an error that came up after the archive was mounted.
-// What does not parse now is damage of the pack, not a mistake of the caller.
+// readKind is the kind of a read error after the archive was mounted. A parse
+// error is damage of the pack then, not a mistake of the caller.
 func readKind(err error) fault.Kind {
 	switch kind := fault.KindOf(err); kind {
 	case fault.Malformed, fault.RatioCap, fault.BodyTooLarge:

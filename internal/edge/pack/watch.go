@@ -12,30 +12,30 @@ import (
 	"micronode/fault"
 )
 
-// Serve keeps the packs as the disk has them, until ctx ends. Changes are
-// notified by the kernel; because notifications get lost, everything is also
-// compared periodically, and where there are none at all, that has to do. It
-// is the Serve of a supervise.Service.
+// Serve keeps the packs in step with the disk, until ctx ends. The kernel
+// notifies of changes; because notifications get lost or may not exist,
+// everything is also compared periodically. It is the Serve of a
+// supervise.Service.
 func (m *Mounts) Serve(ctx context.Context) error {
-	w := watcher{every: m.spec.Reconcile}
+	w := watcher{interval: m.spec.Reconcile}
 	notify, err := fsnotify.NewWatcher()
 	if err != nil {
-		w.err = blind(err, w.every)
-		return m.attend(ctx, nil, nil, w.follow)
+		w.err = watchFault(err, w.interval)
+		return m.watchLoop(ctx, nil, nil, w.watchFolders)
 	}
-	defer func() { _ = notify.Close() }() // the watch ends with it in any case
+	defer func() { _ = notify.Close() }() // closing it ends the watches in any case
 	w.notify = notify
-	return m.attend(ctx, notify.Events, notify.Errors, w.follow)
+	return m.watchLoop(ctx, notify.Events, notify.Errors, w.watchFolders)
 }
 
-// attend looks at the disk now, soon after every notification, whenever a file
-// needs another look, and periodically. follow is told which folders matter; it
-// says whether that is news, and why some of them are not watched.
-func (m *Mounts) attend(ctx context.Context, events <-chan fsnotify.Event, failures <-chan error, follow func(folders []string) (news bool, why *fault.Error)) error {
+// watchLoop scans the disk now, soon after every notification, whenever a file
+// needs another scan, and periodically. follow gets the folders to watch; it
+// reports whether a new one is watched, and why some of them are not.
+func (m *Mounts) watchLoop(ctx context.Context, events <-chan fsnotify.Event, failures <-chan error, follow func(folders []string) (changed bool, why *fault.Error)) error {
 	var due time.Time // when the timer fires
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	soon := func(in time.Duration) {
+	scanWithin := func(in time.Duration) {
 		if at := time.Now().Add(in); at.Before(due) {
 			due = at
 			timer.Reset(in)
@@ -49,51 +49,51 @@ func (m *Mounts) attend(ctx context.Context, events <-chan fsnotify.Event, failu
 			if !open {
 				events = nil // the watcher is broken; follow will say so
 			}
-			soon(debounce)
-		case _, open := <-failures: // some were lost, and one of them may have been ours
+			scanWithin(debounce)
+		case _, open := <-failures: // some notifications were lost, and may have been for our files
 			if !open {
 				failures = nil
 			}
-			soon(debounce)
-		case <-m.bell:
-			soon(debounce)
+			scanWithin(debounce)
+		case <-m.wake:
+			scanWithin(debounce)
 		case <-timer.C:
 			began := time.Now()
-			out, err := m.look(ctx, false)
+			out, err := m.scan(ctx, false)
 			if err != nil {
-				return nil // the end of ctx, or of the mounts: both in order
+				return nil // ctx ended, or the mounts are closed: both are expected
 			}
-			wait := pause(out.next, time.Since(began))
-			due = time.Now().Add(wait) // in any case, however long the look took: the timer has fired
+			wait := nextDelay(out.next, time.Since(began))
+			due = time.Now().Add(wait) // after every scan, however long it took: the timer has fired
 			timer.Reset(wait)
-			news, why := follow(out.folders)
-			if old := m.watch.Swap(why); news || (old == nil) != (why == nil) {
-				soon(debounce) // it may have changed before it was watched, and State should say what is not
+			changed, why := follow(out.folders)
+			if old := m.watchErr.Swap(why); changed || (old == nil) != (why == nil) {
+				scanWithin(debounce) // it may have changed before it was watched, and State reports watch errors
 			}
 		}
 	}
 }
 
-// pause is how long to wait before the next look. While there is something to
-// hash, the processor is left to others half of the time.
-func pause(next, took time.Duration) time.Duration {
+// nextDelay is how long to wait before the next scan. While there is something
+// to hash, half of the processor time is left to others.
+func nextDelay(next, took time.Duration) time.Duration {
 	if next > 0 {
 		return next
 	}
-	return min(max(took, time.Millisecond), longestPause)
+	return min(max(took, time.Millisecond), maxPause)
 }
 
-// watcher keeps the kernel's watches on the folders that matter.
+// watcher keeps the kernel's watches on the folders of the packs.
 type watcher struct {
-	notify  *fsnotify.Watcher // nil if there is none to be had
-	every   time.Duration
-	watched []string
-	err     *fault.Error
+	notify   *fsnotify.Watcher // nil if the kernel provides none
+	interval time.Duration
+	watched  []string
+	err      *fault.Error
 }
 
-// follow watches the folders that matter now, and no others. One that does not
-// exist cannot be watched; the periodic look finds it when it does.
-func (w *watcher) follow(folders []string) (news bool, why *fault.Error) {
+// watchFolders watches these folders, and no others. One that does not exist
+// cannot be watched; the periodic scan finds it later.
+func (w *watcher) watchFolders(folders []string) (changed bool, why *fault.Error) {
 	if w.notify == nil {
 		return false, w.err
 	}
@@ -109,10 +109,10 @@ func (w *watcher) follow(folders []string) (news bool, why *fault.Error) {
 		switch {
 		case err == nil:
 			w.watched = append(w.watched, path)
-			news = news || !slices.Contains(before, path)
+			changed = changed || !slices.Contains(before, path)
 		case !errors.Is(err, fs.ErrNotExist):
-			w.err = blind(err, w.every)
+			w.err = watchFault(err, w.interval)
 		}
 	}
-	return news, w.err
+	return changed, w.err
 }

@@ -15,48 +15,50 @@ import (
 
 	"micronode/b3"
 	"micronode/fault"
+	"micronode/internal/testkit"
 )
 
-// fake stands for the kernel's notifications, in a bubble where time is faked.
-type fake struct {
+// fakeNotify replaces the kernel's notifications, in a bubble where time is
+// faked.
+type fakeNotify struct {
 	events   chan fsnotify.Event
 	failures chan error
-	blind    *fault.Error
+	watchErr *fault.Error
 	folders  []string
 }
 
-// attendFake runs the loop of Serve with fake notifications.
-func (s *stage) attendFake(t *testing.T) *fake {
-	f := &fake{events: make(chan fsnotify.Event), failures: make(chan error)}
+// watchFake runs the loop of Serve with fake notifications.
+func (s *fixture) watchFake(t *testing.T) *fakeNotify {
+	f := &fakeNotify{events: make(chan fsnotify.Event), failures: make(chan error)}
 	s.start(t, func(ctx context.Context) error {
-		return s.attend(ctx, f.events, f.failures, func(folders []string) (bool, *fault.Error) {
-			news := !slices.Equal(f.folders, folders)
+		return s.watchLoop(ctx, f.events, f.failures, func(folders []string) (bool, *fault.Error) {
+			changed := !slices.Equal(f.folders, folders)
 			f.folders = folders
-			return news, f.blind
+			return changed, f.watchErr
 		})
 	})
 	return f
 }
 
-func real(spec *Spec) {
+func withDefaultSpec(spec *Spec) {
 	*spec = Spec{Paths: spec.Paths, OnChange: spec.OnChange, DirectoryBytes: 1 << 20}
 }
 
-// In a bubble the clock stands in the year 2000, so files are from the future:
-// how old they are is known from looking at them only.
+// In a bubble the clock starts in the year 2000, so files are from the future:
+// only scans tell how long they have been unchanged.
 
 func TestAFileIsLeftAloneUntilItIsWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, real)
-		notify := s.attendFake(t)
+		s := newFixture(t, withDefaultSpec)
+		notify := s.watchFake(t)
 		synctest.Wait()
 		whole := pmtilesOf(1)
 		overwrite(t, s.path("a.pmtiles"), whole[:1000])
 		notify.events <- fsnotify.Event{}
 		for n := 2000; n < len(whole); n += 1000 {
 			time.Sleep(900 * time.Millisecond)
-			s.want("a.pmtiles", Waiting, "left alone")
-			s.refusedOpen("a", fault.NotReady, "left alone")
+			s.want("a.pmtiles", Waiting, "the writes stop")
+			s.refusedOpen("a", fault.NotReady, "the writes stop")
 			overwrite(t, s.path("a.pmtiles"), whole[:n])
 			notify.events <- fsnotify.Event{}
 		}
@@ -64,10 +66,10 @@ func TestAFileIsLeftAloneUntilItIsWhole(t *testing.T) {
 		notify.events <- fsnotify.Event{}
 		time.Sleep(debounce)
 		synctest.Wait()
-		s.want("a.pmtiles", Waiting, "left alone")
+		s.want("a.pmtiles", Waiting, "the writes stop")
 		time.Sleep(990 * time.Millisecond)
 		synctest.Wait()
-		s.want("a.pmtiles", Waiting, "left alone")
+		s.want("a.pmtiles", Waiting, "the writes stop")
 		time.Sleep(20 * time.Millisecond)
 		synctest.Wait()
 		s.want("a.pmtiles", Serving, "")
@@ -77,14 +79,15 @@ func TestAFileIsLeftAloneUntilItIsWhole(t *testing.T) {
 	})
 }
 
-// A file that was last written to long ago has been moved here, and is whole.
+// A file that was last written to long ago has been moved here, and is
+// complete.
 func TestAnOldFileIsMountedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, real)
-		notify := s.attendFake(t)
+		s := newFixture(t, withDefaultSpec)
+		notify := s.watchFake(t)
 		synctest.Wait()
 		put(t, s.path("a.pmtiles"), pmtilesOf(1))
-		age(t, s.path("a.pmtiles"))
+		backdate(t, s.path("a.pmtiles"))
 		notify.events <- fsnotify.Event{}
 		time.Sleep(debounce)
 		synctest.Wait()
@@ -92,13 +95,14 @@ func TestAnOldFileIsMountedAtOnce(t *testing.T) {
 	})
 }
 
-// While a new version is on its way, the old one is served and nothing is wrong.
+// While a new version is being verified, the old one is served and nothing is
+// wrong.
 func TestTheOldVersionServesWhileTheNewOneSettles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, real)
+		s := newFixture(t, withDefaultSpec)
 		put(t, s.path("a.pmtiles"), pmtilesOf(1))
 		s.mount()
-		notify := s.attendFake(t)
+		notify := s.watchFake(t)
 		synctest.Wait()
 		put(t, s.path("a.pmtiles"), pmtilesOf(2))
 		notify.events <- fsnotify.Event{}
@@ -118,31 +122,32 @@ func TestTheOldVersionServesWhileTheNewOneSettles(t *testing.T) {
 // Notifications get lost, and a folder that does not exist has none.
 func TestWhatWasNotNotifiedIsFoundAllTheSame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, real)
+		s := newFixture(t, withDefaultSpec)
 		folder := s.path("later")
 		s.SetPaths([]string{folder})
-		s.attendFake(t)
+		s.watchFake(t)
 		synctest.Wait()
 		s.want("later", Bad, "not there")
-		must(t, os.Mkdir(folder, 0o700))
+		testkit.Must(t, os.Mkdir(folder, 0o700))
 		put(t, filepath.Join(folder, "a.pmtiles"), pmtilesOf(1))
 		time.Sleep(31*time.Second + debounce)
 		synctest.Wait()
 		s.want("a.pmtiles", Serving, "")
-		must(t, os.Remove(filepath.Join(folder, "a.pmtiles")))
+		testkit.Must(t, os.Remove(filepath.Join(folder, "a.pmtiles")))
 		time.Sleep(30*time.Second + debounce)
 		synctest.Wait()
 		s.refusedOpen("a", fault.NotFound, "")
 	})
 }
 
-// A burst of notifications is one look; a change in between is not missed.
+// A burst of notifications leads to one scan; a change in between is not
+// missed.
 func TestABurstOfNotifications(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, real)
-		notify := s.attendFake(t)
+		s := newFixture(t, withDefaultSpec)
+		notify := s.watchFake(t)
 		time.Sleep(time.Second)
-		looks := func() uint64 { return lookCount(s) }
+		looks := func() uint64 { return scanCount(s) }
 		before := looks()
 		for range 1000 {
 			notify.events <- fsnotify.Event{}
@@ -152,7 +157,7 @@ func TestABurstOfNotifications(t *testing.T) {
 		if got := looks() - before; got != 1 {
 			t.Errorf("1000 notifications, %d looks", got)
 		}
-		// Notifications without end do not put the look off for ever.
+		// Endless notifications do not delay the scan for ever.
 		before = looks() - 1
 		for range 20 {
 			time.Sleep(debounce / 2)
@@ -174,8 +179,8 @@ func TestABurstOfNotifications(t *testing.T) {
 	})
 }
 
-// lookCount is how often the disk was looked at.
-func lookCount(s *stage) uint64 {
+// scanCount is how often the disk was scanned.
+func scanCount(s *fixture) uint64 {
 	for _, stat := range s.inv.Read() {
 		if stat.Kind == "lane" && stat.Name == "packs" {
 			return stat.Delivered
@@ -185,13 +190,13 @@ func lookCount(s *stage) uint64 {
 	return 0
 }
 
-// A reader who meets a changed file has it looked at, without any notification.
+// A reader that finds a changed file requests a scan, without any notification.
 func TestAReaderNoticesAChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, real)
+		s := newFixture(t, withDefaultSpec)
 		put(t, s.path("a.pmtiles"), pmtilesOf(1))
 		s.mount()
-		s.attendFake(t)
+		s.watchFake(t)
 		time.Sleep(time.Second)
 		overwrite(t, s.path("a.pmtiles"), pmtilesOf(2))
 		if s.served("a") != -1 {
@@ -199,7 +204,7 @@ func TestAReaderNoticesAChange(t *testing.T) {
 		}
 		time.Sleep(debounce)
 		synctest.Wait()
-		s.want("a.pmtiles", Waiting, "left alone")
+		s.want("a.pmtiles", Waiting, "the writes stop")
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if s.served("a") != 2 {
@@ -210,12 +215,12 @@ func TestAReaderNoticesAChange(t *testing.T) {
 
 func TestOtherPaths(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, real)
+		s := newFixture(t, withDefaultSpec)
 		other := t.TempDir()
 		put(t, s.path("a.pmtiles"), pmtilesOf(1))
 		put(t, filepath.Join(other, "b.pmtiles"), pmtilesOf(2))
 		s.mount()
-		notify := s.attendFake(t)
+		notify := s.watchFake(t)
 		time.Sleep(time.Second)
 		s.SetPaths([]string{other})
 		time.Sleep(2 * time.Second)
@@ -233,26 +238,26 @@ func TestOtherPaths(t *testing.T) {
 	})
 }
 
-// Hashing a large file goes step by step: others are mounted meanwhile, and it
-// can be given up in the middle.
+// A large file is hashed step by step: others are mounted meanwhile, and the
+// hashing can be cancelled.
 func TestALargeFileKeepsNobodyWaiting(t *testing.T) {
 	big := bigPack(t)
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, real, func(spec *Spec) { spec.Expect = map[string]b3.Address{"big.pmtiles": b3.Of(big)} })
+		s := newFixture(t, withDefaultSpec, func(spec *Spec) { spec.Expect = map[string]b3.Address{"big.pmtiles": b3.Of(big)} })
 		put(t, s.path("big.pmtiles"), big)
-		age(t, s.path("big.pmtiles"))
+		backdate(t, s.path("big.pmtiles"))
 		var during, after bool
 		s.spec.OnChange = func(now State) {
 			big, _ := now.of("big.pmtiles")
 			small, seen := now.of("small.pmtiles")
 			if big.Condition == Waiting && !seen {
 				put(t, s.path("small.pmtiles"), pmtilesOf(1))
-				age(t, s.path("small.pmtiles"))
+				backdate(t, s.path("small.pmtiles"))
 			}
 			during = during || big.Condition == Waiting && small.Condition == Serving
 			after = after || big.Condition == Serving && big.Verified
 		}
-		s.attendFake(t)
+		s.watchFake(t)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if !during || !after {
@@ -264,9 +269,9 @@ func TestALargeFileKeepsNobodyWaiting(t *testing.T) {
 func TestALargeFileThatChangesWhileItIsHashed(t *testing.T) {
 	big := bigPack(t)
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, real, func(spec *Spec) { spec.Expect = map[string]b3.Address{"big.pmtiles": b3.Of(big)} })
+		s := newFixture(t, withDefaultSpec, func(spec *Spec) { spec.Expect = map[string]b3.Address{"big.pmtiles": b3.Of(big)} })
 		put(t, s.path("big.pmtiles"), big[:9<<20])
-		age(t, s.path("big.pmtiles"))
+		backdate(t, s.path("big.pmtiles"))
 		first := true
 		s.spec.OnChange = func(now State) {
 			if first {
@@ -274,7 +279,7 @@ func TestALargeFileThatChangesWhileItIsHashed(t *testing.T) {
 				first = false
 			}
 		}
-		s.attendFake(t)
+		s.watchFake(t)
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		s.want("big.pmtiles", Serving, "")
@@ -284,23 +289,23 @@ func TestALargeFileThatChangesWhileItIsHashed(t *testing.T) {
 	})
 }
 
-// The same, if it is replaced: what was found out of the old one says nothing
-// of the new one.
+// The same, if it is replaced: the hash of the old file says nothing about the
+// new one.
 func TestALargeFileThatIsReplacedWhileItIsHashed(t *testing.T) {
 	big := bigPack(t)
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, real, func(spec *Spec) { spec.Expect = map[string]b3.Address{"big.pmtiles": b3.Of(big)} })
+		s := newFixture(t, withDefaultSpec, func(spec *Spec) { spec.Expect = map[string]b3.Address{"big.pmtiles": b3.Of(big)} })
 		put(t, s.path("big.pmtiles"), big[:9<<20])
-		age(t, s.path("big.pmtiles"))
+		backdate(t, s.path("big.pmtiles"))
 		first := true
 		s.spec.OnChange = func(now State) {
 			if first {
 				put(t, s.path("big.pmtiles"), big)
-				age(t, s.path("big.pmtiles"))
+				backdate(t, s.path("big.pmtiles"))
 				first = false
 			}
 		}
-		s.attendFake(t)
+		s.watchFake(t)
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		s.want("big.pmtiles", Serving, "")
@@ -310,20 +315,19 @@ func TestALargeFileThatIsReplacedWhileItIsHashed(t *testing.T) {
 	})
 }
 
-// What failed for a reason that may pass is tried again by itself, but not
-// without pause.
+// A transient failure is retried, but not without a pause.
 func TestAPassingFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, real)
+		s := newFixture(t, withDefaultSpec)
 		put(t, s.path("a.pmtiles"), pmtilesOf(1))
-		age(t, s.path("a.pmtiles"))
+		backdate(t, s.path("a.pmtiles"))
 		tries := 0
-		one := newMount(sighting{path: s.path("a.pmtiles"), file: "a.pmtiles"})
-		seen, err := lookAt(one.path, one.kind)
-		must(t, err)
+		one := newMount(foundFile{path: s.path("a.pmtiles"), file: "a.pmtiles"})
+		seen, err := statFile(one.path, one.kind)
+		testkit.Must(t, err)
 		due := time.Hour
-		w := workshop{spec: s.spec, retire: func(v *version) { v.release() }, due: func(in time.Duration) { due = in },
-			open: func(ctx context.Context, trial *trial) (*version, error) {
+		w := mountDeps{spec: s.spec, retire: func(v *version) { v.release() }, schedule: func(in time.Duration) { due = in },
+			open: func(ctx context.Context, trial *candidate) (*version, error) {
 				if tries++; tries < 3 {
 					return nil, unreadable("a.pmtiles", unix.EMFILE)
 				}
@@ -334,7 +338,7 @@ func TestAPassingFailure(t *testing.T) {
 			tries int
 		}{{0, 1}, {time.Second, 1}, {28 * time.Second, 1}, {2 * time.Second, 2}, {time.Second, 2}, {30 * time.Second, 3}} {
 			time.Sleep(step.after)
-			must(t, one.advance(t.Context(), sighting{look: seen}, w))
+			testkit.Must(t, one.advance(t.Context(), foundFile{state: seen}, w))
 			if tries != step.tries || due > 30*time.Second {
 				t.Errorf("%d tries, not %d; the next in %s", tries, step.tries, due)
 			}
@@ -342,60 +346,60 @@ func TestAPassingFailure(t *testing.T) {
 		if one.version == nil || one.err != nil {
 			t.Errorf("in the end: %v", one.err)
 		}
-		one.drop(w)
+		one.stopServing(w)
 	})
 }
 
-// What is wrong with the file itself is not tried again before it is another.
+// A fault of the file itself is not retried before the file changes.
 func TestALastingFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, real)
+		s := newFixture(t, withDefaultSpec)
 		path, tries := s.path("a.pmtiles"), 0
-		one := newMount(sighting{path: path, file: "a.pmtiles"})
-		w := workshop{spec: s.spec, due: func(time.Duration) {}, open: func(context.Context, *trial) (*version, error) {
+		one := newMount(foundFile{path: path, file: "a.pmtiles"})
+		w := mountDeps{spec: s.spec, schedule: func(time.Duration) {}, open: func(context.Context, *candidate) (*version, error) {
 			tries++
 			return nil, fault.New("pmtiles.open", fault.Malformed, "it is damaged")
 		}}
 		for generation := 1; generation < 4; generation++ {
 			put(t, path, pmtilesOf(generation))
-			age(t, path)
+			backdate(t, path)
 			for range 10 {
-				seen, err := lookAt(path, pmtilesKind)
-				must(t, err)
-				must(t, one.advance(t.Context(), sighting{look: seen}, w))
+				seen, err := statFile(path, pmtilesKind)
+				testkit.Must(t, err)
+				testkit.Must(t, one.advance(t.Context(), foundFile{state: seen}, w))
 				time.Sleep(time.Hour)
 			}
 			if tries != generation || one.err == nil || one.pending {
 				t.Errorf("%d files, %d tries, %v", generation, tries, one.err)
 			}
 		}
-		must(t, os.Chmod(path, 0o400)) // who may read it is part of what it looks like
-		seen, err := lookAt(path, pmtilesKind)
-		must(t, err)
-		must(t, one.advance(t.Context(), sighting{look: seen}, w))
+		testkit.Must(t, os.Chmod(path, 0o400)) // the mode is part of the file's state
+		seen, err := statFile(path, pmtilesKind)
+		testkit.Must(t, err)
+		testkit.Must(t, one.advance(t.Context(), foundFile{state: seen}, w))
 		if tries != 4 {
 			t.Errorf("%d tries after its mode was changed", tries)
 		}
 	})
 }
 
-func TestBlindness(t *testing.T) {
+func TestWatchErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, real)
-		notify := s.attendFake(t)
+		s := newFixture(t, withDefaultSpec)
+		notify := s.watchFake(t)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if err := s.State().Watch; err != nil {
 			t.Errorf("blind from the start: %v", err)
 		}
-		notify.blind = blind(unix.ENOSPC, 30*time.Second)
+		notify.watchErr = watchFault(unix.ENOSPC, 30*time.Second)
 		notify.events <- fsnotify.Event{}
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if err := s.State().Watch; !errors.Is(err, unix.ENOSPC) || fault.KindOf(err) != fault.Degraded || ownNext(err) == "" {
 			t.Errorf("blind: %v", err)
 		}
-		notify.blind = nil
+		notify.watchErr = nil
 		notify.events <- fsnotify.Event{}
 		time.Sleep(time.Second)
 		synctest.Wait()
@@ -405,32 +409,31 @@ func TestBlindness(t *testing.T) {
 	})
 }
 
-// A watcher that breaks does not become a busy loop; the periodic look goes on.
+// A broken watcher does not cause a busy loop; the periodic scan continues.
 func TestABrokenWatcher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, real)
-		notify := s.attendFake(t)
+		s := newFixture(t, withDefaultSpec)
+		notify := s.watchFake(t)
 		time.Sleep(time.Second)
-		before := lookCount(s)
+		before := scanCount(s)
 		close(notify.events)
 		close(notify.failures)
 		put(t, s.path("a.pmtiles"), pmtilesOf(1))
-		age(t, s.path("a.pmtiles"))
+		backdate(t, s.path("a.pmtiles"))
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		s.want("a.pmtiles", Serving, "")
-		if looks := lookCount(s) - before; looks > 5 {
+		if looks := scanCount(s) - before; looks > 5 {
 			t.Errorf("%d looks in a minute", looks)
 		}
 	})
 }
 
-// A disk that is slow once, slower than the periodic look is frequent, does not
-// end the periodic look.
-func TestALookThatTakesLong(t *testing.T) {
+// A scan that takes longer than the period does not end the periodic scan.
+func TestAScanThatTakesLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := true
-		s := newStage(t, real, func(spec *Spec) {
+		s := newFixture(t, withDefaultSpec, func(spec *Spec) {
 			spec.OnChange = func(State) {
 				if slow {
 					slow = false
@@ -439,7 +442,7 @@ func TestALookThatTakesLong(t *testing.T) {
 			}
 		})
 		put(t, s.path("a.pmtiles"), pmtilesOf(1))
-		s.attendFake(t)
+		s.watchFake(t)
 		time.Sleep(2 * time.Hour)
 		s.want("a.pmtiles", Serving, "")
 		put(t, s.path("b.pmtiles"), pmtilesOf(1))
@@ -448,20 +451,20 @@ func TestALookThatTakesLong(t *testing.T) {
 	})
 }
 
-// Without a descriptor for the kernel's notifications, the periodic look has to
-// do, and the state says so.
+// Without a descriptor for the kernel's notifications, the periodic scan
+// remains, and the state says so.
 func TestNoNotificationsToBeHad(t *testing.T) {
-	s := newStage(t, func(spec *Spec) { spec.Reconcile = 5 * time.Millisecond })
+	s := newFixture(t, func(spec *Spec) { spec.Reconcile = 5 * time.Millisecond })
 	put(t, s.path("a.pmtiles"), pmtilesOf(1))
 	var limit unix.Rlimit
-	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	testkit.Must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
 	none := limit
 	none.Cur = 0
-	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &none))
+	testkit.Must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &none))
 	restored := false
 	restore := func() {
 		if !restored {
-			must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
+			testkit.Must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
 			restored = true
 		}
 	}
@@ -476,7 +479,7 @@ func TestNoNotificationsToBeHad(t *testing.T) {
 }
 
 func TestRealNotifications(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	s.serve(t)
 
 	put(t, s.path("a.pmtiles"), pmtilesOf(1))
@@ -496,9 +499,9 @@ func TestRealNotifications(t *testing.T) {
 	overwrite(t, s.path("b.mbtiles"), mbtilesOf(t, 5))
 	s.untilServed("b.mbtiles", 5)
 
-	must(t, os.Remove(s.path("a.pmtiles")))
+	testkit.Must(t, os.Remove(s.path("a.pmtiles")))
 	s.until("one pack", func(now State) bool { return len(now.Packs) == 1 })
-	must(t, os.Rename(s.path("b.mbtiles"), s.path("c.mbtiles")))
+	testkit.Must(t, os.Rename(s.path("b.mbtiles"), s.path("c.mbtiles")))
 	s.untilServed("c.mbtiles", 5)
 	s.refusedOpen("b", fault.NotFound, "")
 }
@@ -506,9 +509,9 @@ func TestRealNotifications(t *testing.T) {
 // Links are followed to where the files are, also when they are swapped.
 func TestLinks(t *testing.T) {
 	there := t.TempDir()
-	s := newStage(t)
+	s := newFixture(t)
 	put(t, filepath.Join(there, "real"), pmtilesOf(1))
-	must(t, os.Symlink(filepath.Join(there, "real"), s.path("a.pmtiles")))
+	testkit.Must(t, os.Symlink(filepath.Join(there, "real"), s.path("a.pmtiles")))
 	s.serve(t)
 	s.untilServed("a.pmtiles", 1)
 	overwrite(t, filepath.Join(there, "real"), pmtilesOf(2))
@@ -516,26 +519,26 @@ func TestLinks(t *testing.T) {
 	put(t, filepath.Join(there, "real"), pmtilesOf(3))
 	s.untilServed("a.pmtiles", 3)
 	put(t, filepath.Join(there, "other"), pmtilesOf(4))
-	must(t, os.Symlink(filepath.Join(there, "other"), s.path("new")))
-	must(t, os.Rename(s.path("new"), s.path("a.pmtiles")))
+	testkit.Must(t, os.Symlink(filepath.Join(there, "other"), s.path("new")))
+	testkit.Must(t, os.Rename(s.path("new"), s.path("a.pmtiles")))
 	s.untilServed("a.pmtiles", 4)
 }
 
-// The watches follow the paths: folders that matter no longer are left alone,
-// and one that comes back is watched again.
+// The watches follow the paths: folders that are no longer needed are not
+// watched, and one that comes back is watched again.
 func TestFoldersThatComeAndGo(t *testing.T) {
 	first, second := filepath.Join(t.TempDir(), "maps"), t.TempDir()
-	must(t, os.Mkdir(first, 0o700))
-	s := newStage(t, func(spec *Spec) { spec.Paths = []string{first} })
+	testkit.Must(t, os.Mkdir(first, 0o700))
+	s := newFixture(t, func(spec *Spec) { spec.Paths = []string{first} })
 	s.serve(t)
 	put(t, filepath.Join(first, "a.pmtiles"), pmtilesOf(1))
 	s.untilServed("a.pmtiles", 1)
 
-	must(t, os.RemoveAll(first))
+	testkit.Must(t, os.RemoveAll(first))
 	s.until("a missing folder", func(now State) bool { maps, _ := now.of("maps"); return maps.Condition == Bad })
-	must(t, os.Mkdir(first, 0o700))
+	testkit.Must(t, os.Mkdir(first, 0o700))
 	put(t, filepath.Join(first, "a.pmtiles"), pmtilesOf(2))
-	s.ring() // nothing tells of a folder that is new; the periodic look would find it
+	s.requestScan() // a new folder is not notified; the periodic scan would find it
 	s.untilServed("a.pmtiles", 2)
 	put(t, filepath.Join(first, "a.pmtiles"), pmtilesOf(3))
 	s.untilServed("a.pmtiles", 3)
@@ -548,31 +551,31 @@ func TestFoldersThatComeAndGo(t *testing.T) {
 	s.refusedOpen("a", fault.NotFound, "")
 }
 
-// A folder that cannot be watched is said so; the others are watched.
+// A folder that cannot be watched is reported; the others are watched.
 func TestAFolderThatCannotBeWatched(t *testing.T) {
 	notify, err := fsnotify.NewWatcher()
-	must(t, err)
-	defer func() { must(t, notify.Close()) }()
+	testkit.Must(t, err)
+	defer func() { testkit.Must(t, notify.Close()) }()
 	folder := t.TempDir()
 	loop := filepath.Join(folder, "loop")
-	must(t, os.Symlink("loop", loop))
-	w := watcher{notify: notify, every: time.Minute}
-	news, why := w.follow([]string{folder, loop, filepath.Join(folder, "missing")})
-	if !news || why == nil || !slices.Equal(notify.WatchList(), []string{folder}) {
-		t.Errorf("news %v, %v, watching %v", news, why, notify.WatchList())
+	testkit.Must(t, os.Symlink("loop", loop))
+	w := watcher{notify: notify, interval: time.Minute}
+	changed, why := w.watchFolders([]string{folder, loop, filepath.Join(folder, "missing")})
+	if !changed || why == nil || !slices.Equal(notify.WatchList(), []string{folder}) {
+		t.Errorf("news %v, %v, watching %v", changed, why, notify.WatchList())
 	}
-	if news, why = w.follow([]string{folder}); news || why != nil {
-		t.Errorf("the second time: news %v, %v", news, why)
+	if changed, why = w.watchFolders([]string{folder}); changed || why != nil {
+		t.Errorf("the second time: news %v, %v", changed, why)
 	}
-	if news, why = w.follow(nil); news || why != nil || len(notify.WatchList()) != 0 {
-		t.Errorf("nothing to watch: news %v, %v, watching %v", news, why, notify.WatchList())
+	if changed, why = w.watchFolders(nil); changed || why != nil || len(notify.WatchList()) != 0 {
+		t.Errorf("nothing to watch: news %v, %v, watching %v", changed, why, notify.WatchList())
 	}
 }
 
-// OnChange may look at everything, and even ask for another look; and a panic
-// in it does not keep the next one from its turn.
-func TestATellerThatIsTold(t *testing.T) {
-	s := newStage(t)
+// OnChange may read everything, and even request another scan; and a panic in
+// it does not block the next scan.
+func TestOnChangeMayAskForAScan(t *testing.T) {
+	s := newFixture(t)
 	calls := 0
 	s.spec.OnChange = func(State) {
 		if calls++; calls == 1 {
@@ -592,15 +595,16 @@ func TestATellerThatIsTold(t *testing.T) {
 	}
 }
 
-// While something is hashed, others have the processor as long as it took.
+// While something is hashed, the processor is free for as long as the step
+// took.
 func TestThePauseBetweenSteps(t *testing.T) {
 	for _, c := range []struct{ next, took, want time.Duration }{
 		{time.Minute, time.Second, time.Minute},
 		{0, 7 * time.Millisecond, 7 * time.Millisecond},
 		{0, 0, time.Millisecond},
-		{0, time.Minute, longestPause},
+		{0, time.Minute, maxPause},
 	} {
-		if got := pause(c.next, c.took); got != c.want {
+		if got := nextDelay(c.next, c.took); got != c.want {
 			t.Errorf("pause(%s, %s) is %s, not %s", c.next, c.took, got, c.want)
 		}
 	}

@@ -15,11 +15,11 @@ import (
 	"testing"
 )
 
-// roomy is more than any picture here needs.
-var roomy = Limits{Pixels: 40_000_000, Bytes: 320 << 20, Input: 32 << 20}
+// testLimits is more than any picture here needs.
+var testLimits = Limits{Pixels: 40_000_000, Bytes: 320 << 20, Input: 32 << 20}
 
 // quarters is a picture whose quarters are red, green, blue and white, so that
-// one sees how it was turned.
+// its orientation is visible.
 func quarters(w, h int) *image.NRGBA {
 	m := image.NewNRGBA(image.Rect(0, 0, w, h))
 	for y := range h {
@@ -88,11 +88,11 @@ func asGIF(t testing.TB, m image.Image) []byte {
 // Two pictures of WebP that others made: one pixel, lossy, and one pixel,
 // lossless.
 var (
-	lossyWebP    = unbase("UklGRiIAAABXRUJQVlA4IBYAAAAwAQCdASoBAAEADsD+JaQAA3AAAAAA")
-	losslessWebP = unbase("UklGRhoAAABXRUJQVlA4TA0AAAAvAAAAEAcQERGIiP4HAA==")
+	lossyWebP    = mustBase64("UklGRiIAAABXRUJQVlA4IBYAAAAwAQCdASoBAAEADsD+JaQAA3AAAAAA")
+	losslessWebP = mustBase64("UklGRhoAAABXRUJQVlA4TA0AAAAvAAAAEAcQERGIiP4HAA==")
 )
 
-func unbase(text string) []byte {
+func mustBase64(text string) []byte {
 	raw, err := base64.StdEncoding.DecodeString(text)
 	if err != nil {
 		panic(err)
@@ -121,8 +121,8 @@ func rawPNG(w, h uint32, depth, kind, interlaced byte, rows []byte) []byte {
 	return out.Bytes()
 }
 
-// frame is a JPEG of nothing but a header.
-func frame(marker byte, w, h uint16, sampling ...byte) []byte {
+// jpegHeader is a JPEG of nothing but a header.
+func jpegHeader(marker byte, w, h uint16, sampling ...byte) []byte {
 	out := []byte{0xff, 0xd8, 0xff, marker}
 	out = binary.BigEndian.AppendUint16(out, uint16(8+3*len(sampling)))
 	out = append(out, 8)
@@ -135,8 +135,8 @@ func frame(marker byte, w, h uint16, sampling ...byte) []byte {
 	return append(out, 0xff, 0xd9)
 }
 
-// held puts the notes of a camera into a JPEG.
-func held(jpeg []byte, orientation uint16, order binary.AppendByteOrder) []byte {
+// withOrientation puts EXIF data into a JPEG.
+func withOrientation(jpeg []byte, orientation uint16, order binary.AppendByteOrder) []byte {
 	notes := []byte("Exif\x00\x00")
 	if order.String() == "LittleEndian" {
 		notes = append(notes, "II*\x00"...)
@@ -174,14 +174,14 @@ func webpChunk(name string, body []byte) []byte {
 	return append(out, make([]byte, len(body)&1)...)
 }
 
-// canvas is the extended header of WebP.
-func canvas(w, h uint32) []byte {
+// vp8xChunk is the extended header of WebP.
+func vp8xChunk(w, h uint32) []byte {
 	body := []byte{0, 0, 0, 0}
 	body = append(body, byte(w-1), byte((w-1)>>8), byte((w-1)>>16))
 	return webpChunk("VP8X", append(body, byte(h-1), byte((h-1)>>8), byte((h-1)>>16)))
 }
 
-// lossless is the beginning of a picture of VP8L.
-func lossless(w, h uint32) []byte {
+// vp8lChunk is the beginning of a picture of VP8L.
+func vp8lChunk(w, h uint32) []byte {
 	return webpChunk("VP8L", binary.LittleEndian.AppendUint32([]byte{0x2f}, (w-1)|(h-1)<<14))
 }

@@ -80,7 +80,7 @@ func cmykJPEG(m image.Image) []byte {
 	lengths[3], lengths[0] = 0, 1 // one bit says that there is nothing more
 	segment(0xc4, append(append([]byte{0x10}, lengths...), 0)...)
 	segment(0xda, 4, 1, 0, 2, 0, 3, 0, 4, 0, 0, 63, 0)
-	var stream stuffed
+	var stream bitWriter
 	var last [4]int
 	for y := 0; y < h; y += 8 {
 		for x := 0; x < w; x += 8 {
@@ -96,40 +96,40 @@ func cmykJPEG(m image.Image) []byte {
 	return append(append(out, stream.end()...), 0xff, 0xd9)
 }
 
-// stuffed is bits as JPEG has them: after ff comes a zero.
-type stuffed struct {
+// bitWriter is bits as JPEG has them: after ff comes a zero.
+type bitWriter struct {
 	bytes []byte
 	bits  uint32
 	n     int
 }
 
-func (s *stuffed) put(value uint32, n int) {
+func (b *bitWriter) put(value uint32, n int) {
 	for i := n - 1; i >= 0; i-- {
-		s.bits, s.n = s.bits<<1|value>>i&1, s.n+1
-		if s.n < 8 {
+		b.bits, b.n = b.bits<<1|value>>i&1, b.n+1
+		if b.n < 8 {
 			continue
 		}
-		if s.bytes = append(s.bytes, byte(s.bits)); byte(s.bits) == 0xff {
-			s.bytes = append(s.bytes, 0)
+		if b.bytes = append(b.bytes, byte(b.bits)); byte(b.bits) == 0xff {
+			b.bytes = append(b.bytes, 0)
 		}
-		s.bits, s.n = 0, 0
+		b.bits, b.n = 0, 0
 	}
 }
 
-func (s *stuffed) difference(d int) {
+func (b *bitWriter) difference(d int) {
 	size := bits.Len(uint(max(d, -d)))
-	s.put(uint32(size), 4)
+	b.put(uint32(size), 4)
 	if d < 0 {
 		d += 1<<size - 1
 	}
-	s.put(uint32(d), size)
+	b.put(uint32(d), size)
 }
 
-func (s *stuffed) end() []byte {
-	for s.n > 0 {
-		s.put(1, 1)
+func (b *bitWriter) end() []byte {
+	for b.n > 0 {
+		b.put(1, 1)
 	}
-	return s.bytes
+	return b.bytes
 }
 
 func TestRareFormatsAreMadeSmall(t *testing.T) {
@@ -138,17 +138,17 @@ func TestRareFormatsAreMadeSmall(t *testing.T) {
 		"interlaced png": interlacedPNG(large), "interlaced gif": interlacedGIF(t, large), "cmyk jpeg": cmykJPEG(large),
 	} {
 		t.Run(name, func(t *testing.T) {
-			made, small := make1(t, raw, Box{40, 40})
+			made, small := mustMake(t, raw, BoundingBox{40, 40})
 			if made.Width != 40 || made.Height != 20 || made.Type != "image/jpeg" {
 				t.Errorf("it is a %s of %d by %d", made.Type, made.Width, made.Height)
 			}
 			for i, want := range []color.NRGBA{red, green, blue, white} {
-				if got := corners(small)[i]; !near(got, want) {
+				if got := corners(small)[i]; !nearColor(got, want) {
 					t.Errorf("corner %d is %v, want %v", i, got, want)
 				}
 			}
 			for cut := range len(raw) { // any part of it is refused, or is a picture
-				if _, err := Make(context.Background(), bytes.NewReader(raw[:cut]), int64(cut), Box{4, 4}, roomy); err != nil && fault.KindOf(err) == fault.Internal {
+				if _, err := Make(context.Background(), bytes.NewReader(raw[:cut]), int64(cut), BoundingBox{4, 4}, testLimits); err != nil && fault.KindOf(err) == fault.Internal {
 					t.Fatalf("the first %d bytes: %v", cut, err)
 				}
 			}
@@ -162,14 +162,14 @@ func TestRareFormatsAreWithinBounds(t *testing.T) {
 	for name, raw := range map[string][]byte{
 		"interlaced png": interlacedPNG(large), "interlaced gif": interlacedGIF(t, large), "cmyk jpeg": cmykJPEG(large),
 	} {
-		tight := roomy
+		tight := testLimits
 		tight.Pixels = 160*80 - 1
-		if _, err := Make(context.Background(), bytes.NewReader(raw), int64(len(raw)), Box{4, 4}, tight); fault.KindOf(err) != fault.RatioCap || fault.NextOf(err) == "" {
+		if _, err := Make(context.Background(), bytes.NewReader(raw), int64(len(raw)), BoundingBox{4, 4}, tight); fault.KindOf(err) != fault.RatioCap || fault.NextOf(err) == "" {
 			t.Errorf("%s with too many pixels: %v", name, err)
 		}
-		tight = roomy
+		tight = testLimits
 		tight.Bytes = 160 * 80
-		if _, err := Make(context.Background(), bytes.NewReader(raw), int64(len(raw)), Box{4, 4}, tight); fault.KindOf(err) != fault.RatioCap {
+		if _, err := Make(context.Background(), bytes.NewReader(raw), int64(len(raw)), BoundingBox{4, 4}, tight); fault.KindOf(err) != fault.RatioCap {
 			t.Errorf("%s with too little memory: %v", name, err)
 		}
 	}

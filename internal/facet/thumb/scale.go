@@ -6,31 +6,31 @@ import (
 	"image/draw"
 )
 
-// stripBytes is how much of a picture is brought into one form at a time.
+// stripBytes is how much of a picture is converted to RGBA at a time.
 const stripBytes = 1 << 20
 
-// stripRows is how many rows that are, and one at least.
+// stripRows is how many rows that is, at least one.
 func stripRows(width, height int) int { return min(height, max(1, stripBytes/(4*max(1, width)))) }
 
-// scaleCost is the memory that it takes to make a picture smaller: a strip, and
-// where each column and each row goes.
+// scaleCost is the memory that scaling takes: a strip, and the contributions of
+// each column and each row.
 func scaleCost(width, height int) int64 {
-	return 4*int64(width)*int64(stripRows(width, height)) + partBytes*int64(width+height)
+	return 4*int64(width)*int64(stripRows(width, height)) + contributionBytes*int64(width+height)
 }
 
-// whole is what the shares of source pixels in a target pixel add up to.
-const whole = 1 << 12
+// weightSum is the sum of the weights of all source pixels in a target pixel.
+const weightSum = 1 << 12
 
 // scale makes a picture of w by h of another that is no smaller. Each pixel is
 // the mean of those that it covers, and those at its edge count for the part
-// that is covered. Rows are brought into one form by the standard library, which
-// is quick at it, and added up.
+// that is covered. Rows are converted to RGBA by the standard library, which is
+// quick at it, and added up.
 func scale(ctx context.Context, src image.Image, w, h int) (*image.RGBA, error) {
 	bounds := src.Bounds()
-	columns, rows := shares(bounds.Dx(), w), shares(bounds.Dy(), h)
+	columns, rows := contributions(bounds.Dx(), w), contributions(bounds.Dy(), h)
 	out := image.NewRGBA(image.Rect(0, 0, w, h))
 	strip := image.NewRGBA(image.Rect(0, 0, bounds.Dx(), stripRows(bounds.Dx(), bounds.Dy())))
-	line, sums := make([]uint64, 4*w), make([]uint64, 4*w)
+	row, sums := make([]uint64, 4*w), make([]uint64, 4*w)
 	for y := 0; y < bounds.Dy(); y++ {
 		at := y % strip.Rect.Dy()
 		if at == 0 {
@@ -39,54 +39,55 @@ func scale(ctx context.Context, src image.Image, w, h int) (*image.RGBA, error) 
 			}
 			draw.Draw(strip, strip.Rect, src, bounds.Min.Add(image.Pt(0, y)), draw.Src)
 		}
-		squeeze(line, strip.Pix[at*strip.Stride:at*strip.Stride+4*bounds.Dx()], columns)
-		for _, part := range rows[y] {
-			if part.weight == 0 {
+		scaleRow(row, strip.Pix[at*strip.Stride:at*strip.Stride+4*bounds.Dx()], columns)
+		for _, c := range rows[y] {
+			if c.weight == 0 {
 				continue
 			}
-			for i, value := range line {
-				sums[i] += value * part.weight
+			for i, value := range row {
+				sums[i] += value * c.weight
 			}
-			if part.last {
-				finish(out.Pix[part.to*out.Stride:], sums)
+			if c.last {
+				writeRow(out.Pix[c.to*out.Stride:], sums)
 			}
 		}
 	}
 	return out, nil
 }
 
-// partBytes is the size of two parts.
-const partBytes = 48
+// contributionBytes is the size of two contributions.
+const contributionBytes = 48
 
-// part says how much of a source pixel goes to a target pixel, and whether it is
-// the last one to do so.
-type part struct {
+// contribution says how much of a source pixel goes to a target pixel, and
+// whether it is the last one to do so.
+type contribution struct {
 	to     int
 	weight uint64
 	last   bool
 }
 
-// shares says where each of n source pixels goes among m target pixels: to one,
-// or to two neighbours. The weights of each target pixel make up a whole.
-func shares(n, m int) [][2]part {
-	list := make([][2]part, n)
-	begin := uint64(0) // of the source pixel, on a line on which a target pixel is n long
+// contributions says where each of n source pixels goes among m target pixels:
+// to one, or to two neighbours. The weights of each target pixel add up to
+// weightSum.
+func contributions(n, m int) [][2]contribution {
+	list := make([][2]contribution, n)
+	begin := uint64(0) // of the source pixel, on a scale on which a target pixel is n long
 	for i := range list {
 		end := begin + uint64(m)
 		to := begin / uint64(n)
 		edge := (to + 1) * uint64(n)
-		list[i][0] = part{to: int(to), weight: min(end, edge) - begin, last: end >= edge}
+		list[i][0] = contribution{to: int(to), weight: min(end, edge) - begin, last: end >= edge}
 		if end > edge {
-			list[i][1] = part{to: int(to) + 1, weight: end - edge}
+			list[i][1] = contribution{to: int(to) + 1, weight: end - edge}
 		}
 		begin = end
 	}
-	return weigh(list, n)
+	return normalize(list, n)
 }
 
-// weigh brings weights that add up to n to some that add up to whole. What
-// rounding leaves goes to the last one.
-func weigh(list [][2]part, n int) [][2]part {
+// normalize turns weights that add up to n into weights that add up to
+// weightSum. The rounding error goes to the last one.
+func normalize(list [][2]contribution, n int) [][2]contribution {
 	given, seen := uint64(0), uint64(0)
 	for i := range list {
 		for k := range list[i] {
@@ -95,7 +96,7 @@ func weigh(list [][2]part, n int) [][2]part {
 				continue
 			}
 			seen += one.weight
-			total := seen * whole / uint64(n)
+			total := seen * weightSum / uint64(n)
 			one.weight, given = total-given, total
 			if one.last {
 				given, seen = 0, 0
@@ -105,8 +106,8 @@ func weigh(list [][2]part, n int) [][2]part {
 	return list
 }
 
-// squeeze makes a row narrower.
-func squeeze(into []uint64, row []uint8, columns [][2]part) {
+// scaleRow scales a row horizontally.
+func scaleRow(into []uint64, row []uint8, columns [][2]contribution) {
 	clear(into)
 	for x := range columns {
 		pixel := row[4*x : 4*x+4 : 4*x+4]
@@ -123,17 +124,17 @@ func squeeze(into []uint64, row []uint8, columns [][2]part) {
 	}
 }
 
-// finish writes a row of sums down and begins the next.
-func finish(row []uint8, sums []uint64) {
-	const unit = whole * whole
+// writeRow writes a row of sums and clears them for the next.
+func writeRow(row []uint8, sums []uint64) {
+	const unit = weightSum * weightSum
 	for i, sum := range sums {
 		row[i] = uint8((sum + unit/2) / unit)
 		sums[i] = 0
 	}
 }
 
-// upright turns a picture the way EXIF says that it was held.
-func upright(src *image.RGBA, orientation int) *image.RGBA {
+// applyOrientation rotates and mirrors a picture as its EXIF orientation says.
+func applyOrientation(src *image.RGBA, orientation int) *image.RGBA {
 	if orientation <= 1 {
 		return src
 	}
@@ -145,15 +146,15 @@ func upright(src *image.RGBA, orientation int) *image.RGBA {
 	out := image.NewRGBA(image.Rect(0, 0, outW, outH))
 	for y := range h {
 		for x := range w {
-			toX, toY := turn(orientation, x, y, w-1, h-1)
+			toX, toY := orientPixel(orientation, x, y, w-1, h-1)
 			copy(out.Pix[out.PixOffset(toX, toY):][:4], src.Pix[src.PixOffset(x, y):][:4])
 		}
 	}
 	return out
 }
 
-// turn says where a pixel goes.
-func turn(orientation, x, y, right, bottom int) (int, int) {
+// orientPixel returns the target position of a pixel.
+func orientPixel(orientation, x, y, right, bottom int) (int, int) {
 	switch orientation {
 	case 2:
 		return right - x, y

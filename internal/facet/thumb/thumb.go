@@ -15,45 +15,45 @@ import (
 	"golang.org/x/image/webp"
 )
 
-// Thumb is a small picture.
+// Thumb is a thumbnail.
 type Thumb struct {
 	Data          []byte
 	Type          string // its media type
 	Width, Height int
 }
 
-// quality is that of the JPEGs that come out.
+// quality is that of the JPEGs of the output.
 const quality = 82
 
-// Make makes a small picture of a large one.
-func Make(ctx context.Context, file io.ReaderAt, size int64, box Box, limits Limits) (Thumb, error) {
+// Make makes a thumbnail of a picture.
+func Make(ctx context.Context, file io.ReaderAt, size int64, box BoundingBox, limits Limits) (Thumb, error) {
 	const op = "thumb.make"
 	p, err := Check(ctx, file, size, limits)
 	if err != nil {
 		return Thumb{}, err
 	}
 	if p.Orientation >= 5 {
-		box = box.turned()
+		box = box.transposed()
 	}
-	large, err := decode(p, &ending{ctx: ctx, from: bufio.NewReaderSize(io.NewSectionReader(file, 0, size), 64<<10)})
+	large, err := decode(p, &ctxReader{ctx: ctx, from: bufio.NewReaderSize(io.NewSectionReader(file, 0, size), 64<<10)})
 	if err != nil {
-		return Thumb{}, refuse(op, blame(ctx, err))
+		return Thumb{}, typedError(op, decodeCause(ctx, err))
 	}
 	w, h := box.fit(large.Bounds().Dx(), large.Bounds().Dy())
 	small, err := scale(ctx, large, w, h)
 	if err != nil {
-		return Thumb{}, refuse(op, err)
+		return Thumb{}, typedError(op, err)
 	}
-	return encode(upright(small, p.Orientation))
+	return encode(applyOrientation(small, p.Orientation))
 }
 
-// decode calls the decoder of a format. Some have panicked on files that nobody
-// had thought of; that is one more way of saying that it is no picture. What
-// comes out must be what the header said, or the limits would mean nothing.
-func decode(p Picture, from io.Reader) (made image.Image, err error) {
+// decode calls the decoder of a format. Some have panicked on unforeseen files;
+// a panic is treated as a decoding error. The size of the result must be what
+// the header said, or the limits would mean nothing.
+func decode(p Header, from io.Reader) (made image.Image, err error) {
 	defer func() {
 		if died := recover(); died != nil {
-			made, err = nil, fmt.Errorf("its decoder gave up: %v", died)
+			made, err = nil, fmt.Errorf("the decoder failed: %v", died)
 		}
 	}()
 	switch p.Format {
@@ -75,13 +75,13 @@ func decode(p Picture, from io.Reader) (made image.Image, err error) {
 	return made, nil
 }
 
-// blame finds out why a decoder stopped. Decoders say that a file ends too soon
-// when its reader was told to stop.
-func blame(ctx context.Context, err error) error {
+// decodeCause finds out why a decoder stopped. Decoders report that a file ends
+// too soon when its reader returned an error.
+func decodeCause(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	var stopped *stop
+	var stopped *readError
 	if errors.As(err, &stopped) {
 		return stopped.cause
 	}
@@ -91,32 +91,32 @@ func blame(ctx context.Context, err error) error {
 	return err
 }
 
-// ending reads until its context ends. It looks at each read, and decoders read
-// a few kilobytes at a time.
-type ending struct {
+// ctxReader reads until its context ends. It checks at each read, and decoders
+// read a few kilobytes at a time.
+type ctxReader struct {
 	ctx  context.Context
 	from io.Reader
 }
 
-// Read reads, if there is still somebody who waits.
-func (e *ending) Read(p []byte) (int, error) {
-	if err := e.ctx.Err(); err != nil {
-		return 0, context.Cause(e.ctx)
+// Read reads, unless the context has ended.
+func (c *ctxReader) Read(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, context.Cause(c.ctx)
 	}
-	n, err := e.from.Read(p)
+	n, err := c.from.Read(p)
 	if err != nil && err != io.EOF {
-		err = &stop{err}
+		err = &readError{err}
 	}
 	return n, err
 }
 
-// stop is an error of the file's owner, not of the file.
-type stop struct{ cause error }
+// readError is an error of reading the file, not of its content.
+type readError struct{ cause error }
 
-func (s *stop) Error() string { return s.cause.Error() }
-func (s *stop) Unwrap() error { return s.cause }
+func (r *readError) Error() string { return r.cause.Error() }
+func (r *readError) Unwrap() error { return r.cause }
 
-// encode writes a picture down: as a PNG if something can be seen through it.
+// encode encodes a picture: as a PNG if it is not opaque.
 func encode(picture *image.RGBA) (Thumb, error) {
 	t := Thumb{Type: "image/jpeg", Width: picture.Rect.Dx(), Height: picture.Rect.Dy()}
 	var out bytes.Buffer

@@ -19,9 +19,9 @@ import (
 	"micronode/fault"
 )
 
-func make1(t testing.TB, raw []byte, box Box) (Thumb, image.Image) {
+func mustMake(t testing.TB, raw []byte, box BoundingBox) (Thumb, image.Image) {
 	t.Helper()
-	made, err := Make(context.Background(), bytes.NewReader(raw), int64(len(raw)), box, roomy)
+	made, err := Make(context.Background(), bytes.NewReader(raw), int64(len(raw)), box, testLimits)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,8 +35,8 @@ func make1(t testing.TB, raw []byte, box Box) (Thumb, image.Image) {
 	return made, decoded
 }
 
-// near reports whether a pixel is about of a colour: JPEG is not exact.
-func near(got color.Color, want color.NRGBA) bool {
+// nearColor reports whether a pixel is about of a colour: JPEG is not exact.
+func nearColor(got color.Color, want color.NRGBA) bool {
 	r, g, b, _ := got.RGBA()
 	off := func(a uint32, b uint8) bool { d := int(a>>8) - int(b); return d > 40 || d < -40 }
 	return !off(r, want.R) && !off(g, want.G) && !off(b, want.B)
@@ -66,24 +66,24 @@ func TestEveryFormatIsMadeSmall(t *testing.T) {
 		"png": asPNG(t, large), "jpeg": asJPEG(t, large), "gif": asGIF(t, large), "png of 16 bits": asPNG(t, deep),
 	} {
 		t.Run(name, func(t *testing.T) {
-			made, small := make1(t, raw, Box{40, 40})
+			made, small := mustMake(t, raw, BoundingBox{40, 40})
 			if made.Width != 40 || made.Height != 20 || made.Type != "image/jpeg" {
 				t.Errorf("it is a %s of %d by %d", made.Type, made.Width, made.Height)
 			}
 			for i, want := range []color.NRGBA{red, green, blue, white} {
-				if got := corners(small)[i]; !near(got, want) {
+				if got := corners(small)[i]; !nearColor(got, want) {
 					t.Errorf("corner %d is %v, want %v", i, got, want)
 				}
 			}
 		})
 	}
 	for name, raw := range map[string][]byte{"gray jpeg": asJPEG(t, gray), "gray png": asPNG(t, gray), "gray png of 16 bits": asPNG(t, gray16)} {
-		if _, small := make1(t, raw, Box{40, 40}); !near(corners(small)[3], white) || near(corners(small)[0], white) {
+		if _, small := mustMake(t, raw, BoundingBox{40, 40}); !nearColor(corners(small)[3], white) || nearColor(corners(small)[0], white) {
 			t.Errorf("%s: the corners are %v", name, corners(small))
 		}
 	}
 	for name, raw := range map[string][]byte{"lossy webp": lossyWebP, "lossless webp": losslessWebP} {
-		if made, _ := make1(t, raw, Box{40, 40}); made.Width != 1 || made.Height != 1 {
+		if made, _ := mustMake(t, raw, BoundingBox{40, 40}); made.Width != 1 || made.Height != 1 {
 			t.Errorf("%s is %d by %d", name, made.Width, made.Height)
 		}
 	}
@@ -94,7 +94,7 @@ func TestWhatCanBeSeenThroughStaysSo(t *testing.T) {
 	for i := range 100 * 50 {
 		glass.Set(i%100, i/100, red)
 	}
-	made, small := make1(t, asPNG(t, glass), Box{10, 10})
+	made, small := mustMake(t, asPNG(t, glass), BoundingBox{10, 10})
 	if made.Type != "image/png" {
 		t.Fatalf("it is a %s", made.Type)
 	}
@@ -111,7 +111,7 @@ func TestAPaletteAndFewBits(t *testing.T) {
 	for i := range 64 * 32 {
 		two.SetColorIndex(i%64, 32+i/64, 1)
 	}
-	if _, small := make1(t, asPNG(t, two), Box{8, 8}); !near(small.At(4, 1), red) || !near(small.At(4, 6), blue) {
+	if _, small := mustMake(t, asPNG(t, two), BoundingBox{8, 8}); !nearColor(small.At(4, 1), red) || !nearColor(small.At(4, 6), blue) {
 		t.Errorf("it is %v above and %v below", small.At(4, 1), small.At(4, 6))
 	}
 }
@@ -125,31 +125,31 @@ func TestAPictureStandsUpright(t *testing.T) {
 	raw := asJPEG(t, quarters(160, 80))
 	for orientation, want := range turned {
 		for _, order := range []binary.AppendByteOrder{binary.LittleEndian, binary.BigEndian} {
-			made, small := make1(t, held(raw, orientation, order), Box{64, 32})
+			made, small := mustMake(t, withOrientation(raw, orientation, order), BoundingBox{64, 32})
 			if wide := made.Width > made.Height; wide != (orientation < 5) {
 				t.Errorf("held %d, it is %d by %d", orientation, made.Width, made.Height)
 			}
 			for i, c := range want {
-				if got := corners(small)[i]; !near(got, c) {
+				if got := corners(small)[i]; !nearColor(got, c) {
 					t.Errorf("held %d, corner %d is %v, want %v", orientation, i, got, c)
 				}
 			}
 		}
 	}
 	for _, orientation := range []uint16{0, 9, 65535} {
-		if made, _ := make1(t, held(raw, orientation, binary.BigEndian), Box{64, 64}); made.Width < made.Height {
+		if made, _ := mustMake(t, withOrientation(raw, orientation, binary.BigEndian), BoundingBox{64, 64}); made.Width < made.Height {
 			t.Errorf("held %d, which is no way, it was turned", orientation)
 		}
 	}
 }
 
 func TestNotesOfACameraThatMakeNoSense(t *testing.T) {
-	raw := held(asJPEG(t, quarters(160, 80)), 6, binary.LittleEndian)
-	for at := 4; at < 60; at++ { // everything that the notes say, and their length
+	raw := withOrientation(asJPEG(t, quarters(160, 80)), 6, binary.LittleEndian)
+	for at := 4; at < 60; at++ { // every byte of the EXIF data, and its length
 		for _, value := range []byte{0, 0xff} {
 			changed := bytes.Clone(raw)
 			changed[at] = value
-			if made, err := Make(context.Background(), bytes.NewReader(changed), int64(len(changed)), Box{64, 64}, roomy); err == nil && made.Width*made.Height != 64*32 {
+			if made, err := Make(context.Background(), bytes.NewReader(changed), int64(len(changed)), BoundingBox{64, 64}, testLimits); err == nil && made.Width*made.Height != 64*32 {
 				t.Errorf("with %x at %d it is %d by %d", value, at, made.Width, made.Height)
 			}
 		}
@@ -158,7 +158,7 @@ func TestNotesOfACameraThatMakeNoSense(t *testing.T) {
 
 func TestNothingIsMadeLarger(t *testing.T) {
 	raw := asPNG(t, quarters(10, 6))
-	if made, _ := make1(t, raw, Box{1024, 1024}); made.Width != 10 || made.Height != 6 {
+	if made, _ := mustMake(t, raw, BoundingBox{1024, 1024}); made.Width != 10 || made.Height != 6 {
 		t.Errorf("it became %d by %d", made.Width, made.Height)
 	}
 }
@@ -166,14 +166,14 @@ func TestNothingIsMadeLarger(t *testing.T) {
 func TestLongAndThin(t *testing.T) {
 	for _, size := range [][2]int{{1, 65535}, {65535, 1}, {3, 20000}} {
 		raw := rawPNG(uint32(size[0]), uint32(size[1]), 8, 0, 0, make([]byte, size[1]*(size[0]+1)))
-		made, _ := make1(t, raw, Box{100, 100})
+		made, _ := mustMake(t, raw, BoundingBox{100, 100})
 		if made.Width > 100 || made.Height > 100 || max(made.Width, made.Height) != 100 || min(made.Width, made.Height) != 1 {
 			t.Errorf("%v became %d by %d", size, made.Width, made.Height)
 		}
 	}
 }
 
-// TestEachPixelIsTheMean holds the scaler against a plain one.
+// TestEachPixelIsTheMean compares the scaler with a plain one.
 func TestEachPixelIsTheMean(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, h := rapid.IntRange(1, 24).Draw(t, "w"), rapid.IntRange(1, 24).Draw(t, "h")
@@ -209,20 +209,20 @@ func mean(src *image.RGBA, left, top, width, height float64) float64 {
 
 func TestTheSamePictureGivesTheSameBytes(t *testing.T) {
 	raw := asPNG(t, quarters(99, 77))
-	first, _ := make1(t, raw, Box{31, 17})
-	second, _ := make1(t, raw, Box{31, 17})
+	first, _ := mustMake(t, raw, BoundingBox{31, 17})
+	second, _ := mustMake(t, raw, BoundingBox{31, 17})
 	if !bytes.Equal(first.Data, second.Data) {
 		t.Error("the bytes differ")
 	}
 }
 
-func kindOf(raw []byte, limits Limits) (fault.Kind, error) {
-	_, err := Make(context.Background(), bytes.NewReader(raw), int64(len(raw)), Box{10, 10}, limits)
+func makeKind(raw []byte, limits Limits) (fault.Kind, error) {
+	_, err := Make(context.Background(), bytes.NewReader(raw), int64(len(raw)), BoundingBox{10, 10}, limits)
 	return fault.KindOf(err), err
 }
 
-// TestBombsAreRefusedBeforeTheyGoOff tries files that are short and ask for
-// much, and looks at how much memory their refusal takes.
+// TestBombsAreRefusedBeforeTheyGoOff tries files that are short and claim much,
+// and measures how much memory their refusal takes.
 func TestBombsAreRefusedBeforeTheyGoOff(t *testing.T) {
 	for name, c := range map[string]struct {
 		raw  []byte
@@ -235,17 +235,17 @@ func TestBombsAreRefusedBeforeTheyGoOff(t *testing.T) {
 		"a png whose product is too large":         {rawPNG(1<<31-1, 1<<31-1, 16, 6, 1, nil), fault.Malformed},
 		"a png of one long row":                    {rawPNG(30_000_000, 1, 1, 0, 1, nil), fault.RatioCap},
 		"a png with 40 million pixels and no rows": {rawPNG(8000, 5000, 16, 6, 0, nil), fault.Malformed},
-		"a jpeg of the largest size":               {frame(0xc0, 65535, 65535, 0x11), fault.RatioCap},
-		"a progressive jpeg of 36 million":         {frame(0xc2, 6000, 6000, 0x11, 0x11, 0x11), fault.RatioCap},
+		"a jpeg of the largest size":               {jpegHeader(0xc0, 65535, 65535, 0x11), fault.RatioCap},
+		"a progressive jpeg of 36 million":         {jpegHeader(0xc2, 6000, 6000, 0x11, 0x11, 0x11), fault.RatioCap},
 		"a gif of the largest size":                {[]byte("GIF89a\xff\xff\xff\xff\x00\x00\x00"), fault.RatioCap},
-		"a lossless webp of the largest size":      {riff(lossless(16384, 16384)), fault.RatioCap},
-		"a webp that says two sizes":               {riff(canvas(1, 1), lossless(16384, 16384)), fault.Malformed},
-		"a webp of a large canvas":                 {riff(canvas(1<<24, 1<<24), lossless(1, 1)), fault.Malformed},
+		"a lossless webp of the largest size":      {riff(vp8lChunk(16384, 16384)), fault.RatioCap},
+		"a webp that says two sizes":               {riff(vp8xChunk(1, 1), vp8lChunk(16384, 16384)), fault.Malformed},
+		"a webp of a large canvas":                 {riff(vp8xChunk(1<<24, 1<<24), vp8lChunk(1, 1)), fault.Malformed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			kind, err := kindOf(c.raw, roomy)
+			kind, err := makeKind(c.raw, testLimits)
 			runtime.ReadMemStats(&after)
 			if kind != c.kind || fault.NextOf(err) == "" {
 				t.Errorf("it ends with %v", err)
@@ -257,7 +257,7 @@ func TestBombsAreRefusedBeforeTheyGoOff(t *testing.T) {
 	}
 }
 
-// TestTheCostIsWhatADecoderTakes holds the estimates against what is allocated.
+// TestTheCostIsWhatADecoderTakes compares the estimates with what is allocated.
 func TestTheCostIsWhatADecoderTakes(t *testing.T) {
 	large := quarters(1200, 900)
 	deep := image.NewNRGBA64(large.Rect)
@@ -265,7 +265,7 @@ func TestTheCostIsWhatADecoderTakes(t *testing.T) {
 		"jpeg": asJPEG(t, large), "png": asPNG(t, large), "gif": asGIF(t, large), "deep png": asPNG(t, deep),
 		"gray png": rawPNG(1200, 900, 8, 0, 0, make([]byte, 900*1201)),
 	} {
-		p, err := Check(context.Background(), bytes.NewReader(raw), int64(len(raw)), roomy)
+		p, err := Check(context.Background(), bytes.NewReader(raw), int64(len(raw)), testLimits)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -281,11 +281,11 @@ func TestTheCostIsWhatADecoderTakes(t *testing.T) {
 	}
 }
 
-// TestTheCostOfAProgressiveOne is worked out by hand: three parts of whole
+// TestTheCostOfAProgressiveOne is worked out by hand: three components of whole
 // blocks, five bytes for each sample, and four for each pixel.
 func TestTheCostOfAProgressiveOne(t *testing.T) {
-	raw := frame(0xc2, 100, 50, 0x22, 0x11, 0x11)
-	p, err := Check(context.Background(), bytes.NewReader(raw), int64(len(raw)), roomy)
+	raw := jpegHeader(0xc2, 100, 50, 0x22, 0x11, 0x11)
+	p, err := Check(context.Background(), bytes.NewReader(raw), int64(len(raw)), testLimits)
 	blocks := int64(7 * 4 * 64) // of 16 by 16
 	if want := 5*(4*blocks+2*blocks) + 4*100*50 + scaleCost(100, 50); err != nil || p.Cost != want {
 		t.Errorf("the cost is %d, want %d, %v", p.Cost, want, err)
@@ -303,7 +303,7 @@ func TestCapsOfAJob(t *testing.T) {
 		"they take too much":       {Limits{Pixels: 10000, Bytes: 40_000, Input: 1 << 20}, fault.RatioCap},
 		"they are just few enough": {Limits{Pixels: 10000, Bytes: 1 << 20, Input: int64(len(raw))}, 0},
 	} {
-		if kind, err := kindOf(raw, c.limits); kind != c.kind {
+		if kind, err := makeKind(raw, c.limits); kind != c.kind {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -323,10 +323,10 @@ func TestWhatIsNoPicture(t *testing.T) {
 		"a jpeg that is only stuffed": bytes.Repeat([]byte{0xff, 0xd8, 0xff, 0x00}, 20),
 		"a jpeg with a short segment": {0xff, 0xd8, 0xff, 0xe0, 0, 1, 0, 0},
 		"a jpeg that scans at once":   {0xff, 0xd8, 0xff, 0xda, 0, 8, 0, 0},
-		"a jpeg of two colours":       frame(0xc0, 10, 10, 0x11, 0x11),
-		"a jpeg of no samples":        frame(0xc0, 10, 10, 0x01),
-		"a jpeg of many samples":      frame(0xc0, 10, 10, 0x51),
-		"a jpeg of no size":           frame(0xc0, 0, 0, 0x11),
+		"a jpeg of two colours":       jpegHeader(0xc0, 10, 10, 0x11, 0x11),
+		"a jpeg of no samples":        jpegHeader(0xc0, 10, 10, 0x01),
+		"a jpeg of many samples":      jpegHeader(0xc0, 10, 10, 0x51),
+		"a jpeg of no size":           jpegHeader(0xc0, 0, 0, 0x11),
 		"a png without a header":      append([]byte("\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIDAT"), make([]byte, 30)...),
 		"a png that ends":             png[:20],
 		"a png of no colour":          rawPNG(10, 10, 8, 5, 0, nil),
@@ -338,34 +338,35 @@ func TestWhatIsNoPicture(t *testing.T) {
 		"a webp with a wrong mark":    riff(webpChunk("VP8L", make([]byte, 9))),
 		"a lossy one with none":       riff(webpChunk("VP8 ", make([]byte, 12))),
 	} {
-		kind, err := kindOf(raw, roomy)
+		kind, err := makeKind(raw, testLimits)
 		if kind != fault.Malformed || !strings.Contains(fault.NextOf(err), "without ?thumb=") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-// TestPiecesOfPictures cuts files everywhere: nothing but an answer or a typed
-// refusal comes of it.
-func TestPiecesOfPictures(t *testing.T) {
+// TestTruncatedPictures cuts files everywhere: the result is a thumbnail or a
+// typed refusal.
+func TestTruncatedPictures(t *testing.T) {
 	for _, raw := range [][]byte{asJPEG(t, quarters(20, 20)), asPNG(t, quarters(20, 20)), asGIF(t, quarters(20, 20)), lossyWebP, losslessWebP} {
 		for n := range len(raw) {
-			if kind, err := kindOf(raw[:n], roomy); kind != 0 && kind != fault.Malformed {
+			if kind, err := makeKind(raw[:n], testLimits); kind != 0 && kind != fault.Malformed {
 				t.Fatalf("%d bytes of %q: %v", n, raw[:4], err)
 			}
 		}
 	}
 }
 
-// slow gives a few bytes, and then waits for its test to say that time is up.
-type slow struct {
+// slowReaderAt returns a few bytes, and then waits until its test ends the
+// context.
+type slowReaderAt struct {
 	file io.ReaderAt
 	left int
 	then func()
 	late int // reads after that
 }
 
-func (s *slow) ReadAt(p []byte, at int64) (int, error) {
+func (s *slowReaderAt) ReadAt(p []byte, at int64) (int, error) {
 	if s.left--; s.left < 0 {
 		s.then()
 		s.late++
@@ -382,8 +383,8 @@ func TestADecoderEndsWithWhoeverWaits(t *testing.T) {
 	for name, raw := range map[string][]byte{"jpeg": asJPEG(t, noise), "png": asPNG(t, noise)} {
 		for reads := range 3 {
 			ctx, cancel := context.WithCancelCause(context.Background())
-			file := &slow{file: bytes.NewReader(raw), left: reads, then: func() { cancel(context.DeadlineExceeded) }}
-			_, err := Make(ctx, file, int64(len(raw)), Box{10, 10}, roomy)
+			file := &slowReaderAt{file: bytes.NewReader(raw), left: reads, then: func() { cancel(context.DeadlineExceeded) }}
+			_, err := Make(ctx, file, int64(len(raw)), BoundingBox{10, 10}, testLimits)
 			if fault.KindOf(err) != fault.Timeout || file.late > 1 {
 				t.Errorf("%s, after %d reads: %v, and %d more reads", name, reads, err, file.late)
 			}
@@ -397,25 +398,25 @@ func TestADecoderEndsWithWhoeverWaits(t *testing.T) {
 	}
 }
 
-// broken is a store that fails after a while.
-type broken struct {
+// failingReaderAt is a store that fails after a while.
+type failingReaderAt struct {
 	file io.ReaderAt
 	left int
 	err  error
 }
 
-func (b *broken) ReadAt(p []byte, at int64) (int, error) {
-	if b.left--; b.left < 0 {
-		return 0, b.err
+func (f *failingReaderAt) ReadAt(p []byte, at int64) (int, error) {
+	if f.left--; f.left < 0 {
+		return 0, f.err
 	}
-	return b.file.ReadAt(p, at)
+	return f.file.ReadAt(p, at)
 }
 
 func TestAFailureOfTheStoreIsNotThePicturesFault(t *testing.T) {
 	raw := asPNG(t, quarters(300, 300))
 	for reads := range 2 {
-		file := &broken{bytes.NewReader(raw), reads, fault.New("store.read", fault.IntegrityFail, "it is damaged")}
-		_, err := Make(context.Background(), file, int64(len(raw)), Box{10, 10}, roomy)
+		file := &failingReaderAt{bytes.NewReader(raw), reads, fault.New("store.read", fault.IntegrityFail, "it is damaged")}
+		_, err := Make(context.Background(), file, int64(len(raw)), BoundingBox{10, 10}, testLimits)
 		if fault.KindOf(err) != fault.IntegrityFail {
 			t.Errorf("after %d reads: %v", reads, err)
 		}
@@ -423,13 +424,13 @@ func TestAFailureOfTheStoreIsNotThePicturesFault(t *testing.T) {
 }
 
 func TestBoxes(t *testing.T) {
-	for text, want := range map[string]Box{"1x1": {1, 1}, "320x200": {320, 200}, "1024x1024": {1024, 1024}} {
-		if got, err := ParseBox(text); err != nil || got != want || got.String() != text {
+	for text, want := range map[string]BoundingBox{"1x1": {1, 1}, "320x200": {320, 200}, "1024x1024": {1024, 1024}} {
+		if got, err := ParseBoundingBox(text); err != nil || got != want || got.String() != text {
 			t.Errorf("%s is %v, %v", text, got, err)
 		}
 	}
 	for _, text := range []string{"", "x", "1", "1x", "x1", "0x1", "1x0", "1025x1", "1x1025", "-1x1", "+1x1", "01x1", "1X1", "1x1x1", " 1x1", "1x1 ", "1e2x1", "١x١", strings.Repeat("9", 1000)} {
-		if _, err := ParseBox(text); fault.KindOf(err) != fault.Malformed || !strings.Contains(fault.NextOf(err), "WxH") {
+		if _, err := ParseBoundingBox(text); fault.KindOf(err) != fault.Malformed || !strings.Contains(fault.NextOf(err), "WxH") {
 			t.Errorf("%.20q: %v", text, err)
 		}
 	}
@@ -439,7 +440,7 @@ func TestBoxes(t *testing.T) {
 func TestEveryBoxKeepsProportions(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, h := rapid.IntRange(1, 65535).Draw(t, "w"), rapid.IntRange(1, 65535).Draw(t, "h")
-		box := Box{rapid.IntRange(1, MaxSide).Draw(t, "box w"), rapid.IntRange(1, MaxSide).Draw(t, "box h")}
+		box := BoundingBox{rapid.IntRange(1, MaxSide).Draw(t, "box w"), rapid.IntRange(1, MaxSide).Draw(t, "box h")}
 		toW, toH := box.fit(w, h)
 		if toW < 1 || toH < 1 || toW > min(w, box.Width) || toH > min(h, box.Height) {
 			t.Fatalf("%dx%d into %v is %dx%d", w, h, box, toW, toH)
@@ -460,7 +461,7 @@ func FuzzBox(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		box, err := ParseBox(text)
+		box, err := ParseBoundingBox(text)
 		if err != nil {
 			if fault.KindOf(err) != fault.Malformed {
 				t.Errorf("%q: %v", text, err)
@@ -473,13 +474,13 @@ func FuzzBox(f *testing.F) {
 	})
 }
 
-// FuzzHeader holds the reader of headers against the decoders: what a decoder
-// sees is what the limits were held against.
+// FuzzHeader compares the header reader with the decoders: the limits were
+// checked against the size that a decoder sees.
 func FuzzHeader(f *testing.F) {
 	picture := quarters(9, 5)
 	for _, raw := range [][]byte{
-		asPNG(f, picture), asJPEG(f, picture), asGIF(f, picture), lossyWebP, losslessWebP, riff(canvas(1, 1), losslessWebP[12:]),
-		frame(0xc2, 10, 10, 0x22, 0x11, 0x11), held(asJPEG(f, picture), 6, binary.BigEndian), rawPNG(3, 3, 16, 6, 1, nil),
+		asPNG(f, picture), asJPEG(f, picture), asGIF(f, picture), lossyWebP, losslessWebP, riff(vp8xChunk(1, 1), losslessWebP[12:]),
+		jpegHeader(0xc2, 10, 10, 0x22, 0x11, 0x11), withOrientation(asJPEG(f, picture), 6, binary.BigEndian), rawPNG(3, 3, 16, 6, 1, nil),
 	} {
 		f.Add(raw)
 	}
@@ -497,14 +498,14 @@ func FuzzHeader(f *testing.F) {
 		if err == nil && (seen.Width != p.Width || seen.Height != p.Height || kind != string(p.Format)) {
 			t.Fatalf("the decoder sees a %s of %d by %d, the header a %s of %d by %d", kind, seen.Width, seen.Height, p.Format, p.Width, p.Height)
 		}
-		made, err := Make(context.Background(), bytes.NewReader(raw), int64(len(raw)), Box{8, 8}, few)
+		made, err := Make(context.Background(), bytes.NewReader(raw), int64(len(raw)), BoundingBox{8, 8}, few)
 		if err == nil && (made.Width > 8 || made.Height > 8) || err != nil && fault.KindOf(err) == fault.Internal {
 			t.Fatalf("it became %d by %d, %v", made.Width, made.Height, err)
 		}
 	})
 }
 
-// BenchmarkPhoto makes a small picture of a photo of 12 million pixels.
+// BenchmarkPhoto makes a thumbnail of a photo of 12 million pixels.
 func BenchmarkPhoto(b *testing.B) {
 	noise := image.NewNRGBA(image.Rect(0, 0, 4000, 3000))
 	for i := range noise.Pix {
@@ -513,7 +514,7 @@ func BenchmarkPhoto(b *testing.B) {
 	raw := asJPEG(b, noise)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := Make(context.Background(), bytes.NewReader(raw), int64(len(raw)), Box{256, 256}, roomy); err != nil {
+		if _, err := Make(context.Background(), bytes.NewReader(raw), int64(len(raw)), BoundingBox{256, 256}, testLimits); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -521,7 +522,7 @@ func BenchmarkPhoto(b *testing.B) {
 
 func Example() {
 	file := bytes.NewReader(asPNG(new(testing.T), quarters(640, 480)))
-	small, err := Make(context.Background(), file, file.Size(), Box{100, 100}, Limits{Pixels: 40_000_000, Bytes: 320 << 20, Input: 32 << 20})
+	small, err := Make(context.Background(), file, file.Size(), BoundingBox{100, 100}, Limits{Pixels: 40_000_000, Bytes: 320 << 20, Input: 32 << 20})
 	fmt.Println(small.Type, small.Width, small.Height, err)
 	// Output: image/jpeg 100 75 <nil>
 }

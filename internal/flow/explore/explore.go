@@ -11,7 +11,7 @@ import (
 // Options bound an exploration.
 type Options struct {
 	// Preemptions is how often a run may switch away from a thread that could
-	// have gone on. Two find nearly every bug; three are slow and sure.
+	// have continued. Two find nearly every bug; three are slow and sure.
 	Preemptions int
 
 	// MaxRuns stops an exploration that turned out larger than expected. Zero
@@ -128,7 +128,7 @@ type decisions struct {
 
 type decision struct{ choice, of int }
 
-// next decides among n, as the path says or, beyond its end, for the first.
+// next decides among n, as the path says; beyond its end it takes the first.
 func (d *decisions) next(n int) int {
 	if n == 1 {
 		return 0

@@ -26,8 +26,9 @@ func queueOf(w *explore.World, capacity int, policy flow.Policy) *flow.Queue[int
 	})
 }
 
-// push offers an item and fails the run if the queue takes it although a Close
-// had already returned, or refuses it for a reason that is not its own.
+// push offers an item and fails the run if the queue accepts it although a
+// Close had already returned, or refuses it with an error other than Busy and
+// ErrClosed.
 func push(w *explore.World, q *flow.Queue[int], item int, closed *bool) (accepted bool) {
 	after := *closed
 	err := q.TryPush(item)
@@ -108,7 +109,7 @@ func TestTwoProducersTwoConsumersOneCanceled(t *testing.T) {
 	})
 }
 
-func TestEveryWaitingConsumerIsToldOfClose(t *testing.T) {
+func TestCloseWakesEveryWaitingConsumer(t *testing.T) {
 	explore.Test(t, quick, func(w *explore.World) {
 		q := queueOf(w, 1, flow.RejectNew)
 		var got []int
@@ -187,8 +188,8 @@ func TestCoalesceDeliversTheLast(t *testing.T) {
 	})
 }
 
-// More items than the first slots of the ring hold, in the order they came,
-// while the ring grows and wraps.
+// More items than the first slots of the ring hold, in order of arrival, while
+// the ring grows and wraps.
 func TestRingGrowsInOrder(t *testing.T) {
 	explore.Test(t, explore.Options{Preemptions: 1}, func(w *explore.World) {
 		q := queueOf(w, 12, flow.RejectNew)
@@ -217,8 +218,8 @@ func TestPopOfCanceledTakesNothing(t *testing.T) {
 	})
 }
 
-// The bus of a node: the writer stores the state, then tells of it. Whatever a
-// reader misses, after the last event it knows the last state.
+// The bus of a node: the writer stores the state, then publishes an event.
+// Whatever a reader misses, after the last event it knows the last state.
 func TestBusLagAndReconcile(t *testing.T) {
 	explore.Test(t, quick, func(w *explore.World) {
 		bus := flow.NewBus[int](w.Inventory(), flow.BusSpec{Service: "node", Name: "bus", Cap: 1, Readers: 2})
@@ -257,7 +258,7 @@ func TestBusLagAndReconcile(t *testing.T) {
 	})
 }
 
-func TestBusTellsLagWithoutAHook(t *testing.T) {
+func TestBusReturnsLagWithoutAHook(t *testing.T) {
 	explore.Test(t, quick, func(w *explore.World) {
 		bus := flow.NewBus[int](w.Inventory(), flow.BusSpec{Service: "node", Name: "bus", Cap: 1, Readers: 1})
 		reader, _ := bus.Subscribe("stream", nil)
@@ -336,9 +337,9 @@ func TestConfigSwap(t *testing.T) {
 			}
 		})
 		w.Go("watcher", func() {
-			seen, version := snap.Seen()
+			seen, version := snap.LoadVersion()
 			for seen.alpha < 2 {
-				next, later, err := snap.Changed(context.Background(), version)
+				next, later, err := snap.WaitForChange(context.Background(), version)
 				w.Check(err == nil && later > version && next.alpha == next.beta, "changed: %+v %d %v", next, later, err)
 				seen, version = next, later
 			}
@@ -353,7 +354,7 @@ func TestConfigWatcherGivesUp(t *testing.T) {
 		w.Go("reloader", func() { snap.Store("new") })
 		w.Go("deadline", cancel)
 		w.Go("watcher", func() {
-			value, version, err := snap.Changed(ctx, 0)
+			value, version, err := snap.WaitForChange(ctx, 0)
 			switch {
 			case err == nil:
 				w.Check(value == "new" && version == 1, "changed to %q, version %d", value, version)
@@ -424,7 +425,7 @@ func TestPermitsRunOut(t *testing.T) {
 	})
 }
 
-// A drain that returns nil means that nobody is inside and nobody comes in.
+// A drain that returns nil means that inside is zero and stays zero.
 func TestLaneDrain(t *testing.T) {
 	explore.Test(t, quick, func(w *explore.World) {
 		lane := flow.NewLane(w.Inventory(), flow.LaneSpec{Service: "store", Name: "put", Running: 1, Waiting: 1})

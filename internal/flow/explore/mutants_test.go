@@ -14,8 +14,8 @@ import (
 // Each mutant below is a small primitive with one mistake that people really
 // make. The explorer is worth its name only if it finds every one of them.
 
-// box is a one-place channel with a switch for each mistake.
-type box struct {
+// buggyChannel is a channel of capacity one with a switch for each mistake.
+type buggyChannel struct {
 	seam flow.Seam
 	bug  string
 
@@ -25,11 +25,11 @@ type box struct {
 	waiting []*flow.Waiter
 }
 
-var errBoxClosed = errors.New("closed")
+var errChannelClosed = errors.New("closed")
 
-// split ends the critical section early and begins another, which is the
+// splitLock ends the critical section early and begins another, which is the
 // mistake of looking first and acting later.
-func (b *box) split(bug string) {
+func (b *buggyChannel) splitLock(bug string) {
 	if b.bug == bug {
 		b.mu.Unlock()
 		b.seam.Point("looks away")
@@ -37,19 +37,19 @@ func (b *box) split(bug string) {
 	}
 }
 
-func (b *box) push(item int) error {
+func (b *buggyChannel) push(item int) error {
 	b.seam.Point("push")
 	b.mu.Lock()
 	if b.closed {
 		b.mu.Unlock()
-		return errBoxClosed
+		return errChannelClosed
 	}
-	b.split("accept after close")
+	b.splitLock("accept after close")
 	if len(b.items) >= 1 {
 		b.mu.Unlock()
 		return errors.New("busy")
 	}
-	b.split("over capacity")
+	b.splitLock("over capacity")
 	b.items = append(b.items, item)
 	wake := b.take(1)
 	b.mu.Unlock()
@@ -60,33 +60,33 @@ func (b *box) push(item int) error {
 	return nil
 }
 
-func (b *box) pop(ctx context.Context) (int, error) {
+func (b *buggyChannel) pop(ctx context.Context) (int, error) {
 	for {
 		b.seam.Point("pop")
 		b.mu.Lock()
 		if len(b.items) > 0 {
 			item := b.items[0]
-			b.split("double delivery")
+			b.splitLock("double delivery")
 			b.items = nil
 			b.mu.Unlock()
 			return item, nil
 		}
 		if b.closed {
 			b.mu.Unlock()
-			return 0, errBoxClosed
+			return 0, errChannelClosed
 		}
-		b.split("lost wake-up")
+		b.splitLock("lost wake-up")
 		w := new(flow.Waiter)
 		b.waiting = append(b.waiting, w)
 		b.mu.Unlock()
 		if !b.seam.Park(ctx, w) {
-			return 0, b.giveUp(ctx, w)
+			return 0, b.cancelWait(ctx, w)
 		}
 	}
 }
 
-// giveUp of a waiter that was already taken off the list must pass the wake on.
-func (b *box) giveUp(ctx context.Context, w *flow.Waiter) error {
+// cancelWait of a waiter that was already taken off the list must pass the wake on.
+func (b *buggyChannel) cancelWait(ctx context.Context, w *flow.Waiter) error {
 	b.seam.Point("gives up")
 	b.mu.Lock()
 	for i, other := range b.waiting {
@@ -105,7 +105,7 @@ func (b *box) giveUp(ctx context.Context, w *flow.Waiter) error {
 	return ctx.Err()
 }
 
-func (b *box) close() {
+func (b *buggyChannel) close() {
 	b.seam.Point("close")
 	b.mu.Lock()
 	b.closed = true
@@ -117,24 +117,24 @@ func (b *box) close() {
 	b.wake(wake)
 }
 
-func (b *box) take(n int) []*flow.Waiter {
+func (b *buggyChannel) take(n int) []*flow.Waiter {
 	n = min(n, len(b.waiting))
 	wake := b.waiting[:n:n]
 	b.waiting = b.waiting[n:]
 	return wake
 }
 
-func (b *box) wake(waiters []*flow.Waiter) {
+func (b *buggyChannel) wake(waiters []*flow.Waiter) {
 	for _, w := range waiters {
 		b.seam.Wake(w)
 	}
 }
 
-// boxModel is hard on a box: a producer, a patient and an impatient consumer, a
-// deadline and a shutdown.
-func boxModel(bug string) func(*explore.World) {
+// channelModel is a hard test of buggyChannel: a producer, a consumer that
+// waits and one whose context ends, a deadline and a shutdown.
+func channelModel(bug string) func(*explore.World) {
 	return func(w *explore.World) {
-		b := &box{seam: w, bug: bug}
+		b := &buggyChannel{seam: w, bug: bug}
 		accepted, delivered, closed := 0, map[int]int{}, false
 		w.Go("producer", func() {
 			for item := range 2 {
@@ -179,11 +179,11 @@ func TestEverySeededBugIsFound(t *testing.T) {
 		"close wakes one": "deadlock",
 		"double wake":     "woken twice",
 	} {
-		t.Run(bug, func(t *testing.T) { mustFind(t, boxModel(bug), sign) })
+		t.Run(bug, func(t *testing.T) { mustFind(t, channelModel(bug), sign) })
 	}
 	t.Run("over capacity", func(t *testing.T) {
 		mustFind(t, func(w *explore.World) {
-			b := &box{seam: w, bug: "over capacity"}
+			b := &buggyChannel{seam: w, bug: "over capacity"}
 			for _, name := range []string{"producer a", "producer b"} {
 				w.Go(name, func() { _ = b.push(1) })
 			}
@@ -192,7 +192,7 @@ func TestEverySeededBugIsFound(t *testing.T) {
 	})
 	t.Run("accept after close", func(t *testing.T) {
 		mustFind(t, func(w *explore.World) {
-			b := &box{seam: w, bug: "accept after close"}
+			b := &buggyChannel{seam: w, bug: "accept after close"}
 			closed := false
 			w.Go("producer", func() {
 				err := b.push(1)
@@ -206,7 +206,7 @@ func TestEverySeededBugIsFound(t *testing.T) {
 	})
 	t.Run("canceled waiter eats the wake", func(t *testing.T) {
 		mustFind(t, func(w *explore.World) {
-			b := &box{seam: w, bug: "canceled waiter eats the wake"}
+			b := &buggyChannel{seam: w, bug: "canceled waiter eats the wake"}
 			ctx, cancel := w.Context()
 			w.Go("impatient", func() {
 				if item, err := b.pop(ctx); err == nil {
@@ -254,17 +254,17 @@ func mustFind(t *testing.T, model func(*explore.World), sign string) {
 	}
 }
 
-func TestTheBoxWithoutABugHolds(t *testing.T) {
-	explore.Test(t, explore.Options{Preemptions: 1}, boxModel(""))
+func TestTheChannelWithoutABugHolds(t *testing.T) {
+	explore.Test(t, explore.Options{Preemptions: 1}, channelModel(""))
 }
 
 func TestReplayOfNonsenseIsRefused(t *testing.T) {
 	for _, schedule := range []string{"0.x.1", "0.-1"} {
-		if _, err := explore.Replay(quick, schedule, boxModel("")); err == nil {
+		if _, err := explore.Replay(quick, schedule, channelModel("")); err == nil {
 			t.Errorf("schedule %q was taken", schedule)
 		}
 	}
-	if failure, err := explore.Replay(quick, "0.0.0", boxModel("")); failure != nil || err != nil {
+	if failure, err := explore.Replay(quick, "0.0.0", channelModel("")); failure != nil || err != nil {
 		t.Errorf("a good schedule of a good model: %v, %v", failure, err)
 	}
 }
@@ -280,7 +280,7 @@ func TestAPanicIsAFailureWithItsStack(t *testing.T) {
 }
 
 func TestAStoppedSearchSaysSo(t *testing.T) {
-	result := explore.Run(explore.Options{Preemptions: 3, MaxRuns: 5}, boxModel(""))
+	result := explore.Run(explore.Options{Preemptions: 3, MaxRuns: 5}, channelModel(""))
 	if result.Runs != 5 || result.Complete || result.Failure != nil {
 		t.Fatalf("got %+v", result)
 	}

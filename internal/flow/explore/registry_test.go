@@ -11,10 +11,10 @@ import (
 	"micronode/internal/flow/explore"
 )
 
-// The registry as its threads see it: handlers ask, the one committer takes what
-// was asked in batches, appends to the log, tells the bus, and answers. What a
-// change says and who signed it is left out; that a proposal needs an approval,
-// and is committed once, is not.
+// The registry as its threads see it: handlers submit requests, the one
+// committer takes them in batches, appends to the log, publishes on the bus,
+// and answers. What a change says and who signed it is left out; that a
+// proposal needs an approval, and is committed once, is not.
 
 // The bands of the one queue to the committer.
 const (
@@ -23,15 +23,15 @@ const (
 	commits
 )
 
-// ask is a request that a handler makes of the committer.
-type ask struct {
+// request is a request that a handler makes of the committer.
+type request struct {
 	band     int
 	proposal int
-	answer   *flow.Queue[error] // has one place: nobody waits to answer
+	response *flow.Queue[error] // has capacity one: the committer never waits to answer
 
 	// what is watched
 	accepted bool
-	told     int
+	answers  int
 	verdict  error
 }
 
@@ -40,7 +40,7 @@ type registry struct {
 	// set at construction
 	w         *explore.World
 	bug       string
-	asks      *flow.Fair[*ask]
+	requests  *flow.Fair[*request]
 	committed *flow.Bus[int]      // versions
 	head      *flow.Snapshot[int] // the last version
 	heard     *flow.Snapshot[int] // the last version that the reader knows
@@ -52,7 +52,7 @@ type registry struct {
 	// what is watched
 	closed bool // a Close has returned
 	gone   bool // the committer has ended
-	all    []*ask
+	all    []*request
 }
 
 // newRegistry begins with proposals 1 and 2 open and approved. The queues are as short as
@@ -64,7 +64,7 @@ func newRegistry(w *explore.World, bug string) *registry {
 	}
 	return &registry{
 		w: w, bug: bug,
-		asks: flow.NewFair[*ask](inv, flow.FairSpec{
+		requests: flow.NewFair[*request](inv, flow.FairSpec{
 			Service: "registry", Quantum: 1, From: "handlers", To: "committer",
 			Bands: []flow.BandSpec{
 				{Name: "proposals", Cap: 1, Bytes: 1}, {Name: "approvals", Cap: 1, Bytes: 1}, {Name: "commits", Cap: 2, Bytes: 2},
@@ -77,38 +77,38 @@ func newRegistry(w *explore.World, bug string) *registry {
 	}
 }
 
-// offer hands an ask over and never waits for room.
-func (r *registry) offer(band, proposal int) (*ask, error) {
-	a := &ask{band: band, proposal: proposal, answer: flow.NewQueue[error](r.w.Inventory(), flow.QueueSpec{
+// offer enqueues a request and never waits for room.
+func (r *registry) offer(band, proposal int) (*request, error) {
+	a := &request{band: band, proposal: proposal, response: flow.NewQueue[error](r.w.Inventory(), flow.QueueSpec{
 		Service: "registry", Name: "answer", Cap: 1, From: "committer", To: "handler", Each: "request",
 	})}
 	r.all = append(r.all, a)
 	after := r.closed
-	err := r.asks.TryPush(band, flow.Parcel[*ask]{Item: a})
+	err := r.requests.TryPush(band, flow.FairItem[*request]{Item: a})
 	r.w.Check(err == nil || errors.Is(err, fault.Busy) || errors.Is(err, flow.ErrClosed), "push: %v", err)
 	r.w.Check(!after || errors.Is(err, flow.ErrClosed), "push after close: %v", err)
 	a.accepted = err == nil
 	return a, err
 }
 
-// ask is a handler: it waits for the answer, and would wait for ever.
-func (r *registry) ask(band, proposal int) error {
+// submit is a handler: it waits for the answer without a deadline.
+func (r *registry) submit(band, proposal int) error {
 	a, err := r.offer(band, proposal)
 	if err != nil {
 		return err
 	}
-	verdict, err := a.answer.Pop(context.Background())
+	verdict, err := a.response.Pop(context.Background())
 	r.w.Check(err == nil, "no answer: %v", err)
 	return verdict
 }
 
-// commit is the life of the committer. Once the queue is closed it decides what
-// is left; once it is aborted it refuses what is left, and first of all sees to
-// it that nothing comes behind that.
+// commit is the loop of the committer. Once the queue is closed it decides what
+// is left; once it is aborted it refuses what is left, and first of all makes
+// sure that nothing is enqueued behind that.
 func (r *registry) commit(ctx context.Context) {
-	into := make([]*ask, 2)
+	into := make([]*request, 2)
 	for {
-		n, err := r.asks.Take(ctx, into, len(into))
+		n, err := r.requests.Take(ctx, into, len(into))
 		if err != nil {
 			r.w.Check(errors.Is(err, flow.ErrClosed) || errors.Is(err, fault.Canceled), "take: %v", err)
 			break
@@ -118,15 +118,15 @@ func (r *registry) commit(ctx context.Context) {
 	switch r.bug {
 	case "goes without a sweep":
 	case "sweeps, then closes":
-		for r.asks.Len(proposals)+r.asks.Len(approvals)+r.asks.Len(commits) > 0 {
-			n, _ := r.asks.Take(context.Background(), into, len(into))
+		for r.requests.Len(proposals)+r.requests.Len(approvals)+r.requests.Len(commits) > 0 {
+			n, _ := r.requests.Take(context.Background(), into, len(into))
 			r.refuse(into[:n])
 		}
-		r.asks.Close()
+		r.requests.Close()
 	default:
-		r.asks.Close()
+		r.requests.Close()
 		for {
-			n, err := r.asks.Take(context.Background(), into, len(into))
+			n, err := r.requests.Take(context.Background(), into, len(into))
 			if err != nil {
 				break
 			}
@@ -139,15 +139,15 @@ func (r *registry) commit(ctx context.Context) {
 	r.gone = true
 }
 
-func (r *registry) refuse(asks []*ask) {
+func (r *registry) refuse(asks []*request) {
 	for _, a := range asks {
 		r.answer(a, fault.Canceled)
 	}
 }
 
-// batch decides one after another, each on what the one before has led to, then
-// appends in one go, tells of it, and answers.
-func (r *registry) batch(ctx context.Context, asks []*ask) {
+// batch decides one after another, each on the result of the one before, then
+// appends all at once, publishes, and answers.
+func (r *registry) batch(ctx context.Context, asks []*request) {
 	log, verdicts := slices.Clone(r.log), make([]error, len(asks))
 	for i, a := range asks {
 		verdicts[i] = r.decide(log, a)
@@ -179,13 +179,13 @@ func (r *registry) batch(ctx context.Context, asks []*ask) {
 }
 
 func (r *registry) waitForReader(version int) {
-	for heard, seen := r.heard.Seen(); heard < version; {
-		heard, seen, _ = r.heard.Changed(context.Background(), seen)
+	for heard, seen := r.heard.LoadVersion(); heard < version; {
+		heard, seen, _ = r.heard.WaitForChange(context.Background(), seen)
 	}
 }
 
-// decide holds an ask against the log that it would be appended to.
-func (r *registry) decide(log []int, a *ask) error {
+// decide checks a request against the log that it would be appended to.
+func (r *registry) decide(log []int, a *request) error {
 	if r.bug == "looks at the log before the batch" {
 		log = r.log
 	}
@@ -207,22 +207,22 @@ func (r *registry) decide(log []int, a *ask) error {
 	return nil
 }
 
-func (r *registry) answerAll(asks []*ask, verdicts []error) {
+func (r *registry) answerAll(asks []*request, verdicts []error) {
 	for i, a := range asks {
 		r.answer(a, verdicts[i])
 	}
 }
 
-// answer never waits, be there still a handler or not.
-func (r *registry) answer(a *ask, verdict error) {
-	a.told++
+// answer never waits, whether the handler is still there or not.
+func (r *registry) answer(a *request, verdict error) {
+	a.answers++
 	a.verdict = verdict
-	r.w.Check(a.told == 1, "proposal %d: answered %d times", a.proposal, a.told)
-	r.w.Check(a.answer.TryPush(verdict) == nil, "proposal %d: there is room for one answer", a.proposal)
+	r.w.Check(a.answers == 1, "proposal %d: answered %d times", a.proposal, a.answers)
+	r.w.Check(a.response.TryPush(verdict) == nil, "proposal %d: there is room for one answer", a.proposal)
 }
 
-// publisher is the reader of the bus: it hears of versions until the bus is
-// closed, and after a lag it goes on from HEAD.
+// publisher is the reader of the bus: it receives versions until the bus is
+// closed, and after a lag it continues from HEAD.
 func (r *registry) publisher() func() {
 	heard, missed, known := 0, 0, 0
 	reader, err := r.committed.Subscribe("publisher", func(_ context.Context, n uint64) error {
@@ -248,28 +248,28 @@ func (r *registry) publisher() func() {
 	}
 }
 
-// settle is the account at the end.
-func (r *registry) settle() {
+// checkComplete checks the outcome of all requests at the end.
+func (r *registry) checkComplete() {
 	r.w.Check(r.gone, "the committer has not seen the shutdown")
-	once := map[int]bool{}
+	committed := map[int]bool{}
 	for _, proposal := range r.log {
-		r.w.Check(!once[proposal], "proposal %d was committed twice: %v", proposal, r.log)
-		once[proposal] = true
+		r.w.Check(!committed[proposal], "proposal %d was committed twice: %v", proposal, r.log)
+		committed[proposal] = true
 	}
 	done := 0
 	for _, a := range r.all {
-		r.w.Check(!a.accepted || a.told == 1, "proposal %d: accepted, and answered %d times", a.proposal, a.told)
-		r.w.Check(a.accepted || a.told == 0, "proposal %d: turned away, and answered", a.proposal)
+		r.w.Check(!a.accepted || a.answers == 1, "proposal %d: accepted, and answered %d times", a.proposal, a.answers)
+		r.w.Check(a.accepted || a.answers == 0, "proposal %d: turned away, and answered", a.proposal)
 		if a.accepted && a.band == commits && a.verdict == nil {
 			done++
-			r.w.Check(once[a.proposal], "proposal %d was acknowledged and is not in the log %v", a.proposal, r.log)
+			r.w.Check(committed[a.proposal], "proposal %d was acknowledged and is not in the log %v", a.proposal, r.log)
 		}
 	}
 	r.w.Check(done == len(r.log), "%d commits were acknowledged, and the log has %v", done, r.log)
 }
 
 // stall makes the publisher one that does not read before all the others have
-// ended. Whoever waits for it waits for ever.
+// ended. A thread that waits for it waits for ever.
 func (r *registry) stall() { r.w.After(r.publisher()) }
 
 // racing is two handlers that commit the same proposal. The committer is aborted
@@ -279,16 +279,16 @@ func racing(bug string) func(*explore.World) {
 		r := newRegistry(w, bug)
 		ctx, abort := w.Context()
 		for _, name := range []string{"handler", "rival"} {
-			w.Go(name, func() { _ = r.ask(commits, 1) })
+			w.Go(name, func() { _ = r.submit(commits, 1) })
 		}
 		w.Go("committer", func() { r.commit(ctx) })
 		w.Go("shutdown", func() {
 			abort()
-			r.asks.Close()
+			r.requests.Close()
 			r.closed = true
 		})
 		r.stall()
-		w.After(r.settle)
+		w.After(r.checkComplete)
 	}
 }
 
@@ -300,7 +300,7 @@ func walking(bug string) func(*explore.World) {
 		ctx, abort := w.Context()
 		w.Go("handler", func() {
 			for _, band := range []int{proposals, approvals, commits} {
-				if err := r.ask(band, 3); err != nil {
+				if err := r.submit(band, 3); err != nil {
 					w.Check(errors.Is(err, fault.Canceled), "nothing but a shutdown is in the way of band %d: %v", band, err)
 					return
 				}
@@ -308,12 +308,12 @@ func walking(bug string) func(*explore.World) {
 		})
 		w.Go("committer", func() { r.commit(ctx) })
 		w.Go("shutdown", func() {
-			r.asks.Close()
+			r.requests.Close()
 			r.closed = true
 			abort()
 		})
 		r.stall()
-		w.After(r.settle)
+		w.After(r.checkComplete)
 	}
 }
 
@@ -328,11 +328,11 @@ func publishing(bug string) func(*explore.World) {
 		w.Go("committer", func() { r.commit(context.Background()) })
 		w.Go("publisher", r.publisher())
 		w.Go("shutdown", func() {
-			r.asks.Close()
+			r.requests.Close()
 			r.closed = true
 		})
 		w.After(func() {
-			r.settle()
+			r.checkComplete()
 			for _, a := range r.all {
 				w.Check(!a.accepted || a.verdict == nil, "proposal %d was accepted, and then refused: %v", a.proposal, a.verdict)
 			}

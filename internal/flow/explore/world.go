@@ -10,8 +10,8 @@ import (
 	"micronode/internal/flow"
 )
 
-// World is one run of a model. Its threads run one at a time: whoever holds
-// the baton owns all the fields, and passing the baton is the only
+// World is one run of a model. Its threads run one at a time: the thread that
+// holds the baton owns all the fields, and passing the baton is the only
 // synchronisation there is.
 type World struct {
 	inventory *flow.Inventory
@@ -59,7 +59,7 @@ func (w *World) Go(name string, body func()) {
 func (w *World) After(check func()) { w.after = append(w.after, check) }
 
 // Context returns a context and the function that cancels it. A thread that
-// calls the function stands for a deadline that passes, or a caller who left.
+// calls the function stands for a deadline that passes, or a caller that left.
 func (w *World) Context() (context.Context, func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	return ctx, func() {
@@ -68,7 +68,7 @@ func (w *World) Context() (context.Context, func()) {
 	}
 }
 
-// Choose picks one of n ways to go on; the explorer tries each.
+// Choose picks one of n ways to continue; the explorer tries each.
 func (w *World) Choose(n int) int {
 	choice := w.decisions.next(n)
 	w.note(fmt.Sprintf("chooses %d of %d", choice, n))
@@ -86,7 +86,7 @@ func (w *World) Check(holds bool, format string, args ...any) {
 // Point implements [flow.Seam]: another thread may go first.
 func (w *World) Point(at string) {
 	if w.over || w.running == nil {
-		return // unwinding, or in setup and final checks, where nobody else runs
+		return // unwinding, or in setup and final checks, where no thread runs
 	}
 	me := w.running
 	w.note(at)
@@ -118,8 +118,8 @@ func (w *World) Park(ctx context.Context, on *flow.Waiter) bool {
 	return woken
 }
 
-// Wake implements [flow.Seam]. That it comes a moment after the critical
-// section that decided on it is a step of its own.
+// Wake implements [flow.Seam]. It comes a moment after the critical section
+// that decided on it, so it is a step of its own.
 func (w *World) Wake(on *flow.Waiter) {
 	w.Point("wakes a waiter")
 	if w.woken[on] {
@@ -159,8 +159,8 @@ func (w *World) end(t *thread) {
 	w.passTo(w.pick(nil), nil)
 }
 
-// pick decides who goes on: me, if it can, or one of the others. With nobody
-// able to go on while some have not ended, the run has failed.
+// pick decides which thread continues: me, if it can, or one of the others. If
+// none can continue and some have not ended, the run has failed.
 func (w *World) pick(me *thread) *thread {
 	if w.over {
 		return w.anyLeft()
@@ -191,8 +191,9 @@ func (t *thread) canRun(w *World) bool {
 	return !t.ended && (t.on == nil || w.woken[t.on] || t.ctx.Err() != nil)
 }
 
-// passTo hands the baton over and waits to get it back. From is nil for a
-// thread that has ended. Once the run is over, whoever gets the baton unwinds.
+// passTo passes the baton to next and waits to get it back. From is nil for a
+// thread that has ended. Once the run is over, the thread that gets the baton
+// unwinds.
 func (w *World) passTo(next, from *thread) {
 	if next != from {
 		w.running = next

@@ -11,112 +11,112 @@ import (
 	"micronode/internal/index/record"
 )
 
-// Key names a question: "b3:…" or "name:docs@<peer>", as
+// Key identifies a question: "b3:…" or "name:docs@<peer>", as
 // [record.Question.String] writes it.
 type Key string
 
-// Entry is an answer and where it is from. The answer in an entry that came
-// from a cache is shared: look at it, but do not change it.
+// Entry is an answer and its source. The answer in an entry that came from a
+// cache is shared and must not be modified.
 type Entry struct {
 	Answer   record.Answer
 	Source   record.Source
 	At       time.Time // when it was found
-	Negative bool      // everybody who was asked answered, and nobody has it
+	Negative bool      // every target answered, and none has it
 
-	// Of the record of a name: that its owner showed it, who is at hand and can
-	// be asked again at little cost. So it is fresh for NearLife only.
-	Near bool
+	// FromOwner says that the record of a name came from its owner, which is
+	// connected and can be asked again cheaply. So it is fresh for OwnerTTL
+	// only.
+	FromOwner bool
 
-	// How it was found, for who wants to know.
+	// How it was found, for information.
 	Fired  bool   // a second wave was sent
 	Winner string // the wave that answered
 }
 
-// Spec is what a cache may hold, and for how long. Zero means zero: without
-// entries or bytes nothing is kept, and without a life nothing is fresh.
+// Spec configures a cache. Zero means zero: without entries or bytes nothing is
+// kept, and without a TTL nothing is fresh.
 type Spec struct {
 	Entries int
 	Bytes   int64
 
-	TTL      time.Duration // of answers
-	Negative time.Duration // of "nobody has it"
-	Stale    time.Duration // how much longer an answer is kept for who asks for a stale one
+	TTL         time.Duration // of answers
+	NegativeTTL time.Duration // of empty answers
+	StaleTTL    time.Duration // how much longer an answer is kept for callers that accept a stale one
 }
 
-// NearLife is how long the record of a name is fresh that its owner showed, if
-// answers live for longer.
-const NearLife = time.Second
+// OwnerTTL is how long a record that came from the owner of the name is fresh,
+// if TTL is longer.
+const OwnerTTL = time.Second
 
-// kept is an entry in the cache. It is never changed.
-type kept struct {
+// storedEntry is an entry in the cache. It is immutable.
+type storedEntry struct {
 	Entry
 	cost int64 // in bytes
 }
 
-// Cache keeps answers. It is for use by many goroutines at once.
+// Cache keeps answers. It is safe for concurrent use.
 type Cache struct {
 	// set at construction
-	table *otter.Cache[Key, *kept]
+	table *otter.Cache[Key, *storedEntry]
 
 	spec  atomic.Pointer[Spec]
-	bytes atomic.Int64 // the costs of all that is in the table
+	bytes atomic.Int64 // the costs of all entries in the table
 }
 
-// New makes an empty cache. It holds nothing that must be closed.
+// New makes an empty cache. It needs no Close.
 func New(spec Spec) *Cache {
 	c := &Cache{}
 	c.spec.Store(&spec)
-	c.table = otter.Must(&otter.Options[Key, *kept]{
-		MaximumWeight: spec.room(),
-		Weigher:       func(_ Key, k *kept) uint32 { return c.spec.Load().weight(k.cost) },
-		// The only place where bytes are taken off: it runs once for every
-		// entry that leaves the table, whatever made it leave.
-		OnAtomicDeletion: func(gone otter.DeletionEvent[Key, *kept]) { c.bytes.Add(-gone.Value.cost) },
-		// Upkeep is done by whoever calls; the default would start goroutines.
+	c.table = otter.Must(&otter.Options[Key, *storedEntry]{
+		MaximumWeight: spec.maxWeight(),
+		Weigher:       func(_ Key, k *storedEntry) uint32 { return c.spec.Load().weight(k.cost) },
+		// The only place that subtracts bytes: it runs once for every entry
+		// that leaves the table, for whatever reason.
+		OnAtomicDeletion: func(gone otter.DeletionEvent[Key, *storedEntry]) { c.bytes.Add(-gone.Value.cost) },
+		// Maintenance runs on the caller; the default would start goroutines.
 		Executor: func(task func()) { task() },
 	})
 	return c
 }
 
-// Get finds the entry of a key. It is fresh, or stale and only for who asked
-// for that, or there is none.
+// Get returns the entry of a key, fresh or stale, if there is one.
 func (c *Cache) Get(key Key, now time.Time) (e Entry, fresh, ok bool) {
 	k, ok := c.table.GetIfPresent(key)
 	if !ok {
 		return Entry{}, false, false
 	}
-	switch c.spec.Load().judge(&k.Entry, now) {
-	case isFresh:
+	switch c.spec.Load().freshnessOf(&k.Entry, now) {
+	case stateFresh:
 		return k.Entry, true, true
-	case isStale:
+	case stateStale:
 		return k.Entry, false, true
 	}
 	return Entry{}, false, false
 }
 
-// Put keeps a copy of an entry, in place of what was kept under the key. An
-// entry that is too large for the cache, or that has no life, is not kept, and
-// what was there before is forgotten all the same, because it is no longer what
-// is known.
+// Put stores a copy of an entry and replaces the old one. An entry that is too
+// large for the cache, or that has no TTL, is not stored; the old one is
+// removed all the same, because it is outdated.
 func (c *Cache) Put(key Key, e Entry) {
 	spec, cost := c.spec.Load(), cost(key, &e)
-	if uint64(spec.weight(cost)) > spec.room() || spec.judge(&e, e.At) == isGone {
+	if uint64(spec.weight(cost)) > spec.maxWeight() || spec.freshnessOf(&e, e.At) == stateExpired {
 		c.Forget(key)
 		return
 	}
 	c.bytes.Add(cost)
-	c.table.Set(Key(strings.Clone(string(key))), &kept{clone(e), cost})
+	c.table.Set(Key(strings.Clone(string(key))), &storedEntry{clone(e), cost})
 }
 
-// Forget drops the entry of a key.
+// Forget removes the entry of a key.
 func (c *Cache) Forget(key Key) { c.table.Invalidate(key) }
 
-// Purge drops the entries that Get would not give out any more, and returns how
-// many there were. The janitor calls it now and then; only memory depends on it.
+// Purge removes the entries that Get would not return any more, and returns how
+// many there were. The janitor calls it now and then; only memory depends on
+// it.
 func (c *Cache) Purge(now time.Time) int {
 	spec, gone := c.spec.Load(), 0
 	for key, k := range c.table.All() {
-		if spec.judge(&k.Entry, now) == isGone && c.drop(key, k) {
+		if spec.freshnessOf(&k.Entry, now) == stateExpired && c.removeIfSame(key, k) {
 			gone++
 		}
 	}
@@ -124,9 +124,9 @@ func (c *Cache) Purge(now time.Time) int {
 	return gone
 }
 
-// drop removes an entry unless there is another under its key by now.
-func (c *Cache) drop(key Key, k *kept) (dropped bool) {
-	c.table.ComputeIfPresent(key, func(there *kept) (*kept, otter.ComputeOp) {
+// removeIfSame removes an entry unless it has been replaced.
+func (c *Cache) removeIfSame(key Key, k *storedEntry) (dropped bool) {
+	c.table.ComputeIfPresent(key, func(there *storedEntry) (*storedEntry, otter.ComputeOp) {
 		if dropped = there == k; dropped {
 			return nil, otter.InvalidateOp
 		}
@@ -135,11 +135,11 @@ func (c *Cache) drop(key Key, k *kept) (dropped bool) {
 	return dropped
 }
 
-// Clear drops everything.
+// Clear removes all entries.
 func (c *Cache) Clear() { c.table.InvalidateAll() }
 
-// Len is how many entries there are, stale ones and those that wait for a purge
-// included.
+// Len is how many entries there are, including stale ones and those that wait
+// for a purge.
 func (c *Cache) Len() int {
 	c.table.CleanUp()
 	return c.table.EstimatedSize()
@@ -151,48 +151,46 @@ func (c *Cache) Bytes() int64 {
 	return c.bytes.Load()
 }
 
-// Reconfigure changes the bounds and the lives. Entries for which there is no
-// room any more are gone when it returns; the others stay. It is for one caller
-// at a time.
+// Reconfigure changes the limits and the TTLs. When it returns, entries beyond
+// the limits are evicted; the others stay. It must not be called concurrently.
 func (c *Cache) Reconfigure(spec Spec) {
 	old := c.spec.Swap(&spec)
-	if old.share() != spec.share() {
-		// While some entries still have the old weight and some the new one,
-		// there is room for either.
-		c.table.SetMaximum(max(old.room(), spec.room()))
+	if old.minWeight() != spec.minWeight() {
+		// While some entries have the old weight and some the new one, the
+		// maximum allows for either.
+		c.table.SetMaximum(max(old.maxWeight(), spec.maxWeight()))
 		for key := range c.table.Keys() {
-			c.table.ComputeIfPresent(key, c.weighAgain)
+			c.table.ComputeIfPresent(key, c.reweigh)
 		}
 	}
-	c.table.SetMaximum(spec.room())
+	c.table.SetMaximum(spec.maxWeight())
 }
 
-// weighAgain writes an entry over itself. The table counts that as one that
-// left and one that came, and so do we.
-func (c *Cache) weighAgain(there *kept) (*kept, otter.ComputeOp) {
+// reweigh replaces an entry by itself. The table counts that as one deletion
+// and one insertion, and so does bytes.
+func (c *Cache) reweigh(there *storedEntry) (*storedEntry, otter.ComputeOp) {
 	c.bytes.Add(there.cost)
 	return there, otter.WriteOp
 }
 
-// room is the sum of weights that the table may hold. It is never zero, which
-// the library would take for "no bound"; but no entry weighs so little.
-func (s *Spec) room() uint64 {
+// maxWeight is the sum of weights that the table may hold. It is never zero,
+// which the library would take for "no limit"; but no entry weighs so little.
+func (s *Spec) maxWeight() uint64 {
 	if s.Entries <= 0 || s.Bytes <= 0 {
 		return 1
 	}
-	// Shares are numbers of 32 bits, so there cannot be more room than that for
-	// each entry.
+	// Weights have 32 bits, so there cannot be more than that for each entry.
 	entries := uint64(min(s.Entries, math.MaxInt32))
 	return min(uint64(s.Bytes), entries*math.MaxUint32)
 }
 
-// share is what an entry weighs at least: with no more than this for each, all
-// entries that are allowed fill the room.
-func (s *Spec) share() uint32 {
+// minWeight is the minimum weight of an entry: at this weight, the allowed
+// number of entries reaches maxWeight.
+func (s *Spec) minWeight() uint32 {
 	entries := uint64(max(1, s.Entries))
-	return uint32(min((s.room()+entries-1)/entries, math.MaxUint32))
+	return uint32(min((s.maxWeight()+entries-1)/entries, math.MaxUint32))
 }
 
 func (s *Spec) weight(cost int64) uint32 {
-	return max(s.share(), uint32(min(cost, math.MaxUint32)))
+	return max(s.minWeight(), uint32(min(cost, math.MaxUint32)))
 }

@@ -20,8 +20,8 @@ const (
 	fresh = "fresh"
 )
 
-// look says how an entry is found.
-func look(c *Cache, key Key, now time.Time) string {
+// stateOf returns the freshness of an entry as text.
+func stateOf(c *Cache, key Key, now time.Time) string {
 	switch _, isFresh, ok := c.Get(key, now); {
 	case !ok:
 		return none
@@ -37,26 +37,26 @@ func TestLives(t *testing.T) {
 		after time.Duration
 		want  string
 	}{
-		"an answer, at once":               {found("a", noon), 0, fresh},
-		"an answer, in its life":           {found("a", noon), 10*time.Second - 1, fresh},
-		"an answer, at its end":            {found("a", noon), 10 * time.Second, stale},
-		"an answer, before it is gone":     {found("a", noon), 5*time.Minute + 10*time.Second - 1, stale},
-		"an answer, gone":                  {found("a", noon), 5*time.Minute + 10*time.Second, none},
-		"nobody, in its life":              {nobody(noon), 2*time.Second - 1, fresh},
-		"nobody, at its end":               {nobody(noon), 2 * time.Second, none},
-		"a name":                           {named(noon, noon.Add(time.Hour)), 10*time.Second - 1, fresh},
-		"a name, stale":                    {named(noon, noon.Add(time.Hour)), 10 * time.Second, stale},
-		"a name that expires before":       {named(noon, noon.Add(5*time.Second)), 5*time.Second - 1, fresh},
-		"a name that has expired":          {named(noon, noon.Add(5*time.Second)), 5 * time.Second, none},
-		"a stale name that has expired":    {named(noon, noon.Add(time.Minute)), time.Minute, none},
-		"a clock that was set back a bit":  {found("a", noon), -10*time.Second + 1, fresh},
-		"a clock that was set back":        {found("a", noon), -10 * time.Second, stale},
-		"a clock that was set back by far": {found("a", noon), -time.Hour, none},
-		"before all times":                 {found("a", noon), -1 << 62, none},
+		"an answer, at once":               {positiveEntry("a", noon), 0, fresh},
+		"an answer, in its life":           {positiveEntry("a", noon), 10*time.Second - 1, fresh},
+		"an answer, at its end":            {positiveEntry("a", noon), 10 * time.Second, stale},
+		"an answer, before it is gone":     {positiveEntry("a", noon), 5*time.Minute + 10*time.Second - 1, stale},
+		"an answer, gone":                  {positiveEntry("a", noon), 5*time.Minute + 10*time.Second, none},
+		"nobody, in its life":              {negativeEntry(noon), 2*time.Second - 1, fresh},
+		"nobody, at its end":               {negativeEntry(noon), 2 * time.Second, none},
+		"a name":                           {nameEntry(noon, noon.Add(time.Hour)), 10*time.Second - 1, fresh},
+		"a name, stale":                    {nameEntry(noon, noon.Add(time.Hour)), 10 * time.Second, stale},
+		"a name that expires before":       {nameEntry(noon, noon.Add(5*time.Second)), 5*time.Second - 1, fresh},
+		"a name that has expired":          {nameEntry(noon, noon.Add(5*time.Second)), 5 * time.Second, none},
+		"a stale name that has expired":    {nameEntry(noon, noon.Add(time.Minute)), time.Minute, none},
+		"a clock that was set back a bit":  {positiveEntry("a", noon), -10*time.Second + 1, fresh},
+		"a clock that was set back":        {positiveEntry("a", noon), -10 * time.Second, stale},
+		"a clock that was set back by far": {positiveEntry("a", noon), -time.Hour, none},
+		"before all times":                 {positiveEntry("a", noon), -1 << 62, none},
 	} {
-		cache := New(wide)
+		cache := New(generousSpec)
 		cache.Put("k", c.entry)
-		if got := look(cache, "k", noon.Add(c.after)); got != c.want {
+		if got := stateOf(cache, "k", noon.Add(c.after)); got != c.want {
 			t.Errorf("%s: %s, want %s", what, got, c.want)
 		}
 		if until := cache.FreshUntil(c.entry); c.after >= 0 && noon.Add(c.after).Before(until) != (c.want == fresh) {
@@ -66,31 +66,31 @@ func TestLives(t *testing.T) {
 }
 
 func TestWithoutALifeNothingIsKept(t *testing.T) {
-	c := New(Spec{Entries: 10, Bytes: 1 << 20, Stale: time.Minute})
-	c.Put("negative", nobody(noon))
-	c.Put("expired", named(noon, noon))
-	c.Put("old", found("a", noon))
-	if look(c, "negative", noon) != none || look(c, "expired", noon) != none || look(c, "old", noon) != stale || c.Len() != 1 {
-		t.Errorf("%s, %s, %s, %d", look(c, "negative", noon), look(c, "expired", noon), look(c, "old", noon), c.Len())
+	c := New(Spec{Entries: 10, Bytes: 1 << 20, StaleTTL: time.Minute})
+	c.Put("negative", negativeEntry(noon))
+	c.Put("expired", nameEntry(noon, noon))
+	c.Put("old", positiveEntry("a", noon))
+	if stateOf(c, "negative", noon) != none || stateOf(c, "expired", noon) != none || stateOf(c, "old", noon) != stale || c.Len() != 1 {
+		t.Errorf("%s, %s, %s, %d", stateOf(c, "negative", noon), stateOf(c, "expired", noon), stateOf(c, "old", noon), c.Len())
 	}
 }
 
-// Time is the caller's. In a bubble the caller's clock is a fake, and nothing in
-// here disturbs that: no goroutine is left when the bubble ends.
+// Time is the caller's. In a bubble the caller's clock is fake, and the package
+// does not interfere: no goroutine is left when the bubble ends.
 func TestUnderAFakeClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := New(wide)
-		c.Put("k", found("a", time.Now()))
+		c := New(generousSpec)
+		c.Put("k", positiveEntry("a", time.Now()))
 		time.Sleep(10*time.Second - 1)
-		if got := look(c, "k", time.Now()); got != fresh {
+		if got := stateOf(c, "k", time.Now()); got != fresh {
 			t.Error(got)
 		}
 		time.Sleep(time.Nanosecond)
-		if got := look(c, "k", time.Now()); got != stale {
+		if got := stateOf(c, "k", time.Now()); got != stale {
 			t.Error(got)
 		}
 		time.Sleep(5 * time.Minute)
-		if got := look(c, "k", time.Now()); got != none || c.Len() != 1 {
+		if got := stateOf(c, "k", time.Now()); got != none || c.Len() != 1 {
 			t.Errorf("%s, %d", got, c.Len())
 		}
 		if gone := c.Purge(time.Now()); gone != 1 || c.Len() != 0 || c.Bytes() != 0 {
@@ -100,33 +100,33 @@ func TestUnderAFakeClock(t *testing.T) {
 }
 
 func TestForgetAndClear(t *testing.T) {
-	c := New(wide)
-	c.Put("a", found("a", noon))
-	c.Put("b", found("b", noon))
+	c := New(generousSpec)
+	c.Put("a", positiveEntry("a", noon))
+	c.Put("b", positiveEntry("b", noon))
 	c.Forget("a")
 	c.Forget("never there")
-	if look(c, "a", noon) != none || look(c, "b", noon) != fresh || c.Len() != 1 {
+	if stateOf(c, "a", noon) != none || stateOf(c, "b", noon) != fresh || c.Len() != 1 {
 		t.Error("not what was to be forgotten")
 	}
 	c.Clear()
-	if look(c, "b", noon) != none || c.Len() != 0 || c.Bytes() != 0 {
+	if stateOf(c, "b", noon) != none || c.Len() != 0 || c.Bytes() != 0 {
 		t.Errorf("%d left with %d bytes", c.Len(), c.Bytes())
 	}
 }
 
-// Whoever put an entry may go on using what it was made of.
+// The caller of Put may go on using its entry.
 func TestKeepsACopy(t *testing.T) {
 	body := strings.Repeat("x", 1<<20)
 	build := func() Entry {
-		e := found("a", noon)
-		e.Answer.Name = named(noon, noon.Add(time.Hour)).Answer.Name
+		e := positiveEntry("a", noon)
+		e.Answer.Name = nameEntry(noon, noon.Add(time.Hour)).Answer.Name
 		e.Answer.Providers[0].Other = []string{"/unix/x"}
 		e.Answer.Providers[0].Region = body[:2] // a small part of something large
 		return e
 	}
 	e, want := build(), build()
 
-	c := New(wide)
+	c := New(generousSpec)
 	c.Put(Key(body[:3]), e)
 	e.Answer.Providers[0].Overlay[0] = "changed"
 	e.Answer.Providers[0].HTTP[0] = "changed"
@@ -150,17 +150,17 @@ func TestKeepsACopy(t *testing.T) {
 	}
 }
 
-// An entry that does not fit leaves nothing behind: neither itself nor what is
-// no longer true.
+// An entry that does not fit leaves nothing behind: neither itself nor the
+// outdated one.
 func TestTooLarge(t *testing.T) {
 	c := New(Spec{Entries: 10, Bytes: 10_000, TTL: time.Minute})
-	c.Put("k", found("a", noon))
-	c.Put("other", found("b", noon))
+	c.Put("k", positiveEntry("a", noon))
+	c.Put("other", positiveEntry("b", noon))
 	c.Put("k", large(10_000, noon))
-	if look(c, "k", noon) != none || look(c, "other", noon) != fresh {
-		t.Errorf("k %s, other %s", look(c, "k", noon), look(c, "other", noon))
+	if stateOf(c, "k", noon) != none || stateOf(c, "other", noon) != fresh {
+		t.Errorf("k %s, other %s", stateOf(c, "k", noon), stateOf(c, "other", noon))
 	}
-	c.Put(Key(strings.Repeat("k", 10_000)), found("a", noon))
+	c.Put(Key(strings.Repeat("k", 10_000)), positiveEntry("a", noon))
 	if c.Len() != 1 {
 		t.Error("a key of 10 kB fits into 10 kB with all the rest")
 	}
@@ -173,13 +173,13 @@ func TestBoundsAtTheEdges(t *testing.T) {
 		"below nothing": {Entries: -1, Bytes: -1, TTL: time.Minute},
 	} {
 		c := New(spec)
-		c.Put("k", found("a", noon))
-		if c.Len() != 0 || c.Bytes() != 0 || look(c, "k", noon) != none {
+		c.Put("k", positiveEntry("a", noon))
+		if c.Len() != 0 || c.Bytes() != 0 || stateOf(c, "k", noon) != none {
 			t.Errorf("%s: %d entries, %d bytes", what, c.Len(), c.Bytes())
 		}
-		c.Reconfigure(wide)
-		c.Put("k", found("a", noon))
-		if look(c, "k", noon) != fresh {
+		c.Reconfigure(generousSpec)
+		c.Put("k", positiveEntry("a", noon))
+		if stateOf(c, "k", noon) != fresh {
 			t.Errorf("%s: nothing is kept although there is room now", what)
 		}
 		c.Reconfigure(spec)
@@ -188,29 +188,29 @@ func TestBoundsAtTheEdges(t *testing.T) {
 		}
 	}
 	huge := New(Spec{Entries: 1 << 62, Bytes: 1 << 62, TTL: time.Minute})
-	huge.Put("k", found("a", noon))
+	huge.Put("k", positiveEntry("a", noon))
 	few := New(Spec{Entries: 1, Bytes: 1 << 62, TTL: time.Minute})
-	few.Put("k", found("a", noon))
-	if look(huge, "k", noon) != fresh || look(few, "k", noon) != fresh {
+	few.Put("k", positiveEntry("a", noon))
+	if stateOf(huge, "k", noon) != fresh || stateOf(few, "k", noon) != fresh {
 		t.Error("too much room is no room")
 	}
-	few.Put("l", found("a", noon))
+	few.Put("l", positiveEntry("a", noon))
 	if few.Len() != 1 {
 		t.Errorf("%d entries where one is allowed", few.Len())
 	}
 }
 
 func TestReconfigure(t *testing.T) {
-	c := New(wide)
+	c := New(generousSpec)
 	for i := range 1000 {
-		c.Put(keyOf(i), found("a", noon))
+		c.Put(keyOf(i), positiveEntry("a", noon))
 	}
 	bytes := c.Bytes()
 
-	longer := wide
+	longer := generousSpec
 	longer.TTL = time.Hour
 	c.Reconfigure(longer)
-	if look(c, keyOf(0), noon.Add(time.Minute)) != fresh || c.Len() != 1000 || c.Bytes() != bytes {
+	if stateOf(c, keyOf(0), noon.Add(time.Minute)) != fresh || c.Len() != 1000 || c.Bytes() != bytes {
 		t.Error("a longer life does not hold for what is there")
 	}
 	fewer := longer
@@ -227,7 +227,7 @@ func TestReconfigure(t *testing.T) {
 	}
 	n := c.Len()
 	larger := smaller
-	larger.Entries, larger.Bytes = 2*n, 300_000 // each now weighs ten times as much, in ten times the room
+	larger.Entries, larger.Bytes = 2*n, 300_000 // each now weighs ten times as much, with ten times the maximum
 	c.Reconfigure(larger)
 	if c.Len() != n {
 		t.Errorf("%d of %d entries are left although there is more room", c.Len(), n)
@@ -238,39 +238,37 @@ func TestReconfigure(t *testing.T) {
 	}
 }
 
-// A janitor that looked at an entry a moment ago does not drop the one that has
-// taken its place.
+// A janitor that read an entry a moment ago does not remove its replacement.
 func TestPurgeSparesWhatIsNew(t *testing.T) {
-	c := New(wide)
-	c.Put("k", found("a", noon.Add(-time.Hour)))
+	c := New(generousSpec)
+	c.Put("k", positiveEntry("a", noon.Add(-time.Hour)))
 	old, _ := c.table.GetIfPresent("k")
-	c.Put("k", found("b", noon))
-	if c.drop("k", old) || look(c, "k", noon) != fresh {
+	c.Put("k", positiveEntry("b", noon))
+	if c.removeIfSame("k", old) || stateOf(c, "k", noon) != fresh {
 		t.Error("the new entry is gone")
 	}
 }
 
-// Those that everybody asks for survive a flood of those that nobody asks for
-// twice.
+// Frequent entries survive a flood of entries that are used only once.
 func TestFlood(t *testing.T) {
 	c := New(Spec{Entries: 200, Bytes: 1 << 20, TTL: time.Minute})
 	const popular = 50
 	ask := func() (hits int) {
 		for i := range popular {
-			if look(c, keyOf(i), noon) == fresh {
+			if stateOf(c, keyOf(i), noon) == fresh {
 				hits++
 			}
 		}
 		return hits
 	}
 	for i := range popular {
-		c.Put(keyOf(i), found("a", noon))
+		c.Put(keyOf(i), positiveEntry("a", noon))
 	}
 	for range 20 {
 		ask()
 	}
 	for i := range 10_000 {
-		c.Put(keyOf(1000+i), nobody(noon))
+		c.Put(keyOf(1000+i), negativeEntry(noon))
 		if i%100 == 0 {
 			ask()
 		}
@@ -283,16 +281,16 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// The bytes that are counted are not fewer than those that are held, as the
-// runtime counts them.
+// The bytes that are counted are not fewer than those that are retained, as
+// measured by the runtime.
 func TestBytesAreReal(t *testing.T) {
 	if raced {
 		return // the detector's own memory would be measured
 	}
 	const n = 20_000
-	for what, entry := range map[string]Entry{"an answer": found("a", noon), "nobody": nobody(noon), "a name": named(noon, noon.Add(time.Hour))} {
+	for what, entry := range map[string]Entry{"an answer": positiveEntry("a", noon), "nobody": negativeEntry(noon), "a name": nameEntry(noon, noon.Add(time.Hour))} {
 		before := heap()
-		c := New(wide)
+		c := New(generousSpec)
 		for i := range n {
 			c.Put(keyOf(i), entry)
 		}
@@ -313,12 +311,12 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// Many at once: nothing is found that was not put, the bounds hold in the end,
-// and the count of bytes comes out even.
+// Concurrent use: only entries that were put are found, the limits hold in the
+// end, and the byte count adds up.
 func TestTogether(t *testing.T) {
 	specs := []Spec{
-		{Entries: 50, Bytes: 40_000, TTL: time.Minute, Negative: time.Minute},
-		{Entries: 20, Bytes: 1 << 20, TTL: time.Minute, Negative: time.Minute},
+		{Entries: 50, Bytes: 40_000, TTL: time.Minute, NegativeTTL: time.Minute},
+		{Entries: 20, Bytes: 1 << 20, TTL: time.Minute, NegativeTTL: time.Minute},
 	}
 	c := New(specs[0])
 	tooLarge := large(2<<20, noon)
@@ -330,7 +328,7 @@ func TestTogether(t *testing.T) {
 				key := keyOf(n)
 				switch (i + g) % 11 {
 				case 0, 1, 2:
-					c.Put(key, found(fmt.Sprint(n), noon))
+					c.Put(key, positiveEntry(fmt.Sprint(n), noon))
 				case 3:
 					c.Put(key, tooLarge)
 				case 4:
@@ -364,17 +362,17 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// The hot path makes no work for the collector.
+// The hot path does not allocate.
 func TestGetAllocatesNothing(t *testing.T) {
-	c := New(Spec{Entries: 1000, Bytes: 1 << 20, TTL: time.Minute, Stale: time.Hour})
+	c := New(Spec{Entries: 1000, Bytes: 1 << 20, TTL: time.Minute, StaleTTL: time.Hour})
 	for i := range 1000 {
-		c.Put(keyOf(i), found("a", noon))
+		c.Put(keyOf(i), positiveEntry("a", noon))
 	}
 	key := keyOf(999)
-	c.Put(key, found("a", noon))
+	c.Put(key, positiveEntry("a", noon))
 	var e Entry
 	for what, now := range map[string]time.Time{fresh: noon, stale: noon.Add(2 * time.Minute), none: noon.Add(24 * time.Hour)} {
-		if got := look(c, key, now); got != what {
+		if got := stateOf(c, key, now); got != what {
 			t.Fatalf("it is %s, want %s", got, what)
 		}
 		allocations := testing.AllocsPerRun(10_000, func() { e, _, _ = c.Get(key, now) })
@@ -386,11 +384,11 @@ func TestGetAllocatesNothing(t *testing.T) {
 }
 
 func BenchmarkGet(b *testing.B) {
-	c := New(wide)
+	c := New(generousSpec)
 	keys := make([]Key, 1024)
 	for i := range keys {
 		keys[i] = keyOf(i)
-		c.Put(keys[i], found("a", noon))
+		c.Put(keys[i], positiveEntry("a", noon))
 	}
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
@@ -403,12 +401,12 @@ func BenchmarkGet(b *testing.B) {
 }
 
 func BenchmarkPut(b *testing.B) {
-	c := New(wide)
+	c := New(generousSpec)
 	keys := make([]Key, 1024)
 	for i := range keys {
 		keys[i] = keyOf(i)
 	}
-	e := found("a", noon)
+	e := positiveEntry("a", noon)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		c.Put(keys[i%len(keys)], e)
@@ -416,7 +414,7 @@ func BenchmarkPut(b *testing.B) {
 }
 
 func BenchmarkPurge(b *testing.B) {
-	c := New(wide)
+	c := New(generousSpec)
 	for i := range 50_000 {
 		c.Put(keyOf(i), Entry{Source: record.DHT, At: noon})
 	}

@@ -8,8 +8,8 @@ import (
 	"micronode/internal/index/record"
 )
 
-// overhead is about what the tables of the library hold for an entry beside the
-// key and the value: a node with its links, its place in the hash table, and
+// overhead is about what the tables of the library take for an entry besides
+// the key and the value: a node with its links, its slot in the hash table, and
 // what the allocator rounds up. A test measures that it is not too little.
 const overhead = 256
 
@@ -17,15 +17,15 @@ const (
 	sizeOfString   = int64(unsafe.Sizeof(""))
 	sizeOfProvider = int64(unsafe.Sizeof(record.Provider{}))
 	sizeOfName     = int64(unsafe.Sizeof(record.Name{}))
-	sizeOfKept     = int64(unsafe.Sizeof(kept{}))
+	sizeOfKept     = int64(unsafe.Sizeof(storedEntry{}))
 )
 
-// cost is how many bytes an entry holds on to.
+// cost is how many bytes an entry retains.
 func cost(key Key, e *Entry) int64 {
 	sum := overhead + sizeOfKept + int64(len(key)+len(e.Source)+len(e.Winner))
 	for i := range e.Answer.Providers {
 		p := &e.Answer.Providers[i]
-		sum += sizeOfProvider + int64(len(p.ID)+len(p.Region)+len(p.Source)) + costOf(p.Overlay) + costOf(p.HTTP) + costOf(p.Other)
+		sum += sizeOfProvider + int64(len(p.ID)+len(p.Region)+len(p.Source)) + stringsCost(p.Overlay) + stringsCost(p.HTTP) + stringsCost(p.Other)
 	}
 	if n := e.Answer.Name; n != nil {
 		sum += sizeOfName + int64(len(n.Name)+len(n.Key)+len(n.Sig)+len(e.Answer.NamedBy))
@@ -33,7 +33,7 @@ func cost(key Key, e *Entry) int64 {
 	return sum
 }
 
-func costOf(list []string) int64 {
+func stringsCost(list []string) int64 {
 	sum := int64(len(list)) * sizeOfString
 	for _, text := range list {
 		sum += int64(len(text))
@@ -61,7 +61,7 @@ func cloneProvider(p record.Provider) record.Provider {
 	return p
 }
 
-// cloneEach makes a list without room to spare. One without elements is nil.
+// cloneEach makes a list without spare capacity. An empty one is nil.
 func cloneEach[T any](list []T, one func(T) T) []T {
 	if len(list) == 0 {
 		return nil

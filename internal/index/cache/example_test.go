@@ -9,7 +9,7 @@ import (
 )
 
 func Example() {
-	c := cache.New(cache.Spec{Entries: 100_000, Bytes: 64 << 20, TTL: 10 * time.Second, Negative: 2 * time.Second, Stale: 5 * time.Minute})
+	c := cache.New(cache.Spec{Entries: 100_000, Bytes: 64 << 20, TTL: 10 * time.Second, NegativeTTL: 2 * time.Second, StaleTTL: 5 * time.Minute})
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	c.Put("name:docs@peer", cache.Entry{
 		Answer: record.Answer{Providers: []record.Provider{{ID: "peer", Overlay: []string{"192.0.2.1:9000"}}}},

@@ -17,11 +17,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var noon = time.UnixMilli(1_800_000_000_000).UTC()
 
-// wide is a spec whose bounds nobody reaches, with the lives of the contract.
-var wide = Spec{Entries: 100_000, Bytes: 64 << 20, TTL: 10 * time.Second, Negative: 2 * time.Second, Stale: 5 * time.Minute}
+// generousSpec is a spec with limits that are never reached, and the TTLs of
+// the contract.
+var generousSpec = Spec{Entries: 100_000, Bytes: 64 << 20, TTL: 10 * time.Second, NegativeTTL: 2 * time.Second, StaleTTL: 5 * time.Minute}
 
-// found is an answer that was found at a time, with a provider.
-func found(id string, at time.Time) Entry {
+// positiveEntry is an answer found at a time, with a provider.
+func positiveEntry(id string, at time.Time) Entry {
 	return Entry{
 		Answer: record.Answer{Providers: []record.Provider{{
 			ID: id, Overlay: []string{id + ".example:9000"}, HTTP: []string{"https://" + id + ".example:443"}, Region: "eu", Seen: at, Source: record.DHT,
@@ -30,12 +31,12 @@ func found(id string, at time.Time) Entry {
 	}
 }
 
-func nobody(at time.Time) Entry {
+func negativeEntry(at time.Time) Entry {
 	return Entry{Source: record.DHT, At: at, Negative: true, Winner: "none"}
 }
 
-// named is an answer with a name record.
-func named(at, expires time.Time) Entry {
+// nameEntry is an answer with a name record.
+func nameEntry(at, expires time.Time) Entry {
 	return Entry{Source: record.Peer, At: at, Answer: record.Answer{NamedBy: record.Peer, Name: &record.Name{
 		Name: "docs", Key: make([]byte, 32), Manifest: b3.Of(nil), Issued: at, Expires: expires, Sig: make([]byte, 64),
 	}}}
@@ -43,9 +44,9 @@ func named(at, expires time.Time) Entry {
 
 func keyOf(n int) Key { return Key(b3.Of(fmt.Append(nil, n)).String()) }
 
-// held is what a value holds on to outside itself, found in another way than
-// the package does: all strings, and the room of all lists.
-func held(v reflect.Value) int64 {
+// heapBytes is what a value retains outside itself, computed independently of
+// the package: all strings, and the capacity of all lists.
+func heapBytes(v reflect.Value) int64 {
 	var sum int64
 	switch v.Kind() {
 	case reflect.String:
@@ -53,28 +54,28 @@ func held(v reflect.Value) int64 {
 	case reflect.Slice:
 		sum = int64(v.Cap()) * int64(v.Type().Elem().Size())
 		for i := range v.Len() {
-			sum += held(v.Index(i))
+			sum += heapBytes(v.Index(i))
 		}
 	case reflect.Pointer:
 		if !v.IsNil() && v.Type() != reflect.TypeFor[*time.Location]() {
-			sum = int64(v.Type().Elem().Size()) + held(v.Elem())
+			sum = int64(v.Type().Elem().Size()) + heapBytes(v.Elem())
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
-			sum += held(v.Field(i))
+			sum += heapBytes(v.Field(i))
 		}
 	}
 	return sum
 }
 
-// heldBy is that for an entry under its key, as Get gives it.
-func heldBy(key Key, e Entry) int64 {
-	return int64(len(key)) + int64(reflect.TypeFor[Entry]().Size()) + held(reflect.ValueOf(e))
+// entryHeapBytes is that for an entry under its key, as Get returns it.
+func entryHeapBytes(key Key, e Entry) int64 {
+	return int64(len(key)) + int64(reflect.TypeFor[Entry]().Size()) + heapBytes(reflect.ValueOf(e))
 }
 
 // large is an entry of about so many bytes.
 func large(bytes int, at time.Time) Entry {
-	e := found("a", at)
+	e := positiveEntry("a", at)
 	e.Answer.Providers[0].Other = []string{"/" + strings.Repeat("x", bytes)}
 	return e
 }

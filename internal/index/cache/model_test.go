@@ -9,20 +9,20 @@ import (
 	"pgregory.net/rapid"
 )
 
-// model is the cache as one would write it without a thought for speed.
+// model is the cache without optimisations.
 type model struct {
 	spec Spec
 	kept map[Key]Entry
 }
 
-// life tells how long an entry is fresh, and how long it is there at all.
+// life returns how long an entry is fresh, and how long it is kept at all.
 func (m *model) life(e Entry) (fresh, all time.Duration) {
-	fresh, all = m.spec.TTL, m.spec.TTL+m.spec.Stale
-	if e.Near && fresh > NearLife {
-		fresh, all = NearLife, NearLife+m.spec.Stale
+	fresh, all = m.spec.TTL, m.spec.TTL+m.spec.StaleTTL
+	if e.FromOwner && fresh > OwnerTTL {
+		fresh, all = OwnerTTL, OwnerTTL+m.spec.StaleTTL
 	}
 	if e.Negative {
-		fresh, all = m.spec.Negative, m.spec.Negative
+		fresh, all = m.spec.NegativeTTL, m.spec.NegativeTTL
 	}
 	if n := e.Answer.Name; n != nil {
 		fresh, all = min(fresh, n.Expires.Sub(e.At)), min(all, n.Expires.Sub(e.At))
@@ -59,73 +59,73 @@ func (m *model) put(key Key, e Entry) {
 	m.kept[key] = e
 }
 
-// world is a cache, its model and a clock that only the test moves.
-type world struct {
+// modelTest is a cache, its model and a clock that only the test moves.
+type modelTest struct {
 	cache *Cache
 	model model
 	now   time.Time
-	seq   int // makes every entry another one
+	seq   int // makes every entry unique
 }
 
-func newWorld(spec Spec) *world {
-	return &world{cache: New(spec), model: model{spec, map[Key]Entry{}}, now: noon}
+func newModelTest(spec Spec) *modelTest {
+	return &modelTest{cache: New(spec), model: model{spec, map[Key]Entry{}}, now: noon}
 }
 
 func drawLives(t *rapid.T, spec Spec) Spec {
 	lives := rapid.SampledFrom([]time.Duration{0, 1, time.Second, 10 * time.Second, time.Minute})
-	spec.TTL, spec.Negative, spec.Stale = lives.Draw(t, "ttl"), lives.Draw(t, "negative"), lives.Draw(t, "stale")
+	spec.TTL, spec.NegativeTTL, spec.StaleTTL = lives.Draw(t, "ttl"), lives.Draw(t, "negative"), lives.Draw(t, "stale")
 	return spec
 }
 
 func drawKey(t *rapid.T) Key { return keyOf(rapid.IntRange(0, 12).Draw(t, "key")) }
 
-func (w *world) drawEntry(t *rapid.T) Entry {
-	w.seq++
-	at := w.now.Add(-time.Duration(rapid.Int64Range(0, 5e9).Draw(t, "ago")))
+func (m *modelTest) drawEntry(t *rapid.T) Entry {
+	m.seq++
+	at := m.now.Add(-time.Duration(rapid.Int64Range(0, 5e9).Draw(t, "ago")))
 	switch rapid.IntRange(0, 3).Draw(t, "sort") {
 	case 0:
-		return nobody(at)
+		return negativeEntry(at)
 	case 1:
-		e := named(at, at.Add(time.Duration(rapid.Int64Range(0, 1e11).Draw(t, "expires"))))
-		e.Near = rapid.Bool().Draw(t, "near")
+		e := nameEntry(at, at.Add(time.Duration(rapid.Int64Range(0, 1e11).Draw(t, "expires"))))
+		e.FromOwner = rapid.Bool().Draw(t, "near")
 		return e
 	case 2:
 		return large(rapid.IntRange(0, 3000).Draw(t, "bytes"), at)
 	}
-	return found(fmt.Sprint(w.seq), at)
+	return positiveEntry(fmt.Sprint(m.seq), at)
 }
 
-// actions are what can happen to both alike.
-func (w *world) actions() map[string]func(*rapid.T) {
+// actions are the operations on both.
+func (m *modelTest) actions() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"put": func(t *rapid.T) {
-			key, e := drawKey(t), w.drawEntry(t)
-			w.cache.Put(key, e)
-			w.model.put(key, e)
+			key, e := drawKey(t), m.drawEntry(t)
+			m.cache.Put(key, e)
+			m.model.put(key, e)
 		},
 		"forget": func(t *rapid.T) {
 			key := drawKey(t)
-			w.cache.Forget(key)
-			delete(w.model.kept, key)
+			m.cache.Forget(key)
+			delete(m.model.kept, key)
 		},
 		"wait": func(t *rapid.T) {
-			w.now = w.now.Add(rapid.SampledFrom([]time.Duration{1, time.Second, 9 * time.Second, time.Minute}).Draw(t, "time"))
+			m.now = m.now.Add(rapid.SampledFrom([]time.Duration{1, time.Second, 9 * time.Second, time.Minute}).Draw(t, "time"))
 		},
 		"clear": func(*rapid.T) {
-			w.cache.Clear()
-			clear(w.model.kept)
+			m.cache.Clear()
+			clear(m.model.kept)
 		},
 		"reconfigure": func(t *rapid.T) {
-			w.model.spec = drawLives(t, w.model.spec)
-			w.cache.Reconfigure(w.model.spec)
+			m.model.spec = drawLives(t, m.model.spec)
+			m.cache.Reconfigure(m.model.spec)
 		},
 	}
 }
 
-// With room for everything the cache does exactly what the model does.
+// With enough capacity the cache behaves exactly like the model.
 func TestAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := newWorld(drawLives(t, wide))
+		w := newModelTest(drawLives(t, generousSpec))
 		actions := w.actions()
 		actions["purge"] = func(t *rapid.T) {
 			if got, want := w.cache.Purge(w.now), w.model.purge(w.now); got != want {
@@ -136,7 +136,7 @@ func TestAgainstModel(t *testing.T) {
 			var least, most int64
 			for n := range 13 {
 				key := keyOf(n)
-				if got, want := look(w.cache, key, w.now), w.model.look(key, w.now); got != want {
+				if got, want := stateOf(w.cache, key, w.now), w.model.look(key, w.now); got != want {
 					t.Fatalf("%s is %s, want %s", key, got, want)
 				}
 				if e, _, ok := w.cache.Get(key, w.now); ok && !reflect.DeepEqual(e, w.model.kept[key]) {
@@ -144,8 +144,8 @@ func TestAgainstModel(t *testing.T) {
 				}
 			}
 			for key, e := range w.model.kept {
-				least += heldBy(key, e)
-				most += heldBy(key, e) + 2*overhead
+				least += entryHeapBytes(key, e)
+				most += entryHeapBytes(key, e) + 2*overhead
 			}
 			if n, bytes := w.cache.Len(), w.cache.Bytes(); n != len(w.model.kept) || bytes < least || bytes > most {
 				t.Fatalf("%d entries with %d bytes, want %d with %d to %d", n, bytes, len(w.model.kept), least, most)
@@ -155,8 +155,8 @@ func TestAgainstModel(t *testing.T) {
 	})
 }
 
-// With little room it may have forgotten more than the model, but whatever it
-// knows is right, and it never holds more than it may.
+// With little capacity it may have evicted more than the model, but its entries
+// are correct, and it never exceeds its limits.
 func TestBoundsAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bounds := func(spec Spec) Spec {
@@ -164,7 +164,7 @@ func TestBoundsAgainstModel(t *testing.T) {
 			spec.Bytes = rapid.Int64Range(0, 12_000).Draw(t, "bytes")
 			return spec
 		}
-		w := newWorld(bounds(drawLives(t, Spec{})))
+		w := newModelTest(bounds(drawLives(t, Spec{})))
 		actions := w.actions()
 		actions["resize"] = func(*rapid.T) {
 			w.model.spec = bounds(w.model.spec)
@@ -182,8 +182,8 @@ func TestBoundsAgainstModel(t *testing.T) {
 				if !ok {
 					continue
 				}
-				held += heldBy(key, e)
-				if got, want := look(w.cache, key, w.now), w.model.look(key, w.now); got != want || !reflect.DeepEqual(e, w.model.kept[key]) {
+				held += entryHeapBytes(key, e)
+				if got, want := stateOf(w.cache, key, w.now), w.model.look(key, w.now); got != want || !reflect.DeepEqual(e, w.model.kept[key]) {
 					t.Fatalf("%s is %s %+v, want %s %+v", key, got, e, want, w.model.kept[key])
 				}
 			}

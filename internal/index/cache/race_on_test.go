@@ -2,6 +2,6 @@
 
 package cache
 
-// raced tells that the race detector is on, under which pools lose a part of
-// what they are given and memory is measured with its own.
+// raced reports that the race detector is on, under which pools drop some items
+// and memory measurements include its own.
 const raced = true

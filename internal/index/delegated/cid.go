@@ -13,11 +13,11 @@ import (
 	"micronode/fault"
 )
 
-// CID is what somebody asks for by the name that IPFS gives it.
+// CID is a parsed CID, as far as this node needs it.
 type CID struct {
 	Address b3.Address // if Ours
-	Ours    bool       // a raw block under BLAKE3, in whatever base it is written
-	Empty   bool       // the block of no bytes that is its own hash: what others ask for to see who is there
+	Ours    bool       // a raw block under BLAKE3, in any base
+	Empty   bool       // the empty block with the identity hash, which clients use as a probe
 }
 
 // Codes of the multicodec table.
@@ -26,10 +26,10 @@ const (
 	hashBLAKE3 = 0x1e
 )
 
-const mostCID = 256 // bytes of a text
+const maxCID = 256 // bytes of a text
 
-// ParseCID reads a CID of any version, codec and hash, in the bases that are in
-// use. What is none is Malformed.
+// ParseCID parses a CID of any version, codec and hash, in the common bases.
+// Any other text is Malformed.
 func ParseCID(text string) (CID, error) {
 	var c CID
 	raw, version0 := decodeCID(text)
@@ -41,9 +41,8 @@ func ParseCID(text string) (CID, error) {
 	hash, raw, _ := varint(raw)
 	size, digest, ok := varint(raw)
 	if !ok || version != 1 || size != uint64(len(digest)) {
-		err := fault.New("index.cid", fault.Malformed, "what is asked for is no CID")
-		err.Next = "Write a CID of version 1, such as " + b3.Of(nil).CID() + "."
-		return CID{}, err
+		return CID{}, fault.New("index.cid", fault.Malformed, "the request is not for a CID").
+			Advise("Write a CID of version 1, such as " + b3.Of(nil).CID() + ".")
 	}
 	switch {
 	case codec != codecRaw:
@@ -55,26 +54,26 @@ func ParseCID(text string) (CID, error) {
 	return c, nil
 }
 
-// decodeCID reads the bytes of a CID, or finds that it is one of version 0. What
-// cannot be read is nothing.
+// decodeCID decodes the bytes of a CID, or reports that it is one of version 0.
+// An invalid text yields nil.
 func decodeCID(text string) (raw []byte, version0 bool) {
-	if len(text) < 2 || len(text) > mostCID || strings.ContainsAny(text, "\r\n") { // decoders skip line breaks
+	if len(text) < 2 || len(text) > maxCID || strings.ContainsAny(text, "\r\n") { // decoders skip line breaks
 		return nil, false
 	}
-	rest := text[1:]
+	payload := text[1:]
 	switch text[0] {
 	case 'b':
-		raw, _ = lower32.DecodeString(rest)
+		raw, _ = base32Lower.DecodeString(payload)
 	case 'B':
-		raw, _ = lower32.DecodeString(strings.ToLower(rest))
+		raw, _ = base32Lower.DecodeString(strings.ToLower(payload))
 	case 'f', 'F':
-		raw, _ = hex.DecodeString(rest)
+		raw, _ = hex.DecodeString(payload)
 	case 'k', 'K':
-		if n, ok := new(big.Int).SetString(strings.ToLower(rest), 36); ok && rest[0] != '-' && rest[0] != '+' {
+		if n, ok := new(big.Int).SetString(strings.ToLower(payload), 36); ok && payload[0] != '-' && payload[0] != '+' {
 			raw = n.Bytes()
 		}
 	case 'z':
-		raw, _ = base58.Decode(rest)
+		raw, _ = base58.Decode(payload)
 	case 'Q':
 		raw, _ = base58.Decode(text)
 		return nil, len(raw) == 34 && raw[0] == hashSHA256 && raw[1] == 32
@@ -82,7 +81,7 @@ func decodeCID(text string) (raw []byte, version0 bool) {
 	return raw, false
 }
 
-var lower32 = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
+var base32Lower = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
 func varint(raw []byte) (n uint64, rest []byte, ok bool) {
 	n, size := binary.Uvarint(raw)

@@ -9,54 +9,53 @@ import (
 	"micronode/internal/index/record"
 )
 
-// errShape is what is wrong with a document that is JSON, but not a list of
-// records.
-var errShape = errors.New("it is JSON, but no list of records")
+// errShape is the error of a document that is JSON, but not a list of records.
+var errShape = errors.New("it is JSON, but not a list of records")
 
-// list is what was read of an answer: usable records, one for each host.
-type list struct {
-	records []Record
-	at      map[string]int // where a host is in the list, by its ID
+// recordList is the usable records of an answer, one per host.
+type recordList struct {
+	records   []Record
+	indexByID map[string]int // index of a host in the list, by its ID
 
-	first func()      // is called when there is a record; nil if nobody wants to know
-	more  *time.Timer // ends the wait for more; nil until there is a record
+	onFirst   func()      // called on the first record; may be nil
+	moreTimer *time.Timer // ends the wait for more records; nil before the first
 }
 
-// stop ends the timer. Nothing more is read.
-func (l *list) stop() {
-	if l.more != nil {
-		l.more.Stop()
+// stop stops the timer. No more is read after it.
+func (l *recordList) stop() {
+	if l.moreTimer != nil {
+		l.moreTimer.Stop()
 	}
 }
 
-// full reports whether enough was read.
-func (l *list) full() bool { return len(l.records) == mostProviders }
+// full reports whether the limit is reached.
+func (l *recordList) full() bool { return len(l.records) == maxProviders }
 
-// add takes a record, if it is one. A second one of a host adds addresses to the
-// first.
-func (l *list) add(raw json.RawMessage) {
+// add adds a record, if it is usable. A second record of a host adds its
+// addresses to the first.
+func (l *recordList) add(raw json.RawMessage) {
 	var r Record
 	if json.Unmarshal(raw, &r) != nil || !r.usable() {
-		return // it is JSON, so it may be a record of a sort that we do not know
+		return // it is JSON, so it may be of an unknown schema
 	}
-	if at, known := l.at[r.ID]; known {
+	if at, known := l.indexByID[r.ID]; known {
 		first := &l.records[at].Addrs
-		*first = append(*first, r.Addrs[:min(len(r.Addrs), mostLooked-len(*first))]...)
+		*first = append(*first, r.Addrs[:min(len(r.Addrs), maxScannedAddrs-len(*first))]...)
 		return
 	}
-	if l.at == nil {
-		l.at = map[string]int{}
+	if l.indexByID == nil {
+		l.indexByID = map[string]int{}
 	}
-	r.Addrs = r.Addrs[:min(len(r.Addrs), mostLooked)]
-	l.at[r.ID] = len(l.records)
+	r.Addrs = r.Addrs[:min(len(r.Addrs), maxScannedAddrs)]
+	l.indexByID[r.ID] = len(l.records)
 	l.records = append(l.records, r)
-	if l.first != nil && len(l.records) == 1 {
-		l.first()
+	if l.onFirst != nil && len(l.records) == 1 {
+		l.onFirst()
 	}
 }
 
-// providers is what the list tells us.
-func (l *list) providers() []record.Provider {
+// providers converts the list to providers.
+func (l *recordList) providers() []record.Provider {
 	var all []record.Provider
 	for _, r := range l.records {
 		all = append(all, r.provider())
@@ -64,9 +63,9 @@ func (l *list) providers() []record.Provider {
 	return all
 }
 
-// readDocument reads {"Providers":[…]}, as far as it makes sense. The error says
-// why it was not read to its end; what came before it is in the list.
-func (l *list) readDocument(from io.Reader) error {
+// readDocument reads {"Providers":[…]}, as far as it is valid. The error says
+// why it was not read to its end; the records before it are in the list.
+func (l *recordList) readDocument(from io.Reader) error {
 	d := json.NewDecoder(from)
 	if err := expect(d, '{'); err != nil {
 		return err
@@ -89,13 +88,13 @@ func (l *list) readDocument(from io.Reader) error {
 	return expect(d, '}')
 }
 
-// readArray reads the records of a document. It is done when no more are taken.
-func (l *list) readArray(d *json.Decoder) (done bool, err error) {
+// readArray reads the records of a document. It is done when the list is full.
+func (l *recordList) readArray(d *json.Decoder) (done bool, err error) {
 	token, err := d.Token()
 	switch {
 	case err != nil:
 		return false, err
-	case token == nil: // a null is an empty list to some
+	case token == nil: // some servers send null for an empty list
 		return false, nil
 	case token != json.Delim('['):
 		return false, errShape
@@ -120,9 +119,9 @@ func expect(d *json.Decoder, want json.Delim) error {
 	return err
 }
 
-// readLines reads one record after the other. The error is as that of
+// readLines reads one record after the other. The error is like that of
 // readDocument.
-func (l *list) readLines(from io.Reader) error {
+func (l *recordList) readLines(from io.Reader) error {
 	d := json.NewDecoder(from)
 	for !l.full() {
 		var raw json.RawMessage

@@ -20,35 +20,35 @@ import (
 const opAsk = "index.delegated"
 
 const (
-	mostBytes     = 1 << 20                // of an answer
-	mostRedirects = 3                      // that are followed
-	morePatience  = 250 * time.Millisecond // for more records, when there is one
-	mostTime      = 30 * time.Second       // for all of it, where the caller has more
-	mostPause     = time.Hour              // that an endpoint may ask for
-	ourName       = "micronode"
+	maxAnswerBytes = 1 << 20                // of an answer
+	maxRedirects   = 3                      // that are followed
+	moreTimeout    = 250 * time.Millisecond // for more records, after the first
+	maxAskTime     = 30 * time.Second       // in total, even if the caller allows more
+	maxRetryAfter  = time.Hour              // maximum that is honoured
+	userAgent      = "micronode"
 )
 
-// EndpointSpec is what an endpoint is made of.
+// EndpointSpec configures an endpoint.
 type EndpointSpec struct {
-	// URL is where the endpoint is: https://host, or http:// on this machine.
-	// /routing/v1 at its end may be there or not.
+	// URL is the address of the endpoint: https://host, or http:// on this
+	// machine. It may end in /routing/v1.
 	URL string
 
-	// Client sends the requests. Which addresses may be dialled, and through
-	// what, is its business; which redirects are followed is not. Nil stands
-	// for the standard client.
+	// Client sends the requests. It decides which addresses may be dialled, and
+	// how; it does not decide which redirects are followed. Nil means the
+	// standard client.
 	Client *http.Client
 }
 
-// Endpoint is a server that can be asked who has something. It may be asked by
-// many at once.
+// Endpoint is a server that can be asked for providers. It is safe for
+// concurrent use.
 type Endpoint struct {
 	// set at construction
 	base   string
 	client http.Client
 }
 
-// NewEndpoint makes an endpoint. It asks nobody yet.
+// NewEndpoint makes an endpoint. It sends nothing yet.
 func NewEndpoint(spec EndpointSpec) (*Endpoint, error) {
 	u, err := url.Parse(spec.URL)
 	switch {
@@ -56,8 +56,8 @@ func NewEndpoint(spec EndpointSpec) (*Endpoint, error) {
 		return nil, badURL("it is not a URL with a host")
 	case u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
 		return nil, badURL("it has more than a host and a path")
-	case u.Scheme == "http" && !config.OnThisMachine(u.Hostname()):
-		return nil, badURL("anybody on the way could change what an http:// endpoint says")
+	case u.Scheme == "http" && !config.IsLoopbackHost(u.Hostname()):
+		return nil, badURL("an answer over http:// can be changed on the way")
 	case u.Scheme != "http" && u.Scheme != "https":
 		return nil, badURL("its scheme is not https")
 	}
@@ -66,7 +66,7 @@ func NewEndpoint(spec EndpointSpec) (*Endpoint, error) {
 	if spec.Client != nil {
 		e.client = *spec.Client
 	}
-	e.client.CheckRedirect = stayThere
+	e.client.CheckRedirect = sameHostRedirects
 	return e, nil
 }
 
@@ -75,57 +75,56 @@ func badURL(why string) error {
 		Next: "Write https://HOST in index.delegated; http:// is for endpoints on this machine only."}
 }
 
-// stayThere follows a redirect only if it stays on the host.
-func stayThere(next *http.Request, before []*http.Request) error {
+// sameHostRedirects follows a redirect only if it stays on the host.
+func sameHostRedirects(next *http.Request, before []*http.Request) error {
 	first := before[0].URL
 	switch {
 	case next.URL.Scheme != first.Scheme || next.URL.Host != first.Host:
-		return failed(nil, "the endpoint redirects to another host")
-	case len(before) > mostRedirects:
-		return failed(nil, "the endpoint redirects more than %d times", mostRedirects)
+		return upstreamError(nil, "the endpoint redirects to another host")
+	case len(before) > maxRedirects:
+		return upstreamError(nil, "the endpoint redirects more than %d times", maxRedirects)
 	default:
 		return nil
 	}
 }
 
-// Ask asks who has an object. An answer without providers is "nobody", and
-// certain. Who a name belongs to is not asked here, and the answer to that is
-// empty.
+// Ask asks for the providers of an object. An empty answer is certain.
+// Questions for names are not sent; their answer is empty.
 //
-// Errors are Transient where one more try may help, Timeout or Canceled if ctx
-// ended, and UpstreamFailed if the endpoint does not do what it should.
+// Errors are Transient where a retry may help, Timeout or Canceled if ctx
+// ended, and UpstreamFailed if the endpoint violates the protocol.
 func (e *Endpoint) Ask(ctx context.Context, q record.Question) (record.Answer, error) {
 	if q.Kind != record.CID {
 		return record.Answer{}, nil
 	}
-	ctx, stop := context.WithTimeout(ctx, mostTime)
+	ctx, stop := context.WithTimeout(ctx, maxAskTime)
 	defer stop()
 	reading, enough := context.WithCancel(ctx)
 	defer enough()
 	response, err := e.send(reading, q)
 	if err != nil {
-		return record.Answer{}, unreachable(ctx, err)
+		return record.Answer{}, requestError(ctx, err)
 	}
 	defer response.Body.Close()
 	if response.StatusCode == http.StatusNotFound {
-		return record.Answer{}, nil // older servers say it so
+		return record.Answer{}, nil // older servers answer so
 	}
-	if err := refusal(response, time.Now()); err != nil {
+	if err := statusError(response, time.Now()); err != nil {
 		return record.Answer{}, err
 	}
-	var found list
-	found.first = func() {
-		found.more = time.AfterFunc(morePatience, enough) //lockblock:allow like the timer of context.WithTimeout, it only ends a context, and it is stopped when Ask returns
+	var found recordList
+	found.onFirst = func() {
+		found.moreTimer = time.AfterFunc(moreTimeout, enough) //lockblock:allow like the timer of context.WithTimeout, it only ends a context, and it is stopped when Ask returns
 	}
 	err = found.read(response)
 	found.stop()
 	if len(found.records) > 0 || err == nil {
 		return record.Answer{Providers: found.providers()}, nil
 	}
-	return record.Answer{}, broken(ctx, err)
+	return record.Answer{}, readError(ctx, err)
 }
 
-// send sends the question and waits for the head of the answer.
+// send sends the question and waits for the header of the answer.
 func (e *Endpoint) send(ctx context.Context, q record.Question) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, e.base+q.Address.CID(), nil)
 	if err != nil {
@@ -133,112 +132,110 @@ func (e *Endpoint) send(ctx context.Context, q record.Question) (*http.Response,
 	}
 	request.Header.Set("Accept", NDJSON.Type()+", "+JSON.Type()+";q=0.9")
 	request.Header.Set("Accept-Encoding", "identity") // so that no answer can be larger than it looks
-	request.Header.Set("User-Agent", ourName)
+	request.Header.Set("User-Agent", userAgent)
 	return e.client.Do(request)
 }
 
-// read reads an answer in the form that it says it has.
-func (l *list) read(response *http.Response) error {
-	body := &bounded{from: response.Body, left: mostBytes}
+// read reads an answer in the encoding that it declares.
+func (l *recordList) read(response *http.Response) error {
+	body := &cappedReader{from: response.Body, left: maxAnswerBytes}
 	switch kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")); kind {
 	case JSON.Type():
 		return l.readDocument(body)
 	case NDJSON.Type():
 		return l.readLines(body)
 	default:
-		return failed(nil, "the endpoint answers with something else than JSON")
+		return upstreamError(nil, "the endpoint answers with something else than JSON")
 	}
 }
 
-// errTooLong is why an answer is not read on.
+// errTooLong is the error of an answer beyond maxAnswerBytes.
 var errTooLong = errors.New("the answer is longer than 1 MiB")
 
-// bounded reads so much and no more.
-type bounded struct {
+// cappedReader limits the bytes read.
+type cappedReader struct {
 	from io.Reader
 	left int
 }
 
-// Read fails where the bound is reached, rather than pretend that this is the
-// end.
-func (b *bounded) Read(p []byte) (int, error) {
-	if b.left == 0 {
+// Read fails when the limit is reached, instead of returning io.EOF.
+func (c *cappedReader) Read(p []byte) (int, error) {
+	if c.left == 0 {
 		return 0, errTooLong
 	}
-	n, err := b.from.Read(p[:min(len(p), b.left)])
-	b.left -= n
+	n, err := c.from.Read(p[:min(len(p), c.left)])
+	c.left -= n
 	return n, err
 }
 
-// refusal is the error of an answer that is none.
-func refusal(response *http.Response, now time.Time) error {
+// statusError is the error of an unusable answer.
+func statusError(response *http.Response, now time.Time) error {
 	coding := response.Header.Get("Content-Encoding")
 	switch status := response.StatusCode; {
 	case status == http.StatusOK && (coding == "" || strings.EqualFold(coding, "identity")):
 		return nil
 	case status == http.StatusOK:
-		return failed(nil, "the endpoint answers in a coding that was not asked for")
+		return upstreamError(nil, "the endpoint answers in a coding that was not asked for")
 	case status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout, status == http.StatusBadGateway:
-		return &fault.Error{Op: opAsk, Kind: fault.Transient, Detail: "the endpoint answered " + strconv.Itoa(status), RetryAfter: pause(response.Header.Get("Retry-After"), now)}
+		return &fault.Error{Op: opAsk, Kind: fault.Transient, Detail: "the endpoint answered " + strconv.Itoa(status), RetryAfter: parseRetryAfter(response.Header.Get("Retry-After"), now)}
 	default:
-		// 429 is among them: one more try within milliseconds is what it asks us
-		// not to do.
-		err := failed(nil, "the endpoint answered %d", status)
-		err.RetryAfter = pause(response.Header.Get("Retry-After"), now)
+		// This includes 429: a retry within milliseconds is what it forbids.
+		err := upstreamError(nil, "the endpoint answered %d", status)
+		err.RetryAfter = parseRetryAfter(response.Header.Get("Retry-After"), now)
 		return err
 	}
 }
 
-// pause reads when an endpoint wants to be asked again: seconds or a date.
-func pause(text string, now time.Time) time.Duration {
+// parseRetryAfter parses a Retry-After header: seconds or a date.
+func parseRetryAfter(text string, now time.Time) time.Duration {
 	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
-		return min(time.Duration(seconds)*time.Second, mostPause)
+		return min(time.Duration(seconds)*time.Second, maxRetryAfter)
 	}
 	if date, err := http.ParseTime(text); err == nil {
-		return min(max(0, date.Sub(now)), mostPause)
+		return min(max(0, date.Sub(now)), maxRetryAfter)
 	}
 	return 0
 }
 
-// unreachable gives the error of a request that got no answer its kind.
-func unreachable(ctx context.Context, err error) error {
+// requestError classifies the error of a request without an answer.
+func requestError(ctx context.Context, err error) error {
 	if _, own := errors.AsType[*fault.Error](err); own {
 		return fault.Wrap(opAsk, err)
 	}
 	dialling, _ := errors.AsType[*net.OpError](err)
 	switch kind := fault.KindOf(err); {
 	case ctx.Err() != nil:
-		return ended(ctx)
+		return contextError(ctx)
 	case kind == fault.BrokenPipe, kind == fault.Timeout, errors.Is(err, io.EOF), dialling != nil && dialling.Op == "dial":
 		return &fault.Error{Op: opAsk, Kind: fault.Transient, Detail: "the endpoint cannot be reached", Err: err}
 	default:
-		return failed(err, "the endpoint cannot be spoken to")
+		return upstreamError(err, "the request to the endpoint failed")
 	}
 }
 
-// broken gives the error of an answer that broke off its kind.
-func broken(ctx context.Context, err error) error {
+// readError classifies the error of an incomplete answer.
+func readError(ctx context.Context, err error) error {
 	if _, own := errors.AsType[*fault.Error](err); own {
 		return err
 	}
 	switch {
 	case ctx.Err() != nil:
-		return ended(ctx)
+		return contextError(ctx)
 	case errors.Is(err, errTooLong):
-		return failed(err, "the endpoint sends more than anybody can use")
+		return upstreamError(err, "the endpoint's answer is too large")
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF), fault.KindOf(err) == fault.BrokenPipe:
 		return &fault.Error{Op: opAsk, Kind: fault.Transient, Detail: "the answer of the endpoint breaks off", Err: err}
 	default:
-		return failed(err, "what the endpoint sends is no list of records")
+		return upstreamError(err, "the endpoint's answer is not a list of records")
 	}
 }
 
-// ended says why there was no time: the deadline passed, or nobody waits.
-func ended(ctx context.Context) error {
+// contextError says that the deadline passed, or that the caller cancelled.
+func contextError(ctx context.Context) error {
 	return &fault.Error{Op: opAsk, Kind: fault.KindOf(ctx.Err()), Detail: "the endpoint did not answer in time", Err: context.Cause(ctx)}
 }
 
-func failed(cause error, format string, args ...any) *fault.Error {
+func upstreamError(cause error, format string, args ...any) *fault.Error {
 	err := fault.New(opAsk, fault.UpstreamFailed, format, args...)
 	err.Err = cause
 	return err

@@ -35,8 +35,8 @@ func idOf(n int) string { return record.Libp2pID(keyOf(n)) }
 
 func peerOf(n int) string { return oap.PeerIDOf(keyOf(n)).String() }
 
-// line is a record of a host, as text.
-func line(n int, addrs ...string) string {
+// recordLine is a record of a host, as text.
+func recordLine(n int, addrs ...string) string {
 	quoted := make([]string, len(addrs))
 	for i, a := range addrs {
 		quoted[i] = strconv.Quote(a)
@@ -46,24 +46,24 @@ func line(n int, addrs ...string) string {
 
 var question = record.Question{Kind: record.CID, Address: b3.Of([]byte("question"))}
 
-// network is a host in memory, so that time can be faked and no test waits for
-// another one's connections.
-type network struct{ conns chan net.Conn }
+// pipeListener is a host in memory, so that time can be faked and no test waits
+// for the connections of another.
+type pipeListener struct{ conns chan net.Conn }
 
-func (n network) Accept() (net.Conn, error) {
-	if c, ok := <-n.conns; ok {
+func (p pipeListener) Accept() (net.Conn, error) {
+	if c, ok := <-p.conns; ok {
 		return c, nil
 	}
 	return nil, net.ErrClosed
 }
 
-func (n network) Close() error   { return nil }
-func (n network) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80} }
+func (p pipeListener) Close() error   { return nil }
+func (p pipeListener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80} }
 
-// serve runs a host that answers so, and gives an endpoint for it.
+// serve runs a host with this handler, and returns an endpoint for it.
 func serve(t *testing.T, handler http.HandlerFunc) *Endpoint {
 	t.Helper()
-	n := network{make(chan net.Conn)}
+	n := pipeListener{make(chan net.Conn)}
 	var answering atomic.Int64 // handlers outlive their server
 	server := &http.Server{ErrorLog: log.New(io.Discard, "", 0), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answering.Add(1)
@@ -97,16 +97,16 @@ func serve(t *testing.T, handler http.HandlerFunc) *Endpoint {
 	return e
 }
 
-// says is a host that gives one answer to everybody.
-func says(contentType, body string) http.HandlerFunc {
+// respondWith is a host that always returns the same answer.
+func respondWith(contentType, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", contentType)
 		_, _ = io.WriteString(w, body)
 	}
 }
 
-// asks asks in a world where time is fake, within the budget of a node.
-func asks(t *testing.T, handler http.HandlerFunc, then func(t *testing.T, a record.Answer, err error, took time.Duration)) {
+// askEndpoint asks with fake time, within the budget of a node.
+func askEndpoint(t *testing.T, handler http.HandlerFunc, then func(t *testing.T, a record.Answer, err error, took time.Duration)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		e := serve(t, handler)
@@ -126,7 +126,7 @@ func ids(a record.Answer) (all []string) {
 }
 
 func TestBothForms(t *testing.T) {
-	one := line(1, "/ip4/192.0.2.1/tcp/9500/tls", "/dns4/one.example/tcp/443/tls/http", "/ip4/192.0.2.1/udp/4001/quic-v1", "/ip4/10.0.0.1/tcp/80/http", "/p2p/"+idOf(9))
+	one := recordLine(1, "/ip4/192.0.2.1/tcp/9500/tls", "/dns4/one.example/tcp/443/tls/http", "/ip4/192.0.2.1/udp/4001/quic-v1", "/ip4/10.0.0.1/tcp/80/http", "/p2p/"+idOf(9))
 	old := `{"Schema":"bitswap","Protocol":"transport-bitswap","ID":"QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N","Addrs":["/ip4/192.0.2.2/tcp/4001"]}`
 	odd := `{"Schema":"future","ID":"x"},{"Schema":"peer","ID":7},{"Schema":"peer","ID":""},{"Schema":"peer","ID":"a b"},"text",null`
 	want := []record.Provider{
@@ -135,12 +135,12 @@ func TestBothForms(t *testing.T) {
 		{ID: "QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N", Other: []string{"/ip4/192.0.2.2/tcp/4001"}, Source: record.Delegated},
 	}
 	for name, handler := range map[string]http.HandlerFunc{
-		"document": says("application/json; charset=utf-8", `{"Extra":{"a":[1]},"Providers":[`+one+`,`+odd+`,`+old+`],"More":1}`),
-		"stream":   says("application/x-ndjson", one+"\n"+old+"\n"),
-		"lines":    says("application/x-ndjson", strings.Join([]string{`{"Schema":"future"}`, one, `null`, `"text"`, `{"Schema":"peer","ID":7}`, old}, "\n")),
+		"document": respondWith("application/json; charset=utf-8", `{"Extra":{"a":[1]},"Providers":[`+one+`,`+odd+`,`+old+`],"More":1}`),
+		"stream":   respondWith("application/x-ndjson", one+"\n"+old+"\n"),
+		"lines":    respondWith("application/x-ndjson", strings.Join([]string{`{"Schema":"future"}`, one, `null`, `"text"`, `{"Schema":"peer","ID":7}`, old}, "\n")),
 	} {
 		t.Run(name, func(t *testing.T) {
-			asks(t, handler, func(t *testing.T, a record.Answer, err error, _ time.Duration) {
+			askEndpoint(t, handler, func(t *testing.T, a record.Answer, err error, _ time.Duration) {
 				if err != nil || !reflect.DeepEqual(a.Providers, want) {
 					t.Errorf("%v\n%+v\nwant\n%+v", err, a.Providers, want)
 				}
@@ -150,14 +150,14 @@ func TestBothForms(t *testing.T) {
 }
 
 func TestWhatIsAsked(t *testing.T) {
-	asks(t, func(w http.ResponseWriter, r *http.Request) {
+	askEndpoint(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != "GET" || r.URL.Path != "/routing/v1/providers/"+question.Address.CID() {
 			t.Errorf("%s %s", r.Method, r.URL)
 		}
 		if r.Header.Get("Accept") != "application/x-ndjson, application/json;q=0.9" || r.Header.Get("Accept-Encoding") != "identity" {
 			t.Errorf("%v", r.Header)
 		}
-		says("application/x-ndjson", "")(w, r)
+		respondWith("application/x-ndjson", "")(w, r)
 	}, func(t *testing.T, a record.Answer, err error, _ time.Duration) {
 		if err != nil || len(a.Providers) != 0 {
 			t.Errorf("an empty stream: %+v, %v", a, err)
@@ -168,13 +168,13 @@ func TestWhatIsAsked(t *testing.T) {
 func TestNobody(t *testing.T) {
 	for name, handler := range map[string]http.HandlerFunc{
 		"404":         func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) },
-		"an empty":    says("application/json", `{"Providers":[]}`),
-		"a null":      says("application/json", `{"Providers":null}`),
-		"no list":     says("application/json", `{}`),
-		"only others": says("application/x-ndjson", `{"Schema":"future"}`+"\n"),
+		"an empty":    respondWith("application/json", `{"Providers":[]}`),
+		"a null":      respondWith("application/json", `{"Providers":null}`),
+		"no list":     respondWith("application/json", `{}`),
+		"only others": respondWith("application/x-ndjson", `{"Schema":"future"}`+"\n"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			asks(t, handler, func(t *testing.T, a record.Answer, err error, _ time.Duration) {
+			askEndpoint(t, handler, func(t *testing.T, a record.Answer, err error, _ time.Duration) {
 				if err != nil || len(a.Providers) != 0 {
 					t.Errorf("%+v, %v", a, err)
 				}
@@ -192,8 +192,8 @@ func TestNamesAreNotAskedFor(t *testing.T) {
 	}
 }
 
-// Whatever an endpoint does, the answer is typed and does not take longer than
-// there is time.
+// Whatever an endpoint does, the result is typed and arrives within the
+// deadline.
 func TestHostileEndpoints(t *testing.T) {
 	status := func(code int, header ...string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
@@ -222,23 +222,23 @@ func TestHostileEndpoints(t *testing.T) {
 	}
 	cut := func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/x-ndjson")
-		_, _ = io.WriteString(w, line(1)[:20])
+		_, _ = io.WriteString(w, recordLine(1)[:20])
 		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
 	}
-	// Whoever follows is told something.
+	// A client that follows gets an answer.
 	leading := func(to string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			if r.Host == "127.0.0.1" && r.URL.Path != "/" {
 				http.Redirect(w, r, to, http.StatusTemporaryRedirect)
 				return
 			}
-			says("application/x-ndjson", line(1))(w, r)
+			respondWith("application/x-ndjson", recordLine(1))(w, r)
 		}
 	}
 	coded := func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Encoding", "none of ours")
-		says("application/x-ndjson", line(1))(w, r)
+		respondWith("application/x-ndjson", recordLine(1))(w, r)
 	}
 	hangUp := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 	for name, c := range map[string]struct {
@@ -251,23 +251,23 @@ func TestHostileEndpoints(t *testing.T) {
 		"a redirect to another port":  {handler: leading("http://127.0.0.1:9600/"), kind: fault.UpstreamFailed},
 		"a redirect by another road":  {handler: leading("https://127.0.0.1/"), kind: fault.UpstreamFailed},
 		"a redirect nowhere":          {handler: status(302), kind: fault.UpstreamFailed},
-		"10 MB of space":              {handler: says("application/json", strings.Repeat(" ", 10<<20)), kind: fault.UpstreamFailed},
-		"10 MB of one record":         {handler: says("application/x-ndjson", `{"Schema":"`+strings.Repeat("x", 10<<20)+`"}`), kind: fault.UpstreamFailed},
-		"deep brackets":               {handler: says("application/json", `{"Providers":[`+strings.Repeat("[", 1<<19)), kind: fault.UpstreamFailed},
+		"10 MB of space":              {handler: respondWith("application/json", strings.Repeat(" ", 10<<20)), kind: fault.UpstreamFailed},
+		"10 MB of one record":         {handler: respondWith("application/x-ndjson", `{"Schema":"`+strings.Repeat("x", 10<<20)+`"}`), kind: fault.UpstreamFailed},
+		"deep brackets":               {handler: respondWith("application/json", `{"Providers":[`+strings.Repeat("[", 1<<19)), kind: fault.UpstreamFailed},
 		"byte by byte":                {handler: dribble, kind: fault.Timeout},
 		"silence":                     {handler: func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, kind: fault.Timeout},
-		"garbage":                     {handler: says("application/json", `{"Providers":[{]}`), kind: fault.UpstreamFailed},
-		"garbage in lines":            {handler: says("application/x-ndjson", "what?\n"), kind: fault.UpstreamFailed},
-		"a list":                      {handler: says("application/json", `[]`), kind: fault.UpstreamFailed},
-		"a list that is none":         {handler: says("application/json", `{"Providers":{}}`), kind: fault.UpstreamFailed},
-		"a key that is none":          {handler: says("application/json", `{1:2}`), kind: fault.UpstreamFailed},
-		"a member that is none":       {handler: says("application/json", `{"a":]`), kind: fault.UpstreamFailed},
-		"a list without an end":       {handler: says("application/json", `{"Providers":[`), kind: fault.Transient},
-		"a document without an end":   {handler: says("application/json", `{"Providers":[]`), kind: fault.Transient},
-		"a document that just begins": {handler: says("application/json", `{"Providers":`), kind: fault.Transient},
-		"nothing":                     {handler: says("application/json", ``), kind: fault.Transient},
-		"HTML":                        {handler: says("text/html", `{"Providers":[]}`), kind: fault.UpstreamFailed},
-		"no type":                     {handler: says("", `{"Providers":[]}`), kind: fault.UpstreamFailed},
+		"garbage":                     {handler: respondWith("application/json", `{"Providers":[{]}`), kind: fault.UpstreamFailed},
+		"garbage in lines":            {handler: respondWith("application/x-ndjson", "what?\n"), kind: fault.UpstreamFailed},
+		"a list":                      {handler: respondWith("application/json", `[]`), kind: fault.UpstreamFailed},
+		"a list that is none":         {handler: respondWith("application/json", `{"Providers":{}}`), kind: fault.UpstreamFailed},
+		"a key that is none":          {handler: respondWith("application/json", `{1:2}`), kind: fault.UpstreamFailed},
+		"a member that is none":       {handler: respondWith("application/json", `{"a":]`), kind: fault.UpstreamFailed},
+		"a list without an end":       {handler: respondWith("application/json", `{"Providers":[`), kind: fault.Transient},
+		"a document without an end":   {handler: respondWith("application/json", `{"Providers":[]`), kind: fault.Transient},
+		"a document that just begins": {handler: respondWith("application/json", `{"Providers":`), kind: fault.Transient},
+		"nothing":                     {handler: respondWith("application/json", ``), kind: fault.Transient},
+		"HTML":                        {handler: respondWith("text/html", `{"Providers":[]}`), kind: fault.UpstreamFailed},
+		"no type":                     {handler: respondWith("", `{"Providers":[]}`), kind: fault.UpstreamFailed},
 		"a bomb":                      {handler: bomb, kind: fault.UpstreamFailed},
 		"a coding":                    {handler: coded, kind: fault.UpstreamFailed},
 		"429":                         {handler: status(429, "Retry-After", "7"), kind: fault.UpstreamFailed, again: 7 * time.Second},
@@ -280,7 +280,7 @@ func TestHostileEndpoints(t *testing.T) {
 		"hung up":                     {handler: hangUp, kind: fault.Transient},
 	} {
 		t.Run(name, func(t *testing.T) {
-			asks(t, c.handler, func(t *testing.T, a record.Answer, err error, took time.Duration) {
+			askEndpoint(t, c.handler, func(t *testing.T, a record.Answer, err error, took time.Duration) {
 				if kind := fault.KindOf(err); kind != c.kind || len(a.Providers) > 0 {
 					t.Errorf("%v is %s, want %s", err, kind, c.kind)
 				}
@@ -297,23 +297,23 @@ func TestHostileEndpoints(t *testing.T) {
 }
 
 func TestRedirectsOnTheHost(t *testing.T) {
-	for times, kind := range map[int64]fault.Kind{mostRedirects: 0, mostRedirects + 1: fault.UpstreamFailed} {
+	for times, kind := range map[int64]fault.Kind{maxRedirects: 0, maxRedirects + 1: fault.UpstreamFailed} {
 		var asked atomic.Int64
-		asks(t, func(w http.ResponseWriter, r *http.Request) {
+		askEndpoint(t, func(w http.ResponseWriter, r *http.Request) {
 			if n := asked.Add(1); n <= times {
 				http.Redirect(w, r, "http://127.0.0.1/other"+strconv.FormatInt(n, 10), http.StatusTemporaryRedirect)
 				return
 			}
-			says("application/x-ndjson", line(1))(w, r)
+			respondWith("application/x-ndjson", recordLine(1))(w, r)
 		}, func(t *testing.T, a record.Answer, err error, _ time.Duration) {
-			if fault.KindOf(err) != kind || (err == nil) != (len(a.Providers) == 1) || asked.Load() != mostRedirects+1 {
+			if fault.KindOf(err) != kind || (err == nil) != (len(a.Providers) == 1) || asked.Load() != maxRedirects+1 {
 				t.Errorf("%+v, %v after %d requests", a, err, asked.Load())
 			}
 		})
 	}
 }
 
-// An endpoint searches on while we have what we need.
+// An endpoint may go on searching after the client has enough.
 func TestStreamsThatDoNotEnd(t *testing.T) {
 	begin := func(w http.ResponseWriter, lines ...string) {
 		w.Header().Set("Content-Type", "application/x-ndjson")
@@ -326,37 +326,40 @@ func TestStreamsThatDoNotEnd(t *testing.T) {
 		took    time.Duration
 	}{
 		"it is silent": {
-			handler: func(w http.ResponseWriter, r *http.Request) { begin(w, line(1), line(2), ""); <-r.Context().Done() },
-			want:    []string{peerOf(1), peerOf(2)}, took: morePatience,
+			handler: func(w http.ResponseWriter, r *http.Request) {
+				begin(w, recordLine(1), recordLine(2), "")
+				<-r.Context().Done()
+			},
+			want: []string{peerOf(1), peerOf(2)}, took: moreTimeout,
 		},
 		"it finds one more in time, and one too late": {
 			handler: func(w http.ResponseWriter, r *http.Request) {
-				begin(w, line(1), "")
+				begin(w, recordLine(1), "")
 				time.Sleep(200 * time.Millisecond)
-				begin(w, line(2), "")
+				begin(w, recordLine(2), "")
 				time.Sleep(200 * time.Millisecond)
-				begin(w, line(3), "")
+				begin(w, recordLine(3), "")
 			},
-			want: []string{peerOf(1), peerOf(2)}, took: morePatience,
+			want: []string{peerOf(1), peerOf(2)}, took: moreTimeout,
 		},
 		"it breaks off": {
 			handler: func(w http.ResponseWriter, r *http.Request) {
-				begin(w, line(1), line(2), line(3)[:30])
+				begin(w, recordLine(1), recordLine(2), recordLine(3)[:30])
 				panic(http.ErrAbortHandler)
 			},
 			want: []string{peerOf(1), peerOf(2)},
 		},
 		"it ends in a line": {
-			handler: func(w http.ResponseWriter, r *http.Request) { begin(w, line(1), line(3)[:30]) },
+			handler: func(w http.ResponseWriter, r *http.Request) { begin(w, recordLine(1), recordLine(3)[:30]) },
 			want:    []string{peerOf(1)},
 		},
 		"it goes on with garbage": {
-			handler: func(w http.ResponseWriter, r *http.Request) { begin(w, line(1), "<html>", line(2)) },
+			handler: func(w http.ResponseWriter, r *http.Request) { begin(w, recordLine(1), "<html>", recordLine(2)) },
 			want:    []string{peerOf(1)},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			asks(t, c.handler, func(t *testing.T, a record.Answer, err error, took time.Duration) {
+			askEndpoint(t, c.handler, func(t *testing.T, a record.Answer, err error, took time.Duration) {
 				if err != nil || !reflect.DeepEqual(ids(a), c.want) || took != c.took {
 					t.Errorf("%v, %v after %s; want %v after %s", ids(a), err, took, c.want, c.took)
 				}
@@ -371,12 +374,12 @@ func TestTenThousandProviders(t *testing.T) {
 		lines = append(lines, fmt.Sprintf(`{"Schema":"peer","ID":"host-%d","Addrs":["/ip4/192.0.2.1/tcp/%d/tls"]}`, n, n+1))
 	}
 	for name, handler := range map[string]http.HandlerFunc{
-		"lines":    says("application/x-ndjson", strings.Join(lines, "\n")),
-		"document": says("application/json", `{"Providers":[`+strings.Join(lines, ",")+`]}`),
+		"lines":    respondWith("application/x-ndjson", strings.Join(lines, "\n")),
+		"document": respondWith("application/json", `{"Providers":[`+strings.Join(lines, ",")+`]}`),
 	} {
 		t.Run(name, func(t *testing.T) {
-			asks(t, handler, func(t *testing.T, a record.Answer, err error, _ time.Duration) {
-				if err != nil || len(a.Providers) != mostProviders || a.Providers[99].ID != "host-99" {
+			askEndpoint(t, handler, func(t *testing.T, a record.Answer, err error, _ time.Duration) {
+				if err != nil || len(a.Providers) != maxProviders || a.Providers[99].ID != "host-99" {
 					t.Errorf("%d providers, %v", len(a.Providers), err)
 				}
 			})
@@ -388,8 +391,8 @@ func TestTenThousandProviders(t *testing.T) {
 // written.
 func TestHostsThatAreNamedTwice(t *testing.T) {
 	raw := append([]byte{1, 0x72, 0, 0x24, 8, 1, 0x12, 0x20}, keyOf(1)...)
-	again := fmt.Sprintf(`{"Schema":"peer","ID":"b%s","Addrs":["/ip4/192.0.2.1/tcp/1/tls","/ip4/192.0.2.1/tcp/2/http"]}`, lower32.EncodeToString(raw))
-	asks(t, says("application/x-ndjson", line(1, "/ip4/192.0.2.1/tcp/1/tls")+line(2)+again), func(t *testing.T, a record.Answer, err error, _ time.Duration) {
+	again := fmt.Sprintf(`{"Schema":"peer","ID":"b%s","Addrs":["/ip4/192.0.2.1/tcp/1/tls","/ip4/192.0.2.1/tcp/2/http"]}`, base32Lower.EncodeToString(raw))
+	askEndpoint(t, respondWith("application/x-ndjson", recordLine(1, "/ip4/192.0.2.1/tcp/1/tls")+recordLine(2)+again), func(t *testing.T, a record.Answer, err error, _ time.Duration) {
 		want := []record.Provider{
 			{ID: peerOf(1), Overlay: []string{"192.0.2.1:1"}, HTTP: []string{"http://192.0.2.1:2"}, Other: []string{"/p2p/" + idOf(1)}, Source: record.Delegated},
 			{ID: peerOf(2), Other: []string{"/p2p/" + idOf(2)}, Source: record.Delegated},
@@ -405,19 +408,19 @@ func TestManyAddresses(t *testing.T) {
 	for n := range 1000 {
 		addrs = append(addrs, fmt.Sprintf("/ip4/192.0.2.1/tcp/%d", n+1), fmt.Sprintf("/ip4/192.0.2.1/tcp/%d/http", n+1))
 	}
-	asks(t, says("application/x-ndjson", line(1, addrs...)+line(1, addrs...)), func(t *testing.T, a record.Answer, err error, _ time.Duration) {
-		if err != nil || len(a.Providers) != 1 || len(a.Providers[0].HTTP) != mostAddrs || !reflect.DeepEqual(a.Providers[0].Other, []string{"/p2p/" + idOf(1)}) {
+	askEndpoint(t, respondWith("application/x-ndjson", recordLine(1, addrs...)+recordLine(1, addrs...)), func(t *testing.T, a record.Answer, err error, _ time.Duration) {
+		if err != nil || len(a.Providers) != 1 || len(a.Providers[0].HTTP) != maxAddrs || !reflect.DeepEqual(a.Providers[0].Other, []string{"/p2p/" + idOf(1)}) {
 			t.Errorf("%+v, %v", a.Providers, err)
 		}
 	})
 }
 
 func TestUnreachableEndpoints(t *testing.T) {
-	const address = "127.0.0.1:1" // nobody listens there
-	secret := httptest.NewTLSServer(says("application/json", `{}`))
+	const address = "127.0.0.1:1" // there is no listener
+	secret := httptest.NewTLSServer(respondWith("application/json", `{}`))
 	secret.Config.ErrorLog = log.New(io.Discard, "", 0)
 	defer secret.Close()
-	open := httptest.NewServer(says("application/json", `{}`))
+	open := httptest.NewServer(respondWith("application/json", `{}`))
 	defer open.Close()
 	for name, c := range map[string]struct {
 		url  string
@@ -456,7 +459,7 @@ func TestNoDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := serve(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 		began := time.Now()
-		if _, err := e.Ask(t.Context(), question); fault.KindOf(err) != fault.Timeout || time.Since(began) != mostTime {
+		if _, err := e.Ask(t.Context(), question); fault.KindOf(err) != fault.Timeout || time.Since(began) != maxAskTime {
 			t.Errorf("%v after %s", err, time.Since(began))
 		}
 	})

@@ -14,17 +14,17 @@ import (
 	"micronode/internal/oap"
 )
 
-// One node tells another, by the protocol of IPFS, that it has something.
+// One node reports to another, by the protocol of IPFS, that it has an object.
 func Example() {
 	key := ed25519.NewKeyFromSeed(make([]byte, 32)).Public().(ed25519.PublicKey)
 	us := record.Provider{ID: oap.PeerIDOf(key).String(), Overlay: []string{"192.0.2.7:9500"}, HTTP: []string{"https://node.example"}}
 
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		form, _ := delegated.FormOf(r.Header)
-		page := delegated.NewPage(w, form, delegated.ParseFilter(r.URL.Query()), time.Now())
-		if told, ok := delegated.RecordOf(delegated.Introduce(us, key)); ok {
-			fmt.Println("told: ", told.ID, told.Addrs, told.Protocols)
-			_ = page.Add(told)
+		encoding, _ := delegated.NegotiateEncoding(r.Header)
+		page := delegated.NewRecordWriter(w, encoding, delegated.ParseFilter(r.URL.Query()), time.Now())
+		if rec, ok := delegated.RecordOf(delegated.WithLibp2pID(us, key)); ok {
+			fmt.Println("told: ", rec.ID, rec.Addrs, rec.Protocols)
+			_ = page.Add(rec)
 		}
 		page.EndStream()
 	}))

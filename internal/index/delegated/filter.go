@@ -6,31 +6,31 @@ import (
 	"strings"
 )
 
-// Filter is which records, and which addresses of them, somebody can use. The
-// zero Filter is all.
+// Filter selects the records, and their addresses, that a client can use. The
+// zero Filter selects all.
 type Filter struct {
-	protocols       []string // at least one of them is spoken; none: any
-	with, without   []string // parts of addresses
-	withoutAnyAddrs bool     // records that have no address are wanted too
+	protocols     []string // at least one of them is required; none: any
+	with, without []string // protocols of addresses
+	allowsNoAddrs bool     // records without addresses are accepted too
 }
 
-// mostFilter bounds what is read of a filter.
-const mostFilter = 512
+// maxFilter limits how much of a filter is read, in bytes.
+const maxFilter = 512
 
-// unknown stands for records that do not say.
+// unknown selects records without the information.
 const unknown = "unknown"
 
-// ParseFilter reads filter-protocols and filter-addrs of a query: lists of
-// words, where "unknown" is what a record does not say, and an exclamation mark
-// before a part of an address is one that it must not have.
+// ParseFilter parses filter-protocols and filter-addrs of a query: lists of
+// words, where "unknown" selects records without the information, and an
+// exclamation mark excludes a protocol of an address.
 func ParseFilter(query url.Values) Filter {
-	f := Filter{protocols: words(query.Get("filter-protocols"))}
-	for _, word := range words(query.Get("filter-addrs")) {
+	f := Filter{protocols: splitList(query.Get("filter-protocols"))}
+	for _, word := range splitList(query.Get("filter-addrs")) {
 		switch not, negative := strings.CutPrefix(word, "!"); {
 		case negative:
 			f.without = append(f.without, not)
 		case word == unknown:
-			f.withoutAnyAddrs = true
+			f.allowsNoAddrs = true
 			f.with = append(f.with, word) // no address has it
 		default:
 			f.with = append(f.with, word)
@@ -39,8 +39,8 @@ func ParseFilter(query url.Values) Filter {
 	return f
 }
 
-func words(list string) (all []string) {
-	for word := range strings.SplitSeq(strings.ToLower(list[:min(len(list), mostFilter)]), ",") {
+func splitList(list string) (all []string) {
+	for word := range strings.SplitSeq(strings.ToLower(list[:min(len(list), maxFilter)]), ",") {
 		if word = strings.TrimSpace(word); word != "" {
 			all = append(all, word)
 		}
@@ -48,26 +48,26 @@ func words(list string) (all []string) {
 	return all
 }
 
-// Apply is what is left of a record. It is false if that is nothing.
+// Apply returns the filtered record, and false if nothing is left of it.
 func (f Filter) Apply(r Record) (Record, bool) {
-	if !f.speaks(r) {
+	if !f.matchesProtocols(r) {
 		return Record{}, false
 	}
-	if len(f.with)+len(f.without) == 0 || len(r.Addrs) == 0 && f.withoutAnyAddrs {
+	if len(f.with)+len(f.without) == 0 || len(r.Addrs) == 0 && f.allowsNoAddrs {
 		return r, true
 	}
-	r.Addrs = slices.DeleteFunc(slices.Clone(r.Addrs), func(addr string) bool { return !f.reaches(addr) })
+	r.Addrs = slices.DeleteFunc(slices.Clone(r.Addrs), func(addr string) bool { return !f.matchesAddr(addr) })
 	return r, len(r.Addrs) > 0
 }
 
-func (f Filter) speaks(r Record) bool {
+func (f Filter) matchesProtocols(r Record) bool {
 	if len(f.protocols) == 0 || len(r.Protocols) == 0 && slices.Contains(f.protocols, unknown) {
 		return true
 	}
 	return slices.ContainsFunc(r.Protocols, func(one string) bool { return slices.Contains(f.protocols, strings.ToLower(one)) })
 }
 
-func (f Filter) reaches(addr string) bool {
+func (f Filter) matchesAddr(addr string) bool {
 	parts := strings.Split(addr, "/")
 	has := func(part string) bool { return slices.Contains(parts, part) }
 	return !slices.ContainsFunc(f.without, has) && (len(f.with) == 0 || slices.ContainsFunc(f.with, has))

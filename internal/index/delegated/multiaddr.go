@@ -6,31 +6,31 @@ import (
 	"strings"
 )
 
-// plain are the parts of a multiaddr that are a word alone.
-var plain = map[string]bool{
+// bareProtocols are the protocols of a multiaddr that have no value.
+var bareProtocols = map[string]bool{
 	"quic": true, "quic-v1": true, "tls": true, "noise": true, "ws": true, "wss": true, "http": true, "https": true,
 	"webtransport": true, "webrtc": true, "webrtc-direct": true, "p2p-circuit": true,
 }
 
-// valued are the parts that have a value, with what it must be.
-var valued = map[string]func(string) bool{
+// valueProtocols are the protocols that have a value, with its check.
+var valueProtocols = map[string]func(string) bool{
 	"ip4": isIP4, "ip6": isIP6, "tcp": isPort, "udp": isPort, "p2p": isLibp2pID,
 	"dns": isName, "dns4": isName, "dns6": isName, "dnsaddr": isName, "sni": isName,
 }
 
-// wellFormed reports whether every parser takes a multiaddr. There are more
-// parts than these, but none that a host is often reached by; with one of them
-// an address is left out rather than risked.
+// wellFormed reports whether every parser accepts a multiaddr. There are more
+// protocols than these, but none that is common; an address with one of them is
+// left out rather than risked.
 func wellFormed(addr string) bool {
 	rest, ok := strings.CutPrefix(addr, "/")
 	for ok && rest != "" {
 		var word, value string
 		word, rest, _ = strings.Cut(rest, "/")
-		if plain[word] {
+		if bareProtocols[word] {
 			continue
 		}
 		value, rest, _ = strings.Cut(rest, "/")
-		check := valued[word]
+		check := valueProtocols[word]
 		ok = check != nil && check(value)
 	}
 	return ok && addr != "/" && !strings.HasSuffix(addr, "/")
@@ -52,5 +52,5 @@ func isPort(text string) bool {
 }
 
 func isName(text string) bool {
-	return text != "" && len(text) <= 253 && !strings.ContainsFunc(text, notPlain)
+	return text != "" && len(text) <= 253 && !strings.ContainsFunc(text, isNotVisibleASCII)
 }

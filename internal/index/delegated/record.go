@@ -11,8 +11,7 @@ import (
 	"micronode/internal/oap"
 )
 
-// Record says that a host has what was asked for. Fields that we do not know
-// are passed over.
+// Record says that a host has what was asked for. Unknown fields are ignored.
 type Record struct {
 	Schema    string   `json:"Schema"`
 	ID        string   `json:"ID"`
@@ -25,29 +24,29 @@ type Response struct {
 	Providers []Record `json:"Providers"`
 }
 
-// The schemas that we read. We write the first one; the second is that of old
-// servers, and says the same.
+// The schemas that are read. The first one is written; the second is that of
+// old servers, and is equivalent.
 const (
 	peerSchema    = "peer"
 	bitswapSchema = "bitswap"
 )
 
-// Gateway is the protocol of a host that gives single blocks by HTTP.
+// Gateway is the protocol of a host that serves single blocks over HTTP.
 const Gateway = "transport-ipfs-gateway-http"
 
-// The bounds of what is taken of an answer.
+// Limits of an answer.
 const (
-	mostProviders = 100
-	mostAddrs     = 7   // of one provider; the one that says who it is comes on top
-	mostLooked    = 64  // addresses of one provider that are looked at for these
-	mostID        = 128 // bytes of an ID
+	maxProviders    = 100
+	maxAddrs        = 7   // of one provider; its /p2p address is not counted
+	maxScannedAddrs = 64  // addresses of one provider that are scanned for these
+	maxID           = 128 // bytes of an ID
 )
 
-// p2p is how a multiaddr names a host without saying where it is.
+// p2p is the prefix of a multiaddr that names a host without an address.
 const p2p = "/p2p/"
 
-// RecordOf is what others are told of a provider. It is false if they could do
-// nothing with it: nobody knows by which ID libp2p knows it.
+// RecordOf converts a provider to a record. It is false if its libp2p ID is
+// unknown: the record would be useless.
 func RecordOf(p record.Provider) (Record, bool) {
 	id, ok := libp2pID(p)
 	if !ok {
@@ -68,14 +67,14 @@ func RecordOf(p record.Provider) (Record, bool) {
 	return r, true
 }
 
-// Introduce tells with a provider by which ID libp2p knows it. The key is that
-// of the provider.
-func Introduce(p record.Provider, key ed25519.PublicKey) record.Provider {
+// WithLibp2pID adds the libp2p ID of a provider to its addresses. The key is
+// that of the provider.
+func WithLibp2pID(p record.Provider, key ed25519.PublicKey) record.Provider {
 	p.Other = append(slices.Clip(p.Other), p2p+record.Libp2pID(key))
 	return p
 }
 
-// libp2pID finds by which ID libp2p knows a provider.
+// libp2pID finds the libp2p ID of a provider.
 func libp2pID(p record.Provider) (string, bool) {
 	if isLibp2pID(p.ID) {
 		return p.ID, true
@@ -90,30 +89,30 @@ func libp2pID(p record.Provider) (string, bool) {
 	return "", false
 }
 
-// Multihashes that IDs of libp2p are made of.
+// Multihashes of libp2p IDs.
 const (
-	hashIdentity  = 0x00
-	hashSHA256    = 0x12
-	mostInlineKey = 42 // bytes of a key that is its own ID
+	hashIdentity = 0x00
+	hashSHA256   = 0x12
+	maxInlineKey = 42 // bytes of a key that is its own ID
 )
 
 // isLibp2pID reports whether a text is an ID as libp2p prints it: base58 of a
 // multihash, which is SHA-256 of a large key or a small key itself.
 func isLibp2pID(text string) bool {
-	if len(text) > mostID || !strings.HasPrefix(text, "1") && !strings.HasPrefix(text, "Qm") {
+	if len(text) > maxID || !strings.HasPrefix(text, "1") && !strings.HasPrefix(text, "Qm") {
 		return false
 	}
 	raw, err := base58.Decode(text)
 	if err != nil || len(raw) < 3 || int(raw[1]) != len(raw)-2 {
 		return false
 	}
-	return raw[0] == hashSHA256 && raw[1] == 32 || raw[0] == hashIdentity && raw[1] <= mostInlineKey
+	return raw[0] == hashSHA256 && raw[1] == 32 || raw[0] == hashIdentity && raw[1] <= maxInlineKey
 }
 
-// usable reports whether we can read a record, and gives its ID one spelling.
+// usable reports whether a record can be used, and canonicalises its ID.
 func (r *Record) usable() bool {
 	known := r.Schema == peerSchema || r.Schema == bitswapSchema
-	if !known || r.ID == "" || len(r.ID) > mostID || strings.ContainsFunc(r.ID, notPlain) {
+	if !known || r.ID == "" || len(r.ID) > maxID || strings.ContainsFunc(r.ID, isNotVisibleASCII) {
 		return false
 	}
 	if key, ok := record.KeyOfLibp2p(r.ID); ok {
@@ -122,29 +121,29 @@ func (r *Record) usable() bool {
 	return true
 }
 
-// provider is what a usable record tells us.
+// provider converts a usable record to a provider.
 func (r Record) provider() record.Provider {
 	p := record.Provider{ID: r.ID, Source: record.Delegated}
 	for _, addr := range r.Addrs {
-		if !strings.HasPrefix(addr, p2p) { // its ID alone says who it is
-			p.Take(addr)
+		if !strings.HasPrefix(addr, p2p) { // the ID is in the record already
+			p.AddMultiaddr(addr)
 		}
 	}
-	bound(&p)
+	boundAddrs(&p)
 	if key, ok := record.KeyOfLibp2p(r.ID); ok {
 		p.ID = oap.PeerIDOf(key).String()
-		p = Introduce(p, key)
+		p = WithLibp2pID(p, key)
 	}
 	return p
 }
 
-// bound keeps the first few addresses, and those that lead to it by a way of
-// ours before those that do not.
-func bound(p *record.Provider) {
-	p.Overlay = p.Overlay[:min(len(p.Overlay), mostAddrs)]
-	p.HTTP = p.HTTP[:min(len(p.HTTP), mostAddrs-len(p.Overlay))]
-	p.Other = p.Other[:min(len(p.Other), mostAddrs-len(p.Overlay)-len(p.HTTP))]
+// boundAddrs keeps the first few addresses, and prefers those that this node
+// can dial.
+func boundAddrs(p *record.Provider) {
+	p.Overlay = p.Overlay[:min(len(p.Overlay), maxAddrs)]
+	p.HTTP = p.HTTP[:min(len(p.HTTP), maxAddrs-len(p.Overlay))]
+	p.Other = p.Other[:min(len(p.Other), maxAddrs-len(p.Overlay)-len(p.HTTP))]
 }
 
-// notPlain finds what no ID has.
-func notPlain(r rune) bool { return r <= ' ' || r > '~' }
+// isNotVisibleASCII matches what no ID contains.
+func isNotVisibleASCII(r rune) bool { return r <= ' ' || r > '~' }

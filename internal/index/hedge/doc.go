@@ -2,11 +2,11 @@
 // answer.
 //
 // Among the peers of a network there is always one that is slow and one that is
-// dead. Who asks a single peer is as slow as that one; who asks all of them at
-// once makes the network slow. Hedging is the middle way: ask a few, and only
-// if they are silent for longer than is usual ask a few others. The look-up is
-// then about as fast as its second-best wave, and costs little more than the
-// first.
+// dead. A look-up that asks a single peer is as slow as that one; asking all of
+// them at once makes the network slow. Hedging is the middle way: ask a few,
+// and only if they are silent for longer than is usual ask a few others. The
+// look-up is then about as fast as its second-best wave, and costs little more
+// than the first.
 //
 // # The rules
 //
@@ -15,51 +15,50 @@
 //
 //	α     starts at once.
 //	β     starts when α has been silent for Plan.After, if the hedge budget
-//	      allows it; or as soon as every target of α has been heard without
+//	      allows it; or as soon as every target of α has replied without
 //	      that being enough, which needs no hedge budget.
 //	walk  starts when β has been running for Plan.After; or as soon as every
-//	      target of both waves has been heard without that being enough.
+//	      target of both waves has replied without that being enough.
 //
-// Heard means that a target has answered, or failed once. If nobody of a wave
-// can be asked, because there is nobody in it or every breaker is open, the
-// next wave takes its place. Nobody is asked twice under one key, in whatever
-// waves it is listed.
+// A target has replied when it has answered, or failed once. If no target of a
+// wave can be asked, because it is empty or every breaker is open, the next
+// wave replaces it. No key is asked twice, in whatever waves it is listed.
 //
 // Answers are merged: providers by their ID, name records by their sequence
-// number. The answer with which the merged one is enough (a quorum of usable
-// providers, say) wins, and the others are called off. Run returns at that
-// moment. It does not wait for those it called off, and whatever they say then
-// is lost.
+// number. The answer that makes the merged one enough (a quorum of usable
+// providers, say) wins, and the other queries are cancelled. Run returns at
+// that moment. It does not wait for cancelled queries, and their late replies
+// are discarded.
 //
-// With Plan.Linger it goes on to listen for a moment, to those whom it has asked
-// already: a record of a name may be old, and whoever has the newer one may be
-// the slower one. If the owner of the name was asked, its record ends the
-// look-up at once, and its silence is waited for as long as that of α. Lingering
-// asks nobody more than would have been asked without.
+// With Plan.Linger it waits for a moment longer for the targets that it has
+// asked already: a record of a name may be old, and the target with the newer
+// one may be slower. If the owner of the name was asked, its record ends the
+// look-up at once, and its silence is waited for as long as that of α.
+// Lingering starts no further queries.
 //
 // # Failures
 //
 // A failed target is not a failed look-up, and a target that panics is a failed
-// target. Failures that pass (Transient, NoRoute) are retried up to three
-// times, after a pause of 50 to 100 ms, if the breaker still lets them and the
-// budget has time for it. Nobody waits for retries: for the start of the next
-// wave the target has failed already.
+// target. Temporary failures (Transient, NoRoute) are retried up to three
+// times, after a delay of 50 to 100 ms, if the breaker still allows it and the
+// budget has time for it. Waves do not wait for retries: for the start of the
+// next wave the target has failed already.
 //
-// Each target has a breaker, which is told once for each question: the answer,
-// the failure, or a time-out for who was silent until the budget was used up.
-// Who was called off because others were faster is neutral.
+// Each target has a breaker, which receives one result per query: the answer,
+// the failure, or a time-out for a target that was silent until the budget was
+// used up. A query that was cancelled because others were faster is neutral.
 //
-// # How much, and when
+// # Budget and delay
 //
 // A network that is slow as a whole would be made slower by asking twice as
 // many peers. So there is a [Budget]: hedges are at most a share of look-ups.
 // When it is used up, β still follows a failed α; it only no longer follows a
-// silent one. [Delay] finds the moment at which silence is unusual, from what
-// targets took lately.
+// silent one. [Delay] estimates when silence is unusual, from recent response
+// times.
 //
-// # What it refuses to do
+// # Limits of its scope
 //
-// It does not choose targets, it does not know what a provider is worth, and it
-// keeps nothing between look-ups except in Budget and Delay. It starts no
-// goroutines of its own: racers are tasks of the group it is given.
+// It does not choose targets, it does not rank providers, and it keeps no state
+// between look-ups except in Budget and Delay. It starts no goroutines of its
+// own: queries are tasks of the group it is given.
 package hedge

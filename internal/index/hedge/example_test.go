@@ -10,11 +10,11 @@ import (
 	"micronode/internal/index/record"
 )
 
-// crew runs racers; in a node a supervise.Group does.
-type crew struct{ sync.WaitGroup }
+// testTasks runs queries; in a node a supervise.Group does.
+type testTasks struct{ sync.WaitGroup }
 
-func (c *crew) Go(task func(context.Context) error) error {
-	c.WaitGroup.Go(func() { _ = task(context.Background()) })
+func (tt *testTasks) Go(task func(context.Context) error) error {
+	tt.WaitGroup.Go(func() { _ = task(context.Background()) })
 	return nil
 }
 
@@ -31,7 +31,7 @@ func Example() {
 
 	ctx, cancel := context.WithTimeout(context.Background(), 1200*time.Millisecond)
 	defer cancel()
-	var racers crew
+	var racers testTasks
 	defer racers.Wait()
 	outcome, err := hedge.Run(ctx, &racers, hedge.Plan{
 		Alpha: []hedge.Target{silent},

@@ -28,36 +28,37 @@ const (
 	total = 1200 * ms
 )
 
-// world is where a look-up takes place: who was asked when, and what breakers
-// were told. Make it in a bubble of synctest.
-type world struct {
-	t      testing.TB
-	began  time.Time
-	cancel context.CancelCauseFunc // of all racers
-	ctx    context.Context
-	tasks  sync.WaitGroup
-	most   int // racers at a time; 0: any number
+// testWorld is the environment of a look-up: it records which targets were
+// asked when, and the results that breakers received. Make it in a bubble of
+// synctest.
+type testWorld struct {
+	t        testing.TB
+	began    time.Time
+	cancel   context.CancelCauseFunc // of all tasks
+	ctx      context.Context
+	tasks    sync.WaitGroup
+	maxTasks int // concurrent tasks; 0: any number
 
-	mu      sync.Mutex
-	running int
-	asked   []string            // "key@time", in order
-	told    map[string][]string // what a breaker was told: kinds, "ok"
-	open    map[string]bool     // keys that are refused
-	out     int                 // granted, and not yet told
+	mu             sync.Mutex
+	running        int
+	asked          []string            // "key@time", in order
+	breakerResults map[string][]string // results of a breaker: kinds, "ok"
+	open           map[string]bool     // keys whose breaker is open
+	outstanding    int                 // allowed, and without a result yet
 }
 
-func newWorld(t testing.TB) *world {
-	w := &world{t: t, began: time.Now(), told: map[string][]string{}, open: map[string]bool{}}
+func newTestWorld(t testing.TB) *testWorld {
+	w := &testWorld{t: t, began: time.Now(), breakerResults: map[string][]string{}, open: map[string]bool{}}
 	w.ctx, w.cancel = context.WithCancelCause(context.Background())
 	t.Cleanup(func() { w.cancel(nil); w.tasks.Wait() })
 	return w
 }
 
-// Go makes the world a crew of racers, which catches panics as a group does.
-func (w *world) Go(task func(context.Context) error) error {
+// Go makes testWorld a TaskGroup, which catches panics as a group does.
+func (w *testWorld) Go(task func(context.Context) error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.most > 0 && w.running == w.most {
+	if w.maxTasks > 0 && w.running == w.maxTasks {
 		return fault.New("test", fault.Busy, "no free racer")
 	}
 	w.running++
@@ -74,13 +75,13 @@ func (w *world) Go(task func(context.Context) error) error {
 }
 
 // Allow makes it a table of breakers.
-func (w *world) Allow(key string) (func(error), error) {
+func (w *testWorld) Allow(key string) (func(error), error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.open[key] {
 		return nil, &fault.Error{Kind: fault.BreakerOpen, RetryAfter: time.Duration(len(key)) * time.Second}
 	}
-	w.out++
+	w.outstanding++
 	return func(err error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -88,13 +89,13 @@ func (w *world) Allow(key string) (func(error), error) {
 		if err != nil {
 			word = fault.KindOf(err).Code()
 		}
-		w.out--
-		w.told[key] = append(w.told[key], word)
+		w.outstanding--
+		w.breakerResults[key] = append(w.breakerResults[key], word)
 	}, nil
 }
 
-// target notes that it is asked, and then does as it is told.
-func (w *world) target(key string, ask func(ctx context.Context) (record.Answer, error)) hedge.Target {
+// target records that it is asked, and then calls ask.
+func (w *testWorld) target(key string, ask func(ctx context.Context) (record.Answer, error)) hedge.Target {
 	return hedge.Target{Key: key, Source: record.Source("of " + key), Ask: func(ctx context.Context, _ record.Question) (record.Answer, error) {
 		w.mu.Lock()
 		w.asked = append(w.asked, fmt.Sprintf("%s@%s", key, time.Since(w.began)))
@@ -113,7 +114,7 @@ func wait(ctx context.Context, d time.Duration) error {
 }
 
 // says answers after a while with the providers of these IDs.
-func (w *world) says(key string, d time.Duration, ids ...string) hedge.Target {
+func (w *testWorld) says(key string, d time.Duration, ids ...string) hedge.Target {
 	return w.target(key, func(ctx context.Context) (record.Answer, error) {
 		return answerOf(ids...), wait(ctx, d)
 	})
@@ -126,27 +127,27 @@ func answerOf(ids ...string) (a record.Answer) {
 	return a
 }
 
-func (w *world) fails(key string, d time.Duration, err error) hedge.Target {
+func (w *testWorld) fails(key string, d time.Duration, err error) hedge.Target {
 	return w.target(key, func(ctx context.Context) (record.Answer, error) {
 		return record.Answer{}, errors.Join(wait(ctx, d), err)
 	})
 }
 
-// silent says nothing until it is called off.
-func (w *world) silent(key string) hedge.Target {
+// silent is silent until it is cancelled.
+func (w *testWorld) silent(key string) hedge.Target {
 	return w.target(key, func(ctx context.Context) (record.Answer, error) {
 		<-ctx.Done()
 		return record.Answer{}, ctx.Err()
 	})
 }
 
-// plan is one with the usual times.
-func (w *world) plan(alpha, beta []hedge.Target) hedge.Plan {
-	return hedge.Plan{Alpha: alpha, Beta: beta, After: after, Breakers: w, Pause: func() time.Duration { return 60 * ms }}
+// plan is a plan with the usual times.
+func (w *testWorld) plan(alpha, beta []hedge.Target) hedge.Plan {
+	return hedge.Plan{Alpha: alpha, Beta: beta, After: after, Breakers: w, RetryDelay: func() time.Duration { return 60 * ms }}
 }
 
 // run runs it under the usual budget.
-func (w *world) run(p hedge.Plan) (hedge.Outcome, error) {
+func (w *testWorld) run(p hedge.Plan) (hedge.Outcome, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), total)
 	defer cancel()
 	o, err := hedge.Run(ctx, w, p)
@@ -155,33 +156,36 @@ func (w *world) run(p hedge.Plan) (hedge.Outcome, error) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.out != 0 {
-		w.t.Errorf("%d breakers were not told how it went", w.out)
+	if w.outstanding != 0 {
+		w.t.Errorf("%d breakers were not told how it went", w.outstanding)
 	}
 	return o, err
 }
 
-// questions is who was asked when, sorted.
-func (w *world) questions() string {
+// questions is which targets were asked when, sorted.
+func (w *testWorld) questions() string {
 	synctest.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return strings.Join(slices.Sorted(slices.Values(w.asked)), " ")
 }
 
-// breakers is what they were told.
-func (w *world) breakers() string {
+// breakers is the results that the breakers received.
+func (w *testWorld) breakers() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var all []string
-	for _, key := range slices.Sorted(maps.Keys(w.told)) {
-		all = append(all, key+":"+strings.Join(w.told[key], ","))
+	for _, key := range slices.Sorted(maps.Keys(w.breakerResults)) {
+		all = append(all, key+":"+strings.Join(w.breakerResults[key], ","))
 	}
 	return strings.Join(all, " ")
 }
 
 func equal[T comparable](t testing.TB, what string, got, want T) {
 	t.Helper()
+	if err, failed := any(got).(error); failed && any(want) == nil {
+		t.Fatalf("%s: %v", what, err) // what comes next relies on it
+	}
 	if got != want {
 		t.Errorf("%s: %v, want %v", what, got, want)
 	}
@@ -197,9 +201,9 @@ func ids(a record.Answer) string {
 
 type targets = []hedge.Target
 
-// bubble runs a test with a world of its own in fake time.
-func bubble(t *testing.T, test func(t *testing.T, w *world)) {
-	synctest.Test(t, func(t *testing.T) { test(t, newWorld(t)) })
+// withWorld runs a test with a world of its own in fake time.
+func withWorld(t *testing.T, test func(t *testing.T, w *testWorld)) {
+	synctest.Test(t, func(t *testing.T) { test(t, newTestWorld(t)) })
 }
 
 var (
@@ -209,7 +213,7 @@ var (
 )
 
 func TestAlphaAnswers(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
+	withWorld(t, func(t *testing.T, w *testWorld) {
 		o, err := w.run(w.plan(targets{w.says("a", 40*ms, "x"), w.silent("b"), w.says("c", 90*ms, "y")}, targets{w.silent("d")}))
 		equal(t, "error", err, nil)
 		equal(t, "found", ids(o.Answer), "x")
@@ -224,7 +228,7 @@ func TestAlphaAnswers(t *testing.T) {
 }
 
 func TestSilentAlphaIsHedged(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
+	withWorld(t, func(t *testing.T, w *testWorld) {
 		o, err := w.run(w.plan(targets{w.silent("a"), w.silent("b")}, targets{w.says("c", 30*ms, "x"), w.silent("d")}))
 		equal(t, "error", err, nil)
 		equal(t, "winner", o.Winner, hedge.Beta)
@@ -245,7 +249,7 @@ func TestSilentAlphaIsHedged(t *testing.T) {
 
 func TestFailedAlphaIsFollowedAtOnce(t *testing.T) {
 	for _, err := range []error{errBroken, errPasses} {
-		bubble(t, func(t *testing.T, w *world) {
+		withWorld(t, func(t *testing.T, w *testWorld) {
 			o, runErr := w.run(w.plan(targets{w.fails("a", 10*ms, err), w.fails("b", 20*ms, err), w.says("c", 15*ms)}, targets{w.says("d", 5*ms, "x")}))
 			equal(t, "error", runErr, nil)
 			equal(t, "winner", o.Winner, hedge.Beta)
@@ -258,7 +262,7 @@ func TestFailedAlphaIsFollowedAtOnce(t *testing.T) {
 }
 
 func TestAllSilentIsTimeoutAtTheBudget(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
+	withWorld(t, func(t *testing.T, w *testWorld) {
 		p := w.plan(targets{w.silent("a"), w.silent("b")}, targets{w.silent("c")})
 		walk := w.silent("walk")
 		p.Walk = &walk
@@ -274,11 +278,12 @@ func TestAllSilentIsTimeoutAtTheBudget(t *testing.T) {
 	})
 }
 
-// A target that was asked with hardly any time left is not blamed for silence.
+// A target that was asked with hardly any time left is not charged with
+// silence.
 func TestALateLookUpBlamesNobody(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
+	withWorld(t, func(t *testing.T, w *testWorld) {
 		p := w.plan(targets{w.silent("a")}, targets{w.silent("b")})
-		p.After, p.Fair = 300*ms, total-200*ms
+		p.After, p.MinSilence = 300*ms, total-200*ms
 		o, err := w.run(p)
 		equal(t, "kind", fault.KindOf(err), fault.Timeout)
 		equal(t, "failed", o.Failed, 2)
@@ -287,7 +292,7 @@ func TestALateLookUpBlamesNobody(t *testing.T) {
 }
 
 func TestWhatWasFoundBeforeTheTimeoutIsThere(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
+	withWorld(t, func(t *testing.T, w *testWorld) {
 		p := w.plan(targets{w.says("a", 10*ms, "x"), w.silent("b")}, nil)
 		p.Enough = atLeast(2)
 		o, err := w.run(p)
@@ -304,7 +309,7 @@ func atLeast(n int) func(record.Answer) bool {
 }
 
 func TestTargetsAreAskedOnce(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
+	withWorld(t, func(t *testing.T, w *testWorld) {
 		a, walk := w.fails("a", ms, errBroken), w.says("b", ms, "x")
 		p := w.plan(targets{a, w.fails("b", ms, errBroken), a}, targets{a, w.fails("c", ms, errBroken), w.silent("b")})
 		p.Walk = &walk
@@ -316,7 +321,7 @@ func TestTargetsAreAskedOnce(t *testing.T) {
 }
 
 func TestUsedUpHedgeBudget(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
+	withWorld(t, func(t *testing.T, w *testWorld) {
 		times := 0
 		p := w.plan(targets{w.fails("a", 500*ms, errBroken)}, targets{w.says("b", 10*ms, "x")})
 		p.MayHedge = func() bool { times++; return false }
@@ -326,14 +331,14 @@ func TestUsedUpHedgeBudget(t *testing.T) {
 		equal(t, "asked for the budget", times, 1)
 		equal(t, "asked", w.questions(), "a@0s b@500ms")
 	})
-	bubble(t, func(t *testing.T, w *world) {
+	withWorld(t, func(t *testing.T, w *testWorld) {
 		p := w.plan(targets{w.silent("a")}, targets{w.says("b", 10*ms, "x")})
 		p.MayHedge = func() bool { return false }
 		_, err := w.run(p)
 		equal(t, "kind", fault.KindOf(err), fault.Timeout)
 		equal(t, "asked", w.questions(), "a@0s")
 	})
-	bubble(t, func(t *testing.T, w *world) {
+	withWorld(t, func(t *testing.T, w *testWorld) {
 		p := w.plan(targets{w.fails("a", ms, errBroken)}, targets{w.says("b", 10*ms, "x")})
 		p.MayHedge = func() bool { t.Error("failing over is not hedging"); return false }
 		_, _ = w.run(p)
@@ -346,31 +351,31 @@ func TestWhenTheWalkStarts(t *testing.T) {
 		asked  string
 		denied bool
 		fired  bool
-		alpha  func(w *world) targets
-		beta   func(w *world) targets
+		alpha  func(w *testWorld) targets
+		beta   func(w *testWorld) targets
 	}{
 		{name: "β silent too", asked: "a@0s b@150ms walk@300ms", fired: true,
-			alpha: func(w *world) targets { return targets{w.silent("a")} }, beta: func(w *world) targets { return targets{w.silent("b")} }},
+			alpha: func(w *testWorld) targets { return targets{w.silent("a")} }, beta: func(w *testWorld) targets { return targets{w.silent("b")} }},
 		{name: "β failed, α silent", asked: "a@0s b@150ms walk@300ms", fired: true,
-			alpha: func(w *world) targets { return targets{w.silent("a")} }, beta: func(w *world) targets { return targets{w.fails("b", ms, errBroken)} }},
+			alpha: func(w *testWorld) targets { return targets{w.silent("a")} }, beta: func(w *testWorld) targets { return targets{w.fails("b", ms, errBroken)} }},
 		{name: "α failed, β silent", asked: "a@0s b@10ms walk@160ms",
-			alpha: func(w *world) targets { return targets{w.fails("a", 10*ms, errBroken)} }, beta: func(w *world) targets { return targets{w.silent("b")} }},
+			alpha: func(w *testWorld) targets { return targets{w.fails("a", 10*ms, errBroken)} }, beta: func(w *testWorld) targets { return targets{w.silent("b")} }},
 		{name: "both failed", asked: "a@0s b@10ms walk@15ms",
-			alpha: func(w *world) targets { return targets{w.fails("a", 10*ms, errBroken)} }, beta: func(w *world) targets { return targets{w.fails("b", 5*ms, errBroken)} }},
+			alpha: func(w *testWorld) targets { return targets{w.fails("a", 10*ms, errBroken)} }, beta: func(w *testWorld) targets { return targets{w.fails("b", 5*ms, errBroken)} }},
 		{name: "both know nothing", asked: "a@0s b@10ms walk@15ms",
-			alpha: func(w *world) targets { return targets{w.says("a", 10*ms)} }, beta: func(w *world) targets { return targets{w.says("b", 5*ms)} }},
+			alpha: func(w *testWorld) targets { return targets{w.says("a", 10*ms)} }, beta: func(w *testWorld) targets { return targets{w.says("b", 5*ms)} }},
 		{name: "no β", asked: "a@0s walk@150ms", fired: true,
-			alpha: func(w *world) targets { return targets{w.silent("a")} }, beta: func(w *world) targets { return nil }},
+			alpha: func(w *testWorld) targets { return targets{w.silent("a")} }, beta: func(w *testWorld) targets { return nil }},
 		{name: "no β, no budget", asked: "a@0s walk@400ms", denied: true,
-			alpha: func(w *world) targets { return targets{w.fails("a", 400*ms, errBroken)} }, beta: func(w *world) targets { return nil }},
+			alpha: func(w *testWorld) targets { return targets{w.fails("a", 400*ms, errBroken)} }, beta: func(w *testWorld) targets { return nil }},
 		{name: "β refused", asked: "a@0s walk@150ms", fired: true,
-			alpha: func(w *world) targets { return targets{w.silent("a")} }, beta: func(w *world) targets { return targets{w.silent("open")} }},
+			alpha: func(w *testWorld) targets { return targets{w.silent("a")} }, beta: func(w *testWorld) targets { return targets{w.silent("open")} }},
 		{name: "nobody else", asked: "walk@0s",
-			alpha: func(w *world) targets { return nil }, beta: func(w *world) targets { return nil }},
+			alpha: func(w *testWorld) targets { return nil }, beta: func(w *testWorld) targets { return nil }},
 	}
 	for _, c := range walks {
 		t.Run(c.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, w *world) {
+			withWorld(t, func(t *testing.T, w *testWorld) {
 				w.open["open"] = true
 				walk, times := w.says("walk", 20*ms, "x"), 0
 				p := w.plan(c.alpha(w), c.beta(w))
@@ -390,7 +395,7 @@ func TestWhenTheWalkStarts(t *testing.T) {
 }
 
 func TestPanicIsTheTargetsOwn(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
+	withWorld(t, func(t *testing.T, w *testWorld) {
 		panics := w.target("a", func(context.Context) (record.Answer, error) { panic("boom") })
 		o, err := w.run(w.plan(targets{panics}, targets{w.says("b", ms, "x")}))
 		equal(t, "error", err, nil)
@@ -400,10 +405,10 @@ func TestPanicIsTheTargetsOwn(t *testing.T) {
 	})
 }
 
-// A target that does not listen keeps its racer, but nobody else; and what it
-// says in the end changes nothing. The race detector watches.
+// A target that ignores its context only occupies its own task; and its late
+// answer changes nothing. The race detector watches.
 func TestDeafTargetAndLateAnswer(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
+	withWorld(t, func(t *testing.T, w *testWorld) {
 		deaf := w.target("deaf", func(context.Context) (record.Answer, error) {
 			time.Sleep(time.Hour)
 			return answerOf("late"), nil
@@ -417,7 +422,7 @@ func TestDeafTargetAndLateAnswer(t *testing.T) {
 		equal(t, "answered", o.Answered, 1)
 		equal(t, "breakers", w.breakers(), "b:ok deaf:Canceled")
 	})
-	bubble(t, func(t *testing.T, w *world) {
+	withWorld(t, func(t *testing.T, w *testWorld) {
 		deaf := w.target("deaf", func(context.Context) (record.Answer, error) {
 			time.Sleep(total + ms)
 			return answerOf("late"), nil
@@ -432,7 +437,7 @@ func TestDeafTargetAndLateAnswer(t *testing.T) {
 }
 
 func TestQuorumCountsProvidersNotAnswers(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
+	withWorld(t, func(t *testing.T, w *testWorld) {
 		p := w.plan(targets{w.says("a", 10*ms, "x"), w.says("b", 20*ms, "x"), w.says("c", 30*ms, "y", "x")}, nil)
 		p.Enough = atLeast(2)
 		o, err := w.run(p)
@@ -441,7 +446,7 @@ func TestQuorumCountsProvidersNotAnswers(t *testing.T) {
 		equal(t, "took", o.Took, 30*ms)
 		equal(t, "source", o.Source, "of c")
 	})
-	bubble(t, func(t *testing.T, w *world) {
+	withWorld(t, func(t *testing.T, w *testWorld) {
 		p := w.plan(targets{w.says("a", 10*ms, "x"), w.says("b", 20*ms, "x")}, nil)
 		p.Enough = atLeast(2)
 		o, err := w.run(p)
@@ -454,7 +459,7 @@ func TestQuorumCountsProvidersNotAnswers(t *testing.T) {
 }
 
 func TestUnusableProvidersAreNotEnough(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
+	withWorld(t, func(t *testing.T, w *testWorld) {
 		at := func(key string, d time.Duration, addr ...string) hedge.Target {
 			return w.target(key, func(ctx context.Context) (record.Answer, error) {
 				return record.Answer{Providers: []record.Provider{{ID: "of " + key, HTTP: addr}}}, wait(ctx, d)
@@ -492,7 +497,7 @@ func TestRetries(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, w *world) {
+			withWorld(t, func(t *testing.T, w *testWorld) {
 				o, err := w.run(w.plan(targets{w.fails("a", 5*ms, c.err)}, nil))
 				equal(t, "kind", fault.KindOf(err), fault.UpstreamFailed)
 				equal(t, "asked", w.questions(), c.asked)
@@ -504,7 +509,7 @@ func TestRetries(t *testing.T) {
 }
 
 func TestRetryIsSentAfterBetaHasStarted(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
+	withWorld(t, func(t *testing.T, w *testWorld) {
 		times := 0
 		recovers := w.target("a", func(ctx context.Context) (record.Answer, error) {
 			if times++; times == 1 {
@@ -521,7 +526,7 @@ func TestRetryIsSentAfterBetaHasStarted(t *testing.T) {
 }
 
 func TestPauseIsJittered(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
+	withWorld(t, func(t *testing.T, w *testWorld) {
 		pauses := map[time.Duration]bool{}
 		for range 20 {
 			var last time.Time
@@ -532,7 +537,7 @@ func TestPauseIsJittered(t *testing.T) {
 				last = time.Now()
 				return record.Answer{}, errPasses
 			})}, nil)
-			p.Pause = nil
+			p.RetryDelay = nil
 			_, _ = w.run(p)
 		}
 		for pause := range pauses {
@@ -547,7 +552,7 @@ func TestPauseIsJittered(t *testing.T) {
 }
 
 func TestNoRetryWhileTheBreakerIsOpen(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
+	withWorld(t, func(t *testing.T, w *testWorld) {
 		trips := w.target("a", func(context.Context) (record.Answer, error) {
 			w.mu.Lock()
 			w.open["a"] = true
@@ -563,12 +568,12 @@ func TestNoRetryWhileTheBreakerIsOpen(t *testing.T) {
 }
 
 func TestNoRetryBeyondTheBudget(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
+	withWorld(t, func(t *testing.T, w *testWorld) {
 		o, err := w.run(w.plan(targets{w.fails("a", total-60*ms, errPasses)}, nil))
 		equal(t, "kind", fault.KindOf(err), fault.UpstreamFailed)
 		equal(t, "took", o.Took, total-60*ms)
 	})
-	bubble(t, func(t *testing.T, w *world) { // it begins within the budget, and does not end there
+	withWorld(t, func(t *testing.T, w *testWorld) { // it starts within the budget, and ends after it
 		o, err := w.run(w.plan(targets{w.fails("a", total-70*ms, errPasses)}, nil))
 		equal(t, "kind", fault.KindOf(err), fault.Timeout)
 		equal(t, "took", o.Took, total)
@@ -577,7 +582,7 @@ func TestNoRetryBeyondTheBudget(t *testing.T) {
 }
 
 func TestVerdicts(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
+	withWorld(t, func(t *testing.T, w *testWorld) {
 		o, err := w.run(w.plan(nil, nil))
 		equal(t, "nobody to ask", fault.KindOf(err), fault.NoRoute)
 		equal(t, "winner", o.Winner, hedge.None)
@@ -591,13 +596,27 @@ func TestVerdicts(t *testing.T) {
 		equal(t, "asked", o.Asked, 0)
 
 		o, err = w.run(w.plan(targets{w.says("c", ms), w.silent("aa")}, targets{w.says("d", ms)}))
+		equal(t, "one was left out", fault.KindOf(err), fault.BreakerOpen)
+		equal(t, "come back", fault.RetryAfterOf(err) > 0, true)
+		equal(t, "conclusive", o.Conclusive, false)
+		equal(t, "answered", o.Answered, 2)
+
+		o, err = w.run(w.plan(targets{w.says("c", ms)}, targets{w.says("d", ms)}))
 		equal(t, "nobody has it", err, nil)
 		equal(t, "conclusive", o.Conclusive, true)
 		equal(t, "answered", o.Answered, 2)
 		equal(t, "source", o.Source, "")
 
+		partial := w.plan(targets{w.says("c", ms)}, nil)
+		partial.Partial = true
+		o, err = w.run(partial)
+		equal(t, "there are others", fault.KindOf(err), fault.NotReady)
+		equal(t, "conclusive", o.Conclusive, false)
+		_, err = w.run(hedge.Plan{Partial: true})
+		equal(t, "there are only others", fault.KindOf(err), fault.NotReady)
+
 		o, err = w.run(w.plan(targets{w.says("c", ms), w.fails("e", ms, errBroken)}, targets{w.says("d", ms)}))
-		equal(t, "one failed", err, nil)
+		equal(t, "one failed", fault.KindOf(err), fault.UpstreamFailed)
 		equal(t, "conclusive", o.Conclusive, false)
 
 		_, err = w.run(w.plan(targets{w.fails("e", ms, errBroken)}, nil))
@@ -607,10 +626,10 @@ func TestVerdicts(t *testing.T) {
 }
 
 func TestNoFreeRacer(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		w.most = 1
+	withWorld(t, func(t *testing.T, w *testWorld) {
+		w.maxTasks = 1
 		o, err := w.run(w.plan(targets{w.says("a", ms), w.says("b", ms, "x")}, nil))
-		equal(t, "one had none", err, nil)
+		equal(t, "one had none", fault.KindOf(err), fault.Busy)
 		equal(t, "asked", o.Asked, 1)
 		equal(t, "refused", o.Refused, 1)
 		equal(t, "conclusive", o.Conclusive, false)
@@ -625,7 +644,7 @@ func TestNoFreeRacer(t *testing.T) {
 }
 
 func TestCallerLeaves(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
+	withWorld(t, func(t *testing.T, w *testWorld) {
 		ctx, cancel := context.WithCancel(context.Background())
 		time.AfterFunc(70*ms, cancel)
 		o, err := hedge.Run(ctx, w, w.plan(targets{w.silent("a")}, targets{w.silent("b")}))
@@ -643,8 +662,8 @@ func TestCallerLeaves(t *testing.T) {
 func TestGroupIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var panics []supervise.Event
-		sup, err := supervise.New(supervise.Options{Total: time.Second,
-			Stages:  []supervise.Stage{{Name: "work", Drain: time.Second}},
+		sup, err := supervise.New(supervise.Options{DrainTimeout: time.Second,
+			Stages:  []supervise.Stage{{Name: "work", DrainTimeout: time.Second}},
 			OnEvent: func(e supervise.Event) { panics = append(panics, e) }})
 		if err != nil {
 			t.Fatal(err)
@@ -653,7 +672,7 @@ func TestGroupIsClosed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := newWorld(t)
+		w := newTestWorld(t)
 		bad := w.target("bad", func(context.Context) (record.Answer, error) { panic("boom") })
 		if o, err := hedge.Run(t.Context(), group, w.plan(targets{bad}, targets{w.says("b", ms, "x")})); err != nil || o.Winner != hedge.Beta {
 			t.Errorf("with a real group: %+v, %v", o, err)

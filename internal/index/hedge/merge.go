@@ -7,21 +7,21 @@ import (
 	"micronode/internal/index/record"
 )
 
-// A target may say anything. What is kept of all of them together is bounded.
+// Targets are untrusted. The merged answer is bounded.
 const (
-	mostProviders = 256
-	mostAddresses = 16 // of each sort, of one provider
+	maxProviders = 256
+	maxAddresses = 16 // of each kind, of one provider
 )
 
-// merger joins what several targets say. Two targets that name the same
-// provider have named one provider.
+// merger merges the answers of several targets. Providers with the same ID are
+// one provider.
 type merger struct {
-	answer record.Answer
-	place  map[string]int // of a provider in the answer, by its ID
+	answer    record.Answer
+	indexByID map[string]int // of a provider in the answer
 }
 
-// add takes an answer and reports whether there was anything in it. What it
-// keeps is its own: the slices of the target stay as they are.
+// add merges an answer and reports whether there was anything in it. It copies
+// what it keeps: the slices of the target stay unchanged.
 func (m *merger) add(a record.Answer, source record.Source) bool {
 	if newest := record.Newer(m.answer.Name, a.Name); newest != m.answer.Name {
 		m.answer.Name, m.answer.NamedBy = newest, cmp.Or(a.NamedBy, source)
@@ -30,16 +30,16 @@ func (m *merger) add(a record.Answer, source record.Source) bool {
 		if p.Source == "" {
 			p.Source = source
 		}
-		m.provider(p)
+		m.addProvider(p)
 	}
 	return a.Name != nil || len(a.Providers) > 0
 }
 
-// provider adds one. Without an ID nobody can say whether it is known already,
-// so each of those is another.
-func (m *merger) provider(p record.Provider) {
+// addProvider adds a provider. Providers without an ID cannot be compared, so
+// each of them is a new one.
+func (m *merger) addProvider(p record.Provider) {
 	all := m.answer.Providers
-	if i, known := m.place[p.ID]; known && p.ID != "" {
+	if i, known := m.indexByID[p.ID]; known && p.ID != "" {
 		was := &all[i]
 		was.Overlay = union(was.Overlay, p.Overlay)
 		was.HTTP = union(was.HTTP, p.HTTP)
@@ -52,13 +52,13 @@ func (m *merger) provider(p record.Provider) {
 		}
 		return
 	}
-	if len(all) == mostProviders {
+	if len(all) == maxProviders {
 		return
 	}
-	if m.place == nil {
-		m.place = map[string]int{}
+	if m.indexByID == nil {
+		m.indexByID = map[string]int{}
 	}
-	m.place[p.ID] = len(all)
+	m.indexByID[p.ID] = len(all)
 	p.Overlay, p.HTTP, p.Other = union(nil, p.Overlay), union(nil, p.HTTP), union(nil, p.Other)
 	m.answer.Providers = append(all, p)
 }
@@ -66,7 +66,7 @@ func (m *merger) provider(p record.Provider) {
 // union appends to a what is new in b.
 func union(a, b []string) []string {
 	for _, text := range b {
-		if len(a) == mostAddresses {
+		if len(a) == maxAddresses {
 			break
 		}
 		if !slices.Contains(a, text) {

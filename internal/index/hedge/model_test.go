@@ -20,15 +20,15 @@ import (
 	"micronode/internal/index/record"
 )
 
-// The rules once more, as formulas instead of as a loop. When a target says
-// something depends only on when it was first asked, so its whole life can be
-// written down; the start of each wave is a minimum and a maximum over those
-// lives; and who wins is found by reading all that is said in order of time.
+// The rules once more, as formulas instead of as a loop. The time of a reply
+// depends only on when its target was first asked, so all its replies can be
+// computed; the start of each wave is a minimum and a maximum over those; and
+// the winner is found by reading all replies in order of time.
 //
-// No two things may happen at one moment, or their order would be a matter of
-// luck. So everything is in whole units, and each attempt adds a power of two
-// of nanoseconds of its own: the moments of two different chains of events
-// never meet. The budget ends, and pauses do, at odd parts of a unit.
+// No two events may happen at the same moment, or their order would be
+// undefined. So everything is in whole units, and each attempt adds a power of
+// two of nanoseconds of its own: the moments of two different chains of events
+// never coincide. The budget and the delays end at odd fractions of a unit.
 
 const (
 	unit  = time.Second
@@ -36,30 +36,31 @@ const (
 	pause = unit / 4
 )
 
-// act is what a target does when it is asked.
-type act struct {
+// behaviour is what a target does when it is asked.
+type behaviour struct {
 	what string // "answer", "break", "pass", "silent"
 	when time.Duration
 	ids  []string
 }
 
-// part is the life of one target: what it does each time it is asked.
-type part struct {
+// scriptedTarget is the script of one target: what it does each time it is
+// asked.
+type scriptedTarget struct {
 	key  string
 	wave hedge.Wave
-	open bool // refused by its breaker
-	acts []act
+	open bool // its breaker is open
+	acts []behaviour
 }
 
 type schedule struct {
-	parts    []part
+	parts    []scriptedTarget
 	after    time.Duration
 	budget   time.Duration
 	quorum   int
 	mayHedge bool
 }
 
-// drawSchedule makes one from choices between zero and a number.
+// drawSchedule makes a schedule from choices between zero and a number.
 func drawSchedule(upTo func(n int) int) schedule {
 	s := schedule{
 		after: time.Duration(upTo(4)) * unit, budget: time.Duration(upTo(12))*unit + unit/2,
@@ -68,9 +69,9 @@ func drawSchedule(upTo func(n int) int) schedule {
 	attempt := 0
 	for _, wave := range []hedge.Wave{hedge.Alpha, hedge.Beta, hedge.Walk} {
 		for range upTo(map[hedge.Wave]int{hedge.Alpha: 3, hedge.Beta: 2, hedge.Walk: 1}[wave]) {
-			p := part{key: fmt.Sprint(wave, len(s.parts)), wave: wave, open: upTo(5) == 0}
+			p := scriptedTarget{key: fmt.Sprint(wave, len(s.parts)), wave: wave, open: upTo(5) == 0}
 			for range 1 + hedge.Retries {
-				a := act{what: []string{"answer", "break", "pass", "silent"}[upTo(3)],
+				a := behaviour{what: []string{"answer", "break", "pass", "silent"}[upTo(3)],
 					when: time.Duration(upTo(5))*unit + time.Duration(1<<attempt)}
 				for range upTo(2) {
 					a.ids = append(a.ids, fmt.Sprint("p", upTo(3)))
@@ -84,20 +85,20 @@ func drawSchedule(upTo func(n int) int) schedule {
 	return s
 }
 
-// word is something that a target says.
-type word struct {
-	part    *part
-	act     act
+// scriptedReply is a reply of a target.
+type scriptedReply struct {
+	part    *scriptedTarget
+	act     behaviour
 	asked   time.Duration
 	at      time.Duration
 	isRetry bool
 	willTry bool
 }
 
-// life is all that a target would say if nobody called it off.
-func (s *schedule) life(p *part, start time.Duration) (words []word) {
+// replies is all replies of a target if it is not cancelled.
+func (s *schedule) replies(p *scriptedTarget, start time.Duration) (words []scriptedReply) {
 	for try, a := range p.acts {
-		w := word{part: p, act: a, asked: start, at: start + a.when, isRetry: try > 0}
+		w := scriptedReply{part: p, act: a, asked: start, at: start + a.when, isRetry: try > 0}
 		if a.what == "silent" {
 			w.at = never
 		}
@@ -111,7 +112,7 @@ func (s *schedule) life(p *part, start time.Duration) (words []word) {
 	return words
 }
 
-// result is what can be seen of a look-up.
+// result is the observable result of a look-up.
 type result struct {
 	winner                                        hedge.Wave
 	kind                                          fault.Kind
@@ -124,15 +125,15 @@ type result struct {
 // expect is the model.
 func (s *schedule) expect() result {
 	start := map[hedge.Wave]time.Duration{}
-	words := []word{}
+	words := []scriptedReply{}
 	size := map[hedge.Wave]int{}
-	// heard is when every target of a wave has said something.
+	// heard is when every target of a wave has replied.
 	heard := func(wave hedge.Wave) (last time.Duration) {
 		last = start[wave]
 		for i := range s.parts {
 			if p := &s.parts[i]; p.wave == wave && !p.open {
 				size[wave]++
-				life := s.life(p, start[wave])
+				life := s.replies(p, start[wave])
 				words = append(words, life...)
 				last = max(last, life[0].at)
 			}
@@ -163,12 +164,12 @@ func (s *schedule) expect() result {
 	if start[hedge.Walk] != never {
 		heard(hedge.Walk)
 	}
-	return s.read(words, start, hedged)
+	return s.evaluate(words, start, hedged)
 }
 
-// read goes through all that would be said until it is enough.
-func (s *schedule) read(words []word, start map[hedge.Wave]time.Duration, hedged bool) result {
-	slices.SortFunc(words, func(a, b word) int { return cmp.Compare(a.at, b.at) })
+// evaluate reads all replies until the answer is enough.
+func (s *schedule) evaluate(words []scriptedReply, start map[hedge.Wave]time.Duration, hedged bool) result {
+	slices.SortFunc(words, func(a, b scriptedReply) int { return cmp.Compare(a.at, b.at) })
 	r := result{winner: hedge.None, end: 0}
 	found := map[string]bool{}
 	won := false
@@ -229,10 +230,10 @@ func (s *schedule) read(words []word, start map[hedge.Wave]time.Duration, hedged
 	}
 	r.asked = strings.Join(slices.Sorted(maps.Keys(state)), " ")
 	r.found = strings.Join(slices.Sorted(maps.Keys(found)), " ")
-	r.conclusive = len(state) > 0 && r.answered == len(state)
+	r.conclusive = len(state) > 0 && r.answered == len(state) && r.refusals == 0
 	switch {
-	case won || late || r.answered > 0:
-	case len(state) > 0:
+	case won || late || r.found != "" || r.conclusive:
+	case r.failed > 0:
 		r.kind = fault.UpstreamFailed
 	case r.refusals > 0:
 		r.kind = fault.BreakerOpen
@@ -242,15 +243,15 @@ func (s *schedule) read(words []word, start map[hedge.Wave]time.Duration, hedged
 	return r
 }
 
-// perform is the real thing.
-func (s *schedule) perform(t *testing.T) (r result, complaints []string) {
+// runReal runs the implementation.
+func (s *schedule) runReal(t *testing.T) (r result, complaints []string) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newTestWorld(t)
 		asked := map[string]bool{}
 		var mu sync.Mutex
 		tries := map[string]int{}
 		p := hedge.Plan{After: s.after, Breakers: w, Enough: atLeast(s.quorum),
-			Pause: func() time.Duration { return pause }, MayHedge: func() bool { return s.mayHedge }}
+			RetryDelay: func() time.Duration { return pause }, MayHedge: func() bool { return s.mayHedge }}
 		for _, part := range s.parts {
 			w.open[part.key] = part.open
 			target := hedge.Target{Key: part.key, Ask: func(ctx context.Context, _ record.Question) (record.Answer, error) {
@@ -294,10 +295,10 @@ func (s *schedule) perform(t *testing.T) (r result, complaints []string) {
 		if time.Since(w.began) != o.Took {
 			complaints = append(complaints, "racers outlived the look-up")
 		}
-		if w.out != 0 {
+		if w.outstanding != 0 {
 			complaints = append(complaints, "a breaker was not told")
 		}
-		for key, words := range w.told {
+		for key, words := range w.breakerResults {
 			neutral := strings.Count(strings.Join(words, " "), "Canceled")
 			if len(words) != tries[key] || neutral > 1 || neutral == 1 && words[len(words)-1] != "Canceled" {
 				complaints = append(complaints, fmt.Sprintf("%s was asked %d times, its breaker was told %v", key, tries[key], words))
@@ -308,7 +309,7 @@ func (s *schedule) perform(t *testing.T) (r result, complaints []string) {
 }
 
 func (s *schedule) differs(t *testing.T) string {
-	got, complaints := s.perform(t)
+	got, complaints := s.runReal(t)
 	if want := s.expect(); got != want {
 		complaints = append(complaints, fmt.Sprintf("\ngot  %+v\nwant %+v\nof   %+v", got, want, *s))
 	}

@@ -10,16 +10,16 @@ import (
 	"micronode/fault"
 )
 
-// finish calls off everybody who is still under way, and adds up. Breakers are
-// told here and not by the racers: a target that ignores its context would
-// keep its breaker waiting.
-func (r *race) finish(why error) Outcome {
-	r.cancel(why)
-	now, o := time.Now(), r.out
-	for _, run := range r.runners {
+// finish cancels all running queries, and makes the outcome. It reports to the
+// breakers itself: a target that ignores its context would keep its breaker
+// waiting.
+func (l *lookup) finish(why error) Outcome {
+	l.cancel(why)
+	now, o := time.Now(), l.out
+	for _, run := range l.queries {
 		cut := run.done != nil
 		if cut {
-			r.cutOff(run, why, now)
+			l.cancelQuery(run, why, now)
 		}
 		switch {
 		case run.err == nil:
@@ -31,45 +31,84 @@ func (r *race) finish(why error) Outcome {
 		}
 		o.Targets = append(o.Targets, Report{Key: run.Key, Source: run.Source, Wave: run.wave, Took: run.took, Err: run.err})
 	}
-	o.Answer, o.Took = r.found.answer, now.Sub(r.began)
-	o.Asked, o.Refused = len(r.runners), len(r.refused)
-	o.Conclusive = o.Asked > 0 && o.Answered == o.Asked && r.shortage() == nil
+	o.Answer, o.Took = l.merged.answer, now.Sub(l.startedAt)
+	o.Asked, o.Refused = len(l.queries), len(l.refused)
+	o.Conclusive = l.conclusive()
 	return o
 }
 
-// expired is the error of a look-up whose context ended.
-func (r *race) expired() error {
-	if errors.Is(r.ctx.Err(), context.DeadlineExceeded) {
-		return fault.New(op, fault.Timeout, "%d targets were asked, and together they did not say enough within %s", len(r.runners), time.Since(r.began).Round(time.Millisecond))
+// contextError is the error of a look-up whose context ended.
+func (l *lookup) contextError() error {
+	if errors.Is(l.ctx.Err(), context.DeadlineExceeded) {
+		return fault.New(op, fault.Timeout, "%d targets were asked, and their answers were not sufficient within %s", len(l.queries), time.Since(l.startedAt).Round(time.Millisecond))
 	}
-	return fault.WrapKind(op, fault.Canceled, context.Cause(r.ctx))
+	return fault.WrapKind(op, fault.Canceled, context.Cause(l.ctx))
 }
 
-// verdict is the error of a look-up in which nobody is left to ask. One
-// answer, even an empty one, is none.
-func (r *race) verdict() error {
-	if slices.ContainsFunc(r.runners, func(run *runner) bool { return run.err == nil }) {
+// finalError is the error of a look-up without targets left. It is nil if
+// anything was found, or if the empty answer is certain.
+func (l *lookup) finalError() error {
+	if l.merged.answer.Name != nil || len(l.merged.answer.Providers) > 0 || l.conclusive() {
 		return nil
 	}
-	if len(r.runners) > 0 {
-		return &fault.Error{Op: op, Kind: fault.UpstreamFailed, Err: r.runners[0].err,
-			Detail: "nobody who was asked gave an answer"}
+	if slices.ContainsFunc(l.queries, func(run *query) bool { return run.err == nil }) {
+		return l.inconclusiveError()
 	}
-	if len(r.refused) == 0 {
-		return fault.New(op, fault.NoRoute, "there is nobody to ask")
+	if len(l.queries) > 0 {
+		return &fault.Error{Op: op, Kind: fault.UpstreamFailed, Err: l.queries[0].err,
+			Detail: "no target that was asked answered"}
 	}
-	if err := r.shortage(); err != nil {
+	if len(l.refused) == 0 && l.plan.Partial {
+		return fault.New(op, fault.NotReady, "the targets that could know are not reachable yet")
+	}
+	if len(l.refused) == 0 {
+		return fault.New(op, fault.NoRoute, "there is no target to ask")
+	}
+	return l.refusal()
+}
+
+// conclusive reports whether all targets that could know were asked and have
+// answered.
+func (l *lookup) conclusive() bool {
+	failed := func(run *query) bool { return run.err != nil || run.done != nil }
+	return len(l.queries) > 0 && len(l.refused) == 0 && !l.plan.Partial && !slices.ContainsFunc(l.queries, failed)
+}
+
+// inconclusiveError is why an empty answer is not certain although a target
+// answered: another one that could know failed, or was not asked.
+func (l *lookup) inconclusiveError() error {
+	for _, run := range l.queries {
+		if run.err != nil {
+			kind := fault.KindOf(run.err)
+			switch kind {
+			case fault.Timeout, fault.BreakerOpen, fault.Busy, fault.NotReady: // the last three come from a target that stands for many
+			default:
+				kind = fault.UpstreamFailed
+			}
+			return &fault.Error{Op: op, Kind: kind, Err: run.err, RetryAfter: fault.RetryAfterOf(run.err), Detail: "some targets have no answer, and others failed"}
+		}
+	}
+	if len(l.refused) > 0 {
+		return l.refusal()
+	}
+	return fault.New(op, fault.NotReady, "the targets that were asked have no answer, and not all targets were asked")
+}
+
+// refusal is why targets were not asked, and when to retry.
+func (l *lookup) refusal() error {
+	if err := l.capacityRefusal(); err != nil {
 		return fault.Wrap(op, err)
 	}
-	soonest := slices.MinFunc(r.refused, func(a, b error) int {
+	soonest := slices.MinFunc(l.refused, func(a, b error) int {
 		return cmp.Compare(fault.RetryAfterOf(a), fault.RetryAfterOf(b))
 	})
 	return fault.Wrap(op, soonest)
 }
 
-// shortage is the first refusal that was not a breaker's but our own.
-func (r *race) shortage() error {
-	for _, err := range r.refused {
+// capacityRefusal is the first refusal that came from this node, not from a
+// breaker.
+func (l *lookup) capacityRefusal() error {
+	for _, err := range l.refused {
 		if fault.KindOf(err) != fault.BreakerOpen {
 			return err
 		}

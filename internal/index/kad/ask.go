@@ -13,22 +13,23 @@ import (
 
 const opAsk = "index.dht.ask"
 
-// keyOf is where the answer to a question lies in the DHT.
+// keyOf is the DHT key of a question.
 func keyOf(q record.Question) string {
 	if q.Kind == record.ByName {
-		return record.RecordKey(q.Of, q.Name)
+		return record.RecordKey(q.Owner, q.Name)
 	}
 	return string(multihashOf(q.Address))
 }
 
-// Near gives the peers of the routing table that are nearest to what is asked
-// for, nearest first, as targets that ask that one peer. It never waits.
-func (n *Network) Near(q record.Question, most int) []hedge.Target {
-	if most < 1 {
+// Closest returns the peers of the routing table that are closest to the
+// question's key, closest first, as targets that ask that one peer. It never
+// waits.
+func (n *Network) Closest(q record.Question, limit int) []hedge.Target {
+	if limit < 1 {
 		return nil
 	}
 	var targets []hedge.Target
-	for _, p := range n.dht.RoutingTable().NearestPeers(kb.ConvertKey(keyOf(q)), most) {
+	for _, p := range n.dht.RoutingTable().NearestPeers(kb.ConvertKey(keyOf(q)), limit) {
 		targets = append(targets, hedge.Target{
 			Key: "dht:" + p.String(), Source: record.DHT,
 			Ask: func(ctx context.Context, q record.Question) (record.Answer, error) { return n.ask(ctx, p, q) },
@@ -37,35 +38,35 @@ func (n *Network) Near(q record.Question, most int) []hedge.Target {
 	return targets
 }
 
-// ask puts a question to one peer. If the time is over before it is asked, it is
-// not: the library would ask, and now and then it gets an answer.
+// ask sends a question to one peer. If the context has ended already, it sends
+// nothing: the library would, and now and then it would get an answer.
 //
-// The library keeps a stream to each peer, and may hand out one that it is just
-// giving up because the connection has gone. Whoever got that one asks again.
+// The library keeps a stream to each peer, and may return one that it is about
+// to invalidate because the connection is gone. Then ask retries once.
 func (n *Network) ask(ctx context.Context, p peer.ID, q record.Question) (record.Answer, error) {
 	if ctx.Err() != nil {
-		return record.Answer{}, ended(ctx, opAsk, "the time was over before the peer "+p.String()+" was asked")
+		return record.Answer{}, contextError(ctx, opAsk, "the time was over before the peer "+p.String()+" was asked")
 	}
 	answer, err := n.askOnce(ctx, p, q)
-	if givenUp(err) {
+	if isStaleStream(err) {
 		return n.askOnce(ctx, p, q)
 	}
 	return answer, err
 }
 
-// askOnce takes an answer for what it is; the peers that it names as nearer are
-// not followed.
+// askOnce sends a question to one peer. The closer peers that the answer names
+// are not followed.
 func (n *Network) askOnce(ctx context.Context, p peer.ID, q record.Question) (record.Answer, error) {
 	if q.Kind == record.ByName {
 		return n.askName(ctx, p, keyOf(q))
 	}
 	found, _, err := n.messenger.GetProviders(ctx, p, multihashOf(q.Address))
 	if err != nil {
-		return record.Answer{}, n.failed(ctx, opAsk, p, err)
+		return record.Answer{}, n.peerError(ctx, opAsk, p, err)
 	}
-	list := n.providers(found)
-	if len(list) == 0 && len(found) > 0 && found[0].ID != n.own {
-		return record.Answer{}, fault.New(opAsk, fault.UpstreamFailed, "the peer %s names %d providers, and none of them is one", p, len(found))
+	list := n.parseProviders(found)
+	if len(list) == 0 && len(found) > 0 && found[0].ID != n.selfID {
+		return record.Answer{}, fault.New(opAsk, fault.UpstreamFailed, "the peer %s names %d providers, and none of them is valid", p, len(found))
 	}
 	return record.Answer{Providers: list}, nil
 }
@@ -73,18 +74,18 @@ func (n *Network) askOnce(ctx context.Context, p peer.ID, q record.Question) (re
 func (n *Network) askName(ctx context.Context, p peer.ID, key string) (record.Answer, error) {
 	kept, _, err := n.messenger.GetValue(ctx, p, key)
 	if err != nil {
-		return record.Answer{}, n.failed(ctx, opAsk, p, err)
+		return record.Answer{}, n.peerError(ctx, opAsk, p, err)
 	}
 	if kept == nil {
 		return record.Answer{}, nil
 	}
-	name, err := n.names.read(key, kept.GetValue())
+	name, err := n.validator.validate(key, kept.GetValue())
 	switch fault.KindOf(err) {
 	case fault.Malformed, fault.InvalidSig:
-		return record.Answer{}, &fault.Error{Op: opAsk, Kind: fault.UpstreamFailed, Detail: "the peer " + p.String() + " shows a record that is none", Err: err}
+		return record.Answer{}, &fault.Error{Op: opAsk, Kind: fault.UpstreamFailed, Detail: "the peer " + p.String() + " sent an invalid record", Err: err}
 	default:
-		// It is good, or too old. In that case name is the newer one that was
-		// seen, or nil if this one has expired: an honest peer may have either.
+		// It is valid, or outdated. Then name is the newer one that was seen,
+		// or nil if this one has expired: an honest peer may have either.
 		return record.Answer{Name: name}, nil
 	}
 }

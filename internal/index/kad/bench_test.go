@@ -5,15 +5,15 @@ import (
 	"testing"
 )
 
-// BenchmarkOpen tells how long it takes until a network listens, and how much
-// memory one holds that nobody talks to.
+// BenchmarkOpen measures how long it takes until a network listens, and the
+// memory of an idle one.
 func BenchmarkOpen(b *testing.B) {
-	first := open(b, 0) // what is global to the library is there by now
+	first := open(b, 0) // initialises what is global to the library
 	_ = first.Close()
 	var networks []*Network
 	before := heap()
 	for i := 0; b.Loop(); i++ {
-		n, err := Open(b.Context(), Spec{Key: keyNo(i + 1), Listen: []string{"127.0.0.1:0"}})
+		n, err := Open(b.Context(), Spec{Key: keyNo(i + 1), Listen: []string{"127.0.0.1:0"}, Reach: onThisMachine})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -43,14 +43,14 @@ func heap() int64 {
 	return int64(m.HeapInuse + m.StackInuse)
 }
 
-// BenchmarkAsk puts a question to one peer over a connection that is there.
+// BenchmarkAsk asks one peer over an existing connection.
 func BenchmarkAsk(b *testing.B) {
 	one, other := pair(b)
 	if err := other.Provide(b.Context(), objectNo(1)); err != nil {
 		b.Fatal(err)
 	}
 	q := asks(objectNo(1))
-	target := one.Near(q, 1)[0]
+	target := one.Closest(q, 1)[0]
 	for b.Loop() {
 		if _, err := target.Ask(b.Context(), q); err != nil {
 			b.Fatal(err)
@@ -58,13 +58,13 @@ func BenchmarkAsk(b *testing.B) {
 	}
 }
 
-// BenchmarkNear is what every look-up pays, also one that asks nobody.
+// BenchmarkNear is the cost of Closest, which every look-up pays.
 func BenchmarkNear(b *testing.B) {
 	one, _ := pair(b)
 	q := asks(objectNo(1))
 	b.ReportAllocs()
 	var near int
 	for b.Loop() {
-		near += len(one.Near(q, 5))
+		near += len(one.Closest(q, 5))
 	}
 }

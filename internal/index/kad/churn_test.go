@@ -13,60 +13,61 @@ import (
 	"micronode/internal/index/record"
 )
 
-// crowd is a network of many nodes, of which some leave and others come.
-type crowd struct {
+// testNetwork is a network of many nodes, some of which leave while others
+// join.
+type testNetwork struct {
 	t     *testing.T
 	nodes []*Network
 	next  int // number of the next key
 	has   map[*Network][]record.Question
 }
 
-// join adds a node that begins with two others.
-func (c *crowd) join() *Network {
+// join adds a node with two bootstrap peers.
+func (tn *testNetwork) join() *Network {
 	var begin []*Network
-	for _, i := range rand.Perm(len(c.nodes))[:min(2, len(c.nodes))] {
-		begin = append(begin, c.nodes[i])
+	for _, i := range rand.Perm(len(tn.nodes))[:min(2, len(tn.nodes))] {
+		begin = append(begin, tn.nodes[i])
 	}
-	c.next++
-	n := open(c.t, c.next, from(begin...))
-	c.nodes = append(c.nodes, n)
+	tn.next++
+	n := open(tn.t, tn.next, withBootstrap(begin...))
+	tn.nodes = append(tn.nodes, n)
 	return n
 }
 
-// leave closes a node without a word to the others.
-func (c *crowd) leave(i int) {
-	if err := c.nodes[i].Close(); err != nil {
-		c.t.Error(err)
+// leave closes a node without notice to the others.
+func (tn *testNetwork) leave(i int) {
+	if err := tn.nodes[i].Close(); err != nil {
+		tn.t.Error(err)
 	}
-	c.nodes = slices.Delete(c.nodes, i, i+1)
+	tn.nodes = slices.Delete(tn.nodes, i, i+1)
 }
 
-// mingle waits until every node knows at least so many others. The library tries
-// a peer that it hears of once, and on a busy machine that may fail; then it
-// hears of it again only when it looks around for the next time, in ten minutes.
-// So who knows too few looks around now.
-func (c *crowd) mingle(least int) {
-	c.t.Helper()
-	ctx := budget(c.t)
-	for _, n := range c.nodes {
+// waitConnected waits until every node knows at least so many others. The
+// library checks a new peer once, and on a busy machine that may fail; then it
+// learns of it again only at its next refresh, in ten minutes. So nodes with
+// too few peers refresh now.
+func (tn *testNetwork) waitConnected(least int) {
+	tn.t.Helper()
+	ctx := budget(tn.t)
+	for _, n := range tn.nodes {
 		for n.Size() < least {
 			select {
 			case <-n.dht.ForceRefresh():
 			case <-ctx.Done():
-				c.t.Fatalf("one knows %d of %d others", n.Size(), len(c.nodes)-1)
+				tn.t.Fatalf("one knows %d of %d others", n.Size(), len(tn.nodes)-1)
 			}
 			_ = flow.Sleep(ctx, 5*time.Millisecond)
 		}
 	}
 }
 
-// outcome is how look-ups went.
+// outcome is the results of look-ups.
 type outcome struct {
 	mu    sync.Mutex
 	took  []time.Duration
 	found int
 	kinds map[fault.Kind]int
-	hops  [mostHops]uint64
+	hops  [maxHops]uint64
 }
 
 func (o *outcome) add(took time.Duration, answer record.Answer, err error) {
@@ -90,26 +91,27 @@ func (o *outcome) report(t *testing.T, what string) float64 {
 	return ratio
 }
 
-// ofTheIndex is the budget of a look-up on a machine that has time for it.
-const ofTheIndex = 1200 * time.Millisecond
+// indexBudget is the budget of a look-up on an idle machine.
+const indexBudget = 1200 * time.Millisecond
 
-// lookUp lets every node look for things within a budget, four at a time.
-func (c *crowd) lookUp(budget time.Duration, questions []record.Question, ask func(context.Context, *Network, record.Question) (record.Answer, error)) *outcome {
+// lookUp makes every node look up the questions within a budget, four at a
+// time.
+func (tn *testNetwork) lookUp(budget time.Duration, questions []record.Question, ask func(context.Context, *Network, record.Question) (record.Answer, error)) *outcome {
 	o := &outcome{kinds: map[fault.Kind]int{}}
 	before := map[*Network]Stats{}
-	for _, n := range c.nodes {
+	for _, n := range tn.nodes {
 		before[n] = n.Stats()
 	}
 	room, all := make(chan struct{}, 4), sync.WaitGroup{}
-	for _, n := range c.nodes {
+	for _, n := range tn.nodes {
 		for _, q := range questions {
-			if slices.Contains(c.has[n], q) {
-				continue // nobody asks for what it has
+			if slices.Contains(tn.has[n], q) {
+				continue // a node does not ask for what it has
 			}
 			room <- struct{}{}
 			all.Go(func() {
 				defer func() { <-room }()
-				ctx, cancel := context.WithTimeout(c.t.Context(), budget)
+				ctx, cancel := context.WithTimeout(tn.t.Context(), budget)
 				defer cancel()
 				began := time.Now()
 				answer, err := ask(ctx, n, q)
@@ -118,7 +120,7 @@ func (c *crowd) lookUp(budget time.Duration, questions []record.Question, ask fu
 		}
 	}
 	all.Wait()
-	for _, n := range c.nodes {
+	for _, n := range tn.nodes {
 		for i, hops := range n.Stats().Hops {
 			o.hops[i] += hops - before[n].Hops[i]
 		}
@@ -126,13 +128,12 @@ func (c *crowd) lookUp(budget time.Duration, questions []record.Question, ask fu
 	return o
 }
 
-// finds demands that so much is found by walks. How long they take is for the
-// gates to judge: on a busy machine the budget of the index is over before they
-// are.
-func (c *crowd) finds(questions []record.Question, least float64, when string) {
-	c.t.Helper()
-	if ratio := c.lookUp(20*time.Second, questions, walking).report(c.t, when); ratio < least {
-		c.t.Errorf("%s: only %.2f was found", when, ratio)
+// finds requires that walks find so much. Their duration is tested by the
+// gates: on a busy machine they take longer than the budget of the index.
+func (tn *testNetwork) finds(questions []record.Question, least float64, when string) {
+	tn.t.Helper()
+	if ratio := tn.lookUp(20*time.Second, questions, walking).report(tn.t, when); ratio < least {
+		tn.t.Errorf("%s: only %.2f was found", when, ratio)
 	}
 }
 
@@ -140,9 +141,9 @@ func walking(ctx context.Context, n *Network, q record.Question) (record.Answer,
 	return n.Walk(ctx, q)
 }
 
-// oneByOne asks the five nearest, as the waves of the index would.
+// oneByOne asks the five closest, as the waves of the index would.
 func oneByOne(ctx context.Context, n *Network, q record.Question) (answer record.Answer, err error) {
-	for _, target := range n.Near(q, 5) {
+	for _, target := range n.Closest(q, 5) {
 		answer, err = target.Ask(ctx, q)
 		if err == nil && (len(answer.Providers) > 0 || answer.Name != nil) {
 			return answer, nil
@@ -152,12 +153,12 @@ func oneByOne(ctx context.Context, n *Network, q record.Question) (answer record
 }
 
 func TestTwelveNodesAndChurn(t *testing.T) {
-	c := &crowd{t: t, has: map[*Network][]record.Question{}}
+	c := &testNetwork{t: t, has: map[*Network][]record.Question{}}
 	for range 12 {
 		c.join()
 	}
-	c.mingle(8)
-	// The last four stay, and have what the others look for.
+	c.waitConnected(8)
+	// The last four stay, and have what the others look up.
 	keepers := slices.Clone(c.nodes[8:])
 	var questions []record.Question
 	for i := range 8 {
@@ -175,19 +176,19 @@ func TestTwelveNodesAndChurn(t *testing.T) {
 	}
 
 	c.finds(questions, .95, "twelve nodes, walks")
-	c.lookUp(ofTheIndex, questions, oneByOne).report(t, "twelve nodes, the five nearest")
+	c.lookUp(indexBudget, questions, oneByOne).report(t, "twelve nodes, the five nearest")
 
-	// A third leaves without a word while the others look, and as many come.
+	// A third leaves without notice during the look-ups, and as many join.
 	for range 4 {
 		c.leave(rand.IntN(len(c.nodes) - 4))
 	}
-	c.lookUp(ofTheIndex, questions, walking).report(t, "four have just left, walks")
-	c.lookUp(ofTheIndex, questions, oneByOne).report(t, "four have left, the five nearest")
+	c.lookUp(indexBudget, questions, walking).report(t, "four have just left, walks")
+	c.lookUp(indexBudget, questions, oneByOne).report(t, "four have left, the five nearest")
 	for range 4 {
 		n := c.join()
 		c.nodes = append([]*Network{n}, c.nodes[:len(c.nodes)-1]...) // the keepers stay last
 	}
-	c.mingle(4)
+	c.waitConnected(4)
 	c.finds(questions, .9, "four new ones have come, walks")
-	c.lookUp(ofTheIndex, []record.Question{asks(objectNo(404))}, walking).report(t, "what nobody has, walks")
+	c.lookUp(indexBudget, []record.Question{asks(objectNo(404))}, walking).report(t, "what nobody has, walks")
 }

@@ -13,12 +13,12 @@ import (
 // confined is set in the child of TestOpeningNeedsNoFiles.
 const confined = "MICRONODE_KAD_CONFINED"
 
-// unharmed is what the child says at its end. A program that measures coverage
-// complains after that, because it cannot write its own file.
-const unharmed = "opened and closed"
+// confinedOK is what the child prints at its end. A program that measures
+// coverage complains after that, because it cannot write its own file.
+const confinedOK = "opened and closed"
 
 // confinedChild opens a network in a process that may touch no file at all, as
-// far as the kernel can see to that.
+// far as the kernel can enforce that.
 func confinedChild() {
 	if os.Getenv(confined) == "" {
 		return
@@ -35,14 +35,14 @@ func confinedChild() {
 		println("open:", err.Error())
 		os.Exit(1)
 	}
-	println(unharmed)
+	println(confinedOK)
 	os.Exit(0)
 }
 
 func TestOpeningNeedsNoFiles(t *testing.T) {
 	child := exec.CommandContext(t.Context(), os.Args[0])
 	child.Env = append(os.Environ(), confined+"=1")
-	if out, err := child.CombinedOutput(); err != nil || !strings.HasPrefix(string(out), unharmed) {
+	if out, err := child.CombinedOutput(); err != nil || !strings.HasPrefix(string(out), confinedOK) {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

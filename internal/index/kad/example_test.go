@@ -11,14 +11,14 @@ import (
 	"micronode/internal/supervise"
 )
 
-// Two nodes meet. One has an object, and the other finds out where.
+// Two nodes connect. One has an object, and the other finds its address.
 func Example() {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	supervisor, _ := supervise.New(supervise.Options{Stages: []supervise.Stage{{Name: "all"}}, Total: time.Second})
+	supervisor, _ := supervise.New(supervise.Options{Stages: []supervise.Stage{{Name: "all"}}, DrainTimeout: time.Second})
 	tasks, _ := supervisor.NewGroup(supervise.GroupSpec{Service: "index", Kind: "dht", Stage: "all", Max: 1})
 
-	// In life these are the keys of the nodes, made once and kept.
+	// In production these are the keys of the nodes, generated once and kept.
 	_, first, _ := ed25519.GenerateKey(nil)
 	_, second, _ := ed25519.GenerateKey(nil)
 

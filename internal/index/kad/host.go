@@ -26,55 +26,55 @@ import (
 	"micronode/internal/ingress"
 )
 
-// What a host may use. These numbers do not grow with the machine: the DHT is
-// one part of a small node, and what is beyond them is refused or pruned.
+// Limits of a host. These numbers do not grow with the machine: the DHT is one
+// part of a small node, and what exceeds them is rejected or pruned.
 const (
-	mostConns    = 256
-	keptConns    = 96  // pruned down to these,
-	manyConns    = 128 // from here on
-	mostStreams  = 1024
-	mostMemory   = 64 << 20
-	mostAddrBook = 100_000 // addresses of peers that we are not connected to
-	mostAddrsOf  = 32      // of them, those of one peer
-	streamWindow = 1 << 20
+	maxConns      = 256
+	connLowWater  = 96  // pruned down to these,
+	connHighWater = 128 // when this is reached
+	maxStreams    = 1024
+	maxMemory     = 64 << 20
+	maxAddrBook   = 100_000 // addresses of peers that are not connected
+	maxAddrsOf    = 32      // of them, of one peer
+	streamWindow  = 1 << 20
 
-	dialTime = 5 * time.Second
+	dialTimeout = 5 * time.Second
 )
 
-// limits are the hard ones.
+// limits are the hard limits.
 func limits() rcmgr.ConcreteLimitConfig {
 	return rcmgr.PartialLimitConfig{
 		System: rcmgr.ResourceLimits{
-			Conns: mostConns, ConnsInbound: mostConns * 3 / 4, ConnsOutbound: mostConns * 3 / 4, FD: mostConns,
-			Streams: 2 * mostStreams, StreamsInbound: mostStreams, StreamsOutbound: mostStreams, Memory: mostMemory,
+			Conns: maxConns, ConnsInbound: maxConns * 3 / 4, ConnsOutbound: maxConns * 3 / 4, FD: maxConns,
+			Streams: 2 * maxStreams, StreamsInbound: maxStreams, StreamsOutbound: maxStreams, Memory: maxMemory,
 		},
-		Transient: rcmgr.ResourceLimits{ // connections and streams that have not said yet what they are for
+		Transient: rcmgr.ResourceLimits{ // connections and streams without a negotiated protocol
 			Conns: 64, ConnsInbound: 48, ConnsOutbound: 48, FD: 64,
-			Streams: 256, StreamsInbound: 128, StreamsOutbound: 256, Memory: mostMemory / 4,
+			Streams: 256, StreamsInbound: 128, StreamsOutbound: 256, Memory: maxMemory / 4,
 		},
 		PeerDefault: rcmgr.ResourceLimits{
 			Conns: 8, ConnsInbound: 4, ConnsOutbound: 8, FD: 8,
-			Streams: 96, StreamsInbound: 64, StreamsOutbound: 64, Memory: mostMemory / 8,
+			Streams: 96, StreamsInbound: 64, StreamsOutbound: 64, Memory: maxMemory / 8,
 		},
 		Conn: rcmgr.ResourceLimits{Conns: 1, ConnsInbound: 1, ConnsOutbound: 1, FD: 1, Memory: 8 << 20},
 	}.Build(rcmgr.InfiniteLimits)
 }
 
-// openHost puts a libp2p host together: TCP, Noise, yamux, identify, and
-// nothing else. libp2p.New would do it too, but it brings QUIC, WebRTC and a
-// framework for dependency injection into the program.
-func openHost(p plan) (*bhost.BasicHost, *swarm.Swarm, error) {
+// openHost assembles a libp2p host: TCP, Noise, yamux, identify, and nothing
+// else. libp2p.New would do it too, but it brings QUIC, WebRTC and a framework
+// for dependency injection into the program.
+func openHost(p resolvedSpec) (*bhost.BasicHost, *swarm.Swarm, error) {
 	bus := eventbus.NewBus()
 	network, err := openSwarm(p, bus)
 	if err != nil {
 		return nil, nil, fault.WrapKind(opOpen, fault.Internal, err)
 	}
-	pruner, err := connmgr.NewConnManager(keptConns, manyConns, connmgr.WithGracePeriod(20*time.Second))
+	pruner, err := connmgr.NewConnManager(connLowWater, connHighWater, connmgr.WithGracePeriod(20*time.Second))
 	if err != nil {
 		return nil, nil, fault.WrapKind(opOpen, fault.Internal, err)
 	}
 	host, err := bhost.NewHost(network, &bhost.HostOpts{
-		EventBus: bus, ConnManager: pruner, AddrsFactory: p.addresses,
+		EventBus: bus, ConnManager: pruner, AddrsFactory: p.advertisedAddrs,
 		UserAgent: "micronode", ProtocolVersion: strings.TrimPrefix(p.Prefix, "/"), DisableSignedPeerRecord: true,
 	})
 	if err != nil {
@@ -83,16 +83,16 @@ func openHost(p plan) (*bhost.BasicHost, *swarm.Swarm, error) {
 	host.Start()
 	for _, addr := range p.listen {
 		if err := network.AddListenAddr(addr); err != nil {
-			_ = host.Close() // it has no error to tell
-			return nil, nil, ingress.CannotListen(opOpen, addr.String(), setAddr, err)
+			_ = host.Close() // it returns no error
+			return nil, nil, ingress.ListenError(opOpen, addr.String(), setAddr, err)
 		}
 	}
 	return host, network, nil
 }
 
-// openSwarm makes what dials and listens. With what they are given here, none
+// openSwarm makes the dialling and listening part. With these arguments, none
 // of the constructors fails.
-func openSwarm(p plan, bus event.Bus) (*swarm.Swarm, error) {
+func openSwarm(p resolvedSpec, bus event.Bus) (*swarm.Swarm, error) {
 	key, err := crypto.UnmarshalEd25519PrivateKey(p.Key)
 	if err != nil {
 		return nil, err
@@ -102,36 +102,36 @@ func openSwarm(p plan, bus event.Bus) (*swarm.Swarm, error) {
 	muxers := []upgrader.StreamMuxer{{ID: yamux.ID, Muxer: &window}}
 
 	id, err1 := peer.IDFromPrivateKey(key)
-	book, err2 := pstoremem.NewPeerstore(pstoremem.WithMaxAddresses(mostAddrBook), pstoremem.WithMaxAddressesPerPeer(mostAddrsOf), pstoremem.WithMaxProtocols(32))
-	guard, err3 := rcmgr.NewResourceManager(rcmgr.NewFixedLimiter(limits()), rcmgr.WithMetricsDisabled())
+	peerstore, err2 := pstoremem.NewPeerstore(pstoremem.WithMaxAddresses(maxAddrBook), pstoremem.WithMaxAddressesPerPeer(maxAddrsOf), pstoremem.WithMaxProtocols(32))
+	resources, err3 := rcmgr.NewResourceManager(rcmgr.NewFixedLimiter(limits()), rcmgr.WithMetricsDisabled())
 	secure, err4 := noise.New(noise.ID, key, muxers)
-	upgrade, err5 := upgrader.New([]sec.SecureTransport{secure}, muxers, nil, guard, nil)
-	transport, err6 := tcp.NewTCPTransport(upgrade, guard, nil, tcp.DisableReuseport(), tcp.WithConnectionTimeout(dialTime))
+	upgrade, err5 := upgrader.New([]sec.SecureTransport{secure}, muxers, nil, resources, nil)
+	transport, err6 := tcp.NewTCPTransport(upgrade, resources, nil, tcp.DisableReuseport(), tcp.WithConnectionTimeout(dialTimeout))
 	if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil {
 		return nil, err
 	}
-	network, err := swarm.NewSwarm(id, book, bus, swarm.WithResourceManager(guard), swarm.WithDialTimeout(dialTime),
+	network, err := swarm.NewSwarm(id, peerstore, bus, swarm.WithResourceManager(resources), swarm.WithDialTimeout(dialTimeout), swarm.WithConnectionGater(newGater(p)),
 		swarm.WithUDPBlackHoleSuccessCounter(nil), swarm.WithIPv6BlackHoleSuccessCounter(nil))
 	if err != nil {
 		return nil, err
 	}
-	return network, errors.Join(book.AddPrivKey(id, key), book.AddPubKey(id, key.GetPublic()), network.AddTransport(transport))
+	return network, errors.Join(peerstore.AddPrivKey(id, key), peerstore.AddPubKey(id, key.GetPublic()), network.AddTransport(transport))
 }
 
-// mostAdvertised bounds what is told to others beside the DHT's own addresses.
-const mostAdvertised = 16
+// maxAdvertised limits what is advertised besides the DHT's own addresses.
+const maxAdvertised = 16
 
-// addresses is what the host tells others: where it listens, and where the
-// overlay and the gateway do.
-func (p plan) addresses(listening []ma.Multiaddr) []ma.Multiaddr {
-	told := slices.Clone(listening)
-	if p.Advertise == nil {
-		return told
+// advertisedAddrs is what the host advertises: its listen addresses, and those
+// of the overlay and the gateway.
+func (r resolvedSpec) advertisedAddrs(listening []ma.Multiaddr) []ma.Multiaddr {
+	out := slices.Clone(listening)
+	if r.Advertise == nil {
+		return out
 	}
-	for _, text := range p.Advertise() {
-		if addr, err := ma.NewMultiaddr(text); err == nil && len(told) < len(listening)+mostAdvertised {
-			told = append(told, addr)
+	for _, text := range r.Advertise() {
+		if addr, err := ma.NewMultiaddr(text); err == nil && len(out) < len(listening)+maxAdvertised {
+			out = append(out, addr)
 		}
 	}
-	return told
+	return out
 }

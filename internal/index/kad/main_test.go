@@ -23,6 +23,7 @@ import (
 	"micronode/b3"
 	"micronode/internal/flow"
 	"micronode/internal/index/record"
+	"micronode/internal/netguard"
 	"micronode/internal/oap"
 	"micronode/internal/supervise"
 )
@@ -32,7 +33,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// keyNo is a key that is the same in every run.
+// keyNo is a deterministic key.
 func keyNo(no int) ed25519.PrivateKey {
 	seed := make([]byte, ed25519.SeedSize)
 	binary.BigEndian.PutUint32(seed, uint32(no))
@@ -41,10 +42,10 @@ func keyNo(no int) ed25519.PrivateKey {
 
 func publicNo(no int) ed25519.PublicKey { return keyNo(no).Public().(ed25519.PublicKey) }
 
-// tasks runs the searches of the networks of a test.
+// tasks runs searchPeers for the networks of a test.
 func tasks(t testing.TB) *supervise.Group {
 	t.Helper()
-	sup, err := supervise.New(supervise.Options{Stages: []supervise.Stage{{Name: "all"}}, Total: time.Second})
+	sup, err := supervise.New(supervise.Options{Stages: []supervise.Stage{{Name: "all"}}, DrainTimeout: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +59,7 @@ func tasks(t testing.TB) *supervise.Group {
 // open makes a network on loopback that is closed with the test.
 func open(t testing.TB, no int, change ...func(*Spec)) *Network {
 	t.Helper()
-	spec := Spec{Key: keyNo(no), Listen: []string{"127.0.0.1:0"}, Tasks: tasks(t)}
+	spec := Spec{Key: keyNo(no), Listen: []string{"127.0.0.1:0"}, Tasks: tasks(t), Reach: onThisMachine}
 	for _, c := range change {
 		c(&spec)
 	}
@@ -74,8 +75,11 @@ func open(t testing.TB, no int, change ...func(*Spec)) *Network {
 	return n
 }
 
-// from begins with other networks.
-func from(others ...*Network) func(*Spec) {
+// onThisMachine allows networks to dial loopback addresses.
+func onThisMachine() netguard.DialPolicy { return netguard.DialPolicy{Loopback: true} }
+
+// withBootstrap sets other networks as bootstrap peers.
+func withBootstrap(others ...*Network) func(*Spec) {
 	return func(s *Spec) {
 		for _, o := range others {
 			s.Bootstrap = append(s.Bootstrap, o.Addrs()...)
@@ -83,10 +87,10 @@ func from(others ...*Network) func(*Spec) {
 	}
 }
 
-// onFreePort listens where nobody else does, for a network that leaves and comes
-// back. The port is below those that the kernel gives to whoever asks for any:
-// such a one could go to somebody's connection meanwhile, even to the one that
-// is to reach it.
+// onFreePort listens on a free port, for a network that is closed and reopened.
+// The port is below the ephemeral range of the kernel: otherwise it could be
+// assigned to another connection meanwhile, even to the one that is to reach
+// it.
 func onFreePort(t testing.TB) func(*Spec) {
 	t.Helper()
 	for range 100 {
@@ -100,8 +104,8 @@ func onFreePort(t testing.TB) func(*Spec) {
 	return nil
 }
 
-// until waits for something that is sure to come.
-func until(t testing.TB, what string, done func() bool) {
+// waitUntil waits for a condition that must come true.
+func waitUntil(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !done(); {
 		if time.Now().After(end) {
@@ -111,12 +115,12 @@ func until(t testing.TB, what string, done func() bool) {
 	}
 }
 
-// pair is two networks that know each other.
+// pair is two networks that are connected.
 func pair(t testing.TB, change ...func(*Spec)) (a, b *Network) {
 	t.Helper()
 	a = open(t, 1, change...)
-	b = open(t, 2, append(change, from(a))...)
-	until(t, "two networks know each other", func() bool { return a.Size() == 1 && b.Size() == 1 })
+	b = open(t, 2, append(change, withBootstrap(a))...)
+	waitUntil(t, "two networks know each other", func() bool { return a.Size() == 1 && b.Size() == 1 })
 	return a, b
 }
 
@@ -145,23 +149,23 @@ func signed(no int, name string, seq uint64, manifest int) record.Name {
 }
 
 func asksName(no int, name string) record.Question {
-	return record.Question{Kind: record.ByName, Name: name, Of: peerNo(no)}
+	return record.Question{Kind: record.ByName, Name: name, Owner: peerNo(no)}
 }
 
-// liar is a peer that speaks the protocol and answers as it likes.
-type liar struct {
+// maliciousPeer is a peer that speaks the protocol and sends arbitrary answers.
+type maliciousPeer struct {
 	host *bhost.BasicHost
 	id   peer.ID
 }
 
-// reply is what a liar does with a question: it writes to the stream whatever
-// it wants. If it returns false the stream is reset.
+// reply is how a malicious peer handles a request: it writes anything to the
+// stream. If it returns false the stream is reset.
 type reply func(s network.Stream, question *pb.Message) bool
 
-func lie(t testing.TB, no int, reply reply) *liar {
+func openMaliciousPeer(t testing.TB, no int, reply reply) *maliciousPeer {
 	t.Helper()
-	quiet()
-	p, err := Spec{Key: keyNo(no), Listen: []string{"127.0.0.1:0"}}.complete()
+	silenceLogs()
+	p, err := Spec{Key: keyNo(no), Listen: []string{"127.0.0.1:0"}, Reach: onThisMachine}.resolve()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,22 +189,23 @@ func lie(t testing.TB, no int, reply reply) *liar {
 			}
 		}
 	})
-	return &liar{host: host, id: host.ID()}
+	return &maliciousPeer{host: host, id: host.ID()}
 }
 
-// meet puts a liar into the routing table of an honest network: it is polite
-// until then.
-func (l *liar) meet(t testing.TB, n *Network) {
+// connectTo puts a malicious peer into the routing table of an honest network:
+// it behaves correctly until then.
+func (m *maliciousPeer) connectTo(t testing.TB, n *Network) {
 	t.Helper()
-	info := peer.AddrInfo{ID: n.own, Addrs: n.host.Addrs()}
-	if err := l.host.Connect(budget(t), info); err != nil {
+	info := peer.AddrInfo{ID: n.selfID, Addrs: n.host.Addrs()}
+	if err := m.host.Connect(budget(t), info); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the liar is in the routing table", func() bool { return n.dht.RoutingTable().Find(l.id) != "" })
+	waitUntil(t, "the liar is in the routing table", func() bool { return n.dht.RoutingTable().Find(m.id) != "" })
 }
 
-// politely answers what it takes to be let in, and leaves the rest to another.
-func politely(rest reply) reply {
+// answeringFindNode answers what is needed to be added to a routing table, and
+// leaves the rest to another reply.
+func answeringFindNode(rest reply) reply {
 	return func(s network.Stream, q *pb.Message) bool {
 		if q.GetType() == pb.Message_FIND_NODE {
 			return write(s, pb.NewMessage(q.GetType(), nil, 0))
@@ -223,10 +228,10 @@ func writeRaw(s network.Stream, raw []byte) bool {
 	return err == nil
 }
 
-// only asks the one peer that is near.
-func only(t testing.TB, n *Network, q record.Question) (record.Answer, error) {
+// askClosest asks the one closest peer.
+func askClosest(t testing.TB, n *Network, q record.Question) (record.Answer, error) {
 	t.Helper()
-	targets := n.Near(q, 1)
+	targets := n.Closest(q, 1)
 	if len(targets) != 1 {
 		t.Fatalf("%d targets", len(targets))
 	}

@@ -18,52 +18,53 @@ import (
 	"micronode/fault"
 )
 
-// What is kept for others, and for how long. Nodes announce what they have
-// every twelve hours, so a record that is a day old is of a node that has left.
+// Limits of the records stored for others, and their lifetime. Nodes announce
+// what they have every twelve hours, so a record that is a day old is of a node
+// that has left.
 const (
-	mostRecords   = 100_000 // provider records in all, about 30 MB
-	mostForKey    = 512     // of them, for one key
-	mostOfOne     = 20_000  // and of one provider
-	mostValues    = 4096    // names, of 4 KiB at most
-	providersLive = 24 * time.Hour
-	valuesLive    = 36 * time.Hour
-	sweepPause    = 10 * time.Minute
+	maxRecords     = 100_000 // provider records in total, about 30 MB
+	maxPerKey      = 512     // of them, for one key
+	maxPerProvider = 20_000  // and of one provider
+	maxValues      = 4096    // name records, of 4 KiB at most
+	providerTTL    = 24 * time.Hour
+	valueTTL       = 36 * time.Hour
+	sweepInterval  = 10 * time.Minute
 
-	mostChecks = 32 // new peers that are tried at a time
+	maxChecks = 32 // new peers that are checked concurrently
 )
 
-// namespace is what the keys of names begin with, as in record.RecordKey.
+// namespace is the prefix of the keys of names, as in record.RecordKey.
 const namespace = "micronode"
 
-// Network is this node's part in the DHT. It implements the engine of the
+// Network is this node's part of the DHT. It implements the engine of the
 // index.
 type Network struct {
 	// Set at construction.
-	own       peer.ID
+	selfID    peer.ID
 	host      *bhost.BasicHost
 	network   *swarm.Swarm
 	dht       *dht.IpfsDHT
 	messenger *pb.ProtocolMessenger
-	names     *names
-	values    *records.ValueStore // the library's rules over the shelf of names
-	shelves   struct{ providers, values *shelf }
+	validator *nameValidator
+	values    *records.ValueStore // the library's rules over the store of name records
+	stores    struct{ providers, values *recordStore }
 	bootstrap []peer.AddrInfo
 
-	// Of the task that looks for peers.
-	life     context.Context
-	end      context.CancelFunc
-	searched chan struct{} // closed when it has ended, or if there is none
+	// Of the task searchPeers.
+	ctx        context.Context
+	cancel     context.CancelFunc
+	searchDone chan struct{} // closed when it has ended, or if there is none
 
 	closing sync.Once
-	counts  counts
+	counts  statsCounter
 }
 
-// Open takes part: it listens, and it starts to look for peers if there are any
-// to begin with. It asks nobody before it returns. The network lives until
+// Open joins the DHT: it listens, and it starts searchPeers if there are
+// bootstrap peers. It sends nothing before it returns. The network lives until
 // Close.
 func Open(_ context.Context, spec Spec) (*Network, error) {
-	quiet()
-	p, err := spec.complete()
+	silenceLogs()
+	p, err := spec.resolve()
 	if err != nil {
 		return nil, err
 	}
@@ -71,33 +72,33 @@ func Open(_ context.Context, spec Spec) (*Network, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Network{own: host.ID(), host: host, network: network, bootstrap: p.bootstrap, names: newNames(p.Now, p.Skew), searched: make(chan struct{})}
-	n.life, n.end = context.WithCancel(context.Background())
+	n := &Network{selfID: host.ID(), host: host, network: network, bootstrap: p.bootstrap, validator: newNameValidator(p.Now, p.Skew), searchDone: make(chan struct{})}
+	n.ctx, n.cancel = context.WithCancel(context.Background())
 	if err := n.openDHT(protocol.ID(p.Prefix)); err != nil {
-		_ = host.Close() // it has no error to tell
+		_ = host.Close() // it returns no error
 		return nil, fault.WrapKind(opOpen, fault.Internal, err)
 	}
 	if len(n.bootstrap) == 0 {
-		close(n.searched)
-	} else if err := p.Tasks.Go(n.search); err != nil {
-		close(n.searched)
-		_ = n.Close() // the refusal is what matters
+		close(n.searchDone)
+	} else if err := p.Tasks.Go(n.searchPeers); err != nil {
+		close(n.searchDone)
+		_ = n.Close() // the first error is what matters
 		return nil, fault.Wrap(opOpen, err)
 	}
 	return n, nil
 }
 
 func (n *Network) openDHT(prefix protocol.ID) (err error) {
-	n.shelves.providers = newShelf(mostRecords, mostForKey, mostOfOne)
-	n.shelves.values = newShelf(mostValues, 0, 0)
-	rules := libp2precord.NamespacedValidator{namespace: n.names}
-	n.values = records.NewValueStore(n.shelves.values, rules, valuesLive)
+	n.stores.providers = newRecordStore(maxRecords, maxPerKey, maxPerProvider)
+	n.stores.values = newRecordStore(maxValues, 0, 0)
+	rules := libp2precord.NamespacedValidator{namespace: n.validator}
+	n.values = records.NewValueStore(n.stores.values, rules, valueTTL)
 	n.dht, err = dht.New(n.host,
 		dht.Mode(dht.ModeServer), dht.ProtocolPrefix(prefix), dht.Validator(rules),
-		dht.ProviderDatastore(n.shelves.providers), dht.ValueDatastore(n.shelves.values),
-		dht.MaxRecordAge(valuesLive), dht.ValueGCInterval(sweepPause),
-		dht.ProviderManagerOpts(records.ProvideValidity(providersLive), records.ProviderAddrTTL(providersLive), records.CleanupInterval(sweepPause)),
-		dht.LookupCheckConcurrency(mostChecks))
+		dht.ProviderDatastore(n.stores.providers), dht.ValueDatastore(n.stores.values),
+		dht.MaxRecordAge(valueTTL), dht.ValueGCInterval(sweepInterval),
+		dht.ProviderManagerOpts(records.ProvideValidity(providerTTL), records.ProviderAddrTTL(providerTTL), records.CleanupInterval(sweepInterval)),
+		dht.LookupCheckConcurrency(maxChecks))
 	if err != nil {
 		return err
 	}
@@ -105,11 +106,11 @@ func (n *Network) openDHT(prefix protocol.ID) (err error) {
 	return err
 }
 
-// ID is this node's in libp2p: 12D3Koo….
-func (n *Network) ID() string { return n.own.String() }
+// ID is this node's libp2p ID: 12D3Koo….
+func (n *Network) ID() string { return n.selfID.String() }
 
-// Addrs are the multiaddrs under which others may begin with this node: those
-// that it listens on, with its ID.
+// Addrs are the bootstrap addresses of this node: those that it listens on,
+// with its ID.
 func (n *Network) Addrs() []string {
 	listening, err := n.network.InterfaceListenAddresses()
 	if err != nil {
@@ -126,14 +127,15 @@ func (n *Network) Addrs() []string {
 // Size is how many peers the routing table holds. It never waits.
 func (n *Network) Size() int { return n.dht.RoutingTable().Size() }
 
-// Close leaves the network, and waits until all that Open began has ended.
+// Close leaves the network, and waits until everything that Open started has
+// ended.
 func (n *Network) Close() error {
 	var err error
 	n.closing.Do(func() {
-		n.end()
-		<-n.searched
+		n.cancel()
+		<-n.searchDone
 		err = fault.Wrap("index.dht.close", n.dht.Close())
-		_ = n.host.Close() // it has no error to tell
+		_ = n.host.Close() // it returns no error
 	})
 	return err
 }

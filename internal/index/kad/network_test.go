@@ -19,11 +19,11 @@ import (
 )
 
 func TestAnObjectIsFoundWithWhereItsNodeListens(t *testing.T) {
-	told := []string{"/ip4/127.0.0.1/tcp/9500/tls", "/dns/node.example/tcp/443/tls/http", "/ip4/127.0.0.1/tcp/8080/http", "no multiaddr"}
+	advertised := []string{"/ip4/127.0.0.1/tcp/9500/tls", "/dns/node.example/tcp/443/tls/http", "/ip4/127.0.0.1/tcp/8080/http", "no multiaddr"}
 	a := open(t, 1)
-	b := open(t, 2, from(a), func(s *Spec) { s.Advertise = func() []string { return told } })
-	c := open(t, 3, from(a))
-	until(t, "all know each other", func() bool { return a.Size() == 2 && b.Size() == 2 && c.Size() == 2 })
+	b := open(t, 2, withBootstrap(a), func(s *Spec) { s.Advertise = func() []string { return advertised } })
+	c := open(t, 3, withBootstrap(a))
+	waitUntil(t, "all know each other", func() bool { return a.Size() == 2 && b.Size() == 2 && c.Size() == 2 })
 	if err := b.Provide(budget(t), objectNo(1)); err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestAnObjectIsFoundWithWhereItsNodeListens(t *testing.T) {
 	answer, err := c.Walk(budget(t), asks(objectNo(1)))
 	check("a walk", answer, err)
 	heard := 0
-	for _, target := range c.Near(asks(objectNo(1)), 10) {
+	for _, target := range c.Closest(asks(objectNo(1)), 10) {
 		if target.Source != record.DHT || !strings.HasPrefix(target.Key, "dht:12D3Koo") {
 			t.Errorf("target %q of %q", target.Key, target.Source)
 		}
@@ -52,7 +52,7 @@ func TestAnObjectIsFoundWithWhereItsNodeListens(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(answer.Providers) > 0 { // b itself knows, and a was told
+		if len(answer.Providers) > 0 { // b itself knows, and a has the record
 			check("a single peer", answer, err)
 			heard++
 		}
@@ -63,23 +63,23 @@ func TestAnObjectIsFoundWithWhereItsNodeListens(t *testing.T) {
 	if s := c.Stats(); s.Walks != 1 || s.Found != 1 || s.Peers != 2 || s.Connections < 2 {
 		t.Errorf("stats %+v", s)
 	}
-	// Nobody answers when he is told, so b cannot know when a has heard it.
-	until(t, "a keeps the provider record", func() bool { return a.Stats().Providers == 1 })
+	// There is no acknowledgement, so b cannot know when a has the record.
+	waitUntil(t, "a keeps the provider record", func() bool { return a.Stats().Providers == 1 })
 }
 
 func TestAddressesThatChangeAreToldAnew(t *testing.T) {
 	var current = make(chan []string, 1)
 	current <- []string{"/ip4/127.0.0.1/tcp/9500/tls"}
-	now := func() []string { told := <-current; current <- told; return told }
+	now := func() []string { advertised := <-current; current <- advertised; return advertised }
 	a, b := pair(t)
-	c := open(t, 3, from(a), func(s *Spec) { s.Advertise = now })
-	until(t, "c knows both", func() bool { return c.Size() == 2 })
+	c := open(t, 3, withBootstrap(a), func(s *Spec) { s.Advertise = now })
+	waitUntil(t, "c knows both", func() bool { return c.Size() == 2 })
 	<-current
 	current <- []string{"/ip4/127.0.0.1/tcp/9999/tls"}
 	if err := c.Provide(budget(t), objectNo(1)); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the new address is found", func() bool {
+	waitUntil(t, "the new address is found", func() bool {
 		answer, err := b.Walk(budget(t), asks(objectNo(1)))
 		return err == nil && len(answer.Providers) == 1 && slices.Contains(answer.Providers[0].Overlay, "127.0.0.1:9999")
 	})
@@ -92,7 +92,7 @@ func TestNobodyHasItIsAnAnswer(t *testing.T) {
 		if err != nil || len(answer.Providers) != 0 || answer.Name != nil {
 			t.Errorf("%s: %+v, %v", q.Kind, answer, err)
 		}
-		answer, err = only(t, a, q)
+		answer, err = askClosest(t, a, q)
 		if err != nil || len(answer.Providers) != 0 || answer.Name != nil {
 			t.Errorf("one peer, %s: %+v, %v", q.Kind, answer, err)
 		}
@@ -107,12 +107,12 @@ func TestANodeDoesNotFindItself(t *testing.T) {
 	if err := a.Provide(budget(t), objectNo(1)); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "b keeps the record", func() bool { return b.Stats().Providers == 1 })
+	waitUntil(t, "b keeps the record", func() bool { return b.Stats().Providers == 1 })
 	answer, err := a.Walk(budget(t), asks(objectNo(1)))
 	if err != nil || len(answer.Providers) != 0 {
 		t.Errorf("a walk: %+v, %v", answer, err)
 	}
-	answer, err = only(t, a, asks(objectNo(1)))
+	answer, err = askClosest(t, a, asks(objectNo(1)))
 	if err != nil || len(answer.Providers) != 0 {
 		t.Errorf("one peer: %+v, %v", answer, err)
 	}
@@ -120,7 +120,7 @@ func TestANodeDoesNotFindItself(t *testing.T) {
 
 func TestWithoutPeersThereIsNoRoute(t *testing.T) {
 	n := open(t, 1)
-	if near := n.Near(asks(objectNo(1)), 3); len(near) != 0 {
+	if near := n.Closest(asks(objectNo(1)), 3); len(near) != 0 {
 		t.Errorf("near: %v", near)
 	}
 	_, err := n.Walk(t.Context(), asks(objectNo(1)))
@@ -147,7 +147,7 @@ func TestTimeThatIsOverIsTold(t *testing.T) {
 	for kind, ctx := range map[fault.Kind]context.Context{fault.Canceled: over, fault.Timeout: late} {
 		_, walked := a.Walk(ctx, asks(objectNo(1)))
 		_, named := a.Walk(ctx, asksName(2, "docs"))
-		_, asked := a.Near(asks(objectNo(1)), 1)[0].Ask(ctx, asks(objectNo(1)))
+		_, asked := a.Closest(asks(objectNo(1)), 1)[0].Ask(ctx, asks(objectNo(1)))
 		for what, err := range map[string]error{
 			"walk": walked, "name": named, "ask": asked, "provide": a.Provide(ctx, objectNo(1)), "publish": a.Publish(ctx, name),
 		} {
@@ -156,27 +156,27 @@ func TestTimeThatIsOverIsTold(t *testing.T) {
 			}
 		}
 	}
-	if s := a.Stats(); s.Late != 4 {
+	if s := a.Stats(); s.TimedOut != 4 {
 		t.Errorf("stats %+v", s)
 	}
 }
 
 func TestAPeerThatHasGoneIsNoRoute(t *testing.T) {
 	a, b := pair(t)
-	targets := a.Near(asks(objectNo(1)), 1)
+	targets := a.Closest(asks(objectNo(1)), 1)
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the connection is gone", func() bool { return a.Stats().Connections == 0 })
+	waitUntil(t, "the connection is gone", func() bool { return a.Stats().Connections == 0 })
 	_, err := targets[0].Ask(budget(t), asks(objectNo(1)))
 	if fault.KindOf(err) != fault.NoRoute {
 		t.Fatalf("asked: %v", err)
 	}
 }
 
-// lonely is a network that knows one peer, of which it has no address. The
-// library may find that out by itself, and forget the peer.
-func lonely(t *testing.T) (*Network, peer.ID) {
+// openUnreachablePeer is a network that knows one peer without an address. The
+// library may notice that by itself, and remove the peer.
+func openUnreachablePeer(t *testing.T) (*Network, peer.ID) {
 	n := open(t, 1)
 	id, err := peer.Decode(record.Libp2pID(publicNo(99)))
 	if err != nil {
@@ -189,7 +189,7 @@ func lonely(t *testing.T) (*Network, peer.ID) {
 }
 
 func TestAPeerThatCannotBeReachedIsForgotten(t *testing.T) {
-	n, id := lonely(t)
+	n, id := openUnreachablePeer(t)
 	if _, err := n.ask(budget(t), id, asks(objectNo(1))); fault.KindOf(err) != fault.NoRoute {
 		t.Errorf("asked: %v", err)
 	}
@@ -203,7 +203,7 @@ func TestAWalkOnWhichNobodyAnswersIsNoRoute(t *testing.T) {
 		"walk":    func(n *Network) error { _, err := n.Walk(budget(t), asks(objectNo(1))); return err },
 		"provide": func(n *Network) error { return n.Provide(budget(t), objectNo(1)) },
 	} {
-		n, _ := lonely(t)
+		n, _ := openUnreachablePeer(t)
 		err := ask(n)
 		if fault.KindOf(err) != fault.NoRoute || n.Size() != 0 {
 			t.Errorf("%s: %v", what, err)
@@ -217,7 +217,7 @@ func TestAWalkOnWhichNobodyAnswersIsNoRoute(t *testing.T) {
 
 func TestATrailCountsHops(t *testing.T) {
 	near, middle, far := peer.ID("near"), peer.ID("middle"), peer.ID("far")
-	trail := newTrail()
+	trail := newWalkTrace()
 	for _, event := range []routing.QueryEvent{
 		{Type: routing.SendingQuery, ID: near},
 		{Type: routing.PeerResponse, ID: near, Responses: []*peer.AddrInfo{{ID: middle}, {ID: near}}},
@@ -226,7 +226,7 @@ func TestATrailCountsHops(t *testing.T) {
 		{Type: routing.SendingQuery, ID: far}, // it never answers
 		{Type: routing.DialingPeer, ID: far},
 	} {
-		trail.note(&event)
+		trail.onEvent(&event)
 	}
 	if trail.asked != 3 || trail.answered != 2 || trail.hops != 2 || trail.depth[far] != 3 || trail.depth[near] != 1 {
 		t.Errorf("%+v", trail)
@@ -245,14 +245,14 @@ func TestAPeerIsCalledAgainWithoutAWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if n.knock(budget(t)) {
+		if n.connectBootstrap(budget(t)) {
 			t.Fatal("nobody is there")
 		}
 	}
 	listen, _, _ := strings.Cut(addrs[0], "/p2p/")
 	open(t, 1, func(s *Spec) { s.Listen = []string{listen} })
 	for range 2 { // the second time there is a connection
-		if !n.knock(budget(t)) {
+		if !n.connectBootstrap(budget(t)) {
 			t.Error("somebody is there, and the library still waits")
 		}
 	}
@@ -266,15 +266,15 @@ func TestAPeerToBeginWithMayComeLater(t *testing.T) {
 	}
 	early := open(t, 2, func(s *Spec) { s.Bootstrap = addrs })
 	missed := early.bootstrap[0]
-	until(t, "it has called in vain", func() bool { return early.network.Backoff().Backoff(missed.ID, missed.Addrs[0]) })
+	waitUntil(t, "it has called in vain", func() bool { return early.network.Backoff().Backoff(missed.ID, missed.Addrs[0]) })
 	listen, _, _ := strings.Cut(addrs[0], "/p2p/")
 	again := open(t, 1, func(s *Spec) { s.Listen = []string{listen} })
-	until(t, "they have met", func() bool { return early.Size() == 1 && again.Size() == 1 })
+	waitUntil(t, "they have met", func() bool { return early.Size() == 1 && again.Size() == 1 })
 	if err := errors.Join(early.Close(), early.Close()); err != nil {
 		t.Error(err)
 	}
 	select {
-	case <-early.searched:
+	case <-early.searchDone:
 	default:
 		t.Error("Close did not wait for the search")
 	}
@@ -296,11 +296,11 @@ func TestWhatCannotBeMeantIsRefused(t *testing.T) {
 		"not an ID":          {Spec{Bootstrap: []string{"/ip4/127.0.0.1/tcp/9700/p2p/12D3KooX"}}, fault.Malformed, "index.dht.bootstrap"},
 		"QUIC":               {Spec{Bootstrap: []string{"/ip4/127.0.0.1/udp/9700/quic-v1/p2p/" + other}}, fault.Malformed, "plain TCP"},
 		"too many":           {Spec{Bootstrap: many}, fault.Malformed, "65 peers"},
-		"no port":            {Spec{Listen: []string{"127.0.0.1"}}, fault.Malformed, "no address to listen on"},
-		"a name":             {Spec{Listen: []string{"node.example:1"}}, fault.Malformed, "no address to listen on"},
-		"a port of letters":  {Spec{Listen: []string{"127.0.0.1:http"}}, fault.Malformed, "no address to listen on"},
-		"a bad multiaddr":    {Spec{Listen: []string{"/ip4/1/tcp/1"}}, fault.Malformed, "no address to listen on"},
-		"UDP":                {Spec{Listen: []string{"/ip4/127.0.0.1/udp/1"}}, fault.Malformed, "no address to listen on"},
+		"no port":            {Spec{Listen: []string{"127.0.0.1"}}, fault.Malformed, "not a valid listen address"},
+		"a name":             {Spec{Listen: []string{"node.example:1"}}, fault.Malformed, "not a valid listen address"},
+		"a port of letters":  {Spec{Listen: []string{"127.0.0.1:http"}}, fault.Malformed, "not a valid listen address"},
+		"a bad multiaddr":    {Spec{Listen: []string{"/ip4/1/tcp/1"}}, fault.Malformed, "not a valid listen address"},
+		"UDP":                {Spec{Listen: []string{"/ip4/127.0.0.1/udp/1"}}, fault.Malformed, "not a valid listen address"},
 		"another's address":  {Spec{Listen: []string{"192.0.2.1:0"}}, fault.Malformed, "192.0.2.1"},
 		"a short key":        {Spec{Key: ed25519.PrivateKey{1}}, fault.Internal, "1 bytes"},
 		"a prefix":           {Spec{Prefix: "micronode"}, fault.Internal, "prefix"},
@@ -347,7 +347,7 @@ func TestAllFormsOfListening(t *testing.T) {
 	}
 }
 
-// refusing does not run tasks.
+// refusing rejects all tasks.
 type refusing struct{}
 
 func (refusing) Go(func(context.Context) error) error { return fault.Canceled }
@@ -373,17 +373,17 @@ func TestTheIDIsThatOfTheKey(t *testing.T) {
 			t.Errorf("address %s", addr)
 		}
 	}
-	if len(n.Addrs()) != 1 || n.Near(asks(objectNo(1)), 0) != nil {
+	if len(n.Addrs()) != 1 || n.Closest(asks(objectNo(1)), 0) != nil {
 		t.Errorf("addresses %v", n.Addrs())
 	}
 }
 
 func TestNetworksWithOtherPrefixesDoNotMeet(t *testing.T) {
 	a := open(t, 1)
-	b := open(t, 2, from(a), func(s *Spec) { s.Prefix = "/elsewhere" })
-	until(t, "they are connected", func() bool { return b.Stats().Connections == 1 })
-	c := open(t, 3, from(a))
-	until(t, "a third has met the first", func() bool { return c.Size() == 1 && a.dht.RoutingTable().Find(c.own) != "" })
+	b := open(t, 2, withBootstrap(a), func(s *Spec) { s.Prefix = "/elsewhere" })
+	waitUntil(t, "they are connected", func() bool { return b.Stats().Connections == 1 })
+	c := open(t, 3, withBootstrap(a))
+	waitUntil(t, "a third has met the first", func() bool { return c.Size() == 1 && a.dht.RoutingTable().Find(c.selfID) != "" })
 	if a.Size() != 1 || b.Size() != 0 {
 		t.Errorf("a knows %d and b %d", a.Size(), b.Size())
 	}
@@ -396,5 +396,5 @@ func TestNodesThatStopSearchWhenTold(t *testing.T) {
 		s.Bootstrap = []string{"/ip4/127.0.0.1/tcp/1/p2p/" + record.Libp2pID(publicNo(2))}
 	})
 	group.Close()
-	<-n.searched
+	<-n.searchDone
 }

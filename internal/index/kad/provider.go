@@ -9,61 +9,60 @@ import (
 	"micronode/internal/oap"
 )
 
-// How much of an answer is read.
+// Limits of an answer.
 const (
-	mostProviders = 100
-	mostAddrs     = 8  // of one provider
-	mostLooked    = 64 // addresses of one provider that are looked at for these eight
-	mostID        = 64 // bytes of an ID; one of RSA has 34, one of Ed25519 38
+	maxProviders = 100
+	maxAddrs     = 8  // of one provider
+	maxLooked    = 64 // addresses of one provider that are scanned for these eight
+	maxID        = 64 // bytes of an ID; one of RSA has 34, one of Ed25519 38
 )
 
-// hashBLAKE3 is the code of the hash in multihashes, with the length of a
-// digest behind it.
+// hashBLAKE3 is the code of the hash in multihashes; the length of the digest
+// follows it.
 const hashBLAKE3 = 0x1e
 
-// multihashOf is under what an object is provided: the hash as all of IPFS
-// writes it.
+// multihashOf is the DHT key of an object: the multihash that IPFS uses.
 func multihashOf(address b3.Address) multihash.Multihash {
 	return append(multihash.Multihash{hashBLAKE3, byte(len(address))}, address[:]...)
 }
 
-// providers reads the providers of an answer, as far as they make sense and
-// are not this node itself.
-func (n *Network) providers(found []*peer.AddrInfo) []record.Provider {
+// parseProviders parses the providers of an answer, without invalid ones and
+// this node itself.
+func (n *Network) parseProviders(found []*peer.AddrInfo) []record.Provider {
 	var list []record.Provider
-	for _, info := range found[:min(len(found), mostProviders)] {
-		if p, ok := provider(*info); ok && info.ID != n.own {
+	for _, info := range found[:min(len(found), maxProviders)] {
+		if p, ok := parseProvider(*info); ok && info.ID != n.selfID {
 			list = append(list, p)
 		}
 	}
 	return list
 }
 
-// provider reads one. What leads to it by a way of ours comes before what does
-// not, and neither of the two ways crowds out the other.
-func provider(info peer.AddrInfo) (record.Provider, bool) {
-	if len(info.ID) > mostID {
+// parseProvider parses one provider. Addresses that this node can use take
+// precedence, and neither of their two kinds displaces the other.
+func parseProvider(info peer.AddrInfo) (record.Provider, bool) {
+	if len(info.ID) > maxID {
 		return record.Provider{}, false
 	}
 	if _, err := peer.IDFromBytes([]byte(info.ID)); err != nil {
 		return record.Provider{}, false
 	}
-	p := record.Provider{ID: nodeOf(info.ID), Source: record.DHT}
-	for _, addr := range info.Addrs[:min(len(info.Addrs), mostLooked)] {
-		p.Take(addr.String())
+	p := record.Provider{ID: peerIDOf(info.ID), Source: record.DHT}
+	for _, addr := range info.Addrs[:min(len(info.Addrs), maxLooked)] {
+		p.AddMultiaddr(addr.String())
 	}
-	p.Overlay = p.Overlay[:min(len(p.Overlay), mostAddrs-min(len(p.HTTP), mostAddrs/2))]
-	p.HTTP = p.HTTP[:min(len(p.HTTP), mostAddrs-len(p.Overlay))]
-	p.Other = p.Other[:min(len(p.Other), mostAddrs-len(p.Overlay)-len(p.HTTP))]
+	p.Overlay = p.Overlay[:min(len(p.Overlay), maxAddrs-min(len(p.HTTP), maxAddrs/2))]
+	p.HTTP = p.HTTP[:min(len(p.HTTP), maxAddrs-len(p.Overlay))]
+	p.Other = p.Other[:min(len(p.Other), maxAddrs-len(p.Overlay)-len(p.HTTP))]
 	if text := info.ID.String(); p.ID != text {
-		p.Other = append(p.Other, "/p2p/"+text) // for those who ask us and know it by no other name
+		p.Other = append(p.Other, "/p2p/"+text) // for others that know it only by this ID
 	}
 	return p, true
 }
 
-// nodeOf is the ID by which the rest of the node knows a peer: that of the
-// overlay if the ID holds an Ed25519 key, and the text as it is if not.
-func nodeOf(id peer.ID) string {
+// peerIDOf is the ID by which the rest of the node knows a peer: that of the
+// overlay if the ID holds an Ed25519 key, otherwise the text itself.
+func peerIDOf(id peer.ID) string {
 	text := id.String()
 	if key, ok := record.KeyOfLibp2p(text); ok {
 		return oap.PeerIDOf(key).String()

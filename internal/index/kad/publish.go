@@ -21,28 +21,29 @@ const (
 	opPublish = "index.dht.publish"
 )
 
-// putTime is how long one peer may take to accept a record.
-const putTime = 3 * time.Second
+// putTimeout is how long one peer may take to accept a record.
+const putTimeout = 3 * time.Second
 
-// Provide announces that this node has an object: to itself, and to the peers
-// nearest to it. Peers do not confirm that they keep such a record, so no error
-// means that at least one was sent it and none was left out for want of time.
+// Provide announces that this node has an object: in its own store, and to the
+// peers closest to the key. Peers do not acknowledge such a record, so a nil
+// error means that it was sent to at least one and none was left out for lack
+// of time.
 func (n *Network) Provide(ctx context.Context, address b3.Address) error {
 	key := multihashOf(address)
 	if err := n.dht.Provide(ctx, cid.NewCidV1(cid.Raw, key), false); err != nil {
-		return lost(ctx, opProvide, err)
+		return walkError(ctx, opProvide, err)
 	}
-	self := peer.AddrInfo{ID: n.own, Addrs: n.dht.FilteredAddrs()}
-	return n.tell(ctx, opProvide, string(key), func(ctx context.Context, p peer.ID) error {
+	self := peer.AddrInfo{ID: n.selfID, Addrs: n.dht.FilteredAddrs()}
+	return n.sendToClosest(ctx, opProvide, string(key), func(ctx context.Context, p peer.ID) error {
 		return n.messenger.PutProviderAddrs(ctx, p, key, self)
 	})
 }
 
-// Publish stores a signed record of a name, here and with the peers nearest to
-// it. An old one is a Conflict. No error means that at least one peer has
-// confirmed it and none was left out for want of time.
+// Publish stores a signed record of a name, here and with the peers closest to
+// its key. An outdated one is a Conflict. A nil error means that at least one
+// peer has acknowledged it and none was left out for lack of time.
 func (n *Network) Publish(ctx context.Context, name record.Name) error {
-	key := record.RecordKey(name.Of(), name.Name)
+	key := record.RecordKey(name.Owner(), name.Name)
 	put := libp2precord.MakePutRecord(key, name.Encode())
 	if err := n.values.Put(ctx, key, put); err != nil {
 		if errors.Is(err, records.ErrOldRecord) {
@@ -50,46 +51,46 @@ func (n *Network) Publish(ctx context.Context, name record.Name) error {
 		}
 		return fault.Wrap(opPublish, err)
 	}
-	return n.tell(ctx, opPublish, key, func(ctx context.Context, p peer.ID) error {
+	return n.sendToClosest(ctx, opPublish, key, func(ctx context.Context, p peer.ID) error {
 		return n.messenger.PutValue(ctx, p, put)
 	})
 }
 
-// tell finds the peers nearest to a key and gives each of them something, one
+// sendToClosest finds the peers closest to a key and sends to each of them, one
 // after the other: it is background work, and there are twenty at most.
-func (n *Network) tell(ctx context.Context, op, key string, give func(context.Context, peer.ID) error) error {
+func (n *Network) sendToClosest(ctx context.Context, op, key string, send func(context.Context, peer.ID) error) error {
 	if n.Size() == 0 {
-		return noPeers(op)
+		return noPeersError(op)
 	}
 	nearest, err := n.dht.GetClosestPeers(ctx, key)
 	if err != nil {
-		return lost(ctx, op, err)
+		return walkError(ctx, op, err)
 	}
-	told, last := 0, error(nil)
+	accepted, last := 0, error(nil)
 	for _, p := range nearest {
-		if err := n.giveOne(ctx, op, p, give); err != nil {
+		if err := n.sendOne(ctx, op, p, send); err != nil {
 			last = err
 			continue
 		}
-		told++
+		accepted++
 	}
 	switch {
 	case ctx.Err() != nil:
-		return ended(ctx, op, fmt.Sprintf("%d of %d peers were told in time", told, len(nearest)))
-	case told > 0:
+		return contextError(ctx, op, fmt.Sprintf("%d of %d peers were reached in time", accepted, len(nearest)))
+	case accepted > 0:
 		return nil
 	case last != nil:
-		return &fault.Error{Op: op, Kind: fault.KindOf(last), Detail: fmt.Sprintf("none of %d peers took it", len(nearest)), Err: last}
+		return &fault.Error{Op: op, Kind: fault.KindOf(last), Detail: fmt.Sprintf("none of %d peers accepted it", len(nearest)), Err: last}
 	default:
 		return fault.New(op, fault.NoRoute, "none of the peers that the DHT knows could be reached")
 	}
 }
 
-func (n *Network) giveOne(ctx context.Context, op string, p peer.ID, give func(context.Context, peer.ID) error) error {
-	ctx, cancel := context.WithTimeout(ctx, putTime)
+func (n *Network) sendOne(ctx context.Context, op string, p peer.ID, send func(context.Context, peer.ID) error) error {
+	ctx, cancel := context.WithTimeout(ctx, putTimeout)
 	defer cancel()
-	if err := give(ctx, p); err != nil {
-		return n.failed(ctx, op, p, err)
+	if err := send(ctx, p); err != nil {
+		return n.peerError(ctx, op, p, err)
 	}
 	return nil
 }

@@ -8,11 +8,11 @@ import (
 	"github.com/libp2p/go-libp2p/gologshim"
 )
 
-// quiet silences the library's logs, which would go to the standard error
-// output beside the node's own and in another form. What went wrong is in the
-// errors that it returns. The logs are global to the program, and only this
-// package uses them.
-var quiet = sync.OnceFunc(func() {
+// silenceLogs silences the library's logs, which would go to standard error
+// besides the node's own and in another format. Failures are in the errors that
+// it returns. The logs are global to the program, and only this package uses
+// them.
+var silenceLogs = sync.OnceFunc(func() {
 	gologshim.SetDefaultHandler(slog.DiscardHandler)
-	_ = golog.SetLogLevel("*", "fatal") // both words are known
+	_ = golog.SetLogLevel("*", "fatal") // both arguments are valid
 })

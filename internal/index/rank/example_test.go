@@ -14,7 +14,7 @@ func ExampleOrder() {
 		{ID: "far", Overlay: []string{"192.0.2.1:9000"}, Region: "us-east", Seen: now.Add(-time.Minute), Source: record.DHT},
 		{ID: "near", Overlay: []string{"192.0.2.2:9000"}, Region: "eu-west", Seen: now.Add(-time.Hour), Source: record.DHT},
 		{ID: "broken", HTTP: []string{"https://192.0.2.3:443"}, Region: "eu-west", Seen: now, Source: record.Delegated},
-		{ID: "near", HTTP: []string{"https://192.0.2.2:443"}, Seen: now, Source: record.Peer}, // the same node once more
+		{ID: "near", HTTP: []string{"https://192.0.2.2:443"}, Seen: now, Source: record.Peer}, // the same node again
 	}
 	known := map[string]rank.History{
 		"near":   {Latency: 9 * time.Millisecond, Successes: 8, Breaker: "closed", Connected: true},
@@ -22,9 +22,9 @@ func ExampleOrder() {
 		"broken": {Failures: 5, Breaker: "open"},
 	}
 	for _, r := range rank.Order(providers, rank.Facts{
-		Region: "eu-west",
-		Now:    now,
-		Of:     func(p record.Provider) rank.History { return known[p.ID] },
+		WantedRegion: "eu-west",
+		Now:          now,
+		History:      func(p record.Provider) rank.History { return known[p.ID] },
 	}) {
 		fmt.Println(r.Provider.ID, r.Score, r.Class, r.Latency, r.Provider.Overlay, r.Provider.HTTP)
 	}

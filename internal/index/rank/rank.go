@@ -10,35 +10,35 @@ import (
 	"micronode/internal/index/record"
 )
 
-// Facts are what the order depends on beside the providers themselves.
+// Facts are what the order depends on besides the providers themselves.
 type Facts struct {
-	Region string // the one that is wanted; empty: no wish
-	Own    string // this node's region; empty: it has none
-	Now    time.Time
+	WantedRegion string // empty: no preference
+	OwnRegion    string // of this node; empty: none
+	Now          time.Time
 
-	// Of is what is known of a provider from experience. It is asked once for
-	// each. Nil: nothing is known of anybody.
-	Of func(record.Provider) History
+	// History returns what is known of a provider from experience. It is called
+	// once for each. Nil: nothing is known of any.
+	History func(record.Provider) History
 }
 
-// History is what a node remembers of a provider.
+// History is what a node knows of a provider from experience.
 type History struct {
-	Latency   time.Duration // until it answered; 0: unknown
-	Successes float64       // that count less as they grow old
+	Latency   time.Duration // 0: unknown
+	Successes float64       // weighted by age
 	Failures  float64       // likewise
 	Breaker   string        // "closed", "half-open", "open", or "" if there is none
 	Connected bool          // there is a session with it in the overlay
 }
 
-// Ranked is a provider with its place in the order.
+// Ranked is a provider with its score.
 type Ranked struct {
 	Provider record.Provider
 	Score    float64 // from 0 to 1, with three digits
-	Class    string  // the score in a word: best, good, fair, poor
+	Class    string  // of the score: best, good, fair, poor
 	Latency  string  // local, near, medium, far, unknown
 }
 
-// The weights of the five parts. They add up to one.
+// The weights of the five components. They add up to one.
 const (
 	weightFreshness = 0.25
 	weightLatency   = 0.25
@@ -47,56 +47,56 @@ const (
 	weightBreaker   = 0.10
 )
 
-// Where the curves of freshness and latency are at one half.
+// Where freshness and latency score one half.
 const (
-	middleAge     = time.Hour
-	middleLatency = 50 * time.Millisecond
+	halfAge     = time.Hour
+	halfLatency = 50 * time.Millisecond
 )
 
-// What counts where nothing is known.
+// Scores of unknown values.
 const (
 	unknownFreshness = 0.25
 	unknownLatency   = 0.4
 	unknownRegion    = 0.25
-	noWish           = 0.5
+	noPreference     = 0.5
 )
 
-// Order makes one provider for each node and puts them in order, the best
-// first. What it is given is not changed.
+// Order merges the providers of each node and returns them best first. The
+// input is not changed.
 func Order(providers []record.Provider, f Facts) []Ranked {
 	merged := merge(providers)
 	ranked := make([]Ranked, len(merged))
 	for i, p := range merged {
 		ranked[i] = f.rank(p)
 	}
-	// The merged ones come in the order of their IDs, and the sort is stable.
+	// merged is in the order of the IDs, and the sort is stable.
 	slices.SortStableFunc(ranked, func(a, b Ranked) int { return cmp.Compare(b.Score, a.Score) })
 	return ranked
 }
 
-// Usable tells whether we could fetch from a provider at all: it is this node,
-// or it has an address of a kind that we can dial.
+// Usable reports whether this node could fetch from a provider: it is this
+// node, or it has an address of a kind that can be dialled.
 func Usable(p record.Provider) bool {
 	return p.Source == record.Local || len(p.Overlay) > 0 || len(p.HTTP) > 0
 }
 
 func (f Facts) rank(p record.Provider) Ranked {
 	var h History
-	if f.Of != nil {
-		h = f.Of(p)
+	if f.History != nil {
+		h = f.History(p)
 	}
 	score := round(f.score(p, h))
 	return Ranked{Provider: p, Score: score, Class: class(score), Latency: latencyClass(p, h)}
 }
 
-// score is the weighted sum. The conversions keep a compiler from rounding
-// differently on machines that can multiply and add in one step.
+// score is the weighted sum. The conversions prevent fused multiply-add, which
+// would round differently on some machines.
 func (f Facts) score(p record.Provider, h History) float64 {
-	sum := float64(weightFreshness*f.freshness(p, h)) +
-		float64(weightLatency*latency(p, h)) +
-		float64(weightRegion*f.region(p)) +
-		float64(weightSuccess*success(p, h)) +
-		float64(weightBreaker*breaker(h))
+	sum := float64(weightFreshness*f.freshnessScore(p, h)) +
+		float64(weightLatency*latencyScore(p, h)) +
+		float64(weightRegion*f.regionScore(p)) +
+		float64(weightSuccess*successScore(p, h)) +
+		float64(weightBreaker*breakerScore(h))
 	if h.Breaker == "open" {
 		sum /= 2
 	}
@@ -106,48 +106,49 @@ func (f Facts) score(p record.Provider, h History) float64 {
 	return sum
 }
 
-func (f Facts) freshness(p record.Provider, h History) float64 {
+func (f Facts) freshnessScore(p record.Provider, h History) float64 {
 	switch {
 	case h.Connected || p.Source == record.Local:
 		return 1
 	case p.Seen.IsZero():
 		return unknownFreshness
 	default:
-		return falling(f.Now.Sub(p.Seen), middleAge)
+		return hyperbolicDecay(f.Now.Sub(p.Seen), halfAge)
 	}
 }
 
-func latency(p record.Provider, h History) float64 {
+func latencyScore(p record.Provider, h History) float64 {
 	switch {
 	case p.Source == record.Local:
 		return 1
 	case h.Latency <= 0:
 		return unknownLatency
 	default:
-		return falling(h.Latency, middleLatency)
+		return hyperbolicDecay(h.Latency, halfLatency)
 	}
 }
 
-// falling goes from one down to zero and is one half at the middle. Less than
-// nothing, as from a clock that is ahead, counts as nothing.
-func falling(d, middle time.Duration) float64 {
+// hyperbolicDecay falls from one to zero and is one half at middle. A negative
+// duration, as from a clock that is ahead, counts as zero.
+func hyperbolicDecay(d, middle time.Duration) float64 {
 	return 1 / (1 + float64(max(0, d))/float64(middle))
 }
 
-func (f Facts) region(p record.Provider) float64 {
-	wanted := cmp.Or(f.Region, f.Own)
+func (f Facts) regionScore(p record.Provider) float64 {
+	wanted := cmp.Or(f.WantedRegion, f.OwnRegion)
 	switch {
 	case wanted == "":
-		return noWish
+		return noPreference
 	case p.Region == "":
 		return unknownRegion
 	default:
-		return shared(wanted, p.Region)
+		return regionOverlap(wanted, p.Region)
 	}
 }
 
-// shared is the part of the wanted words that the region has too, from the left.
-func shared(wanted, region string) float64 {
+// regionOverlap is the share of the wanted words that the region has, from the
+// left.
+func regionOverlap(wanted, region string) float64 {
 	words, has := strings.Split(strings.ToLower(wanted), "-"), strings.Split(strings.ToLower(region), "-")
 	n := 0
 	for n < min(len(words), len(has)) && words[n] == has[n] {
@@ -156,7 +157,7 @@ func shared(wanted, region string) float64 {
 	return float64(n) / float64(len(words))
 }
 
-func success(p record.Provider, h History) float64 {
+func successScore(p record.Provider, h History) float64 {
 	if p.Source == record.Local {
 		return 1
 	}
@@ -164,7 +165,7 @@ func success(p record.Provider, h History) float64 {
 	return (good + 1) / (good + bad + 2)
 }
 
-// atLeastZero makes a count of what may be the result of a division by zero.
+// atLeastZero sanitizes a count that may be the result of a division by zero.
 func atLeastZero(n float64) float64 {
 	const most = 1e9
 	if n > 0 { // and not NaN
@@ -173,7 +174,7 @@ func atLeastZero(n float64) float64 {
 	return 0
 }
 
-func breaker(h History) float64 {
+func breakerScore(h History) float64 {
 	switch h.Breaker {
 	case "open":
 		return 0
@@ -184,7 +185,7 @@ func breaker(h History) float64 {
 	}
 }
 
-// round leaves three digits.
+// round rounds to three digits.
 func round(score float64) float64 { return math.Round(score*1000) / 1000 }
 
 func class(score float64) string {

@@ -16,25 +16,25 @@ import (
 
 var noon = time.UnixMilli(1_800_000_000_000).UTC()
 
-// one is the place of a single provider.
-func one(p record.Provider, f rank.Facts, h rank.History) rank.Ranked {
-	f.Of = func(record.Provider) rank.History { return h }
+// rankOne ranks a single provider.
+func rankOne(p record.Provider, f rank.Facts, h rank.History) rank.Ranked {
+	f.History = func(record.Provider) rank.History { return h }
 	if f.Now.IsZero() {
 		f.Now = noon
 	}
 	return rank.Order([]record.Provider{p}, f)[0]
 }
 
-// at is a provider that can be dialled.
-func at(id string) record.Provider {
+// dialableProvider is a provider that can be dialled.
+func dialableProvider(id string) record.Provider {
 	return record.Provider{ID: id, Overlay: []string{id + ".example:9000"}, Source: record.DHT}
 }
 
 // The weights and the curves of the package's own description.
 func TestScores(t *testing.T) {
-	fresh := at("a")
+	fresh := dialableProvider("a")
 	fresh.Seen, fresh.Region = noon, "eu-west"
-	hourOld := at("a")
+	hourOld := dialableProvider("a")
 	hourOld.Seen = noon.Add(-time.Hour)
 	nowhere := record.Provider{ID: "a", Other: []string{"/unix/x"}}
 	perfect := rank.History{Latency: time.Nanosecond, Successes: 1e12, Breaker: "closed"}
@@ -42,26 +42,26 @@ func TestScores(t *testing.T) {
 		got  rank.Ranked
 		want rank.Ranked
 	}{
-		"perfect":                {one(fresh, rank.Facts{Region: "eu-west"}, perfect), rank.Ranked{Score: 1, Class: "best", Latency: "local"}},
-		"nothing known":          {one(at("a"), rank.Facts{}, rank.History{}), rank.Ranked{Score: .0625 + .1 + .1 + .1 + .1 + .0005, Class: "fair", Latency: "unknown"}},
-		"one hour old":           {one(hourOld, rank.Facts{}, rank.History{}), rank.Ranked{Score: .125 + .1 + .1 + .1 + .1, Class: "good", Latency: "unknown"}},
-		"at 50 ms":               {one(fresh, rank.Facts{}, rank.History{Latency: 50 * time.Millisecond}), rank.Ranked{Score: .25 + .125 + .1 + .1 + .1, Class: "good", Latency: "medium"}},
-		"at 10 ms":               {one(fresh, rank.Facts{}, rank.History{Latency: 10 * time.Millisecond}), rank.Ranked{Score: .758, Class: "best", Latency: "near"}},
-		"at 200 ms":              {one(fresh, rank.Facts{}, rank.History{Latency: 200 * time.Millisecond}), rank.Ranked{Score: .6, Class: "good", Latency: "far"}},
-		"half the region":        {one(fresh, rank.Facts{Region: "eu-north"}, rank.History{}), rank.Ranked{Score: .25 + .1 + .1 + .1 + .1, Class: "good", Latency: "unknown"}},
-		"the wrong region":       {one(fresh, rank.Facts{Region: "us"}, rank.History{}), rank.Ranked{Score: .25 + .1 + 0 + .1 + .1, Class: "good", Latency: "unknown"}},
-		"a region in a larger":   {one(fresh, rank.Facts{Region: "EU"}, rank.History{}), rank.Ranked{Score: .25 + .1 + .2 + .1 + .1, Class: "best", Latency: "unknown"}},
-		"our own region":         {one(fresh, rank.Facts{Own: "eu-west"}, rank.History{}), rank.Ranked{Score: .25 + .1 + .2 + .1 + .1, Class: "best", Latency: "unknown"}},
-		"no region":              {one(hourOld, rank.Facts{Own: "eu-west"}, rank.History{}), rank.Ranked{Score: .125 + .1 + .05 + .1 + .1, Class: "fair", Latency: "unknown"}},
-		"three of four failed":   {one(fresh, rank.Facts{}, rank.History{Failures: 2}), rank.Ranked{Score: .25 + .1 + .1 + .05 + .1, Class: "good", Latency: "unknown"}},
-		"half open":              {one(fresh, rank.Facts{}, rank.History{Breaker: "half-open"}), rank.Ranked{Score: .25 + .1 + .1 + .1 + .05, Class: "good", Latency: "unknown"}},
-		"open":                   {one(fresh, rank.Facts{}, rank.History{Breaker: "open"}), rank.Ranked{Score: .275, Class: "fair", Latency: "unknown"}},
-		"out of reach":           {one(nowhere, rank.Facts{}, rank.History{}), rank.Ranked{Score: .231, Class: "poor", Latency: "unknown"}},
-		"connected all the same": {one(nowhere, rank.Facts{}, rank.History{Connected: true}), rank.Ranked{Score: .65, Class: "good", Latency: "unknown"}},
-		"ourselves":              {one(record.Provider{ID: "a", Source: record.Local}, rank.Facts{}, rank.History{Failures: 9, Latency: time.Hour}), rank.Ranked{Score: .9, Class: "best", Latency: "local"}},
-		"from the future":        {one(record.Provider{ID: "a", Overlay: []string{"x:1"}, Seen: noon.Add(time.Hour)}, rank.Facts{}, rank.History{}), rank.Ranked{Score: .65, Class: "good", Latency: "unknown"}},
-		"impossible history":     {one(fresh, rank.Facts{}, rank.History{Latency: -1, Successes: math.NaN(), Failures: math.Inf(-1), Breaker: "?"}), rank.Ranked{Score: .65, Class: "good", Latency: "unknown"}},
-		"endless failures":       {one(fresh, rank.Facts{}, rank.History{Failures: math.Inf(1)}), rank.Ranked{Score: .55, Class: "good", Latency: "unknown"}},
+		"perfect":                {rankOne(fresh, rank.Facts{WantedRegion: "eu-west"}, perfect), rank.Ranked{Score: 1, Class: "best", Latency: "local"}},
+		"nothing known":          {rankOne(dialableProvider("a"), rank.Facts{}, rank.History{}), rank.Ranked{Score: .0625 + .1 + .1 + .1 + .1 + .0005, Class: "fair", Latency: "unknown"}},
+		"one hour old":           {rankOne(hourOld, rank.Facts{}, rank.History{}), rank.Ranked{Score: .125 + .1 + .1 + .1 + .1, Class: "good", Latency: "unknown"}},
+		"at 50 ms":               {rankOne(fresh, rank.Facts{}, rank.History{Latency: 50 * time.Millisecond}), rank.Ranked{Score: .25 + .125 + .1 + .1 + .1, Class: "good", Latency: "medium"}},
+		"at 10 ms":               {rankOne(fresh, rank.Facts{}, rank.History{Latency: 10 * time.Millisecond}), rank.Ranked{Score: .758, Class: "best", Latency: "near"}},
+		"at 200 ms":              {rankOne(fresh, rank.Facts{}, rank.History{Latency: 200 * time.Millisecond}), rank.Ranked{Score: .6, Class: "good", Latency: "far"}},
+		"half the region":        {rankOne(fresh, rank.Facts{WantedRegion: "eu-north"}, rank.History{}), rank.Ranked{Score: .25 + .1 + .1 + .1 + .1, Class: "good", Latency: "unknown"}},
+		"the wrong region":       {rankOne(fresh, rank.Facts{WantedRegion: "us"}, rank.History{}), rank.Ranked{Score: .25 + .1 + 0 + .1 + .1, Class: "good", Latency: "unknown"}},
+		"a region in a larger":   {rankOne(fresh, rank.Facts{WantedRegion: "EU"}, rank.History{}), rank.Ranked{Score: .25 + .1 + .2 + .1 + .1, Class: "best", Latency: "unknown"}},
+		"our own region":         {rankOne(fresh, rank.Facts{OwnRegion: "eu-west"}, rank.History{}), rank.Ranked{Score: .25 + .1 + .2 + .1 + .1, Class: "best", Latency: "unknown"}},
+		"no region":              {rankOne(hourOld, rank.Facts{OwnRegion: "eu-west"}, rank.History{}), rank.Ranked{Score: .125 + .1 + .05 + .1 + .1, Class: "fair", Latency: "unknown"}},
+		"three of four failed":   {rankOne(fresh, rank.Facts{}, rank.History{Failures: 2}), rank.Ranked{Score: .25 + .1 + .1 + .05 + .1, Class: "good", Latency: "unknown"}},
+		"half open":              {rankOne(fresh, rank.Facts{}, rank.History{Breaker: "half-open"}), rank.Ranked{Score: .25 + .1 + .1 + .1 + .05, Class: "good", Latency: "unknown"}},
+		"open":                   {rankOne(fresh, rank.Facts{}, rank.History{Breaker: "open"}), rank.Ranked{Score: .275, Class: "fair", Latency: "unknown"}},
+		"out of reach":           {rankOne(nowhere, rank.Facts{}, rank.History{}), rank.Ranked{Score: .231, Class: "poor", Latency: "unknown"}},
+		"connected all the same": {rankOne(nowhere, rank.Facts{}, rank.History{Connected: true}), rank.Ranked{Score: .65, Class: "good", Latency: "unknown"}},
+		"ourselves":              {rankOne(record.Provider{ID: "a", Source: record.Local}, rank.Facts{}, rank.History{Failures: 9, Latency: time.Hour}), rank.Ranked{Score: .9, Class: "best", Latency: "local"}},
+		"from the future":        {rankOne(record.Provider{ID: "a", Overlay: []string{"x:1"}, Seen: noon.Add(time.Hour)}, rank.Facts{}, rank.History{}), rank.Ranked{Score: .65, Class: "good", Latency: "unknown"}},
+		"impossible history":     {rankOne(fresh, rank.Facts{}, rank.History{Latency: -1, Successes: math.NaN(), Failures: math.Inf(-1), Breaker: "?"}), rank.Ranked{Score: .65, Class: "good", Latency: "unknown"}},
+		"endless failures":       {rankOne(fresh, rank.Facts{}, rank.History{Failures: math.Inf(1)}), rank.Ranked{Score: .55, Class: "good", Latency: "unknown"}},
 	} {
 		if math.Abs(c.got.Score-c.want.Score) > 1e-9 || c.got.Class != c.want.Class || c.got.Latency != c.want.Latency {
 			t.Errorf("%s: %v %s %s, want %v %s %s", what, c.got.Score, c.got.Class, c.got.Latency, c.want.Score, c.want.Class, c.want.Latency)
@@ -93,8 +93,8 @@ func TestMergesWhatIsOneNode(t *testing.T) {
 	}
 }
 
-// Of two that differ in one thing only, the same one speaks first whichever
-// came in first.
+// Of two that differ in one thing only, the same one takes precedence in any
+// input order.
 func TestLikeSourcesAreHeardInOneOrder(t *testing.T) {
 	base := record.Provider{ID: "a", Source: record.DHT, Seen: noon, Region: "eu", Overlay: []string{"x:1"}, HTTP: []string{"http://x:1"}, Other: []string{"/unix/x"}}
 	for what, change := range map[string]func(*record.Provider){
@@ -147,7 +147,7 @@ func TestUsable(t *testing.T) {
 	}
 }
 
-// What is given is not changed, whoever else has it.
+// The input is not changed, even if it is shared.
 func TestLeavesItsInputAlone(t *testing.T) {
 	shared := make([]string, 1, 8)
 	shared[0] = "a.example:1"
@@ -162,7 +162,7 @@ func TestLeavesItsInputAlone(t *testing.T) {
 	}
 }
 
-// anyProvider draws from few values, so that nodes meet.
+// anyProvider draws from few values, so that nodes coincide.
 func anyProvider(t *rapid.T) record.Provider {
 	some := func(label string, from ...string) []string {
 		return rapid.SliceOfN(rapid.SampledFrom(from), 0, 3).Draw(t, label)
@@ -192,11 +192,11 @@ func anyHistory(t *rapid.T) rank.History {
 }
 
 func anyFacts(t *rapid.T) rank.Facts {
-	places := rapid.SampledFrom([]string{"", "eu", "eu-west", "us-east-1"})
-	return rank.Facts{Region: places.Draw(t, "wanted"), Own: places.Draw(t, "own"), Now: noon}
+	regions := rapid.SampledFrom([]string{"", "eu", "eu-west", "us-east-1"})
+	return rank.Facts{WantedRegion: regions.Draw(t, "wanted"), OwnRegion: regions.Draw(t, "own"), Now: noon}
 }
 
-// However they come in, they come out the same.
+// The order of the input does not matter.
 func TestOrderOfInputDoesNotMatter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := make([]record.Provider, rapid.IntRange(0, 8).Draw(t, "n"))
@@ -206,7 +206,7 @@ func TestOrderOfInputDoesNotMatter(t *testing.T) {
 		known := map[string]rank.History{"a": anyHistory(t), "b": anyHistory(t)}
 		f := anyFacts(t)
 		asked := 0
-		f.Of = func(p record.Provider) rank.History { asked++; return known[p.ID] }
+		f.History = func(p record.Provider) rank.History { asked++; return known[p.ID] }
 
 		want := rank.Order(in, f)
 		if asked != len(want) {
@@ -238,12 +238,12 @@ func checkOrder(t *rapid.T, ranked []rank.Ranked) {
 	}
 }
 
-// Each of the factors only ever helps.
+// Each component is monotonic.
 func TestBetterIsNeverWorse(t *testing.T) {
 	ladder := map[string]int{"open": 0, "half-open": 1, "closed": 2, "": 2}
 	rapid.Check(t, func(t *rapid.T) {
 		p, h, f := anyProvider(t), anyHistory(t), anyFacts(t)
-		worse := one(p, f, h)
+		worse := rankOne(p, f, h)
 		better, with := p, h
 		switch rapid.SampledFrom([]string{"fresher", "nearer", "region", "success", "failure", "breaker", "connected", "reachable"}).Draw(t, "what") {
 		case "fresher":
@@ -257,8 +257,8 @@ func TestBetterIsNeverWorse(t *testing.T) {
 			}
 			with.Latency = max(1, with.Latency-time.Duration(rapid.Int64Range(0, 1e9).Draw(t, "less")))
 		case "region":
-			if better.Region = f.Region; better.Region == "" {
-				better.Region = f.Own
+			if better.Region = f.WantedRegion; better.Region == "" {
+				better.Region = f.OwnRegion
 			}
 		case "success":
 			with.Successes += rapid.Float64Range(0, 100).Draw(t, "more")
@@ -273,7 +273,7 @@ func TestBetterIsNeverWorse(t *testing.T) {
 		case "reachable":
 			better.HTTP = append(slices.Clone(p.HTTP), "https://a.example:443")
 		}
-		if got := one(better, f, with); got.Score < worse.Score {
+		if got := rankOne(better, f, with); got.Score < worse.Score {
 			t.Fatalf("%+v %+v has %v,\nbut %+v %+v has %v", p, h, worse.Score, better, with, got.Score)
 		}
 	})
@@ -282,10 +282,10 @@ func TestBetterIsNeverWorse(t *testing.T) {
 func BenchmarkOrder(b *testing.B) {
 	in := make([]record.Provider, 32)
 	for i := range in {
-		in[i] = at(fmt.Sprintf("peer-%02d", i*7%32))
+		in[i] = dialableProvider(fmt.Sprintf("peer-%02d", i*7%32))
 		in[i].Seen = noon.Add(-time.Duration(i) * time.Minute)
 	}
-	f := rank.Facts{Region: "eu", Now: noon}
+	f := rank.Facts{WantedRegion: "eu", Now: noon}
 	b.ReportAllocs()
 	for b.Loop() {
 		rank.Order(in, f)

@@ -15,41 +15,41 @@ import (
 	"micronode/b3"
 )
 
-// stranger is a CID that is not spelt like ours: what it is, and what to do
+// foreignCID is a CID that is not in our spelling: what it is, and what to do
 // about it.
-type stranger struct{ what, next string }
+type foreignCID struct{ description, next string }
 
-// maxCID bounds what is decoded to find out what it is.
+// maxCID limits what is decoded, in bytes.
 const maxCID = 160
 
-// recogniseCID tells whether a text is a CID of any kind, base, codec or hash.
-// Only a whole and well-formed one counts, so that few words are mistaken for
-// one.
-func recogniseCID(text string) (stranger, bool) {
+// recogniseForeignCID reports whether a text is a CID of any kind, base, codec
+// or hash. Only a complete and well-formed one counts, so that few words are
+// mistaken for one.
+func recogniseForeignCID(text string) (foreignCID, bool) {
 	if len(text) > maxCID {
-		return stranger{}, false
+		return foreignCID{}, false
 	}
 	if raw, err := base58.Decode(text); err == nil && strings.HasPrefix(text, "Qm") && len(raw) == 34 {
-		return stranger{"a CID of version 0, whose hash is always SHA-256", elsewhere}, true
+		return foreignCID{"a CID of version 0, whose hash is always SHA-256", nextFetchElsewhere}, true
 	}
 	raw, base := decodeMultibase(text)
 	c, ok := splitCID(raw)
 	switch {
 	case !ok:
-		return stranger{}, false
+		return foreignCID{}, false
 	case c.codec == codecRaw && c.hash == hashBLAKE3 && len(c.digest) == len(b3.Address{}):
 		ours := b3.Address(c.digest)
-		return stranger{"a CID of ours in " + base, fmt.Sprintf("Write it as %s or as %s.", ours.CID(), ours)}, true
+		return foreignCID{"a CID of ours in " + base, fmt.Sprintf("Write it as %s or as %s.", ours.CID(), ours)}, true
 	case c.codec == codecLibp2pKey:
-		return stranger{"the name of a libp2p key and not of an object", "Ask for b3:… or for name:docs@<peer-id>."}, true
+		return foreignCID{"the name of a libp2p key and not of an object", "Ask for b3:… or for name:docs@<peer-id>."}, true
 	default:
-		return stranger{fmt.Sprintf("a CID with the codec %s and the hash %s (%d bytes)", nameOf(codecs, c.codec), nameOf(hashes, c.hash), len(c.digest)), elsewhere}, true
+		return foreignCID{fmt.Sprintf("a CID with the codec %s and the hash %s (%d bytes)", nameOf(codecs, c.codec), nameOf(hashes, c.hash), len(c.digest)), nextFetchElsewhere}, true
 	}
 }
 
-const elsewhere = "Only raw blocks hashed with BLAKE3 (32 bytes) have an address here. Fetch it with IPFS software, then `micronode put` it and use the address that this prints."
+const nextFetchElsewhere = "Only raw blocks hashed with BLAKE3 (32 bytes) have an address here. Fetch it with IPFS software, then `micronode put` it and use the address that this prints."
 
-// Codes of the multicodec table that one meets in the wild.
+// Common codes of the multicodec table.
 const (
 	codecRaw       = 0x55
 	codecLibp2pKey = 0x72
@@ -69,27 +69,27 @@ func nameOf(table map[uint64]string, code uint64) string {
 	return fmt.Sprintf("%#x", code)
 }
 
-// parts are those of a CID of version 1.
-type parts struct {
+// cidParts are the parts of a CID of version 1.
+type cidParts struct {
 	codec, hash uint64
 	digest      []byte
 }
 
-// splitCID takes a CID apart. Nothing may be missing and nothing left over.
-func splitCID(raw []byte) (parts, bool) {
+// splitCID splits a CID. Nothing may be missing or left over.
+func splitCID(raw []byte) (cidParts, bool) {
 	version, raw, ok := varint(raw)
 	if !ok || version != 1 {
-		return parts{}, false
+		return cidParts{}, false
 	}
 	codec, raw, ok := varint(raw)
 	if !ok {
-		return parts{}, false
+		return cidParts{}, false
 	}
 	hash, digest, ok := splitMultihash(raw)
-	return parts{codec, hash, digest}, ok
+	return cidParts{codec, hash, digest}, ok
 }
 
-// splitMultihash takes a hash apart that says of what kind and how long it is.
+// splitMultihash splits a multihash into its code and its digest.
 func splitMultihash(raw []byte) (hash uint64, digest []byte, ok bool) {
 	hash, raw, ok = varint(raw)
 	if !ok {
@@ -109,8 +109,8 @@ func varint(raw []byte) (uint64, []byte, bool) {
 
 var base32Lower = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
-// decodeMultibase reads a text whose first letter says how the rest is to be
-// read, for the bases that are in use. What cannot be read is nil.
+// decodeMultibase decodes a multibase text, for the common bases. An invalid
+// text yields nil.
 func decodeMultibase(text string) (raw []byte, base string) {
 	if text == "" {
 		return nil, ""
@@ -146,8 +146,7 @@ func decodeMultibase(text string) (raw []byte, base string) {
 	return raw, base
 }
 
-// base36 reads a number in digits and letters. A zero in front is a byte of
-// zero, as in base58.
+// base36 decodes base36. A leading zero is a zero byte, as in base58.
 func base36(text string) ([]byte, error) {
 	letters := strings.ToLower(text)
 	if strings.Trim(letters, "0123456789abcdefghijklmnopqrstuvwxyz") != "" || text == "" {

@@ -35,8 +35,8 @@ func ExampleParseID() {
 	// -> Only raw blocks hashed with BLAKE3 (32 bytes) have an address here. Fetch it with IPFS software, then `micronode put` it and use the address that this prints.
 }
 
-// A node says what it means by a name; another, who got the record from
-// anybody at all, checks it.
+// A node signs the record of a name; another node verifies it, wherever it came
+// from.
 func ExampleName() {
 	key := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1}, ed25519.SeedSize))
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -53,7 +53,7 @@ func ExampleName() {
 		fmt.Println(err)
 		return
 	}
-	asked := record.Question{Kind: record.ByName, Name: "docs", Of: n.Of()}
+	asked := record.Question{Kind: record.ByName, Name: "docs", Owner: n.Owner()}
 	fmt.Println(n.Name, n.Seq, n.Check(asked, now.Add(time.Hour), time.Second))
 	fmt.Println(n.Check(asked, now.Add(24*time.Hour), time.Second))
 	// Output:

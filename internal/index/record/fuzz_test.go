@@ -9,8 +9,8 @@ import (
 	"micronode/internal/index/record"
 )
 
-// Whatever is given: it is an ID with one spelling, or it is Malformed with
-// words that a person can read.
+// Any text is an ID with one spelling, or it is Malformed with a readable
+// message.
 func FuzzParseID(f *testing.F) {
 	for _, text := range []string{
 		"b3:" + emptyHex, emptyCID, "name:docs", "docs", "docs@" + idOf(alice).String(), "name:größe", "gro\u0308ße", "Docs", "a\x00b", "a//b", "",
@@ -23,7 +23,7 @@ func FuzzParseID(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		id, err := record.ParseID(text)
 		if err != nil {
-			refused(t, text, err, fault.Malformed)
+			wantRefusal(t, text, err, fault.Malformed)
 			return
 		}
 		spelling := id.String()
@@ -39,14 +39,14 @@ func FuzzParseID(f *testing.F) {
 	})
 }
 
-// Whatever is given: it is the one encoding of a record whose signature is
-// good, or it is refused.
+// Any input is the one encoding of a record with a valid signature, or it is
+// rejected.
 func FuzzDecodeName(f *testing.F) {
 	good := docs().Encode()
 	f.Add(good)
 	f.Add(good[:len(good)-1])
 	f.Add(append(bytes.Clone(good), 0))
-	f.Add(twice(good))
+	f.Add(duplicateFirstKey(good))
 	f.Add(append([]byte{0xbf}, good[1:]...))
 	f.Add([]byte{0xa3})
 	f.Add([]byte{0xa3, 0x63, 'k', 'e', 'y', 0xf6, 0x63, 's', 'i', 'g', 0xf6, 0x64, 'b', 'o', 'd', 'y', 0xf6})
@@ -64,17 +64,17 @@ func FuzzDecodeName(f *testing.F) {
 		if err := record.CheckName(n.Name); err != nil {
 			t.Fatal(err)
 		}
-		if err := n.Check(record.Question{Kind: record.ByName, Name: n.Name, Of: n.Of()}, n.Issued, 0); err != nil {
+		if err := n.Check(record.Question{Kind: record.ByName, Name: n.Name, Owner: n.Owner()}, n.Issued, 0); err != nil {
 			t.Fatal(err)
 		}
 	})
 }
 
-// Whatever is given: what we could dial has one spelling, and comes back from
-// the multiaddr that we would write.
+// Every address that can be dialled has one spelling, and survives a round trip
+// through its multiaddr.
 func FuzzMultiaddr(f *testing.F) {
 	for _, text := range []string{
-		"/ip4/192.0.2.1/tcp/9000/tls", "/ip6/2001:db8::1/tcp/9000/tls/http", "/dns4/node.example/tcp/443/https", "/dns/node.example/tcp/80/http/p2p/" + stranger,
+		"/ip4/192.0.2.1/tcp/9000/tls", "/ip6/2001:db8::1/tcp/9000/tls/http", "/dns4/node.example/tcp/443/https", "/dns/node.example/tcp/80/http/p2p/" + foreignCID,
 		"/ip6/::ffff:127.0.0.1/tcp/1/tls", "/ip6/fe80::1%25eth0/tcp/1/tls", "/dns/127.0.0.1/tcp/1/tls", "/dns/a_b.example/tcp/1/http", "/", "//", "", "/p2p/x", "/a/b/p2p/",
 	} {
 		f.Add(text)

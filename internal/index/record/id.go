@@ -10,12 +10,12 @@ import (
 	"micronode/internal/oap"
 )
 
-// Kind says what an [ID] or a [Question] is about.
+// Kind is the kind of an [ID] or a [Question].
 type Kind uint8
 
 const (
-	ByName Kind = iota + 1 // what does this name mean
-	CID                    // who has this object
+	ByName Kind = iota + 1 // the manifest of a name
+	CID                    // the providers of an object
 )
 
 // String is the kind as the API writes it.
@@ -30,28 +30,28 @@ func (k Kind) String() string {
 	}
 }
 
-// ID is what people and programs ask for: an address or a name. It is
-// comparable, and it has one spelling, which [ID.String] writes.
+// ID is an address or a name that can be resolved. It is comparable, and it has
+// one spelling, which [ID.String] writes.
 type ID struct {
 	Kind    Kind
 	Address b3.Address // if Kind is CID
 	Name    string     // if Kind is ByName
-	Of      oap.PeerID // whose name it is, if Foreign
-	Foreign bool       // a name with @peer: what that peer says it means
+	Owner   oap.PeerID // the owner of the name, if Foreign
+	Foreign bool       // a name with @peer, as that peer defines it
 }
 
 const namePrefix = "name:"
 
-// ParseID reads what stands behind "resolve". These are taken:
+// ParseID parses an ID:
 //
 //	b3:af1349b9…        an address
 //	bafkr4ifpcne3t5…    the same address as a CID of version 1
-//	name:docs           what this node, or the registry, means by docs
-//	name:docs@<peer>    what that peer means by it
+//	name:docs           the name docs of this node, or of the registry
+//	name:docs@<peer>    the name docs of that peer
 //	docs, docs@<peer>   the same, where it cannot be mistaken for anything else
 //
-// Everything else is Malformed, with what it is in the detail and what to
-// write instead as the next step.
+// Everything else is Malformed, with what it is in the detail and what to write
+// instead as the next step.
 func ParseID(text string) (ID, error) {
 	if strings.HasPrefix(text, b3.Prefix) {
 		a, err := b3.Parse(text)
@@ -69,7 +69,7 @@ func ParseID(text string) (ID, error) {
 	return parseNameID(text)
 }
 
-// parseNameID reads a name with or without a peer.
+// parseNameID parses a name with or without a peer.
 func parseNameID(text string) (ID, error) {
 	name, peer, foreign := strings.Cut(text, "@")
 	if err := CheckName(name); err != nil {
@@ -80,29 +80,29 @@ func parseNameID(text string) (ID, error) {
 	}
 	of, err := oap.ParsePeerID(peer)
 	if err != nil {
-		refusal := refuseID("what follows the @ in %q is no peer ID", short(text))
+		refusal := idError("the text after the @ in %q is not a peer ID", truncate(text))
 		refusal.Next = fault.NextOf(err)
 		return ID{}, refusal
 	}
-	return ID{Kind: ByName, Name: name, Of: of, Foreign: true}, nil
+	return ID{Kind: ByName, Name: name, Owner: of, Foreign: true}, nil
 }
 
-// checkBare refuses a text without a prefix that would be taken for a name
-// although its writer most likely meant something else. Whoever does mean the
-// name can say so.
+// checkBare rejects a text without a prefix that would be taken for a name
+// although something else was most likely meant. With the prefix, the name is
+// accepted.
 func checkBare(text string) error {
-	if foreign, ok := recogniseCID(text); ok {
-		err := refuseID("%q is %s", short(text), foreign.what)
+	if foreign, ok := recogniseForeignCID(text); ok {
+		err := idError("%q is %s", truncate(text), foreign.description)
 		err.Next = foreign.next
 		return err
 	}
 	if scheme, _, ok := strings.Cut(text, ":"); ok {
-		err := refuseID("nothing is known of the kind %q", short(scheme+":"))
+		err := idError("unknown kind %q", truncate(scheme+":"))
 		err.Next = "Write b3:… for an address and name:… for a name."
 		return err
 	}
 	if len(text) == 2*len(b3.Address{}) && strings.Trim(text, "0123456789abcdefABCDEF") == "" {
-		err := refuseID("%q is a hash without a word of what it is", text)
+		err := idError("%q is a hash without a prefix", text)
 		err.Next = "Write " + b3.Prefix + strings.ToLower(text) + " if it is an address, and name:… if it is a name."
 		return err
 	}
@@ -116,7 +116,7 @@ func (id ID) String() string {
 	case id.Kind == CID:
 		return id.Address.String()
 	case id.Kind == ByName && id.Foreign:
-		return namePrefix + id.Name + "@" + id.Of.String()
+		return namePrefix + id.Name + "@" + id.Owner.String()
 	case id.Kind == ByName:
 		return namePrefix + id.Name
 	default:
@@ -124,50 +124,50 @@ func (id ID) String() string {
 	}
 }
 
-// Question is what to ask others about the ID. A name without a peer is asked
-// of nobody but this node, whose ID is self.
+// Question is the question for the ID. The owner of a name without a peer is
+// this node, whose ID is self.
 func (id ID) Question(self oap.PeerID) Question {
 	q := Question{Kind: id.Kind, Address: id.Address, Name: id.Name}
 	switch {
 	case id.Foreign:
-		q.Of = id.Of
+		q.Owner = id.Owner
 	case id.Kind == ByName:
-		q.Of = self
+		q.Owner = self
 	}
 	return q
 }
 
-// ID is what ParseID reads from the question's text.
+// ID is the ID that ParseID returns for the question's text.
 func (q Question) ID() ID {
-	return ID{Kind: q.Kind, Address: q.Address, Name: q.Name, Of: q.Of, Foreign: q.Kind == ByName}
+	return ID{Kind: q.Kind, Address: q.Address, Name: q.Name, Owner: q.Owner, Foreign: q.Kind == ByName}
 }
 
 // String is the one spelling of the question: "b3:…" or "name:docs@<peer>".
 // It is the key of its answer in a cache, and what goes over the wire.
 func (q Question) String() string { return q.ID().String() }
 
-// malformedAddress gives a refusal of package b3 the form of all others.
+// malformedAddress converts an error of package b3.
 func malformedAddress(err error) error {
 	reason, ok := errors.AsType[*b3.Malformed](err)
 	if !ok {
 		return err
 	}
-	refusal := refuseID("%q is no address: %s", reason.Input, reason.Reason)
+	refusal := idError("%q is not an address: %s", reason.Input, reason.Reason)
 	refusal.Next = fmt.Sprintf("Check it for missing characters: %s.", reason.Good)
 	refusal.Err = err
 	return refusal
 }
 
-func refuseID(format string, args ...any) *fault.Error {
+func idError(format string, args ...any) *fault.Error {
 	return fault.New("index.id", fault.Malformed, format, args...)
 }
 
-// maxQuote bounds how much of a stranger's text an error repeats.
+// maxQuote limits how much untrusted text an error quotes, in bytes.
 const maxQuote = 80
 
-// short cuts a text for an error message. It may cut a character in two, which
-// %q makes visible and harmless.
-func short(text string) string {
+// truncate shortens a text for an error message. It may split a character,
+// which %q makes visible and harmless.
+func truncate(text string) string {
 	if len(text) > maxQuote {
 		return text[:maxQuote] + "…"
 	}

@@ -7,24 +7,23 @@ import (
 	"github.com/mr-tron/base58"
 )
 
-// libp2pPrefix is what stands before the 32 bytes of an Ed25519 key in the ID
-// of a libp2p host: a multihash of the kind "identity", 36 bytes long, of the
-// protobuf message { Type: Ed25519, Data: 32 bytes }.
+// libp2pPrefix precedes the 32 bytes of an Ed25519 key in the ID of a libp2p
+// host: a multihash of the kind "identity", 36 bytes long, of the protobuf
+// message { Type: Ed25519, Data: 32 bytes }.
 var libp2pPrefix = []byte{hashIdentity, 0x24, 0x08, 0x01, 0x12, ed25519.PublicKeySize}
 
-// Libp2pID is the name under which the libp2p host with this key is known:
-// 12D3Koo….
+// Libp2pID is the ID of the libp2p host with this key: 12D3Koo….
 func Libp2pID(public ed25519.PublicKey) string {
 	return base58.Encode(append(bytes.Clone(libp2pPrefix), public...))
 }
 
-// maxLibp2pID bounds what is decoded; no ID that holds an Ed25519 key is
-// longer in any base.
+// maxLibp2pID limits what is decoded; no ID that holds an Ed25519 key is longer
+// in any base.
 const maxLibp2pID = 128
 
-// KeyOfLibp2p reads the public key out of a libp2p ID, as Libp2pID writes it or
-// as a CID of the codec libp2p-key. Other IDs are hashes of other keys, which
-// say nothing about a node of ours.
+// KeyOfLibp2p returns the public key in a libp2p ID, as Libp2pID writes it or
+// as a CID of the codec libp2p-key. Other IDs are hashes of other keys and have
+// no corresponding peer ID.
 func KeyOfLibp2p(text string) (ed25519.PublicKey, bool) {
 	if len(text) > maxLibp2pID {
 		return nil, false

@@ -26,19 +26,19 @@ var (
 func public(key ed25519.PrivateKey) ed25519.PublicKey { return key.Public().(ed25519.PublicKey) }
 func idOf(key ed25519.PrivateKey) oap.PeerID          { return oap.PeerIDOf(public(key)) }
 
-// noon is when the tests take place.
+// noon is the time of the tests.
 var noon = time.UnixMilli(1_800_000_000_000).UTC()
 
 const day = 24 * time.Hour
 
-// docs is a record of alice that is good in every way.
+// docs is a valid record of alice.
 func docs() record.Name {
 	return record.SignName(alice, record.Name{Name: "docs", Manifest: b3.Of([]byte("hello")), Seq: 5, Issued: noon, Expires: noon.Add(day)})
 }
 
-// refused fails unless the error is of the kind, and says what is wrong and
-// what to do about it, at no greater length than people read.
-func refused(t *testing.T, what string, err error, kind fault.Kind) {
+// wantRefusal fails unless the error is of the kind, and says briefly what is
+// wrong and what to do about it.
+func wantRefusal(t *testing.T, what string, err error, kind fault.Kind) {
 	t.Helper()
 	if fault.KindOf(err) != kind {
 		t.Errorf("%s: got %v (%s), want %s", what, err, fault.KindOf(err), kind)
@@ -49,8 +49,8 @@ func refused(t *testing.T, what string, err error, kind fault.Kind) {
 	}
 }
 
-// says fails unless the detail and the next step have these words in them.
-func says(t *testing.T, err error, detail, next string) {
+// wantText fails unless the detail and the next step contain these words.
+func wantText(t *testing.T, err error, detail, next string) {
 	t.Helper()
 	if !strings.Contains(fault.DetailOf(err), detail) || !strings.Contains(fault.NextOf(err), next) {
 		t.Errorf("detail %q, next %q; want %q and %q in them", fault.DetailOf(err), fault.NextOf(err), detail, next)

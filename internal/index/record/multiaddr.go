@@ -10,28 +10,29 @@ import (
 	"strings"
 )
 
-// Reach is by which way of ours an address leads to a provider.
-type Reach string
+// AddrKind is the kind of an address of a provider.
+type AddrKind string
 
 const (
-	Overlay Reach = "overlay" // host:port, spoken to in OAP/1 over TLS
-	HTTP    Reach = "http"    // a base URL: http://host:port or https://host:port
-	Other   Reach = "other"   // none of our ways; the value is the multiaddr as it came
+	Overlay AddrKind = "overlay" // host:port, OAP/1 over TLS
+	HTTP    AddrKind = "http"    // a base URL: http://host:port or https://host:port
+	Other   AddrKind = "other"   // not usable by this node; the value is the multiaddr itself
 )
 
-// MaxAddr is how many bytes of a multiaddr are looked at.
+// MaxAddr is the maximum length of a multiaddr, in bytes.
 const MaxAddr = 512
 
-// ParseMultiaddr reads the multiaddrs that lead anywhere for us:
+// ParseMultiaddr parses the multiaddrs that this node can use:
 //
 //	/ip4|ip6|dns|dns4|dns6/<host>/tcp/<port>/tls         an overlay listener: host:port
 //	/…/tcp/<port>/http                                   a gateway: http://host:port
 //	/…/tcp/<port>/tls/http, /…/tcp/<port>/https          a gateway: https://host:port
 //
-// A /p2p/<id> at the end is passed over: who is there will be seen. Every other
-// multiaddr is Other; what is no multiaddr at all is Other with no value.
-func ParseMultiaddr(text string) (Reach, string) {
-	if len(text) > MaxAddr || !strings.HasPrefix(text, "/") || strings.ContainsFunc(text, notPlain) {
+// A /p2p/<id> at the end is ignored: the connection will show the ID. Every
+// other multiaddr is Other; a text that is not a multiaddr is Other with no
+// value.
+func ParseMultiaddr(text string) (AddrKind, string) {
+	if len(text) > MaxAddr || !strings.HasPrefix(text, "/") || strings.ContainsFunc(text, isNotVisibleASCII) {
 		return Other, ""
 	}
 	words := strings.Split(text[1:], "/")
@@ -41,8 +42,8 @@ func ParseMultiaddr(text string) (Reach, string) {
 	if len(words) < 5 || words[2] != "tcp" {
 		return Other, text
 	}
-	host, ok := readHost(words[0], words[1])
-	port, numbered := readPort(words[3])
+	host, ok := parseHost(words[0], words[1])
+	port, numbered := parsePort(words[3])
 	if !ok || !numbered {
 		return Other, text
 	}
@@ -58,13 +59,13 @@ func ParseMultiaddr(text string) (Reach, string) {
 }
 
 // FormatOverlay is the multiaddr of an overlay listener. It is false if
-// hostport is not a host that can be reached and a port.
+// hostport is not a reachable host and a port.
 func FormatOverlay(hostport string) (string, bool) {
 	return format(hostport, "/tls")
 }
 
-// FormatHTTP is the multiaddr of a gateway. A multiaddr has no place for a path,
-// so it is false for a URL with one, as for all that is no URL of a gateway.
+// FormatHTTP is the multiaddr of a gateway. A multiaddr cannot have a path, so
+// it is false for a URL with one, as for anything that is not a gateway's URL.
 func FormatHTTP(base string) (string, bool) {
 	u, err := url.Parse(base)
 	if err != nil || u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
@@ -79,21 +80,21 @@ func FormatHTTP(base string) (string, bool) {
 	return "", false
 }
 
-// Take sorts a multiaddr into the addresses of the provider, unless it has it
-// or it is none.
-func (p *Provider) Take(multiaddr string) {
+// AddMultiaddr adds a multiaddr to the addresses of the provider by its kind,
+// unless it is present or invalid.
+func (p *Provider) AddMultiaddr(multiaddr string) {
 	reach, value := ParseMultiaddr(multiaddr)
 	if value == "" {
 		return
 	}
-	list := map[Reach]*[]string{Overlay: &p.Overlay, HTTP: &p.HTTP, Other: &p.Other}[reach]
+	list := map[AddrKind]*[]string{Overlay: &p.Overlay, HTTP: &p.HTTP, Other: &p.Other}[reach]
 	if !slices.Contains(*list, value) {
 		*list = append(*list, value)
 	}
 }
 
-// Multiaddrs are all addresses of the provider, in the form that other networks
-// read. One that cannot be written so is left out.
+// Multiaddrs are all addresses of the provider as multiaddrs. One that cannot
+// be converted is left out.
 func (p *Provider) Multiaddrs() []string {
 	var all []string
 	for _, at := range p.Overlay {
@@ -109,7 +110,7 @@ func (p *Provider) Multiaddrs() []string {
 	return append(all, p.Other...)
 }
 
-// format writes a multiaddr that ends as the way of reaching it wants.
+// format formats a multiaddr with the given end.
 func format(hostport, end string) (string, bool) {
 	host, port, err := net.SplitHostPort(hostport)
 	if err != nil {
@@ -123,18 +124,18 @@ func format(hostport, end string) (string, bool) {
 			kind = "ip6"
 		}
 	}
-	host, known := readHost(kind, host)
-	port, numbered := readPort(port)
+	host, known := parseHost(kind, host)
+	port, numbered := parsePort(port)
 	if !known || !numbered {
 		return "", false
 	}
 	return "/" + kind + "/" + host + "/tcp/" + port + end, true
 }
 
-// readHost checks a host of the kind that the multiaddr says, and gives it its
-// one spelling. An IPv4 address in the clothes of an IPv6 one is an IPv4
-// address: who decides which addresses may be dialled must see what it is.
-func readHost(kind, text string) (string, bool) {
+// parseHost checks a host of the given kind, and returns its canonical
+// spelling. An IPv4-mapped IPv6 address becomes an IPv4 address, so that the
+// policy for dialling sees what it is.
+func parseHost(kind, text string) (string, bool) {
 	switch kind {
 	case "ip4", "ip6":
 		ip, err := netip.ParseAddr(text)
@@ -149,16 +150,16 @@ func readHost(kind, text string) (string, bool) {
 	return "", false
 }
 
-// isHost tells whether a text is a name of the DNS, and not an IP address by
-// another spelling: no top-level domain begins with a digit, but the numbers
-// that some resolvers take for addresses do (127.1, 0x7f000001).
+// isHost reports whether a text is a DNS name, and not an IP address in another
+// spelling: no top-level domain begins with a digit, but the numbers that some
+// resolvers take for addresses do (127.1, 0x7f000001).
 func isHost(host string) bool {
 	if len(host) > 253 {
 		return false
 	}
 	labels := strings.Split(host, ".")
 	for _, label := range labels {
-		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' || strings.ContainsFunc(label, notInLabel) {
+		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' || strings.ContainsFunc(label, isNotLabelRune) {
 			return false
 		}
 	}
@@ -166,15 +167,16 @@ func isHost(host string) bool {
 	return top[0] < '0' || top[0] > '9'
 }
 
-func notInLabel(r rune) bool {
+func isNotLabelRune(r rune) bool {
 	return r != '-' && r != '_' && (r < 'a' || r > 'z') && (r < '0' || r > '9')
 }
 
-// readPort takes a port in its one spelling.
-func readPort(text string) (string, bool) {
+// parsePort accepts a port in its canonical spelling.
+func parsePort(text string) (string, bool) {
 	n, err := strconv.ParseUint(text, 10, 16)
 	return text, err == nil && n > 0 && strconv.FormatUint(n, 10) == text
 }
 
-// notPlain finds what no multiaddr has: text of strangers goes on to others.
-func notPlain(r rune) bool { return r <= ' ' || r > '~' }
+// isNotVisibleASCII matches what no multiaddr contains: untrusted text is
+// passed on to others.
+func isNotVisibleASCII(r rune) bool { return r <= ' ' || r > '~' }

@@ -8,28 +8,28 @@ import (
 	"micronode/internal/index/record"
 )
 
-const stranger = "12D3KooWRawPbxPtP1eZaJpumGnyWX2DcUyd3RQnydr3eAto4Az7"
+const foreignCID = "12D3KooWRawPbxPtP1eZaJpumGnyWX2DcUyd3RQnydr3eAto4Az7"
 
 func TestMultiaddrs(t *testing.T) {
 	for text, want := range map[string]struct {
-		reach record.Reach
+		reach record.AddrKind
 		value string
 	}{
 		"/ip4/192.0.2.1/tcp/9000/tls":                       {record.Overlay, "192.0.2.1:9000"},
-		"/ip4/192.0.2.1/tcp/9000/tls/p2p/" + stranger:       {record.Overlay, "192.0.2.1:9000"},
+		"/ip4/192.0.2.1/tcp/9000/tls/p2p/" + foreignCID:     {record.Overlay, "192.0.2.1:9000"},
 		"/ip6/2001:db8::1/tcp/9000/tls":                     {record.Overlay, "[2001:db8::1]:9000"},
 		"/ip6/2001:0DB8:0:0:0:0:0:1/tcp/9000/tls":           {record.Overlay, "[2001:db8::1]:9000"},
 		"/dns/Node.Example.org/tcp/9000/tls":                {record.Overlay, "node.example.org:9000"},
 		"/dns4/node.example.org/tcp/9000/tls":               {record.Overlay, "node.example.org:9000"},
 		"/dns6/localhost/tcp/9000/tls":                      {record.Overlay, "localhost:9000"},
 		"/ip4/192.0.2.1/tcp/80/http":                        {record.HTTP, "http://192.0.2.1:80"},
-		"/ip4/192.0.2.1/tcp/80/http/p2p/" + stranger:        {record.HTTP, "http://192.0.2.1:80"},
+		"/ip4/192.0.2.1/tcp/80/http/p2p/" + foreignCID:      {record.HTTP, "http://192.0.2.1:80"},
 		"/dns/node.example.org/tcp/443/https":               {record.HTTP, "https://node.example.org:443"},
 		"/dns/node.example.org/tcp/443/tls/http":            {record.HTTP, "https://node.example.org:443"},
 		"/ip6/::1/tcp/8080/tls/http":                        {record.HTTP, "https://[::1]:8080"},
-		"/ip6/::ffff:127.0.0.1/tcp/80/http":                 {record.HTTP, "http://127.0.0.1:80"}, // seen through
+		"/ip6/::ffff:127.0.0.1/tcp/80/http":                 {record.HTTP, "http://127.0.0.1:80"}, // recognised
 		"/ip4/192.0.2.1/tcp/4001":                           {record.Other, "/ip4/192.0.2.1/tcp/4001"},
-		"/ip4/192.0.2.1/tcp/4001/p2p/" + stranger:           {record.Other, "/ip4/192.0.2.1/tcp/4001/p2p/" + stranger},
+		"/ip4/192.0.2.1/tcp/4001/p2p/" + foreignCID:         {record.Other, "/ip4/192.0.2.1/tcp/4001/p2p/" + foreignCID},
 		"/ip4/192.0.2.1/udp/4001/quic-v1":                   {record.Other, "/ip4/192.0.2.1/udp/4001/quic-v1"},
 		"/ip4/192.0.2.1/tcp/443/tls/ws":                     {record.Other, "/ip4/192.0.2.1/tcp/443/tls/ws"},
 		"/dns/a.example/tcp/443/tls/sni/b.example/http":     {record.Other, "/dns/a.example/tcp/443/tls/sni/b.example/http"},
@@ -113,10 +113,10 @@ func TestProviderTakesAddresses(t *testing.T) {
 	var p record.Provider
 	for range 2 {
 		for _, text := range []string{
-			"/ip4/192.0.2.1/tcp/9000/tls", "/ip4/192.0.2.1/tcp/9000/tls/p2p/" + stranger, "/ip4/192.0.2.1/tcp/80/http",
+			"/ip4/192.0.2.1/tcp/9000/tls", "/ip4/192.0.2.1/tcp/9000/tls/p2p/" + foreignCID, "/ip4/192.0.2.1/tcp/80/http",
 			"/ip4/192.0.2.1/tcp/4001", "nonsense", "",
 		} {
-			p.Take(text)
+			p.AddMultiaddr(text)
 		}
 	}
 	p.Overlay = append(p.Overlay, ":1") // cannot be written as a multiaddr

@@ -19,7 +19,7 @@ import (
 )
 
 func question(key ed25519.PrivateKey, name string) record.Question {
-	return record.Question{Kind: record.ByName, Name: name, Of: idOf(key)}
+	return record.Question{Kind: record.ByName, Name: name, Owner: idOf(key)}
 }
 
 func TestRecordTravels(t *testing.T) {
@@ -39,13 +39,13 @@ func TestRecordTravels(t *testing.T) {
 		if !bytes.Equal(back.Encode(), raw) || len(raw) > 600 {
 			t.Fatalf("%d bytes that are spelt differently the second time", len(raw))
 		}
-		if back.Of() != idOf(alice) {
+		if back.Owner() != idOf(alice) {
 			t.Fatal("a record of somebody else")
 		}
 	})
 }
 
-// One flipped bit anywhere, and nobody takes it for a record.
+// One flipped bit anywhere makes a record invalid.
 func TestRecordWithADamagedByte(t *testing.T) {
 	good := docs().Encode()
 	for i := range good {
@@ -60,15 +60,15 @@ func TestRecordWithADamagedByte(t *testing.T) {
 	}
 }
 
-// wire is a record as its parts, to be put together wrongly.
-type wire struct {
+// recordFields is the fields of a record, to be combined wrongly.
+type recordFields struct {
 	name, manifest, seq, issued, expires any
 	more                                 map[string]any
 }
 
-func fine() wire {
+func validFields() recordFields {
 	sum := b3.Of([]byte("hello"))
-	return wire{name: "docs", manifest: sum[:], seq: uint64(5), issued: uint64(noon.UnixMilli()), expires: uint64(noon.Add(day).UnixMilli())}
+	return recordFields{name: "docs", manifest: sum[:], seq: uint64(5), issued: uint64(noon.UnixMilli()), expires: uint64(noon.Add(day).UnixMilli())}
 }
 
 var deterministic = func() cbor.EncMode {
@@ -88,9 +88,9 @@ func marshal(t *testing.T, v any) []byte {
 	return raw
 }
 
-func (w wire) body(t *testing.T) []byte {
-	fields := map[string]any{"name": w.name, "manifest": w.manifest, "seq": w.seq, "issued": w.issued, "expires": w.expires}
-	for key, value := range w.more {
+func (r recordFields) body(t *testing.T) []byte {
+	fields := map[string]any{"name": r.name, "manifest": r.manifest, "seq": r.seq, "issued": r.issued, "expires": r.expires}
+	for key, value := range r.more {
 		fields[key] = value
 	}
 	for key, value := range fields {
@@ -101,26 +101,26 @@ func (w wire) body(t *testing.T) []byte {
 	return marshal(t, fields)
 }
 
-// sealed signs any body at all.
-func sealed(t *testing.T, body []byte) []byte {
+// signBody signs an arbitrary body.
+func signBody(t *testing.T, body []byte) []byte {
 	return marshal(t, map[string]any{"body": body, "key": []byte(public(alice)), "sig": ed25519.Sign(alice, append([]byte("micronode name v1\x00"), body...))})
 }
 
-// The encoding by hand and that of the package are one.
+// The documented encoding is that of the package.
 func TestRecordAsDocumented(t *testing.T) {
-	if got, want := sealed(t, fine().body(t)), docs().Encode(); !bytes.Equal(got, want) {
+	if got, want := signBody(t, validFields().body(t)), docs().Encode(); !bytes.Equal(got, want) {
 		t.Errorf("by hand\n%x\nby the package\n%x", got, want)
 	}
 }
 
 func TestHostileRecords(t *testing.T) {
 	good := docs().Encode()
-	body := fine().body(t)
+	body := validFields().body(t)
 	sig := ed25519.Sign(alice, append([]byte("micronode name v1\x00"), body...))
-	with := func(change func(*wire)) []byte {
-		w := fine()
+	with := func(change func(*recordFields)) []byte {
+		w := validFields()
 		change(&w)
-		return sealed(t, w.body(t))
+		return signBody(t, w.body(t))
 	}
 	for what, c := range map[string]struct {
 		raw  []byte
@@ -132,43 +132,43 @@ func TestHostileRecords(t *testing.T) {
 		"over the cap":              {append(bytes.Clone(good), make([]byte, record.MaxRecord)...), fault.Malformed},
 		"a byte too many":           {append(bytes.Clone(good), 0), fault.Malformed},
 		"two records":               {append(bytes.Clone(good), good...), fault.Malformed},
-		"a key twice":               {twice(good), fault.Malformed},
-		"a key twice in the body":   {sealed(t, twice(body)), fault.Malformed},
+		"a key twice":               {duplicateFirstKey(good), fault.Malformed},
+		"a key twice in the body":   {signBody(t, duplicateFirstKey(body)), fault.Malformed},
 		"an unknown key":            {marshal(t, map[string]any{"body": body, "key": []byte(public(alice)), "sig": sig, "more": 1}), fault.Malformed},
-		"an unknown key in body":    {with(func(w *wire) { w.more = map[string]any{"more": 1} }), fault.Malformed},
-		"a key in upper case":       {with(func(w *wire) { w.seq, w.more = nil, map[string]any{"SEQ": 5} }), fault.Malformed},
-		"no seq":                    {with(func(w *wire) { w.seq = nil }), fault.Malformed},
+		"an unknown key in body":    {with(func(w *recordFields) { w.more = map[string]any{"more": 1} }), fault.Malformed},
+		"a key in upper case":       {with(func(w *recordFields) { w.seq, w.more = nil, map[string]any{"SEQ": 5} }), fault.Malformed},
+		"no seq":                    {with(func(w *recordFields) { w.seq = nil }), fault.Malformed},
 		"keys in another order":     {unsorted(t, body, sig), fault.Malformed},
-		"a long number":             {sealed(t, bytes.Replace(body, []byte("cseq\x05"), []byte("cseq\x18\x05"), 1)), fault.Malformed},
+		"a long number":             {signBody(t, bytes.Replace(body, []byte("cseq\x05"), []byte("cseq\x18\x05"), 1)), fault.Malformed},
 		"an indefinite map":         {append(append([]byte{0xbf}, good[1:]...), 0xff), fault.Malformed},
 		"a tag in front":            {append([]byte{0xd9, 0xd9, 0xf7}, good...), fault.Malformed},
 		"a body that is text":       {marshal(t, map[string]any{"body": string(body[:20]), "key": []byte(public(alice)), "sig": sig}), fault.Malformed},
 		"no body":                   {marshal(t, map[string]any{"body": nil, "key": []byte(public(alice)), "sig": sig}), fault.Malformed},
 		"a short key":               {marshal(t, map[string]any{"body": body, "key": []byte{1}, "sig": sig}), fault.Malformed},
 		"a short signature":         {marshal(t, map[string]any{"body": body, "key": []byte(public(alice)), "sig": sig[:63]}), fault.Malformed},
-		"a short address":           {with(func(w *wire) { w.manifest = []byte{1} }), fault.Malformed},
-		"an address as numbers":     {with(func(w *wire) { w.manifest = make([]int, 32) }), fault.Malformed},
-		"a seq below zero":          {with(func(w *wire) { w.seq = -1 }), fault.Malformed},
-		"a seq with a point":        {with(func(w *wire) { w.seq = 5.5 }), fault.Malformed},
-		"a whole seq with a point":  {with(func(w *wire) { w.seq = 5.0 }), fault.Malformed},
-		"beyond the year 9999":      {with(func(w *wire) { w.expires = uint64(math.MaxUint64) }), fault.Malformed},
-		"no life":                   {with(func(w *wire) { w.expires = w.issued }), fault.Malformed},
-		"a name in upper case":      {with(func(w *wire) { w.name = "Docs" }), fault.Malformed},
-		"a name with a line break":  {with(func(w *wire) { w.name = "a\nb" }), fault.Malformed},
-		"a name of 3 kB":            {with(func(w *wire) { w.name = strings.Repeat("n", 3000) }), fault.Malformed},
-		"a name as bytes":           {with(func(w *wire) { w.name = []byte("docs") }), fault.Malformed},
-		"a name that is not UTF-8":  {sealed(t, bytes.Replace(body, []byte("ddocs"), []byte("ddoc\xff"), 1)), fault.Malformed},
+		"a short address":           {with(func(w *recordFields) { w.manifest = []byte{1} }), fault.Malformed},
+		"an address as numbers":     {with(func(w *recordFields) { w.manifest = make([]int, 32) }), fault.Malformed},
+		"a seq below zero":          {with(func(w *recordFields) { w.seq = -1 }), fault.Malformed},
+		"a seq with a point":        {with(func(w *recordFields) { w.seq = 5.5 }), fault.Malformed},
+		"a whole seq with a point":  {with(func(w *recordFields) { w.seq = 5.0 }), fault.Malformed},
+		"beyond the year 9999":      {with(func(w *recordFields) { w.expires = uint64(math.MaxUint64) }), fault.Malformed},
+		"no life":                   {with(func(w *recordFields) { w.expires = w.issued }), fault.Malformed},
+		"a name in upper case":      {with(func(w *recordFields) { w.name = "Docs" }), fault.Malformed},
+		"a name with a line break":  {with(func(w *recordFields) { w.name = "a\nb" }), fault.Malformed},
+		"a name of 3 kB":            {with(func(w *recordFields) { w.name = strings.Repeat("n", 3000) }), fault.Malformed},
+		"a name as bytes":           {with(func(w *recordFields) { w.name = []byte("docs") }), fault.Malformed},
+		"a name that is not UTF-8":  {signBody(t, bytes.Replace(body, []byte("ddocs"), []byte("ddoc\xff"), 1)), fault.Malformed},
 		"signed by nobody":          {marshal(t, map[string]any{"body": body, "key": []byte(public(alice)), "sig": make([]byte, 64)}), fault.InvalidSig},
 		"signed by somebody else":   {marshal(t, map[string]any{"body": body, "key": []byte(public(bob)), "sig": sig}), fault.InvalidSig},
 		"signed for something else": {marshal(t, map[string]any{"body": body, "key": []byte(public(alice)), "sig": ed25519.Sign(alice, body)}), fault.InvalidSig},
 	} {
 		_, err := record.DecodeName(c.raw)
-		refused(t, what, err, c.kind)
+		wantRefusal(t, what, err, c.kind)
 	}
 }
 
-// twice says the first key of a map again at its end.
-func twice(raw []byte) []byte {
+// duplicateFirstKey repeats the first key of a map at its end.
+func duplicateFirstKey(raw []byte) []byte {
 	pair := raw[1:6] // a key of three letters and one byte of its value
 	if raw[1] == 0x63 && raw[5] == 0x58 {
 		pair = raw[1 : 1+4+2+int(raw[6])] // bytes, with their length
@@ -207,7 +207,7 @@ func TestCheckRecord(t *testing.T) {
 		"issued a little ahead":     {question(alice, "docs"), noon.Add(-skew), 0},
 		"another name":              {question(alice, "other"), noon, fault.Malformed},
 		"another peer":              {question(bob, "docs"), noon, fault.InvalidSig},
-		"for an object":             {record.Question{Kind: record.CID, Name: "docs", Of: idOf(alice)}, noon, fault.Malformed},
+		"for an object":             {record.Question{Kind: record.CID, Name: "docs", Owner: idOf(alice)}, noon, fault.Malformed},
 		"at its end":                {question(alice, "docs"), n.Expires, fault.Expired},
 		"long after":                {question(alice, "docs"), n.Expires.Add(1000 * day), fault.Expired},
 		"before it was issued":      {question(alice, "docs"), noon.Add(-skew - time.Millisecond), fault.Malformed},
@@ -216,7 +216,7 @@ func TestCheckRecord(t *testing.T) {
 		if err := n.Check(c.q, c.now, skew); c.kind == 0 && err != nil {
 			t.Errorf("%s: %v", what, err)
 		} else if c.kind != 0 {
-			refused(t, what, err, c.kind)
+			wantRefusal(t, what, err, c.kind)
 		}
 	}
 }

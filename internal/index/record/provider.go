@@ -7,48 +7,48 @@ import (
 	"micronode/internal/oap"
 )
 
-// Source says where an answer comes from. The words are those of the API.
+// Source is the source of an answer. The values are those of the API.
 type Source string
 
 const (
 	Local     Source = "local"     // this node's own records
-	Cache     Source = "cache"     // an answer that was found before
+	Cache     Source = "cache"     // an answer from an earlier look-up
 	Registry  Source = "registry"  // the list that M of N govern
 	DHT       Source = "dht"       // a peer of the Kademlia network
 	Peer      Source = "peer"      // a peer of the overlay
 	Delegated Source = "delegated" // an endpoint of Delegated Routing
 )
 
-// Provider is a node of which somebody says that it has an object, and where it
-// can be reached. Nothing of it is proved until the object has come and is
-// right.
+// Provider is a node that is said to have an object, and its addresses. It is
+// unproven until the object has arrived and is verified. Its JSON is read by the
+// other parts of the node.
 type Provider struct {
-	// ID is the node's peer ID in the overlay, where it is a node of ours;
-	// otherwise the text by which its own network knows it.
-	ID string
+	// ID is the node's peer ID in the overlay, if it is a micronode; otherwise
+	// its ID in its own network.
+	ID string `json:"id"`
 
-	Overlay []string // host:port of its overlay listeners
-	HTTP    []string // base URLs of its gateways: http://host:port
-	Other   []string // multiaddrs that are of no use to us, but may be to those who ask us
+	Overlay []string `json:"overlay,omitempty"` // host:port of its overlay listeners
+	HTTP    []string `json:"http,omitempty"`    // base URLs of its gateways: http://host:port
+	Other   []string `json:"other,omitempty"`   // multiaddrs that this node cannot use, but others may
 
-	Region string
-	Seen   time.Time // when it was last heard of; zero if nobody knows
-	Source Source
+	Region string    `json:"region,omitempty"`
+	Seen   time.Time `json:"seen,omitzero"` // when it was last seen; zero if unknown
+	Source Source    `json:"source,omitempty"`
 }
 
-// Answer is what a target knows. Both parts may be missing: that is the answer
-// "nobody that I know of".
+// Answer is the answer of a target. Both parts may be missing: that means "not
+// found".
 type Answer struct {
 	Providers []Provider
 	Name      *Name  // the record of the name that was asked for
-	NamedBy   Source // who showed that record; empty if that is whoever gives this answer
+	NamedBy   Source // the source of that record; empty if it is the target itself
 }
 
-// Question is what targets are asked: who has an object, or what a node says
-// that a name means.
+// Question is a question for targets: for the providers of an object, or for
+// the record of a name.
 type Question struct {
 	Kind    Kind
 	Address b3.Address // of the object, if Kind is CID
 	Name    string     // if Kind is ByName
-	Of      oap.PeerID // whose name it is, if Kind is ByName
+	Owner   oap.PeerID // the owner of the name, if Kind is ByName
 }

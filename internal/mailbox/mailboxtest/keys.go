@@ -9,7 +9,7 @@ import (
 	"micronode/internal/mailbox"
 )
 
-func testKey(b bench) {
+func testKey(b testEnv) {
 	e := b.open()
 	m := mailbox.Message{Box: "jobs", Key: "k1", Body: []byte("once"), Delay: 0, MaxDeliveries: 3}
 	id := e.send(m)
@@ -30,15 +30,15 @@ func testKey(b bench) {
 		other := m
 		change(&other)
 		_, err := e.Send(e.ctx, other)
-		e.refused("the same key with "+name, err, fault.Conflict)
+		e.expectKind("the same key with "+name, err, fault.Conflict)
 	}
-	got := e.receive("jobs", long)
-	e.none("jobs")
-	e.none("other")
+	got := e.receive("jobs", longVisibility)
+	e.expectEmpty("jobs")
+	e.expectEmpty("other")
 	repeat()
 	e.ack("jobs", got)
 	repeat()
-	e.none("jobs")
+	e.expectEmpty("jobs")
 
 	m.Key = "k2"
 	if second := e.send(m); second == id {
@@ -47,13 +47,13 @@ func testKey(b bench) {
 	m.Key = ""
 	e.send(m)
 	e.send(m)
-	e.usage("three messages", func(u mailbox.Usage) bool { return u.Messages == 3 })
+	e.expectUsage("three messages", func(u mailbox.Usage) bool { return u.Messages == 3 })
 	m.Key = strings.Repeat("k", 256)
 	_, err := e.Send(e.ctx, m)
-	e.refused("a key of 256 characters", err, fault.Malformed)
+	e.expectKind("a key of 256 characters", err, fault.Malformed)
 }
 
-func testKeyRace(b bench) {
+func testKeyRace(b testEnv) {
 	e := b.open()
 	const at = 8
 	var senders sync.WaitGroup
@@ -79,15 +79,15 @@ func testKeyRace(b bench) {
 	if first != 1 {
 		e.Errorf("%d of them were the first", first)
 	}
-	e.ack("jobs", e.receive("jobs", long))
-	e.none("jobs")
+	e.ack("jobs", e.receive("jobs", longVisibility))
+	e.expectEmpty("jobs")
 }
 
-// keyLife is short, but longer than an engine remembers a message anyway: one
-// that does something every second of faked time does it so much less often.
+// keyLife is short, so that a task that runs every second of faked time runs
+// less often, but longer than an engine remembers a message anyway.
 const keyLife = 30 * time.Minute
 
-func testKeyLife(b bench) {
+func testKeyLife(b testEnv) {
 	limits := Limits()
 	limits.KeyLife = keyLife
 	e := b.openWith(limits)
@@ -104,7 +104,7 @@ func testKeyLife(b bench) {
 	}
 }
 
-func testKeyRoom(b bench) {
+func testKeyRoom(b testEnv) {
 	limits := Limits()
 	limits.Keys, limits.KeyLife = 3, keyLife
 	e := b.openWith(limits)
@@ -112,7 +112,7 @@ func testKeyRoom(b bench) {
 		e.send(mailbox.Message{Box: "jobs", Key: key})
 	}
 	_, err := e.Send(e.ctx, mailbox.Message{Box: "jobs", Key: "4"})
-	e.refused("a key too many", err, fault.Busy)
+	e.expectKind("a key too many", err, fault.Busy)
 	if again, err := e.Send(e.ctx, mailbox.Message{Box: "jobs", Key: "1"}); err != nil || !again.Repeated {
 		e.Fatalf("one that is known: %+v, %v", again, err)
 	}

@@ -11,29 +11,29 @@ import (
 	"micronode/internal/mailbox"
 )
 
-// modelled is what a message should be.
-type modelled struct {
-	id         string
-	deliveries int
-	most       int
-	receipt    string    // of the lease, if it is leased
-	until      time.Time // when that ends, or the delay does
+// modelMessage is the expected state of a message.
+type modelMessage struct {
+	id            string
+	deliveries    int
+	maxDeliveries int
+	receipt       string    // of the lease, if it is leased
+	until         time.Time // when the lease or the delay ends
 }
 
-// model is what a box should be: the messages in the order in which they were
-// sent, and the dead ones in that in which they died.
+// model is the expected state of a box: the messages in the order in which they
+// were sent, and the dead ones in that in which they died.
 type model struct {
-	box   string
-	alive []*modelled
-	dead  []string
-	used  []string // receipts that stand for nothing any more
+	box          string
+	alive        []*modelMessage
+	dead         []string
+	usedReceipts []string // receipts that are not valid any more
 }
 
-// settle lets time pass. Leases that end at one instant are told apart by
-// nobody, so the model never lets two end at the same one.
-func (m *model) settle(now time.Time) {
+// advance advances the model to now. The order of leases that end at one
+// instant is undefined, so the model never lets two end at the same one.
+func (m *model) advance(now time.Time) {
 	for {
-		var next *modelled
+		var next *modelMessage
 		for _, one := range m.alive {
 			if !one.until.IsZero() && !one.until.After(now) && (next == nil || one.until.Before(next.until)) {
 				next = one
@@ -43,28 +43,28 @@ func (m *model) settle(now time.Time) {
 			return
 		}
 		if next.receipt != "" {
-			m.lapse(next)
+			m.expireLease(next)
 		}
 		next.until = time.Time{}
 	}
 }
 
-// lapse ends a lease.
-func (m *model) lapse(one *modelled) {
-	m.used = append(m.used, one.receipt)
+// expireLease ends a lease.
+func (m *model) expireLease(one *modelMessage) {
+	m.usedReceipts = append(m.usedReceipts, one.receipt)
 	one.receipt = ""
-	if one.deliveries >= one.most {
+	if one.deliveries >= one.maxDeliveries {
 		m.remove(one)
 		m.dead = append(m.dead, one.id)
 	}
 }
 
-func (m *model) remove(one *modelled) {
-	m.alive = slices.DeleteFunc(m.alive, func(other *modelled) bool { return other == one })
+func (m *model) remove(one *modelMessage) {
+	m.alive = slices.DeleteFunc(m.alive, func(other *modelMessage) bool { return other == one })
 }
 
-// ready is the messages that can be had.
-func (m *model) ready() (list []*modelled) {
+// ready returns the messages that can be leased.
+func (m *model) ready() (list []*modelMessage) {
 	for _, one := range m.alive {
 		if one.until.IsZero() {
 			list = append(list, one)
@@ -73,8 +73,8 @@ func (m *model) ready() (list []*modelled) {
 	return list
 }
 
-// leased is the messages that are leased.
-func (m *model) leased() (list []*modelled) {
+// leased returns the messages that are leased.
+func (m *model) leased() (list []*modelMessage) {
 	for _, one := range m.alive {
 		if one.receipt != "" {
 			list = append(list, one)
@@ -85,7 +85,7 @@ func (m *model) leased() (list []*modelled) {
 
 // testModel compares an engine with the model, one box for each run. With faked
 // time, leases and delays end; without it, they are so long that they do not.
-func testModel(b bench) {
+func testModel(b testEnv) {
 	e := b.open()
 	runs := 0
 	rapid.Check(b, func(t *rapid.T) {
@@ -95,16 +95,16 @@ func testModel(b bench) {
 		duration := func(t *rapid.T, what string) time.Duration {
 			moments++ // no two of them are the same
 			if !b.Bubble {
-				return long
+				return longVisibility
 			}
 			return time.Duration(rapid.IntRange(1, 20).Draw(t, what))*time.Second + time.Duration(moments)*time.Millisecond
 		}
-		fail := func(what string, err error) {
+		must := func(what string, err error) {
 			if err != nil {
 				t.Fatalf("%s: %v", what, err)
 			}
 		}
-		pick := func(t *rapid.T) *modelled {
+		pick := func(t *rapid.T) *modelMessage {
 			list := m.leased()
 			if len(list) == 0 {
 				return nil
@@ -113,14 +113,14 @@ func testModel(b bench) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"send": func(t *rapid.T) {
-				one := &modelled{most: rapid.IntRange(1, 3).Draw(t, "deliveries")}
-				message := mailbox.Message{Box: m.box, Body: []byte("x"), MaxDeliveries: one.most}
+				one := &modelMessage{maxDeliveries: rapid.IntRange(1, 3).Draw(t, "deliveries")}
+				message := mailbox.Message{Box: m.box, Body: []byte("x"), MaxDeliveries: one.maxDeliveries}
 				if rapid.Bool().Draw(t, "delayed") {
 					message.Delay = duration(t, "delay")
 					one.until = time.Now().Add(message.Delay)
 				}
 				sent, err := e.Engine.Send(e.ctx, message)
-				fail("Send", err)
+				must("Send", err)
 				one.id = sent.ID
 				m.alive = append(m.alive, one)
 			},
@@ -134,8 +134,8 @@ func testModel(b bench) {
 					}
 					return
 				}
-				fail("Receive", err)
-				at := slices.IndexFunc(list, func(one *modelled) bool { return one.id == got.ID })
+				must("Receive", err)
+				at := slices.IndexFunc(list, func(one *modelMessage) bool { return one.id == got.ID })
 				if at < 0 || b.Strict && at != 0 {
 					t.Fatalf("received %s, which is at %d of those that can be had", got.ID, at)
 				}
@@ -150,8 +150,8 @@ func testModel(b bench) {
 				if one == nil {
 					return // nothing is leased
 				}
-				fail("Ack", e.Engine.Ack(e.ctx, m.box, one.receipt))
-				m.used = append(m.used, one.receipt)
+				must("Ack", e.Engine.Ack(e.ctx, m.box, one.receipt))
+				m.usedReceipts = append(m.usedReceipts, one.receipt)
 				m.remove(one)
 			},
 			"nack": func(t *rapid.T) {
@@ -163,8 +163,8 @@ func testModel(b bench) {
 				if rapid.Bool().Draw(t, "delayed") {
 					delay = duration(t, "delay")
 				}
-				fail("Nack", e.Engine.Nack(e.ctx, m.box, one.receipt, delay, "no"))
-				m.lapse(one)
+				must("Nack", e.Engine.Nack(e.ctx, m.box, one.receipt, delay, "no"))
+				m.expireLease(one)
 				one.until = time.Time{}
 				if delay > 0 {
 					one.until = time.Now().Add(delay)
@@ -175,16 +175,16 @@ func testModel(b bench) {
 				if one == nil {
 					return
 				}
-				fail("Extend", e.Engine.Extend(e.ctx, m.box, one.receipt, visibility))
+				must("Extend", e.Engine.Extend(e.ctx, m.box, one.receipt, visibility))
 				one.until = time.Now().Add(visibility)
 			},
 			"a receipt that is used up": func(t *rapid.T) {
-				if len(m.used) == 0 {
+				if len(m.usedReceipts) == 0 {
 					return
 				}
-				receipt := rapid.SampledFrom(m.used).Draw(t, "receipt")
+				receipt := rapid.SampledFrom(m.usedReceipts).Draw(t, "receipt")
 				for _, err := range []error{e.Engine.Ack(e.ctx, m.box, receipt), e.Engine.Nack(e.ctx, m.box, receipt, 0, ""),
-					e.Engine.Extend(e.ctx, m.box, receipt, long)} {
+					e.Engine.Extend(e.ctx, m.box, receipt, longVisibility)} {
 					if fault.KindOf(err) != fault.NotFound {
 						t.Fatalf("with a receipt that is used up: %v", err)
 					}
@@ -196,7 +196,7 @@ func testModel(b bench) {
 				}
 			},
 			"": func(t *rapid.T) {
-				m.settle(time.Now())
+				m.advance(time.Now())
 				if got := e.deadIDs(m.box, "", 1000); b.Strict && !slices.Equal(got, m.dead) {
 					t.Fatalf("dead letters %q, want %q", got, m.dead)
 				}

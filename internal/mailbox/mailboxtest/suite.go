@@ -2,8 +2,8 @@
 //
 // A driver calls [Run] in a test of its own and says with a [Spec] how it is
 // opened and what it does differently. Nothing here asserts how long something
-// takes. In a bubble of testing/synctest, time is faked, and more can be said;
-// elsewhere, what is to happen is waited for.
+// takes. In a bubble of testing/synctest, time is faked, and more can be
+// checked; elsewhere, tests wait for what must happen.
 package mailboxtest
 
 import (
@@ -25,25 +25,26 @@ type Spec struct {
 	// closed it already.
 	Open func(t *testing.T, limits mailbox.Limits) mailbox.Engine
 
-	// Reopen closes an engine and opens what it kept; nil if it keeps nothing.
+	// Reopen closes an engine and opens it again; nil if it keeps nothing.
 	Reopen func(t *testing.T, e mailbox.Engine) mailbox.Engine
 
 	// Bubble runs each test in a bubble of testing/synctest.
 	Bubble bool
 
-	// Tick is the shortest visibility time-out that the engine keeps well; zero
-	// for 40 ms. Tests wait for it to end, never for it not to have ended.
-	Tick time.Duration
+	// MinVisibility is the shortest visibility time-out that the engine keeps
+	// well; zero for 40 ms. Tests wait for it to end, and never rely on it not
+	// to have ended.
+	MinVisibility time.Duration
 
-	// Strict says that the oldest message that can be had is always the next
-	// one, also if it was given back or its lease has ended, and that Usage is
+	// Strict says that the oldest message that can be leased is always the next
+	// one, also if it was returned or its lease has ended, and that Usage is
 	// exact at once.
 	Strict bool
 
-	// Apart says that the engine is in another process. When that one ends, this
-	// one goes on, so it is told NotReady and not Canceled; and a receiver whose
-	// deadline is near may be told that there is no message.
-	Apart bool
+	// Remote says that the engine is in another process. When that process
+	// ends, this one continues, so calls return NotReady and not Canceled; and
+	// a receiver whose deadline is near may get NotFound.
+	Remote bool
 }
 
 // Limits is roomy enough for most tests.
@@ -51,15 +52,15 @@ func Limits() mailbox.Limits {
 	return mailbox.Limits{
 		Bytes: 64 << 20, Boxes: 10_000, BoxMessages: 10_000, BoxBytes: 16 << 20, MaxMessage: 512 << 10,
 		MaxDeliveries: 5, Visibility: 30 * time.Second, MaxVisibility: 12 * time.Hour,
-		Keys: 100_000, KeyLife: 24 * time.Hour, Dead: 1000, DeadLife: 7 * 24 * time.Hour,
-		Boards: 10_000, BoardNotes: 500, Waiting: 1024,
+		Keys: 100_000, KeyLife: 24 * time.Hour, DeadLetters: 1000, DeadLife: 7 * 24 * time.Hour,
+		Boards: 10_000, BoardNotes: 500, Receivers: 1024,
 	}
 }
 
 // Run runs the suite.
 func Run(t *testing.T, spec Spec) {
-	if spec.Tick == 0 {
-		spec.Tick = 40 * time.Millisecond
+	if spec.MinVisibility == 0 {
+		spec.MinVisibility = 40 * time.Millisecond
 	}
 	for _, one := range tests {
 		if one.bubble && !spec.Bubble || one.survives && spec.Reopen == nil {
@@ -67,10 +68,10 @@ func Run(t *testing.T, spec Spec) {
 		}
 		t.Run(one.name, func(t *testing.T) {
 			if spec.Bubble {
-				synctest.Test(t, func(t *testing.T) { one.run(bench{T: t, Spec: spec}) })
+				synctest.Test(t, func(t *testing.T) { one.run(testEnv{T: t, Spec: spec}) })
 				return
 			}
-			one.run(bench{T: t, Spec: spec})
+			one.run(testEnv{T: t, Spec: spec})
 		})
 	}
 }
@@ -80,15 +81,15 @@ var tests = []struct {
 	name     string
 	bubble   bool // needs faked time
 	survives bool // needs Reopen
-	run      func(b bench)
+	run      func(b testEnv)
 }{
 	{name: "SentReceivedAcknowledged", run: testRoundTrip},
 	{name: "InTheOrderSent", run: testOrder},
 	{name: "BoxesAreApart", run: testBoxes},
 	{name: "AnEmptyBox", run: testEmpty},
 	{name: "LeasedToOne", run: testLease},
-	{name: "ALeaseEnds", run: testLapse},
-	{name: "LeasedTooOften", run: testDeath},
+	{name: "ALeaseEnds", run: testLeaseExpiry},
+	{name: "LeasedTooOften", run: testDeadLetter},
 	{name: "GivenBack", run: testNack},
 	{name: "GivenBackForTheLastTime", run: testLastNack},
 	{name: "Delayed", run: testDelay},
@@ -101,7 +102,7 @@ var tests = []struct {
 	{name: "KeysAreBounded", bubble: true, run: testKeyRoom},
 	{name: "WhoWaitsIsServed", run: testWait},
 	{name: "WhoWaitsIsServedInOrder", bubble: true, run: testWaitOrder},
-	{name: "WhoWaitsHearsOfALeaseThatEnds", run: testWaitLapse},
+	{name: "WhoWaitsHearsOfALeaseThatEnds", run: testWaitLeaseExpiry},
 	{name: "WhoWaitsMayLeave", run: testLeave},
 	{name: "WhoWaitsIsToldOfTheEnd", run: testCloseWaiting},
 	{name: "NothingAfterClose", run: testClosed},
@@ -110,55 +111,59 @@ var tests = []struct {
 	{name: "BadNames", run: testNames},
 	{name: "DeadLettersInPages", run: testDeadPages},
 	{name: "DeadLettersAreBounded", run: testDeadRoom},
+	{name: "DeadLettersAreSentAgain", run: testResend},
+	{name: "DeadLettersAreSentAgainIfThereIsRoom", run: testResendRoom},
+	{name: "DeadLettersAreDroppedByHand", run: testDrop},
 	{name: "Boards", run: testBoards},
 	{name: "ABoardIsBounded", run: testBoardRoom},
-	{name: "ANoteIsPinnedOnce", run: testPinOnce},
+	{name: "ANoteIsPinnedOnce", run: testPostOnce},
 	{name: "ManyAtATime", run: testMany},
 	{name: "Model", run: testModel},
 	{name: "MessagesSurvive", survives: true, run: testSurviveMessages},
 	{name: "LeasesSurvive", survives: true, run: testSurviveLeases},
 	{name: "DeadLettersSurvive", survives: true, run: testSurviveDead},
+	{name: "DeadLettersThatWereSentAgainSurvive", survives: true, run: testSurviveResent},
 	{name: "KeysSurvive", survives: true, run: testSurviveKeys},
 	{name: "NotesSurvive", survives: true, run: testSurviveNotes},
 }
 
-// bench is one test with its spec.
-type bench struct {
+// testEnv is one test with its spec.
+type testEnv struct {
 	*testing.T
 	Spec
 }
 
-// long is a visibility time-out that does not end during a test.
-const long = 10 * time.Minute
+// longVisibility is a visibility time-out that does not end during a test.
+const longVisibility = 10 * time.Minute
 
-// patience is how long something is waited for that must come.
-const patience = 20 * time.Second
+// waitTimeout is how long a test waits for what must come.
+const waitTimeout = 20 * time.Second
 
-func (b bench) open() *engine { return b.openWith(Limits()) }
+func (t testEnv) open() *engine { return t.openWith(Limits()) }
 
-func (b bench) openWith(limits mailbox.Limits) *engine {
-	b.Helper()
-	return &engine{bench: b, Engine: b.Open(b.T, limits), ctx: b.Context()}
+func (t testEnv) openWith(limits mailbox.Limits) *engine {
+	t.Helper()
+	return &engine{testEnv: t, Engine: t.Open(t.T, limits), ctx: t.Context()}
 }
 
-func (b bench) reopen(e *engine) *engine {
-	b.Helper()
-	return &engine{bench: b, Engine: b.Reopen(b.T, e.Engine), ctx: b.Context()}
+func (t testEnv) reopen(e *engine) *engine {
+	t.Helper()
+	return &engine{testEnv: t, Engine: t.Reopen(t.T, e.Engine), ctx: t.Context()}
 }
 
-// eventually waits until something holds.
-func (b bench) eventually(what string, holds func() bool) {
-	b.Helper()
-	for end := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
+// eventually waits until a condition holds.
+func (t testEnv) eventually(what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(waitTimeout); !holds(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			b.Fatalf("it never came about that %s", what)
+			t.Fatalf("it never came about that %s", what)
 		}
 	}
 }
 
-// engine is the engine under test, with what a test says often.
+// engine is the engine under test, with helpers.
 type engine struct {
-	bench
+	testEnv
 	mailbox.Engine
 	ctx context.Context
 }
@@ -181,17 +186,17 @@ func (e *engine) sendText(box, body string) string {
 // receive leases a message that must be there, or come soon.
 func (e *engine) receive(box string, visibility time.Duration) mailbox.Delivery {
 	e.Helper()
-	got, err := e.Engine.Receive(e.ctx, box, visibility, patience)
+	got, err := e.Engine.Receive(e.ctx, box, visibility, waitTimeout)
 	if err != nil || got.ID == "" || got.Receipt == "" || got.Deliveries < 1 {
 		e.Fatalf("Receive(%q): %+v, %v", box, got, err)
 	}
 	return got
 }
 
-// none makes sure that no message of a box can be had.
-func (e *engine) none(box string) {
+// expectEmpty checks that a box has no message that can be leased.
+func (e *engine) expectEmpty(box string) {
 	e.Helper()
-	if got, err := e.Engine.Receive(e.ctx, box, long, 0); fault.KindOf(err) != fault.NotFound {
+	if got, err := e.Engine.Receive(e.ctx, box, longVisibility, 0); fault.KindOf(err) != fault.NotFound {
 		e.Fatalf("Receive(%q) of a box with nothing to be had: %+v, %v", box, got, err)
 	}
 }
@@ -227,16 +232,16 @@ func (e *engine) post(n mailbox.Note, boards ...string) {
 	}
 }
 
-// board lists the IDs of the notes of a board.
-func (e *engine) board(name string, limit int) (ids []string) {
+// noteIDs lists the IDs of the notes of a board.
+func (e *engine) noteIDs(name string, limit int) (ids []string) {
 	e.Helper()
-	return e.boardAfter(name, "", limit)
+	return e.noteIDsAfter(name, "", limit)
 }
 
-// boardAfter lists those after one of them.
-func (e *engine) boardAfter(name, after string, limit int) (ids []string) {
+// noteIDsAfter lists those after one of them.
+func (e *engine) noteIDsAfter(name, after string, limit int) (ids []string) {
 	e.Helper()
-	notes, err := e.Engine.Board(e.ctx, name, after, limit)
+	notes, err := e.Engine.Notes(e.ctx, name, after, limit)
 	if err != nil {
 		e.Fatalf("Board(%q): %v", name, err)
 	}
@@ -246,8 +251,8 @@ func (e *engine) boardAfter(name, after string, limit int) (ids []string) {
 	return ids
 }
 
-// usage makes sure of what is counted, once it is.
-func (e *engine) usage(what string, holds func(mailbox.Usage) bool) {
+// expectUsage checks Usage, and waits for it if the engine is not Strict.
+func (e *engine) expectUsage(what string, holds func(mailbox.Usage) bool) {
 	e.Helper()
 	if e.Strict {
 		if u := e.Engine.Usage(); !holds(u) {
@@ -258,17 +263,17 @@ func (e *engine) usage(what string, holds func(mailbox.Usage) bool) {
 	e.eventually("usage is "+what, func() bool { return holds(e.Engine.Usage()) })
 }
 
-// ended makes sure that an engine which is closed says so.
-func (e *engine) ended(what string, err error) {
+// expectClosed checks the error of a closed engine.
+func (e *engine) expectClosed(what string, err error) {
 	e.Helper()
-	if e.Apart && fault.KindOf(err) == fault.NotReady {
+	if e.Remote && fault.KindOf(err) == fault.NotReady {
 		return
 	}
-	e.refused(what, err, fault.Canceled)
+	e.expectKind(what, err, fault.Canceled)
 }
 
-// refused makes sure of the kind of an error.
-func (e *engine) refused(what string, err error, want fault.Kind) {
+// expectKind checks the kind of an error.
+func (e *engine) expectKind(what string, err error, want fault.Kind) {
 	e.Helper()
 	if fault.KindOf(err) != want {
 		e.Fatalf("%s: %v (%s), want %s", what, err, fault.KindOf(err), want)
@@ -278,7 +283,7 @@ func (e *engine) refused(what string, err error, want fault.Kind) {
 	}
 }
 
-func (e *engine) same(what string, got, want []string) {
+func (e *engine) expectEqual(what string, got, want []string) {
 	e.Helper()
 	if !slices.Equal(got, want) {
 		e.Fatalf("%s: %q, want %q", what, got, want)

@@ -20,9 +20,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// flawOf names the flaw of the engine that TestEngine looks at, in a process of
+// flawEnv names the flaw of the engine that TestEngine tests, in a process of
 // its own.
-const flawOf = "MAILBOXTEST_FLAW"
+const flawEnv = "MAILBOXTEST_FLAW"
 
 // flawed is an engine that breaks one promise.
 type flawed struct {
@@ -109,11 +109,11 @@ func (f *flawed) Post(ctx context.Context, boards []string, n mailbox.Note) erro
 	return f.Engine.Post(ctx, boards, n)
 }
 
-func (f *flawed) Board(ctx context.Context, name, after string, limit int) ([]mailbox.Note, error) {
+func (f *flawed) Notes(ctx context.Context, name, after string, limit int) ([]mailbox.Note, error) {
 	if f.flaw == "shows the first notes again" {
 		after = ""
 	}
-	notes, err := f.Engine.Board(ctx, name, after, limit)
+	notes, err := f.Engine.Notes(ctx, name, after, limit)
 	if f.flaw == "reads backwards" {
 		slices.Reverse(notes)
 	}
@@ -134,13 +134,13 @@ func (f *flawed) Close() error {
 	return f.Engine.Close()
 }
 
-// TestEngine runs the suite over an engine that is right, or, in a process of its
-// own, over one that is not.
+// TestEngine runs the suite over a correct engine, or, in a process of its own,
+// over one with a flaw.
 func TestEngine(t *testing.T) {
-	flaw := os.Getenv(flawOf)
+	flaw := os.Getenv(flawEnv)
 	mailboxtest.Run(t, mailboxtest.Spec{Bubble: true, Strict: true, Open: func(t *testing.T, limits mailbox.Limits) mailbox.Engine {
 		if flaw == "has no bounds" {
-			limits.BoxMessages, limits.Dead, limits.BoardNotes, limits.MaxMessage = 1000, 1000, 1000, 1<<20
+			limits.BoxMessages, limits.DeadLetters, limits.BoardNotes, limits.MaxMessage = 1000, 1000, 1000, 1<<20
 		}
 		ram := mailbox.NewRAM(flow.NewInventory(), mailbox.RAMSpec{Limits: limits})
 		ctx, stop := context.WithCancel(context.Background())
@@ -153,7 +153,7 @@ func TestEngine(t *testing.T) {
 	}})
 }
 
-// An engine that survives, in real time, and of which less is expected.
+// An engine that survives a restart, in real time, with fewer promises.
 func TestEngineThatSurvives(t *testing.T) {
 	var mu sync.Mutex
 	specs := map[mailbox.Engine]mailbox.DiskSpec{} // guarded by mu
@@ -220,7 +220,7 @@ func TestFlawsAreNoticed(t *testing.T) {
 	} {
 		t.Run(flaw, func(t *testing.T) {
 			child := exec.Command(self, "-test.run=^TestEngine$/^"+test+"$", "-test.v")
-			child.Env = append(os.Environ(), flawOf+"="+flaw)
+			child.Env = append(os.Environ(), flawEnv+"="+flaw)
 			out, err := child.CombinedOutput()
 			if err == nil || !strings.Contains(string(out), "--- FAIL: TestEngine/"+test) {
 				t.Errorf("nobody noticed: %v\n%s", err, out)

@@ -10,27 +10,27 @@ import (
 	"micronode/internal/mailbox"
 )
 
-// answer is what a receiver that waits got.
-type answer struct {
+// receiveResult is the result of a waiting receiver.
+type receiveResult struct {
 	delivery mailbox.Delivery
 	err      error
 }
 
-// receiver waits for a message of a box.
-func (e *engine) receiver(ctx context.Context, box string, visibility, wait time.Duration) <-chan answer {
-	got := make(chan answer, 1)
+// receiveAsync waits for a message of a box.
+func (e *engine) receiveAsync(ctx context.Context, box string, visibility, wait time.Duration) <-chan receiveResult {
+	got := make(chan receiveResult, 1)
 	go func() { //lockblock:allow this package is a test; every caller waits for the answer
 		d, err := e.Engine.Receive(ctx, box, visibility, wait)
-		got <- answer{d, err}
+		got <- receiveResult{d, err}
 	}()
 	return got
 }
 
-func testWait(b bench) {
+func testWait(b testEnv) {
 	e := b.open()
-	first, second := e.receiver(e.ctx, "jobs", long, patience), e.receiver(e.ctx, "jobs", long, patience)
+	first, second := e.receiveAsync(e.ctx, "jobs", longVisibility, waitTimeout), e.receiveAsync(e.ctx, "jobs", longVisibility, waitTimeout)
 	sent := map[string]bool{e.sendText("jobs", "1"): true, e.sendText("jobs", "2"): true}
-	for _, got := range []answer{<-first, <-second} {
+	for _, got := range []receiveResult{<-first, <-second} {
 		if got.err != nil || !sent[got.delivery.ID] {
 			e.Fatalf("received %+v, %v", got.delivery, got.err)
 		}
@@ -39,20 +39,20 @@ func testWait(b bench) {
 	}
 }
 
-func testWaitOrder(b bench) {
+func testWaitOrder(b testEnv) {
 	e := b.open()
-	var waiting []<-chan answer
+	var waiting []<-chan receiveResult
 	for range 5 {
-		waiting = append(waiting, e.receiver(e.ctx, "jobs", long, time.Minute))
+		waiting = append(waiting, e.receiveAsync(e.ctx, "jobs", longVisibility, time.Minute))
 		synctest.Wait()
 	}
 	leaving, leave := context.WithCancel(e.ctx)
-	left := e.receiver(leaving, "jobs", long, time.Minute)
+	left := e.receiveAsync(leaving, "jobs", longVisibility, time.Minute)
 	synctest.Wait()
-	last := e.receiver(e.ctx, "jobs", long, time.Minute)
+	last := e.receiveAsync(e.ctx, "jobs", longVisibility, time.Minute)
 	synctest.Wait()
 	leave()
-	e.refused("one who has left", (<-left).err, fault.Canceled)
+	e.expectKind("one who has left", (<-left).err, fault.Canceled)
 	for i, w := range append(waiting, last) {
 		id := e.sendText("jobs", numbered(i))
 		if got := <-w; got.err != nil || got.delivery.ID != id {
@@ -61,77 +61,77 @@ func testWaitOrder(b bench) {
 	}
 }
 
-func testWaitLapse(b bench) {
+func testWaitLeaseExpiry(b testEnv) {
 	e := b.open()
 	lapsed := e.sendText("jobs", "lease")
-	e.receive("jobs", b.Tick)
-	if got := <-e.receiver(e.ctx, "jobs", long, patience); got.err != nil || got.delivery.ID != lapsed || got.delivery.Deliveries != 2 {
+	e.receive("jobs", b.MinVisibility)
+	if got := <-e.receiveAsync(e.ctx, "jobs", longVisibility, waitTimeout); got.err != nil || got.delivery.ID != lapsed || got.delivery.Deliveries != 2 {
 		e.Fatalf("received %+v, %v", got.delivery, got.err)
 	}
-	delayed := e.send(mailbox.Message{Box: "later", Delay: b.Tick})
-	if got := <-e.receiver(e.ctx, "later", long, patience); got.err != nil || got.delivery.ID != delayed {
+	delayed := e.send(mailbox.Message{Box: "later", Delay: b.MinVisibility})
+	if got := <-e.receiveAsync(e.ctx, "later", longVisibility, waitTimeout); got.err != nil || got.delivery.ID != delayed {
 		e.Fatalf("received %+v, %v", got.delivery, got.err)
 	}
 }
 
-func testLeave(b bench) {
+func testLeave(b testEnv) {
 	e := b.open()
 	ctx, leave := context.WithCancel(e.ctx)
-	waiting := e.receiver(ctx, "jobs", long, patience)
+	waiting := e.receiveAsync(ctx, "jobs", longVisibility, waitTimeout)
 	leave()
-	e.refused("a receiver that left", (<-waiting).err, fault.Canceled)
-	ctx, cancel := context.WithTimeout(e.ctx, b.Tick)
+	e.expectKind("a receiver that left", (<-waiting).err, fault.Canceled)
+	ctx, cancel := context.WithTimeout(e.ctx, b.MinVisibility)
 	defer cancel()
-	late := (<-e.receiver(ctx, "jobs", long, patience)).err
-	if !e.Apart || fault.KindOf(late) != fault.NotFound {
-		e.refused("a receiver whose deadline passed", late, fault.Timeout)
+	late := (<-e.receiveAsync(ctx, "jobs", longVisibility, waitTimeout)).err
+	if !e.Remote || fault.KindOf(late) != fault.NotFound {
+		e.expectKind("a receiver whose deadline passed", late, fault.Timeout)
 	}
 	id := e.sendText("jobs", "for who comes later")
-	if got := e.receive("jobs", long); got.ID != id || got.Deliveries != 1 {
+	if got := e.receive("jobs", longVisibility); got.ID != id || got.Deliveries != 1 {
 		e.Fatalf("received %+v", got)
 	}
 }
 
-func testCloseWaiting(b bench) {
+func testCloseWaiting(b testEnv) {
 	e := b.open()
-	waiting := e.receiver(e.ctx, "jobs", long, patience)
+	waiting := e.receiveAsync(e.ctx, "jobs", longVisibility, waitTimeout)
 	if b.Bubble {
 		synctest.Wait()
 	}
 	if err := e.Engine.Close(); err != nil {
 		e.Fatalf("Close: %v", err)
 	}
-	e.ended("a receiver at the end", (<-waiting).err)
+	e.expectClosed("a receiver at the end", (<-waiting).err)
 }
 
-func testClosed(b bench) {
+func testClosed(b testEnv) {
 	e := b.open()
 	e.sendText("jobs", "1")
-	got := e.receive("jobs", long)
+	got := e.receive("jobs", longVisibility)
 	for range 2 {
 		if err := e.Engine.Close(); err != nil {
 			e.Fatalf("Close: %v", err)
 		}
 	}
 	_, sendErr := e.Engine.Send(e.ctx, mailbox.Message{Box: "jobs"})
-	_, receiveErr := e.Engine.Receive(e.ctx, "jobs", long, 0)
+	_, receiveErr := e.Engine.Receive(e.ctx, "jobs", longVisibility, 0)
 	_, deadErr := e.Engine.Dead(e.ctx, "jobs", "", 1)
-	_, boardErr := e.Engine.Board(e.ctx, "jobs", "", 1)
+	_, boardErr := e.Engine.Notes(e.ctx, "jobs", "", 1)
 	for name, err := range map[string]error{
 		"Send": sendErr, "Receive": receiveErr, "Dead": deadErr, "Board": boardErr,
 		"Ack":    e.Engine.Ack(e.ctx, "jobs", got.Receipt),
 		"Nack":   e.Engine.Nack(e.ctx, "jobs", got.Receipt, 0, ""),
-		"Extend": e.Engine.Extend(e.ctx, "jobs", got.Receipt, long),
+		"Extend": e.Engine.Extend(e.ctx, "jobs", got.Receipt, longVisibility),
 		"Post":   e.Engine.Post(e.ctx, []string{"wall"}, mailbox.Note{ID: "1"}),
 	} {
-		e.ended(name+" after Close", err)
+		e.expectClosed(name+" after Close", err)
 	}
 	e.Engine.Usage()
 }
 
-// testMany lets many send and receive at a time. Nobody is told of a failure and
-// no lease ends, so each message is received once.
-func testMany(b bench) {
+// testMany has concurrent senders and receivers. No call fails and no lease
+// ends, so each message is received once.
+func testMany(b testEnv) {
 	e := b.open()
 	const senders, each, receivers = 8, 25, 6
 	var sending, receiving sync.WaitGroup
@@ -152,9 +152,9 @@ func testMany(b bench) {
 	for range receivers {
 		receiving.Go(func() { //lockblock:allow this package is a test; all are waited for below
 			for {
-				got, err := e.Engine.Receive(ctx, "jobs", long, patience)
+				got, err := e.Engine.Receive(ctx, "jobs", longVisibility, waitTimeout)
 				if err != nil {
-					return // told to stop, or nothing came for too long, which the count shows
+					return // stopped, or nothing came for too long, which the count shows
 				}
 				if err := e.Engine.Ack(ctx, "jobs", got.Receipt); err != nil {
 					e.Errorf("Ack: %v", err)

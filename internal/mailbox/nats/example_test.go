@@ -11,7 +11,7 @@ import (
 )
 
 func Example() {
-	servers := newFake() // in life: a NATS cluster, and Spec{URL: "nats+tls://one:4222,nats+tls://two:4222,nats+tls://three:4222", Replicas: 3}
+	servers := newFakeServer() // in production: a NATS cluster, and Spec{URL: "nats+tls://one:4222,nats+tls://two:4222,nats+tls://three:4222", Replicas: 3}
 	ctx := context.Background()
 	open := func() *Mailbox {
 		m, err := Open(ctx, flow.NewInventory(), Spec{URL: "nats://localhost", Limits: mailboxtest.Limits(), dialer: servers})
@@ -24,8 +24,8 @@ func Example() {
 	defer here.Close()
 	defer there.Close()
 
-	// What is sent at one node is received at another, and a second time it is
-	// the same message.
+	// What is sent at one node is received at another, and sending it a second
+	// time is the same message.
 	job := mailbox.Message{Box: "jobs", Key: "order 17", Body: []byte("paint the fence")}
 	_, err := here.Send(ctx, job)
 	fmt.Println(err)

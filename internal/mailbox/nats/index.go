@@ -8,170 +8,171 @@ import (
 	"micronode/internal/mailbox"
 )
 
-// letterCost is what a letter takes, about, besides its body.
-const letterCost = 256
+// messageOverhead is about what a message takes besides its body.
+const messageOverhead = 256
 
-// index is what this node knows of the letters: where each one stands, and what
-// comes next in each box. It is a pure machine, without a lock and a clock. It
-// may be behind, and what it says is never more than a guess at what can be
-// done; JetStream decides.
-type index struct {
+// messageIndex is what this node knows of the messages: the state of each, and
+// what comes next in each box. It is a pure state machine, without lock or
+// clock. It may be behind, and is never more than a guess at what can be done;
+// JetStream decides.
+type messageIndex struct {
 	// set at construction
 	limits mailbox.Limits
-	wake   func(b *box) // is told that a letter of the box is ready
+	wake   func(b *box) // called when a message of the box is ready
 
-	letters map[string]*letter // by token
-	boxes   map[string]*box
-	due     pile      // what happens by itself, and when
-	doomed  []*letter // whose last lease has ended; somebody has to write that down
-	keys    int
-	bytes   int64
-	usage   mailbox.Usage
-	turn    uint64 // how often all was read anew
+	messages   map[string]*indexedMessage // by token
+	boxes      map[string]*box
+	due        messageHeap       // what is due, by time
+	expired    []*indexedMessage // whose last lease has ended; to be made dead letters
+	keys       int
+	bytes      int64
+	usage      mailbox.Usage
+	generation uint64 // how often all was read again
 }
 
-// box is a queue. It is there while there is something in it.
+// box is a queue. It exists while there is something in it.
 type box struct {
-	name    string
-	ready   pile
-	dead    []*letter // in the order in which they died
-	letters int       // all but dead ones
-	bytes   int64     // of those
+	name     string
+	ready    messageHeap
+	dead     []*indexedMessage // in the order in which they died
+	messages int               // all but dead ones
+	bytes    int64             // of those
 }
 
-// letter is what is known of one.
-type letter struct {
-	token string // set at construction: whoever has it in hand reads it without a lock
+// indexedMessage is the state of one message.
+type indexedMessage struct {
+	token string // set at construction: the holder of a claim reads it without a lock
 
 	// guarded by the lock of the index
-	entry // without the body
-	box   *box
+	storedMessage // without the body
+	box           *box
 
-	books   books
-	claimed bool   // somebody on this node is changing it
-	timed   bool   // that its lease has ended was counted
-	turn    uint64 // when it was last heard of
+	countedAs      countState
+	claimed        bool   // an operation on this node is changing it
+	timeoutCounted bool   // that its lease has ended was counted
+	generation     uint64 // when it was last read
 
-	pile  *pile
-	place int
+	heap      *messageHeap
+	heapIndex int
 }
 
-// books is as what a letter is counted.
-type books int
+// countState is how a message is counted.
+type countState int
 
 const (
-	asNothing  books = iota
-	asEntering       // it is on its way, and its room is taken
-	asWaiting
-	asLeased
-	asDead
-	asGone // only its key counts
+	countNone     countState = iota
+	countReserved            // it is being sent, and its room is reserved
+	countWaiting
+	countLeased
+	countDead
+	countGone // only its key counts
 )
 
-func newIndex(limits mailbox.Limits, wake func(b *box)) *index {
-	return &index{limits: limits, wake: wake, letters: map[string]*letter{}, boxes: map[string]*box{}, due: pile{before: byDue}}
+func newMessageIndex(limits mailbox.Limits, wake func(b *box)) *messageIndex {
+	return &messageIndex{limits: limits, wake: wake, messages: map[string]*indexedMessage{}, boxes: map[string]*box{}, due: messageHeap{less: byDue}}
 }
 
-func (l *letter) cost() int64 { return l.size + letterCost }
+func (i *indexedMessage) cost() int64 { return i.size + messageOverhead }
 
-// box returns the box of a name, which is made if it is not there.
-func (x *index) box(name string) *box {
+// box returns the box of a name, and makes it if needed.
+func (x *messageIndex) box(name string) *box {
 	b := x.boxes[name]
 	if b == nil {
-		b = &box{name: name, ready: pile{before: byOrder}}
+		b = &box{name: name, ready: messageHeap{less: byOrder}}
 		x.boxes[name] = b
 	}
 	return b
 }
 
-// enter books the room for a letter that is on its way.
-func (x *index) enter(e entry) *letter {
-	l := &letter{token: e.token, entry: e, turn: x.turn}
-	x.letters[e.token] = l
-	x.count(l, asEntering)
+// reserve reserves the room for a message that is being sent.
+func (x *messageIndex) reserve(e storedMessage) *indexedMessage {
+	l := &indexedMessage{token: e.token, storedMessage: e, generation: x.generation}
+	x.messages[e.token] = l
+	x.count(l, countReserved)
 	return l
 }
 
-// withdraw gives the room back of a letter that did not come, unless it did.
-func (x *index) withdraw(l *letter) {
-	if l.books == asEntering {
-		x.forget(l)
+// cancelReservation releases the room of a message that was not sent, unless
+// its record was read.
+func (x *messageIndex) cancelReservation(l *indexedMessage) {
+	if l.countedAs == countReserved {
+		x.remove(l)
 	}
 }
 
-// apply takes note of a record. One that is not newer than what is known changes
-// nothing but that the letter was heard of.
-func (x *index) apply(now time.Time, e entry) *letter {
+// apply applies a record. One that is not newer than what is known only updates
+// the generation.
+func (x *messageIndex) apply(now time.Time, e storedMessage) *indexedMessage {
 	e.body = nil
-	l := x.letters[e.token]
+	l := x.messages[e.token]
 	switch {
 	case l == nil:
-		l = &letter{token: e.token, entry: e}
-		x.letters[e.token] = l
+		l = &indexedMessage{token: e.token, storedMessage: e}
+		x.messages[e.token] = l
 	case e.seq <= l.seq:
-		l.turn = x.turn
-		if e.mine && e.seq == l.seq {
-			x.own(l)
+		l.generation = x.generation
+		if e.leasedHere && e.seq == l.seq {
+			x.markLeasedHere(l)
 		}
 		return l
 	default:
-		if l.Stage == leased && e.Stage == dead && e.Reason == mailbox.TimedOut {
-			x.timeOut(l) // another node was the first to notice that our lease has ended
+		if l.State == stateLeased && e.State == stateDead && e.Reason == mailbox.ReasonTimedOut {
+			x.countTimeout(l) // another node was the first to notice that our lease has ended
 		}
-		e.mine = e.mine || l.mine && l.Lease == e.Lease
+		e.leasedHere = e.leasedHere || l.leasedHere && l.Lease == e.Lease
 		x.uncount(l)
-		l.entry, l.timed = e, false
+		l.storedMessage, l.timeoutCounted = e, false
 	}
 	if l.Order == 0 {
 		l.Order = e.seq
 	}
-	l.turn = x.turn
-	x.file(now, l)
+	l.generation = x.generation
+	x.enqueue(now, l)
 	return l
 }
 
-// own takes note that a lease was given by this node, of which a follower heard
-// before the one who gave it.
-func (x *index) own(l *letter) {
-	l.mine = true
-	if l.Stage == leased && l.books == asWaiting {
-		x.timeOut(l)
+// markLeasedHere records that this node gave a lease which it consumed before
+// the call that gave it returned.
+func (x *messageIndex) markLeasedHere(l *indexedMessage) {
+	l.leasedHere = true
+	if l.State == stateLeased && l.countedAs == countWaiting {
+		x.countTimeout(l)
 	}
 }
 
-// timeOut counts that a lease of this node has ended, once.
-func (x *index) timeOut(l *letter) {
-	if l.mine && !l.timed {
-		l.timed = true
+// countTimeout counts that a lease of this node has ended, once.
+func (x *messageIndex) countTimeout(l *indexedMessage) {
+	if l.leasedHere && !l.timeoutCounted {
+		l.timeoutCounted = true
 		x.usage.Timeouts++
 	}
 }
 
-// file counts a letter and puts it where it belongs.
-func (x *index) file(now time.Time, l *letter) {
-	lapsed := l.Due <= now.UnixNano()
-	switch l.Stage {
-	case waiting:
-		x.count(l, asWaiting)
-		x.await(l, lapsed)
-	case leased:
-		if lapsed {
-			x.lapse(l)
+// enqueue counts a message and puts it where it belongs.
+func (x *messageIndex) enqueue(now time.Time, l *indexedMessage) {
+	expired := l.Due <= now.UnixNano()
+	switch l.State {
+	case stateWaiting:
+		x.count(l, countWaiting)
+		x.push(l, expired)
+	case stateLeased:
+		if expired {
+			x.expireLease(l)
 			return
 		}
-		x.count(l, asLeased)
-		x.await(l, false)
-	case dead:
-		x.count(l, asDead)
-		x.await(l, false)
-	case gone:
-		x.count(l, asGone)
-		x.await(l, false)
+		x.count(l, countLeased)
+		x.push(l, false)
+	case stateDead:
+		x.count(l, countDead)
+		x.push(l, false)
+	case stateGone:
+		x.count(l, countGone)
+		x.push(l, false)
 	}
 }
 
-// await puts a letter on a pile, unless somebody has it in hand.
-func (x *index) await(l *letter, ready bool) {
+// push puts a message on a heap, unless it is claimed.
+func (x *messageIndex) push(l *indexedMessage, ready bool) {
 	switch {
 	case l.claimed:
 	case ready:
@@ -182,44 +183,44 @@ func (x *index) await(l *letter, ready bool) {
 	}
 }
 
-// lapse ends a lease. The last one of a letter makes it a dead one, and that has
-// to be written down; before, it is neither to be had nor dead.
-func (x *index) lapse(l *letter) {
-	x.timeOut(l)
-	x.count(l, asWaiting)
+// expireLease ends a lease. The last one of a message makes it a dead letter,
+// which has to be written; before that, it can neither be leased nor listed.
+func (x *messageIndex) expireLease(l *indexedMessage) {
+	x.countTimeout(l)
+	x.count(l, countWaiting)
 	switch {
-	case l.Deliveries < l.Most:
-		x.await(l, true)
+	case l.Deliveries < l.MaxDeliveries:
+		x.push(l, true)
 	case !l.claimed:
-		x.doomed = append(x.doomed, l)
+		x.expired = append(x.expired, l)
 	}
 }
 
-// claim takes the next letter of a box in hand, if there is one.
-func (x *index) claim(b *box) *letter {
+// claim claims the next message of a box, if there is one.
+func (x *messageIndex) claim(b *box) *indexedMessage {
 	l := b.ready.first()
 	if l != nil {
-		unpile(l)
+		removeFromHeap(l)
 		l.claimed = true
 	}
 	return l
 }
 
-// release lets go of a letter, whatever became of it.
-func (x *index) release(now time.Time, l *letter) {
+// release ends a claim, whatever its outcome.
+func (x *messageIndex) release(now time.Time, l *indexedMessage) {
 	l.claimed = false
-	if x.letters[l.token] == l {
+	if x.messages[l.token] == l {
 		x.uncount(l)
-		x.file(now, l)
+		x.enqueue(now, l)
 	}
 }
 
-// takeDoomed takes letters in hand that have to be made dead ones: those of one
+// claimExpired claims messages that have to be made dead letters: those of one
 // box, or all with "".
-func (x *index) takeDoomed(of string) (taken []*letter) {
-	x.doomed = slices.DeleteFunc(x.doomed, func(l *letter) bool {
-		current := x.letters[l.token] == l && !l.claimed && l.Stage == leased && l.books == asWaiting
-		if current && (of == "" || l.Box == of) {
+func (x *messageIndex) claimExpired(name string) (taken []*indexedMessage) {
+	x.expired = slices.DeleteFunc(x.expired, func(l *indexedMessage) bool {
+		current := x.messages[l.token] == l && !l.claimed && l.State == stateLeased && l.countedAs == countWaiting
+		if current && (name == "" || l.Box == name) {
 			l.claimed = true
 			taken = append(taken, l)
 			return true
@@ -229,141 +230,141 @@ func (x *index) takeDoomed(of string) (taken []*letter) {
 	return taken
 }
 
-// advance lets time pass.
-func (x *index) advance(now time.Time) {
+// advance applies what is due at now.
+func (x *messageIndex) advance(now time.Time) {
 	for l := x.due.first(); l != nil && l.Due <= now.UnixNano(); l = x.due.first() {
-		unpile(l)
-		switch l.Stage {
-		case waiting:
-			x.await(l, true)
-		case leased:
-			x.lapse(l)
-		case dead:
+		removeFromHeap(l)
+		switch l.State {
+		case stateWaiting:
+			x.push(l, true)
+		case stateLeased:
+			x.expireLease(l)
+		case stateDead:
 			x.usage.Dropped++
-			x.forget(l)
-		case gone:
-			x.forget(l)
+			x.remove(l)
+		case stateGone:
+			x.remove(l)
 		}
 	}
 }
 
-// next is when something happens by itself, if anything does.
-func (x *index) next() (time.Time, bool) {
+// nextDue returns when something is due next, if anything is.
+func (x *messageIndex) nextDue() (time.Time, bool) {
 	if l := x.due.first(); l != nil {
-		return at(l.Due), true
+		return fromNanos(l.Due), true
 	}
 	return time.Time{}, false
 }
 
-// count books a letter as something, instead of what it was before.
-func (x *index) count(l *letter, as books) {
+// count counts a message in a state, instead of its last one.
+func (x *messageIndex) count(l *indexedMessage, as countState) {
 	x.uncount(l)
-	l.books = as
-	if l.Print != "" {
+	l.countedAs = as
+	if l.Fingerprint != "" {
 		x.keys++
 	}
-	if as == asGone {
+	if as == countGone {
 		return
 	}
 	l.box = x.box(l.Box)
 	x.bytes += l.cost()
-	if as == asDead {
+	if as == countDead {
 		x.usage.Dead++
-		place, _ := slices.BinarySearchFunc(l.box.dead, l, byDeath)
-		l.box.dead = slices.Insert(l.box.dead, place, l)
+		i, _ := slices.BinarySearchFunc(l.box.dead, l, compareDeath)
+		l.box.dead = slices.Insert(l.box.dead, i, l)
 		return
 	}
-	l.box.letters++
+	l.box.messages++
 	l.box.bytes += l.cost()
-	if as != asEntering {
+	if as != countReserved {
 		x.usage.Messages++
 	}
-	if as == asLeased {
+	if as == countLeased {
 		x.usage.Leased++
 	}
 }
 
-// uncount undoes count, and takes the letter off its pile.
-func (x *index) uncount(l *letter) {
-	unpile(l)
-	as, b := l.books, l.box
-	l.books, l.box = asNothing, nil
-	if as != asNothing && l.Print != "" {
+// uncount undoes count, and takes the message off its heap.
+func (x *messageIndex) uncount(l *indexedMessage) {
+	removeFromHeap(l)
+	as, b := l.countedAs, l.box
+	l.countedAs, l.box = countNone, nil
+	if as != countNone && l.Fingerprint != "" {
 		x.keys--
 	}
-	if as == asNothing || as == asGone {
+	if as == countNone || as == countGone {
 		return
 	}
 	x.bytes -= l.cost()
-	if as == asDead {
+	if as == countDead {
 		x.usage.Dead--
-		b.dead = slices.DeleteFunc(b.dead, func(other *letter) bool { return other == l })
+		b.dead = slices.DeleteFunc(b.dead, func(other *indexedMessage) bool { return other == l })
 	} else {
-		b.letters--
+		b.messages--
 		b.bytes -= l.cost()
 	}
-	if as == asWaiting || as == asLeased {
+	if as == countWaiting || as == countLeased {
 		x.usage.Messages--
 	}
-	if as == asLeased {
+	if as == countLeased {
 		x.usage.Leased--
 	}
-	if b.letters == 0 && len(b.dead) == 0 {
+	if b.messages == 0 && len(b.dead) == 0 {
 		delete(x.boxes, b.name)
 	}
 }
 
-// byDeath is the order of dead letters: that of their deaths.
-func byDeath(a, b *letter) int {
+// compareDeath is the order of dead letters: by time of death.
+func compareDeath(a, b *indexedMessage) int {
 	return cmp.Or(cmp.Compare(a.DiedAt, b.DiedAt), cmp.Compare(a.Order, b.Order), cmp.Compare(a.token, b.token))
 }
 
-// forget lets go of a letter for good.
-func (x *index) forget(l *letter) {
+// remove removes a message for good.
+func (x *messageIndex) remove(l *indexedMessage) {
 	x.uncount(l)
-	if x.letters[l.token] == l {
-		delete(x.letters, l.token)
+	if x.messages[l.token] == l {
+		delete(x.messages, l.token)
 	}
 }
 
-// tidy forgets what was not heard of since everything is read anew: it is not
-// there any more.
-func (x *index) tidy() {
-	for _, l := range x.letters {
-		if l.turn < x.turn && l.seq > 0 {
-			x.forget(l)
+// pruneUnseen removes what was not read since the resync began: it does not
+// exist any more.
+func (x *messageIndex) pruneUnseen() {
+	for _, l := range x.messages {
+		if l.generation < x.generation && l.seq > 0 {
+			x.remove(l)
 		}
 	}
 }
 
-// remembered is how many keys are remembered. Letters that outlive their keys
-// do not count, so all have to be looked at; that is done only when there may be
+// countKeys returns how many keys are remembered. Messages that outlive their
+// keys do not count, so all are scanned; that is done only when there may be
 // too many.
-func (x *index) remembered(now time.Time) (n int) {
+func (x *messageIndex) countKeys(now time.Time) (n int) {
 	oldest := now.Add(-x.limits.KeyLife).UnixNano()
-	for _, l := range x.letters {
-		if l.Print != "" && l.SentAt > oldest {
+	for _, l := range x.messages {
+		if l.Fingerprint != "" && l.SentAt > oldest {
 			n++
 		}
 	}
 	return n
 }
 
-// room refuses a message for which there is none.
-func (x *index) room(op string, now time.Time, m mailbox.Message) error {
-	cost := int64(len(m.Body)) + letterCost
+// checkRoom refuses a message for which there is no room.
+func (x *messageIndex) checkRoom(op string, now time.Time, m mailbox.Message) error {
+	cost := int64(len(m.Body)) + messageOverhead
 	b := x.boxes[m.Box]
 	switch {
-	case m.Key != "" && x.keys >= x.limits.Keys && x.remembered(now) >= x.limits.Keys:
-		return mailbox.NoRoom(op, "%d keys are remembered already", x.keys)
+	case m.Key != "" && x.keys >= x.limits.Keys && x.countKeys(now) >= x.limits.Keys:
+		return mailbox.NoRoom(op, "the maximum of %d idempotency keys is reached", x.keys)
 	case b == nil && len(x.boxes) >= x.limits.Boxes:
-		return mailbox.NoRoom(op, "there are %d boxes already", len(x.boxes))
-	case b != nil && b.letters >= x.limits.BoxMessages:
-		return mailbox.NoRoom(op, "the box holds %d messages already", b.letters)
+		return mailbox.NoRoom(op, "the maximum of %d boxes is reached", len(x.boxes))
+	case b != nil && b.messages >= x.limits.BoxMessages:
+		return mailbox.NoRoom(op, "the box has reached its maximum of %d messages", b.messages)
 	case b != nil && b.bytes+cost > x.limits.BoxBytes, b == nil && cost > x.limits.BoxBytes:
-		return mailbox.NoRoom(op, "the box has no room for %d bytes", len(m.Body))
+		return mailbox.NoRoom(op, "the box has no space for %d bytes", len(m.Body))
 	case x.bytes+cost > x.limits.Bytes:
-		return mailbox.NoRoom(op, "the mailbox has no room for %d bytes", len(m.Body))
+		return mailbox.NoRoom(op, "the mailbox has no space for %d bytes", len(m.Body))
 	}
 	return nil
 }

@@ -13,111 +13,127 @@ import (
 	"micronode/b3"
 )
 
-// layout names what lies in JetStream.
+// layout names what is stored in JetStream.
 type layout struct{ name string }
 
-func (l layout) mail() string   { return l.name + "-mail" }
-func (l layout) boards() string { return l.name + "-boards" }
+func (l layout) mailStream() string  { return l.name + "-mail" }
+func (l layout) notesStream() string { return l.name + "-notes" }
 
-// letters is the subjects of all letters, and letter that of one.
-func (l layout) letters() string            { return l.letter("*") }
-func (l layout) letter(token string) string { return l.name + ".mail." + token }
+// messageSubjects is the subjects of all messages, and messageSubject that of
+// one.
+func (l layout) messageSubjects() string            { return l.messageSubject("*") }
+func (l layout) messageSubject(token string) string { return l.name + ".mail." + token }
 
-// notes is the subjects of all boards, and board that of one. A board may be
-// named as it likes, so its subject is a hash of the name.
-func (l layout) notes() string            { return l.name + ".board.*" }
-func (l layout) board(name string) string { return l.name + ".board." + hashed("board", name) }
+// noteSubject is the subject of one note of a board, and boardSubjects those of
+// all of them. Names of boards and notes are free text, so their subjects are
+// hashes.
+func (l layout) noteSubject(board, id string) string {
+	return l.name + ".notes." + hashToken("board", board) + "." + hashToken("note", id)
+}
+func (l layout) boardSubjects(board string) string {
+	return l.name + ".notes." + hashToken("board", board) + ".*"
+}
 
-// tokenOf returns the token of a letter from the subject of it.
-func (l layout) tokenOf(subject string) string { return strings.TrimPrefix(subject, l.letter("")) }
+// boardSubject is the subject of the mark of a board, by which boards are
+// counted.
+func (l layout) boardSubject(name string) string {
+	return l.name + ".boards." + hashToken("board", name)
+}
 
-// hashed makes a token of any text. What it is for keeps hashes of one text for
-// different things apart.
-func hashed(what, text string) string {
+// tokenOf returns the token of a message from its subject.
+func (l layout) tokenOf(subject string) string {
+	return strings.TrimPrefix(subject, l.messageSubject(""))
+}
+
+// hashToken makes a token of any text. The prefix keeps hashes of one text for
+// different purposes apart.
+func hashToken(what, text string) string {
 	sum := b3.Of([]byte(what + "\x00" + text))
 	return hex.EncodeToString(sum[:20])
 }
 
-// newToken names a letter. One with a key is named after the key: that makes a
-// second one with the same key impossible, whatever node it is sent to. There is
-// more than one name for the case that the first is taken by a letter whose key
-// is forgotten.
+// newToken names a message. One with a key is named after the key: that makes a
+// second one with the same key impossible, whatever node it is sent to. There
+// is more than one name for the case that the first is taken by a message whose
+// key is forgotten.
 func newToken(key string, n int) string {
 	if key == "" {
 		return "r" + strings.ToLower(rand.Text())
 	}
-	return "k" + hashed("key "+strconv.Itoa(n), key)
+	return "k" + hashToken("key "+strconv.Itoa(n), key)
 }
 
-// A receipt names the letter, and the lease by a number that nobody can guess.
-func receiptOf(token, lease string) string { return token + "." + lease }
+// makeReceipt makes a receipt. It names the message, and the lease by an
+// unguessable text.
+func makeReceipt(token, lease string) string { return token + "." + lease }
 
-func readReceipt(receipt string) (token, lease string, ok bool) {
+func parseReceipt(receipt string) (token, lease string, ok bool) {
 	token, lease, ok = strings.Cut(receipt, ".")
 	return token, lease, ok && len(lease) >= 16 && isToken(token)
 }
 
-// isToken tells whether a text may be the token of a letter: what clients say
-// must not become another subject.
+// isToken reports whether a text may be the token of a message: input of
+// clients must not become another subject.
 func isToken(text string) bool {
 	const letters = "abcdefghijklmnopqrstuvwxyz0123456789"
 	return len(text) > 1 && len(text) <= 64 && strings.Trim(text, letters) == ""
 }
 
-// stage is where a letter stands.
-type stage string
+// messageState is the state of a message.
+type messageState string
 
 const (
-	waiting stage = "waiting" // to be leased, from Due on
-	leased  stage = "leased"  // until Due
-	dead    stage = "dead"    // and kept until Due
-	gone    stage = "gone"    // only its key is remembered, until Due
+	stateWaiting messageState = "waiting" // to be leased, from Due on
+	stateLeased  messageState = "leased"  // until Due
+	stateDead    messageState = "dead"    // and kept until Due
+	stateGone    messageState = "gone"    // only its key is remembered, until Due
 )
 
-// record is everything about a letter but its body. It is the newest message of
-// the letter's subject, in a header of it; the body is that of the message.
-type record struct {
-	ID         string `json:"id"`
-	Box        string `json:"box,omitempty"`
-	Stage      stage  `json:"stage"`
-	Order      uint64 `json:"order,omitempty"` // the sequence with which it came; zero for that of this record
-	Deliveries int    `json:"deliveries,omitempty"`
-	Most       int    `json:"most,omitempty"`
-	Due        int64  `json:"due,omitempty"` // nanoseconds since 1970
-	Lease      string `json:"lease,omitempty"`
-	Reason     string `json:"reason,omitempty"`
-	SentAt     int64  `json:"sent,omitempty"`
-	DiedAt     int64  `json:"died,omitempty"`
-	Print      string `json:"print,omitempty"` // of a letter with a key
-	Mark       string `json:"mark"`            // of the change that made this record
+// metadata is everything about a message but its body. It is in a header of the
+// newest JetStream message of the subject, whose body is that of the message.
+type metadata struct {
+	ID            string       `json:"id"`
+	Box           string       `json:"box,omitempty"`
+	State         messageState `json:"stage"`
+	Order         uint64       `json:"order,omitempty"` // the sequence with which it came; zero for that of this record
+	Deliveries    int          `json:"deliveries,omitempty"`
+	MaxDeliveries int          `json:"most,omitempty"`
+	Due           int64        `json:"due,omitempty"` // nanoseconds since 1970
+	Lease         string       `json:"lease,omitempty"`
+	Reason        string       `json:"reason,omitempty"`
+	SentAt        int64        `json:"sent,omitempty"`
+	DiedAt        int64        `json:"died,omitempty"`
+	Fingerprint   string       `json:"print,omitempty"` // of a message with a key
+	ChangeID      string       `json:"mark"`            // of the change that made this record
 }
 
-// The headers that are ours.
+// The headers of this package.
 const (
-	recordHeader = "Mbox-Record"
-	noteHeader   = "Mbox-Note"
+	metadataHeader = "Mbox-Record"
+	noteHeader     = "Mbox-Note"
 )
 
-func (r record) encode() string { return encodeHeader(r) }
+func (m metadata) encode() string { return encodeHeader(m) }
 
-func decodeRecord(text string) (r record, err error) {
+func decodeMetadata(text string) (r metadata, err error) {
 	if err := decodeHeader(text, &r); err != nil {
-		return record{}, err
+		return metadata{}, err
 	}
-	switch r.Stage {
-	case waiting, leased, dead, gone:
+	switch r.State {
+	case stateWaiting, stateLeased, stateDead, stateGone:
 		return r, nil
 	}
-	return record{}, fmt.Errorf("the stage %q is not known", r.Stage)
+	return metadata{}, fmt.Errorf("the stage %q is not known", r.State)
 }
 
-// pin is a note, but for the body.
-type pin struct {
+// noteMetadata is a note, but for the body.
+type noteMetadata struct {
 	ID string `json:"id"`
 	At int64  `json:"at"`
 }
 
-// encodeHeader makes one line of plain letters of it, as headers have to be.
+// encodeHeader encodes a value as one line of plain ASCII, as headers have to
+// be.
 func encodeHeader(v any) string {
 	text, _ := json.Marshal(v) // strings and numbers only
 	return base64.StdEncoding.EncodeToString(text)
@@ -131,7 +147,7 @@ func decodeHeader(text string, v any) error {
 	return json.Unmarshal(raw, v)
 }
 
-func at(nanos int64) time.Time {
+func fromNanos(nanos int64) time.Time {
 	if nanos == 0 {
 		return time.Time{}
 	}
@@ -145,12 +161,12 @@ func nanos(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// entry is a record as it lies in the stream.
-type entry struct {
+// storedMessage is a record as it is stored in the stream.
+type storedMessage struct {
 	token string
-	record
-	seq  uint64
-	size int64 // of the body
-	body []byte
-	mine bool // its lease was given by this node
+	metadata
+	seq        uint64
+	size       int64 // of the body
+	body       []byte
+	leasedHere bool // its lease was given by this node
 }

@@ -17,164 +17,170 @@ const service = "mailbox"
 // several nodes, may be open under one name.
 type Mailbox struct {
 	// set at construction
-	spec  Spec
-	line  *line
-	life  context.Context // ends with Close
-	end   context.CancelCauseFunc
-	turn  chan struct{} // whoever reads everything anew has put something in
-	lane  *flow.Lane
-	wakes *flow.Queue[struct{}] // to the sweeper: something is due earlier than it thinks
-	looks *flow.Queue[struct{}] // to the one who looks after the streams
+	spec           Spec
+	client         *jsClient
+	lifetime       context.Context // ends with Close
+	cancelLifetime context.CancelCauseFunc
+	resyncLock     chan struct{} // holds one while everything is read again
+	lane           *flow.Lane
+	wakes          *flow.Signal // to the sweeper: something is due earlier than it expects
+	maintainSignal *flow.Signal // to the task that maintains the streams
 
-	live  atomic.Bool // the index was complete once
-	state atomic.Pointer[state]
+	synced       atomic.Bool // the index was complete once
+	boardStats   atomic.Pointer[boardStats]
+	boardTracker boardTracker
 
 	mu sync.Mutex
 
 	// guarded by mu
-	index    *index
-	follower *follower
-	queues   map[string][]*waiter // by box, in the order in which they came
-	armed    time.Time            // when the sweeper looks next; zero if it waits for a wake
-	resting  bool                 // the sweeper could not write down what it had to, and does not try before it looks next
-	odd      error                // a record that cannot be read
+	index       *messageIndex
+	consumer    *consumerState
+	waiters     map[string][]*waiter // by box, in the order in which they came
+	nextSweep   time.Time            // when the sweeper runs next; zero if it waits for a wake
+	sweepPaused bool                 // the sweeper could not write a change, and does not retry before it runs next
+	damage      error                // a record that cannot be decoded
 }
 
-// follower is where we are in reading what happens.
-type follower struct {
-	pos     uint64
+// consumerState is how far the stream was consumed.
+type consumerState struct {
+	lastSeq uint64
 	stop    func()
-	waiting []milestone
-	odd     error // a record that it was shown and that cannot be read
+	waiters []seqWaiter
+	damage  error // a record of it that cannot be decoded
 }
 
-// milestone is somebody who waits until a sequence was read.
-type milestone struct {
+// seqWaiter waits until a sequence was consumed.
+type seqWaiter struct {
 	seq     uint64
 	reached chan struct{}
 }
 
-// state is what was last seen of the boards.
-type state struct{ boards, notes, bytes int64 }
+// boardStats is what was last read of the boards.
+type boardStats struct {
+	boards, notes, bytes int64
+	midSequence          uint64    // what has a lower sequence is in the older half
+	readAt               time.Time // when
+}
 
 var (
-	_ mailbox.Engine   = (*Mailbox)(nil)
-	_ mailbox.Tasked   = (*Mailbox)(nil)
-	_ mailbox.Examined = (*Mailbox)(nil)
+	_ mailbox.Engine        = (*Mailbox)(nil)
+	_ mailbox.Tasker        = (*Mailbox)(nil)
+	_ mailbox.HealthChecker = (*Mailbox)(nil)
 )
 
-// Open gets ready to use servers. It does not wait for them, so that a node can
+// Open prepares a mailbox. It does not wait for the servers, so that a node can
 // start before its NATS.
 func Open(ctx context.Context, inv *flow.Inventory, spec Spec) (*Mailbox, error) {
 	if err := flow.Ended(ctx, opOpen); err != nil {
 		return nil, err
 	}
-	servers, secure, err := spec.complete()
+	servers, secure, err := spec.normalize()
 	if err != nil {
 		return nil, err
 	}
-	m := &Mailbox{spec: spec, turn: make(chan struct{}, 1), queues: map[string][]*waiter{}}
-	m.life, m.end = context.WithCancelCause(context.WithoutCancel(ctx))
-	m.index = newIndex(spec.Limits, m.serve)
-	m.state.Store(&state{})
-	m.lane = flow.NewLane(inv, flow.LaneSpec{Service: service, Name: "receivers", Running: max(1, spec.Limits.Waiting), From: "handlers, facets", To: "boxes"})
-	m.wakes = flow.NewQueue[struct{}](inv, flow.QueueSpec{Service: service, Name: "wakes", Cap: 1, Policy: flow.Coalesce,
-		From: "whoever sends or receives", To: "mailbox sweeper"})
-	m.looks = flow.NewQueue[struct{}](inv, flow.QueueSpec{Service: service, Name: "looks", Cap: 1, Policy: flow.Coalesce,
+	m := &Mailbox{spec: spec, resyncLock: make(chan struct{}, 1), waiters: map[string][]*waiter{}}
+	m.lifetime, m.cancelLifetime = context.WithCancelCause(context.WithoutCancel(ctx))
+	m.index = newMessageIndex(spec.Limits, m.serveWaiters)
+	m.boardStats.Store(&boardStats{})
+	m.boardTracker.byHash = map[string]trackedBoard{}
+	m.lane = flow.NewLane(inv, flow.LaneSpec{Service: service, Name: "receivers", Running: max(1, spec.Limits.Receivers), From: "handlers, facets", To: "boxes"})
+	m.wakes = flow.NewSignal(inv, flow.SignalSpec{Service: service, Name: "wakes",
+		From: "senders, receivers", To: "mailbox sweeper"})
+	m.maintainSignal = flow.NewSignal(inv, flow.SignalSpec{Service: service, Name: "looks",
 		From: "whoever posts", To: "mailbox keeper"})
-	if m.line, err = dial(spec, servers, secure, m.hurry); err != nil {
+	if m.client, err = dial(spec, servers, secure, m.signalMaintain); err != nil {
 		m.lane.Retire()
 		m.wakes.Retire()
-		m.looks.Retire()
+		m.maintainSignal.Retire()
 		return nil, err
 	}
 	return m, nil
 }
 
-// hurry makes the keeper look at once.
-func (m *Mailbox) hurry() { _ = m.looks.TryPush(struct{}{}) } // it coalesces
+// signalMaintain makes the keeper run at once.
+func (m *Mailbox) signalMaintain() { m.maintainSignal.Set() }
 
 // Close implements mailbox.Engine. What is kept stays in NATS, leases included.
 func (m *Mailbox) Close() error {
-	if m.life.Err() != nil {
+	if m.lifetime.Err() != nil {
 		return nil
 	}
-	m.end(flow.ErrClosed)
+	m.cancelLifetime(flow.ErrClosed)
 	m.lane.Close()
 	m.wakes.Close()
-	m.looks.Close()
-	m.turn <- struct{}{} // for good: nobody begins to follow any more
+	m.maintainSignal.Close()
+	m.resyncLock <- struct{}{} // for good: no resync starts any more
 	m.mu.Lock()
-	f := m.follower
+	f := m.consumer
 	m.mu.Unlock()
 	if f != nil {
 		f.stop()
 	}
-	m.line.close()
+	m.client.close()
 	return nil
 }
 
 // begin starts an operation: its context ends with the mailbox too, and the
-// index is there.
+// index is complete.
 func (m *Mailbox) begin(ctx context.Context, op string) (context.Context, context.CancelFunc, error) {
-	if m.life.Err() != nil {
+	if m.lifetime.Err() != nil {
 		return nil, nil, fault.Wrap(op, flow.ErrClosed)
 	}
 	if err := flow.Ended(ctx, op); err != nil {
 		return nil, nil, err
 	}
-	joined, cancel := flow.Join(ctx, m.life)
-	if m.live.Load() {
+	joined, cancel := flow.Join(ctx, m.lifetime)
+	if m.synced.Load() {
 		return joined, cancel, nil
 	}
 	limited, stop := context.WithTimeout(joined, m.spec.Timeout)
 	defer stop()
-	if err := m.readFirst(limited, op); err != nil {
+	if err := m.ensureSynced(limited, op); err != nil {
 		cancel()
 		return nil, nil, err
 	}
 	return joined, cancel, nil
 }
 
-// readFirst makes the index if there is none yet.
-func (m *Mailbox) readFirst(ctx context.Context, op string) error {
-	return m.inTurn(ctx, op, func() error {
-		if m.live.Load() {
+// ensureSynced builds the index if there is none yet.
+func (m *Mailbox) ensureSynced(ctx context.Context, op string) error {
+	return m.withResyncLock(ctx, op, func() error {
+		if m.synced.Load() {
 			return nil
 		}
-		return m.readAll(ctx, op)
+		return m.resync(ctx, op)
 	})
 }
 
-// inTurn runs something that one at a time may do.
-func (m *Mailbox) inTurn(ctx context.Context, op string, do func() error) error {
+// withResyncLock runs do, one call at a time.
+func (m *Mailbox) withResyncLock(ctx context.Context, op string, do func() error) error {
 	select {
-	case m.turn <- struct{}{}:
-		defer func() { <-m.turn }()
+	case m.resyncLock <- struct{}{}:
+		defer func() { <-m.resyncLock }()
 		return do()
 	case <-ctx.Done():
-		return m.line.refusal(ctx, op, ctx.Err())
+		return m.client.refusal(ctx, op, ctx.Err())
 	}
 }
 
-// readAll reads all records anew, and forgets what is not there any more. What
-// was known meanwhile stays known: JetStream decides about everything anyway.
-func (m *Mailbox) readAll(ctx context.Context, op string) error {
-	if err := m.line.prepare(ctx, op); err != nil {
+// resync reads all records again, and forgets what is not there any more. What
+// is known stays known meanwhile: JetStream decides about everything anyway.
+func (m *Mailbox) resync(ctx context.Context, op string) error {
+	if err := m.client.ensureStreams(ctx, op); err != nil {
 		return err
 	}
-	f := &follower{}
+	f := &consumerState{}
 	m.mu.Lock()
-	m.index.turn++ // before anything can be heard
+	m.index.generation++ // before anything can be consumed
 	m.mu.Unlock()
-	stop, err := m.line.follow(ctx, op, func(e entry) { m.hear(f, e) }, func(err error) { m.strange(f, err) }, m.behind)
+	stop, err := m.client.consume(ctx, op, func(e storedMessage) { m.applyConsumed(f, e) }, func(err error) { m.setDamage(f, err) }, m.requestResync)
 	if err != nil {
 		return err
 	}
 	f.stop = stop
 	m.mu.Lock()
-	old := m.follower
-	m.follower = f
+	old := m.consumer
+	m.consumer = f
 	m.mu.Unlock()
 	if old != nil {
 		old.stop()
@@ -182,92 +188,93 @@ func (m *Mailbox) readAll(ctx context.Context, op string) error {
 	if err := m.catchUp(ctx, op); err != nil {
 		return err
 	}
-	m.enter()
-	m.index.tidy()
-	m.odd = f.odd // what could not be read before may be gone
-	m.leave()
-	m.live.Store(true)
+	m.lock()
+	m.index.pruneUnseen()
+	m.damage = f.damage // an earlier damaged record may be gone
+	m.unlock()
+	m.synced.Store(true)
 	return nil
 }
 
-// hear takes note of a record that a follower was shown.
-func (m *Mailbox) hear(f *follower, e entry) {
+// applyConsumed applies a record that was consumed.
+func (m *Mailbox) applyConsumed(f *consumerState, e storedMessage) {
 	m.mu.Lock()
-	defer m.leave()
+	defer m.unlock()
 	if e.token != "" {
 		m.index.apply(time.Now(), e)
 	}
-	f.passed(e.seq)
+	f.advanceTo(e.seq)
 }
 
-// passed says how far a follower has come. The caller holds mu.
-func (f *follower) passed(seq uint64) {
-	f.pos = max(f.pos, seq)
-	kept := f.waiting[:0]
-	for _, one := range f.waiting {
-		if one.seq <= f.pos {
+// advanceTo records how far the stream was consumed. The caller holds mu.
+func (c *consumerState) advanceTo(seq uint64) {
+	c.lastSeq = max(c.lastSeq, seq)
+	kept := c.waiters[:0]
+	for _, one := range c.waiters {
+		if one.seq <= c.lastSeq {
 			close(one.reached)
 		} else {
 			kept = append(kept, one)
 		}
 	}
-	f.waiting = kept
+	c.waiters = kept
 }
 
-// strange keeps a record that cannot be read, for Health.
-func (m *Mailbox) strange(f *follower, err error) {
+// setDamage keeps the error of a damaged record, for Health.
+func (m *Mailbox) setDamage(f *consumerState, err error) {
 	m.mu.Lock()
-	m.odd, f.odd = err, err
+	m.damage, f.damage = err, err
 	m.mu.Unlock()
 }
 
-// sawOdd tells whether there was a record that cannot be read.
-func (m *Mailbox) sawOdd() bool {
+// hasDamage reports whether there was a damaged record.
+func (m *Mailbox) hasDamage() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.odd != nil
+	return m.damage != nil
 }
 
-// behind says that a follower has left something out.
-func (m *Mailbox) behind() {
-	m.line.stale.Store(true)
-	m.hurry()
+// requestResync requests a resync, because the consumer missed something.
+func (m *Mailbox) requestResync() {
+	m.client.needsResync.Store(true)
+	m.signalMaintain()
 }
 
-// refresh reads everything anew if something may have been left out.
-func (m *Mailbox) refresh(ctx context.Context, op string) error {
-	if !m.line.stale.Load() {
+// resyncIfNeeded reads everything again if something may have been missed.
+func (m *Mailbox) resyncIfNeeded(ctx context.Context, op string) error {
+	if !m.client.needsResync.Load() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.spec.Timeout)
 	defer cancel()
-	return m.inTurn(ctx, op, func() error {
-		if !m.line.stale.Swap(false) {
+	return m.withResyncLock(ctx, op, func() error {
+		if !m.client.needsResync.Swap(false) {
 			return nil
 		}
-		err := m.readAll(ctx, op)
+		err := m.resync(ctx, op)
 		if err != nil {
-			m.line.stale.Store(true)
+			m.client.needsResync.Store(true)
 		}
 		return err
 	})
 }
 
-// glance is after how long it is looked whether what is waited for is still
-// there.
-const glance = 200 * time.Millisecond
+// catchUpPoll is after how long catchUp checks whether the record that it waits
+// for still exists.
+const catchUpPoll = 200 * time.Millisecond
 
-// reach waits until the index knows all that had happened when it was called.
-func (m *Mailbox) reach(ctx context.Context, op string) error {
-	if err := m.refresh(ctx, op); err != nil {
+// syncIndex waits until the index knows all that had happened when it was
+// called.
+func (m *Mailbox) syncIndex(ctx context.Context, op string) error {
+	if err := m.resyncIfNeeded(ctx, op); err != nil {
 		return err
 	}
 	return m.catchUp(ctx, op)
 }
 
-// catchUp is reach, with the follower that there is.
+// catchUp is syncIndex with the current consumer.
 func (m *Mailbox) catchUp(ctx context.Context, op string) error {
-	end, err := m.line.end(ctx, op)
+	end, err := m.client.lastSequence(ctx, op)
 	if err != nil {
 		return err
 	}
@@ -275,39 +282,39 @@ func (m *Mailbox) catchUp(ctx context.Context, op string) error {
 	defer cancel()
 	for began := time.Now(); ; {
 		m.mu.Lock()
-		f := m.follower
-		there := f.pos >= end
-		step := milestone{seq: end, reached: make(chan struct{})}
-		if !there {
-			f.waiting = append(f.waiting, step)
+		f := m.consumer
+		reached := f.lastSeq >= end
+		waiter := seqWaiter{seq: end, reached: make(chan struct{})}
+		if !reached {
+			f.waiters = append(f.waiters, waiter)
 		}
 		m.mu.Unlock()
-		if there || awaits(ctx, step.reached, glance) {
+		if reached || waitFor(ctx, waiter.reached, catchUpPoll) {
 			return nil
 		}
 		if err := flow.Ended(ctx, op); err != nil {
-			return m.line.refusal(ctx, op, err)
+			return m.client.refusal(ctx, op, err)
 		}
-		// The last record may have ended by itself, and then nobody is ever shown
-		// it. What counts is the last one that is there.
-		tail, err := m.line.tail(ctx, op)
+		// The last record may have expired, and then it is never delivered.
+		// What counts is the last one that is there.
+		tail, err := m.client.lastLiveSequence(ctx, op)
 		if err != nil {
 			return err
 		}
 		m.mu.Lock()
-		missed := f.pos < tail
+		missed := f.lastSeq < tail
 		if !missed {
-			f.passed(end)
+			f.advanceTo(end)
 		}
 		m.mu.Unlock()
-		if missed && time.Since(began) > followBeat {
-			m.behind()
+		if missed && time.Since(began) > consumeHeartbeat {
+			m.requestResync()
 		}
 	}
 }
 
-// awaits waits for something, for a while, and reports whether it came.
-func awaits(ctx context.Context, what <-chan struct{}, most time.Duration) bool {
+// waitFor waits for a channel, for a while, and reports whether it was closed.
+func waitFor(ctx context.Context, what <-chan struct{}, most time.Duration) bool {
 	timer := time.NewTimer(most)
 	defer timer.Stop()
 	select {
@@ -319,45 +326,45 @@ func awaits(ctx context.Context, what <-chan struct{}, most time.Duration) bool 
 	return false
 }
 
-// enter locks the index and lets time pass.
-func (m *Mailbox) enter() time.Time {
+// lock locks the index and advances it to now.
+func (m *Mailbox) lock() time.Time {
 	m.mu.Lock()
 	now := time.Now()
 	m.index.advance(now)
 	return now
 }
 
-// leave unlocks the index. If something is due earlier than the sweeper thinks,
-// it is told.
-func (m *Mailbox) leave() {
-	next, any := m.index.next()
-	hurry := any && (m.armed.IsZero() || next.Before(m.armed)) || len(m.index.doomed) > 0 && !m.resting
+// unlock unlocks the index. It wakes the sweeper if something is due earlier
+// than it expects.
+func (m *Mailbox) unlock() {
+	next, scheduled := m.index.nextDue()
+	wake := scheduled && (m.nextSweep.IsZero() || next.Before(m.nextSweep)) || len(m.index.expired) > 0 && !m.sweepPaused
 	m.mu.Unlock()
-	if hurry {
-		_ = m.wakes.TryPush(struct{}{}) // it coalesces
+	if wake {
+		m.wakes.Set()
 	}
 }
 
 // Usage implements mailbox.Engine.
 func (m *Mailbox) Usage() mailbox.Usage {
-	if m.life.Err() != nil {
+	if m.lifetime.Err() != nil {
 		return mailbox.Usage{}
 	}
-	m.enter()
-	defer m.leave()
-	u, s := m.index.usage, m.state.Load()
+	m.lock()
+	defer m.unlock()
+	u, s := m.index.usage, m.boardStats.Load()
 	u.Boxes, u.Boards, u.Notes = int64(len(m.index.boxes)), s.boards, s.notes
 	u.Bytes = m.index.bytes + s.bytes
 	return u
 }
 
-// Health implements mailbox.Examined.
+// Health implements mailbox.HealthChecker.
 func (m *Mailbox) Health() error {
 	const op = "mailbox.nats.health"
-	if !m.line.connected.Load() {
-		return m.line.refusal(context.Background(), op, errAway)
+	if !m.client.connected.Load() {
+		return m.client.refusal(context.Background(), op, errDisconnected)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return fault.Wrap(op, m.odd)
+	return fault.Wrap(op, m.damage)
 }

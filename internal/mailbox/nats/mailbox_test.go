@@ -12,7 +12,7 @@ import (
 )
 
 // open opens a mailbox on the fake as a node does, tasks and all.
-func (f *fake) open(t testing.TB, spec Spec) *Mailbox {
+func (f *fakeServer) open(t testing.TB, spec Spec) *Mailbox {
 	t.Helper()
 	spec.URL, spec.dialer = "nats://localhost", f
 	if spec.Limits == (mailbox.Limits{}) {
@@ -41,15 +41,15 @@ func (f *fake) open(t testing.TB, spec Spec) *Mailbox {
 
 func TestSuite(t *testing.T) {
 	specs := map[mailbox.Engine]func(t *testing.T) mailbox.Engine{}
-	var open func(t *testing.T, f *fake, limits mailbox.Limits) mailbox.Engine
-	open = func(t *testing.T, f *fake, limits mailbox.Limits) mailbox.Engine {
+	var open func(t *testing.T, f *fakeServer, limits mailbox.Limits) mailbox.Engine
+	open = func(t *testing.T, f *fakeServer, limits mailbox.Limits) mailbox.Engine {
 		m := f.open(t, Spec{Limits: limits})
 		specs[m] = func(t *testing.T) mailbox.Engine { return open(t, f, limits) }
 		return m
 	}
 	mailboxtest.Run(t, mailboxtest.Spec{
-		Bubble: true, Tick: time.Second,
-		Open: func(t *testing.T, limits mailbox.Limits) mailbox.Engine { return open(t, newFake(), limits) },
+		Bubble: true, MinVisibility: time.Second,
+		Open: func(t *testing.T, limits mailbox.Limits) mailbox.Engine { return open(t, newFakeServer(), limits) },
 		Reopen: func(t *testing.T, e mailbox.Engine) mailbox.Engine {
 			if err := e.Close(); err != nil {
 				t.Fatal(err)

@@ -14,12 +14,12 @@ import (
 
 // waiter is a receiver that waits for a message.
 type waiter struct {
-	ready  chan struct{} // closed when the rest is set
-	letter *letter       // in hand
+	done    chan struct{}   // closed when the rest is set
+	message *indexedMessage // claimed
 }
 
-// Receive implements mailbox.Engine. That a box is empty is said only when the
-// index knows all that had happened when it was asked.
+// Receive implements mailbox.Engine. It returns NoMessage only when the index
+// knows all that had happened when it was called.
 func (m *Mailbox) Receive(ctx context.Context, name string, visibility, wait time.Duration) (mailbox.Delivery, error) {
 	const op = "mailbox.receive"
 	visibility, err := m.spec.Limits.CheckLease(op, visibility)
@@ -29,51 +29,51 @@ func (m *Mailbox) Receive(ctx context.Context, name string, visibility, wait tim
 	if err := mailbox.CheckName(op, name); err != nil {
 		return mailbox.Delivery{}, err
 	}
-	patience := time.Now().Add(wait)
+	deadline := time.Now().Add(wait)
 	ctx, cancel, err := m.begin(ctx, op)
 	if err != nil {
 		return mailbox.Delivery{}, err
 	}
 	defer cancel()
 	for try := 0; ; try++ {
-		l, err := m.obtain(ctx, op, name, patience, try > 0)
+		l, err := m.claimOrWait(ctx, op, name, deadline, try > 0)
 		if err != nil {
 			return mailbox.Delivery{}, err
 		}
 		got, err := m.lease(ctx, op, l, visibility)
-		if !errors.Is(err, errStale) {
+		if !errors.Is(err, errWrongSequence) {
 			return got, err
 		}
 	}
 }
 
-// obtain takes the next letter of a box in hand, and waits for one if there is
-// none. Who had one that another node was faster to lease keeps the place.
-func (m *Mailbox) obtain(ctx context.Context, op, name string, patience time.Time, first bool) (*letter, error) {
+// claimOrWait claims the next message of a box, and waits for one if there is
+// none. A receiver whose message another node leased first goes to the front.
+func (m *Mailbox) claimOrWait(ctx context.Context, op, name string, deadline time.Time, first bool) (*indexedMessage, error) {
 	if l := m.claim(name); l != nil {
 		return l, nil
 	}
-	if err := m.reach(ctx, op); err != nil {
+	if err := m.syncIndex(ctx, op); err != nil {
 		return nil, err
 	}
 	if l := m.claim(name); l != nil {
 		return l, nil
 	}
-	if time.Until(patience) <= 0 {
+	if time.Until(deadline) <= 0 {
 		return nil, mailbox.NoMessage(op)
 	}
 	if err := m.lane.Enter(ctx); err != nil {
 		return nil, fault.Wrap(op, err)
 	}
 	defer m.lane.Leave()
-	return m.await(ctx, op, name, patience, first)
+	return m.waitForMessage(ctx, op, name, deadline, first)
 }
 
-// claim takes the next letter of a box in hand, if there is one. Those who wait
-// have been given what there was, so nobody is overtaken.
-func (m *Mailbox) claim(name string) *letter {
-	m.enter()
-	defer m.leave()
+// claim claims the next message of a box, if there is one. Waiting receivers
+// were served before, so none is overtaken.
+func (m *Mailbox) claim(name string) *indexedMessage {
+	m.lock()
+	defer m.unlock()
 	b := m.index.boxes[name]
 	if b == nil {
 		return nil
@@ -81,112 +81,113 @@ func (m *Mailbox) claim(name string) *letter {
 	return m.index.claim(b)
 }
 
-// serve gives those who wait at a box what is ready. The caller holds mu.
-func (m *Mailbox) serve(b *box) {
-	for len(m.queues[b.name]) > 0 {
+// serveWaiters gives what is ready to the receivers that wait at a box. The
+// caller holds mu.
+func (m *Mailbox) serveWaiters(b *box) {
+	for len(m.waiters[b.name]) > 0 {
 		l := m.index.claim(b)
 		if l == nil {
 			return
 		}
-		w := m.queues[b.name][0]
-		m.unlist(b.name, w)
-		w.letter = l
-		close(w.ready)
+		w := m.waiters[b.name][0]
+		m.removeWaiter(b.name, w)
+		w.message = l
+		close(w.done)
 	}
 }
 
-// unlist takes a waiter off its list. The caller holds mu.
-func (m *Mailbox) unlist(name string, w *waiter) {
-	list := slices.DeleteFunc(m.queues[name], func(other *waiter) bool { return other == w })
+// removeWaiter removes a waiter from its list. The caller holds mu.
+func (m *Mailbox) removeWaiter(name string, w *waiter) {
+	list := slices.DeleteFunc(m.waiters[name], func(other *waiter) bool { return other == w })
 	if len(list) == 0 {
-		delete(m.queues, name)
+		delete(m.waiters, name)
 		return
 	}
-	m.queues[name] = list
+	m.waiters[name] = list
 }
 
-// await waits for a letter.
-func (m *Mailbox) await(ctx context.Context, op, name string, patience time.Time, first bool) (*letter, error) {
-	w := &waiter{ready: make(chan struct{})}
-	m.enter()
-	place := len(m.queues[name])
+// waitForMessage waits for a message.
+func (m *Mailbox) waitForMessage(ctx context.Context, op, name string, deadline time.Time, first bool) (*indexedMessage, error) {
+	w := &waiter{done: make(chan struct{})}
+	m.lock()
+	i := len(m.waiters[name])
 	if first {
-		place = 0
+		i = 0
 	}
-	m.queues[name] = slices.Insert(m.queues[name], place, w)
+	m.waiters[name] = slices.Insert(m.waiters[name], i, w)
 	if b := m.index.boxes[name]; b != nil {
-		m.serve(b)
+		m.serveWaiters(b)
 	}
-	m.leave()
+	m.unlock()
 
-	timer := time.NewTimer(time.Until(patience))
+	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
-	var gaveUp error
+	var waitErr error
 	select {
-	case <-w.ready:
+	case <-w.done:
 	case <-timer.C:
-		gaveUp = m.nothing(ctx, op)
+		waitErr = m.emptyErr(ctx, op)
 	case <-ctx.Done():
-		gaveUp = flow.Ended(ctx, op)
+		waitErr = flow.Ended(ctx, op)
 	}
-	now := m.enter()
-	defer m.leave()
-	m.unlist(name, w)
-	if gaveUp != nil && w.letter != nil {
-		m.index.release(now, w.letter)
+	now := m.lock()
+	defer m.unlock()
+	m.removeWaiter(name, w)
+	if waitErr != nil && w.message != nil {
+		m.index.release(now, w.message)
 	}
-	return w.letter, gaveUp
+	return w.message, waitErr
 }
 
-// nothing is what a receiver is told who has waited: that there is no message,
-// or that nobody can know.
-func (m *Mailbox) nothing(ctx context.Context, op string) error {
-	if !m.line.connected.Load() {
-		return m.line.refusal(ctx, op, errAway)
+// emptyErr is the error after a wait: there is no message, or that cannot be
+// known without a connection.
+func (m *Mailbox) emptyErr(ctx context.Context, op string) error {
+	if !m.client.connected.Load() {
+		return m.client.refusal(ctx, op, errDisconnected)
 	}
 	return mailbox.NoMessage(op)
 }
 
-// lease leases a letter that is in hand. With errStale, another node had it
+// lease leases a claimed message. With errWrongSequence, another node leased it
 // first.
-func (m *Mailbox) lease(ctx context.Context, op string, l *letter, visibility time.Duration) (mailbox.Delivery, error) {
+func (m *Mailbox) lease(ctx context.Context, op string, l *indexedMessage, visibility time.Duration) (mailbox.Delivery, error) {
 	defer m.release(l)
-	e, found, err := m.look(ctx, op, l.token)
+	e, found, err := m.getAndApply(ctx, op, l.token)
 	if err != nil {
 		return mailbox.Delivery{}, err
 	}
 	now := time.Now()
-	if !found || !e.ready(now) {
-		return mailbox.Delivery{}, errStale
+	if !found || !e.canLease(now) {
+		return mailbox.Delivery{}, errWrongSequence
 	}
 	expect := e.seq
-	e.record = e.ordered(e.seq)
-	e.Stage, e.Lease, e.Mark = leased, rand.Text(), rand.Text()
+	e.metadata = e.withOrder(e.seq)
+	e.State, e.Lease, e.ChangeID = stateLeased, rand.Text(), rand.Text()
 	e.Deliveries, e.Due = e.Deliveries+1, now.Add(visibility).UnixNano()
-	e.mine = true
-	if err := m.write(ctx, op, e, expect, 0); err != nil {
+	e.leasedHere = true
+	if err := m.putAndApply(ctx, op, e, expect, 0); err != nil {
 		return mailbox.Delivery{}, err
 	}
-	return mailbox.Delivery{ID: e.ID, Receipt: receiptOf(e.token, e.Lease), Body: e.body, Deliveries: e.Deliveries, SentAt: at(e.SentAt)}, nil
+	return mailbox.Delivery{ID: e.ID, Receipt: makeReceipt(e.token, e.Lease), Body: e.body, Deliveries: e.Deliveries, SentAt: fromNanos(e.SentAt)}, nil
 }
 
-// release lets go of a letter that is in hand.
-func (m *Mailbox) release(l *letter) {
-	now := m.enter()
-	defer m.leave()
+// release ends the claim on a message.
+func (m *Mailbox) release(l *indexedMessage) {
+	now := m.lock()
+	defer m.unlock()
 	m.index.release(now, l)
 }
 
-// ready tells whether a letter can be leased.
-func (e entry) ready(now time.Time) bool {
-	over := e.Due <= now.UnixNano()
-	return over && (e.Stage == waiting || e.Stage == leased && e.Deliveries < e.Most)
+// canLease reports whether a message can be leased.
+func (s storedMessage) canLease(now time.Time) bool {
+	due := s.Due <= now.UnixNano()
+	return due && (s.State == stateWaiting || s.State == stateLeased && s.Deliveries < s.MaxDeliveries)
 }
 
-// ordered is a record that remembers when its letter came.
-func (r record) ordered(seq uint64) record {
-	if r.Order == 0 {
-		r.Order = seq
+// withOrder returns a record with the sequence with which its message came.
+func (m metadata) withOrder(seq uint64) metadata {
+	if m.Order == 0 {
+		m.Order = seq
 	}
-	return r
+	return m
 }

@@ -13,7 +13,7 @@ import (
 	"micronode/internal/flow"
 )
 
-// What JetStream says that has no name in the client library.
+// Error codes of JetStream that have no name in the client library.
 const (
 	codeNoPeers      jetstream.ErrorCode = 10005
 	codeUnavailable  jetstream.ErrorCode = 10008
@@ -25,9 +25,9 @@ const (
 	codeTTLDisabled  jetstream.ErrorCode = 10166
 )
 
-// ofCode says what the answers of JetStream mean to us. What is not listed has
-// no meaning that we know.
-var ofCode = map[jetstream.ErrorCode]fault.Kind{
+// kindByCode maps error codes of JetStream to kinds. Codes that are not listed
+// are UpstreamFailed.
+var kindByCode = map[jetstream.ErrorCode]fault.Kind{
 	codeNoPeers:     fault.NotReady,
 	codeUnavailable: fault.StorageBusy,
 	codeInProcess:   fault.StorageBusy,
@@ -44,8 +44,8 @@ var ofCode = map[jetstream.ErrorCode]fault.Kind{
 	jetstream.JSErrCodeJetStreamNotEnabledForAccount: fault.NotReady,
 }
 
-// ofError is the same for what the client library says.
-var ofError = []struct {
+// kindByError is the same for errors of the client library.
+var kindByError = []struct {
 	err  error
 	kind fault.Kind
 }{
@@ -61,32 +61,32 @@ var ofError = []struct {
 	{nats.ErrTimeout, fault.Timeout},
 }
 
-var details = map[fault.Kind]string{
+var detailByKind = map[fault.Kind]string{
 	fault.Timeout:        "NATS did not answer in time",
-	fault.StorageBusy:    "NATS cannot be reached, or its cluster does not know who leads",
-	fault.StoreFull:      "NATS has no room",
-	fault.BodyTooLarge:   "NATS takes no message as large as this",
-	fault.Unauthorized:   "NATS does not let us in",
-	fault.NotReady:       "NATS cannot keep a mailbox as it is set up",
+	fault.StorageBusy:    "NATS is unreachable, or its cluster has no leader",
+	fault.StoreFull:      "NATS has no space",
+	fault.BodyTooLarge:   "the message exceeds max_payload of NATS",
+	fault.Unauthorized:   "NATS refuses the credentials",
+	fault.NotReady:       "NATS is not set up for a mailbox",
 	fault.UpstreamFailed: "NATS failed",
 }
 
-var next = map[fault.Kind]string{
-	fault.Timeout:      "Try again; if it stays so, look at the servers that " + setURL + " names.",
-	fault.StorageBusy:  "Try again in a moment; if it stays so, look at the servers that " + setURL + " names.",
-	fault.StoreFull:    "Give JetStream more room (max_file_store of the servers), or acknowledge what is there.",
-	fault.BodyTooLarge: "Raise max_payload of the NATS servers to one and a half times of mailbox.max_message_bytes.",
-	fault.Unauthorized: "Set " + setToken + " to a token, or " + setCreds + " to credentials, that may use JetStream.",
-	fault.NotReady:     "Use NATS 2.11 or newer with JetStream turned on, and run as many servers as " + setReplicas + " asks for.",
+var nextByKind = map[fault.Kind]string{
+	fault.Timeout:      "Retry; if it persists, check the servers that " + settingURL + " names.",
+	fault.StorageBusy:  "Retry in a moment; if it persists, check the servers that " + settingURL + " names.",
+	fault.StoreFull:    "Give JetStream more space (max_file_store of the servers), or acknowledge messages.",
+	fault.BodyTooLarge: "Raise max_payload of the NATS servers to one and a half times mailbox.max_message_bytes.",
+	fault.Unauthorized: "Set " + settingToken + " to a token, or " + settingCreds + " to credentials, that may use JetStream.",
+	fault.NotReady:     "Use NATS 2.11 or newer with JetStream turned on, and run as many servers as " + settingReplicas + " asks for.",
 }
 
-const nextTLS = "Set " + setCA + " to the authority that signed the certificates of the servers, and " + setCert + " and " + setKey + " if they ask for one of ours."
+const nextTLS = "Set " + settingCA + " to the authority that signed the certificates of the servers, and " + settingCert + " and " + settingKey + " if they require a client certificate."
 
-// refusal gives the error of a call its kind and its next step. The caller's own
-// end comes first. Why there is no connection explains more than that there was
-// no answer. What NATS thinks of us is hidden from strangers: it is no fault of
-// their capability.
-func (l *line) refusal(ctx context.Context, op string, err error) error {
+// refusal gives the error of a call its kind and its next step. The end of the
+// caller's context comes first. The reason for a lost connection explains more
+// than a missing answer. Credential errors between node and NATS are reported
+// as NotReady: the caller's token is not the cause.
+func (j *jsClient) refusal(ctx context.Context, op string, err error) error {
 	if ended := flow.Ended(ctx, op); ended != nil {
 		if fault.KindOf(ended) != fault.Timeout {
 			return ended
@@ -94,13 +94,13 @@ func (l *line) refusal(ctx context.Context, op string, err error) error {
 		err = fmt.Errorf("%w: %v", ended, err)
 	}
 	kind := classify(err)
-	if trouble := l.trouble.Load(); trouble != nil && !l.connected.Load() {
+	if trouble := j.disconnectErr.Load(); trouble != nil && !j.connected.Load() {
 		err = fmt.Errorf("%v: %w", err, *trouble)
 		if reason := classify(*trouble); reason == fault.Unauthorized {
 			kind = reason
 		}
 	}
-	refused := &fault.Error{Op: op, Kind: kind, Detail: details[kind], Next: next[kind], Err: fmt.Errorf("%v", err)}
+	refused := &fault.Error{Op: op, Kind: kind, Detail: detailByKind[kind], Next: nextByKind[kind], Err: fmt.Errorf("%v", err)}
 	if kind == fault.Unauthorized {
 		refused.Kind = fault.NotReady
 	}
@@ -116,12 +116,12 @@ func (l *line) refusal(ctx context.Context, op string, err error) error {
 // classify finds the kind of an error.
 func classify(err error) fault.Kind {
 	if answer, ok := errors.AsType[*jetstream.APIError](err); ok {
-		if kind, known := ofCode[answer.ErrorCode]; known {
+		if kind, known := kindByCode[answer.ErrorCode]; known {
 			return kind
 		}
 		return fault.UpstreamFailed
 	}
-	for _, known := range ofError {
+	for _, known := range kindByError {
 		if errors.Is(err, known.err) {
 			return known.kind
 		}
@@ -135,16 +135,16 @@ func classify(err error) fault.Kind {
 	return fault.StorageBusy
 }
 
-// isStale tells whether JetStream refused a record because the letter is
-// another by now, or somebody is changing it.
-func isStale(err error) bool {
+// isWrongSequence reports whether JetStream refused a record because the
+// message has changed, or is being changed.
+func isWrongSequence(err error) bool {
 	answer, ok := errors.AsType[*jetstream.APIError](err)
 	return ok && (answer.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || answer.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 }
 
-// passing tells whether the same call may succeed in a moment. What is not set
-// up well may be because a cluster is only just starting.
-func passing(err error) bool {
+// isTransient reports whether the same call may succeed in a moment. A wrong
+// set-up may be that of a cluster that is just starting.
+func isTransient(err error) bool {
 	switch fault.KindOf(err) {
 	case fault.Timeout, fault.StorageBusy, fault.UpstreamFailed, fault.NotReady:
 		return true
@@ -152,7 +152,7 @@ func passing(err error) bool {
 	return false
 }
 
-func damaged(token string, err error) error {
-	return &fault.Error{Op: "mailbox.nats.read", Kind: fault.IntegrityFail, Err: err, Detail: "the record of letter " + token + " cannot be read",
-		Next: "Look at who else writes to the subjects of the mailbox, and remove that message from the stream."}
+func damagedRecord(token string, err error) error {
+	return &fault.Error{Op: "mailbox.nats.read", Kind: fault.IntegrityFail, Err: err, Detail: "the record of message " + token + " cannot be read",
+		Next: "Find the other writer to the subjects of the mailbox, and remove that message from the stream."}
 }

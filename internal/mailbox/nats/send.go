@@ -9,16 +9,16 @@ import (
 	"micronode/internal/mailbox"
 )
 
-// Send implements mailbox.Engine. A letter is one message of JetStream, and its
-// key is the name of its subject: it is there with its key or not at all, and
-// who comes second finds that there is one.
+// Send implements mailbox.Engine. A message is one message of JetStream, and
+// its key is the name of its subject: it is stored with its key or not at all,
+// and a second sender finds the first one's message.
 func (m *Mailbox) Send(ctx context.Context, message mailbox.Message) (mailbox.Sent, error) {
 	const op = "mailbox.send"
-	print := ""
+	fingerprint := ""
 	if message.Key != "" {
-		print = mailbox.Fingerprint(message).String()
+		fingerprint = mailbox.Fingerprint(message).String()
 	}
-	if err := m.spec.Limits.Check(op, &message); err != nil {
+	if err := m.spec.Limits.CheckMessage(op, &message); err != nil {
 		return mailbox.Sent{}, err
 	}
 	ctx, cancel, err := m.begin(ctx, op)
@@ -27,152 +27,154 @@ func (m *Mailbox) Send(ctx context.Context, message mailbox.Message) (mailbox.Se
 	}
 	defer cancel()
 	now := time.Now()
-	e := entry{size: int64(len(message.Body)), body: message.Body, record: record{
-		ID: rand.Text(), Box: message.Box, Stage: waiting, Most: message.MaxDeliveries, Due: now.Add(message.Delay).UnixNano(),
-		SentAt: now.UnixNano(), Print: print, Mark: rand.Text(),
+	e := storedMessage{size: int64(len(message.Body)), body: message.Body, metadata: metadata{
+		ID: rand.Text(), Box: message.Box, State: stateWaiting, MaxDeliveries: message.MaxDeliveries, Due: now.Add(message.Delay).UnixNano(),
+		SentAt: now.UnixNano(), Fingerprint: fingerprint, ChangeID: rand.Text(),
 	}}
 	for try := 0; ; try++ {
-		spot, before, err := m.place(ctx, op, message.Key, try > 0)
+		target, earlier, err := m.resolveTarget(ctx, op, message.Key, try > 0)
 		if err != nil {
 			return mailbox.Sent{}, err
 		}
-		if before != nil {
-			return repeated(op, *before, e)
+		if earlier != nil {
+			return repeatedSent(op, *earlier, e)
 		}
-		e.token = spot.token
-		if err := m.take(ctx, op, message, e, spot.seq); !errors.Is(err, errStale) {
-			return sent(e, err)
+		e.token = target.token
+		if err := m.sendNew(ctx, op, message, e, target.seq); !errors.Is(err, errWrongSequence) {
+			return newSent(e, err)
 		}
 	}
 }
 
-// sent is the answer for a letter that is new.
-func sent(e entry, err error) (mailbox.Sent, error) {
+// newSent is the result for a new message.
+func newSent(e storedMessage, err error) (mailbox.Sent, error) {
 	if err != nil {
 		return mailbox.Sent{}, err
 	}
 	return mailbox.Sent{ID: e.ID}, nil
 }
 
-// spot is where a letter is written: under a token, over what is there.
-type spot struct {
+// writeTarget is where a message is written: under a token, over the record
+// with that sequence.
+type writeTarget struct {
 	token string
 	seq   uint64
 }
 
-// place finds where a letter belongs, or the one that was sent before with its
-// key. With sure, JetStream is asked also if we do not know of one.
+// resolveTarget finds where a message belongs, or the one that was sent before
+// with its key. With mustAsk, JetStream is asked even if the index has none.
 //
-// A letter that is still there when its key is forgotten keeps the subject of
+// A message that still exists when its key is forgotten keeps the subject of
 // the key. Then the next one with this key gets another, and so on.
-func (m *Mailbox) place(ctx context.Context, op, key string, sure bool) (spot, *entry, error) {
+func (m *Mailbox) resolveTarget(ctx context.Context, op, key string, mustAsk bool) (writeTarget, *storedMessage, error) {
 	for n := 0; ; n++ {
 		token := newToken(key, n)
-		is, found, err := m.find(ctx, op, token, sure)
+		existing, found, err := m.lookup(ctx, op, token, mustAsk)
 		if err != nil {
-			return spot{}, nil, err
+			return writeTarget{}, nil, err
 		}
-		if found && m.remembers(is) {
-			return spot{}, &is, nil
+		if found && m.isKeyRemembered(existing) {
+			return writeTarget{}, &existing, nil
 		}
-		if found && is.Stage != gone {
-			sure = true
+		if found && existing.State != stateGone {
+			mustAsk = true
 			continue
 		}
-		after, found, err := m.find(ctx, op, newToken(key, n+1), false)
+		following, found, err := m.lookup(ctx, op, newToken(key, n+1), false)
 		if err != nil {
-			return spot{}, nil, err
+			return writeTarget{}, nil, err
 		}
-		if found && m.remembers(after) {
-			return spot{}, &after, nil
+		if found && m.isKeyRemembered(following) {
+			return writeTarget{}, &following, nil
 		}
-		return spot{token: token, seq: is.seq}, nil, nil
+		return writeTarget{token: token, seq: existing.seq}, nil, nil
 	}
 }
 
-// find looks at a letter; if it is not known, only when that has to be sure.
-func (m *Mailbox) find(ctx context.Context, op, token string, sure bool) (entry, bool, error) {
-	if !sure && !m.knows(token) {
-		return entry{}, false, nil
+// lookup reads a message; one that is not in the index only with mustAsk.
+func (m *Mailbox) lookup(ctx context.Context, op, token string, mustAsk bool) (storedMessage, bool, error) {
+	if !mustAsk && !m.isIndexed(token) {
+		return storedMessage{}, false, nil
 	}
-	return m.look(ctx, op, token)
+	return m.getAndApply(ctx, op, token)
 }
 
-// remembers tells whether the key of a letter is still remembered.
-func (m *Mailbox) remembers(e entry) bool {
-	return at(e.SentAt).Add(m.spec.Limits.KeyLife).After(time.Now())
+// isKeyRemembered reports whether the key of a message is still remembered.
+func (m *Mailbox) isKeyRemembered(e storedMessage) bool {
+	return fromNanos(e.SentAt).Add(m.spec.Limits.KeyLife).After(time.Now())
 }
 
-// repeated answers for a letter that was sent before. It may have been sent by
-// the very call that asks, whose answer was lost.
-func repeated(op string, is, e entry) (mailbox.Sent, error) {
-	if is.Print != e.Print {
-		return mailbox.Sent{}, mailbox.SameKey(op)
+// repeatedSent is the result for a message that was sent before. It may have
+// been sent by this very call, whose answer was lost.
+func repeatedSent(op string, existing, e storedMessage) (mailbox.Sent, error) {
+	if existing.Fingerprint != e.Fingerprint {
+		return mailbox.Sent{}, mailbox.KeyReused(op)
 	}
-	return mailbox.Sent{ID: is.ID, Repeated: is.ID != e.ID}, nil
+	return mailbox.Sent{ID: existing.ID, Repeated: existing.ID != e.ID}, nil
 }
 
-// knows tells whether there is a letter with a token, as far as we know.
-func (m *Mailbox) knows(token string) bool {
-	m.enter()
-	defer m.leave()
-	l := m.index.letters[token]
-	return l != nil && l.books != asEntering
+// isIndexed reports whether the index has a message with a token.
+func (m *Mailbox) isIndexed(token string) bool {
+	m.lock()
+	defer m.unlock()
+	l := m.index.messages[token]
+	return l != nil && l.countedAs != countReserved
 }
 
-// take writes a new letter, if there is room. The room is taken before, so that
-// many who send at a time do not all find the same.
-func (m *Mailbox) take(ctx context.Context, op string, message mailbox.Message, e entry, over uint64) error {
-	var entering *letter
-	now := m.enter()
-	err := m.index.room(op, now, message)
-	if err == nil && m.index.letters[e.token] == nil {
-		entering = m.index.enter(e)
+// sendNew writes a new message, if there is room. The room is reserved before,
+// so that concurrent senders do not all find the same.
+func (m *Mailbox) sendNew(ctx context.Context, op string, message mailbox.Message, e storedMessage, expect uint64) error {
+	var reserved *indexedMessage
+	now := m.lock()
+	err := m.index.checkRoom(op, now, message)
+	if err == nil && m.index.messages[e.token] == nil {
+		reserved = m.index.reserve(e)
 	}
-	m.leave()
+	m.unlock()
 	if err != nil {
 		return err
 	}
-	err = m.write(ctx, op, e, over, 0)
-	if err != nil && entering != nil {
-		m.enter()
-		m.index.withdraw(entering)
-		m.leave()
+	err = m.putAndApply(ctx, op, e, expect, 0)
+	if err != nil && reserved != nil {
+		m.lock()
+		m.index.cancelReservation(reserved)
+		m.unlock()
 	}
 	return err
 }
 
-// write puts a record and takes note of it.
-func (m *Mailbox) write(ctx context.Context, op string, e entry, expect uint64, life time.Duration) error {
-	seq, err := m.line.put(ctx, op, e, expect, life)
+// putAndApply puts a record and applies it to the index.
+func (m *Mailbox) putAndApply(ctx context.Context, op string, e storedMessage, expect uint64, life time.Duration) error {
+	seq, err := m.client.put(ctx, op, e, expect, life)
 	if err != nil {
 		return err
 	}
 	e.seq, e.size = seq, int64(len(e.body))
-	now := m.enter()
-	defer m.leave()
+	now := m.lock()
+	defer m.unlock()
 	m.index.apply(now, e)
 	return nil
 }
 
-// look reads a letter and takes note of what it finds, also that there is none.
-func (m *Mailbox) look(ctx context.Context, op, token string) (entry, bool, error) {
+// getAndApply reads a message and applies what it finds to the index, also that
+// there is none.
+func (m *Mailbox) getAndApply(ctx context.Context, op, token string) (storedMessage, bool, error) {
 	m.mu.Lock()
 	before := uint64(0)
-	if l := m.index.letters[token]; l != nil {
+	if l := m.index.messages[token]; l != nil {
 		before = l.seq
 	}
 	m.mu.Unlock()
-	e, found, err := m.line.last(ctx, op, token)
+	e, found, err := m.client.getLast(ctx, op, token)
 	if err != nil {
 		return e, found, err
 	}
-	now := m.enter()
-	defer m.leave()
+	now := m.lock()
+	defer m.unlock()
 	if found {
 		m.index.apply(now, e)
-	} else if l := m.index.letters[token]; l != nil && l.seq > 0 && l.seq == before {
-		m.index.forget(l)
+	} else if l := m.index.messages[token]; l != nil && l.seq > 0 && l.seq == before {
+		m.index.remove(l)
 	}
 	return e, found, nil
 }

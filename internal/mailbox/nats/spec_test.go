@@ -2,12 +2,6 @@ package nats
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
-	"math/big"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,24 +13,8 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/flow"
+	"micronode/internal/testkit"
 )
-
-func kind(t *testing.T, err error, what string, want fault.Kind) {
-	t.Helper()
-	if fault.KindOf(err) != want {
-		t.Errorf("%s: %v, want %v", what, err, want)
-	}
-	if err != nil && fault.NextOf(err) == "" {
-		t.Errorf("%s: %v names no next step", what, err)
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 func TestServers(t *testing.T) {
 	for url, want := range map[string][]string{
@@ -45,7 +23,7 @@ func TestServers(t *testing.T) {
 		"nats+tls://a:1, nats+tls://b.example:22": {"tls://a:1", "tls://b.example:22"},
 	} {
 		s := Spec{URL: url}
-		got, secure, err := s.complete()
+		got, secure, err := s.normalize()
 		if err != nil || !slices.Equal(got, want) || secure != strings.HasPrefix(url, "nats+tls") {
 			t.Errorf("%s: %q, %v, %v", url, got, secure, err)
 		}
@@ -58,8 +36,8 @@ func TestServers(t *testing.T) {
 func TestSpecsThatCannotBeMeant(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing")
 	text := filepath.Join(t.TempDir(), "text")
-	must(t, os.WriteFile(text, []byte("no certificate"), 0o600))
-	cert, key := certificate(t)
+	testkit.Must(t, os.WriteFile(text, []byte("no certificate"), 0o600))
+	_, cert, key := testkit.Certificate(t)
 	good := "nats+tls://nats.example"
 	for name, spec := range map[string]Spec{
 		"no URL":                         {},
@@ -84,7 +62,7 @@ func TestSpecsThatCannotBeMeant(t *testing.T) {
 		"credentials that are not there": {URL: good, CredsFile: missing},
 	} {
 		_, err := Open(t.Context(), flow.NewInventory(), spec)
-		kind(t, err, name, fault.Malformed)
+		testkit.WantKind(t, err, fault.Malformed, name)
 		if strings.Contains(err.Error(), "swordfish") {
 			t.Errorf("%s: the secret is in %v", name, err)
 		}
@@ -92,34 +70,21 @@ func TestSpecsThatCannotBeMeant(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := Open(ended, flow.NewInventory(), Spec{URL: good})
-	kind(t, err, "a context that has ended", fault.Canceled)
+	testkit.WantKind(t, err, fault.Canceled, "a context that has ended")
 }
 
-// certificate makes one that signs itself.
-func certificate(t *testing.T) (certFile, keyFile string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
-	raw, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	must(t, err)
-	rawKey, err := x509.MarshalPKCS8PrivateKey(key)
-	must(t, err)
-	certFile, keyFile = filepath.Join(t.TempDir(), "cert.pem"), filepath.Join(t.TempDir(), "key.pem")
-	must(t, os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw}), 0o600))
-	must(t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: rawKey}), 0o600))
-	return certFile, keyFile
-}
-
-// TestSubjects makes sure that no name of a box, a board or a key becomes more
-// than one word of a subject, and that different ones stay different.
+// TestSubjects checks that no name of a box, a board or a key becomes more than
+// one token of a subject, and that different ones stay different.
 func TestSubjects(t *testing.T) {
 	l := layout{"team"}
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := rapid.String().Draw(t, "a"), rapid.String().Draw(t, "b")
-		for _, one := range []func(string) string{l.board, func(key string) string { return l.letter(newToken("x"+key, 0)) }} {
+		for _, one := range []func(string) string{
+			l.boardSubject, func(name string) string { return l.noteSubject(name, "a") }, func(id string) string { return l.noteSubject("a", id) },
+			func(key string) string { return l.messageSubject(newToken("x"+key, 0)) },
+		} {
 			subject := one(a)
-			if words := strings.Split(subject, "."); len(words) != 3 || strings.ContainsAny(subject, "*> \t\r\n") {
+			if words := strings.Split(subject, "."); len(words) != len(strings.Split(one(""), ".")) || strings.ContainsAny(subject, "*> \t\r\n") {
 				t.Fatalf("%q becomes %q", a, subject)
 			}
 			if (one(b) == subject) != (a == b) {
@@ -127,7 +92,7 @@ func TestSubjects(t *testing.T) {
 			}
 		}
 		token := newToken(a, 0)
-		if l.tokenOf(l.letter(token)) != token || !isToken(token) {
+		if l.tokenOf(l.messageSubject(token)) != token || !isToken(token) {
 			t.Fatalf("the token %q", token)
 		}
 	})
@@ -137,13 +102,13 @@ func TestSubjects(t *testing.T) {
 }
 
 func TestReceipts(t *testing.T) {
-	token, lease, ok := readReceipt(receiptOf("kabc", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"))
+	token, lease, ok := parseReceipt(makeReceipt("kabc", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"))
 	if token != "kabc" || lease != "ABCDEFGHIJKLMNOPQRSTUVWXYZ" || !ok {
 		t.Error(token, lease, ok)
 	}
 	for _, bad := range []string{"", ".", "kabc", "kabc.short", "*.ABCDEFGHIJKLMNOPQRSTUVWXYZ", ">.ABCDEFGHIJKLMNOPQRSTUVWXYZ", "K.ABCDEFGHIJKLMNOPQRSTUVWXYZ",
 		strings.Repeat("k", 65) + ".ABCDEFGHIJKLMNOPQRSTUVWXYZ"} {
-		if _, _, ok := readReceipt(bad); ok {
+		if _, _, ok := parseReceipt(bad); ok {
 			t.Errorf("%q is taken for a receipt", bad)
 		}
 	}
@@ -152,25 +117,25 @@ func TestReceipts(t *testing.T) {
 func TestRecords(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.String()
-		want := record{
-			ID: text.Draw(t, "id"), Box: text.Draw(t, "box"), Stage: rapid.SampledFrom([]stage{waiting, leased, dead, gone}).Draw(t, "stage"),
-			Order: rapid.Uint64().Draw(t, "order"), Deliveries: rapid.IntRange(0, 1000).Draw(t, "deliveries"), Most: 3, Due: rapid.Int64().Draw(t, "due"),
-			Lease: "l", Reason: text.Draw(t, "reason"), SentAt: 1, DiedAt: 2, Print: "p", Mark: "m",
+		want := metadata{
+			ID: text.Draw(t, "id"), Box: text.Draw(t, "box"), State: rapid.SampledFrom([]messageState{stateWaiting, stateLeased, stateDead, stateGone}).Draw(t, "stage"),
+			Order: rapid.Uint64().Draw(t, "order"), Deliveries: rapid.IntRange(0, 1000).Draw(t, "deliveries"), MaxDeliveries: 3, Due: rapid.Int64().Draw(t, "due"),
+			Lease: "l", Reason: text.Draw(t, "reason"), SentAt: 1, DiedAt: 2, Fingerprint: "p", ChangeID: "m",
 		}
 		encoded := want.encode()
 		if strings.ContainsAny(encoded, "\r\n:") {
 			t.Fatalf("%q cannot be a header", encoded)
 		}
-		if got, err := decodeRecord(encoded); err != nil || got != want {
+		if got, err := decodeMetadata(encoded); err != nil || got != want {
 			t.Fatalf("%+v becomes %+v, %v", want, got, err)
 		}
 	})
-	for _, bad := range []string{"", "%", encodeHeader(record{Stage: "lost"}), encodeHeader("text")} {
-		if _, err := decodeRecord(bad); err == nil {
+	for _, bad := range []string{"", "%", encodeHeader(metadata{State: "lost"}), encodeHeader("text")} {
+		if _, err := decodeMetadata(bad); err == nil {
 			t.Errorf("%q is taken for a record", bad)
 		}
 	}
-	if !at(nanos(time.Time{})).IsZero() || !at(nanos(time.Unix(1, 2))).Equal(time.Unix(1, 2)) {
+	if !fromNanos(nanos(time.Time{})).IsZero() || !fromNanos(nanos(time.Unix(1, 2))).Equal(time.Unix(1, 2)) {
 		t.Error("times do not come back")
 	}
 }

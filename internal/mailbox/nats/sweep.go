@@ -11,38 +11,38 @@ import (
 	"micronode/internal/mailbox"
 )
 
-var errAway = errors.New("nats: not connected")
+var errDisconnected = errors.New("nats: not connected")
 
-// How often the keeper looks, and how long the sweeper waits when it could not
-// write down what it had to.
+// How often the keeper runs, and how long the sweeper waits when it could not
+// write a change.
 const (
-	lookEvery  = 10 * time.Second
-	sweepAgain = time.Second
+	maintainInterval = 10 * time.Second
+	sweepRetryDelay  = time.Second
 )
 
-// Tasks implements mailbox.Tasked.
+// Tasks implements mailbox.Tasker.
 func (m *Mailbox) Tasks() []mailbox.Task {
-	return []mailbox.Task{{Name: "mailbox sweeper", Serve: m.sweep}, {Name: "mailbox keeper", Serve: m.keep}}
+	return []mailbox.Task{{Name: "mailbox sweeper", Serve: m.sweep}, {Name: "mailbox keeper", Serve: m.serveMaintain}}
 }
 
-// sweep lets time pass when something is due: for those who wait, and for
-// letters whose last lease has ended. Servers that did not let it write that
-// down are left alone for a moment, whatever else is due meanwhile.
+// sweep advances the index when something is due, for waiting receivers and for
+// messages whose last lease has ended. After a write that failed it pauses
+// writes for a moment, whatever else is due meanwhile.
 func (m *Mailbox) sweep(ctx context.Context) error {
-	var again time.Time // when it may be tried again; zero for at once
+	var retryAt time.Time // when to retry; zero for at once
 	for {
-		if !time.Now().Before(again) {
-			again = time.Time{}
-			if m.buryDoomed(ctx, "mailbox.sweep", "") != nil {
-				again = time.Now().Add(sweepAgain)
+		if !time.Now().Before(retryAt) {
+			retryAt = time.Time{}
+			if m.markExpiredDead(ctx, "mailbox.sweep", "") != nil {
+				retryAt = time.Now().Add(sweepRetryDelay)
 			}
 		}
-		wait, any := m.schedule(again)
-		turn, cancel := ctx, func() {}
-		if any {
-			turn, cancel = context.WithTimeout(ctx, wait)
+		wait, scheduled := m.nextWake(retryAt)
+		waitCtx, cancel := ctx, func() {}
+		if scheduled {
+			waitCtx, cancel = context.WithTimeout(ctx, wait)
 		}
-		_, err := m.wakes.Pop(turn)
+		err := m.wakes.Wait(waitCtx)
 		cancel()
 		if ctx.Err() != nil || fault.KindOf(err) == fault.Canceled {
 			return nil
@@ -50,39 +50,39 @@ func (m *Mailbox) sweep(ctx context.Context) error {
 	}
 }
 
-// schedule says how long it is until there is something to do. What has to be
-// written down has to wait until again, if that is not zero.
-func (m *Mailbox) schedule(again time.Time) (time.Duration, bool) {
-	now := m.enter()
+// nextWake returns how long it is until something is due. Expired messages are
+// due at retryAt, or now if it is zero.
+func (m *Mailbox) nextWake(retryAt time.Time) (time.Duration, bool) {
+	now := m.lock()
 	defer m.mu.Unlock()
-	m.resting = !again.IsZero() && len(m.index.doomed) > 0
-	next, any := m.index.next()
-	if len(m.index.doomed) > 0 {
-		if !m.resting {
-			again = now
+	m.sweepPaused = !retryAt.IsZero() && len(m.index.expired) > 0
+	next, scheduled := m.index.nextDue()
+	if len(m.index.expired) > 0 {
+		if !m.sweepPaused {
+			retryAt = now
 		}
-		if !any || again.Before(next) {
-			next, any = again, true
+		if !scheduled || retryAt.Before(next) {
+			next, scheduled = retryAt, true
 		}
 	}
-	m.armed = next // zero if there is none
-	return next.Sub(now), any
+	m.nextSweep = next // zero if there is none
+	return next.Sub(now), scheduled
 }
 
-// keep looks after the boards, and reads everything anew when the connection was
-// lost, or something was left out: what happened meanwhile may have been
-// forgotten by NATS already. It does so, too, as long as there is a record that
-// cannot be read.
-func (m *Mailbox) keep(ctx context.Context) error {
+// serveMaintain maintains the boards, and reads everything again when the
+// connection was lost, or something was missed: NATS may have forgotten already
+// what happened meanwhile. It also does so as long as there is a damaged
+// record.
+func (m *Mailbox) serveMaintain(ctx context.Context) error {
 	const op = "mailbox.keep"
 	for {
-		m.observe(ctx, op)
-		wait := lookEvery
-		if m.line.stale.Load() {
-			wait = sweepAgain
+		m.maintain(ctx, op)
+		wait := maintainInterval
+		if m.client.needsResync.Load() {
+			wait = sweepRetryDelay
 		}
-		turn, cancel := context.WithTimeout(ctx, wait)
-		_, err := m.looks.Pop(turn)
+		waitCtx, cancel := context.WithTimeout(ctx, wait)
+		err := m.maintainSignal.Wait(waitCtx)
 		cancel()
 		if ctx.Err() != nil || fault.KindOf(err) == fault.Canceled {
 			return nil
@@ -90,27 +90,27 @@ func (m *Mailbox) keep(ctx context.Context) error {
 	}
 }
 
-// observe does what the keeper is for, as far as the servers let it. What fails
-// shows in the next operation, and is tried again.
-func (m *Mailbox) observe(ctx context.Context, op string) {
+// maintain does the work of the keeper, as far as the servers allow. A failure
+// shows in the next operation, and is retried.
+func (m *Mailbox) maintain(ctx context.Context, op string) {
 	ctx, cancel, err := m.begin(ctx, op)
 	if err != nil {
 		return
 	}
 	defer cancel()
-	if m.sawOdd() {
-		m.line.stale.Store(true) // nobody tells us when somebody has removed it
+	if m.hasDamage() {
+		m.client.needsResync.Store(true) // there is no event when it is removed
 	}
-	if m.refresh(ctx, op) != nil {
+	if m.resyncIfNeeded(ctx, op) != nil {
 		return
 	}
-	_ = m.line.call(ctx, op, func(ctx context.Context) error {
-		seen, err := m.line.survey(ctx)
+	_ = m.client.retry(ctx, op, func(ctx context.Context) error {
+		seen, err := m.client.readBoardStats(ctx)
 		if err == nil {
-			m.state.Store(&seen)
+			m.boardStats.Store(&seen)
 		}
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			m.line.stale.Store(true) // somebody removed it; it is made anew
+			m.client.needsResync.Store(true) // the stream was removed; it is created again
 		}
 		return err
 	})

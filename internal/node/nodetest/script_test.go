@@ -8,7 +8,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Two bodies that are asked for twice must be the same both times.
+// Two bodies of the same length must be the same.
 func TestThePatternIsOne(t *testing.T) {
 	if a, b := pattern(5000), pattern(5000); string(a) != string(b) || a[0] == a[300] {
 		t.Error("the pattern is not one")

@@ -12,28 +12,32 @@ import (
 	"micronode/internal/supervise"
 )
 
-// wire stands in for a session: what one node tells, the other hears at once.
-type wire struct {
+// inProcessPeer stands in for a session: what one node sends, the other
+// receives at once.
+type inProcessPeer struct {
 	serial, corr uint64
-	to           *ask.Asks // the other node
-	back         *wire     // ourselves, as the other sees us
+	to           *ask.Queries   // the other node
+	back         *inProcessPeer // ourselves, as the other sees us
 }
 
-func (w *wire) Peer() oap.PeerID                            { return oap.PeerID{byte(w.serial)} }
-func (w *wire) Serial() uint64                              { return w.serial }
-func (w *wire) Corr() uint64                                { w.corr++; return w.corr }
-func (w *wire) MaxFrame() int                               { return oap.MaxPayload }
-func (w *wire) Give(_ uint64, _ int, out session.Out) error { return w.Tell(out) }
+func (i *inProcessPeer) Peer() oap.PeerID { return oap.PeerID{byte(i.serial)} }
+func (i *inProcessPeer) Serial() uint64   { return i.serial }
+func (i *inProcessPeer) Corr() uint64     { i.corr++; return i.corr }
+func (i *inProcessPeer) MaxFrame() int    { return oap.MaxPayload }
+func (i *inProcessPeer) SendBulk(_ uint64, _ int, out session.Outgoing) error {
+	return i.SendControl(out)
+}
 
-func (w *wire) Tell(out session.Out) error {
-	w.to.Message(w.back, session.Incoming{Flags: out.Flags, Corr: out.Corr, Message: out.Message})
+func (i *inProcessPeer) SendControl(out session.Outgoing) error {
+	i.to.Message(i.back, session.Incoming{Flags: out.Flags, Corr: out.Corr, Message: out.Message})
 	out.Written(nil)
 	return nil
 }
 
-// One node asks another who has an object. The deadline is the caller's.
-func ExampleAsks_Ask() {
-	sup, _ := supervise.New(supervise.Options{Stages: []supervise.Stage{{Name: "all"}}, Total: time.Second})
+// One node asks another which nodes have an object. The deadline is the
+// caller's.
+func ExampleQueries_Ask() {
+	sup, _ := supervise.New(supervise.Options{Stages: []supervise.Stage{{Name: "all"}}, DrainTimeout: time.Second})
 	answerers, _ := sup.NewGroup(supervise.GroupSpec{Service: "overlay", Kind: "answerer", Stage: "all", Max: 4})
 
 	asker := ask.New(flow.NewInventory(), ask.Spec{Answerers: answerers})
@@ -41,7 +45,7 @@ func ExampleAsks_Ask() {
 		Answer: func(_ context.Context, q ask.Question) ask.Found {
 			return ask.Found{Providers: []ask.Provider{{ID: "somebody", HTTP: []string{"http://192.0.2.1:8080"}, Age: time.Minute}}}
 		}})
-	there, here := &wire{serial: 1, to: knows}, &wire{serial: 2, to: asker}
+	there, here := &inProcessPeer{serial: 1, to: knows}, &inProcessPeer{serial: 2, to: asker}
 	there.back, here.back = here, there
 	asker.Opened(there)
 	knows.Opened(here)

@@ -15,37 +15,39 @@ type Question struct {
 	Most int    // how many providers are wanted, at most 32
 }
 
-// Found is what a node knows. Both parts may be missing: it knows of nobody.
+// Found is what a node knows. Both parts may be missing. The JSON is for other
+// processes of the same node.
 type Found struct {
-	Providers []Provider
-	Record    []byte // of the name, as its owner signed it
+	Providers []Provider `json:"providers"`
+	Record    []byte     `json:"record,omitempty"` // of the name, as its owner signed it
 }
 
 // Provider is a node that is said to have the object.
 type Provider struct {
-	ID            string
-	Overlay, HTTP []string // where it can be reached
-	Region        string
-	Age           time.Duration // since it was last heard of
+	ID      string        `json:"id"`
+	Overlay []string      `json:"overlay,omitempty"` // its addresses
+	HTTP    []string      `json:"http,omitempty"`    // the same
+	Region  string        `json:"region,omitempty"`
+	Age     time.Duration `json:"age_ns"` // since it was last seen
 }
 
-// longestAge is how many seconds fit into a Duration.
-const longestAge = uint64(math.MaxInt64 / time.Second)
+// maxAgeSeconds is how many seconds fit into a Duration.
+const maxAgeSeconds = uint64(math.MaxInt64 / time.Second)
 
-// foundIn is what a message says, in memory of its own.
-func foundIn(m *oap.Found) Found {
+// foundFromMessage copies a message into a Found.
+func foundFromMessage(m *oap.Found) Found {
 	found := Found{Record: bytes.Clone(m.Record)}
 	for _, p := range m.Providers {
 		found.Providers = append(found.Providers, Provider{
-			ID: p.ID, Overlay: p.Overlay, HTTP: p.HTTP, Region: p.Region, Age: time.Duration(min(p.Age, longestAge)) * time.Second,
+			ID: p.ID, Overlay: p.Overlay, HTTP: p.HTTP, Region: p.Region, Age: time.Duration(min(p.Age, maxAgeSeconds)) * time.Second,
 		})
 	}
 	return found
 }
 
-// message is what is known, as far as it may be sent: so many providers, in a
-// payload of so many bytes.
-func (f Found) message(most, room int) *oap.Found {
+// toMessage returns what is known, as far as it may be sent: at most most
+// providers, in a payload of at most room bytes.
+func (f Found) toMessage(most, room int) *oap.Found {
 	m := &oap.Found{Providers: []oap.Provider{}}
 	if len(f.Record) <= oap.MaxRecord {
 		m.Record = f.Record
@@ -54,15 +56,15 @@ func (f Found) message(most, room int) *oap.Found {
 		if len(m.Providers) == most {
 			break
 		}
-		if !fits(p.ID, oap.MaxName) {
+		if !isSendable(p.ID, oap.MaxProviderText) {
 			continue
 		}
-		one := oap.Provider{ID: p.ID, Overlay: usable(p.Overlay), HTTP: usable(p.HTTP), Age: uint64(max(p.Age, 0) / time.Second)}
-		if fits(p.Region, oap.MaxName) {
+		one := oap.Provider{ID: p.ID, Overlay: sendableAddrs(p.Overlay), HTTP: sendableAddrs(p.HTTP), Age: uint64(max(p.Age, 0) / time.Second)}
+		if isSendable(p.Region, oap.MaxProviderText) {
 			one.Region = p.Region
 		}
 		m.Providers = append(m.Providers, one)
-		if weigh(m) > room {
+		if messageSize(m) > room {
 			m.Providers = m.Providers[:len(m.Providers)-1]
 			break
 		}
@@ -70,24 +72,25 @@ func (f Found) message(most, room int) *oap.Found {
 	return m
 }
 
-// usable is the addresses that may be sent.
-func usable(addresses []string) []string {
+// sendableAddrs returns the addresses that may be sent.
+func sendableAddrs(addresses []string) []string {
 	list := []string{}
 	for _, address := range addresses {
-		if fits(address, oap.MaxAddress) && len(list) < oap.MaxAddresses {
+		if isSendable(address, oap.MaxAddr) && len(list) < oap.MaxAddrs {
 			list = append(list, address)
 		}
 	}
 	return list
 }
 
-// fits tells whether a text can be sent where there is room for so many bytes.
-func fits(text string, most int) bool {
-	return text != "" && len(text) <= most && utf8.ValidString(text)
+// isSendable reports whether a text can be sent in a field of at most limit
+// bytes.
+func isSendable(text string, limit int) bool {
+	return text != "" && len(text) <= limit && utf8.ValidString(text)
 }
 
-// weigh is how many bytes an answer takes, or a few more than that.
-func weigh(answer oap.Message) int {
+// messageSize returns how many bytes an answer takes, or a few more than that.
+func messageSize(answer oap.Message) int {
 	const frame, each, text = 128, 48, 3
 	switch m := answer.(type) {
 	case *oap.Error:

@@ -11,7 +11,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"micronode/fault"
 	"micronode/internal/flow"
 	"micronode/internal/oap"
 	"micronode/internal/overlay/session"
@@ -20,9 +19,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// side is a node: its questions, and what it counted.
-type side struct {
-	*Asks
+// testNode is a node: its questions, and what it counted.
+type testNode struct {
+	*Queries
 	t   testing.TB
 	inv *flow.Inventory
 
@@ -30,9 +29,9 @@ type side struct {
 	counts map[string]int
 }
 
-func newSide(t testing.TB, change func(*Spec)) *side {
+func newTestNode(t testing.TB, change func(*Spec)) *testNode {
 	t.Helper()
-	s := &side{t: t, inv: flow.NewInventory(), counts: map[string]int{}}
+	s := &testNode{t: t, inv: flow.NewInventory(), counts: map[string]int{}}
 	count := func(what string) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -40,17 +39,17 @@ func newSide(t testing.TB, change func(*Spec)) *side {
 	}
 	spec := Spec{Answerers: newGroup(t, 256), Counters: Counters{
 		Asked: func(outcome string) { count("asked " + outcome) }, Answered: func(outcome string) { count("rx " + outcome) },
-		Unsaid: func() { count("unsaid") }, Stray: func() { count("stray") },
+		Unsent: func() { count("unsaid") }, Stray: func() { count("stray") },
 	}}
 	change(&spec)
-	s.Asks = New(s.inv, spec)
+	s.Queries = New(s.inv, spec)
 	return s
 }
 
-// newGroup is a group of tasks that is waited for at the end of the test.
+// newGroup is a group of tasks that the end of the test waits for.
 func newGroup(t testing.TB, most int) *supervise.Group {
 	t.Helper()
-	sup, err := supervise.New(supervise.Options{Stages: []supervise.Stage{{Name: "all", Drain: time.Second}}, Total: 2 * time.Second})
+	sup, err := supervise.New(supervise.Options{Stages: []supervise.Stage{{Name: "all", DrainTimeout: time.Second}}, DrainTimeout: 2 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,77 +66,77 @@ func newGroup(t testing.TB, most int) *supervise.Group {
 	return group
 }
 
-// counted checks everything that was counted.
-func (s *side) counted(want map[string]int) {
-	s.t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !maps.Equal(s.counts, want) {
-		s.t.Errorf("counted %v, want %v", s.counts, want)
+// wantCounts checks everything that was counted.
+func (n *testNode) wantCounts(want map[string]int) {
+	n.t.Helper()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !maps.Equal(n.counts, want) {
+		n.t.Errorf("counted %v, want %v", n.counts, want)
 	}
 }
 
-// empty checks that nothing is left of any question.
-func (s *side) empty() {
-	s.t.Helper()
-	s.Asks.mu.Lock()
-	defer s.Asks.mu.Unlock()
-	for serial, d := range s.desks {
-		if d != nil && (len(d.waiting) > 0 || d.answering > 0) {
-			s.t.Errorf("session %d: %d wait, %d are answered", serial, len(d.waiting), d.answering)
+// checkEmpty checks that nothing is left of any question.
+func (n *testNode) checkEmpty() {
+	n.t.Helper()
+	n.Queries.mu.Lock()
+	defer n.Queries.mu.Unlock()
+	for serial, d := range n.bySession {
+		if d != nil && (len(d.pending) > 0 || d.answering > 0) {
+			n.t.Errorf("session %d: %d wait, %d are answered", serial, len(d.pending), d.answering)
 		}
 	}
 }
 
 var serials atomic.Uint64
 
-// far is a peer as a node sees it. What it is told goes through its encoding,
-// to another node if there is one.
-type far struct {
+// fakePeer is a peer as a node sees it. What it is sent goes through its
+// encoding, to another node if there is one.
+type fakePeer struct {
 	serial uint64
 	corr   atomic.Uint64
 	frame  int
-	to     *side // the other node; nil: what it is told is only kept
-	back   *far  // ourselves, as the other sees us
+	remote *testNode // the other node; nil: what it is sent is only kept
+	back   *fakePeer // ourselves, as the other sees us
 
 	mu      sync.Mutex
-	told    []session.Out
-	given   []session.Out
-	refusal func() error // of Tell and Give; nil: none
+	control []session.Outgoing
+	bulk    []session.Outgoing
+	refusal func() error // of SendControl and SendBulk; nil: none
 	stalled bool         // nothing is written
 }
 
-// lonely is a peer that never says a word, unless the test does it.
-func (s *side) lonely() *far {
-	f := &far{serial: serials.Add(1), frame: oap.MaxPayload}
-	s.Opened(f)
-	s.t.Cleanup(func() { s.Closed(f) })
+// addPeer adds a peer that sends only what the test sends.
+func (n *testNode) addPeer() *fakePeer {
+	f := &fakePeer{serial: serials.Add(1), frame: oap.MaxPayload}
+	n.Opened(f)
+	n.t.Cleanup(func() { n.Closed(f) })
 	return f
 }
 
 // connect makes two nodes each other's peers: what a asks, b answers.
-func connect(a, b *side) (atA, atB *far) {
-	atA, atB = a.lonely(), b.lonely()
-	atA.to, atA.back, atB.to, atB.back = b, atB, a, atA
+func connect(a, b *testNode) (atA, atB *fakePeer) {
+	atA, atB = a.addPeer(), b.addPeer()
+	atA.remote, atA.back, atB.remote, atB.back = b, atB, a, atA
 	return atA, atB
 }
 
-func (f *far) Peer() oap.PeerID { return oap.PeerID{byte(f.serial)} }
-func (f *far) Serial() uint64   { return f.serial }
-func (f *far) Corr() uint64     { return f.corr.Add(1) }
-func (f *far) MaxFrame() int    { return f.frame }
+func (f *fakePeer) Peer() oap.PeerID { return oap.PeerID{byte(f.serial)} }
+func (f *fakePeer) Serial() uint64   { return f.serial }
+func (f *fakePeer) Corr() uint64     { return f.corr.Add(1) }
+func (f *fakePeer) MaxFrame() int    { return f.frame }
 
-func (f *far) Tell(out session.Out) error { return f.push(&f.told, out) }
+func (f *fakePeer) SendControl(out session.Outgoing) error { return f.push(&f.control, out) }
 
-func (f *far) Give(which uint64, cost int, out session.Out) error {
+func (f *fakePeer) SendBulk(which uint64, cost int, out session.Outgoing) error {
 	payload, err := oap.Encode(nil, out.Message)
-	if err != nil || which != class || cost < len(payload) {
+	if err != nil || which != answerClass || cost < len(payload) {
 		return fmt.Errorf("class %d, a payload of %d bytes that costs %d, %w", which, len(payload), cost, err)
 	}
-	return f.push(&f.given, out)
+	return f.push(&f.bulk, out)
 }
 
-func (f *far) push(list *[]session.Out, out session.Out) error {
+func (f *fakePeer) push(list *[]session.Outgoing, out session.Outgoing) error {
 	f.mu.Lock()
 	if f.refusal != nil {
 		if err := f.refusal(); err != nil {
@@ -152,10 +151,10 @@ func (f *far) push(list *[]session.Out, out session.Out) error {
 		return nil
 	}
 	payload, err := oap.Encode(nil, out.Message)
-	if err == nil && f.to != nil {
+	if err == nil && f.remote != nil {
 		var m oap.Message
 		if m, err = oap.Decode(payload); err == nil {
-			f.to.Message(f.back, session.Incoming{Flags: out.Flags, Corr: out.Corr, Message: m})
+			f.remote.Message(f.back, session.Incoming{Flags: out.Flags, Corr: out.Corr, Message: m})
 		}
 	}
 	if out.Written != nil {
@@ -165,10 +164,10 @@ func (f *far) push(list *[]session.Out, out session.Out) error {
 }
 
 // write writes what was stalled, from the first answer on.
-func (f *far) write(n int) {
+func (f *fakePeer) write(n int) {
 	f.mu.Lock()
-	some := f.given[:n]
-	f.given = f.given[n:]
+	some := f.bulk[:n]
+	f.bulk = f.bulk[n:]
 	f.mu.Unlock()
 	for _, out := range some {
 		out.Written(nil)
@@ -176,32 +175,26 @@ func (f *far) write(n int) {
 }
 
 // set changes how the peer behaves.
-func (f *far) set(stalled bool, refusal func() error) {
+func (f *fakePeer) set(stalled bool, refusal func() error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.stalled, f.refusal = stalled, refusal
 }
 
-// answers is what the peer was given, by corr: nil for an answer, or its error.
-func (f *far) answers() map[uint64]*oap.Error {
+// answers returns what the peer was sent, by corr: nil for an answer, or its
+// error.
+func (f *fakePeer) answers() map[uint64]*oap.Error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	all := map[uint64]*oap.Error{}
-	for _, out := range f.given {
+	for _, out := range f.bulk {
 		problem, _ := out.Message.(*oap.Error)
 		all[out.Corr] = problem
 	}
 	return all
 }
 
-// asks is a question of the peer.
-func (s *side) asks(f *far, corr uint64) {
-	s.Message(f, session.Incoming{Flags: oap.Req, Corr: corr, Message: &oap.Find{Obj: "x", Most: 3}})
-}
-
-func kind(t testing.TB, what string, err error, want fault.Kind) {
-	t.Helper()
-	if fault.KindOf(err) != want {
-		t.Errorf("%s: %v (%s), want %s", what, err, fault.KindOf(err), want)
-	}
+// receiveFind brings a question of the peer.
+func (n *testNode) receiveFind(f *fakePeer, corr uint64) {
+	n.Message(f, session.Incoming{Flags: oap.Req, Corr: corr, Message: &oap.Find{Obj: "x", Most: 3}})
 }

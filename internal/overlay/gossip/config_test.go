@@ -51,12 +51,12 @@ func TestWhatCannotBeMeant(t *testing.T) {
 }
 
 func TestCountersMayBeNil(t *testing.T) {
-	c := Counters{}.orNothing()
+	c := Counters{}.withDefaults()
 	c.Taken(1)
-	c.Rejected(oap.Stale)
+	c.Rejected(oap.Expired)
 	c.Dropped(DropSeen, 1)
 	c.Pruned()
 	reasons := DropReasons()
 	slices.Sort(reasons)
-	equal(t, "different reasons", len(slices.Compact(reasons)), 9)
+	equal(t, "different reasons", len(slices.Compact(reasons)), 10)
 }

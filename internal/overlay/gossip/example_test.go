@@ -12,31 +12,31 @@ import (
 	"micronode/internal/overlay/session"
 )
 
-// neighbour is a session that ends in the same process: what is posted to it
+// inProcessPeer is a session that ends in the same process: what is sent to it
 // arrives at another engine.
-type neighbour struct {
+type inProcessPeer struct {
 	id   oap.PeerID
 	at   *gossip.Engine
-	back *neighbour
+	back *inProcessPeer
 }
 
-func (n *neighbour) Peer() oap.PeerID       { return n.id }
-func (n *neighbour) Serial() uint64         { return 1 }
-func (n *neighbour) MaxFrame() int          { return oap.MaxPayload }
-func (n *neighbour) Tell(session.Out) error { return nil }
-func (n *neighbour) Refuse(uint64, error)   {}
-func (n *neighbour) Expel(uint64, error)    {}
-func (n *neighbour) SetBusy(bool)           {}
+func (i *inProcessPeer) Peer() oap.PeerID                   { return i.id }
+func (i *inProcessPeer) Serial() uint64                     { return 1 }
+func (i *inProcessPeer) MaxFrame() int                      { return oap.MaxPayload }
+func (i *inProcessPeer) SendControl(session.Outgoing) error { return nil }
+func (i *inProcessPeer) Refuse(uint64, error)               {}
+func (i *inProcessPeer) Expel(uint64, error)                {}
+func (i *inProcessPeer) SetBusy(bool)                       {}
 
-func (n *neighbour) PostHere(batch []flow.Parcel[session.Out], turned []session.Out, patience *time.Duration) []session.Out {
-	return n.Post(batch, turned, patience)
+func (i *inProcessPeer) OfferGossipInline(batch []flow.FairItem[session.Outgoing], rejected []session.Outgoing, patience *time.Duration) []session.Outgoing {
+	return i.OfferGossip(batch, rejected, patience)
 }
 
-func (n *neighbour) Post(batch []flow.Parcel[session.Out], turned []session.Out, _ *time.Duration) []session.Out {
+func (i *inProcessPeer) OfferGossip(batch []flow.FairItem[session.Outgoing], rejected []session.Outgoing, _ *time.Duration) []session.Outgoing {
 	for _, p := range batch {
-		n.at.Arrived(n.back, []session.Arrival{{Gossip: *p.Item.Message.(*oap.Gossip), Corr: 1}})
+		i.at.HandleGossip(i.back, []session.IncomingGossip{{Gossip: *p.Item.Message.(*oap.Gossip), Corr: 1}})
 	}
-	return turned
+	return rejected
 }
 
 // Two nodes that know each other. One publishes, the other has a subscriber.
@@ -52,8 +52,8 @@ func Example() {
 			Peers: func() []gossip.Peer { return peers[i] },
 		})
 	}
-	there := &neighbour{id: ids[1], at: engines[1]}
-	back := &neighbour{id: ids[0], at: engines[0], back: there}
+	there := &inProcessPeer{id: ids[1], at: engines[1]}
+	back := &inProcessPeer{id: ids[0], at: engines[0], back: there}
 	there.back = back
 	peers = [2][]gossip.Peer{{there}, {back}}
 	engines[0].Opened(there)
@@ -69,14 +69,14 @@ func Example() {
 	outcome, err := engines[0].Publish(ctx, "news/eu", []byte("storm"))
 	fmt.Println("peers:", outcome.Peers, err)
 
-	engines[1].Drain()       // so that the worker ends when it has nothing left to do
+	engines[1].Drain()       // so that the worker ends when the queue is empty
 	_ = engines[1].Work(ctx) // a node has several tasks that do this
-	letter, err := reader.Recv(ctx)
+	message, err := reader.Recv(ctx)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	fmt.Printf("%s: %s (signed: %v, by the publisher: %v)\n", letter.Topic, letter.Data, letter.Signed, letter.Origin == ids[0])
+	fmt.Printf("%s: %s (signed: %v, by the publisher: %v)\n", message.Topic, message.Data, message.Signed, message.Publisher == ids[0])
 	// Output:
 	// peers: 1 <nil>
 	// news/eu: storm (signed: true, by the publisher: true)

@@ -6,178 +6,186 @@ import (
 	"micronode/b3"
 )
 
-// history holds the letters that were taken last, for peers that missed them.
-// The oldest make room for the newest. Each has a number, one more than the
-// letter before it, so that "since then" is a number, too.
+// history holds the messages that were accepted last, for peers that missed
+// them. The oldest make room for the newest. Each has a number, one more than
+// the message before it, so that "since then" is a number, too.
 //
-// Letters are found by their fingerprint, which is needed when one comes again or
-// is turned away. On a path where neither happens nobody looks, so a letter gets
-// its place in the table when somebody does, with all others that came since.
-// Peers name letters by their id, and to find an id means to hash the letter, so
-// that is done when a peer names one that is not found, for all letters that came
-// since the last time: once for each, however many ids peers make up.
+// Messages are found by their fingerprint, which is needed when one comes again
+// or is rejected by a peer. Until that happens the index is not needed, so a
+// message is indexed at the next look-up, with all others that came since.
+// Peers name messages by their id, and finding an id takes a hash of the
+// message, so that is done when a peer names one that is not found, for all
+// messages that came since the last time: once for each, however many ids peers
+// make up.
 type history struct {
 	// set at construction
-	most   int64 // bytes
-	prints *fingerprinter
+	budget        int64 // bytes
+	fingerprinter *fingerprinter
 
-	mu      sync.Mutex //lockblock:leaf tables and a few numbers
-	ring    []held     // a letter is at its number, modulo the length, which is a power of two
-	places  places
-	placed  uint64 // letters before this number are in places
-	first   uint64 // the number of the oldest letter
-	next    uint64 // the number that the next letter gets
-	bytes   int64
-	byID    map[b3.Address]*letter
-	indexed uint64 // letters before this number are in byID
-	room    [fingerprintSize]byte
+	mu            sync.Mutex     //lockblock:leaf tables and a few numbers
+	ring          []historyEntry // a message is at its number, modulo the length, which is a power of two
+	byFingerprint historyIndex
+	fingerprinted uint64 // messages before this number are in byFingerprint
+	firstSeq      uint64 // the number of the oldest message
+	nextSeq       uint64 // the number that the next message gets
+	bytes         int64
+	byID          map[b3.Address]*storedMessage
+	indexed       uint64 // messages before this number are in byID
+	scratch       [fingerprintSize]byte
 }
 
-// held is a letter in the history, with what must be known to let it go: the
-// letter itself is out of the processor's caches by then. There are at most
+// historyEntry is a message in the history, with what is needed to evict it:
+// the message itself is out of the processor's caches by then. There is at most
 // one for each 512 bytes of history, so the ring does not shrink.
-type held struct {
-	letter *letter
-	piece  *piece // that the letter lies in
-	key    uint32 // zero before it has its place
-	weight int32
+type historyEntry struct {
+	message *storedMessage
+	buffer  *sharedBuffer // that the message lies in
+	key     uint32        // zero before it is indexed
+	size    int32
 }
 
 func newHistory(most int64, prints *fingerprinter) *history {
-	return &history{most: most, prints: prints, ring: make([]held, smallestTable), byID: map[b3.Address]*letter{}, placed: 1, first: 1, next: 1, indexed: 1}
+	return &history{budget: most, fingerprinter: prints, ring: make([]historyEntry, minTableSize), byID: map[b3.Address]*storedMessage{}, fingerprinted: 1, firstSeq: 1, nextSeq: 1, indexed: 1}
 }
 
-// add keeps letters and gives them their numbers. One that is larger than the
-// whole history is not kept. It returns the ids of those that are here no more,
-// as far as they are known.
-func (h *history) add(letters []*letter) (gone []b3.Address) {
+// add stores messages and gives them their numbers. One that is larger than the
+// whole history is not stored. It returns the ids of evicted messages, as far
+// as they are known.
+func (h *history) add(messages []*storedMessage) (gone []b3.Address) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, l := range letters {
-		weight := l.weight()
-		if weight > h.most {
+	for _, l := range messages {
+		weight := l.memorySize()
+		if weight > h.budget {
 			if id := l.id.Load(); id != nil {
 				gone = append(gone, *id)
 			}
 			continue
 		}
-		for h.bytes+weight > h.most {
-			gone = h.drop(gone)
+		for h.bytes+weight > h.budget {
+			gone = h.evictOldest(gone)
 		}
 		h.append(l, weight)
 	}
 	return gone
 }
 
-// append puts a letter behind the others. Guarded by mu.
-func (h *history) append(l *letter, weight int64) {
-	if h.next-h.first == uint64(len(h.ring)) {
+// append puts a message behind the others. Guarded by mu.
+func (h *history) append(l *storedMessage, weight int64) {
+	if h.nextSeq-h.firstSeq == uint64(len(h.ring)) {
 		h.grow()
 	}
-	l.number = h.next
-	h.next++
+	l.historySeq = h.nextSeq
+	h.nextSeq++
 	h.bytes += weight
-	*h.at(l.number) = held{letter: l, piece: l.piece, weight: int32(weight)}
-	if p := l.piece; p != nil {
-		if p.kept == 0 {
-			p.hold()
+	*h.entryAt(l.historySeq) = historyEntry{message: l, buffer: l.buffer, size: int32(weight)}
+	if p := l.buffer; p != nil {
+		if p.inHistory == 0 {
+			p.ref()
 		}
-		p.kept++
+		p.inHistory++
 	}
 }
 
-// at is the place of a number in the ring. Guarded by mu.
-func (h *history) at(number uint64) *held { return &h.ring[number&uint64(len(h.ring)-1)] }
+// entryAt returns the ring entry of a number. Guarded by mu.
+func (h *history) entryAt(number uint64) *historyEntry { return &h.ring[number&uint64(len(h.ring)-1)] }
 
 // grow doubles the ring. Guarded by mu.
 func (h *history) grow() {
 	old := h.ring
-	h.ring = make([]held, 2*len(old))
-	for n := h.first; n < h.next; n++ {
-		*h.at(n) = old[n&uint64(len(old)-1)]
+	h.ring = make([]historyEntry, 2*len(old))
+	for n := h.firstSeq; n < h.nextSeq; n++ {
+		*h.entryAt(n) = old[n&uint64(len(old)-1)]
 	}
 }
 
-// drop lets the oldest go. Guarded by mu.
-func (h *history) drop(gone []b3.Address) []b3.Address {
-	oldest := h.at(h.first)
-	h.bytes -= int64(oldest.weight)
-	if h.first < h.placed {
-		h.places.remove(newPlace(oldest.key, h.first))
+// evictOldest evicts the oldest message. Guarded by mu.
+func (h *history) evictOldest(gone []b3.Address) []b3.Address {
+	oldest := h.entryAt(h.firstSeq)
+	h.bytes -= int64(oldest.size)
+	if h.firstSeq < h.fingerprinted {
+		h.byFingerprint.remove(newIndexEntry(oldest.key, h.firstSeq))
 	}
-	if h.first < h.indexed {
-		id := oldest.letter.address()
+	if h.firstSeq < h.indexed {
+		id := oldest.message.messageID()
 		delete(h.byID, id)
 		gone = append(gone, id)
 	}
-	piece := oldest.piece
-	*oldest = held{}
-	h.first++
-	if piece != nil {
-		if piece.kept--; piece.kept == 0 {
-			piece.letGo()
+	buffer := oldest.buffer
+	*oldest = historyEntry{}
+	h.firstSeq++
+	if buffer != nil {
+		if buffer.inHistory--; buffer.inHistory == 0 {
+			buffer.unref()
 		}
 	}
 	return gone
 }
 
-// expire lets the oldest go as long as their time is over. One behind them may
-// have to wait for its turn; it is not given out any more. Nobody announces
-// them either, so their ids need not be remembered.
-func (h *history) expire(clock int64) {
+// expire evicts the oldest messages as long as they have expired. An expired
+// one behind an unexpired one stays, but is not sent. Peers do
+// not announce expired messages either, so their ids need not be remembered.
+func (h *history) expire(nowMs int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for h.first < h.next && h.at(h.first).letter.expired(clock) {
-		h.drop(nil)
+	for h.firstSeq < h.nextSeq && h.entryAt(h.firstSeq).message.expired(nowMs) {
+		h.evictOldest(nil)
 	}
 }
 
-// like is the letter with this fingerprint, or nil. What is given out here and
-// below is pinned.
-func (h *history) like(f fingerprint) *letter {
+// findByFingerprint returns the message with this fingerprint, or nil. What
+// this and the methods below return is retained.
+func (h *history) findByFingerprint(f fingerprint) *storedMessage {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	l := h.lookUp(f)
+	l := h.findLocked(f)
 	if l != nil {
-		l.pin()
+		l.retain()
 	}
 	return l
 }
 
-// markLike notes that a peer holds the letter with this fingerprint, if it is
-// here.
-func (h *history) markLike(f fingerprint, serial uint64) {
+// addHolderByFingerprint notes that a peer holds the message with this
+// fingerprint, if it is in the history.
+func (h *history) addHolderByFingerprint(f fingerprint, serial uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if l := h.lookUp(f); l != nil {
-		l.mark(serial)
+	if l := h.findLocked(f); l != nil {
+		l.addHolder(serial)
 	}
 }
 
-// those is the letters with these fingerprints that are still here.
-func (h *history) those(prints []fingerprint) []*letter {
-	here := make([]*letter, 0, len(prints))
+// findAllByFingerprint returns the messages with these fingerprints that are
+// still in the history.
+func (h *history) findAllByFingerprint(prints []fingerprint) []*storedMessage {
+	here := make([]*storedMessage, 0, len(prints))
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, f := range prints {
-		if l := h.lookUp(f); l != nil {
-			l.pin()
+		if l := h.findLocked(f); l != nil {
+			l.retain()
 			here = append(here, l)
 		}
 	}
 	return here
 }
 
-// lookUp finds a letter. Guarded by mu.
-func (h *history) lookUp(f fingerprint) *letter {
-	h.catchUp()
-	if h.places.count == 0 {
+// findLocked finds a message. First it indexes those that came since the last
+// call. Guarded by mu.
+func (h *history) findLocked(f fingerprint) *storedMessage {
+	for n := max(h.fingerprinted, h.firstSeq); n < h.nextSeq; n++ {
+		one := h.entryAt(n)
+		one.key = indexKey(h.fingerprintLocked(one.message))
+		h.byFingerprint.insert(newIndexEntry(one.key, n))
+	}
+	h.fingerprinted = h.nextSeq
+	if h.byFingerprint.count == 0 {
 		return nil
 	}
-	key := placeKey(f)
-	for i := h.places.home(key); h.places.slots[i] != 0; i = h.places.after(i) {
-		if p := h.places.slots[i]; p.key() == key {
-			if l := h.at(uint64(p.number())).letter; l.print == f {
+	key := indexKey(f)
+	for i := h.byFingerprint.homeSlot(key); h.byFingerprint.slots[i] != 0; i = h.byFingerprint.nextSlot(i) {
+		if p := h.byFingerprint.slots[i]; p.key() == key {
+			if l := h.entryAt(uint64(p.number())).message; l.fingerprint == f {
 				return l
 			}
 		}
@@ -185,86 +193,72 @@ func (h *history) lookUp(f fingerprint) *letter {
 	return nil
 }
 
-// catchUp gives the letters that came since it was last done their places.
-// Guarded by mu.
-func (h *history) catchUp() {
-	for n := max(h.placed, h.first); n < h.next; n++ {
-		one := h.at(n)
-		one.key = placeKey(h.print(one.letter))
-		h.places.insert(newPlace(one.key, n))
+// fingerprintLocked returns the fingerprint of a message. Guarded by mu.
+func (h *history) fingerprintLocked(l *storedMessage) fingerprint {
+	if l.fingerprint == (fingerprint{}) {
+		l.fingerprint = h.fingerprinter.of(l.envelope.Msg, &h.scratch)
 	}
-	h.placed = h.next
+	return l.fingerprint
 }
 
-// print is the fingerprint of a letter. Guarded by mu.
-func (h *history) print(l *letter) fingerprint {
-	if l.print == (fingerprint{}) {
-		l.print = h.prints.of(l.out.Msg, &h.room)
-	}
-	return l.print
-}
-
-// printOf is print for who does not hold the lock.
-func (h *history) printOf(l *letter) fingerprint {
+// fingerprintOf is fingerprintLocked for callers without the lock.
+func (h *history) fingerprintOf(l *storedMessage) fingerprint {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.print(l)
+	return h.fingerprintLocked(l)
 }
 
-// index finds the ids of the letters that came since it was last done. It
+// indexIDs indexes the ids of the messages that came since the last call. It
 // reports whether there were any. The hashing is done without the lock.
-func (h *history) index() bool {
-	letters, next := h.since(h.unindexed(), nil)
-	if len(letters) == 0 {
+func (h *history) indexIDs() bool {
+	h.mu.Lock()
+	first := h.indexed
+	h.mu.Unlock()
+	messages, next := h.since(first, nil)
+	if len(messages) == 0 {
 		return false
 	}
-	for _, l := range letters {
-		l.address()
+	for _, l := range messages {
+		l.messageID()
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, l := range letters {
-		if l.number >= h.first {
-			h.byID[l.address()] = l
+	for _, l := range messages {
+		if l.historySeq >= h.firstSeq {
+			h.byID[l.messageID()] = l
 		}
 	}
 	h.indexed = max(h.indexed, next)
 	return true
 }
 
-func (h *history) unindexed() uint64 {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.indexed
-}
-
-// find is the letter with an id that was found to be here before, or nil.
-func (h *history) find(id b3.Address) *letter {
+// findByID returns the message with an id that is indexed, or nil.
+func (h *history) findByID(id b3.Address) *storedMessage {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	l := h.byID[id]
 	if l != nil {
-		l.pin()
+		l.retain()
 	}
 	return l
 }
 
-// mark notes that a peer holds some letters, those of them that are here, and
-// returns the ids of the others.
-func (h *history) mark(ids []b3.Address, serial uint64) (others []b3.Address) {
-	others = h.markKnown(ids, serial, make([]b3.Address, 0, len(ids)))
-	if len(others) > 0 && h.index() {
-		others = h.markKnown(others, serial, others[:0])
+// addHolders notes that a peer holds some messages, those of them that are in
+// the history, and returns the ids of the others.
+func (h *history) addHolders(ids []b3.Address, serial uint64) (others []b3.Address) {
+	others = h.addHoldersIndexed(ids, serial, make([]b3.Address, 0, len(ids)))
+	if len(others) > 0 && h.indexIDs() {
+		others = h.addHoldersIndexed(others, serial, others[:0])
 	}
 	return others
 }
 
-func (h *history) markKnown(ids []b3.Address, serial uint64, others []b3.Address) []b3.Address {
+func (h *history) addHoldersIndexed(ids []b3.Address, serial uint64, others []b3.Address) []b3.Address {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, id := range ids {
 		if l := h.byID[id]; l != nil {
-			l.mark(serial)
+			l.addHolder(serial)
 		} else {
 			others = append(others, id)
 		}
@@ -272,16 +266,16 @@ func (h *history) markKnown(ids []b3.Address, serial uint64, others []b3.Address
 	return others
 }
 
-// holding is those of some ids whose letters are here.
-func (h *history) holding(ids []b3.Address) []b3.Address {
-	here := h.known(ids)
-	if len(here) < len(ids) && h.index() {
-		here = h.known(ids)
+// filterHeld returns those of some ids whose messages are in the history.
+func (h *history) filterHeld(ids []b3.Address) []b3.Address {
+	here := h.filterIndexed(ids)
+	if len(here) < len(ids) && h.indexIDs() {
+		here = h.filterIndexed(ids)
 	}
 	return here
 }
 
-func (h *history) known(ids []b3.Address) []b3.Address {
+func (h *history) filterIndexed(ids []b3.Address) []b3.Address {
 	here := make([]b3.Address, 0, len(ids))
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -293,20 +287,21 @@ func (h *history) known(ids []b3.Address) []b3.Address {
 	return here
 }
 
-// since appends the letters from a number on, and says which number comes next.
-func (h *history) since(from uint64, into []*letter) ([]*letter, uint64) {
+// since appends the messages from a number on, and returns the number that
+// comes next.
+func (h *history) since(from uint64, into []*storedMessage) ([]*storedMessage, uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for n := max(from, h.first); n < h.next; n++ {
-		l := h.at(n).letter
-		l.pin()
+	for n := max(from, h.firstSeq); n < h.nextSeq; n++ {
+		l := h.entryAt(n).message
+		l.retain()
 		into = append(into, l)
 	}
-	return into, h.next
+	return into, h.nextSeq
 }
 
 func (h *history) position() uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.next
+	return h.nextSeq
 }

@@ -10,84 +10,88 @@ import (
 	"micronode/internal/oap"
 )
 
-// maxDue is how many letters a peer may have asked for and not got yet.
-const maxDue = 4096
+// maxWanted bounds the messages that a peer has asked for and not been sent
+// yet.
+const maxWanted = 4096
 
-// maxMissed is how many of the letters that a peer turned away it is told of
-// before the next round.
+// maxMissed bounds the messages that a peer rejected and that are announced to
+// it before the next round.
 const maxMissed = 4096
 
-// link is what the engine knows of a session.
+// link is the state of the engine for one session.
 type link struct {
 	// set at construction
 	peer     Peer
 	id       oap.PeerID
 	serial   uint64
 	maxFrame int
-	written  func(error) // told when a letter is written, or never will be
+	share    *share      // usage of its peer, over this session and others
+	written  func(error) // called when a message is written, or never will be
 
 	// atomic
-	gone      atomic.Bool
-	out       atomic.Bool  // left out of the fan-out
-	refusing  atomic.Int64 // since when it takes nothing, in ms; zero if it does
-	fulfilled atomic.Int64 // when it last sent what it was asked for, in ms
-	owing     atomic.Int64 // how many letters it has asked for
-	nudged    atomic.Bool  // it is among the needy
-	stuck     atomic.Bool  // it was waited for in vain, and has not written any letter since
-	short     atomic.Bool  // it turned letters away, and has not written any since
-	roomy     atomic.Bool  // it did, and now it has room: it is told of them soon
+	closed        atomic.Bool
+	pruned        atomic.Bool  // left out of the fan-out
+	refusingSince atomic.Int64 // since when it rejects everything, in ms; zero if it does not
+	lastFulfilled atomic.Int64 // when it last sent what it was asked for, in ms
+	wantedCount   atomic.Int64 // how many messages it has asked for
+	repairPending atomic.Bool  // it is in Engine.pendingRepairs
+	stalled       atomic.Bool  // a wait for it failed, and it has not written any message since
+	hasMissed     atomic.Bool  // it rejected messages, and has not written any since
+	hasRoom       atomic.Bool  // it rejected messages, and has room again: they are announced to it soon
 
-	mu     sync.Mutex //lockblock:leaf a few assignments, or a glance at a bounded map
-	topics quota
+	sequencer sequencer // of what waits for the workers
 
-	// guarded by mu: what it is told of
-	fresh  bool          // it was told nothing yet
-	cursor uint64        // letters from this number on were not announced to it
-	rounds [3]uint64     // where the history was at the last rounds
-	doubts uint64        // letters from this number on may have been lost on it; none if it is the highest number
-	missed []fingerprint // letters that it turned away and was not told of since
+	mu     sync.Mutex //lockblock:leaf a few assignments, or a look-up in a bounded map
+	topics topicQuota
+
+	// guarded by mu: announcements to it
+	isNew       bool          // nothing was announced to it yet
+	cursor      uint64        // messages from this number on were not announced to it
+	roundSeqs   [3]uint64     // where the history was at the last rounds
+	recheckFrom uint64        // messages from this number on may have been lost by it; none if it is the highest number
+	missed      []fingerprint // messages that it rejected and that were not announced to it since
 
 	// guarded by mu: what it asked for
-	due    []b3.Address
-	asked  map[b3.Address]struct{} // the same, to be looked up
-	giving bool                    // somebody is sending it what is due
+	wanted        []b3.Address
+	wantedSet     map[b3.Address]struct{} // the same, as a set
+	sendingWanted bool                    // a task is sending it what it asked for
 
-	// guarded by mu: how it is left out
-	pause   time.Duration // the last one
-	until   int64         // when the pause ends, in ms
-	probing bool          // it was sent one letter, to see whether it takes it
+	// guarded by mu: pruning
+	backoffs     int   // since it last passed a probe
+	backoffUntil int64 // when it ends, in ms
+	probing      bool  // it was sent one message as a probe
 }
 
-func newLink(e *Engine, p Peer) *link {
-	l := &link{peer: p, id: p.Peer(), serial: p.Serial(), maxFrame: p.MaxFrame(), fresh: true, cursor: math.MaxUint64, doubts: math.MaxUint64}
-	l.topics.most = e.topics
+func newLink(e *Engine, p Peer, of *share) *link {
+	l := &link{peer: p, id: p.Peer(), serial: p.Serial(), maxFrame: p.MaxFrame(), share: of, isNew: true, cursor: math.MaxUint64, recheckFrom: math.MaxUint64}
+	l.topics.limit = e.topics
 	l.written = func(err error) {
-		if l.stuck.Load() {
-			l.stuck.Store(false)
+		if l.stalled.Load() {
+			l.stalled.Store(false)
 		}
-		again := l.short.Load() && l.short.CompareAndSwap(true, false)
+		again := l.hasMissed.Load() && l.hasMissed.CompareAndSwap(true, false)
 		if again {
-			l.roomy.Store(true)
+			l.hasRoom.Store(true)
 		}
-		if again || err == nil && l.owing.Load() > 0 {
-			e.nudge(l)
+		if again || err == nil && l.wantedCount.Load() > 0 {
+			e.scheduleRepair(l)
 		}
 	}
 	return l
 }
 
-// miss notes which letters a peer turned away. It is told of them soon after it
-// has room again, and of those that are too many for that with the next round.
-// Should all that waits be written before this is noted, it has to wait for the
-// next letter to be written, or for the round.
-func (l *link) miss(prints []fingerprint) {
+// addMissed notes which messages a peer rejected. They are announced soon after
+// it has room again; those above maxMissed with the next round. If everything
+// queued is written before this is noted, they wait for the next message to be
+// written, or for the round.
+func (l *link) addMissed(prints []fingerprint) {
 	if len(prints) == 0 {
 		return
 	}
 	l.mu.Lock()
 	l.missed = append(l.missed, prints[:min(len(prints), maxMissed-len(l.missed))]...)
 	l.mu.Unlock()
-	l.short.Store(true)
+	l.hasMissed.Store(true)
 }
 
 func (l *link) takeMissed() []fingerprint {
@@ -98,21 +102,79 @@ func (l *link) takeMissed() []fingerprint {
 	return missed
 }
 
-// owe makes sure that a letter is announced with the next round: it could not
-// be sent.
-func (l *link) owe(number uint64) {
+// announceFrom makes sure that a message that could not be sent is announced
+// with the next round.
+func (l *link) announceFrom(number uint64) {
 	if number == 0 {
-		return // it is not kept, so nobody could ask for it
+		return // it is not in the history, so a request for it would fail
 	}
 	l.mu.Lock()
 	l.cursor = min(l.cursor, number)
 	l.mu.Unlock()
 }
 
-// doubt notes that of the letters which were sent of late some were not taken.
-// Busy is told at most once a second, so they may be from before the last round.
-func (l *link) doubt() {
+// recheckRecent notes that some of the messages sent recently were refused.
+// Busy is sent at most once a second, so they may be from before the last
+// round.
+func (l *link) recheckRecent() {
 	l.mu.Lock()
-	l.doubts = min(l.doubts, max(1, l.rounds[0]))
+	l.recheckFrom = min(l.recheckFrom, max(1, l.roundSeqs[0]))
 	l.mu.Unlock()
+}
+
+// topicQuota is the topics that a peer has used recently. It is guarded by the
+// link's mutex.
+type topicQuota struct {
+	limit     int
+	lastUsed  map[string]int64 // when each was used, in ms
+	lastSweep int64
+}
+
+// admit reports whether a message on a topic may come from this peer. A topic
+// that was not used for a ttl makes room for another.
+func (q *topicQuota) admit(topic string, nowMs int64, ttl time.Duration) bool {
+	if q.touch(topic, nowMs) {
+		return true
+	}
+	if len(q.lastUsed) >= q.limit {
+		q.sweep(nowMs, ttl)
+	}
+	if len(q.lastUsed) >= q.limit {
+		return false
+	}
+	if q.lastUsed == nil {
+		q.lastUsed = map[string]int64{}
+	}
+	q.lastUsed[topic] = nowMs
+	return true
+}
+
+// touch reports whether a topic was used before, and renews it.
+func (q *topicQuota) touch(topic string, nowMs int64) bool {
+	at, named := q.lastUsed[topic]
+	if named && at != nowMs {
+		q.lastUsed[topic] = nowMs
+	}
+	return named
+}
+
+// sweep forgets old topics, once a second at most: a peer with too many must
+// not cause a scan of all of them for each message.
+func (q *topicQuota) sweep(nowMs int64, ttl time.Duration) {
+	if nowMs-q.lastSweep < time.Second.Milliseconds() && nowMs >= q.lastSweep {
+		return
+	}
+	q.lastSweep = nowMs
+	for topic, at := range q.lastUsed {
+		if nowMs-at > ttl.Milliseconds() {
+			delete(q.lastUsed, topic)
+		}
+	}
+}
+
+// admitTopic is topicQuota.admit under the link's mutex.
+func (l *link) admitTopic(topic string, nowMs int64, ttl time.Duration) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.topics.admit(topic, nowMs, ttl)
 }

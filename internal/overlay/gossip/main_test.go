@@ -31,74 +31,73 @@ func keyOf(n int) ed25519.PrivateKey {
 
 func publicOf(key ed25519.PrivateKey) [32]byte { return [32]byte(key.Public().(ed25519.PublicKey)) }
 
-// refusedBy is what a peer was told of what it sent.
-type refusedBy struct {
+// refusalCall is a refusal that a peer got.
+type refusalCall struct {
 	corr uint64
 	code oap.Code
 }
 
-// fake is a session that writes nothing. Unless it is told otherwise it takes
-// everything.
-type fake struct {
+// fakePeer is a session that writes nothing. By default it accepts everything.
+type fakePeer struct {
 	id     oap.PeerID
 	serial uint64
 	max    int
 
-	mu       sync.Mutex
-	closed   bool // takes no gossip
-	deaf     bool // takes no control messages
-	accept   func(*oap.Gossip) bool
-	older    []session.Out // turned away with the next Post
-	posts    int
-	waits    []time.Duration // what patience each Post came with, -1 for none
-	idles    bool            // it uses up all patience before it turns away
-	got      []oap.Gossip
-	outs     []session.Out
-	haves    [][]b3.Address
-	wants    [][]b3.Address
-	refused  []refusedBy
-	expelled []refusedBy
-	busy     []bool
-	heres    int // posts that are to be written by whoever posts
-	told     func(oap.Message)
+	mu             sync.Mutex
+	rejectsGossip  bool // rejects gossip
+	rejectsControl bool // rejects control messages
+	accept         func(*oap.Gossip) bool
+	evicts         []session.Outgoing // rejected with the next offer
+	posts          int
+	waits          []time.Duration // the patience of each offer, -1 for none
+	idles          bool            // it uses up all patience before it rejects
+	got            []oap.Gossip
+	outs           []session.Outgoing
+	haves          [][]b3.Address
+	wants          [][]b3.Address
+	refused        []refusalCall
+	expelled       []refusalCall
+	busy           []bool
+	inlineOffers   int // offers that the caller writes itself
+	onControl      func(oap.Message)
 }
 
-func newFake(n int) *fake {
-	return &fake{id: oap.PeerIDOf(keyOf(n).Public().(ed25519.PublicKey)), serial: uint64(n), max: oap.MaxPayload}
+func newFakePeer(n int) *fakePeer {
+	return &fakePeer{id: oap.PeerIDOf(keyOf(n).Public().(ed25519.PublicKey)), serial: uint64(n), max: oap.MaxPayload}
 }
 
-func (f *fake) Peer() oap.PeerID { return f.id }
-func (f *fake) Serial() uint64   { return f.serial }
-func (f *fake) MaxFrame() int    { return f.max }
+func (f *fakePeer) Peer() oap.PeerID { return f.id }
+func (f *fakePeer) Serial() uint64   { return f.serial }
+func (f *fakePeer) MaxFrame() int    { return f.max }
 
-func (f *fake) Post(batch []flow.Parcel[session.Out], turned []session.Out, patience *time.Duration) []session.Out {
+func (f *fakePeer) OfferGossip(batch []flow.FairItem[session.Outgoing], rejected []session.Outgoing, patience *time.Duration) []session.Outgoing {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.posts++
 	f.notePatience(patience)
-	turned = append(turned, f.older...)
-	f.older = nil
+	rejected = append(rejected, f.evicts...)
+	f.evicts = nil
 	for _, p := range batch {
 		g := p.Item.Message.(*oap.Gossip)
-		if f.closed || f.accept != nil && !f.accept(g) {
-			turned = append(turned, p.Item)
+		if f.rejectsGossip || f.accept != nil && !f.accept(g) {
+			rejected = append(rejected, p.Item)
 			continue
 		}
 		f.got = append(f.got, *g)
 		f.outs = append(f.outs, p.Item)
 	}
-	return turned
+	return rejected
 }
 
-func (f *fake) PostHere(batch []flow.Parcel[session.Out], turned []session.Out, patience *time.Duration) []session.Out {
+func (f *fakePeer) OfferGossipInline(batch []flow.FairItem[session.Outgoing], rejected []session.Outgoing, patience *time.Duration) []session.Outgoing {
 	f.mu.Lock()
-	f.heres++
+	f.inlineOffers++
 	f.mu.Unlock()
-	return f.Post(batch, turned, patience)
+	return f.OfferGossip(batch, rejected, patience)
 }
 
-// notePatience remembers what a Post came with. Guarded by mu.
-func (f *fake) notePatience(patience *time.Duration) {
+// notePatience records the patience of an offer. Guarded by mu.
+func (f *fakePeer) notePatience(patience *time.Duration) {
 	if patience == nil {
 		f.waits = append(f.waits, -1)
 		return
@@ -109,8 +108,8 @@ func (f *fake) notePatience(patience *time.Duration) {
 	}
 }
 
-// takeWaits is what patience it was shown since the last time.
-func (f *fake) takeWaits() []time.Duration {
+// takeWaits returns the patience of all offers since the last call.
+func (f *fakePeer) takeWaits() []time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	waits := f.waits
@@ -118,10 +117,10 @@ func (f *fake) takeWaits() []time.Duration {
 	return waits
 }
 
-func (f *fake) Tell(out session.Out) error {
+func (f *fakePeer) SendControl(out session.Outgoing) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.deaf {
+	if f.rejectsControl {
 		return fault.Busy
 	}
 	switch m := out.Message.(type) {
@@ -130,39 +129,39 @@ func (f *fake) Tell(out session.Out) error {
 	case *oap.Want:
 		f.wants = append(f.wants, slices.Clone(m.IDs))
 	}
-	if f.told != nil {
-		f.told(out.Message)
+	if f.onControl != nil {
+		f.onControl(out.Message)
 	}
 	return nil
 }
 
-func (f *fake) Refuse(corr uint64, err error) {
+func (f *fakePeer) Refuse(corr uint64, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.refused = append(f.refused, refusedBy{corr, oap.CodeOf(err)})
+	f.refused = append(f.refused, refusalCall{corr, oap.CodeOf(err)})
 }
 
-func (f *fake) Expel(corr uint64, err error) {
+func (f *fakePeer) Expel(corr uint64, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.expelled = append(f.expelled, refusedBy{corr, oap.CodeOf(err)})
+	f.expelled = append(f.expelled, refusalCall{corr, oap.CodeOf(err)})
 }
 
-func (f *fake) SetBusy(busy bool) {
+func (f *fakePeer) SetBusy(busy bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.busy = append(f.busy, busy)
 }
 
 // set changes how the fake behaves.
-func (f *fake) set(change func()) {
+func (f *fakePeer) set(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	change()
 }
 
-// took is what it was sent since the last call.
-func (f *fake) took() []oap.Gossip {
+// takeGossip returns what it was sent since the last call.
+func (f *fakePeer) takeGossip() []oap.Gossip {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	got := f.got
@@ -170,7 +169,7 @@ func (f *fake) took() []oap.Gossip {
 	return got
 }
 
-func (f *fake) takeHaves() []b3.Address {
+func (f *fakePeer) takeHaves() []b3.Address {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	all := slices.Concat(f.haves...)
@@ -178,7 +177,7 @@ func (f *fake) takeHaves() []b3.Address {
 	return all
 }
 
-func (f *fake) takeWants() []b3.Address {
+func (f *fakePeer) takeWants() []b3.Address {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	all := slices.Concat(f.wants...)
@@ -186,7 +185,7 @@ func (f *fake) takeWants() []b3.Address {
 	return all
 }
 
-func (f *fake) takeRefused() []refusedBy {
+func (f *fakePeer) takeRefused() []refusalCall {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	all := f.refused
@@ -194,7 +193,7 @@ func (f *fake) takeRefused() []refusedBy {
 	return all
 }
 
-func (f *fake) takeExpelled() []refusedBy {
+func (f *fakePeer) takeExpelled() []refusalCall {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	all := f.expelled
@@ -202,14 +201,14 @@ func (f *fake) takeExpelled() []refusedBy {
 	return all
 }
 
-func (f *fake) isBusy() bool {
+func (f *fakePeer) isBusy() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.busy) > 0 && f.busy[len(f.busy)-1]
 }
 
-// tally is what an engine counted.
-type tally struct {
+// counts is what an engine counted.
+type counts struct {
 	mu                                     sync.Mutex
 	taken, duplicate, relayed, repaired    int
 	announced, wanted, delivered, prunings int
@@ -217,7 +216,7 @@ type tally struct {
 	dropped                                map[string]int
 }
 
-func (c *tally) counters() Counters {
+func (c *counts) counters() Counters {
 	add := func(to *int) func(int) {
 		return func(n int) { c.mu.Lock(); *to += n; c.mu.Unlock() }
 	}
@@ -230,19 +229,19 @@ func (c *tally) counters() Counters {
 	}
 }
 
-func (c *tally) drops(reason string) int {
+func (c *counts) drops(reason string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.dropped[reason]
 }
 
-func (c *tally) rejects(reason oap.Reason) int {
+func (c *counts) rejects(reason oap.Reason) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.rejected[reason]
 }
 
-func (c *tally) read(of *int) int {
+func (c *counts) read(of *int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return *of
@@ -252,8 +251,10 @@ func (c *tally) read(of *int) int {
 type node struct {
 	*Engine
 	t     testing.TB
-	tally *tally
+	tally *counts
 	stop  func()
+
+	inventory *flow.Inventory
 
 	mu    sync.Mutex
 	peers []Peer
@@ -262,7 +263,7 @@ type node struct {
 // start makes an engine and runs its tasks until the test ends. It must be
 // called inside a bubble of synctest.
 func start(t testing.TB, change func(*Spec)) *node {
-	n := still(t, change)
+	n := newNode(t, change)
 	n.run()
 	return n
 }
@@ -274,19 +275,20 @@ func (n *node) run() {
 	for range n.config.WorkerCount() {
 		tasks.Go(func() { _ = n.Work(ctx) })
 	}
-	tasks.Go(func() { _ = n.Tend(ctx) })
+	tasks.Go(func() { _ = n.Maintain(ctx) })
 	n.stop = sync.OnceFunc(func() { cancel(); tasks.Wait() })
 	n.t.Cleanup(n.stop)
 }
 
-// still makes an engine without tasks.
-func still(t testing.TB, change func(*Spec)) *node {
-	n := &node{t: t, tally: &tally{rejected: map[oap.Reason]int{}, dropped: map[string]int{}}}
+// newNode makes an engine without tasks.
+func newNode(t testing.TB, change func(*Spec)) *node {
+	n := &node{t: t, tally: &counts{rejected: map[oap.Reason]int{}, dropped: map[string]int{}}}
 	spec := Spec{Key: keyOf(1000), Config: DefaultConfig(), Topics: 128, Skew: 2 * time.Minute, Peers: n.active, Counters: n.tally.counters()}
 	if change != nil {
 		change(&spec)
 	}
-	n.Engine = New(flow.NewInventory(), spec)
+	n.inventory = flow.NewInventory()
+	n.Engine = New(n.inventory, spec)
 	return n
 }
 
@@ -296,8 +298,8 @@ func (n *node) active() []Peer {
 	return n.peers
 }
 
-// open adds peers, as a switchboard does.
-func (n *node) open(peers ...*fake) {
+// open adds peers, as the overlay does.
+func (n *node) open(peers ...*fakePeer) {
 	for _, p := range peers {
 		n.mu.Lock()
 		n.peers = append(slices.Clone(n.peers), p)
@@ -306,30 +308,31 @@ func (n *node) open(peers ...*fake) {
 	}
 }
 
-func (n *node) close(p *fake) {
+func (n *node) close(p *fakePeer) {
 	n.mu.Lock()
 	n.peers = slices.DeleteFunc(slices.Clone(n.peers), func(other Peer) bool { return other == Peer(p) })
 	n.mu.Unlock()
 	n.Closed(p)
 }
 
-// company is a number of peers, opened.
-func (n *node) company(count int) []*fake {
-	all := make([]*fake, count)
+// addPeers adds a number of peers, opened.
+func (n *node) addPeers(count int) []*fakePeer {
+	all := make([]*fakePeer, count)
 	for i := range all {
-		all[i] = newFake(i + 1)
+		all[i] = newFakePeer(i + 1)
 	}
 	n.open(all...)
 	return all
 }
 
-// origin is the author of most letters in the tests: no peer of anybody.
+// origin is the publisher of most messages in the tests. It is no peer of any
+// node.
 var (
 	origin   = keyOf(77)
 	originID = oap.PeerIDOf(origin.Public().(ed25519.PublicKey))
 )
 
-// idsOf is some ids of letters that nobody has.
+// idsOf returns ids of messages that do not exist.
 func idsOf(count int) []b3.Address {
 	ids := make([]b3.Address, count)
 	for i := range ids {
@@ -344,13 +347,14 @@ func canceled(t testing.TB) context.Context {
 	return ctx
 }
 
-// letterAt is a signed letter by origin, in its envelope as the origin sends it.
-func letterAt(t testing.TB, written time.Time, seq int, topic, data string) (oap.Gossip, b3.Address) {
+// messageAt is a signed message by origin, in its envelope as the origin sends
+// it.
+func messageAt(t testing.TB, written time.Time, seq int, topic, data string) (oap.Gossip, b3.Address) {
 	t.Helper()
-	return sealed(t, origin, &oap.Letter{Topic: topic, Key: publicOf(origin), Seq: uint64(seq), TS: uint64(written.UnixMilli()), Data: []byte(data)})
+	return sealed(t, origin, &oap.GossipMessage{Topic: topic, Key: publicOf(origin), Seq: uint64(seq), TS: uint64(written.UnixMilli()), Data: []byte(data)})
 }
 
-func sealed(t testing.TB, key ed25519.PrivateKey, l *oap.Letter) (oap.Gossip, b3.Address) {
+func sealed(t testing.TB, key ed25519.PrivateKey, l *oap.GossipMessage) (oap.Gossip, b3.Address) {
 	t.Helper()
 	g, id, err := l.Seal(key)
 	if err != nil {
@@ -360,26 +364,36 @@ func sealed(t testing.TB, key ed25519.PrivateKey, l *oap.Letter) (oap.Gossip, b3
 	return g, id
 }
 
-// letterNow is a good letter of this moment.
-func letterNow(t testing.TB, seq int) (oap.Gossip, b3.Address) {
+// messageNow is a valid message of this moment.
+func messageNow(t testing.TB, seq int) (oap.Gossip, b3.Address) {
 	t.Helper()
-	return letterAt(t, time.Now(), seq, "news/eu", "storm")
+	return messageAt(t, time.Now(), seq, "news/eu", "storm")
 }
 
-// arrive brings envelopes from a peer; the corr of each is its place, from 1 on.
-func (n *node) arrive(from *fake, letters ...oap.Gossip) {
-	batch := make([]session.Arrival, len(letters))
-	for i, g := range letters {
-		batch[i] = session.Arrival{Gossip: g, Corr: uint64(i + 1)}
+// arrive brings envelopes from a peer; the corr of each is its position, from 1
+// on.
+func (n *node) arrive(from *fakePeer, envelopes ...oap.Gossip) {
+	batch := make([]session.IncomingGossip, len(envelopes))
+	for i, g := range envelopes {
+		batch[i] = session.IncomingGossip{Gossip: g, Corr: uint64(i + 1)}
 	}
-	n.Arrived(from, batch)
+	n.HandleGossip(from, batch)
 }
 
-// settle lets the tasks do what they can do without waiting for the clock.
-func settle() { synctest.Wait() }
+// queueMessage is a message in the queue to the workers.
+func (e *Engine) queueMessage(from *link, g oap.Gossip) *queued {
+	q := &queued{incoming: incoming{session.IncomingGossip{Gossip: g}, from}}
+	if q.message, _ = g.DecodeMessage(); !from.sequencer.enqueue(q, false) {
+		panic("a message found no place")
+	}
+	return q
+}
 
-// pass lets time pass, and what happens meanwhile happen.
-func pass(d time.Duration) {
+// waitIdle lets the tasks run until all of them block.
+func waitIdle() { synctest.Wait() }
+
+// advanceTime advances the fake clock, and runs what is due meanwhile.
+func advanceTime(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
@@ -393,10 +407,10 @@ func (n *node) subscribe(topic string) *Subscription {
 	return s
 }
 
-// drain is everything that waits for a subscriber.
-func (s *Subscription) drain(t testing.TB) []*Delivery {
+// receiveAll returns everything that is queued for a subscriber.
+func (s *Subscription) receiveAll(t testing.TB) []*Message {
 	t.Helper()
-	var all []*Delivery
+	var all []*Message
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 		d, err := s.Recv(ctx)
@@ -411,10 +425,11 @@ func (s *Subscription) drain(t testing.TB) []*Delivery {
 	}
 }
 
-// holders is which of the fakes got a letter, and how often in all.
-func holders(peers []*fake) (who []*fake, frames int) {
+// receivers returns which of the fakes got a message, and how many frames in
+// all.
+func receivers(peers []*fakePeer) (who []*fakePeer, frames int) {
 	for _, p := range peers {
-		if got := p.took(); len(got) > 0 {
+		if got := p.takeGossip(); len(got) > 0 {
 			who = append(who, p)
 			frames += len(got)
 		}
@@ -424,6 +439,9 @@ func holders(peers []*fake) (who []*fake, frames int) {
 
 func equal[T comparable](t testing.TB, what string, got, want T) {
 	t.Helper()
+	if err, failed := any(got).(error); failed && any(want) == nil {
+		t.Fatalf("%s: %v", what, err) // the rest of the test relies on it
+	}
 	if got != want {
 		t.Errorf("%s: %v, want %v", what, got, want)
 	}
@@ -436,33 +454,33 @@ func equalBytes(t testing.TB, what string, got, want []byte) {
 	}
 }
 
-// missing is how many letters are on the list of wants, and how many peers are
-// asked for them.
-func (n *node) missing() (letters, peers int) {
+// wantCounts returns how many messages are on the list of wants, and how many
+// peers are asked for them.
+func (n *node) wantCounts() (messages, peers int) {
 	n.wants.mu.Lock()
 	defer n.wants.mu.Unlock()
-	return len(n.wants.byID), len(n.wants.asking)
+	return len(n.wants.byID), len(n.wants.perPeer)
 }
 
-// owed is how many letters a peer asked for and has not got.
-func (n *node) owed(p *fake) int {
-	l := n.find(p)
+// wantedBy returns how many messages a peer asked for and has not been sent.
+func (n *node) wantedBy(p *fakePeer) int {
+	l := n.linkOf(p)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.due) != len(l.asked) {
-		n.t.Errorf("%d letters are due, %d are looked up", len(l.due), len(l.asked))
+	if len(l.wanted) != len(l.wantedSet) {
+		n.t.Errorf("%d letters are due, %d are looked up", len(l.wanted), len(l.wantedSet))
 	}
-	return len(l.due)
+	return len(l.wanted)
 }
 
-// kept is how many letters the history holds, and what they weigh.
-func (n *node) kept() (letters int, bytes int64) {
+// historyUsage returns how many messages the history holds, and their size.
+func (n *node) historyUsage() (messages int, bytes int64) {
 	h := n.history
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	held := int(h.next - h.first)
-	if placed := max(h.placed, h.first) - h.first; placed != uint64(h.places.count) || int64(len(h.ring)) > max(smallestTable, 2*h.most/letterOverhead) || len(h.byID) > held {
-		n.t.Errorf("%d letters in the ring, %d have places, %d ids; room for %d", held, h.places.count, len(h.byID), len(h.ring))
+	held := int(h.nextSeq - h.firstSeq)
+	if placed := max(h.fingerprinted, h.firstSeq) - h.firstSeq; placed != uint64(h.byFingerprint.count) || int64(len(h.ring)) > max(minTableSize, 2*h.budget/messageOverhead) || len(h.byID) > held {
+		n.t.Errorf("%d letters in the ring, %d have places, %d ids; room for %d", held, h.byFingerprint.count, len(h.byID), len(h.ring))
 	}
 	return held, h.bytes
 }

@@ -26,11 +26,15 @@ func TestSeenSetAgainstAModel(t *testing.T) {
 		skew := ttl / 2
 		most := rapid.IntRange(1, 60).Draw(t, "most")
 		set, model := newSeenSet(most, ttl), map[string]uint64{}
+		var peers [3]*link
+		for i := range peers {
+			peers[i] = &link{share: &share{}}
+		}
 		clock := time.UnixMilli(1_700_000_000_000)
 		prints, room := newFingerprinter(), new([fingerprintSize]byte)
-		letters := make([]string, 80)
-		for i := range letters {
-			letters[i] = strings.Repeat("x", i/2) + string(rune('a'+i%2))
+		bodies := make([]string, 80)
+		for i := range bodies {
+			bodies[i] = strings.Repeat("x", i/2) + string(rune('a'+i%2))
 		}
 		times := map[string]uint64{}
 		for range rapid.IntRange(1, 200).Draw(t, "steps") {
@@ -40,44 +44,48 @@ func TestSeenSetAgainstAModel(t *testing.T) {
 			case 1:
 				set.expire(clock)
 			default:
-				var batch []newcomer
+				var batch []unsignedArrival
 				var names []string
 				for range rapid.IntRange(1, 8).Draw(t, "batch") {
-					letter := rapid.SampledFrom(letters).Draw(t, "letter")
-					if _, written := times[letter]; !written { // a letter's time is part of it
-						times[letter] = uint64(clock.UnixMilli() + int64(rapid.IntRange(-int(ttl.Milliseconds()), int(skew.Milliseconds())).Draw(t, "ts")))
+					body := rapid.SampledFrom(bodies).Draw(t, "letter")
+					if _, written := times[body]; !written { // a message's time is part of it
+						times[body] = uint64(clock.UnixMilli() + int64(rapid.IntRange(-int(ttl.Milliseconds()), int(skew.Milliseconds())).Draw(t, "ts")))
 					}
-					l, print := oap.Letter{TS: times[letter]}, prints.of([]byte(letter), room)
+					l, print := oap.GossipMessage{TS: times[body]}, prints.of([]byte(body), room)
 					if l.CheckTime(clock, ttl, skew) != nil {
 						continue
 					}
-					if _, taken := model[letter]; !taken && rapid.Bool().Draw(t, "ask") && set.has(print, l.TS) {
+					if _, taken := model[body]; !taken && rapid.Bool().Draw(t, "ask") && set.has(print, l.TS) {
 						t.Fatal("a new letter is known")
 					}
-					batch, names = append(batch, newcomer{letter: l, print: print}), append(names, letter)
+					batch, names = append(batch, unsignedArrival{incoming: incoming{link: rapid.SampledFrom(peers[:]).Draw(t, "from")}, message: l, fingerprint: print}), append(names, body)
 				}
 				if rapid.Bool().Draw(t, "at once") {
-					set.insertAll(batch)
+					set.insertBatch(batch)
 				} else {
 					for i := range batch {
-						batch[i].verdict = set.insert(batch[i].print, batch[i].letter.TS)
+						batch[i].result = set.insert(batch[i].fingerprint, batch[i].message.TS, batch[i].link.share)
 					}
 				}
 				for i, one := range batch {
 					_, taken := model[names[i]]
-					switch verdict := one.verdict; {
-					case taken && verdict != known:
+					switch verdict := one.result; {
+					case taken && verdict != duplicate:
 						t.Fatalf("a known letter is %d", verdict)
-					case !taken && verdict == fresh:
-						model[names[i]] = one.letter.TS
-					case !taken && verdict != full:
+					case !taken && verdict == inserted:
+						model[names[i]] = one.message.TS
+					case verdict == shareFull: // since then more was accepted, and nothing has expired
+						if free := int64(most) - set.count.Load(); one.link.share.seenEntries.Load()+1 <= shareOfFree*free {
+							t.Fatalf("a peer that holds %d is refused while %d are free", one.link.share.seenEntries.Load(), free)
+						}
+					case !taken && verdict != setFull:
 						t.Fatalf("a new letter is %d", verdict)
-					case verdict == full && set.count.Load() != int64(most):
+					case verdict == setFull && set.count.Load() != int64(most):
 						t.Fatalf("full with %d of %d", set.count.Load(), most)
 					}
 				}
 				for i, one := range batch {
-					if _, taken := model[names[i]]; set.has(one.print, one.letter.TS) != taken {
+					if _, taken := model[names[i]]; set.has(one.fingerprint, one.message.TS) != taken {
 						t.Fatalf("has %v of a letter that was taken: %v", !taken, taken)
 					}
 				}
@@ -94,43 +102,49 @@ func TestSeenSetAgainstAModel(t *testing.T) {
 			if int64(held) != set.count.Load() || held > most {
 				t.Fatalf("%d letters are held, %d counted, %d allowed", held, set.count.Load(), most)
 			}
+			for _, p := range peers {
+				held -= int(p.share.seenEntries.Load())
+			}
+			if held != 0 {
+				t.Fatalf("the shares of peers are off by %d", held)
+			}
 		}
 	})
 }
 
 // Whatever arrives, in whatever order, from however many peers: a subscriber
-// gets a letter at most once, and every good one exactly once.
+// gets a message at most once, and every valid one exactly once.
 func TestAtMostOnce(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		letters := rapid.IntRange(1, 20).Draw(rt, "letters")
+		messages := rapid.IntRange(1, 20).Draw(rt, "letters")
 		peers := rapid.IntRange(1, 6).Draw(rt, "peers")
 		type event struct{ from, letter, how, pause int }
 		var events []event
 		for range rapid.IntRange(1, 120).Draw(rt, "events") {
 			events = append(events, event{
-				rapid.IntRange(0, peers-1).Draw(rt, "from"), rapid.IntRange(0, letters-1).Draw(rt, "letter"),
+				rapid.IntRange(0, peers-1).Draw(rt, "from"), rapid.IntRange(0, messages-1).Draw(rt, "letter"),
 				rapid.IntRange(0, 9).Draw(rt, "how"), rapid.SampledFrom([]int{0, 0, 0, 1, 1000, 20_000}).Draw(rt, "pause"),
 			})
 		}
 		synctest.Test(t, func(t *testing.T) {
 			n := start(t, func(s *Spec) { s.Config.Burst = 4 })
-			fakes := n.company(peers)
+			fakes := n.addPeers(peers)
 			s := n.subscribe("news/eu")
 			defer s.Close()
 			first := time.Now()
 			due := map[b3.Address]bool{}
 			for _, e := range events {
-				g, id := letterAt(t, first, e.letter, "news/eu", "storm")
+				g, id := messageAt(t, first, e.letter, "news/eu", "storm")
 				switch e.how {
 				case 0:
 					g.Sig = make([]byte, 64)
 				case 1:
 					g.Sig = nil
 				case 2:
-					n.Have(fakes[e.from], []b3.Address{id})
+					n.HandleHave(fakes[e.from], []b3.Address{id})
 					continue
 				case 3:
-					n.Want(fakes[e.from], []b3.Address{id})
+					n.HandleWant(fakes[e.from], []b3.Address{id})
 					continue
 				default:
 					if time.Since(first) <= 120*time.Second {
@@ -139,12 +153,12 @@ func TestAtMostOnce(t *testing.T) {
 				}
 				n.arrive(fakes[e.from], g)
 				if e.pause > 0 {
-					pass(time.Duration(e.pause) * time.Millisecond)
+					advanceTime(time.Duration(e.pause) * time.Millisecond)
 				}
 			}
-			settle()
+			waitIdle()
 			got := map[b3.Address]int{}
-			for _, d := range s.drain(t) {
+			for _, d := range s.receiveAll(t) {
 				got[d.ID()]++
 				if got[d.ID()] > 1 {
 					t.Fatal("a letter was delivered twice")
@@ -163,15 +177,15 @@ func TestAtMostOnce(t *testing.T) {
 }
 
 // However a peer floods: one that sends less is not refused anything, and while
-// both wait they are served alike.
+// both have queued messages they are served alike.
 func TestIngressIsFair(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		n := still(t, nil)
-		peers := n.company(2)
+		n := newNode(t, nil)
+		peers := n.addPeers(2)
 		flood, quiet := peers[0], peers[1]
 		size := rapid.IntRange(1, 30_000).Draw(rt, "size")
-		g := oap.Gossip{Msg: make([]byte, size)}
-		into := make([]arrival, 64)
+		g, _ := sealed(t, origin, &oap.GossipMessage{Topic: "news", Key: publicOf(origin), TS: uint64(time.Now().UnixMilli()), Data: make([]byte, size)})
+		into := make([]*queued, 64)
 		waiting, served := map[uint64]int{}, map[uint64]int{}
 		for range rapid.IntRange(10, 60).Draw(rt, "steps") {
 			for range rapid.IntRange(0, 300).Draw(rt, "flood") {
@@ -182,8 +196,8 @@ func TestIngressIsFair(t *testing.T) {
 				waiting[quiet.serial]++
 			}
 			waiting[flood.serial] = n.ingress.Len(1) - waiting[quiet.serial]
-			if n.waiting.Load() > ingressBytes || n.ingress.Len(1) > ingressItems {
-				rt.Fatalf("%d bytes, %d letters wait", n.waiting.Load(), n.ingress.Len(1))
+			if n.ingressUsage.bytes.Load() > ingressBytes || n.ingress.Len(1) > ingressItems {
+				rt.Fatalf("%d bytes, %d letters wait", n.ingressUsage.bytes.Load(), n.ingress.Len(1))
 			}
 			if n.ingress.Len(1) == 0 || rapid.Bool().Draw(rt, "stalled") && waiting[quiet.serial] < 100 {
 				continue
@@ -195,131 +209,132 @@ func TestIngressIsFair(t *testing.T) {
 				rt.Fatal(err)
 			}
 			for _, a := range into[:got] {
-				n.Engine.waiting.Add(int64(-a.cost()))
+				n.releaseQueued(a)
+				a.releaseShare()
 				waiting[a.link.serial]--
 				served[a.link.serial]++
 			}
-			cost := (&arrival{Arrival: session.Arrival{Gossip: g}}).cost()
+			cost := (&incoming{IncomingGossip: session.IncomingGossip{Gossip: g}}).cost()
 			if both && waiting[quiet.serial] > 0 && (served[flood.serial]-served[quiet.serial])*cost > 2*(16<<10+2*cost) {
 				rt.Fatalf("served %d of the flood and %d of the quiet peer, %d bytes each", served[flood.serial], served[quiet.serial], cost)
 			}
 		}
-		if told := quiet.takeRefused(); len(told) > 0 {
-			rt.Fatalf("the quiet peer was refused %d letters", len(told))
+		if refusals := quiet.takeRefused(); len(refusals) > 0 {
+			rt.Fatalf("the quiet peer was refused %d letters", len(refusals))
 		}
 	})
 }
 
-// wire is a session between two engines of a mesh. It delivers after a moment,
-// unless its chance says that it has no room.
-type wire struct {
+// meshLink is a session between two engines of a mesh. It delivers after a
+// moment, and rejects at random.
+type meshLink struct {
 	id     oap.PeerID
 	serial uint64
 	to     *Engine
-	back   *wire // as the other side sees it
+	back   *meshLink // as the other side sees it
 	chance func() bool
 	queue  chan func()
-	room   int // for letters; zero is all that the queue has
+	room   int // for messages; zero is all that the queue has
 	pace   atomic.Int64
 }
 
-func (w *wire) Peer() oap.PeerID          { return w.id }
-func (w *wire) Serial() uint64            { return w.serial }
-func (w *wire) MaxFrame() int             { return oap.MaxPayload }
-func (w *wire) SetBusy(bool)              {}
-func (w *wire) Expel(_ uint64, err error) { panic(err) } // nobody here forges anything
+func (l *meshLink) Peer() oap.PeerID          { return l.id }
+func (l *meshLink) Serial() uint64            { return l.serial }
+func (l *meshLink) MaxFrame() int             { return oap.MaxPayload }
+func (l *meshLink) SetBusy(bool)              {}
+func (l *meshLink) Expel(_ uint64, err error) { panic(err) } // no node here forges anything
 
-func (w *wire) PostHere(batch []flow.Parcel[session.Out], turned []session.Out, patience *time.Duration) []session.Out {
-	return w.Post(batch, turned, patience)
+func (l *meshLink) OfferGossipInline(batch []flow.FairItem[session.Outgoing], rejected []session.Outgoing, patience *time.Duration) []session.Outgoing {
+	return l.OfferGossip(batch, rejected, patience)
 }
 
-func (w *wire) Post(batch []flow.Parcel[session.Out], turned []session.Out, _ *time.Duration) []session.Out {
+func (l *meshLink) OfferGossip(batch []flow.FairItem[session.Outgoing], rejected []session.Outgoing, _ *time.Duration) []session.Outgoing {
 	for _, p := range batch {
 		g := *p.Item.Message.(*oap.Gossip)
 		written := p.Item.Written
-		if w.chance() || w.room > 0 && len(w.queue) >= w.room || !w.put(func() {
+		if l.chance() || l.room > 0 && len(l.queue) >= l.room || !l.put(func() {
 			if written != nil {
 				written(nil)
 			}
-			w.to.Arrived(w.back, []session.Arrival{{Gossip: g, Corr: 1}})
+			l.to.HandleGossip(l.back, []session.IncomingGossip{{Gossip: g, Corr: 1}})
 		}) {
-			turned = append(turned, p.Item)
+			rejected = append(rejected, p.Item)
 		}
 	}
-	return turned
+	return rejected
 }
 
-func (w *wire) put(f func()) bool {
+func (l *meshLink) put(f func()) bool {
 	select {
-	case w.queue <- f:
+	case l.queue <- f:
 		return true
 	default:
 		return false
 	}
 }
 
-func (w *wire) Tell(out session.Out) error {
+func (l *meshLink) SendControl(out session.Outgoing) error {
 	deliver := func() {
 		switch m := out.Message.(type) {
 		case *oap.Have:
-			w.to.Have(w.back, m.IDs)
+			l.to.HandleHave(l.back, m.IDs)
 		case *oap.Want:
-			w.to.Want(w.back, m.IDs)
+			l.to.HandleWant(l.back, m.IDs)
 		}
 	}
-	if !w.put(deliver) {
+	if !l.put(deliver) {
 		return fault.Busy
 	}
 	return nil
 }
 
-// Refuse tells the other side, as a session would.
-func (w *wire) Refuse(_ uint64, err error) {
-	w.put(func() { w.to.Refused(w.back, &oap.Error{Code: oap.CodeOf(err)}) })
+// Refuse sends the refusal to the other side, as a session would.
+func (l *meshLink) Refuse(_ uint64, err error) {
+	l.put(func() { l.to.HandleRefusal(l.back, &oap.Error{Code: oap.CodeOf(err)}) })
 }
 
-// mesh is some engines and the wires between them.
+// mesh is some engines and the links between them.
 type mesh struct {
 	nodes   []*node
 	subs    []*Subscription
-	refused map[b3.Address]int // letters that were refused, and who wrote them
+	refused map[b3.Address]int // messages that were refused, and their publishers
 	stop    func()
 }
 
-// newMesh wires engines along edges and runs everything.
+// newMesh connects engines along edges and runs everything.
 func newMesh(t testing.TB, size int, edges [][2]int, loss float64, change func(*Spec)) *mesh {
-	m := sleepingMesh(t, size, edges, loss, change)
+	m := idleMesh(t, size, edges, loss, change)
 	for _, n := range m.nodes {
 		n.run()
 	}
 	return m
 }
 
-// sleepingMesh does not run the engines, only the wires.
-func sleepingMesh(t testing.TB, size int, edges [][2]int, loss float64, change func(*Spec)) *mesh {
+// idleMesh runs only the links, not the engines.
+func idleMesh(t testing.TB, size int, edges [][2]int, loss float64, change func(*Spec)) *mesh {
 	m := &mesh{refused: map[b3.Address]int{}}
 	for i := range size {
-		m.nodes = append(m.nodes, still(t, func(s *Spec) {
+		m.nodes = append(m.nodes, newNode(t, func(s *Spec) {
 			s.Key = keyOf(i + 1)
 			if change != nil {
 				change(s)
 			}
 		}))
 	}
-	var wires []*wire
+	var wires []*meshLink
 	var mu sync.Mutex
 	dice := rand.New(rand.NewPCG(1, uint64(size)))
 	chance := func() bool { mu.Lock(); defer mu.Unlock(); return dice.Float64() < loss }
 	for _, e := range edges {
 		a, b := m.nodes[e[0]], m.nodes[e[1]]
-		there := &wire{id: b.self, to: b.Engine, serial: uint64(len(wires) + 1), chance: chance, queue: make(chan func(), 512)}
-		back := &wire{id: a.self, to: a.Engine, serial: uint64(len(wires) + 2), chance: chance, queue: make(chan func(), 512), back: there}
+		there := &meshLink{id: b.self, to: b.Engine, serial: uint64(len(wires) + 1), chance: chance, queue: make(chan func(), 512)}
+		back := &meshLink{id: a.self, to: a.Engine, serial: uint64(len(wires) + 2), chance: chance, queue: make(chan func(), 512), back: there}
 		there.back = back
 		wires = append(wires, there, back)
 		there.pace.Store(int64(100 * time.Microsecond))
 		back.pace.Store(int64(100 * time.Microsecond))
-		a.join(there)
-		b.join(back)
+		a.addPeer(there)
+		b.addPeer(back)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var carriers sync.WaitGroup
@@ -343,26 +358,26 @@ func sleepingMesh(t testing.TB, size int, edges [][2]int, loss float64, change f
 	return m
 }
 
-func (n *node) join(w *wire) {
+func (n *node) addPeer(w *meshLink) {
 	n.mu.Lock()
 	n.peers = append(append([]Peer(nil), n.peers...), w)
 	n.mu.Unlock()
 	n.Opened(w)
 }
 
-// everywhere checks that each subscriber got each letter, once, before some
+// waitDelivered checks that each subscriber got each message, once, before some
 // rounds have passed.
-func (m *mesh) everywhere(t testing.TB, published map[b3.Address]bool, rounds int) {
+func (m *mesh) waitDelivered(t testing.TB, published map[b3.Address]bool, rounds int) {
 	t.Helper()
 	got := make([]map[b3.Address]int, len(m.nodes))
 	for i := range got {
 		got[i] = map[b3.Address]int{}
 	}
 	for round := 0; ; round++ {
-		pass(time.Second)
+		advanceTime(time.Second)
 		missing := 0
 		for i, s := range m.subs {
-			for _, d := range s.drain(t) {
+			for _, d := range s.receiveAll(t) {
 				if author, refused := m.refused[d.ID()]; refused && author == i {
 					continue
 				}
@@ -384,8 +399,8 @@ func (m *mesh) everywhere(t testing.TB, published map[b3.Address]bool, rounds in
 	}
 }
 
-// A connected mesh of any shape, whose queues turn letters away at random:
-// every subscriber gets every letter.
+// A connected mesh of any shape, whose queues reject messages at random: every
+// subscriber gets every message.
 func TestAMeshLosesNothing(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		size := rapid.IntRange(2, 9).Draw(rt, "nodes")
@@ -404,10 +419,10 @@ func TestAMeshLosesNothing(t *testing.T) {
 			add(rapid.IntRange(0, size-1).Draw(rt, "a"), rapid.IntRange(0, size-1).Draw(rt, "b"))
 		}
 		loss := rapid.Float64Range(0, 0.5).Draw(rt, "loss")
-		letters := rapid.IntRange(1, 60).Draw(rt, "letters")
+		messages := rapid.IntRange(1, 60).Draw(rt, "letters")
 		hops := rapid.IntRange(1, 8).Draw(rt, "hops")
-		sizes := rapid.SliceOfN(rapid.SampledFrom([]int{0, 10, 1000, 20_000}), letters, letters).Draw(rt, "sizes")
-		from := rapid.SliceOfN(rapid.IntRange(0, size-1), letters, letters).Draw(rt, "from")
+		sizes := rapid.SliceOfN(rapid.SampledFrom([]int{0, 10, 1000, 20_000}), messages, messages).Draw(rt, "sizes")
+		from := rapid.SliceOfN(rapid.IntRange(0, size-1), messages, messages).Draw(rt, "from")
 		synctest.Test(t, func(t *testing.T) {
 			m := newMesh(t, size, edges, loss, func(s *Spec) {
 				s.Config.Hops = hops
@@ -415,7 +430,7 @@ func TestAMeshLosesNothing(t *testing.T) {
 			})
 			defer m.stop()
 			published := map[b3.Address]bool{}
-			for i := range letters {
+			for i := range messages {
 				for {
 					outcome, err := m.nodes[from[i]].Publish(t.Context(), "news/eu", make([]byte, sizes[i]))
 					if err == nil {
@@ -429,12 +444,12 @@ func TestAMeshLosesNothing(t *testing.T) {
 					time.Sleep(50 * time.Millisecond)
 				}
 			}
-			m.everywhere(t, published, 8+4*size)
+			m.waitDelivered(t, published, 8+4*size)
 		})
 	})
 }
 
-// The longest way: a line of nodes that is longer than letters may hop. What
+// The longest path: a chain of nodes that is longer than messages may hop. What
 // relays do not carry, repair does.
 func TestALineThatIsLongerThanHops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -444,23 +459,24 @@ func TestALineThatIsLongerThanHops(t *testing.T) {
 		}
 		m := newMesh(t, 12, edges, 0, func(s *Spec) { s.Config.Hops = 3 })
 		defer m.stop()
-		settle()
+		waitIdle()
 		outcome := m.nodes[0].mustPublish("news/eu", []byte("far"))
-		m.everywhere(t, map[b3.Address]bool{outcome.ID(): true}, 12)
+		m.waitDelivered(t, map[b3.Address]bool{outcome.ID(): true}, 12)
 	})
 }
 
-// A node whose queue overflows says Busy, and hears again of what it lost.
+// A node whose queue overflows says Busy, and what it lost is announced to it
+// again.
 func TestWhatAFullQueueDroppedIsRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := sleepingMesh(t, 2, [][2]int{{0, 1}}, 0, func(*Spec) {})
+		m := idleMesh(t, 2, [][2]int{{0, 1}}, 0, func(*Spec) {})
 		defer m.stop()
 		sender, receiver := m.nodes[0], m.nodes[1]
 		sender.run()
-		pass(5 * time.Second)
+		advanceTime(5 * time.Second)
 		published := map[b3.Address]bool{}
 		for i := range 600 {
-			time.Sleep(20 * time.Microsecond) // faster than the wire
+			time.Sleep(20 * time.Microsecond) // faster than the link
 			outcome, err := sender.Publish(t.Context(), "news/eu", []byte{byte(i), byte(i >> 8)})
 			if err == nil {
 				published[outcome.ID()] = true
@@ -468,18 +484,18 @@ func TestWhatAFullQueueDroppedIsRepaired(t *testing.T) {
 				m.refused[outcome.ID()] = 0
 			}
 		}
-		pass(500 * time.Millisecond)
-		lost := receiver.tally.drops(DropIngress)
+		advanceTime(500 * time.Millisecond)
+		lost := receiver.tally.drops(DropIngress) + receiver.tally.drops(DropShare)
 		if lost == 0 || len(m.refused) == 600 {
 			t.Fatalf("%d letters were lost, %d refused", lost, len(m.refused))
 		}
 		receiver.run()
-		m.everywhere(t, published, 10)
+		m.waitDelivered(t, published, 10)
 	})
 }
 
 // A relay whose queue to a peer is short, and whose history holds what comes in
-// a fraction of a second: what the peer turned away it hears of as soon as it has
+// a fraction of a second: what the peer rejected is announced as soon as it has
 // room, not a second later, and nothing is lost.
 func TestAShortQueueAndAShortHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -490,21 +506,21 @@ func TestAShortQueueAndAShortHistory(t *testing.T) {
 		})
 		defer m.stop()
 		relay := m.nodes[1]
-		narrow := relay.peers[1].(*wire)
+		narrow := relay.peers[1].(*meshLink)
 		narrow.room = 16
 		narrow.pace.Store(int64(300 * time.Microsecond))
-		pass(5 * time.Second)
+		advanceTime(5 * time.Second)
 		published := map[b3.Address]bool{}
 		for range bursts {
 			for range each {
 				published[m.nodes[0].mustPublish("news/eu", make([]byte, 100)).ID()] = true
 			}
-			pass(60 * time.Millisecond)
+			advanceTime(60 * time.Millisecond)
 		}
 		if lost := relay.tally.drops(DropEgress); lost < bursts*each/3 {
 			t.Errorf("only %d letters were turned away", lost)
 		}
-		m.everywhere(t, published, 0)
+		m.waitDelivered(t, published, 0)
 		if again := m.nodes[2].tally.read(&m.nodes[2].tally.duplicate); again > 0 {
 			t.Errorf("%d letters came twice", again)
 		}

@@ -10,248 +10,233 @@ import (
 	"micronode/internal/overlay/session"
 )
 
-// pick chooses the peers that a letter is passed on to, at random among those
-// that may get it, and puts it on their loads.
+// choosePeers chooses the peers that a message is relayed to, at random among
+// those that are not pruned, do not have it and are not its publisher, and adds
+// it to their outboxes. A large one is announced.
 //
 // It shuffles only as far as it must. The order that is left behind is as good
-// a start for the next letter as any.
-func (h *hand) pick(l *letter) {
-	left, oversize := l.out.Fanout, 0
-	for i := 0; i < len(h.order) && left > 0; i++ {
-		to := h.draw(i)
-		switch {
-		case !to.eligible(l):
-		case !l.fits(to):
+// a start for the next message as any.
+func (b *batchState) choosePeers(l *storedMessage) {
+	left, oversize := l.envelope.Fanout, 0
+	for i := 0; i < len(b.shuffled) && left > 0; i++ {
+		to := b.drawPeer(i)
+		if to.pruned.Load() || to.id == *l.publisher || l.hasHolder(to.serial) {
+			continue
+		}
+		if !l.fits(to) {
 			oversize++
-		default:
-			left--
-			l.mark(to.serial)
-			h.load(to, l)
+			continue
+		}
+		left--
+		l.addHolder(to.serial)
+		of := b.outboxes[to]
+		if of == nil {
+			of = b.newOutbox()
+			b.outboxes[to] = of
+		}
+		if len(l.envelope.Msg) > int(b.engine.config.HaveBytes) {
+			of.largeIDs, of.large = append(of.largeIDs, l.messageID()), append(of.large, l)
+		} else {
+			of.frames, of.messages = append(of.frames, l.outgoing(to, false)), append(of.messages, l)
 		}
 	}
 	if oversize > 0 {
-		h.engine.count.Dropped(DropOversize, oversize)
+		b.engine.counters.Dropped(DropOversize, oversize)
 	}
 }
 
-// draw puts one of the links that were not drawn yet into place i.
-func (h *hand) draw(i int) *link {
-	if left := len(h.order) - i; left > 1 {
+// drawPeer puts one of the links that were not drawn yet at index i.
+func (b *batchState) drawPeer(i int) *link {
+	if left := len(b.shuffled) - i; left > 1 {
 		j := i + rand.IntN(left)
-		h.order[i], h.order[j] = h.order[j], h.order[i]
+		b.shuffled[i], b.shuffled[j] = b.shuffled[j], b.shuffled[i]
 	}
-	return h.order[i]
+	return b.shuffled[i]
 }
 
-// eligible tells whether a peer may be among those whom a letter is passed on
-// to: it is not its origin, does not have it, and is not left out.
-func (to *link) eligible(l *letter) bool {
-	return !to.out.Load() && to.id != *l.origin && !l.marked(to.serial)
-}
-
-// load puts a letter among those that a peer gets. A large one is announced.
-func (h *hand) load(to *link, l *letter) {
-	of := h.loads[to]
-	if of == nil {
-		of = h.empty()
-		h.loads[to] = of
-	}
-	if len(l.out.Msg) > int(h.engine.config.HaveBytes) {
-		of.ids = append(of.ids, l.address())
-		of.large = append(of.large, l)
-		return
-	}
-	of.parcels = append(of.parcels, l.parcel(to))
-	of.letters = append(of.letters, l)
-}
-
-func (h *hand) empty() *load {
-	if n := len(h.spare); n > 0 {
-		of := h.spare[n-1]
-		h.spare = h.spare[:n-1]
+func (b *batchState) newOutbox() *outbox {
+	if n := len(b.freeOutboxes); n > 0 {
+		of := b.freeOutboxes[n-1]
+		b.freeOutboxes = b.freeOutboxes[:n-1]
 		return of
 	}
-	return &load{}
+	return &outbox{}
 }
 
-// parcel is a letter on its way into the queue of a peer. All peers get the same
-// envelope.
-func (l *letter) parcel(to *link) flow.Parcel[session.Out] {
-	out := session.Out{Message: &l.out, Flags: oap.Event, Expires: l.expires, Written: to.written}
-	if l.piece != nil {
-		l.piece.hold()
-		out.Release = l.piece.release
+// outgoing is a message for the queue of a peer. All peers get the same
+// envelope. With refuse, a full queue rejects it: it goes to this peer alone,
+// or is kept until there is room. For a relayed one the drop policy decides.
+func (s *storedMessage) outgoing(to *link, refuse bool) flow.FairItem[session.Outgoing] {
+	out := session.Outgoing{Message: &s.envelope, Flags: oap.Event, Expires: s.expires, Written: to.written, RejectIfFull: refuse}
+	if s.buffer != nil {
+		s.buffer.ref()
+		out.Release = s.buffer.release
 	}
-	return flow.Parcel[session.Out]{Class: l.class, Cost: l.cost(), Item: out}
+	return flow.FairItem[session.Outgoing]{Class: s.class, Cost: s.cost(), Item: out}
 }
 
-// finish hands every peer its load, once, and keeps what was taken.
+// flush sends every peer its outbox, once, and stores what was accepted.
 //
-// Letters go out before they get their number, so one that a peer turned away
-// has a number that was not announced to anybody yet. Large ones are announced
-// after that, because a peer that asks for one must find it.
+// Messages go out before they get their number, so one that a peer rejected has
+// a number that was not announced yet. Large ones are announced after that,
+// because a peer that asks for one must find it.
 //
-// A reader writes to the last of the peers itself. To the others their own writers
-// do, meanwhile.
-func (h *hand) finish() {
-	e := h.engine
-	h.admit()
-	h.tell()
-	left := len(h.loads)
-	for to, of := range h.loads {
+// A reader writes to the last of the peers itself. The writers of the other
+// peers run meanwhile.
+func (b *batchState) flush() {
+	e := b.engine
+	b.flushDeliveries()
+	left := len(b.outboxes)
+	for to, of := range b.outboxes {
 		left--
-		h.here = h.lent && left == 0
-		h.post(to, of)
+		b.flushOutbox(to, of, b.fromReader && left == 0)
 	}
-	h.here = false
-	if len(h.taken) > 0 {
-		e.store(h.taken)
-		e.count.Taken(len(h.taken))
+	if len(b.accepted) > 0 {
+		e.addToHistory(b.accepted)
+		e.counters.Taken(len(b.accepted))
 	}
-	for to, of := range h.loads {
-		h.announce(to, of)
+	for to, of := range b.outboxes {
+		b.announceLarge(to, of)
 		of.reset()
-		h.spare = append(h.spare, of)
+		b.freeOutboxes = append(b.freeOutboxes, of)
 	}
-	clear(h.loads)
-	clear(h.taken)
-	h.taken = h.taken[:0]
-	for _, p := range h.pieces {
-		p.letGo()
+	clear(b.outboxes)
+	clear(b.accepted)
+	b.accepted = b.accepted[:0]
+	for _, p := range b.buffers {
+		p.unref()
 	}
-	clear(h.pieces)
-	h.pieces = h.pieces[:0]
-	if h.known > 0 {
-		e.count.Duplicate(h.known)
-		h.known = 0
+	clear(b.buffers)
+	b.buffers = b.buffers[:0]
+	if b.duplicates > 0 {
+		e.counters.Duplicate(b.duplicates)
+		b.duplicates = 0
 	}
 }
 
-func (of *load) reset() {
-	clear(of.parcels)
-	clear(of.letters)
-	clear(of.large)
-	of.parcels, of.letters, of.large, of.ids, of.due = of.parcels[:0], of.letters[:0], of.large[:0], of.ids[:0], false
+func (o *outbox) reset() {
+	clear(o.frames)
+	clear(o.messages)
+	clear(o.large)
+	o.frames, o.messages, o.large, o.largeIDs, o.requested = o.frames[:0], o.messages[:0], o.large[:0], o.largeIDs[:0], false
 }
 
-// post sends a peer its letters and reports how many of them it took.
-func (h *hand) post(to *link, of *load) int {
-	if len(of.parcels) == 0 {
+// flushOutbox sends a peer its messages and returns how many of them it
+// accepted.
+func (b *batchState) flushOutbox(to *link, of *outbox, inline bool) int {
+	if len(of.frames) == 0 {
 		return 0
 	}
-	accepted, displaced := h.offer(to, of)
-	if dropped := len(of.letters) - accepted + displaced; dropped > 0 {
-		h.engine.count.Dropped(DropEgress, dropped)
+	accepted, displaced := b.offerOutbox(to, of, inline)
+	if dropped := len(of.messages) - accepted + displaced; dropped > 0 {
+		b.engine.counters.Dropped(DropEgress, dropped)
 	}
 	if accepted > 0 {
-		h.engine.count.Relayed(accepted)
+		b.engine.counters.Relayed(accepted)
 	}
 	return accepted
 }
 
-// offer offers a peer its letters. It reports how many of them it took, and how
-// many older ones lost their place in its queue to them.
-func (h *hand) offer(to *link, of *load) (accepted, displaced int) {
-	h.turned = h.hand(to, of)
-	mine := h.takeBack(to, of)
-	displaced = len(h.turned) - mine
-	for i := range h.turned {
-		if release := h.turned[i].Release; release != nil {
+// offerOutbox offers a peer its messages. It returns how many of them it
+// accepted, and how many older ones they displaced from its queue. With inline
+// this task writes them, if the writer of the peer sleeps.
+//
+// It waits for room if any of waitLeft is left. After a wait in vain, it does
+// not wait for that peer again before it has written a message.
+func (b *batchState) offerOutbox(to *link, of *outbox, inline bool) (accepted, displaced int) {
+	patience := &b.waitLeft
+	if b.waitLeft <= 0 || to.stalled.Load() {
+		patience = nil
+	}
+	if inline {
+		b.rejectedFrames = to.peer.OfferGossipInline(of.frames, b.rejectedFrames[:0], patience)
+	} else {
+		b.rejectedFrames = to.peer.OfferGossip(of.frames, b.rejectedFrames[:0], patience)
+	}
+	if patience != nil && b.waitLeft <= 0 && len(b.rejectedFrames) > 0 {
+		to.stalled.Store(true)
+	}
+	mine := b.recordRejected(to, of)
+	displaced = len(b.rejectedFrames) - mine
+	for i := range b.rejectedFrames {
+		if release := b.rejectedFrames[i].Release; release != nil {
 			release()
 		}
 	}
-	clear(h.turned)
-	accepted = len(of.letters) - mine
-	h.engine.judge(to, accepted, h.now)
+	clear(b.rejectedFrames)
+	accepted = len(of.messages) - mine
+	b.engine.noteAccepted(to, accepted, b.now)
 	return accepted, displaced
 }
 
-// hand hands a peer its letters, and gives it some time to make room for them if
-// there is any left. One that was waited for in vain is not waited for again before
-// it has written a letter.
-func (h *hand) hand(to *link, of *load) (turned []session.Out) {
-	patience := &h.patience
-	if h.patience <= 0 || to.stuck.Load() {
-		patience = nil
-	}
-	if h.here {
-		turned = to.peer.PostHere(of.parcels, h.turned[:0], patience)
-	} else {
-		turned = to.peer.Post(of.parcels, h.turned[:0], patience)
-	}
-	if patience != nil && h.patience <= 0 && len(turned) > 0 {
-		to.stuck.Store(true)
-	}
-	return turned
-}
-
-// takeBack makes sure that a peer hears of the letters that it turned away, with
-// the next round at the latest, and notes which they are. It says how many of
-// them are of this load. Others had been waiting, and lost their place.
-func (h *hand) takeBack(to *link, of *load) (mine int) {
-	h.missed = h.missed[:0]
-	if len(h.turned) == 0 {
+// recordRejected makes sure that the messages that a peer rejected are
+// announced to it, with the next round at the latest, and notes which they are.
+// It returns how many of them are of this outbox. The others were in the queue,
+// and were displaced.
+func (b *batchState) recordRejected(to *link, of *outbox) (mine int) {
+	b.missed = b.missed[:0]
+	if len(b.rejectedFrames) == 0 {
 		return 0
 	}
 	at, oldest := 0, uint64(math.MaxUint64)
-	for i := range h.turned {
-		g, ok := h.turned[i].Message.(*oap.Gossip)
+	for i := range b.rejectedFrames {
+		g, ok := b.rejectedFrames[i].Message.(*oap.Gossip)
 		if !ok {
 			continue
 		}
-		l := matching(of.letters, g, &at)
+		l := messageOf(of.messages, g, &at)
 		ours := l != nil
 		if ours {
 			mine++
-		} else if l = h.engine.history.like(h.fingerprint(g.Msg)); l == nil {
+		} else if l = b.engine.history.findByFingerprint(b.engine.fingerprinter.of(g.Msg, &b.scratch)); l == nil {
 			continue
 		}
-		l.unmark(to.serial)
-		if !ours || !of.due {
-			h.missed = append(h.missed, h.engine.history.printOf(l))
+		l.removeHolder(to.serial)
+		if !ours || !of.requested {
+			b.missed = append(b.missed, b.engine.history.fingerprintOf(l))
 		}
-		if l.number > 0 {
-			oldest = min(oldest, l.number)
+		if l.historySeq > 0 {
+			oldest = min(oldest, l.historySeq)
 		}
 	}
-	to.owe(oldest)
-	to.miss(h.missed)
+	to.announceFrom(oldest)
+	to.addMissed(b.missed)
 	return mine
 }
 
-// matching finds the letter that an envelope belongs to. What is turned away
-// comes back in order, so the search goes on where the last one ended.
-func matching(letters []*letter, g *oap.Gossip, at *int) *letter {
-	for range letters {
-		l := letters[*at%len(letters)]
+// messageOf finds the message that an envelope belongs to. Rejected frames come
+// back in order, so the search continues where the last one ended.
+func messageOf(messages []*storedMessage, g *oap.Gossip, at *int) *storedMessage {
+	for range messages {
+		l := messages[*at%len(messages)]
 		*at++
-		if &l.out == g {
+		if &l.envelope == g {
 			return l
 		}
 	}
 	return nil
 }
 
-// announce tells a peer of large letters.
-func (h *hand) announce(to *link, of *load) {
-	for at := 0; at < len(of.ids); at += oap.MaxIDs {
-		end := min(at+oap.MaxIDs, len(of.ids))
-		if h.engine.tell(to, of.ids[at:end]) {
+// announceLarge announces large messages to a peer.
+func (b *batchState) announceLarge(to *link, of *outbox) {
+	for at := 0; at < len(of.largeIDs); at += oap.MaxIDs {
+		end := min(at+oap.MaxIDs, len(of.largeIDs))
+		if b.engine.sendHave(to, of.largeIDs[at:end]) {
 			continue
 		}
 		for _, l := range of.large[at:end] {
-			l.unmark(to.serial)
-			to.owe(l.number)
+			l.removeHolder(to.serial)
+			to.announceFrom(l.historySeq)
 		}
 	}
 }
 
-// tell announces up to a message full of ids, and reports whether that worked.
-func (e *Engine) tell(to *link, ids []b3.Address) bool {
+// sendHave announces up to MaxIDs ids, and reports whether that worked.
+func (e *Engine) sendHave(to *link, ids []b3.Address) bool {
 	have := &oap.Have{IDs: append(make([]b3.Address, 0, len(ids)), ids...)}
-	if to.peer.Tell(session.Out{Message: have, Flags: oap.Event}) != nil {
+	if to.peer.SendControl(session.Outgoing{Message: have, Flags: oap.Event}) != nil {
 		return false
 	}
-	e.count.Announced(len(ids))
+	e.counters.Announced(len(ids))
 	return true
 }

@@ -14,7 +14,7 @@ import (
 	"micronode/internal/overlay/session"
 )
 
-// One letter comes from a peer; how it goes on.
+// One message comes from a peer; where it is relayed.
 func TestHopsAndFanout(t *testing.T) {
 	for name, row := range map[string]struct {
 		hops, fanout       uint64 // as they come
@@ -37,14 +37,14 @@ func TestHopsAndFanout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := start(t, nil)
-				peers := n.company(row.peers + 1)
-				g, _ := letterNow(t, 1)
+				peers := n.addPeers(row.peers + 1)
+				g, _ := messageNow(t, 1)
 				g.Hops, g.Fanout = row.hops, row.fanout
 				n.arrive(peers[0], g)
-				settle()
+				waitIdle()
 				sent := 0
 				for _, p := range peers {
-					for _, out := range p.took() {
+					for _, out := range p.takeGossip() {
 						sent++
 						equal(t, "hops", out.Hops, row.outHops)
 						equal(t, "fanout", out.Fanout, row.outFanout)
@@ -62,58 +62,59 @@ func TestHopsAndFanout(t *testing.T) {
 	}
 }
 
-// Never back to the sender, to the origin, to one that has it, to one that it
-// does not fit; otherwise to anybody, and to all alike.
+// Never back to the sender, to the publisher, to a peer that has it, to a peer
+// that it does not fit; otherwise to any peer, and to all with the same chance.
 func TestToWhom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := start(t, func(s *Spec) { s.Config.Seen = 1 << 20 })
-		peers := make([]*fake, 10)
+		peers := make([]*fakePeer, 10)
 		for i := range peers {
-			peers[i] = newFake(i + 1)
+			peers[i] = newFakePeer(i + 1)
 		}
 		peers[2].max = 150
 		n.open(peers...)
-		author := newFake(50)
+		author := newFakePeer(50)
 		author.id = originID
 		n.open(author)
 		sender, holder, small := peers[0], peers[1], peers[2]
-		hits := map[*fake]int{}
+		hits := map[*fakePeer]int{}
 		const letters = 400
 		for i := range letters {
-			g, _ := letterNow(t, i)
+			g, _ := messageNow(t, i)
 			n.arrive(sender, g)
-			settle()
-			who, frames := holders(append(peers, author))
+			waitIdle()
+			who, frames := receivers(append(peers, author))
 			equal(t, "peers", len(who), 3)
 			equal(t, "frames", frames, 3)
 			for _, p := range who {
 				hits[p]++
 			}
 		}
-		for what, p := range map[string]*fake{"its sender": sender, "its origin": author, "one that it does not fit": small} {
+		for what, p := range map[string]*fakePeer{"its sender": sender, "its origin": author, "one that it does not fit": small} {
 			equal(t, "a letter went to "+what, hits[p], 0)
 		}
-		// 400 letters to 3 of 8 peers: 150 each, give or take 10.
+		// 400 messages to 3 of 8 peers: 150 each, give or take 10.
 		for _, p := range peers[3:] {
 			if hits[p] < 90 || hits[p] > 210 {
 				t.Errorf("peer %d got %d of %d letters", p.serial, hits[p], letters)
 			}
 		}
-		// Two who sent the same letter have it, and so does whoever announced it.
+		// Two peers that sent the same message have it, and so does a peer that
+		// announced it.
 		for i := range 50 {
-			g, id := letterNow(t, 1000+i)
-			n.Have(holder, []b3.Address{id})
-			g.Hops = 0 // taken, not passed on
+			g, id := messageNow(t, 1000+i)
+			n.HandleHave(holder, []b3.Address{id})
+			g.Hops = 0 // accepted, not relayed
 			n.arrive(sender, g)
-			settle()
-			n.Have(holder, []b3.Address{id})
-			l := n.history.find(id)
-			if !l.marked(holder.serial) || !l.marked(sender.serial) {
+			waitIdle()
+			n.HandleHave(holder, []b3.Address{id})
+			l := n.history.findByID(id)
+			if !l.hasHolder(holder.serial) || !l.hasHolder(sender.serial) {
 				t.Fatal("a holder is not known as one")
 			}
 			n.arrive(peers[4], g)
-			settle()
-			if !l.marked(peers[4].serial) {
+			waitIdle()
+			if !l.hasHolder(peers[4].serial) {
 				t.Fatal("one that sent it too is not known as a holder")
 			}
 		}
@@ -132,7 +133,7 @@ func TestPayloadSize(t *testing.T) {
 				if signed {
 					key = origin
 				}
-				g, _ := sealed(t, key, &oap.Letter{Topic: "a", Key: publicOf(origin), Data: make([]byte, data)})
+				g, _ := sealed(t, key, &oap.GossipMessage{Topic: "a", Key: publicOf(origin), Data: make([]byte, data)})
 				g.Hops, g.Fanout = number, number
 				payload, err := oap.Encode(nil, &g)
 				if err != nil {
@@ -147,34 +148,34 @@ func TestPayloadSize(t *testing.T) {
 func TestMaxFrameToTheByte(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := start(t, nil)
-		from, fits, not := newFake(1), newFake(2), newFake(3)
-		g, _ := letterNow(t, 1)
+		from, fits, not := newFakePeer(1), newFakePeer(2), newFakePeer(3)
+		g, _ := messageNow(t, 1)
 		out := g
 		out.Hops = 7
 		fits.max = payloadSize(&out)
 		not.max = fits.max - 1
 		n.open(from, fits, not)
 		n.arrive(from, g)
-		settle()
-		equal(t, "to the one that it fits", len(fits.took()), 1)
-		equal(t, "to the other", len(not.took()), 0)
-		pass(3 * time.Second)
+		waitIdle()
+		equal(t, "to the one that it fits", len(fits.takeGossip()), 1)
+		equal(t, "to the other", len(not.takeGossip()), 0)
+		advanceTime(3 * time.Second)
 		equal(t, "told", len(not.takeHaves()), 0)
-		n.Want(not, []b3.Address{b3.Of(g.Msg)})
-		settle()
-		equal(t, "given", len(not.took()), 0)
+		n.HandleWant(not, []b3.Address{b3.Of(g.Msg)})
+		waitIdle()
+		equal(t, "given", len(not.takeGossip()), 0)
 	})
 }
 
-// A batch goes to a peer in one Post, with the topic as its class, its frame as
-// its cost and the end of its time.
+// A batch goes to a peer in one offer, with the topic as its class, its frame
+// as its cost and its expiry.
 func TestOnePostForABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := still(t, nil)
-		peers := n.company(2)
+		n := newNode(t, nil)
+		peers := n.addPeers(2)
 		var batch []oap.Gossip
 		for i := range 50 {
-			g, _ := letterNow(t, i)
+			g, _ := messageNow(t, i)
 			batch = append(batch, g)
 		}
 		n.arrive(peers[0], batch...)
@@ -192,15 +193,15 @@ func TestOnePostForABatch(t *testing.T) {
 	})
 }
 
-// Relays announce what is large, and send it to whoever asks.
-func TestLargeLettersAreAnnounced(t *testing.T) {
+// Relays announce large messages, and send them to peers that ask.
+func TestLargeMessagesAreAnnounced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := start(t, nil)
-		peers := n.company(3)
-		g, id := letterAt(t, time.Now(), 1, "news/eu", string(make([]byte, 17<<10)))
+		peers := n.addPeers(3)
+		g, id := messageAt(t, time.Now(), 1, "news/eu", string(make([]byte, 17<<10)))
 		n.arrive(peers[0], g)
-		settle()
-		_, frames := holders(peers)
+		waitIdle()
+		_, frames := receivers(peers)
 		equal(t, "pushed", frames, 0)
 		for _, p := range peers[1:] {
 			haves := p.takeHaves()
@@ -208,72 +209,72 @@ func TestLargeLettersAreAnnounced(t *testing.T) {
 				t.Errorf("announced %v", haves)
 			}
 		}
-		n.Want(peers[1], []b3.Address{id, id, {1}})
-		settle()
-		got := peers[1].took()
+		n.HandleWant(peers[1], []b3.Address{id, id, {1}})
+		waitIdle()
+		got := peers[1].takeGossip()
 		equal(t, "given", len(got), 1)
 		equalBytes(t, "msg", got[0].Msg, g.Msg)
 		equal(t, "hops", got[0].Hops, 7)
 		equal(t, "fanout", got[0].Fanout, 3)
 		equal(t, "repaired", n.tally.read(&n.tally.repaired), 1)
-		pass(3 * time.Second)
+		advanceTime(3 * time.Second)
 		equal(t, "announced again", len(peers[1].takeHaves())+len(peers[2].takeHaves()), 0)
 	})
 }
 
-// One that cannot be told of a large letter is told with a later round.
-func TestALargeLetterThatCouldNotBeAnnounced(t *testing.T) {
+// A large message that cannot be announced now is announced with a later round.
+func TestALargeMessageThatCouldNotBeAnnounced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := start(t, nil)
-		peers := n.company(2)
-		settle()
-		peers[1].set(func() { peers[1].deaf = true })
-		g, id := letterAt(t, time.Now(), 1, "news/eu", string(make([]byte, 17<<10)))
+		peers := n.addPeers(2)
+		waitIdle()
+		peers[1].set(func() { peers[1].rejectsControl = true })
+		g, id := messageAt(t, time.Now(), 1, "news/eu", string(make([]byte, 17<<10)))
 		n.arrive(peers[0], g)
-		pass(5 * time.Second)
-		peers[1].set(func() { peers[1].deaf = false })
-		pass(time.Second)
+		advanceTime(5 * time.Second)
+		peers[1].set(func() { peers[1].rejectsControl = false })
+		advanceTime(time.Second)
 		if haves := peers[1].takeHaves(); len(haves) != 1 || haves[0] != id {
 			t.Errorf("announced %v", haves)
 		}
 	})
 }
 
-// What a peer turns away is dropped, counted, and announced to it later.
+// What a peer rejects is dropped, counted, and announced to it later.
 func TestWhatAPeerTurnsAwayIsAnnounced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := start(t, nil)
-		peers := n.company(2)
-		settle()
-		peers[1].set(func() { peers[1].closed = true })
-		g, id := letterNow(t, 1)
+		peers := n.addPeers(2)
+		waitIdle()
+		peers[1].set(func() { peers[1].rejectsGossip = true })
+		g, id := messageNow(t, 1)
 		n.arrive(peers[0], g)
-		settle()
+		waitIdle()
 		equal(t, "dropped", n.tally.drops(DropEgress), 1)
-		peers[1].set(func() { peers[1].closed = false })
-		pass(2 * time.Second)
+		peers[1].set(func() { peers[1].rejectsGossip = false })
+		advanceTime(2 * time.Second)
 		if haves := peers[1].takeHaves(); len(haves) != 1 || haves[0] != id {
 			t.Errorf("announced %v", haves)
 		}
 	})
 }
 
-// A letter that had its place in a queue and lost it to another is announced,
-// too, although it was sent long ago.
+// A message that was displaced from a queue is announced, too, although it was
+// sent long ago.
 func TestWhatIsDisplacedIsAnnounced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := start(t, nil)
-		peers := n.company(2)
-		g, id := letterNow(t, 1)
+		peers := n.addPeers(2)
+		g, id := messageNow(t, 1)
 		n.arrive(peers[0], g)
-		pass(5 * time.Second)
+		advanceTime(5 * time.Second)
 		equal(t, "announced what was sent", len(peers[1].takeHaves()), 0)
 		peers[1].set(func() {
-			peers[1].older = []session.Out{peers[1].outs[0], {Message: &oap.Gossip{Msg: []byte("nobody knows it")}}, {Message: &oap.Ping{}}}
+			peers[1].evicts = []session.Outgoing{peers[1].outs[0], {Message: &oap.Gossip{Msg: []byte("nobody knows it")}}, {Message: &oap.Ping{}}}
 		})
-		more, _ := letterNow(t, 2)
+		more, _ := messageNow(t, 2)
 		n.arrive(peers[0], more)
-		pass(2 * time.Second)
+		advanceTime(2 * time.Second)
 		if haves := peers[1].takeHaves(); len(haves) != 1 || haves[0] != id {
 			t.Errorf("announced %v", haves)
 		}
@@ -281,30 +282,30 @@ func TestWhatIsDisplacedIsAnnounced(t *testing.T) {
 	})
 }
 
-// A peer that hears again of an old letter does not hear again of those that it
-// was told of since.
+// A peer to which an old message is announced again gets no second announcement
+// of those since.
 func TestWhatWasAnnouncedIsNotAnnouncedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := start(t, nil)
-		peers := n.company(2)
-		settle()
-		g, id := letterNow(t, 1)
+		peers := n.addPeers(2)
+		waitIdle()
+		g, id := messageNow(t, 1)
 		n.arrive(peers[0], g)
-		settle()
+		waitIdle()
 		sent := peers[1].outs[0]
-		peers[1].set(func() { peers[1].closed = true })
-		more, moreID := letterNow(t, 2)
+		peers[1].set(func() { peers[1].rejectsGossip = true })
+		more, moreID := messageNow(t, 2)
 		n.arrive(peers[0], more)
-		settle()
-		peers[1].set(func() { peers[1].closed = false })
-		pass(2 * time.Second)
+		waitIdle()
+		peers[1].set(func() { peers[1].rejectsGossip = false })
+		advanceTime(2 * time.Second)
 		if haves := peers[1].takeHaves(); len(haves) != 1 || haves[0] != moreID {
 			t.Errorf("announced %v", haves)
 		}
-		peers[1].set(func() { peers[1].older = []session.Out{sent} })
-		last, _ := letterNow(t, 3)
+		peers[1].set(func() { peers[1].evicts = []session.Outgoing{sent} })
+		last, _ := messageNow(t, 3)
 		n.arrive(peers[0], last)
-		pass(2 * time.Second)
+		advanceTime(2 * time.Second)
 		if haves := peers[1].takeHaves(); len(haves) != 1 || haves[0] != id {
 			t.Errorf("announced %v", haves)
 		}
@@ -312,18 +313,18 @@ func TestWhatWasAnnouncedIsNotAnnouncedAgain(t *testing.T) {
 }
 
 // TestUnsignedIDs publishes on a topic that needs no signature: the id, which
-// nobody needs to send the letter, is found when somebody asks.
+// is not needed to send the message, is computed on request.
 func TestUnsignedIDs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := start(t, unsignedOn)
+		n := start(t, allowUnsigned)
 		s := n.subscribe("open/a")
 		defer s.Close()
 		outcome, err := n.Publish(t.Context(), "open/a", []byte("storm"))
-		if err != nil || outcome.letter.id.Load() != nil {
-			t.Fatalf("%v; the id was found before anybody asked: %v", err, outcome.letter.id.Load())
+		if err != nil || outcome.message.id.Load() != nil {
+			t.Fatalf("%v; the id was found before anybody asked: %v", err, outcome.message.id.Load())
 		}
-		got := s.drain(t)
-		if len(got) != 1 || got[0].Signed || got[0].ID() != outcome.ID() || outcome.ID() != b3.Of(outcome.letter.out.Msg) {
+		got := s.receiveAll(t)
+		if len(got) != 1 || got[0].Signed || got[0].ID() != outcome.ID() || outcome.ID() != b3.Of(outcome.message.envelope.Msg) {
 			t.Errorf("delivered %+v, published as %s", got, outcome.ID())
 		}
 		refused, err := n.Publish(t.Context(), "", nil)
@@ -336,7 +337,7 @@ func TestUnsignedIDs(t *testing.T) {
 func TestPublish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now().UnixMilli()
-		n := start(t, unsignedOn)
+		n := start(t, allowUnsigned)
 		s := n.subscribe("news/eu")
 		defer s.Close()
 		data := []byte("storm")
@@ -345,15 +346,15 @@ func TestPublish(t *testing.T) {
 			t.Fatalf("with no peers: %+v, %v", outcome, err)
 		}
 		data[0] = 'X'
-		got := s.drain(t)
-		if len(got) != 1 || len(got[0].Data) != cap(got[0].Data) || string(got[0].Data) != "storm" || got[0].Origin != n.self || !got[0].Signed || got[0].ID() != outcome.ID() {
+		got := s.receiveAll(t)
+		if len(got) != 1 || len(got[0].Data) != cap(got[0].Data) || string(got[0].Data) != "storm" || got[0].Publisher != n.self || !got[0].Signed || got[0].ID() != outcome.ID() {
 			t.Fatalf("delivered %+v", got)
 		}
 		equal(t, "the first seq", got[0].Seq, uint64(began)<<20)
 
-		// Whoever comes later is told of it.
-		peers := n.company(5)
-		settle()
+		// It is announced to peers that connect later.
+		peers := n.addPeers(5)
+		waitIdle()
 		for _, p := range peers {
 			if haves := p.takeHaves(); len(haves) != 1 || haves[0] != outcome.ID() {
 				t.Errorf("announced %v", haves)
@@ -364,17 +365,17 @@ func TestPublish(t *testing.T) {
 		if err != nil || outcome.Peers != 3 || outcome.Busy != 0 {
 			t.Fatalf("with peers: %+v, %v", outcome, err)
 		}
-		who, frames := holders(peers)
+		who, frames := receivers(peers)
 		equal(t, "peers", len(who), 3)
 		equal(t, "frames", frames, 3)
-		got = s.drain(t)
+		got = s.receiveAll(t)
 		equal(t, "the next seq", got[0].Seq, uint64(began)<<20+1)
 
 		if _, err := n.Publish(t.Context(), "open/all", nil); err != nil {
 			t.Fatal(err)
 		}
 		for _, p := range peers {
-			for _, g := range p.took() {
+			for _, g := range p.takeGossip() {
 				equal(t, "signature on an unsigned topic", len(g.Sig), 0)
 				equal(t, "hops", g.Hops, 8)
 				equal(t, "fanout", g.Fanout, 3)
@@ -392,46 +393,46 @@ func TestPublish(t *testing.T) {
 	})
 }
 
-// Our own letters come back to us and are known.
-func TestOurOwnLettersComeBack(t *testing.T) {
+// Our own messages come back and are recognised.
+func TestOurOwnMessagesComeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := start(t, nil)
-		peers := n.company(1)
+		peers := n.addPeers(1)
 		s := n.subscribe("news/eu")
 		defer s.Close()
 		if _, err := n.Publish(t.Context(), "news/eu", []byte("a")); err != nil {
 			t.Fatal(err)
 		}
-		n.arrive(peers[0], peers[0].took()...)
-		settle()
-		equal(t, "delivered", len(s.drain(t)), 1)
+		n.arrive(peers[0], peers[0].takeGossip()...)
+		waitIdle()
+		equal(t, "delivered", len(s.receiveAll(t)), 1)
 	})
 }
 
-// What a number was given to here is known by it, in every disguise. A letter of
-// an earlier life of this node is not.
+// A message is recognised by a number that was given here, however it is
+// altered. A message of an earlier run of this node is not.
 func TestNumbersOfOurOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := start(t, unsignedOn)
-		peers := n.company(1)
+		n := start(t, allowUnsigned)
+		peers := n.addPeers(1)
 		s := n.subscribe("open/x")
 		defer s.Close()
 		if _, err := n.Publish(t.Context(), "open/x", []byte("a")); err != nil {
 			t.Fatal(err)
 		}
-		settle()
-		ours, err := peers[0].took()[0].Read()
+		waitIdle()
+		ours, err := peers[0].takeGossip()[0].DecodeMessage()
 		if err != nil {
 			t.Fatal(err)
 		}
 		bearing := func(seq uint64, data string) oap.Gossip {
-			g, _ := sealed(t, nil, &oap.Letter{Topic: "open/x", Key: ours.Key, Seq: seq, TS: ours.TS, Data: []byte(data)})
+			g, _ := sealed(t, nil, &oap.GossipMessage{Topic: "open/x", Key: ours.Key, Seq: seq, TS: ours.TS, Data: []byte(data)})
 			return g
 		}
 		n.arrive(peers[0], bearing(ours.Seq, "a"), bearing(ours.Seq, "forged"), bearing(ours.Seq-1, "earlier"), bearing(ours.Seq+1, "not given yet"))
-		settle()
+		waitIdle()
 		var got []string
-		for _, d := range s.drain(t) {
+		for _, d := range s.receiveAll(t) {
 			got = append(got, string(d.Data))
 		}
 		if want := []string{"a", "earlier", "not given yet"}; !slices.Equal(got, want) {
@@ -442,12 +443,12 @@ func TestNumbersOfOurOwn(t *testing.T) {
 	})
 }
 
-// The letters of a batch are moved out of the reader's memory, each of them, also
-// those that share a piece of it.
-func TestLettersOutliveTheReader(t *testing.T) {
+// The messages of a batch are copied out of the reader's memory, each of them,
+// also those that share a buffer.
+func TestMessagesOutliveTheReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := start(t, unsignedOn)
-		peers := n.company(2)
+		n := start(t, allowUnsigned)
+		peers := n.addPeers(2)
 		topics := []string{"open/a", "open/b"}
 		var subscriptions []*Subscription
 		for _, topic := range topics {
@@ -459,7 +460,7 @@ func TestLettersOutliveTheReader(t *testing.T) {
 		want := map[string][]string{}
 		for i := range 100 {
 			topic, data := topics[i/7%2], strings.Repeat(string(rune('a'+i%26)), 1+i*i)
-			g, _ := sealed(t, nil, &oap.Letter{Topic: topic, Key: publicOf(origin), Seq: uint64(i), TS: uint64(time.Now().UnixMilli()), Data: []byte(data)})
+			g, _ := sealed(t, nil, &oap.GossipMessage{Topic: topic, Key: publicOf(origin), Seq: uint64(i), TS: uint64(time.Now().UnixMilli()), Data: []byte(data)})
 			batch = append(batch, g)
 			want[topic] = append(want[topic], data)
 		}
@@ -467,10 +468,10 @@ func TestLettersOutliveTheReader(t *testing.T) {
 		for _, g := range batch {
 			clear(g.Msg)
 		}
-		settle()
+		waitIdle()
 		for i, s := range subscriptions {
 			var got []string
-			for _, d := range s.drain(t) {
+			for _, d := range s.receiveAll(t) {
 				got = append(got, string(d.Data))
 				_ = append(d.Data, "overwritten"...)
 			}
@@ -478,66 +479,66 @@ func TestLettersOutliveTheReader(t *testing.T) {
 				t.Errorf("%s: other letters were delivered", topics[i])
 			}
 		}
-		for _, g := range peers[1].took() {
-			if l, err := g.Read(); err != nil || !slices.Contains(want[l.Topic], string(l.Data)) {
+		for _, g := range peers[1].takeGossip() {
+			if l, err := g.DecodeMessage(); err != nil || !slices.Contains(want[l.Topic], string(l.Data)) {
 				t.Errorf("another letter was passed on: %v", err)
 			}
 		}
 	})
 }
 
-// A reader writes to one of the peers itself. Nobody else does.
-func TestWhoWritesHere(t *testing.T) {
+// A reader writes to one of the peers itself. No other task does.
+func TestWhoWritesInline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := start(t, unsignedOn)
-		peers := n.company(4)
+		n := start(t, allowUnsigned)
+		peers := n.addPeers(4)
 		heres := func() (all int) {
 			for _, p := range peers {
 				p.mu.Lock()
-				all += p.heres
+				all += p.inlineOffers
 				p.mu.Unlock()
 			}
 			return all
 		}
-		open, _ := sealed(t, nil, &oap.Letter{Topic: "open/x", Key: publicOf(origin), Seq: 1, TS: uint64(time.Now().UnixMilli())})
+		open, _ := sealed(t, nil, &oap.GossipMessage{Topic: "open/x", Key: publicOf(origin), Seq: 1, TS: uint64(time.Now().UnixMilli())})
 		n.arrive(peers[0], open)
-		settle()
+		waitIdle()
 		equal(t, "posts of a reader", heres(), 1)
-		signed, _ := letterNow(t, 2)
+		signed, _ := messageNow(t, 2)
 		n.arrive(peers[0], signed)
 		n.mustPublish("open/x", nil)
-		settle()
+		waitIdle()
 		equal(t, "posts of a worker and a publisher", heres(), 1)
 	})
 }
 
-// A publish replaces peers that turn it away by others, and is Busy only when
-// all are.
+// A publish replaces peers that reject it by others, and is Busy only when all
+// are.
 func TestPublishBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := start(t, nil)
 		s := n.subscribe("news/eu")
 		defer s.Close()
-		peers := n.company(6)
-		settle()
+		peers := n.addPeers(6)
+		waitIdle()
 		for _, p := range peers[:5] {
-			p.set(func() { p.closed = true })
+			p.set(func() { p.rejectsGossip = true })
 		}
 		outcome, err := n.Publish(t.Context(), "news/eu", nil)
 		if err != nil || outcome.Peers != 1 || outcome.Busy != 5 {
 			t.Errorf("with one left: %+v, %v", outcome, err)
 		}
-		peers[5].set(func() { peers[5].closed = true })
+		peers[5].set(func() { peers[5].rejectsGossip = true })
 		refused, err := n.Publish(t.Context(), "news/eu", nil)
 		if fault.KindOf(err) != fault.Busy || refused.Busy != 6 || fault.NextOf(err) == "" {
 			t.Errorf("with none left: %+v, %v", refused, err)
 		}
-		equal(t, "delivered here", len(s.drain(t)), 2)
-		// A refused letter stays refused: the caller publishes it again.
+		equal(t, "delivered here", len(s.receiveAll(t)), 2)
+		// A refused message stays refused: the caller publishes it again.
 		for _, p := range peers {
-			p.set(func() { p.closed = false })
+			p.set(func() { p.rejectsGossip = false })
 		}
-		pass(10 * time.Second)
+		advanceTime(10 * time.Second)
 		for _, p := range peers {
 			for _, id := range p.takeHaves() {
 				equal(t, "announced", id, outcome.ID())
@@ -549,7 +550,7 @@ func TestPublishBusy(t *testing.T) {
 func TestPublishTooLargeForAPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := start(t, nil)
-		p := newFake(1)
+		p := newFakePeer(1)
 		p.max = 4096
 		n.open(p)
 		outcome, err := n.Publish(t.Context(), "news/eu", make([]byte, 5000))
@@ -557,6 +558,6 @@ func TestPublishTooLargeForAPeer(t *testing.T) {
 			t.Errorf("%+v, %v", outcome, err)
 		}
 		equal(t, "counted", n.tally.drops(DropOversize), 1)
-		equal(t, "sent", len(p.took()), 0)
+		equal(t, "sent", len(p.takeGossip()), 0)
 	})
 }

@@ -12,19 +12,19 @@ import (
 )
 
 const (
-	tick       = 250 * time.Millisecond
-	breath     = 20 * time.Millisecond // from when a peer has room again until it is told what it missed
-	roundEach  = 4                     // ticks
-	roundIDs   = 4096                  // that one peer is told of in one round
-	giveFirst  = 4                     // letters that are sent in one go to a peer that asked; twice as many each time that it takes all
-	giveAtOnce = 64                    // but no more
+	tick             = 250 * time.Millisecond
+	reminderDelay    = 20 * time.Millisecond // from when a peer has room again until its missed messages are announced to it
+	ticksPerRound    = 4                     // ticks
+	maxRoundIDs      = 4096                  // that are announced to one peer in one round
+	firstWantedBatch = 4                     // messages that are first sent to a peer that asked; twice as many each time that it accepts all
+	maxWantedBatch   = 64                    // but no more
 )
 
-// Tend is the one task that looks after what nobody else does: letters that
-// expire, peers that must be told what they missed, letters that were asked for
-// and did not come, peers that may come back.
-func (e *Engine) Tend(ctx context.Context) error {
-	h := newHand(e)
+// Maintain is the one task for periodic work: it expires messages, announces to
+// peers what they missed, asks again for messages that did not come, and
+// readmits pruned peers.
+func (e *Engine) Maintain(ctx context.Context) error {
+	h := newBatchState(e)
 	clock := time.NewTicker(tick)
 	defer clock.Stop()
 	var soon <-chan time.Time
@@ -32,327 +32,329 @@ func (e *Engine) Tend(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return flow.Ended(ctx, "gossip.tend")
-		case <-e.nudged:
-			if h.errands() && soon == nil {
-				soon = time.After(breath)
+		case <-e.repairSignal:
+			if h.runPendingRepairs() && soon == nil {
+				soon = time.After(reminderDelay)
 			}
 		case <-soon:
 			soon = nil
-			h.remind()
+			h.announceMissed()
 		case <-clock.C:
-			h.tend()
-			if n%roundEach == 0 {
-				h.round()
+			h.tick()
+			if n%ticksPerRound == 0 {
+				h.runRound()
 			}
 			n++
 		}
 	}
 }
 
-// errands looks after those who asked for it: peers that are new, and peers to
-// which more can be sent of what they asked for. It reports whether some have
-// room again for what they turned away. They are not told at once: in a moment
-// there is more room, and more to tell.
-func (h *hand) errands() (roomy bool) {
-	h.begin()
-	for _, l := range h.engine.takeNeedy() {
-		if l.gone.Load() {
+// runPendingRepairs handles the links that were scheduled: new peers, and peers
+// to which more can be sent of what they asked for. It reports whether some
+// have room again for what they rejected. Announcing waits a moment: then there
+// is more room, and more to announce.
+func (b *batchState) runPendingRepairs() (roomy bool) {
+	b.startBatch()
+	for _, l := range b.engine.takePendingRepairs() {
+		if l.closed.Load() {
 			continue
 		}
-		if l.isFresh() {
-			h.greet(l)
+		if l.isNewPeer() {
+			b.announceAll(l)
 		}
-		h.engine.give(l)
-		roomy = roomy || l.roomy.Load()
+		b.engine.sendWanted(l)
+		roomy = roomy || l.hasRoom.Load()
 	}
 	return roomy
 }
 
-// remind tells peers that have room again of what they turned away. A round
-// would be too late for that: many letters make the history a short one.
-func (h *hand) remind() {
-	h.begin()
-	for _, l := range h.roster.links {
-		if !l.roomy.Swap(false) {
+// announceMissed announces to peers that have room again what they rejected. A
+// round would be too late for that: with many messages the history is short.
+func (b *batchState) announceMissed() {
+	b.startBatch()
+	for _, l := range b.roster.links {
+		if !l.hasRoom.Swap(false) {
 			continue
 		}
 		missed := l.takeMissed()
-		if l.out.Load() || h.engine.drained.Load() {
+		if l.pruned.Load() || b.engine.draining.Load() {
 			continue
 		}
-		letters := slices.DeleteFunc(h.engine.history.those(missed), func(one *letter) bool { return !h.lacks(l, one, false) })
-		h.tellOf(l, letters)
+		messages := slices.DeleteFunc(b.engine.history.findAllByFingerprint(missed), func(one *storedMessage) bool { return !b.shouldAnnounce(l, one, false) })
+		b.announceMessages(l, messages)
 	}
 }
 
-func (e *Engine) takeNeedy() []*link {
+func (e *Engine) takePendingRepairs() []*link {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	needy := make([]*link, 0, len(e.needy))
-	for l := range e.needy {
-		l.nudged.Store(false)
+	needy := make([]*link, 0, len(e.pendingRepairs))
+	for l := range e.pendingRepairs {
+		l.repairPending.Store(false)
 		needy = append(needy, l)
 	}
-	clear(e.needy)
+	clear(e.pendingRepairs)
 	return needy
 }
 
-func (l *link) isFresh() bool {
+func (l *link) isNewPeer() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.fresh
+	return l.isNew
 }
 
-// tend does what is due several times a second.
-func (h *hand) tend() {
-	h.begin()
-	e := h.engine
-	for _, l := range h.roster.links {
-		if l.out.Load() {
-			h.reconsider(l)
+// tick does what is due several times a second.
+func (b *batchState) tick() {
+	b.startBatch()
+	e := b.engine
+	for _, l := range b.roster.links {
+		if l.pruned.Load() {
+			b.tryReadmit(l)
 		}
-		if l.owing.Load() > 0 {
-			e.give(l)
+		if l.wantedCount.Load() > 0 {
+			e.sendWanted(l)
 		}
 	}
-	for from, ids := range e.wants.overdue(h.now) {
-		e.ask(from, ids)
+	for from, ids := range e.wants.takeOverdue(b.now) {
+		e.sendWant(from, ids)
 	}
 }
 
-// round does what is due once a second.
-func (h *hand) round() {
-	e := h.engine
-	e.seen.expire(h.now)
-	e.history.expire(h.clock)
-	e.audience.tidy()
-	if e.drained.Load() {
+// runRound does what is due once a second.
+func (b *batchState) runRound() {
+	e := b.engine
+	e.seen.expire(b.now)
+	e.history.expire(b.nowMs)
+	e.subscribers.trimAll()
+	e.pruneShares()
+	if e.draining.Load() {
 		return
 	}
-	for _, l := range h.roster.links {
-		if l.isFresh() { // its errand was lost: this task died and was started again
-			h.greet(l)
+	for _, l := range b.roster.links {
+		if l.isNewPeer() { // its scheduled repair was lost: this task panicked and was restarted
+			b.announceAll(l)
 		} else {
-			h.inform(l)
+			b.announceNew(l)
 		}
 	}
 }
 
-// greet tells a new peer what is here, the newest first.
-func (h *hand) greet(to *link) {
-	from := h.engine.history.position()
-	from -= min(from, roundIDs)
-	letters, next := h.engine.history.since(from, nil)
-	var lacks []*letter
-	for _, l := range slices.Backward(letters) {
-		if len(lacks) < roundIDs && h.lacks(to, l, false) {
+// announceAll announces to a new peer what is in the history, the newest first.
+func (b *batchState) announceAll(to *link) {
+	from := b.engine.history.position()
+	from -= min(from, maxRoundIDs)
+	messages, next := b.engine.history.since(from, nil)
+	var lacks []*storedMessage
+	for _, l := range slices.Backward(messages) {
+		if len(lacks) < maxRoundIDs && b.shouldAnnounce(to, l, false) {
 			lacks = append(lacks, l)
 		}
 	}
 	to.mu.Lock()
-	to.fresh = false
-	to.rounds = [3]uint64{from, from, next}
+	to.isNew = false
+	to.roundSeqs = [3]uint64{from, from, next}
 	to.cursor = min(to.cursor, next)
 	to.mu.Unlock()
-	h.tellOf(to, lacks)
+	b.announceMessages(to, lacks)
 }
 
-// inform tells a peer of the letters that it is not known to have, from where
-// the last round ended. One that is left out is told later.
-func (h *hand) inform(to *link) {
-	if to.out.Load() {
+// announceNew announces to a peer the messages that it is not known to have,
+// from where the last round ended. A pruned peer is left for later.
+func (b *batchState) announceNew(to *link) {
+	if to.pruned.Load() {
 		return
 	}
-	from, doubts := to.turnPage(h.engine.history.position())
-	letters, next := h.engine.history.since(from, nil)
-	var lacks []*letter
+	from, doubts := to.takeCursor(b.engine.history.position())
+	messages, next := b.engine.history.since(from, nil)
+	var lacks []*storedMessage
 	cut := false
-	for _, l := range letters {
-		if len(lacks) == roundIDs {
-			next, cut = l.number, true
+	for _, l := range messages {
+		if len(lacks) == maxRoundIDs {
+			next, cut = l.historySeq, true
 			break
 		}
-		if h.lacks(to, l, l.number >= doubts) {
+		if b.shouldAnnounce(to, l, l.historySeq >= doubts) {
 			lacks = append(lacks, l)
 		}
 	}
-	to.resume(next, doubts, cut)
-	h.tellOf(to, lacks)
+	to.setCursor(next, doubts, cut)
+	b.announceMessages(to, lacks)
 }
 
-// resume says where the next round begins. Doubts that this one did not get to
-// are left to it.
-func (l *link) resume(next, doubts uint64, cut bool) {
+// setCursor sets where the next round begins. Doubts that this round did not
+// reach are left to it.
+func (l *link) setCursor(next, doubts uint64, cut bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.cursor = min(l.cursor, next)
 	if cut && doubts != math.MaxUint64 {
-		l.doubts = min(l.doubts, max(next, doubts))
+		l.recheckFrom = min(l.recheckFrom, max(next, doubts))
 	}
 }
 
-// turnPage begins a round: it says from where on the peer must be told of
-// letters, and from where on even of those that were sent to it. What comes up
+// takeCursor begins a round: it returns from where on messages are announced to
+// the peer, and from where on even those that were sent to it. What comes up
 // while the round runs is for the next one.
-func (l *link) turnPage(position uint64) (from, doubts uint64) {
+func (l *link) takeCursor(position uint64) (from, doubts uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	from, doubts = min(l.cursor, l.doubts), l.doubts
-	l.cursor, l.doubts = math.MaxUint64, math.MaxUint64
-	l.rounds = [3]uint64{l.rounds[1], l.rounds[2], position}
+	from, doubts = min(l.cursor, l.recheckFrom), l.recheckFrom
+	l.cursor, l.recheckFrom = math.MaxUint64, math.MaxUint64
+	l.roundSeqs = [3]uint64{l.roundSeqs[1], l.roundSeqs[2], position}
 	return from, doubts
 }
 
-// lacks tells whether a peer should be told of a letter. In doubt it is told of
-// one that was sent to it, too.
-func (h *hand) lacks(to *link, l *letter, doubtful bool) bool {
-	return !l.expired(h.clock) && l.fits(to) && *l.origin != to.id && (doubtful || !l.marked(to.serial))
+// shouldAnnounce reports whether a message is announced to a peer. In doubt
+// that includes one that was sent to it.
+func (b *batchState) shouldAnnounce(to *link, l *storedMessage, doubtful bool) bool {
+	return !l.expired(b.nowMs) && l.fits(to) && *l.publisher != to.id && (doubtful || !l.hasHolder(to.serial))
 }
 
-// tellOf announces letters, as many messages as it takes. What cannot be told
-// now is told with the next round.
-func (h *hand) tellOf(to *link, letters []*letter) {
-	ids := make([]b3.Address, 0, min(len(letters), oap.MaxIDs))
-	for len(letters) > 0 {
-		some := letters[:min(len(letters), oap.MaxIDs)]
+// announceMessages announces messages, in as many frames as it takes. What
+// cannot be announced now is announced with the next round.
+func (b *batchState) announceMessages(to *link, messages []*storedMessage) {
+	ids := make([]b3.Address, 0, min(len(messages), oap.MaxIDs))
+	for len(messages) > 0 {
+		some := messages[:min(len(messages), oap.MaxIDs)]
 		ids = ids[:0]
 		for _, l := range some {
-			l.mark(to.serial)
-			ids = append(ids, l.address())
+			l.addHolder(to.serial)
+			ids = append(ids, l.messageID())
 		}
-		if !h.engine.tell(to, ids) {
-			for _, l := range letters {
-				l.unmark(to.serial)
-				to.owe(l.number)
+		if !b.engine.sendHave(to, ids) {
+			for _, l := range messages {
+				l.removeHolder(to.serial)
+				to.announceFrom(l.historySeq)
 			}
 			return
 		}
-		letters = letters[len(some):]
+		messages = messages[len(some):]
 	}
 }
 
-// promise notes what a peer asks for, each letter once, as far as it is here. It
-// says for how many there was no room.
-func (l *link) promise(ids []b3.Address, from *history) (refused int) {
-	held := from.holding(ids)
+// addWanted records what a peer asks for, each message once, if it is in the
+// history. It returns for how many there was no room.
+func (l *link) addWanted(ids []b3.Address, from *history) (refused int) {
+	held := from.filterHeld(ids)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, id := range held {
-		if _, again := l.asked[id]; again {
+		if _, again := l.wantedSet[id]; again {
 			continue
 		}
-		if len(l.asked) >= maxDue {
+		if len(l.wantedSet) >= maxWanted {
 			refused++
 			continue
 		}
-		if l.asked == nil {
-			l.asked = map[b3.Address]struct{}{}
+		if l.wantedSet == nil {
+			l.wantedSet = map[b3.Address]struct{}{}
 		}
-		l.asked[id] = struct{}{}
-		l.due = append(l.due, id)
+		l.wantedSet[id] = struct{}{}
+		l.wanted = append(l.wanted, id)
 	}
-	l.owing.Store(int64(len(l.due)))
+	l.wantedCount.Store(int64(len(l.wanted)))
 	return refused
 }
 
-// give sends a peer what it asked for, until it takes no more. Then the writer
-// of the session tells when there is room, and Tend goes on. One task at a time
-// gives to a peer.
-func (e *Engine) give(to *link) {
-	if !to.beginGiving() {
+// sendWanted sends a peer what it asked for, until it accepts no more. Then the
+// writer of the session signals when there is room, and Maintain continues. One
+// task at a time sends to a peer.
+func (e *Engine) sendWanted(to *link) {
+	if !to.beginWanted() {
 		return
 	}
-	h := e.hands.Get().(*hand)
-	defer e.hands.Put(h)
-	h.begin()
-	of := h.empty()
-	for some, given := giveFirst, true; given; some = min(2*some, giveAtOnce) {
-		ids := to.nextDue(some)
+	h := e.batchStates.Get().(*batchState)
+	defer e.batchStates.Put(h)
+	h.startBatch()
+	of := h.newOutbox()
+	for some, given := firstWantedBatch, true; given; some = min(2*some, maxWantedBatch) {
+		ids := to.takeWanted(some)
 		if ids == nil {
 			break
 		}
-		of.due = true
-		given = h.giveSome(to, of, ids)
+		of.requested = true
+		given = h.sendWantedBatch(to, of, ids)
 		of.reset()
 	}
-	h.spare = append(h.spare, of)
+	h.freeOutboxes = append(h.freeOutboxes, of)
 }
 
-// giveSome sends some letters, and reports whether the peer took all of them.
-// What it did not take stays due.
-func (h *hand) giveSome(to *link, of *load, ids []b3.Address) bool {
+// sendWantedBatch sends some messages, and reports whether the peer accepted
+// all of them. What it did not accept stays wanted.
+func (b *batchState) sendWantedBatch(to *link, of *outbox, ids []b3.Address) bool {
 	for _, id := range ids {
-		l := h.engine.history.find(id)
-		if l == nil || l.expired(h.clock) || !l.fits(to) {
+		l := b.engine.history.findByID(id)
+		if l == nil || l.expired(b.nowMs) || !l.fits(to) {
 			continue
 		}
-		l.mark(to.serial)
-		of.parcels = append(of.parcels, l.parcel(to))
-		of.letters = append(of.letters, l)
+		l.addHolder(to.serial)
+		of.frames = append(of.frames, l.outgoing(to, true))
+		of.messages = append(of.messages, l)
 	}
-	if len(of.letters) == 0 {
-		to.given(ids, nil)
+	if len(of.messages) == 0 {
+		to.finishWanted(ids, nil)
 		return true
 	}
-	accepted, displaced := h.offer(to, of)
+	accepted, displaced := b.offerOutbox(to, of, false)
 	if displaced > 0 {
-		h.engine.count.Dropped(DropEgress, displaced)
+		b.engine.counters.Dropped(DropEgress, displaced)
 	}
 	if accepted > 0 {
-		h.engine.count.Repaired(accepted)
+		b.engine.counters.Repaired(accepted)
 	}
 	var left []b3.Address
-	for _, l := range of.letters {
-		if !l.marked(to.serial) {
-			left = append(left, l.address())
+	for _, l := range of.messages {
+		if !l.hasHolder(to.serial) {
+			left = append(left, l.messageID())
 		}
 	}
-	to.given(ids, left)
+	to.finishWanted(ids, left)
 	return len(left) == 0
 }
 
-// beginGiving reports whether there is something to give and nobody gives it.
-func (l *link) beginGiving() bool {
+// beginWanted reports whether there is something to send and no other task
+// sends it. The caller then does.
+func (l *link) beginWanted() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.giving || len(l.due) == 0 {
+	if l.sendingWanted || len(l.wanted) == 0 {
 		return false
 	}
-	l.giving = true
+	l.sendingWanted = true
 	return true
 }
 
-// nextDue takes some letters off what is due. Until they are given they count
-// as asked for. Whoever gets nil has given everything, and somebody else may
+// takeWanted takes some messages off the wanted list. They stay in the wanted
+// set until they are sent. With nil everything is sent, and another task may
 // begin.
-func (l *link) nextDue(most int) []b3.Address {
+func (l *link) takeWanted(most int) []b3.Address {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.due) == 0 {
-		l.due, l.asked, l.giving = nil, nil, false
+	if len(l.wanted) == 0 {
+		l.wanted, l.wantedSet, l.sendingWanted = nil, nil, false
 		return nil
 	}
-	n := min(most, len(l.due))
-	ids := append([]b3.Address(nil), l.due[:n]...)
-	l.due = append(l.due[:0], l.due[n:]...)
-	l.owing.Store(int64(len(l.due)))
+	n := min(most, len(l.wanted))
+	ids := append([]b3.Address(nil), l.wanted[:n]...)
+	l.wanted = append(l.wanted[:0], l.wanted[n:]...)
+	l.wantedCount.Store(int64(len(l.wanted)))
 	return ids
 }
 
-// given strikes off what was given, or cannot be. If some are left they go back
-// to the front, and the giving ends for now.
-func (l *link) given(ids, left []b3.Address) {
+// finishWanted removes what was sent, or cannot be. If some are left they go
+// back to the front, and sending stops.
+func (l *link) finishWanted(ids, left []b3.Address) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, id := range ids {
-		delete(l.asked, id)
+		delete(l.wantedSet, id)
 	}
 	for _, id := range left {
-		l.asked[id] = struct{}{}
+		l.wantedSet[id] = struct{}{}
 	}
 	if len(left) > 0 {
-		l.giving = false
-		l.due = append(left, l.due...)
-		l.owing.Store(int64(len(l.due)))
+		l.sendingWanted = false
+		l.wanted = append(left, l.wanted...)
+		l.wantedCount.Store(int64(len(l.wanted)))
 	}
 }

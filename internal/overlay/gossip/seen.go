@@ -10,202 +10,225 @@ import (
 // batch goes through all of them, so they are few.
 const seenShards = 4
 
-// seenBuckets is how many buckets the ttl is cut into. With more of them a
-// letter is forgotten closer to its time, and the tables of the newest letters,
-// which are all that a busy node looks at, are small enough for the processor's
-// caches; with fewer there are fewer tables.
+// seenBuckets is how many buckets the ttl is divided into. With more of them a
+// message is forgotten closer to its time, and the tables of the newest
+// messages, which are all that a busy node looks at, are small enough for the
+// processor's caches; with fewer there are fewer tables.
 const seenBuckets = 512
 
-// seenSet remembers the fingerprints of letters for as long as one could come
-// again. It is exact: a letter that was taken is known, and one that was not is
-// not.
+// seenSet remembers the fingerprints of messages for as long as one could come
+// again. It is exact: it has no false positives and no false negatives.
 //
-// A letter's time is part of it, so the same letter always belongs in the same
-// bucket. A look-up touches one bucket, and a bucket whose youngest letter has
-// expired is let go as a whole.
+// A message's time is part of it, so the same message always belongs in the
+// same bucket. A look-up touches one bucket, and a bucket whose youngest
+// message has expired is dropped as a whole.
 type seenSet struct {
 	// set at construction
-	ttl   int64 // milliseconds, like all times here
-	width int64 // of a bucket
-	most  int64
+	ttl      int64 // milliseconds, like all times here
+	width    int64 // of a bucket
+	capacity int64
 
-	count     atomic.Int64
-	forgotten atomic.Uint64 // letters from before it may have been forgotten, in one of the shards
-	shards    [seenShards]seenShard
+	count   atomic.Int64
+	horizon atomic.Uint64 // messages from before it may have been forgotten, in one of the shards
+	shards  [seenShards]seenShard
 }
 
 type seenShard struct {
-	mu      sync.Mutex //lockblock:leaf look-ups in a few tables
-	buckets []seenBucket
-	horizon uint64 // letters from before it may have been forgotten
-	glanced uint64 // what was looked at for no other reason than to have it at hand
+	mu         sync.Mutex //lockblock:leaf look-ups in a few tables
+	buckets    []seenBucket
+	horizon    uint64 // messages from before it may have been forgotten
+	prefetched uint64 // keeps the loads of prefetch from being optimised away
 }
 
 type seenBucket struct {
-	at     uint64 // the times that it is for, divided by the width
-	prints table
+	slot   uint64 // the times that it is for, divided by the width
+	prints fingerprintSet
+	usage  []bucketUsage // how many of them each peer holds
 }
 
-// verdict is what the set says of a letter that wants to be remembered.
-type verdict uint8
+// bucketUsage is how many entries of a bucket one peer holds.
+type bucketUsage struct {
+	share   *share
+	entries int64
+}
+
+// insertResult is the outcome of an insert.
+type insertResult uint8
 
 const (
-	fresh verdict = iota // it was not known, and now it is
-	known
-	full    // it is not known, and there is no room for it
-	elapsed // nobody can tell any more
+	inserted insertResult = iota // it was not known, and is now
+	duplicate
+	setFull   // it is not known, and there is no room for it
+	shareFull // it is not known, and the share of its peer is used up
+	tooOld    // it may have been known and forgotten
 )
 
 func newSeenSet(most int, ttl time.Duration) *seenSet {
 	ms := max(1, ttl.Milliseconds())
-	return &seenSet{ttl: ms, width: max(1, ms/seenBuckets), most: int64(most)}
+	return &seenSet{ttl: ms, width: max(1, ms/seenBuckets), capacity: int64(most)}
 }
 
-// shard goes by the second half of a fingerprint; in tables the first one counts.
+// shard picks a shard by the second half of a fingerprint; tables use the first
+// half.
 func (s *seenSet) shard(f fingerprint) *seenShard { return &s.shards[f.b%seenShards] }
 
-// has tells whether a letter was taken. A letter from before the horizon counts
-// as known: it may have been.
+// has reports whether a message was accepted. A message from before the horizon
+// counts as known: it may have been.
 func (s *seenSet) has(f fingerprint, ts uint64) bool {
 	shard := s.shard(f)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	return ts < shard.horizon || shard.find(ts/uint64(s.width)).holds(f)
+	return ts < shard.horizon || shard.bucket(ts/uint64(s.width)).contains(f)
 }
 
-// insert remembers a letter, once. Of many who insert the same one, exactly one
-// is told that it is fresh.
+// insert remembers a message, once. Of several concurrent inserts of the same
+// one, exactly one returns inserted.
 //
-// What lies before the horizon is refused. Its time was good when the caller
-// looked, but since then its bucket has gone, or the clock was set back; to take
-// it could be to take it for the second time.
-func (s *seenSet) insert(f fingerprint, ts uint64) verdict {
+// What lies before the horizon is refused. Its time was valid when the caller
+// checked, but since then its bucket was dropped, or the clock was set back;
+// accepting it could be accepting it for the second time.
+func (s *seenSet) insert(f fingerprint, ts uint64, by *share) insertResult {
 	shard := s.shard(f)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	return s.insertInto(shard, f, ts)
+	return s.insertLocked(shard, f, ts, by)
 }
 
-// insertInto is insert, guarded by the shard's mutex.
-func (s *seenSet) insertInto(shard *seenShard, f fingerprint, ts uint64) verdict {
+// insertLocked is insert, guarded by the shard's mutex.
+func (s *seenSet) insertLocked(shard *seenShard, f fingerprint, ts uint64, by *share) insertResult {
 	at := ts / uint64(s.width)
-	bucket := shard.find(at)
+	bucket := shard.bucket(at)
 	switch {
 	case ts < shard.horizon:
-		return elapsed
-	case bucket.holds(f):
-		return known
-	case s.count.Add(1) > s.most:
+		return tooOld
+	case bucket.contains(f):
+		return duplicate
+	}
+	free, held := s.capacity-s.count.Add(1)+1, by.seenEntries.Add(1)
+	if free < 1 || held > shareOfFree*free {
 		s.count.Add(-1)
-		return full
+		by.seenEntries.Add(-1)
+		if free < 1 {
+			return setFull
+		}
+		return shareFull
 	}
 	if bucket == nil {
-		bucket = shard.add(at)
+		bucket = shard.addBucket(at)
 	}
 	bucket.prints.insert(f)
-	return fresh
+	bucket.charge(by)
+	return inserted
 }
 
-// insertAll is insert for all letters of a batch, in their order, and tells each
-// what came of it.
-func (s *seenSet) insertAll(batch []newcomer) {
+// charge counts an entry for its peer. The peer that was charged last is found
+// first: consecutive messages are often from one peer. Guarded by the shard's
+// mutex.
+func (b *seenBucket) charge(by *share) {
+	for i := range b.usage {
+		if b.usage[i].share == by {
+			b.usage[i].entries++
+			b.usage[0], b.usage[i] = b.usage[i], b.usage[0]
+			return
+		}
+	}
+	b.usage = append(b.usage, bucketUsage{by, 1})
+}
+
+// insertBatch is insert for all messages of a batch, in their order. It stores
+// the result in each.
+//
+// The processor cannot predict the slot of a fingerprint, so each one costs a
+// wait for memory. Loading all slots of a shard first makes that one wait for
+// all of them together.
+func (s *seenSet) insertBatch(batch []unsignedArrival) {
 	for i := range s.shards {
-		s.insertShare(&s.shards[i], batch)
-	}
-}
-
-// insertShare inserts those letters of a batch that belong to one shard. A
-// fingerprint is at no place that the processor could foresee, so each one costs
-// a wait for memory. To look at all places first makes that one wait for all of
-// them together.
-func (s *seenSet) insertShare(shard *seenShard, batch []newcomer) {
-	first := 0
-	for first < len(batch) && s.shard(batch[first].print) != shard {
-		first++
-	}
-	if first == len(batch) {
-		return
-	}
-	shard.mu.Lock()
-	defer shard.mu.Unlock()
-	var bucket *seenBucket
-	for i := first; i < len(batch); i++ {
-		one := &batch[i]
-		if s.shard(one.print) != shard {
+		shard := &s.shards[i]
+		first := 0
+		for first < len(batch) && s.shard(batch[first].fingerprint) != shard {
+			first++
+		}
+		if first == len(batch) {
 			continue
 		}
-		if at := one.letter.TS / uint64(s.width); bucket == nil || bucket.at != at {
-			bucket = shard.find(at)
+		shard.mu.Lock()
+		var bucket *seenBucket
+		for i := first; i < len(batch); i++ {
+			one := &batch[i]
+			if s.shard(one.fingerprint) != shard {
+				continue
+			}
+			if at := one.message.TS / uint64(s.width); bucket == nil || bucket.slot != at {
+				bucket = shard.bucket(at)
+			}
+			if bucket != nil {
+				shard.prefetched += bucket.prints.prefetch(one.fingerprint)
+			}
 		}
-		if bucket != nil {
-			shard.glanced += bucket.prints.glance(one.print)
+		for i := first; i < len(batch); i++ {
+			if one := &batch[i]; s.shard(one.fingerprint) == shard {
+				one.result = s.insertLocked(shard, one.fingerprint, one.message.TS, one.link.share)
+			}
 		}
-	}
-	for i := first; i < len(batch); i++ {
-		if one := &batch[i]; s.shard(one.print) == shard {
-			one.verdict = s.insertInto(shard, one.print, one.letter.TS)
-		}
+		shard.mu.Unlock()
 	}
 }
 
-func (b *seenBucket) holds(f fingerprint) bool { return b != nil && b.prints.has(f) }
+func (b *seenBucket) contains(f fingerprint) bool { return b != nil && b.prints.has(f) }
 
-// find is the bucket for some time, or nil. Guarded by mu.
-func (s *seenShard) find(at uint64) *seenBucket {
+// bucket returns the bucket for some time, or nil. Guarded by mu.
+func (s *seenShard) bucket(at uint64) *seenBucket {
 	for i := len(s.buckets) - 1; i >= 0; i-- {
-		if s.buckets[i].at == at {
+		if s.buckets[i].slot == at {
 			return &s.buckets[i]
 		}
 	}
 	return nil
 }
 
-// add makes a bucket. There are never more than the times that are taken have
-// buckets: the ttl, and how far clocks may be ahead. Guarded by mu.
-func (s *seenShard) add(at uint64) *seenBucket {
-	fresh := seenBucket{at: at}
+// addBucket makes a bucket. There are never more than fit into the range of
+// valid times: the ttl, and how far clocks may be ahead. Guarded by mu.
+func (s *seenShard) addBucket(at uint64) *seenBucket {
+	fresh := seenBucket{slot: at}
 	if n := len(s.buckets); n > 0 {
-		fresh.prints.expect(s.buckets[n-1].prints.count)
+		fresh.prints.reserve(s.buckets[n-1].prints.count)
 	}
 	s.buckets = append(s.buckets, fresh)
 	return &s.buckets[len(s.buckets)-1]
 }
 
-// expire lets the buckets go in which every letter would be refused for its age.
+// expire drops the buckets in which every message would be refused for its age.
 func (s *seenSet) expire(now time.Time) {
-	clock := max(0, now.UnixMilli())
+	nowMs := max(0, now.UnixMilli())
 	for i := range s.shards {
-		gone, horizon := s.shards[i].expire(uint64(clock), uint64(s.ttl), uint64(s.width))
+		gone, horizon := s.shards[i].expire(uint64(nowMs), uint64(s.ttl), uint64(s.width))
 		s.count.Add(-int64(gone))
-		if horizon > s.forgotten.Load() {
-			s.forgotten.Store(horizon) // nobody else expires anything
+		if horizon > s.horizon.Load() {
+			s.horizon.Store(horizon) // no other task expires anything
 		}
 	}
 }
 
-// full tells whether no more letters are taken.
-func (s *seenSet) full() bool { return s.count.Load() >= s.most }
+// isForgotten reports whether messages of a time may have been forgotten.
+func (s *seenSet) isForgotten(nowMs int64) bool { return uint64(max(0, nowMs)) < s.horizon.Load() }
 
-// elapsed tells whether letters of a time may have been forgotten.
-func (s *seenSet) elapsed(clock int64) bool { return uint64(max(0, clock)) < s.forgotten.Load() }
-
-func (s *seenShard) expire(clock, ttl, width uint64) (gone int, horizon uint64) {
+func (s *seenShard) expire(nowMs, ttl, width uint64) (gone int, horizon uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	kept := s.buckets[:0]
 	for _, b := range s.buckets {
-		end := (b.at + 1) * width
-		if end+ttl > clock {
+		end := (b.slot + 1) * width
+		if end+ttl > nowMs {
 			kept = append(kept, b)
 			continue
 		}
 		s.horizon = max(s.horizon, end)
 		gone += b.prints.count
+		for _, h := range b.usage {
+			h.share.seenEntries.Add(-h.entries)
+		}
 	}
 	clear(s.buckets[len(kept):])
 	s.buckets = kept
 	return gone, s.horizon
 }
-
-// fullness is how much of the room is taken, from 0 to 1.
-func (s *seenSet) fullness() float64 { return float64(s.count.Load()) / float64(s.most) }

@@ -16,113 +16,107 @@ import (
 
 const (
 	maxSubscriptions = 4096
-	deliveries       = 1024     // letters that are kept for slow subscribers of a topic
-	keptBytes        = 64 << 20 // what all topics together keep for them, shared out evenly
+	busCapacity      = 1024     // messages that are kept for slow subscribers of a topic
+	deliveryBudget   = 64 << 20 // bytes that all topics together keep for them, split evenly
 	consumer         = "subscriber"
+
+	opSubscribe = "gossip.subscribe" // as it appears in errors
+	opReceive   = "gossip.recv"
 )
 
-// Delivery is a letter as a subscriber gets it. All subscribers of a node get
+// Message is a message as a subscriber gets it. All subscribers of a node get
 // the same one, so Data must not be changed.
-type Delivery struct {
-	letter *letter
+type Message struct {
+	stored *storedMessage
 
-	Origin oap.PeerID
-	Topic  string
-	Seq    uint64
-	Time   time.Time // when it was written, by the clock of its origin
-	Signed bool      // the signature of the origin was there and verified; otherwise Origin is a claim
-	Data   []byte
+	Publisher oap.PeerID
+	Topic     string
+	Seq       uint64
+	Time      time.Time // when it was composed, by the clock of its publisher
+	Signed    bool      // it has a signature of the publisher, which was verified; otherwise Publisher is a claim
+	Data      []byte
 }
 
-// ID is the letter's id. It is computed when somebody first asks; several may ask
-// at once.
-func (d *Delivery) ID() b3.Address { return d.letter.address() }
+// ID returns the message's id. It is computed at the first call. Concurrent
+// calls are safe.
+func (m *Message) ID() b3.Address { return m.stored.messageID() }
 
-// slot is a delivery on a bus. When too many bytes are kept it is emptied,
-// because a bus counts letters and not bytes.
-type slot struct {
-	delivery atomic.Pointer[Delivery]
-	size     int
+// deliverySlot is a delivery on a bus. When too many bytes are kept it is
+// emptied, because a bus counts messages and not bytes.
+type deliverySlot struct {
+	message atomic.Pointer[Message]
+	size    int
 }
 
-// audience is the subscribers of this node, by topic.
-type audience struct {
+// subscriberSet is the subscribers of this node, by topic.
+type subscriberSet struct {
 	// set at construction
 	inv *flow.Inventory
 
-	some atomic.Bool // somebody listens to something
+	nonEmpty atomic.Bool // there is a subscription
 
 	mu     sync.RWMutex // held while a bus is joined; its own mutex is a leaf
-	topics map[string]*topic
+	topics map[string]*topicState
 	count  int
 }
 
-// topic is those who listen to one topic.
-type topic struct {
+// topicState is the subscribers of one topic.
+type topicState struct {
 	// set at construction
 	name string
-	bus  *flow.Bus[*slot]
+	bus  *flow.Bus[*deliverySlot]
 
-	readers int // guarded by audience.mu
+	readers int // guarded by subscriberSet.mu
 
-	mu    sync.Mutex //lockblock:leaf a slice and a sum
-	kept  []*slot    // what is on the bus and still holds its letter, oldest first; those before head are gone
+	mu    sync.Mutex      //lockblock:leaf a slice and a sum
+	slots []*deliverySlot // what is on the bus and still holds its message, oldest first; those before head are empty
 	head  int
 	bytes int
 }
 
-func newAudience(inv *flow.Inventory) *audience {
-	return &audience{inv: inv, topics: map[string]*topic{}}
-}
-
-// Subscription is one subscriber's place. It belongs to one goroutine.
+// Subscription reads the messages of one topic. It belongs to one goroutine.
 type Subscription struct {
 	// set at construction
-	audience *audience
-	topic    *topic
-	reader   *flow.Reader[*slot]
+	subscribers *subscriberSet
+	topic       *topicState
+	reader      *flow.Reader[*deliverySlot]
 
 	closed atomic.Bool
 
-	// owned by the one who receives
+	// owned by the receiving goroutine
 	missed  uint64
-	pending *slot // behind what was missed
+	pending *deliverySlot // behind what was missed
 }
 
-// Subscribe hears the letters of a topic from now on, each at most once. More
-// than 4096 subscriptions are refused with Busy.
+// Subscribe returns a subscription to the messages of a topic from now on, each
+// at most once. More than 4096 subscriptions are refused with Busy.
+//
+// A bus is made without a lock, because that calls the inventory, and is
+// retired if the topic has one already.
 func (e *Engine) Subscribe(name string) (*Subscription, error) {
 	if err := oap.CheckTopic(name); err != nil {
 		return nil, fault.Wrap(opSubscribe, err)
 	}
-	return e.audience.join(name)
-}
-
-// join finds the topic or makes it. A bus is made without a lock, because that
-// is the business of the inventory, and let go if somebody was faster.
-func (a *audience) join(name string) (*Subscription, error) {
-	made := a.newTopic(name)
-	s, used, err := a.enter(name, made)
+	made := &topicState{name: name, bus: flow.NewBus[*deliverySlot](e.subscribers.inv, flow.BusSpec{
+		Service: service, Name: "deliveries", Cap: busCapacity, Readers: maxSubscriptions, Each: "topic",
+		From: "gossip workers, publishers", To: "subscribers",
+	})}
+	s, used, err := e.subscribers.attach(name, made)
 	if !used {
 		made.bus.Retire()
 	}
 	return s, err
 }
 
-func (a *audience) newTopic(name string) *topic {
-	return &topic{name: name, bus: flow.NewBus[*slot](a.inv, flow.BusSpec{
-		Service: service, Name: "deliveries", Cap: deliveries, Readers: maxSubscriptions, Each: "topic",
-		From: "gossip workers, publishers", To: "subscribers",
-	})}
-}
-
-func (a *audience) enter(name string, made *topic) (s *Subscription, used bool, err error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.count >= maxSubscriptions {
-		return nil, false, tooManySubscriptions()
+// attach adds a subscription to a topic, or to the made one if there is none.
+func (ss *subscriberSet) attach(name string, made *topicState) (s *Subscription, used bool, err error) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.count >= maxSubscriptions {
+		return nil, false, fault.New(opSubscribe, fault.Busy, "the maximum of %d subscriptions is reached", maxSubscriptions).
+			Advise("Close a subscription.")
 	}
-	t := a.topics[name]
+	t := ss.topics[name]
 	if t == nil {
 		t, used = made, true
 	}
@@ -130,48 +124,52 @@ func (a *audience) enter(name string, made *topic) (s *Subscription, used bool, 
 	if err != nil {
 		return nil, false, fault.Wrap(opSubscribe, err)
 	}
-	a.topics[name] = t
-	a.some.Store(true)
-	a.count++
+	ss.topics[name] = t
+	ss.nonEmpty.Store(true)
+	ss.count++
 	t.readers++
-	return &Subscription{audience: a, topic: t, reader: reader}, used, nil
+	return &Subscription{subscribers: ss, topic: t, reader: reader}, used, nil
 }
 
-// Close gives the place back. Closing twice is harmless.
+// Close ends the subscription. Closing twice is harmless.
 func (s *Subscription) Close() {
 	if s.closed.Swap(true) {
 		return
 	}
 	s.reader.Close()
-	if s.audience.leave(s.topic) {
-		s.topic.bus.Retire()
-	}
-}
-
-// leave reports whether the last one left.
-func (a *audience) leave(t *topic) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.count--
+	ss, t := s.subscribers, s.topic
+	ss.mu.Lock()
+	ss.count--
 	t.readers--
-	if t.readers > 0 {
-		return false
+	last := t.readers == 0
+	if last {
+		delete(ss.topics, t.name)
+		ss.nonEmpty.Store(len(ss.topics) > 0)
 	}
-	delete(a.topics, t.name)
-	a.some.Store(len(a.topics) > 0)
-	return true
+	ss.mu.Unlock()
+	if last {
+		t.bus.Retire()
+	}
 }
 
-// Recv returns the next letter, waiting for it until ctx ends. A subscriber that
-// is too slow loses the oldest and is told how many by a *flow.LagError; the next
-// call goes on.
-func (s *Subscription) Recv(ctx context.Context) (*Delivery, error) {
+// Recv returns the next message, waiting for it until ctx ends. A subscriber
+// that is too slow loses the oldest messages; Recv then returns a
+// *flow.LagError with their number, and the next call continues.
+func (s *Subscription) Recv(ctx context.Context) (*Message, error) {
 	for {
-		next, err := s.next(ctx)
-		if err != nil {
-			return nil, err
+		next := s.pending
+		s.pending = nil
+		if next == nil {
+			var err error
+			next, err = s.reader.Recv(ctx)
+			if lag, ok := errors.AsType[*flow.LagError](err); ok {
+				return nil, s.lag(lag.Missed) // together with the emptied slots before it
+			}
+			if err != nil {
+				return nil, fault.Wrap(opReceive, err)
+			}
 		}
-		delivery := next.delivery.Load()
+		delivery := next.message.Load()
 		switch {
 		case delivery == nil:
 			s.missed++
@@ -184,115 +182,86 @@ func (s *Subscription) Recv(ctx context.Context) (*Delivery, error) {
 	}
 }
 
-// next is the next slot, empty or not. A lag of the bus is told together with
-// the emptied slots before it.
-func (s *Subscription) next(ctx context.Context) (*slot, error) {
-	if next := s.pending; next != nil {
-		s.pending = nil
-		return next, nil
-	}
-	next, err := s.reader.Recv(ctx)
-	if lag, ok := errors.AsType[*flow.LagError](err); ok {
-		return nil, s.lag(lag.Missed)
-	}
-	if err != nil {
-		return nil, fault.Wrap(opReceive, err)
-	}
-	return next, nil
-}
-
+// lag returns how many messages were missed: the emptied slots, and more.
 func (s *Subscription) lag(more uint64) error {
 	lag := &flow.LagError{Bus: "bus " + service + "/deliveries", Consumer: consumer, Missed: s.missed + more}
 	s.missed = 0
 	return lag
 }
 
-// find is the topic if anybody listens to it.
-func (a *audience) find(name string) *topic {
-	if !a.some.Load() {
+// topicOf returns the topic if it has subscribers.
+func (ss *subscriberSet) topicOf(name string) *topicState {
+	if !ss.nonEmpty.Load() {
 		return nil
 	}
-	a.mu.RLock()
-	defer a.mu.RUnlock()
-	return a.topics[name]
+	ss.mu.RLock()
+	defer ss.mu.RUnlock()
+	return ss.topics[name]
 }
 
-// share is how many bytes a topic may keep.
-func (a *audience) share() int {
-	a.mu.RLock()
-	defer a.mu.RUnlock()
-	return keptBytes / max(1, len(a.topics))
+// topicBudget returns how many bytes a topic may keep.
+func (ss *subscriberSet) topicBudget() int {
+	ss.mu.RLock()
+	defer ss.mu.RUnlock()
+	return deliveryBudget / max(1, len(ss.topics))
 }
 
-// newDelivery is a letter for those who listen to its topic.
-func newDelivery(l *oap.Letter, one *letter) Delivery {
-	return Delivery{
-		letter: one, Origin: *one.origin, Topic: l.Topic, Seq: l.Seq, Time: time.UnixMilli(int64(l.TS)), Signed: len(one.out.Sig) > 0, Data: l.Data,
+// slotsPerBlock is how many slots share their memory at most.
+const slotsPerBlock = 16
+
+// deliver gives a batch to the subscribers of its topic, and reports whether
+// there are any. Consecutive slots share their memory, and so do the messages:
+// they are emptied in the same order.
+//
+// If the topic then keeps more than its budget, its oldest slots are emptied.
+// The newest is kept whatever its size: a subscriber may be waiting for it.
+func (d *deliveryBatch) deliver(budget int) bool {
+	bytes := 0
+	for batch := range slices.Chunk(d.messages, slotsPerBlock) {
+		made, own := make([]deliverySlot, len(batch)), slices.Clone(batch)
+		for i := range made {
+			made[i].size = messageOverhead + len(own[i].Data)
+			made[i].message.Store(&own[i])
+			d.slots = append(d.slots, &made[i])
+			bytes += made[i].size
+		}
 	}
-}
-
-// slotsTogether is how many slots share their memory at most.
-const slotsTogether = 16
-
-// appendSlots makes slots of letters that go to one bus, one behind the other.
-// They share their memory, and so do what they hold: they are emptied in the same
-// order.
-func appendSlots(slots []*slot, letters []Delivery) []*slot {
-	made, own := make([]slot, len(letters)), slices.Clone(letters)
-	for i := range made {
-		made[i].size = letterOverhead + len(own[i].Data)
-		made[i].delivery.Store(&own[i])
-		slots = append(slots, &made[i])
-	}
-	return slots
-}
-
-// deliver gives letters to those who listen to their topic, and reports whether
-// anybody does.
-func (a *audience) deliver(t *topic, slots []*slot) bool {
-	t.keep(slots, a.share())
-	return t.bus.PublishAll(slots) == nil // a closed one: the last subscriber has just left
-}
-
-// keep counts slots in, and empties the oldest ones if that is too much. The
-// newest is kept whatever it takes: somebody may wait for it this moment.
-func (t *topic) keep(slots []*slot, share int) {
+	t := d.topic
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.kept = append(t.kept, slots...)
-	for _, s := range slots {
-		t.bytes += s.size
-	}
-	t.trim(share)
+	t.slots = append(t.slots, d.slots...)
+	t.bytes += bytes
+	t.trim(budget)
+	t.mu.Unlock()
+	return t.bus.PublishAll(d.slots) == nil // a closed one: the last subscriber has just left
 }
 
 // trim empties the oldest slots, and now and then moves the others up. Guarded
 // by mu.
-func (t *topic) trim(share int) {
-	for held := len(t.kept) - t.head; held > 1 && (t.bytes > share || held > deliveries); held-- {
-		oldest := t.kept[t.head]
-		t.kept[t.head] = nil
+func (t *topicState) trim(share int) {
+	for held := len(t.slots) - t.head; held > 1 && (t.bytes > share || held > busCapacity); held-- {
+		oldest := t.slots[t.head]
+		t.slots[t.head] = nil
 		t.head++
 		t.bytes -= oldest.size
-		oldest.delivery.Store(nil)
+		oldest.message.Store(nil)
 	}
-	if t.head > len(t.kept)/2 {
-		n := copy(t.kept, t.kept[t.head:])
-		clear(t.kept[n:])
-		t.kept, t.head = t.kept[:n], 0
+	if t.head > len(t.slots)/2 {
+		n := copy(t.slots, t.slots[t.head:])
+		clear(t.slots[n:])
+		t.slots, t.head = t.slots[:n], 0
 	}
 }
 
-// tidy holds every topic to its share, which has become smaller if there are
-// more topics.
-func (a *audience) tidy() {
-	share := a.share()
-	a.mu.RLock()
-	all := make([]*topic, 0, len(a.topics))
-	for _, t := range a.topics {
+// trimAll trims every topic to its budget, which is smaller when there are more
+// topics.
+func (ss *subscriberSet) trimAll() {
+	share := ss.topicBudget()
+	ss.mu.RLock()
+	all := make([]*topicState, 0, len(ss.topics))
+	for _, t := range ss.topics {
 		all = append(all, t)
 	}
-	a.mu.RUnlock()
+	ss.mu.RUnlock()
 	for _, t := range all {
 		t.mu.Lock()
 		t.trim(share)

@@ -13,7 +13,7 @@ import (
 	"micronode/internal/oap"
 )
 
-func (n *node) mustPublish(topic string, data []byte) Outcome {
+func (n *node) mustPublish(topic string, data []byte) PublishResult {
 	n.t.Helper()
 	outcome, err := n.Publish(n.t.Context(), topic, data)
 	if err != nil {
@@ -22,11 +22,11 @@ func (n *node) mustPublish(topic string, data []byte) Outcome {
 	return outcome
 }
 
-// A slow subscriber loses the oldest and is told how many; a fast one beside it
-// loses nothing.
+// A slow subscriber loses the oldest messages and learns how many; a fast one
+// beside it loses nothing.
 func TestASlowSubscriber(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := start(t, unsignedOn)
+		n := start(t, allowUnsigned)
 		slow, fast := n.subscribe("open"), n.subscribe("open")
 		defer slow.Close()
 		defer fast.Close()
@@ -42,22 +42,22 @@ func TestASlowSubscriber(t *testing.T) {
 			t.Fatalf("recv: %v", err)
 		}
 		equal(t, "missed", lag.Missed, 3000-1024)
-		equal(t, "got", len(slow.drain(t)), 1024)
+		equal(t, "got", len(slow.receiveAll(t)), 1024)
 	})
 }
 
 // What is kept for slow subscribers is bounded in bytes, too.
-func TestASlowSubscriberOfLargeLetters(t *testing.T) {
+func TestASlowSubscriberOfLargeMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := start(t, unsignedOn)
+		n := start(t, allowUnsigned)
 		s := n.subscribe("open")
 		defer s.Close()
 		big := make([]byte, 1<<20-1024)
 		for range 200 {
 			n.mustPublish("open", big)
 		}
-		topic := n.audience.find("open")
-		if topic.bytes > keptBytes {
+		topic := n.subscribers.topicOf("open")
+		if topic.bytes > deliveryBudget {
 			t.Errorf("%d bytes are kept", topic.bytes)
 		}
 		_, err := s.Recv(t.Context())
@@ -65,12 +65,12 @@ func TestASlowSubscriberOfLargeLetters(t *testing.T) {
 		if !ok {
 			t.Fatalf("recv: %v", err)
 		}
-		got := s.drain(t)
+		got := s.receiveAll(t)
 		equal(t, "missed and got", int(lag.Missed)+len(got), 200)
 		if len(got) < 60 {
 			t.Errorf("got %d letters", len(got))
 		}
-		// More topics, smaller shares: the next round sees to it.
+		// More topics, smaller shares: the next round applies them.
 		for i := range 63 {
 			other := n.subscribe(fmt.Sprint("open/", i))
 			defer other.Close()
@@ -78,11 +78,11 @@ func TestASlowSubscriberOfLargeLetters(t *testing.T) {
 		for range 10 {
 			n.mustPublish("open", big)
 		}
-		n.audience.tidy()
+		n.subscribers.trimAll()
 		if topic.bytes > 2<<20 {
 			t.Errorf("%d bytes are kept in a 64th of the room", topic.bytes)
 		}
-		equal(t, "the newest is here", topic.kept[len(topic.kept)-1].delivery.Load() != nil, true)
+		equal(t, "the newest is here", topic.slots[len(topic.slots)-1].message.Load() != nil, true)
 		if _, err := s.Recv(t.Context()); fault.KindOf(err) != fault.Lagging {
 			t.Errorf("recv: %v", err)
 		}
@@ -124,8 +124,8 @@ func TestSubscriptionsComeAndGo(t *testing.T) {
 			s.Close()
 		}
 		equal(t, "buses left", buses(), 0)
-		equal(t, "topics left", len(e.audience.topics), 0)
-		equal(t, "subscriptions left", e.audience.count, 0)
+		equal(t, "topics left", len(e.subscribers.topics), 0)
+		equal(t, "subscriptions left", e.subscribers.count, 0)
 		if _, err := all[0].Recv(t.Context()); !errors.Is(err, flow.ErrClosed) {
 			t.Errorf("recv after close: %v", err)
 		}
@@ -143,39 +143,39 @@ func TestSubscriptionsComeAndGo(t *testing.T) {
 	})
 }
 
-// A topic whose last subscriber leaves while a letter is on its way.
+// A topic whose last subscriber leaves while a message is on its way.
 func TestTheLastSubscriberLeaves(t *testing.T) {
-	n := still(t, nil)
+	n := newNode(t, nil)
 	s := n.subscribe("news/eu")
-	topic := n.audience.find("news/eu")
+	topic := n.subscribers.topicOf("news/eu")
 	topic.bus.Retire()
-	late := appendSlots(nil, []Delivery{newDelivery(&oap.Letter{Topic: "news/eu"}, &letter{origin: &originID})})
-	equal(t, "delivered", n.audience.deliver(topic, late), false)
+	late := deliveryBatch{topic: topic, messages: []Message{{Topic: "news/eu", Publisher: originID}}}
+	equal(t, "delivered", late.deliver(n.subscribers.topicBudget()), false)
 	if _, err := n.Subscribe("news/eu"); !errors.Is(err, flow.ErrClosed) {
 		t.Errorf("subscribe: %v", err)
 	}
 	s.Close()
 }
 
-// Several subscribers ask for the id of a letter at once, and get it.
+// Several subscribers ask for the id of a message at once, and get it.
 func TestSeveralAskForAnID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := start(t, unsignedOn)
-		peers := n.company(1)
+		n := start(t, allowUnsigned)
+		peers := n.addPeers(1)
 		var readers [3]*Subscription
 		for i := range readers {
 			readers[i] = n.subscribe("open")
 			defer readers[i].Close()
 		}
-		g, id := sealed(t, nil, &oap.Letter{Topic: "open", Key: publicOf(origin), TS: uint64(time.Now().UnixMilli())})
+		g, id := sealed(t, nil, &oap.GossipMessage{Topic: "open", Key: publicOf(origin), TS: uint64(time.Now().UnixMilli())})
 		n.arrive(peers[0], g)
-		settle()
-		if n.history.like(n.prints.of(g.Msg, new([fingerprintSize]byte))).id.Load() != nil {
+		waitIdle()
+		if n.history.findByFingerprint(n.fingerprinter.of(g.Msg, new([fingerprintSize]byte))).id.Load() != nil {
 			t.Error("an id was computed that nobody asked for")
 		}
 		var all sync.WaitGroup
 		for _, s := range readers {
-			all.Go(func() { equal(t, "id", s.drain(t)[0].ID(), id) })
+			all.Go(func() { equal(t, "id", s.receiveAll(t)[0].ID(), id) })
 		}
 		all.Wait()
 	})

@@ -3,7 +3,9 @@ package session
 import (
 	"crypto/ed25519"
 	"encoding/binary"
+	"maps"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,45 +14,45 @@ import (
 	"micronode/internal/oap"
 )
 
-// counting takes letters and only counts them.
-type counting struct{ n atomic.Int64 }
+// countingHandler only counts gossip.
+type countingHandler struct{ n atomic.Int64 }
 
-func (c *counting) Opened(*Session)                    {}
-func (c *counting) Arrived(_ *Session, list []Arrival) { c.n.Add(int64(len(list))) }
-func (c *counting) Message(*Session, Incoming) error   { return nil }
-func (c *counting) Closed(*Session, error)             {}
+func (c *countingHandler) Opened(*Session)                          {}
+func (c *countingHandler) Gossip(_ *Session, list []IncomingGossip) { c.n.Add(int64(len(list))) }
+func (c *countingHandler) Message(*Session, Incoming) error         { return nil }
+func (c *countingHandler) Closed(*Session, error)                   {}
 
-// BenchmarkGossip sends letters of 1 KiB one way, between two nodes of this
+// BenchmarkGossip sends messages of 1 KiB one way, between two nodes of this
 // process over TLS on loopback.
 func BenchmarkGossip(b *testing.B) {
 	for _, inflight := range []int{64, 512} {
 		name := map[int]string{64: "inflight=64", 512: "inflight=512"}[inflight]
 		b.Run(name, func(b *testing.B) {
-			got := &counting{}
+			got := &countingHandler{}
 			from := newNode(b, 1, func(s *Spec) { s.Peer.InflightFrames = inflight }).serve()
 			to := newNode(b, 2, func(s *Spec) { s.Handler = got }).serve()
-			s, _ := meet(b, from, to)
-			stream(b, s, got)
+			s, _ := connectNodes(b, from, to)
+			offerAll(b, s, got)
 		})
 	}
 }
 
-// stream posts b.N letters as fast as they are taken.
-func stream(b *testing.B, s *Session, got *counting) {
-	message := gossip(1024)
-	batch := make([]flow.Parcel[Out], 0, 64)
-	turned := make([]Out, 0, 64)
+// offerAll offers b.N messages as fast as they are accepted.
+func offerAll(b *testing.B, s *Session, got *countingHandler) {
+	message := testGossip(1024)
+	batch := make([]flow.FairItem[Outgoing], 0, 64)
+	rejected := make([]Outgoing, 0, 64)
 	b.SetBytes(1024)
 	b.ReportAllocs()
 	b.ResetTimer()
 	for posted := 0; posted < b.N; {
 		batch = batch[:0]
 		for range min(32, b.N-posted) {
-			batch = append(batch, flow.Parcel[Out]{Class: 1, Cost: 1100, Item: Out{Message: message, Flags: oap.Event}})
+			batch = append(batch, flow.FairItem[Outgoing]{Class: 1, Cost: 1100, Item: Outgoing{Message: message, Flags: oap.Event}})
 		}
-		turned = s.Post(batch, turned[:0], nil)
-		posted += len(batch) - len(turned)
-		if len(turned) > 0 {
+		rejected = s.OfferGossip(batch, rejected[:0], nil)
+		posted += len(batch) - len(rejected)
+		if len(rejected) > 0 {
 			runtime.Gosched()
 		}
 	}
@@ -61,9 +63,9 @@ func stream(b *testing.B, s *Session, got *counting) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "frames/s")
 }
 
-// TestIdleSessionIsSmall holds what a session costs that does nothing.
+// TestIdleSessionIsSmall bounds the memory of an idle session.
 func TestIdleSessionIsSmall(t *testing.T) {
-	each, _ := idle(t, 200)
+	each, _ := measureIdle(t, 200)
 	t.Logf("an idle session costs %d bytes", each)
 	if each > 18<<10 && !raced {
 		t.Errorf("an idle session costs %d bytes", each)
@@ -72,59 +74,59 @@ func TestIdleSessionIsSmall(t *testing.T) {
 
 func BenchmarkIdleSession(b *testing.B) {
 	for range b.N {
-		live, spans := idle(b, 1000)
+		live, spans := measureIdle(b, 1000)
 		b.ReportMetric(float64(live), "B/session")
 		b.ReportMetric(float64(spans), "spans-B/session")
 	}
 }
 
-// idle opens so many sessions between two nodes of this process, lets each carry
-// a few frames both ways, which makes its stacks grow, and then a ping, after
-// which it is quiet. It measures what one end of one of them costs from then on:
-// heap and stacks of both ends, halved. The second figure counts the holes that
-// handshakes leave in the heap too.
-func idle(t testing.TB, count int) (live, spans int64) {
-	got := &counting{}
+// measureIdle opens count sessions between two nodes of this process, sends a few
+// frames both ways over each, which makes its stacks grow, and then a ping, after
+// which it is idle. It measures what one end of a session costs from then on: heap
+// and stacks of both ends, halved. The second figure includes the holes that
+// handshakes leave in the heap.
+func measureIdle(t testing.TB, count int) (live, spans int64) {
+	got := &countingHandler{}
 	generous := func(s *Spec) {
 		s.Config.HandshakeRate, s.Config.Handshake, s.Config.Idle, s.Handler = 1<<20, 20*time.Second, time.Hour, got
 	}
 	hub, spoke := newNode(t, 1, generous).serve(), newNode(t, 2, generous)
-	liveBefore, spansBefore := held()
+	liveBefore, spansBefore := memoryInUse()
 	for i := range count {
-		// To the hub each is another peer. The spoke forgets what it has, so
-		// that it does not take the next one for a duplicate.
+		// To the hub each is another peer. The spoke clears its table, so that
+		// the next session is not a duplicate.
 		seed := binary.BigEndian.AppendUint64(make([]byte, 24), uint64(i))
-		identity, err := newIdentity(ed25519.NewKeyFromSeed(seed), hybrid)
+		identity, err := newIdentity(ed25519.NewKeyFromSeed(seed), pqHybrid)
 		if err != nil {
 			t.Fatal(err)
 		}
 		spoke.identity = identity
-		if _, err := spoke.call(spoke.ctx, hub.ID(), hub.Addr().String()); err != nil {
+		if _, err := spoke.dialPeer(spoke.ctx, hub.ID(), hub.Addr().String()); err != nil {
 			t.Fatal(err)
 		}
-		until(t, "both ends", func() bool { return spoke.Find(hub.ID()) != nil && len(hub.Active()) == i+1 })
+		waitFor(t, "both ends", func() bool { return spoke.Find(hub.ID()) != nil && len(hub.Active()) == i+1 })
 		spoke.Sessions.mu.Lock()
-		delete(spoke.table, hub.ID())
+		delete(spoke.byPeer, hub.ID())
 		spoke.active.Store(nil)
 		spoke.Sessions.mu.Unlock()
 	}
-	for round := range 2 { // the letters of the second come behind the pongs
+	for round := range 2 { // the gossip of the second follows the pongs
 		for _, n := range []*node{hub, spoke} {
-			for s := range n.live {
-				_ = s.Tell(Out{Message: &oap.Ping{TS: 1}, Flags: oap.Req})
-				s.Post([]parcelOf{parcel(10)}, nil, nil)
+			for _, s := range n.liveSessions() {
+				_ = s.SendControl(Outgoing{Message: &oap.Ping{TS: 1}, Flags: oap.Req})
+				s.OfferGossip([]queuedFrame{testFrame(10)}, nil, nil)
 			}
 		}
-		until(t, "all letters", func() bool { return got.n.Load() == int64(2*count*(round+1)) })
+		waitFor(t, "all letters", func() bool { return got.n.Load() == int64(2*count*(round+1)) })
 	}
-	// A ping is what sends a writer to bed. One that had to answer more than small
-	// talk, such as a ping too many, waits for the next, which here is an hour off.
+	// A writer sleeps after a ping. One that had to send anything else, such as the
+	// refusal of a ping, waits for the next ping, which here is an hour off.
 	asked := time.Time{}
-	until(t, "all is quiet", func() bool {
+	waitFor(t, "all is quiet", func() bool {
 		again, quiet := time.Since(asked) > pingEvery+pingEvery/4, true
 		for _, n := range []*node{hub, spoke} {
-			for s := range n.live {
-				awake := s.owes.Load() || s.lingers.Load()
+			for _, s := range n.liveSessions() {
+				awake := s.keepaliveDue.Load() || s.writerWaits.Load()
 				quiet = quiet && !awake
 				if again && (awake || asked.IsZero() && n == hub) {
 					s.ping(s.Corr(), 1)
@@ -136,15 +138,22 @@ func idle(t testing.TB, count int) (live, spans int64) {
 		}
 		return quiet && !again
 	})
-	until(t, "all readers doze", func() bool { return running(t, inTouch) == 2*count })
-	live, spans = held()
+	waitFor(t, "all readers doze", func() bool { return goroutinesIn(t, inWaitReadable) == 2*count })
+	live, spans = memoryInUse()
 	return (live - liveBefore) / int64(2*count), (spans - spansBefore) / int64(2*count)
 }
 
-// held is the memory that is in use, stacks included.
-func held() (live, spans int64) {
+// liveSessions returns the live sessions.
+func (n *node) liveSessions() []*Session {
+	n.Sessions.mu.Lock()
+	defer n.Sessions.mu.Unlock()
+	return slices.Collect(maps.Keys(n.live))
+}
+
+// memoryInUse returns the memory that is in use, stacks included.
+func memoryInUse() (live, spans int64) {
 	var stats runtime.MemStats
-	for range 4 { // a stack becomes smaller by half with each
+	for range 4 { // each collection halves a stack
 		runtime.GC()
 	}
 	runtime.ReadMemStats(&stats)

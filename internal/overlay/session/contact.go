@@ -11,16 +11,15 @@ import (
 	"micronode/internal/oap"
 )
 
-// Contact is a peer that we keep a session with, and where it may be found.
+// Contact is a peer that we keep a session with, and its addresses.
 type Contact struct {
 	ID    oap.PeerID
 	Addrs []string // host:port; tried in turn
 }
 
-// ParseContact reads ID@HOST:PORT. Several addresses stand behind each other
-// with commas between them.
+// ParseContact parses ID@HOST:PORT. Several addresses are separated by commas.
 func ParseContact(text string) (Contact, error) {
-	name, places, found := strings.Cut(text, "@")
+	name, addrs, found := strings.Cut(text, "@")
 	if !found {
 		return Contact{}, notContact(text, "there is no @ in it")
 	}
@@ -28,27 +27,26 @@ func ParseContact(text string) (Contact, error) {
 	if err != nil {
 		return Contact{}, notContact(text, fault.DetailOf(err))
 	}
-	contact := Contact{ID: id, Addrs: strings.Split(places, ",")}
+	contact := Contact{ID: id, Addrs: strings.Split(addrs, ",")}
 	for _, addr := range contact.Addrs {
 		host, port, err := net.SplitHostPort(addr)
 		if number, bad := strconv.Atoi(port); err != nil || bad != nil || host == "" || number < 1 || number > 65535 {
-			return Contact{}, notContact(text, strconv.Quote(addr)+" is no HOST:PORT")
+			return Contact{}, notContact(text, strconv.Quote(addr)+" is not HOST:PORT")
 		}
 	}
 	return contact, nil
 }
 
 func notContact(text, why string) error {
-	err := fault.New("peer.parse", fault.Malformed, "%q is no peer: %s", text, why)
-	err.Next = "Write ID@HOST:PORT. `micronode identity show` and the banner of a node print its ID; the usual port is 9500."
-	return err
+	return fault.New("peer.parse", fault.Malformed, "%q is not a peer: %s", text, why).
+		Advise("Write ID@HOST:PORT. `micronode identity show` and the banner of a node print its ID; the usual port is 9500.")
 }
 
-// String is what ParseContact reads.
+// String returns the form that ParseContact parses.
 func (c Contact) String() string { return c.ID.String() + "@" + strings.Join(c.Addrs, ",") }
 
-// distinct sorts contacts by ID and merges those that name the same peer.
-func distinct(contacts []Contact) []Contact {
+// mergeContacts sorts contacts by ID and merges those that name the same peer.
+func mergeContacts(contacts []Contact) []Contact {
 	sorted := slices.Clone(contacts)
 	slices.SortStableFunc(sorted, func(a, b Contact) int { return a.ID.Compare(b.ID) })
 	merged := sorted[:0]
@@ -63,7 +61,8 @@ func distinct(contacts []Contact) []Contact {
 	return merged
 }
 
-// union appends what is not there yet, and touches neither list.
+// union returns have and what more adds to it, without duplicates. It changes
+// neither list.
 func union(have, more []string) []string {
 	all := slices.Clone(have)
 	for _, addr := range more {
@@ -74,8 +73,8 @@ func union(have, more []string) []string {
 	return all
 }
 
-// locate finds the contact with an ID in a list that distinct has sorted.
-func locate(sorted []Contact, id oap.PeerID) (Contact, bool) {
+// findContact finds the contact with an ID in a list sorted by mergeContacts.
+func findContact(sorted []Contact, id oap.PeerID) (Contact, bool) {
 	at, found := slices.BinarySearchFunc(sorted, id, func(c Contact, id oap.PeerID) int { return cmp.Compare(c.ID.Compare(id), 0) })
 	if !found {
 		return Contact{}, false

@@ -10,29 +10,30 @@ import (
 // a counter.
 type CloseReason string
 
-// Why a session ended: the first cause counts, whoever gave it.
+// Why a session ended: the first cause counts, from either side.
 const (
-	ClosedBye       CloseReason = "bye"       // one of the two said bye
+	ClosedBye       CloseReason = "bye"       // one of the two sent a bye
 	ClosedDuplicate CloseReason = "duplicate" // there is a better connection to the same peer
 	ClosedDrain     CloseReason = "drain"     // this node drains
 	ClosedRemoved   CloseReason = "removed"   // the peer is no longer a contact
 	ClosedEOF       CloseReason = "eof"       // the peer closed between two frames
 	ClosedBroken    CloseReason = "broken"    // the connection broke
-	ClosedIdle      CloseReason = "idle"      // no frame came for too long
+	ClosedIdle      CloseReason = "idle"      // no frame arrived for too long
 	ClosedProgress  CloseReason = "progress"  // the peer stopped inside a frame
 	ClosedWrite     CloseReason = "write"     // the peer did not read
 	ClosedMalformed CloseReason = "malformed" // the peer broke a rule
-	ClosedForged    CloseReason = "forged"    // the peer handed over a letter with a wrong signature
+	ClosedForged    CloseReason = "forged"    // the peer sent a message with a wrong signature
+	ClosedUnauth    CloseReason = "unauth"    // the peer is no longer authorised: its token expired or was revoked
 	ClosedQuota     CloseReason = "quota"     // the peer took more than it was granted
 	ClosedBusy      CloseReason = "busy"      // no room for the session's tasks
-	ClosedAborted   CloseReason = "aborted"   // cut by the end of its tasks, or at the end of a drain
+	ClosedAborted   CloseReason = "aborted"   // its tasks were cancelled, or the drain took too long
 	ClosedRefused   CloseReason = "refused"   // the peer sent an error and closed
 	ClosedError     CloseReason = "error"     // a failure of our own
 )
 
 var closeReasons = []CloseReason{
 	ClosedBye, ClosedDuplicate, ClosedDrain, ClosedRemoved, ClosedEOF, ClosedBroken, ClosedIdle, ClosedProgress,
-	ClosedWrite, ClosedMalformed, ClosedForged, ClosedQuota, ClosedBusy, ClosedAborted, ClosedRefused, ClosedError,
+	ClosedWrite, ClosedMalformed, ClosedForged, ClosedUnauth, ClosedQuota, ClosedBusy, ClosedAborted, ClosedRefused, ClosedError,
 }
 
 // CloseReasons lists every reason, for counters that exist before they count.
@@ -45,16 +46,16 @@ type FailReason string
 // Why there was no session.
 const (
 	FailedTimeout   FailReason = "timeout"   // it took too long
-	FailedDial      FailReason = "dial"      // nobody answers at the address
+	FailedDial      FailReason = "dial"      // nothing answers at the address
 	FailedTLS       FailReason = "tls"       // TLS failed: no common version or group, an alert, garbage
-	FailedALPN      FailReason = "alpn"      // the other side does not speak ron/oap1
-	FailedIdentity  FailReason = "identity"  // no Ed25519 certificate, another peer than the one we called, or ourselves
-	FailedUnauth    FailReason = "unauth"    // one of the two does not let the other in
+	FailedALPN      FailReason = "alpn"      // the peer does not offer ron/oap1
+	FailedIdentity  FailReason = "identity"  // no Ed25519 certificate, another peer than the one we dialled, or ourselves
+	FailedUnauth    FailReason = "unauth"    // one of the two does not admit the other
 	FailedVersion   FailReason = "version"   // no version in common
 	FailedRate      FailReason = "rate"      // too many connections in a short time
 	FailedBusy      FailReason = "busy"      // too many connections
 	FailedMalformed FailReason = "malformed" // a rule of the handshake was broken
-	FailedNotReady  FailReason = "notready"  // one of the two starts or drains
+	FailedNotReady  FailReason = "notready"  // one of the two is starting or draining
 	FailedBroken    FailReason = "broken"    // the connection ended
 	FailedError     FailReason = "error"     // anything else
 )
@@ -67,7 +68,7 @@ var failReasons = []FailReason{
 // FailReasons lists every reason, for counters that exist before they count.
 func FailReasons() []FailReason { return slices.Clone(failReasons) }
 
-// Counters is told what happens. Any of them may be nil; none may block.
+// Counters are called when something happens. Any may be nil; none may block.
 type Counters struct {
 	Opened           func()
 	Closed           func(CloseReason)
@@ -76,32 +77,34 @@ type Counters struct {
 	Negotiated       func(outcome string) // hybrid or classical: the group of a finished TLS handshake
 	Rejected         func(oap.Reason)     // a frame that broke a rule
 	Gossip           func(dir string, frames, bytes int)
-	Timeout          func(op string)   // read, write, idle, handshake, dial
-	Backpressure     func(size string) // gossip that got no permit; tiny, small, med, large by the frames that wait
-	Expired          func(n int)       // frames that were too old when their turn came
-	Over             func(n int)       // frames that were dropped because the peer sends too many
-	Retry            func()            // one more call of a peer
+	Timeout          func(op string)   // read, write, idle, handshake, connect
+	IOFailed         func(op string)   // I/O that failed otherwise: read, write, connect
+	Backpressure     func(size string) // gossip that found no room; tiny, small, med, large by the frames in the queue
+	Expired          func(n int)       // frames that expired in the queue
+	RateLimited      func(n int)       // frames that were dropped because the peer sends too many
+	Retry            func()            // a peer is dialled again
 }
 
 // The directions of Counters.Gossip.
 const (
-	sent     = "tx"
-	received = "rx"
+	dirSent     = "tx"
+	dirReceived = "rx"
 )
 
-// orNothing replaces what is nil, so that nobody has to look.
-func (c Counters) orNothing() Counters {
+// withDefaults replaces nil functions by ones that do nothing, so that callers
+// need no check.
+func (c Counters) withDefaults() Counters {
 	for _, count := range []*func(){&c.Opened, &c.HandshakeTimeout, &c.Retry} {
 		if *count == nil {
 			*count = func() {}
 		}
 	}
-	for _, count := range []*func(string){&c.Negotiated, &c.Timeout, &c.Backpressure} {
+	for _, count := range []*func(string){&c.Negotiated, &c.Timeout, &c.IOFailed, &c.Backpressure} {
 		if *count == nil {
 			*count = func(string) {}
 		}
 	}
-	for _, count := range []*func(int){&c.Expired, &c.Over} {
+	for _, count := range []*func(int){&c.Expired, &c.RateLimited} {
 		if *count == nil {
 			*count = func(int) {}
 		}
@@ -121,8 +124,8 @@ func (c Counters) orNothing() Counters {
 	return c
 }
 
-// pressure sorts a number of waiting frames into the sizes of Backpressure.
-func pressure(waiting int) string {
+// backpressureSize maps a number of queued frames to the sizes of Backpressure.
+func backpressureSize(waiting int) string {
 	switch {
 	case waiting < 8:
 		return "tiny"

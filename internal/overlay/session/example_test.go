@@ -13,13 +13,13 @@ import (
 	"micronode/internal/supervise"
 )
 
-// printer shows what it hears.
+// printer passes on the gossip that it receives.
 type printer struct{ heard chan string }
 
 func (p printer) Opened(*session.Session) {}
 
-func (p printer) Arrived(_ *session.Session, letters []session.Arrival) {
-	for _, one := range letters {
+func (p printer) Gossip(_ *session.Session, list []session.IncomingGossip) {
+	for _, one := range list {
 		p.heard <- string(one.Gossip.Msg)
 	}
 }
@@ -29,7 +29,7 @@ func (p printer) Closed(*session.Session, error)                   {}
 
 // node makes the sessions of a node, and runs them until the context ends.
 func node(ctx context.Context, seed byte, handler session.Handler) *session.Sessions {
-	supervisor, err := supervise.New(supervise.Options{Stages: []supervise.Stage{{Name: "all"}}, Total: time.Second})
+	supervisor, err := supervise.New(supervise.Options{Stages: []supervise.Stage{{Name: "all"}}, DrainTimeout: time.Second})
 	if err != nil {
 		panic(err)
 	}
@@ -45,7 +45,7 @@ func node(ctx context.Context, seed byte, handler session.Handler) *session.Sess
 		Config: session.DefaultConfig(), Peer: session.DefaultPeerConfig(), Burst: 64,
 		Admit:   func(oap.PeerID, string) error { return nil },
 		Handler: handler,
-		Tasks:   session.Tasks{Handshakes: group("handshake"), Readers: group("reader"), Writers: group("writer"), Keepers: group("keeper")},
+		Tasks:   session.Tasks{Handshakes: group("handshake"), Readers: group("reader"), Writers: group("writer"), Dialers: group("keeper")},
 	})
 	if err != nil {
 		panic(err)
@@ -54,11 +54,11 @@ func node(ctx context.Context, seed byte, handler session.Handler) *session.Sess
 		panic(err)
 	}
 	go s.Serve(ctx)
-	go s.Keep(ctx)
+	go s.RunDialers(ctx)
 	return s
 }
 
-// One node calls another and sends it a letter.
+// One node dials another and sends it a message.
 func Example() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -74,8 +74,8 @@ func Example() {
 	for here.Find(there.ID()) == nil {
 		time.Sleep(time.Millisecond)
 	}
-	here.Find(there.ID()).Post([]flow.Parcel[session.Out]{
-		{Class: 1, Cost: 5, Item: session.Out{Message: &oap.Gossip{Msg: []byte("storm"), Hops: 8, Fanout: 3}, Flags: oap.Event}},
+	here.Find(there.ID()).OfferGossip([]flow.FairItem[session.Outgoing]{
+		{Class: 1, Cost: 5, Item: session.Outgoing{Message: &oap.Gossip{Msg: []byte("storm"), Hops: 8, Fanout: 3}, Flags: oap.Event}},
 	}, nil, nil)
 	fmt.Println(<-heard)
 

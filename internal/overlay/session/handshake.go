@@ -13,50 +13,50 @@ import (
 )
 
 const (
-	zstd     = "zstd"
-	helloNum = 1  // the corr of our hello
-	around   = 51 // what a data message adds to its chunk
+	zstd         = "zstd"
+	helloCorr    = 1  // the corr of our hello
+	dataOverhead = 51 // what a data message adds to its chunk
 )
 
-// lastWords is how long a peer gets to take in why it is left. A reset that
-// follows too soon would eat the reason.
-const lastWords = time.Second
+// closeGrace is how long a peer has to read why the connection closes. An earlier
+// reset could destroy the reason in transit.
+const closeGrace = time.Second
 
-// parting is why a connection is over, and what the other side is told of it.
-type parting struct {
-	reason CloseReason
-	err    error       // nil after a normal end
-	words  oap.Message // nil if there is nothing to say
-	flags  oap.Flags
-	corr   uint64
-	bye    string // what a bye behind the words says; empty if there is none
-	cut    bool   // close at once: there is no time, or we are inside a frame
+// closeCause is why a connection closes, and what is sent to the peer about it.
+type closeCause struct {
+	reason    CloseReason
+	err       error       // nil after a normal end
+	message   oap.Message // the last message; nil if there is none
+	flags     oap.Flags
+	corr      uint64
+	byeReason string // the reason of a bye after message; empty if there is none
+	abrupt    bool   // close at once: there is no time, or we are inside a frame
 }
 
-// about is a parting over a frame that is refused. Of one whose header is
-// refused nothing is known, so it has no number.
-func about(frame oap.Frame, err error) *parting {
-	p := &parting{reason: closeReason(err), err: err, words: oap.ErrorFor(err), flags: oap.Event, corr: frame.Corr}
+// frameCause makes the cause for a refused frame. If the header itself is refused,
+// the corr is unknown and stays 0.
+func frameCause(frame oap.Frame, err error) *closeCause {
+	p := &closeCause{reason: closeReason(err), err: err, message: oap.ErrorFor(err), flags: oap.Event, corr: frame.Corr}
 	if frame.Flags&oap.Req != 0 {
 		p.flags = oap.Resp
 	}
 	return p
 }
 
-// with is a parting over something that is no frame.
-func with(reason CloseReason, err error) *parting {
-	return &parting{reason: reason, err: err, words: oap.ErrorFor(err), flags: oap.Event}
+// errorCause makes the cause for an error that is not about a frame.
+func errorCause(reason CloseReason, err error) *closeCause {
+	return &closeCause{reason: reason, err: err, message: oap.ErrorFor(err), flags: oap.Event}
 }
 
-// terms is what two peers agreed on.
-type terms struct {
-	frame int // the largest payload that the other side takes
-	chunk int // of object streams, both ways
-	zstd  bool
+// parameters is what two peers agreed on.
+type parameters struct {
+	maxFrame int // the largest payload that the peer accepts
+	chunk    int // of object streams, both ways
+	zstd     bool
 }
 
-// introduce is our hello.
-func introduce(c Config, token string) *oap.Hello {
+// newHello makes our hello.
+func newHello(c Config, token string) *oap.Hello {
 	return &oap.Hello{
 		Versions: []uint64{oap.Version},
 		Features: oap.Features{Comp: []string{zstd}, PQ: c.PQ},
@@ -65,99 +65,98 @@ func introduce(c Config, token string) *oap.Hello {
 	}
 }
 
-// choose is the listener's answer to a hello: most is the largest payload that
-// it takes, chunk the largest chunk.
-func choose(hello *oap.Hello, most, chunk int, pq bool) (*oap.HelloAck, terms, error) {
+// negotiate makes the listener's answer to a hello: maxFrame is the largest payload
+// that the listener accepts, chunk the largest chunk.
+func negotiate(hello *oap.Hello, maxFrame, chunk int, pq bool) (*oap.HelloAck, parameters, error) {
 	if !slices.Contains(hello.Versions, oap.Version) {
-		err := fault.New("overlay.handshake", fault.Malformed, "no version in common: the peer speaks %d, this node %d", hello.Versions, oap.Version)
-		err.Err, err.Next = oap.BadVersion, "Update the older of the two nodes."
-		return nil, terms{}, err
+		return nil, parameters{}, fault.New("overlay.handshake", fault.Malformed, "no version in common: the peer speaks %d, this node %d", hello.Versions, oap.Version).
+			Advise("Update the older of the two nodes.").Because(oap.BadVersion)
 	}
-	agreed := terms{frame: min(clamp(hello.MaxFrame), oap.MaxPayload), zstd: slices.Contains(hello.Features.Comp, zstd)}
-	agreed.chunk = max(1, min(chunk, agreed.frame-around, most-around))
+	agreed := parameters{maxFrame: min(clamp(hello.MaxFrame), oap.MaxPayload), zstd: slices.Contains(hello.Features.Comp, zstd)}
+	agreed.chunk = max(1, min(chunk, agreed.maxFrame-dataOverhead, maxFrame-dataOverhead))
 	ack := &oap.HelloAck{
 		Chosen: oap.Chosen{Ver: oap.Version},
-		Limits: oap.Limits{MaxFrame: uint64(most), Chunk: uint64(agreed.chunk)},
+		Limits: oap.Limits{MaxFrame: uint64(maxFrame), Chunk: uint64(agreed.chunk)},
 	}
 	if agreed.zstd {
 		ack.Chosen.Comp = zstd
 	}
 	if pq {
-		ack.Chosen.PQ = hybrid
+		ack.Chosen.PQ = pqHybrid
 	}
 	return ack, agreed, nil
 }
 
-// agree is how the dialer reads the answer to its hello. What the answer says
-// of post-quantum is for logs: TLS knows.
-func agree(ack *oap.HelloAck) (terms, error) {
+// checkHelloAck checks the answer to the dialer's hello. What the answer says of
+// post-quantum is for logs: TLS knows.
+func checkHelloAck(ack *oap.HelloAck) (parameters, error) {
 	if ack.Chosen.Ver != oap.Version {
-		return terms{}, brokenRule("overlay.handshake", "the listener chose version %d, which was not offered", ack.Chosen.Ver)
+		return parameters{}, protocolError("overlay.handshake", "the listener chose version %d, which was not offered", ack.Chosen.Ver)
 	}
 	if ack.Chosen.Comp != "" && ack.Chosen.Comp != zstd {
-		return terms{}, brokenRule("overlay.handshake", "the listener chose compression %q, which was not offered", ack.Chosen.Comp)
+		return parameters{}, protocolError("overlay.handshake", "the listener chose compression %q, which was not offered", ack.Chosen.Comp)
 	}
-	return terms{
-		frame: min(clamp(ack.Limits.MaxFrame), oap.MaxPayload),
-		chunk: min(clamp(ack.Limits.Chunk), oap.Chunk),
-		zstd:  ack.Chosen.Comp == zstd,
+	return parameters{
+		maxFrame: min(clamp(ack.Limits.MaxFrame), oap.MaxPayload),
+		chunk:    min(clamp(ack.Limits.Chunk), oap.Chunk),
+		zstd:     ack.Chosen.Comp == zstd,
 	}, nil
 }
 
-// clamp makes an int of a number that may be any.
+// clamp converts to int, with an upper bound of 1 GiB.
 func clamp(n uint64) int { return int(min(n, 1<<30)) }
 
-// candidate is a connection that is no session yet. It belongs to the task of
-// its handshake.
-type candidate struct {
+// pendingConn is a connection whose handshake is under way. It is owned by the
+// task of the handshake.
+type pendingConn struct {
 	// set at construction
-	wire   *wire
-	conn   *tls.Conn
-	dialed bool
-	free   func() // gives its place among the connections back
+	raw     *batchConn
+	conn    *tls.Conn
+	dialed  bool
+	release func() // releases its permit among the connections
 
-	secure bool // TLS is up, and the fields below are known
-	plain  *source
-	frames *oap.Reader
-	peer   oap.PeerID
-	pq     bool
-	rtt    time.Duration
+	tlsDone bool // TLS is up, and the fields below are set
+	source  *source
+	frames  *oap.Reader
+	peer    oap.PeerID
+	pq      bool
+	rtt     time.Duration
 }
 
-// newCandidate bounds everything that follows by a deadline.
-func newCandidate(conn net.Conn, patience time.Duration, until time.Time) *candidate {
-	c := &candidate{wire: newWire(conn, patience), free: func() {}}
-	c.wire.within(until)
-	_ = c.wire.SetReadDeadline(until) // fails on a closed connection only, and then so does the first read
+// newPendingConn bounds everything that follows by a deadline.
+func newPendingConn(conn net.Conn, patience time.Duration, until time.Time) *pendingConn {
+	c := &pendingConn{raw: newBatchConn(conn, patience), release: func() {}}
+	c.raw.boundWrites(until)
+	_ = c.raw.SetReadDeadline(until) // fails on a closed connection only, and then so does the first read
 	return c
 }
 
-// secured does the handshake of TLS.
-func (t *Sessions) secured(ctx context.Context, c *candidate) *parting {
+// handshakeTLS does the handshake of TLS.
+func (t *Sessions) handshakeTLS(ctx context.Context, c *pendingConn) *closeCause {
 	if err := c.conn.HandshakeContext(ctx); err != nil {
-		return &parting{err: tlsError(c.wire, err)}
+		return &closeCause{err: tlsError(c.raw, err)}
 	}
 	state := c.conn.ConnectionState()
 	c.peer, _ = peerOf(state) // verified
 	c.pq = state.CurveID == tls.X25519MLKEM768
-	clear(state.PeerCertificates) // the list is that of the connection, which would keep them; the key was all we wanted
-	c.plain = newSource(c.conn, c.wire)
-	c.frames = oap.NewReader(c.plain, oap.Codec{Max: oap.MaxPayload})
-	c.secure = true
+	clear(state.PeerCertificates) // the list belongs to the connection, which would keep them; only the key is needed
+	c.source = newSource(c.conn, c.raw)
+	c.frames = oap.NewReader(c.source, oap.Codec{Max: oap.MaxPayload})
+	c.tlsDone = true
 	if c.pq {
-		t.count.Negotiated(hybrid)
+		t.counters.Negotiated(pqHybrid)
 	} else {
-		t.count.Negotiated("classical")
+		t.counters.Negotiated("classical")
 	}
 	return nil
 }
 
-// tlsError gives an error of TLS the reason that TLS does not tell.
-func tlsError(w *wire, err error) error {
+// tlsError adds to an error of TLS the reason that it is counted under.
+func tlsError(w *batchConn, err error) error {
 	switch {
 	case timedOut(err):
-		return &fault.Error{Op: "overlay.handshake", Kind: fault.Timeout, Detail: "TLS took too long", Err: err}
-	case w.foreign:
+		return &fault.Error{Op: "overlay.handshake", Kind: fault.Timeout, Detail: "the TLS handshake timed out", Err: err}
+	case w.wrongALPN:
 		return &fault.Error{Op: "overlay.handshake", Kind: fault.Malformed, Detail: "the peer does not offer " + alpn, Err: FailedALPN}
 	case failReason(err) == FailedMalformed || failReason(err) == FailedNotReady || failReason(err) == FailedError:
 		return &fault.Error{Op: "overlay.handshake", Kind: fault.Transient, Detail: "TLS failed: " + err.Error(), Err: tlsFailed{err}}
@@ -170,32 +169,32 @@ type tlsFailed struct{ error }
 
 func (t tlsFailed) Unwrap() []error { return []error{FailedTLS, t.error} }
 
-// answer is the listener's half of the handshake.
-func (t *Sessions) answer(c *candidate) (terms, *parting) {
-	frame, message, over := t.listen(c)
+// answerHello is the listener's half of the handshake.
+func (t *Sessions) answerHello(c *pendingConn) (parameters, *closeCause) {
+	frame, message, over := t.readHandshake(c)
 	if over != nil {
-		return terms{}, over
+		return parameters{}, over
 	}
 	hello, ok := message.(*oap.Hello)
 	if !ok || frame.Flags&oap.Req == 0 {
-		return terms{}, about(frame, brokenRule("overlay.handshake", "the first frame is no hello that is a request, but %s", oap.KindOf(message)))
+		return parameters{}, frameCause(frame, protocolError("overlay.handshake", "the first frame is not a hello request, but %s", oap.KindOf(message)))
 	}
-	ack, agreed, err := choose(hello, t.most, int(t.spec.Config.ChunkBytes), c.pq)
+	ack, agreed, err := negotiate(hello, t.maxFrame, int(t.spec.Config.ChunkBytes), c.pq)
 	if err == nil {
 		err = t.admit(c.peer, hello.Token)
 	}
 	if err != nil {
-		return terms{}, &parting{err: err, words: oap.ErrorFor(err), flags: oap.Resp, corr: frame.Corr}
+		return parameters{}, &closeCause{err: err, message: oap.ErrorFor(err), flags: oap.Resp, corr: frame.Corr}
 	}
-	return agreed, c.say(oap.Resp, frame.Corr, ack)
+	return agreed, c.writeMessage(oap.Resp, frame.Corr, ack)
 }
 
-// admit decides whether a peer may have a session now.
+// admit decides whether to accept a session with a peer now.
 func (t *Sessions) admit(peer oap.PeerID, token string) error {
 	if err := t.spec.Admit(peer, token); err != nil {
 		return err
 	}
-	if t.drained() {
+	if t.isDraining() {
 		return errDraining
 	}
 	if t.spec.Ready != nil {
@@ -204,39 +203,39 @@ func (t *Sessions) admit(peer oap.PeerID, token string) error {
 	return nil
 }
 
-// greet is the dialer's half of the handshake.
-func (t *Sessions) greet(c *candidate) (terms, *parting) {
+// sendHello is the dialer's half of the handshake.
+func (t *Sessions) sendHello(c *pendingConn) (parameters, *closeCause) {
 	token := ""
 	if t.spec.Token != nil {
 		token = t.spec.Token(c.peer)
 	}
 	asked := time.Now()
-	if over := c.say(oap.Req, helloNum, introduce(t.spec.Config, token)); over != nil {
-		return terms{}, over
+	if over := c.writeMessage(oap.Req, helloCorr, newHello(t.spec.Config, token)); over != nil {
+		return parameters{}, over
 	}
-	frame, message, over := t.listen(c)
+	frame, message, over := t.readHandshake(c)
 	if over != nil {
-		return terms{}, over
+		return parameters{}, over
 	}
 	c.rtt = time.Since(asked)
 	switch m := message.(type) {
 	case *oap.Error:
-		return terms{}, &parting{err: said{m.Err()}}
+		return parameters{}, &closeCause{err: peerError{m.Err()}}
 	case *oap.HelloAck:
-		if frame.Flags&oap.Resp == 0 || frame.Corr != helloNum {
-			return terms{}, about(frame, brokenRule("overlay.handshake", "a hello_ack that does not answer our hello"))
+		if frame.Flags&oap.Resp == 0 || frame.Corr != helloCorr {
+			return parameters{}, frameCause(frame, protocolError("overlay.handshake", "a hello_ack that does not answer our hello"))
 		}
-		agreed, err := agree(m)
+		agreed, err := checkHelloAck(m)
 		if err != nil {
-			return terms{}, about(frame, err)
+			return parameters{}, frameCause(frame, err)
 		}
 		return agreed, nil
 	}
-	return terms{}, about(frame, brokenRule("overlay.handshake", "the first frame is no hello_ack, but %s", oap.KindOf(message)))
+	return parameters{}, frameCause(frame, protocolError("overlay.handshake", "the first frame is not a hello_ack, but %s", oap.KindOf(message)))
 }
 
-// listen reads one message of the handshake.
-func (t *Sessions) listen(c *candidate) (oap.Frame, oap.Message, *parting) {
+// readHandshake reads one message of the handshake.
+func (t *Sessions) readHandshake(c *pendingConn) (oap.Frame, oap.Message, *closeCause) {
 	frame, err := c.frames.Next()
 	if err == nil {
 		var message oap.Message
@@ -246,51 +245,51 @@ func (t *Sessions) listen(c *candidate) (oap.Frame, oap.Message, *parting) {
 	}
 	switch reason := oap.ReasonOf(err); {
 	case reason != 0:
-		t.count.Rejected(reason)
-		return frame, nil, about(frame, err)
+		t.counters.Rejected(reason)
+		return frame, nil, frameCause(frame, err)
 	case timedOut(err):
-		return frame, nil, with("", tooSlow("overlay.handshake", "the handshake took too long"))
+		return frame, nil, errorCause("", timeoutError("overlay.handshake", "the handshake timed out"))
 	}
-	return frame, nil, &parting{err: fault.Wrap("overlay.handshake", err)}
+	return frame, nil, &closeCause{err: fault.Wrap("overlay.handshake", err)}
 }
 
-// say writes one message of the handshake.
-func (c *candidate) say(flags oap.Flags, corr uint64, message oap.Message) *parting {
+// writeMessage writes one message of the handshake.
+func (c *pendingConn) writeMessage(flags oap.Flags, corr uint64, message oap.Message) *closeCause {
 	frame, err := oap.Codec{Max: oap.MaxPayload}.AppendMessage(nil, flags, corr, message)
 	if err == nil {
 		_, err = c.conn.Write(frame)
 	}
 	if err != nil {
-		return &parting{err: fault.Wrap("overlay.handshake", err)}
+		return &closeCause{err: fault.Wrap("overlay.handshake", err)}
 	}
 	return nil
 }
 
-// dismiss says the last words, if there are any, and closes.
-func (c *candidate) dismiss(over *parting) {
-	defer c.free()
-	defer c.wire.Close()
-	c.wire.within(time.Now().Add(lastWords))
+// closeWith sends the cause's message, if there is one, and closes.
+func (c *pendingConn) closeWith(over *closeCause) {
+	defer c.release()
+	defer c.raw.Close()
+	end := time.Now().Add(closeGrace)
+	c.raw.boundWrites(end)
 	switch {
-	case !c.secure:
+	case !c.tlsDone:
 		// TLS has sent its alert.
-		if half, ok := c.wire.Conn.(interface{ CloseWrite() error }); ok && !timedOut(over.err) {
-			_ = half.CloseWrite() // whoever is gone already needs no more
-			discard(c.wire, c.wire)
+		if half, ok := c.raw.Conn.(interface{ CloseWrite() error }); ok && !timedOut(over.err) {
+			_ = half.CloseWrite() // fails only if the peer is gone already
+			discard(c.raw, c.raw, end)
 		}
-	case over.words != nil && c.say(over.flags, over.corr, over.words) == nil:
+	case over.message != nil && c.writeMessage(over.flags, over.corr, over.message) == nil:
 		_ = c.conn.CloseWrite()
-		discard(c.wire, c.plain)
+		discard(c.raw, c.source, end)
 	}
 }
 
-// discard reads for a while what nobody wants any more, until the other side
-// closes too. Somebody may still be about to wake the reader up, by a deadline
-// that has passed; that is not the end.
-func discard(w *wire, from io.Reader) {
+// discard reads and drops what still arrives, until the peer closes too or the
+// end time is reached. interruptReader may still set a deadline in the past; that
+// is not the end.
+func discard(w *batchConn, from io.Reader, end time.Time) {
 	buffer := make([]byte, 512) // a small one of its own: in a drain all sessions are here at the same time
-	end := time.Now().Add(lastWords)
-	_ = w.SetReadDeadline(end) // fails on a closed connection only
+	_ = w.SetReadDeadline(end)  // fails on a closed connection only
 	for {
 		_, err := from.Read(buffer)
 		switch {

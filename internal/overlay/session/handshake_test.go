@@ -22,20 +22,20 @@ func TestChoose(t *testing.T) {
 		comp     []string
 		frame    uint64
 		most     int
-		want     terms
+		want     parameters
 		comped   string
 	}{
-		{"the usual", []uint64{1}, []string{"zstd"}, 1 << 20, 1 << 20, terms{1 << 20, 65536, true}, "zstd"},
-		{"newer versions too", []uint64{3, 2, 1}, nil, 1 << 20, 1 << 20, terms{1 << 20, 65536, false}, ""},
-		{"other compressions first", []uint64{1}, []string{"br", "zstd", "x"}, 1 << 20, 1 << 20, terms{1 << 20, 65536, true}, "zstd"},
-		{"only others", []uint64{1}, []string{"br"}, 1 << 20, 1 << 20, terms{1 << 20, 65536, false}, ""},
-		{"more than there is", []uint64{1}, nil, 1 << 63, 1 << 20, terms{1 << 20, 65536, false}, ""},
-		{"a chunk just fits", []uint64{1}, nil, 65536 + 51, 1 << 20, terms{65536 + 51, 65536, false}, ""},
-		{"a chunk does not fit theirs", []uint64{1}, nil, 65536 + 50, 1 << 20, terms{65536 + 50, 65535, false}, ""},
-		{"a chunk does not fit ours", []uint64{1}, nil, 1 << 20, 1051, terms{1 << 20, 1000, false}, ""},
-		{"next to nothing", []uint64{1}, nil, 1, 1 << 20, terms{1, 1, false}, ""},
+		{"the usual", []uint64{1}, []string{"zstd"}, 1 << 20, 1 << 20, parameters{1 << 20, 65536, true}, "zstd"},
+		{"newer versions too", []uint64{3, 2, 1}, nil, 1 << 20, 1 << 20, parameters{1 << 20, 65536, false}, ""},
+		{"other compressions first", []uint64{1}, []string{"br", "zstd", "x"}, 1 << 20, 1 << 20, parameters{1 << 20, 65536, true}, "zstd"},
+		{"only others", []uint64{1}, []string{"br"}, 1 << 20, 1 << 20, parameters{1 << 20, 65536, false}, ""},
+		{"more than there is", []uint64{1}, nil, 1 << 63, 1 << 20, parameters{1 << 20, 65536, false}, ""},
+		{"a chunk just fits", []uint64{1}, nil, 65536 + 51, 1 << 20, parameters{65536 + 51, 65536, false}, ""},
+		{"a chunk does not fit theirs", []uint64{1}, nil, 65536 + 50, 1 << 20, parameters{65536 + 50, 65535, false}, ""},
+		{"a chunk does not fit ours", []uint64{1}, nil, 1 << 20, 1051, parameters{1 << 20, 1000, false}, ""},
+		{"next to nothing", []uint64{1}, nil, 1, 1 << 20, parameters{1, 1, false}, ""},
 	} {
-		ack, got, err := choose(&oap.Hello{Versions: c.versions, Features: oap.Features{Comp: c.comp}, MaxFrame: c.frame}, c.most, oap.Chunk, true)
+		ack, got, err := negotiate(&oap.Hello{Versions: c.versions, Features: oap.Features{Comp: c.comp}, MaxFrame: c.frame}, c.most, oap.Chunk, true)
 		if err != nil || got != c.want {
 			t.Errorf("%s: %+v, %v, want %+v", c.name, got, err, c.want)
 			continue
@@ -45,7 +45,7 @@ func TestChoose(t *testing.T) {
 			t.Errorf("%s: the answer is %+v, want %+v", c.name, *ack, want)
 		}
 	}
-	_, _, err := choose(&oap.Hello{Versions: []uint64{2, 3}, MaxFrame: 1}, 1<<20, oap.Chunk, false)
+	_, _, err := negotiate(&oap.Hello{Versions: []uint64{2, 3}, MaxFrame: 1}, 1<<20, oap.Chunk, false)
 	if oap.CodeOf(err) != oap.BadVersion || fault.NextOf(err) == "" {
 		t.Errorf("no version in common: %v", err)
 	}
@@ -61,14 +61,14 @@ func TestAgree(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*oap.HelloAck)
-		want   terms
+		want   parameters
 	}{
-		{"the usual", func(*oap.HelloAck) {}, terms{1 << 20, 65536, true}},
-		{"no compression", func(a *oap.HelloAck) { a.Chosen.Comp = "" }, terms{1 << 20, 65536, false}},
-		{"huge limits", func(a *oap.HelloAck) { a.Limits = oap.Limits{MaxFrame: 1 << 63, Chunk: 1 << 63} }, terms{1 << 20, 65536, true}},
-		{"small limits", func(a *oap.HelloAck) { a.Limits = oap.Limits{MaxFrame: 1000, Chunk: 900} }, terms{1000, 900, true}},
+		{"the usual", func(*oap.HelloAck) {}, parameters{1 << 20, 65536, true}},
+		{"no compression", func(a *oap.HelloAck) { a.Chosen.Comp = "" }, parameters{1 << 20, 65536, false}},
+		{"huge limits", func(a *oap.HelloAck) { a.Limits = oap.Limits{MaxFrame: 1 << 63, Chunk: 1 << 63} }, parameters{1 << 20, 65536, true}},
+		{"small limits", func(a *oap.HelloAck) { a.Limits = oap.Limits{MaxFrame: 1000, Chunk: 900} }, parameters{1000, 900, true}},
 	} {
-		if got, err := agree(good(c.change)); err != nil || got != c.want {
+		if got, err := checkHelloAck(good(c.change)); err != nil || got != c.want {
 			t.Errorf("%s: %+v, %v", c.name, got, err)
 		}
 	}
@@ -76,7 +76,7 @@ func TestAgree(t *testing.T) {
 		func(a *oap.HelloAck) { a.Chosen.Ver = 2 },
 		func(a *oap.HelloAck) { a.Chosen.Comp = "br" },
 	} {
-		if _, err := agree(good(change)); oap.CodeOf(err) != oap.Malformed {
+		if _, err := checkHelloAck(good(change)); oap.CodeOf(err) != oap.Malformed {
 			t.Errorf("taken: %v", err)
 		}
 	}
@@ -99,7 +99,7 @@ func TestListenerRefuses(t *testing.T) {
 		{"a hello that is no request", plain, framed(oap.Event, 4, hello), oap.Malformed, oap.Event, 4, FailedMalformed},
 		{"an unknown kind first", plain, framed(oap.Req, 4, later), oap.Malformed, oap.Resp, 4, FailedMalformed},
 		{"no message", plain, framed(oap.Req, 4, []byte("hi")), oap.Malformed, oap.Resp, 4, FailedMalformed},
-		{"a compressed hello", plain, framed(oap.Req|oap.Comp, 4, squeeze(hello)), oap.Malformed, oap.Resp, 4, FailedMalformed},
+		{"a compressed hello", plain, framed(oap.Req|oap.Comp, 4, compress(hello)), oap.Malformed, oap.Resp, 4, FailedMalformed},
 		{"another version of frames", plain, []byte{0, 0, 0, 40, 9}, oap.BadVersion, oap.Event, 0, FailedVersion},
 		{"a frame that is too large", plain, []byte{0xff, 0, 0, 0}, oap.FrameTooLarge, oap.Event, 0, FailedMalformed},
 		{"no version in common", plain, framed(oap.Req, 4, encoded(t, &oap.Hello{Versions: []uint64{9}, MaxFrame: 5})), oap.BadVersion, oap.Resp, 4, FailedVersion},
@@ -120,10 +120,10 @@ func TestListenerRefuses(t *testing.T) {
 	} {
 		inBubble(t, c.name, func(t *testing.T) {
 			n := newNode(t, 1, c.spec...)
-			r := callRaw(t, n, rawTLS(keyOf(2))).reading()
+			r := dialRaw(t, n, rawTLS(keyOf(2))).reading()
 			r.write(c.frame)
 			synctest.Wait()
-			r.refused(c.name, c.code, c.flags, c.corr)
+			r.wantRefused(c.name, c.code, c.flags, c.corr)
 			_ = r.conn.Close()
 			synctest.Wait()
 			if !slices.Equal(n.failures, []FailReason{c.reason}) || len(n.opened) != 0 {
@@ -141,10 +141,10 @@ func TestListenerShowsTheToken(t *testing.T) {
 	inBubble(t, "token", func(t *testing.T) {
 		var shown string
 		n := newNode(t, 1, func(s *Spec) { s.Admit = func(_ oap.PeerID, token string) error { shown = token; return nil } })
-		r := callRaw(t, n, rawTLS(keyOf(2))).reading()
+		r := dialRaw(t, n, rawTLS(keyOf(2))).reading()
 		hello := goodHello()
 		hello.Token = "capability"
-		r.say(oap.Req, 99, hello)
+		r.send(oap.Req, 99, hello)
 		synctest.Wait()
 		if last := r.last(); shown != "capability" || last.Corr != 99 || last.Flags != oap.Resp {
 			t.Errorf("shown %q, answered %+v", shown, last)
@@ -173,8 +173,8 @@ func TestDialerRefuses(t *testing.T) {
 		{"a version that was not offered", framed(oap.Resp, 1, encoded(t, &version2)), oap.Malformed, oap.Event, 1, FailedMalformed, false},
 		{"a compression that was not offered", framed(oap.Resp, 1, encoded(t, &brotli)), oap.Malformed, oap.Event, 1, FailedMalformed, false},
 		{"a hello", framed(oap.Req, 1, encoded(t, goodHello())), oap.Malformed, oap.Resp, 1, FailedMalformed, false},
-		{"gossip first", framed(oap.Event, 1, encoded(t, gossip(1))), oap.Malformed, oap.Event, 1, FailedMalformed, false},
-		{"a compressed answer", framed(oap.Resp|oap.Comp, 1, squeeze(encoded(t, good))), oap.Malformed, oap.Event, 1, FailedMalformed, false},
+		{"gossip first", framed(oap.Event, 1, encoded(t, testGossip(1))), oap.Malformed, oap.Event, 1, FailedMalformed, false},
+		{"a compressed answer", framed(oap.Resp|oap.Comp, 1, compress(encoded(t, good))), oap.Malformed, oap.Event, 1, FailedMalformed, false},
 		{"Unauth", framed(oap.Resp, 1, encoded(t, &oap.Error{Code: oap.Unauth})), "", 0, 0, FailedUnauth, true},
 		{"BadVersion", framed(oap.Resp, 1, encoded(t, &oap.Error{Code: oap.BadVersion})), "", 0, 0, FailedVersion, true},
 		{"Malformed", framed(oap.Event, 0, encoded(t, &oap.Error{Code: oap.Malformed})), "", 0, 0, FailedMalformed, true},
@@ -183,9 +183,9 @@ func TestDialerRefuses(t *testing.T) {
 	} {
 		inBubble(t, c.name, func(t *testing.T) {
 			n := newNode(t, 1, func(s *Spec) { s.Token = func(oap.PeerID) string { return "mine" } })
-			a := answerRaw(t, n, rawTLS(keyOf(2)))
+			a := listenRaw(t, n, rawTLS(keyOf(2)))
 			result := make(chan error, 1)
-			go func() { _, err := n.call(n.ctx, idOf(keyOf(2)), "x:1"); result <- err }()
+			go func() { _, err := n.dialPeer(n.ctx, idOf(keyOf(2)), "x:1"); result <- err }()
 			r := <-a.calls
 			synctest.Wait()
 			first := r.last()
@@ -197,7 +197,7 @@ func TestDialerRefuses(t *testing.T) {
 			r.write(c.frame)
 			synctest.Wait()
 			if c.code != "" {
-				r.refused(c.name, c.code, c.flags, c.corr)
+				r.wantRefused(c.name, c.code, c.flags, c.corr)
 			} else {
 				<-r.ended
 				if len(r.all()) != 1 {
@@ -206,8 +206,8 @@ func TestDialerRefuses(t *testing.T) {
 			}
 			_ = r.conn.Close()
 			err := <-result
-			if err == nil || hopeless(err) != c.slowly || fault.NextOf(err) == "" {
-				t.Errorf("the call ended with %v; left alone for longer: %v", err, hopeless(err))
+			if err == nil || isPermanent(err) != c.slowly || fault.NextOf(err) == "" {
+				t.Errorf("the call ended with %v; left alone for longer: %v", err, isPermanent(err))
 			}
 			synctest.Wait()
 			if !slices.Equal(n.failures, []FailReason{c.reason}) {
@@ -217,22 +217,22 @@ func TestDialerRefuses(t *testing.T) {
 	}
 }
 
-// The listener may send other frames directly behind its hello_ack, and they
+// The listener may send other frames directly after its hello_ack, and they
 // may be compressed already.
 func TestFramesBehindTheAnswer(t *testing.T) {
 	inBubble(t, "in one write", func(t *testing.T) {
 		n := newNode(t, 1)
-		a := answerRaw(t, n, rawTLS(keyOf(2)))
-		go func() { _, _ = n.call(n.ctx, idOf(keyOf(2)), "x:1") }()
+		a := listenRaw(t, n, rawTLS(keyOf(2)))
+		go func() { _, _ = n.dialPeer(n.ctx, idOf(keyOf(2)), "x:1") }()
 		r := <-a.calls
 		synctest.Wait()
 		all := frameOf(t, oap.Resp, 1, &oap.HelloAck{Chosen: oap.Chosen{Ver: 1, Comp: "zstd"}, Limits: oap.Limits{MaxFrame: 1 << 20, Chunk: 65536}})
-		all = append(all, framed(oap.Event|oap.Comp, 1, squeeze(encoded(t, gossip(100))))...)
-		all = append(all, frameOf(t, oap.Event, 2, gossip(50))...)
+		all = append(all, framed(oap.Event|oap.Comp, 1, compress(encoded(t, testGossip(100))))...)
+		all = append(all, frameOf(t, oap.Event, 2, testGossip(50))...)
 		r.write(all)
 		synctest.Wait()
-		if len(n.letters) != 2 || len(n.Active()) != 1 {
-			t.Errorf("%d letters, %d sessions", len(n.letters), len(n.Active()))
+		if len(n.gossip) != 2 || len(n.Active()) != 1 {
+			t.Errorf("%d letters, %d sessions", len(n.gossip), len(n.Active()))
 		}
 	})
 }
@@ -250,8 +250,8 @@ func TestHandshakeTakesTooLong(t *testing.T) {
 			t.Errorf("closed after %s", took)
 		}
 		synctest.Wait()
-		if !slices.Equal(n.failures, []FailReason{FailedTimeout}) || n.slow != 1 || !slices.Equal(n.timeouts, []string{"handshake"}) {
-			t.Errorf("counted %v, %d, %v", n.failures, n.slow, n.timeouts)
+		if !slices.Equal(n.failures, []FailReason{FailedTimeout}) || n.handshakeTimeouts != 1 || !slices.Equal(n.timeouts, []string{"handshake"}) {
+			t.Errorf("counted %v, %d, %v", n.failures, n.handshakeTimeouts, n.timeouts)
 		}
 	})
 	inBubble(t, "silence instead of a hello", func(t *testing.T) {
@@ -259,15 +259,15 @@ func TestHandshakeTakesTooLong(t *testing.T) {
 		sock := connect(t, n)
 		began := time.Now()
 		time.Sleep(1500 * time.Millisecond)
-		r := newRaw(t, sock, tls.Client(sock, rawTLS(keyOf(2))))
+		r := newRawPeer(t, sock, tls.Client(sock, rawTLS(keyOf(2))))
 		if err := r.conn.Handshake(); err != nil {
 			t.Fatal(err)
 		}
-		last := r.reading().finish()
+		last := r.reading().awaitClose()
 		if took := last.at.Sub(began); took != 2*time.Second {
 			t.Errorf("given up after %s", took)
 		}
-		r.refused("no hello", oap.Timeout, oap.Event, 0)
+		r.wantRefused("no hello", oap.Timeout, oap.Event, 0)
 		_ = sock.Close()
 		synctest.Wait()
 		if !slices.Equal(n.failures, []FailReason{FailedTimeout}) {
@@ -276,7 +276,7 @@ func TestHandshakeTakesTooLong(t *testing.T) {
 	})
 	inBubble(t, "a byte of the hello at a time", func(t *testing.T) {
 		n := newNode(t, 1)
-		r := callRaw(t, n, rawTLS(keyOf(2))).reading()
+		r := dialRaw(t, n, rawTLS(keyOf(2))).reading()
 		began := time.Now()
 		var err error
 		for _, b := range framed(oap.Req, 1, encoded(t, goodHello())) {
@@ -285,39 +285,39 @@ func TestHandshakeTakesTooLong(t *testing.T) {
 			}
 			time.Sleep(100 * time.Millisecond)
 		}
-		if took := r.finish().at.Sub(began); took != 2*time.Second {
+		if took := r.awaitClose().at.Sub(began); took != 2*time.Second {
 			t.Errorf("given up after %s", took)
 		}
 	})
 	inBubble(t, "a listener that says nothing", func(t *testing.T) {
 		n := newNode(t, 1)
-		n.reroute(func(Ctx, string) (net.Conn, error) {
+		n.setDial(func(Ctx, string) (net.Conn, error) {
 			ours, theirs := net.Pipe()
 			go func() { _, _ = io.Copy(io.Discard, theirs) }()
 			return ours, nil
 		})
 		began := time.Now()
-		_, err := n.call(n.ctx, idOf(keyOf(2)), "x:1")
-		kindOf(t, "the call", err, fault.Timeout)
+		_, err := n.dialPeer(n.ctx, idOf(keyOf(2)), "x:1")
+		wantKind(t, "the call", err, fault.Timeout)
 		if took := time.Since(began); took != 2*time.Second {
 			t.Errorf("given up after %s", took)
 		}
 	})
 	inBubble(t, "nobody answers the call", func(t *testing.T) {
 		n := newNode(t, 1)
-		n.reroute(func(ctx Ctx, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() })
-		_, err := n.call(n.ctx, idOf(keyOf(2)), "x:1")
-		kindOf(t, "the call", err, fault.NoRoute)
-		if !slices.Equal(n.timeouts, []string{"dial"}) || !slices.Equal(n.failures, []FailReason{FailedDial}) {
+		n.setDial(func(ctx Ctx, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() })
+		_, err := n.dialPeer(n.ctx, idOf(keyOf(2)), "x:1")
+		wantKind(t, "the call", err, fault.NoRoute)
+		if !slices.Equal(n.timeouts, []string{"connect"}) || len(n.ioFailed) > 0 || !slices.Equal(n.failures, []FailReason{FailedDial}) {
 			t.Errorf("counted %v, %v", n.timeouts, n.failures)
 		}
 	})
 	inBubble(t, "a peer that does not read", func(t *testing.T) {
 		n := newNode(t, 1)
 		sock := connect(t, n)
-		conn := tls.Client(&deaf{Conn: sock}, rawTLS(keyOf(2)))
+		conn := tls.Client(&neverReads{Conn: sock}, rawTLS(keyOf(2)))
 		go func() { _ = conn.Handshake() }()
-		time.Sleep(2*time.Second + lastWords + time.Millisecond)
+		time.Sleep(2*time.Second + closeGrace + time.Millisecond)
 		synctest.Wait()
 		if !slices.Equal(n.failures, []FailReason{FailedTimeout}) {
 			t.Errorf("counted %v", n.failures)
@@ -326,16 +326,16 @@ func TestHandshakeTakesTooLong(t *testing.T) {
 	})
 }
 
-// deaf never reads.
-type deaf struct{ net.Conn }
+// neverReads never reads.
+type neverReads struct{ net.Conn }
 
-func (d *deaf) Read([]byte) (int, error) { return 0, os.ErrDeadlineExceeded }
+func (n *neverReads) Read([]byte) (int, error) { return 0, os.ErrDeadlineExceeded }
 
 // A drain in the middle of a handshake ends it.
 func TestDrainEndsHandshakes(t *testing.T) {
 	inBubble(t, "before the hello", func(t *testing.T) {
 		n := newNode(t, 1)
-		r := callRaw(t, n, rawTLS(keyOf(2))).reading()
+		r := dialRaw(t, n, rawTLS(keyOf(2))).reading()
 		began := time.Now()
 		if err := n.Drain(n.ctx); err != nil {
 			t.Error(err)
@@ -350,8 +350,8 @@ func TestDrainEndsHandshakes(t *testing.T) {
 		if err := n.Drain(n.ctx); err != nil {
 			t.Error(err)
 		}
-		r := callRaw(t, n, rawTLS(keyOf(2))).reading()
-		r.say(oap.Req, 1, goodHello())
-		r.refused("drained", oap.NotReady, oap.Resp, 1)
+		r := dialRaw(t, n, rawTLS(keyOf(2))).reading()
+		r.send(oap.Req, 1, goodHello())
+		r.wantRefused("drained", oap.NotReady, oap.Resp, 1)
 	})
 }

@@ -17,8 +17,8 @@ import (
 // alpn is the name of the protocol inside TLS.
 const alpn = "ron/oap1"
 
-// identity is who this node is to others: its key, in the certificate that TLS
-// wants around it. Nobody looks at anything in it but the key.
+// identity is the key of this node, in the certificate that TLS requires. Nothing
+// in it but the key is checked.
 type identity struct {
 	id          oap.PeerID
 	certificate tls.Certificate
@@ -33,26 +33,26 @@ func newIdentity(key ed25519.PrivateKey, pq string) (*identity, error) {
 	}
 	public := key.Public().(ed25519.PublicKey)
 	id := oap.PeerIDOf(public)
-	form := &x509.Certificate{
+	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1),
 		Subject:      pkix.Name{CommonName: id.String()},
 		NotBefore:    time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC),
 		NotAfter:     time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC),
 	}
-	der, err := x509.CreateCertificate(rand.Reader, form, form, public, key)
+	der, err := x509.CreateCertificate(rand.Reader, template, template, public, key)
 	if err != nil {
 		return nil, fault.Wrap("overlay.identity", err)
 	}
 	groups := []tls.CurveID{tls.X25519MLKEM768, tls.X25519}
-	if pq == required {
+	if pq == pqRequired {
 		groups = groups[:1]
 	}
 	return &identity{id: id, groups: groups, certificate: tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}}, nil
 }
 
-// config is what both sides have in common. Every connection proves both keys
-// anew, so nothing is resumed. Records are as large as they can be from the
-// start: what we send is collected before it is written.
+// config is the part that dialer and listener share. Every connection proves both
+// keys again, so nothing is resumed. Records have the full size from the start:
+// what we send is collected before it is written.
 func (i *identity) config() *tls.Config {
 	return &tls.Config{
 		Certificates:                []tls.Certificate{i.certificate},
@@ -64,14 +64,15 @@ func (i *identity) config() *tls.Config {
 	}
 }
 
-// listening is TLS for whoever calls us. That the caller does not offer our
-// protocol is noted on the wire, because TLS tells nobody but the caller.
-func (i *identity) listening() *tls.Config {
+// serverConfig is the TLS config of the listener. If the dialer does not offer our
+// protocol, that is recorded in the batchConn, because TLS reports it to the
+// dialer only.
+func (i *identity) serverConfig() *tls.Config {
 	c := i.config()
 	c.ClientAuth = tls.RequireAnyClientCert
 	c.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-		if w, ours := hello.Conn.(*wire); ours {
-			w.foreign = !slices.Contains(hello.SupportedProtos, alpn)
+		if w, ours := hello.Conn.(*batchConn); ours {
+			w.wrongALPN = !slices.Contains(hello.SupportedProtos, alpn)
 		}
 		return nil, nil
 	}
@@ -82,11 +83,11 @@ func (i *identity) listening() *tls.Config {
 	return c
 }
 
-// calling is TLS for a call of one peer. Nobody else will do, and nothing was
-// said before that is known.
-func (i *identity) calling(peer oap.PeerID) *tls.Config {
+// clientConfig is the TLS config for dialling one peer. Any other peer is refused
+// before anything is sent to it.
+func (i *identity) clientConfig(peer oap.PeerID) *tls.Config {
 	c := i.config()
-	c.InsecureSkipVerify = true // names, dates and issuers say nothing here: the key is the name, and it is checked below
+	c.InsecureSkipVerify = true // names, dates and issuers mean nothing here: the key is the name, and it is checked below
 	c.VerifyConnection = func(state tls.ConnectionState) error {
 		found, err := i.verify(state)
 		if err == nil && found != peer {
@@ -97,20 +98,20 @@ func (i *identity) calling(peer oap.PeerID) *tls.Config {
 	return c
 }
 
-// verify finds out who is at the other end. TLS has checked that they own the
-// key that they show.
+// verify returns the ID of the peer. TLS has checked that the peer owns the key
+// in its certificate.
 func (i *identity) verify(state tls.ConnectionState) (oap.PeerID, error) {
 	if state.NegotiatedProtocol != alpn {
-		return oap.PeerID{}, wrongProtocol(state.NegotiatedProtocol)
+		return oap.PeerID{}, protocolMismatch(state.NegotiatedProtocol)
 	}
 	id, err := peerOf(state)
 	if err == nil && id == i.id {
-		return id, ourselves()
+		return id, selfError()
 	}
 	return id, err
 }
 
-// peerOf is the ID of the key in the first certificate.
+// peerOf returns the ID of the key in the first certificate.
 func peerOf(state tls.ConnectionState) (oap.PeerID, error) {
 	if len(state.PeerCertificates) == 0 {
 		return oap.PeerID{}, wrongKey("none")

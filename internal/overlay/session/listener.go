@@ -12,7 +12,7 @@ import (
 	"micronode/internal/ingress"
 )
 
-// keepAlive finds peers that have vanished without a word.
+// keepAlive detects peers that vanished without closing.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 60 * time.Second, Interval: 15 * time.Second, Count: 4}
 
 // Listen opens the socket. Connections are accepted once Serve runs. Go asks
@@ -20,7 +20,7 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 60 * time.Second, Interv
 func (t *Sessions) Listen(ctx context.Context, addr string) error {
 	listener, err := (&net.ListenConfig{KeepAliveConfig: keepAlive}).Listen(ctx, "tcp", addr)
 	if err != nil {
-		return ingress.CannotListen("overlay.listen", addr, "--overlay", err)
+		return ingress.ListenError("overlay.listen", addr, "--overlay", err)
 	}
 	t.mu.Lock()
 	old := t.listener
@@ -37,8 +37,8 @@ func (t *Sessions) Listen(ctx context.Context, addr string) error {
 	return nil
 }
 
-// Addr is where we listen: the port that was picked, if one was. It is nil
-// before Listen.
+// Addr returns the address that we listen on, with the port that was picked, if
+// one was. It is nil before Listen.
 func (t *Sessions) Addr() net.Addr {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -48,32 +48,38 @@ func (t *Sessions) Addr() net.Addr {
 // Serve accepts connections until ctx ends or the drain begins. After a failure
 // it can be called again; it then opens the same address once more.
 func (t *Sessions) Serve(ctx context.Context) error {
-	listener, err := t.socket(ctx)
+	listener, err := t.openListener(ctx)
 	if err != nil {
 		return err
 	}
 	served := make(chan struct{})
 	defer close(served)
-	// Accept knows no context, so a task of ours closes the socket for it.
+	// Accept takes no context, so a task of ours closes the socket for it.
 	err = t.spec.Tasks.Handshakes.Go(func(own context.Context) error {
 		select {
 		case <-ctx.Done():
-			t.hurry()
+			t.interruptHandshakes()
 		case <-own.Done():
-			t.hurry()
+			t.interruptHandshakes()
 		case <-served:
 		}
-		t.shut(listener)
+		t.mu.Lock()
+		if t.listener == listener {
+			t.listener = nil
+		}
+		t.mu.Unlock()
+		_ = listener.Close() // closing twice is harmless
 		return nil
 	})
 	if err != nil {
 		return fault.Wrap("overlay.listen", err)
 	}
-	return t.accept(ctx, listener)
+	return t.acceptLoop(ctx, listener)
 }
 
-// socket is the one that Listen opened, or one like it.
-func (t *Sessions) socket(ctx context.Context) (net.Listener, error) {
+// openListener returns the listener that Listen opened, or opens the same address
+// again.
+func (t *Sessions) openListener(ctx context.Context) (net.Listener, error) {
 	t.mu.Lock()
 	listener, addr, drained := t.listener, t.addr, t.draining
 	t.mu.Unlock()
@@ -83,112 +89,102 @@ func (t *Sessions) socket(ctx context.Context) (net.Listener, error) {
 	case listener != nil:
 		return listener, nil
 	case addr == nil:
-		return nil, fault.New("overlay.listen", fault.NotReady, "nobody has called Listen")
+		return nil, fault.New("overlay.listen", fault.NotReady, "Listen was not called")
 	}
 	if err := t.Listen(ctx, addr.String()); err != nil {
 		return nil, err
 	}
-	return t.socket(ctx)
+	return t.openListener(ctx)
 }
 
-// shut closes a socket, if it is still the one.
-func (t *Sessions) shut(listener net.Listener) {
-	t.mu.Lock()
-	if t.listener == listener {
-		t.listener = nil
-	}
-	t.mu.Unlock()
-	_ = listener.Close() // closing twice is harmless
-}
-
-// accept never waits for anything but the next connection: what a connection
-// needs is done by a task of its own.
-func (t *Sessions) accept(ctx context.Context, listener net.Listener) error {
+// acceptLoop waits only for the next connection: each connection is served by a
+// task of its own.
+func (t *Sessions) acceptLoop(ctx context.Context, listener net.Listener) error {
 	pause := time.Duration(0)
 	for {
 		conn, err := listener.Accept()
 		switch {
 		case err == nil:
 			pause = 0
-			t.welcome(conn)
+			t.handleConn(conn)
 		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
 			return nil
 		default:
-			// Out of descriptors, most likely. Those who have some will give
-			// them back.
+			// Out of descriptors, most likely. Other connections will release
+			// some.
 			pause = min(max(5*time.Millisecond, 2*pause), time.Second)
 			_ = flow.Sleep(ctx, pause) // the next Accept finds the socket closed
 		}
 	}
 }
 
-// welcome gives a connection to a task, if there is room for it.
-func (t *Sessions) welcome(conn net.Conn) {
+// handleConn starts a task for a connection, if there is room for it.
+func (t *Sessions) handleConn(conn net.Conn) {
 	began := time.Now()
-	if !t.door.open(conn.RemoteAddr(), began) {
-		t.turnAway(conn, FailedRate)
+	if !t.limiter.allow(conn.RemoteAddr(), began) {
+		t.rejectConn(conn, FailedRate)
 		return
 	}
 	if t.conns.TryAcquire(1) == 0 {
-		t.turnAway(conn, FailedBusy)
+		t.rejectConn(conn, FailedBusy)
 		return
 	}
 	if t.ingress.Enter(context.Background()) != nil {
 		t.conns.Release()
-		t.turnAway(conn, FailedBusy)
+		t.rejectConn(conn, FailedBusy)
 		return
 	}
-	if t.spec.Tasks.Handshakes.Go(func(ctx context.Context) error { t.receive(ctx, conn, began); return nil }) != nil {
+	if t.spec.Tasks.Handshakes.Go(func(ctx context.Context) error { t.serveConn(ctx, conn, began); return nil }) != nil {
 		t.ingress.Leave()
 		t.conns.Release()
-		t.turnAway(conn, FailedBusy)
+		t.rejectConn(conn, FailedBusy)
 	}
 }
 
-// turnAway closes without a word: whoever comes too often is not worth a
-// handshake.
-func (t *Sessions) turnAway(conn net.Conn, why FailReason) {
+// rejectConn closes without an answer: a connection over the limits is not worth
+// a handshake.
+func (t *Sessions) rejectConn(conn net.Conn, why FailReason) {
 	_ = conn.Close()
-	t.count.HandshakeFailed(why)
+	t.counters.HandshakeFailed(why)
 }
 
-// receive is the task of one handshake. It ends with it: the session has fresh
+// serveConn is the task of one handshake, and ends with it: the session has fresh
 // tasks, because a handshake leaves a large stack behind.
-func (t *Sessions) receive(ctx context.Context, conn net.Conn, began time.Time) {
+func (t *Sessions) serveConn(ctx context.Context, conn net.Conn, began time.Time) {
 	defer t.ingress.Leave()
-	c := newCandidate(conn, t.spec.Config.Write, began.Add(t.spec.Config.Handshake))
-	c.free = t.conns.Release
-	c.conn = tls.Server(c.wire, t.listening)
-	t.begun(c)
-	defer t.settled(c)
-	over := &parting{err: errStumbled}
-	defer func() { // also after a panic, or its place would never be free again
+	c := newPendingConn(conn, t.spec.Config.Write, began.Add(t.spec.Config.Handshake))
+	c.release = t.conns.Release
+	c.conn = tls.Server(c.raw, t.serverTLS)
+	t.addPending(c)
+	defer t.removePending(c)
+	over := &closeCause{err: errHandshakeDied}
+	defer func() { // also after a panic, or its permit would never be released
 		if over != nil {
-			t.failed(over.err)
-			c.dismiss(over)
+			t.countFailure(over.err)
+			c.closeWith(over)
 		}
 	}()
-	over = t.receiveOn(ctx, c)
+	_, over = t.open(ctx, c, t.answerHello)
 }
 
-// receiveOn makes a session of a connection of a peer that called us.
-func (t *Sessions) receiveOn(ctx context.Context, c *candidate) *parting {
-	if over := t.secured(ctx, c); over != nil {
-		return over
+// open turns a connection into a session; hello is our half of what follows TLS.
+func (t *Sessions) open(ctx context.Context, c *pendingConn, hello func(*pendingConn) (parameters, *closeCause)) (*Session, *closeCause) {
+	if over := t.handshakeTLS(ctx, c); over != nil {
+		return nil, over
 	}
-	agreed, over := t.answer(c)
-	if over == nil {
-		_, over = t.open(c, agreed)
+	agreed, over := hello(c)
+	if over != nil {
+		return nil, over
 	}
-	return over
+	return t.openSession(c, agreed)
 }
 
-// failed counts a handshake that came to nothing.
-func (t *Sessions) failed(err error) {
+// countFailure counts a failed handshake.
+func (t *Sessions) countFailure(err error) {
 	reason := failReason(err)
 	if reason == FailedTimeout {
-		t.count.HandshakeTimeout()
-		t.count.Timeout("handshake")
+		t.counters.HandshakeTimeout()
+		t.counters.Timeout("handshake")
 	}
-	t.count.HandshakeFailed(reason)
+	t.counters.HandshakeFailed(reason)
 }

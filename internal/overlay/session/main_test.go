@@ -29,46 +29,47 @@ func keyOf(n byte) ed25519.PrivateKey {
 
 func idOf(key ed25519.PrivateKey) oap.PeerID { return oap.PeerIDOf(key.Public().(ed25519.PublicKey)) }
 
-// diary is a Handler that keeps everything, and Counters that do the same.
-type diary struct {
+// recorder is a Handler that records everything, and Counters that do the same.
+type recorder struct {
 	mu       sync.Mutex
 	opened   []*Session
-	letters  []oap.Gossip
+	gossip   []oap.Gossip
 	batches  int
 	messages []string // kinds
 	refusals []oap.Error
 	closed   []error
 
-	reasons  []CloseReason
-	failures []FailReason
-	rejected []oap.Reason
-	timeouts []string
-	groups   []string
-	pressed  []string
-	expired  int
-	over     int
-	retries  int
-	slow     int
-	sent     int
-	taken    int
+	reasons           []CloseReason
+	failures          []FailReason
+	rejected          []oap.Reason
+	timeouts          []string
+	ioFailed          []string
+	negotiated        []string
+	backpressure      []string
+	expired           int
+	rateLimited       int
+	retries           int
+	handshakeTimeouts int
+	sent              int
+	taken             int
 
-	onMessage func(*Session, Incoming) error // may be nil
-	onArrived func(*Session, []Arrival)      // may be nil
-	onOpened  func(*Session)                 // may be nil
+	onMessage func(*Session, Incoming) error   // may be nil
+	onArrived func(*Session, []IncomingGossip) // may be nil
+	onOpened  func(*Session)                   // may be nil
 }
 
-func (d *diary) Opened(s *Session) {
-	d.note(func() { d.opened = append(d.opened, s) })
+func (d *recorder) Opened(s *Session) {
+	d.record(func() { d.opened = append(d.opened, s) })
 	if d.onOpened != nil {
 		d.onOpened(s)
 	}
 }
 
-func (d *diary) Arrived(s *Session, list []Arrival) {
-	d.note(func() {
+func (d *recorder) Gossip(s *Session, list []IncomingGossip) {
+	d.record(func() {
 		d.batches++
 		for _, a := range list {
-			d.letters = append(d.letters, a.Gossip.Clone())
+			d.gossip = append(d.gossip, a.Gossip.Clone())
 		}
 	})
 	if d.onArrived != nil {
@@ -76,8 +77,8 @@ func (d *diary) Arrived(s *Session, list []Arrival) {
 	}
 }
 
-func (d *diary) Message(s *Session, in Incoming) error {
-	d.note(func() {
+func (d *recorder) Message(s *Session, in Incoming) error {
+	d.record(func() {
 		d.messages = append(d.messages, oap.KindOf(in.Message))
 		if e, ok := in.Message.(*oap.Error); ok {
 			d.refusals = append(d.refusals, *e)
@@ -89,29 +90,32 @@ func (d *diary) Message(s *Session, in Incoming) error {
 	return nil
 }
 
-func (d *diary) Closed(_ *Session, err error) { d.note(func() { d.closed = append(d.closed, err) }) }
+func (d *recorder) Closed(_ *Session, err error) {
+	d.record(func() { d.closed = append(d.closed, err) })
+}
 
-func (d *diary) note(what func()) {
+func (d *recorder) record(what func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	what()
 }
 
-func (d *diary) counters() Counters {
+func (d *recorder) counters() Counters {
 	return Counters{
-		Closed:           func(r CloseReason) { d.note(func() { d.reasons = append(d.reasons, r) }) },
-		HandshakeTimeout: func() { d.note(func() { d.slow++ }) },
-		HandshakeFailed:  func(r FailReason) { d.note(func() { d.failures = append(d.failures, r) }) },
-		Negotiated:       func(o string) { d.note(func() { d.groups = append(d.groups, o) }) },
-		Rejected:         func(r oap.Reason) { d.note(func() { d.rejected = append(d.rejected, r) }) },
-		Timeout:          func(op string) { d.note(func() { d.timeouts = append(d.timeouts, op) }) },
-		Backpressure:     func(s string) { d.note(func() { d.pressed = append(d.pressed, s) }) },
-		Expired:          func(n int) { d.note(func() { d.expired += n }) },
-		Over:             func(n int) { d.note(func() { d.over += n }) },
-		Retry:            func() { d.note(func() { d.retries++ }) },
+		Closed:           func(r CloseReason) { d.record(func() { d.reasons = append(d.reasons, r) }) },
+		HandshakeTimeout: func() { d.record(func() { d.handshakeTimeouts++ }) },
+		HandshakeFailed:  func(r FailReason) { d.record(func() { d.failures = append(d.failures, r) }) },
+		Negotiated:       func(o string) { d.record(func() { d.negotiated = append(d.negotiated, o) }) },
+		Rejected:         func(r oap.Reason) { d.record(func() { d.rejected = append(d.rejected, r) }) },
+		Timeout:          func(op string) { d.record(func() { d.timeouts = append(d.timeouts, op) }) },
+		IOFailed:         func(op string) { d.record(func() { d.ioFailed = append(d.ioFailed, op) }) },
+		Backpressure:     func(s string) { d.record(func() { d.backpressure = append(d.backpressure, s) }) },
+		Expired:          func(n int) { d.record(func() { d.expired += n }) },
+		RateLimited:      func(n int) { d.record(func() { d.rateLimited += n }) },
+		Retry:            func() { d.record(func() { d.retries++ }) },
 		Gossip: func(dir string, frames, bytes int) {
-			d.note(func() {
-				if dir == sent {
+			d.record(func() {
+				if dir == dirSent {
 					d.sent += frames
 				} else {
 					d.taken += frames
@@ -121,10 +125,10 @@ func (d *diary) counters() Counters {
 	}
 }
 
-// node is Sessions with a diary and groups of its own.
+// node is Sessions with a recorder and groups of its own.
 type node struct {
 	t testing.TB
-	*diary
+	*recorder
 	*Sessions
 	inv    *flow.Inventory
 	tasks  Tasks
@@ -135,17 +139,17 @@ type node struct {
 	route  atomic.Pointer[func(context.Context, string) (net.Conn, error)] // how it dials
 }
 
-// reroute changes how the node dials.
-func (n *node) reroute(dial func(context.Context, string) (net.Conn, error)) { n.route.Store(&dial) }
+// setDial changes how the node dials.
+func (n *node) setDial(dial func(context.Context, string) (net.Conn, error)) { n.route.Store(&dial) }
 
-// newNode makes one. The spec may be changed before it is used.
+// newNode makes a node. The spec may be changed before it is used.
 func newNode(t testing.TB, key byte, change ...func(*Spec)) *node {
 	t.Helper()
-	n := &node{t: t, diary: &diary{}, inv: flow.NewInventory()}
-	sup, err := supervise.New(supervise.Options{Stages: []supervise.Stage{{Name: "all"}}, Total: time.Second,
+	n := &node{t: t, recorder: &recorder{}, inv: flow.NewInventory()}
+	sup, err := supervise.New(supervise.Options{Stages: []supervise.Stage{{Name: "all"}}, DrainTimeout: time.Second,
 		OnEvent: func(e supervise.Event) {
 			if _, ok := errors.AsType[*supervise.Panic](e.Err); ok {
-				n.note(func() { n.panics = append(n.panics, e.Err) })
+				n.record(func() { n.panics = append(n.panics, e.Err) })
 			}
 		}})
 	if err != nil {
@@ -158,11 +162,11 @@ func newNode(t testing.TB, key byte, change ...func(*Spec)) *node {
 		}
 		return g
 	}
-	n.tasks = Tasks{Handshakes: group("handshake"), Readers: group("reader"), Writers: group("writer"), Keepers: group("keeper")}
+	n.tasks = Tasks{Handshakes: group("handshake"), Readers: group("reader"), Writers: group("writer"), Dialers: group("keeper")}
 	spec := Spec{
 		Key: keyOf(key), Config: DefaultConfig(), Peer: DefaultPeerConfig(), Burst: 64,
 		Admit:   func(oap.PeerID, string) error { return nil },
-		Handler: n.diary, Tasks: n.tasks, Counters: n.diary.counters(),
+		Handler: n.recorder, Tasks: n.tasks, Counters: n.recorder.counters(),
 	}
 	for _, c := range change {
 		c(&spec)
@@ -170,14 +174,14 @@ func newNode(t testing.TB, key byte, change ...func(*Spec)) *node {
 	if n.Sessions, err = New(n.inv, spec); err != nil {
 		t.Fatal(err)
 	}
-	n.reroute(dialTCP)
+	n.setDial(dialTCP)
 	n.Sessions.dial = func(ctx context.Context, addr string) (net.Conn, error) { return (*n.route.Load())(ctx, addr) }
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	t.Cleanup(n.stop)
 	return n
 }
 
-// serve makes the node listen on loopback, and keep its contacts.
+// serve makes the node listen on loopback, and dial its contacts.
 func (n *node) serve() *node {
 	n.t.Helper()
 	if err := n.Listen(n.ctx, "127.0.0.1:0"); err != nil {
@@ -188,19 +192,19 @@ func (n *node) serve() *node {
 			n.t.Errorf("Serve: %v", err)
 		}
 	})
-	return n.keep()
+	return n.runDialers()
 }
 
-func (n *node) keep() *node {
+func (n *node) runDialers() *node {
 	n.ended.Go(func() {
-		if err := n.Keep(n.ctx); err != nil {
+		if err := n.RunDialers(n.ctx); err != nil {
 			n.t.Errorf("Keep: %v", err)
 		}
 	})
 	return n
 }
 
-// stop cuts what is left and waits until nothing runs any more.
+// stop cancels what is left and waits until nothing runs any more.
 func (n *node) stop() {
 	n.t.Helper()
 	n.cancel()
@@ -208,7 +212,7 @@ func (n *node) stop() {
 	cancel()
 	_ = n.Drain(cut)
 	n.ended.Wait()
-	for _, g := range []*supervise.Group{n.tasks.Keepers, n.tasks.Handshakes, n.tasks.Readers, n.tasks.Writers} {
+	for _, g := range []*supervise.Group{n.tasks.Dialers, n.tasks.Handshakes, n.tasks.Readers, n.tasks.Writers} {
 		within, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		if err := g.Wait(within); err != nil {
 			n.t.Errorf("tasks are left: %v", err)
@@ -219,8 +223,8 @@ func (n *node) stop() {
 
 func (n *node) contact() Contact { return Contact{ID: n.ID(), Addrs: []string{n.Addr().String()}} }
 
-// until waits for something to come true.
-func until(t testing.TB, what string, holds func() bool) {
+// waitFor waits until a condition holds.
+func waitFor(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	end := time.Now().Add(20 * time.Second)
 	for !holds() {
@@ -231,8 +235,8 @@ func until(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// saw asks the diary.
-func (d *diary) saw(ask func() bool) func() bool {
+// check makes a condition that is evaluated under the recorder's lock.
+func (d *recorder) check(ask func() bool) func() bool {
 	return func() bool {
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -240,67 +244,67 @@ func (d *diary) saw(ask func() bool) func() bool {
 	}
 }
 
-func (d *diary) failedWith(r FailReason) func() bool {
-	return d.saw(func() bool { return slices.Contains(d.failures, r) })
+func (d *recorder) failedWith(r FailReason) func() bool {
+	return d.check(func() bool { return slices.Contains(d.failures, r) })
 }
 
-func (d *diary) closedWith(r CloseReason) func() bool {
-	return d.saw(func() bool { return slices.Contains(d.reasons, r) })
+func (d *recorder) closedWith(r CloseReason) func() bool {
+	return d.check(func() bool { return slices.Contains(d.reasons, r) })
 }
 
-// meet makes two nodes have a session, dialed by the first.
-func meet(t testing.TB, a, b *node) (*Session, *Session) {
+// connectNodes opens a session between two nodes, dialed by the first.
+func connectNodes(t testing.TB, a, b *node) (*Session, *Session) {
 	t.Helper()
 	a.SetContacts([]Contact{b.contact()})
-	until(t, "a session", func() bool { return a.Find(b.ID()) != nil && b.Find(a.ID()) != nil })
+	waitFor(t, "a session", func() bool { return a.Find(b.ID()) != nil && b.Find(a.ID()) != nil })
 	return a.Find(b.ID()), b.Find(a.ID())
 }
 
-// kindOf fails unless an error is of a kind.
-func kindOf(t testing.TB, what string, err error, kind fault.Kind) {
+// wantKind fails unless an error is of a kind.
+func wantKind(t testing.TB, what string, err error, kind fault.Kind) {
 	t.Helper()
 	if fault.KindOf(err) != kind {
 		t.Errorf("%s: %v, want kind %s", what, err, kind)
 	}
 }
 
-// gossip is a letter of a size, signed by nobody.
-func gossip(size int) *oap.Gossip {
+// testGossip makes an unsigned message of a size.
+func testGossip(size int) *oap.Gossip {
 	return &oap.Gossip{Msg: bytes.Repeat([]byte{'x'}, size), Hops: 8, Fanout: 3}
 }
 
-func parcel(size int) flow.Parcel[Out] {
-	return flow.Parcel[Out]{Class: 1, Cost: size, Item: Out{Message: gossip(size), Flags: oap.Event}}
+func testFrame(size int) flow.FairItem[Outgoing] {
+	return flow.FairItem[Outgoing]{Class: 1, Cost: size, Item: Outgoing{Message: testGossip(size), Flags: oap.Event}}
 }
 
 type (
-	parcelOf = flow.Parcel[Out]
-	Ctx      = context.Context
+	queuedFrame = flow.FairItem[Outgoing]
+	Ctx         = context.Context
 )
 
 func withCancel() (context.Context, context.CancelFunc) {
 	return context.WithCancel(context.Background())
 }
 
-// writes counts system calls.
-type writes struct {
+// countingConn counts system calls.
+type countingConn struct {
 	net.Conn
 	n atomic.Int64
 }
 
-func (w *writes) Write(b []byte) (int, error) {
-	w.n.Add(1)
-	return w.Conn.Write(b)
+func (c *countingConn) Write(b []byte) (int, error) {
+	c.n.Add(1)
+	return c.Conn.Write(b)
 }
 
-func mustWrite(t testing.TB, w *wire, text string) {
+func mustWrite(t testing.TB, w *batchConn, text string) {
 	t.Helper()
 	if _, err := w.Write([]byte(text)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (w *wire) pumpAfter(text string) error {
-	_, err := w.Write([]byte(text))
+func (b *batchConn) writeText(text string) error {
+	_, err := b.Write([]byte(text))
 	return err
 }

@@ -2,5 +2,5 @@
 
 package session
 
-// raced says that the race detector is on, which has a shadow of everything.
+// raced reports whether the race detector is on, which needs memory of its own.
 const raced = true

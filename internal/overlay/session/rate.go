@@ -9,75 +9,74 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// strangers is how many addresses are remembered, each with what it may still
-// do. Those that have been quiet for two seconds are forgotten first.
-const strangers = 4096
+// maxLimiters is how many addresses have a limiter. Those that have been quiet for
+// two seconds are evicted first.
+const maxLimiters = 4096
 
-// door keeps the number of handshakes within bounds: all of them together, and
-// those of one address, which may take a quarter. A handshake costs us a
-// signature and a key exchange, and the caller next to nothing.
-type door struct {
+// handshakeLimiter bounds the rate of handshakes: of all together, and of one
+// address, which may take a quarter. A handshake costs us a signature and a key
+// exchange, and the dialer next to nothing.
+type handshakeLimiter struct {
 	// set at construction
-	each  rate.Limit
-	burst int
+	perAddr rate.Limit
+	burst   int
 
-	mu    sync.Mutex //lockblock:leaf guards the fields below
-	all   *rate.Limiter
-	known map[netip.Addr]*rate.Limiter
-	swept time.Time // when the quiet ones were last forgotten
+	mu     sync.Mutex //lockblock:leaf guards the fields below
+	all    *rate.Limiter
+	byAddr map[netip.Addr]*rate.Limiter
+	swept  time.Time // when the quiet ones were last evicted
 }
 
-func newDoor(perSecond int) *door {
+func newHandshakeLimiter(perSecond int) *handshakeLimiter {
 	each := max(1, perSecond/4)
-	return &door{
-		each: rate.Limit(each), burst: 2 * each,
-		all:   rate.NewLimiter(rate.Limit(perSecond), 2*perSecond),
-		known: map[netip.Addr]*rate.Limiter{},
+	return &handshakeLimiter{
+		perAddr: rate.Limit(each), burst: 2 * each,
+		all:    rate.NewLimiter(rate.Limit(perSecond), 2*perSecond),
+		byAddr: map[netip.Addr]*rate.Limiter{},
 	}
 }
 
-// open decides whether somebody may come in now. An address that asks too often
-// uses up nothing of what the others have.
-func (d *door) open(from net.Addr, now time.Time) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	own := d.limiter(origin(from), now)
-	return (own == nil || own.AllowN(now, 1)) && d.all.AllowN(now, 1)
+// allow reports whether a handshake may begin now. An address over its own rate
+// uses up nothing of the total.
+func (h *handshakeLimiter) allow(from net.Addr, now time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	own := h.limiter(rateKey(from), now)
+	return (own == nil || own.AllowN(now, 1)) && h.all.AllowN(now, 1)
 }
 
-// limiter is what an address may do; nil if there are too many of them, and
-// then the bound of all must do. Guarded by mu.
-func (d *door) limiter(from netip.Addr, now time.Time) *rate.Limiter {
-	if own, known := d.known[from]; known {
+// limiter returns the limiter of an address; nil if there are too many addresses,
+// and then only the total rate applies. Guarded by mu.
+func (h *handshakeLimiter) limiter(from netip.Addr, now time.Time) *rate.Limiter {
+	if own, known := h.byAddr[from]; known {
 		return own
 	}
-	if len(d.known) >= strangers && !d.sweep(now) {
+	if len(h.byAddr) >= maxLimiters && !h.sweep(now) {
 		return nil
 	}
-	own := rate.NewLimiter(d.each, d.burst)
-	d.known[from] = own
+	own := rate.NewLimiter(h.perAddr, h.burst)
+	h.byAddr[from] = own
 	return own
 }
 
-// sweep forgets those who have been quiet, and reports whether there is room
-// then. It looks at all of them, so it does that once a second at most. Guarded
-// by mu.
-func (d *door) sweep(now time.Time) bool {
-	if now.Sub(d.swept) < time.Second {
+// sweep evicts the limiters of quiet addresses, and reports whether there is room
+// then. It looks at all of them, so it runs once a second at most. Guarded by mu.
+func (h *handshakeLimiter) sweep(now time.Time) bool {
+	if now.Sub(h.swept) < time.Second {
 		return false
 	}
-	d.swept = now
-	for addr, own := range d.known {
-		if own.TokensAt(now) >= float64(d.burst) {
-			delete(d.known, addr)
+	h.swept = now
+	for addr, own := range h.byAddr {
+		if own.TokensAt(now) >= float64(h.burst) {
+			delete(h.byAddr, addr)
 		}
 	}
-	return len(d.known) < strangers
+	return len(h.byAddr) < maxLimiters
 }
 
-// origin is whom an address belongs to: of IPv6 the network, because whoever
-// has one address there has all of them.
-func origin(from net.Addr) netip.Addr {
+// rateKey returns the key that an address is limited by: of IPv6 the network,
+// because a host that has one address there has all of them.
+func rateKey(from net.Addr) netip.Addr {
 	tcp, ok := from.(*net.TCPAddr)
 	if !ok {
 		return netip.Addr{}
@@ -90,16 +89,16 @@ func origin(from net.Addr) netip.Addr {
 	return addr
 }
 
-// meter allows one use in every so often, and a few at once after a pause. It
-// belongs to one task. The zero meter has no limit.
+// meter allows one use per interval, and a burst after a pause. It belongs to one
+// task. The zero meter has no limit.
 type meter struct {
 	every time.Duration
-	spare time.Duration // how far ahead of the rate it may run
+	burst time.Duration // how far ahead of the rate it may run
 	due   time.Time
 }
 
 func newMeter(every time.Duration, burst int) meter {
-	return meter{every: every, spare: time.Duration(burst-1) * every}
+	return meter{every: every, burst: time.Duration(burst-1) * every}
 }
 
 func (m *meter) allow(now time.Time) bool {
@@ -109,7 +108,7 @@ func (m *meter) allow(now time.Time) bool {
 	if m.due.Before(now) {
 		m.due = now
 	}
-	if m.due.Sub(now) > m.spare {
+	if m.due.Sub(now) > m.burst {
 		return false
 	}
 	m.due = m.due.Add(m.every)

@@ -22,36 +22,36 @@ import (
 	"micronode/internal/oap"
 )
 
-// raw is a peer that speaks bytes: it has none of our code but TLS and the
-// encoding of messages, and keeps no rule that a test does not want it to.
-type raw struct {
+// rawPeer is a peer that sends raw bytes: it has none of our code but TLS and the
+// encoding of messages, and enforces no rule by itself.
+type rawPeer struct {
 	t    testing.TB
 	sock net.Conn
 	conn *tls.Conn
 
 	mu    sync.Mutex
-	got   []heard
+	got   []receivedFrame
 	err   error         // how reading ended
-	ended chan struct{} // closed when it did
+	ended chan struct{} // closed when reading ended
 }
 
-// heard is a frame that a raw peer got.
-type heard struct {
+// receivedFrame is a frame that a raw peer got.
+type receivedFrame struct {
 	oap.Frame
 	message oap.Message
 	at      time.Time
 }
 
-// rawTLS is what a good peer shows and wants.
+// rawTLS is the TLS config of a correct peer.
 func rawTLS(key ed25519.PrivateKey) *tls.Config {
-	return certified(key, key.Public())
+	return selfSignedTLS(key, key.Public())
 }
 
-// certified is a self-signed certificate for any key, valid for one second in
-// 1990: nobody looks at dates.
-func certified(key, public any) *tls.Config {
-	form := &x509.Certificate{SerialNumber: big.NewInt(7), NotBefore: time.Unix(631152000, 0), NotAfter: time.Unix(631152001, 0)}
-	der, err := x509.CreateCertificate(rand.Reader, form, form, public, key)
+// selfSignedTLS is a TLS config with a self-signed certificate for any key, valid
+// for one second in 1990: dates are not checked.
+func selfSignedTLS(key, public any) *tls.Config {
+	template := &x509.Certificate{SerialNumber: big.NewInt(7), NotBefore: time.Unix(631152000, 0), NotAfter: time.Unix(631152001, 0)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, public, key)
 	if err != nil {
 		panic(err)
 	}
@@ -66,7 +66,7 @@ func rsaTLS() *tls.Config {
 	if err != nil {
 		panic(err)
 	}
-	return certified(key, key.Public())
+	return selfSignedTLS(key, key.Public())
 }
 
 func ecdsaTLS() *tls.Config {
@@ -74,10 +74,10 @@ func ecdsaTLS() *tls.Config {
 	if err != nil {
 		panic(err)
 	}
-	return certified(key, key.Public())
+	return selfSignedTLS(key, key.Public())
 }
 
-// connect reaches a node: over loopback if it listens, in memory if not.
+// connect connects to a node: over loopback if it listens, in memory if not.
 func connect(t testing.TB, n *node) net.Conn {
 	t.Helper()
 	if addr := n.Addr(); addr != nil {
@@ -88,29 +88,29 @@ func connect(t testing.TB, n *node) net.Conn {
 		return conn
 	}
 	ours, theirs := net.Pipe()
-	n.welcome(theirs)
+	n.handleConn(theirs)
 	return ours
 }
 
-// callRaw calls a node and finishes TLS.
-func callRaw(t testing.TB, n *node, config *tls.Config) *raw {
+// dialRaw dials a node and finishes TLS.
+func dialRaw(t testing.TB, n *node, config *tls.Config) *rawPeer {
 	t.Helper()
 	sock := connect(t, n)
-	r := newRaw(t, sock, tls.Client(sock, config))
+	r := newRawPeer(t, sock, tls.Client(sock, config))
 	if err := r.conn.Handshake(); err != nil {
 		t.Fatalf("TLS: %v", err)
 	}
 	return r
 }
 
-func newRaw(t testing.TB, sock net.Conn, conn *tls.Conn) *raw {
-	r := &raw{t: t, sock: sock, conn: conn, ended: make(chan struct{})}
+func newRawPeer(t testing.TB, sock net.Conn, conn *tls.Conn) *rawPeer {
+	r := &rawPeer{t: t, sock: sock, conn: conn, ended: make(chan struct{})}
 	t.Cleanup(func() { _ = sock.Close() })
 	return r
 }
 
-// reading collects what comes, until the end.
-func (r *raw) reading() *raw {
+// reading collects the frames that arrive, until the end.
+func (r *rawPeer) reading() *rawPeer {
 	go func() {
 		defer close(r.ended)
 		frames := oap.NewReader(r.conn, oap.Codec{Max: oap.MaxPayload, Compressed: true})
@@ -127,28 +127,28 @@ func (r *raw) reading() *raw {
 				r.mu.Unlock()
 				return
 			}
-			r.got = append(r.got, heard{frame, message, time.Now()})
+			r.got = append(r.got, receivedFrame{frame, message, time.Now()})
 			r.mu.Unlock()
 		}
 	}()
 	return r
 }
 
-func (r *raw) all() []heard {
+func (r *rawPeer) all() []receivedFrame {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.got)
 }
 
-func (r *raw) kinds() (kinds []string) {
+func (r *rawPeer) kinds() (kinds []string) {
 	for _, h := range r.all() {
 		kinds = append(kinds, oap.KindOf(h.message))
 	}
 	return kinds
 }
 
-// last is the last frame that came.
-func (r *raw) last() heard {
+// last returns the last frame that arrived.
+func (r *rawPeer) last() receivedFrame {
 	r.t.Helper()
 	all := r.all()
 	if len(all) == 0 {
@@ -157,14 +157,14 @@ func (r *raw) last() heard {
 	return all[len(all)-1]
 }
 
-func (r *raw) write(b []byte) {
+func (r *rawPeer) write(b []byte) {
 	r.t.Helper()
 	if _, err := r.conn.Write(b); err != nil {
 		r.t.Fatalf("write: %v", err)
 	}
 }
 
-func (r *raw) say(flags oap.Flags, corr uint64, m oap.Message) {
+func (r *rawPeer) send(flags oap.Flags, corr uint64, m oap.Message) {
 	r.t.Helper()
 	r.write(frameOf(r.t, flags, corr, m))
 }
@@ -178,7 +178,7 @@ func frameOf(t testing.TB, flags oap.Flags, corr uint64, m oap.Message) []byte {
 	return b
 }
 
-// framed is any payload as a frame.
+// framed encodes any payload as a frame.
 func framed(flags oap.Flags, corr uint64, payload []byte) []byte {
 	b := make([]byte, oap.HeaderSize, oap.HeaderSize+len(payload))
 	binary.BigEndian.PutUint32(b, uint32(27+len(payload)))
@@ -192,29 +192,29 @@ func goodHello() *oap.Hello {
 	return &oap.Hello{Versions: []uint64{1}, Features: oap.Features{Comp: []string{"zstd"}, PQ: "hybrid"}, MaxFrame: oap.MaxPayload}
 }
 
-// greeted calls a node and finishes the handshake.
-func greeted(t testing.TB, n *node, key byte) *raw {
+// handshakeRaw dials a node and finishes the handshake.
+func handshakeRaw(t testing.TB, n *node, key byte) *rawPeer {
 	t.Helper()
-	r := callRaw(t, n, rawTLS(keyOf(key))).reading()
-	r.say(oap.Req, 1, goodHello())
-	until(t, "hello_ack", func() bool { return len(r.all()) > 0 })
+	r := dialRaw(t, n, rawTLS(keyOf(key))).reading()
+	r.send(oap.Req, 1, goodHello())
+	waitFor(t, "hello_ack", func() bool { return len(r.all()) > 0 })
 	if _, ok := r.all()[0].message.(*oap.HelloAck); !ok {
 		t.Fatalf("the answer to a hello is %+v", r.all()[0].message)
 	}
 	return r
 }
 
-// finish waits until the node has closed, and gives what came last.
-func (r *raw) finish() heard {
+// awaitClose waits until the node has closed, and returns the last frame.
+func (r *rawPeer) awaitClose() receivedFrame {
 	r.t.Helper()
 	<-r.ended
 	return r.last()
 }
 
-// refused fails unless the node ended the connection with this error.
-func (r *raw) refused(what string, code oap.Code, flags oap.Flags, corr uint64) {
+// wantRefused fails unless the node ended the connection with this error.
+func (r *rawPeer) wantRefused(what string, code oap.Code, flags oap.Flags, corr uint64) {
 	r.t.Helper()
-	last := r.finish()
+	last := r.awaitClose()
 	e, ok := last.message.(*oap.Error)
 	if !ok || e.Code != code || last.Flags != flags || last.Corr != corr {
 		r.t.Errorf("%s: the last frame is %s %+v, flags %d, corr %d; want error %s, flags %d, corr %d", what, oap.KindOf(last.message), last.message, last.Flags, last.Corr, code, flags, corr)
@@ -224,19 +224,19 @@ func (r *raw) refused(what string, code oap.Code, flags oap.Flags, corr uint64) 
 	}
 }
 
-// answering is a raw peer that is called: it does TLS as a server and gives
-// the test what comes.
-type answering struct {
+// rawListener is a raw peer that is dialled: it does TLS as a server and passes
+// connections to the test.
+type rawListener struct {
 	t     testing.TB
-	calls chan *raw
+	calls chan *rawPeer
 }
 
-// answerRaw makes a node's calls end at a raw peer, in memory.
-func answerRaw(t testing.TB, n *node, config *tls.Config) *answering {
-	a := &answering{t: t, calls: make(chan *raw, 64)}
-	n.reroute(func(ctx context.Context, addr string) (net.Conn, error) {
+// listenRaw makes a node's dials reach a raw peer, in memory.
+func listenRaw(t testing.TB, n *node, config *tls.Config) *rawListener {
+	a := &rawListener{t: t, calls: make(chan *rawPeer, 64)}
+	n.setDial(func(ctx context.Context, addr string) (net.Conn, error) {
 		ours, theirs := net.Pipe()
-		r := newRaw(t, theirs, tls.Server(theirs, config))
+		r := newRawPeer(t, theirs, tls.Server(theirs, config))
 		go func() {
 			if err := r.conn.Handshake(); err != nil {
 				r.err = err

@@ -11,30 +11,30 @@ import (
 	"micronode/internal/supervise"
 )
 
-// ear is what the task that reads a session owns.
-type ear struct {
-	frames *oap.Reader
-	clock  clock
-	armed  time.Time // the deadline that is set; zero if it passed
-	opened bool      // the Handler knows of the session
-	idle   bool      // nothing but small talk came of late
-	dozes  bool      // it goes on, on a fresh stack, when something comes
-	roused bool      // something came, and the rest of it is not far
+// readState is what the task that reads a session owns.
+type readState struct {
+	frames        *oap.Reader
+	clock         readTimers
+	deadline      time.Time // the deadline that is set; zero if it passed
+	opened        bool      // Handler.Opened was called
+	keepaliveOnly bool      // the last frames were pings and pongs only
+	waits         bool      // the reader waits for the next byte on a fresh stack
+	readable      bool      // a byte arrived, and the rest of the frame is close behind
 
-	letters *[]Arrival // collected in this go; nil if there are none
-	bytes   int        // of them
+	gossip      *[]IncomingGossip // collected from this read; nil if there is none
+	gossipBytes int               // of gossip
 
-	data oap.Data // what the Handler is shown: one of each is enough, because nobody keeps them
+	data oap.Data // passed to the Handler: one of each is enough, because the Handler does not keep them
 	ack  oap.Ack
 
-	rate  meter // of frames that start something
-	pings meter
+	rate     meter // of frames that start something
+	pingRate meter
 
 	ping oap.Ping
 	pong oap.Pong
 
-	asked   uint64 // corr of our last ping
-	askedAt time.Time
+	pingCorr   uint64 // corr of our last ping
+	pingSentAt time.Time
 }
 
 // How often a peer may ping: once a second, and a few times more after a pause.
@@ -43,425 +43,400 @@ const (
 	pingBurst = 5
 )
 
-// lists are for letters on their way to the Handler.
-var lists = sync.Pool{New: func() any { return new([]Arrival) }}
+// gossipLists are for gossip on its way to the Handler.
+var gossipLists = sync.Pool{New: func() any { return new([]IncomingGossip) }}
 
-func newEar(frames *oap.Reader, c Config, rps int, now time.Time) ear {
-	e := ear{frames: frames, idle: true, clock: newClock(c.Progress, c.Idle, now), pings: newMeter(pingEvery, pingBurst)}
+func newReadState(frames *oap.Reader, c Config, rps int, now time.Time) readState {
+	e := readState{frames: frames, keepaliveOnly: true, clock: readTimers{progress: c.Progress, idle: c.Idle, lastFrame: now, lastByte: now}, pingRate: newMeter(pingEvery, pingBurst)}
 	if rps > 0 {
 		e.rate = newMeter(time.Second/time.Duration(rps), rps)
 	}
 	return e
 }
 
-// read is the task that reads. It is also the one that opens and closes the
-// session, so that the Handler hears everything from one task. It waits for the
-// next frame of a quiet session on a fresh stack.
-func (s *Session) read(ctx context.Context) (next supervise.Next) {
-	var why *parting
+// read is the task that reads. It also opens and closes the session, so that all
+// calls of the Handler come from one task.
+//
+// In an idle session it waits for the next byte, or for the deadline, on a fresh
+// stack. The reader spends nearly all its time there, close to the bottom of a
+// stack of the minimum size: 2 KiB.
+func (s *Session) read(ctx context.Context) (next supervise.TurnResult) {
+	var why *closeCause
 	defer func() {
 		if next == supervise.Done { // also after a panic of the Handler
-			s.conclude(why)
+			s.finish(why)
 		}
 	}()
-	if s.ear.dozes {
-		s.doze()
+	if e := &s.readState; e.waits {
+		e.waits, e.readable = false, true
+		if s.raw.waitReadable() != nil {
+			e.deadline, e.readable = time.Time{}, false
+		}
 	}
-	if why = s.attend(ctx); why == nil {
-		return supervise.Fresh
+	if why = s.readLoop(ctx); why == nil {
+		return supervise.Respawn
 	}
 	return supervise.Done
 }
 
-// doze waits for something to come, or for the deadline. It is all that the
-// reader of a quiet session ever does for long, and it is done close to the
-// bottom of a stack that is as small as they come: 2 KiB.
-func (s *Session) doze() {
-	s.ear.dozes, s.ear.roused = false, true
-	if s.wire.touch() != nil {
-		s.ear.armed, s.ear.roused = time.Time{}, false
-	}
-}
-
-// attend goes on with the conversation. It returns nil when that may pause.
-func (s *Session) attend(ctx context.Context) *parting {
-	if !s.ear.opened {
-		s.ear.opened = true
+// readLoop reads frames until there is a cause to close. It returns nil when the
+// session is idle, and the reader may wait on a fresh stack.
+func (s *Session) readLoop(ctx context.Context) *closeCause {
+	if !s.readState.opened {
+		s.readState.opened = true
 		s.owner.spec.Handler.Opened(s)
-		s.owner.enter(s)
-	} else if s.ear.armed.IsZero() && ctx.Err() != nil {
-		return &parting{reason: ClosedAborted, err: errCut, cut: true}
+		s.owner.register(s)
+	} else if s.readState.deadline.IsZero() && ctx.Err() != nil {
+		return &closeCause{reason: ClosedAborted, err: errAborted, abrupt: true}
 	}
-	return s.converse(ctx)
-}
-
-// converse takes in frames until there is a reason to part, or none to stay
-// awake.
-func (s *Session) converse(ctx context.Context) *parting {
 	for {
-		if why := s.await(ctx); why != nil || s.ear.dozes {
+		if why := s.awaitFrame(ctx); why != nil || s.readState.waits {
 			return why
 		}
-		why := s.takeIn()
-		s.deliver()
+		why := s.readFrames()
+		s.deliverGossip()
 		if why != nil {
 			return why
 		}
 	}
 }
 
-// await waits for a whole frame, and minds the clocks meanwhile. A deadline is
+// awaitFrame waits for a whole frame and handles timers meanwhile. A deadline is
 // set only if it is earlier than the one that is set, or that one has passed:
-// while frames come fast, a deadline is set every few seconds and not for each.
-// In a quiet session it does not wait, but dozes.
-func (s *Session) await(ctx context.Context) *parting {
-	e := &s.ear
+// while frames arrive fast, a deadline is set every few seconds and not for each.
+// In an idle session it sets waits and returns instead.
+func (s *Session) awaitFrame(ctx context.Context) *closeCause {
+	e := &s.readState
 	for !e.frames.Ready() {
-		seen := s.kicks.Load()
-		if why := s.ended(); why != nil {
+		seen := s.interrupts.Load()
+		if why := s.closedBy(); why != nil {
 			return why
 		}
-		_, e.clock.leave = s.parting()
+		_, e.clock.drainBy = s.drainState()
 		inside := e.frames.Buffered() > 0
-		at, what := e.clock.due(inside)
+		at, what := e.clock.next(inside)
 		now := time.Now()
 		if !now.Before(at) {
-			if why := s.ring(what, now); why != nil {
+			if why := s.handleTimer(what, now); why != nil {
 				return why
 			}
 			continue
 		}
-		s.arm(at)
-		if s.kicks.Load() != seen {
-			continue // somebody wants us to look up, and we may just have overwritten it
+		if e.deadline.IsZero() || at.Before(e.deadline) {
+			e.deadline = at
+			_ = s.raw.SetReadDeadline(at) // fails on a closed connection only, and then so does the read
 		}
-		if e.idle && !inside && !e.roused && s.plain.dry() {
-			e.frames.Rest()
-			e.dozes = true
+		if s.interrupts.Load() != seen {
+			continue // the reader was interrupted, and we may just have overwritten that deadline
+		}
+		if e.keepaliveOnly && !inside && !e.readable && s.source.isEmpty() {
+			e.frames.ReleaseBuffer()
+			e.waits = true
 			return nil
 		}
-		e.roused = false
+		e.readable = false
 		switch err := e.frames.Fill(); {
 		case err == nil:
-			e.clock.bytes(time.Now(), !inside)
+			e.clock.noteBytes(time.Now(), !inside)
 		case !timedOut(err):
-			return s.lost(err)
+			return s.readFailed(err)
 		default:
-			e.armed = time.Time{}
+			e.deadline = time.Time{}
 			if ctx.Err() != nil {
-				return &parting{reason: ClosedAborted, err: errCut, cut: true}
+				return &closeCause{reason: ClosedAborted, err: errAborted, abrupt: true}
 			}
 		}
 	}
 	return nil
 }
 
-// arm sets the deadline of the next read.
-func (s *Session) arm(at time.Time) {
-	if e := &s.ear; e.armed.IsZero() || at.Before(e.armed) {
-		e.armed = at
-		_ = s.wire.SetReadDeadline(at) // fails on a closed connection only, and then so does the read
-	}
-}
-
-// ring does what a clock rang for.
-func (s *Session) ring(what alarm, now time.Time) *parting {
-	count := s.owner.count
+// handleTimer handles a timer that has fired.
+func (s *Session) handleTimer(what timerKind, now time.Time) *closeCause {
+	e, count := &s.readState, s.owner.counters
 	switch what {
-	case askAlarm:
-		s.ask(now)
+	case pingTimer:
+		e.clock.pingsSent++
+		e.pingCorr, e.pingSentAt = s.Corr(), now
+		e.keepaliveOnly = true
+		s.ping(e.pingCorr, uint64(now.UnixMilli()))
 		return nil
-	case leaveAlarm:
-		why, _ := s.parting()
+	case drainTimer:
+		why, _ := s.drainState()
 		return why
-	case idleAlarm:
+	case idleTimer:
 		count.Timeout("idle")
-		return with(ClosedIdle, tooSlow("overlay.read", "no frame came for "+s.ear.clock.idle.String()))
-	case slowAlarm:
+		return errorCause(ClosedIdle, timeoutError("overlay.read", "no frame came for "+e.clock.idle.String()))
+	case slowFrameTimer:
 		count.Timeout("read")
-		return with(ClosedProgress, tooSlow("overlay.read", "one frame took longer than "+s.ear.clock.idle.String()))
+		return errorCause(ClosedProgress, timeoutError("overlay.read", "one frame took longer than "+e.clock.idle.String()))
 	}
 	count.Timeout("read")
-	return with(ClosedProgress, tooSlow("overlay.read", "a frame stopped for "+s.ear.clock.progress.String()))
+	return errorCause(ClosedProgress, timeoutError("overlay.read", "a frame stopped for "+e.clock.progress.String()))
 }
 
-// ask sends a ping.
-func (s *Session) ask(now time.Time) {
-	e := &s.ear
-	e.clock.asked++
-	e.asked, e.askedAt = s.Corr(), now
-	e.idle = true
-	s.ping(e.asked, uint64(now.UnixMilli()))
-}
-
-// lost is the end of the connection.
-func (s *Session) lost(err error) *parting {
-	if err == io.EOF && !s.wire.over {
-		if why, _ := s.parting(); why != nil {
-			return why // it was over, and the peer was quicker
+// readFailed makes the cause for a read that failed.
+func (s *Session) readFailed(err error) *closeCause {
+	if err == io.EOF && !s.raw.eof {
+		if why, _ := s.drainState(); why != nil {
+			return why // the session was draining, and the peer closed first
 		}
-		return &parting{reason: ClosedEOF}
+		return &closeCause{reason: ClosedEOF}
+	}
+	if s.closedBy() == nil {
+		s.owner.counters.IOFailed("read")
 	}
 	if err == io.EOF {
-		err = &fault.Error{Op: "overlay.read", Kind: fault.BrokenPipe, Detail: "the connection ended without a word", Err: io.ErrUnexpectedEOF}
+		err = &fault.Error{Op: "overlay.read", Kind: fault.BrokenPipe, Detail: "the peer closed the connection without a bye", Err: io.ErrUnexpectedEOF}
 	}
-	return &parting{reason: ClosedBroken, err: fault.Wrap("overlay.read", err), cut: true}
+	return &closeCause{reason: ClosedBroken, err: fault.Wrap("overlay.read", err), abrupt: true}
 }
 
-// takeIn takes every frame that is there.
-func (s *Session) takeIn() *parting {
+// readFrames handles every frame that is buffered. The frequent kinds are decoded
+// without an allocation.
+func (s *Session) readFrames() *closeCause {
+	e := &s.readState
 	for {
-		frame, ready, err := s.ear.frames.NextReady()
+		frame, ready, err := e.frames.NextReady()
 		if err != nil {
-			return s.refuse(frame, err)
+			return s.rejectFrame(frame, err)
 		}
 		if !ready {
 			return nil
 		}
-		s.ear.clock.whole()
-		if why := s.hear(frame); why != nil {
+		e.clock.noteFrame()
+		e.keepaliveOnly = false
+		var gossip oap.Gossip
+		var why *closeCause
+		switch {
+		case gossip.DecodeFast(frame.Payload):
+			s.collectGossip(frame, &gossip)
+		case e.data.DecodeFast(frame.Payload):
+			why = s.passToHandler(frame, &e.data)
+		case e.ack.DecodeFast(frame.Payload):
+			why = s.passToHandler(frame, &e.ack)
+		case e.ping.DecodeFast(frame.Payload):
+			why = s.handleMessage(frame, &e.ping)
+		case e.pong.DecodeFast(frame.Payload):
+			why = s.handleMessage(frame, &e.pong)
+		default:
+			message, err := oap.Decode(frame.Payload)
+			if err != nil {
+				return s.rejectFrame(frame, err)
+			}
+			why = s.handleMessage(frame, message)
+		}
+		if why != nil {
 			return why
 		}
 	}
 }
 
-// refuse parts over a frame that broke a rule.
-func (s *Session) refuse(frame oap.Frame, err error) *parting {
+// rejectFrame counts a frame that broke a rule and makes the cause to close.
+func (s *Session) rejectFrame(frame oap.Frame, err error) *closeCause {
 	if reason := oap.ReasonOf(err); reason != 0 {
-		s.owner.count.Rejected(reason)
+		s.owner.counters.Rejected(reason)
 	}
-	return about(frame, err)
+	return frameCause(frame, err)
 }
 
-// hear finds out what a frame is. What comes by the thousand is recognised
-// without an allocation.
-func (s *Session) hear(frame oap.Frame) *parting {
-	var letter oap.Gossip
-	e := &s.ear
-	e.idle = false
-	switch {
-	case letter.Recognise(frame.Payload):
-		s.letter(frame, &letter)
-		return nil
-	case e.data.Recognise(frame.Payload):
-		return s.pass(frame, &e.data)
-	case e.ack.Recognise(frame.Payload):
-		return s.pass(frame, &e.ack)
-	case e.ping.Recognise(frame.Payload):
-		return s.understand(frame, &e.ping)
-	case e.pong.Recognise(frame.Payload):
-		return s.understand(frame, &e.pong)
-	}
-	message, err := oap.Decode(frame.Payload)
-	if err != nil {
-		return s.refuse(frame, err)
-	}
-	return s.understand(frame, message)
-}
-
-// understand does what a message asks for, or passes it on.
-func (s *Session) understand(frame oap.Frame, message oap.Message) *parting {
+// handleMessage handles a message, or passes it to the Handler.
+func (s *Session) handleMessage(frame oap.Frame, message oap.Message) *closeCause {
 	switch m := message.(type) {
 	case *oap.Gossip:
-		s.letter(frame, m)
+		s.collectGossip(frame, m)
 	case *oap.Ping:
-		s.echo(frame, m)
+		s.answerPing(frame, m)
 	case *oap.Pong:
-		s.measure(frame)
+		s.recordRTT(frame)
 	case *oap.Bye:
-		s.farewell()
+		s.handleBye()
 	case *oap.Error:
-		return s.complaint(frame, m)
+		if frame.Flags&oap.Resp != 0 || isTransient(m.Code) { // about a request of ours, or it may pass
+			return s.passToHandler(frame, m)
+		}
+		return &closeCause{reason: ClosedRefused, err: peerError{m.Err()}} // the peer closes the connection
 	case *oap.Unknown:
 		if frame.Flags&oap.Req != 0 {
-			s.reply(frame, fault.New("overlay.read", fault.Malformed, "unknown kind %s", m.Kind))
+			s.refuseRequest(frame, fault.New("overlay.read", fault.Malformed, "unknown kind %s", m.Kind))
 		}
 	case *oap.Hello, *oap.HelloAck:
-		return about(frame, brokenRule("overlay.read", "a %s after the handshake", oap.KindOf(message)))
+		return frameCause(frame, protocolError("overlay.read", "a %s after the handshake", oap.KindOf(message)))
 	default:
-		return s.pass(frame, message)
+		return s.passToHandler(frame, message)
 	}
 	return nil
 }
 
-// letter collects gossip. What it lies in is not read over before all of this go
-// is delivered, unless it was inflated: then it is copied. What crossed our own
-// bye is ignored, unless the peer has another connection to us: then it may
-// believe that the letter has come.
-func (s *Session) letter(frame oap.Frame, g *oap.Gossip) {
-	if !s.granted(frame) || s.deaf() {
+// collectGossip collects gossip. The read buffer is not overwritten before all of
+// this read is delivered, unless the frame was decompressed: then it is copied.
+// What crossed our own bye is ignored, unless the peer has another connection to
+// us: then it may assume that the message has arrived.
+func (s *Session) collectGossip(frame oap.Frame, g *oap.Gossip) {
+	if !s.allowFrame(frame) || s.ignoresNew() {
 		return
 	}
-	e := &s.ear
-	if e.letters == nil {
-		e.letters = lists.Get().(*[]Arrival)
+	e := &s.readState
+	if e.gossip == nil {
+		e.gossip = gossipLists.Get().(*[]IncomingGossip)
 	}
 	found := *g
-	if e.frames.Inflated() {
+	if e.frames.Decompressed() {
 		found = g.Clone()
 	}
-	*e.letters = append(*e.letters, Arrival{Gossip: found, Corr: frame.Corr})
-	e.bytes += len(frame.Payload)
+	*e.gossip = append(*e.gossip, IncomingGossip{Gossip: found, Corr: frame.Corr})
+	e.gossipBytes += len(frame.Payload)
 }
 
-// deliver hands over the letters that were collected.
-func (s *Session) deliver() {
-	e := &s.ear
-	if e.letters == nil {
+// deliverGossip passes the collected gossip to the Handler.
+func (s *Session) deliverGossip() {
+	e := &s.readState
+	if e.gossip == nil {
 		return
 	}
-	list := e.letters
-	s.owner.count.Gossip(received, len(*list), e.bytes)
-	e.letters, e.bytes = nil, 0
-	s.owner.spec.Handler.Arrived(s, *list)
+	list := e.gossip
+	s.owner.counters.Gossip(dirReceived, len(*list), e.gossipBytes)
+	e.gossip, e.gossipBytes = nil, 0
+	s.owner.spec.Handler.Gossip(s, *list)
 	clear(*list)
 	*list = (*list)[:0]
-	lists.Put(list)
+	gossipLists.Put(list)
 }
 
-// granted tells whether the peer may send one more frame of those that start
-// something. It is told when not, but not each time.
-func (s *Session) granted(frame oap.Frame) bool {
-	if s.ear.rate.allow(s.ear.clock.heard) {
+// allowFrame reports whether the peer may send one more frame that starts an
+// exchange. If not, the peer gets an error, but not for each frame.
+func (s *Session) allowFrame(frame oap.Frame) bool {
+	if s.readState.rate.allow(s.readState.clock.lastByte) {
 		return true
 	}
-	s.owner.count.Over(1)
+	s.owner.counters.RateLimited(1)
 	s.Refuse(frame.Corr, fault.New("overlay.read", fault.QuotaExceeded, "more than %d frames a second", s.owner.spec.Peer.MaxRPS))
 	return false
 }
 
-// deaf tells whether this node drains and takes nothing new.
-func (s *Session) deaf() bool {
-	if !s.quiet.Load() {
+// ignoresNew reports whether this side drains the session and accepts nothing new.
+func (s *Session) ignoresNew() bool {
+	if !s.refusesNew.Load() {
 		return false
 	}
-	why, _ := s.parting()
+	why, _ := s.drainState()
 	return why != nil && (why.reason == ClosedDrain || why.reason == ClosedRemoved)
 }
 
-// pass shows a message to the Handler, behind the letters that came before it.
-func (s *Session) pass(frame oap.Frame, message oap.Message) *parting {
-	s.deliver()
+// passToHandler passes a message to the Handler, after the gossip that came before it.
+func (s *Session) passToHandler(frame oap.Frame, message oap.Message) *closeCause {
+	s.deliverGossip()
 	switch m := message.(type) {
 	case *oap.Have, *oap.Want:
-		if !s.granted(frame) || s.deaf() {
+		if !s.allowFrame(frame) || s.ignoresNew() {
 			return nil
 		}
 	case *oap.Start:
-		if !s.begin(frame, m) {
+		if !s.admitStream(frame, m) {
 			return nil
 		}
 	case *oap.Find:
-		if refusal := s.unfit(); refusal != nil {
-			s.reply(frame, refusal)
+		if refusal := s.findRefusal(); refusal != nil {
+			s.refuseRequest(frame, refusal)
 			return nil
 		}
 	}
 	err := s.owner.spec.Handler.Message(s, Incoming{Flags: frame.Flags, Corr: frame.Corr, Message: message})
 	if err != nil {
-		return s.refuse(frame, err)
+		return s.rejectFrame(frame, err)
 	}
 	if end, ok := message.(*oap.End); ok {
 		s.untrack(end.Stream)
-		s.parted()
+		s.closeIfDrained()
 	}
 	return nil
 }
 
-// begin decides whether a stream may begin. One that crossed our bye may not.
-func (s *Session) begin(frame oap.Frame, start *oap.Start) bool {
+// admitStream decides whether a stream may begin. A start that crossed our bye is
+// refused.
+func (s *Session) admitStream(frame oap.Frame, start *oap.Start) bool {
 	status := fault.Canceled
-	if leaving, _ := s.parting(); leaving == nil {
-		if status = fault.QuotaExceeded; s.ear.rate.allow(s.ear.clock.heard) {
+	if leaving, _ := s.drainState(); leaving == nil {
+		if status = fault.QuotaExceeded; s.readState.rate.allow(s.readState.clock.lastByte) {
 			s.track(start.Stream)
 			return true
 		}
-		s.owner.count.Over(1)
+		s.owner.counters.RateLimited(1)
 	}
-	_ = s.Tell(Out{Message: &oap.End{Stream: start.Stream, Status: status.Code()}, Flags: oap.Resp, Corr: frame.Corr}) // no room: the peer's patience ends the stream
+	_ = s.SendControl(Outgoing{Message: &oap.End{Stream: start.Stream, Status: status.Code()}, Flags: oap.Resp, Corr: frame.Corr}) // no room: the peer's timeout ends the stream
 	return false
 }
 
-// unfit says why a question is not passed on: this node drains, or the peer
-// sends too much. Nil if it is.
-func (s *Session) unfit() error {
+// findRefusal returns why a find is refused: this node drains, or the peer sends
+// too much. It is nil if the find is passed to the Handler.
+func (s *Session) findRefusal() error {
 	switch {
-	case s.deaf():
+	case s.ignoresNew():
 		return errDraining
-	case !s.ear.rate.allow(s.ear.clock.heard):
-		s.owner.count.Over(1)
+	case !s.readState.rate.allow(s.readState.clock.lastByte):
+		s.owner.counters.RateLimited(1)
 		return fault.New("overlay.read", fault.QuotaExceeded, "more than %d frames a second", s.owner.spec.Peer.MaxRPS)
 	}
 	return nil
 }
 
-// echo answers a ping. The answer goes before everything that waits.
-func (s *Session) echo(frame oap.Frame, ping *oap.Ping) {
-	if !s.ear.pings.allow(s.ear.clock.heard) {
-		s.reply(frame, fault.New("overlay.read", fault.QuotaExceeded, "more than one ping a second"))
+// answerPing answers a ping. The answer goes before everything in the queue.
+func (s *Session) answerPing(frame oap.Frame, ping *oap.Ping) {
+	if !s.readState.pingRate.allow(s.readState.clock.lastByte) {
+		s.refuseRequest(frame, fault.New("overlay.read", fault.QuotaExceeded, "more than one ping a second"))
 		return
 	}
-	s.ear.idle = true
+	s.readState.keepaliveOnly = true
 	if !s.pong(frame.Corr, ping.TS) {
-		_ = s.Tell(Out{Message: &oap.Pong{TS: ping.TS}, Flags: oap.Resp, Corr: frame.Corr}) // no room: the peer gets more than it asked for
+		_ = s.SendControl(Outgoing{Message: &oap.Pong{TS: ping.TS}, Flags: oap.Resp, Corr: frame.Corr}) // no room: enough other frames are on their way to the peer
 	}
 }
 
-// reply refuses a request; the session goes on.
-func (s *Session) reply(frame oap.Frame, err error) {
-	_ = s.Tell(Out{Message: oap.ErrorFor(err), Flags: oap.Resp, Corr: frame.Corr}) // no room: the peer gets more than it asked for
+// refuseRequest refuses a request; the session goes on.
+func (s *Session) refuseRequest(frame oap.Frame, err error) {
+	_ = s.SendControl(Outgoing{Message: oap.ErrorFor(err), Flags: oap.Resp, Corr: frame.Corr}) // no room: enough other frames are on their way to the peer
 }
 
-// measure takes the time of an answer to our last ping.
-func (s *Session) measure(frame oap.Frame) {
-	s.ear.idle = true
-	if e := &s.ear; e.asked != 0 && frame.Corr == e.asked {
-		s.rtt.Store(int64(e.clock.heard.Sub(e.askedAt)))
-		e.asked = 0
+// recordRTT measures the round trip if a pong answers our last ping.
+func (s *Session) recordRTT(frame oap.Frame) {
+	s.readState.keepaliveOnly = true
+	if e := &s.readState; e.pingCorr != 0 && frame.Corr == e.pingCorr {
+		s.rtt.Store(int64(e.clock.lastByte.Sub(e.pingSentAt)))
+		e.pingCorr = 0
 	}
 }
 
-// farewell is the peer's bye: it drains. We start nothing with it either, and
-// leave when our own streams have ended.
-func (s *Session) farewell() {
-	s.deliver()
-	s.mute.Store(true)
-	s.part(&parting{reason: ClosedBye}, false, time.Now().Add(drainMost))
-	s.parted()
+// handleBye handles the peer's bye: the peer drains. We start nothing new either,
+// and close when our own streams have ended.
+func (s *Session) handleBye() {
+	s.deliverGossip()
+	s.byeSeen.Store(true)
+	s.drain(&closeCause{reason: ClosedBye}, false, time.Now().Add(maxDrainTimeout))
+	s.closeIfDrained()
 }
 
-// complaint is an error that the peer sent. One that closes the connection
-// will do so; we can as well leave.
-func (s *Session) complaint(frame oap.Frame, e *oap.Error) *parting {
-	switch {
-	case frame.Flags&oap.Resp != 0 || passing(e.Code): // about a request of ours, or it may pass
-		return s.pass(frame, e)
-	}
-	return &parting{reason: ClosedRefused, err: said{e.Err()}}
-}
-
-// conclude ends everything, in order: what the Handler, the table and those
-// who wait for Done are told is told once, and last.
-func (s *Session) conclude(why *parting) {
+// finish ends the session, in order: the table, the Handler and Done are updated
+// once, and last.
+func (s *Session) finish(why *closeCause) {
 	if why == nil { // the Handler has panicked
-		why = with(ClosedError, errDied)
+		why = errorCause(ClosedError, errTaskDied)
 	}
-	s.end(why)
-	why = s.ended() // whoever was first
-	defer s.owner.gone(s)
-	defer s.free()
+	s.close(why)
+	why = s.closedBy() // the first cause
+	defer s.owner.removeLive(s)
+	defer s.releaseConn()
 	defer close(s.done)
 	defer s.egress.Retire()
 	defer s.permits.Retire()
-	if why.cut {
-		_ = s.wire.Close()
+	if why.abrupt {
+		_ = s.raw.Close()
 	} else {
-		s.wire.within(time.Now().Add(lastWords))
-		discard(s.wire, s.plain)
+		end := s.closeDeadline()
+		s.raw.boundWrites(end)
+		discard(s.raw, s.source, end)
 	}
-	<-s.wrote
-	_ = s.wire.Close()
-	s.owner.left(s)
-	s.owner.count.Closed(why.reason)
+	<-s.writerDone
+	_ = s.raw.Close()
+	s.owner.unregister(s)
+	s.owner.counters.Closed(why.reason)
 	s.owner.spec.Handler.Closed(s, why.err)
 }

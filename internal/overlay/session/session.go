@@ -13,362 +13,379 @@ import (
 	"micronode/internal/supervise"
 )
 
-// Handler is what sessions are for. Its methods are called by the task that
+// Handler receives what sessions read. Its methods are called by the task that
 // reads a session, one after the other. While one of them runs nothing is read
 // from that peer, so none may take longer than a few milliseconds.
 type Handler interface {
-	// Opened comes before anything else of a session.
+	// Opened is the first call for a session.
 	Opened(*Session)
 
-	// Arrived brings gossip, all that was there in one go. The list and the
-	// letters in it are valid during the call.
-	Arrived(*Session, []Arrival)
+	// Gossip delivers all gossip that arrived in one read. The list and the
+	// messages in it are valid during the call.
+	Gossip(*Session, []IncomingGossip)
 
-	// Message brings have, want, start, data, ack, end, find and found, and those
+	// Message delivers have, want, start, data, ack, end, find and found, and those
 	// errors of the peer after which the session goes on: Busy, QuotaExceeded,
-	// NotReady, and any that answers a request of ours. The message is valid during the call. An error ends the session, and the
-	// peer is told.
+	// NotReady, and any that answers a request of ours. The message is valid during
+	// the call. An error closes the session and is sent to the peer.
 	Message(*Session, Incoming) error
 
-	// Closed comes after everything else. The error is nil after a normal end.
+	// Closed is the last call for a session. The error is nil after a normal end.
 	Closed(*Session, error)
 }
 
-// Arrival is a letter that has come, in its envelope.
-type Arrival struct {
+// IncomingGossip is a gossip message that has arrived, with the corr of its frame.
+type IncomingGossip struct {
 	Gossip oap.Gossip
 	Corr   uint64
 }
 
-// Incoming is a message that has come.
+// Incoming is a message that has arrived.
 type Incoming struct {
 	Flags   oap.Flags
 	Corr    uint64
 	Message oap.Message
 }
 
-// Out is a frame on its way to the peer. One that is turned away at once, by
-// Post, Tell or Give, is the caller's again, and neither Written nor Release is
-// called for it.
-type Out struct {
-	Message oap.Message
-	Corr    uint64      // 0: it gets the next number. That of an error stays as it is
-	Expires int64       // in milliseconds since 1970; later than that it is not sent. 0: never
-	Written func(error) // called once, when it is written or never will be; may be nil, must not block
-	Release func()      // called once, when the message is not looked at any more; the same
-	Flags   oap.Flags
-
-	permit bool // it holds one
+// Outgoing is a frame to be sent to the peer. One that OfferGossip, SendControl or
+// SendBulk rejects belongs to the caller again, and neither Written nor Release
+// is called for it.
+type Outgoing struct {
+	Message      oap.Message
+	Corr         uint64      // 0: the next number is assigned, except to an error, which keeps 0
+	Expires      int64       // in milliseconds since 1970; it is not sent later. 0: never expires
+	Written      func(error) // called once, when it is written or never will be; may be nil, must not block
+	Release      func()      // called once, when the message is no longer read; may be nil, must not block
+	Flags        oap.Flags
+	RejectIfFull bool // of gossip: without room it is rejected, even where the policy would drop older frames of its class for it
 }
 
-// The bands of what waits for a peer. What Tell is given goes before both.
+// The bands of the queue to a peer. The control band of SendControl goes before
+// both.
 const (
 	Gossip = 1
-	Chunks = 2
+	Bulk   = 2
 )
 
 // Session is a connection to a peer, from the end of its handshake on. Two
-// tasks work on it: one reads, and calls the Handler; the other writes, and
-// nobody else does. While the session is quiet, the one that writes sleeps
-// without a goroutine.
+// tasks work on it: one reads, and calls the Handler; the other is the only one
+// that writes. While the session is idle, the writer sleeps without a goroutine.
 type Session struct {
 	// set at construction
-	owner   *Sessions
-	peer    oap.PeerID
-	serial  uint64
-	dialed  bool
-	addr    string
-	pq      bool
-	since   time.Time
-	terms   terms
-	codec   oap.Codec // for what we send
-	plain   *source   // what comes
-	conn    *tls.Conn // for what we send
-	wire    *wire
-	egress  *flow.Fair[Out]
-	permits *flow.Permits
-	free    func()
-	wrote   chan struct{} // closed when the writer has ended
-	done    chan struct{} // closed when all is over
+	owner       *Sessions
+	peer        oap.PeerID
+	serial      uint64
+	dialed      bool
+	addr        string
+	pq          bool
+	since       time.Time
+	terms       parameters
+	codec       oap.Codec // for what we send
+	source      *source   // for what we read
+	conn        *tls.Conn // for what we send
+	raw         *batchConn
+	egress      *flow.Fair[Outgoing]
+	permits     *flow.Permits
+	releaseConn func()
+	writerDone  chan struct{} // closed when the writer has ended
+	done        chan struct{} // closed when both tasks have ended
 
 	reader, writer supervise.Sleeper // the two tasks
 
-	ear     ear         // owned by the task that reads
-	lively  bool        // owned by the task that writes: it waits for more, and does not sleep
-	here    bool        // owned by the task that writes: it is on somebody else's goroutine, and does not wait
-	inUse   atomic.Bool // somebody writes
-	owes    atomic.Bool // there is small talk to write, or our bye
-	lingers atomic.Bool // the writer waits at the queue, or is about to
-	lent    atomic.Bool // who had gossip last wrote it, too: the writer need not wait for more
+	readState    readState   // owned by the task that reads
+	expectsMore  bool        // owned by the task that writes: it waits at the queue for more, and does not sleep
+	inline       bool        // owned by the task that writes: it runs on the goroutine of a caller, and does not wait
+	inFlight     int         // owned by the task that writes: frames that left the queue and are not written yet; each has a permit
+	writing      atomic.Bool // a write is in progress
+	keepaliveDue atomic.Bool // a ping, a pong or our bye is due
+	writerWaits  atomic.Bool // the writer waits at the queue, or is about to
+	inlineWriter atomic.Bool // the last offer of gossip was inline: the writer need not wait for more
 
-	corr  atomic.Uint64 // the last number that we used
-	rtt   atomic.Int64
-	busy  atomic.Bool
-	quiet atomic.Bool   // nothing new is taken that would start something
-	mute  atomic.Bool   // nothing is written that would start something: a bye went one way or the other
-	told  atomic.Int64  // when the peer was last told that it was refused
-	kicks atomic.Uint64 // how often the reader was asked to look up
+	corr        atomic.Uint64 // the last number that we used
+	rtt         atomic.Int64
+	busy        atomic.Bool
+	refusesNew  atomic.Bool   // nothing that would start an exchange is enqueued
+	byeSeen     atomic.Bool   // nothing that would start an exchange is written: a bye was sent or received
+	lastRefusal atomic.Int64  // when the last refusal was sent to the peer
+	interrupts  atomic.Uint64 // how often the reader was interrupted
 
-	mu      sync.Mutex //lockblock:leaf guards the fields below
-	over    *parting   // not nil: nothing is sent any more but the last words
-	leaving *parting   // not nil: open streams may end, and then it is over
-	bye     bool       // our bye is due
-	leaveBy time.Time  // when it is over at the latest
-	talk    talk
-	streams map[uint64]struct{}
+	mu           sync.Mutex  //lockblock:leaf guards the fields below
+	cause        *closeCause // not nil: nothing is sent any more but its message
+	pendingCause *closeCause // not nil: the session closes when open streams have ended
+	byeDue       bool        // our bye is due
+	drainBy      time.Time   // when the session closes at the latest
+	keepalive    keepalive
+	streams      map[uint64]struct{}
 }
 
-// Peer is who is at the other end.
+// Peer returns the ID of the peer.
 func (s *Session) Peer() oap.PeerID { return s.peer }
 
-// Serial is a number that no other session of this process has. It is never 0.
+// Serial returns a number that no other session of this process has. It is never 0.
 func (s *Session) Serial() uint64 { return s.serial }
 
-// Dialed tells whether we called the peer, and not the peer us.
+// Dialed reports whether we dialled the peer, and not the peer us.
 func (s *Session) Dialed() bool { return s.dialed }
 
-// Addr is the address at the other end.
+// Addr returns the address of the peer.
 func (s *Session) Addr() string { return s.addr }
 
-// PQ tells whether the keys of this connection are safe from quantum computers.
+// PQ reports whether the key exchange of this connection was post-quantum.
 func (s *Session) PQ() bool { return s.pq }
 
-// RTT is how long the last question took to be answered; 0 if none was asked.
+// RTT returns the last round-trip time that was measured; 0 if there is none.
 func (s *Session) RTT() time.Duration { return time.Duration(s.rtt.Load()) }
 
-// MaxFrame is the largest payload that the peer takes.
-func (s *Session) MaxFrame() int { return s.terms.frame }
+// MaxFrame returns the largest payload that the peer accepts.
+func (s *Session) MaxFrame() int { return s.terms.maxFrame }
 
-// Chunk is the size of the chunks of object streams.
+// Chunk returns the size of the chunks of object streams.
 func (s *Session) Chunk() int { return s.terms.chunk }
 
-// Done is closed when the session is over and its tasks have ended.
+// Done is closed when the session has closed and its tasks have ended.
 func (s *Session) Done() <-chan struct{} { return s.done }
 
-// Busy tells whether the peer was marked as one that cannot take more.
+// Busy reports whether the peer was marked as one that cannot take more.
 func (s *Session) Busy() bool { return s.busy.Load() }
 
-// SetBusy marks the peer.
+// SetBusy marks the peer as busy or not.
 func (s *Session) SetBusy(busy bool) { s.busy.Store(busy) }
 
-// Corr is the next number for a frame that we start, for whoever must know it
-// before the frame is written.
+// Corr returns the next number for a frame that we start, for callers that need
+// it before the frame is written.
 func (s *Session) Corr() uint64 { return s.corr.Add(1) }
 
-// Post offers gossip. Each frame takes a permit, which it keeps until it is
-// written, and a place in the queue. What gets neither is appended to turned, and
-// so are older ones that had to make room. It never waits, unless it is given
-// patience: so long it waits for permits, and takes off it what that took.
-func (s *Session) Post(batch []flow.Parcel[Out], turned []Out, patience *time.Duration) []Out {
-	return s.post(batch, turned, patience, false)
+// OfferGossip enqueues gossip. All frames of a batch have the same RejectIfFull.
+// Frames that find no room are appended to rejected, and so are older ones that
+// were dropped to make room. It never waits, unless waitLeft is given: then it
+// waits that long for room, and subtracts the time that it waited.
+func (s *Session) OfferGossip(batch []flow.FairItem[Outgoing], rejected []Outgoing, waitLeft *time.Duration) []Outgoing {
+	return s.offer(batch, rejected, waitLeft, false)
 }
 
-// PostHere is Post for who has nothing better to do than to write what it offers:
-// if nobody else is at it, it is written before PostHere returns, as far as the
-// connection takes it without waiting.
-func (s *Session) PostHere(batch []flow.Parcel[Out], turned []Out, patience *time.Duration) []Out {
-	return s.post(batch, turned, patience, true)
+// OfferGossipInline is OfferGossip that writes on the caller's goroutine: if the
+// writer sleeps, the batch is written before OfferGossipInline returns, as far as
+// the connection takes it without waiting.
+func (s *Session) OfferGossipInline(batch []flow.FairItem[Outgoing], rejected []Outgoing, waitLeft *time.Duration) []Outgoing {
+	return s.offer(batch, rejected, waitLeft, true)
 }
 
-func (s *Session) post(batch []flow.Parcel[Out], turned []Out, patience *time.Duration, here bool) []Out {
-	granted := 0
-	if !s.quiet.Load() {
-		granted = s.permits.TryAcquire(len(batch))
-		turned = s.offer(batch[:granted], turned, here)
+func (s *Session) offer(batch []flow.FairItem[Outgoing], rejected []Outgoing, patience *time.Duration, inline bool) []Outgoing {
+	if len(batch) == 0 {
+		return rejected
 	}
-	if granted < len(batch) && patience != nil && *patience > 0 {
-		granted, turned = s.postPatiently(batch, granted, turned, patience, here)
+	taken, before := 0, len(rejected)
+	if !s.refusesNew.Load() {
+		taken, rejected = s.offerSome(batch, rejected, inline)
 	}
-	if granted < len(batch) && !s.quiet.Load() {
-		s.owner.count.Backpressure(pressure(s.egress.Len(Gossip)))
+	if taken < len(batch) && patience != nil && *patience > 0 {
+		taken, rejected = s.offerWaiting(batch, taken, rejected, patience, inline)
 	}
-	for i := range batch[granted:] {
-		turned = append(turned, batch[granted+i].Item)
+	if rest := batch[taken:]; len(rest) > 0 && !s.refusesNew.Load() && !rest[0].Item.RejectIfFull {
+		inline = s.setInlineWriter(inline)
+		rejected = s.egress.Offer(Gossip, rest, rejected) // its policy decides
+		s.startWriter(inline)
+	} else {
+		for i := range rest {
+			rejected = append(rejected, rest[i].Item)
+		}
 	}
-	return turned
+	if len(rejected) > before && !s.refusesNew.Load() {
+		s.owner.counters.Backpressure(backpressureSize(s.egress.Len(Gossip)))
+	}
+	return rejected
 }
 
-// postPatiently offers the rest of a batch as permits come back. It waits in two
-// halves: if this process was not given a processor for as long as the first one
-// took, the writer was not either, and it is not the peer's fault.
-func (s *Session) postPatiently(batch []flow.Parcel[Out], granted int, turned []Out, patience *time.Duration, here bool) (int, []Out) {
-	began, half := time.Now(), *patience/2
+// offerWaiting offers the rest of a batch as room becomes free. It waits in two
+// halves: if this process had no processor during the first one, the writer had
+// none either, and the peer is not to blame.
+func (s *Session) offerWaiting(batch []flow.FairItem[Outgoing], taken int, rejected []Outgoing, patience *time.Duration, here bool) (int, []Outgoing) {
+	began, half, more := time.Now(), *patience/2, 0
 	for range 2 {
 		ctx, cancel := context.WithTimeout(context.Background(), half)
-		for granted < len(batch) && !s.quiet.Load() {
-			more, err := s.permits.AcquireSome(ctx, len(batch)-granted)
-			if err != nil {
-				break
-			}
-			turned = s.offer(batch[granted:granted+more], turned, here)
-			granted += more
+		for taken < len(batch) && !s.refusesNew.Load() && s.egress.AwaitRoom(ctx, Gossip, batch[taken].Cost) == nil {
+			more, rejected = s.offerSome(batch[taken:], rejected, here)
+			taken += more
 		}
 		cancel()
 	}
 	*patience -= time.Since(began)
-	return granted, turned
+	return taken, rejected
 }
 
-// offer puts frames that have their permits into the queue. Those that are
-// turned away give them back.
-func (s *Session) offer(batch []flow.Parcel[Out], turned []Out, here bool) []Out {
-	if len(batch) == 0 {
-		return turned
+// offerSome enqueues frames up to the first that finds no room, and returns how
+// many.
+func (s *Session) offerSome(batch []flow.FairItem[Outgoing], rejected []Outgoing, here bool) (int, []Outgoing) {
+	here = s.setInlineWriter(here)
+	taken, rejected := s.egress.OfferSome(Gossip, batch, rejected)
+	if taken > 0 {
+		s.startWriter(here)
 	}
-	for i := range batch {
-		batch[i].Item.permit = true
+	return taken, rejected
+}
+
+// setInlineWriter records whether the caller writes what is enqueued next, before the
+// writer wakes up and checks.
+func (s *Session) setInlineWriter(here bool) bool {
+	here = here && s.raw.sys != nil // without a socket it is unknown whether a write would wait
+	if s.inlineWriter.Load() != here {
+		s.inlineWriter.Store(here)
 	}
-	before := len(turned)
-	here = here && s.wire.raw != nil // without a socket nobody can tell whether a write would wait
-	if s.lent.Load() != here {
-		s.lent.Store(here) // before the writer wakes up and looks
-	}
-	turned = s.egress.Offer(Gossip, batch, turned)
+	return here
+}
+
+// startWriter runs the writer inline, or wakes it.
+func (s *Session) startWriter(here bool) {
 	if here {
-		s.writer.Here(s.writeHere)
+		s.writer.RunInline(s.writeInline)
 	} else {
 		s.writer.Wake()
 	}
-	if back := len(turned) - before; back > 0 {
-		for i := range turned[before:] {
-			turned[before+i].permit = false
-		}
-		s.permits.ReleaseMany(back)
-	}
-	return turned
 }
 
-// Tell sends something that goes before everything else. It is Busy when too
-// much of that waits, and NotReady when it would start something and one of the
-// two drains.
-func (s *Session) Tell(out Out) error { return s.push(flow.Urgent, 0, sizeOf(out.Message), out) }
+// SendControl enqueues a message in the control band, before everything else. It
+// returns Busy when that band is full, and NotReady when the message would start
+// an exchange and one of the two peers drains.
+func (s *Session) SendControl(out Outgoing) error {
+	return s.enqueue(flow.Urgent, 0, controlCost(out.Message), out)
+}
 
-// Give sends a chunk, or the end of a stream behind its chunks. Class is the
+// SendBulk enqueues a chunk, or the end of a stream after its chunks. Class is the
 // stream, cost its size.
-func (s *Session) Give(class uint64, cost int, out Out) error {
-	return s.push(Chunks, class, cost, out)
+func (s *Session) SendBulk(class uint64, cost int, out Outgoing) error {
+	return s.enqueue(Bulk, class, cost, out)
 }
 
-func (s *Session) push(band int, class uint64, cost int, out Out) error {
-	if s.quiet.Load() && starts(out.Message) {
-		return errQuiet
+func (s *Session) enqueue(band int, class uint64, cost int, out Outgoing) error {
+	if s.refusesNew.Load() && startsExchange(out.Message) {
+		return errRefusesNew
 	}
 	start, opens := out.Message.(*oap.Start)
 	if opens {
 		s.track(start.Stream)
 	}
-	err := s.egress.TryPush(band, flow.Parcel[Out]{Class: class, Cost: cost, Item: out})
+	err := s.egress.TryPush(band, flow.FairItem[Outgoing]{Class: class, Cost: cost, Item: out})
 	if err == nil {
 		s.writer.Wake()
 	} else if opens {
 		s.untrack(start.Stream)
 	}
 	if fault.KindOf(err) == fault.Canceled {
-		return errEnded
+		return errClosed
 	}
 	return err
 }
 
-// Refuse tells the peer that something it sent was not taken. More than one a
-// second would be noise, so the others are left out.
+// Refuse sends the peer an error for something that was not accepted. At most one
+// is sent a second; more would be noise.
 func (s *Session) Refuse(corr uint64, err error) {
-	now, last := time.Now().UnixNano(), s.told.Load()
-	if now-last < int64(time.Second) || !s.told.CompareAndSwap(last, now) {
+	now, last := time.Now().UnixNano(), s.lastRefusal.Load()
+	if now-last < int64(time.Second) || !s.lastRefusal.CompareAndSwap(last, now) {
 		return
 	}
-	_ = s.Tell(Out{Message: oap.ErrorFor(err), Flags: oap.Event, Corr: corr}) // no room even for that: the next one may get through
+	_ = s.SendControl(Outgoing{Message: oap.ErrorFor(err), Flags: oap.Event, Corr: corr}) // no room even for that: the next one may get through
 }
 
-// End ends the session and tells the peer why; nil is a bye.
-func (s *Session) End(err error) {
+// CloseWithError closes the session and sends the reason to the peer; nil is a bye.
+func (s *Session) CloseWithError(err error) {
 	if err == nil {
-		s.end(&parting{reason: ClosedBye, words: &oap.Bye{Reason: "closing"}, flags: oap.Event, corr: s.Corr()})
+		s.close(&closeCause{reason: ClosedBye, message: &oap.Bye{Reason: "closing"}, flags: oap.Event, corr: s.Corr()})
 		return
 	}
-	s.end(with(closeReason(err), err))
+	s.close(errorCause(closeReason(err), err))
 }
 
-// Expel ends the session over a letter that no honest peer hands over. The peer is
-// told which one it was, by an error with the letter's number, and people are told
-// by the bye behind it.
+// Expel closes the session because of a message that no honest peer sends. The peer
+// gets an error with the corr of that message, and a bye after it, for people.
 func (s *Session) Expel(corr uint64, err error) {
-	why := about(oap.Frame{Flags: oap.Event, Corr: corr}, err)
-	why.bye = "forged letter"
-	s.end(why)
+	why := frameCause(oap.Frame{Flags: oap.Event, Corr: corr}, err)
+	why.byeReason = "forged letter"
+	s.close(why)
 }
 
-// end makes the session end. The first cause is the one that counts. The writer
-// finds its queue closed, the reader is woken up.
-func (s *Session) end(why *parting) {
+// close makes the session end. The first cause is the one that counts. The queue is
+// closed, and writer and reader are woken.
+func (s *Session) close(why *closeCause) {
 	s.mu.Lock()
-	first := s.over == nil
+	first := s.cause == nil
 	if first {
-		s.over = why
+		s.cause = why
 	}
 	s.mu.Unlock()
 	if first {
-		s.quiet.Store(true)
-		s.owner.renew(s)
+		s.refusesNew.Store(true)
+		s.owner.deactivate(s)
 		s.egress.Close()
 		s.writer.Wake()
-		s.kick()
+		s.interruptReader()
 	}
 }
 
-// part makes the session end as soon as no stream is open, at the latest when
-// the time has come. With bye, the peer is told first.
-func (s *Session) part(why *parting, bye bool, latest time.Time) {
+// drain makes the session close as soon as no stream is open, at the latest at the
+// given time. With bye, a bye is sent first.
+func (s *Session) drain(why *closeCause, bye bool, latest time.Time) {
 	s.mu.Lock()
-	if s.leaving == nil {
-		s.leaving, s.bye, s.leaveBy = why, bye, latest
-	} else if latest.Before(s.leaveBy) {
-		s.leaveBy = latest
+	if s.pendingCause == nil {
+		s.pendingCause, s.byeDue, s.drainBy = why, bye, latest
+	} else if latest.Before(s.drainBy) {
+		s.drainBy = latest
 	}
 	s.mu.Unlock()
-	s.quiet.Store(true)
-	s.owner.renew(s)
-	s.rouse()
-	s.kick()
+	s.refusesNew.Store(true)
+	s.owner.deactivate(s)
+	s.wakeWriter()
+	s.interruptReader()
 }
 
-// kick makes the reader look up from what it waits for.
-func (s *Session) kick() {
-	s.kicks.Add(1)
-	_ = s.wire.SetReadDeadline(long) // fails on a closed connection only
+// interruptReader makes the reader check the state of the session again.
+func (s *Session) interruptReader() {
+	s.interrupts.Add(1)
+	_ = s.raw.SetReadDeadline(longAgo) // fails on a closed connection only
 }
 
-// long is long ago.
-var long = time.Unix(1, 0)
+// longAgo is a deadline in the past.
+var longAgo = time.Unix(1, 0)
 
-// ended is why the session is over, or nil.
-func (s *Session) ended() *parting {
+// closedBy returns why the session closes, or nil.
+func (s *Session) closedBy() *closeCause {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.over
+	return s.cause
 }
 
-// parting is why the session drains, or nil, and until when it may.
-func (s *Session) parting() (*parting, time.Time) {
+// drainState returns why the session drains, or nil, and until when it may.
+func (s *Session) drainState() (*closeCause, time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.leaving, s.leaveBy
+	return s.pendingCause, s.drainBy
 }
 
-// track remembers that a stream is open.
+// closeDeadline returns until when the peer may read why the session closes. A peer
+// that hangs must not use up the time of a drain, so it gets a quarter of that at
+// most, and a tenth of closeGrace in any case.
+func (s *Session) closeDeadline() time.Time {
+	patience := closeGrace
+	if why, latest := s.drainState(); why != nil {
+		patience = min(closeGrace, max(time.Until(latest)/4, closeGrace/10))
+	}
+	return time.Now().Add(patience)
+}
+
+// track records that a stream is open.
 func (s *Session) track(stream uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.streams == nil {
 		s.streams = map[uint64]struct{}{}
 	}
-	if len(s.streams) < mostStreams {
+	if len(s.streams) < maxTrackedStreams {
 		s.streams[stream] = struct{}{}
 	}
 }
 
-// mostStreams is far above what streams allow themselves. It bounds what a
-// Handler that forgets to refuse could cost.
-const mostStreams = 4096
+// maxTrackedStreams is far above the limit of package stream. It bounds the cost
+// of a Handler that fails to refuse streams.
+const maxTrackedStreams = 4096
 
 func (s *Session) untrack(stream uint64) {
 	s.mu.Lock()
@@ -376,22 +393,22 @@ func (s *Session) untrack(stream uint64) {
 	delete(s.streams, stream)
 }
 
-// parted ends a session that drains, if its bye was sent and no stream is open.
-func (s *Session) parted() {
+// closeIfDrained closes a session that drains, if its bye was sent and no stream is open.
+func (s *Session) closeIfDrained() {
 	s.mu.Lock()
-	why := s.leaving
-	if s.bye || len(s.streams) > 0 {
+	why := s.pendingCause
+	if s.byeDue || len(s.streams) > 0 {
 		why = nil
 	}
 	s.mu.Unlock()
 	if why != nil {
-		s.end(why)
+		s.close(why)
 	}
 }
 
-// starts tells whether a message starts something, which nobody does after a
-// bye.
-func starts(m oap.Message) bool {
+// startsExchange reports whether a message starts an exchange, which is not allowed
+// after a bye.
+func startsExchange(m oap.Message) bool {
 	switch m.(type) {
 	case *oap.Gossip, *oap.Have, *oap.Want, *oap.Start, *oap.Find, *oap.Ping:
 		return true
@@ -399,8 +416,8 @@ func starts(m oap.Message) bool {
 	return false
 }
 
-// sizeOf is about how many bytes a message of the control band takes.
-func sizeOf(m oap.Message) int {
+// controlCost returns about how many bytes a message of the control band takes.
+func controlCost(m oap.Message) int {
 	const small, id = 128, 34
 	switch m := m.(type) {
 	case *oap.Have:

@@ -20,14 +20,13 @@ import (
 
 const service = "overlay"
 
-// How long a session may take to part from its peer: a drain of one, and any
-// drain at all.
+// How long a session may drain: when it is drained alone, and at most.
 const (
-	drainUsual = 2 * time.Second
-	drainMost  = 5 * time.Second
+	drainTimeout    = 2 * time.Second
+	maxDrainTimeout = 5 * time.Second
 )
 
-// Spec is what sessions are made of. Token, Ready and the counters may be nil.
+// Spec configures Sessions. Token, Ready and the counters may be nil.
 type Spec struct {
 	Key    ed25519.PrivateKey
 	Config Config
@@ -35,9 +34,9 @@ type Spec struct {
 	Drop   flow.Policy // of gossip when a queue is full: RejectNew or DropOldest
 	Burst  int         // how many frames are put into one batch
 
-	Admit func(peer oap.PeerID, token string) error // may this peer, which called us, have a session?
-	Token func(peer oap.PeerID) string              // what to show to a peer that we call
-	Ready func() error                              // what to answer a hello with instead, if anything
+	Admit func(peer oap.PeerID, token string) error // refuses a peer that dialled us, or returns nil
+	Token func(peer oap.PeerID) string              // the token to present to a peer that we dial
+	Ready func() error                              // the error to answer a hello with, or nil
 
 	Handler  Handler
 	Tasks    Tasks
@@ -45,40 +44,40 @@ type Spec struct {
 }
 
 // Tasks are the groups that the tasks of sessions run in.
-type Tasks struct{ Handshakes, Readers, Writers, Keepers *supervise.Group }
+type Tasks struct{ Handshakes, Readers, Writers, Dialers *supervise.Group }
 
-// Sessions is all sessions of a node, and all it does to have them.
+// Sessions manages all sessions of a node: listener, dialers, handshakes, drain.
 type Sessions struct {
 	// set at construction
 	inv       *flow.Inventory
 	spec      Spec
-	count     Counters
-	most      int // the largest payload that we take
+	counters  Counters
+	maxFrame  int // the largest payload that we accept
 	identity  *identity
-	listening *tls.Config
+	serverTLS *tls.Config
 	ingress   *flow.Lane    // handshakes under way
 	conns     *flow.Permits // connections that were accepted
-	dials     *flow.Permits // calls under way
-	door      *door
+	dials     *flow.Permits // dials under way
+	limiter   *handshakeLimiter
 	dial      func(ctx context.Context, addr string) (net.Conn, error)
 
-	wanted *flow.Snapshot[[]Contact]
-	active atomic.Pointer[[]*Session] // nil if it must be made anew, by who asks for it next
-	stop   chan struct{}              // closed by the drain
-	serial atomic.Uint64              // of the last session
+	contacts *flow.Snapshot[[]Contact]
+	active   atomic.Pointer[[]*Session] // nil if the next call of Active must rebuild it
+	stop     chan struct{}              // closed by the drain
+	serial   atomic.Uint64              // of the last session
 
-	mu       sync.Mutex // guards the fields below; active is stored under it, too
-	draining bool
-	listener net.Listener // nil while there is none
-	addr     net.Addr     // of the last one
-	shaking  map[*candidate]struct{}
-	live     map[*Session]struct{}
-	table    map[oap.PeerID]*Session // the one that is kept, of those that are live
-	keepers  map[oap.PeerID]*keeper
-	empty    chan struct{} // closed when nothing is live, during a drain; nil otherwise
+	mu        sync.Mutex // guards the fields below; active is stored under it, too
+	draining  bool
+	listener  net.Listener // nil while there is none
+	addr      net.Addr     // of the last listener
+	pending   map[*pendingConn]struct{}
+	live      map[*Session]struct{}
+	byPeer    map[oap.PeerID]*Session // of the live sessions with a peer, the one that is kept
+	dialers   map[oap.PeerID]*dialer
+	allClosed chan struct{} // during a drain, closed when no session is live; nil otherwise
 }
 
-// New makes the parts. Nothing runs before Serve and Keep.
+// New makes Sessions. Nothing runs before Serve and RunDialers.
 func New(inv *flow.Inventory, spec Spec) (*Sessions, error) {
 	me, err := newIdentity(spec.Key, spec.Config.PQ)
 	if err != nil {
@@ -86,35 +85,36 @@ func New(inv *flow.Inventory, spec Spec) (*Sessions, error) {
 	}
 	spec.Burst = max(1, spec.Burst)
 	t := &Sessions{
-		inv: inv, spec: spec, count: spec.Counters.orNothing(), most: int(spec.Config.MaxFrameBytes),
-		identity: me, listening: me.listening(), door: newDoor(spec.Config.HandshakeRate),
+		inv: inv, spec: spec, counters: spec.Counters.withDefaults(), maxFrame: int(spec.Config.MaxFrameBytes),
+		identity: me, serverTLS: me.serverConfig(), limiter: newHandshakeLimiter(spec.Config.HandshakeRate),
 		dial:    dialTCP,
 		ingress: flow.NewLane(inv, flow.LaneSpec{Service: service, Name: "ingress", Running: 512, From: "listener", To: "handshakes"}),
-		conns:   flow.NewPermits(inv, flow.PermitsSpec{Service: service, Name: "conns", Cap: spec.Config.MaxConns, From: "listener", To: "sessions"}),
-		dials:   flow.NewPermits(inv, flow.PermitsSpec{Service: service, Name: "dials", Cap: 16, Waiting: 1 << 16, From: "keepers", To: "handshakes"}),
-		wanted:  flow.NewSnapshot[[]Contact](inv, flow.SnapshotSpec{Service: service, Name: "contacts", From: "config, peers", To: "dialer"}, nil),
-		stop:    make(chan struct{}),
-		shaking: map[*candidate]struct{}{}, live: map[*Session]struct{}{}, table: map[oap.PeerID]*Session{}, keepers: map[oap.PeerID]*keeper{},
+		conns: flow.NewPermits(inv, flow.PermitsSpec{Service: service, Name: "conns", Cap: spec.Config.MaxConns, From: "listener", To: "sessions", Effect: flow.ReportOnly,
+			Next: "Raise overlay.max_conns to connect more peers."}),
+		dials:    flow.NewPermits(inv, flow.PermitsSpec{Service: service, Name: "dials", Cap: 16, Waiting: 1 << 16, From: "keepers", To: "handshakes", Effect: flow.ReportOnly}),
+		contacts: flow.NewSnapshot[[]Contact](inv, flow.SnapshotSpec{Service: service, Name: "contacts", From: "config, peers", To: "dialer"}, nil),
+		stop:     make(chan struct{}),
+		pending:  map[*pendingConn]struct{}{}, live: map[*Session]struct{}{}, byPeer: map[oap.PeerID]*Session{}, dialers: map[oap.PeerID]*dialer{},
 	}
 	return t, nil
 }
 
-// ID is who this node is.
+// ID returns the ID of this node.
 func (t *Sessions) ID() oap.PeerID { return t.identity.id }
 
-// Active is the sessions that gossip and streams may use, one a peer. The list
-// is never changed, and while the sessions stay the same it is the same list
-// and takes no lock. It is made anew by who asks, not by every session that
-// comes or goes: ten thousand that end at once would each go through all.
+// Active returns the sessions that gossip and streams may use, one a peer. The
+// list is never changed, and while the sessions stay the same it is the same list
+// and takes no lock. It is rebuilt by the next call, not by every session that
+// opens or closes: ten thousand that end at once would each go through all.
 func (t *Sessions) Active() []*Session {
 	if list := t.active.Load(); list != nil {
 		return *list
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	list := make([]*Session, 0, len(t.table))
-	for _, s := range t.table {
-		if !s.quiet.Load() {
+	list := make([]*Session, 0, len(t.byPeer))
+	for _, s := range t.byPeer {
+		if !s.refusesNew.Load() {
 			list = append(list, s)
 		}
 	}
@@ -122,113 +122,136 @@ func (t *Sessions) Active() []*Session {
 	return list
 }
 
-// Find is the session with a peer, or nil.
+// Find returns the session with a peer, or nil. It skips one that drains.
 func (t *Sessions) Find(peer oap.PeerID) *Session {
-	if s := t.current(peer); s != nil && !s.quiet.Load() {
+	if s := t.sessionOf(peer); s != nil && !s.refusesNew.Load() {
 		return s
 	}
 	return nil
 }
 
-// current is the session with a peer even if it drains, or nil.
-func (t *Sessions) current(peer oap.PeerID) *Session {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.table[peer]
+// nextPollInterval is how often AwaitNext checks for a new session.
+const nextPollInterval = 20 * time.Millisecond
+
+// AwaitNext returns the session with a peer after one that has closed: the one that
+// is kept of two opened at the same time, or the one that a dialer opens after a
+// loss. A peer with a dialer has the time of one handshake to reconnect. It is nil
+// if no session is expected, and while the one before is usable.
+func (t *Sessions) AwaitNext(ctx context.Context, before *Session) *Session {
+	ctx, cancel := context.WithTimeout(ctx, t.spec.Config.Handshake)
+	defer cancel()
+	for {
+		switch s := t.Find(before.peer); {
+		case s == before:
+			return nil
+		case s != nil:
+			return s
+		}
+		if t.isDraining() || t.dialerOf(before.peer) == nil || flow.Sleep(ctx, nextPollInterval) != nil {
+			return nil
+		}
+	}
 }
 
-func (t *Sessions) drained() bool {
+// sessionOf returns the session with a peer even if it drains, or nil.
+func (t *Sessions) sessionOf(peer oap.PeerID) *Session {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.byPeer[peer]
+}
+
+func (t *Sessions) isDraining() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.draining
 }
 
-// begun and settled keep the list of handshakes under way, so that a drain can
-// hurry them.
-func (t *Sessions) begun(c *candidate) {
+// addPending and removePending keep the list of handshakes under way, so that a drain
+// can interrupt them.
+func (t *Sessions) addPending(c *pendingConn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.shaking[c] = struct{}{}
+	t.pending[c] = struct{}{}
 }
 
-func (t *Sessions) settled(c *candidate) {
+func (t *Sessions) removePending(c *pendingConn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.shaking, c)
+	delete(t.pending, c)
 }
 
-// hurry ends the handshakes under way.
-func (t *Sessions) hurry() {
+// interruptHandshakes makes the handshakes under way fail.
+func (t *Sessions) interruptHandshakes() {
 	t.mu.Lock()
-	all := make([]*candidate, 0, len(t.shaking))
-	for c := range t.shaking {
+	all := make([]*pendingConn, 0, len(t.pending))
+	for c := range t.pending {
 		all = append(all, c)
 	}
 	t.mu.Unlock()
 	for _, c := range all {
-		_ = c.wire.SetReadDeadline(long) // fails on a closed connection only
+		_ = c.raw.SetReadDeadline(longAgo) // fails on a closed connection only
 	}
 }
 
-// open makes a session of a candidate and starts its tasks.
-func (t *Sessions) open(c *candidate, agreed terms) (*Session, *parting) {
+// openSession turns a pendingConn into a session and starts its tasks.
+func (t *Sessions) openSession(c *pendingConn, agreed parameters) (*Session, *closeCause) {
 	now := time.Now()
 	s := &Session{
-		owner: t, peer: c.peer, serial: t.serial.Add(1), dialed: c.dialed, addr: c.wire.RemoteAddr().String(), pq: c.pq, since: now,
-		terms: agreed, codec: oap.Codec{Max: agreed.frame, Compressed: agreed.zstd && t.compresses(c.wire)},
-		plain: c.plain, conn: c.conn, wire: c.wire, free: c.free, wrote: make(chan struct{}), done: make(chan struct{}),
-		ear: newEar(c.frames, t.spec.Config, t.spec.Peer.MaxRPS, now),
+		owner: t, peer: c.peer, serial: t.serial.Add(1), dialed: c.dialed, addr: c.raw.RemoteAddr().String(), pq: c.pq, since: now,
+		terms: agreed, codec: oap.Codec{Max: agreed.maxFrame, Compressed: agreed.zstd && t.compresses(c.raw)},
+		source: c.source, conn: c.conn, raw: c.raw, releaseConn: c.release, writerDone: make(chan struct{}), done: make(chan struct{}),
+		readState: newReadState(c.frames, t.spec.Config, t.spec.Peer.MaxRPS, now),
 	}
-	s.ear.frames.Agree(oap.Codec{Max: t.most, Compressed: agreed.zstd})
+	s.readState.frames.SetCodec(oap.Codec{Max: t.maxFrame, Compressed: agreed.zstd})
 	s.rtt.Store(int64(c.rtt))
 	if s.dialed {
-		s.corr.Store(helloNum)
+		s.corr.Store(helloCorr)
 	}
-	s.egress, s.permits = t.queues()
-	c.wire.within(time.Time{})
-	_ = c.wire.SetReadDeadline(time.Time{}) // fails on a closed connection only
-	if !t.join(s) {
+	s.egress, s.permits = t.newQueues()
+	c.raw.boundWrites(time.Time{})
+	_ = c.raw.SetReadDeadline(time.Time{}) // fails on a closed connection only
+	if !t.addLive(s) {
 		s.egress.Retire()
 		s.permits.Retire()
-		return nil, with(ClosedDrain, errDraining)
+		return nil, errorCause(ClosedDrain, errDraining)
 	}
-	if over := t.start(s); over != nil {
+	if over := t.startTasks(s); over != nil {
 		s.egress.Retire()
 		s.permits.Retire()
 		close(s.done)
-		t.gone(s)
+		t.removeLive(s)
 		return nil, over
 	}
-	t.count.Opened()
+	t.counters.Opened()
 	return s, nil
 }
 
-// start starts the two tasks of a session, if there is room for both. The one
-// that writes looks around and sleeps: what came before it was enlisted, such as
-// a drain, could not wake it.
-func (t *Sessions) start(s *Session) *parting {
-	full := with(ClosedBusy, errFull)
-	if t.spec.Tasks.Writers.Enlist(&s.writer, s.write) != nil {
+// startTasks starts the two tasks of a session, if there is room for both. The writer
+// runs once before it sleeps: what happened before it was added, such as a drain,
+// could not wake it.
+func (t *Sessions) startTasks(s *Session) *closeCause {
+	full := errorCause(ClosedBusy, errTooManySessions)
+	if t.spec.Tasks.Writers.AddSleeper(&s.writer, s.write) != nil {
 		return full
 	}
 	s.writer.Wake()
-	if t.spec.Tasks.Readers.Enlist(&s.reader, s.read) != nil {
-		s.end(full) // which the writer says
-		<-s.wrote
-		return &parting{err: errFull}
+	if t.spec.Tasks.Readers.AddSleeper(&s.reader, s.read) != nil {
+		s.close(full) // which the writer sends
+		<-s.writerDone
+		return &closeCause{err: errTooManySessions}
 	}
 	s.reader.Wake()
 	return nil
 }
 
-// patientPosters is how many may wait for a permit of one peer at a time.
-const patientPosters = 64
+// maxWaitingOffers is how many callers may wait for room in the queue of one peer.
+const maxWaitingOffers = 64
 
-// queues are what waits for one peer.
-func (t *Sessions) queues() (*flow.Fair[Out], *flow.Permits) {
+// newQueues makes the queue and the permits of one session.
+func (t *Sessions) newQueues() (*flow.Fair[Outgoing], *flow.Permits) {
 	room := int(t.spec.Peer.QueueBytes)
-	egress := flow.NewFair[Out](t.inv, flow.FairSpec{
-		Service: service, Quantum: 16 << 10, From: "gossip, streams, reader", To: "writer", Each: "session",
+	egress := flow.NewFair[Outgoing](t.inv, flow.FairSpec{
+		Service: service, Quantum: 16 << 10, Waiting: maxWaitingOffers, From: "gossip, streams, reader", To: "writer", Each: "session",
 		Urgent: flow.BandSpec{Name: "control", Cap: 128, Bytes: int(config.MiB)},
 		Bands: []flow.BandSpec{
 			{Name: "gossip_egress", Cap: 512, Bytes: room, Policy: t.spec.Drop},
@@ -236,24 +259,24 @@ func (t *Sessions) queues() (*flow.Fair[Out], *flow.Permits) {
 		},
 	})
 	permits := flow.NewPermits(t.inv, flow.PermitsSpec{
-		Service: service, Name: "inflight_frames", Cap: t.spec.Peer.InflightFrames, Waiting: patientPosters, From: "gossip", To: "writer", Each: "session",
+		Service: service, Name: "inflight_frames", Cap: t.spec.Peer.InflightFrames, From: "writer", To: "connection", Each: "session",
 	})
 	return egress, permits
 }
 
-// compresses decides whether we compress what we send. On one machine that
-// would be work for nothing.
-func (t *Sessions) compresses(w *wire) bool {
-	if t.spec.Config.Compress != auto {
-		return t.spec.Config.Compress == on
+// compresses reports whether we compress what we send. Within one machine that
+// would gain nothing.
+func (t *Sessions) compresses(w *batchConn) bool {
+	if t.spec.Config.Compress != compressAuto {
+		return t.spec.Config.Compress == compressOn
 	}
 	tcp, ok := w.RemoteAddr().(*net.TCPAddr)
 	return ok && !tcp.IP.IsLoopback()
 }
 
-// join makes a session one of those that a drain waits for, unless the drain
-// came first.
-func (t *Sessions) join(s *Session) bool {
+// addLive adds a session to those that a drain waits for, unless the drain has
+// begun.
+func (t *Sessions) addLive(s *Session) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.draining {
@@ -262,34 +285,34 @@ func (t *Sessions) join(s *Session) bool {
 	return !t.draining
 }
 
-// enter gives a session its place in the table, or finds that another one has
-// it. One of two is told that it is the duplicate.
-func (t *Sessions) enter(s *Session) {
+// register puts a session into the table. If there is another one with the same
+// peer, one of the two is drained as the duplicate.
+func (t *Sessions) register(s *Session) {
 	t.mu.Lock()
-	old := t.table[s.peer]
+	old := t.byPeer[s.peer]
 	loser := old
-	if old == nil || old.quiet.Load() {
-		loser = nil // it leaves already
+	if old == nil || old.refusesNew.Load() {
+		loser = nil // it drains already
 	} else if keepsOld(t.identity.id, s.peer, old.dialed, s.dialed) {
 		loser = s
 	}
 	if loser != s {
-		t.table[s.peer] = s
+		t.byPeer[s.peer] = s
 	}
 	t.active.Store(nil)
 	draining := t.draining
 	t.mu.Unlock()
 	if loser != nil {
-		loser.part(&parting{reason: ClosedDuplicate}, true, time.Now().Add(drainUsual))
+		loser.drain(&closeCause{reason: ClosedDuplicate}, true, time.Now().Add(drainTimeout))
 	}
 	if draining {
-		s.part(&parting{reason: ClosedDrain}, true, time.Now().Add(drainUsual))
+		s.drain(&closeCause{reason: ClosedDrain}, true, time.Now().Add(drainTimeout))
 	}
 }
 
-// keepsOld settles which of two connections between two peers is kept, so that
-// both sides come to the same answer whatever they saw first. Of two in the
-// same direction it is the newer: whoever called again knows that the older is
+// keepsOld decides which of two connections between two peers is kept, so that
+// both sides come to the same answer whichever they saw first. Of two in the
+// same direction it is the newer: a peer that dials again knows that the older is
 // dead. Of two in opposite directions it is that of the peer with the smaller
 // ID.
 func keepsOld(self, peer oap.PeerID, oldDialed, newDialed bool) bool {
@@ -299,64 +322,64 @@ func keepsOld(self, peer oap.PeerID, oldDialed, newDialed bool) bool {
 	return oldDialed == (self.Compare(peer) < 0)
 }
 
-// renew takes a session that drains or ends off the list of active ones.
-func (t *Sessions) renew(s *Session) {
+// deactivate takes a session that drains or ends off the list of active ones.
+func (t *Sessions) deactivate(s *Session) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.table[s.peer] == s {
+	if t.byPeer[s.peer] == s {
 		t.active.Store(nil)
 	}
 }
 
-// left takes a session that is over out of the table.
-func (t *Sessions) left(s *Session) {
+// unregister takes a closed session out of the table.
+func (t *Sessions) unregister(s *Session) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.table[s.peer] == s {
-		delete(t.table, s.peer)
+	if t.byPeer[s.peer] == s {
+		delete(t.byPeer, s.peer)
 		t.active.Store(nil)
 	}
 }
 
-// gone notes that nothing of a session is left, for a drain that waits.
-func (t *Sessions) gone(s *Session) {
+// removeLive removes a session that has ended, and signals the end of a drain.
+func (t *Sessions) removeLive(s *Session) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.live, s)
-	if t.empty != nil && len(t.live) == 0 {
-		close(t.empty)
-		t.empty = nil
+	if t.allClosed != nil && len(t.live) == 0 {
+		close(t.allClosed)
+		t.allClosed = nil
 	}
 }
 
-// Drain stops accepting and calling, says bye to every peer, waits until open
-// streams have ended, and closes. What is not done when ctx ends is cut, and
-// the error says how many that were. It may be called again.
+// Drain stops accepting and dialling, sends a bye to every peer, waits until open
+// streams have ended, and closes. Sessions that are left when ctx ends are
+// aborted, and the error says how many. It may be called again.
 func (t *Sessions) Drain(ctx context.Context) error {
-	listener, sessions, empty := t.close()
+	listener, sessions, empty := t.beginDrain()
 	if listener != nil {
 		_ = listener.Close() // closing twice is harmless
 	}
-	t.wanted.Store(t.wanted.Load()) // wakes Keep up
-	t.hurry()
-	latest := time.Now().Add(drainMost)
+	t.contacts.Store(t.contacts.Load()) // wakes RunDialers
+	t.interruptHandshakes()
+	latest := time.Now().Add(maxDrainTimeout)
 	if end, ok := ctx.Deadline(); ok && end.Before(latest) {
 		latest = end
 	}
 	for _, s := range sessions {
-		s.part(&parting{reason: ClosedDrain}, true, latest)
+		s.drain(&closeCause{reason: ClosedDrain}, true, latest)
 	}
 	most, cancel := context.WithDeadline(ctx, latest)
 	defer cancel()
-	if wait(most, empty) {
+	if waitClosed(most, empty) {
 		return nil
 	}
-	return t.cut()
+	return t.closeRemaining()
 }
 
-// close begins the drain, and tells what there is to drain and what is closed
-// when that is done.
-func (t *Sessions) close() (net.Listener, []*Session, chan struct{}) {
+// beginDrain begins the drain. It returns what there is to drain, and a channel that
+// is closed when that is done.
+func (t *Sessions) beginDrain() (net.Listener, []*Session, chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.draining {
@@ -370,43 +393,44 @@ func (t *Sessions) close() (net.Listener, []*Session, chan struct{}) {
 		sessions = append(sessions, s)
 	}
 	slices.SortFunc(sessions, func(a, b *Session) int { return int(a.serial) - int(b.serial) })
-	if t.empty == nil {
-		t.empty = make(chan struct{})
+	if t.allClosed == nil {
+		t.allClosed = make(chan struct{})
 	}
-	empty := t.empty
+	empty := t.allClosed
 	if len(sessions) == 0 {
 		close(empty)
-		t.empty = nil
+		t.allClosed = nil
 	}
 	return listener, sessions, empty
 }
 
-// cut closes what a drain could not wait for, and waits until it is gone, which
-// takes no longer than its tasks need to notice.
-func (t *Sessions) cut() error {
-	_, sessions, empty := t.close()
+// closeRemaining aborts the sessions that are left after a drain and waits until their
+// tasks have ended, for closeGrace at most.
+func (t *Sessions) closeRemaining() error {
+	_, sessions, empty := t.beginDrain()
 	if len(sessions) == 0 {
 		return nil
 	}
 	for _, s := range sessions {
-		s.end(&parting{reason: ClosedAborted, err: errCut, cut: true})
-		_ = s.wire.Close()
+		s.close(&closeCause{reason: ClosedAborted, err: errAborted, abrupt: true})
+		_ = s.raw.Close()
 	}
-	soon, cancel := context.WithTimeout(context.Background(), lastWords)
+	soon, cancel := context.WithTimeout(context.Background(), closeGrace)
 	defer cancel()
-	wait(soon, empty)
+	waitClosed(soon, empty)
 	return &fault.Error{Op: "overlay.drain", Kind: fault.Timeout, Detail: "cut " + strconv.Itoa(len(sessions)) + " sessions that had not ended",
-		Next: "Give the drain more time if objects were still on their way."}
+		Next: "Give the drain more time if objects were still being transferred."}
 }
 
-// wait waits until something is closed, and reports whether that came first.
-func wait(ctx context.Context, closed <-chan struct{}) bool {
+// waitClosed waits until a channel is closed or ctx ends, and reports whether it is
+// closed.
+func waitClosed(ctx context.Context, closed <-chan struct{}) bool {
 	select {
 	case <-closed:
 		return true
 	case <-ctx.Done():
 	}
-	select { // both may have come at once
+	select { // both may have happened at once
 	case <-closed:
 		return true
 	default:

@@ -2,59 +2,59 @@ package session
 
 import "crypto/tls"
 
-// source is what comes out of TLS. Nobody waits inside TLS for it: that takes
-// a stack of 8 KiB, which cannot shrink while it is in use, and a node has ten
-// thousand sessions that do nothing but wait. So TLS is given what the wire
-// holds and is told when that is not enough; the wait for more is here, where
-// the stack is shallow.
+// source reads from TLS without waiting inside TLS: that takes a stack of 8 KiB,
+// which cannot shrink while it is in use, and a node has ten thousand sessions
+// that do nothing but wait. So TLS reads what the batchConn holds and gets
+// errNoData when that is not enough; the wait for more is here, where the stack
+// is shallow.
 //
-// No byte can be left behind by that. TLS asks for more only when it holds
-// neither plain bytes nor a whole record, and it keeps what it holds of one.
+// No byte is lost by that. TLS reads on only when it holds neither plaintext nor
+// a whole record, and it keeps a partial record.
 type source struct {
 	// set at construction
 	conn *tls.Conn
-	wire *wire
+	wire *batchConn
 
 	// owned by the task that reads
-	first [1]byte // what comes next, if it is held
-	held  bool
+	first    [1]byte // the next byte, if hasFirst
+	hasFirst bool
 }
 
-// newSource is for a connection whose handshake is done: in the handshake
-// itself TLS must wait, because it cannot stop in the middle and go on.
-func newSource(conn *tls.Conn, w *wire) *source {
-	w.curt = w.raw != nil
+// newSource is for a connection whose handshake is done: during the handshake TLS
+// must wait by itself, because it cannot stop in the middle and resume.
+func newSource(conn *tls.Conn, w *batchConn) *source {
+	w.nonBlocking = w.sys != nil
 	return &source{conn: conn, wire: w}
 }
 
-// dry tells whether everything that has come was read, so that whoever wants
-// more has to wait for the wire. To find out it must read, and holds what it
-// read for the next Read.
-func (s *source) dry() bool {
-	if s.held || s.wire.raw == nil || s.wire.readErr != nil {
+// isEmpty reports whether everything that has arrived was read, so that the next
+// Read would wait for the socket. To find out it must read a byte, which it keeps
+// for the next Read.
+func (s *source) isEmpty() bool {
+	if s.hasFirst || s.wire.sys == nil || s.wire.readErr != nil {
 		return false
 	}
 	n, err := s.conn.Read(s.first[:])
-	s.held = n > 0
-	return n == 0 && err == errDry
+	s.hasFirst = n > 0
+	return n == 0 && err == errNoData
 }
 
-// Read waits for something to come. TLS gives a record at a time; of the others
-// that came with it as many are taken as there is room for.
+// Read waits until there is something to read. TLS returns a record at a time; of
+// the records that arrived with it, Read returns as many as p has room for.
 func (s *source) Read(p []byte) (total int, err error) {
-	if s.held && len(p) > 0 {
-		s.held = false
+	if s.hasFirst && len(p) > 0 {
+		s.hasFirst = false
 		total = copy(p, s.first[:])
 	}
 	for {
 		n, err := s.conn.Read(p[total:])
 		total += n
 		switch {
-		case total > 0 && (err == errDry || total == len(p)):
-			return total, nil // it may have looked for an alert behind them, which is not all there yet
-		case err == errDry:
+		case total > 0 && (err == errNoData || total == len(p)):
+			return total, nil // TLS may have looked for an alert after them, which has not arrived completely
+		case err == errNoData:
 			err = s.wire.fetch()
-		case err == nil && !s.wire.curt:
+		case err == nil && !s.wire.nonBlocking:
 			return total, nil // the next call would wait
 		}
 		if err != nil {
@@ -63,13 +63,13 @@ func (s *source) Read(p []byte) (total int, err error) {
 	}
 }
 
-// errDry says that the wire holds nothing at the moment.
-var errDry error = dry{}
+// errNoData is returned by batchConn.Read while there is nothing to read.
+var errNoData error = noDataError{}
 
-// dry looks like a deadline that has passed, after which TLS goes on when it is
-// asked again. Any other error it would keep for good.
-type dry struct{}
+// noDataError looks like a deadline that has passed, after which TLS can be read
+// again. TLS would keep any other error.
+type noDataError struct{}
 
-func (dry) Error() string   { return "nothing has come yet" }
-func (dry) Timeout() bool   { return true }
-func (dry) Temporary() bool { return true }
+func (noDataError) Error() string   { return "nothing has arrived yet" }
+func (noDataError) Timeout() bool   { return true }
+func (noDataError) Temporary() bool { return true }

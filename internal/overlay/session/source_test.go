@@ -12,21 +12,21 @@ import (
 	"pgregory.net/rapid"
 )
 
-// tap is a connection whose writes can be kept back.
-type tap struct {
+// holdingConn is a connection whose writes can be held.
+type holdingConn struct {
 	net.Conn
-	kept *bytes.Buffer // nil: they are sent
+	kept *bytes.Buffer // held writes; nil: writes are sent
 }
 
-func (t *tap) Write(p []byte) (int, error) {
-	if t.kept != nil {
-		return t.kept.Write(p)
+func (h *holdingConn) Write(p []byte) (int, error) {
+	if h.kept != nil {
+		return h.kept.Write(p)
 	}
-	return t.Conn.Write(p)
+	return h.Conn.Write(p)
 }
 
 // securedPair is a client and a source on a socket, with TLS between them.
-func securedPair(t *rapid.T) (*tap, *tls.Conn, *source) {
+func securedPair(t *rapid.T) (*holdingConn, *tls.Conn, *source) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -42,11 +42,11 @@ func securedPair(t *rapid.T) (*tap, *tls.Conn, *source) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = accepted.Close() })
-	from := &tap{Conn: sock}
+	from := &holdingConn{Conn: sock}
 	client := tls.Client(from, pairTLS)
 	shaken := make(chan error, 1)
 	go func() { shaken <- client.Handshake() }()
-	w := newWire(accepted, time.Minute)
+	w := newBatchConn(accepted, time.Minute)
 	server := tls.Server(w, pairTLS)
 	if err := server.Handshake(); err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ var pairTLS = func() *tls.Config {
 	return c
 }()
 
-// wholeRecords is how many plain bytes the whole records in a stream hold, and
+// wholeRecords returns how many plain bytes the whole records in a stream hold, and
 // whether an alert is among them.
 func wholeRecords(stream []byte, alertAt int) (plain int, alert bool) {
 	const header, seal = 5, 17 // a seal is the tag and the type of what is inside
@@ -81,9 +81,9 @@ func wholeRecords(stream []byte, alertAt int) (plain int, alert bool) {
 	return plain, false
 }
 
-// However a stream of records is cut into pieces, whatever is in whole records
-// is delivered before anything more comes; and a deadline that passes in
-// between loses nothing.
+// However a stream of records is split, what is in whole records is delivered
+// before anything more arrives; and a deadline that passes in between loses
+// nothing.
 func TestSourceDeliversWhatHasCome(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		from, client, plain := securedPair(t)
@@ -107,7 +107,7 @@ func TestSourceDeliversWhatHasCome(t *testing.T) {
 		var got []byte
 		room := make([]byte, rapid.SampledFrom([]int{1, 7, 48, 4096, 16 << 10, 64 << 10}).Draw(t, "room"))
 		for at := 0; at < len(stream); {
-			// Close to the borders of records is where it is interesting.
+			// The interesting cuts are close to the borders of records.
 			n := rapid.OneOf(rapid.IntRange(1, 30), rapid.IntRange(1, 40_000), rapid.Just(alertAt+3-at)).Draw(t, "piece")
 			to := min(at+max(n, 1), len(stream))
 			if _, err := from.Conn.Write(stream[at:to]); err != nil {
@@ -115,7 +115,7 @@ func TestSourceDeliversWhatHasCome(t *testing.T) {
 			}
 			at = to
 			if rapid.Bool().Draw(t, "late") {
-				_ = plain.wire.SetReadDeadline(long)
+				_ = plain.wire.SetReadDeadline(longAgo)
 				n, err := plain.Read(room)
 				if got = append(got, room[:n]...); err != nil && !timedOut(err) {
 					t.Fatalf("with a deadline that has passed: %v", err)
@@ -130,7 +130,7 @@ func TestSourceDeliversWhatHasCome(t *testing.T) {
 				}
 			}
 			if alert {
-				if n, err := plain.Read(room); n != 0 || err != io.EOF || plain.wire.over {
+				if n, err := plain.Read(room); n != 0 || err != io.EOF || plain.wire.eof {
 					t.Fatalf("at the end: %d bytes, %v", n, err)
 				}
 			}
@@ -144,7 +144,7 @@ func TestSourceDeliversWhatHasCome(t *testing.T) {
 	})
 }
 
-// Records that came together are delivered together, as far as there is room.
+// Records that arrived together are delivered together, as far as there is room.
 func TestSourceDeliversRecordsTogether(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		from, client, plain := securedPair(t)
@@ -158,7 +158,7 @@ func TestSourceDeliversRecordsTogether(t *testing.T) {
 			}
 		}
 		buffer := readBuffers.Get().(*[]byte) // as if one read had brought them
-		plain.wire.buffer, plain.wire.rest = buffer, (*buffer)[:copy(*buffer, from.kept.Bytes())]
+		plain.wire.buffer, plain.wire.unread = buffer, (*buffer)[:copy(*buffer, from.kept.Bytes())]
 		room := make([]byte, rapid.SampledFrom([]int{40_000, 48 << 10, 64 << 10}).Draw(t, "room"))
 		if n, err := plain.Read(room); err != nil || n != min(len(room), len(sent)) || !bytes.Equal(room[:n], sent[:n]) {
 			t.Errorf("read %d of %d bytes into a room of %d, %v", n, len(sent), len(room), err)
@@ -166,7 +166,7 @@ func TestSourceDeliversRecordsTogether(t *testing.T) {
 	})
 }
 
-// A connection that ends without a word of TLS is not taken for a good end.
+// A connection that ends without a close_notify is reported as broken.
 func TestSourceOfALostConnection(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		from, client, plain := securedPair(t)
@@ -179,14 +179,14 @@ func TestSourceOfALostConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = from.Conn.Close()
-		if n, err := plain.Read(make([]byte, 64)); n != 0 || err == nil || !plain.wire.over {
-			t.Errorf("read %d bytes, %v, over %v", n, err, plain.wire.over)
+		if n, err := plain.Read(make([]byte, 64)); n != 0 || err == nil || !plain.wire.eof {
+			t.Errorf("read %d bytes, %v, over %v", n, err, plain.wire.eof)
 		}
 	})
 }
 
-// TLS looks behind a record for an alert that is not encrypted. A peer that sends
-// the first byte of one, and then nothing, cannot make it keep the record.
+// TLS looks after a record for an alert that is not encrypted. A peer that sends
+// the first byte of one, and then nothing, cannot make TLS withhold the record.
 func TestSourceDoesNotWaitForHalfAnAlert(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		from, client, plain := securedPair(t)

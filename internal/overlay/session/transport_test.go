@@ -16,7 +16,7 @@ import (
 	"micronode/internal/oap"
 )
 
-// Section 1: who and what is let in by TLS.
+// Section 1: what TLS accepts.
 
 func TestListenerRefusesByTLS(t *testing.T) {
 	good := func() *tls.Config { return rawTLS(keyOf(9)) }
@@ -35,31 +35,31 @@ func TestListenerRefusesByTLS(t *testing.T) {
 		{"our own key", rawTLS(keyOf(1)), func(*tls.Config) {}, FailedIdentity},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			n := newNode(t, 1, patient).serve()
+			n := newNode(t, 1, longTimeouts).serve()
 			c.change(c.config)
 			sock := connect(t, n)
 			defer sock.Close()
 			conn := tls.Client(sock, c.config)
 			err := conn.Handshake()
-			if err == nil { // the client of TLS 1.3 learns of it at its first read
+			if err == nil { // the client of TLS 1.3 gets the error at its first read
 				_, err = conn.Read(make([]byte, 1))
 			}
 			if remoteAlert(err) == "" && !strings.Contains(err.Error(), "tls:") {
 				t.Errorf("the client sees %v, want an alert", err)
 			}
-			until(t, string(c.reason), n.failedWith(c.reason))
+			waitFor(t, string(c.reason), n.failedWith(c.reason))
 		})
 	}
 }
 
 func TestGarbageInsteadOfTLS(t *testing.T) {
-	n := newNode(t, 1, patient).serve()
+	n := newNode(t, 1, longTimeouts).serve()
 	sock := connect(t, n)
 	defer sock.Close()
 	if _, err := sock.Write([]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n")); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "a refusal", n.failedWith(FailedTLS))
+	waitFor(t, "a refusal", n.failedWith(FailedTLS))
 }
 
 func TestDialerChecksWhoAnswers(t *testing.T) {
@@ -77,18 +77,18 @@ func TestDialerChecksWhoAnswers(t *testing.T) {
 		{"TLS 1.2", rawTLS(keyOf(2)), func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS12, tls.VersionTLS12 }, FailedTLS},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			n := newNode(t, 1, patient).keep()
+			n := newNode(t, 1, longTimeouts).runDialers()
 			c.change(c.config)
-			a := answerRaw(t, n, c.config)
+			a := listenRaw(t, n, c.config)
 			n.SetContacts([]Contact{{ID: idOf(keyOf(2)), Addrs: []string{"x:1"}}})
-			until(t, string(c.reason), n.failedWith(c.reason))
+			waitFor(t, string(c.reason), n.failedWith(c.reason))
 			r := <-a.calls
 			<-r.ended
 			if len(r.all()) != 0 {
 				t.Errorf("the dialer sent %v to somebody else", r.kinds())
 			}
-			until(t, "the reason in the list of peers", func() bool { return n.Peers()[0].LastErr != "" })
-			if p := n.Peers()[0]; p.State == active {
+			waitFor(t, "the reason in the list of peers", func() bool { return n.Peers()[0].LastErr != "" })
+			if p := n.Peers()[0]; p.State == stateActive {
 				t.Errorf("the peer is %+v", p)
 			}
 		})
@@ -98,39 +98,39 @@ func TestDialerChecksWhoAnswers(t *testing.T) {
 func TestKeyExchange(t *testing.T) {
 	classical := func(c *tls.Config) { c.CurvePreferences = []tls.CurveID{tls.X25519} }
 	t.Run("hybrid with hybrid", func(t *testing.T) {
-		a, b := newNode(t, 1, patient).serve(), newNode(t, 2, patient).serve()
-		sa, sb := meet(t, a, b)
+		a, b := newNode(t, 1, longTimeouts).serve(), newNode(t, 2, longTimeouts).serve()
+		sa, sb := connectNodes(t, a, b)
 		if !sa.PQ() || !sb.PQ() {
 			t.Errorf("post-quantum: dialer %v, listener %v", sa.PQ(), sb.PQ())
 		}
-		if !slices.Equal(a.groups, []string{"hybrid"}) || !slices.Equal(b.groups, []string{"hybrid"}) {
-			t.Errorf("counted %v and %v", a.groups, b.groups)
+		if !slices.Equal(a.negotiated, []string{"hybrid"}) || !slices.Equal(b.negotiated, []string{"hybrid"}) {
+			t.Errorf("counted %v and %v", a.negotiated, b.negotiated)
 		}
 	})
 	t.Run("required with hybrid", func(t *testing.T) {
-		a := newNode(t, 1, patient, func(s *Spec) { s.Config.PQ = required }).serve()
-		sa, sb := meet(t, a, newNode(t, 2, patient).serve())
+		a := newNode(t, 1, longTimeouts, func(s *Spec) { s.Config.PQ = pqRequired }).serve()
+		sa, sb := connectNodes(t, a, newNode(t, 2, longTimeouts).serve())
 		if !sa.PQ() || !sb.PQ() {
 			t.Error("not post-quantum")
 		}
 	})
 	t.Run("hybrid falls back and says so", func(t *testing.T) {
-		n := newNode(t, 1, patient).serve()
+		n := newNode(t, 1, longTimeouts).serve()
 		config := rawTLS(keyOf(2))
 		classical(config)
-		r := callRaw(t, n, config).reading()
-		r.say(oap.Req, 1, goodHello())
-		until(t, "an answer", func() bool { return len(r.all()) > 0 })
+		r := dialRaw(t, n, config).reading()
+		r.send(oap.Req, 1, goodHello())
+		waitFor(t, "an answer", func() bool { return len(r.all()) > 0 })
 		if ack := r.all()[0].message.(*oap.HelloAck); ack.Chosen.PQ != "" {
 			t.Errorf("the answer says %q", ack.Chosen.PQ)
 		}
-		until(t, "a session", func() bool { return len(n.Active()) == 1 })
-		if n.Active()[0].PQ() || n.Peers()[0].PQ || n.groups[0] != "classical" {
-			t.Errorf("it passes for post-quantum: %v", n.groups)
+		waitFor(t, "a session", func() bool { return len(n.Active()) == 1 })
+		if n.Active()[0].PQ() || n.Peers()[0].PQ || n.negotiated[0] != "classical" {
+			t.Errorf("it passes for post-quantum: %v", n.negotiated)
 		}
 	})
 	t.Run("required refuses who lacks it", func(t *testing.T) {
-		n := newNode(t, 1, patient, func(s *Spec) { s.Config.PQ = required }).serve()
+		n := newNode(t, 1, longTimeouts, func(s *Spec) { s.Config.PQ = pqRequired }).serve()
 		config := rawTLS(keyOf(2))
 		classical(config)
 		sock := connect(t, n)
@@ -138,29 +138,29 @@ func TestKeyExchange(t *testing.T) {
 		if err := tls.Client(sock, config).Handshake(); err == nil {
 			t.Error("TLS went through")
 		}
-		until(t, "a refusal", n.failedWith(FailedTLS))
+		waitFor(t, "a refusal", n.failedWith(FailedTLS))
 	})
 	t.Run("required does not call who lacks it", func(t *testing.T) {
-		n := newNode(t, 1, patient, func(s *Spec) { s.Config.PQ = required }).keep()
+		n := newNode(t, 1, longTimeouts, func(s *Spec) { s.Config.PQ = pqRequired }).runDialers()
 		config := rawTLS(keyOf(2))
 		classical(config)
-		answerRaw(t, n, config)
+		listenRaw(t, n, config)
 		n.SetContacts([]Contact{{ID: idOf(keyOf(2)), Addrs: []string{"x:1"}}})
-		until(t, "a refusal", n.failedWith(FailedTLS))
+		waitFor(t, "a refusal", n.failedWith(FailedTLS))
 	})
 }
 
 func TestNothingIsResumed(t *testing.T) {
-	n := newNode(t, 1, patient).serve()
+	n := newNode(t, 1, longTimeouts).serve()
 	config := rawTLS(keyOf(2))
 	config.ClientSessionCache = tickets{t}
 	config.ServerName = "any.name.will.do"
-	r := callRaw(t, n, config).reading()
-	r.say(oap.Req, 1, goodHello())
-	until(t, "an answer", func() bool { return len(r.all()) > 0 })
+	r := dialRaw(t, n, config).reading()
+	r.send(oap.Req, 1, goodHello())
+	waitFor(t, "an answer", func() bool { return len(r.all()) > 0 })
 }
 
-// tickets is a cache that must not be given anything.
+// tickets is a cache that must stay empty.
 type tickets struct{ t *testing.T }
 
 func (c tickets) Get(string) (*tls.ClientSessionState, bool) { return nil, false }
@@ -182,9 +182,9 @@ func TestIdentityOfTheDocument(t *testing.T) {
 
 // Two of our own nodes, over real sockets.
 
-func TestTwoNodesTalk(t *testing.T) {
-	a, b := newNode(t, 1, patient, func(s *Spec) { s.Config.Compress = on }).serve(), newNode(t, 2, patient).serve()
-	sa, sb := meet(t, a, b)
+func TestTwoNodesExchangeGossip(t *testing.T) {
+	a, b := newNode(t, 1, longTimeouts, func(s *Spec) { s.Config.Compress = compressOn }).serve(), newNode(t, 2, longTimeouts).serve()
+	sa, sb := connectNodes(t, a, b)
 	if !sa.Dialed() || sb.Dialed() || sa.Peer() != b.ID() || sb.Peer() != a.ID() || sa.Serial() == 0 {
 		t.Errorf("they do not know each other: %v %v", sa, sb)
 	}
@@ -192,13 +192,13 @@ func TestTwoNodesTalk(t *testing.T) {
 		t.Errorf("max_frame %d, chunk %d, rtt %s", sa.MaxFrame(), sb.Chunk(), sa.RTT())
 	}
 	written := make(chan error, 3)
-	big := gossip(300_000)
+	big := testGossip(300_000)
 	big.Sig = make([]byte, 64)
-	for _, m := range []*oap.Gossip{gossip(10), big} {
-		p := parcel(len(m.Msg))
+	for _, m := range []*oap.Gossip{testGossip(10), big} {
+		p := testFrame(len(m.Msg))
 		p.Item.Message, p.Item.Written = m, func(err error) { written <- err }
-		if turned := sa.Post(append([]parcelOf(nil), p), nil, nil); len(turned) != 0 {
-			t.Fatalf("%d were turned away", len(turned))
+		if rejected := sa.OfferGossip(append([]queuedFrame(nil), p), nil, nil); len(rejected) != 0 {
+			t.Fatalf("%d were turned away", len(rejected))
 		}
 	}
 	for range 2 {
@@ -206,76 +206,75 @@ func TestTwoNodesTalk(t *testing.T) {
 			t.Errorf("written: %v", err)
 		}
 	}
-	until(t, "two letters", b.saw(func() bool { return len(b.letters) == 2 }))
-	for _, g := range b.letters {
+	waitFor(t, "two letters", b.check(func() bool { return len(b.gossip) == 2 }))
+	for _, g := range b.gossip {
 		if len(g.Msg) == 300_000 && len(g.Sig) != 64 || len(g.Msg) == 10 && g.Sig != nil || g.Hops != 8 {
 			t.Errorf("a letter of %d bytes came with a signature of %d", len(g.Msg), len(g.Sig))
 		}
 	}
-	if err := sb.Tell(Out{Message: &oap.Have{}, Flags: oap.Event}); err != nil {
+	if err := sb.SendControl(Outgoing{Message: &oap.Have{}, Flags: oap.Event}); err != nil {
 		t.Error(err)
 	}
-	if err := sb.Give(4, 100, Out{Message: &oap.Data{Stream: 4, Bytes: []byte("x")}, Flags: oap.Resp, Corr: 9}); err != nil {
+	if err := sb.SendBulk(4, 100, Outgoing{Message: &oap.Data{Stream: 4, Bytes: []byte("x")}, Flags: oap.Resp, Corr: 9}); err != nil {
 		t.Error(err)
 	}
-	until(t, "both messages", a.saw(func() bool { return slices.Equal(a.messages, []string{"have", "data"}) }))
+	waitFor(t, "both messages", a.check(func() bool { return slices.Equal(a.messages, []string{"have", "data"}) }))
 
 	sa.SetBusy(true)
 	peers := a.Peers()
-	if len(peers) != 1 || peers[0].State != busy || !peers[0].PQ || !peers[0].Dialed || peers[0].Addr != b.Addr().String() || sa.Addr() != peers[0].Addr {
+	if len(peers) != 1 || peers[0].State != stateBusy || !peers[0].PQ || !peers[0].Dialed || peers[0].Addr != b.Addr().String() || sa.Addr() != peers[0].Addr {
 		t.Errorf("the list of peers is %+v", peers)
 	}
-	if b.Peers()[0].State != active || a.Find(a.ID()) != nil {
+	if b.Peers()[0].State != stateActive || a.Find(a.ID()) != nil {
 		t.Errorf("the other list is %+v", b.Peers())
 	}
 
-	sa.End(nil)
+	sa.CloseWithError(nil)
 	<-sa.Done()
 	<-sb.Done()
 	if !a.closedWith(ClosedBye)() || !b.closedWith(ClosedBye)() {
 		t.Errorf("closed by %v and %v", a.reasons, b.reasons)
 	}
-	kindOf(t, "Tell after the end", sa.Tell(Out{Message: &oap.Pong{}}), fault.Canceled)
-	until(t, "another session after a pause", func() bool { return a.Find(b.ID()) != nil })
+	wantKind(t, "Tell after the end", sa.SendControl(Outgoing{Message: &oap.Pong{}}), fault.Canceled)
+	waitFor(t, "another session after a pause", func() bool { return a.Find(b.ID()) != nil })
 }
 
-// A batch is one write, and what was written at once is read at once.
-// Compressed letters that come together do not lie in each other's memory.
-func TestCompressedLettersInOneGo(t *testing.T) {
-	a, b := newNode(t, 1, patient, func(s *Spec) { s.Config.Compress = on }).serve(), newNode(t, 2, patient).serve()
-	s, _ := meet(t, a, b)
-	var batch []parcelOf
+// Compressed messages that arrive together do not share memory.
+func TestCompressedGossipInOneRead(t *testing.T) {
+	a, b := newNode(t, 1, longTimeouts, func(s *Spec) { s.Config.Compress = compressOn }).serve(), newNode(t, 2, longTimeouts).serve()
+	s, _ := connectNodes(t, a, b)
+	var batch []queuedFrame
 	var want [][]byte
 	for i := range 20 {
-		p := parcel(1000)
+		p := testFrame(1000)
 		msg := append(bytes.Repeat([]byte{byte(i)}, 500), sha512Of(i)...)
 		want = append(want, msg)
 		p.Item.Message = &oap.Gossip{Msg: msg, Hops: 8, Fanout: 3}
 		batch = append(batch, p)
 	}
-	if turned := s.Post(batch, nil, nil); len(turned) > 0 {
+	if rejected := s.OfferGossip(batch, nil, nil); len(rejected) > 0 {
 		t.Fatal("turned away")
 	}
-	until(t, "all letters", b.saw(func() bool { return len(b.letters) == len(want) }))
-	for i, g := range b.letters {
+	waitFor(t, "all letters", b.check(func() bool { return len(b.gossip) == len(want) }))
+	for i, g := range b.gossip {
 		if !bytes.Equal(g.Msg, want[i]) {
 			t.Errorf("letter %d is another one", i)
 		}
 	}
 }
 
-// sha512Of is 64 bytes that no compressor gains by, so that a letter stays within
+// sha512Of returns 64 bytes that do not compress, so that a message stays within
 // the ratio that a peer accepts.
 func sha512Of(i int) []byte {
 	sum := sha512.Sum512([]byte{byte(i)})
 	return sum[:]
 }
 
-// A write on a socket goes on when the peer makes room, and fails when it is gone
-// or does not read for too long.
-func TestWireWritesAllOrFails(t *testing.T) {
+// A write on a socket continues when the peer reads again, and fails when the peer
+// is gone or does not read for too long.
+func TestBatchConnWritesAllOrFails(t *testing.T) {
 	near, far := sockets(t)
-	w := newWire(near, time.Minute)
+	w := newBatchConn(near, time.Minute)
 	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<20) // more than any socket holds
 	got := make(chan []byte, 1)
 	go func() {
@@ -289,14 +288,14 @@ func TestWireWritesAllOrFails(t *testing.T) {
 	if !bytes.Equal(<-got, sent) {
 		t.Error("other bytes came")
 	}
-	impatient := newWire(near, 10*time.Millisecond)
+	impatient := newBatchConn(near, 10*time.Millisecond)
 	if _, err := impatient.Write(sent); !timedOut(err) {
 		t.Errorf("nobody reads: %v", err)
 	}
 	_ = far.Close()
 	var broken *net.OpError
-	for range 2 { // the first may find room yet
-		gone := newWire(near, time.Minute)
+	for range 2 { // the first may still find room
+		gone := newBatchConn(near, time.Minute)
 		if _, err := gone.Write(sent); err != nil && !errors.As(err, &broken) {
 			t.Errorf("the peer is gone: %v", err)
 		}
@@ -306,7 +305,7 @@ func TestWireWritesAllOrFails(t *testing.T) {
 	}
 }
 
-// sockets are the two ends of a connection.
+// sockets returns the two ends of a connection.
 func sockets(t *testing.T) (near, far net.Conn) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -326,26 +325,27 @@ func sockets(t *testing.T) (near, far net.Conn) {
 	return near, far
 }
 
+// A batch is one write, and what was written at once is read at once.
 func TestBatchIsOneSystemCall(t *testing.T) {
-	a, b := newNode(t, 1, patient).keep(), newNode(t, 2, patient).serve()
-	var counted *writes
-	a.reroute(func(ctx Ctx, addr string) (net.Conn, error) {
+	a, b := newNode(t, 1, longTimeouts).runDialers(), newNode(t, 2, longTimeouts).serve()
+	var counted *countingConn
+	a.setDial(func(ctx Ctx, addr string) (net.Conn, error) {
 		conn, err := dialTCP(ctx, addr)
-		counted = &writes{Conn: conn}
+		counted = &countingConn{Conn: conn}
 		return counted, err
 	})
 	a.SetContacts([]Contact{b.contact()})
-	until(t, "a session", func() bool { return a.Find(b.ID()) != nil && b.Find(a.ID()) != nil })
+	waitFor(t, "a session", func() bool { return a.Find(b.ID()) != nil && b.Find(a.ID()) != nil })
 	s := a.Find(b.ID())
 	before := counted.n.Load()
-	var batch []parcelOf
+	var batch []queuedFrame
 	for range 60 {
-		batch = append(batch, parcel(1000))
+		batch = append(batch, testFrame(1000))
 	}
-	if turned := s.Post(batch, nil, nil); len(turned) > 0 {
+	if rejected := s.OfferGossip(batch, nil, nil); len(rejected) > 0 {
 		t.Fatal("turned away")
 	}
-	until(t, "all letters", b.saw(func() bool { return len(b.letters) == 60 }))
+	waitFor(t, "all letters", b.check(func() bool { return len(b.gossip) == 60 }))
 	if n := counted.n.Load() - before; n != 1 {
 		t.Errorf("60 letters took %d writes", n)
 	}
@@ -357,31 +357,34 @@ func TestHowConnectionsEnd(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		last   []byte
-		close  func(*raw)
+		close  func(*rawPeer)
 		reason CloseReason
 		broken bool
 	}{
-		{"close_notify", nil, func(r *raw) { _ = r.conn.Close() }, ClosedEOF, false},
-		{"bye and close_notify", []byte("bye"), func(r *raw) { _ = r.conn.Close() }, ClosedBye, false},
-		{"only the socket", nil, func(r *raw) { _ = r.sock.Close() }, ClosedBroken, true},
-		{"a reset", nil, func(r *raw) { _ = r.sock.(*net.TCPConn).SetLinger(0); _ = r.sock.Close() }, ClosedBroken, true},
-		{"inside a frame", []byte{0, 0, 0, 40, 1}, func(r *raw) { _ = r.conn.Close() }, ClosedBroken, true},
-		{"broken TLS", nil, func(r *raw) {
+		{"close_notify", nil, func(r *rawPeer) { _ = r.conn.Close() }, ClosedEOF, false},
+		{"bye and close_notify", []byte("bye"), func(r *rawPeer) { _ = r.conn.Close() }, ClosedBye, false},
+		{"only the socket", nil, func(r *rawPeer) { _ = r.sock.Close() }, ClosedBroken, true},
+		{"a reset", nil, func(r *rawPeer) { _ = r.sock.(*net.TCPConn).SetLinger(0); _ = r.sock.Close() }, ClosedBroken, true},
+		{"inside a frame", []byte{0, 0, 0, 40, 1}, func(r *rawPeer) { _ = r.conn.Close() }, ClosedBroken, true},
+		{"broken TLS", nil, func(r *rawPeer) {
 			_, _ = r.sock.Write([]byte{23, 3, 3, 0, 20, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20})
 		}, ClosedBroken, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			n := newNode(t, 1, patient).serve()
-			r := greeted(t, n, 2)
+			n := newNode(t, 1, longTimeouts).serve()
+			r := handshakeRaw(t, n, 2)
 			if string(c.last) == "bye" {
-				r.say(oap.Event, 2, &oap.Bye{Reason: "tired"})
+				r.send(oap.Event, 2, &oap.Bye{Reason: "tired"})
 			} else if c.last != nil {
 				r.write(c.last)
 			}
 			c.close(r)
-			until(t, "the end", n.saw(func() bool { return len(n.closed) == 1 }))
+			waitFor(t, "the end", n.check(func() bool { return len(n.closed) == 1 }))
 			if n.reasons[0] != c.reason || (n.closed[0] != nil) != c.broken {
 				t.Errorf("closed by %s with %v", n.reasons[0], n.closed[0])
+			}
+			if broken := slices.Equal(n.ioFailed, []string{"read"}); broken != c.broken {
+				t.Errorf("counted %v", n.ioFailed)
 			}
 			if len(n.Active()) != 0 || len(n.Peers()) != 0 {
 				t.Error("it is still listed")
@@ -392,18 +395,18 @@ func TestHowConnectionsEnd(t *testing.T) {
 
 func TestListenSaysWhatIsWrong(t *testing.T) {
 	n := newNode(t, 1)
-	kindOf(t, "Serve before Listen", n.Serve(n.ctx), fault.NotReady)
+	wantKind(t, "Serve before Listen", n.Serve(n.ctx), fault.NotReady)
 	other, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	kindOf(t, "a port that is taken", n.Listen(n.ctx, other.Addr().String()), fault.Conflict)
-	kindOf(t, "no address", n.Listen(n.ctx, "nonsense"), fault.Malformed)
+	wantKind(t, "a port that is taken", n.Listen(n.ctx, other.Addr().String()), fault.Conflict)
+	wantKind(t, "no address", n.Listen(n.ctx, "nonsense"), fault.Malformed)
 	if n.Addr() != nil {
 		t.Error("it has an address")
 	}
-	// Serve comes back to the same address after its context ended.
+	// Serve opens the same address again after its context ended.
 	if err := n.Listen(n.ctx, "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
@@ -412,7 +415,7 @@ func TestListenSaysWhatIsWrong(t *testing.T) {
 		ctx, cancel := withCancel()
 		ended := make(chan error)
 		go func() { ended <- n.Serve(ctx) }()
-		until(t, "somebody who listens", func() bool {
+		waitFor(t, "somebody who listens", func() bool {
 			conn, err := net.Dial("tcp", addr)
 			if err == nil {
 				_ = conn.Close()
@@ -431,22 +434,23 @@ func TestListenSaysWhatIsWrong(t *testing.T) {
 	if err := n.Drain(n.ctx); err != nil {
 		t.Error(err)
 	}
-	kindOf(t, "Serve after the drain", n.Serve(n.ctx), fault.NotReady)
-	kindOf(t, "Listen after the drain", n.Listen(n.ctx, "127.0.0.1:0"), fault.NotReady)
+	wantKind(t, "Serve after the drain", n.Serve(n.ctx), fault.NotReady)
+	wantKind(t, "Listen after the drain", n.Listen(n.ctx, "127.0.0.1:0"), fault.NotReady)
 }
 
-// TLS asks for new keys from the task that reads, while the other one writes.
-// The standard library cannot be made to ask, so this speaks to the wire.
-func TestWireKeepsTheOrder(t *testing.T) {
+// TLS answers a request for new keys from the task that reads, while the other one
+// writes. The standard library cannot be made to send such a request, so this test
+// uses the batchConn directly.
+func TestBatchConnKeepsTheOrder(t *testing.T) {
 	near, far := net.Pipe()
 	defer far.Close()
-	w := newWire(near, time.Minute)
+	w := newBatchConn(near, time.Minute)
 	defer w.Close()
-	w.hold(false)
+	w.beginBatch(false)
 	mustWrite(t, w, "a")
 	mustWrite(t, w, "b")
 	done := make(chan error, 1)
-	go func() { done <- w.release() }()
+	go func() { done <- w.flushBatch() }()
 	got := make([]byte, 1)
 	read := func(want string) {
 		t.Helper()
@@ -461,26 +465,26 @@ func TestWireKeepsTheOrder(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	go func() { done <- w.pumpAfter("d") }()
+	go func() { done <- w.writeText("d") }()
 	read("d")
 	<-done
 }
 
-// A peer that makes TLS talk while it does not read gets no memory for it.
-func TestWireBoundsWhatTLSSaysByItself(t *testing.T) {
+// A peer that makes TLS write while it does not read gets only bounded memory.
+func TestBatchConnBoundsUnsolicitedWrites(t *testing.T) {
 	near, far := net.Pipe()
 	defer far.Close()
-	w := newWire(near, time.Minute)
+	w := newBatchConn(near, time.Minute)
 	defer w.Close()
 	stuck := make(chan error, 1)
-	go func() { stuck <- w.pumpAfter("x") }()
-	until(t, "a write that is stuck", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.writing && w.pending == nil })
+	go func() { stuck <- w.writeText("x") }()
+	waitFor(t, "a write that is stuck", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.writing && w.pending == nil })
 	var err error
 	size := 0
 	for ; err == nil; size += 1000 {
 		_, err = w.Write(make([]byte, 1000))
 	}
-	if err != errFlooded || size > unasked+2000 {
+	if err != errFlooded || size > maxUnsolicited+2000 {
 		t.Errorf("after %d bytes: %v", size, err)
 	}
 	_ = far.Close()
@@ -490,8 +494,8 @@ func TestWireBoundsWhatTLSSaysByItself(t *testing.T) {
 	if _, err := w.Write([]byte("more")); err == nil {
 		t.Error("a wire that failed takes more")
 	}
-	w.hold(false)
-	if err := w.release(); err == nil {
+	w.beginBatch(false)
+	if err := w.flushBatch(); err == nil {
 		t.Error("a wire that failed flushes")
 	}
 }

@@ -11,217 +11,245 @@ import (
 	"micronode/internal/supervise"
 )
 
-// few is how many frames a writer that waits has room for. When more are there
-// it borrows a list for a whole burst. The room is on its stack, and a stack
-// that is to shrink to 4 KiB between two frames has none to spare.
-const few = 1
+// inlineFrames is how many frames a waiting writer has room for on its stack. For
+// more it takes a list from frameLists. A stack that is to shrink to 4 KiB between
+// two frames has no room to spare.
+const inlineFrames = 1
 
-// most is how many bytes are put into one batch. One frame may be larger. It is a
-// little more than what a reader takes in one go, so that a relay writes at once
-// what it read at once.
-const most = 80 << 10
+// maxBatchBytes is how many bytes are put into one batch. One frame may be larger. It
+// is a little more than one read delivers, so that a relay writes at once what it
+// read at once.
+const maxBatchBytes = 80 << 10
 
-// bursts are lists for the frames of a batch.
-var bursts = sync.Pool{New: func() any { return new([]Out) }}
+// frameLists are lists for the frames of a batch.
+var frameLists = sync.Pool{New: func() any { return new([]Outgoing) }}
 
-// write is the task that writes: the only one, and it does nothing else. It
-// takes what waits, encodes all of it into one buffer and writes that once. When
-// the session is quiet it sleeps, until somebody has something to write.
-func (s *Session) write(ctx context.Context) (next supervise.Next) {
+// write is the only task that writes, and it does nothing else. It takes what is
+// queued, encodes all of it into one buffer and writes that once. When the session
+// is idle it sleeps, until there is something to write.
+func (s *Session) write(ctx context.Context) (next supervise.TurnResult) {
 	defer func() {
 		if next == supervise.Done { // also after a panic
-			s.wroteAll()
+			s.finishWriter()
 		}
 	}()
-	for s.ended() == nil && s.chat() && s.catchUp() {
-		if ctx.Err() == nil && s.tired() {
+	for s.closedBy() == nil && s.writeKeepalive() && s.flushRest() {
+		if ctx.Err() == nil && s.canSleep() {
 			return supervise.Sleep
 		}
-		if !s.burst(ctx) {
+		if !s.writeBatch(ctx) {
 			break
 		}
-		s.parted()
+		s.closeIfDrained()
 	}
-	s.sayLast()
+	s.writeCloseCause()
 	return supervise.Done
 }
 
-// turns is how many batches somebody writes who is not the writer. There may be
-// more in the queue than what it had to write itself.
-const turns = 4
+// maxInlineBatches is how many batches an inline writer writes: about as much as the
+// queue holds, and no more, because others may keep filling it.
+const maxInlineBatches = 8
 
-// writeHere is the writer's turn on the goroutine of somebody who had something
-// to write. It never waits, so what takes time is left to the writer. All that it
-// writes goes out in one system call, or the peer would be woken up for the few
-// letters that are over when a batch is full.
-func (s *Session) writeHere(ctx context.Context) (next supervise.Next) {
-	if s.wire.behind() {
-		return supervise.Fresh
+// writeInline is the writer's turn on the goroutine of a caller that offers gossip.
+// It never waits, so what takes time is left to the writer. All that it writes goes
+// out in one system call, or the peer would be woken once more for the few messages
+// that are left when a batch is full.
+func (s *Session) writeInline(ctx context.Context) (next supervise.TurnResult) {
+	if s.raw.hasUnwritten() {
+		return supervise.Respawn
 	}
-	s.here = true
+	s.inline = true
 	defer func() {
-		s.here = false
+		s.inline = false
 		if next == supervise.Done { // after a panic
-			s.wroteAll()
+			s.finishWriter()
 		}
 	}()
-	s.wire.hold(true)
-	next = s.takeTurns(ctx)
-	if err := s.wire.release(); err != nil {
-		s.stuck(err)
-	}
-	if s.wire.behind() {
-		return supervise.Fresh
+	s.raw.beginBatch(true)
+	next = s.collectInline(ctx)
+	s.flushInline()
+	if s.raw.hasUnwritten() {
+		return supervise.Respawn
 	}
 	return next
 }
 
-// takeTurns collects what waits, as long as nobody else is needed for it.
-func (s *Session) takeTurns(ctx context.Context) supervise.Next {
-	for range turns {
-		if ctx.Err() != nil || s.ended() != nil || s.owes.Load() {
-			return supervise.Fresh
-		}
-		if s.waiting() == 0 {
-			return supervise.Sleep
-		}
-		if !s.take(ctx, nil) {
-			return supervise.Fresh // to say its last words
-		}
-		s.parted()
+// flushInline writes what was collected.
+func (s *Session) flushInline() {
+	if err := s.raw.flushBatch(); err != nil {
+		s.writeFailed(err)
 	}
-	return supervise.Fresh
+	if !s.raw.hasUnwritten() {
+		s.releasePermits()
+	}
 }
 
-// catchUp writes what somebody else left behind.
-func (s *Session) catchUp() bool {
-	if !s.wire.behind() {
+// releasePermits releases the permits of the frames that the connection has taken.
+func (s *Session) releasePermits() {
+	s.permits.ReleaseMany(s.inFlight)
+	s.inFlight = 0
+}
+
+// freePermits returns how many more frames may leave the queue.
+func (s *Session) freePermits() int { return s.owner.spec.Peer.InflightFrames - s.inFlight }
+
+// collectInline collects what is queued, as long as it need not wait. It returns
+// Respawn when the writer has to continue.
+func (s *Session) collectInline(ctx context.Context) supervise.TurnResult {
+	for range maxInlineBatches {
+		if ctx.Err() != nil || s.closedBy() != nil || s.keepaliveDue.Load() {
+			return supervise.Respawn
+		}
+		if s.queueLen() == 0 {
+			return supervise.Sleep
+		}
+		if s.freePermits() == 0 { // all of them are held by collected frames
+			if s.flushInline(); s.raw.hasUnwritten() || s.closedBy() != nil {
+				return supervise.Respawn
+			}
+			s.raw.beginBatch(true)
+		}
+		if !s.writeQueued(ctx, nil) {
+			return supervise.Respawn // to write the close cause
+		}
+		s.closeIfDrained()
+	}
+	return supervise.Respawn
+}
+
+// flushRest writes what an inline write has left.
+func (s *Session) flushRest() bool {
+	if !s.raw.hasUnwritten() {
 		return true
 	}
-	err := s.wire.release()
+	err := s.raw.flushBatch()
+	s.releasePermits()
 	if err != nil {
-		s.stuck(err)
+		s.writeFailed(err)
 	}
 	return err == nil
 }
 
-// waiting is how many frames wait to be written.
-func (s *Session) waiting() int {
-	return s.egress.Len(flow.Urgent) + s.egress.Len(Gossip) + s.egress.Len(Chunks)
+// queueLen returns how many frames are queued.
+func (s *Session) queueLen() int {
+	return s.egress.Len(flow.Urgent) + s.egress.Len(Gossip) + s.egress.Len(Bulk)
 }
 
-// wroteAll settles what is left when nothing more is written.
-func (s *Session) wroteAll() {
-	defer close(s.wrote)
-	defer s.sweep()
-	s.end(&parting{reason: ClosedError, err: errDied, cut: true}) // unless it came to a better end before
+// finishWriter completes what is left when nothing more is written.
+func (s *Session) finishWriter() {
+	defer close(s.writerDone)
+	defer s.completeQueued()
+	s.close(&closeCause{reason: ClosedError, err: errTaskDied, abrupt: true}) // unless it was closed before
 }
 
-// burst writes one batch. It reports false when there will be no more.
-func (s *Session) burst(ctx context.Context) bool {
-	var room [few]Out
-	s.lingers.Store(true)
-	if s.owes.Load() {
-		s.lingers.Store(false)
-		return true // it came since we looked
+// writeBatch writes one batch. It reports false when there will be no more.
+func (s *Session) writeBatch(ctx context.Context) bool {
+	var room [inlineFrames]Outgoing
+	s.writerWaits.Store(true)
+	if s.keepaliveDue.Load() {
+		s.writerWaits.Store(false)
+		return true // it became due since the last check
 	}
-	n, err := s.egress.Take(ctx, room[:], most)
-	s.lingers.Store(false)
+	n, err := s.egress.Take(ctx, room[:], maxBatchBytes)
+	s.writerWaits.Store(false)
 	if err != nil {
 		if ctx.Err() != nil {
-			s.end(&parting{reason: ClosedAborted, err: errCut, cut: true})
-			_ = s.wire.Close()
+			s.close(&closeCause{reason: ClosedAborted, err: errAborted, abrupt: true})
+			_ = s.raw.Close()
 		}
 		return false
 	}
-	if s.waiting() == 0 {
-		return s.send(room[:n])
+	s.inFlight += s.permits.TryAcquire(n) // there is a permit: nothing was in flight
+	if s.queueLen() == 0 || s.freePermits() == 0 {
+		return s.writeFrames(room[:n])
 	}
-	return s.take(ctx, room[:n])
+	return s.writeQueued(ctx, room[:n])
 }
 
-// take writes some frames and what waits behind them. It does not wait: something
-// is there, and nobody else takes it.
-func (s *Session) take(ctx context.Context, first []Out) bool {
-	list := bursts.Get().(*[]Out)
-	if len(*list) < s.owner.spec.Burst+few {
-		*list = make([]Out, s.owner.spec.Burst+few)
+// writeQueued writes some frames and what is queued after them, as far as there are
+// permits. It does not wait: the queue is not empty, and no other task takes from it.
+func (s *Session) writeQueued(ctx context.Context, first []Outgoing) bool {
+	list := frameLists.Get().(*[]Outgoing)
+	if len(*list) < s.owner.spec.Burst+inlineFrames {
+		*list = make([]Outgoing, s.owner.spec.Burst+inlineFrames)
 	}
 	n := copy(*list, first)
 	clear(first)
-	more, _ := s.egress.Take(ctx, (*list)[n:s.owner.spec.Burst+few], most)
-	ok := s.send((*list)[:n+more])
+	granted := s.permits.TryAcquire(min(s.owner.spec.Burst+inlineFrames-n, s.freePermits()))
+	more, _ := s.egress.Take(ctx, (*list)[n:n+granted], maxBatchBytes)
+	s.permits.ReleaseMany(granted - more)
+	s.inFlight += more
+	ok := s.writeFrames((*list)[:n+more])
 	clear((*list)[:n+more])
-	bursts.Put(list)
+	frameLists.Put(list)
 	return ok
 }
 
-// send encodes and writes a batch, and tells everybody.
-func (s *Session) send(batch []Out) bool {
+// writeFrames encodes and writes a batch, and completes its frames.
+func (s *Session) writeFrames(batch []Outgoing) bool {
 	now := time.Now().UnixMilli()
-	buffer := borrow()
-	defer giveBack(buffer)
-	s.lively = false // unless there is more in it than a parcel that wakes the writer up
-	if s.owes.Load() && s.owes.Swap(false) {
-		s.sayTalk(buffer)
+	buffer := getWriteBuffer()
+	defer putWriteBuffer(buffer)
+	s.expectsMore = false // unless the batch has more than items that wake the writer
+	if s.keepaliveDue.Load() && s.keepaliveDue.Swap(false) {
+		s.appendKeepalive(buffer)
 	}
-	letters, size, stale, permits := 0, 0, 0, 0
+	gossipFrames, size, stale := 0, 0, 0
 	for i := range batch {
 		out := &batch[i]
-		if out.permit {
-			permits++
-		}
-		s.lively = s.lively || out.Message != nil
+		s.expectsMore = s.expectsMore || out.Message != nil
 		before := len(*buffer)
 		err := s.encode(buffer, out, now)
-		if err == errStale {
+		if err == errExpired {
 			stale++
 		}
 		if err != nil {
-			s.forget(out)
-			out.settle(err)
+			if start, ok := out.Message.(*oap.Start); ok { // it was not sent
+				s.untrack(start.Stream)
+			}
+			out.complete(err)
 			continue
 		}
 		if _, ok := out.Message.(*oap.Gossip); ok {
-			letters++
+			gossipFrames++
 			size += len(*buffer) - before - oap.HeaderSize
 		}
 	}
-	bye := s.sayBye(buffer)
+	bye := s.appendBye(buffer)
 	err := s.flush(*buffer)
-	if permits > 0 {
-		s.permits.ReleaseMany(permits)
+	if !s.inline {
+		s.releasePermits()
 	}
 	if stale > 0 {
-		s.owner.count.Expired(stale)
+		s.owner.counters.Expired(stale)
 	}
 	if err != nil {
-		s.stuck(err)
-	} else if letters > 0 {
-		s.owner.count.Gossip(sent, letters, size)
+		s.writeFailed(err)
+	} else if gossipFrames > 0 {
+		s.owner.counters.Gossip(dirSent, gossipFrames, size)
 	}
 	for i := range batch {
 		if end, ok := batch[i].Message.(*oap.End); ok {
 			s.untrack(end.Stream)
 		}
-		batch[i].settle(err)
+		batch[i].complete(err)
 	}
 	if bye {
-		s.saidBye()
+		s.byeWritten()
 	}
 	return err == nil
 }
 
-// encode appends a frame, unless its time has passed or a bye came first. A
-// parcel without a message only wakes the writer up.
-func (s *Session) encode(buffer *[]byte, out *Out, now int64) (err error) {
+// encode appends a frame, unless it has expired or a bye came first. An item
+// without a message only wakes the writer.
+func (s *Session) encode(buffer *[]byte, out *Outgoing, now int64) (err error) {
 	switch {
 	case out.Message == nil:
 		return nil
-	case s.mute.Load() && starts(out.Message):
-		return errQuiet
+	case s.byeSeen.Load() && startsExchange(out.Message):
+		return errRefusesNew
 	case out.Expires != 0 && out.Expires < now:
-		return errStale
+		return errExpired
 	}
 	corr := out.Corr
 	if _, refusal := out.Message.(*oap.Error); corr == 0 && !refusal {
@@ -231,15 +259,8 @@ func (s *Session) encode(buffer *[]byte, out *Out, now int64) (err error) {
 	return err
 }
 
-// forget takes back that a stream is open whose start was not sent.
-func (s *Session) forget(out *Out) {
-	if start, ok := out.Message.(*oap.Start); ok {
-		s.untrack(start.Stream)
-	}
-}
-
-// settle tells whoever wants to know, once.
-func (o *Out) settle(err error) {
+// complete calls Release and Written, once.
+func (o *Outgoing) complete(err error) {
 	o.Message = nil
 	if release := o.Release; release != nil {
 		o.Release = nil
@@ -251,30 +272,30 @@ func (o *Out) settle(err error) {
 	}
 }
 
-// sayBye appends our bye when it is due, behind the gossip that was queued
-// before: what was taken is sent.
-func (s *Session) sayBye(buffer *[]byte) bool {
+// appendBye appends our bye when it is due, after the gossip that was queued
+// before: what was accepted is sent.
+func (s *Session) appendBye(buffer *[]byte) bool {
 	s.mu.Lock()
-	due, why := s.bye, s.leaving
+	due, why := s.byeDue, s.pendingCause
 	s.mu.Unlock()
 	if !due || s.egress.Len(Gossip) > 0 {
 		return false
 	}
-	s.mute.Store(true)
-	*buffer, _ = s.codec.AppendMessage(*buffer, oap.Event, s.Corr(), why.farewell()) // a bye is never too large
+	s.byeSeen.Store(true)
+	*buffer, _ = s.codec.AppendMessage(*buffer, oap.Event, s.Corr(), why.byeMessage()) // a bye is never too large
 	return true
 }
 
-// saidBye notes that our bye is written.
-func (s *Session) saidBye() {
+// byeWritten records that our bye is written.
+func (s *Session) byeWritten() {
 	s.mu.Lock()
-	s.bye = false
+	s.byeDue = false
 	s.mu.Unlock()
 }
 
-// farewell is the bye of a drain.
-func (p *parting) farewell() *oap.Bye {
-	switch p.reason {
+// byeMessage makes the bye of a drain.
+func (c *closeCause) byeMessage() *oap.Bye {
+	switch c.reason {
 	case ClosedDuplicate:
 		return &oap.Bye{Reason: "duplicate"}
 	case ClosedRemoved:
@@ -284,53 +305,57 @@ func (p *parting) farewell() *oap.Bye {
 }
 
 // flush writes a buffer as one batch of records in one system call; one that
-// fits into a record need not be collected for that. That there
-// is a single writer follows from how the tasks are started; should that ever
-// change, two of them would mix their frames, and nobody would find out why.
+// fits into a record need not be collected for that. That there is a single
+// writer follows from how the tasks are started. The panic is there because two
+// writers would interleave their frames, and the cause would be hard to find.
 func (s *Session) flush(buffer []byte) error {
 	if len(buffer) == 0 {
 		return nil
 	}
-	if !s.inUse.CompareAndSwap(false, true) {
+	if !s.writing.CompareAndSwap(false, true) {
 		panic("session: two writers on one connection")
 	}
-	defer s.inUse.Store(false)
-	if len(buffer) <= record || s.here { // here it is being collected already
+	defer s.writing.Store(false)
+	if len(buffer) <= tlsRecordBytes || s.inline { // inline it is being collected already
 		_, err := s.conn.Write(buffer)
 		return err
 	}
-	s.wire.hold(false)
+	s.raw.beginBatch(false)
 	_, err := s.conn.Write(buffer)
-	if flushed := s.wire.release(); err == nil {
+	if flushed := s.raw.flushBatch(); err == nil {
 		err = flushed
 	}
 	return err
 }
 
-// stuck ends the session after a write that failed. The frame under way is
-// cut, so nothing more can be said.
-func (s *Session) stuck(err error) {
-	why := &parting{reason: ClosedBroken, err: fault.Wrap("overlay.write", err), cut: true}
-	if timedOut(err) && s.ended() == nil {
-		s.owner.count.Timeout("write")
-		why.reason, why.err = ClosedWrite, tooSlow("overlay.write", "the peer did not read for "+s.owner.spec.Config.Write.String())
+// writeFailed closes the session after a write that failed. The frame under way is
+// incomplete, so nothing more can be sent.
+func (s *Session) writeFailed(err error) {
+	why := &closeCause{reason: ClosedBroken, err: fault.Wrap("overlay.write", err), abrupt: true}
+	switch {
+	case s.closedBy() != nil: // it was closed before, and the connection with it
+	case timedOut(err):
+		s.owner.counters.Timeout("write")
+		why.reason, why.err = ClosedWrite, timeoutError("overlay.write", "the peer did not read for "+s.owner.spec.Config.Write.String())
+	default:
+		s.owner.counters.IOFailed("write")
 	}
-	s.end(why)
-	_ = s.wire.Close()
+	s.close(why)
+	_ = s.raw.Close()
 }
 
-// sayLast says why it is over, if there is something to say and the connection
-// can still carry it, and ends our direction.
-func (s *Session) sayLast() {
-	why := s.ended()
-	if why.cut {
+// writeCloseCause sends why the session closes, if there is a message and the connection
+// can still carry it, and closes our direction.
+func (s *Session) writeCloseCause() {
+	why := s.closedBy()
+	if why.abrupt {
 		return
 	}
-	s.wire.within(time.Now().Add(lastWords))
-	if why.words != nil {
-		frame, err := s.codec.AppendMessage(nil, why.flags, why.corr, why.words)
-		if err == nil && why.bye != "" {
-			frame, err = s.codec.AppendMessage(frame, oap.Event, s.Corr(), &oap.Bye{Reason: why.bye})
+	s.raw.boundWrites(s.closeDeadline())
+	if why.message != nil {
+		frame, err := s.codec.AppendMessage(nil, why.flags, why.corr, why.message)
+		if err == nil && why.byeReason != "" {
+			frame, err = s.codec.AppendMessage(frame, oap.Event, s.Corr(), &oap.Bye{Reason: why.byeReason})
 		}
 		if err == nil {
 			err = s.flush(frame)
@@ -339,20 +364,21 @@ func (s *Session) sayLast() {
 			return
 		}
 	}
-	_ = s.conn.CloseWrite() // whoever is gone already needs no close_notify
+	_ = s.conn.CloseWrite() // fails only if the peer is gone, which needs no close_notify
 }
 
-// sweep settles what was never sent. Its permits end with the session.
-func (s *Session) sweep() {
+// completeQueued completes what was never sent.
+func (s *Session) completeQueued() {
+	s.releasePermits()
 	s.egress.Close()
-	var room [few]Out
+	var room [inlineFrames]Outgoing
 	for {
-		n, err := s.egress.Take(context.Background(), room[:], most) // does not wait: the queue is closed
+		n, err := s.egress.Take(context.Background(), room[:], maxBatchBytes) // does not wait: the queue is closed
 		if err != nil {
 			return
 		}
 		for i := range room[:n] {
-			room[i].settle(errEnded)
+			room[i].complete(errClosed)
 		}
 		clear(room[:])
 	}

@@ -3,7 +3,6 @@ package stream
 import (
 	"context"
 	"io"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -13,16 +12,13 @@ import (
 	"micronode/internal/oap"
 )
 
-// The pauses before a peer is asked once more, as for every retry in this
-// system, and how often that is done in a row without a byte coming of it.
-const (
-	firstPause  = 50 * time.Millisecond
-	longestWait = 2 * time.Second
-	mostRepeats = 5
-)
+// repeatBackoff is how long to wait before a peer is asked once more.
+var repeatBackoff = flow.Backoff{Min: 50 * time.Millisecond, First: 100 * time.Millisecond, Max: 2 * time.Second}
 
-// Download is an object on its way to us: a reader of all its bytes, wherever
-// they come from. It belongs to one task.
+const maxRepeats = 5 // of that in a row, without receiving a byte
+
+// Download is an object that is being fetched: a reader of all its bytes,
+// wherever they come from. It belongs to one task.
 type Download struct {
 	// set at construction
 	streams *Streams
@@ -30,31 +26,31 @@ type Download struct {
 	address b3.Address
 	from    func(tried []oap.PeerID) Peer
 
-	// owned by the one who reads
-	taking  *taking // nil between two streams
-	current chunk
-	rest    []byte // of current
-	hasher  b3.Hasher
-	whole   bool  // the last giver said that this is all
-	err     error // why nothing more comes; io.EOF if all is well
+	// owned by the reading task
+	receiver *receiver // nil between two streams
+	current  chunk
+	unread   []byte // of current
+	hasher   b3.Hasher
+	complete bool  // the last sender said that this is all
+	err      error // why nothing more comes; io.EOF if all is well
 
-	tried   []oap.PeerID
-	refused map[oap.PeerID]bool // asking them again is of no use
-	repeats int                 // in a row, without a byte
-	missing error               // the last NotFound
-	failure error               // the last other failure
+	tried    []oap.PeerID
+	refused  map[oap.PeerID]bool // they are not asked again
+	repeats  int                 // in a row, without a byte
+	notFound error               // the last NotFound
+	lastErr  error               // the last other failure
 }
 
 // Fetch asks peers for an object, one after the other, until one of them begins
-// to give it. The context is that of the whole download.
+// to send it. The context is that of the whole download.
 //
-// From says whom to ask next. It gets the peers that were asked, each once, in
-// the order in which they were asked first, and may name one of them again: a
-// lost connection may be back. Nil (the interface itself, not a pointer in it)
-// and a peer that has refused for good end the download with the last error;
-// NotFound is that error only if all said so.
+// From returns the peer to ask next. It gets the peers that were asked, each
+// once, in the order in which they were asked first, and may return one of them
+// again: a lost connection may be back. Nil (the interface itself, not a
+// pointer in it) and a peer that has refused for good end the download with the
+// last error; NotFound is that error only if all peers said so.
 //
-// Whoever has a Download must Close it.
+// The caller must Close the Download.
 func (s *Streams) Fetch(ctx context.Context, address b3.Address, from func(tried []oap.PeerID) Peer) (*Download, error) {
 	d := &Download{streams: s, ctx: ctx, address: address, from: from, refused: map[oap.PeerID]bool{}}
 	if err := d.fill(); err != nil && err != io.EOF {
@@ -63,9 +59,9 @@ func (s *Streams) Fetch(ctx context.Context, address b3.Address, from func(tried
 	return d, nil
 }
 
-// Read gives the next bytes. The object has come whole and as its address says
-// only when it returns io.EOF. IntegrityFail in its place means that bytes
-// which were given out before are wrong.
+// Read returns the next bytes. Only io.EOF means that the object is complete
+// and matches its address. IntegrityFail in its place means that bytes which
+// were returned before are wrong.
 func (d *Download) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -73,130 +69,121 @@ func (d *Download) Read(p []byte) (int, error) {
 	if err := d.fill(); err != nil {
 		return 0, err
 	}
-	n := copy(p, d.rest)
-	d.rest = d.rest[n:]
-	if len(d.rest) == 0 {
-		d.use()
+	n := copy(p, d.unread)
+	d.unread = d.unread[n:]
+	if len(d.unread) == 0 {
+		d.current.release()
+		d.current, d.unread = chunk{}, nil
+		d.receiver.chunkRead()
 	}
 	return n, nil
 }
 
-// Size is how many bytes the object has, once that is known: OAP/1 does not say
-// it before the end. It is the giver's word until Read has returned io.EOF.
-func (d *Download) Size() (size int64, known bool) { return d.hasher.N(), d.whole }
+// Size returns how many bytes the object has, once that is known: OAP/1 does
+// not say it before the end. It is the sender's claim until Read has returned
+// io.EOF.
+func (d *Download) Size() (size int64, known bool) { return d.hasher.N(), d.complete }
 
-// Close ends the download. A giver that is not done is told so.
+// Close ends the download. A sender that is not done gets an end.
 func (d *Download) Close() error {
-	d.current.free()
-	d.current, d.rest = chunk{}, nil
+	d.current.release()
+	d.current, d.unread = chunk{}, nil
 	if d.err == nil {
 		d.err = fault.New(opFetch, fault.Canceled, "the download was closed")
 	}
-	d.leave(fault.Canceled.Code())
+	d.closeStream(fault.Canceled.Code())
 	return nil
 }
 
-// fill sees to it that there is something to give out.
+// fill makes sure that there are unread bytes.
 func (d *Download) fill() error {
-	for len(d.rest) == 0 && d.err == nil {
-		d.err = d.step()
+	for len(d.unread) == 0 && d.err == nil {
+		d.err = d.receiveNext()
 	}
-	if len(d.rest) == 0 && d.err != nil {
-		d.leave(fault.Canceled.Code())
+	if len(d.unread) == 0 && d.err != nil {
+		d.closeStream(fault.Canceled.Code())
 		return d.err
 	}
 	return nil
 }
 
-// step takes the next arrival, from the next peer if there is none to wait for.
-func (d *Download) step() error {
-	if d.taking == nil {
-		if err := d.ask(); err != nil {
+// receiveNext takes the next arrival, from the next peer if no stream is open.
+func (d *Download) receiveNext() error {
+	if d.receiver == nil {
+		if err := d.openStream(); err != nil {
 			return err
 		}
 	}
-	a, err := d.taking.await(d.ctx)
+	a, err := d.receiver.nextArrival(d.ctx)
 	switch {
 	case d.ctx.Err() != nil && err != nil:
 		return err
-	case err != nil: // the giver is silent
-		d.fail(fault.Timeout.Code(), err)
+	case err != nil: // the sender is silent
+		d.abandonStream(fault.Timeout.Code(), err)
 		return nil
 	case !a.end:
-		d.take(a.chunk)
+		d.current, d.unread, d.repeats = a.chunk, a.chunk.bytes, 0
+		_, _ = d.hasher.Write(d.unread) // never fails
 		return nil
 	case a.err != nil:
-		d.fail("", a.err)
+		d.abandonStream("", a.err)
 		return nil
 	}
-	d.whole = true
+	d.complete = true
 	return d.verify()
 }
 
-// take makes a chunk the current one.
-func (d *Download) take(c chunk) {
-	d.current, d.rest, d.repeats = c, c.bytes, 0
-	_, _ = d.hasher.Write(c.bytes) // never fails
-}
-
-// use lets go of a chunk that was read to its end.
-func (d *Download) use() {
-	d.current.free()
-	d.current, d.rest = chunk{}, nil
-	d.taking.use()
-}
-
-// verify is the verdict at the end. It is final: bytes were given out, and
-// nobody can say which of them are wrong.
+// verify verifies the object at its end. The result is final: bytes were
+// returned already, and it is unknown which of them are wrong.
 func (d *Download) verify() error {
 	got := d.hasher.Sum()
 	if got == d.address {
 		return io.EOF
 	}
 	d.streams.spec.Counters.Corrupt()
-	return &fault.Error{Op: opFetch, Kind: fault.IntegrityFail, Detail: "what peers gave for " + d.address.String() + " is something else",
-		Next: "Throw away what came, and fetch it again from other peers.", Err: &b3.Mismatch{Want: d.address, Got: got}}
+	return &fault.Error{Op: opFetch, Kind: fault.IntegrityFail, Detail: "the bytes that peers sent for " + d.address.String() + " do not match its address",
+		Next: "Discard them, and fetch the object again from other peers.", Err: &b3.Mismatch{Want: d.address, Got: got}}
 }
 
-// ask opens a stream at the next peer that will have it.
-func (d *Download) ask() error {
+// openStream opens a stream at the next peer that accepts it.
+func (d *Download) openStream() error {
 	for {
 		if d.streams.draining.Load() {
 			return fault.New(opFetch, fault.NotReady, "this node is draining")
 		}
 		peer := d.from(slices.Clone(d.tried))
 		if peer == nil || d.refused[peer.Peer()] {
-			return d.verdict()
+			return d.finalError()
 		}
-		if err := d.pace(peer.Peer()); err != nil {
+		if err := d.backOff(peer.Peer()); err != nil {
 			return err
 		}
-		k, err := d.streams.ask(peer, d.address, d.hasher.N())
+		k, err := d.streams.openReceiver(peer, d.address, d.hasher.N())
 		if err == nil {
-			d.taking = k
+			d.receiver = k
 			return nil
 		}
-		d.note(peer.Peer(), err)
+		d.recordFailure(peer.Peer(), err)
 	}
 }
 
-// ask opens a stream at a peer.
-func (s *Streams) ask(peer Peer, address b3.Address, from int64) (*taking, error) {
-	t := s.table(peer)
+// openReceiver opens a stream at a peer.
+func (s *Streams) openReceiver(peer Peer, address b3.Address, from int64) (*receiver, error) {
+	t := s.tableOf(peer)
 	if t == nil {
-		return nil, gone
+		return nil, errSessionLost
 	}
-	k := newTaking(t, address)
-	if err := t.ask(k, from); err != nil {
+	k := newReceiver(t, address)
+	if err := t.request(k, from); err != nil {
 		k.arrivals.Retire()
 		return nil, err
 	}
 	return k, nil
 }
 
-// pace enters a peer into the list of those that were asked. One that is there
-// already is asked again after a pause, and not for ever.
-func (d *Download) pace(id oap.PeerID) error {
+// backOff adds a peer to those that were asked. One that is there already is
+// asked again after a pause, and not for ever.
+func (d *Download) backOff(id oap.PeerID) error {
 	if len(d.tried) > 0 {
 		d.streams.spec.Counters.Resumed()
 	}
@@ -204,54 +191,52 @@ func (d *Download) pace(id oap.PeerID) error {
 		d.tried = append(d.tried, id)
 		return nil
 	}
-	if d.repeats++; d.repeats > mostRepeats {
-		return d.verdict()
+	if d.repeats++; d.repeats > maxRepeats {
+		return d.finalError()
 	}
-	longest := min(2*firstPause<<(d.repeats-1), longestWait)
-	pause := firstPause + rand.N(longest-firstPause)
-	if flow.Sleep(d.ctx, pause) != nil {
+	if flow.Sleep(d.ctx, repeatBackoff.Delay(d.repeats-1)) != nil {
 		return flow.Ended(d.ctx, opFetch)
 	}
 	return nil
 }
 
-// fail lets go of a stream that failed and remembers why.
-func (d *Download) fail(status string, err error) {
-	id := d.taking.table.peer.Peer()
-	d.leave(status)
-	d.note(id, err)
+// abandonStream closes a stream that failed and remembers why.
+func (d *Download) abandonStream(status string, err error) {
+	id := d.receiver.table.peer.Peer()
+	d.closeStream(status)
+	d.recordFailure(id, err)
 }
 
-// note remembers why a peer did not give the object, or not all of it.
-func (d *Download) note(id oap.PeerID, err error) {
+// recordFailure remembers why a peer did not send the object, or not all of it.
+func (d *Download) recordFailure(id oap.PeerID, err error) {
 	if fault.KindOf(err) == fault.NotFound {
-		d.missing = err
+		d.notFound = err
 	} else {
-		d.failure = err
+		d.lastErr = err
 	}
-	if final(err) {
+	if isPermanent(err) {
 		d.refused[id] = true
 	}
 }
 
-// verdict is the error when there is nobody left to ask. That an object is not
-// to be found is said only if nobody failed for another reason: the one who
-// failed may have it.
-func (d *Download) verdict() error {
+// finalError is the error when there is no peer left to ask. It is NotFound
+// only if no peer failed for another reason: a peer that failed may have the
+// object.
+func (d *Download) finalError() error {
 	switch {
-	case d.failure != nil:
-		return d.failure
-	case d.missing != nil:
+	case d.lastErr != nil:
+		return d.lastErr
+	case d.notFound != nil:
 		return fault.New(opFetch, fault.NotFound, "none of the %d peers that were asked has %s", len(d.tried), d.address)
 	}
 	return &fault.Error{Op: opFetch, Kind: fault.NoRoute, Detail: "there is no peer to ask for " + d.address.String(),
 		Next: "Connect to one with `micronode peers add`, and try again."}
 }
 
-// leave lets go of the stream that is open, if one is.
-func (d *Download) leave(status string) {
-	if d.taking != nil {
-		d.taking.leave(status)
-		d.taking = nil
+// closeStream closes the stream that is open, if one is.
+func (d *Download) closeStream(status string) {
+	if d.receiver != nil {
+		d.receiver.close(status)
+		d.receiver = nil
 	}
 }

@@ -17,32 +17,33 @@ import (
 	"micronode/internal/flow"
 	"micronode/internal/oap"
 	"micronode/internal/overlay/session"
+	"micronode/internal/testkit"
 )
 
-// asker runs a test of the asking side against a peer that the test plays. The
-// node dialed it, so the node's numbers are odd.
-func asker(t *testing.T, test func(t *testing.T, s *side, p *script), options ...option) {
+// testReceiver runs a test of the receiving side against a peer that the test
+// plays. The node dialled it, so the node's numbers are odd.
+func testReceiver(t *testing.T, test func(t *testing.T, s *testNode, p *scriptedPeer), options ...option) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := newSide(t, 1, options...)
-		p := newScript(s, true)
+		s := newTestNode(t, 1, options...)
+		p := newScriptedPeer(s, true)
 		test(t, s, p)
 		s.Closed(p)
 		synctest.Wait()
-		s.quiet()
+		s.checkIdle()
 	})
 }
 
-// fetching is a download that runs beside the test.
-type fetching struct {
+// backgroundFetch is a download that runs beside the test.
+type backgroundFetch struct {
 	got  []byte
 	err  error
 	done chan struct{}
 }
 
-// begin fetches an object, or tries to.
-func begin(ctx context.Context, s *side, address b3.Address, from func([]oap.PeerID) Peer) *fetching {
-	f := &fetching{done: make(chan struct{})}
+// startFetch fetches an object, or tries to.
+func startFetch(ctx context.Context, s *testNode, address b3.Address, from func([]oap.PeerID) Peer) *backgroundFetch {
+	f := &backgroundFetch{done: make(chan struct{})}
 	go func() {
 		defer close(f.done)
 		f.got, f.err = s.fetch(ctx, address, from)
@@ -51,39 +52,39 @@ func begin(ctx context.Context, s *side, address b3.Address, from func([]oap.Pee
 	return f
 }
 
-// fails waits for the end of a fetch that fails.
-func (f *fetching) fails(t *testing.T, want fault.Kind) {
+// wantError waits for the end of a fetch that fails.
+func (f *backgroundFetch) wantError(t *testing.T, want fault.Kind) {
 	t.Helper()
 	<-f.done
-	isKind(t, "the fetch", f.err, want)
+	testkit.WantKind(t, f.err, want, "the fetch")
 }
 
-// feed sends chunks of an object as the rules say, all that there is credit for.
-func (p *script) feed(stream uint64, data []byte, first, last int) {
+// sendChunks sends chunks of an object by the rules, as far as there is credit.
+func (p *scriptedPeer) sendChunks(stream uint64, data []byte, first, last int) {
 	p.t.Helper()
 	for seq := first; seq <= last; seq++ {
-		p.says(&oap.Data{Stream: stream, Seq: uint64(seq), Bytes: data[seq*full : min((seq+1)*full, len(data))]})
+		p.mustSend(&oap.Data{Stream: stream, Seq: uint64(seq), Bytes: data[seq*fullChunk : min((seq+1)*fullChunk, len(data))]})
 	}
 }
 
 func TestFetchOfEverySize(t *testing.T) {
-	for _, chunk := range []int{full, 1000} {
+	for _, chunk := range []int{fullChunk, 1000} {
 		for _, size := range []int{0, 1, chunk - 1, chunk, chunk + 1, 2 * chunk, 15 * chunk, 16 * chunk, 16*chunk + 1, 17 * chunk, 100*chunk - 3, 1_500_000} {
 			for _, dialed := range []bool{true, false} {
 				synctest.Test(t, func(t *testing.T) {
-					a, b := newSide(t, 1), newSide(t, 2)
+					a, b := newTestNode(t, 1), newTestNode(t, 2)
 					data := bytesOf(size)
-					address := b.keep(data)
+					address := b.putObject(data)
 					l, peer := dial(a, b, chunk, dialed)
-					got, err := a.fetch(t.Context(), address, each(peer))
+					got, err := a.fetch(t.Context(), address, peersInTurn(peer))
 					if err != nil || !bytes.Equal(got, data) {
 						t.Errorf("%d bytes in chunks of %d: got %d, %v", size, chunk, len(got), err)
 					}
 					synctest.Wait()
-					a.quiet()
-					b.quiet()
-					a.counted(Rx, "ok", 1)
-					b.counted(Tx, "ok", 1)
+					a.checkIdle()
+					b.checkIdle()
+					a.wantEnded(Rx, "ok", 1)
+					b.wantEnded(Tx, "ok", 1)
 					if most := peer.back.most; most > 3 {
 						t.Errorf("%d frames of the stream waited in the session at a time", most)
 					}
@@ -98,7 +99,7 @@ func TestFetchOfEverySize(t *testing.T) {
 }
 
 // dial connects two nodes and returns b as a sees it.
-func dial(a, b *side, chunk int, dialed bool) (*link, *far) {
+func dial(a, b *testNode, chunk int, dialed bool) (*link, *linkEnd) {
 	if dialed {
 		l := connect(a, b, chunk)
 		return l, l.a
@@ -107,33 +108,33 @@ func dial(a, b *side, chunk int, dialed bool) (*link, *far) {
 	return l, l.b
 }
 
-// What goes over the wire, for the example of the protocol.
+// The frames of the example in the protocol.
 func TestAskerSpeaksAsTheExample(t *testing.T) {
-	asker(t, func(t *testing.T, s *side, p *script) {
+	testReceiver(t, func(t *testing.T, s *testNode, p *scriptedPeer) {
 		data := bytesOf(1_500_000)
-		f := begin(t.Context(), s, b3.Of(data), each(p))
+		f := startFetch(t.Context(), s, b3.Of(data), peersInTurn(p))
 		for _, out := range p.out {
 			if out.Flags != oap.Req || out.Corr == 0 {
-				t.Errorf("%s has flags %d and corr %d", text(out.Message), out.Flags, out.Corr)
+				t.Errorf("%s has flags %d and corr %d", summary(out.Message), out.Flags, out.Corr)
 			}
 		}
 		corr := p.out[0].Corr
-		p.expect("start 1 " + b3.Of(data).String() + " 0")
-		p.feed(1, data, 0, 15)
+		p.wantSent("start 1 " + b3.Of(data).String() + " 0")
+		p.sendChunks(1, data, 0, 15)
 		synctest.Wait()
 		for _, out := range p.out {
 			if out.Flags != oap.Event || out.Corr != corr {
-				t.Errorf("%s has flags %d and corr %d, the start had %d", text(out.Message), out.Flags, out.Corr, corr)
+				t.Errorf("%s has flags %d and corr %d, the start had %d", summary(out.Message), out.Flags, out.Corr, corr)
 			}
 		}
-		p.expect("ack 1 7", "ack 1 15")
-		p.feed(1, data, 16, 22)
-		p.says(&oap.End{Stream: 1, Seq: 23, Status: "ok"})
+		p.wantSent("ack 1 7", "ack 1 15")
+		p.sendChunks(1, data, 16, 22)
+		p.mustSend(&oap.End{Stream: 1, Seq: 23, Status: "ok"})
 		<-f.done
 		if f.err != nil || !bytes.Equal(f.got, data) {
 			t.Errorf("%d bytes, %v", len(f.got), f.err)
 		}
-		p.expect()
+		p.wantSent()
 	})
 }
 
@@ -141,19 +142,19 @@ func TestAskerSpeaksAsTheExample(t *testing.T) {
 func TestAskerCountsUp(t *testing.T) {
 	for _, dialed := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			s := newSide(t, 1)
-			p := newScript(s, dialed)
+			s := newTestNode(t, 1)
+			p := newScriptedPeer(s, dialed)
 			address := b3.Of([]byte("x"))
 			first, want := uint64(1), []string{"start 1 " + address.String() + " 0", "start 3 " + address.String() + " 0"}
 			if !dialed {
 				first, want = 2, []string{"start 2 " + address.String() + " 0", "start 4 " + address.String() + " 0"}
 			}
-			one := begin(t.Context(), s, address, each(p))
-			two := begin(t.Context(), s, address, each(p))
-			p.expect(want...)
+			one := startFetch(t.Context(), s, address, peersInTurn(p))
+			two := startFetch(t.Context(), s, address, peersInTurn(p))
+			p.wantSent(want...)
 			for _, n := range []uint64{first + 2, first} {
-				p.says(&oap.Data{Stream: n, Bytes: []byte("x")})
-				p.says(&oap.End{Stream: n, Seq: 1, Status: "ok"})
+				p.mustSend(&oap.Data{Stream: n, Bytes: []byte("x")})
+				p.mustSend(&oap.End{Stream: n, Seq: 1, Status: "ok"})
 			}
 			<-one.done
 			<-two.done
@@ -161,7 +162,7 @@ func TestAskerCountsUp(t *testing.T) {
 				t.Error(one.err, two.err)
 			}
 			s.Closed(p)
-			s.quiet()
+			s.checkIdle()
 		})
 	}
 }
@@ -169,121 +170,122 @@ func TestAskerCountsUp(t *testing.T) {
 // Every rule about data: the session ends, the download fails with an error of
 // the peer's, and the peer is not asked again.
 func TestDataThatBreaksARule(t *testing.T) {
-	data := bytesOf(20 * full)
-	piece := func(seq uint64, n int) *oap.Data { return &oap.Data{Stream: 1, Seq: seq, Bytes: data[:n]} }
+	data := bytesOf(20 * fullChunk)
+	chunkOf := func(seq uint64, n int) *oap.Data { return &oap.Data{Stream: 1, Seq: seq, Bytes: data[:n]} }
 	for name, c := range map[string]struct {
 		before int // good chunks
 		short  bool
 		bad    *oap.Data
 	}{
-		"does not begin with 0": {0, false, piece(1, full)},
-		"a gap":                 {3, false, piece(4, full)},
-		"a repeat":              {3, false, piece(2, full)},
-		"beyond the credit":     {16, false, piece(16, full)},
-		"empty":                 {1, false, piece(1, 0)},
-		"too long":              {1, false, piece(1, full+1)},
-		"short in the middle":   {1, true, piece(2, full)},
-		"two short ones":        {1, true, piece(2, 5)},
+		"does not begin with 0": {0, false, chunkOf(1, fullChunk)},
+		"a gap":                 {3, false, chunkOf(4, fullChunk)},
+		"a repeat":              {3, false, chunkOf(2, fullChunk)},
+		"beyond the credit":     {16, false, chunkOf(16, fullChunk)},
+		"empty":                 {1, false, chunkOf(1, 0)},
+		"too long":              {1, false, chunkOf(1, fullChunk+1)},
+		"short in the middle":   {1, true, chunkOf(2, fullChunk)},
+		"two short ones":        {1, true, chunkOf(2, 5)},
 	} {
-		asker(t, func(t *testing.T, s *side, p *script) {
+		testReceiver(t, func(t *testing.T, s *testNode, p *scriptedPeer) {
 			d := make(chan *Download, 1)
 			go func() { // it reads nothing, so that there is no new credit
-				got, err := s.Fetch(t.Context(), b3.Of(data), always(p))
+				got, err := s.Fetch(t.Context(), b3.Of(data), samePeer(p))
 				if c.before == 0 {
-					isKind(t, name, err, fault.UpstreamFailed)
+					testkit.WantKind(t, err, fault.UpstreamFailed, name)
 				}
 				d <- got
 			}()
 			synctest.Wait()
-			p.feed(1, data, 0, c.before-1)
+			p.sendChunks(1, data, 0, c.before-1)
 			if c.short {
-				p.says(piece(uint64(c.before), 7))
+				p.mustSend(chunkOf(uint64(c.before), 7))
 			}
-			err := p.say(c.bad)
+			err := p.send(c.bad)
 			if fault.KindOf(err) != fault.Malformed || oap.CodeOf(err) != oap.Malformed {
 				t.Errorf("%s: %v", name, err)
 			}
 			if got := <-d; got != nil {
 				_, err := io.ReadAll(got)
-				isKind(t, name, err, fault.UpstreamFailed)
+				testkit.WantKind(t, err, fault.UpstreamFailed, name)
 				_ = got.Close()
 			}
-			if heard := p.heard(); len(heard) != 1 { // only the start
+			if heard := p.takeSent(); len(heard) != 1 { // only the start
 				t.Errorf("%s: %q", name, heard)
 			}
-			p.says(piece(0, 5)) // what comes later is for a stream that has ended
-			s.counted(Rx, "Malformed", 1)
+			p.mustSend(chunkOf(0, 5)) // what comes later is for a stream that has ended
+			s.wantEnded(Rx, "Malformed", 1)
 		})
 	}
 }
 
-// Beyond the credit is counted from acks, not from what was read.
+// The end of the credit is counted from acks, not from what was read.
 func TestCreditOfTheAskerIsExact(t *testing.T) {
-	asker(t, func(t *testing.T, s *side, p *script) {
-		data := bytesOf(40 * full)
+	testReceiver(t, func(t *testing.T, s *testNode, p *scriptedPeer) {
+		data := bytesOf(40 * fullChunk)
 		opened := make(chan *Download, 1)
 		go func() {
-			d, err := s.Fetch(t.Context(), b3.Of(data), each(p))
+			d, err := s.Fetch(t.Context(), b3.Of(data), peersInTurn(p))
 			if err != nil {
 				t.Error(err)
 			}
 			opened <- d
 		}()
 		synctest.Wait()
-		p.heard()
-		p.feed(1, data, 0, 15)
+		p.takeSent()
+		p.sendChunks(1, data, 0, 15)
 		d := <-opened
 		defer d.Close()
-		if _, err := io.CopyN(io.Discard, d, 8*full); err != nil {
+		if _, err := io.CopyN(io.Discard, d, 8*fullChunk); err != nil {
 			t.Error(err)
 		}
-		p.expect("ack 1 7")
-		if _, err := io.CopyN(io.Discard, d, 7*full); err != nil {
+		p.wantSent("ack 1 7")
+		if _, err := io.CopyN(io.Discard, d, 7*fullChunk); err != nil {
 			t.Error(err)
 		}
-		p.expect()
-		p.feed(1, data, 16, 23)
-		isKind(t, "one more", p.say(&oap.Data{Stream: 1, Seq: 24, Bytes: data[:full]}), fault.Malformed)
+		p.wantSent()
+		p.sendChunks(1, data, 16, 23)
+		testkit.WantKind(t, p.send(&oap.Data{Stream: 1, Seq: 24, Bytes: data[:fullChunk]}), fault.Malformed, "one more")
 	})
 }
 
-func TestAckFromTheGiver(t *testing.T) {
-	asker(t, func(t *testing.T, s *side, p *script) {
+func TestAckFromTheSender(t *testing.T) {
+	testReceiver(t, func(t *testing.T, s *testNode, p *scriptedPeer) {
 		ctx, cancel := context.WithCancel(t.Context())
-		f := begin(ctx, s, b3.Of(nil), each(p))
-		p.heard()
-		isKind(t, "an ack from the giver", p.say(&oap.Ack{Stream: 1}), fault.Malformed)
-		isKind(t, "a start with our number", p.say(&oap.Start{Stream: 1, Obj: b3.Of(nil).String()}), fault.Malformed)
+		f := startFetch(ctx, s, b3.Of(nil), peersInTurn(p))
+		p.takeSent()
+		testkit.WantKind(t, p.send(&oap.Ack{Stream: 1}), fault.Malformed, "an ack from the giver")
+		testkit.WantKind(t, p.send(&oap.Start{Stream: 1, Obj: b3.Of(nil).String()}), fault.Malformed, "a start with our number")
 		cancel()
-		f.fails(t, fault.Canceled)
-		p.expect("end 1 0 Canceled")
+		f.wantError(t, fault.Canceled)
+		p.wantSent("end 1 0 Canceled")
 	})
 }
 
-// A slow consumer that goes on is heard of before the giver's patience ends.
+// A slow consumer that continues acknowledges before the sender's patience
+// ends.
 func TestSlowConsumer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b := newSide(t, 1), newSide(t, 2)
-		data := bytesOf(30 * full)
-		address := b.keep(data)
-		l := connect(a, b, full)
-		d, err := a.Fetch(t.Context(), address, each(l.a))
+		a, b := newTestNode(t, 1), newTestNode(t, 2)
+		data := bytesOf(30 * fullChunk)
+		address := b.putObject(data)
+		l := connect(a, b, fullChunk)
+		d, err := a.Fetch(t.Context(), address, peersInTurn(l.a))
 		if err != nil {
 			t.Fatal(err)
 		}
 		var got []byte
-		for piece := make([]byte, full); ; {
-			n, err := io.ReadFull(d, piece)
-			got = append(got, piece[:n]...)
+		for part := make([]byte, fullChunk); ; {
+			n, err := io.ReadFull(d, part)
+			got = append(got, part[:n]...)
 			if err != nil {
 				break
 			}
-			time.Sleep(2 * time.Second) // eight of them would be too long
+			time.Sleep(2 * time.Second) // eight of these would be too long
 		}
 		if !bytes.Equal(got, data) {
 			t.Errorf("%d bytes", len(got))
 		}
-		a.read(func() {
+		a.locked(func() {
 			if a.resumed != 0 {
 				t.Errorf("resumed %d times", a.resumed)
 			}
@@ -291,32 +293,32 @@ func TestSlowConsumer(t *testing.T) {
 		_ = d.Close()
 		l.end()
 		synctest.Wait()
-		a.quiet()
-		b.quiet()
+		a.checkIdle()
+		b.checkIdle()
 	})
 }
 
-// A consumer that stops pins sixteen chunks. The giver gives up; when the
-// consumer goes on, so does the download, with a new stream.
+// A consumer that stops holds sixteen chunks. The sender times out; when the
+// consumer continues, so does the download, with a new stream.
 func TestConsumerThatStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b := newSide(t, 1), newSide(t, 2)
-		data := bytesOf(40 * full)
-		address := b.keep(data)
-		l := connect(a, b, full)
-		d, err := a.Fetch(t.Context(), address, always(l.a))
+		a, b := newTestNode(t, 1), newTestNode(t, 2)
+		data := bytesOf(40 * fullChunk)
+		address := b.putObject(data)
+		l := connect(a, b, fullChunk)
+		d, err := a.Fetch(t.Context(), address, samePeer(l.a))
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := make([]byte, 3*full+10)
+		got := make([]byte, 3*fullChunk+10)
 		if _, err := io.ReadFull(d, got); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		b.counted(Tx, "Timeout", 1)
-		b.quiet()
-		a.read(func() {
-			if kept := a.bytes[Rx] - 3*full; kept > 16*full {
+		b.wantEnded(Tx, "Timeout", 1)
+		b.checkIdle()
+		a.locked(func() {
+			if kept := a.bytes[Rx] - 3*fullChunk; kept > 16*fullChunk {
 				t.Errorf("%d bytes wait", kept)
 			}
 		})
@@ -324,7 +326,7 @@ func TestConsumerThatStops(t *testing.T) {
 		if err != nil || !bytes.Equal(append(got, rest...), data) {
 			t.Errorf("%d bytes, %v", len(got)+len(rest), err)
 		}
-		a.read(func() {
+		a.locked(func() {
 			if a.resumed != 1 {
 				t.Errorf("resumed %d times", a.resumed)
 			}
@@ -332,27 +334,27 @@ func TestConsumerThatStops(t *testing.T) {
 		_ = d.Close()
 		l.end()
 		synctest.Wait()
-		a.quiet()
-		b.quiet()
+		a.checkIdle()
+		b.checkIdle()
 	})
 }
 
-// A giver that sends nothing, from the start or at some point, is given up
-// after five seconds, and another one goes on.
-func TestGiverThatNeverSends(t *testing.T) {
+// A sender that sends nothing, from the start or at some point, is abandoned
+// after five seconds, and another one continues.
+func TestSenderThatNeverSends(t *testing.T) {
 	for _, before := range []int{0, 1, 5, 16} {
 		synctest.Test(t, func(t *testing.T) {
-			a, b := newSide(t, 1), newSide(t, 2)
-			data := bytesOf(20*full + 1)
-			address := b.keep(data)
-			p, l := newScript(a, true), connect(a, b, full)
-			f := begin(t.Context(), a, address, each(p, l.a))
-			p.expect("start 1 " + address.String() + " 0")
+			a, b := newTestNode(t, 1), newTestNode(t, 2)
+			data := bytesOf(20*fullChunk + 1)
+			address := b.putObject(data)
+			p, l := newScriptedPeer(a, true), connect(a, b, fullChunk)
+			f := startFetch(t.Context(), a, address, peersInTurn(p, l.a))
+			p.wantSent("start 1 " + address.String() + " 0")
 			began := time.Now()
-			if before > 0 { // the clock starts anew with what comes
+			if before > 0 { // the timer restarts with what comes
 				time.Sleep(patience / 10)
 				began = time.Now()
-				p.feed(1, data, 0, before-1)
+				p.sendChunks(1, data, 0, before-1)
 			}
 			<-f.done
 			if f.err != nil || !bytes.Equal(f.got, data) {
@@ -361,56 +363,56 @@ func TestGiverThatNeverSends(t *testing.T) {
 			if took := time.Since(began); took != patience {
 				t.Errorf("after %d chunks: it took %s", before, took)
 			}
-			heard := p.heard()
+			heard := p.takeSent()
 			if want := fmt.Sprintf("end 1 %d Timeout", before); heard[len(heard)-1] != want {
 				t.Errorf("after %d chunks: %q, want %q", before, heard, want)
 			}
-			a.counted(Rx, "Timeout", 1)
+			a.wantEnded(Rx, "Timeout", 1)
 			a.Closed(p)
 			l.end()
 			synctest.Wait()
-			a.quiet()
-			b.quiet()
+			a.checkIdle()
+			b.checkIdle()
 		})
 	}
-	asker(t, func(t *testing.T, s *side, p *script) {
-		f := begin(t.Context(), s, b3.Of(nil), each(p))
-		f.fails(t, fault.Timeout)
+	testReceiver(t, func(t *testing.T, s *testNode, p *scriptedPeer) {
+		f := startFetch(t.Context(), s, b3.Of(nil), peersInTurn(p))
+		f.wantError(t, fault.Timeout)
 		if next := fault.NextOf(f.err); next == "" {
 			t.Error("no next step")
 		}
 	})
 }
 
-// A download goes on where it was, at every border of a chunk and inside one,
-// and hashes what it had.
+// A download continues where it was, at every border of a chunk and inside one,
+// and keeps its hash.
 func TestResumeAtEveryChunk(t *testing.T) {
 	const chunk = 1000
 	for _, size := range []int{chunk, 20 * chunk, 20*chunk + 1} {
 		data := bytesOf(size)
 		for lostAt := range (size + chunk - 1) / chunk {
 			synctest.Test(t, func(t *testing.T) {
-				a, b, c := newSide(t, 1), newSide(t, 2), newSide(t, 3)
-				address := b.keep(data)
-				c.keep(data)
-				l, other := connect(a, b, chunk), connect(a, c, 777) // the second cuts in other places
-				l.b.lose = func(m oap.Message) bool { d, ok := m.(*oap.Data); return ok && d.Seq == uint64(lostAt) }
-				got, err := a.fetch(t.Context(), address, each(l.a, other.a))
+				a, b, c := newTestNode(t, 1), newTestNode(t, 2), newTestNode(t, 3)
+				address := b.putObject(data)
+				c.putObject(data)
+				l, other := connect(a, b, chunk), connect(a, c, 777) // the second splits at other offsets
+				l.b.dropIf = func(m oap.Message) bool { d, ok := m.(*oap.Data); return ok && d.Seq == uint64(lostAt) }
+				got, err := a.fetch(t.Context(), address, peersInTurn(l.a, other.a))
 				if err != nil || !bytes.Equal(got, data) {
 					t.Errorf("lost at %d: %d bytes, %v", lostAt, len(got), err)
 				}
-				c.read(func() {
+				c.locked(func() {
 					if c.bytes[Tx] != size-lostAt*chunk {
 						t.Errorf("lost at %d: the second gave %d bytes", lostAt, c.bytes[Tx])
 					}
 				})
-				a.counted(Rx, "lost", 1)
+				a.wantEnded(Rx, "lost", 1)
 				l.end()
 				other.end()
 				synctest.Wait()
-				a.quiet()
-				b.quiet()
-				c.quiet()
+				a.checkIdle()
+				b.checkIdle()
+				c.checkIdle()
 			})
 		}
 	}
@@ -419,24 +421,24 @@ func TestResumeAtEveryChunk(t *testing.T) {
 // A reader that is in the middle of a chunk loses nothing and gets nothing twice.
 func TestResumeInsideAChunk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b := newSide(t, 1), newSide(t, 2)
-		data := bytesOf(40*full + 17)
-		address := b.keep(data)
-		l := connect(a, b, full)
+		a, b := newTestNode(t, 1), newTestNode(t, 2)
+		data := bytesOf(40*fullChunk + 17)
+		address := b.putObject(data)
+		l := connect(a, b, fullChunk)
 		d, err := a.Fetch(t.Context(), address, func([]oap.PeerID) Peer { return l.a })
 		if err != nil {
 			t.Fatal(err)
 		}
 		var got []byte
-		for _, n := range []int{1, full - 2, 3, full / 2, 5 * full, 9 * full, 10*full + 1, 7} {
-			piece := make([]byte, n)
-			if _, err := io.ReadFull(d, piece); err != nil {
+		for _, n := range []int{1, fullChunk - 2, 3, fullChunk / 2, 5 * fullChunk, 9 * fullChunk, 10*fullChunk + 1, 7} {
+			part := make([]byte, n)
+			if _, err := io.ReadFull(d, part); err != nil {
 				t.Fatal(err)
 			}
-			got = append(got, piece...)
+			got = append(got, part...)
 			synctest.Wait()
 			l.end()
-			l = connect(a, b, full)
+			l = connect(a, b, fullChunk)
 		}
 		rest, err := io.ReadAll(d)
 		if got = append(got, rest...); err != nil || !bytes.Equal(got, data) {
@@ -445,24 +447,24 @@ func TestResumeInsideAChunk(t *testing.T) {
 		_ = d.Close()
 		l.end()
 		synctest.Wait()
-		a.quiet()
-		b.quiet()
+		a.checkIdle()
+		b.checkIdle()
 	})
 }
 
-// As long as something comes of it, the same peer is asked again and again.
+// As long as there is progress, the same peer is asked again and again.
 func TestManyLossesWithProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b := newSide(t, 1), newSide(t, 2)
-		data := bytesOf(3 * mostRepeats * full)
-		address := b.keep(data)
+		a, b := newTestNode(t, 1), newTestNode(t, 2)
+		data := bytesOf(3 * maxRepeats * fullChunk)
+		address := b.putObject(data)
 		var l *link
 		got, err := a.fetch(t.Context(), address, func([]oap.PeerID) Peer {
 			if l != nil {
 				l.end()
 			}
-			l = connect(a, b, full)
-			l.b.lose = func(m oap.Message) bool { d, ok := m.(*oap.Data); return ok && d.Seq == 1 }
+			l = connect(a, b, fullChunk)
+			l.b.dropIf = func(m oap.Message) bool { d, ok := m.(*oap.Data); return ok && d.Seq == 1 }
 			return l.a
 		})
 		if err != nil || !bytes.Equal(got, data) {
@@ -472,21 +474,21 @@ func TestManyLossesWithProgress(t *testing.T) {
 	})
 }
 
-// The end that was lost is asked for again: from equal to the size.
+// A lost end is requested again: from equal to the size.
 func TestLostEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b := newSide(t, 1), newSide(t, 2)
-		data := bytesOf(3 * full)
-		address := b.keep(data)
-		l := connect(a, b, full)
-		l.b.lose = func(m oap.Message) bool { _, end := m.(*oap.End); return end }
-		again := connect(a, b, full)
+		a, b := newTestNode(t, 1), newTestNode(t, 2)
+		data := bytesOf(3 * fullChunk)
+		address := b.putObject(data)
+		l := connect(a, b, fullChunk)
+		l.b.dropIf = func(m oap.Message) bool { _, end := m.(*oap.End); return end }
+		again := connect(a, b, fullChunk)
 		tries := []Peer{l.a, again.a}
 		got, err := a.fetch(t.Context(), address, func([]oap.PeerID) Peer { p := tries[0]; tries = tries[1:]; return p })
 		if err != nil || !bytes.Equal(got, data) {
 			t.Errorf("%d bytes, %v", len(got), err)
 		}
-		b.read(func() {
+		b.locked(func() {
 			if b.bytes[Tx] != len(data) {
 				t.Errorf("%d bytes were sent", b.bytes[Tx])
 			}
@@ -496,9 +498,10 @@ func TestLostEnd(t *testing.T) {
 	})
 }
 
-// A wrong byte is found out at the end, whoever gave it, and that is that.
+// A wrong byte is found at the end, whichever peer sent it, and the download
+// fails for good.
 func TestWrongBytes(t *testing.T) {
-	for _, size := range []int{1, full, 3*full + 1} {
+	for _, size := range []int{1, fullChunk, 3*fullChunk + 1} {
 		for _, wrong := range []func([]byte) []byte{
 			func(b []byte) []byte { b[len(b)-1] ^= 1; return b },
 			func(b []byte) []byte { b[0] ^= 0x80; return b },
@@ -506,26 +509,26 @@ func TestWrongBytes(t *testing.T) {
 			func(b []byte) []byte { return append(b, 0) },
 		} {
 			synctest.Test(t, func(t *testing.T) {
-				a, b, c := newSide(t, 1), newSide(t, 2), newSide(t, 3)
-				address := c.keep(bytesOf(size))
-				b.lie(address, wrong(bytesOf(size)))
-				l, other := connect(a, b, full), connect(a, c, full)
+				a, b, c := newTestNode(t, 1), newTestNode(t, 2), newTestNode(t, 3)
+				address := c.putObject(bytesOf(size))
+				b.putAs(address, wrong(bytesOf(size)))
+				l, other := connect(a, b, fullChunk), connect(a, c, fullChunk)
 				asked := 0
-				d, err := a.Fetch(t.Context(), address, func(tried []oap.PeerID) Peer { asked++; return each(l.a, other.a)(tried) })
+				d, err := a.Fetch(t.Context(), address, func(tried []oap.PeerID) Peer { asked++; return peersInTurn(l.a, other.a)(tried) })
 				if err == nil {
 					_, err = io.ReadAll(d)
 					_, again := d.Read(make([]byte, 1))
-					isKind(t, "again", again, fault.IntegrityFail)
+					testkit.WantKind(t, again, fault.IntegrityFail, "again")
 					_ = d.Close()
 				}
-				isKind(t, "wrong bytes", err, fault.IntegrityFail)
-				if !errors.Is(err, b3.ErrMismatch) || !strings.Contains(fault.NextOf(err), "fetch it again") {
+				testkit.WantKind(t, err, fault.IntegrityFail, "wrong bytes")
+				if !errors.Is(err, b3.ErrMismatch) || !strings.Contains(fault.NextOf(err), "fetch the object again") {
 					t.Error(err, fault.NextOf(err))
 				}
 				if asked != 1 {
 					t.Errorf("%d peers were asked", asked)
 				}
-				a.read(func() {
+				a.locked(func() {
 					if a.corrupt != 1 {
 						t.Errorf("counted %d times", a.corrupt)
 					}
@@ -533,28 +536,28 @@ func TestWrongBytes(t *testing.T) {
 				l.end()
 				other.end()
 				synctest.Wait()
-				a.quiet()
+				a.checkIdle()
 			})
 		}
 	}
 }
 
-// What a peer answers, and what becomes of it when there is nobody else.
+// What a peer answers, and the result when there is no other peer.
 func TestStatuses(t *testing.T) {
 	for status, kind := range map[string]fault.Kind{
 		"NotFound": fault.NotFound, "InvalidRange": fault.InvalidRange, "Malformed": fault.Malformed, "Busy": fault.Busy,
 		"QuotaExceeded": fault.QuotaExceeded, "NotReady": fault.NotReady, "Canceled": fault.NotReady, "Timeout": fault.Timeout,
 		"Forbidden": fault.Forbidden, "IntegrityFail": fault.IntegrityFail, "Internal": fault.Transient, "TooSunny": fault.Transient,
 	} {
-		asker(t, func(t *testing.T, s *side, p *script) {
-			f := begin(t.Context(), s, b3.Of(nil), each(p))
-			p.says(&oap.End{Stream: 1, Status: status})
-			f.fails(t, kind)
+		testReceiver(t, func(t *testing.T, s *testNode, p *scriptedPeer) {
+			f := startFetch(t.Context(), s, b3.Of(nil), peersInTurn(p))
+			p.mustSend(&oap.End{Stream: 1, Status: status})
+			f.wantError(t, kind)
 			label := status
 			if kind == fault.Transient {
 				label = "other"
 			}
-			s.counted(Rx, label, 1)
+			s.wantEnded(Rx, label, 1)
 			if !slices.Contains(Statuses(), label) {
 				t.Errorf("%s is not in the list", label)
 			}
@@ -565,7 +568,8 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-// NotFound is said only if all said so; elsewhere is tried for everything.
+// NotFound is returned only if all said so; another peer is tried for
+// everything.
 func TestWhomToAskNext(t *testing.T) {
 	for _, c := range []struct {
 		answers string
@@ -582,19 +586,19 @@ func TestWhomToAskNext(t *testing.T) {
 		{"NotFound ok", 0, 2},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s := newSide(t, 1)
+			s := newTestNode(t, 1)
 			var peers []Peer
-			var scripts []*script
+			var scripts []*scriptedPeer
 			for range strings.Fields(c.answers) {
-				p := newScript(s, true)
+				p := newScriptedPeer(s, true)
 				peers, scripts = append(peers, p), append(scripts, p)
 			}
-			f := begin(t.Context(), s, b3.Of(nil), each(peers...))
+			f := startFetch(t.Context(), s, b3.Of(nil), peersInTurn(peers...))
 			asked := 0
 			for i, status := range strings.Fields(c.answers) {
-				scripts[i].expect("start 1 " + b3.Of(nil).String() + " 0")
+				scripts[i].wantSent("start 1 " + b3.Of(nil).String() + " 0")
 				asked++
-				scripts[i].says(&oap.End{Stream: 1, Status: status})
+				scripts[i].mustSend(&oap.End{Stream: 1, Status: status})
 				synctest.Wait()
 			}
 			<-f.done
@@ -604,63 +608,63 @@ func TestWhomToAskNext(t *testing.T) {
 			for _, p := range scripts {
 				s.Closed(p)
 			}
-			s.quiet()
+			s.checkIdle()
 		})
 	}
 }
 
 // A peer that has refused for good is not asked again, even if it is named.
 func TestPeersThatAreNamedAgain(t *testing.T) {
-	asker(t, func(t *testing.T, s *side, p *script) {
-		f := begin(t.Context(), s, b3.Of(nil), always(p))
-		p.heard()
-		p.says(&oap.End{Stream: 1, Status: "NotFound"})
-		f.fails(t, fault.NotFound)
-		p.expect()
+	testReceiver(t, func(t *testing.T, s *testNode, p *scriptedPeer) {
+		f := startFetch(t.Context(), s, b3.Of(nil), samePeer(p))
+		p.takeSent()
+		p.mustSend(&oap.End{Stream: 1, Status: "NotFound"})
+		f.wantError(t, fault.NotFound)
+		p.wantSent()
 	})
-	asker(t, func(t *testing.T, s *side, p *script) { // one that is busy is, five times, with pauses
+	testReceiver(t, func(t *testing.T, s *testNode, p *scriptedPeer) { // one that is busy is asked again, five times, with pauses
 		began := time.Now()
-		f := begin(t.Context(), s, b3.Of(nil), always(p))
-		for i := range mostRepeats + 1 {
-			p.expect(fmt.Sprintf("start %d %s 0", 2*i+1, b3.Of(nil)))
-			p.says(&oap.End{Stream: uint64(2*i + 1), Status: "Busy"})
-			if i < mostRepeats {
+		f := startFetch(t.Context(), s, b3.Of(nil), samePeer(p))
+		for i := range maxRepeats + 1 {
+			p.wantSent(fmt.Sprintf("start %d %s 0", 2*i+1, b3.Of(nil)))
+			p.mustSend(&oap.End{Stream: uint64(2*i + 1), Status: "Busy"})
+			if i < maxRepeats {
 				synctest.Wait()
-				p.expect() // not at once
-				time.Sleep(2 * firstPause << i)
+				p.wantSent() // not at once
+				time.Sleep(repeatBackoff.Limit(i))
 				synctest.Wait()
 			}
 		}
-		f.fails(t, fault.Busy)
-		if took := time.Since(began); took < (mostRepeats)*firstPause || took > 10*time.Second {
+		f.wantError(t, fault.Busy)
+		if took := time.Since(began); took < maxRepeats*repeatBackoff.Min || took > 10*time.Second {
 			t.Errorf("it took %s", took)
 		}
-		p.expect()
+		p.wantSent()
 	})
-	asker(t, func(t *testing.T, s *side, p *script) { // and the pause ends with the caller
+	testReceiver(t, func(t *testing.T, s *testNode, p *scriptedPeer) { // and the pause ends with the caller's context
 		ctx, cancel := context.WithCancel(t.Context())
-		f := begin(ctx, s, b3.Of(nil), always(p))
-		p.says(&oap.End{Stream: 1, Status: "Busy"})
+		f := startFetch(ctx, s, b3.Of(nil), samePeer(p))
+		p.mustSend(&oap.End{Stream: 1, Status: "Busy"})
 		synctest.Wait()
 		cancel()
-		f.fails(t, fault.Canceled)
+		f.wantError(t, fault.Canceled)
 	})
 }
 
-// ok with a number of chunks that is not what came is a failure of the stream,
-// and what came is kept.
+// ok with a wrong number of chunks is a failure of the stream, and what came is
+// kept.
 func TestEndWithAWrongCount(t *testing.T) {
 	for _, seq := range []uint64{0, 1, 3, 1<<64 - 1} {
-		asker(t, func(t *testing.T, s *side, p *script) {
-			data := bytesOf(3 * full)
-			f := begin(t.Context(), s, b3.Of(data), always(p))
-			p.heard()
-			p.feed(1, data, 0, 1)
-			p.says(&oap.End{Stream: 1, Seq: seq, Status: "ok"})
+		testReceiver(t, func(t *testing.T, s *testNode, p *scriptedPeer) {
+			data := bytesOf(3 * fullChunk)
+			f := startFetch(t.Context(), s, b3.Of(data), samePeer(p))
+			p.takeSent()
+			p.sendChunks(1, data, 0, 1)
+			p.mustSend(&oap.End{Stream: 1, Seq: seq, Status: "ok"})
 			time.Sleep(time.Second)
-			p.expect(fmt.Sprintf("start 3 %s %d", b3.Of(data), 2*full))
-			p.says(&oap.Data{Stream: 3, Bytes: data[2*full:]})
-			p.says(&oap.End{Stream: 3, Seq: 1, Status: "ok"})
+			p.wantSent(fmt.Sprintf("start 3 %s %d", b3.Of(data), 2*fullChunk))
+			p.mustSend(&oap.Data{Stream: 3, Bytes: data[2*fullChunk:]})
+			p.mustSend(&oap.End{Stream: 3, Seq: 1, Status: "ok"})
 			<-f.done
 			if f.err != nil || !bytes.Equal(f.got, data) {
 				t.Errorf("%d bytes, %v", len(f.got), f.err)
@@ -669,21 +673,21 @@ func TestEndWithAWrongCount(t *testing.T) {
 	}
 }
 
-// A caller that leaves tells the giver, and what comes after is ignored.
+// A caller that leaves sends an end, and what comes after is ignored.
 func TestClose(t *testing.T) {
-	asker(t, func(t *testing.T, s *side, p *script) {
-		data := bytesOf(20 * full)
+	testReceiver(t, func(t *testing.T, s *testNode, p *scriptedPeer) {
+		data := bytesOf(20 * fullChunk)
 		opened := make(chan *Download, 1)
 		go func() {
-			d, err := s.Fetch(t.Context(), b3.Of(data), each(p))
+			d, err := s.Fetch(t.Context(), b3.Of(data), peersInTurn(p))
 			if err != nil {
 				t.Error(err)
 			}
 			opened <- d
 		}()
 		synctest.Wait()
-		p.heard()
-		p.feed(1, data, 0, 4)
+		p.takeSent()
+		p.sendChunks(1, data, 0, 4)
 		d := <-opened
 		if n, err := d.Read(nil); n != 0 || err != nil {
 			t.Error(n, err)
@@ -695,100 +699,100 @@ func TestClose(t *testing.T) {
 			t.Error(n, err)
 		}
 		_ = d.Close()
-		p.expect("end 1 5 Canceled")
+		p.wantSent("end 1 5 Canceled")
 		if s.Open() != 0 {
 			t.Error("the stream is open")
 		}
-		p.feed(1, data, 5, 6)
-		p.says(&oap.End{Stream: 1, Seq: 7, Status: "ok"})
+		p.sendChunks(1, data, 5, 6)
+		p.mustSend(&oap.End{Stream: 1, Seq: 7, Status: "ok"})
 		_ = d.Close()
-		p.expect()
+		p.wantSent()
 		_, err := d.Read(make([]byte, 10))
-		isKind(t, "a read after Close", err, fault.Canceled)
-		s.counted(Rx, "Canceled", 1)
+		testkit.WantKind(t, err, fault.Canceled, "a read after Close")
+		s.wantEnded(Rx, "Canceled", 1)
 	})
 }
 
 // The context is that of the whole download.
 func TestContextEnds(t *testing.T) {
-	asker(t, func(t *testing.T, s *side, p *script) {
+	testReceiver(t, func(t *testing.T, s *testNode, p *scriptedPeer) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		f := begin(ctx, s, b3.Of(bytesOf(full)), each(p))
-		p.heard()
-		f.fails(t, fault.Timeout)
-		p.expect("end 1 0 Canceled")
+		f := startFetch(ctx, s, b3.Of(bytesOf(fullChunk)), peersInTurn(p))
+		p.takeSent()
+		f.wantError(t, fault.Timeout)
+		p.wantSent("end 1 0 Canceled")
 	})
-	asker(t, func(t *testing.T, s *side, p *script) {
+	testReceiver(t, func(t *testing.T, s *testNode, p *scriptedPeer) {
 		ctx, cancel := context.WithCancel(t.Context())
-		data := bytesOf(3 * full)
+		data := bytesOf(3 * fullChunk)
 		go func() {
-			d, err := s.Fetch(ctx, b3.Of(data), each(p))
+			d, err := s.Fetch(ctx, b3.Of(data), peersInTurn(p))
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			cancel()
 			_, err = io.ReadAll(d)
-			isKind(t, "reading", err, fault.Canceled)
+			testkit.WantKind(t, err, fault.Canceled, "reading")
 			_ = d.Close()
 		}()
 		synctest.Wait()
-		p.feed(1, data, 0, 0)
+		p.sendChunks(1, data, 0, 0)
 		synctest.Wait()
-		p.expect("start 1 "+b3.Of(data).String()+" 0", "end 1 1 Canceled")
+		p.wantSent("start 1 "+b3.Of(data).String()+" 0", "end 1 1 Canceled")
 	})
 }
 
-// Sessions that are not there, that have no room, and that go away.
+// Sessions that do not exist, that have no room, and that end.
 func TestSessionsThatCannotBeAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSide(t, 1)
-		never := &script{t: t, s: s, serial: serials.Add(1)}
-		_, err := s.Fetch(t.Context(), b3.Of(nil), each(never))
-		isKind(t, "a session that is not open", err, fault.Transient)
+		s := newTestNode(t, 1)
+		never := &scriptedPeer{t: t, s: s, serial: serials.Add(1)}
+		_, err := s.Fetch(t.Context(), b3.Of(nil), peersInTurn(never))
+		testkit.WantKind(t, err, fault.Transient, "a session that is not open")
 
-		p := newScript(s, true)
-		p.set(func() { p.tells = fault.New("fake", fault.Busy, "full") })
-		_, err = s.Fetch(t.Context(), b3.Of(nil), each(p))
-		isKind(t, "a session without room", err, fault.Busy)
-		p.set(func() { p.tells = flow.ErrClosed })
-		_, err = s.Fetch(t.Context(), b3.Of(nil), each(p))
-		isKind(t, "a session that is closing", err, fault.Transient)
-		p.set(func() { p.tells = nil })
+		p := newScriptedPeer(s, true)
+		p.set(func() { p.controlErr = fault.New("fake", fault.Busy, "full") })
+		_, err = s.Fetch(t.Context(), b3.Of(nil), peersInTurn(p))
+		testkit.WantKind(t, err, fault.Busy, "a session without room")
+		p.set(func() { p.controlErr = flow.ErrClosed })
+		_, err = s.Fetch(t.Context(), b3.Of(nil), peersInTurn(p))
+		testkit.WantKind(t, err, fault.Transient, "a session that is closing")
+		p.set(func() { p.controlErr = nil })
 
-		f := begin(t.Context(), s, b3.Of(nil), each(p))
+		f := startFetch(t.Context(), s, b3.Of(nil), peersInTurn(p))
 		s.Closed(p)
-		f.fails(t, fault.Transient)
-		crossed := newTable(s.Streams, p) // the session ends between the look-up and the question
+		f.wantError(t, fault.Transient)
+		crossed := newStreamTable(s.Streams, p) // the session ends between the look-up and the request
 		crossed.close()
-		isKind(t, "a session that has just ended", crossed.ask(new(taking), 0), fault.Transient)
+		testkit.WantKind(t, crossed.request(new(receiver), 0), fault.Transient, "a session that has just ended")
 		s.Drain()
-		_, err = s.Fetch(t.Context(), b3.Of(nil), each(p))
-		isKind(t, "a node that drains", err, fault.NotReady)
-		s.quiet()
+		_, err = s.Fetch(t.Context(), b3.Of(nil), peersInTurn(p))
+		testkit.WantKind(t, err, fault.NotReady, "a node that drains")
+		s.checkIdle()
 	})
-	asker(t, func(t *testing.T, s *side, p *script) {
+	testReceiver(t, func(t *testing.T, s *testNode, p *scriptedPeer) {
 		ctx, cancel := context.WithCancel(t.Context())
-		f := begin(ctx, s, b3.Of(nil), each(p))
-		_, err := s.Fetch(t.Context(), b3.Of(nil), each(p))
-		isKind(t, "too many at one peer", err, fault.Busy)
+		f := startFetch(ctx, s, b3.Of(nil), peersInTurn(p))
+		_, err := s.Fetch(t.Context(), b3.Of(nil), peersInTurn(p))
+		testkit.WantKind(t, err, fault.Busy, "too many at one peer")
 		cancel()
-		f.fails(t, fault.Canceled)
+		f.wantError(t, fault.Canceled)
 	}, func(spec *Spec) { spec.PerPeer = 1 })
 }
 
-// A session that begins to drain drops a start that still waits, and says so.
+// A session that begins to drain drops a queued start, and reports it.
 func TestStartThatIsDropped(t *testing.T) {
 	for dropped, want := range map[error]fault.Kind{
 		fault.New("overlay.send", fault.NotReady, "one of the two drains"): fault.NotReady, flow.ErrClosed: fault.Transient, nil: fault.Timeout,
 	} {
-		asker(t, func(t *testing.T, s *side, p *script) {
+		testReceiver(t, func(t *testing.T, s *testNode, p *scriptedPeer) {
 			p.set(func() { p.hold = true })
 			began := time.Now()
-			f := begin(t.Context(), s, b3.Of(nil), each(p))
-			tellWritten(p.queued()[0], dropped)
-			f.fails(t, want)
+			f := startFetch(t.Context(), s, b3.Of(nil), peersInTurn(p))
+			callWritten(p.queued()[0], dropped)
+			f.wantError(t, want)
 			if took := time.Since(began); dropped != nil && took != 0 {
 				t.Errorf("it took %s", took)
 			}
@@ -796,35 +800,36 @@ func TestStartThatIsDropped(t *testing.T) {
 	}
 }
 
-// A chunk that comes in the moment in which the reader leaves is let go.
+// A chunk that comes in the moment in which the reading task leaves is
+// released.
 func TestChunkThatCrossesTheReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSide(t, 1)
-		k := newTaking(newTable(s.Streams, newScript(s, true)), b3.Of(nil))
-		k.leave("Canceled")
-		k.land([]byte("x"))
+		s := newTestNode(t, 1)
+		k := newReceiver(newStreamTable(s.Streams, newScriptedPeer(s, true)), b3.Of(nil))
+		k.close("Canceled")
+		k.deliver([]byte("x"))
 		if k.arrivals.Len() != 0 {
 			t.Error("it was kept")
 		}
-		s.quiet()
+		s.checkIdle()
 	})
 }
 
-// An ack that the session has no room for is made good by the next one.
+// An ack that the session has no room for is covered by the next one.
 func TestAckWithoutRoom(t *testing.T) {
-	asker(t, func(t *testing.T, s *side, p *script) {
-		data := bytesOf(16 * full)
-		f := begin(t.Context(), s, b3.Of(data), each(p))
-		p.heard()
-		p.set(func() { p.tells = fault.New("fake", fault.Busy, "full") })
-		p.feed(1, data, 0, 9)
+	testReceiver(t, func(t *testing.T, s *testNode, p *scriptedPeer) {
+		data := bytesOf(16 * fullChunk)
+		f := startFetch(t.Context(), s, b3.Of(data), peersInTurn(p))
+		p.takeSent()
+		p.set(func() { p.controlErr = fault.New("fake", fault.Busy, "full") })
+		p.sendChunks(1, data, 0, 9)
 		synctest.Wait()
-		p.expect()
-		p.set(func() { p.tells = nil })
-		p.feed(1, data, 10, 15)
+		p.wantSent()
+		p.set(func() { p.controlErr = nil })
+		p.sendChunks(1, data, 10, 15)
 		synctest.Wait()
-		p.expect("ack 1 10")
-		p.says(&oap.End{Stream: 1, Seq: 16, Status: "ok"})
+		p.wantSent("ack 1 10")
+		p.mustSend(&oap.End{Stream: 1, Seq: 16, Status: "ok"})
 		<-f.done
 		if f.err != nil {
 			t.Error(f.err)
@@ -834,16 +839,16 @@ func TestAckWithoutRoom(t *testing.T) {
 
 // Without counters everything works; the size is known at the end.
 func TestSizeAtTheEnd(t *testing.T) {
-	asker(t, func(t *testing.T, s *side, _ *script) {
-		quiet := New(s.inv, Spec{Open: s.find, Givers: s.group})
+	testReceiver(t, func(t *testing.T, s *testNode, _ *scriptedPeer) {
+		quiet := New(s.inv, Spec{Open: s.openObject, Senders: s.group})
 		s.Streams = quiet
-		p := newScript(s, true)
+		p := newScriptedPeer(s, true)
 		go func() {
 			synctest.Wait()
-			_ = p.say(&oap.Data{Stream: 1, Bytes: []byte("hello")})
-			_ = p.say(&oap.End{Stream: 1, Seq: 1, Status: "ok"})
+			_ = p.send(&oap.Data{Stream: 1, Bytes: []byte("hello")})
+			_ = p.send(&oap.End{Stream: 1, Seq: 1, Status: "ok"})
 		}()
-		d, err := s.Fetch(t.Context(), b3.Of([]byte("hello")), each(p))
+		d, err := s.Fetch(t.Context(), b3.Of([]byte("hello")), peersInTurn(p))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -854,27 +859,27 @@ func TestSizeAtTheEnd(t *testing.T) {
 			t.Error(size, known)
 		}
 		_ = d.Close()
-		wrong := begin(t.Context(), s, b3.Of([]byte("hello")), each(p))
-		p.says(&oap.End{Stream: 3, Status: "ok"})
-		wrong.fails(t, fault.IntegrityFail)
-		p.says(&oap.Start{Stream: 0, Obj: s.keep([]byte("x")).String()})
+		wrong := startFetch(t.Context(), s, b3.Of([]byte("hello")), peersInTurn(p))
+		p.mustSend(&oap.End{Stream: 3, Status: "ok"})
+		wrong.wantError(t, fault.IntegrityFail)
+		p.mustSend(&oap.Start{Stream: 0, Obj: s.putObject([]byte("x")).String()})
 		synctest.Wait()
 		s.Closed(p)
 	})
 }
 
-// A peer may answer a start with an error in place of an end. Whoever waits
-// hears of it at once, and the peer hears that the stream is over.
+// A peer may answer a start with an error in place of an end. The download gets
+// it at once, and the peer gets the end of the stream.
 func TestAStartAnsweredByAnError(t *testing.T) {
 	for code, want := range map[oap.Code]fault.Kind{
 		oap.Malformed: fault.Malformed, oap.Unauth: fault.Forbidden, oap.QuotaExceeded: fault.QuotaExceeded, "Later": fault.Transient,
 	} {
-		asker(t, func(t *testing.T, s *side, p *script) {
+		testReceiver(t, func(t *testing.T, s *testNode, p *scriptedPeer) {
 			address := b3.Of([]byte("x"))
 			began := time.Now()
-			f := begin(t.Context(), s, address, each(p))
+			f := startFetch(t.Context(), s, address, peersInTurn(p))
 			start := p.out[0]
-			p.expect("start 1 " + address.String() + " 0")
+			p.wantSent("start 1 " + address.String() + " 0")
 			if !s.Owns(start.Corr) || s.Owns(1) {
 				t.Errorf("the number of the start is %d", start.Corr)
 			}
@@ -887,15 +892,37 @@ func TestAStartAnsweredByAnError(t *testing.T) {
 			if err := s.Message(p, refusal); err != nil {
 				t.Error(err)
 			}
-			f.fails(t, want)
-			p.expect("end 1 0 Canceled")
+			f.wantError(t, want)
+			p.wantSent("end 1 0 Canceled")
 			if time.Since(began) != 0 {
 				t.Error("it waited for more")
 			}
 			if err := s.Message(p, refusal); err != nil { // twice
 				t.Error(err)
 			}
-			p.expect()
+			p.wantSent()
 		})
+	}
+}
+
+// BenchmarkFetch carries an object from one node to another through memory:
+// everything but TLS and the socket.
+func BenchmarkFetch(b *testing.B) {
+	asker, giver := newTestNode(b, 1), newTestNode(b, 2)
+	data := bytesOf(64 << 20)
+	address := giver.putObject(data)
+	l := connect(asker, giver, fullChunk)
+	defer l.end()
+	b.SetBytes(int64(len(data)))
+	b.ReportAllocs()
+	for b.Loop() {
+		d, err := asker.Fetch(b.Context(), address, peersInTurn(l.a))
+		if err != nil {
+			b.Fatal(err)
+		}
+		if n, err := io.Copy(io.Discard, d); err != nil || n != int64(len(data)) {
+			b.Fatal(n, err)
+		}
+		_ = d.Close()
 	}
 }

@@ -16,50 +16,53 @@ import (
 	"micronode/internal/supervise"
 )
 
-// wire stands in for a session: what one node tells, the other hears at once.
-type wire struct {
+// inProcessPeer stands in for a session: what one node sends, the other
+// receives at once.
+type inProcessPeer struct {
 	serial uint64
 	dialed bool
 	to     *stream.Streams // the other node
-	back   *wire           // ourselves, as the other sees us
+	back   *inProcessPeer  // ourselves, as the other sees us
 }
 
-func (w *wire) Peer() oap.PeerID                            { return oap.PeerID{byte(w.serial)} }
-func (w *wire) Serial() uint64                              { return w.serial }
-func (w *wire) Dialed() bool                                { return w.dialed }
-func (w *wire) Chunk() int                                  { return 8 }
-func (w *wire) Give(_ uint64, _ int, out session.Out) error { return w.Tell(out) }
+func (i *inProcessPeer) Peer() oap.PeerID { return oap.PeerID{byte(i.serial)} }
+func (i *inProcessPeer) Serial() uint64   { return i.serial }
+func (i *inProcessPeer) Dialed() bool     { return i.dialed }
+func (i *inProcessPeer) Chunk() int       { return 8 }
+func (i *inProcessPeer) SendBulk(_ uint64, _ int, out session.Outgoing) error {
+	return i.SendControl(out)
+}
 
-func (w *wire) Tell(out session.Out) error {
-	err := w.to.Message(w.back, session.Incoming{Flags: out.Flags, Corr: out.Corr, Message: out.Message})
+func (i *inProcessPeer) SendControl(out session.Outgoing) error {
+	err := i.to.Message(i.back, session.Incoming{Flags: out.Flags, Corr: out.Corr, Message: out.Message})
 	if out.Written != nil {
 		out.Written(err)
 	}
 	return err
 }
 
-// object is something to give.
+// object is an object to send.
 type object struct{ *bytes.Reader }
 
 func (object) Close() error { return nil }
 
-// One node asks another for an object by its address and reads it like any
-// other reader. io.EOF says that it is whole and right, and io.ReadAll returns
-// no error only after that.
+// One node requests an object from another by its address and reads it like any
+// other reader. io.EOF says that it is complete and right, and io.ReadAll
+// returns no error only after that.
 func ExampleStreams_Fetch() {
-	sup, _ := supervise.New(supervise.Options{Stages: []supervise.Stage{{Name: "all"}}, Total: time.Second})
+	sup, _ := supervise.New(supervise.Options{Stages: []supervise.Stage{{Name: "all"}}, DrainTimeout: time.Second})
 	givers, _ := sup.NewGroup(supervise.GroupSpec{Service: "overlay", Kind: "giver", Stage: "all", Max: 4})
 	text := []byte("hello, world, in chunks of eight bytes")
 
-	asker := stream.New(flow.NewInventory(), stream.Spec{Givers: givers})
-	giver := stream.New(flow.NewInventory(), stream.Spec{Givers: givers,
+	asker := stream.New(flow.NewInventory(), stream.Spec{Senders: givers})
+	giver := stream.New(flow.NewInventory(), stream.Spec{Senders: givers,
 		Open: func(_ context.Context, address b3.Address) (stream.Source, error) {
 			if address != b3.Of(text) {
 				return nil, fault.NotFound
 			}
 			return object{bytes.NewReader(text)}, nil
 		}})
-	there, here := &wire{serial: 1, dialed: true, to: giver}, &wire{serial: 2, to: asker}
+	there, here := &inProcessPeer{serial: 1, dialed: true, to: giver}, &inProcessPeer{serial: 2, to: asker}
 	there.back, here.back = here, there
 	asker.Opened(there)
 	giver.Opened(here)
@@ -67,7 +70,7 @@ func ExampleStreams_Fetch() {
 	fetch := func(address b3.Address) (string, error) {
 		download, err := asker.Fetch(context.Background(), address, func(tried []oap.PeerID) stream.Peer {
 			if len(tried) > 0 {
-				return nil // there is nobody else
+				return nil // there is no other peer
 			}
 			return there
 		})

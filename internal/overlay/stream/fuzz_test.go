@@ -14,140 +14,140 @@ import (
 	"micronode/internal/oap"
 )
 
-// siege is a node whose only peer says whatever a fuzzer wants.
-type siege struct {
+// fuzzNode is a node whose only peer sends what the fuzzer chooses.
+type fuzzNode struct {
 	t       *testing.T
-	s       *side
+	s       *testNode
 	data    []byte
 	ctx     context.Context
 	readers sync.WaitGroup
 
 	mu   sync.Mutex
-	peer *script
+	peer *scriptedPeer
 }
 
-const siegeChunk = 100
+const fuzzChunk = 100
 
-func (g *siege) connect() {
-	p := newScript(g.s, true)
-	g.s.Closed(p) // it was opened with full chunks
-	p.chunk = siegeChunk
-	g.s.Opened(p)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.peer = p
+func (f *fuzzNode) connect() {
+	p := newScriptedPeer(f.s, true)
+	f.s.Closed(p) // it was opened with full chunks
+	p.chunk = fuzzChunk
+	f.s.Opened(p)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.peer = p
 }
 
-func (g *siege) now() *script {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.peer
+func (f *fuzzNode) currentPeer() *scriptedPeer {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.peer
 }
 
 // say sends a message. If it breaks a rule, the session ends and a new one
 // begins.
-func (g *siege) say(m oap.Message) {
-	if err := g.now().say(m); err != nil {
+func (f *fuzzNode) say(m oap.Message) {
+	if err := f.currentPeer().send(m); err != nil {
 		if fault.KindOf(err) != fault.Malformed {
-			g.t.Errorf("%s: %v", text(m), err)
+			f.t.Errorf("%s: %v", summary(m), err)
 		}
-		g.s.Closed(g.now())
-		g.connect()
+		f.s.Closed(f.currentPeer())
+		f.connect()
 	}
 }
 
-// fetch lets somebody read an object from the peer, at leisure.
-func (g *siege) fetch() {
-	g.readers.Go(func() {
-		d, err := g.s.Fetch(g.ctx, b3.Of(g.data), func([]oap.PeerID) Peer { return g.now() })
+// fetch reads an object from the peer in the background.
+func (f *fuzzNode) fetch() {
+	f.readers.Go(func() {
+		d, err := f.s.Fetch(f.ctx, b3.Of(f.data), func([]oap.PeerID) Peer { return f.currentPeer() })
 		if err != nil {
-			g.typed(err)
+			f.typed(err)
 			return
 		}
 		defer d.Close()
 		var got []byte
-		for piece := make([]byte, 150); ; time.Sleep(50 * time.Millisecond) {
-			n, err := d.Read(piece)
-			got = append(got, piece[:n]...)
+		for part := make([]byte, 150); ; time.Sleep(50 * time.Millisecond) {
+			n, err := d.Read(part)
+			got = append(got, part[:n]...)
 			if err == io.EOF {
-				if !bytes.Equal(got, g.data) {
-					g.t.Errorf("%d wrong bytes were called good", len(got))
+				if !bytes.Equal(got, f.data) {
+					f.t.Errorf("%d wrong bytes were called good", len(got))
 				}
 				return
 			}
 			if err != nil {
-				g.typed(err)
+				f.typed(err)
 				return
 			}
 		}
 	})
 }
 
-func (g *siege) typed(err error) {
+func (f *fuzzNode) typed(err error) {
 	if kind := fault.KindOf(err); kind == fault.Internal {
-		g.t.Errorf("an error without a type: %v", err)
+		f.t.Errorf("an error without a type: %v", err)
 	}
 }
 
 // bounded checks that nothing has grown beyond its bounds.
-func (g *siege) bounded() {
+func (f *fuzzNode) bounded() {
 	const most = 3 // streams a peer
-	for _, stat := range g.s.inv.Read() {
+	for _, stat := range f.s.inv.Read() {
 		each := 1
 		if stat.Name == "arrivals" {
 			each = oap.Window + 1
 		}
 		if stat.Depth > each*stat.Instances {
-			g.t.Errorf("%d in %d of %s", stat.Depth, stat.Instances, stat.Name)
+			f.t.Errorf("%d in %d of %s", stat.Depth, stat.Instances, stat.Name)
 		}
 	}
-	for _, t := range g.s.tables {
+	for _, t := range f.s.tables {
 		t.mu.Lock()
-		if len(t.takings) > most || len(t.givings) > most || t.running > 2*most {
-			g.t.Errorf("%d taken, %d given by %d tasks", len(t.takings), len(t.givings), t.running)
+		if len(t.receivers) > most || len(t.senders) > most || t.senderTasks > 2*most {
+			f.t.Errorf("%d taken, %d given by %d tasks", len(t.receivers), len(t.senders), t.senderTasks)
 		}
 		t.mu.Unlock()
 	}
 }
 
 // do does what two bytes say.
-func (g *siege) do(op, arg byte) {
+func (f *fuzzNode) do(op, arg byte) {
 	stream, n := uint64(arg>>5), uint64(arg&31)
 	switch op % 12 {
 	case 0:
-		g.fetch()
+		f.fetch()
 	case 1: // an honest chunk, if it is due
-		from := min(int(n)*siegeChunk, len(g.data))
-		g.say(&oap.Data{Stream: stream, Seq: n, Bytes: g.data[from:min(from+siegeChunk, len(g.data))]})
+		from := min(int(n)*fuzzChunk, len(f.data))
+		f.say(&oap.Data{Stream: stream, Seq: n, Bytes: f.data[from:min(from+fuzzChunk, len(f.data))]})
 	case 2:
-		g.say(&oap.Data{Stream: stream, Seq: n, Bytes: make([]byte, int(op)%(siegeChunk+2))})
+		f.say(&oap.Data{Stream: stream, Seq: n, Bytes: make([]byte, int(op)%(fuzzChunk+2))})
 	case 3:
-		g.say(&oap.Ack{Stream: stream, UpTo: n})
+		f.say(&oap.Ack{Stream: stream, UpTo: n})
 	case 4:
-		g.say(&oap.End{Stream: stream, Seq: n, Status: "ok"})
+		f.say(&oap.End{Stream: stream, Seq: n, Status: "ok"})
 	case 5:
-		g.say(&oap.End{Stream: stream, Seq: n, Status: []string{"NotFound", "Busy", "Timeout", "later"}[n%4]})
+		f.say(&oap.End{Stream: stream, Seq: n, Status: []string{"NotFound", "Busy", "Timeout", "later"}[n%4]})
 	case 6:
-		g.say(&oap.Start{Stream: stream, Obj: b3.Of(g.data).String(), From: n * 10})
+		f.say(&oap.Start{Stream: stream, Obj: b3.Of(f.data).String(), From: n * 10})
 	case 7:
-		g.say(&oap.Start{Stream: stream, Obj: []string{"b3:", b3.Of([]byte{arg}).String()}[n%2]})
+		f.say(&oap.Start{Stream: stream, Obj: []string{"b3:", b3.Of([]byte{arg}).String()}[n%2]})
 	case 8:
 		time.Sleep(time.Duration(arg) * 25 * time.Millisecond)
 	case 9:
-		g.s.Closed(g.now())
-		g.connect()
+		f.s.Closed(f.currentPeer())
+		f.connect()
 	case 10:
-		p := g.now()
+		p := f.currentPeer()
 		p.set(func() { p.hold = n%2 == 1 })
 	case 11: // a whole honest stream
-		for seq := range uint64(len(g.data)/siegeChunk + 1) {
-			g.do(1, arg&^31|byte(seq))
+		for seq := range uint64(len(f.data)/fuzzChunk + 1) {
+			f.do(1, arg&^31|byte(seq))
 			synctest.Wait()
 		}
-		g.say(&oap.End{Stream: stream, Seq: uint64(len(g.data)/siegeChunk + 1), Status: "ok"})
+		f.say(&oap.End{Stream: stream, Seq: uint64(len(f.data)/fuzzChunk + 1), Status: "ok"})
 	}
 	synctest.Wait()
-	g.bounded()
+	f.bounded()
 }
 
 func FuzzMessages(f *testing.F) {
@@ -163,34 +163,34 @@ func FuzzMessages(f *testing.F) {
 		}
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
-			g := &siege{t: t, s: newSide(t, 1, func(spec *Spec) { spec.PerPeer = 3 }), data: bytesOf(1850), ctx: ctx}
-			g.s.keep(g.data)
+			g := &fuzzNode{t: t, s: newTestNode(t, 1, func(spec *Spec) { spec.PerPeer = 3 }), data: bytesOf(1850), ctx: ctx}
+			g.s.putObject(g.data)
 			g.connect()
 			for i := 0; i+1 < len(ops); i += 2 {
 				g.do(ops[i], ops[i+1])
 			}
 			cancel()
 			g.readers.Wait()
-			for _, out := range g.now().queued() {
-				tellWritten(out, nil)
+			for _, out := range g.currentPeer().queued() {
+				callWritten(out, nil)
 			}
-			g.s.Closed(g.now())
+			g.s.Closed(g.currentPeer())
 			synctest.Wait()
-			g.s.closedLinks()
+			g.s.checkNothingOpen()
 		})
 	})
 }
 
-// closedLinks checks that nothing is left. A peer of the siege may have held
-// back frames when its session ended, and what it held counts as open.
-func (s *side) closedLinks() {
-	s.t.Helper()
-	if n := s.opened.Load(); n != 0 {
-		s.t.Errorf("%d objects are open", n)
+// checkNothingOpen checks that nothing is left. A peer may hold back frames
+// when its session ends, and what it held counts as open.
+func (tn *testNode) checkNothingOpen() {
+	tn.t.Helper()
+	if n := tn.opened.Load(); n != 0 {
+		tn.t.Errorf("%d objects are open", n)
 	}
-	for _, stat := range s.inv.Read() {
+	for _, stat := range tn.inv.Read() {
 		if stat.Instances != 0 {
-			s.t.Errorf("%d of %s %s are left", stat.Instances, stat.Kind, stat.Name)
+			tn.t.Errorf("%d of %s %s are left", stat.Instances, stat.Kind, stat.Name)
 		}
 	}
 }

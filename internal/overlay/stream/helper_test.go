@@ -25,12 +25,12 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	full     = oap.Chunk
-	patience = 5 * time.Second
+	fullChunk = oap.Chunk
+	patience  = 5 * time.Second
 )
 
-// tally counts what streams say.
-type tally struct {
+// counts counts what streams report.
+type counts struct {
 	mu               sync.Mutex
 	started          map[string]int
 	ended            map[string]int // direction and status
@@ -38,7 +38,7 @@ type tally struct {
 	resumed, corrupt int
 }
 
-func (c *tally) counters() Counters {
+func (c *counts) counters() Counters {
 	c.started, c.ended, c.bytes = map[string]int{}, map[string]int{}, map[string]int{}
 	with := func(f func()) {
 		c.mu.Lock()
@@ -54,16 +54,16 @@ func (c *tally) counters() Counters {
 	}
 }
 
-func (c *tally) read(what func()) {
+func (c *counts) locked(what func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	what()
 }
 
-// side is a node: its streams, and the objects that it has.
-type side struct {
+// testNode is a node: its streams, and the objects that it has.
+type testNode struct {
 	*Streams
-	tally
+	counts
 	t     testing.TB
 	id    oap.PeerID
 	inv   *flow.Inventory
@@ -71,18 +71,18 @@ type side struct {
 
 	mu      sync.Mutex
 	objects map[b3.Address]Source
-	refusal error // what Open says, if not nil
+	refusal error // what Open returns, if not nil
 	opened  atomic.Int64
 }
 
-// option changes the spec of a side.
+// option changes the spec of a node.
 type option func(*Spec)
 
-func newSide(t testing.TB, id byte, options ...option) *side {
+func newTestNode(t testing.TB, id byte, options ...option) *testNode {
 	t.Helper()
-	s := &side{t: t, id: oap.PeerID{id}, inv: flow.NewInventory(), objects: map[b3.Address]Source{}}
+	s := &testNode{t: t, id: oap.PeerID{id}, inv: flow.NewInventory(), objects: map[b3.Address]Source{}}
 	s.group = newGroup(t, 64)
-	spec := Spec{Open: s.find, Givers: s.group, Counters: s.counters()}
+	spec := Spec{Open: s.openObject, Senders: s.group, Counters: s.counters()}
 	for _, change := range options {
 		change(&spec)
 	}
@@ -90,10 +90,10 @@ func newSide(t testing.TB, id byte, options ...option) *side {
 	return s
 }
 
-// newGroup is a group of tasks that is waited for at the end of the test.
+// newGroup is a group of tasks that the end of the test waits for.
 func newGroup(t testing.TB, most int) *supervise.Group {
 	t.Helper()
-	sup, err := supervise.New(supervise.Options{Stages: []supervise.Stage{{Name: "all", Drain: time.Second}}, Total: 2 * time.Second})
+	sup, err := supervise.New(supervise.Options{Stages: []supervise.Stage{{Name: "all", DrainTimeout: time.Second}}, DrainTimeout: 2 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,19 +110,19 @@ func newGroup(t testing.TB, most int) *supervise.Group {
 	return group
 }
 
-// find is the side's Spec.Open. It counts what is open.
-func (s *side) find(_ context.Context, address b3.Address) (Source, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.refusal != nil {
-		return nil, s.refusal
+// openObject is the node's Spec.Open. It counts what is open.
+func (tn *testNode) openObject(_ context.Context, address b3.Address) (Source, error) {
+	tn.mu.Lock()
+	defer tn.mu.Unlock()
+	if tn.refusal != nil {
+		return nil, tn.refusal
 	}
-	source, known := s.objects[address]
+	source, known := tn.objects[address]
 	if !known {
-		return nil, fault.New("store.open", fault.NotFound, "%s is not here", address)
+		return nil, fault.New("store.open", fault.NotFound, "%s is not stored here", address)
 	}
-	s.opened.Add(1)
-	return &handle{Source: source, closed: &s.opened}, nil
+	tn.opened.Add(1)
+	return &handle{Source: source, closed: &tn.opened}, nil
 }
 
 // handle is a source that is counted while it is open.
@@ -138,67 +138,69 @@ type content struct{ *bytes.Reader }
 
 func (content) Close() error { return nil }
 
-// keep gives the side an object.
-func (s *side) keep(data []byte) b3.Address {
+// putObject gives the node an object.
+func (tn *testNode) putObject(data []byte) b3.Address {
 	address := b3.Of(data)
-	s.lie(address, data)
+	tn.putAs(address, data)
 	return address
 }
 
-// lie gives the side an object under an address that may be another's.
-func (s *side) lie(address b3.Address, data []byte) { s.put(address, content{bytes.NewReader(data)}) }
-
-func (s *side) put(address b3.Address, source Source) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.objects[address] = source
+// putAs gives the node an object under an address that may be another's.
+func (tn *testNode) putAs(address b3.Address, data []byte) {
+	tn.put(address, content{bytes.NewReader(data)})
 }
 
-func (s *side) refuse(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.refusal = err
+func (tn *testNode) put(address b3.Address, source Source) {
+	tn.mu.Lock()
+	defer tn.mu.Unlock()
+	tn.objects[address] = source
 }
 
-// quiet checks that nothing is left of any stream.
-func (s *side) quiet() {
-	s.t.Helper()
-	if n := s.Open(); n != 0 {
-		s.t.Errorf("node %d: %d streams are open", s.id[0], n)
+func (tn *testNode) refuse(err error) {
+	tn.mu.Lock()
+	defer tn.mu.Unlock()
+	tn.refusal = err
+}
+
+// checkIdle checks that nothing is left of any stream.
+func (tn *testNode) checkIdle() {
+	tn.t.Helper()
+	if n := tn.Open(); n != 0 {
+		tn.t.Errorf("node %d: %d streams are open", tn.id[0], n)
 	}
-	if n := s.opened.Load(); n != 0 {
-		s.t.Errorf("node %d: %d objects are open", s.id[0], n)
+	if n := tn.opened.Load(); n != 0 {
+		tn.t.Errorf("node %d: %d objects are open", tn.id[0], n)
 	}
-	for _, stat := range s.inv.Read() {
+	for _, stat := range tn.inv.Read() {
 		if stat.Instances != 0 {
-			s.t.Errorf("node %d: %d of %s %s are left", s.id[0], stat.Instances, stat.Kind, stat.Name)
+			tn.t.Errorf("node %d: %d of %s %s are left", tn.id[0], stat.Instances, stat.Kind, stat.Name)
 		}
 	}
-	s.read(func() {
+	tn.locked(func() {
 		begun, ended := 0, 0
-		for _, n := range s.started {
+		for _, n := range tn.started {
 			begun += n
 		}
-		for _, n := range s.tally.ended {
+		for _, n := range tn.counts.ended {
 			ended += n
 		}
 		if begun != ended {
-			s.t.Errorf("node %d: %d streams began and %d ended: %v", s.id[0], begun, ended, s.tally.ended)
+			tn.t.Errorf("node %d: %d streams began and %d ended: %v", tn.id[0], begun, ended, tn.counts.ended)
 		}
 	})
 }
 
-// counted checks how often streams ended so.
-func (s *side) counted(dir, status string, want int) {
-	s.t.Helper()
-	s.read(func() {
-		if got := s.tally.ended[dir+" "+status]; got != want {
-			s.t.Errorf("node %d: %d streams ended %s %s, want %d; all: %v", s.id[0], got, dir, status, want, s.tally.ended)
+// wantEnded checks how often streams ended so.
+func (tn *testNode) wantEnded(dir, status string, want int) {
+	tn.t.Helper()
+	tn.locked(func() {
+		if got := tn.counts.ended[dir+" "+status]; got != want {
+			tn.t.Errorf("node %d: %d streams ended %s %s, want %d; all: %v", tn.id[0], got, dir, status, want, tn.counts.ended)
 		}
 	})
 }
 
-// bytesOf makes an object of n bytes that is unlike every other of another size.
+// bytesOf makes an object of n bytes, different for each size.
 func bytesOf(n int) []byte {
 	data := make([]byte, n)
 	random := rand.NewChaCha8([32]byte{byte(n), byte(n >> 8), byte(n >> 16)})
@@ -208,30 +210,30 @@ func bytesOf(n int) []byte {
 
 // link is a connection in memory. It is cut at once or by a broken rule.
 type link struct {
-	a, b *far
+	a, b *linkEnd
 	mu   sync.Mutex
 	err  error // the rule that was broken
 	dead chan struct{}
 	done sync.WaitGroup
 }
 
-// far is a peer as a node sees it at its end of a link. Like a session it has
-// an urgent queue and one for chunks, both bounded. What is sent goes through
-// its encoding, and the buffer is spoiled after it was read.
-type far struct {
+// linkEnd is a peer as a node sees it at its end of a link. Like a session it
+// has a control queue and one for chunks, both bounded. What is sent goes
+// through its encoding, and the buffer is overwritten after it was read.
+type linkEnd struct {
 	link   *link
 	id     oap.PeerID // the other's
 	serial uint64
 	dialed bool
 	chunk  int
-	to     *side // the other
-	back   *far  // ourselves, as the other sees us
+	to     *testNode // the other
+	back   *linkEnd  // ourselves, as the other sees us
 
-	lose func(oap.Message) bool // cut the link instead of delivering this
+	dropIf func(oap.Message) bool // cut the link instead of delivering this
 
 	mu      sync.Mutex
-	control []session.Out
-	chunks  []session.Out
+	control []session.Outgoing
+	chunks  []session.Outgoing
 	most    int // chunks that waited at the same time
 	cut     bool
 	wake    chan struct{}
@@ -239,17 +241,17 @@ type far struct {
 
 var serials atomic.Uint64
 
-// connect makes a link that a dialed, with chunks of a size.
-func connect(a, b *side, chunk int) *link {
+// connect makes a link that a dialled, with chunks of a size.
+func connect(a, b *testNode, chunk int) *link {
 	l := &link{dead: make(chan struct{})}
-	l.a = &far{link: l, id: b.id, serial: serials.Add(1), dialed: true, chunk: chunk, to: b, wake: make(chan struct{}, 1)}
-	l.b = &far{link: l, id: a.id, serial: serials.Add(1), chunk: chunk, to: a, wake: make(chan struct{}, 1)}
+	l.a = &linkEnd{link: l, id: b.id, serial: serials.Add(1), dialed: true, chunk: chunk, to: b, wake: make(chan struct{}, 1)}
+	l.b = &linkEnd{link: l, id: a.id, serial: serials.Add(1), chunk: chunk, to: a, wake: make(chan struct{}, 1)}
 	l.a.back, l.b.back = l.b, l.a
 	a.Opened(l.a)
 	b.Opened(l.b)
 	l.done.Add(2)
-	go l.a.carry()
-	go l.b.carry()
+	go l.a.pump()
+	go l.b.pump()
 	return l
 }
 
@@ -264,19 +266,19 @@ func (l *link) cut() {
 		close(l.dead)
 	}
 	l.mu.Unlock()
-	for _, f := range []*far{l.a, l.b} {
+	for _, f := range []*linkEnd{l.a, l.b} {
 		f.mu.Lock()
 		f.cut = true
 		waiting := slices.Concat(f.control, f.chunks)
 		f.control, f.chunks = nil, nil
 		f.mu.Unlock()
 		for _, out := range waiting {
-			tellWritten(out, io.ErrClosedPipe)
+			callWritten(out, io.ErrClosedPipe)
 		}
 	}
 }
 
-// end cuts the link and waits until both sides know.
+// end cuts the link and waits until both sides have closed.
 func (l *link) end() { l.cut(); l.done.Wait() }
 
 func (l *link) broke() error {
@@ -285,47 +287,47 @@ func (l *link) broke() error {
 	return l.err
 }
 
-func tellWritten(out session.Out, err error) {
+func callWritten(out session.Outgoing, err error) {
 	if out.Written != nil {
 		out.Written(err)
 	}
 }
 
-func (f *far) Peer() oap.PeerID { return f.id }
-func (f *far) Serial() uint64   { return f.serial }
-func (f *far) Dialed() bool     { return f.dialed }
-func (f *far) Chunk() int       { return f.chunk }
+func (l *linkEnd) Peer() oap.PeerID { return l.id }
+func (l *linkEnd) Serial() uint64   { return l.serial }
+func (l *linkEnd) Dialed() bool     { return l.dialed }
+func (l *linkEnd) Chunk() int       { return l.chunk }
 
-func (f *far) Tell(out session.Out) error { return f.push(&f.control, 128, out) }
-func (f *far) Give(_ uint64, cost int, out session.Out) error {
+func (l *linkEnd) SendControl(out session.Outgoing) error { return l.push(&l.control, 128, out) }
+func (l *linkEnd) SendBulk(_ uint64, cost int, out session.Outgoing) error {
 	if cost < 1 {
 		return fmt.Errorf("a frame that costs %d", cost)
 	}
-	return f.push(&f.chunks, 64, out)
+	return l.push(&l.chunks, 64, out)
 }
 
-func (f *far) push(queue *[]session.Out, most int, out session.Out) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (l *linkEnd) push(queue *[]session.Outgoing, most int, out session.Outgoing) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	switch {
-	case f.cut:
+	case l.cut:
 		return flow.ErrClosed
 	case len(*queue) >= most:
 		return fault.New("fake", fault.Busy, "full")
 	}
 	*queue = append(*queue, out)
-	f.most = max(f.most, len(f.chunks))
+	l.most = max(l.most, len(l.chunks))
 	select {
-	case f.wake <- struct{}{}:
+	case l.wake <- struct{}{}:
 	default:
 	}
 	return nil
 }
 
-func (f *far) next() (out session.Out, some bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, queue := range []*[]session.Out{&f.control, &f.chunks} {
+func (l *linkEnd) next() (out session.Outgoing, some bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, queue := range []*[]session.Outgoing{&l.control, &l.chunks} {
 		if len(*queue) > 0 {
 			out, *queue = (*queue)[0], (*queue)[1:]
 			return out, true
@@ -334,18 +336,18 @@ func (f *far) next() (out session.Out, some bool) {
 	return out, false
 }
 
-// carry is the writer of one side and the reader of the other.
-func (f *far) carry() {
-	defer f.link.done.Done()
-	defer f.to.Closed(f.back)
+// pump is the writer of one side and the reader of the other.
+func (l *linkEnd) pump() {
+	defer l.link.done.Done()
+	defer l.to.Closed(l.back)
 	var buffer []byte
 	for {
-		out, some := f.next()
+		out, some := l.next()
 		if !some {
 			select {
-			case <-f.wake:
+			case <-l.wake:
 				continue
-			case <-f.link.dead:
+			case <-l.link.dead:
 				return
 			}
 		}
@@ -353,36 +355,36 @@ func (f *far) carry() {
 		if buffer, err = oap.Encode(buffer[:0], out.Message); err != nil {
 			panic(err)
 		}
-		tellWritten(out, nil)
+		callWritten(out, nil)
 		m, err := oap.Decode(buffer)
 		if err != nil {
 			panic(err)
 		}
-		if f.lose != nil && f.lose(m) {
-			f.link.cut()
+		if l.dropIf != nil && l.dropIf(m) {
+			l.link.cut()
 			return
 		}
-		if err := f.to.Message(f.back, session.Incoming{Flags: out.Flags, Corr: out.Corr, Message: m}); err != nil {
-			f.link.mu.Lock()
-			f.link.err = err
-			f.link.mu.Unlock()
-			f.link.cut()
+		if err := l.to.Message(l.back, session.Incoming{Flags: out.Flags, Corr: out.Corr, Message: m}); err != nil {
+			l.link.mu.Lock()
+			l.link.err = err
+			l.link.mu.Unlock()
+			l.link.cut()
 			return
 		}
-		if _, measured := f.to.t.(*testing.B); !measured {
-			spoil(buffer)
+		if _, measured := l.to.t.(*testing.B); !measured {
+			overwrite(buffer)
 		}
 	}
 }
 
-func spoil(buffer []byte) {
+func overwrite(buffer []byte) {
 	for i := range buffer {
 		buffer[i] = 0xee
 	}
 }
 
-// each names peers in turn, each once.
-func each(peers ...Peer) func([]oap.PeerID) Peer {
+// peersInTurn names peers in turn, each once.
+func peersInTurn(peers ...Peer) func([]oap.PeerID) Peer {
 	return func(tried []oap.PeerID) Peer {
 		for _, p := range peers {
 			if !slices.Contains(tried, p.Peer()) {
@@ -393,12 +395,12 @@ func each(peers ...Peer) func([]oap.PeerID) Peer {
 	}
 }
 
-// always names the same peer again and again.
-func always(p Peer) func([]oap.PeerID) Peer { return func([]oap.PeerID) Peer { return p } }
+// samePeer names the same peer again and again.
+func samePeer(p Peer) func([]oap.PeerID) Peer { return func([]oap.PeerID) Peer { return p } }
 
-// fetch reads an object whole.
-func (s *side) fetch(ctx context.Context, address b3.Address, from func([]oap.PeerID) Peer) ([]byte, error) {
-	d, err := s.Fetch(ctx, address, from)
+// fetch reads a whole object.
+func (tn *testNode) fetch(ctx context.Context, address b3.Address, from func([]oap.PeerID) Peer) ([]byte, error) {
+	d, err := tn.Fetch(ctx, address, from)
 	if err != nil {
 		return nil, err
 	}
@@ -406,45 +408,38 @@ func (s *side) fetch(ctx context.Context, address b3.Address, from func([]oap.Pe
 	return io.ReadAll(d)
 }
 
-func isKind(t testing.TB, what string, err error, want fault.Kind) {
-	t.Helper()
-	if fault.KindOf(err) != want {
-		t.Errorf("%s: %v, which is %v; want %v", what, err, fault.KindOf(err), want)
-	}
-}
-
-// script is a peer that the test plays itself: it keeps what it is sent, and
-// says what the test says.
-type script struct {
+// scriptedPeer is a peer that the test plays itself: it keeps what it is sent,
+// and sends what the test chooses.
+type scriptedPeer struct {
 	t      testing.TB
-	s      *side
+	s      *testNode
 	serial uint64
 	dialed bool // by the node under test
 	chunk  int
 	done   chan struct{}
 
-	mu      sync.Mutex
-	out     []session.Out
-	hold    bool // keep frames unwritten
-	refusal error
-	tells   error // what Tell says, if not nil
-	held    []session.Out
+	mu         sync.Mutex
+	out        []session.Outgoing
+	hold       bool // keep frames unwritten
+	refusal    error
+	controlErr error // what SendControl returns, if not nil
+	held       []session.Outgoing
 }
 
-func newScript(s *side, dialed bool) *script {
-	p := &script{t: s.t, s: s, serial: serials.Add(1), dialed: dialed, chunk: full, done: make(chan struct{})}
+func newScriptedPeer(s *testNode, dialed bool) *scriptedPeer {
+	p := &scriptedPeer{t: s.t, s: s, serial: serials.Add(1), dialed: dialed, chunk: fullChunk, done: make(chan struct{})}
 	s.Opened(p)
 	return p
 }
 
-func (p *script) Peer() oap.PeerID { return oap.PeerID{200, byte(p.serial)} }
-func (p *script) Serial() uint64   { return p.serial }
-func (p *script) Dialed() bool     { return p.dialed }
-func (p *script) Chunk() int       { return p.chunk }
+func (p *scriptedPeer) Peer() oap.PeerID { return oap.PeerID{200, byte(p.serial)} }
+func (p *scriptedPeer) Serial() uint64   { return p.serial }
+func (p *scriptedPeer) Dialed() bool     { return p.dialed }
+func (p *scriptedPeer) Chunk() int       { return p.chunk }
 
-func (p *script) Tell(out session.Out) error {
+func (p *scriptedPeer) SendControl(out session.Outgoing) error {
 	p.mu.Lock()
-	err := p.tells
+	err := p.controlErr
 	p.mu.Unlock()
 	if err != nil {
 		return err
@@ -452,13 +447,13 @@ func (p *script) Tell(out session.Out) error {
 	return p.keep(out)
 }
 
-func (p *script) Give(_ uint64, _ int, out session.Out) error { return p.keep(out) }
+func (p *scriptedPeer) SendBulk(_ uint64, _ int, out session.Outgoing) error { return p.keep(out) }
 
-func (p *script) keep(out session.Out) error {
+func (p *scriptedPeer) keep(out session.Outgoing) error {
 	p.mu.Lock()
 	if err := p.refusal; err != nil {
 		p.mu.Unlock()
-		tellWritten(out, err) // a session may do that or not
+		callWritten(out, err) // a session may do that or not
 		return err
 	}
 	if d, ok := out.Message.(*oap.Data); ok { // the bytes are gone when they were written
@@ -473,60 +468,60 @@ func (p *script) keep(out session.Out) error {
 	}
 	p.mu.Unlock()
 	if !hold {
-		tellWritten(out, nil)
+		callWritten(out, nil)
 	}
 	return nil
 }
 
-func (p *script) set(f func()) {
+func (p *scriptedPeer) set(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f()
 }
 
-// queued is what the node sent while nothing was written.
-func (p *script) queued() []session.Out {
+// queued returns what the node sent while nothing was written.
+func (p *scriptedPeer) queued() []session.Outgoing {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.held)
 }
 
-// say sends a message to the node, and returns what the session would be ended
-// with.
-func (p *script) say(m oap.Message) error {
+// send sends a message to the node, and returns the error that would end the
+// session.
+func (p *scriptedPeer) send(m oap.Message) error {
 	return p.s.Message(p, session.Incoming{Corr: 77, Message: m})
 }
 
-// says is say for a message that breaks no rule.
-func (p *script) says(m oap.Message) {
+// mustSend is send for a message that breaks no rule.
+func (p *scriptedPeer) mustSend(m oap.Message) {
 	p.t.Helper()
-	if err := p.say(m); err != nil {
-		p.t.Errorf("%s: %v", text(m), err)
+	if err := p.send(m); err != nil {
+		p.t.Errorf("%s: %v", summary(m), err)
 	}
 }
 
-// heard is what the node sent since the last call, in short.
-func (p *script) heard() []string {
+// takeSent returns what the node sent since the last call, in short.
+func (p *scriptedPeer) takeSent() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var all []string
 	for _, out := range p.out {
-		all = append(all, text(out.Message))
+		all = append(all, summary(out.Message))
 	}
 	p.out = nil
 	return all
 }
 
-// expect checks what the node sent since the last call.
-func (p *script) expect(want ...string) {
+// wantSent checks what the node sent since the last call.
+func (p *scriptedPeer) wantSent(want ...string) {
 	p.t.Helper()
-	if got := p.heard(); !slices.Equal(got, want) {
+	if got := p.takeSent(); !slices.Equal(got, want) {
 		p.t.Errorf("the node said %q, want %q", got, want)
 	}
 }
 
-// text is a message in short.
-func text(m oap.Message) string {
+// summary is a message in short.
+func summary(m oap.Message) string {
 	switch m := m.(type) {
 	case *oap.Start:
 		return fmt.Sprintf("start %d %s %d", m.Stream, m.Obj, m.From)

@@ -14,32 +14,32 @@ import (
 	"micronode/internal/oap"
 )
 
-// plan is a download with everything that befalls it.
-type plan struct {
+// downloadPlan is a download with everything that happens to it.
+type downloadPlan struct {
 	size   int
-	lies   []string // what each giver does to the object
-	meets  []meeting
+	faults []string // what each sender does to the object
+	links  []linkPlan
 	reads  []int // how many bytes, again and again
 	pauses []time.Duration
 }
 
-// meeting is one connection that the asker is offered.
-type meeting struct {
+// linkPlan is one connection that the receiver is offered.
+type linkPlan struct {
 	giver  int
 	chunk  int
 	dialed bool
 	after  int  // frames, and then it is lost; beyond the plan: never
-	there  bool // count the frames to the giver instead of those from it
+	there  bool // count the frames to the sender instead of those from it
 }
 
-func drawPlan(t *rapid.T) plan {
-	p := plan{size: rapid.IntRange(0, 3000).Draw(t, "size")}
+func drawPlan(t *rapid.T) downloadPlan {
+	p := downloadPlan{size: rapid.IntRange(0, 3000).Draw(t, "size")}
 	for range rapid.IntRange(1, 3).Draw(t, "givers") {
-		p.lies = append(p.lies, rapid.SampledFrom([]string{"", "", "", "", "flip", "cut", "more", "none", "busy", "fade"}).Draw(t, "lie"))
+		p.faults = append(p.faults, rapid.SampledFrom([]string{"", "", "", "", "flip", "cut", "more", "none", "busy", "fade"}).Draw(t, "lie"))
 	}
 	for range rapid.IntRange(0, 8).Draw(t, "meetings") {
-		p.meets = append(p.meets, meeting{
-			giver: rapid.IntRange(0, len(p.lies)-1).Draw(t, "giver"), chunk: rapid.SampledFrom([]int{1 << 16, 100, 64, 7}).Draw(t, "chunk"),
+		p.links = append(p.links, linkPlan{
+			giver: rapid.IntRange(0, len(p.faults)-1).Draw(t, "giver"), chunk: rapid.SampledFrom([]int{1 << 16, 100, 64, 7}).Draw(t, "chunk"),
 			dialed: rapid.Bool().Draw(t, "dialed"), after: rapid.IntRange(0, 60).Draw(t, "after"), there: rapid.Bool().Draw(t, "there"),
 		})
 	}
@@ -50,9 +50,9 @@ func drawPlan(t *rapid.T) plan {
 	return p
 }
 
-// honest tells whether nobody gives wrong bytes.
-func (p plan) honest() bool {
-	for _, lie := range p.lies {
+// honest reports whether all senders send the right bytes.
+func (p downloadPlan) honest() bool {
+	for _, lie := range p.faults {
 		if lie == "flip" || lie == "cut" || lie == "more" {
 			return false
 		}
@@ -60,26 +60,26 @@ func (p plan) honest() bool {
 	return true
 }
 
-// outcome is what the consumer of a download saw.
-type outcome struct {
+// downloadResult is what the consumer of a download saw.
+type downloadResult struct {
 	want, got []byte
 	err       error
 }
 
-// play lets a plan happen.
-func (p plan) play(t *testing.T) (out outcome) {
+// run runs a plan.
+func (p downloadPlan) run(t *testing.T) (out downloadResult) {
 	synctest.Test(t, func(t *testing.T) {
 		out.want = bytesOf(p.size)
 		address := b3.Of(out.want)
-		a := newSide(t, 1)
+		a := newTestNode(t, 1)
 		givers := p.givers(t, address, out.want)
 		var links []*link
 		met := 0
 		d, err := a.Fetch(t.Context(), address, func([]oap.PeerID) Peer {
-			if met == len(p.meets) {
+			if met == len(p.links) {
 				return nil
 			}
-			l, peer := p.meets[met].take(a, givers)
+			l, peer := p.links[met].connect(a, givers)
 			links, met = append(links, l), met+1
 			return peer
 		})
@@ -95,18 +95,18 @@ func (p plan) play(t *testing.T) (out outcome) {
 			}
 		}
 		synctest.Wait()
-		a.quiet()
+		a.checkIdle()
 		for _, g := range givers {
-			g.quiet()
+			g.checkIdle()
 		}
 	})
 	return out
 }
 
-// givers makes those who have the object, or something else.
-func (p plan) givers(t *testing.T, address b3.Address, data []byte) (all []*side) {
-	for i, lie := range p.lies {
-		g := newSide(t, byte(i+2))
+// givers makes the nodes that have the object, or something else.
+func (p downloadPlan) givers(t *testing.T, address b3.Address, data []byte) (all []*testNode) {
+	for i, lie := range p.faults {
+		g := newTestNode(t, byte(i+2))
 		given := bytes.Clone(data)
 		switch lie {
 		case "flip":
@@ -118,38 +118,38 @@ func (p plan) givers(t *testing.T, address b3.Address, data []byte) (all []*side
 		case "more":
 			given = append(given, 0)
 		}
-		g.lie(address, given)
+		g.putAs(address, given)
 		switch lie {
 		case "none":
 			delete(g.objects, address)
 		case "busy":
 			g.refuse(fault.Busy)
 		case "fade":
-			g.put(address, fading{content: g.objects[address].(content), at: int64(len(data) / 2), err: fault.NotFound})
+			g.put(address, failingSource{content: g.objects[address].(content), at: int64(len(data) / 2), err: fault.NotFound})
 		}
 		all = append(all, g)
 	}
 	return all
 }
 
-// take connects.
-func (m meeting) take(a *side, givers []*side) (*link, Peer) {
-	l, peer := dial(a, givers[m.giver], m.chunk, m.dialed)
+// connect connects.
+func (p linkPlan) connect(a *testNode, givers []*testNode) (*link, Peer) {
+	l, peer := dial(a, givers[p.giver], p.chunk, p.dialed)
 	side := peer.back
-	if m.there {
+	if p.there {
 		side = peer
 	}
 	frames := 0
-	side.lose = func(oap.Message) bool { frames++; return m.after < 50 && frames > m.after }
+	side.dropIf = func(oap.Message) bool { frames++; return p.after < 50 && frames > p.after }
 	return l, peer
 }
 
 // read reads as the plan says.
-func (p plan) read(d *Download) (got []byte, err error) {
+func (p downloadPlan) read(d *Download) (got []byte, err error) {
 	for i := 0; ; i++ {
-		piece := make([]byte, p.reads[i%len(p.reads)])
-		n, err := d.Read(piece)
-		got = append(got, piece[:n]...)
+		part := make([]byte, p.reads[i%len(p.reads)])
+		n, err := d.Read(part)
+		got = append(got, part[:n]...)
 		if err == io.EOF {
 			return got, nil
 		}
@@ -168,7 +168,7 @@ func TestAnyDownloadIsRightOrFails(t *testing.T) {
 	whole := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		p := drawPlan(rt)
-		out := p.play(t)
+		out := p.run(t)
 		switch {
 		case out.err == nil && !bytes.Equal(out.got, out.want):
 			rt.Fatalf("%d wrong bytes were called good", len(out.got))

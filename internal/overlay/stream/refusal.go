@@ -6,7 +6,7 @@ import (
 	"micronode/internal/oap"
 )
 
-// The operations that errors of this room name.
+// The operations that errors of this package name.
 const (
 	opFetch   = "stream.fetch"
 	opGive    = "stream.give"
@@ -15,14 +15,14 @@ const (
 
 // Labels of [Counters.Ended] that are not on the wire.
 const (
-	lost  = "lost"  // the connection went away under the stream
-	other = "other" // a status that this version has no word for
+	labelLost  = "lost"  // the connection was lost
+	labelOther = "other" // a status that this version does not know
 )
 
-// statuses are the words of OAP/1 for the end of a stream, and the kind of
-// fault that each of them is to the one who asked. They are the codes of our
-// kinds, and mean the same, with one exception: a giver that cancels is not
-// ready to give, while our own Canceled says that the caller left.
+// statuses are the statuses of OAP/1 for the end of a stream, and the kind of
+// fault that each of them is to the receiver. They are the codes of our kinds,
+// and mean the same, with one exception: a sender that cancels is not ready to
+// send, while our own Canceled says that the caller's context ended.
 var statuses = map[string]fault.Kind{
 	"NotFound":      fault.NotFound,
 	"InvalidRange":  fault.InvalidRange,
@@ -39,16 +39,16 @@ var statuses = map[string]fault.Kind{
 // Statuses lists every label of [Counters.Ended], for counters that exist
 // before they count.
 func Statuses() []string {
-	all := []string{oap.StatusOK, lost, other}
+	all := []string{oap.StatusOK, labelLost, labelOther}
 	for status := range statuses {
 		all = append(all, status)
 	}
 	return all
 }
 
-// statusOf is what the end of a stream says about an error. A kind that
-// OAP/1 has no word for is said by the nearest one; where there is none, by its
-// own name, which the asker takes for a failure that may pass.
+// statusOf returns the status for an error. A kind that OAP/1 does not have
+// becomes the nearest one; where there is none, its own name, which the
+// receiver treats as transient.
 func statusOf(err error) string {
 	if err == nil {
 		return oap.StatusOK
@@ -69,18 +69,17 @@ func statusOf(err error) string {
 	}
 }
 
-// labelOf keeps the words of strangers out of metrics.
+// labelOf keeps statuses that peers make up out of metrics.
 func labelOf(status string) string {
 	if _, known := statuses[status]; known || status == oap.StatusOK {
 		return status
 	}
-	return other
+	return labelOther
 }
 
-// refusalOf is the error that a giver's status stands for; nil for ok. A word
-// that we do not know is a failure that may pass: that much the protocol
-// promises, and no more. So is the Internal of a giver, which is its fault and
-// not ours.
+// refusalOf returns the error for a sender's status; nil for ok. An unknown
+// status is transient: that much the protocol promises, and no more. So is the
+// Internal of a sender, which is its fault and not ours.
 func refusalOf(status string, peer oap.PeerID, address b3.Address) error {
 	if status == oap.StatusOK {
 		return nil
@@ -92,10 +91,10 @@ func refusalOf(status string, peer oap.PeerID, address b3.Address) error {
 	return fault.New(opFetch, kind, "peer %s says %s about %s", peer, status, address)
 }
 
-// final tells whether a peer that failed so is not worth asking again for the
-// same object: it does not have it, will not give it, or cannot be trusted with
-// it. Everything else may pass.
-func final(err error) bool {
+// isPermanent reports whether a peer that failed so should not be asked again
+// for the same object: it does not have it, refuses it, or cannot be trusted
+// with it. Everything else may be transient.
+func isPermanent(err error) bool {
 	switch fault.KindOf(err) {
 	case fault.NotFound, fault.InvalidRange, fault.Malformed, fault.Forbidden, fault.IntegrityFail, fault.UpstreamFailed:
 		return true
@@ -103,17 +102,17 @@ func final(err error) bool {
 	return false
 }
 
-// broken is the error for a message that breaks a rule of streams. It ends the
-// session.
-func broken(format string, args ...any) error {
+// protocolError is the error for a message that breaks a rule of streams. It
+// ends the session.
+func protocolError(format string, args ...any) error {
 	return fault.New(opMessage, fault.Malformed, format, args...)
 }
 
-// unasked is the error when a session does not take our question. If it was
-// canceled, it is the session that goes away, and not the caller.
-func unasked(err error) error {
+// sendError is the error when a session rejects a request. If that was
+// canceled, the session ended, and not the caller's context.
+func sendError(err error) error {
 	if fault.KindOf(err) == fault.Canceled {
-		return gone
+		return errSessionLost
 	}
 	return fault.Wrap(opFetch, err)
 }

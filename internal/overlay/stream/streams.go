@@ -15,7 +15,7 @@ import (
 	"micronode/internal/supervise"
 )
 
-// service is the label of everything that this room makes.
+// service is the label of everything that this package makes.
 const service = "overlay"
 
 // Peer is a session, as far as streams need one. A *session.Session is one.
@@ -24,11 +24,11 @@ type Peer interface {
 	Serial() uint64
 	Dialed() bool
 	Chunk() int
-	Tell(session.Out) error
-	Give(class uint64, cost int, out session.Out) error
+	SendControl(session.Outgoing) error
+	SendBulk(class uint64, cost int, out session.Outgoing) error
 }
 
-// Source is an open object that is given to a peer.
+// Source is an open object that is sent to a peer.
 type Source interface {
 	io.ReaderAt
 	io.Closer
@@ -37,14 +37,14 @@ type Source interface {
 
 // Spec is what streams are made of.
 type Spec struct {
-	// Open finds an object that a peer asks for. Its error ends the stream with
+	// Open opens an object that a peer requests. Its error ends the stream with
 	// the status of its kind, so NotFound is the usual one. The context ends
 	// with the stream, or when opening or one read takes longer than Patience.
 	Open func(ctx context.Context, address b3.Address) (Source, error)
 
-	PerPeer  int           // how many streams a peer may have open, and we at a peer; 0 is 16
+	PerPeer  int           // how many streams a peer may have open, and this node at a peer; 0 is 16
 	Patience time.Duration // how long the other side may make no progress; 0 is 5 s
-	Givers   *supervise.Group
+	Senders  *supervise.Group
 	Counters Counters
 }
 
@@ -58,10 +58,10 @@ type Streams struct {
 	draining atomic.Bool
 
 	mu     sync.Mutex // a few assignments
-	tables map[uint64]*table
+	tables map[uint64]*streamTable
 }
 
-// New makes streams without sessions.
+// New makes Streams without sessions.
 func New(inv *flow.Inventory, spec Spec) *Streams {
 	if spec.PerPeer == 0 {
 		spec.PerPeer = 16
@@ -69,19 +69,20 @@ func New(inv *flow.Inventory, spec Spec) *Streams {
 	if spec.Patience == 0 {
 		spec.Patience = 5 * time.Second
 	}
-	spec.Counters = spec.Counters.orNothing()
-	return &Streams{inv: inv, spec: spec, tables: map[uint64]*table{}}
+	spec.Counters = spec.Counters.withDefaults()
+	return &Streams{inv: inv, spec: spec, tables: map[uint64]*streamTable{}}
 }
 
-// Opened makes a session known. Nothing can be asked of it before.
+// Opened registers a session. It must be called before anything is requested on
+// it.
 func (s *Streams) Opened(peer Peer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.tables[peer.Serial()] = newTable(s, peer)
+	s.tables[peer.Serial()] = newStreamTable(s, peer)
 }
 
 // Closed ends all streams of a session. What has come before can still be read,
-// and downloads go on at another peer.
+// and downloads continue at another peer.
 func (s *Streams) Closed(peer Peer) {
 	s.mu.Lock()
 	t := s.tables[peer.Serial()]
@@ -92,58 +93,95 @@ func (s *Streams) Closed(peer Peer) {
 	}
 }
 
-// Drain starts nothing new from now on, in either direction. Streams that are
-// open go on.
+// Drain stops new streams, in either direction. Open streams continue.
 func (s *Streams) Drain() { s.draining.Store(true) }
 
-// Open is how many streams are open. One that we give counts until its last
-// frame was written.
+// Open returns how many streams are open. One that this node sends counts until
+// its last frame was written.
 func (s *Streams) Open() int { return int(s.open.Load()) }
 
-// Owns tells whether an answer with this number is about a stream of ours.
-func (s *Streams) Owns(corr uint64) bool { return corr&corrSpace != 0 }
+// Owns reports whether a response with this corr is about a stream that this
+// node requested.
+func (s *Streams) Owns(corr uint64) bool { return corr&corrBit != 0 }
 
-// Message takes a message of a session. It is called by the task that reads the
-// session and never blocks. What is in the message may be gone when it returns.
-// An error says that the peer broke a rule, and must end the session; messages
-// that came too late are no error.
+// Message handles a message of a session. It is called by the task that reads
+// the session and never blocks. What is in the message may be gone when it
+// returns. An error says that the peer broke a rule, and must end the session;
+// messages for a stream that has ended are no error.
 func (s *Streams) Message(peer Peer, in session.Incoming) error {
-	t := s.table(peer)
+	t := s.tableOf(peer)
 	if t == nil {
 		return nil
 	}
 	switch m := in.Message.(type) {
 	case *oap.Start:
-		return t.start(m, in.Corr)
+		return t.handleStart(m, in.Corr)
 	case *oap.Data:
-		return t.data(m)
+		return t.handleData(m)
 	case *oap.Ack:
-		return t.ack(m)
+		return t.handleAck(m)
 	case *oap.End:
-		return t.end(m)
+		return t.handleEnd(m)
 	case *oap.Error:
-		t.refused(m, in.Corr)
+		t.handleError(m, in.Corr)
 	}
-	return nil // another room's
+	return nil // of another package
 }
 
-func (s *Streams) table(peer Peer) *table {
+func (s *Streams) tableOf(peer Peer) *streamTable {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.tables[peer.Serial()]
 }
 
-// began and ended count a stream in and out. A stream that we give has one
-// more frame to write when it has ended, and leaves later.
-func (s *Streams) began(dir string) {
+// countStart and countEnd count the start and the end of a stream. A stream
+// that this node sends has one more frame to write when it has ended, and is
+// counted out later.
+func (s *Streams) countStart(dir string) {
 	s.open.Add(1)
 	s.spec.Counters.Started(dir)
 }
 
-func (s *Streams) ended(dir, label string) { s.spec.Counters.Ended(dir, label) }
+func (s *Streams) countEnd(dir, label string) { s.spec.Counters.Ended(dir, label) }
 
-// left counts a stream out whose last frame was written, or never will be.
-func (s *Streams) left() { s.open.Add(-1) }
+// countOut counts a stream out whose last frame was written, or never will be.
+func (s *Streams) countOut() { s.open.Add(-1) }
 
-// gone is why a stream ended whose session did.
-var gone = &fault.Error{Op: opFetch, Kind: fault.Transient, Detail: "the connection to the peer was lost"}
+// errSessionLost is the error of a stream whose session ended.
+var errSessionLost = &fault.Error{Op: opFetch, Kind: fault.Transient, Detail: "the connection to the peer was lost"}
+
+// Directions of the counters: Tx is what this node sends, Rx what it requests.
+const (
+	Tx = "tx"
+	Rx = "rx"
+)
+
+// Counters are called when something happens. Any of them may be nil. They are
+// called from readers of sessions, so they must not block.
+type Counters struct {
+	Started func(dir string)
+	Ended   func(dir, status string) // status is one of Statuses
+	Bytes   func(dir string, n int)  // of objects, once for each chunk
+	Resumed func()                   // a download continued at another peer, or at the same one once more
+	Corrupt func()                   // a download was complete, and its bytes do not match its address
+}
+
+// withDefaults replaces nil functions by no-ops.
+func (c Counters) withDefaults() Counters {
+	if c.Started == nil {
+		c.Started = func(string) {}
+	}
+	if c.Ended == nil {
+		c.Ended = func(string, string) {}
+	}
+	if c.Bytes == nil {
+		c.Bytes = func(string, int) {}
+	}
+	if c.Resumed == nil {
+		c.Resumed = func() {}
+	}
+	if c.Corrupt == nil {
+		c.Corrupt = func() {}
+	}
+	return c
+}

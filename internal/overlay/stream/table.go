@@ -10,48 +10,48 @@ import (
 	"micronode/internal/overlay/session"
 )
 
-// table is the open streams of one session. A number is in it from the start of
-// its stream until the first end, whoever sends that. Whoever takes it out is
-// the one who ends the stream; all others come too late and do nothing. Maps
-// are made with the first stream: most sessions never have one.
-type table struct {
+// streamTable is the open streams of one session. A number is in it from the
+// start of its stream until the first end, from either side. The one that
+// removes it ends the stream; later ends do nothing. Maps are made with the
+// first stream: most sessions never have one.
+type streamTable struct {
 	// set at construction
 	streams *Streams
 	peer    Peer
 	chunk   int    // how many bytes all chunks but the last have
-	odd     uint64 // 1 if the numbers that we choose are odd, 0 if they are even
+	parity  uint64 // 1 if the numbers of this node are odd, 0 if they are even
 
-	mu      sync.Mutex // a few assignments, never a call that tells somebody
-	closed  bool
-	next    uint64 // the number of the next stream that we ask for
-	running int    // tasks that give, those whose stream has ended included
-	takings map[uint64]*taking
-	givings map[uint64]*giving
+	mu          sync.Mutex // a few assignments, never a callback
+	closed      bool
+	next        uint64 // the number of the next stream that this node requests
+	senderTasks int    // tasks that send, including those whose stream has ended
+	receivers   map[uint64]*receiver
+	senders     map[uint64]*sender
 }
 
-func newTable(s *Streams, peer Peer) *table {
-	t := &table{streams: s, peer: peer, chunk: min(max(peer.Chunk(), 1), oap.Chunk), next: 2}
+func newStreamTable(s *Streams, peer Peer) *streamTable {
+	t := &streamTable{streams: s, peer: peer, chunk: min(max(peer.Chunk(), 1), oap.Chunk), next: 2}
 	if peer.Dialed() {
-		t.odd, t.next = 1, 1
+		t.parity, t.next = 1, 1
 	}
 	return t
 }
 
-// start opens a stream on which we give, or refuses it.
-func (t *table) start(m *oap.Start, corr uint64) error {
-	if m.Stream&1 == t.odd {
-		return broken("start of stream %d, a number that is not the asker's to choose", m.Stream)
+// handleStart opens a stream on which this node sends, or refuses it.
+func (t *streamTable) handleStart(m *oap.Start, corr uint64) error {
+	if m.Stream&1 == t.parity {
+		return protocolError("start of stream %d, a number that is not the asker's to choose", m.Stream)
 	}
-	g := newGiving(t, m, corr)
+	g := newSender(t, m, corr)
 	refusal, err := t.admit(g, m.Obj)
 	if err != nil {
 		return err
 	}
-	t.streams.began(Tx)
+	t.streams.countStart(Tx)
 	if refusal == nil {
-		if refusal = t.streams.spec.Givers.Go(g.run); refusal != nil {
-			t.stopped()
-			t.dropGiving(g)
+		if refusal = t.streams.spec.Senders.Go(g.run); refusal != nil {
+			t.taskDone()
+			t.removeSender(g)
 		}
 	}
 	if refusal != nil {
@@ -60,91 +60,91 @@ func (t *table) start(m *oap.Start, corr uint64) error {
 	return nil
 }
 
-// admit enters a stream that a peer wants. A refusal is for the peer to hear;
-// an error says that it broke a rule.
-func (t *table) admit(g *giving, object string) (refusal, err error) {
+// admit enters a stream that a peer requests. A refusal is sent to the peer; an
+// error says that it broke a rule.
+func (t *streamTable) admit(g *sender, object string) (refusal, err error) {
 	address, malformed := b3.Parse(object)
 	g.address = address
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	most := t.streams.spec.PerPeer
 	switch {
-	case t.givings[g.number] != nil:
-		return nil, broken("start of stream %d, which is open", g.number)
+	case t.senders[g.number] != nil:
+		return nil, protocolError("start of stream %d, which is open", g.number)
 	case t.streams.draining.Load() || t.closed:
 		return fault.New(opGive, fault.Canceled, "this node is draining"), nil
-	case len(t.givings) >= most, t.running >= 2*most:
+	case len(t.senders) >= most, t.senderTasks >= 2*most:
 		return fault.New(opGive, fault.QuotaExceeded, "%d streams are open", most), nil
 	case malformed != nil:
 		return malformed, nil
 	}
-	if t.givings == nil {
-		t.givings = map[uint64]*giving{}
+	if t.senders == nil {
+		t.senders = map[uint64]*sender{}
 	}
-	t.givings[g.number] = g
-	t.running++
+	t.senders[g.number] = g
+	t.senderTasks++
 	return nil, nil
 }
 
-// stopped counts out a task that gave, or that never began to.
-func (t *table) stopped() {
+// taskDone counts out a task that sent, or that never began to.
+func (t *streamTable) taskDone() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.running--
+	t.senderTasks--
 }
 
-// dropGiving ends a stream on which we give. It reports false if somebody was
-// first.
-func (t *table) dropGiving(g *giving) bool {
+// removeSender ends a stream on which this node sends. It reports false if it
+// had ended before.
+func (t *streamTable) removeSender(g *sender) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.givings[g.number] != g {
+	if t.senders[g.number] != g {
 		return false
 	}
-	delete(t.givings, g.number)
+	delete(t.senders, g.number)
 	return true
 }
 
-// data takes a chunk for a stream on which we asked.
-func (t *table) data(m *oap.Data) error {
+// handleData handles a chunk of a stream that this node requested.
+func (t *streamTable) handleData(m *oap.Data) error {
 	t.mu.Lock()
-	k := t.takings[m.Stream]
+	k := t.receivers[m.Stream]
 	if k == nil {
-		theirs := t.givings[m.Stream] != nil
+		theirs := t.senders[m.Stream] != nil
 		t.mu.Unlock()
 		if theirs {
-			return broken("data for stream %d from the side that asked", m.Stream)
+			return protocolError("data for stream %d from the side that asked", m.Stream)
 		}
 		return nil // it crossed an end
 	}
-	err := k.take(m)
+	err := k.checkChunk(m)
 	if err != nil {
-		delete(t.takings, m.Stream)
+		delete(t.receivers, m.Stream)
 	}
 	t.mu.Unlock()
 	if err != nil {
 		k.finish(fault.Malformed.Code(), fault.WrapKind(opFetch, fault.UpstreamFailed, err))
 		return err
 	}
-	k.land(m.Bytes)
+	k.deliver(m.Bytes)
 	return nil
 }
 
-// ack takes credit for a stream on which we give.
-func (t *table) ack(m *oap.Ack) error {
+// handleAck adds credit to a stream on which this node sends.
+func (t *streamTable) handleAck(m *oap.Ack) error {
 	t.mu.Lock()
-	g := t.givings[m.Stream]
+	g := t.senders[m.Stream]
 	if g == nil {
-		ours := t.takings[m.Stream] != nil
+		ours := t.receivers[m.Stream] != nil
 		t.mu.Unlock()
 		if ours {
-			return broken("ack for stream %d from the side that gives", m.Stream)
+			return protocolError("ack for stream %d from the side that gives", m.Stream)
 		}
 		return nil // it crossed an end
 	}
-	if sent := g.sent; m.UpTo >= sent {
+	if sent := g.announced; m.UpTo >= sent {
 		t.mu.Unlock()
-		return broken("ack of chunk %d of stream %d, of which %d were sent", m.UpTo, m.Stream, sent)
+		return protocolError("ack of chunk %d of stream %d, of which %d were sent", m.UpTo, m.Stream, sent)
 	}
 	fresh := 0
 	if m.UpTo >= g.acked {
@@ -158,107 +158,107 @@ func (t *table) ack(m *oap.Ack) error {
 	return nil
 }
 
-// end takes the end of a stream from either side.
-func (t *table) end(m *oap.End) error {
+// handleEnd handles the end of a stream from either side.
+func (t *streamTable) handleEnd(m *oap.End) error {
 	t.mu.Lock()
-	k, g := t.takings[m.Stream], t.givings[m.Stream]
-	delete(t.takings, m.Stream)
-	delete(t.givings, m.Stream)
+	k, g := t.receivers[m.Stream], t.senders[m.Stream]
+	delete(t.receivers, m.Stream)
+	delete(t.senders, m.Stream)
 	t.mu.Unlock()
 	if k != nil {
-		k.finish(labelOf(m.Status), k.verdict(m))
+		k.finish(labelOf(m.Status), k.endError(m))
 	}
 	if g != nil {
-		g.abandon(labelOf(m.Status), fault.New(opGive, fault.Canceled, "the peer left"))
+		g.abort(labelOf(m.Status), fault.New(opGive, fault.Canceled, "the peer disconnected"))
 	}
 	return nil
 }
 
-// refused takes the error with which a peer answers our start in place of an
-// end. It is over for us, and the end that we send says so to the session and to
-// a peer that thinks otherwise.
-func (t *table) refused(m *oap.Error, corr uint64) {
+// handleError handles an error with which a peer answers a start in place of an
+// end. The stream is over here, and the end that is sent tells that to the
+// session and to a peer that thinks otherwise.
+func (t *streamTable) handleError(m *oap.Error, corr uint64) {
 	t.mu.Lock()
-	k := t.takings[corr&^corrSpace]
+	k := t.receivers[corr&^corrBit]
 	if k == nil || k.corr() != corr {
 		t.mu.Unlock()
 		return // it crossed an end, or is about something else
 	}
-	delete(t.takings, k.number)
+	delete(t.receivers, k.number)
 	next := k.next
 	t.mu.Unlock()
 	status := statusOf(m.Err())
 	k.finish(labelOf(status), refusalOf(status, t.peer.Peer(), k.address))
-	_ = t.peer.Tell(session.Out{Message: &oap.End{Stream: k.number, Seq: next, Status: fault.Canceled.Code()}, Flags: oap.Event, Corr: corr})
+	_ = t.peer.SendControl(session.Outgoing{Message: &oap.End{Stream: k.number, Seq: next, Status: fault.Canceled.Code()}, Flags: oap.Event, Corr: corr})
 }
 
-// ask opens a stream on which we take, and tells the peer. After a nil error the
-// session may still drop the start, if it drains before its turn comes; then
-// the stream ends as if the peer had refused.
-func (t *table) ask(k *taking, from int64) error {
-	if err := t.enter(k); err != nil {
+// request opens a stream on which this node receives, and sends its start.
+// After a nil error the session may still drop the start, if it drains before
+// its turn comes; then the stream ends as if the peer had refused.
+func (t *streamTable) request(k *receiver, from int64) error {
+	if err := t.register(k); err != nil {
 		return err
 	}
-	t.streams.began(Rx)
-	err := t.peer.Tell(session.Out{
+	t.streams.countStart(Rx)
+	err := t.peer.SendControl(session.Outgoing{
 		Message: &oap.Start{Stream: k.number, Obj: k.address.String(), From: uint64(from)}, Flags: oap.Req, Corr: k.corr(),
 		Written: func(err error) {
-			if err != nil && t.dropTaking(k) {
-				k.finish(labelOf(statusOf(err)), unasked(err))
+			if err != nil && t.removeReceiver(k) {
+				k.finish(labelOf(statusOf(err)), sendError(err))
 			}
 		},
 	})
 	if err == nil {
 		return nil
 	}
-	if t.dropTaking(k) {
-		k.finish(labelOf(statusOf(err)), nil) // nobody reads it
+	if t.removeReceiver(k) {
+		k.finish(labelOf(statusOf(err)), nil) // the stream was never read
 	}
-	return unasked(err)
+	return sendError(err)
 }
 
-// enter gives a stream its number.
-func (t *table) enter(k *taking) error {
+// register gives a stream its number and enters it into the table.
+func (t *streamTable) register(k *receiver) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		return gone
+		return errSessionLost
 	}
-	if most := t.streams.spec.PerPeer; len(t.takings) >= most {
+	if most := t.streams.spec.PerPeer; len(t.receivers) >= most {
 		return fault.New(opFetch, fault.Busy, "%d streams are open at this peer", most)
 	}
-	if t.takings == nil {
-		t.takings = map[uint64]*taking{}
+	if t.receivers == nil {
+		t.receivers = map[uint64]*receiver{}
 	}
-	k.number, k.granted, k.heard = t.next, oap.Window, time.Now()
+	k.number, k.creditLimit, k.lastProgress = t.next, oap.Window, time.Now()
 	t.next += 2
-	t.takings[k.number] = k
+	t.receivers[k.number] = k
 	return nil
 }
 
-// dropTaking ends a stream on which we take. It reports false if somebody was
-// first.
-func (t *table) dropTaking(k *taking) bool {
+// removeReceiver ends a stream on which this node receives. It reports false if
+// it had ended before.
+func (t *streamTable) removeReceiver(k *receiver) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.takings[k.number] != k {
+	if t.receivers[k.number] != k {
 		return false
 	}
-	delete(t.takings, k.number)
+	delete(t.receivers, k.number)
 	return true
 }
 
-// close ends all streams: their connection is gone.
-func (t *table) close() {
+// close ends all streams: their connection was lost.
+func (t *streamTable) close() {
 	t.mu.Lock()
 	t.closed = true
-	takings, givings := t.takings, t.givings
-	t.takings, t.givings = nil, nil
+	takings, givings := t.receivers, t.senders
+	t.receivers, t.senders = nil, nil
 	t.mu.Unlock()
 	for _, k := range takings {
-		k.finish(lost, gone)
+		k.finish(labelLost, errSessionLost)
 	}
 	for _, g := range givings {
-		g.abandon(lost, gone)
+		g.abort(labelLost, errSessionLost)
 	}
 }

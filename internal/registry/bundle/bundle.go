@@ -23,8 +23,8 @@ type Entry struct {
 	Inclusion []tree.Hash // in the tree of the checkpoint
 }
 
-// Parts is what a bundle is made of.
-type Parts struct {
+// Contents is what a bundle is made of.
+type Contents struct {
 	Registry   b3.Address
 	Key        string // the verifier key of the log
 	Checkpoint []byte // the signed note; it covers the version
@@ -38,19 +38,19 @@ type Parts struct {
 }
 
 // Make writes a bundle. It does not check what it is given: [Verify] does.
-func Make(p Parts) ([]byte, error) {
+func Make(p Contents) ([]byte, error) {
 	d := document{
 		Format:      format,
 		Registry:    p.Registry,
 		Key:         p.Key,
 		Checkpoint:  string(p.Checkpoint),
 		Version:     p.Version.Record.Version,
-		Record:      written(p.Version.Record),
+		Record:      newRecordJSON(p.Version.Record),
 		Inclusion:   p.Version.Inclusion,
 		Consistency: p.Consistency,
 	}
 	for _, e := range p.Signers {
-		d.Signers = append(d.Signers, shown{e.Record.Version, written(e.Record), e.Inclusion})
+		d.Signers = append(d.Signers, signerSetEntry{e.Record.Version, newRecordJSON(e.Record), e.Inclusion})
 	}
 	data, err := d.encode()
 	if err != nil {
@@ -65,42 +65,44 @@ func Make(p Parts) ([]byte, error) {
 // document is a bundle as it is written. The order of the fields is that of the
 // file.
 type document struct {
-	Format      string      `json:"format"`
-	Registry    b3.Address  `json:"registry"`
-	Key         string      `json:"key"`
-	Checkpoint  string      `json:"checkpoint"`
-	Version     uint64      `json:"version"`
-	Record      record      `json:"record"`
-	Inclusion   []tree.Hash `json:"inclusion"`
-	Consistency []tree.Hash `json:"consistency"`
-	Signers     []shown     `json:"signers"`
+	Format      string           `json:"format"`
+	Registry    b3.Address       `json:"registry"`
+	Key         string           `json:"key"`
+	Checkpoint  string           `json:"checkpoint"`
+	Version     uint64           `json:"version"`
+	Record      recordJSON       `json:"record"`
+	Inclusion   []tree.Hash      `json:"inclusion"`
+	Consistency []tree.Hash      `json:"consistency"`
+	Signers     []signerSetEntry `json:"signers"`
 }
 
-// shown is a version that changed the signer set.
-type shown struct {
+// signerSetEntry is a version that changed the signer set.
+type signerSetEntry struct {
 	Version   uint64      `json:"version"`
-	Record    record      `json:"record"`
+	Record    recordJSON  `json:"record"`
 	Inclusion []tree.Hash `json:"inclusion"`
 }
 
-type record struct {
+type recordJSON struct {
 	Header        []byte `json:"header"`
 	Payload       []byte `json:"payload"`
 	Preconditions []byte `json:"preconditions"`
 }
 
-func written(r ledger.Record) record { return record{r.Header, r.Payload, r.Preconditions} }
+func newRecordJSON(r ledger.Record) recordJSON {
+	return recordJSON{r.Header, r.Payload, r.Preconditions}
+}
 
-func (r record) of(version uint64) ledger.Record {
+func (r recordJSON) toRecord(version uint64) ledger.Record {
 	return ledger.Record{Version: version, Header: r.Header, Payload: r.Payload, Preconditions: r.Preconditions}
 }
 
-// encode writes the one spelling of a bundle: no white space, no null.
+// encode writes the one encoding of a bundle: no white space, no null.
 func (d document) encode() ([]byte, error) {
-	d.Inclusion, d.Consistency = list(d.Inclusion), list(d.Consistency)
-	d.Signers = append([]shown{}, d.Signers...)
+	d.Inclusion, d.Consistency = nonNil(d.Inclusion), nonNil(d.Consistency)
+	d.Signers = append([]signerSetEntry{}, d.Signers...)
 	for i := range d.Signers {
-		d.Signers[i].Inclusion = list(d.Signers[i].Inclusion)
+		d.Signers[i].Inclusion = nonNil(d.Signers[i].Inclusion)
 	}
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -111,16 +113,16 @@ func (d document) encode() ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-func list(hashes []tree.Hash) []tree.Hash {
+func nonNil(hashes []tree.Hash) []tree.Hash {
 	if hashes == nil {
 		return []tree.Hash{}
 	}
 	return hashes
 }
 
-// decode reads a bundle. Whatever would be written differently is refused: that
-// finds unknown, missing and doubled fields, other spellings of base64 and
-// numbers, text that is not UTF-8, and whatever follows.
+// decode reads a bundle. It rejects whatever would be written differently: that
+// finds unknown, missing and duplicate fields, other encodings of base64 and
+// numbers, text that is not UTF-8, and trailing data.
 func decode(data []byte) (document, error) {
 	var d document
 	if len(data) > MaxSize {
@@ -143,7 +145,7 @@ func decode(data []byte) (document, error) {
 		return d, malformed(err)
 	}
 	if !bytes.Equal(spelling.Bytes(), again) {
-		return d, refuse(fault.Malformed, "the bundle is not spelled as bundles are: a field is missing, there twice or in another place, or a value has a second spelling")
+		return d, refuse(fault.Malformed, "the bundle is not in canonical form: a field is missing, repeated or out of order, or a value has another encoding")
 	}
 	return d, nil
 }
@@ -154,10 +156,8 @@ func malformed(err error) error {
 	return e
 }
 
-// refuse makes an error whose next step is the same for all that can be wrong
-// with a bundle.
+// refuse makes an error with the next step that all refusals of a bundle share.
 func refuse(kind fault.Kind, format string, args ...any) *fault.Error {
-	e := fault.New("bundle.verify", kind, format, args...)
-	e.Next = "Do not rely on this bundle. Get it again, from the registry or from another copy of it."
-	return e
+	return fault.New("bundle.verify", kind, format, args...).
+		Advise("Do not rely on this bundle. Get it again, from the registry or from another copy of it.")
 }

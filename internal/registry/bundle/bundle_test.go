@@ -17,17 +17,18 @@ import (
 	"micronode/internal/registry/bundle"
 	"micronode/internal/registry/ledger"
 	"micronode/internal/registry/tree"
+	"micronode/internal/testkit"
 )
 
-// Every version of the story, in the log of every size that covers it.
+// Every version of the sample log, in the log of every size that covers it.
 func TestEveryVersion(t *testing.T) {
-	r := story(t)
+	r := sampleRegistry(t)
 	for size := uint64(1); size <= uint64(len(r.records)); size++ {
 		for version := range size {
 			data, err := bundle.Make(r.parts(t, version, size))
-			must(t, data, err)
+			testkit.Value(t, data, err)
 			report, err := bundle.Verify(data, r.trust(t))
-			must(t, report, err)
+			testkit.Value(t, report, err)
 			if report.Head != r.records[version].Head() || report.Header.Version != version || report.Checkpoint.Size != size {
 				t.Errorf("version %d in %d: the report is about %v", version, size, report.Head)
 			}
@@ -37,7 +38,7 @@ func TestEveryVersion(t *testing.T) {
 		}
 	}
 	report, err := bundle.Verify(r.bundle(t, 6), r.trust(t))
-	if must(t, report, err); report.Signers.M != 3 || len(report.Signers.Keys) != 4 || report.Ops[0].ID != "eu" {
+	if testkit.Value(t, report, err); report.Signers.M != 3 || len(report.Signers.Keys) != 4 || report.Ops[0].ID != "eu" {
 		t.Errorf("version 6 was approved under %+v", report.Signers)
 	}
 }
@@ -50,22 +51,22 @@ func TestAnyHistory(t *testing.T) {
 		for i := range rapid.IntRange(0, 12).Draw(t, "versions") {
 			if rapid.IntRange(0, 2).Draw(t, "what") == 0 {
 				members := rapid.Permutation(names).Draw(t, "names")[:rapid.IntRange(1, 6).Draw(t, "n")]
-				r.rotate(t, setOf(rapid.IntRange(1, len(members)).Draw(t, "m"), append(members, fmt.Sprint("new", i))...))
+				r.rotateSigners(t, setOf(rapid.IntRange(1, len(members)).Draw(t, "m"), append(members, fmt.Sprint("new", i))...))
 			} else {
 				r.name(t, "docs", fmt.Sprint(i))
 			}
 		}
 		version := rapid.IntRange(0, len(r.records)-1).Draw(t, "version")
 		report, err := bundle.Verify(r.bundle(t, uint64(version)), r.trust(t))
-		if must(t, report, err); report.Head != r.records[version].Head() {
+		if testkit.Value(t, report, err); report.Head != r.records[version].Head() {
 			t.Fatalf("the report is about %v", report.Head)
 		}
 	})
 }
 
-// Without anything that the reader knows, the report says what to compare.
+// Without prior knowledge of the reader, the report says what to compare.
 func TestCaveats(t *testing.T) {
-	r := story(t)
+	r := sampleRegistry(t)
 	trust := r.trust(t)
 	for _, c := range []struct {
 		trust bundle.Trust
@@ -77,7 +78,7 @@ func TestCaveats(t *testing.T) {
 		{bundle.Trust{}, []string{trust.Key, r.id().String()}},
 	} {
 		report, err := bundle.Verify(r.bundle(t, 7), c.trust)
-		must(t, report, err)
+		testkit.Value(t, report, err)
 		if len(report.Caveats) != len(c.want)+1 {
 			t.Errorf("caveats: %q", report.Caveats)
 		}
@@ -92,10 +93,10 @@ func TestCaveats(t *testing.T) {
 	}
 }
 
-// Any changed, removed or added byte of a bundle is found, with nothing known
-// from elsewhere.
+// Any changed, removed or added byte of a bundle is detected, without prior
+// knowledge.
 func TestChangedBytesAreFound(t *testing.T) {
-	r := story(t)
+	r := sampleRegistry(t)
 	data := r.bundle(t, 7)
 	rapid.Check(t, func(t *rapid.T) {
 		i := rapid.IntRange(0, len(data)-1).Draw(t, "at")
@@ -114,21 +115,21 @@ func TestChangedBytesAreFound(t *testing.T) {
 	})
 	for i := range data { // cut off anywhere
 		if i%97 == 0 {
-			wantKind(t, second(bundle.Verify(data[:i], bundle.Trust{})), fault.Malformed)
+			testkit.WantRefusal(t, second(bundle.Verify(data[:i], bundle.Trust{})), fault.Malformed, "")
 		}
 	}
 }
 
-// Every byte inside what is in base64, behind the spelling: each record and each
+// Every byte inside what is in base64, below the encoding: each record and each
 // proof has its own check.
 func TestChangedPartsAreFound(t *testing.T) {
-	r := story(t)
+	r := sampleRegistry(t)
 	rapid.Check(t, func(t *rapid.T) {
 		p := r.parts(t, 7, 9)
 		field := rapid.SampledFrom(fieldsOf(&p)).Draw(t, "field")
 		*field = slices.Clone(*field)
 		(*field)[rapid.IntRange(0, len(*field)-1).Draw(t, "at")] ^= byte(rapid.IntRange(1, 255).Draw(t, "flip"))
-		refused(t, p)
+		mustRefuse(t, p)
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		p := r.parts(t, 7, 9)
@@ -142,12 +143,12 @@ func TestChangedPartsAreFound(t *testing.T) {
 		case 2:
 			*proof = append(*proof, tree.Hash{})
 		}
-		refused(t, p)
+		mustRefuse(t, p)
 	})
 }
 
 // fieldsOf lists the bytes of the records and the checkpoint.
-func fieldsOf(p *bundle.Parts) []*[]byte {
+func fieldsOf(p *bundle.Contents) []*[]byte {
 	fields := []*[]byte{&p.Checkpoint}
 	for _, e := range append([]*bundle.Entry{&p.Version}, &p.Signers[0], &p.Signers[1], &p.Signers[2]) {
 		fields = append(fields, &e.Record.Header, &e.Record.Payload, &e.Record.Preconditions)
@@ -155,10 +156,10 @@ func fieldsOf(p *bundle.Parts) []*[]byte {
 	return fields
 }
 
-func refused(t failer, p bundle.Parts) error {
+func mustRefuse(t testkit.T, p bundle.Contents) error {
 	t.Helper()
 	data, err := bundle.Make(p)
-	must(t, data, err)
+	testkit.Value(t, data, err)
 	report, err := bundle.Verify(data, bundle.Trust{})
 	if err == nil {
 		t.Fatalf("accepted:\n%s", report)
@@ -166,39 +167,39 @@ func refused(t failer, p bundle.Parts) error {
 	return err
 }
 
-// Parts that are good each by itself and do not belong together.
+// Parts that are valid each by itself and do not belong together.
 func TestMixedParts(t *testing.T) {
-	r, other := story(t), newRegistry(t, 2)
+	r, other := sampleRegistry(t), newRegistry(t, 2)
 	for range 8 {
 		other.name(t, "docs", fmt.Sprint(len(other.records)))
 	}
 	for name, mix := range map[string]struct {
-		edit func(p *bundle.Parts)
+		edit func(p *bundle.Contents)
 		kind fault.Kind
 	}{
-		"another registry's id":         {func(p *bundle.Parts) { p.Registry = other.id() }, fault.Malformed},
-		"another registry's key":        {func(p *bundle.Parts) { p.Key = other.signer(t).VerifierKey() }, fault.Malformed},
-		"another registry's checkpoint": {func(p *bundle.Parts) { p.Checkpoint = other.parts(t, 7, 9).Checkpoint }, fault.InvalidSig},
-		"a checkpoint from before it":   {func(p *bundle.Parts) { p.Checkpoint = r.parts(t, 1, 5).Checkpoint }, fault.Malformed},
-		"an older checkpoint":           {func(p *bundle.Parts) { p.Checkpoint = r.parts(t, 7, 8).Checkpoint }, fault.IntegrityFail},
-		"another version's record":      {func(p *bundle.Parts) { p.Version.Record = r.records[6]; p.Version.Record.Version = 7 }, fault.IntegrityFail},
-		"another version's number":      {func(p *bundle.Parts) { p.Version.Record.Version = 6 }, fault.IntegrityFail},
-		"another version's payload":     {func(p *bundle.Parts) { p.Version.Record.Payload = r.records[3].Payload }, fault.IntegrityFail},
+		"another registry's id":         {func(p *bundle.Contents) { p.Registry = other.id() }, fault.Malformed},
+		"another registry's key":        {func(p *bundle.Contents) { p.Key = other.signer(t).VerifierKey() }, fault.Malformed},
+		"another registry's checkpoint": {func(p *bundle.Contents) { p.Checkpoint = other.parts(t, 7, 9).Checkpoint }, fault.InvalidSig},
+		"a checkpoint from before it":   {func(p *bundle.Contents) { p.Checkpoint = r.parts(t, 1, 5).Checkpoint }, fault.Malformed},
+		"an older checkpoint":           {func(p *bundle.Contents) { p.Checkpoint = r.parts(t, 7, 8).Checkpoint }, fault.IntegrityFail},
+		"another version's record":      {func(p *bundle.Contents) { p.Version.Record = r.records[6]; p.Version.Record.Version = 7 }, fault.IntegrityFail},
+		"another version's number":      {func(p *bundle.Contents) { p.Version.Record.Version = 6 }, fault.IntegrityFail},
+		"another version's payload":     {func(p *bundle.Contents) { p.Version.Record.Payload = r.records[3].Payload }, fault.IntegrityFail},
 		"another version's preconditions": {
-			func(p *bundle.Parts) { p.Version.Record.Preconditions = r.records[3].Preconditions }, fault.IntegrityFail},
-		"another registry's beginning": {func(p *bundle.Parts) { p.Signers[0] = other.parts(t, 7, 9).Signers[0] }, fault.IntegrityFail},
-		"no signer sets":               {func(p *bundle.Parts) { p.Signers = nil }, fault.Malformed},
-		"no beginning":                 {func(p *bundle.Parts) { p.Signers = p.Signers[1:] }, fault.Malformed},
-		"the last set left out":        {func(p *bundle.Parts) { p.Signers = p.Signers[:2] }, fault.IntegrityFail},
-		"a set left out":               {func(p *bundle.Parts) { p.Signers = slices.Delete(p.Signers, 1, 2) }, fault.IntegrityFail},
-		"a set twice":                  {func(p *bundle.Parts) { p.Signers = slices.Insert(p.Signers, 1, p.Signers[1]) }, fault.Malformed},
-		"sets in another order":        {func(p *bundle.Parts) { p.Signers[1], p.Signers[2] = p.Signers[2], p.Signers[1] }, fault.IntegrityFail},
-		"a version that is no set":     {func(p *bundle.Parts) { p.Signers = append(p.Signers, r.parts(t, 6, 9).Version) }, fault.IntegrityFail},
-		"a set from after it":          {func(p *bundle.Parts) { p.Signers = append(p.Signers, r.parts(t, 8, 9).Version) }, fault.Malformed},
+			func(p *bundle.Contents) { p.Version.Record.Preconditions = r.records[3].Preconditions }, fault.IntegrityFail},
+		"another registry's beginning": {func(p *bundle.Contents) { p.Signers[0] = other.parts(t, 7, 9).Signers[0] }, fault.IntegrityFail},
+		"no signer sets":               {func(p *bundle.Contents) { p.Signers = nil }, fault.Malformed},
+		"no beginning":                 {func(p *bundle.Contents) { p.Signers = p.Signers[1:] }, fault.Malformed},
+		"the last set left out":        {func(p *bundle.Contents) { p.Signers = p.Signers[:2] }, fault.IntegrityFail},
+		"a set left out":               {func(p *bundle.Contents) { p.Signers = slices.Delete(p.Signers, 1, 2) }, fault.IntegrityFail},
+		"a set twice":                  {func(p *bundle.Contents) { p.Signers = slices.Insert(p.Signers, 1, p.Signers[1]) }, fault.Malformed},
+		"sets in another order":        {func(p *bundle.Contents) { p.Signers[1], p.Signers[2] = p.Signers[2], p.Signers[1] }, fault.IntegrityFail},
+		"a version that is no set":     {func(p *bundle.Contents) { p.Signers = append(p.Signers, r.parts(t, 6, 9).Version) }, fault.IntegrityFail},
+		"a set from after it":          {func(p *bundle.Contents) { p.Signers = append(p.Signers, r.parts(t, 8, 9).Version) }, fault.Malformed},
 	} {
 		p := r.parts(t, 7, 9)
 		mix.edit(&p)
-		if err := refused(t, p); fault.KindOf(err) != mix.kind {
+		if err := mustRefuse(t, p); fault.KindOf(err) != mix.kind {
 			t.Errorf("%s: %v (%v), want %v", name, err, fault.KindOf(err), mix.kind)
 		}
 	}
@@ -206,29 +207,29 @@ func TestMixedParts(t *testing.T) {
 
 // What the reader knows is compared first.
 func TestForeignBundles(t *testing.T) {
-	r, other := story(t), newRegistry(t, 2)
+	r, other := sampleRegistry(t), newRegistry(t, 2)
 	data := r.bundle(t, 7)
 	id := other.id()
 	err := second(bundle.Verify(data, bundle.Trust{Registry: &id}))
-	wantKind(t, err, fault.IntegrityFail)
+	testkit.WantRefusal(t, err, fault.IntegrityFail, "")
 	if !strings.Contains(fault.DetailOf(err), id.String()) {
 		t.Errorf("%v does not name the registry", err)
 	}
-	wantKind(t, second(bundle.Verify(data, bundle.Trust{Key: other.signer(t).VerifierKey()})), fault.InvalidSig)
+	testkit.WantRefusal(t, second(bundle.Verify(data, bundle.Trust{Key: other.signer(t).VerifierKey()})), fault.InvalidSig, "")
 
-	// The same registry under a key that somebody else has made.
+	// The same registry under the key of an attacker.
 	thief := *r
 	thief.logKey = key("thief")
-	must(t, 0, second(bundle.Verify(thief.bundle(t, 7), bundle.Trust{})))
-	wantKind(t, second(bundle.Verify(thief.bundle(t, 7), r.trust(t))), fault.InvalidSig)
+	testkit.Value(t, 0, second(bundle.Verify(thief.bundle(t, 7), bundle.Trust{})))
+	testkit.WantRefusal(t, second(bundle.Verify(thief.bundle(t, 7), r.trust(t))), fault.InvalidSig, "")
 	p := thief.parts(t, 7, 9)
 	p.Key = r.signer(t).VerifierKey()
-	wantKind(t, refused(t, p), fault.InvalidSig)
+	testkit.WantRefusal(t, mustRefuse(t, p), fault.InvalidSig, "")
 }
 
 // The operator of a log has its key. Without the signers' keys it is of no use.
 func TestForgedHeaders(t *testing.T) {
-	r := story(t)
+	r := sampleRegistry(t)
 	approvals := func(h map[string]any) []any { return h["approvals"].([]any) }
 	first := func(h map[string]any) map[string]any { return approvals(h)[0].(map[string]any) }
 	for name, forged := range map[string]struct {
@@ -272,34 +273,34 @@ func TestForgedHeaders(t *testing.T) {
 		}
 		p := log.parts(t, about, 9)
 		if forged.version == 0 { // under the id of the registry that it pretends to be
-			p = pretend(t, log, r)
+			p = impersonate(t, log, r)
 		}
-		if err := refused(t, p); fault.KindOf(err) != forged.kind {
+		if err := mustRefuse(t, p); fault.KindOf(err) != forged.kind {
 			t.Errorf("%s: %v (%v), want %v", name, err, fault.KindOf(err), forged.kind)
 		}
 	}
 }
 
-// pretend signs the log of a forger as that of somebody else.
-func pretend(t failer, forger, victim *registry) bundle.Parts {
+// impersonate signs the log of a forger as that of another registry.
+func impersonate(t testkit.T, forger, victim *registry) bundle.Contents {
 	t.Helper()
 	p := forger.parts(t, 7, 9)
 	s := victim.signer(t)
 	v, err := tree.NewVerifier(p.Key)
-	must(t, v, err)
+	testkit.Value(t, v, err)
 	checkpoint, err := tree.ParseCheckpoint(p.Checkpoint, v)
-	must(t, checkpoint, err)
+	testkit.Value(t, checkpoint, err)
 	checkpoint.Origin = s.Name()
 	p.Checkpoint, err = tree.FormatCheckpoint(checkpoint, s)
-	must(t, 0, err)
+	testkit.Value(t, 0, err)
 	p.Registry, p.Key = victim.id(), s.VerifierKey()
 	return p
 }
 
-// A payload that the signers approved, but that is no good: the ledger of an
-// honest node would never have proposed it.
+// A payload that the signers approved, but that is invalid: a correct node
+// would never have proposed it.
 func TestSignedNonsense(t *testing.T) {
-	r := story(t)
+	r := sampleRegistry(t)
 	good := r.records[7]
 	for name, c := range map[string]struct {
 		payload, preconditions string
@@ -317,36 +318,36 @@ func TestSignedNonsense(t *testing.T) {
 			sign(t, h)
 		})
 		log.records[7].Payload, log.records[7].Preconditions = []byte(c.payload), []byte(c.preconditions)
-		if err := refused(t, log.parts(t, 7, 9)); fault.KindOf(err) != c.kind {
+		if err := mustRefuse(t, log.parts(t, 7, 9)); fault.KindOf(err) != c.kind {
 			t.Errorf("%s: %v (%v), want %v", name, err, fault.KindOf(err), c.kind)
 		}
 	}
 
-	// The tools of this test do make a good version.
+	// The helpers of this test do make a valid version.
 	log := r.forge(t, 7, func(h map[string]any) { sign(t, h) })
-	must(t, 0, second(bundle.Verify(log.bundle(t, 7), log.trust(t))))
+	testkit.Value(t, 0, second(bundle.Verify(log.bundle(t, 7), log.trust(t))))
 }
 
-// sign makes the approvals of a header good again.
-func sign(t failer, header map[string]any) {
+// sign makes the approvals of a header valid again.
+func sign(t testkit.T, header map[string]any) {
 	t.Helper()
 	text, err := json.Marshal(header)
-	must(t, text, err)
-	h, err := ledger.Record{Header: text}.Decode()
-	must(t, h, err)
+	testkit.Value(t, text, err)
+	h, err := ledger.Record{Header: text}.DecodeHeader()
+	testkit.Value(t, h, err)
 	for _, a := range header["approvals"].([]any) {
 		a := a.(map[string]any)
 		a["sig"] = base64.StdEncoding.EncodeToString(ed25519.Sign(key(a["signer_id"].(string)), h.SignThis()))
 	}
 }
 
-// White space is free; everything else has one spelling.
+// White space is free; everything else has one encoding.
 func TestSpelling(t *testing.T) {
-	r := story(t)
+	r := sampleRegistry(t)
 	data := r.bundle(t, 7)
 	var indented bytes.Buffer
-	must(t, 0, json.Indent(&indented, data, " ", "\t"))
-	must(t, 0, second(bundle.Verify(append(indented.Bytes(), '\n'), r.trust(t))))
+	testkit.Value(t, 0, json.Indent(&indented, data, " ", "\t"))
+	testkit.Value(t, 0, second(bundle.Verify(append(indented.Bytes(), '\n'), r.trust(t))))
 
 	text := string(data)
 	for name, bad := range map[string]string{
@@ -377,9 +378,9 @@ func TestSpelling(t *testing.T) {
 	}
 	null := r.parts(t, 8, 9) // the last version: both lists of its consistency are empty
 	last, err := bundle.Make(null)
-	must(t, last, err)
+	testkit.Value(t, last, err)
 	bad := strings.Replace(string(last), `"consistency":[]`, `"consistency":null`, 1)
-	wantKind(t, second(bundle.Verify([]byte(bad), bundle.Trust{})), fault.Malformed)
+	testkit.WantRefusal(t, second(bundle.Verify([]byte(bad), bundle.Trust{})), fault.Malformed, "")
 	null.Consistency = nil
 	if again, err := bundle.Make(null); err != nil || !bytes.Equal(again, last) {
 		t.Errorf("an empty proof has two spellings: %v", err)
@@ -387,8 +388,8 @@ func TestSpelling(t *testing.T) {
 }
 
 func TestTooLarge(t *testing.T) {
-	wantKind(t, second(bundle.Verify(make([]byte, bundle.MaxSize+1), bundle.Trust{})), fault.BodyTooLarge)
-	p := bundle.Parts{Version: bundle.Entry{Record: ledger.Record{Payload: make([]byte, bundle.MaxSize)}}}
+	testkit.WantRefusal(t, second(bundle.Verify(make([]byte, bundle.MaxSize+1), bundle.Trust{})), fault.BodyTooLarge, "")
+	p := bundle.Contents{Version: bundle.Entry{Record: ledger.Record{Payload: make([]byte, bundle.MaxSize)}}}
 	if err := second(bundle.Make(p)); fault.KindOf(err) != fault.BodyTooLarge {
 		t.Errorf("got %v", err)
 	}
@@ -396,7 +397,7 @@ func TestTooLarge(t *testing.T) {
 
 // FuzzBundle: nothing makes Verify panic, and what it accepts is what was made.
 func FuzzBundle(f *testing.F) {
-	r := story(f)
+	r := sampleRegistry(f)
 	good := make(map[string]bool)
 	for version := range r.records {
 		data := r.bundle(f, uint64(version))
@@ -421,8 +422,8 @@ func FuzzRecord(f *testing.F) {
 	r := newRegistry(f, 1)
 	r.name(f, "docs", "one")
 	good := r.records[1]
-	approved, err := good.Decode()
-	must(f, approved, err)
+	approved, err := good.DecodeHeader()
+	testkit.Value(f, approved, err)
 	f.Add(good.Header, good.Payload, good.Preconditions)
 	f.Add(r.records[0].Header, r.records[0].Payload, r.records[0].Preconditions)
 	f.Fuzz(func(t *testing.T, header, payload, preconditions []byte) {
@@ -436,10 +437,10 @@ func FuzzRecord(f *testing.F) {
 }
 
 func BenchmarkVerify(b *testing.B) {
-	r := story(b)
+	r := sampleRegistry(b)
 	data := r.bundle(b, 7)
 	b.SetBytes(int64(len(data)))
 	for b.Loop() {
-		must(b, 0, second(bundle.Verify(data, bundle.Trust{})))
+		testkit.Value(b, 0, second(bundle.Verify(data, bundle.Trust{})))
 	}
 }

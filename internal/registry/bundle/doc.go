@@ -1,9 +1,10 @@
 // Package bundle puts one version of a registry, with everything that proves it,
 // into one file that can be checked without the registry.
 //
-// An auditor, a court or a colleague on a train is given the file. It says what
-// was changed, who approved it, and that it stands in the log at its place. The
-// checking needs no network, no state and no trust in whoever made the file.
+// The file goes to an auditor, a court or a colleague on a train. It shows what
+// was changed, which signers approved it, and that it is in the log at its
+// index. Checking it needs no network, no state and no trust in the maker of
+// the file.
 //
 // # What is in it
 //
@@ -16,14 +17,14 @@
 //	version      the version that this is about
 //	record       its header, payload and preconditions, byte for byte
 //	inclusion    the proof that the header is in the checkpoint's tree
-//	consistency  the proof that the tree as it was right after this version is
-//	             how the checkpoint's tree begins
+//	consistency  the proof that the checkpoint's tree begins with the tree as it
+//	             was right after this version
 //	signers      every version that changed the signer set, 0 first, up to the set
 //	             under which this version was approved: record and inclusion
 //
-// Bytes and hashes are in base64. White space between the parts does not matter;
-// apart from that a bundle has one spelling, and no byte of it can be changed
-// without [Verify] finding it.
+// Bytes and hashes are in base64. White space between the parts does not
+// matter; apart from that a bundle has one encoding, and [Verify] detects a
+// change of any byte.
 //
 // # What is checked
 //
@@ -37,7 +38,8 @@
 //
 // Whether the key and the registry are the right ones is not in the file: pass
 // what you know in [Trust]. Without that the bundle is only consistent with
-// itself, and [Report] says so among its caveats. Nor can it show what is not in
-// it: that no change of the signer set was left out between two that are shown.
-// For that the whole log has to be verified, which anybody can do with its tiles.
+// itself, and [Report] says so among its caveats. Nor can it show what is not
+// in it: that no change of the signer set was left out between two that are
+// shown. For that the whole log has to be verified, which any reader can do
+// with its tiles.
 package bundle

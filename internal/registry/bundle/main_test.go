@@ -14,37 +14,13 @@ import (
 	"go.uber.org/goleak"
 
 	"micronode/b3"
-	"micronode/fault"
 	"micronode/internal/registry/bundle"
 	"micronode/internal/registry/ledger"
 	"micronode/internal/registry/tree"
+	"micronode/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-type failer interface {
-	Helper()
-	Fatalf(format string, args ...any)
-}
-
-// wantKind also wants the refusal to say what to do.
-func wantKind(t failer, err error, kind fault.Kind) {
-	t.Helper()
-	if fault.KindOf(err) != kind {
-		t.Fatalf("got %v (%v), want %v", err, fault.KindOf(err), kind)
-	}
-	if fault.NextOf(err) == kind.Next() {
-		t.Fatalf("%v does not say what to do", err)
-	}
-}
-
-func must[T any](t failer, value T, err error) T {
-	t.Helper()
-	if err != nil {
-		t.Fatalf("unexpected: %v", err)
-	}
-	return value
-}
 
 func second[T any](_ T, err error) error { return err }
 
@@ -66,28 +42,28 @@ func setOf(m int, names ...string) ledger.SignerSet {
 
 // registry is a log that is made with the ledger's own functions.
 type registry struct {
-	records []ledger.Record
-	state   *ledger.State
-	sets    [][]uint64 // by version: the versions that had changed the signer set before it
-	logKey  ed25519.PrivateKey
+	records        []ledger.Record
+	state          *ledger.State
+	signerVersions [][]uint64 // by version: the versions that had changed the signer set before it
+	logKey         ed25519.PrivateKey
 }
 
-func newRegistry(t failer, nonce byte) *registry {
+func newRegistry(t testkit.T, nonce byte) *registry {
 	t.Helper()
 	first, state, err := ledger.Genesis(ledger.GenesisSpec{Signers: setOf(2, "alice", "bob", "carol"), Nonce: [16]byte{nonce}, At: start})
-	must(t, first, err)
+	testkit.Value(t, first, err)
 	return &registry{[]ledger.Record{first}, state, [][]uint64{{0}}, key("log")}
 }
 
 // put commits an item, approved by the first m of the signers in force.
-func (r *registry) put(t failer, item ledger.Item, base *ledger.Head) {
+func (r *registry) put(t testkit.T, item ledger.Item, base *ledger.Head) {
 	t.Helper()
 	version := uint64(len(r.records))
 	now := start.Add(time.Duration(version) * time.Second)
 	var random [16]byte
 	binary.BigEndian.PutUint64(random[:], version)
 	p, err := r.state.Propose(ledger.Request{Ops: []ledger.Op{ledger.Put(item)}, Base: base}, ledger.ProposalID(random), now, now.Add(time.Minute))
-	must(t, p, err)
+	testkit.Value(t, p, err)
 
 	var approvals []ledger.Approval
 	for _, s := range r.state.Signers().Keys[:r.state.Signers().M] {
@@ -95,34 +71,34 @@ func (r *registry) put(t failer, item ledger.Item, base *ledger.Head) {
 	}
 	sets := r.state.SignerVersions()
 	record, state, err := r.state.Commit(p, approvals, now)
-	r.records, r.state, r.sets = append(r.records, must(t, record, err)), state, append(r.sets, sets)
+	r.records, r.state, r.signerVersions = append(r.records, testkit.Value(t, record, err)), state, append(r.signerVersions, sets)
 }
 
-func (r *registry) name(t failer, id, content string) {
+func (r *registry) name(t testkit.T, id, content string) {
 	t.Helper()
 	item, err := ledger.ParseItem(fmt.Appendf(nil, `{"kind":"name","id":%q,"manifest":%q}`, id, b3.Of([]byte(content))))
-	r.put(t, must(t, item, err), nil)
+	r.put(t, testkit.Value(t, item, err), nil)
 }
 
-func (r *registry) rotate(t failer, set ledger.SignerSet) {
+func (r *registry) rotateSigners(t testkit.T, set ledger.SignerSet) {
 	t.Helper()
 	item, err := set.Item()
-	r.put(t, must(t, item, err), nil)
+	r.put(t, testkit.Value(t, item, err), nil)
 }
 
-// story has everything that a bundle can show: names, three signer sets, a
-// version that insists on its base.
-func story(t failer) *registry {
+// sampleRegistry has everything that a bundle can show: names, three signer
+// sets, a version that requires its base.
+func sampleRegistry(t testkit.T) *registry {
 	t.Helper()
 	r := newRegistry(t, 1)
 	r.name(t, "docs", "one")
-	r.rotate(t, setOf(2, "alice", "bob", "dave"))
+	r.rotateSigners(t, setOf(2, "alice", "bob", "dave"))
 	r.name(t, "docs", "two")
 	r.name(t, "wiki", "three")
-	r.rotate(t, setOf(3, "erin", "alice", "dave", "frank"))
+	r.rotateSigners(t, setOf(3, "erin", "alice", "dave", "frank"))
 	head := r.state.Head()
 	item, err := ledger.ParseItem([]byte(`{"kind":"region","id":"eu"}`))
-	r.put(t, must(t, item, err), &head)
+	r.put(t, testkit.Value(t, item, err), &head)
 	r.name(t, "docs", "four")
 	r.name(t, "docs", "five")
 	return r
@@ -130,20 +106,20 @@ func story(t failer) *registry {
 
 func (r *registry) id() b3.Address { return b3.Of(r.records[0].Header) }
 
-func (r *registry) trust(t failer) bundle.Trust {
+func (r *registry) trust(t testkit.T) bundle.Trust {
 	t.Helper()
 	id := r.id()
 	return bundle.Trust{Registry: &id, Key: r.signer(t).VerifierKey()}
 }
 
-func (r *registry) signer(t failer) *tree.Signer {
+func (r *registry) signer(t testkit.T) *tree.Signer {
 	t.Helper()
 	s, err := tree.NewSigner(r.logKey, tree.Origin(r.id()))
-	return must(t, s, err)
+	return testkit.Value(t, s, err)
 }
 
 // parts are those of a bundle of a version, in the log as it was at a size.
-func (r *registry) parts(t failer, version, size uint64) bundle.Parts {
+func (r *registry) parts(t testkit.T, version, size uint64) bundle.Contents {
 	t.Helper()
 	log := tree.New(nil)
 	for _, record := range r.records[:size] {
@@ -151,37 +127,37 @@ func (r *registry) parts(t failer, version, size uint64) bundle.Parts {
 	}
 	view, s := log.View(), r.signer(t)
 	checkpoint, err := tree.FormatCheckpoint(tree.Checkpoint{Origin: s.Name(), Size: size, Root: view.Root(), Snapshot: b3.Of(nil)}, s)
-	must(t, checkpoint, err)
+	testkit.Value(t, checkpoint, err)
 	consistency, err := view.ProveConsistency(context.Background(), version+1, size)
-	must(t, consistency, err)
+	testkit.Value(t, consistency, err)
 	entry := func(version uint64) bundle.Entry {
 		proof, err := view.ProveInclusion(context.Background(), version, size)
-		return bundle.Entry{Record: r.records[version], Inclusion: must(t, proof, err)}
+		return bundle.Entry{Record: r.records[version], Inclusion: testkit.Value(t, proof, err)}
 	}
-	p := bundle.Parts{Registry: r.id(), Key: s.VerifierKey(), Checkpoint: checkpoint, Version: entry(version), Consistency: consistency}
-	for _, v := range r.sets[version] {
+	p := bundle.Contents{Registry: r.id(), Key: s.VerifierKey(), Checkpoint: checkpoint, Version: entry(version), Consistency: consistency}
+	for _, v := range r.signerVersions[version] {
 		p.Signers = append(p.Signers, entry(v))
 	}
 	return p
 }
 
-func (r *registry) bundle(t failer, version uint64) []byte {
+func (r *registry) bundle(t testkit.T, version uint64) []byte {
 	t.Helper()
 	data, err := bundle.Make(r.parts(t, version, uint64(len(r.records))))
-	return must(t, data, err)
+	return testkit.Value(t, data, err)
 }
 
-// forge rewrites the header of a version as an operator of the log could, who
-// has its key and none of the signers'. Later versions stay as they were.
-func (r *registry) forge(t failer, version uint64, edit func(header map[string]any)) *registry {
+// forge rewrites the header of a version as an operator of the log could, with
+// the log's key and none of the signers'. Later versions stay as they were.
+func (r *registry) forge(t testkit.T, version uint64, edit func(header map[string]any)) *registry {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(r.records[version].Header))
 	d.UseNumber()
 	var header map[string]any
-	must(t, 0, d.Decode(&header))
+	testkit.Value(t, 0, d.Decode(&header))
 	edit(header)
 	text, err := json.Marshal(header)
-	must(t, text, err)
+	testkit.Value(t, text, err)
 
 	forged := *r
 	forged.records = slices.Clone(r.records)

@@ -8,7 +8,7 @@ import (
 	"micronode/internal/registry/tree"
 )
 
-// Report is what a good bundle says.
+// Report is the result of verifying a valid bundle.
 type Report struct {
 	Claims  []string // what was checked and found right, a sentence each
 	Caveats []string // what the reader has to know or check elsewhere

@@ -13,40 +13,40 @@ import (
 	"micronode/internal/registry/ledger"
 )
 
-// What etcd takes in one transaction, with the limits that it has by default.
+// What etcd accepts in one transaction, with its default limits.
 const (
-	mostOps     = 128
-	mostRequest = 3 << 19              // 1.5 MiB
-	mostRecord  = mostRequest - 16<<10 // with room for keys, the head and what is compared
-	partBytes   = 1 << 20              // a part that is larger has one record
+	maxTxnOps       = 128
+	maxRequestBytes = 3 << 19                  // 1.5 MiB
+	maxRecordBytes  = maxRequestBytes - 16<<10 // with space for keys, the head and what is compared
+	maxTxnBytes     = 1 << 20                  // a larger part has one record
 )
 
-// part is what goes into one transaction: records that follow each other, and
-// the head that they are put behind.
-type part struct {
+// txnPart is the content of one transaction: consecutive records, and the head
+// that they are appended to.
+type txnPart struct {
 	expect  *ledger.Head
-	entries []entry
+	records []storedRecord
 	values  []string
 }
 
-// head is the end of the log when the part has landed.
-func (p part) head() ledger.Head { return p.entries[len(p.entries)-1].Head() }
+// head returns the head after the part was written.
+func (p txnPart) head() ledger.Head { return p.records[len(p.records)-1].Head() }
 
-// split cuts a batch into parts that etcd takes.
-func split(op string, expect *ledger.Head, batch []ledger.Record, m mark) (parts []part, err error) {
-	current, size := part{expect: expect}, 0
+// splitBatch splits a batch into parts that etcd accepts.
+func splitBatch(op string, expect *ledger.Head, batch []ledger.Record, m appendID) (parts []txnPart, err error) {
+	current, size := txnPart{expect: expect}, 0
 	for _, record := range batch {
-		e := entry{Record: record, mark: m}
+		e := storedRecord{Record: record, appendID: m}
 		value := e.encode()
-		if len(value) > mostRecord {
-			return nil, fault.New(op, fault.BodyTooLarge, "version %d has %d bytes, and etcd takes %d", record.Version, len(value), mostRecord)
+		if len(value) > maxRecordBytes {
+			return nil, fault.New(op, fault.BodyTooLarge, "version %d has %d bytes; the maximum of etcd is %d", record.Version, len(value), maxRecordBytes)
 		}
-		if n := len(current.entries); n == mostOps-1 || n > 0 && size+len(value) > partBytes {
+		if n := len(current.records); n == maxTxnOps-1 || n > 0 && size+len(value) > maxTxnBytes {
 			head := current.head()
 			parts = append(parts, current)
-			current, size = part{expect: &head}, 0
+			current, size = txnPart{expect: &head}, 0
 		}
-		current.entries = append(current.entries, e)
+		current.records = append(current.records, e)
 		current.values = append(current.values, value)
 		size += len(value)
 	}
@@ -54,30 +54,30 @@ func split(op string, expect *ledger.Head, batch []ledger.Record, m mark) (parts
 }
 
 // Append implements journal.Journal. A batch that is too large for a
-// transaction is written in several. Should another writer come in between,
-// then the error is StorageBusy and not ChainMismatch, because the first part
-// is kept.
+// transaction is written in several. If another writer appends in between, the
+// error is StorageBusy and not ChainMismatch, because the first part was
+// written.
 func (j *Journal) Append(ctx context.Context, expect *ledger.Head, batch []ledger.Record) error {
 	const op = "registry.etcd.append"
 	if err := journal.CheckBatch(op, expect, batch); err != nil {
 		return err
 	}
-	ctx, cancel, err := j.begin(ctx, op)
+	ctx, cancel, err := j.startCall(ctx, op)
 	if err != nil {
 		return err
 	}
 	defer cancel()
 	if len(batch) == 0 {
-		return j.still(ctx, op, expect)
+		return j.checkHead(ctx, op, expect)
 	}
-	var m mark
+	var m appendID
 	_, _ = cryptorand.Read(m[:]) // it does not fail
-	parts, err := split(op, expect, batch, m)
+	parts, err := splitBatch(op, expect, batch, m)
 	if err != nil {
 		return err
 	}
 	for i, p := range parts {
-		err := j.land(ctx, op, p)
+		err := j.writeTxn(ctx, op, p)
 		if i > 0 && fault.KindOf(err) == fault.ChainMismatch {
 			return &fault.Error{Op: op, Kind: fault.StorageBusy, Err: fmt.Errorf("%v", err),
 				Detail: fmt.Sprintf("another writer came between: version %d is kept, and those after it are not", p.expect.Version)}
@@ -89,112 +89,113 @@ func (j *Journal) Append(ctx context.Context, expect *ledger.Head, batch []ledge
 	return nil
 }
 
-// still checks that the head is the one that is expected.
-func (j *Journal) still(ctx context.Context, op string, expect *ledger.Head) error {
+// checkHead checks that the head is the expected one.
+func (j *Journal) checkHead(ctx context.Context, op string, expect *ledger.Head) error {
 	head, _, err := j.head(ctx, op)
-	if err == nil && !same(head, expect) {
-		err = mismatch(op, head)
+	if err == nil && !sameHead(head, expect) {
+		err = headMismatch(op, head)
 	}
 	return err
 }
 
-// request is the transaction: if the head is the expected one, and the first
-// version is not there, put the records and the new head. If not, look at what
-// is there instead.
-func (j *Journal) request(p part) clientv3.Op {
-	head, first := j.keys.head(), p.entries[0].Version
+// appendTxn is the transaction: if the head is the expected one, and the first
+// version does not exist, put the records and the new head. Otherwise read
+// them.
+func (j *Journal) appendTxn(p txnPart) clientv3.Op {
+	head, first := j.keys.head(), p.records[0].Version
 	is := clientv3.Compare(clientv3.CreateRevision(head), "=", 0)
 	if p.expect != nil {
 		is = clientv3.Compare(clientv3.Value(head), "=", encodeHead(*p.expect))
 	}
 	vacant := clientv3.Compare(clientv3.CreateRevision(j.keys.record(first)), "=", 0)
 	var puts []clientv3.Op
-	for i, e := range p.entries {
+	for i, e := range p.records {
 		puts = append(puts, clientv3.OpPut(j.keys.record(e.Version), p.values[i]))
 	}
 	puts = append(puts, clientv3.OpPut(head, encodeHead(p.head())))
-	return clientv3.OpTxn([]clientv3.Cmp{is, vacant}, puts, j.looking(first, 1))
+	return clientv3.OpTxn([]clientv3.Cmp{is, vacant}, puts, j.readOps(first, 1))
 }
 
-// errOpen says that a part may still land.
-var errOpen = errors.New("it is not known whether it was kept")
+// errOutcomeUnknown means that a part may still be written.
+var errOutcomeUnknown = errors.New("it is unknown whether it was stored")
 
-// land writes a part and finds out whether it was kept.
+// writeTxn writes a part and determines whether it was written.
 //
-// An answer that is lost says nothing, and some errors lie: etcd may say
-// that it is full for the very transaction that filled it. So after every error
-// the head and the record are read. If they do not settle it, the same
-// transaction is sent again. That does no harm: the head never takes an old
-// value again, so of all that were sent at most one is carried out, also if a
-// member that was silent for an hour comes back with the first. Only this can
-// close a case in which nothing was written yet but still might be.
-func (j *Journal) land(ctx context.Context, op string, p part) error {
-	ctx, cancel := context.WithTimeout(ctx, j.line.timeout)
+// A lost response proves nothing, and some errors lie: etcd may report that it
+// is full for the very transaction that filled it. So after every error the
+// head and the record are read. If they do not resolve it, the same transaction
+// is sent again. That is harmless: the head never takes an old value again, so
+// of all that were sent at most one is executed, even if a member that was
+// silent for an hour comes back with the first. Only this resolves a case in
+// which nothing was written yet but still might be.
+func (j *Journal) writeTxn(ctx context.Context, op string, p txnPart) error {
+	ctx, cancel := context.WithTimeout(ctx, j.conn.timeout)
 	defer cancel()
-	request := j.request(p)
+	request := j.appendTxn(p)
 	for try := 1; ; try++ {
-		answer, err := j.line.once(ctx, op, request)
+		answer, err := j.conn.attempt(ctx, op, request)
 		if err == nil {
-			return j.answered(op, p, answer.Txn())
+			return j.txnOutcome(op, p, answer.Txn())
 		}
-		s, lookErr := j.look(ctx, op, p.entries[0].Version, 1)
+		s, lookErr := j.readView(ctx, op, p.records[0].Version, 1)
 		if lookErr == nil {
-			if verdict := s.verdict(op, p); !errors.Is(verdict, errOpen) {
+			if verdict := s.outcome(op, p); !errors.Is(verdict, errOutcomeUnknown) {
 				return verdict
 			}
 		}
-		if !passing(err) {
+		if !isTransient(err) {
 			return err
 		}
-		if !j.line.pause(ctx, try) {
-			return open(op, err)
+		if !j.conn.waitBackoff(ctx, try) {
+			return unknownOutcome(op, err)
 		}
 	}
 }
 
-// open is the error of a part that may have been kept, or still may be.
-func open(op string, err error) error {
+// unknownOutcome is the error of a part that may have been written, or still
+// may be.
+func unknownOutcome(op string, err error) error {
 	kind := fault.KindOf(err)
 	if kind != fault.Timeout {
 		kind = fault.StorageBusy
 	}
-	return &fault.Error{Op: op, Kind: kind, Detail: details[kind] + ", and it is not known what was kept", Next: fault.NextOf(err), Err: err}
+	return &fault.Error{Op: op, Kind: kind, Detail: details[kind] + ", and it is unknown what was stored", Next: fault.NextOf(err), Err: err}
 }
 
-// answered is what an answer means. A refusal may be the answer to a second
-// sending of what was kept the first time.
-func (j *Journal) answered(op string, p part, answer *clientv3.TxnResponse) error {
+// txnOutcome interprets a response. A failed comparison may be the response to
+// a second request whose first was executed.
+func (j *Journal) txnOutcome(op string, p txnPart, answer *clientv3.TxnResponse) error {
 	if answer.Succeeded {
 		return nil
 	}
-	s, err := sightIn(op, answer)
+	s, err := parseLogView(op, answer)
 	if err != nil {
 		return err
 	}
-	verdict := s.verdict(op, p)
-	if errors.Is(verdict, errOpen) {
-		return damaged(op, nil, "the head of the log is written in a way that we do not know")
+	verdict := s.outcome(op, p)
+	if errors.Is(verdict, errOutcomeUnknown) {
+		return damagedError(op, nil, "the head of the log has an unknown format")
 	}
 	return verdict
 }
 
-// verdict tells from what was seen at its first version what became of a part:
-// nil if it was kept, ChainMismatch if it was not and never will be, errOpen if
-// it still may be.
-func (s sight) verdict(op string, p part) error {
-	first := p.entries[0]
-	found, err := s.read(op, 0, first.Version)
+// outcome derives what happened to a part from the view at its first version:
+// nil if it was written, ChainMismatch if it was not and never will be,
+// errOutcomeUnknown if it still may be.
+func (l logView) outcome(op string, p txnPart) error {
+	first := p.records[0]
+	found, err := l.record(op, 0, first.Version)
 	switch kind := fault.KindOf(err); {
-	case err == nil && found.mark == first.mark:
+	case err == nil && found.appendID == first.appendID:
 		return nil
-	case err == nil && same(s.head, p.expect):
-		return damaged(op, nil, "version %d is there, and it is beyond the head of the log", first.Version)
+	case err == nil && sameHead(l.head, p.expect):
+		return damagedError(op, nil, "version %d is there, and it is beyond the head of the log", first.Version)
 	case err == nil:
-		return mismatch(op, s.head)
-	case kind == fault.NotFound && same(s.head, p.expect):
-		return errOpen
+		return headMismatch(op, l.head)
+	case kind == fault.NotFound && sameHead(l.head, p.expect):
+		return errOutcomeUnknown
 	case kind == fault.NotFound:
-		return mismatch(op, s.head)
+		return headMismatch(op, l.head)
 	case kind == fault.Expired:
 		return &fault.Error{Op: op, Kind: fault.StorageBusy, Detail: fmt.Sprintf("version %d was pruned before it was known whose it was", first.Version), Err: err}
 	default:
@@ -202,14 +203,14 @@ func (s sight) verdict(op string, p part) error {
 	}
 }
 
-func same(a, b *ledger.Head) bool {
+func sameHead(a, b *ledger.Head) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
 	return *a == *b
 }
 
-func mismatch(op string, head *ledger.Head) error {
+func headMismatch(op string, head *ledger.Head) error {
 	if head == nil {
 		return fault.New(op, fault.ChainMismatch, "the log is empty")
 	}

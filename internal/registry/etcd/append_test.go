@@ -18,13 +18,15 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/registry/ledger"
+	"micronode/internal/testkit"
 )
 
-// errSilent stands for a member that neither answers nor closes the line.
+// errSilent stands for a member that neither answers nor closes the connection.
 var errSilent = errors.New("silence")
 
-// errCut is what a connection that breaks in the middle of a call says.
-var errCut = status.Error(codes.Unavailable, "error reading from server: EOF")
+// errDisconnected is the error of a connection that breaks in the middle of a
+// call.
+var errDisconnected = status.Error(codes.Unavailable, "error reading from server: EOF")
 
 func record(version uint64, text string) ledger.Record {
 	return ledger.Record{
@@ -48,25 +50,8 @@ func headOf(r ledger.Record) *ledger.Head {
 	return &head
 }
 
-func kind(t *testing.T, err error, what string, want fault.Kind) {
-	t.Helper()
-	if fault.KindOf(err) != want {
-		t.Errorf("%s: %v, want %v", what, err, want)
-	}
-	if err != nil && fault.NextOf(err) == "" {
-		t.Errorf("%s: %v names no next step", what, err)
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// writes tells whether a request is the transaction of an Append.
-func writes(op clientv3.Op) bool {
+// isAppend reports whether a request is the transaction of an Append.
+func isAppend(op clientv3.Op) bool {
 	if !op.IsTxn() {
 		return false
 	}
@@ -74,10 +59,10 @@ func writes(op clientv3.Op) bool {
 	return len(then) > 0 && then[0].IsPut() && strings.Contains(string(then[0].KeyBytes()), "/records/")
 }
 
-// times is an error for the first so many requests of an Append.
-func times(n int, err error) func(clientv3.Op) error {
+// failFirst returns an error for the first n requests of an Append.
+func failFirst(n int, err error) func(clientv3.Op) error {
 	return func(op clientv3.Op) error {
-		if !writes(op) || n == 0 {
+		if !isAppend(op) || n == 0 {
 			return nil
 		}
 		n--
@@ -85,14 +70,15 @@ func times(n int, err error) func(clientv3.Op) error {
 	}
 }
 
-// holds checks that a log consists of these records.
-func holds(t *testing.T, j *Journal, want []ledger.Record) {
+// wantLog checks that a log consists of these records.
+func wantLog(t *testing.T, j *Journal, want []ledger.Record) {
 	t.Helper()
 	var got []ledger.Record
-	must(t, j.Scan(t.Context(), 0, func(r ledger.Record) error {
+	testkit.Must(t, j.Scan(t.Context(), 0, func(r ledger.Record) error {
 		got = append(got, r)
 		return nil
 	}))
+
 	if len(got) != len(want) {
 		t.Fatalf("the log has %d records, want %d", len(got), len(want))
 	}
@@ -109,8 +95,8 @@ func holds(t *testing.T, j *Journal, want []ledger.Record) {
 	}
 }
 
-var losses = map[string]error{
-	"the line was cut":        errCut,
+var transientErrors = map[string]error{
+	"the line was cut":        errDisconnected,
 	"a time-out of etcd":      rpctypes.ErrTimeout,
 	"no leader":               rpctypes.ErrNoLeader,
 	"the leader changed":      rpctypes.ErrLeaderChanged,
@@ -122,7 +108,7 @@ var losses = map[string]error{
 
 func TestPersistedButTheAnswerWasLost(t *testing.T) {
 	cases := map[string]error{"etcd is full, and took it": rpctypes.ErrNoSpace}
-	for name, err := range losses {
+	for name, err := range transientErrors {
 		cases[name] = err
 	}
 	for name, err := range cases {
@@ -131,43 +117,43 @@ func TestPersistedButTheAnswerWasLost(t *testing.T) {
 				f := newFake()
 				j := f.open(t)
 				log := chain(0, 3, "a")
-				must(t, j.Append(t.Context(), nil, log[:1]))
-				f.forget = times(1, err)
-				must(t, j.Append(t.Context(), headOf(log[0]), log[1:]))
-				holds(t, j, log)
+				testkit.Must(t, j.Append(t.Context(), nil, log[:1]))
+				f.loseResponse = failFirst(1, err)
+				testkit.Must(t, j.Append(t.Context(), headOf(log[0]), log[1:]))
+				wantLog(t, j, log)
 			})
 		})
 	}
 }
 
 func TestNotPersisted(t *testing.T) {
-	for name, err := range losses {
+	for name, err := range transientErrors {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFake()
 				j := f.open(t)
 				log := chain(0, 2, "a")
-				must(t, j.Append(t.Context(), nil, log[:1]))
-				f.lose = times(1, err)
-				must(t, j.Append(t.Context(), headOf(log[0]), log[1:]))
-				holds(t, j, log)
+				testkit.Must(t, j.Append(t.Context(), nil, log[:1]))
+				f.loseRequest = failFirst(1, err)
+				testkit.Must(t, j.Append(t.Context(), headOf(log[0]), log[1:]))
+				wantLog(t, j, log)
 				if j.Calls().Retries != 1 {
 					t.Errorf("%+v, want one retry", j.Calls())
 				}
 
-				f.lose = times(-1, err)
+				f.loseRequest = failFirst(-1, err)
 				began := time.Now()
 				got := j.Append(t.Context(), headOf(log[1]), chain(2, 1, "b"))
 				if k := fault.KindOf(got); k != fault.Timeout && k != fault.StorageBusy {
 					t.Errorf("etcd takes nothing: %v", got)
 				}
-				if !strings.Contains(fault.DetailOf(got), "not known") || fault.NextOf(got) == "" {
+				if !strings.Contains(fault.DetailOf(got), "unknown") || fault.NextOf(got) == "" {
 					t.Errorf("it does not say that the outcome is open: %v", got)
 				}
 				if took := time.Since(began); took > 5*time.Second {
 					t.Errorf("it took %v, more than its limit", took)
 				}
-				holds(t, j, log)
+				wantLog(t, j, log)
 			})
 		})
 	}
@@ -185,8 +171,8 @@ func TestRefusedForGood(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFake()
 			j := f.open(t)
-			f.lose = times(-1, c.err)
-			kind(t, j.Append(t.Context(), nil, chain(0, 1, "a")), name, c.want)
+			f.loseRequest = failFirst(-1, c.err)
+			testkit.WantKind(t, j.Append(t.Context(), nil, chain(0, 1, "a")), c.want, name)
 			if j.Calls().Retries != 0 {
 				t.Errorf("what is refused for good was tried again")
 			}
@@ -194,32 +180,32 @@ func TestRefusedForGood(t *testing.T) {
 	}
 }
 
-// TestNothingCanBeFoundOut loses the answer and every look at the log.
+// TestNothingCanBeFoundOut loses the response and every read of the log.
 func TestNothingCanBeFoundOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		j := f.open(t)
 		dead := false
-		f.lose = func(clientv3.Op) error {
+		f.loseRequest = func(clientv3.Op) error {
 			if dead {
 				return errSilent
 			}
 			return nil
 		}
-		f.forget = func(clientv3.Op) error {
+		f.loseResponse = func(clientv3.Op) error {
 			dead = true
 			return errSilent
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		log := chain(0, 1, "a")
-		kind(t, j.Append(ctx, nil, log), "nothing answers", fault.Timeout)
+		testkit.WantKind(t, j.Append(ctx, nil, log), fault.Timeout, "nothing answers")
 		if left := time.Until(deadlineOf(ctx)); left < -time.Millisecond {
 			t.Errorf("it came back %v after its deadline", -left)
 		}
-		f.lose, f.forget = nil, nil
-		holds(t, j, log)
-		kind(t, j.Append(t.Context(), nil, log), "the same again", fault.ChainMismatch)
+		f.loseRequest, f.loseResponse = nil, nil
+		wantLog(t, j, log)
+		testkit.WantKind(t, j.Append(t.Context(), nil, log), fault.ChainMismatch, "the same again")
 	})
 }
 
@@ -228,64 +214,64 @@ func deadlineOf(ctx context.Context) time.Time {
 	return deadline
 }
 
-// TestLate has a member that was silent carry out a request after everybody has
-// given it up.
+// TestLate has a silent member execute a request after all callers have
+// cancelled it.
 func TestLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		j := f.open(t)
 		var held []clientv3.Op
-		f.lose = func(op clientv3.Op) error {
-			if writes(op) && len(held) == 0 {
+		f.loseRequest = func(op clientv3.Op) error {
+			if isAppend(op) && len(held) == 0 {
 				held = append(held, op)
 				return errSilent
 			}
 			return nil
 		}
 		log := chain(0, 2, "a")
-		must(t, j.Append(t.Context(), nil, log[:1]))
+		testkit.Must(t, j.Append(t.Context(), nil, log[:1]))
 		late := func() {
-			if _, err := f.carryOut(held[0]); err != nil {
+			if _, err := f.execute(held[0]); err != nil {
 				t.Error(err)
 			}
 		}
 		late()
-		holds(t, j, log[:1])
-		must(t, j.Append(t.Context(), headOf(log[0]), log[1:]))
+		wantLog(t, j, log[:1])
+		testkit.Must(t, j.Append(t.Context(), headOf(log[0]), log[1:]))
 		late()
-		holds(t, j, log)
+		wantLog(t, j, log)
 	})
 }
 
-// TestSomebodyElse has another writer take the place while an answer is lost.
+// TestSomebodyElse has another writer append first while a response is lost.
 func TestSomebodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		here, there := f.open(t), f.open(t)
 		log := chain(0, 1, "a")
-		must(t, here.Append(t.Context(), nil, log))
+		testkit.Must(t, here.Append(t.Context(), nil, log))
 		theirs := chain(1, 1, "theirs")
 		mine := true
-		f.lose = func(op clientv3.Op) error {
-			if !writes(op) || !mine {
+		f.loseRequest = func(op clientv3.Op) error {
+			if !isAppend(op) || !mine {
 				return nil
 			}
 			mine = false
-			must(t, there.Append(t.Context(), headOf(log[0]), theirs))
-			return errCut
+			testkit.Must(t, there.Append(t.Context(), headOf(log[0]), theirs))
+			return errDisconnected
 		}
-		kind(t, here.Append(t.Context(), headOf(log[0]), chain(1, 1, "ours")), "another was first", fault.ChainMismatch)
-		holds(t, here, append(log, theirs...))
+		testkit.WantKind(t, here.Append(t.Context(), headOf(log[0]), chain(1, 1, "ours")), fault.ChainMismatch, "another was first")
+		wantLog(t, here, append(log, theirs...))
 	})
 }
 
 // TestTwins has two writers append the same bytes: one of them must learn that
-// it was not its own that was kept.
+// its own was not written.
 func TestTwins(t *testing.T) {
 	f := newFake()
 	here, there := f.open(t), f.open(t)
-	must(t, here.Append(t.Context(), nil, chain(0, 1, "a")))
-	kind(t, there.Append(t.Context(), nil, chain(0, 1, "a")), "the same bytes again", fault.ChainMismatch)
+	testkit.Must(t, here.Append(t.Context(), nil, chain(0, 1, "a")))
+	testkit.WantKind(t, there.Append(t.Context(), nil, chain(0, 1, "a")), fault.ChainMismatch, "the same bytes again")
 }
 
 func TestBetweenTheParts(t *testing.T) {
@@ -294,35 +280,35 @@ func TestBetweenTheParts(t *testing.T) {
 	batch := chain(0, 200, "a")
 	theirs := chain(127, 1, "theirs")
 	sent := 0
-	f.lose = func(op clientv3.Op) error {
+	f.loseRequest = func(op clientv3.Op) error {
 		if sent++; sent == 2 {
-			must(t, there.Append(t.Context(), headOf(batch[126]), theirs))
+			testkit.Must(t, there.Append(t.Context(), headOf(batch[126]), theirs))
 		}
 		return nil
 	}
 	err := here.Append(t.Context(), nil, batch)
-	kind(t, err, "a batch that was cut in two", fault.StorageBusy)
+	testkit.WantKind(t, err, fault.StorageBusy, "a batch that was cut in two")
 	if errors.Is(err, fault.ChainMismatch) {
 		t.Errorf("%v can be taken for a mismatch, after which nothing is written", err)
 	}
-	holds(t, here, append(batch[:127:127], theirs...))
+	wantLog(t, here, append(batch[:127:127], theirs...))
 }
 
 func TestAnswerPruned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		here, there := f.open(t), f.open(t)
-		f.forget = func(op clientv3.Op) error {
-			if !writes(op) {
+		f.loseResponse = func(op clientv3.Op) error {
+			if !isAppend(op) {
 				return nil
 			}
-			f.forget = nil
-			must(t, there.Append(t.Context(), headOf(record(0, "a")), chain(1, 3, "b")))
+			f.loseResponse = nil
+			testkit.Must(t, there.Append(t.Context(), headOf(record(0, "a")), chain(1, 3, "b")))
 			_, err := there.Prune(t.Context(), prune(2))
-			must(t, err)
-			return errCut
+			testkit.Must(t, err)
+			return errDisconnected
 		}
-		kind(t, here.Append(t.Context(), nil, chain(0, 1, "a")), "pruned before it was looked at", fault.StorageBusy)
+		testkit.WantKind(t, here.Append(t.Context(), nil, chain(0, 1, "a")), fault.StorageBusy, "pruned before it was looked at")
 	})
 }
 
@@ -330,9 +316,9 @@ func TestBeyondTheHead(t *testing.T) {
 	f := newFake()
 	j := f.open(t)
 	log := chain(0, 2, "a")
-	must(t, j.Append(t.Context(), nil, log))
+	testkit.Must(t, j.Append(t.Context(), nil, log))
 	f.remove(prefix + "head")
-	kind(t, j.Append(t.Context(), nil, chain(0, 1, "other")), "a log without a head", fault.IntegrityFail)
+	testkit.WantKind(t, j.Append(t.Context(), nil, chain(0, 1, "other")), fault.IntegrityFail, "a log without a head")
 	if got := len(f.names(prefix + "records/")); got != 2 {
 		t.Errorf("there are %d records, want 2", got)
 	}
@@ -342,27 +328,27 @@ func TestStrangeHead(t *testing.T) {
 	f := newFake()
 	j := f.open(t)
 	log := chain(0, 1, "a")
-	must(t, j.Append(t.Context(), nil, log))
+	testkit.Must(t, j.Append(t.Context(), nil, log))
 	f.change(prefix+"head", func(value []byte) []byte { return append(value, ' ') })
-	kind(t, j.Append(t.Context(), headOf(log[0]), chain(1, 1, "b")), "a head with a blank", fault.IntegrityFail)
+	testkit.WantKind(t, j.Append(t.Context(), headOf(log[0]), chain(1, 1, "b")), fault.IntegrityFail, "a head with a blank")
 	f.change(prefix+"head", func([]byte) []byte { return []byte("seven") })
-	kind(t, j.Append(t.Context(), headOf(log[0]), chain(1, 1, "b")), "a head that is none", fault.IntegrityFail)
+	testkit.WantKind(t, j.Append(t.Context(), headOf(log[0]), chain(1, 1, "b")), fault.IntegrityFail, "a head that is none")
 	_, err := j.Head(t.Context())
-	kind(t, err, "a head that is none", fault.IntegrityFail)
+	testkit.WantKind(t, err, fault.IntegrityFail, "a head that is none")
 }
 
 func TestDamagedWhereItLanded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		j := f.open(t)
-		f.forget = func(op clientv3.Op) error {
-			if writes(op) {
+		f.loseResponse = func(op clientv3.Op) error {
+			if isAppend(op) {
 				f.change(prefix+"records/00000000000000000000", func(value []byte) []byte { return value[:10] })
-				return errCut
+				return errDisconnected
 			}
 			return nil
 		}
-		kind(t, j.Append(t.Context(), nil, chain(0, 1, "a")), "damaged at once", fault.IntegrityFail)
+		testkit.WantKind(t, j.Append(t.Context(), nil, chain(0, 1, "a")), fault.IntegrityFail, "damaged at once")
 	})
 }
 
@@ -370,54 +356,54 @@ func TestEmptyBatch(t *testing.T) {
 	f := newFake()
 	j := f.open(t)
 	log := chain(0, 1, "a")
-	must(t, j.Append(t.Context(), nil, nil))
-	kind(t, j.Append(t.Context(), headOf(log[0]), nil), "nothing behind nothing", fault.ChainMismatch)
-	must(t, j.Append(t.Context(), nil, log))
-	must(t, j.Append(t.Context(), headOf(log[0]), nil))
-	kind(t, j.Append(t.Context(), nil, nil), "nothing in front", fault.ChainMismatch)
-	kind(t, j.Append(t.Context(), headOf(log[0]), chain(3, 1, "b")), "a gap", fault.Malformed)
-	holds(t, j, log)
+	testkit.Must(t, j.Append(t.Context(), nil, nil))
+	testkit.WantKind(t, j.Append(t.Context(), headOf(log[0]), nil), fault.ChainMismatch, "nothing behind nothing")
+	testkit.Must(t, j.Append(t.Context(), nil, log))
+	testkit.Must(t, j.Append(t.Context(), headOf(log[0]), nil))
+	testkit.WantKind(t, j.Append(t.Context(), nil, nil), fault.ChainMismatch, "nothing in front")
+	testkit.WantKind(t, j.Append(t.Context(), headOf(log[0]), chain(3, 1, "b")), fault.Malformed, "a gap")
+	wantLog(t, j, log)
 }
 
 func TestTooLarge(t *testing.T) {
 	f := newFake()
 	j := f.open(t)
 	batch := chain(0, 3, "a")
-	batch[2].Payload = bytes.Repeat([]byte("x"), mostRecord)
-	kind(t, j.Append(t.Context(), nil, batch), "more than etcd takes", fault.BodyTooLarge)
-	holds(t, j, nil)
+	batch[2].Payload = bytes.Repeat([]byte("x"), maxRecordBytes)
+	testkit.WantKind(t, j.Append(t.Context(), nil, batch), fault.BodyTooLarge, "more than etcd takes")
+	wantLog(t, j, nil)
 }
 
-// TestSplit checks that any batch is cut into parts that etcd takes, and that
-// nothing is lost between them.
+// TestSplit checks that any batch is split into parts that etcd accepts, and
+// that nothing is lost between them.
 func TestSplit(t *testing.T) {
-	body := make([]byte, mostRecord)
+	body := make([]byte, maxRecordBytes)
 	rapid.Check(t, func(t *rapid.T) {
-		sizes := rapid.SliceOfN(rapid.SampledFrom([]int{0, 1, 2, 3, 5, 8, 13, 100, 100, 100, 9000, 300_000, partBytes, mostRecord - 100}), 1, 200).Draw(t, "sizes")
+		sizes := rapid.SliceOfN(rapid.SampledFrom([]int{0, 1, 2, 3, 5, 8, 13, 100, 100, 100, 9000, 300_000, maxTxnBytes, maxRecordBytes - 100}), 1, 200).Draw(t, "sizes")
 		batch := make([]ledger.Record, len(sizes))
 		for i, size := range sizes {
 			batch[i] = ledger.Record{Version: uint64(i), Header: []byte{byte(i)}, Payload: body[:size]}
 		}
-		parts, err := split("test", nil, batch, mark{1})
+		parts, err := splitBatch("test", nil, batch, appendID{1})
 		if err != nil {
 			t.Fatal(err)
 		}
 		var expect *ledger.Head
 		next := uint64(0)
 		for _, p := range parts {
-			if !same(p.expect, expect) {
+			if !sameHead(p.expect, expect) {
 				t.Fatalf("a part expects %+v, the one before ends with %+v", p.expect, expect)
 			}
 			size := 0
-			for i, e := range p.entries {
+			for i, e := range p.records {
 				if e.Version != next || p.values[i] != e.encode() {
 					t.Fatalf("version %d is where %d should be", e.Version, next)
 				}
 				next++
 				size += len(p.values[i])
 			}
-			if len(p.entries)+1 > mostOps || size > partBytes && len(p.entries) > 1 || size > mostRecord {
-				t.Fatalf("a part of %d records and %d bytes", len(p.entries), size)
+			if len(p.records)+1 > maxTxnOps || size > maxTxnBytes && len(p.records) > 1 || size > maxRecordBytes {
+				t.Fatalf("a part of %d records and %d bytes", len(p.records), size)
 			}
 			head := p.head()
 			expect = &head
@@ -428,27 +414,27 @@ func TestSplit(t *testing.T) {
 	})
 }
 
-// TestSilenceCostsAnAttempt checks that a member that falls silent once does
-// not use up the time in which another one can answer: neither that of a caller
-// who has little, nor more than an attempt of one who has much.
+// TestSilenceCostsAnAttempt checks that a member that is silent once does not
+// use up the time in which another one can answer: neither that of a short
+// deadline, nor more than an attempt of a long one.
 func TestSilenceCostsAnAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		j := f.open(t)
 		log := chain(0, 3, "a")
-		must(t, j.Append(t.Context(), nil, log[:1]))
+		testkit.Must(t, j.Append(t.Context(), nil, log[:1]))
 
-		f.forget = times(1, errSilent)
+		f.loseResponse = failFirst(1, errSilent)
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
-		must(t, j.Append(ctx, headOf(log[0]), log[1:2]))
+		testkit.Must(t, j.Append(ctx, headOf(log[0]), log[1:2]))
 
-		f.lose = times(1, errSilent)
+		f.loseRequest = failFirst(1, errSilent)
 		began := time.Now()
-		must(t, j.Append(t.Context(), headOf(log[1]), log[2:]))
-		if took := time.Since(began); took > time.Second+pauseHigh {
+		testkit.Must(t, j.Append(t.Context(), headOf(log[1]), log[2:]))
+		if took := time.Since(began); took > time.Second+retryBackoff.First {
 			t.Errorf("it took %v, with attempts of a second", took)
 		}
-		holds(t, j, log)
+		wantLog(t, j, log)
 	})
 }

@@ -12,31 +12,31 @@ import (
 	"micronode/internal/registry/journal"
 )
 
-// chunkBytes is how much of a snapshot lies under one key, and chunkPage how
-// many of those are read at a time.
+// chunkBytes is how much of a snapshot is stored under one key, and chunkPage
+// how many of those are read at a time.
 const (
 	chunkBytes = 512 << 10
 	chunkPage  = 8
 )
 
-// count is how many chunks a snapshot has. Also an empty one has a first chunk:
-// while it is there, nobody has cleared the others away.
-func (s snapshot) count() uint64 { return max(1, (s.length+chunkBytes-1)/chunkBytes) }
+// chunkCount returns how many chunks a snapshot has. Even an empty one has a
+// first chunk: while it exists, the others have not been deleted.
+func (s snapshotKey) chunkCount() uint64 { return max(1, (s.length+chunkBytes-1)/chunkBytes) }
 
 // SaveCheckpoint implements journal.Journal. The note makes the checkpoint
-// visible, so it is written last; and in the same transaction the snapshot of
-// the one that it replaces goes.
+// visible, so it is written last; the same transaction deletes the snapshot of
+// the one that it replaces.
 func (j *Journal) SaveCheckpoint(ctx context.Context, c journal.Checkpoint) error {
 	const op = "registry.etcd.save_checkpoint"
-	ctx, cancel, err := j.begin(ctx, op)
+	ctx, cancel, err := j.startCall(ctx, op)
 	if err != nil {
 		return err
 	}
 	defer cancel()
 	s := snapshotOf(c)
 	value := s.encode(c.Note)
-	for range tries {
-		saved, err := j.saveOnce(ctx, op, s, value, c.Snapshot)
+	for range maxAttempts {
+		saved, err := j.trySaveCheckpoint(ctx, op, s, value, c.Snapshot)
 		if err != nil || saved {
 			return err
 		}
@@ -44,10 +44,11 @@ func (j *Journal) SaveCheckpoint(ctx context.Context, c journal.Checkpoint) erro
 	return fault.New(op, fault.StorageBusy, "others keep changing the checkpoint of %d versions", c.Size)
 }
 
-// saveOnce saves a checkpoint unless somebody changes the same one meanwhile.
-func (j *Journal) saveOnce(ctx context.Context, op string, s snapshot, value string, content []byte) (saved bool, err error) {
+// trySaveCheckpoint saves a checkpoint unless the same one is changed
+// concurrently.
+func (j *Journal) trySaveCheckpoint(ctx context.Context, op string, s snapshotKey, value string, content []byte) (saved bool, err error) {
 	key := j.keys.checkpoint(s.size)
-	there, err := j.former(ctx, op, s)
+	there, err := j.existingCheckpoint(ctx, op, s)
 	if err != nil {
 		return false, err
 	}
@@ -66,7 +67,7 @@ func (j *Journal) saveOnce(ctx context.Context, op string, s snapshot, value str
 	if err != nil {
 		return false, err
 	}
-	answer, err := j.line.again(ctx, op, clientv3.OpTxn([]clientv3.Cmp{
+	answer, err := j.conn.retry(ctx, op, clientv3.OpTxn([]clientv3.Cmp{
 		clientv3.Compare(clientv3.ModRevision(key), "=", revision),
 		clientv3.Compare(clientv3.CreateRevision(j.keys.chunk(s, 0)), "=", made),
 	}, then, nil))
@@ -76,17 +77,17 @@ func (j *Journal) saveOnce(ctx context.Context, op string, s snapshot, value str
 	return answer.Txn().Succeeded, nil
 }
 
-// former returns the checkpoint of the same size that is there, if there is
-// one, and refuses a size that the log does not have.
-func (j *Journal) former(ctx context.Context, op string, s snapshot) (*pb.KeyValue, error) {
-	answer, err := j.line.again(ctx, op, clientv3.OpTxn(nil, []clientv3.Op{
+// existingCheckpoint returns the existing checkpoint of the same size, if there
+// is one, and rejects a size that the log does not have.
+func (j *Journal) existingCheckpoint(ctx context.Context, op string, s snapshotKey) (*pb.KeyValue, error) {
+	answer, err := j.conn.retry(ctx, op, clientv3.OpTxn(nil, []clientv3.Op{
 		clientv3.OpGet(j.keys.checkpoint(s.size)),
 		clientv3.OpGet(j.keys.head()),
 	}, nil))
 	if err != nil {
 		return nil, err
 	}
-	head, err := headIn(op, answer.Txn().Responses[1].GetResponseRange().GetKvs())
+	head, err := parseHead(op, answer.Txn().Responses[1].GetResponseRange().GetKvs())
 	switch {
 	case err != nil:
 		return nil, err
@@ -99,13 +100,14 @@ func (j *Journal) former(ctx context.Context, op string, s snapshot) (*pb.KeyVal
 	return nil, nil
 }
 
-// putChunks writes a snapshot, and returns when its first chunk was made. If
-// that is still so when all are written, then none was cleared away.
-func (j *Journal) putChunks(ctx context.Context, op string, s snapshot, content []byte) (made int64, err error) {
-	for i := range int(s.count()) {
+// putChunks writes a snapshot, and returns the revision at which its first
+// chunk was created. If that is unchanged when all are written, none was
+// deleted.
+func (j *Journal) putChunks(ctx context.Context, op string, s snapshotKey, content []byte) (made int64, err error) {
+	for i := range int(s.chunkCount()) {
 		key := j.keys.chunk(s, i)
 		chunk := content[i*chunkBytes : min(len(content), (i+1)*chunkBytes)]
-		answer, err := j.line.again(ctx, op, clientv3.OpTxn(nil, []clientv3.Op{
+		answer, err := j.conn.retry(ctx, op, clientv3.OpTxn(nil, []clientv3.Op{
 			clientv3.OpPut(key, string(chunk)),
 			clientv3.OpGet(key, clientv3.WithKeysOnly()),
 		}, nil))
@@ -124,13 +126,13 @@ func (j *Journal) putChunks(ctx context.Context, op string, s snapshot, content 
 // again.
 func (j *Journal) LoadCheckpoint(ctx context.Context, size uint64) (c journal.Checkpoint, err error) {
 	const op = "registry.etcd.load_checkpoint"
-	ctx, cancel, err := j.begin(ctx, op)
+	ctx, cancel, err := j.startCall(ctx, op)
 	if err != nil {
 		return journal.Checkpoint{}, err
 	}
 	defer cancel()
-	for range tries {
-		c, err = j.loadOnce(ctx, op, size)
+	for range maxAttempts {
+		c, err = j.tryLoadCheckpoint(ctx, op, size)
 		if fault.KindOf(err) != fault.Conflict {
 			break
 		}
@@ -138,8 +140,8 @@ func (j *Journal) LoadCheckpoint(ctx context.Context, size uint64) (c journal.Ch
 	return c, err
 }
 
-func (j *Journal) loadOnce(ctx context.Context, op string, size uint64) (journal.Checkpoint, error) {
-	answer, err := j.line.again(ctx, op, j.latest(size))
+func (j *Journal) tryLoadCheckpoint(ctx context.Context, op string, size uint64) (journal.Checkpoint, error) {
+	answer, err := j.conn.retry(ctx, op, j.latestCheckpointOp(size))
 	if err != nil {
 		return journal.Checkpoint{}, err
 	}
@@ -149,7 +151,7 @@ func (j *Journal) loadOnce(ctx context.Context, op string, size uint64) (journal
 	}
 	s, note, err := decodeCheckpoint(found[0].Value)
 	if err != nil {
-		return journal.Checkpoint{}, damaged(op, err, "a checkpoint of at most %d versions is damaged", size)
+		return journal.Checkpoint{}, damagedError(op, err, "a checkpoint of at most %d versions is damaged", size)
 	}
 	content, err := j.getChunks(ctx, op, s, answer.Get().Header.GetRevision())
 	if err != nil {
@@ -158,17 +160,17 @@ func (j *Journal) loadOnce(ctx context.Context, op string, size uint64) (journal
 	return journal.Checkpoint{Size: s.size, Note: note, Snapshot: content}, nil
 }
 
-// latest asks for the largest checkpoint of at most size.
-func (j *Journal) latest(size uint64) clientv3.Op {
+// latestCheckpointOp requests the largest checkpoint of at most size.
+func (j *Journal) latestCheckpointOp(size uint64) clientv3.Op {
 	return clientv3.OpGet(j.keys.checkpoint(0), append(clientv3.WithLastKey(), clientv3.WithRange(j.keys.checkpointsTo(size)))...)
 }
 
 // getChunks reads a snapshot as it was at a revision.
-func (j *Journal) getChunks(ctx context.Context, op string, s snapshot, revision int64) ([]byte, error) {
+func (j *Journal) getChunks(ctx context.Context, op string, s snapshotKey, revision int64) ([]byte, error) {
 	var content bytes.Buffer
 	beyond := clientv3.GetPrefixRangeEnd(j.keys.chunks(s))
-	for read := 0; uint64(read) < s.count(); {
-		answer, err := j.line.again(ctx, op, clientv3.OpGet(j.keys.chunk(s, read), clientv3.WithRange(beyond), clientv3.WithLimit(chunkPage), clientv3.WithRev(revision)))
+	for read := 0; uint64(read) < s.chunkCount(); {
+		answer, err := j.conn.retry(ctx, op, clientv3.OpGet(j.keys.chunk(s, read), clientv3.WithRange(beyond), clientv3.WithLimit(chunkPage), clientv3.WithRev(revision)))
 		if err != nil {
 			return nil, err
 		}
@@ -182,7 +184,7 @@ func (j *Journal) getChunks(ctx context.Context, op string, s snapshot, revision
 		read += len(found)
 	}
 	if b3.Of(content.Bytes()) != s.address {
-		return nil, damaged(op, nil, "the snapshot of the checkpoint of %d versions is damaged", s.size)
+		return nil, damagedError(op, nil, "the snapshot of the checkpoint of %d versions is damaged", s.size)
 	}
 	return content.Bytes(), nil
 }
@@ -190,24 +192,24 @@ func (j *Journal) getChunks(ctx context.Context, op string, s snapshot, revision
 // SaveTile implements journal.Journal.
 func (j *Journal) SaveTile(ctx context.Context, at journal.TileID, hashes []byte) error {
 	const op = "registry.etcd.save_tile"
-	ctx, cancel, err := j.begin(ctx, op)
+	ctx, cancel, err := j.startCall(ctx, op)
 	if err != nil {
 		return err
 	}
 	defer cancel()
-	_, err = j.line.again(ctx, op, clientv3.OpPut(j.keys.tile(at), seal(append(begin(len(hashes)), hashes...))))
+	_, err = j.conn.retry(ctx, op, clientv3.OpPut(j.keys.tile(at), sealValue(append(newValue(len(hashes)), hashes...))))
 	return err
 }
 
 // LoadTile implements journal.Journal.
 func (j *Journal) LoadTile(ctx context.Context, at journal.TileID) ([]byte, error) {
 	const op = "registry.etcd.load_tile"
-	ctx, cancel, err := j.begin(ctx, op)
+	ctx, cancel, err := j.startCall(ctx, op)
 	if err != nil {
 		return nil, err
 	}
 	defer cancel()
-	answer, err := j.line.again(ctx, op, clientv3.OpGet(j.keys.tile(at)))
+	answer, err := j.conn.retry(ctx, op, clientv3.OpGet(j.keys.tile(at)))
 	if err != nil {
 		return nil, err
 	}
@@ -215,9 +217,9 @@ func (j *Journal) LoadTile(ctx context.Context, at journal.TileID) ([]byte, erro
 	if len(found) == 0 {
 		return nil, fault.New(op, fault.NotFound, "tile %d of level %d was not saved", at.N, at.Level)
 	}
-	hashes, err := unseal(found[0].Value, 0)
+	hashes, err := openValue(found[0].Value, 0)
 	if err != nil {
-		return nil, damaged(op, err, "tile %d of level %d is damaged", at.N, at.Level)
+		return nil, damagedError(op, err, "tile %d of level %d is damaged", at.N, at.Level)
 	}
 	return hashes, nil
 }

@@ -8,7 +8,7 @@ import (
 )
 
 func Example() {
-	cluster := newFake()           // in life: an etcd cluster, and
+	cluster := newFake()           // in production: an etcd cluster, and
 	log := cluster.open(nil)       // Open(ctx, Spec{URL: "etcd+https://one:2379,two:2379,three:2379/team/log"})
 	neighbour := cluster.open(nil) // the same from another node
 	defer log.Close()
@@ -18,8 +18,8 @@ func Example() {
 	genesis := ledger.Record{Version: 0, Header: []byte(`{"version":0}`)}
 	fmt.Println(log.Append(ctx, nil, []ledger.Record{genesis}))
 
-	// Both nodes put something behind the first version. One of them is told
-	// that the head is another, and nothing of it is written.
+	// Both nodes append after the first version. One of them gets
+	// ChainMismatch, and nothing of its batch is written.
 	head := genesis.Head()
 	fmt.Println(log.Append(ctx, &head, []ledger.Record{{Version: 1, Header: []byte(`{"version":1,"who":"here"}`)}}))
 	err := neighbour.Append(ctx, &head, []ledger.Record{{Version: 1, Header: []byte(`{"version":1,"who":"there"}`)}})

@@ -20,16 +20,16 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const prefix = "/team/log/"
 
-// fake is a cluster in memory. It knows the requests that this package makes,
-// and can lose them, or the answers to them. What is sound in its transactions
-// is held against a real cluster in the module of interoperability tests.
-type fake struct {
+// fakeEtcd is a cluster in memory. It supports the requests that this package
+// makes, and can lose them, or the responses to them. Its transactions are
+// compared with a real cluster in the module of interoperability tests.
+type fakeEtcd struct {
 	clientv3.KV // what is not used here panics
 
 	// set before use
-	lose   func(op clientv3.Op) error // the request is lost with this error
-	forget func(op clientv3.Op) error // it is carried out, and answered with this error
-	deaf   bool                       // watches end at once
+	loseRequest  func(op clientv3.Op) error // the request is lost with this error
+	loseResponse func(op clientv3.Op) error // it is executed, and answered with this error
+	watchesFail  bool                       // watches end at once
 
 	mu sync.Mutex
 
@@ -42,14 +42,14 @@ type fake struct {
 	lost      int // for tests to count in
 }
 
-func newFake() *fake {
-	return &fake{keys: map[string]*mvccpb.KeyValue{}, watches: map[chan clientv3.WatchResponse]string{}, revision: 1}
+func newFake() *fakeEtcd {
+	return &fakeEtcd{keys: map[string]*mvccpb.KeyValue{}, watches: map[chan clientv3.WatchResponse]string{}, revision: 1}
 }
 
 // open makes a journal on the fake.
-func (f *fake) open(t testing.TB) *Journal {
-	j := newJournal(context.Background(), newLine(5*time.Second, func(context.Context) (*remote, error) {
-		return &remote{kv: f, watch: &fakeWatcher{fake: f}, close: func() error { return nil }}, nil
+func (f *fakeEtcd) open(t testing.TB) *Journal {
+	j := newJournal(context.Background(), newConn(5*time.Second, func(context.Context) (*etcdClient, error) {
+		return &etcdClient{kv: f, watch: &fakeWatcher{fake: f}, close: func() error { return nil }}, nil
 	}), prefix)
 	if t != nil {
 		t.Cleanup(func() { _ = j.Close() })
@@ -57,27 +57,27 @@ func (f *fake) open(t testing.TB) *Journal {
 	return j
 }
 
-func (f *fake) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
+func (f *fakeEtcd) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
 	if err := ctx.Err(); err != nil {
 		return clientv3.OpResponse{}, err
 	}
-	if f.lose != nil {
-		if err := f.lose(op); err != nil {
-			return clientv3.OpResponse{}, f.failed(ctx, err)
+	if f.loseRequest != nil {
+		if err := f.loseRequest(op); err != nil {
+			return clientv3.OpResponse{}, f.waitIfSilent(ctx, err)
 		}
 	}
-	answer, err := f.carryOut(op)
-	if err == nil && f.forget != nil {
-		err = f.forget(op)
+	answer, err := f.execute(op)
+	if err == nil && f.loseResponse != nil {
+		err = f.loseResponse(op)
 	}
 	if err != nil {
-		return clientv3.OpResponse{}, f.failed(ctx, err)
+		return clientv3.OpResponse{}, f.waitIfSilent(ctx, err)
 	}
 	return answer, nil
 }
 
-// failed lets a silent member be silent until the attempt ends.
-func (f *fake) failed(ctx context.Context, err error) error {
+// waitIfSilent blocks until the attempt ends, if the member is silent.
+func (f *fakeEtcd) waitIfSilent(ctx context.Context, err error) error {
 	if err == errSilent {
 		<-ctx.Done()
 		return ctx.Err()
@@ -85,7 +85,7 @@ func (f *fake) failed(ctx context.Context, err error) error {
 	return err
 }
 
-func (f *fake) carryOut(op clientv3.Op) (clientv3.OpResponse, error) {
+func (f *fakeEtcd) execute(op clientv3.Op) (clientv3.OpResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls++
@@ -97,8 +97,8 @@ func (f *fake) carryOut(op clientv3.Op) (clientv3.OpResponse, error) {
 	return answer, nil
 }
 
-// apply carries out an operation. The caller holds mu.
-func (f *fake) apply(op clientv3.Op, revision int64) clientv3.OpResponse {
+// apply executes an operation. The caller holds mu.
+func (f *fakeEtcd) apply(op clientv3.Op, revision int64) clientv3.OpResponse {
 	switch {
 	case op.IsPut():
 		f.put(string(op.KeyBytes()), bytes.Clone(op.ValueBytes()), revision)
@@ -113,7 +113,7 @@ func (f *fake) apply(op clientv3.Op, revision int64) clientv3.OpResponse {
 		return (&clientv3.DeleteResponse{Header: &pb.ResponseHeader{Revision: f.revision}}).OpResponse()
 	}
 	compares, then, otherwise := op.Txn()
-	answer := &clientv3.TxnResponse{Succeeded: !slices.ContainsFunc(compares, func(c clientv3.Cmp) bool { return !f.holds(c) })}
+	answer := &clientv3.TxnResponse{Succeeded: !slices.ContainsFunc(compares, func(c clientv3.Cmp) bool { return !f.compares(c) })}
 	if !answer.Succeeded {
 		then = otherwise
 	}
@@ -128,7 +128,7 @@ func (f *fake) apply(op clientv3.Op, revision int64) clientv3.OpResponse {
 	return answer.OpResponse()
 }
 
-func (f *fake) put(key string, value []byte, revision int64) {
+func (f *fakeEtcd) put(key string, value []byte, revision int64) {
 	f.revision = revision
 	kv := &mvccpb.KeyValue{Key: []byte(key), Value: value, CreateRevision: revision, ModRevision: revision}
 	if old := f.keys[key]; old != nil {
@@ -139,14 +139,14 @@ func (f *fake) put(key string, value []byte, revision int64) {
 		if at == key {
 			select {
 			case watch <- clientv3.WatchResponse{Events: []*clientv3.Event{{Type: mvccpb.Event_PUT, Kv: kv}}}:
-			default: // it has room for one, and is taken out after that
+			default: // it has a buffer of one, and is removed after that
 			}
 			delete(f.watches, watch)
 		}
 	}
 }
 
-func (f *fake) get(op clientv3.Op) *pb.RangeResponse {
+func (f *fakeEtcd) get(op clientv3.Op) *pb.RangeResponse {
 	found := f.inRange(op)
 	if op.IsSortSet() {
 		slices.Reverse(found)
@@ -157,7 +157,7 @@ func (f *fake) get(op clientv3.Op) *pb.RangeResponse {
 	return &pb.RangeResponse{Header: &pb.ResponseHeader{Revision: f.revision}, Kvs: found}
 }
 
-func (f *fake) inRange(op clientv3.Op) (found []*mvccpb.KeyValue) {
+func (f *fakeEtcd) inRange(op clientv3.Op) (found []*mvccpb.KeyValue) {
 	first, end := string(op.KeyBytes()), string(op.RangeBytes())
 	for _, key := range slices.Sorted(maps.Keys(f.keys)) {
 		if key == first || end != "" && key >= first && key < end {
@@ -167,7 +167,7 @@ func (f *fake) inRange(op clientv3.Op) (found []*mvccpb.KeyValue) {
 	return found
 }
 
-func (f *fake) holds(c clientv3.Cmp) bool {
+func (f *fakeEtcd) compares(c clientv3.Cmp) bool {
 	compare := c.GetCompare()
 	kv := f.keys[string(compare.Key)]
 	switch want := compare.TargetUnion.(type) {
@@ -182,21 +182,21 @@ func (f *fake) holds(c clientv3.Cmp) bool {
 }
 
 // change does something to the value of a key.
-func (f *fake) change(key string, change func(value []byte) []byte) {
+func (f *fakeEtcd) change(key string, change func(value []byte) []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	kv := f.keys[key]
 	f.keys[key] = &mvccpb.KeyValue{Key: kv.Key, Value: change(bytes.Clone(kv.Value)), CreateRevision: kv.CreateRevision, ModRevision: kv.ModRevision}
 }
 
-func (f *fake) remove(key string) {
+func (f *fakeEtcd) remove(key string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.keys, key)
 }
 
 // names lists the keys that begin with something.
-func (f *fake) names(beginning string) (names []string) {
+func (f *fakeEtcd) names(beginning string) (names []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, key := range slices.Sorted(maps.Keys(f.keys)) {
@@ -209,16 +209,16 @@ func (f *fake) names(beginning string) (names []string) {
 
 type fakeWatcher struct {
 	clientv3.Watcher
-	fake *fake
+	fake *fakeEtcd
 }
 
 func (w *fakeWatcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan {
 	events := make(chan clientv3.WatchResponse, 1)
 	switch {
-	case w.fake.deaf:
+	case w.fake.watchesFail:
 		events <- clientv3.WatchResponse{CompactRevision: 1, Canceled: true}
 		close(events)
-	case w.fake.passed(key, clientv3.OpGet(key, opts...).Rev(), events):
+	case w.fake.watchOrPassed(key, clientv3.OpGet(key, opts...).Rev(), events):
 		events <- clientv3.WatchResponse{Events: []*clientv3.Event{{}}}
 	default:
 		context.AfterFunc(ctx, func() { w.fake.unwatch(events) })
@@ -226,9 +226,9 @@ func (w *fakeWatcher) Watch(ctx context.Context, key string, opts ...clientv3.Op
 	return events
 }
 
-// passed tells whether a key was written since a revision. If not, the watch
+// watchOrPassed reports whether a key was written since a revision. If not, the watch
 // begins.
-func (f *fake) passed(key string, revision int64, events chan clientv3.WatchResponse) bool {
+func (f *fakeEtcd) watchOrPassed(key string, revision int64, events chan clientv3.WatchResponse) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.keys[key].GetModRevision() >= revision {
@@ -238,7 +238,7 @@ func (f *fake) passed(key string, revision int64, events chan clientv3.WatchResp
 	return false
 }
 
-func (f *fake) unwatch(events chan clientv3.WatchResponse) {
+func (f *fakeEtcd) unwatch(events chan clientv3.WatchResponse) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.watches, events)

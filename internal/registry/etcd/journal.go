@@ -12,33 +12,33 @@ import (
 	"micronode/internal/registry/ledger"
 )
 
-// How many records Scan asks for at a time. The least of them fit into an
-// answer however large they are.
+// How many records Scan requests at a time. The minimum fits into a response
+// however large they are.
 const (
-	pageLeast = 8
-	pageMost  = 256
-	pageBytes = 1 << 20 // a page of less than this may grow
+	minPage        = 8
+	maxPage        = 256
+	growBelowBytes = 1 << 20 // a page smaller than this may grow
 )
 
 // Journal keeps the records of a registry in an etcd cluster. Several journals,
 // on several nodes, may be open on the same prefix.
 type Journal struct {
 	// set at construction
-	line *line
-	keys layout
-	life context.Context // ends with Close
-	end  context.CancelCauseFunc
+	conn   *conn
+	keys   layout
+	ctx    context.Context // ends with Close
+	cancel context.CancelCauseFunc
 }
 
 var _ journal.Journal = (*Journal)(nil)
 
-// Open gets ready to use a cluster. It connects on first use, so that a node
+// Open returns a journal on a cluster. It connects on first use, so that a node
 // can start before its etcd.
 func Open(ctx context.Context, spec Spec) (*Journal, error) {
 	if err := flow.Ended(ctx, opOpen); err != nil {
 		return nil, err
 	}
-	at, err := spec.complete()
+	at, err := spec.parse()
 	if err != nil {
 		return nil, err
 	}
@@ -46,49 +46,45 @@ func Open(ctx context.Context, spec Spec) (*Journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newJournal(ctx, newLine(spec.Timeout, dial), at.prefix), nil
+	return newJournal(ctx, newConn(spec.Timeout, dial), at.prefix), nil
 }
 
-func newJournal(ctx context.Context, l *line, prefix string) *Journal {
-	j := &Journal{line: l, keys: layout{prefix: prefix}}
-	j.life, j.end = context.WithCancelCause(context.WithoutCancel(ctx))
+func newJournal(ctx context.Context, l *conn, prefix string) *Journal {
+	j := &Journal{conn: l, keys: layout{prefix: prefix}}
+	j.ctx, j.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	return j
 }
 
-// Close ends what is under way and lets go of the connections.
+// Close cancels running calls and closes the connections.
 func (j *Journal) Close() error {
-	j.end(flow.ErrClosed)
-	return j.line.close()
+	j.cancel(flow.ErrClosed)
+	return j.conn.close()
 }
 
-// Calls is what became of the calls to etcd. Figures only go up.
-type Calls struct {
-	Retries  uint64 // calls that were made again
-	Timeouts uint64 // calls that were not answered in time
-	Failures uint64 // calls that failed in another way
-}
+// Calls counts the results of the calls to etcd.
+type Calls = journal.Calls
 
-// Calls tells what became of the calls to etcd. It never waits.
+// Calls returns the counters of the calls to etcd. It never waits.
 func (j *Journal) Calls() Calls {
-	return Calls{Retries: j.line.retries.Load(), Timeouts: j.line.timeouts.Load(), Failures: j.line.failures.Load()}
+	return Calls{Retries: j.conn.retries.Load(), Timeouts: j.conn.timeouts.Load(), Failures: j.conn.failures.Load()}
 }
 
-// begin starts an operation: its context ends with the journal too.
-func (j *Journal) begin(ctx context.Context, op string) (context.Context, context.CancelFunc, error) {
-	if j.life.Err() != nil {
-		return nil, nil, closed(op)
+// startCall starts an operation: its context ends with the journal too.
+func (j *Journal) startCall(ctx context.Context, op string) (context.Context, context.CancelFunc, error) {
+	if j.ctx.Err() != nil {
+		return nil, nil, closedError(op)
 	}
 	if err := flow.Ended(ctx, op); err != nil {
 		return nil, nil, err
 	}
-	joined, cancel := flow.Join(ctx, j.life)
+	joined, cancel := flow.Join(ctx, j.ctx)
 	return joined, cancel, nil
 }
 
 // Head implements journal.Journal.
 func (j *Journal) Head(ctx context.Context) (ledger.Head, error) {
 	const op = "registry.etcd.head"
-	ctx, cancel, err := j.begin(ctx, op)
+	ctx, cancel, err := j.startCall(ctx, op)
 	if err != nil {
 		return ledger.Head{}, err
 	}
@@ -103,57 +99,58 @@ func (j *Journal) Head(ctx context.Context) (ledger.Head, error) {
 	return *head, nil
 }
 
-// head reads the head, which is nil for an empty log, and at which revision of
-// etcd that was.
+// head reads the head, which is nil for an empty log, and the revision of etcd
+// at which it was read.
 func (j *Journal) head(ctx context.Context, op string) (*ledger.Head, int64, error) {
-	answer, err := j.line.again(ctx, op, clientv3.OpGet(j.keys.head()))
+	answer, err := j.conn.retry(ctx, op, clientv3.OpGet(j.keys.head()))
 	if err != nil {
 		return nil, 0, err
 	}
-	head, err := headIn(op, answer.Get().Kvs)
+	head, err := parseHead(op, answer.Get().Kvs)
 	return head, answer.Get().Header.GetRevision(), err
 }
 
-func headIn(op string, found []*pb.KeyValue) (*ledger.Head, error) {
+func parseHead(op string, found []*pb.KeyValue) (*ledger.Head, error) {
 	if len(found) == 0 {
 		return nil, nil
 	}
 	head, err := decodeHead(found[0].Value)
 	if err != nil {
-		return nil, damaged(op, err, "the head of the log cannot be read")
+		return nil, damagedError(op, err, "the head of the log cannot be read")
 	}
 	return &head, nil
 }
 
-func pruneIn(op string, found []*pb.KeyValue) (journal.Prune, error) {
+func parsePruneNote(op string, found []*pb.KeyValue) (journal.Prune, error) {
 	if len(found) == 0 {
 		return journal.Prune{}, nil
 	}
 	p, err := decodePrune(found[0].Value)
 	if err != nil {
-		return journal.Prune{}, damaged(op, err, "the prune note cannot be read")
+		return journal.Prune{}, damagedError(op, err, "the prune note cannot be read")
 	}
 	return p, nil
 }
 
-// sight is some records, and where the log began and ended at that moment.
-type sight struct {
+// logView is some records, and the start and the end of the log at one
+// revision.
+type logView struct {
 	records []*pb.KeyValue
 	head    *ledger.Head
 	prune   journal.Prune
 }
 
-// look reads the records from a version on, at most so many of them. It is one
-// transaction, so that what is seen was there together.
-func (j *Journal) look(ctx context.Context, op string, from uint64, limit int64) (sight, error) {
-	answer, err := j.line.again(ctx, op, clientv3.OpTxn(nil, j.looking(from, limit), nil))
+// readView reads at most limit records from a version on. It is one
+// transaction, so that the result is consistent.
+func (j *Journal) readView(ctx context.Context, op string, from uint64, limit int64) (logView, error) {
+	answer, err := j.conn.retry(ctx, op, clientv3.OpTxn(nil, j.readOps(from, limit), nil))
 	if err != nil {
-		return sight{}, err
+		return logView{}, err
 	}
-	return sightIn(op, answer.Txn())
+	return parseLogView(op, answer.Txn())
 }
 
-func (j *Journal) looking(from uint64, limit int64) []clientv3.Op {
+func (j *Journal) readOps(from uint64, limit int64) []clientv3.Op {
 	records := clientv3.OpGet(j.keys.record(from))
 	if limit > 1 {
 		_, beyond := j.keys.records()
@@ -162,39 +159,38 @@ func (j *Journal) looking(from uint64, limit int64) []clientv3.Op {
 	return []clientv3.Op{records, clientv3.OpGet(j.keys.head()), clientv3.OpGet(j.keys.prune())}
 }
 
-// sightIn reads the answer to looking.
-func sightIn(op string, answer *clientv3.TxnResponse) (s sight, err error) {
+// parseLogView reads the response of readView.
+func parseLogView(op string, answer *clientv3.TxnResponse) (s logView, err error) {
 	found := func(i int) []*pb.KeyValue { return answer.Responses[i].GetResponseRange().GetKvs() }
 	s.records = found(0)
-	if s.head, err = headIn(op, found(1)); err != nil {
-		return sight{}, err
+	if s.head, err = parseHead(op, found(1)); err != nil {
+		return logView{}, err
 	}
-	s.prune, err = pruneIn(op, found(2))
+	s.prune, err = parsePruneNote(op, found(2))
 	return s, err
 }
 
-// absent says why a version was not seen.
-func (s sight) absent(op string, version uint64) error {
+// missingError returns why a version was not found.
+func (l logView) missingError(op string, version uint64) error {
 	switch {
-	case s.head == nil || version > s.head.Version:
+	case l.head == nil || version > l.head.Version:
 		return fault.New(op, fault.NotFound, "there is no version %d yet", version)
-	case version < s.prune.Below:
-		err := fault.New(op, fault.Expired, "version %d was pruned", version)
-		err.Next = "Verify it with a bundle that was made before, or ask a registry that keeps more."
-		return err
+	case version < l.prune.Below:
+		return fault.New(op, fault.Expired, "version %d was pruned", version).
+			Advise("Verify it with a bundle that was made before, or ask a registry that keeps more.")
 	default:
-		return damaged(op, nil, "version %d is missing, and no prune note covers it", version)
+		return damagedError(op, nil, "version %d is missing, and no prune note covers it", version)
 	}
 }
 
-// read takes a record out of what was seen.
-func (s sight) read(op string, i int, version uint64) (entry, error) {
-	if i >= len(s.records) {
-		return entry{}, s.absent(op, version)
+// record decodes a record of the view.
+func (l logView) record(op string, i int, version uint64) (storedRecord, error) {
+	if i >= len(l.records) {
+		return storedRecord{}, l.missingError(op, version)
 	}
-	e, err := decodeEntry(version, s.records[i].Value)
+	e, err := decodeRecord(version, l.records[i].Value)
 	if err != nil {
-		return entry{}, damaged(op, err, "version %d is damaged", version)
+		return storedRecord{}, damagedError(op, err, "version %d is damaged", version)
 	}
 	return e, nil
 }
@@ -202,38 +198,38 @@ func (s sight) read(op string, i int, version uint64) (entry, error) {
 // Read implements journal.Journal.
 func (j *Journal) Read(ctx context.Context, version uint64) (ledger.Record, error) {
 	const op = "registry.etcd.read"
-	ctx, cancel, err := j.begin(ctx, op)
+	ctx, cancel, err := j.startCall(ctx, op)
 	if err != nil {
 		return ledger.Record{}, err
 	}
 	defer cancel()
-	s, err := j.look(ctx, op, version, 1)
+	s, err := j.readView(ctx, op, version, 1)
 	if err != nil {
 		return ledger.Record{}, err
 	}
-	e, err := s.read(op, 0, version)
+	e, err := s.record(op, 0, version)
 	return e.Record, err
 }
 
 // Scan implements journal.Journal. Pages grow while records are small.
 func (j *Journal) Scan(ctx context.Context, from uint64, visit func(ledger.Record) error) error {
 	const op = "registry.etcd.scan"
-	ctx, cancel, err := j.begin(ctx, op)
+	ctx, cancel, err := j.startCall(ctx, op)
 	if err != nil {
 		return err
 	}
 	defer cancel()
-	page := int64(pageLeast)
+	page := int64(minPage)
 	for {
-		s, err := j.look(ctx, op, from, page)
-		if fault.KindOf(err) == fault.BodyTooLarge && page > pageLeast {
-			page = pageLeast
+		s, err := j.readView(ctx, op, from, page)
+		if fault.KindOf(err) == fault.BodyTooLarge && page > minPage {
+			page = minPage
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		if s.over(from) {
+		if s.endsBefore(from) {
 			return nil
 		}
 		read, err := j.visit(op, s, from, visit)
@@ -241,27 +237,27 @@ func (j *Journal) Scan(ctx context.Context, from uint64, visit func(ledger.Recor
 			return err
 		}
 		from += uint64(len(s.records))
-		if read < pageBytes {
-			page = min(2*page, pageMost)
+		if read < growBelowBytes {
+			page = min(2*page, maxPage)
 		}
 	}
 }
 
-// over tells whether the log ends before a version.
-func (s sight) over(from uint64) bool { return s.head == nil || from > s.head.Version }
+// endsBefore reports whether the log ends before a version.
+func (l logView) endsBefore(from uint64) bool { return l.head == nil || from > l.head.Version }
 
-// visit shows a page to the visitor, and returns how many bytes it had. A
-// version that is left out is noticed by its successor, which is in its place.
-func (j *Journal) visit(op string, s sight, from uint64, visit func(ledger.Record) error) (read int, err error) {
+// visit passes a page to the visitor, and returns how many bytes it had. A
+// missing version is noticed because its successor is at its index.
+func (j *Journal) visit(op string, s logView, from uint64, visit func(ledger.Record) error) (read int, err error) {
 	if len(s.records) == 0 {
-		return 0, s.absent(op, from)
+		return 0, s.missingError(op, from)
 	}
 	for i, found := range s.records {
 		version := from + uint64(i)
 		if at, err := j.keys.versionOf(found.Key); err != nil || at != version {
-			return read, s.absent(op, version)
+			return read, s.missingError(op, version)
 		}
-		e, err := s.read(op, i, version)
+		e, err := s.record(op, i, version)
 		if err != nil {
 			return read, err
 		}

@@ -3,17 +3,9 @@ package etcd
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	cryptorand "crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,17 +22,18 @@ import (
 	"micronode/fault"
 	"micronode/internal/registry/journal"
 	"micronode/internal/registry/ledger"
+	"micronode/internal/testkit"
 )
 
 func TestURLs(t *testing.T) {
-	for text, want := range map[string]location{
+	for text, want := range map[string]clusterURL{
 		"etcd+https://one:2379,two:2380/team/log":    {true, []string{"one:2379", "two:2380"}, "/team/log/"},
 		"etcd+https://one,two,three/":                {true, []string{"one:2379", "two:2379", "three:2379"}, "/micronode/registry/"},
 		"etcd+https://one":                           {true, []string{"one:2379"}, "/micronode/registry/"},
 		"etcd+http://127.0.0.1:1,localhost:2,[::1]/": {false, []string{"127.0.0.1:1", "localhost:2", "[::1]:2379"}, "/micronode/registry/"},
 		"etcd+https://[2001:db8::1]:99/a/b/c/":       {true, []string{"[2001:db8::1]:99"}, "/a/b/c/"},
 	} {
-		got, err := parse(text)
+		got, err := parseURL(text)
 		if err != nil || got.secure != want.secure || !slices.Equal(got.endpoints, want.endpoints) || got.prefix != want.prefix {
 			t.Errorf("%s: %+v, %v", text, got, err)
 		}
@@ -66,8 +59,8 @@ func TestURLs(t *testing.T) {
 		"etcd+http://127.0.0.1,10.0.0.1/b":    "etcd+https",
 		"etcd+https://root:secret@one:2379/b": "registry.storage.password",
 	} {
-		_, err := parse(text)
-		kind(t, err, text, fault.Malformed)
+		_, err := parseURL(text)
+		testkit.WantKind(t, err, fault.Malformed, text)
 		if !strings.Contains(fault.NextOf(err), named) {
 			t.Errorf("%s: the next step %q does not name %s", text, fault.NextOf(err), named)
 		}
@@ -82,20 +75,20 @@ func TestSpecs(t *testing.T) {
 	folder := t.TempDir()
 	none := filepath.Join(folder, "none")
 	text := filepath.Join(folder, "text")
-	must(t, os.WriteFile(text, []byte("this is no certificate"), 0o600))
+	testkit.Must(t, os.WriteFile(text, []byte("this is no certificate"), 0o600))
 	for named, spec := range map[string]Spec{
-		setURL:       {URL: "what"},
-		setTimeout:   {URL: secure, Timeout: -1},
-		setPassword:  {URL: secure, Username: "root"},
-		setUsername:  {URL: secure, Password: "secret"},
-		setKey:       {URL: secure, CertFile: none},
-		"etcd+http":  {URL: clear, CAFile: none},
-		setCA + ".":  {URL: secure, CAFile: none},
-		setCA + " n": {URL: secure, CAFile: text},
-		setCert:      {URL: secure, CertFile: text, KeyFile: none},
+		settingURL:       {URL: "what"},
+		settingTimeout:   {URL: secure, Timeout: -1},
+		settingPassword:  {URL: secure, Username: "root"},
+		settingUsername:  {URL: secure, Password: "secret"},
+		settingKey:       {URL: secure, CertFile: none},
+		"etcd+http":      {URL: clear, CAFile: none},
+		settingCA + ".":  {URL: secure, CAFile: none},
+		settingCA + " n": {URL: secure, CAFile: text},
+		settingCert:      {URL: secure, CertFile: text, KeyFile: none},
 	} {
 		_, err := Open(t.Context(), spec)
-		kind(t, err, named, fault.Malformed)
+		testkit.WantKind(t, err, fault.Malformed, named)
 		if !strings.Contains(fault.NextOf(err), named) {
 			t.Errorf("the next step %q does not name %q", fault.NextOf(err), named)
 		}
@@ -103,34 +96,13 @@ func TestSpecs(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := Open(ended, Spec{URL: secure})
-	kind(t, err, "after the end", fault.Canceled)
+	testkit.WantKind(t, err, fault.Canceled, "after the end")
 }
 
-// certificate makes one that signs itself, and files of it.
-func certificate(t *testing.T) (pair tls.Certificate, certFile, keyFile string) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), cryptorand.Reader)
-	must(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-	}
-	raw, err := x509.CreateCertificate(cryptorand.Reader, template, template, &key.PublicKey, key)
-	must(t, err)
-	rawKey, err := x509.MarshalPKCS8PrivateKey(key)
-	must(t, err)
-	folder := t.TempDir()
-	certFile, keyFile = filepath.Join(folder, "cert.pem"), filepath.Join(folder, "key.pem")
-	must(t, os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw}), 0o600))
-	must(t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: rawKey}), 0o600))
-	pair, err = tls.LoadX509KeyPair(certFile, keyFile)
-	must(t, err)
-	return pair, certFile, keyFile
-}
-
-// TestNobodyThere uses the real client, with nobody at the other end.
+// TestNobodyThere uses the real client, without a server.
 func TestNobodyThere(t *testing.T) {
 	const address = "127.0.0.1:1"
-	_, certFile, keyFile := certificate(t)
+	_, certFile, keyFile := testkit.Certificate(t)
 	for name, spec := range map[string]Spec{
 		"plain":            {URL: "etcd+http://" + address + "/x"},
 		"with a password":  {URL: "etcd+http://" + address + "/x", Username: "root", Password: "secret"},
@@ -140,10 +112,10 @@ func TestNobodyThere(t *testing.T) {
 			t.Parallel()                   // each waits until its time is over
 			spec.Timeout = 5 * time.Second // an attempt gets a fifth, and to be refused takes a moment on a busy machine
 			j, err := Open(t.Context(), spec)
-			must(t, err)
+			testkit.Must(t, err)
 			defer j.Close()
 			_, err = j.Head(t.Context())
-			kind(t, err, "nobody listens", fault.Timeout)
+			testkit.WantKind(t, err, fault.Timeout, "nobody listens")
 			// With a password every attempt begins with a connection of its own, and
 			// the last one may be too short for that to be refused.
 			if spec.Password == "" && !strings.Contains(err.Error(), "connection refused") {
@@ -152,20 +124,20 @@ func TestNobodyThere(t *testing.T) {
 			if strings.Contains(fmt.Sprint(err), "secret") || strings.Contains(fault.DetailOf(err), address) {
 				t.Errorf("it says too much: %v", err)
 			}
-			kind(t, j.Append(t.Context(), nil, chain(0, 1, "a")), "nobody listens", fault.Timeout)
+			testkit.WantKind(t, j.Append(t.Context(), nil, chain(0, 1, "a")), fault.Timeout, "nobody listens")
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()
-			kind(t, j.Changed(ctx, nil), "nobody listens", fault.Timeout)
+			testkit.WantKind(t, j.Changed(ctx, nil), fault.Timeout, "nobody listens")
 		})
 	}
 }
 
-// TestForeignCertificate meets a server whose certificate nobody vouches for.
+// TestForeignCertificate connects to a server whose certificate is not trusted.
 func TestForeignCertificate(t *testing.T) {
-	pair, _, _ := certificate(t)
-	_, other, _ := certificate(t)
+	pair, _, _ := testkit.Certificate(t)
+	_, other, _ := testkit.Certificate(t)
 	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2"}})
-	must(t, err)
+	testkit.Must(t, err)
 	defer l.Close()
 	go func() {
 		for {
@@ -178,12 +150,12 @@ func TestForeignCertificate(t *testing.T) {
 		}
 	}()
 	j, err := Open(t.Context(), Spec{URL: "etcd+https://" + l.Addr().String() + "/x", CAFile: other, Timeout: 4 * time.Second})
-	must(t, err)
+	testkit.Must(t, err)
 	defer j.Close()
 	_, err = j.Head(t.Context())
-	kind(t, err, "a foreign certificate", fault.Timeout)
-	if !strings.Contains(fault.NextOf(err), setCA) {
-		t.Errorf("the next step %q does not name %s", fault.NextOf(err), setCA)
+	testkit.WantKind(t, err, fault.Timeout, "a foreign certificate")
+	if !strings.Contains(fault.NextOf(err), settingCA) {
+		t.Errorf("the next step %q does not name %s", fault.NextOf(err), settingCA)
 	}
 }
 
@@ -216,12 +188,12 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// TestRefusedPassword checks that a stranger is not told to fix what only the
+// TestRefusedPassword checks that a client is not asked to fix what only the
 // operator can.
 func TestRefusedPassword(t *testing.T) {
-	err := newLine(time.Second, nil).refusal(t.Context(), "test", rpctypes.ErrAuthFailed)
-	kind(t, err, "a wrong password", fault.NotReady)
-	if !strings.Contains(fault.NextOf(err), setPassword) || errors.Is(err, fault.Unauthorized) {
+	err := newConn(time.Second, nil).refusal(t.Context(), "test", rpctypes.ErrAuthFailed)
+	testkit.WantKind(t, err, fault.NotReady, "a wrong password")
+	if !strings.Contains(fault.NextOf(err), settingPassword) || errors.Is(err, fault.Unauthorized) {
 		t.Errorf("%v: %s", err, fault.NextOf(err))
 	}
 }
@@ -231,7 +203,7 @@ func TestOrder(t *testing.T) {
 	l := layout{prefix: prefix}
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := rapid.Uint64().Draw(t, "a"), rapid.Uint64().Draw(t, "b")
-		for _, key := range []func(uint64) string{l.record, l.checkpoint, func(n uint64) string { return l.chunks(snapshot{size: n}) }} {
+		for _, key := range []func(uint64) string{l.record, l.checkpoint, func(n uint64) string { return l.chunks(snapshotKey{size: n}) }} {
 			if (a < b) != (key(a) < key(b)) {
 				t.Fatalf("%s and %s", key(a), key(b))
 			}
@@ -246,23 +218,23 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// TestValues checks that values are read as they were written, and that not a
-// byte of them can change without being noticed.
+// TestValues checks that values are read as they were written, and that a
+// change of any byte is detected.
 func TestValues(t *testing.T) {
 	some := rapid.SliceOfN(rapid.Byte(), 0, 100)
 	rapid.Check(t, func(t *rapid.T) {
 		version := rapid.Uint64().Draw(t, "version")
 		r := ledger.Record{Version: version, Header: some.Draw(t, "header"), Payload: some.Draw(t, "payload"), Preconditions: some.Draw(t, "preconditions")}
-		e := entry{Record: r, mark: mark{1, 2, 3}}
-		back, err := decodeEntry(version, []byte(e.encode()))
-		if err != nil || back.mark != e.mark || !bytes.Equal(back.Header, r.Header) || !bytes.Equal(back.Payload, r.Payload) || !bytes.Equal(back.Preconditions, r.Preconditions) {
+		e := storedRecord{Record: r, appendID: appendID{1, 2, 3}}
+		back, err := decodeRecord(version, []byte(e.encode()))
+		if err != nil || back.appendID != e.appendID || !bytes.Equal(back.Header, r.Header) || !bytes.Equal(back.Payload, r.Payload) || !bytes.Equal(back.Preconditions, r.Preconditions) {
 			t.Fatalf("%+v is read as %+v, %v", e, back, err)
 		}
 		head := r.Head()
 		if got, err := decodeHead([]byte(encodeHead(head))); err != nil || got != head {
 			t.Fatalf("%+v is read as %+v, %v", head, got, err)
 		}
-		s := snapshot{size: version, address: b3.Of(r.Header), length: 7}
+		s := snapshotKey{size: version, address: b3.Of(r.Header), length: 7}
 		if got, note, err := decodeCheckpoint([]byte(s.encode(r.Payload))); err != nil || got != s || !bytes.Equal(note, r.Payload) {
 			t.Fatalf("%+v is read as %+v, %v", s, got, err)
 		}
@@ -273,22 +245,22 @@ func TestValues(t *testing.T) {
 
 		value := []byte(e.encode())
 		value[rapid.IntRange(0, len(value)-1).Draw(t, "at")] ^= byte(rapid.IntRange(1, 255).Draw(t, "change"))
-		if _, err := decodeEntry(version, value); err == nil {
+		if _, err := decodeRecord(version, value); err == nil {
 			t.Fatalf("a byte was changed, and nobody noticed")
 		}
-		if _, err := decodeEntry(version, value[:rapid.IntRange(0, len(value)-1).Draw(t, "length")]); err == nil {
+		if _, err := decodeRecord(version, value[:rapid.IntRange(0, len(value)-1).Draw(t, "length")]); err == nil {
 			t.Fatalf("it was cut off, and nobody noticed")
 		}
 	})
 }
 
 func FuzzValues(f *testing.F) {
-	f.Add([]byte(entry{Record: record(0, "a")}.encode()))
-	f.Add([]byte(snapshot{}.encode([]byte("note"))))
+	f.Add([]byte(storedRecord{Record: record(0, "a")}.encode()))
+	f.Add([]byte(snapshotKey{}.encode([]byte("note"))))
 	f.Add([]byte(encodePrune(prune(1))))
 	f.Add([]byte(encodeHead(record(0, "a").Head())))
 	f.Fuzz(func(t *testing.T, value []byte) {
-		if e, err := decodeEntry(0, value); err == nil && e.encode() != string(value) {
+		if e, err := decodeRecord(0, value); err == nil && e.encode() != string(value) {
 			t.Errorf("%q is read as a record that is written in another way", value)
 		}
 		_, _, _ = decodeCheckpoint(value)
@@ -297,11 +269,11 @@ func FuzzValues(f *testing.F) {
 	})
 }
 
-// TestTooLate makes a client for somebody who has left, as when a journal is
-// closed while it connects. Nobody would close that client.
+// TestTooLate makes a client for a caller that has cancelled, as when a journal
+// is closed while it connects. That client would never be closed.
 func TestTooLate(t *testing.T) {
-	dial, err := dialer(Spec{}, location{endpoints: []string{"127.0.0.1:1"}})
-	must(t, err)
+	dial, err := dialer(Spec{}, clusterURL{endpoints: []string{"127.0.0.1:1"}})
+	testkit.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if r, err := dial(ctx); err == nil {

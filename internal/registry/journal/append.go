@@ -6,6 +6,7 @@ import (
 	"micronode/fault"
 	"micronode/internal/disk"
 	"micronode/internal/registry/ledger"
+	"micronode/internal/wal"
 )
 
 // Append implements Journal. A batch goes into one segment, with one write and
@@ -15,113 +16,86 @@ func (f *Files) Append(ctx context.Context, expect *ledger.Head, batch []ledger.
 	if err := CheckBatch(op, expect, batch); err != nil {
 		return err
 	}
-	if err := f.writer.take(ctx, op); err != nil {
+	if err := f.appendLock.Lock(ctx, op); err != nil {
 		return err
 	}
-	defer f.writer.give()
-	if err := f.mayAppend(ctx, op, expect); err != nil || len(batch) == 0 {
+	defer f.appendLock.Unlock()
+	if err := f.checkAppend(ctx, op, expect); err != nil || len(batch) == 0 {
 		return err
 	}
-	if err := f.encode(op, batch); err != nil {
+	size, err := batchSize(op, batch)
+	if err != nil {
 		return err
 	}
-	if err := f.prepare(batch[0].Version); err != nil {
-		return f.failedBefore(op, err)
+	if err := f.prepareSegment(batch[0].Version, size); err != nil {
+		return f.prepareError(op, err)
 	}
-	if err := f.writeBatch(); err != nil {
-		return f.failedWrite(op, err)
+	f.encode(batch, size)
+	if err := f.last.file.WriteBatch(f.buffer, f.last.end); err != nil {
+		return f.failWrites(op, err)
 	}
 	f.publish(batch)
 	return nil
 }
 
-// mayAppend says why nothing is appended, or that the head is another.
-func (f *Files) mayAppend(ctx context.Context, op string, expect *ledger.Head) error {
-	if err := f.enter(ctx, op); err != nil {
+// checkAppend returns why nothing can be appended, or that the head is another.
+func (f *Files) checkAppend(ctx context.Context, op string, expect *ledger.Head) error {
+	if err := f.lockOpen(ctx, op); err != nil {
 		return err
 	}
 	defer f.mu.Unlock()
-	if f.refused != nil {
-		return f.refused
+	if f.appendErr != nil {
+		return f.appendErr
 	}
 	return checkHead(op, expect, f.head)
 }
 
-// encode makes the bytes of a batch.
-func (f *Files) encode(op string, batch []ledger.Record) error {
-	size := 0
+// batchSize is how many bytes the frames of a batch have.
+func batchSize(op string, batch []ledger.Record) (size int, err error) {
 	for _, r := range batch {
 		size += frameSize(r)
 	}
 	if size > maxBatch {
-		return fault.New(op, fault.BodyTooLarge, "the batch has %d bytes, more than %d", size, maxBatch)
+		return 0, fault.New(op, fault.BodyTooLarge, "the batch has %d bytes, more than %d", size, maxBatch)
 	}
-	if cap(f.buffer) < size || cap(f.buffer) > 4*size+(1<<20) { // a large batch does not keep its memory for ever
+	return size, nil
+}
+
+// encode makes the bytes of a batch, for the last segment.
+func (f *Files) encode(batch []ledger.Record, size int) {
+	if cap(f.buffer) < size || cap(f.buffer) > 4*size+(1<<20) { // a large batch does not keep its memory forever
 		f.buffer = make([]byte, 0, size)
 	}
 	f.buffer = f.buffer[:0]
 	for _, r := range batch {
-		f.buffer = appendFrame(f.buffer, r, batch[0].Version)
+		f.buffer = f.last.file.AppendFrame(f.buffer, r.Version, batch[0].Version, r.Header, r.Payload, r.Preconditions)
 	}
-	return nil
 }
 
-// prepare sees to it that there is a segment, and that it has room for what is
-// in the buffer. Nothing of the batch is written yet.
-func (f *Files) prepare(next uint64) error {
+// prepareSegment ensures that there is a segment with space for a batch.
+// Nothing of the batch is written yet.
+func (f *Files) prepareSegment(next uint64, size int) error {
 	if f.last != nil && (len(f.last.offsets) >= f.segmentVersions || f.last.end >= f.segmentBytes) {
 		if err := f.seal(); err != nil {
 			return err
 		}
 	}
 	if f.last == nil {
-		if err := f.begin(next); err != nil {
+		if err := f.createSegment(next); err != nil {
 			return err
 		}
 	}
-	return f.makeRoom(f.last, f.last.end+int64(len(f.buffer)))
-}
-
-// Room is made in steps. The first is small, because most registries are; each
-// is as large as the file was, up to the largest. A segment that is written over
-// what was zero syncs faster than one that grows, or whose blocks were only
-// reserved: the file system has nothing to note down. See the package comment.
-const (
-	leastRoom = 256 << 10
-	mostRoom  = 4 << 20
-)
-
-// zeros is what room is made of.
-var zeros = make([]byte, 256<<10)
-
-// makeRoom fills a segment with zeros until it is at least so long, and waits
-// until the disk has them. A sync of a batch then has nothing but the batch to
-// sync.
-func (f *Files) makeRoom(s *segment, size int64) error {
-	if size <= s.room {
-		return nil
-	}
-	size = max(size, s.room+min(max(s.room, leastRoom), mostRoom))
-	if err := s.file.Allocate(size); err != nil {
+	if err := f.last.file.Reserve(f.last.end + int64(size)); err != nil {
 		return err
 	}
-	for at := s.room; at < size; at += int64(len(zeros)) {
-		if _, err := s.file.WriteAt(zeros[:min(int64(len(zeros)), size-at)], at); err != nil {
-			return err
-		}
-	}
-	if err := s.file.Sync(); err != nil {
-		return err
-	}
-	s.room = size
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.spans[len(f.spans)-1].bytes = size
+	f.segments[len(f.segments)-1].bytes = f.last.file.Allocated()
 	return nil
 }
 
-// seal writes the index behind the frames of the last segment, cuts off the room
-// that was not used, and hands the segment over to the readers' shelf.
+// seal writes the index after the frames of the last segment, truncates the
+// unused space, and moves the segment to openSegments.
 func (f *Files) seal() error {
 	s := f.last
 	index := appendIndex(nil, s.first, s.offsets, s.end)
@@ -136,27 +110,24 @@ func (f *Files) seal() error {
 		return err
 	}
 	f.mu.Lock()
-	f.spans[len(f.spans)-1].bytes = size
+	f.segments[len(f.segments)-1].bytes = size
 	f.last = nil
-	_, spare := f.shelf.put(s)
-	s.users -= 2 // it is not the last any more, and we do not read it; the shelf has it, with those who do
+	_, spare := f.openSegments.add(s)
+	s.users -= 2 // it is no longer the last, and the writer does not read it; openSegments and its readers keep theirs
 	f.mu.Unlock()
 	_ = closeAll(spare) // it was only read
 	return nil
 }
 
-// begin makes a new segment. Before the first record goes in, the disk has the
-// file and its name.
-func (f *Files) begin(first uint64) error {
+// createSegment creates a new segment. The disk has the file and its name
+// before the first record is written.
+func (f *Files) createSegment(first uint64) error {
 	name := f.segmentName(first)
-	file, err := f.fs.Open(name, disk.Anew)
+	file, err := wal.CreateFile(f.fs, name, segmentFormat, first)
 	if err != nil {
 		return err
 	}
-	_, err = file.WriteAt(appendSegmentHeader(nil, first), 0)
-	if err == nil {
-		err = file.Sync()
-	}
+	err = file.Sync()
 	if err == nil {
 		err = f.syncSegments()
 	}
@@ -166,20 +137,12 @@ func (f *Files) begin(first uint64) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.last = &segment{name: name, first: first, file: file, end: segmentHeader, room: segmentHeader, users: 1}
-	f.spans = append(f.spans[:len(f.spans):len(f.spans)], span{first: first, bytes: segmentHeader})
+	f.last = &segment{name: name, first: first, file: file, end: wal.FileHeaderSize, users: 1}
+	f.segments = append(f.segments[:len(f.segments):len(f.segments)], numberedFile{number: first, bytes: wal.FileHeaderSize})
 	return nil
 }
 
-// writeBatch writes the buffer behind the last record, and waits for the disk.
-func (f *Files) writeBatch() error {
-	if _, err := f.last.file.WriteAt(f.buffer, f.last.end); err != nil {
-		return err
-	}
-	return f.last.file.Sync()
-}
-
-// publish shows a batch to readers.
+// publish makes a batch visible to readers.
 func (f *Files) publish(batch []ledger.Record) {
 	head := batch[len(batch)-1].Head()
 	f.mu.Lock()
@@ -191,14 +154,14 @@ func (f *Files) publish(batch []ledger.Record) {
 	f.head = &head
 }
 
-// failedBefore is for what failed before anything of the batch was written. A
-// full disk may have room again a moment later; anything else is a disk that
-// cannot be trusted.
-func (f *Files) failedBefore(op string, err error) error {
+// prepareError is the error if something failed before any of the batch was
+// written. A full disk may have space again a moment later; after any other
+// failure the disk is not trusted.
+func (f *Files) prepareError(op string, err error) error {
 	if disk.IsFull(err) {
 		return fullError(op, err)
 	}
-	return f.failedWrite(op, err)
+	return f.failWrites(op, err)
 }
 
 func fullError(op string, err error) error {
@@ -206,19 +169,19 @@ func fullError(op string, err error) error {
 		Next: "Free space on the disk of the --persist folder, or let the registry prune what its checkpoints cover."}
 }
 
-// failedWrite refuses all later batches. After a failed sync the kernel may have
-// thrown the pages away, and a second sync that succeeds would mean nothing. Only
-// reading the file from the start tells what is there.
-func (f *Files) failedWrite(op string, err error) error {
+// failWrites rejects all later batches. After a failed sync the kernel may have
+// dropped the pages, and a second sync that succeeds would mean nothing. Only
+// reading the file from the start shows what is there.
+func (f *Files) failWrites(op string, err error) error {
 	refused := &fault.Error{Op: op, Kind: fault.StorageBusy, Err: err,
-		Detail: "a write to the registry's journal failed; whether this batch was kept is known after a restart",
-		Next:   "Nothing that was acknowledged is lost, and reads go on. Look at the disk, then restart the node."}
+		Detail: "a write to the registry's journal failed; a restart shows whether this batch was stored",
+		Next:   "No acknowledged data is lost, and reads continue. Check the disk, then restart the node."}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.refused == nil {
+	if f.appendErr == nil {
 		later := *refused
 		later.Detail = "a write to the registry's journal failed earlier; it is read-only until the node is restarted"
-		f.refused = &later
+		f.appendErr = &later
 	}
 	return refused
 }

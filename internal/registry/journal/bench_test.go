@@ -10,15 +10,15 @@ import (
 	"micronode/internal/registry/ledger"
 )
 
-// headless makes records of about 1.5 KiB.
-func headless(from, n uint64) (all []ledger.Record) {
+// makeRecords makes records of about 1.5 KiB.
+func makeRecords(from, n uint64) (all []ledger.Record) {
 	for v := from; v < from+n; v++ {
 		all = append(all, ledger.Record{Version: v, Header: fmt.Appendf(make([]byte, 0, 500), "%500d", v), Payload: make([]byte, 900), Preconditions: make([]byte, 136)})
 	}
 	return all
 }
 
-// BenchmarkAppend measures one batch: written, synced, shown to readers.
+// BenchmarkAppend measures one batch: written, synced, visible to readers.
 func BenchmarkAppend(b *testing.B) {
 	for _, n := range []uint64{1, 64} {
 		b.Run(fmt.Sprintf("records=%d", n), func(b *testing.B) {
@@ -31,7 +31,7 @@ func BenchmarkAppend(b *testing.B) {
 			var took []time.Duration
 			next := uint64(0)
 			for b.Loop() {
-				batch := headless(next, n)
+				batch := makeRecords(next, n)
 				begin := time.Now()
 				if err := j.Append(b.Context(), head, batch); err != nil {
 					b.Fatal(err)
@@ -94,7 +94,7 @@ func filled(b *testing.B, n uint64) journal.FilesSpec {
 	defer func() { _ = j.Close() }()
 	var head *ledger.Head
 	for next := uint64(0); next < n; {
-		batch := headless(next, min(512, n-next))
+		batch := makeRecords(next, min(512, n-next))
 		if err := j.Append(b.Context(), head, batch); err != nil {
 			b.Fatal(err)
 		}

@@ -13,56 +13,57 @@ import (
 	"micronode/internal/disk"
 	"micronode/internal/flow"
 	"micronode/internal/registry/ledger"
+	"micronode/internal/wal"
 )
 
-// FilesSpec says where a journal is and how it is cut into segments.
+// FilesSpec configures a journal in a folder.
 type FilesSpec struct {
-	// Folder is where everything is kept. It is made if it is not there. Nothing
-	// else belongs into it, and no other process may write to it at the same
-	// time: to see to that is the business of whoever passes it.
+	// Folder is where everything is kept. It is created if it does not exist.
+	// Nothing else belongs into it, and no other process may write to it at the
+	// same time: the caller has to ensure that.
 	Folder string
 
 	// FS is what files are made with; nil for the real ones.
 	FS disk.FS
 
 	// SegmentVersions is after how many versions a new segment is begun, and
-	// with it what Prune gives up at a time; zero for 4096.
+	// with it the granularity of Prune; zero for 4096.
 	SegmentVersions int
 
 	// SegmentBytes is after how many bytes a new segment is begun even if it has
 	// fewer versions; zero for 16 MiB.
 	SegmentBytes int64
 
-	// ReadOnly opens a journal to look at, and changes nothing in it. A torn
+	// ReadOnly opens a journal for reading, and changes nothing in it. A torn
 	// tail stays where it is and is not read.
 	ReadOnly bool
 }
 
-// What is used where a spec says nothing.
+// Defaults of a spec.
 const (
 	defaultSegmentVersions = 4096
 	defaultSegmentBytes    = 16 << 20
 )
 
-// openSegments is how many segments are kept open for readers, besides the last.
-const openSegments = 16
+// maxOpenSegments is how many segments are kept open for readers, besides the last.
+const maxOpenSegments = 16
 
-// maxBatch bounds the bytes of one batch, so that places in a segment fit into
+// maxBatch bounds the bytes of one batch, so that offsets in a segment fit into
 // 32 bits with room to spare.
 const maxBatch = 1 << 30
 
-// Report is what was found when a journal was opened.
+// Report is the result of opening a journal.
 type Report struct {
-	TornBytes int64    // behind the last record: a batch that was never acknowledged. Cut off, unless ReadOnly
-	Damaged   []Damage // what is wrong before the end, at most 64; there is no Append while there is any
-	ReadOnly  bool     // the journal is only read: by request, or because the disk is
+	TornBytes int64    // after the last record: a batch that was never acknowledged. Truncated, unless ReadOnly
+	Damaged   []Damage // what is invalid before the end, at most 64; while there is any, Append is rejected
+	ReadOnly  bool     // the journal is only read: by request, or because the disk is read-only
 }
 
 // Stats are for metrics.
 type Stats struct {
 	Segments int
 	Bytes    int64 // of segments and checkpoints
-	Damaged  int   // places that were found so far
+	Damaged  int   // damage found so far
 }
 
 // Files is a Journal in a folder.
@@ -75,9 +76,9 @@ type Files struct {
 	report          Report
 	done            chan struct{} // closed by Close
 
-	writer  turn         // to append
-	keeper  turn         // to change checkpoints, or prune
-	written atomic.Int64 // makes the names of temporary files different
+	appendLock      wal.CtxMutex // held to append
+	maintenanceLock wal.CtxMutex // held to change checkpoints, or prune
+	tmpCounter      atomic.Int64 // makes the names of temporary files unique
 
 	// owned by the writer
 	buffer []byte
@@ -85,31 +86,31 @@ type Files struct {
 	mu sync.Mutex
 
 	// guarded by mu
-	closed      bool
-	refused     error // why nothing is appended
-	damaged     []Damage
-	head        *ledger.Head
-	spans       []span   // the segments, by version
-	last        *segment // the one that is appended to; nil if the next is yet to be made
-	shelf       shelf
-	checkpoints []span // by size
-	prune       Prune
+	closed       bool
+	appendErr    error // why Append is rejected
+	damaged      []Damage
+	head         *ledger.Head
+	segments     []numberedFile // the segments, by version
+	last         *segment       // the one that is appended to; nil if the next does not exist yet
+	openSegments openSegments
+	checkpoints  []numberedFile // by size
+	prune        Prune
 }
 
 var _ Journal = (*Files)(nil)
 
-// span is a file that is there: a segment by its first version, or a checkpoint
-// by its size.
-type span struct {
-	first uint64
-	bytes int64
+// numberedFile is an existing file: a segment by its first version, or a
+// checkpoint by its size.
+type numberedFile struct {
+	number uint64
+	bytes  int64
 }
 
-func byFirst(s span, first uint64) int {
+func byFirst(s numberedFile, first uint64) int {
 	switch {
-	case s.first < first:
+	case s.number < first:
 		return -1
-	case s.first > first:
+	case s.number > first:
 		return 1
 	}
 	return 0
@@ -122,20 +123,20 @@ func (f *Files) segmentName(first uint64) string {
 // Opened reports what was found when the journal was opened.
 func (f *Files) Opened() Report { return f.report }
 
-// Stats reports how much there is.
+// Stats reports the size of the journal.
 func (f *Files) Stats() Stats {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := Stats{Segments: len(f.spans), Damaged: len(f.damaged)}
-	for _, one := range slices.Concat(f.spans, f.checkpoints) {
+	s := Stats{Segments: len(f.segments), Damaged: len(f.damaged)}
+	for _, one := range slices.Concat(f.segments, f.checkpoints) {
 		s.Bytes += one.bytes
 	}
 	return s
 }
 
-// enter locks the journal for a look, unless it is closed or the caller has
-// left.
-func (f *Files) enter(ctx context.Context, op string) error {
+// lockOpen locks mu for a short operation, unless the journal is closed or ctx
+// has ended.
+func (f *Files) lockOpen(ctx context.Context, op string) error {
 	if err := flow.Ended(ctx, op); err != nil {
 		return err
 	}
@@ -147,12 +148,12 @@ func (f *Files) enter(ctx context.Context, op string) error {
 	return nil
 }
 
-// Head implements Journal. Nobody else writes to the folder, so the head that
-// was read when it was opened, and moved by every batch that was synced, is the
-// end of the log. After a failed write it stays where it was.
+// Head implements Journal. No other process writes to the folder, so the head
+// that was read when it was opened, and moved by every batch that was synced,
+// is the end of the log. After a failed write it stays where it was.
 func (f *Files) Head(ctx context.Context) (ledger.Head, error) {
 	const op = "journal.head"
-	if err := f.enter(ctx, op); err != nil {
+	if err := f.lockOpen(ctx, op); err != nil {
 		return ledger.Head{}, err
 	}
 	defer f.mu.Unlock()
@@ -166,103 +167,104 @@ func (f *Files) Head(ctx context.Context) (ledger.Head, error) {
 func (f *Files) Read(ctx context.Context, version uint64) (ledger.Record, error) {
 	const op = "journal.read"
 	for {
-		at, err := f.reach(ctx, op, version)
-		if disk.IsAbsent(err) && f.moved(version) {
+		at, err := f.acquireSegment(ctx, op, version)
+		if disk.IsNotExist(err) && f.wasPruned(version) {
 			continue // it was pruned between finding and opening it
 		}
 		if err != nil {
-			return ledger.Record{}, f.failedRead(op, version, err)
+			return ledger.Record{}, f.readError(op, version, err)
 		}
 		r, err := at.read(version)
-		f.let(at.segment)
-		return r, f.failedRead(op, version, err)
+		f.releaseSegment(at.segment)
+		return r, f.readError(op, version, err)
 	}
 }
 
-// reach finds and opens the segment of a version. The caller lets go of it.
-func (f *Files) reach(ctx context.Context, op string, version uint64) (seen, error) {
-	if err := f.enter(ctx, op); err != nil {
-		return seen{}, err
+// acquireSegment finds and opens the segment of a version. The caller releases
+// it.
+func (f *Files) acquireSegment(ctx context.Context, op string, version uint64) (segmentView, error) {
+	if err := f.lockOpen(ctx, op); err != nil {
+		return segmentView{}, err
 	}
-	where, known, err := f.find(op, version)
+	where, known, err := f.findSegment(op, version)
 	if err != nil {
 		f.mu.Unlock()
-		return seen{}, err
+		return segmentView{}, err
 	}
-	if f.last != nil && f.last.first == where.first {
+	if f.last != nil && f.last.first == where.number {
 		f.last.users++
 		defer f.mu.Unlock()
-		return seen{f.last, f.last.offsets, f.last.end}, nil
+		return segmentView{f.last, f.last.offsets, f.last.end}, nil
 	}
-	found := f.shelf.take(where.first)
+	found := f.openSegments.acquire(where.number)
 	f.mu.Unlock()
 	if found != nil {
-		return seen{found, found.offsets, found.end}, nil
+		return segmentView{found, found.offsets, found.end}, nil
 	}
-	opened, err := openSealed(f.fs, f.segmentName(where.first), where.first, known)
+	opened, err := openSealed(f.fs, f.segmentName(where.number), where.number, known)
 	if err != nil {
-		return seen{}, err
+		return segmentView{}, err
 	}
 	f.mu.Lock()
-	if f.closed || where.first < f.spans[0].first { // closed or pruned meanwhile: nobody would take it off the shelf again
+	if f.closed || where.number < f.segments[0].number { // closed or pruned meanwhile: it would never be removed from openSegments again
 		opened.users++
 		f.mu.Unlock()
-		return seen{opened, opened.offsets, opened.end}, nil
+		return segmentView{opened, opened.offsets, opened.end}, nil
 	}
-	found, spare := f.shelf.put(opened)
+	found, spare := f.openSegments.add(opened)
 	f.mu.Unlock()
 	_ = closeAll(spare) // it was only read
-	return seen{found, found.offsets, found.end}, nil
+	return segmentView{found, found.offsets, found.end}, nil
 }
 
-// find says which segment a version is in, and which versions are in it or in
-// one before. The caller holds mu.
-func (f *Files) find(op string, version uint64) (span, uint64, error) {
+// findSegment returns the segment of a version, and which versions are in it or
+// in one before. The caller holds mu.
+func (f *Files) findSegment(op string, version uint64) (numberedFile, uint64, error) {
 	if f.head == nil || version > f.head.Version {
-		return span{}, 0, fault.New(op, fault.NotFound, "there is no version %d yet", version)
+		return numberedFile{}, 0, fault.New(op, fault.NotFound, "there is no version %d yet", version)
 	}
-	at, there := slices.BinarySearchFunc(f.spans, version, byFirst)
+	at, there := slices.BinarySearchFunc(f.segments, version, byFirst)
 	if !there {
 		at--
 	}
 	switch {
 	case at < 0 && version < f.prune.Below:
-		return span{}, 0, expired(op, version, f.spans[0].first)
+		return numberedFile{}, 0, prunedError(op, version, f.segments[0].number)
 	case at < 0:
-		return span{}, 0, &Damage{File: f.segmentName(version), Version: version, Detail: "the segment is not there, and no prune note covers it"}
-	case at+1 < len(f.spans):
-		return f.spans[at], f.spans[at+1].first, nil
+		return numberedFile{}, 0, &Damage{File: f.segmentName(version), Version: version, Detail: "the segment is not there, and no prune note covers it"}
+	case at+1 < len(f.segments):
+		return f.segments[at], f.segments[at+1].number, nil
 	}
-	return f.spans[at], f.head.Version + 1, nil
+	return f.segments[at], f.head.Version + 1, nil
 }
 
-// moved reports whether a version was pruned by now.
-func (f *Files) moved(version uint64) bool {
+// wasPruned reports whether a version has been pruned.
+func (f *Files) wasPruned(version uint64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return len(f.spans) > 0 && version < f.spans[0].first
+	return len(f.segments) > 0 && version < f.segments[0].number
 }
 
-// let gives up the use of a segment.
-func (f *Files) let(s *segment) {
+// releaseSegment releases the use of a segment.
+func (f *Files) releaseSegment(s *segment) {
 	f.mu.Lock()
-	spare := leave(s)
+	spare := release(s)
 	f.mu.Unlock()
 	_ = closeAll(spare) // it was only read
 }
 
-// failedRead gives an error that a read met its kind. Damage is remembered:
-// from then on nothing is appended.
-func (f *Files) failedRead(op string, version uint64, err error) error {
+// readError converts the error of a read to a fault. Damage is remembered: from
+// then on nothing is appended.
+func (f *Files) readError(op string, version uint64, err error) error {
 	if err == nil {
 		return nil
 	}
-	if disk.IsAbsent(err) {
+	if disk.IsNotExist(err) {
 		err = &Damage{File: f.segmentName(version), Version: version, Detail: "the segment is not there"}
 	}
 	if d, ok := errors.AsType[*Damage](err); ok {
 		f.mu.Lock()
-		f.spoilt(*d)
+		f.addDamage(*d)
 		f.mu.Unlock()
 		return damageError(op, d)
 	}
@@ -272,17 +274,17 @@ func (f *Files) failedRead(op string, version uint64, err error) error {
 	return fault.WrapKind(op, fault.StorageBusy, err)
 }
 
-// mostDamaged is how many places are remembered.
-const mostDamaged = 64
+// maxDamaged is how much damage is remembered.
+const maxDamaged = 64
 
-// spoilt remembers damage. The caller holds mu.
-func (f *Files) spoilt(d Damage) {
-	if slices.Contains(f.damaged, d) || len(f.damaged) == mostDamaged {
+// addDamage remembers damage. The caller holds mu.
+func (f *Files) addDamage(d Damage) {
+	if slices.Contains(f.damaged, d) || len(f.damaged) == maxDamaged {
 		return
 	}
 	f.damaged = append(f.damaged, d)
-	if f.refused == nil {
-		f.refused = damageError("journal.append", &d)
+	if f.appendErr == nil {
+		f.appendErr = damageError("journal.append", &d)
 	}
 }
 
@@ -308,27 +310,27 @@ func (f *Files) Scan(ctx context.Context, from uint64, visit func(ledger.Record)
 	return nil
 }
 
-// Changed implements Journal. Nobody else writes to the folder.
+// Changed implements Journal. No other process writes to the folder.
 func (f *Files) Changed(ctx context.Context, since *ledger.Head) error {
 	const op = "journal.changed"
-	if err := f.enter(ctx, op); err != nil {
+	if err := f.lockOpen(ctx, op); err != nil {
 		return err
 	}
-	changed := !same(f.head, since)
+	changed := !sameHead(f.head, since)
 	f.mu.Unlock()
 	if changed {
 		return nil
 	}
-	return waitForEnd(ctx, op, f.done)
+	return waitForClose(ctx, op, f.done)
 }
 
-// Close implements Journal. It waits for who writes.
+// Close implements Journal. It waits for writers.
 func (f *Files) Close() error {
-	for _, t := range []turn{f.writer, f.keeper} {
-		if err := t.take(context.Background(), "journal.close"); err != nil {
+	for _, t := range []wal.CtxMutex{f.appendLock, f.maintenanceLock} {
+		if err := t.Lock(context.Background(), "journal.close"); err != nil {
 			return err
 		}
-		defer t.give()
+		defer t.Unlock()
 	}
 	f.mu.Lock()
 	if f.closed {
@@ -337,9 +339,9 @@ func (f *Files) Close() error {
 	}
 	f.closed = true
 	close(f.done)
-	unused := []*segment{leave(f.last)}
-	for first := range f.shelf.open {
-		unused = append(unused, f.shelf.drop(first))
+	unused := []*segment{release(f.last)}
+	for first := range f.openSegments.segments {
+		unused = append(unused, f.openSegments.remove(first))
 	}
 	f.mu.Unlock()
 	return fault.Wrap("journal.close", closeAll(unused...))

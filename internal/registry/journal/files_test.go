@@ -14,15 +14,16 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/disk"
+	"micronode/internal/disk/disktest"
 	"micronode/internal/registry/journal"
 	"micronode/internal/registry/ledger"
 )
 
-// on opens a journal on a platter.
-func on(t *testing.T, disk *platter, change ...func(*journal.FilesSpec)) *journal.Files {
+// openOn opens a journal on a crashDisk.
+func openOn(t *testing.T, disk *crashDisk, options ...func(*journal.FilesSpec)) *journal.Files {
 	t.Helper()
 	spec := journal.FilesSpec{Folder: folder, FS: disk, SegmentVersions: 10}
-	for _, c := range change {
+	for _, c := range options {
 		c(&spec)
 	}
 	j, err := journal.OpenFiles(spec)
@@ -56,9 +57,9 @@ func write(t *testing.T, j *journal.Files, from, to, each uint64) {
 	}
 }
 
-// wrong reads every version and returns those that cannot be read, all of which
+// unreadableVersions reads every version and returns those that cannot be read, all of which
 // must be damaged.
-func wrong(t *testing.T, j *journal.Files, end uint64) (all []uint64) {
+func unreadableVersions(t *testing.T, j *journal.Files, end uint64) (all []uint64) {
 	t.Helper()
 	for v := range end {
 		r, err := j.Read(t.Context(), v)
@@ -74,7 +75,7 @@ func wrong(t *testing.T, j *journal.Files, end uint64) (all []uint64) {
 	return all
 }
 
-func kind(t *testing.T, err error, want fault.Kind) {
+func wantKind(t *testing.T, err error, want fault.Kind) {
 	t.Helper()
 	if fault.KindOf(err) != want {
 		t.Fatalf("%v (%v), want %v", err, fault.KindOf(err), want)
@@ -88,10 +89,27 @@ func appendTo(t *testing.T, j *journal.Files, version uint64) error {
 	return j.Append(t.Context(), &before, []ledger.Record{victimRecord(version)})
 }
 
-// find is where a text of a record is in a segment.
-func (p *platter) find(t *testing.T, name string, version uint64) int {
+// crashDisk is a disk that fails and loses power, with a journal on it.
+type crashDisk struct{ *disktest.CrashDisk }
+
+func newCrashDisk() *crashDisk { return &crashDisk{disktest.NewCrashDisk()} }
+
+func (c *crashDisk) powerCut(random *rand.Rand) *crashDisk { return &crashDisk{c.PowerCut(random)} }
+
+// segmentFiles are the names of the segments.
+func (c *crashDisk) segmentFiles() (all []string) {
+	for _, name := range c.Names() {
+		if strings.Contains(name, "segments") {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// offsetOf is where a text of a record is in a segment.
+func (c *crashDisk) offsetOf(t *testing.T, name string, version uint64) int {
 	t.Helper()
-	at := strings.Index(string(p.names[name].data), fmt.Sprintf("version %d ", version))
+	at := strings.Index(string(c.Data(name)), fmt.Sprintf("version %d ", version))
 	if at < 0 {
 		t.Fatalf("version %d is not in %s", version, name)
 	}
@@ -99,59 +117,59 @@ func (p *platter) find(t *testing.T, name string, version uint64) int {
 }
 
 func TestATornTailIsCutOffAndCounted(t *testing.T) {
-	disk := newPlatter()
-	write(t, on(t, disk), 0, 4, 2)
-	last := disk.names[disk.segmentFiles()[0]]
-	at := disk.find(t, disk.segmentFiles()[0], 3)
-	last.data[at+5] ^= 1 // in the last batch, which may never have been acknowledged
+	disk := newCrashDisk()
+	write(t, openOn(t, disk), 0, 4, 2)
+	last := disk.Data(disk.segmentFiles()[0])
+	at := disk.offsetOf(t, disk.segmentFiles()[0], 3)
+	last[at+5] ^= 1 // in the last batch, which may never have been acknowledged
 
-	look := on(t, disk, readOnly)
+	look := openOn(t, disk, readOnly)
 	if r := look.Opened(); r.TornBytes == 0 || !r.ReadOnly || len(r.Damaged) > 0 {
 		t.Errorf("a look: %+v", r)
 	}
-	kind(t, appendTo(t, look, 3), fault.StorageBusy)
-	kind(t, look.SaveCheckpoint(t.Context(), journal.Checkpoint{Size: 1}), fault.StorageBusy)
-	kind(t, look.SaveTile(t.Context(), journal.TileID{}, nil), fault.StorageBusy)
+	wantKind(t, appendTo(t, look, 3), fault.StorageBusy)
+	wantKind(t, look.SaveCheckpoint(t.Context(), journal.Checkpoint{Size: 1}), fault.StorageBusy)
+	wantKind(t, look.SaveTile(t.Context(), journal.TileID{}, nil), fault.StorageBusy)
 
-	j := on(t, disk)
+	j := openOn(t, disk)
 	if r := j.Opened(); r.TornBytes < 1000 || r.TornBytes > 2000 || len(r.Damaged) > 0 {
 		t.Errorf("%+v", r)
 	}
 	if err := appendTo(t, j, 3); err != nil {
 		t.Fatal(err)
 	}
-	if again := on(t, disk); again.Opened().TornBytes != 0 || len(wrong(t, again, 4)) > 0 {
+	if again := openOn(t, disk); again.Opened().TornBytes != 0 || len(unreadableVersions(t, again, 4)) > 0 {
 		t.Errorf("after going on: %+v", again.Opened())
 	}
 }
 
-// What is not right in a batch that is not the last is damage, wherever in the
+// Anything invalid in a batch that is not the last is damage, wherever in the
 // frame it is.
 func TestDamageInTheMiddle(t *testing.T) {
 	for _, at := range []int{-40, -30, -20, -1, 0, 700} { // seen from where the record's header begins
 		t.Run(fmt.Sprint(at), func(t *testing.T) {
-			disk := newPlatter()
-			write(t, on(t, disk), 0, 8, 2)
+			disk := newCrashDisk()
+			write(t, openOn(t, disk), 0, 8, 2)
 			name := disk.segmentFiles()[0]
-			disk.names[name].data[disk.find(t, name, 2)+at] ^= 4
-			before := string(disk.names[name].data)
-			j := on(t, disk)
+			disk.Data(name)[disk.offsetOf(t, name, 2)+at] ^= 4
+			before := string(disk.Data(name))
+			j := openOn(t, disk)
 			found := j.Opened().Damaged
 			if len(found) != 1 || found[0].Version != 2 || found[0].File != name || found[0].Offset == 0 {
 				t.Errorf("damage: %v", found)
 			}
 			err := appendTo(t, j, 8)
-			kind(t, err, fault.IntegrityFail)
+			wantKind(t, err, fault.IntegrityFail)
 			if next := fault.NextOf(err); !strings.Contains(next, name) || !strings.Contains(next, "registry verify") {
 				t.Errorf("the next step is %q", next)
 			}
-			if got := wrong(t, j, 8); len(got) != 1 || got[0] != 2 {
+			if got := unreadableVersions(t, j, 8); len(got) != 1 || got[0] != 2 {
 				t.Errorf("versions %v cannot be read", got)
 			}
 			_, err = j.Prune(t.Context(), journal.Prune{Below: 1})
-			kind(t, err, fault.IntegrityFail)
-			kind(t, j.Scan(t.Context(), 0, func(ledger.Record) error { return nil }), fault.IntegrityFail)
-			if string(disk.names[name].data) != before {
+			wantKind(t, err, fault.IntegrityFail)
+			wantKind(t, j.Scan(t.Context(), 0, func(ledger.Record) error { return nil }), fault.IntegrityFail)
+			if string(disk.Data(name)) != before {
 				t.Error("a damaged segment was changed")
 			}
 		})
@@ -161,15 +179,15 @@ func TestDamageInTheMiddle(t *testing.T) {
 func TestWhatACheckpointCoversIsNotTorn(t *testing.T) {
 	for name, versions := range map[string]uint64{"in the last segment": 4, "all of the last segment": 11, "of the only record": 1} {
 		t.Run(name, func(t *testing.T) {
-			disk := newPlatter()
-			j := on(t, disk)
+			disk := newCrashDisk()
+			j := openOn(t, disk)
 			write(t, j, 0, versions, 1)
 			if err := j.SaveCheckpoint(t.Context(), journal.Checkpoint{Size: versions}); err != nil {
 				t.Fatal(err)
 			}
 			last := disk.segmentFiles()[len(disk.segmentFiles())-1]
-			disk.names[last].data[disk.find(t, last, versions-1)] ^= 1
-			j = on(t, disk)
+			disk.Data(last)[disk.offsetOf(t, last, versions-1)] ^= 1
+			j = openOn(t, disk)
 			if found := j.Opened().Damaged; len(found) != 1 || found[0].Version != versions-1 {
 				t.Errorf("damage: %v", found)
 			}
@@ -181,19 +199,19 @@ func TestWhatACheckpointCoversIsNotTorn(t *testing.T) {
 }
 
 func TestDamageInSealedSegments(t *testing.T) {
-	disk := newPlatter()
-	write(t, on(t, disk), 0, 35, 3)
+	disk := newCrashDisk()
+	write(t, openOn(t, disk), 0, 35, 3)
 	names := disk.segmentFiles()
-	disk.names[names[1]].data[disk.find(t, names[1], 15)] ^= 1
-	j := on(t, disk)
+	disk.Data(names[1])[disk.offsetOf(t, names[1], 15)] ^= 1
+	j := openOn(t, disk)
 	if found := j.Opened(); len(found.Damaged) > 0 {
 		t.Fatalf("opening reads more than the last segment: %v", found)
 	}
 	write(t, j, 35, 36, 1)
-	if got := wrong(t, j, 36); len(got) != 1 || got[0] != 15 {
+	if got := unreadableVersions(t, j, 36); len(got) != 1 || got[0] != 15 {
 		t.Errorf("versions %v cannot be read", got)
 	}
-	kind(t, appendTo(t, j, 36), fault.IntegrityFail) // from now on
+	wantKind(t, appendTo(t, j, 36), fault.IntegrityFail) // from now on
 	if s := j.Stats(); s.Damaged != 1 || s.Segments != len(names)+1 || s.Bytes < 36*1000 {
 		t.Errorf("%+v", s)
 	}
@@ -208,12 +226,12 @@ func TestAnIndexIsRebuilt(t *testing.T) {
 		"something added": func(b []byte) []byte { return append(b, "more"...) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			disk := newPlatter()
-			write(t, on(t, disk), 0, 35, 3)
-			at := disk.names[disk.segmentFiles()[1]]
-			at.data = spoil(at.data)
-			j := on(t, disk)
-			if got := wrong(t, j, 35); len(got) > 0 {
+			disk := newCrashDisk()
+			write(t, openOn(t, disk), 0, 35, 3)
+			at := disk.segmentFiles()[1]
+			disk.SetData(at, spoil(disk.Data(at)))
+			j := openOn(t, disk)
+			if got := unreadableVersions(t, j, 35); len(got) > 0 {
 				t.Errorf("versions %v cannot be read", got)
 			}
 			write(t, j, 35, 36, 1)
@@ -224,54 +242,54 @@ func TestAnIndexIsRebuilt(t *testing.T) {
 func TestASegmentThatIsGone(t *testing.T) {
 	for at, lost := range map[int]int{0: 12, 1: 12, 3: 0} {
 		t.Run(fmt.Sprint(at), func(t *testing.T) {
-			disk := newPlatter()
-			j := on(t, disk)
+			disk := newCrashDisk()
+			j := openOn(t, disk)
 			write(t, j, 0, 48, 3) // segments of 12
 			if at == 3 {
 				_ = j.SaveCheckpoint(t.Context(), journal.Checkpoint{Size: 48})
 			}
-			delete(disk.names, disk.segmentFiles()[at])
-			j = on(t, disk)
+			disk.Lose(disk.segmentFiles()[at])
+			j = openOn(t, disk)
 			if (at != 1) != (len(j.Opened().Damaged) == 1) {
 				t.Errorf("opened: %+v", j.Opened())
 			}
-			if got := wrong(t, j, 36); len(got) != lost {
+			if got := unreadableVersions(t, j, 36); len(got) != lost {
 				t.Errorf("versions %v cannot be read", got)
 			}
-			kind(t, appendTo(t, j, 36), fault.IntegrityFail)
+			wantKind(t, appendTo(t, j, 36), fault.IntegrityFail)
 		})
 	}
 }
 
 func TestASegmentWithAWrongHeader(t *testing.T) {
-	disk := newPlatter()
-	write(t, on(t, disk), 0, 4, 2)
-	disk.names[disk.segmentFiles()[0]].data[3] ^= 1
-	j := on(t, disk)
-	if len(j.Opened().Damaged) != 1 || len(wrong(t, j, 4)) != 0 {
+	disk := newCrashDisk()
+	write(t, openOn(t, disk), 0, 4, 2)
+	disk.Data(disk.segmentFiles()[0])[3] ^= 1
+	j := openOn(t, disk)
+	if len(j.Opened().Damaged) != 1 || len(unreadableVersions(t, j, 4)) != 0 {
 		t.Errorf("%+v", j.Opened())
 	}
 }
 
 func TestADamagedPruneNote(t *testing.T) {
-	disk := newPlatter()
-	j := on(t, disk)
+	disk := newCrashDisk()
+	j := openOn(t, disk)
 	write(t, j, 0, 25, 1)
 	if first, err := j.Prune(t.Context(), journal.Prune{Below: 12, Note: []byte("note")}); err != nil || first != 10 {
 		t.Fatal(first, err)
 	}
-	disk.names[folder+"/prune"].data[30] ^= 1
-	j = on(t, disk)
+	disk.Data(folder + "/prune")[30] ^= 1
+	j = openOn(t, disk)
 	if len(j.Opened().Damaged) == 0 {
 		t.Error("not noticed")
 	}
 	_, err := j.Read(t.Context(), 3)
-	kind(t, err, fault.IntegrityFail)
+	wantKind(t, err, fault.IntegrityFail)
 }
 
 func TestDamagedCheckpointsAndTiles(t *testing.T) {
-	disk, ctx := newPlatter(), t.Context()
-	j := on(t, disk)
+	disk, ctx := newCrashDisk(), t.Context()
+	j := openOn(t, disk)
 	write(t, j, 0, 35, 1)
 	for _, size := range []uint64{5, 30} {
 		if err := j.SaveCheckpoint(ctx, journal.Checkpoint{Size: size, Note: []byte("note"), Snapshot: []byte("snapshot")}); err != nil {
@@ -281,10 +299,10 @@ func TestDamagedCheckpointsAndTiles(t *testing.T) {
 	if err := j.SaveTile(ctx, journal.TileID{}, []byte("hashes")); err != nil {
 		t.Fatal(err)
 	}
-	kind(t, j.SaveTile(ctx, journal.TileID{Level: 9}, nil), fault.Malformed)
-	disk.names[folder+"/checkpoints/00000000000000000030"].data[29] ^= 1
+	wantKind(t, j.SaveTile(ctx, journal.TileID{Level: 9}, nil), fault.Malformed)
+	disk.Data(folder + "/checkpoints/00000000000000000030")[29] ^= 1
 	_, err := j.LoadCheckpoint(ctx, 100)
-	kind(t, err, fault.IntegrityFail)
+	wantKind(t, err, fault.IntegrityFail)
 	damage, ok := errors.AsType[*journal.Damage](err)
 	if !ok || damage.Version != 30 || !strings.Contains(damage.Error(), "00000000000000000030") {
 		t.Fatalf("%v", err)
@@ -292,17 +310,17 @@ func TestDamagedCheckpointsAndTiles(t *testing.T) {
 	if c, err := j.LoadCheckpoint(ctx, damage.Version-1); err != nil || c.Size != 5 {
 		t.Errorf("the one before: %d, %v", c.Size, err)
 	}
-	delete(disk.names, damage.File)
+	disk.Lose(damage.File)
 	_, err = j.LoadCheckpoint(ctx, 100)
-	kind(t, err, fault.IntegrityFail)
+	wantKind(t, err, fault.IntegrityFail)
 
-	tile := disk.names[folder+"/tiles/0/0"]
-	tile.data = tile.data[:20] // as a power cut leaves it
+	tile := folder + "/tiles/0/0"
+	disk.SetData(tile, disk.Data(tile)[:20]) // as a power cut leaves it
 	_, err = j.LoadTile(ctx, journal.TileID{})
-	kind(t, err, fault.NotFound)
+	wantKind(t, err, fault.NotFound)
 	_, err = j.Prune(ctx, journal.Prune{Below: 20})
-	kind(t, err, fault.IntegrityFail)
-	if len(wrong(t, j, 35)) > 0 {
+	wantKind(t, err, fault.IntegrityFail)
+	if len(unreadableVersions(t, j, 35)) > 0 {
 		t.Error("records went before their tile was kept")
 	}
 	if err := j.SaveTile(ctx, journal.TileID{}, []byte("hashes")); err != nil {
@@ -311,43 +329,30 @@ func TestDamagedCheckpointsAndTiles(t *testing.T) {
 	if first, err := j.Prune(ctx, journal.Prune{Below: 20}); err != nil || first != 20 {
 		t.Fatal(first, err)
 	}
-	tile = disk.names[folder+"/tiles/0/0"]
-	tile.data[30] ^= 1
+	disk.Data(tile)[30] ^= 1
 	_, err = j.LoadTile(ctx, journal.TileID{})
-	kind(t, err, fault.IntegrityFail)
-}
-
-// once fails the first operation of a sort from now on.
-func (p *platter) once(step string, err error) {
-	done := false
-	p.trip = func(now, _ string) error {
-		if done || now != step {
-			return nil
-		}
-		done = true
-		return err
-	}
+	wantKind(t, err, fault.IntegrityFail)
 }
 
 func TestAFullDisk(t *testing.T) {
 	for _, step := range []string{"create", "allocate"} {
 		t.Run(step, func(t *testing.T) {
-			disk := newPlatter()
-			j := on(t, disk)
+			disk := newCrashDisk()
+			j := openOn(t, disk)
 			write(t, j, 0, 10, 1)
-			disk.once(step, errNoRoom)
-			kind(t, appendTo(t, j, 10), fault.StoreFull)
+			disk.FailOnce(step, disktest.ErrNoRoom)
+			wantKind(t, appendTo(t, j, 10), fault.StoreFull)
 			if err := appendTo(t, j, 10); err != nil { // there is room again
 				t.Fatal(err)
 			}
-			disk.once("create", errNoRoom)
-			kind(t, j.SaveCheckpoint(t.Context(), journal.Checkpoint{Size: 5}), fault.StoreFull)
-			disk.once("create", errNoRoom)
-			kind(t, j.SaveTile(t.Context(), journal.TileID{}, nil), fault.StoreFull)
-			disk.once("create", errNoRoom)
+			disk.FailOnce("create", disktest.ErrNoRoom)
+			wantKind(t, j.SaveCheckpoint(t.Context(), journal.Checkpoint{Size: 5}), fault.StoreFull)
+			disk.FailOnce("create", disktest.ErrNoRoom)
+			wantKind(t, j.SaveTile(t.Context(), journal.TileID{}, nil), fault.StoreFull)
+			disk.FailOnce("create", disktest.ErrNoRoom)
 			_, err := j.Prune(t.Context(), journal.Prune{Below: 5})
-			kind(t, err, fault.StoreFull)
-			if len(wrong(t, j, 11)) > 0 || len(wrong(t, on(t, disk), 11)) > 0 {
+			wantKind(t, err, fault.StoreFull)
+			if len(unreadableVersions(t, j, 11)) > 0 || len(unreadableVersions(t, openOn(t, disk), 11)) > 0 {
 				t.Error("something is lost")
 			}
 		})
@@ -358,22 +363,22 @@ func TestAFailedWriteStopsWritesUntilReopened(t *testing.T) {
 	for name, fail := range map[string]struct {
 		step string
 		err  error
-	}{"write": {"write", errIO}, "short": {"write", errShort}, "no room": {"write", errNoRoom}, "lost": {"sync", errLost}, "kept": {"sync", errKept}} {
+	}{"write": {"write", disktest.ErrIO}, "short": {"write", disktest.ErrShort}, "no room": {"write", disktest.ErrNoRoom}, "lost": {"sync", disktest.ErrLost}, "kept": {"sync", disktest.ErrKept}} {
 		t.Run(name, func(t *testing.T) {
-			disk := newPlatter()
-			j := on(t, disk)
+			disk := newCrashDisk()
+			j := openOn(t, disk)
 			write(t, j, 0, 5, 1)
-			disk.once(fail.step, fail.err)
+			disk.FailOnce(fail.step, fail.err)
 			err := appendTo(t, j, 5)
-			kind(t, err, fault.StorageBusy)
+			wantKind(t, err, fault.StorageBusy)
 			if !errors.Is(err, fail.err) || !strings.Contains(fault.NextOf(err), "restart") {
 				t.Errorf("%v; next: %s", err, fault.NextOf(err))
 			}
-			kind(t, appendTo(t, j, 5), fault.StorageBusy)
-			if head, err := j.Head(t.Context()); err != nil || head.Version != 4 || len(wrong(t, j, 5)) > 0 {
+			wantKind(t, appendTo(t, j, 5), fault.StorageBusy)
+			if head, err := j.Head(t.Context()); err != nil || head.Version != 4 || len(unreadableVersions(t, j, 5)) > 0 {
 				t.Errorf("reads do not go on: %v, %v", head, err)
 			}
-			again := on(t, disk)
+			again := openOn(t, disk)
 			head, err := again.Head(t.Context())
 			if err != nil || head.Version < 4 {
 				t.Fatal(head, err)
@@ -386,44 +391,44 @@ func TestAFailedWriteStopsWritesUntilReopened(t *testing.T) {
 }
 
 func TestAReadOnlyDisk(t *testing.T) {
-	disk := newPlatter()
-	write(t, on(t, disk), 0, 5, 1)
-	disk.trip = func(step, _ string) error {
+	disk := newCrashDisk()
+	write(t, openOn(t, disk), 0, 5, 1)
+	disk.Inject = func(step, _ string) error {
 		switch step {
 		case "open", "read", "size", "list", "close":
 			return nil
 		}
-		return errDiskReads
+		return disktest.ErrReadOnly
 	}
-	j := on(t, disk)
-	if !j.Opened().ReadOnly || len(wrong(t, j, 5)) > 0 {
+	j := openOn(t, disk)
+	if !j.Opened().ReadOnly || len(unreadableVersions(t, j, 5)) > 0 {
 		t.Errorf("%+v", j.Opened())
 	}
-	kind(t, appendTo(t, j, 5), fault.StorageBusy)
+	wantKind(t, appendTo(t, j, 5), fault.StorageBusy)
 	_, err := journal.OpenFiles(journal.FilesSpec{Folder: "/elsewhere", FS: disk})
-	kind(t, err, fault.StorageBusy)
+	wantKind(t, err, fault.StorageBusy)
 	_, err = journal.OpenFiles(journal.FilesSpec{Folder: "/elsewhere", FS: disk, ReadOnly: true})
-	kind(t, err, fault.NotFound)
+	wantKind(t, err, fault.NotFound)
 }
 
-// Whatever fails while a journal is opened is said, or makes no difference.
+// Whatever fails while a journal is opened is reported, or makes no difference.
 func TestFaultsWhileOpening(t *testing.T) {
-	made := newPlatter()
-	j := on(t, made)
+	made := newCrashDisk()
+	j := openOn(t, made)
 	write(t, j, 0, 14, 1)
 	_, _ = j.Prune(t.Context(), journal.Prune{Below: 2})
 	_ = j.SaveCheckpoint(t.Context(), journal.Checkpoint{Size: 3})
-	for _, fail := range []error{errIO, errNoRoom, errLost} {
+	for _, fail := range []error{disktest.ErrIO, disktest.ErrNoRoom, disktest.ErrLost} {
 		for step := 1; ; step++ {
-			disk, steps := made.cut(rand.New(rand.NewPCG(1, 1))), 0 // all of it was synced
-			disk.trip = func(string, string) error {
+			disk, steps := made.powerCut(rand.New(rand.NewPCG(1, 1))), 0 // all of it was synced
+			disk.Inject = func(string, string) error {
 				if steps++; steps == step {
 					return fail
 				}
 				return nil
 			}
 			again, err := journal.OpenFiles(journal.FilesSpec{Folder: folder, FS: disk, SegmentVersions: 10})
-			disk.trip = nil
+			disk.Inject = nil
 			if steps < step {
 				_ = again.Close()
 				break
@@ -432,9 +437,9 @@ func TestFaultsWhileOpening(t *testing.T) {
 				if k := fault.KindOf(err); k != fault.StorageBusy && k != fault.StoreFull {
 					t.Fatalf("step %d: %v", step, err)
 				}
-				again = on(t, disk)
+				again = openOn(t, disk)
 			}
-			if len(wrong(t, again, 14)) > 0 {
+			if len(unreadableVersions(t, again, 14)) > 0 {
 				t.Fatalf("step %d: records are lost", step)
 			}
 			_ = again.Close()
@@ -444,48 +449,48 @@ func TestFaultsWhileOpening(t *testing.T) {
 
 // A read that fails is neither damage nor absence.
 func TestAFailedRead(t *testing.T) {
-	disk := newPlatter()
-	write(t, on(t, disk), 0, 25, 1)
-	j := on(t, disk)
+	disk := newCrashDisk()
+	write(t, openOn(t, disk), 0, 25, 1)
+	j := openOn(t, disk)
 	for _, step := range []string{"open", "size", "read"} {
-		disk.once(step, errIO)
+		disk.FailOnce(step, disktest.ErrIO)
 		_, err := j.Read(t.Context(), 3)
-		kind(t, err, fault.StorageBusy)
+		wantKind(t, err, fault.StorageBusy)
 	}
-	disk.once("read", errIO)
+	disk.FailOnce("read", disktest.ErrIO)
 	_, err := j.LoadTile(t.Context(), journal.TileID{})
-	kind(t, err, fault.NotFound)
+	wantKind(t, err, fault.NotFound)
 	_ = j.SaveTile(t.Context(), journal.TileID{}, nil)
 	_ = j.SaveCheckpoint(t.Context(), journal.Checkpoint{Size: 1})
-	disk.once("read", errIO)
+	disk.FailOnce("read", disktest.ErrIO)
 	_, err = j.LoadTile(t.Context(), journal.TileID{})
-	kind(t, err, fault.StorageBusy)
-	disk.once("read", errIO)
+	wantKind(t, err, fault.StorageBusy)
+	disk.FailOnce("read", disktest.ErrIO)
 	_, err = j.LoadCheckpoint(t.Context(), 1)
-	kind(t, err, fault.StorageBusy)
+	wantKind(t, err, fault.StorageBusy)
 	for _, step := range []string{"rename", "sync", "sync folder", "write"} {
-		disk.once(step, errIO)
-		kind(t, j.SaveCheckpoint(t.Context(), journal.Checkpoint{Size: 2}), fault.StorageBusy)
+		disk.FailOnce(step, disktest.ErrIO)
+		wantKind(t, j.SaveCheckpoint(t.Context(), journal.Checkpoint{Size: 2}), fault.StorageBusy)
 	}
 	for _, step := range []string{"remove", "sync folder"} {
-		disk.once(step, errIO)
+		disk.FailOnce(step, disktest.ErrIO)
 		_, err := j.Prune(t.Context(), journal.Prune{Below: 12})
-		kind(t, err, fault.StorageBusy)
+		wantKind(t, err, fault.StorageBusy)
 	}
-	disk.once("mkdir", errIO)
-	kind(t, j.SaveTile(t.Context(), journal.TileID{}, nil), fault.StorageBusy)
-	disk.trip = nil
+	disk.FailOnce("mkdir", disktest.ErrIO)
+	wantKind(t, j.SaveTile(t.Context(), journal.TileID{}, nil), fault.StorageBusy)
+	disk.Inject = nil
 	write(t, j, 25, 26, 1)
 }
 
-// A disk that hangs holds up who writes, and nobody who reads; who waits to
-// write can leave.
+// A disk that hangs blocks writers, but no readers; a waiting writer can
+// cancel.
 func TestASlowDisk(t *testing.T) {
-	disk := newPlatter()
-	j := on(t, disk)
+	disk := newCrashDisk()
+	j := openOn(t, disk)
 	write(t, j, 0, 5, 1)
 	slow, fast := make(chan struct{}), make(chan struct{})
-	disk.trip = func(step, _ string) error {
+	disk.Inject = func(step, _ string) error {
 		if step == "sync" {
 			close(slow)
 			<-fast
@@ -493,7 +498,7 @@ func TestASlowDisk(t *testing.T) {
 		return nil
 	}
 	goOn := sync.OnceFunc(func() { close(fast) })
-	t.Cleanup(goOn) // before the journal is closed, which waits for who writes
+	t.Cleanup(goOn) // before the journal is closed, which waits for writers
 	var writing sync.WaitGroup
 	done := make(chan struct{})
 	writing.Go(func() {
@@ -507,18 +512,18 @@ func TestASlowDisk(t *testing.T) {
 	case <-done:
 		t.Fatal("it was acknowledged without a sync")
 	}
-	if head, err := j.Head(t.Context()); err != nil || head.Version != 4 || len(wrong(t, j, 5)) > 0 {
+	if head, err := j.Head(t.Context()); err != nil || head.Version != 4 || len(unreadableVersions(t, j, 5)) > 0 {
 		t.Errorf("while a sync hangs: %v, %v", head, err)
 	}
 	_, err := j.Read(t.Context(), 5)
-	kind(t, err, fault.NotFound) // not before it is synced
+	wantKind(t, err, fault.NotFound) // not before it is synced
 	ctx, leave := context.WithCancel(t.Context())
 	writing.Go(func() { leave() })
 	before := victimRecord(4).Head()
-	kind(t, j.Append(ctx, &before, []ledger.Record{victimRecord(5)}), fault.Canceled)
+	wantKind(t, j.Append(ctx, &before, []ledger.Record{victimRecord(5)}), fault.Canceled)
 	goOn()
 	writing.Wait()
-	if len(wrong(t, j, 6)) > 0 {
+	if len(unreadableVersions(t, j, 6)) > 0 {
 		t.Error("the slow one is lost")
 	}
 }
@@ -529,7 +534,7 @@ func TestFewSegmentsAreOpen(t *testing.T) {
 	spec := journal.FilesSpec{Folder: t.TempDir(), SegmentVersions: 2}
 	var mu sync.Mutex
 	open, most := 0, 0
-	spec.FS = counting{disk.Real(), func(n int) {
+	spec.FS = countingFS{disk.OS(), func(n int) {
 		mu.Lock()
 		defer mu.Unlock()
 		open += n
@@ -559,8 +564,8 @@ func TestFewSegmentsAreOpen(t *testing.T) {
 	}
 }
 
-// counting counts open files.
-type counting struct {
+// countingFS counts open files.
+type countingFS struct {
 	disk.FS
 	count func(int)
 }
@@ -570,7 +575,7 @@ type countedFile struct {
 	count func(int)
 }
 
-func (c counting) Open(name string, mode disk.Mode) (disk.File, error) {
+func (c countingFS) Open(name string, mode disk.Mode) (disk.File, error) {
 	f, err := c.FS.Open(name, mode)
 	if err != nil {
 		return nil, err
@@ -582,7 +587,8 @@ func (c counting) Open(name string, mode disk.Mode) (disk.File, error) {
 func (f countedFile) Close() error { f.count(-1); return f.File.Close() }
 
 // A segment that is opened for a reader while the journal is closed, or while
-// the segment is pruned, is closed by that reader: the shelf does not keep it.
+// the segment is pruned, is closed by that reader: openSegments does not keep
+// it.
 func TestASegmentThatIsOpenedTooLate(t *testing.T) {
 	for what, meanwhile := range map[string]func(*journal.Files) error{
 		"closed": func(j *journal.Files) error { return j.Close() },
@@ -592,10 +598,10 @@ func TestASegmentThatIsOpenedTooLate(t *testing.T) {
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			platter := newPlatter()
-			write(t, on(t, platter), 0, 25, 1)
-			files := watched{platter: platter, open: map[string]int{}, opened: map[string]func(){}}
-			j := on(t, platter, func(s *journal.FilesSpec) { s.FS = files })
+			platter := newCrashDisk()
+			write(t, openOn(t, platter), 0, 25, 1)
+			files := watchedFS{crashDisk: platter, open: map[string]int{}, opened: map[string]func(){}}
+			j := openOn(t, platter, func(s *journal.FilesSpec) { s.FS = files })
 			first := filepath.Join(folder, "segments", fmt.Sprintf("%020d", 0))
 			files.opened[first] = func() {
 				if err := meanwhile(j); err != nil {
@@ -612,16 +618,16 @@ func TestASegmentThatIsOpenedTooLate(t *testing.T) {
 	}
 }
 
-// watched counts which files are open, and lets something happen when one of
+// watchedFS counts which files are open, and lets something happen when one of
 // them has been opened. It is used by one goroutine.
-type watched struct {
-	*platter
+type watchedFS struct {
+	*crashDisk
 	open   map[string]int
 	opened map[string]func()
 }
 
-func (w watched) Open(name string, mode disk.Mode) (disk.File, error) {
-	f, err := w.platter.Open(name, mode)
+func (w watchedFS) Open(name string, mode disk.Mode) (disk.File, error) {
+	f, err := w.crashDisk.Open(name, mode)
 	if err != nil {
 		return nil, err
 	}
@@ -657,7 +663,7 @@ func TestWhatElseIsInTheFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = j.Close() }()
-	if len(wrong(t, j, 3)) > 0 || len(j.Opened().Damaged) > 0 {
+	if len(unreadableVersions(t, j, 3)) > 0 || len(j.Opened().Damaged) > 0 {
 		t.Errorf("%+v", j.Opened())
 	}
 	for name, stays := range map[string]bool{"segments/notes.txt": true, "checkpoints/00000000000000000002.1.tmp": false, "prune.1.tmp": false} {
@@ -673,26 +679,26 @@ func TestAFolderThatCannotBe(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := journal.OpenFiles(journal.FilesSpec{Folder: file})
-	kind(t, err, fault.StorageBusy)
+	wantKind(t, err, fault.StorageBusy)
 	_, err = journal.OpenFiles(journal.FilesSpec{Folder: file + "-is-not-there", ReadOnly: true})
-	kind(t, err, fault.NotFound)
+	wantKind(t, err, fault.NotFound)
 }
 
-// The rest of a torn batch must not come back behind a record that takes the
-// place of its beginning.
+// The rest of a torn batch must not come back after a record that overwrites
+// its beginning.
 func TestATornBatchStaysAway(t *testing.T) {
-	disk := newPlatter()
-	j := on(t, disk)
+	disk := newCrashDisk()
+	j := openOn(t, disk)
 	write(t, j, 0, 2, 1)
 	write(t, j, 2, 4, 2)
 	name := disk.segmentFiles()[0]
-	disk.names[name].data[disk.find(t, name, 2)] ^= 1
-	j = on(t, disk)
+	disk.Data(name)[disk.offsetOf(t, name, 2)] ^= 1
+	j = openOn(t, disk)
 	if head, err := j.Head(t.Context()); err != nil || head.Version != 1 {
 		t.Fatal(head, err)
 	}
 	write(t, j, 2, 3, 1) // as long as what was there
-	again := on(t, disk)
+	again := openOn(t, disk)
 	if head, err := again.Head(t.Context()); err != nil || head.Version != 2 || again.Opened().TornBytes != 0 {
 		t.Errorf("%v, %v, %+v", head, err, again.Opened())
 	}

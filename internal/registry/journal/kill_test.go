@@ -35,34 +35,34 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// deadly is the real disk, with a hook before each operation.
-type deadly struct {
+// hookedFS is the real disk, with a hook before each operation.
+type hookedFS struct {
 	disk.FS
 	hook func(step string)
 }
 
-type deadlyFile struct {
+type hookedFile struct {
 	disk.File
 	hook func(step string)
 }
 
-func (d deadly) Open(name string, mode disk.Mode) (disk.File, error) {
-	if mode == disk.Anew {
-		d.hook("create")
+func (h hookedFS) Open(name string, mode disk.Mode) (disk.File, error) {
+	if mode == disk.Create {
+		h.hook("create")
 	}
-	f, err := d.FS.Open(name, mode)
+	f, err := h.FS.Open(name, mode)
 	if err != nil {
 		return nil, err
 	}
-	return deadlyFile{f, d.hook}, nil
+	return hookedFile{f, h.hook}, nil
 }
 
-func (d deadly) Rename(from, to string) error { d.hook("rename"); return d.FS.Rename(from, to) }
-func (d deadly) Remove(name string) error     { d.hook("remove"); return d.FS.Remove(name) }
-func (d deadly) SyncFolder(name string) error { d.hook("sync folder"); return d.FS.SyncFolder(name) }
+func (h hookedFS) Rename(from, to string) error { h.hook("rename"); return h.FS.Rename(from, to) }
+func (h hookedFS) Remove(name string) error     { h.hook("remove"); return h.FS.Remove(name) }
+func (h hookedFS) SyncFolder(name string) error { h.hook("sync folder"); return h.FS.SyncFolder(name) }
 
 // WriteAt writes in two halves, so that a process can be killed between them.
-func (f deadlyFile) WriteAt(b []byte, off int64) (int, error) {
+func (f hookedFile) WriteAt(b []byte, off int64) (int, error) {
 	f.hook("write")
 	half := len(b) / 2
 	if n, err := f.File.WriteAt(b[:half], off); err != nil {
@@ -73,15 +73,15 @@ func (f deadlyFile) WriteAt(b []byte, off int64) (int, error) {
 	return half + n, err
 }
 
-func (f deadlyFile) Sync() error {
+func (f hookedFile) Sync() error {
 	f.hook("sync")
 	err := f.File.Sync()
 	f.hook("synced")
 	return err
 }
 
-func (f deadlyFile) Truncate(size int64) error { f.hook("truncate"); return f.File.Truncate(size) }
-func (f deadlyFile) Allocate(size int64) error { f.hook("allocate"); return f.File.Allocate(size) }
+func (f hookedFile) Truncate(size int64) error { f.hook("truncate"); return f.File.Truncate(size) }
+func (f hookedFile) Allocate(size int64) error { f.hook("allocate"); return f.File.Allocate(size) }
 
 // victimSpec makes segments so small that they end all the time.
 func victimSpec(folder string) journal.FilesSpec {
@@ -94,12 +94,12 @@ func victimRecord(version uint64) ledger.Record {
 	return ledger.Record{Version: version, Header: []byte(text), Payload: []byte(text + text), Preconditions: []byte("[]")}
 }
 
-// victim commits batches, with a checkpoint and a prune now and then, and says
-// what was acknowledged.
+// victim commits batches, with a checkpoint and a prune now and then, and
+// prints what was acknowledged.
 func victim(folder string, last int) {
 	steps := 0
 	spec := victimSpec(folder)
-	spec.FS = deadly{disk.Real(), func(string) {
+	spec.FS = hookedFS{disk.OS(), func(string) {
 		if steps++; steps == last {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			time.Sleep(time.Hour) // the signal comes
@@ -151,15 +151,15 @@ func commitAll(spec journal.FilesSpec, last int) error {
 	return nil
 }
 
-// testament is what a victim has said.
-type testament struct {
+// victimReport is what a victim has printed.
+type victimReport struct {
 	appended, checkpoint, pruned uint64
 	over                         bool
 }
 
-// run starts a victim, kills it after it has said enough, unless it does so by
-// itself, and returns what it has said.
-func (said *testament) run(t *testing.T, folder string, step, enough int) {
+// run starts a victim, kills it after it has printed enough, unless it does so
+// by itself, and returns what it has printed.
+func (report *victimReport) run(t *testing.T, folder string, step, enough int) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -176,7 +176,7 @@ func (said *testament) run(t *testing.T, folder string, step, enough int) {
 		t.Fatal(err)
 	}
 	for lines := bufio.NewScanner(out); lines.Scan(); {
-		said.hear(t, lines.Text())
+		report.parseLine(t, lines.Text())
 		if enough--; enough == 0 {
 			time.AfterFunc(time.Duration(rand.IntN(1000))*time.Microsecond, func() { _ = child.Process.Kill() })
 		}
@@ -184,27 +184,27 @@ func (said *testament) run(t *testing.T, folder string, step, enough int) {
 	_ = child.Wait() // it was killed
 }
 
-func (said *testament) hear(t *testing.T, line string) {
+func (report *victimReport) parseLine(t *testing.T, line string) {
 	t.Helper()
 	word, number, _ := strings.Cut(line, " ")
 	n, _ := strconv.ParseUint(number, 10, 64)
 	switch word {
 	case "appended":
-		said.appended = n
+		report.appended = n
 	case "checkpoint":
-		said.checkpoint = n
+		report.checkpoint = n
 	case "pruned":
-		said.pruned = n
+		report.pruned = n
 	case "over":
-		said.over = true
+		report.over = true
 	default:
 		t.Fatalf("the victim says %q", line)
 	}
 }
 
-// check opens what a victim has left: all that it had acknowledged is there, and
-// what is there is whole.
-func (said *testament) check(t *testing.T, folder string) {
+// check opens what a victim has left: all that it had acknowledged is there,
+// and what is there is complete.
+func (report *victimReport) check(t *testing.T, folder string) {
 	t.Helper()
 	ctx := context.Background()
 	j, err := journal.OpenFiles(victimSpec(folder))
@@ -219,41 +219,41 @@ func (said *testament) check(t *testing.T, folder string) {
 	if head, err := j.Head(ctx); err == nil {
 		end = head.Version + 1
 	}
-	if end < said.appended || end > said.appended+4 {
-		t.Fatalf("%d versions are there, %d were acknowledged", end, said.appended)
+	if end < report.appended || end > report.appended+4 {
+		t.Fatalf("%d versions are there, %d were acknowledged", end, report.appended)
 	}
 	note, first, err := j.Pruned(ctx)
-	if err != nil || note.Below < said.pruned || first > note.Below {
-		t.Fatalf("Pruned: %v, first %d, %v; %d was acknowledged", note, first, err, said.pruned)
+	if err != nil || note.Below < report.pruned || first > note.Below {
+		t.Fatalf("Pruned: %v, first %d, %v; %d was acknowledged", note, first, err, report.pruned)
 	}
 	for v := first; v < end; v++ {
 		if r, err := j.Read(ctx, v); err != nil || !sameRecord(r, victimRecord(v)) {
 			t.Fatalf("Read(%d): %v", v, err)
 		}
 	}
-	if said.checkpoint > 0 {
-		if c, err := j.LoadCheckpoint(ctx, 1<<63); err != nil || c.Size < said.checkpoint || string(c.Snapshot) != fmt.Sprint("snapshot ", c.Size) {
-			t.Fatalf("LoadCheckpoint: %d %q, %v; want %d", c.Size, c.Snapshot, err, said.checkpoint)
+	if report.checkpoint > 0 {
+		if c, err := j.LoadCheckpoint(ctx, 1<<63); err != nil || c.Size < report.checkpoint || string(c.Snapshot) != fmt.Sprint("snapshot ", c.Size) {
+			t.Fatalf("LoadCheckpoint: %d %q, %v; want %d", c.Size, c.Snapshot, err, report.checkpoint)
 		}
 	}
-	said.appended = end
+	report.appended = end
 }
 
 // TestKilledAtEveryStep kills a process before each step of its work in turn.
 func TestKilledAtEveryStep(t *testing.T) {
 	stride := 1
-	if testing.Short() || raced {
+	if testing.Short() || raceEnabled {
 		stride = 9
 	}
 	deaths := 0
 	for step := 1; ; step += stride {
 		folder := t.TempDir()
-		var said testament
-		said.run(t, folder, step, -1)
-		if said.over {
+		var report victimReport
+		report.run(t, folder, step, -1)
+		if report.over {
 			break
 		}
-		said.check(t, folder)
+		report.check(t, folder)
 		deaths++
 	}
 	if deaths < 140/stride {
@@ -262,18 +262,18 @@ func TestKilledAtEveryStep(t *testing.T) {
 	t.Logf("killed at %d steps", deaths)
 }
 
-// TestKilledAtRandom kills one process after the other, each of which goes on
+// TestKilledAtRandom kills one process after the other, each of which continues
 // with what the last has left.
 func TestKilledAtRandom(t *testing.T) {
 	rounds := 80
-	if testing.Short() || raced {
+	if testing.Short() || raceEnabled {
 		rounds = 10
 	}
 	folder := t.TempDir()
-	var said testament
+	var report victimReport
 	for range rounds {
-		said.run(t, folder, 0, 1+rand.IntN(30))
-		said.check(t, folder)
+		report.run(t, folder, 0, 1+rand.IntN(30))
+		report.check(t, folder)
 	}
-	t.Logf("%d deaths, %d versions", rounds, said.appended)
+	t.Logf("%d deaths, %d versions", rounds, report.appended)
 }

@@ -8,12 +8,13 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/disk"
+	"micronode/internal/wal"
 )
 
-// OpenFiles opens a journal, or makes an empty one. It reads the last segment,
-// and of the others only their names. A journal that is damaged opens, too, as
-// does one on a disk that is read-only: what is right can be read, Opened says
-// what is wrong, and Append is refused.
+// OpenFiles opens a journal, or creates an empty one. It reads the last
+// segment, and of the others only their names. A journal that is damaged opens,
+// too, as does one on a disk that is read-only: valid records can be read,
+// Opened returns what is wrong, and Append is rejected.
 func OpenFiles(spec FilesSpec) (*Files, error) {
 	f, err := openFiles(spec)
 	if err == nil || spec.ReadOnly || !disk.IsReadOnly(err) {
@@ -38,7 +39,7 @@ func openFiles(spec FilesSpec) (*Files, error) {
 	switch {
 	case disk.IsFull(err):
 		return nil, fullError(op, err)
-	case disk.IsAbsent(err):
+	case disk.IsNotExist(err):
 		return nil, fault.WrapKind(op, fault.NotFound, err)
 	}
 	return nil, fault.WrapKind(op, fault.StorageBusy, err)
@@ -46,10 +47,10 @@ func openFiles(spec FilesSpec) (*Files, error) {
 
 func newFiles(spec FilesSpec) *Files {
 	f := &Files{fs: spec.FS, folder: spec.Folder, segmentVersions: spec.SegmentVersions, segmentBytes: spec.SegmentBytes,
-		report: Report{ReadOnly: spec.ReadOnly}, done: make(chan struct{}), writer: newTurn(), keeper: newTurn(),
-		shelf: shelf{most: openSegments, open: map[uint64]*segment{}}}
+		report: Report{ReadOnly: spec.ReadOnly}, done: make(chan struct{}), appendLock: wal.NewCtxMutex(), maintenanceLock: wal.NewCtxMutex(),
+		openSegments: openSegments{limit: maxOpenSegments, segments: map[uint64]*segment{}}}
 	if f.fs == nil {
-		f.fs = disk.Real()
+		f.fs = disk.OS()
 	}
 	if f.segmentVersions <= 0 {
 		f.segmentVersions = defaultSegmentVersions
@@ -59,15 +60,15 @@ func newFiles(spec FilesSpec) *Files {
 	}
 	f.segmentBytes = min(f.segmentBytes, maxBatch)
 	if spec.ReadOnly {
-		f.refused = &fault.Error{Op: "journal.append", Kind: fault.StorageBusy, Detail: "the registry's journal is open for reading only",
+		f.appendErr = &fault.Error{Op: "journal.append", Kind: fault.StorageBusy, Detail: "the registry's journal is open for reading only",
 			Next: "Make the --persist folder writable, then restart the node."}
 	}
 	return f
 }
 
-// open reads the folder. Nobody else has the journal yet.
+// open reads the folder. The journal is not shared yet.
 func (f *Files) open() error {
-	for _, step := range []func() error{f.makeFolders, f.findPrune, f.findCheckpoints, f.findSegments, f.findHead, f.finishPrune, f.cutTail, f.settle} {
+	for _, step := range []func() error{f.makeFolders, f.findPrune, f.findCheckpoints, f.findSegments, f.findHead, f.finishPrune, f.truncateTornTail, f.resyncLastBatch} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -81,49 +82,45 @@ func (f *Files) makeFolders() error {
 		_, err := f.fs.List(folders[1])
 		return err
 	}
-	for _, folder := range folders {
+	for _, folder := range folders[1:] {
 		if err := f.fs.MkdirAll(folder); err != nil {
 			return err
 		}
 	}
-	// Who owns our folder need not be allowed to look into the one around it.
-	if err := f.fs.SyncFolder(filepath.Dir(f.folder)); err != nil && !disk.IsReadOnly(err) {
+	if err := wal.MakeFolder(f.fs, f.folder); err != nil {
 		return err
 	}
-	if err := f.fs.SyncFolder(f.folder); err != nil {
-		return err
-	}
-	return errors.Join(f.tidy(folders[0]), f.tidy(folders[2]))
+	return errors.Join(f.removeTemporary(folders[0]), f.removeTemporary(folders[2]))
 }
 
-// findPrune reads the prune note. One that is damaged is damage: without it,
-// pruned and lost look the same.
+// findPrune reads the prune note. An invalid one is damage: without it, pruned
+// and lost look the same.
 func (f *Files) findPrune() error {
-	e, err := f.load(f.pruneName(), envelope{magic: holdsPrune, number: anyNumber})
+	e, err := f.loadEnvelope(f.pruneName(), envelope{magic: magicPrune, number: anyNumber})
 	if d, ok := errors.AsType[*Damage](err); ok {
 		d.Version = 0
-		f.spoilt(*d)
+		f.addDamage(*d)
 		return nil
 	}
-	if disk.IsAbsent(err) {
+	if disk.IsNotExist(err) {
 		return nil
 	}
-	f.prune = Prune{Below: e.number, Note: e.a}
+	f.prune = Prune{Below: e.number, Note: e.first}
 	return err
 }
 
 func (f *Files) findCheckpoints() (err error) {
-	f.checkpoints, err = f.numbered("checkpoints")
+	f.checkpoints, err = f.listNumbered("checkpoints")
 	return err
 }
 
 func (f *Files) findSegments() (err error) {
-	f.spans, err = f.numbered("segments")
+	f.segments, err = f.listNumbered("segments")
 	return err
 }
 
-// numbered lists the files of a folder whose names are numbers, in order.
-func (f *Files) numbered(folder string) (all []span, err error) {
+// listNumbered lists the files of a folder whose names are numbers, in order.
+func (f *Files) listNumbered(folder string) (all []numberedFile, err error) {
 	entries, err := f.fs.List(filepath.Join(f.folder, folder))
 	if err != nil {
 		return nil, err
@@ -131,136 +128,147 @@ func (f *Files) numbered(folder string) (all []span, err error) {
 	for _, e := range entries {
 		number, err := strconv.ParseUint(e.Name, 10, 64)
 		if err == nil && len(e.Name) == 20 {
-			all = append(all, span{first: number, bytes: e.Size})
+			all = append(all, numberedFile{number: number, bytes: e.Size})
 		}
 	}
-	slices.SortFunc(all, func(a, b span) int { return byFirst(a, b.first) })
+	slices.SortFunc(all, func(a, b numberedFile) int { return byFirst(a, b.number) })
 	return all, nil
 }
 
-// finishPrune removes the segments that an earlier prune gave up and a crash has
-// left, and looks for a hole at the beginning.
+// finishPrune removes the segments that an earlier prune left because of a
+// crash, and looks for a hole at the beginning.
 func (f *Files) finishPrune() error {
-	if len(f.spans) == 0 {
+	if len(f.segments) == 0 {
 		return nil
 	}
 	gone := 0
 	if f.head != nil {
-		gone = covered(f.spans, min(f.prune.Below, f.head.Version))
+		gone = countCovered(f.segments, min(f.prune.Below, f.head.Version))
 	}
 	if !f.report.ReadOnly {
-		for _, s := range f.spans[:gone] {
-			if err := f.fs.Remove(f.segmentName(s.first)); err != nil {
+		for _, s := range f.segments[:gone] {
+			if err := f.fs.Remove(f.segmentName(s.number)); err != nil {
 				return err
 			}
 		}
 	}
-	f.spans = f.spans[gone:]
-	if f.spans[0].first > f.prune.Below || f.spans[0].first > 0 && f.head == nil {
-		f.spoilt(Damage{File: f.segmentName(f.prune.Below), Version: f.prune.Below, Detail: "the segment is not there, and no prune note covers it"})
+	f.segments = f.segments[gone:]
+	if f.segments[0].number > f.prune.Below || f.segments[0].number > 0 && f.head == nil {
+		f.addDamage(Damage{File: f.segmentName(f.prune.Below), Version: f.prune.Below, Detail: "the segment is not there, and no prune note covers it"})
 	}
 	return nil
 }
 
-// covered is how many segments at the beginning hold only versions below one.
-// The last segment is never among them.
-func covered(spans []span, below uint64) int {
+// countCovered returns how many segments at the beginning hold only versions
+// below one. The last segment is never among them.
+func countCovered(files []numberedFile, below uint64) int {
 	n := 0
-	for n+1 < len(spans) && spans[n+1].first <= below {
+	for n+1 < len(files) && files[n+1].number <= below {
 		n++
 	}
 	return n
 }
 
 // findHead goes back from the last segment to the last record. That is one
-// step, unless a crash came while a segment was made. What a checkpoint covers
-// was acknowledged, so a log that ends before it is damaged.
+// step, unless a crash came while a segment was created. What a checkpoint
+// covers was acknowledged, so a log that ends before it is damaged.
 func (f *Files) findHead() error {
 	known := uint64(0)
 	if n := len(f.checkpoints); n > 0 {
-		known = f.checkpoints[n-1].first
+		known = f.checkpoints[n-1].number
 	}
 	covers := known
-	for at := len(f.spans) - 1; at >= 0 && f.head == nil; at-- {
-		keep, err := f.lookInto(f.spans[at], known)
+	for at := len(f.segments) - 1; at >= 0 && f.head == nil; at-- {
+		keep, err := f.scanSegment(f.segments[at], known)
 		if err != nil {
 			return err
 		}
 		if keep {
-			known = max(known, f.spans[at].first)
+			known = max(known, f.segments[at].number)
 		} else {
-			f.spans = f.spans[:at]
+			f.segments = f.segments[:at]
 		}
 	}
 	if len(f.damaged) == 0 && (f.head == nil && covers > 0 || f.head != nil && covers > f.head.Version+1) {
-		f.spoilt(Damage{File: f.segmentName(covers - 1), Version: covers - 1, Detail: "a checkpoint covers this version, and the log ends before it"})
+		f.addDamage(Damage{File: f.segmentName(covers - 1), Version: covers - 1, Detail: "a checkpoint covers this version, and the log ends before it"})
 	}
 	return nil
 }
 
-// lookInto reads a segment at the end of the log and finds the head, if it is
-// there. It reports whether the file belongs to the log at all: one whose making
-// was cut off does not.
-func (f *Files) lookInto(at span, known uint64) (keep bool, err error) {
-	s, err := f.openLast(at)
+// scanSegment reads a segment at the end of the log and finds the head, if it
+// is there. It reports whether the file belongs to the log: one whose creation
+// was interrupted does not.
+func (f *Files) scanSegment(at numberedFile, known uint64) (keep bool, err error) {
+	s, err := f.openTail(at)
 	if err != nil {
 		return false, err
 	}
 	sealed, err := s.loadIndex()
 	if err == nil && sealed {
-		sealed, err = f.endsWell(s)
+		sealed, err = f.loadHead(s)
 	}
 	if err != nil || sealed {
-		f.shelve(s)
+		f.addOpenSegment(s)
 		return true, err
 	}
-	b, err := readAll(s.file)
+	damaged, sound, err := f.scanTail(s, known)
 	if err != nil {
-		f.shelve(s)
+		f.addOpenSegment(s)
 		return true, err
 	}
-	found := lookThrough(b, s.first, known)
-	s.offsets, s.end, s.room = found.offsets, int64(found.end), int64(len(b))
-	sound := isSegment(b, s.first)
-	if f.last == nil {
-		f.report.TornBytes += int64(max(found.torn, 0))
-	}
-	if !sound && len(found.offsets) == 0 && len(found.damaged) == 0 {
+	if !sound && len(s.offsets) == 0 && len(damaged) == 0 {
 		return false, f.discard(s)
 	}
 	if !sound {
-		f.spoilt(Damage{File: s.name, Version: s.first, Detail: "the header of the segment is wrong"})
+		f.addDamage(Damage{File: s.name, Version: s.first, Detail: "the header of the segment is wrong"})
 	}
-	for _, h := range found.damaged {
-		f.spoilt(Damage{File: s.name, Offset: int64(h.offset), Version: h.version, Detail: "the record is damaged"})
+	for _, h := range damaged {
+		f.addDamage(Damage{File: s.name, Offset: h.offset, Version: h.version, Detail: "the record is damaged"})
 	}
-	_, err = f.endsWell(s)
+	_, err = f.loadHead(s)
 	if err != nil || f.last != nil || f.report.ReadOnly {
-		f.shelve(s)
+		f.addOpenSegment(s)
 	} else {
 		f.last, s.users = s, 1
 	}
 	return true, err
 }
 
-// openLast opens a segment; the first that is asked for, to append to.
-func (f *Files) openLast(at span) (*segment, error) {
+// scanTail reads a segment at the end of the log, with what is after its last
+// record. It reports whether its header is valid.
+func (f *Files) scanTail(s *segment, known uint64) (damaged []hole, sound bool, err error) {
+	first, _, valid, err := s.file.LoadHeader()
+	if err != nil {
+		return nil, false, err
+	}
+	s.offsets = nil // of an index whose last record was not valid
+	damaged, err = s.scanFrames(known)
+	if err != nil || f.last != nil {
+		return damaged, valid && first == s.first, err
+	}
+	torn, err := s.file.TornBytes(s.end)
+	f.report.TornBytes += torn
+	return damaged, valid && first == s.first, err
+}
+
+// openTail opens a segment, for appending unless the last one is open already.
+func (f *Files) openTail(at numberedFile) (*segment, error) {
 	mode := disk.ForWriting
 	if f.report.ReadOnly || f.last != nil {
 		mode = disk.ForReading
 	}
-	name := f.segmentName(at.first)
-	file, err := f.fs.Open(name, mode)
+	name := f.segmentName(at.number)
+	file, err := wal.OpenFile(f.fs, name, segmentFormat, mode)
 	if err != nil {
 		return nil, err
 	}
-	return &segment{name: name, first: at.first, file: file}, nil
+	return &segment{name: name, first: at.number, file: file}, nil
 }
 
-// endsWell reads the last record of a segment and makes it the head. It reports
-// whether there is one that is right. A disk that cannot be read is an error: to
-// take what cannot be read for not there would lose it.
-func (f *Files) endsWell(s *segment) (bool, error) {
+// loadHead reads the last record of a segment and makes it the head. It reports
+// whether there is a valid one. A read error is an error: treating it as
+// absence would lose the record.
+func (f *Files) loadHead(s *segment) (bool, error) {
 	at := len(s.offsets) - 1
 	for at >= 0 && s.offsets[at] == 0 {
 		at--
@@ -268,7 +276,7 @@ func (f *Files) endsWell(s *segment) (bool, error) {
 	if at < 0 {
 		return false, nil
 	}
-	r, err := seen{s, s.offsets, s.end}.read(s.first + uint64(at))
+	r, err := segmentView{s, s.offsets, s.end}.read(s.first + uint64(at))
 	if _, damaged := errors.AsType[*Damage](err); damaged {
 		return false, nil
 	}
@@ -280,14 +288,14 @@ func (f *Files) endsWell(s *segment) (bool, error) {
 	return true, nil
 }
 
-// shelve puts a segment that is not appended to onto the shelf.
-func (f *Files) shelve(s *segment) {
-	_, spare := f.shelf.put(s)
-	unused := leave(s)
+// addOpenSegment adds a segment that is not appended to to openSegments.
+func (f *Files) addOpenSegment(s *segment) {
+	_, spare := f.openSegments.add(s)
+	unused := release(s)
 	_ = closeAll(spare, unused)
 }
 
-// discard removes a segment whose making was cut off.
+// discard removes a segment whose creation was interrupted.
 func (f *Files) discard(s *segment) error {
 	err := s.file.Close()
 	if err != nil || f.report.ReadOnly {
@@ -296,62 +304,38 @@ func (f *Files) discard(s *segment) error {
 	return f.fs.Remove(s.name)
 }
 
-// cutTail cuts off what a torn batch has left behind the last record, so that
-// it is not taken for something later on. Nothing is cut where there is damage:
-// somebody may be able to make more of it than we are.
-func (f *Files) cutTail() error {
+// truncateTornTail cuts off what a torn batch has left after the last record,
+// so that it is not mistaken for something later on. Nothing is cut where there
+// is damage: it may be needed for recovery.
+func (f *Files) truncateTornTail() error {
 	if f.report.ReadOnly || f.last == nil || len(f.damaged) > 0 || f.report.TornBytes == 0 {
 		return nil
 	}
-	if err := f.last.file.Truncate(f.last.end); err != nil {
+	if err := f.last.file.CutTail(f.last.end); err != nil {
 		return err
 	}
-	if err := f.last.file.Sync(); err != nil {
-		return err
-	}
-	f.last.room = f.last.end
-	f.spans[len(f.spans)-1].bytes = f.last.end
+	f.segments[len(f.segments)-1].bytes = f.last.end
 	return nil
 }
 
-// settle makes what was found last. A process that was killed may have left a
-// batch that is in the memory of the kernel only, and after a failed sync the
-// kernel takes such memory for written when it is not. Before anybody sees this
-// batch it is written again and synced. Earlier ones were synced before it was
-// begun.
-func (f *Files) settle() error {
+// resyncLastBatch makes the last batch, and the name of its segment, durable
+// before readers see it.
+func (f *Files) resyncLastBatch() error {
 	if f.report.ReadOnly || f.last == nil || len(f.damaged) > 0 {
 		return nil
 	}
-	for _, part := range [][2]int64{{0, segmentHeader}, {f.lastBatch(), f.last.end}} {
-		b := make([]byte, part[1]-part[0])
-		if err := readFull(f.last.file, b, part[0]); err != nil {
-			return err
-		}
-		if _, err := f.last.file.WriteAt(b, part[0]); err != nil {
-			return err
+	begin := f.last.end
+	if len(f.last.offsets) > 0 {
+		begin = wal.FileHeaderSize // if in doubt, all of it
+		if i := f.last.lastBatch - f.last.first; i < uint64(len(f.last.offsets)) {
+			begin = int64(f.last.offsets[i])
 		}
 	}
-	if err := f.last.file.Sync(); err != nil {
+	if err := f.last.file.Resync(begin, f.last.end); err != nil {
 		return err
 	}
 	return f.syncSegments()
 }
 
-// lastBatch is where the last batch of the last segment begins.
-func (f *Files) lastBatch() int64 {
-	n := len(f.last.offsets)
-	if n == 0 {
-		return f.last.end
-	}
-	b := make([]byte, frameHeader)
-	if err := readFull(f.last.file, b, int64(f.last.offsets[n-1])); err == nil {
-		if at, ok := frameAt(b); ok && at.batch >= f.last.first && at.batch <= at.version {
-			return int64(f.last.offsets[at.batch-f.last.first])
-		}
-	}
-	return segmentHeader // it was read a moment ago; if in doubt, all of it
-}
-
-// syncSegments makes the names of segments last.
+// syncSegments makes the names of segments durable.
 func (f *Files) syncSegments() error { return f.fs.SyncFolder(filepath.Join(f.folder, "segments")) }

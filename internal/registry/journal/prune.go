@@ -12,40 +12,40 @@ import (
 )
 
 // Prune implements Journal: the note, then the tiles, then the segments, and at
-// last the checkpoints that no record needs any more. Whatever comes between,
-// the next prune or the next opening goes on from there.
+// last the checkpoints that are no longer needed. If it is interrupted, the
+// next prune or the next opening continues from there.
 func (f *Files) Prune(ctx context.Context, p Prune) (uint64, error) {
 	const op = "journal.prune"
-	if err := f.keep(ctx, op); err != nil {
+	if err := f.lockMaintenance(ctx, op); err != nil {
 		return 0, err
 	}
-	defer f.keeper.give()
-	since, err := f.mayPrune(op, p)
+	defer f.maintenanceLock.Unlock()
+	since, err := f.checkPrune(op, p)
 	if err != nil {
 		return 0, err
 	}
 	if p.Below < since {
-		return f.firstKept(), nil // more was given up before, and its note stays
+		return f.firstVersion(), nil // more was pruned before, and its note stays
 	}
-	if err := f.save(f.pruneName(), envelope{magic: holdsPrune, number: p.Below, a: p.Note}, true); err != nil {
-		return f.firstKept(), failedKeep(op, err)
+	if err := f.saveEnvelope(f.pruneName(), envelope{magic: magicPrune, number: p.Below, first: p.Note}, true); err != nil {
+		return f.firstVersion(), saveError(op, err)
 	}
 	f.mu.Lock()
 	f.prune = Prune{Below: p.Below, Note: slices.Clone(p.Note)}
 	f.mu.Unlock()
-	if err := f.syncTiles(f.firstKept(), p.Below); err != nil {
-		return f.firstKept(), failedTiles(op, err)
+	if err := f.syncTiles(f.firstVersion(), p.Below); err != nil {
+		return f.firstVersion(), tileError(op, err)
 	}
-	segments, checkpoints, unused := f.giveUp()
+	segments, checkpoints, unused := f.detachPruned()
 	_ = closeAll(unused...) // they were only read
 	if err := f.removeAll(segments, checkpoints); err != nil {
-		return f.firstKept(), failedKeep(op, err)
+		return f.firstVersion(), saveError(op, err)
 	}
-	return f.firstKept(), nil
+	return f.firstVersion(), nil
 }
 
-// mayPrune says up to where the log was given up before.
-func (f *Files) mayPrune(op string, p Prune) (since uint64, err error) {
+// checkPrune returns up to where the log was pruned before.
+func (f *Files) checkPrune(op string, p Prune) (since uint64, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
@@ -57,31 +57,31 @@ func (f *Files) mayPrune(op string, p Prune) (since uint64, err error) {
 	return f.prune.Below, checkCovered(op, p.Below, f.head)
 }
 
-// firstKept is the first version that is still there.
-func (f *Files) firstKept() uint64 {
+// firstVersion returns the first version that remains.
+func (f *Files) firstVersion() uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.spans) == 0 {
+	if len(f.segments) == 0 {
 		return 0
 	}
-	return f.spans[0].first
+	return f.segments[0].number
 }
 
 // Pruned implements Journal.
 func (f *Files) Pruned(ctx context.Context) (Prune, uint64, error) {
-	if err := f.enter(ctx, "journal.pruned"); err != nil {
+	if err := f.lockOpen(ctx, "journal.pruned"); err != nil {
 		return Prune{}, 0, err
 	}
 	p := Prune{Below: f.prune.Below, Note: slices.Clone(f.prune.Note)}
 	f.mu.Unlock()
-	return p, f.firstKept(), nil
+	return p, f.firstVersion(), nil
 }
 
-// syncTiles makes the tiles last that cover a version below one. Those of
-// versions that are gone are done already. After this, they are all that is left
-// of these versions, so one that is damaged stops the prune.
+// syncTiles makes the tiles durable that cover a version below one. Those of
+// pruned versions are durable already. After this, they are all that is left of
+// these versions, so a damaged one stops the prune.
 func (f *Files) syncTiles(since, below uint64) error {
-	for level := range mostLevel {
+	for level := range maxTileLevel {
 		span := tileSpan(level)
 		any := false
 		for n := since / span; n*span < below; n++ {
@@ -101,12 +101,12 @@ func (f *Files) syncTiles(since, below uint64) error {
 	return f.fs.SyncFolder(filepath.Join(f.folder, "tiles"))
 }
 
-// syncTile syncs a tile, if it is there. It writes it again before: the kernel
-// may have failed to write it and told nobody.
+// syncTile syncs a tile, if it exists. It writes it again before: the kernel
+// may have failed to write it and not reported that.
 func (f *Files) syncTile(at TileID) (there bool, err error) {
 	name := f.tileName(at)
-	e, err := f.load(name, envelope{magic: holdsTile, number: at.N, level: uint32(at.Level)})
-	if disk.IsAbsent(err) {
+	e, err := f.loadEnvelope(name, envelope{magic: magicTile, number: at.N, level: uint32(at.Level)})
+	if disk.IsNotExist(err) {
 		return false, nil
 	}
 	if err != nil {
@@ -123,33 +123,33 @@ func (f *Files) syncTile(at TileID) (there bool, err error) {
 	return true, errors.Join(err, file.Close())
 }
 
-func failedTiles(op string, err error) error {
+func tileError(op string, err error) error {
 	if d, ok := errors.AsType[*Damage](err); ok {
 		return &fault.Error{Op: op, Kind: fault.IntegrityFail, Err: d, Detail: "a tile of what is to be pruned is damaged: " + d.File,
 			Next: "Nothing was removed. Restart the node: it makes the tile again from the records."}
 	}
-	return failedKeep(op, err)
+	return saveError(op, err)
 }
 
-// giveUp takes what the prune note covers out of the readers' sight. The segment
-// of the head stays.
-func (f *Files) giveUp() (segments, checkpoints []span, unused []*segment) {
+// detachPruned hides what the prune note covers from readers. The segment of
+// the head stays.
+func (f *Files) detachPruned() (segments, checkpoints []numberedFile, unused []*segment) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	gone := covered(f.spans, min(f.prune.Below, f.head.Version))
-	segments, f.spans = f.spans[:gone], slices.Clone(f.spans[gone:])
+	gone := countCovered(f.segments, min(f.prune.Below, f.head.Version))
+	segments, f.segments = f.segments[:gone], slices.Clone(f.segments[gone:])
 	for _, s := range segments {
-		unused = append(unused, f.shelf.drop(s.first))
+		unused = append(unused, f.openSegments.remove(s.number))
 	}
-	gone = covered(f.checkpoints, f.spans[0].first)
+	gone = countCovered(f.checkpoints, f.segments[0].number)
 	checkpoints, f.checkpoints = f.checkpoints[:gone], slices.Clone(f.checkpoints[gone:])
 	return segments, checkpoints, unused
 }
 
-// removeAll removes files, and makes their absence last.
-func (f *Files) removeAll(segments, checkpoints []span) error {
+// removeAll removes files, and makes their removal durable.
+func (f *Files) removeAll(segments, checkpoints []numberedFile) error {
 	for _, s := range segments {
-		if err := f.fs.Remove(f.segmentName(s.first)); err != nil && !disk.IsAbsent(err) {
+		if err := f.fs.Remove(f.segmentName(s.number)); err != nil && !disk.IsNotExist(err) {
 			return err
 		}
 	}
@@ -157,7 +157,7 @@ func (f *Files) removeAll(segments, checkpoints []span) error {
 		return err
 	}
 	for _, c := range checkpoints {
-		if err := f.fs.Remove(f.checkpointName(c.first)); err != nil && !disk.IsAbsent(err) {
+		if err := f.fs.Remove(f.checkpointName(c.number)); err != nil && !disk.IsNotExist(err) {
 			return err
 		}
 	}

@@ -2,6 +2,6 @@
 
 package journal_test
 
-// raced says that the race detector watches, which makes everything slow. What
+// raceEnabled says that the race detector watches, which makes everything slow. What
 // is run hundreds of times without it is run some dozens of times with it.
-const raced = false
+const raceEnabled = false

@@ -19,14 +19,14 @@ func TestRAMIsBounded(t *testing.T) {
 			all = append(all, next)
 		}
 	}
-	kind(t, err, fault.StoreFull)
+	wantKind(t, err, fault.StoreFull)
 	if head, err := m.Head(ctx); err != nil || head != *headOf(all) || len(all) < 4 || m.Bytes() > 10_000 {
 		t.Fatalf("%d records, %d bytes; head %v, %v", len(all), m.Bytes(), head, err)
 	}
-	kind(t, m.SaveCheckpoint(ctx, journal.Checkpoint{Size: 1, Snapshot: make([]byte, 5000)}), fault.StoreFull)
-	kind(t, m.SaveTile(ctx, journal.TileID{}, make([]byte, 8192)), fault.StoreFull)
+	wantKind(t, m.SaveCheckpoint(ctx, journal.Checkpoint{Size: 1, Snapshot: make([]byte, 5000)}), fault.StoreFull)
+	wantKind(t, m.SaveTile(ctx, journal.TileID{}, make([]byte, 8192)), fault.StoreFull)
 	_, err = m.Prune(ctx, journal.Prune{Below: 1, Note: make([]byte, 9000)})
-	kind(t, err, fault.StoreFull)
+	wantKind(t, err, fault.StoreFull)
 
 	if first, err := m.Prune(ctx, journal.Prune{Below: 3}); err != nil || first != 3 {
 		t.Fatal(first, err)

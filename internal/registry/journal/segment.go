@@ -3,12 +3,12 @@ package journal
 import (
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 
 	"micronode/fault"
 	"micronode/internal/disk"
 	"micronode/internal/registry/ledger"
+	"micronode/internal/wal"
 )
 
 // segment is an open segment file.
@@ -16,29 +16,29 @@ type segment struct {
 	// set when it is opened
 	name  string
 	first uint64
-	file  disk.File
+	file  *wal.File
 
 	// of the last segment, guarded by the journal's mu; of others, set when they
 	// are opened
-	offsets []uint32 // where each version is; zero where it is damaged
-	end     int64    // behind the last frame
+	offsets []uint32 // the offset of each version; zero where it is damaged
+	end     int64    // the end of the last frame
 
-	// owned by the writer
-	room int64 // up to where the file has been filled with zeros
+	// set by scanFrames
+	lastBatch uint64 // the first version of the last batch
 
 	// guarded by the journal's mu
-	users int   // who reads it, and one for being the last or being shelved
-	used  int64 // when it was last asked for
+	users int   // readers, and one for being the last or in openSegments
+	used  int64 // when it was last used
 }
 
-// seen is what a reader takes of a segment under the lock.
-type seen struct {
+// segmentView is a reader's copy of a segment's state, made under the lock.
+type segmentView struct {
 	*segment
 	offsets []uint32
 	end     int64
 }
 
-// Damage says what is wrong, and where. It is the cause of IntegrityFail.
+// Damage describes what is wrong, and where. It is the cause of IntegrityFail.
 type Damage struct {
 	File    string
 	Offset  int64
@@ -51,7 +51,7 @@ func (d *Damage) Error() string {
 	return fmt.Sprintf("%s at byte %d (version %d): %s", d.File, d.Offset, d.Version, d.Detail)
 }
 
-// damageError is what who meets damage is told.
+// damageError is the error that a caller gets for damaged data.
 func damageError(op string, d *Damage) error {
 	return &fault.Error{Op: op, Kind: fault.IntegrityFail, Err: d,
 		Detail: fmt.Sprintf("the journal is damaged at version %d: %s", d.Version, d.Detail),
@@ -61,31 +61,29 @@ func damageError(op string, d *Damage) error {
 
 // read reads the record of a version, which is between the first and the last of
 // the segment.
-func (s seen) read(version uint64) (ledger.Record, error) {
+func (s segmentView) read(version uint64) (ledger.Record, error) {
 	i := version - s.first
 	if i >= uint64(len(s.offsets)) || s.offsets[i] == 0 {
 		return ledger.Record{}, &Damage{File: s.name, Version: version, Detail: "the record is not there"}
 	}
-	at, end := int64(s.offsets[i]), s.behind(i)
+	at, end := int64(s.offsets[i]), s.frameEnd(i)
 	if end <= at {
 		return ledger.Record{}, &Damage{File: s.name, Offset: at, Version: version, Detail: "the index is out of order"}
 	}
-	b := make([]byte, end-at)
-	if n, err := s.file.ReadAt(b, at); err != nil && (!errors.Is(err, io.EOF) || n < len(b)) {
-		if errors.Is(err, io.EOF) {
-			return ledger.Record{}, &Damage{File: s.name, Offset: at, Version: version, Detail: "the file is too short"}
-		}
+	frame, body, err := s.file.ReadFrame(at, int(end-at))
+	switch {
+	case errors.Is(err, wal.ErrShort):
+		return ledger.Record{}, &Damage{File: s.name, Offset: at, Version: version, Detail: "the file is too short"}
+	case errors.Is(err, wal.ErrChecksum) || err == nil && frame.ID != version:
+		return ledger.Record{}, &Damage{File: s.name, Offset: at, Version: version, Detail: "the checksum is wrong"}
+	case err != nil:
 		return ledger.Record{}, err
 	}
-	f, ok := frameAt(b)
-	if !ok || f.version != version || !f.whole(b) {
-		return ledger.Record{}, &Damage{File: s.name, Offset: at, Version: version, Detail: "the checksum is wrong"}
-	}
-	return f.record(b), nil
+	return toRecord(frame, body), nil
 }
 
-// behind is the end of a frame: where the next one begins that is right.
-func (s seen) behind(i uint64) int64 {
+// frameEnd returns the end of a frame: where the next valid one begins.
+func (s segmentView) frameEnd(i uint64) int64 {
 	for _, offset := range s.offsets[i+1:] {
 		if offset != 0 {
 			return int64(offset)
@@ -94,18 +92,19 @@ func (s seen) behind(i uint64) int64 {
 	return s.end
 }
 
-// openSealed opens a segment that is not the last. Its index says where its
-// records are; if it has none that is right, its frames do. The versions below
-// known are in it or in one before.
+// openSealed opens a segment that is not the last. Its records are found by its
+// index or, if it has no valid one, by its frames. The versions below known are
+// in it or in one before.
 func openSealed(fsys disk.FS, name string, first, known uint64) (*segment, error) {
-	file, err := fsys.Open(name, disk.ForReading)
+	file, err := wal.OpenFile(fsys, name, segmentFormat, disk.ForReading)
 	if err != nil {
 		return nil, err
 	}
 	s := &segment{name: name, first: first, file: file}
 	ok, err := s.loadIndex()
 	if err == nil && !ok {
-		err = s.rebuildIndex(known)
+		_, err = s.scanFrames(known)
+		s.offsets = slices.Clip(s.offsets)
 	}
 	if err != nil {
 		_ = file.Close()
@@ -116,36 +115,24 @@ func openSealed(fsys disk.FS, name string, first, known uint64) (*segment, error
 
 // loadIndex reads the index at the end of the file, if there is one.
 func (s *segment) loadIndex() (bool, error) {
-	size, err := s.file.Size()
-	if err != nil || size < segmentHeader+indexTrailer {
-		return false, err
+	size := s.file.Allocated()
+	if size < wal.FileHeaderSize+indexTrailer {
+		return false, nil
 	}
 	trailer := make([]byte, indexTrailer)
-	if err := readFull(s.file, trailer, size-indexTrailer); err != nil {
+	if err := wal.ReadFull(s.file, trailer, size-indexTrailer); err != nil {
 		return false, err
 	}
-	span, ok := indexSpan(trailer, s.first, size)
+	span, ok := indexSize(trailer, s.first, size)
 	if !ok {
 		return false, nil
 	}
 	b := make([]byte, span)
-	if err := readFull(s.file, b, size-span); err != nil {
+	if err := wal.ReadFull(s.file, b, size-span); err != nil {
 		return false, err
 	}
 	s.offsets, s.end, ok = parseIndex(b)
-	s.room = size
 	return ok, nil
-}
-
-// rebuildIndex finds the records by reading everything.
-func (s *segment) rebuildIndex(known uint64) error {
-	b, err := readAll(s.file)
-	if err != nil {
-		return err
-	}
-	found := lookThrough(b, s.first, known)
-	s.offsets, s.end = slices.Clip(found.offsets), int64(found.end)
-	return nil
 }
 
 // readAll reads a file.
@@ -155,17 +142,5 @@ func readAll(f disk.File) ([]byte, error) {
 		return nil, err
 	}
 	b := make([]byte, size)
-	return b, readFull(f, b, 0)
-}
-
-// readFull fills b from a place in a file on.
-func readFull(f disk.File, b []byte, at int64) error {
-	n, err := f.ReadAt(b, at)
-	if n == len(b) {
-		return nil
-	}
-	if err == nil || errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
-	}
-	return err
+	return b, wal.ReadFull(f, b, 0)
 }

@@ -15,7 +15,7 @@ import (
 // segmentBytes is a segment as a journal writes it.
 func segmentBytes(tb testing.TB, versions, each uint64, sealed bool) []byte {
 	tb.Helper()
-	disk := newPlatter()
+	disk := newCrashDisk()
 	j, err := journal.OpenFiles(journal.FilesSpec{Folder: folder, FS: disk, SegmentVersions: int(versions)})
 	if err != nil {
 		tb.Fatal(err)
@@ -25,8 +25,8 @@ func segmentBytes(tb testing.TB, versions, each uint64, sealed bool) []byte {
 		versions++
 	}
 	for v := uint64(0); v < versions; v += each {
-		var batch = headless(v, min(each, versions-v))
-		expect := headOf(headless(v-1, 1))
+		var batch = makeRecords(v, min(each, versions-v))
+		expect := headOf(makeRecords(v-1, 1))
 		if v == 0 {
 			expect = nil
 		}
@@ -34,7 +34,7 @@ func segmentBytes(tb testing.TB, versions, each uint64, sealed bool) []byte {
 			tb.Fatal(err)
 		}
 	}
-	data := disk.names[disk.segmentFiles()[0]].data
+	data := disk.Data(disk.segmentFiles()[0])
 	return bytes.Clone(data[:min(len(data), 20_000)])
 }
 
@@ -48,13 +48,13 @@ func FuzzSegment(f *testing.F) {
 	torn[1500] ^= 1
 	f.Add(torn, uint64(5))
 	f.Fuzz(func(t *testing.T, data []byte, known uint64) {
-		disk := newPlatter()
+		disk := newCrashDisk()
 		for _, name := range []string{"segments", "checkpoints", "tiles"} {
 			_ = disk.MkdirAll(folder + "/" + name)
 		}
-		plant(t, disk, folder+"/segments/00000000000000000000", data)
+		writeRaw(t, disk, folder+"/segments/00000000000000000000", data)
 		if known%2 == 1 { // it is not the last
-			plant(t, disk, folder+"/segments/00000000000000000007", nil)
+			writeRaw(t, disk, folder+"/segments/00000000000000000007", nil)
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
@@ -67,16 +67,16 @@ func FuzzSegment(f *testing.F) {
 		if used := after.TotalAlloc - before.TotalAlloc; used > uint64(8*len(data))+200_000 {
 			t.Errorf("%d bytes of memory for a file of %d", used, len(data))
 		}
-		readable(t, j, data)
+		checkReadable(t, j, data)
 		if opened, err := journal.OpenFiles(journal.FilesSpec{Folder: folder, FS: disk}); err == nil {
 			_ = opened.Close()
 		}
 	})
 }
 
-func plant(t *testing.T, on *platter, name string, data []byte) {
+func writeRaw(t *testing.T, on *crashDisk, name string, data []byte) {
 	t.Helper()
-	file, err := on.Open(name, disk.Anew)
+	file, err := on.Open(name, disk.Create)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,8 +84,8 @@ func plant(t *testing.T, on *platter, name string, data []byte) {
 	_ = file.Sync()
 }
 
-// readable reads everything and looks for each record's checksum in the file.
-func readable(t *testing.T, j *journal.Files, data []byte) {
+// checkReadable reads everything and looks for each record's checksum in the file.
+func checkReadable(t *testing.T, j *journal.Files, data []byte) {
 	t.Helper()
 	head, err := j.Head(t.Context())
 	if err != nil {
@@ -101,15 +101,15 @@ func readable(t *testing.T, j *journal.Files, data []byte) {
 		}
 		body := bytes.Join([][]byte{r.Header, r.Payload, r.Preconditions}, nil)
 		body = append(body, make([]byte, (8-len(body)%8)%8)...)
-		if r.Version != v || !summed(data, body) {
+		if r.Version != v || !hasChecksum(data, body) {
 			t.Fatalf("Read(%d) returns version %d, of %d bytes, whose checksum is not in the file", v, r.Version, len(body))
 		}
 	}
 }
 
-// summed reports whether a file has some bytes with their checksum eight bytes
+// hasChecksum reports whether a file has some bytes with their checksum eight bytes
 // before them, as a frame has. The padding may be anything that sums up.
-func summed(data, body []byte) bool {
+func hasChecksum(data, body []byte) bool {
 	sum := binary.LittleEndian.AppendUint32(nil, crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)))
 	for at := 0; at+8+len(body) <= len(data); at++ {
 		if bytes.Equal(data[at:at+4], sum) && bytes.Equal(data[at+8:at+8+len(body)], body) {

@@ -10,7 +10,7 @@ import (
 
 func Example() {
 	key, _ := keyfile.Generate(rand.Reader)
-	sealed, _ := keyfile.SealWith(key, "correct horse", 4) // Seal in earnest: 4 is for examples
+	sealed, _ := keyfile.SealWith(key, "correct horse", 4) // use Seal in production: 4 is for examples
 	first, _, _ := strings.Cut(string(sealed), "\n")
 	fmt.Println(first)
 

@@ -23,11 +23,11 @@ func Generate(random io.Reader) (ed25519.PrivateKey, error) {
 	return ed25519.NewKeyFromSeed(seed), nil
 }
 
-// PublicOf is the public half of a key.
+// PublicOf returns the public half of a key.
 func PublicOf(key ed25519.PrivateKey) ed25519.PublicKey { return key.Public().(ed25519.PublicKey) }
 
-// FormatPublic writes a public key as it stands in a signer set:
-// "ed25519:<base64>", without a line end.
+// FormatPublic writes a public key as in a signer set: "ed25519:<base64>",
+// without a line end.
 func FormatPublic(key ed25519.PublicKey) string {
 	return publicPrefix + base64.StdEncoding.EncodeToString(key)
 }
@@ -36,19 +36,18 @@ func FormatPublic(key ed25519.PublicKey) string {
 func ParsePublic(text string) (ed25519.PublicKey, error) {
 	raw, ok := decode(text, publicPrefix, ed25519.PublicKeySize)
 	if !ok {
-		e := fault.New("keyfile.parse public", fault.Malformed, "this is not a public key")
-		e.Next = "Give what is in the .pub file: ed25519: and 44 characters of base64."
-		return nil, e
+		return nil, fault.New("keyfile.parse public", fault.Malformed, "this is not a public key").
+			Advise("Give what is in the .pub file: ed25519: and 44 characters of base64.")
 	}
 	return raw, nil
 }
 
-// Plain writes a private key without any protection.
-func Plain(key ed25519.PrivateKey) []byte {
+// FormatPlain writes a private key without any protection.
+func FormatPlain(key ed25519.PrivateKey) []byte {
 	return []byte(seedPrefix + base64.StdEncoding.EncodeToString(key.Seed()) + "\n")
 }
 
-// openPlain reads what Plain writes.
+// openPlain reads what FormatPlain writes.
 func openPlain(data []byte) (ed25519.PrivateKey, bool) {
 	seed, ok := decode(string(data), seedPrefix, ed25519.SeedSize)
 	if !ok {
@@ -57,7 +56,7 @@ func openPlain(data []byte) (ed25519.PrivateKey, bool) {
 	return ed25519.NewKeyFromSeed(seed), true
 }
 
-// decode reads one line of a prefix and base64 in its one spelling.
+// decode reads one line of a prefix and base64 in its canonical encoding.
 func decode(line, prefix string, size int) ([]byte, bool) {
 	line = strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r")
 	text, found := strings.CutPrefix(line, prefix)

@@ -19,18 +19,19 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/registry/keyfile"
+	"micronode/internal/testkit"
 )
 
 func TestPlainKeys(t *testing.T) {
 	key := newKey(t, 7)
-	plain := keyfile.Plain(key)
+	plain := keyfile.FormatPlain(key)
 	want := "ed25519-seed:" + base64.StdEncoding.EncodeToString(append(make([]byte, 31), 7)) + "\n"
 	if string(plain) != want {
 		t.Errorf("the plain form is %q", plain)
 	}
 	for _, data := range []string{want, strings.TrimSpace(want), strings.TrimSpace(want) + "\r\n"} {
-		got, err := keyfile.Open([]byte(data), nil) // nobody is asked
-		if must(t, got, err); !got.Equal(key) {
+		got, err := keyfile.Open([]byte(data), nil) // without a passphrase
+		if testkit.Value(t, got, err); !got.Equal(key) {
 			t.Errorf("another key came back from %q", data)
 		}
 	}
@@ -42,14 +43,14 @@ func TestSealedKeys(t *testing.T) {
 	if strings.Contains(string(sealed), "ed25519") {
 		t.Error("the key is in the file")
 	}
-	got, err := keyfile.Open(sealed, says("ünter uns"))
-	if must(t, got, err); !got.Equal(key) {
+	got, err := keyfile.Open(sealed, fixedPassphrase("ünter uns"))
+	if testkit.Value(t, got, err); !got.Equal(key) {
 		t.Error("another key came back")
 	}
-	wantKind(t, second(keyfile.Open(sealed, says("unter uns"))), fault.Unauthorized)
-	wantKind(t, second(keyfile.Open(sealed, says(""))), fault.Unauthorized)
-	wantKind(t, second(keyfile.Open(sealed, nil)), fault.Unauthorized)
-	wantKind(t, second(keyfile.SealWith(key, "", 2)), fault.Malformed)
+	testkit.WantRefusal(t, second(keyfile.Open(sealed, fixedPassphrase("unter uns"))), fault.Unauthorized, "")
+	testkit.WantRefusal(t, second(keyfile.Open(sealed, fixedPassphrase(""))), fault.Unauthorized, "")
+	testkit.WantRefusal(t, second(keyfile.Open(sealed, nil)), fault.Unauthorized, "")
+	testkit.WantRefusal(t, second(keyfile.SealWith(key, "", 2)), fault.Malformed, "")
 
 	gone := fault.New("terminal.read", fault.Canceled, "interrupted")
 	_, err = keyfile.Open(sealed, func() (string, error) { return "", gone })
@@ -62,57 +63,57 @@ func TestSealedKeys(t *testing.T) {
 	}
 }
 
-// The product's own work factor, once: age says in the file what it was.
+// The product's own work factor, once: age writes it into the file.
 func TestTheDefaultIsSlow(t *testing.T) {
 	sealed, err := keyfile.Seal(newKey(t, 1), "pass")
-	must(t, sealed, err)
+	testkit.Value(t, sealed, err)
 	raw, err := io.ReadAll(armor.NewReader(bytes.NewReader(sealed)))
-	if must(t, raw, err); !strings.Contains(string(raw[:80]), " 18\n") {
+	if testkit.Value(t, raw, err); !strings.Contains(string(raw[:80]), " 18\n") {
 		t.Errorf("the file begins with %q", raw[:80])
 	}
 }
 
-// What age itself makes of the file is the plain form, and what age encrypts is
+// Decrypted by age itself the file is the plain form, and what age encrypts is
 // opened here.
 func TestAgeOpensIt(t *testing.T) {
 	key := newKey(t, 3)
 	identity, err := age.NewScryptIdentity("pass")
-	must(t, identity, err)
+	testkit.Value(t, identity, err)
 	r, err := age.Decrypt(armor.NewReader(bytes.NewReader(seal(t, key, "pass"))), identity)
-	must(t, r, err)
+	testkit.Value(t, r, err)
 	plain, err := io.ReadAll(r)
-	if must(t, plain, err); !bytes.Equal(plain, keyfile.Plain(key)) {
+	if testkit.Value(t, plain, err); !bytes.Equal(plain, keyfile.FormatPlain(key)) {
 		t.Errorf("age says %q", plain)
 	}
-	got, err := keyfile.Open(encrypt(t, keyfile.Plain(key), scrypt(t, 3)), says("pass"))
-	if must(t, got, err); !got.Equal(key) {
+	got, err := keyfile.Open(encrypt(t, keyfile.FormatPlain(key), scrypt(t, 3)), fixedPassphrase("pass"))
+	if testkit.Value(t, got, err); !got.Equal(key) {
 		t.Error("another key came back from age's file")
 	}
 }
 
 // encrypt is `age -a`.
-func encrypt(t failer, plain []byte, to age.Recipient) []byte {
+func encrypt(t testkit.T, plain []byte, to age.Recipient) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	a := armor.NewWriter(&b)
 	w, err := age.Encrypt(a, to)
-	must(t, w, err)
+	testkit.Value(t, w, err)
 	_, err = w.Write(plain)
-	must(t, 0, errors.Join(err, w.Close(), a.Close()))
+	testkit.Value(t, 0, errors.Join(err, w.Close(), a.Close()))
 	return b.Bytes()
 }
 
-func scrypt(t failer, work int) *age.ScryptRecipient {
+func scrypt(t testkit.T, work int) *age.ScryptRecipient {
 	t.Helper()
 	r, err := age.NewScryptRecipient("pass")
-	must(t, r, err).SetWorkFactor(work)
+	testkit.Value(t, r, err).SetWorkFactor(work)
 	return r
 }
 
 func TestNotAKeyFile(t *testing.T) {
 	x, err := age.GenerateX25519Identity()
-	must(t, x, err)
-	plain := string(keyfile.Plain(newKey(t, 1)))
+	testkit.Value(t, x, err)
+	plain := string(keyfile.FormatPlain(newKey(t, 1)))
 	never := func() (string, error) {
 		t.Error("asked for a passphrase that nothing needs")
 		return "", nil
@@ -131,22 +132,22 @@ func TestNotAKeyFile(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	wantKind(t, second(keyfile.Open(encrypt(t, []byte("a letter"), scrypt(t, 3)), says("pass"))), fault.Malformed)
+	testkit.WantRefusal(t, second(keyfile.Open(encrypt(t, []byte("a letter"), scrypt(t, 3)), fixedPassphrase("pass"))), fault.Malformed, "")
 }
 
-// A file that asks for more work than is sane is refused at once.
+// A file that demands an insane amount of work is rejected at once.
 func TestTooMuchWork(t *testing.T) {
 	sealed := seal(t, newKey(t, 1), "pass")
 	raw, err := io.ReadAll(armor.NewReader(bytes.NewReader(sealed)))
-	must(t, raw, err)
+	testkit.Value(t, raw, err)
 	var b bytes.Buffer
 	w := armor.NewWriter(&b)
 	_, err = w.Write([]byte(strings.Replace(string(raw), " 2\n", " 30\n", 1)))
-	must(t, 0, errors.Join(err, w.Close()))
-	wantKind(t, second(keyfile.Open(b.Bytes(), says("pass"))), fault.Malformed)
+	testkit.Value(t, 0, errors.Join(err, w.Close()))
+	testkit.WantRefusal(t, second(keyfile.Open(b.Bytes(), fixedPassphrase("pass"))), fault.Malformed, "")
 
-	over, err := keyfile.SealWith(newKey(t, 1), "pass", -1) // held to what is possible
-	must(t, over, err)
+	over, err := keyfile.SealWith(newKey(t, 1), "pass", -1) // clamped to what is possible
+	testkit.Value(t, over, err)
 }
 
 // No changed byte of a sealed file gives another key.
@@ -157,7 +158,7 @@ func TestChangedFiles(t *testing.T) {
 		bad := slices.Clone(sealed)
 		i := rapid.IntRange(0, len(bad)-1).Draw(t, "at")
 		bad[i] ^= byte(rapid.IntRange(1, 255).Draw(t, "flip"))
-		got, err := keyfile.Open(bad, says("pass"))
+		got, err := keyfile.Open(bad, fixedPassphrase("pass"))
 		if err == nil && !got.Equal(key) {
 			t.Fatalf("another key")
 		}
@@ -175,13 +176,13 @@ func TestPublicKeys(t *testing.T) {
 	}
 	for _, s := range []string{text, text + "\n", text + "\r\n"} {
 		got, err := keyfile.ParsePublic(s)
-		if must(t, got, err); !got.Equal(public) {
+		if testkit.Value(t, got, err); !got.Equal(public) {
 			t.Errorf("another key from %q", s)
 		}
 	}
 	for _, s := range []string{"", text[8:], text + " ", " " + text, text + "\n\n", text[:51], text + "=", "ed25519:" + strings.Repeat("\n", 44),
 		text[:len(text)-2] + string(text[len(text)-2]+1) + "="} {
-		wantKind(t, second(keyfile.ParsePublic(s)), fault.Malformed)
+		testkit.WantRefusal(t, second(keyfile.ParsePublic(s)), fault.Malformed, "")
 	}
 }
 
@@ -194,22 +195,28 @@ func TestGenerateNeedsRandom(t *testing.T) {
 	}
 }
 
+func contents(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	return testkit.Value(t, data, err)
+}
+
 func TestFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "alice.key")
 	key := newKey(t, 1)
-	must(t, 0, keyfile.Write(path, seal(t, key, "pass"), keyfile.PublicOf(key)))
+	testkit.Value(t, 0, keyfile.Write(path, seal(t, key, "pass"), keyfile.PublicOf(key)))
 
-	got, err := keyfile.Read(path, says("pass"))
-	if must(t, got, err); !got.Equal(key) {
+	got, err := keyfile.Open(contents(t, path), fixedPassphrase("pass"))
+	if testkit.Value(t, got, err); !got.Equal(key) {
 		t.Error("another key was read")
 	}
-	public, err := keyfile.ReadPublic(path + ".pub")
-	if must(t, public, err); !public.Equal(keyfile.PublicOf(key)) {
+	public, err := keyfile.ParsePublic(string(contents(t, path+".pub")))
+	if testkit.Value(t, public, err); !public.Equal(keyfile.PublicOf(key)) {
 		t.Error("another public key was read")
 	}
 	for file, mode := range map[string]os.FileMode{path: 0o600, path + ".pub": 0o644} {
 		info, err := os.Stat(file)
-		if must(t, info, err); info.Mode().Perm()&^mode != 0 {
+		if testkit.Value(t, info, err); info.Mode().Perm()&^mode != 0 {
 			t.Errorf("%s has mode %v", file, info.Mode())
 		}
 	}
@@ -217,20 +224,20 @@ func TestFiles(t *testing.T) {
 	if string(line) != keyfile.FormatPublic(public)+"\n" {
 		t.Errorf("the .pub file holds %q", line)
 	}
-	wantKind(t, second(keyfile.Read(path+".pub", says("pass"))), fault.Malformed)
-	wantKind(t, second(keyfile.ReadPublic(path)), fault.Malformed)
+	testkit.WantRefusal(t, second(keyfile.Open(contents(t, path+".pub"), fixedPassphrase("pass"))), fault.Malformed, "")
+	testkit.WantRefusal(t, second(keyfile.ParsePublic(string(contents(t, path)))), fault.Malformed, "")
 }
 
-// A file that is there is never touched, and nothing new is left beside it.
+// An existing file is never touched, and nothing new is left beside it.
 func TestNothingIsOverwritten(t *testing.T) {
 	key := newKey(t, 1)
 	for _, there := range []string{"a.key", "a.key.pub"} {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "a.key")
-		must(t, 0, os.WriteFile(filepath.Join(dir, there), []byte("precious"), 0o644))
-		wantKind(t, keyfile.Write(path, keyfile.Plain(key), keyfile.PublicOf(key)), fault.Conflict)
+		testkit.Value(t, 0, os.WriteFile(filepath.Join(dir, there), []byte("precious"), 0o644))
+		testkit.WantRefusal(t, keyfile.Write(path, keyfile.FormatPlain(key), keyfile.PublicOf(key)), fault.Conflict, "")
 		files, err := os.ReadDir(dir)
-		if must(t, files, err); len(files) != 1 {
+		if testkit.Value(t, files, err); len(files) != 1 {
 			t.Errorf("left behind: %v", files)
 		}
 		if data, _ := os.ReadFile(filepath.Join(dir, there)); string(data) != "precious" {
@@ -241,10 +248,7 @@ func TestNothingIsOverwritten(t *testing.T) {
 
 func TestFilesThatCannotBe(t *testing.T) {
 	none := filepath.Join(t.TempDir(), "none", "a.key")
-	wantKind(t, keyfile.Write(none, nil, make(ed25519.PublicKey, 32)), fault.NotFound)
-	wantKind(t, second(keyfile.Read(none, nil)), fault.NotFound)
-	wantKind(t, second(keyfile.ReadPublic(none)), fault.NotFound)
-	wantKind(t, second(keyfile.Read(t.TempDir(), nil)), fault.Internal)
+	testkit.WantRefusal(t, keyfile.Write(none, nil, make(ed25519.PublicKey, 32)), fault.NotFound, "")
 }
 
 func TestSignerNames(t *testing.T) {
@@ -270,7 +274,7 @@ func TestSignerNames(t *testing.T) {
 
 func FuzzOpen(f *testing.F) {
 	key := newKey(f, 1)
-	f.Add(keyfile.Plain(key))
+	f.Add(keyfile.FormatPlain(key))
 	f.Add(seal(f, key, "pass"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		got, err := keyfile.Open(data, func() (string, error) { return "", fault.New("test", fault.Canceled, "") })

@@ -10,17 +10,18 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// maxName is how many bytes the name of a signer may have.
+// maxName is the maximum length of a signer's name in bytes.
 const maxName = 64
 
-// endings say what a file is, not whose.
-var endings = []string{PublicSuffix, ".key", ".age", ".pem", ".txt"}
+// suffixes are file name endings that are not part of the signer's name.
+var suffixes = []string{PublicSuffix, ".key", ".age", ".pem", ".txt"}
 
-// SignerName proposes the name of a signer: that of the key file without its
-// endings, spelled as ids are. alice.key.pub is alice. The path need not exist.
+// SignerName derives the name of a signer from that of the key file: without
+// its endings, in the grammar of ids. alice.key.pub is alice. The path need not
+// exist.
 func SignerName(path string) string {
 	name := strings.ToLower(filepath.Base(path))
-	for slices.Contains(endings, filepath.Ext(name)) {
+	for slices.Contains(suffixes, filepath.Ext(name)) {
 		name = strings.TrimSuffix(name, filepath.Ext(name))
 	}
 	name = strings.Map(func(r rune) rune {
@@ -32,15 +33,15 @@ func SignerName(path string) string {
 		}
 		return r
 	}, name)
-	name = cut(norm.NFC.String(name), maxName)
+	name = truncate(norm.NFC.String(name), maxName)
 	if strings.Trim(name, "./-") == "" {
 		return "signer"
 	}
 	return name
 }
 
-// cut shortens a name to a number of bytes, and leaves its characters whole.
-func cut(name string, most int) string {
+// truncate shortens a name to a number of bytes, and leaves its characters whole.
+func truncate(name string, most int) string {
 	for len(name) > most {
 		_, last := utf8.DecodeLastRuneInString(name)
 		name = name[:len(name)-last]

@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// WorkFactor is how much work one try of a passphrase is: 2^18 rounds of
-	// scrypt, a second and 256 MiB.
+	// WorkFactor is the cost of trying one passphrase: 2^18 rounds of scrypt, a
+	// second and 256 MiB.
 	WorkFactor = 18
 
-	// maxWorkFactor is the most that Open accepts. A file can ask for more than
+	// maxWorkFactor is the most that Open accepts. A file can demand more than
 	// any machine has.
 	maxWorkFactor = 20
 
@@ -34,9 +34,8 @@ func SealWith(key ed25519.PrivateKey, passphrase string, work int) ([]byte, erro
 	const op = "keyfile.seal"
 	recipient, err := age.NewScryptRecipient(passphrase)
 	if err != nil {
-		e := fault.New(op, fault.Malformed, "the passphrase is empty")
-		e.Next = "Choose a passphrase, or say --no-passphrase to keep the key in plain text."
-		return nil, e
+		return nil, fault.New(op, fault.Malformed, "the passphrase is empty").
+			Advise("Choose a passphrase, or use --no-passphrase to keep the key in plain text.")
 	}
 	recipient.SetWorkFactor(min(max(work, 1), maxWorkFactor))
 
@@ -46,7 +45,7 @@ func SealWith(key ed25519.PrivateKey, passphrase string, work int) ([]byte, erro
 	if err != nil {
 		return nil, fault.Wrap(op, err)
 	}
-	_, err = encrypted.Write(Plain(key))
+	_, err = encrypted.Write(FormatPlain(key))
 	if err = errors.Join(err, encrypted.Close(), armored.Close()); err != nil {
 		return nil, fault.Wrap(op, err)
 	}
@@ -54,19 +53,19 @@ func SealWith(key ed25519.PrivateKey, passphrase string, work int) ([]byte, erro
 }
 
 // Open reads a private key, encrypted or not. It calls passphrase only for an
-// encrypted one; nil stands for nobody who could be asked.
+// encrypted one; nil means that no passphrase can be asked for.
 func Open(data []byte, passphrase func() (string, error)) (ed25519.PrivateKey, error) {
 	const op = "keyfile.open"
 	if key, ok := openPlain(data); ok {
 		return key, nil
 	}
 	if len(data) > maxFile {
-		return nil, notKey(op, "it has %d bytes", len(data))
+		return nil, notKeyFile(op, "it has %d bytes", len(data))
 	}
 	if !bytes.HasPrefix(data, []byte(armor.Header)) {
-		return nil, notKey(op, "it begins like something else")
+		return nil, notKeyFile(op, "it does not have the header of a key file")
 	}
-	line, err := age.Decrypt(armor.NewReader(bytes.NewReader(data)), asker{passphrase})
+	line, err := age.Decrypt(armor.NewReader(bytes.NewReader(data)), passphraseIdentity{passphrase})
 	if err != nil {
 		return nil, refusal(op, err)
 	}
@@ -76,26 +75,25 @@ func Open(data []byte, passphrase func() (string, error)) (ed25519.PrivateKey, e
 	}
 	key, ok := openPlain(plain)
 	if !ok {
-		return nil, notKey(op, "the passphrase is right, but what it protects is something else")
+		return nil, notKeyFile(op, "the passphrase is right, but the content is not a key")
 	}
 	return key, nil
 }
 
-// asker asks for the passphrase when age has found that one is needed.
-type asker struct{ passphrase func() (string, error) }
+// passphraseIdentity asks for the passphrase when age needs one.
+type passphraseIdentity struct{ passphrase func() (string, error) }
 
 // Unwrap is part of age.Identity.
-func (a asker) Unwrap(stanzas []*age.Stanza) ([]byte, error) {
+func (p passphraseIdentity) Unwrap(stanzas []*age.Stanza) ([]byte, error) {
 	const op = "keyfile.open"
 	if len(stanzas) != 1 || stanzas[0].Type != "scrypt" {
-		return nil, notKey(op, "it is encrypted, but not with a passphrase")
+		return nil, notKeyFile(op, "it is encrypted, but not with a passphrase")
 	}
-	if a.passphrase == nil {
-		e := fault.New(op, fault.Unauthorized, "the key is encrypted and there is nobody to ask for the passphrase")
-		e.Next = "Run the command in a terminal, or pass the passphrase as its help says."
-		return nil, e
+	if p.passphrase == nil {
+		return nil, fault.New(op, fault.Unauthorized, "the key is encrypted, and there is no terminal to ask for the passphrase").
+			Advise("Run the command in a terminal, or pass the passphrase as its help says.")
 	}
-	text, err := a.passphrase()
+	text, err := p.passphrase()
 	if err != nil {
 		return nil, fault.Wrap(op, err)
 	}
@@ -107,23 +105,21 @@ func (a asker) Unwrap(stanzas []*age.Stanza) ([]byte, error) {
 	return identity.Unwrap(stanzas)
 }
 
-// refusal makes one of ours of what age says.
+// refusal converts an error of age to a fault.
 func refusal(op string, err error) error {
 	if _, ok := errors.AsType[*age.NoIdentityMatchError](err); ok {
-		e := fault.New(op, fault.Unauthorized, "the passphrase is wrong")
-		e.Next = "Type it again. If it is forgotten the key is lost: make a new one, and let the other signers put it into the signer set."
-		return e
+		return fault.New(op, fault.Unauthorized, "the passphrase is wrong").
+			Advise("Type it again. Without the passphrase the key is lost: create a new one, and have the other signers put it into the signer set.")
 	}
 	if ours, ok := errors.AsType[*fault.Error](err); ok {
 		return ours
 	}
-	e := notKey(op, "it is damaged")
+	e := notKeyFile(op, "it is damaged")
 	e.Err = err
 	return e
 }
 
-func notKey(op, format string, args ...any) *fault.Error {
-	e := fault.New(op, fault.Malformed, "this is not the key file of a signer: "+format, args...)
-	e.Next = "Give the file that `micronode registry keygen` has written, not the one that ends in .pub."
-	return e
+func notKeyFile(op, format string, args ...any) *fault.Error {
+	return fault.New(op, fault.Malformed, "this is not the key file of a signer: "+format, args...).
+		Advise("Give the file that `micronode registry keygen` has written, not the one that ends in .pub.")
 }

@@ -14,10 +14,11 @@ import (
 	"micronode/b3"
 	"micronode/fault"
 	"micronode/internal/registry/ledger"
+	"micronode/internal/testkit"
 )
 
-// rewrite changes fields of a header and spells it canonically again.
-func rewrite(t failer, r ledger.Record, edit func(fields map[string]any)) ledger.Record {
+// rewrite changes fields of a header and encodes it canonically again.
+func rewrite(t testkit.T, r ledger.Record, edit func(fields map[string]any)) ledger.Record {
 	t.Helper()
 	var fields map[string]any
 	if err := json.Unmarshal(r.Header, &fields); err != nil {
@@ -28,7 +29,7 @@ func rewrite(t failer, r ledger.Record, edit func(fields map[string]any)) ledger
 	return r
 }
 
-func canonical(t failer, value any) []byte {
+func canonical(t testkit.T, value any) []byte {
 	t.Helper()
 	plain, err := json.Marshal(value)
 	if err != nil {
@@ -41,12 +42,12 @@ func canonical(t failer, value any) []byte {
 	return b
 }
 
-// story is a log that has one of everything, with the states between.
-func story(t failer) ([]ledger.Record, []*ledger.State) {
+// sampleLog is a log that has one of everything, with the states between.
+func sampleLog(t testkit.T) ([]ledger.Record, []*ledger.State) {
 	t.Helper()
 	r, s := genesis(t, 7, signersOf(2, alice, bob, carol))
 	records, states := []ledger.Record{r}, []*ledger.State{s}
-	add := func(p *ledger.Proposal, err error, keepers ...keeper) {
+	add := func(p *ledger.Proposal, err error, keepers ...testSigner) {
 		t.Helper()
 		if err != nil {
 			t.Fatalf("%v", err)
@@ -69,11 +70,11 @@ func story(t failer) ([]ledger.Record, []*ledger.State) {
 
 const edge1 = `{"kind":"node","id":"edge-1","peer_id":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa","addrs":["edge-1.example:7070","[2001:db8::1]:7070"],"region":"eu"}`
 
-// Every byte of a record matters: Apply refuses the record, or, where no
+// Every byte of a record matters: Apply rejects the record, or, where no
 // signature covers the byte, the version has another hash, so that the next
 // record no longer follows it.
 func TestEveryByteMatters(t *testing.T) {
-	records, states := story(t)
+	records, states := sampleLog(t)
 	for i, r := range records {
 		var before *ledger.State
 		if i > 0 {
@@ -124,10 +125,10 @@ func fieldAt(header []byte, at int) string {
 	return string(header[bytes.LastIndexByte(header[:colon], '"')+1 : colon])
 }
 
-// The same with the header's fields, each with every kind of change, spelled
-// properly.
+// The same with the header's fields, each with every kind of change, in
+// canonical form.
 func TestApplyRefuses(t *testing.T) {
-	records, states := story(t)
+	records, states := sampleLog(t)
 	zero := b3.Address{}.String()
 	set := func(field string, value any) func(map[string]any) {
 		return func(fields map[string]any) { fields[field] = value }
@@ -172,7 +173,7 @@ func TestApplyRefuses(t *testing.T) {
 		{"another algorithm", 1, field("algo", "none"), fault.IntegrityFail},
 		{"another signer's name", 1, field("signer_id", "carol"), fault.IntegrityFail},
 		{"a stranger's key", 1, func(f map[string]any) {
-			f["approvals"].([]any)[0].(map[string]any)["public"] = newKeeper("x", 99).public().String()
+			f["approvals"].([]any)[0].(map[string]any)["public"] = newTestSigner("x", 99).public().String()
 			sortApprovals(f)
 		}, fault.UnknownSigner},
 		{"a revoked key", 5, func(f map[string]any) {
@@ -206,7 +207,7 @@ func TestApplyRefuses(t *testing.T) {
 			if next != nil {
 				t.Error("a state was returned")
 			}
-			wantKind(t, err, c.kind)
+			testkit.WantRefusal(t, err, c.kind, "")
 			if err != nil && !strings.HasPrefix(fault.DetailOf(err), fmt.Sprintf("version %d: ", c.version)) {
 				t.Errorf("%v does not say which version", err)
 			}
@@ -234,36 +235,36 @@ func keyText(approval any) string {
 	return string(key[:])
 }
 
-// Records that are good in themselves, in the wrong place or put together
+// Records that are valid in themselves, at the wrong version or combined
 // wrongly.
 func TestApplyRefusesWhatDoesNotFit(t *testing.T) {
-	records, states := story(t)
+	records, states := sampleLog(t)
 	var nothing *ledger.State
 	_, err := nothing.Apply(records[1])
-	wantKind(t, err, fault.ChainMismatch)
+	testkit.WantRefusal(t, err, fault.ChainMismatch, "")
 	_, err = states[0].Apply(records[0])
-	wantKind(t, err, fault.ChainMismatch)
+	testkit.WantRefusal(t, err, fault.ChainMismatch, "")
 	_, err = states[0].Apply(records[2])
-	wantKind(t, err, fault.ChainMismatch)
+	testkit.WantRefusal(t, err, fault.ChainMismatch, "")
 	_, err = states[1].Apply(records[1])
-	wantKind(t, err, fault.ChainMismatch)
+	testkit.WantRefusal(t, err, fault.ChainMismatch, "")
 
 	// A gap in the numbers, in a chain that has none.
 	skipped := rewrite(t, records[1], func(f map[string]any) { f["version"] = 2 })
 	skipped.Version = 2
 	_, err = states[0].Apply(skipped)
-	wantKind(t, err, fault.ChainMismatch)
+	testkit.WantRefusal(t, err, fault.ChainMismatch, "")
 
 	mixed := records[1]
 	mixed.Payload = records[2].Payload
 	_, err = states[0].Apply(mixed)
-	wantKind(t, err, fault.IntegrityFail)
+	testkit.WantRefusal(t, err, fault.IntegrityFail, "")
 	large := records[1]
 	large.Header = bytes.Repeat([]byte{' '}, ledger.MaxHeader+1)
 	_, err = states[0].Apply(large)
-	wantKind(t, err, fault.IntegrityFail)
+	testkit.WantRefusal(t, err, fault.IntegrityFail, "")
 
-	// Whoever writes the log can put any payload below a header; only what was
+	// The writer of a log can put any payload below a header; only what was
 	// signed passes.
 	for what, c := range map[string]struct {
 		payload, preconditions string
@@ -282,7 +283,7 @@ func TestApplyRefusesWhatDoesNotFit(t *testing.T) {
 			f["payload_b3"], f["preconditions_b3"] = b3.Of(forged.Payload), b3.Of(forged.Preconditions)
 		})
 		_, err := states[0].Apply(forged)
-		if wantKind(t, err, c.kind); t.Failed() {
+		if testkit.WantRefusal(t, err, c.kind, ""); t.Failed() {
 			t.Fatal(what)
 		}
 	}
@@ -292,12 +293,12 @@ func TestApplyRefusesWhatDoesNotFit(t *testing.T) {
 	more.Payload = []byte(strings.Replace(string(more.Payload), `{"ops":[`, `{"ops":[`+string(records[1].Payload[len(`{"ops":[`):bytes.Index(records[1].Payload, []byte(`,{"item"`))])+",", 1))
 	more = rewrite(t, more, func(f map[string]any) { f["payload_b3"] = b3.Of(more.Payload) })
 	_, err = nothing.Apply(more)
-	wantKind(t, err, fault.IntegrityFail)
+	testkit.WantRefusal(t, err, fault.IntegrityFail, "")
 }
 
 // A journal lends its records for the time of a call.
 func TestAStateKeepsNothingOfARecord(t *testing.T) {
-	records, states := story(t)
+	records, states := sampleLog(t)
 	var s *ledger.State
 	for i, r := range records {
 		lent := ledger.Record{Version: r.Version, Header: bytes.Clone(r.Header), Payload: bytes.Clone(r.Payload), Preconditions: bytes.Clone(r.Preconditions)}
@@ -319,7 +320,7 @@ func TestAStateKeepsNothingOfARecord(t *testing.T) {
 
 // Any damage to any part, and not only single bits.
 func TestDamageIsFound(t *testing.T) {
-	records, states := story(t)
+	records, states := sampleLog(t)
 	rapid.Check(t, func(t *rapid.T) {
 		i := rapid.IntRange(1, len(records)-1).Draw(t, "version")
 		bad := records[i]

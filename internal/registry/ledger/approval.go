@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Algorithm is the one that signatures are made with.
+// Algorithm is the signature algorithm.
 const Algorithm = "ed25519"
 
-// Approval is a signer's signature over what a proposal gives to sign.
+// Approval is a signer's signature over the message of a proposal.
 type Approval struct {
 	SignerID string
 	Algo     string
@@ -17,13 +17,15 @@ type Approval struct {
 	SignedAt time.Time
 }
 
-// Approve signs what a proposal gives to sign. Look at it with Inspect first.
+// Approve signs the message of a proposal. Check it with ParseApprovalMessage
+// first.
 func Approve(signThis []byte, key ed25519.PrivateKey, signerID string, at time.Time) Approval {
 	return Approval{SignerID: signerID, Algo: Algorithm, Sig: ed25519.Sign(key, signThis), SignedAt: millis(at)}
 }
 
-// DecodeApproval reads {"signer_id","algo":"ed25519","sig":"base64","signed_at"}
-// in any spelling of JSON.
+// DecodeApproval reads
+// {"signer_id","algo":"ed25519","sig":"base64","signed_at"} in any valid JSON
+// encoding.
 func DecodeApproval(data []byte) (Approval, error) {
 	value, err := readBody("registry.approve", data, readJSON)
 	if err != nil {
@@ -42,23 +44,23 @@ func DecodeApprovalCBOR(data []byte) (Approval, error) {
 }
 
 func approvalOf(value any) (Approval, error) {
-	f := openForm("registry.approve", "", value)
-	a := f.approval(f.moment("signed_at"))
-	if err := f.end(); err != nil {
+	f := newObjectDecoder("registry.approve", "", value)
+	a := f.approval(f.rfc3339Time("signed_at"))
+	if err := f.finish(); err != nil {
 		return Approval{}, err
 	}
 	return a, nil
 }
 
-func (f *form) approval(signedAt time.Time) Approval {
+func (o *objectDecoder) approval(signedAt time.Time) Approval {
 	a := Approval{
-		SignerID: f.id("signer_id", maxSignerID),
-		Algo:     f.text("algo"),
-		Sig:      f.bytes("sig", ed25519.SignatureSize),
+		SignerID: o.id("signer_id", maxSignerID),
+		Algo:     o.text("algo"),
+		Sig:      o.bytes("sig", ed25519.SignatureSize),
 		SignedAt: signedAt,
 	}
 	if a.Algo != Algorithm {
-		f.fail("algo", "must be %q", Algorithm)
+		o.fail("algo", "must be %q", Algorithm)
 	}
 	return a
 }
@@ -80,17 +82,17 @@ func appendSignature(b []byte, a Approval) []byte {
 	return appendText(b, a.SignerID)
 }
 
-// Counted is an approval that stands in a header, with the key that it was
-// made with.
-type Counted struct {
+// CountedApproval is an approval in a header, with the key that it was made
+// with.
+type CountedApproval struct {
 	Approval
 	Public PublicKey
 }
 
-// MarshalJSON writes the approval as it stands in a header.
-func (c Counted) MarshalJSON() ([]byte, error) { return c.appendTo(nil), nil }
+// MarshalJSON writes the approval as in a header.
+func (c CountedApproval) MarshalJSON() ([]byte, error) { return c.appendTo(nil), nil }
 
-func (c Counted) appendTo(b []byte) []byte {
+func (c CountedApproval) appendTo(b []byte) []byte {
 	b = append(b, `{"algo":"ed25519","public":"`...)
 	b = append(c.Public.appendTo(b), `",`...)
 	return append(appendSignature(b, c.Approval), '}')
@@ -101,5 +103,5 @@ func millis(at time.Time) time.Time { return at.UTC().Truncate(time.Millisecond)
 
 func appendTime(b []byte, at time.Time) []byte {
 	b = append(b, '"')
-	return append(at.UTC().AppendFormat(b, layout), '"')
+	return append(at.UTC().AppendFormat(b, timeLayout), '"')
 }

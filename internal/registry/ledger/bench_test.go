@@ -135,8 +135,8 @@ func BenchmarkSnapshot(b *testing.B) {
 	})
 }
 
-// BenchmarkVerify is the standard library on the same signature: what Check is
-// measured against.
+// BenchmarkVerify is the standard library on the same signature: the reference
+// for Check.
 func BenchmarkVerify(b *testing.B) {
 	_, p, approvals := registryOf(b, 0)
 	public := alice.public()

@@ -6,11 +6,11 @@ import (
 	"github.com/fxamacker/cbor/v2"
 )
 
-// decoding is how the library reads: nothing that could be read in two ways.
-// Numbers that do not fit are refused by the library, all others that are not
-// whole by plain. The options are constants; a package that cannot make them
-// stops at its first start.
-var decoding = func() cbor.DecMode {
+// cborMode is how the library decodes: it rejects everything ambiguous. The
+// library rejects numbers that do not fit, fromCBOR all others that are not
+// whole. The options are constants; a package that cannot make them panics when
+// the program starts.
+var cborMode = func() cbor.DecMode {
 	noUndefined, err := cbor.NewSimpleValueRegistryFromDefaults(cbor.WithRejectedSimpleValue(23))
 	if err != nil {
 		panic(err)
@@ -35,15 +35,15 @@ var decoding = func() cbor.DecMode {
 // readCBOR reads one document, as readJSON does.
 func readCBOR(op string, data []byte) (any, error) {
 	var value any
-	if err := decoding.Unmarshal(data, &value); err != nil {
-		return nil, malformed(op, "not CBOR as it is accepted here: %v", err)
+	if err := cborMode.Unmarshal(data, &value); err != nil {
+		return nil, malformed(op, "not valid CBOR: %v", err)
 	}
-	return plain(op, value)
+	return fromCBOR(op, value)
 }
 
-// plain turns what the library read into a document, or says what has no place
-// in one.
-func plain(op string, value any) (any, error) {
+// fromCBOR turns what the library decoded into a document, or names the value
+// that a document cannot hold.
+func fromCBOR(op string, value any) (any, error) {
 	switch v := value.(type) {
 	case nil, bool, string:
 		return v, nil
@@ -55,7 +55,7 @@ func plain(op string, value any) (any, error) {
 	case []any:
 		list := make([]any, 0, len(v))
 		for _, element := range v {
-			inner, err := plain(op, element)
+			inner, err := fromCBOR(op, element)
 			if err != nil {
 				return nil, err
 			}
@@ -63,24 +63,24 @@ func plain(op string, value any) (any, error) {
 		}
 		return list, nil
 	case map[any]any:
-		return plainMap(op, v)
+		return mapFromCBOR(op, v)
 	}
-	return nil, malformed(op, "a %T has no place in a request: only maps, lists, text, whole numbers, true, false and null have", value)
+	return nil, malformed(op, "a request may not contain a %T; it may contain maps, lists, text, whole numbers, true, false and null", value)
 }
 
-func plainMap(op string, pairs map[any]any) (any, error) {
+func mapFromCBOR(op string, pairs map[any]any) (any, error) {
 	o := make(object, 0, len(pairs))
 	for key, value := range pairs {
 		name, ok := key.(string)
-		if !ok || !plainName(name) {
+		if !ok || !isASCII(name) {
 			return nil, malformed(op, "a field name must be text in plain ASCII")
 		}
-		inner, err := plain(op, value)
+		inner, err := fromCBOR(op, value)
 		if err != nil {
 			return nil, err
 		}
 		o = append(o, member{name, inner})
 	}
-	o.sorted()
+	o.sortFields()
 	return slices.Clip(o), nil
 }

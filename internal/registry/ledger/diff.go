@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// What can happen to an item.
+// Kinds of changes to an item.
 const (
 	Added   = "added"
 	Changed = "changed"
 	Removed = "removed"
 )
 
-// Diff says what a change does, in the order of the ids.
+// Diff lists the changes of a proposal or a version, sorted by id.
 type Diff []Change
 
 // Change is what happens to one item.
@@ -25,7 +25,7 @@ type Change struct {
 	After  json.RawMessage `json:"after,omitempty"`
 }
 
-func diffOf(ops []Op, formers []former) Diff {
+func diffOf(ops []Op, formers []priorItem) Diff {
 	puts := make(map[string]*Item, len(ops))
 	for i := range ops {
 		if !ops[i].Delete {
@@ -52,9 +52,9 @@ func changeOf(id string, before, after *Item) Change {
 	return c
 }
 
-// String is the diff for people: one line a change, and one more for every
-// signer who comes or goes. Nothing is shortened, because people sign what they
-// read here.
+// String returns the diff for people: one line per change, and one more for
+// every signer that is added or removed. Nothing is shortened, because people
+// sign what they read here.
 func (d Diff) String() string {
 	var b strings.Builder
 	for _, c := range d {
@@ -63,19 +63,19 @@ func (d Diff) String() string {
 	return b.String()
 }
 
-// signs begin the line of a change.
-var signs = map[string]string{Added: "+ ", Changed: "~ ", Removed: "- "}
+// changeSigns are the first characters of the line of a change.
+var changeSigns = map[string]string{Added: "+ ", Changed: "~ ", Removed: "- "}
 
-// String is the change for people, with the end of its last line.
+// String returns the change for people, with the newline at its end.
 func (c Change) String() string {
 	before, after := fieldsOf(c.Before), fieldsOf(c.After)
-	b := append([]byte(signs[c.Change]), c.Kind...)
+	b := append([]byte(changeSigns[c.Change]), c.Kind...)
 	if c.Kind == KindSigners {
 		return string(appendSigners(b, before, after))
 	}
 	b = append(append(b, ' '), c.ID...)
 	if c.Change == Removed {
-		before, after = nil, before // what went is told like what came
+		before, after = nil, before // a removed item is printed like an added one
 	}
 	for _, name := range namesOf(before, after) {
 		b = appendChange(append(b, ' '), name, valueOf(before, name), valueOf(after, name))
@@ -83,17 +83,17 @@ func (c Change) String() string {
 	return string(append(b, '\n'))
 }
 
-// fieldsOf reads an item that was held against its schema before.
+// fieldsOf reads an item that was validated before.
 func fieldsOf(data []byte) object {
 	value, _ := readJSON("registry.diff", data)
 	fields, _ := value.(object)
 	return fields
 }
 
-// namesOf lists the fields that differ, beyond id and kind.
+// namesOf lists the fields that differ, except id and kind.
 func namesOf(before, after object) []string {
 	all := append(append(object(nil), before...), after...)
-	all.sorted()
+	all.sortFields()
 	var names []string
 	for i, m := range all {
 		if m.name == "id" || m.name == "kind" || i > 0 && all[i-1].name == m.name {
@@ -106,8 +106,8 @@ func namesOf(before, after object) []string {
 	return names
 }
 
-// valueOf is a field as text, and nil if it is not there. What is one word, and
-// cannot be taken for something else, is shown as it is, the rest as JSON.
+// valueOf returns a field as text, or nil if it is absent. An unambiguous
+// single word is shown as it is, everything else as JSON.
 func valueOf(fields object, name string) []byte {
 	i := fields.find(name)
 	if i < 0 {
@@ -130,10 +130,10 @@ func appendChange(b []byte, name string, before, after []byte) []byte {
 	return append(append(append(b, before...), " -> "...), after...)
 }
 
-// appendSigners says how many must sign, who came, who went, and who has
-// another key.
+// appendSigners writes how many must sign, and which signers were added,
+// removed, or have another key.
 func appendSigners(b []byte, before, after object) []byte {
-	was, is := openForm("", "", before).signers(), openForm("", "", after).signers()
+	was, is := newObjectDecoder("", "", before).signers(), newObjectDecoder("", "", after).signers()
 	if before == nil {
 		was = SignerSet{}
 	}

@@ -15,7 +15,7 @@ func TestDiffForPeople(t *testing.T) {
 		ledger.Put(item(t, edge1)),
 		ledger.Put(item(t, `{"kind":"region","id":"eu","title":"Europe","labels":{"tier":"1"}}`)),
 	}, alice, bob)
-	newBob := newKeeper("bob", 22)
+	newBob := newTestSigner("bob", 22)
 	p := propose(t, s, 2,
 		ledger.Put(signersItem(t, signersOf(3, alice, newBob, dave))),
 		ledger.Put(name(t, "docs", "two")),

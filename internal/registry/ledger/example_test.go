@@ -10,16 +10,16 @@ import (
 	"micronode/internal/registry/ledger"
 )
 
-// Two of three people agree that there is a region, and a stranger checks it.
+// Two of three signers agree that there is a region, and an auditor checks it.
 func Example() {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	keys := map[string]ed25519.PrivateKey{}
 	set := ledger.SignerSet{M: 2}
 	for i, id := range []string{"alice", "bob", "carol"} {
-		keys[id] = ed25519.NewKeyFromSeed(bytes.Repeat([]byte{byte(i)}, ed25519.SeedSize)) // in life: random
+		keys[id] = ed25519.NewKeyFromSeed(bytes.Repeat([]byte{byte(i)}, ed25519.SeedSize)) // in production: random
 		set.Keys = append(set.Keys, ledger.Signer{ID: id, Public: ledger.PublicKey(keys[id].Public().(ed25519.PublicKey))})
 	}
-	first, state, err := ledger.Genesis(ledger.GenesisSpec{Signers: set, Nonce: [16]byte{1}, At: at}) // in life: random
+	first, state, err := ledger.Genesis(ledger.GenesisSpec{Signers: set, Nonce: [16]byte{1}, At: at}) // in production: random
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -30,7 +30,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	proposal, err := state.Propose(request, ledger.ProposalID([16]byte{2}), at, at.Add(time.Hour)) // in life: random
+	proposal, err := state.Propose(request, ledger.ProposalID([16]byte{2}), at, at.Add(time.Hour)) // in production: random
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -10,27 +10,27 @@ import (
 	"micronode/internal/registry/ledger"
 )
 
-// refusedWell: whatever comes in, the refusal is one of a known kind.
-func refusedWell(t *testing.T, err error) {
+// checkRefusalKind: whatever the input, the refusal is of a known kind.
+func checkRefusalKind(t *testing.T, err error) {
 	t.Helper()
 	if kind := fault.KindOf(err); kind == fault.Internal {
 		t.Fatalf("not a refusal: %v", err)
 	}
 }
 
-// proposed takes an accepted request to the end: proposed, approved, committed
+// checkProposed takes an accepted request to the end: proposed, approved, committed
 // and verified.
-func proposed(t *testing.T, s *ledger.State, r ledger.Request) {
+func checkProposed(t *testing.T, s *ledger.State, r ledger.Request) {
 	t.Helper()
 	p, err := s.Propose(r, proposalID(1), start, start.Add(time.Hour))
 	if err != nil {
-		refusedWell(t, err)
+		checkRefusalKind(t, err)
 		return
 	}
 	if back, err := ledger.DecodePayload(p.Payload); err != nil || len(back.Ops) != len(r.Ops) {
 		t.Fatalf("%s: %v", p.Payload, err)
 	}
-	if m, err := ledger.Inspect(p.SignThis); err != nil || m.PayloadB3 != p.PayloadB3 {
+	if m, err := ledger.ParseApprovalMessage(p.SignThis); err != nil || m.PayloadB3 != p.PayloadB3 {
 		t.Fatalf("%s: %v", p.SignThis, err)
 	}
 	if p.Diff.String() == "" {
@@ -51,38 +51,38 @@ func FuzzRequestJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r, err := ledger.DecodeRequest(data)
 		if err != nil {
-			refusedWell(t, err)
+			checkRefusalKind(t, err)
 			return
 		}
-		proposed(t, s, r)
+		checkProposed(t, s, r)
 	})
 }
 
 func FuzzRequestCBOR(f *testing.F) {
 	item := map[string]any{"kind": "region", "id": "docs", "title": "x"}
-	f.Add(pack(f, map[string]any{"schema_version": "1.0.0", "ops": []any{map[string]any{"op": "put", "item": item}}, "ttl_s": 5}))
-	f.Add(pack(f, map[string]any{"schema_version": "1.0.0", "ops": []any{map[string]any{"op": "delete", "id": "x"}}, "ttl_s": 5.5}))
+	f.Add(encodeCBOR(f, map[string]any{"schema_version": "1.0.0", "ops": []any{map[string]any{"op": "put", "item": item}}, "ttl_s": 5}))
+	f.Add(encodeCBOR(f, map[string]any{"schema_version": "1.0.0", "ops": []any{map[string]any{"op": "delete", "id": "x"}}, "ttl_s": 5.5}))
 	f.Add([]byte{0xbf, 0xff})
 	s := twoOfThree(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r, err := ledger.DecodeRequestCBOR(data)
 		if err != nil {
-			refusedWell(t, err)
+			checkRefusalKind(t, err)
 			return
 		}
-		proposed(t, s, r)
+		checkProposed(t, s, r)
 	})
 }
 
 func FuzzSnapshot(f *testing.F) {
-	_, states := story(f)
+	_, states := sampleLog(f)
 	for _, s := range states {
 		f.Add(s.Snapshot())
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s, err := ledger.OpenSnapshot(data)
 		if err != nil {
-			refusedWell(t, err)
+			checkRefusalKind(t, err)
 			return
 		}
 		if !bytes.Equal(s.Snapshot(), data) {
@@ -91,9 +91,10 @@ func FuzzSnapshot(f *testing.F) {
 	})
 }
 
-// mend makes a header agree with what stands below it, as far as it is one:
-// damage that hashes would find at once goes deeper in this way.
-func mend(header, payload, preconditions []byte) []byte {
+// fixHashes makes a header agree with its payload and preconditions, as far as
+// it is one: damage that the hashes would reveal at once gets further in this
+// way.
+func fixHashes(header, payload, preconditions []byte) []byte {
 	for field, content := range map[string][]byte{`"payload_b3":"`: payload, `"preconditions_b3":"`: preconditions} {
 		at := bytes.Index(header, []byte(field))
 		if at += len(field); at < len(field) || at+len(b3.Address{}.String()) > len(header) {
@@ -107,14 +108,14 @@ func mend(header, payload, preconditions []byte) []byte {
 // FuzzRecord applies any record to a state. If it is accepted, its payload is
 // the one that was signed.
 func FuzzRecord(f *testing.F) {
-	records, states := story(f)
+	records, states := sampleLog(f)
 	for _, r := range records {
 		f.Add(r.Version, r.Header, r.Payload, r.Preconditions, false)
 		f.Add(r.Version, r.Header, r.Payload, r.Preconditions, true)
 	}
 	f.Fuzz(func(t *testing.T, version uint64, header, payload, preconditions []byte, mended bool) {
 		if mended {
-			header = mend(header, payload, preconditions)
+			header = fixHashes(header, payload, preconditions)
 		}
 		r := ledger.Record{Version: version, Header: header, Payload: payload, Preconditions: preconditions}
 		var before *ledger.State
@@ -123,7 +124,7 @@ func FuzzRecord(f *testing.F) {
 		}
 		next, err := before.Apply(r)
 		if err != nil {
-			refusedWell(t, err)
+			checkRefusalKind(t, err)
 			return
 		}
 		if next.Head() != r.Head() {
@@ -145,9 +146,9 @@ func FuzzInspect(f *testing.F) {
 	}
 	f.Add(super.SignThis)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		m, err := ledger.Inspect(data)
+		m, err := ledger.ParseApprovalMessage(data)
 		if err != nil {
-			refusedWell(t, err)
+			checkRefusalKind(t, err)
 			return
 		}
 		if !bytes.Equal(m.SignThis(), data) {

@@ -16,51 +16,52 @@ import (
 	"micronode/b3"
 	"micronode/fault"
 	"micronode/internal/registry/ledger"
+	"micronode/internal/testkit"
 )
 
-// history drives a registry with whatever signers, thieves and slow people may
-// send it, and keeps its own account of who may do what.
-type history struct {
-	t     *rapid.T
-	state *ledger.State
-	now   time.Time
-	log   []ledger.Record
-	past  [][]byte        // the snapshot of every state, taken when it was new
-	all   []*ledger.State // and the states themselves
+// modelHistory drives a registry with the requests of signers, thieves and slow
+// people, and keeps its own record of what each may do.
+type modelHistory struct {
+	t         *rapid.T
+	state     *ledger.State
+	now       time.Time
+	log       []ledger.Record
+	snapshots [][]byte        // the snapshot of every state, taken when it was new
+	states    []*ledger.State // and the states themselves
 
-	set     ledger.SignerSet // in force, by our own account
-	changed uint64           // when the set was changed
-	open    []*ledger.Proposal
-	heard   map[*ledger.Proposal][]ledger.Approval // that passed Check
-	seen    []ledger.Approval                      // all that were ever made
-	count   int
+	set          ledger.SignerSet // in force, by the model
+	signersSince uint64           // when the set was changed
+	open         []*ledger.Proposal
+	accepted     map[*ledger.Proposal][]ledger.Approval // that passed Check
+	seen         []ledger.Approval                      // all that were ever made
+	count        int
 }
 
-var crowd = []keeper{alice, bob, carol, dave, newKeeper("erin", 5), newKeeper("frank", 6)}
+var allSigners = []testSigner{alice, bob, carol, dave, newTestSigner("erin", 5), newTestSigner("frank", 6)}
 
-func newHistory(t *rapid.T) *history {
-	h := &history{t: t, now: start, heard: map[*ledger.Proposal][]ledger.Approval{}}
+func newModelHistory(t *rapid.T) *modelHistory {
+	h := &modelHistory{t: t, now: start, accepted: map[*ledger.Proposal][]ledger.Approval{}}
 	h.set = h.drawSet()
 	r, s := genesis(t, 9, h.set)
-	h.took(r, s)
+	h.add(r, s)
 	return h
 }
 
-func (h *history) drawSet() ledger.SignerSet {
-	keepers := slices.Clone(rapid.Permutation(crowd).Draw(h.t, "order"))[:rapid.IntRange(1, 4).Draw(h.t, "n")]
+func (h *modelHistory) drawSet() ledger.SignerSet {
+	keepers := slices.Clone(rapid.Permutation(allSigners).Draw(h.t, "order"))[:rapid.IntRange(1, 4).Draw(h.t, "n")]
 	return signersOf(rapid.IntRange(1, len(keepers)).Draw(h.t, "m"), keepers...)
 }
 
-func (h *history) took(r ledger.Record, s *ledger.State) {
+func (h *modelHistory) add(r ledger.Record, s *ledger.State) {
 	h.log, h.state = append(h.log, r), s
-	h.all, h.past = append(h.all, s), append(h.past, s.Snapshot())
+	h.states, h.snapshots = append(h.states, s), append(h.snapshots, s.Snapshot())
 }
 
-func (h *history) tick() {
+func (h *modelHistory) tick() {
 	h.now = h.now.Add(time.Duration(rapid.IntRange(0, 400).Draw(h.t, "seconds")) * time.Second)
 }
 
-func (h *history) propose() {
+func (h *modelHistory) propose() {
 	var ops []ledger.Op
 	switch id := rapid.SampledFrom([]string{"a", "b", "signers"}).Draw(h.t, "id"); {
 	case id == "signers":
@@ -84,7 +85,7 @@ func (h *history) propose() {
 	}
 }
 
-func (h *history) supersede() {
+func (h *modelHistory) supersede() {
 	h.count++
 	r := ledger.SupersedeRequest{Head: h.state.Head(), Reason: "it was wrong"}
 	p, err := h.state.Supersede(r, proposalID(h.count), h.now, h.now.Add(10*time.Minute))
@@ -93,18 +94,18 @@ func (h *history) supersede() {
 	}
 }
 
-func (h *history) drawProposal() *ledger.Proposal {
+func (h *modelHistory) drawProposal() *ledger.Proposal {
 	if len(h.open) == 0 {
 		h.t.Skip("nothing is proposed")
 	}
 	return rapid.SampledFrom(h.open).Draw(h.t, "proposal")
 }
 
-// approve sends one approval, honest or not, and compares the verdict with our
-// own account.
-func (h *history) approve() {
+// approve sends one approval, valid or not, and compares the verdict with the
+// model.
+func (h *modelHistory) approve() {
 	p := h.drawProposal()
-	who := rapid.SampledFrom(crowd).Draw(h.t, "who")
+	who := rapid.SampledFrom(allSigners).Draw(h.t, "who")
 	a := who.approve(p, h.now)
 	switch rapid.IntRange(0, 5).Draw(h.t, "trick") {
 	case 0: // an approval of another proposal, or of this one again
@@ -112,10 +113,10 @@ func (h *history) approve() {
 			a = rapid.SampledFrom(h.seen).Draw(h.t, "replayed")
 			a.SignedAt = h.now
 		}
-	case 1: // in somebody else's name
-		a.SignerID = rapid.SampledFrom(crowd).Draw(h.t, "name").id
+	case 1: // under the name of another signer
+		a.SignerID = rapid.SampledFrom(allSigners).Draw(h.t, "name").id
 	case 2: // of the same change to another registry
-		m := p.Message
+		m := p.ApprovalMessage
 		m.Registry[0] ^= 1
 		a.Sig = ed25519.Sign(who.key, m.SignThis())
 	case 3: // damaged
@@ -124,7 +125,7 @@ func (h *history) approve() {
 	h.seen = append(h.seen, a)
 	signer, in := h.set.Find(a.SignerID)
 	right := in && ed25519.Verify(signer.Public[:], p.SignThis, a.Sig) && !h.now.After(p.ExpiresAt) &&
-		p.SignersVersion == h.changed && !h.committed(p.ID)
+		p.SignersVersion == h.signersSince && !h.committed(p.ID)
 	err := p.Check(h.state, a, h.now, skew)
 	if err == nil && !right {
 		h.t.Fatalf("an approval of %s was accepted that does not count", a.SignerID)
@@ -133,31 +134,32 @@ func (h *history) approve() {
 		h.t.Fatalf("a good approval of %s was refused: %v", a.SignerID, err)
 	}
 	if err == nil {
-		h.heard[p] = append(h.heard[p], a)
+		h.accepted[p] = append(h.accepted[p], a)
 	}
 }
 
-// carry has everybody in the set approve one proposal, honestly.
-func (h *history) carry() {
+// approveAndCommit has all signers of the set approve one proposal.
+func (h *modelHistory) approveAndCommit() {
 	p := h.drawProposal()
-	for _, k := range crowd {
+	for _, k := range allSigners {
 		a := k.approve(p, h.now)
 		if p.Check(h.state, a, h.now, skew) == nil {
-			h.seen, h.heard[p] = append(h.seen, a), append(h.heard[p], a)
+			h.seen, h.accepted[p] = append(h.seen, a), append(h.accepted[p], a)
 		}
 	}
 	h.commitOne(p)
 }
 
-func (h *history) committed(id string) bool {
+func (h *modelHistory) committed(id string) bool {
 	return slices.ContainsFunc(h.log, func(r ledger.Record) bool { return bytes.Contains(r.Header, []byte(`"proposal_id":"`+id+`"`)) })
 }
 
-// commit tries a proposal with all that was ever heard of it, twice over.
-func (h *history) commit() { h.commitOne(h.drawProposal()) }
+// commit tries a proposal with all approvals that were ever made for it, twice
+// over.
+func (h *modelHistory) commit() { h.commitOne(h.drawProposal()) }
 
-func (h *history) commitOne(p *ledger.Proposal) {
-	approvals := append(slices.Clone(h.heard[p]), h.heard[p]...)
+func (h *modelHistory) commitOne(p *ledger.Proposal) {
+	approvals := append(slices.Clone(h.accepted[p]), h.accepted[p]...)
 	r, next, err := h.state.Commit(p, approvals, h.now)
 	if err != nil {
 		switch fault.KindOf(err) {
@@ -169,7 +171,7 @@ func (h *history) commitOne(p *ledger.Proposal) {
 	if h.committed(p.ID) {
 		h.t.Fatalf("the proposal %s was committed twice", p.ID)
 	}
-	h.judge(r)
+	h.checkIndependently(r)
 	if r.Version != h.state.Head().Version+1 || next.Head().Version != r.Version {
 		h.t.Fatalf("version %d after %d", r.Version, h.state.Head().Version)
 	}
@@ -178,9 +180,9 @@ func (h *history) commitOne(p *ledger.Proposal) {
 		h.t.Fatalf("what was committed does not verify: %v", err)
 	}
 	same(h.t, "applied", applied, next)
-	h.took(r, next)
+	h.add(r, next)
 	if set, ok := itemOf(next, "signers").SignerSet(); ok && next.SignersVersion() == r.Version {
-		h.set, h.changed = set, r.Version
+		h.set, h.signersSince = set, r.Version
 	}
 }
 
@@ -189,17 +191,17 @@ func itemOf(s *ledger.State, id string) ledger.Item {
 	return item
 }
 
-// judge is a verifier of signatures that shares nothing with the package: it
+// checkIndependently is a verifier of signatures that shares nothing with the package: it
 // reads the header as plain JSON and builds what was signed with another
 // library.
-func (h *history) judge(r ledger.Record) {
-	if n := strangersCount(h.t, r, h.set); n < h.set.M {
+func (h *modelHistory) checkIndependently(r ledger.Record) {
+	if n := independentCount(h.t, r, h.set); n < h.set.M {
 		h.t.Fatalf("version %d was committed with %d approvals of the %d that are needed", r.Version, n, h.set.M)
 	}
 }
 
-// strangersCount is how many keys of a set have signed a record.
-func strangersCount(t failer, r ledger.Record, set ledger.SignerSet) int {
+// independentCount is how many keys of a set have signed a record.
+func independentCount(t testkit.T, r ledger.Record, set ledger.SignerSet) int {
 	var header map[string]json.RawMessage
 	if err := json.Unmarshal(r.Header, &header); err != nil {
 		t.Fatalf("header: %v", err)
@@ -225,7 +227,7 @@ func strangersCount(t failer, r ledger.Record, set ledger.SignerSet) int {
 	for _, a := range approvals {
 		sig, _ := base64.StdEncoding.DecodeString(a.Sig)
 		key, err := ledger.ParsePublicKey(a.Public)
-		if err != nil || !set.Holds(key) || !ed25519.Verify(key[:], signed, sig) {
+		if err != nil || !set.HasKey(key) || !ed25519.Verify(key[:], signed, sig) {
 			t.Fatalf("version %d holds an approval that does not count", r.Version)
 		}
 		keys[key] = true
@@ -240,25 +242,25 @@ func strangersCount(t failer, r ledger.Record, set ledger.SignerSet) int {
 
 func TestNoCommitWithoutQuorum(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		h := newHistory(t)
+		h := newModelHistory(t)
 		actions := map[string]func(*rapid.T){
 			"tick":      func(t *rapid.T) { h.t = t; h.tick() },
 			"propose":   func(t *rapid.T) { h.t = t; h.propose() },
 			"supersede": func(t *rapid.T) { h.t = t; h.supersede() },
 			"approve":   func(t *rapid.T) { h.t = t; h.approve() },
-			"carry":     func(t *rapid.T) { h.t = t; h.carry() },
+			"carry":     func(t *rapid.T) { h.t = t; h.approveAndCommit() },
 			"commit":    func(t *rapid.T) { h.t = t; h.commit() },
 		}
 		for range 3 {
 			t.Repeat(actions)
 		}
 		h.t = t
-		h.end()
+		h.checkLog()
 	})
 }
 
-// end looks back at the whole log.
-func (h *history) end() {
+// checkLog checks the whole log again.
+func (h *modelHistory) checkLog() {
 	var replayed *ledger.State
 	for i, r := range h.log {
 		next, err := replayed.Apply(r)
@@ -270,17 +272,17 @@ func (h *history) end() {
 			h.t.Fatalf("version %d is not replayed: %v", i, err)
 		}
 		same(h.t, "replayed", quick, next)
-		if replayed = next; !bytes.Equal(replayed.Snapshot(), h.past[i]) {
+		if replayed = next; !bytes.Equal(replayed.Snapshot(), h.snapshots[i]) {
 			h.t.Fatalf("version %d is another when it is replayed", i)
 		}
-		if !bytes.Equal(h.all[i].Snapshot(), h.past[i]) {
+		if !bytes.Equal(h.states[i].Snapshot(), h.snapshots[i]) {
 			h.t.Fatalf("the state of version %d has changed since", i)
 		}
-		opened, err := ledger.OpenSnapshot(h.past[i])
+		opened, err := ledger.OpenSnapshot(h.snapshots[i])
 		if err != nil {
-			h.t.Fatalf("the snapshot of version %d: %v\n%s", i, err, h.past[i])
+			h.t.Fatalf("the snapshot of version %d: %v\n%s", i, err, h.snapshots[i])
 		}
-		same(h.t, "opened", opened, h.all[i])
+		same(h.t, "opened", opened, h.states[i])
 		if i+1 < len(h.log) {
 			if _, err := opened.Apply(h.log[i+1]); err != nil {
 				h.t.Fatalf("version %d does not verify on the snapshot before it: %v", i+1, err)
@@ -291,17 +293,17 @@ func (h *history) end() {
 }
 
 // signerHistory compares what the state says of past signers with the log.
-func (h *history) signerHistory() {
+func (h *modelHistory) signerHistory() {
 	var versions []uint64
 	ever := map[ledger.PublicKey]uint64{} // when a key was last seen to go
 	var set ledger.SignerSet
-	for i, s := range h.all {
+	for i, s := range h.states {
 		if s.SignersVersion() != uint64(i) {
 			continue
 		}
 		versions = append(versions, uint64(i))
 		for _, k := range set.Keys {
-			if !s.Signers().Holds(k.Public) {
+			if !s.Signers().HasKey(k.Public) {
 				ever[k.Public] = uint64(i)
 			}
 		}
@@ -310,10 +312,10 @@ func (h *history) signerHistory() {
 	if fmt.Sprint(h.state.SignerVersions()) != fmt.Sprint(versions) {
 		h.t.Fatalf("the signer set changed in %v, the state says %v", versions, h.state.SignerVersions())
 	}
-	for _, k := range crowd {
+	for _, k := range allSigners {
 		version, retired := h.state.Retired(k.public())
 		gone, went := ever[k.public()]
-		if want := went && !set.Holds(k.public()); retired != want || retired && version != gone {
+		if want := went && !set.HasKey(k.public()); retired != want || retired && version != gone {
 			h.t.Fatalf("%s: retired %t in %d, want %t in %d", k.id, retired, version, want, gone)
 		}
 	}

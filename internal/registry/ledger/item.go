@@ -23,7 +23,7 @@ const (
 	KindSigners = "signers"
 )
 
-// SignersID is the id of the one item that says who may approve.
+// SignersID is the id of the one item that holds the signer set.
 const SignersID = "signers"
 
 const (
@@ -35,7 +35,7 @@ const (
 	maxLabelValue = 256
 )
 
-// Item is one thing that the registry says. It is read-only.
+// Item is one entry of the registry. It is read-only.
 type Item struct {
 	ID   string
 	Kind string
@@ -43,21 +43,21 @@ type Item struct {
 	Hash b3.Address // of JSON
 }
 
-// Node is what an item of the kind node says.
+// Node is the content of an item of the kind node.
 type Node struct {
 	PeerID oap.PeerID
 	Addrs  []string
-	Region string // empty if it names none
+	Region string // empty if not given
 }
 
-// Region is what an item of the kind region says.
+// Region is the content of an item of the kind region.
 type Region struct {
 	Title, Parent string // empty if not given
 	Labels        map[string]string
 }
 
-// ParseItem reads an item in any spelling of JSON and holds it against the
-// schema of its kind.
+// ParseItem reads an item in any valid JSON encoding and validates it against
+// the schema of its kind.
 func ParseItem(data []byte) (Item, error) {
 	value, err := readJSON("registry.item", data)
 	if err != nil {
@@ -66,9 +66,9 @@ func ParseItem(data []byte) (Item, error) {
 	return itemOf("registry.item", "", value)
 }
 
-// itemOf holds a value against the schema of its kind.
+// itemOf validates a value against the schema of its kind.
 func itemOf(op, path string, value any) (Item, error) {
-	f := openForm(op, path, value)
+	f := newObjectDecoder(op, path, value)
 	item := Item{ID: f.id("id", maxID)}
 	switch f.text("kind") {
 	case KindNode:
@@ -88,7 +88,7 @@ func itemOf(op, path string, value any) (Item, error) {
 	default:
 		f.fail("kind", "must be node, name, region or signers")
 	}
-	if err := f.end(); err != nil {
+	if err := f.finish(); err != nil {
 		return Item{}, err
 	}
 	item.JSON = appendValue(nil, value)
@@ -96,105 +96,105 @@ func itemOf(op, path string, value any) (Item, error) {
 	return item, nil
 }
 
-// form opens an item that was held against its schema before.
-func (i Item) form(kind string) (*form, bool) {
+// decoder opens an item that was validated before.
+func (i Item) decoder(kind string) (*objectDecoder, bool) {
 	if i.Kind != kind {
 		return nil, false
 	}
 	value, err := readJSON("registry.item", i.JSON)
-	return openForm("registry.item", "", value), err == nil
+	return newObjectDecoder("registry.item", "", value), err == nil
 }
 
-// Node returns what a node's item says; false for other kinds.
+// Node returns the content of a node; false for other kinds.
 func (i Item) Node() (Node, bool) {
-	f, ok := i.form(KindNode)
+	f, ok := i.decoder(KindNode)
 	if !ok {
 		return Node{}, false
 	}
 	return f.node(), true
 }
 
-// Manifest returns the address that a name stands for; false for other kinds.
+// Manifest returns the address that a name points to; false for other kinds.
 func (i Item) Manifest() (b3.Address, bool) {
-	f, ok := i.form(KindName)
+	f, ok := i.decoder(KindName)
 	if !ok {
 		return b3.Address{}, false
 	}
 	return f.address("manifest"), true
 }
 
-// Region returns what a region's item says; false for other kinds.
+// Region returns the content of a region; false for other kinds.
 func (i Item) Region() (Region, bool) {
-	f, ok := i.form(KindRegion)
+	f, ok := i.decoder(KindRegion)
 	if !ok {
 		return Region{}, false
 	}
 	return f.region(i.ID), true
 }
 
-// SignerSet returns what the signers' item says; false for other kinds.
+// SignerSet returns the signer set; false for other kinds.
 func (i Item) SignerSet() (SignerSet, bool) {
-	f, ok := i.form(KindSigners)
+	f, ok := i.decoder(KindSigners)
 	if !ok {
 		return SignerSet{}, false
 	}
 	return f.signers(), true
 }
 
-func (f *form) node() Node {
-	text := f.text("peer_id")
+func (o *objectDecoder) node() Node {
+	text := o.text("peer_id")
 	peer, err := oap.ParsePeerID(text)
 	if err != nil {
-		f.fail("peer_id", "must be the 52 characters of a peer ID")
+		o.fail("peer_id", "must be the 52 characters of a peer ID")
 	}
 	n := Node{PeerID: peer}
-	for i, value := range f.list("addrs", 0, maxAddrs) {
+	for i, value := range o.list("addrs", 0, maxAddrs) {
 		addr, _ := value.(string)
-		if !hostPort(addr) {
-			f.fail("addrs", "holds %s, which is not host:port with a host in lower case", quote(addr))
+		if !isHostPort(addr) {
+			o.fail("addrs", "holds %s, which is not host:port with a host in lower case", quote(addr))
 		}
 		for _, earlier := range n.Addrs[:i] {
 			if earlier == addr {
-				f.fail("addrs", "holds %s twice", quote(addr))
+				o.fail("addrs", "holds %s twice", quote(addr))
 			}
 		}
 		n.Addrs = append(n.Addrs, addr)
 	}
-	if _, given := f.optional("region"); given {
-		n.Region = f.id("region", maxID)
+	if _, given := o.optional("region"); given {
+		n.Region = o.id("region", maxID)
 	}
 	return n
 }
 
-func (f *form) region(id string) Region {
+func (o *objectDecoder) region(id string) Region {
 	var r Region
-	if _, given := f.optional("title"); given {
-		if r.Title = f.text("title"); r.Title == "" || !readable(r.Title, maxTitle) {
-			f.fail("title", "must be 1 to %d bytes of visible text", maxTitle)
+	if _, given := o.optional("title"); given {
+		if r.Title = o.text("title"); r.Title == "" || !isVisibleText(r.Title, maxTitle) {
+			o.fail("title", "must be 1 to %d bytes of visible text", maxTitle)
 		}
 	}
-	if _, given := f.optional("parent"); given {
-		if r.Parent = f.id("parent", maxID); r.Parent == id {
-			f.fail("parent", "must be another region")
+	if _, given := o.optional("parent"); given {
+		if r.Parent = o.id("parent", maxID); r.Parent == id {
+			o.fail("parent", "must be another region")
 		}
 	}
-	if value, given := f.optional("labels"); given {
-		r.Labels = f.labels(value)
+	if value, given := o.optional("labels"); given {
+		r.Labels = o.labels(value)
 	}
 	return r
 }
 
-func (f *form) labels(value any) map[string]string {
+func (o *objectDecoder) labels(value any) map[string]string {
 	pairs, ok := value.(object)
 	if !ok || len(pairs) > maxLabels {
-		f.fail("labels", "must be an object of at most %d texts", maxLabels)
+		o.fail("labels", "must be an object of at most %d texts", maxLabels)
 		return nil
 	}
 	labels := make(map[string]string, len(pairs))
 	for _, pair := range pairs {
 		text, ok := pair.value.(string)
-		if !ok || !readable(text, maxLabelValue) || !labelName(pair.name) {
-			f.fail("labels", "holds %s: names are a to z, 0 to 9 and ._/- (at most %d), values visible text of at most %d bytes",
+		if !ok || !isVisibleText(text, maxLabelValue) || !isLabelName(pair.name) {
+			o.fail("labels", "holds %s: names are a to z, 0 to 9 and ._/- (at most %d), values visible text of at most %d bytes",
 				quote(pair.name), maxLabelName, maxLabelValue)
 		}
 		labels[pair.name] = text
@@ -202,7 +202,7 @@ func (f *form) labels(value any) map[string]string {
 	return labels
 }
 
-func labelName(name string) bool {
+func isLabelName(name string) bool {
 	for i := range len(name) {
 		if !strings.ContainsRune("abcdefghijklmnopqrstuvwxyz0123456789._/-", rune(name[i])) {
 			return false
@@ -211,21 +211,21 @@ func labelName(name string) bool {
 	return name != "" && len(name) <= maxLabelName
 }
 
-// id reads the name of something, in the grammar of ids.
-func (f *form) id(name string, limit int) string {
-	id := f.text(name)
-	if reason := badID(id, limit); reason != "" {
-		f.fail(name, "%s %s", quote(id), reason)
+// id reads a name in the grammar of ids.
+func (o *objectDecoder) id(name string, limit int) string {
+	id := o.text(name)
+	if reason := idProblem(id, limit); reason != "" {
+		o.fail(name, "%s %s", quote(id), reason)
 	}
 	return id
 }
 
-// badID says what is wrong with an id, and nothing if it is a good one.
-func badID(id string, limit int) string {
+// idProblem describes what is wrong with an id, and is empty for a valid one.
+func idProblem(id string, limit int) string {
 	if id == "" || len(id) > limit {
 		return "must be 1 to " + strconv.Itoa(limit) + " bytes long"
 	}
-	if plainID(id) {
+	if isPlainID(id) {
 		return ""
 	}
 	for _, c := range id {
@@ -242,8 +242,8 @@ func badID(id string, limit int) string {
 	return ""
 }
 
-// plainID is the answer for most ids, at once.
-func plainID(id string) bool {
+// isPlainID accepts the most common ids quickly.
+func isPlainID(id string) bool {
 	for i := range len(id) {
 		if c := id[i]; c <= ' ' || c > '~' || 'A' <= c && c <= 'Z' {
 			return false
@@ -252,9 +252,9 @@ func plainID(id string) bool {
 	return true
 }
 
-// readable is text that people see in full: no control characters, nothing
-// that changes the direction of writing or has no width.
-func readable(text string, limit int) bool {
+// isVisibleText reports whether people see all of a text: it has no control
+// characters and nothing that changes the direction of writing or has no width.
+func isVisibleText(text string, limit int) bool {
 	if len(text) > limit || !norm.NFC.IsNormalString(text) {
 		return false
 	}
@@ -266,8 +266,9 @@ func readable(text string, limit int) bool {
 	return true
 }
 
-// hostPort is an IP address or a DNS name in its one spelling, and a port.
-func hostPort(addr string) bool {
+// isHostPort reports whether addr is an IP address or a DNS name in its
+// canonical form, and a port.
+func isHostPort(addr string) bool {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil || net.JoinHostPort(host, port) != addr {
 		return false
@@ -279,10 +280,10 @@ func hostPort(addr string) bool {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		return ip.Zone() == "" && ip.String() == host
 	}
-	return hostName(host)
+	return isHostName(host)
 }
 
-func hostName(host string) bool {
+func isHostName(host string) bool {
 	if host == "" || len(host) > maxID {
 		return false
 	}
@@ -299,8 +300,8 @@ func hostName(host string) bool {
 	return true
 }
 
-// sameKind says whether an id that is taken may be taken by another kind: never.
-func sameKind(before *Item, item Item) error {
+// checkSameKind rejects an item that would change the kind of an existing id.
+func checkSameKind(before *Item, item Item) error {
 	if before != nil && before.Kind != item.Kind {
 		return refuse("registry.item", fault.Conflict,
 			"Choose another id, or delete the item in one version and put the new one in the next.",

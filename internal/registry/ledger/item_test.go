@@ -11,6 +11,7 @@ import (
 	"micronode/b3"
 	"micronode/fault"
 	"micronode/internal/registry/ledger"
+	"micronode/internal/testkit"
 )
 
 const peer = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
@@ -61,7 +62,7 @@ func TestItemsAreStrict(t *testing.T) {
 			t.Errorf("%s: %v", good, err)
 		}
 	}
-	key := func(k keeper) string { return fmt.Sprintf(`{"signer_id":%q,"public":%q}`, k.id, k.public()) }
+	key := func(k testSigner) string { return fmt.Sprintf(`{"signer_id":%q,"public":%q}`, k.id, k.public()) }
 	nodeWith := func(addrs ...string) string {
 		list, _ := json.Marshal(addrs)
 		return fmt.Sprintf(`{"kind":"node","id":"n","peer_id":%q,"addrs":%s}`, peer, list)
@@ -75,7 +76,7 @@ func TestItemsAreStrict(t *testing.T) {
 		`{"id":"a"}`:              "kind is missing",
 		`{"kind":"name"}`:         "id is missing",
 		`{"kind":"cat","id":"a"}`: "kind must be node, name, region or signers",
-		`{"kind":"region","id":"a","colour":"red"}`:                                     "colour is not a field",
+		`{"kind":"region","id":"a","colour":"red"}`:                                     "colour is not a known field",
 		`{"KIND":"region","id":"a"}`:                                                    "kind is missing",
 		`{"kind":"region","id":"a","id":"a"}`:                                           `"id" is there twice`,
 		`{"kind":"region","id":""}`:                                                     "1 to 253 bytes",
@@ -134,12 +135,12 @@ func TestItemsAreStrict(t *testing.T) {
 		`{"kind":"signers","id":"signers","m":1,"keys":[` + key(alice) + `,` + key(alice) + `]}`:   "twice",
 		`{"kind":"signers","id":"signers","m":1,"keys":[{"signer_id":"a"}]}`:                       "keys[0].public is missing",
 		`{"kind":"signers","id":"signers","m":1,"keys":[{"signer_id":"a","public":7}]}`:            "keys[0].public must be a text",
-		`{"kind":"signers","id":"signers","m":1,"keys":[{"signer_id":"a","public":"rsa:AAAA"}]}`:   "no public key",
-		`{"kind":"signers","id":"signers","m":1,"keys":[{"signer_id":"a","public":"x","more":1}]}`: "no public key",
+		`{"kind":"signers","id":"signers","m":1,"keys":[{"signer_id":"a","public":"rsa:AAAA"}]}`:   "not a public key",
+		`{"kind":"signers","id":"signers","m":1,"keys":[{"signer_id":"a","public":"x","more":1}]}`: "not a public key",
 		`{"kind":"signers","id":"signers","m":1,"keys":[7]}`:                                       "keys[0] must be an object",
 	} {
 		_, err := ledger.ParseItem([]byte(bad))
-		wantKind(t, err, fault.Malformed)
+		testkit.WantRefusal(t, err, fault.Malformed, "")
 		if !strings.Contains(fault.DetailOf(err), detail) {
 			t.Errorf("%.100s: %v does not say %q", bad, err, detail)
 		}
@@ -149,7 +150,7 @@ func TestItemsAreStrict(t *testing.T) {
 		wide += fmt.Sprintf(`,"f%d":1`, i)
 	}
 	_, err := ledger.ParseItem([]byte(wide + "}"))
-	wantKind(t, err, fault.Malformed)
+	testkit.WantRefusal(t, err, fault.Malformed, "")
 }
 
 // Keys for which a signature proves nothing never get into a signer set.
@@ -168,14 +169,14 @@ func TestWeakKeysAreRefused(t *testing.T) {
 	}
 	for _, what := range slices.Sorted(maps.Keys(small)) {
 		_, err := ledger.ParsePublicKey("ed25519:" + small[what])
-		if wantKind(t, err, fault.Malformed); t.Failed() {
+		if testkit.WantRefusal(t, err, fault.Malformed, ""); t.Failed() {
 			t.Fatal(what)
 		}
 	}
 	good := alice.public().String()
 	for _, bad := range []string{"", good[8:], "ED25519:" + good[8:], good + "=", good[:len(good)-1], good[:len(good)-2] + "/=", strings.Replace(good, "i", "\n", 1)} {
 		_, err := ledger.ParsePublicKey(bad)
-		wantKind(t, err, fault.Malformed)
+		testkit.WantRefusal(t, err, fault.Malformed, "")
 	}
 	var key ledger.PublicKey
 	if err := key.UnmarshalText([]byte(good)); err != nil || key != alice.public() {

@@ -9,15 +9,15 @@ import (
 	"unicode/utf8"
 )
 
-// What is hashed and signed here is a small part of JSON: objects with plain
+// What is hashed and signed here is a small part of JSON: objects with ASCII
 // names, lists, text, whole numbers, true, false and null. For that part the
 // canonical form of RFC 8785 is short: names sorted, no white space, one
-// spelling for every character. The reader takes any spelling of such a
-// document and refuses all that lies outside, so that two readers can never
+// encoding for every character. The reader accepts any encoding of such a
+// document and rejects everything else, so that two readers can never
 // understand the same bytes in two ways.
 
 const (
-	// maxDepth is how many objects and lists may stand inside each other.
+	// maxDepth is how deeply objects and lists may be nested.
 	maxDepth = 16
 
 	// maxInteger is the largest number that every JSON reader keeps exact.
@@ -34,7 +34,7 @@ type member struct {
 // document are []any, string, int64, bool and nil.
 type object []member
 
-// find returns the place of a field, or -1.
+// find returns the index of a field, or -1.
 func (o object) find(name string) int {
 	for i := range o {
 		if o[i].name == name {
@@ -44,10 +44,10 @@ func (o object) find(name string) int {
 	return -1
 }
 
-// sorted orders the fields as canonical JSON has them, and names the first
-// field that is there twice. The names are ASCII, so that the order of bytes is
-// the order of UTF-16 that RFC 8785 asks for.
-func (o object) sorted() (twice string, ok bool) {
+// sortFields orders the fields as canonical JSON requires, and returns the
+// first duplicate field. The names are ASCII, so that the order of bytes is the
+// order of UTF-16 that RFC 8785 requires.
+func (o object) sortFields() (twice string, ok bool) {
 	byName := func(a, b member) int { return strings.Compare(a.name, b.name) }
 	if !slices.IsSortedFunc(o, byName) {
 		slices.SortFunc(o, byName)
@@ -60,8 +60,8 @@ func (o object) sorted() (twice string, ok bool) {
 	return "", true
 }
 
-// plainName says whether a field may have this name.
-func plainName(name string) bool {
+// isASCII reports whether a field may have this name.
+func isASCII(name string) bool {
 	for i := range len(name) {
 		if name[i] < ' ' || name[i] > '~' {
 			return false
@@ -70,21 +70,30 @@ func plainName(name string) bool {
 	return true
 }
 
-// readJSON reads one document, in any spelling.
+// readJSON reads one document, in any encoding.
 func readJSON(op string, data []byte) (any, error) {
 	r := reader{op: op, data: data}
-	r.space()
+	r.skipSpace()
 	value, err := r.value(0)
 	if err != nil {
 		return nil, err
 	}
-	if r.space(); r.at < len(data) {
-		return nil, r.wrong("something follows the document")
+	if r.skipSpace(); r.at < len(data) {
+		return nil, r.errorf("data follows the JSON document")
 	}
 	return value, nil
 }
 
-// readCanonical reads one document that must be in its canonical spelling.
+// CanonicalJSON returns a document, in any encoding, in its canonical form.
+func CanonicalJSON(document []byte) ([]byte, error) {
+	value, err := readJSON("registry.canonical", document)
+	if err != nil {
+		return nil, err
+	}
+	return appendValue(make([]byte, 0, len(document)), value), nil
+}
+
+// readCanonical reads one document that must be in its canonical form.
 func readCanonical(op string, data []byte) (any, error) {
 	value, err := readJSON(op, data)
 	if err != nil {
@@ -96,18 +105,18 @@ func readCanonical(op string, data []byte) (any, error) {
 	return value, nil
 }
 
-// reader goes through a document once. It is used by one goroutine.
+// reader parses a document once. It is used by one goroutine.
 type reader struct {
 	op   string
 	data []byte
 	at   int
 }
 
-func (r *reader) wrong(format string, args ...any) error {
+func (r *reader) errorf(format string, args ...any) error {
 	return malformed(r.op, "byte %d: "+format, append([]any{r.at}, args...)...)
 }
 
-func (r *reader) space() {
+func (r *reader) skipSpace() {
 	for r.at < len(r.data) {
 		switch r.data[r.at] {
 		case ' ', '\t', '\n', '\r':
@@ -118,8 +127,8 @@ func (r *reader) space() {
 	}
 }
 
-// next is the byte that comes, and 0 at the end: no document has one.
-func (r *reader) next() byte {
+// peek returns the next byte, or 0 at the end: no document contains a 0.
+func (r *reader) peek() byte {
 	if r.at < len(r.data) {
 		return r.data[r.at]
 	}
@@ -128,9 +137,9 @@ func (r *reader) next() byte {
 
 func (r *reader) value(depth int) (any, error) {
 	if depth > maxDepth {
-		return nil, r.wrong("nested deeper than %d", maxDepth)
+		return nil, r.errorf("nested deeper than %d", maxDepth)
 	}
-	switch c := r.next(); {
+	switch c := r.peek(); {
 	case c == '{':
 		return r.object(depth)
 	case c == '[':
@@ -140,14 +149,14 @@ func (r *reader) value(depth int) (any, error) {
 	case c == '-' || '0' <= c && c <= '9':
 		return r.integer()
 	}
-	return r.word()
+	return r.literal()
 }
 
 func (r *reader) object(depth int) (any, error) {
 	o := object{}
 	for r.at++; ; r.at++ {
-		r.space()
-		if r.next() == '}' && len(o) == 0 {
+		r.skipSpace()
+		if r.peek() == '}' && len(o) == 0 {
 			break
 		}
 		m, err := r.member(depth)
@@ -155,35 +164,35 @@ func (r *reader) object(depth int) (any, error) {
 			return nil, err
 		}
 		o = append(o, m)
-		if r.space(); r.next() == '}' {
+		if r.skipSpace(); r.peek() == '}' {
 			break
 		}
-		if r.next() != ',' {
-			return nil, r.wrong("a comma or the end of the object is expected")
+		if r.peek() != ',' {
+			return nil, r.errorf("a comma or the end of the object is expected")
 		}
 	}
 	r.at++
-	if twice, ok := o.sorted(); !ok {
-		return nil, r.wrong("the field %s is there twice", quote(twice))
+	if twice, ok := o.sortFields(); !ok {
+		return nil, r.errorf("the field %s is there twice", quote(twice))
 	}
 	return o, nil
 }
 
 func (r *reader) member(depth int) (m member, err error) {
-	if r.next() != '"' {
-		return m, r.wrong("a field name in quotes is expected")
+	if r.peek() != '"' {
+		return m, r.errorf("a field name in quotes is expected")
 	}
 	if m.name, err = r.text(); err != nil {
 		return m, err
 	}
-	if !plainName(m.name) {
-		return m, r.wrong("the field name %s is not plain ASCII", quote(m.name))
+	if !isASCII(m.name) {
+		return m, r.errorf("the field name %s is not plain ASCII", quote(m.name))
 	}
-	if r.space(); r.next() != ':' {
-		return m, r.wrong("a colon is expected after %s", quote(m.name))
+	if r.skipSpace(); r.peek() != ':' {
+		return m, r.errorf("a colon is expected after %s", quote(m.name))
 	}
 	r.at++
-	r.space()
+	r.skipSpace()
 	m.value, err = r.value(depth + 1)
 	return m, err
 }
@@ -191,8 +200,8 @@ func (r *reader) member(depth int) (m member, err error) {
 func (r *reader) list(depth int) (any, error) {
 	l := []any{}
 	for r.at++; ; r.at++ {
-		r.space()
-		if r.next() == ']' && len(l) == 0 {
+		r.skipSpace()
+		if r.peek() == ']' && len(l) == 0 {
 			break
 		}
 		value, err := r.value(depth + 1)
@@ -200,18 +209,18 @@ func (r *reader) list(depth int) (any, error) {
 			return nil, err
 		}
 		l = append(l, value)
-		if r.space(); r.next() == ']' {
+		if r.skipSpace(); r.peek() == ']' {
 			break
 		}
-		if r.next() != ',' {
-			return nil, r.wrong("a comma or the end of the list is expected")
+		if r.peek() != ',' {
+			return nil, r.errorf("a comma or the end of the list is expected")
 		}
 	}
 	r.at++
 	return l, nil
 }
 
-func (r *reader) word() (any, error) {
+func (r *reader) literal() (any, error) {
 	rest := r.data[r.at:]
 	for _, w := range []struct {
 		spelling string
@@ -223,26 +232,26 @@ func (r *reader) word() (any, error) {
 		}
 	}
 	if len(rest) == 0 {
-		return nil, r.wrong("the document ends too early")
+		return nil, r.errorf("the document ends too early")
 	}
-	return nil, r.wrong("no JSON value begins like this")
+	return nil, r.errorf("this is not the start of a JSON value")
 }
 
 func (r *reader) integer() (any, error) {
 	start := r.at
-	for c := r.next(); c == '-' || c == '+' || c == '.' || c == 'e' || c == 'E' || '0' <= c && c <= '9'; c = r.next() {
+	for c := r.peek(); c == '-' || c == '+' || c == '.' || c == 'e' || c == 'E' || '0' <= c && c <= '9'; c = r.peek() {
 		r.at++
 	}
 	spelling := string(r.data[start:r.at])
 	n, err := strconv.ParseInt(spelling, 10, 64)
 	if err != nil || n > maxInteger || n < -maxInteger || strconv.FormatInt(n, 10) != spelling {
 		r.at = start
-		return nil, r.wrong("%s is not a whole number of at most 53 bits in its plain spelling", quote(spelling))
+		return nil, r.errorf("%s is not a whole number of at most 53 bits in its plain spelling", quote(spelling))
 	}
 	return n, nil
 }
 
-// text reads a string. The common one has nothing escaped and is copied whole.
+// text reads a string. The common one has no escapes and is copied whole.
 func (r *reader) text() (string, error) {
 	start := r.at + 1
 	for r.at = start; r.at < len(r.data); {
@@ -254,7 +263,7 @@ func (r *reader) text() (string, error) {
 		case c == '\\':
 			return r.escapedText(start)
 		case c < ' ':
-			return "", r.wrong("a control character stands in a text without an escape")
+			return "", r.errorf("a control character in a string is not escaped")
 		case c < utf8.RuneSelf:
 			r.at++
 		default:
@@ -263,20 +272,20 @@ func (r *reader) text() (string, error) {
 			}
 		}
 	}
-	return "", r.wrong("a text has no end")
+	return "", r.errorf("a string is not terminated")
 }
 
-// rune steps over one character that is not ASCII.
+// rune skips one character that is not ASCII.
 func (r *reader) rune() error {
 	c, size := utf8.DecodeRune(r.data[r.at:])
 	if c == utf8.RuneError && size <= 1 {
-		return r.wrong("not UTF-8")
+		return r.errorf("not UTF-8")
 	}
 	r.at += size
 	return nil
 }
 
-// escapedText goes on with a string from its first escape.
+// escapedText continues a string from its first escape.
 func (r *reader) escapedText(start int) (string, error) {
 	text := append([]byte(nil), r.data[start:r.at]...)
 	for r.at < len(r.data) {
@@ -293,35 +302,36 @@ func (r *reader) escapedText(start int) (string, error) {
 			text = utf8.AppendRune(text, character)
 			continue
 		case c < ' ':
-			return "", r.wrong("a control character stands in a text without an escape")
+			return "", r.errorf("a control character in a string is not escaped")
 		}
 		if err := r.rune(); err != nil {
 			return "", err
 		}
 		text = append(text, r.data[from:r.at]...)
 	}
-	return "", r.wrong("a text has no end")
+	return "", r.errorf("a string is not terminated")
 }
 
-// short are the escapes of one letter, and what they stand for.
-const short, meant = `"\/bfnrt`, "\"\\/\b\f\n\r\t"
+// escapeLetters are the one-letter escapes, escapedBytes the bytes that they
+// stand for.
+const escapeLetters, escapedBytes = `"\/bfnrt`, "\"\\/\b\f\n\r\t"
 
 func (r *reader) escape() (rune, error) {
 	r.at++ // the backslash
-	c := r.next()
-	if i := strings.IndexByte(short, c); i >= 0 && c != 0 {
+	c := r.peek()
+	if i := strings.IndexByte(escapeLetters, c); i >= 0 && c != 0 {
 		r.at++
-		return rune(meant[i]), nil
+		return rune(escapedBytes[i]), nil
 	}
 	if c != 'u' {
-		return 0, r.wrong("there is no such escape")
+		return 0, r.errorf("unknown escape")
 	}
 	first, err := r.hex()
 	if err != nil || !utf16.IsSurrogate(first) {
 		return first, err
 	}
-	if r.next() != '\\' || r.at+1 >= len(r.data) || r.data[r.at+1] != 'u' {
-		return 0, r.wrong("half of a surrogate pair")
+	if r.peek() != '\\' || r.at+1 >= len(r.data) || r.data[r.at+1] != 'u' {
+		return 0, r.errorf("half of a surrogate pair")
 	}
 	r.at++
 	second, err := r.hex()
@@ -331,24 +341,24 @@ func (r *reader) escape() (rune, error) {
 	if pair := utf16.DecodeRune(first, second); pair != utf8.RuneError {
 		return pair, nil
 	}
-	return 0, r.wrong("half of a surrogate pair")
+	return 0, r.errorf("half of a surrogate pair")
 }
 
 // hex reads the u of an escape and its four digits.
 func (r *reader) hex() (rune, error) {
 	r.at++
 	if r.at+4 > len(r.data) {
-		return 0, r.wrong("an escape has no end")
+		return 0, r.errorf("an escape is not terminated")
 	}
 	n, err := strconv.ParseUint(string(r.data[r.at:r.at+4]), 16, 16)
 	if err != nil {
-		return 0, r.wrong("an escape without four hexadecimal digits")
+		return 0, r.errorf("an escape without four hexadecimal digits")
 	}
 	r.at += 4
 	return rune(n), nil
 }
 
-// appendValue writes a value in its canonical spelling.
+// appendValue writes a value in its canonical form.
 func appendValue(b []byte, value any) []byte {
 	switch v := value.(type) {
 	case object:
@@ -381,7 +391,7 @@ func appendValue(b []byte, value any) []byte {
 	return append(b, "null"...)
 }
 
-// appendText writes a string in its canonical spelling.
+// appendText writes a string in its canonical form.
 func appendText(b []byte, text string) []byte {
 	const digits = "0123456789abcdef"
 	b = append(b, '"')
@@ -393,8 +403,8 @@ func appendText(b []byte, text string) []byte {
 		}
 		b = append(b, text[from:i]...)
 		from = i + 1
-		if at := strings.IndexByte(meant, c); at >= 0 {
-			b = append(b, '\\', short[at])
+		if at := strings.IndexByte(escapedBytes, c); at >= 0 {
+			b = append(b, '\\', escapeLetters[at])
 		} else {
 			b = append(b, '\\', 'u', '0', '0', digits[c>>4], digits[c&15])
 		}

@@ -24,6 +24,9 @@ func TestReaderRefuses(t *testing.T) {
 		if value, err := readJSON("test", []byte(bad)); fault.KindOf(err) != fault.Malformed {
 			t.Errorf("%.40q: %v, %v", bad, value, err)
 		}
+		if _, err := CanonicalJSON([]byte(bad)); fault.KindOf(err) != fault.Malformed {
+			t.Errorf("%.40q: %v", bad, err)
+		}
 	}
 }
 
@@ -36,6 +39,8 @@ func TestReaderReads(t *testing.T) {
 		`9007199254740991`:                     `9007199254740991`,
 		`-9007199254740991`:                    `-9007199254740991`,
 		`{"aa":1,"a":2,"B":3}`:                 `{"B":3,"a":2,"aa":1}`,
+		"\"<&>\\u2028\u2029/\"":                "\"<&>\u2028\u2029/\"",
+		`"\u0000\u001f"`:                       `"\u0000\u001f"`,
 	} {
 		value, err := readJSON("test", []byte(text))
 		if err != nil {
@@ -45,13 +50,16 @@ func TestReaderReads(t *testing.T) {
 		if got := string(appendValue(nil, value)); got != want {
 			t.Errorf("%q became %q, want %q", text, got, want)
 		}
+		if got, err := CanonicalJSON([]byte(text)); err != nil || string(got) != want {
+			t.Errorf("%q became %q, %v, want %q", text, got, err, want)
+		}
 		agree(t, []byte(text))
 	}
 }
 
-// agree holds the reader against a library that knows all of RFC 8785: what we
-// accept, it accepts and spells in the same way, and the canonical spelling is
-// read as canonical.
+// agree compares the reader with a library that implements all of RFC 8785:
+// what we accept, it accepts and encodes in the same way, and the canonical
+// form is read as canonical.
 func agree(t interface {
 	Fatalf(format string, args ...any)
 }, data []byte) {
@@ -72,7 +80,7 @@ func agree(t interface {
 	}
 }
 
-// drawDocument makes any document that the reader takes.
+// drawDocument makes any document that the reader accepts.
 func drawDocument(t *rapid.T, depth int) any {
 	kinds := 6
 	if depth == 0 {
@@ -98,7 +106,7 @@ func drawDocument(t *rapid.T, depth int) any {
 	for _, name := range rapid.SliceOfNDistinct(rapid.StringMatching(`[ -~]{0,3}`), 0, 4, rapid.ID).Draw(t, "names") {
 		o = append(o, member{name, drawDocument(t, depth-1)})
 	}
-	o.sorted()
+	o.sortFields()
 	return o
 }
 

@@ -16,19 +16,19 @@ const keyPrefix = "ed25519:"
 // "ed25519:" and the base64 of its 32 bytes.
 type PublicKey [32]byte
 
-// ParsePublicKey reads a key from its one spelling. Bytes that are no point of
-// the curve, another spelling of one, or a point of small order (for which
-// anybody can make signatures) are refused.
+// ParsePublicKey reads a key from its canonical text. It rejects bytes that are
+// no point of the curve, another encoding of one, or a point of small order
+// (for which signatures can be forged).
 func ParsePublicKey(text string) (PublicKey, error) {
-	key, ok := keyOf(text)
+	key, ok := decodeKey(text)
 	if !ok {
-		return key, notKey("%s is no public key", quote(text))
+		return key, notKey("%s is not a public key", quote(text))
 	}
 	return key, key.check()
 }
 
-// keyOf reads the bytes of a key and does not ask whether they are a good one.
-func keyOf(text string) (key PublicKey, ok bool) {
+// decodeKey reads the bytes of a key without checking that it is a valid one.
+func decodeKey(text string) (key PublicKey, ok bool) {
 	encoded, found := strings.CutPrefix(text, keyPrefix)
 	if !found || len(encoded) != base64.StdEncoding.EncodedLen(len(key)) {
 		return key, false
@@ -40,20 +40,20 @@ func keyOf(text string) (key PublicKey, ok bool) {
 	return PublicKey(raw), true
 }
 
-// check refuses keys for which a signature would prove nothing.
+// check rejects keys for which a signature would prove nothing.
 func (k PublicKey) check() error {
 	var (
 		compressed = curve.CompressedEdwardsY(k)
 		point      curve.EdwardsPoint
 	)
 	if !compressed.IsCanonicalVartime() {
-		return notKey("%s is a second spelling of a key", k)
+		return notKey("%s is not the canonical encoding of a key", k)
 	}
 	if _, err := point.SetCompressedY(&compressed); err != nil {
-		return notKey("%s is no point of the curve", k)
+		return notKey("%s is not a point of the curve", k)
 	}
 	if point.IsSmallOrder() {
-		return notKey("%s is a point of small order: everybody could sign for it", k)
+		return notKey("%s is a point of small order: anyone could sign for it", k)
 	}
 	return nil
 }
@@ -63,7 +63,7 @@ func notKey(format string, args ...any) error {
 		"A public key is the line that `micronode registry keygen` writes beside the key file: ed25519:<base64 of 32 bytes>.", format, args...)
 }
 
-// String is the key as ParsePublicKey reads it.
+// String returns the key as ParsePublicKey reads it.
 func (k PublicKey) String() string { return string(k.appendTo(nil)) }
 
 // MarshalText is String, for encoders.

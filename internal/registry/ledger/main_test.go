@@ -10,8 +10,8 @@ import (
 	"go.uber.org/goleak"
 
 	"micronode/b3"
-	"micronode/fault"
 	"micronode/internal/registry/ledger"
+	"micronode/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -21,35 +21,28 @@ var start = time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC)
 
 const skew = 2 * time.Minute
 
-// failer is what both *testing.T and *rapid.T can do.
-type failer interface {
-	Helper()
-	Fatalf(format string, args ...any)
-	Errorf(format string, args ...any)
-}
-
-// keeper is a signer with a private key.
-type keeper struct {
+// testSigner is a signer with a private key.
+type testSigner struct {
 	id  string
 	key ed25519.PrivateKey
 }
 
-// newKeeper makes the same key for the same seed.
-func newKeeper(id string, seed byte) keeper {
-	return keeper{id, ed25519.NewKeyFromSeed(bytes.Repeat([]byte{seed}, ed25519.SeedSize))}
+// newTestSigner makes the same key for the same seed.
+func newTestSigner(id string, seed byte) testSigner {
+	return testSigner{id, ed25519.NewKeyFromSeed(bytes.Repeat([]byte{seed}, ed25519.SeedSize))}
 }
 
-var alice, bob, carol, dave = newKeeper("alice", 1), newKeeper("bob", 2), newKeeper("carol", 3), newKeeper("dave", 4)
+var alice, bob, carol, dave = newTestSigner("alice", 1), newTestSigner("bob", 2), newTestSigner("carol", 3), newTestSigner("dave", 4)
 
-func (k keeper) public() ledger.PublicKey {
-	return ledger.PublicKey(k.key.Public().(ed25519.PublicKey))
+func (s testSigner) public() ledger.PublicKey {
+	return ledger.PublicKey(s.key.Public().(ed25519.PublicKey))
 }
 
-func (k keeper) approve(p *ledger.Proposal, at time.Time) ledger.Approval {
-	return ledger.Approve(p.SignThis, k.key, k.id, at)
+func (s testSigner) approve(p *ledger.Proposal, at time.Time) ledger.Approval {
+	return ledger.Approve(p.SignThis, s.key, s.id, at)
 }
 
-func signersOf(m int, keepers ...keeper) ledger.SignerSet {
+func signersOf(m int, keepers ...testSigner) ledger.SignerSet {
 	set := ledger.SignerSet{M: m}
 	for _, k := range keepers {
 		set.Keys = append(set.Keys, ledger.Signer{ID: k.id, Public: k.public()})
@@ -57,8 +50,8 @@ func signersOf(m int, keepers ...keeper) ledger.SignerSet {
 	return set
 }
 
-// genesis begins a registry; the nonce tells it from others.
-func genesis(t failer, nonce byte, set ledger.SignerSet) (ledger.Record, *ledger.State) {
+// genesis begins a registry; the nonce distinguishes it from others.
+func genesis(t testkit.T, nonce byte, set ledger.SignerSet) (ledger.Record, *ledger.State) {
 	t.Helper()
 	r, s, err := ledger.Genesis(ledger.GenesisSpec{Signers: set, Nonce: [16]byte{nonce}, At: start})
 	if err != nil {
@@ -68,7 +61,7 @@ func genesis(t failer, nonce byte, set ledger.SignerSet) (ledger.Record, *ledger
 }
 
 // twoOfThree is a registry of alice, bob and carol.
-func twoOfThree(t failer) *ledger.State {
+func twoOfThree(t testkit.T) *ledger.State {
 	t.Helper()
 	_, s := genesis(t, 7, signersOf(2, alice, bob, carol))
 	return s
@@ -80,7 +73,7 @@ func proposalID(n int) string {
 	return ledger.ProposalID(random)
 }
 
-func item(t failer, json string) ledger.Item {
+func item(t testkit.T, json string) ledger.Item {
 	t.Helper()
 	i, err := ledger.ParseItem([]byte(json))
 	if err != nil {
@@ -89,13 +82,13 @@ func item(t failer, json string) ledger.Item {
 	return i
 }
 
-// name is an item of the kind name that stands for some text.
-func name(t failer, id, text string) ledger.Item {
+// name is an item of the kind name that points to some text.
+func name(t testkit.T, id, text string) ledger.Item {
 	t.Helper()
 	return item(t, fmt.Sprintf(`{"kind":"name","id":%q,"manifest":%q}`, id, b3.Of([]byte(text))))
 }
 
-func signersItem(t failer, set ledger.SignerSet) ledger.Item {
+func signersItem(t testkit.T, set ledger.SignerSet) ledger.Item {
 	t.Helper()
 	i, err := set.Item()
 	if err != nil {
@@ -105,7 +98,7 @@ func signersItem(t failer, set ledger.SignerSet) ledger.Item {
 }
 
 // propose makes a proposal that lives for an hour.
-func propose(t failer, s *ledger.State, n int, ops ...ledger.Op) *ledger.Proposal {
+func propose(t testkit.T, s *ledger.State, n int, ops ...ledger.Op) *ledger.Proposal {
 	t.Helper()
 	now := s.CommittedAt().Add(time.Second)
 	p, err := s.Propose(ledger.Request{Ops: ops}, proposalID(n), now, now.Add(time.Hour))
@@ -115,9 +108,9 @@ func propose(t failer, s *ledger.State, n int, ops ...ledger.Op) *ledger.Proposa
 	return p
 }
 
-// commit has a proposal approved and commits it; every record is verified as a
-// stranger would.
-func commit(t failer, s *ledger.State, p *ledger.Proposal, keepers ...keeper) (ledger.Record, *ledger.State) {
+// commit has a proposal approved and commits it; every record is verified
+// independently.
+func commit(t testkit.T, s *ledger.State, p *ledger.Proposal, keepers ...testSigner) (ledger.Record, *ledger.State) {
 	t.Helper()
 	at := s.CommittedAt().Add(2 * time.Second)
 	var approvals []ledger.Approval
@@ -141,31 +134,15 @@ func commit(t failer, s *ledger.State, p *ledger.Proposal, keepers ...keeper) (l
 }
 
 // change is propose and commit in one.
-func change(t failer, s *ledger.State, n int, ops []ledger.Op, keepers ...keeper) *ledger.State {
+func change(t testkit.T, s *ledger.State, n int, ops []ledger.Op, keepers ...testSigner) *ledger.State {
 	t.Helper()
 	_, next := commit(t, s, propose(t, s, n, ops...), keepers...)
 	return next
 }
 
-func same(t failer, what string, got, want *ledger.State) {
+func same(t testkit.T, what string, got, want *ledger.State) {
 	t.Helper()
 	if !bytes.Equal(got.Snapshot(), want.Snapshot()) {
 		t.Fatalf("%s: the states differ:\n%s\n%s", what, got.Snapshot(), want.Snapshot())
-	}
-}
-
-// wantKind asserts a refusal: its kind, and that it says what to do next in a
-// sentence.
-func wantKind(t failer, err error, kind fault.Kind) {
-	t.Helper()
-	if err == nil {
-		t.Errorf("accepted, want %s", kind)
-		return
-	}
-	if fault.KindOf(err) != kind {
-		t.Errorf("%s (%v), want %s", fault.KindOf(err), err, kind)
-	}
-	if own, ok := err.(*fault.Error); !ok || own.Next == "" || own.Next[len(own.Next)-1] != '.' || fault.DetailOf(err) == "" || own.Op == "" {
-		t.Errorf("%#v: operation, detail and next step must be there", err)
 	}
 }

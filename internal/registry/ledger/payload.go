@@ -4,7 +4,7 @@ import (
 	"micronode/b3"
 )
 
-// Payload is what a version does.
+// Payload is the operations of a version.
 type Payload struct {
 	Ops []Op
 }
@@ -19,10 +19,10 @@ func DecodePayload(data []byte) (Payload, error) {
 	if err != nil {
 		return Payload{}, err
 	}
-	f := openForm(op, "", value)
+	f := newObjectDecoder(op, "", value)
 	f.schemaVersion()
 	p := Payload{Ops: f.ops()}
-	if err := f.end(); err != nil {
+	if err := f.finish(); err != nil {
 		return Payload{}, err
 	}
 	return p, nil
@@ -49,8 +49,8 @@ func encodePayload(ops []Op) []byte {
 	return append(b, `],"schema_version":"`+SchemaVersion+`"}`...)
 }
 
-// former is what an item was before a version touched it.
-type former struct {
+// priorItem is what an item was before a version touched it.
+type priorItem struct {
 	id   string
 	item *Item // nil if there was none
 }
@@ -61,7 +61,7 @@ type Precondition struct {
 	Hash *b3.Address // nil if there must be none
 }
 
-func encodePreconditions(formers []former) []byte {
+func encodePreconditions(formers []priorItem) []byte {
 	size := 2
 	for _, f := range formers {
 		size += len(f.id) + 96
@@ -99,13 +99,13 @@ func DecodePreconditions(data []byte) ([]Precondition, error) {
 	}
 	var all []Precondition
 	for _, value := range list {
-		f := openForm(op, "", value)
+		f := newObjectDecoder(op, "", value)
 		p := Precondition{ID: f.id("id", maxID)}
 		if hash, given := f.optional("hash"); !given || hash != nil {
 			address := f.address("hash")
 			p.Hash = &address
 		}
-		if err := f.end(); err != nil {
+		if err := f.finish(); err != nil {
 			return nil, err
 		}
 		if n := len(all); n > 0 && all[n-1].ID >= p.ID {

@@ -12,6 +12,7 @@ import (
 	"micronode/b3"
 	"micronode/fault"
 	"micronode/internal/registry/ledger"
+	"micronode/internal/testkit"
 )
 
 func TestProposeRefuses(t *testing.T) {
@@ -52,14 +53,14 @@ func TestProposeRefuses(t *testing.T) {
 		"delete of nothing":        {r: ledger.Request{Ops: []ledger.Op{ledger.Delete("dogs")}}, kind: fault.Conflict, detail: `no item "dogs"`},
 		"another kind":             {r: ledger.Request{Ops: []ledger.Op{ledger.Put(name(t, "eu", "one"))}}, kind: fault.Conflict, detail: `"eu" is a region and cannot become a name`},
 		"signers of another kind":  {r: ledger.Request{Ops: []ledger.Op{ledger.Put(name(t, "signers", "one"))}}, kind: fault.Conflict, detail: "cannot become a name"},
-		"stale base":               {r: ledger.Request{Ops: []ledger.Op{ledger.Delete("docs")}, Base: &old}, kind: fault.ChainMismatch, detail: "built on version 0"},
+		"stale base":               {r: ledger.Request{Ops: []ledger.Op{ledger.Delete("docs")}, Base: &old}, kind: fault.ChainMismatch, detail: "based on version 0"},
 		"base of another history":  {r: ledger.Request{Ops: []ledger.Op{ledger.Delete("docs")}, Base: &other}, kind: fault.ChainMismatch, detail: "the head is version 1"},
 		"expired at once":          {r: ledger.Request{Ops: []ledger.Op{ledger.Delete("docs")}}, expires: now, kind: fault.Expired, detail: "it would expire at"},
 		"the clock went back":      {r: ledger.Request{Ops: []ledger.Op{ledger.Delete("docs")}}, expires: s.CommittedAt().Add(-time.Millisecond), kind: fault.Expired, detail: "the head was committed at"},
 		"beyond all calendars":     {r: ledger.Request{Ops: []ledger.Op{ledger.Delete("docs")}}, expires: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC), kind: fault.Malformed, detail: "9999"},
-		"no id":                    {r: ledger.Request{Ops: []ledger.Op{ledger.Delete("docs")}}, id: "p1", kind: fault.Malformed, detail: "no proposal id"},
-		"an id in capitals":        {r: ledger.Request{Ops: []ledger.Op{ledger.Delete("docs")}}, id: strings.ToUpper(proposalID(1)), kind: fault.Malformed, detail: "no proposal id"},
-		"an id with spare bits":    {r: ledger.Request{Ops: []ledger.Op{ledger.Delete("docs")}}, id: proposalID(1)[:25] + "z", kind: fault.Malformed, detail: "no proposal id"},
+		"no id":                    {r: ledger.Request{Ops: []ledger.Op{ledger.Delete("docs")}}, id: "p1", kind: fault.Malformed, detail: "not a proposal id"},
+		"an id in capitals":        {r: ledger.Request{Ops: []ledger.Op{ledger.Delete("docs")}}, id: strings.ToUpper(proposalID(1)), kind: fault.Malformed, detail: "not a proposal id"},
+		"an id with spare bits":    {r: ledger.Request{Ops: []ledger.Op{ledger.Delete("docs")}}, id: proposalID(1)[:25] + "z", kind: fault.Malformed, detail: "not a proposal id"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			if c.id == "" {
@@ -72,7 +73,7 @@ func TestProposeRefuses(t *testing.T) {
 				at = start.Add(-time.Hour)
 			}
 			_, err := s.Propose(c.r, c.id, at, c.expires)
-			wantKind(t, err, c.kind)
+			testkit.WantRefusal(t, err, c.kind, "")
 			if !strings.Contains(fault.DetailOf(err), c.detail) {
 				t.Errorf("%v does not say %q", err, c.detail)
 			}
@@ -80,10 +81,10 @@ func TestProposeRefuses(t *testing.T) {
 	}
 }
 
-// An approval counts or it does not, and whoever sent it hears why.
+// An approval counts or it does not, and the error says why.
 func TestCheckRefuses(t *testing.T) {
-	_, before := genesis(t, 7, signersOf(2, alice, bob, carol, newKeeper("erin", 5)))
-	newBob := newKeeper("bob", 22)
+	_, before := genesis(t, 7, signersOf(2, alice, bob, carol, newTestSigner("erin", 5)))
+	newBob := newTestSigner("bob", 22)
 	s := change(t, before, 1, []ledger.Op{ledger.Put(signersItem(t, signersOf(2, alice, newBob, dave)))}, alice, bob)
 	p := propose(t, s, 2, ledger.Put(name(t, "docs", "one")))
 	now := s.CommittedAt().Add(time.Minute)
@@ -114,7 +115,7 @@ func TestCheckRefuses(t *testing.T) {
 		"replayed from another":      {a: alice.approve(otherID, now), kind: fault.InvalidSig},
 		"for another registry":       {a: alice.approve(foreigners, now), kind: fault.InvalidSig},
 		"without what separates it":  {a: with(good, func(a *ledger.Approval) { a.Sig = ed25519.Sign(alice.key, p.SignThis[31:]) }), kind: fault.InvalidSig},
-		"a stranger":                 {a: newKeeper("mallory", 66).approve(p, now), kind: fault.UnknownSigner},
+		"a stranger":                 {a: newTestSigner("mallory", 66).approve(p, now), kind: fault.UnknownSigner},
 		"a signer who went":          {a: carol.approve(p, now), kind: fault.RevokedKey},
 		"a signer's old key":         {a: bob.approve(p, now), kind: fault.RevokedKey},
 		"somebody else's old key":    {a: with(carol.approve(p, now), func(a *ledger.Approval) { a.SignerID = "bob" }), kind: fault.InvalidSig},
@@ -131,7 +132,7 @@ func TestCheckRefuses(t *testing.T) {
 			if c.now.IsZero() {
 				c.now = now
 			}
-			wantKind(t, c.p.Check(s, c.a, c.now, skew), c.kind)
+			testkit.WantRefusal(t, c.p.Check(s, c.a, c.now, skew), c.kind, "")
 		})
 	}
 	for what, a := range map[string]ledger.Approval{
@@ -161,9 +162,9 @@ func TestCommitRefuses(t *testing.T) {
 		if next != nil {
 			t.Errorf("%s: a state was returned", what)
 		}
-		wantKind(t, err, kind)
+		testkit.WantRefusal(t, err, kind, "")
 	}
-	mallory := newKeeper("mallory", 66)
+	mallory := newTestSigner("mallory", 66)
 	otherAlgo := b
 	otherAlgo.Algo = "none"
 	short := b
@@ -191,12 +192,12 @@ func TestCommitRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused("for a stale base", touched, insists, []ledger.Approval{alice.approve(insists, at), bob.approve(insists, at)}, at, fault.ChainMismatch)
-	wantKind(t, insists.Check(touched, alice.approve(insists, at), at, skew), fault.ChainMismatch)
+	testkit.WantRefusal(t, insists.Check(touched, alice.approve(insists, at), at, skew), fault.ChainMismatch, "")
 	commit(t, s, insists, alice, carol)
 
 	_, done := commit(t, s, p, alice, bob)
 	refused("after commit", done, p, both, at, fault.Conflict)
-	wantKind(t, p.Check(done, carol.approve(p, at), at, skew), fault.Conflict)
+	testkit.WantRefusal(t, p.Check(done, carol.approve(p, at), at, skew), fault.Conflict, "")
 
 	quorum := fault.NextOf(func() error { _, _, err := s.Commit(p, both[:1], at); return err }())
 	if !strings.Contains(quorum, "1 more") || !strings.Contains(quorum, "bob, carol") || strings.Contains(quorum, "alice") {
@@ -204,7 +205,7 @@ func TestCommitRefuses(t *testing.T) {
 	}
 }
 
-// Unrelated proposals do not get in each other's way.
+// Unrelated proposals do not conflict.
 func TestProposalsOnDifferentItemsAllCommit(t *testing.T) {
 	s := twoOfThree(t)
 	var open []*ledger.Proposal
@@ -224,8 +225,8 @@ func TestProposalsOnDifferentItemsAllCommit(t *testing.T) {
 	}
 }
 
-// What was approved once is done once, also if somebody undid it: the
-// approvals stand in the log, for everybody to copy.
+// What was approved once is done once, even if it was undone: the approvals are
+// public in the log.
 func TestApprovalsAreNotGoodTwice(t *testing.T) {
 	s := twoOfThree(t)
 	p := propose(t, s, 1, ledger.Put(name(t, "docs", "one")))
@@ -234,13 +235,13 @@ func TestApprovalsAreNotGoodTwice(t *testing.T) {
 
 	at := undone.CommittedAt().Add(time.Second)
 	_, _, err := undone.Commit(p, []ledger.Approval{alice.approve(p, at), bob.approve(p, at)}, at)
-	wantKind(t, err, fault.Conflict)
-	if !strings.Contains(fault.DetailOf(err), "committed before, as version 1") {
+	testkit.WantRefusal(t, err, fault.Conflict, "")
+	if !strings.Contains(fault.DetailOf(err), "already committed, as version 1") {
 		t.Errorf("%v", err)
 	}
 
-	// A node that writes its own log finds nobody who believes it.
-	h, err := first.Decode()
+	// A node that writes its own log is not believed by any verifier.
+	h, err := first.DecodeHeader()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,16 +251,16 @@ func TestApprovalsAreNotGoodTwice(t *testing.T) {
 	})
 	forged.Version = 3
 	_, err = undone.Apply(forged)
-	wantKind(t, err, fault.Conflict)
+	testkit.WantRefusal(t, err, fault.Conflict, "")
 
 	reopened, err := ledger.OpenSnapshot(undone.Snapshot())
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = reopened.Apply(forged)
-	wantKind(t, err, fault.Conflict)
+	testkit.WantRefusal(t, err, fault.Conflict, "")
 
-	// Once it has expired nothing can be done with it, and nobody remembers it.
+	// Once it has expired nothing can be done with it, and it is forgotten.
 	q, err := undone.Propose(ledger.Request{Ops: []ledger.Op{ledger.Put(name(t, "blog", "x"))}}, proposalID(3), h.ExpiresAt.Add(time.Minute), h.ExpiresAt.Add(time.Hour))
 	if err != nil {
 		t.Fatal(err)
@@ -302,16 +303,16 @@ func TestSupersede(t *testing.T) {
 		return s.Supersede(r, proposalID(3), now, now.Add(time.Hour))
 	}
 	_, err := ask(ledger.SupersedeRequest{Head: good.Head(), Reason: "no"})
-	wantKind(t, err, fault.ChainMismatch)
+	testkit.WantRefusal(t, err, fault.ChainMismatch, "")
 	_, err = ask(ledger.SupersedeRequest{Head: s.Head()})
-	wantKind(t, err, fault.Malformed)
+	testkit.WantRefusal(t, err, fault.Malformed, "")
 	_, err = ask(ledger.SupersedeRequest{Head: s.Head(), Reason: strings.Repeat("x", ledger.MaxReason+1)})
-	wantKind(t, err, fault.Malformed)
+	testkit.WantRefusal(t, err, fault.Malformed, "")
 	_, err = ask(ledger.SupersedeRequest{Head: s.Head(), Reason: "line\nbreak"})
-	wantKind(t, err, fault.Malformed)
+	testkit.WantRefusal(t, err, fault.Malformed, "")
 	_, first := genesis(t, 7, signersOf(2, alice, bob, carol))
 	_, err = first.Supersede(ledger.SupersedeRequest{Head: first.Head(), Reason: "no"}, proposalID(3), now, now.Add(time.Hour))
-	wantKind(t, err, fault.Conflict)
+	testkit.WantRefusal(t, err, fault.Conflict, "")
 
 	p, err := ask(ledger.SupersedeRequest{Head: s.Head(), Reason: `docs "pointed" at the wrong build`})
 	if err != nil {
@@ -329,10 +330,10 @@ func TestSupersede(t *testing.T) {
 	// If another version comes between, there is another head.
 	between := change(t, s, 4, []ledger.Op{ledger.Put(name(t, "other", "z"))}, alice, bob)
 	_, _, err = between.Commit(p, []ledger.Approval{alice.approve(p, now), bob.approve(p, now)}, now)
-	wantKind(t, err, fault.ChainMismatch)
+	testkit.WantRefusal(t, err, fault.ChainMismatch, "")
 
 	r, undone := commit(t, s, p, bob, carol)
-	h, err := r.Decode()
+	h, err := r.DecodeHeader()
 	if err != nil || h.Supersedes == nil || h.Supersedes.Head != s.Head() || h.Supersedes.Reason != `docs "pointed" at the wrong build` {
 		t.Errorf("the header says %+v, %v", h.Supersedes, err)
 	}
@@ -354,7 +355,8 @@ func TestSupersede(t *testing.T) {
 	commit(t, s, own, alice, bob)
 }
 
-// A lost key is taken out by the others, and superseding that needs them too.
+// A lost key is removed by the other signers, and superseding that needs them
+// too.
 func TestSupersedeOfARevocation(t *testing.T) {
 	s := twoOfThree(t)
 	s = change(t, s, 1, []ledger.Op{ledger.Put(signersItem(t, signersOf(2, alice, bob)))}, alice, bob)
@@ -366,7 +368,7 @@ func TestSupersedeOfARevocation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantKind(t, p.Check(s, carol.approve(p, now), now, skew), fault.RevokedKey)
+	testkit.WantRefusal(t, p.Check(s, carol.approve(p, now), now, skew), fault.RevokedKey, "")
 	_, s = commit(t, s, p, alice, bob)
 	if _, gone := s.Retired(carol.public()); gone || len(s.Signers().Keys) != 3 || fmt.Sprint(s.SignerVersions()) != "[0 1 2]" {
 		t.Errorf("after superseding: %v, %v", s.Signers(), s.SignerVersions())
@@ -379,12 +381,12 @@ func TestGenesisRefuses(t *testing.T) {
 		"m below 0":       signersOf(-1, alice),
 		"m over n":        signersOf(3, alice, bob),
 		"nobody":          signersOf(1),
-		"a key twice":     signersOf(1, alice, keeper{"alias", alice.key}),
-		"a name twice":    signersOf(1, alice, keeper{"alice", bob.key}),
-		"a bad name":      signersOf(1, keeper{"Alice", alice.key}),
+		"a key twice":     signersOf(1, alice, testSigner{"alias", alice.key}),
+		"a name twice":    signersOf(1, alice, testSigner{"alice", bob.key}),
+		"a bad name":      signersOf(1, testSigner{"Alice", alice.key}),
 		"no key":          {M: 1, Keys: []ledger.Signer{{ID: "zero"}}},
-		"too many":        signersOf(1, manyKeepers(65)...),
-		"a name too long": signersOf(1, keeper{strings.Repeat("a", 65), alice.key}),
+		"too many":        signersOf(1, manyTestSigners(65)...),
+		"a name too long": signersOf(1, testSigner{strings.Repeat("a", 65), alice.key}),
 	} {
 		t.Run(what, func(t *testing.T) {
 			_, _, err := ledger.Genesis(ledger.GenesisSpec{Signers: set, At: start})
@@ -396,18 +398,18 @@ func TestGenesisRefuses(t *testing.T) {
 	if _, _, err := ledger.Genesis(ledger.GenesisSpec{Signers: signersOf(1, alice), At: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)}); err == nil {
 		t.Error("a registry began after the year 9999")
 	}
-	_, s := genesis(t, 1, signersOf(64, manyKeepers(64)...))
+	_, s := genesis(t, 1, signersOf(64, manyTestSigners(64)...))
 	p := propose(t, s, 1, ledger.Put(name(t, "docs", "x")))
-	r, _ := commit(t, s, p, manyKeepers(64)...)
+	r, _ := commit(t, s, p, manyTestSigners(64)...)
 	if len(r.Header) > ledger.MaxHeader {
 		t.Errorf("the header has %d bytes", len(r.Header))
 	}
 }
 
-func manyKeepers(n int) []keeper {
-	var all []keeper
+func manyTestSigners(n int) []testSigner {
+	var all []testSigner
 	for i := range n {
-		all = append(all, newKeeper(fmt.Sprint("k", i), byte(100+i)))
+		all = append(all, newTestSigner(fmt.Sprint("k", i), byte(100+i)))
 	}
 	return all
 }
@@ -430,7 +432,7 @@ func TestInspectAndDiffOfWhatIsSigned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := ledger.Inspect(p.SignThis)
+	m, err := ledger.ParseApprovalMessage(p.SignThis)
 	if err != nil || m.Registry != s.Registry() || m.ProposalID != p.ID || *m.Base != head || m.PayloadB3 != b3.Of(p.Payload) || !m.ExpiresAt.Equal(p.ExpiresAt) {
 		t.Fatalf("%+v, %v", m, err)
 	}
@@ -444,9 +446,9 @@ func TestInspectAndDiffOfWhatIsSigned(t *testing.T) {
 		"other preconditions":        second(m.Diff(p.Payload, []byte("[]"), s.Item)),
 		"a lie about before":         second(m.Diff(p.Payload, p.Preconditions, lies)),
 		"silence about before":       second(m.Diff(p.Payload, p.Preconditions, func(string) (ledger.Item, bool) { return ledger.Item{}, false })),
-		"a payload that is not":      second(ledger.Message{PayloadB3: b3.Of(nil), PreconditionsB3: b3.Of(nil)}.Diff(nil, nil, s.Item)),
-		"preconditions that are not": second(ledger.Message{PayloadB3: m.PayloadB3, PreconditionsB3: b3.Of(nil)}.Diff(p.Payload, nil, s.Item)),
-		"preconditions of another":   second(ledger.Message{PayloadB3: m.PayloadB3, PreconditionsB3: b3.Of([]byte(`[{"hash":null,"id":"x"}]`))}.Diff(p.Payload, []byte(`[{"hash":null,"id":"x"}]`), s.Item)),
+		"a payload that is not":      second(ledger.ApprovalMessage{PayloadB3: b3.Of(nil), PreconditionsB3: b3.Of(nil)}.Diff(nil, nil, s.Item)),
+		"preconditions that are not": second(ledger.ApprovalMessage{PayloadB3: m.PayloadB3, PreconditionsB3: b3.Of(nil)}.Diff(p.Payload, nil, s.Item)),
+		"preconditions of another":   second(ledger.ApprovalMessage{PayloadB3: m.PayloadB3, PreconditionsB3: b3.Of([]byte(`[{"hash":null,"id":"x"}]`))}.Diff(p.Payload, []byte(`[{"hash":null,"id":"x"}]`), s.Item)),
 	} {
 		if fault.KindOf(err) != fault.Malformed {
 			t.Errorf("%s: %v", what, err)
@@ -456,11 +458,11 @@ func TestInspectAndDiffOfWhatIsSigned(t *testing.T) {
 
 func second(_ ledger.Diff, err error) error { return err }
 
-// What a version shows of its approvals is what stands in its header.
+// What a version shows of its approvals is what its header has.
 func TestApprovalsOfAVersion(t *testing.T) {
 	s := twoOfThree(t)
 	r, _ := commit(t, s, propose(t, s, 1, ledger.Put(name(t, "docs", "x"))), carol, alice)
-	h, err := r.Decode()
+	h, err := r.DecodeHeader()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -490,18 +492,18 @@ func TestInspectRefuses(t *testing.T) {
 		if message == text {
 			t.Fatalf("%s: nothing was changed", what)
 		}
-		_, err := ledger.Inspect([]byte(message))
-		wantKind(t, err, fault.Malformed)
+		_, err := ledger.ParseApprovalMessage([]byte(message))
+		testkit.WantRefusal(t, err, fault.Malformed, "")
 	}
 }
 
-// Handlers check approvals while the committer goes on.
+// Handlers check approvals while the committer continues.
 func TestManyReadersOfOneState(t *testing.T) {
 	s := twoOfThree(t)
 	p := propose(t, s, 1, ledger.Put(name(t, "docs", "x")))
 	before := string(s.Snapshot())
 	var all sync.WaitGroup
-	for _, k := range []keeper{alice, bob, carol} {
+	for _, k := range []testSigner{alice, bob, carol} {
 		all.Go(func() {
 			for range 20 {
 				if err := p.Check(s, k.approve(p, start), start.Add(time.Second), skew); err != nil {

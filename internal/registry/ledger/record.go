@@ -10,7 +10,7 @@ type Head struct {
 }
 
 // Record is one version as it is stored: the exact bytes that were hashed and
-// signed, never anything that was made from them.
+// signed, never anything that was derived from them.
 type Record struct {
 	Version       uint64
 	Header        []byte // canonical JSON; its BLAKE3 is the version's hash, and it is the leaf of the tree
@@ -18,5 +18,5 @@ type Record struct {
 	Preconditions []byte // canonical JSON: what every item that is touched was before; its BLAKE3 is in the header
 }
 
-// Head is the end of a log that ends with this record.
+// Head returns the head of a log that ends with this record.
 func (r Record) Head() Head { return Head{Version: r.Version, Hash: b3.Of(r.Header)} }

@@ -6,30 +6,27 @@ import (
 	"micronode/fault"
 )
 
-// maxQuoted is how much of somebody else's text is repeated to them.
+// maxQuoted is how much foreign text an error message repeats.
 const maxQuoted = 64
 
 // Next steps that more than one refusal names.
 const (
-	nextPropose = "Propose the change again: the new proposal is built on the present state, and has to be approved again."
-	nextDamaged = "Do not go on with this copy of the log. Compare it with another copy, or restore it from a backup, and verify it with `micronode registry verify`."
+	nextPropose = "Propose the change again: the new proposal is based on the current state, and needs new approvals."
+	nextDamaged = "Do not use this copy of the log. Compare it with another copy, or restore it from a backup, and verify it with `micronode registry verify`."
 	nextCorrect = "Correct the request as the detail says, and send it again."
 )
 
 // refuse makes an error of a kind with a next step that fits the case.
 func refuse(op string, kind fault.Kind, next, format string, args ...any) *fault.Error {
-	err := fault.New(op, kind, format, args...)
-	err.Next = next
-	return err
+	return fault.New(op, kind, format, args...).Advise(next)
 }
 
-// malformed is for what breaks the schema and is still only a request.
+// malformed is the error for a request that breaks the schema.
 func malformed(op, format string, args ...any) *fault.Error {
 	return refuse(op, fault.Malformed, nextCorrect, format, args...)
 }
 
-// quote shows a stranger's text without control characters, and not too much
-// of it.
+// quote shows foreign text without control characters, shortened.
 func quote(text string) string {
 	if len(text) > maxQuoted {
 		return fmt.Sprintf("%q…", text[:maxQuoted])

@@ -11,16 +11,16 @@ const (
 	// SchemaVersion is the version of the shapes of requests and payloads.
 	SchemaVersion = "1.0.0"
 
-	// MaxPayload is how many bytes a request or a payload may have.
+	// MaxPayload is the maximum size of a request or a payload in bytes.
 	MaxPayload = 1 << 20
 
 	// MaxOps is how many items one version may touch.
 	MaxOps = 256
 
-	// MaxReason is how many bytes the reason for superseding may have.
+	// MaxReason is the maximum length of the reason for superseding in bytes.
 	MaxReason = 1024
 
-	// MaxTTL is the longest time that a proposal may ask to live.
+	// MaxTTL is the longest lifetime that a proposal may request.
 	MaxTTL = 366 * 24 * time.Hour
 )
 
@@ -40,8 +40,8 @@ func Delete(id string) Op { return Op{ID: id, Delete: true} }
 // Request asks for a change.
 type Request struct {
 	Ops  []Op
-	Base *Head         // the head that it insists on; nil for any
-	TTL  time.Duration // how long it wants to live; 0 leaves it to the node
+	Base *Head         // the head that it requires; nil for any
+	TTL  time.Duration // requested lifetime; 0 leaves it to the node
 }
 
 // SupersedeRequest asks to replace what the head of the log did.
@@ -56,7 +56,7 @@ type SupersedeRequest struct {
 //
 //	{"schema_version":"1.0.0","ops":[…],"base":{"version","hash"}?,"ttl_s"?}
 //
-// in any spelling of JSON.
+// in any valid JSON encoding.
 func DecodeRequest(data []byte) (Request, error) {
 	value, err := readBody("registry.propose", data, readJSON)
 	if err != nil {
@@ -78,7 +78,7 @@ func DecodeRequestCBOR(data []byte) (Request, error) {
 //
 //	{"schema_version":"1.0.0","version","hash","reason","ops"?:[…],"ttl_s"?}
 //
-// in any spelling of JSON.
+// in any valid JSON encoding.
 func DecodeSupersede(data []byte) (SupersedeRequest, error) {
 	value, err := readBody("registry.supersede", data, readJSON)
 	if err != nil {
@@ -96,7 +96,7 @@ func DecodeSupersedeCBOR(data []byte) (SupersedeRequest, error) {
 	return supersedeOf(value)
 }
 
-// readBody reads a document that came from outside.
+// readBody reads a document from a request.
 func readBody(op string, data []byte, read func(string, []byte) (any, error)) (any, error) {
 	if len(data) > MaxPayload {
 		return nil, tooLarge(op, len(data))
@@ -110,17 +110,17 @@ func tooLarge(op string, size int) error {
 }
 
 func requestOf(value any) (Request, error) {
-	f := openForm("registry.propose", "", value)
+	f := newObjectDecoder("registry.propose", "", value)
 	f.schemaVersion()
 	r := Request{Ops: f.ops(), Base: f.head("base"), TTL: f.ttl()}
-	if err := f.end(); err != nil {
+	if err := f.finish(); err != nil {
 		return Request{}, err
 	}
 	return r, nil
 }
 
 func supersedeOf(value any) (SupersedeRequest, error) {
-	f := openForm("registry.supersede", "", value)
+	f := newObjectDecoder("registry.supersede", "", value)
 	f.schemaVersion()
 	r := SupersedeRequest{
 		Head:   Head{Version: f.version("version"), Hash: f.address("hash")},
@@ -130,69 +130,69 @@ func supersedeOf(value any) (SupersedeRequest, error) {
 	if _, given := f.optional("ops"); given {
 		r.Ops = f.ops()
 	}
-	if err := f.end(); err != nil {
+	if err := f.finish(); err != nil {
 		return SupersedeRequest{}, err
 	}
 	return r, nil
 }
 
-func (f *form) schemaVersion() {
-	if f.text("schema_version") != SchemaVersion {
-		f.fail("schema_version", "must be %q", SchemaVersion)
+func (o *objectDecoder) schemaVersion() {
+	if o.text("schema_version") != SchemaVersion {
+		o.fail("schema_version", "must be %q", SchemaVersion)
 	}
 }
 
-func (f *form) reason() string {
-	reason := f.text("reason")
-	if !goodReason(reason) {
-		f.fail("reason", "must be 1 to %d bytes of visible text", MaxReason)
+func (o *objectDecoder) reason() string {
+	reason := o.text("reason")
+	if !isReason(reason) {
+		o.fail("reason", "must be 1 to %d bytes of visible text", MaxReason)
 	}
 	return reason
 }
 
-func goodReason(reason string) bool { return reason != "" && readable(reason, MaxReason) }
+func isReason(reason string) bool { return reason != "" && isVisibleText(reason, MaxReason) }
 
-func (f *form) ttl() time.Duration {
-	if _, given := f.optional("ttl_s"); !given {
+func (o *objectDecoder) ttl() time.Duration {
+	if _, given := o.optional("ttl_s"); !given {
 		return 0
 	}
-	return time.Duration(f.integer("ttl_s", 1, int64(MaxTTL/time.Second))) * time.Second
+	return time.Duration(o.integer("ttl_s", 1, int64(MaxTTL/time.Second))) * time.Second
 }
 
 // ops reads the operations of a change.
-func (f *form) ops() []Op {
-	values := f.list("ops", 1, MaxOps)
+func (o *objectDecoder) ops() []Op {
+	values := o.list("ops", 1, MaxOps)
 	ops := make([]Op, 0, len(values))
 	for i, value := range values {
-		op, err := opOf(f.op, f.at("ops["+strconv.Itoa(i)+"]"), value)
-		if f.keep(err); f.wrong != nil {
+		op, err := opOf(o.op, o.pathOf("ops["+strconv.Itoa(i)+"]"), value)
+		if o.addError(err); o.err != nil {
 			return nil
 		}
 		ops = append(ops, op)
 	}
-	f.keep(eachOnce(f.op, ops))
+	o.addError(checkOps(o.op, ops))
 	return ops
 }
 
 func opOf(operation, path string, value any) (Op, error) {
-	f := openForm(operation, path, value)
+	f := newObjectDecoder(operation, path, value)
 	var op Op
 	switch f.text("op") {
 	case "put":
-		item, err := itemOf(operation, f.at("item"), f.field("item"))
-		f.keep(err)
+		item, err := itemOf(operation, f.pathOf("item"), f.field("item"))
+		f.addError(err)
 		op = Put(item)
 	case "delete":
 		op = Delete(f.id("id", maxID))
 	default:
 		f.fail("op", `must be "put" or "delete"`)
 	}
-	return op, f.end()
+	return op, f.finish()
 }
 
-// eachOnce refuses changes that touch an item twice, or that would leave the
+// checkOps rejects changes that touch an item twice, or that would leave the
 // registry without signers.
-func eachOnce(operation string, ops []Op) error {
+func checkOps(operation string, ops []Op) error {
 	seen := make(map[string]bool, len(ops))
 	for _, op := range ops {
 		if seen[op.ID] {

@@ -16,6 +16,7 @@ import (
 	"micronode/b3"
 	"micronode/fault"
 	"micronode/internal/registry/ledger"
+	"micronode/internal/testkit"
 )
 
 const docs = `{"op":"put","item":{"kind":"region","id":"docs"}}`
@@ -61,9 +62,9 @@ func TestRequestsAreStrict(t *testing.T) {
 		`{"schema_version":"1.0.0"}`: "ops is missing",
 		`{"schema_version":"2.0.0","ops":[` + docs + `]}`: `must be "1.0.0"`,
 		`{"schema_version":1,"ops":[` + docs + `]}`:       "schema_version must be a text",
-		with(`"extra":1`): "extra is not a field",
-		with(`"` + strings.Repeat("x", 1000) + `":1`): strings.Repeat("x", 64) + "… is not a field",
-		with(`"Ops":[]`):                                "Ops is not a field",
+		with(`"extra":1`): "extra is not a known field",
+		with(`"` + strings.Repeat("x", 1000) + `":1`): strings.Repeat("x", 64) + "… is not a known field",
+		with(`"Ops":[]`):                                "Ops is not a known field",
 		with(`"ops":[]`):                                `"ops" is there twice`,
 		with(`"ttl_s":0`):                               "ttl_s must be a whole number from 1",
 		with(`"ttl_s":-5`):                              "ttl_s must be a whole number from 1",
@@ -82,17 +83,17 @@ func TestRequestsAreStrict(t *testing.T) {
 		request(`{"op":"move","id":"a"}`):               "ops[0].op must be",
 		request(`{"op":"delete"}`):                      "ops[0].id is missing",
 		request(`{"op":"delete","id":"A"}`):             "lower case",
-		request(`{"op":"delete","id":"a","item":{}}`):   "ops[0].item is not a field",
+		request(`{"op":"delete","id":"a","item":{}}`):   "ops[0].item is not a known field",
 		request(`{"op":"delete","id":"signers"}`):       "cannot be deleted",
 		request(`{"op":"put"}`):                         "ops[0].item is missing",
-		request(`{"op":"put","item":{"kind":"region","id":"a"},"id":"a"}`): "ops[0].id is not a field",
+		request(`{"op":"put","item":{"kind":"region","id":"a"},"id":"a"}`): "ops[0].id is not a known field",
 		request(`{"op":"put","item":null}`):                                "ops[0].item must be an object",
 		request(docs, `{"op":"put","item":{"kind":"x","id":"a"}}`):         "ops[1].item.kind must be",
 		request(docs, docs):                          `"docs" is touched twice`,
 		request(docs, `{"op":"delete","id":"docs"}`): `"docs" is touched twice`,
 	} {
 		_, err := ledger.DecodeRequest([]byte(bad))
-		wantKind(t, err, fault.Malformed)
+		testkit.WantRefusal(t, err, fault.Malformed, "")
 		if !strings.Contains(fault.DetailOf(err), detail) {
 			t.Errorf("%.80s: %v does not say %q", bad, err, detail)
 		}
@@ -109,7 +110,7 @@ func TestRequestsAreStrict(t *testing.T) {
 		`{"schema_version":"1.0.0","version":7.0,"hash":"` + hash + `","reason":"x"}`,
 	} {
 		_, err := ledger.DecodeSupersede([]byte(bad))
-		wantKind(t, err, fault.Malformed)
+		testkit.WantRefusal(t, err, fault.Malformed, "")
 	}
 }
 
@@ -125,7 +126,7 @@ func TestOversizedBodies(t *testing.T) {
 		"payload":        func(b []byte) error { _, err := ledger.DecodePayload(b); return err },
 		"preconditions":  func(b []byte) error { _, err := ledger.DecodePreconditions(b); return err },
 	} {
-		if wantKind(t, decode(large), fault.BodyTooLarge); t.Failed() {
+		if testkit.WantRefusal(t, decode(large), fault.BodyTooLarge, ""); t.Failed() {
 			t.Fatal(what)
 		}
 	}
@@ -163,7 +164,7 @@ func TestApprovalsOnTheWire(t *testing.T) {
 		strings.Replace(good, "alice", "Alice", 1),
 		strings.Replace(good, "alice", strings.Repeat("a", 65), 1),
 		strings.Replace(good, "=", "", 1),
-		strings.Replace(good, "A==", "B==", 1), // bits that no byte has
+		strings.Replace(good, "A==", "B==", 1), // unused bits that are set
 		strings.Replace(good, "AAAA", "A\\nAA", 1),
 		strings.Replace(good, "AAAA", "", 1),
 		strings.Replace(good, "-01-", "-13-", 1),
@@ -171,11 +172,11 @@ func TestApprovalsOnTheWire(t *testing.T) {
 		strings.Replace(good, "{", `{"public":"x",`, 1),
 	} {
 		_, err := ledger.DecodeApproval([]byte(bad))
-		wantKind(t, err, fault.Malformed)
+		testkit.WantRefusal(t, err, fault.Malformed, "")
 	}
 }
 
-func pack(t failer, value any) []byte {
+func encodeCBOR(t testkit.T, value any) []byte {
 	t.Helper()
 	b, err := cbor.Marshal(value)
 	if err != nil {
@@ -187,25 +188,25 @@ func pack(t failer, value any) []byte {
 func TestCBORIsStrict(t *testing.T) {
 	op := map[string]any{"op": "delete", "id": "a"}
 	good := map[string]any{"schema_version": "1.0.0", "ops": []any{op}, "ttl_s": 60}
-	if r, err := ledger.DecodeRequestCBOR(pack(t, good)); err != nil || r.TTL != time.Minute {
+	if r, err := ledger.DecodeRequestCBOR(encodeCBOR(t, good)); err != nil || r.TTL != time.Minute {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	with := func(name string, value any) []byte {
 		m := map[string]any{"schema_version": "1.0.0", "ops": []any{op}}
 		m[name] = value
-		return pack(t, m)
+		return encodeCBOR(t, m)
 	}
-	twice := append([]byte{0xa3}, pack(t, map[string]any{"ttl_s": 1})[1:]...)
-	twice = append(twice, pack(t, map[string]any{"ttl_s": 1})[1:]...)
-	twice = append(twice, pack(t, map[string]any{"ops": []any{op}})[1:]...)
+	twice := append([]byte{0xa3}, encodeCBOR(t, map[string]any{"ttl_s": 1})[1:]...)
+	twice = append(twice, encodeCBOR(t, map[string]any{"ttl_s": 1})[1:]...)
+	twice = append(twice, encodeCBOR(t, map[string]any{"ops": []any{op}})[1:]...)
 	deep := any("x")
 	for range 40 {
 		deep = []any{deep}
 	}
 	for what, bad := range map[string][]byte{
 		"nothing":             nil,
-		"half":                pack(t, good)[:20],
-		"something behind it": append(pack(t, good), 0),
+		"half":                encodeCBOR(t, good)[:20],
+		"something behind it": append(encodeCBOR(t, good), 0),
 		"a float":             with("ttl_s", 60.0),
 		"half a float":        with("ttl_s", cbor.RawMessage{0xf9, 0x3c, 0x00}),
 		"no number":           with("ttl_s", math.NaN()),
@@ -220,10 +221,10 @@ func TestCBORIsStrict(t *testing.T) {
 		"a simple value":      with("base", cbor.RawMessage{0xe0}),
 		"an unknown field":    with("extra", 1),
 		"a key twice":         twice,
-		"a key that is none":  pack(t, map[any]any{1: "x", "schema_version": "1.0.0", "ops": []any{op}}),
+		"a key that is none":  encodeCBOR(t, map[any]any{1: "x", "schema_version": "1.0.0", "ops": []any{op}}),
 		"a key of bytes":      append([]byte{0xa1}, 0x41, 'x', 0x01),
 		"a key not ASCII":     with("é", 1),
-		"no end":              append(append([]byte{0xbf}, pack(t, good)[1:]...), 0xff),
+		"no end":              append(append([]byte{0xbf}, encodeCBOR(t, good)[1:]...), 0xff),
 		"a list with no end":  with("ops", cbor.RawMessage{0x9f, 0xff}),
 		"a text with no end":  with("schema_version", cbor.RawMessage{0x7f, 0x61, 'x', 0xff}),
 		"not UTF-8":           with("schema_version", cbor.RawMessage{0x61, 0xff}),
@@ -233,15 +234,15 @@ func TestCBORIsStrict(t *testing.T) {
 		"bytes in a list":     with("ops", []any{[]byte{1}}),
 	} {
 		_, err := ledger.DecodeRequestCBOR(bad)
-		if wantKind(t, err, fault.Malformed); t.Failed() {
+		if testkit.WantRefusal(t, err, fault.Malformed, ""); t.Failed() {
 			t.Fatal(what)
 		}
 	}
 	hash := b3.Of(nil).String()
-	if s, err := ledger.DecodeSupersedeCBOR(pack(t, map[string]any{"schema_version": "1.0.0", "version": 3, "hash": hash, "reason": "x"})); err != nil || s.Head.Version != 3 {
+	if s, err := ledger.DecodeSupersedeCBOR(encodeCBOR(t, map[string]any{"schema_version": "1.0.0", "version": 3, "hash": hash, "reason": "x"})); err != nil || s.Head.Version != 3 {
 		t.Errorf("%+v, %v", s, err)
 	}
-	if _, err := ledger.DecodeSupersedeCBOR(pack(t, []any{})); fault.KindOf(err) != fault.Malformed {
+	if _, err := ledger.DecodeSupersedeCBOR(encodeCBOR(t, []any{})); fault.KindOf(err) != fault.Malformed {
 		t.Errorf("%v", err)
 	}
 	if _, err := ledger.DecodeSupersedeCBOR(nil); fault.KindOf(err) != fault.Malformed {
@@ -257,7 +258,7 @@ func wideMap() map[string]int {
 	return m
 }
 
-// drawItem makes any item that the registry takes.
+// drawItem makes any item that the registry accepts.
 func drawItem(t *rapid.T, id string) map[string]any {
 	switch rapid.SampledFrom([]string{"node", "name", "region"}).Draw(t, "kind") {
 	case "node":
@@ -283,7 +284,7 @@ func drawItem(t *rapid.T, id string) map[string]any {
 	return region
 }
 
-// The same request in JSON and in CBOR asks for the same bytes to be signed.
+// The same request in JSON and in CBOR leads to the same signed bytes.
 func TestCBORAndJSONGiveTheSameBytes(t *testing.T) {
 	_, s := genesis(t, 7, signersOf(2, alice, bob, carol))
 	rapid.Check(t, func(t *rapid.T) {
@@ -303,7 +304,7 @@ func TestCBORAndJSONGiveTheSameBytes(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
-		fromCBOR, err := ledger.DecodeRequestCBOR(pack(t, shape))
+		fromCBOR, err := ledger.DecodeRequestCBOR(encodeCBOR(t, shape))
 		if err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
@@ -336,7 +337,7 @@ func TestPayloadsAreStrict(t *testing.T) {
 		`{"ops":[{"id":"a","op":"delete"}],"schema_version":"1.0.0","ttl_s":1}`, `{"ops":[{"id":"a","op":"delete"}],"schema_version":"1.0.0"} `,
 	} {
 		_, err := ledger.DecodePayload([]byte(bad))
-		wantKind(t, err, fault.Malformed)
+		testkit.WantRefusal(t, err, fault.Malformed, "")
 	}
 }
 
@@ -346,6 +347,6 @@ func TestPreconditionsAreStrict(t *testing.T) {
 		`[{"hash":null,"id":"b"},{"hash":null,"id":"a"}]`, `[{"hash":null,"id":"a"},{"hash":null,"id":"a"}]`, `[{"id":"a","hash":null}]`,
 	} {
 		_, err := ledger.DecodePreconditions([]byte(bad))
-		wantKind(t, err, fault.Malformed)
+		testkit.WantRefusal(t, err, fault.Malformed, "")
 	}
 }

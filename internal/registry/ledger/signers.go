@@ -12,7 +12,7 @@ const (
 	maxSignerID = 64
 )
 
-// SignerSet says who may approve, and how many of them must.
+// SignerSet lists the keys that may approve, and how many of them must.
 type SignerSet struct {
 	M    int      `json:"m"`
 	Keys []Signer `json:"keys"`
@@ -51,61 +51,61 @@ func (s SignerSet) Find(id string) (Signer, bool) {
 	return Signer{}, false
 }
 
-// Holds says whether a key is in the set.
-func (s SignerSet) Holds(public PublicKey) bool {
+// HasKey reports whether a key is in the set.
+func (s SignerSet) HasKey(public PublicKey) bool {
 	return slices.ContainsFunc(s.Keys, func(k Signer) bool { return k.Public == public })
 }
 
-func (f *form) signers() SignerSet {
+func (o *objectDecoder) signers() SignerSet {
 	var s SignerSet
-	for i, value := range f.list("keys", 1, maxSigners) {
-		inner := openForm(f.op, f.at("keys["+strconv.Itoa(i)+"]"), value)
+	for i, value := range o.list("keys", 1, maxSigners) {
+		inner := newObjectDecoder(o.op, o.pathOf("keys["+strconv.Itoa(i)+"]"), value)
 		k := Signer{ID: inner.id("signer_id", maxSignerID), Public: inner.key("public")}
-		f.keep(inner.end())
+		o.addError(inner.finish())
 		if _, taken := s.Find(k.ID); taken {
-			f.fail("keys", "names the signer %s twice", quote(k.ID))
+			o.fail("keys", "names the signer %s twice", quote(k.ID))
 		}
-		if s.Holds(k.Public) {
-			f.fail("keys", "holds the key of %s twice: one key is one signer", quote(k.ID))
+		if s.HasKey(k.Public) {
+			o.fail("keys", "holds the key of %s twice: one key is one signer", quote(k.ID))
 		}
 		s.Keys = append(s.Keys, k)
 	}
-	s.M = int(f.integer("m", 1, int64(max(1, len(s.Keys)))))
+	s.M = int(o.integer("m", 1, int64(max(1, len(s.Keys)))))
 	return s
 }
 
-// asStandard makes the verdict on a signature that of crypto/ed25519.
-var asStandard = &voi.Options{Verify: voi.VerifyOptionsStdLib}
+// stdlibOptions makes signature verification agree with crypto/ed25519.
+var stdlibOptions = &voi.Options{Verify: voi.VerifyOptionsStdLib}
 
-// council is a signer set in force, with its keys made ready for checking. It
-// is read-only.
-type council struct {
-	set   SignerSet
-	ready []*voi.ExpandedPublicKey // in the order of set.Keys
+// activeSigners is a signer set in force, with its keys prepared for
+// verification. It is read-only.
+type activeSigners struct {
+	set      SignerSet
+	expanded []*voi.ExpandedPublicKey // in the order of set.Keys
 }
 
-// newCouncil takes a set that was held against the schema, so that every key
-// of it is a good one.
-func newCouncil(item Item) *council {
+// newActiveSigners takes a set that was validated, so that every key of it is a
+// good one.
+func newActiveSigners(item Item) *activeSigners {
 	set, _ := item.SignerSet()
-	c := &council{set: set}
+	c := &activeSigners{set: set}
 	for _, k := range set.Keys {
 		expanded, _ := voi.NewExpandedPublicKey(k.Public[:])
-		c.ready = append(c.ready, expanded)
+		c.expanded = append(c.expanded, expanded)
 	}
 	return c
 }
 
-// seat is the place of a key in the set, or -1.
-func (c *council) seat(public PublicKey) int {
-	return slices.IndexFunc(c.set.Keys, func(k Signer) bool { return k.Public == public })
+// indexOfKey returns the index of a key in the set, or -1.
+func (a *activeSigners) indexOfKey(public PublicKey) int {
+	return slices.IndexFunc(a.set.Keys, func(k Signer) bool { return k.Public == public })
 }
 
-// seatOf is the place of a signer in the set, or -1.
-func (c *council) seatOf(id string) int {
-	return slices.IndexFunc(c.set.Keys, func(k Signer) bool { return k.ID == id })
+// indexOfSigner returns the index of a signer in the set, or -1.
+func (a *activeSigners) indexOfSigner(id string) int {
+	return slices.IndexFunc(a.set.Keys, func(k Signer) bool { return k.ID == id })
 }
 
-func (c *council) verify(seat int, message, sig []byte) bool {
-	return len(sig) == voi.SignatureSize && voi.VerifyExpandedWithOptions(c.ready[seat], message, sig, asStandard)
+func (a *activeSigners) verify(index int, message, sig []byte) bool {
+	return len(sig) == voi.SignatureSize && voi.VerifyExpandedWithOptions(a.expanded[index], message, sig, stdlibOptions)
 }

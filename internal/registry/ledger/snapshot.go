@@ -10,23 +10,24 @@ import (
 	"micronode/fault"
 )
 
-// A snapshot is lines of canonical JSON: first what the state is and how many
-// lines of each sort follow, then the items, what the items were that the head
-// touched, the keys that are no longer signers, and the proposals that must not
-// be committed again. There is one snapshot for a state, to the byte.
+// A snapshot is lines of canonical JSON: first a description of the state and
+// the number of lines of each sort, then the items, the former values of the
+// items that the head touched, the keys that are no longer signers, and the
+// proposals that must not be committed again. A state has exactly one snapshot,
+// byte for byte.
 
 const snapshotType = "micronode registry snapshot v1"
 
-// Snapshot writes down everything that the state knows, so that work can go on
-// from it without any older record.
+// Snapshot encodes the complete state, so that a registry can continue from it
+// without any older record.
 func (s *State) Snapshot() []byte {
-	uses := s.spent.unexpired(s.committedAt)
-	b := s.appendFirst(nil, len(uses))
+	uses := s.used.unexpired(s.committedAt)
+	b := s.appendFirstLine(nil, len(uses))
 	s.items.Root().Walk(func(_ []byte, item *Item) bool {
 		b = append(append(b, item.JSON...), '\n')
 		return false
 	})
-	for _, f := range s.before {
+	for _, f := range s.headPriorItems {
 		b = f.appendTo(b)
 	}
 	for _, r := range s.retired {
@@ -38,8 +39,8 @@ func (s *State) Snapshot() []byte {
 	return b
 }
 
-// appendFirst writes the first line.
-func (s *State) appendFirst(b []byte, uses int) []byte {
+// appendFirstLine writes the first line.
+func (s *State) appendFirstLine(b []byte, uses int) []byte {
 	b = append(b, `{"committed_at":`...)
 	b = appendTime(b, s.committedAt)
 	b = append(b, `,"head":`...)
@@ -55,41 +56,41 @@ func (s *State) appendFirst(b []byte, uses int) []byte {
 		b = strconv.AppendUint(b, version, 10)
 	}
 	b = strconv.AppendInt(append(b, `],"spent":`...), int64(uses), 10)
-	b = strconv.AppendInt(append(b, `,"touched":`...), int64(len(s.before)), 10)
+	b = strconv.AppendInt(append(b, `,"touched":`...), int64(len(s.headPriorItems)), 10)
 	return append(b, `,"type":"`+snapshotType+`"}`+"\n"...)
 }
 
-func (f former) appendTo(b []byte) []byte {
-	b = appendText(append(b, `{"id":`...), f.id)
+func (p priorItem) appendTo(b []byte) []byte {
+	b = appendText(append(b, `{"id":`...), p.id)
 	b = append(b, `,"item":`...)
-	if f.item == nil {
+	if p.item == nil {
 		return append(b, "null}\n"...)
 	}
-	return append(append(b, f.item.JSON...), "}\n"...)
+	return append(append(b, p.item.JSON...), "}\n"...)
 }
 
-func (r retirement) appendTo(b []byte) []byte {
+func (r retiredKey) appendTo(b []byte) []byte {
 	b = r.public.appendTo(append(b, `{"public":"`...))
 	b = appendText(append(b, `","signer_id":`...), r.signerID)
 	b = strconv.AppendUint(append(b, `,"version":`...), r.version, 10)
 	return append(b, "}\n"...)
 }
 
-func (u use) appendTo(b []byte) []byte {
+func (u usedProposal) appendTo(b []byte) []byte {
 	b = appendTime(append(b, `{"expires_at":`...), time.UnixMilli(u.expires))
 	b = append(b, `,"proposal_id":"`+ProposalID(u.id)+`","version":`...)
 	b = strconv.AppendUint(b, u.version, 10)
 	return append(b, "}\n"...)
 }
 
-// OpenSnapshot returns the state that a snapshot was made of. It refuses
-// whatever Snapshot would not have written; that the snapshot is the right one
-// is for the checkpoint to say, which has its hash.
+// OpenSnapshot returns the state that a snapshot was made of. It rejects
+// whatever Snapshot would not have written. The checkpoint, which has the
+// snapshot's hash, proves that it is the right one.
 func OpenSnapshot(data []byte) (*State, error) {
-	l := lines{rest: data}
-	s, counts := l.first()
+	l := snapshotReader{rest: data}
+	s, counts := l.firstLine()
 	items := s.items.Txn()
-	for last := ""; counts.items > 0 && l.wrong == nil; counts.items-- {
+	for last := ""; counts.items > 0 && l.err == nil; counts.items-- {
 		item := l.item()
 		if item.ID <= last {
 			l.fail("the items are not sorted by id")
@@ -98,21 +99,21 @@ func OpenSnapshot(data []byte) (*State, error) {
 		items.Insert([]byte(item.ID), &item)
 	}
 	s.items = items.CommitOnly()
-	for ; counts.touched > 0 && l.wrong == nil; counts.touched-- {
-		s.before = append(s.before, l.former())
+	for ; counts.touched > 0 && l.err == nil; counts.touched-- {
+		s.headPriorItems = append(s.headPriorItems, l.priorItem())
 	}
-	for ; counts.retired > 0 && l.wrong == nil; counts.retired-- {
-		s.retired = append(s.retired, l.retirement())
+	for ; counts.retired > 0 && l.err == nil; counts.retired-- {
+		s.retired = append(s.retired, l.retiredKey())
 	}
-	var uses []use
-	for ; counts.spent > 0 && l.wrong == nil; counts.spent-- {
-		uses = append(uses, l.use())
+	var uses []usedProposal
+	for ; counts.spent > 0 && l.err == nil; counts.spent-- {
+		uses = append(uses, l.usedProposal())
 	}
 	if len(l.rest) > 0 {
 		l.fail("something follows the snapshot")
 	}
-	if l.wrong != nil {
-		return nil, l.wrong
+	if l.err != nil {
+		return nil, l.err
 	}
 	if err := s.restore(uses); err != nil {
 		return nil, err
@@ -120,28 +121,28 @@ func OpenSnapshot(data []byte) (*State, error) {
 	return s, nil
 }
 
-// restore makes the rest of a state from its parts, and checks that they can be
-// parts of one state.
-func (s *State) restore(uses []use) error {
+// restore builds the rest of a state from its parts, and checks that they are
+// consistent.
+func (s *State) restore(uses []usedProposal) error {
 	item, ok := s.items.Get([]byte(SignersID))
 	if !ok || item.Kind != KindSigners {
 		return badSnapshot("there is no signer set")
 	}
-	s.council = newCouncil(*item)
-	for _, check := range []func() error{s.checkBeginning, s.checkSignerVersions, s.checkBefore, s.checkRetired} {
+	s.signers = newActiveSigners(*item)
+	for _, check := range []func() error{s.checkGenesis, s.checkSignerVersions, s.checkPriorItems, s.checkRetired} {
 		if err := check(); err != nil {
 			return err
 		}
 	}
-	return s.checkSpent(uses)
+	return s.checkUsed(uses)
 }
 
-func (s *State) checkBeginning() error {
+func (s *State) checkGenesis() error {
 	if s.head.Version > 0 {
 		return nil
 	}
-	if s.head.Hash != s.registry || s.items.Len() != 1 || len(s.before) != 1 || s.before[0].id != SignersID || s.before[0].item != nil {
-		return badSnapshot("it is of version 0 and does not say what version 0 says")
+	if s.head.Hash != s.registry || s.items.Len() != 1 || len(s.headPriorItems) != 1 || s.headPriorItems[0].id != SignersID || s.headPriorItems[0].item != nil {
+		return badSnapshot("it is of version 0 and does not match version 0")
 	}
 	return nil
 }
@@ -155,21 +156,21 @@ func (s *State) checkSignerVersions() error {
 	return nil
 }
 
-// checkBefore holds what the head touched against what is there now.
-func (s *State) checkBefore() error {
+// checkPriorItems checks what the head touched against the items now.
+func (s *State) checkPriorItems() error {
 	signers := false
-	for i, f := range s.before {
-		if i > 0 && f.id <= s.before[i-1].id {
+	for i, f := range s.headPriorItems {
+		if i > 0 && f.id <= s.headPriorItems[i-1].id {
 			return badSnapshot("what the head touched is not sorted by id")
 		}
 		item, _ := s.items.Get([]byte(f.id))
-		if item == nil && f.item == nil || item != nil && fits(f.item, Put(*item)) != nil {
+		if item == nil && f.item == nil || item != nil && checkOp(f.item, Put(*item)) != nil {
 			return badSnapshot("the head cannot have changed %s like this", quote(f.id))
 		}
 		if f.id == SignersID {
 			signers = true
 			if (f.item == nil) != (s.head.Version == 0) {
-				return badSnapshot("the signer set is put in version 0, and there ever after")
+				return badSnapshot("the signer set must exist from version 0 on")
 			}
 		}
 	}
@@ -182,45 +183,45 @@ func (s *State) checkBefore() error {
 func (s *State) checkRetired() error {
 	leavers := 0
 	for i, r := range s.retired {
-		if i > 0 && compareRetirements(s.retired[i-1], r) >= 0 {
+		if i > 0 && compareRetiredKeys(s.retired[i-1], r) >= 0 {
 			return badSnapshot("the keys that are no longer signers are not sorted")
 		}
-		if _, known := slices.BinarySearch(s.signerVersions[1:], r.version); !known || s.council.set.Holds(r.public) {
-			return badSnapshot("the key of %s cannot have gone in version %d", quote(r.signerID), r.version)
+		if _, known := slices.BinarySearch(s.signerVersions[1:], r.version); !known || s.signers.set.HasKey(r.public) {
+			return badSnapshot("the key of %s cannot have been removed in version %d", quote(r.signerID), r.version)
 		}
 		if r.version == s.head.Version {
 			leavers++
 		}
 	}
-	return s.checkLeavers(leavers)
+	return s.checkRetiredByHead(leavers)
 }
 
-// checkLeavers compares the keys that went with the head with the set before
-// it.
-func (s *State) checkLeavers(count int) error {
-	for _, f := range s.before {
+// checkRetiredByHead compares the keys that the head removed with the set
+// before it.
+func (s *State) checkRetiredByHead(count int) error {
+	for _, f := range s.headPriorItems {
 		if f.id != SignersID || f.item == nil {
 			continue
 		}
 		was, _ := f.item.SignerSet()
 		for _, k := range was.Keys {
-			if s.council.set.Holds(k.Public) {
+			if s.signers.set.HasKey(k.Public) {
 				continue
 			}
-			i, gone := slices.BinarySearchFunc(s.retired, retirement{public: k.Public}, compareRetirements)
-			if !gone || s.retired[i] != (retirement{k.Public, k.ID, s.head.Version}) {
-				return badSnapshot("the key of %s went with the head, and that is not said", quote(k.ID))
+			i, gone := slices.BinarySearchFunc(s.retired, retiredKey{public: k.Public}, compareRetiredKeys)
+			if !gone || s.retired[i] != (retiredKey{k.Public, k.ID, s.head.Version}) {
+				return badSnapshot("the head removed the key of %s, but the snapshot does not list it", quote(k.ID))
 			}
 			count--
 		}
 	}
 	if count != 0 {
-		return badSnapshot("a key is said to have gone with the head that was not there before")
+		return badSnapshot("the snapshot lists a key as removed by the head that did not exist before")
 	}
 	return nil
 }
 
-func (s *State) checkSpent(uses []use) error {
+func (s *State) checkUsed(uses []usedProposal) error {
 	var version uint64
 	latest := int64(math.MinInt64)
 	for _, u := range uses {
@@ -230,18 +231,18 @@ func (s *State) checkSpent(uses []use) error {
 		version, latest = u.version, max(latest, u.expires)
 	}
 	if version != s.head.Version {
-		return badSnapshot("the proposal of the head is not there")
+		return badSnapshot("the proposal of the head is missing")
 	}
 	if len(uses) == 0 {
 		return nil
 	}
-	slices.SortFunc(uses, compareUses)
+	slices.SortFunc(uses, compareUsed)
 	for i := 1; i < len(uses); i++ {
 		if uses[i].id == uses[i-1].id {
 			return badSnapshot("a proposal was committed twice")
 		}
 	}
-	s.spent = spent{{uses, latest}}
+	s.used = usedProposals{{uses, latest}}
 	return nil
 }
 
@@ -250,47 +251,47 @@ func badSnapshot(format string, args ...any) error {
 		"Use another checkpoint's snapshot, or open the log from its first version on.", format, args...)
 }
 
-// lines reads a snapshot line by line. The first thing that is wrong stays.
-type lines struct {
+// snapshotReader reads a snapshot line by line. It keeps the first error.
+type snapshotReader struct {
 	rest   []byte
 	number int
-	wrong  error
+	err    error
 }
 
-func (l *lines) fail(format string, args ...any) {
-	if l.wrong == nil {
-		l.wrong = badSnapshot("line %d: "+format, append([]any{l.number}, args...)...)
+func (sr *snapshotReader) fail(format string, args ...any) {
+	if sr.err == nil {
+		sr.err = badSnapshot("line %d: "+format, append([]any{sr.number}, args...)...)
 	}
 }
 
-// next reads one line.
-func (l *lines) next() any {
-	line, rest, found := bytes.Cut(l.rest, []byte{'\n'})
-	l.number++
+// nextLine reads one line.
+func (sr *snapshotReader) nextLine() any {
+	line, rest, found := bytes.Cut(sr.rest, []byte{'\n'})
+	sr.number++
 	if !found {
-		l.fail("the snapshot ends too early")
+		sr.fail("the snapshot ends too early")
 		return nil
 	}
-	l.rest = rest
+	sr.rest = rest
 	value, err := readCanonical("registry.snapshot", line)
 	if err != nil {
-		l.fail("%s", fault.DetailOf(err))
+		sr.fail("%s", fault.DetailOf(err))
 	}
 	return value
 }
 
-func (l *lines) end(f *form) {
-	if err := f.end(); err != nil {
-		l.fail("%s", fault.DetailOf(err))
+func (sr *snapshotReader) finish(f *objectDecoder) {
+	if err := f.finish(); err != nil {
+		sr.fail("%s", fault.DetailOf(err))
 	}
 }
 
-// counts says how many lines there are of each sort.
-type counts struct{ items, touched, retired, spent int64 }
+// lineCounts says how many lines there are of each sort.
+type lineCounts struct{ items, touched, retired, spent int64 }
 
-func (l *lines) first() (*State, counts) {
-	f := openForm("registry.snapshot", "", l.next())
-	s := empty()
+func (sr *snapshotReader) firstLine() (*State, lineCounts) {
+	f := newObjectDecoder("registry.snapshot", "", sr.nextLine())
+	s := emptyState()
 	s.registry, s.committedAt = f.address("registry"), f.time("committed_at")
 	if head := f.head("head"); head != nil {
 		s.head = *head
@@ -304,7 +305,7 @@ func (l *lines) first() (*State, counts) {
 		}
 		s.signerVersions = append(s.signerVersions, uint64(version))
 	}
-	c := counts{
+	c := lineCounts{
 		items:   f.integer("items", 1, maxInteger),
 		touched: f.integer("touched", 1, MaxOps),
 		retired: f.integer("retired", 0, maxInteger),
@@ -313,47 +314,47 @@ func (l *lines) first() (*State, counts) {
 	if f.text("type") != snapshotType {
 		f.fail("type", "must be %q", snapshotType)
 	}
-	l.end(f)
+	sr.finish(f)
 	return s, c
 }
 
-func (l *lines) item() Item {
-	item, err := itemOf("registry.snapshot", "", l.next())
+func (sr *snapshotReader) item() Item {
+	item, err := itemOf("registry.snapshot", "", sr.nextLine())
 	if err != nil {
-		l.fail("%s", fault.DetailOf(err))
+		sr.fail("%s", fault.DetailOf(err))
 	}
 	return item
 }
 
-func (l *lines) former() former {
-	f := openForm("registry.snapshot", "", l.next())
-	was := former{id: f.id("id", maxID)}
+func (sr *snapshotReader) priorItem() priorItem {
+	f := newObjectDecoder("registry.snapshot", "", sr.nextLine())
+	was := priorItem{id: f.id("id", maxID)}
 	if value := f.field("item"); value != nil {
 		item, err := itemOf("registry.snapshot", "item", value)
 		if err == nil && item.ID != was.id {
 			f.fail("item", "has another id")
 		}
-		f.keep(err)
+		f.addError(err)
 		was.item = &item
 	}
-	l.end(f)
+	sr.finish(f)
 	return was
 }
 
-func (l *lines) retirement() retirement {
-	f := openForm("registry.snapshot", "", l.next())
-	r := retirement{f.key("public"), f.id("signer_id", maxSignerID), f.version("version")}
-	l.end(f)
+func (sr *snapshotReader) retiredKey() retiredKey {
+	f := newObjectDecoder("registry.snapshot", "", sr.nextLine())
+	r := retiredKey{f.key("public"), f.id("signer_id", maxSignerID), f.version("version")}
+	sr.finish(f)
 	return r
 }
 
-func (l *lines) use() use {
-	f := openForm("registry.snapshot", "", l.next())
+func (sr *snapshotReader) usedProposal() usedProposal {
+	f := newObjectDecoder("registry.snapshot", "", sr.nextLine())
 	id, ok := parseProposalID(f.text("proposal_id"))
 	if !ok {
 		f.fail("proposal_id", "must be 26 characters of lower-case base32")
 	}
-	u := use{id, f.time("expires_at").UnixMilli(), f.version("version")}
-	l.end(f)
+	u := usedProposal{id, f.time("expires_at").UnixMilli(), f.version("version")}
+	sr.finish(f)
 	return u
 }

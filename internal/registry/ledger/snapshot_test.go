@@ -10,10 +10,11 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/registry/ledger"
+	"micronode/internal/testkit"
 )
 
 func TestSnapshotIsTheWholeState(t *testing.T) {
-	_, states := story(t)
+	_, states := sampleLog(t)
 	for i, s := range states {
 		opened, err := ledger.OpenSnapshot(s.Snapshot())
 		if err != nil {
@@ -38,7 +39,7 @@ func TestSnapshotIsTheWholeState(t *testing.T) {
 }
 
 func TestReadingAState(t *testing.T) {
-	_, states := story(t)
+	_, states := sampleLog(t)
 	s := states[len(states)-1]
 	var ids []string
 	for item := range s.Items() {
@@ -60,10 +61,10 @@ func TestReadingAState(t *testing.T) {
 	}
 }
 
-// Whatever a snapshot is not, it is refused: as text, and as a story that
-// cannot have happened.
+// Invalid snapshots are rejected: as text, and as a history that cannot have
+// happened.
 func TestSnapshotsAreStrict(t *testing.T) {
-	_, states := story(t)
+	_, states := sampleLog(t)
 	first, plain, rotated := string(states[0].Snapshot()), string(states[2].Snapshot()), string(states[4].Snapshot())
 	lines := func(text string) []string { return strings.SplitAfter(text, "\n") }
 	swap := func(text string, a, b int) string {
@@ -101,7 +102,7 @@ func TestSnapshotsAreStrict(t *testing.T) {
 		"an item twice":                       strings.Join(slices.Insert(lines(replace(t, plain, `"items":3 => "items":4`)), 2, lines(plain)[1]), ""),
 		"an item that is none":                line(plain, `"title"`, "Europe", "a\\u0000b"),
 		"an item with a field more":           line(plain, `"title"`, `"title"`, `"titel"`),
-		"no head":                             plainHead(t, plain),
+		"no head":                             withoutHead(t, plain),
 		"a float":                             replace(t, plain, `"items":3 => "items":3.0`),
 		"more spent than there are":           replace(t, plain, `"spent":2 => "spent":3`),
 		"no item at all":                      replace(t, plain, `"items":3 => "items":0`),
@@ -135,10 +136,10 @@ func TestSnapshotsAreStrict(t *testing.T) {
 		"retired and in the set":              line(rotated, `{"public":"`+carol.public().String(), carol.public().String(), alice.public().String()),
 		"retired in another version":          line(rotated, `{"public":"`+carol.public().String(), `"version":4`, `"version":3`),
 		"retired under another name":          line(rotated, `{"public":"`+carol.public().String(), `"carol"`, `"carla"`),
-		"retired and never there":             line(rotated, `{"public":"`+carol.public().String(), carol.public().String(), newKeeper("x", 99).public().String()),
+		"retired and never there":             line(rotated, `{"public":"`+carol.public().String(), carol.public().String(), newTestSigner("x", 99).public().String()),
 		"retired, and that is not said":       without(rotated, `{"public":"`+carol.public().String(), `"retired":1 => "retired":0`),
-		"one more is retired": strings.Join(slices.Insert(lines(replace(t, rotated, `"retired":1 => "retired":2`)), retiredAt(rotated, newKeeper("x", 99)),
-			`{"public":"`+newKeeper("x", 99).public().String()+`","signer_id":"x","version":4}`+"\n"), ""),
+		"one more is retired": strings.Join(slices.Insert(lines(replace(t, rotated, `"retired":1 => "retired":2`)), retiredAt(rotated, newTestSigner("x", 99)),
+			`{"public":"`+newTestSigner("x", 99).public().String()+`","signer_id":"x","version":4}`+"\n"), ""),
 		"retired twice": strings.Join(slices.Insert(lines(replace(t, rotated, `"retired":1 => "retired":2`)), find(rotated, `{"public":"`+carol.public().String()),
 			lines(rotated)[find(rotated, `{"public":"`+carol.public().String())]), ""),
 	} {
@@ -146,7 +147,7 @@ func TestSnapshotsAreStrict(t *testing.T) {
 		if s != nil {
 			t.Errorf("%s: a state was returned", what)
 		}
-		if wantKind(t, err, fault.IntegrityFail); t.Failed() {
+		if testkit.WantRefusal(t, err, fault.IntegrityFail, ""); t.Failed() {
 			t.Fatal(what)
 		}
 	}
@@ -162,26 +163,26 @@ func replace(t *testing.T, text, change string) string {
 	return strings.Replace(text, old, new, 1)
 }
 
-func plainHead(t *testing.T, text string) string {
+func withoutHead(t *testing.T, text string) string {
 	t.Helper()
 	from := strings.Index(text, `"head":{`) + len(`"head":`)
 	return text[:from] + "null" + text[from+strings.Index(text[from:], "}")+1:]
 }
 
 func b3Text(text string) string {
-	h, _ := name(failNever{}, "x", text).Manifest()
+	h, _ := name(ignoreFailures{}, "x", text).Manifest()
 	return h.String()
 }
 
-// failNever is for helpers that cannot fail.
-type failNever struct{}
+// ignoreFailures is for helpers that cannot fail.
+type ignoreFailures struct{}
 
-func (failNever) Helper()               {}
-func (failNever) Fatalf(string, ...any) {}
-func (failNever) Errorf(string, ...any) {}
+func (ignoreFailures) Helper()               {}
+func (ignoreFailures) Fatalf(string, ...any) {}
+func (ignoreFailures) Errorf(string, ...any) {}
 
-// retiredAt is the line where a key belongs that is said to be retired.
-func retiredAt(text string, k keeper) int {
+// retiredAt is the line where a retired key belongs.
+func retiredAt(text string, k testSigner) int {
 	l := strings.SplitAfter(text, "\n")
 	i := slices.IndexFunc(l, func(l string) bool { return strings.HasPrefix(l, `{"public"`) })
 	key, own := carol.public(), k.public()

@@ -12,30 +12,30 @@ import (
 	"micronode/b3"
 )
 
-// State is what the registry says after one version. It never changes: a
+// State is the content of the registry after one version. It is immutable: a
 // commit makes a new one that shares with the old all that was not touched, at
-// a cost that follows from the change and not from the size of the registry.
-// Any number of goroutines may read one. The nil State is what there is before
-// version 0; only Apply and Replay take it.
+// a cost that depends on the change and not on the size of the registry. It is
+// safe for concurrent use. The nil State is the one before version 0; only
+// Apply and Replay accept it.
 type State struct {
 	registry    b3.Address
 	head        Head
 	committedAt time.Time
 	items       *iradix.Tree[*Item] // by id
 
-	council        *council
+	signers        *activeSigners
 	signerVersions []uint64     // the versions that changed the signer set, 0 first
-	retired        []retirement // sorted by key
+	retired        []retiredKey // sorted by key
 
-	before []former // what the items were that the head touched, sorted by id
-	spent  spent    // the proposals that were committed and have not expired
+	headPriorItems []priorItem   // the items that the head touched as they were before it, sorted by id
+	used           usedProposals // the proposals that were committed and have not expired
 }
 
-// retirement is a key that was in the signer set and is not now.
-type retirement struct {
+// retiredKey is a key that was in the signer set and is no longer.
+type retiredKey struct {
 	public   PublicKey
 	signerID string
-	version  uint64 // that took it out
+	version  uint64 // that removed it
 }
 
 // Registry is the registry's id: the hash of version 0.
@@ -59,7 +59,7 @@ func (s *State) Item(id string) (Item, bool) {
 	return *item, true
 }
 
-// Items goes through all items, sorted by id.
+// Items iterates over all items, sorted by id.
 func (s *State) Items() iter.Seq[Item] {
 	return func(yield func(Item) bool) {
 		s.items.Root().Walk(func(_ []byte, item *Item) bool { return !yield(*item) })
@@ -68,7 +68,7 @@ func (s *State) Items() iter.Seq[Item] {
 
 // Signers is the signer set in force.
 func (s *State) Signers() SignerSet {
-	return SignerSet{M: s.council.set.M, Keys: slices.Clone(s.council.set.Keys)}
+	return SignerSet{M: s.signers.set.M, Keys: slices.Clone(s.signers.set.Keys)}
 }
 
 // SignersVersion is the version that put the signer set in force.
@@ -77,49 +77,49 @@ func (s *State) SignersVersion() uint64 { return s.signerVersions[len(s.signerVe
 // SignerVersions lists the versions that changed the signer set, 0 first.
 func (s *State) SignerVersions() []uint64 { return slices.Clone(s.signerVersions) }
 
-// Retired says in which version a key went out of the signer set, if it was in
-// one and is not now.
+// Retired returns the version in which a key was removed from the signer set,
+// if it was in one and is no longer.
 func (s *State) Retired(public PublicKey) (version uint64, ok bool) {
-	i, found := slices.BinarySearchFunc(s.retired, retirement{public: public}, compareRetirements)
+	i, found := slices.BinarySearchFunc(s.retired, retiredKey{public: public}, compareRetiredKeys)
 	if !found {
 		return 0, false
 	}
 	return s.retired[i].version, true
 }
 
-func compareRetirements(a, b retirement) int { return bytes.Compare(a.public[:], b.public[:]) }
+func compareRetiredKeys(a, b retiredKey) int { return bytes.Compare(a.public[:], b.public[:]) }
 
-// Committed says as which version a proposal was committed, if it was. It is
-// remembered until the proposal expires.
+// Committed returns the version as which a proposal was committed, if it was.
+// It is remembered until the proposal expires.
 func (s *State) Committed(proposal string, at time.Time) (version uint64, ok bool) {
 	id, ok := parseProposalID(proposal)
 	if !ok {
 		return 0, false
 	}
-	return s.spent.find(id, s.clock(at))
+	return s.used.find(id, s.clampTime(at))
 }
 
-// formersOf looks up what a change would touch, and refuses operations that
-// have nothing to do or would do something else than they say.
-func (s *State) formersOf(ops []Op) ([]former, error) {
-	formers := make([]former, 0, len(ops))
+// priorItemsOf looks up what a change would touch, and rejects operations that
+// change nothing or do not do what they say.
+func (s *State) priorItemsOf(ops []Op) ([]priorItem, error) {
+	formers := make([]priorItem, 0, len(ops))
 	for _, op := range ops {
 		item, _ := s.items.Get([]byte(op.ID))
-		if err := fits(item, op); err != nil {
+		if err := checkOp(item, op); err != nil {
 			return nil, err
 		}
-		formers = append(formers, former{op.ID, item})
+		formers = append(formers, priorItem{op.ID, item})
 	}
-	slices.SortFunc(formers, func(a, b former) int { return strings.Compare(a.id, b.id) })
+	slices.SortFunc(formers, func(a, b priorItem) int { return strings.Compare(a.id, b.id) })
 	return formers, nil
 }
 
-// advance is the state after a version that was found good.
-func (s *State) advance(head Head, h *Header, ops []Op, formers []former) *State {
+// advance returns the state after a version that was verified.
+func (s *State) advance(head Head, h *Header, ops []Op, formers []priorItem) *State {
 	next := *s
-	next.head, next.committedAt, next.before = head, h.CommittedAt, formers
+	next.head, next.committedAt, next.headPriorItems = head, h.CommittedAt, formers
 	if id, ok := parseProposalID(h.ProposalID); ok {
-		next.spent = s.spent.with(use{id, h.ExpiresAt.UnixMilli(), head.Version}, h.CommittedAt)
+		next.used = s.used.with(usedProposal{id, h.ExpiresAt.UnixMilli(), head.Version}, h.CommittedAt)
 	}
 	items := s.items.Txn()
 	for _, op := range ops {
@@ -130,34 +130,34 @@ func (s *State) advance(head Head, h *Header, ops []Op, formers []former) *State
 		item := op.Item
 		items.Insert([]byte(op.ID), &item)
 		if op.ID == SignersID {
-			next.seat(newCouncil(item))
+			next.activateSigners(newActiveSigners(item))
 		}
 	}
 	next.items = items.CommitOnly()
 	return &next
 }
 
-// seat puts a signer set in force. The slices are made anew, because the state
-// before still has the old ones.
-func (s *State) seat(c *council) {
+// activateSigners puts a signer set in force. The slices are allocated again,
+// because the state before still has the old ones.
+func (s *State) activateSigners(c *activeSigners) {
 	version := s.head.Version
 	s.signerVersions = append(slices.Clone(s.signerVersions), version)
-	var out []retirement
+	var out []retiredKey
 	for _, r := range s.retired {
-		if !c.set.Holds(r.public) {
+		if !c.set.HasKey(r.public) {
 			out = append(out, r)
 		}
 	}
-	if s.council != nil {
-		for _, k := range s.council.set.Keys {
-			if !c.set.Holds(k.Public) {
-				out = append(out, retirement{k.Public, k.ID, version})
+	if s.signers != nil {
+		for _, k := range s.signers.set.Keys {
+			if !c.set.HasKey(k.Public) {
+				out = append(out, retiredKey{k.Public, k.ID, version})
 			}
 		}
 	}
-	slices.SortFunc(out, compareRetirements)
-	s.retired, s.council = out, c
+	slices.SortFunc(out, compareRetiredKeys)
+	s.retired, s.signers = out, c
 }
 
-// empty is the state that version 0 is applied to.
-func empty() *State { return &State{items: iradix.New[*Item]()} }
+// emptyState is the state that version 0 is applied to.
+func emptyState() *State { return &State{items: iradix.New[*Item]()} }

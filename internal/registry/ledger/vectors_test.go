@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -17,9 +16,8 @@ import (
 	"micronode/b3"
 	"micronode/fault"
 	"micronode/internal/registry/ledger"
+	"micronode/internal/testkit"
 )
-
-var update = flag.Bool("update", false, "write testdata/vectors.json anew")
 
 const vectorsFile = "testdata/vectors.json"
 
@@ -81,12 +79,12 @@ func record(v versionVector) ledger.Record {
 	return ledger.Record{Version: v.Version, Header: []byte(v.Header), Payload: []byte(v.Payload), Preconditions: []byte(v.Preconditions)}
 }
 
-// TestVectors reads the file as a stranger would, and then holds it against
-// what we would write today: formats do not change by accident.
+// TestVectors reads the file like an independent reader, and then compares it
+// with what we would write today: formats do not change by accident.
 func TestVectors(t *testing.T) {
 	want := makeVectors(t)
 	text := encodeVectors(t, want)
-	if *update {
+	if testkit.Update() {
 		if err := os.WriteFile(vectorsFile, text, 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -121,10 +119,10 @@ func checkLog(t *testing.T, v vectors) {
 		if b3.Of(r.Header).String() != version.Hash || hex.EncodeToString(leaf[:]) != version.Leaf || next.Head().Hash.String() != version.Hash || string(next.Snapshot()) != version.Snapshot {
 			t.Errorf("version %d is not what the file says", version.Version)
 		}
-		if h, err := r.Decode(); err != nil || version.SignThis != "" && string(h.SignThis()) != version.SignThis {
+		if h, err := r.DecodeHeader(); err != nil || version.SignThis != "" && string(h.SignThis()) != version.SignThis {
 			t.Errorf("version %d: %v", version.Version, err)
 		}
-		if s != nil && strangersCount(t, r, s.Signers()) < s.Signers().M {
+		if s != nil && independentCount(t, r, s.Signers()) < s.Signers().M {
 			t.Errorf("version %d has no quorum", version.Version)
 		}
 		s = next
@@ -176,13 +174,13 @@ func encodeVectors(t *testing.T, v vectors) []byte {
 func makeVectors(t *testing.T) vectors {
 	t.Helper()
 	v := vectors{About: about}
-	for _, k := range []keeper{alice, bob, carol, dave} {
+	for _, k := range []testSigner{alice, bob, carol, dave} {
 		v.Seeds = append(v.Seeds, seedVector{k.id, hex.EncodeToString(k.key.Seed()), k.public().String()})
 	}
 	r, s := genesis(t, 7, signersOf(2, alice, bob, carol))
 	v.Registry = s.Registry().String()
 	v.Log = append(v.Log, vectorOf(r, s, nil))
-	add := func(p *ledger.Proposal, err error, keepers ...keeper) {
+	add := func(p *ledger.Proposal, err error, keepers ...testSigner) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
@@ -254,7 +252,7 @@ func requestVectors(t *testing.T) []requestVector {
 	}
 }
 
-// sortedCBOR spells a value in CBOR in the same way every time.
+// sortedCBOR encodes a value in CBOR in the same way every time.
 func sortedCBOR(t *testing.T, value any) []byte {
 	t.Helper()
 	mode, err := cbor.CoreDetEncOptions().EncMode()

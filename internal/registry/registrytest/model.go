@@ -7,15 +7,15 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// What the model has room for.
+// Limits of the model.
 const (
 	maxItems     = 3
 	maxProposals = 96
 	quorum       = 2
 )
 
-// state is everything that matters. It is a plain value: copying it makes
-// another one, and == compares.
+// state is the state of the model. It is a plain value: assigning copies it,
+// and == compares.
 type state struct {
 	version   uint64
 	hash      string           // empty if the last commit was one whose answer was lost
@@ -25,23 +25,22 @@ type state struct {
 
 // proposal is a proposal on one item.
 type proposal struct {
-	there, committed bool
-	item             int
-	found            uint64 // what the item was when it was proposed
-	approvals        uint8  // one bit a signer
+	exists, committed bool
+	item              int
+	itemVersion       uint64 // the version of the item when it was proposed
+	approvals         uint8  // one bit per signer
 }
 
-// input is what a client asks for.
+// input is a request of a client.
 type input struct {
-	node     int    // which one it asks; the model has only one
+	node     int    // which one it is sent to; the model has only one
 	what     string // read, propose, approve or commit
 	proposal int
 	item     int // of propose
 	signer   int // of approve
 }
 
-// output is what it was told: that it was done, the code of a refusal, or that
-// nobody knows.
+// output is the answer: done, the code of a refusal, or unknown.
 type output struct {
 	code    string // "" for done
 	version uint64 // of read and commit
@@ -49,7 +48,7 @@ type output struct {
 	count   int // of approve
 }
 
-// unknown is the code of an answer that was lost: it happened, or it did not.
+// unknown is the code of a lost answer: it happened, or it did not.
 const unknown = "?"
 
 // model is the specification.
@@ -62,20 +61,20 @@ var model = (&porcupine.NondeterministicModel{
 	DescribeOperation: func(in, out any) string { return fmt.Sprintf("%+v -> %+v", in, out) },
 }).ToModel()
 
-// patience is how long the checker may think.
-const patience = 20 * time.Second
+// checkTimeout is how long the checker may run.
+const checkTimeout = 20 * time.Second
 
-// Check says whether a history of one node could have been told one after
-// another. The error has all of it in it, for whoever has to find out.
+// Check returns an error if a history of one node is not linearizable. The
+// error contains all of it, for debugging.
 func Check(h History) error {
-	if result := porcupine.CheckOperationsTimeout(model, h, patience); result != porcupine.Ok {
+	if result := porcupine.CheckOperationsTimeout(model, h, checkTimeout); result != porcupine.Ok {
 		return fmt.Errorf("%d operations: %s\n%s", len(h), result, h)
 	}
 	return nil
 }
 
-// step returns the states that an answer may leave; none if it must not be
-// given.
+// step returns the states that an answer may lead to; none if the answer is
+// wrong.
 func (s state) step(in input, out output) []any {
 	switch in.what {
 	case "read":
@@ -98,20 +97,20 @@ func (s state) read(out output) []any {
 }
 
 func (s state) propose(in input, out output) []any {
-	if out.code == unknown { // nobody has its ID, so it is as if it were not there
+	if out.code == unknown { // no client has its ID, so it is as if it did not exist
 		return []any{s}
 	}
-	if out.code != "" || s.proposals[in.proposal].there {
+	if out.code != "" || s.proposals[in.proposal].exists {
 		return nil
 	}
-	s.proposals[in.proposal] = proposal{there: true, item: in.item, found: s.items[in.item]}
+	s.proposals[in.proposal] = proposal{exists: true, item: in.item, itemVersion: s.items[in.item]}
 	return []any{s}
 }
 
 func (s state) approve(in input, out output) []any {
 	p := s.proposals[in.proposal]
 	had := p.approvals&(1<<in.signer) != 0
-	may := p.there && !p.committed && !had
+	may := p.exists && !p.committed && !had
 	after := s
 	after.proposals[in.proposal].approvals |= 1 << in.signer
 	switch {
@@ -120,7 +119,7 @@ func (s state) approve(in input, out output) []any {
 	case out.code == unknown && may:
 		return []any{s, after}
 	case out.code == unknown,
-		out.code == "DuplicateApproval" && p.there && !p.committed && had,
+		out.code == "DuplicateApproval" && p.exists && !p.committed && had,
 		out.code == "Conflict" && p.committed:
 		return []any{s}
 	}
@@ -129,8 +128,8 @@ func (s state) approve(in input, out output) []any {
 
 func (s state) commit(in input, out output) []any {
 	p := s.proposals[in.proposal]
-	stale := p.committed || s.items[p.item] != p.found
-	may := p.there && !stale && bits(p.approvals) >= quorum
+	stale := p.committed || s.items[p.item] != p.itemVersion
+	may := p.exists && !stale && bits(p.approvals) >= quorum
 	switch {
 	case out.code == "" && may && out.version == s.version+1:
 		return []any{s.after(in.proposal, out.hash)}
@@ -138,7 +137,7 @@ func (s state) commit(in input, out output) []any {
 		return []any{s, s.after(in.proposal, "")}
 	case out.code == unknown,
 		out.code == "Conflict" && stale,
-		out.code == "QuorumFailed" && p.there && !stale && !may:
+		out.code == "QuorumFailed" && p.exists && !stale && !may:
 		return []any{s}
 	}
 	return nil

@@ -10,7 +10,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// The model is one that can say no.
+// The model does reject wrong histories.
 func TestTheModelSaysNo(t *testing.T) {
 	op := func(call, back int64, in input, out output) porcupine.Operation {
 		return porcupine.Operation{Input: in, Output: out, Call: call, Return: back}

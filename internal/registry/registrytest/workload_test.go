@@ -14,36 +14,36 @@ import (
 	"micronode/client"
 )
 
-// toy is a registry of a few lines. With a flaw it breaks one rule.
-type toy struct {
+// toyRegistry is a registry of a few lines. With a flaw it breaks one rule.
+type toyRegistry struct {
 	flaw string
 
-	mu        sync.Mutex
-	begun     bool
-	heads     []client.RegistryHead
-	items     map[string]int // the version that changed each last
-	proposals map[string]*toyProposal
-	calls     int
-	losing    []bool // whether the next commits whose answers are lost are kept
+	mu          sync.Mutex
+	begun       bool
+	heads       []client.RegistryHead
+	items       map[string]int // the version that changed each last
+	proposals   map[string]*toyProposal
+	calls       int
+	lostCommits []bool // whether the next commits whose answers are lost are kept
 }
 
 type toyProposal struct {
-	item      string
-	found     int
-	committed bool
-	signers   map[string]bool
+	item        string
+	itemVersion int
+	committed   bool
+	signers     map[string]bool
 }
 
-func newToy(flaw string) *toy {
-	return &toy{flaw: flaw, items: map[string]int{}, proposals: map[string]*toyProposal{}, heads: []client.RegistryHead{toyHead(0)}}
+func newToyRegistry(flaw string) *toyRegistry {
+	return &toyRegistry{flaw: flaw, items: map[string]int{}, proposals: map[string]*toyProposal{}, heads: []client.RegistryHead{toyHead(0)}}
 }
 
 func toyHead(version int) client.RegistryHead {
 	return client.RegistryHead{Version: uint64(version), Hash: b3.Of(fmt.Append(nil, version))}
 }
 
-func (r *toy) ServeHTTP(w http.ResponseWriter, request *http.Request) {
-	body, _ := io.ReadAll(request.Body) // what is missing is refused as malformed
+func (r *toyRegistry) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	body, _ := io.ReadAll(request.Body) // a missing body is rejected as malformed
 	status, answer := r.answer(strings.Split(request.URL.Path, "/"), body)
 	if status == 0 {
 		panic(http.ErrAbortHandler) // no answer at all
@@ -52,10 +52,10 @@ func (r *toy) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer) // the client of a test that has ended does not read it
 }
 
-// no is a refusal.
-func no(status int, code string) (int, any) { return status, map[string]string{"code": code} }
+// refusal is a refusal.
+func refusal(status int, code string) (int, any) { return status, map[string]string{"code": code} }
 
-func (r *toy) answer(path []string, body []byte) (int, any) {
+func (r *toyRegistry) answer(path []string, body []byte) (int, any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.calls++
@@ -63,7 +63,7 @@ func (r *toy) answer(path []string, body []byte) (int, any) {
 	switch path[2] {
 	case "init":
 		if r.begun {
-			return no(409, "Conflict")
+			return refusal(409, "Conflict")
 		}
 		r.begun = true
 		return 201, client.Initialised{Registry: r.heads[0].Hash, Key: "key", Head: r.heads[0]}
@@ -78,7 +78,7 @@ func (r *toy) answer(path []string, body []byte) (int, any) {
 	}
 }
 
-func (r *toy) head() client.RegistryHead {
+func (r *toyRegistry) head() client.RegistryHead {
 	n := len(r.heads) - 1
 	switch {
 	case r.flaw == "shows an old head" && r.calls%7 == 0:
@@ -89,7 +89,7 @@ func (r *toy) head() client.RegistryHead {
 	return r.heads[n]
 }
 
-func (r *toy) propose(body []byte) (int, any) {
+func (r *toyRegistry) propose(body []byte) (int, any) {
 	if r.flaw == "hangs up on proposals" && len(r.proposals) > 5 {
 		return 0, nil
 	}
@@ -97,42 +97,42 @@ func (r *toy) propose(body []byte) (int, any) {
 		Ops []struct{ Item struct{ ID string } }
 	}
 	if json.Unmarshal(body, &wanted) != nil || len(wanted.Ops) != 1 {
-		return no(400, "Malformed")
+		return refusal(400, "Malformed")
 	}
 	id, item := fmt.Sprint("p", len(r.proposals)), wanted.Ops[0].Item.ID
-	r.proposals[id] = &toyProposal{item: item, found: r.items[item], signers: map[string]bool{}}
+	r.proposals[id] = &toyProposal{item: item, itemVersion: r.items[item], signers: map[string]bool{}}
 	return 202, client.Proposed{ProposalID: id, SignThis: []byte(id)}
 }
 
-func (r *toy) approve(body []byte, p *toyProposal) (int, any) {
+func (r *toyRegistry) approve(body []byte, p *toyProposal) (int, any) {
 	var a client.Approval
 	switch {
 	case json.Unmarshal(body, &a) != nil:
-		return no(400, "Malformed")
+		return refusal(400, "Malformed")
 	case p.committed:
-		return no(409, "Conflict")
+		return refusal(409, "Conflict")
 	case p.signers[a.SignerID] && r.flaw != "lets signers sign twice":
-		return no(409, "DuplicateApproval")
+		return refusal(409, "DuplicateApproval")
 	}
 	p.signers[a.SignerID] = true
 	return 200, client.Approved{Approvals: len(p.signers)}
 }
 
-func (r *toy) commit(p *toyProposal) (int, any) {
+func (r *toyRegistry) commit(p *toyProposal) (int, any) {
 	switch {
-	case (p.committed || r.items[p.item] != p.found) && r.flaw != "commits what is stale":
-		return no(409, "Conflict")
+	case (p.committed || r.items[p.item] != p.itemVersion) && r.flaw != "commits what is stale":
+		return refusal(409, "Conflict")
 	case len(p.signers) < quorum && r.flaw != "needs no quorum":
-		return no(422, "QuorumFailed")
+		return refusal(422, "QuorumFailed")
 	case r.flaw == "is vague":
-		return no(500, "Internal")
+		return refusal(500, "Internal")
 	}
-	kept, lost := true, len(r.losing) > 0
+	kept, lost := true, len(r.lostCommits) > 0
 	if lost {
-		kept, r.losing = r.losing[0], r.losing[1:]
+		kept, r.lostCommits = r.lostCommits[0], r.lostCommits[1:]
 	}
 	if !kept {
-		return no(503, "StorageBusy")
+		return refusal(503, "StorageBusy")
 	}
 	if r.flaw == "forgets commits" && len(r.heads)%3 == 0 {
 		return 201, toyHead(len(r.heads))
@@ -148,14 +148,14 @@ func (r *toy) commit(p *toyProposal) (int, any) {
 	return 201, r.heads[len(r.heads)-1]
 }
 
-func (r *toy) lose(kept bool) {
+func (r *toyRegistry) lose(kept bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.losing = append(r.losing, kept)
+	r.lostCommits = append(r.lostCommits, kept)
 }
 
-// runToys runs a workload on toys.
-func runToys(t *testing.T, w Workload, toys ...*toy) (Workload, History) {
+// runToyRegistries runs a workload on toys.
+func runToyRegistries(t *testing.T, w Workload, toys ...*toyRegistry) (Workload, History) {
 	t.Helper()
 	for _, r := range toys {
 		server := httptest.NewServer(r)
@@ -164,7 +164,7 @@ func runToys(t *testing.T, w Workload, toys ...*toy) (Workload, History) {
 	}
 	w.Client, w.Signers = &http.Client{Transport: &http.Transport{}}, Signers()
 	t.Cleanup(w.Client.CloseIdleConnections)
-	if begun, err := w.Begin(t.Context()); err != nil || begun.Key != "key" {
+	if begun, err := w.Init(t.Context()); err != nil || begun.Key != "key" {
 		t.Fatalf("begun as %+v, %v", begun, err)
 	}
 	return w, w.Run(t.Context())
@@ -176,22 +176,22 @@ func TestARegistryThatIsRightPasses(t *testing.T) {
 		"another seed":          {Seed: 1},
 		"hangs up on proposals": {},
 	} {
-		w, history := runToys(t, w, newToy(name))
+		w, history := runToyRegistries(t, w, newToyRegistry(name))
 		if err := Check(history); err != nil {
 			t.Errorf("%q: %v", name, err)
 		}
 		if len(history) < 100 || name == "" && len(history.Commits()) < 3 {
 			t.Errorf("%q: they did little: %v", name, history.Answers())
 		}
-		if _, err := w.Begin(t.Context()); err == nil || !strings.Contains(err.Error(), "409") {
+		if _, err := w.Init(t.Context()); err == nil || !strings.Contains(err.Error(), "409") {
 			t.Errorf("%q: begun twice: %v", name, err)
 		}
 	}
 }
 
 func TestAnswersThatAreLost(t *testing.T) {
-	r, halfway := newToy(""), 0
-	_, history := runToys(t, Workload{Lose: r.lose, Halfway: func() { halfway++ }}, r)
+	r, halfway := newToyRegistry(""), 0
+	_, history := runToyRegistries(t, Workload{LoseNextAnswer: r.lose, Halfway: func() { halfway++ }}, r)
 	if err := Check(history); err != nil {
 		t.Error(err)
 	}
@@ -203,7 +203,7 @@ func TestAnswersThatAreLost(t *testing.T) {
 	}
 }
 
-// A registry that breaks one rule is found out, if not by the first seed then by
+// A registry that breaks one rule is detected, if not by the first seed then by
 // the next ones.
 func TestARegistryThatIsWrongIsFoundOut(t *testing.T) {
 	for _, flaw := range []string{
@@ -212,7 +212,7 @@ func TestARegistryThatIsWrongIsFoundOut(t *testing.T) {
 	} {
 		found := false
 		for seed := uint64(0); seed < 5 && !found; seed++ {
-			_, history := runToys(t, Workload{Seed: seed}, newToy(flaw))
+			_, history := runToyRegistries(t, Workload{Seed: seed}, newToyRegistry(flaw))
 			found = Check(history) != nil
 		}
 		if !found {
@@ -221,10 +221,10 @@ func TestARegistryThatIsWrongIsFoundOut(t *testing.T) {
 	}
 }
 
-// Each of two nodes has its own proposals, and nobody reads. These two share
-// nothing, so both give out the same versions.
+// Each of two nodes has its own proposals, and there are no reads. These two
+// share nothing, so both return the same versions.
 func TestTwoNodes(t *testing.T) {
-	_, history := runToys(t, Workload{}, newToy(""), newToy(""))
+	_, history := runToyRegistries(t, Workload{}, newToyRegistry(""), newToyRegistry(""))
 	versions := map[int]int{}
 	for _, c := range history.Commits() {
 		versions[c.Node]++
@@ -235,16 +235,16 @@ func TestTwoNodes(t *testing.T) {
 	if versions[0] == 0 || versions[1] == 0 {
 		t.Errorf("commits by node: %v", versions)
 	}
-	for told := range history.Answers() {
-		if strings.HasPrefix(told, "read") || strings.Contains(told, "Malformed") || strings.Contains(told, unknown) {
-			t.Errorf("they were told %q", told)
+	for answer := range history.Answers() {
+		if strings.HasPrefix(answer, "read") || strings.Contains(answer, "Malformed") || strings.Contains(answer, unknown) {
+			t.Errorf("they were told %q", answer)
 		}
 	}
 }
 
 func TestNobodyIsThere(t *testing.T) {
 	w := Workload{URLs: []string{"http://127.0.0.1:1"}, Client: &http.Client{Transport: &http.Transport{}}, Signers: Signers()}
-	if _, err := w.Begin(t.Context()); err == nil {
+	if _, err := w.Init(t.Context()); err == nil {
 		t.Error("a registry was begun at nobody's")
 	}
 	w.URLs[0] = "no URL:"

@@ -2,9 +2,9 @@ package tree
 
 import "sync/atomic"
 
-// cache remembers a few tiles that were found right, half a megabyte of them.
-// Neighbouring proofs share all but the lowest of their tiles. A tile has one
-// place, and the newest stays: that needs no lock and no order of use.
+// cache holds a few verified tiles, half a megabyte of them. Neighbouring
+// proofs share all but the lowest of their tiles. It is direct-mapped, and the
+// newest tile stays: that needs no lock and no order of use.
 type cache [64]atomic.Pointer[Tile]
 
 func (c *cache) get(at TileID) []byte {
@@ -20,8 +20,8 @@ func (c *cache) put(at TileID, data []byte) {
 	}
 }
 
-// slot spreads the tiles of a level over all places and gives the levels
-// different beginnings, so that a tile and its parent seldom meet.
+// slot spreads the tiles of a level over all slots and gives the levels
+// different offsets, so that a tile and its parent seldom collide.
 func (c *cache) slot(at TileID) *atomic.Pointer[Tile] {
 	return &c[(at.N+uint64(at.Level)*23)%uint64(len(c))]
 }

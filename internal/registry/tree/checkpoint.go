@@ -12,9 +12,9 @@ import (
 	"micronode/fault"
 )
 
-// Checkpoint is what a log says of itself: how large it is, its root, and which
-// snapshot of the ledger belongs to it. The zero address means that none does:
-// such a checkpoint is shown and not kept.
+// Checkpoint describes a log: its size, its root, and the snapshot of the
+// ledger that belongs to it. The zero address means that there is none: such a
+// checkpoint is published and not kept.
 type Checkpoint struct {
 	Origin   string
 	Size     uint64
@@ -70,8 +70,8 @@ func (c Checkpoint) text() string {
 	return torchwood.Checkpoint{Origin: c.Origin, Tree: tlog.Tree{N: int64(c.Size), Hash: c.Root}, Extension: extension}.String()
 }
 
-// ClaimedSize is how many leaves a checkpoint says that it covers. Nothing is
-// checked: it is for those who must fetch as many before they can.
+// ClaimedSize returns how many leaves a checkpoint claims to cover. Nothing is
+// checked: it is for callers that must fetch that many before they can check.
 func ClaimedSize(signed []byte) (uint64, error) {
 	lines := strings.SplitN(string(signed), "\n", 3)
 	if len(lines) == 3 {
@@ -79,5 +79,5 @@ func ClaimedSize(signed []byte) (uint64, error) {
 			return size, nil
 		}
 	}
-	return 0, fault.New("tree.claimed size", fault.Malformed, "this is no checkpoint")
+	return 0, fault.New("tree.claimed size", fault.Malformed, "this is not a checkpoint")
 }

@@ -9,8 +9,8 @@ import (
 	"micronode/internal/registry/tree"
 )
 
-// A log of three headers signs a checkpoint. A stranger who has the verifier key
-// is shown that the second header is in it.
+// A log of three headers signs a checkpoint. An auditor with the verifier key
+// checks that the second header is in it.
 func Example() {
 	registry := b3.Of([]byte("the first header"))
 	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
@@ -29,7 +29,7 @@ func Example() {
 	}, signer)
 	proof, _ := view.ProveInclusion(context.Background(), 1, 3)
 
-	// From here on it is the stranger who works.
+	// From here on it is the auditor.
 	verifier, _ := tree.NewVerifier(signer.VerifierKey())
 	checkpoint, err := tree.ParseCheckpoint(signed, verifier)
 	fmt.Println(checkpoint.Origin, checkpoint.Size, err)

@@ -6,9 +6,9 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// Frontier is the least that is needed to go on with a tree: its size, and the
-// newest complete node of each height. It takes two kilobytes at any size. The
-// zero Frontier is the empty tree. Copy it to try something out.
+// Frontier is the minimum needed to append to a tree: its size, and the newest
+// complete node of each height. It takes two kilobytes at any size. The zero
+// Frontier is the empty tree. Copy it to try something out.
 type Frontier struct {
 	size uint64
 
@@ -18,7 +18,7 @@ type Frontier struct {
 }
 
 // Append adds a leaf. It hashes once for each node that becomes complete, which
-// is less than once a leaf on average.
+// is less than once per leaf on average.
 func (f *Frontier) Append(leaf Hash) {
 	node := leaf
 	height := bits.TrailingZeros64(f.size + 1)
@@ -49,8 +49,8 @@ func (f *Frontier) Root() Hash {
 	return root
 }
 
-// last is the newest complete node of a height.
-func (f *Frontier) last(height int) Hash { return f.nodes[height] }
+// newest is the newest complete node of a height.
+func (f *Frontier) newest(height int) Hash { return f.nodes[height] }
 
 // appendAll adds the hashes of a tile.
 func (f *Frontier) appendAll(tile []byte) {

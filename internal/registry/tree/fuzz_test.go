@@ -15,9 +15,9 @@ import (
 func FuzzCheckpoint(f *testing.F) {
 	s := newSigner(f, 1)
 	v := verifierOf(f, s)
-	good, _ := tree.FormatCheckpoint(someCheckpoint(), s)
-	f.Add(text(good))
-	f.Add(strings.Replace(text(good), "4711", "0", 1))
+	good, _ := tree.FormatCheckpoint(sampleCheckpoint(), s)
+	f.Add(noteText(good))
+	f.Add(strings.Replace(noteText(good), "4711", "0", 1))
 	f.Fuzz(func(t *testing.T, text string) {
 		tree.ParseCheckpoint([]byte(text), v) // unsigned, or whatever it is: no panic
 		signed, err := note.Sign(&note.Note{Text: text}, s)
@@ -38,9 +38,9 @@ func FuzzCheckpoint(f *testing.F) {
 func FuzzPrune(f *testing.F) {
 	s := newSigner(f, 1)
 	v := verifierOf(f, s)
-	good, _ := tree.FormatPrune(somePrune(), s)
-	f.Add(text(good))
-	f.Add(strings.Replace(text(good), "256", "1", 1))
+	good, _ := tree.FormatPrune(samplePrune(), s)
+	f.Add(noteText(good))
+	f.Add(strings.Replace(noteText(good), "256", "1", 1))
 	f.Fuzz(func(t *testing.T, text string) {
 		tree.ParsePrune([]byte(text), v)
 		signed, err := note.Sign(&note.Note{Text: text}, s)

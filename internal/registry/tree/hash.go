@@ -30,11 +30,11 @@ const (
 // EmptyRoot is the root of the tree without leaves.
 var EmptyRoot Hash = sha256.Sum256(nil)
 
-// LeafHash is the leaf that stands for a header.
+// LeafHash returns the leaf of a header.
 func LeafHash(header []byte) Hash { return tlog.RecordHash(header) }
 
 // Fold returns the one hash that a full tile is in the level above. With it a
-// lost tile can be made again from the 256 tiles below it.
+// lost tile can be rebuilt from the 256 tiles below it.
 func Fold(tile []byte) (Hash, error) {
 	if len(tile) != TileSize {
 		return Hash{}, fault.New("tree.fold", fault.IntegrityFail,
@@ -42,5 +42,5 @@ func Fold(tile []byte) (Hash, error) {
 	}
 	var f Frontier
 	f.appendAll(tile)
-	return f.last(tileHeight), nil
+	return f.newest(tileHeight), nil
 }

@@ -13,45 +13,25 @@ import (
 	"micronode/b3"
 	"micronode/fault"
 	"micronode/internal/registry/tree"
+	"micronode/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// failer is what a test, a fuzz target and a property have in common.
-type failer interface {
-	Helper()
-	Fatalf(format string, args ...any)
-}
-
-func wantKind(t failer, err error, kind fault.Kind) {
-	t.Helper()
-	if fault.KindOf(err) != kind {
-		t.Fatalf("got %v (%v), want %v", err, fault.KindOf(err), kind)
-	}
-}
-
-func must[T any](t failer, value T, err error) T {
-	t.Helper()
-	if err != nil {
-		t.Fatalf("unexpected: %v", err)
-	}
-	return value
-}
 
 // leaf is the leaf hash of the i-th header of the logs in these tests.
 func leaf(i uint64) tree.Hash {
 	return tree.LeafHash(binary.BigEndian.AppendUint64(nil, i))
 }
 
-// shelf keeps the tiles of a log, and counts how often it is asked.
-type shelf struct {
+// tileStore keeps the tiles of a log, and counts the loads.
+type tileStore struct {
 	tiles map[tree.TileID][]byte
 	loads int
 }
 
-func newShelf() *shelf { return &shelf{tiles: make(map[tree.TileID][]byte)} }
+func newTileStore() *tileStore { return &tileStore{tiles: make(map[tree.TileID][]byte)} }
 
-func (s *shelf) load(_ context.Context, at tree.TileID) ([]byte, error) {
+func (s *tileStore) load(_ context.Context, at tree.TileID) ([]byte, error) {
 	s.loads++
 	if data, ok := s.tiles[at]; ok {
 		return data, nil
@@ -59,30 +39,30 @@ func (s *shelf) load(_ context.Context, at tree.TileID) ([]byte, error) {
 	return nil, fault.New("shelf.load", fault.NotFound, "no tile %v", at)
 }
 
-func (s *shelf) save(t *tree.Tree) {
+func (s *tileStore) save(t *tree.Tree) {
 	for _, tile := range t.Unsaved() {
 		s.tiles[tile.ID] = tile.Data
 	}
-	t.Saved(len(t.Unsaved()))
+	t.MarkSaved(len(t.Unsaved()))
 }
 
 // grow appends leaves up to a size and saves the tiles.
-func grow(t *tree.Tree, s *shelf, size uint64) {
+func grow(t *tree.Tree, s *tileStore, size uint64) {
 	for t.Size() < size {
 		t.Append(leaf(t.Size()))
 	}
 	s.save(t)
 }
 
-// naive is RFC 6962, section 2.1, as it is written there. It remembers the
+// rfcTree is RFC 6962, section 2.1, as it is written there. It remembers the
 // hashes of complete subtrees, because otherwise the tests would take hours.
-type naive struct {
+type rfcTree struct {
 	leaves []tree.Hash
 	memo   map[[2]int]tree.Hash
 }
 
-func newNaive(size uint64) *naive {
-	n := &naive{memo: make(map[[2]int]tree.Hash)}
+func newRFCTree(size uint64) *rfcTree {
+	n := &rfcTree{memo: make(map[[2]int]tree.Hash)}
 	for i := range size {
 		n.leaves = append(n.leaves, leaf(i))
 	}
@@ -90,50 +70,50 @@ func newNaive(size uint64) *naive {
 }
 
 // root is MTH(D[lo:hi]).
-func (n *naive) root(lo, hi int) tree.Hash {
+func (r *rfcTree) root(lo, hi int) tree.Hash {
 	switch hi - lo {
 	case 0:
 		return sha256.Sum256(nil)
 	case 1:
-		return n.leaves[lo]
+		return r.leaves[lo]
 	}
-	if h, ok := n.memo[[2]int{lo, hi}]; ok {
+	if h, ok := r.memo[[2]int{lo, hi}]; ok {
 		return h
 	}
 	k := split(hi - lo)
-	left, right := n.root(lo, lo+k), n.root(lo+k, hi)
+	left, right := r.root(lo, lo+k), r.root(lo+k, hi)
 	h := tree.Hash(sha256.Sum256(append(append([]byte{1}, left[:]...), right[:]...)))
 	if (hi-lo)&(hi-lo-1) == 0 {
-		n.memo[[2]int{lo, hi}] = h
+		r.memo[[2]int{lo, hi}] = h
 	}
 	return h
 }
 
 // path is PATH(m, D[lo:hi]).
-func (n *naive) path(m, lo, hi int) []tree.Hash {
+func (r *rfcTree) path(m, lo, hi int) []tree.Hash {
 	if hi-lo == 1 {
 		return nil
 	}
 	k := split(hi - lo)
 	if m < k {
-		return append(n.path(m, lo, lo+k), n.root(lo+k, hi))
+		return append(r.path(m, lo, lo+k), r.root(lo+k, hi))
 	}
-	return append(n.path(m-k, lo+k, hi), n.root(lo, lo+k))
+	return append(r.path(m-k, lo+k, hi), r.root(lo, lo+k))
 }
 
 // subproof is SUBPROOF(m, D[lo:hi], whole).
-func (n *naive) subproof(m, lo, hi int, whole bool) []tree.Hash {
+func (r *rfcTree) subproof(m, lo, hi int, whole bool) []tree.Hash {
 	if m == hi-lo {
 		if whole {
 			return nil
 		}
-		return []tree.Hash{n.root(lo, hi)}
+		return []tree.Hash{r.root(lo, hi)}
 	}
 	k := split(hi - lo)
 	if m <= k {
-		return append(n.subproof(m, lo, lo+k, whole), n.root(lo+k, hi))
+		return append(r.subproof(m, lo, lo+k, whole), r.root(lo+k, hi))
 	}
-	return append(n.subproof(m-k, lo+k, hi, false), n.root(lo, lo+k))
+	return append(r.subproof(m-k, lo+k, hi, false), r.root(lo, lo+k))
 }
 
 // split is the largest power of two smaller than n.
@@ -147,11 +127,11 @@ func split(n int) int {
 
 func registryID() b3.Address { return b3.Of([]byte("genesis")) }
 
-func newSigner(t failer, seed byte) *tree.Signer {
+func newSigner(t testkit.T, seed byte) *tree.Signer {
 	t.Helper()
 	key := ed25519.NewKeyFromSeed(append(make([]byte, 31), seed))
 	s, err := tree.NewSigner(key, tree.Origin(registryID()))
-	return must(t, s, err)
+	return testkit.Value(t, s, err)
 }
 
 var errDisk = errors.New("the disk hums")

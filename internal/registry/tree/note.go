@@ -50,7 +50,7 @@ func (s *Signer) KeyHash() uint32 { return s.verifier.KeyHash() }
 // Sign is part of note.Signer.
 func (s *Signer) Sign(msg []byte) ([]byte, error) { return ed25519.Sign(s.key, msg), nil }
 
-// VerifierKey is the key with which others check what this signer signs.
+// VerifierKey returns the key that verifies this signer's notes.
 func (s *Signer) VerifierKey() string { return s.text }
 
 // VerifierKey writes a public key as the signed-note tools read it:
@@ -67,17 +67,17 @@ func VerifierKey(key ed25519.PublicKey, origin string) (string, error) {
 	return text, nil
 }
 
-// NewVerifier reads a verifier key in its one spelling.
+// NewVerifier reads a verifier key in its canonical encoding.
 func NewVerifier(key string) (note.Verifier, error) {
-	refusal := fault.New("tree.verifier", fault.Malformed, "this is not a verifier key: %.120q", key)
-	refusal.Next = "Give the whole line that `GET /registry/key` answers: name, +, 8 hex digits, +, base64."
+	refusal := fault.New("tree.verifier", fault.Malformed, "this is not a verifier key: %.120q", key).
+		Advise("Give the whole line that `GET /registry/key` answers: name, +, 8 hex digits, +, base64.")
 	v, err := note.NewVerifier(key)
 	if err != nil {
 		refusal.Err = err
 		return nil, refusal
 	}
 
-	// The library also reads other spellings of the same key.
+	// The library also accepts other encodings of the same key.
 	_, base, _ := strings.Cut(strings.TrimPrefix(key, v.Name()+"+"), "+")
 	raw, err := base64.StdEncoding.DecodeString(base)
 	if err != nil || len(raw) != 1+ed25519.PublicKeySize {
@@ -98,9 +98,9 @@ func signNote(op, text string, s *Signer) ([]byte, error) {
 	return signed, nil
 }
 
-// openNote returns the text of a note that the verifier's key, and nobody else,
-// has signed. The bytes must be the very ones that signing makes: a note that
-// can be spelled in two ways could be changed without anybody noticing.
+// openNote returns the text of a note that is signed by the verifier's key and
+// by no other. The bytes must be exactly those that signing produces: a note
+// with two encodings could be changed unnoticed.
 func openNote(op string, signed []byte, v note.Verifier) (string, error) {
 	n, err := note.Open(signed, note.VerifierList(v))
 	if err != nil {
@@ -111,7 +111,7 @@ func openNote(op string, signed []byte, v note.Verifier) (string, error) {
 	sig := n.Sigs[0].Base64
 	_, err = base64.StdEncoding.Strict().DecodeString(sig)
 	if err != nil || string(signed) != n.Text+"\n— "+v.Name()+" "+sig+"\n" {
-		return "", fault.New(op, fault.Malformed, "the note has something else on it than one signature in its one spelling")
+		return "", fault.New(op, fault.Malformed, "the note does not have exactly one signature in canonical form")
 	}
 	return n.Text, nil
 }

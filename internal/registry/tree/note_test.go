@@ -14,28 +14,29 @@ import (
 	"micronode/b3"
 	"micronode/fault"
 	"micronode/internal/registry/tree"
+	"micronode/internal/testkit"
 )
 
-func someCheckpoint() tree.Checkpoint {
+func sampleCheckpoint() tree.Checkpoint {
 	return tree.Checkpoint{Origin: tree.Origin(registryID()), Size: 4711, Root: leaf(5), Snapshot: b3.Of([]byte("snapshot"))}
 }
 
-func somePrune() tree.Prune {
-	return tree.Prune{Registry: registryID(), Below: 256, Hash: b3.Of([]byte("255")), Size: 300}
+func samplePrune() tree.PruneNote {
+	return tree.PruneNote{Registry: registryID(), Below: 256, Hash: b3.Of([]byte("255")), Size: 300}
 }
 
-func verifierOf(t failer, s *tree.Signer) note.Verifier {
+func verifierOf(t testkit.T, s *tree.Signer) note.Verifier {
 	t.Helper()
 	v, err := tree.NewVerifier(s.VerifierKey())
-	return must(t, v, err)
+	return testkit.Value(t, v, err)
 }
 
-// The bytes are a promise to other people's tools.
+// The bytes are a contract with other tools.
 func TestCheckpointText(t *testing.T) {
 	s := newSigner(t, 1)
-	c := someCheckpoint()
+	c := sampleCheckpoint()
 	signed, err := tree.FormatCheckpoint(c, s)
-	must(t, signed, err)
+	testkit.Value(t, signed, err)
 
 	root, snapshot := leaf(5), b3.Of([]byte("snapshot"))
 	want := tree.Origin(registryID()) + "\n4711\n" + base64.StdEncoding.EncodeToString(root[:]) + "\nsnapshot " + snapshot.String() + "\n\n— "
@@ -48,7 +49,7 @@ func TestCheckpointText(t *testing.T) {
 	if o := tree.Origin(registryID()); o != "micronode/registry/"+registryID().String()[3:19] {
 		t.Errorf("the origin is %s", o)
 	}
-	// The signature is over the text itself: anybody's Ed25519 agrees.
+	// The signature is over the text itself: any Ed25519 implementation agrees.
 	text, sigs, _ := strings.Cut(string(signed), "\n\n")
 	sig, err := base64.StdEncoding.DecodeString(strings.TrimSpace(sigs[strings.LastIndex(sigs, " "):]))
 	key := ed25519.NewKeyFromSeed(append(make([]byte, 31), 1)).Public().(ed25519.PublicKey)
@@ -59,9 +60,9 @@ func TestCheckpointText(t *testing.T) {
 
 func TestPruneText(t *testing.T) {
 	s := newSigner(t, 1)
-	p := somePrune()
+	p := samplePrune()
 	signed, err := tree.FormatPrune(p, s)
-	must(t, signed, err)
+	testkit.Value(t, signed, err)
 	want := "micronode registry prune v1\n" + p.Registry.String() + "\n256\n" + p.Hash.String() + "\n300\n\n"
 	if !strings.HasPrefix(string(signed), want) {
 		t.Errorf("the note is\n%s", signed)
@@ -71,25 +72,26 @@ func TestPruneText(t *testing.T) {
 	}
 }
 
-// Any changed byte of a note is found, and so is one that is missing or added.
+// Any changed byte of a note is detected, and so is one that is missing or
+// added.
 func TestChangedNotesAreFound(t *testing.T) {
 	s := newSigner(t, 1)
 	v := verifierOf(t, s)
-	checkpoint, err := tree.FormatCheckpoint(someCheckpoint(), s)
-	must(t, checkpoint, err)
-	prune, err := tree.FormatPrune(somePrune(), s)
-	must(t, prune, err)
+	checkpoint, err := tree.FormatCheckpoint(sampleCheckpoint(), s)
+	testkit.Value(t, checkpoint, err)
+	prune, err := tree.FormatPrune(samplePrune(), s)
+	testkit.Value(t, prune, err)
 
 	rapid.Check(t, func(t *rapid.T) {
-		if _, err := tree.ParseCheckpoint(spoilBytes(t, checkpoint), v); err == nil {
+		if _, err := tree.ParseCheckpoint(corruptBytes(t, checkpoint), v); err == nil {
 			t.Fatalf("a changed checkpoint is accepted")
 		}
-		if _, err := tree.ParsePrune(spoilBytes(t, prune), v); err == nil {
+		if _, err := tree.ParsePrune(corruptBytes(t, prune), v); err == nil {
 			t.Fatalf("a changed prune note is accepted")
 		}
 	})
 
-	// The last character before the = has two bits that are part of nothing.
+	// The last character before the = has two unused bits.
 	at, spellings := bytes.LastIndexByte(checkpoint, '=')-1, 0
 	for _, c := range []byte("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/") {
 		bad := slices.Clone(checkpoint)
@@ -115,19 +117,19 @@ func TestChangedNotesAreFound(t *testing.T) {
 	}
 }
 
-// sameSignature says whether a lenient reader finds the same signature in two
+// sameSignature reports whether a lenient reader finds the same signature in two
 // notes.
-func sameSignature(t failer, a, b []byte) bool {
+func sameSignature(t testkit.T, a, b []byte) bool {
 	t.Helper()
 	decode := func(signed []byte) []byte {
 		fields := strings.Fields(string(signed))
 		raw, err := base64.StdEncoding.DecodeString(fields[len(fields)-1])
-		return must(t, raw, err)
+		return testkit.Value(t, raw, err)
 	}
 	return bytes.Equal(decode(a), decode(b))
 }
 
-func spoilBytes(t *rapid.T, data []byte) []byte {
+func corruptBytes(t *rapid.T, data []byte) []byte {
 	i := rapid.IntRange(0, len(data)-1).Draw(t, "at")
 	b := rapid.Byte().Filter(func(b byte) bool { return b != data[i] }).Draw(t, "byte")
 	switch rapid.SampledFrom([]string{"change", "remove", "insert", "cut"}).Draw(t, "how") {
@@ -145,28 +147,29 @@ func spoilBytes(t *rapid.T, data []byte) []byte {
 
 func TestForeignNotes(t *testing.T) {
 	ours, theirs := newSigner(t, 1), newSigner(t, 2)
-	signed, err := tree.FormatCheckpoint(someCheckpoint(), theirs)
-	must(t, signed, err)
-	wantKind(t, second(tree.ParseCheckpoint(signed, verifierOf(t, ours))), fault.InvalidSig)
-	wantKind(t, second(tree.ParsePrune(signed, verifierOf(t, ours))), fault.InvalidSig)
+	signed, err := tree.FormatCheckpoint(sampleCheckpoint(), theirs)
+	testkit.Value(t, signed, err)
+	testkit.WantKind(t, second(tree.ParseCheckpoint(signed, verifierOf(t, ours))), fault.InvalidSig)
+	testkit.WantKind(t, second(tree.ParsePrune(signed, verifierOf(t, ours))), fault.InvalidSig)
 
 	// One kind of note is not the other, though the key is the same.
-	wantKind(t, second(tree.ParsePrune(signed, verifierOf(t, theirs))), fault.Malformed)
-	prune, err := tree.FormatPrune(somePrune(), theirs)
-	must(t, prune, err)
-	wantKind(t, second(tree.ParseCheckpoint(prune, verifierOf(t, theirs))), fault.Malformed)
+	testkit.WantKind(t, second(tree.ParsePrune(signed, verifierOf(t, theirs))), fault.Malformed)
+	prune, err := tree.FormatPrune(samplePrune(), theirs)
+	testkit.Value(t, prune, err)
+	testkit.WantKind(t, second(tree.ParseCheckpoint(prune, verifierOf(t, theirs))), fault.Malformed)
 
-	// A second signature could be changed by anybody, so there is none.
-	two, err := note.Sign(&note.Note{Text: text(signed)}, theirs, ours)
-	must(t, two, err)
-	wantKind(t, second(tree.ParseCheckpoint(two, verifierOf(t, ours))), fault.Malformed)
+	// A second signature could be changed unnoticed, so there is none.
+	two, err := note.Sign(&note.Note{Text: noteText(signed)}, theirs, ours)
+	testkit.Value(t, two, err)
+	testkit.WantKind(t, second(tree.ParseCheckpoint(two, verifierOf(t, ours))), fault.Malformed)
 }
 
-func text(signed []byte) string {
+func noteText(signed []byte) string {
 	return string(signed[:bytes.LastIndex(signed, []byte("\n\n"))+1])
 }
 
-// What is signed by the right key and still not a checkpoint or a prune note.
+// Notes that are signed by the right key and still not a checkpoint or a prune
+// note.
 func TestSignedNonsense(t *testing.T) {
 	s := newSigner(t, 1)
 	v := verifierOf(t, s)
@@ -185,8 +188,8 @@ func TestSignedNonsense(t *testing.T) {
 		"other" + "\n1\n" + root + "\n" + snapshot,
 	} {
 		signed, err := note.Sign(&note.Note{Text: text}, s)
-		must(t, signed, err)
-		wantKind(t, second(tree.ParseCheckpoint(signed, v)), fault.Malformed)
+		testkit.Value(t, signed, err)
+		testkit.WantKind(t, second(tree.ParseCheckpoint(signed, v)), fault.Malformed)
 	}
 
 	reg, hash := registryID().String(), b3.Of(nil).String()
@@ -203,26 +206,26 @@ func TestSignedNonsense(t *testing.T) {
 		"micronode registry prune v2\n" + reg + "\n3\n" + hash + "\n5\n",
 	} {
 		signed, err := note.Sign(&note.Note{Text: text}, s)
-		must(t, signed, err)
-		wantKind(t, second(tree.ParsePrune(signed, v)), fault.Malformed)
+		testkit.Value(t, signed, err)
+		testkit.WantKind(t, second(tree.ParsePrune(signed, v)), fault.Malformed)
 	}
 }
 
 func TestNothingWrongIsSigned(t *testing.T) {
 	s := newSigner(t, 1)
-	c := someCheckpoint()
+	c := sampleCheckpoint()
 	c.Origin = "other"
-	wantKind(t, second(tree.FormatCheckpoint(c, s)), fault.Malformed)
-	c = someCheckpoint()
+	testkit.WantKind(t, second(tree.FormatCheckpoint(c, s)), fault.Malformed)
+	c = sampleCheckpoint()
 	c.Size = tree.MaxSize + 1
-	wantKind(t, second(tree.FormatCheckpoint(c, s)), fault.Malformed)
+	testkit.WantKind(t, second(tree.FormatCheckpoint(c, s)), fault.Malformed)
 
-	p := somePrune()
+	p := samplePrune()
 	p.Below = 301
-	wantKind(t, second(tree.FormatPrune(p, s)), fault.Malformed)
-	p = somePrune()
+	testkit.WantKind(t, second(tree.FormatPrune(p, s)), fault.Malformed)
+	p = samplePrune()
 	p.Registry = b3.Of(nil)
-	wantKind(t, second(tree.FormatPrune(p, s)), fault.Malformed)
+	testkit.WantKind(t, second(tree.FormatPrune(p, s)), fault.Malformed)
 }
 
 func TestVerifierKeys(t *testing.T) {
@@ -242,37 +245,37 @@ func TestVerifierKeys(t *testing.T) {
 			}
 		}
 	}
-	// The same key in another spelling.
+	// The same key in another encoding.
 	name, rest, _ := strings.Cut(key, "+")
 	hash, raw, _ := strings.Cut(rest, "+")
-	wantKind(t, second(tree.NewVerifier(name+"+"+strings.ToUpper(hash)+"+"+raw)), fault.Malformed)
+	testkit.WantKind(t, second(tree.NewVerifier(name+"+"+strings.ToUpper(hash)+"+"+raw)), fault.Malformed)
 
 	private := ed25519.NewKeyFromSeed(make([]byte, 32))
-	wantKind(t, second(tree.NewSigner(private[:63], "name")), fault.Malformed)
-	wantKind(t, second(tree.NewSigner(private, "with space")), fault.Malformed)
-	wantKind(t, second(tree.VerifierKey(nil, "name")), fault.Malformed)
+	testkit.WantKind(t, second(tree.NewSigner(private[:63], "name")), fault.Malformed)
+	testkit.WantKind(t, second(tree.NewSigner(private, "with space")), fault.Malformed)
+	testkit.WantKind(t, second(tree.VerifierKey(nil, "name")), fault.Malformed)
 }
 
-// A checkpoint that is only shown has no snapshot, and says how large it is to
-// those who have not checked it yet.
-func TestACheckpointThatIsOnlyShown(t *testing.T) {
+// A checkpoint that is only published has no snapshot, and its size can be read
+// before it is verified.
+func TestACheckpointWithoutSnapshot(t *testing.T) {
 	s := newSigner(t, 1)
 	signed, err := tree.FormatCheckpoint(tree.Checkpoint{Origin: s.Name(), Size: 12345, Root: leaf(1)}, s)
-	must(t, signed, err)
-	if want := s.Name() + "\n12345\n" + leaf(1).String() + "\n"; text(signed) != want {
-		t.Fatalf("the note says %q, want %q", text(signed), want)
+	testkit.Value(t, signed, err)
+	if want := s.Name() + "\n12345\n" + leaf(1).String() + "\n"; noteText(signed) != want {
+		t.Fatalf("the note says %q, want %q", noteText(signed), want)
 	}
 	c, err := tree.ParseCheckpoint(signed, verifierOf(t, s))
-	must(t, c, err)
+	testkit.Value(t, c, err)
 	if c.Snapshot != (b3.Address{}) || c.Size != 12345 || c.Root != leaf(1) {
 		t.Fatalf("read back as %+v", c)
 	}
 	size, err := tree.ClaimedSize(signed)
-	must(t, size, err)
+	testkit.Value(t, size, err)
 	if size != 12345 {
 		t.Fatalf("claims %d", size)
 	}
 	for _, bad := range []string{"", "origin", "origin\nmany\nroot", "origin\n-1\nroot", "origin\n1"} {
-		wantKind(t, second(tree.ClaimedSize([]byte(bad))), fault.Malformed)
+		testkit.WantKind(t, second(tree.ClaimedSize([]byte(bad))), fault.Malformed)
 	}
 }

@@ -7,22 +7,22 @@ import (
 	"micronode/fault"
 )
 
-// Entries stands in the place of a level for the headers themselves: 256 of them
-// make an entry bundle.
+// Entries in place of a level means the headers themselves: 256 of them make an
+// entry bundle.
 const Entries = -1
 
-// TilePath is where C2SP tlog-tiles serves a tile: "tile/0/x001/234", or
+// TilePath returns where C2SP tlog-tiles serves a tile: "tile/0/x001/234", or
 // "tile/0/x001/234.p/7" if it has fewer than 256 hashes.
 func TilePath(at TileID, width int) string {
 	return torchwood.TilePath(tlog.Tile{H: tileHeight, L: at.Level, N: int64(at.N), W: width})
 }
 
-// ParseTilePath reads what TilePath writes, and nothing else. A tile that no
-// tree can have is refused.
+// ParseTilePath reads what TilePath writes, and nothing else. It rejects a tile
+// that no tree can have.
 func ParseTilePath(path string) (at TileID, width int, err error) {
 	t, err := torchwood.ParseTilePath(path)
 	if err != nil || t.L >= levels || uint64(t.N) > MaxSize>>(tileHeight*(max(t.L, 0)+1)) ||
-		torchwood.TilePath(t) != path { // torchwood also reads the older name of entries
+		torchwood.TilePath(t) != path { // torchwood also accepts the older name of entries
 		return TileID{}, 0, fault.New("tree.path", fault.Malformed, "this is not the path of a tile: %.80q", path)
 	}
 	return TileID{t.L, uint64(t.N)}, t.W, nil

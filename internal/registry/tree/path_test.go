@@ -7,6 +7,7 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/registry/tree"
+	"micronode/internal/testkit"
 )
 
 func TestTilePaths(t *testing.T) {
@@ -23,7 +24,7 @@ func TestTilePaths(t *testing.T) {
 	} {
 		at, width, err := tree.ParseTilePath(path)
 		if want.width == 0 {
-			wantKind(t, err, fault.Malformed)
+			testkit.WantKind(t, err, fault.Malformed)
 			continue
 		}
 		if err != nil || at != want.at || width != want.width {
@@ -50,16 +51,16 @@ func TestEntryBundles(t *testing.T) {
 	var bundle []byte
 	for _, h := range headers {
 		longer, err := tree.AppendEntry(bundle, h)
-		bundle = must(t, longer, err)
+		bundle = testkit.Value(t, longer, err)
 	}
 	if string(bundle[:5]) != "\x00\x03one" {
 		t.Errorf("the bundle begins with %q", bundle[:5])
 	}
 	got, err := tree.SplitEntries(bundle)
-	if must(t, got, err); !slices.EqualFunc(got, headers, slices.Equal) {
+	if testkit.Value(t, got, err); !slices.EqualFunc(got, headers, slices.Equal) {
 		t.Error("other headers came back")
 	}
-	wantKind(t, second(tree.SplitEntries(bundle[:len(bundle)-1])), fault.Malformed)
-	wantKind(t, second(tree.SplitEntries(bundle[:1])), fault.Malformed)
-	wantKind(t, second(tree.AppendEntry(nil, make([]byte, 65536))), fault.BodyTooLarge)
+	testkit.WantKind(t, second(tree.SplitEntries(bundle[:len(bundle)-1])), fault.Malformed)
+	testkit.WantKind(t, second(tree.SplitEntries(bundle[:1])), fault.Malformed)
+	testkit.WantKind(t, second(tree.AppendEntry(nil, make([]byte, 65536))), fault.BodyTooLarge)
 }

@@ -37,15 +37,15 @@ func CheckConsistency(proof []Hash, size uint64, root Hash, old uint64, oldRoot 
 }
 
 // RootAfter returns the root that the tree had when the leaf at index was its
-// last. It is made from a proof of that leaf's inclusion in a larger tree, of
-// which it takes the part that was there already: so it is worth as much as a
-// successful [CheckInclusion] of the same proof, and nothing without.
+// last. It is computed from the part of a proof of that leaf's inclusion in a
+// larger tree that existed already. So it is valid only if [CheckInclusion] of
+// the same proof succeeds.
 func RootAfter(proof []Hash, size, index uint64, leaf Hash) Hash {
-	root, last := leaf, size-1 // index and last are places in the level of the hash at hand
+	root, last := leaf, size-1 // index and last are positions in the level of the current hash
 	for _, h := range proof {
 		if index&1 == 1 || index == last {
 			root = tlog.NodeHash(h, root)
-			for index&1 == 0 && index != 0 { // without a sibling it moves up as it is
+			for index&1 == 0 && index != 0 { // without a sibling it moves up unchanged
 				index, last = index>>1, last>>1
 			}
 		}

@@ -11,10 +11,10 @@ import (
 	"micronode/fault"
 )
 
-// Prune says that the records below a version were given up on purpose. It names
-// the last of them by its hash, so that the chain still hangs together, and the
-// size of a checkpoint that covers them all.
-type Prune struct {
+// PruneNote states that the records below a version were pruned on purpose. It
+// names the last of them by its hash, so that the chain stays connected, and
+// the size of a checkpoint that covers them all.
+type PruneNote struct {
 	Registry b3.Address
 	Below    uint64     // the first version that was kept
 	Hash     b3.Address // of version Below-1
@@ -25,9 +25,9 @@ const pruneTitle = "micronode registry prune v1"
 
 // FormatPrune writes and signs a prune note. The signer must be that of the
 // registry's log.
-func FormatPrune(p Prune, s *Signer) ([]byte, error) {
+func FormatPrune(p PruneNote, s *Signer) ([]byte, error) {
 	const op = "tree.format prune"
-	if err := p.valid(op, s.Name()); err != nil {
+	if err := p.validate(op, s.Name()); err != nil {
 		return nil, err
 	}
 	return signNote(op, p.text(), s)
@@ -35,13 +35,13 @@ func FormatPrune(p Prune, s *Signer) ([]byte, error) {
 
 // ParsePrune reads a signed prune note, and only as FormatPrune writes it.
 // InvalidSig if it is not from the verifier's key.
-func ParsePrune(signed []byte, v note.Verifier) (Prune, error) {
+func ParsePrune(signed []byte, v note.Verifier) (PruneNote, error) {
 	const op = "tree.parse prune"
 	text, err := openNote(op, signed, v)
 	if err != nil {
-		return Prune{}, err
+		return PruneNote{}, err
 	}
-	var p Prune
+	var p PruneNote
 	lines := strings.Split(text, "\n")
 	if len(lines) == 6 {
 		p.Registry, _ = b3.Parse(lines[1])
@@ -50,19 +50,19 @@ func ParsePrune(signed []byte, v note.Verifier) (Prune, error) {
 		p.Size, _ = strconv.ParseUint(lines[4], 10, 64)
 	}
 	if p.text() != text { // whatever could not be read was left zero
-		return Prune{}, fault.New(op, fault.Malformed, "the note is signed but is not a prune note")
+		return PruneNote{}, fault.New(op, fault.Malformed, "the note is signed but is not a prune note")
 	}
-	if err := p.valid(op, v.Name()); err != nil {
-		return Prune{}, err
+	if err := p.validate(op, v.Name()); err != nil {
+		return PruneNote{}, err
 	}
 	return p, nil
 }
 
-func (p Prune) text() string {
+func (p PruneNote) text() string {
 	return fmt.Sprintf("%s\n%s\n%d\n%s\n%d\n", pruneTitle, p.Registry, p.Below, p.Hash, p.Size)
 }
 
-func (p Prune) valid(op, signer string) error {
+func (p PruneNote) validate(op, signer string) error {
 	switch {
 	case signer != Origin(p.Registry):
 		return fault.New(op, fault.Malformed, "the key of %s does not sign for %s", signer, Origin(p.Registry))

@@ -8,15 +8,15 @@ import (
 	"micronode/fault"
 )
 
-// reader brings the tiles of a view to tlog's reader of hashes, which checks
-// each against the root before it gives out any hash of it. It serves one call.
+// reader passes the tiles of a view to tlog's reader of hashes, which checks
+// each against the root before it returns any hash of it. It serves one call.
 type reader struct {
 	ctx  context.Context
 	view *View
 
-	err  error  // why a tile could not be had
-	keep TileID // the tile that the caller wants for itself
-	kept []byte
+	err        error  // why a tile could not be loaded
+	wantedTile TileID // the tile that the caller wants for itself
+	wantedData []byte
 }
 
 func (v *View) reader(ctx context.Context) *reader { return &reader{ctx: ctx, view: v} }
@@ -42,21 +42,22 @@ func (r *reader) ReadTiles(tiles []tlog.Tile) ([][]byte, error) {
 	return all, nil
 }
 
-// SaveTiles is part of tlog.TileReader: it is told which tiles were found right.
+// SaveTiles is part of tlog.TileReader: it is called with the tiles that were
+// verified.
 func (r *reader) SaveTiles(tiles []tlog.Tile, data [][]byte) {
 	for i, t := range tiles {
 		at := TileID{t.L, uint64(t.N)}
-		if at == r.keep {
-			r.kept = data[i]
+		if at == r.wantedTile {
+			r.wantedData = data[i]
 		}
-		if t.W == TileWidth && r.view.own(at) == nil {
+		if t.W == TileWidth && r.view.inMemory(at) == nil {
 			r.view.cache.put(at, data[i])
 		}
 	}
 }
 
 func (r *reader) tile(at TileID) ([]byte, error) {
-	if data := r.view.own(at); data != nil {
+	if data := r.view.inMemory(at); data != nil {
 		return data, nil
 	}
 	if data := r.view.cache.get(at); data != nil {
@@ -65,16 +66,15 @@ func (r *reader) tile(at TileID) ([]byte, error) {
 	return loadTile(r.ctx, r.view.load, at)
 }
 
-// verdict tells a tile that could not be had from one that is wrong.
-func (r *reader) verdict(op string, err error) error {
+// readError distinguishes a tile that could not be loaded from one that is
+// wrong.
+func (r *reader) readError(op string, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case r.err != nil:
 		return fault.Wrap(op, r.err)
 	}
-	e := fault.New(op, fault.IntegrityFail, "a stored tile does not belong to the tree of %d leaves", r.view.size)
-	e.Err = err
-	e.Next = "Run `micronode registry verify` on the data folder to see which one, and delete it: tiles are made again from the records."
-	return e
+	return fault.New(op, fault.IntegrityFail, "a stored tile does not belong to the tree of %d leaves", r.view.size).
+		Advise("Run `micronode registry verify` on the data folder to see which one, and delete it: the node creates tiles again from the records.").Because(err)
 }

@@ -6,27 +6,27 @@ import (
 	"micronode/fault"
 )
 
-// TileID says which tile: the hashes N·256 to N·256+255 of a level. A level is
-// eight heights of the tree; level 0 holds the leaves. [Entries] in the place of
-// a level means the headers themselves.
+// TileID identifies a tile: the hashes N·256 to N·256+255 of a level. A level
+// is eight heights of the tree; level 0 holds the leaves. The level [Entries]
+// means the headers themselves.
 type TileID struct {
 	Level int
 	N     uint64
 }
 
-// Tile is a full tile: 256 hashes, one behind the other.
+// Tile is a full tile: 256 hashes, concatenated.
 type Tile struct {
 	ID   TileID
 	Data []byte
 }
 
-// Loader returns a full tile that was handed out earlier. It may be called by
-// many at once. What it returns is not changed by anybody afterwards, and need
-// not be trusted: it is checked against the root before it is used.
+// Loader returns a full tile that Unsaved returned earlier. It must be safe for
+// concurrent use. What it returns must not change afterwards and need not be
+// trusted: it is checked against the root before it is used.
 type Loader func(ctx context.Context, at TileID) ([]byte, error)
 
-// Tree is the end of a tree to which leaves are appended. It has one owner, who
-// appends; everybody else reads through a [View].
+// Tree is the end of a tree to which leaves are appended. It has one owner,
+// which appends; all others read through a [View].
 type Tree struct {
 	// set at construction
 	load  Loader
@@ -38,8 +38,8 @@ type Tree struct {
 	unsaved  []Tile
 }
 
-// edge is a tile that is being filled. Hashes are only ever added behind those
-// that a view can see, and a full one is never touched again, so views share it
+// edge is a tile that is being filled. Hashes are only ever added after those
+// that a view can see, and a full one is never modified, so views share it
 // without a lock.
 type edge [TileSize]byte
 
@@ -49,14 +49,14 @@ func New(load Loader) *Tree {
 	return &Tree{load: load, cache: new(cache)}
 }
 
-// Open returns the tree of a size, given the leaves of its unfinished tile:
-// the last size mod 256 of them. The unfinished tiles of the higher levels are
-// not kept by anybody. They are made from the finished ones one level below,
-// of which each is one hash: at most 255 loads a level, so 255·log₂₅₆(size) in
-// all and mostly half of that.
+// Open returns the tree of a size, given the leaves of its unfinished tile: the
+// last size mod 256 of them. The unfinished tiles of the higher levels are not
+// stored. They are made from the finished ones one level below, of which each
+// is one hash: at most 255 loads per level, so 255·log₂₅₆(size) in all and
+// mostly half of that.
 //
-// Open cannot know whether what it was given is right. Compare the root of its
-// [View] with that of a signed checkpoint.
+// Open cannot know whether its input is right. Compare the root of its [View]
+// with that of a signed checkpoint.
 func Open(ctx context.Context, size uint64, leaves []Hash, load Loader) (*Tree, error) {
 	const op = "tree.open"
 	if size > MaxSize {
@@ -78,8 +78,8 @@ func Open(ctx context.Context, size uint64, leaves []Hash, load Loader) (*Tree, 
 	return t, nil
 }
 
-// foldBelow makes the hashes of the unfinished tile of a level from the finished
-// tiles below.
+// foldBelow makes the hashes of the unfinished tile of a level from the
+// finished tiles below.
 func (t *Tree) foldBelow(ctx context.Context, level int) ([]Hash, error) {
 	end := t.frontier.size >> (tileHeight * level)
 	var hashes []Hash
@@ -116,14 +116,17 @@ func (t *Tree) setEdge(level int, hashes []Hash) {
 // Size is the number of leaves.
 func (t *Tree) Size() uint64 { return t.frontier.Size() }
 
-// Append adds a leaf. A tile that becomes full is kept in memory until the owner
-// has fetched it with Unsaved and reported it with Saved.
+// Root is the root of the tree as it is now.
+func (t *Tree) Root() Hash { return t.frontier.Root() }
+
+// Append adds a leaf. A tile that becomes full is kept in memory until the
+// owner has fetched it with Unsaved and reported it with MarkSaved.
 func (t *Tree) Append(leaf Hash) {
 	t.frontier.Append(leaf)
 	size := t.frontier.size
 	for level := range levels {
 		at := size>>(tileHeight*level) - 1 // the hash of this level that has become complete
-		t.put(level, at, t.frontier.last(tileHeight*level))
+		t.put(level, at, t.frontier.newest(tileHeight*level))
 		if (at+1)%TileWidth != 0 {
 			return
 		}
@@ -148,12 +151,12 @@ func (t *Tree) put(level int, at uint64, h Hash) {
 // Their bytes must not be changed.
 func (t *Tree) Unsaved() []Tile { return t.unsaved[:len(t.unsaved):len(t.unsaved)] }
 
-// Saved reports that the first n tiles of Unsaved can from now on be had from
-// the loader. Views that were taken before go on without it.
-func (t *Tree) Saved(n int) { t.unsaved = t.unsaved[n:] }
+// MarkSaved reports that the first n tiles of Unsaved are now available from
+// the loader. Views that were taken before do not need the loader for them.
+func (t *Tree) MarkSaved(n int) { t.unsaved = t.unsaved[n:] }
 
-// View is the tree as it is now, for any number of readers and for as long as
-// they like.
+// View returns the tree as it is now. Any number of readers may use it for any
+// length of time.
 func (t *Tree) View() *View {
 	return &View{
 		load:    t.load,
@@ -165,7 +168,7 @@ func (t *Tree) View() *View {
 	}
 }
 
-// loadTile is a call of the loader whose answer has the right length.
+// loadTile calls the loader and checks the length of the tile.
 func loadTile(ctx context.Context, load Loader, at TileID) ([]byte, error) {
 	data, err := load(ctx, at)
 	if err != nil {

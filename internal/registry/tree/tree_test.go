@@ -12,6 +12,7 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/registry/tree"
+	"micronode/internal/testkit"
 )
 
 var ctx = context.Background()
@@ -53,11 +54,11 @@ func TestKnownAnswers(t *testing.T) {
 	}
 }
 
-// Every size up to 600, and for each a handful of leaves and older sizes: what a
-// view says is what the RFC says, and the checks agree.
+// Every size up to 600, and for each a handful of leaves and older sizes: a
+// view agrees with the RFC, and so do the checks.
 func TestEverySmallSize(t *testing.T) {
 	const most = 600
-	rfc, s := newNaive(most), newShelf()
+	rfc, s := newRFCTree(most), newTileStore()
 	log := tree.New(s.load)
 	for size := uint64(0); size <= most; size++ {
 		grow(log, s, size)
@@ -78,14 +79,14 @@ func TestEverySmallSize(t *testing.T) {
 	}
 }
 
-func compareInclusion(t failer, view *tree.View, rfc *naive, index, size uint64) {
+func compareInclusion(t testkit.T, view *tree.View, rfc *rfcTree, index, size uint64) {
 	t.Helper()
 	proof, err := view.ProveInclusion(ctx, index, size)
-	if must(t, proof, err); !slices.Equal(proof, rfc.path(int(index), 0, int(size))) {
+	if testkit.Value(t, proof, err); !slices.Equal(proof, rfc.path(int(index), 0, int(size))) {
 		t.Fatalf("wrong inclusion proof of %d in %d", index, size)
 	}
 	root, err := view.RootAt(ctx, size)
-	if must(t, root, err); root != rfc.root(0, int(size)) {
+	if testkit.Value(t, root, err); root != rfc.root(0, int(size)) {
 		t.Fatalf("wrong root at %d", size)
 	}
 	if err := tree.CheckInclusion(proof, size, root, index, leaf(index)); err != nil {
@@ -99,14 +100,14 @@ func compareInclusion(t failer, view *tree.View, rfc *naive, index, size uint64)
 	}
 }
 
-func compareConsistency(t failer, view *tree.View, rfc *naive, old, size uint64) {
+func compareConsistency(t testkit.T, view *tree.View, rfc *rfcTree, old, size uint64) {
 	t.Helper()
 	proof, err := view.ProveConsistency(ctx, old, size)
 	var want []tree.Hash
 	if old > 0 {
 		want = rfc.subproof(int(old), 0, int(size), true)
 	}
-	if must(t, proof, err); !slices.Equal(proof, want) {
+	if testkit.Value(t, proof, err); !slices.Equal(proof, want) {
 		t.Fatalf("wrong consistency proof from %d to %d", old, size)
 	}
 	oldRoot, root := rfc.root(0, int(old)), rfc.root(0, int(size))
@@ -120,10 +121,10 @@ func compareConsistency(t failer, view *tree.View, rfc *naive, old, size uint64)
 }
 
 // Trees of any size up to 70,000 leaves: opened somewhere, grown to the end,
-// proofs for sizes in between, with all full tiles behind the loader.
+// proofs for sizes in between, with all full tiles in the loader.
 func TestLargeTrees(t *testing.T) {
 	const most = 70_000
-	rfc, s := newNaive(most), newShelf()
+	rfc, s := newRFCTree(most), newTileStore()
 	grow(tree.New(s.load), s, most)
 
 	rapid.Check(t, func(t *rapid.T) {
@@ -143,23 +144,23 @@ func TestLargeTrees(t *testing.T) {
 	})
 }
 
-func reopen(t failer, s *shelf, size uint64) *tree.Tree {
+func reopen(t testkit.T, s *tileStore, size uint64) *tree.Tree {
 	t.Helper()
 	var leaves []tree.Hash
 	for i := size - size%tree.TileWidth; i < size; i++ {
 		leaves = append(leaves, leaf(i))
 	}
 	log, err := tree.Open(ctx, size, leaves, s.load)
-	return must(t, log, err)
+	return testkit.Value(t, log, err)
 }
 
-// A tree that is opened hands out the same tiles as one that was never closed.
+// A tree that is opened returns the same tiles as one that was never closed.
 func TestOpenedTreeFillsTheSameTiles(t *testing.T) {
 	const most = 66_000 // beyond the first full tile of level 1
-	whole := newShelf()
+	whole := newTileStore()
 	grow(tree.New(whole.load), whole, most)
 
-	s := newShelf()
+	s := newTileStore()
 	log := tree.New(s.load)
 	for _, stop := range []uint64{1, 255, 256, 257, 5000, 65_000, 65_535, 65_536, 65_537, most} {
 		grow(log, s, stop)
@@ -174,14 +175,14 @@ func TestOpenedTreeFillsTheSameTiles(t *testing.T) {
 		}
 	}
 	fold, err := tree.Fold(whole.tiles[tree.TileID{Level: 0, N: 3}])
-	if must(t, fold, err); !slices.Equal(fold[:], whole.tiles[tree.TileID{Level: 1}][3*32:4*32]) {
+	if testkit.Value(t, fold, err); !slices.Equal(fold[:], whole.tiles[tree.TileID{Level: 1}][3*32:4*32]) {
 		t.Error("a folded tile is not its hash in the level above")
 	}
 }
 
 // Opening costs by the number of levels, not of leaves.
 func TestOpenLoadsFewTiles(t *testing.T) {
-	s := newShelf()
+	s := newTileStore()
 	grow(tree.New(s.load), s, 70_000)
 	for size, most := range map[uint64]int{200: 0, 256: 1, 65_535: 255, 65_536: 1, 70_000: 18} {
 		s.loads = 0
@@ -191,20 +192,21 @@ func TestOpenLoadsFewTiles(t *testing.T) {
 	}
 }
 
-// A proof loads a tile a level at most, and a second one beside it mostly none.
+// A proof loads at most one tile per level, and a second one beside it mostly
+// none.
 func TestProofsLoadFewTiles(t *testing.T) {
-	s := newShelf()
+	s := newTileStore()
 	log := tree.New(s.load)
 	grow(log, s, 70_000)
 	view := log.View()
 
 	s.loads = 0
-	must(t, 0, second(view.ProveInclusion(ctx, 1000, 70_000)))
+	testkit.Value(t, 0, second(view.ProveInclusion(ctx, 1000, 70_000)))
 	if s.loads == 0 || s.loads > 3 {
 		t.Errorf("the first proof took %d tiles", s.loads)
 	}
 	s.loads = 0
-	must(t, 0, second(view.ProveInclusion(ctx, 1001, 70_000)))
+	testkit.Value(t, 0, second(view.ProveInclusion(ctx, 1001, 70_000)))
 	if s.loads != 0 {
 		t.Errorf("the proof beside it took %d tiles more", s.loads)
 	}
@@ -214,7 +216,7 @@ func second[T any](_ T, err error) error { return err }
 
 // Tiles are served as they are stored, and unfinished ones as far as they go.
 func TestTiles(t *testing.T) {
-	s := newShelf()
+	s := newTileStore()
 	log := tree.New(s.load)
 	grow(log, s, 1000)
 	view := log.View()
@@ -228,7 +230,7 @@ func TestTiles(t *testing.T) {
 	} {
 		at := tree.TileID{Level: c.level, N: c.n}
 		data, err := view.Tile(ctx, at, c.width)
-		if must(t, data, err); len(data) != c.width*tree.HashSize {
+		if testkit.Value(t, data, err); len(data) != c.width*tree.HashSize {
 			t.Fatalf("%v has %d bytes", at, len(data))
 		}
 		for i := range c.width {
@@ -240,18 +242,18 @@ func TestTiles(t *testing.T) {
 				t.Fatalf("hash %d of %v is wrong", i, at)
 			}
 		}
-		wantKind(t, second(view.Tile(ctx, at, c.has+1)), fault.NotFound)
-		wantKind(t, second(view.Tile(ctx, at, 0)), fault.NotFound)
+		testkit.WantKind(t, second(view.Tile(ctx, at, c.has+1)), fault.NotFound)
+		testkit.WantKind(t, second(view.Tile(ctx, at, 0)), fault.NotFound)
 	}
 	for _, at := range []tree.TileID{{Level: 0, N: 4}, {Level: 1, N: 1}, {Level: 2}, {Level: 7}, {Level: -1}, {Level: 0, N: 1 << 60}} {
-		wantKind(t, second(view.Tile(ctx, at, 1)), fault.NotFound)
+		testkit.WantKind(t, second(view.Tile(ctx, at, 1)), fault.NotFound)
 	}
 }
 
-// One view reads every tile there is, so that its cache has to give them up to
-// each other.
+// One view reads every tile there is, so that tiles evict each other from its
+// cache.
 func TestAllTilesThroughOneView(t *testing.T) {
-	s := newShelf()
+	s := newTileStore()
 	log := tree.New(s.load)
 	grow(log, s, 70_000)
 	view := log.View()
@@ -274,15 +276,15 @@ func TestUnsavedTilesAreRead(t *testing.T) {
 	if n := len(log.Unsaved()); n != 2 {
 		t.Fatalf("%d tiles are unsaved, want 2", n)
 	}
-	rfc, before := newNaive(700), log.View()
+	rfc, before := newRFCTree(700), log.View()
 	compareInclusion(t, before, rfc, 3, 700)
 
-	log.Saved(1)
+	log.MarkSaved(1)
 	if left := log.Unsaved(); len(left) != 1 || left[0].ID != (tree.TileID{Level: 0, N: 1}) {
 		t.Fatalf("left are %v", left)
 	}
 	compareInclusion(t, before, rfc, 3, 700)
-	must(t, 0, second(before.Tile(ctx, tree.TileID{}, 256)))
+	testkit.Value(t, 0, second(before.Tile(ctx, tree.TileID{}, 256)))
 
 	after := log.View()
 	for _, err := range []error{
@@ -300,9 +302,9 @@ func TestUnsavedTilesAreRead(t *testing.T) {
 // One appends, many read what was published: run with -race.
 func TestReadersBesideTheAppender(t *testing.T) {
 	const most = 3000
-	rfc := newNaive(most)
+	rfc := newRFCTree(most)
 	for size := range most + 1 {
-		rfc.root(0, size) // the memory of the naive tree is for one goroutine
+		rfc.root(0, size) // the cache of the reference tree is for one goroutine
 	}
 	var mu sync.Mutex
 	tiles := make(map[tree.TileID][]byte)
@@ -340,7 +342,7 @@ func TestReadersBesideTheAppender(t *testing.T) {
 				tiles[tile.ID] = tile.Data
 			}
 			mu.Unlock()
-			log.Saved(len(log.Unsaved()))
+			log.MarkSaved(len(log.Unsaved()))
 		}
 		v := log.View()
 		if log.Size()%7 == 0 {
@@ -351,12 +353,12 @@ func TestReadersBesideTheAppender(t *testing.T) {
 	readers.Wait()
 }
 
-// Any changed byte of any tile is found by whoever reads through it.
+// Any changed byte of any tile is detected by a reader of it.
 func TestChangedTilesAreFound(t *testing.T) {
 	const most = 66_000
-	s := newShelf()
+	s := newTileStore()
 	grow(tree.New(s.load), s, most)
-	rfc := newNaive(most)
+	rfc := newRFCTree(most)
 
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.Uint64Range(0, most/256-1).Draw(t, "n")
@@ -368,12 +370,12 @@ func TestChangedTilesAreFound(t *testing.T) {
 		bad := slices.Clone(s.tiles[at])
 		bad[offset] ^= byte(rapid.IntRange(1, 255).Draw(t, "flip"))
 		log := openWith(t, s, most, at, bad, rfc)
-		if log == nil { // the root at opening was wrong: found
+		if log == nil { // the root at opening was wrong: detected
 			return
 		}
 		view := log.View()
-		wantKind(t, second(view.Tile(ctx, at, tree.TileWidth)), fault.IntegrityFail)
-		wantKind(t, second(view.ProveInclusion(ctx, n*256+uint64(offset%256), most)), fault.IntegrityFail)
+		testkit.WantKind(t, second(view.Tile(ctx, at, tree.TileWidth)), fault.IntegrityFail)
+		testkit.WantKind(t, second(view.ProveInclusion(ctx, n*256+uint64(offset%256), most)), fault.IntegrityFail)
 		if fault.NextOf(second(view.Tile(ctx, at, 1))) == fault.IntegrityFail.Next() {
 			t.Fatalf("the refusal does not say what to do")
 		}
@@ -381,7 +383,7 @@ func TestChangedTilesAreFound(t *testing.T) {
 }
 
 // openWith opens a tree with one tile replaced; nil if its root is another.
-func openWith(t failer, s *shelf, size uint64, at tree.TileID, bad []byte, rfc *naive) *tree.Tree {
+func openWith(t testkit.T, s *tileStore, size uint64, at tree.TileID, bad []byte, rfc *rfcTree) *tree.Tree {
 	t.Helper()
 	var leaves []tree.Hash
 	for i := size - size%tree.TileWidth; i < size; i++ {
@@ -393,17 +395,17 @@ func openWith(t failer, s *shelf, size uint64, at tree.TileID, bad []byte, rfc *
 		}
 		return s.load(ctx, want)
 	})
-	if must(t, log, err).View().Root() != rfc.root(0, int(size)) {
+	if testkit.Value(t, log, err).View().Root() != rfc.root(0, int(size)) {
 		return nil
 	}
 	return log
 }
 
-// Any changed, missing or added hash of a proof is found, and so is any other
-// place, size or root.
+// Any changed, missing or added hash of a proof is detected, and so is any
+// other index, size or root.
 func TestChangedProofsAreFound(t *testing.T) {
 	const most = 2000
-	s, rfc := newShelf(), newNaive(most)
+	s, rfc := newTileStore(), newRFCTree(most)
 	log := tree.New(s.load)
 	grow(log, s, most)
 	view := log.View()
@@ -414,25 +416,25 @@ func TestChangedProofsAreFound(t *testing.T) {
 		old := rapid.Uint64Range(1, size-1).Draw(t, "old")
 		root, oldRoot := rfc.root(0, int(size)), rfc.root(0, int(old))
 		inclusion, err := view.ProveInclusion(ctx, index, size)
-		must(t, inclusion, err)
+		testkit.Value(t, inclusion, err)
 		consistency, err := view.ProveConsistency(ctx, old, size)
-		must(t, consistency, err)
+		testkit.Value(t, consistency, err)
 
-		wantKind(t, tree.CheckInclusion(spoil(t, inclusion), size, root, index, leaf(index)), fault.IntegrityFail)
-		wantKind(t, tree.CheckConsistency(spoil(t, consistency), size, root, old, oldRoot), fault.IntegrityFail)
+		testkit.WantKind(t, tree.CheckInclusion(corruptProof(t, inclusion), size, root, index, leaf(index)), fault.IntegrityFail)
+		testkit.WantKind(t, tree.CheckConsistency(corruptProof(t, consistency), size, root, old, oldRoot), fault.IntegrityFail)
 
 		other := root
 		other[rapid.IntRange(0, 31).Draw(t, "byte")] ^= 0x80
-		wantKind(t, tree.CheckInclusion(inclusion, size, other, index, leaf(index)), fault.IntegrityFail)
-		wantKind(t, tree.CheckConsistency(consistency, size, other, old, oldRoot), fault.IntegrityFail)
+		testkit.WantKind(t, tree.CheckInclusion(inclusion, size, other, index, leaf(index)), fault.IntegrityFail)
+		testkit.WantKind(t, tree.CheckConsistency(consistency, size, other, old, oldRoot), fault.IntegrityFail)
 		if index > 0 {
-			wantKind(t, tree.CheckInclusion(inclusion, size, root, index-1, leaf(index)), fault.IntegrityFail)
+			testkit.WantKind(t, tree.CheckInclusion(inclusion, size, root, index-1, leaf(index)), fault.IntegrityFail)
 		}
 	})
 }
 
-// spoil changes a byte of a proof, or takes a hash away, or adds one.
-func spoil(t *rapid.T, proof []tree.Hash) []tree.Hash {
+// corruptProof changes a byte of a proof, or removes a hash, or adds one.
+func corruptProof(t *rapid.T, proof []tree.Hash) []tree.Hash {
 	proof = slices.Clone(proof)
 	how := rapid.SampledFrom([]string{"flip", "shorten", "lengthen"}).Draw(t, "how")
 	if len(proof) == 0 || how == "lengthen" {
@@ -446,7 +448,7 @@ func spoil(t *rapid.T, proof []tree.Hash) []tree.Hash {
 }
 
 func TestQuestionsBeyondTheTree(t *testing.T) {
-	s := newShelf()
+	s := newTileStore()
 	log := tree.New(s.load)
 	grow(log, s, 10)
 	v := log.View()
@@ -464,32 +466,32 @@ func TestQuestionsBeyondTheTree(t *testing.T) {
 
 	// Sizes at which the arithmetic of trees would not end are refused first.
 	for _, size := range []uint64{tree.MaxSize + 1, 1<<63 - 1, 1 << 63, 1<<64 - 1} {
-		wantKind(t, tree.CheckInclusion(nil, size, tree.Hash{}, 0, tree.Hash{}), fault.Malformed)
-		wantKind(t, tree.CheckConsistency(nil, size, tree.Hash{}, 1, tree.Hash{}), fault.Malformed)
-		wantKind(t, second(tree.Open(ctx, size, nil, s.load)), fault.Malformed)
+		testkit.WantKind(t, tree.CheckInclusion(nil, size, tree.Hash{}, 0, tree.Hash{}), fault.Malformed)
+		testkit.WantKind(t, tree.CheckConsistency(nil, size, tree.Hash{}, 1, tree.Hash{}), fault.Malformed)
+		testkit.WantKind(t, second(tree.Open(ctx, size, nil, s.load)), fault.Malformed)
 	}
-	wantKind(t, tree.CheckInclusion(nil, 3, tree.Hash{}, 3, tree.Hash{}), fault.Malformed)
-	wantKind(t, tree.CheckConsistency(nil, 3, tree.Hash{}, 4, tree.Hash{}), fault.Malformed)
-	wantKind(t, tree.CheckInclusion(nil, tree.MaxSize, tree.Hash{}, 0, tree.Hash{}), fault.IntegrityFail)
+	testkit.WantKind(t, tree.CheckInclusion(nil, 3, tree.Hash{}, 3, tree.Hash{}), fault.Malformed)
+	testkit.WantKind(t, tree.CheckConsistency(nil, 3, tree.Hash{}, 4, tree.Hash{}), fault.Malformed)
+	testkit.WantKind(t, tree.CheckInclusion(nil, tree.MaxSize, tree.Hash{}, 0, tree.Hash{}), fault.IntegrityFail)
 }
 
 // A size that does not fit the leaves, tiles that are missing, tiles that are cut off.
-func TestWrongPieces(t *testing.T) {
-	s := newShelf()
+func TestWrongLeavesAndTiles(t *testing.T) {
+	s := newTileStore()
 	grow(tree.New(s.load), s, 256)
-	wantKind(t, second(tree.Open(ctx, 3, []tree.Hash{leaf(0)}, s.load)), fault.Malformed)
-	wantKind(t, second(tree.Open(ctx, 512, nil, s.load)), fault.NotFound)
+	testkit.WantKind(t, second(tree.Open(ctx, 3, []tree.Hash{leaf(0)}, s.load)), fault.Malformed)
+	testkit.WantKind(t, second(tree.Open(ctx, 512, nil, s.load)), fault.NotFound)
 	short := func(context.Context, tree.TileID) ([]byte, error) { return make([]byte, 8191), nil }
-	wantKind(t, second(tree.Open(ctx, 256, nil, short)), fault.IntegrityFail)
-	wantKind(t, second(tree.Fold(make([]byte, 32))), fault.IntegrityFail)
+	testkit.WantKind(t, second(tree.Open(ctx, 256, nil, short)), fault.IntegrityFail)
+	testkit.WantKind(t, second(tree.Fold(make([]byte, 32))), fault.IntegrityFail)
 
 	log := tree.New(short)
 	for i := range uint64(300) {
 		log.Append(leaf(i))
 	}
-	log.Saved(1)
-	wantKind(t, second(log.View().ProveInclusion(ctx, 1, 300)), fault.IntegrityFail)
-	wantKind(t, second(log.View().Tile(ctx, tree.TileID{}, 256)), fault.IntegrityFail)
+	log.MarkSaved(1)
+	testkit.WantKind(t, second(log.View().ProveInclusion(ctx, 1, 300)), fault.IntegrityFail)
+	testkit.WantKind(t, second(log.View().Tile(ctx, tree.TileID{}, 256)), fault.IntegrityFail)
 }
 
 // Appending allocates a tile for each 256 leaves and nothing besides.
@@ -501,7 +503,7 @@ func TestAppendAllocatesTilesOnly(t *testing.T) {
 			log.Append(tree.Hash{byte(i), byte(i >> 8)})
 			i++
 		}
-		log.Saved(len(log.Unsaved()))
+		log.MarkSaved(len(log.Unsaved()))
 	})
 	if per > 4 {
 		t.Errorf("%v allocations for 256 leaves", per)
@@ -515,7 +517,7 @@ func BenchmarkAppend(b *testing.B) {
 	for b.Loop() {
 		log.Append(h)
 		if log.Size()%256 == 0 {
-			log.Saved(len(log.Unsaved()))
+			log.MarkSaved(len(log.Unsaved()))
 		}
 	}
 }
@@ -534,7 +536,7 @@ func BenchmarkView(b *testing.B) {
 func BenchmarkProveInclusion(b *testing.B) {
 	for _, size := range []uint64{100, 10_000, 1_000_000} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
-			s := newShelf()
+			s := newTileStore()
 			log := tree.New(s.load)
 			grow(log, s, size)
 			view := log.View()
@@ -552,7 +554,7 @@ func BenchmarkProveInclusion(b *testing.B) {
 func BenchmarkOpen(b *testing.B) {
 	for _, size := range []uint64{100, 10_000, 1_000_000} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
-			s := newShelf()
+			s := newTileStore()
 			grow(tree.New(s.load), s, size)
 			for b.Loop() {
 				reopen(b, s, size)

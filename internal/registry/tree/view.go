@@ -8,9 +8,9 @@ import (
 	"micronode/fault"
 )
 
-// View is a tree of one size. It never changes, and its methods may be called by
-// many at once. Every tile that it reads through the loader is checked against
-// its root, and so are the hashes that proofs are made of.
+// View is a tree of one size. It is immutable and safe for concurrent use.
+// Every tile that it reads through the loader is checked against its root, and
+// so are the hashes that proofs are made of.
 type View struct {
 	load  Loader
 	cache *cache
@@ -30,7 +30,7 @@ func (v *View) Root() Hash { return v.root }
 // RootAt is the root that the tree had at a smaller size.
 func (v *View) RootAt(ctx context.Context, size uint64) (Hash, error) {
 	const op = "tree.root"
-	if err := v.holds(op, size); err != nil {
+	if err := v.checkSize(op, size); err != nil {
 		return Hash{}, err
 	}
 	if size == v.size {
@@ -38,14 +38,14 @@ func (v *View) RootAt(ctx context.Context, size uint64) (Hash, error) {
 	}
 	r := v.reader(ctx)
 	root, err := tlog.TreeHash(int64(size), r.hashes())
-	return root, r.verdict(op, err)
+	return root, r.readError(op, err)
 }
 
 // ProveInclusion returns the proof that the tree of a size has a leaf at index:
 // what [CheckInclusion] checks.
 func (v *View) ProveInclusion(ctx context.Context, index, size uint64) ([]Hash, error) {
 	const op = "tree.inclusion"
-	if err := v.holds(op, size); err != nil {
+	if err := v.checkSize(op, size); err != nil {
 		return nil, err
 	}
 	if index >= size {
@@ -53,14 +53,14 @@ func (v *View) ProveInclusion(ctx context.Context, index, size uint64) ([]Hash, 
 	}
 	r := v.reader(ctx)
 	proof, err := tlog.ProveRecord(int64(size), int64(index), r.hashes())
-	return proof, r.verdict(op, err)
+	return proof, r.readError(op, err)
 }
 
 // ProveConsistency returns the proof that the tree of a size begins with the
 // tree of an older one: what [CheckConsistency] checks.
 func (v *View) ProveConsistency(ctx context.Context, old, size uint64) ([]Hash, error) {
 	const op = "tree.consistency"
-	if err := v.holds(op, size); err != nil {
+	if err := v.checkSize(op, size); err != nil {
 		return nil, err
 	}
 	if old > size {
@@ -71,33 +71,53 @@ func (v *View) ProveConsistency(ctx context.Context, old, size uint64) ([]Hash, 
 	}
 	r := v.reader(ctx)
 	proof, err := tlog.ProveTree(int64(size), int64(old), r.hashes())
-	return proof, r.verdict(op, err)
+	return proof, r.readError(op, err)
 }
 
-// Tile returns the first width hashes of a tile, as they are served to others.
-// NotFound if the view has not so many. The bytes must not be changed.
+// Tile returns the first width hashes of a tile, as they are served. NotFound
+// if the view has fewer. The bytes must not be changed.
 func (v *View) Tile(ctx context.Context, at TileID, width int) ([]byte, error) {
 	const op = "tree.tile"
 	if have := v.width(at); width < 1 || width > have {
 		return nil, fault.New(op, fault.NotFound, "a tree of %d leaves has %d hashes of tile %d/%d, not %d",
 			v.size, have, at.Level, at.N, width)
 	}
-	if data := v.own(at); data != nil {
+	if data := v.inMemory(at); data != nil {
+		return data[:width*HashSize], nil
+	}
+	if data := v.cache.get(at); data != nil { // it was verified before, and never changes
 		return data[:width*HashSize], nil
 	}
 
 	// To read one hash of the tile means to check all of it.
 	r := v.reader(ctx)
-	r.keep = at
+	r.wantedTile = at
 	_, err := r.hashes().ReadHashes([]int64{tlog.StoredHashIndex(at.Level*tileHeight, int64(at.N)<<tileHeight)})
-	if err := r.verdict(op, err); err != nil {
+	if err := r.readError(op, err); err != nil {
 		return nil, err
 	}
-	return r.kept[:width*HashSize], nil
+	return r.wantedData[:width*HashSize], nil
 }
 
-// holds refuses a size that the view has not reached.
-func (v *View) holds(op string, size uint64) error {
+// Leaf returns the leaf at an index, checked against the root.
+func (v *View) Leaf(ctx context.Context, index uint64) (Hash, error) {
+	at, within := TileID{N: index / TileWidth}, int(index%TileWidth)
+	tile, err := v.Tile(ctx, at, within+1)
+	if err != nil {
+		return Hash{}, fault.Wrap("tree.leaf", err)
+	}
+	return Hash(tile[within*HashSize:]), nil
+}
+
+// WithLoader returns the same view with another loader of tiles.
+func (v *View) WithLoader(load Loader) *View {
+	other := *v
+	other.load, other.cache = load, new(cache)
+	return &other
+}
+
+// checkSize rejects a size that the view has not reached.
+func (v *View) checkSize(op string, size uint64) error {
 	if size > v.size {
 		return fault.New(op, fault.NotFound, "the tree has %d leaves, not yet %d", v.size, size)
 	}
@@ -117,9 +137,9 @@ func (v *View) width(at TileID) int {
 	return int(min(hashes-first, TileWidth))
 }
 
-// own returns a tile, full or not, that the view holds itself: those were made
-// here and need no check. It is nil for one that has to be loaded.
-func (v *View) own(at TileID) []byte {
+// inMemory returns a tile, full or not, that the view holds itself: those were
+// made here and need no check. It returns nil for one that has to be loaded.
+func (v *View) inMemory(at TileID) []byte {
 	if w := v.width(at); w < TileWidth {
 		return v.edge[at.Level][:w*HashSize]
 	}

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -21,33 +20,30 @@ import (
 	"micronode/internal/flow"
 )
 
-// How a call that failed in passing is tried again.
-const (
-	tries     = 3
-	pauseLow  = 50 * time.Millisecond
-	pauseHigh = 100 * time.Millisecond
-	pauseMost = 2 * time.Second
-)
+// How a call that failed transiently is retried.
+const maxAttempts = 3
 
-// copyRate is what a server is trusted to copy in a second. It says nothing
-// while it copies, so the time is allowed for by the size.
+var backoff = flow.Backoff{Min: 50 * time.Millisecond, First: 100 * time.Millisecond, Max: 2 * time.Second}
+
+// copyRate is the assumed copy speed of a server per second. It is silent while
+// it copies, so the timeout depends on the size.
 const copyRate = 16 << 20
 
-// The library pauses after a call that failed even if it will not try again.
-// Trying again is our own affair, so its pause is none.
+// The library pauses after a call that failed even if it will not retry. We
+// retry ourselves, so its pause is zero.
 func init() { minio.DefaultRetryUnit = 0 }
 
-// bucket makes the calls: each with a limit of its own, tried again where that
-// is harmless, and with an error that says what to do.
+// bucket makes the calls: each with its own limit, retried where that is
+// harmless, and with an error that names the next step.
 type bucket struct {
 	// set at construction
 	core      *minio.Core
 	transport *http.Transport
-	at        location
+	location  location
 	region    string
 	timeout   time.Duration
 
-	unconditional atomic.Bool // the server does not know conditional puts
+	noConditions atomic.Bool // the server does not support conditional puts
 
 	retries  atomic.Uint64
 	timeouts atomic.Uint64
@@ -68,13 +64,13 @@ func newBucket(spec Spec, at location) (*bucket, error) {
 		MaxRetries:   1,
 	})
 	if err != nil {
-		return nil, wrong(fault.Malformed, "Check the host in "+setURL+".", "%v", err)
+		return nil, specFault(fault.Malformed, "Check the host in "+settingURL+".", "%v", err)
 	}
-	return &bucket{core: core, transport: transport, at: at, region: spec.Region, timeout: spec.Timeout}, nil
+	return &bucket{core: core, transport: transport, location: at, region: spec.Region, timeout: spec.Timeout}, nil
 }
 
-// once makes a call that must not be repeated.
-func (b *bucket) once(ctx context.Context, op string, extra time.Duration, do func(ctx context.Context) error) error {
+// call makes a call that must not be repeated.
+func (b *bucket) call(ctx context.Context, op string, extra time.Duration, do func(ctx context.Context) error) error {
 	limited, cancel := context.WithTimeout(ctx, b.timeout+extra)
 	defer cancel()
 	if err := do(limited); err != nil {
@@ -83,65 +79,59 @@ func (b *bucket) once(ctx context.Context, op string, extra time.Duration, do fu
 	return nil
 }
 
-// again makes a call that may be repeated, and repeats it if it fails in
-// passing.
-func (b *bucket) again(ctx context.Context, op string, do func(ctx context.Context) error) error {
-	return b.persist(ctx, func() error { return b.once(ctx, op, 0, do) })
+// callWithRetry makes a call that may be repeated, and retries it after a
+// transient failure.
+func (b *bucket) callWithRetry(ctx context.Context, op string, do func(ctx context.Context) error) error {
+	return b.retry(ctx, func() error { return b.call(ctx, op, 0, do) })
 }
 
-// persist does something until it succeeds, fails for good, or was tried often
+// retry calls do until it succeeds, fails permanently, or was tried often
 // enough.
-func (b *bucket) persist(ctx context.Context, do func() error) error {
-	for try := 1; ; try++ {
+func (b *bucket) retry(ctx context.Context, do func() error) error {
+	for attempt := 1; ; attempt++ {
 		err := do()
-		if err == nil || !b.pause(ctx, try, err) {
+		if err == nil || !b.waitBackoff(ctx, attempt, err) {
 			return err
 		}
 	}
 }
 
-// pause waits before another try, and reports whether there is to be one. A
-// pause that the caller's deadline does not leave time for is not begun.
-func (b *bucket) pause(ctx context.Context, try int, err error) bool {
-	if try >= tries || !passing(err) {
+// waitBackoff waits before another attempt, and reports whether there is one.
+func (b *bucket) waitBackoff(ctx context.Context, attempt int, err error) bool {
+	if attempt >= maxAttempts || !isTransient(err) {
 		return false
 	}
-	wait := pauseLow + rand.N(pauseHigh-pauseLow)
-	wait = min(wait<<(try-1), pauseMost)
-	if left, bounded := flow.Remaining(ctx); bounded && left <= wait {
-		return false
-	}
-	if flow.Sleep(ctx, wait) != nil {
+	if !backoff.Wait(ctx, attempt-1) {
 		return false
 	}
 	b.retries.Add(1)
 	return true
 }
 
-// item is what is known of a key.
+// item is the metadata of a key.
 type item struct {
 	key      string
 	etag     string
 	size     int64
 	modified time.Time
-	mark     string // which put made it; only head tells
+	putID    string // which put created it; only head returns it
 }
 
 func itemOf(info minio.ObjectInfo) item {
-	return item{key: info.Key, etag: info.ETag, size: info.Size, modified: info.LastModified, mark: info.UserMetadata[putMark]}
+	return item{key: info.Key, etag: info.ETag, size: info.Size, modified: info.LastModified, putID: info.UserMetadata[putIDKey]}
 }
 
 // head describes a key.
 func (b *bucket) head(ctx context.Context, op, key string) (found item, err error) {
-	err = b.again(ctx, op, func(ctx context.Context) error {
-		info, err := b.core.StatObject(ctx, b.at.bucket, key, minio.StatObjectOptions{})
+	err = b.callWithRetry(ctx, op, func(ctx context.Context) error {
+		info, err := b.core.StatObject(ctx, b.location.bucket, key, minio.StatObjectOptions{})
 		found = itemOf(info)
 		return err
 	})
 	return found, err
 }
 
-// has tells whether a key is there.
+// has reports whether a key exists.
 func (b *bucket) has(ctx context.Context, op, key string) (bool, error) {
 	_, err := b.head(ctx, op, key)
 	if fault.KindOf(err) == fault.NotFound {
@@ -150,90 +140,90 @@ func (b *bucket) has(ctx context.Context, op, key string) (bool, error) {
 	return err == nil, err
 }
 
-// put writes a key, whatever is there.
+// put writes a key, whether it exists or not.
 func (b *bucket) put(ctx context.Context, op, key string, data []byte) error {
-	return b.again(ctx, op, b.writing(key, data, "", false))
+	return b.callWithRetry(ctx, op, b.putAttempt(key, data, "", false))
 }
 
-// putNew writes a key unless it is there, and reports whether it did. A server
-// that refuses may cut the line before its refusal is heard, and one that
-// accepts may do so too; it may well do the same at the next try. So who was not
-// answered looks before trying again, and the mark on the key tells whose it is.
+// putNew writes a key unless it exists, and reports whether it did. A server
+// may close the connection before its answer is read, whether it rejects or
+// accepts; and it may do the same at the next try. So after a lost answer the
+// key is read before another try, and its put ID shows which put created it.
 func (b *bucket) putNew(ctx context.Context, op, key string, data []byte) (created bool, err error) {
-	mark := cryptorand.Text()
-	unheard := false
-	err = b.persist(ctx, func() error {
-		if unheard {
+	putID := cryptorand.Text()
+	unanswered := false
+	err = b.retry(ctx, func() error {
+		if unanswered {
 			if there, err := b.has(ctx, op, key); there || err != nil {
 				return err
 			}
 		}
-		err := b.conditionally(func(conditional bool) error {
-			return b.once(ctx, op, 0, b.writing(key, data, mark, conditional))
+		err := b.ifAbsent(func(conditional bool) error {
+			return b.call(ctx, op, 0, b.putAttempt(key, data, putID, conditional))
 		})
-		if _, answered := answerOf(err); err != nil && !answered {
-			unheard = true
+		if _, answered := errorResponse(err); err != nil && !answered {
+			unanswered = true
 		}
 		return err
 	})
-	if err != nil && !answered(err, http.StatusPreconditionFailed) {
+	if err != nil && !hasStatus(err, http.StatusPreconditionFailed) {
 		return false, err
 	}
-	if !unheard {
+	if !unanswered {
 		return err == nil, nil
 	}
 	found, err := b.head(ctx, op, key)
-	return err == nil && found.mark == mark, err
+	return err == nil && found.putID == putID, err
 }
 
-// putMark is the metadata that tells which put made a key.
-const putMark = "Micronode-Put"
+// putIDKey is the metadata with the ID of the put that created a key.
+const putIDKey = "Micronode-Put"
 
-// writing is one try of a put. The hash lets the server refuse what was changed
-// on the way.
-func (b *bucket) writing(key string, data []byte, mark string, conditional bool) func(ctx context.Context) error {
+// putAttempt is one try of a put. The hash lets the server reject what was
+// changed in transit.
+func (b *bucket) putAttempt(key string, data []byte, putID string, conditional bool) func(ctx context.Context) error {
 	sum := sha256.Sum256(data)
 	return func(ctx context.Context) error {
 		opt := minio.PutObjectOptions{DisableContentSha256: true}
-		if mark != "" {
-			opt.UserMetadata = map[string]string{putMark: mark}
+		if putID != "" {
+			opt.UserMetadata = map[string]string{putIDKey: putID}
 		}
 		if conditional {
 			opt.SetMatchETagExcept("*")
 		}
-		_, err := b.core.PutObject(ctx, b.at.bucket, key, bytes.NewReader(data), int64(len(data)), "", hex.EncodeToString(sum[:]), opt)
+		_, err := b.core.PutObject(ctx, b.location.bucket, key, bytes.NewReader(data), int64(len(data)), "", hex.EncodeToString(sum[:]), opt)
 		return err
 	}
 }
 
-// conditionally makes a call that must not replace anything. A server that does
-// not know of such conditions is asked without one from then on: what could be
-// replaced has the same address, hence the same bytes.
-func (b *bucket) conditionally(do func(conditional bool) error) error {
-	if b.unconditional.Load() {
+// ifAbsent makes a call that must not replace anything. If a server does not
+// support such conditions, calls are made without one from then on: what could
+// be replaced has the same address, hence the same bytes.
+func (b *bucket) ifAbsent(do func(conditional bool) error) error {
+	if b.noConditions.Load() {
 		return do(false)
 	}
 	err := do(true)
-	if !answered(err, http.StatusNotImplemented) {
+	if !hasStatus(err, http.StatusNotImplemented) {
 		return err
 	}
-	b.unconditional.Store(true)
+	b.noConditions.Store(true)
 	return do(false)
 }
 
-// remove deletes a key, if it is there.
+// remove deletes a key, if it exists.
 func (b *bucket) remove(ctx context.Context, op, key string) error {
-	return b.again(ctx, op, func(ctx context.Context) error {
-		return b.core.RemoveObject(ctx, b.at.bucket, key, minio.RemoveObjectOptions{})
+	return b.callWithRetry(ctx, op, func(ctx context.Context) error {
+		return b.core.RemoveObject(ctx, b.location.bucket, key, minio.RemoveObjectOptions{})
 	})
 }
 
 // copy copies a key to another one, on the server's side.
 func (b *bucket) copy(ctx context.Context, op string, from item, to string) (copied item, err error) {
-	err = b.persist(ctx, func() error {
-		return b.once(ctx, op, copyTime(from.size), func(ctx context.Context) error {
+	err = b.retry(ctx, func() error {
+		return b.call(ctx, op, copyTime(from.size), func(ctx context.Context) error {
 			same := map[string]string{"x-amz-copy-source-if-match": `"` + from.etag + `"`}
-			info, err := b.core.CopyObject(ctx, b.at.bucket, from.key, b.at.bucket, to, same, minio.CopySrcOptions{}, minio.PutObjectOptions{})
+			info, err := b.core.CopyObject(ctx, b.location.bucket, from.key, b.location.bucket, to, same, minio.CopySrcOptions{}, minio.PutObjectOptions{})
 			copied = item{key: to, etag: trimETag(info.ETag), size: from.size}
 			return err
 		})
@@ -246,10 +236,10 @@ func copyTime(size int64) time.Duration { return time.Duration(size/copyRate) * 
 // list returns up to limit keys under a prefix, after one of them, in order.
 func (b *bucket) list(ctx context.Context, op, prefix, after string, limit int) (found []item, err error) {
 	no := false
-	err = b.again(ctx, op, func(ctx context.Context) error {
+	err = b.callWithRetry(ctx, op, func(ctx context.Context) error {
 		found = found[:0]
 		opt := minio.ListObjectsOptions{Prefix: prefix, StartAfter: after, MaxKeys: min(limit, 1000), Recursive: true, FetchOwner: &no}
-		for info := range b.core.ListObjectsIter(ctx, b.at.bucket, opt) {
+		for info := range b.core.ListObjectsIter(ctx, b.location.bucket, opt) {
 			if info.Err != nil {
 				return info.Err
 			}
@@ -263,8 +253,8 @@ func (b *bucket) list(ctx context.Context, op, prefix, after string, limit int) 
 	return found, err
 }
 
-// reading is an answer that is being read. It belongs to one caller.
-type reading struct {
+// responseReader is a response that is being read. It belongs to one caller.
+type responseReader struct {
 	// set at construction
 	bucket *bucket
 	op     string
@@ -276,13 +266,13 @@ type reading struct {
 	item   item // the size is that of the whole, not of the part
 }
 
-// open begins to read n bytes of a key, at an offset. With an etag, it must
-// still be the same.
-func (b *bucket) open(ctx context.Context, op, key, etag string, off, n int64) (*reading, error) {
-	r := &reading{bucket: b, op: op, ctx: ctx}
+// open starts reading n bytes of a key, at an offset. With an etag, it must
+// still be the same version.
+func (b *bucket) open(ctx context.Context, op, key, etag string, off, n int64) (*responseReader, error) {
+	r := &responseReader{bucket: b, op: op, ctx: ctx}
 	r.call, r.cancel = context.WithCancelCause(ctx)
 	r.timer = time.AfterFunc(b.timeout, func() { r.cancel(errSlow) }) //lockblock:allow like the timer of context.WithTimeout, it only ends a context, and close stops it
-	if err := r.begin(key, etag, off, n); err != nil {
+	if err := r.start(key, etag, off, n); err != nil {
 		err = r.refusal(err)
 		r.close()
 		return nil, err
@@ -291,7 +281,7 @@ func (b *bucket) open(ctx context.Context, op, key, etag string, off, n int64) (
 	return r, nil
 }
 
-func (r *reading) begin(key, etag string, off, n int64) error {
+func (r *responseReader) start(key, etag string, off, n int64) error {
 	var opt minio.GetObjectOptions
 	if err := opt.SetRange(off, off+n-1); err != nil {
 		return err
@@ -299,18 +289,18 @@ func (r *reading) begin(key, etag string, off, n int64) error {
 	if etag != "" {
 		_ = opt.SetMatchETag(etag) // it fails only without one
 	}
-	body, info, header, err := r.bucket.core.GetObject(r.call, r.bucket.at.bucket, key, opt)
+	body, info, header, err := r.bucket.core.GetObject(r.call, r.bucket.location.bucket, key, opt)
 	if err != nil {
 		return err
 	}
 	r.body, r.item = body, itemOf(info)
 	r.item.key = key
-	return r.measure(header.Get("Content-Range"), off)
+	return r.parseContentRange(header.Get("Content-Range"), off)
 }
 
-// measure learns the size of the whole. A server that ignores ranges is of use
-// only if we begin at the beginning.
-func (r *reading) measure(contentRange string, off int64) error {
+// parseContentRange reads the size of the whole object. A server that ignores
+// ranges is usable only for reads from the start.
+func (r *responseReader) parseContentRange(contentRange string, off int64) error {
 	if contentRange == "" && off == 0 {
 		return nil
 	}
@@ -321,8 +311,8 @@ func (r *reading) measure(contentRange string, off int64) error {
 	return nil
 }
 
-// Read reads on. Where nothing comes for too long, it gives up.
-func (r *reading) Read(p []byte) (int, error) {
+// Read reads on. It fails if nothing arrives for too long.
+func (r *responseReader) Read(p []byte) (int, error) {
 	r.timer.Reset(r.bucket.timeout)
 	n, err := r.body.Read(p)
 	r.timer.Stop()
@@ -332,24 +322,24 @@ func (r *reading) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (r *reading) refusal(err error) error {
+func (r *responseReader) refusal(err error) error {
 	if errors.Is(context.Cause(r.call), errSlow) {
 		err = errSlow
 	}
 	return r.bucket.refusal(r.ctx, r.op, err)
 }
 
-func (r *reading) close() {
+func (r *responseReader) close() {
 	r.timer.Stop()
 	r.cancel(nil)
 	if r.body != nil {
-		_ = r.body.Close() // nothing is lost that somebody still wants
+		_ = r.body.Close() // everything needed was read
 	}
 }
 
-// fetch reads up to n bytes of a key at an offset, in one piece.
+// fetch reads up to n bytes of a key at an offset, at once.
 func (b *bucket) fetch(ctx context.Context, op, key string, off, n int64) (data []byte, found item, err error) {
-	err = b.persist(ctx, func() error {
+	err = b.retry(ctx, func() error {
 		r, err := b.open(ctx, op, key, "", off, n)
 		if err != nil {
 			return err
@@ -357,14 +347,14 @@ func (b *bucket) fetch(ctx context.Context, op, key string, off, n int64) (data 
 		defer r.close()
 		found = r.item
 		data = make([]byte, max(0, min(n, found.size-off)))
-		return b.fill(r, data)
+		return b.readFull(r, data)
 	})
 	return data, found, err
 }
 
-// fill reads all of p. An answer that ends too early is the server's fault, not
-// the end of the object.
-func (b *bucket) fill(r *reading, p []byte) error {
+// readFull reads all of p. A response that ends too early is the server's
+// fault, not the end of the object.
+func (b *bucket) readFull(r *responseReader, p []byte) error {
 	_, err := io.ReadFull(r, p)
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
 		return r.refusal(errShort)
@@ -372,10 +362,10 @@ func (b *bucket) fill(r *reading, p []byte) error {
 	return err
 }
 
-// errShort must not be taken for the end of a file by anybody.
+// errShort must not be taken for the end of a file.
 var errShort = errors.New("the answer ended too early")
 
-// trimETag takes the quotes off that some answers have.
+// trimETag removes the quotes that some responses have.
 func trimETag(etag string) string {
 	for len(etag) >= 2 && etag[0] == '"' && etag[len(etag)-1] == '"' {
 		etag = etag[1 : len(etag)-1]

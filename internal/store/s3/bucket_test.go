@@ -16,7 +16,7 @@ import (
 	"micronode/internal/store"
 )
 
-// Every answer of a server becomes a kind that says what to do.
+// Every error of a server becomes a kind with a next step.
 func TestAnswersHaveKinds(t *testing.T) {
 	for _, c := range []struct {
 		status int
@@ -26,7 +26,7 @@ func TestAnswersHaveKinds(t *testing.T) {
 	}{
 		{404, "NoSuchKey", fault.NotFound, ""},
 		{404, "NoSuchBucket", fault.NotReady, "store.create_bucket"},
-		{404, "NoSuchUser", fault.UpstreamFailed, ""}, // says nothing about the object
+		{404, "NoSuchUser", fault.UpstreamFailed, ""}, // does not concern the object
 		{403, "AccessDenied", fault.NotReady, "store.access_key"},
 		{403, "InvalidAccessKeyId", fault.NotReady, "store.access_key"},
 		{403, "SignatureDoesNotMatch", fault.NotReady, "store.secret_key"},
@@ -44,9 +44,9 @@ func TestAnswersHaveKinds(t *testing.T) {
 	} {
 		t.Run(c.code, func(t *testing.T) {
 			bubble(t, func(t *subject) {
-				t.fake.times(100, "GET", status(c.status, c.code))
+				t.fake.interceptTimes(100, "GET", status(c.status, c.code))
 				_, err := t.store.List(t.Context(), b3.Address{}, 1)
-				t.refused(err, c.kind, c.next)
+				t.wantRefused(err, c.kind, c.next)
 				if strings.Contains(fault.DetailOf(err), "127.0.0.1") || strings.Contains(fault.DetailOf(err), fakeBucket) {
 					t.Errorf("the detail tells strangers where objects are kept: %q", fault.DetailOf(err))
 				}
@@ -55,27 +55,27 @@ func TestAnswersHaveKinds(t *testing.T) {
 	}
 }
 
-// When a store is opened, a refused key is what it is: a mistake of the one who
-// configured it.
+// When a store is opened, a rejected key is reported as such: it is a mistake
+// in the configuration.
 func TestARefusedKeyAtTheStart(t *testing.T) {
 	bubble(t, func(t *subject) {
-		t.fake.times(1, "GET", status(403, "SignatureDoesNotMatch"))
-		_, err := Open(t.Context(), flow.NewInventory(), t.line.spec())
-		t.refused(err, fault.Unauthorized, "store.secret_key")
+		t.fake.interceptTimes(1, "GET", status(403, "SignatureDoesNotMatch"))
+		_, err := Open(t.Context(), flow.NewInventory(), t.listener.spec())
+		t.wantRefused(err, fault.Unauthorized, "store.secret_key")
 	})
 }
 
-// What fails in passing is tried again, with pauses, and not for ever.
+// Transient failures are retried, with pauses, and not forever.
 func TestPassingFailuresAreTriedAgain(t *testing.T) {
 	for name, fails := range map[string]http.HandlerFunc{
-		"busy": status(503, "SlowDown"), "broken": status(500, "InternalError"), "too slow": hang,
+		"busy": status(503, "SlowDown"), "broken": status(500, "InternalError"), "too slow": hangForever,
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *subject) {
-				a := t.put(sample(100), store.Cached)
+				a := t.put(sampleBody(100), store.Cached)
 				t.fake.called("")
 				begin := time.Now()
-				t.fake.times(2, "HEAD", fails)
+				t.fake.interceptTimes(2, "HEAD", fails)
 				if _, err := t.store.Stat(t.Context(), a); err != nil {
 					t.Errorf("after two failures: %v", err)
 				}
@@ -89,7 +89,7 @@ func TestPassingFailuresAreTriedAgain(t *testing.T) {
 				if took := time.Since(begin); took < low || took > high {
 					t.Errorf("it took %v, want %v to %v", took, low, high)
 				}
-				t.fake.times(100, "HEAD", fails)
+				t.fake.interceptTimes(100, "HEAD", fails)
 				if _, err := t.store.Stat(t.Context(), a); err == nil || !fault.KindOf(err).Retryable() {
 					t.Errorf("after many failures: %v", err)
 				}
@@ -104,47 +104,47 @@ func TestPassingFailuresAreTriedAgain(t *testing.T) {
 	}
 }
 
-// A line that is cut is no failure if the next one holds.
-func TestCutLines(t *testing.T) {
+// A broken connection is no failure if the next one holds.
+func TestCutConnections(t *testing.T) {
 	bubble(t, func(t *subject) {
-		a := t.put(sample(100), store.Cached)
-		t.fake.times(2, "HEAD", cut)
+		a := t.put(sampleBody(100), store.Cached)
+		t.fake.interceptTimes(2, "HEAD", cutConnection)
 		if _, err := t.store.Stat(t.Context(), a); err != nil {
 			t.Errorf("after two cuts: %v", err)
 		}
-		t.fake.times(1000, "HEAD", cut)
+		t.fake.interceptTimes(1000, "HEAD", cutConnection)
 		_, err := t.store.Stat(t.Context(), a)
-		t.refused(err, fault.UpstreamFailed, "store.url")
+		t.wantRefused(err, fault.UpstreamFailed, "store.url")
 		if c := t.store.Calls(); c.Failures < 3 || c.Timeouts != 0 {
 			t.Errorf("%+v", c)
 		}
 	})
 }
 
-// What was refused is not asked for again.
+// What was rejected is not retried.
 func TestRefusalsAreFinal(t *testing.T) {
 	bubble(t, func(t *subject) {
-		t.fake.times(100, "HEAD", status(403, "AccessDenied"))
+		t.fake.interceptTimes(100, "HEAD", status(403, "AccessDenied"))
 		_, err := t.store.Stat(t.Context(), b3.Of(nil))
-		t.refused(err, fault.NotReady, "store.access_key")
+		t.wantRefused(err, fault.NotReady, "store.access_key")
 		if n := t.fake.called("HEAD"); n != 1 {
 			t.Errorf("%d calls, want 1", n)
 		}
 	})
 }
 
-// A caller's deadline holds, and no pause is begun that would pass it.
+// A caller's deadline holds, and no pause is begun that would exceed it.
 func TestDeadlinesHold(t *testing.T) {
-	for name, fails := range map[string]http.HandlerFunc{"hangs": hang, "busy": status(503, "SlowDown")} {
+	for name, fails := range map[string]http.HandlerFunc{"hangs": hangForever, "busy": status(503, "SlowDown")} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *subject) {
-				small, large := t.put(sample(100), store.Pinned), t.put(sample(200_000), store.Pinned)
+				small, large := t.put(sampleBody(100), store.Pinned), t.put(sampleBody(200_000), store.Pinned)
 				h, err := t.store.Open(t.Context(), large)
 				if err != nil {
 					t.Fatal(err)
 				}
 				_ = h.Close()
-				t.fake.times(1000, "", fails)
+				t.fake.interceptTimes(1000, "", fails)
 				for what, do := range map[string]func(ctx context.Context) error{
 					"open":   func(ctx context.Context) error { _, err := t.store.Open(ctx, small); return err },
 					"stat":   func(ctx context.Context) error { _, err := t.store.Stat(ctx, small); return err },
@@ -158,7 +158,7 @@ func TestDeadlinesHold(t *testing.T) {
 						return err
 					},
 					"large put": func(ctx context.Context) error {
-						_, _, err := t.store.Put(ctx, bytes.NewReader(sample(part+1)), store.PutOptions{Size: store.Unknown})
+						_, _, err := t.store.Put(ctx, bytes.NewReader(sampleBody(partSize+1)), store.PutOptions{Size: store.Unknown})
 						return err
 					},
 				} {
@@ -167,7 +167,7 @@ func TestDeadlinesHold(t *testing.T) {
 					err := do(ctx)
 					want, limit := fault.Timeout, 120*time.Millisecond
 					if name == "busy" { // there is time for one pause, but not for a second
-						want, limit = fault.StorageBusy, pauseHigh
+						want, limit = fault.StorageBusy, backoff.First
 					}
 					if took := time.Since(begin); fault.KindOf(err) != want || took > limit {
 						t.Errorf("%s: %v after %v", what, err, took)
@@ -179,12 +179,12 @@ func TestDeadlinesHold(t *testing.T) {
 	}
 }
 
-// A store that is closed does not leave anybody waiting.
+// Closing a store ends all waiting calls.
 func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 	bubble(t, func(t *subject) {
-		t.fake.times(1, "HEAD", func(w http.ResponseWriter, r *http.Request) {
+		t.fake.interceptTimes(1, "HEAD", func(w http.ResponseWriter, r *http.Request) {
 			_ = t.store.Close()
-			hang(w, r)
+			hangForever(w, r)
 		})
 		begin := time.Now()
 		_, err := t.store.Stat(t.Context(), b3.Of(nil))
@@ -198,7 +198,7 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 func TestTheInventoryForgetsAClosedStore(t *testing.T) {
 	bubble(t, func(t *subject) {
 		inv := flow.NewInventory()
-		s, err := Open(t.Context(), inv, t.line.spec())
+		s, err := Open(t.Context(), inv, t.listener.spec())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -214,17 +214,17 @@ func TestTheInventoryForgetsAClosedStore(t *testing.T) {
 	})
 }
 
-// Where a put is heard but its answer is not, the mark on the key tells whose
-// it is.
-func TestUnheardAnswers(t *testing.T) {
+// When a put is executed but its response is lost, the put ID on the key shows
+// which put created it.
+func TestLostAnswers(t *testing.T) {
 	bubble(t, func(t *subject) {
-		mine, theirs := sample(100), sample(200)
-		t.fake.times(1, "PUT /bucket/data/", t.fake.late)
+		mine, theirs := sampleBody(100), sampleBody(200)
+		t.fake.interceptTimes(1, "PUT /bucket/data/", t.fake.answerLost)
 		t.put(mine, store.Cached)
 
-		t.fake.times(1, "PUT /bucket/data/", func(w http.ResponseWriter, r *http.Request) {
-			t.fake.plant(key(folderData, b3.Of(theirs)), theirs, 0) // another node is faster
-			t.fake.late(w, r)
+		t.fake.interceptTimes(1, "PUT /bucket/data/", func(w http.ResponseWriter, r *http.Request) {
+			t.fake.putDirectly(key(folderData, b3.Of(theirs)), theirs, 0) // another node is faster
+			t.fake.answerLost(w, r)
 		})
 		_, created, err := t.store.Put(t.Context(), bytes.NewReader(theirs), store.PutOptions{Size: 200, Class: store.Cached})
 		if err != nil || created {
@@ -236,14 +236,14 @@ func TestUnheardAnswers(t *testing.T) {
 	})
 }
 
-// A server may cut the line at every try of a put that another node was faster
-// with.
-func TestNeverHeard(t *testing.T) {
+// A server may close the connection at every try of a put that another node has
+// done before.
+func TestEveryAnswerLost(t *testing.T) {
 	bubble(t, func(t *subject) {
-		data := sample(200)
-		t.fake.times(100, "PUT /bucket/data/", func(w http.ResponseWriter, r *http.Request) {
-			t.fake.plant(key(folderData, b3.Of(data)), data, 0)
-			t.fake.late(w, r)
+		data := sampleBody(200)
+		t.fake.interceptTimes(100, "PUT /bucket/data/", func(w http.ResponseWriter, r *http.Request) {
+			t.fake.putDirectly(key(folderData, b3.Of(data)), data, 0)
+			t.fake.answerLost(w, r)
 		})
 		_, created, err := t.store.Put(t.Context(), bytes.NewReader(data), store.PutOptions{Size: 200, Class: store.Cached})
 		if err != nil || created {
@@ -252,36 +252,36 @@ func TestNeverHeard(t *testing.T) {
 	})
 }
 
-// A server that does not know conditional puts is used without.
+// A server that does not support conditional puts is used without.
 func TestServersWithoutConditions(t *testing.T) {
 	bubble(t, func(t *subject) {
-		t.fake.meddleWith(func(w http.ResponseWriter, r *http.Request) bool {
+		t.fake.setIntercept(func(w http.ResponseWriter, r *http.Request) bool {
 			unknown := r.Header.Get("If-None-Match") != ""
 			if unknown {
 				status(501, "NotImplemented")(w, r)
 			}
 			return unknown
 		})
-		t.put(sample(100), store.Pinned)
-		t.put(sample(200), store.Cached)
-		t.put(sample(part+1), store.Pinned)
-		t.holds(sample(part + 1))
-		if _, created, err := t.store.Put(t.Context(), bytes.NewReader(sample(100)), store.PutOptions{Size: 100}); err != nil || created {
+		t.put(sampleBody(100), store.Pinned)
+		t.put(sampleBody(200), store.Cached)
+		t.put(sampleBody(partSize+1), store.Pinned)
+		t.wantHeld(sampleBody(partSize + 1))
+		if _, created, err := t.store.Put(t.Context(), bytes.NewReader(sampleBody(100)), store.PutOptions{Size: 100}); err != nil || created {
 			t.Errorf("the second put: created %t, %v", created, err)
 		}
 	})
 }
 
-// Some servers answer with the whole object whatever is asked for.
+// Some servers answer with the whole object whatever range is requested.
 func TestServersWithoutRanges(t *testing.T) {
 	bubble(t, func(t *subject) {
-		t.fake.meddleWith(func(_ http.ResponseWriter, r *http.Request) bool {
+		t.fake.setIntercept(func(_ http.ResponseWriter, r *http.Request) bool {
 			r.Header.Del("Range")
 			return false
 		})
-		t.put(sample(100), store.Pinned)
-		t.holds(sample(100))
-		a := t.put(sample(200_000), store.Pinned)
+		t.put(sampleBody(100), store.Pinned)
+		t.wantHeld(sampleBody(100))
+		a := t.put(sampleBody(200_000), store.Pinned)
 		h, err := t.store.Open(t.Context(), a)
 		if err != nil {
 			t.Fatal(err)
@@ -289,24 +289,24 @@ func TestServersWithoutRanges(t *testing.T) {
 		defer h.Close()
 		var got bytes.Buffer
 		_, err = h.WriteRange(&got, 100_000, 10)
-		t.refused(err, fault.UpstreamFailed, "")
+		t.wantRefused(err, fault.UpstreamFailed, "")
 		if got.Len() > 0 {
 			t.Errorf("%d bytes of another range were given out", got.Len())
 		}
 	})
 }
 
-// A server that answers with another range than was asked for is at fault, not
-// the object.
+// A server that answers with another range than requested is at fault, not the
+// object.
 func TestServersWithOtherRanges(t *testing.T) {
 	bubble(t, func(t *subject) {
-		h := t.handle(t.Context(), t.put(sample(200_000), store.Pinned))
-		t.fake.meddleWith(func(_ http.ResponseWriter, r *http.Request) bool {
+		h := t.handle(t.Context(), t.put(sampleBody(200_000), store.Pinned))
+		t.fake.setIntercept(func(_ http.ResponseWriter, r *http.Request) bool {
 			r.Header.Set("Range", "bytes=0-99999")
 			return false
 		})
 		_, err := h.WriteRange(io.Discard, 100_000, 10)
-		t.refused(err, fault.UpstreamFailed, "")
+		t.wantRefused(err, fault.UpstreamFailed, "")
 		if n := t.store.Counts().IntegrityFails; n != 0 {
 			t.Errorf("%d good objects were condemned", n)
 		}

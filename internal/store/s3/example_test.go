@@ -12,7 +12,7 @@ import (
 )
 
 func Example() {
-	server := httptest.NewServer(newFake()) // in life: any S3-compatible server
+	server := httptest.NewServer(newFake()) // in production: any S3-compatible server
 	defer server.Close()
 
 	ctx := context.Background()

@@ -31,32 +31,32 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fake speaks as much of S3 as this package needs, in memory, and fails in the
-// ways that a test asks for. That real servers speak the same is for the tests
-// of the module interop to say.
+// fake implements as much of S3 as this package needs, in memory, and fails in
+// the ways that a test sets. The tests of the module interop check that real
+// servers behave the same.
 type fake struct {
 	mu      sync.Mutex
-	missing bool // the bucket is not there
-	keys    map[string]*stored
+	missing bool // the bucket does not exist
+	keys    map[string]*fakeObject
 	sorted  []string // the keys in order; nil if they have changed
-	uploads map[string]*pending
+	uploads map[string]*fakeUpload
 	serial  int
 	calls   []string // method and key of each request, in order
-	lines   int      // connections that are open
+	conns   int      // connections that are open
 
-	// meddle is called before each request, with no lock held. If it returns
-	// true, the request is dealt with.
-	meddle func(w http.ResponseWriter, r *http.Request) bool
+	// intercept is called before each request, with no lock held. If it returns
+	// true, the request was handled.
+	intercept func(w http.ResponseWriter, r *http.Request) bool
 }
 
-type stored struct {
+type fakeObject struct {
 	data     []byte
 	etag     string
-	mark     string
+	putID    string
 	modified time.Time
 }
 
-type pending struct {
+type fakeUpload struct {
 	key   string
 	begun time.Time
 	parts map[int][]byte
@@ -65,14 +65,14 @@ type pending struct {
 const fakeBucket = "bucket"
 
 func newFake() *fake {
-	return &fake{keys: map[string]*stored{}, uploads: map[string]*pending{}}
+	return &fake{keys: map[string]*fakeObject{}, uploads: map[string]*fakeUpload{}}
 }
 
 func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	key := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/"+fakeBucket), "/")
 	f.mu.Lock()
 	f.calls = append(f.calls, r.Method+" "+key)
-	meddle := f.meddle
+	meddle := f.intercept
 	f.mu.Unlock()
 	if meddle != nil && meddle(w, r) {
 		return
@@ -80,25 +80,26 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.answer(w, r, key)
 }
 
-// answer serves a request as it should be.
+// answer serves a request correctly.
 func (f *fake) answer(w http.ResponseWriter, r *http.Request, key string) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // the client has gone
+		return // the client has disconnected
 	}
 	if sum := sha256.Sum256(body); r.Method == http.MethodPut && hex.EncodeToString(sum[:]) != r.Header.Get("X-Amz-Content-Sha256") && len(body) > 0 {
 		status(http.StatusBadRequest, "XAmzContentSHA256Mismatch")(w, r)
 		return
 	}
-	answer := &recording{header: http.Header{}, status: http.StatusOK}
+	answer := &recordedResponse{header: http.Header{}, status: http.StatusOK}
 	if it := f.serve(answer, r, key, body); it != nil {
-		http.ServeContent(answer, r, "", it.modified, bytes.NewReader(it.data)) // it knows ranges
+		http.ServeContent(answer, r, "", it.modified, bytes.NewReader(it.data)) // it supports ranges
 	}
 	answer.send(w) // with no lock held: the client may be busy with another request
 }
 
-// serve does what is asked. What is to be sent besides, if anything, is returned.
-func (f *fake) serve(w *recording, r *http.Request, key string, body []byte) *stored {
+// serve executes a request. What is to be sent besides, if anything, is
+// returned.
+func (f *fake) serve(w *recordedResponse, r *http.Request, key string, body []byte) *fakeObject {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	q := r.URL.Query()
@@ -126,7 +127,7 @@ func (f *fake) serve(w *recording, r *http.Request, key string, body []byte) *st
 	return nil
 }
 
-func (f *fake) listUploads(w *recording) {
+func (f *fake) listUploads(w *recordedResponse) {
 	w.print("<ListMultipartUploadsResult>")
 	for _, id := range slices.Sorted(maps.Keys(f.uploads)) {
 		up := f.uploads[id]
@@ -135,7 +136,7 @@ func (f *fake) listUploads(w *recording) {
 	w.print("</ListMultipartUploadsResult>")
 }
 
-func (f *fake) list(w *recording, q url.Values) {
+func (f *fake) list(w *recordedResponse, q url.Values) {
 	most, _ := strconv.Atoi(q.Get("max-keys"))
 	if most == 0 {
 		most = 1000
@@ -168,14 +169,14 @@ func (f *fake) list(w *recording, q url.Values) {
 	w.print("</ListBucketResult>")
 }
 
-func (f *fake) begin(w *recording, key string) {
+func (f *fake) begin(w *recordedResponse, key string) {
 	f.serial++
 	id := strconv.Itoa(f.serial)
-	f.uploads[id] = &pending{key: key, begun: time.Now(), parts: map[int][]byte{}}
+	f.uploads[id] = &fakeUpload{key: key, begun: time.Now(), parts: map[int][]byte{}}
 	w.print("<InitiateMultipartUploadResult><Bucket>%s</Bucket><Key>%s</Key><UploadId>%s</UploadId></InitiateMultipartUploadResult>", fakeBucket, key, id)
 }
 
-func (f *fake) inUpload(w *recording, r *http.Request, q url.Values, key string, body []byte) {
+func (f *fake) inUpload(w *recordedResponse, r *http.Request, q url.Values, key string, body []byte) {
 	id := q.Get("uploadId")
 	up := f.uploads[id]
 	if up == nil {
@@ -210,9 +211,9 @@ func (f *fake) inUpload(w *recording, r *http.Request, q url.Values, key string,
 }
 
 // store writes a key. The lock is held.
-func (f *fake) store(key string, data []byte, mark string) *stored {
+func (f *fake) store(key string, data []byte, putID string) *fakeObject {
 	sum := md5.Sum(data)
-	it := &stored{data: data, etag: hex.EncodeToString(sum[:]), mark: mark, modified: time.Now()}
+	it := &fakeObject{data: data, etag: hex.EncodeToString(sum[:]), putID: putID, modified: time.Now()}
 	f.keys[key], f.sorted = it, nil
 	return it
 }
@@ -223,14 +224,14 @@ func (f *fake) forget(key string) {
 	f.sorted = nil
 }
 
-func (f *fake) put(w *recording, r *http.Request, key string, body []byte) {
+func (f *fake) put(w *recordedResponse, r *http.Request, key string, body []byte) {
 	if f.keys[key] != nil && r.Header.Get("If-None-Match") == "*" {
 		w.refuse(http.StatusPreconditionFailed, "PreconditionFailed")
 		return
 	}
 	from := r.Header.Get("X-Amz-Copy-Source")
 	if from == "" {
-		it := f.store(key, body, r.Header.Get("X-Amz-Meta-"+putMark))
+		it := f.store(key, body, r.Header.Get("X-Amz-Meta-"+putIDKey))
 		w.header.Set("ETag", `"`+it.etag+`"`)
 		return
 	}
@@ -246,7 +247,7 @@ func (f *fake) put(w *recording, r *http.Request, key string, body []byte) {
 	}
 }
 
-func (f *fake) get(w *recording, r *http.Request, key string) *stored {
+func (f *fake) get(w *recordedResponse, r *http.Request, key string) *fakeObject {
 	it := f.keys[key]
 	switch {
 	case it == nil:
@@ -257,20 +258,20 @@ func (f *fake) get(w *recording, r *http.Request, key string) *stored {
 		return nil
 	}
 	w.header.Set("ETag", `"`+it.etag+`"`)
-	w.header.Set("X-Amz-Meta-"+putMark, it.mark)
+	w.header.Set("X-Amz-Meta-"+putIDKey, it.putID)
 	same := *it
 	return &same
 }
 
-// plant writes a key from outside.
-func (f *fake) plant(key string, data []byte, age time.Duration) {
+// putDirectly writes a key from outside.
+func (f *fake) putDirectly(key string, data []byte, age time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.store(key, data, "").modified = time.Now().Add(-age)
 }
 
-// spoil changes a byte in place: the server does not notice.
-func (f *fake) spoil(key string, at int) {
+// corrupt changes a byte in place: the server does not notice.
+func (f *fake) corrupt(key string, at int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.keys[key].data = bytes.Clone(f.keys[key].data)
@@ -283,7 +284,7 @@ func (f *fake) drop(key string) {
 	f.forget(key)
 }
 
-// bytes is what a key holds; nil if it is not there.
+// bytes is what a key holds; nil if it does not exist.
 func (f *fake) bytes(key string) []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -312,7 +313,7 @@ func (f *fake) unfinished() int {
 	return len(f.uploads)
 }
 
-// called counts the requests that begin like this, and forgets all.
+// called counts the requests that begin like this, and resets the list.
 func (f *fake) called(prefix string) (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -325,16 +326,17 @@ func (f *fake) called(prefix string) (n int) {
 	return n
 }
 
-func (f *fake) meddleWith(do func(w http.ResponseWriter, r *http.Request) bool) {
+func (f *fake) setIntercept(do func(w http.ResponseWriter, r *http.Request) bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.meddle = do
+	f.intercept = do
 }
 
-// times meddles with the first n requests that match, and lets others pass.
-func (f *fake) times(n int, match string, do http.HandlerFunc) {
+// interceptTimes intercepts the first n requests that match, and lets others
+// pass.
+func (f *fake) interceptTimes(n int, match string, do http.HandlerFunc) {
 	var mu sync.Mutex
-	f.meddleWith(func(w http.ResponseWriter, r *http.Request) bool {
+	f.setIntercept(func(w http.ResponseWriter, r *http.Request) bool {
 		mu.Lock()
 		hit := n > 0 && strings.Contains(r.Method+" "+r.URL.RequestURI(), match)
 		if hit {
@@ -348,30 +350,30 @@ func (f *fake) times(n int, match string, do http.HandlerFunc) {
 	})
 }
 
-// What can go wrong.
+// Kinds of failures.
 
 // status answers with an error.
 func status(code int, name string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
-		answer := &recording{header: http.Header{}}
+		answer := &recordedResponse{header: http.Header{}}
 		answer.refuse(code, name)
 		answer.send(w)
 	}
 }
 
-// cut closes the line without an answer.
-func cut(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+// cutConnection closes the connection without an answer.
+func cutConnection(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 
-// hang does not answer until the client leaves.
-func hang(_ http.ResponseWriter, r *http.Request) {
+// hangForever does not answer until the client disconnects.
+func hangForever(_ http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	<-r.Context().Done()
 }
 
-// half answers, but stops in the middle of the body: by cutting the line, or by
-// saying nothing more.
-func (f *fake) half(stop func(http.ResponseWriter, *http.Request)) http.HandlerFunc {
+// answerHalf answers, but stops in the middle of the body: by closing the
+// connection, or by stalling.
+func (f *fake) answerHalf(stop func(http.ResponseWriter, *http.Request)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		answer := f.recorded(r)
 		answer.body.Truncate(answer.body.Len() / 2)
@@ -381,60 +383,61 @@ func (f *fake) half(stop func(http.ResponseWriter, *http.Request)) http.HandlerF
 	}
 }
 
-// late deals with the request, and then cuts the line before the answer.
-func (f *fake) late(_ http.ResponseWriter, r *http.Request) {
+// answerLost executes the request, and then closes the connection before the
+// answer.
+func (f *fake) answerLost(_ http.ResponseWriter, r *http.Request) {
 	f.recorded(r)
 	panic(http.ErrAbortHandler)
 }
 
-// garbled answers with a byte changed on the way.
-func (f *fake) garbled(w http.ResponseWriter, r *http.Request) {
+// answerGarbled answers with a byte changed in transit.
+func (f *fake) answerGarbled(w http.ResponseWriter, r *http.Request) {
 	answer := f.recorded(r)
 	answer.body.Bytes()[answer.body.Len()/2] ^= 1
 	answer.send(w)
 }
 
-// recorded is the right answer to a request.
-func (f *fake) recorded(r *http.Request) *recording {
-	answer := &recording{header: http.Header{}, status: http.StatusOK}
+// recorded is the correct answer to a request.
+func (f *fake) recorded(r *http.Request) *recordedResponse {
+	answer := &recordedResponse{header: http.Header{}, status: http.StatusOK}
 	f.answer(answer, r, strings.TrimPrefix(r.URL.Path, "/"+fakeBucket+"/"))
 	return answer
 }
 
-// recording is an answer that was not sent.
-type recording struct {
+// recordedResponse is an answer that was not sent.
+type recordedResponse struct {
 	header http.Header
 	status int
 	body   bytes.Buffer
 }
 
-func (r *recording) Header() http.Header         { return r.header }
-func (r *recording) WriteHeader(status int)      { r.status = status }
-func (r *recording) Write(p []byte) (int, error) { return r.body.Write(p) }
+func (r *recordedResponse) Header() http.Header         { return r.header }
+func (r *recordedResponse) WriteHeader(status int)      { r.status = status }
+func (r *recordedResponse) Write(p []byte) (int, error) { return r.body.Write(p) }
 
-func (r *recording) print(format string, args ...any) {
+func (r *recordedResponse) print(format string, args ...any) {
 	r.body.WriteString(fmt.Sprintf(format, args...))
 }
 
-func (r *recording) refuse(status int, code string) {
+func (r *recordedResponse) refuse(status int, code string) {
 	r.status = status
 	r.header.Set("Content-Type", "application/xml")
 	r.print("<Error><Code>%s</Code><Message>as the test asked</Message></Error>", code)
 }
 
-func (r *recording) send(w http.ResponseWriter) {
+func (r *recordedResponse) send(w http.ResponseWriter) {
 	maps.Copy(w.Header(), r.header)
 	w.WriteHeader(r.status)
 	_, _ = w.Write(r.body.Bytes())
 }
 
-// line carries requests to a fake without a network, so that time can be faked.
-type line struct {
+// pipeListener carries requests to a fake without a network, so that time can be faked.
+type pipeListener struct {
 	conns  chan net.Conn
 	closed chan struct{}
 }
 
-func (l *line) Accept() (net.Conn, error) {
+func (l *pipeListener) Accept() (net.Conn, error) {
 	select {
 	case conn := <-l.conns:
 		return conn, nil
@@ -443,10 +446,10 @@ func (l *line) Accept() (net.Conn, error) {
 	}
 }
 
-func (l *line) Close() error   { return nil }
-func (l *line) Addr() net.Addr { return &net.TCPAddr{} }
+func (l *pipeListener) Close() error   { return nil }
+func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-func (l *line) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	near, far := net.Pipe()
 	select {
 	case l.conns <- far:
@@ -459,8 +462,8 @@ func (l *line) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 }
 
 // run serves the fake until the test is over.
-func (f *fake) run(t testing.TB) *line {
-	l := &line{conns: make(chan net.Conn), closed: make(chan struct{})}
+func (f *fake) run(t testing.TB) *pipeListener {
+	l := &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
 	server := &http.Server{Handler: f, ConnState: f.watch}
 	go server.Serve(l)
 	t.Cleanup(func() {
@@ -476,13 +479,13 @@ func (f *fake) watch(_ net.Conn, state http.ConnState) {
 	defer f.mu.Unlock()
 	switch state {
 	case http.StateNew:
-		f.lines++
+		f.conns++
 	case http.StateClosed:
-		f.lines--
+		f.conns--
 	}
 }
 
-func (l *line) spec() Spec {
+func (l *pipeListener) spec() Spec {
 	return Spec{
 		Service: "store", URL: "s3+http://127.0.0.1:1/" + fakeBucket, AccessKey: "access", SecretKey: "secret",
 		MaxObject: 64 << 20, Timeout: 10 * time.Second, dial: l.dial,
@@ -492,63 +495,63 @@ func (l *line) spec() Spec {
 // subject is a store over a fake, in a bubble where time is faked.
 type subject struct {
 	*testing.T
-	fake  *fake
-	line  *line
-	store *Store
+	fake     *fake
+	listener *pipeListener
+	store    *Store
 }
 
 func bubble(t *testing.T, test func(t *subject)) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		s := &subject{T: t, fake: f, line: f.run(t)}
-		s.store = s.open(s.line.spec())
+		s := &subject{T: t, fake: f, listener: f.run(t)}
+		s.store = s.open(s.listener.spec())
 		f.called("")
 		test(s)
 	})
 }
 
-func (t *subject) open(spec Spec) *Store {
-	t.Helper()
-	opened, err := Open(t.Context(), flow.NewInventory(), spec)
+func (s *subject) open(spec Spec) *Store {
+	s.Helper()
+	opened, err := Open(s.Context(), flow.NewInventory(), spec)
 	if err != nil {
-		t.Fatal(err)
+		s.Fatal(err)
 	}
-	t.Cleanup(func() { _ = opened.Close() })
+	s.Cleanup(func() { _ = opened.Close() })
 	return opened
 }
 
 // put puts an object that must be new.
-func (t *subject) put(data []byte, class store.Class) b3.Address {
-	t.Helper()
-	info, created, err := t.store.Put(t.Context(), bytes.NewReader(data), store.PutOptions{Size: int64(len(data)), Class: class})
+func (s *subject) put(data []byte, class store.Class) b3.Address {
+	s.Helper()
+	info, created, err := s.store.Put(s.Context(), bytes.NewReader(data), store.PutOptions{Size: int64(len(data)), Class: class})
 	if err != nil || !created || info != (store.Info{Address: b3.Of(data), Size: int64(len(data)), Class: class}) {
-		t.Fatalf("put of %d bytes: %+v, created %t, %v", len(data), info, created, err)
+		s.Fatalf("put of %d bytes: %+v, created %t, %v", len(data), info, created, err)
 	}
 	return info.Address
 }
 
-// holds checks that an object can be read.
-func (t *subject) holds(data []byte) {
-	t.Helper()
-	h, err := t.store.Open(t.Context(), b3.Of(data))
+// wantHeld checks that an object can be read.
+func (s *subject) wantHeld(data []byte) {
+	s.Helper()
+	h, err := s.store.Open(s.Context(), b3.Of(data))
 	if err != nil {
-		t.Fatalf("open: %v", err)
+		s.Fatalf("open: %v", err)
 	}
 	defer h.Close()
 	var got bytes.Buffer
 	if _, err := h.WriteTo(&got); err != nil || !bytes.Equal(got.Bytes(), data) {
-		t.Fatalf("read: %d bytes, %v", got.Len(), err)
+		s.Fatalf("read: %d bytes, %v", got.Len(), err)
 	}
 }
 
-// refused checks the kind of an error, and that it says what to do.
-func (t *subject) refused(err error, want fault.Kind, next string) {
-	t.Helper()
+// wantRefused checks the kind of an error, and that it has a next step.
+func (s *subject) wantRefused(err error, want fault.Kind, next string) {
+	s.Helper()
 	if fault.KindOf(err) != want {
-		t.Errorf("error %v, want %v", err, want)
+		s.Errorf("error %v, want %v", err, want)
 	}
 	if !strings.Contains(fault.NextOf(err), next) || fault.NextOf(err) == "" {
-		t.Errorf("the next step of %v is %q, want %q in it", err, fault.NextOf(err), next)
+		s.Errorf("the next step of %v is %q, want %q in it", err, fault.NextOf(err), next)
 	}
 }
 
@@ -557,8 +560,8 @@ func key(folder string, a b3.Address) string {
 	return folder + strings.TrimPrefix(a.String(), b3.Prefix)
 }
 
-// sample makes bytes that are the same for the same size.
-func sample(size int) []byte {
+// sampleBody makes bytes that are the same for the same size.
+func sampleBody(size int) []byte {
 	data := make([]byte, size)
 	_, _ = rand.NewChaCha8([32]byte{byte(size), byte(size >> 8), byte(size >> 16)}).Read(data)
 	return data

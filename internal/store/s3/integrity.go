@@ -9,9 +9,9 @@ import (
 	"micronode/internal/store"
 )
 
-// Verify reads an object anew and compares it with its address. What does not
-// match is read a second time, and then put into quarantine. A tree that is
-// missing or wrong is replaced.
+// Verify reads an object again and compares it with its address. A mismatch is
+// read a second time, and then quarantined. A missing or wrong tree is
+// replaced.
 func (s *Store) Verify(ctx context.Context, a b3.Address, pace store.Pace) error {
 	const op = "store.verify"
 	ctx, cancel, err := s.begin(ctx, op)
@@ -19,45 +19,46 @@ func (s *Store) Verify(ctx context.Context, a b3.Address, pace store.Pace) error
 		return err
 	}
 	defer cancel()
-	for look := 1; ; look++ {
+	for attempt := 1; ; attempt++ {
 		found, err := s.find(ctx, op, a)
 		if err != nil {
 			return err
 		}
-		l := s.newLife(a)
-		l.place.Store(&place{key: found.key, etag: found.etag})
+		l := s.newOpenObject(a)
+		l.version.Store(&objectVersion{key: found.key, etag: found.etag})
 		right, err := s.rehash(ctx, op, l, found.size, pace)
 		switch {
 		case err == nil:
-			return s.restore(ctx, op, l, found.size, right)
+			return s.ensureTree(ctx, op, l, found.size, right)
 		case !errors.Is(err, b3.ErrMismatch):
 			return err
-		case look > 1:
-			return s.condemn(ctx, op, l, err)
+		case attempt > 1:
+			return s.quarantineObject(ctx, op, l, err)
 		}
 	}
 }
 
-// rehash reads the whole object and returns its tree, if the object is right.
-func (s *Store) rehash(ctx context.Context, op string, l *life, size int64, pace store.Pace) (b3.Outboard, error) {
+// rehash reads the whole object and returns its tree, if the object matches its
+// address.
+func (s *Store) rehash(ctx context.Context, op string, l *openObject, size int64, pace store.Pace) (b3.Outboard, error) {
 	hasher := b3.NewTreeHasher()
-	src := &stream{bucket: s.bucket, life: l, ctx: ctx, op: op, size: size, end: size}
+	src := &stream{bucket: s.bucket, object: l, ctx: ctx, op: op, size: size, end: size}
 	defer src.close()
-	buffer := make([]byte, min(size, small))
+	buffer := make([]byte, min(size, maxSmall))
 	for size > 0 {
-		piece := buffer[:min(size, int64(len(buffer)))]
+		chunk := buffer[:min(size, int64(len(buffer)))]
 		if pace != nil {
-			if err := pace(ctx, int64(len(piece))); err != nil {
+			if err := pace(ctx, int64(len(chunk))); err != nil {
 				return nil, fault.Wrap(op, err)
 			}
 		}
-		if _, err := src.fill(piece, hasher.N()); errors.Is(err, errShape) {
+		if _, err := src.readFull(chunk, hasher.N()); errors.Is(err, errWrongSize) {
 			break
 		} else if err != nil {
 			return nil, err
 		}
-		_, _ = hasher.Write(piece) // it never fails
-		size -= int64(len(piece))
+		_, _ = hasher.Write(chunk) // it never fails
+		size -= int64(len(chunk))
 	}
 	if got := hasher.Sum(); got != l.address {
 		return nil, fault.Wrap(op, &b3.Mismatch{Want: l.address, Got: got})
@@ -65,70 +66,71 @@ func (s *Store) rehash(ctx context.Context, op string, l *life, size int64, pace
 	return hasher.Outboard(), nil
 }
 
-// restore writes the tree of an object that is right, unless it is there.
-func (s *Store) restore(ctx context.Context, op string, l *life, size int64, right b3.Outboard) error {
-	if size <= small {
+// ensureTree writes the tree of a verified object, unless it exists.
+func (s *Store) ensureTree(ctx context.Context, op string, l *openObject, size int64, right b3.Outboard) error {
+	if size <= maxSmall {
 		return nil
 	}
-	same, err := l.tree.same(ctx, op, right)
+	same, err := l.tree.matchesStored(ctx, op, right)
 	if err != nil || same {
 		return err
 	}
-	return running(s.bucket.put(ctx, op, l.tree.key, right))
+	return hideUnauthorized(s.bucket.put(ctx, op, l.tree.key, right))
 }
 
-// mend replaces a tree that does not fit by one made from the object, if the
-// object is right, and condemns the object if it is not. Of one that is no
-// longer visible, the tree is kept in memory only.
-func (s *Store) mend(ctx context.Context, op string, l *life, size int64) error {
+// rebuildTree replaces a wrong tree by one built from the object, if the object
+// matches its address, and quarantines the object if it does not. For an object
+// that is no longer visible, the tree is kept in memory only.
+func (s *Store) rebuildTree(ctx context.Context, op string, l *openObject, size int64) error {
 	right, err := s.rehash(ctx, op, l, size, nil)
 	if errors.Is(err, b3.ErrMismatch) {
-		return s.condemn(ctx, op, l, err)
+		return s.quarantineObject(ctx, op, l, err)
 	}
 	if err != nil {
 		return err
 	}
-	l.tree.adopt(right)
-	if s.lifeOf(l.address) != l {
+	l.tree.setWhole(right)
+	if s.lookupOpen(l.address) != l {
 		return nil
 	}
-	return running(s.bucket.put(ctx, op, l.tree.key, right))
+	return hideUnauthorized(s.bucket.put(ctx, op, l.tree.key, right))
 }
 
-// condemn takes a corrupt object out of view, and returns the error for whoever
-// asked for it. The bytes are moved into quarantine, where an operator can look
-// at them. Another node, or another request, may have been faster; then nothing
-// is done or counted.
-func (s *Store) condemn(ctx context.Context, op string, l *life, verdict error) error {
-	bad := l.place.Load()
-	moved := s.alone(ctx, op, l.address, func(ctx context.Context) error {
+// quarantineObject makes a corrupt object invisible, and returns the error for
+// the caller. The bytes are moved into quarantine, where an operator can
+// inspect them. If another node, or another request, was faster, nothing is
+// done or counted.
+func (s *Store) quarantineObject(ctx context.Context, op string, l *openObject, mismatch error) error {
+	bad := l.version.Load()
+	moved := s.withStripe(ctx, op, l.address, func(ctx context.Context) error {
 		found, err := s.find(ctx, op, l.address)
-		if fault.KindOf(err) == fault.NotFound || err == nil && !bad.is(found) {
+		if fault.KindOf(err) == fault.NotFound || err == nil && !bad.matches(found) {
 			return nil
 		}
 		s.integrityFails.Add(1)
 		if err != nil {
 			return err
 		}
-		return s.isolate(ctx, op, l.address, found)
+		return s.moveToQuarantine(ctx, op, l.address, found)
 	})
 	return &fault.Error{
 		Op: op, Kind: fault.IntegrityFail, Detail: l.address.String() + " is corrupt in the object store",
 		Next: "Put the object again from a good copy. What was found is kept under " + folderQuarantine + " in the bucket.",
-		Err:  errors.Join(verdict, moved),
+		Err:  errors.Join(mismatch, moved),
 	}
 }
 
-// isolate moves an object into quarantine. It is the caller's turn.
-func (s *Store) isolate(ctx context.Context, op string, a b3.Address, found item) error {
-	kept, err := s.bucket.copy(ctx, op, found, s.bucket.quarantine(a))
+// moveToQuarantine moves an object into quarantine. The caller holds the
+// stripe.
+func (s *Store) moveToQuarantine(ctx context.Context, op string, a b3.Address, found item) error {
+	kept, err := s.bucket.copy(ctx, op, found, s.bucket.quarantineKey(a))
 	if err != nil {
-		return running(err)
+		return hideUnauthorized(err)
 	}
-	l := s.lifeOf(a)
-	if l != nil && found.size > small {
-		l.tree.keep(ctx, op, found.size)
-		s.moveTo(ctx, l, kept, false)
+	l := s.lookupOpen(a)
+	if l != nil && found.size > maxSmall {
+		l.tree.prefetch(ctx, op, found.size)
+		s.relocate(ctx, l, kept, false)
 	}
-	return s.takeOut(ctx, op, a, found, l)
+	return s.removeObject(ctx, op, a, found, l)
 }

@@ -13,24 +13,24 @@ import (
 	"micronode/internal/store"
 )
 
-// condemned checks that an object was taken out of view, once.
-func (t *subject) condemned(a b3.Address) {
-	t.Helper()
-	if n := t.store.Counts().IntegrityFails; n != 1 {
-		t.Errorf("%d objects are counted as corrupt, want 1", n)
+// wantQuarantined checks that an object was removed and quarantined, once.
+func (s *subject) wantQuarantined(a b3.Address) {
+	s.Helper()
+	if n := s.store.Counts().IntegrityFails; n != 1 {
+		s.Errorf("%d objects are counted as corrupt, want 1", n)
 	}
-	if _, err := t.store.Stat(t.Context(), a); fault.KindOf(err) != fault.NotFound {
-		t.Errorf("it can be seen: %v", err)
+	if _, err := s.store.Stat(s.Context(), a); fault.KindOf(err) != fault.NotFound {
+		s.Errorf("it can be seen: %v", err)
 	}
-	if u := t.store.Usage(); u.Objects != 0 || u.Bytes != 0 || u.Pinned != 0 {
-		t.Errorf("it counts: %+v", u)
+	if u := s.store.Usage(); u.Objects != 0 || u.Bytes != 0 || u.Pinned != 0 {
+		s.Errorf("it counts: %+v", u)
 	}
-	if n := len(t.fake.under(key(folderQuarantine, a))); n != 1 {
-		t.Errorf("it is not in quarantine")
+	if n := len(s.fake.under(key(folderQuarantine, a))); n != 1 {
+		s.Errorf("it is not in quarantine")
 	}
 	for _, folder := range []string{folderData, folderTree, folderPinned} {
-		if left := t.fake.under(folder); len(left) > 0 {
-			t.Errorf("left in view: %v", left)
+		if left := s.fake.under(folder); len(left) > 0 {
+			s.Errorf("left in view: %v", left)
 		}
 	}
 }
@@ -44,9 +44,9 @@ func TestCorruptObjects(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *subject) {
-				data := sample(c.size)
+				data := sampleBody(c.size)
 				a := t.put(data, store.Pinned)
-				t.fake.spoil(key(folderData, a), c.at)
+				t.fake.corrupt(key(folderData, a), c.at)
 				h, err := t.store.Open(t.Context(), a)
 				if (err == nil) != c.open {
 					t.Fatalf("open: %v", err)
@@ -59,10 +59,10 @@ func TestCorruptObjects(t *testing.T) {
 						t.Errorf("%d bytes were given out, byte %d is wrong", got.Len(), c.at)
 					}
 				}
-				t.refused(err, fault.IntegrityFail, "Put the object again")
-				t.condemned(a)
+				t.wantRefused(err, fault.IntegrityFail, "Put the object again")
+				t.wantQuarantined(a)
 				if c.open && c.at > 300_000 {
-					t.reads(h, data, 0, 100_000) // what is right can still be read by who has it open
+					t.wantRange(h, data, 0, 100_000) // valid groups can still be read through the open handle
 				}
 				if c.open {
 					_ = h.Close()
@@ -72,23 +72,22 @@ func TestCorruptObjects(t *testing.T) {
 				}
 				t.fake.called("")
 				t.put(data, store.Pinned)
-				t.holds(data)
+				t.wantHeld(data)
 			})
 		})
 	}
 }
 
-// An object that has another size than it had is corrupt, also one without
-// bytes and one that has them.
+// An object whose size has changed is corrupt, also from or to zero.
 func TestOtherSizes(t *testing.T) {
 	for name, c := range map[string][2]int{"shorter": {1 << 20, 900_000}, "longer": {200_000, 200_001}, "small": {100, 99}, "now empty": {100, 0}, "now large": {100, 1 << 20}, "now small": {1 << 20, 100}, "not empty": {0, 1}} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *subject) {
-				data := sample(c[0])
+				data := sampleBody(c[0])
 				a := t.put(data, store.Pinned)
-				t.fake.plant(key(folderData, a), sample(c[1]), 0)
+				t.fake.putDirectly(key(folderData, a), sampleBody(c[1]), 0)
 				_, err := t.store.Open(t.Context(), a)
-				t.refused(err, fault.IntegrityFail, "")
+				t.wantRefused(err, fault.IntegrityFail, "")
 				if _, err := t.store.Stat(t.Context(), a); fault.KindOf(err) != fault.NotFound {
 					t.Errorf("it can be seen: %v", err)
 				}
@@ -97,13 +96,13 @@ func TestOtherSizes(t *testing.T) {
 	}
 	t.Run("while open", func(t *testing.T) {
 		bubble(t, func(t *subject) {
-			data := sample(1 << 20)
+			data := sampleBody(1 << 20)
 			a := t.put(data, store.Pinned)
 			h := t.handle(t.Context(), a)
-			t.fake.plant(key(folderData, a), data[:500_000], 0)
+			t.fake.putDirectly(key(folderData, a), data[:500_000], 0)
 			var got bytes.Buffer
 			_, err := h.WriteTo(&got)
-			t.refused(err, fault.IntegrityFail, "")
+			t.wantRefused(err, fault.IntegrityFail, "")
 			if !bytes.Equal(got.Bytes(), data[:got.Len()]) {
 				t.Errorf("%d bytes, and some are wrong", got.Len())
 			}
@@ -114,31 +113,31 @@ func TestOtherSizes(t *testing.T) {
 	})
 }
 
-// A tree that is missing or wrong is made anew from the object, and the object
-// is not to blame.
-func TestTreesAreMended(t *testing.T) {
+// A missing or wrong tree is rebuilt from the object, and the object is not
+// quarantined.
+func TestTreesAreRebuilt(t *testing.T) {
 	for name, damage := range map[string]func(t *subject, k string, right []byte){
 		"missing":  func(t *subject, k string, _ []byte) { t.fake.drop(k) },
-		"size":     func(t *subject, k string, _ []byte) { t.fake.spoil(k, 0) },
-		"root":     func(t *subject, k string, _ []byte) { t.fake.spoil(k, 10) },
-		"inside":   func(t *subject, k string, _ []byte) { t.fake.spoil(k, 8+64*4+5) },
-		"tail":     func(t *subject, k string, right []byte) { t.fake.spoil(k, len(right)-1) },
-		"cut off":  func(t *subject, k string, right []byte) { t.fake.plant(k, right[:100], 0) },
-		"empty":    func(t *subject, k string, _ []byte) { t.fake.plant(k, nil, 0) },
-		"too long": func(t *subject, k string, right []byte) { t.fake.plant(k, append(bytes.Clone(right), 1), 0) },
+		"size":     func(t *subject, k string, _ []byte) { t.fake.corrupt(k, 0) },
+		"root":     func(t *subject, k string, _ []byte) { t.fake.corrupt(k, 10) },
+		"inside":   func(t *subject, k string, _ []byte) { t.fake.corrupt(k, 8+64*4+5) },
+		"tail":     func(t *subject, k string, right []byte) { t.fake.corrupt(k, len(right)-1) },
+		"cut off":  func(t *subject, k string, right []byte) { t.fake.putDirectly(k, right[:100], 0) },
+		"empty":    func(t *subject, k string, _ []byte) { t.fake.putDirectly(k, nil, 0) },
+		"too long": func(t *subject, k string, right []byte) { t.fake.putDirectly(k, append(bytes.Clone(right), 1), 0) },
 	} {
 		for _, how := range []string{"read", "verify", "while open", "deleted"} {
 			t.Run(name+", "+how, func(t *testing.T) {
 				bubble(t, func(t *subject) {
-					data := sample(1 << 20)
+					data := sampleBody(1 << 20)
 					a := t.put(data, store.Pinned)
 					k := key(folderTree, a)
 					right := t.fake.bytes(k)
 					switch how {
 					case "read":
 						damage(t, k, right)
-						t.holds(data)
-						t.holds(data)
+						t.wantHeld(data)
+						t.wantHeld(data)
 					case "verify":
 						damage(t, k, right)
 						if err := t.store.Verify(t.Context(), a, nil); err != nil {
@@ -146,23 +145,23 @@ func TestTreesAreMended(t *testing.T) {
 						}
 					case "while open":
 						h := t.handle(t.Context(), a)
-						h.(*handle).life.tree.forget()
+						h.(*handle).object.tree.clear()
 						damage(t, k, right)
-						t.reads(h, data, 0, 1<<20)
+						t.wantRange(h, data, 0, 1<<20)
 					case "deleted":
 						h := t.handle(t.Context(), a)
-						h.(*handle).life.tree.forget()
+						h.(*handle).object.tree.clear()
 						damage(t, k, right)
 						if err := t.store.Delete(t.Context(), a); err != nil {
 							t.Fatal(err)
 						}
-						t.reads(h, data, 0, 1<<20)
+						t.wantRange(h, data, 0, 1<<20)
 						_ = h.Close()
-						t.clean()
+						t.wantNothingLeft()
 						return
 					}
 					if !bytes.Equal(t.fake.bytes(k), right) {
-						if how != "read" || name != "inside" { // damage that nobody came by may stay
+						if how != "read" || name != "inside" { // damage that was not read may stay
 							t.Errorf("the tree is still wrong")
 						}
 					}
@@ -175,54 +174,54 @@ func TestTreesAreMended(t *testing.T) {
 	}
 }
 
-// A tree that cannot be had is no reason to condemn anything.
+// A tree that cannot be fetched is no reason to quarantine anything.
 func TestATreeThatCannotBeHad(t *testing.T) {
 	bubble(t, func(t *subject) {
-		data := sample(1 << 20)
+		data := sampleBody(1 << 20)
 		a := t.put(data, store.Pinned)
-		t.fake.times(3, "GET /bucket/tree/", status(503, "SlowDown"))
+		t.fake.interceptTimes(3, "GET /bucket/tree/", status(503, "SlowDown"))
 		_, err := t.store.Open(t.Context(), a)
-		t.refused(err, fault.StorageBusy, "")
-		t.fake.times(1, "GET /bucket/tree/", status(403, "AccessDenied"))
-		t.refused(t.store.Verify(t.Context(), a, nil), fault.NotReady, "")
-		t.holds(data)
+		t.wantRefused(err, fault.StorageBusy, "")
+		t.fake.interceptTimes(1, "GET /bucket/tree/", status(403, "AccessDenied"))
+		t.wantRefused(t.store.Verify(t.Context(), a, nil), fault.NotReady, "")
+		t.wantHeld(data)
 	})
 }
 
-// What goes wrong while a tree is mended or an object is moved is told, and
-// the object is not given out.
-func TestFailuresWhileMending(t *testing.T) {
+// Failures while a tree is rebuilt or an object is moved are reported, and the
+// object is not returned.
+func TestFailuresWhileRebuilding(t *testing.T) {
 	for match, want := range map[string]fault.Kind{
 		"GET /bucket/data/": fault.NotReady, "PUT /bucket/tree/": fault.NotReady,
 	} {
 		t.Run(match, func(t *testing.T) {
 			bubble(t, func(t *subject) {
-				data := sample(1 << 20)
+				data := sampleBody(1 << 20)
 				a := t.put(data, store.Pinned)
 				t.fake.drop(key(folderTree, a))
 				skip := map[string]int{"GET /bucket/data/": 1}[match]
 				t.failAfter(skip, match)
 				_, err := t.store.Open(t.Context(), a)
-				t.refused(err, want, "")
-				t.fake.meddleWith(nil)
-				t.holds(data)
+				t.wantRefused(err, want, "")
+				t.fake.setIntercept(nil)
+				t.wantHeld(data)
 			})
 		})
 	}
 	for _, match := range []string{"PUT /bucket/quarantine/", "DELETE /bucket/data/", "HEAD /bucket/data/"} {
 		t.Run(match, func(t *testing.T) {
 			bubble(t, func(t *subject) {
-				a := t.put(sample(1000), store.Cached)
-				t.fake.spoil(key(folderData, a), 7)
+				a := t.put(sampleBody(1000), store.Cached)
+				t.fake.corrupt(key(folderData, a), 7)
 				t.failAfter(0, match)
 				_, err := t.store.Open(t.Context(), a)
-				t.refused(err, fault.IntegrityFail, "")
+				t.wantRefused(err, fault.IntegrityFail, "")
 				if n := t.store.Counts().IntegrityFails; n != 1 {
 					t.Errorf("%d objects are counted as corrupt, want 1", n)
 				}
-				t.fake.meddleWith(nil)
+				t.fake.setIntercept(nil)
 				_, err = t.store.Open(t.Context(), a)
-				t.refused(err, fault.IntegrityFail, "")
+				t.wantRefused(err, fault.IntegrityFail, "")
 				if _, err := t.store.Stat(t.Context(), a); fault.KindOf(err) != fault.NotFound {
 					t.Errorf("the second time it was not taken out of view: %v", err)
 				}
@@ -231,11 +230,11 @@ func TestFailuresWhileMending(t *testing.T) {
 	}
 }
 
-// failAfter refuses what matches, but for the first few.
-func (t *subject) failAfter(skip int, match string) {
-	t.fake.times(1000, match, func(w http.ResponseWriter, r *http.Request) {
+// failAfter rejects what matches, except for the first few.
+func (s *subject) failAfter(skip int, match string) {
+	s.fake.interceptTimes(1000, match, func(w http.ResponseWriter, r *http.Request) {
 		if skip--; skip >= 0 {
-			t.fake.answer(w, r, r.URL.Path[len("/bucket/"):])
+			s.fake.answer(w, r, r.URL.Path[len("/bucket/"):])
 			return
 		}
 		status(403, "AccessDenied")(w, r)
@@ -244,7 +243,7 @@ func (t *subject) failAfter(skip int, match string) {
 
 func TestVerify(t *testing.T) {
 	bubble(t, func(t *subject) {
-		data := sample(1 << 20)
+		data := sampleBody(1 << 20)
 		a := t.put(data, store.Pinned)
 		var paced int64
 		pace := func(_ context.Context, n int64) error { paced += n; return nil }
@@ -256,43 +255,43 @@ func TestVerify(t *testing.T) {
 			t.Errorf("a pace that stops: %v", err)
 		}
 		gone := func(context.Context, int64) error { t.fake.drop(key(folderData, a)); return nil }
-		t.refused(t.store.Verify(t.Context(), a, gone), fault.NotFound, "")
-		t.fake.plant(key(folderData, a), data, 0)
+		t.wantRefused(t.store.Verify(t.Context(), a, gone), fault.NotFound, "")
+		t.fake.putDirectly(key(folderData, a), data, 0)
 
-		t.fake.times(1, "GET /bucket/data/", t.fake.garbled)
+		t.fake.interceptTimes(1, "GET /bucket/data/", t.fake.answerGarbled)
 		if err := t.store.Verify(t.Context(), a, nil); err != nil {
 			t.Errorf("one bad line: %v", err)
 		}
-		t.fake.spoil(key(folderData, a), 99_999)
-		t.refused(t.store.Verify(t.Context(), a, nil), fault.IntegrityFail, "")
-		t.condemned(a)
+		t.fake.corrupt(key(folderData, a), 99_999)
+		t.wantRefused(t.store.Verify(t.Context(), a, nil), fault.IntegrityFail, "")
+		t.wantQuarantined(a)
 	})
 	bubble(t, func(t *subject) {
-		a := t.put(sample(1<<20), store.Pinned)
+		a := t.put(sampleBody(1<<20), store.Pinned)
 		shorter := func(context.Context, int64) error {
-			t.fake.plant(key(folderData, a), sample(100), 0)
+			t.fake.putDirectly(key(folderData, a), sampleBody(100), 0)
 			return nil
 		}
-		t.refused(t.store.Verify(t.Context(), a, shorter), fault.IntegrityFail, "")
+		t.wantRefused(t.store.Verify(t.Context(), a, shorter), fault.IntegrityFail, "")
 	})
 }
 
-// A corrupt copy of a deleted object is nobody's object any longer.
+// A corrupt copy of a deleted object no longer belongs to any object.
 func TestCorruptAfterDelete(t *testing.T) {
 	bubble(t, func(t *subject) {
-		data := sample(1 << 20)
+		data := sampleBody(1 << 20)
 		a := t.put(data, store.Pinned)
 		h := t.handle(t.Context(), a)
 		if err := t.store.Delete(t.Context(), a); err != nil {
 			t.Fatal(err)
 		}
 		t.put(data, store.Pinned)
-		t.fake.spoil(t.fake.under(folderTemporary)[0], 800_000)
+		t.fake.corrupt(t.fake.under(folderTemporary)[0], 800_000)
 		_, err := h.WriteTo(io.Discard)
-		t.refused(err, fault.IntegrityFail, "")
+		t.wantRefused(err, fault.IntegrityFail, "")
 		if n := t.store.Counts().IntegrityFails; n != 0 {
 			t.Errorf("%d objects are counted as corrupt; the one that can be seen is not", n)
 		}
-		t.holds(data)
+		t.wantHeld(data)
 	})
 }

@@ -7,42 +7,42 @@ import (
 	"micronode/b3"
 )
 
-// What is kept where, under the prefix of the store. The names of a folder sort
-// as the addresses do.
+// The folders, under the prefix of the store. The names of a folder sort as the
+// addresses do.
 const (
 	folderData       = "data/"       // the bytes of an object, as they are
 	folderTree       = "tree/"       // the outboard of an object that is not small
 	folderPinned     = "pinned/"     // an empty key for each object that is pinned
-	folderTemporary  = "tmp/"        // bodies on their way in, and deleted objects that are still open
-	folderQuarantine = "quarantine/" // what was found corrupt, for somebody to look at
+	folderTemporary  = "tmp/"        // bodies that are being uploaded, and deleted objects that are still open
+	folderQuarantine = "quarantine/" // corrupt objects, for inspection
 )
 
-func (b *bucket) data(a b3.Address) string       { return b.keyOf(folderData, a) }
-func (b *bucket) tree(a b3.Address) string       { return b.keyOf(folderTree, a) }
-func (b *bucket) pinned(a b3.Address) string     { return b.keyOf(folderPinned, a) }
-func (b *bucket) quarantine(a b3.Address) string { return b.keyOf(folderQuarantine, a) }
+func (b *bucket) dataKey(a b3.Address) string       { return b.keyOf(folderData, a) }
+func (b *bucket) treeKey(a b3.Address) string       { return b.keyOf(folderTree, a) }
+func (b *bucket) pinnedKey(a b3.Address) string     { return b.keyOf(folderPinned, a) }
+func (b *bucket) quarantineKey(a b3.Address) string { return b.keyOf(folderQuarantine, a) }
 
-// temporary is a key that nobody else has.
-func (b *bucket) temporary() string { return b.at.prefix + folderTemporary + rand.Text() }
+// temporaryKey returns a unique key.
+func (b *bucket) temporaryKey() string { return b.location.prefix + folderTemporary + rand.Text() }
 
 func (b *bucket) keyOf(folder string, a b3.Address) string {
-	return b.at.prefix + folder + strings.TrimPrefix(a.String(), b3.Prefix)
+	return b.location.prefix + folder + strings.TrimPrefix(a.String(), b3.Prefix)
 }
 
-// addressOf reads a key of a folder. Others may have put something there that
-// is not ours.
+// addressOf parses a key of a folder. Other programs may have put keys there
+// that are not ours.
 func (b *bucket) addressOf(folder, key string) (b3.Address, bool) {
-	name, ours := strings.CutPrefix(key, b.at.prefix+folder)
+	name, ok := strings.CutPrefix(key, b.location.prefix+folder)
 	a, err := b3.Parse(b3.Prefix + name)
-	return a, ours && err == nil
+	return a, ok && err == nil
 }
 
-// ours tells whether a key is where this package uploads to.
-func (b *bucket) ours(key string) bool {
-	return strings.HasPrefix(key, b.at.prefix+folderTemporary) || strings.HasPrefix(key, b.at.prefix+folderData)
+// isUploadKey reports whether this package uploads to a key.
+func (b *bucket) isUploadKey(key string) bool {
+	return strings.HasPrefix(key, b.location.prefix+folderTemporary) || strings.HasPrefix(key, b.location.prefix+folderData)
 }
 
-// isTemporary tells whether a key is one that nobody else has.
+// isTemporary reports whether a key is a temporary one.
 func (b *bucket) isTemporary(key string) bool {
-	return strings.HasPrefix(key, b.at.prefix+folderTemporary)
+	return strings.HasPrefix(key, b.location.prefix+folderTemporary)
 }

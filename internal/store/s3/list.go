@@ -8,7 +8,7 @@ import (
 )
 
 // List returns a page of objects. A page costs a call for the objects and one
-// for the marks of those that are pinned.
+// for the pinned/ keys.
 func (s *Store) List(ctx context.Context, after b3.Address, limit int) ([]store.Info, error) {
 	const op = "store.list"
 	ctx, cancel, err := s.begin(ctx, op)
@@ -26,7 +26,7 @@ func (s *Store) list(ctx context.Context, op string, after b3.Address, limit int
 		return len(page) < limit
 	})
 	if err != nil || len(page) == 0 {
-		return nil, running(err)
+		return nil, hideUnauthorized(err)
 	}
 	i := 0
 	err = s.walk(ctx, op, folderPinned, after, limit, func(a b3.Address, _ int64) bool {
@@ -39,17 +39,17 @@ func (s *Store) list(ctx context.Context, op string, after b3.Address, limit int
 		return i < len(page)
 	})
 	if err != nil {
-		return nil, running(err)
+		return nil, hideUnauthorized(err)
 	}
 	return page, nil
 }
 
-// walk goes through a folder in the order of addresses, until it ends or visit
-// has seen enough. Keys that are not addresses are not ours, and passed over.
+// walk lists a folder in the order of addresses, until it ends or visit returns
+// false. Keys that are not addresses are not ours, and skipped.
 func (s *Store) walk(ctx context.Context, op, folder string, after b3.Address, batch int, visit func(a b3.Address, size int64) bool) error {
 	from := s.bucket.keyOf(folder, after)
 	for {
-		found, err := s.bucket.list(ctx, op, s.bucket.at.prefix+folder, from, batch)
+		found, err := s.bucket.list(ctx, op, s.bucket.location.prefix+folder, from, batch)
 		if err != nil {
 			return err
 		}

@@ -14,21 +14,21 @@ import (
 
 const opPut = "store.put"
 
-// part is how much of a body is in memory at a time. A body of one part is sent
-// in one piece, a larger one as an upload in parts.
-const part = 8 << 20
+// partSize is how much of a body is in memory at a time. A body of one part is
+// sent at once, a larger one as a multipart upload.
+const partSize = 8 << 20
 
-// Put takes an object in.
+// Put stores an object.
 //
-// An error after the last call may leave the object there, whole and right,
-// because its answer was lost; putting it again is always safe.
+// An error of the last call may leave the object stored, complete and correct,
+// because the response was lost; putting it again is always safe.
 func (s *Store) Put(ctx context.Context, src io.Reader, opt store.PutOptions) (store.Info, bool, error) {
 	ctx, cancel, err := s.begin(ctx, opPut)
 	if err != nil {
 		return store.Info{}, false, err
 	}
 	defer cancel()
-	info, created, err := s.take(ctx, src, opt)
+	info, created, err := s.put(ctx, src, opt)
 	switch fault.KindOf(err) {
 	case fault.StoreFull:
 		s.refusals.Add(1)
@@ -38,36 +38,36 @@ func (s *Store) Put(ctx context.Context, src io.Reader, opt store.PutOptions) (s
 	return info, created, err
 }
 
-// take is Put without its books.
-func (s *Store) take(ctx context.Context, src io.Reader, opt store.PutOptions) (store.Info, bool, error) {
+// put is Put without its counters.
+func (s *Store) put(ctx context.Context, src io.Reader, opt store.PutOptions) (store.Info, bool, error) {
 	if opt.Size < store.Unknown {
 		return store.Info{}, false, fault.New(opPut, fault.Malformed, "a size of %d bytes", opt.Size)
 	}
 	if !opt.Want.IsZero() {
-		if info, here, err := s.again(ctx, opt.Want, opt.Class); here || err != nil {
+		if info, here, err := s.findForPut(ctx, opt.Want, opt.Class); here || err != nil {
 			return info, false, err
 		}
 	}
 	if opt.Size > s.maxObject {
 		return store.Info{}, false, s.tooLarge(opt.Size)
 	}
-	if err := s.acquire(ctx, opPut, s.intakes); err != nil {
+	if err := s.acquire(ctx, opPut, s.putPermits); err != nil {
 		return store.Info{}, false, err
 	}
-	defer s.intakes.Release()
-	in := &intake{store: s, src: src, opt: opt}
-	if err := in.fill(ctx); err != nil {
+	defer s.putPermits.Release()
+	in := &bucketPut{store: s, src: src, opt: opt}
+	if err := in.readPart(ctx); err != nil {
 		return store.Info{}, false, err
 	}
-	if in.ended {
+	if in.atEnd {
 		return in.sendWhole(ctx)
 	}
 	return in.sendParts(ctx)
 }
 
-// again finds an object that is here already, as a Put of it would leave it.
-func (s *Store) again(ctx context.Context, a b3.Address, class store.Class) (info store.Info, here bool, err error) {
-	err = s.alone(ctx, opPut, a, func(ctx context.Context) error {
+// findForPut finds an existing object and returns the result of a Put of it.
+func (s *Store) findForPut(ctx context.Context, a b3.Address, class store.Class) (info store.Info, here bool, err error) {
+	err = s.withStripe(ctx, opPut, a, func(ctx context.Context) error {
 		found, err := s.find(ctx, opPut, a)
 		if fault.KindOf(err) == fault.NotFound {
 			return nil
@@ -76,15 +76,15 @@ func (s *Store) again(ctx context.Context, a b3.Address, class store.Class) (inf
 			return err
 		}
 		here = true
-		info, err = s.putAgain(ctx, a, found.size, class)
+		info, err = s.putExisting(ctx, a, found.size, class)
 		return err
 	})
 	return info, here, err
 }
 
-// putAgain is what a Put of an object that is here does. It is the caller's
-// turn.
-func (s *Store) putAgain(ctx context.Context, a b3.Address, size int64, class store.Class) (info store.Info, err error) {
+// putExisting does what a Put of an existing object does. The caller holds the
+// stripe.
+func (s *Store) putExisting(ctx context.Context, a b3.Address, size int64, class store.Class) (info store.Info, err error) {
 	info = store.Info{Address: a, Size: size}
 	if class == store.Pinned {
 		return info, s.pin(ctx, opPut, a, size)
@@ -93,8 +93,9 @@ func (s *Store) putAgain(ctx context.Context, a b3.Address, size int64, class st
 	return info, err
 }
 
-// intake is a body on its way in. It belongs to the one Put that made it.
-type intake struct {
+// bucketPut is a body that is being uploaded. It belongs to the one Put that
+// made it.
+type bucketPut struct {
 	// set at construction
 	store *Store
 	src   io.Reader
@@ -102,25 +103,25 @@ type intake struct {
 
 	size   int64  // how much was read
 	buffer []byte // a part, and one byte more if there is more
-	ended  bool   // all was read
-	tree   *b3.TreeHasher
+	atEnd  bool   // all was read
+	hasher *b3.TreeHasher
 }
 
-// fill reads on until there is a part, and one byte more to know that it is not
-// the last; or until the body ends.
-func (in *intake) fill(ctx context.Context) error {
-	for len(in.buffer) <= part {
-		in.grow()
-		n, err := store.ReadBody(ctx, in.src, in.buffer[len(in.buffer):min(cap(in.buffer), part+1)])
-		in.buffer = in.buffer[:len(in.buffer)+n]
-		in.size += int64(n)
+// readPart reads until there is a part, and one byte more to know that it is
+// not the last; or until the body ends.
+func (p *bucketPut) readPart(ctx context.Context) error {
+	for len(p.buffer) <= partSize {
+		p.growBuffer()
+		n, err := store.ReadBody(ctx, p.src, p.buffer[len(p.buffer):min(cap(p.buffer), partSize+1)])
+		p.buffer = p.buffer[:len(p.buffer)+n]
+		p.size += int64(n)
 		switch {
-		case in.opt.Size != store.Unknown && in.size > in.opt.Size:
-			return fault.New(opPut, fault.Malformed, "%d bytes were declared, and more came", in.opt.Size)
-		case in.size > in.store.maxObject:
-			return in.store.tooLarge(in.size)
+		case p.opt.Size != store.Unknown && p.size > p.opt.Size:
+			return fault.New(opPut, fault.Malformed, "%d bytes were declared, but more arrived", p.opt.Size)
+		case p.size > p.store.maxObject:
+			return p.store.tooLarge(p.size)
 		case err == io.EOF:
-			return in.end(ctx)
+			return p.finishBody(ctx)
 		case err != nil:
 			return store.BodyFault(ctx, err)
 		}
@@ -128,129 +129,129 @@ func (in *intake) fill(ctx context.Context) error {
 	return nil
 }
 
-// grow makes room for at least one byte. What was declared is believed up to a
-// part, so that a body of known size is not moved about.
-func (in *intake) grow() {
+// growBuffer makes space for at least one byte. The declared size is trusted up
+// to a part, so that a body of known size is not copied repeatedly.
+func (p *bucketPut) growBuffer() {
 	const first = 16 << 10
-	if len(in.buffer) < cap(in.buffer) {
+	if len(p.buffer) < cap(p.buffer) {
 		return
 	}
-	want := max(first, 2*cap(in.buffer))
-	if in.opt.Size != store.Unknown {
-		want = int(min(in.opt.Size, part)) + 1
+	want := max(first, 2*cap(p.buffer))
+	if p.opt.Size != store.Unknown {
+		want = int(min(p.opt.Size, partSize)) + 1
 	}
-	in.buffer = slices.Grow(in.buffer, min(want, part+1)-len(in.buffer))
+	p.buffer = slices.Grow(p.buffer, min(want, partSize+1)-len(p.buffer))
 }
 
-func (in *intake) end(ctx context.Context) error {
-	if in.opt.Size != store.Unknown && in.size < in.opt.Size {
-		return fault.New(opPut, fault.Malformed, "%d bytes were declared, and %d came", in.opt.Size, in.size)
+func (p *bucketPut) finishBody(ctx context.Context) error {
+	if p.opt.Size != store.Unknown && p.size < p.opt.Size {
+		return fault.New(opPut, fault.Malformed, "%d bytes were declared, but %d arrived", p.opt.Size, p.size)
 	}
-	in.ended = true
+	p.atEnd = true
 	return flow.Ended(ctx, opPut)
 }
 
-// check compares what came with what was wanted.
-func (in *intake) check(a b3.Address) error {
-	if in.opt.Want.IsZero() || a == in.opt.Want {
+// checkWant compares the computed address with the wanted one.
+func (p *bucketPut) checkWant(a b3.Address) error {
+	if p.opt.Want.IsZero() || a == p.opt.Want {
 		return nil
 	}
-	return fault.Wrap(opPut, &b3.Mismatch{Want: in.opt.Want, Got: a})
+	return fault.Wrap(opPut, &b3.Mismatch{Want: p.opt.Want, Got: a})
 }
 
 // sendWhole puts a body that is in memory.
-func (in *intake) sendWhole(ctx context.Context) (store.Info, bool, error) {
+func (p *bucketPut) sendWhole(ctx context.Context) (store.Info, bool, error) {
 	var outboard b3.Outboard
 	var a b3.Address
-	if in.size <= small {
-		a = b3.Of(in.buffer)
+	if p.size <= maxSmall {
+		a = b3.Of(p.buffer)
 	} else {
 		tree := b3.NewTreeHasher()
-		_, _ = tree.Write(in.buffer) // it never fails
+		_, _ = tree.Write(p.buffer) // it never fails
 		a, outboard = tree.Sum(), tree.Outboard()
 	}
-	if err := in.check(a); err != nil {
+	if err := p.checkWant(a); err != nil {
 		return store.Info{}, false, err
 	}
-	b := in.store.bucket
-	return in.store.commit(ctx, store.Info{Address: a, Size: in.size, Class: in.opt.Class}, outboard, func(ctx context.Context) (bool, error) {
-		return b.putNew(ctx, opPut, b.data(a), in.buffer)
+	b := p.store.bucket
+	return p.store.commit(ctx, store.Info{Address: a, Size: p.size, Class: p.opt.Class}, outboard, func(ctx context.Context) (bool, error) {
+		return b.putNew(ctx, opPut, b.dataKey(a), p.buffer)
 	})
 }
 
 // sendParts puts a body that is larger than what may be in memory. If its
 // address is known, the parts go there, and are completed only if the bytes are
-// right. Otherwise they go to a temporary key and are copied when the address is
-// known. A little of the caller's time is kept back to tidy up.
-func (in *intake) sendParts(ctx context.Context) (store.Info, bool, error) {
-	b := in.store.bucket
-	key := b.temporary()
-	if !in.opt.Want.IsZero() {
-		key = b.data(in.opt.Want)
+// right. Otherwise they go to a temporary key and are copied when the address
+// is known. A little of the caller's time is reserved for cleaning up.
+func (p *bucketPut) sendParts(ctx context.Context) (store.Info, bool, error) {
+	b := p.store.bucket
+	key := b.temporaryKey()
+	if !p.opt.Want.IsZero() {
+		key = b.dataKey(p.opt.Want)
 	}
-	working, cancel := reserve(ctx)
+	working, cancel := reserveCleanup(ctx)
 	defer cancel()
-	up, err := b.begin(working, opPut, key)
+	up, err := b.beginUpload(working, opPut, key)
 	if err != nil {
-		return store.Info{}, false, running(err)
+		return store.Info{}, false, hideUnauthorized(err)
 	}
-	in.tree = b3.NewTreeHasher()
-	info, created, err := in.finish(working, up)
-	if err != nil || !created || in.opt.Want.IsZero() {
-		in.tidy(ctx, up)
+	p.hasher = b3.NewTreeHasher()
+	info, created, err := p.completeUpload(working, up)
+	if err != nil || !created || p.opt.Want.IsZero() {
+		p.cleanUp(ctx, up)
 	}
 	return info, created, err
 }
 
-// reserve takes a little from the time that is left.
-func reserve(ctx context.Context) (context.Context, context.CancelFunc) {
+// reserveCleanup reserves a little of the remaining time.
+func reserveCleanup(ctx context.Context) (context.Context, context.CancelFunc) {
 	left, _ := flow.Remaining(ctx)
 	return flow.Reserve(ctx, min(left/10, 500*time.Millisecond))
 }
 
-// finish sends all parts and makes the object visible.
-func (in *intake) finish(ctx context.Context, up *upload) (store.Info, bool, error) {
-	if err := in.stream(ctx, up); err != nil {
-		return store.Info{}, false, running(err)
+// completeUpload sends all parts and makes the object visible.
+func (p *bucketPut) completeUpload(ctx context.Context, up *upload) (store.Info, bool, error) {
+	if err := p.sendAll(ctx, up); err != nil {
+		return store.Info{}, false, hideUnauthorized(err)
 	}
-	info := store.Info{Address: in.tree.Sum(), Size: in.size, Class: in.opt.Class}
-	if err := in.check(info.Address); err != nil {
+	info := store.Info{Address: p.hasher.Sum(), Size: p.size, Class: p.opt.Class}
+	if err := p.checkWant(info.Address); err != nil {
 		return store.Info{}, false, err
 	}
-	if !in.opt.Want.IsZero() {
-		return in.store.commit(ctx, info, in.tree.Outboard(), up.complete)
+	if !p.opt.Want.IsZero() {
+		return p.store.commit(ctx, info, p.hasher.Outboard(), up.complete)
 	}
 	if _, err := up.complete(ctx); err != nil {
-		return store.Info{}, false, running(err)
+		return store.Info{}, false, hideUnauthorized(err)
 	}
-	return in.store.commit(ctx, info, in.tree.Outboard(), func(ctx context.Context) (bool, error) {
-		return in.publish(ctx, item{key: up.key, size: in.size}, in.store.bucket.data(info.Address))
+	return p.store.commit(ctx, info, p.hasher.Outboard(), func(ctx context.Context) (bool, error) {
+		return p.publish(ctx, item{key: up.key, size: p.size}, p.store.bucket.dataKey(info.Address))
 	})
 }
 
-// stream sends the body, a part at a time.
-func (in *intake) stream(ctx context.Context, up *upload) error {
+// sendAll sends the body, a part at a time.
+func (p *bucketPut) sendAll(ctx context.Context, up *upload) error {
 	for {
-		now := in.buffer[:min(len(in.buffer), part)]
-		_, _ = in.tree.Write(now) // it never fails
-		if err := up.add(ctx, now); err != nil {
+		chunk := p.buffer[:min(len(p.buffer), partSize)]
+		_, _ = p.hasher.Write(chunk) // it never fails
+		if err := up.add(ctx, chunk); err != nil {
 			return err
 		}
-		if in.ended {
+		if p.atEnd {
 			return nil
 		}
-		in.buffer = in.buffer[:copy(in.buffer, in.buffer[len(now):])]
-		if err := in.fill(ctx); err != nil {
+		p.buffer = p.buffer[:copy(p.buffer, p.buffer[len(chunk):])]
+		if err := p.readPart(ctx); err != nil {
 			return err
 		}
 	}
 }
 
-// publish copies a temporary key to where it belongs, unless something is there.
-// A plain copy would replace it; an upload whose only part is a copy can be
-// completed on a condition.
-func (in *intake) publish(ctx context.Context, from item, to string) (bool, error) {
-	up, err := in.store.bucket.begin(ctx, opPut, to)
+// publish copies a temporary key to its address, unless that exists. A plain
+// copy would replace it; an upload whose only part is a copy can be completed
+// on a condition.
+func (p *bucketPut) publish(ctx context.Context, from item, to string) (bool, error) {
+	up, err := p.store.bucket.beginUpload(ctx, opPut, to)
 	if err != nil {
 		return false, err
 	}
@@ -260,31 +261,31 @@ func (in *intake) publish(ctx context.Context, from item, to string) (bool, erro
 		created, err = up.complete(ctx)
 	}
 	if !created {
-		in.tidy(ctx, up)
+		p.cleanUp(ctx, up)
 	}
 	return created, err
 }
 
-// tidy removes what an upload left behind: its parts, or what they became under
-// a temporary key. What cannot be removed now is swept away some day.
-func (in *intake) tidy(ctx context.Context, up *upload) {
-	ctx, cancel := aside(ctx)
+// cleanUp removes the remains of an upload: its parts, or its temporary key.
+// What cannot be removed now is removed by a later start.
+func (p *bucketPut) cleanUp(ctx context.Context, up *upload) {
+	ctx, cancel := cleanupContext(ctx)
 	defer cancel()
 	_ = up.abort(ctx)
-	if b := in.store.bucket; b.isTemporary(up.key) {
+	if b := p.store.bucket; b.isTemporary(up.key) {
 		_ = b.remove(ctx, opPut, up.key)
 	}
 }
 
-// commit makes an object visible, unless it has become so meanwhile: first its
-// tree, which nobody looks for before the object is there, then the object, then
-// the mark of a pinned one.
+// commit makes an object visible, unless it exists by now: first its tree,
+// which is not looked for before the object exists, then the object, then the
+// pinned/ key.
 func (s *Store) commit(ctx context.Context, info store.Info, tree b3.Outboard, publish func(ctx context.Context) (bool, error)) (kept store.Info, created bool, err error) {
 	a := info.Address
-	err = s.alone(ctx, opPut, a, func(ctx context.Context) error {
+	err = s.withStripe(ctx, opPut, a, func(ctx context.Context) error {
 		_, err := s.find(ctx, opPut, a)
 		if fault.KindOf(err) == fault.NotFound {
-			created, err = s.place(ctx, a, tree, publish)
+			created, err = s.writeObject(ctx, a, tree, publish)
 		}
 		if err != nil {
 			return err
@@ -297,34 +298,33 @@ func (s *Store) commit(ctx context.Context, info store.Info, tree b3.Outboard, p
 			kept = info
 			return nil
 		}
-		kept, err = s.putAgain(ctx, a, info.Size, info.Class)
+		kept, err = s.putExisting(ctx, a, info.Size, info.Class)
 		return err
 	})
 	return kept, created && err == nil, err
 }
 
-// place writes the tree and the object. A tree without an object is removed
-// again.
-func (s *Store) place(ctx context.Context, a b3.Address, tree b3.Outboard, publish func(ctx context.Context) (bool, error)) (bool, error) {
+// writeObject writes the tree and the object. A tree without an object is
+// removed again.
+func (s *Store) writeObject(ctx context.Context, a b3.Address, tree b3.Outboard, publish func(ctx context.Context) (bool, error)) (bool, error) {
 	if len(tree) > 0 {
-		if err := s.bucket.put(ctx, opPut, s.bucket.tree(a), tree); err != nil {
-			return false, running(err)
+		if err := s.bucket.put(ctx, opPut, s.bucket.treeKey(a), tree); err != nil {
+			return false, hideUnauthorized(err)
 		}
 	}
 	created, err := publish(ctx)
 	if err != nil && len(tree) > 0 {
-		ctx, cancel := aside(ctx)
+		ctx, cancel := cleanupContext(ctx)
 		defer cancel()
-		if there, lost := s.bucket.has(ctx, opPut, s.bucket.data(a)); !there && lost == nil {
-			_ = s.bucket.remove(ctx, opPut, s.bucket.tree(a))
+		if there, lost := s.bucket.has(ctx, opPut, s.bucket.dataKey(a)); !there && lost == nil {
+			_ = s.bucket.remove(ctx, opPut, s.bucket.treeKey(a))
 		}
 	}
-	return created, running(err)
+	return created, hideUnauthorized(err)
 }
 
-// tooLarge refuses a body that can never be kept.
+// tooLarge rejects a body that can never be stored.
 func (s *Store) tooLarge(size int64) error {
-	err := fault.New(opPut, fault.BodyTooLarge, "%d bytes, and an object may have %d", size, s.maxObject)
-	err.Next = "Put it in parts, or raise " + setMaxObject + "."
-	return err
+	return fault.New(opPut, fault.BodyTooLarge, "%d bytes; the maximum of an object is %d", size, s.maxObject).
+		Advise("Put it in parts, or raise " + settingMaxObject + ".")
 }

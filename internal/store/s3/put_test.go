@@ -16,27 +16,27 @@ import (
 	"micronode/internal/store"
 )
 
-// clean checks that nothing is left of a put that failed.
-func (t *subject) clean() {
-	t.Helper()
+// wantNothingLeft checks that nothing is left of a put that failed.
+func (s *subject) wantNothingLeft() {
+	s.Helper()
 	for _, folder := range []string{folderData, folderTree, folderPinned, folderTemporary} {
-		if left := t.fake.under(folder); len(left) > 0 {
-			t.Errorf("left behind: %v", left)
+		if left := s.fake.under(folder); len(left) > 0 {
+			s.Errorf("left behind: %v", left)
 		}
 	}
-	if n := t.fake.unfinished(); n > 0 {
-		t.Errorf("%d uploads were not given up", n)
+	if n := s.fake.unfinished(); n > 0 {
+		s.Errorf("%d uploads were not given up", n)
 	}
-	if u := t.store.Usage(); u != (store.Usage{}) {
-		t.Errorf("the books say %+v", u)
+	if u := s.store.Usage(); u != (store.Usage{}) {
+		s.Errorf("the books say %+v", u)
 	}
 }
 
-// A put that is there costs a look, and not the bytes again.
+// A put of an existing object costs a request, and not the bytes again.
 func TestASecondPutSendsNothing(t *testing.T) {
 	bubble(t, func(t *subject) {
-		for _, size := range []int{100, 200_000, part + 1} {
-			data := sample(size)
+		for _, size := range []int{100, 200_000, partSize + 1} {
+			data := sampleBody(size)
 			t.put(data, store.Pinned)
 			t.fake.called("")
 			_, created, err := t.store.Put(t.Context(), iotest.ErrReader(errors.New("read")), store.PutOptions{Want: b3.Of(data), Size: int64(size), Class: store.Cached})
@@ -50,12 +50,12 @@ func TestASecondPutSendsNothing(t *testing.T) {
 	})
 }
 
-// A body of exactly one part is sent in one piece, and one more byte makes two.
+// A body of exactly one part is sent at once, and one more byte makes two.
 func TestParts(t *testing.T) {
 	bubble(t, func(t *subject) {
-		for size, uploads := range map[int]int{part: 0, part + 1: 2} {
+		for size, uploads := range map[int]int{partSize: 0, partSize + 1: 2} {
 			t.fake.called("")
-			data := sample(size)
+			data := sampleBody(size)
 			info, created, err := t.store.Put(t.Context(), bytes.NewReader(data), store.PutOptions{Size: store.Unknown})
 			if err != nil || !created || info.Address != b3.Of(data) {
 				t.Fatalf("%d bytes: %+v, created %t, %v", size, info, created, err)
@@ -63,7 +63,7 @@ func TestParts(t *testing.T) {
 			if n := t.fake.called("POST tmp/"); n != uploads {
 				t.Errorf("%d bytes: %d calls to begin and complete an upload, want %d", size, n, uploads)
 			}
-			t.holds(data)
+			t.wantHeld(data)
 		}
 		if left := t.fake.under(folderTemporary); len(left) > 0 {
 			t.Errorf("left behind: %v", left)
@@ -71,10 +71,10 @@ func TestParts(t *testing.T) {
 	})
 }
 
-// Whatever call of a put fails, for good or because the line is cut, nothing can
-// be seen and nothing is left.
+// Whatever call of a put fails, permanently or because the connection breaks,
+// nothing is visible and nothing is left.
 func TestAPutThatFailsLeavesNothing(t *testing.T) {
-	middle, large := sample(200_000), sample(part+100_000)
+	middle, large := sampleBody(200_000), sampleBody(partSize+100_000)
 	for name, c := range map[string]struct {
 		data  []byte
 		match string
@@ -94,7 +94,7 @@ func TestAPutThatFailsLeavesNothing(t *testing.T) {
 		"wanted tree":     {large, "PUT /bucket/tree/", true},
 		"wanted complete": {large, "POST /bucket/data/", true},
 	} {
-		for how, fails := range map[string]http.HandlerFunc{"full": status(507, "QuotaExceeded"), "cut": cut} {
+		for how, fails := range map[string]http.HandlerFunc{"full": status(507, "QuotaExceeded"), "cut": cutConnection} {
 			t.Run(name+", "+how, func(t *testing.T) {
 				bubble(t, func(t *subject) {
 					skip := 0
@@ -102,7 +102,7 @@ func TestAPutThatFailsLeavesNothing(t *testing.T) {
 						skip = 1 // the first such call begins the upload
 					}
 					seen := 0
-					t.fake.times(1000, c.match, func(w http.ResponseWriter, r *http.Request) {
+					t.fake.interceptTimes(1000, c.match, func(w http.ResponseWriter, r *http.Request) {
 						if seen++; seen <= skip {
 							t.fake.answer(w, r, r.URL.Path[len("/bucket/"):])
 							return
@@ -118,51 +118,51 @@ func TestAPutThatFailsLeavesNothing(t *testing.T) {
 					if created {
 						t.Errorf("it says that it created something")
 					}
-					t.refused(err, want, "")
+					t.wantRefused(err, want, "")
 					if n := t.store.Counts().Refusals; (n == 1) != (how == "full") {
 						t.Errorf("%d puts are counted as refused for want of room", n)
 					}
-					t.fake.meddleWith(nil)
+					t.fake.setIntercept(nil)
 					if _, err := t.store.Stat(t.Context(), b3.Of(c.data)); fault.KindOf(err) != fault.NotFound {
 						t.Errorf("it can be seen: %v", err)
 					}
-					t.clean()
+					t.wantNothingLeft()
 				})
 			})
 		}
 	}
 }
 
-// A body that is not what was wanted is given up, also in parts.
+// A body that is not what was wanted is aborted, also in parts.
 func TestWrongBytes(t *testing.T) {
 	bubble(t, func(t *subject) {
-		for _, size := range []int{10, 200_000, part + 1} {
-			_, _, err := t.store.Put(t.Context(), bytes.NewReader(sample(size)), store.PutOptions{Size: store.Unknown, Want: b3.Of([]byte("else"))})
-			t.refused(err, fault.IntegrityFail, "")
+		for _, size := range []int{10, 200_000, partSize + 1} {
+			_, _, err := t.store.Put(t.Context(), bytes.NewReader(sampleBody(size)), store.PutOptions{Size: store.Unknown, Want: b3.Of([]byte("else"))})
+			t.wantRefused(err, fault.IntegrityFail, "")
 		}
 		if n := t.store.Counts().Mismatches; n != 3 {
 			t.Errorf("%d mismatches are counted, want 3", n)
 		}
-		t.clean()
+		t.wantNothingLeft()
 	})
 }
 
-// What is too large is refused as soon as that is known.
+// A body that is too large is rejected as soon as that is known.
 func TestTooLarge(t *testing.T) {
 	bubble(t, func(t *subject) {
-		spec := t.line.spec()
-		spec.MaxObject = part + 10
+		spec := t.listener.spec()
+		spec.MaxObject = partSize + 10
 		s := t.open(spec)
 		read := 0
-		_, _, err := s.Put(t.Context(), iotest.ErrReader(errors.New("read")), store.PutOptions{Size: part + 11})
-		t.refused(err, fault.BodyTooLarge, "store.max_object_bytes")
+		_, _, err := s.Put(t.Context(), iotest.ErrReader(errors.New("read")), store.PutOptions{Size: partSize + 11})
+		t.wantRefused(err, fault.BodyTooLarge, "store.max_object_bytes")
 		endless := readerFunc(func(p []byte) (int, error) { read += len(p); return len(p), nil })
 		_, _, err = s.Put(t.Context(), endless, store.PutOptions{Size: store.Unknown})
-		t.refused(err, fault.BodyTooLarge, "store.max_object_bytes")
-		if read > 2*part+2 {
+		t.wantRefused(err, fault.BodyTooLarge, "store.max_object_bytes")
+		if read > 2*partSize+2 {
 			t.Errorf("%d bytes were read of a body that may have %d", read, spec.MaxObject)
 		}
-		t.clean()
+		t.wantNothingLeft()
 	})
 }
 
@@ -170,11 +170,11 @@ type readerFunc func(p []byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// More bodies than memory is meant for wait for each other, and no more of them
-// than can be served.
+// More bodies than the memory limit allows wait for each other, and no more of
+// them wait than can be served.
 func TestPutsAreBounded(t *testing.T) {
 	bubble(t, func(t *subject) {
-		spec := t.line.spec()
+		spec := t.listener.spec()
 		spec.Puts = 1
 		s := t.open(spec)
 		stop := make(chan struct{})
@@ -189,15 +189,15 @@ func TestPutsAreBounded(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		for range 5 {
-			go try(ctx, bytes.NewReader(sample(10)))
+			go try(ctx, bytes.NewReader(sampleBody(10)))
 		}
 		begin := time.Now()
-		t.refused(<-outcomes, fault.Backpressure, "")
+		t.wantRefused(<-outcomes, fault.Backpressure, "")
 		if time.Since(begin) > 0 {
 			t.Errorf("the sixth was not turned away at once")
 		}
 		for range 4 {
-			t.refused(<-outcomes, fault.Backpressure, "")
+			t.wantRefused(<-outcomes, fault.Backpressure, "")
 		}
 		close(stop)
 		if err := <-outcomes; err != nil {
@@ -206,14 +206,14 @@ func TestPutsAreBounded(t *testing.T) {
 	})
 }
 
-// A pin that fails is told, and the object stays: somebody else may have been
-// told that it is there.
+// A pin that fails is reported, and the object stays: another put may have been
+// acknowledged.
 func TestAPinThatFails(t *testing.T) {
 	bubble(t, func(t *subject) {
-		t.fake.times(1, "PUT /bucket/pinned/", status(400, "InvalidRequest"))
-		_, _, err := t.store.Put(t.Context(), bytes.NewReader(sample(10)), store.PutOptions{Size: 10})
-		t.refused(err, fault.UpstreamFailed, "")
-		info, created, err := t.store.Put(t.Context(), bytes.NewReader(sample(10)), store.PutOptions{Size: 10})
+		t.fake.interceptTimes(1, "PUT /bucket/pinned/", status(400, "InvalidRequest"))
+		_, _, err := t.store.Put(t.Context(), bytes.NewReader(sampleBody(10)), store.PutOptions{Size: 10})
+		t.wantRefused(err, fault.UpstreamFailed, "")
+		info, created, err := t.store.Put(t.Context(), bytes.NewReader(sampleBody(10)), store.PutOptions{Size: 10})
 		if err != nil || created || info.Class != store.Pinned {
 			t.Errorf("put again: %+v, created %t, %v", info, created, err)
 		}
@@ -223,24 +223,24 @@ func TestAPinThatFails(t *testing.T) {
 	})
 }
 
-// A put keeps some of its time to tidy up, and keeps to its deadline.
-func TestTidyingWithinTheDeadline(t *testing.T) {
+// A put reserves some of its time to clean up, and keeps its deadline.
+func TestCleanUpWithinTheDeadline(t *testing.T) {
 	bubble(t, func(t *subject) {
-		t.fake.times(1, "partNumber=2", hang)
+		t.fake.interceptTimes(1, "partNumber=2", hangForever)
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		begin := time.Now()
-		_, _, err := t.store.Put(ctx, bytes.NewReader(sample(part+1)), store.PutOptions{Size: store.Unknown})
-		t.refused(err, fault.Timeout, "store.url")
+		_, _, err := t.store.Put(ctx, bytes.NewReader(sampleBody(partSize+1)), store.PutOptions{Size: store.Unknown})
+		t.wantRefused(err, fault.Timeout, "store.url")
 		if took := time.Since(begin); took > 2*time.Second {
 			t.Errorf("it took %v", took)
 		}
-		t.clean()
+		t.wantNothingLeft()
 	})
 }
 
-// Another node may put the same object between our look and our put. Then it is
-// not ours, and nothing of ours is left.
+// Another node may put the same object between our check and our put. Then it
+// is not ours, and nothing of ours is left.
 func TestAnotherNodeIsFaster(t *testing.T) {
 	for name, c := range map[string]struct {
 		size  int
@@ -248,14 +248,14 @@ func TestAnotherNodeIsFaster(t *testing.T) {
 		want  bool
 	}{
 		"in one piece": {200_000, "PUT /bucket/data/", false},
-		"in parts":     {part + 1, "POST /bucket/data/", false},
-		"wanted":       {part + 1, "PUT /bucket/tree/", true},
+		"in parts":     {partSize + 1, "POST /bucket/data/", false},
+		"wanted":       {partSize + 1, "PUT /bucket/tree/", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *subject) {
-				data := sample(c.size)
-				t.fake.times(1, c.match, func(w http.ResponseWriter, r *http.Request) {
-					t.fake.plant(key(folderData, b3.Of(data)), data, 0)
+				data := sampleBody(c.size)
+				t.fake.interceptTimes(1, c.match, func(w http.ResponseWriter, r *http.Request) {
+					t.fake.putDirectly(key(folderData, b3.Of(data)), data, 0)
 					t.fake.recorded(r).send(w)
 				})
 				opt := store.PutOptions{Size: store.Unknown, Class: store.Cached}
@@ -272,7 +272,7 @@ func TestAnotherNodeIsFaster(t *testing.T) {
 				if n := len(t.fake.under(folderTemporary)) + t.fake.unfinished(); n > 0 {
 					t.Errorf("%d temporaries are left", n)
 				}
-				t.holds(data)
+				t.wantHeld(data)
 			})
 		})
 	}

@@ -21,37 +21,37 @@ import (
 	"micronode/internal/store"
 )
 
-// handle opens an object that must be there.
-func (t *subject) handle(ctx context.Context, a b3.Address) store.Handle {
-	t.Helper()
-	h, err := t.store.Open(ctx, a)
+// handle opens an object that must exist.
+func (s *subject) handle(ctx context.Context, a b3.Address) store.Handle {
+	s.Helper()
+	h, err := s.store.Open(ctx, a)
 	if err != nil {
-		t.Fatal(err)
+		s.Fatal(err)
 	}
-	t.Cleanup(func() { _ = h.Close() })
+	s.Cleanup(func() { _ = h.Close() })
 	return h
 }
 
-// reads checks a range.
-func (t *subject) reads(h store.Handle, data []byte, off, n int64) {
-	t.Helper()
+// wantRange checks a range.
+func (s *subject) wantRange(h store.Handle, data []byte, off, n int64) {
+	s.Helper()
 	var got bytes.Buffer
 	if written, err := h.WriteRange(&got, off, n); err != nil || written != n || !bytes.Equal(got.Bytes(), data[off:off+n]) {
-		t.Errorf("range %d+%d: %d bytes, %v", off, n, written, err)
+		s.Errorf("range %d+%d: %d bytes, %v", off, n, written, err)
 	}
 }
 
 // A small object is one call, and then in memory. Of a large one the beginning
-// is there, and a long range is one call.
+// is cached, and a long range is one call.
 func TestWhatReadingCosts(t *testing.T) {
 	bubble(t, func(t *subject) {
-		little, large := sample(small), sample(1<<20)
+		little, large := sampleBody(maxSmall), sampleBody(1<<20)
 		t.put(little, store.Pinned)
 		t.put(large, store.Pinned)
 		t.fake.called("")
 
 		h := t.handle(t.Context(), b3.Of(little))
-		t.reads(h, little, 10, 1000)
+		t.wantRange(h, little, 10, 1000)
 		if whole, ok := h.Bytes(); !ok || !bytes.Equal(whole, little) {
 			t.Errorf("Bytes gives %d bytes, %t", len(whole), ok)
 		}
@@ -63,35 +63,35 @@ func TestWhatReadingCosts(t *testing.T) {
 		if n := t.fake.called(""); n != 2 {
 			t.Errorf("opening a large object took %d calls, want 2: its beginning and its tree", n)
 		}
-		t.reads(h, large, 100, 60_000)
+		t.wantRange(h, large, 100, 60_000)
 		if n := t.fake.called(""); n != 0 {
 			t.Errorf("its beginning took %d more calls", n)
 		}
-		t.reads(h, large, 0, 1<<20)
-		t.reads(h, large, 700_000, 1)
+		t.wantRange(h, large, 0, 1<<20)
+		t.wantRange(h, large, 700_000, 1)
 		if n := t.fake.called("GET data/"); n != 2 {
 			t.Errorf("two ranges took %d calls", n)
 		}
 	})
 }
 
-// A line that breaks in the middle, or falls silent, is taken up where it
+// A read whose connection breaks in the middle, or stalls, continues where it
 // stopped.
 func TestReadingGoesOn(t *testing.T) {
-	for name, stop := range map[string]func(http.ResponseWriter, *http.Request){"cut": cut, "silent": hang} {
+	for name, stop := range map[string]func(http.ResponseWriter, *http.Request){"cut": cutConnection, "silent": hangForever} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *subject) {
-				data := sample(1 << 20)
+				data := sampleBody(1 << 20)
 				h := t.handle(t.Context(), t.put(data, store.Pinned))
-				t.fake.times(8, "GET /bucket/data/", t.fake.half(stop)) // each brings half of what is left
-				t.reads(h, data, 0, 1<<20)
-				t.holds(data)
-				t.fake.times(1, "GET /bucket/tree/", t.fake.half(stop))
-				t.holds(data)
-				little := sample(1000)
+				t.fake.interceptTimes(8, "GET /bucket/data/", t.fake.answerHalf(stop)) // each returns half of what is left
+				t.wantRange(h, data, 0, 1<<20)
+				t.wantHeld(data)
+				t.fake.interceptTimes(1, "GET /bucket/tree/", t.fake.answerHalf(stop))
+				t.wantHeld(data)
+				little := sampleBody(1000)
 				t.put(little, store.Pinned)
-				t.fake.times(2, "GET /bucket/data/", t.fake.half(stop))
-				t.holds(little)
+				t.fake.interceptTimes(2, "GET /bucket/data/", t.fake.answerHalf(stop))
+				t.wantHeld(little)
 				if n := t.store.Counts().IntegrityFails; n != 0 {
 					t.Errorf("%d objects are counted as corrupt because of a bad line", n)
 				}
@@ -100,32 +100,32 @@ func TestReadingGoesOn(t *testing.T) {
 	}
 }
 
-// If nothing comes at all, somebody is told in time, and nothing wrong was given
-// out.
+// If nothing arrives at all, the read fails in time, and nothing wrong was
+// returned.
 func TestReadingEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		fails http.HandlerFunc
 		kind  fault.Kind
 	}{
-		"cut": {cut, fault.UpstreamFailed}, "hangs": {hang, fault.Timeout}, "busy": {status(503, "SlowDown"), fault.StorageBusy},
+		"cut": {cutConnection, fault.UpstreamFailed}, "hangs": {hangForever, fault.Timeout}, "busy": {status(503, "SlowDown"), fault.StorageBusy},
 		"denied": {status(403, "AccessDenied"), fault.NotReady},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *subject) {
-				data := sample(1 << 20)
+				data := sampleBody(1 << 20)
 				a := t.put(data, store.Pinned)
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 				defer cancel()
 				h := t.handle(ctx, a)
-				t.fake.times(1000, "GET /bucket/data/", c.fails)
+				t.fake.interceptTimes(1000, "GET /bucket/data/", c.fails)
 				var got bytes.Buffer
 				begin := time.Now()
 				n, err := h.WriteTo(&got)
-				t.refused(err, c.kind, "")
+				t.wantRefused(err, c.kind, "")
 				if !bytes.Equal(got.Bytes(), data[:n]) || time.Since(begin) > 5*time.Second {
 					t.Errorf("%d bytes after %v", n, time.Since(begin))
 				}
-				t.fake.meddleWith(nil)
+				t.fake.setIntercept(nil)
 				if _, err := t.store.Stat(t.Context(), a); err != nil {
 					t.Errorf("the object is gone: %v", err)
 				}
@@ -141,30 +141,30 @@ func TestReadingEnds(t *testing.T) {
 // Another version of the same bytes is as good.
 func TestAnotherVersion(t *testing.T) {
 	bubble(t, func(t *subject) {
-		data := sample(1 << 20)
+		data := sampleBody(1 << 20)
 		a := t.put(data, store.Pinned)
 		h := t.handle(t.Context(), a)
-		t.fake.plant(key(folderData, a), data, 0)
+		t.fake.putDirectly(key(folderData, a), data, 0)
 		t.fake.mu.Lock()
 		t.fake.keys[key(folderData, a)].etag = "another"
 		t.fake.mu.Unlock()
-		t.reads(h, data, 0, 1<<20)
+		t.wantRange(h, data, 0, 1<<20)
 	})
 }
 
 // What another node deletes is gone; what this node deletes can be read to the
-// end by who has it open, wherever that is in the middle of.
+// end through open handles, at whatever point of a read.
 func TestDeletedWhileOpen(t *testing.T) {
 	bubble(t, func(t *subject) {
-		data := sample(1 << 20)
+		data := sampleBody(1 << 20)
 		a := t.put(data, store.Pinned)
 		h := t.handle(t.Context(), a)
-		w := &tripwire{at: 500_000, do: func() {
+		w := &triggerWriter{at: 500_000, do: func() {
 			if err := t.store.Delete(t.Context(), a); err != nil {
 				t.Errorf("delete: %v", err)
 			}
 		}}
-		t.fake.times(1, "GET /bucket/data/", t.fake.half(cut)) // so that the rest is asked for after the delete
+		t.fake.interceptTimes(1, "GET /bucket/data/", t.fake.answerHalf(cutConnection)) // so that the rest is requested after the delete
 		if _, err := h.WriteTo(w); err != nil || !bytes.Equal(w.got.Bytes(), data) {
 			t.Errorf("%d bytes, %v", w.got.Len(), err)
 		}
@@ -175,40 +175,41 @@ func TestDeletedWhileOpen(t *testing.T) {
 			t.Errorf("%d copies are kept aside, want 1", n)
 		}
 		_ = h.Close()
-		t.clean()
+		t.wantNothingLeft()
 
 		a = t.put(data, store.Pinned)
 		h = t.handle(t.Context(), a)
 		t.fake.drop(key(folderData, a)) // another node deletes it
 		_, err := h.WriteRange(io.Discard, 900_000, 10)
-		t.refused(err, fault.NotFound, "")
+		t.wantRefused(err, fault.NotFound, "")
 	})
 }
 
-// A request that arrives just after the object was moved aside goes on with the
-// copy.
+// A request that arrives just after the object was moved to a temporary key
+// continues with the copy.
 func TestMovedWhileReading(t *testing.T) {
 	bubble(t, func(t *subject) {
-		data := sample(1 << 20)
+		data := sampleBody(1 << 20)
 		a := t.put(data, store.Pinned)
 		h := t.handle(t.Context(), a)
-		t.fake.times(1, "GET /bucket/data/", func(w http.ResponseWriter, r *http.Request) {
-			t.fake.meddleWith(nil)
+		t.fake.interceptTimes(1, "GET /bucket/data/", func(w http.ResponseWriter, r *http.Request) {
+			t.fake.setIntercept(nil)
 			if err := t.store.Delete(t.Context(), a); err != nil {
 				t.Errorf("delete: %v", err)
 			}
 			t.fake.recorded(r).send(w)
 		})
-		t.reads(h, data, 200_000, 500_000)
+		t.wantRange(h, data, 200_000, 500_000)
 		_ = h.Close()
-		t.clean()
+		t.wantNothingLeft()
 	})
 }
 
-// A handle can be closed after its time, and still what was kept for it goes.
+// A handle can be closed after its deadline, and still its temporary copy is
+// removed.
 func TestClosedTooLate(t *testing.T) {
 	bubble(t, func(t *subject) {
-		a := t.put(sample(1<<20), store.Pinned)
+		a := t.put(sampleBody(1<<20), store.Pinned)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		h := t.handle(ctx, a)
@@ -217,56 +218,56 @@ func TestClosedTooLate(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		_ = h.Close()
-		t.clean()
+		t.wantNothingLeft()
 	})
 }
 
-// A store that is closed, and of which nothing is open, holds no connection.
+// A store that is closed, without open handles, holds no connection.
 func TestNoConnectionIsLeft(t *testing.T) {
 	bubble(t, func(t *subject) {
-		data := sample(1 << 20)
+		data := sampleBody(1 << 20)
 		h := t.handle(t.Context(), t.put(data, store.Pinned))
 		_ = t.store.Close()
-		t.reads(h, data, 0, 1<<20)
+		t.wantRange(h, data, 0, 1<<20)
 		_ = h.Close()
 		synctest.Wait()
 		t.fake.mu.Lock()
 		defer t.fake.mu.Unlock()
-		if t.fake.lines != 0 {
-			t.Errorf("%d connections are open", t.fake.lines)
+		if t.fake.conns != 0 {
+			t.Errorf("%d connections are open", t.fake.conns)
 		}
 	})
 }
 
-// Answers without a length can end too early without anybody noticing but us.
-// Neither the object nor its tree is to blame.
+// Responses without a length can end too early, which only we notice. Neither
+// the object nor its tree is at fault.
 func TestAnswersWithoutALength(t *testing.T) {
 	bubble(t, func(t *subject) {
-		data := sample(1 << 20)
+		data := sampleBody(1 << 20)
 		h := t.handle(t.Context(), t.put(data, store.Pinned))
 		t.fake.called("")
-		t.fake.times(2, "GET /bucket/data/", func(w http.ResponseWriter, r *http.Request) {
+		t.fake.interceptTimes(2, "GET /bucket/data/", func(w http.ResponseWriter, r *http.Request) {
 			answer := t.fake.recorded(r)
 			answer.header.Del("Content-Length")
 			answer.body.Reset()
 			answer.send(w)
 			_ = http.NewResponseController(w).Flush()
 		})
-		t.reads(h, data, 0, 1<<20)
+		t.wantRange(h, data, 0, 1<<20)
 		if n := t.fake.called("PUT"); n > 0 {
 			t.Errorf("the tree was mended, and it was right")
 		}
 	})
 }
 
-// tripwire does something when so many bytes have been written.
-type tripwire struct {
+// triggerWriter does something when so many bytes have been written.
+type triggerWriter struct {
 	got bytes.Buffer
 	at  int
 	do  func()
 }
 
-func (w *tripwire) Write(p []byte) (int, error) {
+func (w *triggerWriter) Write(p []byte) (int, error) {
 	if w.do != nil && w.got.Len() >= w.at {
 		w.do()
 		w.do = nil
@@ -280,31 +281,31 @@ func TestADeleteThatFails(t *testing.T) {
 	for _, match := range []string{"PUT /bucket/tmp/", "DELETE /bucket/pinned/", "DELETE /bucket/data/", "HEAD /bucket/pinned/"} {
 		t.Run(match, func(t *testing.T) {
 			bubble(t, func(t *subject) {
-				data := sample(1 << 20)
+				data := sampleBody(1 << 20)
 				a := t.put(data, store.Pinned)
 				h := t.handle(t.Context(), a)
-				t.fake.times(1, match, status(403, "AccessDenied"))
-				t.refused(t.store.Delete(t.Context(), a), fault.NotReady, "store.access_key")
-				t.holds(data)
-				t.reads(h, data, 0, 1<<20)
+				t.fake.interceptTimes(1, match, status(403, "AccessDenied"))
+				t.wantRefused(t.store.Delete(t.Context(), a), fault.NotReady, "store.access_key")
+				t.wantHeld(data)
+				t.wantRange(h, data, 0, 1<<20)
 				if err := t.store.Delete(t.Context(), a); err != nil {
 					t.Errorf("the second time: %v", err)
 				}
-				t.reads(h, data, 0, 1<<20)
+				t.wantRange(h, data, 0, 1<<20)
 				_ = h.Close()
-				t.clean()
+				t.wantNothingLeft()
 			})
 		})
 	}
 }
 
-// An object that goes while it is being opened is not found.
+// An object that is deleted while it is being opened is not found.
 func TestDeletedWhileOpening(t *testing.T) {
 	bubble(t, func(t *subject) {
 		for _, size := range []int{100, 1 << 20} {
-			a := t.put(sample(size), store.Pinned)
-			t.fake.times(1, "GET /bucket/data/", func(w http.ResponseWriter, r *http.Request) {
-				t.fake.meddleWith(nil)
+			a := t.put(sampleBody(size), store.Pinned)
+			t.fake.interceptTimes(1, "GET /bucket/data/", func(w http.ResponseWriter, r *http.Request) {
+				t.fake.setIntercept(nil)
 				answer := t.fake.recorded(r)
 				if err := t.store.Delete(t.Context(), a); err != nil {
 					t.Errorf("delete: %v", err)
@@ -312,15 +313,15 @@ func TestDeletedWhileOpening(t *testing.T) {
 				answer.send(w)
 			})
 			_, err := t.store.Open(t.Context(), a)
-			t.refused(err, fault.NotFound, "")
-			t.clean()
+			t.wantRefused(err, fault.NotFound, "")
+			t.wantNothingLeft()
 		}
 	})
 }
 
 func TestAClosedHandleGivesNothing(t *testing.T) {
 	bubble(t, func(t *subject) {
-		h := t.handle(t.Context(), t.put(sample(1<<20), store.Pinned))
+		h := t.handle(t.Context(), t.put(sampleBody(1<<20), store.Pinned))
 		_ = h.Close()
 		if _, err := h.ReadAt(make([]byte, 1), 0); !errors.Is(err, fs.ErrClosed) {
 			t.Errorf("ReadAt: %v", err)
@@ -331,20 +332,20 @@ func TestAClosedHandleGivesNothing(t *testing.T) {
 	})
 }
 
-// Foreign keys in the folders are passed over, and marks without an object mean
-// nothing.
+// Foreign keys in the folders are skipped, and pinned/ keys without an object
+// mean nothing.
 func TestForeignKeys(t *testing.T) {
 	bubble(t, func(t *subject) {
 		want := []store.Info{}
 		for i := range 30 {
-			data := sample(100 + i)
+			data := sampleBody(100 + i)
 			class := store.Class(i % 2)
 			want = append(want, store.Info{Address: t.put(data, class), Size: int64(len(data)), Class: class})
-			t.fake.plant(key(folderPinned, b3.Of([]byte{byte(i)})), nil, 0)
+			t.fake.putDirectly(key(folderPinned, b3.Of([]byte{byte(i)})), nil, 0)
 		}
 		for _, foreign := range []string{"", "0", "zzz", "00/x", "README"} {
-			t.fake.plant(folderData+foreign, []byte("x"), 0)
-			t.fake.plant(folderPinned+foreign, []byte("x"), 0)
+			t.fake.putDirectly(folderData+foreign, []byte("x"), 0)
+			t.fake.putDirectly(folderPinned+foreign, []byte("x"), 0)
 		}
 		slices.SortFunc(want, func(x, y store.Info) int { return bytes.Compare(x.Address[:], y.Address[:]) })
 		for _, limit := range []int{1, 3, 100} {
@@ -364,23 +365,23 @@ func TestForeignKeys(t *testing.T) {
 				t.Errorf("in pages of %d: %d objects, want %d, or in another order", limit, len(got), len(want))
 			}
 		}
-		t.fake.times(1, "pinned", status(403, "AccessDenied"))
+		t.fake.interceptTimes(1, "pinned", status(403, "AccessDenied"))
 		_, err := t.store.List(t.Context(), b3.Address{}, 10)
-		t.refused(err, fault.NotReady, "")
+		t.wantRefused(err, fault.NotReady, "")
 	})
 }
 
-// Blocks of a tree that were not used for long are fetched again.
+// Blocks of a tree that were not used recently are fetched again.
 func TestATreeKeepsSomeBlocks(t *testing.T) {
 	bubble(t, func(t *subject) {
-		whole := sample((treeBlocks + 2) * treeBlock)
-		t.fake.plant("tree", whole, 0)
-		tr := &tree{bucket: t.store.bucket, key: "tree"}
+		whole := sampleBody((maxTreeBlocks + 2) * treeBlockSize)
+		t.fake.putDirectly("tree", whole, 0)
+		tr := &treeCache{bucket: t.store.bucket, key: "tree"}
 		r := &treeReader{tree: tr, ctx: t.Context(), op: "test", size: int64(len(whole))}
 		var all sync.WaitGroup
 		for range 3 {
 			all.Go(func() {
-				for off := int64(treeBlock - 100); off < int64(len(whole))-200; off += treeBlock {
+				for off := int64(treeBlockSize - 100); off < int64(len(whole))-200; off += treeBlockSize {
 					p := make([]byte, 200)
 					if n, err := r.ReadAt(p, off); n != 200 || err != nil || !bytes.Equal(p, whole[off:off+200]) {
 						t.Errorf("at %d: %d, %v", off, n, err)
@@ -389,8 +390,8 @@ func TestATreeKeepsSomeBlocks(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if n := len(tr.blocks); n != treeBlocks {
-			t.Errorf("%d blocks are kept, want %d", n, treeBlocks)
+		if n := len(tr.blocks); n != maxTreeBlocks {
+			t.Errorf("%d blocks are kept, want %d", n, maxTreeBlocks)
 		}
 		t.fake.called("")
 		if _, err := r.ReadAt(make([]byte, 1), int64(len(whole))-1); err != nil || t.fake.called("") != 0 {
@@ -405,10 +406,10 @@ func TestATreeKeepsSomeBlocks(t *testing.T) {
 	})
 }
 
-// Whatever range is read over whatever line, what comes is right, and either all
-// came or there is an error.
-func TestRangesOverBadLines(t *testing.T) {
-	data := sample(300_001)
+// Whatever range is read over whatever connection, the bytes are right, and
+// either all arrived or there is an error.
+func TestRangesOverBadConnections(t *testing.T) {
+	data := sampleBody(300_001)
 	rapid.Check(t, func(r *rapid.T) {
 		off := rapid.Int64Range(0, int64(len(data))).Draw(r, "off")
 		n := rapid.Int64Range(0, int64(len(data))-off).Draw(r, "n")
@@ -441,13 +442,13 @@ func TestRangesOverBadLines(t *testing.T) {
 }
 
 // unreliable answers GETs in these ways, one after another. It garbles no more
-// than one answer: two in a row are not a bad line but a corrupt object.
+// than one answer: two in a row are not a bad connection but a corrupt object.
 func (f *fake) unreliable(ways []string) {
 	var mu sync.Mutex
 	bad := map[string]http.HandlerFunc{
-		"cut": cut, "busy": status(503, "SlowDown"), "half": f.half(cut), "silent": f.half(hang), "garbled": f.garbled,
+		"cut": cutConnection, "busy": status(503, "SlowDown"), "half": f.answerHalf(cutConnection), "silent": f.answerHalf(hangForever), "garbled": f.answerGarbled,
 	}
-	f.meddleWith(func(w http.ResponseWriter, r *http.Request) bool {
+	f.setIntercept(func(w http.ResponseWriter, r *http.Request) bool {
 		mu.Lock()
 		var do http.HandlerFunc
 		if len(ways) > 0 && r.Method == http.MethodGet {

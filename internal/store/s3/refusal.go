@@ -15,16 +15,17 @@ import (
 	"micronode/internal/flow"
 )
 
-// errSlow is why a read that brought nothing for too long was given up.
+// errSlow is the cause of a read that was cancelled because nothing arrived for
+// too long.
 var errSlow = errors.New("no answer in time")
 
-// codes says what the answers of S3 servers mean to us. What is not listed is
-// judged by its HTTP status.
-var codes = map[string]fault.Kind{
+// kindByCode maps error codes of S3 servers to kinds. Others are mapped by
+// their HTTP status.
+var kindByCode = map[string]fault.Kind{
 	"NoSuchKey":    fault.NotFound,
 	"NotFound":     fault.NotFound,
 	"NoSuchBucket": fault.NotReady,
-	"NoSuchUpload": fault.UpstreamFailed, // it was there, so the server has lost it
+	"NoSuchUpload": fault.UpstreamFailed, // it existed, so the server has lost it
 
 	"SlowDown":                   fault.StorageBusy,
 	"SlowDownRead":               fault.StorageBusy,
@@ -57,45 +58,46 @@ var codes = map[string]fault.Kind{
 	"XAdminUserNotFound":           fault.Unauthorized, // versitygw, with status 404
 }
 
-// steps says what to do where the kind alone does not.
-var steps = map[string]string{
-	"NoSuchBucket":                 "Create the bucket that " + setURL + " names, or set " + setCreate + ".",
-	"AccessDenied":                 "Let the key that " + setAccess + " names list the bucket, and read, write and delete in it.",
-	"InvalidAccessKeyId":           "Check " + setAccess + ": the object store does not know this key.",
-	"XAdminUserNotFound":           "Check " + setAccess + ": the object store does not know this key.",
-	"SignatureDoesNotMatch":        "Check " + setSecret + ": it does not belong to " + setAccess + ".",
-	"ExpiredToken":                 "Replace " + setAccess + " and " + setSecret + ": they have expired.",
+// nextByCode has the next steps that are more specific than those of the kind.
+var nextByCode = map[string]string{
+	"NoSuchBucket":                 "Create the bucket that " + settingURL + " names, or set " + settingCreateBucket + ".",
+	"AccessDenied":                 "Let the key that " + settingAccessKey + " names list the bucket, and read, write and delete in it.",
+	"InvalidAccessKeyId":           "Check " + settingAccessKey + ": the object store does not know this key.",
+	"XAdminUserNotFound":           "Check " + settingAccessKey + ": the object store does not know this key.",
+	"SignatureDoesNotMatch":        "Check " + settingSecretKey + ": it does not belong to " + settingAccessKey + ".",
+	"ExpiredToken":                 "Replace " + settingAccessKey + " and " + settingSecretKey + ": they have expired.",
 	"RequestTimeTooSkewed":         "Set the clock of this machine: the object store refuses requests from another time.",
-	"AuthorizationHeaderMalformed": "Set " + setRegion + " to the region of the bucket.",
-	"InvalidRegion":                "Set " + setRegion + " to the region of the bucket.",
-	"PermanentRedirect":            "Set " + setRegion + " and the host in " + setURL + " to those of the bucket.",
+	"AuthorizationHeaderMalformed": "Set " + settingRegion + " to the region of the bucket.",
+	"InvalidRegion":                "Set " + settingRegion + " to the region of the bucket.",
+	"PermanentRedirect":            "Set " + settingRegion + " and the host in " + settingURL + " to those of the bucket.",
 }
 
-// next is the step for kinds whose own does not know of an object store.
-var next = map[fault.Kind]string{
-	fault.Unauthorized:   "Check " + setAccess + " and " + setSecret + ".",
-	fault.StoreFull:      "Make room in the object store, or raise its quota.",
+// nextByKind has the next steps for kinds whose default does not mention an
+// object store.
+var nextByKind = map[fault.Kind]string{
+	fault.Unauthorized:   "Check " + settingAccessKey + " and " + settingSecretKey + ".",
+	fault.StoreFull:      "Free space in the object store, or raise its quota.",
 	fault.StorageBusy:    "Try again in a moment; if it lasts, ask the object store for a higher rate.",
-	fault.Timeout:        "Check the object store that " + setURL + " names and the way to it; if it is only slow, raise " + setTimeout + ".",
-	fault.UpstreamFailed: "Check the object store that " + setURL + " names; its log says more.",
-	fault.BodyTooLarge:   "Lower " + setMaxObject + " to what the object store takes.",
+	fault.Timeout:        "Check the object store that " + settingURL + " names and the way to it; if it is only slow, raise " + settingTimeout + ".",
+	fault.UpstreamFailed: "Check the object store that " + settingURL + " names; its log says more.",
+	fault.BodyTooLarge:   "Lower " + settingMaxObject + " to what the object store takes.",
 }
 
-// details is what may be shown to whoever asked.
-var details = map[fault.Kind]string{
+// detailByKind is what clients may be shown.
+var detailByKind = map[fault.Kind]string{
 	fault.NotFound:       "it is not in the object store",
 	fault.NotReady:       "the object store cannot be used as it is set up",
 	fault.Unauthorized:   "the object store refuses this node's key",
 	fault.StoreFull:      "the object store is full",
-	fault.StorageBusy:    "the object store asks us to slow down",
+	fault.StorageBusy:    "the object store limits the rate",
 	fault.Timeout:        "the object store did not answer in time",
 	fault.UpstreamFailed: "the object store failed",
-	fault.BodyTooLarge:   "the object store takes no object of this size",
-	fault.Conflict:       "somebody else was first",
+	fault.BodyTooLarge:   "the object exceeds the maximum size of the object store",
+	fault.Conflict:       "another writer was first",
 }
 
-// refusal gives the error of a call its kind and its next step. The caller's
-// own end comes first: what the call made of it does not matter.
+// refusal gives the error of a call its kind and its next step. The end of the
+// caller's context comes first, whatever error the call returned.
 func (b *bucket) refusal(ctx context.Context, op string, err error) error {
 	if ended := flow.Ended(ctx, op); ended != nil {
 		if fault.KindOf(ended) != fault.Timeout {
@@ -110,41 +112,42 @@ func (b *bucket) refusal(ctx context.Context, op string, err error) error {
 	case fault.UpstreamFailed:
 		b.failures.Add(1)
 	}
-	return &fault.Error{Op: op, Kind: kind, Detail: details[kind], Next: step, Err: err}
+	return &fault.Error{Op: op, Kind: kind, Detail: detailByKind[kind], Next: step, Err: err}
 }
 
-// classify finds the kind of an error and the next step.
+// classify returns the kind of an error and the next step.
 func classify(err error) (fault.Kind, string) {
-	answer, answered := answerOf(err)
+	answer, answered := errorResponse(err)
 	if !answered {
-		return classifyLine(err)
+		return classifyTransport(err)
 	}
-	kind, known := codes[answer.Code]
+	kind, known := kindByCode[answer.Code]
 	if !known {
 		kind = kindOfStatus(answer.StatusCode)
 	}
-	if step := steps[answer.Code]; step != "" {
+	if step := nextByCode[answer.Code]; step != "" {
 		return kind, step
 	}
-	return kind, next[kind]
+	return kind, nextByKind[kind]
 }
 
-// classifyLine is for calls that got no answer.
-func classifyLine(err error) (fault.Kind, string) {
+// classifyTransport is for calls without a response.
+func classifyTransport(err error) (fault.Kind, string) {
 	var slow net.Error
 	var certificate *tls.CertificateVerificationError
 	switch {
 	case errors.Is(err, errSlow), errors.Is(err, context.DeadlineExceeded), errors.As(err, &slow) && slow.Timeout():
-		return fault.Timeout, next[fault.Timeout]
+		return fault.Timeout, nextByKind[fault.Timeout]
 	case errors.As(err, &certificate):
-		return fault.UpstreamFailed, "Set " + setCA + " to the authority that signed the certificate of the object store."
+		return fault.UpstreamFailed, "Set " + settingCAFile + " to the authority that signed the certificate of the object store."
 	default:
-		return fault.UpstreamFailed, next[fault.UpstreamFailed]
+		return fault.UpstreamFailed, nextByKind[fault.UpstreamFailed]
 	}
 }
 
 // kindOfStatus is for codes that are not listed. A status of 404 alone does not
-// say that an object is absent: some servers use it for users and policies too.
+// mean that an object is absent: some servers use it for users and policies
+// too.
 func kindOfStatus(status int) fault.Kind {
 	switch status {
 	case http.StatusPreconditionFailed:
@@ -160,9 +163,9 @@ func kindOfStatus(status int) fault.Kind {
 	}
 }
 
-// passing tells whether the same call may succeed in a moment.
-func passing(err error) bool {
-	answer, answered := answerOf(err)
+// isTransient reports whether the same call may succeed in a moment.
+func isTransient(err error) bool {
+	answer, answered := errorResponse(err)
 	if !answered {
 		var certificate *tls.CertificateVerificationError
 		kind := fault.KindOf(err)
@@ -175,30 +178,31 @@ func passing(err error) bool {
 	return fault.KindOf(err) == fault.StorageBusy || answer.Code == "RequestTimeout" || answer.Code == "InternalError"
 }
 
-// answerOf finds what the server said, if it said something.
-func answerOf(err error) (minio.ErrorResponse, bool) {
+// errorResponse returns the server's error response, if there is one.
+func errorResponse(err error) (minio.ErrorResponse, bool) {
 	var answer minio.ErrorResponse
 	ok := errors.As(err, &answer)
 	return answer, ok
 }
 
-// answered tells whether the server answered with this HTTP status.
-func answered(err error, status int) bool {
-	answer, ok := answerOf(err)
+// hasStatus reports whether the server answered with this HTTP status.
+func hasStatus(err error, status int) bool {
+	answer, ok := errorResponse(err)
 	return ok && answer.StatusCode == status
 }
 
-// running hides from strangers that our key was refused while the node runs:
-// that is no fault of their capability, and they would be told to fix it.
-func running(err error) error {
+// hideUnauthorized hides from clients that our key was rejected while the node
+// runs: that is not caused by their capability, and they would be asked to fix
+// it.
+func hideUnauthorized(err error) error {
 	if fault.KindOf(err) != fault.Unauthorized {
 		return err
 	}
-	return &fault.Error{Op: fault.OpOf(err), Kind: fault.NotReady, Detail: details[fault.Unauthorized], Next: fault.NextOf(err), Err: fmt.Errorf("%v", err)}
+	return &fault.Error{Op: fault.OpOf(err), Kind: fault.NotReady, Detail: detailByKind[fault.Unauthorized], Next: fault.NextOf(err), Err: fmt.Errorf("%v", err)}
 }
 
 func notFound(op string, a b3.Address) error {
-	return fault.New(op, fault.NotFound, "%s is not here", a)
+	return fault.New(op, fault.NotFound, "%s is not stored here", a)
 }
 
 func closed(op string) error {

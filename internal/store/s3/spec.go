@@ -16,31 +16,32 @@ import (
 
 const opSpec = "s3.open"
 
-// What holds where a Spec says nothing, and what cannot be exceeded.
+// Defaults and limits of a Spec.
 const (
 	defaultRegion    = "us-east-1"
 	defaultMaxObject = 1 << 30
 	defaultTimeout   = 30 * time.Second
 	defaultPuts      = 16
 
-	// largestCopy is what S3 copies in one piece on the server's side. An object
-	// whose address is found while it comes in has to be copied to it.
+	// largestCopy is the maximum that S3 copies at once on the server's side.
+	// An object whose address is computed while it is uploaded has to be copied
+	// to it.
 	largestCopy = 5 << 30
 )
 
 // The settings, as errors name them.
 const (
-	setURL       = "store.url"
-	setRegion    = "store.region"
-	setAccess    = "store.access_key"
-	setSecret    = "store.secret_key"
-	setCA        = "store.ca_file"
-	setCreate    = "store.create_bucket"
-	setTimeout   = "store.timeout"
-	setMaxObject = "store.max_object_bytes"
+	settingURL          = "store.url"
+	settingRegion       = "store.region"
+	settingAccessKey    = "store.access_key"
+	settingSecretKey    = "store.secret_key"
+	settingCAFile       = "store.ca_file"
+	settingCreateBucket = "store.create_bucket"
+	settingTimeout      = "store.timeout"
+	settingMaxObject    = "store.max_object_bytes"
 )
 
-// Spec says which bucket to use and how.
+// Spec configures the connection to a bucket.
 type Spec struct {
 	// Service is the owner of the store in the inventory.
 	Service string
@@ -50,7 +51,7 @@ type Spec struct {
 	URL string
 
 	// Region is what requests are signed for; us-east-1 if empty, which most
-	// servers other than Amazon's take.
+	// servers other than Amazon's accept.
 	Region string
 
 	AccessKey string
@@ -60,24 +61,24 @@ type Spec struct {
 	// the system's.
 	CAFile string
 
-	// CreateBucket makes a bucket that is missing.
+	// CreateBucket creates a missing bucket.
 	CreateBucket bool
 
 	// MaxObject is how large one object may be: 1 GiB if zero, 5 GiB at most.
 	MaxObject int64
 
-	// Puts is how many bodies may come in at a time; 16 if zero. Each takes up
-	// to 8 MiB of memory.
+	// Puts is how many bodies may be uploaded at a time; 16 if zero. Each takes
+	// up to 8 MiB of memory.
 	Puts int
 
-	// Timeout is how long one call may take, or one read may bring nothing; 30
+	// Timeout is how long one call may take, or one read may wait for data; 30
 	// seconds if zero. A caller's deadline that is earlier wins.
 	Timeout time.Duration
 
 	dial func(ctx context.Context, network, address string) (net.Conn, error) // for tests
 }
 
-// location is what a URL says.
+// location is a parsed URL.
 type location struct {
 	secure bool
 	host   string // with the port, if there is one
@@ -85,8 +86,8 @@ type location struct {
 	prefix string // empty, or ends with a slash
 }
 
-// complete fills in what a Spec leaves open, and refuses what cannot be meant.
-func (s *Spec) complete() (location, error) {
+// resolve fills in defaults, and rejects invalid settings.
+func (s *Spec) resolve() (location, error) {
 	if s.Region == "" {
 		s.Region = defaultRegion
 	}
@@ -101,24 +102,24 @@ func (s *Spec) complete() (location, error) {
 	}
 	switch {
 	case s.AccessKey == "":
-		return location{}, wrong(fault.Unauthorized, "Set "+setAccess+".", "there is no access key")
+		return location{}, specFault(fault.Unauthorized, "Set "+settingAccessKey+".", "there is no access key")
 	case s.SecretKey == "":
-		return location{}, wrong(fault.Unauthorized, "Set "+setSecret+".", "there is no secret key")
+		return location{}, specFault(fault.Unauthorized, "Set "+settingSecretKey+".", "there is no secret key")
 	case s.MaxObject < 0 || s.MaxObject > largestCopy:
-		return location{}, wrong(fault.Malformed, "Set "+setMaxObject+" to at most 5 GiB: S3 copies no more than that in one piece.",
+		return location{}, specFault(fault.Malformed, "Set "+settingMaxObject+" to at most 5 GiB: S3 copies no more than that in one piece.",
 			"objects of up to %d bytes", s.MaxObject)
 	case s.Timeout < 0 || s.Puts < 0:
-		return location{}, wrong(fault.Malformed, "Leave it out, or write a number above zero.", "a negative time-out or number of puts")
+		return location{}, specFault(fault.Malformed, "Leave it out, or write a number above zero.", "a negative time-out or number of puts")
 	}
 	return parse(s.URL)
 }
 
 // parse reads the URL of a bucket.
 func parse(text string) (location, error) {
-	const good = "Write " + setURL + ` as "s3+https://host/bucket" or "s3+https://host:port/bucket/prefix".`
+	const good = "Write " + settingURL + ` as "s3+https://host/bucket" or "s3+https://host:port/bucket/prefix".`
 	u, err := url.Parse(text)
 	if err != nil {
-		return location{}, wrong(fault.Malformed, good, "the URL of the bucket does not parse")
+		return location{}, specFault(fault.Malformed, good, "the URL of the bucket does not parse")
 	}
 	at := location{secure: u.Scheme == "s3+https", host: u.Host}
 	bucket, prefix, _ := strings.Cut(strings.Trim(u.Path, "/"), "/")
@@ -128,31 +129,29 @@ func parse(text string) (location, error) {
 	}
 	switch {
 	case u.User != nil:
-		return location{}, wrong(fault.Malformed, "Take the keys out of the URL and set "+setAccess+" and "+setSecret+".", "keys do not belong into a URL, which is shown and logged")
+		return location{}, specFault(fault.Malformed, "Take the keys out of the URL and set "+settingAccessKey+" and "+settingSecretKey+".", "keys in a URL would be shown and logged")
 	case !at.secure && u.Scheme != "s3+http":
-		return location{}, wrong(fault.Malformed, good, "the scheme is %q", u.Scheme)
-	case !at.secure && !config.OnThisMachine(u.Hostname()):
-		return location{}, wrong(fault.Malformed, "Use s3+https.", "s3+http sends objects in the clear, so it is for this machine only")
+		return location{}, specFault(fault.Malformed, good, "the scheme is %q", u.Scheme)
+	case !at.secure && !config.IsLoopbackHost(u.Hostname()):
+		return location{}, specFault(fault.Malformed, "Use s3+https.", "s3+http is not encrypted, and allowed on this machine only")
 	case u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "":
-		return location{}, wrong(fault.Malformed, good, "the URL needs a host and a bucket, and nothing after them but a prefix")
+		return location{}, specFault(fault.Malformed, good, "the URL needs a host and a bucket, and nothing after them but a prefix")
 	case s3utils.CheckValidBucketNameStrict(bucket) != nil:
-		return location{}, wrong(fault.Malformed, good, "%q is not the name of a bucket", bucket)
+		return location{}, specFault(fault.Malformed, good, "%q is not the name of a bucket", bucket)
 	case strings.Contains("/"+at.prefix, "//") || strings.Contains("/"+at.prefix, "/./") || strings.Contains("/"+at.prefix, "/../"):
-		return location{}, wrong(fault.Malformed, good, "the prefix %q has an empty or dotted part", prefix)
+		return location{}, specFault(fault.Malformed, good, "the prefix %q has an empty or dotted part", prefix)
 	}
 	return at, nil
 }
 
-func wrong(kind fault.Kind, next, format string, args ...any) error {
-	err := fault.New(opSpec, kind, format, args...)
-	err.Next = next
-	return err
+func specFault(kind fault.Kind, next, format string, args ...any) error {
+	return fault.New(opSpec, kind, format, args...).Advise(next)
 }
 
-// newTransport makes the connections. There is no proxy from the environment:
-// where objects go is for the configuration alone to say.
+// newTransport returns the transport. It takes no proxy from the environment:
+// where objects go is decided by the configuration alone.
 func newTransport(spec Spec) (*http.Transport, error) {
-	trust, err := config.Trust{CA: config.Named{Setting: setCA, File: spec.CAFile}}.TLS(opSpec)
+	trust, err := config.TLSFiles{CA: config.FileSetting{Setting: settingCAFile, File: spec.CAFile}}.TLS(opSpec)
 	if err != nil {
 		return nil, err
 	}

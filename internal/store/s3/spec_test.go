@@ -18,7 +18,7 @@ import (
 	"micronode/internal/flow"
 )
 
-// What cannot be meant is refused before anything is sent, with what to write
+// Invalid settings are rejected before anything is sent, with what to write
 // instead.
 func TestWrongSpecsAreRefused(t *testing.T) {
 	good := Spec{Service: "store", URL: "s3+https://host/bucket", AccessKey: "access", SecretKey: "secret"}
@@ -76,11 +76,11 @@ func TestGoodURLs(t *testing.T) {
 	}
 }
 
-// A server with a certificate of its own is trusted if its authority is named,
-// and only then.
+// A server with a private certificate is trusted if its authority is
+// configured, and only then.
 func TestAuthorities(t *testing.T) {
 	server := httptest.NewUnstartedServer(newFake())
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // it complains of a client that does not trust it
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // it logs clients that do not trust it
 	var conns atomic.Int64
 	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		if state == http.StateNew {

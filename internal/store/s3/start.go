@@ -12,51 +12,51 @@ import (
 	"micronode/internal/store"
 )
 
-// What is done at the start is bounded, so that a large bucket does not keep a
-// node from starting.
+// The work at the start is bounded, so that a large bucket does not keep a node
+// from starting.
 const (
-	sweepAge   = 24 * time.Hour // older temporaries were abandoned
-	sweepMost  = 1000
-	countPages = 100
+	sweepAge      = 24 * time.Hour // older temporary keys were abandoned
+	maxSweep      = 1000
+	maxCountPages = 100
 )
 
-// start makes sure that the bucket can be used, sweeps it and counts it.
+// start checks that the bucket can be used, cleans it up and counts it.
 func (s *Store) start(ctx context.Context, create bool) error {
-	old, err := s.temporaries(ctx)
-	if answer, _ := answerOf(err); answer.Code == "NoSuchBucket" {
-		return s.missing(ctx, create)
+	old, err := s.oldTemporaries(ctx)
+	if answer, _ := errorResponse(err); answer.Code == "NoSuchBucket" {
+		return s.createMissing(ctx, create)
 	}
 	if err != nil {
 		return err
 	}
-	s.sweep(ctx, old)
+	s.removeAbandoned(ctx, old)
 	return s.Recount(ctx)
 }
 
-// missing creates the bucket, or says how to.
-func (s *Store) missing(ctx context.Context, create bool) error {
+// createMissing creates the bucket, or returns how to.
+func (s *Store) createMissing(ctx context.Context, create bool) error {
 	b := s.bucket
 	if !create {
 		scheme := "http"
-		if b.at.secure {
+		if b.location.secure {
 			scheme = "https"
 		}
-		command := fmt.Sprintf("aws --endpoint-url %s://%s s3 mb s3://%s", scheme, b.at.host, b.at.bucket)
-		return wrong(fault.NotReady, "Create it: "+command+" or set "+setCreate+".", "there is no bucket %s", b.at.bucket)
+		command := fmt.Sprintf("aws --endpoint-url %s://%s s3 mb s3://%s", scheme, b.location.host, b.location.bucket)
+		return specFault(fault.NotReady, "Create it: "+command+" or set "+settingCreateBucket+".", "there is no bucket %s", b.location.bucket)
 	}
-	return b.again(ctx, opSpec, func(ctx context.Context) error {
-		err := b.core.MakeBucket(ctx, b.at.bucket, minio.MakeBucketOptions{Region: b.region})
-		if answer, _ := answerOf(err); answer.Code == "BucketAlreadyOwnedByYou" {
+	return b.callWithRetry(ctx, opSpec, func(ctx context.Context) error {
+		err := b.core.MakeBucket(ctx, b.location.bucket, minio.MakeBucketOptions{Region: b.region})
+		if answer, _ := errorResponse(err); answer.Code == "BucketAlreadyOwnedByYou" {
 			return nil // another node was faster, or our own first try was
 		}
 		return err
 	})
 }
 
-// temporaries lists those that are old. It is the first call of all, and a
-// listing, because other calls do not say what is wrong with a key.
-func (s *Store) temporaries(ctx context.Context) (old []string, err error) {
-	found, err := s.bucket.list(ctx, opSpec, s.bucket.at.prefix+folderTemporary, "", sweepMost)
+// oldTemporaries lists old temporary keys. It is the first call of all, and a
+// listing, because other calls do not report what is wrong with an access key.
+func (s *Store) oldTemporaries(ctx context.Context) (old []string, err error) {
+	found, err := s.bucket.list(ctx, opSpec, s.bucket.location.prefix+folderTemporary, "", maxSweep)
 	for _, it := range found {
 		if time.Since(it.modified) > sweepAge {
 			old = append(old, it.key)
@@ -65,9 +65,10 @@ func (s *Store) temporaries(ctx context.Context) (old []string, err error) {
 	return old, err
 }
 
-// sweep removes what was abandoned. A key that may not do that, or a server that
-// cannot, is no reason not to start; the next start tries again.
-func (s *Store) sweep(ctx context.Context, old []string) {
+// removeAbandoned removes abandoned uploads. If the access key lacks
+// permission, or the server does not support it, the node starts all the same;
+// the next start tries again.
+func (s *Store) removeAbandoned(ctx context.Context, old []string) {
 	for _, key := range old {
 		_ = s.bucket.remove(ctx, opSpec, key)
 	}
@@ -77,10 +78,9 @@ func (s *Store) sweep(ctx context.Context, old []string) {
 	}
 }
 
-// Recount counts what the bucket holds, and corrects what Usage tells. It is
-// done at the start. What is put or deleted meanwhile may be counted twice or
-// not at all, and of more than about a hundred thousand objects only the first
-// are counted.
+// Recount counts what the bucket holds, and corrects Usage. It runs at the
+// start. Concurrent puts and deletes may be counted twice or not at all, and of
+// more than about a hundred thousand objects only the first are counted.
 func (s *Store) Recount(ctx context.Context) error {
 	ctx, cancel, err := s.begin(ctx, opSpec)
 	if err != nil {
@@ -89,7 +89,7 @@ func (s *Store) Recount(ctx context.Context) error {
 	defer cancel()
 	var after b3.Address
 	var u store.Usage
-	for range countPages {
+	for range maxCountPages {
 		page, err := s.list(ctx, opSpec, after, store.MaxPage)
 		if err != nil {
 			return err

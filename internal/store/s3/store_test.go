@@ -14,8 +14,8 @@ func TestConformance(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				check.Against(t, func(tb testing.TB) store.Store {
 					f := newFake()
-					s := &subject{T: t, fake: f, line: f.run(tb)}
-					return s.open(s.line.spec())
+					s := &subject{T: t, fake: f, listener: f.run(tb)}
+					return s.open(s.listener.spec())
 				})
 			})
 		})

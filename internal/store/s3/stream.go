@@ -10,42 +10,42 @@ import (
 )
 
 // stream reads an object from one offset to another, in order, with one call if
-// all goes well. Where the line breaks it goes on with another call. It gives
-// out what the server sends: somebody else has to verify it. It belongs to one
+// all goes well. If the connection breaks it continues with another call. It
+// returns what the server sends: the caller has to verify it. It belongs to one
 // caller.
 type stream struct {
 	// set at construction
 	bucket *bucket
-	life   *life
+	object *openObject
 	ctx    context.Context
 	op     string
-	size   int64  // of the whole object; with another one it is another object
+	size   int64  // of the whole object; with another size it is another object
 	end    int64  // where to stop
-	head   []byte // the first bytes of the object, if they are known
+	prefix []byte // the first bytes of the object, if they are known
 
-	next    int64 // the end of what was read
-	reading *reading
+	next     int64 // the end of what was read
+	response *responseReader
 }
 
-// Two errors that a stream deals with by itself.
+// Two errors that a stream handles by itself.
 var (
-	errMoved = errors.New("the object lies elsewhere now")
-	errShape = errors.New("the object has another size than it must have")
+	errMoved     = errors.New("the object was moved")
+	errWrongSize = errors.New("the object has the wrong size")
 )
 
-// ReadAt reads all of p. It is fast if each call goes on where the last one
-// stopped. That the object has not the size it must have is an early end; that
-// the server fails is not.
+// ReadAt reads all of p. It is fast if each call continues where the last one
+// stopped. A wrong size of the object is an early end; a failure of the server
+// is not.
 func (s *stream) ReadAt(p []byte, off int64) (int, error) {
 	if off != s.next {
 		s.close()
 	}
-	if known := int64(len(s.head)); off+int64(len(p)) <= known {
-		s.next = off + int64(copy(p, s.head[off:]))
+	if known := int64(len(s.prefix)); off+int64(len(p)) <= known {
+		s.next = off + int64(copy(p, s.prefix[off:]))
 		return len(p), nil
 	}
-	n, err := s.fill(p, off)
-	if errors.Is(err, errShape) {
+	n, err := s.readFull(p, off)
+	if errors.Is(err, errWrongSize) {
 		return n, io.ErrUnexpectedEOF
 	}
 	if err == nil {
@@ -54,89 +54,88 @@ func (s *stream) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// fill reads all of p, and persists as long as there is some progress.
-func (s *stream) fill(p []byte, off int64) (n int, err error) {
-	for try := 1; n < len(p); {
-		got, err := s.some(p[n:], off+int64(n))
+// readFull reads all of p, and retries as long as there is some progress.
+func (s *stream) readFull(p []byte, off int64) (n int, err error) {
+	for attempt := 1; n < len(p); {
+		got, err := s.readSome(p[n:], off+int64(n))
 		n += got
 		if err == nil {
-			try = 1
+			attempt = 1
 			continue
 		}
 		s.close()
-		if !s.another(try, err) {
+		if !s.shouldRetry(attempt, err) {
 			return n, err
 		}
-		try++
+		attempt++
 	}
 	return n, nil
 }
 
-// another tells whether to try again, and pauses if it makes sense to.
-func (s *stream) another(try int, err error) bool {
+// shouldRetry reports whether to try again, after a pause if that makes sense.
+func (s *stream) shouldRetry(attempt int, err error) bool {
 	if errors.Is(err, errMoved) {
-		return try < tries
+		return attempt < maxAttempts
 	}
-	return s.bucket.pause(s.ctx, try, err)
+	return s.bucket.waitBackoff(s.ctx, attempt, err)
 }
 
-// some reads at least one byte.
-func (s *stream) some(p []byte, off int64) (int, error) {
-	if s.reading == nil {
+// readSome reads at least one byte.
+func (s *stream) readSome(p []byte, off int64) (int, error) {
+	if s.response == nil {
 		if err := s.open(off); err != nil {
 			return 0, err
 		}
 	}
-	n, err := s.reading.Read(p)
+	n, err := s.response.Read(p)
 	switch {
 	case n > 0:
-		return n, nil // what went wrong will be said again
+		return n, nil // the error will be returned again
 	case err == io.EOF:
-		return 0, s.reading.refusal(errShort)
+		return 0, s.response.refusal(errShort)
 	default:
 		return 0, err
 	}
 }
 
-// open begins a call for the rest.
+// open starts a call for the rest.
 func (s *stream) open(off int64) error {
-	at := s.life.place.Load()
+	at := s.object.version.Load()
 	r, err := s.bucket.open(s.ctx, s.op, at.key, at.etag, off, s.end-off)
 	switch {
-	case answered(err, http.StatusPreconditionFailed):
-		return s.repin(at)
-	case answered(err, http.StatusRequestedRangeNotSatisfiable):
-		return errShape
-	case fault.KindOf(err) == fault.NotFound && s.life.place.Load() != at:
+	case hasStatus(err, http.StatusPreconditionFailed):
+		return s.refreshVersion(at)
+	case hasStatus(err, http.StatusRequestedRangeNotSatisfiable):
+		return errWrongSize
+	case fault.KindOf(err) == fault.NotFound && s.object.version.Load() != at:
 		return errMoved
 	case fault.KindOf(err) == fault.NotFound:
-		gone := fault.New(s.op, fault.NotFound, "%s was removed by another node while it was read", s.life.address)
+		gone := fault.New(s.op, fault.NotFound, "%s was removed by another node while it was read", s.object.address)
 		return gone
 	case err != nil:
-		return running(err)
+		return hideUnauthorized(err)
 	case r.item.size != s.size:
 		r.close()
-		return errShape
+		return errWrongSize
 	}
-	s.reading = r
+	s.response = r
 	return nil
 }
 
-// repin goes on with the version of the object that is there now. Another node
-// may have put the same bytes again; should they be others, the verification
-// will say so.
-func (s *stream) repin(old *place) error {
+// refreshVersion continues with the present version of the object. Another node
+// may have put the same bytes again; if they differ, the verification fails.
+func (s *stream) refreshVersion(old *objectVersion) error {
 	found, err := s.bucket.head(s.ctx, s.op, old.key)
 	if err != nil {
-		return running(err)
+		return hideUnauthorized(err)
 	}
-	s.life.place.CompareAndSwap(old, &place{key: old.key, etag: found.etag})
+	s.object.version.CompareAndSwap(old, &objectVersion{key: old.key, etag: found.etag})
 	return errMoved
 }
 
 func (s *stream) close() {
-	if s.reading != nil {
-		s.reading.close()
-		s.reading = nil
+	if s.response != nil {
+		s.response.close()
+		s.response = nil
 	}
 }

@@ -52,11 +52,11 @@ func deleteOpen(c *subject) {
 
 // churn puts and deletes objects of a size, so that memory which was freed too
 // early is used for something else.
-func (c *subject) churn(size int) {
-	c.Helper()
+func (s *subject) churn(size int) {
+	s.Helper()
 	for seed := range uint64(8) {
-		a := c.put(content(100+seed, max(1, size)), store.Pinned)
-		c.delete(a)
+		a := s.put(content(100+seed, max(1, size)), store.Pinned)
+		s.delete(a)
 	}
 }
 

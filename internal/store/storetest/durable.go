@@ -14,15 +14,16 @@ import (
 	"micronode/internal/store"
 )
 
-// Place makes a place that outlives a store, such as a folder, and returns what
-// opens a store there. It is called again only after the last one was closed.
-type Place func(t testing.TB) (open func() store.Store)
+// DurableMaker makes a location that outlives a store, such as a folder, and
+// returns a function that opens a store there. That is called again only after
+// the last one was closed.
+type DurableMaker func(t testing.TB) (open func() store.Store)
 
 // RunDurable runs the checks for stores that keep what they have when they are
 // closed. Such a store has to pass Run too.
-func RunDurable(t *testing.T, place Place) {
+func RunDurable(t *testing.T, maker DurableMaker) {
 	for _, check := range DurableChecks() {
-		t.Run(check.Name, func(t *testing.T) { check.In(t, place) })
+		t.Run(check.Name, func(t *testing.T) { check.AgainstDurable(t, maker) })
 	}
 }
 
@@ -33,43 +34,43 @@ func DurableChecks() []Check {
 		{Name: "a class lasts", rule: durableClass},
 		{Name: "what is deleted stays away", rule: durableDelete},
 		{Name: "what was refused is not there later", rule: durableRefused},
-		{Name: "what was kept counts against the budget", bounded: true, rule: durableRoom},
+		{Name: "what was kept counts against the budget", bounded: true, rule: durableBudget},
 		{Name: "a random history with ends in it is as in the model", rule: durableHistory},
 	}
 }
 
-// In applies the rule to a store in a new place.
-func (check Check) In(t testing.TB, place Place) {
+// AgainstDurable applies the rule to a store in a new location.
+func (check Check) AgainstDurable(t testing.TB, maker DurableMaker) {
 	t.Helper()
-	open := place(t)
-	c := &subject{TB: t, s: open(), again: open, ctx: context.Background()}
+	open := maker(t)
+	c := &subject{TB: t, s: open(), reopenStore: open, ctx: context.Background()}
 	check.apply(c)
 }
 
 // reopen closes the store and opens it again.
-func (c *subject) reopen() {
-	c.Helper()
-	if err := c.s.Close(); err != nil {
-		c.Fatalf("Close: %v", err)
+func (s *subject) reopen() {
+	s.Helper()
+	if err := s.s.Close(); err != nil {
+		s.Fatalf("Close: %v", err)
 	}
-	c.s = c.again()
+	s.s = s.reopenStore()
 }
 
-// lasting reopens the store and checks that this has changed nothing.
-func (c *subject) lasting() {
-	c.Helper()
-	listed := c.everythingListed()
-	c.unchanged("closing and opening again", c.reopen)
-	if again := c.everythingListed(); !slices.Equal(listed, again) {
-		c.Fatalf("%d objects before, %d after, or others: %+v and %+v", len(listed), len(again), listed, again)
+// reopenUnchanged reopens the store and checks that this has changed nothing.
+func (s *subject) reopenUnchanged() {
+	s.Helper()
+	listed := s.listObjects()
+	s.unchanged("closing and opening again", s.reopen)
+	if again := s.listObjects(); !slices.Equal(listed, again) {
+		s.Fatalf("%d objects before, %d after, or others: %+v and %+v", len(listed), len(again), listed, again)
 	}
 }
 
-func (c *subject) everythingListed() (all []store.Info) {
-	c.Helper()
-	for info, err := range store.Walk(c.ctx, c.s) {
+func (s *subject) listObjects() (all []store.Info) {
+	s.Helper()
+	for info, err := range store.Walk(s.ctx, s.s) {
 		if err != nil {
-			c.Fatalf("walk: %v", err)
+			s.Fatalf("walk: %v", err)
 		}
 		all = append(all, info)
 	}
@@ -77,17 +78,17 @@ func (c *subject) everythingListed() (all []store.Info) {
 }
 
 func durablePut(c *subject) {
-	c.lasting() // an empty one
+	c.reopenUnchanged() // an empty one
 	var bodies [][]byte
 	for i, size := range sizes[:len(sizes)-2] { // together they fit into the smallest budget
 		data := content(uint64(i), size)
 		bodies = append(bodies, data)
 		c.put(data, store.Class(i%2))
 		if i%8 == 0 {
-			c.lasting()
+			c.reopenUnchanged()
 		}
 	}
-	c.lasting()
+	c.reopenUnchanged()
 	for _, data := range bodies {
 		c.holds(data)
 		if err := c.s.Verify(c.ctx, b3.Of(data), nil); err != nil {
@@ -119,7 +120,7 @@ func durableClass(c *subject) {
 			if err := step.do(); err != nil {
 				c.Fatalf("to make it %s: %v", step.want, err)
 			}
-			c.lasting()
+			c.reopenUnchanged()
 			if info, err := c.s.Stat(c.ctx, a); err != nil || info.Class != step.want {
 				c.Fatalf("opened again: %+v, %v; it was %s", info, err, step.want)
 			}
@@ -134,16 +135,16 @@ func durableDelete(c *subject) {
 		c.put(kept, store.Pinned)
 		a := c.put(data, store.Class(i%2))
 		if i%2 == 0 {
-			c.lasting()
+			c.reopenUnchanged()
 		}
 		h := c.open(a)
 		c.delete(a)
 		c.close(h)
-		c.lasting()
+		c.reopenUnchanged()
 		c.lacks(data)
 		c.holds(kept)
-		c.put(data, store.Cached) // it can come back
-		c.lasting()
+		c.put(data, store.Cached) // it can be put again
+		c.reopenUnchanged()
 		c.holds(data)
 		c.delete(a)
 	}
@@ -161,7 +162,7 @@ func durableRefused(c *subject) {
 		}
 		_, _, err := c.s.Put(c.ctx, bytes.NewReader(head), store.PutOptions{Want: b3.Of(kept[1:]), Size: store.Unknown})
 		c.refused(err, "put of wrong bytes", fault.IntegrityFail)
-		c.lasting()
+		c.reopenUnchanged()
 		c.lacks(head)
 	}
 	c.holds(kept)
@@ -170,37 +171,37 @@ func durableRefused(c *subject) {
 	}
 }
 
-func durableRoom(c *subject) {
-	pieces := c.fill()
-	c.lasting()
-	late := c.piece(99)
+func durableBudget(c *subject) {
+	bodies := c.fillPinned()
+	c.reopenUnchanged()
+	late := c.sixteenth(99)
 	_, _, err := c.s.Put(c.ctx, bytes.NewReader(late), known(late, store.Pinned))
 	c.refused(err, "put into a full store that was opened again", fault.StoreFull)
-	for _, data := range pieces[:len(pieces)/2] {
+	for _, data := range bodies[:len(bodies)/2] {
 		if err := c.s.Unpin(c.ctx, b3.Of(data)); err != nil {
 			c.Fatalf("unpin: %v", err)
 		}
 	}
 	c.reopen()
-	c.put(late, store.Pinned) // what is cached makes room, now as before
-	for _, data := range pieces[len(pieces)/2:] {
+	c.put(late, store.Pinned) // cached objects are evicted, now as before
+	for _, data := range bodies[len(bodies)/2:] {
 		c.holds(data)
 	}
-	c.lasting()
+	c.reopenUnchanged()
 }
 
-// durableHistory is the history of the model, with ends.
+// durableHistory is the history of the model, with reopening.
 func durableHistory(c *subject) {
 	for seed := range uint64(6) {
 		m := newModel(c, 100+seed)
 		for step := range 120 {
 			m.step()
 			if m.random.IntN(15) == 0 {
-				for len(m.opened) > 0 {
-					m.shutOne()
+				for len(m.handles) > 0 {
+					m.closeOne()
 				}
 				m.reopen()
-				m.agree(seed, step)
+				m.compare(seed, step)
 			}
 		}
 		m.end(seed)

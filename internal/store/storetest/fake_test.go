@@ -19,7 +19,7 @@ import (
 type flaw string
 
 // fake is the shortest store that keeps every rule: a map, a mutex and a
-// counter. That it passes shows that the suite asks for nothing that only the
+// counter. That it passes shows that the suite requires nothing that only the
 // store in RAM has.
 type fake struct {
 	flaw flaw
@@ -44,7 +44,7 @@ func newFake(f flaw) *fake {
 	return &fake{flaw: f, items: map[b3.Address]*item{}, usage: store.Usage{Budget: storetest.LeastBudget}}
 }
 
-// has tells whether this fake has a certain flaw.
+// has reports whether this fake has a certain flaw.
 func (f *fake) has(flaws ...flaw) bool { return slices.Contains(flaws, f.flaw) }
 
 func (f *fake) enter(ctx context.Context) error {
@@ -62,7 +62,7 @@ func (f *fake) Put(ctx context.Context, src io.Reader, opt store.PutOptions) (st
 	err := f.enter(ctx)
 	old := f.items[opt.Want]
 	if err == nil && old != nil {
-		info := f.again(opt.Want, old, opt.Class)
+		info := f.putExisting(opt.Want, old, opt.Class)
 		f.mu.Unlock()
 		return info, false, nil
 	}
@@ -108,26 +108,26 @@ func (f *fake) insert(data []byte, class store.Class) (store.Info, bool) {
 		} else {
 			f.usage.Bytes += int64(len(data))
 		}
-		return f.again(a, old, class), f.has("creates twice")
+		return f.putExisting(a, old, class), f.has("creates twice")
 	}
 	it := &item{data: data, class: class, visible: true}
 	f.items[a] = it
-	f.use(it)
-	f.show(it, 1)
+	f.touch(it)
+	f.addTotals(it, 1)
 	return store.Info{Address: a, Size: int64(len(data)), Class: class}, true
 }
 
-func (f *fake) again(a b3.Address, it *item, class store.Class) store.Info {
-	f.use(it)
+func (f *fake) putExisting(a b3.Address, it *item, class store.Class) store.Info {
+	f.touch(it)
 	if class == store.Pinned && !f.has("does not pin again") || f.has("unpins by a put") {
-		f.show(it, -1)
+		f.addTotals(it, -1)
 		it.class = class
-		f.show(it, 1)
+		f.addTotals(it, 1)
 	}
 	return store.Info{Address: a, Size: int64(len(it.data)), Class: it.class}
 }
 
-func (f *fake) use(it *item) {
+func (f *fake) touch(it *item) {
 	f.tick++
 	it.used = f.tick
 	if f.has("evicts what is used") {
@@ -135,8 +135,8 @@ func (f *fake) use(it *item) {
 	}
 }
 
-// show adds an item to what is visible, or takes it away.
-func (f *fake) show(it *item, n int64) {
+// addTotals adds an item to what is visible, or takes it away.
+func (f *fake) addTotals(it *item, n int64) {
 	f.usage.Objects += n
 	f.usage.Bytes += n * int64(len(it.data))
 	if it.class == store.Pinned {
@@ -144,7 +144,7 @@ func (f *fake) show(it *item, n int64) {
 	}
 }
 
-// read reads a body and reserves room for it. The room for what it returns is
+// read reads a body and reserves space for it. The space for what it returns is
 // reserved, with an error too.
 func (f *fake) read(ctx context.Context, src io.Reader, size int64) (data []byte, err error) {
 	if size < store.Unknown {
@@ -160,7 +160,7 @@ func (f *fake) read(ctx context.Context, src io.Reader, size int64) (data []byte
 	}
 	declared := size != store.Unknown
 	defer func() {
-		if declared { // what was not read is given back
+		if declared { // what was not read is released
 			f.mu.Lock()
 			f.usage.Held -= size - int64(len(data))
 			f.mu.Unlock()
@@ -196,18 +196,18 @@ func (f *fake) read(ctx context.Context, src io.Reader, size int64) (data []byte
 	}
 }
 
-// reserve evicts until there is room for n bytes.
+// reserve evicts until there is space for n bytes.
 func (f *fake) reserve(n int64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var free int64
 	for _, it := range f.items {
-		if f.mayGo(it) {
+		if f.isEvictable(it) {
 			free += int64(len(it.data))
 		}
 	}
-	room := f.usage.Budget - f.usage.Held
-	if n > room+free && !f.has("evicts in vain") || n > room && f.has("never evicts") {
+	available := f.usage.Budget - f.usage.Held
+	if n > available+free && !f.has("evicts in vain") || n > available && f.has("never evicts") {
 		if !f.has("has no limit") {
 			f.counts.Refusals++
 			return false
@@ -226,16 +226,16 @@ func (f *fake) reserve(n int64) bool {
 	return true
 }
 
-func (f *fake) mayGo(it *item) bool {
+func (f *fake) isEvictable(it *item) bool {
 	return (it.class == store.Cached || f.has("evicts pinned")) && (it.handles == 0 || f.has("evicts open"))
 }
 
-// evict removes what was not used for the longest time.
+// evict removes the least recently used object.
 func (f *fake) evict() bool {
 	var oldest b3.Address
 	var found *item
 	for a, it := range f.items {
-		if f.mayGo(it) && (found == nil || it.used < found.used) {
+		if f.isEvictable(it) && (found == nil || it.used < found.used) {
 			oldest, found = a, it
 		}
 	}
@@ -252,7 +252,7 @@ func (f *fake) evict() bool {
 
 func (f *fake) remove(a b3.Address, it *item) {
 	delete(f.items, a)
-	f.show(it, -1)
+	f.addTotals(it, -1)
 	it.visible = false
 	f.usage.Lingering += int64(len(it.data))
 	if f.has("pulls away what is deleted") {
@@ -288,7 +288,7 @@ func (f *fake) find(ctx context.Context, a b3.Address, do func(*item)) error {
 func (f *fake) Open(ctx context.Context, a b3.Address) (h store.Handle, err error) {
 	err = f.find(ctx, a, func(it *item) {
 		it.handles++
-		f.use(it)
+		f.touch(it)
 		h = &fakeHandle{f: f, it: it, a: a}
 	})
 	return h, err
@@ -316,9 +316,9 @@ func (f *fake) Delete(ctx context.Context, a b3.Address) error {
 
 func (f *fake) reclass(ctx context.Context, a b3.Address, class store.Class) error {
 	return f.find(ctx, a, func(it *item) {
-		f.show(it, -1)
+		f.addTotals(it, -1)
 		it.class = class
-		f.show(it, 1)
+		f.addTotals(it, 1)
 	})
 }
 

@@ -16,13 +16,13 @@ var listChecks = []Check{
 
 func byAddress(x, y store.Info) int { return bytes.Compare(x.Address[:], y.Address[:]) }
 
-// stock puts n small objects and describes them in the order of a list.
-func (c *subject) stock(n int) []store.Info {
-	c.Helper()
+// putMany puts n small objects and describes them in the order of a list.
+func (s *subject) putMany(n int) []store.Info {
+	s.Helper()
 	var infos []store.Info
 	for i := range n {
 		data, class := content(uint64(i), 8+i%40), store.Class(i%2)
-		c.put(data, class)
+		s.put(data, class)
 		infos = append(infos, store.Info{Address: b3.Of(data), Size: int64(len(data)), Class: class})
 	}
 	slices.SortFunc(infos, byAddress)
@@ -33,7 +33,7 @@ func listAll(c *subject) {
 	if page, err := c.s.List(c.ctx, b3.Address{}, 10); err != nil || len(page) != 0 {
 		c.Fatalf("list of an empty store: %v, %v", page, err)
 	}
-	want := c.stock(600)
+	want := c.putMany(600)
 	for _, limit := range []int{1, 7, 599, 600, 601} {
 		if got := c.pages(limit, len(want)); !slices.Equal(got, want) {
 			c.Fatalf("in pages of %d, %d objects were listed, not those %d that are there, or in another order", limit, len(got), len(want))
@@ -52,13 +52,13 @@ func listAll(c *subject) {
 }
 
 // pages lists everything, in no more pages than it can take.
-func (c *subject) pages(limit, most int) (all []store.Info) {
-	c.Helper()
+func (s *subject) pages(limit, most int) (all []store.Info) {
+	s.Helper()
 	var after b3.Address
 	for range most + 1 {
-		page, err := c.s.List(c.ctx, after, limit)
+		page, err := s.s.List(s.ctx, after, limit)
 		if err != nil || len(page) > limit {
-			c.Fatalf("list of at most %d: %d, %v", limit, len(page), err)
+			s.Fatalf("list of at most %d: %d, %v", limit, len(page), err)
 		}
 		if len(page) == 0 {
 			return all
@@ -66,12 +66,12 @@ func (c *subject) pages(limit, most int) (all []store.Info) {
 		all = append(all, page...)
 		after = page[len(page)-1].Address
 	}
-	c.Fatalf("after %d pages of %d there is still no end to %d objects", most+1, limit, most)
+	s.Fatalf("after %d pages of %d there is still no end to %d objects", most+1, limit, most)
 	return nil
 }
 
 func listLeave(c *subject) {
-	c.stock(20)
+	c.putMany(20)
 	seen := 0
 	for range store.Walk(c.ctx, c.s) {
 		if seen++; seen == 5 {
@@ -84,7 +84,7 @@ func listLeave(c *subject) {
 }
 
 func listBounded(c *subject) {
-	c.stock(store.MaxPage + 50)
+	c.putMany(store.MaxPage + 50)
 	for limit, want := range map[int]int{-1: 1, 0: 1, 1: 1, store.MaxPage: store.MaxPage, store.MaxPage + 1: store.MaxPage, 1 << 40: store.MaxPage} {
 		if page, err := c.s.List(c.ctx, b3.Address{}, limit); err != nil || len(page) != want {
 			c.Errorf("list of at most %d: %d objects, %v; want %d", limit, len(page), err, want)

@@ -14,28 +14,28 @@ import (
 
 var modelChecks = []Check{{Name: "a random history is as in the model", rule: modelHistory}}
 
-// model is the simplest store there is. It knows what must be there; it has no
+// model is the simplest store there is. It knows what must exist; it has no
 // budget, and the histories are too small to need one.
 type model struct {
 	*subject
 	random   *rand.Rand
 	contents [][]byte
-	there    map[b3.Address]*thing
-	opened   []opened
+	objects  map[b3.Address]*modelObject
+	handles  []modelHandle
 }
 
-// thing is one life of an object: from a put to a delete, and on until the last
-// handle is closed.
-type thing struct {
+// modelObject is one lifetime of an object: from a put to a delete, and on
+// until the last handle is closed.
+type modelObject struct {
 	data    []byte
 	class   store.Class
 	visible bool
 	handles int
 }
 
-type opened struct {
+type modelHandle struct {
 	store.Handle
-	of *thing
+	object *modelObject
 }
 
 func modelHistory(c *subject) {
@@ -44,7 +44,7 @@ func modelHistory(c *subject) {
 		for step := range 150 {
 			m.step()
 			if step%10 == 0 {
-				m.agree(seed, step)
+				m.compare(seed, step)
 			}
 		}
 		m.end(seed)
@@ -52,7 +52,7 @@ func modelHistory(c *subject) {
 }
 
 func newModel(c *subject, seed uint64) *model {
-	m := &model{subject: c, random: rand.New(rand.NewPCG(seed, 3)), there: map[b3.Address]*thing{}}
+	m := &model{subject: c, random: rand.New(rand.NewPCG(seed, 3)), objects: map[b3.Address]*modelObject{}}
 	for i, size := range []int{0, 1, 256, 4097, 16 * kib, 64 * kib, 64*kib + 1, 150_000} {
 		m.contents = append(m.contents, content(seed<<8|uint64(i), size))
 	}
@@ -62,16 +62,16 @@ func newModel(c *subject, seed uint64) *model {
 // end closes and removes everything.
 func (m *model) end(seed uint64) {
 	m.Helper()
-	for len(m.opened) > 0 {
-		m.shutOne()
+	for len(m.handles) > 0 {
+		m.closeOne()
 	}
-	for _, a := range slices.Collect(maps.Keys(m.there)) {
-		m.remove(m.there[a].data)
+	for _, a := range slices.Collect(maps.Keys(m.objects)) {
+		m.remove(m.objects[a].data)
 	}
-	m.agree(seed, 150)
+	m.compare(seed, 150)
 }
 
-// step does one thing at random.
+// step does one operation at random.
 func (m *model) step() {
 	m.Helper()
 	data := m.contents[m.random.IntN(len(m.contents))]
@@ -81,8 +81,8 @@ func (m *model) step() {
 	case 3:
 		m.openOne(data)
 	case 4:
-		if len(m.opened) > 0 {
-			m.shutOne()
+		if len(m.handles) > 0 {
+			m.closeOne()
 		}
 	case 5:
 		m.remove(data)
@@ -112,14 +112,14 @@ func (m *model) insert(data []byte) {
 		return
 	}
 	info, created, err := m.s.Put(m.ctx, src, opt)
-	old := m.there[a]
+	old := m.objects[a]
 	switch {
 	case old == nil:
-		m.there[a] = &thing{data: data, class: opt.Class, visible: true}
+		m.objects[a] = &modelObject{data: data, class: opt.Class, visible: true}
 	case opt.Class == store.Pinned:
 		old.class = store.Pinned
 	}
-	want := store.Info{Address: a, Size: int64(len(data)), Class: m.there[a].class}
+	want := store.Info{Address: a, Size: int64(len(data)), Class: m.objects[a].class}
 	if err != nil || created != (old == nil) || info != want {
 		m.Fatalf("put with %+v: %+v, created %t, %v; want %+v, %t", opt, info, created, err, want, old == nil)
 	}
@@ -128,49 +128,49 @@ func (m *model) insert(data []byte) {
 func (m *model) openOne(data []byte) {
 	m.Helper()
 	h, err := m.s.Open(m.ctx, b3.Of(data))
-	it := m.there[b3.Of(data)]
+	it := m.objects[b3.Of(data)]
 	m.found("open", err, it)
 	if it != nil {
 		it.handles++
-		m.opened = append(m.opened, opened{h, it})
+		m.handles = append(m.handles, modelHandle{h, it})
 	}
 }
 
-// shutOne closes one of the handles, and looks through it a last time.
-func (m *model) shutOne() {
+// closeOne closes one of the handles, and reads it a last time.
+func (m *model) closeOne() {
 	m.Helper()
-	i := m.random.IntN(len(m.opened))
-	h := m.opened[i]
-	if err := compare(h, h.of.data); err != nil {
+	i := m.random.IntN(len(m.handles))
+	h := m.handles[i]
+	if err := compare(h, h.object.data); err != nil {
 		m.Fatal(err)
 	}
 	m.close(h)
-	h.of.handles--
-	m.opened = slices.Delete(m.opened, i, i+1)
+	h.object.handles--
+	m.handles = slices.Delete(m.handles, i, i+1)
 }
 
 func (m *model) remove(data []byte) {
 	m.Helper()
 	a := b3.Of(data)
-	it := m.there[a]
+	it := m.objects[a]
 	m.found("delete", m.s.Delete(m.ctx, a), it)
 	if it != nil {
 		it.visible = false
-		delete(m.there, a)
+		delete(m.objects, a)
 	}
 }
 
 func (m *model) reclass(data []byte, what string, err error, class store.Class) {
 	m.Helper()
-	it := m.there[b3.Of(data)]
+	it := m.objects[b3.Of(data)]
 	m.found(what, err, it)
 	if it != nil {
 		it.class = class
 	}
 }
 
-// found checks that an operation succeeds just when there is something.
-func (m *model) found(what string, err error, it *thing) {
+// found checks that an operation succeeds exactly if the object exists.
+func (m *model) found(what string, err error, it *modelObject) {
 	m.Helper()
 	if it != nil && err != nil {
 		m.Fatalf("%s of an object of %d bytes that is there: %v", what, len(it.data), err)
@@ -180,12 +180,12 @@ func (m *model) found(what string, err error, it *thing) {
 	}
 }
 
-// agree compares the store with the model.
-func (m *model) agree(seed uint64, step int) {
+// compare compares the store with the model.
+func (m *model) compare(seed uint64, step int) {
 	m.Helper()
 	var want store.Usage
 	var infos []store.Info
-	for a, it := range m.there {
+	for a, it := range m.objects {
 		info := store.Info{Address: a, Size: int64(len(it.data)), Class: it.class}
 		infos = append(infos, info)
 		want.Objects++
@@ -194,11 +194,11 @@ func (m *model) agree(seed uint64, step int) {
 			want.Pinned += info.Size
 		}
 	}
-	lingering := map[*thing]bool{}
-	for _, h := range m.opened {
-		if !h.of.visible && !lingering[h.of] {
-			lingering[h.of] = true
-			want.Lingering += int64(len(h.of.data))
+	lingering := map[*modelObject]bool{}
+	for _, h := range m.handles {
+		if !h.object.visible && !lingering[h.object] {
+			lingering[h.object] = true
+			want.Lingering += int64(len(h.object.data))
 		}
 	}
 	slices.SortFunc(infos, byAddress)
@@ -210,5 +210,5 @@ func (m *model) agree(seed uint64, step int) {
 	if page, err := m.s.List(m.ctx, b3.Address{}, store.MaxPage); err != nil || !slices.Equal(page, infos) {
 		m.Fatalf("seed %d, step %d: listed are %+v, %v; want %+v", seed, step, page, err, infos)
 	}
-	m.within()
+	m.checkBudget()
 }

@@ -43,12 +43,12 @@ func putAndRead(c *subject) {
 }
 
 // putReader puts a body of unknown size that must be new.
-func (c *subject) putReader(src io.Reader, data []byte) {
-	c.Helper()
-	info, created, err := c.s.Put(c.ctx, src, unknown(store.Cached))
+func (s *subject) putReader(src io.Reader, data []byte) {
+	s.Helper()
+	info, created, err := s.s.Put(s.ctx, src, unknown(store.Cached))
 	want := store.Info{Address: b3.Of(data), Size: int64(len(data)), Class: store.Cached}
 	if err != nil || info != want || !created {
-		c.Fatalf("put of unknown size, %d bytes: %+v, created %t, %v; want %+v", len(data), info, created, err, want)
+		s.Fatalf("put of unknown size, %d bytes: %+v, created %t, %v; want %+v", len(data), info, created, err, want)
 	}
 }
 
@@ -133,66 +133,66 @@ func putInterrupted(c *subject) {
 		c.refused(err, "put whose client went away", fault.BrokenPipe)
 	})
 	c.unchanged("a put from a reader that gives nothing", func() {
-		_, _, err := c.s.Put(c.ctx, idle{}, unknown(store.Pinned))
+		_, _, err := c.s.Put(c.ctx, emptyReader{}, unknown(store.Pinned))
 		if !errors.Is(err, io.ErrNoProgress) {
 			c.Errorf("put from a reader that gives nothing: %v", err)
 		}
 	})
 }
 
-// interrupted puts a body that breaks off with an error.
-func (c *subject) interrupted(head []byte, size int64, broken error) {
-	c.Helper()
-	c.unchanged("a put that broke off", func() {
-		_, _, err := c.s.Put(c.ctx, io.MultiReader(bytes.NewReader(head), iotest.ErrReader(broken)), store.PutOptions{Size: size})
+// interrupted puts a body that ends with an error.
+func (s *subject) interrupted(head []byte, size int64, broken error) {
+	s.Helper()
+	s.unchanged("a put that broke off", func() {
+		_, _, err := s.s.Put(s.ctx, io.MultiReader(bytes.NewReader(head), iotest.ErrReader(broken)), store.PutOptions{Size: size})
 		if !errors.Is(err, broken) {
-			c.Fatalf("a put that broke off: %v, want the reader's error", err)
+			s.Fatalf("a put that broke off: %v, want the reader's error", err)
 		}
 	})
-	c.lacks(head)
+	s.lacks(head)
 }
 
-// abandoned puts a body whose caller gives up while it is being read. More of
-// it would follow.
-func (c *subject) abandoned(head []byte, size int64) {
-	c.Helper()
-	c.unchanged("a put that was given up", func() {
-		ctx, cancel := context.WithCancel(c.ctx)
+// abandoned puts a body whose caller cancels while it is being read. More of it
+// would follow.
+func (s *subject) abandoned(head []byte, size int64) {
+	s.Helper()
+	s.unchanged("a put that was given up", func() {
+		ctx, cancel := context.WithCancel(s.ctx)
 		defer cancel()
 		src := io.MultiReader(bytes.NewReader(head), &canceler{cancel: cancel, rest: []byte("x")})
-		_, _, err := c.s.Put(ctx, src, store.PutOptions{Size: size})
-		c.refused(err, "a put that was given up", fault.Canceled)
+		_, _, err := s.s.Put(ctx, src, store.PutOptions{Size: size})
+		s.refused(err, "a put that was given up", fault.Canceled)
 	})
-	c.unchanged("a put that was given up at its end", func() {
-		ctx, cancel := context.WithCancel(c.ctx)
+	s.unchanged("a put that was given up at its end", func() {
+		ctx, cancel := context.WithCancel(s.ctx)
 		defer cancel()
 		src := io.MultiReader(bytes.NewReader(head), &canceler{cancel: cancel})
-		_, _, err := c.s.Put(ctx, src, unknown(store.Pinned))
-		c.refused(err, "a put that was given up at its end", fault.Canceled)
+		_, _, err := s.s.Put(ctx, src, unknown(store.Pinned))
+		s.refused(err, "a put that was given up at its end", fault.Canceled)
 	})
-	c.lacks(head)
+	s.lacks(head)
 }
 
-// canceler ends the context of its reader at the first read.
+// canceler cancels the context of its reader at the first read.
 type canceler struct {
 	cancel context.CancelFunc
 	rest   []byte
 }
 
-func (r *canceler) Read(p []byte) (int, error) {
-	r.cancel()
-	if len(r.rest) == 0 {
+func (c *canceler) Read(p []byte) (int, error) {
+	c.cancel()
+	if len(c.rest) == 0 {
 		return 0, io.EOF
 	}
-	n := copy(p, r.rest)
-	r.rest = r.rest[n:]
+	n := copy(p, c.rest)
+	c.rest = c.rest[n:]
 	return n, nil
 }
 
-// idle never gives anything and never ends.
-type idle struct{}
+// emptyReader never returns anything and never ends.
+type emptyReader struct{}
 
-func (idle) Read([]byte) (int, error) { return 0, nil }
+func (emptyReader) Read([]byte) (int, error) { return 0, nil }
 
 func putClass(c *subject) {
 	data := content(8, 3000)

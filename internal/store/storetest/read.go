@@ -51,21 +51,21 @@ func readRanges(c *subject) {
 }
 
 // readRange reads up to n bytes in both ways.
-func (c *subject) readRange(h store.Handle, data []byte, off, n int) {
-	c.Helper()
+func (s *subject) readRange(h store.Handle, data []byte, off, n int) {
+	s.Helper()
 	want := data[off:min(off+n, len(data))]
 	p := make([]byte, n)
 	got, err := h.ReadAt(p, int64(off))
 	if !bytes.Equal(p[:got], want) {
-		c.Fatalf("ReadAt(%d bytes, %d) of %d: other bytes than were put", n, off, len(data))
+		s.Fatalf("ReadAt(%d bytes, %d) of %d: other bytes than were put", n, off, len(data))
 	}
 	if len(want) < n && err != io.EOF || len(want) == n && err != nil && err != io.EOF {
-		c.Fatalf("ReadAt(%d bytes, %d) of %d: %d, %v", n, off, len(data), got, err)
+		s.Fatalf("ReadAt(%d bytes, %d) of %d: %d, %v", n, off, len(data), got, err)
 	}
-	w := matcher{rest: want}
+	w := matchWriter{rest: want}
 	written, err := h.WriteRange(&w, int64(off), int64(len(want)))
 	if err != nil || written != int64(len(want)) || len(w.rest) > 0 {
-		c.Fatalf("WriteRange(%d, %d) of %d: %d, %v, and %d bytes did not come", off, len(want), len(data), written, err, len(w.rest))
+		s.Fatalf("WriteRange(%d, %d) of %d: %d, %v, and %d bytes did not come", off, len(want), len(data), written, err, len(w.rest))
 	}
 }
 
@@ -110,7 +110,8 @@ type brokenWriter struct{}
 
 func (brokenWriter) Write([]byte) (int, error) { return 0, errBrokenWriter }
 
-// shortWriter breaks the rule of io.Writer: it takes less and says nothing.
+// shortWriter breaks the rule of io.Writer: it writes less and returns no
+// error.
 type shortWriter struct{}
 
 func (shortWriter) Write(p []byte) (int, error) { return min(10, len(p)), nil }
@@ -121,7 +122,7 @@ func readClosed(c *subject) {
 		a := c.put(data, store.Pinned)
 		h, other := c.open(a), c.open(a)
 		c.close(h)
-		c.close(h) // a second time: it must not take the other's claim
+		c.close(h) // a second time: it must not release the reference of the other handle
 		if n, err := h.ReadAt(make([]byte, 10), 0); n != 0 || err == nil || err == io.EOF {
 			c.Errorf("ReadAt after Close: %d, %v", n, err)
 		}

@@ -44,10 +44,10 @@ type Check struct {
 
 // Checks lists all rules.
 func Checks() []Check {
-	return slices.Concat(putChecks, readChecks, deleteChecks, listChecks, roomChecks, closeChecks, togetherChecks, modelChecks)
+	return slices.Concat(putChecks, readChecks, deleteChecks, listChecks, budgetChecks, closeChecks, concurrencyChecks, modelChecks)
 }
 
-// Against applies the rule to a new store, and then looks at its books.
+// Against applies the rule to a new store, and then checks its totals.
 func (check Check) Against(t testing.TB, make Maker) {
 	t.Helper()
 	check.apply(&subject{TB: t, s: make(t), ctx: context.Background()})
@@ -63,20 +63,20 @@ func (check Check) apply(c *subject) {
 		check.rule(c)
 	}
 	if !c.closed {
-		c.balance()
+		c.checkTotals()
 	}
 	if err := c.s.Close(); err != nil {
 		c.Errorf("Close: %v", err)
 	}
 }
 
-// subject is a store under test, with a few words to speak about it.
+// subject is a store under test, with helpers.
 type subject struct {
 	testing.TB
-	s      store.Store
-	again  func() store.Store // opens the store again, if it can be
-	ctx    context.Context
-	closed bool // by the check
+	s           store.Store
+	reopenStore func() store.Store // opens the store again, if it can be
+	ctx         context.Context
+	closed      bool // by the check
 }
 
 // content makes bytes that are the same for the same seed and size, and
@@ -99,86 +99,86 @@ func unknown(class store.Class) store.PutOptions {
 }
 
 // put puts data, which must be new.
-func (c *subject) put(data []byte, class store.Class) b3.Address {
-	c.Helper()
-	info, created, err := c.s.Put(c.ctx, bytes.NewReader(data), known(data, class))
+func (s *subject) put(data []byte, class store.Class) b3.Address {
+	s.Helper()
+	info, created, err := s.s.Put(s.ctx, bytes.NewReader(data), known(data, class))
 	if err != nil {
-		c.Fatalf("put of %d bytes: %v", len(data), err)
+		s.Fatalf("put of %d bytes: %v", len(data), err)
 	}
 	want := store.Info{Address: b3.Of(data), Size: int64(len(data)), Class: class}
 	if info != want || !created {
-		c.Fatalf("put of %d bytes: %+v, created %t; want %+v, true", len(data), info, created, want)
+		s.Fatalf("put of %d bytes: %+v, created %t; want %+v, true", len(data), info, created, want)
 	}
 	return info.Address
 }
 
-// open opens an object that must be there.
-func (c *subject) open(a b3.Address) store.Handle {
-	c.Helper()
-	h, err := c.s.Open(c.ctx, a)
+// open opens an object that must exist.
+func (s *subject) open(a b3.Address) store.Handle {
+	s.Helper()
+	h, err := s.s.Open(s.ctx, a)
 	if err != nil {
-		c.Fatalf("open %s: %v", a, err)
+		s.Fatalf("open %s: %v", a, err)
 	}
 	return h
 }
 
 // close closes a handle.
-func (c *subject) close(h store.Handle) {
-	c.Helper()
+func (s *subject) close(h store.Handle) {
+	s.Helper()
 	if err := h.Close(); err != nil {
-		c.Errorf("closing a handle of %s: %v", h.Address(), err)
+		s.Errorf("closing a handle of %s: %v", h.Address(), err)
 	}
 }
 
-// delete deletes an object that must be there.
-func (c *subject) delete(a b3.Address) {
-	c.Helper()
-	if err := c.s.Delete(c.ctx, a); err != nil {
-		c.Fatalf("delete %s: %v", a, err)
+// delete deletes an object that must exist.
+func (s *subject) delete(a b3.Address) {
+	s.Helper()
+	if err := s.s.Delete(s.ctx, a); err != nil {
+		s.Fatalf("delete %s: %v", a, err)
 	}
 }
 
-// has tells whether an object is there. Stat and Open must agree.
-func (c *subject) has(a b3.Address) bool {
-	c.Helper()
-	_, err := c.s.Stat(c.ctx, a)
-	h, errOpen := c.s.Open(c.ctx, a)
+// has reports whether an object exists. Stat and Open must agree.
+func (s *subject) has(a b3.Address) bool {
+	s.Helper()
+	_, err := s.s.Stat(s.ctx, a)
+	h, errOpen := s.s.Open(s.ctx, a)
 	if errOpen == nil {
-		c.close(h)
+		s.close(h)
 	}
 	if (err == nil) != (errOpen == nil) {
-		c.Fatalf("%s: Stat says %v, Open says %v", a, err, errOpen)
+		s.Fatalf("%s: Stat says %v, Open says %v", a, err, errOpen)
 	}
 	if err != nil && fault.KindOf(err) != fault.NotFound {
-		c.Fatalf("Stat of %s: %v", a, err)
+		s.Fatalf("Stat of %s: %v", a, err)
 	}
 	return err == nil
 }
 
-// holds checks that data is there and comes out as it went in.
-func (c *subject) holds(data []byte) {
-	c.Helper()
-	h := c.open(b3.Of(data))
-	defer c.close(h)
+// holds checks that data is stored and read back unchanged.
+func (s *subject) holds(data []byte) {
+	s.Helper()
+	h := s.open(b3.Of(data))
+	defer s.close(h)
 	if err := compare(h, data); err != nil {
-		c.Fatal(err)
+		s.Fatal(err)
 	}
 }
 
-// lacks checks that data is not there.
-func (c *subject) lacks(data []byte) {
-	c.Helper()
-	if a := b3.Of(data); c.has(a) {
-		c.Fatalf("%s (%d bytes) is in the store", a, len(data))
+// lacks checks that data is not stored.
+func (s *subject) lacks(data []byte) {
+	s.Helper()
+	if a := b3.Of(data); s.has(a) {
+		s.Fatalf("%s (%d bytes) is in the store", a, len(data))
 	}
 }
 
-// compare says how what a handle gives differs from data.
+// compare returns how the content of a handle differs from data.
 func compare(h store.Handle, data []byte) error {
 	if h.Address() != b3.Of(data) || h.Size() != int64(len(data)) {
 		return fmt.Errorf("a handle of %s with %d bytes; want %s with %d", h.Address(), h.Size(), b3.Of(data), len(data))
 	}
-	w := matcher{rest: data}
+	w := matchWriter{rest: data}
 	if n, err := h.WriteTo(&w); err != nil || n != int64(len(data)) || len(w.rest) > 0 {
 		return fmt.Errorf("%s: WriteTo wrote %d of %d bytes, %d of them right: %w", h.Address(), n, len(data), len(data)-len(w.rest), orNothing(err))
 	}
@@ -188,12 +188,12 @@ func compare(h store.Handle, data []byte) error {
 	return nil
 }
 
-// matcher takes only the bytes that it expects.
-type matcher struct{ rest []byte }
+// matchWriter accepts only the bytes that it expects.
+type matchWriter struct{ rest []byte }
 
 var errUnexpected = errors.New("other bytes than were put")
 
-func (m *matcher) Write(p []byte) (int, error) {
+func (m *matchWriter) Write(p []byte) (int, error) {
 	if !bytes.HasPrefix(m.rest, p) {
 		return 0, errUnexpected
 	}
@@ -211,77 +211,77 @@ func orNothing(err error) error {
 }
 
 // refused checks the kind of a refusal. Several kinds may be right.
-func (c *subject) refused(err error, what string, kinds ...fault.Kind) {
-	c.Helper()
+func (s *subject) refused(err error, what string, kinds ...fault.Kind) {
+	s.Helper()
 	if !slices.Contains(kinds, fault.KindOf(err)) {
-		c.Fatalf("%s: error %v, want one of %v", what, err, kinds)
+		s.Fatalf("%s: error %v, want one of %v", what, err, kinds)
 	}
 }
 
 // unchanged runs do and checks that it leaves the store as it was.
-func (c *subject) unchanged(what string, do func()) {
-	c.Helper()
-	before := c.s.Usage()
+func (s *subject) unchanged(what string, do func()) {
+	s.Helper()
+	before := s.s.Usage()
 	do()
-	after := c.s.Usage()
-	before.Idle, after.Idle = 0, 0 // memory may have been taken up and laid aside
+	after := s.s.Usage()
+	before.Idle, after.Idle = 0, 0 // memory may have been allocated and kept for reuse
 	if before != after {
-		c.Fatalf("%s changed the store: %+v before, %+v after", what, before, after)
+		s.Fatalf("%s changed the store: %+v before, %+v after", what, before, after)
 	}
 }
 
-// balance checks that list, contents and figures agree. Nothing may be open or
-// under way.
-func (c *subject) balance() {
-	c.Helper()
+// checkTotals checks that list, contents and figures agree. Nothing may be open
+// or running.
+func (s *subject) checkTotals() {
+	s.Helper()
 	var want store.Usage
-	for info, err := range store.Walk(c.ctx, c.s) {
+	for info, err := range store.Walk(s.ctx, s.s) {
 		if err != nil {
-			c.Fatalf("walk: %v", err)
+			s.Fatalf("walk: %v", err)
 		}
 		want.Objects++
 		want.Bytes += info.Size
 		if info.Class == store.Pinned {
 			want.Pinned += info.Size
 		}
-		c.sound(info)
+		s.checkObject(info)
 	}
-	got := c.s.Usage()
+	got := s.s.Usage()
 	if got.Objects != want.Objects || got.Bytes != want.Bytes || got.Pinned != want.Pinned || got.Lingering != 0 {
-		c.Errorf("the books do not balance: listed are %d objects with %d bytes, %d of them pinned, and nothing is open; Usage says %+v",
+		s.Errorf("the books do not balance: listed are %d objects with %d bytes, %d of them pinned, and nothing is open; Usage says %+v",
 			want.Objects, want.Bytes, want.Pinned, got)
 	}
 	if got.Budget != 0 && got.Held < got.Bytes {
-		c.Errorf("%d bytes are kept, and only %d count against the budget", got.Bytes, got.Held)
+		s.Errorf("%d bytes are kept, and only %d count against the budget", got.Bytes, got.Held)
 	}
-	c.within()
+	s.checkBudget()
 }
 
-// sound checks that a listed object is what its address says.
-func (c *subject) sound(info store.Info) {
-	c.Helper()
-	h := c.open(info.Address)
-	defer c.close(h)
+// checkObject checks that a listed object matches its address.
+func (s *subject) checkObject(info store.Info) {
+	s.Helper()
+	h := s.open(info.Address)
+	defer s.close(h)
 	var hasher b3.Hasher
 	if _, err := h.WriteTo(&hasher); err != nil || hasher.Sum() != info.Address || hasher.N() != info.Size || h.Size() != info.Size {
-		c.Errorf("listed as %+v, but gives %d bytes of %s: %v", info, hasher.N(), hasher.Sum(), err)
+		s.Errorf("listed as %+v, but gives %d bytes of %s: %v", info, hasher.N(), hasher.Sum(), err)
 	}
-	if stat, err := c.s.Stat(c.ctx, info.Address); err != nil || stat != info {
-		c.Errorf("listed as %+v, but Stat says %+v, %v", info, stat, err)
-	}
-}
-
-// within checks that the budget is kept. It may be called at any time.
-func (c *subject) within() {
-	c.Helper()
-	if u := c.s.Usage(); u.Budget != 0 && u.Held > u.Budget {
-		c.Errorf("%d bytes are held, with a budget of %d", u.Held, u.Budget)
+	if stat, err := s.s.Stat(s.ctx, info.Address); err != nil || stat != info {
+		s.Errorf("listed as %+v, but Stat says %+v, %v", info, stat, err)
 	}
 }
 
-// together runs n functions at once and waits for all of them. Those may call
+// checkBudget checks that the budget is kept. It may be called at any time.
+func (s *subject) checkBudget() {
+	s.Helper()
+	if u := s.s.Usage(); u.Budget != 0 && u.Held > u.Budget {
+		s.Errorf("%d bytes are held, with a budget of %d", u.Held, u.Budget)
+	}
+}
+
+// runConcurrently runs n functions at once and waits for all of them. Those may call
 // Errorf, but not Fatalf.
-func together(n int, do func(i int)) {
+func runConcurrently(n int, do func(i int)) {
 	var all sync.WaitGroup
 	for i := range n {
 		all.Go(func() { do(i) }) //lockblock:allow this package is a test; all are waited for below
@@ -289,7 +289,7 @@ func together(n int, do func(i int)) {
 	all.Wait()
 }
 
-// countingReader tells how often it was read and how much it gave.
+// countingReader counts the reads and the bytes.
 type countingReader struct {
 	io.Reader
 	reads int
@@ -303,7 +303,7 @@ func (r *countingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// endless gives the same byte for ever.
+// endless returns the same byte forever.
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) {

@@ -24,7 +24,7 @@ func TestAnHonestStorePasses(t *testing.T) {
 	storetest.Run(t, func(testing.TB) store.Store { return newFake("") })
 }
 
-// unlimited is an honest store without a budget.
+// unlimited is a correct store without a budget.
 type unlimited struct{ *fake }
 
 func (u unlimited) Usage() store.Usage {
@@ -48,7 +48,8 @@ func TestATinyBudgetIsRefused(t *testing.T) {
 	}
 }
 
-// Each flaw breaks one rule, and one of the checks that are named must say so.
+// Each flaw breaks one rule, and one of the checks that are named must detect
+// it.
 func TestEveryFlawIsFound(t *testing.T) {
 	for broken, by := range map[flaw][]string{
 		"gives wrong bytes":          {"what is put can be read", "ranges are exact"},
@@ -106,69 +107,69 @@ func TestEveryFlawIsFound(t *testing.T) {
 	}
 }
 
-// shelfLife is a place where a fake leaves what it has when it is closed.
-type shelfLife struct {
+// durableState is where a fake keeps its objects when it is closed.
+type durableState struct {
 	flaw flaw
 	left map[b3.Address]item
 }
 
-func placeOf(broken flaw) storetest.Place {
+func durableMaker(broken flaw) storetest.DurableMaker {
 	return func(testing.TB) func() store.Store {
-		place := &shelfLife{flaw: broken, left: map[b3.Address]item{}}
-		return func() store.Store { return &lasting{fake: place.wake(), place: place} }
+		state := &durableState{flaw: broken, left: map[b3.Address]item{}}
+		return func() store.Store { return &durableFake{fake: state.open(), state: state} }
 	}
 }
 
-// wake is a fake that has what was left.
-func (p *shelfLife) wake() *fake {
+// open is a fake with the objects that were kept.
+func (d *durableState) open() *fake {
 	f := newFake("")
-	for a, it := range p.left {
-		if p.flaw == "forgets all" || p.flaw == "forgets what is empty" && len(it.data) == 0 {
+	for a, it := range d.left {
+		if d.flaw == "forgets all" || d.flaw == "forgets what is empty" && len(it.data) == 0 {
 			continue
 		}
-		if p.flaw == "pins all" {
+		if d.flaw == "pins all" {
 			it.class = store.Pinned
 		}
-		if p.flaw == "wakes with other bytes" && len(it.data) > 200_000 {
+		if d.flaw == "wakes with other bytes" && len(it.data) > 200_000 {
 			it.data = append([]byte{it.data[0] ^ 1}, it.data[1:]...)
 		}
 		kept := it
 		f.items[a] = &kept
-		f.show(&kept, 1)
-		if p.flaw != "forgets what it holds" {
+		f.addTotals(&kept, 1)
+		if d.flaw != "forgets what it holds" {
 			f.usage.Held += int64(len(kept.data))
 		}
 	}
 	return f
 }
 
-// lasting is a fake that outlives its Close.
-type lasting struct {
+// durableFake is a fake that outlives its Close.
+type durableFake struct {
 	*fake
-	place *shelfLife
+	state *durableState
 }
 
-func (l *lasting) Close() error {
-	if l.place.flaw != "brings back what was deleted" {
-		clear(l.place.left)
+func (d *durableFake) Close() error {
+	if d.state.flaw != "brings back what was deleted" {
+		clear(d.state.left)
 	}
-	for a, it := range l.items {
-		l.place.left[a] = item{data: it.data, class: it.class, visible: true}
+	for a, it := range d.items {
+		d.state.left[a] = item{data: it.data, class: it.class, visible: true}
 	}
-	return l.fake.Close()
+	return d.fake.Close()
 }
 
-func (l *lasting) Put(ctx context.Context, src io.Reader, opt store.PutOptions) (store.Info, bool, error) {
+func (d *durableFake) Put(ctx context.Context, src io.Reader, opt store.PutOptions) (store.Info, bool, error) {
 	var taken bytes.Buffer
-	info, created, err := l.fake.Put(ctx, io.TeeReader(src, &taken), opt)
-	if err != nil && l.place.flaw == "finds what broke off" {
-		l.items[b3.Of(taken.Bytes())] = &item{data: taken.Bytes(), visible: true}
+	info, created, err := d.fake.Put(ctx, io.TeeReader(src, &taken), opt)
+	if err != nil && d.state.flaw == "finds what broke off" {
+		d.items[b3.Of(taken.Bytes())] = &item{data: taken.Bytes(), visible: true}
 	}
 	return info, created, err
 }
 
 func TestAnHonestDurableStorePasses(t *testing.T) {
-	storetest.RunDurable(t, placeOf(""))
+	storetest.RunDurable(t, durableMaker(""))
 }
 
 func TestEveryFlawOfADurableStoreIsFound(t *testing.T) {
@@ -183,7 +184,7 @@ func TestEveryFlawOfADurableStoreIsFound(t *testing.T) {
 	} {
 		t.Run(string(broken), func(t *testing.T) {
 			for _, name := range by {
-				verdict := watch(func(r *recorder) { find(t, storetest.DurableChecks(), name).In(r, placeOf(broken)) })
+				verdict := runExpectingFailure(func(r *recorder) { find(t, storetest.DurableChecks(), name).AgainstDurable(r, durableMaker(broken)) })
 				if verdict == "" {
 					t.Errorf("%q did not notice", name)
 				}
@@ -193,7 +194,7 @@ func TestEveryFlawOfADurableStoreIsFound(t *testing.T) {
 	}
 }
 
-// A check that is never seen to fail may be one that cannot.
+// A check that never fails may be one that cannot.
 func TestTheListOfChecks(t *testing.T) {
 	seen := map[string]bool{}
 	for _, check := range append(storetest.Checks(), storetest.DurableChecks()...) {
@@ -216,13 +217,13 @@ func find(t *testing.T, checks []storetest.Check, name string) storetest.Check {
 	return checks[i]
 }
 
-// examine runs a check and returns the first thing that it complains about.
+// examine runs a check and returns its first failure.
 func examine(check storetest.Check, maker storetest.Maker) string {
-	return watch(func(r *recorder) { check.Against(r, maker) })
+	return runExpectingFailure(func(r *recorder) { check.Against(r, maker) })
 }
 
-// watch runs something that is expected to complain.
-func watch(do func(r *recorder)) string {
+// runExpectingFailure runs something that is expected to fail.
+func runExpectingFailure(do func(r *recorder)) string {
 	r := &recorder{}
 	done := make(chan struct{})
 	go func() {

@@ -18,7 +18,7 @@ import (
 
 // function is a function with what is covered of it.
 type function struct {
-	tally
+	coverage
 	file string
 	line int
 	name string

@@ -48,13 +48,13 @@ func run(args []string, out, problems io.Writer) int {
 	return code
 }
 
-// minimum is what is asked of a package.
+// minimum is the coverage that a package must have.
 type minimum struct {
 	pkg     string
 	percent float64
 }
 
-// check reads the profile and sets the packages that were asked for beside their minimum.
+// check reads the profile and compares the named packages with their minimum.
 func check(profile string, asked []string) ([]result, error) {
 	if profile == "" || len(asked) == 0 {
 		return nil, errors.New("need -profile FILE and at least one PACKAGE=PERCENT")

@@ -34,22 +34,22 @@ func Example() {
 	// exit code 1
 }
 
-// try runs the command and returns its exit code and all it printed.
-func try(args ...string) (code int, printed string) {
+// runCommand runs the command and returns its exit code and all it printed.
+func runCommand(args ...string) (code int, printed string) {
 	var text strings.Builder
 	code = run(args, &text, &text)
 	return code, text.String()
 }
 
 func TestReachedMinimum(t *testing.T) {
-	code, printed := try("-profile", profile, "shop/till=40", "shop/door=99.9")
+	code, printed := runCommand("-profile", profile, "shop/till=40", "shop/door=99.9")
 	if code != reached || strings.Contains(printed, "covercheck:") {
 		t.Errorf("exit code %d\n%s", code, printed)
 	}
 }
 
 func TestAbsentPackageIsNamed(t *testing.T) {
-	code, printed := try("-profile", profile, "shop/tull=0")
+	code, printed := runCommand("-profile", profile, "shop/tull=0")
 	want := "covercheck: shop/tull is not in the profile: check the name, or run go test with -coverpkg=shop/tull\n"
 	if code != below || !strings.Contains(printed, want) || !strings.Contains(printed, "absent") {
 		t.Errorf("exit code %d\n%s", code, printed)
@@ -67,7 +67,7 @@ func TestSourcesElsewhere(t *testing.T) {
 		other:       "shop/till/till.go is not in module other",
 		broken:      "expected",
 	} {
-		code, printed := try("-profile", profile, "-C", folder, "shop/till=80")
+		code, printed := runCommand("-profile", profile, "-C", folder, "shop/till=80")
 		if code != below || !strings.Contains(printed, want) || !strings.Contains(printed, "give the module's folder with -C") {
 			t.Errorf("exit code %d, want %q in\n%s", code, want, printed)
 		}
@@ -99,7 +99,7 @@ func TestMisuseSaysWhatToWrite(t *testing.T) {
 		{[]string{"-profile", bad("changed", "a/b.go:1.1,2.2 1 0\na/b.go:1.1,2.2 2 0\n"), "a=1"}, "line 2: a block has 2 statements here and 1 before"},
 		{[]string{"-profile", bad("long", strings.Repeat("x", 1<<17)), "a=1"}, "too long"},
 	} {
-		code, printed := try(c.args...)
+		code, printed := runCommand(c.args...)
 		if code != misuse || !strings.Contains(printed, c.want) {
 			t.Errorf("%q: exit code %d, want %q in\n%s", c.args, code, c.want, printed)
 		}
@@ -120,7 +120,7 @@ func write(t *testing.T, file, text string) {
 func TestNothingIsRoundedUp(t *testing.T) {
 	almost := filepath.Join(t.TempDir(), "cover.out")
 	write(t, almost, "mode: set\na/b.go:1.1,2.2 9196 1\na/b.go:3.1,4.2 804 0\n")
-	code, printed := try("-profile", almost, "a=92")
+	code, printed := runCommand("-profile", almost, "a=92")
 	if code != below || !strings.Contains(printed, "91.9%") {
 		t.Errorf("exit code %d\n%s", code, printed)
 	}
@@ -132,7 +132,7 @@ func TestRunsMerge(t *testing.T) {
 		lines := rapid.IntRange(1, 6).Draw(t, "blocks")
 		runs := rapid.SliceOfN(rapid.SliceOfN(rapid.IntRange(0, 2), lines, lines), 1, 4).Draw(t, "runs")
 		var text strings.Builder
-		want := tally{}
+		want := coverage{}
 		coveredBy := make([]bool, lines)
 		for _, run := range runs {
 			text.WriteString("mode: count\n")
@@ -148,7 +148,7 @@ func TestRunsMerge(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := count(packages["a"]); got != want {
+		if got := coverageOf(packages["a"]); got != want {
 			t.Fatalf("got %+v, want %+v", got, want)
 		}
 	})

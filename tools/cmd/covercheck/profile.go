@@ -82,25 +82,25 @@ func parseBlock(line string) (block, error) {
 	}, nil
 }
 
-// tally counts statements.
-type tally struct{ covered, all int }
+// coverage counts statements.
+type coverage struct{ covered, all int }
 
-func (t *tally) add(b block) {
-	t.all += b.statements
+func (c *coverage) add(b block) {
+	c.all += b.statements
 	if b.covered {
-		t.covered += b.statements
+		c.covered += b.statements
 	}
 }
 
-func (t tally) percent() float64 {
-	if t.all == 0 {
+func (c coverage) percent() float64 {
+	if c.all == 0 {
 		return 100
 	}
-	return 100 * float64(t.covered) / float64(t.all)
+	return 100 * float64(c.covered) / float64(c.all)
 }
 
-func count(blocks []block) tally {
-	var t tally
+func coverageOf(blocks []block) coverage {
+	var t coverage
 	for _, b := range blocks {
 		t.add(b)
 	}

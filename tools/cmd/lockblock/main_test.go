@@ -71,13 +71,13 @@ func build(t *testing.T) (tool, module string) {
 	return tool, module
 }
 
-const fault = "calls (*flow.Queue).Pop, which receives from a channel while holding Edge.mu (locked on line 15)"
+const wantDiagnostic = "calls (*flow.Queue).Pop, which receives from a channel while holding Edge.mu (locked on line 15)"
 
 // Under go vet, what flow does is known in edge only through the facts that go vet carries from one to the other.
 func TestUnderGoVet(t *testing.T) {
 	tool, module := build(t)
 	printed, ok := command(module, "go", "vet", "-vettool="+tool, "./...")
-	if ok || !strings.Contains(printed, fault) {
+	if ok || !strings.Contains(printed, wantDiagnostic) {
 		t.Errorf("go vet succeeded: %t, and printed\n%s", ok, printed)
 	}
 	if printed, ok := command(module, "go", "vet", "-vettool="+tool, "./internal/flow"); !ok {
@@ -91,7 +91,7 @@ func TestUnderGoVet(t *testing.T) {
 func TestByItself(t *testing.T) {
 	tool, module := build(t)
 	printed, ok := command(module, tool, "./edge")
-	if ok || !strings.Contains(printed, fault) {
+	if ok || !strings.Contains(printed, wantDiagnostic) {
 		t.Errorf("lockblock succeeded: %t, and printed\n%s", ok, printed)
 	}
 }

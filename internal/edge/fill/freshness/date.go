@@ -8,14 +8,15 @@ import (
 )
 
 // The three forms of a date (RFC 9110 §5.6.7), without the day of the week and
-// the zone. The first is the one to write, the other two are to be read for ever.
+// the zone. The first is the one to write; the other two must be accepted for
+// ever.
 const (
 	fixdate = "02 Jan 2006 15:04:05"
 	rfc850  = "02-Jan-06 15:04:05"
 	asctime = "Jan _2 15:04:05 2006"
 )
 
-// The names of days, as they are compared.
+// The names of days, in lower case for comparison.
 var (
 	shortDays = []string{"mon", "tue", "wed", "thu", "fri", "sat", "sun"}
 	longDays  = []string{"monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"}
@@ -26,14 +27,14 @@ func FormatDate(t time.Time) string {
 	return t.UTC().Format(http.TimeFormat)
 }
 
-// ParseDate reads a date in any of the three forms of RFC 9110 §5.6.7. Case
-// does not matter (RFC 9111 §4.2), a zone other than GMT does: such a date is
-// not valid. The day of the week has to be one, but not the right one. A year
-// of two digits is the last one that ends so and is not more than fifty years
+// ParseDate parses a date in any of the three forms of RFC 9110 §5.6.7. Case
+// does not matter (RFC 9111 §4.2). A zone other than GMT makes the date
+// invalid. The day of the week must be one, but need not be the right one. A
+// year of two digits is the last one that ends so and is at most fifty years
 // after now.
 func ParseDate(text string, now time.Time) (time.Time, bool) {
-	day, rest, _ := strings.Cut(trim(text), " ")
-	day, comma := strings.CutSuffix(lower(day), ",")
+	day, rest, _ := strings.Cut(trimOWS(text), " ")
+	day, comma := strings.CutSuffix(asciiLower(day), ",")
 	rest, zone := cutGMT(rest)
 	switch {
 	case comma && zone && slices.Contains(shortDays, day):
@@ -47,19 +48,19 @@ func ParseDate(text string, now time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// cutGMT takes the zone from the end of a date.
+// cutGMT removes the zone from the end of a date.
 func cutGMT(text string) (string, bool) {
 	const zone = " gmt"
-	if at := len(text) - len(zone); at >= 0 && lower(text[at:]) == zone {
+	if at := len(text) - len(zone); at >= 0 && asciiLower(text[at:]) == zone {
 		return text[:at], true
 	}
 	return text, false
 }
 
-// parseExactly reads a date of one layout. time.Parse forgives much (an hour of
-// one digit, parts of seconds), so the text has to be what the date looks like
-// when it is written again. The sixtieth second is the leap second of the
-// grammar, which Go's time does not have: it is the second after.
+// parseExactly parses a date of one layout. time.Parse is lenient (an hour of
+// one digit, fractions of seconds), so the text has to equal the date when it
+// is formatted again. The sixtieth second is the leap second of the grammar,
+// which Go's time does not have: it is the second after.
 func parseExactly(layout, text string) (time.Time, bool) {
 	leap := time.Duration(0)
 	if at := strings.LastIndexByte(text, ':'); at >= 0 && strings.HasPrefix(text[at+1:], "60") {
@@ -67,16 +68,16 @@ func parseExactly(layout, text string) (time.Time, bool) {
 		leap = time.Second
 	}
 	date, err := time.Parse(layout, text)
-	var room [32]byte
-	if err != nil || !strings.EqualFold(string(date.AppendFormat(room[:0], layout)), text) {
+	var buffer [32]byte
+	if err != nil || !strings.EqualFold(string(date.AppendFormat(buffer[:0], layout)), text) {
 		return time.Time{}, false
 	}
 	return date.UTC().Add(leap), true
 }
 
-// nearestCentury moves a date of which only two digits of the year are known to
-// the last century in which it is not more than fifty years after now. A 29th of
-// February that the year does not have is the 1st of March.
+// nearestCentury moves a date with a two-digit year to the last century in
+// which it is at most fifty years after now. A 29th of February that the year
+// does not have becomes the 1st of March.
 func nearestCentury(date, now time.Time) time.Time {
 	now = now.UTC()
 	limit := now.AddDate(50, 0, 0)

@@ -3,13 +3,13 @@ package freshness
 import (
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
 
-// longest is what a number of seconds is cut to (RFC 9111 §1.2.2).
-const longest = (1 << 31) * time.Second
+// maxDelta is the largest number of seconds; larger ones are cut to it (RFC
+// 9111 §1.2.2).
+const maxDelta = (1 << 31) * time.Second
 
 // Directives is a Cache-Control field, all of its lines together, of a request
 // or of a response (RFC 9111 §5.2, RFC 5861, RFC 8246). Unknown directives are
@@ -26,7 +26,7 @@ type Directives struct {
 	NoCacheFields []string
 
 	// In requests only.
-	MaxStale     Seconds // without a value: valid, with the largest Span there is
+	MaxStale     Seconds // without a value: valid, with the largest Span
 	MinFresh     Seconds
 	OnlyIfCached bool
 
@@ -59,8 +59,8 @@ func RequestDirectives(h http.Header) Directives {
 		return ParseCacheControl(lines)
 	}
 	var d Directives
-	for member := range each(h["Pragma"]) {
-		if lower(member) == "no-cache" {
+	for member := range listMembers(h["Pragma"]) {
+		if asciiLower(member) == "no-cache" {
 			d.NoCache = true
 		}
 	}
@@ -73,29 +73,29 @@ func ResponseDirectives(h http.Header) Directives {
 	return ParseCacheControl(h["Cache-Control"])
 }
 
-// ParseCacheControl reads the lines of a Cache-Control field (RFC 9111 §5.2).
+// ParseCacheControl parses the lines of a Cache-Control field (RFC 9111 §5.2).
 // Names are compared without case, arguments may be tokens or quoted strings
-// whichever the directive prefers, and of a directive that is there twice the
-// stricter one holds (§4.2.1).
+// whichever the directive prefers, and of a repeated directive the stricter one
+// holds (§4.2.1).
 func ParseCacheControl(values []string) Directives {
 	var d Directives
-	for member := range each(values) {
+	for member := range listMembers(values) {
 		name, text, has := strings.Cut(member, "=")
-		bare := trim(name)
-		d.add(lower(bare), argument{text: text, has: has, spaced: bare != name})
+		bare := trimOWS(name)
+		d.add(asciiLower(bare), argument{text: text, given: has, spaced: bare != name})
 	}
-	d.NoCacheFields, d.PrivateFields = sortedOnce(d.NoCacheFields), sortedOnce(d.PrivateFields)
+	d.NoCacheFields, d.PrivateFields = sortedUnique(d.NoCacheFields), sortedUnique(d.PrivateFields)
 	return d
 }
 
-// argument is what stands behind a directive's name.
+// argument is the argument of a directive.
 type argument struct {
 	text   string
-	has    bool // there was an equals sign
+	given  bool // there was an equals sign
 	spaced bool // with white space before it, which the grammar forbids
 }
 
-// add takes one more directive in.
+// add adds one directive.
 func (d *Directives) add(name string, arg argument) {
 	switch name {
 	case "max-age":
@@ -110,7 +110,7 @@ func (d *Directives) add(name string, arg argument) {
 		d.StaleWhileRevalidate.tighten(arg.seconds(), shorter)
 	case "max-stale":
 		s := arg.seconds()
-		if !arg.has {
+		if !arg.given {
 			s = Seconds{Given: true, Valid: true, Span: forever}
 		}
 		d.MaxStale.tighten(s, shorter)
@@ -140,8 +140,8 @@ func (d *Directives) add(name string, arg argument) {
 func shorter(a, b time.Duration) bool { return a < b }
 func longer(a, b time.Duration) bool  { return a > b }
 
-// tighten merges a repeated directive: a broken one spoils both, of two numbers
-// the stricter is kept.
+// tighten merges a repeated directive: if one is invalid the result is, and of
+// two numbers the stricter is kept.
 func (s *Seconds) tighten(other Seconds, stricter func(a, b time.Duration) bool) {
 	switch {
 	case !s.Given:
@@ -153,8 +153,8 @@ func (s *Seconds) tighten(other Seconds, stricter func(a, b time.Duration) bool)
 	}
 }
 
-// widen merges a further no-cache or private: without a field list that can be
-// read, the whole response is meant.
+// widen merges a further no-cache or private: without a valid field list, it
+// applies to the whole response.
 func widen(whole bool, fields []string, arg argument) (bool, []string) {
 	listed := arg.fields()
 	if len(listed) == 0 {
@@ -163,14 +163,14 @@ func widen(whole bool, fields []string, arg argument) (bool, []string) {
 	return whole, append(fields, listed...)
 }
 
-// sortedOnce sorts names and leaves out what is there again.
-func sortedOnce(names []string) []string {
+// sortedUnique sorts names and removes duplicates.
+func sortedUnique(names []string) []string {
 	slices.Sort(names)
 	return slices.Compact(names)
 }
 
-// seconds reads the argument as delta-seconds (RFC 9111 §1.2.2): digits and
-// nothing else. No argument is a broken one.
+// seconds parses the argument as delta-seconds (RFC 9111 §1.2.2): digits and
+// nothing else. A missing argument is invalid.
 func (a argument) seconds() Seconds {
 	text, ok := a.plain()
 	if !ok {
@@ -180,8 +180,8 @@ func (a argument) seconds() Seconds {
 	return Seconds{Given: true, Valid: ok, Span: span}
 }
 
-// fields reads the argument as a list of field names (RFC 9111 §5.2.2.4,
-// §5.2.2.7), or as nil if it is none.
+// fields parses the argument as a list of field names (RFC 9111 §5.2.2.4,
+// §5.2.2.7); nil if it is none.
 func (a argument) fields() []string {
 	text, ok := a.plain()
 	if !ok {
@@ -197,15 +197,15 @@ func (a argument) fields() []string {
 	return names
 }
 
-// plain takes the quotes off an argument, if it has the right form.
+// plain removes the quotes from an argument, if it is well-formed.
 func (a argument) plain() (string, bool) {
-	if !a.has || a.spaced {
+	if !a.given || a.spaced {
 		return "", false
 	}
 	return unquote(a.text)
 }
 
-// parseSeconds reads digits as seconds and stops at the longest span.
+// parseSeconds parses digits as seconds, up to maxDelta.
 func parseSeconds(text string) (time.Duration, bool) {
 	if text == "" {
 		return 0, false
@@ -216,52 +216,7 @@ func parseSeconds(text string) (time.Duration, bool) {
 		if digit > 9 {
 			return 0, false
 		}
-		seconds = min(int(longest/time.Second), seconds*10+int(digit))
+		seconds = min(int(maxDelta/time.Second), seconds*10+int(digit))
 	}
 	return time.Duration(seconds) * time.Second, true
-}
-
-// String writes the directives as one Cache-Control line. Parsing it gives the
-// same directives again.
-func (d Directives) String() string {
-	var line []string
-	seconds := func(name string, s Seconds) {
-		switch {
-		case !s.Given:
-		case !s.Valid:
-			line = append(line, name+"=invalid")
-		case s.Span == forever:
-			line = append(line, name)
-		default:
-			line = append(line, name+"="+strconv.FormatInt(int64(s.Span/time.Second), 10))
-		}
-	}
-	flag := func(name string, set bool) {
-		if set {
-			line = append(line, name)
-		}
-	}
-	fields := func(name string, whole bool, names []string) {
-		flag(name, whole)
-		if len(names) > 0 {
-			line = append(line, name+`="`+strings.Join(names, ", ")+`"`)
-		}
-	}
-	flag("public", d.Public)
-	fields("private", d.Private, d.PrivateFields)
-	fields("no-cache", d.NoCache, d.NoCacheFields)
-	flag("no-store", d.NoStore)
-	flag("no-transform", d.NoTransform)
-	seconds("max-age", d.MaxAge)
-	seconds("s-maxage", d.SMaxAge)
-	seconds("max-stale", d.MaxStale)
-	seconds("min-fresh", d.MinFresh)
-	seconds("stale-while-revalidate", d.StaleWhileRevalidate)
-	seconds("stale-if-error", d.StaleIfError)
-	flag("must-revalidate", d.MustRevalidate)
-	flag("proxy-revalidate", d.ProxyRevalidate)
-	flag("must-understand", d.MustUnderstand)
-	flag("only-if-cached", d.OnlyIfCached)
-	flag("immutable", d.Immutable)
-	return strings.Join(line, ", ")
 }

@@ -2,6 +2,8 @@ package freshness
 
 import (
 	"reflect"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -107,4 +109,49 @@ func TestDirectivesAreWrittenInOneLine(t *testing.T) {
 	if got := d.String(); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
+}
+
+// String writes the directives as one Cache-Control line. Parsing it gives the
+// same directives again.
+func (d Directives) String() string {
+	var line []string
+	seconds := func(name string, s Seconds) {
+		switch {
+		case !s.Given:
+		case !s.Valid:
+			line = append(line, name+"=invalid")
+		case s.Span == forever:
+			line = append(line, name)
+		default:
+			line = append(line, name+"="+strconv.FormatInt(int64(s.Span/time.Second), 10))
+		}
+	}
+	flag := func(name string, set bool) {
+		if set {
+			line = append(line, name)
+		}
+	}
+	fields := func(name string, whole bool, names []string) {
+		flag(name, whole)
+		if len(names) > 0 {
+			line = append(line, name+`="`+strings.Join(names, ", ")+`"`)
+		}
+	}
+	flag("public", d.Public)
+	fields("private", d.Private, d.PrivateFields)
+	fields("no-cache", d.NoCache, d.NoCacheFields)
+	flag("no-store", d.NoStore)
+	flag("no-transform", d.NoTransform)
+	seconds("max-age", d.MaxAge)
+	seconds("s-maxage", d.SMaxAge)
+	seconds("max-stale", d.MaxStale)
+	seconds("min-fresh", d.MinFresh)
+	seconds("stale-while-revalidate", d.StaleWhileRevalidate)
+	seconds("stale-if-error", d.StaleIfError)
+	flag("must-revalidate", d.MustRevalidate)
+	flag("proxy-revalidate", d.ProxyRevalidate)
+	flag("must-understand", d.MustUnderstand)
+	flag("only-if-cached", d.OnlyIfCached)
+	flag("immutable", d.Immutable)
+	return strings.Join(line, ", ")
 }

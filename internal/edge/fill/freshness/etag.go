@@ -21,26 +21,33 @@ func ValidETag(text string) bool {
 }
 
 // StrongMatch compares two entity tags strongly (RFC 9110 §8.8.3.2): both are
-// strong and the same.
+// strong and equal.
 func StrongMatch(a, b string) bool {
 	return a == b && ValidETag(a) && !isWeak(a)
 }
 
-// WeakMatch compares two entity tags weakly (RFC 9110 §8.8.3.2): they are the
-// same but for W/.
+// WeakMatch compares two entity tags weakly (RFC 9110 §8.8.3.2): they are equal
+// but for W/.
 func WeakMatch(a, b string) bool {
 	return ValidETag(a) && ValidETag(b) && strings.TrimPrefix(a, "W/") == strings.TrimPrefix(b, "W/")
 }
 
 func isWeak(etag string) bool { return strings.HasPrefix(etag, "W/") }
 
-// etagOf returns the entity tag of a message. given tells that there is one,
-// valid that it is one, alone and well-formed.
+// HasETag reports whether a message has exactly one entity tag, and a valid
+// one.
+func HasETag(h http.Header) bool {
+	_, _, valid := etagOf(h)
+	return valid
+}
+
+// etagOf returns the entity tag of a message. given reports whether the field
+// is present, valid whether it holds exactly one well-formed tag.
 func etagOf(h http.Header) (etag string, given, valid bool) {
 	lines := h["Etag"]
 	if len(lines) == 0 {
 		return "", false, false
 	}
-	etag = trim(lines[0])
+	etag = trimOWS(lines[0])
 	return etag, true, len(lines) == 1 && ValidETag(etag)
 }

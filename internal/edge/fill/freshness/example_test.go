@@ -27,7 +27,7 @@ func Example() {
 	if may, why := Storable(request, tile); !may {
 		fmt.Println("not stored:", why)
 	}
-	tile.Header = Kept(tile.Header)
+	tile.Header = StoredHeader(tile.Header)
 	variant, _ := VaryKey(tile, request)
 	fmt.Print(variant)
 

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// connectionFields mean something to the next hop only (RFC 9110 §7.6.1), with
-// those that are about a proxy (§11.7, RFC 9111 §3.1) below in isHopByHop.
+// connectionFields are for the next hop only (RFC 9110 §7.6.1); those about a
+// proxy (§11.7, RFC 9111 §3.1) are below in isHopByHop.
 var connectionFields = map[string]bool{
 	"Connection":        true,
 	"Keep-Alive":        true,
@@ -18,10 +18,10 @@ var connectionFields = map[string]bool{
 	"Http2-Settings":    true,
 }
 
-// framing are the fields without which a stored response would be understood
-// wrongly: taken for another variant, another type or another age. A response
-// that asks to have one of them left out cannot be stored in part.
-var framing = map[string]bool{
+// essentialFields are the fields without which a stored response would be
+// misread: taken for another variant, another type or another age. A response
+// that forbids storing one of them is not stored at all.
+var essentialFields = map[string]bool{
 	"Age":              true,
 	"Cache-Control":    true,
 	"Content-Encoding": true,
@@ -31,9 +31,9 @@ var framing = map[string]bool{
 	"Vary":             true,
 }
 
-// EndToEnd returns a copy of the header without what is meant for one hop: the
-// fields of RFC 9110 §7.6.1, those that Connection names, and those of a
-// conversation with a proxy. Proxy-Status (RFC 9209) is for everybody and stays.
+// EndToEnd returns a copy of the header without hop-by-hop fields: those of RFC
+// 9110 §7.6.1, those that Connection names, and those between a client and its
+// proxy. Proxy-Status (RFC 9209) is end to end and stays.
 func EndToEnd(h http.Header) http.Header {
 	nominated := map[string]bool{}
 	for _, name := range nominatedFields(h) {
@@ -49,13 +49,14 @@ func EndToEnd(h http.Header) http.Header {
 	return kept
 }
 
-// Kept returns a copy of the header as it may be stored (RFC 9111 §3.1): what
-// is end to end, without the fields that private="…" and no-cache="…" name.
-func Kept(h http.Header) http.Header {
+// StoredHeader returns a copy of the header as it may be stored (RFC 9111
+// §3.1): the end-to-end fields, without those that private="…" and no-cache="…"
+// name.
+func StoredHeader(h http.Header) http.Header {
 	kept := EndToEnd(h)
 	d := ResponseDirectives(h)
 	for _, name := range slices.Concat(d.PrivateFields, d.NoCacheFields) {
-		if !framing[name] {
+		if !essentialFields[name] {
 			delete(kept, name)
 		}
 	}
@@ -75,7 +76,7 @@ func nominatedFields(h http.Header) []string {
 	return names
 }
 
-// namesFraming reports whether a list of fields has one that cannot be left out.
-func namesFraming(names []string) bool {
-	return slices.ContainsFunc(names, func(name string) bool { return framing[name] })
+// namesEssential reports whether a list of fields contains an essential one.
+func namesEssential(names []string) bool {
+	return slices.ContainsFunc(names, func(name string) bool { return essentialFields[name] })
 }

@@ -57,7 +57,7 @@ func TestWhichFieldsAreStored(t *testing.T) {
 		"what the rest needs is never lost": {`no-cache="vary, x-a, cache-control"`, "Cache-Control Set-Cookie Vary"},
 	} {
 		h := fields("Cache-Control", c.control, "Set-Cookie", "a", "X-A", "1", "Vary", "x", "Connection", "x-b", "X-B", "1")
-		if got := names(Kept(h)); got != c.want {
+		if got := names(StoredHeader(h)); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}
@@ -66,7 +66,7 @@ func TestWhichFieldsAreStored(t *testing.T) {
 func TestTheHeaderIsCopied(t *testing.T) {
 	h := fields("X-A", "1")
 	EndToEnd(h)["X-A"][0] = "2"
-	Kept(h)["X-A"][0] = "2"
+	StoredHeader(h)["X-A"][0] = "2"
 	if h.Get("X-A") != "1" {
 		t.Error("the copy and the original share their values")
 	}

@@ -49,6 +49,11 @@ func TestLifetime(t *testing.T) {
 		"§4.2.2 503, public, by policy":     {status(503, "Cache-Control", "public"), 2 * time.Second},
 		"§4.2.1 404 with its own":           {status(404, "Cache-Control", "max-age=9"), 9 * time.Second},
 		"§4.2.1 404 with an Expires":        {status(404, "Expires", at(-1)), 0},
+		"§5.1 Age broken":                   {ok("Cache-Control", "max-age=9", "Age", "x"), 0},
+		"§5.1 Age negative":                 {ok("Cache-Control", "max-age=9", "Age", "-1"), 0},
+		"§5.1 Age twice":                    {ok("Cache-Control", "max-age=9", "Age", "0", "Age", "0"), 0},
+		"§5.1 Age in a list":                {ok("Cache-Control", "max-age=9", "Age", "0, 0"), 0},
+		"§5.1 Age":                          {ok("Cache-Control", "max-age=9", "Age", " 1 "), 9 * time.Second},
 		"§5.2.2.4 no-cache is not about it": {ok("Cache-Control", "no-cache, max-age=9"), 9 * time.Second},
 	} {
 		if got := Lifetime(c.resp, policy); got != c.want {

@@ -6,35 +6,35 @@ import (
 	"strings"
 )
 
-// each walks over the members of a list field (RFC 9110 §5.6.1): it splits the
-// lines at the commas that are not inside a quoted string, trims white space and
-// leaves empty members out.
-func each(lines []string) iter.Seq[string] {
+// listMembers iterates over the members of a list field (RFC 9110 §5.6.1): it
+// splits the lines at the commas that are not inside a quoted string, trims
+// white space and skips empty members.
+func listMembers(lines []string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, line := range lines {
-			if !eachOf(line, yield) {
+			if !lineMembers(line, yield) {
 				return
 			}
 		}
 	}
 }
 
-// eachOf walks over the members of one line. A quote that is never closed quotes
-// nothing, and neither does any after it: otherwise one stray quote would hide
-// every directive behind it. And each byte is looked at a few times at most,
-// however hostile the line.
-func eachOf(line string, yield func(string) bool) bool {
+// lineMembers iterates over the members of one line. A quote that is never
+// closed quotes nothing, and neither does any after it: otherwise one stray
+// quote would hide every directive behind it. Each byte is read a few times at
+// most, however hostile the line.
+func lineMembers(line string, yield func(string) bool) bool {
 	start, quoting := 0, true
 	for i := 0; i <= len(line); i++ {
 		switch {
 		case i == len(line) || line[i] == ',':
-			member := trim(line[start:i])
+			member := trimOWS(line[start:i])
 			if member != "" && !yield(member) {
 				return false
 			}
 			start = i + 1
 		case line[i] == '"' && quoting:
-			if end := closing(line, i); end > 0 {
+			if end := closingQuote(line, i); end > 0 {
 				i = end
 			} else {
 				quoting = false
@@ -45,10 +45,10 @@ func eachOf(line string, yield func(string) bool) bool {
 }
 
 // members collects the members of a list field.
-func members(lines []string) []string { return slices.Collect(each(lines)) }
+func members(lines []string) []string { return slices.Collect(listMembers(lines)) }
 
-// closing finds the quote that closes the one at position open, or returns -1.
-func closing(line string, open int) int {
+// closingQuote finds the quote that closes the one at position open, or returns -1.
+func closingQuote(line string, open int) int {
 	for i := open + 1; i < len(line); i++ {
 		switch line[i] {
 		case '\\':
@@ -60,12 +60,13 @@ func closing(line string, open int) int {
 	return -1
 }
 
-// unquote reads a token or a quoted string (RFC 9110 §5.6.4), and nothing else.
+// unquote parses a token or a quoted string (RFC 9110 §5.6.4), and nothing
+// else.
 func unquote(text string) (string, bool) {
 	if !strings.HasPrefix(text, `"`) {
 		return text, isToken(text)
 	}
-	if closing(text, 0) != len(text)-1 {
+	if closingQuote(text, 0) != len(text)-1 {
 		return "", false
 	}
 	var plain strings.Builder
@@ -92,9 +93,9 @@ func isToken(text string) bool {
 	return text != ""
 }
 
-// lower turns capitals into small letters: those of ASCII, which are the only
-// ones that HTTP compares without case, and leaves every other byte alone.
-func lower(text string) string {
+// asciiLower lowers the letters of ASCII, the only ones that HTTP compares
+// without case, and leaves every other byte unchanged.
+func asciiLower(text string) string {
 	if strings.IndexFunc(text, func(r rune) bool { return 'A' <= r && r <= 'Z' }) < 0 {
 		return text
 	}
@@ -107,5 +108,5 @@ func lower(text string) string {
 	return string(small)
 }
 
-// trim takes optional white space (RFC 9110 §5.6.3) from both ends.
-func trim(text string) string { return strings.Trim(text, " \t") }
+// trimOWS removes optional white space (RFC 9110 §5.6.3) from both ends.
+func trimOWS(text string) string { return strings.Trim(text, " \t") }

@@ -25,7 +25,7 @@ func fields(pairs ...string) http.Header {
 	return h
 }
 
-// ok is a 200 that came at noon, at once.
+// ok is a 200 that was received at noon, without delay.
 func ok(pairs ...string) Response { return status(200, pairs...) }
 
 func status(code int, pairs ...string) Response {

@@ -7,27 +7,27 @@ import (
 	"time"
 )
 
-// shelf is the smallest cache that can be made of this package: one URL, no
-// bytes. It shows that the functions fit together, and plays the exchanges that
-// public test suites for caches ask about.
-type shelf struct {
-	policy Policy
-	stored []Response
-	asked  []http.Header // the request that led to each
+// testCache is the smallest cache that can be made of this package: one URL, no
+// bytes. It shows that the functions fit together, and runs the exchanges of
+// public test suites for caches.
+type testCache struct {
+	policy   Policy
+	stored   []Response
+	requests []http.Header // the request that led to each
 }
 
-// server is what the origin would answer: to conditions that hold, with a 304.
+// server is how the origin would answer: with a 304 if the conditions hold.
 type server struct {
 	status int // 200 if zero, -1 if the connection breaks
 	fields []string
 }
 
-func (o server) answer(now time.Time, conditions http.Header) Response {
-	code := o.status
+func (s server) answer(now time.Time, conditions http.Header) Response {
+	code := s.status
 	if code == 0 {
 		code = 200
 	}
-	resp := Response{Status: code, Header: fields(o.fields...), RequestTime: now, ResponseTime: now}
+	resp := Response{Status: code, Header: fields(s.fields...), RequestTime: now, ResponseTime: now}
 	etag, modified := resp.Header.Get("ETag"), resp.Header.Get("Last-Modified")
 	if inm := conditions.Get("If-None-Match"); inm != "" {
 		if WeakMatch(inm, etag) {
@@ -39,60 +39,60 @@ func (o server) answer(now time.Time, conditions http.Header) Response {
 	return resp
 }
 
-// ask sends one request through the cache, and tells where the answer came from:
-// "cache", "origin", "validated", "stale" (used because the origin failed),
-// "refused" (504) or "broken".
-func (s *shelf) ask(now time.Time, req Request, o server) string {
-	i := s.find(req.Header)
+// ask sends one request through the cache, and returns where the answer came
+// from: "cache", "origin", "validated", "stale" (used because the origin
+// failed), "refused" (504) or "broken".
+func (c *testCache) ask(now time.Time, req Request, o server) string {
+	i := c.find(req.Header)
 	if i < 0 {
 		if RequestDirectives(req.Header).OnlyIfCached {
 			return "refused"
 		}
-		return s.fetch(now, req, o, nil)
+		return c.fetch(now, req, o, nil)
 	}
-	j := Judge(req, s.stored[i], now, s.policy)
+	j := Judge(req, c.stored[i], now, c.policy)
 	switch j.Verdict {
 	case Fresh:
 		return "cache"
 	case StaleWhileRevalidate:
-		s.fetch(now, req, o, Conditions(s.stored[i]))
+		c.fetch(now, req, o, Conditions(c.stored[i]))
 		return "cache"
 	case Unusable:
 		return "refused"
 	}
-	from := s.fetch(now, req, o, Conditions(s.stored[i]))
+	from := c.fetch(now, req, o, Conditions(c.stored[i]))
 	if j.Verdict == StaleIfError && (from == "broken" || ErrorStatus(o.status)) {
 		return "stale"
 	}
 	return from
 }
 
-func (s *shelf) find(req http.Header) int {
-	for i := range s.stored {
-		if Matches(s.stored[i].Header["Vary"], s.asked[i], req) {
+func (c *testCache) find(req http.Header) int {
+	for i := range c.stored {
+		if Matches(c.stored[i].Header["Vary"], c.requests[i], req) {
 			return i
 		}
 	}
 	return -1
 }
 
-func (s *shelf) fetch(now time.Time, req Request, o server, conditions http.Header) string {
+func (c *testCache) fetch(now time.Time, req Request, o server, conditions http.Header) string {
 	if o.status < 0 {
 		return "broken"
 	}
 	resp := o.answer(now, conditions)
 	if resp.Status == 304 {
-		for _, i := range Selected(s.stored, resp) {
-			s.stored[i], _ = Update(s.stored[i], resp)
+		for _, i := range Selected(c.stored, resp) {
+			c.stored[i], _ = Update(c.stored[i], resp)
 		}
 		return "validated"
 	}
 	if may, _ := Storable(req, resp); may && !ErrorStatus(resp.Status) {
-		resp.Header = Kept(resp.Header)
-		if i := s.find(req.Header); i >= 0 {
-			s.stored, s.asked = slices.Delete(s.stored, i, i+1), slices.Delete(s.asked, i, i+1)
+		resp.Header = StoredHeader(resp.Header)
+		if i := c.find(req.Header); i >= 0 {
+			c.stored, c.requests = slices.Delete(c.stored, i, i+1), slices.Delete(c.requests, i, i+1)
 		}
-		s.stored, s.asked = append(s.stored, resp), append(s.asked, req.Header)
+		c.stored, c.requests = append(c.stored, resp), append(c.requests, req.Header)
 	}
 	return "origin"
 }
@@ -194,7 +194,7 @@ func TestScenarios(t *testing.T) {
 		"Connection names what it must not":  {nil, []string{"Cache-Control", "max-age=3600", "Connection", "cache-control"}, again("origin")},
 		"a response that came late is older": {nil, []string{"Cache-Control", "max-age=10", "Age", "8"}, again("origin")},
 	} {
-		s := &shelf{policy: Policy{Heuristic: time.Hour}}
+		s := &testCache{policy: Policy{Heuristic: time.Hour}}
 		if from := s.ask(noon, get(c.req...), server{fields: c.first}); from != "origin" {
 			t.Errorf("%s: the first answer is from %s", name, from)
 		}
@@ -204,9 +204,9 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// A response that is validated is fresh again, with what the 304 said.
+// A response that is validated is fresh again, with the header of the 304.
 func TestARowOfValidations(t *testing.T) {
-	s := &shelf{}
+	s := &testCache{}
 	o := server{fields: []string{"Cache-Control", "max-age=10", "ETag", `"a"`, "Age", "3"}}
 	var got []string
 	for _, seconds := range []int{0, 5, 8, 9, 16, 17} {
@@ -217,9 +217,9 @@ func TestARowOfValidations(t *testing.T) {
 	}
 }
 
-// Variants live side by side, and one does not push out the other.
+// Variants are stored side by side, and one does not evict the other.
 func TestVariantsSideBySide(t *testing.T) {
-	s := &shelf{}
+	s := &testCache{}
 	o := server{fields: []string{"Cache-Control", "max-age=60", "Vary", "Accept-Encoding"}}
 	var got []string
 	for _, accept := range []string{"gzip, br", "identity", "br,gzip", "identity", ""} {

@@ -2,20 +2,20 @@ package freshness
 
 import "net/http"
 
-// heuristic are the statuses that may be cached without being told to, and
-// whose lifetime may be guessed (RFC 9110 §15.1; 451 by RFC 7725 §3). 206 is one
-// of them by the standard, but a part is never stored here.
-var heuristic = map[int]bool{
+// heuristicStatus are the statuses that are cacheable by default, and may have
+// a heuristic lifetime (RFC 9110 §15.1; 451 by RFC 7725 §3). 206 is one of them
+// by the standard, but a part is never stored here.
+var heuristicStatus = map[int]bool{
 	200: true, 203: true, 204: true,
 	300: true, 301: true, 308: true,
 	404: true, 405: true, 410: true, 414: true, 451: true,
 	501: true,
 }
 
-// understood are, besides those of heuristic, the statuses whose meaning to a
-// cache we know (RFC 9111 §5.2.2.3): the final ones of RFC 9110, with nothing
-// more to them than the rules in this package.
-var understood = map[int]bool{
+// understoodStatus are, besides heuristicStatus, the statuses whose caching
+// requirements we know (RFC 9111 §5.2.2.3): the final ones of RFC 9110 that
+// need no more than the rules in this package.
+var understoodStatus = map[int]bool{
 	201: true, 202: true, 205: true,
 	302: true, 303: true, 307: true,
 	400: true, 401: true, 402: true, 403: true, 406: true, 408: true, 409: true,
@@ -23,9 +23,9 @@ var understood = map[int]bool{
 	500: true, 502: true, 503: true, 504: true, 505: true,
 }
 
-// unstorable are the final statuses that are never stored, whatever the
+// unstorableStatus are the final statuses that are never stored, whatever the
 // directives say, and why.
-var unstorable = map[int]string{
+var unstorableStatus = map[int]string{
 	206: "it is a part, not the whole",
 	304: "it updates a stored response and is none itself",
 	407: "it is between us and a proxy",
@@ -40,23 +40,23 @@ var unstorable = map[int]string{
 
 // Storable reports whether a shared cache may store the response, with the
 // header as it was received, and if not why (RFC 9111 §3). A response that
-// varies on everything is refused too: it would never be found again (§4.1).
+// varies on everything is refused too: it would never match again (§4.1).
 func Storable(req Request, resp Response) (ok bool, reason string) {
-	reason = refusal(req, resp)
+	reason = notStorableReason(req, resp)
 	return reason == "", reason
 }
 
-// refusal says why a response is not stored, or "".
-func refusal(req Request, resp Response) string {
+// notStorableReason says why a response is not stored, or "".
+func notStorableReason(req Request, resp Response) string {
 	d := ResponseDirectives(resp.Header)
-	known := heuristic[resp.Status] || understood[resp.Status]
+	known := heuristicStatus[resp.Status] || understoodStatus[resp.Status]
 	switch {
 	case req.method() != http.MethodGet:
 		return "only answers to GET are stored"
-	case resp.Status < 200 || resp.Status > 999:
-		return "the status is not final"
-	case unstorable[resp.Status] != "":
-		return unstorable[resp.Status]
+	case resp.Status < 200 || resp.Status > 599:
+		return "the status is not a final one of HTTP"
+	case unstorableStatus[resp.Status] != "":
+		return unstorableStatus[resp.Status]
 	case RequestDirectives(req.Header).NoStore:
 		return "the request says no-store"
 	case d.MustUnderstand && !known:
@@ -67,11 +67,11 @@ func refusal(req Request, resp Response) string {
 		return "the response says no-store"
 	case d.Private:
 		return "the response is private"
-	case namesFraming(d.PrivateFields):
+	case namesEssential(d.PrivateFields):
 		return "the response makes a field private that it needs"
-	case namesFraming(nominatedFields(resp.Header)):
+	case namesEssential(nominatedFields(resp.Header)):
 		return "the response ties a field to the connection that it needs"
-	case len(req.Header["Authorization"]) > 0 && !forAll(d):
+	case len(req.Header["Authorization"]) > 0 && !allowsShared(d):
 		return "the request has Authorization, and the response is not marked for all"
 	case variesOnAll(resp.Header):
 		return "the response varies on everything"
@@ -81,14 +81,14 @@ func refusal(req Request, resp Response) string {
 	return ""
 }
 
-// forAll reports whether a response may be shared although its request was
+// allowsShared reports whether a response may be shared although its request was
 // authenticated (RFC 9111 §3.5).
-func forAll(d Directives) bool {
+func allowsShared(d Directives) bool {
 	return d.Public || d.MustRevalidate || d.SMaxAge.Valid
 }
 
 // cacheable reports whether a response says, or its status implies, that it may
 // be stored (RFC 9111 §3, the last point).
 func cacheable(resp Response, d Directives) bool {
-	return d.Public || d.MaxAge.Given || d.SMaxAge.Given || len(resp.Header["Expires"]) > 0 || heuristic[resp.Status]
+	return d.Public || d.MaxAge.Given || d.SMaxAge.Given || len(resp.Header["Expires"]) > 0 || heuristicStatus[resp.Status]
 }

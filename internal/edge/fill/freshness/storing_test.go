@@ -18,8 +18,8 @@ func TestStorable(t *testing.T) {
 		"§3 HEAD":                            {Request{Method: "HEAD"}, ok(explicit...), "only answers to GET"},
 		"§3 POST":                            {Request{Method: "POST"}, ok(explicit...), "only answers to GET"},
 		"§3 get in small letters":            {Request{Method: "get"}, ok(explicit...), "only answers to GET"},
-		"§3 not final":                       {get(), status(103, explicit...), "not final"},
-		"§3 no status":                       {get(), status(0, explicit...), "not final"},
+		"§3 not final":                       {get(), status(103, explicit...), "not a final one"},
+		"§3 no status":                       {get(), status(0, explicit...), "not a final one"},
 		"§3.3 a part":                        {get(), status(206, explicit...), "a part"},
 		"§3.3 a public part":                 {get(), status(206, "Cache-Control", "public, max-age=60, must-understand"), "a part"},
 		"§3 304":                             {get(), status(304, explicit...), "updates"},
@@ -78,7 +78,7 @@ func TestStorable(t *testing.T) {
 	}
 }
 
-// RFC 9110 §15.1: these, and no others, may be cached without being told to.
+// RFC 9110 §15.1: these statuses, and no others, are cacheable by default.
 func TestWhichStatusesAreCacheableByThemselves(t *testing.T) {
 	want := map[int]bool{200: true, 203: true, 204: true, 300: true, 301: true, 308: true, 404: true, 405: true, 410: true, 414: true, 451: true, 501: true}
 	for code := range 1000 {

@@ -75,26 +75,6 @@ func TestSelected(t *testing.T) {
 	}
 }
 
-func TestNewest(t *testing.T) {
-	old, young := ok("Date", at(-9)), ok("Date", at(9))
-	late := old
-	late.ResponseTime = later(5)
-	for name, c := range map[string]struct {
-		stored []Response
-		want   int
-	}{
-		"§4 none":               {nil, -1},
-		"§4 one":                {[]Response{old}, 0},
-		"§4 the latest Date":    {[]Response{old, young, old}, 1},
-		"§4 then the last here": {[]Response{old, late, old}, 1},
-		"§4 the first of equal": {[]Response{old, old}, 0},
-	} {
-		if got := Newest(c.stored); got != c.want {
-			t.Errorf("%s: %d", name, got)
-		}
-	}
-}
-
 func TestUpdate(t *testing.T) {
 	stored := ok("ETag", `"a"`, "Date", at(-3600), "Age", "5000", "Cache-Control", "max-age=60", "Content-Type", "text/plain",
 		"Content-Length", "5", "Content-Encoding", "br", "X-Old", "1", "X-Both", "1", "X-Both", "2", "Warning", "110 - x", "Content-Digest", "x")
@@ -170,32 +150,6 @@ func TestUpdateRefuses(t *testing.T) {
 		}
 		if fault.KindOf(err) != fault.IntegrityFail || fault.NextOf(err) == "" {
 			t.Errorf("%s: kind %v", name, fault.KindOf(err))
-		}
-	}
-}
-
-func TestUpdateFromHead(t *testing.T) {
-	stored := []string{"ETag", `"a"`, "Last-Modified", at(-9), "Content-Length", "5", "X-A", "1"}
-	for name, c := range map[string]struct {
-		stored Response
-		head   Response
-		same   bool
-		xa     string
-	}{
-		"§4.3.5 all the same":           {ok(stored...), ok(append(stored[:6:6], "X-A", "2")...), true, "2"},
-		"§4.3.5 nothing to compare":     {ok(stored...), ok("X-A", "2"), true, "2"},
-		"§4.3.5 another ETag":           {ok(stored...), ok("ETag", `"b"`, "X-A", "2"), false, "1"},
-		"§4.3.5 the ETag got weak":      {ok(stored...), ok("ETag", `W/"a"`), false, "1"},
-		"§4.3.5 another date":           {ok(stored...), ok("Last-Modified", at(-8)), false, "1"},
-		"§4.3.5 a date that was not":    {ok("X-A", "1"), ok("Last-Modified", at(-8)), false, "1"},
-		"§4.3.5 another length":         {ok(stored...), ok("Content-Length", "6"), false, "1"},
-		"§4.3.5 a length that was not":  {ok("X-A", "1"), ok("Content-Length", "6"), false, "1"},
-		"§4.3.5 a failure says nothing": {ok(stored...), status(410, "X-A", "2"), true, "1"},
-		"§4.3.5 it was not there":       {status(404, "X-A", "1"), ok(), false, "1"},
-	} {
-		got, same := UpdateFromHead(c.stored, c.head)
-		if same != c.same || got.Header.Get("X-A") != c.xa || got.Status != c.stored.Status {
-			t.Errorf("%s: %v, %+v", name, same, got)
 		}
 	}
 }

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// VaryFields reads the lines of a Vary field (RFC 9110 §12.5.5) as canonical
-// names, sorted, each once. ok is false if the response varies on everything:
-// a star is among the members, or something that is not the name of a field.
+// VaryFields parses the lines of a Vary field (RFC 9110 §12.5.5) into canonical
+// names, sorted, each once. ok is false if the response varies on everything: a
+// member is a star, or not a field name.
 func VaryFields(values []string) (names []string, ok bool) {
 	names = members(values)
 	for i, name := range names {
@@ -17,7 +17,7 @@ func VaryFields(values []string) (names []string, ok bool) {
 		}
 		names[i] = http.CanonicalHeaderKey(name)
 	}
-	return sortedOnce(names), true
+	return sortedUnique(names), true
 }
 
 func variesOnAll(h http.Header) bool {
@@ -25,10 +25,10 @@ func variesOnAll(h http.Header) bool {
 	return !ok
 }
 
-// VaryKey returns the variant of the response that this request selects
-// (RFC 9111 §4.1): the normalised values of all fields that Vary names. Two
-// requests have the same key if, and only if, they match. ok is false for a
-// response that matches no further request.
+// VaryKey returns the variant of the response that this request selects (RFC
+// 9111 §4.1): the normalised values of all fields that Vary names. Two requests
+// have the same key if, and only if, they match. ok is false for a response
+// that matches no further request.
 func VaryKey(resp Response, req Request) (key string, ok bool) {
 	names, ok := VaryFields(resp.Header["Vary"])
 	if !ok {
@@ -44,48 +44,48 @@ func Matches(vary []string, stored, req http.Header) bool {
 	return ok && variant(names, stored) == variant(names, req)
 }
 
-// variant writes names and values so that no two sets of them look the same:
-// values are quoted, and an absent field has none.
+// variant encodes names and values without ambiguity: values are quoted, and an
+// absent field has none.
 func variant(names []string, h http.Header) string {
 	var key strings.Builder
 	for _, name := range names {
-		key.WriteString(lower(name))
+		key.WriteString(asciiLower(name))
 		if lines, given := h[name]; given && len(lines) > 0 {
 			key.WriteByte('=')
-			key.WriteString(strconv.Quote(normal(name, lines)))
+			key.WriteString(strconv.Quote(normalValue(name, lines)))
 		}
 		key.WriteByte('\n')
 	}
 	return key.String()
 }
 
-// normal writes the lines of a request field in a form in which values that mean
-// the same are more often the same. See the chapter on variants.
-func normal(name string, lines []string) string {
+// normalValue normalises the lines of a request field, so that equivalent
+// values are more often equal. See the section Variants of the package comment.
+func normalValue(name string, lines []string) string {
 	switch name {
 	case "Accept-Encoding":
 		return normalCodings(lines)
 	case "Accept-Language":
-		return lower(strings.Join(members(lines), ","))
+		return asciiLower(strings.Join(members(lines), ","))
 	}
 	return strings.Join(members(lines), ",")
 }
 
-// normalCodings writes Accept-Encoding (RFC 9110 §12.5.3) in one order, one case
-// and with one way to write weights.
+// normalCodings writes Accept-Encoding (RFC 9110 §12.5.3) in one order and one
+// case, with one form of weights.
 func normalCodings(lines []string) string {
 	codings := members(lines)
 	for i, coding := range codings {
-		codings[i] = normalCoding(lower(coding))
+		codings[i] = normalCoding(asciiLower(coding))
 	}
-	return strings.Join(sortedOnce(codings), ",")
+	return strings.Join(sortedUnique(codings), ",")
 }
 
-// normalCoding writes one coding with its weight (RFC 9110 §12.4.2): none for 1,
-// and no zeros at the end. What does not look like that is left as it is.
+// normalCoding writes one coding with its weight (RFC 9110 §12.4.2): none for
+// 1, and no trailing zeros. Anything malformed is left as it is.
 func normalCoding(text string) string {
 	coding, parameter, weighted := strings.Cut(text, ";")
-	coding = trim(coding)
+	coding = trimOWS(coding)
 	switch coding {
 	case "x-gzip":
 		coding = "gzip"
@@ -95,7 +95,7 @@ func normalCoding(text string) string {
 	if !weighted {
 		return coding
 	}
-	weight, ok := normalWeight(trim(parameter))
+	weight, ok := normalWeight(trimOWS(parameter))
 	switch {
 	case !ok:
 		return text
@@ -105,7 +105,7 @@ func normalCoding(text string) string {
 	return coding + ";q=" + weight
 }
 
-// normalWeight reads q=0.500 as 0.5.
+// normalWeight parses q=0.500 as 0.5.
 func normalWeight(parameter string) (string, bool) {
 	text, ok := strings.CutPrefix(parameter, "q=")
 	if !ok {

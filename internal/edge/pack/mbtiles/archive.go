@@ -23,8 +23,8 @@ const (
 
 // Options bounds an archive. Zero values mean the defaults.
 type Options struct {
-	Readers int   // connections, and so tiles that are read at a time; default twice the cores
-	Tile    int64 // the most bytes of a tile; default 16 MiB, at most 1 GiB
+	Readers int   // connections, and so concurrent reads of tiles; default twice the cores
+	Tile    int64 // the largest tile in bytes; default 16 MiB, at most 1 GiB
 }
 
 func (o Options) withDefaults() Options {
@@ -38,7 +38,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Info is what an archive says about itself.
+// Info is the metadata of an archive.
 type Info struct {
 	Format       string // pbf, png, jpg, webp …, lower case
 	MinZoom      uint8
@@ -49,37 +49,37 @@ type Info struct {
 	VectorLayers json.RawMessage   // a JSON array, or nil
 }
 
-// Archive is an open MBTiles file. It is safe for use by many goroutines.
+// Archive is an open MBTiles file. It is safe for concurrent use.
 type Archive struct {
 	// Set at construction.
-	pager   pager
-	stat    os.FileInfo
-	path    string
-	options Options
-	layout  layout
-	places  *places // nil in a large file
-	info    Info
-	readers []*reader
-	memory  sync.Pool // of *scratch, for reads without a reader
+	pager     pager
+	stat      os.FileInfo
+	path      string
+	options   Options
+	layout    layout
+	tileIndex *tileIndex // nil in a large file
+	info      Info
+	readers   []*reader
+	memory    sync.Pool // of *scratch, for reads without a reader
 
-	free    chan *reader // those that nobody uses
+	free    chan *reader // readers that are not in use
 	closed  chan struct{}
 	closing sync.Once
 }
 
-// Open opens an archive for reading. It refuses a file that is not one, that
-// is damaged where Open looks, or that is being written.
+// Open opens an archive for reading. It refuses a file that is not one, that is
+// damaged where Open reads, or that is being written.
 func Open(path string, o Options) (*Archive, error) {
-	return openWithin(path, o, bounds{patience: 5 * time.Second, places: 100_000})
+	return openWithin(path, o, openLimits{timeout: 5 * time.Second, maxIndexed: 100_000})
 }
 
-// bounds are those of Open. Tests have smaller ones.
-type bounds struct {
-	patience time.Duration // for the queries of Open, and again for reading the index into memory; good files need milliseconds
-	places   int           // the most tiles of the index in memory: the whole world to zoom 8
+// openLimits are the limits of Open. Tests have smaller ones.
+type openLimits struct {
+	timeout    time.Duration // for each step of Open that runs queries; good files need milliseconds
+	maxIndexed int           // the most tiles of the index in memory: the whole world to zoom 8
 }
 
-func openWithin(path string, o Options, within bounds) (*Archive, error) {
+func openWithin(path string, o Options, within openLimits) (*Archive, error) {
 	file, stat, err := openFile(path)
 	if err != nil {
 		return nil, err
@@ -92,19 +92,19 @@ func openWithin(path string, o Options, within bounds) (*Archive, error) {
 	}
 	a.pager.file = file
 	if err := a.open(within); err != nil {
-		_ = a.Close() // it was only read, and there is something better to say
+		_ = a.Close() // nothing was written, and the error of open is more useful
 		return nil, err
 	}
 	return a, nil
 }
 
-func (a *Archive) open(within bounds) error {
+func (a *Archive) open(within openLimits) error {
 	pager, err := readHeader(a.pager.file, a.stat.Size())
 	if err != nil {
 		return err
 	}
 	a.pager = pager
-	if err := settled(a.pager.file, a.path); err != nil {
+	if err := checkNotWritten(a.pager.file, a.path); err != nil {
 		return err
 	}
 	declared, err := readSchema(&a.pager)
@@ -115,31 +115,31 @@ func (a *Archive) open(within bounds) error {
 		return err
 	}
 	for _, step := range []func(*reader) error{
-		func(r *reader) error { return a.look(r, &declared) },
-		func(r *reader) error { return a.index(r, within.places) },
-		func(r *reader) error { return a.info.readZooms(r, a.places) },
+		func(r *reader) error { return a.inspect(r, &declared) },
+		func(r *reader) error { return a.buildIndex(r, within.maxIndexed) },
+		func(r *reader) error { return a.info.readZooms(r, a.tileIndex) },
 	} {
-		if err := a.patiently(step, within.patience); err != nil {
+		if err := a.withTimeout(step, within.timeout); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// patiently runs a step of Open on the first reader, for a while.
-func (a *Archive) patiently(step func(*reader) error, patience time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+// withTimeout runs a step of Open on the first reader, within a time-out.
+func (a *Archive) withTimeout(step func(*reader) error, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	r := a.readers[0]
-	err := r.within(ctx, func() error { return step(r) })
+	err := r.runInterruptible(ctx, func() error { return step(r) })
 	if errors.Is(err, context.DeadlineExceeded) {
-		return refuse(opOpen, fault.Timeout, nextPlain, "the view tiles or metadata did not answer within %v", patience)
+		return refuse(opOpen, fault.Timeout, nextPlainTable, "the view tiles or metadata did not answer within %v", timeout)
 	}
 	return sqlFault(opOpen, err)
 }
 
-// connect opens the connections, and makes sure that all of them and the
-// pager have the same file: a path may come to mean another one meanwhile.
+// connect opens the connections, and checks that all of them and the pager have
+// the same file: the path may lead to another one meanwhile.
 func (a *Archive) connect() error {
 	for range a.options.Readers {
 		r, err := openReader(a.path, max(a.options.Tile, maxMetadata))
@@ -156,9 +156,9 @@ func (a *Archive) connect() error {
 	return nil
 }
 
-// look finds out what the file holds, and makes the statements to read it.
-func (a *Archive) look(first *reader, declared *schema) (err error) {
-	if a.layout, err = explore(first, declared); err != nil {
+// inspect finds the layout of the file, and prepares the statements to read it.
+func (a *Archive) inspect(first *reader, declared *schema) (err error) {
+	if a.layout, err = findLayout(first, declared); err != nil {
 		return err
 	}
 	for _, r := range a.readers {
@@ -172,32 +172,32 @@ func (a *Archive) look(first *reader, declared *schema) (err error) {
 	return a.sample(first)
 }
 
-// Info is what the archive says about itself. The map and the slice are the
-// archive's own; Metadata is a copy.
+// Info is the metadata of the archive. The map and the slice are the archive's
+// own; Metadata is a copy.
 func (a *Archive) Info() Info {
 	info := a.info
 	info.Metadata = maps.Clone(info.Metadata)
 	return info
 }
 
-// Tile reads a tile by its XYZ coordinates; MBTiles itself counts rows from
-// the south. The caller owns data. An absent tile is not an error. A caller
-// waits for a free reader, and SQLite works, no longer than ctx allows.
+// Tile reads a tile by its XYZ coordinates; MBTiles itself counts rows from the
+// south. The caller owns data. An absent tile is not an error. The wait for a
+// free reader and the work of SQLite end with ctx.
 func (a *Archive) Tile(ctx context.Context, z uint8, x, y uint32) (data []byte, found bool, err error) {
 	return a.TileInto(ctx, nil, z, x, y)
 }
 
-// TileInto is Tile for a caller that keeps buffers: data lies in buf if its
+// TileInto is Tile for a caller that reuses buffers: data is in buf if its
 // capacity is enough, and in new memory otherwise.
 func (a *Archive) TileInto(ctx context.Context, buf []byte, z uint8, x, y uint32) (data []byte, found bool, err error) {
 	if z > maxZoom || x>>z != 0 || y>>z != 0 {
 		return nil, false, nil
 	}
 	row := uint32(1)<<z - 1 - y
-	if a.places != nil {
-		data, found, err = a.known(ctx, buf, z, x, row)
+	if a.tileIndex != nil {
+		data, found, err = a.tileFromIndex(ctx, buf, z, x, row)
 	} else {
-		data, found, err = a.asked(ctx, buf, z, x, row)
+		data, found, err = a.tileFromSQLite(ctx, buf, z, x, row)
 	}
 	if err != nil {
 		return nil, false, tileFault(err)
@@ -205,8 +205,8 @@ func (a *Archive) TileInto(ctx context.Context, buf []byte, z uint8, x, y uint32
 	return data, found, nil
 }
 
-// known reads a tile of a small file, whose place is in memory.
-func (a *Archive) known(ctx context.Context, buf []byte, z uint8, x, row uint32) ([]byte, bool, error) {
+// tileFromIndex reads a tile of a small file, whose row is in the index.
+func (a *Archive) tileFromIndex(ctx context.Context, buf []byte, z uint8, x, row uint32) ([]byte, bool, error) {
 	select {
 	case <-a.closed:
 		return nil, false, errClosed
@@ -214,7 +214,7 @@ func (a *Archive) known(ctx context.Context, buf []byte, z uint8, x, row uint32)
 		return nil, false, ctx.Err()
 	default:
 	}
-	number, found := a.places.find(z, x, row)
+	number, found := a.tileIndex.find(z, x, row)
 	if !found {
 		return nil, false, nil
 	}
@@ -226,14 +226,14 @@ func (a *Archive) known(ctx context.Context, buf []byte, z uint8, x, row uint32)
 	return a.contents(number, s, buf)
 }
 
-// asked reads a tile with the help of SQLite.
-func (a *Archive) asked(ctx context.Context, buf []byte, z uint8, x, row uint32) (data []byte, found bool, err error) {
-	r, err := a.take(ctx)
+// tileFromSQLite reads a tile with the help of SQLite.
+func (a *Archive) tileFromSQLite(ctx context.Context, buf []byte, z uint8, x, row uint32) (data []byte, found bool, err error) {
+	r, err := a.acquireReader(ctx)
 	if err != nil {
 		return nil, false, err
 	}
-	defer a.give(r)
-	err = r.within(ctx, func() (err error) {
+	defer a.releaseReader(r)
+	err = r.runInterruptible(ctx, func() (err error) {
 		if r.locate == nil {
 			data, found, err = a.fetch(r, buf, z, x, row)
 			return err
@@ -247,8 +247,8 @@ func (a *Archive) asked(ctx context.Context, buf []byte, z uint8, x, row uint32)
 	return data, found, err
 }
 
-// tileFault gives an error a kind. Only Close interrupts SQLite and closes
-// the file under a reader whose ctx still holds.
+// tileFault gives an error a kind. Only Close interrupts SQLite and closes the
+// file under a reader whose ctx has not ended.
 func tileFault(err error) error {
 	if sqlite.ErrCode(err) == sqlite.ResultInterrupt || errors.Is(err, os.ErrClosed) {
 		return errClosed
@@ -258,7 +258,7 @@ func tileFault(err error) error {
 
 var errClosed = fault.New(opTile, fault.NotReady, "the archive is closed")
 
-func (a *Archive) take(ctx context.Context) (*reader, error) {
+func (a *Archive) acquireReader(ctx context.Context) (*reader, error) {
 	select {
 	case r := <-a.free:
 		return r, nil
@@ -274,20 +274,20 @@ func (a *Archive) take(ctx context.Context) (*reader, error) {
 	}
 }
 
-func (a *Archive) give(r *reader) { a.free <- r }
+func (a *Archive) releaseReader(r *reader) { a.free <- r }
 
-// contents reads the contents of a tile from the row that has them.
+// contents reads the contents of a tile from their row.
 func (a *Archive) contents(number int64, s *scratch, buf []byte) ([]byte, bool, error) {
 	rec, at, size, found, err := a.blob(number, s)
 	if err != nil || !found {
 		return nil, false, err
 	}
-	data := sized(buf, size)
+	data := withLength(buf, size)
 	return data, true, a.pager.bytes(rec, at, data, s)
 }
 
 // blob finds the contents in a row, and checks their type and size before
-// anybody takes memory for them.
+// memory is allocated for them.
 func (a *Archive) blob(number int64, s *scratch) (rec record, at, size int64, found bool, err error) {
 	rec, found, err = a.pager.find(a.layout.root, number, s)
 	if err == nil && !found {
@@ -309,8 +309,8 @@ func (a *Archive) blob(number int64, s *scratch) (rec record, at, size int64, fo
 	return rec, at, size, found, err
 }
 
-// sized is buf with a length, or new memory if buf is too small.
-func sized(buf []byte, size int64) []byte {
+// withLength is buf with a length, or new memory if buf is too small.
+func withLength(buf []byte, size int64) []byte {
 	if buf != nil && int64(cap(buf)) >= size {
 		return buf[:size]
 	}
@@ -334,8 +334,8 @@ func bind(stmt *sqlite.Stmt, z uint8, x, row uint32) {
 	stmt.BindInt64(3, int64(row))
 }
 
-// fetch lets SQLite read the contents too. Its limit on the length of a value
-// holds before any memory is taken for it.
+// fetch lets SQLite read the contents too. SQLite checks its limit on the
+// length of a value before it allocates memory for it.
 func (a *Archive) fetch(r *reader, buf []byte, z uint8, x, row uint32) (data []byte, found bool, err error) {
 	bind(r.fetch, z, x, row)
 	if found, err = r.fetch.Step(); err != nil {
@@ -347,7 +347,7 @@ func (a *Archive) fetch(r *reader, buf []byte, z uint8, x, row uint32) (data []b
 	return data, found, errors.Join(err, r.fetch.Reset())
 }
 
-// value is the contents in the row that a statement stands on.
+// value is the contents in the current row of a statement.
 func (a *Archive) value(stmt *sqlite.Stmt, buf []byte) ([]byte, bool, error) {
 	switch stmt.ColumnType(0) {
 	case sqlite.TypeNull:
@@ -360,7 +360,7 @@ func (a *Archive) value(stmt *sqlite.Stmt, buf []byte) ([]byte, bool, error) {
 	if size > a.options.Tile {
 		return nil, false, a.tooLarge(size)
 	}
-	data := sized(buf, size)
+	data := withLength(buf, size)
 	stmt.ColumnBytes(0, data)
 	return data, true, nil
 }
@@ -372,13 +372,13 @@ func (a *Archive) tooLarge(size int64) error {
 		"the tile has %d bytes; the cap is %d", size, a.options.Tile)
 }
 
-// Close ends what readers are doing, waits for them and closes the file. A
-// second Close does nothing.
+// Close interrupts the readers, waits for them and closes the file. A second
+// Close does nothing.
 func (a *Archive) Close() (err error) {
 	a.closing.Do(func() {
 		close(a.closed)
 		for _, r := range a.readers {
-			r.end()
+			r.interruptForGood()
 		}
 		for range a.readers {
 			r := <-a.free

@@ -44,11 +44,11 @@ func open(t testing.TB, path string, o mbtiles.Options) *mbtiles.Archive {
 	return archive
 }
 
-// ways runs a test for each of the three ways to a tile: by the index in
-// memory, by a row that SQLite finds, by SQLite alone.
-func ways(t *testing.T, path string, o mbtiles.Options, test func(*testing.T, *mbtiles.Archive)) {
+// eachReadPath runs a test for each of the three ways to read a tile: by the
+// index in memory, by a row that SQLite finds, by SQLite alone.
+func eachReadPath(t *testing.T, path string, o mbtiles.Options, test func(*testing.T, *mbtiles.Archive)) {
 	for name, forget := range map[string]func(*mbtiles.Archive){
-		"memory": func(*mbtiles.Archive) {}, "rows": (*mbtiles.Archive).ForgetPlaces, "sqlite": (*mbtiles.Archive).ForgetRows,
+		"memory": func(*mbtiles.Archive) {}, "rows": (*mbtiles.Archive).DropTileIndex, "sqlite": (*mbtiles.Archive).DropShortcut,
 	} {
 		t.Run(name, func(t *testing.T) {
 			archive := open(t, path, o)
@@ -89,7 +89,7 @@ func TestEveryTileOfEveryShape(t *testing.T) {
 					return packtest.TileBytes(5, z, x, y, choice[int(x*4+y)%len(choice)])
 				}
 				path := file(t, packtest.MBSpec{MinZoom: 1, MaxZoom: 2, Tile: tile, Shape: shape, PageSize: page})
-				ways(t, path, mbtiles.Options{}, func(t *testing.T, archive *mbtiles.Archive) {
+				eachReadPath(t, path, mbtiles.Options{}, func(t *testing.T, archive *mbtiles.Archive) {
 					for z := range uint8(4) {
 						for x := range uint32(1) << z {
 							for y := range uint32(1) << z {
@@ -110,20 +110,20 @@ func TestEveryTileOfEveryShape(t *testing.T) {
 	}
 }
 
-// The shortcut is what makes reading fast, and would not be missed by any
-// test of what comes out.
+// The shortcut makes reading fast, and tests of the results would not notice if
+// it were not used.
 func TestTheShortcutIsTaken(t *testing.T) {
 	for name, want := range map[string]bool{"table": true, "view": true, "shallow": true, "withoutrowid": false} {
 		archive := open(t, file(t, packtest.MBSpec{MaxZoom: 2, Shape: shapes[name]}), mbtiles.Options{})
-		if rows, places := archive.Direct(); rows != want || places != want {
-			t.Errorf("%s: rows %t, places %t; want %t", name, rows, places, want)
+		if rows, indexed := archive.Direct(); rows != want || indexed != want {
+			t.Errorf("%s: rows %t, places %t; want %t", name, rows, indexed, want)
 		}
 	}
 }
 
 func TestTilesOutsideTheWorldAreAbsent(t *testing.T) {
 	path := file(t, packtest.MBSpec{MaxZoom: 2})
-	ways(t, path, mbtiles.Options{}, func(t *testing.T, archive *mbtiles.Archive) {
+	eachReadPath(t, path, mbtiles.Options{}, func(t *testing.T, archive *mbtiles.Archive) {
 		for _, at := range [][3]uint32{{0, 1, 0}, {0, 0, 1}, {2, 4, 0}, {2, 0, 4}, {2, 1 << 31, 0}, {31, 0, 0}, {255, 0, 0}, {30, 1<<30 - 1, 1<<30 - 1}} {
 			if data, found, err := archive.Tile(t.Context(), uint8(at[0]), at[1], at[2]); data != nil || found || err != nil {
 				t.Errorf("%v: %d bytes, %t, %v", at, len(data), found, err)
@@ -152,11 +152,11 @@ func TestWrittenTilesAreFound(t *testing.T) {
 	}
 	folder := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
-		places := rapid.Custom(func(t *rapid.T) place {
+		coordinates := rapid.Custom(func(t *rapid.T) place {
 			z := rapid.Uint8Range(0, 5).Draw(t, "z")
 			return place{z, rapid.Uint32Range(0, 1<<z-1).Draw(t, "x"), rapid.Uint32Range(0, 1<<z-1).Draw(t, "y")}
 		})
-		written := rapid.MapOfN(places, rapid.IntRange(0, 9000), 1, 40).Draw(t, "tiles")
+		written := rapid.MapOfN(coordinates, rapid.IntRange(0, 9000), 1, 40).Draw(t, "tiles")
 		spec := packtest.MBSpec{
 			MaxZoom: 5, NoIndex: rapid.Bool().Draw(t, "without index"),
 			Shape:    rapid.SampledFrom(slices.Sorted(maps.Values(shapes))).Draw(t, "shape"),
@@ -181,9 +181,9 @@ func TestWrittenTilesAreFound(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !spec.NoIndex && rapid.Bool().Draw(t, "as a large file") {
-			archive.ForgetPlaces()
+			archive.DropTileIndex()
 		}
-		probes := slices.AppendSeq(rapid.SliceOfN(places, 5, 20).Draw(t, "probes"), maps.Keys(written))
+		probes := slices.AppendSeq(rapid.SliceOfN(coordinates, 5, 20).Draw(t, "probes"), maps.Keys(written))
 		for _, p := range probes {
 			size, there := written[p]
 			data, found, err := archive.Tile(context.Background(), p.z, p.x, p.y)
@@ -196,7 +196,7 @@ func TestWrittenTilesAreFound(t *testing.T) {
 
 func TestABufferOfTheCallerIsUsed(t *testing.T) {
 	path := file(t, packtest.MBSpec{MaxZoom: 1, Size: 5000})
-	ways(t, path, mbtiles.Options{}, func(t *testing.T, archive *mbtiles.Archive) {
+	eachReadPath(t, path, mbtiles.Options{}, func(t *testing.T, archive *mbtiles.Archive) {
 		want := packtest.TileBytes(0, 1, 1, 0, 5000)
 		large, small := make([]byte, 3, 6000), make([]byte, 4999)
 		data, _, err := archive.TileInto(t.Context(), large, 1, 1, 0)
@@ -280,7 +280,7 @@ func TestNothingIsWritten(t *testing.T) {
 
 func TestManyReadersAtOnce(t *testing.T) {
 	path := file(t, packtest.MBSpec{MaxZoom: 4, Size: 6000, Shape: packtest.MBView})
-	ways(t, path, mbtiles.Options{Readers: 3}, func(t *testing.T, archive *mbtiles.Archive) {
+	eachReadPath(t, path, mbtiles.Options{Readers: 3}, func(t *testing.T, archive *mbtiles.Archive) {
 		var group sync.WaitGroup
 		for worker := range uint32(16) {
 			group.Go(func() {
@@ -300,7 +300,7 @@ func TestManyReadersAtOnce(t *testing.T) {
 
 func TestCloseWhileReadersRun(t *testing.T) {
 	path := file(t, packtest.MBSpec{MaxZoom: 4, Size: 3000})
-	ways(t, path, mbtiles.Options{Readers: 2}, func(t *testing.T, archive *mbtiles.Archive) {
+	eachReadPath(t, path, mbtiles.Options{Readers: 2}, func(t *testing.T, archive *mbtiles.Archive) {
 		var group sync.WaitGroup
 		started := make(chan struct{}, 8)
 		for range 8 {
@@ -344,7 +344,7 @@ func TestCloseWhileReadersRun(t *testing.T) {
 
 func TestACanceledCallerGetsNothing(t *testing.T) {
 	path := file(t, packtest.MBSpec{MaxZoom: 2})
-	ways(t, path, mbtiles.Options{Readers: 1}, func(t *testing.T, archive *mbtiles.Archive) {
+	eachReadPath(t, path, mbtiles.Options{Readers: 1}, func(t *testing.T, archive *mbtiles.Archive) {
 		canceled, cancel := context.WithCancel(t.Context())
 		cancel()
 		late, cancel2 := context.WithDeadline(t.Context(), time.Unix(0, 0))
@@ -366,8 +366,8 @@ func TestACanceledCallerGetsNothing(t *testing.T) {
 
 func TestWaitingForAReaderEndsWithTheCaller(t *testing.T) {
 	archive := open(t, file(t, packtest.MBSpec{MaxZoom: 2}), mbtiles.Options{Readers: 1})
-	archive.ForgetPlaces()
-	giveBack := archive.Hold()
+	archive.DropTileIndex()
+	release := archive.Hold()
 	ctx, cancel := context.WithCancel(t.Context())
 	waiting := make(chan error)
 	go func() {
@@ -383,7 +383,7 @@ func TestWaitingForAReaderEndsWithTheCaller(t *testing.T) {
 	if err := <-waiting; fault.KindOf(err) != fault.Canceled {
 		t.Errorf("canceled while waiting: %v", err)
 	}
-	giveBack()
+	release()
 	if _, found, err := archive.Tile(t.Context(), 0, 0, 0); !found || err != nil {
 		t.Errorf("the reader is back: %t, %v", found, err)
 	}

@@ -32,7 +32,7 @@ func BenchmarkTile(b *testing.B) {
 		c.change(&spec)
 		b.Run(c.name, func(b *testing.B) {
 			path := file(b, spec)
-			for name, forget := range map[string]func(*mbtiles.Archive){"small": func(*mbtiles.Archive) {}, "large": (*mbtiles.Archive).ForgetPlaces} {
+			for name, forget := range map[string]func(*mbtiles.Archive){"small": func(*mbtiles.Archive) {}, "large": (*mbtiles.Archive).DropTileIndex} {
 				archive := open(b, path, mbtiles.Options{})
 				forget(archive)
 				b.Run(name+"/one", func(b *testing.B) { readTiles(b, archive, 0) })
@@ -45,12 +45,12 @@ func BenchmarkTile(b *testing.B) {
 // BenchmarkSQLite is what the shortcut saves: SQLite reads the contents too.
 func BenchmarkSQLite(b *testing.B) {
 	archive := open(b, file(b, world6), mbtiles.Options{})
-	archive.ForgetRows()
+	archive.DropShortcut()
 	b.Run("one", func(b *testing.B) { readTiles(b, archive, 0) })
 	b.Run("many", func(b *testing.B) { readTiles(b, archive, 8) })
 }
 
-// BenchmarkBuffer is Tile for a caller that keeps a buffer.
+// BenchmarkBuffer is Tile for a caller that reuses a buffer.
 func BenchmarkBuffer(b *testing.B) {
 	archive := open(b, file(b, world6), mbtiles.Options{})
 	random, buf := rand.New(rand.NewPCG(1, 2)), make([]byte, 16<<10)
@@ -112,8 +112,8 @@ func readTiles(b *testing.B, archive *mbtiles.Archive, parallel int) {
 	})
 }
 
-// processorTime reports what an operation cost the processor. The machine of a
-// benchmark is rarely alone, and this wanders less than the time on the wall.
+// processorTime reports the processor time of an operation. The machine of a
+// benchmark is rarely idle, and this varies less than wall-clock time.
 func processorTime(b *testing.B) (report func()) {
 	used := func() int64 {
 		var usage syscall.Rusage

@@ -11,22 +11,22 @@ import (
 
 const opCheck = "mbtiles.check"
 
-// Check looks at everything that Tile relies on: that the pages of the tables
-// form sound trees, that every tile has a place in the world and contents of
-// a size that is served. It reads the file whole, so it takes as long as that;
-// ctx bounds it. It uses one reader; tiles can be read meanwhile.
+// Check checks everything that Tile relies on: that the pages of the tables
+// form sound trees, that every tile has valid coordinates and contents of a
+// size that is served. It reads the whole file; ctx bounds the time. It uses
+// one reader; tiles can be read meanwhile.
 func (a *Archive) Check(ctx context.Context) error {
 	if err := a.unchanged(); err != nil {
 		return err
 	}
-	r, err := a.take(ctx)
+	r, err := a.acquireReader(ctx)
 	if err != nil {
 		return fault.Wrap(opCheck, err)
 	}
-	defer a.give(r)
-	err = r.within(ctx, func() error {
+	defer a.releaseReader(r)
+	err = r.runInterruptible(ctx, func() error {
 		for _, table := range a.layout.tables {
-			if err := r.sound(table); err != nil {
+			if err := r.quickCheck(table); err != nil {
 				return err
 			}
 		}
@@ -50,8 +50,8 @@ func (a *Archive) unchanged() error {
 	return nil
 }
 
-// sound lets SQLite walk the trees of a table and of its indices.
-func (r *reader) sound(table string) error {
+// quickCheck lets SQLite check the trees of a table and of its indices.
+func (r *reader) quickCheck(table string) error {
 	return r.each("PRAGMA quick_check("+quoted(table)+")", func(row *sqlite.Stmt) error {
 		if finding := row.ColumnText(0); finding != "ok" {
 			return damaged(opCheck, "table %s: %.200s", table, firstLine(finding))
@@ -67,8 +67,8 @@ func firstLine(text string) string {
 
 func quoted(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
-// checkTiles looks at every row of tiles, and at the size and type of its
-// contents as Tile would.
+// checkTiles checks every row of tiles, and the size and type of its contents
+// as Tile would.
 func (a *Archive) checkTiles(r *reader) error {
 	rows, contents := a.layout.rows, a.checkRow
 	if rows == "" {

@@ -72,7 +72,7 @@ func TestBrokenPages(t *testing.T) {
 					}
 					checked := archive.Check(t.Context())
 					readAll(t, archive, 1)
-					archive.ForgetPlaces()
+					archive.DropTileIndex()
 					readAll(t, archive, 1)
 					archive.Close()
 					// The data of an overflow page are data: only their link is structure.
@@ -99,7 +99,7 @@ func readAll(t *testing.T, archive *mbtiles.Archive, zoom uint8) {
 
 func TestAFileThatChangesWhileItIsOpen(t *testing.T) {
 	path := file(t, packtest.MBSpec{MaxZoom: 3, Size: 9000})
-	ways(t, path, mbtiles.Options{}, func(t *testing.T, archive *mbtiles.Archive) {
+	eachReadPath(t, path, mbtiles.Options{}, func(t *testing.T, archive *mbtiles.Archive) {
 		whole, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -124,7 +124,7 @@ func TestATileThatIsListedButNotThere(t *testing.T) {
 		"CREATE TABLE empty (zoom_level, tile_column, tile_row, tile_data)", "PRAGMA writable_schema = ON",
 		"UPDATE sqlite_schema SET rootpage = (SELECT rootpage FROM sqlite_schema WHERE name = 'empty') WHERE name = 'tiles'",
 	}})
-	ways(t, path, mbtiles.Options{}, func(t *testing.T, archive *mbtiles.Archive) {
+	eachReadPath(t, path, mbtiles.Options{}, func(t *testing.T, archive *mbtiles.Archive) {
 		if data, found, err := archive.Tile(t.Context(), 1, 0, 0); data != nil || found || fault.KindOf(err) != fault.Malformed {
 			t.Errorf("%d bytes, %t, %v", len(data), found, err)
 		}

@@ -2,9 +2,9 @@ package mbtiles
 
 import "bytes"
 
-// Encoding is the content coding of a tile as HTTP names it, told by the first
-// bytes: "gzip" or "". MBTiles keeps vector tiles compressed as a rule, and
-// nothing in the file says so.
+// Encoding is the HTTP content coding of a tile, detected by its first bytes:
+// "gzip" or "". MBTiles files usually hold compressed vector tiles, and nothing
+// in the file says so.
 func Encoding(data []byte) string {
 	if len(data) > 2 && data[0] == 0x1f && data[1] == 0x8b {
 		return "gzip"
@@ -20,8 +20,7 @@ var formats = []struct{ format, start string }{
 	{"pbf", "\x1a"},     // a layer, the only field of a vector tile
 }
 
-// sniff is the format of a tile, told by its first bytes; "" if they say
-// nothing.
+// sniff is the format of a tile, detected by its first bytes; "" if unknown.
 func sniff(data []byte) string {
 	if len(data) > 12 && string(data[:4]) == "RIFF" && string(data[8:12]) == "WEBP" {
 		return "webp"

@@ -2,19 +2,19 @@ package mbtiles
 
 import "time"
 
-// OpenWithin is Open with other bounds.
-func OpenWithin(path string, o Options, patience time.Duration, places int) (*Archive, error) {
-	return openWithin(path, o, bounds{patience, places})
+// OpenWithin is Open with other limits.
+func OpenWithin(path string, o Options, timeout time.Duration, maxIndexed int) (*Archive, error) {
+	return openWithin(path, o, openLimits{timeout, maxIndexed})
 }
 
-// ForgetPlaces makes a small archive work like a large one, whose tiles are
+// DropTileIndex makes a small archive work like a large one, whose tiles are
 // looked up by SQLite.
-func (a *Archive) ForgetPlaces() { a.places = nil }
+func (a *Archive) DropTileIndex() { a.tileIndex = nil }
 
-// ForgetRows makes an archive work like one whose contents only SQLite can
+// DropShortcut makes an archive work like one whose contents only SQLite can
 // read.
-func (a *Archive) ForgetRows() {
-	a.places, a.layout.rows = nil, ""
+func (a *Archive) DropShortcut() {
+	a.tileIndex, a.layout.rows = nil, ""
 	for _, r := range a.readers {
 		r.locate = nil
 	}
@@ -22,10 +22,10 @@ func (a *Archive) ForgetRows() {
 
 // Direct tells whether contents are read without SQLite, and whether the index
 // is in memory.
-func (a *Archive) Direct() (rows, places bool) { return a.layout.rows != "", a.places != nil }
+func (a *Archive) Direct() (rows, indexed bool) { return a.layout.rows != "", a.tileIndex != nil }
 
-// Hold takes a reader away until the answer is called.
-func (a *Archive) Hold() (giveBack func()) {
+// Hold acquires a reader until release is called.
+func (a *Archive) Hold() (release func()) {
 	r := <-a.free
 	return func() { a.free <- r }
 }

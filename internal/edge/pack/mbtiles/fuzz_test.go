@@ -33,7 +33,7 @@ func FuzzOpen(f *testing.F) {
 			t.Fatal(err)
 		}
 		before := allocated()
-		use(t, path)
+		exercise(t, path)
 		if taken := allocated() - before; taken > 64<<20 {
 			t.Errorf("%d bytes were allocated", taken)
 		}
@@ -49,8 +49,8 @@ func allocated() uint64 {
 	return stats.TotalAlloc
 }
 
-// use does with a file what the edge would, briefly.
-func use(t *testing.T, path string) {
+// exercise does with a file what the edge would, briefly.
+func exercise(t *testing.T, path string) {
 	archive, err := mbtiles.OpenWithin(path, mbtiles.Options{Readers: 1, Tile: 64 << 10}, 100*time.Millisecond, 100)
 	if err != nil {
 		if kind := fault.KindOf(err); kind != fault.Malformed && kind != fault.Timeout {
@@ -64,7 +64,7 @@ func use(t *testing.T, path string) {
 	defer archive.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	for _, forget := range []func(){func() {}, archive.ForgetPlaces, archive.ForgetRows} {
+	for _, forget := range []func(){func() {}, archive.DropTileIndex, archive.DropShortcut} {
 		forget()
 		for x := range uint32(2) {
 			data, found, err := archive.Tile(ctx, 1, x, x)

@@ -21,16 +21,14 @@ const (
 
 	headerBytes = 100
 
-	// SQLite's locks are taken on bytes at this place of the file, one range
-	// for all kinds of them.
+	// SQLite takes its locks on bytes at this offset of the file, one range for
+	// all kinds of them.
 	lockStart, lockBytes = 0x40000000, 512
 )
 
 // refuse is a fault with a next step of its own.
 func refuse(op string, kind fault.Kind, next, format string, args ...any) error {
-	err := fault.New(op, kind, format, args...)
-	err.Next = next
-	return err
+	return fault.New(op, kind, format, args...).Advise(next)
 }
 
 const nextDamaged = "Copy or make the file again; `sqlite3 FILE \"PRAGMA integrity_check;\"` tells what is wrong with it."
@@ -40,7 +38,7 @@ func damaged(op, format string, args ...any) error {
 }
 
 // openFile opens a regular file for reading. Without O_NONBLOCK, a named pipe
-// in the folder would hold the caller until somebody wrote into it.
+// in the folder would block the caller until it had a writer.
 func openFile(path string) (*os.File, os.FileInfo, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	switch {
@@ -79,8 +77,8 @@ func readHeader(file *os.File, size int64) (pager, error) {
 	return parseHeader(file, head, size)
 }
 
-// notSQLite tells an encrypted database, which looks like noise in whole
-// pages, from a file of some other kind.
+// notSQLite distinguishes an encrypted database, which looks like noise in
+// whole pages, from a file of some other kind.
 func notSQLite(head []byte, size int64) error {
 	var seen [256]bool
 	distinct := 0
@@ -109,8 +107,8 @@ func parseHeader(file *os.File, head []byte, size int64) (pager, error) {
 	if usable < 480 {
 		return pager{}, damaged(opOpen, "the header leaves %d bytes of a page", usable)
 	}
-	// The count in the header holds only if the last writer kept it; older
-	// writers leave it out of date and say so by the counter at 92.
+	// The count in the header is valid only if the last writer updated it;
+	// older writers leave it out of date, which the counter at 92 shows.
 	pages := size / pageSize
 	counted := int64(binary.BigEndian.Uint32(head[28:]))
 	if counted > 0 && bytes.Equal(head[24:28], head[92:96]) {
@@ -127,30 +125,31 @@ func parseHeader(file *os.File, head []byte, size int64) (pager, error) {
 	}
 	return pager{
 		file: file, pageSize: int(pageSize), usable: int(usable), pages: uint32(min(pages, 1<<32-2)),
-		kept: make([]atomic.Pointer[keptPage], keptBytes/pageSize),
+		innerPages: make([]atomic.Pointer[innerPage], innerPageBytes/pageSize),
 	}, nil
 }
 
-// settled refuses a file that somebody is writing, or has left half written.
-// Readers with immutable=1 look at neither locks nor journals, so this is the
-// one moment to do it. What is written later is seen by its stat.
-func settled(file *os.File, path string) error {
+// checkNotWritten refuses a file that is being written, or was left half
+// written. Readers with immutable=1 check neither locks nor journals, so this
+// is the only moment to do it. Later writes show in the file's stat data.
+func checkNotWritten(file *os.File, path string) error {
 	lock := unix.Flock_t{Type: unix.F_RDLCK, Whence: io.SeekStart, Start: lockStart, Len: lockBytes}
 	if err := unix.FcntlFlock(file.Fd(), unix.F_OFD_GETLK, &lock); err == nil && lock.Type != unix.F_UNLCK {
 		return refuse(opOpen, fault.NotReady, "Wait until the program that writes it is done; it is looked at again.", "the file is being written")
 	}
 	checkpoint := "Run: sqlite3 " + shellQuoted(filepath.Base(path)) + ` "PRAGMA wal_checkpoint(TRUNCATE); PRAGMA journal_mode=DELETE;"`
 	for _, suffix := range []string{"-wal", "-journal"} {
-		if live(path + suffix) {
+		if isLiveJournal(path + suffix) {
 			return refuse(opOpen, fault.NotReady, checkpoint, "a live journal (%s) lies beside the file", suffix)
 		}
 	}
 	return nil
 }
 
-// live tells whether a journal holds anything. SQLite ends a transaction by
-// removing the journal, by emptying it, or by writing zeros over its start.
-func live(path string) bool {
+// isLiveJournal reports whether a journal holds anything. SQLite ends a
+// transaction by removing the journal, by truncating it, or by overwriting its
+// start with zeros.
+func isLiveJournal(path string) bool {
 	journal, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return !errors.Is(err, os.ErrNotExist)

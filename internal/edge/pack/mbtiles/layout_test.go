@@ -13,8 +13,8 @@ import (
 	"micronode/internal/edge/pack/packtest"
 )
 
-// The shapes that writers give their tables and views, and some that nobody
-// should. Every one must give the same tiles in each of the three ways.
+// The shapes that writers give their tables and views, and some unusual ones.
+// Every one must give the same tiles in each of the three ways.
 func TestLayouts(t *testing.T) {
 	fill := "INSERT INTO tiles (zoom_level, tile_column, tile_row, tile_data) SELECT zoom_level, tile_column, tile_row, tile_data FROM old"
 	table := func(sql string, more ...string) []string {
@@ -68,7 +68,7 @@ func TestLayouts(t *testing.T) {
 			if rows, _ := open(t, path, mbtiles.Options{}).Direct(); rows != c.rows {
 				t.Errorf("the shortcut is taken: %t, want %t", rows, c.rows)
 			}
-			ways(t, path, mbtiles.Options{}, func(t *testing.T, archive *mbtiles.Archive) {
+			eachReadPath(t, path, mbtiles.Options{}, func(t *testing.T, archive *mbtiles.Archive) {
 				for x := range uint32(4) {
 					for y := range uint32(4) {
 						data, found, err := archive.Tile(t.Context(), 2, x, y)
@@ -91,28 +91,28 @@ func TestATileThatIsThereTwice(t *testing.T) {
 		"INSERT INTO tiles VALUES (0, 0, 0, x'02')", "UPDATE tiles SET tile_data = x'01' WHERE rowid = 1",
 		"CREATE INDEX i ON tiles (zoom_level, tile_column, tile_row)",
 	}})
-	ways(t, path, mbtiles.Options{}, func(t *testing.T, archive *mbtiles.Archive) {
+	eachReadPath(t, path, mbtiles.Options{}, func(t *testing.T, archive *mbtiles.Archive) {
 		if data, _, err := archive.Tile(t.Context(), 0, 0, 0); err != nil || string(data) != "\x01" {
 			t.Errorf("%x, %v", data, err)
 		}
 	})
 }
 
-// many fills zoom 9 with 5,000 small tiles: more than these tests allow in
+// manyTilesSQL fills zoom 9 with 5,000 small tiles: more than these tests allow in
 // memory.
-const many = "WITH RECURSIVE c(v) AS (SELECT 0 UNION ALL SELECT v + 1 FROM c WHERE v < 4999) " +
+const manyTilesSQL = "WITH RECURSIVE c(v) AS (SELECT 0 UNION ALL SELECT v + 1 FROM c WHERE v < 4999) " +
 	"INSERT INTO tiles SELECT 9, v % 512, v / 512, CAST(v AS blob) FROM c"
 
 func TestALargeFile(t *testing.T) {
 	zooms := map[string]string{"minzoom": "", "maxzoom": ""}
-	path := file(t, packtest.MBSpec{Metadata: zooms, PageSize: 512, SQL: []string{many}})
+	path := file(t, packtest.MBSpec{Metadata: zooms, PageSize: 512, SQL: []string{manyTilesSQL}})
 	archive, err := mbtiles.OpenWithin(path, mbtiles.Options{}, time.Minute, 5000)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer archive.Close()
-	if rows, places := archive.Direct(); !rows || places {
-		t.Errorf("rows %t, places %t", rows, places)
+	if rows, indexed := archive.Direct(); !rows || indexed {
+		t.Errorf("rows %t, places %t", rows, indexed)
 	}
 	if info := archive.Info(); info.MinZoom != 0 || info.MaxZoom != 9 {
 		t.Errorf("zooms %d to %d", info.MinZoom, info.MaxZoom)
@@ -132,11 +132,11 @@ func TestALargeFile(t *testing.T) {
 }
 
 func TestALargeFileWithoutAnIndexIsRefused(t *testing.T) {
-	refused(t, file(t, packtest.MBSpec{NoIndex: true, SQL: []string{many}}), fault.Malformed, "no index", "CREATE UNIQUE INDEX")
+	refused(t, file(t, packtest.MBSpec{NoIndex: true, SQL: []string{manyTilesSQL}}), fault.Malformed, "no index", "CREATE UNIQUE INDEX")
 }
 
-// An index that leads to a zoom but not to a tile is no index.
+// An index that leads to a zoom but not to a tile does not count.
 func TestHalfAnIndexIsNone(t *testing.T) {
-	path := file(t, packtest.MBSpec{NoIndex: true, SQL: []string{many, "CREATE INDEX z ON tiles (zoom_level)"}})
+	path := file(t, packtest.MBSpec{NoIndex: true, SQL: []string{manyTilesSQL, "CREATE INDEX z ON tiles (zoom_level)"}})
 	refused(t, path, fault.Malformed, "no index", "CREATE UNIQUE INDEX")
 }

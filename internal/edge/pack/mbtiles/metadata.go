@@ -22,7 +22,7 @@ func badMetadata(format string, args ...any) error {
 	return refuse(opOpen, fault.Malformed, `Correct the row: sqlite3 FILE "UPDATE metadata SET value = … WHERE name = …;"`, format, args...)
 }
 
-// readInfo reads the metadata and makes sense of them.
+// readInfo reads and parses the metadata.
 func readInfo(r *reader) (Info, error) {
 	values, err := readMetadata(r)
 	if err != nil {
@@ -55,7 +55,7 @@ func readMetadata(r *reader) (map[string]string, error) {
 	return values, err
 }
 
-// vectorLayers is the array of that name in the json row.
+// vectorLayers is the array vector_layers in the json row.
 func vectorLayers(text string) (json.RawMessage, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
@@ -76,8 +76,8 @@ func vectorLayers(text string) (json.RawMessage, error) {
 }
 
 // readZooms takes the zooms from the metadata, or from the tiles where the
-// metadata do not say, and the center, which needs one of them.
-func (i *Info) readZooms(r *reader, known *places) (err error) {
+// metadata lack them, and the center, which needs one of them.
+func (i *Info) readZooms(r *reader, known *tileIndex) (err error) {
 	if i.MinZoom, err = i.zoom(r, known, "minzoom", "ASC"); err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (i *Info) readZooms(r *reader, known *places) (err error) {
 	return i.readCenter()
 }
 
-func (i *Info) zoom(r *reader, known *places, name, order string) (uint8, error) {
+func (i *Info) zoom(r *reader, known *tileIndex, name, order string) (uint8, error) {
 	if text := strings.TrimSpace(i.Metadata[name]); text != "" {
 		value, err := strconv.ParseFloat(text, 64) // some writers say 14.0
 		if err != nil || value != math.Trunc(value) || value < 0 || value > maxZoom {
@@ -105,14 +105,14 @@ func (i *Info) zoom(r *reader, known *places, name, order string) (uint8, error)
 		}
 		return highest, nil
 	}
-	return askZoom(r, order)
+	return queryZoom(r, order)
 }
 
-func askZoom(r *reader, order string) (uint8, error) {
+func queryZoom(r *reader, order string) (uint8, error) {
 	value := int64(-1)
 	err := r.walk("SELECT zoom_level FROM tiles ORDER BY zoom_level "+order+" LIMIT 1", func(row *sqlite.Stmt) error {
 		var good bool
-		if value, good = whole(row, 0); !good || value < 0 || value > maxZoom {
+		if value, good = wholeNumber(row, 0); !good || value < 0 || value > maxZoom {
 			return damaged(opOpen, "tiles has the zoom level %.40q, not a number from 0 to %d", row.ColumnText(0), maxZoom)
 		}
 		return nil
@@ -123,7 +123,7 @@ func askZoom(r *reader, order string) (uint8, error) {
 	return uint8(value), err
 }
 
-// numbers parses a list of numbers as bounds and center have it.
+// numbers parses a list of numbers, as in bounds and center.
 func numbers(text string, into []float64) bool {
 	parts := strings.Split(text, ",")
 	if len(parts) != len(into) {
@@ -165,9 +165,9 @@ func (i *Info) readCenter() error {
 	return nil
 }
 
-// sample reads one tile in both ways. It tells the format where the metadata
-// do not, and gives the shortcut up should the two ever differ. A tile that
-// cannot be read is no reason to refuse the others.
+// sample reads one tile in both ways. It detects the format where the metadata
+// lack it, and drops the shortcut should the two ever differ. A tile that
+// cannot be read does not refuse the archive.
 func (a *Archive) sample(r *reader) error {
 	z, x, row, found, err := anyTile(r)
 	if err != nil {
@@ -201,7 +201,7 @@ func (a *Archive) agrees(r *reader, z uint8, x, row uint32, data []byte) bool {
 	return err == nil && found && bytes.Equal(quick, data)
 }
 
-// anyTile is the place of the first tile that has a good one.
+// anyTile returns the coordinates of the first tile with valid ones.
 func anyTile(r *reader) (z uint8, x, row uint32, found bool, err error) {
 	err = r.walk("SELECT zoom_level, tile_column, tile_row FROM tiles LIMIT 1", func(at *sqlite.Stmt) error {
 		z, x, row, found = coordinates(at)

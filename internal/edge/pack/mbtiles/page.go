@@ -11,17 +11,17 @@ import (
 	"micronode/fault"
 )
 
-// SQLite finds the row of a tile; the bytes of the row are read here, straight
+// SQLite finds the row of a tile; the bytes of the row are read here, directly
 // from the pages of the file. Their format has been the same since 2004 and is
-// described under "Database File Format" on sqlite.org. Everything that a page
-// says is checked before it is believed, and no walk is longer than its bound.
+// described under "Database File Format" on sqlite.org. Everything in a page is
+// checked before use, and every walk is bounded.
 
 const (
 	interiorTable, leafTable = 0x05, 0x0d
 
-	maxDepth  = 20        // SQLite's own bound
-	runBytes  = 128 << 10 // how much of an overflow chain is read at once
-	keptBytes = 1 << 20   // how much of the inner pages of trees is kept
+	maxDepth       = 20        // SQLite's own bound
+	runBytes       = 128 << 10 // how much of an overflow chain is read at once
+	innerPageBytes = 1 << 20   // how much of the inner pages of trees is cached
 )
 
 // pager reads pages of a file that does not change.
@@ -32,12 +32,13 @@ type pager struct {
 	usable   int // bytes of a page that are not reserved at its end
 	pages    uint32
 
-	// The inner pages of the trees that were read last. Every look-up passes
-	// through a few of them. A page has one place; what is there is replaced.
-	kept []atomic.Pointer[keptPage]
+	// A cache of inner pages of the trees. Every look-up passes through a few
+	// of them. It is direct-mapped: a page has one slot, and replaces what is
+	// there.
+	innerPages []atomic.Pointer[innerPage]
 }
 
-type keptPage struct {
+type innerPage struct {
 	number uint32
 	node   node
 }
@@ -107,25 +108,25 @@ func (n *node) cell(index int) []byte {
 func (n *node) child(index int) (page uint32, key int64, err error) {
 	cell := n.cell(index)
 	if len(cell) < 5 {
-		return 0, 0, errShort
+		return 0, 0, errCellBounds
 	}
 	value, width := varint(cell[4:])
 	if width == 0 {
-		return 0, 0, errShort
+		return 0, 0, errCellBounds
 	}
 	return binary.BigEndian.Uint32(cell), int64(value), nil
 }
 
 func (n *node) rightmost() uint32 { return binary.BigEndian.Uint32(n.body[n.head+8:]) }
 
-var errShort = damaged("mbtiles.page", "a cell reaches over the end of its page")
+var errCellBounds = damaged("mbtiles.page", "a cell reaches over the end of its page")
 
-// record is one row of a table, as far as it lies on its leaf.
+// record is one row of a table, as far as it is on its leaf.
 type record struct {
 	row      int64
 	length   int64  // of the whole payload
 	local    []byte // its start
-	overflow uint32 // the page on which it goes on; zero if it does not
+	overflow uint32 // the page on which it continues; zero if it does not
 }
 
 func (p *pager) record(n *node, index int) (record, error) {
@@ -133,7 +134,7 @@ func (p *pager) record(n *node, index int) (record, error) {
 	length, lengthWidth := varint(cell)
 	row, rowWidth := varint(cell[lengthWidth:])
 	if lengthWidth == 0 || rowWidth == 0 {
-		return record{}, errShort
+		return record{}, errCellBounds
 	}
 	if length > uint64(p.pages)*uint64(p.pageSize) {
 		return record{}, damaged("mbtiles.page", "a row says that it has %d bytes, more than the file", length)
@@ -143,13 +144,13 @@ func (p *pager) record(n *node, index int) (record, error) {
 	local := p.local(rec.length)
 	if int64(local) == rec.length {
 		if len(cell) < local {
-			return record{}, errShort
+			return record{}, errCellBounds
 		}
 		rec.local = cell[:local]
 		return rec, nil
 	}
 	if len(cell) < local+4 {
-		return record{}, errShort
+		return record{}, errCellBounds
 	}
 	rec.local, rec.overflow = cell[:local], binary.BigEndian.Uint32(cell[local:])
 	return rec, nil
@@ -172,7 +173,7 @@ func (p *pager) local(length int64) int {
 func (p *pager) find(root uint32, row int64, s *scratch) (record, bool, error) {
 	number := root
 	for range maxDepth {
-		n, err := p.enter(number, s)
+		n, err := p.loadNode(number, s)
 		if err != nil {
 			return record{}, false, err
 		}
@@ -186,11 +187,11 @@ func (p *pager) find(root uint32, row int64, s *scratch) (record, bool, error) {
 	return record{}, false, damaged("mbtiles.page", "a table is deeper than %d pages", maxDepth)
 }
 
-// enter gives a node of a tree: an inner one as it was kept, a leaf in the
+// loadNode returns a node of a tree: an inner one from the cache, a leaf in the
 // memory of the caller.
-func (p *pager) enter(number uint32, s *scratch) (node, error) {
-	place := &p.kept[int(number)%len(p.kept)]
-	if kept := place.Load(); kept != nil && kept.number == number {
+func (p *pager) loadNode(number uint32, s *scratch) (node, error) {
+	slot := &p.innerPages[int(number)%len(p.innerPages)]
+	if kept := slot.Load(); kept != nil && kept.number == number {
 		return kept.node, nil
 	}
 	if err := p.read(number, s.page); err != nil {
@@ -199,7 +200,7 @@ func (p *pager) enter(number uint32, s *scratch) (node, error) {
 	n, err := p.node(number, s.page)
 	if err == nil && !n.leaf {
 		n.body = slices.Clone(n.body)
-		place.Store(&keptPage{number, n})
+		slot.Store(&innerPage{number, n})
 	}
 	return n, err
 }
@@ -247,8 +248,8 @@ func (p *pager) findInLeaf(n *node, row int64) (record, bool, error) {
 }
 
 // column finds a column of a row by the header of its record: the serial type,
-// and where in the payload the value lies. A row may be shorter than its
-// table; what it leaves out is null. A header that does not fit on the leaf
+// and the offset of the value in the payload. A row may be shorter than its
+// table; the missing columns are null. A header that does not fit on the leaf
 // belongs to no MBTiles table.
 func (r *record) column(index int) (serial uint64, at, size int64, err error) {
 	total, width := varint(r.local)
@@ -301,7 +302,7 @@ func (p *pager) bytes(r record, at int64, data []byte, s *scratch) error {
 		at -= int64(len(r.local))
 	}
 	next := r.overflow
-	ahead := len(s.run) / p.pageSize // pages to read at once, in the hope that they follow each other
+	ahead := len(s.run) / p.pageSize // pages to read at once, in the hope that they are adjacent
 	for len(data) > 0 {
 		needed := (at + int64(len(data)) + int64(p.usable) - 5) / int64(p.usable-4)
 		pages := int(min(needed, int64(ahead), int64(p.pages)-int64(next)+1))
@@ -318,14 +319,14 @@ func (p *pager) bytes(r record, at int64, data []byte, s *scratch) error {
 			data = data[copy(data, body[skipped:]):]
 			run = run[p.pageSize:]
 		}
-		// A chain that jumps is read page by page until it runs straight again.
+		// A chain that jumps is read page by page until it is contiguous again.
 		ahead = min(2*followed, len(s.run)/p.pageSize)
 	}
 	return nil
 }
 
-// whole is the complete payload of a row, for the small rows of the schema.
-func (p *pager) whole(r record, s *scratch) ([]byte, error) {
+// payload is the complete payload of a row, for the small rows of the schema.
+func (p *pager) payload(r record, s *scratch) ([]byte, error) {
 	if r.overflow == 0 {
 		return slices.Clone(r.local), nil
 	}

@@ -29,7 +29,7 @@ func pages(t *testing.T, content ...[]byte) *pager {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { file.Close() })
-	return &pager{file: file, pageSize: 512, usable: 512, pages: uint32(len(content)), kept: make([]atomic.Pointer[keptPage], 2)}
+	return &pager{file: file, pageSize: 512, usable: 512, pages: uint32(len(content)), innerPages: make([]atomic.Pointer[innerPage], 2)}
 }
 
 // tree is one b-tree page with cells one after another from byte 100 on.
@@ -102,13 +102,13 @@ func TestHostileChains(t *testing.T) {
 	for name, start := range map[string]uint32{"it ends early": 2, "it starts nowhere": 0, "it leads outside": 5, "it starts outside": 6} {
 		damagedWith(t, name, p.bytes(record{length: 2000, overflow: start}, 0, data, p.scratch()))
 	}
-	// A chain that leads to itself is as long as the row says, and no longer.
+	// A chain that leads to itself is followed as far as the length of the row.
 	if err := p.bytes(record{length: 2000, overflow: 4}, 0, data, p.scratch()); err != nil {
 		t.Errorf("a circle: %v", err)
 	}
 }
 
-// The same bytes come out however the overflow pages lie in the file.
+// The same bytes are read whatever the order of the overflow pages in the file.
 func TestChainsInAnyOrder(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		count := rapid.IntRange(1, 30).Draw(rt, "pages")
@@ -153,7 +153,7 @@ func TestKeysAreDistinctAndInOrder(t *testing.T) {
 	for z := uint8(1); z <= 6; z++ {
 		for x := range uint32(1) << z {
 			for row := range uint32(1) << z {
-				if k := key(z, x, row); k != last+1 {
+				if k := tileKey(z, x, row); k != last+1 {
 					t.Fatalf("%d/%d/%d: %d after %d", z, x, row, k, last)
 				} else {
 					last = k
@@ -161,7 +161,7 @@ func TestKeysAreDistinctAndInOrder(t *testing.T) {
 			}
 		}
 	}
-	if first, top := key(maxZoom, 0, 0), key(maxZoom, 1<<maxZoom-1, 1<<maxZoom-1); top-first != 1<<60-1 {
+	if first, top := tileKey(maxZoom, 0, 0), tileKey(maxZoom, 1<<maxZoom-1, 1<<maxZoom-1); top-first != 1<<60-1 {
 		t.Errorf("the keys of the last zoom wrap: %d to %d", first, top)
 	}
 }

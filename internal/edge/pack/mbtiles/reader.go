@@ -16,19 +16,20 @@ import (
 	"micronode/fault"
 )
 
-// reader is one connection with its statements and memory. Whoever has taken
-// it from the archive uses it alone; interrupt alone may be called by anybody.
+// reader is one connection with its statements and memory. The caller that
+// acquired it from the archive has exclusive use; only interrupt may be called
+// concurrently.
 type reader struct {
 	// Set at construction.
 	conn    *sqlite.Conn
 	scratch *scratch
-	locate  *sqlite.Stmt // the row of a tile's contents; nil if the contents are not in a table with rows
+	locate  *sqlite.Stmt // the row of a tile's contents; nil if the contents are not in a rowid table
 	fetch   *sqlite.Stmt // the contents themselves
 
-	mu      sync.Mutex // guards what follows; held for a few instructions
-	stop    chan struct{}
-	stopped bool
-	ended   bool // interrupted for good
+	mu          sync.Mutex // guards what follows; held for a few instructions
+	stop        chan struct{}
+	stopped     bool
+	interrupted bool // interrupted for good
 }
 
 // limits keep a hostile schema from making SQLite work or allocate much. Views
@@ -61,7 +62,7 @@ func openReader(path string, length int64) (*reader, error) {
 		return nil, sqlFault(opOpen, err)
 	}
 	r := &reader{conn: conn}
-	r.arm()
+	r.armInterrupt()
 	if err := r.set(length); err != nil {
 		_ = r.close() // nothing was written
 		return nil, sqlFault(opOpen, err)
@@ -86,7 +87,7 @@ func (r *reader) set(length int64) error {
 }
 
 // uri names a file so that SQLite neither looks for journals and locks nor
-// takes any character of the path for its own.
+// interprets any character of the path.
 func uri(path string) string {
 	if absolute, err := filepath.Abs(path); err == nil {
 		path = absolute
@@ -98,9 +99,9 @@ func uri(path string) string {
 	return "file:" + strings.Join(parts, "/") + "?mode=ro&immutable=1"
 }
 
-// authorize decides what may be in a statement, the file's own views included:
-// columns are read, and that is all. No functions, since some make large
-// values out of nothing; no recursion; no pragmas but two of ours.
+// authorize decides what a statement may contain, the file's own views
+// included: reading columns, and nothing else. No functions, since some make
+// large values out of nothing; no recursion; no pragmas but two of ours.
 func authorize(action sqlite.Action) sqlite.AuthResult {
 	switch action.Type() {
 	case sqlite.OpSelect, sqlite.OpRead:
@@ -113,11 +114,12 @@ func authorize(action sqlite.Action) sqlite.AuthResult {
 	return sqlite.AuthResultDeny
 }
 
-// arm makes a channel whose closing interrupts the connection. The library
-// keeps one goroutine waiting for it, so it is made anew only after use.
-func (r *reader) arm() {
+// armInterrupt makes a channel whose closing interrupts the connection. The
+// library keeps one goroutine waiting for it, so a new one is made only after
+// use.
+func (r *reader) armInterrupt() {
 	r.mu.Lock()
-	ended := r.ended
+	ended := r.interrupted
 	if !ended {
 		r.stop, r.stopped = make(chan struct{}), false
 	}
@@ -128,15 +130,15 @@ func (r *reader) arm() {
 	}
 }
 
-// end interrupts the connection for good.
-func (r *reader) end() {
+// interruptForGood interrupts the connection for good.
+func (r *reader) interruptForGood() {
 	r.mu.Lock()
-	r.ended = true
+	r.interrupted = true
 	r.mu.Unlock()
 	r.interrupt()
 }
 
-// interrupt ends what the connection is doing.
+// interrupt interrupts the current query.
 func (r *reader) interrupt() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -146,16 +148,17 @@ func (r *reader) interrupt() {
 	}
 }
 
-// within runs work that ctx can end. It leaves the reader ready for the next.
-func (r *reader) within(ctx context.Context, work func() error) error {
+// runInterruptible runs work that ctx can interrupt. Afterwards the reader is
+// ready for the next.
+func (r *reader) runInterruptible(ctx context.Context, work func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	release := context.AfterFunc(ctx, r.interrupt) //lockblock:allow it only interrupts the query that this very function waits for
+	stop := context.AfterFunc(ctx, r.interrupt) //lockblock:allow it only interrupts the query that this very function waits for
 	err := work()
-	if !release() {
-		<-r.stopping() // interrupt may still be on its way
-		r.arm()
+	if !stop() {
+		<-r.stopChannel() // interrupt may not have closed it yet
+		r.armInterrupt()
 		if sqlite.ErrCode(err) == sqlite.ResultInterrupt {
 			return ctx.Err()
 		}
@@ -163,19 +166,19 @@ func (r *reader) within(ctx context.Context, work func() error) error {
 	return err
 }
 
-func (r *reader) stopping() <-chan struct{} {
+func (r *reader) stopChannel() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.stop
 }
 
 func (r *reader) close() error {
-	r.end()
+	r.interruptForGood()
 	return fault.Wrap("mbtiles.close", r.conn.Close())
 }
 
-// walk is each for a query that reads a view of the file: only once SQLite has
-// said how it would go about it.
+// walk is each for a query that reads a view of the file: it checks SQLite's
+// query plan first.
 func (r *reader) walk(query string, row func(*sqlite.Stmt) error) error {
 	if _, err := r.plan(query); err != nil {
 		return err
@@ -214,12 +217,12 @@ func sqlFault(op string, err error) error {
 	case sqlite.ResultTooBig:
 		f.Detail = "a value or a view of the file is larger than the cap"
 	case sqlite.ResultAuth:
-		f.Detail, f.Next = "a view of the file uses SQL that is not allowed", nextPlain
+		f.Detail, f.Next = "a view of the file uses SQL that is not allowed", nextPlainTable
 	case sqlite.ResultNotADB, sqlite.ResultCorrupt:
 		f.Detail = "the file is damaged"
 	case sqlite.ResultError:
-		f.Next = nextPlain
-		f.Detail = fmt.Sprintf("the tables of the file are not those of MBTiles (%.120s)", lastPart(err))
+		f.Next = nextPlainTable
+		f.Detail = fmt.Sprintf("the tables of the file are not those of MBTiles (%.120s)", sqliteMessage(err))
 	case sqlite.ResultIOErr, sqlite.ResultCantOpen, sqlite.ResultNoMem, sqlite.ResultPerm:
 		f.Kind, f.Detail, f.Next = fault.Internal, fmt.Sprintf("the file could not be read (%v)", code), "Look at the disk and its log."
 	default:
@@ -228,8 +231,8 @@ func sqlFault(op string, err error) error {
 	return f
 }
 
-// lastPart is what SQLite itself said: "no such column: tile_row".
-func lastPart(err error) string {
+// sqliteMessage is the message of SQLite itself: "no such column: tile_row".
+func sqliteMessage(err error) string {
 	_, message, found := strings.Cut(err.Error(), "SQL logic error: ")
 	if !found {
 		return err.Error()

@@ -10,8 +10,8 @@ import (
 )
 
 // SQLite reads the whole schema of a file into memory before it answers
-// anything, and unfolds views into each other without a bound. So the schema
-// is read here first, within these.
+// anything, and expands views into each other without a bound. So the schema is
+// read here first, within these bounds.
 const (
 	maxObjects     = 400
 	maxSchemaBytes = 1 << 20
@@ -29,7 +29,8 @@ type object struct {
 // schema is what a file declares.
 type schema struct{ objects []object }
 
-// find looks a table or view up by its name, which SQLite folds in ASCII.
+// find looks up a table or view by its name, whose case SQLite ignores in
+// ASCII.
 func (s *schema) find(name string) (object, bool) {
 	for _, o := range s.objects {
 		if (o.kind == "table" || o.kind == "view") && strings.EqualFold(o.name, name) {
@@ -39,8 +40,8 @@ func (s *schema) find(name string) (object, bool) {
 	return object{}, false
 }
 
-// behind lists the tables that a view may read, or the table itself.
-func (s *schema) behind(name string) (tables []string) {
+// baseTables lists the tables that a view may read, or the table itself.
+func (s *schema) baseTables(name string) (tables []string) {
 	shown, _ := s.find(name)
 	if shown.kind == "table" {
 		return []string{shown.name}
@@ -112,7 +113,7 @@ func (w *schemaWalk) add(n *node, index int, s *scratch) error {
 	if w.bytes += rec.length; w.bytes > maxSchemaBytes || len(w.schema.objects) == maxObjects {
 		return errSchemaSize
 	}
-	payload, err := w.pager.whole(rec, s)
+	payload, err := w.pager.payload(rec, s)
 	if err != nil {
 		return err
 	}
@@ -159,11 +160,11 @@ func rootPage(serial uint64, value []byte) uint32 {
 	return binary.BigEndian.Uint32(wide[:])
 }
 
-const nextPlain = "Write the tiles into a table: CREATE TABLE tiles (zoom_level integer, tile_column integer, tile_row integer, tile_data blob), with a unique index on the first three."
+const nextPlainTable = "Write the tiles into a table: CREATE TABLE tiles (zoom_level integer, tile_column integer, tile_row integer, tile_data blob), with a unique index on the first three."
 
-// check refuses what is missing, and views that could grow without a bound
-// while SQLite unfolds them: a view of views, or with named subqueries, can
-// double at every step.
+// check refuses missing tables, and views that could grow without a bound while
+// SQLite expands them: a view of views, or with named subqueries, can double at
+// every step.
 func (s *schema) check() error {
 	for _, name := range []string{"metadata", "tiles"} {
 		o, found := s.find(name)
@@ -172,10 +173,10 @@ func (s *schema) check() error {
 				"a SQLite file, but not MBTiles: there is no table %s", name)
 		}
 		if o.kind == "table" && o.root == 0 {
-			return refuse(opOpen, fault.Malformed, nextPlain, "%s is a virtual table", name)
+			return refuse(opOpen, fault.Malformed, nextPlainTable, "%s is a virtual table", name)
 		}
 		if o.kind == "view" && s.unbounded(o) {
-			return refuse(opOpen, fault.Malformed, nextPlain, "the view %s is built on other views or on WITH", name)
+			return refuse(opOpen, fault.Malformed, nextPlainTable, "the view %s is built on other views or on WITH", name)
 		}
 	}
 	return nil
@@ -183,8 +184,8 @@ func (s *schema) check() error {
 
 var words = regexp.MustCompile(`[\pL\pN_$]+`)
 
-// unbounded looks at every word of a view's text, wherever it stands. That
-// refuses a few harmless views, and understands no SQL at all.
+// unbounded checks every word of a view's text, wherever it is. That refuses a
+// few harmless views, but needs no SQL parser.
 func (s *schema) unbounded(view object) bool {
 	others := map[string]bool{"with": true}
 	for _, o := range s.objects {
@@ -192,7 +193,7 @@ func (s *schema) unbounded(view object) bool {
 			continue
 		}
 		if words.FindString(o.name) != o.name {
-			return true // a name that needs quotes cannot be looked for so simply
+			return true // a name that needs quotes cannot be searched for as a word
 		}
 		others[strings.ToLower(o.name)] = true
 	}
@@ -210,11 +211,11 @@ var (
 	notPlain   = regexp.MustCompile(`(?i)\b(DISTINCT|GROUP|ORDER|UNION|EXCEPT|INTERSECT|LIMIT|VALUES|OVER|CASE)\b|["'` + "`" + `\[]|--|/\*`)
 )
 
-// rowQuery turns the view that joins an index of tiles with their contents
-// into one that gives the row of the contents instead of the contents. It
-// knows the plain SELECT that every writer of such files uses; an empty
-// answer means that this is something else. The table is the one that SQLite
-// says the contents come from.
+// rowQuery rewrites the view that joins an index of tiles with their contents
+// into one that returns the row of the contents instead of the contents. It
+// knows the plain SELECT that every writer of such files uses, and returns ""
+// for anything else. The table is the one that SQLite says the contents come
+// from.
 func rowQuery(view object, table string) string {
 	parts := viewSelect.FindStringSubmatch(view.sql)
 	if parts == nil || notPlain.MatchString(parts[1]) || strings.Count(strings.ToLower(parts[1]), "select") != 1 {

@@ -12,12 +12,12 @@ const (
 	benchSeed = 7
 )
 
-// BenchTile is one tile of that map, as it is stored: gzip of bytes that no
-// codec makes smaller, so that nobody gains by recompressing.
+// BenchTile is one tile of that map, as it is stored: gzip of incompressible
+// bytes, so that recompressing gains nothing.
 func BenchTile(z uint8, x, y uint32) []byte {
 	var stored bytes.Buffer
-	w, _ := gzip.NewWriterLevel(&stored, gzip.NoCompression) // the level is one that there is
-	_, _ = w.Write(TileBytes(benchSeed, z, x, y, benchSize)) // a buffer takes everything
+	w, _ := gzip.NewWriterLevel(&stored, gzip.NoCompression) // the level is valid
+	_, _ = w.Write(TileBytes(benchSeed, z, x, y, benchSize)) // a buffer never fails
 	_ = w.Close()
 	return stored.Bytes()
 }

@@ -16,12 +16,12 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 )
 
-// MBShape is how an MBTiles file keeps its tiles.
+// MBShape is how an MBTiles file stores its tiles.
 type MBShape int
 
 const (
 	MBTable        MBShape = iota // a table tiles, as the specification has it
-	MBView                        // a view tiles over map and images: equal tiles are kept once
+	MBView                        // a view tiles over map and images: equal tiles are stored once
 	MBShallow                     // a view tiles over tiles_shallow (WITHOUT ROWID) and tiles_data, as Planetiler writes it
 	MBWithoutRowID                // a table tiles WITHOUT ROWID
 )
@@ -33,20 +33,19 @@ type MBSpec struct {
 	MinZoom, MaxZoom uint8  // every tile of these zooms
 	Size             int    // bytes of a tile; 1000 if it is zero
 
-	// Tile gives the bytes of a tile in XYZ coordinates, nil for one that is
-	// absent. It takes the place of TileBytes.
+	// Tile returns the bytes of a tile in XYZ coordinates, nil for one that is
+	// absent. It replaces TileBytes.
 	Tile func(z uint8, x, y uint32) []byte
 
 	Shape    MBShape
 	NoIndex  bool
 	PageSize int // of SQLite; 4096 if it is zero
 
-	// Metadata is laid over what the file would say by itself; an empty value
-	// leaves the name out.
+	// Metadata overrides the default metadata; an empty value removes the name.
 	Metadata map[string]string
 
-	// SQL runs when everything else is written: the place for wrong types,
-	// missing tables, views that never end.
+	// SQL runs when everything else is written: for wrong types, missing
+	// tables, views that never end.
 	SQL []string
 
 	// WAL leaves the file as a crashed writer does: in WAL mode, the last
@@ -54,7 +53,7 @@ type MBSpec struct {
 	WAL bool
 }
 
-// MBTiles writes an MBTiles file. A file that is there is replaced.
+// MBTiles writes an MBTiles file. An existing file is replaced.
 func MBTiles(path string, spec MBSpec) error {
 	if spec.Size == 0 {
 		spec.Size = 1000
@@ -200,7 +199,7 @@ func run(conn *sqlite.Conn, statements ...string) error {
 }
 
 // crash leaves a transaction in the log. The library checkpoints and removes
-// the log when the connection closes, so copies are put aside first.
+// the log when the connection closes, so copies are made first.
 func crash(conn *sqlite.Conn, path string) error {
 	err := run(conn, "PRAGMA journal_mode = WAL", "INSERT INTO metadata VALUES ('late', 'in the log')")
 	return errors.Join(err, copyFile(path, path+".kept"), copyFile(path+"-wal", path+"-wal.kept"))
@@ -218,8 +217,8 @@ func copyFile(from, to string) error {
 	return errors.Join(err, os.WriteFile(to, data, 0o644))
 }
 
-// MBHuge writes a file whose only tile, 0/0/0, says that it has 100 MB. The
-// file itself has about two: the lie is in the header of the record.
+// MBHuge writes a file whose only tile, 0/0/0, claims to have 100 MB. The file
+// itself has about two: the false length is in the header of the record.
 func MBHuge(path string) error {
 	const real, declared = 2_200_000, 100_000_000
 	tile := func(uint8, uint32, uint32) []byte { return make([]byte, real) }
@@ -230,7 +229,7 @@ func MBHuge(path string) error {
 	if err != nil {
 		return err
 	}
-	// The serial type of a blob is twice its length plus 12. It stands in the
+	// The serial type of a blob is twice its length plus 12. It is in the
 	// header of the record, and the length of the record a few bytes before.
 	serial := bytes.Index(data, varint(2*real+12))
 	if serial < 0 {

@@ -11,7 +11,7 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 )
 
-// ask runs a query that gives one number, on a file that is read as it lies.
+// ask runs a query that returns one number, on a file that is read as it is.
 func ask(t *testing.T, path, query string) int64 {
 	t.Helper()
 	conn, err := sqlite.OpenConn("file:"+path+"?immutable=1", sqlite.OpenReadOnly, sqlite.OpenURI)

@@ -52,29 +52,30 @@ type PMHeader struct {
 	CenterLonE7, CenterLatE7               int32
 }
 
-// PMSpec says what an archive is like. The zero value is one tile, at zoom 0.
-// The same spec makes the same bytes every time.
+// PMSpec describes an archive. The zero value is one tile, at zoom 0. The same
+// spec makes the same bytes every time.
 type PMSpec struct {
-	// The tiles. Either they are given, in any order, or they are made: all of
-	// the zooms from MinZoom to MaxZoom, or only those that Keep wants.
+	// The tiles. Either they are given, in any order, or they are generated:
+	// all of the zooms from MinZoom to MaxZoom, or only those that Keep
+	// selects.
 	Tiles            []PMTile
 	MinZoom, MaxZoom uint8
 	Keep             func(z uint8, x, y uint32) bool
 
-	// Their contents, if they are made. Sizes lie between the two, drawn from
-	// Seed. Repeat is how likely a tile is to be the same as the one before
-	// (which makes runs), and Again as some earlier one (which makes entries
-	// that point backwards).
-	MinSize, MaxSize int
-	Seed             uint64
-	Repeat, Again    float64
+	// Their contents, if they are generated. Sizes are between the two, drawn
+	// from Seed. Repeat is the probability that a tile equals the one before
+	// (which makes runs), and Duplicate that it equals some earlier one (which
+	// makes entries that point backwards).
+	MinSize, MaxSize  int
+	Seed              uint64
+	Repeat, Duplicate float64
 
 	// How they are stored. With LeafSize, the entries are in leaf directories
 	// of so many, and with Levels over one, there are leaf directories of leaf
 	// directories. Without, all entries are in the root directory. SingleRuns
 	// makes an entry for every tile, however often it repeats. Unclustered
-	// mixes the order of the tile data. Pad puts the sections after the first
-	// 16 KiB, as some writers do.
+	// shuffles the tile data. Pad puts the sections after the first 16 KiB, as
+	// some writers do.
 	LeafSize, Levels      int
 	SingleRuns            bool
 	Unclustered           bool
@@ -86,18 +87,18 @@ type PMSpec struct {
 	Damage PMDamage
 }
 
-// PMDamage changes an archive while it is written. What is left nil changes
+// PMDamage changes an archive while it is written. Nil functions change
 // nothing.
 type PMDamage struct {
 	// Entries changes the entries of a directory. The root is number 0; leaf
 	// directories follow, in the order in which they are written.
 	Entries func(number int, entries []PMEntry) []PMEntry
 
-	// Directory changes a directory that was written out and not yet
-	// compressed; Stored changes it after that.
+	// Directory changes an encoded directory before it is compressed; Stored
+	// changes it after that.
 	Directory, Stored func(number int, raw []byte) []byte
 
-	// Header and File change what is there when all is done.
+	// Header and File change the finished header and file.
 	Header func(h *PMHeader)
 	File   func(file []byte) []byte
 }
@@ -108,9 +109,9 @@ func (d PMDamage) any() bool {
 
 // PMTiles writes an archive.
 func PMTiles(spec PMSpec) []byte {
-	w := &pmWriter{spec: spec.filled()}
+	w := &pmWriter{spec: spec.withDefaults()}
 	w.tiles = w.spec.Contents()
-	w.layTiles()
+	w.writeTiles()
 	root := w.directories()
 	return w.file(root)
 }
@@ -120,8 +121,8 @@ func WritePMTiles(path string, spec PMSpec) error {
 	return os.WriteFile(path, PMTiles(spec), 0o644)
 }
 
-// filled has a value for what was left out.
-func (s PMSpec) filled() PMSpec {
+// withDefaults fills in what was left out.
+func (s PMSpec) withDefaults() PMSpec {
 	if s.MinSize <= 0 {
 		s.MinSize = 100
 	}
@@ -141,12 +142,11 @@ func (s PMSpec) filled() PMSpec {
 	return s
 }
 
-// Contents are the tiles of the archive, by id. Tiles that are the same share
-// their bytes.
+// Contents are the tiles of the archive, by id. Equal tiles share their bytes.
 func (s PMSpec) Contents() []PMTile {
-	s = s.filled()
+	s = s.withDefaults()
 	if s.Tiles != nil {
-		return given(s.Tiles)
+		return withIDs(s.Tiles)
 	}
 	random := rand.New(rand.NewPCG(s.Seed, 1))
 	var tiles []PMTile
@@ -164,7 +164,7 @@ func (s PMSpec) Contents() []PMTile {
 	return tiles
 }
 
-func given(tiles []PMTile) []PMTile {
+func withIDs(tiles []PMTile) []PMTile {
 	tiles = slices.Clone(tiles)
 	for i := range tiles {
 		tiles[i].ID = PMID(tiles[i].Z, tiles[i].X, tiles[i].Y)
@@ -178,13 +178,13 @@ func given(tiles []PMTile) []PMTile {
 	return tiles
 }
 
-// data makes the contents of a tile, or takes those of one before it.
+// data makes the contents of a tile, or repeats those of an earlier one.
 func (s PMSpec) data(random *rand.Rand, tile PMTile, before []PMTile) []byte {
 	if n := len(before); n > 0 {
 		switch chance := random.Float64(); {
 		case chance < s.Repeat:
 			return before[n-1].Data
-		case chance < s.Repeat+s.Again:
+		case chance < s.Repeat+s.Duplicate:
 			return before[random.IntN(n)].Data
 		}
 	}
@@ -194,7 +194,7 @@ func (s PMSpec) data(random *rand.Rand, tile PMTile, before []PMTile) []byte {
 
 // hilbert visits all tiles of a zoom along the curve. It draws the curve as it
 // is defined, by turning smaller ones, and so is a check on readers that
-// compute a place on it.
+// compute a position on it.
 func hilbert(z uint8, visit func(x, y uint32)) {
 	// A square has a corner and two sides, as vectors; the curve goes from the
 	// corner along the first side to the other end of it.
@@ -215,7 +215,7 @@ func hilbert(z uint8, visit func(x, y uint32)) {
 }
 
 // PMID is the number of a tile in the order of the format, found by turning the
-// square at each step, as textbooks have it.
+// square at each step, as in textbooks.
 func PMID(z uint8, x, y uint32) uint64 {
 	id := (uint64(1)<<(2*z) - 1) / 3
 	for side := uint64(1) << z / 2; side > 0; side /= 2 {
@@ -239,21 +239,21 @@ func PMID(z uint8, x, y uint32) uint64 {
 
 // pmWriter is one archive being written.
 type pmWriter struct {
-	spec    PMSpec
-	tiles   []PMTile
-	data    []byte // the tile data
-	entries []PMEntry
-	places  int // different tiles
+	spec     PMSpec
+	tiles    []PMTile
+	data     []byte // the tile data
+	entries  []PMEntry
+	contents int // distinct tiles
 
 	leaves []byte
 	number int // of the last leaf directory
 }
 
-// layTiles lays out the tile data and makes an entry for each run.
-func (w *pmWriter) layTiles() {
-	offsets := w.lay()
+// writeTiles lays out the tile data and makes an entry for each run.
+func (w *pmWriter) writeTiles() {
+	offsets := w.layOut()
 	for _, tile := range w.tiles {
-		entry := PMEntry{ID: tile.ID, Offset: offsets[identity(tile.Data)], Length: uint64(len(tile.Data)), Run: 1}
+		entry := PMEntry{ID: tile.ID, Offset: offsets[dataPointer(tile.Data)], Length: uint64(len(tile.Data)), Run: 1}
 		if n := len(w.entries); n > 0 && !w.spec.SingleRuns {
 			last := &w.entries[n-1]
 			if last.ID+last.Run == entry.ID && last.Offset == entry.Offset {
@@ -263,15 +263,15 @@ func (w *pmWriter) layTiles() {
 		}
 		w.entries = append(w.entries, entry)
 	}
-	w.places = len(offsets)
+	w.contents = len(offsets)
 }
 
-// identity tells contents apart by where they lie in memory: tiles that are the
-// same share their bytes. That is fast even for large archives.
-func identity(data []byte) *byte { return &data[:1][0] }
+// dataPointer identifies contents by their address in memory: equal tiles share
+// their bytes. That is fast even for large archives.
+func dataPointer(data []byte) *byte { return &data[:1][0] }
 
-// lay puts each of the different contents into the tile data once.
-func (w *pmWriter) lay() map[*byte]uint64 {
+// layOut puts each of the distinct contents into the tile data once.
+func (w *pmWriter) layOut() map[*byte]uint64 {
 	offsets := make(map[*byte]uint64, len(w.tiles))
 	order := make([]int, len(w.tiles))
 	size := 0
@@ -285,8 +285,8 @@ func (w *pmWriter) lay() map[*byte]uint64 {
 	w.data = make([]byte, 0, size)
 	for _, i := range order {
 		data := w.tiles[i].Data
-		if _, there := offsets[identity(data)]; !there {
-			offsets[identity(data)] = uint64(len(w.data))
+		if _, there := offsets[dataPointer(data)]; !there {
+			offsets[dataPointer(data)] = uint64(len(w.data))
 			w.data = append(w.data, data...)
 		}
 	}
@@ -306,7 +306,7 @@ func (w *pmWriter) directories() []byte {
 }
 
 // level writes entries into leaf directories and returns the entries that point
-// at those.
+// to those.
 func (w *pmWriter) level(entries []PMEntry) []PMEntry {
 	var above []PMEntry
 	for part := range slices.Chunk(entries, w.spec.LeafSize) {
@@ -334,7 +334,7 @@ func (w *pmWriter) directory(number int, entries []PMEntry) []byte {
 	return raw
 }
 
-// PMDirectory writes a directory out, without compression: a count and four
+// PMDirectory encodes a directory, without compression: a count and four
 // columns of numbers.
 func PMDirectory(entries []PMEntry) []byte {
 	raw := binary.AppendUvarint(nil, uint64(len(entries)))
@@ -359,8 +359,9 @@ func PMDirectory(entries []PMEntry) []byte {
 	return raw
 }
 
-// compress applies the internal compression. Those that we cannot write are
-// left out, which is enough for a reader that has to refuse them.
+// compress applies the internal compression. Compressions that we cannot write
+// leave the bytes as they are, which is enough for a reader that has to refuse
+// them.
 func (w *pmWriter) compress(raw []byte) []byte {
 	if w.spec.InternalCompression != PMGzip {
 		return raw
@@ -373,7 +374,7 @@ func PMGzipped(raw []byte) []byte {
 	var out bytes.Buffer
 	zw := gzip.NewWriter(&out)
 	if _, err := zw.Write(raw); err != nil {
-		panic(err) // a buffer takes everything
+		panic(err) // a buffer never fails
 	}
 	if err := zw.Close(); err != nil {
 		panic(err)
@@ -381,9 +382,9 @@ func PMGzipped(raw []byte) []byte {
 	return out.Bytes()
 }
 
-// file puts the sections together.
+// file assembles the sections.
 func (w *pmWriter) file(root []byte) []byte {
-	if len(root) > pmHead-pmHeaderBytes && !w.spec.Damage.any() {
+	if len(root) > pmFirstRead-pmHeaderBytes && !w.spec.Damage.any() {
 		panic(fmt.Sprintf("packtest: the root directory has %d bytes and does not fit into the first 16 KiB: give the spec a LeafSize", len(root)))
 	}
 	metadata := w.compress([]byte(w.spec.Metadata))
@@ -391,7 +392,7 @@ func (w *pmWriter) file(root []byte) []byte {
 	h.RootOffset, h.RootLength = pmHeaderBytes, uint64(len(root))
 	h.MetadataOffset, h.MetadataLength = h.RootOffset+h.RootLength, uint64(len(metadata))
 	if w.spec.Pad {
-		h.MetadataOffset = max(h.MetadataOffset, pmHead)
+		h.MetadataOffset = max(h.MetadataOffset, pmFirstRead)
 	}
 	h.LeafOffset, h.LeafLength = h.MetadataOffset+h.MetadataLength, uint64(len(w.leaves))
 	h.TileOffset, h.TileLength = h.LeafOffset+h.LeafLength, uint64(len(w.data))
@@ -414,14 +415,14 @@ func (w *pmWriter) file(root []byte) []byte {
 
 const (
 	pmHeaderBytes = 127
-	pmHead        = 16 << 10
+	pmFirstRead   = 16 << 10
 )
 
-// header is all of the header but the places of the sections.
+// header is the header without the offsets of the sections.
 func (w *pmWriter) header() PMHeader {
 	h := PMHeader{
 		Magic: "PMTiles", Version: 3,
-		AddressedTiles: uint64(len(w.tiles)), TileEntries: uint64(len(w.entries)), TileContents: uint64(w.places),
+		AddressedTiles: uint64(len(w.tiles)), TileEntries: uint64(len(w.entries)), TileContents: uint64(w.contents),
 		Clustered:           1,
 		InternalCompression: w.spec.InternalCompression, TileCompression: w.spec.TileCompression, TileType: w.spec.Type,
 		MinLonE7: -180e7, MinLatE7: -85e7, MaxLonE7: 180e7, MaxLatE7: 85e7,
@@ -437,7 +438,7 @@ func (w *pmWriter) header() PMHeader {
 	return h
 }
 
-// Bytes is the header as it stands in the file.
+// Bytes encodes the header.
 func (h PMHeader) Bytes() []byte {
 	b := append(make([]byte, 0, pmHeaderBytes), h.Magic...)
 	b = append(b, h.Version)

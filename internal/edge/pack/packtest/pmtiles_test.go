@@ -25,7 +25,7 @@ func ExamplePMTiles() {
 	// PMTiles, version 3
 }
 
-// The curve as it is drawn and the number as it is computed are one.
+// The curve as it is drawn and the number as it is computed agree.
 func TestTheCurveIsNumbered(t *testing.T) {
 	for z := range uint8(8) {
 		id := PMID(z, 0, 0)
@@ -47,7 +47,7 @@ func TestTheCurveIsNumbered(t *testing.T) {
 }
 
 func TestTheSameSpecMakesTheSameFile(t *testing.T) {
-	spec := PMSpec{MaxZoom: 4, Seed: 3, MinSize: 5, MaxSize: 90, Repeat: 0.3, Again: 0.1, LeafSize: 20, Unclustered: true, InternalCompression: PMGzip}
+	spec := PMSpec{MaxZoom: 4, Seed: 3, MinSize: 5, MaxSize: 90, Repeat: 0.3, Duplicate: 0.1, LeafSize: 20, Unclustered: true, InternalCompression: PMGzip}
 	first, second := PMTiles(spec), PMTiles(spec)
 	spec.Seed++
 	if !bytes.Equal(first, second) || bytes.Equal(first, PMTiles(spec)) {
@@ -55,7 +55,7 @@ func TestTheSameSpecMakesTheSameFile(t *testing.T) {
 	}
 }
 
-// shape counts what a spec makes, by the words of its header.
+// shape counts what a spec makes, in the terms of its header.
 func shape(spec PMSpec) (tiles, entries, contents uint64) {
 	b := PMTiles(spec)
 	return binary.LittleEndian.Uint64(b[72:]), binary.LittleEndian.Uint64(b[80:]), binary.LittleEndian.Uint64(b[88:])
@@ -71,7 +71,7 @@ func TestRunsAndRepetitions(t *testing.T) {
 	if tiles, entries, contents := shape(PMSpec{MaxZoom: 3, Repeat: 1, SingleRuns: true}); tiles != 85 || entries != 85 || contents != 1 {
 		t.Errorf("all the same, no runs: %d tiles, %d entries, %d contents", tiles, entries, contents)
 	}
-	if tiles, entries, contents := shape(PMSpec{MaxZoom: 4, Again: 0.5}); tiles != 341 || contents > 250 || entries <= contents {
+	if tiles, entries, contents := shape(PMSpec{MaxZoom: 4, Duplicate: 0.5}); tiles != 341 || contents > 250 || entries <= contents {
 		t.Errorf("half of them again: %d tiles, %d entries, %d contents", tiles, entries, contents)
 	}
 }
@@ -115,7 +115,7 @@ func TestDamageIsDone(t *testing.T) {
 	}
 }
 
-// A root directory that does not fit is a mistake in the test that asks for it.
+// A root directory that does not fit is a mistake of the test.
 func TestARootThatDoesNotFit(t *testing.T) {
 	defer func() {
 		if recover() == nil {

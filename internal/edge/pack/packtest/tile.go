@@ -5,10 +5,10 @@ import (
 	"math/bits"
 )
 
-// TileBytes makes the contents of one tile. They depend on the arguments and
-// on nothing else, so that a PMTiles and an MBTiles file of one seed hold the
-// same tiles and a test knows what to expect without keeping any of them. The
-// bytes look random: no codec makes them smaller.
+// TileBytes makes the contents of one tile. They depend only on the arguments,
+// so that a PMTiles and an MBTiles file of one seed hold the same tiles and a
+// test knows what to expect without keeping any of them. The bytes look random:
+// no codec makes them smaller.
 func TileBytes(seed uint64, z uint8, x, y uint32, size int) []byte {
 	state := seed ^ uint64(z)<<58 ^ uint64(x)<<29 ^ uint64(y)
 	data := make([]byte, (size+7)&^7)

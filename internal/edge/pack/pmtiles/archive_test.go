@@ -19,7 +19,7 @@ func TestEveryTileIsFoundAndNoOther(t *testing.T) {
 	for name, spec := range shapes {
 		t.Run(name, func(t *testing.T) {
 			data := packtest.PMTiles(spec)
-			a := open(t, data, NewDirectories(1<<20))
+			a := open(t, data, NewDirectoryCache(1<<20))
 			wantTiles(t, a, data, spec.Contents())
 			if err := check(a); err != nil {
 				t.Fatal(err)
@@ -37,9 +37,9 @@ func anyShape(t *rapid.T) packtest.PMSpec {
 		MinSize: rapid.IntRange(1, 40).Draw(t, "min size"), MaxSize: rapid.IntRange(1, 80).Draw(t, "max size"),
 		Seed:        rapid.Uint64().Draw(t, "seed"),
 		Repeat:      rapid.Float64Range(0, 0.9).Draw(t, "repeat"),
-		Again:       rapid.Float64Range(0, 0.1).Draw(t, "again"),
+		Duplicate:   rapid.Float64Range(0, 0.1).Draw(t, "again"),
 		LeafSize:    rapid.SampledFrom([]int{0, 1, 3, 16, 200}).Draw(t, "leaf size"),
-		Levels:      rapid.IntRange(1, leafLevels).Draw(t, "levels"),
+		Levels:      rapid.IntRange(1, maxLeafLevels).Draw(t, "levels"),
 		SingleRuns:  rapid.Bool().Draw(t, "single runs"),
 		Unclustered: rapid.Bool().Draw(t, "unclustered"),
 		Pad:         rapid.Bool().Draw(t, "pad"),
@@ -71,7 +71,7 @@ func TestWriterAndReaderAgree(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		spec := anyShape(r)
 		data := packtest.PMTiles(spec)
-		a := open(t, data, NewDirectories(rapid.SampledFrom([]int64{0, 1000, 1 << 20}).Draw(r, "cache")))
+		a := open(t, data, NewDirectoryCache(rapid.SampledFrom([]int64{0, 1000, 1 << 20}).Draw(r, "cache")))
 		wantTiles(t, a, data, spec.Contents())
 		if err := check(a); err != nil {
 			r.Fatal(err)
@@ -144,8 +144,8 @@ func TestTilesThatCannotBe(t *testing.T) {
 	}
 }
 
-// The zooms of the header rule: what is outside is absent, as it is for other
-// readers of the format.
+// The zooms of the header decide: tiles outside of them are absent, as for
+// other readers of the format.
 func TestZoomsOutsideTheHeaderAreAbsent(t *testing.T) {
 	spec := packtest.PMSpec{MaxZoom: 3}
 	spec.Damage.Header = func(h *packtest.PMHeader) { h.MinZoom, h.MaxZoom = 1, 2 }
@@ -201,8 +201,8 @@ func TestMetadataThatIsRefused(t *testing.T) {
 	}
 }
 
-// A directory of tiles of one size is almost nothing when it is compressed. It
-// is small, so that is no bomb.
+// A directory of tiles of one size compresses to almost nothing. It is small,
+// so that is no bomb.
 func TestRegularDirectoriesAreNotBombs(t *testing.T) {
 	spec := packtest.PMSpec{MaxZoom: 6, MinSize: 8, MaxSize: 8, InternalCompression: packtest.PMGzip}
 	data := packtest.PMTiles(spec)
@@ -215,7 +215,7 @@ func TestRegularDirectoriesAreNotBombs(t *testing.T) {
 
 func TestLimitsOfTheCaller(t *testing.T) {
 	data := packtest.PMTiles(packtest.PMSpec{MaxZoom: 3, LeafSize: 50, MinSize: 100, Metadata: `{"name":"a name"}`})
-	openWith := func(l Limits) (*Archive, error) { return Open(strict{t, data}, int64(len(data)), nil, l) }
+	openWith := func(l Limits) (*Archive, error) { return Open(strictReader{t, data}, int64(len(data)), nil, l) }
 
 	a, err := openWith(Limits{Directory: 50 * entryBytes, Metadata: 10, Tile: 99})
 	if err != nil {
@@ -241,12 +241,12 @@ func TestLimitsOfTheCaller(t *testing.T) {
 }
 
 func TestDefaultsFillWhatIsLeftOut(t *testing.T) {
-	if got := (Limits{}).orDefault(); got != DefaultLimits() {
+	if got := (Limits{}).withDefaults(); got != DefaultLimits() {
 		t.Errorf("%+v", got)
 	}
 	own := Limits{Directory: 1, Metadata: 2, Tile: 3, Ratio: 4}
-	if own.orDefault() != own {
-		t.Errorf("%+v", own.orDefault())
+	if own.withDefaults() != own {
+		t.Errorf("%+v", own.withDefaults())
 	}
 }
 
@@ -254,7 +254,7 @@ func TestReadsThatFail(t *testing.T) {
 	data := packtest.PMTiles(packtest.PMSpec{MaxZoom: 4, LeafSize: 20})
 	var broken error
 	var short int
-	src := failing{bytes.NewReader(data), &broken, &short}
+	src := failingReader{bytes.NewReader(data), &broken, &short}
 	a, err := Open(src, int64(len(data)), nil, Limits{})
 	if err != nil {
 		t.Fatal(err)
@@ -290,7 +290,8 @@ func TestSizesThatAreNotFiles(t *testing.T) {
 		_, err := Open(bytes.NewReader(data), size, nil, Limits{})
 		wantFault(t, err, fault.Malformed, "the header alone has 127")
 	}
-	// A size that the file has not: the head can be read, the rest cannot.
+	// A larger size than that of the file: the head can be read, the rest
+	// cannot.
 	if _, err := Open(bytes.NewReader(data), math.MaxInt64, nil, Limits{}); err == nil {
 		t.Error("a file that is shorter than it is said to be was opened")
 	}

@@ -16,7 +16,7 @@ var hot = map[string]packtest.PMSpec{
 
 func hotArchive(t testing.TB, spec packtest.PMSpec) (*Archive, []packtest.PMTile) {
 	data := packtest.PMTiles(spec)
-	a := open(t, data, NewDirectories(32<<20))
+	a := open(t, data, NewDirectoryCache(32<<20))
 	tiles := spec.Contents()
 	for _, tile := range tiles {
 		if _, found, err := a.Locate(tile.Z, tile.X, tile.Y); !found || err != nil {
@@ -116,7 +116,7 @@ func BenchmarkID(b *testing.B) {
 	b.ReportAllocs()
 	x, y := uint32(8543), uint32(5734)
 	for b.Loop() {
-		x, y = (x*5+3)&(1<<14-1), (y*9+7)&(1<<14-1) // always another tile, as in life
+		x, y = (x*5+3)&(1<<14-1), (y*9+7)&(1<<14-1) // always another tile, as in real use
 		if _, err := ID(14, x, y); err != nil {
 			b.Fatal(err)
 		}

@@ -9,26 +9,25 @@ import (
 )
 
 const (
-	// mostDirectories is how many directories Check is ready to walk. The
-	// archive of the whole planet has some thousands.
-	mostDirectories = 1 << 20
+	// maxDirectories is how many directories Check walks at most. The archive
+	// of the whole planet has some thousands.
+	maxDirectories = 1 << 20
 
-	// mostOffsets is how many offsets Check is ready to remember, in order to
-	// count the different ones: 8 MiB.
-	mostOffsets = 1 << 20
+	// maxOffsets is how many offsets Check remembers at most, in order to count
+	// the distinct ones: 8 MiB.
+	maxOffsets = 1 << 20
 )
 
-// Check walks all directories and makes sure that each tile can be reached, in
-// one way: that ids ascend over all directories, that leaf directories hold
-// what their entries promise and do not lie over each other, that every tile is
-// inside the file and within the limits, and that the counts of the header are
-// right, unless it leaves them open. It keeps nothing in the cache. The time it
-// takes is bounded by ctx, which is looked at before each directory, and its
-// memory by leafLevels directories.
+// Check walks all directories and checks that each tile can be reached, in one
+// way: that ids ascend over all directories, that leaf directories hold what
+// their entries promise and do not overlap, that every tile is inside the file
+// and within the limits, and that the counts of the header are right, unless
+// they are zero. It caches nothing. ctx, which is checked before each
+// directory, bounds its time, and maxLeafLevels directories its memory.
 //
-// What is odd but does no harm is left to [Archive.Remarks].
+// Harmless oddities are left to [Archive.Remarks].
 func (a *Archive) Check(ctx context.Context) error {
-	w := &walk{a: a, orderly: true}
+	w := &walk{a: a, inOrder: true}
 	if err := w.directory(ctx, a.root, 0, endOfIDs); err != nil {
 		return err
 	}
@@ -41,8 +40,8 @@ func (a *Archive) Check(ctx context.Context) error {
 }
 
 // Remarks is what the last Check found odd although the tiles can be served:
-// things that the verify command of the reference tools refuses, and order that
-// was promised and not kept. It is empty before the first Check.
+// things that the verify command of the reference tools refuses, and an archive
+// that claims to be clustered and is not. It is empty before the first Check.
 func (a *Archive) Remarks() []string {
 	if r := a.remarks.Load(); r != nil {
 		return slices.Clone(*r)
@@ -54,27 +53,27 @@ func (a *Archive) Remarks() []string {
 type walk struct {
 	a *Archive
 
-	next        uint64 // the end of the last run: all that follows must not be below
-	first, last uint64 // the tiles at which the first and the last run begin
+	next        uint64 // the end of the last run: later ids must not be below
+	first, last uint64 // the ids at which the first and the last run begin
 
 	directories uint64
 	leafBytes   uint64 // stored bytes of the leaf directories so far
 
 	tiles, entries, contents uint64
 
-	orderly bool     // offsets so far are as in a clustered archive
+	inOrder bool     // offsets so far are as in a clustered archive
 	end     uint64   // the end of the data so far, in a clustered archive
-	offsets []uint64 // in others, as far as they may be remembered
+	offsets []uint64 // in others, up to maxOffsets
 }
 
 // directory walks one directory and those below it. The tiles in it must be
 // below end.
 func (w *walk) directory(ctx context.Context, d *directory, level int, end uint64) error {
 	if err := ctx.Err(); err != nil {
-		return fault.Wrap(op+"check", err)
+		return fault.Wrap(opPrefix+"check", err)
 	}
-	if w.directories++; w.directories > mostDirectories {
-		return inflates("check", fmt.Sprintf("there are more than %d directories", mostDirectories))
+	if w.directories++; w.directories > maxDirectories {
+		return limitFault("check", fmt.Sprintf("there are more than %d directories", maxDirectories))
 	}
 	for i, id := range d.ids {
 		until := end
@@ -97,10 +96,10 @@ func (w *walk) directory(ctx context.Context, d *directory, level int, end uint6
 	return nil
 }
 
-// leaf walks a leaf directory. It is read past the cache: what is needed once
-// must not push out what is needed often.
+// leaf walks a leaf directory. It bypasses the cache: what is needed once must
+// not evict what is needed often.
 func (w *walk) leaf(ctx context.Context, id uint64, e entry, level int, end uint64) error {
-	if level == leafLevels {
+	if level == maxLeafLevels {
 		return tooDeep("check", id)
 	}
 	// Every leaf directory has its own bytes. So together they have no more
@@ -135,40 +134,40 @@ func (w *walk) run(id uint64, e entry, end uint64) error {
 	return nil
 }
 
-// content counts different offsets. In a clustered archive each tile follows
-// the one before or is a repetition of an earlier one, so that a new offset is
-// known without remembering any.
+// content counts distinct offsets. In a clustered archive each tile follows the
+// one before or repeats an earlier one, so that a new offset is recognised
+// without remembering any.
 func (w *walk) content(e entry) {
 	switch {
 	case !w.a.header.Clustered:
-		if len(w.offsets) <= mostOffsets {
+		if len(w.offsets) <= maxOffsets {
 			w.offsets = append(w.offsets, e.offset)
 		}
 	case e.offset == w.end:
 		w.contents++
 		w.end += uint64(e.length)
 	case e.offset > w.end:
-		w.orderly = false
+		w.inOrder = false
 	}
 }
 
-// different is how many offsets there are, if that is known.
-func (w *walk) different() (uint64, bool) {
+// distinctContents is how many distinct offsets there are, if that is known.
+func (w *walk) distinctContents() (uint64, bool) {
 	if w.a.header.Clustered {
-		return w.contents, w.orderly
+		return w.contents, w.inOrder
 	}
-	if len(w.offsets) > mostOffsets {
+	if len(w.offsets) > maxOffsets {
 		return 0, false
 	}
 	slices.Sort(w.offsets)
 	return uint64(len(slices.Compact(w.offsets))), true
 }
 
-// compare holds the header against what was found. Zero is for a writer that
-// did not count.
+// compare compares the header with what was found. A zero count means that the
+// writer did not count.
 func (w *walk) compare() error {
 	h := w.a.header
-	contents, known := w.different()
+	contents, known := w.distinctContents()
 	switch {
 	case h.AddressedTiles != 0 && h.AddressedTiles != w.tiles:
 		return damaged("check", "the header says %d tiles; the directories have %d", h.AddressedTiles, w.tiles)
@@ -183,7 +182,7 @@ func (w *walk) compare() error {
 	return nil
 }
 
-// remarks is about what only a walk can see.
+// remarks is about what only a walk can find.
 func (w *walk) remarks() (odd []string) {
 	h := w.a.header
 	first, last := zoomOf(w.first), zoomOf(w.next-1)
@@ -194,7 +193,7 @@ func (w *walk) remarks() (odd []string) {
 	case first > h.MinZoom || last < h.MaxZoom:
 		odd = append(odd, fmt.Sprintf("the header says zooms %d to %d; there are tiles of zooms %d to %d only", h.MinZoom, h.MaxZoom, first, last))
 	}
-	if !w.orderly {
+	if !w.inOrder {
 		odd = append(odd, "the header says that the tiles are clustered; they are not in order")
 	}
 	return odd
@@ -216,7 +215,7 @@ func (h Header) remarks(size uint64) (odd []string) {
 	}
 	// No sum can overflow: each section is inside the file.
 	sections := h.MetadataLength + h.LeafLength + h.TileLength
-	if size != headerBytes+h.RootLength+sections && size != headBytes+sections {
+	if size != headerBytes+h.RootLength+sections && size != firstReadBytes+sections {
 		odd = append(odd, "the sections do not add up to the size of the file")
 	}
 	return odd

@@ -45,7 +45,7 @@ func stored(compression uint8, change func(raw []byte) []byte) packtest.PMSpec {
 		Stored: func(_ int, raw []byte) []byte { return change(raw) }}}
 }
 
-func item(id, offset, length, run uint64) packtest.PMEntry {
+func entryOf(id, offset, length, run uint64) packtest.PMEntry {
 	return packtest.PMEntry{ID: id, Offset: offset, Length: length, Run: run}
 }
 
@@ -83,20 +83,20 @@ func TestOpenRefuses(t *testing.T) {
 		"lengths cut":            {stored(packtest.PMNone, func([]byte) []byte { return []byte{1, 0x80, 0, 1, 0x80} }), fault.Malformed, "in the length of entry 0"},
 		"offsets cut":            {stored(packtest.PMNone, func([]byte) []byte { return []byte{1, 0, 1, 1, 0x80} }), fault.Malformed, "in the offset of entry 0"},
 		"bytes left over":        {rawRoot(1, 0, 1, 100, 1, 7, 7), fault.Malformed, "2 bytes are left over after its 1 entries"},
-		"same tile twice":        {rootOf(item(5, 0, 10, 1), item(5, 10, 10, 1)), fault.Malformed, "entry 1 begins with the same tile, 5, as the one before"},
-		"tiles turned":           {rootOf(item(5, 0, 10, 1), item(4, 10, 10, 1)), fault.Malformed, "entry 1 begins past the last tile"},
-		"past the last tile":     {rootOf(item(endOfIDs, 0, 10, 1)), fault.Malformed, "entry 0 begins past the last tile of zoom 31"},
+		"same tile twice":        {rootOf(entryOf(5, 0, 10, 1), entryOf(5, 10, 10, 1)), fault.Malformed, "entry 1 begins with the same tile, 5, as the one before"},
+		"tiles turned":           {rootOf(entryOf(5, 0, 10, 1), entryOf(4, 10, 10, 1)), fault.Malformed, "entry 1 begins past the last tile"},
+		"past the last tile":     {rootOf(entryOf(endOfIDs, 0, 10, 1)), fault.Malformed, "entry 0 begins past the last tile of zoom 31"},
 		"ids overflow":           {rawRoot(2, 7, math.MaxUint64-2, 1, 1, 1, 1, 1, 1), fault.Malformed, "entry 1 begins past the last tile"},
-		"runs overlap":           {rootOf(item(5, 0, 10, 3), item(7, 10, 10, 1)), fault.Malformed, "entry 0, at tile 5, is for a run of 3 tiles; there is room for 2"},
-		"run past the tree":      {rootOf(item(endOfIDs-3, 0, 10, 4)), fault.Malformed, "is for a run of 4 tiles; there is room for 3"},
-		"run of more than 2^32":  {rootOf(item(5, 0, 10, 1<<32)), fault.Malformed, "is for a run of 4294967296 tiles"},
-		"empty tile":             {rootOf(item(5, 0, 0, 1)), fault.Malformed, "entry 0, at tile 5, has a length of 0 bytes"},
-		"tile of 4 GiB":          {rootOf(item(5, 0, 1<<32, 1)), fault.Malformed, "has a length of 4294967296 bytes"},
+		"runs overlap":           {rootOf(entryOf(5, 0, 10, 3), entryOf(7, 10, 10, 1)), fault.Malformed, "entry 0, at tile 5, is for a run of 3 tiles; there is room for 2"},
+		"run past the tree":      {rootOf(entryOf(endOfIDs-3, 0, 10, 4)), fault.Malformed, "is for a run of 4 tiles; there is room for 3"},
+		"run of more than 2^32":  {rootOf(entryOf(5, 0, 10, 1<<32)), fault.Malformed, "is for a run of 4294967296 tiles"},
+		"empty tile":             {rootOf(entryOf(5, 0, 0, 1)), fault.Malformed, "entry 0, at tile 5, has a length of 0 bytes"},
+		"tile of 4 GiB":          {rootOf(entryOf(5, 0, 1<<32, 1)), fault.Malformed, "has a length of 4294967296 bytes"},
 		"no first offset":        {rawRoot(1, 0, 1, 100, 0), fault.Malformed, "its first entry has no offset"},
-		"offset outside":         {rootOf(item(5, 91, 10, 1)), fault.Malformed, "points at 10 bytes at 91 of the tile data, which have 100"},
+		"offset outside":         {rootOf(entryOf(5, 91, 10, 1)), fault.Malformed, "points at 10 bytes at 91 of the tile data, which have 100"},
 		"offset overflows":       {rawRoot(1, 5, 1, 10, math.MaxUint64), fault.Malformed, "of the tile data, which have 100"},
-		"offset follows outside": {rootOf(item(5, 0, 95, 1), item(6, 95, 10, 1)), fault.Malformed, "entry 1, at tile 6, points at 10 bytes at 95"},
-		"leaf outside":           {rootOf(item(5, 0, 10, 0)), fault.Malformed, "points at 10 bytes at 0 of the leaf directories, which have 0"},
+		"offset follows outside": {rootOf(entryOf(5, 0, 95, 1), entryOf(6, 95, 10, 1)), fault.Malformed, "entry 1, at tile 6, points at 10 bytes at 95"},
+		"leaf outside":           {rootOf(entryOf(5, 0, 10, 0)), fault.Malformed, "points at 10 bytes at 0 of the leaf directories, which have 0"},
 
 		"not gzip":     {stored(packtest.PMGzip, func(raw []byte) []byte { raw[0]++; return raw }), fault.Malformed, "the directory at byte 127 is not gzip"},
 		"cut gzip":     {stored(packtest.PMGzip, func(raw []byte) []byte { return raw[:len(raw)-9] }), fault.Malformed, "the directory at byte 127 cannot be inflated"},
@@ -107,19 +107,19 @@ func TestOpenRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			data := packtest.PMTiles(c.spec)
-			_, err := Open(strict{t, data}, int64(len(data)), nil, Limits{})
+			_, err := Open(strictReader{t, data}, int64(len(data)), nil, Limits{})
 			wantFault(t, err, c.kind, c.detail)
 		})
 	}
 }
 
-// An archive that is cut anywhere is refused, or nothing in it leads outside.
+// A truncated archive is refused, or nothing in it leads outside.
 func TestCutArchives(t *testing.T) {
 	for _, spec := range []packtest.PMSpec{{MaxZoom: 2, LeafSize: 5}, {MaxZoom: 2, InternalCompression: packtest.PMGzip}} {
 		whole := packtest.PMTiles(spec)
 		for length := range whole {
 			data := whole[:length]
-			if _, err := Open(strict{t, data}, int64(length), nil, Limits{}); fault.KindOf(err) != fault.Malformed {
+			if _, err := Open(strictReader{t, data}, int64(length), nil, Limits{}); fault.KindOf(err) != fault.Malformed {
 				t.Fatalf("cut to %d of %d bytes: %v", length, len(whole), err)
 			}
 		}
@@ -180,9 +180,9 @@ func TestCheckRefuses(t *testing.T) {
 				}
 				return raw
 			}}}, fault.Malformed, "it has no entries"},
-		"too deep":            {packtest.PMSpec{MaxZoom: 3, LeafSize: 3, Levels: leafLevels + 1}, fault.Malformed, "below more than 4 leaf directories"},
-		"leaf to itself":      {selfish(2), fault.Malformed, "tile 0 lies below more than 4 leaf directories"},
-		"only leaf to itself": {selfish(1), fault.Malformed, "the leaf directories up to tile 0 have 42 bytes, more than the 21 of their section"},
+		"too deep":            {packtest.PMSpec{MaxZoom: 3, LeafSize: 3, Levels: maxLeafLevels + 1}, fault.Malformed, "below more than 4 leaf directories"},
+		"leaf to itself":      {selfReferencing(2), fault.Malformed, "tile 0 lies below more than 4 leaf directories"},
+		"only leaf to itself": {selfReferencing(1), fault.Malformed, "the leaf directories up to tile 0 have 42 bytes, more than the 21 of their section"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := open(t, packtest.PMTiles(c.spec), nil)
@@ -194,8 +194,8 @@ func TestCheckRefuses(t *testing.T) {
 	}
 }
 
-// selfish has a leaf directory whose first entry points at that directory.
-func selfish(zooms uint8) packtest.PMSpec {
+// selfReferencing has a leaf directory whose first entry points at that directory.
+func selfReferencing(zooms uint8) packtest.PMSpec {
 	spec := leaves(1, func(entries []packtest.PMEntry) []packtest.PMEntry {
 		length := len(packtest.PMDirectory(pointing(0, 0, 1)(entries)))
 		return pointing(0, 0, uint64(length))(entries)
@@ -205,7 +205,7 @@ func selfish(zooms uint8) packtest.PMSpec {
 }
 
 func TestLocateEndsInACircle(t *testing.T) {
-	a := open(t, packtest.PMTiles(selfish(2)), NewDirectories(1<<20))
+	a := open(t, packtest.PMTiles(selfReferencing(2)), NewDirectoryCache(1<<20))
 	_, found, err := a.Locate(0, 0, 0)
 	if found {
 		t.Error("a tile was found in a circle")
@@ -214,7 +214,7 @@ func TestLocateEndsInACircle(t *testing.T) {
 }
 
 func TestLocateRefusesTooDeep(t *testing.T) {
-	a := open(t, packtest.PMTiles(packtest.PMSpec{MaxZoom: 3, LeafSize: 3, Levels: leafLevels + 1}), NewDirectories(1<<20))
+	a := open(t, packtest.PMTiles(packtest.PMSpec{MaxZoom: 3, LeafSize: 3, Levels: maxLeafLevels + 1}), NewDirectoryCache(1<<20))
 	_, _, err := a.Locate(2, 1, 1)
 	wantFault(t, err, fault.Malformed, "below more than 4 leaf directories")
 }
@@ -227,11 +227,11 @@ func TestLocateReportsADamagedLeaf(t *testing.T) {
 		}
 		return raw
 	}
-	a := open(t, packtest.PMTiles(spec), NewDirectories(1<<20))
+	a := open(t, packtest.PMTiles(spec), NewDirectoryCache(1<<20))
 	if _, found, err := a.Locate(1, 0, 0); !found || err != nil {
 		t.Errorf("a tile of a good leaf: %t, %v", found, err)
 	}
-	for range 2 { // the second time, too: what is damaged is not kept
+	for range 2 { // the second time, too: damaged directories are not cached
 		_, _, err := a.Locate(2, 0, 0)
 		wantFault(t, err, fault.Malformed, "cannot be inflated")
 	}
@@ -275,18 +275,18 @@ func TestCheckHeedsItsContext(t *testing.T) {
 	}
 }
 
-// A walk that has seen too much gives up; the figures are too large to reach
-// them with files.
+// A walk stops at its bounds; the numbers are too large to reach them with
+// files.
 func TestCheckIsBounded(t *testing.T) {
 	a := open(t, packtest.PMTiles(packtest.PMSpec{MaxZoom: 2, Unclustered: true}), nil)
-	w := &walk{a: a, directories: mostDirectories}
+	w := &walk{a: a, directories: maxDirectories}
 	wantFault(t, w.directory(context.Background(), a.root, 0, endOfIDs), fault.RatioCap, "more than 1048576 directories")
 
-	w = &walk{a: a, offsets: make([]uint64, mostOffsets)}
+	w = &walk{a: a, offsets: make([]uint64, maxOffsets)}
 	if err := w.directory(context.Background(), a.root, 0, endOfIDs); err != nil {
 		t.Fatal(err)
 	}
-	if n, known := w.different(); known || len(w.offsets) != mostOffsets+1 {
+	if n, known := w.distinctContents(); known || len(w.offsets) != maxOffsets+1 {
 		t.Errorf("%d different offsets, known %t, of %d remembered", n, known, len(w.offsets))
 	}
 	if err := w.compare(); err != nil {

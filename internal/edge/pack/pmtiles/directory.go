@@ -7,37 +7,37 @@ import (
 	"unsafe"
 )
 
-// A directory is found by binary search over its ids. They lie apart from the
-// rest, so that a search touches few lines of the processor's cache.
+// A directory is searched by binary search over its ids. They are separate from
+// the rest, so that a search touches few cache lines.
 type directory struct {
 	// set at construction
 	ids     []uint64 // the first tile of each entry, ascending
-	entries []entry  // beside ids
+	entries []entry  // parallel to ids
 }
 
-// entry says where the bytes for a run of tiles lie. With a run of zero, they
-// are another directory, for the tiles up to the next entry.
+// entry is the position of the bytes for a run of tiles. With a run of zero,
+// they are another directory, for the tiles up to the next entry.
 type entry struct {
 	offset uint64 // in the section of the tiles, or of the leaf directories
 	length uint32 // never zero
 	run    uint32
 }
 
-// entryBytes is what an entry takes in memory, and overhead what a directory
-// takes beside its entries: two slices, and the cache's own bookkeeping.
+// entryBytes is what an entry takes in memory, and directoryOverhead what a
+// directory takes beside its entries: two slices, and the cache's own
+// bookkeeping.
 const (
-	entryBytes = int64(unsafe.Sizeof(uint64(0)) + unsafe.Sizeof(entry{}))
-	overhead   = 256
+	entryBytes        = int64(unsafe.Sizeof(uint64(0)) + unsafe.Sizeof(entry{}))
+	directoryOverhead = 256
 )
 
 // cost is what the directory takes in memory.
-func (d *directory) cost() int64 { return int64(len(d.ids))*entryBytes + overhead }
+func (d *directory) cost() int64 { return int64(len(d.ids))*entryBytes + directoryOverhead }
 
-// find returns the entry that a tile falls under.
+// find returns the entry that covers a tile.
 func (d *directory) find(id uint64) (entry, bool) {
-	// ids[low] is the last id that is not above the one we look for, if the
-	// very first is not above it. This form has no branch that a processor
-	// could guess wrong.
+	// ids[low] is the last id that is not above the wanted one, if the first is
+	// not above it. This form has no branch that a processor could mispredict.
 	low, n := 0, len(d.ids)
 	for n > 1 {
 		half := n / 2
@@ -48,7 +48,7 @@ func (d *directory) find(id uint64) (entry, bool) {
 	}
 	e := d.entries[low]
 	// If even the first id is above, the difference wraps round to something
-	// larger than any run; only a leaf has to be asked for apart.
+	// larger than any run; only a leaf needs a check of its own.
 	distance := id - d.ids[low]
 	if e.run == 0 {
 		return e, id >= d.ids[low]
@@ -59,13 +59,13 @@ func (d *directory) find(id uint64) (entry, bool) {
 // sections are the sizes that entries must stay within.
 type sections struct{ tiles, leaves uint64 }
 
-// fewestEntryBytes is what an entry takes at least as stored: one byte in each
-// of the four columns.
-const fewestEntryBytes = 4
+// minEntryBytes is what an entry takes at least as stored: one byte in each of
+// the four columns.
+const minEntryBytes = 4
 
-// decodeDirectory turns the inflated bytes of a directory, which lies at a byte
-// of the file, into one that can be searched. Whatever it returns is sorted,
-// does not overlap itself, and points at nothing outside the sections.
+// decodeDirectory decodes the inflated bytes of a directory, which is at an
+// offset of the file, into one that can be searched. The result is sorted, does
+// not overlap itself, and points at nothing outside the sections.
 func decodeDirectory(plain []byte, at uint64, within sections, limit int64) (*directory, error) {
 	c := columns{rest: plain, at: at}
 	count, err := c.count(limit)
@@ -87,10 +87,10 @@ func decodeDirectory(plain []byte, at uint64, within sections, limit int64) (*di
 	return d, nil
 }
 
-// columns reads the parts of a directory, one after the other.
+// columns reads the columns of a directory, one after the other.
 type columns struct {
-	rest []byte // what was not read yet
-	at   uint64 // where the directory lies, for errors
+	rest []byte // what is not read yet
+	at   uint64 // the offset of the directory, for errors
 }
 
 func (c *columns) damaged(format string, args ...any) error {
@@ -107,11 +107,11 @@ func (c *columns) number(column string, i int) (uint64, error) {
 	return v, nil
 }
 
-// count reads how many entries there are, and believes it only if there are
-// bytes for them and memory, too.
+// count reads the number of entries, and accepts it only if there are bytes and
+// memory for them.
 func (c *columns) count(limit int64) (int, error) {
 	count, err := c.number("count", 0)
-	switch most := uint64(len(c.rest)) / fewestEntryBytes; {
+	switch most := uint64(len(c.rest)) / minEntryBytes; {
 	case err != nil:
 		return 0, err
 	case count == 0:
@@ -119,7 +119,7 @@ func (c *columns) count(limit int64) (int, error) {
 	case count > most:
 		return 0, c.damaged("it says that it has %d entries; its bytes are enough for %d", count, most)
 	case count > uint64(limit/entryBytes):
-		return 0, inflates("directory", fmt.Sprintf("the directory at byte %d has %d entries; at most %d are allowed", c.at, count, limit/entryBytes))
+		return 0, limitFault("directory", fmt.Sprintf("the directory at byte %d has %d entries; at most %d are allowed", c.at, count, limit/entryBytes))
 	}
 	return int(count), nil
 }
@@ -149,13 +149,13 @@ func (c *columns) runs(d *directory) error {
 		if err != nil {
 			return err
 		}
-		// A run ends before the next entry, or where tiles end.
-		room := endOfIDs - d.ids[i]
+		// A run ends before the next entry, or at endOfIDs.
+		limit := endOfIDs - d.ids[i]
 		if i+1 < len(d.ids) {
-			room = d.ids[i+1] - d.ids[i]
+			limit = d.ids[i+1] - d.ids[i]
 		}
-		if run > room || run > math.MaxUint32 {
-			return c.damaged("entry %d, at tile %d, is for a run of %d tiles; there is room for %d", i, d.ids[i], run, min(room, math.MaxUint32))
+		if run > limit || run > math.MaxUint32 {
+			return c.damaged("entry %d, at tile %d, is for a run of %d tiles; there is room for %d", i, d.ids[i], run, min(limit, math.MaxUint32))
 		}
 		d.entries[i].run = uint32(run)
 	}
@@ -177,7 +177,7 @@ func (c *columns) lengths(d *directory) error {
 }
 
 func (c *columns) offsets(d *directory, within sections) error {
-	var follow uint64 // where the entry before ends; inside a section, so it cannot overflow
+	var follow uint64 // where the previous entry ends; inside a section, so it cannot overflow
 	for i := range d.entries {
 		e := &d.entries[i]
 		stored, err := c.number("offset", i)

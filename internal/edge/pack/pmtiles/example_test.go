@@ -14,7 +14,7 @@ func Example() {
 		Metadata: `{"name":"two tiles"}`,
 	})
 
-	dirs := pmtiles.NewDirectories(32 << 20)
+	dirs := pmtiles.NewDirectoryCache(32 << 20)
 	archive, err := pmtiles.Open(bytes.NewReader(file), int64(len(file)), dirs, pmtiles.DefaultLimits())
 	if err != nil {
 		fmt.Println(err)
@@ -25,8 +25,8 @@ func Example() {
 	header := archive.Header()
 	fmt.Println(header.TileType, header.TileCompression, header.MinZoom, header.MaxZoom)
 
-	place, found, err := archive.Locate(1, 1, 0)
-	fmt.Println(found, err, string(file[place.Offset:][:place.Length]))
+	location, found, err := archive.Locate(1, 1, 0)
+	fmt.Println(found, err, string(file[location.Offset:][:location.Length]))
 
 	_, found, err = archive.Locate(1, 0, 0)
 	fmt.Println(found, err)

@@ -9,11 +9,11 @@ import (
 	"micronode/internal/edge/pack/packtest"
 )
 
-// small limits let a fuzzer reach them.
-var small = Limits{Directory: 64 << 10, Metadata: 32 << 10, Tile: 4 << 10, Ratio: 20}
+// smallLimits are small enough for a fuzzer to reach them.
+var smallLimits = Limits{Directory: 64 << 10, Metadata: 32 << 10, Tile: 4 << 10, Ratio: 20}
 
-// slack is what a call may allocate besides what its limits say: errors, an
-// inflater, and what the test itself does.
+// slack is what a call may allocate besides what its limits say: errors, a gzip
+// reader, and what the test itself does.
 const slack = 512 << 10
 
 // allocated is how many bytes were ever allocated. Small objects are counted a
@@ -24,7 +24,7 @@ func allocated() uint64 {
 	return sample[0].Value.Uint64()
 }
 
-// wantTyped makes sure that whatever is refused is refused with a reason.
+// wantTyped checks that every refusal has a kind and a reason.
 func wantTyped(t *testing.T, err error) {
 	t.Helper()
 	if err == nil {
@@ -46,8 +46,8 @@ func FuzzDirectory(f *testing.F) {
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1}, uint64(1), uint64(1))
 	f.Fuzz(func(t *testing.T, plain []byte, tiles, leaves uint64) {
 		before := allocated()
-		d, err := decodeDirectory(plain, 127, sections{tiles: tiles, leaves: leaves}, small.Directory)
-		if used := allocated() - before; used > uint64(small.Directory)+slack {
+		d, err := decodeDirectory(plain, 127, sections{tiles: tiles, leaves: leaves}, smallLimits.Directory)
+		if used := allocated() - before; used > uint64(smallLimits.Directory)+slack {
 			t.Errorf("%d bytes were allocated", used)
 		}
 		wantTyped(t, err)
@@ -57,7 +57,7 @@ func FuzzDirectory(f *testing.F) {
 	})
 }
 
-// wantOrder is what every directory that was decoded promises.
+// wantOrder checks the invariants of a decoded directory.
 func wantOrder(t *testing.T, d *directory, tiles, leaves uint64) {
 	t.Helper()
 	for i, id := range d.ids {
@@ -91,7 +91,7 @@ func FuzzHeader(f *testing.F) {
 	f.Add(whole[:headerBytes-1], int64(1000))
 	f.Fuzz(func(t *testing.T, head []byte, size int64) {
 		if size < int64(len(head)) {
-			return // Open never has more of a file than there is
+			return // Open never reads more than the file has
 		}
 		h, err := parseHeader(head, size)
 		wantTyped(t, err)
@@ -103,7 +103,7 @@ func FuzzHeader(f *testing.F) {
 				t.Errorf("a section of %d bytes at %d of a file of %d was accepted", s[1], s[0], size)
 			}
 		}
-		if h.RootOffset < headerBytes || h.RootOffset+h.RootLength > headBytes || h.MinZoom > h.MaxZoom || h.MaxZoom > maxZoom {
+		if h.RootOffset < headerBytes || h.RootOffset+h.RootLength > firstReadBytes || h.MinZoom > h.MaxZoom || h.MaxZoom > maxZoom {
 			t.Errorf("%+v was accepted", h)
 		}
 	})
@@ -114,26 +114,26 @@ func FuzzOpen(f *testing.F) {
 		{MaxZoom: 1, MinSize: 3},
 		{MaxZoom: 2, MinSize: 3, LeafSize: 5},
 		{MaxZoom: 2, MinSize: 3, LeafSize: 4, Levels: 2, InternalCompression: packtest.PMGzip, Repeat: 0.5},
-		selfish(2),
+		selfReferencing(2),
 	} {
 		f.Add(packtest.PMTiles(spec), uint8(1), uint32(1), uint32(0))
 	}
 	f.Fuzz(func(t *testing.T, file []byte, z uint8, x, y uint32) {
 		before := allocated()
-		a, err := Open(strict{t, file}, int64(len(file)), nil, small)
+		a, err := Open(strictReader{t, file}, int64(len(file)), nil, smallLimits)
 		if err == nil {
 			use(t, a, file, z, x, y)
 		}
-		// A look-up loads at most leafLevels directories, twenty times each
-		// here, and a check walks a file of this size; nothing is kept.
-		if used := allocated() - before; used > 200*uint64(3*small.Directory)+uint64(200*len(file))+slack {
+		// A look-up loads at most maxLeafLevels directories, twenty times each
+		// here, and a check walks a file of this size; nothing is cached.
+		if used := allocated() - before; used > 200*uint64(3*smallLimits.Directory)+uint64(200*len(file))+slack {
 			t.Errorf("%d bytes were allocated for a file of %d", used, len(file))
 		}
 		wantTyped(t, err)
 	})
 }
 
-// use does all that can be done with an archive.
+// use calls all methods of an archive.
 func use(t *testing.T, a *Archive, file []byte, z uint8, x, y uint32) {
 	found := map[uint64]bool{}
 	locate := func(z uint8, x, y uint32) {
@@ -143,7 +143,7 @@ func use(t *testing.T, a *Archive, file []byte, z uint8, x, y uint32) {
 			tile(t, file, p)
 			id, _ := ID(z, x, y)
 			found[id] = true
-			if int64(p.Length) > small.Tile {
+			if int64(p.Length) > smallLimits.Tile {
 				t.Errorf("%+v is larger than a tile may be", p)
 			}
 		}
@@ -163,7 +163,7 @@ func use(t *testing.T, a *Archive, file []byte, z uint8, x, y uint32) {
 	}
 	text, err := a.Metadata()
 	wantTyped(t, err)
-	if int64(len(text)) > small.Metadata || err == nil && !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
+	if int64(len(text)) > smallLimits.Metadata || err == nil && !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
 		t.Errorf("metadata of %d bytes", len(text))
 	}
 }

@@ -10,13 +10,13 @@ import (
 // headerBytes is the size of the fixed header at the start of every archive.
 const headerBytes = 127
 
-// headBytes is how much of an archive is read to open it. The format promises
-// that header and root directory lie within it.
-const headBytes = 16 << 10
+// firstReadBytes is how much of an archive is read to open it. The format
+// promises that header and root directory are within it.
+const firstReadBytes = 16 << 10
 
-// Header is what the first 127 bytes of an archive say, field for field as in
-// the specification. Offsets and lengths are in bytes; an offset counts from
-// the start of the file. A count of zero means that the writer did not know.
+// Header is the header of an archive, field for field as in the specification.
+// Offsets and lengths are in bytes; an offset counts from the start of the
+// file. A count of zero means that the writer did not know.
 type Header struct {
 	Version uint8
 
@@ -25,9 +25,9 @@ type Header struct {
 	LeafOffset, LeafLength         uint64
 	TileOffset, TileLength         uint64
 
-	AddressedTiles uint64 // tiles that can be asked for, runs counted in full
+	AddressedTiles uint64 // tiles that can be requested, runs counted in full
 	TileEntries    uint64 // entries that hold tiles
-	TileContents   uint64 // different places in the tile data
+	TileContents   uint64 // distinct offsets in the tile data
 
 	Clustered           bool
 	InternalCompression Compression // of directories and metadata
@@ -42,8 +42,8 @@ type Header struct {
 	CenterLonE7, CenterLatE7 int32
 }
 
-// Bounds is the area that the archive says it covers, in degrees: west, south,
-// east, north.
+// Bounds is the area that the archive covers by its header, in degrees: west,
+// south, east, north.
 func (h Header) Bounds() [4]float64 {
 	return [4]float64{degrees(h.MinLonE7), degrees(h.MinLatE7), degrees(h.MaxLonE7), degrees(h.MaxLatE7)}
 }
@@ -87,8 +87,8 @@ func (c Compression) String() string {
 }
 
 // ContentEncoding is the HTTP content coding of bytes that are stored this way.
-// It is empty for bytes that are not compressed, and for those of which nobody
-// knows.
+// It is empty for bytes that are not compressed, and for an unknown
+// compression.
 func (c Compression) ContentEncoding() string {
 	switch c {
 	case Gzip, Brotli, Zstd:
@@ -112,7 +112,7 @@ const (
 	MLT         TileType = 6 // MapLibre Tile
 )
 
-// tileTypes has a row for each type that we can name.
+// tileTypes has a row for each known type.
 var tileTypes = [...]struct{ name, media, extension string }{
 	UnknownTile: {"unknown", "application/octet-stream", ""},
 	MVT:         {"mvt", "application/vnd.mapbox-vector-tile", "mvt"},
@@ -131,11 +131,11 @@ func (t TileType) String() string {
 	return fmt.Sprintf("unknown(%d)", uint8(t))
 }
 
-// MediaType is what Content-Type says of such a tile.
+// MediaType is the Content-Type of such a tile.
 func (t TileType) MediaType() string { return t.known().media }
 
-// Extension is how the name of such a tile ends, without the dot. It is empty
-// for a type that we cannot name.
+// Extension is the file extension of such a tile, without the dot. It is empty
+// for an unknown type.
 func (t TileType) Extension() string { return t.known().extension }
 
 func (t TileType) known() struct{ name, media, extension string } {
@@ -145,8 +145,8 @@ func (t TileType) known() struct{ name, media, extension string } {
 	return tileTypes[UnknownTile]
 }
 
-// parseHeader reads the header at the start of head and checks what can be
-// checked without reading on: that every section lies in the file.
+// parseHeader parses the header at the start of head and checks what can be
+// checked without further reads: that every section is in the file.
 func parseHeader(head []byte, size int64) (Header, error) {
 	if len(head) < headerBytes {
 		return Header{}, damaged("open", "the file has %d bytes; the header alone has %d", size, headerBytes)
@@ -165,7 +165,7 @@ func parseHeader(head []byte, size int64) (Header, error) {
 }
 
 func otherVersion(version uint8) error {
-	return &fault.Error{Op: op + "open", Kind: fault.Malformed,
+	return &fault.Error{Op: opPrefix + "open", Kind: fault.Malformed,
 		Detail: fmt.Sprintf("the archive is of version %d of the format; only version 3 is read", version),
 		Next:   "Make the archive again as version 3, for example from its source: pmtiles convert SOURCE.mbtiles NEW.pmtiles."}
 }
@@ -189,8 +189,8 @@ func readHeader(b []byte) Header {
 	}
 }
 
-// check refuses a header whose sections are not where they can be. Sections
-// may have gaps between them and may come in any order, so that is not checked.
+// check refuses a header whose sections are not inside the file. Sections may
+// have gaps between them and may come in any order, so that is not checked.
 func (h Header) check(size uint64) error {
 	for _, s := range []struct {
 		name           string
@@ -211,28 +211,28 @@ func (h Header) check(size uint64) error {
 	if h.RootLength == 0 {
 		return damaged("open", "there is no root directory")
 	}
-	if !inside(h.RootOffset, h.RootLength, headBytes) {
-		return damaged("open", "the root directory (%d bytes at %d) does not end within the first %d bytes", h.RootLength, h.RootOffset, headBytes)
+	if !inside(h.RootOffset, h.RootLength, firstReadBytes) {
+		return damaged("open", "the root directory (%d bytes at %d) does not end within the first %d bytes", h.RootLength, h.RootOffset, firstReadBytes)
 	}
 	if h.MinZoom > h.MaxZoom || h.MaxZoom > maxZoom {
 		return damaged("open", "the zooms %d to %d are not a range within 0 to %d", h.MinZoom, h.MaxZoom, maxZoom)
 	}
-	return h.checkInternal()
+	return h.checkCompression()
 }
 
-func (h Header) checkInternal() error {
+func (h Header) checkCompression() error {
 	switch h.InternalCompression {
 	case None, Gzip:
 		return nil
 	default:
-		return &fault.Error{Op: op + "open", Kind: fault.Malformed,
+		return &fault.Error{Op: opPrefix + "open", Kind: fault.Malformed,
 			Detail: fmt.Sprintf("directories are compressed as %s; only none and gzip are read", h.InternalCompression),
 			Next:   "Make the archive again with gzip as its internal compression, for example from its source: pmtiles convert SOURCE.mbtiles NEW.pmtiles."}
 	}
 }
 
-// inside says whether a piece lies in a whole of so many bytes. It is written
-// so that no sum can overflow.
+// inside reports whether a range is inside a whole of so many bytes. It is
+// written so that no sum can overflow.
 func inside(offset, length, whole uint64) bool {
 	return offset <= whole && length <= whole-offset
 }

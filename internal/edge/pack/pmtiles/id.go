@@ -13,15 +13,15 @@ const maxZoom = 31
 const endOfIDs = uint64(1<<64-1) / 3
 
 // ID is the number of a tile in the order of the archive. Zooms follow each
-// other, and within a zoom the tiles lie along a Hilbert curve, so that tiles
-// which are close on the map mostly have numbers that are close, too.
+// other, and within a zoom the tiles are along a Hilbert curve, so that tiles
+// that are close on the map mostly have numbers that are close, too.
 func ID(z uint8, x, y uint32) (uint64, error) {
 	if z > maxZoom || x>>z != 0 || y>>z != 0 {
-		return 0, &fault.Error{Op: op + "id", Kind: fault.Malformed,
+		return 0, &fault.Error{Op: opPrefix + "id", Kind: fault.Malformed,
 			Detail: "no such tile: x and y go from 0 to 2^z-1, and z from 0 to 31",
 			Next:   "Ask for a tile within its zoom."}
 	}
-	return firstID(z) + along(z, x, y), nil
+	return firstID(z) + hilbertDistance(z, x, y), nil
 }
 
 // firstID is the number of tiles of all zooms before z: 1 + 4 + 16 and so on.
@@ -29,16 +29,16 @@ func firstID(z uint8) uint64 {
 	return (uint64(1)<<(2*z) - 1) / 3
 }
 
-// along is how far along the curve of its zoom a tile lies.
+// hilbertDistance is the distance of a tile along the curve of its zoom.
 //
 // The curve goes through the four quarters of a square in the shape of a U and
 // then does the same within each quarter, turned so that the ends meet. Every
 // turn that is needed can be made of two: to swap the axes, and to flip both.
 // So it is enough to remember whether an odd number of each was made.
 //
-// Which way it turns is as good as random, and a processor would guess wrong
+// Which way it turns is as good as random, and a processor would mispredict
 // every other time; so both turns are bits, and there are no branches.
-func along(z uint8, x, y uint32) uint64 {
+func hilbertDistance(z uint8, x, y uint32) uint64 {
 	var distance uint64
 	var flip, swap uint32
 	for level := int(z) - 1; level >= 0; level-- {
@@ -60,10 +60,10 @@ func swapped(a, b, swap uint32) (uint32, uint32) {
 // ZXY is the tile that has an id.
 func ZXY(id uint64) (z uint8, x, y uint32, err error) {
 	if id >= endOfIDs {
-		return 0, 0, 0, fault.New(op+"zxy", fault.Malformed, "%d is past the last tile of zoom %d", id, maxZoom)
+		return 0, 0, 0, fault.New(opPrefix+"zxy", fault.Malformed, "%d is past the last tile of zoom %d", id, maxZoom)
 	}
 	z = zoomOf(id)
-	x, y = at(z, id-firstID(z))
+	x, y = hilbertPoint(z, id-firstID(z))
 	return z, x, y, nil
 }
 
@@ -73,8 +73,8 @@ func zoomOf(id uint64) uint8 {
 	return uint8(bits.Len64(3*id+1)-1) / 2
 }
 
-// at walks the curve like along, the other way round.
-func at(z uint8, distance uint64) (x, y uint32) {
+// hilbertPoint is the inverse of hilbertDistance.
+func hilbertPoint(z uint8, distance uint64) (x, y uint32) {
 	var flip, swap uint32
 	for level := int(z) - 1; level >= 0; level-- {
 		quarter := uint32(distance>>(2*level)) & 3

@@ -29,7 +29,7 @@ func TestKnownIDs(t *testing.T) {
 	}
 }
 
-// packtest draws the curve; ID computes a place on it.
+// packtest draws the curve; ID computes a position on it.
 func TestIDsFollowTheCurveAsDrawn(t *testing.T) {
 	for i, tile := range (packtest.PMSpec{MaxZoom: 7, MinSize: 1}).Contents() {
 		if id, err := ID(tile.Z, tile.X, tile.Y); id != uint64(i) || err != nil {
@@ -57,7 +57,7 @@ func TestIDAndZXYAreInverse(t *testing.T) {
 	})
 }
 
-// Ids that follow each other within a zoom are tiles that share a side.
+// Consecutive ids within a zoom are tiles that share a side.
 func TestNeighboursOnTheCurveAreNeighboursOnTheMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		id := rapid.Uint64Range(0, endOfIDs-2).Draw(t, "id")

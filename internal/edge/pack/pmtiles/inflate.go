@@ -9,33 +9,33 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// smallInflated is what anything may inflate to whatever it was before. A
+// minInflateLimit is what anything may inflate to, whatever its stored size. A
 // directory of tiles that all have one size shrinks to almost nothing, and is
 // harmless as long as it stays small.
-const smallInflated = 1 << 20
+const minInflateLimit = 1 << 20
 
-// inflaters are kept because each has a window of 32 KiB and tables beside it.
-var inflaters = sync.Pool{New: func() any { return new(gzip.Reader) }}
+// gzipReaders are pooled because each has a window of 32 KiB and tables beside
+// it.
+var gzipReaders = sync.Pool{New: func() any { return new(gzip.Reader) }}
 
-// inflate undoes the internal compression. It gives up as soon as there are
-// more bytes than the limit or the ratio allow, so a bomb costs no more than
-// what was allowed.
-func (a *Archive) inflate(what, piece string, stored []byte, limit int64) ([]byte, error) {
+// inflate undoes the internal compression. It stops as soon as there are more
+// bytes than the limit or the ratio allow, so a bomb costs no more than that.
+func (a *Archive) inflate(what, section string, stored []byte, limit int64) ([]byte, error) {
 	if a.header.InternalCompression == None {
 		return stored, nil
 	}
-	allowed := min(limit, max(smallInflated, int64(a.limits.Ratio)*int64(len(stored))))
-	zr := inflaters.Get().(*gzip.Reader)
-	defer inflaters.Put(zr)
+	allowed := min(limit, max(minInflateLimit, int64(a.limits.Ratio)*int64(len(stored))))
+	zr := gzipReaders.Get().(*gzip.Reader)
+	defer gzipReaders.Put(zr)
 	if err := zr.Reset(bytes.NewReader(stored)); err != nil {
-		return nil, damaged(what, "%s is not gzip: %v", piece, err)
+		return nil, damaged(what, "%s is not gzip: %v", section, err)
 	}
 	plain, err := readWithin(zr, allowed, int64(len(stored)))
 	switch {
 	case err != nil:
-		return nil, damaged(what, "%s cannot be inflated: %v", piece, err)
+		return nil, damaged(what, "%s cannot be inflated: %v", section, err)
 	case int64(len(plain)) > allowed:
-		return nil, inflates(what, fmt.Sprintf("%s has %d bytes and inflates to more than the %d that are allowed", piece, len(stored), allowed))
+		return nil, limitFault(what, fmt.Sprintf("%s has %d bytes and inflates to more than the %d that are allowed", section, len(stored), allowed))
 	}
 	return plain, nil
 }

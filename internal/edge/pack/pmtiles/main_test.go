@@ -16,13 +16,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// strict is a file that fails the test when somebody reads outside of it.
-type strict struct {
+// strictReader is a file that fails the test at a read outside of it.
+type strictReader struct {
 	t    testing.TB
 	data []byte
 }
 
-func (s strict) ReadAt(b []byte, at int64) (int, error) {
+func (s strictReader) ReadAt(b []byte, at int64) (int, error) {
 	if at < 0 || at > int64(len(s.data)) || int64(len(b)) > int64(len(s.data))-at {
 		s.t.Errorf("%d bytes were read at %d of a file of %d bytes", len(b), at, len(s.data))
 		return 0, io.EOF
@@ -31,17 +31,17 @@ func (s strict) ReadAt(b []byte, at int64) (int, error) {
 }
 
 // open opens an archive that must be good.
-func open(t testing.TB, data []byte, dirs *Directories) *Archive {
+func open(t testing.TB, data []byte, dirs *DirectoryCache) *Archive {
 	t.Helper()
-	a, err := Open(strict{t, data}, int64(len(data)), dirs, Limits{})
+	a, err := Open(strictReader{t, data}, int64(len(data)), dirs, Limits{})
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}
 	return a
 }
 
-// tile reads the bytes at a place.
-func tile(t testing.TB, data []byte, p Place) []byte {
+// tile reads the bytes at a location.
+func tile(t testing.TB, data []byte, p Location) []byte {
 	t.Helper()
 	if p.Offset < 0 || p.Length <= 0 || p.Offset > int64(len(data)) || int64(p.Length) > int64(len(data))-p.Offset {
 		t.Fatalf("place %+v is not inside a file of %d bytes", p, len(data))
@@ -49,8 +49,8 @@ func tile(t testing.TB, data []byte, p Place) []byte {
 	return data[p.Offset:][:p.Length]
 }
 
-// wantTiles holds an archive against what was to be written. Tiles that were
-// not must be absent.
+// wantTiles compares an archive with what should be in it. All other tiles must
+// be absent.
 func wantTiles(t testing.TB, a *Archive, data []byte, want []packtest.PMTile) {
 	t.Helper()
 	there := map[uint64]bool{}
@@ -88,8 +88,8 @@ func wantAbsent(t testing.TB, a *Archive, id uint64, there map[uint64]bool) {
 	}
 }
 
-// wantFault looks at what a person would see: the kind, what is wrong and
-// where, and that there is a next step.
+// wantFault checks what a user would see: the kind, what is wrong and where,
+// and that there is a next step.
 func wantFault(t testing.TB, err error, kind fault.Kind, detail string) {
 	t.Helper()
 	if fault.KindOf(err) != kind || !strings.Contains(fault.DetailOf(err), detail) {
@@ -108,14 +108,14 @@ var shapes = map[string]packtest.PMSpec{
 	"gzip":                   {MaxZoom: 4, InternalCompression: packtest.PMGzip},
 	"runs":                   {MaxZoom: 5, Repeat: 0.8},
 	"single runs":            {MaxZoom: 4, Repeat: 0.5, SingleRuns: true},
-	"again":                  {MaxZoom: 5, Again: 0.3, Repeat: 0.3},
+	"again":                  {MaxZoom: 5, Duplicate: 0.3, Repeat: 0.3},
 	"deep zooms only":        {MinZoom: 4, MaxZoom: 5},
 	"leaves":                 {MaxZoom: 5, LeafSize: 100, MinSize: 1, MaxSize: 50},
 	"leaves, gzip":           {MaxZoom: 5, LeafSize: 64, InternalCompression: packtest.PMGzip},
 	"leaves of one":          {MaxZoom: 3, LeafSize: 1},
 	"leaves of leaves":       {MaxZoom: 4, LeafSize: 7, Levels: 2},
 	"four levels of leaves":  {MaxZoom: 4, LeafSize: 4, Levels: 4, InternalCompression: packtest.PMGzip},
-	"unclustered":            {MaxZoom: 4, Unclustered: true, Again: 0.2},
+	"unclustered":            {MaxZoom: 4, Unclustered: true, Duplicate: 0.2},
 	"unclustered, leaves":    {MaxZoom: 4, Unclustered: true, LeafSize: 20},
 	"padded":                 {MaxZoom: 3, Pad: true},
 	"sparse":                 {MaxZoom: 6, LeafSize: 30, Keep: func(z uint8, x, y uint32) bool { return (uint32(z)+x*7+y*13)%5 == 0 }},
@@ -127,28 +127,28 @@ var shapes = map[string]packtest.PMSpec{
 	}},
 }
 
-// check runs Check with no limit of time.
+// check runs Check without a time limit.
 func check(a *Archive) error { return a.Check(context.Background()) }
 
-// counted counts reads.
-type counted struct {
+// countingReader counts reads.
+type countingReader struct {
 	io.ReaderAt
 	reads *int
 }
 
-func (c counted) ReadAt(b []byte, at int64) (int, error) {
+func (c countingReader) ReadAt(b []byte, at int64) (int, error) {
 	*c.reads++
 	return c.ReaderAt.ReadAt(b, at)
 }
 
-// failing is a file that can be told to fail.
-type failing struct {
+// failingReader is a file that fails when the test says so.
+type failingReader struct {
 	io.ReaderAt
 	err   *error
 	short *int // bytes that a read leaves out
 }
 
-func (f failing) ReadAt(b []byte, at int64) (int, error) {
+func (f failingReader) ReadAt(b []byte, at int64) (int, error) {
 	if *f.err != nil {
 		return 0, *f.err
 	}

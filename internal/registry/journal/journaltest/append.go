@@ -23,29 +23,29 @@ var appendChecks = []check{
 }
 
 func newIsEmpty(c *subject) {
-	c.endsWith(nil)
-	c.holds(nil)
+	c.wantHead(nil)
+	c.wantRecords(nil)
 	_, err := c.j.LoadCheckpoint(c.ctx, 1<<63)
-	c.refused(err, fault.NotFound, "LoadCheckpoint of an empty journal")
+	c.wantKind(err, fault.NotFound, "LoadCheckpoint of an empty journal")
 	p, first, err := c.j.Pruned(c.ctx)
 	if err != nil || first != 0 || p.Below != 0 || len(p.Note) != 0 {
 		c.Errorf("Pruned of an empty journal: %v, %d, %v", p, first, err)
 	}
 	_ = c.j.Append(c.ctx, nil, nil)
-	c.endsWith(nil)
+	c.wantHead(nil)
 }
 
 func appendIsThere(c *subject) {
 	all := c.fill(40)
-	c.holds(all)
+	c.wantRecords(all)
 	_ = c.j.Append(c.ctx, headOf(all), nil)
-	c.holds(all)
+	c.wantRecords(all)
 }
 
 func appendCompares(c *subject) {
 	other := batch(nil, 1, 9)
-	c.refused(c.j.Append(c.ctx, headOf(other), batch(headOf(other), 1, 0)), fault.ChainMismatch, "Append behind a version that is not there")
-	c.endsWith(nil)
+	c.wantKind(c.j.Append(c.ctx, headOf(other), batch(headOf(other), 1, 0)), fault.ChainMismatch, "Append behind a version that is not there")
+	c.wantHead(nil)
 
 	all := c.fill(7)
 	head := headOf(all)
@@ -53,12 +53,12 @@ func appendCompares(c *subject) {
 	later := &ledger.Head{Version: head.Version + 1, Hash: head.Hash}
 	earlier := headOf(all[:6])
 	for name, expect := range map[string]*ledger.Head{"an empty log": nil, "the same version of another log": wrongHash, "a later version": later, "an earlier version": earlier} {
-		c.refused(c.j.Append(c.ctx, expect, batch(expect, 2, 5)), fault.ChainMismatch, "Append behind %s", name)
+		c.wantKind(c.j.Append(c.ctx, expect, batch(expect, 2, 5)), fault.ChainMismatch, "Append behind %s", name)
 	}
-	c.holds(all)
+	c.wantRecords(all)
 	more := batch(head, 2, 0)
 	c.must(c.j.Append(c.ctx, head, more), "Append after mismatches")
-	c.holds(append(all, more...))
+	c.wantRecords(append(all, more...))
 }
 
 func appendMalformed(c *subject) {
@@ -70,10 +70,10 @@ func appendMalformed(c *subject) {
 		"a gap in the middle": {record(3, 0, 10), record(5, 0, 10)},
 		"a version twice":     {record(3, 0, 10), record(3, 0, 10)},
 	} {
-		c.refused(c.j.Append(c.ctx, head, wrong), fault.Malformed, "Append of %s", name)
+		c.wantKind(c.j.Append(c.ctx, head, wrong), fault.Malformed, "Append of %s", name)
 	}
-	c.refused(c.j.Append(c.ctx, head, []ledger.Record{{Version: 3, Header: []byte("x"), Payload: make([]byte, 8<<20)}}), fault.BodyTooLarge, "Append of far too much")
-	c.holds(all)
+	c.wantKind(c.j.Append(c.ctx, head, []ledger.Record{{Version: 3, Header: []byte("x"), Payload: make([]byte, 8<<20)}}), fault.BodyTooLarge, "Append of far too much")
+	c.wantRecords(all)
 }
 
 func appendSizes(c *subject) {
@@ -90,13 +90,13 @@ func appendSizes(c *subject) {
 		all = append(all, r)
 		head = headOf(all)
 	}
-	c.holds(all)
+	c.wantRecords(all)
 }
 
 func appendLong(c *subject) {
 	all := batch(nil, 300, 0)
 	c.must(c.j.Append(c.ctx, nil, all), "Append of %d records", len(all))
-	c.holds(all)
+	c.wantRecords(all)
 }
 
 func appendOwns(c *subject) {
@@ -107,10 +107,10 @@ func appendOwns(c *subject) {
 		clear(r.Payload)
 		clear(r.Preconditions)
 	}
-	c.holds(want)
+	c.wantRecords(want)
 }
 
-// appendRace lets several writers append behind the same head, again and again.
+// appendRace lets several writers append after the same head, again and again.
 func appendRace(c *subject) {
 	var head *ledger.Head
 	var all []ledger.Record
@@ -134,11 +134,11 @@ func appendRace(c *subject) {
 		all = append(all, slices.Concat(won[:]...)...)
 		head = headOf(all)
 	}
-	c.holds(all)
+	c.wantRecords(all)
 }
 
-// appendReaders lets readers run beside a writer: what the head says is there
-// can be read, and nothing that was there goes.
+// appendReaders lets readers run beside a writer: the record of the head can be
+// read, and no record disappears.
 func appendReaders(c *subject) {
 	const readers, rounds = 3, 60
 	ctx, stop := context.WithCancel(c.ctx)
@@ -146,44 +146,44 @@ func appendReaders(c *subject) {
 	together(readers+1, func(i int) {
 		if i == readers {
 			defer stop()
-			c.writeOn(rounds)
+			c.appendRounds(rounds)
 			return
 		}
 		for last := uint64(0); ctx.Err() == nil; {
-			last = c.lookOn(last)
+			last = c.readAlong(last)
 		}
-		c.lookOn(0) // once at least, and all of it
+		c.readAlong(0) // once at least, and all of it
 	})
 }
 
-func (c *subject) writeOn(rounds int) {
+func (s *subject) appendRounds(rounds int) {
 	var head *ledger.Head
 	for i := range rounds {
 		some := batch(head, 1+i%4, 0)
-		if err := c.j.Append(c.ctx, head, some); err != nil {
-			c.Errorf("Append beside readers: %v", err)
+		if err := s.j.Append(s.ctx, head, some); err != nil {
+			s.Errorf("Append beside readers: %v", err)
 			return
 		}
 		head = headOf(some)
 	}
 }
 
-// lookOn reads the head and the record that it is of. It returns the version.
-func (c *subject) lookOn(last uint64) uint64 {
-	head, err := c.j.Head(c.ctx)
+// readAlong reads the head and the record that it is of. It returns the version.
+func (s *subject) readAlong(last uint64) uint64 {
+	head, err := s.j.Head(s.ctx)
 	if fault.KindOf(err) == fault.NotFound && last == 0 {
 		return 0
 	}
 	if err != nil || head.Version < last {
-		c.Errorf("Head beside a writer: %v, %v; it was %d before", head, err, last)
+		s.Errorf("Head beside a writer: %v, %v; it was %d before", head, err, last)
 		return last
 	}
-	r, err := c.j.Read(c.ctx, head.Version)
+	r, err := s.j.Read(s.ctx, head.Version)
 	if err != nil || r.Head() != head {
-		c.Errorf("Read(%d) beside a writer: %v, %v; the head is %v", head.Version, r.Head(), err, head)
+		s.Errorf("Read(%d) beside a writer: %v, %v; the head is %v", head.Version, r.Head(), err, head)
 	}
 	next := last
-	err = c.j.Scan(c.ctx, last, func(r ledger.Record) error {
+	err = s.j.Scan(s.ctx, last, func(r ledger.Record) error {
 		if r.Version != next {
 			return fault.New("scan", fault.Internal, "version %d comes where %d should", r.Version, next)
 		}
@@ -191,7 +191,7 @@ func (c *subject) lookOn(last uint64) uint64 {
 		return nil
 	})
 	if err != nil || next <= head.Version {
-		c.Errorf("Scan from %d beside a writer came to %d, %v; the head was %d", last, next, err, head.Version)
+		s.Errorf("Scan from %d beside a writer came to %d, %v; the head was %d", last, next, err, head.Version)
 	}
 	return head.Version
 }

@@ -20,62 +20,62 @@ var sharedChecks = []check{
 	{name: "what another keeps is seen", shared: true, rule: sharedKept},
 }
 
-// again closes the journal and opens it again.
-func (c *subject) again() {
-	c.Helper()
-	c.must(c.j.Close(), "Close")
-	c.j = c.reopen()
+// closeAndReopen closes the journal and opens it again.
+func (s *subject) closeAndReopen() {
+	s.Helper()
+	s.must(s.j.Close(), "Close")
+	s.j = s.reopen()
 }
 
 func durableEmpty(c *subject) {
-	c.again()
+	c.closeAndReopen()
 	newIsEmpty(c)
-	c.again()
-	c.holds(c.fill(3))
+	c.closeAndReopen()
+	c.wantRecords(c.fill(3))
 }
 
 func durableAll(c *subject) {
 	all := c.fill(70)
 	one := checkpoint(40, 0)
-	c.saves(checkpoint(7, 0), one)
+	c.saveCheckpoints(checkpoint(7, 0), one)
 	c.saveTiles()
 	for range 2 {
-		c.again()
-		c.holds(all)
-		c.loads(69, &one)
-		c.hasTiles()
+		c.closeAndReopen()
+		c.wantRecords(all)
+		c.wantCheckpoint(69, &one)
+		c.wantTiles()
 	}
 }
 
 func durableGoesOn(c *subject) {
 	all := c.fill(3)
 	for i := range 12 {
-		c.again()
-		c.refused(c.j.Append(c.ctx, nil, batch(nil, 1, 3)), fault.ChainMismatch, "Append to an empty log, after reopening")
+		c.closeAndReopen()
+		c.wantKind(c.j.Append(c.ctx, nil, batch(nil, 1, 3)), fault.ChainMismatch, "Append to an empty log, after reopening")
 		more := batch(headOf(all), 1+i%4, i)
 		c.must(c.j.Append(c.ctx, headOf(all), more), "Append after reopening")
 		all = append(all, more...)
 	}
-	c.again()
-	c.holds(all)
+	c.closeAndReopen()
+	c.wantRecords(all)
 }
 
 func durablePrune(c *subject) {
 	all := c.fill(50)
-	c.saves(checkpoint(30, 0))
-	first := c.prunes(29)
-	c.again()
-	c.isPruned(29, first, all)
-	first = c.prunes(50)
-	c.again()
-	c.isPruned(50, first, all)
+	c.saveCheckpoints(checkpoint(30, 0))
+	first := c.mustPrune(29)
+	c.closeAndReopen()
+	c.wantPruned(29, first, all)
+	first = c.mustPrune(50)
+	c.closeAndReopen()
+	c.wantPruned(50, first, all)
 	more := batch(headOf(all), 2, 0)
 	c.must(c.j.Append(c.ctx, headOf(all), more), "Append after pruning and reopening")
-	c.again()
-	c.isPruned(50, first, append(all, more...))
+	c.closeAndReopen()
+	c.wantPruned(50, first, append(all, more...))
 }
 
-// sharedRace lets several journals on one storage append behind the same head.
+// sharedRace lets several journals on one storage append after the same head.
 func sharedRace(c *subject) {
 	other := c.another()
 	defer func() { c.must(other.Close(), "Close") }()
@@ -101,8 +101,8 @@ func sharedRace(c *subject) {
 		}
 		head = headOf(all)
 	}
-	c.holds(all)
-	(&subject{TB: c.TB, ctx: c.ctx, j: other}).holds(all)
+	c.wantRecords(all)
+	(&subject{TB: c.TB, ctx: c.ctx, j: other}).wantRecords(all)
 }
 
 func sharedChange(c *subject) {
@@ -112,21 +112,21 @@ func sharedChange(c *subject) {
 	more := batch(headOf(all), 2, 0)
 	together(2, func(i int) {
 		if i == 0 {
-			c.mustSoon(other.Changed(c.ctx, headOf(all)), "Changed by another")
+			c.wantNoError(other.Changed(c.ctx, headOf(all)), "Changed by another")
 			return
 		}
-		c.mustSoon(c.j.Append(c.ctx, headOf(all), more), "Append")
+		c.wantNoError(c.j.Append(c.ctx, headOf(all), more), "Append")
 	})
-	(&subject{TB: c.TB, ctx: c.ctx, j: other}).holds(append(all, more...))
+	(&subject{TB: c.TB, ctx: c.ctx, j: other}).wantRecords(append(all, more...))
 	ctx, leave := context.WithCancel(c.ctx)
 	leave()
-	c.refused(other.Changed(ctx, headOf(more)), fault.Canceled, "Changed without a change")
+	c.wantKind(other.Changed(ctx, headOf(more)), fault.Canceled, "Changed without a change")
 }
 
-// mustSoon is must for those who are not the test's own goroutine.
-func (c *subject) mustSoon(err error, what string) {
+// wantNoError is must for goroutines other than the test's own.
+func (s *subject) wantNoError(err error, what string) {
 	if err != nil {
-		c.Errorf("%s: %v", what, err)
+		s.Errorf("%s: %v", what, err)
 	}
 }
 
@@ -135,11 +135,11 @@ func sharedKept(c *subject) {
 	defer func() { c.must(other.Close(), "Close") }()
 	all := c.fill(40)
 	one := checkpoint(12, 0)
-	c.saves(one)
+	c.saveCheckpoints(one)
 	c.saveTiles()
-	first := c.prunes(9)
+	first := c.mustPrune(9)
 	they := &subject{TB: c.TB, ctx: c.ctx, j: other}
-	they.loads(40, &one)
-	they.hasTiles()
-	they.isPruned(9, first, all)
+	they.wantCheckpoint(40, &one)
+	they.wantTiles()
+	they.wantPruned(9, first, all)
 }

@@ -22,97 +22,97 @@ func prune(below uint64) journal.Prune {
 	return journal.Prune{Below: below, Note: fmt.Appendf(nil, "note for %d", below)}
 }
 
-// prunes prunes and wants a sensible answer.
-func (c *subject) prunes(below uint64) (first uint64) {
-	c.Helper()
+// mustPrune prunes and wants a plausible result.
+func (s *subject) mustPrune(below uint64) (first uint64) {
+	s.Helper()
 	given := prune(below)
-	first, err := c.j.Prune(c.ctx, given)
-	c.must(err, "Prune below %d", below)
+	first, err := s.j.Prune(s.ctx, given)
+	s.must(err, "Prune below %d", below)
 	clear(given.Note)
 	if first > below {
-		c.Fatalf("Prune below %d: the first version is %d", below, first)
+		s.Fatalf("Prune below %d: the first version is %d", below, first)
 	}
 	return first
 }
 
-// isPruned wants the note of a prune, and a first version, and what follows of
+// wantPruned wants the note of a prune, a first version, and what follows from
 // it.
-func (c *subject) isPruned(below, first uint64, all []ledger.Record) {
-	c.Helper()
-	p, got, err := c.j.Pruned(c.ctx)
+func (s *subject) wantPruned(below, first uint64, all []ledger.Record) {
+	s.Helper()
+	p, got, err := s.j.Pruned(s.ctx)
 	if err != nil || p.Below != below || string(p.Note) != string(prune(below).Note) || got != first {
-		c.Errorf("Pruned: below %d, note %q, first %d, %v; want below %d, first %d", p.Below, p.Note, got, err, below, first)
+		s.Errorf("Pruned: below %d, note %q, first %d, %v; want below %d, first %d", p.Below, p.Note, got, err, below, first)
 	}
 	for version := range first {
-		_, err := c.j.Read(c.ctx, version)
-		c.refused(err, fault.Expired, "Read(%d), which was pruned", version)
+		_, err := s.j.Read(s.ctx, version)
+		s.wantKind(err, fault.Expired, "Read(%d), which was pruned", version)
 	}
 	if first > 0 {
-		err := c.j.Scan(c.ctx, first-1, func(ledger.Record) error { return nil })
-		c.refused(err, fault.Expired, "Scan from %d, which was pruned", first-1)
+		err := s.j.Scan(s.ctx, first-1, func(ledger.Record) error { return nil })
+		s.wantKind(err, fault.Expired, "Scan from %d, which was pruned", first-1)
 	}
-	c.holds(all[first:])
+	s.wantRecords(all[first:])
 }
 
 func pruneKeepsTheRest(c *subject) {
 	all := c.fill(40)
 	c.saveTiles()
 	for _, below := range []uint64{1, 9, 25} {
-		first := c.prunes(below)
-		c.isPruned(below, first, all)
+		first := c.mustPrune(below)
+		c.wantPruned(below, first, all)
 		more := batch(headOf(all), 3, 0)
 		c.must(c.j.Append(c.ctx, headOf(all), more), "Append after Prune")
 		all = append(all, more...)
-		c.isPruned(below, first, all)
+		c.wantPruned(below, first, all)
 	}
-	c.hasTiles()
+	c.wantTiles()
 }
 
 func pruneSparesTheHead(c *subject) {
 	all := c.fill(12)
-	first := c.prunes(12)
+	first := c.mustPrune(12)
 	if first > 11 {
 		c.Fatalf("Prune took the head: the first version is %d", first)
 	}
-	c.isPruned(12, first, all)
+	c.wantPruned(12, first, all)
 }
 
 func pruneNeverBack(c *subject) {
 	all := c.fill(40)
-	first := c.prunes(30)
-	if again := c.prunesLess(10); again != first {
+	first := c.mustPrune(30)
+	if again := c.mustPruneLess(10); again != first {
 		c.Errorf("Prune for less than before: first %d, want %d", again, first)
 	}
-	c.isPruned(30, first, all)
+	c.wantPruned(30, first, all)
 }
 
-// prunesLess prunes for less than was pruned before; the answer is the first
-// version that is there, which may well be above.
-func (c *subject) prunesLess(below uint64) uint64 {
-	c.Helper()
-	first, err := c.j.Prune(c.ctx, prune(below))
-	c.must(err, "Prune for less than before")
+// mustPruneLess prunes for less than was pruned before; the result is the first
+// version that remains, which may be above.
+func (s *subject) mustPruneLess(below uint64) uint64 {
+	s.Helper()
+	first, err := s.j.Prune(s.ctx, prune(below))
+	s.must(err, "Prune for less than before")
 	return first
 }
 
 func pruneAhead(c *subject) {
 	_, err := c.j.Prune(c.ctx, prune(1))
-	c.refused(err, fault.NotFound, "Prune of an empty log")
+	c.wantKind(err, fault.NotFound, "Prune of an empty log")
 	all := c.fill(5)
 	_, err = c.j.Prune(c.ctx, prune(7))
-	c.refused(err, fault.Malformed, "Prune of more than there is")
-	c.holds(all)
+	c.wantKind(err, fault.Malformed, "Prune of more than there is")
+	c.wantRecords(all)
 }
 
 func pruneCheckpoints(c *subject) {
 	c.fill(40)
 	all := []journal.Checkpoint{checkpoint(5, 0), checkpoint(10, 0), checkpoint(20, 0), checkpoint(40, 0)}
-	c.saves(all...)
-	first := c.prunes(22)
-	c.loads(100, &all[3])
+	c.saveCheckpoints(all...)
+	first := c.mustPrune(22)
+	c.wantCheckpoint(100, &all[3])
 	for i, one := range all {
 		if needed := i+1 == len(all) || all[i+1].Size > first; needed {
-			c.loads(one.Size, &one)
+			c.wantCheckpoint(one.Size, &one)
 		}
 	}
 }

@@ -17,7 +17,7 @@ var readChecks = []check{
 	{name: "who scans may append and read", rule: scanNests},
 }
 
-var endChecks = []check{
+var closeChecks = []check{
 	{name: "who has left gets nothing", rule: leftGetsNothing},
 	{name: "a change is noticed", rule: changeIsNoticed},
 	{name: "a wait for a change ends", rule: changeEnds},
@@ -27,11 +27,11 @@ var endChecks = []check{
 func scanAnywhere(c *subject) {
 	all := c.fill(20)
 	for from := range all {
-		c.scans(uint64(from), all[from:])
+		c.wantScan(uint64(from), all[from:])
 	}
-	c.scans(20, nil)
-	c.scans(1000, nil)
-	c.scans(1<<64-1, nil)
+	c.wantScan(20, nil)
+	c.wantScan(1000, nil)
+	c.wantScan(1<<64-1, nil)
 }
 
 func scanEnds(c *subject) {
@@ -67,24 +67,24 @@ func scanNests(c *subject) {
 	if err != nil || visits < 6 {
 		c.Errorf("Scan with appends in it: %d visits, %v", visits, err)
 	}
-	c.holds(all)
+	c.wantRecords(all)
 }
 
-// everything calls every operation.
-func (c *subject) everything(ctx context.Context, head *ledger.Head) map[string]error {
-	_, errHead := c.j.Head(ctx)
-	_, errRead := c.j.Read(ctx, 0)
-	_, errCheckpoint := c.j.LoadCheckpoint(ctx, 9)
-	_, errTile := c.j.LoadTile(ctx, journal.TileID{})
-	_, errPrune := c.j.Prune(ctx, journal.Prune{Below: 1, Note: []byte("note")})
-	_, _, errPruned := c.j.Pruned(ctx)
+// callEverything calls every operation.
+func (s *subject) callEverything(ctx context.Context, head *ledger.Head) map[string]error {
+	_, errHead := s.j.Head(ctx)
+	_, errRead := s.j.Read(ctx, 0)
+	_, errCheckpoint := s.j.LoadCheckpoint(ctx, 9)
+	_, errTile := s.j.LoadTile(ctx, journal.TileID{})
+	_, errPrune := s.j.Prune(ctx, journal.Prune{Below: 1, Note: []byte("note")})
+	_, _, errPruned := s.j.Pruned(ctx)
 	return map[string]error{
 		"Head": errHead, "Read": errRead, "LoadCheckpoint": errCheckpoint, "LoadTile": errTile, "Prune": errPrune, "Pruned": errPruned,
-		"Append":         c.j.Append(ctx, head, batch(head, 1, 0)),
-		"Scan":           c.j.Scan(ctx, 0, func(ledger.Record) error { return nil }),
-		"SaveCheckpoint": c.j.SaveCheckpoint(ctx, journal.Checkpoint{Size: 1}),
-		"SaveTile":       c.j.SaveTile(ctx, journal.TileID{}, []byte("hashes")),
-		"Changed":        c.j.Changed(ctx, head),
+		"Append":         s.j.Append(ctx, head, batch(head, 1, 0)),
+		"Scan":           s.j.Scan(ctx, 0, func(ledger.Record) error { return nil }),
+		"SaveCheckpoint": s.j.SaveCheckpoint(ctx, journal.Checkpoint{Size: 1}),
+		"SaveTile":       s.j.SaveTile(ctx, journal.TileID{}, []byte("hashes")),
+		"Changed":        s.j.Changed(ctx, head),
 	}
 }
 
@@ -92,13 +92,13 @@ func leftGetsNothing(c *subject) {
 	all := c.fill(4)
 	gone, leave := context.WithCancel(c.ctx)
 	leave()
-	for what, err := range c.everything(gone, headOf(all)) {
-		c.refused(err, fault.Canceled, "%s by one who has left", what)
+	for what, err := range c.callEverything(gone, headOf(all)) {
+		c.wantKind(err, fault.Canceled, "%s by one who has left", what)
 	}
 	late, leave := context.WithDeadline(c.ctx, time.Unix(0, 0))
 	defer leave()
-	c.refused(c.j.Append(late, headOf(all), batch(headOf(all), 1, 0)), fault.Timeout, "Append after its deadline")
-	c.holds(all)
+	c.wantKind(c.j.Append(late, headOf(all), batch(headOf(all), 1, 0)), fault.Timeout, "Append after its deadline")
+	c.wantRecords(all)
 }
 
 func changeIsNoticed(c *subject) {
@@ -112,21 +112,21 @@ func changeEnds(c *subject) {
 	head := headOf(c.fill(4))
 	brief, over := context.WithTimeout(c.ctx, 10*time.Millisecond)
 	defer over()
-	c.refused(c.j.Changed(brief, head), fault.Timeout, "Changed without a change")
+	c.wantKind(c.j.Changed(brief, head), fault.Timeout, "Changed without a change")
 	ctx, leave := context.WithCancel(c.ctx)
 	together(2, func(i int) {
 		if i == 0 {
 			leave()
 			return
 		}
-		c.refused(c.j.Changed(ctx, head), fault.Canceled, "Changed by one who leaves")
+		c.wantKind(c.j.Changed(ctx, head), fault.Canceled, "Changed by one who leaves")
 	})
 	together(2, func(i int) {
 		if i == 0 {
 			c.must(c.j.Close(), "Close")
 			return
 		}
-		c.refused(c.j.Changed(c.ctx, head), fault.Canceled, "Changed of a journal that is closed")
+		c.wantKind(c.j.Changed(c.ctx, head), fault.Canceled, "Changed of a journal that is closed")
 	})
 }
 
@@ -134,8 +134,8 @@ func closeRefuses(c *subject) {
 	all := c.fill(4)
 	c.must(c.j.Close(), "Close")
 	c.must(c.j.Close(), "Close for a second time")
-	for what, err := range c.everything(c.ctx, headOf(all)) {
-		c.refused(err, fault.Canceled, "%s after Close", what)
+	for what, err := range c.callEverything(c.ctx, headOf(all)) {
+		c.wantKind(err, fault.Canceled, "%s after Close", what)
 		if !errors.Is(err, flow.ErrClosed) {
 			c.Errorf("%s after Close: %v, want flow.ErrClosed", what, err)
 		}

@@ -13,8 +13,7 @@ import (
 	"micronode/internal/registry/ledger"
 )
 
-// Opened is a new, empty journal, and the ways to come to the same storage
-// again.
+// Opened is a new, empty journal, and the ways to open the same storage again.
 type Opened struct {
 	Journal journal.Journal
 
@@ -27,14 +26,14 @@ type Opened struct {
 	Another func(t *testing.T) journal.Journal
 }
 
-// Options say what a journal promises beyond what all do.
+// Options say what a journal supports beyond the interface.
 type Options struct {
 	Durable bool // what was acknowledged is there after Close and Reopen
 	Shared  bool // several may be open on the same storage at a time
 }
 
-// Run holds a journal to everything that the interface promises. Each check
-// opens one of its own.
+// Run checks a journal against everything that the interface promises. Each
+// check opens one of its own.
 func Run(t *testing.T, open func(t *testing.T) Opened, o Options) {
 	for _, check := range checks() {
 		if check.durable && !o.Durable || check.shared && !o.Shared {
@@ -58,15 +57,15 @@ func Run(t *testing.T, open func(t *testing.T) Opened, o Options) {
 type check struct {
 	name    string
 	durable bool // only for journals that can be opened again
-	shared  bool // only for those that several can open
+	shared  bool // only for those that can be open several times at once
 	rule    func(c *subject)
 }
 
 func checks() []check {
-	return slices.Concat(appendChecks, readChecks, keptChecks, pruneChecks, endChecks, durableChecks, sharedChecks)
+	return slices.Concat(appendChecks, readChecks, checkpointChecks, pruneChecks, closeChecks, durableChecks, sharedChecks)
 }
 
-// subject is a journal under test, with a few words to speak about it.
+// subject is a journal under test, with helpers.
 type subject struct {
 	testing.TB
 	ctx             context.Context
@@ -74,15 +73,15 @@ type subject struct {
 	reopen, another func() journal.Journal
 }
 
-func (c *subject) run(check check) {
-	c.Helper()
-	check.rule(c)
-	if err := c.j.Close(); err != nil {
-		c.Errorf("Close: %v", err)
+func (s *subject) run(check check) {
+	s.Helper()
+	check.rule(s)
+	if err := s.j.Close(); err != nil {
+		s.Errorf("Close: %v", err)
 	}
 }
 
-// record makes the record of a version. The seed makes it another one.
+// record makes the record of a version. Another seed makes another record.
 func record(version uint64, seed, size int) ledger.Record {
 	part := func(name string, size int) []byte {
 		text := fmt.Appendf(nil, "%s %d %d ", name, version, seed)
@@ -111,73 +110,73 @@ func headOf(batch []ledger.Record) *ledger.Head {
 }
 
 // fill appends n versions in batches of a few to an empty log and returns them.
-func (c *subject) fill(n int) (all []ledger.Record) {
-	c.Helper()
+func (s *subject) fill(n int) (all []ledger.Record) {
+	s.Helper()
 	var head *ledger.Head
 	for len(all) < n {
 		some := batch(head, min(1+len(all)%5, n-len(all)), 0)
-		c.must(c.j.Append(c.ctx, head, some), "Append of %d records behind %v", len(some), head)
+		s.must(s.j.Append(s.ctx, head, some), "Append of %d records behind %v", len(some), head)
 		all, head = append(all, some...), headOf(some)
 	}
 	return all
 }
 
 // must stops the check at an error.
-func (c *subject) must(err error, what string, args ...any) {
-	c.Helper()
+func (s *subject) must(err error, what string, args ...any) {
+	s.Helper()
 	if err != nil {
-		c.Fatalf("%s: %v", fmt.Sprintf(what, args...), err)
+		s.Fatalf("%s: %v", fmt.Sprintf(what, args...), err)
 	}
 }
 
-// refused wants an error of a kind.
-func (c *subject) refused(err error, kind fault.Kind, what string, args ...any) {
-	c.Helper()
+// wantKind wants an error of a kind.
+func (s *subject) wantKind(err error, kind fault.Kind, what string, args ...any) {
+	s.Helper()
 	if fault.KindOf(err) != kind {
-		c.Errorf("%s: %v (%v), want %v", fmt.Sprintf(what, args...), err, fault.KindOf(err), kind)
+		s.Errorf("%s: %v (%v), want %v", fmt.Sprintf(what, args...), err, fault.KindOf(err), kind)
 	}
 }
 
-// endsWith wants a head; nil for an empty log.
-func (c *subject) endsWith(want *ledger.Head) {
-	c.Helper()
-	got, err := c.j.Head(c.ctx)
+// wantHead wants a head; nil for an empty log.
+func (s *subject) wantHead(want *ledger.Head) {
+	s.Helper()
+	got, err := s.j.Head(s.ctx)
 	if want == nil {
-		c.refused(err, fault.NotFound, "Head of an empty log")
+		s.wantKind(err, fault.NotFound, "Head of an empty log")
 		return
 	}
 	if err != nil || got != *want {
-		c.Errorf("Head: %v, %v; want %v", got, err, *want)
+		s.Errorf("Head: %v, %v; want %v", got, err, *want)
 	}
 }
 
-// holds wants these records, one by one and in a scan, and no more.
-func (c *subject) holds(want []ledger.Record) {
-	c.Helper()
+// wantRecords wants these records, one by one and in a scan, and no more.
+func (s *subject) wantRecords(want []ledger.Record) {
+	s.Helper()
 	for _, r := range want {
-		got, err := c.j.Read(c.ctx, r.Version)
+		got, err := s.j.Read(s.ctx, r.Version)
 		if err != nil || !equal(got, r) {
-			c.Fatalf("Read(%d): %.80v, %v; want %.80v", r.Version, got, err, r)
+			s.Fatalf("Read(%d): %.80v, %v; want %.80v", r.Version, got, err, r)
 		}
 	}
 	next := uint64(0)
 	if len(want) > 0 {
 		next = want[0].Version
-		c.endsWith(headOf(want))
+		s.wantHead(headOf(want))
 	}
-	c.scans(next, want)
+	s.wantScan(next, want)
 	if len(want) > 0 {
 		next = want[len(want)-1].Version + 1
 	}
-	_, err := c.j.Read(c.ctx, next)
-	c.refused(err, fault.NotFound, "Read of version %d, which is not there yet", next)
+	_, err := s.j.Read(s.ctx, next)
+	s.wantKind(err, fault.NotFound, "Read of version %d, which is not there yet", next)
 }
 
-// scans wants these records from a version on.
-func (c *subject) scans(from uint64, want []ledger.Record) {
-	c.Helper()
+// wantScan wants these records from a version on.
+func (s *subject) wantScan(from uint64, want []ledger.Record) {
+	s.Helper()
 	seen := 0
-	err := c.j.Scan(c.ctx, from, func(r ledger.Record) error {
+	err := s.j.Scan(s.ctx, from, func(r ledger.Record) error {
 		if seen == len(want) || !equal(r, want[seen]) {
 			return fmt.Errorf("record %d of the scan is version %d, and not what it should be", seen, r.Version)
 		}
@@ -185,7 +184,7 @@ func (c *subject) scans(from uint64, want []ledger.Record) {
 		return nil
 	})
 	if err != nil || seen != len(want) {
-		c.Errorf("Scan from %d: saw %d records of %d, %v", from, seen, len(want), err)
+		s.Errorf("Scan from %d: saw %d records of %d, %v", from, seen, len(want), err)
 	}
 }
 

@@ -20,35 +20,35 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// place is storage that outlives a journal, and that several may share.
-type place struct {
-	ram *journal.RAM // changed by who opens it, before anybody has it
+// storage is storage that outlives a journal, and that several may share.
+type storage struct {
+	ram *journal.RAM // changed by open, before it is shared
 
-	mu  sync.Mutex
-	hop chan struct{} // closed by the next Append; guarded by mu
+	mu       sync.Mutex
+	appended chan struct{} // closed by the next Append; guarded by mu
 }
 
-// door is a journal in a place. With a flaw it breaks one rule.
-type door struct {
+// flawedJournal is a journal on a storage. With a flaw it breaks one rule.
+type flawedJournal struct {
 	journal.Journal
-	at     *place
-	flaw   string
-	closed chan struct{}
-	once   sync.Once
+	storage *storage
+	flaw    string
+	closed  chan struct{}
+	once    sync.Once
 }
 
-func newPlace() *place {
-	return &place{ram: journal.NewRAM(journal.RAMSpec{}), hop: make(chan struct{})}
+func newStorage() *storage {
+	return &storage{ram: journal.NewRAM(journal.RAMSpec{}), appended: make(chan struct{})}
 }
 
-func (p *place) open(flaw string) journal.Journal {
+func (s *storage) open(flaw string) journal.Journal {
 	switch flaw {
 	case "forgets":
-		p.ram = journal.NewRAM(journal.RAMSpec{})
+		s.ram = journal.NewRAM(journal.RAMSpec{})
 	case "remembers half":
 		half := journal.NewRAM(journal.RAMSpec{})
 		var head *ledger.Head
-		_ = p.ram.Scan(context.Background(), 0, func(r ledger.Record) error {
+		_ = s.ram.Scan(context.Background(), 0, func(r ledger.Record) error {
 			if r.Version < 2 {
 				_ = half.Append(context.Background(), head, []ledger.Record{r})
 				now := r.Head()
@@ -56,21 +56,21 @@ func (p *place) open(flaw string) journal.Journal {
 			}
 			return nil
 		})
-		p.ram = half
+		s.ram = half
 	}
-	return &door{Journal: p.ram, at: p, flaw: flaw, closed: make(chan struct{})}
+	return &flawedJournal{Journal: s.ram, storage: s, flaw: flaw, closed: make(chan struct{})}
 }
 
-func (d *door) gone(ctx context.Context) error {
-	if err := flow.Ended(ctx, "door"); err != nil && d.flaw != "serves who has left" {
+func (f *flawedJournal) checkOpen(ctx context.Context) error {
+	if err := flow.Ended(ctx, "door"); err != nil && f.flaw != "serves who has left" {
 		return err
 	}
 	select {
-	case <-d.closed:
-		if d.flaw == "serves when closed" {
+	case <-f.closed:
+		if f.flaw == "serves when closed" {
 			return nil
 		}
-		if d.flaw == "is vague when closed" {
+		if f.flaw == "is vague when closed" {
 			return fault.New("door", fault.Canceled, "gone")
 		}
 		return fault.Wrap("door", flow.ErrClosed)
@@ -79,48 +79,48 @@ func (d *door) gone(ctx context.Context) error {
 	}
 }
 
-func (d *door) Close() error {
+func (f *flawedJournal) Close() error {
 	again := true
-	d.once.Do(func() { close(d.closed); again = false })
-	if again && d.flaw == "closes once" {
+	f.once.Do(func() { close(f.closed); again = false })
+	if again && f.flaw == "closes once" {
 		return fault.New("door", fault.Internal, "closed already")
 	}
 	return nil
 }
 
-func (d *door) free(ctx context.Context) context.Context {
-	if d.flaw == "serves who has left" {
+func (f *flawedJournal) callContext(ctx context.Context) context.Context {
+	if f.flaw == "serves who has left" {
 		return context.WithoutCancel(ctx)
 	}
 	return ctx
 }
 
-func (d *door) Head(ctx context.Context) (ledger.Head, error) {
-	if err := d.gone(ctx); err != nil {
+func (f *flawedJournal) Head(ctx context.Context) (ledger.Head, error) {
+	if err := f.checkOpen(ctx); err != nil {
 		return ledger.Head{}, err
 	}
-	head, err := d.Journal.Head(d.free(ctx))
+	head, err := f.Journal.Head(f.callContext(ctx))
 	switch {
-	case d.flaw == "has a head when empty":
+	case f.flaw == "has a head when empty":
 		return head, nil
-	case d.flaw == "is one behind" && err == nil && head.Version > 0:
-		r, _ := d.Journal.Read(ctx, head.Version-1)
+	case f.flaw == "is one behind" && err == nil && head.Version > 0:
+		r, _ := f.Journal.Read(ctx, head.Version-1)
 		return r.Head(), nil
 	}
 	return head, err
 }
 
-func (d *door) Append(ctx context.Context, expect *ledger.Head, batch []ledger.Record) error {
-	if err := d.gone(ctx); err != nil {
+func (f *flawedJournal) Append(ctx context.Context, expect *ledger.Head, batch []ledger.Record) error {
+	if err := f.checkOpen(ctx); err != nil {
 		return err
 	}
-	ctx = d.free(ctx)
-	head, err := d.Journal.Head(ctx)
+	ctx = f.callContext(ctx)
+	head, err := f.Journal.Head(ctx)
 	now := &head
 	if err != nil {
 		now = nil
 	}
-	switch d.flaw {
+	switch f.flaw {
 	case "compares versions only":
 		if expect != nil && now != nil && expect.Version == now.Version {
 			expect = now
@@ -156,66 +156,66 @@ func (d *door) Append(ctx context.Context, expect *ledger.Head, batch []ledger.R
 			batch[i].Payload = batch[i].Payload[:min(len(batch[i].Payload), 1<<21)]
 		}
 	case "calls a race busy":
-		if err := d.Journal.Append(ctx, expect, batch); err != nil {
+		if err := f.Journal.Append(ctx, expect, batch); err != nil {
 			return fault.New("door", fault.Busy, "somebody else was faster")
 		}
 		return nil
 	}
-	err = d.Journal.Append(ctx, expect, batch)
+	err = f.Journal.Append(ctx, expect, batch)
 	if err == nil {
-		d.at.mu.Lock()
-		close(d.at.hop)
-		d.at.hop = make(chan struct{})
-		d.at.mu.Unlock()
+		f.storage.mu.Lock()
+		close(f.storage.appended)
+		f.storage.appended = make(chan struct{})
+		f.storage.mu.Unlock()
 	}
 	return err
 }
 
-func (d *door) Read(ctx context.Context, version uint64) (ledger.Record, error) {
-	if err := d.gone(ctx); err != nil {
+func (f *flawedJournal) Read(ctx context.Context, version uint64) (ledger.Record, error) {
+	if err := f.checkOpen(ctx); err != nil {
 		return ledger.Record{}, err
 	}
-	r, err := d.Journal.Read(d.free(ctx), version)
+	r, err := f.Journal.Read(f.callContext(ctx), version)
 	switch {
-	case d.flaw == "reads wrong" && version == 2:
+	case f.flaw == "reads wrong" && version == 2:
 		r.Payload = append(r.Payload, 'x')
-	case d.flaw == "expires what is to come" && fault.KindOf(err) == fault.NotFound,
-		d.flaw == "cannot find what was pruned" && fault.KindOf(err) == fault.Expired:
+	case f.flaw == "expires what is to come" && fault.KindOf(err) == fault.NotFound,
+		f.flaw == "cannot find what was pruned" && fault.KindOf(err) == fault.Expired:
 		return r, fault.New("door", fault.NotFound+fault.Expired-fault.KindOf(err), "")
 	}
 	return r, err
 }
 
-func (d *door) Scan(ctx context.Context, from uint64, visit func(ledger.Record) error) error {
-	if err := d.gone(ctx); err != nil {
+func (f *flawedJournal) Scan(ctx context.Context, from uint64, visit func(ledger.Record) error) error {
+	if err := f.checkOpen(ctx); err != nil {
 		return err
 	}
 	skipped, visits := false, 0
-	err := d.Journal.Scan(d.free(ctx), from, func(r ledger.Record) error {
+	err := f.Journal.Scan(f.callContext(ctx), from, func(r ledger.Record) error {
 		visits++
-		if d.flaw == "skips one in a scan" && visits == 2 && !skipped {
+		if f.flaw == "skips one in a scan" && visits == 2 && !skipped {
 			skipped = true
 			return nil
 		}
 		err := visit(r)
-		if d.flaw == "scans on" {
+		if f.flaw == "scans on" {
 			return nil
 		}
 		return err
 	})
-	if d.flaw == "scans what was pruned" && fault.KindOf(err) == fault.Expired {
+	if f.flaw == "scans what was pruned" && fault.KindOf(err) == fault.Expired {
 		return nil
 	}
 	return err
 }
 
-func (d *door) SaveCheckpoint(ctx context.Context, c journal.Checkpoint) error {
-	if err := d.gone(ctx); err != nil {
+func (f *flawedJournal) SaveCheckpoint(ctx context.Context, c journal.Checkpoint) error {
+	if err := f.checkOpen(ctx); err != nil {
 		return err
 	}
-	switch d.flaw {
+	switch f.flaw {
 	case "keeps the first checkpoint":
-		if found, err := d.Journal.LoadCheckpoint(ctx, c.Size); err == nil && found.Size == c.Size {
+		if found, err := f.Journal.LoadCheckpoint(ctx, c.Size); err == nil && found.Size == c.Size {
 			return nil
 		}
 	case "loses large snapshots":
@@ -223,50 +223,50 @@ func (d *door) SaveCheckpoint(ctx context.Context, c journal.Checkpoint) error {
 			c.Snapshot = nil
 		}
 	case "takes checkpoints ahead":
-		if err := d.Journal.SaveCheckpoint(d.free(ctx), c); fault.KindOf(err) != fault.Malformed {
+		if err := f.Journal.SaveCheckpoint(f.callContext(ctx), c); fault.KindOf(err) != fault.Malformed {
 			return err
 		}
 		return nil
 	}
-	return d.Journal.SaveCheckpoint(d.free(ctx), c)
+	return f.Journal.SaveCheckpoint(f.callContext(ctx), c)
 }
 
-func (d *door) LoadCheckpoint(ctx context.Context, size uint64) (journal.Checkpoint, error) {
-	if err := d.gone(ctx); err != nil {
+func (f *flawedJournal) LoadCheckpoint(ctx context.Context, size uint64) (journal.Checkpoint, error) {
+	if err := f.checkOpen(ctx); err != nil {
 		return journal.Checkpoint{}, err
 	}
-	if d.flaw == "loads the largest checkpoint" {
+	if f.flaw == "loads the largest checkpoint" {
 		size = 1 << 62
 	}
-	return d.Journal.LoadCheckpoint(d.free(ctx), size)
+	return f.Journal.LoadCheckpoint(f.callContext(ctx), size)
 }
 
-func (d *door) SaveTile(ctx context.Context, at journal.TileID, hashes []byte) error {
-	if err := d.gone(ctx); err != nil {
+func (f *flawedJournal) SaveTile(ctx context.Context, at journal.TileID, hashes []byte) error {
+	if err := f.checkOpen(ctx); err != nil {
 		return err
 	}
-	if d.flaw == "mixes levels" {
+	if f.flaw == "mixes levels" {
 		at.Level = 0
 	}
-	return d.Journal.SaveTile(d.free(ctx), at, hashes)
+	return f.Journal.SaveTile(f.callContext(ctx), at, hashes)
 }
 
-func (d *door) LoadTile(ctx context.Context, at journal.TileID) ([]byte, error) {
-	if err := d.gone(ctx); err != nil {
+func (f *flawedJournal) LoadTile(ctx context.Context, at journal.TileID) ([]byte, error) {
+	if err := f.checkOpen(ctx); err != nil {
 		return nil, err
 	}
-	hashes, err := d.Journal.LoadTile(d.free(ctx), at)
-	if d.flaw == "makes up tiles" && err != nil && ctx.Err() == nil {
+	hashes, err := f.Journal.LoadTile(f.callContext(ctx), at)
+	if f.flaw == "makes up tiles" && err != nil && ctx.Err() == nil {
 		return bytes.Clone(tile(at)), nil
 	}
 	return hashes, err
 }
 
-func (d *door) Prune(ctx context.Context, p journal.Prune) (uint64, error) {
-	if err := d.gone(ctx); err != nil {
+func (f *flawedJournal) Prune(ctx context.Context, p journal.Prune) (uint64, error) {
+	if err := f.checkOpen(ctx); err != nil {
 		return 0, err
 	}
-	switch d.flaw {
+	switch f.flaw {
 	case "prunes nothing and says so not":
 		return p.Below, nil
 	case "prunes too much":
@@ -274,25 +274,25 @@ func (d *door) Prune(ctx context.Context, p journal.Prune) (uint64, error) {
 	case "forgets the note":
 		p.Note = nil
 	}
-	return d.Journal.Prune(d.free(ctx), p)
+	return f.Journal.Prune(f.callContext(ctx), p)
 }
 
-func (d *door) Pruned(ctx context.Context) (journal.Prune, uint64, error) {
-	if err := d.gone(ctx); err != nil {
+func (f *flawedJournal) Pruned(ctx context.Context) (journal.Prune, uint64, error) {
+	if err := f.checkOpen(ctx); err != nil {
 		return journal.Prune{}, 0, err
 	}
-	return d.Journal.Pruned(d.free(ctx))
+	return f.Journal.Pruned(f.callContext(ctx))
 }
 
-func (d *door) Changed(ctx context.Context, since *ledger.Head) error {
-	if err := d.gone(ctx); err != nil {
+func (f *flawedJournal) Changed(ctx context.Context, since *ledger.Head) error {
+	if err := f.checkOpen(ctx); err != nil {
 		return err
 	}
-	for d.flaw != "says changed" {
-		d.at.mu.Lock()
-		hop := d.at.hop
-		d.at.mu.Unlock()
-		head, err := d.Journal.Head(context.Background())
+	for f.flaw != "says changed" {
+		f.storage.mu.Lock()
+		hop := f.storage.appended
+		f.storage.mu.Unlock()
+		head, err := f.Journal.Head(context.Background())
 		if (err == nil) != (since != nil) || since != nil && head != *since {
 			return nil
 		}
@@ -300,60 +300,60 @@ func (d *door) Changed(ctx context.Context, since *ledger.Head) error {
 		case <-hop:
 		case <-ctx.Done():
 			return flow.Ended(ctx, "door")
-		case <-d.closed:
+		case <-f.closed:
 			return fault.Wrap("door", flow.ErrClosed)
 		}
 	}
 	return nil
 }
 
-func everywhere(flaw string) func(t *testing.T) Opened {
+func flawedOpener(flaw string) func(t *testing.T) Opened {
 	return func(*testing.T) Opened {
-		at := newPlace()
+		at := newStorage()
 		again := func(*testing.T) journal.Journal { return at.open(flaw) }
 		return Opened{Journal: at.open(""), Reopen: again, Another: again}
 	}
 }
 
 func TestAnHonestJournalPasses(t *testing.T) {
-	Run(t, everywhere(""), Options{Durable: true, Shared: true})
+	Run(t, flawedOpener(""), Options{Durable: true, Shared: true})
 	Run(t, func(*testing.T) Opened { return Opened{Journal: journal.NewRAM(journal.RAMSpec{})} }, Options{})
 }
 
-// notebook is a test that only takes notes.
-type notebook struct {
+// recordingTB is a test that only records failures.
+type recordingTB struct {
 	testing.TB
-	mu    sync.Mutex
-	notes []string
+	mu       sync.Mutex
+	failures []string
 }
 
-func (n *notebook) Helper() {}
+func (r *recordingTB) Helper() {}
 
-func (n *notebook) Errorf(format string, args ...any) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.notes = append(n.notes, fmt.Sprintf(format, args...))
+func (r *recordingTB) Errorf(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failures = append(r.failures, fmt.Sprintf(format, args...))
 }
 
-func (n *notebook) Fatalf(format string, args ...any) {
-	n.Errorf(format, args...)
+func (r *recordingTB) Fatalf(format string, args ...any) {
+	r.Errorf(format, args...)
 	runtime.Goexit()
 }
 
-// verdict runs one check against a flawed journal and returns what it says.
-func verdict(t *testing.T, name, flaw string) string {
+// failuresOf runs one check against a flawed journal and returns its failures.
+func failuresOf(t *testing.T, name, flaw string) string {
 	t.Helper()
 	at := slices.IndexFunc(checks(), func(c check) bool { return c.name == name })
 	if at < 0 {
 		t.Fatalf("there is no check %q", name)
 	}
-	book, home := &notebook{TB: t}, newPlace()
-	again := func() journal.Journal { return home.open(flaw) }
-	c := &subject{TB: book, ctx: t.Context(), j: home.open(flaw), reopen: again, another: again}
+	book, shared := &recordingTB{TB: t}, newStorage()
+	again := func() journal.Journal { return shared.open(flaw) }
+	c := &subject{TB: book, ctx: t.Context(), j: shared.open(flaw), reopen: again, another: again}
 	var done sync.WaitGroup
 	done.Go(func() { c.run(checks()[at]) })
 	done.Wait()
-	return strings.Join(book.notes, "; ")
+	return strings.Join(book.failures, "; ")
 }
 
 // Each flaw breaks one rule, and the checks that are named must say so.
@@ -393,11 +393,11 @@ func TestEveryFlawIsFound(t *testing.T) {
 	} {
 		t.Run(flaw, func(t *testing.T) {
 			for _, name := range by {
-				said := verdict(t, name, flaw)
-				if said == "" {
+				failures := failuresOf(t, name, flaw)
+				if failures == "" {
 					t.Errorf("%q did not notice", name)
 				}
-				t.Logf("%s: %.200s", name, said)
+				t.Logf("%s: %.200s", name, failures)
 			}
 		})
 	}

@@ -1,0 +1,31 @@
+package main
+
+import "time"
+
+// schedule is how long and how often is measured.
+type schedule struct {
+	rounds    int
+	warmup    time.Duration // of load that is not counted, before each turn
+	duration  time.Duration // of load that is
+	puts      int           // objects that are stored in a turn
+	objects   []int         // sizes of the axis of objects
+	idle      time.Duration // that a node is idle before its memory is read
+	sessions  int           // that a node holds
+	crowdIdle time.Duration // the same as idle, after many sessions were opened
+	churn     time.Duration // duration of replacing sessions
+	versions  []int         // sizes of the axes of logs
+
+	followers int // of an author
+	texts     int // that are searched
+}
+
+func newSchedule(quick, long bool) schedule {
+	if quick {
+		return schedule{rounds: 3, warmup: 100 * time.Millisecond, duration: 500 * time.Millisecond, puts: 2000, objects: []int{1, 100, 10_000}, idle: time.Second, sessions: 10_000, crowdIdle: 10 * time.Second, churn: 10 * time.Second, versions: []int{10, 100, 1000}, followers: 10_000, texts: 2000}
+	}
+	churn, versions := time.Minute, []int{100, 1000, 10_000}
+	if long {
+		churn, versions = 10*time.Minute, []int{100, 10_000, 1_000_000}
+	}
+	return schedule{rounds: 7, warmup: 250 * time.Millisecond, duration: 2 * time.Second, puts: 8000, objects: []int{1, 1000, 100_000}, idle: 5 * time.Second, sessions: 10_000, crowdIdle: 20 * time.Second, churn: churn, versions: versions, followers: 10_000, texts: 20_000}
+}

@@ -1,0 +1,141 @@
+package index
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"micronode/b3"
+	"micronode/fault"
+	"micronode/internal/flow"
+	"micronode/internal/netguard"
+)
+
+// Limits of a fetch over HTTP.
+const (
+	gatewayDialTimeout = 3 * time.Second
+	gatewayIdleTimeout = 5 * time.Second // without a byte
+)
+
+// gatewayClient fetches objects over HTTP from addresses that untrusted peers
+// sent. Content is verified against its address, so the worst that a malicious
+// peer can cause is one harmless request, and not even that to machines behind
+// this node's own firewall.
+type gatewayClient struct {
+	// set at construction
+	client      *http.Client
+	metrics     *metrics
+	treePermits *flow.Permits // trees in memory
+}
+
+// newGatewayClient makes a client of gateways. For each connection it asks
+// reach which addresses may be dialled, and counts it in the allowance of its
+// context.
+func newGatewayClient(reach func() netguard.DialPolicy, m *metrics, trees *flow.Permits) *gatewayClient {
+	dialer := &net.Dialer{Timeout: gatewayDialTimeout, ControlContext: netguard.ControlContext(reach, func(ctx context.Context, refused error) error {
+		if refused != nil {
+			m.fetchRefused[refusedAddress].Inc()
+			return refused
+		}
+		return allowanceFrom(ctx).allowConnection()
+	})}
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dialer.DialContext(ctx, network, address)
+		if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() {
+			m.connectTimeouts.Inc()
+		}
+		return conn, err
+	}
+	return &gatewayClient{metrics: m, treePermits: trees, client: &http.Client{
+		Transport: &http.Transport{
+			Proxy: nil, DialContext: dial, ForceAttemptHTTP2: true, DisableCompression: true,
+			TLSHandshakeTimeout: gatewayDialTimeout, ResponseHeaderTimeout: gatewayIdleTimeout, MaxResponseHeaderBytes: 64 << 10,
+			MaxIdleConns: 64, MaxIdleConnsPerHost: 8, IdleConnTimeout: 30 * time.Second,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+func (g *gatewayClient) close() { g.client.CloseIdleConnections() }
+
+// open asks a gateway for an object. The context is that of the whole download.
+// More than unproven bytes are accepted only with a proof.
+func (g *gatewayClient) open(ctx context.Context, base string, address b3.Address, unproven int64) (objectBody, error) {
+	at, err := url.Parse(base)
+	if err != nil || at.Scheme != "http" && at.Scheme != "https" || at.Host == "" || at.User != nil {
+		return objectBody{}, fault.New(opFetch, fault.NoRoute, "%q is not a valid gateway", base)
+	}
+	base = at.Scheme + "://" + at.Host
+	body, size, err := g.get(ctx, base, base+"/o/"+address.String())
+	if fault.KindOf(err) == fault.NotFound {
+		body, size, err = g.get(ctx, base, base+"/ipfs/"+address.CID()+"?format=raw") // an IPFS gateway serves only this path
+		unproven = min(unproven, maxBlock)
+	}
+	if err != nil {
+		return objectBody{}, err
+	}
+	return g.checkDeclaredSize(ctx, base, address, body, size, unproven)
+}
+
+// get requests one URL. It returns the size that the answer declares, or -1.
+func (g *gatewayClient) get(ctx context.Context, base, url string) (*idleTimeoutBody, int64, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err == nil {
+		var response *http.Response
+		if response, err = g.client.Do(request); err == nil {
+			body, err := g.checkResponse(response, cancel, base)
+			return body, response.ContentLength, err
+		}
+	}
+	cancel()
+	return nil, 0, fault.WrapKind(opFetch, fault.UpstreamFailed, err)
+}
+
+// checkResponse accepts the answer of a gateway if its status is 200.
+func (g *gatewayClient) checkResponse(response *http.Response, cancel context.CancelFunc, base string) (*idleTimeoutBody, error) {
+	if response.StatusCode == http.StatusOK {
+		return newIdleTimeoutBody(response.Body, cancel), nil
+	}
+	_ = response.Body.Close()
+	cancel()
+	if response.StatusCode == http.StatusNotFound {
+		return nil, fault.New(opFetch, fault.NotFound, "%s does not have it", base)
+	}
+	return nil, fault.New(opFetch, fault.UpstreamFailed, "%s answered %s", base, response.Status)
+}
+
+// idleTimeoutBody is a body that is cancelled when no bytes arrive for a while.
+type idleTimeoutBody struct {
+	io.ReadCloser
+	cancel context.CancelFunc
+	timer  *time.Timer
+}
+
+func newIdleTimeoutBody(body io.ReadCloser, cancel context.CancelFunc) *idleTimeoutBody {
+	alarm := time.AfterFunc(gatewayIdleTimeout, cancel) //lockblock:allow like the timer of context.WithTimeout, it only ends a context, and Close stops it
+	return &idleTimeoutBody{body, cancel, alarm}
+}
+
+// Read reads, and resets the timer after each byte.
+func (i *idleTimeoutBody) Read(b []byte) (int, error) {
+	n, err := i.ReadCloser.Read(b)
+	if n > 0 {
+		i.timer.Reset(gatewayIdleTimeout)
+	}
+	if err != nil && err != io.EOF {
+		err = fault.New(opFetch, fault.UpstreamFailed, "the gateway closed the connection early: %v", err) // not wrapped: to a store, a body that ends too soon is a client that left
+	}
+	return n, err
+}
+
+// Close ends the download.
+func (i *idleTimeoutBody) Close() error {
+	i.timer.Stop()
+	i.cancel()
+	return i.ReadCloser.Close()
+}

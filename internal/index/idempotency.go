@@ -1,0 +1,148 @@
+package index
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"micronode/b3"
+	"micronode/fault"
+	"micronode/internal/flow"
+)
+
+const opIdempotency = "index.once"
+
+// Limits of the requests that are remembered.
+const (
+	idempotencyTTL         = 24 * time.Hour
+	maxIdempotencyKeys     = 1 << 16
+	maxIdempotencyKeyBytes = 255 // bytes
+)
+
+// idempotency carries requests out once. A client that did not get the answer
+// sends the request again with the same key, and gets the first answer again.
+type idempotency struct {
+	// set at construction
+	onPersist func(error) // receives the result of each write to the log; may be nil
+
+	bestEffortLog // the part that is on disk
+
+	mu    sync.Mutex                    //lockblock:leaf maps only
+	byKey map[string]*idempotentRequest // guarded by mu
+	byAge []*idempotentRequest          // oldest first; guarded by mu
+}
+
+// idempotentRequest is a request and its result.
+type idempotentRequest struct {
+	key         string
+	requestHash b3.Address
+	startedAt   time.Time
+	done        chan struct{} // closed when answer and err are set
+	answer      any
+	err         error
+	persistable bool // guarded by idempotency.mu: it belongs in the log
+}
+
+func newIdempotency() *idempotency { return &idempotency{byKey: map[string]*idempotentRequest{}} }
+
+// do carries a request out, or waits for the one with the same key and returns
+// its answer. Failed requests are forgotten, so that they can be retried.
+func (i *idempotency) do(ctx context.Context, key string, requestHash b3.Address, act func(context.Context) (any, error)) (any, error) {
+	if key == "" {
+		return act(ctx)
+	}
+	if err := checkIdempotencyKey(key); err != nil {
+		return nil, err
+	}
+	d, isNew, err := i.begin(key, requestHash)
+	if err != nil {
+		return nil, err
+	}
+	if isNew {
+		defer i.finish(d)
+		d.err = fault.New(opIdempotency, fault.Internal, "the request was not carried out") // if act panics
+		if d.answer, d.err = act(ctx); d.err == nil {
+			i.reportPersist(i.persist(ctx, d))
+		}
+		return d.answer, d.err
+	}
+	select {
+	case <-d.done:
+		return d.answer, d.err
+	case <-ctx.Done():
+		return nil, flow.Ended(ctx, opIdempotency)
+	}
+}
+
+// reportPersist reports the result of a write to the log.
+func (i *idempotency) reportPersist(err error) {
+	if i.onPersist != nil {
+		i.onPersist(err)
+	}
+}
+
+// begin returns the request of a key, or registers a new one.
+func (i *idempotency) begin(key string, requestHash b3.Address) (d *idempotentRequest, isNew bool, err error) {
+	now := time.Now()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.expire(now)
+	if d = i.byKey[key]; d != nil {
+		if d.requestHash != requestHash {
+			return nil, false, &fault.Error{Op: opIdempotency, Kind: fault.Conflict, Detail: "this Idempotency-Key was sent with another request",
+				Next: "Use a new key for each request, and the same key only to repeat it."}
+		}
+		return d, false, nil
+	}
+	if len(i.byAge) >= maxIdempotencyKeys {
+		return nil, false, &fault.Error{Op: opIdempotency, Kind: fault.QuotaExceeded, Detail: "the limit of idempotency keys of the last 24 hours is reached",
+			Next: "Send the request without an Idempotency-Key, or retry later.", RetryAfter: i.byAge[0].startedAt.Add(idempotencyTTL).Sub(now)}
+	}
+	d = &idempotentRequest{key: key, requestHash: requestHash, startedAt: now, done: make(chan struct{})}
+	i.byKey[key] = d
+	i.byAge = append(i.byAge, d)
+	return d, true, nil
+}
+
+// finish wakes the waiters of a request. Failed requests are removed, so that
+// they do not use up the key limit.
+func (i *idempotency) finish(d *idempotentRequest) {
+	if d.err != nil {
+		i.remove(d)
+	}
+	close(d.done)
+}
+
+func (i *idempotency) remove(d *idempotentRequest) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.byKey[d.key] == d { // it may have expired meanwhile
+		delete(i.byKey, d.key)
+	}
+	i.byAge = slices.DeleteFunc(i.byAge, func(other *idempotentRequest) bool { return other == d })
+}
+
+// expire removes requests older than a day. Guarded by mu.
+func (i *idempotency) expire(now time.Time) {
+	n := 0
+	for ; n < len(i.byAge) && now.Sub(i.byAge[n].startedAt) >= idempotencyTTL; n++ {
+		if d := i.byAge[n]; i.byKey[d.key] == d {
+			delete(i.byKey, d.key)
+		}
+		i.byAge[n] = nil
+	}
+	i.byAge = i.byAge[n:]
+}
+
+func checkIdempotencyKey(key string) error {
+	for i := range len(key) {
+		if c := key[i]; c < ' ' || c > '~' {
+			return &fault.Error{Op: opIdempotency, Kind: fault.Malformed, Detail: "the Idempotency-Key has characters that are not printable ASCII", Next: "Send a random string, such as a UUID."}
+		}
+	}
+	if len(key) > maxIdempotencyKeyBytes {
+		return &fault.Error{Op: opIdempotency, Kind: fault.Malformed, Detail: "the Idempotency-Key is too long", Next: "Send 255 characters or fewer, such as a UUID."}
+	}
+	return nil
+}

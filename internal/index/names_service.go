@@ -1,0 +1,272 @@
+package index
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"micronode/b3"
+	"micronode/client"
+	"micronode/fault"
+	"micronode/internal/flow"
+	"micronode/internal/index/record"
+	"micronode/internal/ingress"
+	"micronode/internal/observe"
+	"micronode/internal/supervise"
+)
+
+// openNames loads the stored names. Names that cannot be read do not stop the
+// node: readiness reports them.
+func (x *Index) openNames(inv *flow.Inventory) {
+	x.names = newNames(inv, x.spec.Key, x.spec.NameStore)
+	kept := x.spec.Readiness.Dependency(service, "names", observe.ForWrites)
+	if err := x.names.load(); err != nil {
+		kept.Degraded(fault.DetailOf(err), fault.NextOf(err))
+		return
+	}
+	kept.Up()
+}
+
+// openSeen opens the log of seen records of others' names.
+func (x *Index) openSeen() {
+	var err error
+	x.seen, err = openSeenRecords(x.spec.SeenPath)
+	x.seenDep = x.spec.Readiness.Dependency(service, "seen names", observe.ForWrites)
+	x.reportSeenLog(err)
+}
+
+// reportSeenLog reports to readiness whether seen records are on disk. If they
+// are not, names are answered all the same; after a restart an older record may
+// be accepted.
+func (x *Index) reportSeenLog(err error) {
+	if err == nil {
+		x.seenDep.Up()
+		return
+	}
+	x.seenDep.Degraded(fault.DetailOf(err), fault.NextOf(err))
+}
+
+// recordSeen records a record of another's name, before it is used in an
+// answer.
+func (x *Index) recordSeen(ctx context.Context, one *record.Name) {
+	if err := x.seen.add(ctx, one); err != nil {
+		x.reportSeenLog(err)
+		x.audit(Event{Type: Failed, Key: "name:" + one.Name, Detail: err.Error()})
+	}
+}
+
+// compactSeenLog compacts the log of seen records.
+func (x *Index) compactSeenLog(ctx context.Context) {
+	if done, err := x.seen.compact(ctx); done && ctx.Err() == nil {
+		x.reportSeenLog(err)
+	}
+}
+
+// addNames registers the publisher.
+func (x *Index) addNames(to *supervise.Supervisor, in Stages) error {
+	return to.Add(supervise.Service{Service: service, Name: "index publisher", Stage: in.State, Serve: x.runPublisher,
+		Drain: supervise.CloseOnDrain(x.names.close)})
+}
+
+// SetName assigns a manifest to a name of this node. When it returns, the
+// record is durable; the publisher puts it into the DHT soon after.
+func (x *Index) SetName(ctx context.Context, name string, manifest b3.Address) (record.Name, error) {
+	if err := record.CheckName(name); err != nil {
+		return record.Name{}, err
+	}
+	if err := x.registryReady(); err != nil {
+		return record.Name{}, err
+	}
+	if version, held := x.isGoverned(name); held {
+		return record.Name{}, &fault.Error{Op: opName, Kind: fault.Conflict, Detail: fmt.Sprintf("the registry holds the name %q, as of version %d", name, version),
+			Next: "Choose another name, or propose a change with `micronode registry propose`."}
+	}
+	set, err := x.names.set(ctx, name, manifest)
+	if err != nil {
+		return record.Name{}, err
+	}
+	x.audit(Event{Type: NameSet, Key: "name:" + name, Detail: manifest.String()})
+	return set, nil
+}
+
+// DeleteName deletes a name of this node. Nodes that have its record may use it
+// until it expires.
+func (x *Index) DeleteName(ctx context.Context, name string) error {
+	if err := record.CheckName(name); err != nil {
+		return err
+	}
+	if err := x.names.remove(ctx, name); err != nil {
+		return err
+	}
+	x.audit(Event{Type: NameDeleted, Key: "name:" + name})
+	return nil
+}
+
+// RegistryChanged notifies the index of a new version of the registry. A name
+// that the registry governs takes precedence over this node's own.
+func (x *Index) RegistryChanged() { x.names.wake.Set() }
+
+// reportShadowed publishes an event for each name that the registry has begun
+// to govern.
+func (x *Index) reportShadowed() {
+	for _, one := range x.names.list(func(*nameState) bool { return true }) {
+		version, held := x.isGoverned(one.Name)
+		if x.names.setGoverned(one.Name, held) {
+			x.audit(Event{Type: NameShadowed, Key: "name:" + one.Name, Detail: fmt.Sprintf("by version %d of the registry", version)})
+		}
+	}
+}
+
+// isGoverned reports whether the registry governs a name.
+func (x *Index) isGoverned(name string) (version uint64, held bool) {
+	if x.spec.Registry == nil {
+		return 0, false
+	}
+	_, version, held = x.spec.Registry.Name(name)
+	return version, held
+}
+
+// Timing of the publisher: between two checks for records to renew, after a
+// failure, and the time-out of one record.
+const (
+	publishInterval      = 10 * time.Minute
+	publishRetryInterval = 30 * time.Second
+	publishTimeout       = 10 * time.Second
+)
+
+// runPublisher renews the records of this node's names and publishes them in
+// the DHT.
+func (x *Index) runPublisher(ctx context.Context) error {
+	for {
+		pause := publishInterval
+		x.reportShadowed()
+		if err := errors.Join(x.renew(ctx), x.publish(ctx)); err != nil {
+			pause = publishRetryInterval
+		}
+		if !x.names.waitChanged(ctx, pause) {
+			return nil
+		}
+	}
+}
+
+// renew renews records. A failure to store them is reported: others forget a
+// name whose record expires.
+func (x *Index) renew(ctx context.Context) error {
+	err := x.names.renew(ctx)
+	if err != nil && fault.KindOf(err) != fault.Canceled {
+		x.audit(Event{Type: Failed, Detail: err.Error()})
+	}
+	return err
+}
+
+// publish puts all records into the DHT that it does not have.
+func (x *Index) publish(ctx context.Context) error {
+	if x.spec.Engine == nil {
+		return nil
+	}
+	for _, one := range x.names.unpublished() {
+		if err := x.publishOne(ctx, one); err != nil {
+			x.audit(Event{Type: Failed, Key: "name:" + one.Name, Detail: err.Error()})
+			return err
+		}
+		x.names.markPublished(one)
+		x.audit(Event{Type: NamePublished, Key: "name:" + one.Name})
+	}
+	return nil
+}
+
+func (x *Index) publishOne(ctx context.Context, one record.Name) error {
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	return x.spec.Engine.Publish(ctx, one)
+}
+
+// waitChanged waits until a name has changed or some time has passed, and
+// reports whether to continue.
+func (n *names) waitChanged(ctx context.Context, pause time.Duration) bool {
+	short, cancel := context.WithTimeout(ctx, pause)
+	defer cancel()
+	err := n.wake.Wait(short)
+	return ctx.Err() == nil && !errors.Is(err, flow.ErrClosed)
+}
+
+// nameRoutes lists the routes of names.
+func (x *Index) nameRoutes() []ingress.Route {
+	name := ingress.Param{Name: "name", In: "path", Type: "string", Required: true, Doc: "The name, without name: in front."}
+	return []ingress.Route{
+		{
+			Service: service, Methods: []string{http.MethodGet}, Pattern: "/names", Handler: x.handleListNames, Class: ingress.Control,
+			Docs: ingress.Docs{Summary: "List the names of this node",
+				Params: []ingress.Param{
+					{Name: "after", In: "query", Type: "string", Doc: "The last name of the previous page."},
+					{Name: "limit", In: "query", Type: "integer", Doc: "The maximum number, up to 1000."},
+				},
+				Responses: []ingress.Response{{Status: http.StatusOK, Body: client.NameList{}}}, Kinds: []fault.Kind{fault.Malformed}},
+		},
+		{
+			Service: service, Methods: []string{http.MethodPut}, Pattern: "/names/{name}", Handler: x.handlePutName, Class: ingress.Control,
+			Scope: "name:set", BodyCap: 4 << 10,
+			Docs: ingress.Docs{Summary: "Set a name of this node", Request: client.NameRequest{}, Params: []ingress.Param{name},
+				Responses: []ingress.Response{{Status: http.StatusOK, Body: client.NameRecord{}}},
+				Kinds:     []fault.Kind{fault.Malformed, fault.Conflict, fault.QuotaExceeded, fault.Busy}},
+		},
+		{
+			Service: service, Methods: []string{http.MethodDelete}, Pattern: "/names/{name}", Handler: x.handleDeleteName, Class: ingress.Control, Scope: "name:set",
+			Docs: ingress.Docs{Summary: "Remove a name of this node", Params: []ingress.Param{name},
+				Description: "Other nodes may cache its record until it expires, for at most a day.",
+				Responses:   []ingress.Response{{Status: http.StatusNoContent}}, Kinds: []fault.Kind{fault.Malformed, fault.NotFound}},
+		},
+	}
+}
+
+// namesPage is how many names are listed at a time.
+const namesPage = 1000
+
+func (x *Index) handleListNames(w http.ResponseWriter, r *http.Request) error {
+	limit := namesPage
+	if text := r.URL.Query().Get("limit"); text != "" {
+		var err error
+		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > namesPage {
+			return badValue("limit", text, "Write a number from 1 to 1000.")
+		}
+	}
+	list := client.NameList{Names: []client.NameRecord{}}
+	for _, one := range x.names.page(r.URL.Query().Get("after"), limit) {
+		list.Names = append(list.Names, x.describeName(one))
+	}
+	if len(list.Names) == limit {
+		list.Next = list.Names[limit-1].Name
+	}
+	return ingress.WriteJSON(w, http.StatusOK, list)
+}
+
+func (x *Index) handlePutName(w http.ResponseWriter, r *http.Request) error {
+	var wanted client.NameRequest
+	if err := ingress.DecodeJSON(r, &wanted); err != nil {
+		return err
+	}
+	if wanted.Manifest.IsZero() {
+		return &fault.Error{Op: opName, Kind: fault.Malformed, Detail: "the request names no manifest", Next: `Send {"manifest":"b3:…"}.`}
+	}
+	set, err := x.SetName(r.Context(), r.PathValue("name"), wanted.Manifest)
+	if err != nil {
+		return err
+	}
+	return ingress.WriteJSON(w, http.StatusOK, x.describeName(set))
+}
+
+func (x *Index) handleDeleteName(w http.ResponseWriter, r *http.Request) error {
+	if err := x.DeleteName(r.Context(), r.PathValue("name")); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (x *Index) describeName(one record.Name) client.NameRecord {
+	_, shadowed := x.isGoverned(one.Name)
+	return client.NameRecord{Name: one.Name, Manifest: one.Manifest, Seq: one.Seq, Issued: one.Issued, Expires: one.Expires, Shadowed: shadowed}
+}

@@ -1,0 +1,115 @@
+package index
+
+import (
+	"net/http"
+
+	"micronode/b3"
+	"micronode/fault"
+	"micronode/internal/index/record"
+	"micronode/internal/ingress"
+)
+
+// The routes by which another process of the same node uses the index. It
+// resolves and fetches by the public routes.
+const (
+	answerPath  = "/part/index/answer"
+	objectsPath = "/part/index/has"
+)
+
+// answerRequest is a question of a peer to the overlay in another process.
+type answerRequest struct {
+	ID string `json:"id"`
+}
+
+// answerResponse is what this node knows.
+type answerResponse struct {
+	Providers []record.Provider `json:"providers"`
+	Record    []byte            `json:"record,omitempty"` // of the name, as its owner signed it
+}
+
+func newAnswerResponse(answer record.Answer) answerResponse {
+	out := answerResponse{Providers: append([]record.Provider{}, answer.Providers...)} // a list, even if it is empty
+	if answer.Name != nil {
+		out.Record = answer.Name.Encode()
+	}
+	return out
+}
+
+// decode converts it back. The record is verified like one from an untrusted
+// peer.
+func (a answerResponse) decode() (record.Answer, error) {
+	answer := record.Answer{Providers: a.Providers}
+	if len(a.Record) > 0 {
+		name, err := record.DecodeName(a.Record)
+		if err != nil {
+			return record.Answer{}, err
+		}
+		answer.Name = &name
+	}
+	return answer, nil
+}
+
+// objectsRequest is the objects that were added and removed in another process.
+type objectsRequest struct {
+	Objects []b3.Address `json:"objects"`
+	Removed []b3.Address `json:"gone,omitempty"`
+	Missed  bool         `json:"missed,omitempty"` // events were dropped
+}
+
+// report passes the news on.
+func (n objectsRequest) report(to ObjectListener) {
+	for _, address := range n.Objects {
+		to.ObjectAdded(address)
+	}
+	for _, address := range n.Removed {
+		to.ObjectRemoved(address)
+	}
+	if n.Missed {
+		to.Rescan()
+	}
+}
+
+// maxObjectsPerRequest is how many objects one request may carry.
+const maxObjectsPerRequest = 256
+
+// PartRoutes lists the routes for the other parts of the node.
+func (x *Index) PartRoutes() []ingress.Route {
+	route := func(pattern, summary string, handler ingress.Handler) ingress.Route {
+		return ingress.Route{Service: service, Methods: []string{http.MethodPost}, Pattern: pattern, Handler: handler, Class: ingress.Control, Scope: "admin",
+			BodyCap: 64 << 10, Docs: ingress.Docs{Summary: summary, Kinds: []fault.Kind{fault.Malformed}}}
+	}
+	return []ingress.Route{
+		route(answerPath, "Answer a question of a peer, for another part of the node", x.handleAnswer),
+		route(objectsPath, "Receive notice of stored and removed objects, from another part of the node", x.handleObjects),
+	}
+}
+
+func (x *Index) handleAnswer(w http.ResponseWriter, r *http.Request) error {
+	var asked answerRequest
+	if err := ingress.DecodeJSON(r, &asked); err != nil {
+		return err
+	}
+	id, err := record.ParseID(asked.ID)
+	if err != nil {
+		return err
+	}
+	return ingress.WriteJSON(w, http.StatusOK, newAnswerResponse(x.Answer(id.Question(x.self))))
+}
+
+func (x *Index) handleObjects(w http.ResponseWriter, r *http.Request) error {
+	var news objectsRequest
+	if err := ingress.DecodeJSON(r, &news); err != nil {
+		return err
+	}
+	if n := len(news.Objects) + len(news.Removed); n > maxObjectsPerRequest {
+		return fault.New("index.has", fault.Malformed, "%d objects at once are more than %d", n, maxObjectsPerRequest)
+	}
+	for _, address := range news.Objects {
+		x.ObjectAdded(address)
+	}
+	if listener := x.spec.Objects; listener != nil {
+		news.report(listener)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}

@@ -1,0 +1,180 @@
+package index
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"micronode/fault"
+	"micronode/internal/index/hedge"
+	"micronode/internal/index/record"
+	"micronode/internal/netguard"
+)
+
+// Limits of an answer of one target. The excess is ignored; the rest is
+// accepted.
+const (
+	maxProviders = 100 // in an answer
+	maxAddresses = 8   // of each kind, of one provider
+	maxAddress   = 256 // bytes of an address
+	maxID        = 128 // bytes of a provider's ID
+	maxRegion    = 64  // bytes of a region
+)
+
+// sanitizedTarget wraps a target so that its answers are bounded, signed by the
+// right key, and free of addresses that untrusted peers must not make this node
+// dial. A target that breaks these rules where no honest one would has failed.
+func (x *Index) sanitizedTarget(t hedge.Target) hedge.Target {
+	ask := t.Ask
+	t.Ask = func(ctx context.Context, q record.Question) (record.Answer, error) {
+		a, err := ask(ctx, q)
+		if err != nil {
+			return record.Answer{}, err
+		}
+		return x.sanitize(t, q, a)
+	}
+	return t
+}
+
+func (x *Index) sanitize(t hedge.Target, q record.Question, a record.Answer) (record.Answer, error) {
+	now := time.Now()
+	if q.Kind == record.ByName {
+		name, err := x.checkName(q, a.Name, now)
+		if err != nil {
+			x.audit(Event{Type: Lied, Key: t.Key, Detail: err.Error()})
+		}
+		return record.Answer{Name: name}, err
+	}
+	var clean record.Answer
+	reach := x.Reach()
+	for _, p := range a.Providers[:min(len(a.Providers), maxProviders)] {
+		if p.ID == "" || len(p.ID) > maxID || !isVisibleASCII(p.ID) || p.ID == x.selfText {
+			continue // this node knows better what it has itself
+		}
+		clean.Providers = append(clean.Providers, record.Provider{
+			ID: p.ID, Region: cleanRegion(p.Region), Seen: clampToNow(p.Seen, now), Source: t.Source,
+			Overlay: filterAddresses(p.Overlay, dialable(reach)),
+			HTTP:    filterAddresses(p.HTTP, isGatewayURL(reach)),
+			Other:   filterAddresses(p.Other, isVisibleASCII),
+		})
+	}
+	return clean, nil
+}
+
+// checkName verifies that a record is what was asked for. An expired one is no
+// offence, but no answer either.
+func (x *Index) checkName(q record.Question, name *record.Name, now time.Time) (*record.Name, error) {
+	if name == nil {
+		return nil, nil
+	}
+	verified, err := record.DecodeName(name.Encode())
+	if err == nil {
+		err = verified.Check(q, now, x.spec.Skew)
+	}
+	switch {
+	case err == nil:
+		return &verified, nil
+	case fault.KindOf(err) == fault.Expired:
+		return nil, nil
+	default:
+		return nil, fault.WrapKind("index.name", fault.UpstreamFailed, err)
+	}
+}
+
+// clampToNow limits the time at which a provider was last seen to now.
+func clampToNow(seen, now time.Time) time.Time {
+	if seen.After(now) {
+		return now
+	}
+	return seen
+}
+
+func cleanRegion(text string) string {
+	if len(text) > maxRegion || !isPlainWord(text) {
+		return ""
+	}
+	return text
+}
+
+// isVisibleASCII reports whether a text has only visible ASCII characters, and
+// no white space.
+func isVisibleASCII(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r >= 0x7f })
+}
+
+// filterAddresses returns the valid addresses, up to a limit.
+func filterAddresses(all []string, valid func(string) bool) (taken []string) {
+	for _, one := range all[:min(len(all), 4*maxAddresses)] {
+		if len(taken) == maxAddresses {
+			break
+		}
+		if len(one) <= maxAddress && valid(one) {
+			taken = append(taken, one)
+		}
+	}
+	return taken
+}
+
+// Reach returns which of the addresses sent by untrusted peers may be dialled.
+// If all peers and routers of a node are on this machine, it may dial loopback
+// addresses; if all are in a private network, it may dial private addresses. A
+// node with connections to the public network dials neither: otherwise
+// untrusted peers could make it dial hosts behind its own firewall. The listen
+// address of its gateway is no evidence of that.
+func (x *Index) Reach() netguard.DialPolicy {
+	cfg := x.settings.Load()
+	if allow := cfg.AllowPrivate; !allow.Auto {
+		return netguard.DialPolicy{Private: allow.Value, Loopback: allow.Value}
+	}
+	var hosts []string
+	if x.spec.Peers != nil {
+		for _, one := range x.spec.Peers() {
+			hosts = append(hosts, netguard.HostOf(one))
+		}
+	}
+	for _, one := range cfg.Delegated {
+		hosts = append(hosts, netguard.HostOf(one))
+	}
+	hosts = append(hosts, cfg.DHT.hosts()...)
+	return netguard.PolicyFor(append(hosts, x.sessionHosts()...))
+}
+
+// sessionHosts is the hosts of the overlay sessions that show where this node
+// is: on this machine, or in the public network. A private address shows
+// nothing: in a container, that may be any peer.
+func (x *Index) sessionHosts() (hosts []string) {
+	if x.spec.Overlay == nil {
+		return nil
+	}
+	for _, one := range x.spec.Overlay.ConnectedPeers() {
+		host := netguard.HostOf(one.Addr)
+		if at, err := netip.ParseAddr(host); err == nil && netguard.PolicyFor([]string{at.String()}).Private {
+			continue
+		}
+		if host != "" && !slices.Contains(hosts, host) {
+			hosts = append(hosts, host)
+		}
+	}
+	return hosts
+}
+
+// dialable reports whether an address is a host and a port that may be dialled.
+func dialable(r netguard.DialPolicy) func(address string) bool {
+	return func(address string) bool {
+		host, port, err := net.SplitHostPort(address)
+		return err == nil && port != "" && port != "0" && strings.Trim(port, "0123456789") == "" && isVisibleASCII(host) && r.AllowsHost(host)
+	}
+}
+
+// isGatewayURL reports whether a URL is a gateway that may be fetched from.
+func isGatewayURL(r netguard.DialPolicy) func(address string) bool {
+	return func(address string) bool {
+		at, err := url.Parse(address)
+		return err == nil && (at.Scheme == "http" || at.Scheme == "https") && at.User == nil && at.RawQuery == "" && at.Fragment == "" &&
+			isVisibleASCII(at.Hostname()) && r.AllowsHost(at.Hostname())
+	}
+}

@@ -1,0 +1,72 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"micronode/client"
+	"micronode/fault"
+	"micronode/internal/capability"
+	"micronode/internal/ingress"
+)
+
+// busRoutes is the node bus for operators: its events, and the shutdown.
+func (n *Node) busRoutes() []ingress.Route {
+	return []ingress.Route{
+		{Service: service, Methods: []string{http.MethodGet}, Pattern: "/admin/events", Handler: n.handleEvents, Class: ingress.Stream, Scope: string(capability.Admin),
+			Docs: ingress.Docs{Summary: "Stream the events of the node",
+				Description: "Server-sent events, or a WebSocket on Upgrade: node for each event from now on; lagged if events were lost, after which GET /admin/status has the current state.",
+				Responses: []ingress.Response{{Status: http.StatusOK, Type: "text/event-stream", Doc: "Events, until the client leaves."},
+					{Status: http.StatusSwitchingProtocols, Doc: "A WebSocket, if it was asked for."}},
+				Kinds: []fault.Kind{fault.Busy}}},
+		{Service: service, Methods: []string{http.MethodPost}, Pattern: "/admin/shutdown", Handler: n.handleShutdown, Class: ingress.Control, Scope: string(capability.Admin), BodyCap: 4 << 10,
+			Docs: ingress.Docs{Summary: "Drain the process and stop it, as on SIGTERM",
+				Request: client.ShutdownRequest{}, Responses: []ingress.Response{{Status: http.StatusAccepted, Body: client.ShuttingDown{}, Doc: "It will."}}}},
+	}
+}
+
+// maxReason is how much of the reason for a shutdown gets into the log.
+const maxReason = 200
+
+// handleShutdown publishes the shutdown on the bus, as a part of the node
+// would.
+func (n *Node) handleShutdown(w http.ResponseWriter, r *http.Request) error {
+	var request client.ShutdownRequest
+	if err := ingress.DecodeJSON(r, &request); err != nil {
+		return err
+	}
+	reason := strings.TrimSpace(request.Reason)
+	if reason == "" {
+		reason = "by an operator"
+	}
+	if len(reason) > maxReason {
+		reason = strings.ToValidUTF8(reason[:maxReason], "")
+	}
+	if err := ingress.WriteJSON(w, http.StatusAccepted, client.ShuttingDown{Reason: reason}); err != nil {
+		return err
+	}
+	n.PublishEvent(Event{Type: Shutdown, Detail: reason}) // the drain lets this answer finish
+	return nil
+}
+
+func (n *Node) handleEvents(w http.ResponseWriter, r *http.Request) error {
+	reader, err := n.bus.Subscribe("operator", nil)
+	if err != nil {
+		return err
+	}
+	defer reader.Close()
+	next := func(ctx context.Context) (ingress.Event, error) {
+		event, err := reader.Recv(ctx)
+		if err != nil {
+			return ingress.Event{}, err
+		}
+		data, err := json.Marshal(client.NodeEvent{Type: string(event.Type), At: event.At.UTC(), Name: event.Name, Detail: event.Detail})
+		return ingress.Event{Name: "node", Data: data}, err
+	}
+	if ingress.IsUpgrade(r) {
+		return ingress.WebSocket(w, r, next)
+	}
+	return ingress.SSE(w, r, next)
+}

@@ -1,0 +1,253 @@
+package node
+
+import (
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"micronode/fault"
+	"micronode/internal/config"
+	"micronode/internal/flow"
+	"micronode/internal/observe"
+)
+
+// memoryLimit is how much memory this process may use, and where the limit
+// comes from.
+type memoryLimit struct {
+	bytes  uint64
+	source string // in words
+	soft   bool   // the runtime enforces it already
+}
+
+// findMemoryLimit reads all limits: of the control groups, of the operator by
+// GOMEMLIMIT, of the machine.
+func findMemoryLimit() memoryLimit {
+	return readMemoryLimit(os.DirFS("/"), debug.SetMemoryLimit(-1))
+}
+
+// readMemoryLimit finds the lowest limit. The runtime has its own from
+// GOMEMLIMIT, or none.
+func readMemoryLimit(root fs.FS, runtime int64) memoryLimit {
+	all := append(cgroupLimits(root), machineMemory(root))
+	if runtime > 0 && runtime < math.MaxInt64 {
+		all = append(all, memoryLimit{bytes: uint64(runtime), source: "GOMEMLIMIT", soft: true})
+	}
+	least := memoryLimit{bytes: math.MaxInt64, source: "nobody"}
+	for _, one := range all {
+		if one.bytes > 0 && one.bytes < least.bytes {
+			least = one
+		}
+	}
+	return least
+}
+
+// unlimited is a lower bound of what version 1 of control groups reports for
+// "no limit".
+const unlimited = 1 << 60
+
+// cgroupLimits reads the limits of the control groups that the process is in,
+// and of those around them: all of them apply. In a container the path may be
+// that of the host, of which only the innermost group is visible, as the root.
+func cgroupLimits(root fs.FS) (all []memoryLimit) {
+	text, err := fs.ReadFile(root, "proc/self/cgroup")
+	if err != nil {
+		return nil
+	}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(fields) != 3 {
+			continue
+		}
+		switch controllers := strings.Split(fields[1], ","); {
+		case fields[0] == "0" && fields[1] == "":
+			all = append(all, ancestorLimits(root, "cgroup v2", "sys/fs/cgroup", fields[2], "memory.max", "memory.high")...)
+			all = append(all, ancestorLimits(root, "cgroup v2", "sys/fs/cgroup/unified", fields[2], "memory.max", "memory.high")...)
+		case slices.Contains(controllers, "memory"):
+			all = append(all, ancestorLimits(root, "cgroup v1", "sys/fs/cgroup/memory", fields[2], "memory.limit_in_bytes")...)
+		}
+	}
+	return all
+}
+
+// ancestorLimits reads the limits from a group up to the root of its hierarchy.
+func ancestorLimits(root fs.FS, version, mount, group string, files ...string) (all []memoryLimit) {
+	for at := path.Clean("/" + group); ; at = path.Dir(at) {
+		for _, file := range files {
+			name := path.Join(mount, at, file)
+			text, err := fs.ReadFile(root, name)
+			if err != nil {
+				continue
+			}
+			bytes, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64) // "max" is not a number, and no limit
+			if err == nil && bytes < unlimited {
+				all = append(all, memoryLimit{bytes: bytes, source: version + ", /" + name})
+			}
+		}
+		if at == "/" {
+			return all
+		}
+	}
+}
+
+// machineMemory is the memory of the machine.
+func machineMemory(root fs.FS) memoryLimit {
+	text, _ := fs.ReadFile(root, "proc/meminfo") // without the file there is no such line
+	for line := range strings.Lines(string(text)) {
+		var kilobytes uint64
+		if n, _ := fmt.Sscanf(line, "MemTotal: %d kB", &kilobytes); n == 1 {
+			return memoryLimit{bytes: kilobytes << 10, source: "the machine"}
+		}
+	}
+	return memoryLimit{}
+}
+
+// String is the limit as it is shown.
+func (m memoryLimit) String() string {
+	return fmt.Sprintf("%s (%s)", rounded(m.bytes), m.source)
+}
+
+// runtimeMarginDivisor is the part of the limit that the runtime must leave
+// free: for the program itself, and for what the kernel keeps for the process.
+const runtimeMarginDivisor = 10
+
+// applyToRuntime makes the runtime collect garbage rather than exceed the
+// limit. A GOMEMLIMIT of the operator stays.
+func (m memoryLimit) applyToRuntime() {
+	if !m.soft && m.bytes < math.MaxInt64 {
+		debug.SetMemoryLimit(int64(m.bytes - m.bytes/runtimeMarginDivisor))
+	}
+}
+
+// budgetPercent is how much of the limit, in percent, all memory budgets
+// together may take by default. The rest is for requests, for the garbage
+// between two collections, and for the program.
+const budgetPercent = 60
+
+// seenBytes is about what one message costs in the overlay's seen-set.
+const seenBytes = 64
+
+// scaleDefaults reduces defaults that together would not fit into the memory
+// limit, each by the same factor, and returns the keys that it changed.
+func (m memoryLimit) scaleDefaults(c *Config) (changed []string) {
+	edgeCache := config.Size(c.Edge.Cache.Budget(false))
+	budgets := map[string]*config.Size{
+		"store.ram_bytes":              &c.Store.RAMBytes,
+		"edge.directory_bytes":         &c.Edge.DirectoryBytes,
+		"edge.shelf_bytes":             &c.Edge.PreparedBytes,
+		"edge.cache.max_bytes":         &edgeCache,
+		"index.cache.bytes":            &c.Index.Cache.Bytes,
+		"index.cache.shelf_bytes":      &c.Index.Cache.PreparedBytes,
+		"mailbox.ram_bytes":            &c.Mailbox.RAMBytes,
+		"registry.storage.ram_bytes":   &c.Registry.Storage.RAMBytes,
+		"overlay.gossip.history_bytes": &c.Overlay.Gossip.HistoryBytes,
+	}
+	all := uint64(c.Store.RAMBytes)/objectCacheDivisor + uint64(c.Overlay.Gossip.Seen)*seenBytes
+	for _, one := range budgets {
+		all += uint64(*one)
+	}
+	have := m.bytes / 100 * budgetPercent
+	if have >= all {
+		return nil
+	}
+	budgets["facets.search.max_bytes"], budgets["facets.media.cache_bytes"] = &c.Facets.Search.MaxBytes, &c.Facets.Media.CacheBytes
+	factor := float64(have) / float64(all)
+	for key, one := range budgets {
+		*one = max(config.MiB, config.Size(float64(*one)*factor)/config.MiB*config.MiB)
+		changed = append(changed, key)
+	}
+	c.Edge.Cache.MaxBytes = config.Auto[config.Size]{Value: edgeCache}
+	c.Overlay.Gossip.Seen = max(10_000, int(float64(c.Overlay.Gossip.Seen)*factor))
+	slices.Sort(changed)
+	return append(changed, "overlay.gossip.seen")
+}
+
+// memoryMonitor watches how much of the limit is in use. Budgets keep what is
+// stored within it; the monitor is for what no budget counts, and for budgets
+// that an operator has set too high.
+type memoryMonitor struct {
+	// set at construction
+	limit memoryLimit
+	used  func() (uint64, error)
+
+	usedFraction atomic.Uint64 // how much of the limit is in use, as a float
+	refused      atomic.Uint64 // objects
+}
+
+// Fractions of the limit.
+const (
+	memoryHigh       = 0.85 // from here on the node is degraded
+	memoryFull       = 0.95 // from here on it refuses objects
+	memoryHysteresis = 0.10 // how far below the threshold that ends
+)
+
+// watchMemory reports to readiness, in two steps.
+func (n *Node) watchMemory() {
+	m := n.memory
+	add := func(name string, at float64, effect flow.Effect, reason string) {
+		n.readiness.Gauge(observe.Gauge{
+			Service: service, Name: name, Effect: effect,
+			Reason: fmt.Sprintf("%s: the limit is %s", reason, m.limit),
+			Next:   "Give the node more memory, or lower store.ram_bytes and the caches; `micronode config show --origin` shows them.",
+			Read:   func() (float64, uint64) { return gaugeAt(m.measure(), at), 0 },
+		})
+	}
+	add("memory", memoryHigh, flow.Degrades, "memory is running low")
+	add("memory for writes", memoryFull, flow.StopsWrites, "memory is used up, and objects are refused")
+}
+
+// gaugeAt maps a fraction of the limit to a gauge that is full (0.9) from the
+// threshold on, and relaxed (0.5) some way below it.
+func gaugeAt(fraction, threshold float64) float64 {
+	const full, relaxed = 0.9, 0.5
+	return min(1, max(0, full+(fraction-threshold)*(full-relaxed)/memoryHysteresis))
+}
+
+// measure measures, and keeps the result for admit.
+func (m *memoryMonitor) measure() float64 {
+	used, err := m.used()
+	if err != nil || m.limit.bytes == 0 {
+		return 0 // it cannot be measured here
+	}
+	part := float64(used) / float64(m.limit.bytes)
+	m.usedFraction.Store(math.Float64bits(part))
+	return part
+}
+
+// admit refuses an object while memory is used up.
+func (m *memoryMonitor) admit() error {
+	if m == nil || math.Float64frombits(m.usedFraction.Load()) < memoryFull {
+		return nil
+	}
+	m.refused.Add(1)
+	return &fault.Error{Op: "node.memory", Kind: fault.Backpressure, Detail: "the memory of the node is used up: the limit is " + m.limit.String(),
+		Next: "Try again in a moment, or send it to another node. The operator can give this node more memory."}
+}
+
+// refusals is how many objects admit has refused.
+func (m *memoryMonitor) refusals() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.refused.Load()
+}
+
+// anonymousMemory is the memory of this process that is not the content of
+// files: the kernel can drop those.
+func anonymousMemory() (uint64, error) {
+	text, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0, err
+	}
+	var size, resident, shared uint64
+	if _, err := fmt.Sscan(string(text), &size, &resident, &shared); err != nil {
+		return 0, err
+	}
+	return (resident - min(shared, resident)) * uint64(os.Getpagesize()), nil
+}

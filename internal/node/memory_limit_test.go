@@ -1,0 +1,204 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"io/fs"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"micronode/b3"
+	"micronode/client"
+	"micronode/fault"
+	"micronode/internal/config"
+	"micronode/internal/observe"
+)
+
+// fakeFS is a machine's files.
+func fakeFS(files map[string]string) fs.FS {
+	all := fstest.MapFS{}
+	for name, text := range files {
+		all[name] = &fstest.MapFile{Data: []byte(text)}
+	}
+	return all
+}
+
+// The lowest limit applies, whatever its source, and the source is named.
+func TestTheMemoryLimitIsFound(t *testing.T) {
+	const none = math.MaxInt64
+	const machine = "MemTotal:       16384000 kB\nMemFree:  1 kB\n"
+	for name, c := range map[string]struct {
+		files   map[string]string
+		runtime int64
+		bytes   uint64
+		from    string
+	}{
+		"the machine": {map[string]string{"proc/meminfo": machine}, none, 16384000 << 10, "the machine"},
+		"nobody":      {nil, none, math.MaxInt64, "nobody"},
+		"GOMEMLIMIT":  {map[string]string{"proc/meminfo": machine}, 64 << 20, 64 << 20, "GOMEMLIMIT"},
+		"v2": {map[string]string{"proc/meminfo": machine, "proc/self/cgroup": "0::/app\n", "sys/fs/cgroup/app/memory.max": "209715200\n"},
+			none, 200 << 20, "cgroup v2, /sys/fs/cgroup/app/memory.max"},
+		"v2, max": {map[string]string{"proc/meminfo": machine, "proc/self/cgroup": "0::/app\n", "sys/fs/cgroup/app/memory.max": "max\n"},
+			none, 16384000 << 10, "the machine"},
+		"v2, high": {map[string]string{"proc/self/cgroup": "0::/app\n", "sys/fs/cgroup/app/memory.max": "209715200\n", "sys/fs/cgroup/app/memory.high": "104857600\n"},
+			none, 100 << 20, "cgroup v2, /sys/fs/cgroup/app/memory.high"},
+		"v2, a group around it": {map[string]string{"proc/self/cgroup": "0::/slice/app/deep\n", "sys/fs/cgroup/slice/app/deep/memory.max": "max\n",
+			"sys/fs/cgroup/slice/app/memory.max": "209715200\n", "sys/fs/cgroup/slice/memory.max": "409715200\n"},
+			none, 200 << 20, "cgroup v2, /sys/fs/cgroup/slice/app/memory.max"},
+		"v2, in a container that sees the path of the host": {map[string]string{"proc/self/cgroup": "0::/docker/abc\n", "sys/fs/cgroup/memory.max": "209715200\n"},
+			none, 200 << 20, "cgroup v2, /sys/fs/cgroup/memory.max"},
+		"v2 beside v1": {map[string]string{"proc/self/cgroup": "4:memory:/\n0::/app\n", "sys/fs/cgroup/unified/app/memory.max": "209715200\n"},
+			none, 200 << 20, "cgroup v2, /sys/fs/cgroup/unified/app/memory.max"},
+		"v1": {map[string]string{"proc/meminfo": machine, "proc/self/cgroup": "5:cpu,cpuacct:/x\n4:memory:/a/b\nnonsense\n",
+			"sys/fs/cgroup/memory/a/b/memory.limit_in_bytes": "9223372036854771712\n", "sys/fs/cgroup/memory/a/memory.limit_in_bytes": "209715200\n"},
+			none, 200 << 20, "cgroup v1, /sys/fs/cgroup/memory/a/memory.limit_in_bytes"},
+		"v1, below GOMEMLIMIT": {map[string]string{"proc/self/cgroup": "4:memory:/a\n", "sys/fs/cgroup/memory/a/memory.limit_in_bytes": "209715200\n"},
+			1 << 40, 200 << 20, "cgroup v1, /sys/fs/cgroup/memory/a/memory.limit_in_bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := readMemoryLimit(fakeFS(c.files), c.runtime); got.bytes != c.bytes || got.source != c.from || got.soft != (c.from == "GOMEMLIMIT") {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+	if got := findMemoryLimit(); got.bytes == 0 || got.bytes == math.MaxInt64 {
+		t.Errorf("here it is %+v", got)
+	}
+}
+
+// Defaults are the documented ones if they fit into memory. Otherwise they are
+// smaller, all of them together fit, and each is still usable.
+func TestDefaultsFitIntoMemory(t *testing.T) {
+	documented, err := Defaults("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	roomy := documented
+	if changed := (memoryLimit{bytes: 4 << 30}).scaleDefaults(&roomy); changed != nil || roomy.Store.RAMBytes != 256*config.MiB {
+		t.Errorf("%v were changed, and there is room", changed)
+	}
+	loaded, err := config.Load(documented, config.Sources{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, limit := range []uint64{64 << 20, 200 << 20, 1 << 30} {
+		c := documented
+		changed := memoryLimit{bytes: limit}.scaleDefaults(&c)
+		all := c.Store.RAMBytes + c.Store.RAMBytes/objectCacheDivisor + c.Edge.DirectoryBytes + c.Edge.PreparedBytes + config.Size(c.Edge.Cache.Budget(false)) +
+			c.Index.Cache.Bytes + c.Index.Cache.PreparedBytes + c.Mailbox.RAMBytes + c.Registry.Storage.RAMBytes + c.Overlay.Gossip.HistoryBytes + config.Size(c.Overlay.Gossip.Seen*seenBytes)
+		if uint64(all) > limit*65/100 || len(changed) < 10 || c.Store.RAMBytes < config.MiB || c.Store.RAMBytes >= 256*config.MiB {
+			t.Errorf("of %d bytes, %d are given away: %v", limit, all, changed)
+		}
+		for _, key := range changed {
+			if !slices.ContainsFunc(loaded.Entries(), func(e config.Entry) bool { return e.Key == key }) {
+				t.Errorf("there is no setting %s", key)
+			}
+		}
+		for _, validate := range []func() error{c.Store.Validate, c.Edge.Validate, c.Mailbox.Validate, c.Registry.Validate, c.Overlay.Validate, c.Index.Validate} {
+			if err := validate(); err != nil {
+				t.Errorf("with %d bytes: %v", limit, err)
+			}
+		}
+	}
+}
+
+// Without free memory objects are refused, and the refusals are counted.
+func TestMemoryThatIsUsedUpTakesNoMore(t *testing.T) {
+	var used uint64
+	m := &memoryMonitor{limit: memoryLimit{bytes: 100 << 20, source: "a test"}, used: func() (uint64, error) { return used, nil }}
+	for _, c := range []struct {
+		megabytes      uint64
+		degraded, full bool
+	}{{10, false, false}, {84, false, false}, {86, true, false}, {94, true, false}, {96, true, true}, {120, true, true}, {50, false, false}} {
+		used = c.megabytes << 20
+		part := m.measure()
+		if (gaugeAt(part, memoryHigh) >= 0.9) != c.degraded || (gaugeAt(part, memoryFull) >= 0.9) != c.full {
+			t.Errorf("at %d MiB of 100 the gauges say %v and %v", c.megabytes, gaugeAt(part, memoryHigh), gaugeAt(part, memoryFull))
+		}
+		err := m.admit()
+		if (err != nil) != c.full {
+			t.Errorf("at %d MiB of 100: %v", c.megabytes, err)
+		}
+		if err != nil && (fault.KindOf(err) != fault.Backpressure || fault.NextOf(err) == "" || !strings.Contains(err.Error(), "a test")) {
+			t.Errorf("it says %v", err)
+		}
+	}
+	if n := m.refusals(); n != 2 {
+		t.Errorf("%d refusals are counted, and there were 2", n)
+	}
+	if gaugeAt(0.76, memoryHigh) < 0.5 || gaugeAt(0.74, memoryHigh) >= 0.5 {
+		t.Error("what is relaxed is not a tenth below")
+	}
+	if used, err := anonymousMemory(); err != nil || used < 1<<20 {
+		t.Errorf("this process takes %d bytes, %v", used, err)
+	}
+}
+
+// A store that refuses objects for lack of space is reported by readiness,
+// until there is space again.
+func TestAStoreThatIsFullIsTold(t *testing.T) {
+	n := start(t, 2, config.Flag{Key: "store.ram_bytes", Value: "1MiB", Name: "test"})
+	n.waitReady(t)
+	c := n.newLocalClient(t)
+	var kept []b3.Address
+	for {
+		content := make([]byte, 64<<10)
+		_, _ = rand.Read(content)
+		object, err := c.Put(t.Context(), bytes.NewReader(content), client.PutOptions{})
+		if err != nil {
+			if fault.KindOf(err) != fault.StoreFull {
+				t.Fatal(err)
+			}
+			break
+		}
+		kept = append(kept, object.Address)
+	}
+	seen, back := false, false
+	ctx, done := context.WithTimeout(t.Context(), 30*time.Second)
+	defer done()
+	_ = n.readiness.Watch(ctx, func(now observe.Verdict) {
+		switch {
+		case now.Ready && !now.WriteReady && slices.Equal(now.Missing, []string{"store/room"}):
+			seen = true
+			for _, address := range kept[:len(kept)/2] {
+				if err := c.Delete(t.Context(), address); err != nil {
+					t.Error(err)
+				}
+			}
+		case seen && now.Whole():
+			back = true
+			done()
+		}
+	})
+	if !seen || !back {
+		t.Errorf("told: %t, and that it is over: %t", seen, back)
+	}
+	if refused := n.counted(t, "store_refusals_total"); refused != 1 {
+		t.Errorf("%v refusals are counted, and there was one", refused)
+	}
+	n.stop()
+	<-n.ended
+}
+
+// counted is the sum of a counter over its series.
+func (n *runningNode) counted(t *testing.T, name string) (sum float64) {
+	t.Helper()
+	families, err := n.metrics.Gatherer().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() != name {
+			continue
+		}
+		for _, one := range family.GetMetric() {
+			sum += one.GetCounter().GetValue()
+		}
+	}
+	return sum
+}

@@ -1,0 +1,207 @@
+package overlay
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"micronode/fault"
+	"micronode/internal/flow"
+	"micronode/internal/oap"
+	"micronode/internal/overlay/session"
+)
+
+// Contact is a node and its addresses.
+type Contact = session.Contact
+
+// PeerSource is where contacts come from besides the configuration: the
+// registry's descriptors, what the index found. Peers waits until the list
+// differs from the one with the version since, as a flow.Snapshot does.
+type PeerSource interface {
+	Peers(ctx context.Context, since flow.Version) ([]Contact, flow.Version, error)
+}
+
+// contactBook knows the contacts of this node, and their sources.
+type contactBook struct {
+	onChange func([]Contact) // set at construction; called without the lock
+
+	notifyMu sync.Mutex            // serialises changes; held while onChange is called
+	mu       sync.Mutex            //lockblock:leaf maps only; onChange is called after unlock
+	bySource map[string][]Contact  // by source: config, added, and one for each PeerSource; guarded by mu
+	named    map[oap.PeerID]bool   // all peers that a source names; guarded by mu
+	guests   map[oap.PeerID]*guest // peers admitted by a token; guarded by mu
+}
+
+// guest is an unnamed peer that showed a token.
+type guest struct {
+	token     string
+	lastSeen  time.Time // when it last had a session, or was admitted
+	checkedAt time.Time // when its token was last found valid
+}
+
+// The sources of contacts, besides each PeerSource.
+const (
+	fromConfig   = "config"
+	fromOperator = "added"
+)
+
+func newContactBook(onChange func([]Contact)) *contactBook {
+	return &contactBook{onChange: onChange, bySource: map[string][]Contact{}, named: map[oap.PeerID]bool{}, guests: map[oap.PeerID]*guest{}}
+}
+
+// contains reports whether a source names the peer.
+func (b *contactBook) contains(id oap.PeerID) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.named[id]
+}
+
+// addGuest admits an unnamed peer, as long as its token is valid.
+func (b *contactBook) addGuest(id oap.PeerID, token string, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.guests[id] = &guest{token: token, lastSeen: now, checkedAt: now}
+}
+
+// guestSession is a session that lasts as long as a token.
+type guestSession struct {
+	*session.Session
+	token string
+}
+
+// guestsToRecheck returns the sessions whose tokens were not checked for every.
+// A peer that was named meanwhile needs none.
+func (b *contactBook) guestsToRecheck(sessions []*session.Session, now time.Time, every time.Duration) (due []guestSession) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.guests) == 0 {
+		return nil
+	}
+	for _, s := range sessions {
+		id := s.Peer()
+		if g := b.guests[id]; g != nil && !b.named[id] && now.Sub(g.checkedAt) >= every {
+			g.checkedAt = now
+			due = append(due, guestSession{s, g.token})
+		}
+	}
+	return due
+}
+
+// removeGuest forgets a guest whose token is not valid any more, unless it has
+// another one by now.
+func (b *contactBook) removeGuest(id oap.PeerID, token string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if g := b.guests[id]; g != nil && g.token == token {
+		delete(b.guests, id)
+	}
+}
+
+// unauthorized returns the sessions of peers that are neither named nor guests:
+// they were removed during their handshake. A guest that was not seen for
+// patience is forgotten: it has left, or its handshake failed.
+func (b *contactBook) unauthorized(sessions []*session.Session, now time.Time, patience time.Duration) (found []*session.Session) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, s := range sessions {
+		id := s.Peer()
+		if g := b.guests[id]; g != nil {
+			g.lastSeen = now
+		} else if !b.named[id] {
+			found = append(found, s)
+		}
+	}
+	maps.DeleteFunc(b.guests, func(_ oap.PeerID, g *guest) bool { return now.Sub(g.lastSeen) > patience })
+	return found
+}
+
+// set replaces the contacts of one source.
+func (b *contactBook) set(source string, contacts []Contact) {
+	b.update(func() { b.bySource[source] = contacts })
+}
+
+// update changes the lists and calls onChange with the result.
+func (b *contactBook) update(edit func()) {
+	b.notifyMu.Lock()
+	defer b.notifyMu.Unlock()
+	b.mu.Lock()
+	edit()
+	whole := b.merge()
+	b.mu.Unlock()
+	b.onChange(whole)
+}
+
+// merge makes one list of all: a node with several sources has all its
+// addresses. Guarded by mu.
+func (b *contactBook) merge() []Contact {
+	merged := map[oap.PeerID]Contact{}
+	for _, list := range b.bySource {
+		for _, one := range list {
+			have := merged[one.ID]
+			have.ID = one.ID
+			for _, addr := range one.Addrs {
+				if !slices.Contains(have.Addrs, addr) {
+					have.Addrs = append(have.Addrs[:len(have.Addrs):len(have.Addrs)], addr)
+				}
+			}
+			merged[one.ID] = have
+		}
+	}
+	clear(b.named)
+	var all []Contact
+	for id, one := range merged {
+		b.named[id] = true
+		slices.Sort(one.Addrs)
+		all = append(all, one)
+	}
+	slices.SortFunc(all, func(x, y Contact) int { return x.ID.Compare(y.ID) })
+	return all
+}
+
+// add adds a contact for the operator, and reports whether it is new.
+func (b *contactBook) add(one Contact) (created bool) {
+	b.update(func() {
+		list := b.bySource[fromOperator]
+		created = !b.named[one.ID]
+		i := slices.IndexFunc(list, func(c Contact) bool { return c.ID == one.ID })
+		if i < 0 {
+			b.bySource[fromOperator] = append(slices.Clone(list), one)
+			return
+		}
+		list = slices.Clone(list)
+		list[i] = Contact{ID: one.ID, Addrs: append(slices.Clone(list[i].Addrs), one.Addrs...)}
+		b.bySource[fromOperator] = list
+	})
+	return created
+}
+
+// remove removes a contact that the operator added. One from another source
+// would be back at once, so that is refused, with the place to remove it from.
+func (b *contactBook) remove(id oap.PeerID) error {
+	const op = "overlay.peers"
+	var problem error
+	b.update(func() {
+		list := b.bySource[fromOperator]
+		i := slices.IndexFunc(list, func(c Contact) bool { return c.ID == id })
+		switch {
+		case i >= 0:
+			b.bySource[fromOperator] = slices.Delete(slices.Clone(list), i, i+1)
+		case b.named[id]:
+			problem = &fault.Error{Op: op, Kind: fault.Conflict, Detail: id.String() + " was not added with `micronode peers add`",
+				Next: "Remove it from overlay.peers in the configuration and reload, or from the registry."}
+		default:
+			problem = &fault.Error{Op: op, Kind: fault.NotFound, Detail: id.String() + " is not a peer of this node",
+				Next: "See `micronode peers` for those that are."}
+		}
+	})
+	return problem
+}
+
+// count returns how many nodes are named.
+func (b *contactBook) count() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.named)
+}

@@ -1,0 +1,17 @@
+package etcd
+
+import (
+	"testing"
+
+	"micronode/internal/registry/journal"
+	"micronode/internal/registry/tampertest"
+)
+
+// TestTampering changes logs in etcd in every way that is possible with write
+// access to the prefix.
+func TestTampering(t *testing.T) {
+	tampertest.Run(t, func(t *testing.T) tampertest.Storage {
+		f := newFake()
+		return tampertest.Storage{Journal: f.open(t), Reopen: func() journal.Journal { return f.open(t) }}
+	})
+}

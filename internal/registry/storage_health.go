@@ -1,0 +1,216 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"micronode/fault"
+	"micronode/internal/flow"
+	"micronode/internal/observe"
+)
+
+// storageHealth sets in readiness whether the registry can accept writes. Reads go on
+// whatever the storage does, so they have a dependency of their own.
+type storageHealth struct {
+	// set at construction
+	writes *observe.Dependency
+	reads  *observe.Dependency
+
+	mu            sync.Mutex
+	busySince     time.Time            // when the committer's current call to the storage began; zero if there is none
+	otherCalls    map[string]time.Time // when the calls of other tasks began, by what they do
+	slowAfter     time.Duration        // how long the committer may wait; zero before the first update
+	stalledAfter  time.Duration        // how long other tasks may wait
+	lastWriteErr  error                // the result of the last write
+	writesEnded   uint64               // how many writes have ended
+	damage        error                // damage to the log itself; it is never cleared
+	derivedDamage error                // damage to data that can be rebuilt from the log
+}
+
+// callStarted records that a call of the committer began, and returns when.
+func (s *storageHealth) callStarted() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busySince = time.Now()
+	return s.busySince
+}
+
+// callEnded records that a call of the committer has ended, whatever its result.
+func (s *storageHealth) callEnded() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busySince = time.Time{}
+}
+
+// trackCall records that a call of another task than the committer began, and returns
+// a function that records its end.
+func (s *storageHealth) trackCall(what string) (done func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.otherCalls == nil {
+		s.otherCalls = map[string]time.Time{}
+	}
+	s.otherCalls[what] = time.Now()
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.otherCalls, what)
+	}
+}
+
+// writeEnded records the result of a write. A lost race is no failure.
+func (s *storageHealth) writeEnded(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busySince = time.Time{}
+	if errors.Is(err, fault.ChainMismatch) {
+		err = nil
+	}
+	s.lastWriteErr = err
+	s.writesEnded++
+	s.updateLocked()
+}
+
+// setDamage records that the log is damaged.
+func (s *storageHealth) setDamage(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.damage = err
+	s.updateLocked()
+}
+
+// setDerivedDamage records damage to data that can be rebuilt from the log; nil clears
+// it.
+func (s *storageHealth) setDerivedDamage(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.derivedDamage = err
+	s.updateLocked()
+}
+
+// damageFound returns the damage to the log, if there is any.
+func (s *storageHealth) damageFound() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.damage
+}
+
+// lastWrite returns the number of the last write, and its error.
+func (s *storageHealth) lastWrite() (last uint64, failed error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.writesEnded, s.lastWriteErr
+}
+
+// clearFailure clears the error of the last write, unless another write has ended since
+// lastWrite was read: the result of that one is newer.
+func (s *storageHealth) clearFailure(last uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.writesEnded == last {
+		s.lastWriteErr = nil
+	}
+}
+
+// update sets the bounds and updates readiness. A commit that has waited for longer than
+// slowAfter makes writes not ready, and so does a call of another task that has waited
+// for longer than stalledAfter; zero is no bound.
+func (s *storageHealth) update(slowAfter, stalledAfter time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.slowAfter, s.stalledAfter = slowAfter, stalledAfter
+	s.updateLocked()
+}
+
+// updateLocked updates readiness. The lock is held until readiness is set, so that of
+// two updates the later one wins.
+func (s *storageHealth) updateLocked() {
+	s.updateReads()
+	chore, waited := s.longestCall()
+	switch {
+	case s.damage != nil:
+		s.writes.Down(fault.DetailOf(s.damage), "Reads continue. Restore the log before the next write.")
+	case s.lastWriteErr != nil:
+		s.writes.Down("the storage failed: "+fault.DetailOf(s.lastWriteErr), fault.NextOf(s.lastWriteErr))
+	case s.slowAfter > 0 && !s.busySince.IsZero() && time.Since(s.busySince) > s.slowAfter:
+		s.markStalled("a commit", time.Since(s.busySince))
+	case s.stalledAfter > 0 && waited > s.stalledAfter:
+		s.markStalled(chore, waited)
+	case s.busySince.IsZero():
+		s.writes.Up()
+	}
+}
+
+// markStalled sets writes to not ready because the storage does not answer.
+func (s *storageHealth) markStalled(what string, waited time.Duration) {
+	s.writes.Down(fmt.Sprintf("the storage call %s has taken %s", what, waited.Round(100*time.Millisecond)),
+		"Check the disk, or the etcd cluster. Reads continue.")
+}
+
+// longestCall returns the call of another task that has waited the longest.
+func (s *storageHealth) longestCall() (what string, waited time.Duration) {
+	for chore, since := range s.otherCalls {
+		if now := time.Since(since); what == "" || now > waited {
+			what, waited = chore, now
+		}
+	}
+	return what, waited
+}
+
+// updateReads updates the readiness of reads. They stay ready: what is damaged is not
+// served, and the rest is.
+func (s *storageHealth) updateReads() {
+	switch {
+	case s.damage != nil:
+		s.reads.UpWithRemark(fault.DetailOf(s.damage), "Compare with another copy, then restore the folder from it; docs/registry.md says how.")
+	case s.derivedDamage != nil:
+		s.reads.UpWithRemark(fault.DetailOf(s.derivedDamage), fault.NextOf(s.derivedDamage))
+	default:
+		s.reads.Up()
+	}
+}
+
+// healthTick is how often the storage is checked.
+const healthTick = 100 * time.Millisecond
+
+// runStorageHealth is the Serve of the task "registry gate": it detects slow writes,
+// probes a storage that failed, counts retries, and expires proposals.
+func (r *Registry) runStorageHealth(ctx context.Context) error {
+	counted := remoteCalls(r.journal).Retries
+	for probe := 0; ; probe++ {
+		if flow.Sleep(ctx, healthTick) != nil {
+			return nil
+		}
+		if probe%10 == 0 {
+			now := remoteCalls(r.journal).Retries
+			r.metrics.instruments.BackoffRetries.WithLabelValues("storage").Add(float64(now - counted))
+			counted = now
+			r.probe(ctx)
+			r.metrics.openProposals.Set(float64(r.pending.expire(r.now())))
+		}
+		storage := r.settings.Load().Storage
+		r.health.update(storage.Slow, storage.Timeout)
+	}
+}
+
+// probe checks whether a failed storage works again. It appends an empty batch, which
+// leaves no trace; a storage that refuses permanently refuses that, too. When it
+// succeeds, the committer catches up, so that readers see the outcome of the failed
+// write without waiting for the next commit.
+func (r *Registry) probe(ctx context.Context) {
+	last, failed := r.health.lastWrite()
+	if failed == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.settings.Load().Storage.Timeout)
+	defer cancel()
+	err := r.journal.Append(ctx, r.view.Load().expectedHead(), nil)
+	if err != nil && !errors.Is(err, fault.ChainMismatch) {
+		return
+	}
+	r.health.clearFailure(last)
+	_, _ = r.submit(bandCommits, 1, r.catchUpJob(ctx)) // if the queue is full, the commits in it catch up
+}

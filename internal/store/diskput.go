@@ -1,0 +1,323 @@
+package store
+
+import (
+	"context"
+	"io"
+	"os"
+
+	"micronode/b3"
+	"micronode/fault"
+)
+
+// Put stores an object: in a temporary file, which becomes the object's own
+// when all of it is there and verified.
+func (d *Disk) Put(ctx context.Context, src io.Reader, opt PutOptions) (Info, bool, error) {
+	if err := d.checkOpen(ctx, opPut); err != nil {
+		return Info{}, false, err
+	}
+	if !d.beginWrite() {
+		return Info{}, false, closed(opPut)
+	}
+	defer d.endWrite()
+	if !opt.Want.IsZero() {
+		if info, here, err := d.findForPut(ctx, opt.Want, opt.Class); here || err != nil {
+			return info, false, err
+		}
+	}
+	sp := diskPut{disk: d, declared: opt.Size, unverified: opt.Unverified}
+	defer sp.abandon()
+	info, created, err := sp.run(ctx, src, opt)
+	if created && opt.Unverified {
+		d.restoreHeadroom(ctx, info.Address)
+	}
+	if fault.KindOf(err) == fault.StoreFull {
+		d.refusals.Add(1)
+	}
+	return info, created, err
+}
+
+// findForPut finds an existing object and returns the result of a Put of it.
+func (d *Disk) findForPut(ctx context.Context, a b3.Address, class Class) (info Info, here bool, err error) {
+	s := d.shard(a)
+	s.mu.Lock()
+	o := s.objects[a]
+	if o != nil {
+		s.touch(o)
+		info = o.info()
+	}
+	s.mu.Unlock()
+	if o == nil || class != Pinned || info.Class == Pinned {
+		return info, o != nil, nil
+	}
+	err = d.change(ctx, opPut, a, d.moveToClass(Pinned))
+	if fault.KindOf(err) == fault.NotFound {
+		return Info{}, false, nil // it was removed just now
+	}
+	info.Class = Pinned
+	return info, true, err
+}
+
+// minAllocate is the declared size from which space on the disk is allocated
+// beforehand.
+const minAllocate = 256 << 10
+
+// diskPut is a body that is being written. It belongs to the one Put that made
+// it.
+type diskPut struct {
+	disk     *Disk
+	declared int64 // or Unknown
+
+	unverified bool // it evicts nothing
+
+	reserved int64 // its part of the budget
+	size     int64
+	buffer   *ioBuffer
+	buffered int // how much of the buffer is not written yet
+
+	// nil as long as all of it fits into the buffer
+	hasher *b3.TreeHasher // of what was written
+	file   *os.File
+}
+
+// run does everything but the cleanup.
+func (dp *diskPut) run(ctx context.Context, src io.Reader, opt PutOptions) (Info, bool, error) {
+	if err := dp.reserveDeclared(); err != nil {
+		return Info{}, false, err
+	}
+	dp.buffer = ioBuffers.Get().(*ioBuffer)
+	if err := dp.readBody(ctx, src); err != nil {
+		return Info{}, false, err
+	}
+	address := dp.address()
+	if !opt.Want.IsZero() && address != opt.Want {
+		dp.disk.mismatches.Add(1)
+		return Info{}, false, fault.Wrap(opPut, &b3.Mismatch{Want: opt.Want, Got: address})
+	}
+	if err := dp.disk.checkOpen(ctx, opPut); err != nil {
+		return Info{}, false, err
+	}
+	return dp.commit(ctx, address, opt.Class)
+}
+
+// reserveDeclared reserves the declared size.
+func (dp *diskPut) reserveDeclared() error {
+	switch {
+	case dp.declared < Unknown:
+		return fault.New(opPut, fault.Malformed, "a size of %d bytes", dp.declared)
+	case dp.declared > dp.disk.maxObject:
+		return dp.disk.tooLarge(dp.declared)
+	case dp.declared == Unknown:
+		return nil
+	}
+	return dp.reserve(diskCost(dp.declared))
+}
+
+// readBody reads the body to its end. The last part of it stays in the buffer.
+func (dp *diskPut) readBody(ctx context.Context, src io.Reader) error {
+	for {
+		if dp.declared == dp.size {
+			return dp.expectEnd(ctx, src)
+		}
+		if err := dp.flush(); err != nil {
+			return err
+		}
+		space := dp.buffer.data[dp.buffered:ioBufferSize]
+		if dp.declared != Unknown {
+			space = space[:min(int64(len(space)), dp.declared-dp.size)]
+		}
+		n, err := ReadBody(ctx, src, space)
+		dp.buffered += n
+		dp.size += int64(n)
+		if err == io.EOF {
+			return dp.finish()
+		}
+		if err != nil {
+			return BodyFault(ctx, err)
+		}
+	}
+}
+
+// flush writes the buffer to the file when it is full.
+func (dp *diskPut) flush() error {
+	if dp.buffered < ioBufferSize {
+		return nil
+	}
+	if err := dp.reserveGrowth(); err != nil {
+		return err
+	}
+	if dp.hasher == nil {
+		dp.hasher = b3.NewTreeHasher()
+	}
+	_, _ = dp.hasher.Write(dp.buffer.data[:dp.buffered]) // it never fails
+	err := dp.write(dp.buffer.data[:dp.buffered])
+	dp.buffered = 0
+	return diskFault(opPut, err)
+}
+
+// address returns that of the whole body, part of which is in the buffer.
+func (dp *diskPut) address() b3.Address {
+	rest := dp.buffer.data[:dp.buffered]
+	if dp.hasher == nil {
+		return b3.Of(rest)
+	}
+	_, _ = dp.hasher.Write(rest) // it never fails
+	return dp.hasher.Sum()
+}
+
+// reserveGrowth reserves for the growth of a body of unknown size.
+func (dp *diskPut) reserveGrowth() error {
+	if dp.size > dp.disk.maxObject {
+		return dp.disk.tooLarge(dp.size)
+	}
+	if more := diskCost(dp.size) - dp.reserved; more > 0 {
+		return dp.reserve(more)
+	}
+	return nil
+}
+
+// write appends to the temporary file, which is created when it is needed.
+func (dp *diskPut) write(p []byte) (err error) {
+	tree := &dp.disk.layout
+	if dp.file == nil {
+		if dp.file, err = tree.create(); err != nil {
+			return err
+		}
+		if dp.declared >= minAllocate {
+			if err := tree.allocate(dp.file, fileLength(dp.declared)); err != nil {
+				return err
+			}
+		}
+	}
+	return tree.write(dp.file, p)
+}
+
+// expectEnd is called when everything declared has been read.
+func (dp *diskPut) expectEnd(ctx context.Context, src io.Reader) error {
+	var one [1]byte
+	n, err := ReadBody(ctx, src, one[:])
+	switch {
+	case n > 0:
+		return fault.New(opPut, fault.Malformed, "%d bytes were declared, but more arrived", dp.declared)
+	case err == io.EOF:
+		return dp.finish()
+	default:
+		return BodyFault(ctx, err)
+	}
+}
+
+// finish checks the size.
+func (dp *diskPut) finish() error {
+	if dp.declared != Unknown && dp.size < dp.declared {
+		return fault.New(opPut, fault.Malformed, "%d bytes were declared, but %d arrived", dp.declared, dp.size)
+	}
+	return dp.reserveGrowth()
+}
+
+// commit makes the object visible, unless it exists by now. Concurrent puts of
+// the same object wait for the lock of the address, and find it.
+func (dp *diskPut) commit(ctx context.Context, a b3.Address, class Class) (Info, bool, error) {
+	d := dp.disk
+	if err := d.lockAddress(ctx, opPut, a); err != nil {
+		return Info{}, false, err
+	}
+	defer d.unlockAddress(a)
+	if o, path := d.find(a); o != nil {
+		info, err := d.putExisting(o, path, class)
+		return info, false, diskFault(opPut, err)
+	}
+	path := d.layout.path(a, dp.size, class)
+	if err := dp.publish(path); err != nil {
+		return Info{}, false, diskFault(opPut, err)
+	}
+	o := &object{address: a, size: dp.size, cost: dp.reserved, class: class}
+	o.refs.retain()
+	if !d.insertObject(o) {
+		_ = d.layout.remove(path) // the store was closed; if the file stays, it is a good one
+		return Info{}, false, closed(opPut)
+	}
+	dp.reserved = 0 // the object owns it now
+	return Info{Address: a, Size: o.size, Class: class}, true, nil
+}
+
+// putExisting does what a Put of a visible object does. It is called with the
+// address locked.
+func (d *Disk) putExisting(o *object, path string, class Class) (Info, error) {
+	s := d.shard(o.address)
+	s.mu.Lock()
+	s.touch(o)
+	info := o.info()
+	s.mu.Unlock()
+	if class == Pinned {
+		info.Class = Pinned
+		return info, d.moveToClass(Pinned)(o, path)
+	}
+	return info, nil
+}
+
+// insertObject makes a new object visible, unless the store is closed.
+func (d *Disk) insertObject(o *object) bool {
+	s := d.shard(o.address)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d.closed.Load() {
+		return false
+	}
+	s.add(o)
+	d.count(o)
+	return true
+}
+
+// publish completes the file and gives it its name.
+func (dp *diskPut) publish(path string) error {
+	rest := dp.buffer.data[:dp.buffered]
+	if !isSmall(dp.size) {
+		rest = append(rest, dp.hasher.Outboard()...) // in place, if it is short enough
+	}
+	if err := dp.write(rest); err != nil {
+		return err
+	}
+	if err := dp.disk.layout.syncAndClose(dp.file); err != nil {
+		return err
+	}
+	if err := dp.disk.layout.publish(dp.file, path); err != nil {
+		return err
+	}
+	dp.file = nil
+	return nil
+}
+
+// abandon releases what did not become an object.
+func (dp *diskPut) abandon() {
+	if dp.file != nil {
+		dp.disk.layout.removeTemp(dp.file)
+	}
+	if dp.buffer != nil {
+		_ = dp.buffer.Close() // documented to be nil
+	}
+	dp.disk.budget.release(dp.reserved)
+}
+
+func (dp *diskPut) reserve(n int64) error {
+	if dp.unverified {
+		if !dp.disk.budget.reserve(n) {
+			return noHeadroom(n, dp.disk.Usage())
+		}
+		dp.reserved += n
+		return nil
+	}
+	if err := dp.disk.reserve(n); err != nil {
+		return err
+	}
+	dp.reserved += n
+	return nil
+}
+
+// tooLarge rejects a body that can never be stored, because of the limit for
+// one object or because the whole store is too small.
+func (d *Disk) tooLarge(size int64) error {
+	if d.capped {
+		return fault.New(opPut, fault.BodyTooLarge, "%d bytes; the maximum of an object is %d", size, d.maxObject).
+			Advise("Put it in parts, or raise store.max_object_bytes.")
+	}
+	return fault.New(opPut, fault.StoreFull, "%d bytes; the whole store has %d", size, d.budget.limit)
+}

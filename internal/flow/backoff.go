@@ -13,6 +13,10 @@ type Backoff struct {
 	Min   time.Duration // the shortest first delay
 	First time.Duration // the limit of the first delay
 	Max   time.Duration // the limit of all delays
+
+	// FullJitter leaves the lower end at Min. It spreads the callers most, and
+	// the mean delay is half as long: for what should be back soon.
+	FullJitter bool
 }
 
 // Limit is the longest delay after n earlier ones: First, doubled n times, and
@@ -28,11 +32,13 @@ func (b Backoff) Limit(n int) time.Duration {
 	return limit
 }
 
-// Delay draws the delay after n earlier ones: at most Limit(n), and not below it
-// by more than Min is below First.
+// Delay draws the delay after n earlier ones: at most Limit(n), and at least the
+// same share of it as Min is of First.
 func (b Backoff) Delay(n int) time.Duration {
-	limit := b.Limit(n)
-	shortest := time.Duration(float64(limit) * float64(b.Min) / float64(max(b.First, 1)))
+	limit, shortest := b.Limit(n), b.Min
+	if !b.FullJitter {
+		shortest = time.Duration(float64(limit) * float64(b.Min) / float64(max(b.First, 1)))
+	}
 	return shortest + rand.N(max(0, limit-shortest)+1)
 }
 

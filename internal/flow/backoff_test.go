@@ -27,20 +27,29 @@ func TestBackoffLimit(t *testing.T) {
 	}
 }
 
-// Delays fill the whole range, whose ends double together.
+// Delays fill the whole range. Its ends double together, or only the upper one.
 func TestBackoffDelay(t *testing.T) {
-	b := flow.Backoff{Min: 2, First: 4, Max: 8}
-	for n, limit := range []time.Duration{4, 8, 8} {
+	for _, c := range []struct {
+		b             flow.Backoff
+		n             int
+		shortest, max time.Duration
+	}{
+		{flow.Backoff{Min: 2, First: 4, Max: 8}, 0, 2, 4},
+		{flow.Backoff{Min: 2, First: 4, Max: 8}, 1, 4, 8},
+		{flow.Backoff{Min: 2, First: 4, Max: 8}, 2, 4, 8},
+		{flow.Backoff{Min: 2, First: 4, Max: 8, FullJitter: true}, 0, 2, 4},
+		{flow.Backoff{Min: 2, First: 4, Max: 8, FullJitter: true}, 2, 2, 8},
+	} {
 		seen := map[time.Duration]bool{}
 		for range 1000 {
-			delay := b.Delay(n)
-			if delay < limit/2 || delay > limit {
-				t.Fatalf("delay %d is %d, outside of [%d, %d]", n, delay, limit/2, limit)
+			delay := c.b.Delay(c.n)
+			if delay < c.shortest || delay > c.max {
+				t.Fatalf("%+v: delay %d is %d, outside of [%d, %d]", c.b, c.n, delay, c.shortest, c.max)
 			}
 			seen[delay] = true
 		}
-		if len(seen) != int(limit-limit/2)+1 {
-			t.Errorf("a thousand delays %d have the values %v", n, seen)
+		if len(seen) != int(c.max-c.shortest)+1 {
+			t.Errorf("%+v: a thousand delays %d have the values %v", c.b, c.n, seen)
 		}
 	}
 	if got := (flow.Backoff{Min: 5, First: 1, Max: 1}).Delay(0); got != 5 {

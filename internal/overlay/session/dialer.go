@@ -16,7 +16,7 @@ import (
 
 // How long to wait before dialling again. Nodes that lost their sessions
 // together do not dial again together.
-var dialBackoff = flow.Backoff{Min: 50 * time.Millisecond, First: 100 * time.Millisecond, Max: 2 * time.Second}
+var dialBackoff = flow.Backoff{Min: 50 * time.Millisecond, First: 100 * time.Millisecond, Max: 2 * time.Second, FullJitter: true}
 
 const (
 	maxRefusedBackoff = 30 * time.Second // instead of Max, after a permanent refusal

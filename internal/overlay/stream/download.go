@@ -13,7 +13,7 @@ import (
 )
 
 // repeatBackoff is how long to wait before a peer is asked once more.
-var repeatBackoff = flow.Backoff{Min: 50 * time.Millisecond, First: 100 * time.Millisecond, Max: 2 * time.Second}
+var repeatBackoff = flow.Backoff{Min: 50 * time.Millisecond, First: 100 * time.Millisecond, Max: 2 * time.Second, FullJitter: true}
 
 const maxRepeats = 5 // of that in a row, without receiving a byte
 

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	"micronode/fault"
@@ -81,14 +82,15 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	return status, err
 }
 
-// Readiness reports whether a node can work, and if not, why.
+// Readiness reports whether a node can work, and if not, why. It is the answer
+// of GET /readyz.
 type Readiness struct {
 	Ready      bool     `json:"ready"`       // reads are served
-	WriteReady bool     `json:"write_ready"` // writes are served
+	WriteReady bool     `json:"write_ready"` // writes are served; never without reads
 	Degraded   bool     `json:"degraded"`    // something works at reduced capacity
-	Missing    []string `json:"missing"`
-	Reasons    []Reason `json:"reasons"`
-	RetryAfter int      `json:"retry_after"` // seconds until the next request makes sense
+	Missing    []string `json:"missing"`     // what is down; sorted
+	Reasons    []Reason `json:"reasons"`     // what is down or degraded, and remarks; sorted
+	RetryAfter int      `json:"retry_after"` // seconds until the next request makes sense; 0 if all is well
 }
 
 // Reason is why something is not as it should be, and the next step.
@@ -99,8 +101,15 @@ type Reason struct {
 }
 
 // Whole reports whether the node is ready for reads and writes and not
-// degraded.
+// degraded: GET /readyz without a parameter then answers 200.
 func (r Readiness) Whole() bool { return r.Ready && r.WriteReady && !r.Degraded }
+
+// Equal reports whether two say the same about the node. When to ask again
+// follows from that, and is not compared.
+func (r Readiness) Equal(other Readiness) bool {
+	return r.Ready == other.Ready && r.WriteReady == other.WriteReady && r.Degraded == other.Degraded &&
+		slices.Equal(r.Missing, other.Missing) && slices.Equal(r.Reasons, other.Reasons)
+}
 
 // Ready returns the readiness of the node. A node that is not ready has
 // answered: the error is nil, and the reasons are in the answer.
@@ -115,12 +124,13 @@ func (c *Client) Ready(ctx context.Context) (Readiness, error) {
 	return verdict, err
 }
 
-// Version identifies the program that a node runs.
+// Version identifies the program that a node runs. It is the answer of
+// GET /version.
 type Version struct {
 	Service  string   `json:"service"`
 	Version  string   `json:"version"`
 	Commit   string   `json:"commit"`
-	Build    string   `json:"build"`
+	Build    string   `json:"build"` // when it was built, or the time of the commit
 	Go       string   `json:"go"`
 	Features []string `json:"features"`
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"runtime/debug"
 	"slices"
+
+	"micronode/client"
 )
 
 // Set by the release build with
@@ -17,15 +19,9 @@ var version, commit, built string
 // recorded.
 const unknown = "unknown"
 
-// Build says which program this is. Its JSON is the answer of GET /version.
-type Build struct {
-	Service  string   `json:"service"`
-	Version  string   `json:"version"`
-	Commit   string   `json:"commit"`
-	Build    string   `json:"build"` // when it was built, or the time of the commit
-	Go       string   `json:"go"`
-	Features []string `json:"features"`
-}
+// Build says which program this is: the answer of GET /version, in the shape
+// that clients read.
+type Build = client.Version
 
 // ReadBuild describes the running program. The features are what was compiled
 // in and could have been left out; traces add themselves.

@@ -12,7 +12,7 @@ func TestBuildFromTheToolChain(t *testing.T) {
 		{Key: "vcs.revision", Value: "abc123"}, {Key: "vcs.time", Value: "2026-11-15T01:00:00Z"}, {Key: "vcs.modified", Value: "true"},
 	}}
 	got := describe("micronode", info, []string{"s3", "dht", "s3"})
-	want := Build{"micronode", "v0.3.0", "abc123+dirty", "2026-11-15T01:00:00Z", "go1.26.8", []string{"dht", "s3"}}
+	want := Build{Service: "micronode", Version: "v0.3.0", Commit: "abc123+dirty", Build: "2026-11-15T01:00:00Z", Go: "go1.26.8", Features: []string{"dht", "s3"}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
@@ -22,7 +22,7 @@ func TestReleaseBuildWins(t *testing.T) {
 	version, commit, built = "1.2.3", "f00", "today"
 	defer func() { version, commit, built = "", "", "" }()
 	got := describe("micronode", &debug.BuildInfo{Main: debug.Module{Version: "(devel)"}}, nil)
-	want := Build{"micronode", "1.2.3", "f00", "today", "unknown", []string{}}
+	want := Build{Service: "micronode", Version: "1.2.3", Commit: "f00", Build: "today", Go: "unknown", Features: []string{}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}

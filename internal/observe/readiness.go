@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/flow"
 	"micronode/internal/supervise"
@@ -124,32 +125,12 @@ func (d *Dependency) set(now condition) {
 // when the supervisor reports an event.
 func (r *Readiness) Recheck() { r.changes.Store(struct{}{}) }
 
-// Verdict is the result of the table. Its JSON is the answer of GET /readyz.
-type Verdict struct {
-	Ready      bool     `json:"ready"`       // reads are served
-	WriteReady bool     `json:"write_ready"` // writes are served; never without reads
-	Degraded   bool     `json:"degraded"`    // something works less well than it should
-	Missing    []string `json:"missing"`     // what is down; sorted
-	Reasons    []Reason `json:"reasons"`     // what is down or degraded; sorted
-	RetryAfter int      `json:"retry_after"` // seconds until it makes sense to ask again; 0 if all is well
-}
+// Verdict is the result of the table: the answer of GET /readyz, in the shape
+// that clients read.
+type Verdict = client.Readiness
 
 // Reason says why something is not as it should be, and the next step.
-type Reason struct {
-	Dep    string `json:"dep"`
-	Reason string `json:"reason"`
-	Next   string `json:"next"`
-}
-
-// Whole reports whether all is well: GET /readyz without a parameter then
-// answers 200.
-func (v Verdict) Whole() bool { return v.Ready && v.WriteReady && !v.Degraded }
-
-// Equal reports whether two verdicts say the same.
-func (v Verdict) Equal(other Verdict) bool {
-	return v.Ready == other.Ready && v.WriteReady == other.WriteReady && v.Degraded == other.Degraded &&
-		slices.Equal(v.Missing, other.Missing) && slices.Equal(v.Reasons, other.Reasons)
-}
+type Reason = client.Reason
 
 // Evaluate computes the current verdict.
 func (r *Readiness) Evaluate() Verdict {
@@ -277,7 +258,7 @@ func verdictOf(findings []finding) Verdict {
 			v.Ready = v.Ready && f.need != ForReads
 			v.Missing = append(v.Missing, dep)
 		}
-		v.Reasons = append(v.Reasons, Reason{dep, f.reason, f.next})
+		v.Reasons = append(v.Reasons, Reason{Dep: dep, Reason: f.reason, Next: f.next})
 	}
 	slices.Sort(v.Missing)
 	v.Missing = slices.Compact(v.Missing)
@@ -307,9 +288,9 @@ const (
 	stateDegraded
 )
 
-// state reduces a verdict to one value. A node that serves reads but not writes
-// is degraded.
-func (v Verdict) state() state {
+// stateOf reduces a verdict to one value. A node that serves reads but not
+// writes is degraded.
+func stateOf(v Verdict) state {
 	switch {
 	case !v.Ready:
 		return stateDown
@@ -335,9 +316,9 @@ func (r *Readiness) measure() (states map[string]state, unmet map[series]int) {
 	}
 	states = map[string]state{}
 	for service, own := range byService {
-		states[service] = verdictOf(append(own, whole)).state()
+		states[service] = stateOf(verdictOf(append(own, whole)))
 	}
-	states[nodeService] = verdictOf(rest).state()
+	states[nodeService] = stateOf(verdictOf(rest))
 	return states, unmet
 }
 

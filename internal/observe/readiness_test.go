@@ -102,7 +102,7 @@ func TestTruthTable(t *testing.T) {
 			t.Fatalf("missing %v, reasons %v", v.Missing, v.Reasons)
 		}
 		for _, f := range findings {
-			said := slices.Contains(v.Reasons, Reason{label(f.service, f.name), f.reason, f.next})
+			said := slices.Contains(v.Reasons, Reason{Dep: label(f.service, f.name), Reason: f.reason, Next: f.next})
 			if f.level != levelUp && !said {
 				t.Fatalf("nothing is said about %+v", f)
 			}

@@ -133,7 +133,8 @@ func (x *Index) handleProviders(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return ingress.WriteJSON(w, http.StatusOK, client.Providers{
-		CID: found.Address, Source: string(found.Source), Providers: toClientProviders(found.Providers, time.Now()), Hedge: found.Hedge,
+		CID: found.Address, Source: string(found.Source), Providers: toClientProviders(found.Providers, time.Now()),
+		Hedge: client.Hedge{Fired: found.Hedge.Fired, Winner: string(found.Hedge.Winner)},
 	})
 }
 

@@ -12,7 +12,6 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
-	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/flow"
 	"micronode/internal/index/cache"
@@ -62,7 +61,7 @@ type flightResult struct {
 	source    record.Source
 	fromOwner bool // the record came from the owner of the name
 	at        time.Time
-	hedge     client.Hedge
+	hedge     Hedge
 	err       error
 }
 
@@ -356,9 +355,9 @@ func (f *flight) lookup(ctx context.Context) error {
 	out, err := hedge.Run(ctx, x.racers, x.plan(cfg, q, after))
 	x.recordOutcome(out, after)
 	found := flightResult{answer: x.finalizeAnswer(ctx, q, out.Answer), source: out.Source, fromOwner: out.OwnerAnswered, at: time.Now(), err: err,
-		hedge: client.Hedge{Fired: out.Fired, Winner: string(out.Winner)}}
+		hedge: Hedge{Fired: out.Fired, Winner: out.Winner}}
 	if out.Winner == hedge.Walk {
-		found.hedge.Winner = string(hedge.None) // clients know the two waves only
+		found.hedge.Winner = hedge.None // clients know the two waves only
 		if n := len(out.Answer.Providers); n > 0 {
 			found.source = out.Answer.Providers[n-1].Source // a walk may have asked any peer
 		}
@@ -438,7 +437,7 @@ func (x *Index) finalizeAnswer(ctx context.Context, q record.Question, a record.
 // an invalidated entry stays away. A later, faster look-up may have its answer
 // dropped with this one, which costs one look-up and nothing else.
 func (x *Index) cacheResult(f *flight, l flightResult, conclusive bool) {
-	entry := cache.Entry{Answer: l.answer, Source: l.source, FromOwner: l.fromOwner, At: l.at, Fired: l.hedge.Fired, Winner: l.hedge.Winner}
+	entry := cache.Entry{Answer: l.answer, Source: l.source, FromOwner: l.fromOwner, At: l.at}
 	switch {
 	case l.err != nil:
 		return

@@ -9,9 +9,9 @@ import (
 	"go.opentelemetry.io/otel/codes"
 
 	"micronode/b3"
-	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/index/cache"
+	"micronode/internal/index/hedge"
 	"micronode/internal/index/rank"
 	"micronode/internal/index/record"
 )
@@ -30,7 +30,13 @@ type Resolution struct {
 	At        time.Time     // when it was found
 	Stale     bool          // it has expired
 	Providers []rank.Ranked // best first; of a name, possibly empty
-	Hedge     client.Hedge
+	Hedge     Hedge
+}
+
+// Hedge reports whether a second wave of requests was sent, and which one won.
+type Hedge struct {
+	Fired  bool
+	Winner hedge.Wave // Alpha, Beta or None: a walk is not shown
 }
 
 // stepResult is the result of one step of the pipeline.
@@ -39,11 +45,11 @@ type stepResult struct {
 	source record.Source
 	at     time.Time
 	stale  bool
-	hedge  client.Hedge
+	hedge  Hedge
 }
 
 // noHedge is the hedge of an answer without a look-up.
-var noHedge = client.Hedge{Winner: "none"}
+var noHedge = Hedge{Winner: hedge.None}
 
 // Resolve finds the address that an ID stands for and its providers, within the
 // budget of the configuration and of ctx. It returns NotFound if no target that
@@ -195,7 +201,7 @@ type ProviderList struct {
 	Address   b3.Address
 	Source    record.Source // empty if there are none
 	Providers []rank.Ranked // best first
-	Hedge     client.Hedge
+	Hedge     Hedge
 }
 
 // Providers finds the providers of an object, as many as the quorum asks for.

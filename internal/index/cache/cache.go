@@ -27,10 +27,6 @@ type Entry struct {
 	// connected and can be asked again cheaply. So it is fresh for OwnerTTL
 	// only.
 	FromOwner bool
-
-	// How it was found, for information.
-	Fired  bool   // a second wave was sent
-	Winner string // the wave that answered
 }
 
 // Spec configures a cache. Zero means zero: without entries or bytes nothing is

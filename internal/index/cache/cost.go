@@ -22,7 +22,7 @@ const (
 
 // cost is how many bytes an entry retains.
 func cost(key Key, e *Entry) int64 {
-	sum := overhead + sizeOfKept + int64(len(key)+len(e.Source)+len(e.Winner))
+	sum := overhead + sizeOfKept + int64(len(key)+len(e.Source))
 	for i := range e.Answer.Providers {
 		p := &e.Answer.Providers[i]
 		sum += sizeOfProvider + int64(len(p.ID)+len(p.Region)+len(p.Source)) + stringsCost(p.Overlay) + stringsCost(p.HTTP) + stringsCost(p.Other)
@@ -44,7 +44,6 @@ func stringsCost(list []string) int64 {
 // clone copies an entry down to its strings.
 func clone(e Entry) Entry {
 	e.Source = record.Source(strings.Clone(string(e.Source)))
-	e.Winner = strings.Clone(e.Winner)
 	e.Answer.Providers = cloneEach(e.Answer.Providers, cloneProvider)
 	if e.Answer.Name != nil {
 		n := *e.Answer.Name

@@ -27,12 +27,12 @@ func positiveEntry(id string, at time.Time) Entry {
 		Answer: record.Answer{Providers: []record.Provider{{
 			ID: id, Overlay: []string{id + ".example:9000"}, HTTP: []string{"https://" + id + ".example:443"}, Region: "eu", Seen: at, Source: record.DHT,
 		}}},
-		Source: record.DHT, At: at, Fired: true, Winner: "alpha",
+		Source: record.DHT, At: at,
 	}
 }
 
 func negativeEntry(at time.Time) Entry {
-	return Entry{Source: record.DHT, At: at, Negative: true, Winner: "none"}
+	return Entry{Source: record.DHT, At: at, Negative: true}
 }
 
 // nameEntry is an answer with a name record.

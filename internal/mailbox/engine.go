@@ -73,43 +73,43 @@ type Engine interface {
 
 // Message is what is sent.
 type Message struct {
-	Box           string
-	Key           string // idempotency key; empty for none
-	Body          []byte // must not be changed once it is sent
-	Delay         time.Duration
-	MaxDeliveries int // zero is the mailbox's default
+	Box           string        `json:"box"`
+	Key           string        `json:"key,omitempty"` // idempotency key; empty for none
+	Body          []byte        `json:"body"`          // must not be changed once it is sent
+	Delay         time.Duration `json:"delay,omitempty"`
+	MaxDeliveries int           `json:"max_deliveries,omitempty"` // zero is the mailbox's default
 }
 
 // Sent is the result of sending a message.
 type Sent struct {
-	ID       string
-	Repeated bool // it was already sent with this key
+	ID       string `json:"id"`
+	Repeated bool   `json:"repeated,omitempty"` // it was already sent with this key
 }
 
 // Delivery is a message that was leased.
 type Delivery struct {
-	ID         string
-	Receipt    string // for Ack, Nack and Extend, while the lease holds
-	Body       []byte
-	Deliveries int // this one included
-	SentAt     time.Time
+	ID         string    `json:"id"`
+	Receipt    string    `json:"receipt"` // for Ack, Nack and Extend, while the lease holds
+	Body       []byte    `json:"body"`
+	Deliveries int       `json:"deliveries"` // this one included
+	SentAt     time.Time `json:"sent_at"`
 }
 
 // DeadLetter is a message that was leased too often.
 type DeadLetter struct {
-	ID         string
-	Body       []byte
-	Deliveries int
-	Reason     string // of the last nack, or that its lease ended
-	SentAt     time.Time
-	DiedAt     time.Time
+	ID         string    `json:"id"`
+	Body       []byte    `json:"body"`
+	Deliveries int       `json:"deliveries"`
+	Reason     string    `json:"reason"` // of the last nack, or that its lease ended
+	SentAt     time.Time `json:"sent_at"`
+	DiedAt     time.Time `json:"died_at"`
 }
 
 // Note is what is posted to boards.
 type Note struct {
-	ID   string
-	Body []byte
-	At   time.Time
+	ID   string    `json:"id"`
+	Body []byte    `json:"body"`
+	At   time.Time `json:"at"`
 }
 
 // Usage is how much an engine keeps, and what it has counted.

@@ -129,7 +129,7 @@ func (m *Mailbox) handleReceive(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return ingress.WriteJSON(w, http.StatusOK, client.Mail{ID: got.ID, Receipt: got.Receipt, Body: got.Body, Deliveries: got.Deliveries, SentAt: got.SentAt})
+	return ingress.WriteJSON(w, http.StatusOK, got)
 }
 
 // receiveWithinDeadline waits for a message, until the node drains at most. It
@@ -202,10 +202,17 @@ func writeNoContent(w http.ResponseWriter, err error) error {
 	return nil
 }
 
+// deadLetters is one page of the dead letters of a box, oldest first.
+type deadLetters struct {
+	Box      string       `json:"box"`
+	Messages []DeadLetter `json:"letters"`
+	Next     string       `json:"next,omitempty"` // the parameter after of the next page, if there may be more
+}
+
 func (m *Mailbox) handleListDead(w http.ResponseWriter, r *http.Request) error {
 	const op = "mailbox.dead"
 	query := r.URL.Query()
-	answer := client.DeadLetters{Box: query.Get("box"), Messages: []client.DeadLetter{}}
+	answer := deadLetters{Box: query.Get("box"), Messages: []DeadLetter{}}
 	if err := checkBox(op, r, answer.Box); err != nil { // including those of the node's own parts: an operator has to see their failures
 		return err
 	}
@@ -228,7 +235,7 @@ func (m *Mailbox) handleListDead(w http.ResponseWriter, r *http.Request) error {
 				answer.Next = after
 				return ingress.WriteJSON(w, http.StatusOK, answer)
 			}
-			answer.Messages, after = append(answer.Messages, client.DeadLetter(one)), one.ID
+			answer.Messages, after = append(answer.Messages, one), one.ID
 		}
 		if len(page) < want {
 			return ingress.WriteJSON(w, http.StatusOK, answer)

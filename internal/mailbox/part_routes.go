@@ -1,6 +1,7 @@
 package mailbox
 
 import (
+	"context"
 	"net/http"
 	"time"
 
@@ -30,21 +31,6 @@ const (
 	maxPostRequestBytes = 1 << 20          // of a request
 )
 
-// sendRequest is a message to be sent.
-type sendRequest struct {
-	Box           string        `json:"box"`
-	Key           string        `json:"key,omitempty"`
-	Body          []byte        `json:"body"`
-	Delay         time.Duration `json:"delay,omitempty"`
-	MaxDeliveries int           `json:"max_deliveries,omitempty"`
-}
-
-// sendResponse is the result of sending it.
-type sendResponse struct {
-	ID       string `json:"id"`
-	Repeated bool   `json:"repeated,omitempty"`
-}
-
 // receiveRequest asks for the next message of a box.
 type receiveRequest struct {
 	Box        string        `json:"box"`
@@ -55,15 +41,7 @@ type receiveRequest struct {
 // receiveResponse is the response; without a delivery, there is none. That is
 // no error: a missing route must not look like an empty box.
 type receiveResponse struct {
-	Delivery *deliveryJSON `json:"delivery,omitempty"`
-}
-
-type deliveryJSON struct {
-	ID         string    `json:"id"`
-	Receipt    string    `json:"receipt"`
-	Body       []byte    `json:"body"`
-	Deliveries int       `json:"deliveries"`
-	SentAt     time.Time `json:"sent_at"`
+	Delivery *Delivery `json:"delivery,omitempty"`
 }
 
 // leaseRequest acknowledges, returns or extends a leased message.
@@ -78,13 +56,7 @@ type leaseRequest struct {
 // postRequest is a note and the boards that it is posted to.
 type postRequest struct {
 	Boards []string `json:"boards"`
-	Note   noteJSON `json:"note"`
-}
-
-type noteJSON struct {
-	ID   string    `json:"id"`
-	Body []byte    `json:"body"`
-	At   time.Time `json:"at"`
+	Note   Note     `json:"note"`
 }
 
 // notesRequest asks for a page of a board.
@@ -96,8 +68,8 @@ type notesRequest struct {
 
 // notesResponse is that page, and whether there may be more after it.
 type notesResponse struct {
-	Notes []noteJSON `json:"notes"`
-	More  bool       `json:"more,omitempty"`
+	Notes []Note `json:"notes"`
+	More  bool   `json:"more,omitempty"`
 }
 
 // PartRoutes lists the routes for the other parts of the node.
@@ -112,14 +84,14 @@ func (m *Mailbox) PartRoutes() []ingress.Route {
 	return []ingress.Route{
 		receive,
 		route(partSendPath, "Send a message to a box", int64(largestMessage)*4/3+maxSmallBody, m.handlePartSend),
-		route(partAckPath, "Acknowledge a message", maxSmallBody, m.handlePartLease(func(r *http.Request, l leaseRequest) error {
-			return m.engine.Ack(r.Context(), l.Box, l.Receipt)
+		route(partAckPath, "Acknowledge a message", maxSmallBody, m.handlePartLease(func(ctx context.Context, l leaseRequest) error {
+			return m.engine.Ack(ctx, l.Box, l.Receipt)
 		})),
-		route(partNackPath, "Return a message to its box", maxSmallBody, m.handlePartLease(func(r *http.Request, l leaseRequest) error {
-			return m.engine.Nack(r.Context(), l.Box, l.Receipt, l.Delay, l.Reason)
+		route(partNackPath, "Return a message to its box", maxSmallBody, m.handlePartLease(func(ctx context.Context, l leaseRequest) error {
+			return m.engine.Nack(ctx, l.Box, l.Receipt, l.Delay, l.Reason)
 		})),
-		route(partExtendPath, "Extend the lease of a message", maxSmallBody, m.handlePartLease(func(r *http.Request, l leaseRequest) error {
-			return m.engine.Extend(r.Context(), l.Box, l.Receipt, l.Visibility)
+		route(partExtendPath, "Extend the lease of a message", maxSmallBody, m.handlePartLease(func(ctx context.Context, l leaseRequest) error {
+			return m.engine.Extend(ctx, l.Box, l.Receipt, l.Visibility)
 		})),
 		route(partPostPath, "Post a note to noticeboards", maxPostRequestBytes, m.handlePartPost),
 		route(partNotesPath, "Read a noticeboard", maxSmallBody, m.handlePartNotes),
@@ -127,15 +99,15 @@ func (m *Mailbox) PartRoutes() []ingress.Route {
 }
 
 func (m *Mailbox) handlePartSend(w http.ResponseWriter, r *http.Request) error {
-	var request sendRequest
-	if err := ingress.DecodeJSON(r, &request); err != nil {
+	var message Message
+	if err := ingress.DecodeJSON(r, &message); err != nil {
 		return err
 	}
-	sent, err := m.engine.Send(r.Context(), Message(request))
+	sent, err := m.engine.Send(r.Context(), message)
 	if err != nil {
 		return err
 	}
-	return ingress.WriteJSON(w, http.StatusOK, sendResponse(sent))
+	return ingress.WriteJSON(w, http.StatusOK, sent)
 }
 
 func (m *Mailbox) handlePartReceive(w http.ResponseWriter, r *http.Request) error {
@@ -153,18 +125,17 @@ func (m *Mailbox) handlePartReceive(w http.ResponseWriter, r *http.Request) erro
 	case err != nil:
 		return err
 	}
-	delivery := deliveryJSON(got)
-	return ingress.WriteJSON(w, http.StatusOK, receiveResponse{&delivery})
+	return ingress.WriteJSON(w, http.StatusOK, receiveResponse{&got})
 }
 
 // handlePartLease returns the handler of an operation on a lease.
-func (m *Mailbox) handlePartLease(do func(*http.Request, leaseRequest) error) ingress.Handler {
+func (m *Mailbox) handlePartLease(do func(context.Context, leaseRequest) error) ingress.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		var request leaseRequest
 		if err := ingress.DecodeJSON(r, &request); err != nil {
 			return err
 		}
-		return writeNoContent(w, do(r, request))
+		return writeNoContent(w, do(r.Context(), request))
 	}
 }
 
@@ -173,7 +144,7 @@ func (m *Mailbox) handlePartPost(w http.ResponseWriter, r *http.Request) error {
 	if err := ingress.DecodeJSON(r, &request); err != nil {
 		return err
 	}
-	return writeNoContent(w, m.engine.Post(r.Context(), request.Boards, Note(request.Note)))
+	return writeNoContent(w, m.engine.Post(r.Context(), request.Boards, request.Note))
 }
 
 // handlePartNotes responds with a page that is bounded in notes and in bytes.
@@ -188,13 +159,13 @@ func (m *Mailbox) handlePartNotes(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
-	response, bytes := notesResponse{Notes: []noteJSON{}, More: len(notes) > 0 && len(notes) == limit}, 0
+	response, bytes := notesResponse{Notes: []Note{}, More: len(notes) > 0 && len(notes) == limit}, 0
 	for i, n := range notes {
 		if bytes += len(n.Body); i > 0 && bytes > maxPageBytes {
 			response.More = true
 			break
 		}
-		response.Notes = append(response.Notes, noteJSON(n))
+		response.Notes = append(response.Notes, n)
 	}
 	return ingress.WriteJSON(w, http.StatusOK, response)
 }

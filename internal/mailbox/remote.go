@@ -6,7 +6,6 @@ import (
 	"unicode/utf8"
 
 	"micronode/client"
-	"micronode/fault"
 )
 
 // Remote is the mailbox in another process of the same node, with the methods
@@ -34,9 +33,9 @@ func (r *Remote) Send(ctx context.Context, m Message) (Sent, error) {
 	if !utf8.ValidString(m.Key) {
 		return Sent{}, badKey(op)
 	}
-	var response sendResponse
-	err := r.call(ctx, op, partSendPath, sendRequest(m), &response)
-	return Sent(response), err
+	var sent Sent
+	err := r.client.CallPart(ctx, op, service, partSendPath, m, &sent)
+	return sent, err
 }
 
 // Receive leases the next message of a box. It waits for at most longestWait.
@@ -46,28 +45,28 @@ func (r *Remote) Receive(ctx context.Context, box string, visibility, wait time.
 		return Delivery{}, err
 	}
 	var response receiveResponse
-	if err := r.call(ctx, op, partReceivePath, receiveRequest{box, visibility, min(wait, longestWait)}, &response); err != nil {
+	if err := r.client.CallPart(ctx, op, service, partReceivePath, receiveRequest{box, visibility, min(wait, longestWait)}, &response); err != nil {
 		return Delivery{}, err
 	}
 	if response.Delivery == nil {
 		return Delivery{}, NoMessage(op)
 	}
-	return Delivery(*response.Delivery), nil
+	return *response.Delivery, nil
 }
 
 // Ack acknowledges a message.
 func (r *Remote) Ack(ctx context.Context, box, receipt string) error {
-	return r.call(ctx, "mailbox.ack", partAckPath, leaseRequest{Box: box, Receipt: receipt}, nil)
+	return r.client.CallPart(ctx, "mailbox.ack", service, partAckPath, leaseRequest{Box: box, Receipt: receipt}, nil)
 }
 
 // Nack returns a message to its box.
 func (r *Remote) Nack(ctx context.Context, box, receipt string, delay time.Duration, reason string) error {
-	return r.call(ctx, "mailbox.nack", partNackPath, leaseRequest{Box: box, Receipt: receipt, Delay: delay, Reason: TruncateReason(reason)}, nil)
+	return r.client.CallPart(ctx, "mailbox.nack", service, partNackPath, leaseRequest{Box: box, Receipt: receipt, Delay: delay, Reason: TruncateReason(reason)}, nil)
 }
 
 // Extend makes a lease end visibility from now.
 func (r *Remote) Extend(ctx context.Context, box, receipt string, visibility time.Duration) error {
-	return r.call(ctx, "mailbox.extend", partExtendPath, leaseRequest{Box: box, Receipt: receipt, Visibility: visibility}, nil)
+	return r.client.CallPart(ctx, "mailbox.extend", service, partExtendPath, leaseRequest{Box: box, Receipt: receipt, Visibility: visibility}, nil)
 }
 
 // Post posts a note to boards, as many of them at a time as fit into a request.
@@ -80,7 +79,7 @@ func (r *Remote) Post(ctx context.Context, boards []string, n Note) error {
 	}
 	for len(boards) > 0 {
 		count := countFitting(boards)
-		if err := r.call(ctx, op, partPostPath, postRequest{boards[:count], noteJSON(n)}, nil); err != nil {
+		if err := r.client.CallPart(ctx, op, service, partPostPath, postRequest{boards[:count], n}, nil); err != nil {
 			return err
 		}
 		boards = boards[count:]
@@ -109,25 +108,13 @@ func (r *Remote) Notes(ctx context.Context, name, after string, limit int) (note
 	}
 	for more := true; more && len(notes) < limit; {
 		var response notesResponse
-		if err := r.call(ctx, op, partNotesPath, notesRequest{name, after, limit - len(notes)}, &response); err != nil {
+		if err := r.client.CallPart(ctx, op, service, partNotesPath, notesRequest{name, after, limit - len(notes)}, &response); err != nil {
 			return nil, err
 		}
 		for _, n := range response.Notes {
-			notes, after = append(notes, Note(n)), n.ID
+			notes, after = append(notes, n), n.ID
 		}
 		more = response.More && len(response.Notes) > 0
 	}
 	return notes, nil
-}
-
-// call calls the other process.
-func (r *Remote) call(ctx context.Context, op, path string, in, out any) error {
-	err := r.client.Call(ctx, "POST", path, in, out)
-	if fault.KindOf(err) == fault.Canceled && ctx.Err() == nil {
-		// The other process drains; this one continues, so the mailbox is not
-		// ready.
-		return &fault.Error{Op: op, Kind: fault.NotReady, Detail: "the mailbox is shutting down", RetryAfter: time.Second, Err: err,
-			Next: "Start it again with `micronode run --only mailbox`; the node reconnects by itself."}
-	}
-	return fault.Wrap(op, err)
 }

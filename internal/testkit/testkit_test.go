@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"micronode/fault"
 	"micronode/internal/testkit"
@@ -60,6 +62,30 @@ func (r *recorder) run(check func(testkit.T)) {
 	check(r)
 }
 
+// seen and seenAgain have the same JSON.
+type (
+	seen struct {
+		ID    netip.Addr `json:"id"`
+		At    time.Time  `json:"at,omitzero"`
+		Sizes []int64    `json:"sizes"`
+		Body  []byte     `json:"body"`
+		OK    bool       `json:"ok"`
+		Share float64    `json:"share"`
+		Notes string     `json:"-"`
+	}
+	seenAgain struct {
+		Name  string    `json:"id"`
+		When  time.Time `json:"at,omitzero"`
+		Bytes []int     `json:"sizes"`
+		Body  []byte    `json:"body"`
+		Done  bool      `json:"ok"`
+		Part  float64   `json:"share"`
+	}
+	renamed struct {
+		ID string `json:"name"`
+	}
+)
+
 // Each assertion holds where it should, and otherwise says what was expected.
 func TestAssertions(t *testing.T) {
 	busy := &fault.Error{Op: "store.put", Kind: fault.StorageBusy, Detail: "the queue is full", Next: "Send it again in a second."}
@@ -91,6 +117,8 @@ func TestAssertions(t *testing.T) {
 		"no operation": {func(t testkit.T) {
 			testkit.WantRefusal(t, &fault.Error{Kind: fault.StorageBusy, Detail: "x", Next: "Wait."}, fault.StorageBusy, "")
 		}, "names no operation", false},
+		"the same JSON":  {func(t testkit.T) { testkit.SameJSON[seen, seenAgain](t) }, "", false},
+		"another member": {func(t testkit.T) { testkit.SameJSON[renamed, seen](t) }, "testkit_test.renamed is {name text}, and testkit_test.seen is {id text, at,omitzero time, sizes [integer], body bytes, ok truth, share number}", false},
 	} {
 		var r recorder
 		r.run(c.check)

@@ -228,7 +228,7 @@ type peerSet struct {
 // ConnectedPeers lists the peers with a session.
 func (p peerSet) ConnectedPeers() (list []index.ConnectedPeer) {
 	for _, one := range p.overlay.ConnectedPeers() {
-		list = append(list, index.ConnectedPeer{ID: one.ID, Addr: one.Addr, RTT: one.RTT})
+		list = append(list, index.ConnectedPeer(one))
 	}
 	return list
 }

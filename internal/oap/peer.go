@@ -49,5 +49,15 @@ func notPeerID(text string) error {
 // String is the ID as ParsePeerID reads it.
 func (p PeerID) String() string { return peerIDEncoding.EncodeToString(p[:]) }
 
+// MarshalText and UnmarshalText use the same spelling, so that JSON carries it
+// as it is.
+func (p PeerID) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText reads what MarshalText writes.
+func (p *PeerID) UnmarshalText(text []byte) (err error) {
+	*p, err = ParsePeerID(string(text))
+	return err
+}
+
 // Compare orders IDs by their bytes, not by their text.
 func (p PeerID) Compare(other PeerID) int { return bytes.Compare(p[:], other[:]) }

@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"crypto/x509"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -71,6 +72,10 @@ func TestPeerIDRoundTrip(t *testing.T) {
 		}
 		if strings.Trim(text, "abcdefghijklmnopqrstuvwxyz234567") != "" {
 			t.Fatalf("%s has other characters", text)
+		}
+		var again PeerID
+		if raw, err := json.Marshal(id); err != nil || string(raw) != `"`+text+`"` || json.Unmarshal(raw, &again) != nil || again != id {
+			t.Fatalf("in JSON it is %s, %v, and is read as %s", raw, err, again)
 		}
 	})
 }

@@ -73,22 +73,16 @@ func (o *Overlay) Routes() []ingress.Route {
 }
 
 func (o *Overlay) handleListPeers(w http.ResponseWriter, _ *http.Request) error {
-	return ingress.WriteJSON(w, http.StatusOK, client.PeerList{Peers: o.Peers()})
+	return ingress.WriteJSON(w, http.StatusOK, peersResponse{o.Peers()})
+}
+
+// peersResponse is the answer with all peers.
+type peersResponse struct {
+	Peers []session.PeerState `json:"peers"`
 }
 
 // Peers lists every node that is named or connected.
-func (o *Overlay) Peers() []client.Peer {
-	list := []client.Peer{}
-	for _, one := range o.sessions.Peers() {
-		p := client.Peer{ID: one.ID.String(), Addr: one.Addr, State: client.PeerState(one.State), PQ: one.PQ, Dialed: one.Dialed,
-			Since: one.Since.UTC(), LastError: one.LastErr, RTT: float64(one.RTT) / float64(time.Millisecond)}
-		if wait := time.Until(one.Retry); !one.Retry.IsZero() && wait > 0 {
-			p.RetryIn = wait.Milliseconds()
-		}
-		list = append(list, p)
-	}
-	return list
-}
+func (o *Overlay) Peers() []session.PeerState { return o.sessions.Peers() }
 
 func (o *Overlay) handleAddPeer(w http.ResponseWriter, r *http.Request) error {
 	var request client.PeerRequest
@@ -107,7 +101,7 @@ func (o *Overlay) handleAddPeer(w http.ResponseWriter, r *http.Request) error {
 	if created {
 		status = http.StatusCreated
 	}
-	return ingress.WriteJSON(w, status, o.describePeer(contact))
+	return ingress.WriteJSON(w, status, o.sessions.PeerOf(contact))
 }
 
 // AddPeer keeps a session with a node from now on, and reports whether it is
@@ -123,16 +117,6 @@ func (o *Overlay) AddPeer(contact Contact) (created bool, err error) {
 			Next: "Remove one with `micronode peers rm`."}
 	}
 	return o.contacts.add(contact), nil
-}
-
-// describePeer returns the state of a node that was just added.
-func (o *Overlay) describePeer(contact Contact) client.Peer {
-	all := o.Peers()
-	i := slices.IndexFunc(all, func(p client.Peer) bool { return p.ID == contact.ID.String() })
-	if i < 0 {
-		return client.Peer{ID: contact.ID.String(), Addr: contact.Addrs[0], State: client.PeerDialing}
-	}
-	return all[i]
 }
 
 func (o *Overlay) handleRemovePeer(w http.ResponseWriter, r *http.Request) error {

@@ -25,13 +25,7 @@ const (
 // connectedPeersResponse is the connected peers, as an overlay sends them to
 // another process.
 type connectedPeersResponse struct {
-	Peers []connectedPeerJSON `json:"neighbours"`
-}
-
-type connectedPeerJSON struct {
-	ID   string        `json:"id"`
-	Addr string        `json:"addr"`
-	RTT  time.Duration `json:"rtt_ns"`
+	Peers []ConnectedPeer `json:"neighbours"`
 }
 
 // askRequest is a question to a peer.
@@ -83,11 +77,7 @@ func (o *Overlay) handleConnectedPeers(w http.ResponseWriter, r *http.Request) e
 			}
 		}
 		first = false
-		response := connectedPeersResponse{Peers: []connectedPeerJSON{}}
-		for _, one := range o.ConnectedPeers() {
-			response.Peers = append(response.Peers, connectedPeerJSON{one.ID.String(), one.Addr, one.RTT})
-		}
-		data, err := json.Marshal(response)
+		data, err := json.Marshal(connectedPeersResponse{o.ConnectedPeers()})
 		return ingress.Event{Name: "company", Data: data}, err
 	})
 }

@@ -54,17 +54,8 @@ func (r *Remote) follow(ctx context.Context) {
 		if err := events.Next(ctx, "company", &response); err != nil {
 			return
 		}
-		r.connectedPeers.Store(response.connectedPeers())
+		r.connectedPeers.Store(response.Peers)
 	}
-}
-
-func (c connectedPeersResponse) connectedPeers() (list []ConnectedPeer) {
-	for _, one := range c.Peers {
-		if id, err := oap.ParsePeerID(one.ID); err == nil {
-			list = append(list, ConnectedPeer{ID: id, Addr: one.Addr, RTT: one.RTT})
-		}
-	}
-	return list
 }
 
 // ConnectedPeers lists the peers with an active session. It never waits.

@@ -2,6 +2,7 @@ package overlay
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"log/slog"
 	"strings"
@@ -149,7 +150,8 @@ func TestTheSeamOfTheOverlayIsStrict(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
-	if list := (connectedPeersResponse{Peers: []connectedPeerJSON{{ID: "x"}}}).connectedPeers(); list != nil {
-		t.Errorf("%v", list)
+	var response connectedPeersResponse
+	if err := json.Unmarshal([]byte(`{"neighbours":[{"id":"x"}]}`), &response); fault.KindOf(err) != fault.Malformed {
+		t.Errorf("%v: %+v", err, response)
 	}
 }

@@ -373,9 +373,9 @@ func (o *Overlay) Ask(ctx context.Context, peer oap.PeerID, q Question) (Found, 
 
 // ConnectedPeer is a peer that can be asked right now.
 type ConnectedPeer struct {
-	ID   oap.PeerID
-	Addr string        // at the other end of the session, which may differ from where it listens
-	RTT  time.Duration // of the last ping or of the handshake; 0 if none was measured
+	ID   oap.PeerID    `json:"id"`
+	Addr string        `json:"addr"`   // at the other end of the session, which may differ from where it listens
+	RTT  time.Duration `json:"rtt_ns"` // of the last ping or of the handshake; 0 if none was measured
 }
 
 // ConnectedPeers lists the peers with an active session, in no order. It takes no

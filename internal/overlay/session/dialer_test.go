@@ -58,7 +58,7 @@ func TestDialerNeverStops(t *testing.T) {
 			t.Errorf("%d calls in an hour, %d retries counted", len(c.at), n.retries)
 		}
 		p := n.Peers()
-		if len(p) != 1 || p[0].State != stateBackoff || !strings.Contains(p[0].LastErr, "no answer from a:1") || !p[0].Retry.After(time.Now()) || p[0].Addr != "a:1" {
+		if len(p) != 1 || p[0].State != stateBackoff || !strings.Contains(p[0].LastErr, "no answer from a:1") || p[0].RetryIn <= 0 || p[0].Addr != "a:1" {
 			t.Errorf("the list says %+v", p)
 		}
 	})

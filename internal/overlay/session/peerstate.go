@@ -10,15 +10,15 @@ import (
 // PeerState describes a contact, or another peer that has a session with us, for
 // people.
 type PeerState struct {
-	ID      oap.PeerID
-	Addr    string
-	State   string // dialing, active, busy or backoff
-	PQ      bool
-	RTT     time.Duration
-	Dialed  bool
-	Since   time.Time // in this state
-	LastErr string    // of the last dial
-	Retry   time.Time // when the next dial is due; zero if none is
+	ID      oap.PeerID `json:"id"`
+	Addr    string     `json:"addr"`
+	State   string     `json:"state"`                 // dialing, active, busy or backoff
+	PQ      bool       `json:"pq"`                    // the key exchange is post-quantum
+	RTT     float64    `json:"rtt_ms"`                // in milliseconds; 0 if none was measured
+	Dialed  bool       `json:"dialed"`                // by this node, not by the peer
+	Since   time.Time  `json:"since,omitzero"`        // in this state
+	LastErr string     `json:"last_error,omitempty"`  // of the last dial
+	RetryIn int64      `json:"retry_in_ms,omitempty"` // milliseconds until the next dial is due; 0 if none is
 }
 
 // Peers lists contacts and sessions, sorted by ID. A contact is listed as soon as
@@ -47,6 +47,15 @@ func (t *Sessions) Peers() []PeerState {
 	return list
 }
 
+// PeerOf returns the state of a contact, also before it is set.
+func (t *Sessions) PeerOf(contact Contact) PeerState {
+	list := t.Peers()
+	if i := slices.IndexFunc(list, func(p PeerState) bool { return p.ID == contact.ID }); i >= 0 {
+		return list[i]
+	}
+	return contact.state(nil)
+}
+
 // state returns how far the dialer of a contact is, if it has one yet. The caller
 // holds Sessions.mu.
 func (c Contact) state(k *dialer) PeerState {
@@ -57,7 +66,10 @@ func (c Contact) state(k *dialer) PeerState {
 		}
 		return state
 	}
-	state.Addr, state.State, state.Since, state.Retry = k.addr, k.state, k.since, k.retry
+	state.Addr, state.State, state.Since = k.addr, k.state, k.since.UTC()
+	if !k.retry.IsZero() {
+		state.RetryIn = max(0, time.Until(k.retry).Milliseconds())
+	}
 	if state.State == stateActive { // its session has ended, and the dialer has not noticed yet
 		state.State = stateBackoff
 	}
@@ -68,7 +80,7 @@ func (c Contact) state(k *dialer) PeerState {
 }
 
 func (s *Session) state() PeerState {
-	state := PeerState{ID: s.peer, Addr: s.addr, State: stateActive, PQ: s.pq, RTT: s.RTT(), Dialed: s.dialed, Since: s.since}
+	state := PeerState{ID: s.peer, Addr: s.addr, State: stateActive, PQ: s.pq, RTT: float64(s.RTT()) / float64(time.Millisecond), Dialed: s.dialed, Since: s.since.UTC()}
 	if s.Busy() {
 		state.State = stateBusy
 	}

@@ -43,12 +43,10 @@ func (r *testRegistry) approveDirectly(id string) string {
 	state := r.view.Load().state
 	wanted, err := ledger.DecodeRequest(fmt.Appendf(nil, `{"schema_version":"1.0.0","ops":[%s]}`, putName(id, "1")))
 	testkit.Must(r.t, err)
-	p, err := r.submitProposal(r.ctx(), netip.Addr{}, "test", 0, proposalFrom(wanted))
+	p, err := r.Propose(r.ctx(), netip.Addr{}, wanted)
 	testkit.Must(r.t, err)
 	for _, s := range []signer{alice, bob}[:min(2, state.Signers().M)] {
-		a := ledger.Approve(p.SignThis, s.key, s.id, r.now())
-		testkit.Must(r.t, p.Check(state, a, r.now(), r.spec.Skew))
-		_, err := r.submit(bandApprovals, 1, newJob(r.ctx(), func(c *committer, _ *job) outcome { return c.addApproval(p.ID, a) }))
+		_, _, err := r.Approve(r.ctx(), p.ID, ledger.Approve(p.SignThis, s.key, s.id, r.now()))
 		testkit.Must(r.t, err)
 	}
 	return p.ID

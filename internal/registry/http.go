@@ -108,7 +108,7 @@ func (r *Registry) serveHead(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	header := headHeader(v.head)
+	header := headHeader(v.state.Head().Hash)
 	_, err = ingress.ServeContent(w, req, ingress.Content{
 		Size: int64(len(v.headJSON)), ETag: header.Get("Etag"), Type: header.Get("Content-Type"), CacheControl: header.Get("Cache-Control"),
 		Ready: true, Write: ingress.FromReaderAt(bytes.NewReader(v.headJSON)),
@@ -136,7 +136,7 @@ func (r *Registry) serveVersion(w http.ResponseWriter, req *http.Request) error 
 	if err != nil {
 		return err
 	}
-	document, err := r.versionResponse(req.Context(), v, record, wantsItems(req))
+	document, err := r.versionResponse(req.Context(), v, record, req.URL.Query().Get("items") != "false")
 	if err != nil {
 		return err
 	}
@@ -150,8 +150,6 @@ func (r *Registry) serveVersion(w http.ResponseWriter, req *http.Request) error 
 	})
 	return err
 }
-
-func wantsItems(req *http.Request) bool { return req.URL.Query().Get("items") != "false" }
 
 // parseVersion parses a version number in its canonical form.
 func parseVersion(op, text string) (uint64, error) {
@@ -236,38 +234,82 @@ func (r *Registry) countRefusal(action, proposal string, err error) error {
 }
 
 func (r *Registry) handleInit(w http.ResponseWriter, req *http.Request) error {
-	answer, err := r.Initialise(req)
+	signers, err := decodeSigners("registry.init", req)
 	if err != nil {
 		return r.countRefusal("init", "", err)
 	}
-	return ingress.WriteJSON(w, http.StatusCreated, answer)
+	first, key, err := r.Initialise(req.Context(), signers)
+	if err != nil {
+		return r.countRefusal("init", "", err)
+	}
+	return ingress.WriteJSON(w, http.StatusCreated, client.Initialised{Registry: first.state.Registry(), Key: key, Head: first.headResponse()})
+}
+
+// decodeSigners decodes the first set of signers.
+func decodeSigners(op string, req *http.Request) (ledger.SignerSet, error) {
+	if err := requireLength(op, req); err != nil {
+		return ledger.SignerSet{}, err
+	}
+	var wanted client.InitRequest
+	if err := ingress.DecodeJSON(req, &wanted); err != nil {
+		return ledger.SignerSet{}, err
+	}
+	set, err := signersOf(wanted)
+	return set, fault.Wrap(op, err)
+}
+
+func signersOf(wanted client.InitRequest) (ledger.SignerSet, error) {
+	set := ledger.SignerSet{M: wanted.M}
+	for _, key := range wanted.Keys {
+		public, err := ledger.ParsePublicKey(key.Public)
+		if err != nil {
+			return ledger.SignerSet{}, err
+		}
+		set.Keys = append(set.Keys, ledger.Signer{ID: key.SignerID, Public: public})
+	}
+	return set, nil
 }
 
 func (r *Registry) handlePropose(w http.ResponseWriter, req *http.Request) error {
-	p, err := r.propose(req)
+	request, err := decodeBody("registry.propose", req, ledger.DecodeRequest, ledger.DecodeRequestCBOR)
 	if err != nil {
 		return r.countRefusal("propose", "", err)
 	}
-	w.Header().Set("Location", "/registry/proposals/"+p.ID)
-	return ingress.WriteJSON(w, http.StatusAccepted, proposedResponse(p))
+	p, err := r.Propose(req.Context(), ingress.ShareKey(req), request)
+	if err != nil {
+		return r.countRefusal("propose", "", err)
+	}
+	return writeProposed(w, p)
 }
 
 func (r *Registry) handleSupersede(w http.ResponseWriter, req *http.Request) error {
-	p, err := r.supersede(req)
+	request, err := decodeBody("registry.supersede", req, ledger.DecodeSupersede, ledger.DecodeSupersedeCBOR)
 	if err != nil {
 		return r.countRefusal("supersede", "", err)
 	}
+	p, err := r.Supersede(req.Context(), ingress.ShareKey(req), request)
+	if err != nil {
+		return r.countRefusal("supersede", "", err)
+	}
+	return writeProposed(w, p)
+}
+
+func writeProposed(w http.ResponseWriter, p *ledger.Proposal) error {
 	w.Header().Set("Location", "/registry/proposals/"+p.ID)
 	return ingress.WriteJSON(w, http.StatusAccepted, proposedResponse(p))
 }
 
 func (r *Registry) handleApprove(w http.ResponseWriter, req *http.Request) error {
 	id := req.PathValue("id")
-	answer, err := r.approve(req, id)
+	a, err := decodeBody("registry.approve", req, ledger.DecodeApproval, ledger.DecodeApprovalCBOR)
 	if err != nil {
 		return r.countRefusal("approve", id, err)
 	}
-	return ingress.WriteJSON(w, http.StatusOK, answer)
+	approvals, signers, err := r.Approve(req.Context(), id, a)
+	if err != nil {
+		return r.countRefusal("approve", id, err)
+	}
+	return ingress.WriteJSON(w, http.StatusOK, client.Approved{Status: "accepted", Approvals: approvals, Quorum: quorumResponse(signers)})
 }
 
 func (r *Registry) handleCommit(w http.ResponseWriter, req *http.Request) error {
@@ -280,13 +322,5 @@ func (r *Registry) handleCommit(w http.ResponseWriter, req *http.Request) error 
 		return r.countRefusal("commit", id, err)
 	}
 	w.Header().Set("Location", "/registry/"+strconv.FormatUint(done.head.Version, 10))
-	return ingress.WriteJSON(w, http.StatusCreated, headResponse(done.record, done.state))
-}
-
-func signerSetResponse(set ledger.SignerSet, since uint64) client.SignerSet {
-	response := client.SignerSet{Version: since, M: set.M, Keys: []client.RegistryKey{}}
-	for _, key := range set.Keys {
-		response.Keys = append(response.Keys, client.RegistryKey{SignerID: key.ID, Public: key.Public.String()})
-	}
-	return response
+	return ingress.WriteJSON(w, http.StatusCreated, done.headResponse())
 }

@@ -73,36 +73,6 @@ func checkLeaf(record ledger.Record, leaves []byte) error {
 	return nil
 }
 
-// versionResponse makes the response for a version.
-func (r *Registry) versionResponse(ctx context.Context, v *view, record ledger.Record, items bool) (client.RegistryVersion, error) {
-	header, err := record.DecodeHeader()
-	if err != nil {
-		return client.RegistryVersion{}, err
-	}
-	response := client.RegistryVersion{
-		SchemaVersion: ledger.SchemaVersion, Version: record.Version, Ops: opsOf(record.Payload), Items: []json.RawMessage{},
-		PayloadB3: header.PayloadB3, PrevHash: header.PrevHash, Hash: record.Head().Hash, CommittedAt: header.CommittedAt,
-		ProposalID: header.ProposalID, Supersedes: supersededResponse(header.Supersedes), Header: record.Header, Payload: record.Payload, Preconditions: record.Preconditions,
-		Approvals: []client.VersionApproval{},
-		SignerSet: signerSetResponse(r.signersAt(v, header.SignersVersion), header.SignersVersion),
-	}
-	for _, a := range header.Approvals {
-		response.Approvals = append(response.Approvals, client.VersionApproval{Public: a.Public.String(),
-			Approval: client.Approval{SignerID: a.SignerID, Algo: a.Algo, Sig: a.Sig, SignedAt: a.SignedAt}})
-	}
-	if !items {
-		return response, nil
-	}
-	state, err := r.stateAt(ctx, v, record.Head())
-	if err != nil {
-		return client.RegistryVersion{}, err
-	}
-	for item := range state.Items() {
-		response.Items = append(response.Items, json.RawMessage(item.JSON))
-	}
-	return response, nil
-}
-
 // signersAt returns the signer set that a version put in force. The records of all
 // such versions are kept in memory, because every proof needs them.
 func (r *Registry) signersAt(v *view, version uint64) ledger.SignerSet {

@@ -3,7 +3,6 @@ package registry
 import (
 	"context"
 	"crypto/rand"
-	"net/http"
 	"net/netip"
 	"time"
 
@@ -11,91 +10,53 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
-	"micronode/client"
 	"micronode/fault"
-	"micronode/internal/ingress"
 	"micronode/internal/registry/ledger"
 )
 
-// This file is what handlers do before and after the committer: everything that
-// can be done without it, so that the committer has as little to do as possible.
+// This file is the writes, before and after the committer: everything that can be
+// done without it, so that the committer has as little to do as possible.
 
-// Initialise begins a registry, if there is none.
-func (r *Registry) Initialise(req *http.Request) (client.Initialised, error) {
-	const op = "registry.init"
-	if err := requireLength(op, req); err != nil {
-		return client.Initialised{}, err
-	}
-	var wanted client.InitRequest
-	if err := ingress.DecodeJSON(req, &wanted); err != nil {
-		return client.Initialised{}, err
-	}
-	signers, err := signersOf(wanted)
-	if err != nil {
-		return client.Initialised{}, fault.Wrap(op, err)
-	}
+// Initialise begins a registry with its first signers, if there is none. It returns
+// the first version, and the key with which the log signs its checkpoints.
+func (r *Registry) Initialise(ctx context.Context, signers ledger.SignerSet) (first commitResult, key string, err error) {
 	spec := ledger.GenesisSpec{Signers: signers, At: r.now()}
 	_, _ = rand.Read(spec.Nonce[:]) // it never fails
 	record, state, err := ledger.Genesis(spec)
 	if err != nil {
-		return client.Initialised{}, err
+		return commitResult{}, "", err
 	}
-	_, err = r.submit(bandProposals, len(record.Payload), newJob(req.Context(), func(c *committer, j *job) outcome {
+	_, err = r.submit(bandProposals, len(record.Payload), newJob(ctx, func(c *committer, j *job) outcome {
 		return c.commitGenesis(j.ctx, record, state)
 	}))
 	if err != nil {
-		return client.Initialised{}, err
+		return commitResult{}, "", err
 	}
 	signer, err := r.logSigner(state.Registry())
 	if err != nil {
-		return client.Initialised{}, err
+		return commitResult{}, "", err
 	}
 	r.audit(Event{Type: EventInitialised, Detail: state.Registry().String()})
-	return client.Initialised{Registry: state.Registry(), Key: signer.VerifierKey(), Head: headResponse(record, state)}, nil
+	return commitResult{head: state.Head(), record: record, state: state}, signer.VerifierKey(), nil
 }
 
-func signersOf(wanted client.InitRequest) (ledger.SignerSet, error) {
-	set := ledger.SignerSet{M: wanted.M}
-	for _, key := range wanted.Keys {
-		public, err := ledger.ParsePublicKey(key.Public)
-		if err != nil {
-			return ledger.SignerSet{}, err
-		}
-		set.Keys = append(set.Keys, ledger.Signer{ID: key.SignerID, Public: public})
-	}
-	return set, nil
+// Propose makes a proposal for a client, and keeps it until it is committed or
+// expires.
+func (r *Registry) Propose(ctx context.Context, from netip.Addr, request ledger.Request) (*ledger.Proposal, error) {
+	return r.submitProposal(ctx, from, "registry.propose", request.TTL, func(state *ledger.State, id string, now, expires time.Time) (*ledger.Proposal, error) {
+		return state.Propose(request, id, now, expires)
+	})
 }
 
-// propose handles a proposal.
-func (r *Registry) propose(req *http.Request) (*ledger.Proposal, error) {
-	const op = "registry.propose"
-	request, err := decodeBody(op, req, ledger.DecodeRequest, ledger.DecodeRequestCBOR)
-	if err != nil {
-		return nil, err
-	}
-	return r.submitProposal(req.Context(), ingress.ShareKey(req), op, request.TTL, proposalFrom(request))
+// Supersede makes a proposal for a client to replace what the head did.
+func (r *Registry) Supersede(ctx context.Context, from netip.Addr, request ledger.SupersedeRequest) (*ledger.Proposal, error) {
+	return r.submitProposal(ctx, from, "registry.supersede", request.TTL, func(state *ledger.State, id string, now, expires time.Time) (*ledger.Proposal, error) {
+		return state.Supersede(request, id, now, expires)
+	})
 }
 
 // proposalBuilder makes a proposal from a request, given the state.
 type proposalBuilder func(state *ledger.State, id string, now, expires time.Time) (*ledger.Proposal, error)
-
-func proposalFrom(request ledger.Request) proposalBuilder {
-	return func(state *ledger.State, id string, now, expires time.Time) (*ledger.Proposal, error) {
-		return state.Propose(request, id, now, expires)
-	}
-}
-
-// supersede handles a proposal to replace what the head did.
-func (r *Registry) supersede(req *http.Request) (*ledger.Proposal, error) {
-	const op = "registry.supersede"
-	request, err := decodeBody(op, req, ledger.DecodeSupersede, ledger.DecodeSupersedeCBOR)
-	if err != nil {
-		return nil, err
-	}
-	return r.submitProposal(req.Context(), ingress.ShareKey(req), op, request.TTL, func(state *ledger.State, id string, now, expires time.Time) (*ledger.Proposal, error) {
-		return state.Supersede(request, id, now, expires)
-	})
-}
 
 // submitProposal builds a proposal and submits it to the committer.
 func (r *Registry) submitProposal(ctx context.Context, from netip.Addr, op string, ttl time.Duration, build proposalBuilder) (*ledger.Proposal, error) {
@@ -133,32 +94,28 @@ func expiry(v *view, now time.Time, ttl time.Duration) time.Time {
 	return now.Add(ttl)
 }
 
-// approve handles an approval. The signature is verified here, on the goroutine of
-// the request.
-func (r *Registry) approve(req *http.Request, id string) (client.Approved, error) {
+// Approve adds an approval to a proposal. It verifies the signature on the goroutine
+// of the caller. It returns how many have approved, and the signers.
+func (r *Registry) Approve(ctx context.Context, id string, a ledger.Approval) (approvals int, signers ledger.SignerSet, err error) {
 	const op = "registry.approve"
-	a, err := decodeBody(op, req, ledger.DecodeApproval, ledger.DecodeApprovalCBOR)
-	if err != nil {
-		return client.Approved{}, err
-	}
 	v, err := r.currentView(op)
 	if err != nil {
-		return client.Approved{}, err
+		return 0, ledger.SignerSet{}, err
 	}
 	now := r.now()
 	e, err := r.pending.findOpen(op, id, now)
 	if err != nil {
-		return client.Approved{}, err
+		return 0, ledger.SignerSet{}, err
 	}
 	if err := e.proposal.Check(v.state, a, now, r.spec.Skew); err != nil {
-		return client.Approved{}, err
+		return 0, ledger.SignerSet{}, err
 	}
-	done, err := r.submit(bandApprovals, 1, newJob(req.Context(), func(c *committer, _ *job) outcome { return c.addApproval(id, a) }))
+	done, err := r.submit(bandApprovals, 1, newJob(ctx, func(c *committer, _ *job) outcome { return c.addApproval(id, a) }))
 	if err != nil {
-		return client.Approved{}, err
+		return 0, ledger.SignerSet{}, err
 	}
 	r.audit(Event{Type: EventApproved, Proposal: id, Signer: a.SignerID})
-	return client.Approved{Status: "accepted", Approvals: len(done.pending.approvals), Quorum: quorumOf(v)}, nil
+	return len(done.pending.approvals), v.state.Signers(), nil
 }
 
 // Commit commits a proposal that has its approvals.
@@ -184,66 +141,4 @@ func setSpanStatus(span trace.Span, err error) {
 	if err != nil {
 		span.SetStatus(codes.Error, fault.KindOf(err).String())
 	}
-}
-
-func quorumOf(v *view) client.Quorum {
-	set := v.state.Signers()
-	return client.Quorum{M: set.M, N: len(set.Keys)}
-}
-
-// proposedResponse makes the response to a new proposal.
-func proposedResponse(p *ledger.Proposal) client.Proposed {
-	response := client.Proposed{ProposalID: p.ID, PayloadB3: p.PayloadB3, SignThis: p.SignThis, ExpiresAt: p.ExpiresAt,
-		Diff: []client.Change{}, DiffText: p.Diff.String()}
-	for _, change := range p.Diff {
-		response.Diff = append(response.Diff, client.Change{ID: change.ID, Kind: string(change.Kind), Change: string(change.Change), Before: change.Before, After: change.After})
-	}
-	return response
-}
-
-// proposalResponse makes the response for a proposal and what became of it.
-func proposalResponse(id string, e pendingProposal, finished *finishedProposal, v *view, now time.Time) client.Proposal {
-	response := client.Proposal{Status: client.ProposalOpen, Approvals: []string{}, Quorum: quorumOf(v)}
-	if e.proposal != nil {
-		response.Proposed = proposedResponse(e.proposal)
-		response.Ops = opsOf(e.proposal.Payload)
-		response.Supersedes = supersededResponse(e.proposal.Supersedes)
-	}
-	for _, a := range e.approvals {
-		response.Approvals = append(response.Approvals, a.SignerID)
-	}
-	if finished == nil {
-		setPendingStatus(&response, e.proposal, v.state, now)
-		return response
-	}
-	response.ProposalID, response.PayloadB3, response.ExpiresAt = id, finished.payload, finished.expiresAt
-	response.Status = client.ProposalExpired
-	if !finished.expired {
-		response.Status, response.Version = client.ProposalCommitted, &finished.version
-	}
-	return response
-}
-
-// setPendingStatus sets whether a pending proposal is stale, and why. While it is being
-// committed, a proposal is for a moment both pending and in the log.
-func setPendingStatus(response *client.Proposal, p *ledger.Proposal, state *ledger.State, now time.Time) {
-	if version, done := state.Committed(p.ID, now); done {
-		response.Status, response.Version = client.ProposalCommitted, &version
-		return
-	}
-	refusal := state.Admit(p, now)
-	switch fault.KindOf(refusal) {
-	case 0:
-	case fault.Expired:
-		response.Status = client.ProposalExpired
-	default:
-		response.Status, response.Reason, response.Next = client.ProposalStale, fault.DetailOf(refusal), fault.NextOf(refusal)
-	}
-}
-
-func supersededResponse(s *ledger.Supersession) *client.Superseded {
-	if s == nil {
-		return nil
-	}
-	return &client.Superseded{Version: s.Version, Hash: s.Hash, Reason: s.Reason}
 }

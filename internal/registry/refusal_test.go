@@ -412,7 +412,7 @@ func TestAFloodOfProposals(t *testing.T) {
 	}
 	before, taken, refused := memory(), 0, 0
 	for i := range 10_000 {
-		_, err := h.submitProposal(t.Context(), netip.Addr{}, "test", 0, proposalFrom(payload(i)))
+		_, err := h.Propose(t.Context(), netip.Addr{}, payload(i))
 		switch {
 		case err == nil:
 			taken++

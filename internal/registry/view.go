@@ -4,10 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net/http"
 
 	"micronode/b3"
-	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/ingress"
 	"micronode/internal/registry/journal"
@@ -28,9 +26,8 @@ type view struct {
 	// are read most, and these states share almost all memory
 	recent []*ledger.State
 
-	head         client.RegistryHead
-	headJSON     []byte                    // head as JSON
-	preparedHead *ingress.PreparedResponse // head for the warm lane
+	headJSON     []byte                    // the head as it is sent
+	preparedHead *ingress.PreparedResponse // the same for the warm lane
 }
 
 // maxRecent is of how many versions the states are kept in memory.
@@ -53,24 +50,9 @@ func newView(before *view, records []ledger.Record, states []*ledger.State, at *
 
 // prepareHead prepares the responses for the head.
 func (v *view) prepareHead(payload b3.Address) {
-	v.head = client.RegistryHead{Version: v.state.Head().Version, Hash: v.state.Head().Hash, PayloadB3: payload, CommittedAt: v.state.CommittedAt()}
-	v.headJSON, _ = json.Marshal(v.head) // numbers, hashes and a time cannot fail
+	v.headJSON, _ = json.Marshal(headResponse(v.state, payload)) // numbers, hashes and a time cannot fail
 	v.headJSON = append(v.headJSON, '\n')
-	v.preparedHead, _ = ingress.Prepare(ingress.PreparedSpec{Pattern: headPattern, Header: headHeader(v.head), Body: v.headJSON}) // without it, the handler answers
-}
-
-func headResponse(record ledger.Record, state *ledger.State) client.RegistryHead {
-	return client.RegistryHead{Version: record.Version, Hash: state.Head().Hash, PayloadB3: b3.Of(record.Payload), CommittedAt: state.CommittedAt()}
-}
-
-// headHeader returns the header of a response with the head. A cache may store it, and
-// must revalidate it.
-func headHeader(head client.RegistryHead) http.Header {
-	return http.Header{
-		"Content-Type":  {"application/json"},
-		"Etag":          {`"` + head.Hash.String() + `"`},
-		"Cache-Control": {"no-cache"},
-	}
+	v.preparedHead, _ = ingress.Prepare(ingress.PreparedSpec{Pattern: headPattern, Header: headHeader(v.state.Head().Hash), Body: v.headJSON}) // without it, the handler answers
 }
 
 // expectedHead returns the head that the next record is appended to.

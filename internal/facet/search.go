@@ -15,7 +15,7 @@ import (
 // Library searches what this node has. A search.Search implements it, and so
 // does the search.Remote of one in another process.
 type Library interface {
-	Search(ctx context.Context, query string, limit, offset int) (client.SearchResults, error)
+	Search(ctx context.Context, query string, limit, offset int) (search.Results, error)
 }
 
 // searchFacet is the state of the search facet.
@@ -52,7 +52,7 @@ func (f *Facets) handleSearch(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var found client.SearchResults
+	var found search.Results
 	err = f.search.withPermit(r.Context(), func() (err error) {
 		found, err = f.spec.Library.Search(r.Context(), r.URL.Query().Get("q"), limit, offset)
 		return err

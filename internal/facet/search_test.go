@@ -14,6 +14,7 @@ import (
 	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/config"
+	"micronode/internal/search"
 )
 
 // fakeLibrary is a library that records its arguments.
@@ -24,17 +25,17 @@ type fakeLibrary struct {
 	within        chan struct{} // sent to when a search has begun
 }
 
-func (l *fakeLibrary) Search(ctx context.Context, query string, limit, offset int) (client.SearchResults, error) {
+func (l *fakeLibrary) Search(ctx context.Context, query string, limit, offset int) (search.Results, error) {
 	if l.wait != nil {
 		l.within <- struct{}{}
 		select {
 		case <-l.wait:
 		case <-ctx.Done():
-			return client.SearchResults{}, ctx.Err()
+			return search.Results{}, ctx.Err()
 		}
 	}
 	l.limit, l.offset = limit, offset
-	return client.SearchResults{Query: query, Total: 1, Hits: []client.SearchHit{{ID: "name:docs", Kind: client.FoundName, Name: "docs", Address: b3.Of(nil), Score: 2}}}, l.fail
+	return search.Results{Query: query, Total: 1, Hits: []search.Hit{{ID: "name:docs", Kind: search.FoundName, Name: "docs", Address: b3.Of(nil), Score: 2}}}, l.fail
 }
 
 // withLibrary sets the library of the facets.

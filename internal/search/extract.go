@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"strings"
 	"unicode/utf8"
 
 	"micronode/b3"
@@ -90,17 +89,6 @@ func isText(raw []byte) bool {
 		}
 	}
 	return odd*100 <= len(raw)
-}
-
-// hitOf converts a match for clients. Its ID determines its kind.
-func hitOf(m Match) client.SearchHit {
-	hit := client.SearchHit{ID: m.ID, Address: m.Address, Score: m.Score, Kind: client.FoundObject}
-	if name, is := strings.CutPrefix(m.ID, namePrefix); is {
-		hit.Kind, hit.Name = client.FoundName, name
-	} else if _, path, is := strings.Cut(m.ID, "/"); is {
-		hit.Kind, hit.Path = client.FoundPath, path
-	}
-	return hit
 }
 
 // isGone reports whether an error says that there is no such object. A damaged

@@ -80,9 +80,9 @@ type Remote struct {
 func NewRemote(to *client.Client) *Remote { return &Remote{to} }
 
 // Search runs a query in the other process. A malformed query is rejected here.
-func (r *Remote) Search(ctx context.Context, text string, limit, offset int) (found client.SearchResults, err error) {
+func (r *Remote) Search(ctx context.Context, text string, limit, offset int) (found Results, err error) {
 	if _, err := ParseQuery(text); err != nil {
-		return client.SearchResults{}, err
+		return Results{}, err
 	}
 	err = r.client.CallPart(ctx, "library.search", hostPart, searchPath, searchRequest{text, limit, offset}, &found)
 	return found, err

@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"micronode/b3"
-	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/flow"
 	"micronode/internal/observe"
@@ -190,25 +189,25 @@ func (s *Search) push(o ingestItem) {
 }
 
 // Search runs a query. See ParseQuery for its syntax.
-func (s *Search) Search(ctx context.Context, text string, limit, offset int) (client.SearchResults, error) {
+func (s *Search) Search(ctx context.Context, text string, limit, offset int) (Results, error) {
 	const op = "library.search"
 	query, err := ParseQuery(text)
 	if err != nil {
-		return client.SearchResults{}, err
+		return Results{}, err
 	}
 	if limit < 1 || limit > MaxHits || offset < 0 || offset > MaxDepth-limit {
-		return client.SearchResults{}, fault.New(op, fault.Malformed, "%d hits after the first %d", limit, offset).
+		return Results{}, fault.New(op, fault.Malformed, "%d hits after the first %d", limit, offset).
 			Advise("Ask for 1 to 100 at a time, within the first 10000. Use more words to narrow the query.")
 	}
 	if err := s.searchPermits.Acquire(ctx); err != nil {
-		return client.SearchResults{}, fault.Wrap(op, err)
+		return Results{}, fault.Wrap(op, err)
 	}
 	defer s.searchPermits.Release()
 	found, err := s.spec.Engine.Search(ctx, query, limit, offset)
 	if err != nil {
-		return client.SearchResults{}, fault.Wrap(op, err)
+		return Results{}, fault.Wrap(op, err)
 	}
-	results := client.SearchResults{Query: text, Total: found.Total, Hits: make([]client.SearchHit, 0, len(found.Matches))}
+	results := Results{Query: text, Total: found.Total, Hits: make([]Hit, 0, len(found.Matches))}
 	for _, match := range found.Matches {
 		results.Hits = append(results.Hits, hitOf(match))
 	}

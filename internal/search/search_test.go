@@ -286,7 +286,7 @@ func (s *testSearch) wantIDs(what string, ids ...string) {
 	}
 }
 
-func (s *testSearch) find(query string) client.SearchResults {
+func (s *testSearch) find(query string) Results {
 	s.t.Helper()
 	found, err := s.Search.Search(context.Background(), query, 20, 0)
 	if err != nil {
@@ -339,11 +339,11 @@ func TestWhatIsPutIsFound(t *testing.T) {
 		r.NameChanged("fox", papers)
 		waitIngested()
 		r.wantIDs("all", text.String(), papers.String(), bytes.String(), large.String(), papers.String()+"/a/readme.md", papers.String()+"/b/fox.png", "name:fox")
-		got := map[string]client.SearchHit{}
+		got := map[string]Hit{}
 		for _, hit := range r.find("fox").Hits {
 			got[hit.Kind] = hit
 		}
-		want := map[string]client.SearchHit{
+		want := map[string]Hit{
 			"name":   {ID: "name:fox", Kind: "name", Name: "fox", Address: papers, Score: 1},
 			"path":   {ID: papers.String() + "/b/fox.png", Kind: "path", Path: "b/fox.png", Address: b3.Of([]byte("b/fox.png")), Score: 1},
 			"object": {ID: text.String(), Kind: "object", Address: text, Score: 1, Snippet: "The quick brown fox."},

@@ -9,7 +9,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"micronode/client"
 	"micronode/internal/store"
 )
 
@@ -23,11 +22,11 @@ const (
 
 // addSnippets adds snippets to hits in objects. They are optional: failures are
 // ignored.
-func (s *Search) addSnippets(ctx context.Context, q Query, hits []client.SearchHit) {
+func (s *Search) addSnippets(ctx context.Context, q Query, hits []Hit) {
 	ctx, cancel := context.WithTimeout(ctx, snippetTimeout)
 	defer cancel()
 	for i := range hits {
-		if hits[i].Kind != client.FoundObject || ctx.Err() != nil {
+		if hits[i].Kind != FoundObject || ctx.Err() != nil {
 			continue
 		}
 		if head, err := readHead(ctx, s.spec.Store, hits[i]); err == nil {
@@ -37,7 +36,7 @@ func (s *Search) addSnippets(ctx context.Context, q Query, hits []client.SearchH
 }
 
 // readHead reads the beginning of an object as text.
-func readHead(ctx context.Context, from store.Store, hit client.SearchHit) (string, error) {
+func readHead(ctx context.Context, from store.Store, hit Hit) (string, error) {
 	handle, err := from.Open(ctx, hit.Address)
 	if err != nil {
 		return "", err

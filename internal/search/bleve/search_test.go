@@ -72,7 +72,7 @@ func (s *testSearch) put(raw []byte) b3.Address {
 }
 
 // await repeats a query until it has as many results as it should.
-func (s *testSearch) await(query string, want int64) client.SearchResults {
+func (s *testSearch) await(query string, want int64) search.Results {
 	s.t.Helper()
 	for {
 		found, err := s.Search.Search(context.Background(), query, 20, 0)

@@ -148,7 +148,7 @@ func (f *Facets) handlePost(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	response, repeated, err := f.submitPost(r.Context(), author, request.Body, key)
+	done, repeated, err := f.submitPost(r.Context(), author, request.Body, key)
 	if err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func (f *Facets) handlePost(w http.ResponseWriter, r *http.Request) error {
 	if repeated {
 		status = http.StatusOK
 	}
-	return ingress.WriteJSON(w, status, response)
+	return ingress.WriteJSON(w, status, done)
 }
 
 // checkPost refuses an invalid post, and returns its key, if it has one.
@@ -182,8 +182,15 @@ func (f *Facets) checkPost(body string, keys []string) (key string, err error) {
 	return "", refused
 }
 
+// postedPost is a post that is durable.
+type postedPost struct {
+	ID     string    `json:"id"`
+	Author string    `json:"author"`
+	At     time.Time `json:"at"`
+}
+
 // submitPost puts a post into the box. When it returns, the post is durable.
-func (f *Facets) submitPost(ctx context.Context, author, body, key string) (response client.Posted, repeated bool, err error) {
+func (f *Facets) submitPost(ctx context.Context, author, body, key string) (done postedPost, repeated bool, err error) {
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	m, p := mailbox.Message{Box: feedBox}, feedPost{Author: author, Body: body}
 	if key == "" {
@@ -194,16 +201,16 @@ func (f *Facets) submitPost(ctx context.Context, author, body, key string) (resp
 	m.Body = marshal(p)
 	sent, err := f.spec.Mailbox.Send(ctx, m)
 	if err != nil {
-		return response, false, fault.Wrap(opFeed, err)
+		return postedPost{}, false, fault.Wrap(opFeed, err)
 	}
-	response = client.Posted{ID: sent.ID, Author: author, At: now}
+	done = postedPost{ID: sent.ID, Author: author, At: now}
 	if sent.Repeated {
-		response.At = f.postedAt(ctx, response)
-		return response, true, nil
+		done.At = f.postedAt(ctx, done)
+		return done, true, nil
 	}
 	f.feed.posts.Inc()
 	f.audit(Event{Type: Posted, Facet: feedName, Key: sent.ID})
-	return response, false, nil
+	return done, false, nil
 }
 
 // feedKey is the idempotency key of a post in the mailbox. Keys of different
@@ -214,7 +221,7 @@ func feedKey(author, key string) string {
 
 // postedAt is the time of the first posting of a repeated post. If it is not in
 // the feed of its author, it has not been delivered yet, and that is now.
-func (f *Facets) postedAt(ctx context.Context, again client.Posted) time.Time {
+func (f *Facets) postedAt(ctx context.Context, again postedPost) time.Time {
 	notes, _ := f.spec.Mailbox.Notes(ctx, feedBoard(again.Author), "", boardNotes) // on an error, the time is that of the repetition
 	for _, n := range notes {
 		if n.ID == again.ID {

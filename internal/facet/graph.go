@@ -129,6 +129,13 @@ func (g *graphFacet) reportWrite(err error) {
 // limit.
 const defaultNeighbours = 100
 
+// neighboursResponse is the nodes around a node.
+type neighboursResponse struct {
+	Node      string           `json:"node"`
+	Neighbors []graph.NearNode `json:"neighbors"` // the nearest first
+	Truncated bool             `json:"truncated"` // there may be more
+}
+
 func (f *Facets) handleNeighbours(w http.ResponseWriter, r *http.Request) error {
 	most := f.spec.Config.Graph.MaxNeighbors
 	hops, err := queryInt(r, "hops", 1, 1, graph.MaxHops)
@@ -143,14 +150,10 @@ func (f *Facets) handleNeighbours(w http.ResponseWriter, r *http.Request) error 
 	if direction == "" {
 		direction = graph.Follows
 	}
-	response := client.Neighbourhood{Node: r.PathValue("node")}
+	response := neighboursResponse{Node: r.PathValue("node")}
 	err = f.graph.withPermit(r.Context(), func() error {
 		found, truncated, err := f.spec.Graph.Neighbours(r.Context(), response.Node, hops, wanted, direction)
-		response.Truncated = truncated
-		response.Neighbors = make([]client.Near, len(found))
-		for i, one := range found {
-			response.Neighbors[i] = client.Near(one)
-		}
+		response.Neighbors, response.Truncated = append([]graph.NearNode{}, found...), truncated // a list in JSON, even without any
 		return err
 	})
 	if err != nil {

@@ -5,8 +5,6 @@ import (
 	"math"
 	"slices"
 	"time"
-
-	"micronode/client"
 )
 
 // relation is the relation of a reader to an author.
@@ -61,9 +59,25 @@ func (c candidate) score(now time.Time, halfLife time.Duration) float64 {
 	return weight * math.Exp2(-float64(age)/float64(halfLife))
 }
 
-// buildPage is one page of a feed. It ends early when posts are long.
-func buildPage(user string, ranked []candidate, limit, offset int, now time.Time, halfLife time.Duration) client.Feed {
-	shown := client.Feed{User: user, Items: []client.FeedItem{}}
+// feedItem is a post in a feed.
+type feedItem struct {
+	ID     string    `json:"id"`
+	Author string    `json:"author"`
+	Body   string    `json:"body"`
+	At     time.Time `json:"at"`
+	Score  float64   `json:"score"` // its weight, from 0 to 2; higher is better
+}
+
+// feedPage is one page of a feed.
+type feedPage struct {
+	User  string     `json:"user"`
+	Items []feedItem `json:"items"`          // the best first
+	Next  int        `json:"next,omitempty"` // the offset of the next page, if there is one
+}
+
+// buildPage makes one page of a feed. It ends early when posts are long.
+func buildPage(user string, ranked []candidate, limit, offset int, now time.Time, halfLife time.Duration) feedPage {
+	shown := feedPage{User: user, Items: []feedItem{}}
 	bytes := 0
 	for i := min(offset, len(ranked)); i < len(ranked); i++ {
 		c := ranked[i]
@@ -72,7 +86,7 @@ func buildPage(user string, ranked []candidate, limit, offset int, now time.Time
 			shown.Next = i
 			break
 		}
-		shown.Items = append(shown.Items, client.FeedItem{ID: c.id, Author: c.author, Body: c.body, At: c.at, Score: c.score(now, halfLife)})
+		shown.Items = append(shown.Items, feedItem{ID: c.id, Author: c.author, Body: c.body, At: c.at, Score: c.score(now, halfLife)})
 	}
 	return shown
 }

@@ -23,8 +23,8 @@ type walkSpec struct {
 
 // NearNode is a node that was found, and its distance in hops.
 type NearNode struct {
-	ID   string
-	Hops int
+	ID   string `json:"id"`
+	Hops int    `json:"hops"`
 }
 
 // scratch is the working memory of a walk. It can be reused for one walk after

@@ -61,11 +61,21 @@ func (e *Edge) serveContent(w http.ResponseWriter, r *http.Request) (served bool
 	if err != nil {
 		return true, e.countRefusal(err)
 	}
-	found, err := e.resolvePath(r, root, rest)
+	found, err := e.resolvePath(r.Context(), e.callerOf(r), root, rest)
 	if err != nil {
 		return true, e.countRefusal(err)
 	}
 	return true, e.serveObject(w, r, found, control)
+}
+
+// contentCaller is who asks for content that this node may have to fetch first.
+type contentCaller struct {
+	share          netip.Addr   // whose share of the fetches it uses
+	authoriseFetch func() error // whether it may make this node fetch
+}
+
+func (e *Edge) callerOf(r *http.Request) contentCaller {
+	return contentCaller{ingress.ShareKey(r), func() error { return e.authoriseFetch(r) }}
 }
 
 // contentFile is a file in a tree of content.
@@ -77,11 +87,11 @@ type contentFile struct {
 // resolvePath finds the object that a path below an address means. A path that
 // ends with a slash means the index.html there; an empty path means the address
 // itself.
-func (e *Edge) resolvePath(r *http.Request, root b3.Address, path string) (contentFile, error) {
+func (e *Edge) resolvePath(ctx context.Context, caller contentCaller, root b3.Address, path string) (contentFile, error) {
 	if path == "" {
 		return contentFile{root, octets}, nil
 	}
-	manifest, err := e.manifest(r, root)
+	manifest, err := e.manifest(ctx, caller, root)
 	if err != nil {
 		return contentFile{}, err
 	}
@@ -101,8 +111,8 @@ func (e *Edge) resolvePath(r *http.Request, root b3.Address, path string) (conte
 }
 
 // manifest reads the manifest of a folder.
-func (e *Edge) manifest(r *http.Request, address b3.Address) (client.Manifest, error) {
-	handle, err := e.openObject(r, address)
+func (e *Edge) manifest(ctx context.Context, caller contentCaller, address b3.Address) (client.Manifest, error) {
+	handle, err := e.openObject(ctx, caller, address)
 	if err != nil {
 		return client.Manifest{}, err
 	}
@@ -123,8 +133,7 @@ func (e *Edge) manifest(r *http.Request, address b3.Address) (client.Manifest, e
 
 // openObject opens an object of this node, or fetches it first. Such fetches
 // are rate-limited like every other fill.
-func (e *Edge) openObject(r *http.Request, address b3.Address) (store.Handle, error) {
-	ctx := r.Context()
+func (e *Edge) openObject(ctx context.Context, caller contentCaller, address b3.Address) (store.Handle, error) {
 	handle, err := e.objects.Open(ctx, address)
 	if fault.KindOf(err) != fault.NotFound {
 		if err == nil {
@@ -132,14 +141,14 @@ func (e *Edge) openObject(r *http.Request, address b3.Address) (store.Handle, er
 		}
 		return handle, err
 	}
-	if err := e.authoriseFetch(r); err != nil {
+	if err := caller.authoriseFetch(); err != nil {
 		return nil, err
 	}
 	if err := e.admit(addressPrefix); err != nil {
 		return nil, err
 	}
 	e.metrics.misses.Inc()
-	if err := e.objects.Fetch(ctx, ingress.ShareKey(r), address); err != nil {
+	if err := e.objects.Fetch(ctx, caller.share, address); err != nil {
 		return nil, err
 	}
 	return e.objects.Open(ctx, address)
@@ -161,7 +170,7 @@ func (e *Edge) authoriseFetch(r *http.Request) error {
 }
 
 func (e *Edge) serveObject(w http.ResponseWriter, r *http.Request, found contentFile, control string) error {
-	handle, err := e.openObject(r, found.address)
+	handle, err := e.openObject(r.Context(), e.callerOf(r), found.address)
 	if err != nil {
 		return e.countRefusal(err)
 	}

@@ -62,7 +62,7 @@ func (n *Node) handleEvents(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return ingress.Event{}, err
 		}
-		data, err := json.Marshal(client.NodeEvent{Type: string(event.Type), At: event.At.UTC(), Name: event.Name, Detail: event.Detail})
+		data, err := json.Marshal(event)
 		return ingress.Event{Name: "node", Data: data}, err
 	}
 	if ingress.IsUpgrade(r) {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"time"
 
-	"micronode/client"
 	"micronode/internal/flow"
 	"micronode/internal/registry"
 )
@@ -24,7 +23,7 @@ const (
 // publishCommit announces a new version to other nodes. It is a hint, and may
 // be lost: the overlay is busy, or has no peers.
 func (n *Node) publishCommit(commit registry.Committed) {
-	message, err := json.Marshal(client.RegistryUpdated{Version: commit.Head.Version, B3: commit.Head.Hash, CommittedAt: commit.At})
+	message, err := json.Marshal(commit)
 	if err != nil {
 		return // a number, a hash and a time can always be encoded
 	}

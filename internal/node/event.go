@@ -5,10 +5,10 @@ import "time"
 // Event is an event on the node bus. Each has exactly one type; a reader that
 // lost some reads the resulting state instead.
 type Event struct {
-	At     time.Time // when it was published
-	Type   EventType
-	Name   string // the service, for ServiceRestarted; the peer, for events of the overlay; the version, for those of the registry
-	Detail string // in words, for logs
+	Type   EventType `json:"type"`
+	At     time.Time `json:"at"`               // when it was published
+	Name   string    `json:"name,omitempty"`   // the service, for ServiceRestarted; the peer, for events of the overlay; the version, for those of the registry
+	Detail string    `json:"detail,omitempty"` // in words, for logs
 }
 
 // EventType is one of a fixed set.

@@ -67,7 +67,7 @@ func (n *Node) logKey(s registry.Storage) (ed25519.PrivateKey, error) {
 func (n *Node) onCommit(commit registry.Committed) {
 	n.onRegistryChange()
 	n.publishCommit(commit)
-	n.PublishEvent(Event{Type: RegistryUpdated, Name: strconv.FormatUint(commit.Head.Version, 10), Detail: commit.Head.Hash.String()})
+	n.PublishEvent(Event{Type: RegistryUpdated, Name: strconv.FormatUint(commit.Version, 10), Detail: commit.Hash.String()})
 }
 
 // onRegistryEvent logs requests to the registry and their results.

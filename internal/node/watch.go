@@ -49,7 +49,7 @@ func (n *Node) serveReadiness(ctx context.Context) error {
 // state, so that serveBus finds it even if the event itself is lost among too
 // many others.
 func (n *Node) PublishEvent(event Event) {
-	event.At = time.Now()
+	event.At = time.Now().UTC()
 	if event.Type == Shutdown {
 		n.shutdownReason.Store(event.Detail)
 	}

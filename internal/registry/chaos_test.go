@@ -31,7 +31,7 @@ func TestAStalledPublisher(t *testing.T) {
 	h := startRegistry(t, func(s *Spec) {
 		s.Announce = func(committed Committed) {
 			<-stalled
-			last.Store(committed.Head.Version)
+			last.Store(committed.Version)
 		}
 	})
 	h.initOne()
@@ -72,7 +72,7 @@ func TestAStalledPublisher(t *testing.T) {
 func TestAThousandFollowersThatDoNotRead(t *testing.T) {
 	const followers = 1000
 	published := atomic.Uint64{}
-	h := startRegistry(t, func(s *Spec) { s.Announce = func(news Committed) { published.Store(news.Head.Version) } })
+	h := startRegistry(t, func(s *Spec) { s.Announce = func(news Committed) { published.Store(news.Version) } })
 	h.initOne()
 	before := heapBytes()
 	deaf := make([]net.Conn, followers)

@@ -349,7 +349,7 @@ func (c *committer) install(ctx context.Context, g group) {
 			c.metrics.committed.Inc() // here and not in the handler: the client may have gone meanwhile
 			c.audit(Event{Type: EventCommitted, Proposal: g.ids[i], Version: state.Head().Version, Diff: e.diff()})
 		}
-		_ = c.committed.Publish(Committed{Head: state.Head(), At: state.CommittedAt()}) // a closed bus has no readers left
+		_ = c.committed.Publish(Committed{Version: state.Head().Version, Hash: state.Head().Hash, At: state.CommittedAt()}) // a closed bus has no readers left
 	}
 	c.metrics.version.Set(float64(next.state.Head().Version))
 	c.metrics.items.Set(float64(next.state.Len()))

@@ -3,6 +3,7 @@ package registry
 import (
 	"time"
 
+	"micronode/b3"
 	"micronode/internal/registry/ledger"
 )
 
@@ -34,8 +35,10 @@ const (
 	EventStorageFailed EventType = "registry storage failed" // of a checkpoint or a prune; the next one retries
 )
 
-// Committed is a version that was just added.
+// Committed is a version that was just added, as it is announced to other nodes and to
+// the subscribers of the stream.
 type Committed struct {
-	Head ledger.Head
-	At   time.Time
+	Version uint64     `json:"version"`
+	Hash    b3.Address `json:"b3"`
+	At      time.Time  `json:"committed_at"`
 }

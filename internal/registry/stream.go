@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strconv"
 
-	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/flow"
 	"micronode/internal/ingress"
@@ -20,7 +19,7 @@ import (
 const maxReplay = 1024
 
 func (r *Registry) serveStream(w http.ResponseWriter, req *http.Request) error {
-	f, err := r.newSubscriber(req)
+	f, err := r.newSubscriber(req.Header.Get("Last-Event-ID"))
 	if err != nil {
 		return err
 	}
@@ -45,15 +44,15 @@ type subscriber struct {
 }
 
 // newSubscriber subscribes first and reads the head then, so that no version falls
-// between the two.
-func (r *Registry) newSubscriber(req *http.Request) (*subscriber, error) {
+// between the two. The client has seen all up to last, or begins now if that is empty.
+func (r *Registry) newSubscriber(last string) (*subscriber, error) {
 	reader, err := r.stream.Subscribe("stream", nil)
 	if err != nil {
 		return nil, err
 	}
 	f := &subscriber{registry: r, reader: reader}
 	r.metrics.subscribers.Inc()
-	if err := f.seek(req.Header.Get("Last-Event-ID")); err != nil {
+	if err := f.seek(last); err != nil {
 		f.close()
 		return nil, err
 	}
@@ -102,13 +101,13 @@ func (s *subscriber) next(ctx context.Context) (ingress.Event, error) {
 		if err != nil {
 			return ingress.Event{}, err
 		}
-		if s.lastSent != nil && committed.Head.Version <= *s.lastSent {
+		if s.lastSent != nil && committed.Version <= *s.lastSent {
 			continue
 		}
-		if s.lastSent != nil && committed.Head.Version > *s.lastSent+1 { // the publisher lost some, or another node wrote them
-			missed := committed.Head.Version - *s.lastSent - 1
-			*s.lastSent = committed.Head.Version - 1
-			s.replayUntil = committed.Head.Version // this one is read from the log
+		if s.lastSent != nil && committed.Version > *s.lastSent+1 { // the publisher lost some, or another node wrote them
+			missed := committed.Version - *s.lastSent - 1
+			*s.lastSent = committed.Version - 1
+			s.replayUntil = committed.Version // this one is read from the log
 			return ingress.Event{}, &flow.LagError{Bus: "stream", Consumer: "stream", Missed: missed}
 		}
 		return s.updatedEvent(committed)
@@ -127,7 +126,7 @@ func (s *subscriber) replay(ctx context.Context) (ingress.Event, error) {
 		*s.lastSent = s.replayUntil
 		return ingress.Event{}, &flow.LagError{Bus: "stream", Consumer: "stream", Missed: missed + 1}
 	}
-	return s.updatedEvent(Committed{Head: ledger.Head{Version: record.Version, Hash: record.Head().Hash}, At: header.CommittedAt})
+	return s.updatedEvent(Committed{Version: record.Version, Hash: record.Head().Hash, At: header.CommittedAt})
 }
 
 // readRecord returns one version, verified to be the one that was committed. It caches
@@ -156,9 +155,9 @@ func (s *subscriber) readRecord(ctx context.Context, version uint64) (record led
 
 // updatedEvent makes the event of a version.
 func (s *subscriber) updatedEvent(committed Committed) (ingress.Event, error) {
-	version := committed.Head.Version
+	version := committed.Version
 	s.lastSent = &version
-	data, err := json.Marshal(client.RegistryUpdated{Version: version, B3: committed.Head.Hash, CommittedAt: committed.At})
+	data, err := json.Marshal(committed)
 	if err != nil {
 		return ingress.Event{}, fault.Wrap("registry.stream", err)
 	}

@@ -74,6 +74,15 @@ func TestReady(t *testing.T) {
 	testkit.WantKind(t, err, fault.NotReady, "a page of a proxy")
 }
 
+func TestEqualReadiness(t *testing.T) {
+	one := Readiness{Ready: true, Missing: []string{"store"}, Reasons: []Reason{{Dep: "store", Reason: "full", Next: "Delete some."}}, RetryAfter: 1}
+	later, other := one, one
+	later.RetryAfter, other.Reasons = 2, []Reason{{Dep: "store", Reason: "slow"}}
+	if !one.Equal(later) || one.Equal(other) || one.Equal(Readiness{}) {
+		t.Errorf("%+v: %t, %t, %t", one, one.Equal(later), one.Equal(other), one.Equal(Readiness{}))
+	}
+}
+
 func TestMintToken(t *testing.T) {
 	node := NewFakeNode()
 	var asked, media string

@@ -119,7 +119,6 @@ require (
 	modernc.org/libc v1.79.0 // indirect
 	modernc.org/mathutil v1.7.1 // indirect
 	modernc.org/memory v1.12.1 // indirect
-	modernc.org/sqlite v1.61.0 // indirect
 )
 
 require (
@@ -161,6 +160,7 @@ require (
 	code.dny.dev/ssrf v0.3.0
 	github.com/maypok86/otter/v2 v2.4.0
 	github.com/minio/minio-go/v7 v7.4.1
+	modernc.org/sqlite v1.61.0
 	zombiezen.com/go/sqlite v1.4.2
 )
 

@@ -69,8 +69,8 @@ func (a *pmtilesArchive) close()                          { a.reader.Release() }
 // mbtilesArchive reads tiles through SQLite.
 type mbtilesArchive struct{ reader *mbtiles.Archive }
 
-// openMBTiles opens a database. SQLite opens it by its path, so the path must
-// lead to our file before and after.
+// openMBTiles opens a database. The package opens it by its path, so the path
+// must lead to our file before and after.
 func openMBTiles(v *version, path string) (archive, packInfo, error) {
 	reader, err := mbtiles.Open(path, mbtiles.Options{Tile: maxTile})
 	if err != nil {

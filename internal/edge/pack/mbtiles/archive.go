@@ -52,15 +52,15 @@ type Info struct {
 // Archive is an open MBTiles file. It is safe for concurrent use.
 type Archive struct {
 	// Set at construction.
-	pager     pager
+	file      *os.File
 	stat      os.FileInfo
 	path      string
 	options   Options
+	schema    *schema
 	layout    layout
 	tileIndex *tileIndex // nil in a large file
 	info      Info
 	readers   []*reader
-	memory    sync.Pool // of *scratch, for reads without a reader
 
 	free    chan *reader // readers that are not in use
 	closed  chan struct{}
@@ -86,11 +86,10 @@ func openWithin(path string, o Options, within openLimits) (*Archive, error) {
 	}
 	o = o.withDefaults()
 	a := &Archive{
-		stat: stat, path: path, options: o,
+		file: file, stat: stat, path: path, options: o,
 		free:   make(chan *reader, o.Readers), //lockblock:allow a set of readers, as many as there are, and no queue of work
 		closed: make(chan struct{}),
 	}
-	a.pager.file = file
 	if err := a.open(within); err != nil {
 		_ = a.Close() // nothing was written, and the error of open is more useful
 		return nil, err
@@ -99,70 +98,80 @@ func openWithin(path string, o Options, within openLimits) (*Archive, error) {
 }
 
 func (a *Archive) open(within openLimits) error {
-	pager, err := readHeader(a.pager.file, a.stat.Size())
-	if err != nil {
+	if err := checkHeader(a.file, a.stat.Size()); err != nil {
 		return err
 	}
-	a.pager = pager
-	if err := checkNotWritten(a.pager.file, a.path); err != nil {
+	if err := checkNotWritten(a.file, a.path); err != nil {
 		return err
 	}
-	declared, err := readSchema(&a.pager)
-	if err != nil {
-		return err
-	}
-	if err := a.connect(); err != nil {
+	if err := a.connect(within.timeout); err != nil {
 		return err
 	}
 	for _, step := range []func(*reader) error{
-		func(r *reader) error { return a.inspect(r, &declared) },
+		a.inspect,
 		func(r *reader) error { return a.buildIndex(r, within.maxIndexed) },
 		func(r *reader) error { return a.info.readZooms(r, a.tileIndex) },
 	} {
-		if err := a.withTimeout(step, within.timeout); err != nil {
+		if err := withTimeout(a.readers[0], "the view tiles or metadata", step, within.timeout); err != nil {
 			return err
 		}
 	}
-	return nil
-}
-
-// withTimeout runs a step of Open on the first reader, within a time-out.
-func (a *Archive) withTimeout(step func(*reader) error, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
-	defer cancel()
-	r := a.readers[0]
-	err := r.runInterruptible(ctx, func() error { return step(r) })
-	if errors.Is(err, context.DeadlineExceeded) {
-		return refuse(opOpen, fault.Timeout, nextPlainTable, "the view tiles or metadata did not answer within %v", timeout)
-	}
-	return sqlFault(opOpen, err)
-}
-
-// connect opens the connections, and checks that all of them and the pager have
-// the same file: the path may lead to another one meanwhile.
-func (a *Archive) connect() error {
-	for range a.options.Readers {
-		r, err := openReader(a.path, max(a.options.Tile, maxMetadata))
-		if err != nil {
-			return err
-		}
-		a.readers = append(a.readers, r)
-		a.free <- r
-	}
-	now, err := os.Stat(a.path)
-	if err != nil || !os.SameFile(now, a.stat) || now.Size() != a.stat.Size() || !now.ModTime().Equal(a.stat.ModTime()) {
+	if changed, err := a.changed(); err != nil || changed {
 		return refuse(opOpen, fault.NotReady, "Wait until the file is in place; it is looked at again.", "the file changed while it was opened")
 	}
 	return nil
 }
 
+// withTimeout runs a step of Open on a reader, within a time-out; asked is what
+// the step depends on.
+func withTimeout(r *reader, asked string, step func(*reader) error, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	err := r.runInterruptible(ctx, func() error { return step(r) })
+	if errors.Is(err, context.DeadlineExceeded) {
+		return refuse(opOpen, fault.Timeout, nextPlainTable, "%s did not answer within %v", asked, timeout)
+	}
+	return sqlFault(opOpen, err)
+}
+
+// connect opens the connections. The first one checks the schema before the
+// bounds on it are lifted.
+func (a *Archive) connect(timeout time.Duration) error {
+	for range a.options.Readers {
+		r, err := openReader(a.file)
+		if err != nil {
+			return err
+		}
+		a.readers = append(a.readers, r)
+		a.free <- r
+		if err := withTimeout(r, "the schema", a.admit, timeout); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// admit lets a connection read the schema, and then the rest of the file.
+func (a *Archive) admit(r *reader) (err error) {
+	if err := r.set(); err != nil {
+		return schemaFault(err)
+	}
+	if a.schema == nil {
+		if a.schema, err = readSchema(r); err != nil {
+			return err
+		}
+	}
+	r.accept(max(a.options.Tile, maxMetadata))
+	return nil
+}
+
 // inspect finds the layout of the file, and prepares the statements to read it.
-func (a *Archive) inspect(first *reader, declared *schema) (err error) {
-	if a.layout, err = findLayout(first, declared); err != nil {
+func (a *Archive) inspect(first *reader) (err error) {
+	if a.layout, err = findLayout(first, a.schema); err != nil {
 		return err
 	}
 	for _, r := range a.readers {
-		if err := r.prepare(&a.layout, &a.pager); err != nil {
+		if err := r.prepare(&a.layout); err != nil {
 			return err
 		}
 	}
@@ -197,7 +206,7 @@ func (a *Archive) TileInto(ctx context.Context, buf []byte, z uint8, x, y uint32
 	if a.tileIndex != nil {
 		data, found, err = a.tileFromIndex(ctx, buf, z, x, row)
 	} else {
-		data, found, err = a.tileFromSQLite(ctx, buf, z, x, row)
+		data, found, err = a.tileFromFile(ctx, buf, z, x, row)
 	}
 	if err != nil {
 		return nil, false, tileFault(err)
@@ -205,43 +214,47 @@ func (a *Archive) TileInto(ctx context.Context, buf []byte, z uint8, x, y uint32
 	return data, found, nil
 }
 
-// tileFromIndex reads a tile of a small file, whose row is in the index.
-func (a *Archive) tileFromIndex(ctx context.Context, buf []byte, z uint8, x, row uint32) ([]byte, bool, error) {
-	select {
-	case <-a.closed:
-		return nil, false, errClosed
-	case <-ctx.Done():
-		return nil, false, ctx.Err()
-	default:
+// tileFromIndex reads a tile of a small file, whose row is in the index. That
+// is one short read, so it is not interrupted.
+func (a *Archive) tileFromIndex(ctx context.Context, buf []byte, z uint8, x, row uint32) (data []byte, found bool, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, false, err
 	}
 	number, found := a.tileIndex.find(z, x, row)
 	if !found {
-		return nil, false, nil
+		return nil, false, a.ended()
 	}
-	s, _ := a.memory.Get().(*scratch)
-	if s == nil {
-		s = a.pager.scratch()
+	r, err := a.acquireReader(ctx)
+	if err != nil {
+		return nil, false, err
 	}
-	defer a.memory.Put(s)
-	return a.contents(number, s, buf)
+	defer a.releaseReader(r)
+	err = r.run(func() (err error) {
+		data, found, err = a.fetchRow(r, buf, number)
+		return err
+	})
+	return data, found, err
 }
 
-// tileFromSQLite reads a tile with the help of SQLite.
-func (a *Archive) tileFromSQLite(ctx context.Context, buf []byte, z uint8, x, row uint32) (data []byte, found bool, err error) {
+// ended is an error once the archive is closed.
+func (a *Archive) ended() error {
+	select {
+	case <-a.closed:
+		return errClosed
+	default:
+		return nil
+	}
+}
+
+// tileFromFile reads a tile that SQLite looks up in the file.
+func (a *Archive) tileFromFile(ctx context.Context, buf []byte, z uint8, x, row uint32) (data []byte, found bool, err error) {
 	r, err := a.acquireReader(ctx)
 	if err != nil {
 		return nil, false, err
 	}
 	defer a.releaseReader(r)
 	err = r.runInterruptible(ctx, func() (err error) {
-		if r.locate == nil {
-			data, found, err = a.fetch(r, buf, z, x, row)
-			return err
-		}
-		number, listed, err := locate(r.locate, z, x, row)
-		if err == nil && listed {
-			data, found, err = a.contents(number, r.scratch, buf)
-		}
+		data, found, err = a.fetch(r, buf, z, x, row)
 		return err
 	})
 	return data, found, err
@@ -276,75 +289,36 @@ func (a *Archive) acquireReader(ctx context.Context) (*reader, error) {
 
 func (a *Archive) releaseReader(r *reader) { a.free <- r }
 
-// contents reads the contents of a tile from their row.
-func (a *Archive) contents(number int64, s *scratch, buf []byte) ([]byte, bool, error) {
-	rec, at, size, found, err := a.blob(number, s)
-	if err != nil || !found {
-		return nil, false, err
-	}
-	data := withLength(buf, size)
-	return data, true, a.pager.bytes(rec, at, data, s)
+// fetch reads the contents of a tile. SQLite checks its limit on the length of
+// a value before it allocates memory for it.
+func (a *Archive) fetch(r *reader, buf []byte, z uint8, x, row uint32) (data []byte, found bool, err error) {
+	r.fetch.BindInt64(1, int64(z))
+	r.fetch.BindInt64(2, int64(x))
+	r.fetch.BindInt64(3, int64(row))
+	data, _, found, err = a.first(r.fetch, buf)
+	return data, found, err
 }
 
-// blob finds the contents in a row, and checks their type and size before
-// memory is allocated for them.
-func (a *Archive) blob(number int64, s *scratch) (rec record, at, size int64, found bool, err error) {
-	rec, found, err = a.pager.find(a.layout.root, number, s)
-	if err == nil && !found {
+// fetchRow reads the contents in a row of their table.
+func (a *Archive) fetchRow(r *reader, buf []byte, number int64) (data []byte, found bool, err error) {
+	r.fetchRow.BindInt64(1, number)
+	data, listed, found, err := a.first(r.fetchRow, buf)
+	if err == nil && !listed {
 		err = damaged(opTile, "the tile is listed, but its row %d is not there", number)
 	}
-	if err != nil {
-		return record{}, 0, 0, false, err
-	}
-	serial, at, size, err := rec.column(a.layout.column)
-	switch {
-	case err != nil:
-	case serial == 0:
-		found = false
-	case serial < 12 || serial%2 == 1:
-		err = errNotBlob
-	case size > a.options.Tile || at > a.options.Tile:
-		err = a.tooLarge(size)
-	}
-	return rec, at, size, found, err
+	return data, found, err
 }
 
-// withLength is buf with a length, or new memory if buf is too small.
-func withLength(buf []byte, size int64) []byte {
-	if buf != nil && int64(cap(buf)) >= size {
-		return buf[:size]
+// first is the contents in the first row of a statement: whether there is a
+// row, and whether it has contents.
+func (a *Archive) first(stmt *sqlite.Stmt, buf []byte) (data []byte, listed, found bool, err error) {
+	if listed, err = stmt.Step(); err != nil {
+		return nil, false, false, err
 	}
-	return make([]byte, size)
-}
-
-func locate(stmt *sqlite.Stmt, z uint8, x, row uint32) (number int64, found bool, err error) {
-	bind(stmt, z, x, row)
-	if found, err = stmt.Step(); err != nil {
-		return 0, false, err
+	if listed {
+		data, found, err = a.value(stmt, buf)
 	}
-	if found {
-		number, found = stmt.ColumnInt64(0), !stmt.ColumnIsNull(0)
-	}
-	return number, found, stmt.Reset()
-}
-
-func bind(stmt *sqlite.Stmt, z uint8, x, row uint32) {
-	stmt.BindInt64(1, int64(z))
-	stmt.BindInt64(2, int64(x))
-	stmt.BindInt64(3, int64(row))
-}
-
-// fetch lets SQLite read the contents too. SQLite checks its limit on the
-// length of a value before it allocates memory for it.
-func (a *Archive) fetch(r *reader, buf []byte, z uint8, x, row uint32) (data []byte, found bool, err error) {
-	bind(r.fetch, z, x, row)
-	if found, err = r.fetch.Step(); err != nil {
-		return nil, false, err
-	}
-	if found {
-		data, found, err = a.value(r.fetch, buf)
-	}
-	return data, found, errors.Join(err, r.fetch.Reset())
+	return data, listed, found, errors.Join(err, stmt.Reset())
 }
 
 // value is the contents in the current row of a statement.
@@ -360,9 +334,11 @@ func (a *Archive) value(stmt *sqlite.Stmt, buf []byte) ([]byte, bool, error) {
 	if size > a.options.Tile {
 		return nil, false, a.tooLarge(size)
 	}
-	data := withLength(buf, size)
-	stmt.ColumnBytes(0, data)
-	return data, true, nil
+	if buf == nil || int64(cap(buf)) < size {
+		buf = make([]byte, size)
+	}
+	stmt.ColumnBytes(0, buf[:size])
+	return buf[:size], true, nil
 }
 
 var errNotBlob = damaged(opTile, "the tile_data of the tile is not a blob")
@@ -384,7 +360,7 @@ func (a *Archive) Close() (err error) {
 			r := <-a.free
 			err = errors.Join(err, r.close())
 		}
-		err = errors.Join(err, a.pager.file.Close())
+		err = errors.Join(err, a.file.Close())
 	})
 	return err
 }

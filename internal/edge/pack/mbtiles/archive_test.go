@@ -44,11 +44,11 @@ func open(t testing.TB, path string, o mbtiles.Options) *mbtiles.Archive {
 	return archive
 }
 
-// eachReadPath runs a test for each of the three ways to read a tile: by the
-// index in memory, by a row that SQLite finds, by SQLite alone.
+// eachReadPath runs a test for each of the two ways to read a tile: by its row,
+// which the index in memory knows, and by its coordinates.
 func eachReadPath(t *testing.T, path string, o mbtiles.Options, test func(*testing.T, *mbtiles.Archive)) {
 	for name, forget := range map[string]func(*mbtiles.Archive){
-		"memory": func(*mbtiles.Archive) {}, "rows": (*mbtiles.Archive).DropTileIndex, "sqlite": (*mbtiles.Archive).DropShortcut,
+		"memory": func(*mbtiles.Archive) {}, "file": (*mbtiles.Archive).DropTileIndex,
 	} {
 		t.Run(name, func(t *testing.T) {
 			archive := open(t, path, o)
@@ -110,13 +110,13 @@ func TestEveryTileOfEveryShape(t *testing.T) {
 	}
 }
 
-// The shortcut makes reading fast, and tests of the results would not notice if
-// it were not used.
-func TestTheShortcutIsTaken(t *testing.T) {
+// The index in memory makes reading fast, and tests of the results would not
+// notice if it were not used.
+func TestTheTilesOfASmallFileAreListedInMemory(t *testing.T) {
 	for name, want := range map[string]bool{"table": true, "view": true, "shallow": true, "withoutrowid": false} {
 		archive := open(t, file(t, packtest.MBSpec{MaxZoom: 2, Shape: shapes[name]}), mbtiles.Options{})
-		if rows, indexed := archive.Direct(); rows != want || indexed != want {
-			t.Errorf("%s: rows %t, places %t; want %t", name, rows, indexed, want)
+		if rows, indexed := archive.InMemory(); rows != want || indexed != want {
+			t.Errorf("%s: rows %t, index %t; want %t", name, rows, indexed, want)
 		}
 	}
 }

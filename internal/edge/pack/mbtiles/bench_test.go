@@ -15,7 +15,7 @@ var world6 = packtest.MBSpec{Seed: 1, MaxZoom: 6, Size: 8448}
 
 // BenchmarkTile reads random tiles of zoom 6, as the edge's benchmark does
 // over HTTP: from a small file, whose index is in memory, and as from a large
-// one, where SQLite finds the row; by one caller and by sixteen.
+// one, where SQLite looks the tile up; by one caller and by sixteen.
 func BenchmarkTile(b *testing.B) {
 	for _, c := range []struct {
 		name   string
@@ -40,14 +40,6 @@ func BenchmarkTile(b *testing.B) {
 			}
 		})
 	}
-}
-
-// BenchmarkSQLite is what the shortcut saves: SQLite reads the contents too.
-func BenchmarkSQLite(b *testing.B) {
-	archive := open(b, file(b, world6), mbtiles.Options{})
-	archive.DropShortcut()
-	b.Run("one", func(b *testing.B) { readTiles(b, archive, 0) })
-	b.Run("many", func(b *testing.B) { readTiles(b, archive, 8) })
 }
 
 // BenchmarkBuffer is Tile for a caller that reuses a buffer.

@@ -40,14 +40,23 @@ func (a *Archive) Check(ctx context.Context) error {
 
 // unchanged compares the open file with what it was at Open.
 func (a *Archive) unchanged() error {
-	now, err := a.pager.file.Stat()
+	changed, err := a.changed()
 	if err != nil {
 		return tileFault(err)
 	}
-	if now.Size() != a.stat.Size() || !now.ModTime().Equal(a.stat.ModTime()) {
+	if changed {
 		return refuse(opCheck, fault.NotReady, "Replace files by renaming a finished one over them, never by writing into them.", "the file changed while it was open")
 	}
 	return nil
+}
+
+// changed compares the size and the time of the file with those at Open.
+func (a *Archive) changed() (bool, error) {
+	now, err := a.file.Stat()
+	if err != nil {
+		return false, err
+	}
+	return now.Size() != a.stat.Size() || !now.ModTime().Equal(a.stat.ModTime()), nil
 }
 
 // quickCheck lets SQLite check the trees of a table and of its indices.
@@ -67,36 +76,26 @@ func firstLine(text string) string {
 
 func quoted(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
-// checkTiles checks every row of tiles, and the size and type of its contents
-// as Tile would.
+// checkTiles checks every row of tiles, and the type and size of its contents.
+// SQLite takes both from the header of the row, without reading the contents.
 func (a *Archive) checkTiles(r *reader) error {
-	rows, contents := a.layout.rows, a.checkRow
-	if rows == "" {
-		rows, contents = "SELECT zoom_level, tile_column, tile_row, tile_data FROM tiles", a.checkValue
-	}
-	return r.walk("SELECT zoom_level, tile_column, tile_row, tile_data FROM ("+rows+")", func(at *sqlite.Stmt) error {
+	r.measuring = true
+	defer func() { r.measuring = false }()
+	query := "SELECT zoom_level, tile_column, tile_row, typeof(tile_data), octet_length(tile_data) FROM tiles"
+	return r.walk(query, func(at *sqlite.Stmt) error {
 		if _, _, _, ok := coordinates(at); !ok {
 			return damaged(opCheck, "tiles has a row at zoom %.20q, column %.20q, row %.20q, where no tile can be",
 				at.ColumnText(0), at.ColumnText(1), at.ColumnText(2))
 		}
-		if at.ColumnIsNull(3) {
+		switch kind, size := at.ColumnText(3), at.ColumnInt64(4); {
+		case kind == "null":
+			return nil
+		case kind != "blob":
+			return errNotBlob
+		case size > a.options.Tile:
+			return a.tooLarge(size)
+		default:
 			return nil
 		}
-		return contents(r, at)
 	})
-}
-
-func (a *Archive) checkRow(r *reader, at *sqlite.Stmt) error {
-	_, _, _, _, err := a.blob(at.ColumnInt64(3), r.scratch)
-	return err
-}
-
-func (a *Archive) checkValue(_ *reader, at *sqlite.Stmt) error {
-	if at.ColumnType(3) != sqlite.TypeBlob {
-		return errNotBlob
-	}
-	if size := int64(at.ColumnLen(3)); size > a.options.Tile {
-		return a.tooLarge(size)
-	}
-	return nil
 }

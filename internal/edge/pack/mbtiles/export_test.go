@@ -11,18 +11,9 @@ func OpenWithin(path string, o Options, timeout time.Duration, maxIndexed int) (
 // looked up by SQLite.
 func (a *Archive) DropTileIndex() { a.tileIndex = nil }
 
-// DropShortcut makes an archive work like one whose contents only SQLite can
-// read.
-func (a *Archive) DropShortcut() {
-	a.tileIndex, a.layout.rows = nil, ""
-	for _, r := range a.readers {
-		r.locate = nil
-	}
-}
-
-// Direct tells whether contents are read without SQLite, and whether the index
-// is in memory.
-func (a *Archive) Direct() (rows, indexed bool) { return a.layout.rows != "", a.tileIndex != nil }
+// InMemory tells whether the tiles of the archive can be listed by rows, and
+// whether that index is in memory.
+func (a *Archive) InMemory() (rows, indexed bool) { return a.layout.rows != "", a.tileIndex != nil }
 
 // Hold acquires a reader until release is called.
 func (a *Archive) Hold() (release func()) {

@@ -64,7 +64,7 @@ func exercise(t *testing.T, path string) {
 	defer archive.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	for _, forget := range []func(){func() {}, archive.DropTileIndex, archive.DropShortcut} {
+	for _, forget := range []func(){func() {}, archive.DropTileIndex} {
 		forget()
 		for x := range uint32(2) {
 			data, found, err := archive.Tile(ctx, 1, x, x)

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -60,21 +59,21 @@ func openFile(path string) (*os.File, os.FileInfo, error) {
 	return file, stat, nil
 }
 
-// readHeader checks the first hundred bytes and what they say about the rest.
-func readHeader(file *os.File, size int64) (pager, error) {
+// checkHeader checks the first hundred bytes and what they say about the rest.
+func checkHeader(file *os.File, size int64) error {
 	head := make([]byte, 1024)
 	n, err := file.ReadAt(head, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return pager{}, fault.Wrap(opOpen, err)
+		return fault.Wrap(opOpen, err)
 	}
 	head = head[:n]
 	if !bytes.HasPrefix(head, []byte(magic)) {
-		return pager{}, notSQLite(head, size)
+		return notSQLite(head, size)
 	}
 	if n < headerBytes {
-		return pager{}, damaged(opOpen, "the file ends within its header")
+		return damaged(opOpen, "the file ends within its header")
 	}
-	return parseHeader(file, head, size)
+	return checkPages(head, size)
 }
 
 // notSQLite distinguishes an encrypted database, which looks like noise in
@@ -95,38 +94,32 @@ func notSQLite(head []byte, size int64) error {
 	return refuse(opOpen, fault.Malformed, "Check that the file is an MBTiles archive; `file FILE` tells what it is.", "not a SQLite file")
 }
 
-func parseHeader(file *os.File, head []byte, size int64) (pager, error) {
+func checkPages(head []byte, size int64) error {
 	pageSize := int64(binary.BigEndian.Uint16(head[16:]))
 	if pageSize == 1 {
 		pageSize = 65536
 	}
 	if pageSize < 512 || pageSize&(pageSize-1) != 0 {
-		return pager{}, damaged(opOpen, "the header gives a page size of %d", pageSize)
+		return damaged(opOpen, "the header gives a page size of %d", pageSize)
 	}
 	usable := pageSize - int64(head[20])
 	if usable < 480 {
-		return pager{}, damaged(opOpen, "the header leaves %d bytes of a page", usable)
+		return damaged(opOpen, "the header leaves %d bytes of a page", usable)
 	}
 	// The count in the header is valid only if the last writer updated it;
 	// older writers leave it out of date, which the counter at 92 shows.
 	pages := size / pageSize
 	counted := int64(binary.BigEndian.Uint32(head[28:]))
-	if counted > 0 && bytes.Equal(head[24:28], head[92:96]) {
-		if counted > pages {
-			return pager{}, damaged(opOpen, "the file is truncated: %d bytes, its header says %d", size, counted*pageSize)
-		}
-		pages = counted
+	if counted > pages && bytes.Equal(head[24:28], head[92:96]) {
+		return damaged(opOpen, "the file is truncated: %d bytes, its header says %d", size, counted*pageSize)
 	}
 	if pages == 0 {
-		return pager{}, damaged(opOpen, "the file ends within its first page")
+		return damaged(opOpen, "the file ends within its first page")
 	}
 	if encoding := binary.BigEndian.Uint32(head[56:]); encoding > 1 {
-		return pager{}, refuse(opOpen, fault.Malformed, "Write it anew as UTF-8: `sqlite3 FILE .dump | sqlite3 NEW`.", "the texts of the file are not UTF-8")
+		return refuse(opOpen, fault.Malformed, "Write it anew as UTF-8: `sqlite3 FILE .dump | sqlite3 NEW`.", "the texts of the file are not UTF-8")
 	}
-	return pager{
-		file: file, pageSize: int(pageSize), usable: int(usable), pages: uint32(min(pages, 1<<32-2)),
-		innerPages: make([]atomic.Pointer[innerPage], innerPageBytes/pageSize),
-	}, nil
+	return nil
 }
 
 // checkNotWritten refuses a file that is being written, or was left half

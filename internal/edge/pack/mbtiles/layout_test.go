@@ -14,7 +14,7 @@ import (
 )
 
 // The shapes that writers give their tables and views, and some unusual ones.
-// Every one must give the same tiles in each of the three ways.
+// Every one must give the same tiles in both ways.
 func TestLayouts(t *testing.T) {
 	fill := "INSERT INTO tiles (zoom_level, tile_column, tile_row, tile_data) SELECT zoom_level, tile_column, tile_row, tile_data FROM old"
 	table := func(sql string, more ...string) []string {
@@ -31,7 +31,7 @@ func TestLayouts(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		sql  []string
-		rows bool // the shortcut is expected
+		rows bool // the tiles can be listed by rows
 	}{
 		"contents first": {table("CREATE TABLE tiles (tile_data blob, zoom_level integer, tile_column integer, tile_row integer)", index), true},
 		"columns of every size": {table("CREATE TABLE tiles (a integer default 0, b integer default 1, c integer default 200, d integer default 70000, e integer default 5000000, "+
@@ -65,8 +65,8 @@ func TestLayouts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := file(t, packtest.MBSpec{MaxZoom: 2, Size: 4500, SQL: c.sql})
-			if rows, _ := open(t, path, mbtiles.Options{}).Direct(); rows != c.rows {
-				t.Errorf("the shortcut is taken: %t, want %t", rows, c.rows)
+			if rows, _ := open(t, path, mbtiles.Options{}).InMemory(); rows != c.rows {
+				t.Errorf("the tiles can be listed by rows: %t, want %t", rows, c.rows)
 			}
 			eachReadPath(t, path, mbtiles.Options{}, func(t *testing.T, archive *mbtiles.Archive) {
 				for x := range uint32(4) {
@@ -85,7 +85,7 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
-// The first of two rows for one tile is served, in each way.
+// The first of two rows for one tile is served, in both ways.
 func TestATileThatIsThereTwice(t *testing.T) {
 	path := file(t, packtest.MBSpec{NoIndex: true, SQL: []string{
 		"INSERT INTO tiles VALUES (0, 0, 0, x'02')", "UPDATE tiles SET tile_data = x'01' WHERE rowid = 1",
@@ -111,8 +111,8 @@ func TestALargeFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer archive.Close()
-	if rows, indexed := archive.Direct(); !rows || indexed {
-		t.Errorf("rows %t, places %t", rows, indexed)
+	if rows, indexed := archive.InMemory(); !rows || indexed {
+		t.Errorf("rows %t, index %t", rows, indexed)
 	}
 	if info := archive.Info(); info.MinZoom != 0 || info.MaxZoom != 9 {
 		t.Errorf("zooms %d to %d", info.MinZoom, info.MaxZoom)

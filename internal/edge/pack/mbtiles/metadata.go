@@ -3,6 +3,7 @@ package mbtiles
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -165,8 +166,8 @@ func (i *Info) readCenter() error {
 	return nil
 }
 
-// sample reads one tile in both ways. It detects the format where the metadata
-// lack it, and drops the shortcut should the two ever differ. A tile that
+// sample reads one tile by its coordinates and by its row. It detects the format
+// where the metadata lack it, and does without rows should the two ever differ. A tile that
 // cannot be read does not refuse the archive.
 func (a *Archive) sample(r *reader) error {
 	z, x, row, found, err := anyTile(r)
@@ -177,11 +178,8 @@ func (a *Archive) sample(r *reader) error {
 	if found {
 		data, found, _ = a.fetch(r, nil, z, x, row)
 	}
-	if found && r.locate != nil && !a.agrees(r, z, x, row, data) {
+	if found && r.fetchRow != nil && !a.agrees(r, z, x, row, data) {
 		a.layout.rows = ""
-		for _, each := range a.readers {
-			each.locate = nil
-		}
 	}
 	if a.info.Format == "" {
 		a.info.Format = sniff(data)
@@ -193,12 +191,14 @@ func (a *Archive) sample(r *reader) error {
 }
 
 func (a *Archive) agrees(r *reader, z uint8, x, row uint32, data []byte) bool {
-	number, found, err := locate(r.locate, z, x, row)
-	if err != nil || !found {
-		return false
-	}
-	quick, found, err := a.contents(number, r.scratch, nil)
-	return err == nil && found && bytes.Equal(quick, data)
+	agrees := false
+	query := fmt.Sprintf("SELECT tile_data FROM (%s) WHERE zoom_level = %d AND tile_column = %d AND tile_row = %d LIMIT 1", a.layout.rows, z, x, row)
+	err := r.each(query, func(at *sqlite.Stmt) error {
+		byRow, found, err := a.fetchRow(r, nil, at.ColumnInt64(0))
+		agrees = found && bytes.Equal(byRow, data)
+		return err
+	})
+	return err == nil && agrees
 }
 
 // anyTile returns the coordinates of the first tile with valid ones.

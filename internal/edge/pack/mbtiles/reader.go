@@ -4,27 +4,30 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
-	"path/filepath"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 
+	"modernc.org/sqlite/vfs"
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"micronode/fault"
 )
 
-// reader is one connection with its statements and memory. The caller that
-// acquired it from the archive has exclusive use; only interrupt may be called
+// reader is one connection with its statements. The caller that acquired it
+// from the archive has exclusive use; only interrupt may be called
 // concurrently.
 type reader struct {
 	// Set at construction.
-	conn    *sqlite.Conn
-	scratch *scratch
-	locate  *sqlite.Stmt // the row of a tile's contents; nil if the contents are not in a rowid table
-	fetch   *sqlite.Stmt // the contents themselves
+	file     *file
+	vfs      *vfs.FS
+	conn     *sqlite.Conn
+	fetch    *sqlite.Stmt // the contents of a tile
+	fetchRow *sqlite.Stmt // the contents in a row; nil if the tiles cannot be listed by rows
+
+	measuring bool // our statements may call functions; changed by the one that uses the reader
 
 	mu          sync.Mutex // guards what follows; held for a few instructions
 	stop        chan struct{}
@@ -51,63 +54,71 @@ var limits = map[sqlite.Limit]int32{
 // settings make the connection read and nothing else: no writes, no temporary
 // files, no memory maps (a file cut short would kill the process), no
 // functions with effects in the file's own SQL, no indices made on the fly.
+// The first two matter while SQLite reads the schema, which a later one makes
+// it do. The transaction at the end spares every query one of its own.
 var settings = []string{
-	"query_only = ON", "temp_store = MEMORY", "mmap_size = 0", "cache_size = -512",
-	"trusted_schema = OFF", "cell_size_check = ON", "automatic_index = OFF",
+	"PRAGMA cell_size_check = ON", "PRAGMA trusted_schema = OFF", "PRAGMA query_only = ON", "PRAGMA temp_store = MEMORY",
+	"PRAGMA mmap_size = 0", "PRAGMA cache_size = -512", "PRAGMA automatic_index = OFF",
+	"BEGIN",
 }
 
-func openReader(path string, length int64) (*reader, error) {
-	conn, err := sqlite.OpenConn(uri(path), sqlite.OpenReadOnly, sqlite.OpenURI, sqlite.OpenPrivateCache)
+// openReader opens a connection that may read no more of the file than a schema
+// has, until accept lifts that.
+func openReader(handle *os.File) (*reader, error) {
+	r := &reader{file: &file{handle: handle, budget: schemaBudget}}
+	name, system, err := vfs.New(r.file)
 	if err != nil {
+		return nil, fault.Wrap(opOpen, err)
+	}
+	r.vfs = system
+	// immutable: no locks, and no journals.
+	r.conn, err = sqlite.OpenConn("file:"+fileName+"?mode=ro&immutable=1&vfs="+name, sqlite.OpenReadOnly, sqlite.OpenURI, sqlite.OpenPrivateCache)
+	if err != nil {
+		_ = r.vfs.Close() // nothing is open in it
 		return nil, sqlFault(opOpen, err)
 	}
-	r := &reader{conn: conn}
 	r.armInterrupt()
-	if err := r.set(length); err != nil {
-		_ = r.close() // nothing was written
-		return nil, sqlFault(opOpen, err)
-	}
 	return r, nil
 }
 
-func (r *reader) set(length int64) error {
+// set applies limits and settings. SQLite reads the schema meanwhile.
+func (r *reader) set() error {
 	for limit, value := range limits {
 		r.conn.Limit(limit, value)
 	}
-	r.conn.Limit(sqlite.LimitLength, int32(length))
-	for _, setting := range settings {
-		if err := sqlitex.ExecuteTransient(r.conn, "PRAGMA "+setting, nil); err != nil {
-			return err
-		}
-	}
+	r.conn.Limit(sqlite.LimitLength, maxSchemaBytes)
 	if err := r.conn.SetDefensive(true); err != nil {
 		return err
 	}
-	return r.conn.SetAuthorizer(sqlite.AuthorizeFunc(authorize))
+	for _, statement := range settings {
+		if err := sqlitex.ExecuteTransient(r.conn, statement, nil); err != nil {
+			return err
+		}
+	}
+	return r.conn.SetAuthorizer(sqlite.AuthorizeFunc(r.authorize))
 }
 
-// uri names a file so that SQLite neither looks for journals and locks nor
-// interprets any character of the path.
-func uri(path string) string {
-	if absolute, err := filepath.Abs(path); err == nil {
-		path = absolute
-	}
-	parts := strings.Split(path, "/")
-	for i, part := range parts {
-		parts[i] = url.PathEscape(part)
-	}
-	return "file:" + strings.Join(parts, "/") + "?mode=ro&immutable=1"
+// accept lifts the bounds that hold for the schema.
+func (r *reader) accept(length int64) {
+	r.file.budget = unlimited
+	r.conn.Limit(sqlite.LimitLength, int32(length))
 }
 
 // authorize decides what a statement may contain, the file's own views
 // included: reading columns, and nothing else. No functions, since some make
-// large values out of nothing; no recursion; no pragmas but two of ours.
-func authorize(action sqlite.Action) sqlite.AuthResult {
+// large values out of nothing, except those that measure, in our own
+// statements; no recursion; no pragmas but two of ours.
+func (r *reader) authorize(action sqlite.Action) sqlite.AuthResult {
+	ours := action.Accessor() == ""
 	switch action.Type() {
 	case sqlite.OpSelect, sqlite.OpRead:
 		return sqlite.AuthResultOK
 	case sqlite.OpPragma:
-		if slices.Contains([]string{"table_xinfo", "quick_check"}, action.Pragma()) && action.Accessor() == "" {
+		if ours && slices.Contains([]string{"table_xinfo", "quick_check"}, action.Pragma()) {
+			return sqlite.AuthResultOK
+		}
+	case sqlite.OpFunction:
+		if ours && r.measuring {
 			return sqlite.AuthResultOK
 		}
 	}
@@ -155,13 +166,22 @@ func (r *reader) runInterruptible(ctx context.Context, work func() error) error 
 		return err
 	}
 	stop := context.AfterFunc(ctx, r.interrupt) //lockblock:allow it only interrupts the query that this very function waits for
-	err := work()
+	err := r.run(work)
 	if !stop() {
 		<-r.stopChannel() // interrupt may not have closed it yet
 		r.armInterrupt()
 		if sqlite.ErrCode(err) == sqlite.ResultInterrupt {
 			return ctx.Err()
 		}
+	}
+	return err
+}
+
+// run runs work, and explains why it could not read the file if so.
+func (r *reader) run(work func() error) error {
+	err := work()
+	if failure := r.file.takeFailure(); failure != nil && err != nil {
+		return failure
 	}
 	return err
 }
@@ -174,7 +194,7 @@ func (r *reader) stopChannel() <-chan struct{} {
 
 func (r *reader) close() error {
 	r.interruptForGood()
-	return fault.Wrap("mbtiles.close", r.conn.Close())
+	return fault.Wrap("mbtiles.close", errors.Join(r.conn.Close(), r.vfs.Close()))
 }
 
 // walk is each for a query that reads a view of the file: it checks SQLite's

@@ -3,6 +3,7 @@ package mbtiles_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -76,9 +77,9 @@ func TestForeignFilesAreRefused(t *testing.T) {
 		"all reserved":       {patched(16, 2, 0, 2, 2, 255), "leaves", "integrity_check"},
 		"UTF-16":             {patched(56, 0, 0, 0, 2), "UTF-8", ".dump"},
 		"less than a page":   {append(patched(24, 1, 2, 3, 4)[:100], make([]byte, 10)...), "first page", "integrity_check"},
-		"no tree at page 1":  {patched(100, 77), "page 1", "integrity_check"},
-		"many cells":         {patched(103, 255, 255), "cells", "integrity_check"},
-		"cells out of place": {patched(108, 255, 255), "end of its page", "integrity_check"},
+		"no tree at page 1":  {patched(100, 77), "the file is damaged", "integrity_check"},
+		"many cells":         {patched(103, 255, 255), "the file is damaged", "integrity_check"},
+		"cells out of place": {patched(108, 255, 255), "the file is damaged", "integrity_check"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "x.mbtiles")
@@ -203,6 +204,77 @@ func TestManyObjectsAreRefused(t *testing.T) {
 	}
 	many = append([]string{"BEGIN"}, append(many, "COMMIT")...)
 	refused(t, file(t, packtest.MBSpec{SQL: many}), fault.Malformed, "schema", "Copy")
+}
+
+// SQLite keeps the whole schema in memory, so it is stopped before it has read
+// more of one than is accepted.
+func TestALargeSchemaIsRefused(t *testing.T) {
+	for name, size := range map[string]int{"a little too large": 60_000, "far too large": 600_000} {
+		t.Run(name, func(t *testing.T) {
+			many := []string{"BEGIN"}
+			for i := range 20 {
+				many = append(many, fmt.Sprintf("CREATE TABLE t%d (a /*%s*/)", i, strings.Repeat("x", size)))
+			}
+			refused(t, file(t, packtest.MBSpec{SQL: append(many, "COMMIT")}), fault.Malformed, "schema is larger", "Copy")
+		})
+	}
+}
+
+// Eighteen pages that each lead to the next one 200 times are a schema that no
+// program reads to its end, though all of it fits into the cache.
+func TestASchemaThatNeverEndsIsInterrupted(t *testing.T) {
+	const page = 4096
+	path := file(t, packtest.MBSpec{SQL: []string{"CREATE TABLE u (a UNIQUE)"}})
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := len(data) / page // the pages that are there
+	// The leaf at page 1 becomes the last page; its cells stay where they are.
+	leaf := bytes.Clone(data[:page])
+	cells := int(leaf[103])<<8 | int(leaf[104])
+	copy(leaf, data[100:108+2*cells])
+	// Behind it, a leaf with the row of the automatic index alone: SQLite takes
+	// that row any number of times.
+	again := bytes.Clone(leaf)
+	row := bytes.Index(leaf, []byte("indexsqlite_autoindex_u_1"))
+	for i := range cells {
+		if at := int(leaf[8+2*i])<<8 | int(leaf[9+2*i]); at < row && row-at < 16 {
+			copy(again[8:], leaf[8+2*i:10+2*i])
+		}
+	}
+	again[3], again[4] = 0, 1
+	inner := func(head, cells, first, child int) []byte {
+		out := make([]byte, page)
+		out[head], out[head+3], out[head+4], out[head+5], out[head+6] = 5, 0, byte(cells), 0x0c, 0
+		binary.BigEndian.PutUint32(out[head+8:], uint32(child))
+		for i := range cells {
+			at := 0x0c00 + 5*i
+			binary.BigEndian.PutUint16(out[head+12+2*i:], uint16(at))
+			binary.BigEndian.PutUint32(out[at:], uint32(child))
+			out[at+4] = byte(min(i+1, 127))
+		}
+		binary.BigEndian.PutUint32(out[0x0c00:], uint32(first))
+		return out
+	}
+	const depth = 17
+	root := inner(100, 200, last+1, last+3)
+	copy(root, data[:100])
+	binary.BigEndian.PutUint32(root[28:], uint32(last+2+depth))
+	copy(data, root)
+	data = append(append(data, leaf...), again...)
+	for i := range depth {
+		child := last + 4 + i
+		if i == depth-1 {
+			child = last + 2
+		}
+		data = append(data, inner(0, 200, child, child)...)
+	}
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, err = mbtiles.OpenWithin(path, mbtiles.Options{Readers: 1}, 200*time.Millisecond, 1000)
+	explained(t, err, fault.Timeout, "the schema did not answer", "CREATE TABLE tiles")
 }
 
 // Without the checks, each of these would run for ever, or take memory without

@@ -1,28 +1,29 @@
 package mbtiles
 
 import (
-	"encoding/binary"
 	"regexp"
 	"strings"
 	"unicode/utf8"
+
+	"zombiezen.com/go/sqlite"
 
 	"micronode/fault"
 )
 
 // SQLite reads the whole schema of a file into memory before it answers
-// anything, and expands views into each other without a bound. So the schema is
-// read here first, within these bounds.
+// anything, and expands views into each other without a bound. So it may read
+// only so much of the file before the schema is accepted.
 const (
 	maxObjects     = 400
 	maxSchemaBytes = 1 << 20
-	maxSchemaPages = 2000
+	schemaBudget   = 2 * maxSchemaBytes // its pages are not full
 )
 
 // object is one row of sqlite_schema.
 type object struct {
 	kind string // table, index, view, trigger
 	name string
-	root uint32
+	root int64 // its first page; zero for a view and for a virtual table
 	sql  string
 }
 
@@ -54,110 +55,35 @@ func (s *schema) baseTables(name string) (tables []string) {
 	return tables
 }
 
-// readSchema walks the table at page one.
-func readSchema(p *pager) (schema, error) {
-	w := schemaWalk{pager: p, run: p.scratch().run}
-	if err := w.walk(1, 0); err != nil {
-		return schema{}, fault.Wrap(opOpen, err)
-	}
-	return w.schema, w.schema.check()
-}
-
-type schemaWalk struct {
-	pager  *pager
-	run    []byte
-	schema schema
-	pages  int
-	bytes  int64
-}
-
-func (w *schemaWalk) walk(number uint32, depth int) error {
-	if w.pages++; w.pages > maxSchemaPages || depth > maxDepth {
-		return errSchemaSize
-	}
-	s := &scratch{page: make([]byte, w.pager.pageSize), run: w.run}
-	if err := w.pager.read(number, s.page); err != nil {
-		return err
-	}
-	n, err := w.pager.node(number, s.page)
-	if err != nil {
-		return err
-	}
-	for i := range n.cells {
-		if n.leaf {
-			err = w.add(&n, i, s)
-		} else {
-			var child uint32
-			if child, _, err = n.child(i); err == nil {
-				err = w.walk(child, depth+1)
-			}
-		}
-		if err != nil {
-			return err
-		}
-	}
-	if n.leaf {
-		return nil
-	}
-	return w.walk(n.rightmost(), depth+1)
-}
-
 var errSchemaSize = refuse(opOpen, fault.Malformed, "Copy metadata and tiles alone into a new file.",
 	"the schema is larger than %d objects or %d bytes", maxObjects, maxSchemaBytes)
 
-func (w *schemaWalk) add(n *node, index int, s *scratch) error {
-	rec, err := w.pager.record(n, index)
+// readSchema reads the schema and checks it.
+func readSchema(r *reader) (*schema, error) {
+	s, total := &schema{}, 0
+	err := r.each("SELECT type, name, rootpage, sql FROM sqlite_schema", func(row *sqlite.Stmt) error {
+		o := object{kind: row.ColumnText(0), name: row.ColumnText(1), root: row.ColumnInt64(2), sql: row.ColumnText(3)}
+		if total += len(o.kind) + len(o.name) + len(o.sql); total > maxSchemaBytes || len(s.objects) == maxObjects {
+			return errSchemaSize
+		}
+		if !utf8.ValidString(o.kind) || !utf8.ValidString(o.name) || !utf8.ValidString(o.sql) {
+			return damaged(opOpen, "the schema is not UTF-8")
+		}
+		s.objects = append(s.objects, o)
+		return nil
+	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if w.bytes += rec.length; w.bytes > maxSchemaBytes || len(w.schema.objects) == maxObjects {
+	return s, s.check()
+}
+
+// schemaFault is why SQLite could not read the schema.
+func schemaFault(err error) error {
+	if sqlite.ErrCode(err).ToPrimary() == sqlite.ResultTooBig {
 		return errSchemaSize
 	}
-	payload, err := w.pager.payload(rec, s)
-	if err != nil {
-		return err
-	}
-	o, err := parseObject(record{row: rec.row, length: rec.length, local: payload})
-	if err != nil {
-		return err
-	}
-	w.schema.objects = append(w.schema.objects, o)
-	return nil
-}
-
-// parseObject reads a row (type, name, tbl_name, rootpage, sql).
-func parseObject(rec record) (object, error) {
-	var texts [5]string
-	var root uint32
-	for i := range texts {
-		serial, at, size, err := rec.column(i)
-		if err != nil {
-			return object{}, err
-		}
-		value := rec.local[at : at+size]
-		if i == 3 {
-			root = rootPage(serial, value)
-		} else {
-			texts[i] = string(value)
-		}
-		if !utf8.Valid(value) && i != 3 {
-			return object{}, damaged(opOpen, "the schema is not UTF-8")
-		}
-	}
-	return object{kind: texts[0], name: texts[1], root: root, sql: texts[4]}, nil
-}
-
-// rootPage reads an integer of up to four bytes; a view has none.
-func rootPage(serial uint64, value []byte) uint32 {
-	if serial == 9 {
-		return 1
-	}
-	if serial == 0 || serial > 4 {
-		return 0
-	}
-	var wide [4]byte
-	copy(wide[4-len(value):], value)
-	return binary.BigEndian.Uint32(wide[:])
+	return err
 }
 
 const nextPlainTable = "Write the tiles into a table: CREATE TABLE tiles (zoom_level integer, tile_column integer, tile_row integer, tile_data blob), with a unique index on the first three."

@@ -13,16 +13,13 @@ const tileWhere = " WHERE zoom_level = ?1 AND tile_column = ?2 AND tile_row = ?3
 // layout is how the tiles of a file are found. The first reader determines it
 // once; the others prepare the same statements.
 type layout struct {
-	fetch   string   // the query for the contents
+	fetch   string   // the query for the contents of a tile, by its coordinates
 	indexed bool     // an index leads to a tile
 	tables  []string // those that Check checks
 
-	rows   string // the tiles with the row of their contents instead of the contents; "" if these have no rows
-	root   uint32 // the root page of the table with the contents
-	column int    // the index of the contents in its rows
+	rows     string // the tiles with the row of their contents instead of the contents; "" if these have no rows
+	fetchRow string // the query for the contents in a row
 }
-
-func (l *layout) locate() string { return "SELECT tile_data FROM (" + l.rows + ")" + tileWhere }
 
 // findLayout finds the layout of a file.
 func findLayout(r *reader, s *schema) (l layout, err error) {
@@ -31,7 +28,8 @@ func findLayout(r *reader, s *schema) (l layout, err error) {
 		return layout{}, err
 	}
 	l.tables = append(s.baseTables("tiles"), s.baseTables("metadata")...)
-	return l, l.findShortcut(r, s)
+	l.findRows(r, s)
+	return l, nil
 }
 
 // plan asks SQLite for its plan of a tile's query. A plan that first sorts or
@@ -57,9 +55,9 @@ func (r *reader) plan(query string) (indexed bool, err error) {
 	return searches && !scans, err
 }
 
-// findShortcut finds the table that holds the contents, if it is a rowid table
-// whose records can be read without SQLite. It leaves rows empty otherwise.
-func (l *layout) findShortcut(r *reader, s *schema) error {
+// findRows finds the table that holds the contents, if that has rows by which
+// the tiles can be listed in memory. It leaves rows empty otherwise.
+func (l *layout) findRows(r *reader, s *schema) {
 	table, _ := s.find("tiles")
 	rows := "SELECT zoom_level, tile_column, tile_row, _rowid_ AS tile_data FROM tiles"
 	if table.kind == "view" {
@@ -69,19 +67,13 @@ func (l *layout) findShortcut(r *reader, s *schema) error {
 	}
 	// The word is in the text of a table WITHOUT ROWID, and of one with a
 	// column that is named rowid.
-	if rows == "" || table.kind != "table" || strings.Contains(strings.ToLower(table.sql), "rowid") {
-		return nil
+	if rows == "" || table.kind != "table" || strings.Contains(strings.ToLower(table.sql), "rowid") || r.computes(table.name) {
+		return
 	}
-	column, err := r.columnIndex(table.name, "tile_data")
-	if err != nil || column < 0 {
-		return err
+	if indexed, err := r.plan("SELECT tile_data FROM (" + rows + ")" + tileWhere); err != nil || indexed != l.indexed {
+		return // the rewritten view differs from the original
 	}
-	short := layout{rows: rows}
-	if indexed, err := r.plan(short.locate()); err != nil || indexed != l.indexed {
-		return nil // the rewritten view differs from the original: SQLite reads the contents then
-	}
-	l.rows, l.root, l.column = rows, table.root, column
-	return nil
+	l.rows, l.fetchRow = rows, "SELECT tile_data FROM "+quoted(table.name)+" WHERE _rowid_ = ?1"
 }
 
 // sourceTable is the table from which the only column of a query comes.
@@ -94,31 +86,21 @@ func (r *reader) sourceTable(query string) string {
 	return stmt.ColumnTableName(0)
 }
 
-// columnIndex is the index of a column in the records of a table; -1 if the
-// table has generated columns, which shift it.
-func (r *reader) columnIndex(table, column string) (int, error) {
-	index, position := -1, 0
-	generated := false
+// computes reports whether a table has generated columns. What these cost is up
+// to the file, so they are read where a caller can interrupt.
+func (r *reader) computes(table string) (generated bool) {
 	err := r.each("PRAGMA table_xinfo("+quoted(table)+")", func(row *sqlite.Stmt) error {
 		generated = generated || row.ColumnInt64(6) != 0
-		if strings.EqualFold(row.ColumnText(1), column) {
-			index = position
-		}
-		position++
 		return nil
 	})
-	if generated {
-		index = -1
-	}
-	return index, err
+	return generated || err != nil
 }
 
-// prepare prepares the statements of a layout and the memory for its pages.
-func (r *reader) prepare(l *layout, p *pager) (err error) {
+// prepare prepares the statements of a layout.
+func (r *reader) prepare(l *layout) (err error) {
 	if r.fetch, err = r.conn.Prepare(l.fetch); err != nil || l.rows == "" {
 		return err
 	}
-	r.scratch = p.scratch()
-	r.locate, err = r.conn.Prepare(l.locate())
+	r.fetchRow, err = r.conn.Prepare(l.fetchRow)
 	return err
 }

@@ -59,7 +59,7 @@ func (c *console) printBanner(info node.Info, overlay, socket string) {
 		c.print("  overlay  %s\n", peerSpec(info.PeerID, overlay))
 	}
 	c.printURLs("dht     ", info.DHT)
-	c.print("  socket   %s\n  peer ID  %s\n", displaySocket(info.Socket), info.PeerID)
+	c.print("  socket   %s\n  peer ID  %s\n", terminal.FormatSocket(info.Socket), info.PeerID)
 	if info.Ephemeral {
 		c.print("           (a new one at each start; keep one with --identity file:PATH)\n")
 	}
@@ -81,7 +81,7 @@ func (c *console) printBanner(info node.Info, overlay, socket string) {
 		next = "status" // objects are put at the gateway
 	}
 	c.print("\nNow type, in another terminal:\n\n")
-	c.print("  micronode %s%s\n\nCtrl-C drains the node and stops it.\n\n", next, socketFlag(socket))
+	c.print("  micronode %s%s\n\nCtrl-C drains the node and stops it.\n\n", next, terminal.SocketFlag(socket))
 }
 
 // peerSpec is what another node's --peer takes. If a node listens on all
@@ -112,25 +112,4 @@ func (c *console) printURLs(label string, urls []string) {
 	if more := len(urls) - maxBannerURLs; more > 0 {
 		c.print("           and %d more\n", more)
 	}
-}
-
-// socketFlag is the flag with which a client reaches a node on a socket other
-// than the default.
-func socketFlag(socket string) string {
-	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./_-"
-	switch {
-	case socket == "":
-		return ""
-	case strings.Trim(socket, plain) == "":
-		return " --socket " + socket
-	}
-	return " --socket '" + strings.ReplaceAll(socket, "'", `'\''`) + "'"
-}
-
-// displaySocket shows an abstract socket as other tools do, with an @.
-func displaySocket(socket string) string {
-	if strings.ContainsAny(socket, "/@") {
-		return socket
-	}
-	return "@" + socket
 }

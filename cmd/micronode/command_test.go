@@ -271,20 +271,6 @@ func TestWhatAnErrorSays(t *testing.T) {
 	}
 }
 
-func TestWhatTheBannerTellsToType(t *testing.T) {
-	for socket, want := range map[string][2]string{
-		"":            {"", "@"},
-		"mine":        {" --socket mine", "@mine"},
-		"@mine":       {" --socket @mine", "@mine"},
-		"/run/m.sock": {" --socket /run/m.sock", "/run/m.sock"},
-		"it's mine":   {` --socket 'it'\''s mine'`, "@it's mine"},
-	} {
-		if got := [2]string{socketFlag(socket), displaySocket(socket)}; got != want {
-			t.Errorf("%q: %q", socket, got)
-		}
-	}
-}
-
 func TestFilesThatCannotBeUsed(t *testing.T) {
 	for want, err := range map[fault.Kind]error{
 		fault.NotFound:  newOpenError(fs.ErrNotExist),

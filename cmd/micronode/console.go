@@ -72,6 +72,19 @@ func (c *console) print(format string, args ...any) {
 	c.recordWriteErr(err)
 }
 
+// writer is standard output for code that prints by itself: each Write is a
+// print.
+func (c *console) writer() io.Writer { return printWriter{c} }
+
+type printWriter struct{ *console }
+
+// Write prints the text.
+func (p printWriter) Write(text []byte) (int, error) {
+	n, err := p.safeOut().Write(text)
+	p.recordWriteErr(err)
+	return n, err
+}
+
 // printJSON writes one document on a line of its own.
 func (c *console) printJSON(document any) {
 	encoder := json.NewEncoder(c.safeOut())

@@ -10,6 +10,7 @@ import (
 
 	"micronode/b3"
 	"micronode/client"
+	"micronode/internal/terminal"
 )
 
 // isFolder reports whether a path is a folder, or a link to one.
@@ -86,7 +87,7 @@ func (g *getCommand) getFolder(ctx context.Context, c *console, node *client.Cli
 		c.printJSON(fetchedFolder{g.Output, from.address, got.Size, got.Files, got.Kept})
 		return nil
 	}
-	c.print("%s  %s  %s, %s", from.address, g.Output, pluralize(got.Files, "file"), pluralize(int(got.Size), "byte"))
+	c.print("%s  %s  %s, %s", from.address, g.Output, terminal.Pluralize(got.Files, "file"), terminal.Pluralize(int(got.Size), "byte"))
 	if got.Kept > 0 {
 		c.print("; %d there already", got.Kept)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"micronode/b3"
 	"micronode/client"
+	"micronode/internal/terminal"
 )
 
 type pinCommand struct {
@@ -103,7 +104,7 @@ func (r *reindexCommand) Run(ctx context.Context, c *console) error {
 	if c.json {
 		c.printJSON(answer)
 	} else {
-		c.print("%s\n", pluralize(answer.Objects, "object"))
+		c.print("%s\n", terminal.Pluralize(answer.Objects, "object"))
 	}
 	return nil
 }

@@ -1,12 +1,12 @@
 package main
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
 	"micronode/b3"
 	"micronode/client"
+	"micronode/internal/terminal"
 )
 
 type registryCommand struct {
@@ -63,14 +63,6 @@ func joinNames(list []string) string {
 	return strings.Join(shown, ", ")
 }
 
-// pluralize is a number with its noun.
-func pluralize(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
-
 // printProposal prints a new proposal and the next command.
 func (c *console) printProposal(p client.Proposed, socket string) {
 	if c.json {
@@ -80,5 +72,5 @@ func (c *console) printProposal(p client.Proposed, socket string) {
 	c.printChanges(p.Diff)
 	c.print("\n  proposal  %s\n  expires   %s (%s)\n", sanitize([]byte(p.ProposalID)), formatTime(p.ExpiresAt), formatRemaining(p.ExpiresAt, time.Now()))
 	c.print("\nNothing has changed yet. Each signer now types:\n\n  micronode registry approve %s --key FILE%s\n",
-		sanitize([]byte(p.ProposalID)), socketFlag(socket))
+		sanitize([]byte(p.ProposalID)), terminal.SocketFlag(socket))
 }

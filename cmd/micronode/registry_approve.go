@@ -8,6 +8,7 @@ import (
 	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/registry/approval"
+	"micronode/internal/terminal"
 )
 
 const approveOp = "registry.approve"
@@ -258,8 +259,8 @@ func (c *console) printApproval(r *registryApprove, signer string, answer client
 	}
 	c.print("approved by %s: %d of %d\n\n", sanitize([]byte(signer)), answer.Approvals, answer.Quorum.M)
 	if missing := answer.Quorum.M - answer.Approvals; missing > 0 {
-		c.print("%s needed. Another signer types:\n\n  micronode registry approve %s --key FILE%s\n", pluralize(missing, "more approval"), r.ID, socketFlag(r.Socket))
+		c.print("%s needed. Another signer types:\n\n  micronode registry approve %s --key FILE%s\n", terminal.Pluralize(missing, "more approval"), r.ID, terminal.SocketFlag(r.Socket))
 		return
 	}
-	c.print("That is enough. Now type:\n\n  micronode registry commit %s%s\n", r.ID, socketFlag(r.Socket))
+	c.print("That is enough. Now type:\n\n  micronode registry commit %s%s\n", r.ID, terminal.SocketFlag(r.Socket))
 }

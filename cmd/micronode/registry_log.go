@@ -9,6 +9,7 @@ import (
 
 	"micronode/client"
 	"micronode/fault"
+	"micronode/internal/terminal"
 )
 
 type registryLog struct {
@@ -87,7 +88,7 @@ func formatOps(one client.RegistryVersion) string {
 		parts = append(parts, formatOp(op))
 	}
 	if more := len(one.Ops) - maxOpsShown; more > 0 {
-		parts = append(parts, pluralize(more, "more operation"))
+		parts = append(parts, terminal.Pluralize(more, "more operation"))
 	}
 	line := strings.Join(parts, ", ")
 	if one.Supersedes != nil {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"micronode/client"
+	"micronode/internal/terminal"
 )
 
 type registryShow struct {
@@ -68,7 +69,7 @@ func (c *console) printVersion(one client.RegistryVersion) {
 	for _, op := range one.Ops {
 		c.print("  %s\n", formatOp(op))
 	}
-	c.print("\ncontents (%s)\n", pluralize(len(one.Items), "item"))
+	c.print("\ncontents (%s)\n", terminal.Pluralize(len(one.Items), "item"))
 	for _, item := range one.Items {
 		c.print("  %s\n", formatItem(item))
 		keys := signerKeysOf(decodeObject(item))

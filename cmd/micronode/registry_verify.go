@@ -101,7 +101,7 @@ func (r *registryVerify) verify(ctx context.Context, c *console, trust registry.
 
 // logOutput is the result for a whole log.
 func logOutput(what string, report registry.Report) verifyOutput {
-	claims := []string{fmt.Sprintf("%s, from %d to %d", pluralize(int(report.Versions), "version"), report.First, report.Head.Version)}
+	claims := []string{fmt.Sprintf("%s, from %d to %d", terminal.Pluralize(int(report.Versions), "version"), report.First, report.Head.Version)}
 	return verifyOutput{What: what, OK: true, Registry: report.Registry, Version: report.Head.Version, Hash: report.Head.Hash,
 		Claims: append(claims, report.Claims...), OnTrust: append([]string{}, report.Assumptions...)}
 }

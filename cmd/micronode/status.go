@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -82,7 +81,7 @@ func (s *statusCommand) awaitReady(ctx context.Context, node *client.Client) err
 		case err == nil && readiness.Ready && readiness.WriteReady:
 			return nil
 		case err == nil:
-			last = newNotReadyError(readiness)
+			last = terminal.NotReadyError(readiness)
 		case ctx.Err() == nil || last == nil:
 			last = err
 		}
@@ -90,19 +89,6 @@ func (s *statusCommand) awaitReady(ctx context.Context, node *client.Client) err
 			return s.waitError(err, last)
 		}
 	}
-}
-
-func newNotReadyError(r client.Readiness) error {
-	err := fault.New("status", fault.NotReady, "the node is not ready")
-	var reasons []error
-	for _, one := range terminal.SortReasons(r) {
-		reasons = append(reasons, fmt.Errorf("%s: %s", one.Dep, one.Reason))
-		if err.Next == "" {
-			err.Next = one.Next
-		}
-	}
-	err.Err = errors.Join(reasons...)
-	return err
 }
 
 // waitError is why the waiting ended: the timeout passed, or it was

@@ -23,7 +23,7 @@ var unguardedDialers = map[string]string{
 	"internal/mailbox/nats/spec.go":    "the server in mailbox.nats",
 	"internal/observe/trace_client.go": "the collector in trace.endpoint",
 	"internal/store/s3/spec.go":        "the server in store.s3",
-	"cmd/micronode/demo_network.go":    "the nodes that the demo itself has started",
+	"internal/demo/network.go":         "the nodes that the demo itself has started",
 }
 
 // Code that dials an address from elsewhere checks it with netguard first. New

@@ -2,9 +2,12 @@ package terminal
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"slices"
 
 	"micronode/client"
+	"micronode/fault"
 )
 
 // SortReasons puts what is missing before mere remarks: people follow the
@@ -33,4 +36,18 @@ func ReadinessText(ready, writeReady, degraded bool) (string, Colour) {
 	default:
 		return "ready", Green
 	}
+}
+
+// NotReadyError is the readiness of a node that is not ready, as an error.
+func NotReadyError(r client.Readiness) error {
+	err := fault.New("status", fault.NotReady, "the node is not ready")
+	var reasons []error
+	for _, one := range SortReasons(r) {
+		reasons = append(reasons, fmt.Errorf("%s: %s", one.Dep, one.Reason))
+		if err.Next == "" {
+			err.Next = one.Next
+		}
+	}
+	err.Err = errors.Join(reasons...)
+	return err
 }

@@ -73,6 +73,9 @@ func TestColumnsAndNumbers(t *testing.T) {
 			t.Errorf("%s, not %s", got, want)
 		}
 	}
+	if Pluralize(1, "file") != "1 file" || Pluralize(0, "file") != "0 files" {
+		t.Error("a number and its noun do not agree")
+	}
 	if FormatMillis(nil) != "-" {
 		t.Error("a time of nothing")
 	}
@@ -96,5 +99,23 @@ func TestReadiness(t *testing.T) {
 	list := SortReasons(client.Readiness{Missing: []string{"store"}, Reasons: []client.Reason{{Dep: "amnesia"}, {Dep: "store"}}})
 	if list[0].Dep != "store" || list[1].Dep != "amnesia" {
 		t.Errorf("%+v", list)
+	}
+	err := NotReadyError(client.Readiness{Missing: []string{"store"}, Reasons: []client.Reason{{Dep: "amnesia", Reason: "off", Next: "Wait."}, {Dep: "store", Reason: "it is full", Next: "Remove objects."}}})
+	if fault.KindOf(err) != fault.NotReady || ErrorText(err) != "the node is not ready: store: it is full\namnesia: off" || fault.NextOf(err) != "Remove objects." {
+		t.Errorf("%v, %s", err, fault.NextOf(err))
+	}
+}
+
+func TestSockets(t *testing.T) {
+	for socket, want := range map[string][2]string{
+		"":            {"", "@"},
+		"mine":        {" --socket mine", "@mine"},
+		"@mine":       {" --socket @mine", "@mine"},
+		"/run/m.sock": {" --socket /run/m.sock", "/run/m.sock"},
+		"it's mine":   {` --socket 'it'\''s mine'`, "@it's mine"},
+	} {
+		if got := [2]string{SocketFlag(socket), FormatSocket(socket)}; got != want {
+			t.Errorf("%q: %q", socket, got)
+		}
 	}
 }

@@ -124,3 +124,32 @@ func FormatMillis(milliseconds *float64) string {
 		return fmt.Sprintf("%.0fs", *milliseconds/1000)
 	}
 }
+
+// Pluralize is a number with its noun.
+func Pluralize(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// SocketFlag is the flag with which a client reaches a node on a socket other
+// than the default.
+func SocketFlag(socket string) string {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./_-"
+	switch {
+	case socket == "":
+		return ""
+	case strings.Trim(socket, plain) == "":
+		return " --socket " + socket
+	}
+	return " --socket '" + strings.ReplaceAll(socket, "'", `'\''`) + "'"
+}
+
+// FormatSocket shows an abstract socket as other tools do, with an @.
+func FormatSocket(socket string) string {
+	if strings.ContainsAny(socket, "/@") {
+		return socket
+	}
+	return "@" + socket
+}

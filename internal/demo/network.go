@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"context"
@@ -14,11 +14,12 @@ import (
 	"micronode/fault"
 	"micronode/internal/flow"
 	"micronode/internal/supervise"
+	"micronode/internal/terminal"
 )
 
-// demoNetwork is the state of the demo: the nodes, and what each step leaves
+// network is the state of the demo: the nodes, and what each step leaves
 // for the next ones.
-type demoNetwork struct {
+type network struct {
 	// set at construction
 	count        int    // of nodes
 	socketPrefix string // prefix of their socket names
@@ -30,18 +31,18 @@ type demoNetwork struct {
 
 	// owned by the demo
 	ctx      context.Context // of all steps; it ends when a node exits unexpectedly
-	nodes    []*demoNode
+	nodes    []*node
 	site     []siteFile
 	manifest b3.Address // of the site
-	signers  []demoSigner
+	signers  []signer
 	registry client.Initialised
 }
 
-// newDemoNetwork prepares everything but the nodes.
-func newDemoNetwork(ctx context.Context, count int) (*demoNetwork, error) {
+// newNetwork prepares everything but the nodes.
+func newNetwork(ctx context.Context, count int) (*network, error) {
 	program, err := os.Executable()
 	if err != nil {
-		return nil, &fault.Error{Op: demoOp, Kind: fault.Internal, Detail: "the path of this program is not known", Err: err,
+		return nil, &fault.Error{Op: op, Kind: fault.Internal, Detail: "the path of this program is not known", Err: err,
 			Next: "Type the command with the full path of the program."}
 	}
 	signers, err := newSigners()
@@ -57,15 +58,15 @@ func newDemoNetwork(ctx context.Context, count int) (*demoNetwork, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &demoNetwork{count: count, socketPrefix: fmt.Sprintf("micronode-demo-%d", os.Getpid()), program: program, environ: demoEnvironment(os.Environ()), group: group,
+	net := &network{count: count, socketPrefix: fmt.Sprintf("micronode-demo-%d", os.Getpid()), program: program, environ: nodeEnvironment(os.Environ()), group: group,
 		httpClient: &http.Client{Transport: &http.Transport{}}, site: newSite(), signers: signers}
-	s.ctx, s.cancel = context.WithCancelCause(ctx)
-	return s, nil
+	net.ctx, net.cancel = context.WithCancelCause(ctx)
+	return net, nil
 }
 
-// demoEnvironment is the environment of the nodes. It leaves out the settings
+// nodeEnvironment is the environment of the nodes. It leaves out the settings
 // of the user's own node, except for threads and confinement. The DHT is on.
-func demoEnvironment(own []string) []string {
+func nodeEnvironment(own []string) []string {
 	var environ []string
 	for _, one := range own {
 		name, _, _ := strings.Cut(one, "=")
@@ -78,13 +79,13 @@ func demoEnvironment(own []string) []string {
 
 // start starts one more node, with the running ones as bootstrap nodes, and
 // waits for its banner.
-func (d *demoNetwork) start(ctx context.Context) error {
+func (net *network) start(ctx context.Context) error {
 	var bootstrap []string
-	for _, n := range d.nodes {
+	for _, n := range net.nodes {
 		bootstrap = append(bootstrap, n.banner.DHT...)
 	}
-	number := len(d.nodes) + 1
-	n, err := newDemoNode(d.program, number, fmt.Sprintf("%s-%d", d.socketPrefix, number), append(d.environ[:len(d.environ):len(d.environ)], "MICRO_INDEX__DHT__BOOTSTRAP="+strings.Join(bootstrap, ",")))
+	number := len(net.nodes) + 1
+	n, err := newNode(net.program, number, fmt.Sprintf("%s-%d", net.socketPrefix, number), append(net.environ[:len(net.environ):len(net.environ)], "MICRO_INDEX__DHT__BOOTSTRAP="+strings.Join(bootstrap, ",")))
 	if err != nil {
 		return err
 	}
@@ -93,13 +94,13 @@ func (d *demoNetwork) start(ctx context.Context) error {
 		err = n.command.Start()
 	}
 	if err != nil {
-		return fault.WrapKind(demoOp, fault.Internal, err)
+		return fault.WrapKind(op, fault.Internal, err)
 	}
-	d.nodes = append(d.nodes, n)
-	err = d.group.Go(func(context.Context) error {
+	net.nodes = append(net.nodes, n)
+	err = net.group.Go(func(context.Context) error {
 		n.readOutput(out)
 		if !n.exitExpected.Load() {
-			d.cancel(n.exitError())
+			net.cancel(n.exitError())
 		}
 		return nil
 	})
@@ -113,43 +114,43 @@ func (d *demoNetwork) start(ctx context.Context) error {
 
 // close kills the nodes that still run: they hold only RAM that is not needed
 // any more. It returns when all have exited.
-func (d *demoNetwork) close() {
-	for _, n := range d.nodes {
+func (net *network) close() {
+	for _, n := range net.nodes {
 		_ = n.signal(syscall.SIGKILL) // the process is waited for, so it is ours or gone
 		n.local.Close()
 	}
-	d.group.Close()
-	_ = d.group.Wait(context.Background()) // a process that was killed ends
-	d.httpClient.CloseIdleConnections()
-	d.cancel(nil)
+	net.group.Close()
+	_ = net.group.Wait(context.Background()) // a process that was killed ends
+	net.httpClient.CloseIdleConnections()
+	net.cancel(nil)
 }
 
 // first is the node that puts, names and publishes, and is killed.
-func (d *demoNetwork) first() *demoNode { return d.nodes[0] }
+func (net *network) first() *node { return net.nodes[0] }
 
 // second is between the first and the others.
-func (d *demoNetwork) second() *demoNode { return d.nodes[1] }
+func (net *network) second() *node { return net.nodes[1] }
 
 // third has no session with the first.
-func (d *demoNetwork) third() *demoNode { return d.nodes[2] }
+func (net *network) third() *node { return net.nodes[2] }
 
 // last is at the end of the row.
-func (d *demoNetwork) last() *demoNode { return d.nodes[len(d.nodes)-1] }
+func (net *network) last() *node { return net.nodes[len(net.nodes)-1] }
 
 // nodeInfos describes the nodes.
-func (d *demoNetwork) nodeInfos() []demoNodeInfo {
-	var all []demoNodeInfo
-	for _, n := range d.nodes {
+func (net *network) nodeInfos() []nodeInfo {
+	var all []nodeInfo
+	for _, n := range net.nodes {
 		all = append(all, n.info())
 	}
 	return all
 }
 
 // siteName is the folder's name as another node resolves it.
-func (d *demoNetwork) siteName() string { return namePrefix + siteLabel + "@" + d.first().id() }
+func (net *network) siteName() string { return "name:" + siteLabel + "@" + net.first().id() }
 
-// demoRetryInterval is the pause between two checks.
-const demoRetryInterval = 20 * time.Millisecond
+// retryInterval is the pause between two checks.
+const retryInterval = 20 * time.Millisecond
 
 // eventually repeats a check until it succeeds. Nodes learn from each other,
 // and there is no event to wait for. If ctx ends, it returns the last error
@@ -164,23 +165,23 @@ func eventually(ctx context.Context, check func() error) error {
 		if ctx.Err() == nil || last == nil {
 			last = err
 		}
-		if flow.Sleep(ctx, demoRetryInterval) != nil {
+		if flow.Sleep(ctx, retryInterval) != nil {
 			return last
 		}
 	}
 }
 
 // checkReady checks that a node is ready, and not degraded.
-func (n *demoNode) checkReady(ctx context.Context) error {
+func (n *node) checkReady(ctx context.Context) error {
 	readiness, err := n.local.Ready(ctx)
 	if err == nil && !readiness.Whole() {
-		err = newNotReadyError(readiness)
+		err = terminal.NotReadyError(readiness)
 	}
 	return n.wrapError(err)
 }
 
 // peer is what a node knows of another one.
-func (n *demoNode) peer(ctx context.Context, other *demoNode) (client.Peer, bool, error) {
+func (n *node) peer(ctx context.Context, other *node) (client.Peer, bool, error) {
 	peers, err := n.local.Peers(ctx)
 	if err != nil {
 		return client.Peer{}, false, n.wrapError(err)
@@ -194,7 +195,7 @@ func (n *demoNode) peer(ctx context.Context, other *demoNode) (client.Peer, bool
 }
 
 // checkSession checks that messages flow between two nodes.
-func (n *demoNode) checkSession(ctx context.Context, other *demoNode) error {
+func (n *node) checkSession(ctx context.Context, other *node) error {
 	one, known, err := n.peer(ctx, other)
 	switch {
 	case err != nil:

@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"bytes"
@@ -64,8 +64,8 @@ func bodies(site []siteFile) [][]byte {
 }
 
 // largest is the largest file.
-func (d *demoNetwork) largest() siteFile {
-	return slices.MaxFunc(d.site, func(a, b siteFile) int { return len(a.body) - len(b.body) })
+func (net *network) largest() siteFile {
+	return slices.MaxFunc(net.site, func(a, b siteFile) int { return len(a.body) - len(b.body) })
 }
 
 // formatMiB is the size of all files.
@@ -80,25 +80,25 @@ func shortAddress(address b3.Address) string { return address.String()[:len(b3.P
 const rangeSize = 512 << 10
 
 // edgePath is the path of a file of the folder at the edge of a node.
-func (d *demoNetwork) edgePath(file siteFile) string {
-	return "/edge/assets/" + d.siteName() + "/" + file.path
+func (net *network) edgePath(file siteFile) string {
+	return "/edge/assets/" + net.siteName() + "/" + file.path
 }
 
 // readThroughEdge reads every file of the folder through the edge of a node,
 // as a browser or a map would: by its name, in ranges, by plain HTTP. The node
 // does not have them, and searches for providers. It returns the number of
 // ranges.
-func (d *demoNetwork) readThroughEdge(ctx context.Context, n *demoNode) (ranges int, err error) {
-	for _, file := range d.site {
+func (net *network) readThroughEdge(ctx context.Context, n *node) (ranges int, err error) {
+	for _, file := range net.site {
 		if _, err := n.local.Stat(ctx, file.address); !errors.Is(err, fault.NotFound) {
 			return 0, n.wrapError(firstErr(err, n.errorf(fault.Conflict, "has %s already, so that a fetch would prove nothing", file.path)))
 		}
-		url := n.banner.HTTP + d.edgePath(file)
+		url := n.banner.HTTP + net.edgePath(file)
 		var whole []byte
 		for at := 0; at < len(file.body); at += rangeSize {
 			var part []byte
 			err := eventually(ctx, func() (err error) {
-				part, err = d.readRange(ctx, url, at, min(at+rangeSize, len(file.body)), len(file.body))
+				part, err = net.readRange(ctx, url, at, min(at+rangeSize, len(file.body)), len(file.body))
 				return n.wrapError(err)
 			})
 			if err != nil {
@@ -115,24 +115,24 @@ func (d *demoNetwork) readThroughEdge(ctx context.Context, n *demoNode) (ranges 
 }
 
 // readRange requests a range of a file, and rejects any other answer.
-func (d *demoNetwork) readRange(ctx context.Context, url string, from, to, size int) ([]byte, error) {
+func (net *network) readRange(ctx context.Context, url string, from, to, size int) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return nil, fault.Wrap(demoOp, err)
+		return nil, fault.Wrap(op, err)
 	}
 	request.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", from, to-1))
-	answer, err := d.httpClient.Do(request)
+	answer, err := net.httpClient.Do(request)
 	if err != nil {
-		return nil, fault.Wrap(demoOp, err)
+		return nil, fault.Wrap(op, err)
 	}
 	defer answer.Body.Close()
 	part, err := io.ReadAll(io.LimitReader(answer.Body, rangeSize+1))
 	if err != nil {
-		return nil, fault.Wrap(demoOp, err)
+		return nil, fault.Wrap(op, err)
 	}
 	want := fmt.Sprintf("bytes %d-%d/%d", from, to-1, size)
 	if got := answer.Header.Get("Content-Range"); answer.StatusCode != http.StatusPartialContent || got != want || len(part) != to-from {
-		return nil, &fault.Error{Op: demoOp, Kind: fault.UpstreamFailed, Detail: fmt.Sprintf("%s answered a request for %s with %s, %q and %d bytes", url, want, answer.Status, got, len(part)),
+		return nil, &fault.Error{Op: op, Kind: fault.UpstreamFailed, Detail: fmt.Sprintf("%s answered a request for %s with %s, %q and %d bytes", url, want, answer.Status, got, len(part)),
 			Next: "See the last log lines of the node."}
 	}
 	return part, nil

@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"bytes"
@@ -11,11 +11,12 @@ import (
 	"micronode/b3"
 	"micronode/client"
 	"micronode/fault"
+	"micronode/internal/terminal"
 )
 
-// demoSteps lists the steps of the demo, in order.
-func demoSteps() []demoStep {
-	return []demoStep{
+// allSteps lists the steps of the demo, in order.
+func allSteps() []step {
+	return []step{
 		{"start", startCommand, startNodes},
 		{"put", putSiteCommand, putSite},
 		{"resolve", resolveSiteCommand, resolveSite},
@@ -27,39 +28,39 @@ func demoSteps() []demoStep {
 	}
 }
 
-func startCommand(*demoNetwork) string {
+func startCommand(*network) string {
 	return "micronode run --http 127.0.0.1:0 --overlay 127.0.0.1:0; micronode peers add ID@HOST:PORT"
 }
 
 // startNodes starts all nodes and connects them in a row. Each side must know
 // the other: the first that dials is rejected, and dialled back.
-func startNodes(ctx context.Context, s *demoNetwork) (string, error) {
-	for range s.count {
-		if err := s.start(ctx); err != nil {
+func startNodes(ctx context.Context, net *network) (string, error) {
+	for range net.count {
+		if err := net.start(ctx); err != nil {
 			return "", err
 		}
 	}
-	for i, n := range s.nodes[1:] {
-		if err := connectPeers(ctx, s.nodes[i], n); err != nil {
+	for i, n := range net.nodes[1:] {
+		if err := connectPeers(ctx, net.nodes[i], n); err != nil {
 			return "", err
 		}
 	}
-	for i, n := range s.nodes {
+	for i, n := range net.nodes {
 		if err := eventually(ctx, func() error { return n.checkReady(ctx) }); err != nil {
 			return "", err
 		}
 		if i == 0 {
 			continue
 		}
-		if err := eventually(ctx, func() error { return n.checkSession(ctx, s.nodes[i-1]) }); err != nil {
+		if err := eventually(ctx, func() error { return n.checkSession(ctx, net.nodes[i-1]) }); err != nil {
 			return "", err
 		}
 	}
-	return fmt.Sprintf("%d nodes, each in its own process, in a chain %s; each answers /readyz with 200", s.count, s.topology()), nil
+	return fmt.Sprintf("%d nodes, each in its own process, in a chain %s; each answers /readyz with 200", net.count, net.topology()), nil
 }
 
 // connectPeers makes two nodes know each other.
-func connectPeers(ctx context.Context, one, other *demoNode) error {
+func connectPeers(ctx context.Context, one, other *node) error {
 	if _, err := one.local.AddPeer(ctx, other.banner.Overlay); err != nil {
 		return one.wrapError(err)
 	}
@@ -68,27 +69,27 @@ func connectPeers(ctx context.Context, one, other *demoNode) error {
 }
 
 // topology shows which nodes are connected.
-func (d *demoNetwork) topology() string {
+func (net *network) topology() string {
 	var numbers []string
-	for _, n := range d.nodes {
+	for _, n := range net.nodes {
 		numbers = append(numbers, fmt.Sprint(n.number))
 	}
 	return strings.Join(numbers, " – ")
 }
 
-func putSiteCommand(s *demoNetwork) string {
-	return "micronode put site --name " + siteLabel + s.first().socketFlag()
+func putSiteCommand(net *network) string {
+	return "micronode put site --name " + siteLabel + net.first().socketFlag()
 }
 
 // putSite stores the folder on the first node, file by file out of memory, and
 // names it.
-func putSite(ctx context.Context, s *demoNetwork) (string, error) {
-	n := s.first()
-	raw, err := manifestOf(s.site).Encode()
+func putSite(ctx context.Context, net *network) (string, error) {
+	n := net.first()
+	raw, err := manifestOf(net.site).Encode()
 	if err != nil {
 		return "", err
 	}
-	for _, body := range append(bodies(s.site), raw) { // the manifest comes last: the files of a manifest that can be found are there
+	for _, body := range append(bodies(net.site), raw) { // the manifest comes last: the files of a manifest that can be found are there
 		if _, err := n.local.Put(ctx, bytes.NewReader(body), client.PutOptions{Size: int64(len(body)), Want: b3.Of(body)}); err != nil {
 			return "", n.wrapError(err)
 		}
@@ -97,90 +98,90 @@ func putSite(ctx context.Context, s *demoNetwork) (string, error) {
 	if err != nil {
 		return "", n.wrapError(err)
 	}
-	s.manifest = record.Manifest
-	return fmt.Sprintf("%s, %s, are on node 1, and the name %s resolves to %s", pluralize(len(s.site), "file"), formatMiB(s.site), siteLabel, shortAddress(s.manifest)), nil
+	net.manifest = record.Manifest
+	return fmt.Sprintf("%s, %s, are on node 1, and the name %s resolves to %s", terminal.Pluralize(len(net.site), "file"), formatMiB(net.site), siteLabel, shortAddress(net.manifest)), nil
 }
 
-func resolveSiteCommand(s *demoNetwork) string {
-	return "micronode resolve " + s.siteName() + s.second().socketFlag()
+func resolveSiteCommand(net *network) string {
+	return "micronode resolve " + net.siteName() + net.second().socketFlag()
 }
 
 // resolveSite resolves the first node's name at the second node, and gets the
 // manifest of the folder.
-func resolveSite(ctx context.Context, s *demoNetwork) (string, error) {
-	n := s.second()
-	source, err := s.resolveAt(ctx, n)
+func resolveSite(ctx context.Context, net *network) (string, error) {
+	n := net.second()
+	source, err := net.resolveAt(ctx, n)
 	if err != nil {
 		return "", err
 	}
-	if err := n.fetch(ctx, s.manifest); err != nil {
+	if err := n.fetch(ctx, net.manifest); err != nil {
 		return "", err
 	}
-	listed, err := n.local.Manifest(ctx, s.manifest)
+	listed, err := n.local.Manifest(ctx, net.manifest)
 	if err != nil {
 		return "", n.wrapError(err)
 	}
-	if want := manifestOf(s.site); fmt.Sprint(listed) != fmt.Sprint(want) {
+	if want := manifestOf(net.site); fmt.Sprint(listed) != fmt.Sprint(want) {
 		return "", n.errorf(fault.IntegrityFail, "lists other files than were put: %v", listed)
 	}
-	return fmt.Sprintf("node 2 received the record that node 1 signed (source %s): %s, with %s", source, shortAddress(s.manifest), pluralize(len(listed.Entries), "file")), nil
+	return fmt.Sprintf("node 2 received the record that node 1 signed (source %s): %s, with %s", source, shortAddress(net.manifest), terminal.Pluralize(len(listed.Entries), "file")), nil
 }
 
 // resolveAt resolves the first node's name at a node, and returns the source
 // of the answer.
-func (d *demoNetwork) resolveAt(ctx context.Context, n *demoNode) (source string, err error) {
+func (net *network) resolveAt(ctx context.Context, n *node) (source string, err error) {
 	var found client.Resolution
 	err = eventually(ctx, func() (err error) {
-		found, err = n.local.Resolve(ctx, d.siteName(), client.ResolveOptions{})
+		found, err = n.local.Resolve(ctx, net.siteName(), client.ResolveOptions{})
 		return n.wrapError(err)
 	})
-	if err == nil && (found.Manifest != d.manifest || found.Source == "local") {
-		err = n.errorf(fault.IntegrityFail, "resolves %s to %s, source %s; expected %s", siteLabel, found.Manifest, found.Source, d.manifest)
+	if err == nil && (found.Manifest != net.manifest || found.Source == "local") {
+		err = n.errorf(fault.IntegrityFail, "resolves %s to %s, source %s; expected %s", siteLabel, found.Manifest, found.Source, net.manifest)
 	}
 	return found.Source, err
 }
 
 // fetch makes a node fetch an object from its providers.
-func (n *demoNode) fetch(ctx context.Context, address b3.Address) error {
+func (n *node) fetch(ctx context.Context, address b3.Address) error {
 	return eventually(ctx, func() error {
 		_, err := n.local.FetchAnywhere(ctx, address)
 		return n.wrapError(err)
 	})
 }
 
-func fetchSiteCommand(s *demoNetwork) string {
-	return "curl -r 0-65535 " + s.third().banner.HTTP + s.edgePath(s.largest())
+func fetchSiteCommand(net *network) string {
+	return "curl -r 0-65535 " + net.third().banner.HTTP + net.edgePath(net.largest())
 }
 
 // fetchSite reads all files through the edge of the third node, in ranges. It
 // has no session with the first, and must discover that the first has them.
-func fetchSite(ctx context.Context, s *demoNetwork) (string, error) {
-	ranges, err := s.readThroughEdge(ctx, s.third())
+func fetchSite(ctx context.Context, net *network) (string, error) {
+	ranges, err := net.readThroughEdge(ctx, net.third())
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%s, in %s, came through the edge of node 3, which found node 1 by itself; every byte is verified", formatMiB(s.site), pluralize(ranges, "range")), nil
+	return fmt.Sprintf("%s, in %s, came through the edge of node 3, which found node 1 by itself; every byte is verified", formatMiB(net.site), terminal.Pluralize(ranges, "range")), nil
 }
 
-// demoTopic is the topic of the messages.
-const demoTopic = "demo/news"
+// topic is the topic of the messages.
+const topic = "demo/news"
 
-func gossipCommand(s *demoNetwork) string {
-	return "micronode sub " + demoTopic + s.last().socketFlag() + " & micronode pub " + demoTopic + " hello" + s.first().socketFlag()
+func gossipCommand(net *network) string {
+	return "micronode sub " + topic + net.last().socketFlag() + " & micronode pub " + topic + " hello" + net.first().socketFlag()
 }
 
 // relayMessage publishes a message on the first node and receives it at the
 // end of the row, on a node without a session with the first.
-func relayMessage(ctx context.Context, s *demoNetwork) (string, error) {
-	for _, n := range s.nodes[2:] {
-		if _, known, err := n.peer(ctx, s.first()); err != nil || known {
+func relayMessage(ctx context.Context, net *network) (string, error) {
+	for _, n := range net.nodes[2:] {
+		if _, known, err := n.peer(ctx, net.first()); err != nil || known {
 			return "", n.wrapError(firstErr(err, n.errorf(fault.Conflict, "is connected to node 1, so that a relay would prove nothing")))
 		}
 	}
-	if err := publishAndReceive(ctx, s.first(), s.last(), "hello from the first"); err != nil {
+	if err := publishAndReceive(ctx, net.first(), net.last(), "hello from the first"); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("the message of node 1 reached node %d, signed, over %s; the two have no session", s.count, pluralize(s.count-2, "relay")), nil
+	return fmt.Sprintf("the message of node 1 reached node %d, signed, over %s; the two have no session", net.count, terminal.Pluralize(net.count-2, "relay")), nil
 }
 
 // firstErr is the first error that is not nil.
@@ -192,18 +193,18 @@ func firstErr(err, other error) error {
 }
 
 // publishAndReceive publishes at one node and receives at another.
-func publishAndReceive(ctx context.Context, from, to *demoNode, text string) error {
-	subscription, err := to.local.Subscribe(ctx, demoTopic)
+func publishAndReceive(ctx context.Context, from, to *node, text string) error {
+	subscription, err := to.local.Subscribe(ctx, topic)
 	if err != nil {
 		return to.wrapError(err)
 	}
 	defer subscription.Close()
-	if _, err := from.local.Publish(ctx, demoTopic, []byte(text)); err != nil {
+	if _, err := from.local.Publish(ctx, topic, []byte(text)); err != nil {
 		return from.wrapError(err)
 	}
 	message, err := subscription.Next(ctx)
 	if err != nil {
-		return to.wrapError(&fault.Error{Op: demoOp, Kind: fault.KindOf(err), Detail: fmt.Sprintf("the message of node %d did not reach node %d", from.number, to.number), Err: err,
+		return to.wrapError(&fault.Error{Op: op, Kind: fault.KindOf(err), Detail: fmt.Sprintf("the message of node %d did not reach node %d", from.number, to.number), Err: err,
 			Next: "See the connections of each node: micronode peers"})
 	}
 	if message.Origin != from.id() || !message.Signed || string(message.Data) != text {
@@ -212,15 +213,15 @@ func publishAndReceive(ctx context.Context, from, to *demoNode, text string) err
 	return nil
 }
 
-func killCommand(s *demoNetwork) string {
-	return fmt.Sprintf("kill -KILL %d", s.first().command.Process.Pid)
+func killCommand(net *network) string {
+	return fmt.Sprintf("kill -KILL %d", net.first().command.Process.Pid)
 }
 
 // killFirst kills the node that everything came from. Its name still resolves,
 // its objects are still there, and the other nodes continue and report the
 // missing peer.
-func killFirst(ctx context.Context, s *demoNetwork) (string, error) {
-	dead, survivor := s.first(), s.second()
+func killFirst(ctx context.Context, net *network) (string, error) {
+	dead, survivor := net.first(), net.second()
 	if err := dead.signal(syscall.SIGKILL); err != nil {
 		return "", dead.wrapError(err)
 	}
@@ -230,32 +231,32 @@ func killFirst(ctx context.Context, s *demoNetwork) (string, error) {
 	if dead.report != nil {
 		return "", dead.errorf(fault.Conflict, "drained instead of being killed")
 	}
-	if _, err := s.resolveAt(ctx, survivor); err != nil {
+	if _, err := net.resolveAt(ctx, survivor); err != nil {
 		return "", err
 	}
-	if _, err := s.readThroughEdge(ctx, survivor); err != nil {
+	if _, err := net.readThroughEdge(ctx, survivor); err != nil {
 		return "", err
 	}
-	if err := publishAndReceive(ctx, survivor, s.last(), "hello from who is left"); err != nil {
+	if err := publishAndReceive(ctx, survivor, net.last(), "hello from who is left"); err != nil {
 		return "", err
 	}
-	if err := s.checkSurvivors(ctx); err != nil {
+	if err := net.checkSurvivors(ctx); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("node 1 is dead; node 2 still resolves its name for the folder, fetched every byte from node 3, and relays; %s ready", pluralize(s.count-1, "node")), nil
+	return fmt.Sprintf("node 1 is dead; node 2 still resolves its name for the folder, fetched every byte from node 3, and relays; %s ready", terminal.Pluralize(net.count-1, "node")), nil
 }
 
 // checkSurvivors checks the remaining nodes: each is ready, and knows which
 // node is missing.
-func (d *demoNetwork) checkSurvivors(ctx context.Context) error {
-	for _, n := range d.nodes[1:] {
+func (net *network) checkSurvivors(ctx context.Context) error {
+	for _, n := range net.nodes[1:] {
 		if err := eventually(ctx, func() error { return n.checkReady(ctx) }); err != nil {
 			return err
 		}
 	}
-	near := d.second()
+	near := net.second()
 	return eventually(ctx, func() error {
-		one, known, err := near.peer(ctx, d.first())
+		one, known, err := near.peer(ctx, net.first())
 		if err == nil && (!known || one.State == client.PeerActive) {
 			err = near.errorf(fault.Conflict, "does not report node 1 as unreachable, but %q", one.State)
 		}
@@ -263,9 +264,9 @@ func (d *demoNetwork) checkSurvivors(ctx context.Context) error {
 	})
 }
 
-func endCommand(s *demoNetwork) string {
+func endCommand(net *network) string {
 	pids := "kill -TERM"
-	for _, n := range s.nodes[1:] {
+	for _, n := range net.nodes[1:] {
 		pids += fmt.Sprint(" ", n.command.Process.Pid)
 	}
 	return pids
@@ -273,14 +274,14 @@ func endCommand(s *demoNetwork) string {
 
 // endNodes stops the remaining nodes. Each must drain, and leave nothing
 // behind.
-func endNodes(ctx context.Context, s *demoNetwork) (string, error) {
-	for _, n := range s.nodes[1:] {
+func endNodes(ctx context.Context, net *network) (string, error) {
+	for _, n := range net.nodes[1:] {
 		if err := n.signal(syscall.SIGTERM); err != nil {
 			return "", n.wrapError(err)
 		}
 	}
 	var longest time.Duration
-	for _, n := range s.nodes[1:] {
+	for _, n := range net.nodes[1:] {
 		if err := n.awaitEnd(ctx); err != nil {
 			return "", err
 		}
@@ -289,5 +290,5 @@ func endNodes(ctx context.Context, s *demoNetwork) (string, error) {
 		}
 		longest = max(longest, time.Duration(n.report.Milliseconds)*time.Millisecond)
 	}
-	return fmt.Sprintf("%s drained cleanly, the slowest in %s; nothing is left", pluralize(s.count-1, "node"), longest), nil
+	return fmt.Sprintf("%s drained cleanly, the slowest in %s; nothing is left", terminal.Pluralize(net.count-1, "node"), longest), nil
 }

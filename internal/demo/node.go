@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"bytes"
@@ -17,11 +17,13 @@ import (
 	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/flow"
+	"micronode/internal/observe"
+	"micronode/internal/terminal"
 )
 
-// demoNode is a node in a process of its own. A real process, so that killing
+// node is a node in a process of its own. A real process, so that killing
 // it is real.
-type demoNode struct {
+type node struct {
 	// set at construction
 	number     int
 	socket     string
@@ -33,36 +35,52 @@ type demoNode struct {
 
 	exitExpected atomic.Bool // set before the process is signalled
 
-	banner startedEvent // set before bannerRead is closed
+	banner banner // set before bannerRead is closed
 
 	// set before exited is closed
-	report *stoppedEvent // of its drain, if there was one
-	err    error         // how the process ended
+	report *drainReport // of its drain, if there was one
+	err    error        // how the process ended
 }
 
-// demoNodeArgs is the command line of every node of the demo: on free ports,
+// banner is what the demo reads of the first line of micronode run --json.
+type banner struct {
+	PeerID  string   `json:"peer_id"`
+	HTTP    string   `json:"http"`
+	Admin   string   `json:"admin"`
+	Overlay string   `json:"overlay"` // ID@HOST:PORT
+	DHT     []string `json:"dht"`     // multiaddrs
+}
+
+// drainReport is what it reads of the last line.
+type drainReport struct {
+	Milliseconds int64    `json:"took_ms"`
+	Aborted      []string `json:"aborted"`
+	LeftRunning  []string `json:"left_running"`
+}
+
+// nodeArgs is the command line of every node of the demo: on free ports,
 // with output for a program.
-func demoNodeArgs(socket string) []string {
+func nodeArgs(socket string) []string {
 	return []string{"micronode", "run", "--json", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--overlay", "127.0.0.1:0", "--socket", socket}
 }
 
-// newDemoNode prepares a node, and does not start it. The kernel kills it when
+// newNode prepares a node, and does not start it. The kernel kills it when
 // this process ends for any reason (it watches the thread that started it, and
 // no thread of this program ends before the program). A Ctrl-C reaches only
 // this process, which then stops the nodes itself.
-func newDemoNode(program string, number int, socket string, environ []string) (*demoNode, error) {
+func newNode(program string, number int, socket string, environ []string) (*node, error) {
 	local, err := client.New(client.Options{Socket: socket})
 	if err != nil {
 		return nil, err
 	}
-	n := &demoNode{number: number, socket: socket, local: local, log: &logTail{}, bannerRead: make(chan struct{}), exited: make(chan struct{})}
-	n.command = &exec.Cmd{Path: program, Args: demoNodeArgs(socket), Env: environ, Stderr: n.log,
+	n := &node{number: number, socket: socket, local: local, log: &logTail{}, bannerRead: make(chan struct{}), exited: make(chan struct{})}
+	n.command = &exec.Cmd{Path: program, Args: nodeArgs(socket), Env: environ, Stderr: n.log,
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}}
 	return n, nil
 }
 
 // readOutput reads the output of the node, and waits for its exit.
-func (n *demoNode) readOutput(out io.Reader) {
+func (n *node) readOutput(out io.Reader) {
 	decoder := json.NewDecoder(out)
 	for n.readEvent(decoder) == nil {
 	}
@@ -72,7 +90,7 @@ func (n *demoNode) readOutput(out io.Reader) {
 }
 
 // readEvent reads one line of a node: its banner, or the report of its drain.
-func (n *demoNode) readEvent(from *json.Decoder) error {
+func (n *node) readEvent(from *json.Decoder) error {
 	var line json.RawMessage
 	var header struct {
 		Event string `json:"event"`
@@ -86,26 +104,26 @@ func (n *demoNode) readEvent(from *json.Decoder) error {
 		close(n.bannerRead)
 		return err
 	case "stopped":
-		n.report = &stoppedEvent{}
+		n.report = &drainReport{}
 		return json.Unmarshal(line, n.report)
 	}
 	return nil
 }
 
 // awaitBanner waits until the banner has been read.
-func (n *demoNode) awaitBanner(ctx context.Context) error {
+func (n *node) awaitBanner(ctx context.Context) error {
 	select {
 	case <-n.bannerRead:
 		return nil
 	case <-n.exited:
 		return n.exitError()
 	case <-ctx.Done():
-		return flow.Ended(ctx, demoOp)
+		return flow.Ended(ctx, op)
 	}
 }
 
 // signal sends a signal to the process, whose exit is expected from then on.
-func (n *demoNode) signal(signal os.Signal) error {
+func (n *node) signal(signal os.Signal) error {
 	n.exitExpected.Store(true)
 	err := n.command.Process.Signal(signal)
 	if errors.Is(err, os.ErrProcessDone) {
@@ -115,26 +133,26 @@ func (n *demoNode) signal(signal os.Signal) error {
 }
 
 // awaitEnd waits until the process has exited.
-func (n *demoNode) awaitEnd(ctx context.Context) error {
+func (n *node) awaitEnd(ctx context.Context) error {
 	select {
 	case <-n.exited:
 		return nil
 	case <-ctx.Done():
-		return n.wrapError(flow.Ended(ctx, demoOp))
+		return n.wrapError(flow.Ended(ctx, op))
 	}
 }
 
 // exitError describes an unexpected exit. If the node failed, its log has the
 // error and the next step.
-func (n *demoNode) exitError() error {
+func (n *node) exitError() error {
 	how := "it exited"
 	if n.err != nil {
 		how = n.err.Error()
 	}
-	err := fault.New(demoOp, fault.BrokenPipe, "node %d has exited (%s)", n.number, how).
+	err := fault.New(op, fault.BrokenPipe, "node %d has exited (%s)", n.number, how).
 		Advise("See its last log lines. Check the machine: micronode doctor")
 	for _, line := range n.log.lines() {
-		var logged problem
+		var logged observe.Problem
 		if json.Unmarshal([]byte(line), &logged) == nil && logged.Code != "" {
 			err.Detail, err.Next = err.Detail+": "+logged.Detail, logged.Next
 		}
@@ -150,7 +168,7 @@ func (n *nodeExitedError) Unwrap() error { return n.error }
 
 // nodeError is an error and the node that it is about.
 type nodeError struct {
-	node *demoNode
+	node *node
 	error
 }
 
@@ -158,7 +176,7 @@ type nodeError struct {
 func (n *nodeError) Unwrap() error { return n.error }
 
 // wrapError adds the node to an error. The innermost node is kept.
-func (n *demoNode) wrapError(err error) error {
+func (n *node) wrapError(err error) error {
 	if _, known := errors.AsType[*nodeError](err); known || err == nil {
 		return err
 	}
@@ -166,16 +184,16 @@ func (n *demoNode) wrapError(err error) error {
 }
 
 // errorf makes an error about a node.
-func (n *demoNode) errorf(kind fault.Kind, format string, args ...any) error {
-	return n.wrapError(&fault.Error{Op: demoOp, Kind: kind, Detail: fmt.Sprintf("node %d ", n.number) + fmt.Sprintf(format, args...),
+func (n *node) errorf(kind fault.Kind, format string, args ...any) error {
+	return n.wrapError(&fault.Error{Op: op, Kind: kind, Detail: fmt.Sprintf("node %d ", n.number) + fmt.Sprintf(format, args...),
 		Next: "See its last log lines. Check the machine: micronode doctor"})
 }
 
 // socketFlag is the flag with which a command reaches the node.
-func (n *demoNode) socketFlag() string { return socketFlag(n.socket) }
+func (n *node) socketFlag() string { return terminal.SocketFlag(n.socket) }
 
 // id is the node's peer ID.
-func (n *demoNode) id() string { return n.banner.PeerID }
+func (n *node) id() string { return n.banner.PeerID }
 
 // The states of a node of the demo.
 const (
@@ -183,8 +201,8 @@ const (
 	nodeKilled  = "killed"
 )
 
-// demoNodeInfo describes a node of the demo, for users of --keep.
-type demoNodeInfo struct {
+// nodeInfo describes a node of the demo, for users of --keep.
+type nodeInfo struct {
 	Node    int    `json:"node"`
 	State   string `json:"state"` // running or killed
 	PID     int    `json:"pid"`
@@ -195,14 +213,14 @@ type demoNodeInfo struct {
 	Socket  string `json:"socket"`
 }
 
-func (n *demoNode) info() demoNodeInfo {
+func (n *node) info() nodeInfo {
 	state := nodeRunning
 	select {
 	case <-n.exited:
 		state = nodeKilled
 	default:
 	}
-	return demoNodeInfo{n.number, state, n.command.Process.Pid, n.banner.PeerID, n.banner.HTTP, n.banner.Admin, n.banner.Overlay, n.socket}
+	return nodeInfo{n.number, state, n.command.Process.Pid, n.banner.PeerID, n.banner.HTTP, n.banner.Admin, n.banner.Overlay, n.socket}
 }
 
 // The bounds of the log that is kept, and of the part that is shown.

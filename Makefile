@@ -32,7 +32,7 @@ COVERED := micronode/b3=90 micronode/internal/corr=90 micronode/fault=90 microno
            micronode/internal/registry=90 micronode/internal/registry/ledger=90 micronode/internal/registry/tree=90 \
            micronode/internal/registry/bundle=90 micronode/internal/registry/journal=90 micronode/internal/registry/keyfile=90 \
            micronode/internal/registry/approval=90 micronode/internal/terminal=90 micronode/internal/top=90 \
-           micronode/internal/demo=90 \
+           micronode/internal/demo=90 micronode/internal/loadgen=90 \
            micronode/internal/registry/etcd=90 \
            micronode/internal/index=90 micronode/internal/index/record=92 micronode/internal/index/rank=92 \
            micronode/internal/index/hedge=92 micronode/internal/breaker=92 micronode/internal/index/cache=92 \

@@ -1,16 +1,12 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"crypto/rand"
 	"fmt"
-	"strings"
 	"time"
 
-	"micronode/client"
-	"micronode/fault"
 	"micronode/internal/config"
+	"micronode/internal/loadgen"
 )
 
 type benchCommand struct {
@@ -52,94 +48,22 @@ func (s *benchSize) UnmarshalText(text []byte) error {
 	return nil
 }
 
-const (
-	maxStoredBytes       = 64 << 20 // bytes of objects that a bench keeps on a node at a time
-	maxConnections       = 256
-	maxTime              = 24 * time.Hour
-	maxCount             = 1_000_000_000
-	maxBenchMessageBytes = 64 << 10 // bytes; messages are smaller than objects may be
-	benchCallTimeout     = 10 * time.Second
-)
-
 // Run measures the node, and removes what it put there.
 func (b *benchCommand) Run(ctx context.Context, c *console) error {
-	if err := b.validate(); err != nil {
-		return err
-	}
-	run, status, err := b.prepare(ctx)
-	if err != nil {
-		return err
-	}
-	defer run.close()
-	found := benchReport{Node: cmp.Or(status.PeerID, "unknown"), Version: status.Version, Seconds: b.Time.Seconds(), Count: b.Count, Connections: b.Connections,
-		Size: int64(b.Size), MessageSize: run.messageSize(), NotMeasured: []benchSkipped{}, Note: benchNote}
-	if c.errTerminal {
-		c.notice("bench: %d connections load the node %s for %s; Ctrl-C stops it and cleans up", b.Connections, found.Node, b.Time)
-	}
-	failed := run.measure(ctx, status, &found)
-	if ctx.Err() != nil && failed == nil {
-		return fault.WrapKind("bench", fault.Canceled, context.Cause(ctx))
-	}
-	if c.json {
-		c.printJSON(found)
-	} else {
-		found.print(c)
-	}
-	return failed
-}
-
-func (b *benchCommand) validate() error {
-	invalid := func(detail, next string) error {
-		return &fault.Error{Op: "bench", Kind: fault.Malformed, Detail: detail, Next: next}
-	}
-	switch {
-	case b.Time <= 0:
-		return invalid("--time must be above zero", "Leave out --time for 5s.")
-	case b.Time > maxTime:
-		return invalid(b.Time.String()+" is too long", "Use "+maxTime.String()+" or less.")
-	case b.Count < 1 || b.Count > maxCount:
-		return invalid(fmt.Sprintf("a count of %d", b.Count), fmt.Sprintf("Use from 1 to %d.", maxCount))
-	case b.Connections < 1 || b.Connections > maxConnections:
-		return invalid(fmt.Sprintf("%d connections", b.Connections), fmt.Sprintf("Use from 1 to %d.", maxConnections))
-	case int64(b.Size)*int64(b.Connections) > maxStoredBytes:
-		return invalid(fmt.Sprintf("%d concurrent objects of %s exceed %s", b.Connections, config.Size(b.Size), config.Size(maxStoredBytes)),
-			"Use smaller objects, or fewer connections.")
-	}
-	return nil
-}
-
-// prepare checks that the node answers and has space, and makes a worker for
-// each connection.
-func (b *benchCommand) prepare(ctx context.Context) (*bench, client.Status, error) {
-	node, err := b.dial()
-	if err != nil {
-		return nil, client.Status{}, err
-	}
-	defer node.Close()
-	status, err := node.Status(ctx)
-	if err != nil {
-		return nil, client.Status{}, err
-	}
-	storeBytes := int64(maxStoredBytes)
-	if status.Store.Budget > 0 {
-		storeBytes = min(storeBytes, (status.Store.Budget-status.Store.Bytes)/4)
-	}
-	objectsEach := storeBytes / (int64(b.Size) * int64(b.Connections))
-	if objectsEach < 1 {
-		return nil, status, &fault.Error{Op: "bench", Kind: fault.StoreFull, Detail: fmt.Sprintf("the store has too little free space for %d objects of %s", b.Connections, config.Size(b.Size)),
-			Next: "Use a smaller --size or fewer --connections, or remove objects."}
-	}
-	run := &bench{duration: b.Time, count: int64(b.Count), name: "bench-" + strings.ToLower(rand.Text())}
-	options := b.options()
-	options.Retry.Tries = 1 // refusals must be counted, not retried
-	options.Timeout = benchCallTimeout
-	for range b.Connections {
-		one, err := client.New(options) // with a connection of its own
-		if err != nil {
-			run.close()
-			return nil, status, err
+	load := loadgen.Load{Node: b.options(), Time: b.Time, Count: b.Count, Connections: b.Connections, Size: int64(b.Size), OnStart: func(node string) {
+		if c.errTerminal {
+			c.notice("bench: %d connections load the node %s for %s; Ctrl-C stops it and cleans up", b.Connections, node, b.Time)
 		}
-		run.workers = append(run.workers, newBenchWorker(one, int(b.Size), int(objectsEach)))
+	}}
+	report, err := load.Run(ctx)
+	switch {
+	case report == nil:
+	case c.json:
+		c.printJSON(report)
+	default:
+		for _, line := range report.Lines() {
+			c.print("%s\n", line)
+		}
 	}
-	return run, status, nil
+	return err
 }

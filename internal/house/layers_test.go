@@ -56,8 +56,9 @@ var layers = map[string]int{
 	"internal/search/bleve":      6, // another: where words are looked up
 	"internal/mailbox/nats":      5, // another: messages on other machines
 
-	"internal/top":  3, // what a command does; the node never sees it
-	"internal/demo": 7, // the same: it starts nodes as processes, and signs as signers do
+	"internal/top":     3, // what a command does; the node never sees it
+	"internal/loadgen": 3, // the same
+	"internal/demo":    7, // the same: it starts nodes as processes, and signs as signers do
 
 	"internal/facet":   6,
 	"internal/gateway": 7,

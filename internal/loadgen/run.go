@@ -1,4 +1,4 @@
-package main
+package loadgen
 
 import (
 	"context"
@@ -15,61 +15,61 @@ import (
 	"micronode/internal/supervise"
 )
 
-// bench is one measurement of a node.
-type bench struct {
+// run is one measurement of a node.
+type run struct {
 	// set at construction
-	workers  []*benchWorker // one for each connection
-	duration time.Duration  // of the whole bench; then of one phase
-	count    int64          // maximum number of iterations of one phase
-	name     string         // of the box and the topic; it is unique
+	workers  []*worker     // one for each connection
+	duration time.Duration // of the whole run; then of one phase
+	count    int64         // maximum number of iterations of one phase
+	name     string        // of the box and the topic; it is unique
 }
 
-// benchPhase is an operation to repeat for a while.
-type benchPhase struct {
+// phase is an operation to repeat for a while.
+type phase struct {
 	calls      []string // what it measures
-	iterate    func(context.Context, *benchWorker)
+	iterate    func(context.Context, *worker)
 	skipReason string // why it cannot be measured; empty if it can
 }
 
 // measure runs all phases, fills in the report and cleans up. It returns the
 // first error.
-func (b *bench) measure(ctx context.Context, status client.Status, into *benchReport) error {
-	phases := b.phases(status)
+func (r *run) measure(ctx context.Context, status client.Status, into *Report) error {
+	phases := r.phases(status)
 	active := 0
 	for _, one := range phases {
 		if one.skipReason == "" {
 			active++
 		}
 	}
-	b.duration /= time.Duration(active)
+	r.duration /= time.Duration(active)
 	for _, one := range phases {
 		if one.skipReason != "" {
-			into.NotMeasured = append(into.NotMeasured, benchSkipped{strings.Join(one.calls, ", "), one.skipReason})
+			into.NotMeasured = append(into.NotMeasured, Skipped{strings.Join(one.calls, ", "), one.skipReason})
 			continue
 		}
-		took := b.runPhase(ctx, b.duration, one.iterate)
-		into.add(b.workers, took, one.calls...)
+		took := r.runPhase(ctx, r.duration, one.iterate)
+		into.add(r.workers, took, one.calls...)
 	}
-	if err := b.cleanUp(ctx, into); err != nil {
+	if err := r.cleanUp(ctx, into); err != nil {
 		return err
 	}
-	return b.failure(into)
+	return r.failure(into)
 }
 
-// phases lists the phases of the bench.
-func (b *bench) phases(status client.Status) []benchPhase {
+// phases lists the phases of a run.
+func (r *run) phases(status client.Status) []phase {
 	missingPart := func(there bool, part string) string {
 		if there {
 			return ""
 		}
 		return "the node has no " + part
 	}
-	return []benchPhase{
+	return []phase{
 		{calls: []string{"put"}, iterate: iteratePut},
 		{calls: []string{"get"}, iterate: iterateGet},
 		{calls: []string{"resolve"}, iterate: iterateResolve, skipReason: missingPart(hasPart(status, "index"), "index")},
-		{calls: []string{"publish"}, iterate: b.iteratePublish, skipReason: missingPart(hasPart(status, "overlay"), "overlay")},
-		{calls: []string{"send", "receive", "ack"}, iterate: b.iterateMailbox, skipReason: missingPart(hasPart(status, "mailbox"), "mailbox")},
+		{calls: []string{"publish"}, iterate: r.iteratePublish, skipReason: missingPart(hasPart(status, "overlay"), "overlay")},
+		{calls: []string{"send", "receive", "ack"}, iterate: r.iterateMailbox, skipReason: missingPart(hasPart(status, "mailbox"), "mailbox")},
 	}
 }
 
@@ -85,14 +85,14 @@ func hasPart(status client.Status, part string) bool {
 
 // runPhase makes all workers iterate until the duration or the count is
 // reached, the context ends, or the worker aborts the phase. An iteration that
-// has begun is finished, so that the bench knows of everything that is left on
+// has begun is finished, so that the run knows of everything that is left on
 // the node.
-func (b *bench) runPhase(ctx context.Context, duration time.Duration, iterate func(context.Context, *benchWorker)) time.Duration {
+func (r *run) runPhase(ctx context.Context, duration time.Duration, iterate func(context.Context, *worker)) time.Duration {
 	begun := time.Now()
 	var turns atomic.Int64
-	b.runOnWorkers(func(w *benchWorker) {
+	r.runOnWorkers(func(w *worker) {
 		w.abortPhase = false
-		for ctx.Err() == nil && !w.abortPhase && time.Since(begun) < duration && turns.Add(1) <= b.count {
+		for ctx.Err() == nil && !w.abortPhase && time.Since(begun) < duration && turns.Add(1) <= r.count {
 			iterate(ctx, w)
 		}
 	})
@@ -100,29 +100,29 @@ func (b *bench) runPhase(ctx context.Context, duration time.Duration, iterate fu
 }
 
 // runOnWorkers calls do for all workers at the same time, and waits for all.
-func (b *bench) runOnWorkers(do func(*benchWorker)) {
+func (r *run) runOnWorkers(do func(*worker)) {
 	const stage = "bench"
 	supervisor, err := supervise.New(supervise.Options{Stages: []supervise.Stage{{Name: stage}}, DrainTimeout: time.Second})
 	if err != nil {
 		panic(err) // the options are constant
 	}
-	group, err := supervisor.NewGroup(supervise.GroupSpec{Service: "node", Kind: stage, Stage: stage, Max: len(b.workers)})
+	group, err := supervisor.NewGroup(supervise.GroupSpec{Service: "node", Kind: stage, Stage: stage, Max: len(r.workers)})
 	if err != nil {
 		panic(err)
 	}
-	for _, w := range b.workers {
+	for _, w := range r.workers {
 		_ = group.Go(func(context.Context) error { do(w); return nil }) // the group has room for all
 	}
 	_ = group.Wait(context.Background()) // each call has its own deadline
 	group.Close()
 }
 
-func (b *bench) messageSize() int64 { return int64(len(b.workers[0].message())) }
+func (r *run) messageSize() int64 { return int64(len(r.workers[0].message())) }
 
 // iteratePublish publishes a message.
-func (b *bench) iteratePublish(ctx context.Context, w *benchWorker) {
+func (r *run) iteratePublish(ctx context.Context, w *worker) {
 	w.do(ctx, "publish", func(ctx context.Context) error {
-		_, err := w.node.Publish(ctx, "bench/"+b.name, w.message())
+		_, err := w.node.Publish(ctx, "bench/"+r.name, w.message())
 		return err
 	})
 }
@@ -130,9 +130,9 @@ func (b *bench) iteratePublish(ctx context.Context, w *benchWorker) {
 // iterateMailbox sends a message, receives one and acknowledges it. All
 // workers share the box, so it may be that of another, but there is always
 // one.
-func (b *bench) iterateMailbox(ctx context.Context, w *benchWorker) {
+func (r *run) iterateMailbox(ctx context.Context, w *worker) {
 	sent := w.do(ctx, "send", func(ctx context.Context) error {
-		_, err := w.node.SendMail(ctx, b.name, w.message(), client.MailOptions{})
+		_, err := w.node.SendMail(ctx, r.name, w.message(), client.MailOptions{})
 		return err
 	})
 	if !sent {
@@ -140,11 +140,11 @@ func (b *bench) iterateMailbox(ctx context.Context, w *benchWorker) {
 	}
 	var mail client.Mail
 	received := w.do(ctx, "receive", func(ctx context.Context) (err error) {
-		mail, err = w.node.ReceiveMail(ctx, b.name, client.ReceiveOptions{Wait: time.Second})
+		mail, err = w.node.ReceiveMail(ctx, r.name, client.ReceiveOptions{Wait: time.Second})
 		return err
 	})
 	if received {
-		w.do(ctx, "ack", func(ctx context.Context) error { return w.node.AckMail(ctx, b.name, mail.Receipt) })
+		w.do(ctx, "ack", func(ctx context.Context) error { return w.node.AckMail(ctx, r.name, mail.Receipt) })
 	}
 }
 
@@ -153,26 +153,26 @@ const cleanupTimeout = 30 * time.Second
 
 // cleanUp removes all objects and messages, and measures how long the objects
 // took. An interruption does not stop it; a second one ends the process.
-func (b *bench) cleanUp(ctx context.Context, into *benchReport) error {
+func (r *run) cleanUp(ctx context.Context, into *Report) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
 	begun := time.Now()
-	b.runOnWorkers(func(w *benchWorker) { w.removeAll(ctx) })
-	into.add(b.workers, time.Since(begun), "rm")
-	mail := b.emptyBox(ctx)
+	r.runOnWorkers(func(w *worker) { w.removeAll(ctx) })
+	into.add(r.workers, time.Since(begun), "rm")
+	mail := r.emptyBox(ctx)
 	var left []string
-	for _, w := range b.workers {
+	for _, w := range r.workers {
 		for _, address := range w.storedAddresses {
 			left = append(left, address.String())
 		}
 	}
 	switch {
 	case len(left) > 0:
-		return &fault.Error{Op: "bench", Kind: fault.UpstreamFailed, Detail: fmt.Sprintf("%d objects could not be removed", len(left)),
+		return &fault.Error{Op: op, Kind: fault.UpstreamFailed, Detail: fmt.Sprintf("%d objects could not be removed", len(left)),
 			Next: "Remove them: micronode rm " + strings.Join(left[:min(len(left), 8)], " ")}
 	case mail > 0:
-		return &fault.Error{Op: "bench", Kind: fault.UpstreamFailed, Detail: fmt.Sprintf("%d messages may be left in the box %s", mail, b.name),
-			Next: "Receive them after their leases expire: micronode mbox recv " + b.name + " --ack"}
+		return &fault.Error{Op: op, Kind: fault.UpstreamFailed, Detail: fmt.Sprintf("%d messages may be left in the box %s", mail, r.name),
+			Next: "Receive them after their leases expire: micronode mbox recv " + r.name + " --ack"}
 	}
 	return nil
 }
@@ -180,16 +180,16 @@ func (b *bench) cleanUp(ctx context.Context, into *benchReport) error {
 // emptyBox removes messages that failed iterations have left, and returns how
 // many may still be there: one that was received and could not be acknowledged
 // is hidden until its lease ends. If nothing was sent, it does nothing.
-func (b *bench) emptyBox(ctx context.Context) (left int) {
+func (r *run) emptyBox(ctx context.Context) (left int) {
 	tried := false
-	for _, w := range b.workers {
+	for _, w := range r.workers {
 		tried = tried || w.tallies["send"] != nil
 		left += int(w.tally("send").latencies.count) - int(w.tally("ack").latencies.count)
 	}
-	node := b.workers[0].node
+	node := r.workers[0].node
 	for ; tried; left-- {
-		mail, err := node.ReceiveMail(ctx, b.name, client.ReceiveOptions{})
-		if err != nil || node.AckMail(ctx, b.name, mail.Receipt) != nil {
+		mail, err := node.ReceiveMail(ctx, r.name, client.ReceiveOptions{})
+		if err != nil || node.AckMail(ctx, r.name, mail.Receipt) != nil {
 			break
 		}
 	}
@@ -198,30 +198,30 @@ func (b *bench) emptyBox(ctx context.Context) (left int) {
 
 // failure is the first error of a call. Refusals are errors only if no call
 // succeeded.
-func (b *bench) failure(found *benchReport) error {
-	for _, w := range b.workers {
+func (r *run) failure(found *Report) error {
+	for _, w := range r.workers {
 		if w.firstError != nil {
 			return w.firstError
 		}
 	}
 	for _, one := range found.Measures {
 		if one.Done == 0 {
-			return &fault.Error{Op: "bench", Kind: fault.Busy, Detail: one.What + ": the node refused every call: " + formatCounts(one.Refused),
+			return &fault.Error{Op: op, Kind: fault.Busy, Detail: one.What + ": the node refused every call: " + formatCounts(one.Refused),
 				Next: "Try again when the node is less busy, or use fewer --connections."}
 		}
 	}
 	return nil
 }
 
-func (b *bench) close() {
-	for _, w := range b.workers {
+func (r *run) close() {
+	for _, w := range r.workers {
 		w.node.Close()
 	}
 }
 
 // Objects.
 
-func iteratePut(ctx context.Context, w *benchWorker) {
+func iteratePut(ctx context.Context, w *worker) {
 	if len(w.storedAddresses) >= w.maxObjects && !w.remove(ctx, "make room") {
 		return
 	}
@@ -248,7 +248,7 @@ func mayHaveTakenEffect(err error) bool {
 	return false
 }
 
-func iterateGet(ctx context.Context, w *benchWorker) {
+func iterateGet(ctx context.Context, w *worker) {
 	if len(w.storedAddresses) == 0 {
 		w.abortPhase = true // nothing was put, so nothing can be fetched
 		return
@@ -258,7 +258,7 @@ func iterateGet(ctx context.Context, w *benchWorker) {
 	w.do(ctx, "get", func(ctx context.Context) error { return fetchAll(ctx, w.node, address) })
 }
 
-func iterateResolve(ctx context.Context, w *benchWorker) {
+func iterateResolve(ctx context.Context, w *worker) {
 	if len(w.storedAddresses) == 0 {
 		w.abortPhase = true
 		return

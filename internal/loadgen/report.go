@@ -1,4 +1,4 @@
-package main
+package loadgen
 
 import (
 	"fmt"
@@ -13,25 +13,25 @@ import (
 	"micronode/internal/terminal"
 )
 
-// benchNote belongs to every result: without it the figures claim too much.
-const benchNote = "The load generator shares the processors with a local node, and each connection waits for a response before its next request: these figures are not the limits of the node."
+// note belongs to every result: without it the figures claim too much.
+const note = "The load generator shares the processors with a local node, and each connection waits for a response before its next request: these figures are not the limits of the node."
 
-// benchReport is the result of a bench.
-type benchReport struct {
-	Node        string         `json:"node"`
-	Version     string         `json:"version"`
-	Seconds     float64        `json:"seconds"`
-	Count       int            `json:"count"` // maximum number of calls of a kind
-	Connections int            `json:"connections"`
-	Size        int64          `json:"size"`
-	MessageSize int64          `json:"message_size"`
-	Measures    []benchMeasure `json:"measures"`
-	NotMeasured []benchSkipped `json:"not_measured"`
-	Note        string         `json:"note"`
+// Report is the result of a run.
+type Report struct {
+	Node        string    `json:"node"`
+	Version     string    `json:"version"`
+	Seconds     float64   `json:"seconds"`
+	Count       int       `json:"count"` // maximum number of calls of a kind
+	Connections int       `json:"connections"`
+	Size        int64     `json:"size"`
+	MessageSize int64     `json:"message_size"`
+	Measures    []Measure `json:"measures"`
+	NotMeasured []Skipped `json:"not_measured"`
+	Note        string    `json:"note"`
 }
 
-// benchMeasure is the result of one kind of call.
-type benchMeasure struct {
+// Measure is the result of one kind of call.
+type Measure struct {
 	What    string         `json:"what"`
 	Done    uint64         `json:"done"`
 	Rate    float64        `json:"rate"` // completed per second
@@ -43,14 +43,15 @@ type benchMeasure struct {
 	Errors  map[string]int `json:"errors"`  // by kind
 }
 
-type benchSkipped struct {
+// Skipped is what could not be measured.
+type Skipped struct {
 	What string `json:"what"`
 	Why  string `json:"why"`
 }
 
 // add sums up the tallies of all workers for some calls. Calls that were never
 // tried are left out.
-func (r *benchReport) add(workers []*benchWorker, took time.Duration, calls ...string) {
+func (r *Report) add(workers []*worker, took time.Duration, calls ...string) {
 	for _, what := range calls {
 		all := newTally()
 		for _, w := range workers {
@@ -61,15 +62,15 @@ func (r *benchReport) add(workers []*benchWorker, took time.Duration, calls ...s
 		if all.latencies.count == 0 && len(all.refused) == 0 && len(all.errors) == 0 {
 			continue
 		}
-		r.Measures = append(r.Measures, benchMeasure{What: what, Done: all.latencies.count, Rate: float64(all.latencies.count) / took.Seconds(),
+		r.Measures = append(r.Measures, Measure{What: what, Done: all.latencies.count, Rate: float64(all.latencies.count) / took.Seconds(),
 			P50: all.latencies.quantile(0.5), P90: all.latencies.quantile(0.9), P99: all.latencies.quantile(0.99), Max: float64(all.latencies.max) / float64(time.Millisecond),
 			Refused: all.refused, Errors: all.errors})
 	}
 }
 
-// print prints the report as text.
-func (r *benchReport) print(c *console) {
-	c.print("%d connections for %gs or %d calls of a kind, objects of %s, messages of %s\n\n", r.Connections, r.Seconds, r.Count, config.Size(r.Size), config.Size(r.MessageSize))
+// Lines is the report as text.
+func (r *Report) Lines() []string {
+	lines := []string{fmt.Sprintf("%d connections for %gs or %d calls of a kind, objects of %s, messages of %s", r.Connections, r.Seconds, r.Count, config.Size(r.Size), config.Size(r.MessageSize)), ""}
 	rows := [][]string{{"what", "a second", "p50", "p90", "p99", "max", "done", "refused", "errors"}}
 	for _, one := range r.Measures {
 		row := []string{one.What, terminal.FormatRate(one.Rate)}
@@ -82,14 +83,11 @@ func (r *benchReport) print(c *console) {
 		}
 		rows = append(rows, append(row, fmt.Sprint(one.Done), formatCounts(one.Refused), formatCounts(one.Errors)))
 	}
-	for _, line := range terminal.Columns(rows) {
-		c.print("%s\n", line)
-	}
-	c.print("\n")
+	lines = append(append(lines, terminal.Columns(rows)...), "")
 	for _, one := range r.NotMeasured {
-		c.print("Not measured: %s; %s.\n", one.What, one.Why)
+		lines = append(lines, fmt.Sprintf("Not measured: %s; %s.", one.What, one.Why))
 	}
-	c.print("%s\n", r.Note)
+	return append(lines, r.Note)
 }
 
 // formatCounts lists the counts by kind.

@@ -1,4 +1,4 @@
-package main
+package loadgen
 
 import (
 	"bytes"
@@ -13,9 +13,9 @@ import (
 	"micronode/fault"
 )
 
-// benchWorker is one connection: it sends a request, waits for the answer, and
+// worker is one connection: it sends a request, waits for the answer, and
 // repeats.
-type benchWorker struct {
+type worker struct {
 	// set at construction
 	node       *client.Client
 	maxObjects int // how many objects it may store on the node at a time
@@ -31,15 +31,15 @@ type benchWorker struct {
 	abortPhase      bool              // all later calls of the phase would fail too
 }
 
-func newBenchWorker(node *client.Client, size, room int) *benchWorker {
-	w := &benchWorker{node: node, maxObjects: room, payload: make([]byte, size), tallies: map[string]*tally{}}
+func newWorker(node *client.Client, size, room int) *worker {
+	w := &worker{node: node, maxObjects: room, payload: make([]byte, size), tallies: map[string]*tally{}}
 	_, _ = rand.Read(w.payload) // it never fails
 	return w
 }
 
 // content is a new object. Generating all of it each time would measure the
 // generator, so it is random once, and then differs in its first bytes.
-func (w *benchWorker) content() *bytes.Reader {
+func (w *worker) content() *bytes.Reader {
 	if len(w.payload) < 16 {
 		_, _ = rand.Read(w.payload)
 	} else {
@@ -49,11 +49,11 @@ func (w *benchWorker) content() *bytes.Reader {
 	return bytes.NewReader(w.payload)
 }
 
-func (w *benchWorker) message() []byte { return w.payload[:min(len(w.payload), maxBenchMessageBytes)] }
+func (w *worker) message() []byte { return w.payload[:min(len(w.payload), maxMessageBytes)] }
 
 // do makes one call and counts its result. An interruption does not cancel the
 // call, so that its outcome is known.
-func (w *benchWorker) do(ctx context.Context, what string, call func(context.Context) error) bool {
+func (w *worker) do(ctx context.Context, what string, call func(context.Context) error) bool {
 	t := w.tally(what)
 	begun := time.Now()
 	err := call(context.WithoutCancel(ctx))
@@ -68,9 +68,9 @@ func (w *benchWorker) do(ctx context.Context, what string, call func(context.Con
 		t.refused[kind.Code()]++
 	} else {
 		t.errors[kind.Code()]++
-		w.abortPhase = isFatal(err)
+		w.abortPhase = isFatal(kind)
 		if w.firstError == nil {
-			w.firstError = withSubject("bench", what, err)
+			w.firstError = &fault.Error{Op: op, Kind: kind, Detail: what, Next: fault.NextOf(err), Err: err}
 		}
 	}
 	if !w.abortPhase {
@@ -88,7 +88,17 @@ func isRefusal(kind fault.Kind) bool {
 	return false
 }
 
-func (w *benchWorker) tally(what string) *tally {
+// isFatal reports whether an error is about the node and not about the call:
+// every other call would get it too.
+func isFatal(kind fault.Kind) bool {
+	switch kind {
+	case fault.Canceled, fault.NotReady, fault.NoRoute, fault.Unauthorized, fault.Forbidden:
+		return true
+	}
+	return false
+}
+
+func (w *worker) tally(what string) *tally {
 	if w.tallies[what] == nil {
 		w.tallies[what] = newTally()
 	}
@@ -96,7 +106,7 @@ func (w *benchWorker) tally(what string) *tally {
 }
 
 // remove removes the oldest object. An unknown one counts as removed.
-func (w *benchWorker) remove(ctx context.Context, what string) bool {
+func (w *worker) remove(ctx context.Context, what string) bool {
 	gone := w.do(ctx, what, func(ctx context.Context) error {
 		err := w.node.Delete(ctx, w.storedAddresses[0])
 		if fault.KindOf(err) == fault.NotFound {
@@ -112,7 +122,7 @@ func (w *benchWorker) remove(ctx context.Context, what string) bool {
 
 // removeAll removes all objects. It stops at an error that all of them would
 // get.
-func (w *benchWorker) removeAll(ctx context.Context) {
+func (w *worker) removeAll(ctx context.Context) {
 	w.abortPhase = false
 	for len(w.storedAddresses) > 0 && !w.abortPhase && ctx.Err() == nil {
 		w.remove(ctx, "rm")

@@ -57,10 +57,11 @@ func (r *registryApprove) Run(ctx context.Context, c *console) error {
 	if err != nil {
 		return err
 	}
-	if err := checkOpen(proposal); err != nil {
+	request, err := approval.RequestOf(r.ID, proposal)
+	if err != nil {
 		return err
 	}
-	one, err := r.verifyRequest(approval.RequestOf(r.ID, proposal))
+	one, err := r.verifyRequest(request)
 	if err != nil {
 		return err
 	}
@@ -85,22 +86,6 @@ func (r *registryApprove) Run(ctx context.Context, c *console) error {
 		return err
 	}
 	c.printApproval(r, made.SignerID, answer)
-	return nil
-}
-
-// checkOpen rejects a proposal that is not open any more.
-func checkOpen(proposal client.Proposal) error {
-	switch proposal.Status {
-	case client.ProposalCommitted:
-		return fault.New(approveOp, fault.Conflict, "it is committed already").
-			Advise("Nothing is left to approve. See: micronode registry log")
-	case client.ProposalExpired:
-		return fault.New(approveOp, fault.Expired, "it expired at %s", formatTime(proposal.ExpiresAt)).
-			Advise("Propose it again, with a longer --ttl if necessary, and have it signed again.")
-	case client.ProposalStale:
-		return fault.New(approveOp, fault.Conflict, "it is stale: %s", sanitize([]byte(proposal.Reason))).
-			Advise(sanitize([]byte(proposal.Next)))
-	}
 	return nil
 }
 

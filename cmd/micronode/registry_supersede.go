@@ -34,11 +34,11 @@ func (r *registrySupersede) Run(ctx context.Context, c *console) error {
 		return err
 	}
 	if r.File != "" {
-		request, err := c.readProposalRequest(ctx, r.File)
+		change, err := c.readChange(ctx, r.File)
 		if err != nil {
 			return err
 		}
-		want.Ops = request.Ops
+		want.Ops = change.Ops
 	}
 	node, err := r.dial()
 	if err != nil {

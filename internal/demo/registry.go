@@ -100,7 +100,11 @@ func (n *node) propose(ctx context.Context, net *network) (client.Proposal, erro
 // approve signs as registry approve does: it first checks the message to be
 // signed against the proposal.
 func (n *node) approve(ctx context.Context, p client.Proposal, by signer) error {
-	one, err := approval.RequestOf(p.ProposalID, p).Verify()
+	request, err := approval.RequestOf(p.ProposalID, p)
+	if err != nil {
+		return err
+	}
+	one, err := request.Verify()
 	if err != nil {
 		return err
 	}

@@ -43,7 +43,32 @@ func newRequest() approval.Request {
 	p := client.Proposal{Ops: []json.RawMessage{[]byte(`{ "op":"put","item":` + itemAfter + `}`), []byte(`{"op":"delete","id":"old"}`)}}
 	p.SignThis = []byte(message)
 	p.Diff = []client.Change{{ID: "old", Kind: "a lie", Before: []byte(itemBefore)}, {ID: "docs", Before: []byte(" " + itemBefore), After: []byte(`{"a":"lie"}`)}}
-	return approval.RequestOf(proposalID, p)
+	r, err := approval.RequestOf(proposalID, p)
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
+// A proposal that is not open is not signed, and the error has the true
+// reason.
+func TestTooLateToSign(t *testing.T) {
+	expiry := time.Date(2026, 1, 2, 4, 4, 5, 0, time.FixedZone("", 3600))
+	for status, c := range map[client.ProposalStatus]struct {
+		kind       fault.Kind
+		text, next string
+	}{
+		client.ProposalCommitted: {fault.Conflict, "it is committed already", "Nothing is left to approve."},
+		client.ProposalExpired:   {fault.Expired, "it expired at 2026-01-02T03:04:05.000Z", "Propose it again, with a longer --ttl"},
+		client.ProposalStale:     {fault.Conflict, `it is stale: the signers\x1b are others`, "Propose it again."},
+	} {
+		p := client.Proposal{Status: status, Reason: "the signers\x1b are others", Next: "Propose it again."}
+		p.ExpiresAt = expiry
+		_, err := approval.RequestOf(proposalID, p)
+		if fault.KindOf(err) != c.kind || !strings.HasSuffix(err.Error(), c.text) || !strings.HasPrefix(fault.NextOf(err), c.next) {
+			t.Errorf("%s: %v, %s", status, err, fault.NextOf(err))
+		}
+	}
 }
 
 func TestWhatIsShownIsWhatIsSigned(t *testing.T) {

@@ -1,5 +1,6 @@
-// Package approval is the signer's side of a registry: it examines what a
-// signer is asked to sign, signs it, and finds the signer of a signature.
+// Package approval is the signers' side of a registry: it reads a change that
+// is to be proposed, examines what a signer is asked to sign, signs it, and
+// finds the signer of a signature.
 //
 // A signer does not trust the node. A Request holds the message to sign and the
 // change that it is about; Verify accepts it only if the hashes in the message

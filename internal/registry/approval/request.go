@@ -14,6 +14,7 @@ import (
 	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/registry"
+	"micronode/internal/terminal"
 )
 
 const (
@@ -42,8 +43,28 @@ type Request struct {
 }
 
 // RequestOf is the request to sign a proposal of this ID, as a node shows it.
-func RequestOf(id string, p client.Proposal) Request {
-	return Request{ProposalID: id, SignThis: p.SignThis, Ops: p.Ops, Diff: p.Diff}
+// The proposal must be open.
+func RequestOf(id string, p client.Proposal) (Request, error) {
+	if err := checkOpen(p); err != nil {
+		return Request{}, err
+	}
+	return Request{ProposalID: id, SignThis: p.SignThis, Ops: p.Ops, Diff: p.Diff}, nil
+}
+
+// checkOpen rejects a proposal that is not open any more.
+func checkOpen(p client.Proposal) error {
+	switch p.Status {
+	case client.ProposalCommitted:
+		return fault.New(op, fault.Conflict, "it is committed already").
+			Advise("Nothing is left to approve. See: micronode registry log")
+	case client.ProposalExpired:
+		return fault.New(op, fault.Expired, "it expired at %s", p.ExpiresAt.UTC().Format("2006-01-02T15:04:05.000Z")).
+			Advise("Propose it again, with a longer --ttl if necessary, and have it signed again.")
+	case client.ProposalStale:
+		return fault.New(op, fault.Conflict, "it is stale: %s", terminal.Sanitize(p.Reason)).
+			Advise(terminal.Sanitize(p.Next))
+	}
+	return nil
 }
 
 // ParseRequest reads a request, or the bare message: as it is signed, or as

@@ -2,9 +2,12 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"text/tabwriter"
 
 	"micronode/fault"
+	"micronode/internal/config"
+	"micronode/internal/node"
 )
 
 type configCommand struct {
@@ -87,4 +90,19 @@ func (s *configShow) Run(c *console) error {
 		c.print("%s", loaded.TOML())
 	}
 	return nil
+}
+
+// configFlags selects the configuration of a command.
+type configFlags struct {
+	Config  string `placeholder:"FILE" complete:"file" help:"The configuration file."`
+	Profile string `default:"micronode" enum:"micronode,macronode" help:"The set of defaults: micronode or macronode."`
+}
+
+// load loads the configuration as run would.
+func (c configFlags) load(flags ...config.Flag) (*config.Loaded[node.Config], error) {
+	return node.Load(c.Profile, c.sources(flags...))
+}
+
+func (c configFlags) sources(flags ...config.Flag) config.Sources {
+	return config.Sources{File: c.Config, Environ: os.Environ(), Flags: flags}
 }

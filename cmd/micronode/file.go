@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -36,6 +38,57 @@ func (c *console) open(name string) (io.ReadCloser, int64, error) {
 		return file, info.Size(), nil
 	}
 	return file, -1, nil
+}
+
+// readAll reads a small file, or standard input, to its end.
+func (c *console) readAll(ctx context.Context, name string, most int) ([]byte, error) {
+	if info, err := os.Stat(name); err == nil && info.IsDir() {
+		return nil, &fault.Error{Op: openOp, Kind: fault.Malformed, Detail: "it is a folder", Next: "Name a file."}
+	}
+	source, _, err := c.open(name)
+	if name == "-" {
+		source, err = c.openStdin(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer source.Close()
+	raw, err := io.ReadAll(io.LimitReader(source, int64(most)+1))
+	if err != nil {
+		return nil, newOpenError(err)
+	}
+	if len(raw) > most {
+		return nil, &fault.Error{Op: openOp, Kind: fault.BodyTooLarge, Detail: fmt.Sprintf("it has more than %d bytes", most),
+			Next: "Check that it is the right file. Split a large change into several proposals."}
+	}
+	return raw, nil
+}
+
+// publicMode is for files that every user may read.
+const publicMode = 0o644
+
+// writeFileAtomic writes a file, whole or not at all. An existing one is
+// replaced.
+func writeFileAtomic(op, path string, data []byte, mode os.FileMode) error {
+	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return newWriteError(op, path, err)
+	}
+	defer func() { _ = os.Remove(file.Name()) }()
+	_, err = file.Write(data)
+	if err == nil {
+		err = file.Chmod(mode)
+	}
+	if err == nil {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		return newWriteError(op, path, err)
+	}
+	return nil
 }
 
 // newOpenError classifies a failure to open a file. The caller adds its name.

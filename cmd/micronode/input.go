@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -61,4 +64,56 @@ func (i *interruptibleStdin) Read(p []byte) (int, error) {
 func (i *interruptibleStdin) Close() error {
 	i.release()
 	return nil
+}
+
+// prompt reads a line from the terminal. A hidden one is not echoed.
+func (c *console) prompt(ctx context.Context, prompt string, hidden bool) (string, error) {
+	const op = "ask"
+	if file, ok := c.in.(*os.File); ok && hidden {
+		show, err := disableEcho(int(file.Fd()))
+		if err != nil {
+			return "", fault.Wrap(op, err)
+		}
+		defer show()
+	}
+	fmt.Fprint(c.err, prompt) // after the echo is off
+	in, err := c.openStdin(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer in.Close()
+	line, char := []byte{}, make([]byte, 1)
+	for len(line) <= maxPassphrase {
+		n, err := in.Read(char)
+		if n == 1 && char[0] == '\n' || err == io.EOF && len(line) > 0 {
+			return strings.TrimSuffix(string(line), "\r"), nil
+		}
+		if err != nil {
+			return "", wrapPromptError(op, err)
+		}
+		line = append(line, char[:n]...)
+	}
+	return "", &fault.Error{Op: op, Kind: fault.Malformed, Detail: "the line is too long", Next: "Type less."}
+}
+
+func wrapPromptError(op string, err error) error {
+	if _, typed := errors.AsType[*fault.Error](err); typed {
+		return err
+	}
+	return &fault.Error{Op: op, Kind: fault.Canceled, Detail: "there was no answer", Err: err, Next: "Nothing was done. Run the command again."}
+}
+
+// disableEcho turns off the echo of a terminal, except for the line break.
+// restore brings the settings back.
+func disableEcho(terminal int) (restore func(), err error) {
+	saved, err := unix.IoctlGetTermios(terminal, unix.TCGETS)
+	if err != nil {
+		return nil, err
+	}
+	quiet := *saved
+	quiet.Lflag = quiet.Lflag&^unix.ECHO | unix.ECHONL
+	if err := unix.IoctlSetTermios(terminal, unix.TCSETS, &quiet); err != nil {
+		return nil, err
+	}
+	return func() { _ = unix.IoctlSetTermios(terminal, unix.TCSETS, saved) }, nil // if the terminal is gone, there is nothing to restore
 }

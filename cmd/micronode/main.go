@@ -4,12 +4,16 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/signal"
 	"syscall"
 	"time"
 
 	"github.com/alecthomas/kong"
+	"golang.org/x/sys/unix"
 
 	"micronode/fault"
+	"micronode/internal/observe"
+	"micronode/internal/supervise"
 )
 
 func main() {
@@ -98,4 +102,63 @@ func (c *console) signalHandler(interrupt context.CancelCauseFunc) func(os.Signa
 			c.exit(128 + int(signal.(syscall.Signal)))
 		}
 	}
+}
+
+type versionCommand struct{ outputFlags }
+
+// Run prints the version of this binary.
+func (versionCommand) Run(c *console) error {
+	build := observe.ReadBuild("micronode")
+	if c.json {
+		c.printJSON(build)
+	} else {
+		c.print("micronode %s (%s, %s)\n", build.Version, build.Commit, build.Go)
+	}
+	return nil
+}
+
+// interruptError is the cause of a context that a signal ended.
+type interruptError struct{ signal os.Signal }
+
+// Error names the signal as people type it.
+func (i *interruptError) Error() string {
+	if number, ok := i.signal.(unix.Signal); ok {
+		return "stopped by " + unix.SignalName(number)
+	}
+	return "stopped by " + i.signal.String()
+}
+
+// FaultCode makes an interruption a fault of the kind Canceled.
+func (i *interruptError) FaultCode() string { return fault.Canceled.Code() }
+
+// onSignals calls handle for each of the signals until stop is called. The
+// handler must be quick: a signal that arrives while another one waits is
+// lost, as signals are.
+func onSignals(handle func(os.Signal), signals ...os.Signal) (stop func(), err error) {
+	const stage = "signals"
+	supervisor, err := supervise.New(supervise.Options{Stages: []supervise.Stage{{Name: stage}}, DrainTimeout: time.Second})
+	if err != nil {
+		return nil, err
+	}
+	group, err := supervisor.NewGroup(supervise.GroupSpec{Service: "node", Kind: stage, Stage: stage, Max: 1})
+	if err != nil {
+		return nil, err
+	}
+	in := make(chan os.Signal, 1)
+	signal.Notify(in, signals...)
+	err = group.Go(func(ctx context.Context) error {
+		for {
+			select {
+			case one := <-in:
+				handle(one)
+			case <-ctx.Done():
+				return nil
+			}
+		}
+	})
+	return func() {
+		signal.Stop(in)
+		group.Close()
+		_ = group.Wait(context.Background()) // it ends with the group
+	}, err
 }

@@ -4,18 +4,72 @@ import (
 	"bytes"
 	"context"
 	"crypto/ed25519"
-	"errors"
-	"fmt"
-	"io"
+	"crypto/rand"
 	"os"
-	"path/filepath"
-	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"micronode/fault"
 	"micronode/internal/registry/keyfile"
 )
+
+type registryKeygen struct {
+	Out          string `required:"" placeholder:"FILE" complete:"file" help:"The file for the key. The public key goes to FILE.pub."`
+	NoPassphrase bool   `help:"Do not encrypt the key. Read access to the file is then enough to sign."`
+	passphraseFlags
+	outputFlags
+}
+
+// Help is shown by registry keygen --help.
+func (registryKeygen) Help() string {
+	return `The key is Ed25519. The file is encrypted with a passphrase, in the age format, with mode 0600. FILE.pub is public: give it to registry init. The name of the signer is the name of the file without its extensions. An existing file is never replaced.
+
+Examples:
+
+    micronode registry keygen --out alice.key
+    micronode registry keygen --out robot.key --passphrase-file robot.pass`
+}
+
+const keygenOp = "registry.keygen"
+
+// signerKey is the output for a key.
+type signerKey struct {
+	SignerID string `json:"signer_id"`
+	Public   string `json:"public"`
+	File     string `json:"file"`
+}
+
+// Run makes a key.
+func (k *registryKeygen) Run(ctx context.Context, c *console) error {
+	for _, path := range []string{k.Out, k.Out + keyfile.PublicSuffix} { // before the passphrase is asked for
+		if _, err := os.Lstat(path); err == nil {
+			return &fault.Error{Op: keygenOp, Kind: fault.Conflict, Detail: path + " is there already", Next: "Choose another file. A key is never replaced."}
+		}
+	}
+	key, err := keyfile.Generate(rand.Reader)
+	if err != nil {
+		return err
+	}
+	sealed := keyfile.FormatPlain(key)
+	if !k.NoPassphrase {
+		passphrase, err := k.newPassphrase(ctx, c)
+		if err != nil {
+			return err
+		}
+		if sealed, err = keyfile.Seal(key, passphrase); err != nil {
+			return err
+		}
+	}
+	public := keyfile.PublicOf(key)
+	if err := keyfile.Write(k.Out, sealed, public); err != nil {
+		return err
+	}
+	made := signerKey{keyfile.SignerName(k.Out), keyfile.FormatPublic(public), k.Out}
+	if c.json {
+		c.printJSON(made)
+	} else {
+		c.print("%s  %s\n", made.SignerID, made.Public)
+	}
+	return nil
+}
 
 // passphraseFlags is the source of a passphrase.
 type passphraseFlags struct {
@@ -86,83 +140,4 @@ func (p passphraseFlags) readPassphraseFile(ctx context.Context, c *console) (st
 	}
 	line, _, _ := bytes.Cut(raw, []byte("\n"))
 	return string(bytes.TrimSuffix(line, []byte("\r"))), nil
-}
-
-// prompt reads a line from the terminal. A hidden one is not echoed.
-func (c *console) prompt(ctx context.Context, prompt string, hidden bool) (string, error) {
-	const op = "ask"
-	if file, ok := c.in.(*os.File); ok && hidden {
-		show, err := disableEcho(int(file.Fd()))
-		if err != nil {
-			return "", fault.Wrap(op, err)
-		}
-		defer show()
-	}
-	fmt.Fprint(c.err, prompt) // after the echo is off
-	in, err := c.openStdin(ctx)
-	if err != nil {
-		return "", err
-	}
-	defer in.Close()
-	line, char := []byte{}, make([]byte, 1)
-	for len(line) <= maxPassphrase {
-		n, err := in.Read(char)
-		if n == 1 && char[0] == '\n' || err == io.EOF && len(line) > 0 {
-			return strings.TrimSuffix(string(line), "\r"), nil
-		}
-		if err != nil {
-			return "", wrapPromptError(op, err)
-		}
-		line = append(line, char[:n]...)
-	}
-	return "", &fault.Error{Op: op, Kind: fault.Malformed, Detail: "the line is too long", Next: "Type less."}
-}
-
-func wrapPromptError(op string, err error) error {
-	if _, typed := errors.AsType[*fault.Error](err); typed {
-		return err
-	}
-	return &fault.Error{Op: op, Kind: fault.Canceled, Detail: "there was no answer", Err: err, Next: "Nothing was done. Run the command again."}
-}
-
-// disableEcho turns off the echo of a terminal, except for the line break.
-// restore brings the settings back.
-func disableEcho(terminal int) (restore func(), err error) {
-	saved, err := unix.IoctlGetTermios(terminal, unix.TCGETS)
-	if err != nil {
-		return nil, err
-	}
-	quiet := *saved
-	quiet.Lflag = quiet.Lflag&^unix.ECHO | unix.ECHONL
-	if err := unix.IoctlSetTermios(terminal, unix.TCSETS, &quiet); err != nil {
-		return nil, err
-	}
-	return func() { _ = unix.IoctlSetTermios(terminal, unix.TCSETS, saved) }, nil // if the terminal is gone, there is nothing to restore
-}
-
-// publicMode is for files that every user may read.
-const publicMode = 0o644
-
-// writeFileAtomic writes a file, whole or not at all. An existing one is
-// replaced.
-func writeFileAtomic(op, path string, data []byte, mode os.FileMode) error {
-	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return newWriteError(op, path, err)
-	}
-	defer func() { _ = os.Remove(file.Name()) }()
-	_, err = file.Write(data)
-	if err == nil {
-		err = file.Chmod(mode)
-	}
-	if err == nil {
-		err = file.Sync()
-	}
-	if err = errors.Join(err, file.Close()); err == nil {
-		err = os.Rename(file.Name(), path)
-	}
-	if err != nil {
-		return newWriteError(op, path, err)
-	}
-	return nil
 }

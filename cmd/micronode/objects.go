@@ -16,6 +16,93 @@ import (
 	"micronode/fault"
 )
 
+type putCommand struct {
+	Files []string `arg:"" name:"file" complete:"file" help:"Files and folders to store. A single - is standard input."`
+	Name  string   `placeholder:"NAME" help:"Set this name of the node to the stored object or folder."`
+	nodeFlags
+	outputFlags
+}
+
+// Help is shown by put --help.
+func (putCommand) Help() string {
+	return `The address of an object is the BLAKE3 of its bytes, so the same bytes always have the same address. The command computes it too, and compares it with the node's.
+
+One line is printed for each file. If one of several files fails, the others are still stored.
+
+For a folder, all files are stored, several at once, and then a manifest with their addresses; its line is the last. Objects that the node has already are not sent again. Links, devices and empty folders are not stored: the first two are errors. With --name the name is set after everything is stored.
+
+Examples:
+
+    micronode put map.pmtiles
+    micronode put *.jpg --json
+    micronode put site --name docs
+    tar c site | micronode put -`
+}
+
+// storedFile is the output for a file.
+type storedFile struct {
+	File    string     `json:"file"`
+	Address b3.Address `json:"address"`
+	Size    int64      `json:"size"`
+	Name    string     `json:"name,omitempty"` // the name that was set for it
+}
+
+const putOp = "put"
+
+// Run stores one file after the other.
+func (p *putCommand) Run(ctx context.Context, c *console) error {
+	if p.Name != "" && len(p.Files) > 1 {
+		return &fault.Error{Op: putOp, Kind: fault.Malformed, Detail: "--name takes one file or folder, and several were given",
+			Next: "Move them into one folder and store it, or store them one by one."}
+	}
+	node, err := p.dial()
+	if err != nil {
+		return err
+	}
+	defer node.Close()
+	return c.forEach(ctx, putOp, p.Files, func(name string) error {
+		put := p.putFile
+		if isFolder(name) {
+			put = p.putFolder
+		}
+		one, err := put(ctx, c, node, name)
+		if err != nil {
+			return err
+		}
+		if p.Name != "" {
+			var record client.NameRecord
+			record, err = node.SetName(ctx, bareName(p.Name), one.Address)
+			one.Name = record.Name
+		}
+		c.printStored(one) // even if the name could not be set
+		return err
+	})
+}
+
+// putFile stores one file.
+func (p *putCommand) putFile(ctx context.Context, c *console, node *client.Client, name string) (storedFile, error) {
+	source, size, err := c.open(name)
+	if err != nil {
+		return storedFile{}, err
+	}
+	defer source.Close()
+	bar := c.newProgressBar(name, size)
+	defer bar.clear()
+	object, err := node.Put(ctx, source, client.PutOptions{Progress: bar.set})
+	return storedFile{File: name, Address: object.Address, Size: object.Size}, err
+}
+
+func (c *console) printStored(one storedFile) {
+	switch {
+	case c.json:
+		c.printJSON(one)
+	case one.Name != "":
+		c.print("%s  %s  name:%s\n", one.Address, one.File, sanitize([]byte(one.Name)))
+	default:
+		c.print("%s  %s\n", one.Address, one.File)
+	}
+}
+
 type getCommand struct {
 	ID     string `arg:"" name:"address" help:"What to fetch: an address, such as b3:af13…, or a name, such as name:docs."`
 	Output string `short:"o" placeholder:"PATH" complete:"file" help:"Write to this file or folder instead of standard output. A single - is standard output, even if it is a terminal."`
@@ -282,4 +369,62 @@ func wrapWriteError(name string, err error) error {
 		return err
 	}
 	return newWriteError(getOp, name, err)
+}
+
+type rmCommand struct {
+	Addresses []string `arg:"" name:"address" help:"The addresses of the objects, such as b3:af13…"`
+	nodeFlags
+	outputFlags
+}
+
+// Help is shown by rm --help.
+func (rmCommand) Help() string {
+	return `Only this node removes them. Other nodes keep their copies.
+
+Example:
+
+    micronode rm b3:af13…`
+}
+
+// removedObject is the output for an object, with --json only.
+type removedObject struct {
+	Address b3.Address `json:"address"`
+	Removed bool       `json:"removed"`
+}
+
+// Run removes one object after the other.
+func (r *rmCommand) Run(ctx context.Context, c *console) error {
+	node, err := r.dial()
+	if err != nil {
+		return err
+	}
+	defer node.Close()
+	return c.forEach(ctx, "rm", r.Addresses, func(text string) error {
+		address, err := parseAddress(text)
+		if err != nil {
+			return err
+		}
+		if err := node.Delete(ctx, address); err != nil {
+			return err
+		}
+		if c.json {
+			c.printJSON(removedObject{address, true})
+		}
+		return nil
+	})
+}
+
+// parseAddress reads the address of an object as the user types it.
+func parseAddress(text string) (b3.Address, error) {
+	const op = "address"
+	if strings.HasPrefix(text, "name:") {
+		return b3.Address{}, fault.New(op, fault.Malformed, "%q is a name; this command needs an address", text).
+			Advise("Give the address of the name, as `micronode name get` prints it: b3: and 64 hex digits.")
+	}
+	address, err := b3.Parse(text)
+	if bad, ok := errors.AsType[*b3.Malformed](err); ok {
+		return b3.Address{}, fault.New(op, fault.Malformed, "%q is not an address: %s", bad.Input, bad.Reason).
+			Advise("Give the address as `micronode put` printed it: b3: and 64 lower-case hex digits.")
+	}
+	return address, err
 }

@@ -117,7 +117,11 @@ func completionPointsOf(node *kong.Node) completionPoints {
 	}
 	for _, group := range typed.AllFlags(true) {
 		for _, flag := range group {
-			here.Options = append(here.Options, optionOf(flag))
+			one := option{Long: flag.Name, Help: flag.Help, TakesValue: !flag.IsBool(), Value: valueHintOf(flag.Value)}
+			if flag.Short != 0 {
+				one.Short = string(flag.Short)
+			}
+			here.Options = append(here.Options, one)
 		}
 	}
 	for _, argument := range node.Positional {
@@ -129,14 +133,6 @@ func completionPointsOf(node *kong.Node) completionPoints {
 		list = append(list, completionPointsOf(child)...)
 	}
 	return list
-}
-
-func optionOf(flag *kong.Flag) option {
-	one := option{Long: flag.Name, Help: flag.Help, TakesValue: !flag.IsBool(), Value: valueHintOf(flag.Value)}
-	if flag.Short != 0 {
-		one.Short = string(flag.Short)
-	}
-	return one
 }
 
 // valueHintOf reads the hint from the declaration of a value: an enum, or the

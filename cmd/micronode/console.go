@@ -75,13 +75,10 @@ func (c *console) print(format string, args ...any) {
 	c.recordWriteErr(err)
 }
 
-// writer is standard output for code that prints by itself: each Write is a
-// print.
-func (c *console) writer() io.Writer { return printWriter{c} }
-
+// printWriter is standard output for code that prints by itself.
 type printWriter struct{ *console }
 
-// Write prints the text.
+// Write does what print does.
 func (p printWriter) Write(text []byte) (int, error) {
 	n, err := p.safeOut().Write(text)
 	p.recordWriteErr(err)

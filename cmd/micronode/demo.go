@@ -30,5 +30,5 @@ Examples:
 
 // Run runs the demo.
 func (d *demoCommand) Run(ctx context.Context, c *console) error {
-	return demo.Demo{Nodes: d.Nodes, Keep: d.Keep, Out: c.writer(), Err: c.err, JSON: c.json, Live: c.outTerminal, Colours: c.colours}.Run(ctx)
+	return demo.Demo{Nodes: d.Nodes, Keep: d.Keep, Out: printWriter{c}, Err: c.err, JSON: c.json, Live: c.outTerminal, Colours: c.colours}.Run(ctx)
 }

@@ -88,19 +88,15 @@ func (c *console) prompt(ctx context.Context, prompt string, hidden bool) (strin
 		if n == 1 && char[0] == '\n' || err == io.EOF && len(line) > 0 {
 			return strings.TrimSuffix(string(line), "\r"), nil
 		}
+		if _, typed := errors.AsType[*fault.Error](err); typed {
+			return "", err
+		}
 		if err != nil {
-			return "", wrapPromptError(op, err)
+			return "", &fault.Error{Op: op, Kind: fault.Canceled, Detail: "there was no answer", Err: err, Next: "Nothing was done. Run the command again."}
 		}
 		line = append(line, char[:n]...)
 	}
 	return "", &fault.Error{Op: op, Kind: fault.Malformed, Detail: "the line is too long", Next: "Type less."}
-}
-
-func wrapPromptError(op string, err error) error {
-	if _, typed := errors.AsType[*fault.Error](err); typed {
-		return err
-	}
-	return &fault.Error{Op: op, Kind: fault.Canceled, Detail: "there was no answer", Err: err, Next: "Nothing was done. Run the command again."}
 }
 
 // disableEcho turns off the echo of a terminal, except for the line break.

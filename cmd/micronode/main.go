@@ -86,12 +86,12 @@ func (c *console) signalHandler(interrupt context.CancelCauseFunc) func(os.Signa
 	var first os.Signal
 	var at time.Time
 	jsonOutput := c.json
-	return func(signal os.Signal) {
+	return func(sent os.Signal) {
 		switch {
 		case first == nil:
-			first, at = signal, time.Now()
-			interrupt(&interruptError{signal})
-		case signal == first && time.Since(at) < duplicateSignalWindow:
+			first, at = sent, time.Now()
+			interrupt(&interruptError{sent})
+		case sent == first && time.Since(at) < duplicateSignalWindow:
 		default:
 			if leave := c.restoreTerminal.Load(); leave != nil {
 				(*leave)()
@@ -99,22 +99,9 @@ func (c *console) signalHandler(interrupt context.CancelCauseFunc) func(os.Signa
 			if !jsonOutput {
 				fmt.Fprintln(c.err, "micronode: stopped at once")
 			}
-			c.exit(128 + int(signal.(syscall.Signal)))
+			c.exit(128 + int(sent.(syscall.Signal)))
 		}
 	}
-}
-
-type versionCommand struct{ outputFlags }
-
-// Run prints the version of this binary.
-func (versionCommand) Run(c *console) error {
-	build := observe.ReadBuild("micronode")
-	if c.json {
-		c.printJSON(build)
-	} else {
-		c.print("micronode %s (%s, %s)\n", build.Version, build.Commit, build.Go)
-	}
-	return nil
 }
 
 // interruptError is the cause of a context that a signal ended.
@@ -161,4 +148,17 @@ func onSignals(handle func(os.Signal), signals ...os.Signal) (stop func(), err e
 		group.Close()
 		_ = group.Wait(context.Background()) // it ends with the group
 	}, err
+}
+
+type versionCommand struct{ outputFlags }
+
+// Run prints the version of this binary.
+func (versionCommand) Run(c *console) error {
+	build := observe.ReadBuild("micronode")
+	if c.json {
+		c.printJSON(build)
+	} else {
+		c.print("micronode %s (%s, %s)\n", build.Version, build.Commit, build.Go)
+	}
+	return nil
 }

@@ -48,12 +48,6 @@ func changeLines(one client.Change) []string {
 	}
 }
 
-// formatItem is an item on one line.
-func formatItem(raw json.RawMessage) string {
-	item := decodeObject(raw)
-	return itemTitle(item["kind"], item["id"]) + formatMembers(item)
-}
-
 // itemTitle is the kind of an item and its ID. There is only one set of
 // signers, so its ID is left out.
 func itemTitle(kind, id any) string {

@@ -110,9 +110,10 @@ func (c *console) printVersion(one client.RegistryVersion) {
 		c.print("  %s\n", formatOp(op))
 	}
 	c.print("\ncontents (%s)\n", terminal.Pluralize(len(one.Items), "item"))
-	for _, item := range one.Items {
-		c.print("  %s\n", formatItem(item))
-		keys := signerKeysOf(decodeObject(item))
+	for _, raw := range one.Items {
+		item := decodeObject(raw)
+		c.print("  %s%s\n", itemTitle(item["kind"], item["id"]), formatMembers(item))
+		keys := signerKeysOf(item)
 		for _, signer := range slices.Sorted(maps.Keys(keys)) {
 			c.print("    %s  %s\n", signer, keys[signer])
 		}

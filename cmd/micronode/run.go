@@ -52,15 +52,6 @@ Examples:
 With --only, a node is several processes. All have the same auth.root and node.identity, and the same section [node.parts], which has the address of each part. They may start in any order; each has its own local socket, named after the first part that it runs: @micronode-<uid>.gateway. Without the gateway, a process listens on a free port unless --http or --admin sets one.`
 }
 
-// onlyParts is the list of parts to run. An empty list is an error, and does
-// not mean all.
-func (r *runCommand) onlyParts() []string {
-	if r.Only == nil {
-		return nil
-	}
-	return strings.Split(*r.Only, ",")
-}
-
 // flags are the settings on the command line.
 func (r *runCommand) flags() []config.Flag {
 	var list []config.Flag
@@ -99,8 +90,12 @@ func (r *runCommand) Run(ctx context.Context, c *console) error {
 	if err := limitThreads(os.Getenv("MICRO_THREADS")); err != nil {
 		return err
 	}
+	var only []string // all
+	if r.Only != nil {
+		only = strings.Split(*r.Only, ",") // of an empty text it is a part without a name, which is an error
+	}
 	n, err := node.New(ctx, node.Options{
-		Profile: r.Profile, Sources: r.sources(r.flags()...), Only: r.onlyParts(), Socket: r.Socket, Persist: r.Persist, Open: r.Open, Log: c.err,
+		Profile: r.Profile, Sources: r.sources(r.flags()...), Only: only, Socket: r.Socket, Persist: r.Persist, Open: r.Open, Log: c.err,
 	})
 	if err != nil {
 		return err

@@ -103,7 +103,8 @@ func (s *statusCommand) waitError(ended, last error) error {
 
 // print prints the report as text.
 func (r statusReport) print(c *console) {
-	c.print("micronode %s, profile %s, is %s\n", r.Version, r.Profile, c.readinessText(r.Ready, r.WriteReady, r.Degraded))
+	text, colour := terminal.ReadinessText(r.Ready, r.WriteReady, r.Degraded)
+	c.print("micronode %s, profile %s, is %s\n", r.Version, r.Profile, c.paint(colour, text))
 	for _, reason := range r.Reasons {
 		c.print("\n  %s: %s\n  %s\n", reason.Dep, reason.Reason, reason.Next)
 	}
@@ -145,11 +146,6 @@ func (r statusReport) printParts(c *console) {
 	}
 	c.print("\n")
 	r.printNonEmptyRows(c, rows)
-}
-
-func (c *console) readinessText(ready, writeReady, degraded bool) string {
-	text, colour := terminal.ReadinessText(ready, writeReady, degraded)
-	return c.paint(colour, text)
 }
 
 // printQueues shows where work piles up.

@@ -77,7 +77,9 @@ func (r *run) play(ctx context.Context) error {
 		return err
 	}
 	defer net.close()
-	r.printIntro()
+	if !r.JSON {
+		r.print("%d nodes on this machine, in RAM. Nothing is written to disk.\n\n", r.Nodes)
+	}
 	err = r.runSteps(ctx, net)
 	r.printSummary(err, time.Since(begun))
 	return err
@@ -166,12 +168,6 @@ func (r *run) paint(colour terminal.Colour, text string) string {
 		return text
 	}
 	return colour.Paint(text)
-}
-
-func (r *run) printIntro() {
-	if !r.JSON {
-		r.print("%d nodes on this machine, in RAM. Nothing is written to disk.\n\n", r.Nodes)
-	}
 }
 
 // printPassed prints a step that passed.

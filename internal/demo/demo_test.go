@@ -237,8 +237,9 @@ func TestDemoBrokenForAProgram(t *testing.T) {
 // errors about the node that gave it.
 func TestDemoChecks(t *testing.T) {
 	t.Parallel()
+	ctx, interrupt := context.WithCancelCause(t.Context())
 	r := newTestDemo()
-	r.JSON = true
+	r.JSON, r.Keep, r.Out = true, true, interruptingWriter{&r.stdout, func() { interrupt(errInterrupted) }}
 	r.beforeStep("kill", func(ctx context.Context, net *network) error {
 		n := net.second()
 		head, err := n.local.RegistryHead(ctx)
@@ -281,10 +282,10 @@ func TestDemoChecks(t *testing.T) {
 		}
 		return nil
 	})
-	if err := r.playAndCheck(t, t.Context()); err != nil {
+	if err := r.playAndCheck(t, ctx); err != nil {
 		t.Errorf("it ended with %v and said\n%s", err, r.output())
 	}
-	if lines := strings.Split(strings.TrimSpace(r.stdout.String()), "\n"); len(lines) != 9 {
+	if lines := strings.Split(strings.TrimSpace(r.stdout.String()), "\n"); len(lines) != 10 || strings.Count(lines[7], `"state":"running"`) != 2 {
 		t.Errorf("%q", lines)
 	}
 }
@@ -328,7 +329,7 @@ type interruptingWriter struct {
 
 func (i interruptingWriter) Write(text []byte) (int, error) {
 	n, err := i.Writer.Write(text)
-	if bytes.Contains(text, []byte("Ctrl-C stops them all")) {
+	if bytes.Contains(text, []byte("Ctrl-C stops them all")) || bytes.Contains(text, []byte(`{"step":"keep"`)) {
 		i.interrupt()
 	}
 	return n, err

@@ -26,8 +26,6 @@
 //     lock; waiting for a change is possible.
 //   - [Flights] run one call for all callers that ask for the same key at a
 //     time, each with its own deadline.
-//   - A [Mutex] is a lock with a name and a rank, for the few places where locks
-//     must nest.
 //
 // All but the flights are made with an [Inventory], which lists them from then
 // on. The tasks and permits of flights are listed where they are made.

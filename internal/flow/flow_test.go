@@ -332,9 +332,6 @@ func TestMistakesOfTheProgramPanicAndSayWhatToDo(t *testing.T) {
 		"needs Readers": func(inv *flow.Inventory) {
 			flow.NewBus[int](inv, flow.BusSpec{Service: "node", Name: "bus", Cap: 1})
 		},
-		"needs a rank": func(inv *flow.Inventory) {
-			flow.NewMutex(inv, flow.LockSpec{Service: "node", Name: "state_meta"})
-		},
 		"released more often than acquired": func(inv *flow.Inventory) {
 			flow.NewPermits(inv, flow.PermitsSpec{Service: "node", Name: "jobs", Cap: 1}).Release()
 		},
@@ -406,19 +403,6 @@ func TestSnapshotTellsAChange(t *testing.T) {
 			t.Fatalf("no change: %q, %v", value, err)
 		}
 	})
-}
-
-func TestNamedLockIsListedWithItsRank(t *testing.T) {
-	inv := flow.NewInventory()
-	lock := flow.NewMutex(inv, flow.LockSpec{Service: "index", Name: "cache_meta", Rank: 2})
-	if !lock.TryLock() {
-		t.Error("nobody holds it")
-	}
-	lock.Unlock()
-	stat := inv.Read()[0]
-	if stat.Kind != "lock" || stat.Rank != 2 || stat.Name != "cache_meta" {
-		t.Errorf("%+v", stat)
-	}
 }
 
 // awaitCollected collects garbage until the item is gone; a queue that keeps a

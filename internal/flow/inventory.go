@@ -8,10 +8,10 @@ import (
 	"sync/atomic"
 )
 
-// Inventory lists every queue, lane, bus, snapshot, set of permits and named
-// lock of a node. It is made once and passed to every constructor of one of
-// them; metrics, the readiness table, GET /debug/inventory and the generated
-// documentation are all read from it.
+// Inventory lists every queue, lane, bus, snapshot and set of permits of a node.
+// It is made once and passed to every constructor of one of them; metrics, the
+// readiness table, GET /debug/inventory and the generated documentation are all
+// read from it.
 type Inventory struct {
 	seam  seam // set at construction
 	onLag atomic.Pointer[func(bus, consumer string, missed uint64)]
@@ -34,14 +34,13 @@ func (inv *Inventory) notifyLag(bus, consumer string, missed uint64) {
 type Entry struct {
 	Service string
 	Name    string
-	Kind    string // queue, lane, bus, snapshot, permits, lock
+	Kind    string // queue, lane, bus, snapshot, permits
 	Cap     int
 	Waiting int // lanes and permits: how many may wait
 	Policy  string
 	From    string
 	To      string
 	Each    string // what there is one of these for; empty if there is just one
-	Rank    int    // locks only
 	Effect  Effect // on the node, when it is full or does not move
 	Next    string // what an operator can do then; empty for the general advice
 }

@@ -22,7 +22,6 @@ func TestProgressListsWhatMustMove(t *testing.T) {
 	flow.NewQueue[int](inv, flow.QueueSpec{Service: "overlay", Name: "egress", Cap: 4, Each: "session"})
 	flow.NewBus[int](inv, flow.BusSpec{Service: "node", Name: "bus", Cap: 4, Readers: 1})
 	flow.NewSnapshot(inv, flow.SnapshotSpec{Service: "node", Name: "snapshot"}, 1)
-	flow.NewMutex(inv, flow.LockSpec{Service: "node", Name: "lock", Rank: 1})
 
 	read := func() map[string]flow.Progress {
 		progress := map[string]flow.Progress{}

@@ -76,23 +76,9 @@ func concurrency(t *testing.T) string {
 	b.WriteString("`GET /debug/inventory` shows the same live. Readiness is what `/readyz` says while it is full or does not move\n")
 	b.WriteString("([why](../adr/0031-readiness-is-progress.md)).\n\n")
 	b.WriteString("| service | name | kind | bound | waiting | when full | readiness | from | to | one for each |\n|---|---|---|---:|---:|---|---|---|---|---|\n")
-	var locks []flow.Stat
 	for _, stat := range stats {
-		if stat.Kind == "lock" {
-			locks = append(locks, stat)
-			continue
-		}
 		fmt.Fprintf(&b, "| %s | `%s` | %s | %d | %s | %s | %s | %s | %s | %s |\n", stat.Service, stat.Name, stat.Kind, stat.Cap,
 			waiting(stat), stat.Policy, stat.Readiness(), stat.From, stat.To, stat.Each)
-	}
-	b.WriteString("\n## Named locks\n\nLocks nest only from a lower rank to a higher one.\n\n")
-	if len(locks) == 0 {
-		b.WriteString("None: no lock of a node is taken while another is held.\n")
-		return b.String()
-	}
-	b.WriteString("| service | name | rank |\n|---|---|---:|\n")
-	for _, lock := range locks {
-		fmt.Fprintf(&b, "| %s | `%s` | %d |\n", lock.Service, lock.Name, lock.Rank)
 	}
 	return b.String()
 }

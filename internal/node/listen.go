@@ -194,7 +194,7 @@ func (n *Node) adminRoutes(scope string) []ingress.Route {
 		open("/version", "Version and build", ingress.Response{Status: ok, Body: observe.Build{}}),
 		guarded("/metrics", "Metrics for Prometheus", ingress.Response{Status: ok, Type: "text/plain", Doc: "In the text format, or another format that the client accepts."},
 			ingress.Response{Status: ok, Type: "application/openmetrics-text"}),
-		guarded("/debug/inventory", "Every queue, lock and task, live", ingress.Response{Status: ok, Body: observe.InventoryResponse{}}),
+		guarded("/debug/inventory", "Every queue and task, live", ingress.Response{Status: ok, Body: observe.InventoryResponse{}}),
 		profiles,
 	}
 }

@@ -118,7 +118,7 @@ func (n *Node) Status() client.Status {
 		s.Services = append(s.Services, line)
 	}
 	for _, part := range n.inventory.Read() {
-		if part.Kind != "snapshot" && part.Kind != "lock" {
+		if part.Kind != "snapshot" {
 			s.Queues = append(s.Queues, client.Queue{Service: part.Service, Name: part.Name, Depth: part.Depth, Cap: part.Cap})
 		}
 	}

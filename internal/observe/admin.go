@@ -180,7 +180,7 @@ func checkSeconds(r *http.Request) error {
 // InventoryResponse is the answer of GET /debug/inventory.
 type InventoryResponse struct {
 	Queues []QueueInfo      `json:"queues"`
-	Locks  []LockInfo       `json:"locks"`
+	Locks  []struct{}       `json:"locks"` // empty: no lock has a name. Clients of this answer expect the field.
 	Tasks  []supervise.Task `json:"tasks"`
 }
 
@@ -207,23 +207,12 @@ type QueueInfo struct {
 	Lagged    map[string]uint64 `json:"lagged,omitempty"`
 }
 
-// LockInfo is a named lock.
-type LockInfo struct {
-	Service string `json:"service"`
-	Name    string `json:"name"`
-	Rank    int    `json:"rank"`
-}
-
 // ReadInventory reads the inventory and the supervisor.
 func ReadInventory(sources Sources) InventoryResponse {
-	all := InventoryResponse{Queues: []QueueInfo{}, Locks: []LockInfo{}, Tasks: []supervise.Task{}}
+	all := InventoryResponse{Queues: []QueueInfo{}, Locks: []struct{}{}, Tasks: []supervise.Task{}}
 	if sources.Inventory != nil {
 		for _, stat := range sources.Inventory.Read() {
-			if stat.Kind == "lock" {
-				all.Locks = append(all.Locks, LockInfo{stat.Service, stat.Name, stat.Rank})
-			} else {
-				all.Queues = append(all.Queues, newQueueInfo(stat))
-			}
+			all.Queues = append(all.Queues, newQueueInfo(stat))
 		}
 	}
 	if sources.Supervisor != nil {

@@ -159,8 +159,8 @@ func (c *collector) collectFlow(out sink) {
 }
 
 // hasDepth reports whether items can wait in a component of this kind.
-// Snapshots and locks have no depth.
-func hasDepth(kind string) bool { return kind != "snapshot" && kind != "lock" }
+// Snapshots have no depth.
+func hasDepth(kind string) bool { return kind != "snapshot" }
 
 func duplicateName(stat flow.Stat, other string) error {
 	return fault.New("observe.metrics", fault.Internal, "the %s and the %s of service %s are both called %s", other, stat.Kind, stat.Service, stat.Name).

@@ -64,7 +64,6 @@ func newTestNode(t *testing.T) *testNode {
 		updates:   flow.NewQueue[int](inv, flow.QueueSpec{Service: "node", Name: "cfg_updates", Cap: 1, Policy: flow.Coalesce}),
 		bus:       flow.NewBus[int](inv, flow.BusSpec{Service: "node", Name: "bus", Cap: 4, Readers: 2}),
 	}
-	flow.NewMutex(inv, flow.LockSpec{Service: "store", Name: "state_meta", Rank: 1})
 	ready := NewReadiness(inv, sup)
 	ready.Dependency("store", "disk", ForWrites).Degraded("slow", "Look at the disk.")
 	s.Admin = Admin{

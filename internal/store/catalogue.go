@@ -2,7 +2,7 @@ package store
 
 import (
 	"context"
-	"strings"
+	"sync"
 	"sync/atomic"
 
 	"micronode/b3"
@@ -20,8 +20,8 @@ type catalogue struct {
 	closed atomic.Bool
 	shards [256]shard
 
-	evictMu    *flow.Mutex // held to evict
-	clockShard uint8       // guarded by evictMu: the shard of the clock hand
+	evictMu    sync.Mutex // held to evict
+	clockShard uint8      // guarded by evictMu: the shard of the clock hand
 
 	// Totals of what is visible, changed with the mutex of a shard held.
 	objects atomic.Int64
@@ -34,12 +34,6 @@ type catalogue struct {
 	refusals       atomic.Uint64
 	mismatches     atomic.Uint64
 	integrityFails atomic.Uint64
-}
-
-// newEvictMutex returns the lock of evictions. The name distinguishes the
-// stores of one service.
-func newEvictMutex(inv *flow.Inventory, service, name string) *flow.Mutex {
-	return flow.NewMutex(inv, flow.LockSpec{Service: service, Name: strings.TrimSpace(name + " room"), Rank: 40})
 }
 
 // Stat describes an object.

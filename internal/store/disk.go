@@ -84,7 +84,7 @@ func newDisk(inv *flow.Inventory, spec DiskSpec) *Disk {
 		limit = 0
 	}
 	d := &Disk{
-		catalogue: catalogue{budget: budget{limit: limit, headroom: clampHeadroom(spec.Headroom, limit)}, onDisk: true, evictMu: newEvictMutex(inv, spec.Service, "")},
+		catalogue: catalogue{budget: budget{limit: limit, headroom: clampHeadroom(spec.Headroom, limit)}, onDisk: true},
 		limited:   spec.Budget != 0,
 		maxObject: limit,
 		layout:    diskLayout{root: spec.Folder, sync: spec.Sync},

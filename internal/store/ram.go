@@ -57,7 +57,7 @@ func NewRAM(inv *flow.Inventory, spec RAMSpec) *RAM {
 	budgeted := max(0, spec.Budget)
 	limit := (budgeted + slabSize - 1) / slabSize * slabSize
 	r := &RAM{
-		catalogue: catalogue{budget: budget{limit: limit, headroom: clampHeadroom(spec.Headroom, limit)}, evictMu: newEvictMutex(inv, spec.Service, spec.Name)},
+		catalogue: catalogue{budget: budget{limit: limit, headroom: clampHeadroom(spec.Headroom, limit)}},
 		maxObject: limit,
 		slabs:     slabs{limit: limit, zero: spec.Zero},
 	}

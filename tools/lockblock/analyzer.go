@@ -9,15 +9,15 @@ import (
 // Analyzer enforces the rules with the paths of this module. Its flags change the paths.
 var Analyzer = newAnalyzer()
 
-const summaryOfRules = `no lock across a wait, locks in order of rank, no stray goroutines, no nameless queues
+const summaryOfRules = `no lock across a wait, only leaves under a lock, no stray goroutines, no nameless queues
 
-A mutex must not be held across anything that can block. Locks nest by strictly increasing rank. Goroutines are started
+A mutex must not be held across anything that can block. Only leaves are locked under another lock. Goroutines are started
 by supervise and flow. Buffered channels are flow queues. //lockblock:allow <reason> silences one line.`
 
 // config holds the paths that the rules refer to. Set by flags before the first package is read.
 type config struct {
 	module   string // packages at and below this path are checked
-	flow     string // where Mutex, NewMutex and the specs live
+	flow     string // where the specs live
 	spawners string // comma separated: these packages, and those below them, may start goroutines
 }
 
@@ -26,11 +26,11 @@ func newAnalyzer() *analysis.Analyzer {
 	a := &analysis.Analyzer{
 		Name:      "lockblock",
 		Doc:       summaryOfRules,
-		FactTypes: []analysis.Fact{(*summary)(nil), (*lockOrder)(nil)},
+		FactTypes: []analysis.Fact{(*summary)(nil), (*leaf)(nil)},
 		Run:       func(pass *analysis.Pass) (any, error) { return nil, h.run(pass) },
 	}
 	a.Flags.StringVar(&h.module, "module", "micronode", "judge packages at and below this path")
-	a.Flags.StringVar(&h.flow, "flow", "micronode/internal/flow", "package of Mutex, NewMutex and the specs")
+	a.Flags.StringVar(&h.flow, "flow", "micronode/internal/flow", "package of the specs")
 	a.Flags.StringVar(&h.spawners, "spawners", "micronode/internal/supervise,micronode/internal/flow",
 		"comma separated packages that, with those below them, may start goroutines")
 	return a
@@ -50,7 +50,6 @@ func (c *config) run(pass *analysis.Pass) error {
 	j := newReporter(pass)
 	program := newProgram(c, pass)
 	program.readLeaves(j)
-	program.readRanks(j)
 	program.summarise()
 	program.export()
 	program.check(j)

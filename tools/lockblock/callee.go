@@ -180,9 +180,9 @@ func (p *program) externalSummary(obj types.Object) *summary {
 		switch why := known(fn); {
 		case why != "":
 			return &summary{Effects: []effect{{Kind: blocks, Why: why}}}
-		case p.actionOf(fn) == acquire:
+		case actionOf(fn) == acquire:
 			return &summary{Effects: []effect{{Kind: locks, Lock: receiver}}, Acquires: []lock{receiver}}
-		case p.actionOf(fn) == release:
+		case actionOf(fn) == release:
 			return &summary{Releases: []lock{receiver}}
 		}
 	}

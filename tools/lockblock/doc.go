@@ -5,9 +5,8 @@
 //
 //   - A lock is not held across a wait. A wait is a channel operation, a select without a default, a sleep, waiting for a
 //     WaitGroup or a Cond, network and disk I/O, a log line, or a call of anything that does one of these, however deep.
-//   - Locks nest only in order. A named lock (flow.Mutex) has a rank, and the inner rank is the greater one. A plain mutex has
-//     no rank, so it nests with nothing, unless its declaration says //lockblock:leaf and a reason. Under a leaf nothing is
-//     locked at all.
+//   - Locks nest only one deep. What is locked while another lock is held is a leaf: a mutex whose declaration says
+//     //lockblock:leaf and a reason. Under a leaf nothing is locked at all.
 //   - Goroutines have an owner. The go statement, and the functions that hide one, are written in supervise and flow only.
 //   - Queues have a name. A channel with room for more than one value is a queue without name, policy or count. The specs of
 //     flow carry a Service and a Name.

@@ -13,8 +13,8 @@ import (
 type lock struct {
 	Key   string // unique over all packages
 	Name  string // what a message shows
-	Order lockOrder
-	Param int // when the lock is a parameter of the summarised function: one more than its index
+	Leaf  bool   // declared with //lockblock:leaf
+	Param int    // when the lock is a parameter of the summarised function: one more than its index
 }
 
 func (l lock) same(other lock) bool { return l.Key == other.Key }
@@ -87,11 +87,6 @@ func (p *program) traceLock(v ssa.Value, depth int) lock {
 		return p.phiLock(v, depth-1)
 	case *ssa.Call:
 		if callee := v.Call.StaticCallee(); callee != nil && callee.Object() != nil {
-			if p.isNewMutex(callee) {
-				made := p.anonymousLock(v)
-				made.Order = p.ranks[v.Pos()]
-				return made
-			}
 			fn := callee.Object().(*types.Func).Origin()
 			return lock{Key: "result of " + fn.FullName(), Name: "the lock returned by " + nameOf(fn, p.pass.Pkg)}
 		}
@@ -99,24 +94,21 @@ func (p *program) traceLock(v ssa.Value, depth int) lock {
 	return p.anonymousLock(v)
 }
 
-// fieldLock names a lock by the type that declares its field. The mutex within a flow.Mutex is that flow.Mutex.
+// fieldLock names a lock by the type that declares its field.
 func (p *program) fieldLock(holder ssa.Value, index, depth int) lock {
 	t := types.Unalias(pointee(holder.Type()))
-	if p.isNamedMutex(t) {
-		return p.traceLock(holder, depth)
-	}
 	field := fieldOf(t, index)
 	named, ok := t.(*types.Named)
 	if !ok {
 		outer := p.traceLock(holder, depth)
-		return lock{Key: outer.Key + "." + field.Name(), Name: outer.Name + "." + field.Name(), Order: p.orderOf(field)}
+		return lock{Key: outer.Key + "." + field.Name(), Name: outer.Name + "." + field.Name(), Leaf: p.isLeaf(field)}
 	}
 	owner := named.Origin().Obj()
 	key := owner.Name() + "." + field.Name()
 	if owner.Parent() != owner.Pkg().Scope() {
 		key = fmt.Sprintf("%s@%d", key, owner.Pos())
 	}
-	return lock{Key: owner.Pkg().Path() + "." + key, Name: owner.Name() + "." + field.Name(), Order: p.orderOf(field)}
+	return lock{Key: owner.Pkg().Path() + "." + key, Name: owner.Name() + "." + field.Name(), Leaf: p.isLeaf(field)}
 }
 
 func (p *program) variableLock(v *types.Var) lock {
@@ -124,7 +116,7 @@ func (p *program) variableLock(v *types.Var) lock {
 	if v.Parent() != v.Pkg().Scope() {
 		key = fmt.Sprintf("%s@%d", key, v.Pos())
 	}
-	return lock{Key: key, Name: v.Name(), Order: p.orderOf(v)}
+	return lock{Key: key, Name: v.Name(), Leaf: p.isLeaf(v)}
 }
 
 // localLock names a lock that lives in a local variable. A variable that only holds a pointer stands for what is stored in it.
@@ -214,7 +206,7 @@ func (p *program) lockCall(call *ssa.CallCommon) (lockAction, lock) {
 	if fn == nil {
 		return noAction, lock{}
 	}
-	action := p.actionOf(fn)
+	action := actionOf(fn)
 	if action == noAction {
 		return noAction, lock{}
 	}
@@ -223,8 +215,8 @@ func (p *program) lockCall(call *ssa.CallCommon) (lockAction, lock) {
 
 // actionOf returns what a method does if it belongs to a mutex, or to
 // sync.Locker.
-func (p *program) actionOf(fn *types.Func) lockAction {
-	if !p.isLockMethod(fn) {
+func actionOf(fn *types.Func) lockAction {
+	if !isLockMethod(fn) {
 		return noAction
 	}
 	switch fn.Name() {
@@ -255,25 +247,15 @@ func methodOf(call *ssa.CallCommon) (*types.Func, ssa.Value) {
 }
 
 // isLockMethod reports whether a method belongs to a type that this analysis follows as a lock.
-func (p *program) isLockMethod(fn *types.Func) bool {
+func isLockMethod(fn *types.Func) bool {
 	recv := fn.Signature().Recv()
 	if recv == nil || fn.Pkg() == nil {
 		return false
 	}
-	t := pointee(recv.Type())
-	if p.isNamedMutex(t) {
-		return true
-	}
-	named, ok := types.Unalias(t).(*types.Named)
+	named, ok := types.Unalias(pointee(recv.Type())).(*types.Named)
 	if !ok || fn.Pkg().Path() != "sync" {
 		return false
 	}
 	name := named.Obj().Name()
 	return name == "Mutex" || name == "RWMutex" || name == "Locker"
-}
-
-// isNamedMutex reports whether a type is flow.Mutex.
-func (p *program) isNamedMutex(t types.Type) bool {
-	named, ok := types.Unalias(t).(*types.Named)
-	return ok && named.Obj().Name() == "Mutex" && p.config.inFlow(named.Obj())
 }

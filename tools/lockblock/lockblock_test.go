@@ -28,7 +28,7 @@ func TestRules(t *testing.T) {
 		"micronode/internal/flow",
 		"micronode/blocking",
 		"micronode/summary",
-		"micronode/rank",
+		"micronode/nesting",
 		"micronode/across",
 		"micronode/spawn",
 		"micronode/internal/supervise/deep",

@@ -20,9 +20,8 @@ type program struct {
 	stored    map[types.Object][]ssa.Value // what is assigned to fields and package variables of function type
 	reachable []*types.Package             // this package and those of the module that it imports, however far
 
-	// Filled by readLeaves and readRanks, then only read.
-	orders map[*types.Var]lockOrder
-	ranks  map[token.Pos]lockOrder // by the opening parenthesis of a call of flow.NewMutex
+	// Filled by readLeaves, and from the facts of other packages when one of their locks is first met.
+	leaves map[*types.Var]bool
 
 	// Filled by summarise, then only read.
 	summaries map[*ssa.Function]*summary
@@ -38,8 +37,7 @@ func newProgram(h *config, pass *analysis.Pass) *program {
 		pass:            pass,
 		ssa:             ssa.NewProgram(pass.Fset, 0),
 		stored:          map[types.Object][]ssa.Value{},
-		orders:          map[*types.Var]lockOrder{},
-		ranks:           map[token.Pos]lockOrder{},
+		leaves:          map[*types.Var]bool{},
 		summaries:       map[*ssa.Function]*summary{},
 		imported:        map[types.Object]*summary{},
 		implementations: map[interfaceMethod][]*types.Func{},

@@ -13,7 +13,7 @@ import (
 )
 
 // specs are the types of flow that register something in the inventory.
-var specs = []string{"QueueSpec", "SignalSpec", "LaneSpec", "BusSpec", "PermitsSpec", "LockSpec", "SnapshotSpec", "FairSpec", "BandSpec"}
+var specs = []string{"QueueSpec", "SignalSpec", "LaneSpec", "BusSpec", "PermitsSpec", "SnapshotSpec", "FairSpec", "BandSpec"}
 
 // checkQueues reports queues without a name: buffered channels, and specs that leave the name out. Tests are exempt.
 func (c *config) checkQueues(pass *analysis.Pass, j *reporter) {

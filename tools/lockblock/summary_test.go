@@ -119,7 +119,4 @@ func TestSummaryInWords(t *testing.T) {
 	if got := s.String(); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	if got := (&lockOrder{}).String(); got != "no rank" {
-		t.Errorf("an order of nothing is %q", got)
-	}
 }

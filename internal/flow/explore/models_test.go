@@ -528,21 +528,3 @@ func TestRetiredQueuesKeepTheirCounts(t *testing.T) {
 		})
 	})
 }
-
-func TestNamedLocksAreInTheInventory(t *testing.T) {
-	explore.Test(t, quick, func(w *explore.World) {
-		lock := flow.NewMutex(w.Inventory(), flow.LockSpec{Service: "node", Name: "state_meta", Rank: 1})
-		held := 0
-		for _, name := range []string{"a", "b"} {
-			w.Go(name, func() {
-				lock.Lock()
-				held++
-				lock.Unlock()
-			})
-		}
-		w.After(func() {
-			stat := w.Inventory().Read()[0]
-			w.Check(held == 2 && stat.Kind == "lock" && stat.Rank == 1, "held %d times: %+v", held, stat)
-		})
-	})
-}

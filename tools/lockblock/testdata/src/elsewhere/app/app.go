@@ -1,15 +1,21 @@
 // Package app is judged when the flags say so.
 package app
 
-import "elsewhere/flow"
+import (
+	"sync"
 
-var (
-	low  = flow.NewMutex(flow.LockSpec{Service: "app", Name: "low", Rank: 1})
-	high = flow.NewMutex(flow.LockSpec{Service: "app", Rank: 2}) // want `flow.LockSpec has no Name`
+	"elsewhere/flow"
 )
 
+var (
+	named    = flow.QueueSpec{Service: "app", Name: "work"}
+	nameless = flow.QueueSpec{Service: "app"} // want `flow.QueueSpec has no Name`
+)
+
+var outer, inner sync.Mutex
+
 func nest() {
-	high.Lock()
-	low.Lock() // want `rank 1 is taken under rank 2`
-	go nest()  // want `go statement outside supervise and flow`
+	outer.Lock()
+	inner.Lock() // want `inner is no leaf`
+	go nest()    // want `go statement outside supervise and flow`
 }

@@ -7,19 +7,15 @@ import (
 
 	"example.com/third"
 	"micronode/internal/flow"
-	"micronode/rank"
+	"micronode/nesting"
 )
 
 type S struct {
-	mu    sync.Mutex
-	queue *flow.Queue[int]
-	top   *flow.Mutex
-	rank  *rank.Service
-	third *third.Client
-}
-
-func New(inv *flow.Inventory) *S {
-	return &S{top: flow.NewMutex(inv, flow.LockSpec{Service: "a", Name: "top", Rank: 8})}
+	mu      sync.Mutex
+	queue   *flow.Queue[int]
+	top     *sync.Mutex
+	nesting *nesting.Service
+	third   *third.Client
 }
 
 func (s *S) push() {
@@ -48,31 +44,31 @@ func (s *S) each(ch chan int) {
 	})
 }
 
-func (s *S) ranks() {
+func (s *S) nests() {
 	s.top.Lock()
 	defer s.top.Unlock()
-	s.rank.Lower() // want `calls \(\*rank.Service\).Lower, which locks Service.last while S.top is held \(locked on line \d+\): rank 3 is taken under rank 8`
-	s.rank.Higher()
-	rank.Hook() // want `calls the function in Hook, which receives from a channel while holding S.top`
+	s.nesting.TakesLast() // want `calls \(\*nesting.Service\).TakesLast, which locks Service.last while S.top is held \(locked on line \d+\): Service.last is no leaf`
+	s.nesting.TakesLeaf()
+	nesting.Hook() // want `calls the function in Hook, which receives from a channel while holding S.top`
 }
 
 func (s *S) helpers() {
-	unlock := s.rank.Hold()
+	unlock := s.nesting.Hold()
 	s.queue.Pop(nil) // want `calls \(\*flow.Queue\).Pop, .* while holding Service.last`
 	unlock()
 	s.queue.Pop(nil)
 }
 
-// The order of a lock is known where it is declared, also when another package locks it.
+// A leaf is known where it is declared, also when another package locks it.
 func (s *S) exported() {
 	s.top.Lock()
-	s.rank.Small.Lock()
-	s.rank.Small.Unlock()
-	s.rank.Open.Lock() // want `locks Service.Open while S.top is held \(locked on line \d+\): rank 6 is taken under rank 8`
+	s.nesting.Small.Lock()
+	s.nesting.Small.Unlock()
+	s.nesting.Open.Lock() // want `locks Service.Open while S.top is held \(locked on line \d+\): Service.Open is no leaf`
 }
 
 func hookElsewhere(ch chan int) {
-	rank.Hook = func() { ch <- 1 }
+	nesting.Hook = func() { ch <- 1 }
 }
 
 // Locks of other modules count as leaves; their waits are known.

@@ -9,9 +9,9 @@ import (
 type S struct {
 	mu    sync.Mutex
 	ch    chan int
-	one   sync.Mutex  //lockblock:leaf // want `//lockblock:leaf has no reason: say after it why this is right`
-	two   int         //lockblock:leaf this is no mutex // want `//lockblock:leaf marks nothing: put it on the line that declares a sync.Mutex or sync.RWMutex, or remove it`
-	three *flow.Mutex //lockblock:leaf a ranked lock is no leaf // want `//lockblock:leaf marks nothing`
+	one   sync.Mutex //lockblock:leaf // want `//lockblock:leaf has no reason: say after it why this is right`
+	two   int        //lockblock:leaf this is no mutex // want `//lockblock:leaf marks nothing: put it on the line that declares a sync.Mutex or sync.RWMutex, or remove it`
+	three sync.Cond  //lockblock:leaf a condition is no mutex // want `//lockblock:leaf marks nothing`
 }
 
 func (s *S) sameLine() {

@@ -21,7 +21,7 @@ func specs(name string) {
 	_ = flow.QueueSpec{Service: "s", Name: name}
 	_ = flow.QueueSpec{"s", "n", 1}
 	_ = flow.QueueSpec{Service: "s"}             // want `flow.QueueSpec has no Name: the inventory lists everything by service and name, so set Name in the literal`
-	_ = flow.LockSpec{Name: "n"}                 // want `flow.LockSpec has no Service`
+	_ = flow.QueueSpec{Name: "n"}                // want `flow.QueueSpec has no Service`
 	_ = flow.QueueSpec{}                         // want `flow.QueueSpec has no Service and no Name: .* set Service and Name in the literal`
 	_ = flow.QueueSpec{"s", "", 1}               // want `flow.QueueSpec has no Name`
 	_ = &flow.BusSpec{Name: ""}                  // want `flow.BusSpec has no Name`

@@ -6,13 +6,6 @@ import (
 	"sync"
 )
 
-type Inventory struct{}
-
-type LockSpec struct {
-	Service, Name string
-	Rank          int
-}
-
 type QueueSpec struct {
 	Service, Name string
 	Cap           int
@@ -21,16 +14,6 @@ type QueueSpec struct {
 type BusSpec struct {
 	Name string
 }
-
-type Mutex struct {
-	sync.Mutex
-	spec LockSpec
-}
-
-func NewMutex(inv *Inventory, spec LockSpec) *Mutex { return &Mutex{spec: spec} }
-
-// TryLock is one method that the likeness does not take from sync.Mutex.
-func (m *Mutex) TryLock() bool { return m.Mutex.TryLock() }
 
 type Queue[T any] struct {
 	mu    sync.Mutex //lockblock:leaf only the ring is touched under it

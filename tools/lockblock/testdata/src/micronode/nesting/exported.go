@@ -1,13 +1,13 @@
-package rank
+package nesting
 
-func (s *Service) Lower() {
+func (s *Service) TakesLast() {
 	s.last.Lock()
 	s.last.Unlock()
 }
 
-func (s *Service) Higher() {
-	shared.Lock()
-	shared.Unlock()
+func (s *Service) TakesLeaf() {
+	small.Lock()
+	small.Unlock()
 }
 
 func (s *Service) Hold() func() {

@@ -40,7 +40,7 @@ func TestNobodyKillsWorkersOfTheReleasedProgram(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if has := bytes.Contains(code, []byte(").Decimate")) || bytes.Contains(code, []byte(").serveChaos")); has != want {
+		if has := bytes.Contains(code, []byte(").KillTenth")) || bytes.Contains(code, []byte(").serveChaos")); has != want {
 			t.Errorf("%s can kill workers: %t", filepath.Base(filepath.Dir(path)), has)
 		}
 	}

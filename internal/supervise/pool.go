@@ -223,9 +223,12 @@ func (s *slot) runReplacement(what string, fn func(context.Context) error) (resu
 	return end, ok
 }
 
-// Kill cancels what runs under a name, for chaos tests: worker 0 of a service,
-// worker 0 to N-1 of a pool. It counts as a failure, whatever the task returns.
-// Go cannot end a goroutine, so the worker is dead only when it returns.
+// Kill cancels what runs under a name: worker 0 of a service, worker 0 to N-1 of
+// a pool. It counts as a failure, whatever the task returns. Go cannot end a
+// goroutine, so the worker is dead only when it returns.
+//
+// Only tests call it. It has no build tag, unlike KillTenth, because the tests
+// of services kill their workers in the build that is released.
 func (s *Supervisor) Kill(name string, worker int) error {
 	const op = "supervise.kill"
 	s.mu.Lock()

@@ -22,6 +22,11 @@ const (
 // idle, and an idle goroutine costs more than all the state of such a
 // connection.
 //
+// Only sessions with peers use it. It is here and not there because all of it
+// that is more than a flag is the group's: it is admitted and counted out under
+// the lock of the supervisor, woken when the group is closed, and started by a
+// go statement that neither counts nor allocates, which Group.Go does.
+//
 // The zero Sleeper belongs to no group: waking it does nothing.
 type Sleeper struct {
 	// set by AddSleeper

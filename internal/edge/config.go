@@ -94,12 +94,12 @@ func (c Config) workers() int { return c.Workers.Or(max(4, 4*runtime.GOMAXPROCS(
 // RAMSpec is the spec of the cache's store on a node in amnesia.
 func (c Config) RAMSpec() store.RAMSpec {
 	budget := c.Cache.Budget(false)
-	return store.RAMSpec{Service: service, Budget: budget, MaxObject: min(budget, int64(c.Fill.MaxBytes)), Zero: true}
+	return store.RAMSpec{Budget: budget, MaxObject: min(budget, int64(c.Fill.MaxBytes)), Zero: true}
 }
 
 // DiskSpec is the spec of the cache's store on a node with a folder. Its
 // contents can be fetched again, so writes do not wait for a sync to disk.
 func (c Config) DiskSpec(folder string) store.DiskSpec {
 	budget := c.Cache.Budget(true)
-	return store.DiskSpec{Service: service, Folder: folder, Budget: budget, MaxObject: min(budget, int64(c.Fill.MaxBytes))}
+	return store.DiskSpec{Folder: folder, Budget: budget, MaxObject: min(budget, int64(c.Fill.MaxBytes))}
 }

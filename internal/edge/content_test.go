@@ -10,7 +10,6 @@ import (
 	"micronode/b3"
 	"micronode/client"
 	"micronode/fault"
-	"micronode/internal/flow"
 	"micronode/internal/ingress"
 	"micronode/internal/store"
 )
@@ -48,7 +47,7 @@ func (s *fakeSource) ResolveManifest(_ context.Context, name string) (b3.Address
 // newSourceFixture is an edge with content.
 func newSourceFixture(t *testing.T, change func(*options)) (*fixture, *fakeSource) {
 	t.Helper()
-	ram := store.NewRAM(flow.NewInventory(), store.RAMSpec{Service: "store", Budget: 64 << 20, MaxObject: 32 << 20})
+	ram := store.NewRAM(store.RAMSpec{Budget: 64 << 20, MaxObject: 32 << 20})
 	t.Cleanup(func() { _ = ram.Close() })
 	s := &fakeSource{Store: ram, others: map[b3.Address]string{}, names: map[string]b3.Address{}}
 	return newFixture(t, func(o *options) {

@@ -73,7 +73,7 @@ func newFixture(t *testing.T, change func(*options)) *fixture {
 		t.Fatal(err)
 	}
 	if o.spec.Store == nil {
-		o.spec.Store = store.NewRAM(inv, o.spec.Config.RAMSpec())
+		o.spec.Store = store.NewRAM(o.spec.Config.RAMSpec())
 	}
 	if f.edge, err = New(t.Context(), inv, o.spec); err != nil {
 		t.Fatal(err)

@@ -81,7 +81,7 @@ func (g *gatedStore) count(a b3.Address) int {
 // openWithStore makes facets with a gated store. It ends with the test.
 func openWithStore(t testing.TB, settings ...option) (*harness, *gatedStore) {
 	t.Helper()
-	g := &gatedStore{RAM: store.NewRAM(flow.NewInventory(), store.RAMSpec{Service: "store", Budget: 64 << 20, MaxObject: 64 << 20}), opened: map[b3.Address]int{}}
+	g := &gatedStore{RAM: store.NewRAM(store.RAMSpec{Budget: 64 << 20, MaxObject: 64 << 20}), opened: map[b3.Address]int{}}
 	r := build(t, append([]option{enable("media"), func(s *Spec) { s.Objects = g }}, settings...)...)
 	r.run()
 	return r, g

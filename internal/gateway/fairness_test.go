@@ -132,7 +132,7 @@ func (s *splitNode) startIndex(on *memListener) {
 	}
 	stages, settings := index.Stages{State: "state", Workers: "workers"}, index.DefaultConfig()
 	settings.DHT.DeadlineMS = 10_000
-	objects := store.NewRAM(s.inventory, store.RAMSpec{Service: "store", Budget: 1 << 20, MaxObject: 1 << 10})
+	objects := store.NewRAM(store.RAMSpec{Budget: 1 << 20, MaxObject: 1 << 10})
 	x, err := index.New(s.t.Context(), s.inventory, supervisor, stages, index.Spec{
 		Config: settings, Key: ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)), Store: objects, Overlay: silentOverlay{s.knownObject},
 		Self: func() index.Provider { return index.Provider{} }, Metrics: s.metrics, Readiness: observe.NewReadiness(s.inventory, supervisor),

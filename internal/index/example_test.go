@@ -20,7 +20,7 @@ func Example() {
 	ctx := context.Background()
 	inventory, metrics := flow.NewInventory(), observe.NewMetrics(observe.Build{})
 	supervisor, _ := supervise.New(supervise.Options{DrainTimeout: time.Second, Stages: []supervise.Stage{{Name: "state"}, {Name: "workers"}}})
-	objects := store.NewRAM(inventory, store.RAMSpec{Service: "store", Budget: 1 << 20, MaxObject: 1 << 16})
+	objects := store.NewRAM(store.RAMSpec{Budget: 1 << 20, MaxObject: 1 << 16})
 	stages := index.Stages{State: "state", Workers: "workers"}
 	x, err := index.New(ctx, inventory, supervisor, stages, index.Spec{
 		Config: index.DefaultConfig(), Key: ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)), Skew: time.Minute, Store: objects,

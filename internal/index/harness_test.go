@@ -278,7 +278,7 @@ func build(t testing.TB, settings ...option) *testIndex {
 	r := &testIndex{t: t, supervisor: supervisor, inventory: inv, observed: metrics, log: &eventLog{}, done: make(chan *supervise.Report, 1),
 		readiness: observe.NewReadiness(inv, supervisor)}
 	metrics.Attach(observe.Sources{Inventory: inv, Supervisor: supervisor, Readiness: r.readiness})
-	r.ram = store.NewRAM(inv, store.RAMSpec{Service: "store", Budget: 64 << 20, MaxObject: 1 << 20})
+	r.ram = store.NewRAM(store.RAMSpec{Budget: 64 << 20, MaxObject: 1 << 20})
 	spec := Spec{Config: DefaultConfig(), Key: keyOfNode("self"), Skew: 2 * time.Minute, Store: r.ram, Metrics: metrics, Readiness: r.readiness,
 		Self: func() record.Provider { return providerOf("self") }, Peers: func() []string { return []string{"127.0.0.1:9500"} }}
 	for _, set := range settings {

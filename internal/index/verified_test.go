@@ -12,7 +12,6 @@ import (
 
 	"micronode/b3"
 	"micronode/fault"
-	"micronode/internal/flow"
 	"micronode/internal/store"
 )
 
@@ -90,7 +89,7 @@ func TestALiarCostsLittle(t *testing.T) {
 		"a size that the object does not have": {serveObject(append(bytes.Clone(object), 0), treeOf(object)), 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ram := store.NewRAM(flow.NewInventory(), store.RAMSpec{Service: "store", Budget: 16 << 20, Headroom: 5 << 20})
+			ram := store.NewRAM(store.RAMSpec{Budget: 16 << 20, Headroom: 5 << 20})
 			for _, one := range fill {
 				_, _, err := ram.Put(t.Context(), bytes.NewReader(one), store.PutOptions{Size: 1 << 20, Class: store.Cached})
 				must(t, err)
@@ -138,7 +137,7 @@ func TestALiarCostsLittle(t *testing.T) {
 
 // A proven object that is larger than the free space evicts others.
 func TestAProvenObjectEvicts(t *testing.T) {
-	ram := store.NewRAM(flow.NewInventory(), store.RAMSpec{Service: "store", Budget: 8 << 20, Headroom: 1 << 20})
+	ram := store.NewRAM(store.RAMSpec{Budget: 8 << 20, Headroom: 1 << 20})
 	for i := range 8 {
 		_, _, err := ram.Put(t.Context(), bytes.NewReader(random(byte(10+i), 1<<20)), store.PutOptions{Size: 1 << 20, Class: store.Cached})
 		must(t, err)

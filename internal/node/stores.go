@@ -28,7 +28,7 @@ func (n *Node) openStore(ctx context.Context, c Config) (err error) {
 	case c.Store.URL != "":
 		n.store, err = openS3(ctx, n.inventory, c.Store)
 	case n.folder != nil:
-		n.store, err = store.OpenDisk(n.inventory, c.Store.DiskSpec(n.folder.join(objectsFolder)))
+		n.store, err = store.OpenDisk(c.Store.DiskSpec(n.folder.join(objectsFolder)))
 	default:
 		if err = c.Store.CheckRAM(); err == nil {
 			n.store = n.newRAM(c.Store.RAMSpec(true))
@@ -141,7 +141,7 @@ func (n *Node) storeForWrites() store.Store {
 
 // newRAM makes a store in memory that releases unused memory.
 func (n *Node) newRAM(spec store.RAMSpec) *store.RAM {
-	ram := store.NewRAM(n.inventory, spec)
+	ram := store.NewRAM(spec)
 	n.purger.Register(ram.Trim)
 	return ram
 }
@@ -159,10 +159,8 @@ func (n *Node) openEdge(ctx context.Context, c Config) (err error) {
 		spec.Store = n.newRAM(c.Edge.RAMSpec())
 	} else {
 		spec.Folder = n.folder.join(edgeFolder, "entries")
-		memSpec := c.Edge.RAMSpec()
-		memSpec.Name = "fleeting"
-		spec.Transient = n.newRAM(memSpec)
-		spec.Store, err = store.OpenDisk(n.inventory, c.Edge.DiskSpec(n.folder.join(edgeFolder, objectsFolder)))
+		spec.Transient = n.newRAM(c.Edge.RAMSpec())
+		spec.Store, err = store.OpenDisk(c.Edge.DiskSpec(n.folder.join(edgeFolder, objectsFolder)))
 	}
 	if err == nil {
 		n.edge, err = edge.New(ctx, n.inventory, spec)

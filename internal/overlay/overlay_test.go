@@ -65,7 +65,7 @@ func startNode(t *testing.T, change func(*Spec)) *testNode {
 	m := &testNode{t: t, supervisor: supervisor, metrics: observe.NewMetrics(observe.ReadBuild("test")),
 		events: make(chan Event, 4096), done: make(chan *supervise.Report, 1)}
 	m.readiness = observe.NewReadiness(inv, supervisor)
-	m.store = store.NewRAM(inv, store.RAMSpec{Service: "store", Budget: 64 << 20, MaxObject: 64 << 20})
+	m.store = store.NewRAM(store.RAMSpec{Budget: 64 << 20, MaxObject: 64 << 20})
 	spec := Spec{Config: DefaultConfig(), Key: newKey(t), Skew: 2 * time.Minute, Store: m.store, Metrics: m.metrics, Readiness: m.readiness}
 	spec.Config.Addr = "127.0.0.1:0"
 	spec.Config.HandshakeRate = 10_000 // all nodes have one address

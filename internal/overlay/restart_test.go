@@ -38,7 +38,7 @@ func runWithFailingChild(t *testing.T, child *failingSource, alone bool) (verdic
 		t.Fatal(err)
 	}
 	spec := Spec{Config: DefaultConfig(), Key: newKey(t), Skew: 2 * time.Minute, Metrics: observe.NewMetrics(observe.ReadBuild("test")), Sources: []PeerSource{child}, Alone: alone}
-	spec.Store = store.NewRAM(inv, store.RAMSpec{Service: "store", Budget: 1 << 20, MaxObject: 1 << 20})
+	spec.Store = store.NewRAM(store.RAMSpec{Budget: 1 << 20, MaxObject: 1 << 20})
 	spec.Readiness = observe.NewReadiness(inv, supervisor)
 	spec.Config.Addr = ""
 	stages := Stages{State: "state", Workers: "workers", Intake: "intake"}

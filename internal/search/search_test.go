@@ -203,7 +203,7 @@ func openTestSearch(t testing.TB, cards *fakeEngine, before func(*testSearch)) *
 	}
 	r.observed = observe.NewMetrics(observe.Build{})
 	r.readiness = observe.NewReadiness(r.inventory, supervisor)
-	ram := store.NewRAM(r.inventory, store.RAMSpec{Service: "store", Budget: 64 << 20, MaxObject: 32 << 20})
+	ram := store.NewRAM(store.RAMSpec{Budget: 64 << 20, MaxObject: 32 << 20})
 	r.store = &flakyStore{Store: ram}
 	r.Search, err = Open(r.inventory, Spec{
 		Store: r.store, Engine: cards, MaxBytes: 1 << 30, Metrics: r.observed, Readiness: r.readiness,

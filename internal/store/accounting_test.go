@@ -15,13 +15,7 @@ import (
 
 	"micronode/b3"
 	"micronode/fault"
-	"micronode/internal/flow"
 )
-
-func testRAM(spec RAMSpec) *RAM {
-	spec.Service = "store"
-	return NewRAM(flow.NewInventory(), spec)
-}
 
 // numbered makes content that no other number and size gives.
 func numbered(n, size int) []byte {
@@ -98,7 +92,7 @@ func audit(t interface {
 // for, once.
 func TestTheTotalsAgree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r := testRAM(RAMSpec{Budget: 8 * slabSize, Zero: rapid.Bool().Draw(t, "zero")})
+		r := NewRAM(RAMSpec{Budget: 8 * slabSize, Zero: rapid.Bool().Draw(t, "zero")})
 		var open []Handle
 		ctx := context.Background()
 		// Sizes around which something changes, and a few numbers, so that the
@@ -154,7 +148,7 @@ func TestTheTotalsAgree(t *testing.T) {
 
 // The same with many goroutines at once. The memory is checked all the time.
 func TestTheTotalsAgreeUnderLoad(t *testing.T) {
-	r := testRAM(RAMSpec{Budget: 16 * slabSize})
+	r := NewRAM(RAMSpec{Budget: 16 * slabSize})
 	ctx := context.Background()
 	sizes := []int{0, 1, 3000, 20_000, slabSize, slabSize + 1, 3 * slabSize}
 	var all sync.WaitGroup
@@ -216,7 +210,7 @@ func (z *zeros) Read(p []byte) (int, error) {
 // the budget is used up, and not a slab more is allocated.
 func TestAGiganticBodyTakesNoMoreThanTheBudget(t *testing.T) {
 	spec := DefaultConfig()
-	r := NewRAM(flow.NewInventory(), spec.RAMSpec(false))
+	r := NewRAM(spec.RAMSpec(false))
 	defer r.Close()
 	before := heap()
 	body := &zeros{n: 1 << 30}
@@ -249,7 +243,7 @@ func TestAGiganticBodyTakesNoMoreThanTheBudget(t *testing.T) {
 // objects would be larger than its budget.
 func TestBookkeepingIsPaidFor(t *testing.T) {
 	before := heap()
-	r := testRAM(RAMSpec{Budget: 64 << 20})
+	r := NewRAM(RAMSpec{Budget: 64 << 20})
 	for i := range 60_000 {
 		mustPut(t, r, numbered(i, 8), Class(i%2))
 	}
@@ -270,7 +264,7 @@ func TestBookkeepingIsPaidFor(t *testing.T) {
 }
 
 func TestManyHalfFinishedPutsTakeTheirBytesAndNoMore(t *testing.T) {
-	r := testRAM(RAMSpec{Budget: 32 << 20})
+	r := NewRAM(RAMSpec{Budget: 32 << 20})
 	defer r.Close()
 	before := heap()
 	const bodies = 200

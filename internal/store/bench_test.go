@@ -49,7 +49,7 @@ func get(s store.Store, a b3.Address, w io.Writer) error {
 }
 
 func TestAGetAllocatesOnce(t *testing.T) {
-	s := newRAM(store.RAMSpec{Budget: 1 << 20})
+	s := store.NewRAM(store.RAMSpec{Budget: 1 << 20})
 	defer s.Close()
 	a := stock(t, s, 1, objectSize)[0]
 	allocations := testing.AllocsPerRun(200, func() {
@@ -63,7 +63,7 @@ func TestAGetAllocatesOnce(t *testing.T) {
 }
 
 func TestAPutAllocatesLittle(t *testing.T) {
-	s := newRAM(store.RAMSpec{Budget: 1 << 20})
+	s := store.NewRAM(store.RAMSpec{Budget: 1 << 20})
 	defer s.Close()
 	data, body := make([]byte, objectSize), bytes.NewReader(nil)
 	i := 0
@@ -86,7 +86,7 @@ func TestAPutAllocatesLittle(t *testing.T) {
 // evicts, and memory is only reused.
 func full(b *testing.B) *store.RAM {
 	b.Helper()
-	s := newRAM(store.RAMSpec{Budget: 64 << 20})
+	s := store.NewRAM(store.RAMSpec{Budget: 64 << 20})
 	b.Cleanup(func() { _ = s.Close() })
 	data := make([]byte, objectSize)
 	for i := range 64 << 20 / objectSize {
@@ -129,7 +129,7 @@ func BenchmarkPut16KParallel(b *testing.B) {
 }
 
 func BenchmarkPut16MUnknownSize(b *testing.B) {
-	s := newRAM(store.RAMSpec{Budget: 64 << 20})
+	s := store.NewRAM(store.RAMSpec{Budget: 64 << 20})
 	defer s.Close()
 	const size = 16 << 20
 	data, body := make([]byte, size), bytes.NewReader(nil)
@@ -148,7 +148,7 @@ func BenchmarkPut16MUnknownSize(b *testing.B) {
 func BenchmarkGet16K(b *testing.B) {
 	for _, n := range []int{1, 1000, 10_000} {
 		b.Run(fmt.Sprintf("of %d", n), func(b *testing.B) {
-			s := newRAM(store.RAMSpec{Budget: 256 << 20})
+			s := store.NewRAM(store.RAMSpec{Budget: 256 << 20})
 			defer s.Close()
 			addresses := stock(b, s, n, objectSize)
 			b.ReportAllocs()
@@ -164,7 +164,7 @@ func BenchmarkGet16K(b *testing.B) {
 func BenchmarkGetTiny(b *testing.B) {
 	for _, n := range []int{1, 1000, 100_000, 400_000} {
 		b.Run(fmt.Sprintf("of %d", n), func(b *testing.B) {
-			s := newRAM(store.RAMSpec{Budget: 256 << 20})
+			s := store.NewRAM(store.RAMSpec{Budget: 256 << 20})
 			defer s.Close()
 			addresses := stock(b, s, n, 8)
 			b.ReportAllocs()
@@ -180,7 +180,7 @@ func BenchmarkGetTiny(b *testing.B) {
 func BenchmarkGet16KParallel(b *testing.B) {
 	for _, n := range []int{1, 1000} {
 		b.Run(fmt.Sprintf("of %d", n), func(b *testing.B) {
-			s := newRAM(store.RAMSpec{Budget: 64 << 20})
+			s := store.NewRAM(store.RAMSpec{Budget: 64 << 20})
 			defer s.Close()
 			addresses := stock(b, s, n, objectSize)
 			b.ReportAllocs()

@@ -16,7 +16,7 @@ import (
 
 func TestAStoreWithoutABudgetRefusesAll(t *testing.T) {
 	for _, budget := range []int64{0, -5} {
-		r := testRAM(RAMSpec{Budget: budget})
+		r := NewRAM(RAMSpec{Budget: budget})
 		for _, size := range []int64{Unknown, 0, 3} {
 			_, _, err := r.Put(context.Background(), bytes.NewReader(make([]byte, max(0, size))), PutOptions{Size: size})
 			if fault.KindOf(err) != fault.StoreFull {
@@ -28,7 +28,7 @@ func TestAStoreWithoutABudgetRefusesAll(t *testing.T) {
 }
 
 func TestALimitForOneObject(t *testing.T) {
-	r := testRAM(RAMSpec{Budget: 1 << 20, MaxObject: 100_000})
+	r := NewRAM(RAMSpec{Budget: 1 << 20, MaxObject: 100_000})
 	for _, size := range []int64{100_001, Unknown} {
 		_, _, err := r.Put(context.Background(), &zeros{n: 100_001}, PutOptions{Size: size})
 		if fault.KindOf(err) != fault.BodyTooLarge || fault.NextOf(err) == fault.BodyTooLarge.Next() {
@@ -42,7 +42,7 @@ func TestALimitForOneObject(t *testing.T) {
 // A body of unknown size that ends exactly at the end of the budget is stored.
 func TestTheLastByteFits(t *testing.T) {
 	for _, size := range []int64{1 << 20, 1<<20 - 1, 1<<20 - slabSize, 1<<20 - slabSize + 1} {
-		r := testRAM(RAMSpec{Budget: 1 << 20})
+		r := NewRAM(RAMSpec{Budget: 1 << 20})
 		if _, _, err := r.Put(context.Background(), &zeros{n: size}, PutOptions{Size: Unknown}); err != nil {
 			t.Errorf("%d bytes into 1 MiB: %v", size, err)
 		}
@@ -55,7 +55,7 @@ func TestTheLastByteFits(t *testing.T) {
 
 // A small body of unknown size needs no slab while it is read.
 func TestASmallBodyNeedsLittleRoom(t *testing.T) {
-	r := testRAM(RAMSpec{Budget: 2 * slabSize})
+	r := NewRAM(RAMSpec{Budget: 2 * slabSize})
 	mustPut(t, r, make([]byte, slabSize), Pinned)
 	mustPut(t, r, make([]byte, slabSize/4*3), Pinned)
 	if _, _, err := r.Put(context.Background(), &zeros{n: 900}, PutOptions{Size: Unknown}); err != nil {
@@ -67,7 +67,7 @@ func TestASmallBodyNeedsLittleRoom(t *testing.T) {
 // Whether the size was known makes no difference to the cost of an object.
 func TestAnObjectCostsTheSameHoweverItCame(t *testing.T) {
 	for _, size := range []int64{0, 1, 256, 257, 2000, firstBlockSize, firstBlockSize + 1, slabSize - 1, slabSize, slabSize + 1, 2 * slabSize, 2*slabSize + 300} {
-		r := testRAM(RAMSpec{Budget: 16 * slabSize})
+		r := NewRAM(RAMSpec{Budget: 16 * slabSize})
 		if _, _, err := r.Put(context.Background(), &zeros{n: size}, PutOptions{Size: Unknown}); err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +81,7 @@ func TestAnObjectCostsTheSameHoweverItCame(t *testing.T) {
 // Objects that are used all the time can still be evicted when there is nothing
 // else: a cache in heavy use is not a full store.
 func TestEvenWhatIsUsedMakesRoom(t *testing.T) {
-	r := testRAM(RAMSpec{Budget: 8 * slabSize})
+	r := NewRAM(RAMSpec{Budget: 8 * slabSize})
 	for i := range 8 {
 		a := mustPut(t, r, numbered(i, slabSize-objectOverhead), Cached)
 		r.shard(a).objects[a].useCount = 250 // more than the hand decrements
@@ -93,7 +93,7 @@ func TestEvenWhatIsUsedMakesRoom(t *testing.T) {
 // The hand stops at each object that it passes, however many there are in a
 // shard and wherever it is.
 func TestTheClockPassesThroughLargeShards(t *testing.T) {
-	r := testRAM(RAMSpec{Budget: 1 << 20})
+	r := NewRAM(RAMSpec{Budget: 1 << 20})
 	var inOne int
 	for i := 0; inOne < 3*sweepBatch; i++ {
 		if data := numbered(i, 8); b3.Of(data)[0] == 7 {
@@ -116,7 +116,7 @@ func TestTheClockPassesThroughLargeShards(t *testing.T) {
 // both evicted at the same time, both could fail.
 func TestOneOfTwoLargePutsSucceeds(t *testing.T) {
 	for round := range 50 {
-		r := testRAM(RAMSpec{Budget: 64 * slabSize})
+		r := NewRAM(RAMSpec{Budget: 64 * slabSize})
 		for i := range 64 {
 			mustPut(t, r, numbered(i, slabSize/2), Cached)
 		}
@@ -145,7 +145,7 @@ func TestOneOfTwoLargePutsSucceeds(t *testing.T) {
 
 // A store that was full of tiny objects does not keep their maps.
 func TestMapsShrink(t *testing.T) {
-	r := testRAM(RAMSpec{Budget: 16 << 20})
+	r := NewRAM(RAMSpec{Budget: 16 << 20})
 	var all []b3.Address
 	for i := range 20_000 {
 		all = append(all, mustPut(t, r, numbered(i, 8), Class(i%2)))
@@ -171,7 +171,7 @@ func TestMapsShrink(t *testing.T) {
 // A handle that is closed in the middle of a read makes the read fail. It must
 // not loop forever.
 func TestClosedInTheMiddleOfARead(t *testing.T) {
-	r := testRAM(RAMSpec{Budget: 8 * slabSize})
+	r := NewRAM(RAMSpec{Budget: 8 * slabSize})
 	for _, size := range []int{1000, 3*slabSize + 5} {
 		a := mustPut(t, r, numbered(1, size), Pinned)
 		h, err := r.Open(context.Background(), a)
@@ -204,7 +204,7 @@ func (e *endless) Read(p []byte) (int, error) {
 func TestUnverifiedBytesEvictNothing(t *testing.T) {
 	const budget, headroom, size = 8 << 20, 2 << 20, 256 << 10
 	for name, s := range map[string]Store{
-		"RAM":  testRAM(RAMSpec{Budget: budget, Headroom: headroom}),
+		"RAM":  NewRAM(RAMSpec{Budget: budget, Headroom: headroom}),
 		"disk": testDisk(t, DiskSpec{Budget: budget, Headroom: headroom}),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -255,7 +255,7 @@ func TestUnverifiedBytesEvictNothing(t *testing.T) {
 func TestTheHeadroomIsUsed(t *testing.T) {
 	const budget, headroom = 8 << 20, 2 << 20
 	for name, fresh := range map[string]func() Store{
-		"RAM":  func() Store { return testRAM(RAMSpec{Budget: budget, Headroom: headroom}) },
+		"RAM":  func() Store { return NewRAM(RAMSpec{Budget: budget, Headroom: headroom}) },
 		"disk": func() Store { return testDisk(t, DiskSpec{Budget: budget, Headroom: headroom}) },
 	} {
 		t.Run(name, func(t *testing.T) {

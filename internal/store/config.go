@@ -89,7 +89,6 @@ const maxHeadroom = 64 << 20
 // zeroed is not a setting of the store but follows from amnesia mode.
 func (c *Config) RAMSpec(zero bool) RAMSpec {
 	return RAMSpec{
-		Service:   service,
 		Budget:    int64(c.RAMBytes),
 		Headroom:  defaultHeadroom(int64(c.RAMBytes)),
 		MaxObject: int64(c.MaxObjectBytes.Or(c.RAMBytes)),
@@ -99,7 +98,7 @@ func (c *Config) RAMSpec(zero bool) RAMSpec {
 
 // DiskSpec returns the spec of the disk store of this section.
 func (c *Config) DiskSpec(folder string) DiskSpec {
-	spec := DiskSpec{Service: service, Folder: folder, MaxObject: c.MaxObject(), Sync: true}
+	spec := DiskSpec{Folder: folder, MaxObject: c.MaxObject(), Sync: true}
 	switch {
 	case c.DiskBytes.Auto:
 	case c.DiskBytes.Value == 0:

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"micronode/internal/config"
-	"micronode/internal/flow"
 	"micronode/internal/store"
 )
 
@@ -27,11 +26,11 @@ func TestTheDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := store.RAMSpec{Service: "store", Budget: 256 << 20, Headroom: 32 << 20, MaxObject: 256 << 20, Zero: true}
+	want := store.RAMSpec{Budget: 256 << 20, Headroom: 32 << 20, MaxObject: 256 << 20, Zero: true}
 	if got := c.RAMSpec(true); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	s := store.NewRAM(flow.NewInventory(), c.RAMSpec(true))
+	s := store.NewRAM(c.RAMSpec(true))
 	defer s.Close()
 	scrubber := c.Scrubber(s)
 	if scrubber.Store != s || scrubber.Interval != 10*time.Minute || scrubber.BytesPerSecond != 8<<20 {
@@ -79,7 +78,7 @@ func TestTheLargestObject(t *testing.T) {
 	if err := c.CheckRAM(); err == nil || !strings.Contains(err.Error(), "512MiB does not fit into a store of 256MiB") {
 		t.Errorf("in memory: %v", err)
 	}
-	if spec := c.DiskSpec("/objects"); spec.MaxObject != 512<<20 || spec.Folder != "/objects" || spec.Budget != 0 || !spec.Sync || spec.Service != "store" {
+	if spec := c.DiskSpec("/objects"); spec.MaxObject != 512<<20 || spec.Folder != "/objects" || spec.Budget != 0 || !spec.Sync {
 		t.Errorf("on disk: %+v", spec)
 	}
 	c, err = load("MICRO_STORE__DISK_BYTES=10GiB")

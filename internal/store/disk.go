@@ -35,10 +35,6 @@ var _ Store = (*Disk)(nil)
 
 // DiskSpec configures a disk store.
 type DiskSpec struct {
-	// Service is the owner of the store in the inventory: "store", or a service
-	// that has one of its own.
-	Service string
-
 	// Folder is where objects are kept. It is created if it does not exist. No
 	// other process may use it at the same time, and nothing else belongs into
 	// it.
@@ -75,7 +71,7 @@ const noLimit = math.MaxInt64 / 4
 func diskCost(size int64) int64 { return max(1, (size+blockSize-1)/blockSize) * blockSize }
 
 // newDisk returns a store that has not scanned its folder yet.
-func newDisk(inv *flow.Inventory, spec DiskSpec) *Disk {
+func newDisk(spec DiskSpec) *Disk {
 	limit := int64(noLimit)
 	switch {
 	case spec.Budget > 0:

@@ -21,17 +21,15 @@ import (
 
 	"micronode/b3"
 	"micronode/fault"
-	"micronode/internal/flow"
 	"micronode/internal/testkit"
 )
 
 func testDisk(t testing.TB, spec DiskSpec) *Disk {
 	t.Helper()
-	spec.Service = "store"
 	if spec.Folder == "" {
 		spec.Folder = t.TempDir()
 	}
-	d, err := OpenDisk(flow.NewInventory(), spec)
+	d, err := OpenDisk(spec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,14 +129,14 @@ func TestTheDiskIsAsInTheModel(t *testing.T) {
 	var run int
 	rapid.Check(t, func(t *rapid.T) {
 		run++
-		spec := DiskSpec{Service: "store", Folder: filepath.Join(base, fmt.Sprint(run)), Budget: 1 << 20}
+		spec := DiskSpec{Folder: filepath.Join(base, fmt.Sprint(run)), Budget: 1 << 20}
 		if rapid.Bool().Draw(t, "unlimited") {
 			spec.Budget = 0
 		}
 		var d *Disk
 		reopen := func() {
 			var err error
-			if d, err = OpenDisk(flow.NewInventory(), spec); err != nil {
+			if d, err = OpenDisk(spec); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -21,23 +21,18 @@ import (
 	"micronode/internal/flow"
 )
 
-func open(spec DiskSpec) (*Disk, error) {
-	spec.Service = "store"
-	return OpenDisk(flow.NewInventory(), spec)
-}
-
 // A folder belongs to one process. The error of the second names it.
 func TestAFolderIsLocked(t *testing.T) {
 	folder := t.TempDir()
 	d := testDisk(t, DiskSpec{Folder: folder})
-	_, err := open(DiskSpec{Folder: folder})
+	_, err := OpenDisk(DiskSpec{Folder: folder})
 	if fault.KindOf(err) != fault.Conflict || !strings.Contains(err.Error(), fmt.Sprintf("process %d", os.Getpid())) || !strings.HasPrefix(fault.NextOf(err), "Stop process") {
 		t.Errorf("%v: %s", err, fault.NextOf(err))
 	}
 	if err := os.WriteFile(filepath.Join(folder, lockName), []byte("?"), fileMode); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := open(DiskSpec{Folder: folder}); fault.KindOf(err) != fault.Conflict || !strings.Contains(err.Error(), "another process") {
+	if _, err := OpenDisk(DiskSpec{Folder: folder}); fault.KindOf(err) != fault.Conflict || !strings.Contains(err.Error(), "another process") {
 		t.Errorf("%v", err)
 	}
 	_ = d.Close()
@@ -52,7 +47,7 @@ func TestTheLockOutlivesClose(t *testing.T) {
 	d := testDisk(t, DiskSpec{Folder: folder})
 	src := io.MultiReader(&zeros{n: 200_000}, readerFunc(func() {
 		_ = d.Close()
-		if _, err := open(DiskSpec{Folder: folder}); fault.KindOf(err) != fault.Conflict {
+		if _, err := OpenDisk(DiskSpec{Folder: folder}); fault.KindOf(err) != fault.Conflict {
 			t.Errorf("a put is under way: %v", err)
 		}
 	}))
@@ -77,13 +72,13 @@ func TestFoldersThatCannotBeUsed(t *testing.T) {
 	if err := os.WriteFile(file, nil, fileMode); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := open(DiskSpec{Folder: file}); fault.KindOf(err) != fault.Malformed || !strings.Contains(err.Error(), file) {
+	if _, err := OpenDisk(DiskSpec{Folder: file}); fault.KindOf(err) != fault.Malformed || !strings.Contains(err.Error(), file) {
 		t.Errorf("a file: %v", err)
 	}
-	if _, err := open(DiskSpec{Folder: filepath.Join(file, "below")}); fault.KindOf(err) != fault.Malformed {
+	if _, err := OpenDisk(DiskSpec{Folder: filepath.Join(file, "below")}); fault.KindOf(err) != fault.Malformed {
 		t.Errorf("a folder in a file: %v", err)
 	}
-	if _, err := open(DiskSpec{Folder: "/proc/no/such/folder"}); err == nil || fault.NextOf(err) == fault.Internal.Next() {
+	if _, err := OpenDisk(DiskSpec{Folder: "/proc/no/such/folder"}); err == nil || fault.NextOf(err) == fault.Internal.Next() {
 		t.Errorf("a folder that cannot be made: %v, next %s", err, fault.NextOf(err))
 	}
 	for name, obstacle := range map[string]func(folder string) error{
@@ -96,7 +91,7 @@ func TestFoldersThatCannotBeUsed(t *testing.T) {
 		if err := obstacle(folder); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := open(DiskSpec{Folder: folder}); err == nil || !strings.Contains(err.Error(), folder) {
+		if _, err := OpenDisk(DiskSpec{Folder: folder}); err == nil || !strings.Contains(err.Error(), folder) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -417,7 +412,7 @@ func TestFilesDoNotStayOpen(t *testing.T) {
 // The catalogue entry of an object on disk takes about 200 bytes of memory.
 func TestWhatIsRememberedOfAnObject(t *testing.T) {
 	const objects = 50_000
-	d := newDisk(flow.NewInventory(), DiskSpec{Service: "store"})
+	d := newDisk(DiskSpec{})
 	before := heap()
 	for i := range objects {
 		o := &object{address: b3.Of([]byte(fmt.Sprint(i))), size: 100, cost: blockSize, class: Class(i % 2)}

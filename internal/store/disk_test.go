@@ -3,18 +3,16 @@ package store_test
 import (
 	"testing"
 
-	"micronode/internal/flow"
 	"micronode/internal/store"
 	"micronode/internal/store/storetest"
 )
 
 func openDisk(t testing.TB, spec store.DiskSpec) *store.Disk {
 	t.Helper()
-	spec.Service = "store"
 	if spec.Folder == "" {
 		spec.Folder = t.TempDir()
 	}
-	d, err := store.OpenDisk(flow.NewInventory(), spec)
+	d, err := store.OpenDisk(spec)
 	if err != nil {
 		t.Fatal(err)
 	}

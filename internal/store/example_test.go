@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"micronode/fault"
-	"micronode/internal/flow"
 	"micronode/internal/store"
 )
 
@@ -16,7 +15,7 @@ import (
 // can be read. An open handle keeps the object, even when it is deleted.
 func Example() {
 	ctx := context.Background()
-	objects := store.NewRAM(flow.NewInventory(), store.RAMSpec{Service: "store", Budget: 1 << 20})
+	objects := store.NewRAM(store.RAMSpec{Budget: 1 << 20})
 	defer objects.Close()
 
 	info, created, err := objects.Put(ctx, strings.NewReader("hello\n"), store.PutOptions{Size: store.Unknown})
@@ -58,9 +57,9 @@ func ExampleOpenDisk() {
 		return
 	}
 	defer os.RemoveAll(folder)
-	spec := store.DiskSpec{Service: "store", Folder: folder, Budget: 1 << 30, Sync: true}
+	spec := store.DiskSpec{Folder: folder, Budget: 1 << 30, Sync: true}
 
-	objects, err := store.OpenDisk(flow.NewInventory(), spec)
+	objects, err := store.OpenDisk(spec)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -70,7 +69,7 @@ func ExampleOpenDisk() {
 	_ = objects.Pin(ctx, info.Address)
 	_ = objects.Close()
 
-	objects, err = store.OpenDisk(flow.NewInventory(), spec)
+	objects, err = store.OpenDisk(spec)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -79,7 +78,7 @@ func ExampleOpenDisk() {
 	info, err = objects.Stat(ctx, info.Address)
 	fmt.Println(info.Size, info.Class, err)
 
-	_, err = store.OpenDisk(flow.NewInventory(), spec)
+	_, err = store.OpenDisk(spec)
 	fmt.Println(errors.Is(err, fault.Conflict))
 	// Output:
 	// 6 cached <nil>

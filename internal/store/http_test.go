@@ -115,7 +115,7 @@ func (f *httpFixture) ask(method, path, body string, headers ...string) (*http.R
 // stores are those that the warm lane can answer from.
 func stores(t *testing.T) map[string]Store {
 	return map[string]Store{
-		"RAM":  testRAM(RAMSpec{Budget: 16 << 20}),
+		"RAM":  NewRAM(RAMSpec{Budget: 16 << 20}),
 		"disk": testDisk(t, DiskSpec{}),
 	}
 }
@@ -247,7 +247,7 @@ func TestDamageByHTTP(t *testing.T) {
 // An object of a remote store is answered in the warm lane once it was served,
 // from a copy.
 func TestAColdStoreByHTTP(t *testing.T) {
-	r := testRAM(RAMSpec{Budget: 1 << 20})
+	r := NewRAM(RAMSpec{Budget: 1 << 20})
 	defer r.Close()
 	f := newHTTPFixture(t, coldStore{r}, true)
 	path := "/o/" + mustPut(t, r, []byte("far away"), Pinned).String()

@@ -15,7 +15,6 @@ import (
 
 	"micronode/b3"
 	"micronode/fault"
-	"micronode/internal/flow"
 	"micronode/internal/testkit"
 )
 
@@ -38,7 +37,7 @@ func crashBody(i int) []byte {
 func crashChild(args []string) int {
 	folder := args[0]
 	last, _ := strconv.Atoi(args[1])
-	d := newDisk(flow.NewInventory(), DiskSpec{Service: "store", Folder: folder, Budget: crashBudget, Sync: true})
+	d := newDisk(DiskSpec{Folder: folder, Budget: crashBudget, Sync: true})
 	steps := 0
 	d.layout.failpoint = func(string) error {
 		if steps++; steps == last {

@@ -23,7 +23,7 @@ func targetsOf(b *testing.B, s Store, n int) [][]byte {
 // requested before, and of any of many.
 func BenchmarkObjectCacheMakesAnAnswer(b *testing.B) {
 	for name, make := range map[string]func() Store{
-		"RAM":  func() Store { return testRAM(RAMSpec{Budget: 1 << 30}) },
+		"RAM":  func() Store { return NewRAM(RAMSpec{Budget: 1 << 30}) },
 		"disk": func() Store { return testDisk(b, DiskSpec{}) },
 	} {
 		for _, n := range []int{1, 100_000} {

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"micronode/b3"
-	"micronode/internal/flow"
 )
 
 func putAndOffer(t *testing.T, r *RAM, s *ObjectCache, data []byte, class Class) b3.Address {
@@ -39,7 +38,7 @@ func (o *ObjectCache) has(a b3.Address) bool {
 func target(a b3.Address) string { return ObjectPrefix + a.String() }
 
 func TestObjectCacheKeepsSmallPinnedObjects(t *testing.T) {
-	r := NewRAM(flow.NewInventory(), RAMSpec{Service: "store", Budget: 16 << 20})
+	r := NewRAM(RAMSpec{Budget: 16 << 20})
 	s := NewObjectCache(64*(256<<10), coldOpener{r})
 	for name, c := range map[string]struct {
 		data  []byte
@@ -80,7 +79,7 @@ func TestObjectCacheKeepsSmallPinnedObjects(t *testing.T) {
 
 func TestObjectCacheStaysWithinItsBudget(t *testing.T) {
 	const budget = copyShards * (4 << 10)
-	r := NewRAM(flow.NewInventory(), RAMSpec{Service: "store", Budget: 16 << 20})
+	r := NewRAM(RAMSpec{Budget: 16 << 20})
 	s := NewObjectCache(budget, coldOpener{r})
 	for i := range 2000 {
 		putAndOffer(t, r, s, fmt.Appendf(make([]byte, 1<<10), "%d", i), Pinned)
@@ -93,7 +92,7 @@ func TestObjectCacheStaysWithinItsBudget(t *testing.T) {
 // An object that no longer matches its address is not added to the cache, where
 // it would never be checked again.
 func TestObjectCacheTakesNothingCorrupt(t *testing.T) {
-	r := NewRAM(flow.NewInventory(), RAMSpec{Service: "store", Budget: 1 << 20})
+	r := NewRAM(RAMSpec{Budget: 1 << 20})
 	s := NewObjectCache(copyShards*(64<<10), coldOpener{r})
 	info, _, err := r.Put(t.Context(), bytes.NewReader([]byte("sound")), PutOptions{Size: 5})
 	if err != nil {
@@ -115,7 +114,7 @@ func TestObjectCacheTakesNothingCorrupt(t *testing.T) {
 // Offers and deletes may interleave in any way: a deleted object is not in the
 // cache when both are done.
 func TestObjectCacheNeverOutlivesADelete(t *testing.T) {
-	r := NewRAM(flow.NewInventory(), RAMSpec{Service: "store", Budget: 16 << 20})
+	r := NewRAM(RAMSpec{Budget: 16 << 20})
 	s := NewObjectCache(copyShards*(64<<10), coldOpener{r})
 	for i := range 500 {
 		data := fmt.Appendf(nil, "object %d", i)
@@ -146,7 +145,7 @@ func TestObjectCacheNeverOutlivesADelete(t *testing.T) {
 // Released buffers are reused by the lane, so an answer allocates only what is
 // allocated here: nothing for a copy, and a handle for an object in memory.
 func TestAnswersAllocateLittle(t *testing.T) {
-	r := NewRAM(flow.NewInventory(), RAMSpec{Service: "store", Budget: 1 << 20})
+	r := NewRAM(RAMSpec{Budget: 1 << 20})
 	defer r.Close()
 	s := NewObjectCache(copyShards*(64<<10), coldOpener{r})
 	wanted := []byte(target(putAndOffer(t, r, s, []byte("hot"), Pinned)))
@@ -228,7 +227,7 @@ func TestTargets(t *testing.T) {
 
 // An answer of the cache counts as use: what is requested is not evicted.
 func TestObjectCacheUseCounts(t *testing.T) {
-	for name, s := range map[string]Store{"RAM": testRAM(RAMSpec{Budget: 1 << 20}), "disk": testDisk(t, DiskSpec{Budget: 1 << 20})} {
+	for name, s := range map[string]Store{"RAM": NewRAM(RAMSpec{Budget: 1 << 20}), "disk": testDisk(t, DiskSpec{Budget: 1 << 20})} {
 		cache := NewObjectCache(1<<20, s)
 		hot := mustPut(t, s, random(1, 50_000), Cached)
 		for i := range 60 {

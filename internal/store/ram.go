@@ -25,13 +25,6 @@ var _ Store = (*RAM)(nil)
 
 // RAMSpec configures a RAM store.
 type RAMSpec struct {
-	// Service is the owner of the store in the inventory: "store", or a service
-	// that has one of its own.
-	Service string
-
-	// Name tells the stores of one service apart; empty if it has only one.
-	Name string
-
 	// Budget is how many bytes may be held; it is rounded up to whole 64 KiB. A
 	// store with zero rejects everything.
 	Budget int64
@@ -53,7 +46,7 @@ type RAMSpec struct {
 func clampHeadroom(wanted, limit int64) int64 { return max(0, min(wanted, limit/2)) }
 
 // NewRAM returns an empty store.
-func NewRAM(inv *flow.Inventory, spec RAMSpec) *RAM {
+func NewRAM(spec RAMSpec) *RAM {
 	budgeted := max(0, spec.Budget)
 	limit := (budgeted + slabSize - 1) / slabSize * slabSize
 	r := &RAM{

@@ -3,15 +3,9 @@ package store_test
 import (
 	"testing"
 
-	"micronode/internal/flow"
 	"micronode/internal/store"
 	"micronode/internal/store/storetest"
 )
-
-func newRAM(spec store.RAMSpec) *store.RAM {
-	spec.Service = "store"
-	return store.NewRAM(flow.NewInventory(), spec)
-}
 
 func TestRAMIsAStore(t *testing.T) {
 	for name, spec := range map[string]store.RAMSpec{
@@ -20,7 +14,7 @@ func TestRAMIsAStore(t *testing.T) {
 		"with limited objects": {Budget: 4 << 20, MaxObject: 2 << 20},
 	} {
 		t.Run(name, func(t *testing.T) {
-			storetest.Run(t, func(testing.TB) store.Store { return newRAM(spec) })
+			storetest.Run(t, func(testing.TB) store.Store { return store.NewRAM(spec) })
 		})
 	}
 }

@@ -58,7 +58,7 @@ func serveRemote(t *testing.T, s Store) *Remote {
 
 func newRemotePair(t *testing.T) (Store, *Remote) {
 	t.Helper()
-	ram := NewRAM(flow.NewInventory(), RAMSpec{Service: service, Budget: 64 << 20, MaxObject: 32 << 20})
+	ram := NewRAM(RAMSpec{Budget: 64 << 20, MaxObject: 32 << 20})
 	t.Cleanup(func() { _ = ram.Close() })
 	return ram, serveRemote(t, ram)
 }

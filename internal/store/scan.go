@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"micronode/fault"
-	"micronode/internal/flow"
 )
 
 const opOpenDisk = "store.disk"
@@ -20,8 +19,8 @@ const opOpenDisk = "store.disk"
 // OpenDisk opens the store in a folder, and creates the folder if there is
 // none. It reads the name of every file, but opens none of them, and keeps
 // about 200 bytes for each.
-func OpenDisk(inv *flow.Inventory, spec DiskSpec) (*Disk, error) {
-	d := newDisk(inv, spec)
+func OpenDisk(spec DiskSpec) (*Disk, error) {
+	d := newDisk(spec)
 	if err := d.load(); err != nil {
 		return nil, err
 	}

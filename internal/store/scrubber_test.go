@@ -29,7 +29,7 @@ func TestTheScrubberFindsWhatIsCorrupt(t *testing.T) {
 		for _, off := range []int64{0, size / 2, size - 1} {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(context.Background())
-				r := testRAM(RAMSpec{Budget: 16 * slabSize})
+				r := NewRAM(RAMSpec{Budget: 16 * slabSize})
 				sound := mustPut(t, r, numbered(1, 70_000), Pinned)
 				bad := mustPut(t, r, numbered(2, int(size)), Pinned)
 				served := make(chan error)
@@ -73,7 +73,7 @@ func TestTheScrubberFindsWhatIsCorrupt(t *testing.T) {
 
 // A corrupt object that is open is removed when it is closed.
 func TestCorruptAndOpen(t *testing.T) {
-	r := testRAM(RAMSpec{Budget: 4 * slabSize})
+	r := NewRAM(RAMSpec{Budget: 4 * slabSize})
 	a := mustPut(t, r, numbered(1, 1000), Cached)
 	h, err := r.Open(context.Background(), a)
 	if err != nil {
@@ -107,7 +107,7 @@ func TestTheScrubberKeepsItsPace(t *testing.T) {
 
 func checkPace(t *testing.T, objects, size int) {
 	ctx, cancel := context.WithCancel(context.Background())
-	r := testRAM(RAMSpec{Budget: 1024 * slabSize})
+	r := NewRAM(RAMSpec{Budget: 1024 * slabSize})
 	for i := range objects {
 		mustPut(t, r, numbered(i, size), Pinned)
 	}
@@ -166,7 +166,7 @@ func (r *recorder) Verify(ctx context.Context, a b3.Address, pace Pace) error {
 
 func TestTheScrubberEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := testRAM(RAMSpec{Budget: 64 * slabSize})
+		r := NewRAM(RAMSpec{Budget: 64 * slabSize})
 		mustPut(t, r, numbered(1, 10*slabSize), Pinned)
 		if err := (&Scrubber{Store: r}).Serve(context.Background()); err != nil {
 			t.Errorf("without a rate: %v", err)
@@ -203,7 +203,7 @@ type failingTarget struct {
 func (f failingTarget) Verify(context.Context, b3.Address, Pace) error { return f.err }
 
 func TestTheScrubberReportsTrouble(t *testing.T) {
-	r := testRAM(RAMSpec{Budget: 4 * slabSize})
+	r := NewRAM(RAMSpec{Budget: 4 * slabSize})
 	mustPut(t, r, numbered(1, 1000), Pinned)
 	err := (&Scrubber{Store: failingTarget{r, fault.StorageBusy}, Interval: time.Hour, BytesPerSecond: 1 << 20}).Serve(context.Background())
 	if fault.KindOf(err) != fault.StorageBusy {
@@ -236,7 +236,7 @@ func TestVerifyHoldsNothingUp(t *testing.T) {
 		"in a jam": {func(r *RAM, a b3.Address) error { return fault.Busy }, fault.Busy, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := testRAM(RAMSpec{Budget: 4 * slabSize})
+			r := NewRAM(RAMSpec{Budget: 4 * slabSize})
 			a := mustPut(t, r, data, Cached)
 			groups := 0
 			err := r.Verify(ctx, a, func(context.Context, int64) error {
@@ -262,7 +262,7 @@ func TestVerifyHoldsNothingUp(t *testing.T) {
 // An object that is put after the last group of its predecessor was hashed is
 // not quarantined for it.
 func TestQuarantineMeansOneObject(t *testing.T) {
-	r := testRAM(RAMSpec{Budget: 4 * slabSize})
+	r := NewRAM(RAMSpec{Budget: 4 * slabSize})
 	a := mustPut(t, r, numbered(1, 1000), Pinned)
 	old := r.shard(a).objects[a]
 	_ = r.Delete(context.Background(), a)
@@ -275,7 +275,7 @@ func TestQuarantineMeansOneObject(t *testing.T) {
 }
 
 func TestVerifyOfACallerWhoLeaves(t *testing.T) {
-	r := testRAM(RAMSpec{Budget: 4 * slabSize})
+	r := NewRAM(RAMSpec{Budget: 4 * slabSize})
 	a := mustPut(t, r, numbered(1, 3*slabSize), Pinned)
 	ctx, cancel := context.WithCancel(context.Background())
 	err := r.Verify(ctx, a, func(context.Context, int64) error {
@@ -290,7 +290,7 @@ func TestVerifyOfACallerWhoLeaves(t *testing.T) {
 // Verifying is not using: otherwise everything in a cache would look as if it
 // were in demand.
 func TestVerifyIsNotUse(t *testing.T) {
-	r := testRAM(RAMSpec{Budget: 4 * slabSize})
+	r := NewRAM(RAMSpec{Budget: 4 * slabSize})
 	a := mustPut(t, r, numbered(1, 1000), Cached)
 	o := r.shard(a).objects[a]
 	before := o.useCount

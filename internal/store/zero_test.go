@@ -38,7 +38,7 @@ func TestMemoryIsZeroedWhenNobodyNeedsIt(t *testing.T) {
 	ctx := context.Background()
 	for name, size := range map[string]int{"small": 5000, "large": 5*slabSize + 100} {
 		t.Run(name, func(t *testing.T) {
-			r := testRAM(RAMSpec{Budget: 8 * slabSize, Zero: true})
+			r := NewRAM(RAMSpec{Budget: 8 * slabSize, Zero: true})
 
 			a := mustPut(t, r, numbered(1, size), Pinned)
 			blocks := blocksOf(t, r, a)
@@ -86,7 +86,7 @@ func TestMemoryIsZeroedWhenNobodyNeedsIt(t *testing.T) {
 // What was never stored is zeroed too: aborted bodies, blocks that were
 // replaced by larger and smaller ones, and the group that a hasher holds.
 func TestWhatWasRefusedIsZeroed(t *testing.T) {
-	r := testRAM(RAMSpec{Budget: 8 * slabSize, Zero: true})
+	r := NewRAM(RAMSpec{Budget: 8 * slabSize, Zero: true})
 	for _, size := range []int{100, 5000, slabSize + 5000, 3*slabSize + 1} {
 		body := bytes.Repeat([]byte("secret"), size/6)
 		for _, src := range []io.Reader{

@@ -139,7 +139,7 @@ func (o options) start(ctx context.Context) (node *overlay.Overlay, ended <-chan
 	}
 	spec := overlay.Spec{
 		Config: o.config(), Key: key, Skew: 2 * time.Minute,
-		Store:   store.NewRAM(inv, store.RAMSpec{Service: "store", Budget: 1 << 20, MaxObject: 1 << 20}),
+		Store:   store.NewRAM(store.RAMSpec{Budget: 1 << 20, MaxObject: 1 << 20}),
 		Metrics: observe.NewMetrics(observe.ReadBuild("bench")), Readiness: observe.NewReadiness(inv, supervisor),
 	}
 	if err := spec.Config.Validate(); err != nil {

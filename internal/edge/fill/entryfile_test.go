@@ -28,7 +28,7 @@ func (unclosedStore) Close() error { return nil }
 // store.
 func withFolder(t *testing.T) (option, string, store.Store) {
 	folder := filepath.Join(t.TempDir(), "entries")
-	kept := unclosedStore{store.NewRAM(flow.NewInventory(), store.RAMSpec{Service: "edge", Budget: 16 << 20})}
+	kept := unclosedStore{store.NewRAM(store.RAMSpec{Budget: 16 << 20})}
 	return func(s *Spec) { s.Folder, s.Amnesia, s.Store = folder, false, kept }, folder, kept
 }
 
@@ -173,7 +173,7 @@ func TestReplacedAndEvictedRecords(t *testing.T) {
 // A no-store answer must not reach the persistent store.
 func TestTransient(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		ram := store.NewRAM(flow.NewInventory(), store.RAMSpec{Service: "edge", Budget: 1 << 20})
+		ram := store.NewRAM(store.RAMSpec{Budget: 1 << 20})
 		option, folder, kept := withFolder(t)
 		w := newFixture(t, option, func(s *Spec) { s.Transient = ram })
 		w.origin(answerWith("secret", "Cache-Control", "no-store"))
@@ -196,7 +196,7 @@ func TestTransient(t *testing.T) {
 
 func TestNewRefuses(t *testing.T) {
 	inv := flow.NewInventory
-	bodies := store.NewRAM(inv(), store.RAMSpec{Service: "edge", Budget: 1 << 20})
+	bodies := store.NewRAM(store.RAMSpec{Budget: 1 << 20})
 	good := Spec{Config: DefaultConfig(), Cache: DefaultCacheConfig(), Store: bodies, Workers: 1}
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, []byte("no certificate"), 0o600); err != nil {

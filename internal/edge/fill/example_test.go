@@ -15,7 +15,7 @@ import (
 
 func Example() {
 	inv := flow.NewInventory()
-	bodies := store.NewRAM(inv, store.RAMSpec{Service: "edge", Budget: 1 << 20})
+	bodies := store.NewRAM(store.RAMSpec{Budget: 1 << 20})
 	cache, err := fill.New(inv, fill.Spec{
 		Config: fill.DefaultConfig(), Cache: fill.DefaultCacheConfig(), Breaker: fill.DefaultBreakerConfig(),
 		Allow: []string{"tiles.example.org", "localhost:8443"},

@@ -16,7 +16,6 @@ import (
 
 	"micronode/b3"
 	"micronode/fault"
-	"micronode/internal/flow"
 	"micronode/internal/store"
 )
 
@@ -320,7 +319,7 @@ func (f *faultyStore) Open(ctx context.Context, a b3.Address) (store.Handle, err
 
 func withFaultyStore(b *faultyStore) option {
 	return func(s *Spec) {
-		b.Store = store.NewRAM(flow.NewInventory(), store.RAMSpec{Service: "edge", Budget: 1 << 20})
+		b.Store = store.NewRAM(store.RAMSpec{Budget: 1 << 20})
 		s.Store = b
 	}
 }

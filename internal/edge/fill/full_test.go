@@ -21,7 +21,6 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/disk/disktest"
-	"micronode/internal/flow"
 	"micronode/internal/store"
 )
 
@@ -45,7 +44,7 @@ func (f *fullStore) Put(ctx context.Context, src io.Reader, o store.PutOptions) 
 func withFullStore(t *testing.T, memory int64) (option, *fullStore, *store.RAM, string) {
 	folderOption, folder, kept := withFolder(t)
 	full := &fullStore{Store: kept}
-	fleeting := store.NewRAM(flow.NewInventory(), store.RAMSpec{Service: "edge", Name: "fleeting", Budget: memory})
+	fleeting := store.NewRAM(store.RAMSpec{Budget: memory})
 	t.Cleanup(func() { _ = fleeting.Close() })
 	return func(s *Spec) {
 		folderOption(s)
@@ -194,10 +193,10 @@ func onAFullDisk(t *testing.T) {
 	must(err)
 	t.Cleanup(func() { must(unmount()) })
 	entries, objects := filepath.Join(folder, "entries"), filepath.Join(folder, "objects")
-	fleeting := store.NewRAM(flow.NewInventory(), store.RAMSpec{Service: "edge", Name: "fleeting", Budget: 16 << 20})
+	fleeting := store.NewRAM(store.RAMSpec{Budget: 16 << 20})
 	open := func() *fixture {
 		t.Helper()
-		disk, err := store.OpenDisk(flow.NewInventory(), store.DiskSpec{Service: "edge", Folder: objects, Budget: 64 << 20})
+		disk, err := store.OpenDisk(store.DiskSpec{Folder: objects, Budget: 64 << 20})
 		must(err)
 		w := newFixture(t, func(s *Spec) { s.Store, s.Transient, s.Folder, s.Amnesia = disk, fleeting, entries, false })
 		w.timeout = time.Minute

@@ -24,7 +24,6 @@ import (
 	"code.dny.dev/ssrf"
 
 	"micronode/fault"
-	"micronode/internal/flow"
 	"micronode/internal/store"
 )
 
@@ -430,7 +429,7 @@ func TestDoesNotFit(t *testing.T) {
 			v := newHostileOrigin(t, c.act)
 			w := newHostileFixture(t, v.address, func(s *Spec) {
 				s.Amnesia = c.amnesia
-				s.Store = store.NewRAM(flow.NewInventory(), store.RAMSpec{Service: "edge", Budget: 256 << 10})
+				s.Store = store.NewRAM(store.RAMSpec{Budget: 256 << 10})
 			})
 			w.wantRefused(requestAt(v.address, "/"), fault.StoreFull, c.reason)
 			w.wantEmpty()

@@ -271,7 +271,7 @@ func makeFixture(t *testing.T, options ...option) *fixture {
 	}
 	inv := flow.NewInventory()
 	if spec.Store == nil {
-		spec.Store = store.NewRAM(inv, store.RAMSpec{Service: "edge", Budget: 16 << 20})
+		spec.Store = store.NewRAM(store.RAMSpec{Budget: 16 << 20})
 	}
 	w.store = spec.Store
 	var err error

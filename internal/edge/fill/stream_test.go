@@ -13,13 +13,12 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/config"
-	"micronode/internal/flow"
 	"micronode/internal/store"
 )
 
 // withLargeStore has a store for large bodies.
 func withLargeStore(s *Spec) {
-	s.Store = store.NewRAM(flow.NewInventory(), store.RAMSpec{Service: "edge", Budget: 256 << 20})
+	s.Store = store.NewRAM(store.RAMSpec{Budget: 256 << 20})
 }
 
 // chunkedOrigin is an origin that sends a chunk, or breaks off, each time the

@@ -303,7 +303,7 @@ func TestIndexIsBoundedInBytes(t *testing.T) {
 }
 
 func benchmarkCache(b *testing.B) (*Cache, string) {
-	bodies := store.NewRAM(flow.NewInventory(), store.RAMSpec{Service: "edge", Budget: 16 << 20})
+	bodies := store.NewRAM(store.RAMSpec{Budget: 16 << 20})
 	c, err := New(flow.NewInventory(), Spec{Config: DefaultConfig(), Cache: DefaultCacheConfig(), Allow: []string{"origin.test"}, Store: bodies, Amnesia: true, Workers: 1})
 	if err != nil {
 		b.Fatal(err)

@@ -87,7 +87,7 @@ func (s *testSearch) await(query string, want int64) search.Results {
 }
 
 func ram() *store.RAM {
-	return store.NewRAM(flow.NewInventory(), store.RAMSpec{Service: "store", Budget: 256 << 20, MaxObject: 32 << 20})
+	return store.NewRAM(store.RAMSpec{Budget: 256 << 20, MaxObject: 32 << 20})
 }
 
 // TestFromTheStoreToTheAnswer covers the whole path, in memory and on a disk:

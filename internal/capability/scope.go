@@ -9,6 +9,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 
 	"micronode/fault"
+	"micronode/internal/typo"
 )
 
 // Scope is an operation that may be allowed. The names are part of the
@@ -139,7 +140,7 @@ func suggest(text string) string {
 	}
 	nearest, least := Scope(""), len(text)/2+1
 	for _, scope := range scopes {
-		if steps := distance(text, string(scope)); steps < least {
+		if steps := typo.Distance(text, string(scope)); steps < least {
 			nearest, least = scope, steps
 		}
 	}
@@ -147,28 +148,6 @@ func suggest(text string) string {
 		return ""
 	}
 	return "; did you mean " + quote(string(nearest)) + "?"
-}
-
-// distance is how many letters must be added, dropped or changed to make one
-// text the other (Levenshtein), one row of the table at a time.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 func join[T ~string](list []T, between string) string {

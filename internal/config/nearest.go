@@ -3,6 +3,8 @@ package config
 import (
 	"slices"
 	"strings"
+
+	"micronode/internal/typo"
 )
 
 // nearestSetting finds the setting that was most likely meant by an unknown
@@ -17,12 +19,12 @@ func (s *schema) nearestSetting(key string) *setting {
 func (s *schema) settingNear(key string) (best *setting, least int) {
 	section, name := cutLast(truncateKey(key))
 	for _, one := range s.settings {
-		cost := distance(name, one.name)
+		cost := typo.Distance(name, one.name)
 		if one.hasSeed(key) || one.hasSeed(name) {
 			cost = 0
 		}
 		if section != one.in.key {
-			cost += 1 + distance(section, one.in.key)/3
+			cost += 1 + typo.Distance(section, one.in.key)/3
 		}
 		if best == nil || cost < least {
 			best, least = one, cost
@@ -44,7 +46,7 @@ func (s *schema) suggestSection(key string) string {
 	if best == nil {
 		return s.suggestSetting(key)
 	}
-	return "The nearest section is [" + best.key + "]." + otherVersion(key, distance(truncateKey(key), best.key))
+	return "The nearest section is [" + best.key + "]." + otherVersion(key, typo.Distance(truncateKey(key), best.key))
 }
 
 // otherVersion adds another explanation when nothing is near: a single word
@@ -71,7 +73,7 @@ func (s *schema) nearestSection(key string) *section {
 	var best *section
 	least := 0
 	for _, one := range s.inOrder() {
-		cost := distance(truncateKey(key), one.key)
+		cost := typo.Distance(truncateKey(key), one.key)
 		if one.key != "" && (best == nil || cost < least) {
 			best, least = one, cost
 		}
@@ -89,27 +91,3 @@ func cutLast(key string) (section, name string) {
 
 // truncateKey bounds what is compared: a key of a megabyte is near to nothing.
 func truncateKey(key string) string { return key[:min(len(key), maxShown)] }
-
-// distance counts the typing errors between two words: a letter too many, too
-// few, wrong, or swapped with its neighbour.
-func distance(a, b string) int {
-	older, old, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		older, old, row = old, row, older
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := old[j]
-			if a[i] != b[j] {
-				cost++
-			}
-			row[j+1] = min(cost, old[j+1]+1, row[j]+1)
-			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
-				row[j+1] = min(row[j+1], older[j-1]+1)
-			}
-		}
-	}
-	return row[len(b)]
-}

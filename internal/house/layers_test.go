@@ -20,6 +20,7 @@ var layers = map[string]int{
 	"b3":            0,
 	"fault":         0,
 	"internal/corr": 0,
+	"internal/typo": 0,
 
 	"internal/breaker":   1,
 	"internal/disk":      1,

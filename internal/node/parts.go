@@ -19,6 +19,7 @@ import (
 	"micronode/internal/overlay"
 	"micronode/internal/registry"
 	"micronode/internal/store"
+	"micronode/internal/typo"
 )
 
 // part is something that a process can run without the rest of the node. The
@@ -285,24 +286,17 @@ func shorten(text string) string {
 	return text
 }
 
-// nearestPart is the part that was most likely meant: one that begins and ends
-// in the same way, but for two letters or less in between.
-func nearestPart(name string) string {
-	name = strings.ToLower(strings.TrimSpace(name))
+// nearestPart is the part that was most likely meant: the one with the fewest
+// typing errors in its name, two at most, and three letters right.
+func nearestPart(name string) (nearest string) {
+	name, least := strings.ToLower(strings.TrimSpace(name)), 3
 	for _, known := range PartNames() {
-		shorter := min(len(name), len(known))
-		from, to := 0, 0
-		for from < shorter && name[from] == known[from] {
-			from++
-		}
-		for to < shorter-from && name[len(name)-1-to] == known[len(known)-1-to] {
-			to++
-		}
-		if from+to >= 3 && max(len(name), len(known))-from-to <= 2 {
-			return known
+		slips := typo.Distance(name, known)
+		if slips < least && max(len(name), len(known))-slips >= 3 {
+			nearest, least = known, slips
 		}
 	}
-	return ""
+	return nearest
 }
 
 func missingParts(dependent string, missing []string) error {

@@ -1,8 +1,14 @@
-package config
+package typo
 
-import "testing"
+import (
+	"testing"
 
-func TestSlipsOfThePen(t *testing.T) {
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestDistance(t *testing.T) {
 	for _, c := range []struct {
 		a, b string
 		want int
@@ -11,10 +17,10 @@ func TestSlipsOfThePen(t *testing.T) {
 		{"adr", "addr", 1}, {"addrr", "addr", 1}, {"adde", "addr", 1}, {"dadr", "addr", 1},
 		{"ildee", "idle", 2}, {"kitten", "sitting", 3}, {"abcdef", "badcfe", 3},
 	} {
-		if got := distance(c.a, c.b); got != c.want {
+		if got := Distance(c.a, c.b); got != c.want {
 			t.Errorf("%q and %q: %d, want %d", c.a, c.b, got, c.want)
 		}
-		if got := distance(c.b, c.a); got != c.want {
+		if got := Distance(c.b, c.a); got != c.want {
 			t.Errorf("%q and %q: %d, want %d", c.b, c.a, got, c.want)
 		}
 	}

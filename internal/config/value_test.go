@@ -22,7 +22,7 @@ func TestASecretIsNeverShown(t *testing.T) {
 	const text = "hunter2"
 	secret := config.NewSecret(text)
 	shown := map[string]string{}
-	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%t", "%T"} {
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%t", "%10s", "%T"} {
 		shown[verb] = fmt.Sprintf(verb, secret)
 		if shown[verb] != "[redacted]" && verb != "%T" {
 			t.Errorf("%s prints %s", verb, shown[verb])

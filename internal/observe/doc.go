@@ -29,10 +29,10 @@
 // # Logs, correlation IDs, errors
 //
 // [Logs] are those of log/slog. Each line carries the correlation ID of its
-// ctx, and secrets are removed in three ways: by the name of an attribute, by
-// the type [Secret], and by their shape in the middle of a text. The same ID is
-// in the X-Corr-ID header and in the body of every refusal, which
-// [WriteProblem] writes from a fault.
+// ctx, and secrets are removed in two ways: by the name of an attribute, and by
+// their shape in the middle of a text. A type that hides itself, as a secret of
+// the configuration does, stays hidden. The same ID is in the X-Corr-ID header
+// and in the body of every refusal, which [WriteProblem] writes from a fault.
 //
 // # Traces
 //

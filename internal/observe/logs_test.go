@@ -112,6 +112,12 @@ type brokenMarshaler struct{}
 
 func (brokenMarshaler) MarshalJSON() ([]byte, error) { return nil, errors.New("no") }
 
+// hidden hides itself, as a secret of the configuration does.
+type hidden string
+
+func (hidden) LogValue() slog.Value         { return slog.StringValue("***") }
+func (hidden) MarshalText() ([]byte, error) { return []byte("***"), nil }
+
 func TestSecretsAreTakenOutOfLogLines(t *testing.T) {
 	where, err := url.Parse("https://ada:hunter2@host/x?token=hunter2")
 	if err != nil {
@@ -124,8 +130,8 @@ func TestSecretsAreTakenOutOfLogLines(t *testing.T) {
 		"in With":          func(l *slog.Logger) { l.With("cookie", "hunter2").Info("m") },
 		"in a group":       func(l *slog.Logger) { l.Info("m", slog.Group("http", slog.Group("h", "Authorization", "hunter2"))) },
 		"in WithGroup":     func(l *slog.Logger) { l.WithGroup("auth_token").With("value", "hunter2").Info("m", "also", "hunter2") },
-		"by type":          func(l *slog.Logger) { l.Info("m", "x", observe.Secret("hunter2")) },
-		"by type, in any":  func(l *slog.Logger) { l.Info("m", "x", map[string]any{"y": observe.Secret("hunter2")}) },
+		"by type":          func(l *slog.Logger) { l.Info("m", "x", hidden("hunter2")) },
+		"by type, in any":  func(l *slog.Logger) { l.Info("m", "x", map[string]any{"y": hidden("hunter2")}) },
 		"by shape":         func(l *slog.Logger) { l.Info("m", "header", "Bearer hunter2") },
 		"in the message":   func(l *slog.Logger) { l.Info("got Bearer hunter2") },
 		"in an error": func(l *slog.Logger) {

@@ -5,46 +5,14 @@ import (
 	"encoding"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"regexp"
 	"strings"
 	"sync"
 )
 
-// Redacted replaces a secret.
-const Redacted = "[redacted]"
-
-// Secret is a text that must not be seen. However it is printed, logged or
-// encoded, what comes out is Redacted; Reveal is the one way to the text, and
-// easy to search for. Keep it in exported fields: package fmt prints an
-// unexported field without asking its type.
-type Secret string
-
-// Reveal returns the text.
-func (s Secret) Reveal() string { return string(s) }
-
-// String hides the text.
-func (Secret) String() string { return Redacted }
-
-// GoString hides the text from %#v.
-func (Secret) GoString() string { return Redacted }
-
-// Format hides the text from every verb, the wrong ones included: for those
-// fmt would print the bare value.
-func (Secret) Format(f fmt.State, _ rune) { io.WriteString(f, Redacted) }
-
-// LogValue hides the text from logs.
-func (Secret) LogValue() slog.Value { return slog.StringValue(Redacted) }
-
-// MarshalText hides the text from JSON, TOML and the like.
-func (Secret) MarshalText() ([]byte, error) { return []byte(Redacted), nil }
-
-// UnmarshalText takes the text in, so that a config may hold a Secret.
-func (s *Secret) UnmarshalText(text []byte) error {
-	*s = Secret(text)
-	return nil
-}
+// redacted replaces a secret.
+const redacted = "[redacted]"
 
 // Names that mark a secret. The first group matches anywhere in a name; the
 // second only as a word of its own ("api_key", but not "monkey").
@@ -110,12 +78,12 @@ type secretPattern struct {
 // The patterns are compiled on first use: most processes that import this
 // package, the command line among them, never need them.
 var secretPatterns = []secretPattern{
-	{[]string{"bearer"}, lazyRegexp(`(?i)\b(bearer)[ \t]+[A-Za-z0-9._~+/=-]+`), "$1 " + Redacted},
-	{[]string{"authorization"}, lazyRegexp(`(?i)(authorization"?[ \t]*[:=][ \t]*"?)(?:(?:basic|digest|negotiate|bearer)[ \t]+)?[^\s",;]+`), "${1}" + Redacted},
+	{[]string{"bearer"}, lazyRegexp(`(?i)\b(bearer)[ \t]+[A-Za-z0-9._~+/=-]+`), "$1 " + redacted},
+	{[]string{"authorization"}, lazyRegexp(`(?i)(authorization"?[ \t]*[:=][ \t]*"?)(?:(?:basic|digest|negotiate|bearer)[ \t]+)?[^\s",;]+`), "${1}" + redacted},
 	{[]string{"token", "secret", "passw", "passphrase", "macaroon", "api_key", "apikey", "api-key"},
-		lazyRegexp(`(?i)([a-z0-9_.-]*(?:token|secret|passwo?r?d|passphrase|macaroon|api[_-]?key)[a-z0-9_.-]*(?:=|"[ \t]*:[ \t]*)"?)[^\s"&,;]+`), "${1}" + Redacted},
-	{[]string{"://"}, lazyRegexp(`(://)[^/\s:@]*:[^/\s@]+@`), "${1}" + Redacted + "@"},
-	{[]string{"private key"}, lazyRegexp(`(?s)(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(-----END [A-Z ]*PRIVATE KEY-----|$)`), "${1}" + Redacted + "${2}"},
+		lazyRegexp(`(?i)([a-z0-9_.-]*(?:token|secret|passwo?r?d|passphrase|macaroon|api[_-]?key)[a-z0-9_.-]*(?:=|"[ \t]*:[ \t]*)"?)[^\s"&,;]+`), "${1}" + redacted},
+	{[]string{"://"}, lazyRegexp(`(://)[^/\s:@]*:[^/\s@]+@`), "${1}" + redacted + "@"},
+	{[]string{"private key"}, lazyRegexp(`(?s)(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(-----END [A-Z ]*PRIVATE KEY-----|$)`), "${1}" + redacted + "${2}"},
 }
 
 func lazyRegexp(pattern string) func() *regexp.Regexp {
@@ -161,7 +129,7 @@ func redactAttr(groups []string, attr slog.Attr) slog.Attr {
 		return attr
 	}
 	if secretName(attr.Key) || anySecretName(groups) {
-		return slog.String(attr.Key, Redacted)
+		return slog.String(attr.Key, redacted)
 	}
 	switch attr.Value.Kind() {
 	case slog.KindString:
@@ -219,7 +187,7 @@ func redactTree(node any) any {
 	case map[string]any:
 		for name := range node {
 			if secretName(name) {
-				node[name] = Redacted
+				node[name] = redacted
 			} else {
 				node[name] = redactTree(node[name])
 			}

@@ -36,12 +36,10 @@ type traceClient struct {
 }
 
 func newTraceClient(endpoint *url.URL, cfg TraceConfig, limits traceLimits) *traceClient {
-	c := &traceClient{limits: limits, url: endpoint.String(), headers: http.Header{}}
-	for name, value := range cfg.Headers {
-		c.headers.Set(name, value.Reveal())
-	}
-	c.headers.Set("Content-Type", "application/x-protobuf")
-	c.headers.Set("User-Agent", traceScope)
+	c := &traceClient{limits: limits, url: endpoint.String(), headers: http.Header{
+		"Content-Type": {"application/x-protobuf"},
+		"User-Agent":   {traceScope},
+	}}
 	c.http = &http.Client{
 		Timeout: limits.export,
 		Transport: &http.Transport{

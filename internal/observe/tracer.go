@@ -11,10 +11,9 @@ import (
 
 // TraceConfig says where spans go. The zero TraceConfig is off.
 type TraceConfig struct {
-	Endpoint    string            // http://host:port[/path] or https://…; the path is /v1/traces if there is none; empty is off
-	SampleRatio float64           // of the traces that begin here, from 0 (none) to 1 (all); others follow their parent
-	Headers     map[string]Secret // sent with every export, for collectors that require authentication
-	TLS         *tls.Config       // for https; nil trusts the roots of the system
+	Endpoint    string      // http://host:port[/path] or https://…; the path is /v1/traces if there is none; empty is off
+	SampleRatio float64     // of the traces that begin here, from 0 (none) to 1 (all); others follow their parent
+	TLS         *tls.Config // for https; nil trusts the roots of the system
 }
 
 // offSpan is the span of a tracer that is off.

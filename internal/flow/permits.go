@@ -47,13 +47,6 @@ func (p *Permits) Acquire(ctx context.Context) error { return p.sem.enter(ctx) }
 // overtake waiters.
 func (p *Permits) TryAcquire(n int) int { return p.sem.enterMany(n) }
 
-// AcquireSome takes up to n permits at once and returns how many it got. If
-// none is free it waits for the first, as Acquire does, and fails as Acquire
-// does.
-func (p *Permits) AcquireSome(ctx context.Context, n int) (int, error) {
-	return p.sem.enterSome(ctx, n)
-}
-
 // Release returns a permit.
 func (p *Permits) Release() { p.sem.leave() }
 

@@ -6,11 +6,9 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"pgregory.net/rapid"
 
-	"micronode/fault"
 	"micronode/internal/flow"
 )
 
@@ -42,20 +40,6 @@ func TestManyPermitsAgainstANumber(t *testing.T) {
 				out += got
 				want.Accepted += uint64(got)
 				want.Refused += uint64(n - got)
-			},
-			"acquire some": func(t *rapid.T) {
-				n := several.Draw(t, "n")
-				if out == room && n > 0 && !closed {
-					return // it would wait
-				}
-				got, err := permits.AcquireSome(context.Background(), n)
-				if closed && n > 0 {
-					check(t, got == 0 && errors.Is(err, flow.ErrClosed), "closed permits gave %d, %v", got, err)
-					return
-				}
-				check(t, err == nil && got == min(n, room-out) || closed && got == 0, "got %d of %d with %d of %d out, %v", got, n, out, room, err)
-				out += got
-				want.Accepted += uint64(got)
 			},
 			"acquire": func(t *rapid.T) {
 				if out < room && !closed {
@@ -120,54 +104,6 @@ func TestTryAcquireDoesNotOvertakeThoseWhoWait(t *testing.T) {
 	})
 }
 
-// AcquireSome waits for the first permit, and gets what else was released with
-// it; the next waiter comes first.
-func TestAcquireSomeWaitsForTheFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		permits := permitsOf(8, 2)
-		permits.TryAcquire(8)
-		type grant struct {
-			who, n int
-			err    error
-		}
-		grants := make(chan grant, 3)
-		wait := func(ctx context.Context, who, n int) {
-			go func() {
-				got, err := permits.AcquireSome(ctx, n)
-				grants <- grant{who, got, err}
-			}()
-			synctest.Wait()
-		}
-		soon, cancel := context.WithTimeout(t.Context(), 2*time.Millisecond)
-		defer cancel()
-		began := time.Now()
-		wait(soon, 1, 4)
-		wait(t.Context(), 2, 100)
-		if _, err := permits.AcquireSome(t.Context(), 1); fault.KindOf(err) != fault.Backpressure {
-			t.Errorf("a third in a line for two: %v", err)
-		}
-		if first := <-grants; first.who != 1 || first.n != 0 || fault.KindOf(first.err) != fault.Backpressure || time.Since(began) != 2*time.Millisecond {
-			t.Errorf("whose time is over: %+v after %s", first, time.Since(began))
-		}
-		wait(t.Context(), 3, 1)
-		permits.ReleaseMany(5)
-		synctest.Wait()
-		got := map[int]int{}
-		for range 2 {
-			one := <-grants
-			if got[one.who] = one.n; one.err != nil {
-				t.Error(one.err)
-			}
-		}
-		if got[2] != 4 || got[3] != 1 {
-			t.Errorf("of five that came back the first in line got %d, the second %d", got[2], got[3])
-		}
-		if free := permits.TryAcquire(8); free != 0 {
-			t.Errorf("%d more than there are", free)
-		}
-	})
-}
-
 // Several are released at once, and more wait than that.
 func TestReleaseManyWakesTheLongestWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -226,7 +162,6 @@ func TestMistakesWithManyPermitsPanicAndSayWhatToDo(t *testing.T) {
 	for want, mistake := range map[string]func(){
 		"released at once must be 0 or more":  func() { permitsOf(1, 0).ReleaseMany(-1) },
 		"asked for at once must be 0 or more": func() { permitsOf(1, 0).TryAcquire(-1) },
-		"inflight: the number asked for":      func() { _, _ = permitsOf(1, 0).AcquireSome(context.Background(), -1) },
 		"released more often than acquired": func() {
 			permits := permitsOf(2, 0)
 			permits.TryAcquire(1)

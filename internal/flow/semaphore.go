@@ -124,24 +124,6 @@ func (s *semaphore) leave() {
 
 // enterMany enters up to n times, as often as there is room, without waiting.
 func (s *semaphore) enterMany(n int) int {
-	return s.enterFree(n, true)
-}
-
-// enterSome enters up to n times, as often as there is room. If there is none,
-// it waits for the first until ctx ends.
-func (s *semaphore) enterSome(ctx context.Context, n int) (int, error) {
-	if got := s.enterFree(n, false); got > 0 || n == 0 {
-		return got, nil
-	}
-	if err := s.enter(ctx); err != nil {
-		return 0, err
-	}
-	return 1 + s.enterFree(n-1, false), nil
-}
-
-// enterFree enters up to n times, as often as there is room. With last, the
-// rest are counted as refused.
-func (s *semaphore) enterFree(n int, last bool) int {
 	if n < 0 {
 		panic("flow: " + s.op() + ": the number asked for at once must be 0 or more")
 	}
@@ -154,9 +136,7 @@ func (s *semaphore) enterFree(n int, last bool) int {
 	got := min(n, s.capacity-s.inside) // zero while the waiting list is not empty
 	s.inside += got
 	s.counts.Accepted += uint64(got)
-	if last {
-		s.counts.Refused += uint64(n - got)
-	}
+	s.counts.Refused += uint64(n - got)
 	return got
 }
 

@@ -39,7 +39,7 @@ const pprofPrefix = "/debug/pprof/"
 // ServeHTTP answers the paths of the contract.
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	handle := a.route(r.URL.Path)
-	r = EnsureCorrID(w, r)
+	r = ensureCorrID(w, r)
 	switch {
 	case handle == nil:
 		WriteProblem(w, r, noSuchPath)
@@ -56,9 +56,9 @@ func (a *Admin) route(path string) http.HandlerFunc {
 	case "/metrics":
 		return a.metrics
 	case "/healthz":
-		return Healthz
+		return healthz
 	case "/readyz":
-		return a.Readyz
+		return a.readyz
 	case "/version":
 		return a.Version
 	case "/debug/inventory":
@@ -81,9 +81,9 @@ func (a *Admin) metrics(w http.ResponseWriter, r *http.Request) {
 	promhttp.HandlerFor(read, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 }
 
-// Healthz answers as long as the process lives.
-func Healthz(w http.ResponseWriter, r *http.Request) {
-	EnsureCorrID(w, r)
+// healthz answers as long as the process lives.
+func healthz(w http.ResponseWriter, r *http.Request) {
+	ensureCorrID(w, r)
 	writeJSON(w, http.StatusOK, "application/json", HealthResponse{true})
 }
 
@@ -92,10 +92,10 @@ type HealthResponse struct {
 	Alive bool `json:"alive"`
 }
 
-// Readyz answers 200 if the node is ready for everything, or with for=read as
+// readyz answers 200 if the node is ready for everything, or with for=read as
 // long as it serves reads; otherwise 503. The body has the reasons, either way.
-func (a *Admin) Readyz(w http.ResponseWriter, r *http.Request) {
-	r = EnsureCorrID(w, r)
+func (a *Admin) readyz(w http.ResponseWriter, r *http.Request) {
+	r = ensureCorrID(w, r)
 	reads, err := readyFor(r.URL.Query())
 	if err != nil {
 		WriteProblem(w, r, err)
@@ -124,13 +124,13 @@ func readyFor(query url.Values) (reads bool, err error) {
 
 // Version answers which build this is.
 func (a *Admin) Version(w http.ResponseWriter, r *http.Request) {
-	EnsureCorrID(w, r)
+	ensureCorrID(w, r)
 	writeJSON(w, http.StatusOK, "application/json", a.Build)
 }
 
 // inventory answers with all queues, locks and tasks.
 func (a *Admin) inventory(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, "application/json", ReadInventory(a.Sources))
+	writeJSON(w, http.StatusOK, "application/json", readInventory(a.Sources))
 }
 
 // pprof passes allowed requests to the profiler of the Go runtime. (Importing
@@ -207,8 +207,8 @@ type QueueInfo struct {
 	Lagged    map[string]uint64 `json:"lagged,omitempty"`
 }
 
-// ReadInventory reads the inventory and the supervisor.
-func ReadInventory(sources Sources) InventoryResponse {
+// readInventory reads the inventory and the supervisor.
+func readInventory(sources Sources) InventoryResponse {
 	all := InventoryResponse{Queues: []QueueInfo{}, Locks: []struct{}{}, Tasks: []supervise.Task{}}
 	if sources.Inventory != nil {
 		for _, stat := range sources.Inventory.Read() {

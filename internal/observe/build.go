@@ -30,7 +30,7 @@ func ReadBuild(service string, features ...string) Build {
 	if !ok {
 		info = &debug.BuildInfo{}
 	}
-	if TracesBuiltIn {
+	if tracesBuiltIn {
 		features = append(slices.Clone(features), "traces")
 	}
 	return describe(service, info, features)

@@ -35,7 +35,7 @@ func TestReadBuildOfThisProgram(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	want := []string{"dht"}
-	if TracesBuiltIn {
+	if tracesBuiltIn {
 		want = append(want, "traces")
 	}
 	if !reflect.DeepEqual(got.Features, want) {

@@ -1,4 +1,4 @@
-package observe_test
+package observe
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"micronode/internal/corr"
-	"micronode/internal/observe"
 )
 
 func TestCarryCorrID(t *testing.T) {
@@ -14,7 +13,7 @@ func TestCarryCorrID(t *testing.T) {
 		r := httptest.NewRequest("GET", "/", nil).WithContext(ctx)
 		r.Header.Set(corr.Header, header)
 		w := httptest.NewRecorder()
-		r = observe.EnsureCorrID(w, r)
+		r = ensureCorrID(w, r)
 		return w.Header().Get(corr.Header), corr.From(r.Context())
 	}
 	if answer, carried := carry("client-chose-1", context.Background()); answer != "client-chose-1" || carried != answer {

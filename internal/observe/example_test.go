@@ -49,10 +49,3 @@ func Example() {
 	// queue_depth{queue="work",service="node"} 1
 	// queue_dropped_total{queue="work",service="node"} 0
 }
-
-// Secrets are removed from a text by their shape.
-func ExampleScrub() {
-	fmt.Println(observe.Scrub("refused: Authorization: Bearer c2VjcmV0"))
-	// Output:
-	// refused: Authorization: [redacted]
-}

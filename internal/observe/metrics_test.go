@@ -57,7 +57,8 @@ func newTestNode(t *testing.T) *testNode {
 			return serveUntilDone(ctx)
 		}},
 		supervise.Service{Service: "node", Name: "once", Serve: func(context.Context) error { return nil }},
-		supervise.Service{Service: "media", Name: "thumbs", Serve: func(context.Context) error { panic("a bad picture") }, Restart: supervise.NoRestart})
+		supervise.Service{Service: "media", Name: "thumbs", Serve: func(context.Context) error { panic("a bad picture") },
+			Restart: supervise.Restart{First: time.Second, Cap: time.Second, Window: time.Minute, OnCrashLoop: supervise.Down}})
 	s := &testNode{
 		work:      flow.NewQueue[int](inv, flow.QueueSpec{Service: "node", Name: "work", Cap: 2, From: "routes", To: "workers"}),
 		telemetry: flow.NewQueue[int](inv, flow.QueueSpec{Service: "node", Name: "telemetry", Cap: 2, Policy: flow.DropOldest}),

@@ -47,7 +47,7 @@ func WriteProblem(w http.ResponseWriter, r *http.Request, err error) {
 	if err == nil {
 		err = fault.Internal
 	}
-	r = EnsureCorrID(w, r)
+	r = ensureCorrID(w, r)
 	header := w.Header()
 	for _, stale := range []string{"Content-Encoding", "Content-Range", "Etag", "Last-Modified", "Accept-Ranges", "Age", "Date", "Expires"} {
 		header.Del(stale)

@@ -90,9 +90,9 @@ func lazyRegexp(pattern string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
 }
 
-// Scrub removes secrets from a text by their shape: bearer tokens, passwords in
+// scrub removes secrets from a text by their shape: bearer tokens, passwords in
 // URLs, token=… and the like, private keys.
-func Scrub(text string) string {
+func scrub(text string) string {
 	for _, shape := range secretPatterns {
 		if shape.mayMatch(text) {
 			text = shape.pattern().ReplaceAllString(text, shape.replacement)
@@ -133,7 +133,7 @@ func redactAttr(groups []string, attr slog.Attr) slog.Attr {
 	}
 	switch attr.Value.Kind() {
 	case slog.KindString:
-		attr.Value = slog.StringValue(Scrub(attr.Value.String()))
+		attr.Value = slog.StringValue(scrub(attr.Value.String()))
 	case slog.KindAny:
 		attr.Value = redactAny(attr.Value.Any())
 	}
@@ -157,10 +157,10 @@ func redactAny(value any) slog.Value {
 	case nil:
 		return slog.AnyValue(nil)
 	case error:
-		return slog.StringValue(Scrub(known.Error()))
+		return slog.StringValue(scrub(known.Error()))
 	case json.Marshaler, encoding.TextMarshaler:
 	case fmt.Stringer:
-		return slog.StringValue(Scrub(known.String()))
+		return slog.StringValue(scrub(known.String()))
 	}
 	raw, err := json.Marshal(value)
 	if err != nil {
@@ -179,7 +179,7 @@ func redactAny(value any) slog.Value {
 func redactTree(node any) any {
 	switch node := node.(type) {
 	case string:
-		return Scrub(node)
+		return scrub(node)
 	case []any:
 		for i := range node {
 			node[i] = redactTree(node[i])

@@ -40,7 +40,7 @@ func TestScrub(t *testing.T) {
 		"-----BEGIN PRIVATE KEY-----\nabc\n-----END PRIVATE KEY-----": "-----BEGIN PRIVATE KEY-----[redacted]-----END PRIVATE KEY-----",
 		"-----BEGIN EC PRIVATE KEY-----\nabc\ncut off":                "-----BEGIN EC PRIVATE KEY-----[redacted]",
 	} {
-		if got := Scrub(in); got != want {
+		if got := scrub(in); got != want {
 			t.Errorf("Scrub(%q)\n got %q\nwant %q", in, got, want)
 		}
 	}
@@ -48,7 +48,7 @@ func TestScrub(t *testing.T) {
 
 func TestScrubOfAnOrdinaryTextAllocatesNothing(t *testing.T) {
 	text := "gateway: answered GET /o/{b3} with 200 in 1.2 ms"
-	if n := testing.AllocsPerRun(100, func() { Scrub(text) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { scrub(text) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 	if n := testing.AllocsPerRun(100, func() { secretName("route_pattern") }); n != 0 {

@@ -20,8 +20,8 @@ import (
 	"micronode/internal/flow"
 )
 
-// TracesBuiltIn says that this build can export traces.
-const TracesBuiltIn = true
+// tracesBuiltIn says that this build can export traces.
+const tracesBuiltIn = true
 
 // traceScope is the instrumentation scope of the spans.
 const traceScope = "micronode"
@@ -56,7 +56,6 @@ type Tracing struct {
 	tracer   *switchableTracer
 
 	current atomic.Pointer[pipeline] // stored under mu; nil is off
-	lastErr atomic.Pointer[error]    // how the last export ended
 
 	mu     sync.Mutex //lockblock:leaf a few assignments
 	closed bool
@@ -121,15 +120,6 @@ func (t *Tracing) Close(ctx context.Context) {
 	old.stop(ctx)
 }
 
-// LastError is why the collector did not accept the last batch, or nil if it
-// did or none was sent yet.
-func (t *Tracing) LastError() error {
-	if last := t.lastErr.Load(); last != nil {
-		return *last
-	}
-	return nil
-}
-
 // swap installs the next pipeline and returns the one to stop: the old one, or
 // the next itself if it came after Close.
 func (t *Tracing) swap(op string, next *pipeline) (*pipeline, error) {
@@ -169,7 +159,7 @@ func (t *Tracing) open(op string, cfg TraceConfig) (*pipeline, error) {
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.sampler = sdk.ParentBased(sdk.TraceIDRatioBased(cfg.SampleRatio))
 	p.client = newTraceClient(where, cfg, t.limits)
-	p.batches = sdk.NewBatchSpanProcessor(&countingExporter{pipeline: p, inner: otlptrace.NewUnstarted(p.client), lastErr: &t.lastErr},
+	p.batches = sdk.NewBatchSpanProcessor(&countingExporter{pipeline: p, inner: otlptrace.NewUnstarted(p.client)},
 		sdk.WithMaxQueueSize(t.limits.spans), sdk.WithMaxExportBatchSize(t.limits.batch),
 		sdk.WithBatchTimeout(t.limits.interval), sdk.WithExportTimeout(t.limits.export))
 	p.tracer = t.provider().Tracer(traceScope)
@@ -181,7 +171,7 @@ func parseEndpoint(op string, cfg TraceConfig) (*url.URL, error) {
 	endpoint, err := url.Parse(cfg.Endpoint)
 	switch {
 	case err != nil || endpoint.Host == "" || endpoint.Scheme != "http" && endpoint.Scheme != "https":
-		return nil, fault.New(op, fault.Malformed, "the endpoint %q is not the URL of a collector", Scrub(cfg.Endpoint)).
+		return nil, fault.New(op, fault.Malformed, "the endpoint %q is not the URL of a collector", scrub(cfg.Endpoint)).
 			Advise("Set trace.endpoint to something like http://127.0.0.1:4318, or leave it empty.")
 	case endpoint.User != nil || endpoint.RawQuery != "" || endpoint.Fragment != "":
 		return nil, fault.New(op, fault.Malformed, "the endpoint has more than a host and a path").
@@ -229,8 +219,7 @@ func (p *pipeline) stop(ctx context.Context) {
 // That handler is not ours to set, and it prints a line for each.
 type countingExporter struct {
 	*pipeline
-	inner   *otlptrace.Exporter
-	lastErr *atomic.Pointer[error]
+	inner *otlptrace.Exporter
 }
 
 // ExportSpans sends a batch. The ctx of the SDK has only the time-out of a
@@ -239,7 +228,6 @@ func (e *countingExporter) ExportSpans(_ context.Context, spans []sdk.ReadOnlySp
 	ctx, cancel := context.WithTimeout(e.ctx, e.limits.export)
 	defer cancel()
 	err := e.inner.ExportSpans(ctx, spans)
-	e.lastErr.Store(&err)
 	e.waiting.Add(-int64(len(spans)))
 	failed := min(e.client.rejected, len(spans))
 	if err != nil {

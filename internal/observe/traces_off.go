@@ -10,8 +10,8 @@ import (
 	"micronode/fault"
 )
 
-// TracesBuiltIn says that this build cannot export traces.
-const TracesBuiltIn = false
+// tracesBuiltIn says that this build cannot export traces.
+const tracesBuiltIn = false
 
 // Tracing does nothing in this build: traces were left out of it.
 type Tracing struct{ tracer *switchableTracer }
@@ -39,6 +39,3 @@ func (*Tracing) Set(_ context.Context, cfg TraceConfig) error {
 
 // Close has nothing to close.
 func (*Tracing) Close(context.Context) {}
-
-// LastError is nil: nothing is ever sent.
-func (*Tracing) LastError() error { return nil }

@@ -393,7 +393,7 @@ func TestFailureWhileDrainingIsNotRestarted(t *testing.T) {
 		w := newHarness(t, oneStage())
 		stop := make(chan struct{})
 		w.add(supervise.Service{Name: "s", Serve: func(context.Context) error { <-stop; return errBoom },
-			Drain: func(context.Context) error { close(stop); return nil }, Restart: supervise.Restart{OnCrashLoop: supervise.Fatal}})
+			Drain: func(context.Context) error { close(stop); return nil }, Restart: noRestart(supervise.Fatal)})
 		w.add(supervise.Service{Name: "late", Serve: func(ctx context.Context) error {
 			<-ctx.Done()
 			time.Sleep(1050 * ms) // past the deadline, within the grace

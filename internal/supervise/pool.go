@@ -26,16 +26,14 @@ type Pool struct {
 	// that it returned is always run, even if the context has ended meanwhile.
 	NextJob func(ctx context.Context) (Job, error)
 
-	// MaxJobTime is how long a job without a deadline of its own may take. A
-	// worker that runs one for longer is overdue. Zero is a minute.
-	MaxJobTime time.Duration
-
 	// Writes says that writes are done by these workers: without them the node
 	// is not write-ready.
 	Writes bool
 }
 
-const defaultMaxJobTime = time.Minute
+// maxJobTime is how long a job without a deadline of its own may take. A worker
+// that runs one for longer is overdue.
+const maxJobTime = time.Minute
 
 // Job is a piece of work for a pool. A worker dies when its job panics or
 // leaves by runtime.Goexit, or when it is killed. The job it had started is
@@ -67,17 +65,13 @@ func (s *Supervisor) AddPool(p Pool) error {
 	case p.N < 1:
 		return malformed(op, "Give the pool at least one worker.", "pool %q has %d workers", p.Name, p.N)
 	case (p.NextJob == nil) == (p.Serve == nil):
-		return malformed(op, "Set Next for a pool that takes jobs, or Serve for one whose workers find their own work.",
-			"pool %q needs exactly one of Next and Serve", p.Name)
+		return malformed(op, "Set NextJob for a pool that takes jobs, or Serve for one whose workers find their own work.",
+			"pool %q needs exactly one of NextJob and Serve", p.Name)
 	case p.Restart.OnCrashLoop != Degrade:
-		return malformed(op, "Leave Then at Degrade; a service, not a pool, can be given up.",
+		return malformed(op, "Leave OnCrashLoop at Degrade; a service, not a pool, can be given up.",
 			"pool %q: a dead worker is never a crash loop", p.Name)
 	}
-	longest := p.MaxJobTime
-	if longest <= 0 {
-		longest = defaultMaxJobTime
-	}
-	return s.add(op, &unit{spec: p.Service, pool: true, nextJob: p.NextJob, maxJobTime: longest, writes: p.Writes}, p.N)
+	return s.add(op, &unit{spec: p.Service, pool: true, nextJob: p.NextJob, writes: p.Writes}, p.N)
 }
 
 // workerState is the state of one worker. The worker owns it while it runs;
@@ -88,15 +82,14 @@ type workerState struct {
 	finished int  // jobs that this worker has finished
 
 	// set at construction
-	epoch      time.Time // what due is counted from: monotonic
-	maxJobTime time.Duration
+	epoch time.Time // what due is counted from: monotonic
 
 	due atomic.Int64 // the deadline of the current job; zero while none runs. Read by any goroutine
 }
 
 // setDue sets the deadline of a job.
 func (w *workerState) setDue(job Job) {
-	at := time.Now().Add(w.maxJobTime)
+	at := time.Now().Add(maxJobTime)
 	if one, ok := job.(Deadliner); ok {
 		if due, known := one.Deadline(); known {
 			at = due

@@ -243,7 +243,7 @@ func TestPoolIsDegradedWhileBelowStrength(t *testing.T) {
 		w.run(t.Context())
 		synctest.Wait()
 		testkit.Equal(t, "strength", w.status("work").Live, 4)
-		for range 2 * supervise.DefaultRestart.Limit { // far beyond what a service could afford
+		for range 10 { // far beyond what a service could afford
 			if err := errors.Join(w.Kill("work", 1), w.Kill("work", 3)); err != nil {
 				t.Fatal(err)
 			}
@@ -514,8 +514,7 @@ func TestWorkersThatDoNotComeBackAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newHarness(t, oneStage())
 		jobs := make(queue, 2)
-		w.addPool(supervise.Pool{Service: supervise.Service{Service: "test", Name: "pool", Stage: "only"}, N: 3, NextJob: jobs.next,
-			MaxJobTime: 10 * time.Second, Writes: true})
+		w.addPool(supervise.Pool{Service: supervise.Service{Service: "test", Name: "pool", Stage: "only"}, N: 3, NextJob: jobs.next, Writes: true})
 		w.run(t.Context())
 		check := func(after time.Duration, overdue int) {
 			t.Helper()
@@ -527,13 +526,14 @@ func TestWorkersThatDoNotComeBackAreCounted(t *testing.T) {
 		}
 		check(time.Hour, 0)
 		said := &dueJob{due: time.Now().Add(2 * time.Second)}
-		said.does = []func(context.Context){sleepFor(20 * time.Second)}
+		said.does = []func(context.Context){sleepFor(2 * time.Minute)}
 		jobs <- said
-		jobs <- &job{does: []func(context.Context){sleepFor(20 * time.Second)}}
+		jobs <- &job{does: []func(context.Context){sleepFor(2 * time.Minute)}}
 		check(2*time.Second, 0)
 		check(time.Second, 1)
-		check(8*time.Second, 2)
-		check(10*time.Second, 0)
+		check(56*time.Second, 1)
+		check(2*time.Second, 2)
+		check(time.Minute, 0)
 		close(jobs)
 		w.finish()
 	})

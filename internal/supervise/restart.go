@@ -14,7 +14,7 @@ import (
 // what follows. A run that lasts for Window is stable: it ends the crash loop
 // and resets the delay to the first.
 //
-// The zero Restart stands for DefaultRestart.
+// The zero Restart stands for the policy of the node's own services.
 type Restart struct {
 	Min, First, Cap time.Duration
 	Limit           int
@@ -31,20 +31,11 @@ const (
 	Fatal                          // stop everything: drain, and Run returns the error
 )
 
-// DefaultRestart is the policy of the node's own services.
-var DefaultRestart = Restart{
+// defaultRestart is the policy of the node's own services.
+var defaultRestart = Restart{
 	Min: 100 * time.Millisecond, First: 500 * time.Millisecond, Cap: 5 * time.Second,
 	Limit: 5, Window: time.Minute, OnCrashLoop: Degrade,
 }
-
-// NoRestart is the policy of a task that runs once: no failure is allowed, so
-// the first one is a crash loop and the task is down. Restart{OnCrashLoop:
-// Fatal} is the same for a task that the node cannot live without.
-var NoRestart = Restart{OnCrashLoop: Down}
-
-// allowsNoFailure reports whether the first failure is a crash loop, so that
-// the delays and the window mean nothing.
-func (r Restart) allowsNoFailure() bool { return r.Limit == 0 && r.OnCrashLoop != Degrade }
 
 // check refuses a policy that would restart without a pause, or makes no sense.
 func (r Restart) check(op, name string) error {
@@ -52,11 +43,9 @@ func (r Restart) check(op, name string) error {
 	case r.Min < 0 || r.First < 0 || r.Cap < 0 || r.Window < 0 || r.Limit < 0:
 		return malformed(op, "Use durations and a limit of zero or more.", "%q: the restart policy has a negative value", name)
 	case r.OnCrashLoop > Fatal:
-		return malformed(op, "Use Degrade, Down or Fatal.", "%q: the restart policy's Then is %d", name, r.OnCrashLoop)
-	case r.allowsNoFailure():
-		return nil
+		return malformed(op, "Use Degrade, Down or Fatal.", "%q: the restart policy's OnCrashLoop is %d", name, r.OnCrashLoop)
 	case r.First == 0 || r.First < r.Min || r.Cap < r.First:
-		return malformed(op, "Order the delays 0 <= Min <= First <= Cap with First above zero, or use supervise.Default.",
+		return malformed(op, "Order the delays 0 <= Min <= First <= Cap with First above zero, or leave the policy out.",
 			"%q: a restart after [%s, %s], at most %s, is not a backoff", name, r.Min, r.First, r.Cap)
 	case r.Window == 0:
 		return malformed(op, "Set Window to the time after which a run counts as stable.", "%q: the restart policy has no window", name)

@@ -194,7 +194,7 @@ func TestWhatCountsAsFailure(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newHarness(t, oneStage())
-				w.add(supervise.Service{Name: "s", Serve: c.serve, Restart: supervise.NoRestart})
+				w.add(supervise.Service{Name: "s", Serve: c.serve, Restart: noRestart(supervise.Down)})
 				w.add(supervise.Service{Name: "other", Serve: untilDone})
 				w.run(t.Context())
 				synctest.Wait()
@@ -213,6 +213,11 @@ func TestWhatCountsAsFailure(t *testing.T) {
 			})
 		})
 	}
+}
+
+// noRestart is a policy under which the first failure is a crash loop.
+func noRestart(then supervise.CrashLoopAction) supervise.Restart {
+	return supervise.Restart{First: ms, Cap: ms, Window: time.Minute, OnCrashLoop: then}
 }
 
 func TestFinishedIsNotRestarted(t *testing.T) {
@@ -269,7 +274,7 @@ func TestFatalDrainsAll(t *testing.T) {
 			return nil
 		}})
 		// Another one fails for good during the drain: the first is the reason.
-		w.add(supervise.Service{Name: "second", Stage: "admin", Serve: failing(2050 * ms), Restart: supervise.Restart{OnCrashLoop: supervise.Fatal}})
+		w.add(supervise.Service{Name: "second", Stage: "admin", Serve: failing(2050 * ms), Restart: noRestart(supervise.Fatal)})
 		w.run(t.Context())
 		<-w.ended
 		if !errors.Is(w.err, busy) || fault.KindOf(w.err) != fault.StorageBusy {
@@ -361,7 +366,7 @@ func TestMistakesAreRefusedWithTheNextStep(t *testing.T) {
 		"no workers":      pool(func(p *supervise.Pool) { p.N = 0 }),
 		"next and serve":  pool(func(p *supervise.Pool) { p.NextJob = next }),
 		"neither":         pool(func(p *supervise.Pool) { p.Serve = nil }),
-		"pool given up":   pool(func(p *supervise.Pool) { p.Restart = supervise.NoRestart }),
+		"pool given up":   pool(func(p *supervise.Pool) { p.Restart = noRestart(supervise.Down) }),
 		"group, no kind":  group(supervise.GroupSpec{Service: "node", Stage: "all", Max: 1}),
 		"group, no max":   group(supervise.GroupSpec{Service: "node", Kind: "k", Stage: "all"}),
 		"group, stage":    group(supervise.GroupSpec{Service: "node", Kind: "k", Stage: "none", Max: 1}),

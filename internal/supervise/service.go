@@ -26,7 +26,7 @@ type Service struct {
 	// and only if the service is running or about to be restarted.
 	Drain func(ctx context.Context) error
 
-	Restart Restart // the zero value stands for DefaultRestart
+	Restart Restart // the zero value stands for that of the node's own services
 }
 
 // Add registers a service. All are added before Run.
@@ -45,7 +45,7 @@ func (s *Supervisor) add(op string, u *unit, n int) error {
 			"a service named %q with the label %q", u.spec.Name, u.spec.Service)
 	}
 	if u.spec.Restart == (Restart{}) {
-		u.spec.Restart = DefaultRestart
+		u.spec.Restart = defaultRestart
 	}
 	if err := u.spec.Restart.check(op, u.spec.Name); err != nil {
 		return err

@@ -58,7 +58,7 @@ func (s *slot) begin(p slotState, parent context.Context) *run {
 func (s *slot) serve(r *run) {
 	fn := s.unit.spec.Serve
 	if next := s.unit.nextJob; next != nil {
-		r.worker = &workerState{epoch: s.unit.sup.epoch, maxJobTime: s.unit.maxJobTime}
+		r.worker = &workerState{epoch: s.unit.sup.epoch}
 		s.setWorker(r.worker)
 		fn = func(ctx context.Context) error { return r.worker.loop(ctx, next) }
 	}
@@ -227,9 +227,6 @@ func (s *slot) escalate(err error) (slotState, []Event) {
 	u := s.unit
 	policy := u.spec.Restart
 	why := fmt.Sprintf("more than %d failures within %s", policy.Limit, policy.Window)
-	if policy.allowsNoFailure() {
-		why = "its first failure is its last"
-	}
 	if policy.OnCrashLoop == Degrade {
 		if u.degraded {
 			return slotBackoff, nil

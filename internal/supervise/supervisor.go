@@ -100,7 +100,7 @@ func (o Options) check() error {
 		return malformed(op, "List at least one stage in Options.Stages.", "there are no stages")
 	}
 	if o.DrainTimeout <= 0 || o.Grace < 0 {
-		return malformed(op, "Give the drain a Total above zero and a Grace of zero or more.",
+		return malformed(op, "Give a DrainTimeout above zero and a Grace of zero or more.",
 			"the drain's total is %s and its grace %s", o.DrainTimeout, o.Grace)
 	}
 	seen := map[string]bool{}

@@ -16,9 +16,7 @@ type unit struct {
 	nextJob func(context.Context) (Job, error)
 	stage   *stage
 	slots   []*slot
-
-	maxJobTime time.Duration // how long a job of a pool may take
-	writes     bool          // writes are done here
+	writes  bool // writes are done here
 
 	// Guarded by Supervisor.mu.
 	total    *Count

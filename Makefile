@@ -77,12 +77,11 @@ lint: need-gcc $(BUILD)/staticcheck $(BUILD)/lockblock ## gofmt, vet, staticchec
 
 # Each package is covered by its own tests, in the same run: a second one without the race detector would cost more than the counters
 # do. To count what the tests of others run as well (-coverpkg) would link all packages into every test, and compile them anew for each.
-race: need-gcc $(BUILD)/covercheck ## the tests of the product, of tools/ and of bench/, with the race detector, and the coverage of each package; the explorer's are a step of their own
+race: need-gcc $(BUILD)/covercheck ## the tests of the product and of tools/ with the race detector, and the coverage of each package; the explorer's are a step of their own
 	@mkdir -p $(BUILD)
 	$(GO) test $(RACE) -vet=off -timeout 15m -coverprofile=$(COVER) $$($(GO) list ./... | grep -v '/flow/explore$$')
 	$(BUILD)/covercheck -profile $(COVER) $(COVERED)
 	GOFLAGS='$(RACE)' $(GO) -C tools test ./...
-	$(GO) -C bench test $(RACE) ./...
 
 # The explorer lets one goroutine run at a time, so the race detector has nothing to find there, and takes ten times as long.
 # Backoff and Flights wait for timers and contexts, not on the seam that it controls: their tests are those of the package.
@@ -104,8 +103,10 @@ mutants: ## break each check that tools/mutants lists, and see that a test fails
 fuzz: ## run every fuzz target for FUZZTIME (30s), LANES (2) at a time
 	@FUZZTIME=$(FUZZTIME) LANES=$(LANES) LOGS=$(BUILD)/fuzz tools/fuzz $(PACKAGES)
 
-interop: need-gcc need-python ## against software that we did not write
+# The tests of bench/ are here because they build and start the peers that it measures.
+interop: need-gcc need-python ## against software that we did not write, the peers of bench/ included
 	$(GO) -C interop test $(RACE) -timeout 30m ./...
+	$(GO) -C bench test $(RACE) -timeout 30m ./...
 
 bench: ## side by side with peers: prints ours, theirs and the ratio
 	$(GO) -C bench run . -out ../$(BUILD)/bench.json

@@ -2,14 +2,18 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"micronode/fault"
 )
 
 // demoLine is what the test reads of a line of demo --json.
@@ -61,6 +65,18 @@ func TestDemoKilled(t *testing.T) {
 				t.Fatalf("node %d outlives the demo", one.Node)
 			}
 		}
+	}
+}
+
+// On a terminal the result of a step covers the line that named it.
+func TestDemoOnATerminal(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	s := newTestConsole(t)
+	s.outTerminal = true
+	s.expect(t, ctx, fault.Canceled.Exit(), []string{"demo"})
+	if !strings.Contains(s.stdout.String(), "… start\r✗ start ") {
+		t.Errorf("%q", &s.stdout)
 	}
 }
 

@@ -36,7 +36,7 @@ type Demo struct {
 	Out     io.Writer // the results
 	Err     io.Writer // the log of a node that a failed step is about
 	JSON    bool      // one document a step, instead of text
-	Live    bool      // Out is a terminal: name the step that runs
+	Live    io.Writer // the terminal behind Out, to name the step that runs; nil if there is none
 	Colours bool
 }
 
@@ -107,8 +107,8 @@ func (r *run) runSteps(ctx context.Context, net *network) error {
 func (r *run) runStep(net *network, one step) error {
 	ctx, cancel := context.WithTimeoutCause(net.ctx, r.stepTimeout, stepTimeoutError(r.stepTimeout))
 	defer cancel()
-	if r.Live && !r.JSON {
-		r.print("… %s\r", one.name) // the next line is longer
+	if r.Live != nil && !r.JSON {
+		fmt.Fprintf(r.Live, "… %s\r", one.name) // the result covers it
 	}
 	begun := time.Now()
 	detail, err := one.run(ctx, net)

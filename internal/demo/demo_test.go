@@ -296,7 +296,7 @@ func TestDemoInterruptedAtOnce(t *testing.T) {
 	ctx, interrupt := context.WithCancelCause(t.Context())
 	interrupt(errInterrupted)
 	var stdout, stderr bytes.Buffer
-	err := Demo{Nodes: 3, Out: &stdout, Err: &stderr, Live: true, Colours: true}.Run(ctx)
+	err := Demo{Nodes: 3, Out: &stdout, Err: &stderr, Live: &stdout, Colours: true}.Run(ctx)
 	if fault.KindOf(err) != fault.Canceled || terminal.ErrorText(err) != "the step start failed: stopped by SIGINT" {
 		t.Errorf("%v", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"time"
 
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
@@ -185,4 +186,32 @@ func (f *facetBase) requireOwner(owner string, present bool) error {
 	}
 	return fault.New("facet.new", fault.Internal, "the facet %s is on, but there is no %s", f.name, owner).
 		Advise("Pass the " + owner + " in facet.Spec.")
+}
+
+// Event is an event of the facets for the audit log. It says what was done and
+// what the result was, never who asked.
+type Event struct {
+	Type   EventType
+	Time   time.Time
+	Facet  string // feed, graph, search or media
+	Key    string // what it is about
+	Detail string // in words
+}
+
+// EventType is one of a fixed set.
+type EventType string
+
+// What can happen.
+const (
+	Posted      EventType = "posted"
+	Undelivered EventType = "post not delivered" // this time; the mailbox redelivers it, or keeps it as a dead letter
+	HeldUp      EventType = "post held up"       // an owner is away; it continues when that is back
+	Followed    EventType = "followed"
+	Unfollowed  EventType = "unfollowed"
+)
+
+// audit publishes an event to the audit log. It never waits.
+func (f *Facets) audit(e Event) {
+	e.Time = time.Now()
+	_ = f.events.Publish(e) // a closed bus has no readers left
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"micronode/internal/config"
+	"micronode/internal/registry/journal"
 )
 
 // Config is the section [registry] of the configuration.
@@ -107,4 +108,18 @@ func (s Storage) checkURL() error {
 		return config.Invalid("url", "Put them into username and password.", "the URL holds credentials")
 	}
 	return nil
+}
+
+// InMemory returns a journal in memory, which is gone when the node stops.
+func (s Storage) InMemory() Journal {
+	return journal.NewRAM(journal.RAMSpec{MaxBytes: int64(s.RAMBytes)})
+}
+
+// InFolder returns a journal in files. The folder is used by the registry only.
+func (s Storage) InFolder(folder string) (Journal, error) {
+	files, err := journal.OpenFiles(journal.FilesSpec{Folder: folder})
+	if err != nil {
+		return nil, err // not an interface that holds a nil pointer
+	}
+	return files, nil
 }

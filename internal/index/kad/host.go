@@ -2,14 +2,18 @@ package kad
 
 import (
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	golog "github.com/ipfs/go-log/v2"
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/event"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/sec"
+	"github.com/libp2p/go-libp2p/gologshim"
 	bhost "github.com/libp2p/go-libp2p/p2p/host/basic"
 	"github.com/libp2p/go-libp2p/p2p/host/eventbus"
 	"github.com/libp2p/go-libp2p/p2p/host/peerstore/pstoremem"
@@ -135,3 +139,12 @@ func (r resolvedSpec) advertisedAddrs(listening []ma.Multiaddr) []ma.Multiaddr {
 	}
 	return out
 }
+
+// silenceLogs silences the library's logs, which would go to standard error
+// besides the node's own and in another format. Failures are in the errors that
+// it returns. The logs are global to the program, and only this package uses
+// them.
+var silenceLogs = sync.OnceFunc(func() {
+	gologshim.SetDefaultHandler(slog.DiscardHandler)
+	_ = golog.SetLogLevel("*", "fatal") // both arguments are valid
+})

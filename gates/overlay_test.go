@@ -267,7 +267,7 @@ func TestFloodedGossip(t *testing.T) {
 	if !fell {
 		t.Error("readiness did not fall")
 	}
-	if after > before+128<<20 {
+	if after > before+32<<20 {
 		t.Errorf("memory grew from %d to %d MiB", before>>20, after>>20)
 	}
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {

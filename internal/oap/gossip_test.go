@@ -92,9 +92,13 @@ func TestDecodeMessageInto(t *testing.T) {
 
 // A clone shares nothing with what it was made of.
 func TestCloneOfAnEnvelope(t *testing.T) {
-	for _, sig := range [][]byte{nil, bytes.Repeat([]byte{7}, sigSize)} {
+	for i, sig := range [][]byte{nil, bytes.Repeat([]byte{7}, sigSize), nil, bytes.Repeat([]byte{7}, sigSize)} {
 		g := Gossip{Msg: []byte("storm"), Sig: sig, Hops: 8, Fanout: 3}
-		own := g.Clone()
+		buffer := bytes.Repeat([]byte{9}, i*sigSize)
+		own, in := g.CloneInto(buffer)
+		if reused := i > 1; reused != (cap(buffer) > 0 && unsafe.SliceData(in) == unsafe.SliceData(buffer)) {
+			t.Errorf("in a buffer of %d bytes: reused %t", len(buffer), !reused)
+		}
 		if !reflect.DeepEqual(own, g) {
 			t.Errorf("%+v is no clone of %+v", own, g)
 		}

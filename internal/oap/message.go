@@ -1,7 +1,6 @@
 package oap
 
 import (
-	"bytes"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -88,11 +87,20 @@ type Gossip struct {
 
 // Clone is the same envelope in memory of its own, in one allocation.
 func (g *Gossip) Clone() Gossip {
-	if len(g.Sig) == 0 {
-		return Gossip{Msg: bytes.Clone(g.Msg), Hops: g.Hops, Fanout: g.Fanout}
+	clone, _ := g.CloneInto(nil)
+	return clone
+}
+
+// CloneInto is the same envelope in memory of its own: in buffer if its capacity
+// is enough, otherwise in one new allocation. It returns that memory as well.
+func (g *Gossip) CloneInto(buffer []byte) (Gossip, []byte) {
+	n := len(g.Msg)
+	own := append(append(slices.Grow(buffer[:0], n+len(g.Sig)), g.Msg...), g.Sig...)
+	clone := Gossip{Msg: own[:n:n], Hops: g.Hops, Fanout: g.Fanout}
+	if len(g.Sig) > 0 {
+		clone.Sig = own[n:]
 	}
-	own, n := slices.Concat(g.Msg, g.Sig), len(g.Msg)
-	return Gossip{Msg: own[:n:n], Sig: own[n:], Hops: g.Hops, Fanout: g.Fanout}
+	return clone, own
 }
 
 // Have lists the gossip messages that the sender holds.

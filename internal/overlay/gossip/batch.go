@@ -38,6 +38,7 @@ type batchState struct {
 	// scratch
 	toEnqueue      []flow.FairItem[*queued] // for the workers
 	rejected       []*queued                // of these, and of others, for which there was no room
+	spares         [][]byte                 // buffers of messages that were rejected
 	roster         *roster                  // that shuffled was made of
 	shuffled       []*link                  // the roster's links in some order, shuffled as they are picked
 	bodies         [][]byte                 // of what is copied into one buffer

@@ -382,8 +382,9 @@ func (n *node) arrive(from *fakePeer, envelopes ...oap.Gossip) {
 
 // queueMessage is a message in the queue to the workers.
 func (e *Engine) queueMessage(from *link, g oap.Gossip) *queued {
-	q := &queued{incoming: incoming{session.IncomingGossip{Gossip: g}, from}}
-	if q.message, _ = g.DecodeMessage(); !from.sequencer.enqueue(q, false) {
+	message, _ := g.DecodeMessage()
+	q := newQueued(incoming{session.IncomingGossip{Gossip: g}, from}, message)
+	if !from.sequencer.enqueue(q, false) {
 		panic("a message found no place")
 	}
 	return q

@@ -53,7 +53,9 @@ type queued struct {
 	incoming
 	message  oap.GossipMessage
 	sequence *sequence
-	counted  bool // it counts in its peer's share
+	size     int    // its cost, which outlasts its bytes
+	buffer   []byte // what Gossip and message are views of
+	counted  bool   // it counts in its peer's share
 
 	// owned by the worker that checks it, then by the one that accepts it
 	fingerprint fingerprint
@@ -62,6 +64,10 @@ type queued struct {
 	// guarded by the sequencer's mutex
 	state checkState
 	units int // of orderPermits, while it waits for others
+}
+
+func newQueued(a incoming, l oap.GossipMessage) *queued {
+	return &queued{incoming: a, message: l, size: a.cost()}
 }
 
 // checkState is what is known of a message in a sequence.
@@ -109,6 +115,7 @@ func (q *queued) finish(to checkState, units *int) (claimed, dropped bool) {
 	s.owner.mu.Lock()
 	defer s.owner.mu.Unlock()
 	q.state = to
+	s.dropTail()
 	if claimed = s.claim(); claimed || to != stateGood {
 		return claimed, false
 	}
@@ -118,8 +125,27 @@ func (q *queued) finish(to checkState, units *int) (claimed, dropped bool) {
 		return false, false
 	}
 	q.state = stateRejected
+	s.dropTail()
 	return false, true
 }
+
+// dropTail removes the rejected messages at the end, for which nothing waits: of
+// a flood there would be more of them than of all others. Guarded by the
+// sequencer's mutex.
+func (s *sequence) dropTail() {
+	n := len(s.pending)
+	for ; n > 0 && s.pending[n-1].state == stateRejected; n-- {
+		s.pending[n-1].releaseShare()
+		s.pending[n-1] = nil
+	}
+	s.pending = s.pending[:n]
+	if n == 0 && !s.claimed {
+		s.release()
+	}
+}
+
+// cost is what a message counts as in the queue and in its peer's share.
+func (q *queued) cost() int { return q.size }
 
 // orderUnitsNeeded returns how many units a message takes while it waits for
 // others.
@@ -179,14 +205,40 @@ func (b *batchState) queueForWorkers(a *incoming, l *oap.GossipMessage) bool {
 	if unsigned && a.link.sequencer.active.Load() == 0 {
 		return false
 	}
-	q := &queued{incoming: *a, message: *l}
+	q := newQueued(*a, *l)
 	if !a.link.sequencer.enqueue(q, unsigned) {
 		return false
 	}
-	q.Gossip = a.Gossip.Clone() // only read once it is offered to the workers
+	q.Gossip, q.buffer = a.Gossip.CloneInto(b.takeSpare()) // only read once it is offered to the workers
 	q.message.Data = dataView(q.Gossip.Msg, &q.message)
 	b.toEnqueue = append(b.toEnqueue, flow.FairItem[*queued]{Class: a.link.serial, Cost: q.cost(), Item: q})
 	return true
+}
+
+// The buffers of rejected messages are used for the next ones: of a flood, most
+// messages are rejected, and memory for each would be garbage faster than it is
+// collected.
+const (
+	maxSpares     = 256
+	maxSpareBytes = 2 << 10 // of one
+)
+
+// takeSpare returns a buffer to be overwritten, or nil.
+func (b *batchState) takeSpare() (buffer []byte) {
+	if n := len(b.spares); n > 0 {
+		buffer, b.spares = b.spares[n-1], b.spares[:n-1]
+	}
+	return buffer
+}
+
+// spareBytes takes the bytes of a message that was rejected unseen. It stays in
+// its sequence until those before it are checked, and only its cost is needed
+// there.
+func (b *batchState) spareBytes(q *queued) {
+	if len(b.spares) < maxSpares && cap(q.buffer) <= maxSpareBytes {
+		b.spares = append(b.spares, q.buffer)
+	}
+	q.Gossip, q.message, q.buffer = oap.Gossip{}, oap.GossipMessage{}, nil
 }
 
 // complete records the outcome of messages, and accepts those whose turn has
@@ -219,6 +271,9 @@ func (b *batchState) complete(batch []*queued, check bool) {
 		if none {
 			dropped++
 			q.link.peer.Refuse(q.Corr, errFull)
+		}
+		if !check {
+			b.spareBytes(q)
 		}
 	}
 	if dropped > 0 {

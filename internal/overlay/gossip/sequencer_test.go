@@ -304,6 +304,42 @@ func TestWhatWaitsForOthersIsBoundedInBytes(t *testing.T) {
 	}
 }
 
+// A flood is rejected while its first message waits for a worker: what was
+// rejected takes no room behind it, and its memory is used again.
+func TestWhatIsRejectedDoesNotWait(t *testing.T) {
+	n := newNode(t, nil)
+	peers := n.addPeers(2)
+	from := n.linkOf(peers[0])
+	first, _ := messageNow(t, 0)
+	waits := n.queueMessage(from, first)
+	reader := newBatchState(n.Engine)
+	for round := range 3 {
+		for i := range 100 {
+			g, _ := messageNow(t, 1+100*round+i)
+			l, _ := g.DecodeMessage()
+			reader.queueForWorkers(&incoming{session.IncomingGossip{Gossip: g}, from}, &l)
+		}
+		equal(t, "spare buffers that were not used", len(reader.spares), 0)
+		var rejected []*queued
+		for _, one := range reader.toEnqueue {
+			rejected = append(rejected, one.Item)
+		}
+		reader.toEnqueue = reader.toEnqueue[:0]
+		reader.rejectQueued(rejected, DropShare, errShare)
+		equal(t, "messages in the sequence", len(waits.sequence.pending), 1)
+		equal(t, "spare buffers", len(reader.spares), 100)
+	}
+	equal(t, "dropped", n.tally.drops(DropShare), 300)
+
+	n.handleQueued([]*queued{waits})
+	equal(t, "sent on", len(seqs(t, peers[1])), 1)
+	equal(t, "sequences left", from.sequencer.active.Load(), 0)
+
+	alone, _ := messageNow(t, 301)
+	newBatchState(n.Engine).complete([]*queued{n.queueMessage(from, alone)}, false)
+	equal(t, "sequences left by one that was rejected alone", from.sequencer.active.Load(), 0)
+}
+
 // A publisher whose message is not checked yet does not delay another one, nor
 // itself on another topic.
 func TestASequenceWaitsForNoOther(t *testing.T) {

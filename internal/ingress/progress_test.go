@@ -4,7 +4,7 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,11 +31,27 @@ func TestProgressBelowTheBuffer(t *testing.T) {
 	}
 	defer here.Close()
 	c := &conn{Conn: here, tcp: here.(*net.TCPConn)}
+	raw, err := c.tcp.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// fill writes until the kernel's buffer is full. A deadline would end it before that on a busy machine.
 	fill := func() (n int) {
-		_ = here.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
-		n, err := here.Write(make([]byte, 64<<20))
-		if !os.IsTimeout(err) {
-			t.Fatalf("%d bytes and %v: the buffer never fills", n, err)
+		piece := make([]byte, 1<<20)
+		err := raw.Write(func(fd uintptr) bool {
+			for {
+				m, err := syscall.Write(int(fd), piece)
+				if err != nil {
+					if err != syscall.EAGAIN {
+						t.Errorf("after %d bytes: %v, want a full buffer", n, err)
+					}
+					return true
+				}
+				n += m
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
 		return n
 	}

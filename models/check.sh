@@ -14,10 +14,8 @@ done
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 
-passed=0
-failed=0
-speed=-O2
-model=shutdown # which one is being checked
+model=   # which one is being checked
+speed=   # how well gcc optimizes its checker
 
 # build KIND [SWITCH...]: makes a checker of the model, once for each kind and
 # set of switches, and prints its folder. "states" looks for failed assertions and for
@@ -65,13 +63,11 @@ search() {
 
 ok() {
 	echo "ok  $*"
-	passed=$((passed + 1))
 }
 
 fail() {
 	echo "FAIL  $*"
 	grep -E '^pan:|^error|not completed' <<<"$found" | sed 's/^/      /' || true
-	failed=$((failed + 1))
 }
 
 # prove PROPERTY [SWITCH...]: no error, and nothing left unsearched.
@@ -121,82 +117,109 @@ witness() {
 # From the first mutation on a search ends at the first error, and compiling is
 # what costs.
 
-model=shutdown speed=-O2
-prove sound
-prove bounded
-prove ready_first
-prove admin_last
-prove no_drop
-prove stops FEWER
-prove answered FEWER
-prove sound HEALTHY
-prove all_done HEALTHY
-prove stops HEALTHY
-prove answered HEALTHY
-speed=-O0
-mutation CLOSE_LATE    "assertion violated" sound
-mutation ADMIN_FIRST   "assertion violated" admin_last
-mutation LOST_SHUTDOWN "acceptance cycle"   stops HEALTHY
-mutation READY_LATE    "assertion violated" ready_first
-mutation SPLIT_PUSH    "assertion violated" bounded
-mutation DROP_OLDEST   "assertion violated" no_drop
-mutation ANSWER_TWICE  "assertion violated" sound
-mutation SILENT_ABORT  "assertion violated" sound
-mutation NO_ABORT      "acceptance cycle"   stops FEWER
-for thing in full busy refused stuck late canceled left stopped; do
-	witness "$thing"
-done
+check_shutdown() {
+	speed=-O2
+	prove sound
+	prove bounded
+	prove ready_first
+	prove admin_last
+	prove no_drop
+	prove stops FEWER
+	prove answered FEWER
+	prove sound HEALTHY
+	prove all_done HEALTHY
+	prove stops HEALTHY
+	prove answered HEALTHY
+	speed=-O0
+	mutation CLOSE_LATE    "assertion violated" sound
+	mutation ADMIN_FIRST   "assertion violated" admin_last
+	mutation LOST_SHUTDOWN "acceptance cycle"   stops HEALTHY
+	mutation READY_LATE    "assertion violated" ready_first
+	mutation SPLIT_PUSH    "assertion violated" bounded
+	mutation DROP_OLDEST   "assertion violated" no_drop
+	mutation ANSWER_TWICE  "assertion violated" sound
+	mutation SILENT_ABORT  "assertion violated" sound
+	mutation NO_ABORT      "acceptance cycle"   stops FEWER
+	for thing in full busy refused stuck late canceled left stopped; do
+		witness "$thing"
+	done
+}
 
-model=lanes speed=-O2
-prove sound
-prove permits
-prove room
-prove fair
-prove drains
-prove home
-prove settled
-prove sound STAY
-prove home STAY
-prove settled STAY
-prove settled STAY PATIENT
-prove all_written HEALTHY
-prove drains HEALTHY
-speed=-O0
-mutation PERMIT_FIRST     "assertion violated" fair
-mutation NO_BOUND         "assertion violated" permits
-mutation SPLIT_OFFER      "assertion violated" room
-mutation FORGET_DISPLACED "acceptance cycle"   settled
-mutation FORGET_EXPIRED   "acceptance cycle"   drains
-mutation EXPIRED_TWICE    "assertion violated" sound
-mutation DIE_SILENT       "acceptance cycle"   home STAY
-mutation SWEEP_FIRST      "acceptance cycle"   settled STAY
-mutation LOST_WAKE        "acceptance cycle"   settled STAY
-mutation LOST_ROOM        "acceptance cycle"   settled STAY PATIENT
-for thing in full waited saturated turned displaced oldest expired broken swept batch drained; do
-	witness "$thing"
-done
+check_lanes() {
+	speed=-O2
+	prove sound
+	prove permits
+	prove room
+	prove fair
+	prove drains
+	prove home
+	prove settled
+	prove sound STAY
+	prove home STAY
+	prove settled STAY
+	prove settled STAY PATIENT
+	prove all_written HEALTHY
+	prove drains HEALTHY
+	speed=-O0
+	mutation PERMIT_FIRST     "assertion violated" fair
+	mutation NO_BOUND         "assertion violated" permits
+	mutation SPLIT_OFFER      "assertion violated" room
+	mutation FORGET_DISPLACED "acceptance cycle"   settled
+	mutation FORGET_EXPIRED   "acceptance cycle"   drains
+	mutation EXPIRED_TWICE    "assertion violated" sound
+	mutation DIE_SILENT       "acceptance cycle"   home STAY
+	mutation SWEEP_FIRST      "acceptance cycle"   settled STAY
+	mutation LOST_WAKE        "acceptance cycle"   settled STAY
+	mutation LOST_ROOM        "acceptance cycle"   settled STAY PATIENT
+	for thing in full waited saturated turned displaced oldest expired broken swept batch drained; do
+		witness "$thing"
+	done
+}
 
-model=head speed=-O2
-prove sound
-prove head_is_last
-prove acked_kept
-prove refused_not
-prove answered FEWER
-prove placed FEWER
-prove sound WITHIN
-prove answered WITHIN FEWER
-speed=-O0
-mutation NO_CAS        "assertion violated" sound
-mutation SPLIT_COMMIT  "assertion violated" head_is_last
-mutation ACK_EARLY     "assertion violated" acked_kept
-mutation ASSUME_FAILED "assertion violated" sound
-mutation ASSUME_DONE   "assertion violated" acked_kept
-mutation FORGET        "assertion violated" sound
-mutation BATCH_BLIND   "assertion violated" sound WITHIN
-mutation RETRY_BLIND   "acceptance cycle"   answered
-for thing in both mismatch unknown_kept partial late late_in_vain crash_kept batch refused met; do
-	witness "$thing"
-done
+check_head() {
+	speed=-O2
+	prove sound
+	prove head_is_last
+	prove acked_kept
+	prove refused_not
+	prove answered FEWER
+	prove placed FEWER
+	prove sound WITHIN
+	prove answered WITHIN FEWER
+	speed=-O0
+	mutation NO_CAS        "assertion violated" sound
+	mutation SPLIT_COMMIT  "assertion violated" head_is_last
+	mutation ACK_EARLY     "assertion violated" acked_kept
+	mutation ASSUME_FAILED "assertion violated" sound
+	mutation ASSUME_DONE   "assertion violated" acked_kept
+	mutation FORGET        "assertion violated" sound
+	mutation BATCH_BLIND   "assertion violated" sound WITHIN
+	mutation RETRY_BLIND   "acceptance cycle"   answered
+	for thing in both mismatch unknown_kept partial late late_in_vain crash_kept batch refused met; do
+		witness "$thing"
+	done
+}
 
+# A checker uses one processor, so the models are checked side by side. What they print comes in their order.
+all=(shutdown lanes head)
+pids=()
+for model in "${all[@]}"; do
+	"check_$model" >"$place/$model.out" 2>&1 &
+	pids+=($!)
+done
+broken=0
+for pid in "${pids[@]}"; do
+	wait "$pid" || broken=$((broken + 1))
+done
+for model in "${all[@]}"; do
+	cat "$place/$model.out"
+done | tee "$place/all.out"
+
+passed=$(grep -c '^ok ' "$place/all.out") || true
+failed=$(grep -c '^FAIL ' "$place/all.out") || true
 echo "$passed passed, $failed failed"
-[[ $failed -eq 0 ]]
+if [[ $broken -gt 0 ]]; then
+	echo "models/check.sh: $broken of the models were not checked to their end" >&2
+	exit 1
+fi
+[[ $failed -eq 0 && $passed -gt 0 ]]

@@ -68,18 +68,18 @@ quick: $(BUILD)/staticcheck $(BUILD)/lockblock ## lint and test, without -race, 
 	@$(GO) -C tools run ./cmd/quick -C ..
 
 # The linters need every package compiled. They share that with the tests, which are compiled for the race detector.
-lint: need-gcc $(BUILD)/staticcheck $(BUILD)/lockblock ## gofmt, vet, staticcheck and the house's own rules (tools/lockblock)
+lint: need-gcc $(BUILD)/staticcheck $(BUILD)/lockblock ## gofmt, vet with the house's own rules (tools/lockblock), staticcheck
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go' | grep -v /testdata/)); \
 	  if [ -n "$$unformatted" ]; then echo "not formatted; run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
-	GOFLAGS='$(RACE)' $(GO) vet ./...
-	GOFLAGS='$(RACE)' $(BUILD)/staticcheck ./...
 	GOFLAGS='$(RACE)' $(GO) vet -vettool=$(abspath $(BUILD)/lockblock) ./...
+	GOFLAGS='$(RACE)' $(BUILD)/staticcheck ./...
 
 # Each package is covered by its own tests, in the same run: a second one without the race detector would cost more than the counters
 # do. To count what the tests of others run as well (-coverpkg) would link all packages into every test, and compile them anew for each.
+# Tests wait as long as they compute, so the tests of twice as many packages run as there are processors.
 race: need-gcc $(BUILD)/covercheck ## the tests of the product and of tools/ with the race detector, and the coverage of each package; the explorer's are a step of their own
 	@mkdir -p $(BUILD)
-	$(GO) test $(RACE) -vet=off -timeout 15m -coverprofile=$(COVER) $$($(GO) list ./... | grep -v '/flow/explore$$')
+	$(GO) test $(RACE) -vet=off -p $$((2 * $$(nproc))) -timeout 15m -coverprofile=$(COVER) $$($(GO) list ./... | grep -v '/flow/explore$$')
 	$(BUILD)/covercheck -profile $(COVER) $(COVERED)
 	GOFLAGS='$(RACE)' $(GO) -C tools test ./...
 

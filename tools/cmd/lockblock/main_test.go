@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -93,5 +94,26 @@ func TestByItself(t *testing.T) {
 	printed, ok := command(module, tool, "./edge")
 	if ok || !strings.Contains(printed, wantDiagnostic) {
 		t.Errorf("lockblock succeeded: %t, and printed\n%s", ok, printed)
+	}
+}
+
+// Nothing that go vet finds is missed because lockblock runs in its place.
+func TestVetAnalyzers(t *testing.T) {
+	printed, ok := command(".", "go", "tool", "vet", "help")
+	_, list, found := strings.Cut(printed, "Registered analyzers:\n\n")
+	if !ok || !found {
+		t.Fatalf("go tool vet help printed\n%s", printed)
+	}
+	list, _, _ = strings.Cut(list, "\n\n")
+	var want, got []string
+	for line := range strings.Lines(list) {
+		want = append(want, strings.Fields(line)[0])
+	}
+	for _, analyzer := range vetAnalyzers {
+		got = append(got, analyzer.Name)
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("go vet runs\n%s\nlockblock runs\n%s", want, got)
 	}
 }

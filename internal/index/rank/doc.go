@@ -13,8 +13,8 @@
 // and the region. Where they disagree, the more reliable source wins: this node
 // itself, then the registry, a peer of the overlay, the DHT, an endpoint of
 // Delegated Routing, and last the cache; among equals the more recently seen.
-// At most [MaxAddrs] addresses of each kind are kept, so that false addresses
-// for another node do not displace the real ones.
+// At most [record.MaxAddrs] addresses of each kind are kept, so that false
+// addresses for another node do not displace the real ones.
 //
 // # The score
 //

@@ -61,10 +61,21 @@ const (
 	noPreference     = 0.5
 )
 
-// Order merges the providers of each node and returns them best first. The
-// input is not changed.
+// Order merges the providers of each node into one and returns them best first.
+// The input is not changed.
 func Order(providers []record.Provider, f Facts) []Ranked {
-	merged := merge(providers)
+	sorted := make([]*record.Provider, len(providers))
+	for i := range providers {
+		sorted[i] = &providers[i]
+	}
+	slices.SortFunc(sorted, compareForMerge)
+	merged := make([]record.Provider, 0, len(providers))
+	for i, p := range sorted {
+		if i == 0 || !isSameNode(sorted[i-1], p) {
+			merged = append(merged, record.Provider{ID: p.ID, Source: p.Source})
+		}
+		merged[len(merged)-1].Merge(p)
+	}
 	ranked := make([]Ranked, len(merged))
 	for i, p := range merged {
 		ranked[i] = f.rank(p)
@@ -74,76 +85,119 @@ func Order(providers []record.Provider, f Facts) []Ranked {
 	return ranked
 }
 
+// isSameNode reports whether two providers are one node. Without an ID, they
+// are only if all addresses are equal.
+func isSameNode(a, b *record.Provider) bool {
+	if a.ID != "" || b.ID != "" {
+		return a.ID == b.ID
+	}
+	return compareAddrs(a, b) == 0
+}
+
+// compareForMerge is the order of merging. It is total except for providers
+// that are equal in everything, so that the input order does not matter.
+func compareForMerge(a, b *record.Provider) int {
+	if c := cmp.Compare(a.ID, b.ID); c != 0 {
+		return c
+	}
+	if a.ID == "" {
+		if c := compareAddrs(a, b); c != 0 {
+			return c
+		}
+	}
+	return cmp.Or(
+		cmp.Compare(sourceRank(a.Source), sourceRank(b.Source)),
+		b.Seen.Compare(a.Seen),
+		cmp.Compare(a.Source, b.Source),
+		cmp.Compare(a.Region, b.Region),
+		compareAddrs(a, b),
+	)
+}
+
+func compareAddrs(a, b *record.Provider) int {
+	return cmp.Or(slices.Compare(a.Overlay, b.Overlay), slices.Compare(a.HTTP, b.HTTP), slices.Compare(a.Other, b.Other))
+}
+
+// sourceRank is the rank of a source; the most reliable has 0.
+func sourceRank(s record.Source) int {
+	order := [...]record.Source{record.Local, record.Registry, record.Peer, record.DHT, record.Delegated, record.Cache}
+	if at := slices.Index(order[:], s); at >= 0 {
+		return at
+	}
+	return len(order)
+}
+
 // Usable reports whether this node could fetch from a provider: it is this
 // node, or it has an address of a kind that can be dialled.
 func Usable(p record.Provider) bool {
 	return p.Source == record.Local || len(p.Overlay) > 0 || len(p.HTTP) > 0
 }
 
+// rank makes the score of a provider: five components from 0 to 1, by their
+// weights. This node itself is fresh, near and proven.
 func (f Facts) rank(p record.Provider) Ranked {
 	var h History
 	if f.History != nil {
 		h = f.History(p)
 	}
-	score := round(f.score(p, h))
-	return Ranked{Provider: p, Score: score, Class: class(score), Latency: latencyClass(p, h)}
-}
+	local := p.Source == record.Local
 
-// score is the weighted sum. The conversions prevent fused multiply-add, which
-// would round differently on some machines.
-func (f Facts) score(p record.Provider, h History) float64 {
-	sum := float64(weightFreshness*f.freshnessScore(p, h)) +
-		float64(weightLatency*latencyScore(p, h)) +
-		float64(weightRegion*f.regionScore(p)) +
-		float64(weightSuccess*successScore(p, h)) +
-		float64(weightBreaker*breakerScore(h))
+	freshness := unknownFreshness
+	switch {
+	case local || h.Connected:
+		freshness = 1
+	case !p.Seen.IsZero():
+		freshness = hyperbolicDecay(f.Now.Sub(p.Seen), halfAge)
+	}
+
+	latency := unknownLatency
+	switch {
+	case local:
+		latency = 1
+	case h.Latency > 0:
+		latency = hyperbolicDecay(h.Latency, halfLatency)
+	}
+
+	region := noPreference
+	if wanted := cmp.Or(f.WantedRegion, f.OwnRegion); wanted != "" {
+		region = unknownRegion
+		if p.Region != "" {
+			region = regionOverlap(wanted, p.Region)
+		}
+	}
+
+	success := 1.0
+	if !local {
+		good, bad := atLeastZero(h.Successes), atLeastZero(h.Failures)
+		success = (good + 1) / (good + bad + 2)
+	}
+
+	breaker := 1.0
+	switch h.Breaker {
+	case "open":
+		breaker = 0
+	case "half-open":
+		breaker = 0.5
+	}
+
+	// The conversions prevent fused multiply-add, which would round differently
+	// on some machines.
+	score := float64(weightFreshness*freshness) + float64(weightLatency*latency) + float64(weightRegion*region) +
+		float64(weightSuccess*success) + float64(weightBreaker*breaker)
 	if h.Breaker == "open" {
-		sum /= 2
+		score /= 2
 	}
 	if !Usable(p) && !h.Connected {
-		sum /= 2
+		score /= 2
 	}
-	return sum
-}
-
-func (f Facts) freshnessScore(p record.Provider, h History) float64 {
-	switch {
-	case h.Connected || p.Source == record.Local:
-		return 1
-	case p.Seen.IsZero():
-		return unknownFreshness
-	default:
-		return hyperbolicDecay(f.Now.Sub(p.Seen), halfAge)
-	}
-}
-
-func latencyScore(p record.Provider, h History) float64 {
-	switch {
-	case p.Source == record.Local:
-		return 1
-	case h.Latency <= 0:
-		return unknownLatency
-	default:
-		return hyperbolicDecay(h.Latency, halfLatency)
-	}
+	score = math.Round(score*1000) / 1000
+	return Ranked{Provider: p, Score: score, Class: class(score), Latency: latencyClass(p, h)}
 }
 
 // hyperbolicDecay falls from one to zero and is one half at middle. A negative
 // duration, as from a clock that is ahead, counts as zero.
 func hyperbolicDecay(d, middle time.Duration) float64 {
 	return 1 / (1 + float64(max(0, d))/float64(middle))
-}
-
-func (f Facts) regionScore(p record.Provider) float64 {
-	wanted := cmp.Or(f.WantedRegion, f.OwnRegion)
-	switch {
-	case wanted == "":
-		return noPreference
-	case p.Region == "":
-		return unknownRegion
-	default:
-		return regionOverlap(wanted, p.Region)
-	}
 }
 
 // regionOverlap is the share of the wanted words that the region has, from the
@@ -157,14 +211,6 @@ func regionOverlap(wanted, region string) float64 {
 	return float64(n) / float64(len(words))
 }
 
-func successScore(p record.Provider, h History) float64 {
-	if p.Source == record.Local {
-		return 1
-	}
-	good, bad := atLeastZero(h.Successes), atLeastZero(h.Failures)
-	return (good + 1) / (good + bad + 2)
-}
-
 // atLeastZero sanitizes a count that may be the result of a division by zero.
 func atLeastZero(n float64) float64 {
 	const most = 1e9
@@ -173,20 +219,6 @@ func atLeastZero(n float64) float64 {
 	}
 	return 0
 }
-
-func breakerScore(h History) float64 {
-	switch h.Breaker {
-	case "open":
-		return 0
-	case "half-open":
-		return 0.5
-	default:
-		return 1
-	}
-}
-
-// round rounds to three digits.
-func round(score float64) float64 { return math.Round(score*1000) / 1000 }
 
 func class(score float64) string {
 	switch {

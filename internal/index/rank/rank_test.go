@@ -85,7 +85,7 @@ func TestMergesWhatIsOneNode(t *testing.T) {
 	if p.Source != record.Peer || p.Region != "eu" || !p.Seen.Equal(noon) {
 		t.Errorf("%+v", p)
 	}
-	if len(p.Overlay) != rank.MaxAddrs || p.Overlay[0] != "z.example:9000" {
+	if len(p.Overlay) != record.MaxAddrs || p.Overlay[0] != "z.example:9000" {
 		t.Errorf("the liar's addresses drown the real one: %q", p.Overlay)
 	}
 	if !slices.Equal(p.HTTP, []string{"https://z.example:443"}) || !slices.Equal(p.Other, []string{"/unix/x"}) {

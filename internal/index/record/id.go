@@ -59,7 +59,10 @@ const namePrefix = "name:"
 func ParseID(text string) (ID, error) {
 	if strings.HasPrefix(text, b3.Prefix) {
 		a, err := b3.Parse(text)
-		return ID{Kind: CID, Address: a}, malformedAddress(err)
+		if err != nil {
+			return ID{}, malformedAddress(err)
+		}
+		return ID{Kind: CID, Address: a}, nil
 	}
 	if rest, ok := strings.CutPrefix(text, namePrefix); ok {
 		return parseNameID(rest)

@@ -1,6 +1,8 @@
 package record
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"micronode/b3"
@@ -34,6 +36,34 @@ type Provider struct {
 	Region string    `json:"region,omitempty"`
 	Seen   time.Time `json:"seen,omitzero"` // when it was last seen; zero if unknown
 	Source Source    `json:"source,omitempty"`
+}
+
+// MaxAddrs is how many addresses of each kind one provider keeps, so that false
+// addresses for a node do not displace the real ones.
+const MaxAddrs = 16
+
+// Merge adds what another source says of the same node: its addresses, a region
+// if none is known, and the latest time at which it was seen. No slice is shared
+// with other.
+func (p *Provider) Merge(other *Provider) {
+	p.Overlay, p.HTTP, p.Other = appendNew(p.Overlay, other.Overlay), appendNew(p.HTTP, other.HTTP), appendNew(p.Other, other.Other)
+	p.Region = cmp.Or(p.Region, other.Region)
+	if other.Seen.After(p.Seen) {
+		p.Seen = other.Seen
+	}
+}
+
+// appendNew appends the addresses that are new, up to MaxAddrs.
+func appendNew(known, more []string) []string {
+	for _, text := range more {
+		if len(known) == MaxAddrs {
+			break
+		}
+		if !slices.Contains(known, text) {
+			known = append(known, text)
+		}
+	}
+	return known
 }
 
 // Answer is the answer of a target. Both parts may be missing: that means "not

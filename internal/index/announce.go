@@ -104,13 +104,6 @@ func (x *Index) waitNextRound(ctx context.Context) error {
 	return flow.Ended(ctx, "index.rounds")
 }
 
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
-}
-
 // announceRound enqueues all objects, one after the other, and leaves space for
 // new ones.
 func (x *Index) announceRound(ctx context.Context) error {

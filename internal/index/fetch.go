@@ -112,7 +112,7 @@ func (x *Index) findProviders(ctx context.Context, address b3.Address) (ranked [
 	cfg := x.settings.Load()
 	short, cancel := context.WithTimeout(ctx, cfg.DHT.deadline())
 	defer cancel()
-	found, err := x.cachedOrDiscovered(short, cfg, record.Question{Kind: record.CID, Address: address}, Options{})
+	found, err := x.askOthers(short, cfg, record.Question{Kind: record.CID, Address: address}, Options{})
 	if err != nil {
 		return nil, false, err
 	}

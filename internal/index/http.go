@@ -64,7 +64,7 @@ func (x *Index) handleResolve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	o := Options{ClientClass: x.clientClass(r)}
+	o := Options{ClientClass: x.clientClass(ingress.ForwardedClient(r))}
 	switch fresh := r.URL.Query().Get("fresh"); fresh {
 	case "", "true":
 	case "false":
@@ -84,14 +84,10 @@ func (x *Index) handleResolve(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// clientClass is the class of the client of a request: behind a gateway in
-// another process, the gateway's client.
-func (x *Index) clientClass(r *http.Request) uint64 { return x.addrClass(ingress.ForwardedClient(r)) }
-
-// addrClass is the class of a client: an IPv4 address, or an IPv6 network of 64
-// bits, which one client commonly has all of. A client without an address is on
-// this machine, and is zero.
-func (x *Index) addrClass(at netip.Addr) uint64 {
+// clientClass is the class of a client, for fairness: an IPv4 address, or an
+// IPv6 network of 64 bits, which one client commonly has all of. A client
+// without an address is on this machine, and is zero.
+func (x *Index) clientClass(at netip.Addr) uint64 {
 	at = at.Unmap().WithZone("")
 	if !at.IsValid() {
 		return 0
@@ -106,8 +102,22 @@ func (x *Index) addrClass(at netip.Addr) uint64 {
 
 // encodeResolution returns a resolution as it is sent, with its headers.
 // Clients may cache it, but must revalidate.
+//
+// The tag identifies the content: the manifest, the providers and their
+// addresses. The age of the answer and the scores of the providers change from
+// second to second and are left out; so the tag is a weak one.
 func encodeResolution(r Resolution, now time.Time) ([]byte, http.Header) {
-	tag := etag(r)
+	said := make([]string, 0, 3+len(r.Providers))
+	for _, one := range r.Providers {
+		p := one.Provider
+		text, _ := json.Marshal([]any{p.ID, p.Region, p.Overlay, p.HTTP, p.Other}) // texts cannot fail
+		said = append(said, string(text))
+	}
+	slices.Sort(said)
+	said = append(said, r.ID.String(), r.Manifest.String(), strconv.FormatBool(r.Stale))
+	text, _ := json.Marshal(said)
+	tag := `W/"` + b3.Of(text).String()[len(b3.Prefix):][:32] + `"`
+
 	body, _ := json.Marshal(client.Resolution{
 		Key: r.ID.String(), Kind: r.ID.Kind.String(), Manifest: r.Manifest, Source: string(r.Source), ETag: tag,
 		Freshness: int64(max(0, now.Sub(r.At)) / time.Second), Stale: r.Stale, Providers: toClientProviders(r.Providers, now),
@@ -127,7 +137,7 @@ func (x *Index) handleProviders(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	o.ClientClass = x.clientClass(r)
+	o.ClientClass = x.clientClass(ingress.ForwardedClient(r))
 	found, err := x.Providers(r.Context(), id.Address, o)
 	if err != nil {
 		return err
@@ -186,20 +196,4 @@ func toClientProviders(ranked []rank.Ranked, now time.Time) []client.Provider {
 		}
 	}
 	return out
-}
-
-// etag identifies the content of an answer: the manifest, the providers and
-// their addresses. The age of the answer and the scores of the providers change
-// from second to second and are left out; so the tag is a weak one.
-func etag(r Resolution) string {
-	said := make([]string, 0, 2+len(r.Providers))
-	for _, one := range r.Providers {
-		p := one.Provider
-		text, _ := json.Marshal([]any{p.ID, p.Region, p.Overlay, p.HTTP, p.Other}) // texts cannot fail
-		said = append(said, string(text))
-	}
-	slices.Sort(said)
-	said = append(said, r.ID.String(), r.Manifest.String(), strconv.FormatBool(r.Stale))
-	text, _ := json.Marshal(said)
-	return `W/"` + b3.Of(text).String()[len(b3.Prefix):][:32] + `"`
 }

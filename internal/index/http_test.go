@@ -314,8 +314,8 @@ func TestDelegatedRoutingIsAsked(t *testing.T) {
 func TestClientsAreToldApart(t *testing.T) {
 	r := build(t)
 	defer func() { must(t, r.Close()) }()
-	class := func(text string) uint64 { return r.addrClass(netip.MustParseAddr(text)) }
-	equal(t, "nobody", r.clientClass(httptest.NewRequest("GET", "/", nil)), 0)
+	class := func(text string) uint64 { return r.clientClass(netip.MustParseAddr(text)) }
+	equal(t, "nobody", r.clientClass(ingress.ForwardedClient(httptest.NewRequest("GET", "/", nil))), 0)
 	equal(t, "the same address, written differently", class("192.0.2.1"), class("::ffff:192.0.2.1"))
 	equal(t, "the same network", class("2001:db8::1"), class("2001:db8::ffff:2"))
 	if class("192.0.2.1") == class("192.0.2.2") || class("2001:db8::1") == class("2001:db8:0:1::1") {
@@ -333,7 +333,7 @@ func TestFairnessIsByTheGatewaysClients(t *testing.T) {
 		}
 		synctest.Wait()
 		r.withFlights(func(fs *flights) {
-			one, two := r.addrClass(netip.MustParseAddr("192.0.2.1")), r.addrClass(netip.MustParseAddr("192.0.2.2"))
+			one, two := r.clientClass(netip.MustParseAddr("192.0.2.1")), r.clientClass(netip.MustParseAddr("192.0.2.2"))
 			equal(t, "clients", len(fs.perClient), 2)
 			equal(t, "in the hand of one", fs.perClient[one], 1)
 			equal(t, "in the hand of the other", fs.perClient[two], 2)

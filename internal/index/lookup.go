@@ -41,11 +41,12 @@ type flight struct {
 	parentSpan  trace.SpanContext // of the first caller
 	done        chan struct{}
 
-	started        atomic.Bool  // the look-up has been started
-	invalidated    atomic.Bool  // its key was invalidated meanwhile: no caller joins it, and its result is not cached
-	hasSparePermit bool         // set when it is listed
-	finished       bool         // guarded by flights.mu
-	result         flightResult // set before done is closed, read only after that
+	started        atomic.Bool // the look-up has been started
+	invalidated    atomic.Bool // its key was invalidated meanwhile: no caller joins it, and its result is not cached
+	hasSparePermit bool        // set when it is listed
+	finished       bool        // guarded by flights.mu
+	found          finding     // set before done is closed, read only after that
+	err            error       // likewise; there may be a finding all the same
 }
 
 // flightKey identifies a flight. A caller with another configuration does not
@@ -54,19 +55,6 @@ type flightKey struct {
 	question record.Question
 	cfg      *settings
 }
-
-// flightResult is how a flight ended.
-type flightResult struct {
-	answer    record.Answer
-	source    record.Source
-	fromOwner bool // the record came from the owner of the name
-	at        time.Time
-	hedge     Hedge
-	err       error
-}
-
-// empty reports whether nothing was found.
-func (f flightResult) empty() bool { return f.answer.Name == nil && len(f.answer.Providers) == 0 }
 
 // flights is all unfinished look-ups, and how many each client has.
 //
@@ -229,7 +217,7 @@ func (x *Index) joinFlight(ctx context.Context, cfg *settings, q record.Question
 		f.Run(ctx)
 	default:
 		for _, rejected := range x.work.Offer(workBand, []flow.FairItem[*flight]{{Class: from, Cost: 1, Item: f}}, nil) {
-			rejected.finish(flightResult{err: x.queueRefusal()})
+			rejected.finish(finding{}, x.queueRefusal())
 		}
 	}
 	return f
@@ -241,25 +229,6 @@ func (x *Index) queueRefusal() error {
 		return fault.Wrap("index.lookup", flow.ErrClosed)
 	}
 	return fault.New("index.lookup", fault.Busy, "the queue of look-ups is full: %d wait", maxWaiting)
-}
-
-// discover looks a question up and waits for the answer until ctx ends. A
-// look-up that another caller started may time out while this caller has time
-// left; then it joins another one.
-func (x *Index) discover(ctx context.Context, cfg *settings, q record.Question, from uint64) flightResult {
-	for {
-		f := x.joinFlight(ctx, cfg, q, from)
-		select {
-		case <-f.done:
-			left, limited := flow.Remaining(ctx)
-			if fault.KindOf(f.result.err) == fault.Timeout && f.result.empty() && limited && left > 2*answerReserve(cfg.DHT.deadline()) {
-				continue
-			}
-			return f.result
-		case <-ctx.Done():
-			return flightResult{err: flow.Ended(ctx, "index.lookup")}
-		}
-	}
 }
 
 // nextFlight returns a worker's next flight, once another look-up may run. So
@@ -280,7 +249,7 @@ func (x *Index) nextFlight(ctx context.Context) (supervise.Job, error) {
 		if f := next[0]; time.Until(f.deadline) > f.key.cfg.DHT.deadline()/2 {
 			return f, nil
 		}
-		next[0].finish(flightResult{err: fault.New("index.lookup", fault.Busy, "the look-up waited in the queue for half of its deadline")})
+		next[0].finish(finding{}, fault.New("index.lookup", fault.Busy, "the look-up waited in the queue for half of its deadline"))
 	}
 }
 
@@ -301,7 +270,7 @@ func (x *Index) drain(ctx context.Context) error {
 // failFlights fails all unfinished flights.
 func (x *Index) failFlights() {
 	for _, f := range x.flights.all() {
-		f.finish(flightResult{err: fault.Wrap("index.lookup", flow.ErrClosed)})
+		f.finish(finding{}, fault.Wrap("index.lookup", flow.ErrClosed))
 	}
 }
 
@@ -314,7 +283,7 @@ func (f *flight) Run(context.Context) {
 	}
 	if err := x.lookups.Go(f.lookup); err != nil {
 		f.release()
-		f.finish(flightResult{err: fault.Wrap("index.lookup", err)})
+		f.finish(finding{}, fault.Wrap("index.lookup", err))
 	}
 }
 
@@ -325,7 +294,7 @@ func (f *flight) Idempotent() bool { return true }
 func (f *flight) Abandon(err error) {
 	if !f.started.Swap(true) {
 		f.release()
-		f.finish(flightResult{err: err})
+		f.finish(finding{}, err)
 	}
 }
 
@@ -339,23 +308,39 @@ func (f *flight) release() {
 	}
 }
 
-// lookup runs the look-up.
+// lookup runs the look-up: it asks the targets under the waves of hedge, caches
+// what they answer, and wakes the callers.
 func (f *flight) lookup(ctx context.Context) error {
-	x := f.index
+	x, q, cfg := f.index, f.key.question, f.key.cfg
 	defer f.release()
-	defer f.finish(flightResult{err: fault.New("index.lookup", fault.Internal, "the look-up was interrupted")}) // takes effect only after a panic
+	defer f.finish(finding{}, fault.New("index.lookup", fault.Internal, "the look-up was interrupted")) // takes effect only after a panic
 	ctx, cancel := context.WithDeadline(ctx, f.deadline)
 	defer cancel()
 	ctx, span := x.spec.Tracer.Start(trace.ContextWithSpanContext(ctx, f.parentSpan), "index.lookup")
 	defer span.End()
 
-	q, cfg := f.key.question, f.key.cfg
 	x.budget.Earn()
-	after := x.hedgeDelay(cfg)
+	after := time.Duration(cfg.DHT.HedgeMS.Value) * time.Millisecond
+	if cfg.DHT.HedgeMS.Auto {
+		after = x.delay.After()
+	}
 	out, err := hedge.Run(ctx, x.racers, x.plan(cfg, q, after))
 	x.recordOutcome(out, after)
-	found := flightResult{answer: x.finalizeAnswer(ctx, q, out.Answer), source: out.Source, fromOwner: out.OwnerAnswered, at: time.Now(), err: err,
-		hedge: Hedge{Fired: out.Fired, Winner: out.Winner}}
+
+	answer := out.Answer
+	if len(answer.Providers) > maxProviders {
+		answer.Providers = nil
+		for _, one := range x.rank(out.Answer.Providers, "", time.Now())[:maxProviders] {
+			answer.Providers = append(answer.Providers, one.Provider)
+		}
+	}
+	if answer.Name != nil {
+		// A replayed old record does not take effect: the newest that this node
+		// has ever seen counts.
+		x.recordSeen(ctx, answer.Name)
+		answer.Name = x.seen.newest(q, answer.Name, time.Now())
+	}
+	found := finding{answer: answer, source: out.Source, fromOwner: out.OwnerAnswered, at: time.Now(), hedge: Hedge{Fired: out.Fired, Winner: out.Winner}}
 	if out.Winner == hedge.Walk {
 		found.hedge.Winner = hedge.None // clients know the two waves only
 		if n := len(out.Answer.Providers); n > 0 {
@@ -365,30 +350,24 @@ func (f *flight) lookup(ctx context.Context) error {
 	if out.Answer.Name != nil {
 		found.source = out.Answer.NamedBy
 	}
-	x.cacheResult(f, found, out.Conclusive)
+	if err == nil && (out.Conclusive || !found.empty()) {
+		x.cacheFinding(f, found)
+	}
 	span.SetAttributes(attribute.String("source", string(found.source)), attribute.String("winner", string(out.Winner)),
 		attribute.Int("asked", out.Asked), attribute.Int("failed", out.Failed))
 	if err != nil {
 		span.SetStatus(codes.Error, fault.KindOf(err).String())
 	}
-	f.finish(found)
+	f.finish(found, err)
 	return nil
 }
 
 // finish sets the result and wakes the waiters. The first call counts.
-func (f *flight) finish(l flightResult) {
+func (f *flight) finish(found finding, err error) {
 	if f.index.flights.finish(f) {
-		f.result = l
+		f.found, f.err = found, err
 		close(f.done)
 	}
-}
-
-// hedgeDelay is how long the first wave may be silent.
-func (x *Index) hedgeDelay(s *settings) time.Duration {
-	if s.DHT.HedgeMS.Auto {
-		return x.delay.After()
-	}
-	return time.Duration(s.DHT.HedgeMS.Value) * time.Millisecond
 }
 
 // recordOutcome records how the targets of a look-up did, and counts it. A
@@ -411,42 +390,15 @@ func (x *Index) recordOutcome(out hedge.Outcome, after time.Duration) {
 	}
 }
 
-// finalizeAnswer keeps the best of many providers, and of all records of a name
-// that this node has ever seen the newest, so that a replayed old record does
-// not take effect.
-func (x *Index) finalizeAnswer(ctx context.Context, q record.Question, a record.Answer) record.Answer {
-	if len(a.Providers) > maxProviders {
-		ranked := x.rank(a.Providers, "", time.Now())
-		a.Providers = a.Providers[:0:0]
-		for _, one := range ranked[:maxProviders] {
-			a.Providers = append(a.Providers, one.Provider)
-		}
-	}
-	if a.Name != nil {
-		x.recordSeen(ctx, a.Name)
-		a.Name = x.seen.newest(q, a.Name, time.Now())
-	}
-	return a
-}
-
-// cacheResult caches an answer, or that there is none, if that is certain. A
-// time-out or a full queue proves nothing.
+// cacheFinding caches what a look-up has found, or that there is nothing, which
+// is certain. A time-out or a full queue proves nothing, and is not cached.
 //
 // Invalidation marks the flight first and drops the entry second; here the
 // entry is stored first and the mark checked second. So in every interleaving
 // an invalidated entry stays away. A later, faster look-up may have its answer
 // dropped with this one, which costs one look-up and nothing else.
-func (x *Index) cacheResult(f *flight, l flightResult, conclusive bool) {
-	entry := cache.Entry{Answer: l.answer, Source: l.source, FromOwner: l.fromOwner, At: l.at}
-	switch {
-	case l.err != nil:
-		return
-	case !l.empty():
-	case conclusive:
-		entry.Negative = true
-	default:
-		return
-	}
+func (x *Index) cacheFinding(f *flight, found finding) {
+	entry := cache.Entry{Answer: found.answer, Source: found.source, FromOwner: found.fromOwner, At: found.at, Negative: found.empty()}
 	if f.invalidated.Load() {
 		return
 	}

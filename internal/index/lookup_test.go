@@ -232,7 +232,7 @@ func TestADeadWorkerLosesNothing(t *testing.T) {
 		f.Abandon(nil)
 		f.Run(t.Context())
 		<-f.done
-		wantKind(t, f.result.err, fault.Internal)
+		wantKind(t, f.err, fault.Internal)
 		if !f.Idempotent() {
 			t.Error("a second start does harm")
 		}
@@ -371,7 +371,7 @@ func TestTargetOrder(t *testing.T) {
 		}
 		q := record.Question{Kind: record.CID, Address: address("x")}
 		var keys []string
-		for _, one := range r.rankTargets(r.settings.Load(), q, 5) {
+		for _, one := range r.rankTargets(r.settings.Load(), q) {
 			keys = append(keys, one.Key)
 		}
 		want := []string{peerKey(idOfNode("near")), "dht a", endpointKey("https://routing.example.org"),
@@ -380,7 +380,7 @@ func TestTargetOrder(t *testing.T) {
 			t.Errorf("the line is %q, want %q", keys, want)
 		}
 		q = record.Question{Kind: record.ByName, Name: "docs", Owner: idOfNode("near")}
-		if ranked := r.rankTargets(r.settings.Load(), q, 5); slices.ContainsFunc(ranked, func(one Target) bool { return one.Source == record.Delegated }) {
+		if ranked := r.rankTargets(r.settings.Load(), q); slices.ContainsFunc(ranked, func(one Target) bool { return one.Source == record.Delegated }) {
 			t.Error("an endpoint is asked for a name")
 		}
 		plan := r.plan(r.settings.Load(), q, time.Second)
@@ -399,7 +399,7 @@ func TestTheSilentMoveBack(t *testing.T) {
 		v.peers[0].RTT = time.Millisecond
 		r := open(t, withPeers(v), withConfig(func(c *Config) { c.DHT.Alpha, c.DHT.HedgeBudget = 2, 0 }))
 		q := record.Question{Kind: record.CID, Address: address("x")}
-		first := func() string { return r.rankTargets(r.settings.Load(), q, 2)[0].Key }
+		first := func() string { return r.rankTargets(r.settings.Load(), q)[0].Key }
 		equal(t, "at first", first(), peerKey(idOfNode("silent")))
 		for i := range 10 {
 			must(t, <-r.ask(fmt.Sprint(i), 0))
@@ -448,11 +448,11 @@ func TestOfManyNeighboursTheNearest(t *testing.T) {
 func TestTheDelayAdapts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, withEngine(newFakeEngine(target("a", answersAfter(40*time.Millisecond, providerOf("bob"))))), withConfig(func(c *Config) { c.DHT.HedgeMS = config.Auto[int]{Auto: true} }))
-		equal(t, "at first", r.hedgeDelay(r.settings.Load()), defaultHedgeDelay)
+		equal(t, "at first", r.delay.After(), defaultHedgeDelay)
 		for i := range 30 {
 			must(t, <-r.ask(fmt.Sprint(i), 0))
 		}
-		equal(t, "later", r.hedgeDelay(r.settings.Load()), 40*time.Millisecond)
+		equal(t, "later", r.delay.After(), 40*time.Millisecond)
 	})
 }
 
@@ -481,7 +481,7 @@ func TestJoiningRacesShutdown(t *testing.T) {
 					return
 				}
 				flown++
-				job.(*flight).finish(flightResult{})
+				job.(*flight).finish(finding{}, nil)
 				x.lookupPermits.Release()
 			}
 		})
@@ -499,12 +499,12 @@ func TestJoiningRacesShutdown(t *testing.T) {
 				default:
 					w.Check(false, "somebody waits for ever")
 				}
-				kind := fault.KindOf(f.result.err)
-				w.Check(f.result.err == nil || kind == fault.Busy || kind == fault.Canceled, "told %v", f.result.err)
+				kind := fault.KindOf(f.err)
+				w.Check(f.err == nil || kind == fault.Busy || kind == fault.Canceled, "told %v", f.err)
 			}
 			flew := 0
 			for f := range ended {
-				if f.result.err == nil {
+				if f.err == nil {
 					flew++
 				}
 			}

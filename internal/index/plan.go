@@ -20,37 +20,45 @@ const (
 
 const (
 	walkKey = "dht walk" // the engine's own walk
-	restKey = "rest"     // all other targets together; it has no breaker, for each of them has one
+	restKey = "rest"     // all other targets together
 )
 
 func endpointKey(url string) string { return "delegated " + url }
 func peerKey(id oap.PeerID) string  { return "peer " + id.String() }
 
-// ownerKey is the key of the owner of a name; of an object, empty.
-func ownerKey(q record.Question) string {
-	if q.Kind != record.ByName {
-		return ""
-	}
-	return peerKey(q.Owner)
-}
+// linger is how long a look-up of a name that has a record still waits for a
+// newer one. The targets answer at about the same time; waiting for the last of
+// them would cost more than it brings.
+const linger = 25 * time.Millisecond
 
 // plan decides which targets a look-up asks, and when. All targets form one
 // ranked list: α are the first, β the next. The rest of the list and the
 // network's own walk come after both waves. A target is charged for its silence
 // if it has had a little less time than a second wave has.
+//
+// A look-up is complete with as many usable providers as the quorum, or with a
+// record of the name, whose signature was checked.
 func (x *Index) plan(cfg *settings, q record.Question, after time.Duration) hedge.Plan {
-	ranked := x.rankTargets(cfg, q, cfg.DHT.Alpha+cfg.DHT.Beta)
-	enough := x.enoughFunc(cfg, q)
-	p := hedge.Plan{Question: q, After: after, MinSilence: cfg.DHT.deadline() * 3 / 4, Enough: enough, MayHedge: x.budget.TryTake, Breakers: breakerGate{x.breakers}}
+	p := hedge.Plan{Question: q, After: after, MinSilence: cfg.DHT.deadline() * 3 / 4, MayHedge: x.budget.TryTake, Breakers: x.breakers}
 	if q.Kind == record.ByName {
-		p.Linger, p.Owner = linger, ownerKey(q)
+		p.Linger, p.Owner = linger, peerKey(q.Owner)
+		p.Enough = func(a record.Answer) bool { return a.Name != nil }
+	} else {
+		p.Enough = func(a record.Answer) bool { return x.countUsable(a.Providers) >= cfg.DHT.Quorum }
 	}
+	ranked := x.rankTargets(cfg, q)
 	alpha := min(cfg.DHT.Alpha, len(ranked))
 	beta := min(alpha+cfg.DHT.Beta, len(ranked))
 	last := min(beta+maxRestTargets, len(ranked))
 	p.Alpha, p.Beta = ranked[:alpha:alpha], ranked[alpha:beta:beta]
 	rest := ranked[beta:last:last]
-	p.Partial = last < len(ranked) || x.hasUnreachable(cfg, q)
+
+	// Others could know, but are not asked: those beyond the limits, or the DHT
+	// while its bootstrap peers, which were named, have not been found.
+	tooMany := x.spec.Overlay != nil && q.Kind == record.CID && len(x.spec.Overlay.ConnectedPeers()) > maxPeersConsidered
+	noDHT := x.spec.Engine != nil && !x.dhtAlive() && len(cfg.DHT.Bootstrap) > 0
+	p.Partial = last < len(ranked) || tooMany || noDHT
+
 	if x.dhtAlive() {
 		rest = append(rest, x.sanitizedTarget(hedge.Target{Key: walkKey, Source: record.DHT, Ask: x.spec.Engine.Walk}))
 	}
@@ -59,8 +67,9 @@ func (x *Index) plan(cfg *settings, q record.Question, after time.Duration) hedg
 	case 1:
 		p.Walk = &rest[0]
 	default:
-		p.Walk = &hedge.Target{Key: restKey, Source: rest[len(rest)-1].Source, Ask: func(ctx context.Context, q record.Question) (record.Answer, error) {
-			out, err := hedge.Run(ctx, x.racers, hedge.Plan{Question: q, Alpha: rest, Enough: enough, Linger: p.Linger, Breakers: p.Breakers})
+		askRest := hedge.Plan{Question: q, Alpha: rest, Enough: p.Enough, Linger: p.Linger, Breakers: p.Breakers}
+		p.Walk = &hedge.Target{Key: restKey, Composite: true, Source: rest[len(rest)-1].Source, Ask: func(ctx context.Context, _ record.Question) (record.Answer, error) {
+			out, err := hedge.Run(ctx, x.racers, askRest)
 			x.metrics.retries.Add(float64(out.Retries))
 			return out.Answer, err
 		}}
@@ -68,51 +77,18 @@ func (x *Index) plan(cfg *settings, q record.Question, after time.Duration) hedg
 	return p
 }
 
-// hasUnreachable reports whether targets that could know are unreachable now:
-// the DHT, if its bootstrap peers were named and have not been found, or the
-// distant ones of very many sessions.
-func (x *Index) hasUnreachable(cfg *settings, q record.Question) bool {
-	if x.spec.Engine != nil && !x.dhtAlive() && len(cfg.DHT.Bootstrap) > 0 {
-		return true
-	}
-	return x.spec.Overlay != nil && q.Kind == record.CID && len(x.spec.Overlay.ConnectedPeers()) > maxPeersConsidered
-}
-
-// linger is how long a look-up of a name that has a record still waits for a
-// newer one. The targets answer at about the same time; waiting for the last of
-// them would cost more than it brings.
-const linger = 25 * time.Millisecond
-
-// breakerGate is the breakers, without one for restKey, which stands for many
-// targets.
-type breakerGate struct{ *breaker.Table }
-
-// Allow asks the breaker of a target.
-func (g breakerGate) Allow(key string) (done func(error), err error) {
-	if key == restKey {
-		return func(error) {}, nil
-	}
-	return g.Table.Allow(key)
-}
-
 // dhtAlive reports whether the routing table has peers.
 func (x *Index) dhtAlive() bool { return x.spec.Engine != nil && x.spec.Engine.Size() > 0 }
 
-// enoughFunc decides when a look-up is complete: as many usable providers as
-// the quorum, or a record of the name. Its signature was checked.
-func (x *Index) enoughFunc(cfg *settings, q record.Question) func(record.Answer) bool {
-	if q.Kind == record.ByName {
-		return func(a record.Answer) bool { return a.Name != nil }
-	}
-	return func(a record.Answer) bool {
-		usable, near := 0, x.connectedAmong(a.Providers)
-		for _, p := range a.Providers {
-			if _, connected := near[p.ID]; connected || rank.Usable(p) {
-				usable++
-			}
+// countUsable is how many providers this node could fetch from.
+func (x *Index) countUsable(providers []record.Provider) (n int) {
+	near := x.connectedAmong(providers)
+	for _, p := range providers {
+		if _, connected := near[p.ID]; connected || rank.Usable(p) {
+			n++
 		}
-		return usable >= cfg.DHT.Quorum
 	}
+	return n
 }
 
 // connectedPeers is the peers that there is a session with, by their text form.
@@ -126,6 +102,17 @@ func (x *Index) connectedPeers() map[string]bool {
 	return all
 }
 
+// priors is what is expected of an unknown target: how likely its answer is
+// useful, and how long it takes.
+var priors = map[record.Source]struct {
+	use     float64
+	latency time.Duration
+}{
+	record.Peer:      {0.3, 30 * time.Millisecond},  // connected, but knows little beyond what it has
+	record.DHT:       {0.5, 80 * time.Millisecond},  // the answer should be there
+	record.Delegated: {0.4, 150 * time.Millisecond}, // knows much, but is far
+}
+
 // candidate is a target with what its rank depends on.
 type candidate struct {
 	hedge.Target
@@ -136,14 +123,22 @@ type candidate struct {
 // rankTargets orders all targets: first the owner of a name, then the best of
 // each source, so that a source with many targets does not displace the others;
 // then the rest. Targets with an open breaker come last.
-func (x *Index) rankTargets(cfg *settings, q record.Question, waves int) []hedge.Target {
+//
+// The score is how likely a target is useful, per unit of time that it takes.
+// Twenty milliseconds are added, so that the nearest do not win by proximity
+// alone.
+func (x *Index) rankTargets(cfg *settings, q record.Question) []hedge.Target {
+	const weight = 2 // the number of observations that the prior counts for
 	now := time.Now()
 	var all []candidate
 	add := func(t hedge.Target, guess time.Duration) {
-		all = append(all, candidate{Target: t, score: x.targetScore(t, guess, now), breakerOpen: x.breakers.State(t.Key) == breaker.Open})
+		usual, was := priors[t.Source], x.targets.get(t.Key, now)
+		use := (was.successes + usual.use*weight) / (was.successes + was.failures + weight)
+		score := use / float64(20*time.Millisecond+cmp.Or(was.latency, guess, usual.latency))
+		all = append(all, candidate{Target: t, score: score, breakerOpen: x.breakers.State(t.Key) == breaker.Open})
 	}
 	if x.dhtAlive() {
-		for _, t := range x.spec.Engine.Closest(q, waves) {
+		for _, t := range x.spec.Engine.Closest(q, cfg.DHT.Alpha+cfg.DHT.Beta) {
 			add(x.sanitizedTarget(t), 0)
 		}
 	}
@@ -157,7 +152,10 @@ func (x *Index) rankTargets(cfg *settings, q record.Question, waves int) []hedge
 			add(t, 0)
 		}
 	}
-	owner := ownerKey(q)
+	owner := ""
+	if q.Kind == record.ByName {
+		owner = peerKey(q.Owner)
+	}
 	slices.SortStableFunc(all, func(a, b candidate) int {
 		return cmp.Or(falseFirst(a.breakerOpen, b.breakerOpen), falseFirst(a.Key != owner, b.Key != owner), cmp.Compare(b.score, a.score))
 	})
@@ -202,28 +200,6 @@ func (x *Index) peersToAsk(q record.Question) []ConnectedPeer {
 		all = all[:maxPeersConsidered]
 	}
 	return all
-}
-
-// priors is what is expected of an unknown target: how likely its answer is
-// useful, and how long it takes.
-var priors = map[record.Source]struct {
-	use     float64
-	latency time.Duration
-}{
-	record.Peer:      {0.3, 30 * time.Millisecond},  // connected, but knows little beyond what it has
-	record.DHT:       {0.5, 80 * time.Millisecond},  // the answer should be there
-	record.Delegated: {0.4, 150 * time.Millisecond}, // knows much, but is far
-}
-
-// targetScore is how likely a target is useful, per unit of time that it takes.
-// Twenty milliseconds are added, so that the nearest do not win by proximity
-// alone.
-func (x *Index) targetScore(t hedge.Target, guess time.Duration, now time.Time) float64 {
-	const weight = 2 // the number of observations that the prior counts for
-	usual := priors[t.Source]
-	was := x.targets.get(t.Key, now)
-	use := (was.successes + usual.use*weight) / (was.successes + was.failures + weight)
-	return use / float64(20*time.Millisecond+cmp.Or(was.latency, guess, usual.latency))
 }
 
 // rank orders providers by what this node knows of them.

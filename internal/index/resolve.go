@@ -10,7 +10,7 @@ import (
 
 	"micronode/b3"
 	"micronode/fault"
-	"micronode/internal/index/cache"
+	"micronode/internal/flow"
 	"micronode/internal/index/hedge"
 	"micronode/internal/index/rank"
 	"micronode/internal/index/record"
@@ -39,17 +39,18 @@ type Hedge struct {
 	Winner hedge.Wave // Alpha, Beta or None: a walk is not shown
 }
 
-// stepResult is the result of one step of the pipeline.
-type stepResult struct {
-	answer record.Answer
-	source record.Source
-	at     time.Time
-	stale  bool
-	hedge  Hedge
+// finding is what a step of the pipeline has found.
+type finding struct {
+	answer    record.Answer
+	source    record.Source
+	fromOwner bool // the record came from the owner of the name
+	at        time.Time
+	stale     bool
+	hedge     Hedge // zero without a look-up
 }
 
-// noHedge is the hedge of an answer without a look-up.
-var noHedge = Hedge{Winner: hedge.None}
+// empty reports whether nothing was found.
+func (f *finding) empty() bool { return f.answer.Name == nil && len(f.answer.Providers) == 0 }
 
 // Resolve finds the address that an ID stands for and its providers, within the
 // budget of the configuration and of ctx. It returns NotFound if no target that
@@ -72,7 +73,7 @@ func (x *Index) Resolve(ctx context.Context, id record.ID, o Options) (r Resolut
 		}
 		span.End()
 	}()
-	manifest, meaning := id.Address, stepResult{}
+	manifest, meaning := id.Address, finding{}
 	if id.Kind != record.CID {
 		if manifest, meaning, err = x.resolveManifest(ctx, cfg, id, o); err != nil {
 			return Resolution{}, err
@@ -91,101 +92,101 @@ func (x *Index) Resolve(ctx context.Context, id record.ID, o Options) (r Resolut
 	if err != nil {
 		return Resolution{}, err
 	}
-	return x.resolution(id, manifest, meaning, found.answer.Providers), nil
-}
-
-// resolution ranks the providers of what was found.
-func (x *Index) resolution(id record.ID, manifest b3.Address, found stepResult, providers []record.Provider) Resolution {
-	return Resolution{ID: id, Manifest: manifest, Source: found.source, At: found.at, Stale: found.stale, Hedge: found.hedge,
-		Providers: x.rank(providers, "", time.Now())}
+	r = Resolution{ID: id, Manifest: manifest, Source: meaning.source, At: meaning.at, Stale: meaning.stale, Hedge: meaning.hedge,
+		Providers: x.rank(found.answer.Providers, "", time.Now())}
+	r.Hedge.Winner = cmp.Or(r.Hedge.Winner, hedge.None)
+	return r, nil
 }
 
 // resolveManifest finds the manifest of a name. A name without a peer is the
 // registry's or this node's own, and is not looked up elsewhere.
-func (x *Index) resolveManifest(ctx context.Context, cfg *settings, id record.ID, o Options) (b3.Address, stepResult, error) {
+func (x *Index) resolveManifest(ctx context.Context, cfg *settings, id record.ID, o Options) (b3.Address, finding, error) {
 	now := time.Now()
 	if x.spec.Registry != nil && !id.Foreign {
 		if manifest, _, ok := x.spec.Registry.Name(id.Name); ok {
-			return manifest, stepResult{source: record.Registry, at: now, hedge: noHedge}, nil
+			return manifest, finding{source: record.Registry, at: now}, nil
 		}
 	}
 	if !id.Foreign || id.Owner == x.self {
 		if own, ok := x.names.lookup(id.Name); ok {
-			return own.Manifest, stepResult{source: record.Local, at: now, hedge: noHedge}, nil
+			return own.Manifest, finding{source: record.Local, at: now}, nil
 		}
-		return b3.Address{}, stepResult{}, fault.New("index.resolve", fault.NotFound, "neither the registry nor this node has the name %q", id.Name).
+		return b3.Address{}, finding{}, fault.New("index.resolve", fault.NotFound, "neither the registry nor this node has the name %q", id.Name).
 			Advise("Set it with `micronode name set NAME b3:…`, or ask for another node's name as name:NAME@PEER-ID.")
 	}
 	q := id.Question(x.self)
-	found, err := x.cachedOrDiscovered(ctx, cfg, q, o)
+	found, err := x.askOthers(ctx, cfg, q, o)
 	if err != nil {
-		return b3.Address{}, stepResult{}, err
+		return b3.Address{}, finding{}, err
 	}
 	if found.answer.Name != nil {
 		found.answer.Name = x.seen.newest(q, found.answer.Name, now) // the cached record may be older than one seen since
 	}
 	if found.answer.Name == nil {
-		return b3.Address{}, stepResult{}, notFoundError(id.String())
+		return b3.Address{}, finding{}, notFoundError(id.String())
 	}
 	return found.answer.Name.Manifest, found, nil
 }
 
 // lookupProviders finds the providers of an object. This node comes first if it
 // has the object; if that is enough, no target is asked.
-func (x *Index) lookupProviders(ctx context.Context, cfg *settings, address b3.Address, o Options, enough int) (stepResult, error) {
+func (x *Index) lookupProviders(ctx context.Context, cfg *settings, address b3.Address, o Options, enough int) (finding, error) {
 	has, err := x.hasObject(ctx, address)
 	if err != nil {
-		return stepResult{}, err
+		return finding{}, err
 	}
-	if !has {
-		return x.cachedOrDiscovered(ctx, cfg, record.Question{Kind: record.CID, Address: address}, o)
+	own := finding{source: record.Local, at: time.Now()}
+	if has {
+		own.answer.Providers = []record.Provider{x.selfProvider()}
+		if enough <= 1 {
+			return own, nil
+		}
 	}
-	own := stepResult{source: record.Local, at: time.Now(), hedge: noHedge, answer: record.Answer{Providers: []record.Provider{x.selfProvider()}}}
-	if enough <= 1 {
-		return own, nil
-	}
-	others, err := x.cachedOrDiscovered(ctx, cfg, record.Question{Kind: record.CID, Address: address}, o)
-	if kind := fault.KindOf(err); kind == fault.Canceled {
-		return stepResult{}, err
+	others, err := x.askOthers(ctx, cfg, record.Question{Kind: record.CID, Address: address}, o)
+	if !has || fault.KindOf(err) == fault.Canceled {
+		return others, err
 	}
 	own.answer.Providers = append(own.answer.Providers, others.answer.Providers...)
 	own.stale, own.hedge = others.stale, others.hedge
-	if own.hedge.Winner == "" {
-		own.hedge = noHedge
-	}
 	return own, nil
 }
 
-// cachedOrDiscovered returns the answer of others, from the cache or a look-up.
-// A caller that accepts an expired answer gets it at once, while a look-up
-// refreshes it in the background. An empty answer means that no target has it;
-// an error means that this is not certain.
-func (x *Index) cachedOrDiscovered(ctx context.Context, cfg *settings, q record.Question, o Options) (stepResult, error) {
+// askOthers returns the answer of others, from the cache or a look-up. A caller
+// that accepts an expired answer gets it at once, while a look-up refreshes it
+// in the background. An empty answer means that no target has it; an error means
+// that this is not certain.
+//
+// A look-up that another caller started may time out while this caller has time
+// left; then it joins another one.
+func (x *Index) askOthers(ctx context.Context, cfg *settings, q record.Question, o Options) (finding, error) {
 	entry, fresh, ok := x.cache.Get(keyOf(q), time.Now())
 	if ok && (fresh || o.Stale) {
 		x.metrics.hits.Inc()
 		if !fresh {
 			x.joinFlight(ctx, cfg, q, o.ClientClass)
 		}
-		return cachedResult(entry, fresh), nil
+		return finding{answer: entry.Answer, source: record.Cache, at: entry.At, stale: !fresh}, nil
 	}
 	x.metrics.misses.Inc()
-	l := x.discover(ctx, cfg, q, o.ClientClass)
-	switch {
-	case l.err == nil || !l.empty(): // what was found in time is an answer, even if less than wanted
-	case fault.KindOf(l.err) == fault.NoRoute:
-		return stepResult{}, noTargetsError(q.String(), l.err)
-	default:
-		return stepResult{}, l.err
+	for {
+		f := x.joinFlight(ctx, cfg, q, o.ClientClass)
+		select {
+		case <-f.done:
+		case <-ctx.Done():
+			return finding{}, flow.Ended(ctx, "index.lookup")
+		}
+		if f.err == nil || !f.found.empty() {
+			return f.found, nil // what was found in time is an answer, even if less than wanted
+		}
+		left, limited := flow.Remaining(ctx)
+		switch kind := fault.KindOf(f.err); {
+		case kind == fault.Timeout && limited && left > 2*answerReserve(cfg.DHT.deadline()):
+		case kind == fault.NoRoute:
+			return finding{}, noTargetsError(q.String(), f.err)
+		default:
+			return finding{}, f.err
+		}
 	}
-	if l.hedge.Winner == "" {
-		l.hedge = noHedge
-	}
-	return stepResult{answer: l.answer, source: l.source, at: l.at, hedge: l.hedge}, nil
-}
-
-func cachedResult(entry cache.Entry, fresh bool) stepResult {
-	return stepResult{answer: entry.Answer, source: record.Cache, at: entry.At, stale: !fresh, hedge: noHedge}
 }
 
 // ProviderOptions configures Providers.
@@ -226,9 +227,7 @@ func (x *Index) Providers(ctx context.Context, address b3.Address, o ProviderOpt
 		return ProviderList{}, err
 	}
 	h = ProviderList{Address: address, Providers: x.selectProviders(found.answer.Providers, o), Hedge: found.hedge}
-	if h.Hedge.Winner == "" {
-		h.Hedge = noHedge
-	}
+	h.Hedge.Winner = cmp.Or(h.Hedge.Winner, hedge.None)
 	if len(found.answer.Providers) > 0 {
 		h.Source = found.source
 	}

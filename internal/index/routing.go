@@ -47,7 +47,7 @@ func (x *Index) handleRouting(w http.ResponseWriter, r *http.Request) error {
 	}
 	writer := delegated.NewRecordWriter(w, encoding, delegated.ParseFilter(r.URL.Query()), time.Now())
 	if asked.Ours {
-		if err := x.writeProviders(r.Context(), writer, asked.Address, x.clientClass(r)); err != nil {
+		if err := x.writeProviders(r.Context(), writer, asked.Address, x.clientClass(ingress.ForwardedClient(r))); err != nil {
 			return err
 		}
 	}

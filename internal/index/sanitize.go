@@ -30,39 +30,33 @@ const (
 // dial. A target that breaks these rules where no honest one would has failed.
 func (x *Index) sanitizedTarget(t hedge.Target) hedge.Target {
 	ask := t.Ask
-	t.Ask = func(ctx context.Context, q record.Question) (record.Answer, error) {
+	t.Ask = func(ctx context.Context, q record.Question) (clean record.Answer, err error) {
 		a, err := ask(ctx, q)
 		if err != nil {
 			return record.Answer{}, err
 		}
-		return x.sanitize(t, q, a)
+		now := time.Now()
+		if q.Kind == record.ByName {
+			if clean.Name, err = x.checkName(q, a.Name, now); err != nil {
+				x.audit(Event{Type: Lied, Key: t.Key, Detail: err.Error()})
+			}
+			return clean, err
+		}
+		reach := x.Reach()
+		for _, p := range a.Providers[:min(len(a.Providers), maxProviders)] {
+			if p.ID == "" || len(p.ID) > maxID || !isVisibleASCII(p.ID) || p.ID == x.selfText {
+				continue // this node knows better what it has itself
+			}
+			clean.Providers = append(clean.Providers, record.Provider{
+				ID: p.ID, Region: cleanRegion(p.Region), Seen: earlier(now, p.Seen), Source: t.Source,
+				Overlay: filterAddresses(p.Overlay, func(address string) bool { return isDialable(address, reach) }),
+				HTTP:    filterAddresses(p.HTTP, func(base string) bool { return isGateway(base, reach) }),
+				Other:   filterAddresses(p.Other, isVisibleASCII),
+			})
+		}
+		return clean, nil
 	}
 	return t
-}
-
-func (x *Index) sanitize(t hedge.Target, q record.Question, a record.Answer) (record.Answer, error) {
-	now := time.Now()
-	if q.Kind == record.ByName {
-		name, err := x.checkName(q, a.Name, now)
-		if err != nil {
-			x.audit(Event{Type: Lied, Key: t.Key, Detail: err.Error()})
-		}
-		return record.Answer{Name: name}, err
-	}
-	var clean record.Answer
-	reach := x.Reach()
-	for _, p := range a.Providers[:min(len(a.Providers), maxProviders)] {
-		if p.ID == "" || len(p.ID) > maxID || !isVisibleASCII(p.ID) || p.ID == x.selfText {
-			continue // this node knows better what it has itself
-		}
-		clean.Providers = append(clean.Providers, record.Provider{
-			ID: p.ID, Region: cleanRegion(p.Region), Seen: clampToNow(p.Seen, now), Source: t.Source,
-			Overlay: filterAddresses(p.Overlay, dialable(reach)),
-			HTTP:    filterAddresses(p.HTTP, isGatewayURL(reach)),
-			Other:   filterAddresses(p.Other, isVisibleASCII),
-		})
-	}
-	return clean, nil
 }
 
 // checkName verifies that a record is what was asked for. An expired one is no
@@ -85,12 +79,12 @@ func (x *Index) checkName(q record.Question, name *record.Name, now time.Time) (
 	}
 }
 
-// clampToNow limits the time at which a provider was last seen to now.
-func clampToNow(seen, now time.Time) time.Time {
-	if seen.After(now) {
-		return now
+// earlier is the earlier of two times.
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
 	}
-	return seen
+	return b
 }
 
 func cleanRegion(text string) string {
@@ -124,7 +118,8 @@ func filterAddresses(all []string, valid func(string) bool) (taken []string) {
 // addresses; if all are in a private network, it may dial private addresses. A
 // node with connections to the public network dials neither: otherwise
 // untrusted peers could make it dial hosts behind its own firewall. The listen
-// address of its gateway is no evidence of that.
+// address of its gateway is no evidence of that, and neither is a session with a
+// private address: in a container, that may be any peer.
 func (x *Index) Reach() netguard.DialPolicy {
 	cfg := x.settings.Load()
 	if allow := cfg.AllowPrivate; !allow.Auto {
@@ -140,41 +135,31 @@ func (x *Index) Reach() netguard.DialPolicy {
 		hosts = append(hosts, netguard.HostOf(one))
 	}
 	hosts = append(hosts, cfg.DHT.hosts()...)
-	return netguard.PolicyFor(append(hosts, x.sessionHosts()...))
-}
-
-// sessionHosts is the hosts of the overlay sessions that show where this node
-// is: on this machine, or in the public network. A private address shows
-// nothing: in a container, that may be any peer.
-func (x *Index) sessionHosts() (hosts []string) {
-	if x.spec.Overlay == nil {
-		return nil
-	}
-	for _, one := range x.spec.Overlay.ConnectedPeers() {
-		host := netguard.HostOf(one.Addr)
-		if at, err := netip.ParseAddr(host); err == nil && netguard.PolicyFor([]string{at.String()}).Private {
-			continue
-		}
-		if host != "" && !slices.Contains(hosts, host) {
-			hosts = append(hosts, host)
+	if x.spec.Overlay != nil {
+		for _, one := range x.spec.Overlay.ConnectedPeers() {
+			host := netguard.HostOf(one.Addr)
+			if at, err := netip.ParseAddr(host); err == nil && netguard.PolicyFor([]string{at.String()}).Private {
+				continue
+			}
+			if host != "" && !slices.Contains(hosts, host) {
+				hosts = append(hosts, host)
+			}
 		}
 	}
-	return hosts
+	return netguard.PolicyFor(hosts)
 }
 
-// dialable reports whether an address is a host and a port that may be dialled.
-func dialable(r netguard.DialPolicy) func(address string) bool {
-	return func(address string) bool {
-		host, port, err := net.SplitHostPort(address)
-		return err == nil && port != "" && port != "0" && strings.Trim(port, "0123456789") == "" && isVisibleASCII(host) && r.AllowsHost(host)
-	}
+// isDialable reports whether an address is a host and a port that may be
+// dialled.
+func isDialable(address string, reach netguard.DialPolicy) bool {
+	host, port, err := net.SplitHostPort(address)
+	return err == nil && port != "" && port != "0" && strings.Trim(port, "0123456789") == "" && isVisibleASCII(host) && reach.AllowsHost(host)
 }
 
-// isGatewayURL reports whether a URL is a gateway that may be fetched from.
-func isGatewayURL(r netguard.DialPolicy) func(address string) bool {
-	return func(address string) bool {
-		at, err := url.Parse(address)
-		return err == nil && (at.Scheme == "http" || at.Scheme == "https") && at.User == nil && at.RawQuery == "" && at.Fragment == "" &&
-			isVisibleASCII(at.Hostname()) && r.AllowsHost(at.Hostname())
-	}
+// isGateway reports whether a text is the URL of a gateway that may be fetched
+// from.
+func isGateway(base string, reach netguard.DialPolicy) bool {
+	at, err := url.Parse(base)
+	return err == nil && (at.Scheme == "http" || at.Scheme == "https") && at.User == nil && at.RawQuery == "" && at.Fragment == "" &&
+		isVisibleASCII(at.Hostname()) && reach.AllowsHost(at.Hostname())
 }

@@ -125,7 +125,8 @@ func TestPrivateAddresses(t *testing.T) {
 			}))
 			var kept []string // an answer has eight addresses at most
 			for part := range slices.Chunk(claimed.Overlay, maxAddresses) {
-				clean, err := r.sanitize(Target{}, record.Question{Kind: record.CID}, record.Answer{Providers: []record.Provider{{ID: "stranger", Overlay: part}}})
+				stranger := r.sanitizedTarget(Target{Ask: answersAfter(0, record.Provider{ID: "stranger", Overlay: part})})
+				clean, err := stranger.Ask(t.Context(), record.Question{Kind: record.CID})
 				must(t, err)
 				kept = append(kept, clean.Providers[0].Overlay...)
 			}

@@ -37,6 +37,7 @@ type lookup struct {
 	unreplied   int       // queries without a reply yet
 	refused     []error   // why other targets were not asked
 	enoughSince time.Time // since when the answer is enough and the look-up only lingers; zero: it is not
+	lingerUntil time.Time // when it then ends in spite of silence
 	merged      merger
 	out         Outcome
 }
@@ -45,6 +46,19 @@ type lookup struct {
 type wave struct {
 	name    Wave
 	targets []Target
+}
+
+// query is the query of one target.
+type query struct {
+	Target
+	wave      Wave
+	startedAt time.Time
+	took      time.Duration
+	done      func(error) // reports to its breaker; nil while it is not running
+	replied   bool        // it has answered, or failed at least once
+	retries   int         // beyond the first attempt
+	retryAt   time.Time   // when it is retried; zero: never
+	err       error
 }
 
 // reply is the result of one query.
@@ -67,41 +81,42 @@ type reply struct {
 // failed (Timeout when it ran out of time), BreakerOpen when a breaker refused
 // a target (Busy when there was no free task for it), and NotReady when the
 // plan was partial.
-func Run(ctx context.Context, racers TaskGroup, p Plan) (Outcome, error) {
-	r := newLookup(ctx, racers, p)
+func Run(ctx context.Context, tasks TaskGroup, p Plan) (Outcome, error) {
+	l := newLookup(ctx, tasks, p)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		if r.isDone(time.Now()) {
-			return r.finish(errOthersFaster), nil
+		now, ended := time.Now(), l.ctx.Err() != nil
+		if !l.enoughSince.IsZero() && (l.out.OwnerAnswered || ended || !now.Before(l.lingerUntil)) {
+			return l.finish(errOthersFaster), nil
 		}
-		if r.ctx.Err() != nil {
-			err := r.contextError()
-			return r.finish(err), err
+		if ended {
+			err := l.contextError()
+			return l.finish(err), err
 		}
-		r.advance(time.Now())
-		if !slices.ContainsFunc(r.queries, (*query).active) {
-			return r.finish(nil), r.finalError()
+		l.startDue(now)
+		if !slices.ContainsFunc(l.queries, func(q *query) bool { return q.done != nil || !q.retryAt.IsZero() }) {
+			return l.finish(nil), l.finalError()
 		}
-		if next := r.nextWake(); next.IsZero() {
+		if next := l.nextWake(); next.IsZero() {
 			timer.Stop()
 		} else {
 			timer.Reset(time.Until(next))
 		}
 		select {
-		case s := <-r.replies:
-			if r.ctx.Err() == nil && r.handleReply(s, time.Now()) {
-				return r.finish(errOthersFaster), nil
+		case r := <-l.replies:
+			if l.ctx.Err() == nil {
+				l.handleReply(r, time.Now())
 			}
 		case <-timer.C:
-		case <-r.ctx.Done():
+		case <-l.ctx.Done():
 		}
 	}
 }
 
-func newLookup(ctx context.Context, racers TaskGroup, p Plan) *lookup {
-	r := &lookup{plan: p, tasks: racers, startedAt: time.Now(), replies: make(chan reply), out: Outcome{Winner: None}}
-	r.ctx, r.cancel = context.WithCancelCause(ctx)
+func newLookup(ctx context.Context, tasks TaskGroup, p Plan) *lookup {
+	l := &lookup{plan: p, tasks: tasks, startedAt: time.Now(), replies: make(chan reply), out: Outcome{Winner: None}}
+	l.ctx, l.cancel = context.WithCancelCause(ctx)
 	seen := map[string]bool{}
 	add := func(name Wave, targets []Target) {
 		targets = slices.DeleteFunc(slices.Clone(targets), func(t Target) bool {
@@ -110,7 +125,7 @@ func newLookup(ctx context.Context, racers TaskGroup, p Plan) *lookup {
 			return twice
 		})
 		if len(targets) > 0 {
-			r.waves = append(r.waves, wave{name, targets})
+			l.waves = append(l.waves, wave{name, targets})
 		}
 	}
 	add(Alpha, p.Alpha)
@@ -118,178 +133,167 @@ func newLookup(ctx context.Context, racers TaskGroup, p Plan) *lookup {
 	if p.Walk != nil {
 		add(Walk, []Target{*p.Walk})
 	}
-	return r
+	return l
 }
 
-// advance starts what is due: first retries, then waves. A wave starts when no
+// startDue starts what is due: first retries, then waves. A wave starts when no
 // query is silent, which is how the first one starts; or when the last one has
-// been silent for too long.
-func (l *lookup) advance(now time.Time) {
-	for _, run := range l.queries {
-		if !run.retryAt.IsZero() && !now.Before(run.retryAt) {
-			run.retryAt = time.Time{}
-			if l.ask(run, now) == nil {
-				run.retries++
+// been silent for too long. If no target of a wave may be asked, nextWaveAt
+// stays due, and so the wave after it replaces it.
+func (l *lookup) startDue(now time.Time) {
+	for _, q := range l.queries {
+		if !q.retryAt.IsZero() && !now.Before(q.retryAt) {
+			q.retryAt = time.Time{}
+			if l.ask(q, now) == nil {
+				q.retries++
 				l.out.Retries++
 			}
 		}
 	}
-	for len(l.waves) > 0 && (l.unreplied == 0 || l.overdue(now)) {
-		l.startWave(now)
-	}
-}
-
-// overdue reports whether the next wave starts in spite of silence. After α
-// that is a hedge, which has its own budget.
-func (l *lookup) overdue(now time.Time) bool {
-	if l.nextWaveAt.IsZero() || now.Before(l.nextWaveAt) {
-		return false
-	}
-	if l.lastWave == Alpha {
-		l.hedging = l.plan.MayHedge == nil || l.plan.MayHedge()
-		if !l.hedging {
-			l.nextWaveAt = time.Time{}
-			return false
+	for len(l.waves) > 0 {
+		if l.unreplied > 0 {
+			if l.nextWaveAt.IsZero() || now.Before(l.nextWaveAt) {
+				return
+			}
+			if l.lastWave == Alpha { // what starts now is a hedge, which has its own budget
+				l.hedging = l.plan.MayHedge == nil || l.plan.MayHedge()
+				if !l.hedging {
+					l.nextWaveAt = time.Time{}
+					return
+				}
+			}
+		}
+		w := l.waves[0]
+		l.waves, l.lastWave = l.waves[1:], w.name
+		for _, t := range w.targets {
+			q := &query{Target: t, wave: w.name}
+			if err := l.ask(q, now); err != nil {
+				l.refused = append(l.refused, err)
+				continue
+			}
+			l.queries = append(l.queries, q)
+			l.unreplied++
+			l.nextWaveAt = now.Add(l.plan.After)
+			l.out.Fired = l.hedging
 		}
 	}
-	return true
 }
 
-// startWave asks the targets of the next wave. If none of them may be asked,
-// nextWaveAt stays due, and so the wave after it replaces it.
-func (l *lookup) startWave(now time.Time) {
-	w := l.waves[0]
-	l.waves, l.lastWave = l.waves[1:], w.name
-	for _, t := range w.targets {
-		run := &query{Target: t, wave: w.name}
-		if err := l.ask(run, now); err != nil {
-			l.refused = append(l.refused, err)
-			continue
-		}
-		l.queries = append(l.queries, run)
-		l.unreplied++
-		l.nextWaveAt = now.Add(l.plan.After)
-		l.out.Fired = l.hedging
-	}
-}
-
-// ask starts the query of a target, if its breaker allows it and a task is
-// free.
-func (l *lookup) ask(run *query, now time.Time) error {
+// ask starts the query of a target as a task, if its breaker allows it and a
+// task is free.
+//
+// A deferred call sends the reply, because a panic is a reply, too; the panic
+// continues to the group, which reports it. After the end of the look-up late
+// replies are discarded. If the group is closed, the look-up ends.
+func (l *lookup) ask(q *query, now time.Time) error {
 	done := func(error) {}
-	if l.plan.Breakers != nil {
-		granted, err := l.plan.Breakers.Allow(run.Key)
+	if l.plan.Breakers != nil && !q.Composite {
+		granted, err := l.plan.Breakers.Allow(q.Key)
 		if err != nil {
 			return err
 		}
 		done = granted
 	}
-	err := l.tasks.Go(func(task context.Context) error { l.runQuery(task, run); return nil })
+	err := l.tasks.Go(func(task context.Context) error {
+		ctx, stop := flow.Join(l.ctx, task)
+		r := reply{query: q, err: errPanicked}
+		defer func() {
+			stop()
+			if task.Err() != nil {
+				l.cancel(context.Cause(task))
+			}
+			select {
+			case l.replies <- r:
+			case <-l.ctx.Done():
+			}
+		}()
+		r.answer, r.err = q.Ask(ctx, l.plan.Question)
+		return nil
+	})
 	if err != nil {
 		done(context.Canceled)
 		return err
 	}
-	run.done, run.startedAt = done, now
+	q.done, q.startedAt = done, now
 	return nil
 }
 
-// runQuery runs as a task. A deferred call sends the reply, because a panic is
-// a reply, too; the panic continues to the group, which reports it. After the
-// end of the look-up late replies are discarded. If the group is closed, the
-// look-up ends.
-func (l *lookup) runQuery(task context.Context, run *query) {
-	ctx, stop := flow.Join(l.ctx, task)
-	s := reply{query: run, err: errPanicked}
-	defer func() {
-		stop()
-		if task.Err() != nil {
-			l.cancel(context.Cause(task))
-		}
-		select {
-		case l.replies <- s:
-		case <-l.ctx.Done():
-		}
-	}()
-	s.answer, s.err = run.Ask(ctx, l.plan.Question)
-}
-
-// handleReply handles a reply, and reports whether the look-up is done. A
-// target that will be retried counts as replied: the next wave need not wait
-// for its retries.
-func (l *lookup) handleReply(s reply, now time.Time) (enough bool) {
-	run := s.query
-	run.finish(s.err, now)
-	if !run.replied {
-		run.replied = true
+// handleReply handles a reply. A target that will be retried counts as replied:
+// the next wave need not wait for its retries. Once the answer is enough, no
+// further target is asked, and the look-up only lingers: for longer if the owner
+// of the name is silent.
+func (l *lookup) handleReply(r reply, now time.Time) {
+	q := r.query
+	q.done(r.err)
+	q.done, q.err, q.took = nil, r.err, now.Sub(q.startedAt)
+	if !q.replied {
+		q.replied = true
 		l.unreplied--
 	}
-	if s.err != nil {
-		l.scheduleRetry(run, now)
-		return false
-	}
-	before := l.merged.answer.Name
-	if l.merged.add(s.answer, run.Source) && l.out.Source == "" {
-		l.out.Source = run.Source
-	}
-	l.out.OwnerAnswered = l.out.OwnerAnswered || run.Key == l.plan.Owner && s.answer.Name != nil
-	if !l.enough() {
-		return false
-	}
-	if l.enoughSince.IsZero() || l.merged.answer.Name != before {
-		l.out.Winner, l.out.Source = run.wave, run.Source
-	}
-	l.linger(now)
-	return l.isDone(now)
-}
-
-// linger records that the answer is enough: no further target is asked.
-func (l *lookup) linger(now time.Time) {
-	if !l.enoughSince.IsZero() {
-		return
-	}
-	l.enoughSince, l.waves = now, nil
-	for _, run := range l.queries {
-		run.retryAt = time.Time{}
-	}
-}
-
-// isDone reports whether the answer is enough and lingering is over.
-func (l *lookup) isDone(now time.Time) bool {
-	return !l.enoughSince.IsZero() && (l.out.OwnerAnswered || l.ctx.Err() != nil || !now.Before(l.lingerDeadline()))
-}
-
-// lingerDeadline is when a look-up whose answer is enough ends, in spite of
-// silence.
-func (l *lookup) lingerDeadline() time.Time {
-	owner := func(run *query) bool { return run.Key == l.plan.Owner && !run.replied }
-	if slices.ContainsFunc(l.queries, owner) {
-		return l.enoughSince.Add(max(l.plan.Linger, l.plan.After))
-	}
-	return l.enoughSince.Add(l.plan.Linger)
-}
-
-func (l *lookup) enough() bool {
-	if l.plan.Enough != nil {
-		return l.plan.Enough(l.merged.answer)
-	}
-	return len(l.merged.answer.Providers) > 0 || l.merged.answer.Name != nil
-}
-
-// nextWake is when something is due even without a reply.
-func (l *lookup) nextWake() (next time.Time) {
-	earlier := func(t time.Time) {
-		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
-			next = t
+	if r.err != nil {
+		l.scheduleRetry(q, now)
+	} else {
+		before := l.merged.answer.Name
+		if l.merged.add(r.answer, q.Source) && l.out.Source == "" {
+			l.out.Source = q.Source
+		}
+		l.out.OwnerAnswered = l.out.OwnerAnswered || q.Key == l.plan.Owner && r.answer.Name != nil
+		enough := !l.merged.empty()
+		if l.plan.Enough != nil {
+			enough = l.plan.Enough(l.merged.answer)
+		}
+		if enough && (l.enoughSince.IsZero() || l.merged.answer.Name != before) {
+			l.out.Winner, l.out.Source = q.wave, q.Source
+		}
+		if enough && l.enoughSince.IsZero() {
+			l.enoughSince, l.waves = now, nil
+			for _, other := range l.queries {
+				other.retryAt = time.Time{}
+			}
 		}
 	}
-	if len(l.waves) > 0 {
-		earlier(l.nextWaveAt)
+	if l.enoughSince.IsZero() {
+		return
 	}
+	linger := l.plan.Linger
+	if slices.ContainsFunc(l.queries, func(other *query) bool { return other.Key == l.plan.Owner && !other.replied }) {
+		linger = max(linger, l.plan.After)
+	}
+	l.lingerUntil = l.enoughSince.Add(linger)
+}
+
+// retryBackoff is how long to wait before a target is queried again.
+var retryBackoff = flow.Backoff{Min: 50 * time.Millisecond, First: 100 * time.Millisecond, Max: 100 * time.Millisecond}
+
+// scheduleRetry schedules a retry if the failure is temporary, and if the
+// budget leaves time for it.
+func (l *lookup) scheduleRetry(q *query, now time.Time) {
+	kind := fault.KindOf(q.err)
+	if kind != fault.Transient && kind != fault.NoRoute || q.retries == Retries || !l.enoughSince.IsZero() {
+		return
+	}
+	pause := retryBackoff.Delay(q.retries)
+	if l.plan.RetryDelay != nil {
+		pause = l.plan.RetryDelay()
+	}
+	again := now.Add(pause)
+	if end, limited := l.ctx.Deadline(); !limited || again.Before(end) {
+		q.retryAt = again
+	}
+}
+
+// nextWake is when something is due even without a reply; zero: never.
+func (l *lookup) nextWake() (next time.Time) {
 	if !l.enoughSince.IsZero() {
-		earlier(l.lingerDeadline())
+		return l.lingerUntil
 	}
-	for _, run := range l.queries {
-		earlier(run.retryAt)
+	if len(l.waves) > 0 {
+		next = l.nextWaveAt
+	}
+	for _, q := range l.queries {
+		if !q.retryAt.IsZero() && (next.IsZero() || q.retryAt.Before(next)) {
+			next = q.retryAt
+		}
 	}
 	return next
 }

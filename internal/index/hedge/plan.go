@@ -13,6 +13,10 @@ type Target struct {
 	Key    string // of its breaker; no key is asked twice
 	Source record.Source
 
+	// Composite says that it asks several targets, each with a breaker of its
+	// own. It has none itself.
+	Composite bool
+
 	// Ask asks the target. "Not found" is an empty answer without an error. It
 	// should return when its context ends; a target that does not only occupies
 	// its own task.

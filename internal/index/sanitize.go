@@ -44,14 +44,14 @@ func (x *Index) sanitizedTarget(t hedge.Target) hedge.Target {
 		}
 		reach := x.Reach()
 		for _, p := range a.Providers[:min(len(a.Providers), maxProviders)] {
-			if p.ID == "" || len(p.ID) > maxID || !isVisibleASCII(p.ID) || p.ID == x.selfText {
+			if p.ID == "" || len(p.ID) > maxID || !record.IsVisibleASCII(p.ID) || p.ID == x.selfText {
 				continue // this node knows better what it has itself
 			}
 			clean.Providers = append(clean.Providers, record.Provider{
 				ID: p.ID, Region: cleanRegion(p.Region), Seen: earlier(now, p.Seen), Source: t.Source,
 				Overlay: filterAddresses(p.Overlay, func(address string) bool { return isDialable(address, reach) }),
 				HTTP:    filterAddresses(p.HTTP, func(base string) bool { return isGateway(base, reach) }),
-				Other:   filterAddresses(p.Other, isVisibleASCII),
+				Other:   filterAddresses(p.Other, record.IsVisibleASCII),
 			})
 		}
 		return clean, nil
@@ -92,12 +92,6 @@ func cleanRegion(text string) string {
 		return ""
 	}
 	return text
-}
-
-// isVisibleASCII reports whether a text has only visible ASCII characters, and
-// no white space.
-func isVisibleASCII(text string) bool {
-	return !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r >= 0x7f })
 }
 
 // filterAddresses returns the valid addresses, up to a limit.
@@ -153,7 +147,7 @@ func (x *Index) Reach() netguard.DialPolicy {
 // dialled.
 func isDialable(address string, reach netguard.DialPolicy) bool {
 	host, port, err := net.SplitHostPort(address)
-	return err == nil && port != "" && port != "0" && strings.Trim(port, "0123456789") == "" && isVisibleASCII(host) && reach.AllowsHost(host)
+	return err == nil && port != "" && port != "0" && strings.Trim(port, "0123456789") == "" && record.IsVisibleASCII(host) && reach.AllowsHost(host)
 }
 
 // isGateway reports whether a text is the URL of a gateway that may be fetched
@@ -161,5 +155,5 @@ func isDialable(address string, reach netguard.DialPolicy) bool {
 func isGateway(base string, reach netguard.DialPolicy) bool {
 	at, err := url.Parse(base)
 	return err == nil && (at.Scheme == "http" || at.Scheme == "https") && at.User == nil && at.RawQuery == "" && at.Fragment == "" &&
-		isVisibleASCII(at.Hostname()) && reach.AllowsHost(at.Hostname())
+		record.IsVisibleASCII(at.Hostname()) && reach.AllowsHost(at.Hostname())
 }

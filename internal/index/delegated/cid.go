@@ -1,8 +1,6 @@
 package delegated
 
 import (
-	"encoding/base32"
-	"encoding/binary"
 	"encoding/hex"
 	"math/big"
 	"strings"
@@ -11,6 +9,7 @@ import (
 
 	"micronode/b3"
 	"micronode/fault"
+	"micronode/internal/index/record"
 )
 
 // CID is a parsed CID, as far as this node needs it.
@@ -19,12 +18,6 @@ type CID struct {
 	Ours    bool       // a raw block under BLAKE3, in any base
 	Empty   bool       // the empty block with the identity hash, which clients use as a probe
 }
-
-// Codes of the multicodec table.
-const (
-	codecRaw   = 0x55
-	hashBLAKE3 = 0x1e
-)
 
 const maxCID = 256 // bytes of a text
 
@@ -36,19 +29,16 @@ func ParseCID(text string) (CID, error) {
 	if version0 {
 		return c, nil // always SHA-256
 	}
-	version, raw, _ := varint(raw)
-	codec, raw, _ := varint(raw)
-	hash, raw, _ := varint(raw)
-	size, digest, ok := varint(raw)
-	if !ok || version != 1 || size != uint64(len(digest)) {
+	parts, ok := record.SplitCID(raw)
+	if !ok {
 		return CID{}, fault.New("index.cid", fault.Malformed, "the request is not for a CID").
 			Advise("Write a CID of version 1, such as " + b3.Of(nil).CID() + ".")
 	}
 	switch {
-	case codec != codecRaw:
-	case hash == hashBLAKE3 && len(digest) == len(c.Address):
-		c.Address, c.Ours = b3.Address(digest), true
-	case hash == hashIdentity && size == 0:
+	case parts.Codec != record.CodecRaw:
+	case parts.Hash == record.HashBLAKE3 && len(parts.Digest) == len(c.Address):
+		c.Address, c.Ours = b3.Address(parts.Digest), true
+	case parts.Hash == record.HashIdentity && len(parts.Digest) == 0:
 		c.Empty = true
 	}
 	return c, nil
@@ -63,9 +53,9 @@ func decodeCID(text string) (raw []byte, version0 bool) {
 	payload := text[1:]
 	switch text[0] {
 	case 'b':
-		raw, _ = base32Lower.DecodeString(payload)
+		raw, _ = record.Base32.DecodeString(payload)
 	case 'B':
-		raw, _ = base32Lower.DecodeString(strings.ToLower(payload))
+		raw, _ = record.Base32.DecodeString(strings.ToLower(payload))
 	case 'f', 'F':
 		raw, _ = hex.DecodeString(payload)
 	case 'k', 'K':
@@ -76,17 +66,7 @@ func decodeCID(text string) (raw []byte, version0 bool) {
 		raw, _ = base58.Decode(payload)
 	case 'Q':
 		raw, _ = base58.Decode(text)
-		return nil, len(raw) == 34 && raw[0] == hashSHA256 && raw[1] == 32
+		return nil, len(raw) == 34 && raw[0] == record.HashSHA256 && raw[1] == 32
 	}
 	return raw, false
-}
-
-var base32Lower = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
-
-func varint(raw []byte) (n uint64, rest []byte, ok bool) {
-	n, size := binary.Uvarint(raw)
-	if size <= 0 {
-		return 0, nil, false
-	}
-	return n, raw[size:], true
 }

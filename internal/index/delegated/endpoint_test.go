@@ -391,7 +391,7 @@ func TestTenThousandProviders(t *testing.T) {
 // written.
 func TestHostsThatAreNamedTwice(t *testing.T) {
 	raw := append([]byte{1, 0x72, 0, 0x24, 8, 1, 0x12, 0x20}, keyOf(1)...)
-	again := fmt.Sprintf(`{"Schema":"peer","ID":"b%s","Addrs":["/ip4/192.0.2.1/tcp/1/tls","/ip4/192.0.2.1/tcp/2/http"]}`, base32Lower.EncodeToString(raw))
+	again := fmt.Sprintf(`{"Schema":"peer","ID":"b%s","Addrs":["/ip4/192.0.2.1/tcp/1/tls","/ip4/192.0.2.1/tcp/2/http"]}`, record.Base32.EncodeToString(raw))
 	askEndpoint(t, respondWith("application/x-ndjson", recordLine(1, "/ip4/192.0.2.1/tcp/1/tls")+recordLine(2)+again), func(t *testing.T, a record.Answer, err error, _ time.Duration) {
 		want := []record.Provider{
 			{ID: peerOf(1), Overlay: []string{"192.0.2.1:1"}, HTTP: []string{"http://192.0.2.1:2"}, Other: []string{"/p2p/" + idOf(1)}, Source: record.Delegated},

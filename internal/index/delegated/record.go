@@ -2,7 +2,9 @@ package delegated
 
 import (
 	"crypto/ed25519"
+	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/mr-tron/base58"
@@ -89,12 +91,8 @@ func libp2pID(p record.Provider) (string, bool) {
 	return "", false
 }
 
-// Multihashes of libp2p IDs.
-const (
-	hashIdentity = 0x00
-	hashSHA256   = 0x12
-	maxInlineKey = 42 // bytes of a key that is its own ID
-)
+// maxInlineKey is the maximum length of a key that is its own ID, in bytes.
+const maxInlineKey = 42
 
 // isLibp2pID reports whether a text is an ID as libp2p prints it: base58 of a
 // multihash, which is SHA-256 of a large key or a small key itself.
@@ -106,13 +104,13 @@ func isLibp2pID(text string) bool {
 	if err != nil || len(raw) < 3 || int(raw[1]) != len(raw)-2 {
 		return false
 	}
-	return raw[0] == hashSHA256 && raw[1] == 32 || raw[0] == hashIdentity && raw[1] <= maxInlineKey
+	return raw[0] == record.HashSHA256 && raw[1] == 32 || raw[0] == record.HashIdentity && raw[1] <= maxInlineKey
 }
 
 // usable reports whether a record can be used, and canonicalises its ID.
 func (r *Record) usable() bool {
 	known := r.Schema == peerSchema || r.Schema == bitswapSchema
-	if !known || r.ID == "" || len(r.ID) > maxID || strings.ContainsFunc(r.ID, isNotVisibleASCII) {
+	if !known || r.ID == "" || len(r.ID) > maxID || !record.IsVisibleASCII(r.ID) {
 		return false
 	}
 	if key, ok := record.KeyOfLibp2p(r.ID); ok {
@@ -145,5 +143,51 @@ func boundAddrs(p *record.Provider) {
 	p.Other = p.Other[:min(len(p.Other), maxAddrs-len(p.Overlay)-len(p.HTTP))]
 }
 
-// isNotVisibleASCII matches what no ID contains.
-func isNotVisibleASCII(r rune) bool { return r <= ' ' || r > '~' }
+// bareProtocols are the protocols of a multiaddr that have no value.
+var bareProtocols = map[string]bool{
+	"quic": true, "quic-v1": true, "tls": true, "noise": true, "ws": true, "wss": true, "http": true, "https": true,
+	"webtransport": true, "webrtc": true, "webrtc-direct": true, "p2p-circuit": true,
+}
+
+// valueProtocols are the protocols that have a value, with its check.
+var valueProtocols = map[string]func(string) bool{
+	"ip4": isIP4, "ip6": isIP6, "tcp": isPort, "udp": isPort, "p2p": isLibp2pID,
+	"dns": isName, "dns4": isName, "dns6": isName, "dnsaddr": isName, "sni": isName,
+}
+
+// wellFormed reports whether every parser accepts a multiaddr. There are more
+// protocols than these, but none that is common; an address with one of them is
+// left out rather than risked.
+func wellFormed(addr string) bool {
+	rest, ok := strings.CutPrefix(addr, "/")
+	for ok && rest != "" {
+		var word, value string
+		word, rest, _ = strings.Cut(rest, "/")
+		if bareProtocols[word] {
+			continue
+		}
+		value, rest, _ = strings.Cut(rest, "/")
+		check := valueProtocols[word]
+		ok = check != nil && check(value)
+	}
+	return ok && addr != "/" && !strings.HasSuffix(addr, "/")
+}
+
+func isIP4(text string) bool {
+	ip, err := netip.ParseAddr(text)
+	return err == nil && ip.Is4()
+}
+
+func isIP6(text string) bool {
+	ip, err := netip.ParseAddr(text)
+	return err == nil && ip.Is6() && ip.Zone() == ""
+}
+
+func isPort(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return err == nil && strconv.FormatUint(n, 10) == text
+}
+
+func isName(text string) bool {
+	return text != "" && len(text) <= 253 && record.IsVisibleASCII(text)
+}

@@ -17,13 +17,10 @@ const (
 	maxID        = 64 // bytes of an ID; one of RSA has 34, one of Ed25519 38
 )
 
-// hashBLAKE3 is the code of the hash in multihashes; the length of the digest
-// follows it.
-const hashBLAKE3 = 0x1e
-
-// multihashOf is the DHT key of an object: the multihash that IPFS uses.
+// multihashOf is the DHT key of an object: the multihash that IPFS uses. The
+// length of the digest follows the code of the hash.
 func multihashOf(address b3.Address) multihash.Multihash {
-	return append(multihash.Multihash{hashBLAKE3, byte(len(address))}, address[:]...)
+	return append(multihash.Multihash{record.HashBLAKE3, byte(len(address))}, address[:]...)
 }
 
 // parseProviders parses the providers of an answer, without invalid ones and

@@ -33,17 +33,17 @@ func recogniseForeignCID(text string) (foreignCID, bool) {
 		return foreignCID{"a CID of version 0, whose hash is always SHA-256", nextFetchElsewhere}, true
 	}
 	raw, base := decodeMultibase(text)
-	c, ok := splitCID(raw)
+	c, ok := SplitCID(raw)
 	switch {
 	case !ok:
 		return foreignCID{}, false
-	case c.codec == codecRaw && c.hash == hashBLAKE3 && len(c.digest) == len(b3.Address{}):
-		ours := b3.Address(c.digest)
+	case c.Codec == CodecRaw && c.Hash == HashBLAKE3 && len(c.Digest) == len(b3.Address{}):
+		ours := b3.Address(c.Digest)
 		return foreignCID{"a CID of ours in " + base, fmt.Sprintf("Write it as %s or as %s.", ours.CID(), ours)}, true
-	case c.codec == codecLibp2pKey:
+	case c.Codec == codecLibp2pKey:
 		return foreignCID{"the name of a libp2p key and not of an object", "Ask for b3:… or for name:docs@<peer-id>."}, true
 	default:
-		return foreignCID{fmt.Sprintf("a CID with the codec %s and the hash %s (%d bytes)", nameOf(codecs, c.codec), nameOf(hashes, c.hash), len(c.digest)), nextFetchElsewhere}, true
+		return foreignCID{fmt.Sprintf("a CID with the codec %s and the hash %s (%d bytes)", nameOf(codecs, c.Codec), nameOf(hashes, c.Hash), len(c.Digest)), nextFetchElsewhere}, true
 	}
 }
 
@@ -51,15 +51,17 @@ const nextFetchElsewhere = "Only raw blocks hashed with BLAKE3 (32 bytes) have a
 
 // Common codes of the multicodec table.
 const (
-	codecRaw       = 0x55
+	CodecRaw       = 0x55
 	codecLibp2pKey = 0x72
-	hashIdentity   = 0x00
-	hashBLAKE3     = 0x1e
+
+	HashIdentity = 0x00
+	HashSHA256   = 0x12
+	HashBLAKE3   = 0x1e
 )
 
 var (
-	codecs = map[uint64]string{codecRaw: "raw", 0x70: "dag-pb", 0x71: "dag-cbor", codecLibp2pKey: "libp2p-key", 0x0129: "dag-json", 0x0202: "car"}
-	hashes = map[uint64]string{hashIdentity: "identity", 0x11: "SHA-1", 0x12: "SHA-256", 0x13: "SHA-512", 0x1b: "Keccak-256", hashBLAKE3: "BLAKE3", 0xb220: "BLAKE2b-256"}
+	codecs = map[uint64]string{CodecRaw: "raw", 0x70: "dag-pb", 0x71: "dag-cbor", codecLibp2pKey: "libp2p-key", 0x0129: "dag-json", 0x0202: "car"}
+	hashes = map[uint64]string{HashIdentity: "identity", 0x11: "SHA-1", HashSHA256: "SHA-256", 0x13: "SHA-512", 0x1b: "Keccak-256", HashBLAKE3: "BLAKE3", 0xb220: "BLAKE2b-256"}
 )
 
 func nameOf(table map[uint64]string, code uint64) string {
@@ -69,45 +71,28 @@ func nameOf(table map[uint64]string, code uint64) string {
 	return fmt.Sprintf("%#x", code)
 }
 
-// cidParts are the parts of a CID of version 1.
-type cidParts struct {
-	codec, hash uint64
-	digest      []byte
+// CIDParts are the parts of a CID of version 1.
+type CIDParts struct {
+	Codec, Hash uint64
+	Digest      []byte
 }
 
-// splitCID splits a CID. Nothing may be missing or left over.
-func splitCID(raw []byte) (cidParts, bool) {
-	version, raw, ok := varint(raw)
-	if !ok || version != 1 {
-		return cidParts{}, false
+// SplitCID splits a CID of version 1. Nothing may be missing or left over.
+func SplitCID(raw []byte) (CIDParts, bool) {
+	var numbers [4]uint64 // version, codec, hash, length of the digest
+	for i := range numbers {
+		n, size := binary.Uvarint(raw)
+		if size <= 0 {
+			return CIDParts{}, false
+		}
+		numbers[i], raw = n, raw[size:]
 	}
-	codec, raw, ok := varint(raw)
-	if !ok {
-		return cidParts{}, false
-	}
-	hash, digest, ok := splitMultihash(raw)
-	return cidParts{codec, hash, digest}, ok
+	return CIDParts{numbers[1], numbers[2], raw}, numbers[0] == 1 && numbers[3] == uint64(len(raw))
 }
 
-// splitMultihash splits a multihash into its code and its digest.
-func splitMultihash(raw []byte) (hash uint64, digest []byte, ok bool) {
-	hash, raw, ok = varint(raw)
-	if !ok {
-		return 0, nil, false
-	}
-	size, digest, ok := varint(raw)
-	return hash, digest, ok && size == uint64(len(digest))
-}
-
-func varint(raw []byte) (uint64, []byte, bool) {
-	n, size := binary.Uvarint(raw)
-	if size <= 0 {
-		return 0, nil, false
-	}
-	return n, raw[size:], true
-}
-
-var base32Lower = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
+// Base32 is lower-case base32 without padding, in which CIDs and peer IDs are
+// written.
+var Base32 = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
 // decodeMultibase decodes a multibase text, for the common bases. An invalid
 // text yields nil.
@@ -120,7 +105,7 @@ func decodeMultibase(text string) (raw []byte, base string) {
 	switch text[0] {
 	case 'b':
 		base = "a spelling that is not canonical"
-		raw, err = base32Lower.DecodeString(rest)
+		raw, err = Base32.DecodeString(rest)
 	case 'B':
 		base = "upper-case base32"
 		raw, err = base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(rest)

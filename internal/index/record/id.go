@@ -184,7 +184,7 @@ func truncate(text string) string {
 // libp2pPrefix precedes the 32 bytes of an Ed25519 key in the ID of a libp2p
 // host: a multihash of the kind "identity", 36 bytes long, of the protobuf
 // message { Type: Ed25519, Data: 32 bytes }.
-var libp2pPrefix = []byte{hashIdentity, 0x24, 0x08, 0x01, 0x12, ed25519.PublicKeySize}
+var libp2pPrefix = []byte{HashIdentity, 0x24, 0x08, 0x01, 0x12, ed25519.PublicKeySize}
 
 // Libp2pID is the ID of the libp2p host with this key: 12D3Koo….
 func Libp2pID(public ed25519.PublicKey) string {
@@ -208,8 +208,8 @@ func KeyOfLibp2p(text string) (ed25519.PublicKey, bool) {
 		}
 	}
 	raw, _ := decodeMultibase(text)
-	if c, ok := splitCID(raw); ok && c.codec == codecLibp2pKey && c.hash == hashIdentity {
-		key, ok := bytes.CutPrefix(c.digest, libp2pPrefix[2:])
+	if c, ok := SplitCID(raw); ok && c.Codec == codecLibp2pKey && c.Hash == HashIdentity {
+		key, ok := bytes.CutPrefix(c.Digest, libp2pPrefix[2:])
 		return key, ok && len(key) == ed25519.PublicKeySize
 	}
 	return nil, false

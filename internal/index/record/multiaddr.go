@@ -32,7 +32,7 @@ const MaxAddr = 512
 // other multiaddr is Other; a text that is not a multiaddr is Other with no
 // value.
 func ParseMultiaddr(text string) (AddrKind, string) {
-	if len(text) > MaxAddr || !strings.HasPrefix(text, "/") || strings.ContainsFunc(text, isNotVisibleASCII) {
+	if len(text) > MaxAddr || !strings.HasPrefix(text, "/") || !IsVisibleASCII(text) {
 		return Other, ""
 	}
 	words := strings.Split(text[1:], "/")
@@ -177,6 +177,8 @@ func parsePort(text string) (string, bool) {
 	return text, err == nil && n > 0 && strconv.FormatUint(n, 10) == text
 }
 
-// isNotVisibleASCII matches what no multiaddr contains: untrusted text is
-// passed on to others.
-func isNotVisibleASCII(r rune) bool { return r <= ' ' || r > '~' }
+// IsVisibleASCII reports whether a text has only visible ASCII characters, and
+// no white space. Untrusted IDs and addresses are passed on to others.
+func IsVisibleASCII(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' })
+}

@@ -3,7 +3,6 @@ package record
 import (
 	"bytes"
 	"crypto/ed25519"
-	"encoding/base32"
 	"math"
 	"time"
 
@@ -195,15 +194,12 @@ func NextSeq(now time.Time, seen uint64) uint64 {
 	return max(uint64(max(0, now.UnixMilli())), seen+1)
 }
 
-// keyText is lower-case base32 without padding, like a peer ID.
-var keyText = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
-
 // RecordKey is the DHT key of the record of a name. Peer and name are hashed
 // together, so that a peer that stores the record of an unknown name cannot
 // tell from the key which one it is.
 func RecordKey(of oap.PeerID, name string) string {
 	sum := b3.Of(append(append(of[:], 0), name...))
-	return "/micronode/" + keyText.EncodeToString(sum[:])
+	return "/micronode/" + Base32.EncodeToString(sum[:])
 }
 
 func signedBytes(body []byte) []byte { return append([]byte(signedPrefix), body...) }

@@ -2,7 +2,6 @@ package index
 
 import (
 	"context"
-	"io"
 	"net/url"
 	"sync"
 	"time"
@@ -159,25 +158,4 @@ func offenceIn(err error) string {
 	default:
 		return ""
 	}
-}
-
-// countingReader counts what is read.
-type countingReader struct {
-	io.Reader
-	n int64
-}
-
-func (c *countingReader) Read(p []byte) (int, error) {
-	n, err := c.Reader.Read(p)
-	c.n += int64(n)
-	return n, err
-}
-
-// hostPort is the host and port of a gateway.
-func hostPort(base string) string {
-	at, err := url.Parse(base)
-	if err != nil {
-		return base
-	}
-	return at.Host
 }

@@ -92,6 +92,13 @@ type NameSource interface {
 	Name(name string) (manifest b3.Address, version uint64, ok bool)
 }
 
+// RemoteNameSource is a NameSource in another process, which may not be loaded
+// yet.
+type RemoteNameSource interface {
+	NameSource
+	Ready() error // why the names are not known yet, or nil
+}
+
 // ObjectListener learns which objects this node got and lost, apart from those
 // that its own process put or removed: the search. None of its methods waits.
 type ObjectListener interface {

@@ -2,7 +2,9 @@ package index
 
 import (
 	"context"
+	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"time"
 
@@ -199,6 +201,38 @@ func (x *Index) fetchSources(allowed *allowance, address b3.Address, ranked []ra
 		}
 		return lied
 	})
+}
+
+// connectedPeers is the peers that there is a session with, by their text form.
+func (x *Index) connectedPeers() map[string]bool {
+	all := map[string]bool{}
+	if x.spec.Overlay != nil {
+		for _, one := range x.spec.Overlay.ConnectedPeers() {
+			all[one.ID.String()] = true
+		}
+	}
+	return all
+}
+
+// hostPort is the host and port of a gateway.
+func hostPort(base string) string {
+	at, err := url.Parse(base)
+	if err != nil {
+		return base
+	}
+	return at.Host
+}
+
+// countingReader counts what is read.
+type countingReader struct {
+	io.Reader
+	n int64
+}
+
+func (c *countingReader) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.n += int64(n)
+	return n, err
 }
 
 // fetchRoutes lists the routes of fetching.

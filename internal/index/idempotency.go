@@ -63,7 +63,9 @@ func (i *idempotency) do(ctx context.Context, key string, requestHash b3.Address
 		defer i.finish(d)
 		d.err = fault.New(opIdempotency, fault.Internal, "the request was not carried out") // if act panics
 		if d.answer, d.err = act(ctx); d.err == nil {
-			i.reportPersist(i.persist(ctx, d))
+			if err := i.persist(ctx, d); i.onPersist != nil {
+				i.onPersist(err)
+			}
 		}
 		return d.answer, d.err
 	}
@@ -72,13 +74,6 @@ func (i *idempotency) do(ctx context.Context, key string, requestHash b3.Address
 		return d.answer, d.err
 	case <-ctx.Done():
 		return nil, flow.Ended(ctx, opIdempotency)
-	}
-}
-
-// reportPersist reports the result of a write to the log.
-func (i *idempotency) reportPersist(err error) {
-	if i.onPersist != nil {
-		i.onPersist(err)
 	}
 }
 
@@ -108,13 +103,10 @@ func (i *idempotency) begin(key string, requestHash b3.Address) (d *idempotentRe
 // finish wakes the waiters of a request. Failed requests are removed, so that
 // they do not use up the key limit.
 func (i *idempotency) finish(d *idempotentRequest) {
-	if d.err != nil {
-		i.remove(d)
+	defer close(d.done)
+	if d.err == nil {
+		return
 	}
-	close(d.done)
-}
-
-func (i *idempotency) remove(d *idempotentRequest) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.byKey[d.key] == d { // it may have expired meanwhile

@@ -42,12 +42,12 @@ func openIdempotency(path string) (*idempotency, error) {
 	if path == "" {
 		return o, nil
 	}
-	book, err := wal.Open(path, wal.Options{MaxRecord: maxStoredRequest, Apply: o.replay})
+	log, err := wal.Open(path, wal.Options{MaxRecord: maxStoredRequest, Apply: o.replay})
 	if err != nil {
 		return newIdempotency(), &fault.Error{Op: opIdempotency, Kind: fault.KindOf(err), Err: err, Detail: "the log of idempotency keys cannot be read",
 			Next: "Remove " + path + " while the node is stopped: a repeated request is then carried out again."}
 	}
-	o.log = book
+	o.log = log
 	return o, nil
 }
 

@@ -20,6 +20,8 @@ import (
 	"micronode/internal/supervise"
 )
 
+const opLookup = "index.lookup"
+
 // flight is one look-up, and the callers that wait for it.
 //
 //	join ──> queue "work" ──> worker ──> task of the group "look-up" ──> finish
@@ -226,9 +228,9 @@ func (x *Index) joinFlight(ctx context.Context, cfg *settings, q record.Question
 // queueRefusal is why the queue rejected a flight.
 func (x *Index) queueRefusal() error {
 	if x.closing.Load() {
-		return fault.Wrap("index.lookup", flow.ErrClosed)
+		return fault.Wrap(opLookup, flow.ErrClosed)
 	}
-	return fault.New("index.lookup", fault.Busy, "the queue of look-ups is full: %d wait", maxWaiting)
+	return fault.New(opLookup, fault.Busy, "the queue of look-ups is full: %d wait", maxWaiting)
 }
 
 // nextFlight returns a worker's next flight, once another look-up may run. So
@@ -249,7 +251,7 @@ func (x *Index) nextFlight(ctx context.Context) (supervise.Job, error) {
 		if f := next[0]; time.Until(f.deadline) > f.key.cfg.DHT.deadline()/2 {
 			return f, nil
 		}
-		next[0].finish(finding{}, fault.New("index.lookup", fault.Busy, "the look-up waited in the queue for half of its deadline"))
+		next[0].finish(finding{}, fault.New(opLookup, fault.Busy, "the look-up waited in the queue for half of its deadline"))
 	}
 }
 
@@ -270,7 +272,7 @@ func (x *Index) drain(ctx context.Context) error {
 // failFlights fails all unfinished flights.
 func (x *Index) failFlights() {
 	for _, f := range x.flights.all() {
-		f.finish(finding{}, fault.Wrap("index.lookup", flow.ErrClosed))
+		f.finish(finding{}, fault.Wrap(opLookup, flow.ErrClosed))
 	}
 }
 
@@ -283,7 +285,7 @@ func (f *flight) Run(context.Context) {
 	}
 	if err := x.lookups.Go(f.lookup); err != nil {
 		f.release()
-		f.finish(finding{}, fault.Wrap("index.lookup", err))
+		f.finish(finding{}, fault.Wrap(opLookup, err))
 	}
 }
 
@@ -313,7 +315,7 @@ func (f *flight) release() {
 func (f *flight) lookup(ctx context.Context) error {
 	x, q, cfg := f.index, f.key.question, f.key.cfg
 	defer f.release()
-	defer f.finish(finding{}, fault.New("index.lookup", fault.Internal, "the look-up was interrupted")) // takes effect only after a panic
+	defer f.finish(finding{}, fault.New(opLookup, fault.Internal, "the look-up was interrupted")) // takes effect only after a panic
 	ctx, cancel := context.WithDeadline(ctx, f.deadline)
 	defer cancel()
 	ctx, span := x.spec.Tracer.Start(trace.ContextWithSpanContext(ctx, f.parentSpan), "index.lookup")

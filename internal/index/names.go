@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/ed25519"
+	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"strings"
 	"sync"
@@ -227,17 +227,6 @@ func (n *names) page(after string, limit int) []record.Name {
 	return list[:min(limit, len(list))]
 }
 
-// OwnNames is this node's names and their manifests. It never waits.
-func (x *Index) OwnNames() iter.Seq2[string, b3.Address] {
-	return func(yield func(string, b3.Address) bool) {
-		for _, one := range x.names.list(func(*nameState) bool { return true }) {
-			if !yield(one.Name, one.Manifest) {
-				return
-			}
-		}
-	}
-}
-
 func (n *names) list(which func(*nameState) bool) (list []record.Name) {
 	n.mu.Lock()
 	for _, one := range n.all {
@@ -254,6 +243,15 @@ func (n *names) count() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return len(n.all)
+}
+
+// waitChanged waits until a name has changed or some time has passed, and
+// reports whether to continue.
+func (n *names) waitChanged(ctx context.Context, pause time.Duration) bool {
+	short, cancel := context.WithTimeout(ctx, pause)
+	defer cancel()
+	err := n.wake.Wait(short)
+	return ctx.Err() == nil && !errors.Is(err, flow.ErrClosed)
 }
 
 func (n *names) close() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"strconv"
 	"time"
@@ -15,7 +16,6 @@ import (
 	"micronode/internal/index/record"
 	"micronode/internal/ingress"
 	"micronode/internal/observe"
-	"micronode/internal/supervise"
 )
 
 // openNames loads the stored names. Names that cannot be read do not stop the
@@ -65,20 +65,16 @@ func (x *Index) compactSeenLog(ctx context.Context) {
 	}
 }
 
-// addNames registers the publisher.
-func (x *Index) addNames(to *supervise.Supervisor, in Stages) error {
-	return to.Add(supervise.Service{Service: service, Name: "index publisher", Stage: in.State, Serve: x.runPublisher,
-		Drain: supervise.CloseOnDrain(x.names.close)})
-}
-
 // SetName assigns a manifest to a name of this node. When it returns, the
 // record is durable; the publisher puts it into the DHT soon after.
 func (x *Index) SetName(ctx context.Context, name string, manifest b3.Address) (record.Name, error) {
 	if err := record.CheckName(name); err != nil {
 		return record.Name{}, err
 	}
-	if err := x.registryReady(); err != nil {
-		return record.Name{}, err
+	if remote, ok := x.spec.Registry.(RemoteNameSource); ok {
+		if err := remote.Ready(); err != nil {
+			return record.Name{}, err
+		}
 	}
 	if version, held := x.isGoverned(name); held {
 		return record.Name{}, &fault.Error{Op: opName, Kind: fault.Conflict, Detail: fmt.Sprintf("the registry holds the name %q, as of version %d", name, version),
@@ -103,6 +99,17 @@ func (x *Index) DeleteName(ctx context.Context, name string) error {
 	}
 	x.audit(Event{Type: NameDeleted, Key: "name:" + name})
 	return nil
+}
+
+// OwnNames is this node's names and their manifests. It never waits.
+func (x *Index) OwnNames() iter.Seq2[string, b3.Address] {
+	return func(yield func(string, b3.Address) bool) {
+		for _, one := range x.names.list(func(*nameState) bool { return true }) {
+			if !yield(one.Name, one.Manifest) {
+				return
+			}
+		}
+	}
 }
 
 // RegistryChanged notifies the index of a new version of the registry. A name
@@ -182,15 +189,6 @@ func (x *Index) publishOne(ctx context.Context, one record.Name) error {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	return x.spec.Engine.Publish(ctx, one)
-}
-
-// waitChanged waits until a name has changed or some time has passed, and
-// reports whether to continue.
-func (n *names) waitChanged(ctx context.Context, pause time.Duration) bool {
-	short, cancel := context.WithTimeout(ctx, pause)
-	defer cancel()
-	err := n.wake.Wait(short)
-	return ctx.Err() == nil && !errors.Is(err, flow.ErrClosed)
 }
 
 // nameRoutes lists the routes of names.

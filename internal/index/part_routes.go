@@ -56,19 +56,6 @@ type objectsRequest struct {
 	Missed  bool         `json:"missed,omitempty"` // events were dropped
 }
 
-// report passes the news on.
-func (n objectsRequest) report(to ObjectListener) {
-	for _, address := range n.Objects {
-		to.ObjectAdded(address)
-	}
-	for _, address := range n.Removed {
-		to.ObjectRemoved(address)
-	}
-	if n.Missed {
-		to.Rescan()
-	}
-}
-
 // maxObjectsPerRequest is how many objects one request may carry.
 const maxObjectsPerRequest = 256
 
@@ -104,11 +91,20 @@ func (x *Index) handleObjects(w http.ResponseWriter, r *http.Request) error {
 	if n := len(news.Objects) + len(news.Removed); n > maxObjectsPerRequest {
 		return fault.New("index.has", fault.Malformed, "%d objects at once are more than %d", n, maxObjectsPerRequest)
 	}
+	listener := x.spec.Objects
 	for _, address := range news.Objects {
 		x.ObjectAdded(address)
+		if listener != nil {
+			listener.ObjectAdded(address)
+		}
 	}
-	if listener := x.spec.Objects; listener != nil {
-		news.report(listener)
+	if listener != nil {
+		for _, address := range news.Removed {
+			listener.ObjectRemoved(address)
+		}
+		if news.Missed {
+			listener.Rescan()
+		}
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil

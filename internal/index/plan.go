@@ -91,17 +91,6 @@ func (x *Index) countUsable(providers []record.Provider) (n int) {
 	return n
 }
 
-// connectedPeers is the peers that there is a session with, by their text form.
-func (x *Index) connectedPeers() map[string]bool {
-	all := map[string]bool{}
-	if x.spec.Overlay != nil {
-		for _, one := range x.spec.Overlay.ConnectedPeers() {
-			all[one.ID.String()] = true
-		}
-	}
-	return all
-}
-
 // priors is what is expected of an unknown target: how likely its answer is
 // useful, and how long it takes.
 var priors = map[record.Source]struct {

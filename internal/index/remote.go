@@ -9,7 +9,6 @@ import (
 	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/flow"
-	"micronode/internal/index/record"
 	"micronode/internal/store"
 )
 
@@ -80,17 +79,10 @@ func (r *Remote) Serve(ctx context.Context) error {
 	}
 }
 
-// sendBatch sends a batch. Sending one twice is harmless.
-func (r *Remote) sendBatch(ctx context.Context, batch []objectEvent) error {
+// sendBatch sends a batch, and asks for a rescan if events were dropped before
+// it. Sending one twice is harmless.
+func (r *Remote) sendBatch(ctx context.Context, batch []objectEvent) (err error) {
 	missed := r.mayHaveDropped.Swap(false) // events dropped from now on belong to the next batch
-	err := r.callObjects(ctx, batch, missed)
-	if missed && err != nil {
-		r.mayHaveDropped.Store(true)
-	}
-	return err
-}
-
-func (r *Remote) callObjects(ctx context.Context, batch []objectEvent, missed bool) error {
 	request := objectsRequest{Objects: []b3.Address{}, Missed: missed}
 	for _, one := range batch {
 		if one.removed {
@@ -99,10 +91,12 @@ func (r *Remote) callObjects(ctx context.Context, batch []objectEvent, missed bo
 			request.Objects = append(request.Objects, one.address)
 		}
 	}
-	if err := r.client.Call(ctx, "POST", objectsPath, request, nil); err != nil || !missed {
-		return err
+	if err = r.client.Call(ctx, "POST", objectsPath, request, nil); err == nil && missed {
+		_, err = r.client.Reindex(ctx)
 	}
-	_, err := r.client.Reindex(ctx)
+	if err != nil && missed {
+		r.mayHaveDropped.Store(true)
+	}
 	return err
 }
 
@@ -124,7 +118,7 @@ func (r *Remote) Answer(ctx context.Context, id ID) (Answer, error) {
 // Manifest resolves a name or an address.
 func (r *Remote) Manifest(ctx context.Context, id string) (b3.Address, error) {
 	found, err := r.client.Resolve(ctx, id, client.ResolveOptions{})
-	return found.Manifest, fault.Wrap("index.resolve", err)
+	return found.Manifest, fault.Wrap(opResolve, err)
 }
 
 // Fetch makes the other process fetch an object into the store, from one of its
@@ -132,30 +126,4 @@ func (r *Remote) Manifest(ctx context.Context, id string) (b3.Address, error) {
 func (r *Remote) Fetch(ctx context.Context, address b3.Address) (store.Info, bool, error) {
 	object, err := r.client.FetchAnywhere(ctx, address)
 	return store.Info{Address: object.Address, Size: object.Size, Class: store.Cached}, object.Created, fault.Wrap(opFetch, err)
-}
-
-// Manifest resolves a name or an address.
-func (x *Index) Manifest(ctx context.Context, text string) (b3.Address, error) {
-	id, err := record.ParseID(text)
-	if err != nil {
-		return b3.Address{}, err
-	}
-	found, err := x.Resolve(ctx, id, Options{})
-	return found.Manifest, err
-}
-
-// RemoteNameSource is a NameSource in another process, which may not be loaded
-// yet.
-type RemoteNameSource interface {
-	NameSource
-	Ready() error // why the names are not known yet, or nil
-}
-
-// registryReady returns why the names of the registry are not known yet, or
-// nil.
-func (x *Index) registryReady() error {
-	if far, ok := x.spec.Registry.(RemoteNameSource); ok {
-		return far.Ready()
-	}
-	return nil
 }

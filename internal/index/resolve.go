@@ -16,6 +16,8 @@ import (
 	"micronode/internal/index/record"
 )
 
+const opResolve = "index.resolve"
+
 // Options configures a resolution.
 type Options struct {
 	Stale       bool   // accept an expired answer, marked, instead of a new look-up
@@ -98,6 +100,16 @@ func (x *Index) Resolve(ctx context.Context, id record.ID, o Options) (r Resolut
 	return r, nil
 }
 
+// Manifest resolves a name or an address.
+func (x *Index) Manifest(ctx context.Context, text string) (b3.Address, error) {
+	id, err := record.ParseID(text)
+	if err != nil {
+		return b3.Address{}, err
+	}
+	found, err := x.Resolve(ctx, id, Options{})
+	return found.Manifest, err
+}
+
 // resolveManifest finds the manifest of a name. A name without a peer is the
 // registry's or this node's own, and is not looked up elsewhere.
 func (x *Index) resolveManifest(ctx context.Context, cfg *settings, id record.ID, o Options) (b3.Address, finding, error) {
@@ -111,7 +123,7 @@ func (x *Index) resolveManifest(ctx context.Context, cfg *settings, id record.ID
 		if own, ok := x.names.lookup(id.Name); ok {
 			return own.Manifest, finding{source: record.Local, at: now}, nil
 		}
-		return b3.Address{}, finding{}, fault.New("index.resolve", fault.NotFound, "neither the registry nor this node has the name %q", id.Name).
+		return b3.Address{}, finding{}, fault.New(opResolve, fault.NotFound, "neither the registry nor this node has the name %q", id.Name).
 			Advise("Set it with `micronode name set NAME b3:…`, or ask for another node's name as name:NAME@PEER-ID.")
 	}
 	q := id.Question(x.self)
@@ -173,7 +185,7 @@ func (x *Index) askOthers(ctx context.Context, cfg *settings, q record.Question,
 		select {
 		case <-f.done:
 		case <-ctx.Done():
-			return finding{}, flow.Ended(ctx, "index.lookup")
+			return finding{}, flow.Ended(ctx, opLookup)
 		}
 		if f.err == nil || !f.found.empty() {
 			return f.found, nil // what was found in time is an answer, even if less than wanted
@@ -252,13 +264,13 @@ func (x *Index) selectProviders(providers []record.Provider, o ProviderOptions) 
 const defaultLimit = 20
 
 func notFoundError(key string) error {
-	return fault.New("index.resolve", fault.NotFound, "no peer that was asked knows %s", key).
+	return fault.New(opResolve, fault.NotFound, "no peer that was asked knows %s", key).
 		Advise("Check the spelling. If it is new, wait until its provider has announced it, or add a peer that has it with `micronode peers add ID@HOST:PORT`.")
 }
 
 // noTargetsError is for a node without targets: it can only find what it has
 // itself.
 func noTargetsError(key string, cause error) error {
-	return &fault.Error{Op: "index.resolve", Kind: fault.NotFound, Err: cause, Detail: key + " is not stored here, and there is no peer to ask",
+	return &fault.Error{Op: opResolve, Kind: fault.NotFound, Err: cause, Detail: key + " is not stored here, and there is no peer to ask",
 		Next: "Add a peer with `micronode peers add ID@HOST:PORT`, bootstrap peers of the DHT in index.dht.bootstrap, or an endpoint in index.delegated."}
 }

@@ -41,12 +41,12 @@ func openSeenRecords(path string) (*seenRecords, error) {
 	if path == "" {
 		return s, nil
 	}
-	book, err := wal.Open(path, wal.Options{MaxRecord: record.MaxRecord, Apply: s.replay})
+	log, err := wal.Open(path, wal.Options{MaxRecord: record.MaxRecord, Apply: s.replay})
 	if err != nil {
 		return s, &fault.Error{Op: opSeen, Kind: fault.KindOf(err), Err: err, Detail: "the log of name records of other nodes cannot be read",
 			Next: "Remove " + path + " while the node is stopped: it then accepts the next record of each name as the newest."}
 	}
-	s.log = book
+	s.log = log
 	return s, nil
 }
 

@@ -196,9 +196,9 @@ func (x *Index) Add(to *supervise.Supervisor, in Stages, audit func(Event)) (err
 		err = errors.Join(err, to.AddPool(supervise.Pool{N: announcers, NextJob: x.nextAnnouncement,
 			Service: supervise.Service{Service: service, Name: "index announcer", Stage: in.State}}))
 	}
-	return errors.Join(err, x.addNames(to, in),
-		to.AddPool(supervise.Pool{N: x.spec.Config.workers(), NextJob: x.nextFlight,
-			Service: supervise.Service{Service: service, Name: "index worker", Stage: in.Workers, Drain: x.drain}}))
+	add("index publisher", in.State, x.runPublisher, supervise.CloseOnDrain(x.names.close))
+	return errors.Join(err, to.AddPool(supervise.Pool{N: x.spec.Config.workers(), NextJob: x.nextFlight,
+		Service: supervise.Service{Service: service, Name: "index worker", Stage: in.Workers, Drain: x.drain}}))
 }
 
 // JoinDHT sets the DHT engine, which is closed with the index. It is called

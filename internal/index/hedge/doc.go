@@ -46,7 +46,8 @@
 //
 // Each target has a breaker, which receives one result per query: the answer,
 // the failure, or a time-out for a target that was silent until the budget was
-// used up. A query that was cancelled because others were faster is neutral.
+// used up. A query that was cancelled because others were faster is neutral. A
+// composite target has no breaker: the targets that it asks have theirs.
 //
 // # Budget and delay
 //

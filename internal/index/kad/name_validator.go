@@ -61,19 +61,13 @@ func (n *nameValidator) remember(key string, got *record.Name) *record.Name {
 		return seen
 	}
 	if seen == nil && len(n.newest) >= maxNames {
-		n.evictAny()
+		for other := range n.newest { // any: new records are still compared with those in the store
+			delete(n.newest, other)
+			break
+		}
 	}
 	n.newest[key] = got
 	return got
-}
-
-// evictAny evicts an arbitrary entry: new records are still compared with those
-// in the store. The caller holds mu.
-func (n *nameValidator) evictAny() {
-	for key := range n.newest {
-		delete(n.newest, key)
-		return
-	}
 }
 
 // Validate implements the library's validator.

@@ -40,44 +40,44 @@ type storedRecord struct {
 // errProviderQuota is the error of a provider beyond its share.
 var errProviderQuota = errors.New("this provider has reached its record limit")
 
-func newRecordStore(maxTotal, mostInFolder, mostOfOwner int) *recordStore {
+func newRecordStore(maxTotal, maxPerKey, maxPerProvider int) *recordStore {
 	return &recordStore{
-		maxTotal: maxTotal, maxPerKey: mostInFolder, maxPerProvider: mostOfOwner,
+		maxTotal: maxTotal, maxPerKey: maxPerKey, maxPerProvider: maxPerProvider,
 		byKey: map[string]map[string]*list.Element{}, perProvider: map[string]int{},
 	}
 }
 
-// splitKey splits a key at its last slash.
-func splitKey(key ds.Key) (folder, owner string) {
-	text := key.String()
+// splitPath splits a path at its last slash.
+func splitPath(path ds.Key) (key, provider string) {
+	text := path.String()
 	cut := strings.LastIndexByte(text, '/')
 	return text[:cut], text[cut+1:]
 }
 
 // Put stores a record. An existing one is renewed.
-func (s *recordStore) Put(_ context.Context, key ds.Key, value []byte) error {
-	folder, owner := splitKey(key)
+func (s *recordStore) Put(_ context.Context, path ds.Key, value []byte) error {
+	key, provider := splitPath(path)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if old := s.byKey[folder][owner]; old != nil {
+	if old := s.byKey[key][provider]; old != nil {
 		s.remove(old)
-	} else if s.maxPerProvider > 0 && s.perProvider[owner] >= s.maxPerProvider {
+	} else if s.maxPerProvider > 0 && s.perProvider[provider] >= s.maxPerProvider {
 		return errProviderQuota
 	}
-	s.evict(folder)
-	if s.byKey[folder] == nil {
-		s.byKey[folder] = map[string]*list.Element{}
+	s.evict(key)
+	if s.byKey[key] == nil {
+		s.byKey[key] = map[string]*list.Element{}
 	}
 	s.puts++
-	s.byKey[folder][owner] = s.order.PushBack(storedRecord{s.puts, folder, owner, value})
-	s.perProvider[owner]++
+	s.byKey[key][provider] = s.order.PushBack(storedRecord{s.puts, key, provider, value})
+	s.perProvider[provider]++
 	return nil
 }
 
 // evict makes room for a record. The caller holds mu.
-func (s *recordStore) evict(folder string) {
-	if s.maxPerKey > 0 && len(s.byKey[folder]) >= s.maxPerKey {
-		s.remove(s.oldestOfKey(folder))
+func (s *recordStore) evict(key string) {
+	if s.maxPerKey > 0 && len(s.byKey[key]) >= s.maxPerKey {
+		s.remove(s.oldestOfKey(key))
 	}
 	if s.order.Len() >= s.maxTotal {
 		s.remove(s.order.Front())
@@ -86,8 +86,8 @@ func (s *recordStore) evict(folder string) {
 
 // oldestOfKey is the oldest record of a key. It scans only that key, never the
 // whole store. The caller holds mu.
-func (s *recordStore) oldestOfKey(folder string) (oldest *list.Element) {
-	for _, e := range s.byKey[folder] {
+func (s *recordStore) oldestOfKey(key string) (oldest *list.Element) {
+	for _, e := range s.byKey[key] {
 		if oldest == nil || e.Value.(storedRecord).serial < oldest.Value.(storedRecord).serial {
 			oldest = e
 		}
@@ -108,25 +108,25 @@ func (s *recordStore) remove(e *list.Element) {
 }
 
 // Get returns a record.
-func (s *recordStore) Get(_ context.Context, key ds.Key) ([]byte, error) {
-	folder, owner := splitKey(key)
+func (s *recordStore) Get(_ context.Context, path ds.Key) ([]byte, error) {
+	key, provider := splitPath(path)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := s.byKey[folder][owner]; e != nil {
+	if e := s.byKey[key][provider]; e != nil {
 		return e.Value.(storedRecord).value, nil
 	}
 	return nil, ds.ErrNotFound
 }
 
 // Has reports whether a record exists.
-func (s *recordStore) Has(ctx context.Context, key ds.Key) (bool, error) {
-	_, err := s.Get(ctx, key)
+func (s *recordStore) Has(ctx context.Context, path ds.Key) (bool, error) {
+	_, err := s.Get(ctx, path)
 	return err == nil, nil
 }
 
 // GetSize is the length of a record.
-func (s *recordStore) GetSize(ctx context.Context, key ds.Key) (int, error) {
-	value, err := s.Get(ctx, key)
+func (s *recordStore) GetSize(ctx context.Context, path ds.Key) (int, error) {
+	value, err := s.Get(ctx, path)
 	if err != nil {
 		return -1, err
 	}
@@ -134,11 +134,11 @@ func (s *recordStore) GetSize(ctx context.Context, key ds.Key) (int, error) {
 }
 
 // Delete removes a record.
-func (s *recordStore) Delete(_ context.Context, key ds.Key) error {
-	folder, owner := splitKey(key)
+func (s *recordStore) Delete(_ context.Context, path ds.Key) error {
+	key, provider := splitPath(path)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := s.byKey[folder][owner]; e != nil {
+	if e := s.byKey[key][provider]; e != nil {
 		s.remove(e)
 	}
 	return nil

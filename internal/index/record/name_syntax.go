@@ -42,10 +42,6 @@ func CheckName(text string) error {
 	if should := normalized(text); should != text {
 		return nameError("Write it as "+should+".", "the name %q is not in lower case and normal form C", truncate(text))
 	}
-	return checkSegments(text)
-}
-
-func checkSegments(text string) error {
 	for segment := range strings.SplitSeq(text, "/") {
 		if segment == "" || segment == "." || segment == ".." {
 			return nameError("Put something between the slashes, and none at the ends.", "the name %q has the segment %q", truncate(text), segment)

@@ -13,6 +13,7 @@ import (
 	"micronode/internal/index/cache"
 	"micronode/internal/index/record"
 	"micronode/internal/store"
+	"micronode/internal/testkit"
 )
 
 // Objects are announced at the start, when they are added, and periodically.
@@ -35,11 +36,11 @@ func TestWhatWeHaveIsAnnounced(t *testing.T) {
 		}
 		time.Sleep(12*time.Hour + time.Second)
 		synctest.Wait()
-		equal(t, "after the interval", len(network.announced()), 4)
-		equal(t, "to be announced", r.Reindex(), 2)
+		testkit.Equal(t, "after the interval", len(network.announced()), 4)
+		testkit.Equal(t, "to be announced", r.Reindex(), 2)
 		time.Sleep(2 * time.Second)
-		equal(t, "after a reindex", len(network.announced()), 6)
-		equal(t, "counted", r.count("index_announcements_total", "result=ok"), 6)
+		testkit.Equal(t, "after a reindex", len(network.announced()), 6)
+		testkit.Equal(t, "counted", r.count("index_announcements_total", "result=ok"), 6)
 	})
 }
 
@@ -51,16 +52,16 @@ func TestOnlyWhatIsThereIsAnnounced(t *testing.T) {
 		synctest.Wait()
 		r.ObjectAdded(address("never here"))
 		synctest.Wait()
-		equal(t, "announced", len(network.announced()), 0)
+		testkit.Equal(t, "announced", len(network.announced()), 0)
 		network.size.Store(0)
 		r.put("nobody to tell")
 		synctest.Wait()
-		equal(t, "announced to nobody", len(network.announced()), 0)
+		testkit.Equal(t, "announced to nobody", len(network.announced()), 0)
 		network.size.Store(1)
 		network.fail = fault.New("test", fault.UpstreamFailed, "no")
 		r.put("unlucky")
 		synctest.Wait()
-		equal(t, "failed", r.count("index_announcements_total", "result=failed"), 1)
+		testkit.Equal(t, "failed", r.count("index_announcements_total", "result=failed"), 1)
 		r.put("unlucky, too")
 		synctest.Wait()
 		if events := r.log.ofType(Failed); len(events) != 1 || events[0].Key != address("unlucky").String() {
@@ -84,16 +85,16 @@ func TestAFloodOfPutsIsCaughtUpWith(t *testing.T) {
 		for i := range 3000 {
 			wanted[r.put(fmt.Sprint("object ", i))] = true
 		}
-		equal(t, "dropped", r.count("queue_dropped_total", "queue=provide") > 0, true)
+		testkit.Equal(t, "dropped", r.count("queue_dropped_total", "queue=provide") > 0, true)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		for _, one := range network.announced() {
 			delete(wanted, one)
 		}
-		equal(t, "never announced", len(wanted), 0)
+		testkit.Equal(t, "never announced", len(wanted), 0)
 		before := len(network.announced())
 		time.Sleep(time.Hour)
-		equal(t, "announced again without a reason", len(network.announced())-before, 0)
+		testkit.Equal(t, "announced again without a reason", len(network.announced())-before, 0)
 	})
 }
 
@@ -103,10 +104,10 @@ func TestARoundThatFailsIsTold(t *testing.T) {
 		network := newFakeEngine()
 		r := open(t, withEngine(network), withStore(func(s store.Store) store.Store { return unlistableStore{s} }))
 		synctest.Wait()
-		equal(t, "told", len(r.log.ofType(Failed)), 1)
+		testkit.Equal(t, "told", len(r.log.ofType(Failed)), 1)
 		r.Reindex()
 		synctest.Wait()
-		equal(t, "told again", len(r.log.ofType(Failed)), 2)
+		testkit.Equal(t, "told again", len(r.log.ofType(Failed)), 2)
 	})
 }
 
@@ -144,9 +145,9 @@ func TestWhatPeersAreTold(t *testing.T) {
 			crowd = append(crowd, one)
 		}
 		remember(here, crowd...)
-		equal(t, "told at most", len(ask(here)), maxAnswerProviders)
+		testkit.Equal(t, "told at most", len(ask(here)), maxAnswerProviders)
 		time.Sleep(11 * time.Second)
-		equal(t, "what is old is not told", len(ask(address("there"))), 0)
+		testkit.Equal(t, "what is old is not told", len(ask(address("there"))), 0)
 
 		byName := func(of, name string) *record.Name {
 			return r.Answer(record.Question{Kind: record.ByName, Name: name, Owner: idOfNode(of)}).Name
@@ -172,7 +173,7 @@ func TestHistoryIsBoundedAndFades(t *testing.T) {
 	for i := range 1000 {
 		h.observe(fmt.Sprint(i), time.Millisecond, true, now)
 	}
-	equal(t, "remembered", h.len(), 100)
+	testkit.Equal(t, "remembered", h.len(), 100)
 	if h.get("0", now) != (outcomeStats{}) {
 		t.Error("the oldest is remembered")
 	}
@@ -186,9 +187,9 @@ func TestHistoryIsBoundedAndFades(t *testing.T) {
 		t.Errorf("after a while it is %+v", later)
 	}
 	h.prune(now.Add(time.Minute))
-	equal(t, "after a minute", h.len(), 100)
+	testkit.Equal(t, "after a minute", h.len(), 100)
 	h.prune(now.Add(13 * halfLife))
-	equal(t, "after an hour", h.len(), 0)
+	testkit.Equal(t, "after an hour", h.len(), 0)
 }
 
 // The janitors and the purger evict what has expired.
@@ -196,19 +197,19 @@ func TestTrimGivesUpWhatIsOld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, withEngine(newFakeEngine(target("a", answersAfter(0, providerOf("bob"))))), withConfig(func(c *Config) { c.Cache.Stale = time.Minute }))
 		for i := range 10 {
-			must(t, <-r.ask(fmt.Sprint(i), 0))
+			testkit.Must(t, <-r.ask(fmt.Sprint(i), 0))
 			if _, ok := r.answerCache.Lookup([]byte("/resolve/" + address(fmt.Sprint(i)).String())); !ok {
 				t.Fatal("the answer is not ready")
 			}
 		}
-		equal(t, "remembered", r.cache.Len(), 10)
-		equal(t, "targets", r.targets.len(), 1)
+		testkit.Equal(t, "remembered", r.cache.Len(), 10)
+		testkit.Equal(t, "targets", r.targets.len(), 1)
 		time.Sleep(10 * time.Second)
-		equal(t, "ready", r.answerCache.entries.EstimatedSize(), 0)
+		testkit.Equal(t, "ready", r.answerCache.entries.EstimatedSize(), 0)
 		time.Sleep(70 * time.Second)
-		equal(t, "remembered later", r.cache.Len(), 0)
+		testkit.Equal(t, "remembered later", r.cache.Len(), 0)
 		time.Sleep(2 * time.Hour)
-		equal(t, "targets later", r.targets.len(), 0)
+		testkit.Equal(t, "targets later", r.targets.len(), 0)
 		r.Trim()
 	})
 }

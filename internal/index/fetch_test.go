@@ -19,6 +19,7 @@ import (
 	"micronode/internal/index/record"
 	"micronode/internal/netguard"
 	"micronode/internal/oap"
+	"micronode/internal/testkit"
 )
 
 // fetchOverlay is an overlay in which some peers serve objects.
@@ -113,8 +114,8 @@ func TestWhatIsFetchedIsCatalogued(t *testing.T) {
 		r := open(t, withOverlay(overlay), func(s *Spec) { s.Objects = heard })
 		fox := address("the quick brown fox")
 		_, _, err := r.Fetch(t.Context(), fox)
-		must(t, err)
-		equal(t, "reported", heard.String(), "+"+fox.String())
+		testkit.Must(t, err)
+		testkit.Equal(t, "reported", heard.String(), "+"+fox.String())
 	})
 }
 
@@ -440,9 +441,9 @@ func TestAFetchTriesAFewInAll(t *testing.T) {
 		return record.Answer{Providers: []record.Provider{gatewayOf(fmt.Sprint("stranger", looked.Add(1)), server.URL)}}, nil
 	}))), withConfig(func(c *Config) { c.Fetch.Providers = 1 }))
 	_, err := r.Resolve(t.Context(), byAddress(address("hello")), Options{}) // so that the fetch finds a cached answer
-	must(t, err)
+	testkit.Must(t, err)
 	_, _, err = r.Fetch(t.Context(), address("hello"))
-	wantKind(t, err, fault.UpstreamFailed)
+	testkit.WantKind(t, err, fault.UpstreamFailed)
 	if looked.Load() != 2 || asked.Load() != 2 {
 		t.Errorf("%d look-ups, %d requests: want two of each, an object and a block of one provider", looked.Load(), asked.Load())
 	}
@@ -481,7 +482,7 @@ func TestFetchWithoutARacer(t *testing.T) {
 		overlay.serve("ana", bodyOf("hello"))
 		r := open(t, withOverlay(overlay))
 		ranked, _, err := r.findProviders(t.Context(), address("hello"))
-		must(t, err)
+		testkit.Must(t, err)
 		r.racers.Close()
 		if _, _, err := r.fetchFrom(r.newAllowance().withContext(t.Context()), address("hello"), ranked); err == nil || fault.KindOf(err) == fault.NotFound {
 			t.Errorf("%d have it, and it says: %v", len(ranked), err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"micronode/internal/index/record"
+	"micronode/internal/testkit"
 )
 
 // An answer that is invalidated during its look-up reaches the waiting callers,
@@ -30,7 +31,7 @@ func TestWhatIsForgottenDoesNotComeBack(t *testing.T) {
 				forget(r)
 				time.Sleep(300 * time.Millisecond)
 				second := r.ask("x", 0)
-				must(t, <-first)
+				testkit.Must(t, <-first)
 				if _, _, there := r.cache.Get(keyOf(q), time.Now()); there {
 					t.Error("what was forgotten is remembered again")
 				}
@@ -38,7 +39,7 @@ func TestWhatIsForgottenDoesNotComeBack(t *testing.T) {
 					t.Error("what was forgotten is ready for the warm lane")
 				}
 				began := time.Now()
-				must(t, <-second)
+				testkit.Must(t, <-second)
 				if time.Since(began) == 0 {
 					t.Error("who asked afterwards got what had been asked before")
 				}
@@ -55,7 +56,7 @@ func TestAReadyAnswerOfBeforeIsNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, withEngine(newFakeEngine(target("a", answersAfter(0, providerOf("bob"))))))
 		q := record.Question{Kind: record.CID, Address: address("x")}
-		must(t, <-r.ask("x", 0))
+		testkit.Must(t, <-r.ask("x", 0))
 		for name, forget := range map[string]func(){
 			"one":  func() { r.answerCache.forget(q) },
 			"all":  r.answerCache.clear,

@@ -12,6 +12,7 @@ import (
 	"micronode/fault"
 	"micronode/internal/flow"
 	"micronode/internal/index/record"
+	"micronode/internal/testkit"
 )
 
 // twoRecords is the records of a name in these tests: bob has set it twice.
@@ -150,11 +151,11 @@ func TestANameSetAnew(t *testing.T) {
 		for range 10 {
 			r.wantFirmware("at first", address("one"))
 		}
-		equal(t, "questions", asked, 1)
+		testkit.Equal(t, "questions", asked, 1)
 		peers.setAnswer("bob", count(answersName(newer)))
 		time.Sleep(time.Second)
 		r.wantFirmware("a second later", address("two"))
-		equal(t, "questions", asked, 2)
+		testkit.Equal(t, "questions", asked, 2)
 	})
 }
 
@@ -169,13 +170,13 @@ func TestAnOlderRecordNeverComesBack(t *testing.T) {
 			peers.setAnswer("ana", answersEmpty)
 			time.Sleep(time.Minute)
 			_, err := r.resolveFirmware()
-			wantKind(r.t, err, fault.NotFound)
+			testkit.WantKind(r.t, err, fault.NotFound)
 			time.Sleep(time.Minute)
 		},
 		"the configuration is another": func(r *testIndex, _ *fakeOverlay) {
 			next := DefaultConfig()
 			next.Cache.Entries = 0
-			must(r.t, r.Reconfigure(next))
+			testkit.Must(r.t, r.Reconfigure(next))
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -205,7 +206,7 @@ func TestAnOlderRecordNeverComesBack(t *testing.T) {
 			time.Sleep(2 * time.Hour)
 			peers.setAnswer("ana", answersName(&lasting))
 			_, err := r.resolveFirmware()
-			wantKind(t, err, fault.NotFound)
+			testkit.WantKind(t, err, fault.NotFound)
 		})
 	})
 }

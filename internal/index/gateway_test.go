@@ -12,6 +12,7 @@ import (
 	"micronode/b3"
 	"micronode/fault"
 	"micronode/internal/store"
+	"micronode/internal/testkit"
 )
 
 const rawType = "application/vnd.ipld.raw"
@@ -41,11 +42,11 @@ func TestGatewayGivesBlocks(t *testing.T) {
 			"Content-Type": rawType, "Content-Length": "7", "Content-Disposition": `attachment; filename="` + cid + `.bin"`, "Etag": `"` + cid + `.raw"`,
 			"Cache-Control": "public, max-age=31536000, immutable", "X-Ipfs-Path": "/ipfs/" + cid, "X-Ipfs-Roots": cid, "Vary": "Accept", "X-Content-Type-Options": "nosniff",
 		} {
-			equal(t, name, answer.Header().Get(name), want)
+			testkit.Equal(t, name, answer.Header().Get(name), want)
 		}
 		// Kubo reads no more than this of a header.
 		var size bytes.Buffer
-		must(t, answer.Header().Write(&size))
+		testkit.Must(t, answer.Header().Write(&size))
 		if size.Len() > 1536 {
 			t.Errorf("the header has %d bytes:\n%s", size.Len(), &size)
 		}
@@ -55,13 +56,13 @@ func TestGatewayGivesBlocks(t *testing.T) {
 		"&download=true&filename=K%C3%B6": `attachment; filename="K_"; filename*=UTF-8''K%C3%B6`,
 		"&filename=..%2Fa%0D%0Ab":         `attachment; filename="ab"`,
 	} {
-		equal(t, query, r.get("/ipfs/"+cid+"?format=raw"+query).Header().Get("Content-Disposition"), want)
+		testkit.Equal(t, query, r.get("/ipfs/"+cid+"?format=raw"+query).Header().Get("Content-Disposition"), want)
 	}
-	equal(t, "where it is", r.get("/ipfs/"+cid, "Accept", rawType).Header().Get("Content-Location"), "/ipfs/"+cid+"?format=raw")
-	equal(t, "status of what the client has", r.get("/ipfs/"+cid+"?format=raw", "If-None-Match", `"`+cid+`.raw"`).Code, http.StatusNotModified)
+	testkit.Equal(t, "where it is", r.get("/ipfs/"+cid, "Accept", rawType).Header().Get("Content-Location"), "/ipfs/"+cid+"?format=raw")
+	testkit.Equal(t, "status of what the client has", r.get("/ipfs/"+cid+"?format=raw", "If-None-Match", `"`+cid+`.raw"`).Code, http.StatusNotModified)
 	part := r.get("/ipfs/"+cid+"?format=raw", "Range", "bytes=2-")
-	equal(t, "status of a part", part.Code, http.StatusPartialContent)
-	equal(t, "part", part.Body.String(), "block")
+	testkit.Equal(t, "status of a part", part.Code, http.StatusPartialContent)
+	testkit.Equal(t, "part", part.Body.String(), "block")
 }
 
 // Kubo requests the empty block to check for a gateway.
@@ -95,7 +96,7 @@ func TestGatewayRefuses(t *testing.T) {
 	} {
 		answer := r.get(c.path, "Accept", c.accept)
 		var problem struct{ Code, Next string }
-		must(t, json.Unmarshal(answer.Body.Bytes(), &problem))
+		testkit.Must(t, json.Unmarshal(answer.Body.Bytes(), &problem))
 		if answer.Code != c.status || problem.Next == "" || strings.Contains(answer.Header().Get("Cache-Control"), "immutable") {
 			t.Errorf("%s, %s: %d %v %s", c.path, c.accept, answer.Code, answer.Header(), answer.Body)
 		}
@@ -125,7 +126,7 @@ func TestGatewayGivesBlocksOnly(t *testing.T) {
 	for size, want := range map[int64]int{2 << 20: http.StatusOK, 2<<20 + 1: http.StatusNotFound} {
 		r := open(t, withStore(func(s store.Store) store.Store { return fixedSizeStore{s, size} }))
 		answer := r.head("/ipfs/" + address("x").CID() + "?format=raw")
-		equal(t, "status of a block", answer.Code, want)
+		testkit.Equal(t, "status of a block", answer.Code, want)
 	}
 	r := open(t, withStore(func(s store.Store) store.Store { return fixedSizeStore{s, 2<<20 + 1} }))
 	if text := r.get("/ipfs/" + address("x").CID() + "?format=raw").Body.String(); !strings.Contains(text, "/o/"+address("x").String()) {
@@ -142,5 +143,5 @@ func (corruptStore) Open(context.Context, b3.Address) (store.Handle, error) {
 
 func TestGatewayGivesVerifiedBlocksOnly(t *testing.T) {
 	r := open(t, withStore(func(s store.Store) store.Store { return corruptStore{s} }))
-	equal(t, "status", r.get("/ipfs/"+address("x").CID()+"?format=raw").Code, http.StatusBadGateway)
+	testkit.Equal(t, "status", r.get("/ipfs/"+address("x").CID()+"?format=raw").Code, http.StatusBadGateway)
 }

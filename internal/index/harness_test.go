@@ -27,6 +27,7 @@ import (
 	"micronode/internal/observe"
 	"micronode/internal/store"
 	"micronode/internal/supervise"
+	"micronode/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -273,7 +274,7 @@ func build(t testing.TB, settings ...option) *testIndex {
 	t.Helper()
 	supervisor, err := supervise.New(supervise.Options{DrainTimeout: 5 * time.Second, Jitter: func(lo, _ time.Duration) time.Duration { return lo },
 		Stages: []supervise.Stage{{Name: "state"}, {Name: "workers"}, {Name: "intake"}}})
-	must(t, err)
+	testkit.Must(t, err)
 	inv, metrics := flow.NewInventory(), observe.NewMetrics(observe.Build{})
 	r := &testIndex{t: t, supervisor: supervisor, inventory: inv, observed: metrics, log: &eventLog{}, done: make(chan *supervise.Report, 1),
 		readiness: observe.NewReadiness(inv, supervisor)}
@@ -284,12 +285,12 @@ func build(t testing.TB, settings ...option) *testIndex {
 	for _, set := range settings {
 		set(&spec)
 	}
-	must(t, spec.Config.Validate())
+	testkit.Must(t, spec.Config.Validate())
 	r.Index, err = New(t.Context(), inv, supervisor, testStages, spec)
-	must(t, err)
-	must(t, r.Add(supervisor, testStages, r.log.add))
+	testkit.Must(t, err)
+	testkit.Must(t, r.Add(supervisor, testStages, r.log.add))
 	table, err := ingress.NewTable(r.Routes()...)
-	must(t, err)
+	testkit.Must(t, err)
 	limits := ingress.DefaultLimits()
 	limits.Rate, limits.Burst, limits.WorkRate, limits.Inflight, limits.ConnsPerIP = 1_000_000, 1_000_000, 1_000_000, 10_000, 4096
 	r.server, err = ingress.New(ingress.Options{
@@ -297,7 +298,7 @@ func build(t testing.TB, settings ...option) *testIndex {
 		Authorise: func(context.Context, ingress.AuthRequest) error { return nil },
 		Inventory: inv, Metrics: metrics, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Warm: r.WarmRoutes(),
 	})
-	must(t, err)
+	testkit.Must(t, err)
 	return r
 }
 
@@ -331,8 +332,8 @@ func (ti *testIndex) stopAndReport() *supervise.Report {
 	if !ti.allowAborts && (len(report.Aborted) > 0 || report.Restarts > 0) {
 		ti.t.Errorf("the drain aborted %v; %d restarts", report.Aborted, report.Restarts)
 	}
-	must(ti.t, ti.Close())
-	must(ti.t, ti.ram.Close())
+	testkit.Must(ti.t, ti.Close())
+	testkit.Must(ti.t, ti.ram.Close())
 	return report
 }
 
@@ -340,7 +341,7 @@ func (ti *testIndex) stopAndReport() *supervise.Report {
 func (ti *testIndex) put(text string) b3.Address {
 	ti.t.Helper()
 	info, _, err := ti.ram.Put(context.Background(), strings.NewReader(text), store.PutOptions{Size: int64(len(text))})
-	must(ti.t, err)
+	testkit.Must(ti.t, err)
 	ti.ObjectAdded(info.Address)
 	return info.Address
 }
@@ -360,7 +361,7 @@ func (ti *testIndex) get(path string, header ...string) *httptest.ResponseRecord
 func (ti *testIndex) count(metric string, labels ...string) (sum float64) {
 	ti.t.Helper()
 	families, err := ti.observed.Gatherer().Gather()
-	must(ti.t, err)
+	testkit.Must(ti.t, err)
 	for _, family := range families {
 		if family.GetName() != metric {
 			continue
@@ -383,24 +384,6 @@ func hasLabels(series *dto.Metric, wanted []string) bool {
 	return true
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// wantKind checks the kind of an error.
-func wantKind(t testing.TB, err error, kind fault.Kind) {
-	t.Helper()
-	if fault.KindOf(err) != kind {
-		t.Fatalf("the error is %v (%s), want %s", err, fault.KindOf(err), kind)
-	}
-	if fault.NextOf(err) == "" {
-		t.Fatalf("%v names no next step", err)
-	}
-}
-
 func address(text string) b3.Address { return b3.Of([]byte(text)) }
 
 func byAddress(a b3.Address) record.ID { return record.ID{Kind: record.CID, Address: a} }
@@ -408,7 +391,7 @@ func byAddress(a b3.Address) record.ID { return record.ID{Kind: record.CID, Addr
 func mustParseID(t testing.TB, text string) record.ID {
 	t.Helper()
 	id, err := record.ParseID(text)
-	must(t, err)
+	testkit.Must(t, err)
 	return id
 }
 
@@ -429,13 +412,6 @@ func providerIDs(r Resolution) (all []string) {
 		all = append(all, one.Provider.ID)
 	}
 	return all
-}
-
-func equal[T comparable](t testing.TB, what string, got, want T) {
-	t.Helper()
-	if got != want {
-		t.Fatalf("%s: %v, want %v", what, got, want)
-	}
 }
 
 // busyStore is a store that is busy.

@@ -18,6 +18,7 @@ import (
 	"micronode/internal/index/record"
 	"micronode/internal/ingress"
 	"micronode/internal/supervise"
+	"micronode/internal/testkit"
 )
 
 // decode decodes an answer, which must have this status.
@@ -26,7 +27,7 @@ func decode[T any](t *testing.T, answer *httptest.ResponseRecorder, status int) 
 	if answer.Code != status {
 		t.Fatalf("%d %s, want %d", answer.Code, answer.Body, status)
 	}
-	must(t, json.Unmarshal(answer.Body.Bytes(), &v))
+	testkit.Must(t, json.Unmarshal(answer.Body.Bytes(), &v))
 	return v
 }
 
@@ -40,19 +41,19 @@ func TestTheShapeOfAResolution(t *testing.T) {
 		a := address("x")
 		var raw map[string]any
 		answer := r.get("/resolve/" + a.CID())
-		must(t, json.Unmarshal(answer.Body.Bytes(), &raw))
+		testkit.Must(t, json.Unmarshal(answer.Body.Bytes(), &raw))
 		provider := raw["providers"].([]any)[0].(map[string]any)
 		for key, want := range map[string]any{"key": a.String(), "kind": "cid", "manifest_cid": a.String(), "source": "dht", "freshness_s": 0.0, "etag": answer.Header().Get("Etag")} {
-			equal(t, key, raw[key], want)
+			testkit.Equal(t, key, raw[key], want)
 		}
 		for key, want := range map[string]any{"id": bob.ID, "addr": "127.0.0.1:9500", "region": "eu-west", "last_seen_s": 7.0, "latency": "unknown"} {
-			equal(t, key, provider[key], want)
+			testkit.Equal(t, key, provider[key], want)
 		}
 		if _, stale := raw["stale"]; stale || provider["class"] == "" || provider["score"].(float64) <= 0 {
 			t.Errorf("%s", answer.Body)
 		}
-		equal(t, "Cache-Control", answer.Header().Get("Cache-Control"), "no-cache")
-		equal(t, "Content-Type", answer.Header().Get("Content-Type"), "application/json")
+		testkit.Equal(t, "Cache-Control", answer.Header().Get("Cache-Control"), "no-cache")
+		testkit.Equal(t, "Content-Type", answer.Header().Get("Content-Type"), "application/json")
 
 		time.Sleep(3 * time.Second)
 		again := r.get("/resolve/"+a.String(), "If-None-Match", answer.Header().Get("Etag"))
@@ -98,7 +99,7 @@ func TestTheShapeOfProviders(t *testing.T) {
 		if got = decode[client.Providers](t, r.get("/providers/"+a.String()+"?min_freshness=60"), 200); len(got.Providers) != 2 {
 			t.Errorf("the fresh ones: %+v", got)
 		}
-		equal(t, "the source of what is remembered", got.Source, "cache")
+		testkit.Equal(t, "the source of what is remembered", got.Source, "cache")
 	})
 }
 
@@ -111,7 +112,7 @@ func TestNobodyHasIt(t *testing.T) {
 			if got := decode[client.Providers](t, answer, 200); len(got.Providers) != 0 || !strings.Contains(answer.Body.String(), `"providers":[]`) || got.Hedge.Winner != "none" {
 				t.Errorf("%s", answer.Body)
 			}
-			equal(t, "resolve", r.get("/resolve/"+address("x").String()).Code, 404)
+			testkit.Equal(t, "resolve", r.get("/resolve/"+address("x").String()).Code, 404)
 		}
 	})
 }
@@ -134,7 +135,7 @@ func TestMalformedQuestions(t *testing.T) {
 				t.Errorf("%.60s: %s", path, answer.Body)
 			}
 		}
-		equal(t, "look-ups", r.count("index_dht_lookup_ms"), 0)
+		testkit.Equal(t, "look-ups", r.count("index_dht_lookup_ms"), 0)
 	})
 }
 
@@ -165,13 +166,13 @@ func TestTheWarmLaneSaysTheSame(t *testing.T) {
 		t.Errorf("warm: %+v; cold: %v", warm, cold.Header())
 	}
 	var one, other client.Resolution
-	must(t, json.Unmarshal([]byte(warm.body), &one))
-	must(t, json.Unmarshal(cold.Body.Bytes(), &other))
+	testkit.Must(t, json.Unmarshal([]byte(warm.body), &one))
+	testkit.Must(t, json.Unmarshal(cold.Body.Bytes(), &other))
 	one.Freshness, other.Freshness = 0, 0
 	for _, resolution := range []*client.Resolution{&one, &other} {
 		resolution.Providers[0].LastSeen, resolution.Providers[0].Score = 0, 0
 	}
-	equal(t, "the warm answer", fmt.Sprint(one), fmt.Sprint(other))
+	testkit.Equal(t, "the warm answer", fmt.Sprint(one), fmt.Sprint(other))
 	if r.count("index_cache_hits_total") < 2 {
 		t.Error("hits of the lane are not counted")
 	}
@@ -191,29 +192,29 @@ type httpReply struct {
 func (ti *testIndex) overTCP(t *testing.T, target string, header ...string) httpReply {
 	t.Helper()
 	supervisor, err := supervise.New(supervise.Options{DrainTimeout: time.Second, Stages: []supervise.Stage{{Name: "intake"}}})
-	must(t, err)
+	testkit.Must(t, err)
 	var plain net.ListenConfig
 	inner, err := plain.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	must(t, err)
+	testkit.Must(t, err)
 	listener := ti.server.Attach(inner, ingress.ListenOptions{Name: "http " + inner.Addr().String(), Addr: inner.Addr().String(), Warm: true})
-	must(t, supervisor.Add(supervise.Service{Service: "gateway", Name: "http", Stage: "intake", Serve: listener.Serve, Drain: listener.Drain}))
+	testkit.Must(t, supervisor.Add(supervise.Service{Service: "gateway", Name: "http", Stage: "intake", Serve: listener.Serve, Drain: listener.Drain}))
 	done := make(chan struct{})
 	go func() { _, _ = supervisor.Run(t.Context()); close(done) }()
 	defer func() { supervisor.Shutdown("done"); <-done }()
 	conn, err := net.Dial("tcp", inner.Addr().String())
-	must(t, err)
+	testkit.Must(t, err)
 	defer func() { _ = conn.Close() }()
 	in := bufio.NewReader(conn)
 	var last httpReply
 	for range 2 {
 		_, err = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\n%s\r\n", target, inner.Addr(), strings.Join(append(header, ""), "\r\n"))
-		must(t, err)
+		testkit.Must(t, err)
 		response, err := http.ReadResponse(in, nil)
-		must(t, err)
+		testkit.Must(t, err)
 		body := make([]byte, max(0, response.ContentLength))
 		if response.StatusCode != http.StatusNotModified {
 			_, err = bufio.NewReader(response.Body).Read(body)
-			must(t, err)
+			testkit.Must(t, err)
 		}
 		last = httpReply{response.StatusCode, response.Header, string(body)}
 	}
@@ -227,7 +228,7 @@ func TestReadyAnswers(t *testing.T) {
 		r := open(t, withEngine(newFakeEngine(target("a", answersAfter(0, providerOf("bob"))))))
 		a := address("x")
 		target := []byte("/resolve/" + a.String())
-		must(t, <-r.ask("x", 0))
+		testkit.Must(t, <-r.ask("x", 0))
 		first, ok := r.answerCache.Lookup(target)
 		if again, _ := r.answerCache.Lookup(target); !ok || again != first {
 			t.Fatal("it is made twice in a second")
@@ -240,13 +241,13 @@ func TestReadyAnswers(t *testing.T) {
 		if !ok || second == first {
 			t.Error("it does not grow older")
 		}
-		must(t, r.Reconfigure(r.settings.Load().Config))
+		testkit.Must(t, r.Reconfigure(r.settings.Load().Config))
 		if same, ok := r.answerCache.Lookup(target); !ok || same != second {
 			t.Error("a reload that changes nothing drops ready answers")
 		}
 		next := r.settings.Load().Config
 		next.Cache.TTL++
-		must(t, r.Reconfigure(next))
+		testkit.Must(t, r.Reconfigure(next))
 		if third, ok := r.answerCache.Lookup(target); !ok || third == second {
 			t.Error("a reload keeps ready answers")
 		}
@@ -260,7 +261,7 @@ func TestReadyAnswers(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Minute)
-		must(t, <-r.ask("nobody's", 0))
+		testkit.Must(t, <-r.ask("nobody's", 0))
 	})
 }
 
@@ -273,7 +274,7 @@ func TestReadyAnswersAreBounded(t *testing.T) {
 		}
 		r := open(t, withEngine(newFakeEngine(target("a", answersAfter(0, crowd...)))), withConfig(func(c *Config) { c.Cache.PreparedBytes = 256 << 10 }))
 		for i := range 200 {
-			must(t, <-r.ask(fmt.Sprint(i), 0))
+			testkit.Must(t, <-r.ask(fmt.Sprint(i), 0))
 			r.answerCache.Lookup([]byte("/resolve/" + address(fmt.Sprint(i)).String()))
 		}
 		r.answerCache.entries.CleanUp()
@@ -307,17 +308,17 @@ func TestDelegatedRoutingIsAsked(t *testing.T) {
 	if got.Source != "delegated" || len(got.Providers) != 1 || got.Providers[0].Addr != "http://127.0.0.1:8080" {
 		t.Errorf("%+v", got)
 	}
-	equal(t, "another", r.get("/resolve/"+b3.Of([]byte("y")).String()).Code, 404)
+	testkit.Equal(t, "another", r.get("/resolve/"+b3.Of([]byte("y")).String()).Code, 404)
 }
 
 // Each client is a class of its own; an IPv6 network is one.
 func TestClientsAreToldApart(t *testing.T) {
 	r := build(t)
-	defer func() { must(t, r.Close()) }()
+	defer func() { testkit.Must(t, r.Close()) }()
 	class := func(text string) uint64 { return r.clientClass(netip.MustParseAddr(text)) }
-	equal(t, "nobody", r.clientClass(ingress.ForwardedClient(httptest.NewRequest("GET", "/", nil))), 0)
-	equal(t, "the same address, written differently", class("192.0.2.1"), class("::ffff:192.0.2.1"))
-	equal(t, "the same network", class("2001:db8::1"), class("2001:db8::ffff:2"))
+	testkit.Equal(t, "nobody", r.clientClass(ingress.ForwardedClient(httptest.NewRequest("GET", "/", nil))), 0)
+	testkit.Equal(t, "the same address, written differently", class("192.0.2.1"), class("::ffff:192.0.2.1"))
+	testkit.Equal(t, "the same network", class("2001:db8::1"), class("2001:db8::ffff:2"))
 	if class("192.0.2.1") == class("192.0.2.2") || class("2001:db8::1") == class("2001:db8:0:1::1") {
 		t.Error("two clients are one")
 	}
@@ -334,9 +335,9 @@ func TestFairnessIsByTheGatewaysClients(t *testing.T) {
 		synctest.Wait()
 		r.withFlights(func(fs *flights) {
 			one, two := r.clientClass(netip.MustParseAddr("192.0.2.1")), r.clientClass(netip.MustParseAddr("192.0.2.2"))
-			equal(t, "clients", len(fs.perClient), 2)
-			equal(t, "in the hand of one", fs.perClient[one], 1)
-			equal(t, "in the hand of the other", fs.perClient[two], 2)
+			testkit.Equal(t, "clients", len(fs.perClient), 2)
+			testkit.Equal(t, "in the hand of one", fs.perClient[one], 1)
+			testkit.Equal(t, "in the hand of the other", fs.perClient[two], 2)
 		})
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
@@ -345,12 +346,12 @@ func TestFairnessIsByTheGatewaysClients(t *testing.T) {
 
 func BenchmarkReadyAnswer(b *testing.B) {
 	r := open(b, withEngine(newFakeEngine(target("a", answersAfter(0, providerOf("bob"))))))
-	must(b, <-r.ask("x", 0))
+	testkit.Must(b, <-r.ask("x", 0))
 	target := []byte("/resolve/" + address("x").String())
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, ok := r.answerCache.Lookup(target); !ok {
-			must(b, <-r.ask("x", 0))
+			testkit.Must(b, <-r.ask("x", 0))
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"micronode/internal/disk"
+	"micronode/internal/testkit"
 	"micronode/internal/wal"
 )
 
@@ -29,8 +30,8 @@ func TestKeysOverARestart(t *testing.T) {
 			r := open(t, withIdempotencyPath(path))
 			do(r)
 			killed, err := os.ReadFile(path)
-			must(t, err)
-			t.Cleanup(func() { must(t, os.WriteFile(path, killed, 0o600)) }) // discards later writes
+			testkit.Must(t, err)
+			t.Cleanup(func() { testkit.Must(t, os.WriteFile(path, killed, 0o600)) }) // discards later writes
 		})
 	}
 	says := func(r *testIndex, path, key string, status int, text string) {
@@ -66,7 +67,7 @@ func TestKeysOverARestart(t *testing.T) {
 // out; the file is left unchanged.
 func TestUnreadableKeys(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "deeds.log")
-	must(t, os.WriteFile(path, []byte("this is no book, however long one looks at it"), 0o600))
+	testkit.Must(t, os.WriteFile(path, []byte("this is no book, however long one looks at it"), 0o600))
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, withIdempotencyPath(path))
 		if verdict := r.readiness.Evaluate(); !verdict.Degraded {
@@ -90,7 +91,7 @@ func TestUnreadableKeys(t *testing.T) {
 func TestKeysThatAreNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, withIdempotencyPath(filepath.Join(t.TempDir(), "deeds.log")))
-		must(t, r.idempotency.log.Close())
+		testkit.Must(t, r.idempotency.log.Close())
 		if answer := r.send("POST", "/admin/reindex", "", "Idempotency-Key", "k"); answer.Code != 202 {
 			t.Errorf("%d %s", answer.Code, answer.Body)
 		}
@@ -136,7 +137,7 @@ func TestKeysAreWrittenLater(t *testing.T) {
 		o, full := newIdempotency(), new(atomic.Bool)
 		var err error
 		o.log, err = wal.Open(path, wal.Options{MaxRecord: maxStoredRequest, FS: fullDisk{disk.OS(), full}})
-		must(t, err)
+		testkit.Must(t, err)
 		var troubles atomic.Int32
 		o.onPersist = func(err error) {
 			if err != nil {
@@ -168,11 +169,11 @@ func TestKeysAreWrittenLater(t *testing.T) {
 		kept := func() int {
 			again := newIdempotency()
 			book, err := wal.Open(path, wal.Options{MaxRecord: maxStoredRequest, Apply: again.replay})
-			must(t, err)
-			must(t, book.Close())
+			testkit.Must(t, err)
+			testkit.Must(t, book.Close())
 			return len(again.byKey)
 		}
-		equal(t, "keys", kept(), done)
+		testkit.Equal(t, "keys", kept(), done)
 		before := o.log.Size()
 		time.Sleep(idempotencyTTL)
 		do("late")
@@ -180,8 +181,8 @@ func TestKeysAreWrittenLater(t *testing.T) {
 		if _, err := o.compact(t.Context()); err != nil || o.log.Size() > before/10 {
 			t.Errorf("of %d bytes, %d are left: %v", before, o.log.Size(), err)
 		}
-		equal(t, "keys", kept(), 1)
-		must(t, o.close())
+		testkit.Equal(t, "keys", kept(), 1)
+		testkit.Must(t, o.close())
 	})
 }
 
@@ -192,15 +193,15 @@ func TestKeysOfTomorrow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(100 * time.Hour)
 		o, err := openIdempotency(path)
-		must(t, err)
+		testkit.Must(t, err)
 		_, err = o.do(t.Context(), "k", requestOne, act)
-		must(t, err)
-		must(t, o.close())
+		testkit.Must(t, err)
+		testkit.Must(t, o.close())
 	})
 	synctest.Test(t, func(t *testing.T) { // starts at the same time as the other one
 		o, err := openIdempotency(path)
-		must(t, err)
-		defer func() { must(t, o.close()) }()
+		testkit.Must(t, err)
+		defer func() { testkit.Must(t, o.close()) }()
 		if _, err := o.do(t.Context(), "k", requestTwo, act); err == nil {
 			t.Error("forgotten")
 		}

@@ -18,6 +18,7 @@ import (
 	"micronode/internal/flow"
 	"micronode/internal/flow/explore"
 	"micronode/internal/index/record"
+	"micronode/internal/testkit"
 )
 
 // ask looks something up for a client, and returns the error.
@@ -60,36 +61,36 @@ func TestAFullQueueIsBusy(t *testing.T) {
 		network.walk = neverAnswers
 		r := open(t, withEngine(network))
 		waiting := r.flood(0)
-		equal(t, "in the queue", r.work.Len(workBand), maxWaiting)
+		testkit.Equal(t, "in the queue", r.work.Len(workBand), maxWaiting)
 		began := time.Now()
 		_, err := r.Resolve(t.Context(), byAddress(address("one more")), Options{})
-		wantKind(t, err, fault.Busy)
-		equal(t, "it waited", time.Since(began), 0)
-		equal(t, "refusals", r.count("busy_rejections_total", "endpoint=work"), 1)
-		equal(t, "the status", r.get("/resolve/"+address("one more").String()).Code, 429)
+		testkit.WantKind(t, err, fault.Busy)
+		testkit.Equal(t, "it waited", time.Since(began), 0)
+		testkit.Equal(t, "refusals", r.count("busy_rejections_total", "endpoint=work"), 1)
+		testkit.Equal(t, "the status", r.get("/resolve/"+address("one more").String()).Code, 429)
 
 		var others []<-chan error
 		for i := range maxSpare/4 + 1 {
 			others = append(others, r.ask(fmt.Sprint("somebody else's ", i), 2))
 		}
 		synctest.Wait()
-		equal(t, "still in the queue", r.work.Len(workBand), maxWaiting)
+		testkit.Equal(t, "still in the queue", r.work.Len(workBand), maxWaiting)
 		ended := map[fault.Kind]int{}
 		for _, result := range waiting {
 			ended[fault.KindOf(<-result)]++
 			if time.Since(began) == 0 {
 				// One of the look-ups of other clients found no spare permit,
 				// and displaced one of the flood.
-				equal(t, "of the flood were turned away at once", ended[fault.Busy], 1)
+				testkit.Equal(t, "of the flood were turned away at once", ended[fault.Busy], 1)
 			}
 		}
-		equal(t, "ran out of time", ended[fault.Timeout], maxOfOne)
-		equal(t, "were not begun, with so little time left", ended[fault.Busy], maxWaiting)
+		testkit.Equal(t, "ran out of time", ended[fault.Timeout], maxOfOne)
+		testkit.Equal(t, "were not begun, with so little time left", ended[fault.Busy], maxWaiting)
 		for _, result := range others {
 			ended[fault.KindOf(<-result)]++
 		}
-		equal(t, "of all, ran out of time", ended[fault.Timeout], maxOfOne+maxSpare/4)
-		equal(t, "of all, were not begun", ended[fault.Busy], maxWaiting+1)
+		testkit.Equal(t, "of all, ran out of time", ended[fault.Timeout], maxOfOne+maxSpare/4)
+		testkit.Equal(t, "of all, were not begun", ended[fault.Busy], maxWaiting+1)
 	})
 }
 
@@ -114,11 +115,13 @@ func TestAFloodDoesNotKeepOthersWaiting(t *testing.T) {
 		for range 3 {
 			r.flood(1) // and again, although it is rejected
 		}
-		r.withFlights(func(fs *flights) { equal(t, "of the flood are under way", len(fs.joinable)-maxWaiting, maxOfOne) })
+		r.withFlights(func(fs *flights) {
+			testkit.Equal(t, "of the flood are under way", len(fs.joinable)-maxWaiting, maxOfOne)
+		})
 		for i := range 10 {
 			began := time.Now()
-			must(t, <-r.ask(fmt.Sprint("polite ", i), 2))
-			equal(t, "one look-up of another client took", time.Since(began), 10*time.Millisecond)
+			testkit.Must(t, <-r.ask(fmt.Sprint("polite ", i), 2))
+			testkit.Equal(t, "one look-up of another client took", time.Since(began), 10*time.Millisecond)
 		}
 		began := time.Now()
 		var all []<-chan error
@@ -126,13 +129,13 @@ func TestAFloodDoesNotKeepOthersWaiting(t *testing.T) {
 			all = append(all, r.ask(fmt.Sprint("polite ", maxSpare+i), 2))
 		}
 		for _, result := range all {
-			must(t, <-result)
+			testkit.Must(t, <-result)
 		}
-		equal(t, "as many as its share, at once, took", time.Since(began), 10*time.Millisecond)
+		testkit.Equal(t, "as many as its share, at once, took", time.Since(began), 10*time.Millisecond)
 		time.Sleep(2 * time.Second)
 		r.withFlights(func(fs *flights) {
-			equal(t, "clients that are remembered", len(fs.perClient), 0)
-			equal(t, "spare permits", fs.spare, maxSpare)
+			testkit.Equal(t, "clients that are remembered", len(fs.perClient), 0)
+			testkit.Equal(t, "spare permits", fs.spare, maxSpare)
 		})
 	})
 }
@@ -182,7 +185,7 @@ func TestAFloodWaitsBehindOthers(t *testing.T) {
 		r.withFlights(func(fs *flights) { fs.spare = 0 })
 		r.flood(1)
 		began := time.Now()
-		must(t, <-r.ask("the other's", 2))
+		testkit.Must(t, <-r.ask("the other's", 2))
 		if took := time.Since(began); took > 300*time.Millisecond {
 			t.Errorf("the other client waited for %s", took)
 		}
@@ -204,10 +207,10 @@ func TestWhoWaitedTooLongIsBusy(t *testing.T) {
 				ended[fault.KindOf(err)]++
 			}
 		}
-		equal(t, "all were told after", time.Since(began), 700*time.Millisecond)
-		equal(t, "of those who waited, were told to come again", ended[fault.Busy], maxWaiting)
-		equal(t, "all others were answered: asked", asked.Load(), maxOfOne)
-		must(t, <-r.ask("afterwards", 1))
+		testkit.Equal(t, "all were told after", time.Since(began), 700*time.Millisecond)
+		testkit.Equal(t, "of those who waited, were told to come again", ended[fault.Busy], maxWaiting)
+		testkit.Equal(t, "all others were answered: asked", asked.Load(), maxOfOne)
+		testkit.Must(t, <-r.ask("afterwards", 1))
 	})
 }
 
@@ -219,11 +222,11 @@ func TestADeadWorkerLosesNothing(t *testing.T) {
 		r.allowAborts = true
 		synctest.Wait()
 		for worker := range r.spec.Config.workers() {
-			must(t, r.supervisor.Kill("index worker", worker))
+			testkit.Must(t, r.supervisor.Kill("index worker", worker))
 		}
 		result := r.ask("x", 0)
-		must(t, <-result)
-		equal(t, "asked", asked.Load(), 1)
+		testkit.Must(t, <-result)
+		testkit.Equal(t, "asked", asked.Load(), 1)
 
 		f := &flight{index: r.Index, done: make(chan struct{})}
 		r.withFlights(func(fs *flights) { fs.perClient[f.clientClass]++ })
@@ -232,7 +235,7 @@ func TestADeadWorkerLosesNothing(t *testing.T) {
 		f.Abandon(nil)
 		f.Run(t.Context())
 		<-f.done
-		wantKind(t, f.err, fault.Internal)
+		testkit.WantKind(t, f.err, fault.Internal)
 		if !f.Idempotent() {
 			t.Error("a second start does harm")
 		}
@@ -243,7 +246,7 @@ func TestADeadWorkerLosesNothing(t *testing.T) {
 func TestATargetThatPanicsHasFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, withEngine(newFakeEngine(target("a", func(context.Context, record.Question) (record.Answer, error) { panic("oh") }), target("b", answersAfter(time.Millisecond, providerOf("bob"))))))
-		must(t, <-r.ask("x", 0))
+		testkit.Must(t, <-r.ask("x", 0))
 	})
 }
 
@@ -255,9 +258,9 @@ func TestALookupThatBreaksOffIsTold(t *testing.T) {
 		r.allowAborts = true
 		network.breaks.Store(true)
 		_, err := r.Resolve(t.Context(), byAddress(address("x")), Options{})
-		wantKind(t, err, fault.Internal)
+		testkit.WantKind(t, err, fault.Internal)
 		network.breaks.Store(false)
-		must(t, <-r.ask("x", 0))
+		testkit.Must(t, <-r.ask("x", 0))
 	})
 }
 
@@ -288,13 +291,13 @@ func TestADrainLetsLookupsEnd(t *testing.T) {
 		go func() { r.stopAndReport(); close(ended) }()
 		synctest.Wait()
 		_, err := r.Resolve(t.Context(), byAddress(address("too late")), Options{})
-		wantKind(t, err, fault.Canceled)
+		testkit.WantKind(t, err, fault.Canceled)
 		for _, result := range taken {
-			must(t, <-result)
+			testkit.Must(t, <-result)
 		}
 		<-ended
 		_, err = r.Resolve(t.Context(), byAddress(address("much too late")), Options{})
-		wantKind(t, err, fault.Canceled)
+		testkit.WantKind(t, err, fault.Canceled)
 	})
 }
 
@@ -337,17 +340,17 @@ func TestABrokenTargetIsLeftAlone(t *testing.T) {
 				t.Fatalf("%d: %v", i, err)
 			}
 		}
-		equal(t, "asked", asked.Load(), 5)
+		testkit.Equal(t, "asked", asked.Load(), 5)
 		answer := r.get("/resolve/" + address("x").String())
 		if answer.Code != 503 || answer.Header().Get("Retry-After") == "" {
 			t.Errorf("%d %v", answer.Code, answer.Header())
 		}
 		synctest.Wait()
-		equal(t, "opened", r.count("breaker_open_total"), 2) // the peer's and that of the walk
-		equal(t, "open", r.count("breaker_state", "state=open"), 2)
-		equal(t, "told", len(r.log.ofType(BreakerOpened)), 2)
+		testkit.Equal(t, "opened", r.count("breaker_open_total"), 2) // the peer's and that of the walk
+		testkit.Equal(t, "open", r.count("breaker_state", "state=open"), 2)
+		testkit.Equal(t, "told", len(r.log.ofType(BreakerOpened)), 2)
 		time.Sleep(11 * time.Second)
-		equal(t, "after the cool-down, half open", r.count("breaker_state", "state=half-open"), 2)
+		testkit.Equal(t, "after the cool-down, half open", r.count("breaker_state", "state=half-open"), 2)
 	})
 }
 
@@ -400,12 +403,12 @@ func TestTheSilentMoveBack(t *testing.T) {
 		r := open(t, withPeers(v), withConfig(func(c *Config) { c.DHT.Alpha, c.DHT.HedgeBudget = 2, 0 }))
 		q := record.Question{Kind: record.CID, Address: address("x")}
 		first := func() string { return r.rankTargets(r.settings.Load(), q)[0].Key }
-		equal(t, "at first", first(), peerKey(idOfNode("silent")))
+		testkit.Equal(t, "at first", first(), peerKey(idOfNode("silent")))
 		for i := range 10 {
-			must(t, <-r.ask(fmt.Sprint(i), 0))
+			testkit.Must(t, <-r.ask(fmt.Sprint(i), 0))
 		}
-		equal(t, "later", first(), peerKey(idOfNode("slow")))
-		equal(t, "its breaker", r.breakers.State(peerKey(idOfNode("silent"))), "closed")
+		testkit.Equal(t, "later", first(), peerKey(idOfNode("slow")))
+		testkit.Equal(t, "its breaker", r.breakers.State(peerKey(idOfNode("silent"))), "closed")
 	})
 }
 
@@ -419,8 +422,8 @@ func TestBadLuckStrikesOnce(t *testing.T) {
 		r := open(t, withEngine(network))
 		for i, want := range []time.Duration{170, 20, 20, 20} {
 			began := time.Now()
-			must(t, <-r.ask(fmt.Sprint(i), 0))
-			equal(t, fmt.Sprintf("look-up %d took", i), time.Since(began), want*time.Millisecond)
+			testkit.Must(t, <-r.ask(fmt.Sprint(i), 0))
+			testkit.Equal(t, fmt.Sprintf("look-up %d took", i), time.Since(began), want*time.Millisecond)
 		}
 	})
 }
@@ -448,11 +451,11 @@ func TestOfManyNeighboursTheNearest(t *testing.T) {
 func TestTheDelayAdapts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, withEngine(newFakeEngine(target("a", answersAfter(40*time.Millisecond, providerOf("bob"))))), withConfig(func(c *Config) { c.DHT.HedgeMS = config.Auto[int]{Auto: true} }))
-		equal(t, "at first", r.delay.After(), defaultHedgeDelay)
+		testkit.Equal(t, "at first", r.delay.After(), defaultHedgeDelay)
 		for i := range 30 {
-			must(t, <-r.ask(fmt.Sprint(i), 0))
+			testkit.Must(t, <-r.ask(fmt.Sprint(i), 0))
 		}
-		equal(t, "later", r.delay.After(), 40*time.Millisecond)
+		testkit.Equal(t, "later", r.delay.After(), 40*time.Millisecond)
 	})
 }
 
@@ -563,7 +566,7 @@ func TestNobodyHasItOnlyIfAllSaySo(t *testing.T) {
 				kind = fault.BreakerOpen
 			}
 			_, err := r.Resolve(t.Context(), byAddress(address("x")), Options{})
-			if wantKind(t, err, kind); kind == fault.BreakerOpen && fault.RetryAfterOf(err) == 0 {
+			if testkit.WantKind(t, err, kind); kind == fault.BreakerOpen && fault.RetryAfterOf(err) == 0 {
 				t.Errorf("look-up %d does not say when to come back", i)
 			}
 			_, err = r.Providers(t.Context(), address("x"), ProviderOptions{})
@@ -571,7 +574,7 @@ func TestNobodyHasItOnlyIfAllSaySo(t *testing.T) {
 				t.Errorf("look-up %d: an empty list, though one could not be asked", i)
 			}
 		}
-		equal(t, "answers that are remembered", r.cache.Len(), 0)
+		testkit.Equal(t, "answers that are remembered", r.cache.Len(), 0)
 		synctest.Wait()
 		if events := r.log.ofType(BreakerOpened); len(events) != 1 || events[0].Key != "dht broken" || events[0].Detail == "" {
 			t.Errorf("told: %+v", events)
@@ -579,7 +582,7 @@ func TestNobodyHasItOnlyIfAllSaySo(t *testing.T) {
 		left = true
 		time.Sleep(r.spec.Config.Breaker.Cooldown + time.Second)
 		_, err := r.Resolve(t.Context(), byAddress(address("x")), Options{})
-		wantKind(t, err, fault.NotFound)
-		equal(t, "answers that are remembered", r.cache.Len(), 1)
+		testkit.WantKind(t, err, fault.NotFound)
+		testkit.Equal(t, "answers that are remembered", r.cache.Len(), 1)
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"micronode/b3"
 	"micronode/fault"
 	"micronode/internal/index/record"
+	"micronode/internal/testkit"
 )
 
 // publishEngine is a DHT that records what is published.
@@ -299,7 +300,7 @@ func TestARenewalThatFailsIsTold(t *testing.T) {
 		drawer := newFakeNameStore()
 		r := open(t, func(s *Spec) { s.NameStore = drawer })
 		old, err := r.SetName(t.Context(), "docs", address("one"))
-		must(t, err)
+		testkit.Must(t, err)
 		drawer.setError(fault.New("test", fault.StoreFull, "the disk is full"))
 		time.Sleep(nameRenewAfter + publishInterval)
 		synctest.Wait()

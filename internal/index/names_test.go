@@ -19,6 +19,7 @@ import (
 	"micronode/fault"
 	"micronode/internal/flow"
 	"micronode/internal/index/record"
+	"micronode/internal/testkit"
 )
 
 var namesKey = ed25519.NewKeyFromSeed([]byte("the seed of a node of the tests!"))
@@ -63,11 +64,9 @@ func (f *fakeNameStore) Remove(key string) error {
 	return f.broken
 }
 
-func openNames(t interface{ Fatal(...any) }, keeper NameStore) *names {
+func openNames(t testkit.T, keeper NameStore) *names {
 	n := newNames(flow.NewInventory(), namesKey, keeper)
-	if err := n.load(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, n.load())
 	return n
 }
 
@@ -122,9 +121,7 @@ func TestANameThatCannotBeKept(t *testing.T) {
 	keeper := newFakeNameStore()
 	book := openNames(t, keeper)
 	first, err := book.set(t.Context(), "docs", b3.Of([]byte("one")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	keeper.broken = fault.New("test", fault.StoreFull, "the disk is full")
 	if _, err := book.set(t.Context(), "docs", b3.Of([]byte("two"))); fault.KindOf(err) != fault.StoreFull {
 		t.Error(err)
@@ -196,16 +193,12 @@ func TestNamesAreRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		book := openNames(t, newFakeNameStore())
 		old, err := book.set(t.Context(), "old", b3.Of([]byte("old")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		time.Sleep(nameRenewAfter - time.Minute)
 		young, _ := book.set(t.Context(), "young", b3.Of([]byte("young")))
 		book.markPublished(old)
 		time.Sleep(time.Minute)
-		if err := book.renew(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, book.renew(t.Context()))
 		again, _ := book.lookup("old")
 		if again.Seq <= old.Seq || again.Manifest != old.Manifest || time.Until(again.Expires) != nameTTL {
 			t.Errorf("%v after %v", again, old)
@@ -234,9 +227,7 @@ func TestNamesAreRenewed(t *testing.T) {
 func TestTheTurnOfNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		book := openNames(t, nil)
-		if err := book.writeLane.Enter(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, book.writeLane.Enter(t.Context()))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := book.set(ctx, "docs", b3.Of(nil)); fault.KindOf(err) != fault.Timeout {

@@ -9,13 +9,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"micronode/b3"
 	"micronode/fault"
 	"micronode/internal/flow"
 	"micronode/internal/ingress/ingresstest"
 	"micronode/internal/store"
+	"micronode/internal/testkit"
 )
 
 // remote is the index as another process of its node uses it. The server is
@@ -32,12 +32,12 @@ func TestAnIndexElsewhere(t *testing.T) {
 	far, there := r.remote(t)
 	address := r.put("hello")
 	named, err := r.SetName(t.Context(), "docs", address)
-	must(t, err)
+	testkit.Must(t, err)
 
 	id, err := ParseID(address.String())
-	must(t, err)
+	testkit.Must(t, err)
 	answer, err := far.Answer(t.Context(), id)
-	must(t, err)
+	testkit.Must(t, err)
 	direct := r.Answer(id.Question(r.self))
 	if len(answer.Providers) != 1 || answer.Providers[0].ID != direct.Providers[0].ID || !slices.Equal(answer.Providers[0].Overlay, direct.Providers[0].Overlay) || answer.Name != nil {
 		t.Errorf("%+v", answer)
@@ -81,7 +81,7 @@ func TestNewsWaitForAnIndexElsewhere(t *testing.T) {
 	r := open(t, withEngine(net))
 	far, there := r.remote(t)
 	info, _, err := r.ram.Put(t.Context(), strings.NewReader("quiet"), store.PutOptions{Size: 5})
-	must(t, err)
+	testkit.Must(t, err)
 	there.CloseClientConnections()
 	for range 2 * maxObjectsPerRequest {
 		far.ObjectAdded(info.Address)
@@ -89,21 +89,11 @@ func TestNewsWaitForAnIndexElsewhere(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- far.Serve(ctx) }()
-	waitUntil(t, func() bool { return slices.Contains(net.announced(), info.Address) && far.events.Len() == 0 })
+	testkit.WaitFor(t, "the object is announced", func() bool { return slices.Contains(net.announced(), info.Address) && far.events.Len() == 0 })
 	stop()
-	must(t, <-done)
+	testkit.Must(t, <-done)
 	far.Close()
-	must(t, far.Serve(t.Context()))
-}
-
-// waitUntil waits for an effect of other tasks.
-func waitUntil(t *testing.T, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !done(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it never came to pass")
-		}
-	}
+	testkit.Must(t, far.Serve(t.Context()))
 }
 
 // When the queue overflows, the index is asked to rescan.
@@ -116,9 +106,9 @@ func TestTooMuchNewsForAnIndexElsewhere(t *testing.T) {
 	if !far.mayHaveDropped.Load() {
 		t.Error("it did not notice")
 	}
-	must(t, far.sendBatch(t.Context(), []objectEvent{{address: b3.Of([]byte("x"))}}))
+	testkit.Must(t, far.sendBatch(t.Context(), []objectEvent{{address: b3.Of([]byte("x"))}}))
 	if far.mayHaveDropped.Load() || len(r.log.ofType(Reindexed)) == 0 {
-		waitUntil(t, func() bool { return len(r.log.ofType(Reindexed)) > 0 })
+		testkit.WaitFor(t, "the index is asked to rescan", func() bool { return len(r.log.ofType(Reindexed)) > 0 })
 	}
 	there.Close()
 	if err := far.sendBatch(t.Context(), nil); err == nil {
@@ -171,14 +161,14 @@ func TestChangesElsewhereAreReported(t *testing.T) {
 	go func() { done <- far.Serve(ctx) }()
 	fox := address("the quick brown fox")
 	far.ObjectAdded(fox)
-	waitUntil(t, func() bool { return heard.String() == "+"+fox.String() })
+	testkit.WaitFor(t, "the listener hears of the object", func() bool { return heard.String() == "+"+fox.String() })
 	far.ObjectRemoved(fox)
-	waitUntil(t, func() bool { return heard.String() == "+"+fox.String()+" -"+fox.String() })
+	testkit.WaitFor(t, "the listener hears of its removal", func() bool { return heard.String() == "+"+fox.String()+" -"+fox.String() })
 	far.mayHaveDropped.Store(true) // as if events had been dropped
 	far.ObjectRemoved(fox)
-	waitUntil(t, func() bool { return heard.String() == "+"+fox.String()+" -"+fox.String()+" -"+fox.String()+" ?" })
+	testkit.WaitFor(t, "the listener is asked to rescan", func() bool { return heard.String() == "+"+fox.String()+" -"+fox.String()+" -"+fox.String()+" ?" })
 	stop()
-	must(t, <-done)
+	testkit.Must(t, <-done)
 }
 
 // Events that are dropped while a batch is being sent are covered by the next
@@ -205,7 +195,7 @@ func TestNewsThatAreLostWhileOthersAreTold(t *testing.T) {
 	far = NewRemote(flow.NewInventory(), ingresstest.Client(t, there))
 	defer far.Close()
 	for range 3 {
-		must(t, far.sendBatch(t.Context(), []objectEvent{{address: address("x")}}))
+		testkit.Must(t, far.sendBatch(t.Context(), []objectEvent{{address: address("x")}}))
 	}
 	if want := []bool{false, true, false}; !slices.Equal(missed, want) {
 		t.Errorf("told that some were missed: %v, want %v", missed, want)

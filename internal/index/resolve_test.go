@@ -18,6 +18,7 @@ import (
 	"micronode/internal/config"
 	"micronode/internal/index/record"
 	"micronode/internal/store"
+	"micronode/internal/testkit"
 )
 
 // The registry's names take precedence over this node's own, and both are
@@ -32,8 +33,8 @@ func TestNamesAreTheRegistrysThenOurOwn(t *testing.T) {
 		}
 		for text, want := range map[string]record.Source{"name:docs": record.Registry, "own/part": record.Local, "name:own/part@" + r.selfText: record.Local} {
 			got, err := r.Resolve(t.Context(), mustParseID(t, text), Options{})
-			must(t, err)
-			equal(t, text+" comes from", got.Source, want)
+			testkit.Must(t, err)
+			testkit.Equal(t, text+" comes from", got.Source, want)
 			if want == record.Local && (got.Manifest != manifest || !slices.Equal(providerIDs(got), []string{r.selfText})) {
 				t.Errorf("%s stands for %v", text, got)
 			}
@@ -42,8 +43,8 @@ func TestNamesAreTheRegistrysThenOurOwn(t *testing.T) {
 			}
 		}
 		_, err := r.Resolve(t.Context(), mustParseID(t, "name:other"), Options{})
-		wantKind(t, err, fault.NotFound)
-		equal(t, "asked, for the governed manifest only", asked.Load(), 1)
+		testkit.WantKind(t, err, fault.NotFound)
+		testkit.Equal(t, "asked, for the governed manifest only", asked.Load(), 1)
 	})
 }
 
@@ -54,29 +55,29 @@ func TestLocalThenCacheThenOthers(t *testing.T) {
 		r := open(t, withEngine(newFakeEngine(target("a", countingAsk(&asked, answersAfter(10*time.Millisecond, providerOf("bob")))))))
 		here := r.put("here")
 		got, err := r.Resolve(t.Context(), byAddress(here), Options{})
-		must(t, err)
+		testkit.Must(t, err)
 		if got.Source != record.Local || got.Manifest != here || !slices.Equal(providerIDs(got), []string{r.selfText}) || got.Providers[0].Latency != "local" {
 			t.Errorf("what we have is %+v", got)
 		}
 		there := byAddress(address("there"))
 		for _, want := range []record.Source{record.DHT, record.Cache} {
 			got, err = r.Resolve(t.Context(), there, Options{})
-			must(t, err)
-			equal(t, "source", got.Source, want)
+			testkit.Must(t, err)
+			testkit.Equal(t, "source", got.Source, want)
 			if !slices.Equal(providerIDs(got), []string{providerOf("bob").ID}) {
 				t.Errorf("providers are %v", providerIDs(got))
 			}
 		}
-		equal(t, "asked", asked.Load(), 1)
-		equal(t, "hits", r.count("index_cache_hits_total"), 1)
-		equal(t, "misses", r.count("index_cache_misses_total"), 1)
+		testkit.Equal(t, "asked", asked.Load(), 1)
+		testkit.Equal(t, "hits", r.count("index_cache_hits_total"), 1)
+		testkit.Equal(t, "misses", r.count("index_cache_misses_total"), 1)
 		for _, source := range []string{"local", "dht", "cache"} {
-			equal(t, "answers from "+source, r.count("resolve_latency_seconds", "source="+source), 1)
+			testkit.Equal(t, "answers from "+source, r.count("resolve_latency_seconds", "source="+source), 1)
 		}
 		time.Sleep(10 * time.Second)
 		got, err = r.Resolve(t.Context(), there, Options{})
-		must(t, err)
-		equal(t, "after its life it comes from", got.Source, record.DHT)
+		testkit.Must(t, err)
+		testkit.Equal(t, "after its life it comes from", got.Source, record.DHT)
 	})
 }
 
@@ -95,7 +96,7 @@ func TestNamesOfOthersAreLookedUp(t *testing.T) {
 		r := open(t, withPeers(v))
 		id := mustParseID(t, "docs@"+idOfNode("bob").String())
 		got, err := r.Resolve(t.Context(), id, Options{})
-		must(t, err)
+		testkit.Must(t, err)
 		if got.Source != record.Peer || got.Manifest != manifest || !slices.Equal(providerIDs(got), []string{providerOf("bob").ID}) || got.Providers[0].Latency != "near" {
 			t.Errorf("the name is %+v", got)
 		}
@@ -103,7 +104,7 @@ func TestNamesOfOthersAreLookedUp(t *testing.T) {
 			t.Errorf("again: %+v, %v", got, err)
 		}
 		_, err = r.Resolve(t.Context(), mustParseID(t, "docs@"+idOfNode("carol").String()), Options{})
-		wantKind(t, err, fault.UpstreamFailed) // bob's signature under carol's name is invalid
+		testkit.WantKind(t, err, fault.UpstreamFailed) // bob's signature under carol's name is invalid
 		synctest.Wait()
 		if lies := r.log.ofType(Lied); len(lies) == 0 {
 			t.Error("nobody was told of the lie")
@@ -118,7 +119,7 @@ func TestANameWithoutProvidersIsAnAnswer(t *testing.T) {
 			r := open(t, withRegistry(fakeRegistry{"docs": address("far")}), withEngine(newFakeEngine(target("a", say))))
 			began := time.Now()
 			got, err := r.Resolve(t.Context(), mustParseID(t, "docs"), Options{})
-			must(t, err)
+			testkit.Must(t, err)
 			if got.Manifest != address("far") || len(got.Providers) != 0 || time.Since(began) > 1250*time.Millisecond {
 				t.Errorf("%s: %+v after %s", what, got, time.Since(began))
 			}
@@ -140,18 +141,18 @@ func TestSilenceIsTimeoutAtTheBudget(t *testing.T) {
 		for _, budget := range []time.Duration{1200 * time.Millisecond, 400 * time.Millisecond} {
 			next := r.settings.Load().Config
 			next.DHT.DeadlineMS, next.DHT.HedgeMS = int(budget/time.Millisecond), config.Auto[int]{Value: 100}
-			must(t, r.Reconfigure(next))
+			testkit.Must(t, r.Reconfigure(next))
 			began := time.Now()
 			answer := r.get("/resolve/" + address("nowhere").String())
 			took := time.Since(began)
-			equal(t, "status", answer.Code, 504)
+			testkit.Equal(t, "status", answer.Code, 504)
 			if off := took - budget; off < -50*time.Millisecond || off > 50*time.Millisecond {
 				t.Errorf("it took %s, with a budget of %s", took, budget)
 			}
 		}
-		equal(t, "deadlines hit", r.count("resolve_deadline_hit_total"), 2)
-		equal(t, "time-outs", r.count("io_timeouts_total", "op=lookup"), 2)
-		equal(t, "hedges that nobody won", r.count("hedge_total", "winner=none"), 2)
+		testkit.Equal(t, "deadlines hit", r.count("resolve_deadline_hit_total"), 2)
+		testkit.Equal(t, "time-outs", r.count("io_timeouts_total", "op=lookup"), 2)
+		testkit.Equal(t, "hedges that nobody won", r.count("hedge_total", "winner=none"), 2)
 	})
 }
 
@@ -160,12 +161,12 @@ func TestACallersDeadlineIsItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, withEngine(newFakeEngine(target("a", answersAfter(500*time.Millisecond, providerOf("bob"))))))
 		began := time.Now()
-		equal(t, "status", r.get("/resolve/"+address("x").String(), "Request-Timeout", "0.2").Code, 504)
-		equal(t, "it waited", time.Since(began), 200*time.Millisecond)
+		testkit.Equal(t, "status", r.get("/resolve/"+address("x").String(), "Request-Timeout", "0.2").Code, 504)
+		testkit.Equal(t, "it waited", time.Since(began), 200*time.Millisecond)
 		time.Sleep(400 * time.Millisecond)
 		got, err := r.Resolve(t.Context(), byAddress(address("x")), Options{})
-		must(t, err)
-		equal(t, "what came later is remembered:", got.Source, record.Cache)
+		testkit.Must(t, err)
+		testkit.Equal(t, "what came later is remembered:", got.Source, record.Cache)
 	})
 }
 
@@ -185,8 +186,8 @@ func TestManyCallersOneLookup(t *testing.T) {
 		synctest.Wait()
 		time.Sleep(100 * time.Millisecond)
 		synctest.Wait()
-		equal(t, "asked", asked.Load(), 1)
-		equal(t, "answered", answered.Load(), 100)
+		testkit.Equal(t, "asked", asked.Load(), 1)
+		testkit.Equal(t, "answered", answered.Load(), 100)
 	})
 }
 
@@ -205,9 +206,9 @@ func TestWhoJoinsLateHasItsOwnBudget(t *testing.T) {
 		go func() { _, err := r.Resolve(t.Context(), byAddress(address("x")), Options{}); first <- err }()
 		time.Sleep(time.Second)
 		got, err := r.Resolve(t.Context(), byAddress(address("x")), Options{})
-		must(t, err)
-		equal(t, "found by", providerIDs(got)[0], providerOf("bob").ID)
-		wantKind(t, <-first, fault.Timeout)
+		testkit.Must(t, err)
+		testkit.Equal(t, "found by", providerIDs(got)[0], providerOf("bob").ID)
+		testkit.WantKind(t, <-first, fault.Timeout)
 	})
 }
 
@@ -223,9 +224,9 @@ func TestWhoLeavesDoesNotStopTheLookup(t *testing.T) {
 		go func() { _, err := r.Resolve(t.Context(), byAddress(address("x")), Options{}); stayed <- err }()
 		synctest.Wait()
 		leave()
-		wantKind(t, <-left, fault.Canceled)
-		must(t, <-stayed)
-		equal(t, "asked", asked.Load(), 1)
+		testkit.WantKind(t, <-left, fault.Canceled)
+		testkit.Must(t, <-stayed)
+		testkit.Equal(t, "asked", asked.Load(), 1)
 	})
 }
 
@@ -248,22 +249,22 @@ func TestNotFoundIsRememberedOnlyIfCertain(t *testing.T) {
 			network.walk = one.says
 			r := open(t, withEngine(network))
 			_, err := r.Resolve(t.Context(), id, Options{})
-			wantKind(t, err, one.kind)
+			testkit.WantKind(t, err, one.kind)
 			_, fresh, ok := r.cache.Get(keyOf(id.Question(r.self)), time.Now())
-			equal(t, one.what+" is remembered", ok && fresh, one.certain)
+			testkit.Equal(t, one.what+" is remembered", ok && fresh, one.certain)
 			before := asked.Load()
 			_, err = r.Resolve(t.Context(), id, Options{})
-			wantKind(t, err, one.kind)
-			equal(t, one.what+" is asked for again", asked.Load() > before, !one.certain)
+			testkit.WantKind(t, err, one.kind)
+			testkit.Equal(t, one.what+" is asked for again", asked.Load() > before, !one.certain)
 			if one.certain {
 				time.Sleep(2 * time.Second)
 				_, err = r.Resolve(t.Context(), id, Options{})
-				wantKind(t, err, one.kind)
-				equal(t, "after two seconds asked", asked.Load(), 2)
-				equal(t, "a put", r.put("x"), address("x"))
+				testkit.WantKind(t, err, one.kind)
+				testkit.Equal(t, "after two seconds asked", asked.Load(), 2)
+				testkit.Equal(t, "a put", r.put("x"), address("x"))
 				got, err := r.Resolve(t.Context(), id, Options{})
-				must(t, err)
-				equal(t, "after a put it comes from", got.Source, record.Local)
+				testkit.Must(t, err)
+				testkit.Equal(t, "after a put it comes from", got.Source, record.Local)
 				if _, _, ok := r.cache.Get(keyOf(id.Question(r.self)), time.Now()); ok {
 					t.Error("a put leaves the negative entry")
 				}
@@ -278,7 +279,7 @@ func TestAFailureAmongTheIgnorantIsNotCertain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, withEngine(newFakeEngine(target("a", answersEmpty), target("b", alwaysFails))))
 		_, err := r.Resolve(t.Context(), byAddress(address("x")), Options{})
-		wantKind(t, err, fault.UpstreamFailed)
+		testkit.WantKind(t, err, fault.UpstreamFailed)
 		if _, _, ok := r.cache.Get(keyOf(byAddress(address("x")).Question(r.self)), time.Now()); ok {
 			t.Error("it is remembered that nobody has it")
 		}
@@ -290,12 +291,12 @@ func TestALoneNodeSaysThatItIsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t)
 		_, err := r.Resolve(t.Context(), byAddress(address("x")), Options{})
-		wantKind(t, err, fault.NotFound)
+		testkit.WantKind(t, err, fault.NotFound)
 		if got := fault.DetailOf(err); got == "" || r.cache.Len() != 0 {
 			t.Errorf("it says %q and remembers %d", got, r.cache.Len())
 		}
 		found, err := r.Providers(t.Context(), address("x"), ProviderOptions{})
-		must(t, err)
+		testkit.Must(t, err)
 		if len(found.Providers) != 0 || found.Hedge != (Hedge{Winner: "none"}) || found.Source != "" {
 			t.Errorf("providers: %+v", found)
 		}
@@ -309,16 +310,16 @@ func TestStaleOnRequest(t *testing.T) {
 		r := open(t, withEngine(newFakeEngine(target("a", countingAsk(&asked, answersAfter(100*time.Millisecond, providerOf("bob")))))))
 		id := byAddress(address("x"))
 		_, err := r.Resolve(t.Context(), id, Options{})
-		must(t, err)
+		testkit.Must(t, err)
 		time.Sleep(11 * time.Second)
 		began := time.Now()
 		got, err := r.Resolve(t.Context(), id, Options{Stale: true})
-		must(t, err)
+		testkit.Must(t, err)
 		if !got.Stale || got.Source != record.Cache || time.Since(began) != 0 {
 			t.Errorf("stale: %+v after %s", got, time.Since(began))
 		}
 		synctest.Wait()
-		equal(t, "asked again behind its back", asked.Load(), 2)
+		testkit.Equal(t, "asked again behind its back", asked.Load(), 2)
 		time.Sleep(time.Second)
 		if got, err = r.Resolve(t.Context(), id, Options{Stale: true}); err != nil || got.Stale {
 			t.Errorf("a new answer is there: %+v, %v", got, err)
@@ -336,12 +337,12 @@ func TestLessThanTheQuorumIsBetterThanNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, withEngine(newFakeEngine(target("a", answersAfter(time.Millisecond, providerOf("bob"))), target("b", neverAnswers))), withConfig(func(c *Config) { c.DHT.Quorum = 2 }))
 		found, err := r.Providers(t.Context(), address("x"), ProviderOptions{})
-		must(t, err)
-		equal(t, "providers", len(found.Providers), 1)
-		equal(t, "remembered", r.cache.Len(), 0)
+		testkit.Must(t, err)
+		testkit.Equal(t, "providers", len(found.Providers), 1)
+		testkit.Equal(t, "remembered", r.cache.Len(), 0)
 		mine := r.put("mine")
 		found, err = r.Providers(t.Context(), mine, ProviderOptions{})
-		must(t, err)
+		testkit.Must(t, err)
 		if len(found.Providers) != 2 || found.Source != record.Local || found.Providers[0].Provider.ID != r.selfText {
 			t.Errorf("with our own: %+v", found)
 		}
@@ -364,20 +365,20 @@ func TestAConfigurationHoldsFromStartToEnd(t *testing.T) {
 		synctest.Wait()
 		next := r.settings.Load().Config
 		next.DHT.DeadlineMS, next.DHT.HedgeMS, next.DHT.Beta, next.Workers = 100, config.Auto[int]{Value: 50}, 0, config.Auto[int]{Value: 9}
-		must(t, r.Reconfigure(next))
+		testkit.Must(t, r.Reconfigure(next))
 		if r.settings.Load().Workers.Value == 9 {
 			t.Error("a reload changes what needs a restart")
 		}
 		began := time.Now()
 		_, err := r.Resolve(t.Context(), byAddress(address("x")), Options{})
-		wantKind(t, err, fault.Timeout)
+		testkit.WantKind(t, err, fault.Timeout)
 		if took := time.Since(began); took > 150*time.Millisecond {
 			t.Errorf("the new budget is %s", took)
 		}
-		equal(t, "the new one asked α again", alpha.Load(), 2)
-		must(t, <-old)
-		equal(t, "the old one asked β", beta.Load(), 1)
-		equal(t, "told", len(r.log.ofType(Reconfigured)), 1)
+		testkit.Equal(t, "the new one asked α again", alpha.Load(), 2)
+		testkit.Must(t, <-old)
+		testkit.Equal(t, "the old one asked β", beta.Load(), 1)
+		testkit.Equal(t, "told", len(r.log.ofType(Reconfigured)), 1)
 	})
 }
 
@@ -387,16 +388,16 @@ func TestTheSecondWaveWins(t *testing.T) {
 		r := open(t, withEngine(newFakeEngine(target("a", neverAnswers), target("b", alwaysFails), target("c", neverAnswers), target("d", answersAfter(20*time.Millisecond, providerOf("bob"))))))
 		began := time.Now()
 		found, err := r.Providers(t.Context(), address("x"), ProviderOptions{})
-		must(t, err)
-		equal(t, "it took", time.Since(began), 170*time.Millisecond)
+		testkit.Must(t, err)
+		testkit.Equal(t, "it took", time.Since(began), 170*time.Millisecond)
 		if !found.Hedge.Fired || found.Hedge.Winner != "beta" {
 			t.Errorf("hedge: %+v", found.Hedge)
 		}
-		equal(t, "hedges that β won", r.count("hedge_total", "winner=beta"), 1)
-		equal(t, "look-ups", r.count("index_dht_lookup_ms"), 1)
+		testkit.Equal(t, "hedges that β won", r.count("hedge_total", "winner=beta"), 1)
+		testkit.Equal(t, "look-ups", r.count("index_dht_lookup_ms"), 1)
 		synctest.Wait()
 		for _, name := range []string{"a", "c"} {
-			equal(t, "the breaker of "+name, r.breakers.State("dht "+name), "closed")
+			testkit.Equal(t, "the breaker of "+name, r.breakers.State("dht "+name), "closed")
 		}
 	})
 }
@@ -412,7 +413,7 @@ func TestTheRestIsAsked(t *testing.T) {
 		r := open(t, withPeers(v))
 		r.targets.observe(peerKey(idOfNode("the one")), 5*time.Second, true, time.Now()) // so it ranks last
 		got, err := r.Resolve(t.Context(), byAddress(address("x")), Options{})
-		must(t, err)
+		testkit.Must(t, err)
 		if got.Hedge.Winner != "none" || got.Source != record.Peer || providerIDs(got)[0] != providerOf("the one").ID {
 			t.Errorf("%+v", got)
 		}
@@ -429,7 +430,7 @@ func TestTheWalkIsLast(t *testing.T) {
 		network.walk = answersAfter(100*time.Millisecond, providerOf("far"))
 		r := open(t, withEngine(network))
 		got, err := r.Resolve(t.Context(), byAddress(address("x")), Options{})
-		must(t, err)
+		testkit.Must(t, err)
 		if got.Hedge.Winner != "none" || got.Source != record.DHT || providerIDs(got)[0] != providerOf("far").ID {
 			t.Errorf("%+v", got)
 		}
@@ -441,8 +442,8 @@ func TestABrokenStoreIsNotAnEmptyOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, withStore(func(s store.Store) store.Store { return busyStore{s} }), withEngine(newFakeEngine(target("a", answersAfter(0, providerOf("bob"))))))
 		_, err := r.Resolve(t.Context(), byAddress(address("x")), Options{})
-		wantKind(t, err, fault.StorageBusy)
-		equal(t, "told to peers", len(r.Answer(record.Question{Kind: record.CID, Address: address("x")}).Providers), 0)
+		testkit.WantKind(t, err, fault.StorageBusy)
+		testkit.Equal(t, "told to peers", len(r.Answer(record.Question{Kind: record.CID, Address: address("x")}).Providers), 0)
 	})
 }
 
@@ -457,7 +458,7 @@ func BenchmarkOwnResolve(b *testing.B) {
 			for i := range objects {
 				text := string(binary.LittleEndian.AppendUint64(make([]byte, 56), uint64(i)))
 				info, _, err := r.ram.Put(context.Background(), strings.NewReader(text), store.PutOptions{Size: 64})
-				must(b, err)
+				testkit.Must(b, err)
 				if i == 0 {
 					first = info.Address
 				}

@@ -18,6 +18,7 @@ import (
 	"micronode/internal/config"
 	"micronode/internal/index/delegated"
 	"micronode/internal/index/record"
+	"micronode/internal/testkit"
 )
 
 const stranger = "QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N"
@@ -37,19 +38,19 @@ func routingPath(a b3.Address) string { return "/routing/v1/providers/" + a.CID(
 func recordIDs(t *testing.T, answer *httptest.ResponseRecorder) []string {
 	t.Helper()
 	all := []string{}
-	equal(t, "status of "+answer.Body.String(), answer.Code, http.StatusOK)
+	testkit.Equal(t, "status of "+answer.Body.String(), answer.Code, http.StatusOK)
 	if answer.Header().Get("Content-Type") == "application/json" {
 		var list delegated.Response
-		must(t, json.Unmarshal(answer.Body.Bytes(), &list))
+		testkit.Must(t, json.Unmarshal(answer.Body.Bytes(), &list))
 		for _, r := range list.Providers {
 			all = append(all, r.ID)
 		}
 		return all
 	}
-	equal(t, "type", answer.Header().Get("Content-Type"), "application/x-ndjson")
+	testkit.Equal(t, "type", answer.Header().Get("Content-Type"), "application/x-ndjson")
 	for line := range strings.Lines(answer.Body.String()) {
 		var r delegated.Record
-		must(t, json.Unmarshal([]byte(line), &r))
+		testkit.Must(t, json.Unmarshal([]byte(line), &r))
 		all = append(all, r.ID)
 	}
 	return all
@@ -60,14 +61,14 @@ func TestRoutingNamesThisNode(t *testing.T) {
 	a := r.put("a block")
 	answer := r.get(routingPath(a))
 	want := `{"Providers":[{"Schema":"peer","ID":"` + libp2pIDOf("self") + `","Addrs":["/ip4/127.0.0.1/tcp/9500/tls","/ip4/127.0.0.1/tcp/8080/http"],"Protocols":["transport-ipfs-gateway-http"]}]}` + "\n"
-	equal(t, "answer", answer.Body.String(), want)
+	testkit.Equal(t, "answer", answer.Body.String(), want)
 	for name, value := range map[string]string{"Content-Type": "application/json", "Vary": "Accept", "Cache-Control": "public, max-age=300, stale-while-revalidate=600, stale-if-error=172800"} {
-		equal(t, name, answer.Header().Get(name), value)
+		testkit.Equal(t, name, answer.Header().Get(name), value)
 	}
 	again := r.get(routingPath(a), "If-None-Match", answer.Header().Get("Etag"))
-	equal(t, "status of what the client has", again.Code, http.StatusNotModified)
+	testkit.Equal(t, "status of what the client has", again.Code, http.StatusNotModified)
 	for _, text := range []string{"B" + strings.ToUpper(a.CID()[1:])} {
-		equal(t, "hosts by "+text, strings.Join(recordIDs(t, r.get("/routing/v1/providers/"+text)), " "), libp2pIDOf("self"))
+		testkit.Equal(t, "hosts by "+text, strings.Join(recordIDs(t, r.get("/routing/v1/providers/"+text)), " "), libp2pIDOf("self"))
 	}
 }
 
@@ -79,13 +80,13 @@ func TestRoutingNamesOthers(t *testing.T) {
 		answer := r.get(routingPath(address("elsewhere")), "Accept", accept)
 		got := recordIDs(t, answer)
 		slices.Sort(got)
-		equal(t, accept, strings.Join(got, " "), libp2pIDOf("a")+" "+stranger)
+		testkit.Equal(t, accept, strings.Join(got, " "), libp2pIDOf("a")+" "+stranger)
 		if keep := answer.Header().Get("Cache-Control"); !strings.Contains(keep, "max-age=300,") || answer.Header().Get("Vary") != "Accept" {
 			t.Errorf("%v", answer.Header())
 		}
 	}
-	equal(t, "hosts that speak HTTP", strings.Join(recordIDs(t, r.get(routingPath(address("elsewhere"))+"?filter-protocols=transport-ipfs-gateway-http")), " "), libp2pIDOf("a"))
-	equal(t, "hosts that do not say", strings.Join(recordIDs(t, r.get(routingPath(address("elsewhere"))+"?filter-protocols=unknown")), " "), stranger)
+	testkit.Equal(t, "hosts that speak HTTP", strings.Join(recordIDs(t, r.get(routingPath(address("elsewhere"))+"?filter-protocols=transport-ipfs-gateway-http")), " "), libp2pIDOf("a"))
+	testkit.Equal(t, "hosts that do not say", strings.Join(recordIDs(t, r.get(routingPath(address("elsewhere"))+"?filter-protocols=unknown")), " "), stranger)
 }
 
 func TestRoutingNamesNobody(t *testing.T) {
@@ -98,14 +99,14 @@ func TestRoutingNamesNobody(t *testing.T) {
 	} {
 		for _, accept := range []string{"application/json", "application/x-ndjson"} {
 			answer := r.get(path, "Accept", accept)
-			equal(t, path, len(recordIDs(t, answer)), 0)
+			testkit.Equal(t, path, len(recordIDs(t, answer)), 0)
 			if keep := answer.Header().Get("Cache-Control"); !strings.Contains(keep, "max-age=15,") {
 				t.Errorf("%s: %s", path, keep)
 			}
 		}
 	}
 	alone := open(t)
-	equal(t, "hosts that a node knows that knows nobody", len(recordIDs(t, alone.get(routingPath(address("nowhere"))))), 0)
+	testkit.Equal(t, "hosts that a node knows that knows nobody", len(recordIDs(t, alone.get(routingPath(address("nowhere"))))), 0)
 }
 
 func TestRoutingRefuses(t *testing.T) {
@@ -125,7 +126,7 @@ func TestRoutingRefuses(t *testing.T) {
 	} {
 		answer := r.get(c.path, "Accept", c.accept)
 		var problem struct{ Code, Next string }
-		must(t, json.Unmarshal(answer.Body.Bytes(), &problem))
+		testkit.Must(t, json.Unmarshal(answer.Body.Bytes(), &problem))
 		if answer.Code != c.status || problem.Next == "" || answer.Header().Get("Cache-Control") != "no-store" {
 			t.Errorf("%s, %s: %d %v %s", c.path, c.accept, answer.Code, answer.Header(), answer.Body)
 		}
@@ -145,7 +146,7 @@ func TestRoutingStreams(t *testing.T) {
 		request.Header.Set("Accept", "application/x-ndjson")
 		began := time.Now()
 		r.server.ServeHTTP(w, request)
-		equal(t, "hosts", strings.Join(recordIDs(t, w.ResponseRecorder), " "), libp2pIDOf("self")+" "+libp2pIDOf("a"))
+		testkit.Equal(t, "hosts", strings.Join(recordIDs(t, w.ResponseRecorder), " "), libp2pIDOf("self")+" "+libp2pIDOf("a"))
 		if len(w.at) < 2 || w.at[0] != began || w.at[1] != began.Add(time.Second) {
 			t.Errorf("began %s, flushed at %s", began, w.at)
 		}
@@ -167,8 +168,8 @@ func TestRoutingStreamsWhatWasFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, withEngine(newFakeEngine(target("a", neverAnswers))), withConfig(func(c *Config) { c.DHT.Quorum = 2 }))
 		a := r.put("a block")
-		equal(t, "hosts", strings.Join(recordIDs(t, r.get(routingPath(a), "Accept", "application/x-ndjson")), " "), libp2pIDOf("self"))
-		equal(t, "hosts in a document", strings.Join(recordIDs(t, r.get(routingPath(a))), " "), libp2pIDOf("self"))
+		testkit.Equal(t, "hosts", strings.Join(recordIDs(t, r.get(routingPath(a), "Accept", "application/x-ndjson")), " "), libp2pIDOf("self"))
+		testkit.Equal(t, "hosts in a document", strings.Join(recordIDs(t, r.get(routingPath(a))), " "), libp2pIDOf("self"))
 	})
 }
 
@@ -180,9 +181,9 @@ func TestRoutingStreamsEndInOrder(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Millisecond, cancel)
 		w := httptest.NewRecorder()
-		must(t, r.writeProviders(ctx, delegated.NewRecordWriter(w, delegated.NDJSON, delegated.Filter{}, time.Now()), a, 1))
-		equal(t, "hosts", strings.Join(recordIDs(t, w), " "), libp2pIDOf("self"))
-		wantKind(t, r.writeProviders(ctx, delegated.NewRecordWriter(w, delegated.JSON, delegated.Filter{}, time.Now()), address("elsewhere"), 1), fault.Canceled)
+		testkit.Must(t, r.writeProviders(ctx, delegated.NewRecordWriter(w, delegated.NDJSON, delegated.Filter{}, time.Now()), a, 1))
+		testkit.Equal(t, "hosts", strings.Join(recordIDs(t, w), " "), libp2pIDOf("self"))
+		testkit.WantKind(t, r.writeProviders(ctx, delegated.NewRecordWriter(w, delegated.JSON, delegated.Filter{}, time.Now()), address("elsewhere"), 1), fault.Canceled)
 	})
 }
 
@@ -191,10 +192,10 @@ func TestRoutingToSomebodyWhoLeaves(t *testing.T) {
 	r := open(t)
 	a := r.put("a block")
 	page := delegated.NewRecordWriter(brokenWriter{httptest.NewRecorder()}, delegated.NDJSON, delegated.Filter{}, time.Now())
-	wantKind(t, r.writeProviders(context.Background(), page, a, 1), fault.BrokenPipe)
+	testkit.WantKind(t, r.writeProviders(context.Background(), page, a, 1), fault.BrokenPipe)
 	n := open(t, withEngine(newFakeEngine(target("a", answersAfter(0, providerWithLibp2pID("a"))))))
 	page = delegated.NewRecordWriter(brokenWriter{httptest.NewRecorder()}, delegated.NDJSON, delegated.Filter{}, time.Now())
-	wantKind(t, n.writeProviders(context.Background(), page, a, 1), fault.BrokenPipe)
+	testkit.WantKind(t, n.writeProviders(context.Background(), page, a, 1), fault.BrokenPipe)
 }
 
 type brokenWriter struct{ http.ResponseWriter }
@@ -212,10 +213,10 @@ func TestRoutingOverTheWire(t *testing.T) {
 	server := httptest.NewServer(r.server)
 	defer server.Close()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+routingPath(a), nil)
-	must(t, err)
+	testkit.Must(t, err)
 	request.Header.Set("Accept", "application/x-ndjson")
 	response, err := server.Client().Do(request)
-	must(t, err)
+	testkit.Must(t, err)
 	defer response.Body.Close()
 	lines := bufio.NewScanner(response.Body)
 	if !lines.Scan() || !strings.Contains(lines.Text(), libp2pIDOf("self")) {

@@ -13,6 +13,7 @@ import (
 	"micronode/fault"
 	"micronode/internal/config"
 	"micronode/internal/index/record"
+	"micronode/internal/testkit"
 )
 
 // Answers of targets are bounded, and addresses that untrusted peers must not
@@ -37,8 +38,8 @@ func TestLiarsAreBounded(t *testing.T) {
 		}
 		r := open(t, withEngine(newFakeEngine(loud...)), withConfig(func(c *Config) { c.DHT.Alpha, c.DHT.Quorum = 5, 32 }))
 		got, err := r.Resolve(t.Context(), byAddress(address("x")), Options{})
-		must(t, err)
-		equal(t, "providers", len(got.Providers), maxProviders)
+		testkit.Must(t, err)
+		testkit.Equal(t, "providers", len(got.Providers), maxProviders)
 		for i := range loud {
 			part := make([]record.Provider, 1000)
 			for j := range part {
@@ -47,8 +48,8 @@ func TestLiarsAreBounded(t *testing.T) {
 			r.spec.Engine.(*fakeEngine).near[i] = target(fmt.Sprint(i), answersAfter(0, part...))
 		}
 		useless, err := r.Resolve(t.Context(), byAddress(address("y")), Options{})
-		must(t, err)
-		equal(t, "useless providers", len(useless.Providers), maxProviders)
+		testkit.Must(t, err)
+		testkit.Equal(t, "useless providers", len(useless.Providers), maxProviders)
 		one := got.Providers[0].Provider
 		if len(one.Overlay) > maxAddresses || len(one.Other) > maxAddresses || one.Region != "" || one.Seen.After(time.Now()) || one.Source != record.DHT {
 			t.Errorf("kept: %+v", one)
@@ -69,7 +70,7 @@ func TestGarbageIsLeftOut(t *testing.T) {
 		good.Region = "two words"
 		r := open(t, withEngine(newFakeEngine(target("a", answersAfter(0, record.Provider{}, record.Provider{ID: "bell\a"}, record.Provider{ID: strings.Repeat("x", 200)}, providerOf("self"), good)))))
 		got, err := r.Resolve(t.Context(), byAddress(address("x")), Options{})
-		must(t, err)
+		testkit.Must(t, err)
 		if len(got.Providers) != 1 {
 			t.Fatalf("providers: %v", providerIDs(got))
 		}
@@ -127,7 +128,7 @@ func TestPrivateAddresses(t *testing.T) {
 			for part := range slices.Chunk(claimed.Overlay, maxAddresses) {
 				stranger := r.sanitizedTarget(Target{Ask: answersAfter(0, record.Provider{ID: "stranger", Overlay: part})})
 				clean, err := stranger.Ask(t.Context(), record.Question{Kind: record.CID})
-				must(t, err)
+				testkit.Must(t, err)
 				kept = append(kept, clean.Providers[0].Overlay...)
 			}
 			if !slices.Equal(kept, one.want) {
@@ -146,7 +147,7 @@ func TestWhoCannotBeCalledIsNotEnough(t *testing.T) {
 			target("b", answersAfter(50*time.Millisecond, record.Provider{ID: "outside", Overlay: []string{"203.0.113.9:1"}})))),
 			withNamedPeers("198.51.100.1:1"))
 		got, err := r.Resolve(t.Context(), byAddress(address("x")), Options{})
-		must(t, err)
+		testkit.Must(t, err)
 		if !slices.Equal(providerIDs(got), []string{"outside", "inside"}) {
 			t.Errorf("providers: %v", providerIDs(got))
 		}
@@ -171,8 +172,8 @@ func TestRecordsThatLie(t *testing.T) {
 				return record.Answer{Name: good}, nil
 			}))))
 			got, err := r.Resolve(t.Context(), id, Options{})
-			must(t, err)
-			equal(t, what+": it stands for", got.Manifest, address("new"))
+			testkit.Must(t, err)
+			testkit.Equal(t, what+": it stands for", got.Manifest, address("new"))
 			synctest.Wait()
 			if lies := r.log.ofType(Lied); len(lies) != 1 || lies[0].Key != "dht liar" {
 				t.Errorf("%s: told %v", what, lies)
@@ -181,8 +182,8 @@ func TestRecordsThatLie(t *testing.T) {
 		}
 		r := open(t, withEngine(newFakeEngine(target("late", answersName(&expired)))))
 		_, err := r.Resolve(t.Context(), id, Options{})
-		wantKind(t, err, fault.NotFound)
-		equal(t, "lies", len(r.log.ofType(Lied)), 0)
+		testkit.WantKind(t, err, fault.NotFound)
+		testkit.Equal(t, "lies", len(r.log.ofType(Lied)), 0)
 	})
 }
 
@@ -193,8 +194,8 @@ func TestAnOldRecordDoesNotComeBack(t *testing.T) {
 		network := newFakeEngine(target("a", answersName(signed("bob", "docs", address("new"), 9))))
 		r := open(t, withEngine(network))
 		got, err := r.Resolve(t.Context(), id, Options{})
-		must(t, err)
-		equal(t, "it stands for", got.Manifest, address("new"))
+		testkit.Must(t, err)
+		testkit.Equal(t, "it stands for", got.Manifest, address("new"))
 		network.mu.Lock()
 		network.near = []Target{target("a", answersName(signed("bob", "docs", address("old"), 8)))}
 		network.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"micronode/internal/index/record"
+	"micronode/internal/testkit"
 )
 
 func withSeenPath(path string) option { return func(s *Spec) { s.SeenPath = path } }
@@ -29,8 +30,8 @@ func TestNamesDoNotGoBackOverARestart(t *testing.T) {
 			r := open(t, withPeers(peers), withSeenPath(path))
 			r.wantFirmware("after a start", address("two"))
 			killed, err := os.ReadFile(path)
-			must(t, err)
-			t.Cleanup(func() { must(t, os.WriteFile(path, killed, 0o600)) }) // discards later writes
+			testkit.Must(t, err)
+			t.Cleanup(func() { testkit.Must(t, os.WriteFile(path, killed, 0o600)) }) // discards later writes
 		})
 	}
 }
@@ -38,7 +39,7 @@ func TestNamesDoNotGoBackOverARestart(t *testing.T) {
 // A file that cannot be read leaves the node degraded, and names still work.
 func TestUnreadableSeenNames(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "seen.log")
-	must(t, os.WriteFile(path, []byte("this is no book, however long one looks at it"), 0o600))
+	testkit.Must(t, os.WriteFile(path, []byte("this is no book, however long one looks at it"), 0o600))
 	synctest.Test(t, func(t *testing.T) {
 		_, newer := twoRecords()
 		peers := &fakeOverlay{}
@@ -63,7 +64,7 @@ func TestSeenNamesThatAreNotKept(t *testing.T) {
 		peers := &fakeOverlay{}
 		peers.join("ana", answersName(newer))
 		r := open(t, withPeers(peers), withSeenPath(path))
-		must(t, r.Index.seen.log.Close())
+		testkit.Must(t, r.Index.seen.log.Close())
 		r.wantFirmware("it is not kept", address("two"))
 		time.Sleep(20 * time.Minute)
 		peers.setAnswer("ana", answersName(older))
@@ -93,9 +94,9 @@ func TestSeenNamesAreWrittenLater(t *testing.T) {
 			t.Errorf("%+v", r.readiness.Evaluate())
 		}
 		other, err := openSeenRecords(path)
-		must(t, err)
-		defer func() { must(t, other.close()) }()
-		equal(t, "records", len(other.list()), 1)
+		testkit.Must(t, err)
+		defer func() { testkit.Must(t, other.close()) }()
+		testkit.Equal(t, "records", len(other.list()), 1)
 	})
 }
 
@@ -103,8 +104,8 @@ func TestSeenNamesAreWrittenLater(t *testing.T) {
 func TestTheBookOfSeenNamesStaysSmall(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "seen.log")
 	s, err := openSeenRecords(path)
-	must(t, err)
-	must(t, s.add(t.Context(), signed("ana", "docs", address("x"), 7)))
+	testkit.Must(t, err)
+	testkit.Must(t, s.add(t.Context(), signed("ana", "docs", address("x"), 7)))
 	one := *signed("bob", "firmware", address("x"), 0)
 	for size := int64(-1); s.log.GarbageBytes() > size; one.Seq++ { // grows until it is compacted
 		size = s.log.GarbageBytes()
@@ -113,8 +114,8 @@ func TestTheBookOfSeenNamesStaysSmall(t *testing.T) {
 			one.Seq++
 			batch = append(batch, one.Encode())
 		}
-		must(t, s.log.Append(t.Context(), batch...))
-		must(t, s.add(t.Context(), &record.Name{Name: one.Name, Key: one.Key, Sig: one.Sig, Issued: one.Issued, Expires: one.Expires, Seq: one.Seq + 1}))
+		testkit.Must(t, s.log.Append(t.Context(), batch...))
+		testkit.Must(t, s.add(t.Context(), &record.Name{Name: one.Name, Key: one.Key, Sig: one.Sig, Issued: one.Issued, Expires: one.Expires, Seq: one.Seq + 1}))
 		if _, err := s.compact(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -122,10 +123,10 @@ func TestTheBookOfSeenNamesStaysSmall(t *testing.T) {
 			t.Fatalf("the book has %d bytes", s.log.Size())
 		}
 	}
-	must(t, s.close())
+	testkit.Must(t, s.close())
 	s, err = openSeenRecords(path)
-	must(t, err)
-	defer func() { must(t, s.close()) }()
+	testkit.Must(t, err)
+	defer func() { testkit.Must(t, s.close()) }()
 	if got := s.list(); len(got) != 2 || got[1].Seq != one.Seq || got[0].Seq != 7 {
 		t.Errorf("%v, the last was %d", got, one.Seq)
 	}
@@ -134,16 +135,16 @@ func TestTheBookOfSeenNamesStaysSmall(t *testing.T) {
 // At capacity, the least recently used name is evicted.
 func TestSeenNamesAreBounded(t *testing.T) {
 	s, err := openSeenRecords("")
-	must(t, err)
+	testkit.Must(t, err)
 	s.recent.Resize(3)
 	now := time.Now()
 	name := func(n int) *record.Name { return signed("bob", fmt.Sprint("n", n), address("x"), 5) }
 	for n := range 3 {
-		must(t, s.add(t.Context(), name(n)))
+		testkit.Must(t, s.add(t.Context(), name(n)))
 	}
 	s.newest(questionForName(name(0)), name(0), now)
-	must(t, s.add(t.Context(), name(3)))
-	equal(t, "names", s.recent.Len(), 3)
+	testkit.Must(t, s.add(t.Context(), name(3)))
+	testkit.Equal(t, "names", s.recent.Len(), 3)
 	if s.recent.Contains(questionForName(name(1))) {
 		t.Error("another one went")
 	}
@@ -154,12 +155,12 @@ func TestSeenNamesAreBounded(t *testing.T) {
 func TestSeenNamesOnlyGrow(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "seen.log")
 	s, err := openSeenRecords(path)
-	must(t, err)
-	defer func() { must(t, s.close()) }()
+	testkit.Must(t, err)
+	defer func() { testkit.Must(t, s.close()) }()
 	last := map[string]uint64{}
 	for i := range 300 {
 		one := signed("bob", fmt.Sprint("n", rand.N(8)), address(fmt.Sprint(rand.N(2))), uint64(i/3+rand.N(30)))
-		must(t, s.add(t.Context(), one))
+		testkit.Must(t, s.add(t.Context(), one))
 		got := s.newest(questionForName(one), one, time.Now())
 		if want := max(last[one.Name], one.Seq); got == nil || got.Seq != want {
 			t.Fatalf("%v, want number %d", got, want)
@@ -167,9 +168,9 @@ func TestSeenNamesOnlyGrow(t *testing.T) {
 		last[one.Name] = got.Seq
 		switch rand.N(20) {
 		case 0:
-			must(t, s.close())
+			testkit.Must(t, s.close())
 			s, err = openSeenRecords(path)
-			must(t, err)
+			testkit.Must(t, err)
 		case 1:
 			s.incomplete.Store(true)
 			if done, err := s.compact(t.Context()); !done || err != nil {
@@ -182,9 +183,9 @@ func TestSeenNamesOnlyGrow(t *testing.T) {
 // Comparing an answer with the seen records does not allocate.
 func TestTheNewestCostsNothing(t *testing.T) {
 	s, err := openSeenRecords("")
-	must(t, err)
+	testkit.Must(t, err)
 	older, newer := twoRecords()
-	must(t, s.add(t.Context(), newer))
+	testkit.Must(t, s.add(t.Context(), newer))
 	now, q := time.Now(), questionForName(older)
 	if n := testing.AllocsPerRun(100, func() { s.newest(q, older, now) }); n != 0 {
 		t.Errorf("%v allocations", n)

@@ -19,6 +19,7 @@ import (
 	"micronode/internal/config"
 	"micronode/internal/flow"
 	"micronode/internal/observe"
+	"micronode/internal/testkit"
 )
 
 // Dashboards rely on these names, and find a zero and not a gap.
@@ -26,7 +27,7 @@ func TestWhatIsPromisedIsCountedFromTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t)
 		families, err := r.observed.Gatherer().Gather()
-		must(t, err)
+		testkit.Must(t, err)
 		there := map[string]int{}
 		for _, family := range families {
 			for _, series := range family.GetMetric() {
@@ -40,10 +41,10 @@ func TestWhatIsPromisedIsCountedFromTheStart(t *testing.T) {
 			"index_cache_misses_total": 1, "breaker_state": 3, "breaker_open_total": 1, "index_announcements_total": 2, "index_dht_peers": 1,
 			"index_cache_entries": 1, "index_cache_bytes": 1,
 		} {
-			equal(t, "series of "+name, there[name], series)
+			testkit.Equal(t, "series of "+name, there[name], series)
 		}
 		for _, queue := range []string{"work", "provide", "reindex"} {
-			equal(t, "depth of "+queue, r.count("queue_depth", "queue="+queue), 0)
+			testkit.Equal(t, "depth of "+queue, r.count("queue_depth", "queue="+queue), 0)
 		}
 	})
 }
@@ -55,15 +56,15 @@ func TestAResolveLeavesSpans(t *testing.T) {
 		provider := sdk.NewTracerProvider(sdk.WithSpanProcessor(spans))
 		network := newFakeEngine(target("a", answersAfter(0, providerOf("bob"))))
 		r := open(t, withEngine(network), func(s *Spec) { s.Tracer = provider.Tracer("test") })
-		must(t, <-r.ask("x", 0))
+		testkit.Must(t, <-r.ask("x", 0))
 		network.mu.Lock()
 		network.near = []Target{target("b", alwaysFails)}
 		network.walk = alwaysFails
 		network.mu.Unlock()
 		_, err := r.Resolve(t.Context(), byAddress(address("y")), Options{})
-		wantKind(t, err, fault.UpstreamFailed)
+		testkit.WantKind(t, err, fault.UpstreamFailed)
 		_, err = r.Providers(t.Context(), address("y"), ProviderOptions{})
-		wantKind(t, err, fault.UpstreamFailed)
+		testkit.WantKind(t, err, fault.UpstreamFailed)
 		synctest.Wait()
 		seen := map[string]int{}
 		parents := map[string]bool{}
@@ -75,7 +76,7 @@ func TestAResolveLeavesSpans(t *testing.T) {
 			}
 		}
 		for what, want := range map[string]int{"index.resolve Unset": 1, "index.lookup Unset": 1, "index.resolve Error": 1, "index.lookup Error": 2, "index.providers Error": 1} {
-			equal(t, what, seen[what], want)
+			testkit.Equal(t, what, seen[what], want)
 		}
 		if !parents["index.lookup"] || parents["index.resolve"] {
 			t.Errorf("parents: %v", parents)
@@ -102,7 +103,7 @@ func TestASlowRecordKeeperLosesEvents(t *testing.T) {
 			t.Errorf("%d events were told", n)
 		}
 		lost := r.count("bus_lagged_total", "consumer=audit")
-		equal(t, "told and lost", len(events)+int(lost), 5000)
+		testkit.Equal(t, "told and lost", len(events)+int(lost), 5000)
 	})
 }
 
@@ -129,7 +130,7 @@ func TestReadinessKnowsTheRoutingTable(t *testing.T) {
 		}
 		network.size.Store(3)
 		time.Sleep(3 * time.Second)
-		equal(t, "with peers", reason("dht"), "")
+		testkit.Equal(t, "with peers", reason("dht"), "")
 		for range 10 {
 			if done, err := r.breakers.Allow(endpointKey("http://127.0.0.1:1")); err == nil {
 				done(fault.UpstreamFailed)
@@ -140,8 +141,8 @@ func TestReadinessKnowsTheRoutingTable(t *testing.T) {
 			t.Errorf("with broken endpoints: %q", reason("delegated"))
 		}
 		time.Sleep(time.Minute)
-		equal(t, "after the cool-down", reason("delegated"), "")
-		equal(t, "peers", r.count("index_dht_peers"), 3)
+		testkit.Equal(t, "after the cool-down", reason("delegated"), "")
+		testkit.Equal(t, "peers", r.count("index_dht_peers"), 3)
 	})
 }
 
@@ -153,13 +154,13 @@ func TestWarmUp(t *testing.T) {
 			c.Cache.WarmupKeys = []string{address("1").String(), address("2").String(), "docs"}
 		}))
 		time.Sleep(time.Second)
-		equal(t, "asked", asked.Load(), 2)
-		equal(t, "remembered", r.cache.Len(), 2)
+		testkit.Equal(t, "asked", asked.Load(), 2)
+		testkit.Equal(t, "remembered", r.cache.Len(), 2)
 		next := r.settings.Load().Config
 		next.Cache.WarmupKeys = []string{address("3").String()}
-		must(t, r.Reconfigure(next))
+		testkit.Must(t, r.Reconfigure(next))
 		time.Sleep(time.Second)
-		equal(t, "asked after a reload", asked.Load(), 3)
+		testkit.Equal(t, "asked after a reload", asked.Load(), 3)
 	})
 }
 
@@ -172,10 +173,10 @@ func TestWarmUpGivesWay(t *testing.T) {
 		r.flood(0)
 		next := r.settings.Load().Config
 		next.Cache.WarmupKeys = []string{address("later").String(), "not an id at all:"}
-		must(t, r.Reconfigure(next))
+		testkit.Must(t, r.Reconfigure(next))
 		synctest.Wait()
-		equal(t, "in the queue", r.work.Len(workBand), maxWaiting)
-		equal(t, "refused", r.count("busy_rejections_total", "endpoint=work"), 1)
+		testkit.Equal(t, "in the queue", r.work.Len(workBand), maxWaiting)
+		testkit.Equal(t, "refused", r.count("busy_rejections_total", "endpoint=work"), 1)
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
 		if err := r.warm(ctx, address("later").String()); err == nil {
@@ -192,10 +193,10 @@ func TestCloseClosesTheEngine(t *testing.T) {
 		r := build(t, withEngine(network))
 		result := r.ask("x", 0)
 		synctest.Wait()
-		must(t, r.Close())
-		wantKind(t, <-result, fault.Canceled)
-		equal(t, "closed", network.closed.Load(), 1)
-		must(t, r.ram.Close())
+		testkit.Must(t, r.Close())
+		testkit.WantKind(t, <-result, fault.Canceled)
+		testkit.Equal(t, "closed", network.closed.Load(), 1)
+		testkit.Must(t, r.ram.Close())
 		time.Sleep(2 * time.Second) // the look-up has no waiters any more, and ends with its budget
 	})
 }
@@ -218,23 +219,23 @@ func TestNewRefuses(t *testing.T) {
 		spec := r.spec
 		spec.Config.Delegated = []string{"ftp://nowhere"}
 		_, err := New(t.Context(), r.inventory, r.supervisor, testStages, spec)
-		wantKind(t, err, fault.Malformed)
-		must(t, r.Close())
+		testkit.WantKind(t, err, fault.Malformed)
+		testkit.Must(t, r.Close())
 		next := r.settings.Load().Config
 		next.Delegated = []string{"ftp://nowhere"}
-		wantKind(t, r.Reconfigure(next), fault.Malformed)
+		testkit.WantKind(t, r.Reconfigure(next), fault.Malformed)
 
 		inv := flow.NewInventory()
 		spec = r.spec
 		spec.Metrics, spec.Readiness = observe.NewMetrics(observe.Build{}), observe.NewReadiness(inv, nil)
 		_, err = New(t.Context(), inv, r.supervisor, Stages{State: "nowhere", Workers: "workers"}, spec)
-		wantKind(t, err, fault.Malformed)
+		testkit.WantKind(t, err, fault.Malformed)
 	})
 }
 
 // Invalid settings are rejected, with the key and what to write.
 func TestConfigurationsThatCannotBeMeant(t *testing.T) {
-	must(t, DefaultConfig().Validate())
+	testkit.Must(t, DefaultConfig().Validate())
 	for key, change := range map[string]func(*Config){
 		"workers":          func(c *Config) { c.Workers = config.Auto[int]{Value: 0} },
 		"region":           func(c *Config) { c.Region = "two words" },
@@ -267,7 +268,7 @@ func TestConfigurationsThatCannotBeMeant(t *testing.T) {
 		}
 	}
 	for url, good := range map[string]bool{"https://routing.example.org": true, "http://127.0.0.1:8190": true, "http://localhost": true, "https://u@h": false, "https://h?q": false, "%": false, "x": false} {
-		equal(t, url, isEndpoint(url), good)
+		testkit.Equal(t, url, isEndpoint(url), good)
 	}
 	if on := (DHT{Enabled: config.Auto[bool]{Auto: true}, Bootstrap: []string{"x"}}).On(); !on || DefaultConfig().DHT.On() {
 		t.Error("auto is not whether there are bootstrap peers")
@@ -275,6 +276,6 @@ func TestConfigurationsThatCannotBeMeant(t *testing.T) {
 	loaded, err := config.Load(struct {
 		Index Config `toml:"index" doc:"The index."`
 	}{DefaultConfig()}, config.Sources{})
-	must(t, err)
-	equal(t, "loaded", loaded.Value.Index.DHT.DeadlineMS, 1200)
+	testkit.Must(t, err)
+	testkit.Equal(t, "loaded", loaded.Value.Index.DHT.DeadlineMS, 1200)
 }

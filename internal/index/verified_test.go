@@ -13,6 +13,7 @@ import (
 	"micronode/b3"
 	"micronode/fault"
 	"micronode/internal/store"
+	"micronode/internal/testkit"
 )
 
 // random returns bytes that are unique to a seed.
@@ -92,7 +93,7 @@ func TestALiarCostsLittle(t *testing.T) {
 			ram := store.NewRAM(store.RAMSpec{Budget: 16 << 20, Headroom: 5 << 20})
 			for _, one := range fill {
 				_, _, err := ram.Put(t.Context(), bytes.NewReader(one), store.PutOptions{Size: 1 << 20, Class: store.Cached})
-				must(t, err)
+				testkit.Must(t, err)
 			}
 			filled := ram.Counts().Evictions
 			evicted := uint64(0)
@@ -125,7 +126,7 @@ func TestALiarCostsLittle(t *testing.T) {
 				t.Error("the liar is not left alone")
 			}
 			handle, err := ram.Open(t.Context(), b3.Of(object))
-			must(t, err)
+			testkit.Must(t, err)
 			defer handle.Close()
 			var kept bytes.Buffer
 			if _, err := handle.WriteTo(&kept); err != nil || !bytes.Equal(kept.Bytes(), object) {
@@ -140,7 +141,7 @@ func TestAProvenObjectEvicts(t *testing.T) {
 	ram := store.NewRAM(store.RAMSpec{Budget: 8 << 20, Headroom: 1 << 20})
 	for i := range 8 {
 		_, _, err := ram.Put(t.Context(), bytes.NewReader(random(byte(10+i), 1<<20)), store.PutOptions{Size: 1 << 20, Class: store.Cached})
-		must(t, err)
+		testkit.Must(t, err)
 	}
 	object := random(1, 5<<20)
 	for name, c := range map[string]struct {
@@ -170,12 +171,12 @@ func TestALiarIsLeftAlone(t *testing.T) {
 	defer liar.Close()
 	r := open(t, withEngine(newFakeEngine(target("near", answersAfter(0, gatewayOf("one name", liar.URL))))))
 	_, _, err := r.Fetch(t.Context(), address("hello"))
-	wantKind(t, err, fault.IntegrityFail)
+	testkit.WantKind(t, err, fault.IntegrityFail)
 	r.spec.Engine.(*fakeEngine).near[0] = target("near", answersAfter(0, gatewayOf("another", liar.URL)))
 	_, _, err = r.Fetch(t.Context(), address("bye"))
-	wantKind(t, err, fault.UpstreamFailed)
+	testkit.WantKind(t, err, fault.UpstreamFailed)
 	if asked != 1 {
 		t.Errorf("it was asked %d times", asked)
 	}
-	equal(t, "refusals", r.count("index_fetch_refused_total", "reason="+refusedOffender), 1.0)
+	testkit.Equal(t, "refusals", r.count("index_fetch_refused_total", "reason="+refusedOffender), 1.0)
 }

@@ -23,6 +23,7 @@ import (
 	"micronode/fault"
 	"micronode/internal/index/record"
 	"micronode/internal/oap"
+	"micronode/internal/testkit"
 )
 
 // The hosts of the tests.
@@ -91,9 +92,7 @@ func serve(t *testing.T, handler http.HandlerFunc) *Endpoint {
 		}
 	})
 	e, err := NewEndpoint(EndpointSpec{URL: "http://127.0.0.1/routing/v1/", Client: &http.Client{Transport: transport}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return e
 }
 
@@ -432,9 +431,7 @@ func TestUnreachableEndpoints(t *testing.T) {
 	} {
 		transport := &http.Transport{}
 		e, err := NewEndpoint(EndpointSpec{URL: c.url, Client: &http.Client{Transport: transport}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		_, err = e.Ask(t.Context(), question)
 		if fault.KindOf(err) != c.kind {
 			t.Errorf("%s: %v is %s, want %s", name, err, fault.KindOf(err), c.kind)

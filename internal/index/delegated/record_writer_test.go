@@ -14,6 +14,7 @@ import (
 	"micronode/b3"
 	"micronode/fault"
 	"micronode/internal/index/record"
+	"micronode/internal/testkit"
 )
 
 const rsaPeerID = "QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N"
@@ -124,9 +125,7 @@ func TestFilters(t *testing.T) {
 		"filter-addrs=!tcp,unknown":                  {nil, {}},
 	} {
 		values, err := url.ParseQuery(query)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		f := ParseFilter(values)
 		for i, r := range []Record{both, silent} {
 			got, ok := f.Apply(r)

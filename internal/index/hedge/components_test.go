@@ -13,6 +13,7 @@ import (
 	"micronode/fault"
 	"micronode/internal/index/hedge"
 	"micronode/internal/index/record"
+	"micronode/internal/testkit"
 )
 
 // merged merges several answers, each of a target of its own.
@@ -26,7 +27,7 @@ func merged(t *testing.T, answers ...record.Answer) (merged record.Answer) {
 			}))
 		}
 		o, err := w.run(p)
-		equal(t, "error", err, nil)
+		testkit.Equal(t, "error", err, nil)
 		merged = o.Answer
 	})
 	return merged
@@ -64,8 +65,8 @@ func TestFloodOfProvidersIsBounded(t *testing.T) {
 		flood.Providers[0].Overlay = append(flood.Providers[0].Overlay, fmt.Sprint("x:", i))
 	}
 	got := merged(t, flood, flood)
-	equal(t, "providers", len(got.Providers), 256)
-	equal(t, "addresses", len(got.Providers[0].Overlay), 16)
+	testkit.Equal(t, "providers", len(got.Providers), 256)
+	testkit.Equal(t, "addresses", len(got.Providers[0].Overlay), 16)
 }
 
 func TestNewestNameRecordIsKept(t *testing.T) {
@@ -74,12 +75,12 @@ func TestNewestNameRecordIsKept(t *testing.T) {
 		n := record.SignName(key, record.Name{Name: "docs", Seq: seq, Issued: time.Unix(1, 0), Expires: time.Unix(2, 0)})
 		return record.Answer{Name: &n}
 	}
-	equal(t, "sequence", merged(t, name(2), name(3), record.Answer{}, name(1)).Name.Seq, 3)
+	testkit.Equal(t, "sequence", merged(t, name(2), name(3), record.Answer{}, name(1)).Name.Seq, 3)
 
 	withWorld(t, func(t *testing.T, w *testWorld) { // a name alone is an answer
 		o, err := w.run(w.plan(targets{w.target("a", func(context.Context) (record.Answer, error) { return name(1), nil })}, nil))
-		equal(t, "error", err, nil)
-		equal(t, "winner", o.Winner, hedge.Alpha)
+		testkit.Equal(t, "error", err, nil)
+		testkit.Equal(t, "winner", o.Winner, hedge.Alpha)
 	})
 }
 
@@ -94,8 +95,8 @@ func TestBudgetIsAShareOfLookups(t *testing.T) {
 		return hedges
 	}
 	b := hedge.NewBudget(0.2)
-	equal(t, "a full budget", taken(b, 12), 12) // ten saved, two earned meanwhile
-	equal(t, "afterwards one in five", taken(b, 1000), 200)
+	testkit.Equal(t, "a full budget", taken(b, 12), 12) // ten saved, two earned meanwhile
+	testkit.Equal(t, "afterwards one in five", taken(b, 1000), 200)
 	for range 1000 {
 		b.Earn()
 	}
@@ -103,19 +104,19 @@ func TestBudgetIsAShareOfLookups(t *testing.T) {
 	for b.TryTake() {
 		hedges++
 	}
-	equal(t, "what can be saved", hedges, 10)
+	testkit.Equal(t, "what can be saved", hedges, 10)
 
 	b.Reconfigure(1)
-	equal(t, "always", taken(b, 100), 100)
+	testkit.Equal(t, "always", taken(b, 100), 100)
 	b.Reconfigure(0)
-	equal(t, "never", taken(b, 100), 0)
+	testkit.Equal(t, "never", taken(b, 100), 0)
 	everybody := hedge.NewBudget(1)
 	for range 100 {
-		equal(t, "everybody, at once", everybody.TryTake(), true)
+		testkit.Equal(t, "everybody, at once", everybody.TryTake(), true)
 	}
-	equal(t, "never from the start", taken(hedge.NewBudget(0), 100), 0)
-	equal(t, "no share below zero", taken(hedge.NewBudget(-1), 100), 0)
-	equal(t, "a tenth", taken(hedge.NewBudget(0.1), 1000), 10+99) // the first is earned by a full budget
+	testkit.Equal(t, "never from the start", taken(hedge.NewBudget(0), 100), 0)
+	testkit.Equal(t, "no share below zero", taken(hedge.NewBudget(-1), 100), 0)
+	testkit.Equal(t, "a tenth", taken(hedge.NewBudget(0.1), 1000), 10+99) // the first is earned by a full budget
 }
 
 func TestBudgetIsSafe(t *testing.T) {
@@ -154,9 +155,9 @@ func TestDelayIsAboutTheP95(t *testing.T) {
 	for i := range 19 {
 		d.Learn(answered(time.Duration(i+1)*ms), after)
 	}
-	equal(t, "before there is enough", d.After(), after)
+	testkit.Equal(t, "before there is enough", d.After(), after)
 	d.Learn(answered(20*ms), after)
-	equal(t, "of 1 to 20", d.After(), 19*ms)
+	testkit.Equal(t, "of 1 to 20", d.After(), 19*ms)
 
 	var hundred []time.Duration
 	for i := range 256 {
@@ -168,15 +169,15 @@ func TestDelayIsAboutTheP95(t *testing.T) {
 		t.Errorf("of 1 to 100: %s", got)
 	}
 	d.Learn(answered(slices.Repeat([]time.Duration{30 * ms}, 256)...), after)
-	equal(t, "the old ones are forgotten", d.After(), 30*ms)
+	testkit.Equal(t, "the old ones are forgotten", d.After(), 30*ms)
 
 	d.Learn(answered(slices.Repeat([]time.Duration{ms}, 256)...), after)
-	equal(t, "never shorter than", d.After(), 10*ms)
+	testkit.Equal(t, "never shorter than", d.After(), 10*ms)
 	d.Learn(answered(slices.Repeat([]time.Duration{time.Second}, 256)...), after)
-	equal(t, "never longer than half the budget", d.After(), total/2)
+	testkit.Equal(t, "never longer than half the budget", d.After(), total/2)
 	d.Reconfigure(after, 400*ms)
-	equal(t, "with a new budget", d.After(), 200*ms)
-	equal(t, "an initial delay is clamped too", hedge.NewDelay(time.Hour, total).After(), total/2)
+	testkit.Equal(t, "with a new budget", d.After(), 200*ms)
+	testkit.Equal(t, "an initial delay is clamped too", hedge.NewDelay(time.Hour, total).After(), total/2)
 }
 
 func TestWhatADelayLearnsFrom(t *testing.T) {
@@ -199,6 +200,6 @@ func TestWhatADelayLearnsFrom(t *testing.T) {
 		for range 20 {
 			d.Learn(c.one, after)
 		}
-		equal(t, c.name, d.After(), c.want)
+		testkit.Equal(t, c.name, d.After(), c.want)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"micronode/internal/index/hedge"
 	"micronode/internal/index/record"
 	"micronode/internal/supervise"
+	"micronode/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -181,16 +182,6 @@ func (w *testWorld) breakers() string {
 	return strings.Join(all, " ")
 }
 
-func equal[T comparable](t testing.TB, what string, got, want T) {
-	t.Helper()
-	if err, failed := any(got).(error); failed && any(want) == nil {
-		t.Fatalf("%s: %v", what, err) // what comes next relies on it
-	}
-	if got != want {
-		t.Errorf("%s: %v, want %v", what, got, want)
-	}
-}
-
 func ids(a record.Answer) string {
 	var all []string
 	for _, p := range a.Providers {
@@ -215,30 +206,30 @@ var (
 func TestAlphaAnswers(t *testing.T) {
 	withWorld(t, func(t *testing.T, w *testWorld) {
 		o, err := w.run(w.plan(targets{w.says("a", 40*ms, "x"), w.silent("b"), w.says("c", 90*ms, "y")}, targets{w.silent("d")}))
-		equal(t, "error", err, nil)
-		equal(t, "found", ids(o.Answer), "x")
-		equal(t, "winner", o.Winner, hedge.Alpha)
-		equal(t, "source", o.Source, "of a")
-		equal(t, "fired", o.Fired, false)
-		equal(t, "took", o.Took, 40*ms)
-		equal(t, "called off", o.Canceled, 2)
-		equal(t, "asked", w.questions(), "a@0s b@0s c@0s")
-		equal(t, "breakers", w.breakers(), "a:ok b:Canceled c:Canceled")
+		testkit.Equal(t, "error", err, nil)
+		testkit.Equal(t, "found", ids(o.Answer), "x")
+		testkit.Equal(t, "winner", o.Winner, hedge.Alpha)
+		testkit.Equal(t, "source", o.Source, "of a")
+		testkit.Equal(t, "fired", o.Fired, false)
+		testkit.Equal(t, "took", o.Took, 40*ms)
+		testkit.Equal(t, "called off", o.Canceled, 2)
+		testkit.Equal(t, "asked", w.questions(), "a@0s b@0s c@0s")
+		testkit.Equal(t, "breakers", w.breakers(), "a:ok b:Canceled c:Canceled")
 	})
 }
 
 func TestSilentAlphaIsHedged(t *testing.T) {
 	withWorld(t, func(t *testing.T, w *testWorld) {
 		o, err := w.run(w.plan(targets{w.silent("a"), w.silent("b")}, targets{w.says("c", 30*ms, "x"), w.silent("d")}))
-		equal(t, "error", err, nil)
-		equal(t, "winner", o.Winner, hedge.Beta)
-		equal(t, "source", o.Source, "of c")
-		equal(t, "fired", o.Fired, true)
-		equal(t, "took", o.Took, after+30*ms)
-		equal(t, "asked", w.questions(), "a@0s b@0s c@150ms d@150ms")
-		equal(t, "breakers", w.breakers(), "a:Canceled b:Canceled c:ok d:Canceled")
+		testkit.Equal(t, "error", err, nil)
+		testkit.Equal(t, "winner", o.Winner, hedge.Beta)
+		testkit.Equal(t, "source", o.Source, "of c")
+		testkit.Equal(t, "fired", o.Fired, true)
+		testkit.Equal(t, "took", o.Took, after+30*ms)
+		testkit.Equal(t, "asked", w.questions(), "a@0s b@0s c@150ms d@150ms")
+		testkit.Equal(t, "breakers", w.breakers(), "a:Canceled b:Canceled c:ok d:Canceled")
 		w.tasks.Wait() // they were cancelled: otherwise the bubble would be stuck here
-		equal(t, "time after the last racer", time.Since(w.began), after+30*ms)
+		testkit.Equal(t, "time after the last racer", time.Since(w.began), after+30*ms)
 		for _, r := range o.Targets {
 			if want := map[string]time.Duration{"a": 180 * ms, "b": 180 * ms, "c": 30 * ms, "d": 30 * ms}[r.Key]; r.Took != want {
 				t.Errorf("%s took %s, want %s", r.Key, r.Took, want)
@@ -251,12 +242,12 @@ func TestFailedAlphaIsFollowedAtOnce(t *testing.T) {
 	for _, err := range []error{errBroken, errPasses} {
 		withWorld(t, func(t *testing.T, w *testWorld) {
 			o, runErr := w.run(w.plan(targets{w.fails("a", 10*ms, err), w.fails("b", 20*ms, err), w.says("c", 15*ms)}, targets{w.says("d", 5*ms, "x")}))
-			equal(t, "error", runErr, nil)
-			equal(t, "winner", o.Winner, hedge.Beta)
-			equal(t, "fired", o.Fired, false)
-			equal(t, "took", o.Took, 25*ms)
-			equal(t, "asked", w.questions(), "a@0s b@0s c@0s d@20ms")
-			equal(t, "failed", o.Failed, 2)
+			testkit.Equal(t, "error", runErr, nil)
+			testkit.Equal(t, "winner", o.Winner, hedge.Beta)
+			testkit.Equal(t, "fired", o.Fired, false)
+			testkit.Equal(t, "took", o.Took, 25*ms)
+			testkit.Equal(t, "asked", w.questions(), "a@0s b@0s c@0s d@20ms")
+			testkit.Equal(t, "failed", o.Failed, 2)
 		})
 	}
 }
@@ -267,14 +258,14 @@ func TestAllSilentIsTimeoutAtTheBudget(t *testing.T) {
 		walk := w.silent("walk")
 		p.Walk = &walk
 		o, err := w.run(p)
-		equal(t, "kind", fault.KindOf(err), fault.Timeout)
-		equal(t, "took", o.Took, total)
-		equal(t, "time", time.Since(w.began), total)
-		equal(t, "winner", o.Winner, hedge.None)
-		equal(t, "failed", o.Failed, 4)
-		equal(t, "conclusive", o.Conclusive, false)
-		equal(t, "asked", w.questions(), "a@0s b@0s c@150ms walk@300ms")
-		equal(t, "breakers", w.breakers(), "a:Timeout b:Timeout c:Timeout walk:Timeout")
+		testkit.Equal(t, "kind", fault.KindOf(err), fault.Timeout)
+		testkit.Equal(t, "took", o.Took, total)
+		testkit.Equal(t, "time", time.Since(w.began), total)
+		testkit.Equal(t, "winner", o.Winner, hedge.None)
+		testkit.Equal(t, "failed", o.Failed, 4)
+		testkit.Equal(t, "conclusive", o.Conclusive, false)
+		testkit.Equal(t, "asked", w.questions(), "a@0s b@0s c@150ms walk@300ms")
+		testkit.Equal(t, "breakers", w.breakers(), "a:Timeout b:Timeout c:Timeout walk:Timeout")
 	})
 }
 
@@ -285,9 +276,9 @@ func TestALateLookUpBlamesNobody(t *testing.T) {
 		p := w.plan(targets{w.silent("a")}, targets{w.silent("b")})
 		p.After, p.MinSilence = 300*ms, total-200*ms
 		o, err := w.run(p)
-		equal(t, "kind", fault.KindOf(err), fault.Timeout)
-		equal(t, "failed", o.Failed, 2)
-		equal(t, "breakers", w.breakers(), "a:Timeout b:Canceled")
+		testkit.Equal(t, "kind", fault.KindOf(err), fault.Timeout)
+		testkit.Equal(t, "failed", o.Failed, 2)
+		testkit.Equal(t, "breakers", w.breakers(), "a:Timeout b:Canceled")
 	})
 }
 
@@ -296,10 +287,10 @@ func TestWhatWasFoundBeforeTheTimeoutIsThere(t *testing.T) {
 		p := w.plan(targets{w.says("a", 10*ms, "x"), w.silent("b")}, nil)
 		p.Enough = atLeast(2)
 		o, err := w.run(p)
-		equal(t, "kind", fault.KindOf(err), fault.Timeout)
-		equal(t, "found", ids(o.Answer), "x")
-		equal(t, "source", o.Source, "of a")
-		equal(t, "winner", o.Winner, hedge.None)
+		testkit.Equal(t, "kind", fault.KindOf(err), fault.Timeout)
+		testkit.Equal(t, "found", ids(o.Answer), "x")
+		testkit.Equal(t, "source", o.Source, "of a")
+		testkit.Equal(t, "winner", o.Winner, hedge.None)
 	})
 }
 
@@ -314,9 +305,9 @@ func TestTargetsAreAskedOnce(t *testing.T) {
 		p := w.plan(targets{a, w.fails("b", ms, errBroken), a}, targets{a, w.fails("c", ms, errBroken), w.silent("b")})
 		p.Walk = &walk
 		o, err := w.run(p)
-		equal(t, "kind", fault.KindOf(err), fault.UpstreamFailed)
-		equal(t, "asked", w.questions(), "a@0s b@0s c@1ms")
-		equal(t, "count", o.Asked, 3)
+		testkit.Equal(t, "kind", fault.KindOf(err), fault.UpstreamFailed)
+		testkit.Equal(t, "asked", w.questions(), "a@0s b@0s c@1ms")
+		testkit.Equal(t, "count", o.Asked, 3)
 	})
 }
 
@@ -326,17 +317,17 @@ func TestUsedUpHedgeBudget(t *testing.T) {
 		p := w.plan(targets{w.fails("a", 500*ms, errBroken)}, targets{w.says("b", 10*ms, "x")})
 		p.MayHedge = func() bool { times++; return false }
 		o, err := w.run(p)
-		equal(t, "error", err, nil)
-		equal(t, "fired", o.Fired, false)
-		equal(t, "asked for the budget", times, 1)
-		equal(t, "asked", w.questions(), "a@0s b@500ms")
+		testkit.Equal(t, "error", err, nil)
+		testkit.Equal(t, "fired", o.Fired, false)
+		testkit.Equal(t, "asked for the budget", times, 1)
+		testkit.Equal(t, "asked", w.questions(), "a@0s b@500ms")
 	})
 	withWorld(t, func(t *testing.T, w *testWorld) {
 		p := w.plan(targets{w.silent("a")}, targets{w.says("b", 10*ms, "x")})
 		p.MayHedge = func() bool { return false }
 		_, err := w.run(p)
-		equal(t, "kind", fault.KindOf(err), fault.Timeout)
-		equal(t, "asked", w.questions(), "a@0s")
+		testkit.Equal(t, "kind", fault.KindOf(err), fault.Timeout)
+		testkit.Equal(t, "asked", w.questions(), "a@0s")
 	})
 	withWorld(t, func(t *testing.T, w *testWorld) {
 		p := w.plan(targets{w.fails("a", ms, errBroken)}, targets{w.says("b", 10*ms, "x")})
@@ -382,10 +373,10 @@ func TestWhenTheWalkStarts(t *testing.T) {
 				p.Walk = &walk
 				p.MayHedge = func() bool { times++; return !c.denied }
 				o, err := w.run(p)
-				equal(t, "error", err, nil)
-				equal(t, "winner", o.Winner, hedge.Walk)
-				equal(t, "fired", o.Fired, c.fired)
-				equal(t, "asked", w.questions(), c.asked)
+				testkit.Equal(t, "error", err, nil)
+				testkit.Equal(t, "winner", o.Winner, hedge.Walk)
+				testkit.Equal(t, "fired", o.Fired, c.fired)
+				testkit.Equal(t, "asked", w.questions(), c.asked)
 				if times > 1 {
 					t.Errorf("one look-up paid for %d hedges", times)
 				}
@@ -398,10 +389,10 @@ func TestPanicIsTheTargetsOwn(t *testing.T) {
 	withWorld(t, func(t *testing.T, w *testWorld) {
 		panics := w.target("a", func(context.Context) (record.Answer, error) { panic("boom") })
 		o, err := w.run(w.plan(targets{panics}, targets{w.says("b", ms, "x")}))
-		equal(t, "error", err, nil)
-		equal(t, "winner", o.Winner, hedge.Beta)
-		equal(t, "took", o.Took, ms)
-		equal(t, "breakers", w.breakers(), "a:Internal b:ok")
+		testkit.Equal(t, "error", err, nil)
+		testkit.Equal(t, "winner", o.Winner, hedge.Beta)
+		testkit.Equal(t, "took", o.Took, ms)
+		testkit.Equal(t, "breakers", w.breakers(), "a:Internal b:ok")
 	})
 }
 
@@ -414,13 +405,13 @@ func TestDeafTargetAndLateAnswer(t *testing.T) {
 			return answerOf("late"), nil
 		})
 		o, err := w.run(w.plan(targets{deaf}, targets{w.says("b", ms, "x")}))
-		equal(t, "error", err, nil)
-		equal(t, "took", o.Took, after+ms)
+		testkit.Equal(t, "error", err, nil)
+		testkit.Equal(t, "took", o.Took, after+ms)
 		w.tasks.Wait()
-		equal(t, "the racer's time", time.Since(w.began), time.Hour)
-		equal(t, "found", ids(o.Answer), "x")
-		equal(t, "answered", o.Answered, 1)
-		equal(t, "breakers", w.breakers(), "b:ok deaf:Canceled")
+		testkit.Equal(t, "the racer's time", time.Since(w.began), time.Hour)
+		testkit.Equal(t, "found", ids(o.Answer), "x")
+		testkit.Equal(t, "answered", o.Answered, 1)
+		testkit.Equal(t, "breakers", w.breakers(), "b:ok deaf:Canceled")
 	})
 	withWorld(t, func(t *testing.T, w *testWorld) {
 		deaf := w.target("deaf", func(context.Context) (record.Answer, error) {
@@ -428,11 +419,11 @@ func TestDeafTargetAndLateAnswer(t *testing.T) {
 			return answerOf("late"), nil
 		})
 		o, err := w.run(w.plan(targets{deaf}, nil))
-		equal(t, "kind", fault.KindOf(err), fault.Timeout)
-		equal(t, "took", o.Took, total)
+		testkit.Equal(t, "kind", fault.KindOf(err), fault.Timeout)
+		testkit.Equal(t, "took", o.Took, total)
 		w.tasks.Wait()
-		equal(t, "found", ids(o.Answer), "")
-		equal(t, "breakers", w.breakers(), "deaf:Timeout")
+		testkit.Equal(t, "found", ids(o.Answer), "")
+		testkit.Equal(t, "breakers", w.breakers(), "deaf:Timeout")
 	})
 }
 
@@ -441,20 +432,20 @@ func TestQuorumCountsProvidersNotAnswers(t *testing.T) {
 		p := w.plan(targets{w.says("a", 10*ms, "x"), w.says("b", 20*ms, "x"), w.says("c", 30*ms, "y", "x")}, nil)
 		p.Enough = atLeast(2)
 		o, err := w.run(p)
-		equal(t, "error", err, nil)
-		equal(t, "found", ids(o.Answer), "x y")
-		equal(t, "took", o.Took, 30*ms)
-		equal(t, "source", o.Source, "of c")
+		testkit.Equal(t, "error", err, nil)
+		testkit.Equal(t, "found", ids(o.Answer), "x y")
+		testkit.Equal(t, "took", o.Took, 30*ms)
+		testkit.Equal(t, "source", o.Source, "of c")
 	})
 	withWorld(t, func(t *testing.T, w *testWorld) {
 		p := w.plan(targets{w.says("a", 10*ms, "x"), w.says("b", 20*ms, "x")}, nil)
 		p.Enough = atLeast(2)
 		o, err := w.run(p)
-		equal(t, "error", err, nil)
-		equal(t, "found", ids(o.Answer), "x")
-		equal(t, "winner", o.Winner, hedge.None)
-		equal(t, "source", o.Source, "of a")
-		equal(t, "conclusive", o.Conclusive, true)
+		testkit.Equal(t, "error", err, nil)
+		testkit.Equal(t, "found", ids(o.Answer), "x")
+		testkit.Equal(t, "winner", o.Winner, hedge.None)
+		testkit.Equal(t, "source", o.Source, "of a")
+		testkit.Equal(t, "conclusive", o.Conclusive, true)
 	})
 }
 
@@ -476,9 +467,9 @@ func TestUnusableProvidersAreNotEnough(t *testing.T) {
 			return usable >= 2
 		}
 		o, err := w.run(p)
-		equal(t, "error", err, nil)
-		equal(t, "took", o.Took, 30*ms)
-		equal(t, "found", ids(o.Answer), "of a of b of c")
+		testkit.Equal(t, "error", err, nil)
+		testkit.Equal(t, "took", o.Took, 30*ms)
+		testkit.Equal(t, "found", ids(o.Answer), "of a of b of c")
 	})
 }
 
@@ -499,10 +490,10 @@ func TestRetries(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			withWorld(t, func(t *testing.T, w *testWorld) {
 				o, err := w.run(w.plan(targets{w.fails("a", 5*ms, c.err)}, nil))
-				equal(t, "kind", fault.KindOf(err), fault.UpstreamFailed)
-				equal(t, "asked", w.questions(), c.asked)
-				equal(t, "retries", o.Retries, strings.Count(c.asked, "@")-1)
-				equal(t, "failed", o.Failed, 1)
+				testkit.Equal(t, "kind", fault.KindOf(err), fault.UpstreamFailed)
+				testkit.Equal(t, "asked", w.questions(), c.asked)
+				testkit.Equal(t, "retries", o.Retries, strings.Count(c.asked, "@")-1)
+				testkit.Equal(t, "failed", o.Failed, 1)
 			})
 		})
 	}
@@ -518,10 +509,10 @@ func TestRetryIsSentAfterBetaHasStarted(t *testing.T) {
 			return answerOf("x"), nil
 		})
 		o, err := w.run(w.plan(targets{recovers}, targets{w.silent("b")}))
-		equal(t, "error", err, nil)
-		equal(t, "winner", o.Winner, hedge.Alpha)
-		equal(t, "asked", w.questions(), "a@0s a@60ms b@0s")
-		equal(t, "breakers", w.breakers(), "a:Transient,ok b:Canceled")
+		testkit.Equal(t, "error", err, nil)
+		testkit.Equal(t, "winner", o.Winner, hedge.Alpha)
+		testkit.Equal(t, "asked", w.questions(), "a@0s a@60ms b@0s")
+		testkit.Equal(t, "breakers", w.breakers(), "a:Transient,ok b:Canceled")
 	})
 }
 
@@ -560,68 +551,68 @@ func TestNoRetryWhileTheBreakerIsOpen(t *testing.T) {
 			return record.Answer{}, errPasses
 		})
 		o, err := w.run(w.plan(targets{trips}, nil))
-		equal(t, "kind", fault.KindOf(err), fault.UpstreamFailed)
-		equal(t, "asked", w.questions(), "a@0s")
-		equal(t, "retries", o.Retries, 0)
-		equal(t, "refused", o.Refused, 0)
+		testkit.Equal(t, "kind", fault.KindOf(err), fault.UpstreamFailed)
+		testkit.Equal(t, "asked", w.questions(), "a@0s")
+		testkit.Equal(t, "retries", o.Retries, 0)
+		testkit.Equal(t, "refused", o.Refused, 0)
 	})
 }
 
 func TestNoRetryBeyondTheBudget(t *testing.T) {
 	withWorld(t, func(t *testing.T, w *testWorld) {
 		o, err := w.run(w.plan(targets{w.fails("a", total-60*ms, errPasses)}, nil))
-		equal(t, "kind", fault.KindOf(err), fault.UpstreamFailed)
-		equal(t, "took", o.Took, total-60*ms)
+		testkit.Equal(t, "kind", fault.KindOf(err), fault.UpstreamFailed)
+		testkit.Equal(t, "took", o.Took, total-60*ms)
 	})
 	withWorld(t, func(t *testing.T, w *testWorld) { // it starts within the budget, and ends after it
 		o, err := w.run(w.plan(targets{w.fails("a", total-70*ms, errPasses)}, nil))
-		equal(t, "kind", fault.KindOf(err), fault.Timeout)
-		equal(t, "took", o.Took, total)
-		equal(t, "retries", o.Retries, 1)
+		testkit.Equal(t, "kind", fault.KindOf(err), fault.Timeout)
+		testkit.Equal(t, "took", o.Took, total)
+		testkit.Equal(t, "retries", o.Retries, 1)
 	})
 }
 
 func TestVerdicts(t *testing.T) {
 	withWorld(t, func(t *testing.T, w *testWorld) {
 		o, err := w.run(w.plan(nil, nil))
-		equal(t, "nobody to ask", fault.KindOf(err), fault.NoRoute)
-		equal(t, "winner", o.Winner, hedge.None)
-		equal(t, "conclusive", o.Conclusive, false)
+		testkit.Equal(t, "nobody to ask", fault.KindOf(err), fault.NoRoute)
+		testkit.Equal(t, "winner", o.Winner, hedge.None)
+		testkit.Equal(t, "conclusive", o.Conclusive, false)
 
 		w.open["aa"], w.open["b"] = true, true
 		o, err = w.run(w.plan(targets{w.silent("aa")}, targets{w.silent("b")}))
-		equal(t, "all refused", fault.KindOf(err), fault.BreakerOpen)
-		equal(t, "come back", fault.RetryAfterOf(err), time.Second)
-		equal(t, "refused", o.Refused, 2)
-		equal(t, "asked", o.Asked, 0)
+		testkit.Equal(t, "all refused", fault.KindOf(err), fault.BreakerOpen)
+		testkit.Equal(t, "come back", fault.RetryAfterOf(err), time.Second)
+		testkit.Equal(t, "refused", o.Refused, 2)
+		testkit.Equal(t, "asked", o.Asked, 0)
 
 		o, err = w.run(w.plan(targets{w.says("c", ms), w.silent("aa")}, targets{w.says("d", ms)}))
-		equal(t, "one was left out", fault.KindOf(err), fault.BreakerOpen)
-		equal(t, "come back", fault.RetryAfterOf(err) > 0, true)
-		equal(t, "conclusive", o.Conclusive, false)
-		equal(t, "answered", o.Answered, 2)
+		testkit.Equal(t, "one was left out", fault.KindOf(err), fault.BreakerOpen)
+		testkit.Equal(t, "come back", fault.RetryAfterOf(err) > 0, true)
+		testkit.Equal(t, "conclusive", o.Conclusive, false)
+		testkit.Equal(t, "answered", o.Answered, 2)
 
 		o, err = w.run(w.plan(targets{w.says("c", ms)}, targets{w.says("d", ms)}))
-		equal(t, "nobody has it", err, nil)
-		equal(t, "conclusive", o.Conclusive, true)
-		equal(t, "answered", o.Answered, 2)
-		equal(t, "source", o.Source, "")
+		testkit.Equal(t, "nobody has it", err, nil)
+		testkit.Equal(t, "conclusive", o.Conclusive, true)
+		testkit.Equal(t, "answered", o.Answered, 2)
+		testkit.Equal(t, "source", o.Source, "")
 
 		partial := w.plan(targets{w.says("c", ms)}, nil)
 		partial.Partial = true
 		o, err = w.run(partial)
-		equal(t, "there are others", fault.KindOf(err), fault.NotReady)
-		equal(t, "conclusive", o.Conclusive, false)
+		testkit.Equal(t, "there are others", fault.KindOf(err), fault.NotReady)
+		testkit.Equal(t, "conclusive", o.Conclusive, false)
 		_, err = w.run(hedge.Plan{Partial: true})
-		equal(t, "there are only others", fault.KindOf(err), fault.NotReady)
+		testkit.Equal(t, "there are only others", fault.KindOf(err), fault.NotReady)
 
 		o, err = w.run(w.plan(targets{w.says("c", ms), w.fails("e", ms, errBroken)}, targets{w.says("d", ms)}))
-		equal(t, "one failed", fault.KindOf(err), fault.UpstreamFailed)
-		equal(t, "conclusive", o.Conclusive, false)
+		testkit.Equal(t, "one failed", fault.KindOf(err), fault.UpstreamFailed)
+		testkit.Equal(t, "conclusive", o.Conclusive, false)
 
 		_, err = w.run(w.plan(targets{w.fails("e", ms, errBroken)}, nil))
-		equal(t, "all failed", fault.KindOf(err), fault.UpstreamFailed)
-		equal(t, "cause", errors.Is(err, errBroken), true)
+		testkit.Equal(t, "all failed", fault.KindOf(err), fault.UpstreamFailed)
+		testkit.Equal(t, "cause", errors.Is(err, errBroken), true)
 	})
 }
 
@@ -629,16 +620,16 @@ func TestNoFreeRacer(t *testing.T) {
 	withWorld(t, func(t *testing.T, w *testWorld) {
 		w.maxTasks = 1
 		o, err := w.run(w.plan(targets{w.says("a", ms), w.says("b", ms, "x")}, nil))
-		equal(t, "one had none", fault.KindOf(err), fault.Busy)
-		equal(t, "asked", o.Asked, 1)
-		equal(t, "refused", o.Refused, 1)
-		equal(t, "conclusive", o.Conclusive, false)
-		equal(t, "breakers", w.breakers(), "a:ok b:Canceled")
+		testkit.Equal(t, "one had none", fault.KindOf(err), fault.Busy)
+		testkit.Equal(t, "asked", o.Asked, 1)
+		testkit.Equal(t, "refused", o.Refused, 1)
+		testkit.Equal(t, "conclusive", o.Conclusive, false)
+		testkit.Equal(t, "breakers", w.breakers(), "a:ok b:Canceled")
 
 		release := make(chan struct{})
 		_ = w.Go(func(context.Context) error { <-release; return nil })
 		_, err = w.run(w.plan(targets{w.says("a", ms, "x")}, targets{w.says("b", ms, "x")}))
-		equal(t, "kind", fault.KindOf(err), fault.Busy)
+		testkit.Equal(t, "kind", fault.KindOf(err), fault.Busy)
 		close(release)
 	})
 }
@@ -648,14 +639,14 @@ func TestCallerLeaves(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		time.AfterFunc(70*ms, cancel)
 		o, err := hedge.Run(ctx, w, w.plan(targets{w.silent("a")}, targets{w.silent("b")}))
-		equal(t, "kind", fault.KindOf(err), fault.Canceled)
-		equal(t, "took", o.Took, 70*ms)
-		equal(t, "called off", o.Canceled, 1)
-		equal(t, "breakers", w.breakers(), "a:Canceled")
+		testkit.Equal(t, "kind", fault.KindOf(err), fault.Canceled)
+		testkit.Equal(t, "took", o.Took, 70*ms)
+		testkit.Equal(t, "called off", o.Canceled, 1)
+		testkit.Equal(t, "breakers", w.breakers(), "a:Canceled")
 
 		o, err = hedge.Run(ctx, w, w.plan(targets{w.silent("c")}, nil))
-		equal(t, "kind", fault.KindOf(err), fault.Canceled)
-		equal(t, "asked by one who had left", o.Asked, 0)
+		testkit.Equal(t, "kind", fault.KindOf(err), fault.Canceled)
+		testkit.Equal(t, "asked by one who had left", o.Asked, 0)
 	})
 }
 
@@ -665,13 +656,9 @@ func TestGroupIsClosed(t *testing.T) {
 		sup, err := supervise.New(supervise.Options{DrainTimeout: time.Second,
 			Stages:  []supervise.Stage{{Name: "work", DrainTimeout: time.Second}},
 			OnEvent: func(e supervise.Event) { panics = append(panics, e) }})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		group, err := sup.NewGroup(supervise.GroupSpec{Service: "index", Kind: "racer", Stage: "work", Max: 8})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		w := newTestWorld(t)
 		bad := w.target("bad", func(context.Context) (record.Answer, error) { panic("boom") })
 		if o, err := hedge.Run(t.Context(), group, w.plan(targets{bad}, targets{w.says("b", ms, "x")})); err != nil || o.Winner != hedge.Beta {
@@ -684,11 +671,11 @@ func TestGroupIsClosed(t *testing.T) {
 
 		time.AfterFunc(70*ms, group.Close)
 		o, err := hedge.Run(t.Context(), group, w.plan(targets{w.silent("a")}, targets{w.silent("c")}))
-		equal(t, "kind", fault.KindOf(err), fault.Canceled)
-		equal(t, "cause", errors.Is(err, supervise.ErrClosed), true)
-		equal(t, "took", o.Took, 70*ms)
+		testkit.Equal(t, "kind", fault.KindOf(err), fault.Canceled)
+		testkit.Equal(t, "cause", errors.Is(err, supervise.ErrClosed), true)
+		testkit.Equal(t, "took", o.Took, 70*ms)
 		_, err = hedge.Run(t.Context(), group, w.plan(targets{w.silent("a")}, targets{w.silent("c")}))
-		equal(t, "kind once it is closed", fault.KindOf(err), fault.Canceled)
+		testkit.Equal(t, "kind once it is closed", fault.KindOf(err), fault.Canceled)
 		if err := group.Wait(t.Context()); err != nil {
 			t.Error(err)
 		}

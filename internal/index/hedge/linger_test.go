@@ -9,6 +9,7 @@ import (
 	"micronode/fault"
 	"micronode/internal/index/hedge"
 	"micronode/internal/index/record"
+	"micronode/internal/testkit"
 )
 
 // shows answers after a while with a record of this number.
@@ -94,13 +95,13 @@ func TestLinger(t *testing.T) {
 				if err != nil || o.Answer.Name == nil {
 					t.Fatal(o, err)
 				}
-				equal(t, "the number", o.Answer.Name.Seq, c.seq)
-				equal(t, "the time", o.Took, c.took)
-				equal(t, "the winner", string(o.Source), c.winner)
-				equal(t, "who showed it", string(o.Answer.NamedBy), c.winner)
-				equal(t, "the wave", o.Winner, hedge.Alpha)
-				equal(t, "final", o.OwnerAnswered, c.final)
-				equal(t, "asked", o.Asked, len(p.Alpha))
+				testkit.Equal(t, "the number", o.Answer.Name.Seq, c.seq)
+				testkit.Equal(t, "the time", o.Took, c.took)
+				testkit.Equal(t, "the winner", string(o.Source), c.winner)
+				testkit.Equal(t, "who showed it", string(o.Answer.NamedBy), c.winner)
+				testkit.Equal(t, "the wave", o.Winner, hedge.Alpha)
+				testkit.Equal(t, "final", o.OwnerAnswered, c.final)
+				testkit.Equal(t, "asked", o.Asked, len(p.Alpha))
 			})
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"micronode/fault"
 	"micronode/internal/flow"
 	"micronode/internal/index/record"
+	"micronode/internal/testkit"
 )
 
 // testNetwork is a network of many nodes, some of which leave while others
@@ -162,16 +163,12 @@ func TestTwelveNodesAndChurn(t *testing.T) {
 	keepers := slices.Clone(c.nodes[8:])
 	var questions []record.Question
 	for i := range 8 {
-		if err := keepers[i%4].Provide(budget(t), objectNo(i)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, keepers[i%4].Provide(budget(t), objectNo(i)))
 		questions = append(questions, asks(objectNo(i)))
 		c.has[keepers[i%4]] = append(c.has[keepers[i%4]], asks(objectNo(i)))
 	}
 	for i := range 4 {
-		if err := keepers[i].Publish(budget(t), signed(9+i, "docs", 1, i)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, keepers[i].Publish(budget(t), signed(9+i, "docs", 1, i)))
 		questions = append(questions, asksName(9+i, "docs"))
 	}
 

@@ -11,15 +11,14 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 
 	"micronode/internal/netguard"
+	"micronode/internal/testkit"
 )
 
 // An address from an untrusted peer is dialled only if Reach allows it; an
 // address from the operator always is.
 func TestStrangersDoNotSendUsAnywhere(t *testing.T) {
 	door, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer door.Close()
 	var knocks atomic.Int64
 	answering := make(chan struct{})

@@ -20,6 +20,7 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/index/record"
+	"micronode/internal/testkit"
 )
 
 // answering answers with whatever fill adds to an empty answer.
@@ -118,9 +119,7 @@ func TestAnOldRecordDoesNotPoisonANewerOne(t *testing.T) {
 		}
 		answer.Record = q.GetRecord() // it claims to store the record
 	})).connectTo(t, a)
-	if err := a.Publish(budget(t), signed(9, "docs", 7, 2)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, a.Publish(budget(t), signed(9, "docs", 7, 2)))
 	answer, err := askClosest(t, a, asksName(9, "docs"))
 	if err != nil || answer.Name == nil || answer.Name.Seq != 7 {
 		t.Errorf("one peer: %+v, %v", answer.Name, err)
@@ -173,9 +172,7 @@ func TestBothWaysToAProviderAreKept(t *testing.T) {
 func TestAStrangersIDStaysText(t *testing.T) {
 	const stranger = "QmaCpDMGvV2BGHeYERUEnRQAwe3N8SzbUtfsmvsqQLuvuJ" // of an RSA key
 	id, err := peer.Decode(stranger)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	n := open(t, 1)
 	openMaliciousPeer(t, 2, answering(func(_, answer *pb.Message) { answer.ProviderPeers = []*pb.Message_Peer{{Id: []byte(id)}} })).connectTo(t, n)
 	answer, err := askClosest(t, n, asks(objectNo(1)))
@@ -219,5 +216,5 @@ func TestWhoKnowsFewAsksAgain(t *testing.T) {
 			s.Bootstrap = append(s.Bootstrap, addr.String()+"/p2p/"+first.id.String())
 		}
 	})
-	waitUntil(t, "it knows both", func() bool { return n.Size() == 2 })
+	testkit.WaitFor(t, "it knows both", func() bool { return n.Size() == 2 })
 }

@@ -5,10 +5,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"encoding/binary"
-	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"testing"
 	"time"
 
@@ -21,11 +18,11 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"micronode/b3"
-	"micronode/internal/flow"
 	"micronode/internal/index/record"
 	"micronode/internal/netguard"
 	"micronode/internal/oap"
 	"micronode/internal/supervise"
+	"micronode/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
@@ -46,13 +43,9 @@ func publicNo(no int) ed25519.PublicKey { return keyNo(no).Public().(ed25519.Pub
 func tasks(t testing.TB) *supervise.Group {
 	t.Helper()
 	sup, err := supervise.New(supervise.Options{Stages: []supervise.Stage{{Name: "all"}}, DrainTimeout: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	group, err := sup.NewGroup(supervise.GroupSpec{Service: "index", Kind: "dht", Stage: "all", Max: 64})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return group
 }
 
@@ -64,9 +57,7 @@ func open(t testing.TB, no int, change ...func(*Spec)) *Network {
 		c(&spec)
 	}
 	n, err := Open(t.Context(), spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() {
 		if err := n.Close(); err != nil {
 			t.Errorf("close: %v", err)
@@ -88,31 +79,10 @@ func withBootstrap(others ...*Network) func(*Spec) {
 }
 
 // onFreePort listens on a free port, for a network that is closed and reopened.
-// The port is below the ephemeral range of the kernel: otherwise it could be
-// assigned to another connection meanwhile, even to the one that is to reach
-// it.
 func onFreePort(t testing.TB) func(*Spec) {
 	t.Helper()
-	for range 100 {
-		address := fmt.Sprintf("127.0.0.1:%d", 20_000+rand.IntN(12_000))
-		if l, err := net.Listen("tcp", address); err == nil {
-			_ = l.Close()
-			return func(s *Spec) { s.Listen = []string{address} }
-		}
-	}
-	t.Fatal("a hundred ports are taken")
-	return nil
-}
-
-// waitUntil waits for a condition that must come true.
-func waitUntil(t testing.TB, what string, done func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !done(); {
-		if time.Now().After(end) {
-			t.Fatalf("not within a minute: %s", what)
-		}
-		_ = flow.Sleep(t.Context(), 5*time.Millisecond)
-	}
+	address := testkit.FreeAddress(t)
+	return func(s *Spec) { s.Listen = []string{address} }
 }
 
 // pair is two networks that are connected.
@@ -120,7 +90,7 @@ func pair(t testing.TB, change ...func(*Spec)) (a, b *Network) {
 	t.Helper()
 	a = open(t, 1, change...)
 	b = open(t, 2, append(change, withBootstrap(a))...)
-	waitUntil(t, "two networks know each other", func() bool { return a.Size() == 1 && b.Size() == 1 })
+	testkit.WaitFor(t, "two networks know each other", func() bool { return a.Size() == 1 && b.Size() == 1 })
 	return a, b
 }
 
@@ -166,13 +136,9 @@ func openMaliciousPeer(t testing.TB, no int, reply reply) *maliciousPeer {
 	t.Helper()
 	silenceLogs()
 	p, err := Spec{Key: keyNo(no), Listen: []string{"127.0.0.1:0"}, Reach: onThisMachine}.resolve()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	host, _, err := openHost(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = host.Close() })
 	host.SetStreamHandler("/micronode/kad/1.0.0", func(s network.Stream) {
 		reader := msgio.NewVarintReaderSize(s, network.MessageSizeMax)
@@ -197,10 +163,8 @@ func openMaliciousPeer(t testing.TB, no int, reply reply) *maliciousPeer {
 func (m *maliciousPeer) connectTo(t testing.TB, n *Network) {
 	t.Helper()
 	info := peer.AddrInfo{ID: n.selfID, Addrs: n.host.Addrs()}
-	if err := m.host.Connect(budget(t), info); err != nil {
-		t.Fatal(err)
-	}
-	waitUntil(t, "the liar is in the routing table", func() bool { return n.dht.RoutingTable().Find(m.id) != "" })
+	testkit.Must(t, m.host.Connect(budget(t), info))
+	testkit.WaitFor(t, "the liar is in the routing table", func() bool { return n.dht.RoutingTable().Find(m.id) != "" })
 }
 
 // answeringFindNode answers what is needed to be added to a routing table, and

@@ -7,19 +7,16 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/index/record"
+	"micronode/internal/testkit"
 )
 
 func TestTheNewestRecordOfANameIsFound(t *testing.T) {
 	a, b := pair(t)
 	c := open(t, 3, withBootstrap(a))
-	waitUntil(t, "c knows both", func() bool { return c.Size() == 2 })
+	testkit.WaitFor(t, "c knows both", func() bool { return c.Size() == 2 })
 	old, newer := signed(1, "docs", 5, 1), signed(1, "docs", 7, 2)
-	if err := a.Publish(budget(t), old); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.Publish(budget(t), newer); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, a.Publish(budget(t), old))
+	testkit.Must(t, a.Publish(budget(t), newer))
 	if err := a.Publish(budget(t), newer); err != nil {
 		t.Errorf("to renew a record: %v", err)
 	}
@@ -40,9 +37,7 @@ func TestTheNewestRecordOfANameIsFound(t *testing.T) {
 
 func TestAnOldRecordIsRefused(t *testing.T) {
 	a, b := pair(t)
-	if err := a.Publish(budget(t), signed(1, "docs", 7, 1)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, a.Publish(budget(t), signed(1, "docs", 7, 1)))
 	if err := a.Publish(budget(t), signed(1, "docs", 5, 2)); fault.KindOf(err) != fault.Conflict {
 		t.Errorf("an older one of ours: %v", err)
 	}
@@ -51,7 +46,7 @@ func TestAnOldRecordIsRefused(t *testing.T) {
 		t.Errorf("an older one of another's, to who has seen the newer: %v", err)
 	}
 	c := open(t, 3, withBootstrap(a, b))
-	waitUntil(t, "c knows both", func() bool { return c.Size() == 2 })
+	testkit.WaitFor(t, "c knows both", func() bool { return c.Size() == 2 })
 	if err := c.Publish(budget(t), signed(1, "docs", 5, 2)); err == nil {
 		t.Error("two peers that have a newer record took an older one")
 	}
@@ -84,9 +79,7 @@ func TestNamesAreValidatedAgainstTheirKey(t *testing.T) {
 	n := newNameValidator(func() time.Time { return at }, time.Minute)
 	mine := signed(1, "docs", 7, 1)
 	key := record.RecordKey(peerNo(1), "docs")
-	if err := n.Validate(key, mine.Encode()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, n.Validate(key, mine.Encode()))
 	for what, raw := range map[string][]byte{"another's": signed(2, "docs", 9, 1).Encode(), "another name's": signed(1, "doc", 9, 1).Encode(), "none": []byte("none")} {
 		if err := n.Validate(key, raw); err == nil {
 			t.Errorf("the record is %s", what)

@@ -16,6 +16,7 @@ import (
 	"micronode/fault"
 	"micronode/internal/index/record"
 	"micronode/internal/oap"
+	"micronode/internal/testkit"
 )
 
 func TestAnObjectIsFoundWithWhereItsNodeListens(t *testing.T) {
@@ -23,10 +24,8 @@ func TestAnObjectIsFoundWithWhereItsNodeListens(t *testing.T) {
 	a := open(t, 1)
 	b := open(t, 2, withBootstrap(a), func(s *Spec) { s.Advertise = func() []string { return advertised } })
 	c := open(t, 3, withBootstrap(a))
-	waitUntil(t, "all know each other", func() bool { return a.Size() == 2 && b.Size() == 2 && c.Size() == 2 })
-	if err := b.Provide(budget(t), objectNo(1)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.WaitFor(t, "all know each other", func() bool { return a.Size() == 2 && b.Size() == 2 && c.Size() == 2 })
+	testkit.Must(t, b.Provide(budget(t), objectNo(1)))
 	check := func(how string, answer record.Answer, err error) {
 		t.Helper()
 		if err != nil || len(answer.Providers) != 1 {
@@ -49,9 +48,7 @@ func TestAnObjectIsFoundWithWhereItsNodeListens(t *testing.T) {
 			t.Errorf("target %q of %q", target.Key, target.Source)
 		}
 		answer, err := target.Ask(budget(t), asks(objectNo(1)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if len(answer.Providers) > 0 { // b itself knows, and a has the record
 			check("a single peer", answer, err)
 			heard++
@@ -64,7 +61,7 @@ func TestAnObjectIsFoundWithWhereItsNodeListens(t *testing.T) {
 		t.Errorf("stats %+v", s)
 	}
 	// There is no acknowledgement, so b cannot know when a has the record.
-	waitUntil(t, "a keeps the provider record", func() bool { return a.Stats().Providers == 1 })
+	testkit.WaitFor(t, "a keeps the provider record", func() bool { return a.Stats().Providers == 1 })
 }
 
 func TestAddressesThatChangeAreToldAnew(t *testing.T) {
@@ -73,13 +70,11 @@ func TestAddressesThatChangeAreToldAnew(t *testing.T) {
 	now := func() []string { advertised := <-current; current <- advertised; return advertised }
 	a, b := pair(t)
 	c := open(t, 3, withBootstrap(a), func(s *Spec) { s.Advertise = now })
-	waitUntil(t, "c knows both", func() bool { return c.Size() == 2 })
+	testkit.WaitFor(t, "c knows both", func() bool { return c.Size() == 2 })
 	<-current
 	current <- []string{"/ip4/127.0.0.1/tcp/9999/tls"}
-	if err := c.Provide(budget(t), objectNo(1)); err != nil {
-		t.Fatal(err)
-	}
-	waitUntil(t, "the new address is found", func() bool {
+	testkit.Must(t, c.Provide(budget(t), objectNo(1)))
+	testkit.WaitFor(t, "the new address is found", func() bool {
 		answer, err := b.Walk(budget(t), asks(objectNo(1)))
 		return err == nil && len(answer.Providers) == 1 && slices.Contains(answer.Providers[0].Overlay, "127.0.0.1:9999")
 	})
@@ -104,10 +99,8 @@ func TestNobodyHasItIsAnAnswer(t *testing.T) {
 
 func TestANodeDoesNotFindItself(t *testing.T) {
 	a, b := pair(t)
-	if err := a.Provide(budget(t), objectNo(1)); err != nil {
-		t.Fatal(err)
-	}
-	waitUntil(t, "b keeps the record", func() bool { return b.Stats().Providers == 1 })
+	testkit.Must(t, a.Provide(budget(t), objectNo(1)))
+	testkit.WaitFor(t, "b keeps the record", func() bool { return b.Stats().Providers == 1 })
 	answer, err := a.Walk(budget(t), asks(objectNo(1)))
 	if err != nil || len(answer.Providers) != 0 {
 		t.Errorf("a walk: %+v, %v", answer, err)
@@ -164,10 +157,8 @@ func TestTimeThatIsOverIsTold(t *testing.T) {
 func TestAPeerThatHasGoneIsNoRoute(t *testing.T) {
 	a, b := pair(t)
 	targets := a.Closest(asks(objectNo(1)), 1)
-	if err := b.Close(); err != nil {
-		t.Fatal(err)
-	}
-	waitUntil(t, "the connection is gone", func() bool { return a.Stats().Connections == 0 })
+	testkit.Must(t, b.Close())
+	testkit.WaitFor(t, "the connection is gone", func() bool { return a.Stats().Connections == 0 })
 	_, err := targets[0].Ask(budget(t), asks(objectNo(1)))
 	if fault.KindOf(err) != fault.NoRoute {
 		t.Fatalf("asked: %v", err)
@@ -179,9 +170,7 @@ func TestAPeerThatHasGoneIsNoRoute(t *testing.T) {
 func openUnreachablePeer(t *testing.T) (*Network, peer.ID) {
 	n := open(t, 1)
 	id, err := peer.Decode(record.Libp2pID(publicNo(99)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if added, err := n.dht.RoutingTable().TryAddPeer(id, true, false); !added || err != nil {
 		t.Fatal(added, err)
 	}
@@ -236,9 +225,7 @@ func TestATrailCountsHops(t *testing.T) {
 func TestAPeerIsCalledAgainWithoutAWait(t *testing.T) {
 	first := open(t, 1, onFreePort(t))
 	addrs := first.Addrs()
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, first.Close())
 	n := open(t, 2)
 	var err error
 	if n.bootstrap, err = parseBootstrap(addrs, n.ID()); err != nil {
@@ -261,15 +248,13 @@ func TestAPeerIsCalledAgainWithoutAWait(t *testing.T) {
 func TestAPeerToBeginWithMayComeLater(t *testing.T) {
 	first := open(t, 1, onFreePort(t))
 	addrs := first.Addrs()
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, first.Close())
 	early := open(t, 2, func(s *Spec) { s.Bootstrap = addrs })
 	missed := early.bootstrap[0]
-	waitUntil(t, "it has called in vain", func() bool { return early.network.Backoff().Backoff(missed.ID, missed.Addrs[0]) })
+	testkit.WaitFor(t, "it has called in vain", func() bool { return early.network.Backoff().Backoff(missed.ID, missed.Addrs[0]) })
 	listen, _, _ := strings.Cut(addrs[0], "/p2p/")
 	again := open(t, 1, func(s *Spec) { s.Listen = []string{listen} })
-	waitUntil(t, "they have met", func() bool { return early.Size() == 1 && again.Size() == 1 })
+	testkit.WaitFor(t, "they have met", func() bool { return early.Size() == 1 && again.Size() == 1 })
 	if err := errors.Join(early.Close(), early.Close()); err != nil {
 		t.Error(err)
 	}
@@ -326,9 +311,7 @@ func TestWhatCannotBeMeantIsRefused(t *testing.T) {
 
 func TestAPortThatIsTakenIsAConflict(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer taken.Close()
 	_, err = Open(t.Context(), Spec{Key: keyNo(1), Listen: []string{taken.Addr().String()}})
 	if fault.KindOf(err) != fault.Conflict || !strings.Contains(fault.NextOf(err), "index.dht.addr") {
@@ -381,9 +364,9 @@ func TestTheIDIsThatOfTheKey(t *testing.T) {
 func TestNetworksWithOtherPrefixesDoNotMeet(t *testing.T) {
 	a := open(t, 1)
 	b := open(t, 2, withBootstrap(a), func(s *Spec) { s.Prefix = "/elsewhere" })
-	waitUntil(t, "they are connected", func() bool { return b.Stats().Connections == 1 })
+	testkit.WaitFor(t, "they are connected", func() bool { return b.Stats().Connections == 1 })
 	c := open(t, 3, withBootstrap(a))
-	waitUntil(t, "a third has met the first", func() bool { return c.Size() == 1 && a.dht.RoutingTable().Find(c.selfID) != "" })
+	testkit.WaitFor(t, "a third has met the first", func() bool { return c.Size() == 1 && a.dht.RoutingTable().Find(c.selfID) != "" })
 	if a.Size() != 1 || b.Size() != 0 {
 		t.Errorf("a knows %d and b %d", a.Size(), b.Size())
 	}

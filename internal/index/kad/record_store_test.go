@@ -10,6 +10,8 @@ import (
 	ds "github.com/ipfs/go-datastore"
 	dsq "github.com/ipfs/go-datastore/query"
 	"pgregory.net/rapid"
+
+	"micronode/internal/testkit"
 )
 
 // modelRecord is a record of the model, which keeps them in the order of puts.
@@ -58,9 +60,7 @@ func TestRecordStoreAgainstModel(t *testing.T) {
 					}
 					return
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, err)
 				drop(is(folder, owner))
 				if count(is(folder, "")) >= inFolder {
 					drop(is(folder, ""))
@@ -72,9 +72,7 @@ func TestRecordStoreAgainstModel(t *testing.T) {
 			},
 			"delete": func(t *rapid.T) {
 				folder, owner, key := at(t)
-				if err := s.Delete(ctx, key); err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, s.Delete(ctx, key))
 				drop(is(folder, owner))
 			},
 			"get": func(t *rapid.T) {
@@ -112,13 +110,9 @@ func TestRecordStoreAgainstModel(t *testing.T) {
 
 func below(t *rapid.T, s *recordStore, prefix string) []string {
 	results, err := s.Query(context.Background(), dsq.Query{Prefix: prefix})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	entries, err := results.Rest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	got := []string{}
 	for _, e := range entries {
 		got = append(got, e.Key+"="+string(e.Value))
@@ -132,9 +126,7 @@ func TestRecordStoreIsADatastore(t *testing.T) {
 	ctx := t.Context()
 	s := newRecordStore(10, 0, 0)
 	batch, err := s.Batch(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for i := range 3 {
 		if err := batch.Put(ctx, ds.NewKey(fmt.Sprint("/micronode/", i)), []byte{byte(i)}); err != nil {
 			t.Fatal(err)

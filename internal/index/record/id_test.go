@@ -9,6 +9,7 @@ import (
 	"micronode/b3"
 	"micronode/fault"
 	"micronode/internal/index/record"
+	"micronode/internal/testkit"
 )
 
 const (
@@ -99,9 +100,7 @@ func TestQuestionsHaveOneSpelling(t *testing.T) {
 		emptyCID:                "b3:" + emptyHex,
 	} {
 		id, err := record.ParseID(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		q := id.Question(self)
 		if q.String() != want {
 			t.Errorf("%q asks %q, want %q", text, q, want)

@@ -16,6 +16,7 @@ import (
 	"micronode/fault"
 	"micronode/internal/index/record"
 	"micronode/internal/oap"
+	"micronode/internal/testkit"
 )
 
 func question(key ed25519.PrivateKey, name string) record.Question {
@@ -82,9 +83,7 @@ var deterministic = func() cbor.EncMode {
 func marshal(t *testing.T, v any) []byte {
 	t.Helper()
 	raw, err := deterministic.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return raw
 }
 
@@ -180,17 +179,13 @@ func unsorted(t *testing.T, body, sig []byte) []byte {
 	options := cbor.CoreDetEncOptions()
 	options.Sort = cbor.SortNone
 	mode, err := options.EncMode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	raw, err := mode.Marshal(struct {
 		Body []byte `cbor:"body"`
 		Sig  []byte `cbor:"sig"`
 		Key  []byte `cbor:"key"`
 	}{body, sig, public(alice)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return raw
 }
 

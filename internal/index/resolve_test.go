@@ -447,6 +447,20 @@ func TestABrokenStoreIsNotAnEmptyOne(t *testing.T) {
 	})
 }
 
+// BenchmarkUncachedResolve asks five peers, of which the first answer counts.
+func BenchmarkUncachedResolve(b *testing.B) {
+	v := &fakeOverlay{}
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		v.join(name, answersAfter(0, providerOf(name), providerOf("x")))
+	}
+	r := open(b, withPeers(v), withConfig(func(c *Config) { c.Cache.Entries = 0 }))
+	b.ReportAllocs()
+	for b.Loop() {
+		_, err := r.Resolve(context.Background(), byAddress(address("x")), Options{})
+		testkit.Must(b, err)
+	}
+}
+
 // BenchmarkOwnResolve resolves an object of this node, among more and more
 // objects. Neither time nor allocations depend on their number, except for the
 // work of the collector: compare ns/op with a run with GOGC=off.

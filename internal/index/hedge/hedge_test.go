@@ -238,6 +238,23 @@ func TestSilentAlphaIsHedged(t *testing.T) {
 	})
 }
 
+// A composite target is asked whatever a breaker of its key says, and reports to
+// none: the targets that it stands for have breakers of their own.
+func TestCompositeTargetHasNoBreaker(t *testing.T) {
+	withWorld(t, func(t *testing.T, w *testWorld) {
+		w.open["rest"] = true
+		rest := w.says("rest", 10*ms, "x")
+		rest.Composite = true
+		p := w.plan(targets{w.says("a", 5*ms)}, nil)
+		p.Walk = &rest
+		o, err := w.run(p)
+		testkit.Equal(t, "error", err, nil)
+		testkit.Equal(t, "found", ids(o.Answer), "x")
+		testkit.Equal(t, "refused", o.Refused, 0)
+		testkit.Equal(t, "breakers", w.breakers(), "a:ok")
+	})
+}
+
 func TestFailedAlphaIsFollowedAtOnce(t *testing.T) {
 	for _, err := range []error{errBroken, errPasses} {
 		withWorld(t, func(t *testing.T, w *testWorld) {

@@ -65,7 +65,7 @@ func TestOnlyWhatIsThereIsAnnounced(t *testing.T) {
 		r.put("unlucky, too")
 		synctest.Wait()
 		if events := r.log.ofType(Failed); len(events) != 1 || events[0].Key != address("unlucky").String() {
-			t.Errorf("told: %v", events)
+			t.Errorf("events: %v", events)
 		}
 		announcement{}.Abandon(nil) // the next round does it
 		if !(announcement{}).Idempotent() {
@@ -104,10 +104,10 @@ func TestARoundThatFailsIsTold(t *testing.T) {
 		network := newFakeEngine()
 		r := open(t, withEngine(network), withStore(func(s store.Store) store.Store { return unlistableStore{s} }))
 		synctest.Wait()
-		testkit.Equal(t, "told", len(r.log.ofType(Failed)), 1)
+		testkit.Equal(t, "events", len(r.log.ofType(Failed)), 1)
 		r.Reindex()
 		synctest.Wait()
-		testkit.Equal(t, "told again", len(r.log.ofType(Failed)), 2)
+		testkit.Equal(t, "events after another failure", len(r.log.ofType(Failed)), 2)
 	})
 }
 
@@ -145,9 +145,9 @@ func TestWhatPeersAreTold(t *testing.T) {
 			crowd = append(crowd, one)
 		}
 		remember(here, crowd...)
-		testkit.Equal(t, "told at most", len(ask(here)), maxAnswerProviders)
+		testkit.Equal(t, "providers in an answer", len(ask(here)), maxAnswerProviders)
 		time.Sleep(11 * time.Second)
-		testkit.Equal(t, "what is old is not told", len(ask(address("there"))), 0)
+		testkit.Equal(t, "providers of an expired answer", len(ask(address("there"))), 0)
 
 		byName := func(of, name string) *record.Name {
 			return r.Answer(record.Question{Kind: record.ByName, Name: name, Owner: idOfNode(of)}).Name

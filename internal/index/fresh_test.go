@@ -81,7 +81,7 @@ func TestTheNewestOfSeveralAnswers(t *testing.T) {
 			target("one", delayedAsk(4*time.Millisecond, answersName(older))), target("two", delayedAsk(12*time.Millisecond, answersName(newer))))))
 		r.wantFirmware("three were asked", address("two"))
 		if got := r.Answer(firmwareQuestion()).Name; got == nil || got.Seq != 2 {
-			t.Errorf("a peer is told %v", got)
+			t.Errorf("a peer gets %v", got)
 		}
 	})
 }
@@ -190,7 +190,7 @@ func TestAnOlderRecordNeverComesBack(t *testing.T) {
 				peers.setAnswer("ana", answersName(older))
 				r.wantFirmware("later", address("two"))
 				if got := r.Answer(firmwareQuestion()).Name; got != nil && got.Seq < 2 {
-					t.Errorf("a peer is told %v", got)
+					t.Errorf("a peer gets %v", got)
 				}
 			})
 		})
@@ -263,11 +263,11 @@ func TestFirstHandNamesArePassedOn(t *testing.T) {
 				r.wantFirmware("at first", address("one"))
 				time.Sleep(5 * time.Second)
 				if got := r.Answer(firmwareQuestion()).Name; got == nil || got.Seq != 1 {
-					t.Errorf("a peer is told %v", got)
+					t.Errorf("a peer gets %v", got)
 				}
 				time.Sleep(6 * time.Second)
 				if got := r.Answer(firmwareQuestion()).Name; got != nil {
-					t.Errorf("a peer is told of something old: %v", got)
+					t.Errorf("a peer gets an old record: %v", got)
 				}
 			})
 		})

@@ -230,7 +230,7 @@ func (f fakeRegistry) Name(name string) (b3.Address, uint64, bool) {
 	return manifest, 7, ok
 }
 
-// fakeListener records what it is told: + for an object that was added, - for
+// fakeListener records the calls that it gets: + for an object that was added, - for
 // one that was removed, ? for a rescan.
 type fakeListener struct {
 	mu    sync.Mutex

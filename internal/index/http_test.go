@@ -94,7 +94,7 @@ func TestTheShapeOfProviders(t *testing.T) {
 			t.Errorf("the last is %+v", last)
 		}
 		if got = decode[client.Providers](t, r.get("/providers/"+a.CID()+"?region=us-east&limit=1"), 200); len(got.Providers) != 1 || got.Providers[0].ID != far.ID || got.Hedge != (client.Hedge{Winner: "none"}) {
-			t.Errorf("with a wish: %+v", got)
+			t.Errorf("with a region: %+v", got)
 		}
 		if got = decode[client.Providers](t, r.get("/providers/"+a.String()+"?min_freshness=60"), 200); len(got.Providers) != 2 {
 			t.Errorf("the fresh ones: %+v", got)
@@ -283,7 +283,7 @@ func TestReadyAnswersAreBounded(t *testing.T) {
 		}
 		none := open(t, withConfig(func(c *Config) { c.Cache.PreparedBytes = 0 }))
 		if _, ok := none.answerCache.Lookup([]byte("/resolve/" + address("0").String())); ok {
-			t.Error("without a shelf there is an answer")
+			t.Error("without memory for prepared answers there is one")
 		}
 		none.ObjectAdded(address("0"))
 		none.Trim()
@@ -336,8 +336,8 @@ func TestFairnessIsByTheGatewaysClients(t *testing.T) {
 		r.withFlights(func(fs *flights) {
 			one, two := r.clientClass(netip.MustParseAddr("192.0.2.1")), r.clientClass(netip.MustParseAddr("192.0.2.2"))
 			testkit.Equal(t, "clients", len(fs.perClient), 2)
-			testkit.Equal(t, "in the hand of one", fs.perClient[one], 1)
-			testkit.Equal(t, "in the hand of the other", fs.perClient[two], 2)
+			testkit.Equal(t, "look-ups of one", fs.perClient[one], 1)
+			testkit.Equal(t, "look-ups of the other", fs.perClient[two], 2)
 		})
 		time.Sleep(2 * time.Second)
 		synctest.Wait()

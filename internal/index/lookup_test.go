@@ -161,7 +161,7 @@ func TestManyFloodsLeaveSomething(t *testing.T) {
 			left, had := fs.spare, fs.perClient[client]
 			f, _ := fs.join(key, func() *flight { return &flight{key: key, clientClass: client} })
 			if f.hasSparePermit != (had < left) {
-				t.Fatalf("a client with %d in hand gets a spare permit of %d: %v", had, left, f.hasSparePermit)
+				t.Fatalf("a client with %d look-ups gets a spare permit of %d: %v", had, left, f.hasSparePermit)
 			}
 			aloft = append(aloft, f)
 		}
@@ -173,7 +173,7 @@ func TestManyFloodsLeaveSomething(t *testing.T) {
 			}
 		}
 		if !maps.Equal(hands, fs.perClient) || spare != fs.spare || spare < 0 {
-			t.Fatalf("in hand %v, spare %d; it should be %v and %d", fs.perClient, fs.spare, hands, spare)
+			t.Fatalf("look-ups by client %v, spare %d; it should be %v and %d", fs.perClient, fs.spare, hands, spare)
 		}
 	})
 }
@@ -207,8 +207,8 @@ func TestWhoWaitedTooLongIsBusy(t *testing.T) {
 				ended[fault.KindOf(err)]++
 			}
 		}
-		testkit.Equal(t, "all were told after", time.Since(began), 700*time.Millisecond)
-		testkit.Equal(t, "of those who waited, were told to come again", ended[fault.Busy], maxWaiting)
+		testkit.Equal(t, "all have a result after", time.Since(began), 700*time.Millisecond)
+		testkit.Equal(t, "of those that waited, were rejected with Busy", ended[fault.Busy], maxWaiting)
 		testkit.Equal(t, "all others were answered: asked", asked.Load(), maxOfOne)
 		testkit.Must(t, <-r.ask("afterwards", 1))
 	})
@@ -320,7 +320,7 @@ func TestADrainWithoutTimeTellsThoseWhoWait(t *testing.T) {
 		}
 		for i, result := range taken {
 			if err := <-result; fault.KindOf(err) != fault.Canceled {
-				t.Fatalf("the caller %d was told %v", i, err)
+				t.Fatalf("the caller %d got %v", i, err)
 			}
 		}
 	})
@@ -348,7 +348,7 @@ func TestABrokenTargetIsLeftAlone(t *testing.T) {
 		synctest.Wait()
 		testkit.Equal(t, "opened", r.count("breaker_open_total"), 2) // the peer's and that of the walk
 		testkit.Equal(t, "open", r.count("breaker_state", "state=open"), 2)
-		testkit.Equal(t, "told", len(r.log.ofType(BreakerOpened)), 2)
+		testkit.Equal(t, "events", len(r.log.ofType(BreakerOpened)), 2)
 		time.Sleep(11 * time.Second)
 		testkit.Equal(t, "after the cool-down, half open", r.count("breaker_state", "state=half-open"), 2)
 	})
@@ -503,7 +503,7 @@ func TestJoiningRacesShutdown(t *testing.T) {
 					w.Check(false, "somebody waits for ever")
 				}
 				kind := fault.KindOf(f.err)
-				w.Check(f.err == nil || kind == fault.Busy || kind == fault.Canceled, "told %v", f.err)
+				w.Check(f.err == nil || kind == fault.Busy || kind == fault.Canceled, "the result is %v", f.err)
 			}
 			flew := 0
 			for f := range ended {
@@ -577,7 +577,7 @@ func TestNobodyHasItOnlyIfAllSaySo(t *testing.T) {
 		testkit.Equal(t, "answers that are remembered", r.cache.Len(), 0)
 		synctest.Wait()
 		if events := r.log.ofType(BreakerOpened); len(events) != 1 || events[0].Key != "dht broken" || events[0].Detail == "" {
-			t.Errorf("told: %+v", events)
+			t.Errorf("events: %+v", events)
 		}
 		left = true
 		time.Sleep(r.spec.Config.Breaker.Cooldown + time.Second)

@@ -270,7 +270,7 @@ func TestAdmin(t *testing.T) {
 		synctest.Wait()
 		for _, what := range []EventType{Pinned, Unpinned, Reindexed} {
 			if events := r.log.ofType(what); len(events) != 1 {
-				t.Errorf("%s: told %d times", what, len(events))
+				t.Errorf("%s: %d events", what, len(events))
 			}
 		}
 	})

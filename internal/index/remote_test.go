@@ -112,7 +112,7 @@ func TestTooMuchNewsForAnIndexElsewhere(t *testing.T) {
 	}
 	there.Close()
 	if err := far.sendBatch(t.Context(), nil); err == nil {
-		t.Error("nobody was there, and it was told")
+		t.Error("the other process was away, and it was informed")
 	}
 }
 
@@ -198,7 +198,7 @@ func TestNewsThatAreLostWhileOthersAreTold(t *testing.T) {
 		testkit.Must(t, far.sendBatch(t.Context(), []objectEvent{{address: address("x")}}))
 	}
 	if want := []bool{false, true, false}; !slices.Equal(missed, want) {
-		t.Errorf("told that some were missed: %v, want %v", missed, want)
+		t.Errorf("the report of missed events is %v, want %v", missed, want)
 	}
 }
 

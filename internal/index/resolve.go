@@ -192,7 +192,7 @@ func (x *Index) askOthers(ctx context.Context, cfg *settings, q record.Question,
 		}
 		left, limited := flow.Remaining(ctx)
 		switch kind := fault.KindOf(f.err); {
-		case kind == fault.Timeout && limited && left > 2*answerReserve(cfg.DHT.deadline()):
+		case kind == fault.Timeout && limited && left > 2*answerReserve(cfg.DHT.deadline()): // join another one
 		case kind == fault.NoRoute:
 			return finding{}, noTargetsError(q.String(), f.err)
 		default:

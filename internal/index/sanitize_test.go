@@ -176,7 +176,7 @@ func TestRecordsThatLie(t *testing.T) {
 			testkit.Equal(t, what+": it stands for", got.Manifest, address("new"))
 			synctest.Wait()
 			if lies := r.log.ofType(Lied); len(lies) != 1 || lies[0].Key != "dht liar" {
-				t.Errorf("%s: told %v", what, lies)
+				t.Errorf("%s: the events are %v", what, lies)
 			}
 			r.stopAndReport()
 		}

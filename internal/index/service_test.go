@@ -100,10 +100,10 @@ func TestASlowRecordKeeperLosesEvents(t *testing.T) {
 		synctest.Wait()
 		events := r.log.ofType(Reconfigured)
 		if n := len(events); n < 1024 || n > 1025 || events[n-1].Key != "4999" {
-			t.Errorf("%d events were told", n)
+			t.Errorf("%d events were logged", n)
 		}
 		lost := r.count("bus_lagged_total", "consumer=audit")
-		testkit.Equal(t, "told and lost", len(events)+int(lost), 5000)
+		testkit.Equal(t, "logged and lost", len(events)+int(lost), 5000)
 	})
 }
 
@@ -180,7 +180,7 @@ func TestWarmUpGivesWay(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
 		if err := r.warm(ctx, address("later").String()); err == nil {
-			t.Error("a warm-up that is told to stop goes on")
+			t.Error("a warm-up that is cancelled goes on")
 		}
 		time.Sleep(10 * time.Second)
 	})

@@ -19,12 +19,16 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"micronode/b3"
 	"micronode/fault"
 	"micronode/internal/index/record"
 	"micronode/internal/oap"
 	"micronode/internal/testkit"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // The hosts of the tests.
 func keyOf(n int) ed25519.PublicKey {

@@ -158,7 +158,7 @@ func (w *testWorld) run(p hedge.Plan) (hedge.Outcome, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.outstanding != 0 {
-		w.t.Errorf("%d breakers were not told how it went", w.outstanding)
+		w.t.Errorf("%d breakers got no result", w.outstanding)
 	}
 	return o, err
 }
@@ -683,7 +683,7 @@ func TestGroupIsClosed(t *testing.T) {
 		}
 		synctest.Wait()
 		if len(panics) != 1 {
-			t.Errorf("the group told of %d panics, want 1", len(panics))
+			t.Errorf("the group reported %d panics, want 1", len(panics))
 		}
 
 		time.AfterFunc(70*ms, group.Close)

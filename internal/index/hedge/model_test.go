@@ -296,12 +296,12 @@ func (s *schedule) runReal(t *testing.T) (r result, complaints []string) {
 			complaints = append(complaints, "racers outlived the look-up")
 		}
 		if w.outstanding != 0 {
-			complaints = append(complaints, "a breaker was not told")
+			complaints = append(complaints, "a breaker got no result")
 		}
 		for key, words := range w.breakerResults {
 			neutral := strings.Count(strings.Join(words, " "), "Canceled")
 			if len(words) != tries[key] || neutral > 1 || neutral == 1 && words[len(words)-1] != "Canceled" {
-				complaints = append(complaints, fmt.Sprintf("%s was asked %d times, its breaker was told %v", key, tries[key], words))
+				complaints = append(complaints, fmt.Sprintf("%s was asked %d times, its breaker got %v", key, tries[key], words))
 			}
 		}
 	})

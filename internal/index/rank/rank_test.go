@@ -8,11 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"micronode/internal/index/rank"
 	"micronode/internal/index/record"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var noon = time.UnixMilli(1_800_000_000_000).UTC()
 

@@ -24,8 +24,8 @@ type batchState struct {
 	fromReader   bool          // a reader handles it, and may write to a peer itself
 	waitLeft     time.Duration // how long it may still wait for peers
 	lastTopic    topicUse
-	unsigned     []unsignedArrival // of a reader, and not inserted into the seen-set yet
-	duplicates   int               // how many were duplicates
+	unsigned     []arrival // of a reader, and not inserted into the seen-set yet
+	duplicates   int       // how many were duplicates
 	deliveries   deliveryBatch
 	accepted     []*storedMessage
 	buffers      []*sharedBuffer // that hold some of them
@@ -51,13 +51,15 @@ type batchState struct {
 	publishers     [publisherSlots]publisherEntry
 }
 
-// unsignedArrival is a message that needs no signature. It passed all checks,
-// and is accepted if it is new.
-type unsignedArrival struct {
-	incoming
-	message     oap.GossipMessage
-	fingerprint fingerprint
-	result      insertResult
+// arrival is a message that came from a peer and was decoded.
+type arrival struct {
+	session.IncomingGossip
+	link    *link
+	message oap.GossipMessage
+
+	fingerprint fingerprint  // set by check
+	id          *b3.Address  // set by check, if it needed it
+	result      insertResult // set by insertBatch
 }
 
 // topicUse is a peer and a topic that it may use. Most messages of a batch have
@@ -66,15 +68,6 @@ type topicUse struct {
 	link           *link
 	topic          string
 	allowsUnsigned bool // the topic needs no signature
-}
-
-// deliveryBatch is what the subscribers of one topic get of a batch. Most
-// messages of a batch are on the topic of the one before.
-type deliveryBatch struct {
-	topic    *topicState // nil if it has no subscribers
-	name     string      // empty if no topic was looked up
-	messages []Message
-	slots    []*deliverySlot // of them, while they are delivered
 }
 
 // outbox is what one peer gets of a batch.
@@ -137,70 +130,64 @@ func (e *Engine) HandleGossip(p Peer, batch []session.IncomingGossip) {
 	b.startBatch()
 	b.fromReader, b.waitLeft = true, readerWait
 	for i := range batch {
-		a := incoming{batch[i], from}
-		var l oap.GossipMessage
-		if err := a.Gossip.DecodeMessageInto(&l, b.prevTopic); err != nil { // 1: it is a message, and its topic is valid
+		a := arrival{IncomingGossip: batch[i], link: from}
+		if err := a.Gossip.DecodeMessageInto(&a.message, b.prevTopic); err != nil { // 1: it is a message, and its topic is valid
 			e.counters.Rejected(oap.ReasonOf(err))
 			continue
 		}
-		b.prevTopic = l.Topic
-		if b.queueForWorkers(&a, &l) {
-			continue
-		}
-		if print, _, ok := b.check(&a, &l); ok {
-			b.unsigned = append(b.unsigned, unsignedArrival{a, l, print, setFull})
+		b.prevTopic = a.message.Topic
+		if !b.queueForWorkers(&a) && b.check(&a) {
+			b.unsigned = append(b.unsigned, a)
 		}
 	}
 	b.acceptUnsigned()
 	b.flush()
 	b.fromReader, b.waitLeft = false, 0
 	if len(b.toEnqueue) > 0 {
-		b.enqueue(from)
+		b.offerQueued(from)
 	}
 	e.batchStates.Put(b)
 }
 
-// handleQueued checks a batch of queued messages, and accepts those whose turn
-// has come.
-func (b *batchState) handleQueued(batch []*queued) {
-	b.startBatch()
-	for _, q := range batch {
-		b.engine.releaseQueued(q) // first: after a panic it would be left out
-	}
-	b.adopt()
-	b.complete(batch, true)
-	b.flush()
-}
-
 // check takes a decoded message through the steps of the protocol from its time
 // to its signature, in their order: cheap checks first, and the signature
-// before the message is remembered. It returns the message's id if it had to
-// compute it.
+// before the message is remembered.
 //
 // If nothing is left to check between them, steps 3 and 5 are one: the message
 // is looked up when it is inserted into the seen-set.
-func (b *batchState) check(a *incoming, l *oap.GossipMessage) (print fingerprint, id *b3.Address, ok bool) {
-	e, signed := b.engine, len(a.Gossip.Sig) > 0
+func (b *batchState) check(a *arrival) bool {
+	e, l, signed := b.engine, &a.message, len(a.Gossip.Sig) > 0
 	if err := l.CheckTime(b.now, e.config.TTL, e.skew); err != nil { // 2: its time is valid
 		e.counters.Rejected(oap.ReasonOf(err))
-		return print, nil, false
+		return false
 	}
-	print = e.fingerprinter.of(a.Gossip.Msg, &b.scratch)
+	a.fingerprint = e.fingerprinter.of(a.Gossip.Msg, &b.scratch)
 	own := e.isOwn(l)
 	if !own && !signed && b.isKnownTopic(a.link, l.Topic) && b.lastTopic.allowsUnsigned {
-		return print, nil, true
+		return true
 	}
-	if own || e.seen.has(print, l.TS) { // 3: it is not known
-		b.countDuplicate(a, print)
-		return print, nil, false
+	if own || e.seen.has(a.fingerprint, l.TS) { // 3: it is not known
+		b.countDuplicate(a)
+		return false
 	}
 	if !b.isKnownTopic(a.link, l.Topic) && !a.link.admitTopic(l.Topic, b.nowMs, e.config.TTL) {
 		e.counters.Dropped(DropTopics, 1)
 		b.removeWant(a)
 		a.link.peer.Refuse(a.Corr, errTopics)
-		return print, nil, false
+		return false
 	}
-	id, err := b.verify(a, l) // 4: it is signed
+	var err error
+	switch { // 4: it is signed
+	case signed: // where it need not be, the signature must still be right: a subscriber learns that there is one
+		publisher := b.publisherOf(l.Key)
+		if publisher.verifier == nil {
+			publisher.verifier = oap.NewVerifier(l.Key)
+		}
+		id := b3.Of(a.Gossip.Msg)
+		a.id, err = &id, a.Gossip.VerifyWith(publisher.verifier, l, id)
+	case !e.policy.allowsUnsigned(l.Topic):
+		err = a.Gossip.VerifyWith(nil, l, b3.Address{}) // which returns the error for a missing signature
+	}
 	if err != nil {
 		e.counters.Rejected(oap.ReasonOf(err))
 		// A wrong signature proves that the peer wrote the message itself, or
@@ -210,9 +197,9 @@ func (b *batchState) check(a *incoming, l *oap.GossipMessage) (print fingerprint
 		if oap.ReasonOf(err) == oap.BadSig && !e.policy.allowsUnsigned(l.Topic) {
 			a.link.peer.Expel(a.Corr, forgedError(err))
 		}
-		return print, nil, false
+		return false
 	}
-	return print, id, true
+	return true
 }
 
 // isKnownTopic reports whether a peer has used a topic before, and makes it
@@ -232,10 +219,10 @@ func (b *batchState) isKnownTopic(from *link, topic string) bool {
 }
 
 // reject handles a message that was not inserted into the seen-set.
-func (b *batchState) reject(a *incoming, print fingerprint, why insertResult) {
+func (b *batchState) reject(a *arrival, why insertResult) {
 	switch why {
 	case duplicate:
-		b.countDuplicate(a, print)
+		b.countDuplicate(a)
 	case setFull:
 		b.engine.counters.Dropped(DropSeen, 1)
 		a.link.peer.Refuse(a.Corr, errSeen)
@@ -262,7 +249,7 @@ func (b *batchState) acceptUnsigned() {
 			n++
 		}
 		if n == 0 {
-			b.reject(&rest[0].incoming, rest[0].fingerprint, rest[0].result)
+			b.reject(&rest[0], rest[0].result)
 			rest = rest[1:]
 			continue
 		}
@@ -272,7 +259,7 @@ func (b *batchState) acceptUnsigned() {
 			end := len(one.Gossip.Msg)
 			one.Gossip.Msg, copied = copied[:end:end], copied[end:]
 			one.message.Data = dataView(one.Gossip.Msg, &one.message)
-			b.accept(&one.incoming, &one.message, one.fingerprint, &messages[i])
+			b.accept(one, &messages[i]) // 6
 		}
 		rest = rest[n:]
 	}
@@ -283,7 +270,7 @@ func (b *batchState) acceptUnsigned() {
 // copyMessages copies messages that belong to the reader, one behind the other,
 // and finds memory for their state. If they fill most of a buffer they get a
 // reusable one, unless the topic has subscribers, which would never release it.
-func (b *batchState) copyMessages(batch []unsignedArrival, size int) ([]byte, []storedMessage) {
+func (b *batchState) copyMessages(batch []arrival, size int) ([]byte, []storedMessage) {
 	if size <= sharedBufferBytes/2 || size > sharedBufferBytes || len(batch) > sharedBufferMessages || b.hasSubscribers(batch[0].message.Topic) {
 		b.bodies = b.bodies[:0]
 		for i := range batch {
@@ -305,45 +292,30 @@ func (b *batchState) copyMessages(batch []unsignedArrival, size int) ([]byte, []
 
 // countDuplicate notes that a peer sent a known message. This node may have
 // asked for it all the same, because it did not know its id.
-func (b *batchState) countDuplicate(a *incoming, print fingerprint) {
+func (b *batchState) countDuplicate(a *arrival) {
 	b.duplicates++
-	b.engine.history.addHolderByFingerprint(print, a.link.serial)
+	b.engine.history.addHolderByFingerprint(a.fingerprint, a.link.serial)
 	b.removeWant(a)
 }
 
 // removeWant removes a message that came from the list of missing ones. While
 // the list is empty the message need not be hashed.
-func (b *batchState) removeWant(a *incoming) {
+func (b *batchState) removeWant(a *arrival) {
 	if b.engine.wants.any() {
 		b.engine.wants.remove(b3.Of(a.Gossip.Msg))
 	}
 }
 
-// verify checks a signature that must be there. One that need not be there must
-// still be right: a subscriber learns whether a message was signed. It returns
-// the id of the message if it had to compute it.
-func (b *batchState) verify(a *incoming, l *oap.GossipMessage) (*b3.Address, error) {
-	if len(a.Gossip.Sig) == 0 {
-		if b.engine.policy.allowsUnsigned(l.Topic) {
-			return nil, nil
-		}
-		return nil, a.Gossip.VerifyWith(nil, l, b3.Address{}) // which returns the error for a missing signature
-	}
-	known := b.publisherOf(l.Key)
-	if known.verifier == nil {
-		known.verifier = oap.NewVerifier(l.Key)
-	}
-	id := b3.Of(a.Gossip.Msg)
-	return &id, a.Gossip.VerifyWith(known.verifier, l, id)
-}
-
 // accept takes the last step with a new message: it goes to the subscribers of
 // this node and to some peers.
-func (b *batchState) accept(a *incoming, l *oap.GossipMessage, print fingerprint, one *storedMessage) {
-	e, relayed := b.engine, a.Gossip
+func (b *batchState) accept(a *arrival, one *storedMessage) {
+	e, l, relayed := b.engine, &a.message, a.Gossip
 	relayed.Hops = max(min(relayed.Hops, uint64(e.config.Hops)), 1) - 1
 	relayed.Fanout = min(relayed.Fanout, uint64(e.config.RelayFanout))
-	one.initialize(l, print, b.publisherOf(l.Key).id, relayed, e.config.TTL)
+	one.initialize(l, a.fingerprint, b.publisherOf(l.Key).id, relayed, e.config.TTL)
+	if a.id != nil {
+		one.id.Store(a.id)
+	}
 	b.queueDelivery(l, one)
 	one.addHolder(a.link.serial)
 	b.accepted = append(b.accepted, one)
@@ -355,38 +327,6 @@ func (b *batchState) accept(a *incoming, l *oap.GossipMessage, print fingerprint
 		return
 	}
 	b.choosePeers(one)
-}
-
-// queueDelivery adds a message to those that subscribers of this node get.
-func (b *batchState) queueDelivery(l *oap.GossipMessage, one *storedMessage) {
-	if !b.hasSubscribers(l.Topic) {
-		return
-	}
-	one.retain()
-	b.deliveries.messages = append(b.deliveries.messages, Message{
-		stored: one, Publisher: *one.publisher, Topic: l.Topic, Seq: l.Seq, Time: time.UnixMilli(int64(l.TS)), Signed: len(one.envelope.Sig) > 0, Data: l.Data,
-	})
-}
-
-// hasSubscribers reports whether a topic has subscribers, and makes it the
-// topic of b.deliveries.
-func (b *batchState) hasSubscribers(topic string) bool {
-	if topic != b.deliveries.name {
-		b.flushDeliveries()
-		b.deliveries.topic, b.deliveries.name = b.engine.subscribers.topicOf(topic), topic
-	}
-	return b.deliveries.topic != nil
-}
-
-// flushDeliveries delivers what was collected to the subscribers.
-func (b *batchState) flushDeliveries() {
-	d := &b.deliveries
-	if len(d.messages) > 0 && d.deliver(b.engine.subscribers.topicBudget()) {
-		b.engine.counters.Delivered(len(d.messages))
-	}
-	clear(d.messages)
-	clear(d.slots)
-	d.topic, d.name, d.messages, d.slots = nil, "", d.messages[:0], d.slots[:0]
 }
 
 // publisherOf returns the entry of the publisher with a key.

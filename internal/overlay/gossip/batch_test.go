@@ -337,9 +337,8 @@ func TestAMessageThatIsKnownByTheTimeItIsVerified(t *testing.T) {
 		h := newBatchState(n.Engine)
 		h.startBatch()
 		for _, p := range []*fakePeer{peers[0], peers[1], peers[0]} {
-			q, ok := n.queueMessage(n.linkOf(p), g), false
-			q.fingerprint, q.id, ok = h.check(&q.incoming, &q.message)
-			equal(t, "verified", ok, true)
+			q := n.queueMessage(n.linkOf(p), g)
+			equal(t, "verified", h.check(&q.arrival), true)
 			verified = append(verified, q)
 		}
 		accept := func(q *queued) {

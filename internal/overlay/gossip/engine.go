@@ -1,9 +1,7 @@
 package gossip
 
 import (
-	"context"
 	"crypto/ed25519"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,14 +13,6 @@ import (
 )
 
 const service = "overlay"
-
-// The bounds of the queue to the workers.
-const (
-	ingressItems   = 512
-	ingressBytes   = 16 << 20
-	takeBytes      = 1 << 20 // what a worker takes in one go; one message may be as large
-	queuedOverhead = 128     // what a queued message costs beside its bytes
-)
 
 // Peer is a session, as far as gossip needs one. Only OfferGossip and
 // OfferGossipInline wait, and at most as long as the caller allows.
@@ -97,14 +87,6 @@ type roster struct {
 	peers []Peer
 	links []*link
 }
-
-// incoming is a message that waits to be checked.
-type incoming struct {
-	session.IncomingGossip
-	link *link
-}
-
-func (i *incoming) cost() int { return queuedOverhead + len(i.Gossip.Msg) + len(i.Gossip.Sig) }
 
 // New makes an engine and enters its queue into the inventory.
 func New(inv *flow.Inventory, spec Spec) *Engine {
@@ -189,66 +171,6 @@ func (e *Engine) scheduleRepair(l *link) {
 	select {
 	case e.repairSignal <- struct{}{}:
 	default: // a signal is pending already
-	}
-}
-
-// enqueue puts what was collected into the queue to the workers. A peer whose
-// messages find no room gets a refusal.
-func (b *batchState) enqueue(from *link) {
-	e := b.engine
-	granted := e.reserveQueued(from.share, b.toEnqueue)
-	b.rejected = e.ingress.Offer(1, b.toEnqueue[:granted], b.rejected[:0])
-	if len(b.rejected) > 0 {
-		e.shed.Add(uint64(len(b.rejected)))
-		for _, q := range b.rejected {
-			e.releaseQueued(q)
-		}
-		b.rejectQueued(b.rejected, DropIngress, errFull)
-	}
-	if over := b.toEnqueue[granted:]; len(over) > 0 {
-		b.rejected = b.rejected[:0]
-		for i := range over {
-			b.rejected = append(b.rejected, over[i].Item)
-		}
-		b.rejectQueued(b.rejected, DropShare, errShare)
-	}
-	clear(b.rejected)
-	clear(b.toEnqueue)
-	b.toEnqueue = b.toEnqueue[:0]
-}
-
-// rejectQueued refuses messages for which there is no room. They may be of
-// other peers than the one whose messages just came: the fair queue displaces
-// those of the largest class. Checked messages behind them wait no longer.
-func (b *batchState) rejectQueued(rejected []*queued, reason string, why error) {
-	b.engine.counters.Dropped(reason, len(rejected))
-	var last *link
-	for _, q := range rejected {
-		if q.link != last {
-			last = q.link
-			last.peer.Refuse(q.Corr, why)
-		}
-	}
-	b.complete(rejected, false)
-}
-
-// Work handles queued messages, a burst at a time, until the engine is drained
-// and the queue is empty. Several tasks run it.
-func (e *Engine) Work(ctx context.Context) error {
-	h := newBatchState(e)
-	into := make([]*queued, e.config.Burst)
-	h.startBatch()
-	h.adopt()
-	for {
-		n, err := e.ingress.Take(ctx, into, takeBytes)
-		if errors.Is(err, flow.ErrClosed) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		h.handleQueued(into[:n])
-		clear(into[:n])
 	}
 }
 

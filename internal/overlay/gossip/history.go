@@ -65,26 +65,21 @@ func (h *history) add(messages []*storedMessage) (gone []b3.Address) {
 		for h.bytes+weight > h.budget {
 			gone = h.evictOldest(gone)
 		}
-		h.append(l, weight)
+		if h.nextSeq-h.firstSeq == uint64(len(h.ring)) {
+			h.grow()
+		}
+		l.historySeq = h.nextSeq
+		h.nextSeq++
+		h.bytes += weight
+		*h.entryAt(l.historySeq) = historyEntry{message: l, buffer: l.buffer, size: int32(weight)}
+		if p := l.buffer; p != nil {
+			if p.inHistory == 0 {
+				p.ref()
+			}
+			p.inHistory++
+		}
 	}
 	return gone
-}
-
-// append puts a message behind the others. Guarded by mu.
-func (h *history) append(l *storedMessage, weight int64) {
-	if h.nextSeq-h.firstSeq == uint64(len(h.ring)) {
-		h.grow()
-	}
-	l.historySeq = h.nextSeq
-	h.nextSeq++
-	h.bytes += weight
-	*h.entryAt(l.historySeq) = historyEntry{message: l, buffer: l.buffer, size: int32(weight)}
-	if p := l.buffer; p != nil {
-		if p.inHistory == 0 {
-			p.ref()
-		}
-		p.inHistory++
-	}
 }
 
 // entryAt returns the ring entry of a number. Guarded by mu.

@@ -130,25 +130,6 @@ type topicQuota struct {
 	lastSweep int64
 }
 
-// admit reports whether a message on a topic may come from this peer. A topic
-// that was not used for a ttl makes room for another.
-func (q *topicQuota) admit(topic string, nowMs int64, ttl time.Duration) bool {
-	if q.touch(topic, nowMs) {
-		return true
-	}
-	if len(q.lastUsed) >= q.limit {
-		q.sweep(nowMs, ttl)
-	}
-	if len(q.lastUsed) >= q.limit {
-		return false
-	}
-	if q.lastUsed == nil {
-		q.lastUsed = map[string]int64{}
-	}
-	q.lastUsed[topic] = nowMs
-	return true
-}
-
 // touch reports whether a topic was used before, and renews it.
 func (q *topicQuota) touch(topic string, nowMs int64) bool {
 	at, named := q.lastUsed[topic]
@@ -158,23 +139,31 @@ func (q *topicQuota) touch(topic string, nowMs int64) bool {
 	return named
 }
 
-// sweep forgets old topics, once a second at most: a peer with too many must
-// not cause a scan of all of them for each message.
-func (q *topicQuota) sweep(nowMs int64, ttl time.Duration) {
-	if nowMs-q.lastSweep < time.Second.Milliseconds() && nowMs >= q.lastSweep {
-		return
-	}
-	q.lastSweep = nowMs
-	for topic, at := range q.lastUsed {
-		if nowMs-at > ttl.Milliseconds() {
-			delete(q.lastUsed, topic)
-		}
-	}
-}
-
-// admitTopic is topicQuota.admit under the link's mutex.
+// admitTopic reports whether a message on a topic may come from this peer. A
+// topic that was not used for a ttl makes room for another. Old topics are
+// looked for once a second at most: a peer with too many must not cause a scan
+// of all of them for each message.
 func (l *link) admitTopic(topic string, nowMs int64, ttl time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.topics.admit(topic, nowMs, ttl)
+	q := &l.topics
+	if q.touch(topic, nowMs) {
+		return true
+	}
+	if full := len(q.lastUsed) >= q.limit; full && (nowMs-q.lastSweep >= time.Second.Milliseconds() || nowMs < q.lastSweep) {
+		q.lastSweep = nowMs
+		for old, at := range q.lastUsed {
+			if nowMs-at > ttl.Milliseconds() {
+				delete(q.lastUsed, old)
+			}
+		}
+	}
+	if len(q.lastUsed) >= q.limit {
+		return false
+	}
+	if q.lastUsed == nil {
+		q.lastUsed = map[string]int64{}
+	}
+	q.lastUsed[topic] = nowMs
+	return true
 }

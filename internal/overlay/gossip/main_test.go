@@ -383,8 +383,8 @@ func (n *node) arrive(from *fakePeer, envelopes ...oap.Gossip) {
 // queueMessage is a message in the queue to the workers.
 func (e *Engine) queueMessage(from *link, g oap.Gossip) *queued {
 	message, _ := g.DecodeMessage()
-	q := newQueued(incoming{session.IncomingGossip{Gossip: g}, from}, message)
-	if !from.sequencer.enqueue(q, false) {
+	q := newQueued(&arrival{IncomingGossip: session.IncomingGossip{Gossip: g}, link: from, message: message})
+	if !from.sequencer.append(q, false) {
 		panic("a message found no place")
 	}
 	return q

@@ -44,7 +44,7 @@ func TestSeenSetAgainstAModel(t *testing.T) {
 			case 1:
 				set.expire(clock)
 			default:
-				var batch []unsignedArrival
+				var batch []arrival
 				var names []string
 				for range rapid.IntRange(1, 8).Draw(t, "batch") {
 					body := rapid.SampledFrom(bodies).Draw(t, "letter")
@@ -58,7 +58,7 @@ func TestSeenSetAgainstAModel(t *testing.T) {
 					if _, taken := model[body]; !taken && rapid.Bool().Draw(t, "ask") && set.has(print, l.TS) {
 						t.Fatal("a new letter is known")
 					}
-					batch, names = append(batch, unsignedArrival{incoming: incoming{link: rapid.SampledFrom(peers[:]).Draw(t, "from")}, message: l, fingerprint: print}), append(names, body)
+					batch, names = append(batch, arrival{link: rapid.SampledFrom(peers[:]).Draw(t, "from"), message: l, fingerprint: print}), append(names, body)
 				}
 				if rapid.Bool().Draw(t, "at once") {
 					set.insertBatch(batch)
@@ -209,12 +209,12 @@ func TestIngressIsFair(t *testing.T) {
 				rt.Fatal(err)
 			}
 			for _, a := range into[:got] {
-				n.releaseQueued(a)
+				n.ingressUsage.add(-1, -a.size)
 				a.releaseShare()
 				waiting[a.link.serial]--
 				served[a.link.serial]++
 			}
-			cost := (&incoming{IncomingGossip: session.IncomingGossip{Gossip: g}}).cost()
+			cost := into[0].size // all messages are alike
 			if both && waiting[quiet.serial] > 0 && (served[flood.serial]-served[quiet.serial])*cost > 2*(16<<10+2*cost) {
 				rt.Fatalf("served %d of the flood and %d of the quiet peer, %d bytes each", served[flood.serial], served[quiet.serial], cost)
 			}

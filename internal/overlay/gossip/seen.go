@@ -141,7 +141,7 @@ func (b *seenBucket) charge(by *share) {
 // The processor cannot predict the slot of a fingerprint, so each one costs a
 // wait for memory. Loading all slots of a shard first makes that one wait for
 // all of them together.
-func (s *seenSet) insertBatch(batch []unsignedArrival) {
+func (s *seenSet) insertBatch(batch []arrival) {
 	for i := range s.shards {
 		shard := &s.shards[i]
 		first := 0

@@ -4,10 +4,6 @@ import (
 	"hash/maphash"
 	"sync"
 	"sync/atomic"
-
-	"micronode/b3"
-	"micronode/internal/flow"
-	"micronode/internal/oap"
 )
 
 // Signatures are checked by many workers at once, and what one publisher sends
@@ -49,26 +45,26 @@ type sequence struct {
 // queued is a message that waits for a worker, or was checked by one and waits
 // for those before it.
 type queued struct {
+	arrival // owned by the worker that checks it, then by the one that accepts it
+
 	// set at construction
-	incoming
-	message  oap.GossipMessage
 	sequence *sequence
-	size     int    // its cost, which outlasts its bytes
+	size     int    // what it counts as in the queue and in its peer's share; it outlasts its bytes
 	buffer   []byte // what Gossip and message are views of
 	counted  bool   // it counts in its peer's share
-
-	// owned by the worker that checks it, then by the one that accepts it
-	fingerprint fingerprint
-	id          *b3.Address
 
 	// guarded by the sequencer's mutex
 	state checkState
 	units int // of orderPermits, while it waits for others
 }
 
-func newQueued(a incoming, l oap.GossipMessage) *queued {
-	return &queued{incoming: a, message: l, size: a.cost()}
+func newQueued(a *arrival) *queued {
+	return &queued{arrival: *a, size: queuedOverhead + len(a.Gossip.Msg) + len(a.Gossip.Sig)}
 }
+
+// orderUnitsNeeded returns how many units a message takes while it waits for
+// others.
+func (q *queued) orderUnitsNeeded() int { return 1 + q.size/orderUnit }
 
 // checkState is what is known of a message in a sequence.
 type checkState uint8
@@ -81,9 +77,9 @@ const (
 
 var sequenceSeed = maphash.MakeSeed()
 
-// enqueue appends a message to its sequence. With onlyIfPending it does so only
+// append appends a message to its sequence. With onlyIfPending it does so only
 // if others of that sequence wait.
-func (o *sequencer) enqueue(q *queued, onlyIfPending bool) bool {
+func (o *sequencer) append(q *queued, onlyIfPending bool) bool {
 	// Two publishers or topics that share a key wait for each other, and nothing
 	// worse; and which do is unpredictable.
 	name := maphash.Bytes(sequenceSeed, q.message.Key[:])*31 + maphash.String(sequenceSeed, q.message.Topic)
@@ -144,13 +140,6 @@ func (s *sequence) dropTail() {
 	}
 }
 
-// cost is what a message counts as in the queue and in its peer's share.
-func (q *queued) cost() int { return q.size }
-
-// orderUnitsNeeded returns how many units a message takes while it waits for
-// others.
-func (q *queued) orderUnitsNeeded() int { return 1 + q.cost()/orderUnit }
-
 // claim claims the sequence for the caller, if its head is checked and it is
 // unclaimed. Guarded by the sequencer's mutex.
 func (s *sequence) claim() bool {
@@ -195,169 +184,4 @@ func (s *sequence) release() {
 		delete(s.owner.sequences, s.key)
 		s.owner.active.Add(-1)
 	}
-}
-
-// queueForWorkers puts a decoded message behind those that wait for a worker,
-// and reports whether it did. An unsigned one is put there only if others of
-// its sequence wait.
-func (b *batchState) queueForWorkers(a *incoming, l *oap.GossipMessage) bool {
-	unsigned := len(a.Gossip.Sig) == 0
-	if unsigned && a.link.sequencer.active.Load() == 0 {
-		return false
-	}
-	q := newQueued(*a, *l)
-	if !a.link.sequencer.enqueue(q, unsigned) {
-		return false
-	}
-	q.Gossip, q.buffer = a.Gossip.CloneInto(b.takeSpare()) // only read once it is offered to the workers
-	q.message.Data = dataView(q.Gossip.Msg, &q.message)
-	b.toEnqueue = append(b.toEnqueue, flow.FairItem[*queued]{Class: a.link.serial, Cost: q.cost(), Item: q})
-	return true
-}
-
-// The buffers of rejected messages are used for the next ones: of a flood, most
-// messages are rejected, and memory for each would be garbage faster than it is
-// collected.
-const (
-	maxSpares     = 256
-	maxSpareBytes = 2 << 10 // of one
-)
-
-// takeSpare returns a buffer to be overwritten, or nil.
-func (b *batchState) takeSpare() (buffer []byte) {
-	if n := len(b.spares); n > 0 {
-		buffer, b.spares = b.spares[n-1], b.spares[:n-1]
-	}
-	return buffer
-}
-
-// spareBytes takes the bytes of a message that was rejected unseen. It stays in
-// its sequence until those before it are checked, and only its cost is needed
-// there.
-func (b *batchState) spareBytes(q *queued) {
-	if len(b.spares) < maxSpares && cap(q.buffer) <= maxSpareBytes {
-		b.spares = append(b.spares, q.buffer)
-	}
-	q.Gossip, q.message, q.buffer = oap.Gossip{}, oap.GossipMessage{}, nil
-}
-
-// complete records the outcome of messages, and accepts those whose turn has
-// come. Without check, they are rejected unseen.
-func (b *batchState) complete(batch []*queued, check bool) {
-	e, done := b.engine, 0
-	defer func() {
-		if done < len(batch) || len(b.claims) > 0 { // it has panicked
-			b.abandon(batch[done:])
-		}
-	}()
-	need := 0
-	for _, q := range batch {
-		need += q.orderUnitsNeeded()
-	}
-	units, dropped := e.orderPermits.TryAcquire(need), 0
-	defer func() { e.orderPermits.ReleaseMany(units) }()
-	for ; done < len(batch); done++ {
-		q, outcome, good := batch[done], stateRejected, false
-		if check {
-			q.fingerprint, q.id, good = b.check(&q.incoming, &q.message)
-		}
-		if good {
-			outcome = stateGood
-		}
-		claimed, none := q.finish(outcome, &units)
-		if claimed {
-			b.claims = append(b.claims, q.sequence)
-		}
-		if none {
-			dropped++
-			q.link.peer.Refuse(q.Corr, errFull)
-		}
-		if !check {
-			b.spareBytes(q)
-		}
-	}
-	if dropped > 0 {
-		e.counters.Dropped(DropIngress, dropped)
-		e.shed.Add(uint64(dropped))
-	}
-	b.advance()
-}
-
-// advance accepts the heads of the claimed sequences, until nothing is left. A
-// claim ends after flush: the next one to claim the sequence finds that all
-// messages before went to subscribers and peers.
-func (b *batchState) advance() {
-	for len(b.claims) > 0 {
-		kept, units := b.claims[:0], 0
-		for _, s := range b.claims {
-			ready, back, more := s.takeHead(b.ready)
-			b.ready = ready
-			units += back
-			if more {
-				kept = append(kept, s)
-			}
-		}
-		clear(b.claims[len(kept):])
-		b.claims = kept
-		b.engine.orderPermits.ReleaseMany(units)
-		for _, q := range b.ready {
-			verdict := b.engine.seen.insert(q.fingerprint, q.message.TS, q.link.share) // 5: it is remembered
-			if verdict != inserted {
-				b.reject(&q.incoming, q.fingerprint, verdict)
-				continue
-			}
-			one := new(storedMessage)
-			one.id.Store(q.id)
-			b.accept(&q.incoming, &q.message, q.fingerprint, one) // 6
-		}
-		clear(b.ready)
-		b.ready = b.ready[:0]
-		b.flush()
-	}
-}
-
-// abandon handles a worker that panicked: what it had not checked is lost, and
-// the sequences that it had claimed are left to the next worker.
-func (b *batchState) abandon(batch []*queued) {
-	none := 0
-	for _, q := range batch {
-		if claimed, _ := q.finish(stateRejected, &none); claimed {
-			b.claims = append(b.claims, q.sequence)
-		}
-	}
-	var orphans []*sequence
-	for _, s := range b.claims {
-		s.owner.mu.Lock()
-		s.release()
-		if len(s.pending) > 0 {
-			orphans = append(orphans, s)
-		}
-		s.owner.mu.Unlock()
-	}
-	e := b.engine
-	e.mu.Lock()
-	e.orphans = append(e.orphans, orphans...)
-	e.hasOrphans.Store(len(e.orphans) > 0)
-	e.mu.Unlock()
-}
-
-// adopt continues the sequences of a worker that panicked.
-func (b *batchState) adopt() {
-	e := b.engine
-	if !e.hasOrphans.Load() {
-		return
-	}
-	e.mu.Lock()
-	orphans := e.orphans
-	e.orphans = nil
-	e.hasOrphans.Store(false)
-	e.mu.Unlock()
-	for _, s := range orphans {
-		s.owner.mu.Lock()
-		if s.claim() {
-			b.claims = append(b.claims, s)
-		}
-		s.owner.mu.Unlock()
-	}
-	b.complete(nil, false)
 }

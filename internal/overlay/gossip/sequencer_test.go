@@ -317,7 +317,7 @@ func TestWhatIsRejectedDoesNotWait(t *testing.T) {
 		for i := range 100 {
 			g, _ := messageNow(t, 1+100*round+i)
 			l, _ := g.DecodeMessage()
-			reader.queueForWorkers(&incoming{session.IncomingGossip{Gossip: g}, from}, &l)
+			reader.queueForWorkers(&arrival{IncomingGossip: session.IncomingGossip{Gossip: g}, link: from, message: l})
 		}
 		equal(t, "spare buffers that were not used", len(reader.spares), 0)
 		var rejected []*queued
@@ -336,7 +336,7 @@ func TestWhatIsRejectedDoesNotWait(t *testing.T) {
 	equal(t, "sequences left", from.sequencer.active.Load(), 0)
 
 	alone, _ := messageNow(t, 301)
-	newBatchState(n.Engine).complete([]*queued{n.queueMessage(from, alone)}, false)
+	newBatchState(n.Engine).rejectQueued([]*queued{n.queueMessage(from, alone)}, DropShare, errShare)
 	equal(t, "sequences left by one that was rejected alone", from.sequencer.active.Load(), 0)
 }
 

@@ -3,7 +3,6 @@ package gossip
 import (
 	"sync/atomic"
 
-	"micronode/internal/flow"
 	"micronode/internal/oap"
 )
 
@@ -31,8 +30,8 @@ type share struct {
 // queueUsage is what waits for workers.
 type queueUsage struct{ items, bytes atomic.Int64 }
 
-func (q *queueUsage) add(items, bytes int64) (nowItems, nowBytes int64) {
-	return q.items.Add(items), q.bytes.Add(bytes)
+func (q *queueUsage) add(items, bytes int) (nowItems, nowBytes int64) {
+	return q.items.Add(int64(items)), q.bytes.Add(int64(bytes))
 }
 
 func (s *share) empty() bool { return s.seenEntries.Load() == 0 && s.queued.items.Load() == 0 }
@@ -65,27 +64,10 @@ func (e *Engine) pruneShares() {
 	}
 }
 
-// reserveQueued returns how many of a peer's messages go into the queue before
-// its share is used up. They are counted in.
-func (e *Engine) reserveQueued(of *share, batch []flow.FairItem[*queued]) (n int) {
-	for ; n < len(batch); n++ {
-		cost := int64(batch[n].Cost)
-		if items, bytes := of.queued.add(1, cost); items > shareItems || bytes > shareBytes {
-			of.queued.add(-1, -cost)
-			break
-		}
-		e.ingressUsage.add(1, cost)
-		batch[n].Item.counted = true
-	}
-	return n
-}
-
-// releaseQueued counts a message out of the queue. It counts in the share of
-// its peer until it is accepted or rejected.
-func (e *Engine) releaseQueued(q *queued) { e.ingressUsage.add(-1, -int64(q.cost())) }
-
+// releaseShare counts a message out of the share of its peer, when it is
+// accepted or rejected.
 func (q *queued) releaseShare() {
 	if q.counted {
-		q.link.share.queued.add(-1, -int64(q.cost()))
+		q.link.share.queued.add(-1, -q.size)
 	}
 }

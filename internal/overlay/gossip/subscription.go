@@ -206,17 +206,47 @@ func (ss *subscriberSet) topicBudget() int {
 	return deliveryBudget / max(1, len(ss.topics))
 }
 
+// deliveryBatch is what the subscribers of one topic get of a batch. Most
+// messages of a batch are on the topic of the one before.
+type deliveryBatch struct {
+	topic    *topicState // nil if it has no subscribers
+	name     string      // empty if no topic was looked up
+	messages []Message
+	slots    []*deliverySlot // of them, while they are delivered
+}
+
+// queueDelivery adds a message to those that subscribers of this node get.
+func (b *batchState) queueDelivery(l *oap.GossipMessage, one *storedMessage) {
+	if !b.hasSubscribers(l.Topic) {
+		return
+	}
+	one.retain()
+	b.deliveries.messages = append(b.deliveries.messages, Message{
+		stored: one, Publisher: *one.publisher, Topic: l.Topic, Seq: l.Seq, Time: time.UnixMilli(int64(l.TS)), Signed: len(one.envelope.Sig) > 0, Data: l.Data,
+	})
+}
+
+// hasSubscribers reports whether a topic has subscribers, and makes it the
+// topic of b.deliveries.
+func (b *batchState) hasSubscribers(topic string) bool {
+	if topic != b.deliveries.name {
+		b.flushDeliveries()
+		b.deliveries.topic, b.deliveries.name = b.engine.subscribers.topicOf(topic), topic
+	}
+	return b.deliveries.topic != nil
+}
+
 // slotsPerBlock is how many slots share their memory at most.
 const slotsPerBlock = 16
 
-// deliver gives a batch to the subscribers of its topic, and reports whether
-// there are any. Consecutive slots share their memory, and so do the messages:
-// they are emptied in the same order.
+// flushDeliveries gives what was collected to the subscribers of its topic.
+// Consecutive slots share their memory, and so do the messages: they are emptied
+// in the same order.
 //
 // If the topic then keeps more than its budget, its oldest slots are emptied.
 // The newest is kept whatever its size: a subscriber may be waiting for it.
-func (d *deliveryBatch) deliver(budget int) bool {
-	bytes := 0
+func (b *batchState) flushDeliveries() {
+	d, subscribers, bytes := &b.deliveries, b.engine.subscribers, 0
 	for batch := range slices.Chunk(d.messages, slotsPerBlock) {
 		made, own := make([]deliverySlot, len(batch)), slices.Clone(batch)
 		for i := range made {
@@ -226,13 +256,20 @@ func (d *deliveryBatch) deliver(budget int) bool {
 			bytes += made[i].size
 		}
 	}
-	t := d.topic
-	t.mu.Lock()
-	t.slots = append(t.slots, d.slots...)
-	t.bytes += bytes
-	t.trim(budget)
-	t.mu.Unlock()
-	return t.bus.PublishAll(d.slots) == nil // a closed one: the last subscriber has just left
+	if t := d.topic; len(d.messages) > 0 {
+		budget := subscribers.topicBudget()
+		t.mu.Lock()
+		t.slots = append(t.slots, d.slots...)
+		t.bytes += bytes
+		t.trim(budget)
+		t.mu.Unlock()
+		if t.bus.PublishAll(d.slots) == nil { // it fails if the last subscriber has just left
+			b.engine.counters.Delivered(len(d.messages))
+		}
+	}
+	clear(d.messages)
+	clear(d.slots)
+	d.topic, d.name, d.messages, d.slots = nil, "", d.messages[:0], d.slots[:0]
 }
 
 // trim empties the oldest slots, and now and then moves the others up. Guarded

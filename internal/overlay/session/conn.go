@@ -115,7 +115,6 @@ func (b *batchConn) fetch() error {
 			return err
 		}
 	}
-	b.eof = b.eof || b.readErr == io.EOF
 	return b.readErr
 }
 
@@ -146,9 +145,11 @@ func (b *batchConn) probeNow(fd uintptr) bool {
 
 // setReadEnd records that there is nothing more to read.
 func (b *batchConn) setReadEnd(err error) {
-	if b.readErr = io.EOF; err != nil {
-		b.readErr = &net.OpError{Op: "read", Net: "tcp", Addr: b.RemoteAddr(), Err: err}
+	if err == nil {
+		b.readErr, b.eof = io.EOF, true
+		return
 	}
+	b.readErr = &net.OpError{Op: "read", Net: "tcp", Addr: b.RemoteAddr(), Err: err}
 }
 
 // readNow reads without waiting, and reports whether there was something, or the

@@ -48,6 +48,11 @@ func errorCause(reason CloseReason, err error) *closeCause {
 	return &closeCause{reason: reason, err: err, message: oap.ErrorFor(err), flags: oap.Event}
 }
 
+// abortCause makes the cause for a session whose tasks are cancelled.
+func abortCause() *closeCause {
+	return &closeCause{reason: ClosedAborted, err: errAborted, abrupt: true}
+}
+
 // parameters is what two peers agreed on.
 type parameters struct {
 	maxFrame int // the largest payload that the peer accepts

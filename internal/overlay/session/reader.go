@@ -67,38 +67,31 @@ func (s *Session) read(ctx context.Context) (next supervise.TurnResult) {
 			s.finish(why)
 		}
 	}()
-	if e := &s.readState; e.waits {
+	e := &s.readState
+	if e.waits {
 		e.waits, e.readable = false, true
 		if s.raw.waitReadable() != nil {
 			e.deadline, e.readable = time.Time{}, false
 		}
 	}
-	if why = s.readLoop(ctx); why == nil {
-		return supervise.Respawn
-	}
-	return supervise.Done
-}
-
-// readLoop reads frames until there is a cause to close. It returns nil when the
-// session is idle, and the reader may wait on a fresh stack.
-func (s *Session) readLoop(ctx context.Context) *closeCause {
-	if !s.readState.opened {
-		s.readState.opened = true
+	if !e.opened {
+		e.opened = true
 		s.owner.spec.Handler.Opened(s)
 		s.owner.register(s)
-	} else if s.readState.deadline.IsZero() && ctx.Err() != nil {
-		return &closeCause{reason: ClosedAborted, err: errAborted, abrupt: true}
+	} else if e.deadline.IsZero() && ctx.Err() != nil {
+		why = abortCause()
 	}
-	for {
-		if why := s.awaitFrame(ctx); why != nil || s.readState.waits {
-			return why
+	for why == nil {
+		if why = s.awaitFrame(ctx); why != nil {
+			break
 		}
-		why := s.readFrames()
+		if e.waits {
+			return supervise.Respawn
+		}
+		why = s.readFrames()
 		s.deliverGossip()
-		if why != nil {
-			return why
-		}
 	}
+	return supervise.Done
 }
 
 // awaitFrame waits for a whole frame and handles timers meanwhile. A deadline is
@@ -137,13 +130,16 @@ func (s *Session) awaitFrame(ctx context.Context) *closeCause {
 		e.readable = false
 		switch err := e.frames.Fill(); {
 		case err == nil:
-			e.clock.noteBytes(time.Now(), !inside)
+			e.clock.lastByte = time.Now()
+			if !inside {
+				e.clock.frameStart = e.clock.lastByte
+			}
 		case !timedOut(err):
 			return s.readFailed(err)
 		default:
 			e.deadline = time.Time{}
 			if ctx.Err() != nil {
-				return &closeCause{reason: ClosedAborted, err: errAborted, abrupt: true}
+				return abortCause()
 			}
 		}
 	}
@@ -203,7 +199,7 @@ func (s *Session) readFrames() *closeCause {
 		if !ready {
 			return nil
 		}
-		e.clock.noteFrame()
+		e.clock.lastFrame, e.clock.frameStart, e.clock.pingsSent = e.clock.lastByte, e.clock.lastByte, 0
 		e.keepaliveOnly = false
 		var gossip oap.Gossip
 		var why *closeCause
@@ -269,10 +265,8 @@ func (s *Session) handleMessage(frame oap.Frame, message oap.Message) *closeCaus
 
 // collectGossip collects gossip. The read buffer is not overwritten before all of
 // this read is delivered, unless the frame was decompressed: then it is copied.
-// What crossed our own bye is ignored, unless the peer has another connection to
-// us: then it may assume that the message has arrived.
 func (s *Session) collectGossip(frame oap.Frame, g *oap.Gossip) {
-	if !s.allowFrame(frame) || s.ignoresNew() {
+	if !s.acceptsNew(frame) {
 		return
 	}
 	e := &s.readState
@@ -302,15 +296,26 @@ func (s *Session) deliverGossip() {
 	gossipLists.Put(list)
 }
 
-// allowFrame reports whether the peer may send one more frame that starts an
-// exchange. If not, the peer gets an error, but not for each frame.
-func (s *Session) allowFrame(frame oap.Frame) bool {
+// acceptsNew reports whether a frame that starts something is accepted. A peer
+// that sends too many gets an error, but not for each frame. What crossed our own
+// bye is ignored, unless the peer has another connection to us: then it may assume
+// that the message has arrived.
+func (s *Session) acceptsNew(frame oap.Frame) bool {
+	if err := s.overRate(); err != nil {
+		s.Refuse(frame.Corr, err)
+		return false
+	}
+	return !s.ignoresNew()
+}
+
+// overRate returns an error if the peer has sent more frames than it may, and
+// counts the one that just came.
+func (s *Session) overRate() error {
 	if s.readState.rate.allow(s.readState.clock.lastByte) {
-		return true
+		return nil
 	}
 	s.owner.counters.RateLimited(1)
-	s.Refuse(frame.Corr, fault.New("overlay.read", fault.QuotaExceeded, "more than %d frames a second", s.owner.spec.Peer.MaxRPS))
-	return false
+	return fault.New("overlay.read", fault.QuotaExceeded, "more than %d frames a second", s.owner.spec.Peer.MaxRPS)
 }
 
 // ignoresNew reports whether this side drains the session and accepts nothing new.
@@ -327,7 +332,7 @@ func (s *Session) passToHandler(frame oap.Frame, message oap.Message) *closeCaus
 	s.deliverGossip()
 	switch m := message.(type) {
 	case *oap.Have, *oap.Want:
-		if !s.allowFrame(frame) || s.ignoresNew() {
+		if !s.acceptsNew(frame) {
 			return nil
 		}
 	case *oap.Start:
@@ -335,7 +340,11 @@ func (s *Session) passToHandler(frame oap.Frame, message oap.Message) *closeCaus
 			return nil
 		}
 	case *oap.Find:
-		if refusal := s.findRefusal(); refusal != nil {
+		var refusal error = errDraining
+		if !s.ignoresNew() {
+			refusal = s.overRate()
+		}
+		if refusal != nil {
 			s.refuseRequest(frame, refusal)
 			return nil
 		}
@@ -356,27 +365,14 @@ func (s *Session) passToHandler(frame oap.Frame, message oap.Message) *closeCaus
 func (s *Session) admitStream(frame oap.Frame, start *oap.Start) bool {
 	status := fault.Canceled
 	if leaving, _ := s.drainState(); leaving == nil {
-		if status = fault.QuotaExceeded; s.readState.rate.allow(s.readState.clock.lastByte) {
+		if s.overRate() == nil {
 			s.track(start.Stream)
 			return true
 		}
-		s.owner.counters.RateLimited(1)
+		status = fault.QuotaExceeded
 	}
 	_ = s.SendControl(Outgoing{Message: &oap.End{Stream: start.Stream, Status: status.Code()}, Flags: oap.Resp, Corr: frame.Corr}) // no room: the peer's timeout ends the stream
 	return false
-}
-
-// findRefusal returns why a find is refused: this node drains, or the peer sends
-// too much. It is nil if the find is passed to the Handler.
-func (s *Session) findRefusal() error {
-	switch {
-	case s.ignoresNew():
-		return errDraining
-	case !s.readState.rate.allow(s.readState.clock.lastByte):
-		s.owner.counters.RateLimited(1)
-		return fault.New("overlay.read", fault.QuotaExceeded, "more than %d frames a second", s.owner.spec.Peer.MaxRPS)
-	}
-	return nil
 }
 
 // answerPing answers a ping. The answer goes before everything in the queue.

@@ -412,7 +412,7 @@ func (t *Sessions) closeRemaining() error {
 		return nil
 	}
 	for _, s := range sessions {
-		s.close(&closeCause{reason: ClosedAborted, err: errAborted, abrupt: true})
+		s.close(abortCause())
 		_ = s.raw.Close()
 	}
 	soon, cancel := context.WithTimeout(context.Background(), closeGrace)

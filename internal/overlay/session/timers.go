@@ -17,8 +17,9 @@ const (
 // pings before its session is closed.
 const idleParts = 3
 
-// readTimers computes when a peer has been silent for too long. It records what
-// arrived and returns what is due next; it has no timer of its own.
+// readTimers computes when a peer has been silent for too long: the reader
+// records what arrived, and next returns what is due next. It has no timer of its
+// own.
 type readTimers struct {
 	progress, idle time.Duration // set at construction
 
@@ -27,19 +28,6 @@ type readTimers struct {
 	frameStart time.Time // when the frame under way began
 	pingsSent  int       // pings sent since the last frame
 	drainBy    time.Time // when the drain ends; zero if there is none
-}
-
-// noteBytes records that bytes arrived. With began, a new frame begins with them.
-func (r *readTimers) noteBytes(now time.Time, began bool) {
-	r.lastByte = now
-	if began {
-		r.frameStart = now
-	}
-}
-
-// noteFrame records that a frame is complete.
-func (r *readTimers) noteFrame() {
-	r.lastFrame, r.frameStart, r.pingsSent = r.lastByte, r.lastByte, 0
 }
 
 // next returns which timer fires next if nothing arrives, and when. Inside says

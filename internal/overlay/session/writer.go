@@ -154,7 +154,7 @@ func (s *Session) writeBatch(ctx context.Context) bool {
 	s.writerWaits.Store(false)
 	if err != nil {
 		if ctx.Err() != nil {
-			s.close(&closeCause{reason: ClosedAborted, err: errAborted, abrupt: true})
+			s.close(abortCause())
 			_ = s.raw.Close()
 		}
 		return false

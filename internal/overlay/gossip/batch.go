@@ -156,21 +156,21 @@ func (e *Engine) HandleGossip(p Peer, batch []session.IncomingGossip) {
 // If nothing is left to check between them, steps 3 and 5 are one: the message
 // is looked up when it is inserted into the seen-set.
 func (b *batchState) check(a *arrival) bool {
-	e, l, signed := b.engine, &a.message, len(a.Gossip.Sig) > 0
-	if err := l.CheckTime(b.now, e.config.TTL, e.skew); err != nil { // 2: its time is valid
+	e, m, signed := b.engine, &a.message, len(a.Gossip.Sig) > 0
+	if err := m.CheckTime(b.now, e.config.TTL, e.skew); err != nil { // 2: its time is valid
 		e.counters.Rejected(oap.ReasonOf(err))
 		return false
 	}
 	a.fingerprint = e.fingerprinter.of(a.Gossip.Msg, &b.scratch)
-	own := e.isOwn(l)
-	if !own && !signed && b.isKnownTopic(a.link, l.Topic) && b.lastTopic.allowsUnsigned {
+	own := e.isOwn(m)
+	if !own && !signed && b.isKnownTopic(a.link, m.Topic) && b.lastTopic.allowsUnsigned {
 		return true
 	}
-	if own || e.seen.has(a.fingerprint, l.TS) { // 3: it is not known
+	if own || e.seen.has(a.fingerprint, m.TS) { // 3: it is not known
 		b.countDuplicate(a)
 		return false
 	}
-	if !b.isKnownTopic(a.link, l.Topic) && !a.link.admitTopic(l.Topic, b.nowMs, e.config.TTL) {
+	if !b.isKnownTopic(a.link, m.Topic) && !a.link.admitTopic(m.Topic, b.nowMs, e.config.TTL) {
 		e.counters.Dropped(DropTopics, 1)
 		b.removeWant(a)
 		a.link.peer.Refuse(a.Corr, errTopics)
@@ -179,14 +179,14 @@ func (b *batchState) check(a *arrival) bool {
 	var err error
 	switch { // 4: it is signed
 	case signed: // where it need not be, the signature must still be right: a subscriber learns that there is one
-		publisher := b.publisherOf(l.Key)
+		publisher := b.publisherOf(m.Key)
 		if publisher.verifier == nil {
-			publisher.verifier = oap.NewVerifier(l.Key)
+			publisher.verifier = oap.NewVerifier(m.Key)
 		}
 		id := b3.Of(a.Gossip.Msg)
-		a.id, err = &id, a.Gossip.VerifyWith(publisher.verifier, l, id)
-	case !e.policy.allowsUnsigned(l.Topic):
-		err = a.Gossip.VerifyWith(nil, l, b3.Address{}) // which returns the error for a missing signature
+		a.id, err = &id, a.Gossip.VerifyWith(publisher.verifier, m, id)
+	case !e.policy.allowsUnsigned(m.Topic):
+		err = a.Gossip.VerifyWith(nil, m, b3.Address{}) // which returns the error for a missing signature
 	}
 	if err != nil {
 		e.counters.Rejected(oap.ReasonOf(err))
@@ -194,7 +194,7 @@ func (b *batchState) check(a *arrival) bool {
 		// relayed it unchecked, which the protocol forbids. A missing one proves
 		// neither, because the peer may have other unsigned topics; nor does
 		// anything on an unsigned topic, where signatures count for nothing.
-		if oap.ReasonOf(err) == oap.BadSig && !e.policy.allowsUnsigned(l.Topic) {
+		if oap.ReasonOf(err) == oap.BadSig && !e.policy.allowsUnsigned(m.Topic) {
 			a.link.peer.Expel(a.Corr, forgedError(err))
 		}
 		return false
@@ -280,14 +280,14 @@ func (b *batchState) copyMessages(batch []arrival, size int) ([]byte, []storedMe
 		clear(b.bodies)
 		return copied, make([]storedMessage, len(batch))
 	}
-	p := getSharedBuffer(b.engine.buffers)
-	b.buffers = append(b.buffers, p)
-	copied := p.bytes[:0]
+	buffer := getSharedBuffer(b.engine.buffers)
+	b.buffers = append(b.buffers, buffer)
+	copied := buffer.bytes[:0]
 	for i := range batch {
 		copied = append(copied, batch[i].Gossip.Msg...)
-		p.messages[i].buffer = p
+		buffer.messages[i].buffer = buffer
 	}
-	return copied, p.messages[:len(batch)]
+	return copied, buffer.messages[:len(batch)]
 }
 
 // countDuplicate notes that a peer sent a known message. This node may have
@@ -309,14 +309,14 @@ func (b *batchState) removeWant(a *arrival) {
 // accept takes the last step with a new message: it goes to the subscribers of
 // this node and to some peers.
 func (b *batchState) accept(a *arrival, one *storedMessage) {
-	e, l, relayed := b.engine, &a.message, a.Gossip
+	e, m, relayed := b.engine, &a.message, a.Gossip
 	relayed.Hops = max(min(relayed.Hops, uint64(e.config.Hops)), 1) - 1
 	relayed.Fanout = min(relayed.Fanout, uint64(e.config.RelayFanout))
-	one.initialize(l, a.fingerprint, b.publisherOf(l.Key).id, relayed, e.config.TTL)
+	one.initialize(m, a.fingerprint, b.publisherOf(m.Key).id, relayed, e.config.TTL)
 	if a.id != nil {
 		one.id.Store(a.id)
 	}
-	b.queueDelivery(l, one)
+	b.queueDelivery(m, one)
 	one.addHolder(a.link.serial)
 	b.accepted = append(b.accepted, one)
 	if e.wants.any() && e.wants.remove(one.messageID()) {

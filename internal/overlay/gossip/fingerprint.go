@@ -148,37 +148,37 @@ func (h *historyIndex) homeSlot(key uint32) int { return int(key>>1) & (len(h.sl
 
 func (h *historyIndex) nextSlot(i int) int { return (i + 1) & (len(h.slots) - 1) }
 
-func (h *historyIndex) insert(p indexEntry) {
+func (h *historyIndex) insert(entry indexEntry) {
 	if 2*(h.count+1) > len(h.slots) {
 		h.grow()
 	}
-	h.put(p)
+	h.put(entry)
 	h.count++
 }
 
-func (h *historyIndex) put(p indexEntry) {
-	i := h.homeSlot(p.key())
+func (h *historyIndex) put(entry indexEntry) {
+	i := h.homeSlot(entry.key())
 	for h.slots[i] != 0 {
 		i = h.nextSlot(i)
 	}
-	h.slots[i] = p
+	h.slots[i] = entry
 }
 
 func (h *historyIndex) grow() {
 	old := h.slots
 	h.slots = make([]indexEntry, max(minTableSize, 2*len(old)))
-	for _, p := range old {
-		if p != 0 {
-			h.put(p)
+	for _, entry := range old {
+		if entry != 0 {
+			h.put(entry)
 		}
 	}
 }
 
 // remove removes an entry that is in the table. Entries behind it that could be
 // in the gap move up, so that look-ups of them do not stop at it.
-func (h *historyIndex) remove(p indexEntry) {
-	gap := h.homeSlot(p.key())
-	for h.slots[gap] != p {
+func (h *historyIndex) remove(entry indexEntry) {
+	gap := h.homeSlot(entry.key())
+	for h.slots[gap] != entry {
 		gap = h.nextSlot(gap)
 	}
 	mask := len(h.slots) - 1

@@ -54,10 +54,10 @@ func newHistory(most int64, prints *fingerprinter) *history {
 func (h *history) add(messages []*storedMessage) (gone []b3.Address) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, l := range messages {
-		weight := l.memorySize()
+	for _, m := range messages {
+		weight := m.memorySize()
 		if weight > h.budget {
-			if id := l.id.Load(); id != nil {
+			if id := m.id.Load(); id != nil {
 				gone = append(gone, *id)
 			}
 			continue
@@ -68,15 +68,15 @@ func (h *history) add(messages []*storedMessage) (gone []b3.Address) {
 		if h.nextSeq-h.firstSeq == uint64(len(h.ring)) {
 			h.grow()
 		}
-		l.historySeq = h.nextSeq
+		m.historySeq = h.nextSeq
 		h.nextSeq++
 		h.bytes += weight
-		*h.entryAt(l.historySeq) = historyEntry{message: l, buffer: l.buffer, size: int32(weight)}
-		if p := l.buffer; p != nil {
-			if p.inHistory == 0 {
-				p.ref()
+		*h.entryAt(m.historySeq) = historyEntry{message: m, buffer: m.buffer, size: int32(weight)}
+		if buffer := m.buffer; buffer != nil {
+			if buffer.inHistory == 0 {
+				buffer.ref()
 			}
-			p.inHistory++
+			buffer.inHistory++
 		}
 	}
 	return gone
@@ -133,11 +133,11 @@ func (h *history) expire(nowMs int64) {
 func (h *history) findByFingerprint(f fingerprint) *storedMessage {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	l := h.findLocked(f)
-	if l != nil {
-		l.retain()
+	m := h.findLocked(f)
+	if m != nil {
+		m.retain()
 	}
-	return l
+	return m
 }
 
 // addHolderByFingerprint notes that a peer holds the message with this
@@ -145,8 +145,8 @@ func (h *history) findByFingerprint(f fingerprint) *storedMessage {
 func (h *history) addHolderByFingerprint(f fingerprint, serial uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if l := h.findLocked(f); l != nil {
-		l.addHolder(serial)
+	if m := h.findLocked(f); m != nil {
+		m.addHolder(serial)
 	}
 }
 
@@ -157,9 +157,9 @@ func (h *history) findAllByFingerprint(prints []fingerprint) []*storedMessage {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, f := range prints {
-		if l := h.findLocked(f); l != nil {
-			l.retain()
-			here = append(here, l)
+		if m := h.findLocked(f); m != nil {
+			m.retain()
+			here = append(here, m)
 		}
 	}
 	return here
@@ -179,9 +179,9 @@ func (h *history) findLocked(f fingerprint) *storedMessage {
 	}
 	key := indexKey(f)
 	for i := h.byFingerprint.homeSlot(key); h.byFingerprint.slots[i] != 0; i = h.byFingerprint.nextSlot(i) {
-		if p := h.byFingerprint.slots[i]; p.key() == key {
-			if l := h.entryAt(uint64(p.number())).message; l.fingerprint == f {
-				return l
+		if entry := h.byFingerprint.slots[i]; entry.key() == key {
+			if m := h.entryAt(uint64(entry.number())).message; m.fingerprint == f {
+				return m
 			}
 		}
 	}
@@ -189,18 +189,18 @@ func (h *history) findLocked(f fingerprint) *storedMessage {
 }
 
 // fingerprintLocked returns the fingerprint of a message. Guarded by mu.
-func (h *history) fingerprintLocked(l *storedMessage) fingerprint {
-	if l.fingerprint == (fingerprint{}) {
-		l.fingerprint = h.fingerprinter.of(l.envelope.Msg, &h.scratch)
+func (h *history) fingerprintLocked(m *storedMessage) fingerprint {
+	if m.fingerprint == (fingerprint{}) {
+		m.fingerprint = h.fingerprinter.of(m.envelope.Msg, &h.scratch)
 	}
-	return l.fingerprint
+	return m.fingerprint
 }
 
 // fingerprintOf is fingerprintLocked for callers without the lock.
-func (h *history) fingerprintOf(l *storedMessage) fingerprint {
+func (h *history) fingerprintOf(m *storedMessage) fingerprint {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.fingerprintLocked(l)
+	return h.fingerprintLocked(m)
 }
 
 // indexIDs indexes the ids of the messages that came since the last call. It
@@ -213,14 +213,14 @@ func (h *history) indexIDs() bool {
 	if len(messages) == 0 {
 		return false
 	}
-	for _, l := range messages {
-		l.messageID()
+	for _, m := range messages {
+		m.messageID()
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, l := range messages {
-		if l.historySeq >= h.firstSeq {
-			h.byID[l.messageID()] = l
+	for _, m := range messages {
+		if m.historySeq >= h.firstSeq {
+			h.byID[m.messageID()] = m
 		}
 	}
 	h.indexed = max(h.indexed, next)
@@ -231,11 +231,11 @@ func (h *history) indexIDs() bool {
 func (h *history) findByID(id b3.Address) *storedMessage {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	l := h.byID[id]
-	if l != nil {
-		l.retain()
+	m := h.byID[id]
+	if m != nil {
+		m.retain()
 	}
-	return l
+	return m
 }
 
 // addHolders notes that a peer holds some messages, those of them that are in
@@ -252,8 +252,8 @@ func (h *history) addHoldersIndexed(ids []b3.Address, serial uint64, others []b3
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, id := range ids {
-		if l := h.byID[id]; l != nil {
-			l.addHolder(serial)
+		if m := h.byID[id]; m != nil {
+			m.addHolder(serial)
 		} else {
 			others = append(others, id)
 		}
@@ -288,9 +288,9 @@ func (h *history) since(from uint64, into []*storedMessage) ([]*storedMessage, u
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for n := max(from, h.firstSeq); n < h.nextSeq; n++ {
-		l := h.entryAt(n).message
-		l.retain()
-		into = append(into, l)
+		m := h.entryAt(n).message
+		m.retain()
+		into = append(into, m)
 	}
 	return into, h.nextSeq
 }

@@ -48,11 +48,11 @@ var topicSeed = maphash.MakeSeed()
 
 // initialize makes a message of an envelope that was checked, with the hops and
 // fan-out with which it is relayed.
-func (s *storedMessage) initialize(l *oap.GossipMessage, print fingerprint, origin *oap.PeerID, out oap.Gossip, ttl time.Duration) {
+func (s *storedMessage) initialize(m *oap.GossipMessage, print fingerprint, origin *oap.PeerID, out oap.Gossip, ttl time.Duration) {
 	s.fingerprint, s.publisher, s.envelope = print, origin, out
-	s.class = maphash.String(topicSeed, l.Topic)
+	s.class = maphash.String(topicSeed, m.Topic)
 	s.size = int32(payloadSize(&out))
-	s.expires = l.ExpiresAt(ttl).UnixMilli() - 1
+	s.expires = m.ExpiresAt(ttl).UnixMilli() - 1
 }
 
 // messageID returns the message's id and computes it at the first call.

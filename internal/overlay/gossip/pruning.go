@@ -95,14 +95,14 @@ func (b *batchState) probe(to *link) {
 	e := b.engine
 	messages, _ := e.history.since(0, nil)
 	for i := len(messages) - 1; i >= 0; i-- {
-		l := messages[i]
-		if l.expired(b.nowMs) || !l.fits(to) || *l.publisher == to.id || l.hasHolder(to.serial) {
+		m := messages[i]
+		if m.expired(b.nowMs) || !m.fits(to) || *m.publisher == to.id || m.hasHolder(to.serial) {
 			continue
 		}
 		to.mu.Lock() // before the message goes out: the refusal may be quick
 		to.probing, to.backoffUntil = true, b.nowMs+probeWindow.Milliseconds()
 		to.mu.Unlock()
-		if !b.sendOne(to, l) {
+		if !b.sendOne(to, m) {
 			e.prune(to, b.now)
 		}
 		return

@@ -56,22 +56,22 @@ func (e *Engine) publish(ctx context.Context, topic string, data []byte, named b
 		return PublishResult{}, &fault.Error{Op: opPublish, Kind: fault.NotReady, Detail: "the node is draining",
 			Next: "Publish through another node, or again when this one is back."}
 	}
-	h := e.batchStates.Get().(*batchState)
+	b := e.batchStates.Get().(*batchState)
 	defer func() {
-		h.ownMessage = oap.GossipMessage{}
-		e.batchStates.Put(h)
+		b.ownMessage = oap.GossipMessage{}
+		e.batchStates.Put(b)
 	}()
-	h.startBatch()
-	l, written, err := h.composeOwn(topic, data)
+	b.startBatch()
+	m, written, err := b.composeOwn(topic, data)
 	if err != nil {
 		return PublishResult{}, err
 	}
 	if named {
-		l.retain()
+		m.retain()
 	}
-	h.queueDelivery(written, l)
-	h.flushDeliveries()
-	outcome := h.sendOwn(l)
+	b.queueDelivery(written, m)
+	b.flushDeliveries()
+	outcome := b.sendOwn(m)
 	if !named {
 		outcome.message = nil
 	}
@@ -79,62 +79,54 @@ func (e *Engine) publish(ctx context.Context, topic string, data []byte, named b
 		return outcome, fault.New(opPublish, fault.Busy, "all %d peers are busy", outcome.Busy).
 			Advise("Retry after a pause. Subscribers of this node have received it.")
 	}
-	h.accepted = append(h.accepted, l)
-	e.addToHistory(h.accepted)
-	clear(h.accepted)
-	h.accepted = h.accepted[:0]
+	b.accepted = append(b.accepted, m)
+	e.addToHistory(b.accepted)
+	clear(b.accepted)
+	b.accepted = b.accepted[:0]
 	return outcome, nil
 }
 
 // composeOwn makes a message. The second result belongs to b, and is valid
 // until the next call. The message takes no entry in the seen-set, so peers
 // that fill it cannot stop this node from publishing: when it comes back, it is
-// recognised by its sequence number.
+// recognised by its sequence number. The topic is checked only if it differs from
+// that of the message before.
 func (b *batchState) composeOwn(topic string, data []byte) (*storedMessage, *oap.GossipMessage, error) {
 	e := b.engine
 	if e.seen.isForgotten(b.nowMs) {
 		return nil, nil, &fault.Error{Op: opPublish, Kind: fault.NotReady, Detail: "the clock of this node was set back beyond the time for which it remembers messages",
 			Next: "Retry in a few seconds, and check the clock of the node."}
 	}
-	l := &b.ownMessage
-	*l = oap.GossipMessage{Topic: topic, Key: e.public, Seq: e.nextSeq.Add(1) - 1, TS: uint64(max(0, b.nowMs)), Data: data}
-	one, g, id, err := b.sealOwn(l)
+	m := &b.ownMessage
+	*m = oap.GossipMessage{Topic: topic, Key: e.public, Seq: e.nextSeq.Add(1) - 1, TS: uint64(max(0, b.nowMs)), Data: data}
+	var one *storedMessage
+	var g oap.Gossip
+	var err error
+	if buffer := &b.publishBuffer; (topic != buffer.topic || topic == "") && !e.policy.allowsUnsigned(topic) {
+		one = new(storedMessage)
+		var id b3.Address
+		g, id, err = m.Seal(e.key)
+		one.id.Store(&id)
+	} else if g, err = m.SealUnsigned(buffer.topic, buffer.reserve(m, b.nowMs, e.buffers)); err == nil {
+		if topic != buffer.topic {
+			buffer.topic = strings.Clone(topic)
+		}
+		one = buffer.take(len(g.Msg))
+	}
 	if err != nil {
 		return nil, nil, fault.Wrap(opPublish, err)
 	}
-	l.Data = dataView(g.Msg, l)
+	m.Data = dataView(g.Msg, m)
 	g.Hops, g.Fanout = uint64(e.config.Hops), uint64(e.config.RelayFanout)
-	one.initialize(l, fingerprint{}, &e.self, g, e.config.TTL)
-	if id != nil {
-		one.id.Store(id)
-	}
-	return one, l, nil
-}
-
-// sealOwn puts a message into its envelope, and finds memory for it. The id is
-// nil if it was not needed for that. The topic is checked only if it differs
-// from that of the message before.
-func (b *batchState) sealOwn(l *oap.GossipMessage) (*storedMessage, oap.Gossip, *b3.Address, error) {
-	e, s := b.engine, &b.publishBuffer
-	if (l.Topic != s.topic || s.topic == "") && !e.policy.allowsUnsigned(l.Topic) {
-		g, id, err := l.Seal(e.key)
-		return new(storedMessage), g, &id, err
-	}
-	g, err := l.SealUnsigned(s.topic, s.reserve(l, b.nowMs, b.engine.buffers))
-	if err != nil {
-		return nil, g, nil, err
-	}
-	if l.Topic != s.topic {
-		s.topic = strings.Clone(l.Topic)
-	}
-	return s.take(len(g.Msg)), g, nil, nil
+	one.initialize(m, fingerprint{}, &e.self, g, e.config.TTL)
+	return one, m, nil
 }
 
 // isOwn reports whether a message has a sequence number that was given here,
 // since the start. One that has it and is not ours bears our name without our
 // signature.
-func (e *Engine) isOwn(l *oap.GossipMessage) bool {
-	return l.Key == e.public && l.Seq >= e.firstSeq && l.Seq < e.nextSeq.Load()
+func (e *Engine) isOwn(m *oap.GossipMessage) bool {
+	return m.Key == e.public && m.Seq >= e.firstSeq && m.Seq < e.nextSeq.Load()
 }
 
 // publishBuffer is memory for messages that this node publishes, all of them on
@@ -157,37 +149,31 @@ const (
 )
 
 // reserve returns memory to encode a message into; nil for one that is too
-// large.
-func (p *publishBuffer) reserve(l *oap.GossipMessage, nowMs int64, pool *sync.Pool) []byte {
-	if len(l.Data) > oap.MaxData {
+// large. Messages that fill most of a buffer get a reusable one.
+func (p *publishBuffer) reserve(m *oap.GossipMessage, nowMs int64, pool *sync.Pool) []byte {
+	if len(m.Data) > oap.MaxData {
 		return nil
 	}
-	need := l.MaxEncodedSize()
-	if l.Topic == p.topic && len(p.messages) > 0 && len(p.bytes) >= need {
+	need := m.MaxEncodedSize()
+	if m.Topic == p.topic && len(p.messages) > 0 && len(p.bytes) >= need {
 		return p.bytes[:0:need]
 	}
 	many := 1
-	if l.Topic == p.topic && nowMs-p.startedMs < bufferLifetimeMs && nowMs >= p.startedMs {
+	if m.Topic == p.topic && nowMs-p.startedMs < bufferLifetimeMs && nowMs >= p.startedMs {
 		many = max(1, min(2*p.capacity, maxBufferedMessages, sharedBufferBytes/need))
 	}
-	p.allocate(many, need, pool)
 	p.capacity, p.startedMs = many, nowMs
-	return p.bytes[:0:need]
-}
-
-// allocate finds memory for so many messages. If they fill most of a buffer it
-// is a reusable one.
-func (p *publishBuffer) allocate(many, need int, pool *sync.Pool) {
 	if p.shared != nil {
 		p.shared.unref()
 		p.shared = nil
 	}
 	if many*need <= sharedBufferBytes/2 || many*need > sharedBufferBytes {
 		p.bytes, p.messages = make([]byte, many*need), make([]storedMessage, many)
-		return
+	} else {
+		p.shared = getSharedBuffer(pool)
+		p.bytes, p.messages = p.shared.bytes[:], p.shared.messages[:many]
 	}
-	p.shared = getSharedBuffer(pool)
-	p.bytes, p.messages = p.shared.bytes[:], p.shared.messages[:many]
+	return p.bytes[:0:need]
 }
 
 // take takes a message and the bytes that were written off the buffer.
@@ -202,27 +188,27 @@ func (p *publishBuffer) take(written int) *storedMessage {
 // encoding: before the topic, which comes last. It is for subscribers, which
 // must not share memory with the publisher; decoding the message again would be
 // wasted work.
-func dataView(msg []byte, l *oap.GossipMessage) []byte {
-	end := len(msg) - len("\x65topic") - cborHeadSize(uint64(len(l.Topic))) - len(l.Topic)
-	return msg[end-len(l.Data) : end : end]
+func dataView(msg []byte, m *oap.GossipMessage) []byte {
+	end := len(msg) - len("\x65topic") - cborHeadSize(uint64(len(m.Topic))) - len(m.Topic)
+	return msg[end-len(m.Data) : end : end]
 }
 
 // sendOwn sends a message of this node to RelayFanout peers, whatever its size.
 // A peer that rejects it is replaced by another. If no peer accepted it so far,
 // it waits a moment for the last one, so that Busy means all of them.
-func (b *batchState) sendOwn(l *storedMessage) PublishResult {
-	outcome := PublishResult{message: l}
+func (b *batchState) sendOwn(m *storedMessage) PublishResult {
+	outcome := PublishResult{message: m}
 	for i := 0; i < len(b.shuffled) && outcome.Peers < b.engine.config.RelayFanout; i++ {
 		to := b.drawPeer(i)
 		if outcome.Peers == 0 && i == len(b.shuffled)-1 {
 			b.waitLeft = publishWait
 		}
 		switch {
-		case !l.fits(to):
+		case !m.fits(to):
 			b.engine.counters.Dropped(DropOversize, 1)
 		case to.pruned.Load():
 			outcome.Busy++
-		case b.sendOne(to, l):
+		case b.sendOne(to, m):
 			outcome.Peers++
 		default:
 			outcome.Busy++
@@ -233,10 +219,10 @@ func (b *batchState) sendOwn(l *storedMessage) PublishResult {
 }
 
 // sendOne sends one message to one peer.
-func (b *batchState) sendOne(to *link, l *storedMessage) bool {
-	l.addHolder(to.serial)
+func (b *batchState) sendOne(to *link, m *storedMessage) bool {
+	m.addHolder(to.serial)
 	of := b.newOutbox()
-	of.frames, of.messages = append(of.frames, l.outgoing(to, true)), append(of.messages, l)
+	of.frames, of.messages = append(of.frames, m.outgoing(to, true)), append(of.messages, m)
 	accepted := b.flushOutbox(to, of, false)
 	of.reset()
 	b.freeOutboxes = append(b.freeOutboxes, of)

@@ -16,28 +16,28 @@ import (
 //
 // It shuffles only as far as it must. The order that is left behind is as good
 // a start for the next message as any.
-func (b *batchState) choosePeers(l *storedMessage) {
-	left, oversize := l.envelope.Fanout, 0
+func (b *batchState) choosePeers(m *storedMessage) {
+	left, oversize := m.envelope.Fanout, 0
 	for i := 0; i < len(b.shuffled) && left > 0; i++ {
 		to := b.drawPeer(i)
-		if to.pruned.Load() || to.id == *l.publisher || l.hasHolder(to.serial) {
+		if to.pruned.Load() || to.id == *m.publisher || m.hasHolder(to.serial) {
 			continue
 		}
-		if !l.fits(to) {
+		if !m.fits(to) {
 			oversize++
 			continue
 		}
 		left--
-		l.addHolder(to.serial)
+		m.addHolder(to.serial)
 		of := b.outboxes[to]
 		if of == nil {
 			of = b.newOutbox()
 			b.outboxes[to] = of
 		}
-		if len(l.envelope.Msg) > int(b.engine.config.HaveBytes) {
-			of.largeIDs, of.large = append(of.largeIDs, l.messageID()), append(of.large, l)
+		if len(m.envelope.Msg) > int(b.engine.config.HaveBytes) {
+			of.largeIDs, of.large = append(of.largeIDs, m.messageID()), append(of.large, m)
 		} else {
-			of.frames, of.messages = append(of.frames, l.outgoing(to, false)), append(of.messages, l)
+			of.frames, of.messages = append(of.frames, m.outgoing(to, false)), append(of.messages, m)
 		}
 	}
 	if oversize > 0 {
@@ -103,8 +103,8 @@ func (b *batchState) flush() {
 	clear(b.outboxes)
 	clear(b.accepted)
 	b.accepted = b.accepted[:0]
-	for _, p := range b.buffers {
-		p.unref()
+	for _, buffer := range b.buffers {
+		buffer.unref()
 	}
 	clear(b.buffers)
 	b.buffers = b.buffers[:0]
@@ -184,19 +184,19 @@ func (b *batchState) recordRejected(to *link, of *outbox) (mine int) {
 		if !ok {
 			continue
 		}
-		l := messageOf(of.messages, g, &at)
-		ours := l != nil
+		m := messageOf(of.messages, g, &at)
+		ours := m != nil
 		if ours {
 			mine++
-		} else if l = b.engine.history.findByFingerprint(b.engine.fingerprinter.of(g.Msg, &b.scratch)); l == nil {
+		} else if m = b.engine.history.findByFingerprint(b.engine.fingerprinter.of(g.Msg, &b.scratch)); m == nil {
 			continue
 		}
-		l.removeHolder(to.serial)
+		m.removeHolder(to.serial)
 		if !ours || !of.requested {
-			b.missed = append(b.missed, b.engine.history.fingerprintOf(l))
+			b.missed = append(b.missed, b.engine.history.fingerprintOf(m))
 		}
-		if l.historySeq > 0 {
-			oldest = min(oldest, l.historySeq)
+		if m.historySeq > 0 {
+			oldest = min(oldest, m.historySeq)
 		}
 	}
 	to.announceFrom(oldest)
@@ -208,10 +208,10 @@ func (b *batchState) recordRejected(to *link, of *outbox) (mine int) {
 // back in order, so the search continues where the last one ended.
 func messageOf(messages []*storedMessage, g *oap.Gossip, at *int) *storedMessage {
 	for range messages {
-		l := messages[*at%len(messages)]
+		m := messages[*at%len(messages)]
 		*at++
-		if &l.envelope == g {
-			return l
+		if &m.envelope == g {
+			return m
 		}
 	}
 	return nil
@@ -224,9 +224,9 @@ func (b *batchState) announceLarge(to *link, of *outbox) {
 		if b.engine.sendHave(to, of.largeIDs[at:end]) {
 			continue
 		}
-		for _, l := range of.large[at:end] {
-			l.removeHolder(to.serial)
-			to.announceFrom(l.historySeq)
+		for _, m := range of.large[at:end] {
+			m.removeHolder(to.serial)
+			to.announceFrom(m.historySeq)
 		}
 	}
 }

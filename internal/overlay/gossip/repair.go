@@ -24,7 +24,7 @@ const (
 // peers what they missed, asks again for messages that did not come, and
 // readmits pruned peers.
 func (e *Engine) Maintain(ctx context.Context) error {
-	h := newBatchState(e)
+	b := newBatchState(e)
 	clock := time.NewTicker(tick)
 	defer clock.Stop()
 	var soon <-chan time.Time
@@ -33,16 +33,16 @@ func (e *Engine) Maintain(ctx context.Context) error {
 		case <-ctx.Done():
 			return flow.Ended(ctx, "gossip.tend")
 		case <-e.repairSignal:
-			if h.runPendingRepairs() && soon == nil {
+			if b.runPendingRepairs() && soon == nil {
 				soon = time.After(reminderDelay)
 			}
 		case <-soon:
 			soon = nil
-			h.announceMissed()
+			b.announceMissed()
 		case <-clock.C:
-			h.tick()
+			b.tick()
 			if n%ticksPerRound == 0 {
-				h.runRound()
+				b.runRound()
 			}
 			n++
 		}
@@ -145,9 +145,9 @@ func (b *batchState) announceAll(to *link) {
 	from -= min(from, maxRoundIDs)
 	messages, next := b.engine.history.since(from, nil)
 	var lacks []*storedMessage
-	for _, l := range slices.Backward(messages) {
-		if len(lacks) < maxRoundIDs && b.shouldAnnounce(to, l, false) {
-			lacks = append(lacks, l)
+	for _, m := range slices.Backward(messages) {
+		if len(lacks) < maxRoundIDs && b.shouldAnnounce(to, m, false) {
+			lacks = append(lacks, m)
 		}
 	}
 	to.mu.Lock()
@@ -159,55 +159,44 @@ func (b *batchState) announceAll(to *link) {
 }
 
 // announceNew announces to a peer the messages that it is not known to have,
-// from where the last round ended. A pruned peer is left for later.
+// from where the last round ended, and from the first doubtful one on even those
+// that were sent to it. What comes up meanwhile is for the next round. A pruned
+// peer is left for later.
 func (b *batchState) announceNew(to *link) {
 	if to.pruned.Load() {
 		return
 	}
-	from, doubts := to.takeCursor(b.engine.history.position())
+	position := b.engine.history.position()
+	to.mu.Lock()
+	from, doubts := min(to.cursor, to.recheckFrom), to.recheckFrom
+	to.cursor, to.recheckFrom = math.MaxUint64, math.MaxUint64
+	to.roundSeqs = [3]uint64{to.roundSeqs[1], to.roundSeqs[2], position}
+	to.mu.Unlock()
 	messages, next := b.engine.history.since(from, nil)
 	var lacks []*storedMessage
 	cut := false
-	for _, l := range messages {
+	for _, m := range messages {
 		if len(lacks) == maxRoundIDs {
-			next, cut = l.historySeq, true
+			next, cut = m.historySeq, true
 			break
 		}
-		if b.shouldAnnounce(to, l, l.historySeq >= doubts) {
-			lacks = append(lacks, l)
+		if b.shouldAnnounce(to, m, m.historySeq >= doubts) {
+			lacks = append(lacks, m)
 		}
 	}
-	to.setCursor(next, doubts, cut)
-	b.announceMessages(to, lacks)
-}
-
-// setCursor sets where the next round begins. Doubts that this round did not
-// reach are left to it.
-func (l *link) setCursor(next, doubts uint64, cut bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.cursor = min(l.cursor, next)
-	if cut && doubts != math.MaxUint64 {
-		l.recheckFrom = min(l.recheckFrom, max(next, doubts))
+	to.mu.Lock()
+	to.cursor = min(to.cursor, next)
+	if cut && doubts != math.MaxUint64 { // doubts that this round did not reach are left to the next
+		to.recheckFrom = min(to.recheckFrom, max(next, doubts))
 	}
-}
-
-// takeCursor begins a round: it returns from where on messages are announced to
-// the peer, and from where on even those that were sent to it. What comes up
-// while the round runs is for the next one.
-func (l *link) takeCursor(position uint64) (from, doubts uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	from, doubts = min(l.cursor, l.recheckFrom), l.recheckFrom
-	l.cursor, l.recheckFrom = math.MaxUint64, math.MaxUint64
-	l.roundSeqs = [3]uint64{l.roundSeqs[1], l.roundSeqs[2], position}
-	return from, doubts
+	to.mu.Unlock()
+	b.announceMessages(to, lacks)
 }
 
 // shouldAnnounce reports whether a message is announced to a peer. In doubt
 // that includes one that was sent to it.
-func (b *batchState) shouldAnnounce(to *link, l *storedMessage, doubtful bool) bool {
-	return !l.expired(b.nowMs) && l.fits(to) && *l.publisher != to.id && (doubtful || !l.hasHolder(to.serial))
+func (b *batchState) shouldAnnounce(to *link, m *storedMessage, doubtful bool) bool {
+	return !m.expired(b.nowMs) && m.fits(to) && *m.publisher != to.id && (doubtful || !m.hasHolder(to.serial))
 }
 
 // announceMessages announces messages, in as many frames as it takes. What
@@ -217,14 +206,14 @@ func (b *batchState) announceMessages(to *link, messages []*storedMessage) {
 	for len(messages) > 0 {
 		some := messages[:min(len(messages), oap.MaxIDs)]
 		ids = ids[:0]
-		for _, l := range some {
-			l.addHolder(to.serial)
-			ids = append(ids, l.messageID())
+		for _, m := range some {
+			m.addHolder(to.serial)
+			ids = append(ids, m.messageID())
 		}
 		if !b.engine.sendHave(to, ids) {
-			for _, l := range messages {
-				l.removeHolder(to.serial)
-				to.announceFrom(l.historySeq)
+			for _, m := range messages {
+				m.removeHolder(to.serial)
+				to.announceFrom(m.historySeq)
 			}
 			return
 		}
@@ -263,33 +252,33 @@ func (e *Engine) sendWanted(to *link) {
 	if !to.beginWanted() {
 		return
 	}
-	h := e.batchStates.Get().(*batchState)
-	defer e.batchStates.Put(h)
-	h.startBatch()
-	of := h.newOutbox()
+	b := e.batchStates.Get().(*batchState)
+	defer e.batchStates.Put(b)
+	b.startBatch()
+	of := b.newOutbox()
 	for some, given := firstWantedBatch, true; given; some = min(2*some, maxWantedBatch) {
 		ids := to.takeWanted(some)
 		if ids == nil {
 			break
 		}
 		of.requested = true
-		given = h.sendWantedBatch(to, of, ids)
+		given = b.sendWantedBatch(to, of, ids)
 		of.reset()
 	}
-	h.freeOutboxes = append(h.freeOutboxes, of)
+	b.freeOutboxes = append(b.freeOutboxes, of)
 }
 
 // sendWantedBatch sends some messages, and reports whether the peer accepted
 // all of them. What it did not accept stays wanted.
 func (b *batchState) sendWantedBatch(to *link, of *outbox, ids []b3.Address) bool {
 	for _, id := range ids {
-		l := b.engine.history.findByID(id)
-		if l == nil || l.expired(b.nowMs) || !l.fits(to) {
+		m := b.engine.history.findByID(id)
+		if m == nil || m.expired(b.nowMs) || !m.fits(to) {
 			continue
 		}
-		l.addHolder(to.serial)
-		of.frames = append(of.frames, l.outgoing(to, true))
-		of.messages = append(of.messages, l)
+		m.addHolder(to.serial)
+		of.frames = append(of.frames, m.outgoing(to, true))
+		of.messages = append(of.messages, m)
 	}
 	if len(of.messages) == 0 {
 		to.finishWanted(ids, nil)
@@ -303,9 +292,9 @@ func (b *batchState) sendWantedBatch(to *link, of *outbox, ids []b3.Address) boo
 		b.engine.counters.Repaired(accepted)
 	}
 	var left []b3.Address
-	for _, l := range of.messages {
-		if !l.hasHolder(to.serial) {
-			left = append(left, l.messageID())
+	for _, m := range of.messages {
+		if !m.hasHolder(to.serial) {
+			left = append(left, m.messageID())
 		}
 	}
 	to.finishWanted(ids, left)

@@ -37,19 +37,19 @@ type sharedBuffer struct {
 func newSharedBuffers() *sync.Pool {
 	home := new(sync.Pool)
 	home.New = func() any {
-		p := &sharedBuffer{pool: home}
-		p.release = p.unref
-		return p
+		buffer := &sharedBuffer{pool: home}
+		buffer.release = buffer.unref
+		return buffer
 	}
 	return home
 }
 
 // getSharedBuffer returns an unused buffer, with one reference for the caller.
 func getSharedBuffer(home *sync.Pool) *sharedBuffer {
-	p := home.Get().(*sharedBuffer)
-	p.refs.Store(1)
-	clear(p.messages[:])
-	return p
+	buffer := home.Get().(*sharedBuffer)
+	buffer.refs.Store(1)
+	clear(buffer.messages[:])
+	return buffer
 }
 
 // ref adds a reference. The caller got the message from a holder of one.
@@ -61,7 +61,7 @@ func (s *sharedBuffer) unref() {
 	case left == 0:
 		s.pool.Put(s)
 	case left < 0:
-		panic("gossip: a piece was let go twice")
+		panic("gossip: a shared buffer was released twice")
 	}
 }
 

@@ -216,13 +216,13 @@ type deliveryBatch struct {
 }
 
 // queueDelivery adds a message to those that subscribers of this node get.
-func (b *batchState) queueDelivery(l *oap.GossipMessage, one *storedMessage) {
-	if !b.hasSubscribers(l.Topic) {
+func (b *batchState) queueDelivery(m *oap.GossipMessage, one *storedMessage) {
+	if !b.hasSubscribers(m.Topic) {
 		return
 	}
 	one.retain()
 	b.deliveries.messages = append(b.deliveries.messages, Message{
-		stored: one, Publisher: *one.publisher, Topic: l.Topic, Seq: l.Seq, Time: time.UnixMilli(int64(l.TS)), Signed: len(one.envelope.Sig) > 0, Data: l.Data,
+		stored: one, Publisher: *one.publisher, Topic: m.Topic, Seq: m.Seq, Time: time.UnixMilli(int64(m.TS)), Signed: len(one.envelope.Sig) > 0, Data: m.Data,
 	})
 }
 

@@ -72,13 +72,13 @@ type batchConn struct {
 }
 
 func newBatchConn(conn net.Conn, patience time.Duration) *batchConn {
-	w := &batchConn{Conn: conn, writeTimeout: patience}
+	b := &batchConn{Conn: conn, writeTimeout: patience}
 	if socket, ok := conn.(syscall.Conn); ok && hasRawIO {
 		if raw, err := socket.SyscallConn(); err == nil {
-			w.sys, w.readFunc, w.probeFunc = raw, w.readNow, w.probeNow
+			b.sys, b.readFunc, b.probeFunc = raw, b.readNow, b.probeNow
 		}
 	}
-	return w
+	return b
 }
 
 // Read returns what was read ahead. If there is nothing it reads, or returns

@@ -46,7 +46,7 @@ func (t *Sessions) SetContacts(contacts []Contact) {
 			continue
 		}
 		if s := t.sessionOf(old.ID); s != nil {
-			s.drain(&closeCause{reason: ClosedRemoved}, true, time.Now().Add(drainTimeout))
+			s.drainAlone(ClosedRemoved)
 		}
 	}
 }
@@ -57,8 +57,8 @@ func (t *Sessions) RunDialers(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // and with it all dialers
 	defer func() {
-		for _, k := range t.allDialers() {
-			t.removeDialer(k)
+		for _, d := range t.allDialers() {
+			t.removeDialer(d)
 		}
 	}()
 	contacts, version := t.contacts.LoadVersion()
@@ -98,13 +98,13 @@ func (t *Sessions) syncDialers(ctx context.Context, contacts []Contact) (again b
 		if contact.ID == t.identity.id || t.dialerOf(contact.ID) != nil {
 			continue // a node does not dial itself
 		}
-		k := &dialer{owner: t, contact: contact, state: stateDialing, since: time.Now()}
-		k.ctx, k.cancel = context.WithCancel(ctx)
+		d := &dialer{owner: t, contact: contact, state: stateDialing, since: time.Now()}
+		d.ctx, d.cancel = context.WithCancel(ctx)
 		t.mu.Lock()
-		t.dialers[contact.ID] = k
+		t.dialers[contact.ID] = d
 		t.mu.Unlock()
-		if err := t.spec.Tasks.Dialers.Go(k.run); err != nil {
-			t.removeDialer(k)
+		if err := t.spec.Tasks.Dialers.Go(d.run); err != nil {
+			t.removeDialer(d)
 			again = true
 		}
 	}
@@ -115,8 +115,8 @@ func (t *Sessions) allDialers() []*dialer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := make([]*dialer, 0, len(t.dialers))
-	for _, k := range t.dialers {
-		all = append(all, k)
+	for _, d := range t.dialers {
+		all = append(all, d)
 	}
 	return all
 }
@@ -127,13 +127,13 @@ func (t *Sessions) dialerOf(id oap.PeerID) *dialer {
 	return t.dialers[id]
 }
 
-func (t *Sessions) removeDialer(k *dialer) {
+func (t *Sessions) removeDialer(d *dialer) {
 	t.mu.Lock()
-	if t.dialers[k.contact.ID] == k {
-		delete(t.dialers, k.contact.ID)
+	if t.dialers[d.contact.ID] == d {
+		delete(t.dialers, d.contact.ID)
 	}
 	t.mu.Unlock()
-	k.cancel()
+	d.cancel()
 }
 
 // The states of a peer.
@@ -165,36 +165,36 @@ type dialer struct {
 }
 
 // run dials the contact whenever there is no session with it.
-func (k *dialer) run(own context.Context) error {
-	ctx, cancel := flow.Join(k.ctx, own)
+func (d *dialer) run(own context.Context) error {
+	ctx, cancel := flow.Join(d.ctx, own)
 	defer cancel()
-	defer k.owner.removeDialer(k)
-	for ctx.Err() == nil && !k.owner.isDraining() {
-		s := k.owner.sessionOf(k.contact.ID)
+	defer d.owner.removeDialer(d)
+	for ctx.Err() == nil && !d.owner.isDraining() {
+		s := d.owner.sessionOf(d.contact.ID)
 		if s == nil {
 			var err error
-			if s, err = k.dialAll(ctx); err != nil {
-				k.backOff(ctx, err)
+			if s, err = d.dialAll(ctx); err != nil {
+				d.backOff(ctx, err)
 				continue
 			}
-			if _, wanted := findContact(k.owner.contacts.Load(), k.contact.ID); !wanted { // it was removed meanwhile
-				s.drain(&closeCause{reason: ClosedRemoved}, true, time.Now().Add(drainTimeout))
+			if _, wanted := findContact(d.owner.contacts.Load(), d.contact.ID); !wanted { // it was removed meanwhile
+				s.drainAlone(ClosedRemoved)
 			}
 		}
-		k.awaitEnd(ctx, s)
+		d.awaitEnd(ctx, s)
 	}
 	return nil
 }
 
 // dialAll tries each address once.
-func (k *dialer) dialAll(ctx context.Context) (s *Session, err error) {
-	for range k.contact.Addrs {
-		addr := k.contact.Addrs[k.tries%len(k.contact.Addrs)]
-		if k.tries++; k.tries > 1 {
-			k.owner.counters.Retry()
+func (d *dialer) dialAll(ctx context.Context) (s *Session, err error) {
+	for range d.contact.Addrs {
+		addr := d.contact.Addrs[d.tries%len(d.contact.Addrs)]
+		if d.tries++; d.tries > 1 {
+			d.owner.counters.Retry()
 		}
-		k.setState(stateDialing, addr, nil, time.Time{})
-		if s, err = k.owner.dialPeer(ctx, k.contact.ID, addr); err == nil || ctx.Err() != nil {
+		d.setState(stateDialing, addr, nil, time.Time{})
+		if s, err = d.owner.dialPeer(ctx, d.contact.ID, addr); err == nil || ctx.Err() != nil {
 			return s, err
 		}
 	}
@@ -207,56 +207,56 @@ func (k *dialer) dialAll(ctx context.Context) (s *Session, err error) {
 // awaitEnd waits for the end of a session. After a stable one the peer is dialled
 // again soon. After a short one the backoff continues, even if it ended with a
 // bye: otherwise the two would connect and close many times a second.
-func (k *dialer) awaitEnd(ctx context.Context, s *Session) {
-	k.setState(stateActive, s.addr, nil, time.Time{})
+func (d *dialer) awaitEnd(ctx context.Context, s *Session) {
+	d.setState(stateActive, s.addr, nil, time.Time{})
 	select {
 	case <-s.done:
 	case <-ctx.Done():
 		return
-	case <-k.owner.stop:
+	case <-d.owner.stop:
 		return
 	}
 	if time.Since(s.since) >= stableAfter {
-		k.failures = 0
+		d.failures = 0
 	}
-	if k.owner.sessionOf(k.contact.ID) == nil { // otherwise this one was a duplicate
-		k.backOff(ctx, s.closedBy().err)
+	if d.owner.sessionOf(d.contact.ID) == nil { // otherwise this one was a duplicate
+		d.backOff(ctx, s.closedBy().err)
 	}
 }
 
 // backOff waits until it is time to dial again, each time longer, or until ctx
 // ends or the drain begins.
-func (k *dialer) backOff(ctx context.Context, err error) {
+func (d *dialer) backOff(ctx context.Context, err error) {
 	backoff := dialBackoff
 	if isPermanent(err) {
 		backoff.Max = maxRefusedBackoff
 	}
-	d := backoff.Delay(k.failures)
-	k.failures++
-	k.setState(stateBackoff, "", err, time.Now().Add(d))
-	timer := time.NewTimer(d)
+	pause := backoff.Delay(d.failures)
+	d.failures++
+	d.setState(stateBackoff, "", err, time.Now().Add(pause))
+	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 	case <-ctx.Done():
-	case <-k.owner.stop:
+	case <-d.owner.stop:
 	}
 }
 
 // setState records what the dialer does, for Peers.
-func (k *dialer) setState(state, addr string, err error, retry time.Time) {
-	k.owner.mu.Lock()
-	defer k.owner.mu.Unlock()
-	if k.state != state {
-		k.state, k.since = state, time.Now()
+func (d *dialer) setState(state, addr string, err error, retry time.Time) {
+	d.owner.mu.Lock()
+	defer d.owner.mu.Unlock()
+	if d.state != state {
+		d.state, d.since = state, time.Now()
 	}
 	if addr != "" {
-		k.addr = addr
+		d.addr = addr
 	}
 	if err != nil || state == stateActive {
-		k.lastErr = err
+		d.lastErr = err
 	}
-	k.retry = retry
+	d.retry = retry
 }
 
 // dialPeer opens a session with a peer at an address. The handshake runs in a task
@@ -298,20 +298,7 @@ func (t *Sessions) dialAndOpen(ctx context.Context, peer oap.PeerID, addr string
 	c := newPendingConn(conn, t.spec.Config.Write, until)
 	c.dialed = true
 	c.conn = tls.Client(c.raw, t.identity.clientConfig(peer))
-	t.addPending(c)
-	defer t.removePending(c)
-	over := &closeCause{err: errHandshakeDied}
-	defer func() { // also after a panic
-		if over != nil {
-			t.countFailure(over.err)
-			c.closeWith(over)
-		}
-	}()
-	var s *Session
-	if s, over = t.open(ctx, c, t.sendHello); over != nil {
-		return nil, over.err
-	}
-	return s, nil
+	return t.open(ctx, c, t.sendHello)
 }
 
 // dialError counts a failed dial and makes the error for it.

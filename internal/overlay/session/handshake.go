@@ -157,11 +157,11 @@ func (t *Sessions) handshakeTLS(ctx context.Context, c *pendingConn) *closeCause
 }
 
 // tlsError adds to an error of TLS the reason that it is counted under.
-func tlsError(w *batchConn, err error) error {
+func tlsError(raw *batchConn, err error) error {
 	switch {
 	case timedOut(err):
 		return &fault.Error{Op: "overlay.handshake", Kind: fault.Timeout, Detail: "the TLS handshake timed out", Err: err}
-	case w.wrongALPN:
+	case raw.wrongALPN:
 		return &fault.Error{Op: "overlay.handshake", Kind: fault.Malformed, Detail: "the peer does not offer " + alpn, Err: FailedALPN}
 	case failReason(err) == FailedMalformed || failReason(err) == FailedNotReady || failReason(err) == FailedError:
 		return &fault.Error{Op: "overlay.handshake", Kind: fault.Transient, Detail: "TLS failed: " + err.Error(), Err: tlsFailed{err}}
@@ -292,15 +292,15 @@ func (c *pendingConn) closeWith(over *closeCause) {
 // discard reads and drops what still arrives, until the peer closes too or the
 // end time is reached. interruptReader may still set a deadline in the past; that
 // is not the end.
-func discard(w *batchConn, from io.Reader, end time.Time) {
-	buffer := make([]byte, 512) // a small one of its own: in a drain all sessions are here at the same time
-	_ = w.SetReadDeadline(end)  // fails on a closed connection only
+func discard(raw *batchConn, from io.Reader, end time.Time) {
+	buffer := make([]byte, 512)  // a small one of its own: in a drain all sessions are here at the same time
+	_ = raw.SetReadDeadline(end) // fails on a closed connection only
 	for {
 		_, err := from.Read(buffer)
 		switch {
 		case err == nil:
 		case timedOut(err) && time.Now().Before(end):
-			_ = w.SetReadDeadline(end)
+			_ = raw.SetReadDeadline(end)
 		default:
 			return
 		}

@@ -71,8 +71,8 @@ func (i *identity) serverConfig() *tls.Config {
 	c := i.config()
 	c.ClientAuth = tls.RequireAnyClientCert
 	c.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-		if w, ours := hello.Conn.(*batchConn); ours {
-			w.wrongALPN = !slices.Contains(hello.SupportedProtos, alpn)
+		if raw, ours := hello.Conn.(*batchConn); ours {
+			raw.wrongALPN = !slices.Contains(hello.SupportedProtos, alpn)
 		}
 		return nil, nil
 	}

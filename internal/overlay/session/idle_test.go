@@ -194,9 +194,9 @@ func TestAWaitingReaderMissesNothing(t *testing.T) {
 				if _, err := from.Conn.Write(part); err != nil {
 					t.Fatal(err)
 				}
-				_ = plain.wire.SetReadDeadline(time.Now().Add(20 * time.Second))
+				_ = plain.raw.SetReadDeadline(time.Now().Add(20 * time.Second))
 				if len(part) > 0 && plain.isEmpty() {
-					if err := plain.wire.waitReadable(); err != nil {
+					if err := plain.raw.waitReadable(); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -228,15 +228,15 @@ func TestAWaitingReaderSeesTheEnd(t *testing.T) {
 			t.Fatal("something came")
 		}
 		_ = from.Conn.Close()
-		_ = plain.wire.SetReadDeadline(time.Now().Add(20 * time.Second))
-		if err := plain.wire.waitReadable(); err != nil {
+		_ = plain.raw.SetReadDeadline(time.Now().Add(20 * time.Second))
+		if err := plain.raw.waitReadable(); err != nil {
 			t.Fatal(err)
 		}
 		if plain.isEmpty() {
 			t.Error("it would doze again, for ever")
 		}
-		if n, err := plain.Read(make([]byte, 9)); n != 0 || err == nil || !plain.wire.eof {
-			t.Errorf("%d bytes, %v, over %v", n, err, plain.wire.eof)
+		if n, err := plain.Read(make([]byte, 9)); n != 0 || err == nil || !plain.raw.eof {
+			t.Errorf("%d bytes, %v, over %v", n, err, plain.raw.eof)
 		}
 	})
 }

@@ -155,20 +155,28 @@ func (t *Sessions) serveConn(ctx context.Context, conn net.Conn, began time.Time
 	c := newPendingConn(conn, t.spec.Config.Write, began.Add(t.spec.Config.Handshake))
 	c.release = t.conns.Release
 	c.conn = tls.Server(c.raw, t.serverTLS)
+	_, _ = t.open(ctx, c, t.answerHello) // a failure is counted, and the peer knows it
+}
+
+// open turns a connection into a session, or counts why it cannot and closes it.
+func (t *Sessions) open(ctx context.Context, c *pendingConn, hello func(*pendingConn) (parameters, *closeCause)) (s *Session, err error) {
 	t.addPending(c)
 	defer t.removePending(c)
 	over := &closeCause{err: errHandshakeDied}
 	defer func() { // also after a panic, or its permit would never be released
 		if over != nil {
-			t.countFailure(over.err)
+			err = over.err
+			t.countFailure(err)
 			c.closeWith(over)
 		}
 	}()
-	_, over = t.open(ctx, c, t.answerHello)
+	s, over = t.handshake(ctx, c, hello)
+	return s, nil
 }
 
-// open turns a connection into a session; hello is our half of what follows TLS.
-func (t *Sessions) open(ctx context.Context, c *pendingConn, hello func(*pendingConn) (parameters, *closeCause)) (*Session, *closeCause) {
+// handshake does the handshakes and opens the session; hello is our half of what
+// follows TLS.
+func (t *Sessions) handshake(ctx context.Context, c *pendingConn, hello func(*pendingConn) (parameters, *closeCause)) (*Session, *closeCause) {
 	if over := t.handshakeTLS(ctx, c); over != nil {
 		return nil, over
 	}

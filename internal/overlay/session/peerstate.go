@@ -58,23 +58,23 @@ func (t *Sessions) PeerOf(contact Contact) PeerState {
 
 // state returns how far the dialer of a contact is, if it has one yet. The caller
 // holds Sessions.mu.
-func (c Contact) state(k *dialer) PeerState {
+func (c Contact) state(d *dialer) PeerState {
 	state := PeerState{ID: c.ID, State: stateDialing}
-	if k == nil {
+	if d == nil {
 		if len(c.Addrs) > 0 {
 			state.Addr = c.Addrs[0]
 		}
 		return state
 	}
-	state.Addr, state.State, state.Since = k.addr, k.state, k.since.UTC()
-	if !k.retry.IsZero() {
-		state.RetryIn = max(0, time.Until(k.retry).Milliseconds())
+	state.Addr, state.State, state.Since = d.addr, d.state, d.since.UTC()
+	if !d.retry.IsZero() {
+		state.RetryIn = max(0, time.Until(d.retry).Milliseconds())
 	}
 	if state.State == stateActive { // its session has ended, and the dialer has not noticed yet
 		state.State = stateBackoff
 	}
-	if k.lastErr != nil {
-		state.LastErr = k.lastErr.Error()
+	if d.lastErr != nil {
+		state.LastErr = d.lastErr.Error()
 	}
 	return state
 }

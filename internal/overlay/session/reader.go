@@ -47,11 +47,11 @@ const (
 var gossipLists = sync.Pool{New: func() any { return new([]IncomingGossip) }}
 
 func newReadState(frames *oap.Reader, c Config, rps int, now time.Time) readState {
-	e := readState{frames: frames, keepaliveOnly: true, clock: readTimers{progress: c.Progress, idle: c.Idle, lastFrame: now, lastByte: now}, pingRate: newMeter(pingEvery, pingBurst)}
+	r := readState{frames: frames, keepaliveOnly: true, clock: readTimers{progress: c.Progress, idle: c.Idle, lastFrame: now, lastByte: now}, pingRate: newMeter(pingEvery, pingBurst)}
 	if rps > 0 {
-		e.rate = newMeter(time.Second/time.Duration(rps), rps)
+		r.rate = newMeter(time.Second/time.Duration(rps), rps)
 	}
-	return e
+	return r
 }
 
 // read is the task that reads. It also opens and closes the session, so that all
@@ -67,25 +67,25 @@ func (s *Session) read(ctx context.Context) (next supervise.TurnResult) {
 			s.finish(why)
 		}
 	}()
-	e := &s.readState
-	if e.waits {
-		e.waits, e.readable = false, true
+	r := &s.readState
+	if r.waits {
+		r.waits, r.readable = false, true
 		if s.raw.waitReadable() != nil {
-			e.deadline, e.readable = time.Time{}, false
+			r.deadline, r.readable = time.Time{}, false
 		}
 	}
-	if !e.opened {
-		e.opened = true
+	if !r.opened {
+		r.opened = true
 		s.owner.spec.Handler.Opened(s)
 		s.owner.register(s)
-	} else if e.deadline.IsZero() && ctx.Err() != nil {
+	} else if r.deadline.IsZero() && ctx.Err() != nil {
 		why = abortCause()
 	}
 	for why == nil {
 		if why = s.awaitFrame(ctx); why != nil {
 			break
 		}
-		if e.waits {
+		if r.waits {
 			return supervise.Respawn
 		}
 		why = s.readFrames()
@@ -99,15 +99,15 @@ func (s *Session) read(ctx context.Context) (next supervise.TurnResult) {
 // while frames arrive fast, a deadline is set every few seconds and not for each.
 // In an idle session it sets waits and returns instead.
 func (s *Session) awaitFrame(ctx context.Context) *closeCause {
-	e := &s.readState
-	for !e.frames.Ready() {
+	r := &s.readState
+	for !r.frames.Ready() {
 		seen := s.interrupts.Load()
 		if why := s.closedBy(); why != nil {
 			return why
 		}
-		_, e.clock.drainBy = s.drainState()
-		inside := e.frames.Buffered() > 0
-		at, what := e.clock.next(inside)
+		_, r.clock.drainBy = s.drainState()
+		inside := r.frames.Buffered() > 0
+		at, what := r.clock.next(inside)
 		now := time.Now()
 		if !now.Before(at) {
 			if why := s.handleTimer(what, now); why != nil {
@@ -115,29 +115,29 @@ func (s *Session) awaitFrame(ctx context.Context) *closeCause {
 			}
 			continue
 		}
-		if e.deadline.IsZero() || at.Before(e.deadline) {
-			e.deadline = at
+		if r.deadline.IsZero() || at.Before(r.deadline) {
+			r.deadline = at
 			_ = s.raw.SetReadDeadline(at) // fails on a closed connection only, and then so does the read
 		}
 		if s.interrupts.Load() != seen {
 			continue // the reader was interrupted, and we may just have overwritten that deadline
 		}
-		if e.keepaliveOnly && !inside && !e.readable && s.source.isEmpty() {
-			e.frames.ReleaseBuffer()
-			e.waits = true
+		if r.keepaliveOnly && !inside && !r.readable && s.source.isEmpty() {
+			r.frames.ReleaseBuffer()
+			r.waits = true
 			return nil
 		}
-		e.readable = false
-		switch err := e.frames.Fill(); {
+		r.readable = false
+		switch err := r.frames.Fill(); {
 		case err == nil:
-			e.clock.lastByte = time.Now()
+			r.clock.lastByte = time.Now()
 			if !inside {
-				e.clock.frameStart = e.clock.lastByte
+				r.clock.frameStart = r.clock.lastByte
 			}
 		case !timedOut(err):
 			return s.readFailed(err)
 		default:
-			e.deadline = time.Time{}
+			r.deadline = time.Time{}
 			if ctx.Err() != nil {
 				return abortCause()
 			}
@@ -148,26 +148,26 @@ func (s *Session) awaitFrame(ctx context.Context) *closeCause {
 
 // handleTimer handles a timer that has fired.
 func (s *Session) handleTimer(what timerKind, now time.Time) *closeCause {
-	e, count := &s.readState, s.owner.counters
+	r, count := &s.readState, s.owner.counters
 	switch what {
 	case pingTimer:
-		e.clock.pingsSent++
-		e.pingCorr, e.pingSentAt = s.Corr(), now
-		e.keepaliveOnly = true
-		s.ping(e.pingCorr, uint64(now.UnixMilli()))
+		r.clock.pingsSent++
+		r.pingCorr, r.pingSentAt = s.Corr(), now
+		r.keepaliveOnly = true
+		s.ping(r.pingCorr, uint64(now.UnixMilli()))
 		return nil
 	case drainTimer:
 		why, _ := s.drainState()
 		return why
 	case idleTimer:
 		count.Timeout("idle")
-		return errorCause(ClosedIdle, timeoutError("overlay.read", "no frame came for "+e.clock.idle.String()))
+		return errorCause(ClosedIdle, timeoutError("overlay.read", "no frame came for "+r.clock.idle.String()))
 	case slowFrameTimer:
 		count.Timeout("read")
-		return errorCause(ClosedProgress, timeoutError("overlay.read", "one frame took longer than "+e.clock.idle.String()))
+		return errorCause(ClosedProgress, timeoutError("overlay.read", "one frame took longer than "+r.clock.idle.String()))
 	}
 	count.Timeout("read")
-	return errorCause(ClosedProgress, timeoutError("overlay.read", "a frame stopped for "+e.clock.progress.String()))
+	return errorCause(ClosedProgress, timeoutError("overlay.read", "a frame stopped for "+r.clock.progress.String()))
 }
 
 // readFailed makes the cause for a read that failed.
@@ -190,30 +190,30 @@ func (s *Session) readFailed(err error) *closeCause {
 // readFrames handles every frame that is buffered. The frequent kinds are decoded
 // without an allocation.
 func (s *Session) readFrames() *closeCause {
-	e := &s.readState
+	r := &s.readState
 	for {
-		frame, ready, err := e.frames.NextReady()
+		frame, ready, err := r.frames.NextReady()
 		if err != nil {
 			return s.rejectFrame(frame, err)
 		}
 		if !ready {
 			return nil
 		}
-		e.clock.lastFrame, e.clock.frameStart, e.clock.pingsSent = e.clock.lastByte, e.clock.lastByte, 0
-		e.keepaliveOnly = false
+		r.clock.lastFrame, r.clock.frameStart, r.clock.pingsSent = r.clock.lastByte, r.clock.lastByte, 0
+		r.keepaliveOnly = false
 		var gossip oap.Gossip
 		var why *closeCause
 		switch {
 		case gossip.DecodeFast(frame.Payload):
 			s.collectGossip(frame, &gossip)
-		case e.data.DecodeFast(frame.Payload):
-			why = s.passToHandler(frame, &e.data)
-		case e.ack.DecodeFast(frame.Payload):
-			why = s.passToHandler(frame, &e.ack)
-		case e.ping.DecodeFast(frame.Payload):
-			why = s.handleMessage(frame, &e.ping)
-		case e.pong.DecodeFast(frame.Payload):
-			why = s.handleMessage(frame, &e.pong)
+		case r.data.DecodeFast(frame.Payload):
+			why = s.passToHandler(frame, &r.data)
+		case r.ack.DecodeFast(frame.Payload):
+			why = s.passToHandler(frame, &r.ack)
+		case r.ping.DecodeFast(frame.Payload):
+			why = s.handleMessage(frame, &r.ping)
+		case r.pong.DecodeFast(frame.Payload):
+			why = s.handleMessage(frame, &r.pong)
 		default:
 			message, err := oap.Decode(frame.Payload)
 			if err != nil {
@@ -269,27 +269,27 @@ func (s *Session) collectGossip(frame oap.Frame, g *oap.Gossip) {
 	if !s.acceptsNew(frame) {
 		return
 	}
-	e := &s.readState
-	if e.gossip == nil {
-		e.gossip = gossipLists.Get().(*[]IncomingGossip)
+	r := &s.readState
+	if r.gossip == nil {
+		r.gossip = gossipLists.Get().(*[]IncomingGossip)
 	}
 	found := *g
-	if e.frames.Decompressed() {
+	if r.frames.Decompressed() {
 		found = g.Clone()
 	}
-	*e.gossip = append(*e.gossip, IncomingGossip{Gossip: found, Corr: frame.Corr})
-	e.gossipBytes += len(frame.Payload)
+	*r.gossip = append(*r.gossip, IncomingGossip{Gossip: found, Corr: frame.Corr})
+	r.gossipBytes += len(frame.Payload)
 }
 
 // deliverGossip passes the collected gossip to the Handler.
 func (s *Session) deliverGossip() {
-	e := &s.readState
-	if e.gossip == nil {
+	r := &s.readState
+	if r.gossip == nil {
 		return
 	}
-	list := e.gossip
-	s.owner.counters.Gossip(dirReceived, len(*list), e.gossipBytes)
-	e.gossip, e.gossipBytes = nil, 0
+	list := r.gossip
+	s.owner.counters.Gossip(dirReceived, len(*list), r.gossipBytes)
+	r.gossip, r.gossipBytes = nil, 0
 	s.owner.spec.Handler.Gossip(s, *list)
 	clear(*list)
 	*list = (*list)[:0]
@@ -395,9 +395,9 @@ func (s *Session) refuseRequest(frame oap.Frame, err error) {
 // recordRTT measures the round trip if a pong answers our last ping.
 func (s *Session) recordRTT(frame oap.Frame) {
 	s.readState.keepaliveOnly = true
-	if e := &s.readState; e.pingCorr != 0 && frame.Corr == e.pingCorr {
-		s.rtt.Store(int64(e.clock.lastByte.Sub(e.pingSentAt)))
-		e.pingCorr = 0
+	if r := &s.readState; r.pingCorr != 0 && frame.Corr == r.pingCorr {
+		s.rtt.Store(int64(r.clock.lastByte.Sub(r.pingSentAt)))
+		r.pingCorr = 0
 	}
 }
 
@@ -435,4 +435,54 @@ func (s *Session) finish(why *closeCause) {
 	s.owner.unregister(s)
 	s.owner.counters.Closed(why.reason)
 	s.owner.spec.Handler.Closed(s, why.err)
+}
+
+// timerKind says which timer fires.
+type timerKind uint8
+
+const (
+	pingTimer      timerKind = iota // no frame for a third of the idle time: send a ping
+	idleTimer                       // no frame for all of the idle time
+	progressTimer                   // the peer stopped inside a frame
+	slowFrameTimer                  // one frame takes longer than the idle time
+	drainTimer                      // the drain has lasted long enough
+)
+
+// idleParts is into how many parts the idle time is divided: a quiet peer gets two
+// pings before its session is closed.
+const idleParts = 3
+
+// readTimers computes when a peer has been silent for too long: the reader
+// records what arrived, and next returns what is due next. It has no timer of its
+// own.
+type readTimers struct {
+	progress, idle time.Duration // set at construction
+
+	lastFrame  time.Time // when the last whole frame arrived
+	lastByte   time.Time // when the last byte arrived
+	frameStart time.Time // when the frame under way began
+	pingsSent  int       // pings sent since the last frame
+	drainBy    time.Time // when the drain ends; zero if there is none
+}
+
+// next returns which timer fires next if nothing arrives, and when. Inside says
+// whether a frame is under way: then the peer is slow at worst, and not idle.
+func (r *readTimers) next(inside bool) (time.Time, timerKind) {
+	at, what := r.lastFrame.Add(r.idle), idleTimer
+	sooner := func(then time.Time, alarm timerKind) {
+		if then.Before(at) {
+			at, what = then, alarm
+		}
+	}
+	if inside {
+		at, what = r.frameStart.Add(r.idle), slowFrameTimer
+		sooner(r.lastByte.Add(r.progress), progressTimer)
+	}
+	if r.pingsSent < idleParts-1 {
+		sooner(r.lastFrame.Add(time.Duration(r.pingsSent+1)*r.idle/idleParts), pingTimer)
+	}
+	if !r.drainBy.IsZero() {
+		sooner(r.drainBy, drainTimer)
+	}
+	return at, what
 }

@@ -170,7 +170,7 @@ func (s *Session) OfferGossipInline(batch []flow.FairItem[Outgoing], rejected []
 	return s.offer(batch, rejected, waitLeft, true)
 }
 
-func (s *Session) offer(batch []flow.FairItem[Outgoing], rejected []Outgoing, patience *time.Duration, inline bool) []Outgoing {
+func (s *Session) offer(batch []flow.FairItem[Outgoing], rejected []Outgoing, waitLeft *time.Duration, inline bool) []Outgoing {
 	if len(batch) == 0 {
 		return rejected
 	}
@@ -178,8 +178,8 @@ func (s *Session) offer(batch []flow.FairItem[Outgoing], rejected []Outgoing, pa
 	if !s.refusesNew.Load() {
 		taken, rejected = s.offerSome(batch, rejected, inline)
 	}
-	if taken < len(batch) && patience != nil && *patience > 0 {
-		taken, rejected = s.offerWaiting(batch, taken, rejected, patience, inline)
+	if taken < len(batch) && waitLeft != nil && *waitLeft > 0 {
+		taken, rejected = s.offerWaiting(batch, taken, rejected, waitLeft, inline)
 	}
 	if rest := batch[taken:]; len(rest) > 0 && !s.refusesNew.Load() && !rest[0].Item.RejectIfFull {
 		inline = s.setInlineWriter(inline)
@@ -199,44 +199,44 @@ func (s *Session) offer(batch []flow.FairItem[Outgoing], rejected []Outgoing, pa
 // offerWaiting offers the rest of a batch as room becomes free. It waits in two
 // halves: if this process had no processor during the first one, the writer had
 // none either, and the peer is not to blame.
-func (s *Session) offerWaiting(batch []flow.FairItem[Outgoing], taken int, rejected []Outgoing, patience *time.Duration, here bool) (int, []Outgoing) {
-	began, half, more := time.Now(), *patience/2, 0
+func (s *Session) offerWaiting(batch []flow.FairItem[Outgoing], taken int, rejected []Outgoing, waitLeft *time.Duration, inline bool) (int, []Outgoing) {
+	began, half, more := time.Now(), *waitLeft/2, 0
 	for range 2 {
 		ctx, cancel := context.WithTimeout(context.Background(), half)
 		for taken < len(batch) && !s.refusesNew.Load() && s.egress.AwaitRoom(ctx, Gossip, batch[taken].Cost) == nil {
-			more, rejected = s.offerSome(batch[taken:], rejected, here)
+			more, rejected = s.offerSome(batch[taken:], rejected, inline)
 			taken += more
 		}
 		cancel()
 	}
-	*patience -= time.Since(began)
+	*waitLeft -= time.Since(began)
 	return taken, rejected
 }
 
 // offerSome enqueues frames up to the first that finds no room, and returns how
 // many.
-func (s *Session) offerSome(batch []flow.FairItem[Outgoing], rejected []Outgoing, here bool) (int, []Outgoing) {
-	here = s.setInlineWriter(here)
+func (s *Session) offerSome(batch []flow.FairItem[Outgoing], rejected []Outgoing, inline bool) (int, []Outgoing) {
+	inline = s.setInlineWriter(inline)
 	taken, rejected := s.egress.OfferSome(Gossip, batch, rejected)
 	if taken > 0 {
-		s.startWriter(here)
+		s.startWriter(inline)
 	}
 	return taken, rejected
 }
 
 // setInlineWriter records whether the caller writes what is enqueued next, before the
 // writer wakes up and checks.
-func (s *Session) setInlineWriter(here bool) bool {
-	here = here && s.raw.sys != nil // without a socket it is unknown whether a write would wait
-	if s.inlineWriter.Load() != here {
-		s.inlineWriter.Store(here)
+func (s *Session) setInlineWriter(inline bool) bool {
+	inline = inline && s.raw.sys != nil // without a socket it is unknown whether a write would wait
+	if s.inlineWriter.Load() != inline {
+		s.inlineWriter.Store(inline)
 	}
-	return here
+	return inline
 }
 
 // startWriter runs the writer inline, or wakes it.
-func (s *Session) startWriter(here bool) {
-	if here {
+func (s *Session) startWriter(inline bool) {
+	if inline {
 		s.writer.RunInline(s.writeInline)
 	} else {
 		s.writer.Wake()
@@ -335,6 +335,11 @@ func (s *Session) drain(why *closeCause, bye bool, latest time.Time) {
 	s.owner.deactivate(s)
 	s.wakeWriter()
 	s.interruptReader()
+}
+
+// drainAlone drains this session, and no other, with a bye.
+func (s *Session) drainAlone(reason CloseReason) {
+	s.drain(&closeCause{reason: reason}, true, time.Now().Add(drainTimeout))
 }
 
 // interruptReader makes the reader check the state of the session again.

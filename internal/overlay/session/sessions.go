@@ -266,11 +266,11 @@ func (t *Sessions) newQueues() (*flow.Fair[Outgoing], *flow.Permits) {
 
 // compresses reports whether we compress what we send. Within one machine that
 // would gain nothing.
-func (t *Sessions) compresses(w *batchConn) bool {
+func (t *Sessions) compresses(raw *batchConn) bool {
 	if t.spec.Config.Compress != compressAuto {
 		return t.spec.Config.Compress == compressOn
 	}
-	tcp, ok := w.RemoteAddr().(*net.TCPAddr)
+	tcp, ok := raw.RemoteAddr().(*net.TCPAddr)
 	return ok && !tcp.IP.IsLoopback()
 }
 
@@ -303,10 +303,10 @@ func (t *Sessions) register(s *Session) {
 	draining := t.draining
 	t.mu.Unlock()
 	if loser != nil {
-		loser.drain(&closeCause{reason: ClosedDuplicate}, true, time.Now().Add(drainTimeout))
+		loser.drainAlone(ClosedDuplicate)
 	}
 	if draining {
-		s.drain(&closeCause{reason: ClosedDrain}, true, time.Now().Add(drainTimeout))
+		s.drainAlone(ClosedDrain)
 	}
 }
 

@@ -13,7 +13,7 @@ import "crypto/tls"
 type source struct {
 	// set at construction
 	conn *tls.Conn
-	wire *batchConn
+	raw  *batchConn
 
 	// owned by the task that reads
 	first    [1]byte // the next byte, if hasFirst
@@ -22,16 +22,16 @@ type source struct {
 
 // newSource is for a connection whose handshake is done: during the handshake TLS
 // must wait by itself, because it cannot stop in the middle and resume.
-func newSource(conn *tls.Conn, w *batchConn) *source {
-	w.nonBlocking = w.sys != nil
-	return &source{conn: conn, wire: w}
+func newSource(conn *tls.Conn, raw *batchConn) *source {
+	raw.nonBlocking = raw.sys != nil
+	return &source{conn: conn, raw: raw}
 }
 
 // isEmpty reports whether everything that has arrived was read, so that the next
 // Read would wait for the socket. To find out it must read a byte, which it keeps
 // for the next Read.
 func (s *source) isEmpty() bool {
-	if s.hasFirst || s.wire.sys == nil || s.wire.readErr != nil {
+	if s.hasFirst || s.raw.sys == nil || s.raw.readErr != nil {
 		return false
 	}
 	n, err := s.conn.Read(s.first[:])
@@ -53,8 +53,8 @@ func (s *source) Read(p []byte) (total int, err error) {
 		case total > 0 && (err == errNoData || total == len(p)):
 			return total, nil // TLS may have looked for an alert after them, which has not arrived completely
 		case err == errNoData:
-			err = s.wire.fetch()
-		case err == nil && !s.wire.nonBlocking:
+			err = s.raw.fetch()
+		case err == nil && !s.raw.nonBlocking:
 			return total, nil // the next call would wait
 		}
 		if err != nil {

@@ -115,14 +115,14 @@ func TestSourceDeliversWhatHasCome(t *testing.T) {
 			}
 			at = to
 			if rapid.Bool().Draw(t, "late") {
-				_ = plain.wire.SetReadDeadline(longAgo)
+				_ = plain.raw.SetReadDeadline(longAgo)
 				n, err := plain.Read(room)
 				if got = append(got, room[:n]...); err != nil && !timedOut(err) {
 					t.Fatalf("with a deadline that has passed: %v", err)
 				}
 			}
 			due, alert := wholeRecords(stream[:at], alertAt)
-			_ = plain.wire.SetReadDeadline(time.Now().Add(20 * time.Second))
+			_ = plain.raw.SetReadDeadline(time.Now().Add(20 * time.Second))
 			for len(got) < due {
 				n, err := plain.Read(room)
 				if got = append(got, room[:n]...); err != nil && !(err == io.EOF && alert && len(got) == due) {
@@ -130,7 +130,7 @@ func TestSourceDeliversWhatHasCome(t *testing.T) {
 				}
 			}
 			if alert {
-				if n, err := plain.Read(room); n != 0 || err != io.EOF || plain.wire.eof {
+				if n, err := plain.Read(room); n != 0 || err != io.EOF || plain.raw.eof {
 					t.Fatalf("at the end: %d bytes, %v", n, err)
 				}
 			}
@@ -138,7 +138,7 @@ func TestSourceDeliversWhatHasCome(t *testing.T) {
 		if !bytes.Equal(got, sent) {
 			t.Fatalf("%d bytes came of %d, or others", len(got), len(sent))
 		}
-		if plain.wire.buffer != nil {
+		if plain.raw.buffer != nil {
 			t.Error("a wire that waits holds a buffer")
 		}
 	})
@@ -158,7 +158,7 @@ func TestSourceDeliversRecordsTogether(t *testing.T) {
 			}
 		}
 		buffer := readBuffers.Get().(*[]byte) // as if one read had brought them
-		plain.wire.buffer, plain.wire.unread = buffer, (*buffer)[:copy(*buffer, from.kept.Bytes())]
+		plain.raw.buffer, plain.raw.unread = buffer, (*buffer)[:copy(*buffer, from.kept.Bytes())]
 		room := make([]byte, rapid.SampledFrom([]int{40_000, 48 << 10, 64 << 10}).Draw(t, "room"))
 		if n, err := plain.Read(room); err != nil || n != min(len(room), len(sent)) || !bytes.Equal(room[:n], sent[:n]) {
 			t.Errorf("read %d of %d bytes into a room of %d, %v", n, len(sent), len(room), err)
@@ -179,8 +179,8 @@ func TestSourceOfALostConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = from.Conn.Close()
-		if n, err := plain.Read(make([]byte, 64)); n != 0 || err == nil || !plain.wire.eof {
-			t.Errorf("read %d bytes, %v, over %v", n, err, plain.wire.eof)
+		if n, err := plain.Read(make([]byte, 64)); n != 0 || err == nil || !plain.raw.eof {
+			t.Errorf("read %d bytes, %v, over %v", n, err, plain.raw.eof)
 		}
 	})
 }
@@ -199,7 +199,7 @@ func TestSourceDoesNotWaitForHalfAnAlert(t *testing.T) {
 		if _, err := from.Conn.Write(from.kept.Bytes()); err != nil {
 			t.Fatal(err)
 		}
-		_ = plain.wire.SetReadDeadline(time.Now().Add(20 * time.Second))
+		_ = plain.raw.SetReadDeadline(time.Now().Add(20 * time.Second))
 		if n, err := plain.Read(make([]byte, 64)); n != 5 || err != nil {
 			t.Errorf("read %d bytes, %v", n, err)
 		}

@@ -13,6 +13,7 @@ import (
 	"micronode/b3"
 	"micronode/fault"
 	"micronode/internal/oap"
+	"micronode/internal/testkit"
 )
 
 // answeringNode is a node that answers with its own name.
@@ -94,10 +95,8 @@ func addRawSession(t *testing.T, of *testNode) *rawSession {
 		t.Fatal(err)
 	}
 	conn := s.dial(of.Addr().String())
-	of.waitFor("the stranger has a session", func() bool { return of.sessions.Find(s.id) != nil })
-	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.WaitFor(of.t, "the stranger has a session", func() bool { return of.sessions.Find(s.id) != nil })
+	testkit.Must(t, conn.SetDeadline(time.Now().Add(time.Minute)))
 	return &rawSession{t: t, id: s.id, conn: conn, frames: oap.NewReader(conn, oap.Codec{Max: oap.MaxPayload})}
 }
 
@@ -125,9 +124,7 @@ func (r *rawSession) await(kind string) (oap.Message, uint64) {
 			r.t.Fatalf("waiting for %s: %v", kind, err)
 		}
 		m, err := oap.Decode(frame.Payload)
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		testkit.Must(r.t, err)
 		if oap.KindOf(m) == kind {
 			return m, frame.Corr
 		}
@@ -175,13 +172,11 @@ func TestPeersThatAnswerBadly(t *testing.T) {
 		t.Error(err)
 	}
 
-	a.waitFor("all strays were counted", func() bool { return counterSum(t, a, "overlay_answers_stray_total", service) == 4 })
+	testkit.WaitFor(t, "all strays were counted", func() bool { return counterSum(t, a, "overlay_answers_stray_total", service) == 4 })
 
 	result = a.askAsync(shortContext(t), r.id)
 	r.await("find")
-	if err := r.conn.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, r.conn.Close())
 	if err := <-result; fault.KindOf(err) != fault.Transient {
 		t.Errorf("the session ended: %v", err)
 	}
@@ -191,9 +186,7 @@ func TestPeersThatAnswerBadly(t *testing.T) {
 func counterSum(t *testing.T, m *testNode, name, label string) (total float64) {
 	t.Helper()
 	families, err := m.metrics.Gatherer().Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for _, family := range families {
 		if family.GetName() != name {
 			continue
@@ -250,7 +243,7 @@ func TestAFloodOfQuestions(t *testing.T) {
 	}
 	r.await("gossip") // in spite of its own flood
 	rest()
-	a.waitFor("the whole flood was dealt with", func() bool { return counterSum(t, a, "overlay_questions_total", "rx") == 20+2000 })
+	testkit.WaitFor(t, "the whole flood was dealt with", func() bool { return counterSum(t, a, "overlay_questions_total", "rx") == 20+2000 })
 	for range int(answers.Load()) - 20 {
 		r.await("found")
 	}

@@ -21,24 +21,19 @@ import (
 	"micronode/internal/observe"
 	"micronode/internal/overlay/session"
 	"micronode/internal/store"
+	"micronode/internal/testkit"
 )
 
 // request sends a request and reads the whole answer.
 func (n *testNode) request(method, path, body string) (int, string) {
 	n.t.Helper()
 	r, err := http.NewRequestWithContext(n.t.Context(), method, n.url+path, strings.NewReader(body))
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	testkit.Must(n.t, err)
 	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	testkit.Must(n.t, err)
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	testkit.Must(n.t, err)
 	return answer.StatusCode, string(text)
 }
 
@@ -46,9 +41,7 @@ func (n *testNode) request(method, path, body string) (int, string) {
 func (n *testNode) sdk() *client.Client {
 	n.t.Helper()
 	c, err := client.New(client.Options{URL: n.url})
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	testkit.Must(n.t, err)
 	n.t.Cleanup(c.Close)
 	return c
 }
@@ -64,9 +57,7 @@ func TestPublishAndSubscribeOverHTTP(t *testing.T) {
 	a.waitSession(b)
 	b.waitSession(a)
 	sub, err := b.sdk().Subscribe(t.Context(), "news/ä b")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer sub.Close()
 	published, err := a.sdk().Publish(t.Context(), "news/ä b", []byte("storm"))
 	if err != nil || published.Peers != 1 {
@@ -86,9 +77,7 @@ func TestAnObjectIsFetchedOverHTTP(t *testing.T) {
 	a, b := startNode(t, func(*Spec) {}), startNode(t, func(*Spec) {})
 	connectNodes(t, a, b)
 	put, _, err := a.store.Put(t.Context(), strings.NewReader("hello, world\n"), store.PutOptions{Size: store.Unknown})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	object, err := b.sdk().Fetch(t.Context(), put.Address, a.ID().String())
 	if err != nil || object.Size != 13 || !object.Created {
 		t.Errorf("%+v, %v", object, err)
@@ -152,16 +141,14 @@ func TestPeersComeAndGo(t *testing.T) {
 	if status, _ := a.request("DELETE", "/overlay/peers/"+second.id.String(), ""); status != http.StatusNoContent {
 		t.Errorf("removed: %d", status)
 	}
-	a.waitFor("the session of a removed peer ends", func() bool { return a.sessions.Find(second.id) == nil })
+	testkit.WaitFor(t, "the session of a removed peer ends", func() bool { return a.sessions.Find(second.id) == nil })
 	if _, answer := second.hello(a.Addr().String(), ""); answer.(*oap.Error).Code != oap.Unauth {
 		t.Errorf("answered %#v", answer)
 	}
 	next := a.config
 	next.Peers = nil
-	if err := a.Reconfigure(next); err != nil {
-		t.Fatal(err)
-	}
-	a.waitFor("a reload took the first one out", func() bool { return len(a.Peers()) == 0 })
+	testkit.Must(t, a.Reconfigure(next))
+	testkit.WaitFor(t, "a reload took the first one out", func() bool { return len(a.Peers()) == 0 })
 }
 
 // A peer that was removed after it was admitted, and before it had its session,
@@ -173,11 +160,11 @@ func TestWhoWasInTheDoorwayIsShownOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	late.dial(a.Addr().String())
-	a.waitFor("there is a session", func() bool { return a.sessions.Find(late.id) != nil })
+	testkit.WaitFor(t, "there is a session", func() bool { return a.sessions.Find(late.id) != nil })
 	a.contacts.mu.Lock()
 	delete(a.contacts.named, late.id)
 	a.contacts.mu.Unlock()
-	a.waitFor("it is shown out", func() bool { return a.sessions.Find(late.id) == nil })
+	testkit.WaitFor(t, "it is shown out", func() bool { return a.sessions.Find(late.id) == nil })
 }
 
 func TestAStrangerNeedsAToken(t *testing.T) {
@@ -244,7 +231,7 @@ func TestAForgerIsPartedFrom(t *testing.T) {
 		t.Errorf("%v sessions were counted", got)
 	}
 	rude.dial(a.Addr().String())
-	a.waitFor("it is back", func() bool { return a.sessions.Find(rude.id) != nil })
+	testkit.WaitFor(t, "it is back", func() bool { return a.sessions.Find(rude.id) != nil })
 }
 
 // A guest is known while it is connected, and for as long as a handshake may
@@ -297,7 +284,7 @@ func TestPeersOfASource(t *testing.T) {
 	a.waitSession(b)
 	b.waitSession(a)
 	list.Store(nil)
-	b.waitFor("who is not on the list any more is let go", func() bool { return len(b.Peers()) == 0 })
+	testkit.WaitFor(t, "who is not on the list any more is let go", func() bool { return len(b.Peers()) == 0 })
 }
 
 func TestAnOpenOverlayLetsEverybodyIn(t *testing.T) {
@@ -357,10 +344,10 @@ func TestAGuestLeavesWithItsToken(t *testing.T) {
 	if _, welcome := answer.(*oap.HelloAck); !welcome {
 		t.Fatalf("answered %#v", answer)
 	}
-	m.waitFor("both are here", func() bool { return len(m.sessions.Active()) == 2 })
+	testkit.WaitFor(t, "both are here", func() bool { return len(m.sessions.Active()) == 2 })
 	m.contacts.add(Contact{ID: named.id, Addrs: []string{unusedAddr}})
 
-	m.waitFor("the token of the guest was looked at again", func() bool { return asked.Load() >= 4 })
+	testkit.WaitFor(t, "the token of the guest was looked at again", func() bool { return asked.Load() >= 4 })
 	if n := len(m.sessions.Active()); n != 2 {
 		t.Fatalf("with good tokens, %d are here", n)
 	}
@@ -369,7 +356,7 @@ func TestAGuestLeavesWithItsToken(t *testing.T) {
 	if len(said) != 1 || !strings.HasPrefix(said[0], string(oap.Unauth)) || !strings.Contains(said[0], "token") {
 		t.Errorf("it was told %q", said)
 	}
-	m.waitFor("the guest is gone, and counted", func() bool {
+	testkit.WaitFor(t, "the guest is gone, and counted", func() bool {
 		return len(m.sessions.Active()) == 1 && counterSum(t, m, "session_close_total", "unauth") == 1
 	})
 	if left := m.sessions.Active()[0].Peer(); left != named.id {

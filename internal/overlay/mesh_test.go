@@ -14,6 +14,7 @@ import (
 
 	"micronode/internal/flow"
 	"micronode/internal/overlay/gossip"
+	"micronode/internal/testkit"
 )
 
 // collector subscribes to a topic and counts each message.
@@ -105,7 +106,7 @@ func TestAMeshOfTwenty(t *testing.T) {
 		}
 	}
 	for j, collected := range collectors {
-		members[j].waitFor(fmt.Sprintf("member %d heard all", j), func() bool {
+		testkit.WaitFor(t, fmt.Sprintf("member %d heard all", j), func() bool {
 			n, _ := collected.heard()
 			return n == nodes*each
 		})
@@ -144,7 +145,7 @@ func TestAMeshWithChurn(t *testing.T) {
 		connectNodes(t, fresh, members[(round+4)%steady])
 	}
 	for j := range steady {
-		members[j].waitFor(fmt.Sprintf("member %d heard all of %d", j, sent), func() bool {
+		testkit.WaitFor(t, fmt.Sprintf("member %d heard all of %d", j, sent), func() bool {
 			n, _ := collectors[j].heard()
 			return n == sent
 		})
@@ -175,7 +176,7 @@ func TestAStalledPeerBesideAHealthyOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	stalled.dial(publisher.Addr().String()) // and never reads
-	publisher.waitFor("the stalled peer has a session", func() bool { return publisher.sessions.Find(stalled.id) != nil })
+	testkit.WaitFor(t, "the stalled peer has a session", func() bool { return publisher.sessions.Find(stalled.id) != nil })
 	collected := healthy.collect("big")
 	body := make([]byte, 32<<10)
 	const n = 600
@@ -185,14 +186,14 @@ func TestAStalledPeerBesideAHealthyOne(t *testing.T) {
 		outcome := publisher.mustPublish("big", string(body))
 		busy += outcome.Busy
 	}
-	healthy.waitFor("the healthy peer heard all", func() bool {
+	testkit.WaitFor(t, "the healthy peer heard all", func() bool {
 		heard, _ := collected.heard()
 		return heard == n
 	})
 	if busy == 0 {
 		t.Error("the stalled peer took 19 MiB without reading a byte")
 	}
-	publisher.waitFor("the stalled peer is given up", func() bool { return publisher.sessions.Find(stalled.id) == nil })
+	testkit.WaitFor(t, "the stalled peer is given up", func() bool { return publisher.sessions.Find(stalled.id) == nil })
 }
 
 // panickingCounter is a counter of what readers read. When it is armed, the
@@ -235,7 +236,7 @@ func TestReadersAreKilledMidStream(t *testing.T) {
 			first := b.sessions.Find(a.ID())
 			killer.armed.Store(true)
 			a.mustPublish("all", fmt.Sprint(i))
-			b.waitFor("the session of the dead reader ends", func() bool { return isDone(first.Done()) })
+			testkit.WaitFor(t, "the session of the dead reader ends", func() bool { return isDone(first.Done()) })
 			b.waitSession(a)
 			a.waitSession(b)
 			continue
@@ -243,7 +244,7 @@ func TestReadersAreKilledMidStream(t *testing.T) {
 		a.mustPublish("all", fmt.Sprint(i))
 	}
 	for who, third := range map[string]*collector{"the one whose readers died": back, "the third one": third} {
-		c.waitFor(who+" heard all", func() bool {
+		testkit.WaitFor(t, who+" heard all", func() bool {
 			n, _ := third.heard()
 			return n == 200
 		})

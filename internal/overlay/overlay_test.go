@@ -22,6 +22,7 @@ import (
 	"micronode/internal/overlay/gossip"
 	"micronode/internal/store"
 	"micronode/internal/supervise"
+	"micronode/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -46,9 +47,7 @@ type testNode struct {
 func newKey(t *testing.T) ed25519.PrivateKey {
 	t.Helper()
 	_, key, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return key
 }
 
@@ -59,9 +58,7 @@ func startNode(t *testing.T, change func(*Spec)) *testNode {
 	supervisor, err := supervise.New(supervise.Options{
 		Stages: []supervise.Stage{{Name: "state"}, {Name: "workers"}, {Name: "intake"}}, DrainTimeout: 20 * time.Second,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	m := &testNode{t: t, supervisor: supervisor, metrics: observe.NewMetrics(observe.ReadBuild("test")),
 		events: make(chan Event, 4096), done: make(chan *supervise.Report, 1)}
 	m.readiness = observe.NewReadiness(inv, supervisor)
@@ -73,16 +70,12 @@ func startNode(t *testing.T, change func(*Spec)) *testNode {
 	// a peer that the test plays is silent while the test does something else.
 	spec.Config.Handshake, spec.Config.Progress, spec.Config.Write, spec.Config.Idle = time.Minute, time.Minute, time.Minute, time.Minute
 	change(&spec)
-	if err := spec.Config.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, spec.Config.Validate())
 	stages := Stages{State: "state", Workers: "workers", Intake: "intake"}
 	if m.Overlay, err = New(inv, supervisor, stages, spec); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Listen(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, m.Listen(t.Context()))
 	if err := m.Add(supervisor, stages, func(event Event) { m.events <- event }); err != nil {
 		t.Fatal(err)
 	}
@@ -107,9 +100,7 @@ func longTimeouts() ingress.HTTP {
 // serve puts the routes behind a real server.
 func (n *testNode) serve(inv *flow.Inventory) {
 	table, err := ingress.NewTable(n.Routes()...)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	testkit.Must(n.t, err)
 	limits := ingress.DefaultLimits()
 	limits.Rate, limits.Burst = 1_000_000, 1_000_000
 	server, err := ingress.New(ingress.Options{
@@ -117,13 +108,9 @@ func (n *testNode) serve(inv *flow.Inventory) {
 		Authorise: func(context.Context, ingress.AuthRequest) error { return nil },
 		Inventory: inv, Metrics: n.metrics, Logger: slog.New(slog.NewTextHandler(n.t.Output(), nil)),
 	})
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	testkit.Must(n.t, err)
 	listener, err := server.Listen(n.t.Context(), ingress.ListenOptions{Name: "http", Addr: "127.0.0.1:0"})
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	testkit.Must(n.t, err)
 	n.url = "http://" + listener.Addr().String()
 	if err := n.supervisor.Add(supervise.Service{Service: "gateway", Name: "http", Stage: "intake", Serve: listener.Serve, Drain: listener.Drain}); err != nil {
 		n.t.Fatal(err)
@@ -134,6 +121,9 @@ func (n *testNode) serve(inv *flow.Inventory) {
 func (n *testNode) stopNode() {
 	if n.stop == nil {
 		return
+	}
+	if n.t.Failed() {
+		n.t.Logf("peers of %s: %+v", n.ID(), n.Peers())
 	}
 	n.stop()
 	n.stop = nil
@@ -169,28 +159,14 @@ func addContact(t *testing.T, from, to *testNode) {
 // waitSession waits until there is a session with another node.
 func (n *testNode) waitSession(other *testNode) {
 	n.t.Helper()
-	n.waitFor(fmt.Sprintf("%s sees %s", n.ID(), other.ID()), func() bool { return n.sessions.Find(other.ID()) != nil })
-}
-
-// waitFor waits for something that other tasks bring about.
-func (n *testNode) waitFor(what string, holds func() bool) {
-	n.t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for !holds() {
-		if time.Now().After(deadline) {
-			n.t.Fatalf("it never came true that %s; peers: %+v", what, n.Peers())
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
+	testkit.WaitFor(n.t, fmt.Sprintf("%s sees %s", n.ID(), other.ID()), func() bool { return n.sessions.Find(other.ID()) != nil })
 }
 
 // subscribe subscribes a node to a topic.
 func (n *testNode) subscribe(topic string) *gossip.Subscription {
 	n.t.Helper()
 	s, err := n.Subscribe(topic)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	testkit.Must(n.t, err)
 	n.t.Cleanup(s.Close)
 	return s
 }
@@ -201,9 +177,7 @@ func receive(t *testing.T, s *gossip.Subscription) *gossip.Message {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	d, err := s.Recv(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return d
 }
 
@@ -292,9 +266,7 @@ func TestAFetchGoesOnOverTheNextSession(t *testing.T) {
 		<-s.Done()
 	}
 	put, _, err := a.store.Put(t.Context(), strings.NewReader("still here"), store.PutOptions{Size: 10})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if info, created, err := b.Fetch(shortContext(t), put.Address, nil); err != nil || !created || info.Size != put.Size {
 		t.Errorf("%+v, %t, %v", info, created, err)
 	}
@@ -306,9 +278,7 @@ func TestAnObjectComesOverTheOverlay(t *testing.T) {
 	content := make([]byte, 1_500_000)
 	_, _ = rand.Read(content)
 	put, _, err := a.store.Put(t.Context(), bytes.NewReader(content), store.PutOptions{Size: int64(len(content))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	info, created, err := b.Fetch(t.Context(), put.Address, nil)
 	if err != nil || !created || info.Size != put.Size {
 		t.Fatalf("%+v, %t, %v", info, created, err)

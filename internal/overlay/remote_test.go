@@ -17,33 +17,26 @@ import (
 	"micronode/internal/oap"
 	"micronode/internal/observe"
 	"micronode/internal/store"
+	"micronode/internal/testkit"
 )
 
 // serveParts is an overlay as another process of its node has it.
 func (n *testNode) serveParts(t *testing.T) (far *Remote, away func()) {
 	t.Helper()
 	table, err := ingress.NewTable(append(n.Routes(), n.PartRoutes()...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	server, err := ingress.New(ingress.Options{
 		Service: "gateway", Name: "http", Table: table, Times: longTimeouts(), Limits: ingress.DefaultLimits(),
 		Authorise: func(context.Context, ingress.AuthRequest) error { return nil },
 		Inventory: flow.NewInventory(), Metrics: observe.NewMetrics(observe.Build{}), Logger: slog.New(slog.DiscardHandler),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	listener, err := server.Listen(t.Context(), ingress.ListenOptions{Name: "http", Addr: "127.0.0.1:0"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	served := make(chan error, 1)
 	go func() { served <- listener.Serve(context.Background()) }()
 	c, err := client.New(client.Options{URL: "http://" + listener.Addr().String(), Retry: client.Retry{Tries: 1}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	far = NewRemote(flow.NewInventory(), c)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -80,14 +73,14 @@ func TestAnOverlayElsewhere(t *testing.T) {
 		t.Error("somebody is there already")
 	}
 	connectNodes(t, a, b)
-	a.waitFor("the other process sees the peer", func() bool { return len(far.ConnectedPeers()) == 1 && far.ConnectedPeers()[0].ID == b.ID() })
+	testkit.WaitFor(t, "the other process sees the peer", func() bool { return len(far.ConnectedPeers()) == 1 && far.ConnectedPeers()[0].ID == b.ID() })
 
 	address := b3.Of([]byte("x"))
 	// Both have dialled, and one of the two sessions is closed; in between
 	// there may be none.
 	var found Found
 	var err error
-	a.waitFor("the peer answers", func() bool {
+	testkit.WaitFor(t, "the peer answers", func() bool {
 		found, err = far.Ask(t.Context(), b.ID(), Question{Obj: address.String(), Most: 8})
 		return err == nil
 	})
@@ -100,10 +93,8 @@ func TestAnOverlayElsewhere(t *testing.T) {
 
 	text := strings.Repeat("far away ", 50_000)
 	info, _, err := b.store.Put(t.Context(), strings.NewReader(text), store.PutOptions{Size: int64(len(text))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	a.waitFor("the peer gives it", func() bool {
+	testkit.Must(t, err)
+	testkit.WaitFor(t, "the peer gives it", func() bool {
 		body, err := far.Open(t.Context(), info.Address, b.ID())
 		if err != nil {
 			return false
@@ -120,7 +111,7 @@ func TestAnOverlayElsewhere(t *testing.T) {
 	}
 
 	away()
-	a.waitFor("nobody is there when the overlay is not", func() bool { return len(far.ConnectedPeers()) == 0 })
+	testkit.WaitFor(t, "nobody is there when the overlay is not", func() bool { return len(far.ConnectedPeers()) == 0 })
 	for what, call := range map[string]func() error{
 		"asks": func() error {
 			_, err := far.Ask(t.Context(), b.ID(), Question{Obj: address.String(), Most: 8})
@@ -129,7 +120,7 @@ func TestAnOverlayElsewhere(t *testing.T) {
 		"fetches":   func() error { _, err := far.Open(t.Context(), address, b.ID()); return err },
 		"publishes": func() error { _, err := far.Publish(t.Context(), "news", []byte("hi")); return err },
 	} { // an old connection may be reused, and break
-		a.waitFor("who "+what+" is told NotReady", func() bool { return fault.KindOf(call()) == fault.NotReady })
+		testkit.WaitFor(t, "who "+what+" is told NotReady", func() bool { return fault.KindOf(call()) == fault.NotReady })
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"micronode/internal/observe"
 	"micronode/internal/store"
 	"micronode/internal/supervise"
+	"micronode/internal/testkit"
 )
 
 // failingSource is a child of the overlay that fails each time, after it has run
@@ -34,24 +35,16 @@ func (f *failingSource) Peers(ctx context.Context, _ flow.Version) ([]Contact, f
 func runWithFailingChild(t *testing.T, child *failingSource, alone bool) (verdict observe.Verdict, ended error) {
 	inv := flow.NewInventory()
 	supervisor, err := supervise.New(supervise.Options{Stages: []supervise.Stage{{Name: "state"}, {Name: "workers"}, {Name: "intake"}}, DrainTimeout: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	spec := Spec{Config: DefaultConfig(), Key: newKey(t), Skew: 2 * time.Minute, Metrics: observe.NewMetrics(observe.ReadBuild("test")), Sources: []PeerSource{child}, Alone: alone}
 	spec.Store = store.NewRAM(store.RAMSpec{Budget: 1 << 20, MaxObject: 1 << 20})
 	spec.Readiness = observe.NewReadiness(inv, supervisor)
 	spec.Config.Addr = ""
 	stages := Stages{State: "state", Workers: "workers", Intake: "intake"}
 	o, err := New(inv, supervisor, stages, spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := o.Listen(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := o.Add(supervisor, stages, func(Event) {}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
+	testkit.Must(t, o.Listen(t.Context()))
+	testkit.Must(t, o.Add(supervisor, stages, func(Event) {}))
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {

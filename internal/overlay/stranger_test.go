@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"micronode/internal/oap"
+	"micronode/internal/testkit"
 )
 
 // unusedAddr is an address without a listener.
@@ -33,9 +34,7 @@ func newRawPeer(t *testing.T) *rawPeer {
 	public := key.Public().(ed25519.PublicKey)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, public, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return &rawPeer{t: t, id: oap.PeerIDOf(public), key: key, cert: tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}}
 }
 
@@ -45,22 +44,16 @@ func (r *rawPeer) hello(addr, token string) (conn *tls.Conn, answer oap.Message)
 	dialer := &tls.Dialer{Config: &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"ron/oap1"},
 		InsecureSkipVerify: true, Certificates: []tls.Certificate{r.cert}}}
 	plain, err := dialer.DialContext(r.t.Context(), "tcp", addr)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	testkit.Must(r.t, err)
 	r.t.Cleanup(func() { _ = plain.Close() })
 	hello, err := oap.Codec{Max: oap.MaxPayload}.AppendMessage(nil, oap.Req, 1, &oap.Hello{
 		Versions: []uint64{1}, Features: oap.Features{PQ: "hybrid"}, MaxFrame: oap.MaxPayload, Token: token})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	testkit.Must(r.t, err)
 	if _, err := plain.Write(hello); err != nil {
 		r.t.Fatal(err)
 	}
 	frame, err := oap.NewReader(plain, oap.Codec{Max: oap.MaxPayload}).Next()
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	testkit.Must(r.t, err)
 	if answer, err = oap.Decode(frame.Payload); err != nil {
 		r.t.Fatal(err)
 	}
@@ -82,9 +75,7 @@ func (r *rawPeer) signedMessage(topic string, seq uint64, at time.Time) oap.Goss
 	r.t.Helper()
 	l := oap.GossipMessage{Topic: topic, Key: [32]byte(r.key.Public().(ed25519.PublicKey)), Seq: seq, TS: uint64(at.UnixMilli()), Data: []byte("storm")}
 	g, _, err := l.Seal(r.key)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	testkit.Must(r.t, err)
 	g.Hops, g.Fanout = 8, 3
 	return g
 }
@@ -103,9 +94,7 @@ func (r *rawPeer) send(conn *tls.Conn, corr uint64, g oap.Gossip) {
 	if err == nil {
 		_, err = conn.Write(frame)
 	}
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	testkit.Must(r.t, err)
 }
 
 // closingMessages returns the errors and byes that a node sends until it
@@ -123,9 +112,7 @@ func (r *rawPeer) closingMessages(conn *tls.Conn) (said []string) {
 		if err == nil {
 			message, err = oap.Decode(frame.Payload)
 		}
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		testkit.Must(r.t, err)
 		switch m := message.(type) {
 		case *oap.Error:
 			said = append(said, fmt.Sprintf("%s %d: %s", m.Code, frame.Corr, m.Msg))

@@ -11,6 +11,7 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/oap"
+	"micronode/internal/testkit"
 )
 
 // A peer that asks too much gets Busy, with the number of its question, and
@@ -225,9 +226,7 @@ func TestWhatIsSentFits(t *testing.T) {
 			t.Fatalf("%d bytes of %d, weighed as %d, %d providers of %d: %v", len(payload), room, messageSize(m), len(m.Providers), most, err)
 		}
 		back, err := oap.Decode(payload)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		again, err := oap.Encode(nil, foundFromMessage(back.(*oap.Found)).toMessage(most, room))
 		if err != nil || string(again) != string(payload) {
 			t.Fatalf("%x became %x, %v", payload, again, err)

@@ -15,6 +15,7 @@ import (
 	"micronode/internal/oap"
 	"micronode/internal/overlay/session"
 	"micronode/internal/supervise"
+	"micronode/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -50,13 +51,9 @@ func newTestNode(t testing.TB, change func(*Spec)) *testNode {
 func newGroup(t testing.TB, most int) *supervise.Group {
 	t.Helper()
 	sup, err := supervise.New(supervise.Options{Stages: []supervise.Stage{{Name: "all", DrainTimeout: time.Second}}, DrainTimeout: 2 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	group, err := sup.NewGroup(supervise.GroupSpec{Service: service, Kind: "answerer", Stage: "all", Max: most})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() {
 		group.Close()
 		if err := group.Wait(context.Background()); err != nil {

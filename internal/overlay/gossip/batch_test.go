@@ -13,6 +13,7 @@ import (
 	"micronode/fault"
 	"micronode/internal/oap"
 	"micronode/internal/overlay/session"
+	"micronode/internal/testkit"
 )
 
 // allowUnsigned makes an engine accept unsigned messages below "open".
@@ -86,20 +87,20 @@ func TestWhatIsRefusedAndHow(t *testing.T) {
 				got := s.receiveAll(t)
 				_, passed := receivers(peers)
 				if row.reason == 0 {
-					equal(t, "delivered", len(got), 1)
-					equal(t, "passed on", passed, 2)
+					testkit.Equal(t, "delivered", len(got), 1)
+					testkit.Equal(t, "passed on", passed, 2)
 					return
 				}
-				equal(t, "delivered", len(got), 0)
-				equal(t, "passed on", passed, 0)
-				equal(t, "counted", n.tally.rejects(row.reason), 1)
-				equal(t, "told", len(peers[0].takeRefused()), 0)
-				equal(t, "remembered", n.seen.count.Load(), 0)
+				testkit.Equal(t, "delivered", len(got), 0)
+				testkit.Equal(t, "passed on", passed, 0)
+				testkit.Equal(t, "counted", n.tally.rejects(row.reason), 1)
+				testkit.Equal(t, "told", len(peers[0].takeRefused()), 0)
+				testkit.Equal(t, "remembered", n.seen.count.Load(), 0)
 				blamed := 0
 				if row.reason == oap.BadSig {
 					blamed = 1
 				}
-				equal(t, "parted from", len(peers[0].takeExpelled()), blamed)
+				testkit.Equal(t, "parted from", len(peers[0].takeExpelled()), blamed)
 			})
 		})
 	}
@@ -121,17 +122,17 @@ func TestWhatASubscriberGets(t *testing.T) {
 			t.Fatalf("got %d letters", len(got))
 		}
 		d := got[0]
-		equal(t, "id", d.ID(), id)
-		equal(t, "origin", d.Publisher, originID)
-		equal(t, "topic", d.Topic, "news/eu")
-		equal(t, "seq", d.Seq, 42)
-		equal(t, "signed", d.Signed, true)
-		equal(t, "data", string(d.Data), "storm")
+		testkit.Equal(t, "id", d.ID(), id)
+		testkit.Equal(t, "origin", d.Publisher, originID)
+		testkit.Equal(t, "topic", d.Topic, "news/eu")
+		testkit.Equal(t, "seq", d.Seq, 42)
+		testkit.Equal(t, "signed", d.Signed, true)
+		testkit.Equal(t, "data", string(d.Data), "storm")
 		if !d.Time.Equal(written) {
 			t.Errorf("time %v, want %v", d.Time, written)
 		}
-		equal(t, "on another topic", len(other.receiveAll(t)), 0)
-		equal(t, "counted", n.tally.read(&n.tally.delivered), 1)
+		testkit.Equal(t, "on another topic", len(other.receiveAll(t)), 0)
+		testkit.Equal(t, "counted", n.tally.read(&n.tally.delivered), 1)
 	})
 }
 
@@ -154,9 +155,9 @@ func TestAWrongSignatureFirstDoesNotSilence(t *testing.T) {
 		n.arrive(peers[1], good)
 		waitIdle()
 		got := s.receiveAll(t)
-		equal(t, "delivered", len(got), 1)
-		equal(t, "bad signatures", n.tally.rejects(oap.BadSig), 1)
-		equal(t, "unsigned", n.tally.rejects(oap.Unsigned), 1)
+		testkit.Equal(t, "delivered", len(got), 1)
+		testkit.Equal(t, "bad signatures", n.tally.rejects(oap.BadSig), 1)
+		testkit.Equal(t, "unsigned", n.tally.rejects(oap.Unsigned), 1)
 	})
 }
 
@@ -183,7 +184,7 @@ func TestOnlyAForgerIsExpelled(t *testing.T) {
 		n.arrive(peers[1], spoilt(good), spoilt(late), spoilt(early), spoilt(open), none, good)
 		waitIdle()
 		for i, p := range peers {
-			equal(t, fmt.Sprintf("peer %d", i), len(p.takeExpelled()), 0)
+			testkit.Equal(t, fmt.Sprintf("peer %d", i), len(p.takeExpelled()), 0)
 		}
 		fresh, _ := messageNow(t, 6)
 		n.arrive(peers[2], good, spoilt(fresh), fresh)
@@ -191,9 +192,9 @@ func TestOnlyAForgerIsExpelled(t *testing.T) {
 		if got := peers[2].takeExpelled(); !slices.Equal(got, []refusalCall{{2, oap.Malformed}}) {
 			t.Errorf("the forger was told %v", got)
 		}
-		equal(t, "bad signatures", n.tally.rejects(oap.BadSig), 2)
-		equal(t, "taken", n.tally.read(&n.tally.taken), 2) // the genuine message, too
-		equal(t, "others", len(peers[0].takeExpelled())+len(peers[1].takeExpelled()), 0)
+		testkit.Equal(t, "bad signatures", n.tally.rejects(oap.BadSig), 2)
+		testkit.Equal(t, "taken", n.tally.read(&n.tally.taken), 2) // the genuine message, too
+		testkit.Equal(t, "others", len(peers[0].takeExpelled())+len(peers[1].takeExpelled()), 0)
 	})
 }
 
@@ -212,9 +213,9 @@ func TestAKnownMessageIsNotVerifiedAgain(t *testing.T) {
 		waitIdle()
 		n.arrive(peers[1], bad)
 		waitIdle()
-		equal(t, "duplicates", n.tally.read(&n.tally.duplicate), 1)
-		equal(t, "bad signatures", n.tally.rejects(oap.BadSig), 0)
-		equal(t, "over its topics", n.tally.drops(DropTopics), 0)
+		testkit.Equal(t, "duplicates", n.tally.read(&n.tally.duplicate), 1)
+		testkit.Equal(t, "bad signatures", n.tally.rejects(oap.BadSig), 0)
+		testkit.Equal(t, "over its topics", n.tally.drops(DropTopics), 0)
 	})
 }
 
@@ -228,17 +229,17 @@ func TestReplaysAreDeliveredOnce(t *testing.T) {
 		n.arrive(peers[0], g, g, g)
 		n.arrive(peers[1], g)
 		waitIdle()
-		equal(t, "delivered", len(s.receiveAll(t)), 1)
+		testkit.Equal(t, "delivered", len(s.receiveAll(t)), 1)
 		for elapsed := time.Duration(0); elapsed <= 150*time.Second; elapsed += 3 * time.Second {
 			advanceTime(3 * time.Second)
 			n.arrive(peers[2], g)
 		}
 		waitIdle()
-		equal(t, "delivered again", len(s.receiveAll(t)), 0)
+		testkit.Equal(t, "delivered again", len(s.receiveAll(t)), 0)
 		if n.tally.rejects(oap.Expired) == 0 {
 			t.Error("the letter was never refused for its age")
 		}
-		equal(t, "taken", n.tally.read(&n.tally.taken), 1)
+		testkit.Equal(t, "taken", n.tally.read(&n.tally.taken), 1)
 	})
 }
 
@@ -255,7 +256,7 @@ func TestAMessageFromAheadIsRememberedLonger(t *testing.T) {
 			n.arrive(peers[0], g)
 			advanceTime(3 * time.Second)
 		}
-		equal(t, "delivered", len(s.receiveAll(t)), 1)
+		testkit.Equal(t, "delivered", len(s.receiveAll(t)), 1)
 	})
 }
 
@@ -272,7 +273,7 @@ func TestUnsignedTopics(t *testing.T) {
 			n.arrive(peers[0], unsigned(topic))
 			waitIdle()
 			got := s.receiveAll(t)
-			equal(t, topic, len(got), want)
+			testkit.Equal(t, topic, len(got), want)
 			if len(got) == 1 && got[0].Signed {
 				t.Errorf("%s: an unsigned letter is said to be signed", topic)
 			}
@@ -289,11 +290,11 @@ func TestUnsignedTopics(t *testing.T) {
 		if len(got) != 1 || !got[0].Signed || got[0].Seq != 1 {
 			t.Errorf("got %v", got)
 		}
-		equal(t, "bad signatures", n.tally.rejects(oap.BadSig), 1)
+		testkit.Equal(t, "bad signatures", n.tally.rejects(oap.BadSig), 1)
 		n.arrive(peers[0], bad) // on a topic that is known by now
 		waitIdle()
-		equal(t, "delivered later", len(s.receiveAll(t)), 0)
-		equal(t, "bad signatures", n.tally.rejects(oap.BadSig), 2)
+		testkit.Equal(t, "delivered later", len(s.receiveAll(t)), 0)
+		testkit.Equal(t, "bad signatures", n.tally.rejects(oap.BadSig), 2)
 	})
 }
 
@@ -316,14 +317,14 @@ func TestMixedTopicsInABatch(t *testing.T) {
 		}
 		a, b := peers[0], peers[1]
 		h.handleQueued([]*queued{from(a, "open", false), from(a, "news", true), from(b, "x", true), from(b, "y", true)})
-		equal(t, "taken", n.tally.taken, 4)
+		testkit.Equal(t, "taken", n.tally.taken, 4)
 		h.handleQueued([]*queued{
 			from(a, "open", false), from(a, "news", false), // which must be signed
 			from(a, "open", false), from(b, "open", false), // which is one topic too many
 		})
-		equal(t, "taken", n.tally.taken, 6)
-		equal(t, "unsigned", n.tally.rejects(oap.Unsigned), 1)
-		equal(t, "over its topics", n.tally.drops(DropTopics), 1)
+		testkit.Equal(t, "taken", n.tally.taken, 6)
+		testkit.Equal(t, "unsigned", n.tally.rejects(oap.Unsigned), 1)
+		testkit.Equal(t, "over its topics", n.tally.drops(DropTopics), 1)
 	})
 }
 
@@ -338,7 +339,7 @@ func TestAMessageThatIsKnownByTheTimeItIsVerified(t *testing.T) {
 		h.startBatch()
 		for _, p := range []*fakePeer{peers[0], peers[1], peers[0]} {
 			q := n.queueMessage(n.linkOf(p), g)
-			equal(t, "verified", h.check(&q.arrival), true)
+			testkit.Equal(t, "verified", h.check(&q.arrival), true)
 			verified = append(verified, q)
 		}
 		accept := func(q *queued) {
@@ -351,15 +352,15 @@ func TestAMessageThatIsKnownByTheTimeItIsVerified(t *testing.T) {
 		}
 		for i, q := range verified[:2] {
 			accept(q)
-			equal(t, "taken", n.tally.taken, 1)
-			equal(t, "known", n.tally.duplicate, i)
+			testkit.Equal(t, "taken", n.tally.taken, 1)
+			testkit.Equal(t, "known", n.tally.duplicate, i)
 		}
 		// A message whose bucket was dropped meanwhile is too old.
 		for i := range n.seen.shards {
 			n.seen.shards[i].horizon = verified[2].message.TS + 1
 		}
 		accept(verified[2])
-		equal(t, "too old", n.tally.rejects(oap.Expired), 1)
+		testkit.Equal(t, "too old", n.tally.rejects(oap.Expired), 1)
 	})
 }
 
@@ -376,9 +377,9 @@ func TestSignNoneTakesUnsignedEverywhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		waitIdle()
-		equal(t, "delivered", len(s.receiveAll(t)), 2)
+		testkit.Equal(t, "delivered", len(s.receiveAll(t)), 2)
 		for _, g := range peers[1].takeGossip() {
-			equal(t, "signature", len(g.Sig), 0)
+			testkit.Equal(t, "signature", len(g.Sig), 0)
 		}
 	})
 }
@@ -396,8 +397,8 @@ func TestTenThousandTopicsFromOnePeer(t *testing.T) {
 		for i := range 10_000 {
 			send(flood, "t/"+strings.Repeat("x", i%50+1)+"/"+string(rune('a'+i%26))+strings.Repeat("y", i/1300+1)+"/"+time.Duration(i).String(), i)
 		}
-		equal(t, "taken", n.tally.read(&n.tally.taken), 128)
-		equal(t, "dropped", n.tally.drops(DropTopics), 10_000-128)
+		testkit.Equal(t, "taken", n.tally.read(&n.tally.taken), 128)
+		testkit.Equal(t, "dropped", n.tally.drops(DropTopics), 10_000-128)
 		if refusals := flood.takeRefused(); len(refusals) == 0 || refusals[0].code != oap.QuotaExceeded || refusals[0].corr != 1 {
 			t.Errorf("told %v", refusals)
 		}
@@ -410,10 +411,10 @@ func TestTenThousandTopicsFromOnePeer(t *testing.T) {
 		// Another peer has its own quota, and topics without recent messages
 		// make room.
 		send(quiet, "t/quiet", 1)
-		equal(t, "taken from another", n.tally.read(&n.tally.taken), 129)
+		testkit.Equal(t, "taken from another", n.tally.read(&n.tally.taken), 129)
 		advanceTime(121 * time.Second)
 		send(flood, "t/later", 1)
-		equal(t, "taken later", n.tally.read(&n.tally.taken), 130)
+		testkit.Equal(t, "taken later", n.tally.read(&n.tally.taken), 130)
 	})
 }
 
@@ -428,8 +429,8 @@ func TestAWantedMessageOverTheQuota(t *testing.T) {
 		n.arrive(peers[0], first, second)
 		waitIdle()
 		messages, _ := n.wantCounts()
-		equal(t, "missing", messages, 0)
-		equal(t, "dropped", n.tally.drops(DropTopics), 1)
+		testkit.Equal(t, "missing", messages, 0)
+		testkit.Equal(t, "dropped", n.tally.drops(DropTopics), 1)
 	})
 }
 
@@ -449,7 +450,7 @@ func TestManyOrigins(t *testing.T) {
 			}
 		}
 		got := s.receiveAll(t)
-		equal(t, "delivered", len(got), 4*publisherSlots)
+		testkit.Equal(t, "delivered", len(got), 4*publisherSlots)
 		for _, d := range got {
 			if key := ed25519.NewKeyFromSeed(d.Data); d.Publisher != oap.PeerIDOf(key.Public().(ed25519.PublicKey)) {
 				t.Fatal("a letter has another's origin")
@@ -464,11 +465,11 @@ func TestAPeerThatIsActiveBeforeItIsOpened(t *testing.T) {
 		p := newFakePeer(1)
 		peers := []Peer{p}
 		n := start(t, func(s *Spec) { s.Peers = func() []Peer { return peers } })
-		equal(t, "peers before", n.mustPublish("news/eu", nil).Peers, 0)
+		testkit.Equal(t, "peers before", n.mustPublish("news/eu", nil).Peers, 0)
 		n.Opened(p)
-		equal(t, "peers", n.mustPublish("news/eu", nil).Peers, 1)
+		testkit.Equal(t, "peers", n.mustPublish("news/eu", nil).Peers, 1)
 		n.Closed(p)
-		equal(t, "peers after", n.mustPublish("news/eu", nil).Peers, 0)
+		testkit.Equal(t, "peers after", n.mustPublish("news/eu", nil).Peers, 0)
 	})
 }
 
@@ -483,31 +484,31 @@ func TestAFullSeenSet(t *testing.T) {
 			n.arrive(p, g)
 			waitIdle()
 		}
-		equal(t, "taken", n.tally.read(&n.tally.taken), 10)
-		equal(t, "dropped", n.tally.drops(DropSeen), 2)
+		testkit.Equal(t, "taken", n.tally.read(&n.tally.taken), 10)
+		testkit.Equal(t, "dropped", n.tally.drops(DropSeen), 2)
 		for _, p := range peers[10:] {
 			if refusals := p.takeRefused(); len(refusals) != 1 || refusals[0].code != oap.Busy {
 				t.Errorf("told %v", refusals)
 			}
 		}
-		equal(t, "fullness", n.SeenFullness(), 1)
-		equal(t, "pressure", n.Pressure(), 0)
+		testkit.Equal(t, "fullness", n.SeenFullness(), 1)
+		testkit.Equal(t, "pressure", n.Pressure(), 0)
 		n.mustPublish("news/eu", nil)
-		equal(t, "remembered", n.seen.count.Load(), 10)
+		testkit.Equal(t, "remembered", n.seen.count.Load(), 10)
 		// A duplicate is recognised, full or not.
 		again, _ := messageNow(t, 3)
 		n.arrive(peers[0], again)
 		waitIdle()
-		equal(t, "duplicates", n.tally.read(&n.tally.duplicate), 1)
+		testkit.Equal(t, "duplicates", n.tally.read(&n.tally.duplicate), 1)
 
 		advanceTime(100 * time.Second)
-		equal(t, "remembered until ttl", n.seen.count.Load(), 10)
+		testkit.Equal(t, "remembered until ttl", n.seen.count.Load(), 10)
 		advanceTime(30 * time.Second)
-		equal(t, "remembered after", n.seen.count.Load(), 0)
+		testkit.Equal(t, "remembered after", n.seen.count.Load(), 0)
 		g, _ := messageNow(t, 99)
 		n.arrive(peers[0], g)
 		waitIdle()
-		equal(t, "taken after", n.tally.read(&n.tally.taken), 11)
+		testkit.Equal(t, "taken after", n.tally.read(&n.tally.taken), 11)
 		if _, err := n.Publish(t.Context(), "news/eu", nil); err != nil {
 			t.Errorf("publish: %v", err)
 		}
@@ -538,22 +539,20 @@ func TestUnsignedMessagesNeedNoWorker(t *testing.T) {
 		if len(got) != 2 || string(got[0].Data) != "storm" || string(got[1].Data) != "calm" || got[0].ID() != b3.Of(got[0].stored.envelope.Msg) {
 			t.Errorf("delivered %+v", got)
 		}
-		equal(t, "sent back", len(peers[0].takeGossip()), 0)
+		testkit.Equal(t, "sent back", len(peers[0].takeGossip()), 0)
 		passed := peers[1].takeGossip()
-		equal(t, "passed on", len(passed), 2)
+		testkit.Equal(t, "passed on", len(passed), 2)
 		for i, g := range passed {
 			if l, err := g.DecodeMessage(); err != nil || string(l.Data) != []string{"storm", "calm"}[i] {
 				t.Errorf("passed on: %q, %v", l.Data, err)
 			}
 		}
-		equal(t, "duplicates", n.tally.read(&n.tally.duplicate), 1)
-		equal(t, "waiting", n.ingress.Len(1), 1)
+		testkit.Equal(t, "duplicates", n.tally.read(&n.tally.duplicate), 1)
+		testkit.Equal(t, "waiting", n.ingress.Len(1), 1)
 		clear(signed.Msg)
 		n.Drain()
-		if err := n.Work(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		equal(t, "taken", n.tally.read(&n.tally.taken), 3)
+		testkit.Must(t, n.Work(t.Context()))
+		testkit.Equal(t, "taken", n.tally.read(&n.tally.taken), 3)
 	})
 }
 
@@ -611,7 +610,7 @@ func TestWhoWaitsForAPeer(t *testing.T) {
 				}
 			}
 		}
-		equal(t, "peers that a publisher waits for", patient, 1)
+		testkit.Equal(t, "peers that a publisher waits for", patient, 1)
 	})
 }
 
@@ -632,26 +631,24 @@ func TestAFloodFillsItsOwnShare(t *testing.T) {
 				n.arrive(flood, batch...)
 			}
 		}
-		equal(t, "waiting", n.ingress.Len(1), ingressItems)
-		equal(t, "dropped", n.tally.drops(DropIngress)+n.tally.drops(DropShare), 4000-ingressItems)
-		equal(t, "shed", n.Shed(), uint64(n.tally.drops(DropIngress)))
-		equal(t, "pressure", n.Pressure(), 1)
+		testkit.Equal(t, "waiting", n.ingress.Len(1), ingressItems)
+		testkit.Equal(t, "dropped", n.tally.drops(DropIngress)+n.tally.drops(DropShare), 4000-ingressItems)
+		testkit.Equal(t, "shed", n.Shed(), uint64(n.tally.drops(DropIngress)))
+		testkit.Equal(t, "pressure", n.Pressure(), 1)
 		for _, refusal := range slices.Concat(floods[0].takeRefused(), floods[1].takeRefused()) {
-			equal(t, "told", refusal.code, oap.Busy)
+			testkit.Equal(t, "told", refusal.code, oap.Busy)
 		}
 		for i := range 100 {
 			small, _ := messageAt(t, time.Now(), i, "quiet", "q")
 			n.arrive(quiet, small)
 		}
-		equal(t, "refused to the quiet one", len(quiet.takeRefused()), 0)
+		testkit.Equal(t, "refused to the quiet one", len(quiet.takeRefused()), 0)
 		if len(floods[0].takeRefused()) == 0 || len(floods[1].takeRefused()) == 0 {
 			t.Error("nobody told the flooding peers whose letters made room")
 		}
 		into := make([]*queued, 200)
 		got, err := n.ingress.Take(t.Context(), into, 1<<30)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		fair := 0
 		for _, a := range into[:got] {
 			if a.link.serial == quiet.serial {
@@ -674,12 +671,12 @@ func TestAWorkerThatPanicsLeavesNoPressure(t *testing.T) {
 		g.Sig = make([]byte, ed25519.SignatureSize)
 		n.arrive(peers[0], g, g)
 		func() {
-			defer func() { equal(t, "panic", recover(), any("boom")) }()
+			defer func() { testkit.Equal(t, "panic", recover(), any("boom")) }()
 			_ = n.Work(t.Context())
 		}()
-		equal(t, "letters that wait", n.ingress.Len(1), 0)
-		equal(t, "bytes that wait", n.ingressUsage.bytes.Load(), 0)
-		equal(t, "pressure", n.Pressure(), 0)
+		testkit.Equal(t, "letters that wait", n.ingress.Len(1), 0)
+		testkit.Equal(t, "bytes that wait", n.ingressUsage.bytes.Load(), 0)
+		testkit.Equal(t, "pressure", n.Pressure(), 0)
 	})
 }
 
@@ -695,7 +692,7 @@ func TestIngressIsBoundedInBytes(t *testing.T) {
 		if bytes := n.ingressUsage.bytes.Load(); bytes > ingressBytes {
 			t.Errorf("%d bytes wait", bytes)
 		}
-		equal(t, "waiting", n.ingress.Len(1), 16)
+		testkit.Equal(t, "waiting", n.ingress.Len(1), 16)
 		if p := n.Pressure(); p < 0.9 || p > 1 {
 			t.Errorf("pressure %v", p)
 		}
@@ -704,7 +701,7 @@ func TestIngressIsBoundedInBytes(t *testing.T) {
 		if err := n.Work(ctx); err != nil {
 			t.Errorf("work: %v", err)
 		}
-		equal(t, "bytes after", n.ingressUsage.bytes.Load(), 0)
+		testkit.Equal(t, "bytes after", n.ingressUsage.bytes.Load(), 0)
 		if p := n.Pressure(); p > 0.01 { // one message is remembered
 			t.Errorf("pressure after: %v", p)
 		}
@@ -722,18 +719,18 @@ func TestDraining(t *testing.T) {
 		n.Drain()
 		late, _ := messageNow(t, 2)
 		n.arrive(peers[0], late)
-		equal(t, "dropped", n.tally.drops(DropDrain), 1)
+		testkit.Equal(t, "dropped", n.tally.drops(DropDrain), 1)
 		if _, err := n.Publish(t.Context(), "news/eu", nil); fault.KindOf(err) != fault.NotReady || fault.NextOf(err) == "" {
 			t.Errorf("publish: %v", err)
 		}
 		if err := n.Work(t.Context()); err != nil {
 			t.Errorf("work: %v", err)
 		}
-		equal(t, "delivered", len(s.receiveAll(t)), 1)
+		testkit.Equal(t, "delivered", len(s.receiveAll(t)), 1)
 		n.HandleHave(peers[0], idsOf(3))
 		n.HandleWant(peers[0], idsOf(3))
-		equal(t, "wants", len(peers[0].takeWants()), 0)
-		equal(t, "given", len(peers[0].takeGossip()), 0)
+		testkit.Equal(t, "wants", len(peers[0].takeWants()), 0)
+		testkit.Equal(t, "given", len(peers[0].takeGossip()), 0)
 	})
 }
 
@@ -766,9 +763,9 @@ func TestStrangers(t *testing.T) {
 		n.HandleRefusal(p, &oap.Error{Code: oap.Busy})
 		n.Closed(p)
 		waitIdle()
-		equal(t, "taken", n.tally.read(&n.tally.taken), 0)
-		equal(t, "asked", len(p.takeWants()), 0)
-		equal(t, "busy", p.isBusy(), false)
+		testkit.Equal(t, "taken", n.tally.read(&n.tally.taken), 0)
+		testkit.Equal(t, "asked", len(p.takeWants()), 0)
+		testkit.Equal(t, "busy", p.isBusy(), false)
 	})
 }
 
@@ -778,13 +775,13 @@ func TestAClockThatGoesBack(t *testing.T) {
 	set, by := newSeenSet(100, 120*time.Second), &share{}
 	at := time.UnixMilli(1_700_000_000_000)
 	id := testFingerprint(1)
-	equal(t, "first", set.insert(id, uint64(at.UnixMilli()), by), inserted)
+	testkit.Equal(t, "first", set.insert(id, uint64(at.UnixMilli()), by), inserted)
 	set.expire(at.Add(10 * time.Minute)) // a leap
-	equal(t, "count", set.count.Load(), 0)
-	equal(t, "again", set.insert(id, uint64(at.UnixMilli()), by), tooOld)
-	equal(t, "known", set.has(id, uint64(at.UnixMilli())), true)
+	testkit.Equal(t, "count", set.count.Load(), 0)
+	testkit.Equal(t, "again", set.insert(id, uint64(at.UnixMilli()), by), tooOld)
+	testkit.Equal(t, "known", set.has(id, uint64(at.UnixMilli())), true)
 	later := uint64(at.Add(8 * time.Second).UnixMilli())
-	equal(t, "later ones are taken", set.insert(testFingerprint(2), later, by), inserted)
+	testkit.Equal(t, "later ones are taken", set.insert(testFingerprint(2), later, by), inserted)
 }
 
 // Nor does the node publish messages of a time that it has forgotten.
@@ -817,9 +814,7 @@ func FuzzArrived(f *testing.F) {
 			g := oap.Gossip{Msg: msg, Sig: sig, Hops: hops, Fanout: fanout}
 			n.HandleGossip(peers[0], []session.IncomingGossip{{Gossip: g, Corr: corr}, {Gossip: g, Corr: corr}})
 			n.Drain()
-			if err := n.Work(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, n.Work(t.Context()))
 			if n.tally.taken > 1 || n.ingressUsage.bytes.Load() != 0 {
 				t.Fatalf("taken %d times, %d bytes wait", n.tally.taken, n.ingressUsage.bytes.Load())
 			}

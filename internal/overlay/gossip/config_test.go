@@ -8,6 +8,7 @@ import (
 
 	"micronode/internal/config"
 	"micronode/internal/oap"
+	"micronode/internal/testkit"
 )
 
 func TestDefaults(t *testing.T) {
@@ -15,15 +16,13 @@ func TestDefaults(t *testing.T) {
 	if err := c.Validate(); err != nil {
 		t.Error(err)
 	}
-	equal(t, "workers", c.WorkerCount(), runtime.GOMAXPROCS(0))
+	testkit.Equal(t, "workers", c.WorkerCount(), runtime.GOMAXPROCS(0))
 	c.Workers = config.Auto[int]{Value: 7}
-	equal(t, "workers", c.WorkerCount(), 7)
+	testkit.Equal(t, "workers", c.WorkerCount(), 7)
 	loaded, err := config.Load(struct {
 		Gossip Config `toml:"gossip" doc:"Gossip."`
 	}{DefaultConfig()}, config.Sources{Environ: []string{"MICRO_GOSSIP__UNSIGNED=a,b/c", "MICRO_GOSSIP__RELAY_FANOUT=5"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if got := loaded.Value.Gossip; got.RelayFanout != 5 || !slices.Equal(got.Unsigned, []string{"a", "b/c"}) {
 		t.Errorf("loaded %+v", got)
 	}
@@ -58,5 +57,5 @@ func TestCountersMayBeNil(t *testing.T) {
 	c.Pruned()
 	reasons := DropReasons()
 	slices.Sort(reasons)
-	equal(t, "different reasons", len(slices.Compact(reasons)), 10)
+	testkit.Equal(t, "different reasons", len(slices.Compact(reasons)), 10)
 }

@@ -10,6 +10,7 @@ import (
 
 	"micronode/b3"
 	"micronode/internal/oap"
+	"micronode/internal/testkit"
 )
 
 // Fingerprints tell messages apart, whatever their length, and differ between
@@ -32,7 +33,7 @@ func TestFingerprints(t *testing.T) {
 		}
 		msg[n] = 0
 	}
-	equal(t, "fingerprints", len(seen), 2*len(msg))
+	testkit.Equal(t, "fingerprints", len(seen), 2*len(msg))
 }
 
 // collidingFingerprint is a fingerprint with few home slots and fewer keys, so
@@ -143,14 +144,14 @@ func TestHistoryAgainstAModel(t *testing.T) {
 func TestEvictedIDs(t *testing.T) {
 	p := &evictedIDs{fingerprinter: newFingerprinter()}
 	ids := idsOf(2 * maxEvictedIDs)
-	equal(t, "of nothing", len(p.exclude(ids[:5])), 5)
+	testkit.Equal(t, "of nothing", len(p.exclude(ids[:5])), 5)
 	for at := 0; at < len(ids); at += 1000 {
 		p.add(ids[at:min(at+1000, len(ids))])
 		p.add(ids[at:min(at+10, len(ids))]) // again
 	}
-	equal(t, "the newest", len(p.exclude(slices.Clone(ids[len(ids)-maxEvictedIDs/2:]))), 0)
+	testkit.Equal(t, "the newest", len(p.exclude(slices.Clone(ids[len(ids)-maxEvictedIDs/2:]))), 0)
 	oldest := p.exclude(slices.Clone(ids[:maxEvictedIDs]))
-	equal(t, "the oldest", len(oldest), maxEvictedIDs)
+	testkit.Equal(t, "the oldest", len(oldest), maxEvictedIDs)
 	if held := p.current.count + p.previous.count; held > maxEvictedIDs {
 		t.Errorf("%d are remembered", held)
 	}
@@ -184,7 +185,7 @@ func TestTheHistoryIsIndexedWhileItMoves(t *testing.T) {
 	all.Wait()
 	h.indexIDs()
 	here, _ := h.since(0, nil)
-	equal(t, "ids", len(h.byID), len(here))
+	testkit.Equal(t, "ids", len(h.byID), len(here))
 	for _, l := range here {
 		if h.findByID(l.messageID()) != l {
 			t.Fatal("a letter is not found")

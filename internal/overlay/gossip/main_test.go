@@ -18,6 +18,7 @@ import (
 	"micronode/internal/flow"
 	"micronode/internal/oap"
 	"micronode/internal/overlay/session"
+	"micronode/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -357,9 +358,7 @@ func messageAt(t testing.TB, written time.Time, seq int, topic, data string) (oa
 func sealed(t testing.TB, key ed25519.PrivateKey, l *oap.GossipMessage) (oap.Gossip, b3.Address) {
 	t.Helper()
 	g, id, err := l.Seal(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	g.Hops, g.Fanout = 8, 3
 	return g, id
 }
@@ -402,9 +401,7 @@ func advanceTime(d time.Duration) {
 func (n *node) subscribe(topic string) *Subscription {
 	n.t.Helper()
 	s, err := n.Subscribe(topic)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	testkit.Must(n.t, err)
 	return s
 }
 
@@ -436,16 +433,6 @@ func receivers(peers []*fakePeer) (who []*fakePeer, frames int) {
 		}
 	}
 	return who, frames
-}
-
-func equal[T comparable](t testing.TB, what string, got, want T) {
-	t.Helper()
-	if err, failed := any(got).(error); failed && any(want) == nil {
-		t.Fatalf("%s: %v", what, err) // the rest of the test relies on it
-	}
-	if got != want {
-		t.Errorf("%s: %v, want %v", what, got, want)
-	}
 }
 
 func equalBytes(t testing.TB, what string, got, want []byte) {

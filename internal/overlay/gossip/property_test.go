@@ -17,6 +17,7 @@ import (
 	"micronode/internal/flow"
 	"micronode/internal/oap"
 	"micronode/internal/overlay/session"
+	"micronode/internal/testkit"
 )
 
 // The seen-set against a map that never forgets anything but what has expired.
@@ -205,9 +206,7 @@ func TestIngressIsFair(t *testing.T) {
 			clear(served)
 			both := waiting[quiet.serial] > 0 && waiting[flood.serial] > 0
 			got, err := n.ingress.Take(context.Background(), into, 1<<30)
-			if err != nil {
-				rt.Fatal(err)
-			}
+			testkit.Must(rt, err)
 			for _, a := range into[:got] {
 				n.ingressUsage.add(-1, -a.size)
 				a.releaseShare()

@@ -7,6 +7,7 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/oap"
+	"micronode/internal/testkit"
 )
 
 // trickle brings a message from a peer every so often.
@@ -29,9 +30,9 @@ func TestAPeerThatTurnsEverythingAway(t *testing.T) {
 		from, stuck := peers[0], peers[1]
 		stuck.set(func() { stuck.rejectsGossip = true })
 		seq := n.trickle(from, 0, 100*time.Millisecond, 900*time.Millisecond)
-		equal(t, "busy before a second is over", stuck.isBusy(), false)
+		testkit.Equal(t, "busy before a second is over", stuck.isBusy(), false)
 		seq = n.trickle(from, seq, 100*time.Millisecond, 300*time.Millisecond)
-		equal(t, "busy", stuck.isBusy(), true)
+		testkit.Equal(t, "busy", stuck.isBusy(), true)
 
 		// While it is pruned it is offered little: with pauses of 1, 2, 4, 8,
 		// 16 and 30 seconds, seven times in a minute and a half.
@@ -40,17 +41,17 @@ func TestAPeerThatTurnsEverythingAway(t *testing.T) {
 		if probes := stuck.posts - before; probes < 5 || probes > 8 {
 			t.Errorf("it was probed %d times", probes)
 		}
-		equal(t, "busy all the while", stuck.isBusy(), true)
+		testkit.Equal(t, "busy all the while", stuck.isBusy(), true)
 		if _, err := n.Publish(t.Context(), "news/eu", nil); err != nil {
 			t.Errorf("publish with one good peer: %v", err)
 		}
 
 		stuck.set(func() { stuck.rejectsGossip = false })
 		seq = n.trickle(from, seq, 500*time.Millisecond, 33*time.Second)
-		equal(t, "busy after it took a letter", stuck.isBusy(), false)
+		testkit.Equal(t, "busy after it took a letter", stuck.isBusy(), false)
 		stuck.takeGossip()
 		n.trickle(from, seq, 100*time.Millisecond, time.Second)
-		equal(t, "letters in the next second", len(stuck.takeGossip()), 10)
+		testkit.Equal(t, "letters in the next second", len(stuck.takeGossip()), 10)
 	})
 }
 
@@ -62,7 +63,7 @@ func TestAPeerThatTakesSome(t *testing.T) {
 		turn := 0
 		peers[1].set(func() { peers[1].accept = func(*oap.Gossip) bool { turn++; return turn%5 == 0 } })
 		n.trickle(peers[0], 0, 100*time.Millisecond, 10*time.Second)
-		equal(t, "busy", peers[1].isBusy(), false)
+		testkit.Equal(t, "busy", peers[1].isBusy(), false)
 	})
 }
 
@@ -77,18 +78,18 @@ func TestAPeerThatSaysBusy(t *testing.T) {
 				g, id := messageNow(t, 1)
 				n.arrive(peers[0], g)
 				waitIdle()
-				equal(t, "sent", len(peers[1].takeGossip()), 1)
+				testkit.Equal(t, "sent", len(peers[1].takeGossip()), 1)
 				advanceTime(1500 * time.Millisecond) // it says so once a second at most
 				n.HandleRefusal(peers[1], &oap.Error{Code: code})
 				n.HandleRefusal(peers[1], &oap.Error{Code: code})
-				equal(t, "busy", peers[1].isBusy(), true)
-				equal(t, "prunings", n.tally.read(&n.tally.prunings), 1)
+				testkit.Equal(t, "busy", peers[1].isBusy(), true)
+				testkit.Equal(t, "prunings", n.tally.read(&n.tally.prunings), 1)
 				later, laterID := messageNow(t, 2)
 				n.arrive(peers[0], later)
 				waitIdle()
-				equal(t, "sent while busy", len(peers[1].takeGossip()), 0)
+				testkit.Equal(t, "sent while busy", len(peers[1].takeGossip()), 0)
 				advanceTime(5 * time.Second)
-				equal(t, "busy later", peers[1].isBusy(), false)
+				testkit.Equal(t, "busy later", peers[1].isBusy(), false)
 				// The peer may have lost the message that it was sent. It is
 				// announced again, unless the peer does not want it.
 				announced := map[bool]int{}
@@ -98,7 +99,7 @@ func TestAPeerThatSaysBusy(t *testing.T) {
 						t.Error("told of something else")
 					}
 				}
-				equal(t, "told of what it refused", announced[true] > 0, again)
+				testkit.Equal(t, "told of what it refused", announced[true] > 0, again)
 			})
 		})
 	}
@@ -106,7 +107,7 @@ func TestAPeerThatSaysBusy(t *testing.T) {
 		n := start(t, nil)
 		peers := n.addPeers(1)
 		n.HandleRefusal(peers[0], &oap.Error{Code: oap.Timeout})
-		equal(t, "busy", peers[0].isBusy(), false)
+		testkit.Equal(t, "busy", peers[0].isBusy(), false)
 	})
 }
 
@@ -120,17 +121,17 @@ func TestAProbeThatIsRefused(t *testing.T) {
 		g, _ := messageNow(t, 1)
 		n.arrive(peers[0], g)
 		advanceTime(1100 * time.Millisecond)
-		equal(t, "the probe", len(peers[1].takeGossip()), 1)
+		testkit.Equal(t, "the probe", len(peers[1].takeGossip()), 1)
 		n.HandleRefusal(peers[1], &oap.Error{Code: oap.Busy})
 		g, _ = messageNow(t, 2)
 		n.arrive(peers[0], g)
 		advanceTime(1500 * time.Millisecond)
-		equal(t, "still out", len(peers[1].takeGossip()), 0)
+		testkit.Equal(t, "still out", len(peers[1].takeGossip()), 0)
 		advanceTime(time.Second)
-		equal(t, "the second probe", len(peers[1].takeGossip()), 1)
-		equal(t, "prunings", n.tally.read(&n.tally.prunings), 2)
+		testkit.Equal(t, "the second probe", len(peers[1].takeGossip()), 1)
+		testkit.Equal(t, "prunings", n.tally.read(&n.tally.prunings), 2)
 		advanceTime(2 * time.Second)
-		equal(t, "busy in the end", peers[1].isBusy(), false)
+		testkit.Equal(t, "busy in the end", peers[1].isBusy(), false)
 	})
 }
 
@@ -153,9 +154,9 @@ func TestAfterTheProbe(t *testing.T) {
 			n.open(newFakePeer(50)) // a peer through which there is a message for the probe
 			n.mustPublish("news/eu", []byte("probe"))
 			advanceTime(1250 * time.Millisecond)
-			equal(t, "probes", len(p.takeGossip()), 1)
+			testkit.Equal(t, "probes", len(p.takeGossip()), 1)
 			advanceTime(1250 * time.Millisecond)
-			equal(t, "busy", p.isBusy(), false)
+			testkit.Equal(t, "busy", p.isBusy(), false)
 			n.close(n.active()[1].(*fakePeer))
 		}
 	})
@@ -167,13 +168,13 @@ func TestNothingToProbeWith(t *testing.T) {
 		n := start(t, nil)
 		peers := n.addPeers(1)
 		n.HandleRefusal(peers[0], &oap.Error{Code: oap.Busy})
-		equal(t, "busy", peers[0].isBusy(), true)
+		testkit.Equal(t, "busy", peers[0].isBusy(), true)
 		advanceTime(1250 * time.Millisecond)
-		equal(t, "busy", peers[0].isBusy(), false)
+		testkit.Equal(t, "busy", peers[0].isBusy(), false)
 		n.HandleRefusal(peers[0], &oap.Error{Code: oap.Busy})
 		advanceTime(1750 * time.Millisecond)
-		equal(t, "busy for longer", peers[0].isBusy(), true)
+		testkit.Equal(t, "busy for longer", peers[0].isBusy(), true)
 		advanceTime(500 * time.Millisecond)
-		equal(t, "busy", peers[0].isBusy(), false)
+		testkit.Equal(t, "busy", peers[0].isBusy(), false)
 	})
 }

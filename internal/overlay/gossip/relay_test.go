@@ -12,6 +12,7 @@ import (
 	"micronode/fault"
 	"micronode/internal/oap"
 	"micronode/internal/overlay/session"
+	"micronode/internal/testkit"
 )
 
 // One message comes from a peer; where it is relayed.
@@ -46,16 +47,16 @@ func TestHopsAndFanout(t *testing.T) {
 				for _, p := range peers {
 					for _, out := range p.takeGossip() {
 						sent++
-						equal(t, "hops", out.Hops, row.outHops)
-						equal(t, "fanout", out.Fanout, row.outFanout)
+						testkit.Equal(t, "hops", out.Hops, row.outHops)
+						testkit.Equal(t, "fanout", out.Fanout, row.outFanout)
 						equalBytes(t, "msg", out.Msg, g.Msg)
 						equalBytes(t, "sig", out.Sig, g.Sig)
 					}
 				}
-				equal(t, "sent", sent, row.sent)
-				equal(t, "counted", n.tally.read(&n.tally.relayed), row.sent)
+				testkit.Equal(t, "sent", sent, row.sent)
+				testkit.Equal(t, "counted", n.tally.read(&n.tally.relayed), row.sent)
 				if row.hops == 0 {
-					equal(t, "ended", n.tally.drops(DropHops), 1)
+					testkit.Equal(t, "ended", n.tally.drops(DropHops), 1)
 				}
 			})
 		})
@@ -84,14 +85,14 @@ func TestToWhom(t *testing.T) {
 			n.arrive(sender, g)
 			waitIdle()
 			who, frames := receivers(append(peers, author))
-			equal(t, "peers", len(who), 3)
-			equal(t, "frames", frames, 3)
+			testkit.Equal(t, "peers", len(who), 3)
+			testkit.Equal(t, "frames", frames, 3)
 			for _, p := range who {
 				hits[p]++
 			}
 		}
 		for what, p := range map[string]*fakePeer{"its sender": sender, "its origin": author, "one that it does not fit": small} {
-			equal(t, "a letter went to "+what, hits[p], 0)
+			testkit.Equal(t, "a letter went to "+what, hits[p], 0)
 		}
 		// 400 messages to 3 of 8 peers: 150 each, give or take 10.
 		for _, p := range peers[3:] {
@@ -136,10 +137,8 @@ func TestPayloadSize(t *testing.T) {
 				g, _ := sealed(t, key, &oap.GossipMessage{Topic: "a", Key: publicOf(origin), Data: make([]byte, data)})
 				g.Hops, g.Fanout = number, number
 				payload, err := oap.Encode(nil, &g)
-				if err != nil {
-					t.Fatal(err)
-				}
-				equal(t, "size", payloadSize(&g), len(payload))
+				testkit.Must(t, err)
+				testkit.Equal(t, "size", payloadSize(&g), len(payload))
 			}
 		}
 	}
@@ -157,13 +156,13 @@ func TestMaxFrameToTheByte(t *testing.T) {
 		n.open(from, fits, not)
 		n.arrive(from, g)
 		waitIdle()
-		equal(t, "to the one that it fits", len(fits.takeGossip()), 1)
-		equal(t, "to the other", len(not.takeGossip()), 0)
+		testkit.Equal(t, "to the one that it fits", len(fits.takeGossip()), 1)
+		testkit.Equal(t, "to the other", len(not.takeGossip()), 0)
 		advanceTime(3 * time.Second)
-		equal(t, "told", len(not.takeHaves()), 0)
+		testkit.Equal(t, "told", len(not.takeHaves()), 0)
 		n.HandleWant(not, []b3.Address{b3.Of(g.Msg)})
 		waitIdle()
-		equal(t, "given", len(not.takeGossip()), 0)
+		testkit.Equal(t, "given", len(not.takeGossip()), 0)
 	})
 }
 
@@ -180,16 +179,14 @@ func TestOnePostForABatch(t *testing.T) {
 		}
 		n.arrive(peers[0], batch...)
 		n.Drain()
-		if err := n.Work(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		equal(t, "posts", peers[1].posts, 1)
+		testkit.Must(t, n.Work(t.Context()))
+		testkit.Equal(t, "posts", peers[1].posts, 1)
 		for i, out := range peers[1].outs {
 			equalBytes(t, "in order", out.Message.(*oap.Gossip).Msg, batch[i].Msg)
-			equal(t, "flags", out.Flags, oap.Event)
-			equal(t, "expires", out.Expires, time.Now().UnixMilli()+120_000)
+			testkit.Equal(t, "flags", out.Flags, oap.Event)
+			testkit.Equal(t, "expires", out.Expires, time.Now().UnixMilli()+120_000)
 		}
-		equal(t, "letters", len(peers[1].outs), 50)
+		testkit.Equal(t, "letters", len(peers[1].outs), 50)
 	})
 }
 
@@ -202,7 +199,7 @@ func TestLargeMessagesAreAnnounced(t *testing.T) {
 		n.arrive(peers[0], g)
 		waitIdle()
 		_, frames := receivers(peers)
-		equal(t, "pushed", frames, 0)
+		testkit.Equal(t, "pushed", frames, 0)
 		for _, p := range peers[1:] {
 			haves := p.takeHaves()
 			if len(haves) != 1 || haves[0] != id {
@@ -212,13 +209,13 @@ func TestLargeMessagesAreAnnounced(t *testing.T) {
 		n.HandleWant(peers[1], []b3.Address{id, id, {1}})
 		waitIdle()
 		got := peers[1].takeGossip()
-		equal(t, "given", len(got), 1)
+		testkit.Equal(t, "given", len(got), 1)
 		equalBytes(t, "msg", got[0].Msg, g.Msg)
-		equal(t, "hops", got[0].Hops, 7)
-		equal(t, "fanout", got[0].Fanout, 3)
-		equal(t, "repaired", n.tally.read(&n.tally.repaired), 1)
+		testkit.Equal(t, "hops", got[0].Hops, 7)
+		testkit.Equal(t, "fanout", got[0].Fanout, 3)
+		testkit.Equal(t, "repaired", n.tally.read(&n.tally.repaired), 1)
 		advanceTime(3 * time.Second)
-		equal(t, "announced again", len(peers[1].takeHaves())+len(peers[2].takeHaves()), 0)
+		testkit.Equal(t, "announced again", len(peers[1].takeHaves())+len(peers[2].takeHaves()), 0)
 	})
 }
 
@@ -250,7 +247,7 @@ func TestWhatAPeerTurnsAwayIsAnnounced(t *testing.T) {
 		g, id := messageNow(t, 1)
 		n.arrive(peers[0], g)
 		waitIdle()
-		equal(t, "dropped", n.tally.drops(DropEgress), 1)
+		testkit.Equal(t, "dropped", n.tally.drops(DropEgress), 1)
 		peers[1].set(func() { peers[1].rejectsGossip = false })
 		advanceTime(2 * time.Second)
 		if haves := peers[1].takeHaves(); len(haves) != 1 || haves[0] != id {
@@ -268,7 +265,7 @@ func TestWhatIsDisplacedIsAnnounced(t *testing.T) {
 		g, id := messageNow(t, 1)
 		n.arrive(peers[0], g)
 		advanceTime(5 * time.Second)
-		equal(t, "announced what was sent", len(peers[1].takeHaves()), 0)
+		testkit.Equal(t, "announced what was sent", len(peers[1].takeHaves()), 0)
 		peers[1].set(func() {
 			peers[1].evicts = []session.Outgoing{peers[1].outs[0], {Message: &oap.Gossip{Msg: []byte("nobody knows it")}}, {Message: &oap.Ping{}}}
 		})
@@ -278,7 +275,7 @@ func TestWhatIsDisplacedIsAnnounced(t *testing.T) {
 		if haves := peers[1].takeHaves(); len(haves) != 1 || haves[0] != id {
 			t.Errorf("announced %v", haves)
 		}
-		equal(t, "sent all the same", n.tally.read(&n.tally.relayed), 2)
+		testkit.Equal(t, "sent all the same", n.tally.read(&n.tally.relayed), 2)
 	})
 }
 
@@ -350,7 +347,7 @@ func TestPublish(t *testing.T) {
 		if len(got) != 1 || len(got[0].Data) != cap(got[0].Data) || string(got[0].Data) != "storm" || got[0].Publisher != n.self || !got[0].Signed || got[0].ID() != outcome.ID() {
 			t.Fatalf("delivered %+v", got)
 		}
-		equal(t, "the first seq", got[0].Seq, uint64(began)<<20)
+		testkit.Equal(t, "the first seq", got[0].Seq, uint64(began)<<20)
 
 		// It is announced to peers that connect later.
 		peers := n.addPeers(5)
@@ -366,19 +363,19 @@ func TestPublish(t *testing.T) {
 			t.Fatalf("with peers: %+v, %v", outcome, err)
 		}
 		who, frames := receivers(peers)
-		equal(t, "peers", len(who), 3)
-		equal(t, "frames", frames, 3)
+		testkit.Equal(t, "peers", len(who), 3)
+		testkit.Equal(t, "frames", frames, 3)
 		got = s.receiveAll(t)
-		equal(t, "the next seq", got[0].Seq, uint64(began)<<20+1)
+		testkit.Equal(t, "the next seq", got[0].Seq, uint64(began)<<20+1)
 
 		if _, err := n.Publish(t.Context(), "open/all", nil); err != nil {
 			t.Fatal(err)
 		}
 		for _, p := range peers {
 			for _, g := range p.takeGossip() {
-				equal(t, "signature on an unsigned topic", len(g.Sig), 0)
-				equal(t, "hops", g.Hops, 8)
-				equal(t, "fanout", g.Fanout, 3)
+				testkit.Equal(t, "signature on an unsigned topic", len(g.Sig), 0)
+				testkit.Equal(t, "hops", g.Hops, 8)
+				testkit.Equal(t, "fanout", g.Fanout, 3)
 				if _, _, err := g.Open(); err != nil {
 					t.Error(err)
 				}
@@ -405,7 +402,7 @@ func TestOurOwnMessagesComeBack(t *testing.T) {
 		}
 		n.arrive(peers[0], peers[0].takeGossip()...)
 		waitIdle()
-		equal(t, "delivered", len(s.receiveAll(t)), 1)
+		testkit.Equal(t, "delivered", len(s.receiveAll(t)), 1)
 	})
 }
 
@@ -422,9 +419,7 @@ func TestNumbersOfOurOwn(t *testing.T) {
 		}
 		waitIdle()
 		ours, err := peers[0].takeGossip()[0].DecodeMessage()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		bearing := func(seq uint64, data string) oap.Gossip {
 			g, _ := sealed(t, nil, &oap.GossipMessage{Topic: "open/x", Key: ours.Key, Seq: seq, TS: ours.TS, Data: []byte(data)})
 			return g
@@ -438,8 +433,8 @@ func TestNumbersOfOurOwn(t *testing.T) {
 		if want := []string{"a", "earlier", "not given yet"}; !slices.Equal(got, want) {
 			t.Errorf("delivered %q, want %q", got, want)
 		}
-		equal(t, "known", n.tally.read(&n.tally.duplicate), 2)
-		equal(t, "remembered", n.seen.count.Load(), 2)
+		testkit.Equal(t, "known", n.tally.read(&n.tally.duplicate), 2)
+		testkit.Equal(t, "remembered", n.seen.count.Load(), 2)
 	})
 }
 
@@ -503,12 +498,12 @@ func TestWhoWritesInline(t *testing.T) {
 		open, _ := sealed(t, nil, &oap.GossipMessage{Topic: "open/x", Key: publicOf(origin), Seq: 1, TS: uint64(time.Now().UnixMilli())})
 		n.arrive(peers[0], open)
 		waitIdle()
-		equal(t, "posts of a reader", heres(), 1)
+		testkit.Equal(t, "posts of a reader", heres(), 1)
 		signed, _ := messageNow(t, 2)
 		n.arrive(peers[0], signed)
 		n.mustPublish("open/x", nil)
 		waitIdle()
-		equal(t, "posts of a worker and a publisher", heres(), 1)
+		testkit.Equal(t, "posts of a worker and a publisher", heres(), 1)
 	})
 }
 
@@ -533,7 +528,7 @@ func TestPublishBusy(t *testing.T) {
 		if fault.KindOf(err) != fault.Busy || refused.Busy != 6 || fault.NextOf(err) == "" {
 			t.Errorf("with none left: %+v, %v", refused, err)
 		}
-		equal(t, "delivered here", len(s.receiveAll(t)), 2)
+		testkit.Equal(t, "delivered here", len(s.receiveAll(t)), 2)
 		// A refused message stays refused: the caller publishes it again.
 		for _, p := range peers {
 			p.set(func() { p.rejectsGossip = false })
@@ -541,7 +536,7 @@ func TestPublishBusy(t *testing.T) {
 		advanceTime(10 * time.Second)
 		for _, p := range peers {
 			for _, id := range p.takeHaves() {
-				equal(t, "announced", id, outcome.ID())
+				testkit.Equal(t, "announced", id, outcome.ID())
 			}
 		}
 	})
@@ -557,7 +552,7 @@ func TestPublishTooLargeForAPeer(t *testing.T) {
 		if err != nil || outcome.Peers != 0 || outcome.Busy != 0 {
 			t.Errorf("%+v, %v", outcome, err)
 		}
-		equal(t, "counted", n.tally.drops(DropOversize), 1)
-		equal(t, "sent", len(p.takeGossip()), 0)
+		testkit.Equal(t, "counted", n.tally.drops(DropOversize), 1)
+		testkit.Equal(t, "sent", len(p.takeGossip()), 0)
 	})
 }

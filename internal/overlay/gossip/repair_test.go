@@ -10,6 +10,7 @@ import (
 	"micronode/b3"
 	"micronode/internal/config"
 	"micronode/internal/oap"
+	"micronode/internal/testkit"
 )
 
 // What is in the history is announced to a new peer, the newest first, in
@@ -30,9 +31,9 @@ func TestANewPeerGetsAnnouncements(t *testing.T) {
 		n.open(late)
 		waitIdle()
 		late.mu.Lock()
-		equal(t, "messages", len(late.haves), 4)
+		testkit.Equal(t, "messages", len(late.haves), 4)
 		for _, one := range late.haves {
-			equal(t, "ids in a message", len(one), 1024)
+			testkit.Equal(t, "ids in a message", len(one), 1024)
 		}
 		late.mu.Unlock()
 		slices.Reverse(ids)
@@ -40,8 +41,8 @@ func TestANewPeerGetsAnnouncements(t *testing.T) {
 			t.Error("it was told of others than the newest")
 		}
 		advanceTime(5 * time.Second)
-		equal(t, "told again", len(late.takeHaves()), 0)
-		equal(t, "the sender was told", len(peers[0].takeHaves()), 0)
+		testkit.Equal(t, "told again", len(late.takeHaves()), 0)
+		testkit.Equal(t, "the sender was told", len(peers[0].takeHaves()), 0)
 	})
 }
 
@@ -62,11 +63,11 @@ func TestRounds(t *testing.T) {
 			if p == peers[0] || p == peers[5] || slices.Contains(who, p) {
 				want = 0
 			}
-			equal(t, "told", len(p.takeHaves()), want)
+			testkit.Equal(t, "told", len(p.takeHaves()), want)
 		}
 		advanceTime(10 * time.Second)
 		for _, p := range peers {
-			equal(t, "told again", len(p.takeHaves()), 0)
+			testkit.Equal(t, "told again", len(p.takeHaves()), 0)
 		}
 	})
 }
@@ -86,7 +87,7 @@ func TestARoundHasABound(t *testing.T) {
 			n.arrive(peers[0], g)
 			waitIdle()
 		}
-		equal(t, "told while busy", len(peers[1].takeHaves()), 0)
+		testkit.Equal(t, "told while busy", len(peers[1].takeHaves()), 0)
 		peers[1].set(func() { peers[1].accept = nil })
 		announced := 0
 		for range 12 {
@@ -160,7 +161,7 @@ func TestADrainingNodeAnnouncesNothing(t *testing.T) {
 		waitIdle()
 		n.Drain()
 		advanceTime(5 * time.Second)
-		equal(t, "told", len(peers[1].takeHaves())+len(peers[2].takeHaves()), 0)
+		testkit.Equal(t, "told", len(peers[1].takeHaves())+len(peers[2].takeHaves()), 0)
 	})
 }
 
@@ -172,10 +173,10 @@ func TestAWantThatCouldNotBeSent(t *testing.T) {
 		peers[0].set(func() { peers[0].rejectsControl = true })
 		n.HandleHave(peers[0], idsOf(3))
 		waitIdle()
-		equal(t, "counted", n.tally.read(&n.tally.wanted), 0)
+		testkit.Equal(t, "counted", n.tally.read(&n.tally.wanted), 0)
 		peers[0].set(func() { peers[0].rejectsControl = false })
 		advanceTime(2500 * time.Millisecond)
-		equal(t, "asked", len(peers[0].takeWants()), 3)
+		testkit.Equal(t, "asked", len(peers[0].takeWants()), 3)
 	})
 }
 
@@ -190,14 +191,14 @@ func TestExpiredMessagesAreNotAnnounced(t *testing.T) {
 		late := newFakePeer(2)
 		n.open(late)
 		waitIdle()
-		equal(t, "told", len(late.takeHaves()), 1)
+		testkit.Equal(t, "told", len(late.takeHaves()), 1)
 		n.HandleWant(late, []b3.Address{oldID})
 		waitIdle()
-		equal(t, "given", len(late.takeGossip()), 0)
+		testkit.Equal(t, "given", len(late.takeGossip()), 0)
 		advanceTime(200 * time.Second)
 		messages, bytes := n.historyUsage()
-		equal(t, "kept", messages, 0)
-		equal(t, "bytes", bytes, 0)
+		testkit.Equal(t, "kept", messages, 0)
+		testkit.Equal(t, "bytes", bytes, 0)
 	})
 }
 
@@ -207,10 +208,10 @@ func TestAWantForWhatIsNotHeld(t *testing.T) {
 		peers := n.addPeers(1)
 		n.HandleWant(peers[0], idsOf(1024))
 		advanceTime(time.Second)
-		equal(t, "given", len(peers[0].takeGossip()), 0)
-		equal(t, "posts", peers[0].posts, 0)
-		equal(t, "told", len(peers[0].takeRefused()), 0)
-		equal(t, "remembered", n.wantedBy(peers[0]), 0)
+		testkit.Equal(t, "given", len(peers[0].takeGossip()), 0)
+		testkit.Equal(t, "posts", peers[0].posts, 0)
+		testkit.Equal(t, "told", len(peers[0].takeRefused()), 0)
+		testkit.Equal(t, "remembered", n.wantedBy(peers[0]), 0)
 	})
 }
 
@@ -254,8 +255,8 @@ func TestWhoIsAsked(t *testing.T) {
 		advanceTime(time.Minute)
 		asked()
 		messages, from := n.wantCounts()
-		equal(t, "given up", messages, 0)
-		equal(t, "per peer", from, 0)
+		testkit.Equal(t, "given up", messages, 0)
+		testkit.Equal(t, "per peer", from, 0)
 		n.HandleHave(peers[1], id) // announced again
 		waitIdle()
 		if who := asked(); !slices.Equal(who, []int{1}) {
@@ -280,10 +281,10 @@ func TestAHolderThatLeaves(t *testing.T) {
 		if wants := peers[1].takeWants(); !slices.Equal(wants, ids[:1]) {
 			t.Errorf("asked for %v", wants)
 		}
-		equal(t, "left", first(n.wantCounts()), 1)
+		testkit.Equal(t, "left", first(n.wantCounts()), 1)
 		n.close(peers[1])
 		advanceTime(300 * time.Millisecond)
-		equal(t, "left", first(n.wantCounts()), 0)
+		testkit.Equal(t, "left", first(n.wantCounts()), 0)
 	})
 }
 
@@ -298,20 +299,20 @@ func TestAWantedMessageComes(t *testing.T) {
 		n.HandleHave(peers[0], []b3.Address{id})
 		n.HandleHave(peers[1], []b3.Address{id})
 		waitIdle()
-		equal(t, "asked", len(peers[0].takeWants()), 1)
+		testkit.Equal(t, "asked", len(peers[0].takeWants()), 1)
 		bad := g
 		bad.Sig = make([]byte, 64)
 		n.arrive(peers[0], bad) // it is forged
 		advanceTime(2500 * time.Millisecond)
-		equal(t, "asked the other", len(peers[1].takeWants()), 1)
+		testkit.Equal(t, "asked the other", len(peers[1].takeWants()), 1)
 		n.arrive(peers[1], g)
 		advanceTime(time.Minute)
-		equal(t, "asked again", len(peers[0].takeWants())+len(peers[1].takeWants()), 0)
-		equal(t, "delivered", len(s.receiveAll(t)), 1)
-		equal(t, "waiting", first(n.wantCounts()), 0)
+		testkit.Equal(t, "asked again", len(peers[0].takeWants())+len(peers[1].takeWants()), 0)
+		testkit.Equal(t, "delivered", len(s.receiveAll(t)), 1)
+		testkit.Equal(t, "waiting", first(n.wantCounts()), 0)
 		n.HandleHave(peers[0], []b3.Address{id})
 		waitIdle()
-		equal(t, "asked for what is here", len(peers[0].takeWants()), 0)
+		testkit.Equal(t, "asked for what is here", len(peers[0].takeWants()), 0)
 	})
 }
 
@@ -335,10 +336,10 @@ func TestASlowSenderOfWanted(t *testing.T) {
 			advanceTime(1500 * time.Millisecond)
 			n.arrive(peers[0], all[i])
 			waitIdle()
-			equal(t, "asked another", len(peers[1].takeWants()), 0)
+			testkit.Equal(t, "asked another", len(peers[1].takeWants()), 0)
 		}
 		advanceTime(1500 * time.Millisecond)
-		equal(t, "asked another for the rest", len(peers[1].takeWants()), len(ids)-6)
+		testkit.Equal(t, "asked another for the rest", len(peers[1].takeWants()), len(ids)-6)
 	})
 }
 
@@ -353,9 +354,9 @@ func TestAFloodOfHaves(t *testing.T) {
 			n.HandleHave(peers[0], all[at:at+1024])
 		}
 		waitIdle()
-		equal(t, "of one peer", first(n.wantCounts()), maxWantsPerPeer)
-		equal(t, "asked", len(peers[0].takeWants()), maxWantsPerPeer)
-		equal(t, "dropped", n.tally.drops(DropQuota), len(all)-maxWantsPerPeer)
+		testkit.Equal(t, "of one peer", first(n.wantCounts()), maxWantsPerPeer)
+		testkit.Equal(t, "asked", len(peers[0].takeWants()), maxWantsPerPeer)
+		testkit.Equal(t, "dropped", n.tally.drops(DropQuota), len(all)-maxWantsPerPeer)
 		for i, p := range peers[1:] {
 			at := (i + 1) * 10 * 1024
 			for range 8 {
@@ -364,9 +365,9 @@ func TestAFloodOfHaves(t *testing.T) {
 			}
 		}
 		waitIdle()
-		equal(t, "of all", first(n.wantCounts()), maxWants)
+		testkit.Equal(t, "of all", first(n.wantCounts()), maxWants)
 		advanceTime(2 * time.Minute)
-		equal(t, "in the end", first(n.wantCounts()), 0)
+		testkit.Equal(t, "in the end", first(n.wantCounts()), 0)
 	})
 }
 
@@ -405,15 +406,15 @@ func TestGivingAsFastAsItIsWritten(t *testing.T) {
 			}
 		}
 		got := late.takeGossip()
-		equal(t, "letters", len(got), len(ids))
+		testkit.Equal(t, "letters", len(got), len(ids))
 		once := map[string]bool{}
 		for _, g := range got {
 			once[string(g.Msg)] = true
 		}
-		equal(t, "different ones", len(once), len(ids))
-		equal(t, "repaired", n.tally.read(&n.tally.repaired), len(ids))
-		equal(t, "missed", len(n.linkOf(late).missed), 0) // what it has asked for need not be announced
-		equal(t, "dropped", n.tally.drops(DropEgress), 0)
+		testkit.Equal(t, "different ones", len(once), len(ids))
+		testkit.Equal(t, "repaired", n.tally.read(&n.tally.repaired), len(ids))
+		testkit.Equal(t, "missed", len(n.linkOf(late).missed), 0) // what it has asked for need not be announced
+		testkit.Equal(t, "dropped", n.tally.drops(DropEgress), 0)
 	})
 }
 
@@ -437,12 +438,12 @@ func TestGivingHasABound(t *testing.T) {
 			n.HandleWant(late, ids[at:min(at+512, len(ids))])
 		}
 		waitIdle()
-		equal(t, "due", n.wantedBy(late), maxWanted)
-		equal(t, "dropped", n.tally.drops(DropQuota), 500)
+		testkit.Equal(t, "due", n.wantedBy(late), maxWanted)
+		testkit.Equal(t, "dropped", n.tally.drops(DropQuota), 500)
 		late.set(func() { late.rejectsGossip = false })
 		advanceTime(time.Second)
-		equal(t, "given", len(late.takeGossip()), maxWanted)
-		equal(t, "due in the end", n.wantedBy(late), 0)
+		testkit.Equal(t, "given", len(late.takeGossip()), maxWanted)
+		testkit.Equal(t, "due in the end", n.wantedBy(late), 0)
 	})
 }
 
@@ -450,14 +451,14 @@ func TestGivingHasABound(t *testing.T) {
 func TestWhatIsBeingGivenCounts(t *testing.T) {
 	from, ids := historyOf(maxWanted+64, 1<<30)
 	l := &link{}
-	equal(t, "refused", l.addWanted(ids[:maxWanted], from), 0)
-	equal(t, "begun", l.beginWanted(), true)
-	equal(t, "begun twice", l.beginWanted(), false)
+	testkit.Equal(t, "refused", l.addWanted(ids[:maxWanted], from), 0)
+	testkit.Equal(t, "begun", l.beginWanted(), true)
+	testkit.Equal(t, "begun twice", l.beginWanted(), false)
 	some := l.takeWanted(64)
-	equal(t, "refused meanwhile", l.addWanted(ids, from), 64)
+	testkit.Equal(t, "refused meanwhile", l.addWanted(ids, from), 64)
 	l.finishWanted(some, some)
-	equal(t, "due", len(l.wanted), maxWanted)
-	equal(t, "the first", l.wanted[0], ids[0])
+	testkit.Equal(t, "due", len(l.wanted), maxWanted)
+	testkit.Equal(t, "the first", l.wanted[0], ids[0])
 }
 
 func TestHistoryBounds(t *testing.T) {
@@ -476,10 +477,10 @@ func TestHistoryBounds(t *testing.T) {
 		}
 		n.HandleWant(peers[0], ids[:1])
 		waitIdle()
-		equal(t, "the oldest", len(peers[0].takeGossip()), 0)
+		testkit.Equal(t, "the oldest", len(peers[0].takeGossip()), 0)
 		n.HandleWant(peers[0], ids[999:])
 		waitIdle()
-		equal(t, "the newest", len(peers[0].takeGossip()), 1)
+		testkit.Equal(t, "the newest", len(peers[0].takeGossip()), 1)
 		// One that is larger than the whole history is relayed and not stored.
 		huge, id := sealed(t, nil, &oap.GossipMessage{Topic: "open", Key: publicOf(origin), TS: uint64(time.Now().UnixMilli()), Data: make([]byte, 200<<10)})
 		n.arrive(peers[0], huge)
@@ -487,7 +488,7 @@ func TestHistoryBounds(t *testing.T) {
 		if n.history.findByID(id) != nil {
 			t.Error("a letter is kept that is larger than the history")
 		}
-		equal(t, "taken", n.tally.read(&n.tally.taken), 1001)
+		testkit.Equal(t, "taken", n.tally.read(&n.tally.taken), 1001)
 	})
 }
 
@@ -502,10 +503,10 @@ func TestManyHolders(t *testing.T) {
 			t.Fatalf("%d was not marked", serial)
 		}
 	}
-	equal(t, "the first", l.hasHolder(1), false)
-	equal(t, "the last ones", l.hasHolder(85), true)
+	testkit.Equal(t, "the first", l.hasHolder(1), false)
+	testkit.Equal(t, "the last ones", l.hasHolder(85), true)
 	l.removeHolder(100)
-	equal(t, "taken back", l.hasHolder(100), false)
+	testkit.Equal(t, "taken back", l.hasHolder(100), false)
 }
 
 // What a peer rejected is announced as soon as it has written something, a
@@ -529,19 +530,19 @@ func TestAPeerThatHasRoomAgain(t *testing.T) {
 			ids = append(ids, id)
 		}
 		advanceTime(100 * time.Millisecond)
-		equal(t, "told while it is full", len(to.takeHaves()), 0)
+		testkit.Equal(t, "told while it is full", len(to.takeHaves()), 0)
 		sent.Written(nil)
 		sent.Written(nil)
 		advanceTime(reminderDelay - time.Millisecond)
-		equal(t, "told at once", len(to.takeHaves()), 0)
+		testkit.Equal(t, "told at once", len(to.takeHaves()), 0)
 		advanceTime(time.Millisecond)
 		if haves := to.takeHaves(); !slices.Equal(haves, ids) {
 			t.Errorf("told of %d letters, want %d", len(haves), len(ids))
 		}
-		equal(t, "still missed", len(n.linkOf(to).missed), 0)
+		testkit.Equal(t, "still missed", len(n.linkOf(to).missed), 0)
 		sent.Written(nil)
 		advanceTime(5 * time.Second)
-		equal(t, "told again", len(to.takeHaves()), 0)
+		testkit.Equal(t, "told again", len(to.takeHaves()), 0)
 
 		g, id := messageNow(t, 9)
 		n.arrive(peers[0], g)
@@ -549,7 +550,7 @@ func TestAPeerThatHasRoomAgain(t *testing.T) {
 		n.HandleRefusal(to, &oap.Error{Code: oap.Busy})
 		sent.Written(nil)
 		advanceTime(2 * reminderDelay)
-		equal(t, "told while it is left out", len(to.takeHaves()), 0)
+		testkit.Equal(t, "told while it is left out", len(to.takeHaves()), 0)
 		to.set(func() { to.rejectsGossip = false })
 		advanceTime(10 * time.Second)
 		if got := to.takeGossip(); len(got) != 2 || b3.Of(got[1].Msg) != id { // the first one, and the probe
@@ -563,11 +564,11 @@ func TestMissedMessagesHaveABound(t *testing.T) {
 	l := &link{}
 	prints := make([]fingerprint, maxMissed-1)
 	l.addMissed(nil)
-	equal(t, "short of nothing", l.hasMissed.Load(), false)
+	testkit.Equal(t, "short of nothing", l.hasMissed.Load(), false)
 	l.addMissed(prints)
 	l.addMissed(prints)
-	equal(t, "missed", len(l.takeMissed()), maxMissed)
-	equal(t, "left", len(l.takeMissed()), 0)
+	testkit.Equal(t, "missed", len(l.takeMissed()), maxMissed)
+	testkit.Equal(t, "left", len(l.takeMissed()), 0)
 }
 
 // A message that has left the history is asked for again only if its id was
@@ -592,17 +593,17 @@ func TestAHaveOfWhatLeftTheHistory(t *testing.T) {
 		n.HandleHave(from, named)
 		unnamed, others := some(3)
 		some(20)
-		equal(t, "asked for what is here", len(from.takeWants()), 0)
+		testkit.Equal(t, "asked for what is here", len(from.takeWants()), 0)
 		n.HandleHave(from, named)
-		equal(t, "asked for what was named", len(from.takeWants()), 0)
+		testkit.Equal(t, "asked for what was named", len(from.takeWants()), 0)
 		n.HandleHave(from, others)
-		equal(t, "asked for what was not", len(from.takeWants()), 3)
+		testkit.Equal(t, "asked for what was not", len(from.takeWants()), 3)
 		n.arrive(from, unnamed...)
 		waitIdle()
-		equal(t, "taken again", n.tally.read(&n.tally.taken), 26)
-		equal(t, "missing", first(n.wantCounts()), 0)
+		testkit.Equal(t, "taken again", n.tally.read(&n.tally.taken), 26)
+		testkit.Equal(t, "missing", first(n.wantCounts()), 0)
 		advanceTime(time.Minute)
-		equal(t, "asked again", len(from.takeWants()), 0)
+		testkit.Equal(t, "asked again", len(from.takeWants()), 0)
 	})
 }
 
@@ -616,7 +617,7 @@ func TestAHaveOfWhatWasNeverKept(t *testing.T) {
 		n.arrive(peers[0], g)
 		waitIdle()
 		n.HandleHave(peers[1], []b3.Address{id})
-		equal(t, "asked", len(peers[1].takeWants()), 0)
+		testkit.Equal(t, "asked", len(peers[1].takeWants()), 0)
 	})
 }
 

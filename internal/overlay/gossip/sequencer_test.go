@@ -12,6 +12,7 @@ import (
 	"micronode/internal/flow"
 	"micronode/internal/oap"
 	"micronode/internal/overlay/session"
+	"micronode/internal/testkit"
 )
 
 // pipePeer is a peer of one engine that is a session of another: what is sent
@@ -191,9 +192,7 @@ func checkOrder(t *testing.T, allSigned bool) {
 	for deadline := time.Now().Add(time.Minute); relayed.count < len(all); {
 		for _, one := range end.take() {
 			l, err := one.Gossip.DecodeMessage()
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			relayed.check(t, "a peer of C", oap.PeerIDOf(l.Key[:]), l.Topic, l.Seq)
 		}
 		if time.Now().After(deadline) {
@@ -227,9 +226,7 @@ func seqs(t testing.TB, p *fakePeer) (all []uint64) {
 	t.Helper()
 	for _, g := range p.takeGossip() {
 		l, err := g.DecodeMessage()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		all = append(all, l.Seq)
 	}
 	return all
@@ -261,22 +258,22 @@ func TestWhatWaitsForOthersIsBounded(t *testing.T) {
 		all[i] = n.queueMessage(from, g)
 	}
 	n.handleQueued(all[1:])
-	equal(t, "units in use", n.orderUnitsInUse(), orderUnits)
-	equal(t, "dropped", n.tally.drops(DropIngress), count-1-orderUnits)
-	equal(t, "shed", n.Shed(), uint64(count-1-orderUnits))
+	testkit.Equal(t, "units in use", n.orderUnitsInUse(), orderUnits)
+	testkit.Equal(t, "dropped", n.tally.drops(DropIngress), count-1-orderUnits)
+	testkit.Equal(t, "shed", n.Shed(), uint64(count-1-orderUnits))
 	if refusals := peers[0].takeRefused(); len(refusals) == 0 || refusals[0].code != oap.Busy {
 		t.Errorf("the peer was told %v", refusals)
 	}
-	equal(t, "sent on before its turn", len(peers[1].takeGossip()), 0)
+	testkit.Equal(t, "sent on before its turn", len(peers[1].takeGossip()), 0)
 
 	n.handleQueued(all[:1])
 	got := seqs(t, peers[1])
-	equal(t, "sent on", len(got), orderUnits+1)
+	testkit.Equal(t, "sent on", len(got), orderUnits+1)
 	if !slices.IsSorted(got) {
 		t.Errorf("sent on in the order %v", got)
 	}
-	equal(t, "units in use after", n.orderUnitsInUse(), 0)
-	equal(t, "sequences left", from.sequencer.active.Load(), 0)
+	testkit.Equal(t, "units in use after", n.orderUnitsInUse(), 0)
+	testkit.Equal(t, "sequences left", from.sequencer.active.Load(), 0)
 }
 
 // handleQueued handles a batch like a worker of its own.
@@ -319,25 +316,25 @@ func TestWhatIsRejectedDoesNotWait(t *testing.T) {
 			l, _ := g.DecodeMessage()
 			reader.queueForWorkers(&arrival{IncomingGossip: session.IncomingGossip{Gossip: g}, link: from, message: l})
 		}
-		equal(t, "spare buffers that were not used", len(reader.spares), 0)
+		testkit.Equal(t, "spare buffers that were not used", len(reader.spares), 0)
 		var rejected []*queued
 		for _, one := range reader.toEnqueue {
 			rejected = append(rejected, one.Item)
 		}
 		reader.toEnqueue = reader.toEnqueue[:0]
 		reader.rejectQueued(rejected, DropShare, errShare)
-		equal(t, "messages in the sequence", len(waits.sequence.pending), 1)
-		equal(t, "spare buffers", len(reader.spares), 100)
+		testkit.Equal(t, "messages in the sequence", len(waits.sequence.pending), 1)
+		testkit.Equal(t, "spare buffers", len(reader.spares), 100)
 	}
-	equal(t, "dropped", n.tally.drops(DropShare), 300)
+	testkit.Equal(t, "dropped", n.tally.drops(DropShare), 300)
 
 	n.handleQueued([]*queued{waits})
-	equal(t, "sent on", len(seqs(t, peers[1])), 1)
-	equal(t, "sequences left", from.sequencer.active.Load(), 0)
+	testkit.Equal(t, "sent on", len(seqs(t, peers[1])), 1)
+	testkit.Equal(t, "sequences left", from.sequencer.active.Load(), 0)
 
 	alone, _ := messageNow(t, 301)
 	newBatchState(n.Engine).rejectQueued([]*queued{n.queueMessage(from, alone)}, DropShare, errShare)
-	equal(t, "sequences left by one that was rejected alone", from.sequencer.active.Load(), 0)
+	testkit.Equal(t, "sequences left by one that was rejected alone", from.sequencer.active.Load(), 0)
 }
 
 // A publisher whose message is not checked yet does not delay another one, nor
@@ -405,18 +402,18 @@ func TestAWorkerThatDiesHoldsNothingUp(t *testing.T) {
 			}
 			n.handleQueued(all[3:])
 			func() {
-				defer func() { equal(t, "panic", recover(), any("boom")) }()
+				defer func() { testkit.Equal(t, "panic", recover(), any("boom")) }()
 				n.handleQueued(all[:3])
 			}()
-			equal(t, "sent on by a dead worker", len(peers[1].takeGossip()), 0)
+			testkit.Equal(t, "sent on by a dead worker", len(peers[1].takeGossip()), 0)
 			next(n)
 			// The first was checked, the forged one and what came behind it in
 			// the batch are lost, the last was checked by another worker.
 			if got := seqs(t, peers[1]); !slices.Equal(got, []uint64{0, 3}) {
 				t.Errorf("sent on: %v", got)
 			}
-			equal(t, "units in use", n.orderUnitsInUse(), 0)
-			equal(t, "sequences left", from.sequencer.active.Load(), 0)
+			testkit.Equal(t, "units in use", n.orderUnitsInUse(), 0)
+			testkit.Equal(t, "sequences left", from.sequencer.active.Load(), 0)
 		})
 	}
 }

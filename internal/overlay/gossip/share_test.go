@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"micronode/internal/oap"
+	"micronode/internal/testkit"
 )
 
 // One peer sends as much as it can. It fills its share of the seen-set and no
@@ -30,8 +31,8 @@ func TestOnePeerCannotTakeTheSeenSet(t *testing.T) {
 					}
 				}
 				send(flood, 200)
-				equal(t, "taken of the flood", n.tally.read(&n.tally.taken), 80)
-				equal(t, "dropped", n.tally.drops(DropShare), 120)
+				testkit.Equal(t, "taken of the flood", n.tally.read(&n.tally.taken), 80)
+				testkit.Equal(t, "dropped", n.tally.drops(DropShare), 120)
 				refusals := flood.takeRefused()
 				if len(refusals) != 120 || refusals[0].code != oap.Busy {
 					t.Errorf("the flooding peer was told %d times, %v", len(refusals), refusals[:min(1, len(refusals))])
@@ -40,19 +41,19 @@ func TestOnePeerCannotTakeTheSeenSet(t *testing.T) {
 				n.mustPublish("news/eu", nil)
 				n.mustPublish("open/a", nil)
 				send(other, 10)
-				equal(t, "taken of another peer", n.tally.read(&n.tally.taken), 90)
-				equal(t, "told to another peer", len(other.takeRefused()), 0)
+				testkit.Equal(t, "taken of another peer", n.tally.read(&n.tally.taken), 90)
+				testkit.Equal(t, "told to another peer", len(other.takeRefused()), 0)
 
 				n.close(flood)
 				again := newFakePeer(1)
 				again.serial = 99
 				n.open(again)
 				send(again, 10)
-				equal(t, "taken over another session", n.tally.read(&n.tally.taken), 90)
+				testkit.Equal(t, "taken over another session", n.tally.read(&n.tally.taken), 90)
 
 				advanceTime(125 * time.Second)
 				send(again, 10)
-				equal(t, "taken after the ttl", n.tally.read(&n.tally.taken), 100)
+				testkit.Equal(t, "taken after the ttl", n.tally.read(&n.tally.taken), 100)
 			})
 		})
 	}
@@ -69,10 +70,10 @@ func TestThereIsAPlaceForTheNextPeer(t *testing.T) {
 				n.arrive(p, unsignedMessage(t, 1000*i+j, "x"))
 			}
 		}
-		equal(t, "full", n.tally.drops(DropSeen), 0)
+		testkit.Equal(t, "full", n.tally.drops(DropSeen), 0)
 		before := n.tally.read(&n.tally.taken)
 		n.arrive(peers[19], unsignedMessage(t, 1_000_000, "x"))
-		equal(t, "taken", n.tally.read(&n.tally.taken), before+1)
+		testkit.Equal(t, "taken", n.tally.read(&n.tally.taken), before+1)
 	})
 }
 
@@ -89,27 +90,27 @@ func TestOnePeerCannotFillTheQueue(t *testing.T) {
 				for range row.sent {
 					n.arrive(peers[0], g)
 				}
-				equal(t, "waiting", n.ingress.Len(1), row.fit)
-				equal(t, "dropped", n.tally.drops(DropShare), row.sent-row.fit)
-				equal(t, "shed", n.Shed(), 0)
+				testkit.Equal(t, "waiting", n.ingress.Len(1), row.fit)
+				testkit.Equal(t, "dropped", n.tally.drops(DropShare), row.sent-row.fit)
+				testkit.Equal(t, "shed", n.Shed(), 0)
 				if p := n.Pressure(); p >= 0.9 {
 					t.Errorf("pressure %v", p)
 				}
 				for _, refusal := range peers[0].takeRefused() {
-					equal(t, "told", refusal.code, oap.Busy)
+					testkit.Equal(t, "told", refusal.code, oap.Busy)
 				}
 				n.mustPublish("news", nil)
 				n.arrive(peers[1], g)
-				equal(t, "told to the other", len(peers[1].takeRefused()), 0)
-				equal(t, "waiting of both", n.ingress.Len(1), row.fit+1)
+				testkit.Equal(t, "told to the other", len(peers[1].takeRefused()), 0)
+				testkit.Equal(t, "waiting of both", n.ingress.Len(1), row.fit+1)
 
 				n.Drain()
 				if err := n.Work(t.Context()); err != nil {
 					t.Error(err)
 				}
-				equal(t, "waiting after", n.ingressUsage.items.Load()+n.ingressUsage.bytes.Load(), 0)
+				testkit.Equal(t, "waiting after", n.ingressUsage.items.Load()+n.ingressUsage.bytes.Load(), 0)
 				for _, l := range n.links {
-					equal(t, "held after", l.share.queued.items.Load()+l.share.queued.bytes.Load(), 0)
+					testkit.Equal(t, "held after", l.share.queued.items.Load()+l.share.queued.bytes.Load(), 0)
 				}
 			})
 		})
@@ -134,16 +135,16 @@ func TestOnePeerCannotFillTheRoomBehindTheQueue(t *testing.T) {
 	}
 	n.handleQueued(all[1:])
 	send(100)
-	equal(t, "units in use", n.orderUnitsInUse(), shareItems-1)
-	equal(t, "waiting", n.ingress.Len(1), 0)
-	equal(t, "beyond the share", n.tally.drops(DropShare), 100)
-	equal(t, "shed", n.Shed(), 0)
+	testkit.Equal(t, "units in use", n.orderUnitsInUse(), shareItems-1)
+	testkit.Equal(t, "waiting", n.ingress.Len(1), 0)
+	testkit.Equal(t, "beyond the share", n.tally.drops(DropShare), 100)
+	testkit.Equal(t, "shed", n.Shed(), 0)
 
 	n.handleQueued(all[:1])
-	equal(t, "units in use after", n.orderUnitsInUse(), 0)
-	equal(t, "held after", n.links[1].share.queued.items.Load(), 0)
+	testkit.Equal(t, "units in use after", n.orderUnitsInUse(), 0)
+	testkit.Equal(t, "held after", n.links[1].share.queued.items.Load(), 0)
 	send(1)
-	equal(t, "waiting after", n.ingress.Len(1), 1)
+	testkit.Equal(t, "waiting after", n.ingress.Len(1), 1)
 }
 
 // The share of a disconnected peer is kept for as long as it holds something.
@@ -162,8 +163,8 @@ func TestSharesAreForgotten(t *testing.T) {
 			return len(n.shares)
 		}
 		advanceTime(2 * time.Second)
-		equal(t, "shares", known(), 1)
+		testkit.Equal(t, "shares", known(), 1)
 		advanceTime(125 * time.Second)
-		equal(t, "shares after the ttl", known(), 0)
+		testkit.Equal(t, "shares after the ttl", known(), 0)
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"micronode/internal/flow"
 	"micronode/internal/oap"
 	"micronode/internal/overlay/session"
+	"micronode/internal/testkit"
 )
 
 // queuePeer is a peer with a queue. What is in it for long must not change.
@@ -133,15 +134,11 @@ func TestMessagesDoNotChange(t *testing.T) {
 					first += 40
 				case 2:
 					for i := range 30 {
-						if err := n.PublishNoID(t.Context(), "open/own", fmt.Appendf(make([]byte, 1000), "%d %d", step, i)); err != nil {
-							t.Fatal(err)
-						}
+						testkit.Must(t, n.PublishNoID(t.Context(), "open/own", fmt.Appendf(make([]byte, 1000), "%d %d", step, i)))
 					}
 				case 3:
 					outcome, err := n.Publish(t.Context(), "open/own", fmt.Appendf(make([]byte, 1000), "%d", step))
-					if err != nil {
-						t.Fatal(err)
-					}
+					testkit.Must(t, err)
 					outcomes = append(outcomes, named{outcome, b3.Of(outcome.message.envelope.Msg)})
 				case 4:
 					n.arrive(from, unsignedMessages(t, first, 20, "open/heard")...)
@@ -164,13 +161,13 @@ func TestMessagesDoNotChange(t *testing.T) {
 			}
 			to.write(t, len(to.queue))
 			for _, one := range looked {
-				equal(t, "a letter that was looked up", string(one.letter.envelope.Msg), one.said)
+				testkit.Equal(t, "a letter that was looked up", string(one.letter.envelope.Msg), one.said)
 			}
 			for _, one := range outcomes {
-				equal(t, "an id that is asked for late", one.outcome.ID(), one.id)
+				testkit.Equal(t, "an id that is asked for late", one.outcome.ID(), one.id)
 			}
 			for i, d := range heard[1:] {
-				equal(t, "a delivery's number", d.Seq, binary.BigEndian.Uint64(d.Data))
+				testkit.Equal(t, "a delivery's number", d.Seq, binary.BigEndian.Uint64(d.Data))
 				if d.Seq <= heard[i].Seq {
 					t.Errorf("number %d came after %d", d.Seq, heard[i].Seq)
 				}
@@ -188,9 +185,7 @@ func TestMemoryComesBack(t *testing.T) {
 		},
 		"publisher": func(t *testing.T, n *node, from *fakePeer, round int) {
 			for range 64 {
-				if err := n.PublishNoID(t.Context(), "open/own", make([]byte, 1024)); err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(t, n.PublishNoID(t.Context(), "open/own", make([]byte, 1024)))
 			}
 			from.releaseAll()
 		},
@@ -241,8 +236,8 @@ func TestFewMessagesTakeNoSharedBuffer(t *testing.T) {
 		for i := range 64 {
 			n.arrive(from, unsignedMessages(t, 100+i, 1, "open/passed")...)
 		}
-		equal(t, "pieces", len(*made), 0)
-		equal(t, "delivered", len(s.receiveAll(t)), 64)
+		testkit.Equal(t, "pieces", len(*made), 0)
+		testkit.Equal(t, "delivered", len(s.receiveAll(t)), 64)
 		to.write(t, 1000)
 	})
 }

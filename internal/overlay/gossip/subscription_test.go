@@ -11,14 +11,13 @@ import (
 	"micronode/fault"
 	"micronode/internal/flow"
 	"micronode/internal/oap"
+	"micronode/internal/testkit"
 )
 
 func (n *node) mustPublish(topic string, data []byte) PublishResult {
 	n.t.Helper()
 	outcome, err := n.Publish(n.t.Context(), topic, data)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	testkit.Must(n.t, err)
 	return outcome
 }
 
@@ -41,8 +40,8 @@ func TestASlowSubscriber(t *testing.T) {
 		if !ok || fault.KindOf(err) != fault.Lagging {
 			t.Fatalf("recv: %v", err)
 		}
-		equal(t, "missed", lag.Missed, 3000-1024)
-		equal(t, "got", len(slow.receiveAll(t)), 1024)
+		testkit.Equal(t, "missed", lag.Missed, 3000-1024)
+		testkit.Equal(t, "got", len(slow.receiveAll(t)), 1024)
 	})
 }
 
@@ -66,7 +65,7 @@ func TestASlowSubscriberOfLargeMessages(t *testing.T) {
 			t.Fatalf("recv: %v", err)
 		}
 		got := s.receiveAll(t)
-		equal(t, "missed and got", int(lag.Missed)+len(got), 200)
+		testkit.Equal(t, "missed and got", int(lag.Missed)+len(got), 200)
 		if len(got) < 60 {
 			t.Errorf("got %d letters", len(got))
 		}
@@ -82,7 +81,7 @@ func TestASlowSubscriberOfLargeMessages(t *testing.T) {
 		if topic.bytes > 2<<20 {
 			t.Errorf("%d bytes are kept in a 64th of the room", topic.bytes)
 		}
-		equal(t, "the newest is here", topic.slots[len(topic.slots)-1].message.Load() != nil, true)
+		testkit.Equal(t, "the newest is here", topic.slots[len(topic.slots)-1].message.Load() != nil, true)
 		if _, err := s.Recv(t.Context()); fault.KindOf(err) != fault.Lagging {
 			t.Errorf("recv: %v", err)
 		}
@@ -102,9 +101,7 @@ func TestSubscriptionsComeAndGo(t *testing.T) {
 		var all []*Subscription
 		for i := range maxSubscriptions {
 			s, err := e.Subscribe(fmt.Sprint("t/", i/2))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			all = append(all, s)
 		}
 		if _, err := e.Subscribe("t/1"); fault.KindOf(err) != fault.Busy || fault.NextOf(err) == "" {
@@ -118,14 +115,14 @@ func TestSubscriptionsComeAndGo(t *testing.T) {
 			}
 			return 0
 		}
-		equal(t, "buses", buses(), maxSubscriptions/2)
+		testkit.Equal(t, "buses", buses(), maxSubscriptions/2)
 		for _, s := range all {
 			s.Close()
 			s.Close()
 		}
-		equal(t, "buses left", buses(), 0)
-		equal(t, "topics left", len(e.subscribers.topics), 0)
-		equal(t, "subscriptions left", e.subscribers.count, 0)
+		testkit.Equal(t, "buses left", buses(), 0)
+		testkit.Equal(t, "topics left", len(e.subscribers.topics), 0)
+		testkit.Equal(t, "subscriptions left", e.subscribers.count, 0)
 		if _, err := all[0].Recv(t.Context()); !errors.Is(err, flow.ErrClosed) {
 			t.Errorf("recv after close: %v", err)
 		}
@@ -133,9 +130,7 @@ func TestSubscriptionsComeAndGo(t *testing.T) {
 			t.Error(err)
 		}
 		s, err := e.Subscribe("t/1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		defer s.Close()
 		if _, err := s.Recv(canceled(t)); fault.KindOf(err) != fault.Canceled {
 			t.Errorf("recv: %v", err)
@@ -152,7 +147,7 @@ func TestTheLastSubscriberLeaves(t *testing.T) {
 	late := newBatchState(n.Engine)
 	late.deliveries = deliveryBatch{topic: topic, messages: []Message{{Topic: "news/eu", Publisher: originID}}}
 	late.flushDeliveries()
-	equal(t, "delivered", n.tally.read(&n.tally.delivered), 0)
+	testkit.Equal(t, "delivered", n.tally.read(&n.tally.delivered), 0)
 	if _, err := n.Subscribe("news/eu"); !errors.Is(err, flow.ErrClosed) {
 		t.Errorf("subscribe: %v", err)
 	}
@@ -177,7 +172,7 @@ func TestSeveralAskForAnID(t *testing.T) {
 		}
 		var all sync.WaitGroup
 		for _, s := range readers {
-			all.Go(func() { equal(t, "id", s.receiveAll(t)[0].ID(), id) })
+			all.Go(func() { testkit.Equal(t, "id", s.receiveAll(t)[0].ID(), id) })
 		}
 		all.Wait()
 	})

@@ -12,6 +12,7 @@ import (
 
 	"micronode/internal/flow"
 	"micronode/internal/oap"
+	"micronode/internal/testkit"
 )
 
 // countingHandler only counts gossip.
@@ -97,14 +98,12 @@ func measureIdle(t testing.TB, count int) (live, spans int64) {
 		// the next session is not a duplicate.
 		seed := binary.BigEndian.AppendUint64(make([]byte, 24), uint64(i))
 		identity, err := newIdentity(ed25519.NewKeyFromSeed(seed), pqHybrid)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		spoke.identity = identity
 		if _, err := spoke.dialPeer(spoke.ctx, hub.ID(), hub.Addr().String()); err != nil {
 			t.Fatal(err)
 		}
-		waitFor(t, "both ends", func() bool { return spoke.Find(hub.ID()) != nil && len(hub.Active()) == i+1 })
+		testkit.WaitFor(t, "both ends", func() bool { return spoke.Find(hub.ID()) != nil && len(hub.Active()) == i+1 })
 		spoke.Sessions.mu.Lock()
 		delete(spoke.byPeer, hub.ID())
 		spoke.active.Store(nil)
@@ -117,12 +116,12 @@ func measureIdle(t testing.TB, count int) (live, spans int64) {
 				s.OfferGossip([]queuedFrame{testFrame(10)}, nil, nil)
 			}
 		}
-		waitFor(t, "all letters", func() bool { return got.n.Load() == int64(2*count*(round+1)) })
+		testkit.WaitFor(t, "all letters", func() bool { return got.n.Load() == int64(2*count*(round+1)) })
 	}
 	// A writer sleeps after a ping. One that had to send anything else, such as the
 	// refusal of a ping, waits for the next ping, which here is an hour off.
 	asked := time.Time{}
-	waitFor(t, "all is quiet", func() bool {
+	testkit.WaitFor(t, "all is quiet", func() bool {
 		again, quiet := time.Since(asked) > pingEvery+pingEvery/4, true
 		for _, n := range []*node{hub, spoke} {
 			for _, s := range n.liveSessions() {
@@ -138,7 +137,7 @@ func measureIdle(t testing.TB, count int) (live, spans int64) {
 		}
 		return quiet && !again
 	})
-	waitFor(t, "all readers doze", func() bool { return goroutinesIn(t, inWaitReadable) == 2*count })
+	testkit.WaitFor(t, "all readers doze", func() bool { return goroutinesIn(t, inWaitReadable) == 2*count })
 	live, spans = memoryInUse()
 	return (live - liveBefore) / int64(2*count), (spans - spansBefore) / int64(2*count)
 }

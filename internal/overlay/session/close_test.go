@@ -18,6 +18,7 @@ import (
 	"micronode/fault"
 	"micronode/internal/flow"
 	"micronode/internal/oap"
+	"micronode/internal/testkit"
 )
 
 // Section 11: bye, and what follows.
@@ -84,7 +85,7 @@ func TestDrain(t *testing.T) {
 			t.Error("it is still offered to others")
 		}
 		// What would start an exchange is refused; open streams continue.
-		wantKind(t, "a want", s.SendControl(Outgoing{Message: &oap.Want{}}), fault.NotReady)
+		testkit.WantKind(t, s.SendControl(Outgoing{Message: &oap.Want{}}), fault.NotReady, "a want")
 		if rejected := s.OfferGossip([]queuedFrame{testFrame(10)}, nil, nil); len(rejected) != 1 {
 			t.Error("gossip is taken")
 		}
@@ -164,7 +165,7 @@ func TestDrain(t *testing.T) {
 		cancel()
 		began := time.Now()
 		err := n.Drain(now)
-		wantKind(t, "a drain without time", err, fault.Timeout)
+		testkit.WantKind(t, err, fault.Timeout, "a drain without time")
 		if time.Since(began) != 0 || fault.DetailOf(err) != "cut 1 sessions that had not ended" {
 			t.Errorf("after %s: %v", time.Since(began), err)
 		}
@@ -329,8 +330,8 @@ func TestForgerGetsTheReason(t *testing.T) {
 		first, _ := connectNodes(t, a, b)
 		first.Expel(1, &fault.Error{Op: "gossip.take", Kind: fault.InvalidSig, Detail: "a forged letter", Err: oap.BadSig})
 		<-first.Done()
-		waitFor(t, "another session", func() bool { s := a.Find(b.ID()); return s != nil && s != first })
-		waitFor(t, "the forger counts it as a refusal", b.closedWith(ClosedRefused))
+		testkit.WaitFor(t, "another session", func() bool { s := a.Find(b.ID()); return s != nil && s != first })
+		testkit.WaitFor(t, "the forger counts it as a refusal", b.closedWith(ClosedRefused))
 		if !a.closedWith(ClosedForged)() {
 			t.Errorf("closed by %v", a.reasons)
 		}
@@ -373,9 +374,7 @@ func TestEndDoesNotWaitForThePeer(t *testing.T) {
 	}
 	inBubble(t, "a drain came first", func(t *testing.T) {
 		n := newNode(t, 1)
-		if err := n.Drain(n.ctx); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, n.Drain(n.ctx))
 		if n.addLive(&Session{}) || len(n.live) != 0 {
 			t.Error("a session joins after the drain")
 		}
@@ -599,7 +598,7 @@ func TestSimultaneousDialsOverLoopback(t *testing.T) {
 		a, b := newNode(t, 7, longTimeouts).serve(), newNode(t, 8, longTimeouts).serve()
 		go a.SetContacts([]Contact{b.contact()})
 		b.SetContacts([]Contact{a.contact()})
-		waitFor(t, "one connection, the same on both sides", func() bool {
+		testkit.WaitFor(t, "one connection, the same on both sides", func() bool {
 			sa, sb := a.Active(), b.Active()
 			a.Sessions.mu.Lock()
 			live := len(a.live)
@@ -727,7 +726,7 @@ func TestFrameTooLargeForThePeer(t *testing.T) {
 			t.Error(err)
 		}
 		synctest.Wait()
-		wantKind(t, "a letter that is too large", outcome, fault.FrameTooLarge)
+		testkit.WantKind(t, outcome, fault.FrameTooLarge, "a letter that is too large")
 		if got := r.kinds(); !slices.Equal(got, []string{"hello_ack", "gossip"}) || len(s.streams) != 0 {
 			t.Errorf("it got %v; open streams %v", got, s.streams)
 		}
@@ -764,9 +763,9 @@ func TestBands(t *testing.T) {
 		for chunks == nil {
 			chunks = s.SendBulk(1, 1, Outgoing{Message: &oap.Data{Stream: 1, Bytes: []byte("x")}, Flags: oap.Resp, Corr: 3})
 		}
-		wantKind(t, "too much control", control, fault.Busy)
-		wantKind(t, "too many chunks", chunks, fault.Busy)
-		wantKind(t, "a stream that finds no room", s.SendControl(Outgoing{Message: &oap.Start{Stream: 8, Obj: "b3:x"}}), fault.Busy)
+		testkit.WantKind(t, control, fault.Busy, "too much control")
+		testkit.WantKind(t, chunks, fault.Busy, "too many chunks")
+		testkit.WantKind(t, s.SendControl(Outgoing{Message: &oap.Start{Stream: 8, Obj: "b3:x"}}), fault.Busy, "a stream that finds no room")
 		if len(s.streams) != 0 {
 			t.Error("it counts as open")
 		}

@@ -16,6 +16,7 @@ import (
 	"micronode/internal/config"
 	"micronode/internal/oap"
 	"micronode/internal/supervise"
+	"micronode/internal/testkit"
 )
 
 // failingDials records when and where a node dials, and makes each dial fail.
@@ -286,13 +287,9 @@ func TestDialerAndSession(t *testing.T) {
 	inBubble(t, "no task for a keeper", func(t *testing.T) {
 		n := newNode(t, 1)
 		sup, err := supervise.New(supervise.Options{Stages: []supervise.Stage{{Name: "all"}}, DrainTimeout: time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		n.spec.Tasks.Dialers, err = sup.NewGroup(supervise.GroupSpec{Service: service, Kind: "keeper", Stage: "all", Max: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		n.runDialers()
 		c := &failingDials{}
 		n.setDial(c.dial)
@@ -314,7 +311,7 @@ func TestDialerAndSession(t *testing.T) {
 		n := newNode(t, 1)
 		n.tasks.Handshakes.Close()
 		_, err := n.dialPeer(n.ctx, idOf(keyOf(2)), "x:1")
-		wantKind(t, "a call", err, fault.Canceled)
+		testkit.WantKind(t, err, fault.Canceled, "a call")
 		sock := connect(t, n)
 		if _, err := sock.Read(make([]byte, 1)); err == nil {
 			t.Error("it was accepted")
@@ -325,7 +322,7 @@ func TestDialerAndSession(t *testing.T) {
 		over, cancel := context.WithCancel(n.ctx)
 		cancel()
 		_, err = n.dialPeer(over, idOf(keyOf(2)), "x:1")
-		wantKind(t, "a call of somebody who left", err, fault.Canceled)
+		testkit.WantKind(t, err, fault.Canceled, "a call of somebody who left")
 	})
 }
 
@@ -335,10 +332,10 @@ func TestPeerThatRestarts(t *testing.T) {
 	a, b := newNode(t, 1, longTimeouts).serve(), newNode(t, 2, longTimeouts).serve()
 	connectNodes(t, a, b)
 	b.stop()
-	waitFor(t, "the end of the session", func() bool { return a.Find(b.ID()) == nil })
+	testkit.WaitFor(t, "the end of the session", func() bool { return a.Find(b.ID()) == nil })
 	again := newNode(t, 2, longTimeouts).serve()
 	a.setDial(func(ctx context.Context, _ string) (net.Conn, error) { return dialTCP(ctx, again.Addr().String()) })
-	waitFor(t, "another session", func() bool { return a.Find(b.ID()) != nil })
+	testkit.WaitFor(t, "another session", func() bool { return a.Find(b.ID()) != nil })
 }
 
 // Which connections are accepted at all.
@@ -399,12 +396,10 @@ func TestPeerThatReconnectsInALoop(t *testing.T) {
 	began := time.Now()
 	for range calls {
 		sock, err := net.Dial("tcp", n.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		_ = sock.Close()
 	}
-	waitFor(t, "all of them", n.check(func() bool { return len(n.failures) == calls }))
+	testkit.WaitFor(t, "all of them", n.check(func() bool { return len(n.failures) == calls }))
 	most := 2*each + int(each*time.Since(began).Seconds()) // however long it took
 	in := 0
 	for _, f := range n.failures {
@@ -568,7 +563,7 @@ func (u *unwritable) Write(p []byte) (int, error) {
 func TestFailuresAreCounted(t *testing.T) {
 	n, other := newNode(t, 1), newNode(t, 2).serve()
 	_, err := n.dialPeer(n.ctx, other.ID(), "127.0.0.1:1")
-	wantKind(t, "the call", err, fault.NoRoute)
+	testkit.WantKind(t, err, fault.NoRoute, "the call")
 
 	var conn *unwritable
 	n.setDial(func(ctx context.Context, addr string) (net.Conn, error) {
@@ -577,9 +572,7 @@ func TestFailuresAreCounted(t *testing.T) {
 		return conn, err
 	})
 	s, err := n.dialPeer(n.ctx, other.ID(), other.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	conn.broken.Store(true)
 	s.OfferGossip([]queuedFrame{testFrame(100)}, nil, nil)
 	<-s.Done()

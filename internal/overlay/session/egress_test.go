@@ -8,6 +8,7 @@ import (
 
 	"micronode/internal/flow"
 	"micronode/internal/oap"
+	"micronode/internal/testkit"
 )
 
 // stalledSession is a session, at the defaults, with a peer that reads nothing; the
@@ -152,7 +153,7 @@ func TestFramesInFlightAreBoundedInline(t *testing.T) {
 		}
 	}
 	close(reads)
-	waitFor(t, "all permits are back", func() bool { return permitsInUse(a, "inflight_frames") == 0 && s.egress.Len(Gossip) == 0 })
+	testkit.WaitFor(t, "all permits are back", func() bool { return permitsInUse(a, "inflight_frames") == 0 && s.egress.Len(Gossip) == 0 })
 }
 
 // permitsInUse returns how many permits of some name are held.

@@ -15,6 +15,7 @@ import (
 	"micronode/b3"
 	"micronode/fault"
 	"micronode/internal/oap"
+	"micronode/internal/testkit"
 )
 
 // inBubble runs a test in which time is faked and peers are reached in memory.
@@ -111,9 +112,7 @@ func TestBadFrames(t *testing.T) {
 func encoded(t testing.TB, m oap.Message) []byte {
 	t.Helper()
 	b, err := oap.Encode(nil, m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return b
 }
 
@@ -481,7 +480,7 @@ func TestClocks(t *testing.T) {
 		if !slices.Equal(n.timeouts, []string{"idle"}) || !slices.Equal(n.reasons, []CloseReason{ClosedIdle}) {
 			t.Errorf("counted %v, %v", n.timeouts, n.reasons)
 		}
-		wantKind(t, "the end", n.closed[0], fault.Timeout)
+		testkit.WantKind(t, n.closed[0], fault.Timeout, "the end")
 	})
 	inBubble(t, "a quiet peer that answers lives", func(t *testing.T) {
 		n := newNode(t, 1)
@@ -675,7 +674,7 @@ func TestPeerThatNeverReads(t *testing.T) {
 		if !slices.Equal(n.reasons, []CloseReason{ClosedWrite}) || !slices.Equal(n.timeouts, []string{"write"}) {
 			t.Errorf("closed by %v, %v", n.reasons, n.timeouts)
 		}
-		wantKind(t, "the end", n.closed[0], fault.Timeout)
+		testkit.WantKind(t, n.closed[0], fault.Timeout, "the end")
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/oap"
+	"micronode/internal/testkit"
 )
 
 // Section 5: how the listener chooses.
@@ -260,9 +261,7 @@ func TestHandshakeTakesTooLong(t *testing.T) {
 		began := time.Now()
 		time.Sleep(1500 * time.Millisecond)
 		r := newRawPeer(t, sock, tls.Client(sock, rawTLS(keyOf(2))))
-		if err := r.conn.Handshake(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, r.conn.Handshake())
 		last := r.reading().awaitClose()
 		if took := last.at.Sub(began); took != 2*time.Second {
 			t.Errorf("given up after %s", took)
@@ -298,7 +297,7 @@ func TestHandshakeTakesTooLong(t *testing.T) {
 		})
 		began := time.Now()
 		_, err := n.dialPeer(n.ctx, idOf(keyOf(2)), "x:1")
-		wantKind(t, "the call", err, fault.Timeout)
+		testkit.WantKind(t, err, fault.Timeout, "the call")
 		if took := time.Since(began); took != 2*time.Second {
 			t.Errorf("given up after %s", took)
 		}
@@ -307,7 +306,7 @@ func TestHandshakeTakesTooLong(t *testing.T) {
 		n := newNode(t, 1)
 		n.setDial(func(ctx Ctx, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() })
 		_, err := n.dialPeer(n.ctx, idOf(keyOf(2)), "x:1")
-		wantKind(t, "the call", err, fault.NoRoute)
+		testkit.WantKind(t, err, fault.NoRoute, "the call")
 		if !slices.Equal(n.timeouts, []string{"connect"}) || len(n.ioFailed) > 0 || !slices.Equal(n.failures, []FailReason{FailedDial}) {
 			t.Errorf("counted %v, %v", n.timeouts, n.failures)
 		}

@@ -11,15 +11,14 @@ import (
 	"pgregory.net/rapid"
 
 	"micronode/internal/oap"
+	"micronode/internal/testkit"
 )
 
 // goroutinesIn returns how many goroutines are in a function.
 func goroutinesIn(t testing.TB, function string) (n int) {
 	t.Helper()
 	var text bytes.Buffer
-	if err := pprof.Lookup("goroutine").WriteTo(&text, 2); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, pprof.Lookup("goroutine").WriteTo(&text, 2))
 	for _, one := range strings.Split(text.String(), "\n\n") {
 		if strings.Contains(one, function+"(") {
 			n++
@@ -47,19 +46,19 @@ func TestAQuietSessionHasOneGoroutine(t *testing.T) {
 	quiet := func() bool {
 		return goroutinesIn(t, inWrite) == 0 && goroutinesIn(t, inWaitReadable) == 2 && goroutinesIn(t, inRead) == 2
 	}
-	waitFor(t, "two readers, each of which dozes, and no writer", quiet)
+	testkit.WaitFor(t, "two readers, each of which dozes, and no writer", quiet)
 
 	s.OfferGossip([]queuedFrame{testFrame(100)}, nil, nil)
-	waitFor(t, "the letter", b.check(func() bool { return len(b.gossip) == 1 }))
-	waitFor(t, "the writer waits for more", func() bool { return s.writerWaits.Load() })
+	testkit.WaitFor(t, "the letter", b.check(func() bool { return len(b.gossip) == 1 }))
+	testkit.WaitFor(t, "the writer waits for more", func() bool { return s.writerWaits.Load() })
 	if n := goroutinesIn(t, inWrite); n != 1 {
 		t.Errorf("%d writers of a session that was just used", n)
 	}
 
 	s.ping(s.Corr(), 1)
-	waitFor(t, "all is quiet again", quiet)
+	testkit.WaitFor(t, "all is quiet again", quiet)
 	s.OfferGossip([]queuedFrame{testFrame(100)}, nil, nil)
-	waitFor(t, "a letter that wakes the writer", b.check(func() bool { return len(b.gossip) == 2 }))
+	testkit.WaitFor(t, "a letter that wakes the writer", b.check(func() bool { return len(b.gossip) == 2 }))
 }
 
 // Whatever a sleeping writer is woken for, it writes.
@@ -156,7 +155,7 @@ func TestAPingAllocatesNextToNothing(t *testing.T) {
 	}
 	a, b := newNode(t, 1, longTimeouts).serve(), newNode(t, 2, longTimeouts).serve()
 	s, other := connectNodes(t, a, b)
-	waitFor(t, "quiet", func() bool { return goroutinesIn(t, inWaitReadable) == 2 && goroutinesIn(t, inWrite) == 0 })
+	testkit.WaitFor(t, "quiet", func() bool { return goroutinesIn(t, inWaitReadable) == 2 && goroutinesIn(t, inWrite) == 0 })
 	other.readState.pingRate = meter{} // no limit; its reader waits, so this is no race
 	ask := func() {
 		corr := s.Corr()
@@ -196,9 +195,7 @@ func TestAWaitingReaderMissesNothing(t *testing.T) {
 				}
 				_ = plain.raw.SetReadDeadline(time.Now().Add(20 * time.Second))
 				if len(part) > 0 && plain.isEmpty() {
-					if err := plain.raw.waitReadable(); err != nil {
-						t.Fatal(err)
-					}
+					testkit.Must(t, plain.raw.waitReadable())
 				}
 				written += len(part)
 				due, _ := wholeRecords(stream[:written], -1)
@@ -229,9 +226,7 @@ func TestAWaitingReaderSeesTheEnd(t *testing.T) {
 		}
 		_ = from.Conn.Close()
 		_ = plain.raw.SetReadDeadline(time.Now().Add(20 * time.Second))
-		if err := plain.raw.waitReadable(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, plain.raw.waitReadable())
 		if plain.isEmpty() {
 			t.Error("it would doze again, for ever")
 		}

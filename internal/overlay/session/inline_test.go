@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"micronode/internal/oap"
+	"micronode/internal/testkit"
 )
 
 // numberedFrame makes a message with a number in it.
@@ -31,7 +32,7 @@ func (d *recorder) numbers() (all []uint64) {
 func TestOfferGossipInline(t *testing.T) {
 	a, b := newNode(t, 1, longTimeouts).serve(), newNode(t, 2, longTimeouts).serve()
 	s, _ := connectNodes(t, a, b)
-	waitFor(t, "no writer", func() bool { return goroutinesIn(t, inWrite) == 0 })
+	testkit.WaitFor(t, "no writer", func() bool { return goroutinesIn(t, inWrite) == 0 })
 	var want []uint64
 	for i := range uint64(100) {
 		written := false
@@ -45,14 +46,14 @@ func TestOfferGossipInline(t *testing.T) {
 	if n := goroutinesIn(t, inWrite); n > 0 {
 		t.Errorf("%d writers", n)
 	}
-	waitFor(t, "all letters", b.check(func() bool { return slices.Equal(b.numbers(), want) }))
+	testkit.WaitFor(t, "all letters", b.check(func() bool { return slices.Equal(b.numbers(), want) }))
 
 	// A writer that waits for more goes to sleep when inline offers follow.
 	s.OfferGossip([]queuedFrame{numberedFrame(100, 1000)}, nil, nil)
-	waitFor(t, "the writer waits for more", func() bool { return s.writerWaits.Load() })
+	testkit.WaitFor(t, "the writer waits for more", func() bool { return s.writerWaits.Load() })
 	s.OfferGossipInline([]queuedFrame{numberedFrame(101, 1000)}, nil, nil)
-	waitFor(t, "no writer", func() bool { return goroutinesIn(t, inWrite) == 0 })
-	waitFor(t, "both", b.check(func() bool { return slices.Equal(b.numbers(), append(want, 100, 101)) }))
+	testkit.WaitFor(t, "no writer", func() bool { return goroutinesIn(t, inWrite) == 0 })
+	testkit.WaitFor(t, "both", b.check(func() bool { return slices.Equal(b.numbers(), append(want, 100, 101)) }))
 }
 
 // An inline offer goes out in one write, however many batches it is. A peer that
@@ -60,7 +61,7 @@ func TestOfferGossipInline(t *testing.T) {
 func TestInlineOfferWritesOnce(t *testing.T) {
 	a, b := newNode(t, 1, longTimeouts, func(s *Spec) { s.Burst = 10 }).serve(), newNode(t, 2, longTimeouts).serve()
 	s, _ := connectNodes(t, a, b)
-	waitFor(t, "no writer", func() bool { return goroutinesIn(t, inWrite) == 0 })
+	testkit.WaitFor(t, "no writer", func() bool { return goroutinesIn(t, inWrite) == 0 })
 	var batch []queuedFrame
 	var want []uint64
 	for i := range uint64(30) {
@@ -80,7 +81,7 @@ func TestInlineOfferWritesOnce(t *testing.T) {
 	if collected < 30*1000 {
 		t.Errorf("with the last letter, %d bytes were to be written at once", collected)
 	}
-	waitFor(t, "all letters", b.check(func() bool { return slices.Equal(b.numbers(), want) }))
+	testkit.WaitFor(t, "all letters", b.check(func() bool { return slices.Equal(b.numbers(), want) }))
 }
 
 // An inline offer to a peer that does not read does not block. What the connection
@@ -100,9 +101,9 @@ func TestInlineOfferToAPeerThatDoesNotRead(t *testing.T) {
 		want = append(want, i)
 	}
 	close(reads)
-	waitFor(t, "all that were taken", b.check(func() bool { return slices.Equal(b.numbers(), want) }))
-	waitFor(t, "room again", func() bool { return len(s.OfferGossipInline([]queuedFrame{numberedFrame(1<<32, 1000)}, nil, nil)) == 0 })
-	waitFor(t, "the next", b.check(func() bool { return b.numbers()[len(b.gossip)-1] == 1<<32 }))
+	testkit.WaitFor(t, "all that were taken", b.check(func() bool { return slices.Equal(b.numbers(), want) }))
+	testkit.WaitFor(t, "room again", func() bool { return len(s.OfferGossipInline([]queuedFrame{numberedFrame(1<<32, 1000)}, nil, nil)) == 0 })
+	testkit.WaitFor(t, "the next", b.check(func() bool { return b.numbers()[len(b.gossip)-1] == 1<<32 }))
 }
 
 // What the last inline offer left unwritten goes out, though nothing follows.
@@ -112,7 +113,7 @@ func TestInlineOfferLeavesTheLast(t *testing.T) {
 	b := newNode(t, 2, longTimeouts)
 	b.onArrived = func(*Session, []IncomingGossip) { <-reads }
 	s, _ := connectNodes(t, a, b.serve())
-	waitFor(t, "no writer", func() bool { return goroutinesIn(t, inWrite) == 0 })
+	testkit.WaitFor(t, "no writer", func() bool { return goroutinesIn(t, inWrite) == 0 })
 	left := func() bool {
 		s.raw.mu.Lock()
 		defer s.raw.mu.Unlock()
@@ -126,7 +127,7 @@ func TestInlineOfferLeavesTheLast(t *testing.T) {
 		want = append(want, i)
 	}
 	close(reads)
-	waitFor(t, "all letters", b.check(func() bool { return slices.Equal(b.numbers(), want) }))
+	testkit.WaitFor(t, "all letters", b.check(func() bool { return slices.Equal(b.numbers(), want) }))
 }
 
 // Keepalives go out as well while gossip is written inline.
@@ -138,8 +139,8 @@ func TestInlineOfferAndKeepalive(t *testing.T) {
 		s.OfferGossipInline([]queuedFrame{numberedFrame(i, 1000)}, nil, nil)
 		_ = s.SendControl(Outgoing{Message: &oap.Want{}, Flags: oap.Event})
 	}
-	waitFor(t, "letters and messages", b.check(func() bool { return len(b.gossip) == 50 && len(b.messages) == 50 }))
-	waitFor(t, "nothing is owed", func() bool { return !s.keepaliveDue.Load() && !other.keepaliveDue.Load() })
+	testkit.WaitFor(t, "letters and messages", b.check(func() bool { return len(b.gossip) == 50 && len(b.messages) == 50 }))
+	testkit.WaitFor(t, "nothing is owed", func() bool { return !s.keepaliveDue.Load() && !other.keepaliveDue.Load() })
 }
 
 // A session that ends during an inline write is closed properly.
@@ -152,7 +153,7 @@ func TestInlineOfferAtTheEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, b := newNode(t, 1, longTimeouts).serve(), newNode(t, 2, longTimeouts).serve()
 			s, _ := connectNodes(t, a, b)
-			waitFor(t, "no writer", func() bool { return goroutinesIn(t, inWrite) == 0 })
+			testkit.WaitFor(t, "no writer", func() bool { return goroutinesIn(t, inWrite) == 0 })
 			settled := make(chan error, 1)
 			p := testFrame(1000)
 			p.Item.Written = func(err error) { settled <- err }
@@ -187,9 +188,7 @@ func TestBatchConnKeepsTheRest(t *testing.T) {
 	for range 16 {
 		write(block)
 	}
-	if err := w.flushBatch(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, w.flushBatch())
 	w.beginBatch(true)
 	write([]byte("behind it"))
 	if err := w.flushBatch(); err != nil || !w.hasUnwritten() {

@@ -14,10 +14,10 @@ import (
 
 	"go.uber.org/goleak"
 
-	"micronode/fault"
 	"micronode/internal/flow"
 	"micronode/internal/oap"
 	"micronode/internal/supervise"
+	"micronode/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -152,14 +152,10 @@ func newNode(t testing.TB, key byte, change ...func(*Spec)) *node {
 				n.record(func() { n.panics = append(n.panics, e.Err) })
 			}
 		}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	group := func(kind string) *supervise.Group {
 		g, err := sup.NewGroup(supervise.GroupSpec{Service: service, Kind: kind, Stage: "all", Max: 1 << 16})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		return g
 	}
 	n.tasks = Tasks{Handshakes: group("handshake"), Readers: group("reader"), Writers: group("writer"), Dialers: group("keeper")}
@@ -184,9 +180,7 @@ func newNode(t testing.TB, key byte, change ...func(*Spec)) *node {
 // serve makes the node listen on loopback, and dial its contacts.
 func (n *node) serve() *node {
 	n.t.Helper()
-	if err := n.Listen(n.ctx, "127.0.0.1:0"); err != nil {
-		n.t.Fatal(err)
-	}
+	testkit.Must(n.t, n.Listen(n.ctx, "127.0.0.1:0"))
 	n.ended.Go(func() {
 		if err := n.Serve(n.ctx); err != nil {
 			n.t.Errorf("Serve: %v", err)
@@ -223,18 +217,6 @@ func (n *node) stop() {
 
 func (n *node) contact() Contact { return Contact{ID: n.ID(), Addrs: []string{n.Addr().String()}} }
 
-// waitFor waits until a condition holds.
-func waitFor(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	end := time.Now().Add(20 * time.Second)
-	for !holds() {
-		if time.Now().After(end) {
-			t.Fatalf("never happened: %s", what)
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
-
 // check makes a condition that is evaluated under the recorder's lock.
 func (d *recorder) check(ask func() bool) func() bool {
 	return func() bool {
@@ -256,16 +238,8 @@ func (d *recorder) closedWith(r CloseReason) func() bool {
 func connectNodes(t testing.TB, a, b *node) (*Session, *Session) {
 	t.Helper()
 	a.SetContacts([]Contact{b.contact()})
-	waitFor(t, "a session", func() bool { return a.Find(b.ID()) != nil && b.Find(a.ID()) != nil })
+	testkit.WaitFor(t, "a session", func() bool { return a.Find(b.ID()) != nil && b.Find(a.ID()) != nil })
 	return a.Find(b.ID()), b.Find(a.ID())
-}
-
-// wantKind fails unless an error is of a kind.
-func wantKind(t testing.TB, what string, err error, kind fault.Kind) {
-	t.Helper()
-	if fault.KindOf(err) != kind {
-		t.Errorf("%s: %v, want kind %s", what, err, kind)
-	}
 }
 
 // testGossip makes an unsigned message of a size.

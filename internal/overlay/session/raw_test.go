@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"micronode/internal/oap"
+	"micronode/internal/testkit"
 )
 
 // rawPeer is a peer that sends raw bytes: it has none of our code but TLS and the
@@ -82,9 +83,7 @@ func connect(t testing.TB, n *node) net.Conn {
 	t.Helper()
 	if addr := n.Addr(); addr != nil {
 		conn, err := net.Dial("tcp", addr.String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		return conn
 	}
 	ours, theirs := net.Pipe()
@@ -172,9 +171,7 @@ func (r *rawPeer) send(flags oap.Flags, corr uint64, m oap.Message) {
 func frameOf(t testing.TB, flags oap.Flags, corr uint64, m oap.Message) []byte {
 	t.Helper()
 	b, err := oap.Codec{Max: oap.MaxPayload}.AppendMessage(nil, flags, corr, m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return b
 }
 
@@ -197,7 +194,7 @@ func handshakeRaw(t testing.TB, n *node, key byte) *rawPeer {
 	t.Helper()
 	r := dialRaw(t, n, rawTLS(keyOf(key))).reading()
 	r.send(oap.Req, 1, goodHello())
-	waitFor(t, "hello_ack", func() bool { return len(r.all()) > 0 })
+	testkit.WaitFor(t, "hello_ack", func() bool { return len(r.all()) > 0 })
 	if _, ok := r.all()[0].message.(*oap.HelloAck); !ok {
 		t.Fatalf("the answer to a hello is %+v", r.all()[0].message)
 	}

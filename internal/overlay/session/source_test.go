@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"micronode/internal/testkit"
 )
 
 // holdingConn is a connection whose writes can be held.
@@ -28,19 +30,13 @@ func (h *holdingConn) Write(p []byte) (int, error) {
 // securedPair is a client and a source on a socket, with TLS between them.
 func securedPair(t *rapid.T) (*holdingConn, *tls.Conn, *source) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer listener.Close()
 	sock, err := net.Dial("tcp", listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = sock.Close() })
 	accepted, err := listener.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = accepted.Close() })
 	from := &holdingConn{Conn: sock}
 	client := tls.Client(from, pairTLS)
@@ -48,12 +44,8 @@ func securedPair(t *rapid.T) (*holdingConn, *tls.Conn, *source) {
 	go func() { shaken <- client.Handshake() }()
 	w := newBatchConn(accepted, time.Minute)
 	server := tls.Server(w, pairTLS)
-	if err := server.Handshake(); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-shaken; err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, server.Handshake())
+	testkit.Must(t, <-shaken)
 	return from, client, newSource(server, w)
 }
 
@@ -98,9 +90,7 @@ func TestSourceDeliversWhatHasCome(t *testing.T) {
 			}
 		}
 		alertAt := from.kept.Len()
-		if err := client.CloseWrite(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, client.CloseWrite())
 		stream := from.kept.Bytes()
 		_ = from.SetWriteDeadline(time.Time{}) // CloseWrite lets nothing follow
 

@@ -14,6 +14,7 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/oap"
+	"micronode/internal/testkit"
 )
 
 // Section 1: what TLS accepts.
@@ -47,7 +48,7 @@ func TestListenerRefusesByTLS(t *testing.T) {
 			if remoteAlert(err) == "" && !strings.Contains(err.Error(), "tls:") {
 				t.Errorf("the client sees %v, want an alert", err)
 			}
-			waitFor(t, string(c.reason), n.failedWith(c.reason))
+			testkit.WaitFor(t, string(c.reason), n.failedWith(c.reason))
 		})
 	}
 }
@@ -59,7 +60,7 @@ func TestGarbageInsteadOfTLS(t *testing.T) {
 	if _, err := sock.Write([]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n")); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "a refusal", n.failedWith(FailedTLS))
+	testkit.WaitFor(t, "a refusal", n.failedWith(FailedTLS))
 }
 
 func TestDialerChecksWhoAnswers(t *testing.T) {
@@ -81,13 +82,13 @@ func TestDialerChecksWhoAnswers(t *testing.T) {
 			c.change(c.config)
 			a := listenRaw(t, n, c.config)
 			n.SetContacts([]Contact{{ID: idOf(keyOf(2)), Addrs: []string{"x:1"}}})
-			waitFor(t, string(c.reason), n.failedWith(c.reason))
+			testkit.WaitFor(t, string(c.reason), n.failedWith(c.reason))
 			r := <-a.calls
 			<-r.ended
 			if len(r.all()) != 0 {
 				t.Errorf("the dialer sent %v to somebody else", r.kinds())
 			}
-			waitFor(t, "the reason in the list of peers", func() bool { return n.Peers()[0].LastErr != "" })
+			testkit.WaitFor(t, "the reason in the list of peers", func() bool { return n.Peers()[0].LastErr != "" })
 			if p := n.Peers()[0]; p.State == stateActive {
 				t.Errorf("the peer is %+v", p)
 			}
@@ -120,11 +121,11 @@ func TestKeyExchange(t *testing.T) {
 		classical(config)
 		r := dialRaw(t, n, config).reading()
 		r.send(oap.Req, 1, goodHello())
-		waitFor(t, "an answer", func() bool { return len(r.all()) > 0 })
+		testkit.WaitFor(t, "an answer", func() bool { return len(r.all()) > 0 })
 		if ack := r.all()[0].message.(*oap.HelloAck); ack.Chosen.PQ != "" {
 			t.Errorf("the answer says %q", ack.Chosen.PQ)
 		}
-		waitFor(t, "a session", func() bool { return len(n.Active()) == 1 })
+		testkit.WaitFor(t, "a session", func() bool { return len(n.Active()) == 1 })
 		if n.Active()[0].PQ() || n.Peers()[0].PQ || n.negotiated[0] != "classical" {
 			t.Errorf("it passes for post-quantum: %v", n.negotiated)
 		}
@@ -138,7 +139,7 @@ func TestKeyExchange(t *testing.T) {
 		if err := tls.Client(sock, config).Handshake(); err == nil {
 			t.Error("TLS went through")
 		}
-		waitFor(t, "a refusal", n.failedWith(FailedTLS))
+		testkit.WaitFor(t, "a refusal", n.failedWith(FailedTLS))
 	})
 	t.Run("required does not call who lacks it", func(t *testing.T) {
 		n := newNode(t, 1, longTimeouts, func(s *Spec) { s.Config.PQ = pqRequired }).runDialers()
@@ -146,7 +147,7 @@ func TestKeyExchange(t *testing.T) {
 		classical(config)
 		listenRaw(t, n, config)
 		n.SetContacts([]Contact{{ID: idOf(keyOf(2)), Addrs: []string{"x:1"}}})
-		waitFor(t, "a refusal", n.failedWith(FailedTLS))
+		testkit.WaitFor(t, "a refusal", n.failedWith(FailedTLS))
 	})
 }
 
@@ -157,7 +158,7 @@ func TestNothingIsResumed(t *testing.T) {
 	config.ServerName = "any.name.will.do"
 	r := dialRaw(t, n, config).reading()
 	r.send(oap.Req, 1, goodHello())
-	waitFor(t, "an answer", func() bool { return len(r.all()) > 0 })
+	testkit.WaitFor(t, "an answer", func() bool { return len(r.all()) > 0 })
 }
 
 // tickets is a cache that must stay empty.
@@ -206,7 +207,7 @@ func TestTwoNodesExchangeGossip(t *testing.T) {
 			t.Errorf("written: %v", err)
 		}
 	}
-	waitFor(t, "two letters", b.check(func() bool { return len(b.gossip) == 2 }))
+	testkit.WaitFor(t, "two letters", b.check(func() bool { return len(b.gossip) == 2 }))
 	for _, g := range b.gossip {
 		if len(g.Msg) == 300_000 && len(g.Sig) != 64 || len(g.Msg) == 10 && g.Sig != nil || g.Hops != 8 {
 			t.Errorf("a letter of %d bytes came with a signature of %d", len(g.Msg), len(g.Sig))
@@ -218,7 +219,7 @@ func TestTwoNodesExchangeGossip(t *testing.T) {
 	if err := sb.SendBulk(4, 100, Outgoing{Message: &oap.Data{Stream: 4, Bytes: []byte("x")}, Flags: oap.Resp, Corr: 9}); err != nil {
 		t.Error(err)
 	}
-	waitFor(t, "both messages", a.check(func() bool { return slices.Equal(a.messages, []string{"have", "data"}) }))
+	testkit.WaitFor(t, "both messages", a.check(func() bool { return slices.Equal(a.messages, []string{"have", "data"}) }))
 
 	sa.SetBusy(true)
 	peers := a.Peers()
@@ -235,8 +236,8 @@ func TestTwoNodesExchangeGossip(t *testing.T) {
 	if !a.closedWith(ClosedBye)() || !b.closedWith(ClosedBye)() {
 		t.Errorf("closed by %v and %v", a.reasons, b.reasons)
 	}
-	wantKind(t, "Tell after the end", sa.SendControl(Outgoing{Message: &oap.Pong{}}), fault.Canceled)
-	waitFor(t, "another session after a pause", func() bool { return a.Find(b.ID()) != nil })
+	testkit.WantKind(t, sa.SendControl(Outgoing{Message: &oap.Pong{}}), fault.Canceled, "Tell after the end")
+	testkit.WaitFor(t, "another session after a pause", func() bool { return a.Find(b.ID()) != nil })
 }
 
 // Compressed messages that arrive together do not share memory.
@@ -255,7 +256,7 @@ func TestCompressedGossipInOneRead(t *testing.T) {
 	if rejected := s.OfferGossip(batch, nil, nil); len(rejected) > 0 {
 		t.Fatal("turned away")
 	}
-	waitFor(t, "all letters", b.check(func() bool { return len(b.gossip) == len(want) }))
+	testkit.WaitFor(t, "all letters", b.check(func() bool { return len(b.gossip) == len(want) }))
 	for i, g := range b.gossip {
 		if !bytes.Equal(g.Msg, want[i]) {
 			t.Errorf("letter %d is another one", i)
@@ -309,18 +310,12 @@ func TestBatchConnWritesAllOrFails(t *testing.T) {
 func sockets(t *testing.T) (near, far net.Conn) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer listener.Close()
 	near, err = net.Dial("tcp", listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	far, err = listener.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _, _ = near.Close(), far.Close() })
 	return near, far
 }
@@ -335,7 +330,7 @@ func TestBatchIsOneSystemCall(t *testing.T) {
 		return counted, err
 	})
 	a.SetContacts([]Contact{b.contact()})
-	waitFor(t, "a session", func() bool { return a.Find(b.ID()) != nil && b.Find(a.ID()) != nil })
+	testkit.WaitFor(t, "a session", func() bool { return a.Find(b.ID()) != nil && b.Find(a.ID()) != nil })
 	s := a.Find(b.ID())
 	before := counted.n.Load()
 	var batch []queuedFrame
@@ -345,7 +340,7 @@ func TestBatchIsOneSystemCall(t *testing.T) {
 	if rejected := s.OfferGossip(batch, nil, nil); len(rejected) > 0 {
 		t.Fatal("turned away")
 	}
-	waitFor(t, "all letters", b.check(func() bool { return len(b.gossip) == 60 }))
+	testkit.WaitFor(t, "all letters", b.check(func() bool { return len(b.gossip) == 60 }))
 	if n := counted.n.Load() - before; n != 1 {
 		t.Errorf("60 letters took %d writes", n)
 	}
@@ -379,7 +374,7 @@ func TestHowConnectionsEnd(t *testing.T) {
 				r.write(c.last)
 			}
 			c.close(r)
-			waitFor(t, "the end", n.check(func() bool { return len(n.closed) == 1 }))
+			testkit.WaitFor(t, "the end", n.check(func() bool { return len(n.closed) == 1 }))
 			if n.reasons[0] != c.reason || (n.closed[0] != nil) != c.broken {
 				t.Errorf("closed by %s with %v", n.reasons[0], n.closed[0])
 			}
@@ -395,27 +390,23 @@ func TestHowConnectionsEnd(t *testing.T) {
 
 func TestListenSaysWhatIsWrong(t *testing.T) {
 	n := newNode(t, 1)
-	wantKind(t, "Serve before Listen", n.Serve(n.ctx), fault.NotReady)
+	testkit.WantKind(t, n.Serve(n.ctx), fault.NotReady, "Serve before Listen")
 	other, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer other.Close()
-	wantKind(t, "a port that is taken", n.Listen(n.ctx, other.Addr().String()), fault.Conflict)
-	wantKind(t, "no address", n.Listen(n.ctx, "nonsense"), fault.Malformed)
+	testkit.WantKind(t, n.Listen(n.ctx, other.Addr().String()), fault.Conflict, "a port that is taken")
+	testkit.WantKind(t, n.Listen(n.ctx, "nonsense"), fault.Malformed, "no address")
 	if n.Addr() != nil {
 		t.Error("it has an address")
 	}
 	// Serve opens the same address again after its context ended.
-	if err := n.Listen(n.ctx, "127.0.0.1:0"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, n.Listen(n.ctx, "127.0.0.1:0"))
 	addr := n.Addr().String()
 	for range 2 {
 		ctx, cancel := withCancel()
 		ended := make(chan error)
 		go func() { ended <- n.Serve(ctx) }()
-		waitFor(t, "somebody who listens", func() bool {
+		testkit.WaitFor(t, "somebody who listens", func() bool {
 			conn, err := net.Dial("tcp", addr)
 			if err == nil {
 				_ = conn.Close()
@@ -434,8 +425,8 @@ func TestListenSaysWhatIsWrong(t *testing.T) {
 	if err := n.Drain(n.ctx); err != nil {
 		t.Error(err)
 	}
-	wantKind(t, "Serve after the drain", n.Serve(n.ctx), fault.NotReady)
-	wantKind(t, "Listen after the drain", n.Listen(n.ctx, "127.0.0.1:0"), fault.NotReady)
+	testkit.WantKind(t, n.Serve(n.ctx), fault.NotReady, "Serve after the drain")
+	testkit.WantKind(t, n.Listen(n.ctx, "127.0.0.1:0"), fault.NotReady, "Listen after the drain")
 }
 
 // TLS answers a request for new keys from the task that reads, while the other one
@@ -478,7 +469,7 @@ func TestBatchConnBoundsUnsolicitedWrites(t *testing.T) {
 	defer w.Close()
 	stuck := make(chan error, 1)
 	go func() { stuck <- w.writeText("x") }()
-	waitFor(t, "a write that is stuck", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.writing && w.pending == nil })
+	testkit.WaitFor(t, "a write that is stuck", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.writing && w.pending == nil })
 	var err error
 	size := 0
 	for ; err == nil; size += 1000 {

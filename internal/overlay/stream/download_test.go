@@ -270,9 +270,7 @@ func TestSlowConsumer(t *testing.T) {
 		address := b.putObject(data)
 		l := connect(a, b, fullChunk)
 		d, err := a.Fetch(t.Context(), address, peersInTurn(l.a))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		var got []byte
 		for part := make([]byte, fullChunk); ; {
 			n, err := io.ReadFull(d, part)
@@ -307,9 +305,7 @@ func TestConsumerThatStops(t *testing.T) {
 		address := b.putObject(data)
 		l := connect(a, b, fullChunk)
 		d, err := a.Fetch(t.Context(), address, samePeer(l.a))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		got := make([]byte, 3*fullChunk+10)
 		if _, err := io.ReadFull(d, got); err != nil {
 			t.Fatal(err)
@@ -426,9 +422,7 @@ func TestResumeInsideAChunk(t *testing.T) {
 		address := b.putObject(data)
 		l := connect(a, b, fullChunk)
 		d, err := a.Fetch(t.Context(), address, func([]oap.PeerID) Peer { return l.a })
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		var got []byte
 		for _, n := range []int{1, fullChunk - 2, 3, fullChunk / 2, 5 * fullChunk, 9 * fullChunk, 10*fullChunk + 1, 7} {
 			part := make([]byte, n)
@@ -849,9 +843,7 @@ func TestSizeAtTheEnd(t *testing.T) {
 			_ = p.send(&oap.End{Stream: 1, Seq: 1, Status: "ok"})
 		}()
 		d, err := s.Fetch(t.Context(), b3.Of([]byte("hello")), peersInTurn(p))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if _, err := io.ReadAll(d); err != nil {
 			t.Error(err)
 		}
@@ -917,9 +909,7 @@ func BenchmarkFetch(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		d, err := asker.Fetch(b.Context(), address, peersInTurn(l.a))
-		if err != nil {
-			b.Fatal(err)
-		}
+		testkit.Must(b, err)
 		if n, err := io.Copy(io.Discard, d); err != nil || n != int64(len(data)) {
 			b.Fatal(n, err)
 		}

@@ -20,6 +20,7 @@ import (
 	"micronode/internal/oap"
 	"micronode/internal/overlay/session"
 	"micronode/internal/supervise"
+	"micronode/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -94,13 +95,9 @@ func newTestNode(t testing.TB, id byte, options ...option) *testNode {
 func newGroup(t testing.TB, most int) *supervise.Group {
 	t.Helper()
 	sup, err := supervise.New(supervise.Options{Stages: []supervise.Stage{{Name: "all", DrainTimeout: time.Second}}, DrainTimeout: 2 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	group, err := sup.NewGroup(supervise.GroupSpec{Service: service, Kind: "giver", Stage: "all", Max: most})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() {
 		group.Close()
 		if err := group.Wait(context.Background()); err != nil {

@@ -20,8 +20,8 @@ type Peer interface {
 	Peer() oap.PeerID
 	Serial() uint64
 	MaxFrame() int
-	OfferGossip(batch []flow.FairItem[session.Outgoing], rejected []session.Outgoing, patience *time.Duration) []session.Outgoing
-	OfferGossipInline(batch []flow.FairItem[session.Outgoing], rejected []session.Outgoing, patience *time.Duration) []session.Outgoing
+	OfferGossip(batch []flow.FairItem[session.Outgoing], rejected []session.Outgoing, waitLeft *time.Duration) []session.Outgoing
+	OfferGossipInline(batch []flow.FairItem[session.Outgoing], rejected []session.Outgoing, waitLeft *time.Duration) []session.Outgoing
 	SendControl(session.Outgoing) error
 	Refuse(corr uint64, err error)
 	Expel(corr uint64, err error)

@@ -144,16 +144,16 @@ func (b *batchState) flushOutbox(to *link, of *outbox, inline bool) int {
 // It waits for room if any of waitLeft is left. After a wait in vain, it does
 // not wait for that peer again before it has written a message.
 func (b *batchState) offerOutbox(to *link, of *outbox, inline bool) (accepted, displaced int) {
-	patience := &b.waitLeft
+	wait := &b.waitLeft
 	if b.waitLeft <= 0 || to.stalled.Load() {
-		patience = nil
+		wait = nil
 	}
 	if inline {
-		b.rejectedFrames = to.peer.OfferGossipInline(of.frames, b.rejectedFrames[:0], patience)
+		b.rejectedFrames = to.peer.OfferGossipInline(of.frames, b.rejectedFrames[:0], wait)
 	} else {
-		b.rejectedFrames = to.peer.OfferGossip(of.frames, b.rejectedFrames[:0], patience)
+		b.rejectedFrames = to.peer.OfferGossip(of.frames, b.rejectedFrames[:0], wait)
 	}
-	if patience != nil && b.waitLeft <= 0 && len(b.rejectedFrames) > 0 {
+	if wait != nil && b.waitLeft <= 0 && len(b.rejectedFrames) > 0 {
 		to.stalled.Store(true)
 	}
 	mine := b.recordRejected(to, of)

@@ -35,18 +35,18 @@ type sharedBuffer struct {
 // newSharedBuffers makes the pool in which an engine's buffers wait for reuse.
 // Those that wait for long are garbage-collected.
 func newSharedBuffers() *sync.Pool {
-	home := new(sync.Pool)
-	home.New = func() any {
-		buffer := &sharedBuffer{pool: home}
+	pool := new(sync.Pool)
+	pool.New = func() any {
+		buffer := &sharedBuffer{pool: pool}
 		buffer.release = buffer.unref
 		return buffer
 	}
-	return home
+	return pool
 }
 
 // getSharedBuffer returns an unused buffer, with one reference for the caller.
-func getSharedBuffer(home *sync.Pool) *sharedBuffer {
-	buffer := home.Get().(*sharedBuffer)
+func getSharedBuffer(pool *sync.Pool) *sharedBuffer {
+	buffer := pool.Get().(*sharedBuffer)
 	buffer.refs.Store(1)
 	clear(buffer.messages[:])
 	return buffer

@@ -161,7 +161,7 @@ func TestAMeshWithChurn(t *testing.T) {
 			t.Errorf("a newcomer heard these more than once: %v", twice)
 		}
 	}
-	t.Logf("delivered to those who stayed: 100 %% of %d; to the last three newcomers: %.0f %%, letters from before they came included",
+	t.Logf("delivered to those who stayed: 100 %% of %d; to the last three newcomers: %.0f %%, messages from before they came included",
 		sent, 100*float64(total)/float64(3*sent))
 }
 

@@ -24,14 +24,14 @@ func allowUnsigned(s *Spec) { s.Config.Unsigned = []string{"open"} }
 func TestWhatIsRefusedAndHow(t *testing.T) {
 	now := func() time.Time { return time.Now() }
 	for name, row := range map[string]struct {
-		letter func(t *testing.T) oap.Gossip
-		reason oap.Reason // zero: it is delivered
+		message func(t *testing.T) oap.Gossip
+		reason  oap.Reason // zero: it is delivered
 	}{
 		"a good one": {func(t *testing.T) oap.Gossip { g, _ := messageNow(t, 1); return g }, 0},
-		"no letter at all": {func(t *testing.T) oap.Gossip {
+		"no message at all": {func(t *testing.T) oap.Gossip {
 			return oap.Gossip{Msg: []byte("hello"), Hops: 8, Fanout: 3}
 		}, oap.BadGossip},
-		"a byte behind the letter": {func(t *testing.T) oap.Gossip {
+		"a byte behind the message": {func(t *testing.T) oap.Gossip {
 			g, _ := messageNow(t, 1)
 			g.Msg = append(g.Msg, 0)
 			return g
@@ -82,7 +82,7 @@ func TestWhatIsRefusedAndHow(t *testing.T) {
 				peers := n.addPeers(3)
 				s := n.subscribe("news/eu")
 				defer s.Close()
-				n.arrive(peers[0], row.letter(t))
+				n.arrive(peers[0], row.message(t))
 				waitIdle()
 				got := s.receiveAll(t)
 				_, passed := receivers(peers)
@@ -119,7 +119,7 @@ func TestWhatASubscriberGets(t *testing.T) {
 		waitIdle()
 		got := s.receiveAll(t)
 		if len(got) != 1 {
-			t.Fatalf("got %d letters", len(got))
+			t.Fatalf("got %d messages", len(got))
 		}
 		d := got[0]
 		testkit.Equal(t, "id", d.ID(), id)
@@ -237,7 +237,7 @@ func TestReplaysAreDeliveredOnce(t *testing.T) {
 		waitIdle()
 		testkit.Equal(t, "delivered again", len(s.receiveAll(t)), 0)
 		if n.tally.rejects(oap.Expired) == 0 {
-			t.Error("the letter was never refused for its age")
+			t.Error("the message was never refused for its age")
 		}
 		testkit.Equal(t, "taken", n.tally.read(&n.tally.taken), 1)
 	})
@@ -275,7 +275,7 @@ func TestUnsignedTopics(t *testing.T) {
 			got := s.receiveAll(t)
 			testkit.Equal(t, topic, len(got), want)
 			if len(got) == 1 && got[0].Signed {
-				t.Errorf("%s: an unsigned letter is said to be signed", topic)
+				t.Errorf("%s: an unsigned message is said to be signed", topic)
 			}
 			s.Close()
 		}
@@ -453,7 +453,7 @@ func TestManyOrigins(t *testing.T) {
 		testkit.Equal(t, "delivered", len(got), 4*publisherSlots)
 		for _, d := range got {
 			if key := ed25519.NewKeyFromSeed(d.Data); d.Publisher != oap.PeerIDOf(key.Public().(ed25519.PublicKey)) {
-				t.Fatal("a letter has another's origin")
+				t.Fatal("a message has another's origin")
 			}
 		}
 	})
@@ -644,7 +644,7 @@ func TestAFloodFillsItsOwnShare(t *testing.T) {
 		}
 		testkit.Equal(t, "refused to the quiet one", len(quiet.takeRefused()), 0)
 		if len(floods[0].takeRefused()) == 0 || len(floods[1].takeRefused()) == 0 {
-			t.Error("nobody told the flooding peers whose letters made room")
+			t.Error("nobody told the flooding peers whose messages made room")
 		}
 		into := make([]*queued, 200)
 		got, err := n.ingress.Take(t.Context(), into, 1<<30)
@@ -674,7 +674,7 @@ func TestAWorkerThatPanicsLeavesNoPressure(t *testing.T) {
 			defer func() { testkit.Equal(t, "panic", recover(), any("boom")) }()
 			_ = n.Work(t.Context())
 		}()
-		testkit.Equal(t, "letters that wait", n.ingress.Len(1), 0)
+		testkit.Equal(t, "messages that wait", n.ingress.Len(1), 0)
 		testkit.Equal(t, "bytes that wait", n.ingressUsage.bytes.Load(), 0)
 		testkit.Equal(t, "pressure", n.Pressure(), 0)
 	})
@@ -821,7 +821,7 @@ func FuzzArrived(f *testing.F) {
 			if n.tally.taken == 1 {
 				l, id, err := g.Open()
 				if err != nil || l.CheckTime(time.Now(), n.config.TTL, n.skew) != nil || g.Verify(&l, id) != nil && (len(sig) > 0 || !n.policy.allowsUnsigned(l.Topic)) {
-					t.Fatal("a letter was taken that breaks a rule")
+					t.Fatal("a message was taken that breaks a rule")
 				}
 			}
 			for i, p := range peers {

@@ -134,7 +134,7 @@ func BenchmarkArrived(b *testing.B) {
 			e.Drain()
 			workers.Wait()
 			if taken.Load() != int64(b.N) {
-				b.Fatalf("%d of %d letters were taken", taken.Load(), b.N)
+				b.Fatalf("%d of %d messages were taken", taken.Load(), b.N)
 			}
 		})
 	}

@@ -24,7 +24,7 @@ func TestFingerprints(t *testing.T) {
 			msg[n] = last
 			f := one.of(msg[:n+1], room)
 			if f == (fingerprint{}) || f != one.of(slices.Clone(msg[:n+1]), room) {
-				t.Fatal("the same letter has two fingerprints, or none")
+				t.Fatal("the same message has two fingerprints, or none")
 			}
 			if f == other.of(msg[:n+1], room) {
 				t.Fatal("two nodes have the same key")
@@ -107,18 +107,18 @@ func TestHistoryAgainstAModel(t *testing.T) {
 			}
 			here, next := h.since(0, nil)
 			if !slices.Equal(here, model) || h.bytes != weight || h.byFingerprint.count > len(model) || next != h.position() {
-				t.Fatalf("%d letters of %d bytes, want %d of %d", len(here), h.bytes, len(model), weight)
+				t.Fatalf("%d messages of %d bytes, want %d of %d", len(here), h.bytes, len(model), weight)
 			}
 			if rapid.Bool().Draw(t, "nobody looks") {
 				continue
 			}
 			for f, l := range all {
 				if held := slices.Contains(model, l); held != (h.findByFingerprint(f) == l) {
-					t.Fatalf("a letter is found: %v", !held)
+					t.Fatalf("a message is found: %v", !held)
 				}
 			}
 			if len(all) > 0 && h.byFingerprint.count != len(model) {
-				t.Fatalf("%d places for %d letters", h.byFingerprint.count, len(model))
+				t.Fatalf("%d places for %d messages", h.byFingerprint.count, len(model))
 			}
 		}
 		var ids []b3.Address
@@ -133,7 +133,7 @@ func TestHistoryAgainstAModel(t *testing.T) {
 		}
 		for _, l := range model {
 			if !l.hasHolder(7) || h.findByID(l.messageID()) != l {
-				t.Fatal("a letter was not marked, or is not found")
+				t.Fatal("a message was not marked, or is not found")
 			}
 		}
 	})
@@ -188,7 +188,7 @@ func TestTheHistoryIsIndexedWhileItMoves(t *testing.T) {
 	testkit.Equal(t, "ids", len(h.byID), len(here))
 	for _, l := range here {
 		if h.findByID(l.messageID()) != l {
-			t.Fatal("a letter is not found")
+			t.Fatal("a message is not found")
 		}
 	}
 }

@@ -456,7 +456,7 @@ func (n *node) wantedBy(p *fakePeer) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.wanted) != len(l.wantedSet) {
-		n.t.Errorf("%d letters are due, %d are looked up", len(l.wanted), len(l.wantedSet))
+		n.t.Errorf("%d messages are due, %d are looked up", len(l.wanted), len(l.wantedSet))
 	}
 	return len(l.wanted)
 }
@@ -468,7 +468,7 @@ func (n *node) historyUsage() (messages int, bytes int64) {
 	defer h.mu.Unlock()
 	held := int(h.nextSeq - h.firstSeq)
 	if placed := max(h.fingerprinted, h.firstSeq) - h.firstSeq; placed != uint64(h.byFingerprint.count) || int64(len(h.ring)) > max(minTableSize, 2*h.budget/messageOverhead) || len(h.byID) > held {
-		n.t.Errorf("%d letters in the ring, %d have places, %d ids; room for %d", held, h.byFingerprint.count, len(h.byID), len(h.ring))
+		n.t.Errorf("%d messages in the ring, %d have places, %d ids; room for %d", held, h.byFingerprint.count, len(h.byID), len(h.ring))
 	}
 	return held, h.bytes
 }

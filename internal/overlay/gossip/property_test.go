@@ -48,7 +48,7 @@ func TestSeenSetAgainstAModel(t *testing.T) {
 				var batch []arrival
 				var names []string
 				for range rapid.IntRange(1, 8).Draw(t, "batch") {
-					body := rapid.SampledFrom(bodies).Draw(t, "letter")
+					body := rapid.SampledFrom(bodies).Draw(t, "message")
 					if _, written := times[body]; !written { // a message's time is part of it
 						times[body] = uint64(clock.UnixMilli() + int64(rapid.IntRange(-int(ttl.Milliseconds()), int(skew.Milliseconds())).Draw(t, "ts")))
 					}
@@ -57,7 +57,7 @@ func TestSeenSetAgainstAModel(t *testing.T) {
 						continue
 					}
 					if _, taken := model[body]; !taken && rapid.Bool().Draw(t, "ask") && set.has(print, l.TS) {
-						t.Fatal("a new letter is known")
+						t.Fatal("a new message is known")
 					}
 					batch, names = append(batch, arrival{link: rapid.SampledFrom(peers[:]).Draw(t, "from"), message: l, fingerprint: print}), append(names, body)
 				}
@@ -72,7 +72,7 @@ func TestSeenSetAgainstAModel(t *testing.T) {
 					_, taken := model[names[i]]
 					switch verdict := one.result; {
 					case taken && verdict != duplicate:
-						t.Fatalf("a known letter is %d", verdict)
+						t.Fatalf("a known message is %d", verdict)
 					case !taken && verdict == inserted:
 						model[names[i]] = one.message.TS
 					case verdict == shareFull: // since then more was accepted, and nothing has expired
@@ -80,14 +80,14 @@ func TestSeenSetAgainstAModel(t *testing.T) {
 							t.Fatalf("a peer that holds %d is refused while %d are free", one.link.share.seenEntries.Load(), free)
 						}
 					case !taken && verdict != setFull:
-						t.Fatalf("a new letter is %d", verdict)
+						t.Fatalf("a new message is %d", verdict)
 					case verdict == setFull && set.count.Load() != int64(most):
 						t.Fatalf("full with %d of %d", set.count.Load(), most)
 					}
 				}
 				for i, one := range batch {
 					if _, taken := model[names[i]]; set.has(one.fingerprint, one.message.TS) != taken {
-						t.Fatalf("has %v of a letter that was taken: %v", !taken, taken)
+						t.Fatalf("has %v of a message that was taken: %v", !taken, taken)
 					}
 				}
 			}
@@ -101,7 +101,7 @@ func TestSeenSetAgainstAModel(t *testing.T) {
 				}
 			}
 			if int64(held) != set.count.Load() || held > most {
-				t.Fatalf("%d letters are held, %d counted, %d allowed", held, set.count.Load(), most)
+				t.Fatalf("%d messages are held, %d counted, %d allowed", held, set.count.Load(), most)
 			}
 			for _, p := range peers {
 				held -= int(p.share.seenEntries.Load())
@@ -117,13 +117,13 @@ func TestSeenSetAgainstAModel(t *testing.T) {
 // gets a message at most once, and every valid one exactly once.
 func TestAtMostOnce(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		messages := rapid.IntRange(1, 20).Draw(rt, "letters")
+		messages := rapid.IntRange(1, 20).Draw(rt, "messages")
 		peers := rapid.IntRange(1, 6).Draw(rt, "peers")
-		type event struct{ from, letter, how, pause int }
+		type event struct{ from, message, how, pause int }
 		var events []event
 		for range rapid.IntRange(1, 120).Draw(rt, "events") {
 			events = append(events, event{
-				rapid.IntRange(0, peers-1).Draw(rt, "from"), rapid.IntRange(0, messages-1).Draw(rt, "letter"),
+				rapid.IntRange(0, peers-1).Draw(rt, "from"), rapid.IntRange(0, messages-1).Draw(rt, "message"),
 				rapid.IntRange(0, 9).Draw(rt, "how"), rapid.SampledFrom([]int{0, 0, 0, 1, 1000, 20_000}).Draw(rt, "pause"),
 			})
 		}
@@ -135,7 +135,7 @@ func TestAtMostOnce(t *testing.T) {
 			first := time.Now()
 			due := map[b3.Address]bool{}
 			for _, e := range events {
-				g, id := messageAt(t, first, e.letter, "news/eu", "storm")
+				g, id := messageAt(t, first, e.message, "news/eu", "storm")
 				switch e.how {
 				case 0:
 					g.Sig = make([]byte, 64)
@@ -162,16 +162,16 @@ func TestAtMostOnce(t *testing.T) {
 			for _, d := range s.receiveAll(t) {
 				got[d.ID()]++
 				if got[d.ID()] > 1 {
-					t.Fatal("a letter was delivered twice")
+					t.Fatal("a message was delivered twice")
 				}
 			}
 			for id := range due {
 				if got[id] == 0 {
-					t.Fatal("a good letter was not delivered")
+					t.Fatal("a good message was not delivered")
 				}
 			}
 			if len(got) != len(due) {
-				t.Fatalf("%d letters were delivered, %d were good", len(got), len(due))
+				t.Fatalf("%d messages were delivered, %d were good", len(got), len(due))
 			}
 		})
 	})
@@ -198,7 +198,7 @@ func TestIngressIsFair(t *testing.T) {
 			}
 			waiting[flood.serial] = n.ingress.Len(1) - waiting[quiet.serial]
 			if n.ingressUsage.bytes.Load() > ingressBytes || n.ingress.Len(1) > ingressItems {
-				rt.Fatalf("%d bytes, %d letters wait", n.ingressUsage.bytes.Load(), n.ingress.Len(1))
+				rt.Fatalf("%d bytes, %d messages wait", n.ingressUsage.bytes.Load(), n.ingress.Len(1))
 			}
 			if n.ingress.Len(1) == 0 || rapid.Bool().Draw(rt, "stalled") && waiting[quiet.serial] < 100 {
 				continue
@@ -219,7 +219,7 @@ func TestIngressIsFair(t *testing.T) {
 			}
 		}
 		if refusals := quiet.takeRefused(); len(refusals) > 0 {
-			rt.Fatalf("the quiet peer was refused %d letters", len(refusals))
+			rt.Fatalf("the quiet peer was refused %d messages", len(refusals))
 		}
 	})
 }
@@ -381,10 +381,10 @@ func (m *mesh) waitDelivered(t testing.TB, published map[b3.Address]bool, rounds
 					continue
 				}
 				if got[i][d.ID()]++; got[i][d.ID()] > 1 {
-					t.Fatalf("node %d got a letter twice", i)
+					t.Fatalf("node %d got a message twice", i)
 				}
 				if !published[d.ID()] {
-					t.Fatalf("node %d got a letter that was refused, or that nobody wrote", i)
+					t.Fatalf("node %d got a message that was refused, or that nobody wrote", i)
 				}
 			}
 			missing += len(published) - len(got[i])
@@ -418,7 +418,7 @@ func TestAMeshLosesNothing(t *testing.T) {
 			add(rapid.IntRange(0, size-1).Draw(rt, "a"), rapid.IntRange(0, size-1).Draw(rt, "b"))
 		}
 		loss := rapid.Float64Range(0, 0.5).Draw(rt, "loss")
-		messages := rapid.IntRange(1, 60).Draw(rt, "letters")
+		messages := rapid.IntRange(1, 60).Draw(rt, "messages")
 		hops := rapid.IntRange(1, 8).Draw(rt, "hops")
 		sizes := rapid.SliceOfN(rapid.SampledFrom([]int{0, 10, 1000, 20_000}), messages, messages).Draw(rt, "sizes")
 		from := rapid.SliceOfN(rapid.IntRange(0, size-1), messages, messages).Draw(rt, "from")
@@ -486,7 +486,7 @@ func TestWhatAFullQueueDroppedIsRepaired(t *testing.T) {
 		advanceTime(500 * time.Millisecond)
 		lost := receiver.tally.drops(DropIngress) + receiver.tally.drops(DropShare)
 		if lost == 0 || len(m.refused) == 600 {
-			t.Fatalf("%d letters were lost, %d refused", lost, len(m.refused))
+			t.Fatalf("%d messages were lost, %d refused", lost, len(m.refused))
 		}
 		receiver.run()
 		m.waitDelivered(t, published, 10)
@@ -517,11 +517,11 @@ func TestAShortQueueAndAShortHistory(t *testing.T) {
 			advanceTime(60 * time.Millisecond)
 		}
 		if lost := relay.tally.drops(DropEgress); lost < bursts*each/3 {
-			t.Errorf("only %d letters were turned away", lost)
+			t.Errorf("only %d messages were rejected", lost)
 		}
 		m.waitDelivered(t, published, 0)
 		if again := m.nodes[2].tally.read(&m.nodes[2].tally.duplicate); again > 0 {
-			t.Errorf("%d letters came twice", again)
+			t.Errorf("%d messages came twice", again)
 		}
 	})
 }

@@ -48,10 +48,10 @@ func TestAPeerThatTurnsEverythingAway(t *testing.T) {
 
 		stuck.set(func() { stuck.rejectsGossip = false })
 		seq = n.trickle(from, seq, 500*time.Millisecond, 33*time.Second)
-		testkit.Equal(t, "busy after it took a letter", stuck.isBusy(), false)
+		testkit.Equal(t, "busy after it took a message", stuck.isBusy(), false)
 		stuck.takeGossip()
 		n.trickle(from, seq, 100*time.Millisecond, time.Second)
-		testkit.Equal(t, "letters in the next second", len(stuck.takeGossip()), 10)
+		testkit.Equal(t, "messages in the next second", len(stuck.takeGossip()), 10)
 	})
 }
 

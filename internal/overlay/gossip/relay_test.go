@@ -79,8 +79,8 @@ func TestToWhom(t *testing.T) {
 		n.open(author)
 		sender, holder, small := peers[0], peers[1], peers[2]
 		hits := map[*fakePeer]int{}
-		const letters = 400
-		for i := range letters {
+		const messages = 400
+		for i := range messages {
 			g, _ := messageNow(t, i)
 			n.arrive(sender, g)
 			waitIdle()
@@ -92,12 +92,12 @@ func TestToWhom(t *testing.T) {
 			}
 		}
 		for what, p := range map[string]*fakePeer{"its sender": sender, "its origin": author, "one that it does not fit": small} {
-			testkit.Equal(t, "a letter went to "+what, hits[p], 0)
+			testkit.Equal(t, "a message went to "+what, hits[p], 0)
 		}
 		// 400 messages to 3 of 8 peers: 150 each, give or take 10.
 		for _, p := range peers[3:] {
 			if hits[p] < 90 || hits[p] > 210 {
-				t.Errorf("peer %d got %d of %d letters", p.serial, hits[p], letters)
+				t.Errorf("peer %d got %d of %d messages", p.serial, hits[p], messages)
 			}
 		}
 		// Two peers that sent the same message have it, and so does a peer that
@@ -120,7 +120,7 @@ func TestToWhom(t *testing.T) {
 			}
 		}
 		if n.tally.drops(DropOversize) == 0 {
-			t.Error("nobody counted that a letter did not fit")
+			t.Error("nobody counted that a message did not fit")
 		}
 	})
 }
@@ -186,7 +186,7 @@ func TestOnePostForABatch(t *testing.T) {
 			testkit.Equal(t, "flags", out.Flags, oap.Event)
 			testkit.Equal(t, "expires", out.Expires, time.Now().UnixMilli()+120_000)
 		}
-		testkit.Equal(t, "letters", len(peers[1].outs), 50)
+		testkit.Equal(t, "messages", len(peers[1].outs), 50)
 	})
 }
 
@@ -326,7 +326,7 @@ func TestUnsignedIDs(t *testing.T) {
 		}
 		refused, err := n.Publish(t.Context(), "", nil)
 		if err == nil || refused.ID() != (b3.Address{}) {
-			t.Errorf("a letter that is none has the id %s, %v", refused.ID(), err)
+			t.Errorf("a message that is none has the id %s, %v", refused.ID(), err)
 		}
 	})
 }
@@ -471,12 +471,12 @@ func TestMessagesOutliveTheReader(t *testing.T) {
 				_ = append(d.Data, "overwritten"...)
 			}
 			if !slices.Equal(got, want[topics[i]]) {
-				t.Errorf("%s: other letters were delivered", topics[i])
+				t.Errorf("%s: other messages were delivered", topics[i])
 			}
 		}
 		for _, g := range peers[1].takeGossip() {
 			if l, err := g.DecodeMessage(); err != nil || !slices.Contains(want[l.Topic], string(l.Data)) {
-				t.Errorf("another letter was passed on: %v", err)
+				t.Errorf("another message was passed on: %v", err)
 			}
 		}
 	})

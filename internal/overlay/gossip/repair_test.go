@@ -99,7 +99,7 @@ func TestARoundHasABound(t *testing.T) {
 			announced += len(now)
 		}
 		if announced < len(ids)-1 { // one was the probe
-			t.Errorf("told of %d letters, want %d", announced, len(ids)-1)
+			t.Errorf("told of %d messages, want %d", announced, len(ids)-1)
 		}
 	})
 }
@@ -406,7 +406,7 @@ func TestGivingAsFastAsItIsWritten(t *testing.T) {
 			}
 		}
 		got := late.takeGossip()
-		testkit.Equal(t, "letters", len(got), len(ids))
+		testkit.Equal(t, "messages", len(got), len(ids))
 		once := map[string]bool{}
 		for _, g := range got {
 			once[string(g.Msg)] = true
@@ -486,7 +486,7 @@ func TestHistoryBounds(t *testing.T) {
 		n.arrive(peers[0], huge)
 		waitIdle()
 		if n.history.findByID(id) != nil {
-			t.Error("a letter is kept that is larger than the history")
+			t.Error("a message is kept that is larger than the history")
 		}
 		testkit.Equal(t, "taken", n.tally.read(&n.tally.taken), 1001)
 	})
@@ -537,7 +537,7 @@ func TestAPeerThatHasRoomAgain(t *testing.T) {
 		testkit.Equal(t, "told at once", len(to.takeHaves()), 0)
 		advanceTime(time.Millisecond)
 		if haves := to.takeHaves(); !slices.Equal(haves, ids) {
-			t.Errorf("told of %d letters, want %d", len(haves), len(ids))
+			t.Errorf("told of %d messages, want %d", len(haves), len(ids))
 		}
 		testkit.Equal(t, "still missed", len(n.linkOf(to).missed), 0)
 		sent.Written(nil)
@@ -554,7 +554,7 @@ func TestAPeerThatHasRoomAgain(t *testing.T) {
 		to.set(func() { to.rejectsGossip = false })
 		advanceTime(10 * time.Second)
 		if got := to.takeGossip(); len(got) != 2 || b3.Of(got[1].Msg) != id { // the first one, and the probe
-			t.Errorf("got %d letters", len(got))
+			t.Errorf("got %d messages", len(got))
 		}
 	})
 }

@@ -62,7 +62,7 @@ func (q *queuePeer) write(t *testing.T, many int) {
 	q.mu.Unlock()
 	for _, one := range done {
 		if string(one.out.Message.(*oap.Gossip).Msg) != one.original {
-			t.Fatal("a letter changed while it waited for a peer")
+			t.Fatal("a message changed while it waited for a peer")
 		}
 		if one.out.Release != nil {
 			one.out.Release()
@@ -110,8 +110,8 @@ func unsignedMessages(t *testing.T, first, many int, topic string) []oap.Gossip 
 // long after it published.
 func TestMessagesDoNotChange(t *testing.T) {
 	type kept struct {
-		letter *storedMessage
-		said   string
+		message *storedMessage
+		said    string
 	}
 	type named struct {
 		outcome PublishResult
@@ -161,7 +161,7 @@ func TestMessagesDoNotChange(t *testing.T) {
 			}
 			to.write(t, len(to.queue))
 			for _, one := range looked {
-				testkit.Equal(t, "a letter that was looked up", string(one.letter.envelope.Msg), one.said)
+				testkit.Equal(t, "a message that was looked up", string(one.message.envelope.Msg), one.said)
 			}
 			for _, one := range outcomes {
 				testkit.Equal(t, "an id that is asked for late", one.outcome.ID(), one.id)

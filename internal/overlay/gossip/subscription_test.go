@@ -67,7 +67,7 @@ func TestASlowSubscriberOfLargeMessages(t *testing.T) {
 		got := s.receiveAll(t)
 		testkit.Equal(t, "missed and got", int(lag.Missed)+len(got), 200)
 		if len(got) < 60 {
-			t.Errorf("got %d letters", len(got))
+			t.Errorf("got %d messages", len(got))
 		}
 		// More topics, smaller shares: the next round applies them.
 		for i := range 63 {

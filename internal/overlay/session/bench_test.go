@@ -116,7 +116,7 @@ func measureIdle(t testing.TB, count int) (live, spans int64) {
 				s.OfferGossip([]queuedFrame{testFrame(10)}, nil, nil)
 			}
 		}
-		testkit.WaitFor(t, "all letters", func() bool { return got.n.Load() == int64(2*count*(round+1)) })
+		testkit.WaitFor(t, "all messages", func() bool { return got.n.Load() == int64(2*count*(round+1)) })
 	}
 	// A writer sleeps after a ping. One that had to send anything else, such as the
 	// refusal of a ping, waits for the next ping, which here is an hour off.
@@ -137,7 +137,7 @@ func measureIdle(t testing.TB, count int) (live, spans int64) {
 		}
 		return quiet && !again
 	})
-	testkit.WaitFor(t, "all readers doze", func() bool { return goroutinesIn(t, inWaitReadable) == 2*count })
+	testkit.WaitFor(t, "all readers wait", func() bool { return goroutinesIn(t, inWaitReadable) == 2*count })
 	live, spans = memoryInUse()
 	return (live - liveBefore) / int64(2*count), (spans - spansBefore) / int64(2*count)
 }

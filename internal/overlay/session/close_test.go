@@ -60,7 +60,7 @@ func TestDrain(t *testing.T) {
 			batch = append(batch, testFrame(10_000))
 		}
 		if rejected := s.OfferGossip(batch, nil, nil); len(rejected) > 0 {
-			t.Fatal("turned away")
+			t.Fatal("rejected")
 		}
 		go func() { _ = n.Drain(n.ctx) }()
 		<-r.ended
@@ -107,7 +107,7 @@ func TestDrain(t *testing.T) {
 			t.Errorf("the stream that crossed ended with %+v", last)
 		}
 		if !slices.Equal(n.messages, []string{"start", "data"}) || len(n.gossip) != 0 {
-			t.Errorf("the handler saw %v and %d letters", n.messages, len(n.gossip))
+			t.Errorf("the handler saw %v and %d messages", n.messages, len(n.gossip))
 		}
 		// We end one of the two streams, the peer the other; then the session closes.
 		if err := s.SendBulk(1, 10, Outgoing{Message: &oap.End{Stream: 1, Seq: 1, Status: "ok"}, Flags: oap.Resp, Corr: 5}); err != nil {
@@ -193,7 +193,7 @@ func TestPeerSaysBye(t *testing.T) {
 		_ = r.conn.Close()
 		synctest.Wait()
 		if len(n.gossip) != 1 || len(n.closed) != 1 || n.closed[0] != nil || !slices.Equal(n.reasons, []CloseReason{ClosedBye}) {
-			t.Errorf("%d letters, closed %v by %v", len(n.gossip), n.closed, n.reasons)
+			t.Errorf("%d messages, closed %v by %v", len(n.gossip), n.closed, n.reasons)
 		}
 	})
 	inBubble(t, "and a stream goes on", func(t *testing.T) {
@@ -276,7 +276,7 @@ func TestEndTellsThePeer(t *testing.T) {
 		code   oap.Code
 		reason CloseReason
 	}{
-		{fault.New("x", fault.Malformed, "letters that do not verify"), oap.Malformed, ClosedMalformed},
+		{fault.New("x", fault.Malformed, "messages that do not verify"), oap.Malformed, ClosedMalformed},
 		{fault.New("x", fault.QuotaExceeded, "too much"), oap.QuotaExceeded, ClosedQuota},
 		{fault.New("x", fault.Busy, "too much"), oap.Busy, ClosedBusy},
 		{fault.New("x", fault.Unauthorized, "out"), oap.Unauth, ClosedUnauth},
@@ -632,7 +632,7 @@ func TestDuplicateOfTheSamePeer(t *testing.T) {
 			t.Errorf("closed by %v", n.reasons)
 		}
 	})
-	inBubble(t, "letters on the older are taken", func(t *testing.T) {
+	inBubble(t, "messages on the older are taken", func(t *testing.T) {
 		n := newNode(t, 1)
 		first := handshakeInBubble(t, n, 2)
 		first.send(oap.Req, 5, &oap.Start{Stream: 1, Obj: "b3:x"})
@@ -641,7 +641,7 @@ func TestDuplicateOfTheSamePeer(t *testing.T) {
 		first.send(oap.Event, 6, testGossip(10))
 		synctest.Wait()
 		if len(n.gossip) != 1 || len(n.live) != 2 {
-			t.Errorf("%d letters, %d live", len(n.gossip), len(n.live))
+			t.Errorf("%d messages, %d live", len(n.gossip), len(n.live))
 		}
 		began := time.Now()
 		<-first.ended
@@ -661,7 +661,7 @@ func TestPost(t *testing.T) {
 			batch = append(batch, testFrame(100+i))
 		}
 		if rejected := s.OfferGossip(batch, []Outgoing{{Corr: 99}}, nil); len(rejected) != 1 || rejected[0].Corr != 99 || len(n.backpressure) != 0 {
-			t.Errorf("%d were turned away; pressure %v", len(rejected), n.backpressure)
+			t.Errorf("%d were rejected; pressure %v", len(rejected), n.backpressure)
 		}
 		r.reading()
 		synctest.Wait()
@@ -682,7 +682,7 @@ func TestPost(t *testing.T) {
 		time.AfterFunc(time.Second, func() { s.CloseWithError(nil) })
 		rejected := s.OfferGossip([]queuedFrame{frameOnTopic(1, 1), frameOnTopic(1, 2)}, nil, &patience)
 		if len(rejected) != 2 || patience < time.Hour-time.Minute {
-			t.Errorf("%d were turned away, %s is left", len(rejected), patience)
+			t.Errorf("%d were rejected, %s is left", len(rejected), patience)
 		}
 	})
 }
@@ -726,7 +726,7 @@ func TestFrameTooLargeForThePeer(t *testing.T) {
 			t.Error(err)
 		}
 		synctest.Wait()
-		testkit.WantKind(t, outcome, fault.FrameTooLarge, "a letter that is too large")
+		testkit.WantKind(t, outcome, fault.FrameTooLarge, "a message that is too large")
 		if got := r.kinds(); !slices.Equal(got, []string{"hello_ack", "gossip"}) || len(s.streams) != 0 {
 			t.Errorf("it got %v; open streams %v", got, s.streams)
 		}

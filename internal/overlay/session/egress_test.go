@@ -51,7 +51,7 @@ func TestQueueToAPeerFillsAtTheDefaults(t *testing.T) {
 			}
 			first := map[flow.Policy]uint64{flow.RejectNew: 1512, flow.DropOldest: 1000}[drop]
 			if s.egress.Len(Gossip) != 512 || len(rejected) != 88 || numberOf(rejected[0]) != first {
-				t.Fatalf("%d wait, %d turned away, the first is %d", s.egress.Len(Gossip), len(rejected), numberOf(rejected[0]))
+				t.Fatalf("%d wait, %d rejected, the first is %d", s.egress.Len(Gossip), len(rejected), numberOf(rejected[0]))
 			}
 			if len(n.backpressure) != 88 {
 				t.Errorf("%d times under pressure", len(n.backpressure))
@@ -78,7 +78,7 @@ func TestATopicStarvesNoOtherAtTheDefaults(t *testing.T) {
 		}
 		rejected := s.OfferGossip([]queuedFrame{frameOnTopic(2, 7)}, nil, nil)
 		if len(rejected) != 1 || numberOf(rejected[0]) != 1511 {
-			t.Fatalf("the newest of the busy topic makes room; turned away were %d", len(rejected))
+			t.Fatalf("the newest of the busy topic makes room; rejected were %d", len(rejected))
 		}
 		r.reading()
 		synctest.Wait()
@@ -105,7 +105,7 @@ func TestAPublishIsRefusedByAFullQueue(t *testing.T) {
 		own := frameOnTopic(1, 7)
 		own.Item.RejectIfFull = true
 		if rejected := s.OfferGossip([]queuedFrame{own}, nil, nil); len(rejected) != 1 || numberOf(rejected[0]) != 7 {
-			t.Errorf("%d were turned away", len(rejected))
+			t.Errorf("%d were rejected", len(rejected))
 		}
 	})
 }
@@ -175,12 +175,12 @@ func TestPatienceIsForRoom(t *testing.T) {
 		}
 		began, left := time.Now(), 5*time.Millisecond
 		if rejected := s.OfferGossip([]queuedFrame{frameOnTopic(1, 1)}, nil, &left); len(rejected) != 1 || time.Since(began) != 5*time.Millisecond || left != 0 {
-			t.Errorf("%d were turned away after %s, %s is left", len(rejected), time.Since(began), left)
+			t.Errorf("%d were rejected after %s, %s is left", len(rejected), time.Since(began), left)
 		}
 		time.AfterFunc(3*time.Millisecond, func() { r.reading() })
 		left = 5 * time.Millisecond
 		if rejected := s.OfferGossip([]queuedFrame{frameOnTopic(1, 2), frameOnTopic(1, 3)}, nil, &left); len(rejected) != 0 || left != 2*time.Millisecond {
-			t.Errorf("%d were turned away by a peer that reads; %s is left", len(rejected), left)
+			t.Errorf("%d were rejected by a peer that reads; %s is left", len(rejected), left)
 		}
 	})
 }

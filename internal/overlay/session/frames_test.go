@@ -155,10 +155,10 @@ func TestGoodFrames(t *testing.T) {
 			r.write(c.frame)
 			synctest.Wait()
 			if len(n.gossip) != c.count || n.taken != c.count || len(n.closed) != 0 || len(r.all()) != 1 {
-				t.Errorf("%d letters came, closed %v, answers %v", len(n.gossip), n.closed, r.kinds())
+				t.Errorf("%d messages came, closed %v, answers %v", len(n.gossip), n.closed, r.kinds())
 			}
 			if c.count == 1 && !bytes.Equal(n.gossip[0].Msg, testGossip(10).Msg) {
-				t.Errorf("the letter is %q", n.gossip[0].Msg)
+				t.Errorf("the message is %q", n.gossip[0].Msg)
 			}
 		})
 	}
@@ -198,18 +198,18 @@ func TestGossipComesTogether(t *testing.T) {
 		all = append(all, frameOf(t, oap.Event, 21, testGossip(5))...)
 		n.onMessage = func(*Session, Incoming) error {
 			if len(n.gossip) != 10 {
-				t.Errorf("have came behind %d letters", len(n.gossip))
+				t.Errorf("have came behind %d messages", len(n.gossip))
 			}
 			return nil
 		}
 		r.write(all)
 		synctest.Wait()
 		if len(n.gossip) != 11 || n.batches != 2 {
-			t.Errorf("%d letters came in %d calls", len(n.gossip), n.batches)
+			t.Errorf("%d messages came in %d calls", len(n.gossip), n.batches)
 		}
 		for i, g := range n.gossip[:10] {
 			if len(g.Msg) != 100+i {
-				t.Errorf("letter %d has %d bytes", i, len(g.Msg))
+				t.Errorf("message %d has %d bytes", i, len(g.Msg))
 			}
 		}
 	})
@@ -226,7 +226,7 @@ func TestGossipIsOwned(t *testing.T) {
 		}
 		for i, g := range n.gossip {
 			if !bytes.Equal(g.Msg, bytes.Repeat([]byte{"abc"[i]}, 500)) {
-				t.Errorf("letter %d was overwritten", i)
+				t.Errorf("message %d was overwritten", i)
 			}
 		}
 	})
@@ -384,7 +384,7 @@ func TestMaxRPS(t *testing.T) {
 		r.send(oap.Event, 202, &oap.Ack{})
 		synctest.Wait()
 		if len(n.gossip) != 10 || n.rateLimited != 17 {
-			t.Errorf("%d letters were taken, %d were too many", len(n.gossip), n.rateLimited)
+			t.Errorf("%d messages were taken, %d were too many", len(n.gossip), n.rateLimited)
 		}
 		if !slices.Equal(n.messages, []string{"ack"}) {
 			t.Errorf("the handler saw %v: what belongs to a stream under way is taken, what starts something is not", n.messages)
@@ -573,7 +573,7 @@ func TestClocks(t *testing.T) {
 		}
 		synctest.Wait()
 		if len(n.gossip) != 1 || len(n.Active()) != 1 {
-			t.Errorf("%d letters, closed %v", len(n.gossip), n.closed)
+			t.Errorf("%d messages, closed %v", len(n.gossip), n.closed)
 		}
 	})
 }
@@ -654,7 +654,7 @@ func TestPeerThatNeverReads(t *testing.T) {
 			rejected += len(s.OfferGossip([]queuedFrame{p}, nil, nil))
 		}
 		if rejected < 1000-512-64-inlineFrames || len(n.backpressure) == 0 {
-			t.Errorf("only %d of 1000 letters were turned away; %d times under pressure", rejected, len(n.backpressure))
+			t.Errorf("only %d of 1000 messages were rejected; %d times under pressure", rejected, len(n.backpressure))
 		}
 		other := n.Find(idOf(keyOf(3)))
 		if left := other.OfferGossip([]queuedFrame{testFrame(10)}, nil, nil); len(left) != 0 {

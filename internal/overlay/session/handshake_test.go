@@ -233,7 +233,7 @@ func TestFramesBehindTheAnswer(t *testing.T) {
 		r.write(all)
 		synctest.Wait()
 		if len(n.gossip) != 2 || len(n.Active()) != 1 {
-			t.Errorf("%d letters, %d sessions", len(n.gossip), len(n.Active()))
+			t.Errorf("%d messages, %d sessions", len(n.gossip), len(n.Active()))
 		}
 	})
 }

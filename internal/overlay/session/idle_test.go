@@ -46,10 +46,10 @@ func TestAQuietSessionHasOneGoroutine(t *testing.T) {
 	quiet := func() bool {
 		return goroutinesIn(t, inWrite) == 0 && goroutinesIn(t, inWaitReadable) == 2 && goroutinesIn(t, inRead) == 2
 	}
-	testkit.WaitFor(t, "two readers, each of which dozes, and no writer", quiet)
+	testkit.WaitFor(t, "two readers, each of which waits, and no writer", quiet)
 
 	s.OfferGossip([]queuedFrame{testFrame(100)}, nil, nil)
-	testkit.WaitFor(t, "the letter", b.check(func() bool { return len(b.gossip) == 1 }))
+	testkit.WaitFor(t, "the message", b.check(func() bool { return len(b.gossip) == 1 }))
 	testkit.WaitFor(t, "the writer waits for more", func() bool { return s.writerWaits.Load() })
 	if n := goroutinesIn(t, inWrite); n != 1 {
 		t.Errorf("%d writers of a session that was just used", n)
@@ -58,7 +58,7 @@ func TestAQuietSessionHasOneGoroutine(t *testing.T) {
 	s.ping(s.Corr(), 1)
 	testkit.WaitFor(t, "all is quiet again", quiet)
 	s.OfferGossip([]queuedFrame{testFrame(100)}, nil, nil)
-	testkit.WaitFor(t, "a letter that wakes the writer", b.check(func() bool { return len(b.gossip) == 2 }))
+	testkit.WaitFor(t, "a message that wakes the writer", b.check(func() bool { return len(b.gossip) == 2 }))
 }
 
 // Whatever a sleeping writer is woken for, it writes.
@@ -91,7 +91,7 @@ func TestASleepingWriterIsWoken(t *testing.T) {
 // A keepalive reaches a writer that waits at its queue, goes before what is queued
 // there, and is written completely.
 func TestKeepaliveOfABusySession(t *testing.T) {
-	inBubble(t, "it is roused", func(t *testing.T) {
+	inBubble(t, "it is woken", func(t *testing.T) {
 		n := newNode(t, 1)
 		r := handshakeInBubble(t, n, 2)
 		s := n.Active()[0]
@@ -228,7 +228,7 @@ func TestAWaitingReaderSeesTheEnd(t *testing.T) {
 		_ = plain.raw.SetReadDeadline(time.Now().Add(20 * time.Second))
 		testkit.Must(t, plain.raw.waitReadable())
 		if plain.isEmpty() {
-			t.Error("it would doze again, for ever")
+			t.Error("it would wait again, for ever")
 		}
 		if n, err := plain.Read(make([]byte, 9)); n != 0 || err == nil || !plain.raw.eof {
 			t.Errorf("%d bytes, %v, over %v", n, err, plain.raw.eof)

@@ -39,14 +39,14 @@ func TestOfferGossipInline(t *testing.T) {
 		p := numberedFrame(i, 1000)
 		p.Item.Written = func(err error) { written = err == nil }
 		if rejected := s.OfferGossipInline([]queuedFrame{p}, nil, nil); len(rejected) > 0 || !written {
-			t.Fatalf("letter %d: turned away %d, written %v", i, len(rejected), written)
+			t.Fatalf("message %d: rejected %d, written %v", i, len(rejected), written)
 		}
 		want = append(want, i)
 	}
 	if n := goroutinesIn(t, inWrite); n > 0 {
 		t.Errorf("%d writers", n)
 	}
-	testkit.WaitFor(t, "all letters", b.check(func() bool { return slices.Equal(b.numbers(), want) }))
+	testkit.WaitFor(t, "all messages", b.check(func() bool { return slices.Equal(b.numbers(), want) }))
 
 	// A writer that waits for more goes to sleep when inline offers follow.
 	s.OfferGossip([]queuedFrame{numberedFrame(100, 1000)}, nil, nil)
@@ -76,12 +76,12 @@ func TestInlineOfferWritesOnce(t *testing.T) {
 		}
 	}
 	if rejected := s.OfferGossipInline(batch, nil, nil); len(rejected) > 0 {
-		t.Fatalf("%d were turned away", len(rejected))
+		t.Fatalf("%d were rejected", len(rejected))
 	}
 	if collected < 30*1000 {
-		t.Errorf("with the last letter, %d bytes were to be written at once", collected)
+		t.Errorf("with the last message, %d bytes were to be written at once", collected)
 	}
-	testkit.WaitFor(t, "all letters", b.check(func() bool { return slices.Equal(b.numbers(), want) }))
+	testkit.WaitFor(t, "all messages", b.check(func() bool { return slices.Equal(b.numbers(), want) }))
 }
 
 // An inline offer to a peer that does not read does not block. What the connection
@@ -122,12 +122,12 @@ func TestInlineOfferLeavesTheLast(t *testing.T) {
 	var want []uint64
 	for i := uint64(0); !left(); i++ {
 		if rejected := s.OfferGossipInline([]queuedFrame{numberedFrame(i, 16_000)}, nil, nil); len(rejected) > 0 {
-			t.Fatal("turned away before the socket was full")
+			t.Fatal("rejected before the socket was full")
 		}
 		want = append(want, i)
 	}
 	close(reads)
-	testkit.WaitFor(t, "all letters", b.check(func() bool { return slices.Equal(b.numbers(), want) }))
+	testkit.WaitFor(t, "all messages", b.check(func() bool { return slices.Equal(b.numbers(), want) }))
 }
 
 // Keepalives go out as well while gossip is written inline.
@@ -139,7 +139,7 @@ func TestInlineOfferAndKeepalive(t *testing.T) {
 		s.OfferGossipInline([]queuedFrame{numberedFrame(i, 1000)}, nil, nil)
 		_ = s.SendControl(Outgoing{Message: &oap.Want{}, Flags: oap.Event})
 	}
-	testkit.WaitFor(t, "letters and messages", b.check(func() bool { return len(b.gossip) == 50 && len(b.messages) == 50 }))
+	testkit.WaitFor(t, "gossip and messages", b.check(func() bool { return len(b.gossip) == 50 && len(b.messages) == 50 }))
 	testkit.WaitFor(t, "nothing is owed", func() bool { return !s.keepaliveDue.Load() && !other.keepaliveDue.Load() })
 }
 

@@ -199,7 +199,7 @@ func TestTwoNodesExchangeGossip(t *testing.T) {
 		p := testFrame(len(m.Msg))
 		p.Item.Message, p.Item.Written = m, func(err error) { written <- err }
 		if rejected := sa.OfferGossip(append([]queuedFrame(nil), p), nil, nil); len(rejected) != 0 {
-			t.Fatalf("%d were turned away", len(rejected))
+			t.Fatalf("%d were rejected", len(rejected))
 		}
 	}
 	for range 2 {
@@ -207,10 +207,10 @@ func TestTwoNodesExchangeGossip(t *testing.T) {
 			t.Errorf("written: %v", err)
 		}
 	}
-	testkit.WaitFor(t, "two letters", b.check(func() bool { return len(b.gossip) == 2 }))
+	testkit.WaitFor(t, "two messages", b.check(func() bool { return len(b.gossip) == 2 }))
 	for _, g := range b.gossip {
 		if len(g.Msg) == 300_000 && len(g.Sig) != 64 || len(g.Msg) == 10 && g.Sig != nil || g.Hops != 8 {
-			t.Errorf("a letter of %d bytes came with a signature of %d", len(g.Msg), len(g.Sig))
+			t.Errorf("a message of %d bytes came with a signature of %d", len(g.Msg), len(g.Sig))
 		}
 	}
 	if err := sb.SendControl(Outgoing{Message: &oap.Have{}, Flags: oap.Event}); err != nil {
@@ -254,12 +254,12 @@ func TestCompressedGossipInOneRead(t *testing.T) {
 		batch = append(batch, p)
 	}
 	if rejected := s.OfferGossip(batch, nil, nil); len(rejected) > 0 {
-		t.Fatal("turned away")
+		t.Fatal("rejected")
 	}
-	testkit.WaitFor(t, "all letters", b.check(func() bool { return len(b.gossip) == len(want) }))
+	testkit.WaitFor(t, "all messages", b.check(func() bool { return len(b.gossip) == len(want) }))
 	for i, g := range b.gossip {
 		if !bytes.Equal(g.Msg, want[i]) {
-			t.Errorf("letter %d is another one", i)
+			t.Errorf("message %d is another one", i)
 		}
 	}
 }
@@ -338,11 +338,11 @@ func TestBatchIsOneSystemCall(t *testing.T) {
 		batch = append(batch, testFrame(1000))
 	}
 	if rejected := s.OfferGossip(batch, nil, nil); len(rejected) > 0 {
-		t.Fatal("turned away")
+		t.Fatal("rejected")
 	}
-	testkit.WaitFor(t, "all letters", b.check(func() bool { return len(b.gossip) == 60 }))
+	testkit.WaitFor(t, "all messages", b.check(func() bool { return len(b.gossip) == 60 }))
 	if n := counted.n.Load() - before; n != 1 {
-		t.Errorf("60 letters took %d writes", n)
+		t.Errorf("60 messages took %d writes", n)
 	}
 }
 

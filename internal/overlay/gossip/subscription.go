@@ -246,7 +246,7 @@ const slotsPerBlock = 16
 // If the topic then keeps more than its budget, its oldest slots are emptied.
 // The newest is kept whatever its size: a subscriber may be waiting for it.
 func (b *batchState) flushDeliveries() {
-	d, subscribers, bytes := &b.deliveries, b.engine.subscribers, 0
+	d, bytes := &b.deliveries, 0
 	for batch := range slices.Chunk(d.messages, slotsPerBlock) {
 		made, own := make([]deliverySlot, len(batch)), slices.Clone(batch)
 		for i := range made {
@@ -257,7 +257,7 @@ func (b *batchState) flushDeliveries() {
 		}
 	}
 	if t := d.topic; len(d.messages) > 0 {
-		budget := subscribers.topicBudget()
+		budget := b.engine.subscribers.topicBudget()
 		t.mu.Lock()
 		t.slots = append(t.slots, d.slots...)
 		t.bytes += bytes

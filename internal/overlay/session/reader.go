@@ -88,8 +88,9 @@ func (s *Session) read(ctx context.Context) (next supervise.TurnResult) {
 		if r.waits {
 			return supervise.Respawn
 		}
-		why = s.readFrames()
+		broken := s.readFrames()
 		s.deliverGossip()
+		why = broken // only now: if the Handler panics, that is the cause
 	}
 	return supervise.Done
 }

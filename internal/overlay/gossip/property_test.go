@@ -323,11 +323,25 @@ func idleMesh(t testing.TB, size int, edges [][2]int, loss float64, change func(
 	var wires []*meshLink
 	var mu sync.Mutex
 	dice := rand.New(rand.NewPCG(1, uint64(size)))
-	chance := func() bool { mu.Lock(); defer mu.Unlock(); return dice.Float64() < loss }
+	// A link rejects at random, but a few times in a row at most. A peer that
+	// rejects each probe is pruned for longer and longer, at last for longer
+	// than messages live.
+	newChance := func() func() bool {
+		inRow := 0
+		return func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			if inRow++; inRow > 3 || dice.Float64() >= loss {
+				inRow = 0
+				return false
+			}
+			return true
+		}
+	}
 	for _, e := range edges {
 		a, b := m.nodes[e[0]], m.nodes[e[1]]
-		there := &meshLink{id: b.self, to: b.Engine, serial: uint64(len(wires) + 1), chance: chance, queue: make(chan func(), 512)}
-		back := &meshLink{id: a.self, to: a.Engine, serial: uint64(len(wires) + 2), chance: chance, queue: make(chan func(), 512), back: there}
+		there := &meshLink{id: b.self, to: b.Engine, serial: uint64(len(wires) + 1), chance: newChance(), queue: make(chan func(), 512)}
+		back := &meshLink{id: a.self, to: a.Engine, serial: uint64(len(wires) + 2), chance: newChance(), queue: make(chan func(), 512), back: there}
 		there.back = back
 		wires = append(wires, there, back)
 		there.pace.Store(int64(100 * time.Microsecond))

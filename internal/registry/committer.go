@@ -9,11 +9,14 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
+	"micronode/b3"
 	"micronode/fault"
 	"micronode/internal/flow"
 	"micronode/internal/registry/ledger"
+	"micronode/internal/registry/tree"
 )
 
 // committer is the one task that advances the head. Only the committer appends
@@ -44,7 +47,12 @@ const (
 func (r *Registry) runCommitter(ctx context.Context) error {
 	c := &committer{Registry: r, mustCatchUp: true} // a previous committer may have failed in the middle of a write
 	_ = c.ensureCaughtUp(ctx)                       // shows readers what it wrote; if this fails, the next commit retries
-	batch := make([]*job, maxGroupVersions)
+	batch, commits := make([]*job, maxGroupVersions), make([]*job, 0, maxGroupVersions)
+	var taken []*job
+	defer func() { // jobs are left only if one of them panicked
+		failAll(taken, &fault.Error{Op: "registry.committer", Kind: fault.Internal, Detail: "the committer failed; the request may have taken effect",
+			Next: "Check GET /registry/head and the proposal before you retry."})
+	}()
 	for {
 		n, err := r.jobs.Take(ctx, batch, maxGroupBytes)
 		if errors.Is(err, flow.ErrClosed) {
@@ -54,8 +62,21 @@ func (r *Registry) runCommitter(ctx context.Context) error {
 			r.cancelQueued(batch)
 			return fault.Wrap("registry.committer", err)
 		}
-		c.runBatch(ctx, batch[:n])
-		clear(batch[:n])
+		taken = batch[:n]
+		for _, j := range taken { // commits share a write; all others run at once
+			switch {
+			case j.ctx.Err() != nil:
+				j.complete(outcome{err: flow.Ended(j.ctx, "registry.commit")})
+			case j.run == nil:
+				commits = append(commits, j)
+			default:
+				j.complete(j.run(c))
+			}
+		}
+		c.commitGroup(ctx, commits)
+		clear(taken)
+		clear(commits)
+		taken, commits = nil, commits[:0]
 	}
 }
 
@@ -68,34 +89,6 @@ func (r *Registry) cancelQueued(batch []*job) {
 			return // the queue is closed and empty
 		}
 		failAll(batch[:n], fault.New("registry.committer", fault.Canceled, "this node is draining and did not start the request"))
-	}
-}
-
-// runBatch runs the jobs that were taken from the queue: commits together, all
-// others at once.
-func (c *committer) runBatch(ctx context.Context, jobs []*job) {
-	defer failUnanswered(jobs)
-	commits := jobs[:0:0]
-	for _, j := range jobs {
-		switch {
-		case j.ctx.Err() != nil:
-			j.complete(outcome{err: flow.Ended(j.ctx, "registry.commit")})
-		case j.run == nil:
-			commits = append(commits, j)
-		default:
-			j.complete(j.run(c, j))
-		}
-	}
-	c.commitGroup(ctx, commits)
-}
-
-// failUnanswered completes jobs that are still open after a batch. That happens only if
-// the batch panicked.
-func failUnanswered(jobs []*job) {
-	lost := outcome{err: &fault.Error{Op: "registry.committer", Kind: fault.Internal, Detail: "the committer failed; the request may have taken effect",
-		Next: "Check GET /registry/head and the proposal before you retry."}}
-	for _, j := range jobs {
-		j.complete(lost)
 	}
 }
 
@@ -151,7 +144,12 @@ func (c *committer) commitGroup(ctx context.Context, jobs []*job) {
 		case err == nil:
 			c.install(ctx, g)
 			c.metrics.groups.Observe(float64(len(g.records)))
-			g.acknowledge()
+			for i, j := range g.jobs {
+				j.complete(outcome{state: g.states[i]})
+			}
+			for _, r := range g.refused {
+				r.job.complete(outcome{err: r.err})
+			}
 			return
 		case errors.Is(err, fault.ChainMismatch):
 			c.metrics.casFailed.Inc()
@@ -172,32 +170,23 @@ func (c *committer) buildGroup(jobs []*job) group {
 	var g group
 	state, now := c.view.Load().state, c.now()
 	for _, j := range jobs {
-		record, next, err := c.buildRecord(state, j, now)
-		if err != nil && len(g.records) > 0 {
+		var record ledger.Record
+		var next *ledger.State
+		e, err := c.pending.findOpen("registry.commit", j.proposal, now)
+		if err == nil {
+			record, next, err = state.Commit(e.proposal, e.approvals, now)
+		}
+		switch {
+		case err == nil:
+			g.jobs, state = append(g.jobs, j), next
+			g.add(j.proposal, record, next)
+		case len(g.records) > 0:
 			g.refused = append(g.refused, refusedJob{j, err})
-			continue
-		}
-		if err != nil {
+		default:
 			j.complete(outcome{err: err})
-			continue
 		}
-		g.jobs = append(g.jobs, j)
-		g.add(j.proposal, record, next)
-		state = next
 	}
 	return g
-}
-
-// buildRecord makes the record of one proposal.
-func (c *committer) buildRecord(state *ledger.State, j *job, now time.Time) (ledger.Record, *ledger.State, error) {
-	if state == nil {
-		return ledger.Record{}, nil, notInitialised("registry.commit")
-	}
-	e, err := c.pending.findOpen("registry.commit", j.proposal, now)
-	if err != nil {
-		return ledger.Record{}, nil, err
-	}
-	return state.Commit(e.proposal, e.approvals, now)
 }
 
 // append writes a group and reports the call to storageHealth.
@@ -210,26 +199,11 @@ func (c *committer) append(ctx context.Context, g group) error {
 	err := c.journal.Append(ctx, c.view.Load().expectedHead(), g.records)
 	c.health.writeEnded(err)
 	c.metrics.appendSeconds.Observe(time.Since(began).Seconds())
-	if err != nil && !errors.Is(err, fault.ChainMismatch) {
+	if err != nil {
 		c.metrics.countFailure("commit", err)
+		span.SetStatus(codes.Error, fault.KindOf(err).String())
 	}
-	setSpanStatus(span, err)
 	return err
-}
-
-// acknowledge completes all jobs of a group whose records are durable.
-func (g *group) acknowledge() {
-	for i := range g.jobs {
-		g.acknowledgeOne(i)
-	}
-	for _, r := range g.refused {
-		r.job.complete(outcome{err: r.err})
-	}
-}
-
-// acknowledgeOne completes one job whose record is durable.
-func (g *group) acknowledgeOne(i int) {
-	g.jobs[i].complete(outcome{commit: commitResult{head: g.records[i].Head(), record: g.records[i], state: g.states[i]}})
 }
 
 // resolveUnknownOutcome reads what became of a group whose write failed. What is in the
@@ -246,13 +220,17 @@ func (c *committer) resolveUnknownOutcome(ctx context.Context, g group, cause er
 	c.metrics.recoveries.Inc()
 	for i, j := range g.jobs {
 		if version, ok := c.pending.versionOf(g.ids[i]); ok && version == g.records[i].Version { // just applied from the log
-			g.acknowledgeOne(i)
+			j.complete(outcome{state: g.states[i]})
 			continue
 		}
 		j.complete(outcome{err: fault.Wrap("registry.commit", cause)})
 	}
+	state, now := c.view.Load().state, c.now()
 	for _, r := range g.refused {
-		_, _, err := c.buildRecord(c.view.Load().state, r.job, c.now())
+		e, err := c.pending.findOpen("registry.commit", r.job.proposal, now)
+		if err == nil {
+			_, _, err = state.Commit(e.proposal, e.approvals, now)
+		}
 		if err == nil { // nothing conflicts with it any more, but the storage has failed
 			err = fault.Wrap("registry.commit", cause)
 		}
@@ -342,36 +320,35 @@ func (c *committer) install(ctx context.Context, g group) {
 	for _, record := range g.records {
 		c.tree.Append(leafOf(record))
 	}
-	next := newView(c.view.Load(), g.records, g.states, c.tree.View())
+	next := newView(c.view.Load(), g.records, g.states, c.tree.View(), b3.Of(g.records[len(g.records)-1].Payload))
 	c.view.Store(next)
 	for i, state := range g.states {
-		if e, ours := c.pending.markCommitted(g.ids[i], state.Head().Version); ours {
+		if diff, ours := c.pending.markCommitted(g.ids[i], state.Head().Version); ours {
 			c.metrics.committed.Inc() // here and not in the handler: the client may have gone meanwhile
-			c.audit(Event{Type: EventCommitted, Proposal: g.ids[i], Version: state.Head().Version, Diff: e.diff()})
+			c.audit(Event{Type: EventCommitted, Proposal: g.ids[i], Version: state.Head().Version, Diff: diff})
 		}
 		_ = c.committed.Publish(Committed{Version: state.Head().Version, Hash: state.Head().Hash, At: state.CommittedAt()}) // a closed bus has no readers left
 	}
 	c.metrics.version.Set(float64(next.state.Head().Version))
 	c.metrics.items.Set(float64(next.state.Len()))
-	c.saveTiles(ctx)
+	if full := c.tree.Unsaved(); len(full) > 0 {
+		c.saveTiles(ctx, full)
+	}
 }
 
 // saveTiles saves the tiles that are full. They can be rebuilt from the records, so
 // a failure is counted and the next install retries.
-func (c *committer) saveTiles(ctx context.Context) {
-	unsaved := c.tree.Unsaved()
-	if len(unsaved) > 0 {
-		c.health.callStarted()
-		defer c.health.callEnded()
-	}
-	for i, tile := range unsaved {
+func (c *committer) saveTiles(ctx context.Context, full []tree.Tile) {
+	c.health.callStarted()
+	defer c.health.callEnded()
+	for i, tile := range full {
 		if err := c.journal.SaveTile(ctx, tileID(tile.ID), tile.Data); err != nil {
 			c.metrics.countFailure("write", err)
 			c.tree.MarkSaved(i)
 			return
 		}
 	}
-	c.tree.MarkSaved(len(unsaved))
+	c.tree.MarkSaved(len(full))
 }
 
 // failAll completes all jobs with the same error.
@@ -401,7 +378,7 @@ func (c *committer) commitGenesis(ctx context.Context, record ledger.Record, sta
 	} else {
 		c.install(ctx, g)
 	}
-	return outcome{commit: commitResult{head: record.Head(), record: record, state: state}}
+	return outcome{state: state}
 }
 
 // addProposal adds a proposal to the pending ones.
@@ -428,5 +405,5 @@ func (c *committer) addApproval(id string, a ledger.Approval) outcome {
 		return outcome{err: staleProposal(op)}
 	}
 	c.metrics.approved.Inc()
-	return outcome{pending: c.pending.addApproval(e, a)}
+	return outcome{approvals: c.pending.addApproval(e, a)}
 }

@@ -238,11 +238,11 @@ func (r *Registry) handleInit(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return r.countRefusal("init", "", err)
 	}
-	first, key, err := r.Initialise(req.Context(), signers)
+	first, err := r.Initialise(req.Context(), signers)
 	if err != nil {
 		return r.countRefusal("init", "", err)
 	}
-	return ingress.WriteJSON(w, http.StatusCreated, client.Initialised{Registry: first.state.Registry(), Key: key, Head: first.headResponse()})
+	return ingress.WriteJSON(w, http.StatusCreated, first)
 }
 
 // decodeSigners decodes the first set of signers.
@@ -317,10 +317,10 @@ func (r *Registry) handleCommit(w http.ResponseWriter, req *http.Request) error 
 	if err := requireLength("registry.commit", req); err != nil {
 		return r.countRefusal("commit", id, err)
 	}
-	done, err := r.Commit(req.Context(), id)
+	head, err := r.Commit(req.Context(), id)
 	if err != nil {
 		return r.countRefusal("commit", id, err)
 	}
-	w.Header().Set("Location", "/registry/"+strconv.FormatUint(done.head.Version, 10))
-	return ingress.WriteJSON(w, http.StatusCreated, done.headResponse())
+	w.Header().Set("Location", "/registry/"+strconv.FormatUint(head.Version, 10))
+	return ingress.WriteJSON(w, http.StatusCreated, head)
 }

@@ -90,9 +90,8 @@ func (r *Registry) installLoaded(ctx context.Context, o *logLoader) error {
 			return fault.Wrap("registry.open", err)
 		}
 	}
-	v := newView(&view{recent: o.recent}, []ledger.Record{o.last}, []*ledger.State{o.state}, o.tree.View())
+	v := newView(&view{recent: o.recent}, []ledger.Record{o.last}, []*ledger.State{o.state}, o.tree.View(), payload)
 	v.signers = o.signers
-	v.prepareHead(payload)
 	r.view.Store(v)
 	r.metrics.version.Set(float64(v.state.Head().Version))
 	r.metrics.items.Set(float64(v.state.Len()))

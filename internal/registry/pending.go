@@ -51,14 +51,6 @@ func newPendingProposals() *pendingProposals {
 	return &pendingProposals{open: map[string]pendingProposal{}, finished: map[string]finishedProposal{}, byClient: map[netip.Addr]clientShare{}}
 }
 
-// diff returns what the proposal changes, or nil if the proposal is no longer known.
-func (p pendingProposal) diff() ledger.Diff {
-	if p.proposal == nil {
-		return nil
-	}
-	return p.proposal.Diff
-}
-
 // size returns about how much memory a proposal takes.
 func (p pendingProposal) size() int {
 	return len(p.proposal.Payload) + len(p.proposal.Preconditions) + len(p.proposal.SignThis)
@@ -144,34 +136,34 @@ func (pp *pendingProposals) lookup(id string, now time.Time) (e pendingProposal,
 	return e, &was, ok
 }
 
-// addApproval adds an approval. It copies the slice, because handlers may be reading
-// the old one.
-func (pp *pendingProposals) addApproval(e pendingProposal, a ledger.Approval) pendingProposal {
+// addApproval adds an approval, and returns how many there are. It copies the slice,
+// because handlers may be reading the old one.
+func (pp *pendingProposals) addApproval(e pendingProposal, a ledger.Approval) int {
 	next := pendingProposal{proposal: e.proposal, from: e.from, approvals: append(e.approvals[:len(e.approvals):len(e.approvals)], a)}
 	pp.mu.Lock()
 	defer pp.mu.Unlock()
 	if _, open := pp.open[e.proposal.ID]; open {
 		pp.open[e.proposal.ID] = next
 	}
-	return next
+	return len(next.approvals)
 }
 
-// markCommitted removes a proposal from the open ones and returns it. One that expired
-// while it was being written is ours all the same, but only its finishedProposal is
-// left. One that was never here was another node's.
-func (pp *pendingProposals) markCommitted(id string, version uint64) (e pendingProposal, ours bool) {
+// markCommitted removes a proposal from the open ones and returns what it changes. One
+// that expired while it was being written is ours all the same, but only its
+// finishedProposal is left. One that was never here was another node's.
+func (pp *pendingProposals) markCommitted(id string, version uint64) (diff ledger.Diff, ours bool) {
 	pp.mu.Lock()
 	defer pp.mu.Unlock()
-	if e, ours = pp.open[id]; ours {
+	if e, open := pp.open[id]; open {
 		pp.finish(e, finishedProposal{version: version})
-		return e, true
+		return e.proposal.Diff, true
 	}
 	if was, swept := pp.finished[id]; swept && was.expired {
 		was.expired, was.version = false, version
 		pp.finished[id] = was
-		return e, true
+		return nil, true
 	}
-	return e, false
+	return nil, false
 }
 
 // versionOf returns the version that a proposal was committed as, if it was.

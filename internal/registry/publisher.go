@@ -51,9 +51,9 @@ func (r *Registry) runFollower(ctx context.Context) error {
 
 // catchUpJob makes the committer apply what the log has and the view has not.
 func (r *Registry) catchUpJob(ctx context.Context) *job {
-	return newJob(ctx, func(c *committer, j *job) outcome {
+	return newJob(ctx, func(c *committer) outcome {
 		c.mustCatchUp = true
-		return outcome{err: c.ensureCaughtUp(j.ctx)}
+		return outcome{err: c.ensureCaughtUp(ctx)}
 	})
 }
 

@@ -339,11 +339,11 @@ func TestTheCommitterLooksAgain(t *testing.T) {
 	p := h.proposeApproved([]json.RawMessage{putName("docs", "1")})
 	a := ledger.Approve(p.SignThis, alice.key, alice.id, h.now())
 	h.commitChange(putSigners(1, alice, bob))
-	late := func(c *committer, _ *job) outcome { return c.addApproval(p.ProposalID, a) }
+	late := func(c *committer) outcome { return c.addApproval(p.ProposalID, a) }
 	if _, err := h.submit(bandApprovals, 1, newJob(t.Context(), late)); fault.KindOf(err) != fault.Conflict {
 		t.Errorf("approved under another set: %v", err)
 	}
-	gone := func(c *committer, _ *job) outcome { return c.addApproval("nobody", a) }
+	gone := func(c *committer) outcome { return c.addApproval("nobody", a) }
 	if _, err := h.submit(bandApprovals, 1, newJob(t.Context(), gone)); fault.KindOf(err) != fault.NotFound {
 		t.Errorf("approved what is not there: %v", err)
 	}

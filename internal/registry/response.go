@@ -20,10 +20,6 @@ func headResponse(state *ledger.State, payload b3.Address) client.RegistryHead {
 	return client.RegistryHead{Version: head.Version, Hash: head.Hash, PayloadB3: payload, CommittedAt: state.CommittedAt()}
 }
 
-func (c commitResult) headResponse() client.RegistryHead {
-	return headResponse(c.state, b3.Of(c.record.Payload))
-}
-
 // headHeader returns the header of a response with the head. A cache may store it, and
 // must revalidate it.
 func headHeader(hash b3.Address) http.Header {

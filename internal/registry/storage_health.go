@@ -128,48 +128,34 @@ func (s *storageHealth) update(slowAfter, stalledAfter time.Duration) {
 // updateLocked updates readiness. The lock is held until readiness is set, so that of
 // two updates the later one wins.
 func (s *storageHealth) updateLocked() {
-	s.updateReads()
-	chore, waited := s.longestCall()
-	switch {
-	case s.damage != nil:
-		s.writes.Down(fault.DetailOf(s.damage), "Reads continue. Restore the log before the next write.")
-	case s.lastWriteErr != nil:
-		s.writes.Down("the storage failed: "+fault.DetailOf(s.lastWriteErr), fault.NextOf(s.lastWriteErr))
-	case s.slowAfter > 0 && !s.busySince.IsZero() && time.Since(s.busySince) > s.slowAfter:
-		s.markStalled("a commit", time.Since(s.busySince))
-	case s.stalledAfter > 0 && waited > s.stalledAfter:
-		s.markStalled(chore, waited)
-	case s.busySince.IsZero():
-		s.writes.Up()
-	}
-}
-
-// markStalled sets writes to not ready because the storage does not answer.
-func (s *storageHealth) markStalled(what string, waited time.Duration) {
-	s.writes.Down(fmt.Sprintf("the storage call %s has taken %s", what, waited.Round(100*time.Millisecond)),
-		"Check the disk, or the etcd cluster. Reads continue.")
-}
-
-// longestCall returns the call of another task that has waited the longest.
-func (s *storageHealth) longestCall() (what string, waited time.Duration) {
-	for chore, since := range s.otherCalls {
-		if now := time.Since(since); what == "" || now > waited {
-			what, waited = chore, now
-		}
-	}
-	return what, waited
-}
-
-// updateReads updates the readiness of reads. They stay ready: what is damaged is not
-// served, and the rest is.
-func (s *storageHealth) updateReads() {
-	switch {
+	switch { // reads stay ready: what is damaged is not served, and the rest is
 	case s.damage != nil:
 		s.reads.UpWithRemark(fault.DetailOf(s.damage), "Compare with another copy, then restore the folder from it; docs/registry.md says how.")
 	case s.derivedDamage != nil:
 		s.reads.UpWithRemark(fault.DetailOf(s.derivedDamage), fault.NextOf(s.derivedDamage))
 	default:
 		s.reads.Up()
+	}
+	var stalled string // the call that has taken too long: a commit, or the longest of the others
+	var waited time.Duration
+	for what, since := range s.otherCalls {
+		if took := time.Since(since); s.stalledAfter > 0 && took > max(s.stalledAfter, waited) {
+			stalled, waited = what, took
+		}
+	}
+	if took := time.Since(s.busySince); s.slowAfter > 0 && !s.busySince.IsZero() && took > s.slowAfter {
+		stalled, waited = "a commit", took
+	}
+	switch {
+	case s.damage != nil:
+		s.writes.Down(fault.DetailOf(s.damage), "Reads continue. Restore the log before the next write.")
+	case s.lastWriteErr != nil:
+		s.writes.Down("the storage failed: "+fault.DetailOf(s.lastWriteErr), fault.NextOf(s.lastWriteErr))
+	case stalled != "":
+		s.writes.Down(fmt.Sprintf("the storage call %s has taken %s", stalled, waited.Round(100*time.Millisecond)),
+			"Check the disk, or the etcd cluster. Reads continue.")
+	case s.busySince.IsZero():
+		s.writes.Up()
 	}
 }
 

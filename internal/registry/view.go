@@ -34,8 +34,9 @@ type view struct {
 // maxRecent is of how many versions the states are kept in memory.
 const maxRecent = 64
 
-// newView makes the view after more records.
-func newView(before *view, records []ledger.Record, states []*ledger.State, at *tree.View) *view {
+// newView makes the view after more records, and the responses for its head, of whose
+// payload the caller knows the hash.
+func newView(before *view, records []ledger.Record, states []*ledger.State, at *tree.View, payload b3.Address) *view {
 	last := len(records) - 1
 	v := &view{state: states[last], lastRecord: records[last], tree: at, signers: before.signers}
 	for i, state := range states {
@@ -45,15 +46,10 @@ func newView(before *view, records []ledger.Record, states []*ledger.State, at *
 	}
 	v.recent = append(append(v.recent, before.recent...), states...)
 	v.recent = v.recent[max(0, len(v.recent)-maxRecent):]
-	v.prepareHead(b3.Of(v.lastRecord.Payload))
-	return v
-}
-
-// prepareHead prepares the responses for the head.
-func (v *view) prepareHead(payload b3.Address) {
 	v.headJSON, _ = json.Marshal(headResponse(v.state, payload)) // numbers, hashes and a time cannot fail
 	v.headJSON = append(v.headJSON, '\n')
 	v.preparedHead, _ = ingress.Prepare(ingress.PreparedSpec{Pattern: headPattern, Header: headHeader(v.state.Head().Hash), Body: v.headJSON}) // without it, the handler answers
+	return v
 }
 
 // expectedHead returns the head that the next record is appended to.

@@ -80,12 +80,6 @@ func (f *File) LoadHeader() (number uint64, version byte, valid bool, err error)
 	return number, version, valid, nil
 }
 
-// AppendFrame appends the frame of a record to a buffer, for WriteBatch. The
-// number is used if the format has numbers.
-func (f *File) AppendFrame(to []byte, number, batch uint64, parts ...[]byte) []byte {
-	return f.encoding.appendFrame(to, number, batch, parts...)
-}
-
 // Room is allocated in steps. The first is small, because most logs are; each is
 // as large as the file was, up to the largest.
 const maxRoom = 4 << 20

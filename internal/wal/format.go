@@ -121,10 +121,10 @@ func (f *Format) encoding(number uint64) encoding {
 	return encoding{Format: f, seed: Checksum(binary.LittleEndian.AppendUint64(nil, number))}
 }
 
-// appendFrame appends the frame of a record. The number is written if the
-// format has numbers.
-func (e encoding) appendFrame(to []byte, number, batch uint64, parts ...[]byte) []byte {
-	at, le, length := len(to), binary.LittleEndian, 0
+// AppendFrame appends the frame of a record to a buffer, for WriteBatch. The
+// number is written if the format has numbers.
+func (f *File) AppendFrame(to []byte, number, batch uint64, parts ...[]byte) []byte {
+	e, at, le, length := f.encoding, len(to), binary.LittleEndian, 0
 	to = le.AppendUint32(to, e.FrameMagic)
 	for _, p := range parts {
 		to, length = le.AppendUint32(to, uint32(len(p))), length+len(p)

@@ -92,7 +92,7 @@ func (j *Journal) Append(ctx context.Context, expect *ledger.Head, batch []ledge
 // checkHead checks that the head is the expected one.
 func (j *Journal) checkHead(ctx context.Context, op string, expect *ledger.Head) error {
 	head, _, err := j.head(ctx, op)
-	if err == nil && !sameHead(head, expect) {
+	if err == nil && !journal.SameHead(head, expect) {
 		err = headMismatch(op, head)
 	}
 	return err
@@ -188,11 +188,11 @@ func (l logView) outcome(op string, p txnPart) error {
 	switch kind := fault.KindOf(err); {
 	case err == nil && found.appendID == first.appendID:
 		return nil
-	case err == nil && sameHead(l.head, p.expect):
+	case err == nil && journal.SameHead(l.head, p.expect):
 		return damagedError(op, nil, "version %d is there, and it is beyond the head of the log", first.Version)
 	case err == nil:
 		return headMismatch(op, l.head)
-	case kind == fault.NotFound && sameHead(l.head, p.expect):
+	case kind == fault.NotFound && journal.SameHead(l.head, p.expect):
 		return errOutcomeUnknown
 	case kind == fault.NotFound:
 		return headMismatch(op, l.head)
@@ -201,13 +201,6 @@ func (l logView) outcome(op string, p txnPart) error {
 	default:
 		return err
 	}
-}
-
-func sameHead(a, b *ledger.Head) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return *a == *b
 }
 
 func headMismatch(op string, head *ledger.Head) error {

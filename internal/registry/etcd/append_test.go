@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"micronode/fault"
+	"micronode/internal/registry/journal"
 	"micronode/internal/registry/ledger"
 	"micronode/internal/testkit"
 )
@@ -391,7 +392,7 @@ func TestSplit(t *testing.T) {
 		var expect *ledger.Head
 		next := uint64(0)
 		for _, p := range parts {
-			if !sameHead(p.expect, expect) {
+			if !journal.SameHead(p.expect, expect) {
 				t.Fatalf("a part expects %+v, the one before ends with %+v", p.expect, expect)
 			}
 			size := 0

@@ -7,6 +7,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"micronode/internal/flow"
+	"micronode/internal/registry/journal"
 	"micronode/internal/registry/ledger"
 )
 
@@ -26,7 +27,7 @@ func (j *Journal) Changed(ctx context.Context, since *ledger.Head) error {
 	defer cancel()
 	for lost := 0; ; {
 		head, revision, err := j.head(ctx, op)
-		if err != nil || !sameHead(head, since) {
+		if err != nil || !journal.SameHead(head, since) {
 			return err
 		}
 		if j.watch(ctx, revision) {

@@ -316,7 +316,7 @@ func (f *Files) Changed(ctx context.Context, since *ledger.Head) error {
 	if err := f.lockOpen(ctx, op); err != nil {
 		return err
 	}
-	changed := !sameHead(f.head, since)
+	changed := !SameHead(f.head, since)
 	f.mu.Unlock()
 	if changed {
 		return nil

@@ -107,8 +107,8 @@ func (ram *RAM) Append(ctx context.Context, expect *ledger.Head, batch []ledger.
 		return err
 	}
 	defer ram.mu.Unlock()
-	if err := checkHead(op, expect, ram.head); err != nil {
-		return err
+	if !SameHead(expect, ram.head) {
+		return headMismatch(op, expect, ram.head)
 	}
 	if len(own) == 0 {
 		return nil
@@ -314,7 +314,7 @@ func (ram *RAM) Changed(ctx context.Context, since *ledger.Head) error {
 	if err := ram.lockOpen(ctx, op); err != nil {
 		return err
 	}
-	changed := !sameHead(ram.head, since)
+	changed := !SameHead(ram.head, since)
 	ram.mu.Unlock()
 	if changed {
 		return nil

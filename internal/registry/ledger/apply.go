@@ -133,7 +133,10 @@ func (s *State) checkApprovals(h *Header, signatures bool) error {
 			return fault.New("", fault.InvalidSig, "the signature of %s does not verify", quote(c.SignerID))
 		}
 	}
-	return s.checkQuorum("", h.Approvals)
+	if len(h.Approvals) < s.signers.set.M {
+		return s.quorumError("", h.Approvals)
+	}
+	return nil
 }
 
 // unknownKeyError distinguishes a key that was never in the set from a removed

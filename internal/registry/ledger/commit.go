@@ -57,12 +57,13 @@ func (s *State) Admit(p *Proposal, at time.Time) error {
 	if at = s.clampTime(at); at.After(p.ExpiresAt) {
 		return p.expiredError(op, at)
 	}
-	if err := s.checkProposal(op, p, at); err != nil {
+	if err := s.checkMessage(op, &p.ApprovalMessage, at); err != nil {
 		return err
 	}
 	for _, f := range p.priorItems {
-		if err := s.checkUnchanged(op, f); err != nil {
-			return err
+		item, _ := s.items.Get([]byte(f.id))
+		if item != f.item && (item == nil || f.item == nil || item.Hash != f.item.Hash) {
+			return refuse(op, fault.Conflict, nextPropose, "%s has changed since the proposal was made", quote(f.id))
 		}
 	}
 	return nil
@@ -77,10 +78,21 @@ func (s *State) Commit(p *Proposal, approvals []Approval, at time.Time) (Record,
 	if err := s.Admit(p, at); err != nil {
 		return Record{}, nil, err
 	}
-	counted := s.countApprovals(approvals)
-	if err := s.checkQuorum("registry.commit", counted); err != nil {
-		return Record{}, nil, err
+	counted := make([]CountedApproval, 0, len(approvals))
+	var taken uint64 // one bit per signer
+	for _, a := range approvals {
+		index := s.signers.indexOfSigner(a.SignerID)
+		if index < 0 || taken&(1<<index) != 0 || a.Algo != Algorithm || len(a.Sig) != voi.SignatureSize {
+			continue
+		}
+		taken |= 1 << index
+		a.SignedAt = millis(a.SignedAt)
+		counted = append(counted, CountedApproval{a, s.signers.set.Keys[index].Public})
 	}
+	if len(counted) < s.signers.set.M {
+		return Record{}, nil, s.quorumError("registry.commit", counted)
+	}
+	slices.SortFunc(counted, func(a, b CountedApproval) int { return bytes.Compare(a.Public[:], b.Public[:]) })
 	h := Header{ApprovalMessage: p.ApprovalMessage, Version: s.head.Version + 1, PrevHash: s.head.Hash, CommittedAt: s.clampTime(at), Approvals: counted}
 	r := Record{Version: h.Version, Header: h.encode(), Payload: p.Payload, Preconditions: p.Preconditions}
 	return r, s.advance(r.Head(), &h, p.ops, p.priorItems), nil
@@ -95,29 +107,9 @@ func (s *State) clampTime(at time.Time) time.Time {
 	return at
 }
 
-// countApprovals picks the approvals that count, sorted by key.
-func (s *State) countApprovals(approvals []Approval) []CountedApproval {
-	counted := make([]CountedApproval, 0, len(approvals))
-	var taken uint64 // one bit per signer
-	for _, a := range approvals {
-		index := s.signers.indexOfSigner(a.SignerID)
-		if index < 0 || taken&(1<<index) != 0 || a.Algo != Algorithm || len(a.Sig) != voi.SignatureSize {
-			continue
-		}
-		taken |= 1 << index
-		a.SignedAt = millis(a.SignedAt)
-		counted = append(counted, CountedApproval{a, s.signers.set.Keys[index].Public})
-	}
-	slices.SortFunc(counted, func(a, b CountedApproval) int { return bytes.Compare(a.Public[:], b.Public[:]) })
-	return counted
-}
-
-// checkQuorum checks that enough keys have approved.
-func (s *State) checkQuorum(op string, counted []CountedApproval) error {
+// quorumError says who has approved and who has not.
+func (s *State) quorumError(op string, counted []CountedApproval) error {
 	set := s.signers.set
-	if len(counted) >= set.M {
-		return nil
-	}
 	var have, missing []string
 	for _, k := range set.Keys {
 		if slices.ContainsFunc(counted, func(c CountedApproval) bool { return c.Public == k.Public }) {
@@ -134,17 +126,13 @@ func (s *State) checkQuorum(op string, counted []CountedApproval) error {
 	return refuse(op, fault.QuorumFailed, next, "%d of %d signers must approve; %s", set.M, len(set.Keys), who)
 }
 
-// checkProposal checks that a proposal still fits this state: same registry,
-// same signer set, the head that it requires, not committed before.
-func (s *State) checkProposal(op string, p *Proposal, at time.Time) error {
-	if p.Registry != s.registry {
-		return refuse(op, fault.Conflict, "Send it to the registry that it was made for.", "the proposal belongs to the registry %s, this is %s", p.Registry, s.registry)
-	}
-	return s.checkMessage(op, &p.ApprovalMessage, at)
-}
-
-// checkMessage checks what a message says of the state before it, as of a time.
+// checkMessage checks that what was approved still fits this state, as of a time:
+// same registry, same signer set, the head that it requires, not committed
+// before.
 func (s *State) checkMessage(op string, m *ApprovalMessage, at time.Time) error {
+	if m.Registry != s.registry {
+		return refuse(op, fault.Conflict, "Send it to the registry that it was made for.", "the proposal belongs to the registry %s, this is %s", m.Registry, s.registry)
+	}
 	if m.SignersVersion != s.SignersVersion() {
 		return refuse(op, fault.Conflict, nextPropose, "the signer set has changed: it was approved under that of version %d; that of version %d is in force", m.SignersVersion, s.SignersVersion())
 	}
@@ -159,16 +147,6 @@ func (s *State) checkMessage(op string, m *ApprovalMessage, at time.Time) error 
 		return s.headMismatch(op, m.Supersedes.Head)
 	}
 	return nil
-}
-
-// checkUnchanged checks that an item is still what it was when the proposal was
-// made.
-func (s *State) checkUnchanged(op string, f priorItem) error {
-	item, _ := s.items.Get([]byte(f.id))
-	if item == f.item || item != nil && f.item != nil && item.Hash == f.item.Hash {
-		return nil
-	}
-	return refuse(op, fault.Conflict, nextPropose, "%s has changed since the proposal was made", quote(f.id))
 }
 
 func (p *Proposal) expiredError(op string, now time.Time) error {

@@ -146,7 +146,7 @@ func (p *Proposal) Check(s *State, a Approval, now time.Time, skew time.Duration
 	if index < 0 {
 		return s.unknownSignerError(op, a.SignerID)
 	}
-	if err := s.checkProposal(op, p, s.clampTime(now)); err != nil {
+	if err := s.checkMessage(op, &p.ApprovalMessage, s.clampTime(now)); err != nil {
 		return err
 	}
 	if !s.signers.verify(index, p.SignThis, a.Sig) {

@@ -3,6 +3,7 @@ package tree
 import (
 	"context"
 	"crypto/sha256"
+	"math/bits"
 
 	"golang.org/x/mod/sumdb/tlog"
 
@@ -129,24 +130,16 @@ func (t *Tree) Append(leaf Hash) {
 	size := t.frontier.size
 	for level := range levels {
 		at := size>>(tileHeight*level) - 1 // the hash of this level that has become complete
-		t.put(level, at, t.frontier.newest(tileHeight*level))
-		if (at+1)%TileWidth != 0 {
+		within := at % TileWidth
+		if t.edge[level] == nil {
+			t.edge[level] = new(edge)
+		}
+		copy(t.edge[level][within*HashSize:], t.frontier.nodes[tileHeight*level][:])
+		if within < TileWidth-1 {
 			return
 		}
-	}
-}
-
-// put writes one hash into the unfinished tile of a level, and retires the tile
-// if that was its last.
-func (t *Tree) put(level int, at uint64, h Hash) {
-	within := at % TileWidth
-	if t.edge[level] == nil {
-		t.edge[level] = new(edge)
-	}
-	copy(t.edge[level][within*HashSize:], h[:])
-	if within == TileWidth-1 {
 		t.unsaved = append(t.unsaved, Tile{TileID{level, at / TileWidth}, t.edge[level][:]})
-		t.edge[level] = nil
+		t.edge[level] = nil // and the tile is one hash of the level above
 	}
 }
 
@@ -169,6 +162,49 @@ func (t *Tree) View() *View {
 		edge:    t.edge,
 		unsaved: t.Unsaved(),
 	}
+}
+
+// Frontier is the minimum needed to append to a tree: its size, and the newest
+// complete node of each height. It takes two kilobytes at any size. The zero
+// Frontier is the empty tree. Copy it to try something out.
+type Frontier struct {
+	size uint64
+
+	// nodes[h] is the newest complete node of height h. If bit h of the size is
+	// set it has no right sibling yet, and so the root is made of it.
+	nodes [64]Hash
+}
+
+// Append adds a leaf. It hashes once for each node that becomes complete, which
+// is less than once per leaf on average.
+func (f *Frontier) Append(leaf Hash) {
+	node := leaf
+	height := bits.TrailingZeros64(f.size + 1)
+	for h := range height {
+		left := f.nodes[h]
+		f.nodes[h] = node
+		node = tlog.NodeHash(left, node)
+	}
+	f.nodes[height] = node
+	f.size++
+}
+
+// Size is the number of leaves.
+func (f *Frontier) Size() uint64 { return f.size }
+
+// Root is the root of the tree as it is now.
+func (f *Frontier) Root() Hash {
+	if f.size == 0 {
+		return EmptyRoot
+	}
+	height := bits.TrailingZeros64(f.size)
+	root := f.nodes[height]
+	for h := height + 1; h < bits.Len64(f.size); h++ {
+		if f.size>>h&1 == 1 {
+			root = tlog.NodeHash(f.nodes[h], root)
+		}
+	}
+	return root
 }
 
 // loadTile calls the loader and checks the length of the tile.
@@ -217,6 +253,8 @@ func Fold(tile []byte) (Hash, error) {
 			"a full tile has %d bytes, this one %d", TileSize, len(tile))
 	}
 	var f Frontier
-	f.appendAll(tile)
-	return f.newest(tileHeight), nil
+	for ; len(tile) > 0; tile = tile[HashSize:] {
+		f.Append(Hash(tile[:HashSize]))
+	}
+	return f.nodes[tileHeight], nil
 }

@@ -10,7 +10,10 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
+	"micronode/b3"
+	"micronode/client"
 	"micronode/fault"
+	"micronode/internal/flow"
 	"micronode/internal/registry/ledger"
 )
 
@@ -19,25 +22,23 @@ import (
 
 // Initialise begins a registry with its first signers, if there is none. It returns
 // the first version, and the key with which the log signs its checkpoints.
-func (r *Registry) Initialise(ctx context.Context, signers ledger.SignerSet) (first commitResult, key string, err error) {
+func (r *Registry) Initialise(ctx context.Context, signers ledger.SignerSet) (client.Initialised, error) {
 	spec := ledger.GenesisSpec{Signers: signers, At: r.now()}
 	_, _ = rand.Read(spec.Nonce[:]) // it never fails
 	record, state, err := ledger.Genesis(spec)
 	if err != nil {
-		return commitResult{}, "", err
+		return client.Initialised{}, err
 	}
-	_, err = r.submit(bandProposals, len(record.Payload), newJob(ctx, func(c *committer, j *job) outcome {
-		return c.commitGenesis(j.ctx, record, state)
-	}))
+	_, err = r.submit(bandProposals, len(record.Payload), newJob(ctx, func(c *committer) outcome { return c.commitGenesis(ctx, record, state) }))
 	if err != nil {
-		return commitResult{}, "", err
+		return client.Initialised{}, err
 	}
 	signer, err := r.logSigner(state.Registry())
 	if err != nil {
-		return commitResult{}, "", err
+		return client.Initialised{}, err
 	}
 	r.audit(Event{Type: EventInitialised, Detail: state.Registry().String()})
-	return commitResult{head: state.Head(), record: record, state: state}, signer.VerifierKey(), nil
+	return client.Initialised{Registry: state.Registry(), Key: signer.VerifierKey(), Head: headResponse(state, b3.Of(record.Payload))}, nil
 }
 
 // Propose makes a proposal for a client, and keeps it until it is committed or
@@ -77,7 +78,7 @@ func (r *Registry) submitProposal(ctx context.Context, from netip.Addr, op strin
 	if err != nil {
 		return nil, err
 	}
-	_, err = r.submit(bandProposals, len(p.Payload), newJob(ctx, func(c *committer, _ *job) outcome { return c.addProposal(p, from) }))
+	_, err = r.submit(bandProposals, len(p.Payload), newJob(ctx, func(c *committer) outcome { return c.addProposal(p, from) }))
 	if err != nil {
 		return nil, err
 	}
@@ -110,36 +111,88 @@ func (r *Registry) Approve(ctx context.Context, id string, a ledger.Approval) (a
 	if err := e.proposal.Check(v.state, a, now, r.spec.Skew); err != nil {
 		return 0, ledger.SignerSet{}, err
 	}
-	done, err := r.submit(bandApprovals, 1, newJob(ctx, func(c *committer, _ *job) outcome { return c.addApproval(id, a) }))
+	done, err := r.submit(bandApprovals, 1, newJob(ctx, func(c *committer) outcome { return c.addApproval(id, a) }))
 	if err != nil {
 		return 0, ledger.SignerSet{}, err
 	}
 	r.audit(Event{Type: EventApproved, Proposal: id, Signer: a.SignerID})
-	return len(done.pending.approvals), v.state.Signers(), nil
+	return done.approvals, v.state.Signers(), nil
 }
 
-// Commit commits a proposal that has its approvals.
-func (r *Registry) Commit(ctx context.Context, id string) (_ commitResult, err error) {
+// Commit commits a proposal that has its approvals, and returns the new head.
+func (r *Registry) Commit(ctx context.Context, id string) (_ client.RegistryHead, err error) {
 	ctx, span := r.spec.Tracer.Start(ctx, "registry.commit", trace.WithAttributes(attribute.String("proposal", id)))
-	defer span.End()
-	defer func() { setSpanStatus(span, err) }()
+	defer func() {
+		if err != nil {
+			span.SetStatus(codes.Error, fault.KindOf(err).String())
+		}
+		span.End()
+	}()
 	e, err := r.pending.findOpen("registry.commit", id, r.now())
 	if err != nil {
-		return commitResult{}, err
+		return client.RegistryHead{}, err
 	}
 	j := newJob(ctx, nil)
 	j.proposal = id
 	done, err := r.submit(bandCommits, len(e.proposal.Payload), j)
 	if err != nil {
-		return commitResult{}, err
+		return client.RegistryHead{}, err
 	}
-	return done.commit, nil
+	return headResponse(done.state, e.proposal.PayloadB3), nil
 }
 
-// setSpanStatus sets the error status of a span.
-func setSpanStatus(span trace.Span, err error) {
-	if err != nil {
-		span.SetStatus(codes.Error, fault.KindOf(err).String())
+// The bands of the committer's queue, in the order of its spec. They share the queue
+// evenly, so that a flood of proposals does not block approvals.
+const (
+	bandProposals = iota + 1
+	bandApprovals
+	bandCommits
+)
+
+// job is a unit of work for the committer. It carries values, never a request or a
+// ResponseWriter.
+type job struct {
+	ctx  context.Context // of the caller; a job whose ctx has ended is not begun
+	run  func(c *committer) outcome
+	done chan outcome // has room for the one outcome
+
+	// for commits, which go into a group; run is nil then
+	proposal string
+}
+
+// outcome is the result of a job.
+type outcome struct {
+	approvals int           // of the proposal, after another one
+	state     *ledger.State // after the version that was committed
+	err       error
+}
+
+func newJob(ctx context.Context, do func(*committer) outcome) *job {
+	return &job{ctx: ctx, run: do, done: make(chan outcome, 1)}
+}
+
+// complete sends the outcome to the caller. The first one counts.
+func (j *job) complete(o outcome) {
+	select {
+	case j.done <- o:
+	default:
+	}
+}
+
+// submit enqueues a job for the committer and waits for its outcome. If the caller's
+// ctx ends first, a job that has not begun is never begun; the outcome of one that
+// has begun is shown by GET /registry/proposals/{id}.
+func (r *Registry) submit(band, cost int, j *job) (outcome, error) {
+	if err := r.jobs.TryPush(band, flow.FairItem[*job]{Cost: cost, Item: j}); err != nil {
+		return outcome{}, fault.Wrap("registry.queue", err)
+	}
+	select {
+	case o := <-j.done:
+		return o, o.err
+	case <-j.ctx.Done():
+		return outcome{}, &fault.Error{Op: "registry.wait", Kind: fault.KindOf(flow.Ended(j.ctx, "registry.wait")), Err: j.ctx.Err(),
+			Detail: "the deadline passed before the answer; the request may still take effect",
+			Next:   "Check GET /registry/head and the proposal before you retry."}
 	}
 }
 

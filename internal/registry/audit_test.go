@@ -342,7 +342,7 @@ func (j tilesJournal) LoadTile(ctx context.Context, at journal.TileID) ([]byte, 
 // records.
 func TestTilesAreMadeAgain(t *testing.T) {
 	r := &Registry{journal: tilesJournal{newRAMJournal(), bytes.Repeat([]byte{7}, tree.TileSize)}}
-	above, err := r.loadTile(t.Context(), tree.TileID{Level: 1, N: 3})
+	above, err := tileLoader(r.journal)(t.Context(), tree.TileID{Level: 1, N: 3})
 	testkit.Must(t, err)
 	folded, err := tree.Fold(r.journal.(tilesJournal).tile)
 	testkit.Must(t, err)
@@ -350,7 +350,7 @@ func TestTilesAreMadeAgain(t *testing.T) {
 		t.Error("made as something else")
 	}
 	r.journal = tilesJournal{newRAMJournal(), []byte("no tile")}
-	if _, err := r.loadTile(t.Context(), tree.TileID{Level: 1}); err == nil {
+	if _, err := tileLoader(r.journal)(t.Context(), tree.TileID{Level: 1}); err == nil {
 		t.Error("made of what is no tile")
 	}
 
@@ -368,7 +368,7 @@ func TestTilesAreMadeAgain(t *testing.T) {
 	if _, err := VerifyBundle(again.call("GET", "/registry/bundle/3", nil, nil, 200), Trust{&begun.Registry, begun.Key}); err != nil {
 		t.Error(err)
 	}
-	if _, err := again.loadTile(t.Context(), tree.TileID{N: 1}); fault.KindOf(err) != fault.NotFound {
+	if _, err := tileLoader(again.journal)(t.Context(), tree.TileID{N: 1}); fault.KindOf(err) != fault.NotFound {
 		t.Errorf("a tile that is not full: %v", err)
 	}
 }
@@ -384,7 +384,7 @@ func TestTilesFarBelowAreVerified(t *testing.T) {
 	}
 	tiles := w.tree.Unsaved()
 	for _, tile := range tiles {
-		testkit.Must(t, kept.SaveTile(t.Context(), tileID(tile.ID), tile.Data))
+		testkit.Must(t, kept.SaveTile(t.Context(), journal.TileID(tile.ID), tile.Data))
 	}
 	w.tree.MarkSaved(len(tiles))
 	finish := func() error { return w.finish(t.Context(), func() error { return nil }) }
@@ -392,7 +392,7 @@ func TestTilesFarBelowAreVerified(t *testing.T) {
 
 	edited := bytes.Clone(tiles[7].Data)
 	edited[4000] ^= 1
-	testkit.Must(t, kept.SaveTile(t.Context(), tileID(tiles[7].ID), edited))
+	testkit.Must(t, kept.SaveTile(t.Context(), journal.TileID(tiles[7].ID), edited))
 	if err := finish(); tiles[7].ID.Level != 0 || fault.KindOf(err) != fault.IntegrityFail {
 		t.Errorf("%+v is not right, and the verification says %v", tiles[7].ID, err)
 	}

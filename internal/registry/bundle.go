@@ -11,16 +11,9 @@ import (
 
 func (r *Registry) serveBundle(w http.ResponseWriter, req *http.Request) error {
 	const op = "registry.bundle"
-	v, err := r.currentView(op)
+	v, version, err := r.requestedVersion(op, req)
 	if err != nil {
 		return err
-	}
-	version, err := parseVersion(op, req.PathValue("version"))
-	if err != nil {
-		return err
-	}
-	if version >= v.nextVersion() {
-		return fault.New(op, fault.NotFound, "there is no version %d yet; the last one is %d", version, v.nextVersion()-1)
 	}
 	document, err := r.makeBundle(req.Context(), v, version)
 	if err != nil {

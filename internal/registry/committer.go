@@ -15,6 +15,7 @@ import (
 	"micronode/b3"
 	"micronode/fault"
 	"micronode/internal/flow"
+	"micronode/internal/registry/journal"
 	"micronode/internal/registry/ledger"
 	"micronode/internal/registry/tree"
 )
@@ -342,7 +343,7 @@ func (c *committer) saveTiles(ctx context.Context, full []tree.Tile) {
 	c.health.callStarted()
 	defer c.health.callEnded()
 	for i, tile := range full {
-		if err := c.journal.SaveTile(ctx, tileID(tile.ID), tile.Data); err != nil {
+		if err := c.journal.SaveTile(ctx, journal.TileID(tile.ID), tile.Data); err != nil {
 			c.metrics.countFailure("write", err)
 			c.tree.MarkSaved(i)
 			return

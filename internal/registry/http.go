@@ -121,16 +121,9 @@ const immutableCacheControl = "public, max-age=31536000, immutable"
 
 func (r *Registry) serveVersion(w http.ResponseWriter, req *http.Request) error {
 	const op = "registry.version"
-	v, err := r.currentView(op)
+	v, number, err := r.requestedVersion(op, req)
 	if err != nil {
 		return err
-	}
-	number, err := parseVersion(op, req.PathValue("version"))
-	if err != nil {
-		return err
-	}
-	if number >= v.nextVersion() {
-		return fault.New(op, fault.NotFound, "there is no version %d yet; the last one is %d", number, v.nextVersion()-1)
 	}
 	record, err := r.readRecord(req.Context(), v, number)
 	if err != nil {
@@ -149,6 +142,23 @@ func (r *Registry) serveVersion(w http.ResponseWriter, req *http.Request) error 
 		Ready: true, Write: ingress.FromReaderAt(bytes.NewReader(body)),
 	})
 	return err
+}
+
+// requestedVersion returns the version in the path of a request, which exists, and the
+// view that has it.
+func (r *Registry) requestedVersion(op string, req *http.Request) (*view, uint64, error) {
+	v, err := r.currentView(op)
+	if err != nil {
+		return nil, 0, err
+	}
+	number, err := parseVersion(op, req.PathValue("version"))
+	if err != nil {
+		return nil, 0, err
+	}
+	if number >= v.nextVersion() {
+		return nil, 0, fault.New(op, fault.NotFound, "there is no version %d yet; the last one is %d", number, v.nextVersion()-1)
+	}
+	return v, number, nil
 }
 
 // parseVersion parses a version number in its canonical form.
@@ -190,16 +200,6 @@ func (r *Registry) serveProposals(w http.ResponseWriter, _ *http.Request) error 
 	return ingress.WriteJSON(w, http.StatusOK, list)
 }
 
-// readBody reads the whole body of a write, which must have a Content-Length.
-func readBody(op string, req *http.Request) (data []byte, cbor bool, err error) {
-	if err := requireLength(op, req); err != nil {
-		return nil, false, err
-	}
-	kind, _, _ := strings.Cut(req.Header.Get("Content-Type"), ";")
-	data, err = io.ReadAll(req.Body)
-	return data, strings.TrimSpace(kind) == "application/cbor", err
-}
-
 // requireLength refuses a write without a Content-Length.
 func requireLength(op string, req *http.Request) error {
 	if req.ContentLength < 0 {
@@ -208,14 +208,16 @@ func requireLength(op string, req *http.Request) error {
 	return nil
 }
 
-// decodeBody decodes a write in JSON or CBOR.
-func decodeBody[T any](op string, req *http.Request, fromJSON, fromCBOR func([]byte) (T, error)) (T, error) {
-	data, cbor, err := readBody(op, req)
-	if err != nil {
-		var none T
-		return none, err
+// decodeBody decodes a write in JSON or CBOR. It must have a Content-Length.
+func decodeBody[T any](op string, req *http.Request, fromJSON, fromCBOR func([]byte) (T, error)) (decoded T, err error) {
+	if err := requireLength(op, req); err != nil {
+		return decoded, err
 	}
-	if cbor {
+	data, err := io.ReadAll(req.Body)
+	if err != nil {
+		return decoded, err
+	}
+	if kind, _, _ := strings.Cut(req.Header.Get("Content-Type"), ";"); strings.TrimSpace(kind) == "application/cbor" {
 		return fromCBOR(data)
 	}
 	return fromJSON(data)

@@ -2,7 +2,6 @@ package registry
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"strings"
 
@@ -16,17 +15,11 @@ import (
 
 // readRecord returns one version, verified to be the one that was committed. The
 // record of the head is in memory.
-func (r *Registry) readRecord(ctx context.Context, v *view, version uint64) (ledger.Record, error) {
+func (r *Registry) readRecord(ctx context.Context, v *view, version uint64) (_ ledger.Record, err error) {
 	if v.lastRecord.Header != nil && version == v.lastRecord.Version {
 		return v.lastRecord, nil
 	}
-	record, err := r.readVerified(ctx, v, version)
-	r.metrics.countFailure("read", err)
-	return record, err
-}
-
-// readVerified reads a record and checks it against what was signed.
-func (r *Registry) readVerified(ctx context.Context, v *view, version uint64) (ledger.Record, error) {
+	defer func() { r.metrics.countFailure("read", err) }()
 	record, err := r.journal.Read(ctx, version)
 	if err != nil {
 		return ledger.Record{}, err
@@ -55,7 +48,7 @@ func (r *Registry) verifiedLeaves(ctx context.Context, v *view, n uint64, width 
 		if at.Level == 0 {
 			return rebuildTile(ctx, r.journal, at)
 		}
-		return r.loadTile(ctx, at)
+		return tileLoader(r.journal)(ctx, at)
 	}).Tile(ctx, at, width)
 	if again == nil {
 		return made, nil
@@ -71,37 +64,6 @@ func checkLeaf(record ledger.Record, leaves []byte) error {
 		return integrityError("the stored version %d is not the one that was committed", record.Version)
 	}
 	return nil
-}
-
-// signersAt returns the signer set that a version put in force. The records of all
-// such versions are kept in memory, because every proof needs them.
-func (r *Registry) signersAt(v *view, version uint64) ledger.SignerSet {
-	for _, record := range v.signers {
-		if record.Version != version {
-			continue
-		}
-		payload, err := ledger.DecodePayload(record.Payload)
-		if err != nil {
-			break
-		}
-		for _, op := range payload.Ops {
-			if set, ok := op.Item.SignerSet(); ok {
-				return set
-			}
-		}
-	}
-	return ledger.SignerSet{}
-}
-
-// opsOf returns the operations of a payload, each as it is stored.
-func opsOf(payload []byte) []json.RawMessage {
-	var stored struct {
-		Ops []json.RawMessage `json:"ops"`
-	}
-	if json.Unmarshal(payload, &stored) != nil {
-		return []json.RawMessage{}
-	}
-	return stored.Ops
 }
 
 // cachedCheckpoint is a checkpoint that is served: one is signed for each size that

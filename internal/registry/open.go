@@ -28,7 +28,7 @@ type logLoader struct {
 // the rest is left to the verifier.
 func (r *Registry) open(ctx context.Context) error {
 	const op = "registry.open"
-	r.tree = tree.New(r.loadTile)
+	r.tree = tree.New(tileLoader(r.journal))
 	if files, ok := r.journal.(interface{ Opened() journal.Report }); ok {
 		found := files.Opened()
 		r.metrics.tornBytes.Add(float64(found.TornBytes))
@@ -166,34 +166,28 @@ func (r *Registry) auditSkippedCheckpoint(skipped error) {
 	}
 }
 
-// loadFrom starts a loader at a checkpoint.
+// loadFrom starts a loader at a checkpoint. The root of its tree must be the one that
+// was signed.
 func (r *Registry) loadFrom(ctx context.Context, base *verifiedCheckpoint) (*logLoader, error) {
-	o := &logLoader{base: base, state: base.state, signers: base.signers}
-	return o, o.openTree(ctx, r, base.size, base.root)
-}
-
-// openTree opens the tree at the size of a checkpoint and checks its root against
-// the one that was signed.
-func (l *logLoader) openTree(ctx context.Context, r *Registry, size uint64, root tree.Hash) error {
-	var leaves []tree.Hash
-	err := r.journal.Scan(ctx, size-size%tree.TileWidth, func(record ledger.Record) error {
-		if record.Version >= size {
+	var leaves []tree.Hash // of the unfinished tile
+	err := r.journal.Scan(ctx, base.size-base.size%tree.TileWidth, func(record ledger.Record) error {
+		if record.Version >= base.size {
 			return errStopScan
 		}
 		leaves = append(leaves, leafOf(record))
 		return nil
 	})
 	if err != nil && !errors.Is(err, errStopScan) {
-		return err
+		return nil, err
 	}
-	l.tree, err = tree.Open(ctx, size, leaves, r.loadTile)
+	opened, err := tree.Open(ctx, base.size, leaves, tileLoader(r.journal))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if l.tree.View().Root() != root {
-		return fault.New("registry.open", fault.IntegrityFail, "the tree of %d versions does not match the signed one", size)
+	if opened.Root() != base.root {
+		return nil, fault.New("registry.open", fault.IntegrityFail, "the tree of %d versions does not match the signed one", base.size)
 	}
-	return nil
+	return &logLoader{base: base, state: base.state, signers: base.signers, tree: opened}, nil
 }
 
 // read applies the records from the loader's state to the end of the log.
@@ -226,15 +220,10 @@ func (l *logLoader) checkSignedRoots() error {
 	return nil
 }
 
-// loadTile loads a full tile, or rebuilds it from what it covers.
-func (r *Registry) loadTile(ctx context.Context, at tree.TileID) ([]byte, error) {
-	return tileLoader(r.journal)(ctx, at)
-}
-
 // tileLoader loads the full tiles of a log, or rebuilds them.
 func tileLoader(from Journal) tree.Loader {
 	return func(ctx context.Context, at tree.TileID) ([]byte, error) {
-		kept, err := from.LoadTile(ctx, tileID(at))
+		kept, err := from.LoadTile(ctx, journal.TileID(at))
 		if err == nil || !errors.Is(err, fault.NotFound) {
 			return kept, err
 		}

@@ -47,7 +47,7 @@ func (r *Registry) runPruner(ctx context.Context) error {
 		if err != nil {
 			return fault.Wrap("registry.prune", err)
 		}
-		if r.hasCommitsWaiting() {
+		if r.jobs.Len(bandCommits) > 0 {
 			r.metrics.pruneSkipped.Inc()
 			continue
 		}
@@ -57,9 +57,6 @@ func (r *Registry) runPruner(ctx context.Context) error {
 		}
 	}
 }
-
-// hasCommitsWaiting reports whether commits are queued.
-func (r *Registry) hasCommitsWaiting() bool { return r.jobs.Len(bandCommits) > 0 }
 
 // pruneTo signs a note about the versions to prune, and prunes them.
 func (r *Registry) pruneTo(ctx context.Context, o pruneOrder) error {
@@ -107,7 +104,7 @@ func (r *Registry) ensureTiles(ctx context.Context, v *view, from, below uint64)
 		if err != nil {
 			return fault.Wrap("registry.prune", err)
 		}
-		at := tileID(tree.TileID{N: n})
+		at := journal.TileID(tree.TileID{N: n})
 		kept, err := r.journal.LoadTile(ctx, at)
 		if err == nil && bytes.Equal(kept, right) {
 			continue

@@ -3,10 +3,20 @@ package registry
 import (
 	"context"
 	"errors"
+	"time"
 
+	"micronode/b3"
 	"micronode/fault"
 	"micronode/internal/flow"
 )
+
+// Committed is a version that was just added, as it is announced to other nodes and to
+// the subscribers of the stream.
+type Committed struct {
+	Version uint64     `json:"version"`
+	Hash    b3.Address `json:"b3"`
+	At      time.Time  `json:"committed_at"`
+}
 
 // runPublisher is the publisher's Serve. The committer publishes to its bus and goes
 // on; this task passes commits on to the node and to all subscribers of the stream.

@@ -41,7 +41,7 @@ func (r *Registry) versionResponse(ctx context.Context, v *view, record ledger.R
 		PayloadB3: header.PayloadB3, PrevHash: header.PrevHash, Hash: record.Head().Hash, CommittedAt: header.CommittedAt,
 		ProposalID: header.ProposalID, Supersedes: supersededResponse(header.Supersedes), Header: record.Header, Payload: record.Payload, Preconditions: record.Preconditions,
 		Approvals: []client.VersionApproval{},
-		SignerSet: signerSetResponse(r.signersAt(v, header.SignersVersion), header.SignersVersion),
+		SignerSet: signerSetResponse(v.signersAt(header.SignersVersion), header.SignersVersion),
 	}
 	for _, a := range header.Approvals {
 		response.Approvals = append(response.Approvals, client.VersionApproval{Public: a.Public.String(),
@@ -127,4 +127,15 @@ func supersededResponse(s *ledger.Supersession) *client.Superseded {
 		return nil
 	}
 	return &client.Superseded{Version: s.Version, Hash: s.Hash, Reason: s.Reason}
+}
+
+// opsOf returns the operations of a payload, each as it is stored.
+func opsOf(payload []byte) []json.RawMessage {
+	var stored struct {
+		Ops []json.RawMessage `json:"ops"`
+	}
+	if json.Unmarshal(payload, &stored) != nil {
+		return []json.RawMessage{}
+	}
+	return stored.Ops
 }

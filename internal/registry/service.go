@@ -150,6 +150,34 @@ func (r *Registry) Add(to *supervise.Supervisor, in Stages, audit func(Event)) (
 // now returns the time for the log, in UTC.
 func (r *Registry) now() time.Time { return r.spec.clock().UTC() }
 
+// Event is an audit event: a request to the registry and its result, refusals
+// included. In amnesia mode it is the only trace that remains after the node stops.
+type Event struct {
+	Type     EventType
+	Time     time.Time
+	Proposal string
+	Signer   string
+	Version  uint64
+	Diff     ledger.Diff // what was proposed or committed
+	Detail   string      // text, such as the reason of a refusal
+}
+
+// EventType is one of a fixed set.
+type EventType string
+
+// The types of events.
+const (
+	EventInitialised   EventType = "registry initialised"
+	EventProposed      EventType = "registry proposed"
+	EventApproved      EventType = "registry approved"
+	EventCommitted     EventType = "registry committed"
+	EventRefused       EventType = "registry refused"
+	EventCheckpointed  EventType = "registry checkpoint kept"
+	EventPruned        EventType = "registry pruned"
+	EventDamaged       EventType = "registry damaged"
+	EventStorageFailed EventType = "registry storage failed" // of a checkpoint or a prune; the next one retries
+)
+
 // audit publishes an event to the audit log.
 func (r *Registry) audit(e Event) {
 	e.Time = r.now()

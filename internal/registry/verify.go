@@ -348,7 +348,7 @@ func (w *verification) signerSetBefore(version uint64) signerSetInForce {
 func (w *verification) checkTiles(ctx context.Context) error {
 	unsaved := w.tree.Unsaved()
 	for _, tile := range unsaved {
-		kept, err := w.journal.LoadTile(ctx, tileID(tile.ID))
+		kept, err := w.journal.LoadTile(ctx, journal.TileID(tile.ID))
 		switch {
 		case errors.Is(err, fault.NotFound):
 			err = nil
@@ -429,7 +429,7 @@ func (w *verification) finish(ctx context.Context, pause func() error) error {
 // checkSavedTile compares a tile over pruned versions with the tree. Tiles of the lowest
 // level must be stored; the others can be rebuilt from them.
 func (w *verification) checkSavedTile(ctx context.Context, view *tree.View, at tree.TileID) error {
-	kept, err := w.journal.LoadTile(ctx, tileID(at))
+	kept, err := w.journal.LoadTile(ctx, journal.TileID(at))
 	if errors.Is(err, fault.NotFound) && at.Level > 0 {
 		return nil
 	}

@@ -9,7 +9,6 @@ import (
 	"micronode/fault"
 	"micronode/internal/flow"
 	"micronode/internal/ingress"
-	"micronode/internal/registry/journal"
 	"micronode/internal/registry/ledger"
 	"micronode/internal/registry/tree"
 )
@@ -78,6 +77,26 @@ func (v *view) recentState(version uint64) (*ledger.State, bool) {
 	return v.recent[uint64(len(v.recent))-1-back], true
 }
 
+// signersAt returns the signer set that a version put in force. The records of all
+// such versions are kept in memory, because every proof needs them.
+func (v *view) signersAt(version uint64) ledger.SignerSet {
+	for _, record := range v.signers {
+		if record.Version != version {
+			continue
+		}
+		payload, err := ledger.DecodePayload(record.Payload)
+		if err != nil {
+			break
+		}
+		for _, op := range payload.Ops {
+			if set, ok := op.Item.SignerSet(); ok {
+				return set
+			}
+		}
+	}
+	return ledger.SignerSet{}
+}
+
 // stateAt returns the state of any version that is not pruned: from memory, or from
 // the checkpoint before it and the records after that. It starts at version 0 only
 // if there is no usable checkpoint before it. The state is verified to be the one
@@ -98,11 +117,16 @@ func (r *Registry) stateAt(ctx context.Context, v *view, head ledger.Head) (*led
 
 // replay rebuilds the state of a version from the checkpoint before it.
 func (r *Registry) replay(ctx context.Context, version uint64) (*ledger.State, error) {
-	state, from, err := r.nearestCheckpoint(ctx, version)
+	found, _, err := r.newestUsableCheckpoint(ctx, version+1)
 	if err != nil {
 		return nil, err
 	}
-	if state != nil && state.Head().Version == version {
+	var state *ledger.State
+	var from uint64
+	if found != nil {
+		state, from = found.state, found.size
+	}
+	if from == version+1 {
 		return state, nil
 	}
 	err = r.journal.Scan(ctx, from, func(record ledger.Record) (err error) {
@@ -123,19 +147,7 @@ func (r *Registry) replay(ctx context.Context, version uint64) (*ledger.State, e
 // errStopScan ends a scan that has read enough.
 var errStopScan = errors.New("enough")
 
-// nearestCheckpoint returns the state of the newest checkpoint up to a version, and the
-// version to continue from.
-func (r *Registry) nearestCheckpoint(ctx context.Context, version uint64) (*ledger.State, uint64, error) {
-	found, _, err := r.newestUsableCheckpoint(ctx, version+1)
-	if err != nil || found == nil {
-		return nil, 0, err
-	}
-	return found.state, found.size, nil
-}
-
 func leafOf(record ledger.Record) tree.Hash { return tree.LeafHash(record.Header) }
-
-func tileID(at tree.TileID) journal.TileID { return journal.TileID{Level: at.Level, N: at.N} }
 
 // Name returns what a name means, and as of which version. It never waits.
 func (r *Registry) Name(name string) (manifest b3.Address, version uint64, ok bool) {

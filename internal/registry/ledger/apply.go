@@ -37,17 +37,17 @@ func (s *State) apply(r Record, signatures bool) (*State, error) {
 	if err := s.checkNext(&h); err != nil {
 		return nil, recordError(r, err)
 	}
-	formers, err := s.priorItemsOf(ops)
+	prior, err := s.priorItemsOf(ops)
 	if err != nil {
 		return nil, recordError(r, err)
 	}
-	if !bytes.Equal(encodePreconditions(formers), r.Preconditions) {
+	if !bytes.Equal(encodePreconditions(prior), r.Preconditions) {
 		return nil, recordError(r, fault.New("", fault.Conflict, "its preconditions are not what the state before it says"))
 	}
 	if err := s.checkApprovals(&h, signatures); err != nil {
 		return nil, recordError(r, err)
 	}
-	return s.advance(r.Head(), &h, ops, formers), nil
+	return s.advance(r.Head(), &h, ops, prior), nil
 }
 
 // Open reads a record and checks its parts against each other: the header is of
@@ -88,11 +88,11 @@ func applyGenesis(r Record, h *Header, ops []Op) (*State, error) {
 	if r.Version != 0 {
 		return nil, recordError(r, fault.New("", fault.ChainMismatch, "a log begins with version 0"))
 	}
-	formers := []priorItem{{id: SignersID}}
-	if len(ops) != 1 || ops[0].ID != SignersID || !bytes.Equal(encodePreconditions(formers), r.Preconditions) {
+	prior := []priorItem{{id: SignersID}}
+	if len(ops) != 1 || ops[0].ID != SignersID || !bytes.Equal(encodePreconditions(prior), r.Preconditions) {
 		return nil, recordError(r, damagedRecord("a log begins with a signer set and nothing else"))
 	}
-	s := emptyState().advance(r.Head(), h, ops, formers)
+	s := emptyState().advance(r.Head(), h, ops, prior)
 	s.registry = s.head.Hash
 	return s, nil
 }

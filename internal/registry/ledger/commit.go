@@ -36,8 +36,8 @@ func Genesis(spec GenesisSpec) (Record, *State, error) {
 		return Record{}, nil, fault.Wrap("registry.init", err)
 	}
 	ops := []Op{Put(item)}
-	formers := []priorItem{{id: SignersID}}
-	r := Record{Payload: encodePayload(ops), Preconditions: encodePreconditions(formers)}
+	prior := []priorItem{{id: SignersID}}
+	r := Record{Payload: encodePayload(ops), Preconditions: encodePreconditions(prior)}
 	h := Header{Nonce: spec.Nonce[:], CommittedAt: millis(spec.At)}
 	h.ExpiresAt = h.CommittedAt
 	h.PayloadB3, h.PreconditionsB3 = b3.Of(r.Payload), b3.Of(r.Preconditions)

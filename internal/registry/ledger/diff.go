@@ -25,15 +25,15 @@ type Change struct {
 	After  json.RawMessage `json:"after,omitempty"`
 }
 
-func diffOf(ops []Op, formers []priorItem) Diff {
+func diffOf(ops []Op, prior []priorItem) Diff {
 	puts := make(map[string]*Item, len(ops))
 	for i := range ops {
 		if !ops[i].Delete {
 			puts[ops[i].ID] = &ops[i].Item
 		}
 	}
-	diff := make(Diff, 0, len(formers))
-	for _, f := range formers {
+	diff := make(Diff, 0, len(prior))
+	for _, f := range prior {
 		diff = append(diff, changeOf(f.id, f.item, puts[f.id]))
 	}
 	return diff

@@ -109,32 +109,32 @@ func (m ApprovalMessage) Diff(payload, preconditions []byte, before func(id stri
 	if err != nil {
 		return nil, err
 	}
-	formers := make([]priorItem, 0, len(wanted))
+	prior := make([]priorItem, 0, len(wanted))
 	for _, w := range wanted {
 		item, there := before(w.ID)
 		if there != (w.Hash != nil) || there && item.Hash != *w.Hash {
 			return nil, notSignable("%s was shown with another value than in the message", quote(w.ID))
 		}
-		formers = append(formers, priorItem{id: w.ID})
+		prior = append(prior, priorItem{id: w.ID})
 		if there {
-			formers[len(formers)-1].item = &item
+			prior[len(prior)-1].item = &item
 		}
 	}
-	if !touchesExactly(p.Ops, formers) {
+	if !touchesExactly(p.Ops, prior) {
 		return nil, notSignable("its preconditions are not about the items that it touches")
 	}
-	return diffOf(p.Ops, formers), nil
+	return diffOf(p.Ops, prior), nil
 }
 
 // touchesExactly reports whether the operations are about these items and no
 // others.
-func touchesExactly(ops []Op, formers []priorItem) bool {
+func touchesExactly(ops []Op, prior []priorItem) bool {
 	ids := make([]string, 0, len(ops))
 	for _, op := range ops {
 		ids = append(ids, op.ID)
 	}
 	slices.Sort(ids)
-	return slices.EqualFunc(ids, formers, func(id string, f priorItem) bool { return id == f.id })
+	return slices.EqualFunc(ids, prior, func(id string, f priorItem) bool { return id == f.id })
 }
 
 // SignThis returns the bytes that are signed.

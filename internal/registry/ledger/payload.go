@@ -61,13 +61,13 @@ type Precondition struct {
 	Hash *b3.Address // nil if there must be none
 }
 
-func encodePreconditions(formers []priorItem) []byte {
+func encodePreconditions(prior []priorItem) []byte {
 	size := 2
-	for _, f := range formers {
+	for _, f := range prior {
 		size += len(f.id) + 96
 	}
 	b := append(make([]byte, 0, size), '[')
-	for i, f := range formers {
+	for i, f := range prior {
 		if i > 0 {
 			b = append(b, ',')
 		}

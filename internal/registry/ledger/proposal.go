@@ -96,19 +96,19 @@ func (s *State) propose(op string, ops []Op, m ApprovalMessage, now, expires tim
 		return nil, refuse(op, fault.Expired, "Propose with a longer ttl_s; if that does not help, check the clock of the node.",
 			"it would expire at %s, but it is %s; the head was committed at %s", m.ExpiresAt.Format(timeLayout), now.UTC().Format(timeLayout), s.committedAt.Format(timeLayout))
 	}
-	formers, err := s.priorItemsOf(ops)
+	prior, err := s.priorItemsOf(ops)
 	if err != nil {
 		return nil, err
 	}
-	p := &Proposal{ApprovalMessage: m, ID: m.ProposalID, ProposedAt: millis(now), ops: slices.Clone(ops), priorItems: formers}
-	p.Payload, p.Preconditions = encodePayload(ops), encodePreconditions(formers)
+	p := &Proposal{ApprovalMessage: m, ID: m.ProposalID, ProposedAt: millis(now), ops: slices.Clone(ops), priorItems: prior}
+	p.Payload, p.Preconditions = encodePayload(ops), encodePreconditions(prior)
 	if len(p.Payload) > MaxPayload {
 		return nil, tooLarge(op, len(p.Payload))
 	}
 	p.Registry, p.SignersVersion = s.registry, s.SignersVersion()
 	p.PayloadB3, p.PreconditionsB3 = b3.Of(p.Payload), b3.Of(p.Preconditions)
 	p.SignThis = p.ApprovalMessage.SignThis()
-	p.Diff = diffOf(ops, formers)
+	p.Diff = diffOf(ops, prior)
 	return p, nil
 }
 

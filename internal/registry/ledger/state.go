@@ -102,22 +102,22 @@ func (s *State) Committed(proposal string, at time.Time) (version uint64, ok boo
 // priorItemsOf looks up what a change would touch, and rejects operations that
 // change nothing or do not do what they say.
 func (s *State) priorItemsOf(ops []Op) ([]priorItem, error) {
-	formers := make([]priorItem, 0, len(ops))
+	prior := make([]priorItem, 0, len(ops))
 	for _, op := range ops {
 		item, _ := s.items.Get([]byte(op.ID))
 		if err := checkOp(item, op); err != nil {
 			return nil, err
 		}
-		formers = append(formers, priorItem{op.ID, item})
+		prior = append(prior, priorItem{op.ID, item})
 	}
-	slices.SortFunc(formers, func(a, b priorItem) int { return strings.Compare(a.id, b.id) })
-	return formers, nil
+	slices.SortFunc(prior, func(a, b priorItem) int { return strings.Compare(a.id, b.id) })
+	return prior, nil
 }
 
 // advance returns the state after a version that was verified.
-func (s *State) advance(head Head, h *Header, ops []Op, formers []priorItem) *State {
+func (s *State) advance(head Head, h *Header, ops []Op, prior []priorItem) *State {
 	next := *s
-	next.head, next.committedAt, next.headPriorItems = head, h.CommittedAt, formers
+	next.head, next.committedAt, next.headPriorItems = head, h.CommittedAt, prior
 	if id, ok := parseProposalID(h.ProposalID); ok {
 		next.used = s.used.with(usedProposal{id, h.ExpiresAt.UnixMilli(), head.Version}, h.CommittedAt)
 	}

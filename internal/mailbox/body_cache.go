@@ -31,48 +31,48 @@ func (s *storedMessage) needsRead() bool { return s.body == nil && s.size > 0 &&
 
 // cacheBody keeps the body of a message that is on the disk in memory, too, as
 // long as there is room. The oldest bodies are evicted first.
-func (q *queueState) cacheBody(l *storedMessage) {
-	if !q.bodiesOnDisk() || l.size == 0 || l.body == nil {
+func (q *queueState) cacheBody(msg *storedMessage) {
+	if !q.bodiesOnDisk() || msg.size == 0 || msg.body == nil {
 		return
 	}
-	l.cached, l.cachePrev = true, q.bodyCache.newest
-	if l.cachePrev != nil {
-		l.cachePrev.cacheNext = l
+	msg.cached, msg.cachePrev = true, q.bodyCache.newest
+	if msg.cachePrev != nil {
+		msg.cachePrev.cacheNext = msg
 	} else {
-		q.bodyCache.oldest = l
+		q.bodyCache.oldest = msg
 	}
-	q.bodyCache.newest = l
-	q.bodyCache.bytes += int64(l.size)
+	q.bodyCache.newest = msg
+	q.bodyCache.bytes += int64(msg.size)
 	for available := min(q.bodyCache.capacity, q.bodyCache.memoryBudget-q.residentBytes()); q.bodyCache.bytes > available && q.bodyCache.oldest != nil; {
 		q.evictBody(q.bodyCache.oldest)
 	}
 }
 
 // evictBody drops a body from memory that is on the disk.
-func (q *queueState) evictBody(l *storedMessage) {
-	if l.cached {
-		q.uncacheBody(l)
-		l.body = nil
+func (q *queueState) evictBody(msg *storedMessage) {
+	if msg.cached {
+		q.uncacheBody(msg)
+		msg.body = nil
 	}
 }
 
 // uncacheBody removes a message from the list of cached bodies.
-func (q *queueState) uncacheBody(l *storedMessage) {
-	if !l.cached {
+func (q *queueState) uncacheBody(msg *storedMessage) {
+	if !msg.cached {
 		return
 	}
-	if l.cachePrev != nil {
-		l.cachePrev.cacheNext = l.cacheNext
+	if msg.cachePrev != nil {
+		msg.cachePrev.cacheNext = msg.cacheNext
 	} else {
-		q.bodyCache.oldest = l.cacheNext
+		q.bodyCache.oldest = msg.cacheNext
 	}
-	if l.cacheNext != nil {
-		l.cacheNext.cachePrev = l.cachePrev
+	if msg.cacheNext != nil {
+		msg.cacheNext.cachePrev = msg.cachePrev
 	} else {
-		q.bodyCache.newest = l.cachePrev
+		q.bodyCache.newest = msg.cachePrev
 	}
-	l.cachePrev, l.cacheNext, l.cached = nil, nil, false
-	q.bodyCache.bytes -= int64(l.size)
+	msg.cachePrev, msg.cacheNext, msg.cached = nil, nil, false
+	q.bodyCache.bytes -= int64(msg.size)
 }
 
 // accountReason counts the bytes of a reason that replaces another.
@@ -83,26 +83,26 @@ func (q *queueState) accountReason(before, now string) string {
 
 // undoLease undoes a lease that never reached its receiver: the message can be
 // leased again from a time on, and the delivery does not count.
-func (q *queueState) undoLease(now time.Time, l *storedMessage, from time.Time) {
-	q.due.remove(l)
-	q.endLease(l)
-	l.deliveries--
-	l.due = from
-	q.schedule(now, l)
+func (q *queueState) undoLease(now time.Time, msg *storedMessage, from time.Time) {
+	q.due.remove(msg)
+	q.endLease(msg)
+	msg.deliveries--
+	msg.due = from
+	q.schedule(now, msg)
 }
 
 // markDamaged makes a message with a damaged body a dead letter. It may be one
 // already.
-func (q *queueState) markDamaged(now time.Time, l *storedMessage) {
-	if l.damaged || l.state == stateGone {
+func (q *queueState) markDamaged(now time.Time, msg *storedMessage) {
+	if msg.damaged || msg.state == stateGone {
 		return
 	}
-	l.damaged, l.reason = true, q.accountReason(l.reason, ReasonDamaged)
+	msg.damaged, msg.reason = true, q.accountReason(msg.reason, ReasonDamaged)
 	q.usage.Damaged++
-	switch l.state {
+	switch msg.state {
 	case stateReady, stateDelayed, stateLeased:
-		q.unschedule(l)
-		q.markDead(l, now)
+		q.unschedule(msg)
+		q.markDead(msg, now)
 	}
 }
 

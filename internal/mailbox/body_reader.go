@@ -78,38 +78,38 @@ func (q *queueServer) readDeadBodies(ctx context.Context, op string, page []dead
 }
 
 // loadBody reads the body of a message, wherever it is by now.
-func (q *queueServer) loadBody(ctx context.Context, op string, l *storedMessage) ([]byte, error) {
+func (q *queueServer) loadBody(ctx context.Context, op string, msg *storedMessage) ([]byte, error) {
 	for {
 		q.mu.Lock()
-		stage, body, where, closed := l.state, l.body, l.position, q.closed
+		state, body, where, closed := msg.state, msg.body, msg.position, q.closed
 		q.mu.Unlock()
 		switch {
 		case closed:
 			return nil, fault.Wrap(op, flow.ErrClosed)
-		case stage == stateGone:
+		case state == stateGone:
 			return nil, errGone
 		case body != nil:
 			return body, nil
 		}
 		b, err := q.readRecord(ctx, where)
 		if errors.Is(err, wal.ErrMoved) {
-			continue // l.position was updated before
+			continue // msg.position was updated before
 		}
 		if err != nil {
 			return nil, err
 		}
-		return decodeBody(b, l)
+		return decodeBody(b, msg)
 	}
 }
 
 // decodeBody returns the body in a record, which must be one of this message.
-func decodeBody(b []byte, l *storedMessage) ([]byte, error) {
+func decodeBody(b []byte, msg *storedMessage) ([]byte, error) {
 	r, err := decodeRecord(b)
 	if err != nil {
 		return nil, err
 	}
-	if r.ID != l.id || len(r.Body) != l.size {
-		return nil, fault.New("mailbox.read", fault.IntegrityFail, "the log has another record where message %s should be", l.id)
+	if r.ID != msg.id || len(r.Body) != msg.size {
+		return nil, fault.New("mailbox.read", fault.IntegrityFail, "the log has another record where message %s should be", msg.id)
 	}
 	return r.Body, nil
 }

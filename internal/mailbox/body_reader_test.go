@@ -42,12 +42,12 @@ func TestABodyThatHasMoved(t *testing.T) {
 // An intact record of another message is not delivered.
 func TestABodyOfAnotherMessage(t *testing.T) {
 	own := logRecord{Kind: kindSent, ID: "a-1", Body: []byte("body")}
-	l := &storedMessage{id: "a-1", size: 4}
-	if body, err := decodeBody(own.encode(), l); err != nil || string(body) != "body" {
+	msg := &storedMessage{id: "a-1", size: 4}
+	if body, err := decodeBody(own.encode(), msg); err != nil || string(body) != "body" {
 		t.Errorf("its own: %q, %v", body, err)
 	}
 	for name, r := range map[string]logRecord{"another": {Kind: kindSent, ID: "a-2", Body: []byte("body")}, "a shorter one": {Kind: kindSent, ID: "a-1", Body: []byte("bod")}} {
-		if body, err := decodeBody(r.encode(), l); fault.KindOf(err) != fault.IntegrityFail {
+		if body, err := decodeBody(r.encode(), msg); fault.KindOf(err) != fault.IntegrityFail {
 			t.Errorf("%s: %q, %v", name, body, err)
 		}
 	}

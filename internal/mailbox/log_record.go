@@ -85,32 +85,32 @@ func fromNanos(n int64) time.Time {
 	return time.Unix(0, n)
 }
 
-func sentRecord(l *storedMessage, k *keyEntry) logRecord {
-	r := logRecord{Kind: kindSent, At: nanos(l.sentAt), ID: l.id, Seq: l.seq, Box: l.box.name, Body: l.body, Sent: nanos(l.sentAt), MaxDeliveries: l.maxDeliveries, Due: nanos(l.due)}
+func sentRecord(msg *storedMessage, k *keyEntry) logRecord {
+	r := logRecord{Kind: kindSent, At: nanos(msg.sentAt), ID: msg.id, Seq: msg.seq, Box: msg.box.name, Body: msg.body, Sent: nanos(msg.sentAt), MaxDeliveries: msg.maxDeliveries, Due: nanos(msg.due)}
 	if k != nil {
 		r.Key, r.Fingerprint = k.key[:], k.fingerprint[:]
 	}
 	return r
 }
 
-func leasedRecord(now time.Time, l *storedMessage) logRecord {
-	return logRecord{Kind: kindLeased, At: nanos(now), ID: l.id, Deliveries: l.deliveries, Receipt: l.receipt, Due: nanos(l.due)}
+func leasedRecord(now time.Time, msg *storedMessage) logRecord {
+	return logRecord{Kind: kindLeased, At: nanos(now), ID: msg.id, Deliveries: msg.deliveries, Receipt: msg.receipt, Due: nanos(msg.due)}
 }
 
-func ackedRecord(now time.Time, l *storedMessage) logRecord {
-	return logRecord{Kind: kindAcked, At: nanos(now), ID: l.id}
+func ackedRecord(now time.Time, msg *storedMessage) logRecord {
+	return logRecord{Kind: kindAcked, At: nanos(now), ID: msg.id}
 }
 
-func nackedRecord(now time.Time, l *storedMessage, from time.Time, reason string) logRecord {
-	return logRecord{Kind: kindNacked, At: nanos(now), ID: l.id, Deliveries: l.deliveries, Due: nanos(from), Reason: reason}
+func nackedRecord(now time.Time, msg *storedMessage, from time.Time, reason string) logRecord {
+	return logRecord{Kind: kindNacked, At: nanos(now), ID: msg.id, Deliveries: msg.deliveries, Due: nanos(from), Reason: reason}
 }
 
-func extendedRecord(now time.Time, l *storedMessage, until time.Time) logRecord {
-	return logRecord{Kind: kindExtended, At: nanos(now), ID: l.id, Deliveries: l.deliveries, Receipt: l.receipt, Due: nanos(until)}
+func extendedRecord(now time.Time, msg *storedMessage, until time.Time) logRecord {
+	return logRecord{Kind: kindExtended, At: nanos(now), ID: msg.id, Deliveries: msg.deliveries, Receipt: msg.receipt, Due: nanos(until)}
 }
 
-func resentRecord(now time.Time, l *storedMessage) logRecord {
-	return logRecord{Kind: kindResent, At: nanos(now), ID: l.id}
+func resentRecord(now time.Time, msg *storedMessage) logRecord {
+	return logRecord{Kind: kindResent, At: nanos(now), ID: msg.id}
 }
 
 func postedRecord(now time.Time, boards []string, n Note) logRecord {
@@ -130,10 +130,10 @@ func (q *queueState) replay(r logRecord, at wal.Position) {
 	if r.At != 0 {
 		q.advance(fromNanos(r.At), func(*box) {})
 	}
-	l := q.byID[r.ID]
+	msg := q.byID[r.ID]
 	switch r.Kind {
 	case kindSent, kindMessage:
-		if l == nil {
+		if msg == nil {
 			q.restore(r, at)
 		}
 	case kindKey:
@@ -141,52 +141,52 @@ func (q *queueState) replay(r logRecord, at wal.Position) {
 	case kindPosted:
 		q.post(r.Boards, Note{ID: r.ID, Body: r.Body, At: fromNanos(r.Sent)})
 	case kindLeased:
-		if l != nil && r.Deliveries > l.deliveries {
-			q.unschedule(l)
-			q.lease(l, r.Deliveries, r.Receipt, fromNanos(r.Due))
+		if msg != nil && r.Deliveries > msg.deliveries {
+			q.unschedule(msg)
+			q.lease(msg, r.Deliveries, r.Receipt, fromNanos(r.Due))
 		}
 	case kindExtended:
-		if l != nil && r.Deliveries == l.deliveries {
-			q.unschedule(l)
-			q.lease(l, r.Deliveries, r.Receipt, fromNanos(r.Due))
+		if msg != nil && r.Deliveries == msg.deliveries {
+			q.unschedule(msg)
+			q.lease(msg, r.Deliveries, r.Receipt, fromNanos(r.Due))
 		}
 	case kindAcked:
-		if l != nil {
-			q.unschedule(l)
+		if msg != nil {
+			q.unschedule(msg)
 			q.usage.Messages--
-			q.remove(l)
+			q.remove(msg)
 		}
 	case kindResent:
-		if l != nil {
-			q.unschedule(l)
-			q.resend(l)
+		if msg != nil {
+			q.unschedule(msg)
+			q.resend(msg)
 		}
 	case kindNacked:
-		if l != nil && r.Deliveries >= l.deliveries {
-			q.unschedule(l)
+		if msg != nil && r.Deliveries >= msg.deliveries {
+			q.unschedule(msg)
 			q.usage.Leased++ // which nack decrements
-			l.deliveries = r.Deliveries
-			q.nack(fromNanos(r.At), l, fromNanos(r.Due), r.Reason)
+			msg.deliveries = r.Deliveries
+			q.nack(fromNanos(r.At), msg, fromNanos(r.Due), r.Reason)
 		}
 	}
 }
 
 // unschedule takes a message out of its heap or list, so that it is only
 // counted.
-func (q *queueState) unschedule(l *storedMessage) {
-	switch l.state {
+func (q *queueState) unschedule(msg *storedMessage) {
+	switch msg.state {
 	case stateReady:
-		l.box.ready.remove(l)
+		msg.box.ready.remove(msg)
 	case stateDelayed:
-		q.due.remove(l)
+		q.due.remove(msg)
 	case stateLeased:
-		q.due.remove(l)
-		q.endLease(l)
+		q.due.remove(msg)
+		q.endLease(msg)
 	case stateDead:
-		q.due.remove(l)
-		l.box.dead = slices.DeleteFunc(l.box.dead, func(other *storedMessage) bool { return other == l })
-		l.box.messages++
-		l.box.bytes += l.cost()
+		q.due.remove(msg)
+		msg.box.dead = slices.DeleteFunc(msg.box.dead, func(other *storedMessage) bool { return other == msg })
+		msg.box.messages++
+		msg.box.bytes += msg.cost()
 		q.usage.Messages++
 		q.usage.Dead--
 		q.usage.Died--
@@ -195,21 +195,21 @@ func (q *queueState) unschedule(l *storedMessage) {
 
 // restore restores a message from its record.
 func (q *queueState) restore(r logRecord, at wal.Position) {
-	l := &storedMessage{seq: r.Seq, id: r.ID, box: q.box(r.Box), size: len(r.Body), position: at, sentAt: fromNanos(r.Sent), maxDeliveries: r.MaxDeliveries,
+	msg := &storedMessage{seq: r.Seq, id: r.ID, box: q.box(r.Box), size: len(r.Body), position: at, sentAt: fromNanos(r.Sent), maxDeliveries: r.MaxDeliveries,
 		deliveries: r.Deliveries, due: fromNanos(r.Due), reason: q.accountReason("", r.Reason), damaged: r.Damaged}
 	q.seq = max(q.seq, r.Seq)
-	q.reserve(l)
+	q.reserve(msg)
 	if len(r.Key) > 0 {
-		q.restoreKey(r, l.sentAt)
+		q.restoreKey(r, msg.sentAt)
 	}
 	q.usage.Messages++
 	switch r.State {
 	case stateLeased, stateLeaseLocked:
-		q.lease(l, r.Deliveries, r.Receipt, l.due)
+		q.lease(msg, r.Deliveries, r.Receipt, msg.due)
 	case stateDead:
-		q.markDead(l, fromNanos(r.Died))
+		q.markDead(msg, fromNanos(r.Died))
 	default:
-		q.schedule(fromNanos(r.At), l)
+		q.schedule(fromNanos(r.At), msg)
 	}
 }
 

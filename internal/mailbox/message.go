@@ -75,14 +75,14 @@ func (m *messageHeap) first() *storedMessage {
 	return m.items[0]
 }
 
-func (m *messageHeap) add(l *storedMessage) {
-	l.heapIndex = len(m.items)
-	m.items = append(m.items, l)
-	m.up(l.heapIndex)
+func (m *messageHeap) add(msg *storedMessage) {
+	msg.heapIndex = len(m.items)
+	m.items = append(m.items, msg)
+	m.up(msg.heapIndex)
 }
 
-func (m *messageHeap) remove(l *storedMessage) {
-	at, last := l.heapIndex, len(m.items)-1
+func (m *messageHeap) remove(msg *storedMessage) {
+	at, last := msg.heapIndex, len(m.items)-1
 	m.swap(at, last)
 	m.items[last] = nil
 	m.items = m.items[:last]

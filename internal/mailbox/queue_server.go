@@ -107,19 +107,19 @@ func (q *queueServer) advance(now time.Time) {
 func (q *queueServer) serveWaiters(now time.Time, b *box) {
 	for len(q.waiters[b.name]) > 0 {
 		w := q.waiters[b.name][0]
-		l := q.state.leaseNext(now, b, w.visibility)
-		if l == nil {
+		msg := q.state.leaseNext(now, b, w.visibility)
+		if msg == nil {
 			return
 		}
-		w.lease = q.newLease(now, l)
+		w.lease = q.newLease(now, msg)
 		q.removeWaiter(b.name, w)
 		close(w.done)
 	}
 }
 
 // newLease makes a lease of a message that was leased. The caller holds mu.
-func (q *queueServer) newLease(now time.Time, l *storedMessage) lease {
-	return lease{message: l, Delivery: q.state.makeDelivery(l), needsRead: l.bodyPending, record: leasedRecord(now, l)}
+func (q *queueServer) newLease(now time.Time, msg *storedMessage) lease {
+	return lease{message: msg, Delivery: q.state.makeDelivery(msg), needsRead: msg.bodyPending, record: leasedRecord(now, msg)}
 }
 
 // removeWaiter removes a waiter from its list. The caller holds mu.
@@ -171,12 +171,12 @@ func (q *queueServer) Send(ctx context.Context, m Message) (Sent, error) {
 		return Sent{}, err
 	}
 	for {
-		l, k, err := q.beginSend(ctx, op, m, entry)
+		msg, k, err := q.beginSend(ctx, op, m, entry)
 		switch {
 		case err != nil:
 			return Sent{}, err
-		case l != nil:
-			return Sent{ID: l.id}, fault.Wrap(op, q.commitSend(ctx, l, k))
+		case msg != nil:
+			return Sent{ID: msg.id}, fault.Wrap(op, q.commitSend(ctx, msg, k))
 		case k.pending == nil:
 			return Sent{ID: k.id, Repeated: true}, nil
 		}
@@ -211,35 +211,35 @@ func (q *queueServer) beginSend(ctx context.Context, op string, m Message, k key
 			return nil, nil, err
 		}
 	}
-	l, err := q.state.beginSend(op, now, m)
+	msg, err := q.state.beginSend(op, now, m)
 	if err != nil {
 		return nil, nil, err
 	}
 	if q.zero {
-		l.body = slices.Clone(l.body)
+		msg.body = slices.Clone(msg.body)
 	}
 	if m.Key == "" {
-		return l, nil, nil
+		return msg, nil, nil
 	}
-	k.id, k.at, k.pending = l.id, now, make(chan struct{})
+	k.id, k.at, k.pending = msg.id, now, make(chan struct{})
 	q.state.keys.add(&k)
-	return l, &k, nil
+	return msg, &k, nil
 }
 
 // commitSend ends a send. The record is made under the lock: Close may be
 // releasing the body at this moment.
-func (q *queueServer) commitSend(ctx context.Context, l *storedMessage, k *keyEntry) error {
+func (q *queueServer) commitSend(ctx context.Context, msg *storedMessage, k *keyEntry) error {
 	q.mu.Lock()
-	r := sentRecord(l, k)
+	r := sentRecord(msg, k)
 	q.mu.Unlock()
 	return q.commitAt(ctx, r, func(at wal.Position, err error) {
 		if err != nil {
-			q.state.abortSend(l)
+			q.state.abortSend(msg)
 		} else {
 			now := time.Now()
-			l.position = at
-			q.state.commitSend(now, l)
-			q.serveWaiters(now, l.box)
+			msg.position = at
+			q.state.commitSend(now, msg)
+			q.serveWaiters(now, msg.box)
 		}
 		if k != nil {
 			if err != nil {
@@ -294,11 +294,11 @@ func (q *queueServer) tryReceive(ctx context.Context, op, name string, visibilit
 	if b == nil {
 		return lease{}, NoMessage(op)
 	}
-	l := q.state.leaseNext(now, b, visibility)
-	if l == nil {
+	msg := q.state.leaseNext(now, b, visibility)
+	if msg == nil {
 		return lease{}, NoMessage(op)
 	}
-	return q.newLease(now, l), nil
+	return q.newLease(now, msg), nil
 }
 
 // waitForMessage waits for a message. One that was leased in the moment in
@@ -341,23 +341,23 @@ func (q *queueServer) lockLease(ctx context.Context, op, name, receipt string) (
 		return nil, now, err
 	}
 	defer q.unlock()
-	l, err := q.state.lockLease(op, name, receipt)
-	return l, now, err
+	msg, err := q.state.lockLease(op, name, receipt)
+	return msg, now, err
 }
 
 // Ack implements Engine.
 func (q *queueServer) Ack(ctx context.Context, name, receipt string) error {
 	const op = "mailbox.ack"
-	l, now, err := q.lockLease(ctx, op, name, receipt)
+	msg, now, err := q.lockLease(ctx, op, name, receipt)
 	if err != nil {
 		return err
 	}
-	return fault.Wrap(op, q.commit(ctx, ackedRecord(now, l), func(err error) {
+	return fault.Wrap(op, q.commit(ctx, ackedRecord(now, msg), func(err error) {
 		if err != nil {
-			q.state.unlockLease(l, l.due)
+			q.state.unlockLease(msg, msg.due)
 			return
 		}
-		q.state.ack(l)
+		q.state.ack(msg)
 	}))
 }
 
@@ -368,19 +368,19 @@ func (q *queueServer) Nack(ctx context.Context, name, receipt string, delay time
 		return err
 	}
 	reason = TruncateReason(reason)
-	l, now, err := q.lockLease(ctx, op, name, receipt)
+	msg, now, err := q.lockLease(ctx, op, name, receipt)
 	if err != nil {
 		return err
 	}
 	from := now.Add(delay)
-	return fault.Wrap(op, q.commit(ctx, nackedRecord(now, l, from, reason), func(err error) {
+	return fault.Wrap(op, q.commit(ctx, nackedRecord(now, msg, from, reason), func(err error) {
 		if err != nil {
-			q.state.unlockLease(l, l.due)
+			q.state.unlockLease(msg, msg.due)
 			return
 		}
 		now := time.Now()
-		q.state.nack(now, l, from, reason)
-		q.serveWaiters(now, l.box)
+		q.state.nack(now, msg, from, reason)
+		q.serveWaiters(now, msg.box)
 	}))
 }
 
@@ -391,16 +391,16 @@ func (q *queueServer) Extend(ctx context.Context, name, receipt string, visibili
 	if err != nil {
 		return err
 	}
-	l, now, err := q.lockLease(ctx, op, name, receipt)
+	msg, now, err := q.lockLease(ctx, op, name, receipt)
 	if err != nil {
 		return err
 	}
 	until := now.Add(visibility)
-	return fault.Wrap(op, q.commit(ctx, extendedRecord(now, l, until), func(err error) {
+	return fault.Wrap(op, q.commit(ctx, extendedRecord(now, msg, until), func(err error) {
 		if err != nil {
-			until = l.due
+			until = msg.due
 		}
-		q.state.unlockLease(l, until)
+		q.state.unlockLease(msg, until)
 	}))
 }
 
@@ -426,34 +426,34 @@ func (q *queueServer) Dead(ctx context.Context, name, after string, limit int) (
 // Resend implements Engine.
 func (q *queueServer) Resend(ctx context.Context, name, id string) error {
 	const op = "mailbox.resend"
-	l, now, err := q.lockDead(ctx, op, name, id, true)
+	msg, now, err := q.lockDead(ctx, op, name, id, true)
 	if err != nil {
 		return err
 	}
-	return fault.Wrap(op, q.commit(ctx, resentRecord(now, l), func(err error) {
+	return fault.Wrap(op, q.commit(ctx, resentRecord(now, msg), func(err error) {
 		if err != nil {
-			q.state.unlockDead(l)
+			q.state.unlockDead(msg)
 			return
 		}
-		q.state.resend(l)
-		q.serveWaiters(time.Now(), l.box)
+		q.state.resend(msg)
+		q.serveWaiters(time.Now(), msg.box)
 	}))
 }
 
 // Drop implements Engine.
 func (q *queueServer) Drop(ctx context.Context, name, id string) error {
 	const op = "mailbox.drop"
-	l, now, err := q.lockDead(ctx, op, name, id, false)
+	msg, now, err := q.lockDead(ctx, op, name, id, false)
 	if err != nil {
 		return err
 	}
-	return fault.Wrap(op, q.commit(ctx, ackedRecord(now, l), func(err error) {
+	return fault.Wrap(op, q.commit(ctx, ackedRecord(now, msg), func(err error) {
 		if err != nil {
-			q.state.unlockDead(l)
+			q.state.unlockDead(msg)
 			return
 		}
 		q.state.usage.Messages--
-		q.state.remove(l)
+		q.state.remove(msg)
 	}))
 }
 
@@ -467,8 +467,8 @@ func (q *queueServer) lockDead(ctx context.Context, op, name, id string, forRese
 		return nil, now, err
 	}
 	defer q.unlock()
-	l, err := q.state.lockDead(op, name, id, forResend)
-	return l, now, err
+	msg, err := q.state.lockDead(op, name, id, forResend)
+	return msg, now, err
 }
 
 // Post implements Engine.

@@ -75,23 +75,23 @@ func (q *queueState) removeBoxIfEmpty(b *box) {
 // advance applies what is due at now. It calls onReady for each box in which a
 // message became ready.
 func (q *queueState) advance(now time.Time, onReady func(*box)) {
-	for l := q.due.first(); l != nil && !l.due.After(now); l = q.due.first() {
-		q.due.remove(l)
-		switch l.state {
+	for msg := q.due.first(); msg != nil && !msg.due.After(now); msg = q.due.first() {
+		q.due.remove(msg)
+		switch msg.state {
 		case stateDead:
-			q.evictDead(l)
+			q.evictDead(msg)
 			continue
 		case stateLeased:
 			q.usage.Timeouts++
-			q.endLease(l)
-			if l.deliveries >= l.maxDeliveries {
-				l.reason = q.accountReason(l.reason, ReasonTimedOut)
-				q.markDead(l, l.due)
+			q.endLease(msg)
+			if msg.deliveries >= msg.maxDeliveries {
+				msg.reason = q.accountReason(msg.reason, ReasonTimedOut)
+				q.markDead(msg, msg.due)
 				continue
 			}
 		}
-		q.makeReady(l)
-		onReady(l.box)
+		q.makeReady(msg)
+		onReady(msg.box)
 	}
 	q.keys.prune(now.Add(-q.limits.KeyLife))
 }
@@ -113,84 +113,84 @@ func (q *queueState) beginSend(op string, now time.Time, m Message) (*storedMess
 		return nil, NoRoom(op, "the memory of %d messages has reached ram_bytes", len(q.byID))
 	}
 	q.seq++
-	l := &storedMessage{seq: q.seq, id: q.idPrefix + "-" + strconv.FormatUint(q.seq, 36), box: q.box(m.Box), body: m.Body, size: len(m.Body), sentAt: now, maxDeliveries: m.MaxDeliveries}
+	msg := &storedMessage{seq: q.seq, id: q.idPrefix + "-" + strconv.FormatUint(q.seq, 36), box: q.box(m.Box), body: m.Body, size: len(m.Body), sentAt: now, maxDeliveries: m.MaxDeliveries}
 	if m.Delay > 0 {
-		l.due = now.Add(m.Delay)
+		msg.due = now.Add(m.Delay)
 	}
-	q.reserve(l)
-	return l, nil
+	q.reserve(msg)
+	return msg, nil
 }
 
 // reserve counts a message in.
-func (q *queueState) reserve(l *storedMessage) {
-	q.byID[l.id] = l
-	l.box.messages++
-	l.box.bytes += l.cost()
-	q.bytes += l.cost()
+func (q *queueState) reserve(msg *storedMessage) {
+	q.byID[msg.id] = msg
+	msg.box.messages++
+	msg.box.bytes += msg.cost()
+	q.bytes += msg.cost()
 }
 
 // commitSend ends a send: from now on the message can be leased.
-func (q *queueState) commitSend(now time.Time, l *storedMessage) {
+func (q *queueState) commitSend(now time.Time, msg *storedMessage) {
 	q.usage.Messages++
-	q.cacheBody(l)
-	q.schedule(now, l)
+	q.cacheBody(msg)
+	q.schedule(now, msg)
 }
 
 // schedule makes a message ready when it is due.
-func (q *queueState) schedule(now time.Time, l *storedMessage) {
-	if l.due.After(now) {
-		l.state = stateDelayed
-		q.due.add(l)
+func (q *queueState) schedule(now time.Time, msg *storedMessage) {
+	if msg.due.After(now) {
+		msg.state = stateDelayed
+		q.due.add(msg)
 		return
 	}
-	q.makeReady(l)
+	q.makeReady(msg)
 }
 
-func (q *queueState) makeReady(l *storedMessage) {
-	l.state, l.receipt = stateReady, ""
-	l.box.ready.add(l)
+func (q *queueState) makeReady(msg *storedMessage) {
+	msg.state, msg.receipt = stateReady, ""
+	msg.box.ready.add(msg)
 }
 
 // abortSend undoes beginSend.
-func (q *queueState) abortSend(l *storedMessage) { q.remove(l) }
+func (q *queueState) abortSend(msg *storedMessage) { q.remove(msg) }
 
 // remove removes a message that is in no heap.
-func (q *queueState) remove(l *storedMessage) {
-	l.state = stateGone
-	delete(q.byID, l.id)
-	l.box.messages--
-	l.box.bytes -= l.cost()
-	q.bytes -= l.cost()
-	q.removeBoxIfEmpty(l.box)
-	q.releaseBody(l)
+func (q *queueState) remove(msg *storedMessage) {
+	msg.state = stateGone
+	delete(q.byID, msg.id)
+	msg.box.messages--
+	msg.box.bytes -= msg.cost()
+	q.bytes -= msg.cost()
+	q.removeBoxIfEmpty(msg.box)
+	q.releaseBody(msg)
 }
 
 // releaseBody releases a body.
-func (q *queueState) releaseBody(l *storedMessage) {
+func (q *queueState) releaseBody(msg *storedMessage) {
 	if q.zero {
-		clear(l.body)
+		clear(msg.body)
 	}
-	q.uncacheBody(l)
-	l.body, l.reason = nil, q.accountReason(l.reason, "")
+	q.uncacheBody(msg)
+	msg.body, msg.reason = nil, q.accountReason(msg.reason, "")
 }
 
 // leaseNext leases the next message of a box, if there is one.
 func (q *queueState) leaseNext(now time.Time, b *box, visibility time.Duration) *storedMessage {
-	l := b.ready.first()
-	if l == nil {
+	msg := b.ready.first()
+	if msg == nil {
 		return nil
 	}
-	b.ready.remove(l)
-	q.lease(l, l.deliveries+1, q.newReceipt(), now.Add(visibility))
-	return l
+	b.ready.remove(msg)
+	q.lease(msg, msg.deliveries+1, q.newReceipt(), now.Add(visibility))
+	return msg
 }
 
 // lease leases a message that is in no heap.
-func (q *queueState) lease(l *storedMessage, deliveries int, receipt string, until time.Time) {
-	l.deliveries, l.receipt = deliveries, receipt
-	l.state, l.due = stateLeased, until
-	l.box.byReceipt[receipt] = l
-	q.due.add(l)
+func (q *queueState) lease(msg *storedMessage, deliveries int, receipt string, until time.Time) {
+	msg.deliveries, msg.receipt = deliveries, receipt
+	msg.state, msg.due = stateLeased, until
+	msg.box.byReceipt[receipt] = msg
+	q.due.add(msg)
 	q.usage.Leased++
 }
 
@@ -200,59 +200,59 @@ func (q *queueState) lockLease(op, name, receipt string) (*storedMessage, error)
 	if b == nil {
 		return nil, NoLease(op)
 	}
-	l := b.byReceipt[receipt]
-	if l == nil || l.state != stateLeased {
+	msg := b.byReceipt[receipt]
+	if msg == nil || msg.state != stateLeased {
 		return nil, NoLease(op)
 	}
-	q.due.remove(l)
-	l.state = stateLeaseLocked
-	return l, nil
+	q.due.remove(msg)
+	msg.state = stateLeaseLocked
+	return msg, nil
 }
 
 // unlockLease unlocks a message: its lease continues until a time.
-func (q *queueState) unlockLease(l *storedMessage, until time.Time) {
-	l.state, l.due = stateLeased, until
-	q.due.add(l)
+func (q *queueState) unlockLease(msg *storedMessage, until time.Time) {
+	msg.state, msg.due = stateLeased, until
+	q.due.add(msg)
 }
 
 // endLease ends the lease of a message.
-func (q *queueState) endLease(l *storedMessage) {
-	l.bodyPending = false
-	delete(l.box.byReceipt, l.receipt)
+func (q *queueState) endLease(msg *storedMessage) {
+	msg.bodyPending = false
+	delete(msg.box.byReceipt, msg.receipt)
 	q.usage.Leased--
 }
 
 // ack removes a locked message.
-func (q *queueState) ack(l *storedMessage) {
-	q.endLease(l)
+func (q *queueState) ack(msg *storedMessage) {
+	q.endLease(msg)
 	q.usage.Messages--
-	q.remove(l)
+	q.remove(msg)
 }
 
 // nack returns a locked message to its box, to be leased again from a time on.
-func (q *queueState) nack(now time.Time, l *storedMessage, from time.Time, reason string) {
-	q.endLease(l)
-	l.reason, l.due = q.accountReason(l.reason, reason), from
-	if l.deliveries >= l.maxDeliveries {
-		q.markDead(l, now)
+func (q *queueState) nack(now time.Time, msg *storedMessage, from time.Time, reason string) {
+	q.endLease(msg)
+	msg.reason, msg.due = q.accountReason(msg.reason, reason), from
+	if msg.deliveries >= msg.maxDeliveries {
+		q.markDead(msg, now)
 		return
 	}
-	q.schedule(now, l)
+	q.schedule(now, msg)
 }
 
 // markDead makes a message a dead letter. When its box has too many, the oldest
 // is evicted.
-func (q *queueState) markDead(l *storedMessage, at time.Time) {
-	b := l.box
-	l.state, l.receipt, l.diedAt, l.due = stateDead, "", at, at.Add(q.limits.DeadLife)
+func (q *queueState) markDead(msg *storedMessage, at time.Time) {
+	b := msg.box
+	msg.state, msg.receipt, msg.diedAt, msg.due = stateDead, "", at, at.Add(q.limits.DeadLife)
 	b.messages--
-	b.bytes -= l.cost()
+	b.bytes -= msg.cost()
 	q.usage.Messages--
 	q.usage.Died++
 	q.usage.Dead++
-	i, _ := slices.BinarySearchFunc(b.dead, l, compareDiedAt)
-	b.dead = slices.Insert(b.dead, i, l)
-	q.due.add(l)
+	i, _ := slices.BinarySearchFunc(b.dead, msg, compareDiedAt)
+	b.dead = slices.Insert(b.dead, i, msg)
+	q.due.add(msg)
 	if len(b.dead) > q.limits.DeadLetters {
 		oldest := b.dead[0]
 		q.due.remove(oldest)
@@ -276,53 +276,53 @@ func (q *queueState) lockDead(op, name, id string, forResend bool) (*storedMessa
 	if b == nil {
 		return nil, NoDeadLetter(op)
 	}
-	at := slices.IndexFunc(b.dead, func(l *storedMessage) bool { return l.id == id })
+	at := slices.IndexFunc(b.dead, func(msg *storedMessage) bool { return msg.id == id })
 	if at < 0 {
 		return nil, NoDeadLetter(op)
 	}
-	l := b.dead[at]
+	msg := b.dead[at]
 	switch {
-	case forResend && l.damaged:
+	case forResend && msg.damaged:
 		return nil, damagedBody(op)
 	case forResend && b.messages >= q.limits.BoxMessages:
 		return nil, NoRoom(op, "the box has reached its maximum of %d messages", b.messages)
-	case forResend && b.bytes+l.cost() > q.limits.BoxBytes:
-		return nil, NoRoom(op, "the box has no space for %d bytes", l.cost()-messageOverhead)
+	case forResend && b.bytes+msg.cost() > q.limits.BoxBytes:
+		return nil, NoRoom(op, "the box has no space for %d bytes", msg.cost()-messageOverhead)
 	}
-	q.unschedule(l)
+	q.unschedule(msg)
 	q.usage.Died++ // undoes the decrement of unschedule
-	l.state = stateDeadLocked
-	return l, nil
+	msg.state = stateDeadLocked
+	return msg, nil
 }
 
 // unlockDead unlocks a dead letter: it is dead as before.
-func (q *queueState) unlockDead(l *storedMessage) {
+func (q *queueState) unlockDead(msg *storedMessage) {
 	q.usage.Died--
-	q.markDead(l, l.diedAt)
+	q.markDead(msg, msg.diedAt)
 }
 
 // resend makes a message that is in no heap ready again.
-func (q *queueState) resend(l *storedMessage) {
-	l.deliveries, l.reason, l.due, l.diedAt = 0, q.accountReason(l.reason, ""), time.Time{}, time.Time{}
-	q.makeReady(l)
+func (q *queueState) resend(msg *storedMessage) {
+	msg.deliveries, msg.reason, msg.due, msg.diedAt = 0, q.accountReason(msg.reason, ""), time.Time{}, time.Time{}
+	q.makeReady(msg)
 }
 
 // evictDead evicts a dead letter that is in no heap.
-func (q *queueState) evictDead(l *storedMessage) {
-	q.removeDead(l)
+func (q *queueState) evictDead(msg *storedMessage) {
+	q.removeDead(msg)
 	q.usage.Dropped++
 }
 
-func (q *queueState) removeDead(l *storedMessage) {
-	b := l.box
-	at := slices.Index(b.dead, l)
+func (q *queueState) removeDead(msg *storedMessage) {
+	b := msg.box
+	at := slices.Index(b.dead, msg)
 	b.dead = slices.Delete(b.dead, at, at+1)
-	delete(q.byID, l.id)
-	l.state = stateGone
-	q.bytes -= l.cost()
+	delete(q.byID, msg.id)
+	msg.state = stateGone
+	q.bytes -= msg.cost()
 	q.usage.Dead--
 	q.removeBoxIfEmpty(b)
-	q.releaseBody(l)
+	q.releaseBody(msg)
 }
 
 // listDead lists dead letters of a box after one. If that one is gone, it was
@@ -333,9 +333,9 @@ func (q *queueState) listDead(name, after string, limit int) (list []deadPageEnt
 	if b == nil {
 		return nil
 	}
-	from := 1 + slices.IndexFunc(b.dead, func(l *storedMessage) bool { return l.id == after })
-	for _, l := range b.dead[from:min(len(b.dead), from+max(0, limit))] {
-		list = append(list, deadPageEntry{l, l.needsRead(), DeadLetter{ID: l.id, Body: q.bodyForCaller(l.body), Deliveries: l.deliveries, Reason: l.reason, SentAt: l.sentAt, DiedAt: l.diedAt}})
+	from := 1 + slices.IndexFunc(b.dead, func(msg *storedMessage) bool { return msg.id == after })
+	for _, msg := range b.dead[from:min(len(b.dead), from+max(0, limit))] {
+		list = append(list, deadPageEntry{msg, msg.needsRead(), DeadLetter{ID: msg.id, Body: q.bodyForCaller(msg.body), Deliveries: msg.deliveries, Reason: msg.reason, SentAt: msg.sentAt, DiedAt: msg.diedAt}})
 	}
 	return list
 }
@@ -357,20 +357,20 @@ func (q *queueState) bodyForCaller(body []byte) []byte {
 
 // makeDelivery makes the delivery of a leased message. A body that is only on
 // the disk is left out: it is read without the lock.
-func (q *queueState) makeDelivery(l *storedMessage) Delivery {
-	d := Delivery{ID: l.id, Receipt: l.receipt, Body: q.bodyForCaller(l.body), Deliveries: l.deliveries, SentAt: l.sentAt}
-	l.bodyPending = l.needsRead()
-	q.evictBody(l) // its receiver will acknowledge it; other bodies need the memory
+func (q *queueState) makeDelivery(msg *storedMessage) Delivery {
+	d := Delivery{ID: msg.id, Receipt: msg.receipt, Body: q.bodyForCaller(msg.body), Deliveries: msg.deliveries, SentAt: msg.sentAt}
+	msg.bodyPending = msg.needsRead()
+	q.evictBody(msg) // its receiver will acknowledge it; other bodies need the memory
 	return d
 }
 
 // nextDue returns when something is due next, if anything is.
 func (q *queueState) nextDue() (time.Time, bool) {
-	l := q.due.first()
-	if l == nil {
+	msg := q.due.first()
+	if msg == nil {
 		return time.Time{}, false
 	}
-	return l.due, true
+	return msg.due, true
 }
 
 // currentUsage returns how much there is.
@@ -387,8 +387,8 @@ func (q *queueState) currentUsage() Usage {
 
 // clear removes everything.
 func (q *queueState) clear() {
-	for _, l := range q.byID {
-		q.releaseBody(l)
+	for _, msg := range q.byID {
+		q.releaseBody(msg)
 	}
 	q.noticeboards.clear()
 	q.boxes, q.byID, q.due.items, q.bytes, q.usage = map[string]*box{}, map[string]*storedMessage{}, nil, 0, Usage{}

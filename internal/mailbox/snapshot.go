@@ -38,14 +38,14 @@ func (q *queueState) snapshot() *snapshot {
 		}
 	}
 	for _, b := range q.boxes {
-		for _, l := range b.dead {
-			s.messages = append(s.messages, snapshotMessage(l))
+		for _, msg := range b.dead {
+			s.messages = append(s.messages, snapshotMessage(msg))
 		}
 	}
 	s.deadCount = len(s.messages)
-	for _, l := range q.byID {
-		if l.state != stateSending && l.state != stateDead {
-			s.messages = append(s.messages, snapshotMessage(l))
+	for _, msg := range q.byID {
+		if msg.state != stateSending && msg.state != stateDead {
+			s.messages = append(s.messages, snapshotMessage(msg))
 		}
 	}
 	return s
@@ -54,13 +54,13 @@ func (q *queueState) snapshot() *snapshot {
 // snapshotMessage takes a snapshot of a message. A locked dead letter is still
 // dead: its own record is yet to be written. A leased message whose body is
 // still being read is not leased: if that fails, the lease never existed.
-func snapshotMessage(l *storedMessage) messageSnapshot {
-	s := messageSnapshot{message: l, position: l.position, receipt: l.receipt, reason: l.reason, due: l.due, diedAt: l.diedAt,
-		deliveries: int32(l.deliveries), state: l.state, damaged: l.damaged}
+func snapshotMessage(msg *storedMessage) messageSnapshot {
+	s := messageSnapshot{message: msg, position: msg.position, receipt: msg.receipt, reason: msg.reason, due: msg.due, diedAt: msg.diedAt,
+		deliveries: int32(msg.deliveries), state: msg.state, damaged: msg.damaged}
 	switch {
-	case l.state == stateDeadLocked:
+	case msg.state == stateDeadLocked:
 		s.state = stateDead
-	case l.state == stateLeased && l.bodyPending:
+	case msg.state == stateLeased && msg.bodyPending:
 		s.state, s.receipt, s.due, s.deliveries = stateReady, "", time.Time{}, s.deliveries-1
 	}
 	return s
@@ -69,8 +69,8 @@ func snapshotMessage(l *storedMessage) messageSnapshot {
 // record makes the record of a message. What it takes from the message itself
 // never changes.
 func (s *messageSnapshot) record(body []byte) logRecord {
-	l := s.message
-	return logRecord{Kind: kindMessage, ID: l.id, Seq: l.seq, Box: l.box.name, Body: body, Sent: nanos(l.sentAt), MaxDeliveries: l.maxDeliveries,
+	msg := s.message
+	return logRecord{Kind: kindMessage, ID: msg.id, Seq: msg.seq, Box: msg.box.name, Body: body, Sent: nanos(msg.sentAt), MaxDeliveries: msg.maxDeliveries,
 		Deliveries: int(s.deliveries), Receipt: s.receipt, Due: nanos(s.due), Reason: s.reason, Died: nanos(s.diedAt), State: s.state, Damaged: s.damaged}
 }
 
@@ -79,7 +79,7 @@ func (q *queueState) relocate(s *snapshot, translate func(wal.Position) wal.Posi
 	for i := range s.messages {
 		s.messages[i].message.position = s.messages[i].position
 	}
-	for _, l := range q.byID {
-		l.position = translate(l.position)
+	for _, msg := range q.byID {
+		msg.position = translate(msg.position)
 	}
 }

@@ -298,7 +298,7 @@ func (c *committer) applyNewRecords(ctx context.Context, v *view) error {
 			return err
 		}
 		state = next
-		g.add(header.ProposalID, cloneRecord(record), next)
+		g.add(header.ProposalID, record.Clone(), next)
 		if len(g.records) == maxGroupVersions {
 			flush()
 		}
@@ -306,11 +306,6 @@ func (c *committer) applyNewRecords(ctx context.Context, v *view) error {
 	})
 	flush()
 	return err
-}
-
-// cloneRecord copies a record that is valid only during a call.
-func cloneRecord(r ledger.Record) ledger.Record {
-	return ledger.Record{Version: r.Version, Header: slices.Clone(r.Header), Payload: slices.Clone(r.Payload), Preconditions: slices.Clone(r.Preconditions)}
 }
 
 // install makes new versions visible to readers, and publishes them.

@@ -201,7 +201,7 @@ func (l *logLoader) read(ctx context.Context, from Journal) error {
 		if err != nil {
 			return fault.WrapKind("registry.open", fault.IntegrityFail, err)
 		}
-		l.state, l.last = state, cloneRecord(record)
+		l.state, l.last = state, record.Clone()
 		l.tree.Append(leafOf(record))
 		if state.SignersVersion() == record.Version {
 			l.signers = append(l.signers, l.last)

@@ -47,7 +47,7 @@ func makeSavedFolder(t *testing.T, versions uint64) *savedFolder {
 	}))
 
 	j := openFiles(t, folder)
-	testkit.Must(t, j.Scan(t.Context(), 0, func(r ledger.Record) error { e.records = append(e.records, cloneRecord(r)); return nil }))
+	testkit.Must(t, j.Scan(t.Context(), 0, func(r ledger.Record) error { e.records = append(e.records, r.Clone()); return nil }))
 	kept, err := j.LoadCheckpoint(t.Context(), versions)
 	testkit.Must(t, err)
 	e.note = kept.Note

@@ -282,7 +282,7 @@ func (w *verification) readSignerSets(snap snapshot) error {
 func (w *verification) addSignerSet(record ledger.Record, ops []ledger.Op) {
 	for _, op := range ops {
 		if set, ok := op.Item.SignerSet(); ok && !op.Delete {
-			w.signerSets = append(w.signerSets, signerSetInForce{record.Version, set, cloneRecord(record)})
+			w.signerSets = append(w.signerSets, signerSetInForce{record.Version, set, record.Clone()})
 		}
 	}
 }

@@ -56,7 +56,10 @@ func (f *Files) SaveCheckpoint(ctx context.Context, c Checkpoint) error {
 		return err
 	}
 	defer f.maintenanceLock.Unlock()
-	if err := f.checkCheckpointSize(op, c.Size); err != nil {
+	f.mu.Lock()
+	err := checkCovered(op, c.Size, f.head)
+	f.mu.Unlock()
+	if err != nil {
 		return err
 	}
 	e := envelope{magic: magicCheckpoint, number: c.Size, first: c.Note, second: c.Snapshot}
@@ -73,12 +76,6 @@ func (f *Files) SaveCheckpoint(ctx context.Context, c Checkpoint) error {
 		f.checkpoints = slices.Insert(f.checkpoints, at, added)
 	}
 	return nil
-}
-
-func (f *Files) checkCheckpointSize(op string, size uint64) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return checkCovered(op, size, f.head)
 }
 
 func saveError(op string, err error) error {

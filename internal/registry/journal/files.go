@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -106,15 +107,7 @@ type numberedFile struct {
 	bytes  int64
 }
 
-func byFirst(s numberedFile, first uint64) int {
-	switch {
-	case s.number < first:
-		return -1
-	case s.number > first:
-		return 1
-	}
-	return 0
-}
+func byFirst(s numberedFile, first uint64) int { return cmp.Compare(s.number, first) }
 
 func (f *Files) segmentName(first uint64) string {
 	return filepath.Join(f.folder, "segments", fmt.Sprintf("%020d", first))
@@ -290,24 +283,7 @@ func (f *Files) addDamage(d Damage) {
 
 // Scan implements Journal.
 func (f *Files) Scan(ctx context.Context, from uint64, visit func(ledger.Record) error) error {
-	const op = "journal.scan"
-	head, err := f.Head(ctx)
-	if fault.KindOf(err) == fault.NotFound {
-		return nil
-	}
-	if err != nil {
-		return fault.Wrap(op, err)
-	}
-	for version := from; version <= head.Version; version++ {
-		r, err := f.Read(ctx, version)
-		if err != nil {
-			return fault.Wrap(op, err)
-		}
-		if err := visit(r); err != nil {
-			return err
-		}
-	}
-	return nil
+	return scan(ctx, f, from, visit)
 }
 
 // Changed implements Journal. No other process writes to the folder.

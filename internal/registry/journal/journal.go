@@ -3,6 +3,7 @@ package journal
 import (
 	"context"
 
+	"micronode/fault"
 	"micronode/internal/registry/ledger"
 )
 
@@ -98,4 +99,26 @@ type Calls struct {
 	Retries  uint64 // calls that were retried
 	Timeouts uint64 // calls that were not answered in time
 	Failures uint64 // calls that failed in another way
+}
+
+// scan is Scan of the journals that find every record by itself.
+func scan(ctx context.Context, j Journal, from uint64, visit func(ledger.Record) error) error {
+	const op = "journal.scan"
+	head, err := j.Head(ctx)
+	if fault.KindOf(err) == fault.NotFound {
+		return nil
+	}
+	if err != nil {
+		return fault.Wrap(op, err)
+	}
+	for version := from; version <= head.Version; version++ {
+		r, err := j.Read(ctx, version)
+		if err != nil {
+			return fault.Wrap(op, err)
+		}
+		if err := visit(r); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -101,7 +102,7 @@ func (ram *RAM) Append(ctx context.Context, expect *ledger.Head, batch []ledger.
 	}
 	own, bytes := make([]ledger.Record, len(batch)), int64(0)
 	for i, r := range batch {
-		own[i], bytes = cloneRecord(r), bytes+int64(recordSize(r))+overhead
+		own[i], bytes = r.Clone(), bytes+int64(recordSize(r))+overhead
 	}
 	if err := ram.lockOpen(ctx, op); err != nil {
 		return err
@@ -134,29 +135,12 @@ func (ram *RAM) Read(ctx context.Context, version uint64) (ledger.Record, error)
 	if version-ram.first >= uint64(len(ram.records)) {
 		return ledger.Record{}, fault.New(op, fault.NotFound, "there is no version %d yet", version)
 	}
-	return cloneRecord(ram.records[version-ram.first]), nil
+	return ram.records[version-ram.first].Clone(), nil
 }
 
 // Scan implements Journal.
 func (ram *RAM) Scan(ctx context.Context, from uint64, visit func(ledger.Record) error) error {
-	const op = "journal.scan"
-	head, err := ram.Head(ctx)
-	if fault.KindOf(err) == fault.NotFound {
-		return nil
-	}
-	if err != nil {
-		return fault.Wrap(op, err)
-	}
-	for version := from; version <= head.Version; version++ {
-		r, err := ram.Read(ctx, version)
-		if err != nil {
-			return fault.Wrap(op, err)
-		}
-		if err := visit(r); err != nil {
-			return err
-		}
-	}
-	return nil
+	return scan(ctx, ram, from, visit)
 }
 
 // SaveCheckpoint implements Journal.
@@ -187,15 +171,7 @@ func (ram *RAM) SaveCheckpoint(ctx context.Context, c Checkpoint) error {
 	return nil
 }
 
-func bySize(c Checkpoint, size uint64) int {
-	switch {
-	case c.Size < size:
-		return -1
-	case c.Size > size:
-		return 1
-	}
-	return 0
-}
+func bySize(c Checkpoint, size uint64) int { return cmp.Compare(c.Size, size) }
 
 func checkpointCost(c Checkpoint) int64 { return int64(len(c.Note)+len(c.Snapshot)) + overhead }
 
@@ -361,10 +337,6 @@ func (ram *RAM) Close() error {
 	clear(ram.prune.Note)
 	ram.records, ram.checkpoints, ram.tiles, ram.prune, ram.head, ram.bytes = nil, nil, nil, Prune{}, nil, 0
 	return nil
-}
-
-func cloneRecord(r ledger.Record) ledger.Record {
-	return ledger.Record{Version: r.Version, Header: slices.Clone(r.Header), Payload: slices.Clone(r.Payload), Preconditions: slices.Clone(r.Preconditions)}
 }
 
 func wipeRecord(r ledger.Record) {

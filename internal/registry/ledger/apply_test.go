@@ -301,7 +301,7 @@ func TestAStateKeepsNothingOfARecord(t *testing.T) {
 	records, states := sampleLog(t)
 	var s *ledger.State
 	for i, r := range records {
-		lent := ledger.Record{Version: r.Version, Header: bytes.Clone(r.Header), Payload: bytes.Clone(r.Payload), Preconditions: bytes.Clone(r.Preconditions)}
+		lent := r.Clone()
 		next, err := s.Apply(lent)
 		if err != nil {
 			t.Fatal(err)

@@ -342,3 +342,8 @@ type Record struct {
 
 // Head returns the head of a log that ends with this record.
 func (r Record) Head() Head { return Head{Version: r.Version, Hash: b3.Of(r.Header)} }
+
+// Clone copies a record, for a caller that keeps one longer than it is valid.
+func (r Record) Clone() Record {
+	return Record{Version: r.Version, Header: slices.Clone(r.Header), Payload: slices.Clone(r.Payload), Preconditions: slices.Clone(r.Preconditions)}
+}

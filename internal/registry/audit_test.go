@@ -280,7 +280,7 @@ func TestOpenedAsFarAsItIsRight(t *testing.T) {
 	if !ok || head.Version >= 39 {
 		t.Fatalf("the head is %d, %t", head.Version, ok)
 	}
-	waitFor(t, func() bool { return again.readiness.Evaluate().Ready })
+	testkit.WaitFor(t, "reads are ready", func() bool { return again.readiness.Evaluate().Ready })
 	if v := again.readiness.Evaluate(); v.WriteReady {
 		t.Errorf("the verdict is %+v", v)
 	}
@@ -307,7 +307,7 @@ func TestRacesBetweenRegistries(t *testing.T) {
 		a.commitDirectly(fmt.Sprintf("a%d", i))
 	}
 	<-done
-	waitFor(t, func() bool {
+	testkit.WaitFor(t, "both have the same head", func() bool {
 		x, _ := a.Head()
 		y, _ := b.Head()
 		return x == y && x.Version == 120

@@ -41,7 +41,7 @@ func TestAStalledPublisher(t *testing.T) {
 		t.Errorf("the head is %d", head.Version)
 	}
 	close(stalled)
-	waitFor(t, func() bool { return last.Load() == 1224 })
+	testkit.WaitFor(t, "the last version is announced", func() bool { return last.Load() == 1224 })
 	if lost := h.metricSum("bus_lagged_total", "consumer=publisher"); lost < 100 || lost > 201 {
 		t.Errorf("%v were lost", lost)
 	}
@@ -84,7 +84,7 @@ func TestAThousandFollowersThatDoNotRead(t *testing.T) {
 		testkit.Must(t, err)
 		deaf[i] = conn
 	}
-	waitFor(t, func() bool { return h.subscriberCount() == followers })
+	testkit.WaitFor(t, "all followers have subscribed", func() bool { return h.subscriberCount() == followers })
 	h.grow(1024 + 200)
 	if n := h.metricSum("registry_updates_total", "result=committed"); n != 1223 {
 		t.Errorf("%v commits", n)
@@ -92,7 +92,7 @@ func TestAThousandFollowersThatDoNotRead(t *testing.T) {
 	if now := heapBytes(); now > before+256<<20 {
 		t.Errorf("%d followers took %d MiB", followers, (now-before)>>20)
 	}
-	waitFor(t, func() bool { return published.Load() == 1223 }) // a client that reads while they come misses none
+	testkit.WaitFor(t, "all versions are published", func() bool { return published.Load() == 1223 }) // a client that reads while they come misses none
 	lines, last := bufio.NewScanner(deaf[0]), streamEvent{}
 	testkit.Must(t, deaf[0].SetReadDeadline(time.Now().Add(5*time.Second))) // everything sent to it has arrived already
 	for {
@@ -139,7 +139,7 @@ func TestSlowStorage(t *testing.T) {
 	j := &faultyJournal{Journal: newRAMJournal()}
 	h := startRegistry(t, withJournal(j), withConfig(func(c *Config) { c.Storage.Slow, c.Storage.Timeout = 10*time.Millisecond, time.Minute }))
 	h.init()
-	waitFor(t, func() bool { return h.readiness.Evaluate().Whole() })
+	testkit.WaitFor(t, "everything is ready", func() bool { return h.readiness.Evaluate().Whole() })
 	p := h.proposeApproved([]json.RawMessage{putName("docs", "1")}, alice, bob)
 	release := j.blockWrites()
 	var answers sync.WaitGroup
@@ -160,7 +160,7 @@ func TestSlowStorage(t *testing.T) {
 		})
 	}
 	commit()
-	waitFor(t, func() bool { v := h.readiness.Evaluate(); return !v.WriteReady && v.Ready })
+	testkit.WaitFor(t, "writes are not ready", func() bool { v := h.readiness.Evaluate(); return !v.WriteReady && v.Ready })
 	verdict := h.readiness.Evaluate()
 	if !slices.ContainsFunc(verdict.Reasons, func(r observe.Reason) bool { return r.Dep == "registry/storage" && r.Next != "" }) {
 		t.Errorf("the reasons are %+v", verdict.Reasons)
@@ -171,7 +171,7 @@ func TestSlowStorage(t *testing.T) {
 	for range 600 {
 		commit()
 	}
-	waitFor(t, func() bool { return busy.Load() == 600-512 })
+	testkit.WaitFor(t, "the queue refuses", func() bool { return busy.Load() == 600-512 })
 	h.expectWriteRefused("commit", "POST", "/registry/commit/"+p.ProposalID, nil, "Busy")
 	if n := h.metricSum("busy_rejections_total", "endpoint=commits"); n != 600-512+1 {
 		t.Errorf("%v were counted as turned away", n)
@@ -181,7 +181,7 @@ func TestSlowStorage(t *testing.T) {
 	if committed.Load() != 1 || conflicts.Load() != 512 || others.Load() != 0 {
 		t.Errorf("%d committed, %d conflicts, %d others", committed.Load(), conflicts.Load(), others.Load())
 	}
-	waitFor(t, func() bool { return h.readiness.Evaluate().Whole() })
+	testkit.WaitFor(t, "everything is ready", func() bool { return h.readiness.Evaluate().Whole() })
 }
 
 // A write that takes longer than its timeout is aborted, and its outcome is read from
@@ -200,7 +200,7 @@ func TestStorageThatTakesTooLong(t *testing.T) {
 		t.Error("it was not counted")
 	}
 	release()
-	waitFor(t, func() bool { return h.readiness.Evaluate().Whole() }) // storageHealth probes by itself
+	testkit.WaitFor(t, "everything is ready", func() bool { return h.readiness.Evaluate().Whole() }) // storageHealth probes by itself
 	h.call("POST", "/registry/commit/"+p.ProposalID, nil, nil, 201)
 }
 

@@ -126,7 +126,7 @@ func TestPrunedAndStillProved(t *testing.T) {
 	testkit.Must(t, h.saveCheckpoint(t.Context(), h.view.Load()))
 	h.enqueuePrune(h.view.Load(), h.settings.Load().Storage)
 	var kept uint64 // whole segments are pruned, so more versions stay than retain says
-	waitFor(t, func() bool { _, kept, _ = h.journal.Pruned(t.Context()); return kept > 0 })
+	testkit.WaitFor(t, "versions are pruned", func() bool { _, kept, _ = h.journal.Pruned(t.Context()); return kept > 0 })
 	h.expectRefusal("GET", "/registry/5", nil, "Expired")
 	h.expectRefusal("GET", "/registry/bundle/5", nil, "Expired")
 	var version client.RegistryVersion

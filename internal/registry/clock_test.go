@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"micronode/client"
+	"micronode/internal/testkit"
 )
 
 // fakeClock is a clock that a test advances.
@@ -70,7 +71,7 @@ func TestWhatExpiresWhileItIsWrittenIsCommitted(t *testing.T) {
 				_, err := h.Commit(t.Context(), p.ProposalID)
 				ended <- err
 			}()
-			waitFor(t, j.isBlocking)
+			testkit.WaitFor(t, "the storage blocks", j.isBlocking)
 			clock.advance(2 * time.Hour)
 			h.pending.expire(h.now()) // as runStorageHealth does
 			release()

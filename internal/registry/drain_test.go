@@ -13,6 +13,7 @@ import (
 	"micronode/fault"
 	"micronode/internal/registry/ledger"
 	"micronode/internal/supervise"
+	"micronode/internal/testkit"
 )
 
 // codeOf returns the code of an error, and nothing for none.
@@ -40,9 +41,9 @@ func TestADrainAnswersWhatWasTaken(t *testing.T) {
 	go func() {
 		answers <- h.concurrently(many, func(i int) (string, string, any) { return "POST", "/registry/commit/" + all[i].ProposalID, nil })
 	}()
-	waitFor(t, func() bool { return j.isBlocking() && h.hasQueuedCommits(many) })
+	testkit.WaitFor(t, "the storage blocks and the commits are queued", func() bool { return j.isBlocking() && h.hasQueuedCommits(many) })
 	h.stop()
-	waitFor(t, func() bool { return h.supervisor.Phase() == supervise.PhaseDraining })
+	testkit.WaitFor(t, "the drain has begun", func() bool { return h.supervisor.Phase() == supervise.PhaseDraining })
 	release()
 	if codes := <-answers; codes["201"] != many {
 		t.Errorf("the drain answered %v", codes)
@@ -88,9 +89,9 @@ func TestADrainDoesNotWaitForTheStorage(t *testing.T) {
 			_, err := h.Registry.Commit(context.Background(), id)
 			results <- err
 		}()
-		waitFor(t, j.isBlocking)
+		testkit.WaitFor(t, "the storage blocks", j.isBlocking)
 	}
-	waitFor(t, func() bool { return h.hasQueuedCommits(2) })
+	testkit.WaitFor(t, "the commits are queued", func() bool { return h.hasQueuedCommits(2) })
 	report := h.drain()
 	if len(report.LeftRunning) > 0 || !slices.Contains(report.Aborted, "registry committer") {
 		t.Errorf("the report is\n%s", report)
@@ -116,7 +117,7 @@ func TestACommitterThatPanics(t *testing.T) {
 			j.failNext(writeFault{panics: true, persisted: kept})
 			h.expectUnknownOutcome("/registry/commit/" + p.ProposalID)
 			if kept {
-				waitFor(t, func() bool { head, _ := h.Head(); return head.Version == 1 }) // without any request
+				testkit.WaitFor(t, "the commit is seen", func() bool { head, _ := h.Head(); return head.Version == 1 }) // without any request
 				h.expectRefusal("POST", "/registry/commit/"+p.ProposalID, nil, "Conflict")
 			} else {
 				h.call("POST", "/registry/commit/"+p.ProposalID, nil, nil, 201)
@@ -159,9 +160,9 @@ func TestACommitWhoseCallerLeft(t *testing.T) {
 	results := make(chan error, 2)
 	commit := func(id string) { _, err := h.Registry.Commit(ctx, id); results <- err }
 	go commit(p.ProposalID)
-	waitFor(t, j.isBlocking)
+	testkit.WaitFor(t, "the storage blocks", j.isBlocking)
 	go commit(q.ProposalID) // is queued, and not begun
-	waitFor(t, func() bool { return h.hasQueuedCommits(2) })
+	testkit.WaitFor(t, "the second commit is queued", func() bool { return h.hasQueuedCommits(2) })
 	leave()
 	for range 2 {
 		if err := <-results; codeOf(err) != "Canceled" || !errors.Is(err, context.Canceled) {
@@ -169,7 +170,7 @@ func TestACommitWhoseCallerLeft(t *testing.T) {
 		}
 	}
 	release()
-	waitFor(t, func() bool { return len(h.log.ofType(EventCommitted)) == 1 })
+	testkit.WaitFor(t, "the commit is audited", func() bool { return len(h.log.ofType(EventCommitted)) == 1 })
 	e := h.log.ofType(EventCommitted)[0]
 	if e.Proposal != p.ProposalID || e.Version != 1 || len(e.Diff) != 1 {
 		t.Errorf("on the record is %+v", e)
@@ -211,7 +212,7 @@ func TestAnOutcomeThatStaysOpen(t *testing.T) {
 	}
 	h.expectRefusal("POST", "/registry/commit/"+p.ProposalID, nil, "StorageBusy")
 	j.setUnreadable(false)
-	waitFor(t, func() bool { head, _ := h.Head(); return head.Version == 1 })
+	testkit.WaitFor(t, "the commit is seen", func() bool { head, _ := h.Head(); return head.Version == 1 })
 	h.expectRefusal("POST", "/registry/commit/"+p.ProposalID, nil, "Conflict")
 }
 

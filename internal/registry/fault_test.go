@@ -15,6 +15,7 @@ import (
 	"micronode/internal/observe"
 	"micronode/internal/registry/journal"
 	"micronode/internal/registry/ledger"
+	"micronode/internal/testkit"
 )
 
 // faultyJournal is a journal whose next writes fail, each in its own way.
@@ -143,9 +144,9 @@ func TestARefusalBecauseOfWhatCameToNothing(t *testing.T) {
 			answers <- h.concurrently(len(ids), func(i int) (string, string, any) { return "POST", "/registry/commit/" + ids[i], nil })
 		}
 		go commit(first.ProposalID)
-		waitFor(t, j.isBlocking)
+		testkit.WaitFor(t, "the storage blocks", j.isBlocking)
 		go commit(p.ProposalID, p.ProposalID, q.ProposalID)
-		waitFor(t, func() bool { return h.hasQueuedCommits(4) }) // these go into one group
+		testkit.WaitFor(t, "the commits are queued", func() bool { return h.hasQueuedCommits(4) }) // these go into one group
 		j.failNext(writeFault{err: errAnswerLost, persisted: kept})
 		release()
 		all := <-answers
@@ -177,7 +178,7 @@ func TestTwoRegistriesOnOneStorage(t *testing.T) {
 	if last.Version != 21 {
 		t.Fatalf("the last version is %d", last.Version)
 	}
-	waitFor(t, func() bool { head, _ := b.Head(); return head.Version == last.Version })
+	testkit.WaitFor(t, "the other registry has the last version", func() bool { head, _ := b.Head(); return head.Version == last.Version })
 	var version client.RegistryVersion
 	b.call("GET", "/registry/21", nil, &version, 200)
 	if version.Hash != last.Hash || len(version.Items) != 22 {

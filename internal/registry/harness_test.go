@@ -65,7 +65,7 @@ func (r *testRegistry) flushedEvents(what EventType) []Event {
 	r.t.Helper()
 	before := len(r.log.ofType(eventMarker))
 	r.audit(Event{Type: eventMarker})
-	waitFor(r.t, func() bool { return len(r.log.ofType(eventMarker)) > before })
+	testkit.WaitFor(r.t, "the marker has arrived", func() bool { return len(r.log.ofType(eventMarker)) > before })
 	return r.log.ofType(what)
 }
 
@@ -396,15 +396,4 @@ func (r *testRegistry) commitChange(ops ...json.RawMessage) client.RegistryHead 
 	var head client.RegistryHead
 	r.call("POST", "/registry/commit/"+p.ProposalID, nil, &head, 201)
 	return head
-}
-
-// waitFor waits until a condition holds; the test's own deadline is the bound.
-func waitFor(t testing.TB, so func() bool) {
-	t.Helper()
-	for !so() {
-		if t.Context().Err() != nil || t.Failed() {
-			t.Fatal("it never was")
-		}
-		time.Sleep(time.Millisecond)
-	}
 }

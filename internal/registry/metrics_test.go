@@ -101,7 +101,7 @@ func TestWhatTheStorageDoesIsCounted(t *testing.T) {
 	}
 	j.answer.Store(nil)
 	j.retries.Store(3)
-	waitFor(t, func() bool { return h.metricSum("backoff_retries_total", "op=storage") == 3 })
+	testkit.WaitFor(t, "the retries are counted", func() bool { return h.metricSum("backoff_retries_total", "op=storage") == 3 })
 	h.CountRejectedConfig()
 	if n := h.metricSum("registry_reload_fail_total", "reason=rejected"); n != 1 {
 		t.Errorf("%v configurations were rejected", n)

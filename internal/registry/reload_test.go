@@ -20,7 +20,7 @@ func TestSettingsChangeWhileItRuns(t *testing.T) {
 	next := h.spec.Config
 	next.ProposalTTL, next.MaxProposals, next.Storage.Retain = 10*time.Minute, 4, 50
 	testkit.Must(t, h.Reconfigure(next))
-	waitFor(t, func() bool { return h.metricSum("registry_reload_success_total", "source=config") == 1 })
+	testkit.WaitFor(t, "the settings are applied", func() bool { return h.metricSum("registry_reload_success_total", "source=config") == 1 })
 	second := h.proposeApproved([]json.RawMessage{putName("maps", "1")})
 	if left := time.Until(second.ExpiresAt); left > 10*time.Minute {
 		t.Errorf("it expires in %s", left)
@@ -30,11 +30,11 @@ func TestSettingsChangeWhileItRuns(t *testing.T) {
 
 	next.MaxProposals = 1024
 	testkit.Must(t, h.Reconfigure(next))
-	waitFor(t, func() bool { return h.settings.Load().MaxProposals == 1024 })
+	testkit.WaitFor(t, "the settings are applied", func() bool { return h.settings.Load().MaxProposals == 1024 })
 	h.grow(600)
 	next.Storage.CheckpointInterval = time.Millisecond // now one is due, and brings a prune
 	testkit.Must(t, h.Reconfigure(next))
-	waitFor(t, func() bool { return len(h.log.ofType(EventPruned)) > 0 })
+	testkit.WaitFor(t, "versions are pruned", func() bool { return len(h.log.ofType(EventPruned)) > 0 })
 	if n := h.metricSum("registry_pruned_versions_total"); n == 0 || n > 550 {
 		t.Errorf("%v versions were pruned", n)
 	}
@@ -108,7 +108,7 @@ func TestACheckpointThatFails(t *testing.T) {
 	j.fails.Store(true)
 	h := startRegistry(t, withJournal(j), withConfig(func(c *Config) { c.Storage.CheckpointInterval, c.Storage.Retain = time.Millisecond, 10 }))
 	h.init()
-	waitFor(t, func() bool {
+	testkit.WaitFor(t, "the failure is counted and audited", func() bool {
 		return h.metricSum("registry_checkpoints_failed_total") > 0 && len(h.log.ofType(EventStorageFailed)) > 0
 	})
 	if h.metricSum("storage_backoff_total", "op=write") == 0 {
@@ -116,8 +116,8 @@ func TestACheckpointThatFails(t *testing.T) {
 	}
 	h.grow(300) // commits go on although a tile cannot be saved
 	j.fails.Store(false)
-	waitFor(t, func() bool { return h.metricSum("registry_checkpoint_size") == 300 })
-	waitFor(t, func() bool { return h.metricSum("registry_pruned_versions_total") == 256 })
+	testkit.WaitFor(t, "the checkpoint covers all", func() bool { return h.metricSum("registry_checkpoint_size") == 300 })
+	testkit.WaitFor(t, "versions are pruned", func() bool { return h.metricSum("registry_pruned_versions_total") == 256 })
 	var version client.RegistryVersion
 	if h.call("GET", "/registry/290", nil, &version, 200); len(version.Items) != 291 {
 		t.Errorf("%d items", len(version.Items))

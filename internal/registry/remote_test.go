@@ -46,13 +46,13 @@ func putNode(id string) json.RawMessage {
 func TestARegistryElsewhere(t *testing.T) {
 	h := startRegistry(t)
 	far, changes := startRemote(t, h.url)
-	waitFor(t, func() bool { return far.Ready() == nil })
+	testkit.WaitFor(t, "the names are loaded", func() bool { return far.Ready() == nil })
 	if _, _, ok := far.Name("docs"); ok {
 		t.Error("a registry that has not begun has a name")
 	}
 	h.init()
 	h.commitChange(putName("docs", "one"), putNode("edge-1"))
-	waitFor(t, func() bool { _, version, ok := far.Name("docs"); return ok && version == 1 })
+	testkit.WaitFor(t, "the name is there", func() bool { _, version, ok := far.Name("docs"); return ok && version == 1 })
 	if manifest, _, _ := far.Name("docs"); manifest.String() != fmt.Sprintf("b3:%064x", "one") {
 		t.Error(manifest)
 	}
@@ -86,7 +86,7 @@ func TestARegistryElsewhereIsReadWhole(t *testing.T) {
 	h.commitChange(putName("docs", "one"))
 	h.commitChange(putName("more", "two"))
 	far, _ := startRemote(t, h.url)
-	waitFor(t, func() bool { _, _, ok := far.Name("more"); return ok })
+	testkit.WaitFor(t, "the other name is there", func() bool { _, _, ok := far.Name("more"); return ok })
 	if err := far.loadVersion(t.Context(), 7); err != nil { // a version that does not follow the one that is loaded
 		t.Error(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"micronode/internal/observe"
 	"micronode/internal/registry/journal"
 	"micronode/internal/registry/ledger"
+	"micronode/internal/testkit"
 )
 
 // newStorageHealth makes a storageHealth with a readiness of its own.
@@ -119,7 +120,7 @@ func TestAStorageThatIsFrozen(t *testing.T) {
 			j := &frozenJournal{Journal: newRAMJournal()}
 			h := startRegistry(t, withJournal(j), withConfig(func(c *Config) { c.Storage.Slow, c.Storage.Timeout = 10*time.Millisecond, 20*time.Millisecond }))
 			h.initOne()
-			waitFor(t, func() bool { return h.readiness.Evaluate().Whole() })
+			testkit.WaitFor(t, "everything is ready", func() bool { return h.readiness.Evaluate().Whole() })
 			if what == "tile" {
 				h.grow(255)
 			}
@@ -127,7 +128,7 @@ func TestAStorageThatIsFrozen(t *testing.T) {
 			defer thaw()
 			var all sync.WaitGroup
 			all.Go(func() { reach(h, h.Registry) })
-			waitFor(t, func() bool {
+			testkit.WaitFor(t, "writes are not ready", func() bool {
 				v := h.readiness.Evaluate()
 				return v.Ready && !v.WriteReady && len(v.Reasons) == 1 && strings.HasPrefix(v.Reasons[0].Reason, "the storage call ") && v.Reasons[0].Next != ""
 			})
@@ -140,7 +141,7 @@ func TestAStorageThatIsFrozen(t *testing.T) {
 			}
 			thaw()
 			all.Wait()
-			waitFor(t, func() bool { return h.readiness.Evaluate().Whole() })
+			testkit.WaitFor(t, "everything is ready", func() bool { return h.readiness.Evaluate().Whole() })
 		})
 	}
 }

@@ -145,11 +145,11 @@ func TestFollowed(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			h := startRegistry(t)
 			early := listen(h, "") // before there is a registry
-			waitFor(t, func() bool { return h.subscriberCount() == 1 })
+			testkit.WaitFor(t, "there is one subscriber", func() bool { return h.subscriberCount() == 1 })
 			h.init()
 			early.expectVersions(t, 0, 0)
 			live := listen(h, "")
-			waitFor(t, func() bool { return h.subscriberCount() == 2 })
+			testkit.WaitFor(t, "there are two subscribers", func() bool { return h.subscriberCount() == 2 })
 			h.grow(20)
 			live.expectVersions(t, 1, 19)
 			early.expectVersions(t, 1, 19)
@@ -185,7 +185,7 @@ func TestAnEventNamesItsVersion(t *testing.T) {
 		t.Errorf("told %+v of %+v", e, head)
 	}
 	h.expectRefusal("GET", "/registry/stream", rawBody{header: http.Header{"Last-Event-Id": {"the last one"}}}, "Malformed")
-	waitFor(t, func() bool { return h.subscriberCount() == 1 })
+	testkit.WaitFor(t, "there is one subscriber", func() bool { return h.subscriberCount() == 1 })
 }
 
 // A client that missed more than maxReplay versions gets one lag event, and continues
@@ -234,7 +234,7 @@ func TestMissedVersionsThatWerePruned(t *testing.T) {
 	h.grow(600)
 	testkit.Must(t, h.saveCheckpoint(t.Context(), h.view.Load()))
 	h.enqueuePrune(h.view.Load(), h.settings.Load().Storage)
-	waitFor(t, func() bool { _, first, _ := h.journal.Pruned(t.Context()); return first > 0 })
+	testkit.WaitFor(t, "versions are pruned", func() bool { _, first, _ := h.journal.Pruned(t.Context()); return first > 0 })
 	l := h.subscribeSSE("10")
 	if missed := l.expectLag(t); missed != 589 {
 		t.Errorf("missed %d", missed)
@@ -252,7 +252,7 @@ func TestAReaderThatFallsBehind(t *testing.T) {
 	testkit.Must(t, err)
 	defer f.close()
 	h.grow(1 + 1024 + 100)
-	waitFor(t, h.allPublished)
+	testkit.WaitFor(t, "all is published", h.allPublished)
 	_, err = f.next(t.Context())
 	lag, ok := err.(*flow.LagError)
 	if !ok || lag.Missed != 100 {
@@ -290,7 +290,7 @@ func TestTheStreamIsBounded(t *testing.T) {
 	h.subscribeSSE("")
 	h.expectRefusal("GET", "/registry/stream", nil, "Busy")
 	first.stop()
-	waitFor(t, func() bool { return h.subscriberCount() == 1 })
+	testkit.WaitFor(t, "there is one subscriber", func() bool { return h.subscriberCount() == 1 })
 	h.subscribeSSE("")
 }
 
@@ -305,7 +305,7 @@ func TestNothingIsSentTwice(t *testing.T) {
 			h.grow(10)
 			fresh, back := listen(h, ""), listen(h, "3")
 			back.expectVersions(t, 4, 9)
-			waitFor(t, func() bool { return h.subscriberCount() == 2 })
+			testkit.WaitFor(t, "there are two subscribers", func() bool { return h.subscriberCount() == 2 })
 			close(behind)
 			h.grow(12)
 			fresh.expectVersions(t, 10, 11)

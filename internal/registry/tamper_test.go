@@ -231,7 +231,7 @@ func TestATileAndASnapshotThatAreWrong(t *testing.T) {
 	wrong[4000] ^= 1
 	testkit.Must(t, j.SaveTile(t.Context(), journal.TileID{}, wrong))
 	h := startRegistry(t, withJournal(j)) // the tree does not have the root that was signed, so the log is read from version 0
-	waitFor(t, func() bool { return len(h.log.ofType(EventDamaged)) > 0 })
+	testkit.WaitFor(t, "the damage is audited", func() bool { return len(h.log.ofType(EventDamaged)) > 0 })
 	h.checkServesNothingWrong(e, right)
 	h.close()
 
@@ -252,7 +252,7 @@ func TestATileAndASnapshotThatAreWrong(t *testing.T) {
 	testkit.Must(t, j.SaveCheckpoint(context.Background(), kept))
 	counted := &countingJournal{Journal: j}
 	again := startRegistry(t, withJournal(counted))
-	waitFor(t, func() bool { return len(again.log.ofType(EventDamaged)) == 1 })
+	testkit.WaitFor(t, "the damage is audited", func() bool { return len(again.log.ofType(EventDamaged)) == 1 })
 	if head, _ := again.Head(); head.Version != 299 || counted.scannedAtOpen > 50 { // read from the older one on
 		t.Errorf("the head is %d, after %d records", head.Version, counted.scannedAtOpen)
 	}
@@ -269,7 +269,7 @@ func TestADamagedCheckpointIsPassedOver(t *testing.T) {
 	}
 	e.restore(t, folder)
 	h := startRegistry(t, withJournal(openFiles(t, folder)))
-	waitFor(t, func() bool { return len(h.log.ofType(EventDamaged)) == 1 })
+	testkit.WaitFor(t, "the damage is audited", func() bool { return len(h.log.ofType(EventDamaged)) == 1 })
 	h.call("GET", "/registry/295", nil, nil, 200)
 	h.call("GET", "/registry/3", nil, nil, 200)
 	if head := h.commitChange(putName("more", "1")); head.Version != 300 {

@@ -45,8 +45,8 @@ func TestDamageInTheMiddle(t *testing.T) {
 	damageFile(t, folder, "segments", func(segment []byte) { segment[len(segment)/3] ^= 0x40 })
 
 	again := startRegistry(t, withJournal(openFiles(t, folder)))
-	waitFor(t, func() bool { return len(again.log.ofType(EventDamaged)) > 0 })
-	waitFor(t, func() bool { return again.metricSum("registry_verify_rounds_total", "outcome=damaged") == 1 })
+	testkit.WaitFor(t, "the damage is audited", func() bool { return len(again.log.ofType(EventDamaged)) > 0 })
+	testkit.WaitFor(t, "a round has found it", func() bool { return again.metricSum("registry_verify_rounds_total", "outcome=damaged") == 1 })
 	v := again.readiness.Evaluate()
 	if v.WriteReady || !v.Ready || !slices.ContainsFunc(v.Reasons, func(r observe.Reason) bool { return strings.Contains(r.Reason, "damaged at version") && r.Next != "" }) {
 		t.Errorf("the verdict is %+v", v)
@@ -91,12 +91,12 @@ func TestTheVerifierGoesRound(t *testing.T) {
 	h.grow(50)
 	h.close()
 	again := startRegistry(t, withJournal(openFiles(t, folder)), withConfig(func(c *Config) { c.VerifyPause = time.Millisecond }))
-	waitFor(t, func() bool { return again.metricSum("registry_verify_rounds_total", "outcome=ok") >= 1 })
+	testkit.WaitFor(t, "a round has ended", func() bool { return again.metricSum("registry_verify_rounds_total", "outcome=ok") >= 1 })
 	if at := again.metricSum("registry_verified_version"); at != 49 {
 		t.Errorf("it has come to version %v", at)
 	}
 	again.grow(60)
-	waitFor(t, func() bool { return again.metricSum("registry_verified_version") == 59 }) // the next round
+	testkit.WaitFor(t, "the next round has ended", func() bool { return again.metricSum("registry_verified_version") == 59 }) // the next round
 }
 
 // alteringJournal is a journal whose Scan returns altered records.
@@ -151,7 +151,7 @@ func TestAStorageThatCannotBeRead(t *testing.T) {
 		}
 		return r, nil
 	}}))
-	waitFor(t, func() bool { return h.metricSum("storage_backoff_total", "op=read") > 0 })
+	testkit.WaitFor(t, "a failed read is counted", func() bool { return h.metricSum("storage_backoff_total", "op=read") > 0 })
 	if v := h.readiness.Evaluate(); !v.WriteReady || len(h.flushedEvents(EventDamaged)) > 0 {
 		t.Errorf("the verdict is %+v", v)
 	}

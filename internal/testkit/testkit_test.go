@@ -98,6 +98,7 @@ func TestAssertions(t *testing.T) {
 		"no error":            {func(t testkit.T) { testkit.Must(t, nil) }, "", false},
 		"an error":            {func(t testkit.T) { testkit.Must(t, io.EOF) }, "unexpected error: EOF", true},
 		"a value":             {func(t testkit.T) { testkit.Value(t, 3, nil) }, "", false},
+		"an error alone":      {func(t testkit.T) { testkit.Must(t, testkit.ErrOf(3, io.EOF)) }, "unexpected error: EOF", true},
 		"no value":            {func(t testkit.T) { testkit.Value(t, 3, io.EOF) }, "unexpected error: EOF", true},
 		"equal":               {func(t testkit.T) { testkit.Equal(t, "n", 3, 3) }, "", false},
 		"unequal":             {func(t testkit.T) { testkit.Equal(t, "n", 3, 4) }, "n: got 3, want 4", false},

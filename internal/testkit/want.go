@@ -31,6 +31,9 @@ func Value[V any](t T, value V, err error) V {
 	return value
 }
 
+// ErrOf is the error of a call whose value does not matter.
+func ErrOf[V any](_ V, err error) error { return err }
+
 // Equal compares two values. An error where none is expected ends the test, as
 // the lines after it rely on the result.
 func Equal[V comparable](t T, what string, got, want V) {

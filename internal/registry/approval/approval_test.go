@@ -19,6 +19,7 @@ import (
 	"micronode/fault"
 	"micronode/internal/registry/approval"
 	"micronode/internal/registry/keyfile"
+	"micronode/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -73,9 +74,7 @@ func TestTooLateToSign(t *testing.T) {
 
 func TestWhatIsShownIsWhatIsSigned(t *testing.T) {
 	v, err := newRequest().Verify()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	want := []client.Change{{ID: "docs", Kind: "name", Before: []byte(" " + itemBefore), After: []byte(itemAfter)}, {ID: "old", Kind: "name", Before: []byte(itemBefore)}}
 	if !reflect.DeepEqual(v.Changes, want) || v.Message.ProposalID != proposalID || v.HasChanges() != nil || v.ForRegistry(someRegistry) != nil {
 		t.Errorf("%+v", v)
@@ -117,9 +116,7 @@ func TestARequestThatShowsSomethingElse(t *testing.T) {
 func TestRequestsAreRead(t *testing.T) {
 	want := newRequest()
 	document, err := json.Marshal(want)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for name, raw := range map[string][]byte{
 		"document": document,
 		"bare":     want.SignThis,
@@ -155,9 +152,7 @@ func TestSigning(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	v, err := newRequest().Verify()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6_007_008, time.FixedZone("", 3600))
 	signed := v.Sign(alice, "alice", at)
 	own := signed.Approval()
@@ -168,9 +163,7 @@ func TestSigning(t *testing.T) {
 
 	// The signature comes back in any of its encodings.
 	document, err := json.Marshal(signed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	now := at.Add(time.Hour)
 	undated := strings.Replace(string(document), `,"signed_at":"2026-01-02T02:04:05.006Z"`, "", 1)
 	for encoding, at := range map[string]time.Time{string(document): own.SignedAt, undated: now, string(own.Sig): now, base64.StdEncoding.EncodeToString(own.Sig) + "\n": now} {
@@ -205,9 +198,7 @@ func TestSignersOfAVersion(t *testing.T) {
 	}))
 	defer server.Close()
 	node, err := client.New(client.Options{URL: server.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer node.Close()
 	if _, err := approval.SignersAt(t.Context(), node, 0); fault.KindOf(err) != fault.IntegrityFail {
 		t.Errorf("%v", err)

@@ -115,7 +115,7 @@ func TestChangedBytesAreFound(t *testing.T) {
 	})
 	for i := range data { // cut off anywhere
 		if i%97 == 0 {
-			testkit.WantRefusal(t, second(bundle.Verify(data[:i], bundle.Trust{})), fault.Malformed, "")
+			testkit.WantRefusal(t, testkit.ErrOf(bundle.Verify(data[:i], bundle.Trust{})), fault.Malformed, "")
 		}
 	}
 }
@@ -210,18 +210,18 @@ func TestForeignBundles(t *testing.T) {
 	r, other := sampleRegistry(t), newRegistry(t, 2)
 	data := r.bundle(t, 7)
 	id := other.id()
-	err := second(bundle.Verify(data, bundle.Trust{Registry: &id}))
+	err := testkit.ErrOf(bundle.Verify(data, bundle.Trust{Registry: &id}))
 	testkit.WantRefusal(t, err, fault.IntegrityFail, "")
 	if !strings.Contains(fault.DetailOf(err), id.String()) {
 		t.Errorf("%v does not name the registry", err)
 	}
-	testkit.WantRefusal(t, second(bundle.Verify(data, bundle.Trust{Key: other.signer(t).VerifierKey()})), fault.InvalidSig, "")
+	testkit.WantRefusal(t, testkit.ErrOf(bundle.Verify(data, bundle.Trust{Key: other.signer(t).VerifierKey()})), fault.InvalidSig, "")
 
 	// The same registry under the key of an attacker.
 	thief := *r
 	thief.logKey = key("thief")
-	testkit.Value(t, 0, second(bundle.Verify(thief.bundle(t, 7), bundle.Trust{})))
-	testkit.WantRefusal(t, second(bundle.Verify(thief.bundle(t, 7), r.trust(t))), fault.InvalidSig, "")
+	testkit.Value(t, 0, testkit.ErrOf(bundle.Verify(thief.bundle(t, 7), bundle.Trust{})))
+	testkit.WantRefusal(t, testkit.ErrOf(bundle.Verify(thief.bundle(t, 7), r.trust(t))), fault.InvalidSig, "")
 	p := thief.parts(t, 7, 9)
 	p.Key = r.signer(t).VerifierKey()
 	testkit.WantRefusal(t, mustRefuse(t, p), fault.InvalidSig, "")
@@ -325,7 +325,7 @@ func TestSignedNonsense(t *testing.T) {
 
 	// The helpers of this test do make a valid version.
 	log := r.forge(t, 7, func(h map[string]any) { sign(t, h) })
-	testkit.Value(t, 0, second(bundle.Verify(log.bundle(t, 7), log.trust(t))))
+	testkit.Value(t, 0, testkit.ErrOf(bundle.Verify(log.bundle(t, 7), log.trust(t))))
 }
 
 // sign makes the approvals of a header valid again.
@@ -347,7 +347,7 @@ func TestSpelling(t *testing.T) {
 	data := r.bundle(t, 7)
 	var indented bytes.Buffer
 	testkit.Value(t, 0, json.Indent(&indented, data, " ", "\t"))
-	testkit.Value(t, 0, second(bundle.Verify(append(indented.Bytes(), '\n'), r.trust(t))))
+	testkit.Value(t, 0, testkit.ErrOf(bundle.Verify(append(indented.Bytes(), '\n'), r.trust(t))))
 
 	text := string(data)
 	for name, bad := range map[string]string{
@@ -371,7 +371,7 @@ func TestSpelling(t *testing.T) {
 		"line end in it":   strings.Replace(text, `"header":"`, `"header":"\n`, 1),
 		"a list of a list": strings.Replace(text, `"signers":[`, `"signers":[[`, 1),
 	} {
-		err := second(bundle.Verify([]byte(bad), bundle.Trust{}))
+		err := testkit.ErrOf(bundle.Verify([]byte(bad), bundle.Trust{}))
 		if fault.KindOf(err) != fault.Malformed {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -380,7 +380,7 @@ func TestSpelling(t *testing.T) {
 	last, err := bundle.Make(null)
 	testkit.Value(t, last, err)
 	bad := strings.Replace(string(last), `"consistency":[]`, `"consistency":null`, 1)
-	testkit.WantRefusal(t, second(bundle.Verify([]byte(bad), bundle.Trust{})), fault.Malformed, "")
+	testkit.WantRefusal(t, testkit.ErrOf(bundle.Verify([]byte(bad), bundle.Trust{})), fault.Malformed, "")
 	null.Consistency = nil
 	if again, err := bundle.Make(null); err != nil || !bytes.Equal(again, last) {
 		t.Errorf("an empty proof has two spellings: %v", err)
@@ -388,9 +388,9 @@ func TestSpelling(t *testing.T) {
 }
 
 func TestTooLarge(t *testing.T) {
-	testkit.WantRefusal(t, second(bundle.Verify(make([]byte, bundle.MaxSize+1), bundle.Trust{})), fault.BodyTooLarge, "")
+	testkit.WantRefusal(t, testkit.ErrOf(bundle.Verify(make([]byte, bundle.MaxSize+1), bundle.Trust{})), fault.BodyTooLarge, "")
 	p := bundle.Contents{Version: bundle.Entry{Record: ledger.Record{Payload: make([]byte, bundle.MaxSize)}}}
-	if err := second(bundle.Make(p)); fault.KindOf(err) != fault.BodyTooLarge {
+	if err := testkit.ErrOf(bundle.Make(p)); fault.KindOf(err) != fault.BodyTooLarge {
 		t.Errorf("got %v", err)
 	}
 }
@@ -441,6 +441,6 @@ func BenchmarkVerify(b *testing.B) {
 	data := r.bundle(b, 7)
 	b.SetBytes(int64(len(data)))
 	for b.Loop() {
-		testkit.Value(b, 0, second(bundle.Verify(data, bundle.Trust{})))
+		testkit.Value(b, 0, testkit.ErrOf(bundle.Verify(data, bundle.Trust{})))
 	}
 }

@@ -22,8 +22,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func second[T any](_ T, err error) error { return err }
-
 var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 // key is the private key of a signer in these tests.

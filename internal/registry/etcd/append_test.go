@@ -386,9 +386,7 @@ func TestSplit(t *testing.T) {
 			batch[i] = ledger.Record{Version: uint64(i), Header: []byte{byte(i)}, Payload: body[:size]}
 		}
 		parts, err := splitBatch("test", nil, batch, appendID{1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		var expect *ledger.Head
 		next := uint64(0)
 		for _, p := range parts {

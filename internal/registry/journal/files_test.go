@@ -17,6 +17,7 @@ import (
 	"micronode/internal/disk/disktest"
 	"micronode/internal/registry/journal"
 	"micronode/internal/registry/ledger"
+	"micronode/internal/testkit"
 )
 
 // openOn opens a journal on a crashDisk.
@@ -27,9 +28,7 @@ func openOn(t *testing.T, disk *crashDisk, options ...func(*journal.FilesSpec)) 
 		c(&spec)
 	}
 	j, err := journal.OpenFiles(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = j.Close() })
 	return j
 }
@@ -50,9 +49,7 @@ func write(t *testing.T, j *journal.Files, from, to, each uint64) {
 			batch = append(batch, victimRecord(next))
 			next++
 		}
-		if err := j.Append(t.Context(), head, batch); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, j.Append(t.Context(), head, batch))
 		head = headOf(batch)
 	}
 }
@@ -73,13 +70,6 @@ func unreadableVersions(t *testing.T, j *journal.Files, end uint64) (all []uint6
 		}
 	}
 	return all
-}
-
-func wantKind(t *testing.T, err error, want fault.Kind) {
-	t.Helper()
-	if fault.KindOf(err) != want {
-		t.Fatalf("%v (%v), want %v", err, fault.KindOf(err), want)
-	}
 }
 
 // appendTo tries to append one record.
@@ -127,17 +117,15 @@ func TestATornTailIsCutOffAndCounted(t *testing.T) {
 	if r := look.Opened(); r.TornBytes == 0 || !r.ReadOnly || len(r.Damaged) > 0 {
 		t.Errorf("a look: %+v", r)
 	}
-	wantKind(t, appendTo(t, look, 3), fault.StorageBusy)
-	wantKind(t, look.SaveCheckpoint(t.Context(), journal.Checkpoint{Size: 1}), fault.StorageBusy)
-	wantKind(t, look.SaveTile(t.Context(), journal.TileID{}, nil), fault.StorageBusy)
+	testkit.WantKind(t, appendTo(t, look, 3), fault.StorageBusy)
+	testkit.WantKind(t, look.SaveCheckpoint(t.Context(), journal.Checkpoint{Size: 1}), fault.StorageBusy)
+	testkit.WantKind(t, look.SaveTile(t.Context(), journal.TileID{}, nil), fault.StorageBusy)
 
 	j := openOn(t, disk)
 	if r := j.Opened(); r.TornBytes < 1000 || r.TornBytes > 2000 || len(r.Damaged) > 0 {
 		t.Errorf("%+v", r)
 	}
-	if err := appendTo(t, j, 3); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, appendTo(t, j, 3))
 	if again := openOn(t, disk); again.Opened().TornBytes != 0 || len(unreadableVersions(t, again, 4)) > 0 {
 		t.Errorf("after going on: %+v", again.Opened())
 	}
@@ -159,7 +147,7 @@ func TestDamageInTheMiddle(t *testing.T) {
 				t.Errorf("damage: %v", found)
 			}
 			err := appendTo(t, j, 8)
-			wantKind(t, err, fault.IntegrityFail)
+			testkit.WantKind(t, err, fault.IntegrityFail)
 			if next := fault.NextOf(err); !strings.Contains(next, name) || !strings.Contains(next, "registry verify") {
 				t.Errorf("the next step is %q", next)
 			}
@@ -167,8 +155,8 @@ func TestDamageInTheMiddle(t *testing.T) {
 				t.Errorf("versions %v cannot be read", got)
 			}
 			_, err = j.Prune(t.Context(), journal.Prune{Below: 1})
-			wantKind(t, err, fault.IntegrityFail)
-			wantKind(t, j.Scan(t.Context(), 0, func(ledger.Record) error { return nil }), fault.IntegrityFail)
+			testkit.WantKind(t, err, fault.IntegrityFail)
+			testkit.WantKind(t, j.Scan(t.Context(), 0, func(ledger.Record) error { return nil }), fault.IntegrityFail)
 			if string(disk.Data(name)) != before {
 				t.Error("a damaged segment was changed")
 			}
@@ -182,9 +170,7 @@ func TestWhatACheckpointCoversIsNotTorn(t *testing.T) {
 			disk := newCrashDisk()
 			j := openOn(t, disk)
 			write(t, j, 0, versions, 1)
-			if err := j.SaveCheckpoint(t.Context(), journal.Checkpoint{Size: versions}); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, j.SaveCheckpoint(t.Context(), journal.Checkpoint{Size: versions}))
 			last := disk.segmentFiles()[len(disk.segmentFiles())-1]
 			disk.Data(last)[disk.offsetOf(t, last, versions-1)] ^= 1
 			j = openOn(t, disk)
@@ -211,7 +197,7 @@ func TestDamageInSealedSegments(t *testing.T) {
 	if got := unreadableVersions(t, j, 36); len(got) != 1 || got[0] != 15 {
 		t.Errorf("versions %v cannot be read", got)
 	}
-	wantKind(t, appendTo(t, j, 36), fault.IntegrityFail) // from now on
+	testkit.WantKind(t, appendTo(t, j, 36), fault.IntegrityFail) // from now on
 	if s := j.Stats(); s.Damaged != 1 || s.Segments != len(names)+1 || s.Bytes < 36*1000 {
 		t.Errorf("%+v", s)
 	}
@@ -256,7 +242,7 @@ func TestASegmentThatIsGone(t *testing.T) {
 			if got := unreadableVersions(t, j, 36); len(got) != lost {
 				t.Errorf("versions %v cannot be read", got)
 			}
-			wantKind(t, appendTo(t, j, 36), fault.IntegrityFail)
+			testkit.WantKind(t, appendTo(t, j, 36), fault.IntegrityFail)
 		})
 	}
 }
@@ -284,7 +270,7 @@ func TestADamagedPruneNote(t *testing.T) {
 		t.Error("not noticed")
 	}
 	_, err := j.Read(t.Context(), 3)
-	wantKind(t, err, fault.IntegrityFail)
+	testkit.WantKind(t, err, fault.IntegrityFail)
 }
 
 func TestDamagedCheckpointsAndTiles(t *testing.T) {
@@ -292,17 +278,13 @@ func TestDamagedCheckpointsAndTiles(t *testing.T) {
 	j := openOn(t, disk)
 	write(t, j, 0, 35, 1)
 	for _, size := range []uint64{5, 30} {
-		if err := j.SaveCheckpoint(ctx, journal.Checkpoint{Size: size, Note: []byte("note"), Snapshot: []byte("snapshot")}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, j.SaveCheckpoint(ctx, journal.Checkpoint{Size: size, Note: []byte("note"), Snapshot: []byte("snapshot")}))
 	}
-	if err := j.SaveTile(ctx, journal.TileID{}, []byte("hashes")); err != nil {
-		t.Fatal(err)
-	}
-	wantKind(t, j.SaveTile(ctx, journal.TileID{Level: 9}, nil), fault.Malformed)
+	testkit.Must(t, j.SaveTile(ctx, journal.TileID{}, []byte("hashes")))
+	testkit.WantKind(t, j.SaveTile(ctx, journal.TileID{Level: 9}, nil), fault.Malformed)
 	disk.Data(folder + "/checkpoints/00000000000000000030")[29] ^= 1
 	_, err := j.LoadCheckpoint(ctx, 100)
-	wantKind(t, err, fault.IntegrityFail)
+	testkit.WantKind(t, err, fault.IntegrityFail)
 	damage, ok := errors.AsType[*journal.Damage](err)
 	if !ok || damage.Version != 30 || !strings.Contains(damage.Error(), "00000000000000000030") {
 		t.Fatalf("%v", err)
@@ -312,26 +294,24 @@ func TestDamagedCheckpointsAndTiles(t *testing.T) {
 	}
 	disk.Lose(damage.File)
 	_, err = j.LoadCheckpoint(ctx, 100)
-	wantKind(t, err, fault.IntegrityFail)
+	testkit.WantKind(t, err, fault.IntegrityFail)
 
 	tile := folder + "/tiles/0/0"
 	disk.SetData(tile, disk.Data(tile)[:20]) // as a power cut leaves it
 	_, err = j.LoadTile(ctx, journal.TileID{})
-	wantKind(t, err, fault.NotFound)
+	testkit.WantKind(t, err, fault.NotFound)
 	_, err = j.Prune(ctx, journal.Prune{Below: 20})
-	wantKind(t, err, fault.IntegrityFail)
+	testkit.WantKind(t, err, fault.IntegrityFail)
 	if len(unreadableVersions(t, j, 35)) > 0 {
 		t.Error("records went before their tile was kept")
 	}
-	if err := j.SaveTile(ctx, journal.TileID{}, []byte("hashes")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, j.SaveTile(ctx, journal.TileID{}, []byte("hashes")))
 	if first, err := j.Prune(ctx, journal.Prune{Below: 20}); err != nil || first != 20 {
 		t.Fatal(first, err)
 	}
 	disk.Data(tile)[30] ^= 1
 	_, err = j.LoadTile(ctx, journal.TileID{})
-	wantKind(t, err, fault.IntegrityFail)
+	testkit.WantKind(t, err, fault.IntegrityFail)
 }
 
 func TestAFullDisk(t *testing.T) {
@@ -341,17 +321,17 @@ func TestAFullDisk(t *testing.T) {
 			j := openOn(t, disk)
 			write(t, j, 0, 10, 1)
 			disk.FailOnce(step, disktest.ErrNoRoom)
-			wantKind(t, appendTo(t, j, 10), fault.StoreFull)
+			testkit.WantKind(t, appendTo(t, j, 10), fault.StoreFull)
 			if err := appendTo(t, j, 10); err != nil { // there is room again
 				t.Fatal(err)
 			}
 			disk.FailOnce("create", disktest.ErrNoRoom)
-			wantKind(t, j.SaveCheckpoint(t.Context(), journal.Checkpoint{Size: 5}), fault.StoreFull)
+			testkit.WantKind(t, j.SaveCheckpoint(t.Context(), journal.Checkpoint{Size: 5}), fault.StoreFull)
 			disk.FailOnce("create", disktest.ErrNoRoom)
-			wantKind(t, j.SaveTile(t.Context(), journal.TileID{}, nil), fault.StoreFull)
+			testkit.WantKind(t, j.SaveTile(t.Context(), journal.TileID{}, nil), fault.StoreFull)
 			disk.FailOnce("create", disktest.ErrNoRoom)
 			_, err := j.Prune(t.Context(), journal.Prune{Below: 5})
-			wantKind(t, err, fault.StoreFull)
+			testkit.WantKind(t, err, fault.StoreFull)
 			if len(unreadableVersions(t, j, 11)) > 0 || len(unreadableVersions(t, openOn(t, disk), 11)) > 0 {
 				t.Error("something is lost")
 			}
@@ -370,11 +350,11 @@ func TestAFailedWriteStopsWritesUntilReopened(t *testing.T) {
 			write(t, j, 0, 5, 1)
 			disk.FailOnce(fail.step, fail.err)
 			err := appendTo(t, j, 5)
-			wantKind(t, err, fault.StorageBusy)
+			testkit.WantKind(t, err, fault.StorageBusy)
 			if !errors.Is(err, fail.err) || !strings.Contains(fault.NextOf(err), "restart") {
 				t.Errorf("%v; next: %s", err, fault.NextOf(err))
 			}
-			wantKind(t, appendTo(t, j, 5), fault.StorageBusy)
+			testkit.WantKind(t, appendTo(t, j, 5), fault.StorageBusy)
 			if head, err := j.Head(t.Context()); err != nil || head.Version != 4 || len(unreadableVersions(t, j, 5)) > 0 {
 				t.Errorf("reads do not go on: %v, %v", head, err)
 			}
@@ -383,9 +363,7 @@ func TestAFailedWriteStopsWritesUntilReopened(t *testing.T) {
 			if err != nil || head.Version < 4 {
 				t.Fatal(head, err)
 			}
-			if err := appendTo(t, again, head.Version+1); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, appendTo(t, again, head.Version+1))
 		})
 	}
 }
@@ -404,11 +382,11 @@ func TestAReadOnlyDisk(t *testing.T) {
 	if !j.Opened().ReadOnly || len(unreadableVersions(t, j, 5)) > 0 {
 		t.Errorf("%+v", j.Opened())
 	}
-	wantKind(t, appendTo(t, j, 5), fault.StorageBusy)
+	testkit.WantKind(t, appendTo(t, j, 5), fault.StorageBusy)
 	_, err := journal.OpenFiles(journal.FilesSpec{Folder: "/elsewhere", FS: disk})
-	wantKind(t, err, fault.StorageBusy)
+	testkit.WantKind(t, err, fault.StorageBusy)
 	_, err = journal.OpenFiles(journal.FilesSpec{Folder: "/elsewhere", FS: disk, ReadOnly: true})
-	wantKind(t, err, fault.NotFound)
+	testkit.WantKind(t, err, fault.NotFound)
 }
 
 // Whatever fails while a journal is opened is reported, or makes no difference.
@@ -455,30 +433,30 @@ func TestAFailedRead(t *testing.T) {
 	for _, step := range []string{"open", "size", "read"} {
 		disk.FailOnce(step, disktest.ErrIO)
 		_, err := j.Read(t.Context(), 3)
-		wantKind(t, err, fault.StorageBusy)
+		testkit.WantKind(t, err, fault.StorageBusy)
 	}
 	disk.FailOnce("read", disktest.ErrIO)
 	_, err := j.LoadTile(t.Context(), journal.TileID{})
-	wantKind(t, err, fault.NotFound)
+	testkit.WantKind(t, err, fault.NotFound)
 	_ = j.SaveTile(t.Context(), journal.TileID{}, nil)
 	_ = j.SaveCheckpoint(t.Context(), journal.Checkpoint{Size: 1})
 	disk.FailOnce("read", disktest.ErrIO)
 	_, err = j.LoadTile(t.Context(), journal.TileID{})
-	wantKind(t, err, fault.StorageBusy)
+	testkit.WantKind(t, err, fault.StorageBusy)
 	disk.FailOnce("read", disktest.ErrIO)
 	_, err = j.LoadCheckpoint(t.Context(), 1)
-	wantKind(t, err, fault.StorageBusy)
+	testkit.WantKind(t, err, fault.StorageBusy)
 	for _, step := range []string{"rename", "sync", "sync folder", "write"} {
 		disk.FailOnce(step, disktest.ErrIO)
-		wantKind(t, j.SaveCheckpoint(t.Context(), journal.Checkpoint{Size: 2}), fault.StorageBusy)
+		testkit.WantKind(t, j.SaveCheckpoint(t.Context(), journal.Checkpoint{Size: 2}), fault.StorageBusy)
 	}
 	for _, step := range []string{"remove", "sync folder"} {
 		disk.FailOnce(step, disktest.ErrIO)
 		_, err := j.Prune(t.Context(), journal.Prune{Below: 12})
-		wantKind(t, err, fault.StorageBusy)
+		testkit.WantKind(t, err, fault.StorageBusy)
 	}
 	disk.FailOnce("mkdir", disktest.ErrIO)
-	wantKind(t, j.SaveTile(t.Context(), journal.TileID{}, nil), fault.StorageBusy)
+	testkit.WantKind(t, j.SaveTile(t.Context(), journal.TileID{}, nil), fault.StorageBusy)
 	disk.Inject = nil
 	write(t, j, 25, 26, 1)
 }
@@ -516,11 +494,11 @@ func TestASlowDisk(t *testing.T) {
 		t.Errorf("while a sync hangs: %v, %v", head, err)
 	}
 	_, err := j.Read(t.Context(), 5)
-	wantKind(t, err, fault.NotFound) // not before it is synced
+	testkit.WantKind(t, err, fault.NotFound) // not before it is synced
 	ctx, leave := context.WithCancel(t.Context())
 	writing.Go(func() { leave() })
 	before := victimRecord(4).Head()
-	wantKind(t, j.Append(ctx, &before, []ledger.Record{victimRecord(5)}), fault.Canceled)
+	testkit.WantKind(t, j.Append(ctx, &before, []ledger.Record{victimRecord(5)}), fault.Canceled)
 	goOn()
 	writing.Wait()
 	if len(unreadableVersions(t, j, 6)) > 0 {
@@ -541,9 +519,7 @@ func TestFewSegmentsAreOpen(t *testing.T) {
 		most = max(most, open)
 	}}
 	j, err := journal.OpenFiles(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	write(t, j, 0, 120, 2)
 	var readers sync.WaitGroup
 	for i := range uint64(4) {
@@ -649,15 +625,11 @@ func (f watchedFile) Close() error { f.closed(); return f.File.Close() }
 func TestWhatElseIsInTheFolder(t *testing.T) {
 	spec := journal.FilesSpec{Folder: filepath.Join(t.TempDir(), "registry")}
 	j, err := journal.OpenFiles(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	write(t, j, 0, 3, 1)
 	_ = j.Close()
 	for _, name := range []string{"segments/notes.txt", "segments/7", "checkpoints/00000000000000000002.1.tmp", "prune.1.tmp"} {
-		if err := os.WriteFile(filepath.Join(spec.Folder, name), []byte("x"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, os.WriteFile(filepath.Join(spec.Folder, name), []byte("x"), 0o600))
 	}
 	if j, err = journal.OpenFiles(spec); err != nil {
 		t.Fatal(err)
@@ -675,13 +647,11 @@ func TestWhatElseIsInTheFolder(t *testing.T) {
 
 func TestAFolderThatCannotBe(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(file, nil, 0o600))
 	_, err := journal.OpenFiles(journal.FilesSpec{Folder: file})
-	wantKind(t, err, fault.StorageBusy)
+	testkit.WantKind(t, err, fault.StorageBusy)
 	_, err = journal.OpenFiles(journal.FilesSpec{Folder: file + "-is-not-there", ReadOnly: true})
-	wantKind(t, err, fault.NotFound)
+	testkit.WantKind(t, err, fault.NotFound)
 }
 
 // The rest of a torn batch must not come back after a record that overwrites

@@ -12,6 +12,7 @@ import (
 	"micronode/fault"
 	"micronode/internal/registry/journal"
 	"micronode/internal/registry/ledger"
+	"micronode/internal/testkit"
 )
 
 // keptJournal unpacks testdata/format1.zip, a folder that the first version
@@ -20,9 +21,7 @@ import (
 func keptJournal(t *testing.T) (folder string) {
 	t.Helper()
 	kept, err := zip.OpenReader(filepath.Join("testdata", "format1.zip"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer kept.Close()
 	folder = filepath.Join(t.TempDir(), "registry")
 	for _, f := range kept.File {
@@ -30,20 +29,12 @@ func keptJournal(t *testing.T) (folder string) {
 		if strings.HasSuffix(f.Name, "/") {
 			continue
 		}
-		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, os.MkdirAll(filepath.Dir(name), 0o700))
 		from, err := f.Open()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		b, err := io.ReadAll(from)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
+		testkit.Must(t, os.WriteFile(name, b, 0o600))
 	}
 	return folder
 }
@@ -63,9 +54,7 @@ func writeBatches(t *testing.T, j *journal.Files, sizes []uint64) {
 			batch = append(batch, victimRecord(next))
 			next++
 		}
-		if err := j.Append(t.Context(), head, batch); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, j.Append(t.Context(), head, batch))
 		head = headOf(batch)
 	}
 }
@@ -73,9 +62,7 @@ func writeBatches(t *testing.T, j *journal.Files, sizes []uint64) {
 func readBytes(t *testing.T, name string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return b
 }
 
@@ -84,9 +71,7 @@ func TestAFolderOfFormat1Opens(t *testing.T) {
 	before := readBytes(t, filepath.Join(folder, keptTail))
 	for range 2 {
 		j, err := journal.OpenFiles(journal.FilesSpec{Folder: folder, SegmentVersions: 5})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if r := j.Opened(); r.TornBytes != 0 || len(r.Damaged) > 0 || r.ReadOnly {
 			t.Fatalf("%+v", r)
 		}
@@ -97,13 +82,9 @@ func TestAFolderOfFormat1Opens(t *testing.T) {
 		}
 	}
 	j, err := journal.OpenFiles(journal.FilesSpec{Folder: folder, SegmentVersions: 5})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer func() { _ = j.Close() }()
-	if err := appendTo(t, j, 20); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, appendTo(t, j, 20))
 	checkKept(t, j, 21)
 }
 
@@ -117,7 +98,7 @@ func checkKept(t *testing.T, j *journal.Files, end uint64) {
 	for v := range end {
 		r, err := j.Read(ctx, v)
 		if v < 5 {
-			wantKind(t, err, fault.Expired)
+			testkit.WantKind(t, err, fault.Expired)
 		} else if err != nil || !sameRecord(r, victimRecord(v)) {
 			t.Fatalf("Read(%d): %v", v, err)
 		}
@@ -141,13 +122,9 @@ func TestAFolderOfFormat1IsTornOrDamaged(t *testing.T) {
 		name := filepath.Join(folder, keptTail)
 		b := readBytes(t, name)
 		b[bytes.Index(b, []byte(version))] ^= 1
-		if err := os.WriteFile(name, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, os.WriteFile(name, b, 0o600))
 		j, err := journal.OpenFiles(journal.FilesSpec{Folder: folder, SegmentVersions: 5})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		defer func() { _ = j.Close() }()
 		if r := j.Opened(); len(r.Damaged) > 0 != wantDamage || r.TornBytes > 0 == wantDamage {
 			t.Errorf("%s: %+v", version, r)
@@ -162,9 +139,7 @@ func TestAFolderOfFormat1IsTornOrDamaged(t *testing.T) {
 func TestTheFormatStays(t *testing.T) {
 	kept, folder := keptJournal(t), t.TempDir()
 	j, err := journal.OpenFiles(journal.FilesSpec{Folder: folder, SegmentVersions: 5})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer func() { _ = j.Close() }()
 	writeBatches(t, j, keptBatches)
 	for _, name := range []string{"segments/00000000000000000005", "segments/00000000000000000010", keptTail} {

@@ -18,6 +18,7 @@ import (
 	"micronode/internal/disk"
 	"micronode/internal/registry/journal"
 	"micronode/internal/registry/ledger"
+	"micronode/internal/testkit"
 )
 
 // The environment of a process that is there to be killed.
@@ -162,19 +163,13 @@ type victimReport struct {
 func (report *victimReport) run(t *testing.T, folder string, step, enough int) {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	child := exec.Command(self)
 	child.Env = append(os.Environ(), victimFolder+"="+folder, victimStep+"="+strconv.Itoa(step))
 	child.Stderr = os.Stderr
 	out, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
+	testkit.Must(t, child.Start())
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		report.parseLine(t, lines.Text())
 		if enough--; enough == 0 {
@@ -208,9 +203,7 @@ func (report *victimReport) check(t *testing.T, folder string) {
 	t.Helper()
 	ctx := context.Background()
 	j, err := journal.OpenFiles(victimSpec(folder))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer func() { _ = j.Close() }()
 	if found := j.Opened().Damaged; len(found) > 0 {
 		t.Fatalf("damage: %v", found)

@@ -7,6 +7,7 @@ import (
 	"micronode/fault"
 	"micronode/internal/registry/journal"
 	"micronode/internal/registry/ledger"
+	"micronode/internal/testkit"
 )
 
 func TestRAMIsBounded(t *testing.T) {
@@ -19,14 +20,14 @@ func TestRAMIsBounded(t *testing.T) {
 			all = append(all, next)
 		}
 	}
-	wantKind(t, err, fault.StoreFull)
+	testkit.WantKind(t, err, fault.StoreFull)
 	if head, err := m.Head(ctx); err != nil || head != *headOf(all) || len(all) < 4 || m.Bytes() > 10_000 {
 		t.Fatalf("%d records, %d bytes; head %v, %v", len(all), m.Bytes(), head, err)
 	}
-	wantKind(t, m.SaveCheckpoint(ctx, journal.Checkpoint{Size: 1, Snapshot: make([]byte, 5000)}), fault.StoreFull)
-	wantKind(t, m.SaveTile(ctx, journal.TileID{}, make([]byte, 8192)), fault.StoreFull)
+	testkit.WantKind(t, m.SaveCheckpoint(ctx, journal.Checkpoint{Size: 1, Snapshot: make([]byte, 5000)}), fault.StoreFull)
+	testkit.WantKind(t, m.SaveTile(ctx, journal.TileID{}, make([]byte, 8192)), fault.StoreFull)
 	_, err = m.Prune(ctx, journal.Prune{Below: 1, Note: make([]byte, 9000)})
-	wantKind(t, err, fault.StoreFull)
+	testkit.WantKind(t, err, fault.StoreFull)
 
 	if first, err := m.Prune(ctx, journal.Prune{Below: 3}); err != nil || first != 3 {
 		t.Fatal(first, err)
@@ -35,12 +36,8 @@ func TestRAMIsBounded(t *testing.T) {
 		t.Errorf("after Prune: %v", err)
 	}
 	for range 100 { // replacing costs nothing
-		if err := m.SaveTile(ctx, journal.TileID{}, make([]byte, 100)); err != nil {
-			t.Fatal(err)
-		}
-		if err := m.SaveCheckpoint(ctx, journal.Checkpoint{Size: 1, Note: make([]byte, 100)}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, m.SaveTile(ctx, journal.TileID{}, make([]byte, 100)))
+		testkit.Must(t, m.SaveCheckpoint(ctx, journal.Checkpoint{Size: 1, Note: make([]byte, 100)}))
 	}
 	if err := m.Close(); err != nil || m.Bytes() != 0 {
 		t.Errorf("after Close: %d bytes, %v", m.Bytes(), err)
@@ -50,13 +47,9 @@ func TestRAMIsBounded(t *testing.T) {
 // What was read before Close is the reader's, and stays.
 func TestRAMGivesCopies(t *testing.T) {
 	m, ctx := journal.NewRAM(journal.RAMSpec{}), t.Context()
-	if err := m.Append(ctx, nil, []ledger.Record{victimRecord(0)}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, m.Append(ctx, nil, []ledger.Record{victimRecord(0)}))
 	r, err := m.Read(ctx, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	clear(r.Payload)
 	again, err := m.Read(ctx, 0)
 	if err != nil || !bytes.Equal(again.Payload, victimRecord(0).Payload) {

@@ -10,6 +10,7 @@ import (
 	"micronode/fault"
 	"micronode/internal/disk"
 	"micronode/internal/registry/journal"
+	"micronode/internal/testkit"
 )
 
 // segmentBytes is a segment as a journal writes it.
@@ -17,9 +18,7 @@ func segmentBytes(tb testing.TB, versions, each uint64, sealed bool) []byte {
 	tb.Helper()
 	disk := newCrashDisk()
 	j, err := journal.OpenFiles(journal.FilesSpec{Folder: folder, FS: disk, SegmentVersions: int(versions)})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testkit.Must(tb, err)
 	defer func() { _ = j.Close() }()
 	if sealed {
 		versions++
@@ -30,9 +29,7 @@ func segmentBytes(tb testing.TB, versions, each uint64, sealed bool) []byte {
 		if v == 0 {
 			expect = nil
 		}
-		if err := j.Append(tb.Context(), expect, batch); err != nil {
-			tb.Fatal(err)
-		}
+		testkit.Must(tb, j.Append(tb.Context(), expect, batch))
 	}
 	data := disk.Data(disk.segmentFiles()[0])
 	return bytes.Clone(data[:min(len(data), 20_000)])
@@ -59,9 +56,7 @@ func FuzzSegment(f *testing.F) {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		j, err := journal.OpenFiles(journal.FilesSpec{Folder: folder, FS: disk, ReadOnly: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		defer func() { _ = j.Close() }()
 		runtime.ReadMemStats(&after)
 		if used := after.TotalAlloc - before.TotalAlloc; used > uint64(8*len(data))+200_000 {
@@ -77,9 +72,7 @@ func FuzzSegment(f *testing.F) {
 func writeRaw(t *testing.T, on *crashDisk, name string, data []byte) {
 	t.Helper()
 	file, err := on.Open(name, disk.Create)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	_, _ = file.WriteAt(data, 0)
 	_ = file.Sync()
 }

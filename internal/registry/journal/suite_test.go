@@ -5,6 +5,7 @@ import (
 
 	"micronode/internal/registry/journal"
 	"micronode/internal/registry/journal/journaltest"
+	"micronode/internal/testkit"
 )
 
 func TestRAM(t *testing.T) {
@@ -25,9 +26,7 @@ func TestFiles(t *testing.T) {
 				spec.Folder = t.TempDir()
 				open := func(t *testing.T) journal.Journal {
 					f, err := journal.OpenFiles(spec)
-					if err != nil {
-						t.Fatal(err)
-					}
+					testkit.Must(t, err)
 					return f
 				}
 				return journaltest.Opened{Journal: open(t), Reopen: open}

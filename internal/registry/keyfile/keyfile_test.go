@@ -47,10 +47,10 @@ func TestSealedKeys(t *testing.T) {
 	if testkit.Value(t, got, err); !got.Equal(key) {
 		t.Error("another key came back")
 	}
-	testkit.WantRefusal(t, second(keyfile.Open(sealed, fixedPassphrase("unter uns"))), fault.Unauthorized, "")
-	testkit.WantRefusal(t, second(keyfile.Open(sealed, fixedPassphrase(""))), fault.Unauthorized, "")
-	testkit.WantRefusal(t, second(keyfile.Open(sealed, nil)), fault.Unauthorized, "")
-	testkit.WantRefusal(t, second(keyfile.SealWith(key, "", 2)), fault.Malformed, "")
+	testkit.WantRefusal(t, testkit.ErrOf(keyfile.Open(sealed, fixedPassphrase("unter uns"))), fault.Unauthorized, "")
+	testkit.WantRefusal(t, testkit.ErrOf(keyfile.Open(sealed, fixedPassphrase(""))), fault.Unauthorized, "")
+	testkit.WantRefusal(t, testkit.ErrOf(keyfile.Open(sealed, nil)), fault.Unauthorized, "")
+	testkit.WantRefusal(t, testkit.ErrOf(keyfile.SealWith(key, "", 2)), fault.Malformed, "")
 
 	gone := fault.New("terminal.read", fault.Canceled, "interrupted")
 	_, err = keyfile.Open(sealed, func() (string, error) { return "", gone })
@@ -132,7 +132,7 @@ func TestNotAKeyFile(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	testkit.WantRefusal(t, second(keyfile.Open(encrypt(t, []byte("a letter"), scrypt(t, 3)), fixedPassphrase("pass"))), fault.Malformed, "")
+	testkit.WantRefusal(t, testkit.ErrOf(keyfile.Open(encrypt(t, []byte("a letter"), scrypt(t, 3)), fixedPassphrase("pass"))), fault.Malformed, "")
 }
 
 // A file that demands an insane amount of work is rejected at once.
@@ -144,7 +144,7 @@ func TestTooMuchWork(t *testing.T) {
 	w := armor.NewWriter(&b)
 	_, err = w.Write([]byte(strings.Replace(string(raw), " 2\n", " 30\n", 1)))
 	testkit.Value(t, 0, errors.Join(err, w.Close()))
-	testkit.WantRefusal(t, second(keyfile.Open(b.Bytes(), fixedPassphrase("pass"))), fault.Malformed, "")
+	testkit.WantRefusal(t, testkit.ErrOf(keyfile.Open(b.Bytes(), fixedPassphrase("pass"))), fault.Malformed, "")
 
 	over, err := keyfile.SealWith(newKey(t, 1), "pass", -1) // clamped to what is possible
 	testkit.Value(t, over, err)
@@ -182,7 +182,7 @@ func TestPublicKeys(t *testing.T) {
 	}
 	for _, s := range []string{"", text[8:], text + " ", " " + text, text + "\n\n", text[:51], text + "=", "ed25519:" + strings.Repeat("\n", 44),
 		text[:len(text)-2] + string(text[len(text)-2]+1) + "="} {
-		testkit.WantRefusal(t, second(keyfile.ParsePublic(s)), fault.Malformed, "")
+		testkit.WantRefusal(t, testkit.ErrOf(keyfile.ParsePublic(s)), fault.Malformed, "")
 	}
 }
 
@@ -224,8 +224,8 @@ func TestFiles(t *testing.T) {
 	if string(line) != keyfile.FormatPublic(public)+"\n" {
 		t.Errorf("the .pub file holds %q", line)
 	}
-	testkit.WantRefusal(t, second(keyfile.Open(contents(t, path+".pub"), fixedPassphrase("pass"))), fault.Malformed, "")
-	testkit.WantRefusal(t, second(keyfile.ParsePublic(string(contents(t, path)))), fault.Malformed, "")
+	testkit.WantRefusal(t, testkit.ErrOf(keyfile.Open(contents(t, path+".pub"), fixedPassphrase("pass"))), fault.Malformed, "")
+	testkit.WantRefusal(t, testkit.ErrOf(keyfile.ParsePublic(string(contents(t, path)))), fault.Malformed, "")
 }
 
 // An existing file is never touched, and nothing new is left beside it.

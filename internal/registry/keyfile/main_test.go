@@ -13,8 +13,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func second[T any](_ T, err error) error { return err }
-
 // newKey is the same key for the same number.
 func newKey(t testkit.T, number byte) ed25519.PrivateKey {
 	t.Helper()

@@ -303,17 +303,13 @@ func TestAStateKeepsNothingOfARecord(t *testing.T) {
 	for i, r := range records {
 		lent := r.Clone()
 		next, err := s.Apply(lent)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		clear(lent.Header)
 		clear(lent.Payload)
 		clear(lent.Preconditions)
 		same(t, fmt.Sprint("version ", i), next, states[i])
 		opened, err := ledger.OpenSnapshot(next.Snapshot())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		s = opened
 	}
 }

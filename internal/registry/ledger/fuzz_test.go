@@ -8,6 +8,7 @@ import (
 	"micronode/b3"
 	"micronode/fault"
 	"micronode/internal/registry/ledger"
+	"micronode/internal/testkit"
 )
 
 // checkRefusalKind: whatever the input, the refusal is of a known kind.
@@ -141,9 +142,7 @@ func FuzzInspect(f *testing.F) {
 	p := propose(f, s, 1, ledger.Put(name(f, "docs", "x")))
 	f.Add(p.SignThis)
 	super, err := s.Supersede(ledger.SupersedeRequest{Head: s.Head(), Reason: "x", Ops: []ledger.Op{ledger.Put(name(f, "docs", "x"))}}, proposalID(1), start, start.Add(time.Hour))
-	if err != nil {
-		f.Fatal(err)
-	}
+	testkit.Must(f, err)
 	f.Add(super.SignThis)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m, err := ledger.ParseApprovalMessage(data)

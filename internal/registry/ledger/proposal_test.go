@@ -188,9 +188,7 @@ func TestCommitRefuses(t *testing.T) {
 
 	base := s.Head()
 	insists, err := s.Propose(ledger.Request{Ops: []ledger.Op{ledger.Put(name(t, "blog", "one"))}, Base: &base}, proposalID(4), at, at.Add(time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	refused("for a stale base", touched, insists, []ledger.Approval{alice.approve(insists, at), bob.approve(insists, at)}, at, fault.ChainMismatch)
 	testkit.WantRefusal(t, insists.Check(touched, alice.approve(insists, at), at, skew), fault.ChainMismatch, "")
 	commit(t, s, insists, alice, carol)
@@ -213,9 +211,7 @@ func TestProposalsOnDifferentItemsAllCommit(t *testing.T) {
 		open = append(open, propose(t, s, i, ledger.Put(name(t, fmt.Sprint("n", i), "x"))))
 	}
 	for i, p := range open {
-		if err := s.Admit(p, s.CommittedAt()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, s.Admit(p, s.CommittedAt()))
 		if _, s = commit(t, s, p, alice, carol); s.Head().Version != uint64(i+1) {
 			t.Fatalf("version %d after %d commits", s.Head().Version, i+1)
 		}
@@ -242,9 +238,7 @@ func TestApprovalsAreNotGoodTwice(t *testing.T) {
 
 	// A node that writes its own log is not believed by any verifier.
 	h, err := first.DecodeHeader()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	forged := rewrite(t, first, func(fields map[string]any) {
 		fields["version"], fields["prev_hash"] = 3, undone.Head().Hash.String()
 		fields["committed_at"] = at.Format("2006-01-02T15:04:05.000Z")
@@ -254,21 +248,15 @@ func TestApprovalsAreNotGoodTwice(t *testing.T) {
 	testkit.WantRefusal(t, err, fault.Conflict, "")
 
 	reopened, err := ledger.OpenSnapshot(undone.Snapshot())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	_, err = reopened.Apply(forged)
 	testkit.WantRefusal(t, err, fault.Conflict, "")
 
 	// Once it has expired nothing can be done with it, and it is forgotten.
 	q, err := undone.Propose(ledger.Request{Ops: []ledger.Op{ledger.Put(name(t, "blog", "x"))}}, proposalID(3), h.ExpiresAt.Add(time.Minute), h.ExpiresAt.Add(time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	_, late, err := undone.Commit(q, []ledger.Approval{alice.approve(q, at), bob.approve(q, at)}, h.ExpiresAt.Add(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if strings.Contains(string(late.Snapshot()), p.ID) {
 		t.Error("an expired proposal is still remembered")
 	}
@@ -281,9 +269,7 @@ func TestTimeDoesNotGoBack(t *testing.T) {
 	at := s.CommittedAt().Add(-24 * time.Hour)
 	approvals := []ledger.Approval{alice.approve(p, start), bob.approve(p, start)}
 	r, next, err := s.Commit(p, approvals, at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if !next.CommittedAt().Equal(s.CommittedAt()) {
 		t.Errorf("committed at %s after %s", next.CommittedAt(), s.CommittedAt())
 	}
@@ -315,13 +301,9 @@ func TestSupersede(t *testing.T) {
 	testkit.WantRefusal(t, err, fault.Conflict, "")
 
 	p, err := ask(ledger.SupersedeRequest{Head: s.Head(), Reason: `docs "pointed" at the wrong build`})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	reopened, err := ledger.OpenSnapshot(s.Snapshot())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	again, err := reopened.Supersede(ledger.SupersedeRequest{Head: s.Head(), Reason: p.Supersedes.Reason}, proposalID(3), now, now.Add(time.Hour))
 	if err != nil || string(again.SignThis) != string(p.SignThis) {
 		t.Errorf("a state from a snapshot proposes something else: %v", err)
@@ -365,9 +347,7 @@ func TestSupersedeOfARevocation(t *testing.T) {
 	}
 	now := s.CommittedAt().Add(time.Minute)
 	p, err := s.Supersede(ledger.SupersedeRequest{Head: s.Head(), Reason: "it was found again"}, proposalID(2), now, now.Add(time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	testkit.WantRefusal(t, p.Check(s, carol.approve(p, now), now, skew), fault.RevokedKey, "")
 	_, s = commit(t, s, p, alice, bob)
 	if _, gone := s.Retired(carol.public()); gone || len(s.Signers().Keys) != 3 || fmt.Sprint(s.SignerVersions()) != "[0 1 2]" {
@@ -429,9 +409,7 @@ func TestInspectAndDiffOfWhatIsSigned(t *testing.T) {
 	head := s.Head()
 	now := s.CommittedAt().Add(time.Second)
 	p, err := s.Propose(ledger.Request{Ops: []ledger.Op{ledger.Put(name(t, "docs", "two")), ledger.Put(name(t, "blog", "x"))}, Base: &head}, proposalID(2), now, now.Add(time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	m, err := ledger.ParseApprovalMessage(p.SignThis)
 	if err != nil || m.Registry != s.Registry() || m.ProposalID != p.ID || *m.Base != head || m.PayloadB3 != b3.Of(p.Payload) || !m.ExpiresAt.Equal(p.ExpiresAt) {
 		t.Fatalf("%+v, %v", m, err)
@@ -442,13 +420,13 @@ func TestInspectAndDiffOfWhatIsSigned(t *testing.T) {
 	}
 	lies := func(string) (ledger.Item, bool) { return name(t, "docs", "three"), true }
 	for what, err := range map[string]error{
-		"another payload":            second(m.Diff(append(p.Payload, ' '), p.Preconditions, s.Item)),
-		"other preconditions":        second(m.Diff(p.Payload, []byte("[]"), s.Item)),
-		"a lie about before":         second(m.Diff(p.Payload, p.Preconditions, lies)),
-		"silence about before":       second(m.Diff(p.Payload, p.Preconditions, func(string) (ledger.Item, bool) { return ledger.Item{}, false })),
-		"a payload that is not":      second(ledger.ApprovalMessage{PayloadB3: b3.Of(nil), PreconditionsB3: b3.Of(nil)}.Diff(nil, nil, s.Item)),
-		"preconditions that are not": second(ledger.ApprovalMessage{PayloadB3: m.PayloadB3, PreconditionsB3: b3.Of(nil)}.Diff(p.Payload, nil, s.Item)),
-		"preconditions of another":   second(ledger.ApprovalMessage{PayloadB3: m.PayloadB3, PreconditionsB3: b3.Of([]byte(`[{"hash":null,"id":"x"}]`))}.Diff(p.Payload, []byte(`[{"hash":null,"id":"x"}]`), s.Item)),
+		"another payload":            testkit.ErrOf(m.Diff(append(p.Payload, ' '), p.Preconditions, s.Item)),
+		"other preconditions":        testkit.ErrOf(m.Diff(p.Payload, []byte("[]"), s.Item)),
+		"a lie about before":         testkit.ErrOf(m.Diff(p.Payload, p.Preconditions, lies)),
+		"silence about before":       testkit.ErrOf(m.Diff(p.Payload, p.Preconditions, func(string) (ledger.Item, bool) { return ledger.Item{}, false })),
+		"a payload that is not":      testkit.ErrOf(ledger.ApprovalMessage{PayloadB3: b3.Of(nil), PreconditionsB3: b3.Of(nil)}.Diff(nil, nil, s.Item)),
+		"preconditions that are not": testkit.ErrOf(ledger.ApprovalMessage{PayloadB3: m.PayloadB3, PreconditionsB3: b3.Of(nil)}.Diff(p.Payload, nil, s.Item)),
+		"preconditions of another":   testkit.ErrOf(ledger.ApprovalMessage{PayloadB3: m.PayloadB3, PreconditionsB3: b3.Of([]byte(`[{"hash":null,"id":"x"}]`))}.Diff(p.Payload, []byte(`[{"hash":null,"id":"x"}]`), s.Item)),
 	} {
 		if fault.KindOf(err) != fault.Malformed {
 			t.Errorf("%s: %v", what, err)
@@ -456,16 +434,12 @@ func TestInspectAndDiffOfWhatIsSigned(t *testing.T) {
 	}
 }
 
-func second(_ ledger.Diff, err error) error { return err }
-
 // What a version shows of its approvals is what its header has.
 func TestApprovalsOfAVersion(t *testing.T) {
 	s := twoOfThree(t)
 	r, _ := commit(t, s, propose(t, s, 1, ledger.Put(name(t, "docs", "x"))), carol, alice)
 	h, err := r.DecodeHeader()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	text, err := json.Marshal(h.Approvals)
 	if err != nil || !strings.HasPrefix(string(r.Header), `{"approvals":`+string(text)+`,"base"`) {
 		t.Errorf("%s, %v", text, err)

@@ -297,9 +297,7 @@ func TestCBORAndJSONGiveTheSameBytes(t *testing.T) {
 			shape["base"] = map[string]any{"version": s.Head().Version, "hash": s.Head().Hash.String()}
 		}
 		text, err := json.MarshalIndent(shape, "", rapid.SampledFrom([]string{"", "  "}).Draw(t, "indent"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		fromJSON, err := ledger.DecodeRequest(text)
 		if err != nil {
 			t.Fatalf("%s: %v", text, err)
@@ -309,13 +307,9 @@ func TestCBORAndJSONGiveTheSameBytes(t *testing.T) {
 			t.Fatalf("%s: %v", text, err)
 		}
 		one, err := s.Propose(fromJSON, proposalID(1), start, start.Add(time.Hour))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		two, err := s.Propose(fromCBOR, proposalID(1), start, start.Add(time.Hour))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if !bytes.Equal(one.SignThis, two.SignThis) || !bytes.Equal(one.Payload, two.Payload) || !bytes.Equal(one.Preconditions, two.Preconditions) {
 			t.Fatalf("JSON and CBOR differ:\n%s\n%s", one.Payload, two.Payload)
 		}

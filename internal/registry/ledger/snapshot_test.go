@@ -199,9 +199,7 @@ func TestPastProposalsAreForgotten(t *testing.T) {
 	for i := range 300 {
 		now := s.CommittedAt().Add(time.Second)
 		p, err := s.Propose(ledger.Request{Ops: []ledger.Op{ledger.Put(name(t, "docs", fmt.Sprint(i)))}}, proposalID(i), now, now.Add(10*time.Second))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		if _, s, err = s.Commit(p, []ledger.Approval{alice.approve(p, now)}, now); err != nil {
 			t.Fatal(err)
 		}

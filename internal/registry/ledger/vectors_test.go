@@ -85,21 +85,15 @@ func TestVectors(t *testing.T) {
 	want := makeVectors(t)
 	text := encodeVectors(t, want)
 	if testkit.Update() {
-		if err := os.WriteFile(vectorsFile, text, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, os.WriteFile(vectorsFile, text, 0o644))
 	}
 	stored, err := os.ReadFile(vectorsFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	if !bytes.Equal(stored, text) {
 		t.Errorf("%s is not what would be written today; if the format was meant to change, it is a new version of it", vectorsFile)
 	}
 	var v vectors
-	if err := json.Unmarshal(stored, &v); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, json.Unmarshal(stored, &v))
 	checkLog(t, v)
 	for _, r := range v.Requests {
 		checkRequest(t, r)
@@ -165,9 +159,7 @@ func encodeVectors(t *testing.T, v vectors) []byte {
 	e := json.NewEncoder(&text)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
-	if err := e.Encode(v); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, e.Encode(v))
 	return text.Bytes()
 }
 
@@ -182,9 +174,7 @@ func makeVectors(t *testing.T) vectors {
 	v.Log = append(v.Log, vectorOf(r, s, nil))
 	add := func(p *ledger.Proposal, err error, keepers ...testSigner) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		r, s = commit(t, s, p, keepers...)
 		v.Log = append(v.Log, vectorOf(r, s, p))
 	}
@@ -256,12 +246,8 @@ func requestVectors(t *testing.T) []requestVector {
 func sortedCBOR(t *testing.T, value any) []byte {
 	t.Helper()
 	mode, err := cbor.CoreDetEncOptions().EncMode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	b, err := mode.Marshal(value)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return b
 }

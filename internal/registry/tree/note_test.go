@@ -149,19 +149,19 @@ func TestForeignNotes(t *testing.T) {
 	ours, theirs := newSigner(t, 1), newSigner(t, 2)
 	signed, err := tree.FormatCheckpoint(sampleCheckpoint(), theirs)
 	testkit.Value(t, signed, err)
-	testkit.WantKind(t, second(tree.ParseCheckpoint(signed, verifierOf(t, ours))), fault.InvalidSig)
-	testkit.WantKind(t, second(tree.ParsePrune(signed, verifierOf(t, ours))), fault.InvalidSig)
+	testkit.WantKind(t, testkit.ErrOf(tree.ParseCheckpoint(signed, verifierOf(t, ours))), fault.InvalidSig)
+	testkit.WantKind(t, testkit.ErrOf(tree.ParsePrune(signed, verifierOf(t, ours))), fault.InvalidSig)
 
 	// One kind of note is not the other, though the key is the same.
-	testkit.WantKind(t, second(tree.ParsePrune(signed, verifierOf(t, theirs))), fault.Malformed)
+	testkit.WantKind(t, testkit.ErrOf(tree.ParsePrune(signed, verifierOf(t, theirs))), fault.Malformed)
 	prune, err := tree.FormatPrune(samplePrune(), theirs)
 	testkit.Value(t, prune, err)
-	testkit.WantKind(t, second(tree.ParseCheckpoint(prune, verifierOf(t, theirs))), fault.Malformed)
+	testkit.WantKind(t, testkit.ErrOf(tree.ParseCheckpoint(prune, verifierOf(t, theirs))), fault.Malformed)
 
 	// A second signature could be changed unnoticed, so there is none.
 	two, err := note.Sign(&note.Note{Text: noteText(signed)}, theirs, ours)
 	testkit.Value(t, two, err)
-	testkit.WantKind(t, second(tree.ParseCheckpoint(two, verifierOf(t, ours))), fault.Malformed)
+	testkit.WantKind(t, testkit.ErrOf(tree.ParseCheckpoint(two, verifierOf(t, ours))), fault.Malformed)
 }
 
 func noteText(signed []byte) string {
@@ -189,7 +189,7 @@ func TestSignedNonsense(t *testing.T) {
 	} {
 		signed, err := note.Sign(&note.Note{Text: text}, s)
 		testkit.Value(t, signed, err)
-		testkit.WantKind(t, second(tree.ParseCheckpoint(signed, v)), fault.Malformed)
+		testkit.WantKind(t, testkit.ErrOf(tree.ParseCheckpoint(signed, v)), fault.Malformed)
 	}
 
 	reg, hash := registryID().String(), b3.Of(nil).String()
@@ -207,7 +207,7 @@ func TestSignedNonsense(t *testing.T) {
 	} {
 		signed, err := note.Sign(&note.Note{Text: text}, s)
 		testkit.Value(t, signed, err)
-		testkit.WantKind(t, second(tree.ParsePrune(signed, v)), fault.Malformed)
+		testkit.WantKind(t, testkit.ErrOf(tree.ParsePrune(signed, v)), fault.Malformed)
 	}
 }
 
@@ -215,17 +215,17 @@ func TestNothingWrongIsSigned(t *testing.T) {
 	s := newSigner(t, 1)
 	c := sampleCheckpoint()
 	c.Origin = "other"
-	testkit.WantKind(t, second(tree.FormatCheckpoint(c, s)), fault.Malformed)
+	testkit.WantKind(t, testkit.ErrOf(tree.FormatCheckpoint(c, s)), fault.Malformed)
 	c = sampleCheckpoint()
 	c.Size = tree.MaxSize + 1
-	testkit.WantKind(t, second(tree.FormatCheckpoint(c, s)), fault.Malformed)
+	testkit.WantKind(t, testkit.ErrOf(tree.FormatCheckpoint(c, s)), fault.Malformed)
 
 	p := samplePrune()
 	p.Below = 301
-	testkit.WantKind(t, second(tree.FormatPrune(p, s)), fault.Malformed)
+	testkit.WantKind(t, testkit.ErrOf(tree.FormatPrune(p, s)), fault.Malformed)
 	p = samplePrune()
 	p.Registry = b3.Of(nil)
-	testkit.WantKind(t, second(tree.FormatPrune(p, s)), fault.Malformed)
+	testkit.WantKind(t, testkit.ErrOf(tree.FormatPrune(p, s)), fault.Malformed)
 }
 
 func TestVerifierKeys(t *testing.T) {
@@ -248,12 +248,12 @@ func TestVerifierKeys(t *testing.T) {
 	// The same key in another encoding.
 	name, rest, _ := strings.Cut(key, "+")
 	hash, raw, _ := strings.Cut(rest, "+")
-	testkit.WantKind(t, second(tree.NewVerifier(name+"+"+strings.ToUpper(hash)+"+"+raw)), fault.Malformed)
+	testkit.WantKind(t, testkit.ErrOf(tree.NewVerifier(name+"+"+strings.ToUpper(hash)+"+"+raw)), fault.Malformed)
 
 	private := ed25519.NewKeyFromSeed(make([]byte, 32))
-	testkit.WantKind(t, second(tree.NewSigner(private[:63], "name")), fault.Malformed)
-	testkit.WantKind(t, second(tree.NewSigner(private, "with space")), fault.Malformed)
-	testkit.WantKind(t, second(tree.VerifierKey(nil, "name")), fault.Malformed)
+	testkit.WantKind(t, testkit.ErrOf(tree.NewSigner(private[:63], "name")), fault.Malformed)
+	testkit.WantKind(t, testkit.ErrOf(tree.NewSigner(private, "with space")), fault.Malformed)
+	testkit.WantKind(t, testkit.ErrOf(tree.VerifierKey(nil, "name")), fault.Malformed)
 }
 
 // A checkpoint that is only published has no snapshot, and its size can be read
@@ -276,6 +276,6 @@ func TestACheckpointWithoutSnapshot(t *testing.T) {
 		t.Fatalf("claims %d", size)
 	}
 	for _, bad := range []string{"", "origin", "origin\nmany\nroot", "origin\n-1\nroot", "origin\n1"} {
-		testkit.WantKind(t, second(tree.ClaimedSize([]byte(bad))), fault.Malformed)
+		testkit.WantKind(t, testkit.ErrOf(tree.ClaimedSize([]byte(bad))), fault.Malformed)
 	}
 }

@@ -60,7 +60,7 @@ func TestEntryBundles(t *testing.T) {
 	if testkit.Value(t, got, err); !slices.EqualFunc(got, headers, slices.Equal) {
 		t.Error("other headers came back")
 	}
-	testkit.WantKind(t, second(tree.SplitEntries(bundle[:len(bundle)-1])), fault.Malformed)
-	testkit.WantKind(t, second(tree.SplitEntries(bundle[:1])), fault.Malformed)
-	testkit.WantKind(t, second(tree.AppendEntry(nil, make([]byte, 65536))), fault.BodyTooLarge)
+	testkit.WantKind(t, testkit.ErrOf(tree.SplitEntries(bundle[:len(bundle)-1])), fault.Malformed)
+	testkit.WantKind(t, testkit.ErrOf(tree.SplitEntries(bundle[:1])), fault.Malformed)
+	testkit.WantKind(t, testkit.ErrOf(tree.AppendEntry(nil, make([]byte, 65536))), fault.BodyTooLarge)
 }

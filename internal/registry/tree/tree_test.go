@@ -201,18 +201,16 @@ func TestProofsLoadFewTiles(t *testing.T) {
 	view := log.View()
 
 	s.loads = 0
-	testkit.Value(t, 0, second(view.ProveInclusion(ctx, 1000, 70_000)))
+	testkit.Value(t, 0, testkit.ErrOf(view.ProveInclusion(ctx, 1000, 70_000)))
 	if s.loads == 0 || s.loads > 3 {
 		t.Errorf("the first proof took %d tiles", s.loads)
 	}
 	s.loads = 0
-	testkit.Value(t, 0, second(view.ProveInclusion(ctx, 1001, 70_000)))
+	testkit.Value(t, 0, testkit.ErrOf(view.ProveInclusion(ctx, 1001, 70_000)))
 	if s.loads != 0 {
 		t.Errorf("the proof beside it took %d tiles more", s.loads)
 	}
 }
-
-func second[T any](_ T, err error) error { return err }
 
 // Tiles are served as they are stored, and unfinished ones as far as they go.
 func TestTiles(t *testing.T) {
@@ -242,11 +240,11 @@ func TestTiles(t *testing.T) {
 				t.Fatalf("hash %d of %v is wrong", i, at)
 			}
 		}
-		testkit.WantKind(t, second(view.Tile(ctx, at, c.has+1)), fault.NotFound)
-		testkit.WantKind(t, second(view.Tile(ctx, at, 0)), fault.NotFound)
+		testkit.WantKind(t, testkit.ErrOf(view.Tile(ctx, at, c.has+1)), fault.NotFound)
+		testkit.WantKind(t, testkit.ErrOf(view.Tile(ctx, at, 0)), fault.NotFound)
 	}
 	for _, at := range []tree.TileID{{Level: 0, N: 4}, {Level: 1, N: 1}, {Level: 2}, {Level: 7}, {Level: -1}, {Level: 0, N: 1 << 60}} {
-		testkit.WantKind(t, second(view.Tile(ctx, at, 1)), fault.NotFound)
+		testkit.WantKind(t, testkit.ErrOf(view.Tile(ctx, at, 1)), fault.NotFound)
 	}
 }
 
@@ -284,14 +282,14 @@ func TestUnsavedTilesAreRead(t *testing.T) {
 		t.Fatalf("left are %v", left)
 	}
 	compareInclusion(t, before, rfc, 3, 700)
-	testkit.Value(t, 0, second(before.Tile(ctx, tree.TileID{}, 256)))
+	testkit.Value(t, 0, testkit.ErrOf(before.Tile(ctx, tree.TileID{}, 256)))
 
 	after := log.View()
 	for _, err := range []error{
-		second(after.ProveInclusion(ctx, 3, 700)),
-		second(after.Tile(ctx, tree.TileID{}, 256)),
-		second(after.RootAt(ctx, 5)),
-		second(after.ProveConsistency(ctx, 5, 700)),
+		testkit.ErrOf(after.ProveInclusion(ctx, 3, 700)),
+		testkit.ErrOf(after.Tile(ctx, tree.TileID{}, 256)),
+		testkit.ErrOf(after.RootAt(ctx, 5)),
+		testkit.ErrOf(after.ProveConsistency(ctx, 5, 700)),
 	} {
 		if fault.KindOf(err) != fault.Internal || fault.OpOf(err) == "" {
 			t.Errorf("the loader's failure became %v", err)
@@ -374,9 +372,9 @@ func TestChangedTilesAreFound(t *testing.T) {
 			return
 		}
 		view := log.View()
-		testkit.WantKind(t, second(view.Tile(ctx, at, tree.TileWidth)), fault.IntegrityFail)
-		testkit.WantKind(t, second(view.ProveInclusion(ctx, n*256+uint64(offset%256), most)), fault.IntegrityFail)
-		if fault.NextOf(second(view.Tile(ctx, at, 1))) == fault.IntegrityFail.Next() {
+		testkit.WantKind(t, testkit.ErrOf(view.Tile(ctx, at, tree.TileWidth)), fault.IntegrityFail)
+		testkit.WantKind(t, testkit.ErrOf(view.ProveInclusion(ctx, n*256+uint64(offset%256), most)), fault.IntegrityFail)
+		if fault.NextOf(testkit.ErrOf(view.Tile(ctx, at, 1))) == fault.IntegrityFail.Next() {
 			t.Fatalf("the refusal does not say what to do")
 		}
 	})
@@ -453,11 +451,11 @@ func TestQuestionsBeyondTheTree(t *testing.T) {
 	grow(log, s, 10)
 	v := log.View()
 	for name, err := range map[string]error{
-		"root":               second(v.RootAt(ctx, 11)),
-		"inclusion size":     second(v.ProveInclusion(ctx, 1, 11)),
-		"inclusion index":    second(v.ProveInclusion(ctx, 10, 10)),
-		"consistency size":   second(v.ProveConsistency(ctx, 1, 11)),
-		"consistency larger": second(v.ProveConsistency(ctx, 10, 9)),
+		"root":               testkit.ErrOf(v.RootAt(ctx, 11)),
+		"inclusion size":     testkit.ErrOf(v.ProveInclusion(ctx, 1, 11)),
+		"inclusion index":    testkit.ErrOf(v.ProveInclusion(ctx, 10, 10)),
+		"consistency size":   testkit.ErrOf(v.ProveConsistency(ctx, 1, 11)),
+		"consistency larger": testkit.ErrOf(v.ProveConsistency(ctx, 10, 9)),
 	} {
 		if fault.KindOf(err) != fault.NotFound {
 			t.Errorf("%s: %v", name, err)
@@ -468,7 +466,7 @@ func TestQuestionsBeyondTheTree(t *testing.T) {
 	for _, size := range []uint64{tree.MaxSize + 1, 1<<63 - 1, 1 << 63, 1<<64 - 1} {
 		testkit.WantKind(t, tree.CheckInclusion(nil, size, tree.Hash{}, 0, tree.Hash{}), fault.Malformed)
 		testkit.WantKind(t, tree.CheckConsistency(nil, size, tree.Hash{}, 1, tree.Hash{}), fault.Malformed)
-		testkit.WantKind(t, second(tree.Open(ctx, size, nil, s.load)), fault.Malformed)
+		testkit.WantKind(t, testkit.ErrOf(tree.Open(ctx, size, nil, s.load)), fault.Malformed)
 	}
 	testkit.WantKind(t, tree.CheckInclusion(nil, 3, tree.Hash{}, 3, tree.Hash{}), fault.Malformed)
 	testkit.WantKind(t, tree.CheckConsistency(nil, 3, tree.Hash{}, 4, tree.Hash{}), fault.Malformed)
@@ -479,19 +477,19 @@ func TestQuestionsBeyondTheTree(t *testing.T) {
 func TestWrongLeavesAndTiles(t *testing.T) {
 	s := newTileStore()
 	grow(tree.New(s.load), s, 256)
-	testkit.WantKind(t, second(tree.Open(ctx, 3, []tree.Hash{leaf(0)}, s.load)), fault.Malformed)
-	testkit.WantKind(t, second(tree.Open(ctx, 512, nil, s.load)), fault.NotFound)
+	testkit.WantKind(t, testkit.ErrOf(tree.Open(ctx, 3, []tree.Hash{leaf(0)}, s.load)), fault.Malformed)
+	testkit.WantKind(t, testkit.ErrOf(tree.Open(ctx, 512, nil, s.load)), fault.NotFound)
 	short := func(context.Context, tree.TileID) ([]byte, error) { return make([]byte, 8191), nil }
-	testkit.WantKind(t, second(tree.Open(ctx, 256, nil, short)), fault.IntegrityFail)
-	testkit.WantKind(t, second(tree.Fold(make([]byte, 32))), fault.IntegrityFail)
+	testkit.WantKind(t, testkit.ErrOf(tree.Open(ctx, 256, nil, short)), fault.IntegrityFail)
+	testkit.WantKind(t, testkit.ErrOf(tree.Fold(make([]byte, 32))), fault.IntegrityFail)
 
 	log := tree.New(short)
 	for i := range uint64(300) {
 		log.Append(leaf(i))
 	}
 	log.MarkSaved(1)
-	testkit.WantKind(t, second(log.View().ProveInclusion(ctx, 1, 300)), fault.IntegrityFail)
-	testkit.WantKind(t, second(log.View().Tile(ctx, tree.TileID{}, 256)), fault.IntegrityFail)
+	testkit.WantKind(t, testkit.ErrOf(log.View().ProveInclusion(ctx, 1, 300)), fault.IntegrityFail)
+	testkit.WantKind(t, testkit.ErrOf(log.View().Tile(ctx, tree.TileID{}, 256)), fault.IntegrityFail)
 }
 
 // Appending allocates a tile for each 256 leaves and nothing besides.

@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"micronode/fault"
+	"micronode/internal/testkit"
 	"micronode/internal/wal"
 )
 
@@ -127,9 +128,7 @@ func TestARecordIsReadBack(t *testing.T) {
 	for i := range 50 {
 		one, two := fmt.Sprint("a", i, " ", strings.Repeat("x", i*137)), fmt.Sprint("b", i, " ")
 		want[nameOf(one)], want[nameOf(two)] = one, two
-		if err := o.write(t.Context(), one, two); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, o.write(t.Context(), one, two))
 	}
 	all := func(what string) {
 		t.Helper()
@@ -140,18 +139,14 @@ func TestARecordIsReadBack(t *testing.T) {
 		}
 	}
 	all("as written")
-	if err := o.log.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, o.log.Close())
 	_, err := o.log.Read(o.position("a1"))
-	expectKind(t, "Read of a closed book", err, fault.Canceled)
+	testkit.WantKind(t, err, fault.Canceled, "Read of a closed book")
 	o = openOwner(t, path, fs)
 	all("as opened")
 
 	before := o.position("a40")
-	if err := o.compact(t.Context(), noop); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, o.compact(t.Context(), noop))
 	all("as written anew")
 	if _, err := o.log.Read(before); !errors.Is(err, wal.ErrMoved) {
 		t.Errorf("a position of before: %v", err)
@@ -164,7 +159,7 @@ func TestARecordIsReadBack(t *testing.T) {
 		return nil
 	})
 	_, err = o.read("a40")
-	expectKind(t, "Read from a disk that cannot", err, fault.StorageBusy)
+	testkit.WantKind(t, err, fault.StorageBusy, "Read from a disk that cannot")
 	fs.setHook(func(string) error { return nil })
 	all("when the disk can again")
 
@@ -172,20 +167,18 @@ func TestARecordIsReadBack(t *testing.T) {
 	log[strings.Index(string(log), want["a40"])+1000] ^= 1
 	copied := strings.Index(string(log), want["a41"])
 	copy(log[copied-24:], log[strings.Index(string(log), want["a39"])-24:][:24+len(want["a39"])]) // a whole record, and another one
-	writeFile(t, path, log)
+	testkit.WriteFile(t, path, string(log))
 	for _, name := range []string{"a40", "a41"} {
 		_, err = o.read(name)
-		expectKind(t, "Read of "+name, err, fault.IntegrityFail)
+		testkit.WantKind(t, err, fault.IntegrityFail, "Read of "+name)
 		delete(want, name)
 	}
 	if got, err := o.read("a3"); err != nil || got != want["a3"] {
 		t.Errorf("another record: %q, %v", got, err)
 	}
-	if err := os.Truncate(path, 100); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.Truncate(path, 100))
 	_, err = o.read("a42")
-	expectKind(t, "Read behind the end", err, fault.IntegrityFail)
+	testkit.WantKind(t, err, fault.IntegrityFail, "Read behind the end")
 }
 
 // While a log is compacted, others continue: what they write, before and after
@@ -194,9 +187,7 @@ func TestARecordIsReadBack(t *testing.T) {
 func TestOthersGoOnWhileABookIsWrittenAnew(t *testing.T) {
 	path := logPath(t)
 	o := openOwner(t, path, newFaultyFS())
-	if err := o.write(t.Context(), "first one"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, o.write(t.Context(), "first one"))
 	var all, readers sync.WaitGroup
 	var over atomic.Bool
 	const writers, each = 4, 60
@@ -240,18 +231,14 @@ func TestOthersGoOnWhileABookIsWrittenAnew(t *testing.T) {
 		}
 	}
 	all.Wait()
-	if err := o.compact(t.Context(), noop); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, o.compact(t.Context(), noop))
 	over.Store(true)
 	readers.Wait()
 	want := o.positions
 	if len(want) != 1+writers*each+6 {
 		t.Errorf("%d records are known", len(want))
 	}
-	if err := o.log.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, o.log.Close())
 	again := openOwner(t, path, newFaultyFS())
 	for name := range want {
 		if got, err := again.read(name); err != nil || nameOf(got) != name {
@@ -269,20 +256,14 @@ func TestACompactionStopsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := openOwner(t, logPath(t), newFaultyFS())
 		for i := range 3 {
-			if err := o.write(t.Context(), fmt.Sprint(i, " x")); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, o.write(t.Context(), fmt.Sprint(i, " x")))
 		}
 		goOn, result := make(chan struct{}), make(chan error, 1)
 		go func() { result <- o.compact(context.Background(), func() { <-goOn }) }()
 		synctest.Wait()
-		if err := o.write(t.Context(), "while it is copied"); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, o.write(t.Context(), "while it is copied"))
 		close(goOn)
-		if err := <-result; err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, <-result)
 		if got, err := o.read("while"); err != nil || got != "while it is copied" {
 			t.Errorf("%q, %v", got, err)
 		}
@@ -308,9 +289,7 @@ func TestWhoReadsIsLeftInPeace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := newFaultyFS()
 		o := openOwner(t, logPath(t), fs)
-		if err := o.write(t.Context(), "a body"); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, o.write(t.Context(), "a body"))
 		goOn := make(chan struct{})
 		var held atomic.Bool
 		stall := func(op string) error {
@@ -331,16 +310,12 @@ func TestWhoReadsIsLeftInPeace(t *testing.T) {
 		fs.setHook(stall)
 		go read(at)
 		synctest.Wait()
-		if err := o.compact(t.Context(), noop); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, o.compact(t.Context(), noop))
 		at = o.position("a")
 		held.Store(false)
 		go read(at)
 		synctest.Wait()
-		if err := o.log.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, o.log.Close())
 		close(goOn)
 		for range 2 {
 			if err := <-results; err != nil {
@@ -355,9 +330,7 @@ func TestWhoReadsIsLeftInPeace(t *testing.T) {
 func TestACompactionThatFailsChangesNothing(t *testing.T) {
 	path, fs := logPath(t), newFaultyFS()
 	o := openOwner(t, path, fs)
-	if err := o.write(t.Context(), "kept a", "used up"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, o.write(t.Context(), "kept a", "used up"))
 	for fail := 1; ; fail++ {
 		o.forget("used")
 		var steps int
@@ -374,9 +347,7 @@ func TestACompactionThatFailsChangesNothing(t *testing.T) {
 		armed = true
 		err := o.compact(t.Context(), func() {
 			armed = false
-			if err := o.write(t.Context(), fmt.Sprint("meanwhile ", fail)); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, o.write(t.Context(), fmt.Sprint("meanwhile ", fail)))
 			armed = true
 		})
 		fs.setHook(func(string) error { return nil })
@@ -386,7 +357,7 @@ func TestACompactionThatFailsChangesNothing(t *testing.T) {
 			}
 			break
 		}
-		expectKind(t, "a compaction", err, fault.StorageBusy)
+		testkit.WantKind(t, err, fault.StorageBusy, "a compaction")
 		if o.log.Err() != nil { // whether the new name is durable is not known
 			_ = o.log.Close()
 			o = openOwner(t, path, fs)
@@ -402,7 +373,7 @@ func TestACompactionThatFailsChangesNothing(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	expectKind(t, "Compact of one who has left", o.compact(ctx, noop), fault.Canceled)
+	testkit.WantKind(t, o.compact(ctx, noop), fault.Canceled, "Compact of one who has left")
 }
 
 // A power failure while a log is compacted and others write loses nothing that

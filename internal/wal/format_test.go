@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"micronode/internal/disk"
+	"micronode/internal/testkit"
 	"micronode/internal/wal"
 )
 
@@ -19,18 +20,12 @@ import (
 func keptFile(t *testing.T, name string) []byte {
 	t.Helper()
 	kept, err := zip.OpenReader(filepath.Join("testdata", "format1.zip"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer kept.Close()
 	file, err := kept.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	b, err := io.ReadAll(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return b
 }
 
@@ -43,19 +38,17 @@ func keptRecords() []string {
 func TestAFileOfFormat1Opens(t *testing.T) {
 	for name, want := range map[string][]string{"rewritten.log": keptRecords(), "empty.log": nil} {
 		path, kept := filepath.Join(t.TempDir(), name), keptFile(t, name)
-		writeFile(t, path, kept)
+		testkit.WriteFile(t, path, string(kept))
 		b, got := openLog(t, path, wal.Options{FS: disk.OS()})
-		expectEqual(t, name, got, want)
-		if err := b.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.EqualLists(t, name, got, want)
+		testkit.Must(t, b.Close())
 		if !bytes.Equal(readFile(t, path), kept) {
 			t.Errorf("%s: opening has changed it", name)
 		}
 		b, _ = openLog(t, path, wal.Options{})
 		write(t, b, "one more")
 		_, got = reopen(t, b, path)
-		expectEqual(t, name+" after another record", got, append(want, "one more"))
+		testkit.EqualLists(t, name+" after another record", got, append(want, "one more"))
 	}
 }
 
@@ -65,12 +58,12 @@ func TestAFileOfFormat1IsTornOrDamaged(t *testing.T) {
 	path, kept := filepath.Join(t.TempDir(), "kept.log"), keptFile(t, "rewritten.log")
 	torn := bytes.Clone(kept)
 	torn[bytes.LastIndex(torn, []byte("large"))] ^= 1
-	writeFile(t, path, torn)
+	testkit.WriteFile(t, path, string(torn))
 	_, got := openLog(t, path, wal.Options{})
-	expectEqual(t, "a torn end", got, numbered(0, 11))
+	testkit.EqualLists(t, "a torn end", got, numbered(0, 11))
 	damaged := bytes.Clone(kept)
 	damaged[bytes.Index(damaged, []byte("record 7"))] ^= 1
-	writeFile(t, path, damaged)
+	testkit.WriteFile(t, path, string(damaged))
 	if b, err := wal.Open(path, wal.Options{}); err == nil {
 		_ = b.Close()
 		t.Error("a damaged log was opened")

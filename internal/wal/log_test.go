@@ -16,13 +16,14 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/disk"
+	"micronode/internal/testkit"
 	"micronode/internal/wal"
 )
 
 func TestRecordsAreReplayed(t *testing.T) {
 	path := logPath(t)
 	b, before := openLog(t, path, wal.Options{})
-	expectEqual(t, "a new book", before, nil)
+	testkit.EqualLists(t, "a new book", before, nil)
 	var want []string
 	for i := range 30 {
 		batch := numbered(i*3, i*3+i%4)
@@ -36,10 +37,10 @@ func TestRecordsAreReplayed(t *testing.T) {
 		t.Errorf("size %d, garbage %d", b.Size(), b.GarbageBytes())
 	}
 	b, got := reopen(t, b, path)
-	expectEqual(t, "opened again", got, want)
+	testkit.EqualLists(t, "opened again", got, want)
 	write(t, b, "one more")
 	_, got = reopen(t, b, path)
-	expectEqual(t, "and again", got, append(want, "one more"))
+	testkit.EqualLists(t, "and again", got, append(want, "one more"))
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the file: %v, %v", info.Mode(), err)
 	}
@@ -50,7 +51,7 @@ func TestTheRealDisk(t *testing.T) {
 	path := logPath(t)
 	for round := range 3 {
 		b, got := openLog(t, path, wal.Options{FS: disk.OS()})
-		expectEqual(t, "what is kept", got, numbered(0, round))
+		testkit.EqualLists(t, "what is kept", got, numbered(0, round))
 		write(t, b, numbered(round, round+1)...)
 		if err := b.Rewrite(t.Context(), func(add func([]byte) error) error {
 			for _, r := range numbered(0, round+1) {
@@ -62,13 +63,11 @@ func TestTheRealDisk(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, b.Close())
 	}
 	folder := t.TempDir()
 	_, err := wal.Open(folder, wal.Options{})
-	expectKind(t, "a folder", err, fault.StorageBusy)
+	testkit.WantKind(t, err, fault.StorageBusy, "a folder")
 	if err := disk.OS().SyncFolder(folder + "/nothing"); err == nil {
 		t.Error("SyncFolder of nothing")
 	}
@@ -77,15 +76,15 @@ func TestTheRealDisk(t *testing.T) {
 func TestRecordsAreBounded(t *testing.T) {
 	path := logPath(t)
 	b, _ := openLog(t, path, wal.Options{MaxRecord: 100})
-	expectKind(t, "a record that is too large", b.Append(t.Context(), make([]byte, 101)), fault.BodyTooLarge)
-	expectKind(t, "an empty one", b.Append(t.Context(), []byte("good"), nil), fault.BodyTooLarge)
-	expectKind(t, "a note", b.AppendAsync(t.Context(), nil), fault.BodyTooLarge)
-	expectKind(t, "in a rewrite", b.Rewrite(t.Context(), func(add func([]byte) error) error { return add(nil) }), fault.BodyTooLarge)
+	testkit.WantKind(t, b.Append(t.Context(), make([]byte, 101)), fault.BodyTooLarge, "a record that is too large")
+	testkit.WantKind(t, b.Append(t.Context(), []byte("good"), nil), fault.BodyTooLarge, "an empty one")
+	testkit.WantKind(t, b.AppendAsync(t.Context(), nil), fault.BodyTooLarge, "a note")
+	testkit.WantKind(t, b.Rewrite(t.Context(), func(add func([]byte) error) error { return add(nil) }), fault.BodyTooLarge, "in a rewrite")
 	write(t, b, strings.Repeat("x", 100))
 	write(t, b, "behind it")
 	_ = b.Close()
 	_, err := wal.Open(path, wal.Options{MaxRecord: 99})
-	expectKind(t, "a book with a record that is too large", err, fault.IntegrityFail)
+	testkit.WantKind(t, err, fault.IntegrityFail, "a book with a record that is too large")
 }
 
 func TestWhoCannotUseARecordDoesNotOpen(t *testing.T) {
@@ -94,7 +93,7 @@ func TestWhoCannotUseARecordDoesNotOpen(t *testing.T) {
 	write(t, b, "a")
 	_ = b.Close()
 	_, err := wal.Open(path, wal.Options{Apply: func([]byte) error { return fault.New("test", fault.IntegrityFail, "what is this?") }})
-	expectKind(t, "a record that means nothing", err, fault.IntegrityFail)
+	testkit.WantKind(t, err, fault.IntegrityFail, "a record that means nothing")
 }
 
 // A crash can leave any part of what was being written. All that was
@@ -116,12 +115,12 @@ func TestATornEndIsCutOff(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for at := kept + 1; at < end; at++ {
-				writeFile(t, path, tear(at))
+				testkit.WriteFile(t, path, string(tear(at)))
 				b, got := openLog(t, path, wal.Options{})
 				if len(got) < 3 || len(got) > 6 {
 					t.Fatalf("at %d of %d to %d: %q", at, kept, end, got)
 				}
-				expectEqual(t, fmt.Sprintf("at %d", at), got, numbered(0, len(got)))
+				testkit.EqualLists(t, fmt.Sprintf("at %d", at), got, numbered(0, len(got)))
 				write(t, b, "after")
 				_, got = reopen(t, b, path)
 				if got[len(got)-1] != "after" {
@@ -161,7 +160,7 @@ func TestDamageIsReported(t *testing.T) {
 		for name, file := range map[string][]byte{"after a rewrite": rewritten, "with more behind it": appended} {
 			file = append([]byte{}, file...)
 			file[at] ^= 0x01
-			writeFile(t, path, file)
+			testkit.WriteFile(t, path, string(file))
 			var r collector
 			b, err := wal.Open(path, wal.Options{Apply: r.apply})
 			if err == nil {
@@ -171,7 +170,7 @@ func TestDamageIsReported(t *testing.T) {
 				}
 				t.Fatalf("%s: byte %d was changed: opened, with %q", name, at, r.records)
 			}
-			expectKind(t, name, err, fault.IntegrityFail)
+			testkit.WantKind(t, err, fault.IntegrityFail, name)
 			if !strings.Contains(fault.NextOf(err), path) {
 				t.Fatalf("next: %s", fault.NextOf(err))
 			}
@@ -180,9 +179,9 @@ func TestDamageIsReported(t *testing.T) {
 			}
 		}
 	}
-	writeFile(t, path, []byte("short"))
+	testkit.WriteFile(t, path, "short")
 	_, err := wal.Open(path, wal.Options{})
-	expectKind(t, "another file", err, fault.IntegrityFail)
+	testkit.WantKind(t, err, fault.IntegrityFail, "another file")
 }
 
 // A log of another version is not damaged, and stays as it is.
@@ -193,9 +192,9 @@ func TestAnotherVersionIsLeftAlone(t *testing.T) {
 	_ = b.Close()
 	file := readFile(t, path)
 	file[7]++
-	writeFile(t, path, file)
+	testkit.WriteFile(t, path, string(file))
 	_, err := wal.Open(path, wal.Options{})
-	expectKind(t, "another version", err, fault.RejectPolicy)
+	testkit.WantKind(t, err, fault.RejectPolicy, "another version")
 	if !strings.Contains(err.Error(), path+" has format 2; this program supports 1") || fault.NextOf(err) == "" {
 		t.Errorf("it says %v", err)
 	}
@@ -221,9 +220,9 @@ func TestARecordCannotForgeTheEnd(t *testing.T) {
 	_ = b.Close()
 	file := readFile(t, path)
 	file[at] ^= 0xff
-	writeFile(t, path, file)
+	testkit.WriteFile(t, path, string(file))
 	_, got := openLog(t, path, wal.Options{})
-	expectEqual(t, "a torn end", got, []string{"kept"})
+	testkit.EqualLists(t, "a torn end", got, []string{"kept"})
 }
 
 func TestAFullDiskChangesNothing(t *testing.T) {
@@ -238,12 +237,12 @@ func TestAFullDiskChangesNothing(t *testing.T) {
 		return nil
 	}
 	fs.setHook(full)
-	expectKind(t, "a full disk", b.Append(t.Context(), []byte(big)), fault.StoreFull)
-	expectKind(t, "a rewrite on a full disk", b.Rewrite(t.Context(), func(add func([]byte) error) error { return add([]byte(big)) }), fault.StoreFull)
+	testkit.WantKind(t, b.Append(t.Context(), []byte(big)), fault.StoreFull, "a full disk")
+	testkit.WantKind(t, b.Rewrite(t.Context(), func(add func([]byte) error) error { return add([]byte(big)) }), fault.StoreFull, "a rewrite on a full disk")
 	fs.setHook(func(string) error { return nil })
 	write(t, b, "after")
 	_, got := reopen(t, b, path)
-	expectEqual(t, "what is kept", got, []string{"before", "after"})
+	testkit.EqualLists(t, "what is kept", got, []string{"before", "after"})
 }
 
 func TestAFailedDiskIsNotAskedAgain(t *testing.T) {
@@ -261,13 +260,13 @@ func TestAFailedDiskIsNotAskedAgain(t *testing.T) {
 			if err := b.Err(); err != nil {
 				t.Fatalf("Refused: %v", err)
 			}
-			expectKind(t, "the first", b.Append(t.Context(), []byte("lost")), fault.StorageBusy)
+			testkit.WantKind(t, b.Append(t.Context(), []byte("lost")), fault.StorageBusy, "the first")
 			fs.setHook(func(string) error { return nil })
-			expectKind(t, "the second", b.Append(t.Context(), []byte("refused")), fault.StorageBusy)
-			expectKind(t, "a note", b.AppendAsync(t.Context(), []byte("refused")), fault.StorageBusy)
-			expectKind(t, "a rewrite", b.Rewrite(t.Context(), func(func([]byte) error) error { return nil }), fault.StorageBusy)
-			expectKind(t, "Refused", b.Err(), fault.StorageBusy)
-			expectKind(t, "Close", b.Close(), fault.StorageBusy)
+			testkit.WantKind(t, b.Append(t.Context(), []byte("refused")), fault.StorageBusy, "the second")
+			testkit.WantKind(t, b.AppendAsync(t.Context(), []byte("refused")), fault.StorageBusy, "a note")
+			testkit.WantKind(t, b.Rewrite(t.Context(), func(func([]byte) error) error { return nil }), fault.StorageBusy, "a rewrite")
+			testkit.WantKind(t, b.Err(), fault.StorageBusy, "Refused")
+			testkit.WantKind(t, b.Close(), fault.StorageBusy, "Close")
 			b, got := openLog(t, path, wal.Options{})
 			if got[0] != "before" || len(got) > 2 {
 				t.Fatalf("opened again: %q", got)
@@ -301,7 +300,7 @@ func TestWhoWaitsSharesASync(t *testing.T) {
 			t.Errorf("%d syncs, want one for the first and one for the %d others", n, others)
 		}
 		_, got := reopen(t, b, path)
-		expectEqual(t, "what is kept", got, append([]string{"room is made"}, numbered(0, others+1)...))
+		testkit.EqualLists(t, "what is kept", got, append([]string{"room is made"}, numbered(0, others+1)...))
 	})
 }
 
@@ -331,13 +330,13 @@ func TestWhoLeavesBeforeItIsWrittenTakesItBack(t *testing.T) {
 		all.Go(func() { left <- b.Commit(ctx, func(err error) { told <- err }, []byte("taken back")) })
 		synctest.Wait() // it waits for the write lock
 		leave()
-		expectKind(t, "Commit", <-left, fault.Canceled)
-		expectKind(t, "done", <-told, fault.Canceled)
+		testkit.WantKind(t, <-left, fault.Canceled, "Commit")
+		testkit.WantKind(t, <-told, fault.Canceled, "done")
 		goOn()
 		all.Wait()
 		write(t, b, "last")
 		_, got := reopen(t, b, path)
-		expectEqual(t, "what is kept", got, []string{"room is made", "first", "last"})
+		testkit.EqualLists(t, "what is kept", got, []string{"room is made", "first", "last"})
 	})
 }
 
@@ -366,7 +365,7 @@ func TestACanceledCommitIsReportedLater(t *testing.T) {
 		turns <- true
 		synctest.Wait()
 		leave()
-		expectKind(t, "the one that does not write", <-results, fault.Canceled)
+		testkit.WantKind(t, <-results, fault.Canceled, "the one that does not write")
 		if len(told) > 0 {
 			t.Fatal("told before it is known")
 		}
@@ -382,7 +381,7 @@ func TestACanceledCommitIsReportedLater(t *testing.T) {
 		all.Wait()
 		fs.setHook(func(string) error { return nil })
 		_, got := reopen(t, b, path)
-		expectEqual(t, "what is kept", got, []string{"room is made", "first", "second", "third"})
+		testkit.EqualLists(t, "what is kept", got, []string{"room is made", "first", "second", "third"})
 	})
 }
 
@@ -420,7 +419,7 @@ func TestCommitsCallBackInFileOrder(t *testing.T) {
 	all.Wait()
 	want := told
 	_, got := reopen(t, b, path)
-	expectEqual(t, "the file", got, want)
+	testkit.EqualLists(t, "the file", got, want)
 }
 
 func TestNotesGoAlong(t *testing.T) {
@@ -434,24 +433,18 @@ func TestNotesGoAlong(t *testing.T) {
 		return nil
 	})
 	for _, r := range numbered(0, 5) {
-		if err := b.AppendAsync(t.Context(), []byte(r)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, b.AppendAsync(t.Context(), []byte(r)))
 	}
 	if syncs != 0 {
 		t.Errorf("%d syncs for notes", syncs)
 	}
 	write(t, b, numbered(5, 6)...)
-	if err := b.AppendAsync(t.Context(), []byte("record 6")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, b.AppendAsync(t.Context(), []byte("record 6")))
 	b, got := reopen(t, b, path)
-	expectEqual(t, "what is kept", got, numbered(0, 7))
+	testkit.EqualLists(t, "what is kept", got, numbered(0, 7))
 	size := b.Size()
 	for range 30 {
-		if err := b.AppendAsync(t.Context(), make([]byte, 10_000)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, b.AppendAsync(t.Context(), make([]byte, 10_000)))
 	}
 	if b.Size() < size+250_000 {
 		t.Errorf("%d bytes of notes, and none was written", 300_000)
@@ -469,8 +462,8 @@ func TestTooMuchThatWaitsIsBusy(t *testing.T) {
 	for ; queued < 100 && fault.KindOf(err) != fault.Busy; queued++ {
 		err = b.AppendAsync(left, make([]byte, 1<<20))
 	}
-	expectKind(t, "a note too many", err, fault.Busy)
-	expectKind(t, "a record too many", b.Append(t.Context(), make([]byte, 1<<20)), fault.Busy)
+	testkit.WantKind(t, err, fault.Busy, "a note too many")
+	testkit.WantKind(t, b.Append(t.Context(), make([]byte, 1<<20)), fault.Busy, "a record too many")
 	goOn()
 	all.Wait()
 	write(t, b, "there is room again")
@@ -501,7 +494,7 @@ func TestARewriteReplacesEverything(t *testing.T) {
 	}
 	write(t, b, "after")
 	_, got := reopen(t, b, path)
-	expectEqual(t, "what is kept", got, append(numbered(0, 3), strings.Repeat("y", 300_000), "after"))
+	testkit.EqualLists(t, "what is kept", got, append(numbered(0, 3), strings.Repeat("y", 300_000), "after"))
 	if _, err := os.Stat(path + ".new"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the draft is left: %v", err)
 	}
@@ -534,12 +527,10 @@ func TestARewriteThatFailsChangesNothing(t *testing.T) {
 			}
 			continue
 		}
-		expectKind(t, "a rewrite", err, fault.StorageBusy)
+		testkit.WantKind(t, err, fault.StorageBusy, "a rewrite")
 		write(t, b, "c")
 		var got []string
-		if err := b.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, b.Close())
 		b, got = openLog(t, path, wal.Options{FS: fs})
 		if got[0] != "a" && got[0] != "b" || got[len(got)-1] != "c" {
 			t.Fatalf("after step %d: %q", fail, got)
@@ -554,7 +545,7 @@ func TestARewriteThatFailsChangesNothing(t *testing.T) {
 	if err := b.Rewrite(t.Context(), func(func([]byte) error) error { return own }); !errors.Is(err, own) {
 		t.Errorf("the error of fill: %v", err)
 	}
-	expectKind(t, "Append of one who has left", b.Append(ctx, []byte("x")), fault.Canceled)
+	testkit.WantKind(t, b.Append(ctx, []byte("x")), fault.Canceled, "Append of one who has left")
 }
 
 func TestOpeningFailsAtEveryStep(t *testing.T) {
@@ -579,7 +570,7 @@ func TestOpeningFailsAtEveryStep(t *testing.T) {
 				}
 				continue
 			}
-			expectKind(t, "Open", err, fault.StorageBusy)
+			testkit.WantKind(t, err, fault.StorageBusy, "Open")
 			if round == 0 {
 				_ = os.Remove(path)
 			}
@@ -588,20 +579,18 @@ func TestOpeningFailsAtEveryStep(t *testing.T) {
 			t.Errorf("round %d: %d steps", round, steps)
 		}
 		file := readFile(t, path)
-		writeFile(t, path, append(file[:len(file)-100], 1))
+		testkit.WriteFile(t, path, string(append(file[:len(file)-100], 1)))
 	}
 }
 
 func TestNothingAfterClose(t *testing.T) {
 	b, _ := openLog(t, logPath(t), wal.Options{})
 	for range 2 {
-		if err := b.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, b.Close())
 	}
-	expectKind(t, "Append", b.Append(t.Context(), []byte("x")), fault.Canceled)
-	expectKind(t, "Note", b.AppendAsync(t.Context(), []byte("x")), fault.Canceled)
-	expectKind(t, "Rewrite", b.Rewrite(t.Context(), func(func([]byte) error) error { return nil }), fault.Canceled)
+	testkit.WantKind(t, b.Append(t.Context(), []byte("x")), fault.Canceled, "Append")
+	testkit.WantKind(t, b.AppendAsync(t.Context(), []byte("x")), fault.Canceled, "Note")
+	testkit.WantKind(t, b.Rewrite(t.Context(), func(func([]byte) error) error { return nil }), fault.Canceled, "Rewrite")
 }
 
 // errPowerOff is what every operation returns after the crash.

@@ -4,14 +4,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
 
-	"micronode/fault"
 	"micronode/internal/disk"
+	"micronode/internal/testkit"
 	"micronode/internal/wal"
 )
 
@@ -59,20 +58,6 @@ func toBytes(records []string) (all [][]byte) {
 		all = append(all, []byte(r))
 	}
 	return all
-}
-
-func expectEqual(t testing.TB, what string, got, want []string) {
-	t.Helper()
-	if !slices.Equal(got, want) {
-		t.Fatalf("%s: %q, want %q", what, got, want)
-	}
-}
-
-func expectKind(t testing.TB, what string, err error, want fault.Kind) {
-	t.Helper()
-	if fault.KindOf(err) != want || fault.NextOf(err) == "" {
-		t.Fatalf("%s: %v (%s), want %s with a next step", what, err, fault.KindOf(err), want)
-	}
 }
 
 func numbered(from, to int) (all []string) {
@@ -201,15 +186,6 @@ func (f *faultyFile) Sync() error {
 func readFile(t testing.TB, path string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return b
-}
-
-func writeFile(t testing.TB, path string, b []byte) {
-	t.Helper()
-	if err := os.WriteFile(path, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
 }

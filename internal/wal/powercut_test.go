@@ -13,6 +13,7 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/disk/disktest"
+	"micronode/internal/testkit"
 	"micronode/internal/wal"
 )
 
@@ -165,13 +166,13 @@ func TestABatchThatIsSeenAfterARestartLasts(t *testing.T) {
 	write(t, b, "before")
 	seen := strings.Repeat("seen", 1000) // has sectors of its own
 	crash.FailOnce("sync", disktest.ErrLost)
-	expectKind(t, "a sync that fails", b.Append(t.Context(), []byte(seen)), fault.StorageBusy)
+	testkit.WantKind(t, b.Append(t.Context(), []byte(seen)), fault.StorageBusy, "a sync that fails")
 	_ = b.Close()
 	b, got := openLog(t, "/node/state.log", wal.Options{FS: crash})
-	expectEqual(t, "after a restart", got, []string{"before", seen})
+	testkit.EqualLists(t, "after a restart", got, []string{"before", seen})
 	write(t, b, "after")
 	_, got = openLog(t, "/node/state.log", wal.Options{FS: crash.PowerCut(rand.New(rand.NewPCG(1, 1)))})
-	expectEqual(t, "after a power cut", got, []string{"before", seen, "after"})
+	testkit.EqualLists(t, "after a power cut", got, []string{"before", seen, "after"})
 }
 
 // A log that was rewritten keeps its new name, although the process was killed
@@ -181,13 +182,13 @@ func TestANameThatIsSeenAfterARestartLasts(t *testing.T) {
 	b, _ := openLog(t, "/node/state.log", wal.Options{FS: crash})
 	write(t, b, "used up")
 	crash.FailOnce("sync folder", disktest.ErrIO)
-	expectKind(t, "a rewrite", b.Rewrite(t.Context(), func(add func([]byte) error) error { return add([]byte("left")) }), fault.StorageBusy)
+	testkit.WantKind(t, b.Rewrite(t.Context(), func(add func([]byte) error) error { return add([]byte("left")) }), fault.StorageBusy, "a rewrite")
 	_ = b.Close()
 	b, got := openLog(t, "/node/state.log", wal.Options{FS: crash})
-	expectEqual(t, "after a restart", got, []string{"left"})
+	testkit.EqualLists(t, "after a restart", got, []string{"left"})
 	write(t, b, "after")
 	for seed := range uint64(20) {
 		_, got = openLog(t, "/node/state.log", wal.Options{FS: crash.PowerCut(rand.New(rand.NewPCG(seed, 1)))})
-		expectEqual(t, "after a power cut", got, []string{"left", "after"})
+		testkit.EqualLists(t, "after a power cut", got, []string{"left", "after"})
 	}
 }

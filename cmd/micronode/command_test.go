@@ -24,6 +24,7 @@ import (
 	"micronode/fault"
 	"micronode/internal/node"
 	"micronode/internal/terminal"
+	"micronode/internal/testkit"
 )
 
 // testConsole is one command that is run inside the test.
@@ -83,9 +84,7 @@ func TestAnObjectThatIsWrongLeavesNoFile(t *testing.T) {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
 	kept := filepath.Join(folder, "kept")
-	if err := os.WriteFile(kept, []byte("old"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(kept, []byte("old"), 0o600))
 	newTestConsole(t).expect(t, t.Context(), fault.IntegrityFail.Exit(), []string{"get", address, "-o", kept})
 	if data, _ := os.ReadFile(kept); string(data) != "old" {
 		t.Errorf("the file that was there is now %q", data)
@@ -155,9 +154,7 @@ func TestAnInterruptedCommand(t *testing.T) {
 	})
 	defer close(release)
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, []byte("hello"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(file, []byte("hello"), 0o600))
 	ctx, interrupt := context.WithCancelCause(t.Context())
 	go func() {
 		<-begun
@@ -173,17 +170,13 @@ func TestTheSecondSignalEndsTheProcess(t *testing.T) {
 	var stderr bytes.Buffer
 	c := &console{err: &stderr, exit: func(code int) { exitCodes <- code }, restoreTerminal: new(atomic.Pointer[func()])}
 	ctx, stop := c.untilInterrupted(t.Context())
-	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, syscall.Kill(os.Getpid(), syscall.SIGTERM))
 	<-ctx.Done()
 	if cause := context.Cause(ctx).Error(); cause != "stopped by SIGTERM" {
 		t.Errorf("the cause is %q", cause)
 	}
 	c.json = true // as the parser does, on another goroutine: the race detector finds a handler that reads it
-	if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, syscall.Kill(os.Getpid(), syscall.SIGINT))
 	if code := <-exitCodes; code != 130 {
 		t.Errorf("it ended with %d", code)
 	}

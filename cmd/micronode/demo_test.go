@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"micronode/fault"
+	"micronode/internal/testkit"
 )
 
 // demoLine is what the test reads of a line of demo --json.
@@ -30,19 +31,13 @@ type demoLine struct {
 func TestDemoKilled(t *testing.T) {
 	t.Parallel()
 	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	var stderr bytes.Buffer
 	command := &exec.Cmd{Path: program, Args: []string{"micronode", "demo", "--keep", "--json"}, Stderr: &stderr,
 		SysProcAttr: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}}
 	out, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
+	testkit.Must(t, command.Start())
 	var kept demoLine
 	for decoder := json.NewDecoder(out); kept.Step != "keep"; {
 		kept = demoLine{}

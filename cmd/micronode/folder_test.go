@@ -16,6 +16,7 @@ import (
 	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/observe"
+	"micronode/internal/testkit"
 )
 
 // fakeIndex is a node with objects, names, and objects at other nodes.
@@ -166,12 +167,8 @@ func writeFiles(t *testing.T, list map[string]string) string {
 	folder := filepath.Join(t.TempDir(), "site")
 	for name, content := range list {
 		path := filepath.Join(folder, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		testkit.Must(t, os.WriteFile(path, []byte(content), 0o644))
 	}
 	return folder
 }
@@ -213,9 +210,7 @@ func TestPuttingAFolder(t *testing.T) {
 	bad := writeFiles(t, map[string]string{"a": "fine", "b": "poison"})
 	s := newTestConsole(t)
 	s.expect(t, t.Context(), fault.StoreFull.Exit(), []string{"put", bad, "--name", "docs"}, filepath.Join(bad, "b")+": no room")
-	if err := os.Symlink("a", filepath.Join(bad, "link")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.Symlink("a", filepath.Join(bad, "link")))
 	s.expect(t, t.Context(), fault.Malformed.Exit(), []string{"put", bad, "--name", "docs"}, "link is a link")
 	if node.names["docs"] != manifest || s.stdout.Len() > 0 {
 		t.Errorf("docs is %s; it printed %q", node.names["docs"], &s.stdout)
@@ -238,9 +233,7 @@ func TestPuttingAFolder(t *testing.T) {
 func mustParse(t *testing.T, text string) b3.Address {
 	t.Helper()
 	address, err := b3.Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return address
 }
 

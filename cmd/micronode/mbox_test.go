@@ -12,6 +12,7 @@ import (
 
 	"micronode/client"
 	"micronode/fault"
+	"micronode/internal/testkit"
 )
 
 // fakeMailbox is a fake of the mailbox of a node, and records its requests.
@@ -80,16 +81,12 @@ func TestSendingMail(t *testing.T) {
 		t.Errorf("asked %s", lastRequest(asked))
 	}
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, []byte("filed"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(file, []byte("filed"), 0o600))
 	mustRun(t, "mbox", "send", "jobs", "--file", file)
 	if !strings.Contains(lastRequest(asked), `"ZmlsZWQ="`) {
 		t.Errorf("asked %s", lastRequest(asked))
 	}
-	if err := os.WriteFile(file, make([]byte, 512<<10+1), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(file, make([]byte, 512<<10+1), 0o600))
 	newTestConsole(t).expect(t, t.Context(), fault.BodyTooLarge.Exit(), []string{"mbox", "send", "jobs", "--file", file}, "micronode put")
 	newTestConsole(t).expect(t, t.Context(), fault.Malformed.Exit(), []string{"mbox", "send", "jobs", "x", "--file", file}, "two messages")
 	newTestConsole(t).expect(t, t.Context(), fault.NotFound.Exit(), []string{"mbox", "send", "jobs", "--file", file + "x"})

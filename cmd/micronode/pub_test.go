@@ -18,6 +18,7 @@ import (
 	"micronode/b3"
 	"micronode/client"
 	"micronode/fault"
+	"micronode/internal/testkit"
 )
 
 var (
@@ -41,9 +42,7 @@ func fakePublishNode(t *testing.T, answers ...string) *[]string {
 
 func TestPublishing(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "message")
-	if err := os.WriteFile(file, []byte("from\na file\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(file, []byte("from\na file\n"), 0o600))
 	line := emptyID + "  1 peer\n"
 	for name, c := range map[string]struct {
 		args   []string
@@ -102,9 +101,7 @@ func TestPublishingToNobody(t *testing.T) {
 func TestWhatCannotBePublished(t *testing.T) {
 	got := fakePublishNode(t, sentToOne)
 	file := filepath.Join(t.TempDir(), "large")
-	if err := os.WriteFile(file, bytes.Repeat([]byte("x"), client.MaxMessage+1), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(file, bytes.Repeat([]byte("x"), client.MaxMessage+1), 0o600))
 	for name, c := range map[string]struct {
 		kind fault.Kind
 		args []string
@@ -204,9 +201,7 @@ func (s scriptedNode) client(t *testing.T) *client.Client {
 		return answer, err
 	})
 	c, err := client.New(client.Options{URL: "http://node.example", HTTPClient: &http.Client{Transport: transport}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return c
 }
 
@@ -254,9 +249,7 @@ func TestInterruptedInput(t *testing.T) {
 	fakePublishNode(t, sentToOne)
 	for _, args := range [][]string{{"pub", "news"}, {"pub", "news", "--lines"}} {
 		in, keyboard, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		defer in.Close()
 		defer keyboard.Close()
 		ctx, interrupt := context.WithCancelCause(t.Context())
@@ -275,9 +268,7 @@ func TestInterruptedInput(t *testing.T) {
 		s.expect(t, ctx, fault.Canceled.Exit(), args, wantStderr)
 	}
 	in, keyboard, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer in.Close()
 	_, _ = io.WriteString(keyboard, "hello")
 	_ = keyboard.Close()

@@ -13,20 +13,17 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/registry/keyfile"
+	"micronode/internal/testkit"
 )
 
 func TestPassphrases(t *testing.T) {
 	alice := newSigner(t, "alice")
 	sealed, err := keyfile.SealWith(alice.key, "open sesame", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	folder := t.TempDir()
 	locked, pass, wrong := filepath.Join(folder, "alice.key"), filepath.Join(folder, "pass"), filepath.Join(folder, "wrong")
 	for path, data := range map[string]string{locked: string(sealed), pass: "open sesame\r\nmore\n", wrong: "open barley\n"} {
-		if err := os.WriteFile(path, []byte(data), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, os.WriteFile(path, []byte(data), 0o600))
 	}
 	p := newTestProposal(alice)
 	p.serve(t)
@@ -94,14 +91,10 @@ func TestAPassphraseIsNotShown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			master, slave, err := openTerminal()
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			defer master.Close()
 			before, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			ctx, interrupt := context.WithCancel(t.Context())
 			defer interrupt()
 			shown := answerPrompts(master, interrupt, c.answers...)
@@ -122,9 +115,7 @@ func TestAPassphraseIsNotShown(t *testing.T) {
 	}
 	s := newTestConsole(t)
 	file, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer file.Close()
 	s.in, s.inTerminal = file, true
 	if _, err := s.prompt(t.Context(), "x: ", true); err == nil {
@@ -165,9 +156,7 @@ func TestMakingAKey(t *testing.T) {
 	}
 	for _, there := range []string{file, strings.TrimSuffix(file, ".key")} {
 		if there != file {
-			if err := os.WriteFile(there+".pub", nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, os.WriteFile(there+".pub", nil, 0o600))
 		}
 		newTestConsole(t).expect(t, t.Context(), fault.Conflict.Exit(), []string{"registry", "keygen", "--out", there, "--no-passphrase"}, "is there already\nChoose another file.")
 	}

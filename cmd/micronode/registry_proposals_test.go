@@ -11,6 +11,7 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/registry/approval"
+	"micronode/internal/testkit"
 )
 
 // fakeProposalNode is a fake node that records what is proposed.
@@ -48,9 +49,7 @@ func TestProposing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := fakeProposalNode(t)
-			if err := os.WriteFile(file+c.ending, []byte(c.text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, os.WriteFile(file+c.ending, []byte(c.text), 0o600))
 			s := newTestConsole(t)
 			s.expect(t, t.Context(), 0, append([]string{"registry", "propose", file + c.ending}, c.args...))
 			if len(*got) != 1 || (*got)[0] != c.want {
@@ -83,18 +82,14 @@ func TestWhatCannotBeProposed(t *testing.T) {
 		"half": {fault.Malformed, ".json", `{"ops":[1]`, "it is not valid JSON"},
 		"much": {fault.BodyTooLarge, ".json", strings.Repeat(" ", approval.MaxChangeBytes+1), "it has more than 1048576 bytes"},
 	} {
-		if err := os.WriteFile(file+c.ending, []byte(c.text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, os.WriteFile(file+c.ending, []byte(c.text), 0o600))
 		s := newTestConsole(t)
 		s.expect(t, t.Context(), c.kind.Exit(), []string{"registry", "propose", file + c.ending}, "micronode: "+file+c.ending+": "+c.told)
 		if len(*got) > 0 {
 			t.Errorf("%s: %q was proposed", name, *got)
 		}
 	}
-	if err := os.WriteFile(file, []byte(`{"ops":[1]}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(file, []byte(`{"ops":[1]}`), 0o600))
 	newTestConsole(t).expect(t, t.Context(), fault.Malformed.Exit(), []string{"registry", "propose", file, "--ttl", "10ms"}, "--ttl a duration such as 1h")
 	newTestConsole(t).expect(t, t.Context(), fault.Malformed.Exit(), []string{"registry", "supersede", file, "--reason", "x", "--ttl=-1s"}, "--ttl")
 	newTestConsole(t).expect(t, t.Context(), fault.NotFound.Exit(), []string{"registry", "propose", "/nowhere"}, "/nowhere: there is no such file")
@@ -111,9 +106,7 @@ func TestWhatCannotBeProposed(t *testing.T) {
 func TestSuperseding(t *testing.T) {
 	got := fakeProposalNode(t)
 	file := filepath.Join(t.TempDir(), "right.json")
-	if err := os.WriteFile(file, []byte(`{"ops":[1]}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(file, []byte(`{"ops":[1]}`), 0o600))
 	newTestConsole(t).expect(t, t.Context(), 0, []string{"registry", "supersede", "--reason", "a slip"})
 	newTestConsole(t).expect(t, t.Context(), 0, []string{"registry", "supersede", file, "--reason", "a slip", "--ttl", "1h"})
 	if len(*got) != 2 || !strings.Contains((*got)[0], `"version":7,`) || !strings.Contains((*got)[0], `"reason":"a slip"`) || !strings.Contains((*got)[1], `"ops":[1],"ttl_s":3600`) {

@@ -16,6 +16,7 @@ import (
 
 	"micronode/b3"
 	"micronode/fault"
+	"micronode/internal/testkit"
 )
 
 func versionDocument(version int, more string) string {
@@ -102,9 +103,7 @@ func TestLookingAtARegistry(t *testing.T) {
 
 func writeChangeFile(t *testing.T) string {
 	file := filepath.Join(t.TempDir(), "change.json")
-	if err := os.WriteFile(file, []byte(`{"ops":[1]}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(file, []byte(`{"ops":[1]}`), 0o600))
 	return file
 }
 

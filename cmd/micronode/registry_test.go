@@ -18,6 +18,7 @@ import (
 	"micronode/fault"
 	"micronode/internal/registry/approval"
 	"micronode/internal/registry/keyfile"
+	"micronode/internal/testkit"
 )
 
 const (
@@ -41,9 +42,7 @@ func newSigner(t *testing.T, name string) signer {
 	t.Helper()
 	seed := b3.Of([]byte(name))
 	s := signer{name: name, file: filepath.Join(t.TempDir(), name+".key"), key: ed25519.NewKeyFromSeed(seed[:])}
-	if err := os.WriteFile(s.file, keyfile.FormatPlain(s.key), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(s.file, keyfile.FormatPlain(s.key), 0o600))
 	return s
 }
 
@@ -221,9 +220,7 @@ func TestWhoMayNotApprove(t *testing.T) {
 	p := newTestProposal(alice)
 	p.serve(t)
 	both := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(both, []byte("no key"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(both, []byte("no key"), 0o600))
 	for name, c := range map[string]struct {
 		kind fault.Kind
 		args []string
@@ -265,9 +262,7 @@ func TestSigningElsewhere(t *testing.T) {
 	folder := t.TempDir()
 	write := func(name string, data []byte) string {
 		path := filepath.Join(folder, name)
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, os.WriteFile(path, data, 0o600))
 		return path
 	}
 	s := newTestConsole(t)
@@ -317,9 +312,7 @@ func TestSigningElsewhere(t *testing.T) {
 func TestBeginningARegistry(t *testing.T) {
 	alice, bob := newSigner(t, "alice"), newSigner(t, "bob")
 	pub := alice.file + ".pub"
-	if err := os.WriteFile(pub, []byte(alice.public()+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(pub, []byte(alice.public()+"\n"), 0o600))
 	var got client.InitRequest
 	fakeNode(t, map[string]http.HandlerFunc{"POST /registry/init": func(w http.ResponseWriter, r *http.Request) {
 		got = client.InitRequest{}

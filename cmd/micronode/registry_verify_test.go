@@ -16,6 +16,7 @@ import (
 
 	"micronode/b3"
 	"micronode/fault"
+	"micronode/internal/testkit"
 )
 
 // handmadeLog is a log of two versions that was built from the description of
@@ -59,17 +60,11 @@ func newHandmadeLog(t *testing.T) *handmadeLog {
 	h.leaves = [2]tlog.Hash{tlog.RecordHash([]byte(zero.header)), tlog.RecordHash([]byte(one.header))}
 	origin := "micronode/registry/" + strings.TrimPrefix(h.registry.String(), "b3:")[:16]
 	private, public, err := note.GenerateKey(constantReader{}, origin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	log, err := note.NewSigner(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	signed, err := note.Sign(&note.Note{Text: fmt.Sprintf("%s\n2\n%s\n", origin, tlog.NodeHash(h.leaves[0], h.leaves[1]))}, log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	h.verifierKey, h.checkpoint = public, string(signed)
 	return h
 }
@@ -223,9 +218,7 @@ func TestWhatDoesNotVerify(t *testing.T) {
 	}
 	fakeNode(t, good.routes())
 	_, other, err := note.GenerateKey(strings.NewReader(strings.Repeat("x", 64)), "micronode/registry/"+strings.TrimPrefix(good.registry.String(), "b3:")[:16])
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for _, args := range [][]string{{"--registry", emptyID}, {"--log-key", other}, {"--log-key", "x"}, {"--registry", "b3:1"}} {
 		s := newTestConsole(t)
 		if code := execute(t.Context(), s.console, append([]string{"registry", "verify"}, args...)); code == 0 || s.stdout.Len() > 0 {
@@ -251,9 +244,7 @@ func TestVerifyingAPrunedNode(t *testing.T) {
 func TestVerifyingABundle(t *testing.T) {
 	h := newHandmadeLog(t)
 	file := filepath.Join(t.TempDir(), "bundle.json")
-	if err := os.WriteFile(file, []byte(h.bundle()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, os.WriteFile(file, []byte(h.bundle()), 0o600))
 	t.Setenv("MICRO_URL", "http://127.0.0.1:1") // no request is sent
 	anchors := []string{"--registry", h.registry.String(), "--log-key", h.verifierKey}
 	s := newTestConsole(t)

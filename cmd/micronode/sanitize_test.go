@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"micronode/internal/terminal"
+	"micronode/internal/testkit"
 )
 
 // A terminal gets no control character but the line break and the tab, however
@@ -30,9 +31,7 @@ func TestATerminalIsSpared(t *testing.T) {
 			}
 			data = data[n:]
 		}
-		if err := screen.Close(); err != nil {
-			rt.Fatal(err)
-		}
+		testkit.Must(rt, screen.Close())
 		shown := out.String()
 		if strings.ContainsFunc(shown, func(r rune) bool {
 			return r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 || r == '\u202e'

@@ -17,15 +17,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"micronode/fault"
+	"micronode/internal/testkit"
 )
 
 // readTopFile reads what a fake node answers to top.
 func readTopFile(t *testing.T, name string) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("../../internal/top/testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	return string(data)
 }
 
@@ -157,14 +156,10 @@ func runOnTerminal(t *testing.T, ctx context.Context, args []string, wait string
 	ctx, cancel := context.WithTimeout(ctx, testTimeout)
 	defer cancel()
 	master, slave, err := openTerminal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer master.Close()
 	before, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	shown := make(chan string)
 	go func() {
 		var all bytes.Buffer

@@ -7,6 +7,7 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/flow"
+	"micronode/internal/testkit"
 	"micronode/internal/wal"
 )
 
@@ -17,9 +18,7 @@ func TestABodyThatHasMoved(t *testing.T) {
 	spec := config.DiskSpec(t.TempDir())
 	spec.CacheBytes = -1
 	d, err := OpenDisk(flow.NewInventory(), spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer d.Close()
 	if _, err := d.Send(t.Context(), Message{Box: "jobs", Body: []byte("hello"), MaxDeliveries: 1}); err != nil {
 		t.Fatal(err)

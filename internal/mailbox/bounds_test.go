@@ -19,13 +19,6 @@ func newRAM(limits mailbox.Limits) *mailbox.RAM {
 	return mailbox.NewRAM(flow.NewInventory(), mailbox.RAMSpec{Limits: limits})
 }
 
-func expectBusy(t *testing.T, what string, err error) {
-	t.Helper()
-	if fault.KindOf(err) != fault.Busy || fault.NextOf(err) == "" {
-		t.Errorf("%s: %v", what, err)
-	}
-}
-
 // Everything has a bound, and what exceeds it is refused, or makes room.
 func TestEverythingIsBounded(t *testing.T) {
 	ctx := t.Context()
@@ -38,7 +31,7 @@ func TestEverythingIsBounded(t *testing.T) {
 	e := newRAM(limits)
 	testkit.Must(t, send(e, "a", 1))
 	testkit.Must(t, send(e, "b", 1))
-	expectBusy(t, "a box too many", send(e, "c", 1))
+	testkit.WantKind(t, send(e, "c", 1), fault.Busy, "a box too many")
 	testkit.Must(t, send(e, "b", 1))
 	got, err := e.Receive(ctx, "a", 0, 0)
 	testkit.Must(t, err)
@@ -48,9 +41,9 @@ func TestEverythingIsBounded(t *testing.T) {
 	limits = mailboxtest.Limits()
 	limits.BoxBytes = 5000
 	e = newRAM(limits)
-	expectBusy(t, "more than a box holds", send(e, "a", 5000))
+	testkit.WantKind(t, send(e, "a", 5000), fault.Busy, "more than a box holds")
 	testkit.Must(t, send(e, "a", 3000))
-	expectBusy(t, "more than is left in a box", send(e, "a", 3000))
+	testkit.WantKind(t, send(e, "a", 3000), fault.Busy, "more than is left in a box")
 	testkit.Must(t, send(e, "b", 3000))
 
 	limits = mailboxtest.Limits()
@@ -58,14 +51,14 @@ func TestEverythingIsBounded(t *testing.T) {
 	e = newRAM(limits)
 	testkit.Must(t, send(e, "a", 4000))
 	testkit.Must(t, send(e, "b", 4000))
-	expectBusy(t, "more than the mailbox holds", send(e, "c", 4000))
-	expectBusy(t, "a note that is larger than all notes", e.Post(ctx, []string{"wall"}, mailbox.Note{ID: "x", Body: make([]byte, 6000)}))
+	testkit.WantKind(t, send(e, "c", 4000), fault.Busy, "more than the mailbox holds")
+	testkit.WantKind(t, e.Post(ctx, []string{"wall"}, mailbox.Note{ID: "x", Body: make([]byte, 6000)}), fault.Busy, "a note that is larger than all notes")
 
 	limits = mailboxtest.Limits()
 	limits.Boards = 2
 	e = newRAM(limits)
 	testkit.Must(t, e.Post(ctx, []string{"a", "b"}, mailbox.Note{ID: "1"}))
-	expectBusy(t, "a board too many", e.Post(ctx, []string{"a", "c"}, mailbox.Note{ID: "2"}))
+	testkit.WantKind(t, e.Post(ctx, []string{"a", "c"}, mailbox.Note{ID: "2"}), fault.Busy, "a board too many")
 	testkit.Must(t, e.Post(ctx, []string{"a", "b"}, mailbox.Note{ID: "2"}))
 	for name, err := range map[string]error{
 		"too many boards":         e.Post(ctx, make([]string, 10_001), mailbox.Note{ID: "3"}),

@@ -93,9 +93,7 @@ func (r reports) run(t *testing.T, folder string, maxLines int) {
 func (r reports) check(t *testing.T, folder string) {
 	t.Helper()
 	d, err := mailbox.OpenDisk(flow.NewInventory(), victimSpec(folder))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	defer d.Close()
 	seen := map[string]bool{}
 	for {
@@ -103,17 +101,13 @@ func (r reports) check(t *testing.T, folder string) {
 		if fault.KindOf(err) == fault.NotFound {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		body := string(got.Body)
 		if seen[body] || r[body] == "" || r[body] == "acked" {
 			t.Fatalf("%s is there; seen before: %t; the victim said %q", body, seen[body], r[body])
 		}
 		seen[body] = true
-		if err := d.Ack(t.Context(), "jobs", got.Receipt); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, d.Ack(t.Context(), "jobs", got.Receipt))
 	}
 	// The rest is leased to the killed process, for an hour.
 	left := int(d.Usage().Leased)

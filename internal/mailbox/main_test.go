@@ -65,9 +65,7 @@ func diskSuite(like mailbox.DiskSpec, bubble bool) mailboxtest.Spec {
 	open := func(t *testing.T, spec mailbox.DiskSpec) mailbox.Engine {
 		t.Helper()
 		d, err := mailbox.OpenDisk(flow.NewInventory(), spec)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		folders.Store(mailbox.Engine(d), spec)
 		return runTasks(t, d)
 	}
@@ -78,9 +76,7 @@ func diskSuite(like mailbox.DiskSpec, bubble bool) mailboxtest.Spec {
 			return open(t, spec)
 		},
 		Reopen: func(t *testing.T, e mailbox.Engine) mailbox.Engine {
-			if err := e.Close(); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, e.Close())
 			spec, _ := folders.Load(e)
 			return open(t, spec.(mailbox.DiskSpec))
 		},

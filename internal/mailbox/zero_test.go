@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"micronode/internal/flow"
+	"micronode/internal/testkit"
 )
 
 var testLimits = Limits{Bytes: 1 << 20, Boxes: 100, BoxMessages: 100, BoxBytes: 1 << 20, MaxMessage: 1 << 10, MaxDeliveries: 1, Visibility: time.Minute,
@@ -37,9 +38,7 @@ func TestMemoryIsZeroedWhenNobodyNeedsIt(t *testing.T) {
 	ctx, secret := context.Background(), []byte("secret")
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 	}
 	fresh := func() *RAM { return NewRAM(flow.NewInventory(), RAMSpec{Limits: testLimits, Zero: true}) }
 	send := func(r *RAM) {
@@ -118,9 +117,7 @@ func TestMemoryIsZeroedWhenNobodyNeedsIt(t *testing.T) {
 func TestWhatComesInAtTheEndIsZeroed(t *testing.T) {
 	r := NewRAM(flow.NewInventory(), RAMSpec{Limits: testLimits, Zero: true})
 	l, k, err := r.beginSend(t.Context(), "test", Message{Box: "jobs", Key: "k", Body: []byte("secret"), MaxDeliveries: 1}, keyEntry{key: hashKey("k")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	body := l.body
 	_ = r.Close()
 	if err := r.commitSend(t.Context(), l, k); err == nil || !allZero([][]byte{body}) {
@@ -138,9 +135,7 @@ func TestAMessageOnItsWayInAtTheEnd(t *testing.T) {
 		for range 100 {
 			r := NewRAM(flow.NewInventory(), RAMSpec{Limits: testLimits, Zero: zero})
 			l, k, err := r.beginSend(t.Context(), "test", Message{Box: "jobs", Key: "k", Body: []byte("secret"), MaxDeliveries: 1}, keyEntry{key: hashKey("k")})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, err)
 			var both sync.WaitGroup
 			both.Go(func() { _ = r.commitSend(t.Context(), l, k) })
 			both.Go(func() { _ = r.Close() })

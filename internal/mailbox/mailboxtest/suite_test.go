@@ -16,6 +16,7 @@ import (
 	"micronode/internal/flow"
 	"micronode/internal/mailbox"
 	"micronode/internal/mailbox/mailboxtest"
+	"micronode/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -160,9 +161,7 @@ func TestEngineThatSurvives(t *testing.T) {
 	open := func(t *testing.T, spec mailbox.DiskSpec) mailbox.Engine {
 		t.Helper()
 		d, err := mailbox.OpenDisk(flow.NewInventory(), spec)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(t, err)
 		mu.Lock()
 		specs[d] = spec
 		mu.Unlock()
@@ -191,9 +190,7 @@ func TestEngineThatSurvives(t *testing.T) {
 // The suite notices when a promise is broken.
 func TestFlawsAreNoticed(t *testing.T) {
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	for flaw, test := range map[string]string{
 		"forgets keys":                "AKeyIsOneMessage",
 		"does not delay":              "Delayed",

@@ -9,6 +9,7 @@ import (
 	"micronode/internal/flow"
 	"micronode/internal/mailbox"
 	"micronode/internal/mailbox/mailboxtest"
+	"micronode/internal/testkit"
 )
 
 // open opens a mailbox on the fake as a node does, tasks and all.
@@ -19,9 +20,7 @@ func (f *fakeServer) open(t testing.TB, spec Spec) *Mailbox {
 		spec.Limits = mailboxtest.Limits()
 	}
 	m, err := Open(context.Background(), flow.NewInventory(), spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var tasks sync.WaitGroup
 	for _, task := range m.Tasks() {
@@ -51,9 +50,7 @@ func TestSuite(t *testing.T) {
 		Bubble: true, MinVisibility: time.Second,
 		Open: func(t *testing.T, limits mailbox.Limits) mailbox.Engine { return open(t, newFakeServer(), limits) },
 		Reopen: func(t *testing.T, e mailbox.Engine) mailbox.Engine {
-			if err := e.Close(); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(t, e.Close())
 			return specs[e](t)
 		},
 	})

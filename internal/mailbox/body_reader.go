@@ -139,7 +139,7 @@ type pendingRead struct {
 
 func newReaderPool(inv *flow.Inventory, log *wal.Log, waiting int) *readerPool {
 	return &readerPool{log: log, queue: flow.NewQueue[*pendingRead](inv, flow.QueueSpec{Service: service, Name: "reads", Cap: max(1, waiting), Policy: flow.RejectNew,
-		From: "whoever receives", To: "mailbox readers", Effect: flow.Degrades, Next: "Check the disk of the --persist folder: reads of message bodies wait for it."})}
+		From: "receivers", To: "mailbox readers", Effect: flow.Degrades, Next: "Check the disk of the --persist folder: reads of message bodies wait for it."})}
 }
 
 // read reads a record, and waits for it no longer than ctx and readTimeout

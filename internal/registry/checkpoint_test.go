@@ -164,7 +164,7 @@ func TestALogThatWentBack(t *testing.T) {
 	c := &committer{Registry: h.Registry, mustCatchUp: true}
 	h.journal.(*journal.RAM).Close()
 	if err := c.ensureCaughtUp(t.Context()); err == nil || errors.Is(err, fault.ChainMismatch) {
-		t.Errorf("settled: %v", err)
+		t.Errorf("it caught up: %v", err)
 	}
 }
 

@@ -8,12 +8,12 @@ import (
 )
 
 func BenchmarkAppend(b *testing.B) {
-	book, _ := openLog(b, logPath(b), wal.Options{FS: disk.OS()})
+	log, _ := openLog(b, logPath(b), wal.Options{FS: disk.OS()})
 	record := make([]byte, 256)
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			if err := book.Append(b.Context(), record); err != nil {
+			if err := log.Append(b.Context(), record); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -141,7 +141,7 @@ func TestARecordIsReadBack(t *testing.T) {
 	all("as written")
 	testkit.Must(t, o.log.Close())
 	_, err := o.log.Read(o.position("a1"))
-	testkit.WantKind(t, err, fault.Canceled, "Read of a closed book")
+	testkit.WantKind(t, err, fault.Canceled, "Read of a closed log")
 	o = openOwner(t, path, fs)
 	all("as opened")
 
@@ -184,7 +184,7 @@ func TestARecordIsReadBack(t *testing.T) {
 // While a log is compacted, others continue: what they write, before and after
 // the copy has caught up, is in the new one, and every record can be read at
 // every moment.
-func TestOthersGoOnWhileABookIsWrittenAnew(t *testing.T) {
+func TestOthersGoOnWhileALogIsRewritten(t *testing.T) {
 	path := logPath(t)
 	o := openOwner(t, path, newFaultyFS())
 	testkit.Must(t, o.write(t.Context(), "first one"))
@@ -276,7 +276,7 @@ func TestACompactionStopsNobody(t *testing.T) {
 		synctest.Wait()
 		close(goOn)
 		if err := <-result; fault.KindOf(err) != fault.Canceled {
-			t.Errorf("a compaction of a book that is closed: %v", err)
+			t.Errorf("a compaction of a log that is closed: %v", err)
 		}
 		if err := <-closed; err != nil {
 			t.Error(err)

@@ -18,19 +18,19 @@ func Example() {
 
 	count := map[string]int{}
 	apply := func(record []byte) error { count[string(record)]++; return nil }
-	book, _ := wal.Open(path, wal.Options{Apply: apply})
+	log, _ := wal.Open(path, wal.Options{Apply: apply})
 	for _, word := range []string{"tea", "rain", "tea"} {
-		_ = book.Commit(ctx, func(err error) {
+		_ = log.Commit(ctx, func(err error) {
 			if err == nil {
 				count[word]++
 			}
 		}, []byte(word))
 	}
-	_ = book.Close()
+	_ = log.Close()
 
 	count = map[string]int{}
-	book, _ = wal.Open(path, wal.Options{Apply: apply})
-	defer book.Close()
+	log, _ = wal.Open(path, wal.Options{Apply: apply})
+	defer log.Close()
 	fmt.Println(count)
 	// Output: map[rain:1 tea:2]
 }

@@ -23,7 +23,7 @@ import (
 func TestRecordsAreReplayed(t *testing.T) {
 	path := logPath(t)
 	b, before := openLog(t, path, wal.Options{})
-	testkit.EqualLists(t, "a new book", before, nil)
+	testkit.EqualLists(t, "a new log", before, nil)
 	var want []string
 	for i := range 30 {
 		batch := numbered(i*3, i*3+i%4)
@@ -84,7 +84,7 @@ func TestRecordsAreBounded(t *testing.T) {
 	write(t, b, "behind it")
 	_ = b.Close()
 	_, err := wal.Open(path, wal.Options{MaxRecord: 99})
-	testkit.WantKind(t, err, fault.IntegrityFail, "a book with a record that is too large")
+	testkit.WantKind(t, err, fault.IntegrityFail, "a log with a record that is too large")
 }
 
 func TestWhoCannotUseARecordDoesNotOpen(t *testing.T) {

@@ -67,7 +67,7 @@ func numbered(from, to int) (all []string) {
 	return all
 }
 
-func logPath(t testing.TB) string { return filepath.Join(t.TempDir(), "folder", "book.log") }
+func logPath(t testing.TB) string { return filepath.Join(t.TempDir(), "folder", "test.log") }
 
 // faultyFS is the real disk, with a hook before each operation that may fail it. It
 // syncs nothing: what the system has is what there is after a test.

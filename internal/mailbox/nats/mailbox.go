@@ -87,7 +87,7 @@ func Open(ctx context.Context, inv *flow.Inventory, spec Spec) (*Mailbox, error)
 	m.wakes = flow.NewSignal(inv, flow.SignalSpec{Service: service, Name: "wakes",
 		From: "senders, receivers", To: "mailbox sweeper"})
 	m.maintainSignal = flow.NewSignal(inv, flow.SignalSpec{Service: service, Name: "looks",
-		From: "whoever posts", To: "mailbox keeper"})
+		From: "handlers, facets", To: "mailbox keeper"})
 	if m.client, err = dial(spec, servers, secure, m.signalMaintain); err != nil {
 		m.lane.Retire()
 		m.wakes.Retire()

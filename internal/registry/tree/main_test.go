@@ -36,7 +36,7 @@ func (s *tileStore) load(_ context.Context, at tree.TileID) ([]byte, error) {
 	if data, ok := s.tiles[at]; ok {
 		return data, nil
 	}
-	return nil, fault.New("shelf.load", fault.NotFound, "no tile %v", at)
+	return nil, fault.New("test.load", fault.NotFound, "no tile %v", at)
 }
 
 func (s *tileStore) save(t *tree.Tree) {

@@ -135,6 +135,3 @@ func (c *clientTable) evictIdle(now time.Time) {
 		delete(c.byNetwork, one.network)
 	}
 }
-
-// allow takes a token of the IP, if there is one.
-func (c *clientState) allow(now time.Time) bool { return c.requests.AllowN(now, 1) }

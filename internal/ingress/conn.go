@@ -56,32 +56,39 @@ type conn struct {
 }
 
 // Read returns bytes to net/http. Requests that the warm lane can answer do not
-// get there.
-func (c *conn) Read(p []byte) (int, error) {
-	n, err := c.read(p)
-	if n > 0 && c.tlsConn == nil {
-		c.scanHeader(p[:n], len(p))
-	}
-	return n, err
-}
-
-func (c *conn) read(p []byte) (int, error) {
-	if w := c.warmConn; w != nil {
-		if c.canEnterLane(w, len(p)) {
+// get there. The lane may run in the first Read, and when net/http is between
+// two requests; whatever this Read returns, it may not run in the next one.
+func (c *conn) Read(p []byte) (n int, err error) {
+	w := c.warmConn
+	if w != nil {
+		enter := w.readSize == 0
+		if enter {
+			w.readSize = len(p)
+		} else {
+			enter = c.laneIdle.CompareAndSwap(idleWaiting, idleNo) && len(p) == w.readSize && w.from == w.to
+		}
+		if enter {
 			if err := c.serveWarm(w); err != nil {
 				return 0, err
 			}
 		}
-		if w.from < w.to {
-			return w.copyTo(p), nil
+	}
+	if w != nil && w.from < w.to { // read by the lane, and not used
+		n = copy(p, w.buffer.in[w.from:w.to])
+		if w.from += n; w.from == w.to {
+			w.releaseBuffer()
+		}
+	} else {
+		n, err = c.Conn.Read(p)
+		switch {
+		case n > 0:
+			c.markReceived()
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			c.onReadTimeout()
 		}
 	}
-	n, err := c.Conn.Read(p)
-	switch {
-	case n > 0:
-		c.markReceived()
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		c.onReadTimeout()
+	if n > 0 && c.tlsConn == nil {
+		c.scanHeader(p[:n], len(p))
 	}
 	return n, err
 }

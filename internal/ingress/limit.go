@@ -27,7 +27,7 @@ var (
 // spendRate spends a token of the client's IP. The admin plane and the local
 // socket have no clientState.
 func (m *mountedRoute) spendRate(c *call) error {
-	if one := c.clientState(); one != nil && !one.allow(c.start) {
+	if one := c.clientState(); one != nil && !one.requests.AllowN(c.start, 1) {
 		m.reject("rate_limit")
 		return errRate
 	}

@@ -7,7 +7,6 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -252,49 +251,40 @@ func (a admittingListener) Close() error {
 	return a.Listener.Close()
 }
 
-// admit counts a connection in, or returns the reason for a rejection.
+// admit counts a connection in, for its client and for the listener, or returns
+// the reason for a rejection. At a limit, an idle connection is closed for a new
+// one.
 func (l *Listener) admit(raw net.Conn) (*conn, string) {
 	c := &conn{Conn: raw, listener: l, client: ipOf(raw.RemoteAddr()), opened: time.Now()}
 	c.tcp, _ = raw.(*net.TCPConn)
 	if !l.options.Local && c.client.IsValid() {
-		var why string
-		if c.clientState, why = l.admitClient(c.client); why != "" {
+		secure := l.options.TLS != nil
+		one, why := l.server.clients.acquire(c.client, secure)
+		if why == "conns_per_ip" && l.server.exempt && l.evictIdle(one) {
+			one, why = l.server.clients.acquire(c.client, secure) // on the admin plane, a probe must get through
+		}
+		if why != "" {
 			return nil, why
 		}
+		c.clientState = one
 	}
-	if !l.acquireConn() {
+	err := l.connLane.Enter(context.Background()) // this lane has no waiters
+	if err != nil && l.evictIdle(nil) {
+		err = l.connLane.Enter(context.Background())
+	}
+	if err != nil {
 		if c.clientState != nil {
 			l.server.clients.release(c.clientState)
 		}
 		return nil, "max_conns"
 	}
 	if l.warmLane != nil {
-		c.warmConn = newWarmConn(l.warmLane)
+		c.warmConn = &warmConn{lane: l.warmLane}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.conns[c] = struct{}{}
 	return c, ""
-}
-
-// admitClient counts a connection in for its client. On the admin plane an idle
-// connection of the client is closed for a new one: a probe must get through.
-func (l *Listener) admitClient(client netip.Addr) (*clientState, string) {
-	secure := l.options.TLS != nil
-	one, why := l.server.clients.acquire(client, secure)
-	if why == "conns_per_ip" && l.server.exempt && l.evictIdle(one) {
-		one, why = l.server.clients.acquire(client, secure)
-	}
-	return one, why
-}
-
-// acquireConn counts a connection in for the listener. At the limit, it closes
-// an idle one.
-func (l *Listener) acquireConn() bool {
-	if l.connLane.Enter(context.Background()) == nil { // this lane has no waiters
-		return true
-	}
-	return l.evictIdle(nil) && l.connLane.Enter(context.Background()) == nil
 }
 
 // evictIdle closes the oldest connection without a request under way, of one

@@ -211,34 +211,3 @@ func (t *Template) compile(f *compiledTemplate, header http.Header) {
 	f.toCorrID, f.afterCorrID = upTo(corrHeaderKey), upTo("")
 	f.hasDate = len(header["Date"]) > 0
 }
-
-// appendHead writes the header of an answer up to the correlation ID.
-func (p *PreparedResponse) appendHead(out []byte, f *compiledTemplate, shared []byte) []byte {
-	out = append(out, f.toOrigin...)
-	out = append(out, shared...)
-	if !p.reusable {
-		out = p.appendValues(out, f)
-	}
-	return append(out, f.toCorrID...)
-}
-
-func (p *PreparedResponse) appendValues(out []byte, f *compiledTemplate) []byte {
-	out = append(out, f.toAge...)
-	if p.template.hasAge {
-		out = append(out, "Age: "...)
-		out = append(strconv.AppendInt(out, int64(p.age/time.Second), 10), "\r\n"...)
-	}
-	out = append(out, f.toLength...)
-	out = append(out, "Content-Length: "...)
-	out = append(strconv.AppendInt(out, p.size, 10), "\r\n"...)
-	out = append(out, f.toTag...)
-	if len(p.etag) > 0 {
-		out = append(out, "Etag: "...)
-		out = append(append(out, p.etag...), "\r\n"...)
-	}
-	out = append(out, f.toModified...)
-	if !p.modified.IsZero() {
-		out = p.modified.UTC().AppendFormat(append(out, "Last-Modified: "...), http.TimeFormat+"\r\n")
-	}
-	return out
-}

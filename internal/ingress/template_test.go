@@ -101,18 +101,18 @@ func TestFileInPieces(t *testing.T) {
 		t.Fatal("there is no file")
 	}
 	c.warmConn.buffer = &warmBuffer{out: []byte("head ")}
-	if err := c.prepareWrite(c.warmConn, p); err != nil {
+	if err := c.warmConn.prepareFile(c, p); err != nil {
 		t.Fatal(err)
 	}
 	c.Conn.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
-	first, err := c.warmConn.write(c)
+	first, err := c.warmConn.sender.send()
 	if !errors.Is(err, os.ErrDeadlineExceeded) || first == 0 || first >= int64(len(largeBody)) {
 		t.Fatalf("%d bytes, %v", first, err)
 	}
 	c.Conn.SetWriteDeadline(time.Time{})
 	written := make(chan error, 1)
 	go func() {
-		_, err := c.warmConn.write(c)
+		_, err := c.warmConn.sender.send()
 		c.Close()
 		written <- err
 	}()

@@ -3,12 +3,9 @@ package ingress
 import (
 	"io"
 	"net"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"micronode/internal/corr"
 )
 
 // The warm lane answers what needs no work: a plain GET of a response that is
@@ -64,16 +61,6 @@ type dateLine struct {
 	text   []byte
 }
 
-// appendDate writes the Date header. The text is made once a second.
-func (l *warmLane) appendDate(out []byte, now time.Time) []byte {
-	line := l.date.Load()
-	if second := now.Unix(); line == nil || line.second != second {
-		line = &dateLine{second, now.UTC().AppendFormat([]byte("Date: "), http.TimeFormat+"\r\n")}
-		l.date.Store(line)
-	}
-	return append(out, line.text...)
-}
-
 // warmBuffer is what a warm connection reads into and writes from.
 type warmBuffer struct {
 	in    [4 << 10]byte
@@ -99,8 +86,6 @@ type warmConn struct {
 	sender *fileSender // for bodies in files; nil before the first
 }
 
-func newWarmConn(lane *warmLane) *warmConn { return &warmConn{lane: lane} }
-
 // What a connection is doing, for a drain to see.
 const (
 	phaseNetHTTP  int32 = iota // net/http has it, or will
@@ -116,17 +101,6 @@ const (
 	idleWaiting               // it has set the deadline for idling, and waits for bytes
 )
 
-// canEnterLane reports whether the lane may run in this Read of net/http.
-// Whatever the Read returns, the lane may not run in the next one, until
-// net/http is between two requests again.
-func (c *conn) canEnterLane(w *warmConn, room int) bool {
-	if w.readSize == 0 {
-		w.readSize = room
-		return true
-	}
-	return c.laneIdle.CompareAndSwap(idleWaiting, idleNo) && room == w.readSize && w.from == w.to
-}
-
 // serveWarm answers requests until it meets one that is not for the lane, which
 // it leaves in the buffer. An error ends the connection.
 func (c *conn) serveWarm(w *warmConn) error {
@@ -135,26 +109,28 @@ func (c *conn) serveWarm(w *warmConn) error {
 		if w.writeFailed {
 			return c.endWarm(w, io.EOF)
 		}
-		for w.to-w.from < w.minBytes() {
+		// net/http waits for four bytes after the first request of a
+		// connection, and closes without an answer if fewer come; so does the
+		// lane.
+		minBytes := 1
+		if w.answered {
+			minBytes = 4
+		}
+		for w.to-w.from < minBytes {
 			if err := c.fillWarm(w); err != nil {
 				return c.endWarm(w, err)
 			}
 		}
-		if !c.answerWarm(w) {
-			c.passToNetHTTP(w)
-			return nil
+		if c.answerWarm(w) {
+			continue
 		}
+		if !w.deadlinesSet.IsZero() { // as much time for the header as net/http would have set by itself
+			w.deadlinesSet = time.Time{}
+			_ = c.Conn.SetReadDeadline(time.Now().Add(c.listener.server.times.HeaderTimeout))
+			_ = c.Conn.SetWriteDeadline(time.Time{})
+		}
+		return nil
 	}
-}
-
-// minBytes is how many bytes a request needs before it is looked at. net/http
-// waits for four after the first request of a connection, and closes without an
-// answer if fewer come; so does the lane.
-func (w *warmConn) minBytes() int {
-	if w.answered {
-		return 4
-	}
-	return 1
 }
 
 // fillWarm waits for bytes. It checks for a drain after it has set the phase:
@@ -194,25 +170,6 @@ func (c *conn) endWarm(w *warmConn, err error) error {
 	return err
 }
 
-// passToNetHTTP leaves the next request to net/http, which reads the bytes in
-// the buffer, with as much time for a header as it would have set by itself.
-func (c *conn) passToNetHTTP(w *warmConn) {
-	if !w.deadlinesSet.IsZero() {
-		w.deadlinesSet = time.Time{}
-		_ = c.Conn.SetReadDeadline(time.Now().Add(c.listener.server.times.HeaderTimeout))
-		_ = c.Conn.SetWriteDeadline(time.Time{})
-	}
-}
-
-// copyTo copies bytes that the lane has read and not used to net/http.
-func (w *warmConn) copyTo(p []byte) int {
-	n := copy(p, w.buffer.in[w.from:w.to])
-	if w.from += n; w.from == w.to {
-		w.releaseBuffer()
-	}
-	return n
-}
-
 func (w *warmConn) releaseBuffer() {
 	if w.buffer != nil {
 		warmBuffers.Put(w.buffer)
@@ -236,20 +193,18 @@ func (c *conn) answerWarm(w *warmConn) bool {
 	if coding := prepared.template.coding; coding != "" && !listsToken(request.encodings, coding) {
 		return false
 	}
-	if c.clientState != nil && !c.clientState.allow(now) {
+	if c.clientState != nil && !c.clientState.requests.AllowN(now, 1) {
 		return false // the chain gives the reason
 	}
-	c.armWarm(w, now)
+	if now.Sub(w.deadlinesSet) >= warmDeadlineStep { // for this answer, and for the next request
+		w.deadlinesSet = now
+		_ = c.Conn.SetWriteDeadline(now.Add(warmDeadlineStep + writePoll)) // writeWarm extends it
+		_ = c.Conn.SetReadDeadline(now.Add(c.listener.server.times.IdleTimeout))
+	}
 	w.from += request.size
 	w.answered = true
 	form := prepared.template.compiledFor(c.listener.server)
-	out := prepared.appendHead(w.buffer.out[:0], form, request.corsLines)
-	out = appendCorrID(out, request.corrID)
-	out = append(out, form.afterCorrID...)
-	if !form.hasDate {
-		out = w.lane.appendDate(out, now)
-	}
-	w.buffer.out = append(out, "\r\n"...)
+	w.buffer.out = w.lane.appendHeader(w.buffer.out[:0], prepared, form, &request, now)
 	if err := c.writeWarm(w, prepared, now); err != nil {
 		w.writeFailed = true
 		c.listener.server.instruments.IOErrors.WithLabelValues("write").Inc()
@@ -270,24 +225,3 @@ func (c *conn) answerWarm(w *warmConn) bool {
 // deadline costs as much as counting a request, and an idle time-out of a
 // minute need not be exact to the millisecond.
 const warmDeadlineStep = time.Second
-
-// armWarm moves the deadlines ahead: for this answer, and for the next request.
-func (c *conn) armWarm(w *warmConn, now time.Time) {
-	if now.Sub(w.deadlinesSet) < warmDeadlineStep {
-		return
-	}
-	w.deadlinesSet = now
-	times := &c.listener.server.times
-	_ = c.Conn.SetWriteDeadline(now.Add(warmDeadlineStep + writePoll)) // writeWarm extends it
-	_ = c.Conn.SetReadDeadline(now.Add(times.IdleTimeout))
-}
-
-// appendCorrID writes the X-Corr-ID header: the client's, if it is well-formed,
-// or a new one.
-func appendCorrID(out, given []byte) []byte {
-	out = append(out, "X-Corr-Id: "...)
-	if corr.Valid(given) {
-		return append(append(out, given...), "\r\n"...)
-	}
-	return append(corr.AppendNew(out), "\r\n"...)
-}

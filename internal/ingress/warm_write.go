@@ -3,24 +3,91 @@ package ingress
 import (
 	"errors"
 	"io"
+	"net/http"
 	"os"
+	"strconv"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"micronode/internal/corr"
 )
+
+// appendHeader writes the header of an answer: the lines of its template, and
+// between them the values that are its own.
+func (l *warmLane) appendHeader(out []byte, p *PreparedResponse, form *compiledTemplate, request *warmRequest, now time.Time) []byte {
+	out = append(out, form.toOrigin...)
+	out = append(out, request.corsLines...)
+	if !p.reusable {
+		out = append(out, form.toAge...)
+		if p.template.hasAge {
+			out = append(out, "Age: "...)
+			out = append(strconv.AppendInt(out, int64(p.age/time.Second), 10), "\r\n"...)
+		}
+		out = append(out, form.toLength...)
+		out = append(out, "Content-Length: "...)
+		out = append(strconv.AppendInt(out, p.size, 10), "\r\n"...)
+		out = append(out, form.toTag...)
+		if len(p.etag) > 0 {
+			out = append(out, "Etag: "...)
+			out = append(append(out, p.etag...), "\r\n"...)
+		}
+		out = append(out, form.toModified...)
+		if !p.modified.IsZero() {
+			out = p.modified.UTC().AppendFormat(append(out, "Last-Modified: "...), http.TimeFormat+"\r\n")
+		}
+	}
+	out = append(out, form.toCorrID...)
+	out = append(out, "X-Corr-Id: "...)
+	if corr.Valid(request.corrID) {
+		out = append(out, request.corrID...)
+	} else {
+		out = corr.AppendNew(out)
+	}
+	out = append(out, "\r\n"...)
+	out = append(out, form.afterCorrID...)
+	if !form.hasDate {
+		line := l.date.Load()
+		if second := now.Unix(); line == nil || line.second != second { // the text is made once a second
+			line = &dateLine{second, now.UTC().AppendFormat([]byte("Date: "), http.TimeFormat+"\r\n")}
+			l.date.Store(line)
+		}
+		out = append(out, line.text...)
+	}
+	return append(out, "\r\n"...)
+}
 
 // writeWarm writes an answer. Usually that is one system call, two if the body
 // is in a file. A slow client gets its time, as in a transfer: while the write
 // is blocked, it checks about every second whether the client has taken
 // something.
 func (c *conn) writeWarm(w *warmConn, p *PreparedResponse, began time.Time) error {
-	if err := c.prepareWrite(w, p); err != nil {
-		return err
+	byKernel := p.file != nil && c.tcp != nil
+	if byKernel {
+		if err := w.prepareFile(c, p); err != nil {
+			return err
+		}
+	} else {
+		parts := append(append(w.buffer.parts[:0], w.buffer.out), p.parts...)
+		if p.file != nil { // and no file descriptor to send it to
+			body := make([]byte, p.size)
+			if _, err := p.file.ReadAt(body, p.offset); err != nil {
+				return err
+			}
+			parts = append(parts, body)
+		}
+		w.vector = parts
 	}
 	moved := began
 	for again := false; ; again = true {
-		n, err := w.write(c)
+		var n int64
+		var err error
+		if byKernel {
+			n, err = w.sender.send()
+		} else {
+			n, err = w.vector.WriteTo(c.Conn)
+		}
 		if err == nil {
 			return nil
 		}
@@ -34,33 +101,6 @@ func (c *conn) writeWarm(w *warmConn, p *PreparedResponse, began time.Time) erro
 		w.deadlinesSet = time.Time{}
 		_ = c.Conn.SetWriteDeadline(now.Add(writePoll + writePollStep)) // fails on a closed connection, and then the write reports it
 	}
-}
-
-// prepareWrite sets up header and body for write.
-func (c *conn) prepareWrite(w *warmConn, p *PreparedResponse) error {
-	parts := append(w.buffer.parts[:0], w.buffer.out)
-	switch {
-	case p.file == nil:
-		parts = append(parts, p.parts...)
-	case c.tcp != nil:
-		return w.prepareFile(c, p)
-	default: // without a file descriptor
-		body := make([]byte, p.size)
-		if _, err := p.file.ReadAt(body, p.offset); err != nil {
-			return err
-		}
-		parts = append(parts, body)
-	}
-	w.vector = parts
-	return nil
-}
-
-// write sends what is left of the answer.
-func (w *warmConn) write(c *conn) (int64, error) {
-	if w.sender != nil && w.sender.file != nil {
-		return w.sender.send()
-	}
-	return w.vector.WriteTo(c.Conn)
 }
 
 // fileSender sends a header and a part of a file: the header with MSG_MORE, so

@@ -30,14 +30,6 @@ type AuthRequest struct {
 // fault.QuotaExceeded and fault.RateLimited for a capability with a rate.
 type Authorise func(ctx context.Context, ask AuthRequest) error
 
-// authorise checks the caller, unless the route is open.
-func (m *mountedRoute) authorise(ctx context.Context, c *call, r *http.Request) error {
-	if m.route.Open {
-		return nil
-	}
-	return m.checkAuth(ctx, m.authRequest(c, r))
-}
-
 // authRequest makes the AuthRequest of a request.
 func (m *mountedRoute) authRequest(c *call, r *http.Request) AuthRequest {
 	auth := AuthRequest{
@@ -69,7 +61,7 @@ func AuthoriseNarrowed(r *http.Request, name string) error {
 // known callers. An open read on loopback is not enough.
 func RequireCredentials(r *http.Request) error {
 	c := callOf(r.Context())
-	if c == nil || c.route == nil || len(r.Header[AnonymousHeader]) > 0 {
+	if c == nil || c.route == c.server.unrouted || len(r.Header[AnonymousHeader]) > 0 {
 		return fault.New("http.known", fault.Unauthorized, "the request has no capability")
 	}
 	auth := c.route.authRequest(c, r)

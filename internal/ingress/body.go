@@ -10,16 +10,10 @@ import (
 	"micronode/fault"
 )
 
-// hasBody reports whether a request brings a body, of known length or not.
-func hasBody(r *http.Request) bool { return r.ContentLength != 0 }
-
 // boundBody bounds the body: a length over the cap is refused before a byte of
 // it is read, a body without one is cut at the cap. A compressed body is
 // inflated as it is read, under caps of its own.
 func (m *mountedRoute) boundBody(c *call, r *http.Request) error {
-	if !hasBody(r) {
-		return nil
-	}
 	if r.ContentLength > m.bodyCap {
 		m.reject("body_cap")
 		return m.bodyTooLarge()

@@ -38,7 +38,7 @@ type call struct {
 	watchdog  watchdog
 
 	// owned by the goroutine of the request
-	route         *mountedRoute // nil until the mux has found one
+	route         *mountedRoute // the server's unrouted, until the mux has found one
 	transferWatch *watchdog     // &watchdog, for a transfer
 	progressWatch *watchdog     // &watchdog, for a transfer and a stream
 	deadline      time.Time     // for the whole request; zero if there is none
@@ -87,12 +87,6 @@ func (c *callContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// withContext makes the context of the call, around that of its request.
-func (c *call) withContext(ctx context.Context) context.Context {
-	c.context = callContext{corr.With(ctx, c.corrID), c}
-	return &c.context
-}
-
 // callOf finds the call of a request in its context, or nil.
 func callOf(ctx context.Context) *call {
 	c, _ := ctx.Value(callKey{}).(*call)
@@ -132,7 +126,7 @@ func (c *call) Unwrap() http.ResponseWriter { return c.inner }
 // WriteHeader begins the answer. An error status of the mux itself is held
 // back: call.fail answers with a problem document instead.
 func (c *call) WriteHeader(status int) {
-	if c.route == nil {
+	if c.route == c.server.unrouted {
 		if status >= http.StatusBadRequest {
 			c.muxStatus = status
 			return
@@ -276,18 +270,6 @@ func (c *call) withController(do func(*http.ResponseController) error) {
 	}
 }
 
-// startTransfer puts a transfer under its watchdog.
-func (c *call) startTransfer(watch *watchdog) {
-	c.transferWatch, c.progressWatch = watch, watch
-	if c.body {
-		watch.setReadDeadline = c.setReadDeadline
-		watch.extendRead()
-	}
-	if c.conn != nil && !c.http2 {
-		c.conn.transferWatch.Store(watch)
-	}
-}
-
 // fail answers with an error. If the answer has begun, the connection is cut,
 // so that the client does not take a part for the whole.
 func (c *call) fail(r *http.Request, err error) {
@@ -295,7 +277,7 @@ func (c *call) fail(r *http.Request, err error) {
 	c.countFailure(r, kind)
 	switch turn := c.responder.Load(); {
 	case turn == responderHandler, turn == responderCut && c.abandoned:
-		c.instruments().IOErrors.WithLabelValues("cut").Inc()
+		c.route.instruments.IOErrors.WithLabelValues("cut").Inc()
 		panic(http.ErrAbortHandler)
 	case !c.abandoned && !c.claimResponse():
 		return // the deadline has answered before
@@ -389,22 +371,17 @@ func (c *call) timeoutError(ctx context.Context, err error) error {
 func (c *call) countFailure(r *http.Request, kind fault.Kind) {
 	switch {
 	case kind == fault.Timeout:
-		c.instruments().IOTimeouts.WithLabelValues("request").Inc()
+		c.route.instruments.IOTimeouts.WithLabelValues("request").Inc()
 	case kind == fault.RequestTimeout:
-		c.instruments().IOTimeouts.WithLabelValues("read").Inc()
+		c.route.instruments.IOTimeouts.WithLabelValues("read").Inc()
 	case kind == fault.BrokenPipe, kind == fault.Canceled && r.Context().Err() != nil:
 		c.clientLeft.Store(true)
 	}
 }
 
-// instruments are those of the route's service, or the server's if there is no
-// route.
-func (c *call) instruments() *observe.Instruments {
-	if c.route != nil {
-		return c.route.instruments
-	}
-	return c.server.instruments
-}
+// statusClientClosed is the status that metrics show for a client that left
+// before its answer, as is the custom. It is never sent.
+const statusClientClosed = 499
 
 // recoverAndFinish runs last, and after a panic too.
 func (c *call) recoverAndFinish(r *http.Request) {
@@ -415,7 +392,7 @@ func (c *call) recoverAndFinish(r *http.Request) {
 	}
 	if p != nil && p != http.ErrAbortHandler {
 		c.server.logger.ErrorContext(corr.With(r.Context(), c.corrID), "a handler panicked",
-			"route", c.pattern(), "panic", p, "stack", string(stack()))
+			"route", c.route.route.Pattern, "panic", p, "stack", string(stack()))
 		if c.responder.Load() == responderNone {
 			c.fail(r, fault.New("http", fault.Internal, "the handler failed"))
 			p = nil
@@ -424,18 +401,6 @@ func (c *call) recoverAndFinish(r *http.Request) {
 	if !c.finish() {
 		panic(http.ErrAbortHandler) // the deadline has answered, and closed the connection
 	}
-	c.countResponse(r)
-	if p != nil {
-		panic(http.ErrAbortHandler) // the answer has begun; only cutting the connection is left
-	}
-}
-
-// statusClientClosed is the status that metrics show for a client that left
-// before its answer, as is the custom. It is never sent.
-const statusClientClosed = 499
-
-// countResponse counts the request.
-func (c *call) countResponse(r *http.Request) {
 	status := int(c.status.Load())
 	switch {
 	case c.clientLeft.Load():
@@ -445,33 +410,20 @@ func (c *call) countResponse(r *http.Request) {
 		c.server.cors.addVary(c.inner.Header())
 	}
 	c.recordRequest(r.Method, status, c.bytes.Load())
+	if p != nil {
+		panic(http.ErrAbortHandler) // the answer has begun; only cutting the connection is left
+	}
 }
 
+// recordRequest counts the request, with the status that was sent.
 func (c *call) recordRequest(method string, status int, bytes int64) {
 	took := time.Since(c.start)
-	if c.route != nil {
-		c.route.record(method, status, took)
-	} else {
-		c.server.unroutedMetrics.record(method, status, took)
-	}
+	c.route.counter(method, status).Inc()
+	c.route.latency.Observe(took.Seconds())
 	if onDone := c.server.onRequestDone; onDone != nil {
 		onDone(RequestSummary{
-			Service: c.service(), Route: c.pattern(), Method: method, Status: status, Bytes: bytes, Took: took,
+			Service: c.route.route.Service, Route: c.route.route.Pattern, Method: method, Status: status, Bytes: bytes, Took: took,
 			Client: c.client, Local: c.listener.options.Local, CorrID: c.corrID,
 		})
 	}
-}
-
-func (c *call) pattern() string {
-	if c.route != nil {
-		return c.route.route.Pattern
-	}
-	return noRoute
-}
-
-func (c *call) service() string {
-	if c.route != nil {
-		return c.route.route.Service
-	}
-	return c.server.service
 }

@@ -47,10 +47,6 @@ func (c *cors) allows(origin, method string) bool {
 	return c.listed[origin] != nil || c.anyOrigin && !changesState(method)
 }
 
-// variesByOrigin reports whether responses need Vary: Origin. Caches may keep
-// any of them, so all carry it.
-func (c *cors) variesByOrigin() bool { return c != nil && !c.anyOrigin }
-
 const (
 	allowOriginKey  = "Access-Control-Allow-Origin"
 	allowMethodsKey = "Access-Control-Allow-Methods"
@@ -100,21 +96,22 @@ func (c *cors) headerLines(origins []string) []byte {
 	return headerLines(header, func(string) bool { return true })
 }
 
-// addVary adds Vary: Origin to an answer. It is done last, because handlers set
-// the header and do not add to it.
+// addVary adds Vary: Origin to an answer. Caches may keep any of them, so all
+// carry it, unless the answer is the same for every origin. It is done last,
+// because handlers set the header and do not add to it.
 func (c *cors) addVary(header http.Header) {
-	if !c.variesByOrigin() || headerHasToken(header, varyKey, "origin") {
+	if c == nil || c.anyOrigin || headerHasToken(header, varyKey, "origin") {
 		return
 	}
 	given := header[varyKey]
 	header[varyKey] = append(given[:len(given):len(given)], originKey)
 }
 
-// preflight answers a CORS preflight, and reports whether the request was one.
+// preflight answers a CORS preflight, and reports whether the OPTIONS was one.
 // A path without routes is refused in the ordinary way.
 func (s *Server) preflight(c *call, r *http.Request) bool {
 	origins := r.Header[originKey]
-	if s.cors == nil || r.Method != http.MethodOptions || len(origins) != 1 || len(r.Header["Access-Control-Request-Method"]) == 0 {
+	if s.cors == nil || len(origins) != 1 || len(r.Header["Access-Control-Request-Method"]) == 0 {
 		return false
 	}
 	var may []string

@@ -51,52 +51,41 @@ func (m *mountedRoute) setDeadline(ctx context.Context, c *call, r *http.Request
 	if err != nil {
 		return nil, err
 	}
+	times, watch := &m.server.times, &c.watchdog
 	switch m.route.Class {
-	case Transfer:
-		return m.setTransferDeadline(ctx, c, callerDeadline), nil
-	case Stream:
-		return m.setStreamDeadline(ctx, c, r, callerDeadline), nil
-	default:
-		return m.setControlDeadline(ctx, c, callerDeadline), nil
+	case Control: // one for the whole request
+		c.deadline = sooner(c.start.Add(m.deadline), callerDeadline)
+		c.setWriteDeadline(later(c.deadline, c.start).Add(answerGrace))
+		if c.body {
+			c.setReadDeadline(c.deadline)
+		}
+		ctx, c.limits.cancelDeadline = context.WithDeadline(ctx, c.deadline)
+	case Transfer: // one to the first byte, and then one that moves with the bytes
+		ctx, c.limits.cancel = context.WithCancelCause(ctx)
+		watch.limit, watch.callerDeadline, watch.cancel = times.Progress, callerDeadline, c.limits.cancel
+		watch.expiresAt = sooner(c.start.Add(m.deadline), callerDeadline)
+		c.transferWatch, c.progressWatch, c.limits.watchdog = watch, watch, watch
+		if c.body {
+			watch.setReadDeadline = c.setReadDeadline
+			watch.extendRead()
+		}
+		if c.conn != nil && !c.http2 {
+			c.conn.transferWatch.Store(watch)
+		}
+		watch.start()
+	case Stream: // stuck if it sends neither an event nor a heartbeat
+		if c.deadline = callerDeadline; !callerDeadline.IsZero() {
+			ctx, c.limits.cancelDeadline = context.WithDeadline(ctx, callerDeadline)
+		}
+		ctx, c.limits.cancel = context.WithCancelCause(ctx)
+		c.limits.leaveStreams = c.listener.streams.register(c.limits.cancel)
+		watch.limit, watch.cancel = times.Heartbeat+times.Progress, c.limits.cancel
+		watch.expiresAt = c.start.Add(times.FirstByte)
+		c.progressWatch, c.limits.watchdog = watch, watch
+		watch.start()
+		c.limits.recheck = m.startRecheck(c, r, c.limits.cancel)
 	}
-}
-
-func (m *mountedRoute) setControlDeadline(ctx context.Context, c *call, callerDeadline time.Time) context.Context {
-	end := sooner(c.start.Add(m.deadline), callerDeadline)
-	c.setWriteDeadline(later(end, c.start).Add(answerGrace))
-	if c.body {
-		c.setReadDeadline(end)
-	}
-	c.deadline = end
-	ctx, c.limits.cancelDeadline = context.WithDeadline(ctx, end)
-	return ctx
-}
-
-func (m *mountedRoute) setTransferDeadline(ctx context.Context, c *call, callerDeadline time.Time) context.Context {
-	ctx, c.limits.cancel = context.WithCancelCause(ctx)
-	watch := &c.watchdog
-	watch.limit, watch.callerDeadline, watch.cancel = m.server.times.Progress, callerDeadline, c.limits.cancel
-	watch.expiresAt = sooner(c.start.Add(m.deadline), callerDeadline)
-	c.limits.watchdog = watch
-	c.startTransfer(watch)
-	watch.start()
-	return ctx
-}
-
-func (m *mountedRoute) setStreamDeadline(ctx context.Context, c *call, r *http.Request, callerDeadline time.Time) context.Context {
-	if !callerDeadline.IsZero() {
-		ctx, c.limits.cancelDeadline = context.WithDeadline(ctx, callerDeadline)
-	}
-	ctx, c.limits.cancel = context.WithCancelCause(ctx)
-	c.limits.leaveStreams = c.listener.streams.register(c.limits.cancel)
-	// A stream that sends neither an event nor a heartbeat is stuck.
-	pulse, times := &c.watchdog, &m.server.times
-	pulse.limit, pulse.cancel = times.Heartbeat+times.Progress, c.limits.cancel
-	pulse.expiresAt = c.start.Add(times.FirstByte)
-	c.deadline, c.progressWatch, c.limits.watchdog = callerDeadline, pulse, pulse
-	pulse.start()
-	c.limits.recheck = m.startRecheck(c, r, c.limits.cancel)
-	return ctx
+	return ctx, nil
 }
 
 // sooner is the earlier of two times; the second may be zero for none.

@@ -69,44 +69,38 @@ func (h *headerScanner) start(room int, waited bool) {
 	}
 }
 
+// scan scans the next bytes, line by line, up to the empty line.
 func (h *headerScanner) scan(p []byte) {
 	for len(p) > 0 && h.sawAll && !h.ended {
-		p = h.scanSome(p)
-	}
-}
-
-// scanSome consumes a part of a line and returns the rest.
-func (h *headerScanner) scanSome(p []byte) []byte {
-	if h.inValue {
-		end := bytes.IndexByte(p, '\n')
-		if end < 0 {
-			return nil
+		if h.inValue {
+			end := bytes.IndexByte(p, '\n')
+			if end < 0 {
+				return
+			}
+			h.inValue, h.length = false, 0
+			p = p[end+1:]
+			continue
 		}
-		h.inValue, h.length = false, 0
-		return p[end+1:]
-	}
-	switch c := p[0]; {
-	case c == '\n':
-		h.ended = h.hasLine && h.length == 0 // net/http skips empty lines before a request
-		h.length = 0
-	case c == '\r':
-	case c == ':' || h.length == len(h.name):
-		h.recordName(string(h.name[:h.length]))
-		h.inValue, h.hasLine = true, true
-		return p // the rest of the line, which may end at once
-	default:
-		if 'A' <= c && c <= 'Z' {
-			c |= 0x20
+		switch c := p[0]; {
+		case c == '\n':
+			h.ended = h.hasLine && h.length == 0 // net/http skips empty lines before a request
+			h.length = 0
+		case c == '\r':
+		case c == ':' || h.length == len(h.name):
+			name := string(h.name[:h.length])
+			h.hasTransferEncoding = h.hasTransferEncoding || name == transferEncodingName
+			h.hasContentLength = h.hasContentLength || name == contentLengthName
+			h.inValue, h.hasLine = true, true
+			continue // with the rest of the line, which may end at once
+		default:
+			if 'A' <= c && c <= 'Z' {
+				c |= 0x20
+			}
+			h.name[h.length], h.hasLine = c, true
+			h.length++
 		}
-		h.name[h.length], h.hasLine = c, true
-		h.length++
+		p = p[1:]
 	}
-	return p[1:]
-}
-
-func (h *headerScanner) recordName(name string) {
-	h.hasTransferEncoding = h.hasTransferEncoding || name == transferEncodingName
-	h.hasContentLength = h.hasContentLength || name == contentLengthName
 }
 
 // reset prepares for the next request.

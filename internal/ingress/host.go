@@ -42,9 +42,6 @@ func newHostSet(addr net.Addr, configured string, extra []string) *hostSet {
 	return h
 }
 
-// has reports whether a Host value is one of ours.
-func (h *hostSet) has(hostport string) bool { return h.exact[hostport] || h.names[hostname(hostport)] }
-
 // hostname is the name in a Host value: without port and brackets, in lower
 // case.
 func hostname(hostport string) string {
@@ -69,7 +66,7 @@ func (h *hostSet) check(c *call, r *http.Request) error {
 	if h == nil {
 		return nil
 	}
-	if !h.has(r.Host) {
+	if !h.exact[r.Host] && !h.names[hostname(r.Host)] {
 		c.server.reject("host")
 		return fault.New("http.host", fault.RejectPolicy, "this listener does not serve that Host").
 			Advise("Use localhost or the address of the listener. The operator can add the name to http.hosts.")

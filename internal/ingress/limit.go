@@ -24,24 +24,11 @@ var (
 	errInflight = &fault.Error{Op: "http.inflight", Kind: fault.Busy, Detail: "the limit of concurrent requests of this route is reached"}
 )
 
-// spendRate spends a token of the client's IP. The admin plane and the local
-// socket have no clientState.
-func (m *mountedRoute) spendRate(c *call) error {
-	if one := c.clientState(); one != nil && !one.requests.AllowN(c.start, 1) {
-		m.reject("rate_limit")
-		return errRate
-	}
-	return nil
-}
-
 // spendWork spends a token of the service, for queued work. It runs after
 // authorisation. A client that had as much work done in the last second as
 // there are tokens left is rejected. So a single client may use up the rate,
 // and however many are greedy, a token is left for the next client.
 func (m *mountedRoute) spendWork(c *call) error {
-	if m.workLimiter == nil {
-		return nil
-	}
 	one := c.clientState()
 	if left := m.workLimiter.TokensAt(c.start); one != nil && left >= 1 && one.recentWork.value(c.start) >= left {
 		m.reject("work_share")
@@ -88,47 +75,41 @@ func (d *decayingCount) decayed(now time.Time) float64 {
 	return d.count * math.Exp(-max(0, now.Sub(d.asOf).Seconds()))
 }
 
-// acquireSlot takes a slot among the running requests: of the route, and of the
-// server. It never waits: an immediate refusal is worth more than a slot that
-// may come.
-func (m *mountedRoute) acquireSlot(ctx context.Context, c *call) error {
+// acquireSlot takes a slot among the running requests: of the route, and in the
+// pool of its class. It never waits: an immediate refusal is worth more than a
+// slot that may come.
+func (m *mountedRoute) acquireSlot(ctx context.Context, c *call) (err error) {
 	if m.stuck.Load() >= int64(m.server.limits.Stuck) {
 		m.reject("stuck")
 		return errStuckRoute
 	}
-	if n := m.running.Add(1); m.route.Concurrency > 0 && n > int64(m.route.Concurrency) {
-		m.running.Add(-1)
+	n := m.running.Add(1)
+	defer func() {
+		if err != nil {
+			m.running.Add(-1)
+		}
+	}()
+	if m.route.Concurrency > 0 && n > int64(m.route.Concurrency) {
 		return m.refuseBusy()
 	}
-	if err := m.acquirePoolSlot(ctx, c); err != nil {
-		m.running.Add(-1)
-		return err
+	if m.pool != nil && !c.listener.options.Local { // health and the local socket must answer when all slots are taken
+		share := m.pool.shareOf(c.clientState())
+		if !m.pool.acquire(share, m.running.Load()) {
+			m.busyTally.Inc()
+			m.reject("share")
+			return errClientShare
+		}
+		if err := m.pool.lane.Enter(ctx); err != nil {
+			m.pool.release(share)
+			if fault.KindOf(err) != fault.Busy {
+				return err
+			}
+			return m.refuseBusy()
+		}
+		c.share = share
 	}
 	m.inflightGauge.Inc()
 	c.holdsSlot.Store(true)
-	return nil
-}
-
-// acquirePoolSlot takes a slot in the pool of the route's class. Health routes
-// and the local socket bypass it: they must answer when all slots are taken.
-func (m *mountedRoute) acquirePoolSlot(ctx context.Context, c *call) error {
-	if m.pool == nil || c.listener.options.Local {
-		return nil
-	}
-	share := m.pool.shareOf(c.clientState())
-	if !m.pool.acquire(share, m.running.Load()) {
-		m.busyTally.Inc()
-		m.reject("share")
-		return errClientShare
-	}
-	if err := m.pool.lane.Enter(ctx); err != nil {
-		m.pool.release(share)
-		if fault.KindOf(err) != fault.Busy {
-			return err
-		}
-		return m.refuseBusy()
-	}
-	c.share = share
 	return nil
 }
 

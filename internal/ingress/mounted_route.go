@@ -87,12 +87,7 @@ func newRouteMetrics(instruments *observe.Instruments, pattern string) *routeMet
 	return c
 }
 
-// record counts an answer.
-func (r *routeMetrics) record(method string, status int, took time.Duration) {
-	r.counter(method, status).Inc()
-	r.latency.Observe(took.Seconds())
-}
-
+// counter counts the answers to a method with a status.
 func (r *routeMetrics) counter(method string, status int) prometheus.Counter {
 	at := outcome{knownMethod(method), status}
 	if counter, ok := (*r.counters.Load())[at]; ok {

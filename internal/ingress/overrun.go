@@ -109,10 +109,6 @@ func (c *conn) trackCall(of *call) {
 	}
 }
 
-// untrackCall stops watching it. The timer stays set: the next request needs
-// it.
-func (c *conn) untrackCall(of *call) { c.overrunTimer.current.CompareAndSwap(of, nil) }
-
 func (c *conn) armOverrun(at time.Time) {
 	c.overrunTimer.mu.Lock()
 	defer c.overrunTimer.mu.Unlock()
@@ -169,7 +165,7 @@ func (c *call) overrun() {
 	defer close(done)
 	c.markStuck()
 	if responder == responderCut {
-		c.instruments().IOErrors.WithLabelValues("cut").Inc()
+		c.route.instruments.IOErrors.WithLabelValues("cut").Inc()
 		c.recordRequest(c.request.Method, int(c.status.Load()), c.bytes.Load())
 	} else {
 		c.refuseOverrun()
@@ -191,7 +187,7 @@ func (c *call) refuseOverrun() {
 		_, _ = on.Conn.Write(text)
 	}
 	_ = on.CloseWrite()
-	c.instruments().IOTimeouts.WithLabelValues("request").Inc()
+	c.route.instruments.IOTimeouts.WithLabelValues("request").Inc()
 	c.recordRequest(c.request.Method, errOverrun.Kind.Status(), int64(len(text)))
 }
 
@@ -252,7 +248,7 @@ func (c *call) clearStuck() {
 // overrun.
 func (c *call) finish() bool {
 	if c.conn != nil {
-		c.conn.untrackCall(c)
+		c.conn.overrunTimer.current.CompareAndSwap(c, nil) // the timer stays set: the next request needs it
 	}
 	if c.http2 || c.responder.CompareAndSwap(responderNone, responderDone) || c.responder.CompareAndSwap(responderHandler, responderDone) {
 		return true

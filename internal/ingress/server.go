@@ -84,14 +84,14 @@ type Server struct {
 	defaultHeaders []defaultHeader // of every answer
 	hsts           defaultHeader   // of every answer over TLS; without a key if it is off
 
-	mux             *http.ServeMux
-	routes          map[string]*mountedRoute // by pattern, for the warm lane
-	unroutedMetrics *routeMetrics
-	clients         *clientTable
-	inflight        *sharePool // nil if exempt
-	streams         *sharePool // nil if exempt
-	stuck           *flow.Lane // of handlers that have overrun their deadline
-	noListener      *Listener  // for requests that came by no listener of ours
+	mux        *http.ServeMux
+	routes     map[string]*mountedRoute // by pattern, for the warm lane
+	unrouted   *mountedRoute            // the route of requests for which the mux has not found one
+	clients    *clientTable
+	inflight   *sharePool // nil if exempt
+	streams    *sharePool // nil if exempt
+	stuck      *flow.Lane // of handlers that have overrun their deadline
+	noListener *Listener  // for requests that came by no listener of ours
 
 	overrunLimiter errorLog // limits the log lines about overruns
 }
@@ -117,7 +117,9 @@ func New(o Options) (*Server, error) {
 		s.hsts = newHSTS(o.Times.HSTS)
 	}
 	s.noListener = &Listener{server: s}
-	s.unroutedMetrics = newRouteMetrics(s.instruments, noRoute)
+	s.unrouted = &mountedRoute{
+		server: s, route: Route{Service: o.Service, Pattern: noRoute}, instruments: s.instruments, routeMetrics: newRouteMetrics(s.instruments, noRoute),
+	}
 	s.clients = newClientTable(o.Limits, o.Exempt, firstLaneShare+len(o.Table.routes))
 	s.stuck = flow.NewLane(o.Inventory, flow.LaneSpec{
 		Service: o.Service, Name: o.Name + "_stuck", Running: stuckRoutes * o.Limits.Stuck, From: "handlers", To: "none: they did not return by their deadline",
@@ -186,7 +188,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.fail(r, err)
 		return
 	}
-	if s.preflight(c, r) {
+	if r.Method == http.MethodOptions && s.preflight(c, r) {
 		return
 	}
 	if hasDotSegment(r.URL.Path) {
@@ -222,7 +224,10 @@ func hasDotSegment(path string) bool {
 
 // newCall makes the call of a request.
 func (s *Server) newCall(w http.ResponseWriter, r *http.Request) *call {
-	c := &call{inner: w, server: s, listener: s.noListener, start: time.Now(), http2: r.ProtoMajor == 2, body: hasBody(r), request: r}
+	c := &call{
+		inner: w, server: s, listener: s.noListener, route: s.unrouted, start: time.Now(),
+		http2: r.ProtoMajor == 2, body: r.ContentLength != 0, request: r,
+	}
 	if on, ok := r.Context().Value(connKey{}).(*conn); ok {
 		c.conn, c.listener, c.client = on, on.listener, on.client
 		on.inRequest.Store(true)
@@ -271,21 +276,24 @@ func (s *Server) reject(reason string) { s.instruments.Rejected.WithLabelValues(
 func (m *mountedRoute) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := w.(*call)
 	c.route = m
-	ctx := c.withContext(r.Context())
+	c.context = callContext{corr.With(r.Context(), c.corrID), c}
 	if c.body {
-		r = r.WithContext(ctx) // the body is about to be replaced, and the original is net/http's
+		r = r.WithContext(&c.context) // the body is about to be replaced, and the original is net/http's
 	}
-	if err := m.serve(ctx, c, r); err != nil {
+	if err := m.serve(&c.context, c, r); err != nil {
 		c.fail(r, err)
 	}
 }
 
 func (m *mountedRoute) serve(ctx context.Context, c *call, r *http.Request) error {
-	if err := m.boundBody(c, r); err != nil {
-		return err
+	if c.body {
+		if err := m.boundBody(c, r); err != nil {
+			return err
+		}
 	}
-	if err := m.spendRate(c); err != nil {
-		return err
+	if client := c.clientState(); client != nil && !client.requests.AllowN(c.start, 1) { // the local socket has none
+		m.reject("rate_limit")
+		return errRate
 	}
 	if err := m.acquireSlot(ctx, c); err != nil {
 		return err
@@ -295,18 +303,25 @@ func (m *mountedRoute) serve(ctx context.Context, c *call, r *http.Request) erro
 			m.releaseSlot(c)
 		}
 	}()
-	if err := m.authorise(ctx, c, r); err != nil {
-		return err
+	if !m.route.Open {
+		if err := m.checkAuth(ctx, m.authRequest(c, r)); err != nil {
+			return err
+		}
 	}
-	if err := m.spendWork(c); err != nil {
-		return err
+	if m.workLimiter != nil {
+		if err := m.spendWork(c); err != nil {
+			return err
+		}
 	}
 	ctx, err := m.setDeadline(ctx, c, r)
 	if err != nil {
 		return err
 	}
 	defer c.limits.release()
-	return c.timeoutError(ctx, m.runHandler(ctx, c, r.WithContext(ctx)))
+	if err := m.runHandler(ctx, c, r.WithContext(ctx)); err != nil {
+		return c.timeoutError(ctx, err)
+	}
+	return nil
 }
 
 // runHandler runs the handler, and makes sure that the request is answered by

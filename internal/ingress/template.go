@@ -174,11 +174,11 @@ func (t *Template) compiledFor(s *Server) *compiledTemplate {
 	if known := t.compiled.Load(); known != nil && known.server == s {
 		return known
 	}
-	counts := s.unroutedMetrics
-	if m := s.routes[t.pattern]; m != nil {
-		counts = m.routeMetrics
+	route := s.routes[t.pattern]
+	if route == nil {
+		route = s.unrouted
 	}
-	f := &compiledTemplate{server: s, counter: counts.counter(http.MethodGet, http.StatusOK), latency: counts.latency}
+	f := &compiledTemplate{server: s, counter: route.counter(http.MethodGet, http.StatusOK), latency: route.latency}
 	t.compile(f, t.withServerHeaders(s))
 	t.compiled.Store(f)
 	return f

@@ -68,7 +68,11 @@ const maxRanges = 16
 // for counters. Headers that the handler has set stay.
 func ServeContent(w http.ResponseWriter, r *http.Request, c Content) (status int, err error) {
 	c.Header(w.Header())
-	switch evaluateConditions(r, c.ETag, c.conditionDate()) {
+	date := c.Modified
+	if date.IsZero() {
+		date = c.ResponseDate // when the answer was made (RFC 9111, section 4.3.2)
+	}
+	switch evaluateConditions(r, c.ETag, date) {
 	case conditionNotModified:
 		for _, about := range []string{"Content-Type", "Content-Encoding", "Accept-Ranges"} {
 			delete(w.Header(), about) // they describe bytes that are not sent
@@ -83,37 +87,26 @@ func ServeContent(w http.ResponseWriter, r *http.Request, c Content) (status int
 		writeProblemStatus(w, r, http.StatusPreconditionFailed, wrong)
 		return http.StatusPreconditionFailed, nil
 	}
-	if r.Method != http.MethodGet || c.Size < 0 { // a range means nothing to a HEAD
+	ranges := r.Header["Range"]
+	if len(ranges) == 0 || r.Method != http.MethodGet || c.Size < 0 || !rangeApplies(r, c.ETag, c.strongDate()) { // a range means nothing to a HEAD
 		return c.serveWhole(w, r)
 	}
 	most := 1
 	if c.MultiRange {
 		most = maxRanges
 	}
-	what, spans := rangeNone, []span(nil)
-	if rangeApplies(r, c.ETag, c.strongDate()) {
-		what, spans = parseRange(r.Header.Values("Range"), c.Size, most)
-	}
+	what, spans := parseRange(ranges, c.Size, most)
 	switch {
 	case what == rangeInvalid:
 		return c.serveInvalidRange(w, r)
 	case what == rangeNone:
 		return c.serveWhole(w, r)
-	case len(spans) == 1:
-		return c.serveRange(w, spans[0])
-	default:
+	case len(spans) > 1:
 		return c.serveRanges(w, spans)
 	}
-}
-
-// conditionDate is what conditions by date are compared with. If the time of
-// the last change is unknown, that is when the answer was made (RFC 9111,
-// section 4.3.2).
-func (c Content) conditionDate() time.Time {
-	if c.Modified.IsZero() {
-		return c.ResponseDate
-	}
-	return c.Modified
+	w.Header()["Content-Length"] = []string{strconv.FormatInt(spans[0].length, 10)}
+	w.Header()["Content-Range"] = []string{spans[0].contentRange(c.Size)}
+	return c.sendSpan(w, http.StatusPartialContent, spans[0])
 }
 
 // strongDate is the date that If-Range may use. In the second in which an
@@ -149,6 +142,7 @@ func (c Content) Header(header http.Header) {
 	header["Accept-Ranges"] = acceptRanges
 }
 
+// serveWhole answers with all of the content.
 func (c Content) serveWhole(w http.ResponseWriter, r *http.Request) (int, error) {
 	if c.Size >= 0 {
 		w.Header()["Content-Length"] = []string{strconv.FormatInt(c.Size, 10)}
@@ -160,12 +154,6 @@ func (c Content) serveWhole(w http.ResponseWriter, r *http.Request) (int, error)
 		return http.StatusOK, nil
 	}
 	return c.sendSpan(w, http.StatusOK, span{0, c.Size})
-}
-
-func (c Content) serveRange(w http.ResponseWriter, one span) (int, error) {
-	w.Header()["Content-Length"] = []string{strconv.FormatInt(one.length, 10)}
-	w.Header()["Content-Range"] = []string{one.contentRange(c.Size)}
-	return c.sendSpan(w, http.StatusPartialContent, one)
 }
 
 // sendSpan writes one span, which is what the header promises.
@@ -253,16 +241,12 @@ type lazyWriter struct {
 	started bool
 }
 
-func (l *lazyWriter) start() {
+// Write begins the answer and writes.
+func (l *lazyWriter) Write(p []byte) (int, error) {
 	if !l.started {
 		l.started = true
 		l.WriteHeader(l.status)
 	}
-}
-
-// Write begins the answer and writes.
-func (l *lazyWriter) Write(p []byte) (int, error) {
-	l.start()
 	return l.ResponseWriter.Write(p)
 }
 

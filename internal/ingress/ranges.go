@@ -33,11 +33,11 @@ const (
 // together are more than the content. Others that overlap are joined: a client
 // must gain nothing by requesting the same bytes repeatedly.
 func parseRange(values []string, size int64, most int) (rangeResult, []span) {
-	if len(values) == 0 {
+	if len(values) != 1 {
 		return rangeNone, nil
 	}
 	unit, set, found := strings.Cut(values[0], "=")
-	if !found || !strings.EqualFold(strings.TrimSpace(unit), "bytes") || size == 0 || len(values) > 1 {
+	if !found || !strings.EqualFold(strings.TrimSpace(unit), "bytes") || size == 0 {
 		return rangeNone, nil
 	}
 	var spans []span

@@ -2,6 +2,7 @@ package ingress
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 )
@@ -21,86 +22,31 @@ const (
 )
 
 // evaluateConditions evaluates the conditions in the order of section 13.2.2.
+// etag is empty, and modified zero, if the content has none.
 func evaluateConditions(r *http.Request, etag string, modified time.Time) conditionResult {
-	switch ifMatch(r, etag) {
-	case conditionFalse:
-		return preconditionFailed
-	case conditionAbsent:
-		if len(r.Header["If-Match"]) == 0 && unmodifiedSince(r, modified) == conditionFalse {
+	reading := r.Method == http.MethodGet || r.Method == http.MethodHead
+	dated := !modified.IsZero()
+	modified = modified.Truncate(time.Second) // the dates of HTTP have no fractions
+	if given := r.Header["If-Match"]; len(given) > 0 {
+		tags, any, ok := parseTags(given)
+		if ok && !any && !slices.ContainsFunc(tags, func(tag string) bool { return strongEqual(tag, etag) }) {
 			return preconditionFailed
 		}
-	}
-	reading := r.Method == http.MethodGet || r.Method == http.MethodHead
-	switch ifNoneMatch(r, etag) {
-	case conditionFalse:
-		if reading {
-			return conditionNotModified
-		}
+	} else if at, ok := parseDate(r.Header["If-Unmodified-Since"]); ok && dated && modified.After(at) {
 		return preconditionFailed
-	case conditionAbsent:
-		if reading && len(r.Header["If-None-Match"]) == 0 && modifiedSince(r, modified) == conditionFalse {
-			return conditionNotModified
+	}
+	if given := r.Header["If-None-Match"]; len(given) > 0 {
+		tags, any, ok := parseTags(given)
+		if ok && (any || slices.ContainsFunc(tags, func(tag string) bool { return weakEqual(tag, etag) })) {
+			if reading {
+				return conditionNotModified
+			}
+			return preconditionFailed
 		}
+	} else if at, ok := parseDate(r.Header["If-Modified-Since"]); ok && dated && reading && !modified.After(at) {
+		return conditionNotModified
 	}
 	return conditionsHold
-}
-
-// conditionState is the result of one condition.
-type conditionState uint8
-
-const (
-	conditionAbsent conditionState = iota // absent, or malformed
-	conditionTrue
-	conditionFalse
-)
-
-func conditionOf(holds bool) conditionState {
-	if holds {
-		return conditionTrue
-	}
-	return conditionFalse
-}
-
-func ifMatch(r *http.Request, etag string) conditionState {
-	tags, any, ok := parseTags(r.Header.Values("If-Match"))
-	if !ok {
-		return conditionAbsent
-	}
-	for _, tag := range tags {
-		if strongEqual(tag, etag) {
-			return conditionTrue
-		}
-	}
-	return conditionOf(any)
-}
-
-func ifNoneMatch(r *http.Request, etag string) conditionState {
-	tags, any, ok := parseTags(r.Header.Values("If-None-Match"))
-	if !ok {
-		return conditionAbsent
-	}
-	for _, tag := range tags {
-		if weakEqual(tag, etag) {
-			return conditionFalse
-		}
-	}
-	return conditionOf(!any)
-}
-
-func unmodifiedSince(r *http.Request, modified time.Time) conditionState {
-	at, ok := parseDate(r.Header.Values("If-Unmodified-Since"))
-	if !ok || modified.IsZero() {
-		return conditionAbsent
-	}
-	return conditionOf(!modified.Truncate(time.Second).After(at))
-}
-
-func modifiedSince(r *http.Request, modified time.Time) conditionState {
-	at, ok := parseDate(r.Header.Values("If-Modified-Since"))
-	if !ok || modified.IsZero() {
-		return conditionAbsent
-	}
-	return conditionOf(modified.Truncate(time.Second).After(at))
 }
 
 // rangeApplies reports whether a Range is to be used: there is no If-Range, or

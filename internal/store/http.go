@@ -200,7 +200,7 @@ func (o *ObjectHandler) handleGet(w http.ResponseWriter, r *http.Request) error 
 		ingress.Disposition(w.Header(), r.URL.Query(), "", false)
 	}
 	status, err := ingress.ServeContent(w, r, Content(handle))
-	if err == nil && status == http.StatusOK && o.cache != nil {
+	if err == nil && status == http.StatusOK && o.cache != nil && o.cache.source == nil { // from a local store, Lookup makes the copies
 		o.cache.offer(r.Context(), o.store, handle)
 	}
 	return err

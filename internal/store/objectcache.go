@@ -116,7 +116,7 @@ func (o *ObjectCache) shard(a b3.Address) *copyShard {
 	return &o.shards[a[len(a)-1]%copyShards]
 }
 
-// Lookup implements [ingress.Warm].
+// Lookup makes the answer for an object, from a copy or from the store.
 func (o *ObjectCache) Lookup(target []byte) (*ingress.PreparedResponse, bool) {
 	address, ok := parseTarget(target)
 	if !ok {
@@ -163,12 +163,9 @@ func (o *ObjectCache) admits(a b3.Address) bool {
 	return !full || rand.Uint32()%admissionRatio == 0
 }
 
-// offer adds an object that was just served to the cache, if it qualifies. For
-// a local store, Lookup does that.
+// offer adds an object of a store behind a network to the cache, if it
+// qualifies: it was just served.
 func (o *ObjectCache) offer(ctx context.Context, source Opener, handle Handle) {
-	if o.source != nil {
-		return
-	}
 	address := handle.Address()
 	body, whole := handle.Bytes()
 	if !whole {

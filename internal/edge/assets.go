@@ -34,34 +34,26 @@ const assetOp = "edge.asset"
 // address or name, or from an origin, whichever the first element of the path
 // names.
 func (e *Edge) handleAsset(w http.ResponseWriter, r *http.Request) error {
-	first, rest, err := e.splitPath(r)
-	if err != nil {
-		return err
+	escaped := strings.TrimPrefix(r.URL.EscapedPath(), assetsPrefix) // as the client wrote it: so the origin gets it
+	if why := pathTrick(escaped); why != "" {
+		return &fault.Error{Op: assetOp, Kind: fault.Malformed, Detail: "the path has " + why, Next: "Write the path without escapes and dot segments."}
 	}
+	first, rest, _ := strings.Cut(escaped, "/")
 	if rest == "" {
 		if served, err := e.servePack(w, r, first); served || err != nil {
 			return err
 		}
 	}
-	if served, err := e.serveFile(w, r, first, rest); served || err != nil {
-		return err
+	plain := r.PathValue("path")
+	if e.assets != nil && first != "" {
+		if served, err := e.serveFile(w, r, strings.TrimPrefix(plain, "/")); served || err != nil {
+			return err
+		}
 	}
-	if served, err := e.serveContent(w, r); served || err != nil {
-		return err
+	if e.objects != nil && (strings.HasPrefix(plain, addressPrefix) || strings.HasPrefix(plain, namePrefix)) {
+		return e.serveContent(w, r, plain)
 	}
 	return e.serveOrigin(w, r, first, rest)
-}
-
-// splitPath splits the path as the client wrote it: what was escaped stays
-// escaped for the origin. A path that is refused here is refused for every
-// source.
-func (e *Edge) splitPath(r *http.Request) (first, rest string, err error) {
-	whole := strings.TrimPrefix(r.URL.EscapedPath(), assetsPrefix)
-	if why := pathTrick(whole); why != "" {
-		return "", "", &fault.Error{Op: assetOp, Kind: fault.Malformed, Detail: "the path has " + why, Next: "Write the path without escapes and dot segments."}
-	}
-	first, rest, _ = strings.Cut(whole, "/")
-	return first, rest, nil
 }
 
 // pathTrick names what is wrong with a path: anything that some programs read
@@ -121,11 +113,7 @@ func (e *Edge) servePack(w http.ResponseWriter, r *http.Request, escaped string)
 
 // serveFile answers with a file of the folder of assets. The folder is an
 // [os.Root]: no path and no link leads out of it.
-func (e *Edge) serveFile(w http.ResponseWriter, r *http.Request, first, rest string) (served bool, err error) {
-	if e.assets == nil || first == "" {
-		return false, nil
-	}
-	name := strings.TrimPrefix(r.PathValue("path"), "/")
+func (e *Edge) serveFile(w http.ResponseWriter, r *http.Request, name string) (served bool, err error) {
 	if _, err := e.assets.Lstat(strings.SplitN(name, "/", 2)[0]); err != nil {
 		return false, nil // no such name in the folder: it may be a host
 	}
@@ -217,7 +205,8 @@ func mediaType(name string) string {
 }
 
 // serveOrigin answers from the cache of origins' objects, and fills it on a
-// miss.
+// miss: a 200 with support for ranges and conditions, any other status as it is.
+// A body that is still arriving is streamed.
 func (e *Edge) serveOrigin(w http.ResponseWriter, r *http.Request, host, rest string) error {
 	answer, err := e.cache.Get(r.Context(), fill.Request{
 		Host: host, Path: "/" + rest, Query: r.URL.RawQuery, Method: r.Method, Header: withoutCapability(r.Header),
@@ -226,7 +215,20 @@ func (e *Edge) serveOrigin(w http.ResponseWriter, r *http.Request, host, rest st
 		return fault.Wrap(assetOp, err)
 	}
 	defer answer.Close()
-	return e.relay(w, r, answer)
+	relayHeader(w.Header(), answer.Header)
+	if answer.Status != http.StatusOK {
+		return answer.WriteTo(w, r.Method)
+	}
+	send := answer.WriteRange
+	if answer.Streaming() {
+		send = func(to io.Writer, from, length int64) error {
+			return answer.Stream(to, from, length, func() { _ = http.NewResponseController(w).Flush() }) // if the client has disconnected, the next write fails
+		}
+	}
+	return e.serve(w, r, ingress.Content{
+		Size: answer.Size(), ETag: answer.Header.Get("Etag"), Modified: answer.Modified(), ResponseDate: answer.Date(),
+		Type: answer.Header.Get("Content-Type"), Write: send,
+	})
 }
 
 // withoutCapability is a client's header without capabilities of this node,
@@ -246,25 +248,6 @@ func withoutCapability(header http.Header) http.Header {
 		delete(header, "Authorization")
 	}
 	return header
-}
-
-// relay answers with an origin's response: a 200 with support for ranges and
-// conditions, any other status as it is. A body that is still arriving is
-// streamed.
-func (e *Edge) relay(w http.ResponseWriter, r *http.Request, answer *fill.Answer) error {
-	relayHeader(w.Header(), answer.Header)
-	if answer.Status != http.StatusOK {
-		return answer.WriteTo(w, r.Method)
-	}
-	send := answer.WriteRange
-	if answer.Streaming() {
-		send = func(to io.Writer, from, length int64) error {
-			return answer.Stream(to, from, length, func() { _ = http.NewResponseController(w).Flush() }) // if the client has disconnected, the next write fails
-		}
-	}
-	return e.serve(w, r, ingress.Content{
-		Size: answer.Size(), ETag: answer.Header.Get("Etag"), Modified: answer.Modified(), ResponseDate: answer.Date(), Type: answer.Type(), Write: send,
-	})
 }
 
 // relayHeader sets the part of an origin's header that a client sees. The cache

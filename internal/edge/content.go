@@ -42,30 +42,26 @@ const (
 // which never changes. What a name stands for may change.
 const immutableCacheControl = "public, max-age=31536000, immutable"
 
-// serveContent answers with an object, or with a file of the folder that a
-// manifest describes.
-func (e *Edge) serveContent(w http.ResponseWriter, r *http.Request) (served bool, err error) {
-	first, rest, _ := strings.Cut(r.PathValue("path"), "/")
-	named := strings.HasPrefix(first, namePrefix)
-	if e.objects == nil || !named && !strings.HasPrefix(first, addressPrefix) {
-		return false, nil
-	}
+// serveContent answers with the object that a path begins with, or with a file
+// of the folder that its manifest describes.
+func (e *Edge) serveContent(w http.ResponseWriter, r *http.Request, path string) (err error) {
+	first, rest, _ := strings.Cut(path, "/")
 	control := immutableCacheControl
 	var root b3.Address
-	if named {
+	if strings.HasPrefix(first, namePrefix) {
 		control = e.cacheControl
 		root, err = e.objects.ResolveManifest(r.Context(), first)
 	} else {
 		root, err = b3.Parse(first)
 	}
 	if err != nil {
-		return true, e.countRefusal(err)
+		return e.countRefusal(err)
 	}
 	found, err := e.resolvePath(r.Context(), e.callerOf(r), root, rest)
 	if err != nil {
-		return true, e.countRefusal(err)
+		return e.countRefusal(err)
 	}
-	return true, e.serveObject(w, r, found, control)
+	return e.serveObject(w, r, found, control)
 }
 
 // contentCaller is who asks for content that this node may have to fetch first.

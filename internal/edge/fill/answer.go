@@ -57,9 +57,6 @@ func (a *Answer) Size() int64 {
 	return a.Handle.Size()
 }
 
-// Type is the media type of the body, as the origin declares it.
-func (a *Answer) Type() string { return a.Header.Get("Content-Type") }
-
 // Modified is when the object was last modified, as the origin declares it;
 // zero if it does not.
 func (a *Answer) Modified() time.Time {

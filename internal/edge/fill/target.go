@@ -73,6 +73,7 @@ func parseURL(text string) (target, error) {
 // normalPath unescapes what need not be escaped and rejects what some programs
 // read as a step up, a separator or an end, and others do not.
 func normalPath(path string) (string, error) {
+	const hex = "0123456789ABCDEF"
 	if !strings.HasPrefix(path, "/") {
 		return "", badTarget("the path does not begin with a slash")
 	}
@@ -87,10 +88,22 @@ func normalPath(path string) (string, error) {
 			c, escaped = byte(unhex(path[i+1])<<4|unhex(path[i+2])), true
 			i += 2
 		}
-		if why := forbiddenByte(c, escaped); why != "" {
-			return "", badTarget("the path has %s", why)
+		switch {
+		case c < ' ' || c == 0x7f:
+			return "", badTarget("the path has a control character")
+		case c == '\\':
+			return "", badTarget("the path has a backslash")
+		case c == '/' && escaped:
+			return "", badTarget("the path has an escaped slash")
+		case !escaped && (c == '?' || c == '#'):
+			return "", badTarget("the path has a byte that ends it")
+		case isUnreserved(c) || !escaped && strings.IndexByte("/!$&'()*+,;=:@", c) >= 0:
+			b.WriteByte(c) // both forms mean the same, or it was plain and may be
+		default:
+			b.WriteByte('%')
+			b.WriteByte(hex[c>>4])
+			b.WriteByte(hex[c&15])
 		}
-		appendByte(&b, c, escaped)
 	}
 	for element := range strings.SplitSeq(b.String(), "/") {
 		if element == "." || element == ".." {
@@ -98,35 +111,6 @@ func normalPath(path string) (string, error) {
 		}
 	}
 	return b.String(), nil
-}
-
-// forbiddenByte says why a byte may not be in a path.
-func forbiddenByte(c byte, escaped bool) string {
-	switch {
-	case c < ' ' || c == 0x7f:
-		return "a control character"
-	case c == '\\':
-		return "a backslash"
-	case c == '/' && escaped:
-		return "an escaped slash"
-	case !escaped && (c == '?' || c == '#'):
-		return "a byte that ends it"
-	default:
-		return ""
-	}
-}
-
-// appendByte writes a byte of a path: plain if both forms mean the same, or if
-// it was plain and may be; escaped otherwise.
-func appendByte(b *strings.Builder, c byte, escaped bool) {
-	const hex = "0123456789ABCDEF"
-	if isUnreserved(c) || !escaped && strings.IndexByte("/!$&'()*+,;=:@", c) >= 0 {
-		b.WriteByte(c)
-		return
-	}
-	b.WriteByte('%')
-	b.WriteByte(hex[c>>4])
-	b.WriteByte(hex[c&15])
 }
 
 // isUnreserved reports whether a byte means the same escaped or not (RFC 3986,

@@ -38,18 +38,13 @@ const (
 	namePrefix    = "name:"
 )
 
-// immutableCacheControl is the Cache-Control of an object requested by address,
-// which never changes. What a name stands for may change.
-const immutableCacheControl = "public, max-age=31536000, immutable"
-
 // serveContent answers with the object that a path begins with, or with a file
 // of the folder that its manifest describes.
 func (e *Edge) serveContent(w http.ResponseWriter, r *http.Request, path string) (err error) {
 	first, rest, _ := strings.Cut(path, "/")
-	control := immutableCacheControl
+	named := strings.HasPrefix(first, namePrefix)
 	var root b3.Address
-	if strings.HasPrefix(first, namePrefix) {
-		control = e.cacheControl
+	if named {
 		root, err = e.objects.ResolveManifest(r.Context(), first)
 	} else {
 		root, err = b3.Parse(first)
@@ -57,21 +52,22 @@ func (e *Edge) serveContent(w http.ResponseWriter, r *http.Request, path string)
 	if err != nil {
 		return e.countRefusal(err)
 	}
-	found, err := e.resolvePath(r.Context(), e.callerOf(r), root, rest)
+	found, err := e.resolvePath(r, root, rest)
 	if err != nil {
 		return e.countRefusal(err)
 	}
-	return e.serveObject(w, r, found, control)
-}
-
-// contentCaller is who asks for content that this node may have to fetch first.
-type contentCaller struct {
-	share          netip.Addr   // whose share of the fetches it uses
-	authoriseFetch func() error // whether it may make this node fetch
-}
-
-func (e *Edge) callerOf(r *http.Request) contentCaller {
-	return contentCaller{ingress.ShareKey(r), func() error { return e.authoriseFetch(r) }}
+	handle, err := e.openObject(r, found.address)
+	if err != nil {
+		return e.countRefusal(err)
+	}
+	defer handle.Close()
+	ingress.MarkUntrusted(w.Header())
+	content := store.Content(handle)
+	content.Type = found.mediaType
+	if named {
+		content.CacheControl = e.cacheControl // what a name stands for may change
+	}
+	return e.serve(w, r, content)
 }
 
 // contentFile is a file in a tree of content.
@@ -83,11 +79,11 @@ type contentFile struct {
 // resolvePath finds the object that a path below an address means. A path that
 // ends with a slash means the index.html there; an empty path means the address
 // itself.
-func (e *Edge) resolvePath(ctx context.Context, caller contentCaller, root b3.Address, path string) (contentFile, error) {
+func (e *Edge) resolvePath(r *http.Request, root b3.Address, path string) (contentFile, error) {
 	if path == "" {
 		return contentFile{root, octets}, nil
 	}
-	manifest, err := e.manifest(ctx, caller, root)
+	manifest, err := e.manifest(r, root)
 	if err != nil {
 		return contentFile{}, err
 	}
@@ -107,8 +103,8 @@ func (e *Edge) resolvePath(ctx context.Context, caller contentCaller, root b3.Ad
 }
 
 // manifest reads the manifest of a folder.
-func (e *Edge) manifest(ctx context.Context, caller contentCaller, address b3.Address) (client.Manifest, error) {
-	handle, err := e.openObject(ctx, caller, address)
+func (e *Edge) manifest(r *http.Request, address b3.Address) (client.Manifest, error) {
+	handle, err := e.openObject(r, address)
 	if err != nil {
 		return client.Manifest{}, err
 	}
@@ -129,7 +125,8 @@ func (e *Edge) manifest(ctx context.Context, caller contentCaller, address b3.Ad
 
 // openObject opens an object of this node, or fetches it first. Such fetches
 // are rate-limited like every other fill.
-func (e *Edge) openObject(ctx context.Context, caller contentCaller, address b3.Address) (store.Handle, error) {
+func (e *Edge) openObject(r *http.Request, address b3.Address) (store.Handle, error) {
+	ctx := r.Context()
 	handle, err := e.objects.Open(ctx, address)
 	if fault.KindOf(err) != fault.NotFound {
 		if err == nil {
@@ -137,14 +134,14 @@ func (e *Edge) openObject(ctx context.Context, caller contentCaller, address b3.
 		}
 		return handle, err
 	}
-	if err := caller.authoriseFetch(); err != nil {
+	if err := e.authoriseFetch(r); err != nil {
 		return nil, err
 	}
 	if err := e.admit(addressPrefix); err != nil {
 		return nil, err
 	}
 	e.metrics.misses.Inc()
-	if err := e.objects.Fetch(ctx, caller.share, address); err != nil {
+	if err := e.objects.Fetch(ctx, ingress.ShareKey(r), address); err != nil {
 		return nil, err
 	}
 	return e.objects.Open(ctx, address)
@@ -163,22 +160,6 @@ func (e *Edge) authoriseFetch(r *http.Request) error {
 	return &fault.Error{Op: assetOp, Kind: fault.Unauthorized, Err: err,
 		Detail: "this node does not have it, and a fetch needs a capability (edge.anonymous_fetch is false)",
 		Next:   "Mint one on the node's machine with `micronode token mint --scope object:put --ttl 1h`, or with any other scope, and send it as `Authorization: Bearer …`."}
-}
-
-func (e *Edge) serveObject(w http.ResponseWriter, r *http.Request, found contentFile, control string) error {
-	handle, err := e.openObject(r.Context(), e.callerOf(r), found.address)
-	if err != nil {
-		return e.countRefusal(err)
-	}
-	defer handle.Close()
-	ingress.MarkUntrusted(w.Header())
-	return e.serve(w, r, ingress.Content{
-		Size: handle.Size(), ETag: `"` + found.address.String() + `"`, Type: found.mediaType, CacheControl: control,
-		Write: func(w io.Writer, off, n int64) error {
-			_, err := handle.WriteRange(w, off, n)
-			return err
-		},
-	})
 }
 
 // countRefusal counts why an object could not be served.

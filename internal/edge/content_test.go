@@ -85,11 +85,11 @@ func TestContentByAddress(t *testing.T) {
 		folder := s.keep(t, far, string(raw))
 		s.names["name:site"] = folder
 		for path, want := range map[string]struct{ kind, control string }{
-			page.String():                                 {octets, immutableCacheControl},
-			folder.String() + "/a/index.html":             {"text/html; charset=utf-8", immutableCacheControl},
-			folder.String() + "/b.unknown":                {"x/y", immutableCacheControl},
+			page.String():                                 {octets, ingress.Immutable},
+			folder.String() + "/a/index.html":             {"text/html; charset=utf-8", ingress.Immutable},
+			folder.String() + "/b.unknown":                {"x/y", ingress.Immutable},
 			"name:site/a/":                                {"text/html; charset=utf-8", f.edge.cacheControl},
-			strings.Replace(page.String(), ":", "%3A", 1): {octets, immutableCacheControl},
+			strings.Replace(page.String(), ":", "%3A", 1): {octets, ingress.Immutable},
 		} {
 			got := f.ask(http.MethodGet, assetsPrefix+path)
 			if got.status != http.StatusOK || string(got.body) != "<h1>hello</h1>" || got.header.Get("Content-Type") != want.kind || got.header.Get("Cache-Control") != want.control {

@@ -38,6 +38,9 @@ type Content struct {
 	Write func(w io.Writer, from, length int64) error
 }
 
+// Immutable is the CacheControl of a content that never changes.
+const Immutable = "public, max-age=31536000, immutable"
+
 // FromReaderAt is a Content's Write for something that can be read anywhere.
 func FromReaderAt(src io.ReaderAt) func(io.Writer, int64, int64) error {
 	return func(w io.Writer, from, length int64) error {

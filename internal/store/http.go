@@ -16,10 +16,6 @@ import (
 // service is the label of the object routes in metrics.
 const service = "store"
 
-// immutableCacheControl is the Cache-Control of an object: what an address names never
-// changes.
-const immutableCacheControl = "public, max-age=31536000, immutable"
-
 // maxSmallPut is the largest body of POST /put.
 const maxSmallPut = 1 << 20
 
@@ -210,7 +206,7 @@ func (o *ObjectHandler) handleGet(w http.ResponseWriter, r *http.Request) error 
 // the caller may set its Type.
 func Content(handle Handle) ingress.Content {
 	return ingress.Content{
-		Size: handle.Size(), ETag: `"` + handle.Address().String() + `"`, Type: octets, CacheControl: immutableCacheControl,
+		Size: handle.Size(), ETag: `"` + handle.Address().String() + `"`, Type: octets, CacheControl: ingress.Immutable,
 		Write: func(w io.Writer, from, length int64) error {
 			_, err := handle.WriteRange(w, from, length)
 			return err

@@ -137,7 +137,7 @@ func TestObjectsByHTTP(t *testing.T) {
 					}
 				}
 				if response, text := f.ask("GET", "/o/"+address, ""); response.StatusCode != http.StatusOK || text != body ||
-					response.Header.Get("Etag") != `"`+address+`"` || response.Header.Get("Cache-Control") != immutableCacheControl {
+					response.Header.Get("Etag") != `"`+address+`"` || response.Header.Get("Cache-Control") != ingress.Immutable {
 					t.Errorf("GET: %d %q %v", response.StatusCode, text, response.Header)
 				}
 				if response, text := f.ask("GET", "/o/"+address, "", "Range", "bytes=4-5"); response.StatusCode != http.StatusPartialContent || text != "by" {

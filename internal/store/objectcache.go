@@ -85,7 +85,7 @@ func NewObjectCache(budget int64, source Opener) *ObjectCache {
 // objectHeader returns the header that all objects have in common.
 func objectHeader() http.Header {
 	header := http.Header{}
-	ingress.Content{Type: octets, CacheControl: immutableCacheControl}.Header(header)
+	ingress.Content{Type: octets, CacheControl: ingress.Immutable}.Header(header)
 	ingress.MarkUntrusted(header)
 	return header
 }

@@ -2,10 +2,13 @@ package store
 
 import (
 	"context"
+	"errors"
 	"io"
 	"iter"
 
 	"micronode/b3"
+	"micronode/fault"
+	"micronode/internal/flow"
 )
 
 // Class reports whether an object may be evicted when space is needed.
@@ -214,4 +217,31 @@ func Walk(ctx context.Context, l Lister) iter.Seq2[Info, error] {
 			}
 		}
 	}
+}
+
+// ReadBody reads at least one byte from the body of a put, or returns an error.
+// It is for implementations of Store.
+func ReadBody(ctx context.Context, src io.Reader, p []byte) (int, error) {
+	const maxEmptyReads = 100
+	for range maxEmptyReads {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		if n, err := src.Read(p); n > 0 || err != nil {
+			return n, err
+		}
+	}
+	return 0, io.ErrNoProgress
+}
+
+// BodyFault classifies the error of a body. HTTP bodies report a client that
+// disconnected by an unexpected EOF.
+func BodyFault(ctx context.Context, err error) error {
+	if ended := flow.Ended(ctx, opPut); ended != nil {
+		return ended
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return fault.WrapKind(opPut, fault.BrokenPipe, err)
+	}
+	return fault.Wrap(opPut, err)
 }

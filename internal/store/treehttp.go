@@ -69,7 +69,7 @@ func (o *ObjectHandler) handleGetTree(w http.ResponseWriter, r *http.Request) er
 func serveTree(w http.ResponseWriter, r *http.Request, address b3.Address, size int64, write func(w io.Writer, from, length int64) error) error {
 	ingress.MarkUntrusted(w.Header())
 	_, err := ingress.ServeContent(w, r, ingress.Content{
-		Size: size, ETag: `"` + address.String() + `/tree"`, Type: octets, CacheControl: immutableCacheControl, Write: write,
+		Size: size, ETag: `"` + address.String() + `/tree"`, Type: octets, CacheControl: ingress.Immutable, Write: write,
 	})
 	return err
 }

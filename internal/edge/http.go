@@ -56,6 +56,15 @@ func (e *Edge) Routes() []ingress.Route {
 	}
 }
 
+// WarmRoutes is what the warm lane may serve: plain GETs of tiles and of small
+// answers that are fresh in the cache.
+func (e *Edge) WarmRoutes() ingress.WarmRoutes {
+	return ingress.WarmRoutes{
+		{Prefix: tilesPrefix, Source: warmTiles{e}},
+		{Prefix: assetsPrefix, Source: warmAssets{e}},
+	}
+}
+
 // anyMediaType is the type of content that comes from elsewhere.
 const anyMediaType = "*/*"
 

@@ -2,7 +2,6 @@ package edge
 
 import (
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -51,7 +50,7 @@ func newPack(one pack.Status) Pack {
 		Format: one.Tiles.Format, MinZoom: int(one.Tiles.MinZoom), MaxZoom: int(one.Tiles.MaxZoom), Bounds: one.Tiles.Bounds,
 	}
 	if isServed(one) {
-		p.TileJSON = tilesPrefix + url.PathEscape(one.Name) + ".json"
+		p.TileJSON = tileJSONPath(one.Name)
 	}
 	if one.Err != nil {
 		p.Reason, p.Next = fault.DetailOf(one.Err), fault.NextOf(one.Err)
@@ -69,7 +68,7 @@ func (e *Edge) TileJSONPaths() []string {
 	var paths []string
 	for _, one := range e.packs.State().Packs {
 		if isServed(one) {
-			paths = append(paths, tilesPrefix+url.PathEscape(one.Name)+".json")
+			paths = append(paths, tileJSONPath(one.Name))
 		}
 	}
 	return paths

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"sync"
@@ -46,11 +47,11 @@ type tileCache struct {
 	templates map[[2]string]*ingress.Template // guarded by mu: by media type and coding
 }
 
-func newTileCache(bytes int64, cacheControl string) *tileCache {
+func newTileCache(maxBytes int64, cacheControl string) *tileCache {
 	c := &tileCache{cacheControl: cacheControl, templates: map[[2]string]*ingress.Template{}}
-	if bytes > 0 {
+	if maxBytes > 0 {
 		c.tiles = otter.Must(&otter.Options[tileKey, *preparedTile]{
-			MaximumWeight: uint64(bytes),
+			MaximumWeight: uint64(maxBytes),
 			Weigher:       func(_ tileKey, t *preparedTile) uint32 { return uint32(len(t.Data) + tileOverhead) },
 			Executor:      func(task func()) { task() },
 		})
@@ -108,4 +109,47 @@ func (c *tileCache) clear() {
 	if c.tiles != nil {
 		c.tiles.InvalidateAll()
 	}
+}
+
+// warmTiles prepares the answers for tiles.
+type warmTiles struct{ edge *Edge }
+
+// Lookup finds a tile, or reads it from its pack. It leaves every failure to
+// the handler.
+func (w warmTiles) Lookup(target []byte) (*ingress.PreparedResponse, bool) {
+	name, coord, ok := parseTileTarget(target[len(tilesPrefix):])
+	if !ok {
+		return nil, false
+	}
+	p, err := w.edge.packs.Open(name)
+	if err != nil {
+		return nil, false
+	}
+	defer p.Close()
+	if !coord.matchesExtension(extension(p)) {
+		return nil, false
+	}
+	tile, err := w.edge.tiles.get(context.Background(), p, coord)
+	if err != nil || tile.template == nil {
+		return nil, false
+	}
+	return tile.template.Render(ingress.TemplateValues{}, tile.etagBytes, tile.Data)
+}
+
+// parseTileTarget parses {pack}/{z}/{x}/{y}[.ext] in plain form: a target with
+// escapes or a query is not for the lane.
+func parseTileTarget(rest []byte) (name string, coord tileCoord, ok bool) {
+	if bytes.ContainsAny(rest, "%?") {
+		return "", tileCoord{}, false
+	}
+	var parts [4][]byte
+	for i := range parts {
+		var found bool
+		parts[i], rest, found = bytes.Cut(rest, []byte{'/'})
+		if found != (i < len(parts)-1) {
+			return "", tileCoord{}, false
+		}
+	}
+	coord, err := parseTileCoord(parts[1], parts[2], parts[3])
+	return string(parts[0]), coord, err == nil
 }

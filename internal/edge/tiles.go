@@ -31,7 +31,7 @@ func (e *Edge) handleTileJSON(w http.ResponseWriter, r *http.Request) error {
 	const op = "edge.tilejson"
 	name, isJSON := strings.CutSuffix(r.PathValue("pack"), ".json")
 	if !isJSON {
-		return &fault.Error{Op: op, Kind: fault.NotFound, Detail: "nothing exists at this path", Next: "Ask for " + tilesPrefix + url.PathEscape(r.PathValue("pack")) + ".json."}
+		return &fault.Error{Op: op, Kind: fault.NotFound, Detail: "nothing exists at this path", Next: "Ask for " + tileJSONPath(r.PathValue("pack")) + "."}
 	}
 	p, err := e.packs.Open(name)
 	if err != nil {
@@ -47,6 +47,9 @@ func (e *Edge) handleTileJSON(w http.ResponseWriter, r *http.Request) error {
 	})
 	return err
 }
+
+// tileJSONPath is where a pack is described.
+func tileJSONPath(pack string) string { return tilesPrefix + url.PathEscape(pack) + ".json" }
 
 // extension is the file extension of a pack's tiles, with its dot.
 func extension(p *pack.Pack) string {

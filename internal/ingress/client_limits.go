@@ -59,11 +59,11 @@ func (r rateLimit) refillTime() time.Duration {
 
 // newClientTable makes the table. Exempt clients have no rate limits, but the
 // same limit of connections.
-func newClientTable(limits Limits, exempt bool, rooms int) *clientTable {
+func newClientTable(limits Limits, exempt bool, sharePools int) *clientTable {
 	p := &clientTable{
 		perIP: limits.ConnsPerIP, rate: rate.Limit(limits.Rate), burst: limits.Burst,
 		openRate: rateLimit{rate.Limit(limits.OpenRate), limits.OpenBurst}, handshakeRate: rateLimit{rate.Limit(limits.HandshakeRate), limits.HandshakeBurst},
-		maxIdle: limits.MaxConns, sharePools: rooms, byNetwork: map[netip.Addr]*clientState{}, idle: list.New(),
+		maxIdle: limits.MaxConns, sharePools: sharePools, byNetwork: map[netip.Addr]*clientState{}, idle: list.New(),
 	}
 	p.window = max(rateLimit{p.rate, p.burst}.refillTime(), p.openRate.refillTime(), p.handshakeRate.refillTime())
 	if exempt {

@@ -378,14 +378,9 @@ func (l *Listener) onConnState(nc net.Conn, state http.ConnState) {
 // Untrusted clients cause most of it, so the lines are counted, and one is
 // logged now and then.
 type errorLog struct {
-	server *Server // set at construction
-
-	mu      sync.Mutex //lockblock:leaf guards two fields
-	last    time.Time
-	skipped int
+	server  *Server // set at construction
+	limiter logLimiter
 }
-
-const errorLogInterval = 5 * time.Second
 
 // Write takes a line of net/http's log.
 func (e *errorLog) Write(p []byte) (int, error) {
@@ -397,19 +392,30 @@ func (e *errorLog) Write(p []byte) (int, error) {
 		op = "accept"
 	}
 	e.server.instruments.IOErrors.WithLabelValues(op).Inc()
-	if skipped, say := e.allow(time.Now()); say {
+	if skipped, say := e.limiter.allow(time.Now()); say {
 		e.server.logger.Warn("net/http: "+strings.TrimSpace(string(p)), "listener", e.server.name, "not_shown", skipped)
 	}
 	return len(p), nil
 }
 
-func (e *errorLog) allow(now time.Time) (skipped int, ok bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if now.Sub(e.last) < errorLogInterval {
-		e.skipped++
+// logLimiter keeps clients from filling the log: it allows a line now and then,
+// and counts those that are skipped.
+type logLimiter struct {
+	mu      sync.Mutex //lockblock:leaf guards two fields
+	last    time.Time
+	skipped int
+}
+
+const logInterval = 5 * time.Second
+
+// allow reports whether a line may be logged, and how many were skipped before.
+func (l *logLimiter) allow(now time.Time) (skipped int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now.Sub(l.last) < logInterval {
+		l.skipped++
 		return 0, false
 	}
-	skipped, e.skipped, e.last = e.skipped, 0, now
+	skipped, l.skipped, l.last = l.skipped, 0, now
 	return skipped, true
 }

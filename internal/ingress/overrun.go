@@ -104,7 +104,7 @@ type overrunTimer struct {
 func (c *conn) trackCall(of *call) {
 	c.overrunTimer.current.Store(of)
 	due := of.overrunAt()
-	if rings := c.overrunTimer.firesAt.Load(); rings == 0 || int64(due.Sub(c.opened)) < rings {
+	if firesAt := c.overrunTimer.firesAt.Load(); firesAt == 0 || int64(due.Sub(c.opened)) < firesAt {
 		c.armOverrun(due)
 	}
 }

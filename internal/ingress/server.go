@@ -93,7 +93,7 @@ type Server struct {
 	stuck      *flow.Lane // of handlers that have overrun their deadline
 	noListener *Listener  // for requests that came by no listener of ours
 
-	overrunLimiter errorLog // limits the log lines about overruns
+	overrunLimiter logLimiter // of the log lines about overruns
 }
 
 // noRoute is the route label of requests that match no route.
@@ -228,11 +228,11 @@ func (s *Server) newCall(w http.ResponseWriter, r *http.Request) *call {
 		inner: w, server: s, listener: s.noListener, route: s.unrouted, start: time.Now(),
 		http2: r.ProtoMajor == 2, body: r.ContentLength != 0, request: r,
 	}
-	if on, ok := r.Context().Value(connKey{}).(*conn); ok {
-		c.conn, c.listener, c.client = on, on.listener, on.client
-		on.inRequest.Store(true)
+	if known, ok := r.Context().Value(connKey{}).(*conn); ok {
+		c.conn, c.listener, c.client = known, known.listener, known.client
+		known.inRequest.Store(true)
 		if c.http2 {
-			on.http2.Store(true)
+			known.http2.Store(true)
 		}
 	}
 	given := ""

@@ -179,7 +179,7 @@ func (s *fileSender) sendNext(fd int) (n int, err error) {
 		s.head = s.head[max(n, 0):]
 		return max(n, 0), err
 	}
-	n, err = unix.Sendfile(fd, int(s.file.Fd()), &s.offset, int(s.left)) // moves at
+	n, err = unix.Sendfile(fd, int(s.file.Fd()), &s.offset, int(s.left)) // moves the offset
 	s.left -= int64(max(n, 0))
 	return max(n, 0), err
 }

@@ -16,6 +16,7 @@ import (
 	"micronode/b3"
 	"micronode/client"
 	"micronode/fault"
+	"micronode/internal/ingress"
 	"micronode/internal/registry/journal"
 	"micronode/internal/registry/tree"
 	"micronode/internal/testkit"
@@ -204,7 +205,7 @@ func TestWhatMayBeKept(t *testing.T) {
 	h := startRegistry(t)
 	h.init()
 	h.commitChange(putName("docs", "1"))
-	for path, kept := range map[string]string{"/registry/1": immutableCacheControl, "/registry/log/tile/0/000.p/2": immutableCacheControl,
+	for path, kept := range map[string]string{"/registry/1": ingress.Immutable, "/registry/log/tile/0/000.p/2": ingress.Immutable,
 		"/registry/head": "no-cache", "/registry/head?again": "no-cache", "/registry/log/checkpoint": "no-cache", "/registry/bundle/1": "no-cache"} {
 		first := h.fetch(path, "")
 		if first.StatusCode != 200 || first.Header.Get("Cache-Control") != kept {

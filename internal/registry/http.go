@@ -116,9 +116,6 @@ func (r *Registry) serveHead(w http.ResponseWriter, req *http.Request) error {
 	return err
 }
 
-// immutableCacheControl is the Cache-Control of responses that never change.
-const immutableCacheControl = "public, max-age=31536000, immutable"
-
 func (r *Registry) serveVersion(w http.ResponseWriter, req *http.Request) error {
 	const op = "registry.version"
 	v, number, err := r.requestedVersion(op, req)
@@ -138,7 +135,7 @@ func (r *Registry) serveVersion(w http.ResponseWriter, req *http.Request) error 
 		return fault.Wrap(op, err)
 	}
 	_, err = ingress.ServeContent(w, req, ingress.Content{
-		Size: int64(len(body)), ETag: `"` + b3.Of(body).String() + `"`, Type: "application/json", CacheControl: immutableCacheControl,
+		Size: int64(len(body)), ETag: `"` + b3.Of(body).String() + `"`, Type: "application/json", CacheControl: ingress.Immutable,
 		Ready: true, Write: ingress.FromReaderAt(bytes.NewReader(body)),
 	})
 	return err

@@ -139,7 +139,7 @@ func (r *Registry) serveTile(w http.ResponseWriter, req *http.Request) error {
 		return fault.Wrap(op, err)
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
-	w.Header().Set("Cache-Control", immutableCacheControl)
+	w.Header().Set("Cache-Control", ingress.Immutable)
 	_, err = w.Write(tile)
 	return err
 }

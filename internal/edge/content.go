@@ -52,11 +52,12 @@ func (e *Edge) serveContent(w http.ResponseWriter, r *http.Request, path string)
 	if err != nil {
 		return e.countRefusal(err)
 	}
-	found, err := e.resolvePath(r, root, rest)
+	fetch := e.fetcherFor(r)
+	found, err := e.resolvePath(r.Context(), fetch, root, rest)
 	if err != nil {
 		return e.countRefusal(err)
 	}
-	handle, err := e.openObject(r, found.address)
+	handle, err := e.openObject(r.Context(), fetch, found.address)
 	if err != nil {
 		return e.countRefusal(err)
 	}
@@ -79,11 +80,11 @@ type contentFile struct {
 // resolvePath finds the object that a path below an address means. A path that
 // ends with a slash means the index.html there; an empty path means the address
 // itself.
-func (e *Edge) resolvePath(r *http.Request, root b3.Address, path string) (contentFile, error) {
+func (e *Edge) resolvePath(ctx context.Context, fetch fetcher, root b3.Address, path string) (contentFile, error) {
 	if path == "" {
 		return contentFile{root, octets}, nil
 	}
-	manifest, err := e.manifest(r, root)
+	manifest, err := e.manifest(ctx, fetch, root)
 	if err != nil {
 		return contentFile{}, err
 	}
@@ -103,8 +104,8 @@ func (e *Edge) resolvePath(r *http.Request, root b3.Address, path string) (conte
 }
 
 // manifest reads the manifest of a folder.
-func (e *Edge) manifest(r *http.Request, address b3.Address) (client.Manifest, error) {
-	handle, err := e.openObject(r, address)
+func (e *Edge) manifest(ctx context.Context, fetch fetcher, address b3.Address) (client.Manifest, error) {
+	handle, err := e.openObject(ctx, fetch, address)
 	if err != nil {
 		return client.Manifest{}, err
 	}
@@ -123,10 +124,8 @@ func (e *Edge) manifest(r *http.Request, address b3.Address) (client.Manifest, e
 	return manifest, nil
 }
 
-// openObject opens an object of this node, or fetches it first. Such fetches
-// are rate-limited like every other fill.
-func (e *Edge) openObject(r *http.Request, address b3.Address) (store.Handle, error) {
-	ctx := r.Context()
+// openObject opens an object of this node, or fetches it first.
+func (e *Edge) openObject(ctx context.Context, fetch fetcher, address b3.Address) (store.Handle, error) {
 	handle, err := e.objects.Open(ctx, address)
 	if fault.KindOf(err) != fault.NotFound {
 		if err == nil {
@@ -134,17 +133,28 @@ func (e *Edge) openObject(r *http.Request, address b3.Address) (store.Handle, er
 		}
 		return handle, err
 	}
-	if err := e.authoriseFetch(r); err != nil {
-		return nil, err
-	}
-	if err := e.admit(addressPrefix); err != nil {
-		return nil, err
-	}
-	e.metrics.misses.Inc()
-	if err := e.objects.Fetch(ctx, ingress.ShareKey(r), address); err != nil {
+	if err := fetch(ctx, address); err != nil {
 		return nil, err
 	}
 	return e.objects.Open(ctx, address)
+}
+
+// fetcher makes this node fetch an object on behalf of a client.
+type fetcher func(ctx context.Context, address b3.Address) error
+
+// fetcherFor fetches for the client of a request, if it may and from its share.
+// Such fetches are rate-limited like every other fill.
+func (e *Edge) fetcherFor(r *http.Request) fetcher {
+	return func(ctx context.Context, address b3.Address) error {
+		if err := e.authoriseFetch(r); err != nil {
+			return err
+		}
+		if err := e.admit(addressPrefix); err != nil {
+			return err
+		}
+		e.metrics.misses.Inc()
+		return e.objects.Fetch(ctx, ingress.ShareKey(r), address)
+	}
 }
 
 // authoriseFetch checks whether a caller may make this node fetch an object

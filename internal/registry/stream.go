@@ -19,15 +19,15 @@ import (
 const maxReplay = 1024
 
 func (r *Registry) serveStream(w http.ResponseWriter, req *http.Request) error {
-	f, err := r.newSubscriber(req.Header.Get("Last-Event-ID"))
+	s, err := r.newSubscriber(req.Header.Get("Last-Event-ID"))
 	if err != nil {
 		return err
 	}
-	defer f.close()
+	defer s.close()
 	if ingress.IsUpgrade(req) {
-		return ingress.WebSocket(w, req, f.next)
+		return ingress.WebSocket(w, req, s.next)
 	}
-	return ingress.SSE(w, req, f.next)
+	return ingress.SSE(w, req, s.next)
 }
 
 // subscriber is one client of the stream. It belongs to the goroutine of its
@@ -50,13 +50,13 @@ func (r *Registry) newSubscriber(last string) (*subscriber, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &subscriber{registry: r, reader: reader}
+	s := &subscriber{registry: r, reader: reader}
 	r.metrics.subscribers.Inc()
-	if err := f.seek(last); err != nil {
-		f.close()
+	if err := s.seek(last); err != nil {
+		s.close()
 		return nil, err
 	}
-	return f, nil
+	return s, nil
 }
 
 // seek finds where the events of the client begin: after the last one that it has,

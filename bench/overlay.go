@@ -48,14 +48,14 @@ func messageAxes(t schedule) []Benchmark {
 		return t.carrierSide(carrier, carrier.NewTask(size, counters), perSecond)
 	}
 	axes := []Benchmark{Axis{
-		Name: "growth: overlay, unsigned letters to one, larger letters", Unit: "/s", Of: "bytes", Sizes: messageSizes,
+		Name: "growth: overlay, unsigned messages to one, larger messages", Unit: "/s", Of: "bytes", Sizes: messageSizes,
 		CPUOf: allProcesses, Rounds: t.rounds,
 		Ours: func(size int) Side { return side(peers.Overlay(false), size, 1) },
 		Peer: func(size int) Side { return side(peers.NATS(), size, 1) },
 	}}
 	for _, size := range messageSizes {
 		axes = append(axes, Axis{
-			Name: fmt.Sprintf("growth: overlay, unsigned letters of %s bytes, to more", groupDigits(float64(size))), Unit: "delivered/s", Of: "receivers", Sizes: []int{1, 3, 16},
+			Name: fmt.Sprintf("growth: overlay, unsigned messages of %s bytes, to more", groupDigits(float64(size))), Unit: "delivered/s", Of: "receivers", Sizes: []int{1, 3, 16},
 			CPUOf: allProcesses, Rounds: t.rounds,
 			Ours: func(counters int) Side { return side(peers.Overlay(false), size, counters) },
 			Peer: func(counters int) Side { return side(peers.NATS(), size, counters) },

@@ -160,7 +160,7 @@ func TestWorkersAreKilled(t *testing.T) {
 			seen := watched()
 			good, bad := book.total()
 			killed, again := w.killedWorkers(begun)
-			t.Logf("%.0f workers were killed, %.0f of them with work in hand; %d calls, %d of them failures %v; %d of the neighbour's letters heard of %d",
+			t.Logf("%.0f workers were killed, %.0f of them with work in hand; %d calls, %d of them failures %v; %d of the neighbour's messages received of %d",
 				killed, again, good+bad, bad, book.refusals, w.received.Load(), book.completed["gossip"])
 			t.Logf("calls %v", book.completed)
 			t.Logf("/readyz: whole %d times, degraded %d times, %d turns, for %v; whole again after %s", seen.ready, seen.degraded, seen.transitions, seen.reasons, back.Round(time.Millisecond))

@@ -259,10 +259,10 @@ func TestFloodedGossip(t *testing.T) {
 	}
 	report(t, "overlay: gossip flooded with forged messages", "every polite message heard, readiness falls and returns",
 		fmt.Sprintf("%d of %d heard, fell %t", heard.Load(), len(words), fell))
-	t.Logf("%d of %d polite letters were heard; of the rude ones %.0f were checked and refused, %.0f turned away; readiness fell: %t; rss %d -> %d MiB",
+	t.Logf("%d of %d polite messages were received; of the rude ones %.0f were checked and rejected, %.0f dropped; readiness fell: %t; rss %d -> %d MiB",
 		heard.Load(), len(words), p.metric("frame_reject_total", `"sig"`), p.metric("gossip_dropped_total", ""), fell, before>>20, after>>20)
 	if heard.Load() < int64(len(words)) {
-		t.Errorf("%d of %d polite letters were heard", heard.Load(), len(words))
+		t.Errorf("%d of %d polite messages were received", heard.Load(), len(words))
 	}
 	if !fell {
 		t.Error("readiness did not fall")

@@ -35,8 +35,8 @@ To sign on a machine without a network: print the message, carry it over, sign i
 Examples:
 
     micronode registry approve k7w2… --key alice.key
-    micronode registry approve k7w2… --print > letter.json
-    micronode registry approve --message letter.json --key alice.key --print > signed.json
+    micronode registry approve k7w2… --print > message.json
+    micronode registry approve --message message.json --key alice.key --print > signed.json
     micronode registry approve k7w2… --sig signed.json`
 }
 

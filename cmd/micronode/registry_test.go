@@ -239,8 +239,8 @@ func TestWhoMayNotApprove(t *testing.T) {
 		"offline, handed in":   {fault.Malformed, []string{"--message", both, "--key", alice.file}, "--print"},
 		"one input for two":    {fault.Malformed, []string{"--message", "-", "--key", "-", "--print"}, "standard input"},
 		"key and passphrase":   {fault.Malformed, []string{someProposalID, "--key", "-", "--passphrase-file", "-", "--yes"}, "standard input"},
-		"no letter":            {fault.Malformed, []string{"--message", both, "--key", alice.file, "--print", "--yes"}, "it contains no signing message of a proposal"},
-		"no letter at all":     {fault.NotFound, []string{"--message", "/nowhere", "--key", alice.file, "--print", "--yes"}, "/nowhere"},
+		"no message":           {fault.Malformed, []string{"--message", both, "--key", alice.file, "--print", "--yes"}, "it contains no signing message of a proposal"},
+		"no message at all":    {fault.NotFound, []string{"--message", "/nowhere", "--key", alice.file, "--print", "--yes"}, "/nowhere"},
 		"no signature":         {fault.Malformed, []string{someProposalID, "--sig", both}, "no Ed25519 signature"},
 		"nothing to hand in":   {fault.NotFound, []string{someProposalID, "--sig", "/nowhere"}, "/nowhere"},
 	} {
@@ -267,7 +267,7 @@ func TestSigningElsewhere(t *testing.T) {
 	}
 	s := newTestConsole(t)
 	s.expect(t, t.Context(), 0, []string{"registry", "approve", someProposalID, "--print"}, "~ name docs")
-	unsigned := write("letter.json", s.stdout.Bytes())
+	unsigned := write("message.json", s.stdout.Bytes())
 	if len(p.approvals) > 0 {
 		t.Fatal("printing approves")
 	}

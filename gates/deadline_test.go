@@ -212,7 +212,7 @@ func TestDeadlineOfEveryWait(t *testing.T) {
 	slow, settings := newOrigin(t, func(http.ResponseWriter, *http.Request) { <-release })
 	t.Cleanup(func() { close(release) })
 	settings = append(append(settings, delegatedSettings(newFakeRouters(t, 5, respondNever))...), allFacets...)
-	p := start(t, nil, append(settings, "MICRO_INDEX__DHT__DEADLINE_MS=5000", "MICRO_INDEX__BREAKER__LEAST=1000000",
+	p := start(t, nil, append(settings, "MICRO_INDEX__DHT__DEADLINE_MS=5000", "MICRO_INDEX__BREAKER__LEAST=1000000", "MICRO_EDGE__BREAKER__THRESHOLD=1",
 		"MICRO_OVERLAY__IDLE=5m")...) // the silent peer does not even send pings
 	silent := newRawPeer(t)
 	addr, _ := p.overlayEndpoint()

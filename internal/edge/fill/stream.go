@@ -25,7 +25,7 @@ import (
 // everything from the first byte, for waiters that join later; beyond it the
 // oldest bytes are evicted, and a waiter that has not read them waits for the
 // stored copy. A body that breaks off is an error for every reader, never a
-// clean end.
+// clean end; so its last bytes wait until the whole of it is accepted.
 
 const (
 	streamBytes     = 16 << 20               // memory for all bodies that are arriving
@@ -100,7 +100,7 @@ func (b *streamingBody) wake() {
 	b.more = make(chan struct{})
 }
 
-// markComplete notes that the body is complete.
+// markComplete notes that the body is complete, and that its coding is right.
 func (b *streamingBody) markComplete() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -130,6 +130,7 @@ type bodyView struct {
 	bytes   []byte        // available bytes; they do not change
 	evicted bool          // they are only in the stored copy, if anywhere
 	atEnd   bool          // there are none: it is the end
+	last    bool          // they are the last ones, and the body is not accepted yet
 	err     error         // there will be none
 	more    chan struct{} // closed when there is something new
 	kept    bool
@@ -146,6 +147,7 @@ func (b *streamingBody) view(at int64) bodyView {
 	case at < b.end:
 		chunk := b.chunks[(at-b.base)/streamChunk]
 		s.bytes = chunk[(at-b.base)%streamChunk:]
+		s.last = !b.complete && at+int64(len(s.bytes)) == b.size
 	case b.complete:
 		s.atEnd, s.err = true, nil
 	}
@@ -234,7 +236,7 @@ func (f *follower) write(w io.Writer, from, length int64, beforeWait func()) err
 			return f.countFailure(s.err)
 		case s.kept || s.evicted:
 			return f.writeStored(w, from, length)
-		case len(s.bytes) == 0:
+		case len(s.bytes) == 0, s.last: // a client that has all bytes takes them for a good answer
 			if begun {
 				beforeWait()
 			}

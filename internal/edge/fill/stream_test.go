@@ -140,6 +140,51 @@ func TestWhatBreaksOffHasNoEnd(t *testing.T) {
 	}
 }
 
+// slowStore is a store that takes a second for each piece that it reads.
+type slowStore struct{ store.Store }
+
+func (s slowStore) Put(ctx context.Context, r io.Reader, o store.PutOptions) (store.Info, bool, error) {
+	return s.Store.Put(ctx, slowReader{r}, o)
+}
+
+type slowReader struct{ io.Reader }
+
+func (s slowReader) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	time.Sleep(time.Second)
+	return n, err
+}
+
+// A body has its last bytes only when the whole of it is accepted: a reader
+// that has as many as were declared takes it for complete.
+func TestWhatIsRefusedAtTheEndHasNoEnd(t *testing.T) {
+	for name, c := range map[string]struct {
+		body []byte
+		kind fault.Kind
+	}{
+		"a bomb":      {bomb(t, "gzip"), fault.RatioCap},
+		"half a gzip": {bomb(t, "gzip")[:100], fault.UpstreamFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				w := newFixture(t, func(s *Spec) { s.Store = slowStore{store.NewRAM(store.RAMSpec{Budget: 64 << 20})} })
+				w.origin(func(rw http.ResponseWriter, _ *http.Request) {
+					rw.Header().Set("Cache-Control", "max-age=60")
+					rw.Header().Set("Content-Encoding", "gzip")
+					rw.Header().Set("Content-Length", fmt.Sprint(len(c.body)))
+					_, _ = rw.Write(c.body)
+				})
+				r := w.startReading("/")
+				if err := <-r.done; fault.KindOf(err) != c.kind || r.Len() >= len(c.body) {
+					t.Errorf("%d of %d bytes, and then %v; want fewer, and %s", r.Len(), len(c.body), err, c.kind)
+				}
+				synctest.Wait()
+				w.wantEmpty()
+			})
+		})
+	}
+}
+
 // A request after a body broke off is not affected: no waiter boards a flight
 // whose body has failed.
 func TestNobodyJoinsWhatBrokeOff(t *testing.T) {

@@ -15,7 +15,10 @@ LDFLAGS := -X micronode/internal/observe.version=$(VERSION) -X micronode/interna
 # Libraries that only compute, on memory of their own: the race detector finds nothing there and makes them five to ten times slower.
 COMPUTE := github.com/blevesearch/vellum/levenshtein github.com/oasisprotocol/curve25519-voi/curve/... \
            github.com/oasisprotocol/curve25519-voi/internal/... golang.org/x/crypto/scrypt modernc.org/libc modernc.org/sqlite/lib
-RACE    := -race $(COMPUTE:%=-gcflags=%=-race=false)
+RACE    := -trimpath -race $(COMPUTE:%=-gcflags=%=-race=false)
+
+# Without the path of this folder in it, what was compiled in one clone is not compiled again in the next.
+export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -trimpath)
 
 # A program with the race detector in it waits a second before it exits, in case another thread is about to report.
 export GORACE ?= atexit_sleep_ms=10
@@ -44,12 +47,20 @@ COVERED := micronode/b3=90 micronode/internal/corr=90 micronode/internal/typo=90
 FUZZTIME ?= 30s
 LANES ?= 2
 
+# Tests wait as long as they compute, so the tests of twice as many packages run as there are processors. What fails is run once more by
+# itself; what passes then is in $(BUILD)/flaky, to be mended. The numbers of each run are added to $(BUILD)/totals.
+RETEST  := $(abspath $(BUILD))/retest -flaky $(abspath $(BUILD))/flaky -totals $(abspath $(BUILD))/totals
+LANES_OF_TESTS := -p $$((2 * $$(nproc)))
+
+# `make race PACKAGES=./internal/flow`, `make gates RUN=TestDemo`, `make interop RUN=TestOAP`: a part of the whole.
+RUN     ?=
+
 # How often `make stress` runs each package's tests, and which of them; which mutants `make mutants` tries.
 COUNT    ?= 20
 PACKAGES ?=
 MUTANTS  ?= tools/mutants
 
-.PHONY: help build run test quick lint race explore fuzz models stress mutants interop bench bench-check gates generate clean need-gcc need-spin need-strace need-python need-ip
+.PHONY: help build run test check quick lint unit race race-short coverage explore fuzz models stress mutants interop bench bench-check gates smoke generate clean need-gcc need-spin need-strace need-python need-ip
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -61,29 +72,55 @@ build: ## build the binary into .build/micronode
 run: build ## build and run a node, in RAM, on loopback
 	@exec $(BUILD)/micronode run
 
-test: lint race explore models ## everything that must hold: lint, tests with -race, coverage, interleavings, models
+test: lint unit ## before every commit: gofmt, vet with the house's own rules, staticcheck, every unit and script test
 	@echo "make test: all passed"
+
+# The whole of it takes an hour or more: run the parts that a change touches, and all of it before a release.
+check: ## before a release: everything there is, with the race detector, coverage, models, interop, gates, mutants and bars
+	@tools/step lint       $(MAKE) --no-print-directory lint
+	@tools/step race       $(MAKE) --no-print-directory race
+	@tools/step coverage   $(MAKE) --no-print-directory coverage
+	@tools/step explore    $(MAKE) --no-print-directory explore
+	@tools/step models     $(MAKE) --no-print-directory models
+	@tools/step interop    $(MAKE) --no-print-directory interop
+	@tools/step gates      $(MAKE) --no-print-directory gates
+	@tools/step mutants    $(MAKE) --no-print-directory mutants
+	@tools/step bench      $(MAKE) --no-print-directory bench-check
+	@echo "make check: all passed"
 
 quick: $(BUILD)/staticcheck $(BUILD)/lockblock ## lint and test, without -race, what changed since main and what imports it
 	@$(GO) -C tools run ./cmd/quick -C ..
 
-# The linters need every package compiled. They share that with the tests, which are compiled for the race detector. Collecting
-# garbage less often halves what staticcheck computes, for two and a half gigabytes of memory in place of one and a half.
+# The linters need every package compiled, as the tests do. Collecting garbage less often halves what staticcheck computes, for two and
+# a half gigabytes of memory in place of one and a half.
 lint: export GOGC = 300
-lint: need-gcc $(BUILD)/staticcheck $(BUILD)/lockblock ## gofmt, vet with the house's own rules (tools/lockblock), staticcheck
+lint: $(BUILD)/staticcheck $(BUILD)/lockblock ## gofmt, vet with the house's own rules (tools/lockblock), staticcheck
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go' | grep -v /testdata/)); \
 	  if [ -n "$$unformatted" ]; then echo "not formatted; run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
-	GOFLAGS='$(RACE)' $(GO) vet -vettool=$(abspath $(BUILD)/lockblock) ./...
-	GOFLAGS='$(RACE)' $(BUILD)/staticcheck ./...
+	@tools/step vet $(GO) vet -vettool=$(abspath $(BUILD)/lockblock) ./...
+	@tools/step staticcheck $(BUILD)/staticcheck ./...
 
-# Each package is covered by its own tests, in the same run: a second one without the race detector would cost more than the counters
-# do. To count what the tests of others run as well (-coverpkg) would link all packages into every test, and compile them anew for each.
-# Tests wait as long as they compute, so the tests of twice as many packages run as there are processors.
-race: need-gcc $(BUILD)/covercheck ## the tests of the product and of tools/ with the race detector, and the coverage of each package; the explorer's are a step of their own
+# The tests of lockblock compile samples, and look for the standard library where -trimpath has left no path to it.
+unit: $(BUILD)/retest ## every unit and script test, without the race detector; PACKAGES for some
+	@tools/step unit $(RETEST) $(or $(PACKAGES),./...) -- -vet=off $(LANES_OF_TESTS) -timeout 10m
+	@$(if $(PACKAGES),,GOROOT=$$($(GO) env GOROOT) tools/step tools $(RETEST) -C tools ./... -- -vet=off -timeout 10m)
+
+race: need-gcc $(BUILD)/retest ## all tests with the race detector; PACKAGES for some
+	@$(RETEST) $(or $(PACKAGES),$$($(GO) list ./... | grep -v '/flow/explore$$')) -- $(RACE) -vet=off $(LANES_OF_TESTS) -timeout 15m
+	@$(if $(PACKAGES),,GOROOT=$$($(GO) env GOROOT) GOFLAGS='$(RACE)' $(RETEST) -C tools ./... -- -vet=off)
+
+# Where goroutines meet: what imports flow or supervise. Left to make check are the suites that try suites (storetest, tampertest), the
+# explorer, which runs one goroutine at a time, and what runs whole programs.
+race-short: need-gcc $(BUILD)/retest ## the race detector on the packages where goroutines meet, without their slowest cases
+	@$(RETEST) $$($(GO) list -f '{{.ImportPath}} {{join .Imports " "}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./internal/... | \
+	  awk '/internal\/(flow|supervise)( |$$)/ {print $$1}' | grep -vE '/(demo|house|explore|storetest|tampertest)$$') -- $(RACE) -vet=off -short $(LANES_OF_TESTS) -timeout 10m
+
+# Each package is covered by its own tests. To count what the tests of others run as well (-coverpkg) would link all packages into every
+# test, and compile them anew for each.
+coverage: $(BUILD)/covercheck ## what each package's own tests cover
 	@mkdir -p $(BUILD)
-	$(GO) test $(RACE) -vet=off -p $$((2 * $$(nproc))) -timeout 15m -coverprofile=$(COVER) $$($(GO) list ./... | grep -v '/flow/explore$$')
+	$(GO) test -vet=off $(LANES_OF_TESTS) -timeout 15m -coverprofile=$(COVER) $$($(GO) list ./... | grep -v '/flow/explore$$')
 	$(BUILD)/covercheck -profile $(COVER) $(COVERED)
-	GOFLAGS='$(RACE)' $(GO) -C tools test ./...
 
 # The explorer lets one goroutine run at a time, so the race detector has nothing to find there, and takes ten times as long.
 # Backoff and Flights wait for timers and contexts, not on the seam that it controls: their tests are those of the package.
@@ -106,9 +143,9 @@ fuzz: ## run every fuzz target for FUZZTIME (30s), LANES (2) at a time
 	@FUZZTIME=$(FUZZTIME) LANES=$(LANES) LOGS=$(BUILD)/fuzz tools/fuzz $(PACKAGES)
 
 # The tests of bench/ are here because they build and start the peers that it measures.
-interop: need-gcc need-python ## against software that we did not write, the peers of bench/ included
-	$(GO) -C interop test $(RACE) -timeout 30m ./...
-	$(GO) -C bench test $(RACE) -timeout 30m ./...
+interop: need-gcc need-python $(BUILD)/retest ## against software that we did not write, the peers of bench/ included; RUN for some tests
+	$(RETEST) -C interop ./... -- $(RACE) -timeout 30m -run '$(RUN)'
+	$(RETEST) -C bench ./... -- $(RACE) -timeout 30m -run '$(RUN)'
 
 bench: ## side by side with peers: prints ours, theirs and the ratio
 	$(GO) -C bench run . -out ../$(BUILD)/bench.json
@@ -116,8 +153,15 @@ bench: ## side by side with peers: prints ours, theirs and the ratio
 bench-check: ## the same, and fail below a bar
 	$(GO) -C bench run . -check -out ../$(BUILD)/bench.json
 
-gates: need-strace need-ip ## the reliability gates, against the real binary from a second process
-	$(GO) test -tags gates -count=1 -timeout 30m -v ./gates
+gates: need-strace need-ip $(BUILD)/retest ## the reliability gates, against the real binary from a second process; RUN for some
+	$(RETEST) -v ./gates -- -tags gates -count=1 -timeout 30m -run '$(RUN)'
+
+# What fails here is broken: no test of these measures a time.
+SMOKE_GATES   := TestTheKernelRefusesToWrite|TestDemoTraced|TestAmnesiaTraced|TestKeyPagesAreZeroAfterShutdown|TestPostQuantumSession|TestKilledDuringPutsAndFills|TestFullDisk|TestNineProcessesAreOneNode|TestRegistryKilled|TestRegistryDrained|TestIndexTwoNodes|TestIndexLyingProviders|TestLiarEvictsNothing|TestWhereStrangersSend
+SMOKE_INTEROP := TestAddressesAgreeWithAnotherImplementation|TestCIDsAgreeWithIPFS|TestDelegatedServer|TestDelegatedClient|TestDelegatedCIDs|TestDelegatedAddresses|TestOAPVectors|TestOAP|TestOAPPeerAnswersAsTheDocumentSays|TestOAPVerdicts|TestOpenAPI|TestTileIDsAgree|TestTheReferenceReadsWhatWeWrite|TestMetadataAgrees
+smoke: need-strace need-ip need-python $(BUILD)/retest ## some of interop and of the gates, in three minutes: those that measure no time
+	@tools/step interop $(RETEST) -C interop . -- -timeout 10m -run '^($(SMOKE_INTEROP))$$'
+	@tools/step gates $(RETEST) ./gates -- -tags gates -count=1 -timeout 10m -run '^($(SMOKE_GATES))$$'
 
 generate: ## write docs/_generated anew from the code
 	$(GO) test ./internal/house -run TestGenerated -update
@@ -130,7 +174,7 @@ $(BUILD)/staticcheck: tools/go.mod tools/go.sum
 	@mkdir -p $(BUILD)
 	$(GO) -C tools build -o ../$(BUILD)/staticcheck honnef.co/go/tools/cmd/staticcheck
 
-$(BUILD)/lockblock $(BUILD)/covercheck: $(BUILD)/%: $(shell find tools -name '*.go' -not -path '*/testdata/*' 2>/dev/null) tools/go.mod
+$(BUILD)/lockblock $(BUILD)/covercheck $(BUILD)/retest: $(BUILD)/%: $(shell find tools -name '*.go' -not -path '*/testdata/*' 2>/dev/null) tools/go.mod
 	@mkdir -p $(BUILD)
 	$(GO) -C tools build -o ../$(BUILD)/$* ./cmd/$*
 

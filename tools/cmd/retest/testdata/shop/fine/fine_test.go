@@ -1,0 +1,9 @@
+package fine
+
+import "testing"
+
+func TestPasses(t *testing.T) {
+	t.Run("a part", func(t *testing.T) {})
+}
+
+func TestSkipped(t *testing.T) { t.Skip("not here") }

@@ -1,0 +1,5 @@
+package garbled
+
+import "testing"
+
+func TestDoesNotCompile(t *testing.T) { missing() }

@@ -1,0 +1,5 @@
+package slow
+
+import "testing"
+
+func TestHangs(t *testing.T) { select {} }

@@ -231,7 +231,7 @@ func (k *call) classify(failed *fault.Error, err error) {
 	var name *net.DNSError
 	var certificate *tls.CertificateVerificationError
 	if own, ok := errors.AsType[*fault.Error](err); ok { // the dialer of the socket has classified it already
-		failed.Op, failed.Kind, failed.Detail, failed.Next = own.Op, own.Kind, own.Detail, own.Next
+		failed.Op, failed.Kind, failed.Detail, failed.Next, failed.RetryAfter = own.Op, own.Kind, own.Detail, own.Next, own.RetryAfter
 		return
 	}
 	switch {

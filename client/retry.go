@@ -53,7 +53,10 @@ func (c *Client) waitRetry(ctx context.Context, n int, failed error) error {
 	if own == nil || n >= c.retry.Tries || !own.Kind.Retryable() {
 		return failed
 	}
-	pause := max(c.retry.backoff(n), own.RetryAfter)
+	pause := c.retry.backoff(n)
+	if cause, _ := errors.AsType[*callCause](failed); cause != nil && cause.status != 0 { // a node has answered, and knows; what no node has answered is a hint for our caller
+		pause = max(pause, own.RetryAfter)
+	}
 	if end, ok := ctx.Deadline(); pause > c.timeout || ok && time.Until(end) <= pause {
 		return failed
 	}

@@ -178,6 +178,23 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 	})
 }
 
+// What a transport says of an error reaches the caller, the pause included: a
+// node that calls another of its parts passes it on as Retry-After. Our own
+// tries do not wait for it, because no node has answered.
+func TestTheTransportsRetryAfterIsPassedOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broken := &fault.Error{Op: "part", Kind: fault.UpstreamFailed, Detail: "the part broke off", Next: "Retry in a moment.", RetryAfter: 9 * time.Second}
+		c, s := scripted(t, Options{}, errorAnswer(broken))
+		_, err := c.Version(t.Context())
+		if fault.RetryAfterOf(err) != 9*time.Second || fault.DetailOf(err) != broken.Detail {
+			t.Errorf("%v, to be retried after %s", err, fault.RetryAfterOf(err))
+		}
+		if len(s.at) != 3 || s.at[2] >= time.Second {
+			t.Errorf("tries at %v", s.at)
+		}
+	})
+}
+
 // A try that would come after the deadline is not waited for, and the error
 // has a RetryAfter.
 func TestAPauseDoesNotOutliveTheDeadline(t *testing.T) {

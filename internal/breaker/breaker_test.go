@@ -189,24 +189,6 @@ func TestCancelledIsNeutral(t *testing.T) {
 	})
 }
 
-// A target that answers other calls is alive: a time-out meanwhile is due to a
-// hard call. When it has not answered any for a while, it is due to the target.
-func TestOneQuestionThatHangsIsNotTheTarget(t *testing.T) {
-	bubble(t, breaker.Spec{AliveFor: 5 * time.Second}, func(b *fixture) {
-		for range 100 {
-			b.call("a", fault.NotFound, fault.Timeout, fault.Timeout, fault.Timeout)
-			time.Sleep(time.Second)
-		}
-		b.wantState("a", breaker.Closed)
-		b.call("a", fault.UpstreamFailed) // an error that it returns itself counts
-		time.Sleep(5 * time.Second)
-		b.call("a", fault.Timeout, fault.Timeout, fault.Timeout)
-		b.wantState("a", breaker.Closed) // there are thirty answers in the window
-		time.Sleep(window)
-		b.trip("a")
-	})
-}
-
 func TestNotFoundIsAnAnswer(t *testing.T) {
 	bubble(t, breaker.Spec{}, func(b *fixture) {
 		for range 20 {

@@ -30,6 +30,13 @@
 // failure counts in the part of the window in which its call began. The window
 // slides in six steps.
 //
+// With [Table.AllowFrom] callers are kept apart. A time-out is then due to the
+// target if the caller is alone or others wait in vain, too; while others get
+// answers it is due to the question, and is neutral. And where Spec.Trials
+// allows it, callers that have not failed in this window or the one before may
+// try a target whose breaker is open, a few at a time; an answer closes it. So
+// a client whose questions hang closes a target to itself at most.
+//
 // # The janitor
 //
 // Breakers advance by themselves when they are used. [Table.Prune] advances

@@ -20,7 +20,7 @@ type Spec struct {
 	Cooldown   time.Duration // for which an open one refuses; 10 s
 	Probes     int           // that a half-open one lets pass, and that must all succeed; 2
 	MaxTargets int           // targets in the table; 4096
-	AliveFor   time.Duration // for which an answer shows that a target is alive, so that a time-out says nothing; none
+	Trials     int           // at a time, of callers that have not failed themselves, that an open one lets pass; none
 }
 
 // The states, as they are shown.
@@ -84,15 +84,15 @@ type entry struct {
 	// Set at construction.
 	key     string
 	epoch   int
-	alive   time.Duration
+	trials  int
+	callers *callers // outlives the breaker, if a trial closes it
 	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
 
 	// Atomic, because the breaker writes some of them while it is locked.
-	lastAllowed  atomic.Int64 // when it last allowed a call, in Unix nanoseconds
-	lastAnswered atomic.Int64 // when it last answered, likewise
-	openUntil    atomic.Int64 // when the cool-down ends, likewise
-	tripped      atomic.Bool  // it is open or half-open
-	opened       atomic.Bool  // it has opened, and OnOpen was not called yet
+	lastAllowed atomic.Int64 // when it last allowed a call, in Unix nanoseconds
+	openUntil   atomic.Int64 // when the cool-down ends, likewise
+	tripped     atomic.Bool  // it is open or half-open
+	opened      atomic.Bool  // it has opened, and OnOpen was not called yet
 }
 
 // New makes a table in which every target is closed.
@@ -102,23 +102,60 @@ func New(spec Spec) *Table {
 
 // Allow asks whether a target may be called. If so, done must be called once
 // with the result: nil and NotFound are a success; an error of kind Canceled
-// says nothing about the target, nor does a Timeout of one that has just
-// answered another call; all others are failures. If not, the error is of kind
-// BreakerOpen and says when to retry.
+// says nothing about the target; all others are failures. If not, the error is
+// of kind BreakerOpen and says when to retry.
 func (t *Table) Allow(key string) (done func(err error), err error) {
+	e := t.getOrCreate(key, time.Now())
+	return t.allow(e)
+}
+
+// AllowFrom is Allow for one of several callers that do not trust each other: a
+// Timeout says nothing either while other callers get answers, and a caller that
+// has not failed itself may try a target whose breaker is open.
+func (t *Table) AllowFrom(key string, caller uint64) (done func(err error), err error) {
 	now := time.Now()
 	e := t.getOrCreate(key, now)
+	report, err := t.allow(e)
+	switch {
+	case err == nil:
+	case e.callers.beginTrial(caller, e.trials, now):
+		report = t.endTrial(e)
+	default:
+		return nil, err
+	}
+	return func(err error) { report(e.callers.judge(caller, err, time.Now())) }, nil
+}
+
+func (t *Table) allow(e *entry) (done func(err error), err error) {
+	now := time.Now()
 	report, err := e.breaker.Allow()
 	if err != nil {
 		return nil, e.refusal(now)
 	}
 	e.lastAllowed.Store(now.UnixNano())
 	return func(err error) {
-		report(e.classify(err))
+		report(err)
 		if e.opened.CompareAndSwap(true, false) && t.OnOpen != nil {
 			t.OnOpen(e.key)
 		}
 	}, nil
+}
+
+// endTrial returns what ends a trial: an answer closes the breaker.
+func (t *Table) endTrial(e *entry) func(err error) {
+	return func(err error) {
+		e.callers.endTrial()
+		if err != nil && fault.KindOf(err) != fault.NotFound {
+			return
+		}
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if at, known := t.byKey[e.key]; known && at.Value.(*entry) == e {
+			closed := t.newEntry(e.key, time.Now())
+			closed.callers = e.callers
+			at.Value = closed
+		}
+	}
 }
 
 // Check returns the error that Allow would for a target whose breaker is open,
@@ -131,24 +168,22 @@ func (t *Table) Check(key string) error {
 	return nil
 }
 
+// CheckFrom is Check for one of several callers.
+func (t *Table) CheckFrom(key string, caller uint64) error {
+	err := t.Check(key)
+	if err == nil {
+		return nil
+	}
+	if e := t.find(key); e != nil && e.callers.checkTrial(caller, e.trials, time.Now()) {
+		return nil
+	}
+	return err
+}
+
 func (e *entry) refusal(now time.Time) error {
 	refusal := fault.New(op, fault.BreakerOpen, "the circuit breaker of this target is open after repeated failures")
 	refusal.RetryAfter = max(time.Duration(e.openUntil.Load()-now.UnixNano()), 0)
 	return refusal
-}
-
-// classify is what a result says about the target. A time-out of one call while
-// the target answers others says something about the call: one client that asks
-// for what cannot be found must not cut all others off from the target.
-func (e *entry) classify(err error) error {
-	now := time.Now().UnixNano()
-	switch kind := fault.KindOf(err); {
-	case err == nil || kind == fault.NotFound:
-		e.lastAnswered.Store(now)
-	case kind == fault.Timeout && e.lastAnswered.Load() > now-int64(e.alive):
-		return fault.Canceled
-	}
-	return err
 }
 
 // getOrCreate finds or makes the entry of a target. A closed breaker that was
@@ -174,7 +209,7 @@ func (t *Table) getOrCreate(key string, now time.Time) *entry {
 
 // newEntry makes the entry of a new target. Called with mu held.
 func (t *Table) newEntry(key string, now time.Time) *entry {
-	e, spec := &entry{key: key, epoch: t.epoch, alive: t.spec.AliveFor}, t.spec
+	e, spec := &entry{key: key, epoch: t.epoch, trials: t.spec.Trials, callers: &callers{window: t.spec.Window, since: now}}, t.spec
 	e.lastAllowed.Store(now.UnixNano())
 	e.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		MaxRequests:  uint32(spec.Probes),

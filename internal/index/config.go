@@ -40,7 +40,7 @@ type DHT struct {
 	HedgeMS     config.Auto[int] `toml:"hedge_ms" unit:"ms" doc:"The delay of the second wave. Auto is about the 95th percentile of recent answers." seed:"dht.hedge_ms"`
 	DeadlineMS  int              `toml:"deadline_ms" unit:"ms" doc:"The deadline of a request, at most 10000." seed:"dht.deadline_ms"`
 	Quorum      int              `toml:"quorum" doc:"The number of usable providers that ends a look-up."`
-	HedgeBudget float64          `toml:"hedge_budget" doc:"The share of look-ups that may start a second wave because the first is slow, from 0 to 1."`
+	HedgeBudget float64          `toml:"hedge_budget" doc:"The share of look-ups that may start a whole second wave because the first is slow, from 0 to 1; the others ask one target of it at a time."`
 }
 
 // Fetch is [index.fetch]: what one request may make this node do to others.
@@ -220,10 +220,6 @@ func (c Cache) spec() cache.Spec {
 // maxTargets is how many targets the breakers remember.
 const maxTargets = 4096
 
-// aliveWindow is for how long an answer shows that a target is alive: a
-// question that times out meanwhile counts as a hard one.
-const aliveWindow = 5 * time.Second
-
 func (b Breaker) spec() breaker.Spec {
-	return breaker.Spec{Window: b.Window, Threshold: b.Threshold, MinResults: b.Least, Cooldown: b.Cooldown, Probes: b.Probes, MaxTargets: maxTargets, AliveFor: aliveWindow}
+	return breaker.Spec{Window: b.Window, Threshold: b.Threshold, MinResults: b.Least, Cooldown: b.Cooldown, Probes: b.Probes, MaxTargets: maxTargets}
 }

@@ -386,7 +386,7 @@ func TestTargetOrder(t *testing.T) {
 		if ranked := r.rankTargets(r.settings.Load(), q); slices.ContainsFunc(ranked, func(one Target) bool { return one.Source == record.Delegated }) {
 			t.Error("an endpoint is asked for a name")
 		}
-		plan := r.plan(r.settings.Load(), q, time.Second)
+		plan := r.plan(r.settings.Load(), q, 0, time.Second)
 		if len(plan.Alpha) != 3 || len(plan.Beta) != 2 || plan.Walk == nil {
 			t.Errorf("the plan is %d, %d, %v", len(plan.Alpha), len(plan.Beta), plan.Walk)
 		}
@@ -409,6 +409,56 @@ func TestTheSilentMoveBack(t *testing.T) {
 		}
 		testkit.Equal(t, "later", first(), peerKey(idOfNode("slow")))
 		testkit.Equal(t, "its breaker", r.breakers.State(peerKey(idOfNode("silent"))), "closed")
+	})
+}
+
+// Guests that answer one question in twenty do not keep an answer from anybody,
+// however much was hedged already: the router that knows it is asked a little
+// later.
+func TestSilentPeersDelayAndDoNotForbid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := &fakeOverlay{}
+		for i := range 3 {
+			var asked atomic.Int64
+			name := fmt.Sprint("guest ", i)
+			v.join(name, func(ctx context.Context, q record.Question) (record.Answer, error) {
+				if asked.Add(1)%20 == 0 {
+					return answersEmpty(ctx, q)
+				}
+				return neverAnswers(ctx, q)
+			})
+			v.peers[i].RTT = time.Millisecond
+		}
+		v.join("knows", answersAfter(20*time.Millisecond, providerOf("bob")))
+		v.peers[3].RTT = 500 * time.Millisecond // so that it is in the second wave
+		r := open(t, withPeers(v))
+		failed := 0
+		for i := range 600 {
+			if err := <-r.ask(fmt.Sprint(i), 0); err != nil {
+				failed++
+			}
+		}
+		testkit.Equal(t, "failed look-ups of 600", failed, 0)
+	})
+}
+
+// A peer that leaves nearly all questions without an answer is left alone,
+// although it answers some.
+func TestAnAnswerNowAndThenDoesNotKeepABreakerClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
+		v := &fakeOverlay{}
+		v.join("guest", func(ctx context.Context, q record.Question) (record.Answer, error) {
+			if asked.Add(1)%5 == 0 {
+				return answersEmpty(ctx, q)
+			}
+			return neverAnswers(ctx, q)
+		})
+		r := open(t, withPeers(v))
+		for i := range 20 {
+			<-r.ask(fmt.Sprint(i), 0)
+		}
+		testkit.Equal(t, "its breaker", r.breakers.State(peerKey(idOfNode("guest"))), "open")
 	})
 }
 

@@ -38,8 +38,8 @@ const linger = 25 * time.Millisecond
 //
 // A look-up is complete with as many usable providers as the quorum, or with a
 // record of the name, whose signature was checked.
-func (x *Index) plan(cfg *settings, q record.Question, after time.Duration) hedge.Plan {
-	p := hedge.Plan{Question: q, After: after, MinSilence: cfg.DHT.deadline() * 3 / 4, MayHedge: x.budget.TryTake, Breakers: x.breakers}
+func (x *Index) plan(cfg *settings, q record.Question, client uint64, after time.Duration) hedge.Plan {
+	p := hedge.Plan{Question: q, After: after, MinSilence: cfg.DHT.deadline() * 3 / 4, MayHedge: x.budget.TryTake, Breakers: clientBreakers{x.breakers, client}}
 	if q.Kind == record.ByName {
 		p.Linger, p.Owner = linger, peerKey(q.Owner)
 		p.Enough = func(a record.Answer) bool { return a.Name != nil }
@@ -75,6 +75,17 @@ func (x *Index) plan(cfg *settings, q record.Question, after time.Duration) hedg
 		}}
 	}
 	return p
+}
+
+// clientBreakers is the breakers as a look-up of one client sees them: what one
+// client asks for in vain is not held against a target that answers others.
+type clientBreakers struct {
+	table  *breaker.Table
+	client uint64
+}
+
+func (b clientBreakers) Allow(key string) (done func(err error), err error) {
+	return b.table.AllowFrom(key, b.client)
 }
 
 // dhtAlive reports whether the routing table has peers.

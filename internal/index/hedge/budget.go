@@ -26,7 +26,7 @@ type Budget struct {
 }
 
 // NewBudget makes a budget that is full. A share of 0.2 lets one look-up in
-// five hedge; 0 forbids hedging, 1 never restricts it.
+// five hedge with a whole wave; 0 lets none, 1 all.
 func NewBudget(share float64) *Budget {
 	b := &Budget{saved: maxSavedHedges * unitsPerHedge}
 	b.Reconfigure(share)
@@ -40,7 +40,7 @@ func (b *Budget) Earn() {
 	b.saved = min(b.saved+b.share, maxSavedHedges*unitsPerHedge)
 }
 
-// TryTake reports whether a look-up may hedge, and debits it. It is meant for
+// TryTake reports whether a look-up may hedge with a whole wave, and debits it. It is meant for
 // Plan.MayHedge.
 func (b *Budget) TryTake() bool {
 	b.mu.Lock()

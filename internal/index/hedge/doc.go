@@ -14,9 +14,10 @@
 // context.
 //
 //	α     starts at once.
-//	β     starts when α has been silent for Plan.After, if the hedge budget
-//	      allows it; or as soon as every target of α has replied without
-//	      that being enough, which needs no hedge budget.
+//	β     starts when α has been silent for Plan.After: all of it if the
+//	      hedge budget allows it, otherwise one target after each Plan.After;
+//	      or as soon as every target of α has replied without that being
+//	      enough, which needs no hedge budget.
 //	walk  starts when β has been running for Plan.After; or as soon as every
 //	      target of both waves has replied without that being enough.
 //
@@ -39,9 +40,9 @@
 // # Failures
 //
 // A failed target is not a failed look-up, and a target that panics is a failed
-// target. Temporary failures (Transient, NoRoute) are retried up to three
-// times, after a delay of 50 to 100 ms, if the breaker still allows it and the
-// budget has time for it. Waves do not wait for retries: for the start of the
+// target. After a temporary failure (Transient, NoRoute) a target is asked again,
+// three times in all, after a delay of 50 to 100 ms, if the breaker still allows
+// it and the budget has time for it. Waves do not wait for retries: for the start of the
 // next wave the target has failed already.
 //
 // Each target has a breaker, which receives one result per query: the answer,
@@ -53,8 +54,9 @@
 //
 // A network that is slow as a whole would be made slower by asking twice as
 // many peers. So there is a [Budget]: hedges are at most a share of look-ups.
-// When it is used up, β still follows a failed α; it only no longer follows a
-// silent one. [Delay] estimates when silence is unusual, from recent response
+// When it is used up, β follows a silent α one target at a time: it may be
+// delayed, but not forbidden, or a few silent targets could keep an answer from
+// everybody. [Delay] estimates when silence is unusual, from recent response
 // times.
 //
 // # Limits of its scope

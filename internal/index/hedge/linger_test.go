@@ -30,6 +30,7 @@ func TestLinger(t *testing.T) {
 		took   time.Duration
 		winner string // its source
 		final  bool
+		alone  bool // there is no β
 	}{
 		"the newer comes second": {
 			alpha: func(w *testWorld) targets {
@@ -83,13 +84,16 @@ func TestLinger(t *testing.T) {
 		},
 		"the budget ends first": {
 			alpha: func(w *testWorld) targets { return targets{w.shows("a", total-10*ms, 1), w.silent("b")} },
-			seq:   1, took: total, winner: "of a",
+			seq:   1, took: total, winner: "of a", alone: true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newTestWorld(t)
 				p := w.plan(c.alpha(w), targets{w.shows("β", total, 9)})
+				if c.alone {
+					p.Beta = nil
+				}
 				p.Linger, p.Owner, p.MayHedge = 25*ms, c.owner, func() bool { return false }
 				o, err := w.run(p)
 				if err != nil || o.Answer.Name == nil {

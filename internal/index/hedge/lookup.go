@@ -31,8 +31,9 @@ type lookup struct {
 	// Owned by Run.
 	waves       []wave    // not started yet
 	lastWave    Wave      // that was started
-	nextWaveAt  time.Time // when the next wave starts in spite of silence; zero: never
-	hedging     bool      // β was due before α had replied, and the budget allowed it
+	nextWaveAt  time.Time // when the next wave starts in spite of silence
+	hedging     bool      // β was due before α had replied
+	sparing     bool      // and the budget did not allow it: one target at a time
 	queries     []*query  // of the targets that were asked
 	unreplied   int       // queries without a reply yet
 	refused     []error   // why other targets were not asked
@@ -140,6 +141,10 @@ func newLookup(ctx context.Context, tasks TaskGroup, p Plan) *lookup {
 // query is silent, which is how the first one starts; or when the last one has
 // been silent for too long. If no target of a wave may be asked, nextWaveAt
 // stays due, and so the wave after it replaces it.
+//
+// A silent α is followed whatever the budget says. Without it one target is
+// asked, and the next when that has been silent for as long: the look-up takes
+// longer, and asks no more targets at a time than it has to.
 func (l *lookup) startDue(now time.Time) {
 	for _, q := range l.queries {
 		if !q.retryAt.IsZero() && !now.Before(q.retryAt) {
@@ -151,31 +156,40 @@ func (l *lookup) startDue(now time.Time) {
 		}
 	}
 	for len(l.waves) > 0 {
-		if l.unreplied > 0 {
-			if l.nextWaveAt.IsZero() || now.Before(l.nextWaveAt) {
-				return
-			}
-			if l.lastWave == Alpha { // what starts now is a hedge, which has its own budget
-				l.hedging = l.plan.MayHedge == nil || l.plan.MayHedge()
-				if !l.hedging {
-					l.nextWaveAt = time.Time{}
-					return
-				}
-			}
+		silent := l.unreplied > 0
+		if silent && now.Before(l.nextWaveAt) {
+			return
 		}
-		w := l.waves[0]
-		l.waves, l.lastWave = l.waves[1:], w.name
-		for _, t := range w.targets {
-			q := &query{Target: t, wave: w.name}
-			if err := l.ask(q, now); err != nil {
-				l.refused = append(l.refused, err)
-				continue
-			}
-			l.queries = append(l.queries, q)
-			l.unreplied++
-			l.nextWaveAt = now.Add(l.plan.After)
-			l.out.Fired = l.hedging
+		if silent && l.lastWave == Alpha { // what starts now is a hedge, which has its own budget
+			l.hedging = true
+			l.sparing = l.plan.MayHedge != nil && !l.plan.MayHedge()
 		}
+		l.startWave(now, silent && l.sparing)
+	}
+}
+
+// startWave asks the next wave: all of it, or its first target that may be
+// asked.
+func (l *lookup) startWave(now time.Time, spare bool) {
+	w := &l.waves[0]
+	l.lastWave = w.name
+	for len(w.targets) > 0 {
+		q := &query{Target: w.targets[0], wave: w.name}
+		w.targets = w.targets[1:]
+		if err := l.ask(q, now); err != nil {
+			l.refused = append(l.refused, err)
+			continue
+		}
+		l.queries = append(l.queries, q)
+		l.unreplied++
+		l.nextWaveAt = now.Add(l.plan.After)
+		l.out.Fired = l.hedging
+		if spare {
+			break
+		}
+	}
+	if len(w.targets) == 0 {
+		l.waves = l.waves[1:]
 	}
 }
 
@@ -269,7 +283,7 @@ var retryBackoff = flow.Backoff{Min: 50 * time.Millisecond, First: 100 * time.Mi
 // budget leaves time for it.
 func (l *lookup) scheduleRetry(q *query, now time.Time) {
 	kind := fault.KindOf(q.err)
-	if kind != fault.Transient && kind != fault.NoRoute || q.retries == Retries || !l.enoughSince.IsZero() {
+	if kind != fault.Transient && kind != fault.NoRoute || q.retries == Tries-1 || !l.enoughSince.IsZero() {
 		return
 	}
 	pause := retryBackoff.Delay(q.retries)

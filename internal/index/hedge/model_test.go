@@ -70,7 +70,7 @@ func drawSchedule(upTo func(n int) int) schedule {
 	for _, wave := range []hedge.Wave{hedge.Alpha, hedge.Beta, hedge.Walk} {
 		for range upTo(map[hedge.Wave]int{hedge.Alpha: 3, hedge.Beta: 2, hedge.Walk: 1}[wave]) {
 			p := scriptedTarget{key: fmt.Sprint(wave, len(s.parts)), wave: wave, open: upTo(5) == 0}
-			for range 1 + hedge.Retries {
+			for range hedge.Tries {
 				a := behaviour{what: []string{"answer", "break", "pass", "silent"}[upTo(3)],
 					when: time.Duration(upTo(5))*unit + time.Duration(1<<attempt)}
 				for range upTo(2) {
@@ -102,7 +102,7 @@ func (s *schedule) replies(p *scriptedTarget, start time.Duration) (words []scri
 		if a.what == "silent" {
 			w.at = never
 		}
-		w.willTry = a.what == "pass" && try < hedge.Retries && w.at+pause < s.budget
+		w.willTry = a.what == "pass" && try < hedge.Tries-1 && w.at+pause < s.budget
 		words = append(words, w)
 		if !w.willTry {
 			break
@@ -142,29 +142,61 @@ func (s *schedule) expect() result {
 	}
 
 	alphaHeard := heard(hedge.Alpha)
-	hedged := alphaHeard > s.after && s.mayHedge
-	start[hedge.Beta] = alphaHeard
-	if hedged {
-		start[hedge.Beta] = s.after
-	}
+	hedged := alphaHeard > s.after
 	betaHeard := never
-	if start[hedge.Beta] != never {
+	switch {
+	case hedged && !s.mayHedge:
+		betaHeard = s.spare(alphaHeard, start, size, &words)
+	default:
+		start[hedge.Beta] = min(alphaHeard, s.after)
+		if !hedged {
+			start[hedge.Beta] = alphaHeard
+		}
 		betaHeard = heard(hedge.Beta)
 	}
+	for i := range s.parts {
+		if p := &s.parts[i]; p.wave == hedge.Beta && (s.mayHedge || !hedged) {
+			start[hedge.Wave(p.key)] = start[hedge.Beta]
+		}
+	}
 	switch {
-	case start[hedge.Beta] == never:
-		start[hedge.Walk] = never
+	case size[hedge.Beta] == 0 && size[hedge.Alpha] == 0:
+		start[hedge.Walk] = 0
 	case size[hedge.Beta] == 0:
 		start[hedge.Walk] = start[hedge.Beta]
-	case size[hedge.Alpha] == 0 && size[hedge.Beta] == 0:
-		start[hedge.Walk] = 0
 	default:
 		start[hedge.Walk] = min(start[hedge.Beta]+s.after, max(alphaHeard, betaHeard))
 	}
-	if start[hedge.Walk] != never {
-		heard(hedge.Walk)
-	}
+	heard(hedge.Walk)
 	return s.evaluate(words, start, hedged)
+}
+
+// spare is β without a budget: one target after the other, each when the one
+// before it has been silent for long enough, and all that are left once every
+// target that was asked has replied. The start of the wave is then that of its
+// last target.
+func (s *schedule) spare(heard time.Duration, start map[hedge.Wave]time.Duration, size map[hedge.Wave]int, words *[]scriptedReply) (betaHeard time.Duration) {
+	next := s.after
+	start[hedge.Beta] = next
+	for i := range s.parts {
+		p := &s.parts[i]
+		if p.wave != hedge.Beta {
+			continue
+		}
+		at := min(next, heard)
+		start[hedge.Wave(p.key)] = at
+		if p.open {
+			continue
+		}
+		size[hedge.Beta]++
+		life := s.replies(p, at)
+		*words = append(*words, life...)
+		start[hedge.Beta], betaHeard = at, max(betaHeard, life[0].at)
+		if at < heard { // it is the spare one: the next waits for it
+			next, heard = at+s.after, max(heard, life[0].at)
+		}
+	}
+	return betaHeard
 }
 
 // evaluate reads all replies until the answer is enough.
@@ -220,7 +252,11 @@ func (s *schedule) evaluate(words []scriptedReply, start map[hedge.Wave]time.Dur
 		}
 	}
 	for _, p := range s.parts {
-		begun := start[p.wave] < r.end || !won && !late
+		began, known := start[hedge.Wave(p.key)]
+		if !known {
+			began = start[p.wave]
+		}
+		begun := began < r.end || !won && !late
 		if p.open && begun {
 			r.refusals++
 		}

@@ -55,7 +55,7 @@ type Plan struct {
 	Partial bool
 
 	Enough     func(record.Answer) bool // whether the merged answer is enough; nil: any answer is
-	MayHedge   func() bool              // called once, when β would start because of silence; nil: yes
+	MayHedge   func() bool              // called once, when β starts because of silence: all of it (nil, too), or one target at a time
 	Breakers   Breakers                 // nil: all targets are allowed
 	RetryDelay func() time.Duration     // before a retry; nil: 50 to 100 ms, at random
 }
@@ -73,8 +73,8 @@ type TaskGroup interface {
 	Go(task func(ctx context.Context) error) error
 }
 
-// Retries is how often one target is asked again after a temporary failure.
-const Retries = 3
+// Tries is how often one target is asked at most, if its failures are temporary.
+const Tries = 3
 
 // Wave is a part of a look-up.
 type Wave string

@@ -37,6 +37,7 @@ type metrics struct {
 	instruments             *observe.Instruments
 	hits, misses, coalesced prometheus.Counter
 	stale, breakerOpened    prometheus.Counter
+	givenUp                 prometheus.Counter
 	fills                   prometheus.Histogram
 	rejects                 map[string]prometheus.Counter
 	retries, timeouts       prometheus.Counter
@@ -56,6 +57,7 @@ func newMetrics(instruments *observe.Instruments) *metrics {
 		misses:        prometheus.NewCounter(prometheus.CounterOpts{Name: "edge_cache_misses_total", Help: "Requests for origins that needed the origin."}),
 		coalesced:     prometheus.NewCounter(prometheus.CounterOpts{Name: "edge_coalesced_total", Help: "Misses that joined a running fetch."}),
 		stale:         prometheus.NewCounter(prometheus.CounterOpts{Name: "edge_stale_total", Help: "Requests answered with a stale answer, because the origin failed or its breaker was open."}),
+		givenUp:       prometheus.NewCounter(prometheus.CounterOpts{Name: "edge_fills_given_up_total", Help: "Fetches that were ended because every client had left, with much of the body to come."}),
 		breakerOpened: prometheus.NewCounter(prometheus.CounterOpts{Name: "breaker_open_total", Help: "Times that the breaker of a target opened."}),
 		fills:         prometheus.NewHistogram(prometheus.HistogramOpts{Name: "edge_fill_seconds", Help: "Duration of fetches from origins, retries included.", Buckets: fillBuckets}),
 		rejects:       map[string]prometheus.Counter{},
@@ -67,7 +69,7 @@ func newMetrics(instruments *observe.Instruments) *metrics {
 	for _, reason := range Reasons {
 		m.rejects[reason] = rejects.WithLabelValues(reason)
 	}
-	instruments.Register(m.hits, m.misses, m.coalesced, m.stale, m.breakerOpened, m.fills, rejects)
+	instruments.Register(m.hits, m.misses, m.coalesced, m.stale, m.givenUp, m.breakerOpened, m.fills, rejects)
 	return m
 }
 

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"encoding/base64"
 	"fmt"
 	"io"
 	"net/http"
@@ -276,5 +277,64 @@ func TestALargeFileIsSentOnAsItComes(t *testing.T) {
 		if got := f.get("/edge/assets/"+host+"/large", "Range", "bytes=1-2"); got.status != http.StatusPartialContent || got.header.Get("Age") == "" {
 			t.Errorf("it was not kept: %d %v", got.status, got.header)
 		}
+	}
+}
+
+// No byte that an origin gets contains a capability of this node, wherever a
+// client wrote it and however: such a request is refused, and says why. One
+// that carries it as it is meant to be carried is served without it.
+func TestACapabilityIsNotForwardedHoweverItIsWritten(t *testing.T) {
+	seen := make(chan *http.Request, 16)
+	host, change := origin(t, func(_ http.ResponseWriter, r *http.Request) { seen <- r })
+	f := newFixture(t, func(o *options) {
+		change(o)
+		o.spec.Config.Fill.ForwardHeaders = []string{"*"}
+	})
+	const ours = capability.Prefix + "AgIZAQ-secret_0123456789"
+	basic := base64.StdEncoding.EncodeToString([]byte("ada:" + ours))
+	for i, c := range []struct{ path, name, value string }{
+		{"", "Authorization", "Bearer\t" + ours},
+		{"", "Authorization", ours},
+		{"", "Authorization", "Token " + ours},
+		{"", "Authorization", "Bearer theirs, Bearer " + ours},
+		{"", "Authorization", "Basic " + basic},
+		{"", "Authorization", "Basic " + base64.StdEncoding.EncodeToString([]byte(ours+":"))},
+		{"", "X-Api-Key", ours},
+		{"", "Cookie", "a=b; token=" + ours},
+		{"", "Referer", "https://elsewhere.test/?token=" + ours},
+		{"", "User-Agent", "curl " + ours},
+		{"", "X-Escaped", "%6Dn1%5f" + strings.TrimPrefix(ours, capability.Prefix)},
+		{"?access_token=" + ours, "", ""},
+		{"?access_token=%6d%6E1_" + strings.TrimPrefix(ours, capability.Prefix), "", ""},
+		{"?access_token=%256dn1_" + strings.TrimPrefix(ours, capability.Prefix), "", ""},
+		{"?a=" + basic, "", ""},
+		{"/" + ours + "/x.css", "", ""},
+		{"/%6dn1%5F" + strings.TrimPrefix(ours, capability.Prefix), "", ""},
+	} {
+		var headers []string
+		if c.name != "" {
+			headers = []string{c.name, c.value}
+		}
+		got := f.get(fmt.Sprintf("/edge/assets/%s/%d%s", host, i, c.path), headers...)
+		if got.status != http.StatusBadRequest || !strings.Contains(string(got.body), "capability") {
+			t.Errorf("%s %s: %q: %d %s", c.path, c.name, c.value, got.status, got.body)
+		}
+		if strings.Contains(string(got.body), "AgIZAQ") {
+			t.Errorf("the answer repeats it: %s", got.body)
+		}
+		if len(seen) > 0 {
+			r := <-seen
+			t.Errorf("%s %s: %q: the origin saw %s %v", c.path, c.name, c.value, r.URL, r.Header)
+		}
+	}
+	for len(f.audited) > 0 {
+		if event := <-f.audited; strings.Contains(event.URL, "AgIZAQ") {
+			t.Errorf("an event tells it: %+v", event)
+		}
+	}
+	// What only looks a little like one is forwarded.
+	f.get("/edge/assets/"+host+"/column1_x?column1_=mn1", "X-Api-Key", "mn1_")
+	if r := <-seen; r.URL.RequestURI() != "/column1_x?column1_=mn1" || r.Header.Get("X-Api-Key") != "mn1_" {
+		t.Errorf("%s %v", r.URL, r.Header)
 	}
 }

@@ -119,7 +119,7 @@ func (e *Edge) openCache(inv *flow.Inventory, spec Spec) (err error) {
 		Admit: e.admit, OnEvent: func(event fill.Event) { _ = e.events.Publish(event) }, // fails on a closed bus, which has no subscribers left
 		Counters: fill.Counters{
 			Hit: e.metrics.hits.Inc, Miss: e.metrics.misses.Inc, Coalesced: e.metrics.coalesced.Inc, Stale: e.metrics.stale.Inc, BreakerOpened: e.metrics.breakerOpened.Inc,
-			Retry: e.metrics.retries.Inc, WriteFailed: e.metrics.writeFailures.Inc, Filled: e.metrics.observeFill, Reject: e.metrics.reject,
+			Retry: e.metrics.retries.Inc, GivenUp: e.metrics.givenUp.Inc, WriteFailed: e.metrics.writeFailures.Inc, Filled: e.metrics.observeFill, Reject: e.metrics.reject,
 		},
 	})
 	if err == nil {

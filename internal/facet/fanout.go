@@ -149,7 +149,9 @@ func (j *fanout) deliver(ctx context.Context, p feedPost) error {
 		n := mailbox.Note{ID: j.delivery.ID, Body: marshal(feedNote{Author: p.Author, Body: p.Body}), At: p.At}
 		for after, more := "", true; more; {
 			err := j.retryWhileAway(ctx, func() (err error) {
-				after, more, err = j.postPage(ctx, p.Author, after, n)
+				if after, more, err = j.postPage(ctx, p.Author, after, n); err == nil {
+					supervise.Progress(ctx)
+				}
 				return err
 			})
 			if err != nil {

@@ -24,3 +24,27 @@ func (f *Fair[T]) Done(b int, class uint64) {
 func (f *Fair[T]) canTake(c *class) bool {
 	return f.maxOutstanding == 0 || f.closed || f.outstanding[c.key] < f.maxOutstanding-f.outstandingTotal
 }
+
+// Contenders is how many waiting items a consumer that ends an item of a class
+// would free: those of the class itself, and one for each other class that may
+// take an item and has no consumer. Classes that have their share wait for
+// themselves, so a flood of one class says nothing about the others.
+func (f *Fair[T]) Contenders(b int, class uint64) (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.turn == nil {
+		return 0
+	}
+	own := classKey{b, class}
+	for c := f.turn; ; {
+		switch {
+		case c.key == own:
+			n += c.waiting.n
+		case f.canTake(c):
+			n++
+		}
+		if c = c.next; c == f.turn {
+			return n
+		}
+	}
+}

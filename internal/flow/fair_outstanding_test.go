@@ -92,6 +92,29 @@ func TestTheEndOfAnItemWakesAConsumer(t *testing.T) {
 	})
 }
 
+// What a consumer would free: the items of its own class, and a class that has
+// no consumer; not a class that waits for its own.
+func TestContenders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := counted(3)
+		expect := func(when string, a, b int) {
+			t.Helper()
+			if ofA, ofB := f.Contenders(1, 'a'), f.Contenders(1, 'b'); ofA != a || ofB != b {
+				t.Errorf("%s: %d for a, %d for b; want %d and %d", when, ofA, ofB, a, b)
+			}
+		}
+		expect("nothing waits", 0, 0)
+		give(f, 1, "a1", "a2", "a3", "a4", "a5")
+		takeOne(f)
+		takeOne(f)
+		expect("a has its share", 3, 0)
+		give(f, 1, "b1", "b2")
+		expect("b has nothing, and may take one", 4, 2)
+		takeOne(f)
+		expect("both wait for themselves", 3, 1)
+	})
+}
+
 // A closed queue returns what it holds, whatever is outstanding.
 func TestAClosedQueueHoldsNobodyUp(t *testing.T) {
 	f := counted(2)

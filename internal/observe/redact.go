@@ -82,6 +82,7 @@ var secretPatterns = []secretPattern{
 	{[]string{"authorization"}, lazyRegexp(`(?i)(authorization"?[ \t]*[:=][ \t]*"?)(?:(?:basic|digest|negotiate|bearer)[ \t]+)?[^\s",;]+`), "${1}" + redacted},
 	{[]string{"token", "secret", "passw", "passphrase", "macaroon", "api_key", "apikey", "api-key"},
 		lazyRegexp(`(?i)([a-z0-9_.-]*(?:token|secret|passwo?r?d|passphrase|macaroon|api[_-]?key)[a-z0-9_.-]*(?:=|"[ \t]*:[ \t]*)"?)[^\s"&,;]+`), "${1}" + redacted},
+	{[]string{"mn1_"}, lazyRegexp(`\bmn1_[A-Za-z0-9_-]+|mn1_AgI[A-Za-z0-9_-]+`), "mn1_" + redacted}, // capabilities of this node, wherever somebody put one
 	{[]string{"://"}, lazyRegexp(`(://)[^/\s:@]*:[^/\s@]+@`), "${1}" + redacted + "@"},
 	{[]string{"private key"}, lazyRegexp(`(?s)(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(-----END [A-Z ]*PRIVATE KEY-----|$)`), "${1}" + redacted + "${2}"},
 }

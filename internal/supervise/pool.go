@@ -31,8 +31,9 @@ type Pool struct {
 	Writes bool
 }
 
-// maxJobTime is how long a job without a deadline of its own may take. A worker
-// that runs one for longer is overdue.
+// maxJobTime is how long a job without a deadline of its own may take, and how
+// long any job may go on after it reported progress. A worker that runs one for
+// longer is overdue.
 const maxJobTime = time.Minute
 
 // Job is a piece of work for a pool. A worker dies when its job panics or
@@ -57,6 +58,19 @@ type Job interface {
 type Deadliner interface {
 	Deadline() (at time.Time, ok bool)
 }
+
+// Progress reports that the job whose Run got ctx has moved: bytes arrived, a
+// page is done. Its worker is not stuck, however long the job takes in all: it
+// is overdue only if it is past its deadline and has not moved for a minute.
+// With a ctx that is no job's, it does nothing.
+func Progress(ctx context.Context) {
+	if w, ok := ctx.Value(workerKey{}).(*workerState); ok {
+		w.moved()
+	}
+}
+
+// workerKey is the key of a worker's state in the context of its jobs.
+type workerKey struct{}
 
 // AddPool registers a pool. All are added before Run.
 func (s *Supervisor) AddPool(p Pool) error {
@@ -98,6 +112,14 @@ func (w *workerState) setDue(job Job) {
 	w.due.Store(max(1, int64(at.Sub(w.epoch))))
 }
 
+// moved extends the deadline of the current job, and never shortens it. Only
+// the job calls it, so it does not race with the end of the job.
+func (w *workerState) moved() {
+	if at := int64(time.Now().Add(maxJobTime).Sub(w.epoch)); at > w.due.Load() {
+		w.due.Store(at)
+	}
+}
+
 // overdue reports whether the current job is past its deadline.
 func (w *workerState) overdue(now time.Time) bool {
 	due := w.due.Load()
@@ -136,7 +158,7 @@ func (w *workerState) attempt(ctx context.Context) error {
 	w.started = true
 	w.setDue(w.job)
 	defer w.due.Store(0)
-	w.job.Run(ctx)
+	w.job.Run(context.WithValue(ctx, workerKey{}, w))
 	if context.Cause(ctx) == ErrKilled {
 		return ErrKilled
 	}

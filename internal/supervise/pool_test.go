@@ -538,3 +538,39 @@ func TestWorkersThatDoNotComeBackAreCounted(t *testing.T) {
 		w.finish()
 	})
 }
+
+// A worker whose job reports progress is not overdue, whatever the age of the
+// job and its deadline; one minute after the last report it is.
+func TestWorkersThatMoveAreNotOverdue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newHarness(t, oneStage())
+		jobs := make(queue, 2)
+		w.addPool(supervise.Pool{Service: supervise.Service{Service: "test", Name: "pool", Stage: "only"}, N: 2, NextJob: jobs.next})
+		w.run(t.Context())
+		moves := func(ctx context.Context) {
+			for range 20 {
+				time.Sleep(30 * time.Second)
+				supervise.Progress(ctx)
+			}
+			time.Sleep(5 * time.Minute)
+		}
+		said := &dueJob{due: time.Now().Add(40 * time.Second)}
+		said.does = []func(context.Context){moves}
+		jobs <- said
+		jobs <- &job{does: []func(context.Context){moves}}
+		for range 20 {
+			time.Sleep(29500 * time.Millisecond)
+			synctest.Wait()
+			testkit.Equal(t, "overdue while they move", w.status("pool").Overdue, 0)
+			time.Sleep(500 * time.Millisecond)
+		}
+		time.Sleep(59 * time.Second)
+		testkit.Equal(t, "overdue soon after", w.status("pool").Overdue, 0)
+		time.Sleep(2 * time.Second)
+		testkit.Equal(t, "overdue when they stopped", w.status("pool").Overdue, 2)
+		time.Sleep(5 * time.Minute)
+		close(jobs)
+		w.finish()
+		supervise.Progress(t.Context()) // of no job: nothing happens
+	})
+}

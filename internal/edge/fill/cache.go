@@ -9,6 +9,7 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/breaker"
+	"micronode/internal/capability"
 	"micronode/internal/edge/fill/freshness"
 	"micronode/internal/flow"
 	"micronode/internal/store"
@@ -312,6 +313,9 @@ func (c *Cache) Stats() Stats {
 func redactedURL(r Request) string {
 	const limit = 256
 	text := "https://" + r.Host + r.Path
+	if capability.Found(text) {
+		return "https://…"
+	}
 	if len(text) > limit {
 		text = text[:limit] + "…"
 	}

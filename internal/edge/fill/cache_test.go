@@ -434,6 +434,45 @@ func TestRedirects(t *testing.T) {
 	})
 }
 
+// The host to which an origin redirects learns nothing of who asks, whatever
+// header that is said in; it learns what the answer is chosen by.
+func TestARedirectTakesNoCredentialsAlong(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newFixture(t, with(func(c *Config) { c.ForwardHeaders = []string{"*"} }))
+		seen := map[string]http.Header{}
+		w.origin(func(rw http.ResponseWriter, r *http.Request) {
+			seen[r.Host+r.URL.Path] = r.Header.Clone()
+			switch {
+			case r.Host == "other.test":
+				http.Redirect(rw, r, "https://origin.test/back", http.StatusFound)
+			case r.URL.Path == "/far":
+				http.Redirect(rw, r, "/near", http.StatusFound)
+			case r.URL.Path == "/near":
+				http.Redirect(rw, r, "https://other.test/there", http.StatusFound)
+			}
+		})
+		secret := []string{"Authorization", "Cookie", "X-Api-Key", "Api-Token", "Referer", "X-Amz-Security-Token", "X-Goog-Api-Key", "Private-Token"}
+		public := []string{"Accept", "Accept-Language", "User-Agent"}
+		var headers []string
+		for _, name := range append(secret, public...) {
+			headers = append(headers, name, "theirs")
+		}
+		w.get("/far", headers...)
+		for at, known := range map[string]bool{"origin.test/far": true, "origin.test/near": true, "other.test/there": false, "origin.test/back": false} {
+			for _, name := range secret {
+				if given := len(seen[at][name]) > 0; given != known {
+					t.Errorf("%s: %s is sent: %v, want %v", at, name, given, known)
+				}
+			}
+			for _, name := range public {
+				if seen[at].Get(name) != "theirs" {
+					t.Errorf("%s: %s is %q", at, name, seen[at].Get(name))
+				}
+			}
+		}
+	})
+}
+
 func TestPurge(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newFixture(t)

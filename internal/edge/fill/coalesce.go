@@ -109,6 +109,18 @@ func (c *Cache) hasWaiters(f *flight) bool {
 	return f.background || f.aboard > 0
 }
 
+// giveUp closes boarding if nobody waits for a flight, so that its fill can be
+// cancelled: the next request launches a new one.
+func (c *Cache) giveUp(f *flight) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f.background || f.aboard > 0 {
+		return false
+	}
+	c.flights.closeBoarding(f)
+	return true
+}
+
 // leave removes one waiter from a flight. A flight without waiters that no
 // worker has started is withdrawn from the queue.
 func (c *Cache) leave(f *flight) (withdrawn bool) {

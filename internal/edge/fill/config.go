@@ -17,7 +17,7 @@ import (
 // Config is the section [edge.fill]: how origins are asked, and what is
 // accepted from them. All of it takes effect at a reload.
 type Config struct {
-	Timeout  config.Duration `toml:"timeout" doc:"The maximum time of an attempt without progress: until the header of the answer arrives, then until the next bytes. A body must arrive with 1 KiB per second on average."`
+	Timeout  config.Duration `toml:"timeout" doc:"The maximum time of an attempt without progress: until the header of the answer arrives, then until the next bytes. A body must arrive with 1 KiB per second on average, and with as much again for each fetch that waits for its worker, up to 64 KiB per second."`
 	MaxBytes config.Size     `toml:"max_bytes" doc:"The maximum size of a body from an origin."`
 
 	Inflate      config.Size `toml:"inflate" doc:"The maximum size of a compressed body after decompression. It is cached as sent; the cap protects the clients that inflate it." seed:"ingress.decompress_abs_bytes"`

@@ -18,7 +18,8 @@
 // queue "work" for its key, however many requests wait for it, and is rejected
 // with Busy when the queue is full. The fill runs on a context of its own: a
 // caller whose deadline passes gets Timeout, and a late result serves the next
-// request. A queued fill without waiters is withdrawn. Origins have shares of
+// request. A queued fill without waiters is withdrawn; one whose body arrives is
+// given up, unless it is nearly done; see filltimer.go. Origins have shares of
 // the queue and of the workers, and a breaker each; see breaker.go.
 //
 // # Flights

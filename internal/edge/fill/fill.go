@@ -33,7 +33,7 @@ func (j *job) Run(ctx context.Context) {
 	if out.err != nil && errors.Is(context.Cause(ctx), supervise.ErrKilled) {
 		return
 	}
-	if fault.KindOf(out.err) == fault.Canceled {
+	if fault.KindOf(out.err) == fault.Canceled && !errors.Is(out.err, errGivenUp) {
 		out.err = drainingFault() // what a cancelled worker means to the waiters
 	}
 	j.cache.complete(j.flight, out)
@@ -63,6 +63,9 @@ func (c *Cache) fill(ctx context.Context, f *flight) outcome {
 func (c *Cache) reportFill(f *flight, out outcome, renewed bool, took time.Duration) {
 	event := Event{URL: f.target.redacted(), Took: took}
 	switch {
+	case errors.Is(out.err, errGivenUp):
+		c.spec.Counters.GivenUp()
+		return
 	case out.err != nil || out.failed:
 		if f.background {
 			c.reportFailure(out, event)
@@ -165,7 +168,7 @@ func (o *originFetch) close() {
 // progress. A 503 or 504 is an error if there is time to retry, and the answer
 // if there is not. One with a lifetime of its own is always the answer.
 func (o *originFetch) attempt(ctx context.Context, n int) (out outcome, err error) {
-	ctx, alarm := newStallTimer(ctx, o.policy.Timeout)
+	ctx, alarm := o.newFillTimer(ctx)
 	defer alarm.stop()
 	got, err := o.policy.fetch(ctx, o.flight.target, o.requestHeader(), o.cache.breakers)
 	if err != nil {
@@ -173,6 +176,7 @@ func (o *originFetch) attempt(ctx context.Context, n int) (out outcome, err erro
 	}
 	defer func() { got.report(breakerVerdict(err, true)) }()
 	defer func() { _ = got.Body.Close() }()
+	alarm.size = got.ContentLength
 	alarm.progress(1)
 	got.Body = progressReader{got.Body, alarm, got.report}
 	resp := freshness.Response{Status: got.StatusCode, Header: got.Header, RequestTime: got.sentAt, ResponseTime: got.receivedAt}
@@ -381,6 +385,9 @@ var errNotStored = errors.New("the store refuses it")
 // errWrong304 says that the origin sent a 304 for an entity that we do not
 // have. It is asked again, without conditions.
 var errWrong304 = errors.New("the 304 does not match the request")
+
+// errGivenUp says that nobody waits for a body that is far from complete.
+var errGivenUp = errors.New("nobody waits for it")
 
 // errEvicted says that the store evicted a body between Put and Open.
 var errEvicted = errors.New("evicted before it could be read")

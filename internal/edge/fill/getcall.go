@@ -55,7 +55,7 @@ func (g *getCall) hit(ctx context.Context, found *entry, j freshness.Judgement, 
 	if handle == nil {
 		return nil, err
 	}
-	if j.Verdict == freshness.StaleWhileRevalidate {
+	if j.Verdict == freshness.StaleWhileRevalidate && checkForwarded(g.forwarded) == nil {
 		g.cache.startRefresh(g.fillRequest, now)
 	}
 	g.cache.spec.Counters.Hit()
@@ -68,6 +68,9 @@ func (g *getCall) hit(ctx context.Context, found *entry, j freshness.Judgement, 
 // answer of the fill is for other requests only.
 func (g *getCall) fetch(ctx context.Context, round int, found *entry, j freshness.Judgement) (*Answer, error) {
 	c := g.cache
+	if err := checkForwarded(g.forwarded); err != nil {
+		return nil, err
+	}
 	if !g.countedMiss {
 		g.countedMiss = true
 		c.spec.Counters.Miss()

@@ -77,7 +77,7 @@ type tally struct {
 	mu                               sync.Mutex
 	hits, misses, coalesced, retries int
 	stale, opened                    int
-	unwritten                        int
+	unwritten, givenUp               int
 	filled                           int
 	rejects                          map[string]int
 	events                           []Event
@@ -92,7 +92,7 @@ func (c *tally) counters() Counters {
 		}
 	}
 	filled := count(&c.filled)
-	return Counters{Hit: count(&c.hits), Miss: count(&c.misses), Coalesced: count(&c.coalesced), Retry: count(&c.retries), Stale: count(&c.stale), BreakerOpened: count(&c.opened), WriteFailed: count(&c.unwritten),
+	return Counters{Hit: count(&c.hits), Miss: count(&c.misses), Coalesced: count(&c.coalesced), Retry: count(&c.retries), Stale: count(&c.stale), BreakerOpened: count(&c.opened), WriteFailed: count(&c.unwritten), GivenUp: count(&c.givenUp),
 		Filled: func(time.Duration) { filled() },
 		Reject: func(reason string) {
 			c.mu.Lock()

@@ -129,10 +129,7 @@ func (p *policy) fetch(ctx context.Context, t target, header http.Header, breake
 		got.discardRedirect()
 		got.report(nil)
 		if next.host != t.host {
-			header = header.Clone()
-			for _, name := range personalHeaders {
-				header.Del(name) // they were meant for the host of the request
-			}
+			header = withoutCredentials(header)
 		}
 		t = next
 	}

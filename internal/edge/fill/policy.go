@@ -65,6 +65,9 @@ func (p *policy) target(r Request) (target, error) {
 	if err != nil {
 		return target{}, refuse(ReasonNotAllowed, err)
 	}
+	if err := t.checkURL(); err != nil {
+		return target{}, err
+	}
 	return t, p.permit(t.host)
 }
 
@@ -77,7 +80,8 @@ var neverForwarded = []string{
 	"Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Range", "Request-Timeout", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Via",
 }
 
-// personalHeaders are headers that identify the client.
+// personalHeaders are headers that identify the client. They are forwarded only
+// if all are.
 var personalHeaders = []string{"Authorization", "Cookie"}
 
 // forwarded is the part of a client's header that is sent to the origin, and

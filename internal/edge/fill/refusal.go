@@ -96,6 +96,7 @@ type Counters struct {
 	Stale         func() // answered with a stale entry, because the origin could not be asked or failed
 	BreakerOpened func() // an origin failed too often, and its breaker opened
 	Retry         func() // one more try
+	GivenUp       func() // a fill under way that nobody waited for any more
 	WriteFailed   func() // a body or an entry that the disk did not accept
 	Filled        func(time.Duration)
 	Reject        func(reason string)
@@ -103,7 +104,7 @@ type Counters struct {
 
 // withDefaults replaces nil functions, so that callers need no check.
 func (c Counters) withDefaults() Counters {
-	for _, count := range []*func(){&c.Hit, &c.Miss, &c.Coalesced, &c.Stale, &c.BreakerOpened, &c.Retry, &c.WriteFailed} {
+	for _, count := range []*func(){&c.Hit, &c.Miss, &c.Coalesced, &c.Stale, &c.BreakerOpened, &c.Retry, &c.GivenUp, &c.WriteFailed} {
 		if *count == nil {
 			*count = func() {}
 		}

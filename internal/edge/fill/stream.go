@@ -318,53 +318,11 @@ func (c *Cache) failBody(f *flight, g *streamingBody, err error) {
 	g.finish(err)
 }
 
-// minRate is what a body must bring on average, once the time-out of a try has
-// passed.
-const minRate = 1 << 10 // bytes a second
-
-// stallTimer cancels a try: the header must arrive within the limit, and then
-// there must be progress within every further limit, and enough of it on
-// average.
-type stallTimer struct {
-	// set at construction
-	limit  time.Duration
-	cancel context.CancelCauseFunc
-	timer  *time.Timer
-	began  time.Time
-
-	n int64 // owned by the reader
-}
-
-// newStallTimer starts a timer.
-func newStallTimer(ctx context.Context, limit time.Duration) (context.Context, *stallTimer) {
-	a := &stallTimer{limit: limit, began: time.Now()}
-	ctx, a.cancel = context.WithCancelCause(ctx)
-	a.timer = time.AfterFunc(limit, a.expire) //lockblock:allow like the timer of context.WithTimeout, it only ends a context, and it is stopped when the try is over
-	return ctx, a
-}
-
-func (s *stallTimer) expire() { s.cancel(tooSlow(context.DeadlineExceeded)) }
-
-// progress notes that bytes arrived.
-func (s *stallTimer) progress(n int) {
-	s.n += int64(n)
-	if time.Since(s.began) > s.limit+time.Duration(s.n)*time.Second/minRate {
-		s.expire()
-		return
-	}
-	s.timer.Reset(s.limit)
-}
-
-func (s *stallTimer) stop() {
-	s.timer.Stop()
-	s.cancel(nil)
-}
-
 // progressReader is a body that reports its progress to a timer, and its first
 // bytes to the breaker.
 type progressReader struct {
 	io.ReadCloser
-	timer  *stallTimer
+	timer  *fillTimer
 	report func(error)
 }
 

@@ -86,12 +86,8 @@ type configProblem struct {
 func problemOf(err error) problem {
 	p := problem{Problem: observe.ProblemOf(err, client.CorrID(err)), Exit: fault.KindOf(err).Exit()}
 	p.Detail = terminal.ErrorText(err)
-	if list, several := errors.AsType[config.Problems](err); several {
-		for _, one := range list {
-			p.Problems = append(p.Problems, configProblem{one.Where, one.Key, one.What, one.Next})
-		}
-	} else if one, ok := errors.AsType[*config.Problem](err); ok {
-		p.Problems = []configProblem{{one.Where, one.Key, one.What, one.Next}}
+	for _, one := range config.ProblemsOf(err) {
+		p.Problems = append(p.Problems, configProblem{one.Where, one.Key, one.What, one.Next})
 	}
 	return p
 }

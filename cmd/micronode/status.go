@@ -119,13 +119,30 @@ func (r statusReport) print(c *console) {
 		c.print("\n  %s\n", amnesiaLine)
 	}
 	r.printParts(c)
-	services := [][]string{{"service", "state", "restarts"}}
+	r.printServices(c)
+	r.printQueues(c)
+}
+
+// printServices shows how the services fare, and below the table the last error
+// of each that failed.
+func (r statusReport) printServices(c *console) {
+	rows := [][]string{{"service", "state", "restarts"}}
 	for _, one := range r.Services {
-		services = append(services, []string{one.Name, one.State, fmt.Sprint(one.Restarts)})
+		rows = append(rows, []string{one.Name, one.State, fmt.Sprint(one.Restarts)})
 	}
 	c.print("\n")
-	r.printNonEmptyRows(c, services)
-	r.printQueues(c)
+	r.printNonEmptyRows(c, rows)
+	failed := false
+	for _, one := range r.Services {
+		if one.LastErr == "" {
+			continue
+		}
+		if !failed {
+			c.print("\n  last errors\n")
+		}
+		failed = true
+		c.print("  %s: %s\n", one.Name, strings.Join(strings.Fields(one.LastErr), " "))
+	}
 }
 
 // printParts shows where the parts of a node run, if it has several processes.

@@ -71,6 +71,18 @@ func (problems Problems) Unwrap() []error {
 	return list
 }
 
+// ProblemsOf returns the problems in an error of Load or of a reload; none if it
+// is another error.
+func ProblemsOf(err error) Problems {
+	if list, several := errors.AsType[Problems](err); several {
+		return list
+	}
+	if one, single := errors.AsType[*Problem](err); single {
+		return Problems{one}
+	}
+	return nil
+}
+
 // maxProblems is how many problems are reported at once.
 const maxProblems = 32
 

@@ -71,10 +71,14 @@ type Node struct {
 	// observability
 	logs      *observe.Logs
 	log       *slog.Logger
+	repeated  observe.RepeatedLines // of the log, which are held back
 	build     observe.Build
 	metrics   *observe.Metrics
 	tracing   *observe.Tracing
 	readiness *observe.Readiness
+
+	// what reloads left to be done, as rows of readiness
+	rejectedConfig, pendingConfig *observe.Dependency
 
 	// what moves between tasks
 	inventory      *flow.Inventory
@@ -344,6 +348,10 @@ func (n *Node) makeSupervisor(c Config) error {
 	n.watchStore()
 	n.metrics.Attach(n.sources())
 	n.reportAmnesia(c)
+	n.rejectedConfig = n.readiness.Dependency(service, "config reload", observe.ForWrites)
+	n.pendingConfig = n.readiness.Dependency(service, "config restart", observe.ForWrites)
+	n.rejectedConfig.Up()
+	n.pendingConfig.Up()
 	return nil
 }
 

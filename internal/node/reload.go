@@ -2,9 +2,13 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
+	"time"
 
+	"micronode/fault"
 	"micronode/internal/config"
 	"micronode/internal/ingress"
 )
@@ -65,20 +69,50 @@ func (n *Node) applyConfig(next Config) {
 	n.tlsSource.Store(keys)
 }
 
-// onReload counts and logs the result of a reload.
+// onReload counts and logs the result of a reload. What the operator has to do
+// about it stays among the reasons of readiness until it is done: a rejected
+// file until one is accepted, settings that need a restart until they are back
+// at what the process was started with, or it is restarted. Neither changes
+// readiness: the node works as before.
 func (n *Node) onReload(result config.Result) {
 	n.metrics.ConfigReloads.WithLabelValues(string(result.Outcome)).Inc()
 	n.metrics.ConfigCoalesced(result.Coalesced)
 	cause := strings.Join(result.Causes, ", ")
-	switch result.Outcome {
-	case config.Rejected:
+	if result.Outcome == config.Rejected {
 		_ = n.ifLocal("registry", func() error { n.registry.CountRejectedConfig(); return nil }) // counting cannot fail
 		n.logAsync(slog.LevelError, "config rejected, the old one stays in effect", "cause", cause, "err", result.Err)
-	case config.Unchanged:
-		n.logAsync(slog.LevelInfo, "config unchanged", "cause", cause)
-	default:
-		n.metrics.ConfigUpdates.Inc()
-		n.logAsync(slog.LevelInfo, "config applied", "cause", cause, "changed", result.Changed, "need_restart", result.NeedRestart)
-		n.PublishEvent(Event{Type: ConfigUpdated, Detail: cause})
+		n.rejectedConfig.UpWithRemark(fmt.Sprintf("a reload was rejected at %s, and the old configuration stays in effect: %s",
+			time.Now().UTC().Format(time.TimeOnly+" UTC"), rejectionText(result.Err)),
+			"Correct it; the file is read again when it changes, or on SIGHUP. `micronode config check FILE` shows all problems.")
+		return
 	}
+	n.rejectedConfig.Up()
+	switch keys := strings.Join(result.NeedRestart, ", "); keys {
+	case "":
+		n.pendingConfig.Up()
+	default:
+		n.pendingConfig.UpWithRemark("these settings have changed and wait for a restart: "+keys, "Restart the node when it suits you.")
+	}
+	if result.Outcome == config.Unchanged {
+		n.logAsync(slog.LevelInfo, "config unchanged", "cause", cause)
+		return
+	}
+	n.metrics.ConfigUpdates.Inc()
+	n.logAsync(slog.LevelInfo, "config applied", "cause", cause, "changed", result.Changed, "need_restart", result.NeedRestart)
+	n.PublishEvent(Event{Type: ConfigUpdated, Detail: cause})
+}
+
+// rejectionText names what is wrong with a configuration by its settings.
+// Their values and files are in the log only, because anyone may read a reason.
+func rejectionText(err error) string {
+	var keys []string
+	for _, problem := range config.ProblemsOf(err) {
+		if key := problem.Key; key != "" && !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	}
+	if len(keys) == 0 {
+		return fault.KindOf(err).Title()
+	}
+	return "see " + strings.Join(keys, ", ")
 }

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"time"
@@ -37,11 +38,17 @@ func (n *Node) serveLogLines(ctx context.Context) error {
 	}
 }
 
-// serveReadiness publishes every change of readiness on the bus.
+// serveReadiness publishes every change of readiness on the bus, and writes it
+// to the log with its reasons.
 func (n *Node) serveReadiness(ctx context.Context) error {
-	return n.readiness.Watch(ctx, func(now observe.Verdict) {
-		n.logAsync(slog.LevelInfo, "readiness", "ready", now.Ready, "write_ready", now.WriteReady, "degraded", now.Degraded, "missing", now.Missing)
-		n.PublishEvent(Event{Type: ReadyChanged})
+	log := observe.NewReadinessLog(n.logAsync)
+	var last *observe.Verdict
+	return n.readiness.Follow(ctx, func(now observe.Verdict) {
+		log.Look(now, time.Now())
+		if last == nil || !now.Equal(*last) {
+			last = &now
+			n.PublishEvent(Event{Type: ReadyChanged})
+		}
 	})
 }
 
@@ -83,13 +90,16 @@ func (n *Node) startDrain() {
 }
 
 // onSupervisorEvent turns events of the supervisor into bus events and log
-// lines. It is called outside every lock and never blocks.
+// lines. It is called outside every lock and never blocks. A service that fails
+// again and again for the same reason has one line a minute.
 func (n *Node) onSupervisorEvent(event supervise.Event) {
 	switch event.Type {
 	case supervise.EventFailed, supervise.EventDegraded, supervise.EventDown, supervise.EventAborted, supervise.EventLeftRunning:
-		n.logAsync(slog.LevelWarn, "service "+string(event.Type), "name", event.Name, "worker", event.Worker, "detail", event.Detail, "err", event.Err)
+		args := []any{"name", event.Name, "worker", event.Worker, "detail", event.Detail, "err", event.Err}
+		n.logRepeated(slog.LevelWarn, fmt.Sprint(event.Type, event.Name, event.Detail, event.Err), "service "+string(event.Type), args)
 	case supervise.EventRestarting:
-		n.logAsync(slog.LevelInfo, "service restarting", "name", event.Name, "worker", event.Worker, "delay", event.Delay)
+		n.logRepeated(slog.LevelInfo, fmt.Sprint(event.Type, event.Name), "service restarting",
+			[]any{"name", event.Name, "worker", event.Worker, "delay", event.Delay.Round(time.Millisecond)})
 		n.PublishEvent(Event{Type: ServiceRestarted, Name: event.Name})
 	case supervise.EventDraining:
 		n.logAsync(slog.LevelInfo, "draining", "reason", event.Detail)
@@ -97,6 +107,19 @@ func (n *Node) onSupervisorEvent(event supervise.Event) {
 	if n.readiness != nil {
 		n.readiness.Recheck()
 	}
+}
+
+// logRepeated queues a line, unless one about the same thing was written within
+// the last minute.
+func (n *Node) logRepeated(level slog.Level, about, message string, args []any) {
+	held, ok := n.repeated.Admit(about, time.Now())
+	if !ok {
+		return
+	}
+	if held > 0 {
+		args = append(args, "also", fmt.Sprintf("%d times since the last line", held))
+	}
+	n.logAsync(level, message, args...)
 }
 
 // logRequest logs a request: at debug level, and always if it failed on our

@@ -160,7 +160,7 @@ func TestWhatIsNoSecretStaysAsItWas(t *testing.T) {
 	logs.Logger().Info("m", "route", "/o/{b3}", "n", 7, "took", time.Second, "ok", true, "nothing", nil,
 		"addr", netip.MustParseAddr("127.0.0.1"), "cfg", credentials{User: "ada"}, "big", map[string]any{"n": uint64(1) << 60},
 		"url", &url.URL{Scheme: "https", Host: "host", Path: "/x"}, "err", fault.New("store.put", fault.StoreFull, "3 left"))
-	want := `"msg":"m","route":"/o/{b3}","n":7,"took":1000000000,"ok":true,"nothing":null,"addr":"127.0.0.1",` +
+	want := `"msg":"m","route":"/o/{b3}","n":7,"took":"1s","ok":true,"nothing":null,"addr":"127.0.0.1",` +
 		`"cfg":{"Nested":null,"Password":"[redacted]","User":"ada"},"big":{"n":1152921504606846976},"url":"https://host/x","err":"store.put: 3 left"}`
 	if line := strings.TrimSpace(out.String()); !strings.HasSuffix(line, want) {
 		t.Errorf("%s\nwant it to end in\n%s", line, want)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -147,9 +148,20 @@ const watchPause = 250 * time.Millisecond
 // differs from the one before, until ctx ends. A state that lasts is never
 // missed; one that came and went between two evaluations may be.
 func (r *Readiness) Watch(ctx context.Context, notify func(Verdict)) error {
+	var last *Verdict
+	return r.Follow(ctx, func(now Verdict) {
+		if last == nil || !now.Equal(*last) {
+			last = &now
+			notify(now)
+		}
+	})
+}
+
+// Follow calls look with the current verdict: at once, after each change, and
+// at least four times a second, until ctx ends.
+func (r *Readiness) Follow(ctx context.Context, look func(Verdict)) error {
 	_, seen := r.changes.LoadVersion()
-	last := r.Evaluate()
-	notify(last)
+	look(r.Evaluate())
 	for {
 		wait, cancel := context.WithTimeout(ctx, watchPause)
 		_, seen, _ = r.changes.WaitForChange(wait, seen) // returns after a change or a time-out; evaluate after either
@@ -157,10 +169,7 @@ func (r *Readiness) Watch(ctx context.Context, notify func(Verdict)) error {
 		if err := flow.Ended(ctx, "readiness.watch"); err != nil {
 			return err
 		}
-		if now := r.Evaluate(); !now.Equal(last) {
-			last = now
-			notify(last)
-		}
+		look(r.Evaluate())
 	}
 }
 
@@ -215,23 +224,43 @@ func phaseFinding(phase supervise.Phase) finding {
 // rather than down: it restarts by itself within seconds. During the start and
 // the drain the phase decides.
 func statusFinding(s supervise.Status) finding {
-	const soon = "Wait: it restarts with a growing pause. If it persists, `micronode status` shows its last error."
+	const soon = "Wait: it restarts with a growing pause. If it persists, remove the cause; `micronode status` shows its last error in full."
 	f := finding{service: s.Service, name: s.Name}
+	cause := ""
+	if s.LastErr != nil {
+		cause = ": " + errorLine(s.LastErr)
+	}
 	switch s.State {
 	case supervise.StateDown:
-		f.condition = condition{levelDown, fmt.Sprintf("down after %d restarts: %s", s.Restarts, fault.KindOf(s.LastErr).Title()),
-			"`micronode status` shows its last error. Remove the cause, then restart the node."}
+		f.condition = condition{levelDown, fmt.Sprintf("down after %d restarts%s", s.Restarts, cause),
+			"Remove the cause, then restart the node. `micronode status` shows the last error in full."}
 	case supervise.StateBackoff:
-		f.condition = condition{levelDegraded, "failed and waits to be restarted", soon}
+		f.condition = condition{levelDegraded, "failed and waits to be restarted" + cause, soon}
 	case supervise.StateRunning, supervise.StateDegraded:
 		switch {
 		case s.Live < s.Want:
-			f.condition = condition{levelDegraded, fmt.Sprintf("%d of %d workers live", s.Live, s.Want), soon}
+			f.condition = condition{levelDegraded, fmt.Sprintf("%d of %d workers live%s", s.Live, s.Want, cause), soon}
 		case s.Degraded:
-			f.condition = condition{levelDegraded, "restarted too often, not stable yet", soon}
+			f.condition = condition{levelDegraded, "restarted too often, not stable yet" + cause, soon}
 		}
 	}
 	return f
+}
+
+// maxErrorLine is how much of an error a reason has.
+const maxErrorLine = 200
+
+// errorLine is an error as part of a reason: its kind, and of its details what
+// is meant for external clients, because anyone may read a reason.
+func errorLine(err error) string {
+	text := fault.KindOf(err).Title()
+	if detail := oneLine(fault.DetailOf(err)); detail != "" {
+		text += ": " + detail
+	}
+	if len(text) > maxErrorLine {
+		text = strings.ToValidUTF8(text[:maxErrorLine], "") + "…"
+	}
+	return text
 }
 
 // verdictOf is the truth table:

@@ -297,14 +297,14 @@ func TestReadinessFollowsServicesAndPools(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		expect("a worker was killed", true, true, "edge/workers", "2 of 3 workers live")
+		expect("a worker was killed", true, true, "edge/workers", "2 of 3 workers live: Passing failure: the worker was killed")
 		time.Sleep(time.Second)
 		synctest.Wait()
 		expect("the worker is back", true, false, "edge/workers", "")
 
 		sick <- fault.New("listen", fault.Transient, "port taken")
 		synctest.Wait()
-		expect("the listener failed", true, true, "overlay/listener", "failed and waits to be restarted")
+		expect("the listener failed", true, true, "overlay/listener", "failed and waits to be restarted: Passing failure: port taken")
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		expect("the listener is back", true, false, "overlay/listener", "")
@@ -337,7 +337,7 @@ func TestACrashLoopIsDegradedUntilItIsStable(t *testing.T) {
 		r := NewReadiness(flow.NewInventory(), sup)
 		defer startSupervisor(t, sup)()
 		time.Sleep(time.Second)
-		if v := r.Evaluate(); !v.Ready || !v.Degraded || reasonOf(v, "mailbox/sweeper").Reason != "restarted too often, not stable yet" {
+		if v := r.Evaluate(); !v.Ready || !v.Degraded || reasonOf(v, "mailbox/sweeper").Reason != "restarted too often, not stable yet: Internal error" {
 			t.Errorf("after a crash loop: %+v", v)
 		}
 		if states, _ := r.measure(); states["mailbox"] != stateDegraded || states["node"] != stateDegraded {

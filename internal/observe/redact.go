@@ -133,6 +133,8 @@ func redactAttr(groups []string, attr slog.Attr) slog.Attr {
 		return slog.String(attr.Key, redacted)
 	}
 	switch attr.Value.Kind() {
+	case slog.KindDuration: // JSON would write nanoseconds
+		attr.Value = slog.StringValue(attr.Value.Duration().String())
 	case slog.KindString:
 		attr.Value = slog.StringValue(scrub(attr.Value.String()))
 	case slog.KindAny:

@@ -477,6 +477,43 @@ func TestPassedOnStreamsEndWithTheirToken(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
+// A request that a part lets wait ends with the token of its client, and what
+// the part answers after that does not reach the client.
+func TestPassedOnWaitsEndWithTheirToken(t *testing.T) {
+	arrived, answer, left := make(chan string, 1), make(chan struct{}), make(chan struct{}, 1)
+	polled := route(ingress.Control, "POST", "/poll")
+	polled.Waits = true
+	b := newGatewayFixture(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		arrived <- r.URL.Path
+		select {
+		case <-answer:
+			_, _ = io.WriteString(w, "a secret")
+		case <-r.Context().Done():
+			left <- struct{}{}
+		}
+	}, polled)
+	for _, answered := range []bool{true, false} {
+		b.tokenExpired.Store(false)
+		result := make(chan string, 1)
+		go func() {
+			response, text := b.do("POST", "/poll", strings.NewReader("{}"), http.Header{"Authorization": {"Bearer short"}})
+			result <- strconv.Itoa(response.StatusCode) + " " + text
+		}()
+		<-arrived
+		b.tokenExpired.Store(true)
+		if answered {
+			answer <- struct{}{}
+		} else {
+			<-left
+		}
+		if text := <-result; !strings.HasPrefix(text, "401 ") || strings.Contains(text, "secret") {
+			t.Errorf("with an answer (%t): %s", answered, text)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
 func TestSocketsPass(t *testing.T) {
 	b := newGatewayFixture(t, func(w http.ResponseWriter, r *http.Request) {
 		socket, err := websocket.Accept(w, r, nil)

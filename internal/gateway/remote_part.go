@@ -114,7 +114,7 @@ func (rp *RemotePart) Route(route ingress.Route) ingress.Route {
 	if route.Class == ingress.Stream {
 		proxy = rp.streamProxy
 	}
-	hasDeadline := route.Class == ingress.Control
+	hasDeadline, waits := route.Class == ingress.Control, route.Waits
 	route.Lane = nil
 	route.Handler = func(w http.ResponseWriter, r *http.Request) error {
 		token, err := rp.spec.RequestToken(r, scope)
@@ -126,6 +126,9 @@ func (rp *RemotePart) Route(route ingress.Route) ingress.Route {
 			return fault.Wrap(passOp, err)
 		}
 		t := &proxiedRequest{w: w, serverHeader: maps.Clone(w.Header()), requestToken: token, partToken: voucher, hasDeadline: hasDeadline}
+		if waits {
+			t.waiting = r
+		}
 		proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), proxiedRequestKey{}, t)))
 		return t.err
 	}
@@ -143,10 +146,11 @@ func (rp *RemotePart) partToken() (token string, err error) {
 // goroutine of the request.
 type proxiedRequest struct {
 	w            http.ResponseWriter
-	serverHeader http.Header // the header that the server set before the part was called
-	requestToken string      // of this process; empty if the part needs none
-	partToken    string      // proves that this process is a part; empty if it need not
-	hasDeadline  bool        // the route has a deadline for the whole request
+	serverHeader http.Header   // the header that the server set before the part was called
+	requestToken string        // of this process; empty if the part needs none
+	partToken    string        // proves that this process is a part; empty if it need not
+	hasDeadline  bool          // the route has a deadline for the whole request
+	waiting      *http.Request // the client's, if its capability may have ended before the part answered
 
 	err error // why there is no answer
 }
@@ -225,6 +229,11 @@ func (rp *RemotePart) modifyResponse(response *http.Response) error {
 	if response.StatusCode == http.StatusUnauthorized && t.requestToken != "" {
 		return &fault.Error{Op: passOp, Kind: fault.UpstreamFailed, Detail: "the part " + rp.spec.Name + " does not know the capabilities of this process", RetryAfter: time.Second,
 			Next: "Give both the same auth.root, and see that their clocks agree."}
+	}
+	if t.waiting != nil { // the part knows the capability of this process only, which did not end
+		if err := ingress.StillAuthorised(t.waiting); err != nil {
+			return fault.Wrap(passOp, err)
+		}
 	}
 	header := t.w.Header()
 	for name, values := range t.serverHeader { // an interim answer removes all of them

@@ -60,6 +60,10 @@ func (m *mountedRoute) setDeadline(ctx context.Context, c *call, r *http.Request
 			c.setReadDeadline(c.deadline)
 		}
 		ctx, c.limits.cancelDeadline = context.WithDeadline(ctx, c.deadline)
+		if m.route.Waits {
+			ctx, c.limits.cancel = context.WithCancelCause(ctx)
+			c.limits.recheck = m.startRecheck(c, r, c.limits.cancel)
+		}
 	case Transfer: // one to the first byte, and then one that moves with the bytes
 		ctx, c.limits.cancel = context.WithCancelCause(ctx)
 		watch.limit, watch.callerDeadline, watch.cancel = times.Progress, callerDeadline, c.limits.cancel

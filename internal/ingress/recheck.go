@@ -5,14 +5,17 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"micronode/fault"
 )
 
-// recheckEvery is how often the capability of a stream is checked again.
+// recheckEvery is how often the capability of a stream, or of a request that
+// waits, is checked again.
 const recheckEvery = time.Second
 
 // recheck checks, as long as a stream lasts, whether the capability that opened
 // it is still valid: it may expire, or be revoked. If it is not, the stream
-// ends.
+// ends. It does the same for a request that waits for its answer.
 type recheck struct {
 	// set at construction
 	route   *mountedRoute
@@ -22,6 +25,20 @@ type recheck struct {
 	timer   *time.Timer
 	cancels []context.CancelCauseFunc // end the stream
 	done    bool
+}
+
+// StillAuthorised checks once more, without spending from a rate, whether the
+// capability of a request is valid. The handlers of routes that are Waits call
+// it when they have what they answer: the check before it may be as old as
+// recheckEvery.
+func StillAuthorised(r *http.Request) error {
+	c := callOf(r.Context())
+	if c == nil || !c.route.route.Waits {
+		return fault.New("http.still", fault.Internal, "the route does not wait")
+	}
+	request := c.route.authRequest(c, r)
+	request.Recheck = true
+	return c.route.checkAuth(context.WithoutCancel(r.Context()), request)
 }
 
 // startRecheck starts the checks, unless the stream needed no capability.

@@ -60,6 +60,7 @@ type Route struct {
 	Scope  string // the scope of the capability; empty for a read
 	Narrow bool   // a capability for one thing is accepted (mbox:send:jobs for mbox:send); the handler calls AuthoriseNarrowed
 	Open   bool   // no credentials are needed: health, version, the page
+	Waits  bool   // the handler may wait long for what it answers: the capability is checked while it does, and by StillAuthorised
 	Vital  bool   // it answers when all slots are taken: health, version
 	Topic  string // the wildcard of Pattern that is a topic, for capabilities that name one
 

@@ -2,6 +2,7 @@ package mailbox
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -53,7 +54,7 @@ func (m *Mailbox) Routes() []ingress.Route {
 		Description: "The lease hides the message from other receivers for visibility_timeout_s. Without an acknowledgement within that time, it is delivered again.",
 		Request:     client.MailReceive{}, Responses: []ingress.Response{{Status: http.StatusOK, Body: client.Mail{}}, {Status: http.StatusNoContent, Doc: "No message arrived within wait_s."}},
 		Kinds: []fault.Kind{fault.Malformed, fault.RejectPolicy, fault.Busy, fault.Canceled, fault.IntegrityFail, fault.StorageBusy}})
-	receive.Deadline = longestWait + responseGrace
+	receive.Deadline, receive.Waits = longestWait+responseGrace, true
 	dlq := ingress.Route{Service: service, Methods: []string{http.MethodGet}, Pattern: "/mbox/dlq", Handler: m.handleListDead, Scope: scopeReceive, Narrow: true, Class: ingress.Control,
 		Docs: ingress.Docs{Summary: "List the dead letters of a box, oldest first",
 			Params: []ingress.Param{{Name: "box", In: "query", Type: "string", Required: true, Doc: "The box."},
@@ -129,7 +130,21 @@ func (m *Mailbox) handleReceive(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if wait > 0 {
+		if err := ingress.StillAuthorised(r); err != nil {
+			return errors.Join(err, m.returnToBox(r.Context(), request.Box, got))
+		}
+	}
 	return ingress.WriteJSON(w, http.StatusOK, got)
+}
+
+// returnToBox returns a message that was leased for a receiver whose capability
+// ended while it waited, so that the next receiver has it at once. It counts as
+// delivered. If the engine refuses, the lease ends by itself.
+func (m *Mailbox) returnToBox(ctx context.Context, box string, got Delivery) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), responseReserve)
+	defer cancel()
+	return m.engine.Nack(ctx, box, got.Receipt, 0, "the token of the receiver ended while it waited")
 }
 
 // receiveWithinDeadline waits for a message, until the node drains at most. It

@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -39,6 +40,8 @@ type harness struct {
 	stop       context.CancelFunc
 	done       chan *supervise.Report
 
+	deadToken atomic.Value // the token that is not valid any more
+
 	mu     sync.Mutex
 	events []mailbox.Event // guarded by mu
 }
@@ -63,7 +66,12 @@ func start(t *testing.T, engine func(inv *flow.Inventory, c mailbox.Config) mail
 	testkit.Must(t, err)
 	r.server, err = ingress.New(ingress.Options{
 		Service: "gateway", Name: "http", Table: table, Times: ingress.DefaultHTTP(), Limits: ingress.DefaultLimits(),
-		Authorise: func(context.Context, ingress.AuthRequest) error { return nil },
+		Authorise: func(_ context.Context, ask ingress.AuthRequest) error {
+			if ask.Token != "" && ask.Token == r.deadToken.Load() {
+				return fault.New("test", fault.Unauthorized, "the token was revoked")
+			}
+			return nil
+		},
 		Inventory: inv, Metrics: r.metrics, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	testkit.Must(t, err)
@@ -294,6 +302,35 @@ func TestWhoWaitsIsSentAwayByADrain(t *testing.T) {
 		r.stop()
 		if answer := <-waiting; answer.Code != http.StatusServiceUnavailable || time.Since(before) > 0 {
 			t.Errorf("%d %s after %s", answer.Code, answer.Body, time.Since(before))
+		}
+	})
+}
+
+// A receiver whose token is revoked while it waits gets no message: neither one
+// that is sent after its wait was ended, nor one that is sent in the moment
+// before. Another receiver gets both.
+func TestAWaitEndsWithItsToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, inRAM)
+		for i, after := range []time.Duration{5 * time.Second, 10 * time.Millisecond} {
+			r.deadToken.Store("")
+			waiting := make(chan *httptest.ResponseRecorder, 1)
+			go func() {
+				waiting <- r.request(http.MethodPost, "/mbox/recv", `{"box":"jobs","wait_s":30}`, "Authorization", "Bearer short")
+			}()
+			time.Sleep(2500 * time.Millisecond)
+			r.deadToken.Store("short")
+			time.Sleep(after)
+			r.post("/mbox/send", `{"box":"jobs","body":"aGk=","max_deliveries":2}`, http.StatusCreated, nil, "Idempotency-Key", after.String())
+			if answer := <-waiting; answer.Code != http.StatusUnauthorized || strings.Contains(answer.Body.String(), "aGk=") {
+				t.Errorf("sent %s after the revocation: %d %s", after, answer.Code, answer.Body)
+			}
+			var got client.Mail
+			r.post("/mbox/recv", `{"box":"jobs"}`, http.StatusOK, &got, "Authorization", "Bearer long")
+			if string(got.Body) != "hi" || got.Deliveries != i+1 {
+				t.Errorf("sent %s after the revocation: the other receiver has %+v", after, got)
+			}
+			r.post("/mbox/ack", fmt.Sprintf(`{"box":"jobs","receipt":%q}`, got.Receipt), http.StatusNoContent, nil)
 		}
 	})
 }

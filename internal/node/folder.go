@@ -35,6 +35,10 @@ type Format struct {
 	Version  int      `json:"format"`
 	Node     string   `json:"node"` // the peer ID; empty until the node has one
 	Features []string `json:"features"`
+
+	// Revocations is the ID of the root whose revocations are in the folder.
+	// With the same root, a list that is missing was lost.
+	Revocations string `json:"revocations,omitempty"`
 }
 
 // formatVersion is the format that this program reads and writes.
@@ -49,7 +53,7 @@ const (
 	lockFile        = "LOCK"
 	identityFile    = "identity.key"
 	rootFile        = "auth.root"
-	revocationsFile = "revoked.json" // tokens that are revoked; if it is missing, none is
+	revocationsFile = "revoked.json" // tokens that are revoked
 	objectsFolder   = "objects"
 	edgeFolder      = "edge"
 
@@ -186,6 +190,15 @@ func (f *Folder) claim(peerID string) error {
 			Next:   "Run with the identity of that node, or choose another folder."}
 	}
 	f.format.Node = peerID
+	return f.writeFormat()
+}
+
+// keepRevocations records whose revocations the folder has, from now on.
+func (f *Folder) keepRevocations(root string) error {
+	if f.format.Revocations == root {
+		return nil
+	}
+	f.format.Revocations = root
 	return f.writeFormat()
 }
 

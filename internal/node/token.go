@@ -176,17 +176,26 @@ type revokedFile struct {
 }
 
 // loadRevocations loads the revocations from before the start. A list that
-// cannot be read keeps the node from starting: revoked tokens would be valid
-// again.
+// cannot be read, or has disappeared, keeps the node from starting: revoked
+// tokens would be valid again. Without the root under which they were minted no
+// list is needed.
 func (n *Node) loadRevocations() error {
 	if n.amnesiac() {
 		return nil
 	}
-	text, err := os.ReadFile(n.folder.join(revocationsFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
+	path := n.folder.join(revocationsFile)
+	text, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && n.folder.format.Revocations == n.root.ID():
+		return &fault.Error{Op: folderOp, Kind: fault.Conflict, Detail: path + " is missing: it lists the revoked tokens, which would be valid again",
+			Next: "Restore it from a backup. Or, if no token is revoked, write {\"revoked\":[]} into it. Or make all tokens void: " +
+				"remove " + rootFile + ", or change auth.root if that is set."}
+	case errors.Is(err, fs.ErrNotExist):
+		text = []byte("{\"revoked\":[]}\n")
+		if err := n.folder.write(revocationsFile, text); err != nil {
+			return err
+		}
+	case err != nil:
 		return folderError(n.folder.path, err)
 	}
 	var kept revokedFile
@@ -195,10 +204,10 @@ func (n *Node) loadRevocations() error {
 		_, err = n.authority.AddRevocations(kept.Revoked)
 	}
 	if err != nil {
-		return &fault.Error{Op: folderOp, Kind: fault.Malformed, Detail: n.folder.join(revocationsFile) + " is not in the format of a node", Err: err,
+		return &fault.Error{Op: folderOp, Kind: fault.Malformed, Detail: path + " is not in the format of a node", Err: err,
 			Next: "Restore it from a backup. Or remove it together with " + rootFile + ": then all tokens are void."}
 	}
-	return nil
+	return n.folder.keepRevocations(n.root.ID())
 }
 
 // saveRevocations writes the current revocations to the folder, if there is

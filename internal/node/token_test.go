@@ -2,6 +2,8 @@ package node
 
 import (
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -102,6 +104,57 @@ func TestARevocationOutlivesARestart(t *testing.T) {
 		t.Fatal(damaged.Close())
 	}
 	wantRefusal(t, err, fault.Malformed, revocationsFile)
+}
+
+// A list of revocations that has disappeared keeps the node from starting:
+// revoked tokens would be valid again without anybody having decided that. The
+// operator decides: another list, an empty one, or no tokens at all.
+func TestALostListOfRevocationsNeedsADecision(t *testing.T) {
+	folder := t.TempDir()
+	run := func() *runningNode {
+		n := startWith(t, func(o *Options) { o.Persist = folder })
+		n.waitReady(t)
+		return n
+	}
+	refused := func() {
+		t.Helper()
+		options := testOptions(t)
+		options.Persist = folder
+		n, err := New(t.Context(), options)
+		if err == nil {
+			t.Fatal("it starts: ", n.Close())
+		}
+		wantRefusal(t, err, fault.Conflict, revocationsFile+" is missing")
+		if next := fault.NextOf(err); !strings.Contains(next, "backup") || !strings.Contains(next, `{"revoked":[]}`) {
+			t.Errorf("the next step is %q", next)
+		}
+	}
+	n := run() // nothing was ever revoked
+	token := n.mint(t, n.localClient(t), client.MintRequest{Scopes: []string{"object:put"}, TTL: time.Hour})
+	n.stopAndWait(t)
+	list := filepath.Join(folder, revocationsFile)
+	for _, revoke := range []bool{false, true} {
+		if revoke {
+			n := run()
+			if _, err := n.localClient(t).RevokeToken(t.Context(), client.RevokeRequest{Token: token}); err != nil {
+				t.Fatal(err)
+			}
+			n.stopAndWait(t)
+		}
+		if err := os.Remove(list); err != nil {
+			t.Fatal(err)
+		}
+		refused()
+		refused() // refusing is no decision
+		mustWrite(t, list, `{"revoked":[]}`)
+		run().stopAndWait(t)
+	}
+	for _, name := range []string{revocationsFile, rootFile} {
+		if err := os.Remove(filepath.Join(folder, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run().stopAndWait(t) // all tokens are void now
 }
 
 // Revoking needs the scope admin, and a token or ID.

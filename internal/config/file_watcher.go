@@ -137,10 +137,13 @@ func (f *fileWatcher) loop(ctx context.Context, events <-chan fsnotify.Event, fa
 
 // isRelevant reports whether an event may mean that the file has changed. A
 // swap of links shows as an event of another name, so the file is checked, too.
+// A folder that is gone takes its watch with it: without a look at what there is
+// now, nothing would ever be noticed again.
 func (f *fileWatcher) isRelevant(event fsnotify.Event) bool {
 	moved := f.statChanged()
 	named := event.Name == f.file || event.Name == f.target
-	return moved || named && event.Op != fsnotify.Chmod
+	gone := event.Has(fsnotify.Remove|fsnotify.Rename) && slices.Contains(f.watched, event.Name)
+	return moved || gone || named && event.Op != fsnotify.Chmod
 }
 
 // statChanged reports whether the file has changed since the last check.

@@ -219,6 +219,26 @@ func TestAFolderThatVanishes(t *testing.T) {
 	s.end()
 }
 
+// A folder that vanishes after its file was missed is noticed, too: its watch is
+// gone, and would never say that it is back.
+func TestAFolderThatVanishesAfterItsFile(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "etc")
+	file := filepath.Join(folder, "m.toml")
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	testkit.WriteFile(t, file, conns("1"))
+	s := watch(t, file)
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	s.waitResult("a refusal", func(r config.Result) bool { return r.Outcome == config.Rejected })
+	if err := os.Remove(folder); err != nil {
+		t.Fatal(err)
+	}
+	testkit.WantKind(t, <-s.ended, fault.Degraded, "the watch of a folder that is gone")
+}
+
 // Even if the folder is removed before it is watched, the operator gets an
 // error.
 func TestAFolderThatIsGoneBeforeAnyoneWatches(t *testing.T) {

@@ -60,7 +60,7 @@ COUNT    ?= 20
 PACKAGES ?=
 MUTANTS  ?= tools/mutants
 
-.PHONY: help build run test check quick lint unit race race-short coverage explore fuzz models stress mutants interop bench bench-check gates smoke generate clean need-gcc need-spin need-strace need-python need-ip
+.PHONY: help build run test check quick lint unit race race-short coverage explore fuzz models stress mutants interop bench bench-check gates memory smoke generate clean need-gcc need-spin need-strace need-python need-ip
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -155,6 +155,12 @@ bench-check: ## the same, and fail below a bar
 
 gates: need-strace need-ip $(BUILD)/retest ## the reliability gates, against the real binary from a second process; RUN for some
 	$(RETEST) -v ./gates -- -tags gates -count=1 -timeout 30m -run '$(RUN)'
+	@$(if $(RUN),,$(MAKE) --no-print-directory memory)
+
+# Tests that judge how much memory is in use, each package by itself: as part of make test they judge all but that.
+MEMORY_GATES := TestWhatIsIdleCostsNextToNothing|TestIdleSessionIsSmall|TestReloadsLeakNothing|TestMoreOnDiskThanInMemory|TestMemoryBoundsTheNumberOfMessages|TestAThousandFollowersThatDoNotRead|TestAFloodOfProposals|TestAGiganticBodyTakesNoMoreThanTheBudget|TestBookkeepingIsPaidFor|TestManyHalfFinishedPutsTakeTheirBytesAndNoMore|TestWhatIsRememberedOfAnObject|TestBytesAreReal
+memory: $(BUILD)/retest ## what things cost in memory; part of the gates
+	@tools/step memory $(RETEST) $$(grep -rlE 'testkit\.(WatchMemory|MemoryGate)' --include='*_test.go' internal | xargs -n1 dirname | sort -u | sed 's|^|./|') -- -tags gates -count=1 -p 1 -run '^($(MEMORY_GATES))$$'
 
 # What fails here is broken: no test of these measures a time.
 SMOKE_GATES   := TestTheKernelRefusesToWrite|TestDemoTraced|TestAmnesiaTraced|TestKeyPagesAreZeroAfterShutdown|TestPostQuantumSession|TestKilledDuringPutsAndFills|TestFullDisk|TestNineProcessesAreOneNode|TestRegistryKilled|TestRegistryDrained|TestIndexTwoNodes|TestIndexLyingProviders|TestLiarEvictsNothing|TestWhereStrangersSend

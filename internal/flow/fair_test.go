@@ -15,6 +15,7 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/flow"
+	"micronode/internal/testkit"
 )
 
 // egress is a fair queue as a session has it: control first, then gossip and
@@ -403,24 +404,23 @@ func TestAFairQueueDoesNotKeepWhatItHandedOver(t *testing.T) {
 }
 
 // heapOf is how many bytes of heap each of n things costs.
-func heapOf[T any](n int, build func() T) int {
-	var before, after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
-	kept := make([]T, 0, n)
+func heapOf[T any](t *testing.T, n int, build func() T) int64 {
+	t.Helper()
+	memory, kept := testkit.WatchMemory(), make([]T, 0, n)
 	for range n {
 		kept = append(kept, build())
 	}
-	for range 3 { // a sync.Pool is emptied by the second collection
-		runtime.GC()
-	}
-	runtime.ReadMemStats(&after)
+	grown := memory.Grown()
 	runtime.KeepAlive(kept)
-	return int(after.HeapAlloc-before.HeapAlloc) / n
+	if grown < int64(n)*8 { // each of them is a pointer at least
+		t.Fatalf("%d cost %d bytes together: that was not measured", n, grown)
+	}
+	return grown / int64(n)
 }
 
 // There are thousands of sessions and topics, and most of them are idle.
 func TestWhatIsIdleCostsNextToNothing(t *testing.T) {
+	testkit.MemoryGate(t)
 	type frame [48]byte
 	inv := flow.NewInventory()
 	bus := func() *flow.Bus[frame] {
@@ -454,22 +454,22 @@ func TestWhatIsIdleCostsNextToNothing(t *testing.T) {
 	permits := func() *flow.Permits {
 		return flow.NewPermits(inv, flow.PermitsSpec{Service: "overlay", Name: "inflight_frames", Cap: 64, Each: "session"})
 	}
-	if got := heapOf(1000, bus); got > 1000 {
+	if got := heapOf(t, 1000, bus); got > 1000 {
 		t.Errorf("a bus that carried nothing costs %d bytes", got)
 	}
-	if got := heapOf(1000, func() *flow.Bus[frame] { b := bus(); _ = b.Publish(frame{}); return b }); got > 2000 {
+	if got := heapOf(t, 1000, func() *flow.Bus[frame] { b := bus(); _ = b.Publish(frame{}); return b }); got > 2000 {
 		t.Errorf("a bus that carried one event costs %d bytes", got)
 	}
-	if got := heapOf(1000, fair); got > 1000 {
+	if got := heapOf(t, 1000, fair); got > 1000 {
 		t.Errorf("a fair queue that carried nothing costs %d bytes", got)
 	}
-	if got := heapOf(100, burst); got > 1000 {
+	if got := heapOf(t, 100, burst); got > 1000 {
 		t.Errorf("a fair queue after a burst of 512 classes costs %d bytes", got)
 	}
-	if got := heapOf(1000, few); got > 1000 {
+	if got := heapOf(t, 1000, few); got > 1000 {
 		t.Errorf("a fair queue after a few items costs %d bytes", got)
 	}
-	if got := heapOf(1000, permits); got > 500 {
+	if got := heapOf(t, 1000, permits); got > 500 {
 		t.Errorf("permits that nobody took cost %d bytes", got)
 	}
 }

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -84,20 +82,6 @@ func openServed(t *testing.T, spec mailbox.DiskSpec) (*mailbox.Disk, func()) {
 	return d, end
 }
 
-// heapBytes is how much of the heap is in use: the least of some readings, because
-// each of them includes what other tasks have discarded since the collection.
-func heapBytes() int64 {
-	least := int64(math.MaxInt64)
-	for range 5 {
-		runtime.GC()
-		runtime.GC()
-		var stats runtime.MemStats
-		runtime.ReadMemStats(&stats)
-		least = min(least, int64(stats.HeapAlloc))
-	}
-	return least
-}
-
 // patterned is a body that differs for each message.
 func patterned(i, size int) []byte { return bytes.Repeat([]byte(fmt.Sprintf("%08d", i)), size/8) }
 
@@ -114,13 +98,13 @@ func TestMoreOnDiskThanInMemory(t *testing.T) {
 	c := mailbox.DefaultConfig()
 	c.RAMBytes = config.MiB
 	folder, ctx := t.TempDir(), t.Context()
-	before := heapBytes()
+	memory := testkit.WatchMemory()
 	bounded := func(d *mailbox.Disk, when string) {
 		t.Helper()
 		if u := d.Usage(); u.Memory > 1<<20 {
 			t.Errorf("%s: %d bytes in memory", when, u.Memory)
 		}
-		if grown := heapBytes() - before; grown > 10<<20 {
+		if grown := memory.Grown(); grown > 10<<20 {
 			t.Errorf("%s: the heap has grown by %d bytes", when, grown)
 		}
 	}
@@ -159,14 +143,14 @@ func TestMemoryBoundsTheNumberOfMessages(t *testing.T) {
 	limits.BoxMessages, limits.Keys = 1<<20, 1<<20
 	const messages = 8192
 	d := openDisk(t, mailbox.DiskSpec{Limits: limits, Folder: t.TempDir(), FS: &failingFS{FS: disk.OS()}, MemoryBytes: messages * 512, CacheBytes: -1})
-	before := heapBytes()
+	memory := testkit.WatchMemory()
 	body := make([]byte, 100)
 	for i := range messages {
 		if _, err := d.Send(t.Context(), mailbox.Message{Box: "jobs", Body: body}); err != nil {
 			t.Fatalf("message %d: %v", i, err)
 		}
 	}
-	if each := (heapBytes() - before) / messages; each > 512 {
+	if each := memory.Grown() / messages; each > 512 {
 		t.Errorf("a message takes %d bytes in memory", each)
 	}
 	_, err := d.Send(t.Context(), mailbox.Message{Box: "other", Body: body})

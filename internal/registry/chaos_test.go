@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -74,7 +73,7 @@ func TestAThousandFollowersThatDoNotRead(t *testing.T) {
 	published := atomic.Uint64{}
 	h := startRegistry(t, func(s *Spec) { s.Announce = func(news Committed) { published.Store(news.Version) } })
 	h.initOne()
-	before := heapBytes()
+	memory := testkit.WatchMemory()
 	deaf := make([]net.Conn, followers)
 	for i := range deaf {
 		conn, err := deafDialer.Dial("tcp", strings.TrimPrefix(h.url, "http://"))
@@ -89,8 +88,8 @@ func TestAThousandFollowersThatDoNotRead(t *testing.T) {
 	if n := h.metricSum("registry_updates_total", "result=committed"); n != 1223 {
 		t.Errorf("%v commits", n)
 	}
-	if now := heapBytes(); now > before+256<<20 {
-		t.Errorf("%d followers took %d MiB", followers, (now-before)>>20)
+	if grown := memory.Grown(); grown > 256<<20 {
+		t.Errorf("%d followers took %d MiB", followers, grown>>20)
 	}
 	testkit.WaitFor(t, "all versions are published", func() bool { return published.Load() == 1223 }) // a client that reads while they come misses none
 	lines, last := bufio.NewScanner(deaf[0]), streamEvent{}
@@ -124,13 +123,6 @@ var deafDialer = net.Dialer{Control: func(_, _ string, raw syscall.RawConn) erro
 	}
 	return narrowed
 }}
-
-func heapBytes() uint64 {
-	var stats runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&stats)
-	return stats.HeapAlloc + stats.StackInuse
-}
 
 // While the storage is slow the node is not ready for writes, and answers reads.
 // When the queue is full, requests are rejected at once. When the storage is back,

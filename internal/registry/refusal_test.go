@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -404,13 +403,7 @@ func TestAFloodOfProposals(t *testing.T) {
 		testkit.Must(t, err)
 		return wanted
 	}
-	memory := func() uint64 {
-		var stats runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&stats)
-		return stats.HeapAlloc
-	}
-	before, taken, refused := memory(), 0, 0
+	memory, taken, refused := testkit.WatchMemory(), 0, 0
 	for i := range 10_000 {
 		_, err := h.Propose(t.Context(), netip.Addr{}, payload(i))
 		switch {
@@ -425,8 +418,8 @@ func TestAFloodOfProposals(t *testing.T) {
 	if taken != 199 || refused != 10_000-199 {
 		t.Errorf("%d were taken and %d refused", taken, refused)
 	}
-	if after := memory(); after > before+32<<20 {
-		t.Errorf("they took %d bytes", after-before)
+	if grown := memory.Grown(); grown > 32<<20 {
+		t.Errorf("they took %d bytes", grown)
 	}
 	h.expectWriteRefused("propose", "POST", "/registry/proposals", proposalRequest(putName("more", "1")), "QuotaExceeded")
 	h.call("POST", "/registry/approvals/"+mine.ProposalID, bob.approve(mine), nil, 200)

@@ -19,6 +19,7 @@ import (
 	"micronode/b3"
 	"micronode/fault"
 	"micronode/internal/flow"
+	"micronode/internal/testkit"
 )
 
 // A folder belongs to one process. The error of the second names it.
@@ -361,21 +362,12 @@ func TestAllocationIsOptional(t *testing.T) {
 	}
 }
 
-// descriptors is how many files this process has open.
-func descriptors(t *testing.T) int {
-	t.Helper()
-	all, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(all)
-}
-
 // However many objects are read, few files stay open, and none of those that
 // were removed.
 func TestFilesDoNotStayOpen(t *testing.T) {
-	d := testDisk(t, DiskSpec{})
-	before := descriptors(t)
+	folder := t.TempDir()
+	d := testDisk(t, DiskSpec{Folder: folder})
+	before := testkit.OpenFiles(t, folder)
 	var all []b3.Address
 	for i := range 1500 {
 		a := mustPut(t, d, numbered(i, 200), Cached)
@@ -386,7 +378,7 @@ func TestFilesDoNotStayOpen(t *testing.T) {
 		_ = h.Close()
 		all = append(all, a)
 	}
-	if n := descriptors(t) - before; n > len(d.shards) {
+	if n := testkit.OpenFiles(t, folder) - before; n > len(d.shards) {
 		t.Errorf("%d files stay open", n)
 	}
 	auditDisk(t, d)
@@ -395,7 +387,7 @@ func TestFilesDoNotStayOpen(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := descriptors(t) - before; n > 0 {
+	if n := testkit.OpenFiles(t, folder) - before; n > 0 {
 		t.Errorf("%d files stay open of objects that are gone", n)
 	}
 	h := mustOpen(t, d, mustPut(t, d, numbered(1, 300_000), Pinned))
@@ -404,22 +396,23 @@ func TestFilesDoNotStayOpen(t *testing.T) {
 	}
 	_ = d.Close()
 	_ = h.Close()
-	if n := descriptors(t) - before; n > 0 {
+	if n := testkit.OpenFiles(t, folder) - before; n > 0 {
 		t.Errorf("%d files stay open after the store was closed", n)
 	}
 }
 
 // The catalogue entry of an object on disk takes about 200 bytes of memory.
 func TestWhatIsRememberedOfAnObject(t *testing.T) {
+	testkit.MemoryGate(t)
 	const objects = 50_000
 	d := newDisk(DiskSpec{})
-	before := heap()
+	memory := testkit.WatchMemory()
 	for i := range objects {
 		o := &object{address: b3.Of([]byte(fmt.Sprint(i))), size: 100, cost: blockSize, class: Class(i % 2)}
 		o.refs.retain()
 		d.insertObject(o)
 	}
-	if each := (heap() - before) / objects; each > 256 {
+	if each := memory.Grown() / objects; each > 256 {
 		t.Errorf("%d bytes for each object", each)
 	} else {
 		t.Logf("%d bytes for each object", each)

@@ -16,25 +16,34 @@ const patience = time.Minute
 // true. It ends the test when the condition does not come true.
 func WaitFor(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("waited %s in vain until %s", patience, what)
-		}
+	if !Poll(holds) {
+		t.Fatalf("waited %s in vain until %s", patience, what)
 	}
 }
 
-// FreeAddress is an address of loopback on which nothing listens. It is chosen
-// below the ports that the kernel gives to outgoing connections, one of which
-// could take it before the test does.
+// Poll is WaitFor where there is no test: in an example, a script, or TestMain.
+// It reports whether the condition came true.
+func Poll(holds func() bool) bool {
+	for end := time.Now().Add(patience); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
+}
+
+// FreeAddress is an address of loopback on which nothing listens, and nothing
+// will: its IP is one that nobody else uses, neither a listener nor a
+// connection that the kernel gives a port.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	for range 100 {
-		address := fmt.Sprintf("127.0.0.1:%d", 20_000+rand.IntN(12_000))
+		address := fmt.Sprintf("127.%d.%d.%d:%d", 64+rand.IntN(128), rand.IntN(256), 1+rand.IntN(254), 20_000+rand.IntN(12_000))
 		if listener, err := net.Listen("tcp4", address); err == nil {
 			_ = listener.Close()
 			return address
 		}
 	}
-	t.Fatal("a hundred ports are taken")
+	t.Fatal("a hundred addresses are taken")
 	return ""
 }

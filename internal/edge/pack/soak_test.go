@@ -5,7 +5,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
-	"runtime"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,8 +19,7 @@ import (
 
 // footprint is where a leak would show.
 type footprint struct {
-	descriptors int
-	heap        int64
+	files       int
 	directories int
 	cached      int64
 	versions    int64
@@ -28,13 +27,7 @@ type footprint struct {
 
 func (s *fixture) footprint() footprint {
 	s.tb.Helper()
-	runtime.GC()
-	runtime.GC() // objects with a finaliser take two
-	var memory runtime.MemStats
-	runtime.ReadMemStats(&memory)
-	open, err := os.ReadDir("/proc/self/fd")
-	testkit.Must(s.tb, err)
-	f := footprint{descriptors: len(open), heap: int64(memory.HeapAlloc), versions: s.Counts().Open}
+	f := footprint{files: testkit.OpenFiles(s.tb, filepath.Dir(s.path("x"))), versions: s.Counts().Open}
 	f.directories, f.cached = s.directories.Usage()
 	return f
 }
@@ -68,15 +61,14 @@ func TestReloadsLeakNothing(t *testing.T) {
 			for i := range 20 {
 				reload(i)
 			}
-			before := s.footprint()
+			before, memory := s.footprint(), testkit.WatchMemory()
 			for i := range c.reloads {
 				reload(i)
 			}
-			after := s.footprint()
+			after, grown := s.footprint(), memory.Grown()
 			last.Close()
-			if after.descriptors != before.descriptors || after.versions != before.versions || after.directories != before.directories ||
-				after.cached != before.cached || after.heap-before.heap > 2<<20 {
-				t.Errorf("before %+v, after %d reloads %+v", before, c.reloads, after)
+			if after != before || grown > 2<<20 {
+				t.Errorf("before %+v, after %d reloads %+v and %d bytes more", before, c.reloads, after, grown)
 			}
 			if got := s.Counts().Swaps; got != uint64(c.reloads+20) {
 				t.Errorf("%d swaps", got)

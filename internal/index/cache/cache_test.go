@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"micronode/internal/index/record"
+	"micronode/internal/testkit"
 )
 
 const (
@@ -284,31 +285,19 @@ func TestFlood(t *testing.T) {
 // The bytes that are counted are not fewer than those that are retained, as
 // measured by the runtime.
 func TestBytesAreReal(t *testing.T) {
-	if raced {
-		return // the detector's own memory would be measured
-	}
+	testkit.MemoryGate(t)
 	const n = 20_000
 	for what, entry := range map[string]Entry{"an answer": positiveEntry("a", noon), "nobody": negativeEntry(noon), "a name": nameEntry(noon, noon.Add(time.Hour))} {
-		before := heap()
+		memory := testkit.WatchMemory()
 		c := New(generousSpec)
 		for i := range n {
 			c.Put(keyOf(i), entry)
 		}
-		after := heap()
-		if counted, real := c.Bytes(), int64(after-before); c.Len() != n || real > counted || counted > 2*real {
+		if counted, real := c.Bytes(), memory.Grown(); c.Len() != n || real > counted || counted > 2*real {
 			t.Errorf("%s: counted %d bytes for each of %d, but it holds %d", what, counted/n, c.Len(), real/n)
 		}
 		runtime.KeepAlive(c)
 	}
-}
-
-func heap() uint64 {
-	var m runtime.MemStats
-	for range 2 {
-		runtime.GC()
-	}
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
 }
 
 // Concurrent use: only entries that were put are found, the limits hold in the

@@ -66,6 +66,7 @@ func offerAll(b *testing.B, s *Session, got *countingHandler) {
 
 // TestIdleSessionIsSmall bounds the memory of an idle session.
 func TestIdleSessionIsSmall(t *testing.T) {
+	testkit.MemoryGate(t)
 	each, _ := measureIdle(t, 200)
 	t.Logf("an idle session costs %d bytes", each)
 	if each > 18<<10 && !raced {

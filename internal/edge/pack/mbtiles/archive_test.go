@@ -18,6 +18,7 @@ import (
 	"micronode/fault"
 	"micronode/internal/edge/pack/mbtiles"
 	"micronode/internal/edge/pack/packtest"
+	"micronode/internal/testkit"
 )
 
 var shapes = map[string]packtest.MBShape{
@@ -253,7 +254,7 @@ func TestNothingIsWritten(t *testing.T) {
 			if err := os.Chmod(path, 0o444); err != nil {
 				t.Fatal(err)
 			}
-			files := len(entries(t, "/proc/self/fd"))
+			files := testkit.OpenFiles(t, filepath.Dir(path))
 			archive := open(t, path, mbtiles.Options{})
 			if _, _, err := archive.Tile(t.Context(), 1, 0, 0); err != nil {
 				t.Error(err)
@@ -267,7 +268,7 @@ func TestNothingIsWritten(t *testing.T) {
 			if err := archive.Close(); err != nil {
 				t.Error(err)
 			}
-			if left := len(entries(t, "/proc/self/fd")); left != files {
+			if left := testkit.OpenFiles(t, filepath.Dir(path)); left != files {
 				t.Errorf("%d files were open before, %d are after", files, left)
 			}
 			after, err := os.ReadFile(path)

@@ -20,19 +20,20 @@ import (
 	"micronode/fault"
 	"micronode/internal/edge/pack/mbtiles"
 	"micronode/internal/edge/pack/packtest"
+	"micronode/internal/testkit"
 )
 
 // refused opens what must not open, and checks the error.
 func refused(t *testing.T, path string, kind fault.Kind, detail, next string) {
 	t.Helper()
-	before, files := entries(t, filepath.Dir(path)), len(entries(t, "/proc/self/fd"))
+	before, files := entries(t, filepath.Dir(path)), testkit.OpenFiles(t, filepath.Dir(path))
 	archive, err := mbtiles.OpenWithin(path, mbtiles.Options{Readers: 2}, time.Minute, 1000)
 	if err == nil {
 		archive.Close()
 		t.Fatal("it was opened")
 	}
 	explained(t, err, kind, detail, next)
-	if left := len(entries(t, "/proc/self/fd")); left != files {
+	if left := testkit.OpenFiles(t, filepath.Dir(path)); left != files {
 		t.Errorf("%d files were open before, %d are after", files, left)
 	}
 	if after := entries(t, filepath.Dir(path)); strings.Join(before, " ") != strings.Join(after, " ") {
@@ -346,11 +347,14 @@ func TestALookUpThatNeverEndsIsInterrupted(t *testing.T) {
 		"tile":  func(ctx context.Context) error { _, _, err := archive.Tile(ctx, 1, 0, 0); return err },
 		"check": archive.Check,
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		ctx, pass := testkit.Deadline(t)
+		go func() {
+			testkit.Poll(archive.Busy)
+			pass()
+		}()
 		if err := ask(ctx); fault.KindOf(err) != fault.Timeout {
 			t.Errorf("%s: %v", name, err)
 		}
-		cancel()
 		if _, found, err := archive.Tile(t.Context(), 0, 0, 0); !found || err != nil {
 			t.Errorf("the reader after %s: %t, %v", name, found, err)
 		}

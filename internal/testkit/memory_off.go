@@ -1,0 +1,6 @@
+//go:build !gates
+
+package testkit
+
+// measuresMemory is whether this is built for the gates.
+const measuresMemory = false

@@ -129,9 +129,16 @@ func TestWhyANodeIsNotReady(t *testing.T) {
 			}
 		})
 	}
-	fakeNode(t, map[string]http.HandlerFunc{"GET /readyz": readiness})
-	newTestConsole(t).expect(t, t.Context(), fault.NotReady.Exit(), []string{"status", "--wait", "20ms"},
-		"micronode: waited for 20ms: the node is not ready: store: it is full\nRemove objects.\n")
+	asked := 0
+	ctx, pass := testkit.Deadline(t)
+	fakeNode(t, map[string]http.HandlerFunc{"GET /readyz": func(w http.ResponseWriter, r *http.Request) {
+		if asked++; asked == 2 {
+			pass()
+		}
+		readiness(w, r)
+	}})
+	newTestConsole(t).expect(t, ctx, fault.NotReady.Exit(), []string{"status", "--wait", "1h"},
+		"micronode: waited for 1h0m0s: the node is not ready: store: it is full\nRemove objects.\n")
 	newTestConsole(t).expect(t, t.Context(), fault.NotFound.Exit(), []string{"status"})
 
 	fakeNode(t, map[string]http.HandlerFunc{"GET /admin/status": respondJSON(http.StatusOK, "{}")})

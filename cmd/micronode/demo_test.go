@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"micronode/fault"
 	"micronode/internal/testkit"
@@ -55,11 +54,7 @@ func TestDemoKilled(t *testing.T) {
 	_, _ = io.Copy(io.Discard, out)
 	_ = command.Wait()
 	for _, one := range kept.Nodes {
-		for end := time.Now().Add(testTimeout); isAlive(one.PID); time.Sleep(5 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("node %d outlives the demo", one.Node)
-			}
-		}
+		testkit.WaitFor(t, fmt.Sprintf("node %d has ended with the demo", one.Node), func() bool { return !isAlive(one.PID) })
 	}
 }
 

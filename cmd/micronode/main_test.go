@@ -10,6 +10,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
+	"micronode/internal/testkit"
 )
 
 // TestMain lets the test binary run as the program: scripts run real commands
@@ -23,8 +24,8 @@ type leakCheckedTests struct{ *testing.M }
 
 func (l leakCheckedTests) Run() int {
 	code := l.M.Run()
-	for end := time.Now().Add(20 * time.Second); code == 0 && goleak.Find() != nil && time.Now().Before(end); {
-		time.Sleep(10 * time.Millisecond) // goroutines that are stopping may take a moment
+	if code == 0 {
+		testkit.Poll(func() bool { return goleak.Find() == nil }) // goroutines that are stopping may take a moment
 	}
 	if err := goleak.Find(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
@@ -32,6 +33,10 @@ func (l leakCheckedTests) Run() int {
 	}
 	return code
 }
+
+// testsBegan is the earliest moment that a test can have noted, in the
+// milliseconds that moments are written with.
+var testsBegan = time.Now().Truncate(time.Millisecond)
 
 func TestScripts(t *testing.T) { runScripts(t, "testdata/script", nil) }
 

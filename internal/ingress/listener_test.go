@@ -15,6 +15,7 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/supervise"
+	"micronode/internal/testkit"
 )
 
 func TestConnectionsPerIP(t *testing.T) {
@@ -141,13 +142,13 @@ func TestServeWaitsUntilAllIsCut(t *testing.T) {
 // dialUntil connects as soon as there is a listener.
 func dialUntil(t *testing.T, addr string) *client {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if c, err := net.Dial("tcp", addr); err == nil {
-			return newClient(t, c)
-		}
-	}
-	t.Fatal("nobody listens")
-	return nil
+	var c net.Conn
+	testkit.WaitFor(t, "somebody listens", func() bool {
+		var err error
+		c, err = net.Dial("tcp", addr)
+		return err == nil
+	})
+	return newClient(t, c)
 }
 
 // broken is a listener whose Accept fails.

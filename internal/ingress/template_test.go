@@ -1,6 +1,7 @@
 package ingress
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"io"
@@ -104,11 +105,17 @@ func TestFileInPieces(t *testing.T) {
 	if err := c.warmConn.prepareFile(c, p); err != nil {
 		t.Fatal(err)
 	}
-	c.Conn.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+	from, arrived := bufio.NewReader(there), make(chan struct{})
+	go func() { // the deadline is over as soon as something has come
+		from.Peek(1)
+		c.Conn.SetWriteDeadline(time.Now())
+		close(arrived)
+	}()
 	first, err := c.warmConn.sender.send()
 	if !errors.Is(err, os.ErrDeadlineExceeded) || first == 0 || first >= int64(len(largeBody)) {
 		t.Fatalf("%d bytes, %v", first, err)
 	}
+	<-arrived
 	c.Conn.SetWriteDeadline(time.Time{})
 	written := make(chan error, 1)
 	go func() {
@@ -116,7 +123,7 @@ func TestFileInPieces(t *testing.T) {
 		c.Close()
 		written <- err
 	}()
-	got, err := io.ReadAll(there)
+	got, err := io.ReadAll(from)
 	if string(got) != "head "+string(largeBody) || err != nil || <-written != nil {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"micronode/fault"
+	"micronode/internal/testkit"
 )
 
 // authority makes certificates for tests.
@@ -211,13 +212,9 @@ func TestMutualTLS(t *testing.T) {
 			t.Errorf("%s was let in", name)
 		}
 	}
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); { // the client may see it before the server has counted it
-		if f.metric("io_errors_total", "service", "gateway", "op", "handshake") == 2 {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
-	t.Error("failed handshakes must be counted")
+	testkit.WaitFor(t, "failed handshakes are counted", func() bool { // the client may see it before the server has counted it
+		return f.metric("io_errors_total", "service", "gateway", "op", "handshake") == 2
+	})
 }
 
 func TestLoadTLSRefuses(t *testing.T) {

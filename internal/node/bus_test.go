@@ -29,6 +29,7 @@ func TestTheBusIsForOperators(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	began := time.Now().Truncate(time.Second)
 	n.PublishEvent(Event{Type: ServiceRestarted, Name: "edge worker", Detail: "by a test"})
 	for {
 		happened, err := events.Next(t.Context())
@@ -36,7 +37,7 @@ func TestTheBusIsForOperators(t *testing.T) {
 			t.Fatal(err)
 		}
 		if happened.Type == string(ServiceRestarted) { // readiness may have changed, too
-			if happened.Name != "edge worker" || happened.Detail != "by a test" || time.Since(happened.At) > time.Hour {
+			if happened.Name != "edge worker" || happened.Detail != "by a test" || happened.At.Before(began) {
 				t.Errorf("%+v", happened)
 			}
 			break

@@ -18,6 +18,7 @@ import (
 	"micronode/internal/config"
 	"micronode/internal/edge/pack/packtest"
 	"micronode/internal/observe"
+	"micronode/internal/testkit"
 )
 
 // newOrigin starts an HTTPS origin and returns the settings with which a node
@@ -42,7 +43,6 @@ func newOrigin(t *testing.T, handler http.HandlerFunc) (host string, flags []con
 func TestHalfTheEdgeWorkersAreKilled(t *testing.T) {
 	const workers = 8
 	host, flags := newOrigin(t, func(w http.ResponseWriter, r *http.Request) {
-		time.Sleep(2 * time.Millisecond)
 		w.Header().Set("Cache-Control", "max-age=60")
 		fmt.Fprint(w, "body of ", r.URL.Path)
 	})
@@ -74,18 +74,18 @@ func TestHalfTheEdgeWorkersAreKilled(t *testing.T) {
 			}
 		})
 	}
-	waitFor(t, "a load", func() bool { return answered.Load() > 100 })
+	testkit.WaitFor(t, "a load", func() bool { return answered.Load() > 100 })
 	killed := time.Now()
 	for worker := range workers / 2 {
 		if err := n.supervisor.Kill("edge worker", worker); err != nil {
 			t.Fatal(err)
 		}
 	}
-	waitFor(t, "a word about it", func() bool { return !n.readiness.Evaluate().Whole() })
+	testkit.WaitFor(t, "a word about it", func() bool { return !n.readiness.Evaluate().Whole() })
 	n.waitReady(t)
 	t.Logf("whole again %s after the kill", time.Since(killed).Round(time.Millisecond))
 	before := answered.Load()
-	waitFor(t, "more answers", func() bool { return answered.Load() > before+100 })
+	testkit.WaitFor(t, "more answers", func() bool { return answered.Load() > before+100 })
 	stop()
 	group.Wait()
 	if failed.Load()*1000 > answered.Load() {
@@ -93,16 +93,6 @@ func TestHalfTheEdgeWorkersAreKilled(t *testing.T) {
 	}
 	n.stop()
 	<-n.ended
-}
-
-// waitFor polls, for as long as a slow machine may take.
-func waitFor(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s did not come", what)
-		}
-	}
 }
 
 // A bad pack makes the node not ready, and readiness has its name, the reason
@@ -209,7 +199,7 @@ func TestAReloadReachesTheEdge(t *testing.T) {
 	}
 	mustWrite(t, file, "[edge]\nallow = [\""+host+"\"]\n")
 	n.Reload("test")
-	waitFor(t, "the new list", func() bool {
+	testkit.WaitFor(t, "the new list", func() bool {
 		return gateway.do(t, http.MethodGet, "/edge/assets/"+host+"/", nil).status == http.StatusOK
 	})
 	n.stop()

@@ -16,6 +16,7 @@ import (
 	"micronode/internal/index"
 	"micronode/internal/overlay"
 	"micronode/internal/store"
+	"micronode/internal/testkit"
 )
 
 // put stores a text on a node, as a client would.
@@ -198,12 +199,7 @@ func TestNamesDoNotGoBack(t *testing.T) {
 		t.Errorf("it went back: %+v", found)
 	}
 	three := name(a, "three")
-	for limit := time.Now().Add(20 * time.Second); b.waitResolved(t, asked).Manifest != three; {
-		if time.Now().After(limit) {
-			t.Fatal("what is set anew is not seen")
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	testkit.WaitFor(t, "what is set anew is seen", func() bool { return b.waitResolved(t, asked).Manifest == three })
 	b.stopAndWait(t)
 	a.stopAndWait(t)
 }

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"micronode/internal/flow"
 	"micronode/internal/observe"
 	"micronode/internal/supervise"
+	"micronode/internal/testkit"
 )
 
 // queueEffects has, for every queue, lane and set of permits of a node with
@@ -131,7 +133,7 @@ func TestEveryFullQueueIsTold(t *testing.T) {
 // waitFullQueues waits until exactly these are reported full.
 func (n *Node) waitFullQueues(t *testing.T, names []string) (last observe.Verdict) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	testkit.WaitFor(t, fmt.Sprintf("exactly %v are told to be full", names), func() bool {
 		last = n.readiness.Evaluate()
 		var full []string
 		for _, one := range last.Reasons {
@@ -139,13 +141,9 @@ func (n *Node) waitFullQueues(t *testing.T, names []string) (last observe.Verdic
 				full = append(full, one.Dep)
 			}
 		}
-		if slices.Equal(full, names) {
-			return last
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("full are %v, and readiness tells of %v", names, full)
-		}
-	}
+		return slices.Equal(full, names)
+	})
+	return last
 }
 
 // Work that never ends stops writes, over HTTP, and not reads: first the
@@ -177,17 +175,12 @@ func TestWorkThatDoesNotEndStopsWrites(t *testing.T) {
 	}
 	until := func(ready bool, deps ...string) {
 		t.Helper()
-		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		testkit.WaitFor(t, fmt.Sprintf("writes are ready: %t, missing %v", ready, deps), func() bool {
 			status, body := n.get(t, "/readyz")
 			missing, _ := body["missing"].([]any)
 			all := !slices.ContainsFunc(deps, func(dep string) bool { return !slices.Contains(missing, any(dep)) })
-			if body["write_ready"] == ready && (status == http.StatusOK) == ready && all {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%d %v", status, body)
-			}
-		}
+			return body["write_ready"] == ready && (status == http.StatusOK) == ready && all
+		})
 		if status, _ := n.get(t, "/readyz?for=read"); status != http.StatusOK {
 			t.Errorf("reads are served, and /readyz?for=read is %d", status)
 		}

@@ -196,16 +196,15 @@ func (n *testNode) nextEvent() Event {
 // mustPublish publishes, and retries after a refusal.
 func (n *testNode) mustPublish(topic, text string) gossip.PublishResult {
 	n.t.Helper()
-	for {
-		outcome, err := n.Publish(n.t.Context(), topic, []byte(text))
-		if err == nil {
-			return outcome
-		}
-		if fault.KindOf(err) != fault.Busy {
+	var outcome gossip.PublishResult
+	testkit.WaitFor(n.t, "there is room to publish", func() (ok bool) {
+		var err error
+		if outcome, err = n.Publish(n.t.Context(), topic, []byte(text)); err != nil && fault.KindOf(err) != fault.Busy {
 			n.t.Fatal(err)
 		}
-		time.Sleep(time.Millisecond)
-	}
+		return err == nil
+	})
+	return outcome
 }
 
 func TestARelayOfThree(t *testing.T) {

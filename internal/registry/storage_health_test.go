@@ -72,23 +72,25 @@ func TestDerivedDamageIsReported(t *testing.T) {
 // system: it ignores deadlines.
 type frozenJournal struct {
 	Journal
-	mu     sync.Mutex
-	what   string        // which call stops
-	thawed chan struct{} // until this is closed
+	mu      sync.Mutex
+	what    string        // which call stops
+	reached chan struct{} // gets something when it has
+	thawed  chan struct{} // until this is closed
 }
 
 func (f *frozenJournal) freeze(what string) (thaw func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.what, f.thawed = what, make(chan struct{})
+	f.what, f.reached, f.thawed = what, make(chan struct{}, 64), make(chan struct{})
 	return sync.OnceFunc(func() { f.mu.Lock(); defer f.mu.Unlock(); f.what = ""; close(f.thawed) })
 }
 
 func (f *frozenJournal) waitIfFrozen(what string) {
 	f.mu.Lock()
-	stops, held := f.what == what, f.thawed
+	stops, reached, held := f.what == what, f.reached, f.thawed
 	f.mu.Unlock()
 	if stops {
+		reached <- struct{}{}
 		<-held
 	}
 }
@@ -118,7 +120,7 @@ func TestAStorageThatIsFrozen(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			j := &frozenJournal{Journal: newRAMJournal()}
-			h := startRegistry(t, withJournal(j), withConfig(func(c *Config) { c.Storage.Slow, c.Storage.Timeout = 10*time.Millisecond, 20*time.Millisecond }))
+			h := startRegistry(t, withJournal(j))
 			h.initOne()
 			testkit.WaitFor(t, "everything is ready", func() bool { return h.readiness.Evaluate().Whole() })
 			if what == "tile" {
@@ -128,6 +130,10 @@ func TestAStorageThatIsFrozen(t *testing.T) {
 			defer thaw()
 			var all sync.WaitGroup
 			all.Go(func() { reach(h, h.Registry) })
+			<-j.reached // a short time-out is for this call alone
+			impatient := h.spec.Config
+			impatient.Storage.Slow, impatient.Storage.Timeout = 10*time.Millisecond, 20*time.Millisecond
+			testkit.Must(t, h.Reconfigure(impatient))
 			testkit.WaitFor(t, "writes are not ready", func() bool {
 				v := h.readiness.Evaluate()
 				return v.Ready && !v.WriteReady && len(v.Reasons) == 1 && strings.HasPrefix(v.Reasons[0].Reason, "the storage call ") && v.Reasons[0].Next != ""
@@ -139,6 +145,8 @@ func TestAStorageThatIsFrozen(t *testing.T) {
 					t.Errorf("who waits is told %v", err)
 				}
 			}
+			testkit.Must(t, h.Reconfigure(h.spec.Config))
+			testkit.WaitFor(t, "the settings are as before", func() bool { return h.settings.Load().Storage.Timeout == h.spec.Config.Storage.Timeout })
 			thaw()
 			all.Wait()
 			testkit.WaitFor(t, "everything is ready", func() bool { return h.readiness.Evaluate().Whole() })

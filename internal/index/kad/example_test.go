@@ -9,6 +9,7 @@ import (
 	"micronode/b3"
 	"micronode/internal/index/record"
 	"micronode/internal/supervise"
+	"micronode/internal/testkit"
 )
 
 // Two nodes connect. One has an object, and the other finds its address.
@@ -35,9 +36,7 @@ func Example() {
 		panic(err)
 	}
 	defer here.Close()
-	for here.Size() == 0 || there.Size() == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Poll(func() bool { return here.Size() > 0 && there.Size() > 0 })
 
 	object := b3.Of([]byte("hello"))
 	fmt.Println("announced:", there.Provide(ctx, object))

@@ -11,6 +11,7 @@ import (
 	"micronode/internal/oap"
 	"micronode/internal/overlay/session"
 	"micronode/internal/supervise"
+	"micronode/internal/testkit"
 )
 
 // printer passes on the gossip that it receives.
@@ -71,9 +72,7 @@ func Example() {
 		panic(err)
 	}
 	here.SetContacts([]session.Contact{contact})
-	for here.Find(there.ID()) == nil {
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Poll(func() bool { return here.Find(there.ID()) != nil })
 	here.Find(there.ID()).OfferGossip([]flow.FairItem[session.Outgoing]{
 		{Class: 1, Cost: 5, Item: session.Outgoing{Message: &oap.Gossip{Msg: []byte("storm"), Hops: 8, Fanout: 3}, Flags: oap.Event}},
 	}, nil, nil)

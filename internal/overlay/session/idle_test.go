@@ -157,14 +157,13 @@ func TestAPingAllocatesNextToNothing(t *testing.T) {
 	s, other := connectNodes(t, a, b)
 	testkit.WaitFor(t, "quiet", func() bool { return goroutinesIn(t, inWaitReadable) == 2 && goroutinesIn(t, inWrite) == 0 })
 	other.readState.pingRate = meter{} // no limit; its reader waits, so this is no race
+	answered := func() bool { return s.rtt.Load() >= 0 }
 	ask := func() {
 		corr := s.Corr()
 		s.readState.pingCorr = corr // the same
 		s.rtt.Store(-1)
 		s.ping(corr, 1)
-		for s.rtt.Load() < 0 {
-			time.Sleep(50 * time.Microsecond) // on one processor, the scheduler must get to poll the network
-		}
+		testkit.Poll(answered)
 	}
 	ask()
 	got := testing.AllocsPerRun(100, ask)

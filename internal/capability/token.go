@@ -169,5 +169,17 @@ func Inspect(token string) (Summary, error) {
 	return s, nil
 }
 
+// Family names the token that a token was narrowed from in the first place,
+// without revealing anything by which it could be used: all that one minted
+// token was narrowed to have the same family. It is empty for what is no token
+// of ours, and for a voucher, which stands for one call. It verifies nothing.
+func Family(token string) string {
+	m, why := parse(token)
+	if why != noReason || m.Id()[0] == idVoucher {
+		return ""
+	}
+	return chainHashes(m)[0].tokenID().String()
+}
+
 // rootOf is the ID of the root that a token names.
 func rootOf(m *macaroon.Macaroon) []byte { return bytes.Clone(m.Id()[1 : 1+rootIDSize]) }

@@ -485,3 +485,18 @@ func TestNoTokenInErrors(t *testing.T) {
 		}
 	}
 }
+
+// All tokens that one was narrowed to have its family, and no other token has.
+func TestFamily(t *testing.T) {
+	a := freshAuthority(t)
+	one := mint(t, a, Caveats{Scopes: []Scope{EdgePurge}})
+	other := mint(t, a, Caveats{Scopes: []Scope{EdgePurge}})
+	twice := narrow(t, narrow(t, one, Caveats{Expires: time.Now().Add(time.Hour)}), Caveats{Paths: []string{"/edge"}})
+	if Family(one) == "" || Family(twice) != Family(one) || Family(other) == Family(one) {
+		t.Errorf("%q, narrowed %q, another %q", Family(one), Family(twice), Family(other))
+	}
+	voucher, err := a.MintVoucher(Caveats{Scopes: []Scope{EdgePurge}})
+	if err != nil || Family(voucher) != "" || Family("mn1_x") != "" || Family("") != "" {
+		t.Errorf("%v: a voucher has the family %q", err, Family(voucher))
+	}
+}

@@ -148,7 +148,7 @@ func (f *Facets) handlePost(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	done, repeated, err := f.submitPost(r.Context(), author, request.Body, key)
+	done, repeated, err := f.submitPost(r.Context(), ingress.Sender(r), author, request.Body, key)
 	if err != nil {
 		return err
 	}
@@ -190,13 +190,13 @@ type postedPost struct {
 }
 
 // submitPost puts a post into the box. When it returns, the post is durable.
-func (f *Facets) submitPost(ctx context.Context, author, body, key string) (done postedPost, repeated bool, err error) {
+func (f *Facets) submitPost(ctx context.Context, sender, author, body, key string) (done postedPost, repeated bool, err error) {
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	m, p := mailbox.Message{Box: feedBox}, feedPost{Author: author, Body: body}
 	if key == "" {
 		p.At = now
 	} else {
-		m.Key = feedKey(author, key)
+		m.Key, m.Sender = feedKey(author, key), sender
 	}
 	m.Body = marshal(p)
 	sent, err := f.spec.Mailbox.Send(ctx, m)

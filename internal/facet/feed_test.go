@@ -677,7 +677,7 @@ func BenchmarkFanOut(b *testing.B) {
 	body := strings.Repeat("a", 280)
 	b.ReportAllocs()
 	for b.Loop() {
-		_, _, err := r.submitPost(b.Context(), "star", body, "")
+		_, _, err := r.submitPost(b.Context(), "", "star", body, "")
 		testkit.Must(b, err)
 		job, err := r.nextPost(b.Context())
 		testkit.Must(b, err)

@@ -21,9 +21,11 @@ import (
 	"go.uber.org/goleak"
 
 	"micronode/fault"
+	"micronode/internal/capability"
 	"micronode/internal/flow"
 	"micronode/internal/ingress"
 	"micronode/internal/observe"
+	"micronode/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -76,7 +78,7 @@ func (g *gatewayFixture) startGateway(addr string, routes ...ingress.Route) {
 		Service: "gateway", Name: "http", Table: table, Times: times, Limits: ingress.DefaultLimits(),
 		Inventory: flow.NewInventory(), Metrics: observe.NewMetrics(observe.Build{}), Logger: slog.New(slog.DiscardHandler),
 		Authorise: func(_ context.Context, ask ingress.AuthRequest) error {
-			if (ask.Scope != "" || !ask.Loopback) && ask.Token == "" {
+			if ask.Path == ingress.VoucherPath || (ask.Scope != "" || !ask.Loopback) && ask.Token == "" {
 				return fault.New("test", fault.Unauthorized, "no token")
 			}
 			if ask.Token == "short" && g.tokenExpired.Load() {
@@ -199,13 +201,19 @@ func TestWhatIsPassedOn(t *testing.T) {
 // same header of a client does not arrive.
 func TestForWhomTheGatewayAsks(t *testing.T) {
 	voucher, kernel := "voucher", ""
+	root, err := capability.NewRoot(nil)
+	testkit.Must(t, err)
+	token, err := capability.NewAuthority(root).Mint(capability.Caveats{Scopes: []capability.Scope{capability.Admin}})
+	testkit.Must(t, err)
+	family := capability.Family(token)
 	for name, c := range map[string]struct {
 		shown                *string
 		wantClient, wantSign string
+		wantSender           string
 	}{
-		"by URL":     {&voucher, "[127.0.0.1]", "[voucher]"},
-		"by socket":  {&kernel, "[127.0.0.1]", "[]"},
-		"not at all": {nil, "[]", "[]"},
+		"by URL":     {&voucher, "[127.0.0.1]", "[voucher]", family},
+		"by socket":  {&kernel, "[127.0.0.1]", "[]", family},
+		"not at all": {nil, "[]", "[]", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := make(chan http.Header, 1)
@@ -213,8 +221,11 @@ func TestForWhomTheGatewayAsks(t *testing.T) {
 			defer there.Close()
 			b := &gatewayFixture{t: t, partToken: c.shown}
 			b.startGateway(there.URL, route(ingress.Control, "GET", "/names"))
-			b.do("GET", "/names", nil, http.Header{ingress.ClientHeader: {"192.0.2.1", "192.0.2.2"}, ingress.VoucherHeader: {"mine"}})
+			b.do("GET", "/names", nil, http.Header{ingress.ClientHeader: {"192.0.2.1", "192.0.2.2"}, ingress.VoucherHeader: {"mine"}, ingress.SenderHeader: {"another"}, "Authorization": {"Bearer " + token}})
 			header := <-got
+			if sender := header.Get(ingress.SenderHeader); sender != c.wantSender {
+				t.Errorf("the sender is %q, want %q", sender, c.wantSender)
+			}
 			if client, sign := fmt.Sprint(header.Values(ingress.ClientHeader)), fmt.Sprint(header.Values(ingress.VoucherHeader)); client != c.wantClient || sign != c.wantSign {
 				t.Errorf("%s, shown by %s", client, sign)
 			}

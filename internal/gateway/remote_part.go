@@ -165,7 +165,7 @@ func proxiedRequestOf(r *http.Request) *proxiedRequest {
 // of them again.
 var droppedHeaders = []string{
 	"Origin", "Access-Control-Request-Method", "Access-Control-Request-Headers", "Access-Control-Request-Private-Network", "Deadline",
-	ingress.ClientHeader, ingress.VoucherHeader, ingress.AnonymousHeader,
+	ingress.ClientHeader, ingress.VoucherHeader, ingress.AnonymousHeader, ingress.SenderHeader,
 }
 
 // rewrite makes the request that is sent to the part.
@@ -198,8 +198,13 @@ func (rp *RemotePart) rewrite(p *httputil.ProxyRequest) {
 	case strings.HasPrefix(ingress.Bearer(p.In.Header), capability.Prefix):
 		p.Out.Header.Del("Authorization") // one of ours; others are for an origin
 	}
-	if client := ingress.Client(p.In); rp.spec.PartToken != nil && client.IsValid() {
-		p.Out.Header.Set(ingress.ClientHeader, client.String())
+	if rp.spec.PartToken != nil {
+		if client := ingress.Client(p.In); client.IsValid() {
+			p.Out.Header.Set(ingress.ClientHeader, client.String())
+		}
+		if sender := ingress.Sender(p.In); sender != "" {
+			p.Out.Header.Set(ingress.SenderHeader, sender)
+		}
 		if t.partToken != "" {
 			p.Out.Header.Set(ingress.VoucherHeader, t.partToken)
 		}

@@ -15,7 +15,7 @@ const opAdmin = "index.admin"
 
 // adminRoutes lists the administrative routes.
 func (x *Index) adminRoutes() []ingress.Route {
-	key := ingress.Param{Name: "Idempotency-Key", In: "header", Type: "string", Doc: "A key that the client chooses. A repeated request with the same key within 24 hours gets the first response, and is not carried out again."}
+	key := ingress.Param{Name: "Idempotency-Key", In: "header", Type: "string", Doc: "A key that the client chooses. A repeated request with the same key within 24 hours gets the first response, and is not carried out again. Keys of other senders and other routes are other keys."}
 	route := func(pattern, scope, summary string, handler ingress.Handler, request any, answers ...ingress.Response) ingress.Route {
 		return ingress.Route{
 			Service: service, Methods: []string{http.MethodPost}, Pattern: pattern, Handler: handler, Class: ingress.Control, Scope: scope, BodyCap: 4 << 10,
@@ -61,8 +61,13 @@ func (x *Index) compactIdempotencyLog(ctx context.Context) {
 	}
 }
 
+// requestKeyOf is the idempotency key of a request, if it has one.
+func requestKeyOf(r *http.Request, route string) requestKey {
+	return requestKey{ingress.Sender(r), route, r.Header.Get("Idempotency-Key")}
+}
+
 func (x *Index) handleReindex(w http.ResponseWriter, r *http.Request) error {
-	answer, err := x.idempotency.do(r.Context(), r.Header.Get("Idempotency-Key"), b3.Of([]byte("reindex")), func(context.Context) (any, error) {
+	answer, err := x.idempotency.do(r.Context(), requestKeyOf(r, "reindex"), b3.Of([]byte("reindex")), func(context.Context) (any, error) {
 		x.forgetAll()
 		objects := x.Reindex()
 		x.audit(Event{Type: Reindexed})
@@ -92,7 +97,7 @@ func (x *Index) changePin(w http.ResponseWriter, r *http.Request, what string, e
 		return &fault.Error{Op: opAdmin, Kind: fault.Malformed, Detail: "the request names no object", Next: `Send {"b3":"b3:…"}.`}
 	}
 	asked := b3.Of([]byte(what + " " + wanted.B3.String()))
-	answer, err := x.idempotency.do(r.Context(), r.Header.Get("Idempotency-Key"), asked, func(ctx context.Context) (any, error) {
+	answer, err := x.idempotency.do(r.Context(), requestKeyOf(r, what), asked, func(ctx context.Context) (any, error) {
 		if err := change(ctx, wanted.B3); err != nil {
 			return nil, err
 		}

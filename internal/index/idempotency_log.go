@@ -24,14 +24,16 @@ const (
 // storedRequest is a request in the log.
 type storedRequest struct {
 	Key         string          `json:"key"`
+	Sender      string          `json:"sender,omitempty"`
+	Route       string          `json:"route,omitempty"`
 	RequestHash b3.Address      `json:"asked"`
 	StartedAt   time.Time       `json:"begun"`
 	Answer      json.RawMessage `json:"answer"`
 }
 
 func (i *idempotentRequest) encode() []byte {
-	answer, _ := json.Marshal(i.answer)                                                       // a plain struct of ours
-	raw, _ := json.Marshal(storedRequest{i.key, i.requestHash, i.startedAt.Round(0), answer}) // likewise
+	answer, _ := json.Marshal(i.answer)                                                                                      // a plain struct of ours
+	raw, _ := json.Marshal(storedRequest{i.key.key, i.key.sender, i.key.route, i.requestHash, i.startedAt.Round(0), answer}) // likewise
 	return raw
 }
 
@@ -62,13 +64,13 @@ func (i *idempotency) replay(raw []byte) error {
 	if r.StartedAt.After(now) {
 		r.StartedAt = now // the clock was wrong then, or is now
 	}
-	if now.Sub(r.StartedAt) >= idempotencyTTL || i.byKey[r.Key] != nil || len(i.byAge) >= maxIdempotencyKeys {
+	key := requestKey{r.Sender, r.Route, r.Key}
+	if now.Sub(r.StartedAt) >= idempotencyTTL || i.byKey[key] != nil || len(i.byAge) >= maxIdempotencyKeys && !i.displace() {
 		return nil
 	}
-	d := &idempotentRequest{key: r.Key, requestHash: r.RequestHash, startedAt: r.StartedAt, done: make(chan struct{}), answer: r.Answer, persistable: true}
+	d := &idempotentRequest{key: key, requestHash: r.RequestHash, startedAt: r.StartedAt, done: make(chan struct{}), answer: r.Answer, persistable: true}
 	close(d.done)
-	i.byKey[d.key] = d
-	i.byAge = append(i.byAge, d)
+	i.add(d)
 	return nil
 }
 

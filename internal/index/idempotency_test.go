@@ -12,6 +12,7 @@ import (
 
 	"micronode/b3"
 	"micronode/fault"
+	"micronode/internal/testkit"
 )
 
 var (
@@ -26,25 +27,25 @@ func TestIdempotency(t *testing.T) {
 		times := 0
 		act := func(context.Context) (any, error) { times++; return times, nil }
 		for range 3 {
-			if got, err := o.do(t.Context(), "k", requestOne, act); got != 1 || err != nil {
+			if got, err := o.do(t.Context(), requestKey{key: "k"}, requestOne, act); got != 1 || err != nil {
 				t.Errorf("%v %v", got, err)
 			}
 		}
-		if _, err := o.do(t.Context(), "k", requestTwo, act); fault.KindOf(err) != fault.Conflict || fault.NextOf(err) == "" {
+		if _, err := o.do(t.Context(), requestKey{key: "k"}, requestTwo, act); fault.KindOf(err) != fault.Conflict || fault.NextOf(err) == "" {
 			t.Error(err)
 		}
-		if got, _ := o.do(t.Context(), "other", requestOne, act); got != 2 {
+		if got, _ := o.do(t.Context(), requestKey{key: "other"}, requestOne, act); got != 2 {
 			t.Error(got)
 		}
-		if got, _ := o.do(t.Context(), "", requestOne, act); got != 3 {
+		if got, _ := o.do(t.Context(), requestKey{key: ""}, requestOne, act); got != 3 {
 			t.Error("a request without a key was not carried out")
 		}
 		time.Sleep(idempotencyTTL - time.Second)
-		if got, _ := o.do(t.Context(), "k", requestOne, act); got != 1 {
+		if got, _ := o.do(t.Context(), requestKey{key: "k"}, requestOne, act); got != 1 {
 			t.Errorf("%v: forgotten before a day was over", got)
 		}
 		time.Sleep(time.Second)
-		if got, _ := o.do(t.Context(), "k", requestTwo, act); got != 4 {
+		if got, _ := o.do(t.Context(), requestKey{key: "k"}, requestTwo, act); got != 4 {
 			t.Errorf("%v: remembered for more than a day", got)
 		}
 		if len(o.byAge) != 1 || len(o.byKey) != 1 {
@@ -65,7 +66,7 @@ func TestIdempotencyTogether(t *testing.T) {
 		}
 		for range 8 {
 			go func() {
-				if got, err := o.do(t.Context(), "k", requestOne, slow); got != int32(1) || err != nil {
+				if got, err := o.do(t.Context(), requestKey{key: "k"}, requestOne, slow); got != int32(1) || err != nil {
 					t.Errorf("%v %v", got, err)
 				}
 			}()
@@ -73,7 +74,7 @@ func TestIdempotencyTogether(t *testing.T) {
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := o.do(ctx, "k", requestOne, slow); fault.KindOf(err) != fault.Timeout {
+		if _, err := o.do(ctx, requestKey{key: "k"}, requestOne, slow); fault.KindOf(err) != fault.Timeout {
 			t.Error(err)
 		}
 		time.Sleep(time.Hour)
@@ -86,14 +87,14 @@ func TestIdempotencyTogether(t *testing.T) {
 // A request that failed, or panicked, can be retried with the same key.
 func TestIdempotencyFails(t *testing.T) {
 	o := newIdempotency()
-	if _, err := o.do(t.Context(), "k", requestOne, func(context.Context) (any, error) { return nil, errors.New("no") }); err == nil {
+	if _, err := o.do(t.Context(), requestKey{key: "k"}, requestOne, func(context.Context) (any, error) { return nil, errors.New("no") }); err == nil {
 		t.Error("no error")
 	}
 	func() {
 		defer func() { recover() }()
-		_, _ = o.do(t.Context(), "k", requestOne, func(context.Context) (any, error) { panic("no") })
+		_, _ = o.do(t.Context(), requestKey{key: "k"}, requestOne, func(context.Context) (any, error) { panic("no") })
 	}()
-	if got, err := o.do(t.Context(), "k", requestOne, func(context.Context) (any, error) { return "yes", nil }); got != "yes" || err != nil {
+	if got, err := o.do(t.Context(), requestKey{key: "k"}, requestOne, func(context.Context) (any, error) { return "yes", nil }); got != "yes" || err != nil {
 		t.Errorf("%v %v", got, err)
 	}
 }
@@ -102,11 +103,11 @@ func TestIdempotencyFails(t *testing.T) {
 func TestIdempotencyForgetsWhatFailed(t *testing.T) {
 	o := newIdempotency()
 	act := func(context.Context) (any, error) { return true, nil }
-	if _, err := o.do(t.Context(), "kept", requestOne, act); err != nil {
+	if _, err := o.do(t.Context(), requestKey{key: "kept"}, requestOne, act); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 100 {
-		_, _ = o.do(t.Context(), fmt.Sprint(i), requestOne, func(context.Context) (any, error) { return nil, errors.New("no") })
+		_, _ = o.do(t.Context(), requestKey{key: fmt.Sprint(i)}, requestOne, func(context.Context) (any, error) { return nil, errors.New("no") })
 	}
 	if len(o.byAge) != 1 || len(o.byKey) != 1 {
 		t.Errorf("%d and %d are remembered", len(o.byAge), len(o.byKey))
@@ -119,25 +120,48 @@ func TestIdempotencyIsBounded(t *testing.T) {
 		o := newIdempotency()
 		act := func(context.Context) (any, error) { return true, nil }
 		for _, key := range []string{"a\nb", "ü", strings.Repeat("k", maxIdempotencyKeyBytes+1)} {
-			if _, err := o.do(t.Context(), key, requestOne, act); fault.KindOf(err) != fault.Malformed {
+			if _, err := o.do(t.Context(), requestKey{key: key}, requestOne, act); fault.KindOf(err) != fault.Malformed {
 				t.Errorf("%.10q: %v", key, err)
 			}
 		}
 		for i := range maxIdempotencyKeys {
-			if _, err := o.do(t.Context(), fmt.Sprint(i), requestOne, act); err != nil {
+			if _, err := o.do(t.Context(), requestKey{key: fmt.Sprint(i)}, requestOne, act); err != nil {
 				t.Fatal(err)
 			}
 		}
-		_, err := o.do(t.Context(), "one more", requestOne, act)
-		if fault.KindOf(err) != fault.QuotaExceeded || fault.RetryAfterOf(err) != idempotencyTTL {
-			t.Error(err)
+		if _, err := o.do(t.Context(), requestKey{key: "one more"}, requestOne, act); err != nil || len(o.byAge) != maxIdempotencyKeys {
+			t.Errorf("%v; %d are remembered", err, len(o.byAge))
 		}
-		if got, err := o.do(t.Context(), "7", requestOne, act); got != true || err != nil {
-			t.Errorf("%v %v", got, err)
+		if got, err := o.do(t.Context(), requestKey{key: "7"}, requestTwo, act); fault.KindOf(err) != fault.Conflict {
+			t.Errorf("more than the oldest was forgotten: %v %v", got, err)
+		}
+		if _, err := o.do(t.Context(), requestKey{key: "0"}, requestTwo, act); err != nil {
+			t.Errorf("the oldest was not forgotten: %v", err)
 		}
 		time.Sleep(idempotencyTTL)
-		if _, err := o.do(t.Context(), "one more", requestOne, act); err != nil {
+		if _, err := o.do(t.Context(), requestKey{key: "one more"}, requestOne, act); err != nil {
 			t.Error(err)
 		}
 	})
+}
+
+// A key belongs to its sender and its route, and a flood of keys displaces
+// those of its sender only.
+func TestIdempotencyKeysAreShared(t *testing.T) {
+	o := newIdempotency()
+	act := func(context.Context) (any, error) { return true, nil }
+	do := func(k requestKey, what b3.Address) error {
+		_, err := o.do(t.Context(), k, what, act)
+		return err
+	}
+	mine := requestKey{"me", "pin", "k"}
+	testkit.Must(t, do(mine, requestOne))
+	for _, other := range []requestKey{{"you", "pin", "k"}, {"me", "unpin", "k"}} {
+		testkit.Must(t, do(other, requestTwo))
+	}
+	for i := range maxIdempotencyKeys + 10 {
+		testkit.Must(t, do(requestKey{"you", "pin", fmt.Sprint(i)}, requestOne))
+	}
+	testkit.WantKind(t, do(mine, requestTwo), fault.Conflict, "the key of a sender with few")
+	testkit.Must(t, do(requestKey{"you", "pin", "k"}, requestOne)) // forgotten: it was the oldest of the greedy one
 }

@@ -34,7 +34,7 @@ type Config struct {
 	MaxWait       config.Duration `toml:"max_wait" restart:"true" doc:"The maximum time that a receiver may wait for a message; at most 30s."`
 	Receivers     int             `toml:"receivers" restart:"true" doc:"The maximum number of waiting receivers."`
 
-	Keys    int             `toml:"keys" restart:"true" doc:"The maximum number of Idempotency-Keys. When it is reached, new keys are refused until the oldest expires."`
+	Keys    int             `toml:"keys" restart:"true" doc:"The maximum number of Idempotency-Keys. When it is reached, the sender with the most keys loses its oldest; with NATS, new keys of a sender that has half of them are refused."`
 	KeyLife config.Duration `toml:"key_life" restart:"true" doc:"The time for which an Idempotency-Key is kept."`
 
 	DeadLetters int             `toml:"dead_letters" restart:"true" doc:"The maximum number of dead letters of each box. When it is reached, the oldest is dropped."`

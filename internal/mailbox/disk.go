@@ -97,7 +97,7 @@ func OpenDisk(inv *flow.Inventory, spec DiskSpec) (*Disk, error) {
 		From: "senders, receivers", To: "mailbox compactor"})
 	d.state.advance(time.Now(), func(*box) {})
 	usage := &d.state.usage
-	usage.Timeouts, usage.Died, usage.Dropped = 0, 0, 0
+	usage.Timeouts, usage.Died, usage.Dropped, usage.KeysDisplaced = 0, 0, 0, 0
 	d.compactThreshold.Store(max(d.compactAt, 2*d.state.currentUsage().Bytes))
 	d.onAppend = d.signalCompaction
 	d.signalCompaction()

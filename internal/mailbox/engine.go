@@ -23,9 +23,10 @@ import (
 // Boxes and boards are created when they are first written to.
 type Engine interface {
 	// Send stores a message; when it returns, the message is kept. The same key
-	// with the same message (box, body, delay and deliveries, see Fingerprint)
-	// is the same answer, with Repeated set; with another message it is
-	// fault.Conflict. A box or a mailbox without room is fault.Busy.
+	// of the same sender for the same box, with the same message (body, delay
+	// and deliveries, see Fingerprint), is the same answer, with Repeated set;
+	// with another message it is fault.Conflict. A box or a mailbox without room
+	// is fault.Busy. However many keys some senders use, the others keep theirs.
 	Send(ctx context.Context, m Message) (Sent, error)
 
 	// Receive leases the next message of a box for visibility (zero is the
@@ -76,8 +77,9 @@ type Engine interface {
 // Message is what is sent.
 type Message struct {
 	Box           string        `json:"box"`
-	Key           string        `json:"key,omitempty"` // idempotency key; empty for none
-	Body          []byte        `json:"body"`          // must not be changed once it is sent
+	Key           string        `json:"key,omitempty"`    // idempotency key; empty for none
+	Sender        string        `json:"sender,omitempty"` // whose key that is: the same key of another sender, or for another box, is another key
+	Body          []byte        `json:"body"`             // must not be changed once it is sent
 	Delay         time.Duration `json:"delay,omitempty"`
 	MaxDeliveries int           `json:"max_deliveries,omitempty"` // zero is the mailbox's default
 }
@@ -132,6 +134,8 @@ type Usage struct {
 	Dropped      int64 // dead letters that were evicted by newer ones, or expired
 	ReadFailures int64 // deliveries that failed because the body could not be read from disk
 	Damaged      int64 // messages whose body is damaged on disk
+
+	KeysDisplaced int64 // idempotency keys that were forgotten before their time, for newer ones
 }
 
 // Task is something that an engine runs for as long as it is open.

@@ -46,7 +46,7 @@ func (m *Mailbox) Routes() []ingress.Route {
 	send := post("/mbox/send", scopeSend, m.handleSend, ingress.Docs{Summary: "Send a message to a box",
 		Description: "The body is base64. When the response arrives, the message is stored. The first message creates its box.",
 		Params: []ingress.Param{{Name: idempotencyKey, In: "header", Type: "string", Required: true,
-			Doc: "A key that the client chooses, such as a UUID. The same message with the same key is stored once, and the response is 200 with the same ID; another message with the same key is 409."}},
+			Doc: "A key that the client chooses, such as a UUID. The same message with the same key is stored once, and the response is 200 with the same ID; another message with the same key is 409. Keys of other boxes and other senders are other keys."}},
 		Request: client.MailRequest{}, Responses: []ingress.Response{{Status: http.StatusCreated, Body: client.MailSent{}}, {Status: http.StatusOK, Body: client.MailSent{}, Doc: "It was already sent."}},
 		Kinds: []fault.Kind{fault.Malformed, fault.RejectPolicy, fault.BodyTooLarge, fault.Conflict, fault.Busy, fault.StoreFull, fault.StorageBusy}})
 	send.BodyCap = int64(largestMessage)*4/3 + maxSmallBody
@@ -94,7 +94,7 @@ func (m *Mailbox) handleSend(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	sent, err := m.engine.Send(r.Context(), Message{Box: request.Box, Key: key, Body: request.Body, Delay: delay, MaxDeliveries: request.MaxDeliveries})
+	sent, err := m.engine.Send(r.Context(), Message{Box: request.Box, Key: key, Sender: ingress.Sender(r), Body: request.Body, Delay: delay, MaxDeliveries: request.MaxDeliveries})
 	if err != nil {
 		return err
 	}

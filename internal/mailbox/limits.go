@@ -84,7 +84,7 @@ func (l Limits) CheckMessage(op string, m *Message) error {
 		refused.Detail, refused.Next = fmt.Sprintf("a delay of %s", m.Delay), "Choose one from 0 to 7 days."
 	case m.MaxDeliveries < 1 || m.MaxDeliveries > maxDeliveries:
 		refused.Detail, refused.Next = fmt.Sprintf("%d deliveries", m.MaxDeliveries), fmt.Sprintf("Choose from 1 to %d.", maxDeliveries)
-	case len(m.Key) > maxKeyBytes || !utf8.ValidString(m.Key):
+	case len(m.Key) > maxKeyBytes || len(m.Sender) > maxKeyBytes || !utf8.ValidString(m.Key):
 		return badKey(op)
 	default:
 		return nil

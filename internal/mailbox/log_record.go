@@ -36,6 +36,7 @@ type logRecord struct {
 	// of a key
 	Key         []byte `cbor:"15,keyasint,omitempty"`
 	Fingerprint []byte `cbor:"16,keyasint,omitempty"`
+	Sender      string `cbor:"19,keyasint,omitempty"`
 
 	// of a note
 	Boards []string `cbor:"17,keyasint,omitempty"`
@@ -88,7 +89,7 @@ func fromNanos(n int64) time.Time {
 func sentRecord(msg *storedMessage, k *keyEntry) logRecord {
 	r := logRecord{Kind: kindSent, At: nanos(msg.sentAt), ID: msg.id, Seq: msg.seq, Box: msg.box.name, Body: msg.body, Sent: nanos(msg.sentAt), MaxDeliveries: msg.maxDeliveries, Due: nanos(msg.due)}
 	if k != nil {
-		r.Key, r.Fingerprint = k.key[:], k.fingerprint[:]
+		r.Key, r.Fingerprint, r.Sender = k.key[:], k.fingerprint[:], k.box.sender.name
 	}
 	return r
 }
@@ -118,7 +119,7 @@ func postedRecord(now time.Time, boards []string, n Note) logRecord {
 }
 
 func keyRecord(k *keyEntry) logRecord {
-	return logRecord{Kind: kindKey, ID: k.id, Key: k.key[:], Fingerprint: k.fingerprint[:], Sent: nanos(k.at)}
+	return logRecord{Kind: kindKey, ID: k.id, Box: k.box.name, Key: k.key[:], Fingerprint: k.fingerprint[:], Sender: k.box.sender.name, Sent: nanos(k.at)}
 }
 
 // replay applies a logged record again. A message is found by its ID, and a
@@ -213,13 +214,14 @@ func (q *queueState) restore(r logRecord, at wal.Position) {
 	}
 }
 
-// restoreKey restores a key from its record.
+// restoreKey restores a key from its record. If fewer keys may be remembered
+// than before, the same ones are displaced as when they are used.
 func (q *queueState) restoreKey(r logRecord, at time.Time) {
 	k := &keyEntry{id: r.ID, at: at}
 	copy(k.key[:], r.Key)
 	copy(k.fingerprint[:], r.Fingerprint)
-	if len(r.Key) == len(keyHash{}) && len(r.Fingerprint) == len(b3.Address{}) && q.keys.byHash[k.key] == nil {
-		q.keys.add(k)
+	if len(r.Key) == len(keyHash{}) && len(r.Fingerprint) == len(b3.Address{}) && q.keys.byHash[k.key] == nil && q.makeKeyRoom("mailbox.open") == nil {
+		q.keys.add(k, r.Sender, r.Box)
 	}
 }
 

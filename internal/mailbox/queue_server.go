@@ -165,7 +165,7 @@ func (q *queueServer) Send(ctx context.Context, m Message) (Sent, error) {
 	const op = "mailbox.send"
 	var entry keyEntry
 	if m.Key != "" {
-		entry = keyEntry{key: hashKey(m.Key), fingerprint: Fingerprint(m)}
+		entry = keyEntry{key: hashKey(m), fingerprint: Fingerprint(m)}
 	}
 	if err := q.limits.CheckMessage(op, &m); err != nil {
 		return Sent{}, err
@@ -199,7 +199,7 @@ func (q *queueServer) beginSend(ctx context.Context, op string, m Message, k key
 	}
 	defer q.unlock()
 	if m.Key != "" {
-		known, err := q.state.keys.lookup(op, k.key, k.fingerprint)
+		known, err := q.state.keys.lookup(op, k.key, m, k.fingerprint)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -207,13 +207,16 @@ func (q *queueServer) beginSend(ctx context.Context, op string, m Message, k key
 			seen := *known
 			return nil, &seen, nil
 		}
-		if err := q.state.keys.checkRoom(op, q.limits.Keys, now, q.limits.KeyLife); err != nil {
-			return nil, nil, err
-		}
 	}
 	msg, err := q.state.beginSend(op, now, m)
 	if err != nil {
 		return nil, nil, err
+	}
+	if m.Key != "" {
+		if err := q.state.makeKeyRoom(op); err != nil {
+			q.state.abortSend(msg)
+			return nil, nil, err
+		}
 	}
 	if q.zero {
 		msg.body = slices.Clone(msg.body)
@@ -222,7 +225,7 @@ func (q *queueServer) beginSend(ctx context.Context, op string, m Message, k key
 		return msg, nil, nil
 	}
 	k.id, k.at, k.pending = msg.id, now, make(chan struct{})
-	q.state.keys.add(&k)
+	q.state.keys.add(&k, m.Sender, m.Box)
 	return msg, &k, nil
 }
 

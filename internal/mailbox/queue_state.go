@@ -45,7 +45,7 @@ type box struct {
 func newQueueState(limits Limits, zero bool) *queueState {
 	return &queueState{limits: limits, zero: zero, idPrefix: rand.Text()[:10], newReceipt: rand.Text,
 		boxes: map[string]*box{}, byID: map[string]*storedMessage{}, due: messageHeap{less: byDue},
-		keys: keyTable{byHash: map[keyHash]*keyEntry{}}, noticeboards: newNoticeboards(limits, limits.Bytes, zero)}
+		keys: newKeyTable(), noticeboards: newNoticeboards(limits, limits.Bytes, zero)}
 }
 
 // enableDisk sets that bodies are on the disk. Everything else may take so much
@@ -119,6 +119,15 @@ func (q *queueState) beginSend(op string, now time.Time, m Message) (*storedMess
 	}
 	q.reserve(msg)
 	return msg, nil
+}
+
+// makeKeyRoom makes room for a new idempotency key.
+func (q *queueState) makeKeyRoom(op string) error {
+	displaced, err := q.keys.makeRoom(op, q.limits.Keys)
+	if displaced {
+		q.usage.KeysDisplaced++
+	}
+	return err
 }
 
 // reserve counts a message in.
@@ -392,6 +401,6 @@ func (q *queueState) clear() {
 	}
 	q.noticeboards.clear()
 	q.boxes, q.byID, q.due.items, q.bytes, q.usage = map[string]*box{}, map[string]*storedMessage{}, nil, 0, Usage{}
-	q.keys = keyTable{byHash: map[keyHash]*keyEntry{}}
+	q.keys = newKeyTable()
 	q.bodyCache = bodyCache{memoryBudget: q.bodyCache.memoryBudget, capacity: q.bodyCache.capacity}
 }

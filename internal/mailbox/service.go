@@ -118,5 +118,6 @@ func registerMetrics(instruments *observe.Instruments, e Engine) {
 	counter("mailbox_dlq_total", "Messages that became dead letters.", func(u Usage) int64 { return u.Died })
 	counter("mailbox_read_failures_total", "Deliveries that failed because the body could not be read in time.", func(u Usage) int64 { return u.ReadFailures })
 	counter("mailbox_damaged_total", "Messages whose body is damaged on disk. They are dead letters without a body.", func(u Usage) int64 { return u.Damaged })
+	counter("mailbox_keys_displaced_total", "Idempotency keys that were forgotten before their time, because newer ones needed the room.", func(u Usage) int64 { return u.KeysDisplaced })
 	counter("mailbox_dlq_dropped_total", "Dead letters that were dropped for newer ones, or expired.", func(u Usage) int64 { return u.Dropped })
 }

@@ -32,8 +32,8 @@ type messageSnapshot struct {
 // snapshot takes a snapshot.
 func (q *queueState) snapshot() *snapshot {
 	s := &snapshot{keys: make([]*keyEntry, 0, len(q.keys.byHash)), messages: make([]messageSnapshot, 0, len(q.byID)), notes: q.noticeboards.snapshot()}
-	for _, k := range q.keys.order {
-		if q.keys.byHash[k.key] == k && k.pending == nil {
+	for k := q.keys.byAge.oldest; k != nil; k = k.newer[ofAll] {
+		if k.pending == nil {
 			s.keys = append(s.keys, k)
 		}
 	}

@@ -116,7 +116,7 @@ func TestMemoryIsZeroedWhenNobodyNeedsIt(t *testing.T) {
 // A message whose send began before the mailbox was closed is not left behind.
 func TestWhatComesInAtTheEndIsZeroed(t *testing.T) {
 	r := NewRAM(flow.NewInventory(), RAMSpec{Limits: testLimits, Zero: true})
-	l, k, err := r.beginSend(t.Context(), "test", Message{Box: "jobs", Key: "k", Body: []byte("secret"), MaxDeliveries: 1}, keyEntry{key: hashKey("k")})
+	l, k, err := r.beginSend(t.Context(), "test", Message{Box: "jobs", Key: "k", Body: []byte("secret"), MaxDeliveries: 1}, keyEntry{key: hashKey(Message{Key: "k"})})
 	testkit.Must(t, err)
 	body := l.body
 	_ = r.Close()
@@ -134,7 +134,7 @@ func TestAMessageOnItsWayInAtTheEnd(t *testing.T) {
 	for _, zero := range []bool{false, true} {
 		for range 100 {
 			r := NewRAM(flow.NewInventory(), RAMSpec{Limits: testLimits, Zero: zero})
-			l, k, err := r.beginSend(t.Context(), "test", Message{Box: "jobs", Key: "k", Body: []byte("secret"), MaxDeliveries: 1}, keyEntry{key: hashKey("k")})
+			l, k, err := r.beginSend(t.Context(), "test", Message{Box: "jobs", Key: "k", Body: []byte("secret"), MaxDeliveries: 1}, keyEntry{key: hashKey(Message{Key: "k"})})
 			testkit.Must(t, err)
 			var both sync.WaitGroup
 			both.Go(func() { _ = r.commitSend(t.Context(), l, k) })

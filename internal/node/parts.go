@@ -36,7 +36,7 @@ type part struct {
 	enabled func(facet.Config) bool // whether it is turned on; nil for always
 
 	usesIdentity bool // other nodes know it by the node's identity, so all parts must have the same one
-	perClient    bool // it shares its work fairly between clients, so a remote gateway forwards the client's address
+	perClient    bool // it shares its work fairly between clients, or remembers who sent what, so a remote gateway forwards the client
 
 	// Its routes. routeTable is the list by itself, for a gateway in another
 	// process; surface is the same list with its handlers, its prepared
@@ -95,7 +95,7 @@ var parts = []part{
 		},
 	},
 	{
-		name: "mailbox", addr: func(p Parts) string { return p.Mailbox },
+		name: "mailbox", addr: func(p Parts) string { return p.Mailbox }, perClient: true,
 		routeTable: func() []ingress.Route { return new(mailbox.Mailbox).Routes() },
 		surface: func(n *Node) partSurface {
 			return partSurface{routes: n.mailbox.Routes(), partRoutes: n.mailbox.PartRoutes()}
@@ -116,7 +116,7 @@ var parts = []part{
 // together with its data, and so the only one that other parts call.
 func facetPart(name string, addr func(Parts) string, enabled func(facet.Config) bool, needs ...string) part {
 	return part{
-		name: name, addr: addr, enabled: enabled, needs: needs,
+		name: name, addr: addr, enabled: enabled, needs: needs, perClient: name == "feed", // whose idempotency keys are those of senders
 		routeTable: func() []ingress.Route { return facetRoutes(name, new(facet.Facets).Routes()) },
 		surface: func(n *Node) partSurface {
 			surface := partSurface{routes: facetRoutes(name, n.facets.Routes())}

@@ -1,6 +1,7 @@
 package mailboxtest
 
 import (
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -22,7 +23,6 @@ func testKey(b testEnv) {
 	repeat()
 	for name, change := range map[string]func(*mailbox.Message){
 		"another body":       func(m *mailbox.Message) { m.Body = []byte("twice") },
-		"another box":        func(m *mailbox.Message) { m.Box = "other" },
 		"another delay":      func(m *mailbox.Message) { m.Delay = time.Second },
 		"another number":     func(m *mailbox.Message) { m.MaxDeliveries = 4 },
 		"the default number": func(m *mailbox.Message) { m.MaxDeliveries = 0 },
@@ -34,7 +34,6 @@ func testKey(b testEnv) {
 	}
 	got := e.receive("jobs", longVisibility)
 	e.expectEmpty("jobs")
-	e.expectEmpty("other")
 	repeat()
 	e.ack("jobs", got)
 	repeat()
@@ -104,19 +103,57 @@ func testKeyLife(b testEnv) {
 	}
 }
 
-func testKeyRoom(b testEnv) {
+// testKeyOwners: a key belongs to its sender and its box. Nobody else can take
+// it, or learn that it was used.
+func testKeyOwners(b testEnv) {
+	e := b.open()
+	m := mailbox.Message{Box: "jobs", Key: "order-4711", Sender: "one", Body: []byte("pay")}
+	id := e.send(m)
+	for name, other := range map[string]mailbox.Message{
+		"another box":                  {Box: "other", Key: "order-4711", Sender: "one"},
+		"another sender":               {Box: "jobs", Key: "order-4711", Sender: "two"},
+		"another sender, box and body": {Box: "other", Key: "order-4711", Sender: "two", Body: []byte("stop")},
+		"nobody":                       {Box: "jobs", Key: "order-4711", Body: []byte("pay")},
+		"a sender that ends otherwise": {Box: "jobs", Key: "eorder-4711", Sender: "on", Body: []byte("pay")},
+		"a box that begins otherwise":  {Box: "ejobs", Key: "order-4711", Sender: "on", Body: []byte("pay")},
+	} {
+		if sent, err := e.Send(e.ctx, other); err != nil || sent.Repeated || sent.ID == id {
+			e.Errorf("%s: %+v, %v", name, sent, err)
+		}
+	}
+	if again, err := e.Send(e.ctx, m); err != nil || again.ID != id || !again.Repeated {
+		e.Errorf("sent again: %+v, %v; want %s", again, err, id)
+	}
+}
+
+// testKeyShares: however many keys a sender uses for a box, those of others are
+// remembered for their time.
+func testKeyShares(b testEnv) {
+	const most = 16
 	limits := Limits()
-	limits.Keys, limits.KeyLife = 3, keyLife
+	limits.Keys, limits.KeyLife = most, keyLife
 	e := b.openWith(limits)
-	for _, key := range []string{"1", "2", "3"} {
-		e.send(mailbox.Message{Box: "jobs", Key: key})
+	flood := func(sender, box string) {
+		for i := range 2 * most {
+			if _, err := e.Send(e.ctx, mailbox.Message{Box: box, Key: strconv.Itoa(i), Sender: sender}); err != nil {
+				e.expectKind("a key too many", err, fault.Busy)
+			}
+		}
 	}
-	_, err := e.Send(e.ctx, mailbox.Message{Box: "jobs", Key: "4"})
-	e.expectKind("a key too many", err, fault.Busy)
-	if again, err := e.Send(e.ctx, mailbox.Message{Box: "jobs", Key: "1"}); err != nil || !again.Repeated {
-		e.Fatalf("one that is known: %+v, %v", again, err)
+	flood("greedy", "floods")
+	payment := mailbox.Message{Box: "payments", Key: "order-4711", Sender: "till", Body: []byte("pay")}
+	sibling := mailbox.Message{Box: "payments", Key: "order-4711", Sender: "greedy", Body: []byte("pay")}
+	first, second := e.send(payment), e.send(sibling)
+	for range 2 {
+		flood("greedy", "floods")
+		for id, m := range map[string]mailbox.Message{first: payment, second: sibling} {
+			if again, err := e.Send(e.ctx, m); err != nil || again.ID != id || !again.Repeated {
+				e.Errorf("%s: sent again: %+v, %v; want %s", m.Sender, again, err, id)
+			}
+		}
 	}
-	e.send(mailbox.Message{Box: "jobs"})
 	time.Sleep(keyLife)
-	e.send(mailbox.Message{Box: "jobs", Key: "4"})
+	if again, err := e.Send(e.ctx, payment); err != nil || again.Repeated {
+		e.Errorf("after the life of the key: %+v, %v", again, err)
+	}
 }

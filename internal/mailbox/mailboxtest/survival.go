@@ -90,7 +90,7 @@ func testSurviveResent(b testEnv) {
 
 func testSurviveKeys(b testEnv) {
 	e := b.open()
-	m := mailbox.Message{Box: "jobs", Key: "k", Body: []byte("once")}
+	m := mailbox.Message{Box: "jobs", Key: "k", Sender: "one", Body: []byte("once")}
 	id := e.send(m)
 	e.ack("jobs", e.receive("jobs", longVisibility))
 	for range 2 {

@@ -24,8 +24,8 @@
 // there. So every change is atomic: a message cannot be both dead and in its
 // box, and a crash leaves nothing half done.
 //
-// The token of a message with an Idempotency-Key is a hash of the key. A second
-// message with that key would have the same subject, which is taken; the header
+// The token of a message with an Idempotency-Key is a hash of its sender, its
+// box and the key. A second message with that key would have the same subject, which is taken; the header
 // there tells whether it is the same message. When a message is acknowledged, a
 // tombstone without a body stays on the subject until the key may be forgotten,
 // and JetStream removes it then. Without a key it stays for five minutes, so

@@ -26,6 +26,7 @@ type messageIndex struct {
 	due        messageHeap       // what is due, by time
 	expired    []*indexedMessage // whose last lease has ended; to be made dead letters
 	keys       int
+	keysOf     map[keyOwner]int
 	bytes      int64
 	usage      mailbox.Usage
 	generation uint64 // how often all was read again
@@ -39,6 +40,9 @@ type box struct {
 	messages int               // all but dead ones
 	bytes    int64             // of those
 }
+
+// keyOwner is one sender in one box: the same key of another one is another key.
+type keyOwner struct{ sender, box string }
 
 // indexedMessage is the state of one message.
 type indexedMessage struct {
@@ -70,7 +74,7 @@ const (
 )
 
 func newMessageIndex(limits mailbox.Limits, wake func(b *box)) *messageIndex {
-	return &messageIndex{limits: limits, wake: wake, messages: map[string]*indexedMessage{}, boxes: map[string]*box{}, due: messageHeap{less: byDue}}
+	return &messageIndex{limits: limits, wake: wake, messages: map[string]*indexedMessage{}, boxes: map[string]*box{}, keysOf: map[keyOwner]int{}, due: messageHeap{less: byDue}}
 }
 
 func (i *indexedMessage) cost() int64 { return i.size + messageOverhead }
@@ -263,6 +267,7 @@ func (x *messageIndex) count(l *indexedMessage, as countState) {
 	l.countedAs = as
 	if l.Fingerprint != "" {
 		x.keys++
+		x.keysOf[keyOwner{l.Sender, l.Box}]++
 	}
 	if as == countGone {
 		return
@@ -292,6 +297,10 @@ func (x *messageIndex) uncount(l *indexedMessage) {
 	l.countedAs, l.box = countNone, nil
 	if as != countNone && l.Fingerprint != "" {
 		x.keys--
+		owner := keyOwner{l.Sender, l.Box}
+		if x.keysOf[owner]--; x.keysOf[owner] == 0 {
+			delete(x.keysOf, owner)
+		}
 	}
 	if as == countNone || as == countGone {
 		return
@@ -338,17 +347,26 @@ func (x *messageIndex) pruneUnseen() {
 	}
 }
 
-// countKeys returns how many keys are remembered. Messages that outlive their
-// keys do not count, so all are scanned; that is done only when there may be
-// too many.
-func (x *messageIndex) countKeys(now time.Time) (n int) {
+// hasKeyRoom reports whether one more key may be remembered. A sender in a box
+// may have as many as are left: one alone half, two a third each, so there is
+// always a place for the next one. Messages that outlive their keys do not
+// count, so all are scanned; that is done only when there may be too many.
+func (x *messageIndex) hasKeyRoom(now time.Time, owner keyOwner) bool {
+	if x.keysOf[owner] < x.limits.Keys-x.keys {
+		return true
+	}
 	oldest := now.Add(-x.limits.KeyLife).UnixNano()
+	keys, owned := 0, 0
 	for _, l := range x.messages {
-		if l.Fingerprint != "" && l.SentAt > oldest {
-			n++
+		if l.Fingerprint == "" || l.SentAt <= oldest {
+			continue
+		}
+		keys++
+		if l.Sender == owner.sender && l.Box == owner.box {
+			owned++
 		}
 	}
-	return n
+	return owned < x.limits.Keys-keys
 }
 
 // checkRoom refuses a message for which there is no room.
@@ -356,8 +374,8 @@ func (x *messageIndex) checkRoom(op string, now time.Time, m mailbox.Message) er
 	cost := int64(len(m.Body)) + messageOverhead
 	b := x.boxes[m.Box]
 	switch {
-	case m.Key != "" && x.keys >= x.limits.Keys && x.countKeys(now) >= x.limits.Keys:
-		return mailbox.NoRoom(op, "the maximum of %d idempotency keys is reached", x.keys)
+	case m.Key != "" && !x.hasKeyRoom(now, keyOwner{m.Sender, m.Box}):
+		return mailbox.NoRoom(op, "this sender has its share of the %d idempotency keys for this box", x.limits.Keys)
 	case b == nil && len(x.boxes) >= x.limits.Boxes:
 		return mailbox.NoRoom(op, "the maximum of %d boxes is reached", len(x.boxes))
 	case b != nil && b.messages >= x.limits.BoxMessages:

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"micronode/b3"
+	"micronode/internal/mailbox"
 )
 
 // layout names what is stored in JetStream.
@@ -52,15 +53,15 @@ func hashToken(what, text string) string {
 	return hex.EncodeToString(sum[:20])
 }
 
-// newToken names a message. One with a key is named after the key: that makes a
-// second one with the same key impossible, whatever node it is sent to. There
+// newToken names a message. One with a key is named after its sender, its box
+// and the key: that makes a second one impossible, whatever node it is sent to. There
 // is more than one name for the case that the first is taken by a message whose
 // key is forgotten.
-func newToken(key string, n int) string {
-	if key == "" {
+func newToken(m mailbox.Message, n int) string {
+	if m.Key == "" {
 		return "r" + strings.ToLower(rand.Text())
 	}
-	return "k" + hashToken("key "+strconv.Itoa(n), key)
+	return "k" + hashToken("key "+strconv.Itoa(n), fmt.Sprintf("%d %s%d %s%s", len(m.Sender), m.Sender, len(m.Box), m.Box, m.Key))
 }
 
 // makeReceipt makes a receipt. It names the message, and the lease by an
@@ -103,8 +104,9 @@ type metadata struct {
 	Reason        string       `json:"reason,omitempty"`
 	SentAt        int64        `json:"sent,omitempty"`
 	DiedAt        int64        `json:"died,omitempty"`
-	Fingerprint   string       `json:"print,omitempty"` // of a message with a key
-	ChangeID      string       `json:"mark"`            // of the change that made this record
+	Fingerprint   string       `json:"print,omitempty"`  // of a message with a key
+	Sender        string       `json:"sender,omitempty"` // whose key it is
+	ChangeID      string       `json:"mark"`             // of the change that made this record
 }
 
 // The headers of this package.

@@ -103,12 +103,13 @@ func (m *Mailbox) refuseReceipt(ctx context.Context, op string) error {
 // remove removes a message. The tombstone tells every node that it is gone, and
 // remembers the key for as long as needed.
 func (m *Mailbox) remove(ctx context.Context, op string, e storedMessage, now time.Time) error {
-	life := tombstoneTTL
+	life, box := tombstoneTTL, ""
 	if e.Fingerprint != "" {
+		box = e.Box // the key is one of this box
 		life = max(life, fromNanos(e.SentAt).Add(m.spec.Limits.KeyLife).Sub(now))
 	}
 	return m.putAndApply(ctx, op, storedMessage{token: e.token, metadata: metadata{
-		ID: e.ID, State: stateGone, Due: now.Add(life).UnixNano(), SentAt: e.SentAt, Fingerprint: e.Fingerprint, ChangeID: rand.Text(),
+		ID: e.ID, Box: box, State: stateGone, Due: now.Add(life).UnixNano(), SentAt: e.SentAt, Fingerprint: e.Fingerprint, Sender: e.Sender, ChangeID: rand.Text(),
 	}}, e.seq, life)
 }
 

@@ -14,9 +14,9 @@ import (
 // and a second sender finds the first one's message.
 func (m *Mailbox) Send(ctx context.Context, message mailbox.Message) (mailbox.Sent, error) {
 	const op = "mailbox.send"
-	fingerprint := ""
+	fingerprint, sender := "", ""
 	if message.Key != "" {
-		fingerprint = mailbox.Fingerprint(message).String()
+		fingerprint, sender = mailbox.Fingerprint(message).String(), message.Sender
 	}
 	if err := m.spec.Limits.CheckMessage(op, &message); err != nil {
 		return mailbox.Sent{}, err
@@ -29,10 +29,10 @@ func (m *Mailbox) Send(ctx context.Context, message mailbox.Message) (mailbox.Se
 	now := time.Now()
 	e := storedMessage{size: int64(len(message.Body)), body: message.Body, metadata: metadata{
 		ID: rand.Text(), Box: message.Box, State: stateWaiting, MaxDeliveries: message.MaxDeliveries, Due: now.Add(message.Delay).UnixNano(),
-		SentAt: now.UnixNano(), Fingerprint: fingerprint, ChangeID: rand.Text(),
+		SentAt: now.UnixNano(), Fingerprint: fingerprint, Sender: sender, ChangeID: rand.Text(),
 	}}
 	for try := 0; ; try++ {
-		target, earlier, err := m.resolveTarget(ctx, op, message.Key, try > 0)
+		target, earlier, err := m.resolveTarget(ctx, op, message, try > 0)
 		if err != nil {
 			return mailbox.Sent{}, err
 		}
@@ -66,9 +66,9 @@ type writeTarget struct {
 //
 // A message that still exists when its key is forgotten keeps the subject of
 // the key. Then the next one with this key gets another, and so on.
-func (m *Mailbox) resolveTarget(ctx context.Context, op, key string, mustAsk bool) (writeTarget, *storedMessage, error) {
+func (m *Mailbox) resolveTarget(ctx context.Context, op string, message mailbox.Message, mustAsk bool) (writeTarget, *storedMessage, error) {
 	for n := 0; ; n++ {
-		token := newToken(key, n)
+		token := newToken(message, n)
 		existing, found, err := m.lookup(ctx, op, token, mustAsk)
 		if err != nil {
 			return writeTarget{}, nil, err
@@ -80,7 +80,7 @@ func (m *Mailbox) resolveTarget(ctx context.Context, op, key string, mustAsk boo
 			mustAsk = true
 			continue
 		}
-		following, found, err := m.lookup(ctx, op, newToken(key, n+1), false)
+		following, found, err := m.lookup(ctx, op, newToken(message, n+1), false)
 		if err != nil {
 			return writeTarget{}, nil, err
 		}

@@ -13,6 +13,7 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/flow"
+	"micronode/internal/mailbox"
 	"micronode/internal/testkit"
 )
 
@@ -81,7 +82,7 @@ func TestSubjects(t *testing.T) {
 		a, b := rapid.String().Draw(t, "a"), rapid.String().Draw(t, "b")
 		for _, one := range []func(string) string{
 			l.boardSubject, func(name string) string { return l.noteSubject(name, "a") }, func(id string) string { return l.noteSubject("a", id) },
-			func(key string) string { return l.messageSubject(newToken("x"+key, 0)) },
+			func(key string) string { return l.messageSubject(newToken(mailbox.Message{Key: "x" + key}, 0)) },
 		} {
 			subject := one(a)
 			if words := strings.Split(subject, "."); len(words) != len(strings.Split(one(""), ".")) || strings.ContainsAny(subject, "*> \t\r\n") {
@@ -91,12 +92,12 @@ func TestSubjects(t *testing.T) {
 				t.Fatalf("%q and %q: %q, %q", a, b, subject, one(b))
 			}
 		}
-		token := newToken(a, 0)
+		token := newToken(mailbox.Message{Key: a}, 0)
 		if l.tokenOf(l.messageSubject(token)) != token || !isToken(token) {
 			t.Fatalf("the token %q", token)
 		}
 	})
-	if one, two := newToken("", 0), newToken("", 0); one == two || newToken("k", 0) == newToken("k", 1) {
+	if one, two := newToken(mailbox.Message{}, 0), newToken(mailbox.Message{}, 0); one == two || newToken(mailbox.Message{Key: "k"}, 0) == newToken(mailbox.Message{Key: "k"}, 1) {
 		t.Error("two letters have one token")
 	}
 }

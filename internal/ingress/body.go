@@ -77,6 +77,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 		return n, nil
 	case io.EOF:
 		b.call.bodyComplete.Store(true)
+		b.call.endReadDeadline()
 		return n, io.EOF
 	default:
 		return n, err

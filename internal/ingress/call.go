@@ -153,6 +153,9 @@ func (c *call) startResponse(status int) bool {
 			c.detached.copyHeaders()
 		}
 		c.server.cors.addVary(c.inner.Header())
+		if c.conn != nil && !c.http2 && c.conn.readTimedOut.Load() {
+			c.inner.Header().Set("Connection", "close")
+		}
 		if c.progressWatch != nil {
 			c.progressWatch.startResponse()
 		}
@@ -255,6 +258,16 @@ func (c *call) setReadDeadline(t time.Time) {
 	c.withController(func(under *http.ResponseController) error { return under.SetReadDeadline(t) })
 }
 
+// endReadDeadline removes the deadline for reading when the body is complete.
+// From then on net/http reads ahead to detect that the client leaves. To it, a
+// deadline that passes means that the client has left: it ends the context of
+// this request and of all later ones of the connection.
+func (c *call) endReadDeadline() {
+	if c.conn != nil && !c.http2 {
+		c.withController(func(under *http.ResponseController) error { return under.SetReadDeadline(time.Time{}) })
+	}
+}
+
 // withController calls do with the inner writer's controller, unless the
 // deadline has answered: then net/http may be done with the stream.
 func (c *call) withController(do func(*http.ResponseController) error) {
@@ -348,7 +361,11 @@ func (c *call) limitRefusal(kind fault.Kind) {
 func (c *call) discardRest() bool {
 	c.setReadDeadline(time.Now().Add(restTimeout))
 	n, err := io.CopyN(io.Discard, c.request.Body, restMax)
-	return err == io.EOF && n < restMax
+	if err != io.EOF || n >= restMax {
+		return false
+	}
+	c.endReadDeadline()
+	return true
 }
 
 // timeoutError gives an error the kind that the client should see: what ended

@@ -32,7 +32,8 @@ type conn struct {
 	inRequest      atomic.Bool  // from the start of our handler until net/http reports the connection idle
 	headerTimedOut atomic.Bool  // a header was late, and the refusal was sent
 	handshakeDone  atomic.Bool  // the TLS handshake is done
-	readTimedOut   atomic.Bool  // a read during a request timed out
+	readAborted    atomic.Bool  // net/http ends its background read
+	readTimedOut   atomic.Bool  // a read during a request timed out: net/http ends the context of this and of all later requests
 	http2          atomic.Bool  // it has carried a request of HTTP/2
 	closed         atomic.Bool
 	writeFailed    atomic.Bool
@@ -99,7 +100,9 @@ func (c *conn) Read(p []byte) (n int, err error) {
 func (c *conn) onReadTimeout() {
 	switch {
 	case c.inRequest.Load():
-		c.readTimedOut.Store(true)
+		if !c.readAborted.Load() {
+			c.readTimedOut.Store(true)
+		}
 	case c.received.Load() && c.idleState.Load() == idleNo && !c.headerTimedOut.Load():
 		c.refuseSlowHeader()
 	}
@@ -168,6 +171,7 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 	}
 	advanceIdle(&c.laneIdle)
 	advanceIdle(&c.idleState)
+	c.readAborted.Store(!t.IsZero() && t.Before(c.opened)) // a time long past
 	if c.listener.options.TLS != nil && !c.received.Load() {
 		if latest := c.opened.Add(c.listener.server.times.TLSTimeout); t.After(latest) {
 			t = latest

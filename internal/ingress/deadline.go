@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"micronode/fault"
@@ -70,7 +71,7 @@ func (m *mountedRoute) setDeadline(ctx context.Context, c *call, r *http.Request
 		watch.expiresAt = sooner(c.start.Add(m.deadline), callerDeadline)
 		c.transferWatch, c.progressWatch, c.limits.watchdog = watch, watch, watch
 		if c.body {
-			watch.setReadDeadline = c.setReadDeadline
+			watch.setReadDeadline, watch.bodyComplete = c.setReadDeadline, &c.bodyComplete
 			watch.extendRead()
 		}
 		if c.conn != nil && !c.http2 {
@@ -159,6 +160,7 @@ type watchdog struct {
 	callerDeadline  time.Time     // the caller's own deadline to the first byte; zero for none
 	cancel          func(error)
 	setReadDeadline func(until time.Time) // bounds reading of the body; nil if there is none
+	bodyComplete    *atomic.Bool          // the body was read; with setReadDeadline only
 
 	mu              sync.Mutex // a few assignments, and under it call.controllerMu
 	timer           *time.Timer
@@ -233,12 +235,13 @@ func (w *watchdog) extendRead() {
 	}
 }
 
-// expireRead ends a waiting read of the body. After the handler has returned it
-// does nothing: the connection may be another request's.
+// expireRead ends a waiting read of the body. When the body is complete it does
+// nothing, for what reads then is net/http; nor after the handler has returned,
+// when the connection may be another request's.
 func (w *watchdog) expireRead() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.setReadDeadline != nil && !w.done {
+	if w.setReadDeadline != nil && !w.done && !w.bodyComplete.Load() {
 		w.setReadDeadline(time.Now())
 	}
 }

@@ -371,6 +371,9 @@ func (l *Listener) onConnState(nc net.Conn, state http.ConnState) {
 		if c.warmConn != nil {
 			c.laneIdle.Store(idleReported)
 		}
+		if c.readTimedOut.Load() && !c.http2.Load() {
+			_ = c.closeNow() // the next request, somebody else's behind a proxy, would be canceled before it begins
+		}
 	}
 }
 

@@ -366,6 +366,7 @@ func TestDetachedHandler(t *testing.T) {
 		for path, want := range map[string]int{"/error": 416, "/nothing": 200, "/panic": 500, "/waits": 504, "/well": 200} {
 			from := time.Now()
 			answer, _ := fetch(t, web, base+path)
+			synctest.Wait() // the group has room for one
 			if answer.StatusCode != want || answer.Header.Get("X-Corr-ID") == "" {
 				t.Errorf("%s: %d %v", path, answer.StatusCode, answer.Header)
 			}
@@ -387,6 +388,79 @@ func TestDetachedHandler(t *testing.T) {
 		}
 		if !strings.Contains(f.logs.String(), "overrun_test.go") {
 			t.Errorf("the log does not say where it panicked: %s", f.logs)
+		}
+	})
+}
+
+// A request that is answered in the moments after its deadline leaves no
+// deadline on its connection: behind a proxy, the next request on it is
+// somebody else's.
+func TestALateAnswerLeavesAGoodConnection(t *testing.T) {
+	times := DefaultHTTP()
+	answersLate := func(after time.Duration) Handler {
+		return func(w http.ResponseWriter, r *http.Request) error {
+			_, _ = io.Copy(io.Discard, r.Body)
+			time.Sleep(after + overrunGrace/2)
+			w.WriteHeader(http.StatusCreated)
+			return nil
+		}
+	}
+	refusesUnread := func(http.ResponseWriter, *http.Request) error { return fault.New("test", fault.Conflict, "no") }
+	routes := []Route{
+		control("POST", "/control", answersLate(times.Deadline)), transfer("POST", "/transfer", answersLate(times.Progress)),
+		control("POST", "/refused", refusesUnread), control("GET", "/well", respondWith("well")),
+	}
+	for version, over := range protocols {
+		if over.http2 {
+			continue
+		}
+		for path, status := range map[string]int{"/control": http.StatusCreated, "/transfer": http.StatusCreated, "/refused": http.StatusConflict} {
+			for coding, length := range map[string]int64{"sized": 8 << 10, "chunked": -1} {
+				t.Run(version+" "+path+" "+coding, func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						f := newFixture(t, routes)
+						web, base := f.httpClient(newAuthority(t), over.tls, false)
+						r, _ := http.NewRequest("POST", base+path, io.LimitReader(zeros{}, 8<<10))
+						r.ContentLength = length
+						answer, err := web.Do(r)
+						if err != nil {
+							t.Fatal(err)
+						}
+						_, _ = io.Copy(io.Discard, answer.Body)
+						answer.Body.Close()
+						unseen := over.tls && length < 0 // after chunks over TLS the connection is closed in any case
+						if answer.StatusCode != status || answer.Close != unseen {
+							t.Errorf("%d, and the connection is closed: %t", answer.StatusCode, answer.Close)
+						}
+						if well, text := fetch(t, web, base+"/well"); well.StatusCode != 200 || text != "well" {
+							t.Errorf("the next request: %d %q", well.StatusCode, text)
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+// A connection on which a deadline passed while net/http read ahead is closed
+// after the answer, and says so.
+func TestAConnectionWhoseReadTimedOutIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, []Route{control("POST", "/late", func(w http.ResponseWriter, r *http.Request) error {
+			_, _ = io.Copy(io.Discard, r.Body)
+			callOf(r.Context()).setReadDeadline(time.Now().Add(time.Millisecond)) // as by a watchdog that expires at this moment
+			time.Sleep(time.Second)
+			w.WriteHeader(http.StatusCreated)
+			return nil
+		}), control("GET", "/well", respondWith("well"))})
+		f.listen()
+		c := f.dial()
+		c.send("POST /late HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nhi")
+		if late := c.receive(); late.StatusCode != http.StatusCreated || !late.Close {
+			t.Errorf("%d, and the connection is closed: %t", late.StatusCode, late.Close)
+		}
+		if _, err := c.r.ReadByte(); err != io.EOF {
+			t.Errorf("the connection stays open: %v", err)
 		}
 	})
 }

@@ -40,11 +40,10 @@ type conn struct {
 	phase          atomic.Int32 // what the warm lane is doing with it
 	laneIdle       atomic.Int32 // where net/http is between two requests, for the warm lane
 	idleState      atomic.Int32 // the same, whatever the lane does
-	prefetched     atomic.Int32 // a byte of the next request that came during this one, plus one; zero for none
 	transferWatch  atomic.Pointer[watchdog]
 	overrunTimer   overrunTimer // abandons handlers that overrun; see overrun.go
 
-	header headerScanner // of the request that net/http reads; see there for its owner
+	header headerScanner // of what net/http reads; has a lock of its own
 
 	warmConn *warmConn // owned by net/http's goroutine of the connection; nil where the lane is off, and at the end
 
@@ -89,7 +88,7 @@ func (c *conn) Read(p []byte) (n int, err error) {
 		}
 	}
 	if n > 0 && c.tlsConn == nil {
-		c.scanHeader(p[:n], len(p))
+		c.header.scan(p[:n])
 	}
 	return n, err
 }

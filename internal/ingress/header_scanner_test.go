@@ -36,9 +36,10 @@ func TestRequestsOfTwoLengths(t *testing.T) {
 		"a body that looks like it":  {"1.0", "Connection: keep-alive\r\nContent-Length: 30\r\n", "\r\nTransfer-Encoding: chunked\r\n\r\n"[:30], 200, true},
 		"a name in a value":          {"1.1", "X: Content-Length:\r\nContent-Lengthy: 5\r\nTransfer-Encoding: chunked\r\n", aChunk, 200, true},
 	} {
-		// At once, byte by byte, and on a connection that was used before.
-		for i, way := range []string{"whole", "drip", "second"} {
-			path := []string{"/a", "/echo1234", "/a-longer-path"}[i]
+		// At once, byte by byte, on a connection that was used before, and behind
+		// requests whose answers the client does not wait for.
+		for i, way := range []string{"whole", "drip", "second", "behind a get", "behind a length", "behind chunks", "behind many"} {
+			path := []string{"/a", "/echo1234", "/a-longer-path", "/b", "/c", "/d", "/e"}[i]
 			c := f.dial()
 			if way == "second" {
 				c.send("POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n%s", aChunk)
@@ -46,6 +47,13 @@ func TestRequestsOfTwoLengths(t *testing.T) {
 				c.send("\r\n") // after a POST net/http accepts this
 			}
 			text := "POST " + path + " HTTP/" + one.version + "\r\nHost: localhost\r\n" + one.headers + "\r\n" + one.body
+			before := map[string]string{
+				"behind a get":    "GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n",
+				"behind a length": "POST /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello",
+				"behind chunks":   "POST /a HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5;x=y\r\nhello\r\nA\r\n0123456789\r\n0\r\nX-Trailer: 1\r\n\r\n",
+			}
+			before["behind many"] = strings.Repeat(before["behind a get"]+before["behind chunks"]+before["behind a length"], 20)
+			text = before[way] + text
 			for len(text) > 0 {
 				n := len(text)
 				if way == "drip" {
@@ -55,6 +63,11 @@ func TestRequestsOfTwoLengths(t *testing.T) {
 					break // it has been refused
 				}
 				text = text[n:]
+			}
+			for range strings.Count(before[way], " /a HTTP/1.1") {
+				if first := c.receive(); first.StatusCode != 200 {
+					t.Fatalf("%s, %s: before it %d %q", name, way, first.StatusCode, first.body)
+				}
 			}
 			r := c.receive()
 			if r.StatusCode != one.status || one.status == 200 && one.body != "" && !strings.Contains(one.body, r.body) {

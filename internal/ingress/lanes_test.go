@@ -150,6 +150,23 @@ func TestSmuggling(t *testing.T) {
 	}
 }
 
+// A request of two lengths is refused wherever it stands: behind a warm answer
+// as behind any other.
+func TestTwoLengthsBehindAnything(t *testing.T) {
+	const post = "POST /w/x HTTP/1.1\r\nHost: localhost\r\n"
+	for _, first := range []string{warmGet, warmGet + warmGet, "GET /w/cold HTTP/1.1\r\nHost: localhost\r\n\r\n", sampleRequests[12], sampleRequests[13]} {
+		for _, text := range []string{
+			post + "Content-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", post + "Transfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n",
+			"POST /w/x HTTP/1.0\r\nHost: localhost\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		} {
+			if on := compareLanes(t, []byte(first+text+warmGet)); !strings.HasSuffix(statuses(on.answers), " 400") {
+				t.Errorf("%q got %s", first+text, statuses(on.answers))
+			}
+		}
+		compareLanes(t, []byte(first+post+"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"+warmGet))
+	}
+}
+
 // The same in pieces: what is split is never answered differently.
 func TestSmugglingInPieces(t *testing.T) {
 	for name, c := range smuggling {

@@ -366,7 +366,7 @@ func (l *Listener) onConnState(nc net.Conn, state http.ConnState) {
 	c.state.Store(int32(state))
 	if state == http.StateIdle {
 		c.inRequest.Store(false)
-		c.header.reset(c.prefetched.Swap(0))
+		c.header.next()
 		c.idleState.Store(idleReported)
 		if c.warmConn != nil {
 			c.laneIdle.Store(idleReported)

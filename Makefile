@@ -41,7 +41,7 @@ COVERED := micronode/b3=90 micronode/internal/corr=90 micronode/internal/typo=90
            micronode/internal/index/hedge=92 micronode/internal/breaker=92 micronode/internal/index/cache=92 \
            micronode/internal/index/delegated=90 micronode/internal/index/kad=90 \
            micronode/internal/disk=90 micronode/internal/netguard=90 micronode/internal/wal=90 micronode/internal/mailbox=90 micronode/internal/mailbox/nats=90 micronode/internal/facet=90 \
-           micronode/internal/facet/thumb=90 micronode/internal/graph=90 micronode/internal/search=90 micronode/internal/search/bleve=90 micronode/internal/gateway=85
+           micronode/internal/facet/thumb=90 micronode/internal/graph=90 micronode/internal/search=90 micronode/internal/search/bleve=90 micronode/internal/gateway=85 micronode/internal/page=90
 
 # How long each fuzz target runs with `make fuzz`.
 FUZZTIME ?= 30s
@@ -60,7 +60,7 @@ COUNT    ?= 20
 PACKAGES ?=
 MUTANTS  ?= tools/mutants
 
-.PHONY: help build run test check quick lint unit race race-short coverage explore fuzz models stress mutants interop bench bench-check gates memory smoke generate clean need-gcc need-spin need-strace need-python need-ip
+.PHONY: help build run test check quick lint unit race race-short coverage explore fuzz models stress mutants interop bench bench-check gates memory smoke generate clean need-gcc need-spin need-strace need-python need-ip need-npm page page-check
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -85,6 +85,7 @@ check: ## before a release: everything there is, with the race detector, coverag
 	@tools/step interop    $(MAKE) --no-print-directory interop
 	@tools/step gates      $(MAKE) --no-print-directory gates
 	@tools/step mutants    $(MAKE) --no-print-directory mutants
+	@tools/step page       $(MAKE) --no-print-directory page-check
 	@tools/step bench      $(MAKE) --no-print-directory bench-check
 	@echo "make check: all passed"
 
@@ -172,6 +173,16 @@ smoke: need-strace need-ip need-python $(BUILD)/retest ## some of interop and of
 generate: ## write docs/_generated anew from the code
 	$(GO) test ./internal/house -run TestGenerated -update
 
+page: need-npm web/node_modules ## build the page from web/ into internal/page/dist
+	@cd web && node build.mjs
+
+page-check: need-npm web/node_modules ## the page's types, and whether internal/page/dist is what web/ gives
+	@cd web && npx tsc --noEmit && node build.mjs --check
+
+web/node_modules: web/package-lock.json
+	@cd web && npm ci --no-audit --no-fund --loglevel=error
+	@touch $@
+
 clean: ## remove what was built
 	rm -rf $(BUILD)
 
@@ -189,6 +200,9 @@ need-gcc:
 
 need-ip:
 	@tools/need ip iproute2
+
+need-npm:
+	@tools/need npm
 
 need-python:
 	@tools/need python3

@@ -15,6 +15,7 @@ type commands struct {
 	Run        runCommand        `cmd:"" group:"node" help:"Run a node. By default it stays in RAM and on loopback."`
 	Status     statusCommand     `cmd:"" group:"node" help:"Show the state of the node, and why it is not ready."`
 	Top        topCommand        `cmd:"" group:"node" help:"Show a live view of the node."`
+	UI         uiCommand         `cmd:"" name:"ui" group:"node" help:"Open the page of the node in a browser, by a link that works once."`
 	Events     eventsCommand     `cmd:"" group:"node" help:"Print the events of the node as they happen."`
 	Stop       stopCommand       `cmd:"" group:"node" help:"Drain the node and stop it."`
 	Demo       demoCommand       `cmd:"" group:"node" help:"Run a demonstration with real nodes on this machine; nothing is left afterwards."`

@@ -63,6 +63,7 @@ var layers = map[string]int{
 
 	"internal/facet":   6,
 	"internal/gateway": 7,
+	"internal/page":    7, // what a browser shows of the node; its sources are in web
 	"internal/node":    8,
 	"cmd/micronode":    9,
 	"gates":            10, // tests of the binary, from outside

@@ -156,7 +156,7 @@ func (n *Node) ownRoutes() []ingress.Route {
 		Service: service, Methods: []string{http.MethodGet}, Pattern: "/admin/status", Handler: n.handleStatus, Class: ingress.Control,
 		Docs: ingress.Docs{Summary: "The state of the node", Responses: []ingress.Response{{Status: http.StatusOK, Body: client.Status{}}}},
 	}
-	return slices.Concat([]ingress.Route{status}, n.tokenRoutes(), n.busRoutes(), n.adminRoutes(string(capability.Admin)))
+	return slices.Concat([]ingress.Route{status}, n.tokenRoutes(), n.busRoutes(), n.pageRoutes(), n.adminRoutes(string(capability.Admin)))
 }
 
 // adminRoutes is the admin plane as routes. Health and version are open

@@ -22,6 +22,7 @@ import (
 	"micronode/internal/mailbox"
 	"micronode/internal/observe"
 	"micronode/internal/overlay"
+	"micronode/internal/page"
 	"micronode/internal/registry"
 	"micronode/internal/search"
 	"micronode/internal/store"
@@ -107,6 +108,7 @@ type Node struct {
 	graph            *graph.Graph   // nil if its facet is off
 	library          *search.Search // nil if the facet search is off; runs with the index
 	facets           *facet.Facets
+	page             *page.Page
 
 	// the parts that run elsewhere
 	remotes        []*remotePart
@@ -132,7 +134,7 @@ func New(ctx context.Context, options Options) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{options: options, profile: options.Profile, socket: options.Socket, inventory: flow.NewInventory()}
+	n := &Node{options: options, profile: options.Profile, socket: options.Socket, inventory: flow.NewInventory(), page: page.New()}
 	n.memory = &memoryMonitor{limit: findMemoryLimit(), used: anonymousMemory}
 	n.memory.limit.applyToRuntime()
 	if n.profile == "" {

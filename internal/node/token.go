@@ -52,8 +52,16 @@ func (n *Node) tokenRoutes() []ingress.Route {
 	}
 }
 
-// handleMint mints a capability. A caller with a capability gets that one
+// mintFor mints a capability for a caller. One with a capability gets that one
 // narrowed; the node's own user gets a new one.
+func (n *Node) mintFor(r *http.Request, caveats capability.Caveats) (string, error) {
+	if parent := ingress.Bearer(r.Header); !ingress.Local(r) && (!n.options.Open || parent != "") {
+		return n.authority.MintFrom(parent, caveats)
+	}
+	return n.authority.Mint(caveats)
+}
+
+// handleMint mints a capability.
 func (n *Node) handleMint(w http.ResponseWriter, r *http.Request) error {
 	var request MintRequest
 	if err := ingress.DecodeJSON(r, &request); err != nil {
@@ -63,12 +71,7 @@ func (n *Node) handleMint(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var token string
-	if parent := ingress.Bearer(r.Header); ingress.Local(r) || n.options.Open && parent == "" {
-		token, err = n.authority.Mint(caveats)
-	} else {
-		token, err = n.authority.MintFrom(parent, caveats)
-	}
+	token, err := n.mintFor(r, caveats)
 	if err != nil {
 		return err
 	}

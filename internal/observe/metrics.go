@@ -105,6 +105,9 @@ type Instruments struct {
 // route.
 var latencyBuckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}
 
+// LatencyBuckets lists the bounds of request_latency_seconds.
+func LatencyBuckets() []float64 { return slices.Clone(latencyBuckets) }
+
 // For returns the instruments of a service, the same ones each time. A service
 // outside the contract's set is a mistake of the program, to be found by the
 // first test that runs it, so For panics and says which names there are.

@@ -60,7 +60,7 @@ COUNT    ?= 20
 PACKAGES ?=
 MUTANTS  ?= tools/mutants
 
-.PHONY: help build run test check quick lint unit race race-short coverage explore fuzz models stress mutants interop bench bench-check gates memory smoke generate clean need-gcc need-spin need-strace need-python need-ip need-npm page page-check
+.PHONY: help build run test check quick lint unit race race-short coverage explore fuzz models stress mutants interop bench bench-check gates memory smoke generate clean need-gcc need-spin need-strace need-python need-ip need-npm page page-check need-chromium page-browser
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -86,6 +86,7 @@ check: ## before a release: everything there is, with the race detector, coverag
 	@tools/step gates      $(MAKE) --no-print-directory gates
 	@tools/step mutants    $(MAKE) --no-print-directory mutants
 	@tools/step page       $(MAKE) --no-print-directory page-check
+	@tools/step browser    $(MAKE) --no-print-directory page-browser
 	@tools/step bench      $(MAKE) --no-print-directory bench-check
 	@echo "make check: all passed"
 
@@ -179,6 +180,9 @@ page: need-npm web/node_modules ## build the page from web/ into internal/page/d
 page-check: need-npm web/node_modules ## the page's types, and whether internal/page/dist is what web/ gives
 	@cd web && npx tsc --noEmit && node build.mjs --check
 
+page-browser: need-npm need-chromium web/node_modules build ## the page in Chromium, against real nodes; SHOTS=FOLDER keeps pictures
+	@cd web && MICRONODE=$(abspath $(BUILD))/micronode node --test test/browser.test.mjs
+
 web/node_modules: web/package-lock.json
 	@cd web && npm ci --no-audit --no-fund --loglevel=error
 	@touch $@
@@ -203,6 +207,9 @@ need-ip:
 
 need-npm:
 	@tools/need npm
+
+need-chromium:
+	@tools/need chromium
 
 need-python:
 	@tools/need python3

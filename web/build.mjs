@@ -9,7 +9,7 @@ import {gzipSync} from 'node:zlib'
 import subset from 'subset-font'
 
 const here = dirname(fileURLToPath(import.meta.url))
-const dist = join(here, '../internal/page/dist')
+const dist = process.env.PAGE_DIST ?? join(here, '../internal/page/dist')
 const modules = join(here, 'node_modules')
 const files = new Map() // path below dist -> bytes
 

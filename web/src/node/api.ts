@@ -44,8 +44,10 @@ export async function read<T>(path: string, signal?: AbortSignal): Promise<T> {
   return (await send('GET', path, undefined, {Accept: 'application/json'}, signal)).json() as Promise<T>
 }
 
+/** Each call has a key of its own, so that the node does it once even if a proxy sends it twice. */
 export async function write<T>(method: string, path: string, body?: unknown): Promise<T> {
-  const answer = await send(method, path, body === undefined ? undefined : JSON.stringify(body), body === undefined ? {} : {'Content-Type': 'application/json'})
+  const key = Array.from(crypto.getRandomValues(new Uint8Array(16)), byte => byte.toString(16).padStart(2, '0')).join('')
+  const answer = await send(method, path, body === undefined ? undefined : JSON.stringify(body), {'Idempotency-Key': key, ...(body === undefined ? {} : {'Content-Type': 'application/json'})})
   const text = await answer.text()
   return (text ? JSON.parse(text) : undefined) as T
 }

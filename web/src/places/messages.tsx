@@ -1,6 +1,6 @@
 // The mailbox, search and the feed, where they are on.
 import {useEffect, useState} from 'preact/hooks'
-import {bytes, count} from '../format'
+import {bytes, count, short} from '../format'
 import {problemOf, write, type ProblemDocument} from '../node/api'
 import {live} from '../node/live'
 import {useLoad} from '../node/load'
@@ -80,7 +80,7 @@ function Search() {
     </form>
     {given && hits.problem && <ProblemNote problem={hits.problem} />}
     {given && hits.value && <><p class="calm" role="status">{count(hits.value.total)} found</p><ul class="stack hits">{(hits.value.hits ?? []).map((one, i) => <li key={i}>
-      {one.address ? <a href={href('content', one.address)}>{one.path || one.name || one.id}</a> : <strong>{one.name || one.id}</strong>} <span class="muted small">{one.kind}</span>{one.snippet && <p>{one.snippet.replaceAll(/<\/?[a-z]+>/g, '')}</p>}{one.address && <Address text={one.address} />}
+      {one.address ? <a href={href('content', one.address)}>{one.path || one.name || short(one.id ?? '', 19, 12)}</a> : <strong>{one.name || one.id}</strong>} <span class="muted small">{one.kind}</span>{one.snippet && <p>{one.snippet.replaceAll(/<\/?[a-z]+>/g, '')}</p>}{one.address && <Address text={one.address} />}
     </li>)}</ul></>}
   </Section>
 }

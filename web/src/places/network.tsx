@@ -12,7 +12,7 @@ import {Access} from '../parts/access'
 import {Address, Ago, Drawer, Empty, Facts, ProblemNote, Section, State, Typed} from '../parts/parts'
 import {go, href, route} from '../route'
 
-const connected = (peer: Peer) => peer.state === 'connected' || peer.state === 'open'
+const connected = (peer: Peer) => peer.state === 'active'
 
 export function Network() {
   useStore(session)

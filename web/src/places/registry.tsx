@@ -115,7 +115,7 @@ function Propose() {
   const submit = () => {
     setProblem(undefined)
     const op = kind === 'put' ? {op: 'put', item: {kind: 'name', id: name, manifest}} : {op: 'delete', id: name}
-    write<{proposal_id: string}>('POST', '/registry/proposals', {ops: [op]}).then(answer => { setMade(answer.proposal_id); setName(''); setManifest('') }, error => setProblem(problemOf(error)))
+    write<{proposal_id: string}>('POST', '/registry/proposals', {schema_version: '1.0.0', ops: [op]}).then(answer => { setMade(answer.proposal_id); setName(''); setManifest('') }, error => setProblem(problemOf(error)))
   }
   return <Section title="Propose">
     <form class="form-grid" onSubmit={event => { event.preventDefault(); if (name) submit() }}>

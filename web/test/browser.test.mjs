@@ -1,0 +1,428 @@
+// The page in a real browser, against real nodes. `make page-browser` runs it; SHOTS=FOLDER keeps pictures of every place.
+import assert from 'node:assert/strict'
+import {createHash} from 'node:crypto'
+import {mkdirSync, readFileSync, writeFileSync} from 'node:fs'
+import {createServer} from 'node:http'
+import {after, before, test} from 'node:test'
+import {join} from 'node:path'
+import {folder, linkTo, open, run, start, stopAll, tool} from './nodes.mjs'
+import {writeRaster, writeVector} from './packs.mjs'
+
+const places = ['', 'content', 'map/lindach', 'network', 'registry', 'cache', 'settings', 'messages']
+const shots = process.env.SHOTS
+let node, other, bare
+
+before(() => {
+  mkdirSync(join(folder, 'packs'))
+  writeVector(join(folder, 'packs/lindach.pmtiles'))
+  writeVector(join(folder, 'packs/plain.pmtiles'), {rename: name => 'layer_' + name, name: 'Plain'})
+  writeRaster(join(folder, 'packs/heights.pmtiles'))
+  const facets = {MICRO_FACETS__SEARCH__ENABLED: 'true', MICRO_FACETS__FEED__ENABLED: 'true', MICRO_FACETS__GRAPH__ENABLED: 'true'}
+  node = start(['--pack', join(folder, 'packs')], facets)
+  other = start(['--peer', `${node.status.peer_id}@${node.status.listen.overlay}`])
+  run(node, 'peers', 'add', `${other.status.peer_id}@${other.status.listen.overlay}`) // each knows the other
+  bare = start()
+  mkdirSync(join(folder, 'site'))
+  writeFileSync(join(folder, 'site/index.html'), '<h1>A site</h1>')
+  writeFileSync(join(folder, 'site/notes.txt'), 'river crossings of the valley\n')
+  run(node, 'put', 'site', '--name', 'docs')
+  for (const name of ['alice', 'bob', 'carol']) tool('registry', 'keygen', '--out', `${name}.key`, '--no-passphrase')
+  run(node, 'registry', 'init', '--m', '2', '--key', 'alice.key.pub', '--key', 'bob.key.pub', '--key', 'carol.key.pub')
+})
+after(stopAll)
+
+/** What every page must hold to: no error of its own, and no other host. */
+function clean(page) {
+  assert.deepEqual(page.wrong, [])
+  assert.deepEqual(page.foreign, [])
+}
+
+async function opened(path, options, of = node) {
+  const page = await open(options)
+  await page.goto(linkTo(of, path))
+  await page.locator('h1').first().waitFor({state: 'attached'})
+  return page
+}
+
+const mapDrawn = page => page.locator('.map-canvas[data-ready=true]').waitFor({timeout: 30_000})
+
+test('without a capability the page shows what is public, and says how to see the rest', async () => {
+  const page = await open()
+  await page.goto(node.url + '/')
+  assert.equal(new URL(page.url()).pathname, '/ui/')
+  await page.getByText('The node serves reads and writes').waitFor()
+  await page.getByText('micronode ui', {exact: true}).waitFor()
+  for (const place of ['settings', 'cache']) {
+    await page.goto(`${node.url}/ui/${place}`)
+    await page.getByText('Open it with a capability').waitFor()
+  }
+  for (const path of ['/admin/ui/stream', '/admin/config', '/o']) assert.equal((await fetch(node.url + path)).status, 401, path)
+  clean(page)
+  await page.context().close()
+})
+
+test('a link works once, and leaves no trace in the address', async () => {
+  const link = linkTo(node)
+  const page = await open()
+  await page.goto(link)
+  await page.getByText('This node', {exact: true}).waitFor()
+  assert.ok(!page.url().includes('link='))
+  assert.equal(await page.evaluate(() => document.cookie + Object.keys(localStorage) + Object.keys(sessionStorage)), '')
+  clean(page)
+  const again = await open()
+  await again.goto(link)
+  await again.getByText('the link was opened before, or is older than a minute', {exact: false}).or(again.getByText('The link was opened before')).first().waitFor()
+  await again.context().close()
+  await page.reload()
+  await page.getByText('Open it with a capability').waitFor() // a reload forgets it
+  await page.context().close()
+})
+
+test('a narrow capability shows less, and its refusals are explained', async () => {
+  const page = await open()
+  await page.goto(linkTo(node, '/ui/', '--scope', 'object:put'))
+  await page.getByText('This capability does not allow it').waitFor()
+  await page.goto(node.url + '/ui/content')
+  await page.context().close()
+})
+
+test('numbers change under load, and stop while the page is hidden', async () => {
+  const page = await opened('/ui/')
+  const requests = page.locator('.number').first().locator('.figure')
+  await page.getByText('Requests', {exact: true}).waitFor()
+  let stop = false
+  const load = (async () => { while (!stop) await Promise.all(Array.from({length: 20}, () => fetch(node.url + '/edge/packs').then(answer => answer.arrayBuffer()))) })()
+  await page.waitForFunction(() => parseFloat(document.querySelector('.number .figure').textContent.replaceAll('\u00a0', '')) > 20, undefined, {timeout: 20_000})
+  const before = await page.locator('.numbers').boundingBox()
+  await page.waitForTimeout(3000)
+  assert.deepEqual(await page.locator('.numbers').boundingBox(), before, 'nothing jumps')
+  stop = true
+  await load
+  assert.ok(await requests.textContent())
+  // Hidden, it asks for nothing.
+  await page.evaluate(() => { Object.defineProperty(document, 'hidden', {value: true, configurable: true}); document.dispatchEvent(new Event('visibilitychange')) })
+  await page.waitForTimeout(300)
+  let asked = 0
+  page.on('request', () => asked++)
+  await page.waitForTimeout(7000)
+  assert.equal(asked, 0)
+  await page.evaluate(() => { delete document.hidden; document.dispatchEvent(new Event('visibilitychange')) })
+  await page.waitForRequest(/ui\/stream/)
+  clean(page)
+  await page.context().close()
+})
+
+test('a lost node is reported, and found again', async () => {
+  const page = await open()
+  await page.goto(linkTo(bare))
+  await page.getByText('This node', {exact: true}).waitFor()
+  await page.route('**/admin/ui/stream', route => route.abort())
+  await page.evaluate(() => { document.dispatchEvent(new Event('visibilitychange')) })
+  await page.getByText('No answer from the node').waitFor()
+  await page.unroute('**/admin/ui/stream')
+  await page.getByText('No answer from the node').waitFor({state: 'hidden', timeout: 10_000})
+  await page.context().close()
+})
+
+test('files are put, found again, verified, named and removed', async () => {
+  const page = await opened('/ui/content')
+  const bytes = Buffer.alloc(3 << 20, 'micronode ')
+  const chooser = page.waitForEvent('filechooser')
+  await page.getByRole('button', {name: 'Choose files'}).click()
+  await (await chooser).setFiles([{name: 'large.bin', mimeType: 'application/octet-stream', buffer: bytes}])
+  await page.getByText('Stored', {exact: true}).waitFor()
+  // The same bytes again are not sent again.
+  let sent = 0
+  page.on('request', request => { if (request.method() === 'POST' && request.url().includes('/o?')) sent++ })
+  const second = page.waitForEvent('filechooser')
+  await page.getByRole('button', {name: 'Choose files'}).click()
+  await (await second).setFiles([{name: 'same.bin', mimeType: 'application/octet-stream', buffer: bytes}])
+  await page.getByText('Was here already').waitFor()
+  assert.equal(sent, 0)
+  await page.getByRole('link', {name: 'Show'}).first().click()
+  await page.getByRole('button', {name: 'Verify in this browser'}).click()
+  await page.getByText('The BLAKE3 hash of these bytes is the address').waitFor({timeout: 20_000})
+  const address = decodeURIComponent(new URL(page.url()).pathname.split('/').at(-1))
+  writeFileSync(join(folder, 'large.bin'), bytes)
+  assert.equal(run(bare, 'put', 'large.bin').split(/\s/)[0], address, 'the address is that of the command')
+  await page.getByRole('radio', {name: 'QR code'}).click()
+  await page.locator('svg.qr').waitFor()
+  await page.getByLabel('Name', {exact: true}).fill('large')
+  await page.getByRole('button', {name: 'Set the name'}).click()
+  await page.getByText('name:large points to it').waitFor()
+  await page.getByText('Remove it from this node').click()
+  assert.ok(await page.getByRole('button', {name: 'Remove', exact: true}).isDisabled())
+  await page.getByLabel(/^Type/).fill(address.slice(3, 9))
+  await page.getByRole('button', {name: 'Remove', exact: true}).click()
+  await page.getByText('Removed. Other nodes may still have it.').waitFor()
+  clean(page)
+  await page.context().close()
+})
+
+test('an upload that was stopped goes on', async () => {
+  const page = await opened('/ui/content')
+  const chooser = page.waitForEvent('filechooser')
+  let refused = 0
+  await page.route('**/o?want=*', route => refused++ < 1 ? route.abort() : route.continue())
+  await page.getByRole('button', {name: 'Choose files'}).click()
+  await (await chooser).setFiles([{name: 'broken.txt', mimeType: 'text/plain', buffer: Buffer.from('sent in two parts')}])
+  await page.getByText('Failed', {exact: true}).waitFor()
+  await page.getByRole('button', {name: 'Go on'}).click()
+  await page.getByText('Stored', {exact: true}).waitFor()
+  await page.context().close()
+})
+
+test('a folder has the address that the command gives it', async () => {
+  const page = await opened('/ui/content')
+  const address = await page.evaluate(async () => {
+    const put = document.querySelector('input[aria-label="A folder to put"]')
+    const transfer = new DataTransfer()
+    const add = (name, text) => { const file = new File([text], name.split('/').at(-1)); Object.defineProperty(file, 'webkitRelativePath', {value: name}); transfer.items.add(file); return file }
+    const files = [add('site/notes.txt', 'river crossings of the valley\n'), add('site/index.html', '<h1>A site</h1>')]
+    Object.defineProperty(put, 'files', {value: files})
+    put.dispatchEvent(new Event('change', {bubbles: true}))
+    return new Promise(done => { const timer = setInterval(() => { const link = document.querySelector('.uploads a'); if (link) { clearInterval(timer); done(decodeURIComponent(link.getAttribute('href').split('/').at(-1))) } }, 100) })
+  })
+  assert.equal(run(node, 'put', 'site').split('\n').at(-1).split(/\s/)[0], address)
+  clean(page)
+  await page.context().close()
+})
+
+for (const [pack, least] of [['lindach', 6], ['plain', 4], ['heights', 8]]) test(`the pack ${pack} is drawn`, async () => {
+  const page = await opened(`/ui/map/${pack}`)
+  await mapDrawn(page)
+  assert.ok(await page.locator('canvas.maplibregl-canvas').isVisible())
+  const picture = await page.screenshot()
+  const drawn = await countColours(page, picture)
+  assert.ok(drawn >= least, `${drawn} colours`)
+  clean(page)
+  await page.context().close()
+})
+
+/** The colours of a screenshot, coarsely, in the part of it where only the map is. */
+async function countColours(page, picture) {
+  const viewer = await open({elsewhere: true})
+  await viewer.setContent('<canvas></canvas>')
+  const n = await viewer.evaluate(async data => {
+    const image = new Image()
+    image.src = 'data:image/png;base64,' + data
+    await image.decode()
+    const canvas = document.querySelector('canvas')
+    canvas.width = 500; canvas.height = 500
+    canvas.getContext('2d').drawImage(image, 640, 300, 500, 500, 0, 0, 500, 500)
+    const pixels = canvas.getContext('2d').getImageData(0, 0, 500, 500).data, seen = new Map()
+    for (let i = 0; i < pixels.length; i += 4) { const key = `${pixels[i] >> 3},${pixels[i + 1] >> 3},${pixels[i + 2] >> 3}`; seen.set(key, (seen.get(key) ?? 0) + 1) }
+    return [...seen.values()].filter(count => count > 40).length
+  }, picture.toString('base64'))
+  await viewer.context().close()
+  return n
+}
+
+test('a click on the map shows properties, and layers can be hidden', async () => {
+  const page = await opened('/ui/map/lindach')
+  await mapDrawn(page)
+  await page.mouse.click(870, 600)
+  await page.locator('.feature').first().waitFor()
+  assert.match(await page.locator('.feature').first().textContent(), /class/)
+  await page.getByRole('radio', {name: 'Layers'}).click()
+  const before = await countColours(page, await page.screenshot())
+  for (const layer of ['building', 'landuse', 'transportation', 'transportation_name', 'landcover']) await page.getByLabel(layer, {exact: true}).uncheck()
+  await page.waitForTimeout(800)
+  assert.ok(await countColours(page, await page.screenshot()) < before)
+  await page.getByRole('radio', {name: 'Use it'}).click()
+  await page.getByText("sources: {pack: {type: 'vector'").waitFor()
+  await page.getByRole('button', {name: 'Zoom in'}).click()
+  await page.waitForURL(/at=/)
+  // The attribution of a pack is untrusted, and is text.
+  assert.equal(await page.locator('.attribution').textContent(), '© the tests')
+  clean(page)
+  await page.context().close()
+})
+
+test('the peers are shown, and the messages of a topic as they come', async () => {
+  const page = await opened('/ui/network')
+  await page.getByText('post-quantum', {exact: true}).waitFor({timeout: 20_000})
+  await page.getByLabel('Topic').fill('news/local')
+  await page.getByRole('button', {name: 'Listen'}).click()
+  await page.getByText('Listening to news/local').waitFor()
+  await page.waitForTimeout(1000)
+  run(other, 'pub', 'news/local', 'the bridge is open')
+  await page.getByText('the bridge is open').waitFor({timeout: 15_000})
+  clean(page)
+  await page.context().close()
+})
+
+test('a change is proposed, approved with key files that stay in the page, and committed', async () => {
+  const page = await opened('/ui/registry')
+  const bodies = []
+  page.on('request', request => bodies.push(request.postData() ?? ''))
+  const address = 'b3:' + 'ab'.repeat(32)
+  await page.getByRole('textbox', {name: 'Name', exact: true}).fill('guide')
+  await page.getByRole('textbox', {name: 'Address', exact: true}).fill(address)
+  await page.getByRole('button', {name: 'Propose', exact: true}).click()
+  await page.getByText('It waits for signatures').waitFor()
+  for (const name of ['alice', 'bob']) {
+    await page.getByRole('button', {name: 'Approve with a key file'}).click()
+    await page.getByLabel('Key file, which stays in this browser').setInputFiles(join(folder, `${name}.key`))
+    await page.getByRole('button', {name: 'Sign', exact: true}).click()
+    await page.getByText(new RegExp(`of 2 signatures: .*${name}`)).waitFor({timeout: 10_000})
+  }
+  const seed = readFileSync(join(folder, 'alice.key'), 'utf8').trim().slice('ed25519-seed:'.length)
+  assert.ok(!bodies.some(body => body.includes(seed.slice(0, 20))), 'the key was sent')
+  await page.getByRole('button', {name: 'Commit'}).click()
+  await page.getByText('No proposal is open').waitFor({timeout: 10_000})
+  await page.getByRole('link', {name: 'Version 1', exact: true}).click()
+  await page.getByRole('button', {name: 'Check the proof in this browser'}).click()
+  await page.getByText('2 of 3 signers signed it, and 2 are needed').waitFor()
+  assert.equal(await page.locator('.drawer .state.bad').count(), 0)
+  assert.ok(await page.locator('.drawer .state.good').count() >= 4)
+  clean(page)
+  await page.context().close()
+})
+
+test('a proposal that shows something else is not signed', async () => {
+  const page = await opened('/ui/registry')
+  writeFileSync(join(folder, 'trap.json'), JSON.stringify({schema_version: '1.0.0', ops: [{op: 'put', item: {kind: 'name', id: 'trap', manifest: 'b3:' + 'cd'.repeat(32)}}]}))
+  run(node, 'registry', 'propose', 'trap.json')
+  await page.route('**/registry/proposals/*', async route => {
+    const answer = await route.fetch(), body = await answer.json()
+    await route.fulfill({response: answer, json: JSON.parse(JSON.stringify(body).replaceAll('cd'.repeat(32), 'ef'.repeat(32)))})
+  })
+  await page.getByRole('button', {name: 'Approve with a key file'}).first().click({timeout: 15_000})
+  await page.getByLabel('Key file, which stays in this browser').setInputFiles(join(folder, 'alice.key'))
+  await page.getByRole('button', {name: 'Sign', exact: true}).click()
+  await page.getByText('Do not sign it').waitFor()
+  await page.context().close()
+})
+
+test('settings say where they come from', async () => {
+  const page = await opened('/ui/settings?q=facets.search.enabled')
+  await page.getByText('facets.search.enabled', {exact: true}).waitFor()
+  await page.getByText(/MICRO_FACETS__SEARCH__ENABLED/).first().waitFor({state: 'attached'})
+  await page.getByRole('radio', {name: 'Not the default'}).click()
+  await page.getByText('facets.search.enabled', {exact: true}).waitFor()
+  clean(page)
+  await page.context().close()
+})
+
+test('words are found, posts are read, messages are sent', async () => {
+  const page = await opened('/ui/messages')
+  await page.getByLabel('Box').fill('jobs')
+  await page.getByLabel('Message', {exact: true}).fill('paint the fence')
+  await page.getByRole('button', {name: 'Send', exact: true}).click()
+  await page.getByText(/Stored as/).waitFor()
+  assert.match(run(node, 'mbox', 'recv', 'jobs', '--ack'), /paint the fence/)
+  await page.getByRole('radio', {name: 'Search'}).click()
+  await page.getByLabel('Words').fill('crossings')
+  await page.getByRole('button', {name: 'Search', exact: true}).click()
+  await page.getByText('river crossings of the valley').first().waitFor()
+  await page.getByRole('radio', {name: 'Feed'}).click()
+  await page.getByLabel('User').fill('ann')
+  await page.getByRole('button', {name: 'Show the feed'}).click()
+  await page.getByLabel('Post').fill('Good morning')
+  await page.getByRole('button', {name: 'Post', exact: true}).click()
+  await page.getByText('Good morning').waitFor({timeout: 15_000})
+  clean(page)
+  await page.context().close()
+})
+
+test('empty places teach with one command', async () => {
+  for (const [place, text] of [['content', 'Nothing is stored yet'], ['map', 'This node serves no map yet'], ['network', 'This node knows no other node'], ['registry', 'There is no registry yet'], ['cache', 'Nothing was asked of an origin yet'], ['messages/search', 'Search is off'], ['messages/feed', 'The feed is off']]) {
+    const empty = place === 'content' ? start() : bare
+    const page = await opened(`/ui/${place}`, undefined, empty)
+    await page.getByText(text).waitFor()
+    assert.ok(await page.locator('.empty .command').count() >= 1, place)
+    clean(page)
+    await page.context().close()
+    if (empty !== bare) empty.stop()
+  }
+})
+
+test('everything is reached by keyboard alone', async () => {
+  const page = await opened('/ui/')
+  await page.keyboard.press('Tab')
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Skip to the content')
+  const seen = new Set()
+  for (let i = 0; i < 14; i++) { await page.keyboard.press('Tab'); seen.add(await page.evaluate(() => document.activeElement.textContent || document.activeElement.getAttribute('aria-label'))) }
+  for (const name of ['Overview', 'Content', 'Map', 'Network', 'Registry', 'Cache', 'Settings', 'Messages']) assert.ok(seen.has(name), name)
+  await page.keyboard.press('/')
+  assert.equal(await page.evaluate(() => document.activeElement.getAttribute('type')), 'search')
+  await page.keyboard.type('name:docs')
+  await page.keyboard.press('Enter')
+  await page.locator('dialog.drawer').waitFor()
+  assert.ok(await page.evaluate(() => document.querySelector('dialog.drawer').contains(document.activeElement)), 'the focus is in the drawer')
+  await page.keyboard.press('Escape')
+  await page.locator('dialog.drawer').waitFor({state: 'detached'})
+  clean(page)
+  await page.context().close()
+})
+
+const axe = readFileSync(new URL('../node_modules/axe-core/axe.min.js', import.meta.url), 'utf8')
+
+test('every place is without violations of accessibility, in both themes', async () => {
+  for (const colorScheme of ['light', 'dark']) for (const place of [...places, 'content/name:docs']) {
+    const page = await opened(`/ui/${place}`, {colorScheme, bypassCSP: true, reducedMotion: 'reduce'})
+    if (place.startsWith('map')) await mapDrawn(page)
+    await page.waitForTimeout(2500)
+    await page.evaluate(axe)
+    const {violations} = await page.evaluate(() => window.axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']}))
+    assert.deepEqual(violations.map(one => `${colorScheme} ${place}: ${one.id}: ${one.nodes.map(n => n.target + ' ' + (n.any[0]?.message ?? '')).slice(0, 3).join('; ')}`), [])
+    await page.context().close()
+  }
+})
+
+test('four widths: nothing is cut off or wider than the window', async () => {
+  if (shots) mkdirSync(shots, {recursive: true})
+  for (const [width, height] of [[390, 844], [768, 1024], [1280, 900], [2560, 1300]]) for (const colorScheme of ['light', 'dark']) for (const place of places) {
+    const page = await opened(`/ui/${place}`, {viewport: {width, height}, colorScheme, isMobile: width < 500, hasTouch: width < 500})
+    if (place.startsWith('map')) await mapDrawn(page)
+    await page.waitForTimeout(shots ? 5000 : 600)
+    assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `${place} at ${width}`)
+    if (shots) await page.screenshot({path: join(shots, `${place.split('/')[0] || 'overview'}-${width}-${colorScheme}.png`)})
+    clean(page)
+    await page.context().close()
+  }
+})
+
+test('a page of another origin reads nothing, frames nothing, and rebinding is refused', async () => {
+  const foreign = createServer((request, answer) => answer.setHeader('Content-Type', 'text/html').end(`<!doctype html><title>foreign</title><iframe src="${node.url}/ui/"></iframe>`))
+  await new Promise(done => foreign.listen(0, '127.0.0.1', done))
+  const page = await open({elsewhere: true})
+  await page.goto(`http://127.0.0.1:${foreign.address().port}/`)
+  for (const path of ['/ui/', '/readyz', '/edge/packs', '/admin/config']) {
+    assert.equal(await page.evaluate(url => fetch(url).then(() => 'read', () => 'refused'), node.url + path), 'refused', path)
+  }
+  assert.equal(await page.evaluate(url => fetch(url, {method: 'POST', body: '{"code":"x"}', headers: {'Content-Type': 'text/plain'}, mode: 'no-cors'}).then(answer => answer.type), node.url + '/ui/session'), 'opaque')
+  await page.waitForTimeout(500)
+  assert.ok(!page.frames().some(frame => frame.url().includes('/ui/') && frame !== page.mainFrame()), 'the frame was filled')
+  foreign.close()
+  const {hostname, port} = new URL(node.url)
+  const status = await new Promise(done => import('node:http').then(({get}) => get({hostname, port, path: '/ui/', headers: {Host: `rebound.example:${port}`}}, answer => { answer.resume(); done(answer.statusCode) })))
+  assert.equal(status, 403)
+  await page.context().close()
+})
+
+test('it is small and quick', async context => {
+  const page = await open()
+  const session = await page.context().newCDPSession(page)
+  await session.send('Emulation.setCPUThrottlingRate', {rate: 4})
+  await session.send('Network.enable')
+  let sent = 0
+  session.on('Network.loadingFinished', event => { sent += event.encodedDataLength })
+  await page.goto(linkTo(node))
+  await page.getByText('This node', {exact: true}).waitFor()
+  const ready = await page.evaluate(() => performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd)
+  await session.send('HeapProfiler.collectGarbage')
+  const heap = await page.evaluate(() => performance.memory.usedJSHeapSize)
+  context.diagnostic(`interactive after ${Math.round(ready)} ms at a quarter of the speed; ${sent} bytes sent; ${(heap / 1e6).toFixed(1)} MB of heap`)
+  assert.ok(sent < 70_000, `${sent} bytes`) // with the data of the node
+  assert.ok(heap < 30e6)
+  clean(page)
+  await page.context().close()
+})
+
+test('the files in the binary are those of the folder', async () => {
+  const html = await (await fetch(node.url + '/ui/')).text()
+  const digest = text => createHash('sha256').update(text).digest('hex')
+  assert.equal(digest(html), digest(readFileSync(new URL('../../internal/page/dist/index.html', import.meta.url), 'utf8')))
+})

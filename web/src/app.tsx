@@ -47,6 +47,7 @@ export function App() {
   const first = useRef(true)
   useEffect(() => {
     document.title = `${place.title} · micronode`
+    document.querySelector('.rail [aria-current]')?.scrollIntoView({block: 'nearest', inline: 'center'}) // the bar of a narrow window scrolls
     if (!first.current) main.current?.focus({preventScroll: true}) // a screen reader reads the new place
     first.current = false
   }, [place])

@@ -174,6 +174,7 @@ function vectorTile(layers, z, x, y, rename = name => name) {
     if (z < (minimum[name] ?? 0)) continue
     const kept = []
     for (const one of features) {
+      if (outside(one, z, x, y)) continue
       const local = one.rings.map(ring => ring.map(p => { const [px, py] = project(p, z); return [(px - x) * 4096, (py - y) * 4096] }))
       let rings = one.type === 1 ? local.filter(([[px, py]]) => px >= 0 && py >= 0 && px < 4096 && py < 4096) : local.flatMap(one.type === 2 ? clipLine : clipRing)
       rings = rings.map(ring => ring.map(p => p.map(Math.round)).filter((p, i, all) => !i || p[0] !== all[i - 1][0] || p[1] !== all[i - 1][1])).filter(ring => ring.length >= one.type)
@@ -184,6 +185,13 @@ function vectorTile(layers, z, x, y, rename = name => name) {
   }
   return parts.length ? gzipSync(Buffer.concat(parts)) : undefined
 }
+/** Most features are in few tiles: their bounds, at zoom 0, say so before anything is projected. */
+function outside(one, z, x, y) {
+  one.bounds ??= one.rings.flat().map(p => project(p, 0)).reduce(([a, b, c, d], [u, v]) => [Math.min(a, u), Math.min(b, v), Math.max(c, u), Math.max(d, v)], [1, 1, 0, 0])
+  const s = 2 ** z, [a, b, c, d] = one.bounds
+  return c * s < x - .05 || d * s < y - .05 || a * s > x + 1.05 || b * s > y + 1.05
+}
+
 const area = ring => ring.reduce((sum, [x, y], i) => { const [u, v] = ring[(i + 1) % ring.length]; return sum + x * v - u * y }, 0)
 
 // --- PMTiles, version 3, with all entries in the root directory ---
@@ -245,14 +253,14 @@ const crc = bytes => (bytes.reduce((c, b) => table[(c ^ b) & 255] ^ c >>> 8, 0xf
 export function writeRaster(path) {
   const tiles = []
   const height = (u, v) => .5 + .22 * Math.sin(u * 9 + 2 * Math.sin(v * 7)) + .2 * Math.cos(v * 11 + 1.5 * Math.sin(u * 13)) + .08 * Math.sin(u * 41) * Math.cos(v * 37)
-  for (let z = 0; z <= 3; z++) for (let x = 0; x < 2 ** z; x++) for (let y = 0; y < 2 ** z; y++) {
+  for (let z = 0; z <= 2; z++) for (let x = 0; x < 2 ** z; x++) for (let y = 0; y < 2 ** z; y++) {
     tiles.push({z, x, y, data: png((px, py) => {
       const u = (x + px / 256) / 2 ** z, v = (y + py / 256) / 2 ** z, h = height(u, v), shade = .75 + 6 * (h - height(u + .004, v + .004))
       const [r, g, b] = h < .45 ? [70, 120 + 90 * h, 150 + 100 * h] : h < .7 ? [150 + 120 * (h - .45), 175, 120] : [205, 198, 180]
       return [r, g, b].map(c => Math.max(0, Math.min(255, c * (h < .45 ? 1 : shade))))
     })})
   }
-  writeFileSync(path, pmtiles(tiles, {metadata: {name: 'Heights', description: 'Hills and seas of a world that does not exist.'}, type: 2, compression: 1, minzoom: 0, maxzoom: 3, bounds: [-180, -85, 180, 85], center: [10, 20, 2]}))
+  writeFileSync(path, pmtiles(tiles, {metadata: {name: 'Heights', description: 'Hills and seas of a world that does not exist.'}, type: 2, compression: 1, minzoom: 0, maxzoom: 2, bounds: [-180, -85, 180, 85], center: [10, 20, 2]}))
 }
 
 if (process.argv[2]) {

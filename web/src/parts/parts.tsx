@@ -34,7 +34,7 @@ function useCopied(): [boolean, (text: string) => void] {
 /** An address, shortened in the middle, copied whole by a click. */
 export function Address({text, what = 'address', head, tail}: {text: string; what?: string; head?: number; tail?: number}) {
   const [copied, copy] = useCopied()
-  return <button type="button" class="address" title={text} aria-label={copied ? 'Copied' : `Copy the ${what} ${text}`} onClick={() => copy(text)}>
+  return <button type="button" class="address" title={text} aria-label={`${short(text, head, tail)}: copy the ${what}${copied ? '. Copied' : ''}`} onClick={() => copy(text)}>
     <code>{short(text, head, tail)}</code><Icon name={copied ? 'done' : 'copy'} /><span class="aside" aria-live="polite">{copied ? 'Copied' : ''}</span>
   </button>
 }

@@ -22,7 +22,7 @@ export function verdictOf(readiness: Readiness): {signal: Signal; word: string; 
   if (!readiness.ready) return {signal: 'bad', word: 'Not ready', text: 'The node does not serve reads or writes.'}
   if (!readiness.write_ready) return {signal: 'bad', word: 'Reads only', text: 'The node serves reads, and refuses writes.'}
   if (readiness.degraded) return {signal: 'warn', word: 'Degraded', text: 'The node works, with reduced capacity.'}
-  return {signal: 'good', word: 'Ready', text: 'The node serves reads and writes. There is nothing to do.'}
+  return {signal: 'good', word: 'Ready', text: `The node serves reads and writes.${(readiness.reasons ?? []).length ? '' : ' There is nothing to do.'}`}
 }
 
 function Verdict({readiness}: {readiness: Readiness}) {

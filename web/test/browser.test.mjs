@@ -242,7 +242,7 @@ test('a click on the map shows properties, and layers can be hidden', async () =
 test('the peers are shown, and the messages of a topic as they come', async () => {
   const page = await opened('/ui/network')
   await page.getByText('post-quantum', {exact: true}).waitFor({timeout: 20_000})
-  await page.getByLabel('Topic').fill('news/local')
+  await page.getByRole('textbox', {name: 'Topic', exact: true}).fill('news/local')
   await page.getByRole('button', {name: 'Listen'}).click()
   await page.getByText('Listening to news/local').waitFor()
   await page.waitForTimeout(1000)

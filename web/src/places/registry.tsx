@@ -89,7 +89,7 @@ function Approve({of, onDone}: {of: Proposal; onDone: () => void}) {
       await checkProposal({...whole, proposal_id: of.proposal_id}, key?.registry)
       const signature = await sign(await file!.text(), whole.sign_this)
       await write('POST', `/registry/approvals/${of.proposal_id}`, {signer_id: signer, algo: 'ed25519', sig: signature, signed_at: new Date().toISOString()})
-      setOpen(false)
+      setOpen(false); setSigner(''); setFile(undefined)
       onDone()
     } catch (error) {
       if (error instanceof Error && !('document' in error)) setWrong(error.message)
@@ -99,7 +99,7 @@ function Approve({of, onDone}: {of: Proposal; onDone: () => void}) {
   if (!open) return <button type="button" class="primary" onClick={() => setOpen(true)}>Approve with a key file</button>
   return <form class="form-grid approve" onSubmit={event => { event.preventDefault(); if (file && signer) void approve() }}>
     <label>Signer<input value={signer} onInput={event => setSigner(event.currentTarget.value)} autocomplete="off" placeholder="alice" /></label>
-    <label>Key file, which stays in this browser<input type="file" onChange={event => { const chosen = event.currentTarget.files?.[0]; setFile(chosen); if (chosen && !signer) setSigner(chosen.name.replace(/(\.(pub|key|age|pem|txt))+$/, '').toLowerCase()) }} /></label>
+    <label>Key file, which stays in this browser<input type="file" onChange={event => { const chosen = event.currentTarget.files?.[0]; setFile(chosen); if (chosen) setSigner(chosen.name.replace(/(\.(pub|key|age|pem|txt))+$/, '').toLowerCase()) }} /></label>
     <div class="actions"><button type="submit" class="primary" disabled={!file || !signer}>Sign</button><button type="button" onClick={() => setOpen(false)}>Leave it</button></div>
     {wrong && <p class="note problem" role="alert">{wrong}</p>}
     {problem && <ProblemNote problem={problem} />}

@@ -3,6 +3,7 @@ package ingress
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -336,6 +337,65 @@ func TestWebSocket(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	})
+}
+
+// A frame that no client may send is answered with the close code for that,
+// however it comes.
+func TestWebSocketFramesThatAreNotValid(t *testing.T) {
+	const handshake = "GET /stream HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+	ping := "\x89\x82\x00\x00\x00\x00hi"
+	for name, c := range map[string]struct {
+		frame string
+		code  websocket.StatusCode
+	}{
+		"the top bit of its length": {"\x82\xff\x80\x00\x00\x00\x00\x00\x00\x05", websocket.StatusProtocolError},
+		"no mask":                   {"\x82\x02hi", websocket.StatusProtocolError},
+		"no mask, of 16 bits":       {"\x82\x7e\x00\x80", websocket.StatusProtocolError},
+		"after another":             {ping + "\x82\xff\x80\x00\x00\x00\x00\x00\x00\x05", websocket.StatusProtocolError},
+		"reserved bits":             {"\xf2\x80\x00\x00\x00\x00", websocket.StatusProtocolError},
+		"a large one that is valid": {"\x82\xff\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00", websocket.StatusPolicyViolation},
+		"a close":                   {"\x88\x82\x00\x00\x00\x00\x03\xe8", websocket.StatusNormalClosure},
+	} {
+		for _, way := range []string{"whole", "drip", "with the handshake"} {
+			synctest.Test(t, func(t *testing.T) {
+				f := newStreamFixture(t)
+				f.listen()
+				client := f.dial()
+				text := c.frame
+				if way == "with the handshake" {
+					client.send("%s", handshake+text)
+					text = ""
+				} else {
+					client.send(handshake)
+				}
+				if r, err := http.ReadResponse(client.r, nil); err != nil || r.StatusCode != 101 {
+					t.Fatalf("%v %v", err, r)
+				}
+				go func() {
+					for ; way == "drip" && len(text) > 1; text = text[1:] {
+						_, _ = io.WriteString(client.Conn, text[:1])
+					}
+					_, _ = io.WriteString(client.Conn, text)
+				}()
+				for {
+					var head [2]byte
+					if _, err := io.ReadFull(client.r, head[:]); err != nil {
+						t.Fatalf("%s, %s: no close frame: %v", name, way, err)
+					}
+					payload := make([]byte, head[1])
+					_, _ = io.ReadFull(client.r, payload)
+					if head[0] == 0x88 {
+						if len(payload) < 2 || websocket.StatusCode(binary.BigEndian.Uint16(payload)) != c.code {
+							t.Errorf("%s, %s: closed with %q", name, way, payload)
+						}
+						break
+					}
+				}
+				client.Close()
+				time.Sleep(time.Minute) // the library waits for the client's close frame
+			})
+		}
+	}
 }
 
 func TestNotAWebSocket(t *testing.T) {

@@ -47,7 +47,7 @@ func WebSocket(w http.ResponseWriter, r *http.Request, next NextEvent) error {
 	if !sameOrigin(c, r) {
 		return fault.New(op, fault.RejectPolicy, "WebSockets from pages of another origin are refused")
 	}
-	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true}) // the chain has checked the origin
+	ws, err := websocket.Accept(guardedHijacker{w, c}, r, &websocket.AcceptOptions{InsecureSkipVerify: true}) // the chain has checked the origin
 	if err != nil {
 		return fault.Wrap(op, err)
 	}

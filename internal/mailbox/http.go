@@ -298,7 +298,7 @@ func checkPublicBox(op string, r *http.Request, box string) error {
 // checkBox refuses an invalid name, and a box that the capability of the caller
 // does not allow.
 func checkBox(op string, r *http.Request, box string) error {
-	if err := CheckName(op, box); err != nil {
+	if err := CheckBox(op, box); err != nil {
 		return err
 	}
 	return ingress.AuthoriseNarrowed(r, box)

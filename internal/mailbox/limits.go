@@ -66,9 +66,31 @@ func CheckName(op, name string) error {
 	return nil
 }
 
+// CheckBox refuses an invalid name of a box. What is in it must be visible,
+// without spaces around it: two boxes whose names look the same would be taken
+// for one. Boards are not shown to people, and are named after users.
+func CheckBox(op, name string) error {
+	if err := CheckName(op, name); err != nil {
+		return err
+	}
+	if strings.ContainsFunc(name, isInvisible) || strings.TrimSpace(name) != name {
+		return &fault.Error{Op: op, Kind: fault.Malformed, Detail: "the name of the box has invisible characters, or spaces around it",
+			Next: "Use letters, digits and marks that can be seen."}
+	}
+	return nil
+}
+
+// isInvisible reports whether a character leaves no mark by itself: controls,
+// formats and wide spaces, fillers, and what selects a variant of the one
+// before.
+func isInvisible(r rune) bool {
+	const blankBraille = '\u2800'
+	return !unicode.IsPrint(r) || r == blankBraille || unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
+}
+
 // CheckMessage refuses an invalid message, and fills in the defaults.
 func (l Limits) CheckMessage(op string, m *Message) error {
-	if err := CheckName(op, m.Box); err != nil {
+	if err := CheckBox(op, m.Box); err != nil {
 		return err
 	}
 	if m.MaxDeliveries == 0 {

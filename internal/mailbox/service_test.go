@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -238,6 +239,9 @@ func TestWhatIsNotMeantIsRefused(t *testing.T) {
 			r.expectRefusal(path, `{"box":""}`, fault.Malformed, key...)
 			r.expectRefusal(path, `{"box":"facet/feed"}`, fault.RejectPolicy, key...)
 			r.expectRefusal(path, `{"box":"jobs","whatever":1}`, fault.Malformed, key...)
+			for _, name := range []string{"\u200b", "jobs\u200b", "\u2060\ufeff", "\u3164", "\uffa0", "\u2800", "a\u034fb", "a\ufe0f", "\u00a0", " ", "jobs ", "\u202ejobs", "\u2028"} {
+				r.expectRefusal(path, `{"box":`+strconv.QuoteToASCII(name)+`}`, fault.Malformed, key...)
+			}
 			r.expectRefusal(path, `{"box":"jobs"`, fault.Malformed, key...)
 		}
 		for _, body := range []string{`"delay_s":-1`, `"delay_s":604801`, `"delay_s":99999999999999999`, `"max_deliveries":-1`, `"max_deliveries":1001`, `"body":"not base64!"`} {

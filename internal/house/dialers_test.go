@@ -16,14 +16,15 @@ import (
 // source of the addresses that they dial. An address from a stranger is never a
 // reason.
 var unguardedDialers = map[string]string{
-	"client/client.go":                 "the node that whoever uses the client has named",
-	"client/transport.go":              "a socket on this machine, named by whoever uses the client",
-	"internal/gateway/part_addr.go":    "a part of the same node, named in node.parts",
-	"internal/capability/socket.go":    "the abstract sockets of this user on this machine",
-	"internal/mailbox/nats/spec.go":    "the server in mailbox.nats",
-	"internal/observe/trace_client.go": "the collector in trace.endpoint",
-	"internal/store/s3/spec.go":        "the server in store.s3",
-	"internal/demo/network.go":         "the nodes that the demo itself has started",
+	"client/client.go":                  "the node that whoever uses the client has named",
+	"client/transport.go":               "a socket on this machine, named by whoever uses the client",
+	"internal/gateway/part_addr.go":     "a part of the same node, named in node.parts",
+	"internal/capability/socket.go":     "the abstract sockets of this user on this machine",
+	"internal/mailbox/nats/spec.go":     "the server in mailbox.nats",
+	"internal/certificate/authority.go": "the authority in http.acme.directory",
+	"internal/observe/trace_client.go":  "the collector in trace.endpoint",
+	"internal/store/s3/spec.go":         "the server in store.s3",
+	"internal/demo/network.go":          "the nodes that the demo itself has started",
 }
 
 // Code that dials an address from elsewhere checks it with netguard first. New

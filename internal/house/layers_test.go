@@ -28,13 +28,14 @@ var layers = map[string]int{
 	"internal/netguard":  1,
 	"internal/supervise": 1,
 
-	"internal/observe":    2,
-	"internal/config":     2,
-	"internal/capability": 2,
-	"internal/amnesia":    2,
-	"internal/oap":        2,
-	"internal/terminal":   2, // what commands show; the node never sees it
-	"internal/wal":        2,
+	"internal/certificate": 2,
+	"internal/observe":     2,
+	"internal/config":      2,
+	"internal/capability":  2,
+	"internal/amnesia":     2,
+	"internal/oap":         2,
+	"internal/terminal":    2, // what commands show; the node never sees it
+	"internal/wal":         2,
 
 	"internal/ingress": 3,
 

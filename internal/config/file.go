@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
@@ -157,6 +159,11 @@ func (l *loader) readHeader(doc *tomlFile, node *unstable.Node, table []string) 
 	key, from := formatKey(table), doc.at(node.Child())
 	p := &Problem{Where: from.String(), Key: key, Kind: fault.Malformed}
 	switch one := l.schema.settingOf[key]; {
+	case one != nil && one.pairs && node.Kind == unstable.Table:
+		if raw, ok := doc.value(table); ok {
+			l.readValue(one, raw, from)
+		}
+		return false // its keys are read
 	case one != nil:
 		_, literal := one.example()
 		p.What, p.Next = key+" is a value, not a section", "For example: "+one.name+" = "+literal
@@ -199,6 +206,9 @@ func (l *loader) readPair(doc *tomlFile, node *unstable.Node, table []string) {
 
 // readValue applies a value of the file.
 func (l *loader) readValue(one *setting, raw any, from Origin) {
+	if one.pairs {
+		raw = pairsOf(raw)
+	}
 	value, ok := one.typ.fromFile(raw)
 	if ok && one.allows(value) {
 		l.set(one, value, from)
@@ -206,6 +216,23 @@ func (l *loader) readValue(one *setting, raw any, from Origin) {
 	}
 	_, literal := one.example()
 	l.addMismatch(one, from, describeValue(raw, one.typ.secret), one.name+" = "+literal)
+}
+
+// pairsOf makes a list of a table of texts: NAME=VALUE, sorted.
+func pairsOf(raw any) any {
+	table, ok := raw.(map[string]any)
+	if !ok {
+		return raw
+	}
+	list := make([]any, 0, len(table))
+	for _, name := range slices.Sorted(maps.Keys(table)) {
+		value, isText := table[name].(string)
+		if !isText {
+			return raw
+		}
+		list = append(list, name+"="+value)
+	}
+	return list
 }
 
 // path is the full key of a node, as a list of names.

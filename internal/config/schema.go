@@ -43,6 +43,7 @@ type setting struct {
 	seeds      []string
 	enum       []string
 	restart    bool
+	pairs      bool // a list of NAME=VALUE, which a file may write as a table
 	negative   bool
 }
 
@@ -96,9 +97,10 @@ func (s *schema) addSetting(one *setting, tag reflect.StructTag, where string) {
 	one.seeds, _ = parseList(tag.Get("seed"))
 	one.enum, _ = parseList(tag.Get("enum"))
 	one.restart = tag.Get("restart") == "true"
-	one.negative = tag.Get("negative") == "true"
+	one.negative, one.pairs = tag.Get("negative") == "true", tag.Get("pairs") == "true"
 	_, isText := one.defaultValue.(string)
 	_, isList := one.defaultValue.([]string)
+	mustHold(!one.pairs || isList, where, "has pairs, which is for lists of texts")
 	mustHold(len(one.enum) == 0 || isText || isList, where, "has an enum, which is for texts and lists of them")
 	mustHold(one.allows(one.defaultValue), where, "has a default that its own tags refuse: "+one.expected())
 

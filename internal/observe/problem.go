@@ -56,6 +56,10 @@ func WriteProblem(w http.ResponseWriter, r *http.Request, err error) {
 		header.Set("Retry-After", strconv.Itoa(ceilSeconds(after)))
 	}
 	problem := ProblemOf(err, corr.From(r.Context()))
+	if prefersPage(r.Header["Accept"]) {
+		writeProblemPage(w, problem)
+		return
+	}
 	writeJSON(w, problem.Status, "application/problem+json", problem)
 }
 

@@ -15,8 +15,9 @@ import (
 
 // The environment variables that FromEnvironment reads.
 const (
-	envURL   = "MICRO_URL"
-	envToken = "MICRO_TOKEN"
+	envURL    = "MICRO_URL"
+	envToken  = "MICRO_TOKEN"
+	envSocket = "MICRO_SOCKET"
 )
 
 const (
@@ -127,12 +128,16 @@ func New(o Options) (*Client, error) {
 }
 
 // FromEnvironment makes a client of the node that MICRO_URL names, with the
-// capability in MICRO_TOKEN. Without MICRO_URL it uses the local socket of
-// this user, which needs no token, and sends none.
+// capability in MICRO_TOKEN. Without MICRO_URL it uses the local socket that
+// MICRO_SOCKET names, or else that of this user, which needs no token, and sends
+// none. A URL and a socket would be two nodes, which is refused.
 func FromEnvironment() (*Client, error) {
-	address := os.Getenv(envURL)
-	if address == "" {
-		return New(Options{})
+	address, socket := os.Getenv(envURL), os.Getenv(envSocket)
+	switch {
+	case address == "":
+		return New(Options{Socket: socket})
+	case socket != "":
+		return nil, optionError("Unset one of them.", "%s and %s name two nodes", envSocket, envURL)
 	}
 	return New(Options{URL: address, Token: os.Getenv(envToken)})
 }

@@ -75,6 +75,14 @@ func TestFromEnvironment(t *testing.T) {
 	if c.secret.token != "" {
 		t.Error("the local socket would be sent the token")
 	}
+	t.Setenv(envSocket, "second")
+	if c, err := FromEnvironment(); err != nil || c.String() != "client of the socket @second" {
+		t.Errorf("with MICRO_SOCKET: %v, %v", c, err)
+	}
+	t.Setenv(envURL, "http://127.0.0.1:8080")
+	_, err = FromEnvironment()
+	testkit.WantKind(t, err, fault.Malformed, "a socket and a URL")
+	t.Setenv(envSocket, "")
 
 	var got http.Header
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

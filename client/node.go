@@ -24,7 +24,8 @@ type Status struct {
 	Queues     []Queue   `json:"queues"`
 	Store      Store     `json:"store"`
 	Memory     Memory    `json:"memory"`
-	Parts      []Part    `json:"parts,omitempty"` // of a node that runs as several processes
+	Parts      []Part    `json:"parts,omitempty"`  // of a node that runs as several processes
+	Knocks     []Knock   `json:"knocks,omitempty"` // strangers that wanted to connect and were refused
 }
 
 // Memory is how much memory the process uses, its limit, and where the limit

@@ -42,6 +42,7 @@ type Peer struct {
 	Dialed    bool      `json:"dialed"`                // by the node, not by the peer
 	Since     time.Time `json:"since,omitzero"`        // when it entered this state
 	LastError string    `json:"last_error,omitempty"`  // why it could not be reached
+	Next      string    `json:"next,omitempty"`        // what to do about it
 	RetryIn   int64     `json:"retry_in_ms,omitempty"` // until the next try
 }
 
@@ -66,8 +67,7 @@ const peersPath = "/overlay/peers"
 
 // AddPeer makes the node keep a connection to a peer, named as ID@HOST:PORT. A
 // peer that it knows already is no error. It requires the scope admin, and
-// lasts until the node stops: a permanent peer belongs into overlay.peers of
-// its configuration.
+// lasts until the node stops, or for good if the node keeps its state.
 func (c *Client) AddPeer(ctx context.Context, peer string) (Peer, error) {
 	k := c.newCall(ctx, "client.addpeer", http.MethodPost, peersPath)
 	k.repeatable = true

@@ -30,7 +30,7 @@ type Flag struct {
 // reserved are the names that begin with our prefix and are not keys: they
 // select the node and the passphrase file for the command line, and the number
 // of threads for the runtime.
-var reserved = []string{"MICRO_URL", "MICRO_TOKEN", "MICRO_THREADS", "MICRO_PASSPHRASE_FILE"}
+var reserved = []string{"MICRO_URL", "MICRO_TOKEN", "MICRO_SOCKET", "MICRO_THREADS", "MICRO_PASSPHRASE_FILE"}
 
 // Load builds a configuration: the defaults, then the file, then the
 // environment, then the flags; each layer overrides those before it. Then every

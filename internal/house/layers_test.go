@@ -37,7 +37,8 @@ var layers = map[string]int{
 	"internal/terminal":    2, // what commands show; the node never sees it
 	"internal/wal":         2,
 
-	"internal/ingress": 3,
+	"internal/ingress":    3,
+	"internal/invitation": 3, // a string that the overlay and commands read and write
 
 	"internal/store":   4,
 	"internal/mailbox": 4,

@@ -117,6 +117,29 @@ func ListenError(op, addr, flag string, err error) error {
 	return wrong
 }
 
+// nextPorts is how many ports after a taken one are tried, before the kernel
+// picks one.
+const nextPorts = 20
+
+// NextPorts lists where to listen if an address is only a default: the address
+// itself, the ports after it, and at last any port.
+func NextPorts(addr string) []string {
+	list := []string{addr}
+	host, text, err := net.SplitHostPort(addr)
+	port, bad := strconv.Atoi(text)
+	if err != nil || bad != nil || port == 0 {
+		return list
+	}
+	for next := port + 1; next <= min(port+nextPorts, 1<<16-1); next++ {
+		list = append(list, net.JoinHostPort(host, strconv.Itoa(next)))
+	}
+	return append(list, net.JoinHostPort(host, "0"))
+}
+
+// IsTaken reports whether an address could not be listened on because another
+// socket has it.
+func IsTaken(err error) bool { return errors.Is(err, syscall.EADDRINUSE) }
+
 // Backlog is how many connections may wait to be accepted: what the kernel
 // allows, which is what Go asks for. The contract wants 4096 or more, which is
 // the default of Linux since 5.4; zero means unknown.

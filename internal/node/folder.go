@@ -54,6 +54,7 @@ const (
 	identityFile    = "identity.key"
 	rootFile        = "auth.root"
 	revocationsFile = "revoked.json" // tokens that are revoked
+	peersFile       = "peers.json"   // peers that were added, joined or invited; if it is missing, none was
 	objectsFolder   = "objects"
 	edgeFolder      = "edge"
 

@@ -13,6 +13,7 @@ import (
 	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/capability"
+	"micronode/internal/config"
 	"micronode/internal/gateway"
 	"micronode/internal/ingress"
 	"micronode/internal/observe"
@@ -22,15 +23,38 @@ import (
 
 // listen makes the two HTTP servers and opens their listeners: the gateway on
 // TCP and on the local socket, the admin plane on an address of its own.
-func (n *Node) listen(ctx context.Context, c Config) error {
+func (n *Node) listen(ctx context.Context, loaded *config.Loaded[Config]) error {
+	c := loaded.Value
 	if err := n.openTLS(c); err != nil {
 		return err
 	}
-	if err := n.openGateway(ctx, c); err != nil {
+	if err := n.openGateway(ctx, loaded); err != nil {
 		return err
 	}
 	n.updateSelf(c)
-	return n.openAdmin(ctx, c)
+	return n.openAdmin(ctx, loaded)
+}
+
+// listenTCP opens a listener. If its address is only the default, and another
+// program has it, the next free port is used, and the banner says so.
+func (n *Node) listenTCP(ctx context.Context, loaded *config.Loaded[Config], server *ingress.Server, key string, o ingress.ListenOptions) (l *ingress.Listener, err error) {
+	candidates := ingress.NextPorts(o.Addr)
+	if loaded.Origin(key).Layer != config.LayerDefault {
+		candidates = candidates[:1]
+	}
+	taken := o.Addr
+	for i, addr := range candidates {
+		o.Addr = addr
+		l, err = server.Listen(ctx, o)
+		if ingress.IsTaken(err) {
+			continue
+		}
+		if err == nil && i > 0 {
+			n.notes = append(n.notes, taken+" is taken, so "+key+" is "+l.Addr().String())
+		}
+		break
+	}
+	return l, err
 }
 
 func (n *Node) openTLS(c Config) error {
@@ -45,7 +69,8 @@ func (n *Node) openTLS(c Config) error {
 	return nil
 }
 
-func (n *Node) openGateway(ctx context.Context, c Config) error {
+func (n *Node) openGateway(ctx context.Context, loaded *config.Loaded[Config]) error {
+	c := loaded.Value
 	var table *ingress.Table
 	openAPI := ingress.OpenAPIRoute("gateway", n.build.Version, func() *ingress.Table { return table })
 	table, warm, err := gateway.Mount(n.gatewayParts(c), slices.Concat(n.partRoutes(), n.ownRoutes(), []ingress.Route{openAPI})...)
@@ -64,7 +89,7 @@ func (n *Node) openGateway(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	n.http, err = n.gateway.Listen(ctx, ingress.ListenOptions{
+	n.http, err = n.listenTCP(ctx, loaded, n.gateway, "http.addr", ingress.ListenOptions{
 		Name: "http", Addr: c.HTTP.Addr, Hosts: c.HTTP.Hosts, TLS: n.tlsSource, Warm: c.HTTP.Warm,
 	})
 	if err != nil {
@@ -78,7 +103,8 @@ func (n *Node) openGateway(ctx context.Context, c Config) error {
 	return nil
 }
 
-func (n *Node) openAdmin(ctx context.Context, c Config) error {
+func (n *Node) openAdmin(ctx context.Context, loaded *config.Loaded[Config]) error {
+	c := loaded.Value
 	table, err := ingress.NewTable(n.adminRoutes("")...)
 	if err != nil {
 		return err
@@ -94,7 +120,7 @@ func (n *Node) openAdmin(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	n.admin, err = plane.Listen(ctx, ingress.ListenOptions{Name: "admin", Addr: c.Admin.Addr, Hosts: c.Admin.Hosts, TLS: n.tlsSource})
+	n.admin, err = n.listenTCP(ctx, loaded, plane, "admin.addr", ingress.ListenOptions{Name: "admin", Addr: c.Admin.Addr, Hosts: c.Admin.Hosts, TLS: n.tlsSource})
 	return err
 }
 

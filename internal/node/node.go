@@ -124,6 +124,7 @@ type Node struct {
 	http       *ingress.Listener
 	local      *ingress.Listener
 	admin      *ingress.Listener
+	notes      []string // what the start found and changed, for the banner
 }
 
 // New builds a node: it reads the configuration, drops the right to write,
@@ -164,7 +165,7 @@ func New(ctx context.Context, options Options) (*Node, error) {
 		func() error { return n.ifLocal("index", func() error { return n.openIndex(ctx, c) }) },
 		func() error { return n.ifLocal("mailbox", func() error { return n.openMailbox(ctx, c) }) },
 		func() error { return n.openFacets(c) },
-		func() error { return n.listen(ctx, c) },
+		func() error { return n.listen(ctx, loaded) },
 		func() error { return n.ifLocal("index", func() error { return n.joinDHT(ctx, c) }) },
 		func() error { return n.addServices(c) },
 	} {

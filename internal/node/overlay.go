@@ -2,8 +2,12 @@ package node
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"log/slog"
+	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"micronode/internal/capability"
@@ -17,9 +21,20 @@ var overlayStages = overlay.Stages{State: stageState, Workers: stageWorkers, Int
 // openOverlay makes the overlay and opens its listener.
 func (n *Node) openOverlay(ctx context.Context, loaded *config.Loaded[Config]) (err error) {
 	c := loaded.Value
+	kept, keep, err := n.keptPeers()
+	if err != nil {
+		return err
+	}
 	n.overlay, err = overlay.New(n.inventory, n.supervisor, overlayStages, overlay.Spec{
 		Config: c.Overlay, Key: n.identity.private, Skew: time.Duration(c.Node.ClockSkew), Store: n.storeForWrites(), Join: n.authoriseJoin,
 		Answer: n.answerPeer, Sources: []overlay.PeerSource{registryPeers{n.registryReader()}},
+		Addrs: func() []string { return n.buildSelf(n.config.Current().Value).Overlay },
+		Moved: func() {
+			if n.http != nil { // otherwise it is found out when all listeners are there
+				n.refreshSelf()
+			}
+		},
+		Kept: kept, Keep: keep,
 		AnyPort: loaded.Origin("overlay.addr").Layer == config.LayerDefault, Alone: slices.Equal(n.layout.names(), []string{"overlay"}),
 		Metrics: n.metrics, Readiness: n.readiness,
 	})
@@ -27,7 +42,28 @@ func (n *Node) openOverlay(ctx context.Context, loaded *config.Loaded[Config]) (
 		n.overlay = nil
 		return err
 	}
-	return n.overlay.Listen(ctx)
+	if err := n.overlay.Listen(ctx); err != nil {
+		return err
+	}
+	if at, wanted := n.overlayAddr(), c.Overlay.Addr; at != "" && at != wanted && !strings.HasSuffix(wanted, ":0") && loaded.Origin("overlay.addr").Layer == config.LayerDefault {
+		n.notes = append(n.notes, wanted+" is taken, so overlay.addr is "+at)
+	}
+	return nil
+}
+
+// keptPeers are the peers that were kept in the folder, and how they are kept
+// there; nothing in amnesia.
+func (n *Node) keptPeers() (kept []byte, keep func(context.Context, []byte) error, err error) {
+	if n.amnesiac() {
+		return nil, nil, nil
+	}
+	kept, err = os.ReadFile(n.folder.join(peersFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, folderError(n.folder.path, err)
+	}
+	return kept, func(ctx context.Context, text []byte) error {
+		return n.submitIdempotent(ctx, func(context.Context) error { return n.folder.write(peersFile, text) })
+	}, nil
 }
 
 // authoriseJoin decides whether a token admits a node that is not configured as

@@ -26,6 +26,7 @@ type Info struct {
 	Packs     []string // URLs of the TileJSON of the mounted packs
 	Origins   []string // URLs under which allow-listed origins are served
 	Open      bool
+	Notes     []string // what the start found and changed, such as a port that was taken
 }
 
 // Info returns what the banner shows.
@@ -38,7 +39,7 @@ func (n *Node) Info() Info {
 	info := Info{
 		PeerID: n.identity.PeerID(), Ephemeral: n.identity.Ephemeral(), Version: n.build.Version, Profile: n.profile,
 		HTTP: gateway, Admin: scheme + n.admin.Addr().String(), Socket: n.socket,
-		Amnesia: n.amnesiac(), Confined: n.confinement(), Open: n.options.Open,
+		Amnesia: n.amnesiac(), Confined: n.confinement(), Open: n.options.Open, Notes: n.notes,
 	}
 	if n.layout.isSplit() {
 		info.Parts = n.layout.names()
@@ -110,6 +111,9 @@ func (n *Node) Status() client.Status {
 	used, _ := n.memory.used() // zero where it cannot be measured
 	s.Memory = client.Memory{Used: int64(used), Limit: int64(n.memory.limit.bytes), From: n.memory.limit.source}
 	s.Listen.Overlay, s.Listen.DHT, s.Parts = n.overlayAddr(), n.dht(), n.clientParts()
+	if n.overlay != nil {
+		s.Knocks = n.overlay.Knocks()
+	}
 	for _, unit := range n.supervisor.Status() {
 		line := client.Service{Name: unit.Name, State: string(unit.State), Restarts: int(unit.Restarts)}
 		if unit.LastErr != nil {

@@ -32,6 +32,8 @@ type contactBook struct {
 	bySource map[string][]Contact  // by source: config, added, and one for each PeerSource; guarded by mu
 	named    map[oap.PeerID]bool   // all peers that a source names; guarded by mu
 	guests   map[oap.PeerID]*guest // peers admitted by a token; guarded by mu
+	tokens   map[oap.PeerID]string // what is shown to peers that this node joined; guarded by mu
+	invited  map[oap.PeerID]bool   // of the added peers, those that came by an invitation; guarded by mu
 }
 
 // guest is an unnamed peer that showed a token.
@@ -45,10 +47,74 @@ type guest struct {
 const (
 	fromConfig   = "config"
 	fromOperator = "added"
+	fromShares   = "shares" // nodes that share something with this one, until they refuse it
 )
 
 func newContactBook(onChange func([]Contact)) *contactBook {
-	return &contactBook{onChange: onChange, bySource: map[string][]Contact{}, named: map[oap.PeerID]bool{}, guests: map[oap.PeerID]*guest{}}
+	return &contactBook{onChange: onChange, bySource: map[string][]Contact{}, named: map[oap.PeerID]bool{}, guests: map[oap.PeerID]*guest{},
+		tokens: map[oap.PeerID]string{}, invited: map[oap.PeerID]bool{}}
+}
+
+// token is what is shown to a peer that this node joined, or empty.
+func (b *contactBook) token(id oap.PeerID) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.tokens[id]
+}
+
+// addJoined adds a node that this one joins, with the token to show there: for
+// good, or for a share. It returns what undoes that.
+func (b *contactBook) addJoined(source string, one Contact, token string) (undo func()) {
+	b.mu.Lock()
+	before, had := b.tokens[one.ID]
+	b.tokens[one.ID] = token
+	b.mu.Unlock()
+	list := b.list(source)
+	b.addTo(source, one)
+	return func() {
+		b.update(func() {
+			b.bySource[source] = list
+			if delete(b.tokens, one.ID); had {
+				b.tokens[one.ID] = before
+			}
+		})
+	}
+}
+
+// list is the contacts of a source. It is never changed.
+func (b *contactBook) list(source string) []Contact {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.bySource[source]
+}
+
+// removeShare removes a node that does not share with this one any more.
+func (b *contactBook) removeShare(id oap.PeerID) {
+	b.update(func() {
+		list := b.bySource[fromShares]
+		if i := slices.IndexFunc(list, func(c Contact) bool { return c.ID == id }); i >= 0 {
+			b.bySource[fromShares] = slices.Delete(slices.Clone(list), i, i+1)
+		}
+		if !slices.ContainsFunc(b.bySource[fromOperator], func(c Contact) bool { return c.ID == id }) {
+			delete(b.tokens, id)
+		}
+	})
+}
+
+// addInvited adds a peer that has used an invitation. It dials this node, so that
+// no address of it is needed.
+func (b *contactBook) addInvited(id oap.PeerID) {
+	b.mu.Lock()
+	b.invited[id] = true
+	b.mu.Unlock()
+	b.add(Contact{ID: id})
+}
+
+// hasInvited reports whether peers came by invitations and were not removed since.
+func (b *contactBook) hasInvited() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.invited) > 0
 }
 
 // contains reports whether a source names the peer.
@@ -137,8 +203,8 @@ func (b *contactBook) update(edit func()) {
 // addresses. Guarded by mu.
 func (b *contactBook) merge() []Contact {
 	merged := map[oap.PeerID]Contact{}
-	for _, list := range b.bySource {
-		for _, one := range list {
+	for _, source := range slices.Sorted(maps.Keys(b.bySource)) {
+		for _, one := range b.bySource[source] {
 			have := merged[one.ID]
 			have.ID = one.ID
 			for _, addr := range one.Addrs {
@@ -153,7 +219,6 @@ func (b *contactBook) merge() []Contact {
 	var all []Contact
 	for id, one := range merged {
 		b.named[id] = true
-		slices.Sort(one.Addrs)
 		all = append(all, one)
 	}
 	slices.SortFunc(all, func(x, y Contact) int { return x.ID.Compare(y.ID) })
@@ -161,18 +226,26 @@ func (b *contactBook) merge() []Contact {
 }
 
 // add adds a contact for the operator, and reports whether it is new.
-func (b *contactBook) add(one Contact) (created bool) {
+func (b *contactBook) add(one Contact) (created bool) { return b.addTo(fromOperator, one) }
+
+// addTo adds a contact to a source, and reports whether no source names it yet.
+func (b *contactBook) addTo(source string, one Contact) (created bool) {
 	b.update(func() {
-		list := b.bySource[fromOperator]
+		list := b.bySource[source]
 		created = !b.named[one.ID]
 		i := slices.IndexFunc(list, func(c Contact) bool { return c.ID == one.ID })
 		if i < 0 {
-			b.bySource[fromOperator] = append(slices.Clone(list), one)
+			b.bySource[source] = append(slices.Clone(list), one)
 			return
 		}
 		list = slices.Clone(list)
-		list[i] = Contact{ID: one.ID, Addrs: append(slices.Clone(list[i].Addrs), one.Addrs...)}
-		b.bySource[fromOperator] = list
+		list[i] = Contact{ID: one.ID, Addrs: slices.Clone(list[i].Addrs)}
+		for _, addr := range one.Addrs {
+			if !slices.Contains(list[i].Addrs, addr) {
+				list[i].Addrs = append(list[i].Addrs, addr)
+			}
+		}
+		b.bySource[source] = list
 	})
 	return created
 }
@@ -183,11 +256,17 @@ func (b *contactBook) remove(id oap.PeerID) error {
 	const op = "overlay.peers"
 	var problem error
 	b.update(func() {
-		list := b.bySource[fromOperator]
-		i := slices.IndexFunc(list, func(c Contact) bool { return c.ID == id })
+		removed := false
+		for _, source := range []string{fromOperator, fromShares} {
+			list := b.bySource[source]
+			if i := slices.IndexFunc(list, func(c Contact) bool { return c.ID == id }); i >= 0 {
+				b.bySource[source], removed = slices.Delete(slices.Clone(list), i, i+1), true
+			}
+		}
 		switch {
-		case i >= 0:
-			b.bySource[fromOperator] = slices.Delete(slices.Clone(list), i, i+1)
+		case removed:
+			delete(b.tokens, id)
+			delete(b.invited, id)
 		case b.named[id]:
 			problem = &fault.Error{Op: op, Kind: fault.Conflict, Detail: id.String() + " was not added with `micronode peers add`",
 				Next: "Remove it from overlay.peers in the configuration and reload, or from the registry."}

@@ -27,7 +27,7 @@ const fetchTimeout = 5 * time.Minute
 // for a gateway whose overlay is in another process.
 func (o *Overlay) Routes() []ingress.Route {
 	topic := ingress.Param{Name: "topic", In: "path", Type: "string", Required: true, Doc: "The topic; slashes are part of it."}
-	return []ingress.Route{
+	return append([]ingress.Route{
 		{
 			Service: service, Methods: []string{http.MethodGet}, Pattern: "/overlay/peers", Handler: o.handleListPeers, Class: ingress.Control,
 			Docs: ingress.Docs{Summary: "List the peers, with the errors of those that are not connected",
@@ -36,7 +36,7 @@ func (o *Overlay) Routes() []ingress.Route {
 		{
 			Service: service, Methods: []string{http.MethodPost}, Pattern: "/overlay/peers", Handler: o.handleAddPeer, Class: ingress.Control,
 			Scope: "admin", BodyCap: 4 << 10,
-			Docs: ingress.Docs{Summary: "Keep a session with a node, until this one stops", Request: client.PeerRequest{},
+			Docs: ingress.Docs{Summary: "Keep a session with a node: until this one stops, or for good if it keeps its state", Request: client.PeerRequest{},
 				Responses: []ingress.Response{{Status: http.StatusCreated, Body: client.Peer{}}, {Status: http.StatusOK, Body: client.Peer{}, Doc: "It was already known."}},
 				Kinds:     []fault.Kind{fault.Malformed}},
 		},
@@ -69,7 +69,7 @@ func (o *Overlay) Routes() []ingress.Route {
 				Responses: []ingress.Response{{Status: http.StatusCreated, Body: client.Object{}}, {Status: http.StatusOK, Body: client.Object{}, Doc: "It was already stored."}},
 				Kinds:     []fault.Kind{fault.Malformed, fault.NotFound, fault.IntegrityFail, fault.StoreFull, fault.Timeout, fault.NoRoute}},
 		},
-	}
+	}, o.joinRoutes()...)
 }
 
 func (o *Overlay) handleListPeers(w http.ResponseWriter, _ *http.Request) error {
@@ -94,6 +94,10 @@ func (o *Overlay) handleAddPeer(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	created, err := o.AddPeer(contact)
+	if err == nil {
+		o.knocks.forget(contact.ID)
+		err = o.savePeers(r.Context())
+	}
 	if err != nil {
 		return err
 	}
@@ -125,6 +129,10 @@ func (o *Overlay) handleRemovePeer(w http.ResponseWriter, r *http.Request) error
 		return err
 	}
 	if err := o.contacts.remove(id); err != nil {
+		return err
+	}
+	o.invitations.remove(id)
+	if err := o.savePeers(r.Context()); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

@@ -7,12 +7,13 @@ import (
 	"fmt"
 	"net"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"micronode/b3"
 	"micronode/fault"
 	"micronode/internal/flow"
+	"micronode/internal/ingress"
+	"micronode/internal/invitation"
 	"micronode/internal/oap"
 	"micronode/internal/observe"
 	"micronode/internal/overlay/ask"
@@ -37,7 +38,15 @@ type Spec struct {
 	// may take a few seconds, and is called concurrently.
 	Answer func(ctx context.Context, q Question) Found
 
-	AnyPort bool // Config.Addr is a default: if its port is taken, use another
+	Addrs func() []string // where other nodes reach this one, the best first; nil: where it listens
+	Moved func()          // called when the listener has moved; may be nil
+
+	// Kept is what was kept of the peers of this node, or nil; Keep keeps it, and
+	// is nil if nothing is kept.
+	Kept []byte
+	Keep func(ctx context.Context, peers []byte) error
+
+	AnyPort bool // Config.Addr is a default: if its port is taken, use the next free one
 	Alone   bool // the process runs nothing else: when the overlay is down, so is the process
 
 	Metrics   *observe.Metrics
@@ -56,6 +65,10 @@ type Overlay struct {
 	streams     *stream.Streams
 	queries     *ask.Queries
 	contacts    *contactBook
+	invitations *invitationTable
+	knocks      *knockList
+	keeper      *keeper
+	reach       *reach
 	events      *flow.Bus[Event]
 	publishLane *flow.Lane
 	fetchLane   *flow.Lane
@@ -104,10 +117,11 @@ func New(inv *flow.Inventory, to *supervise.Supervisor, in Stages, spec Spec) (*
 	}
 	o.watchPressure()
 	o.contacts = newContactBook(o.sessions.SetContacts)
+	o.invitations, o.knocks, o.keeper, o.reach = newInvitationTable(), newKnockList(), newKeeper(inv, spec.Keep), newReach(inv)
 	if err := o.setConfigPeers(spec.Config); err != nil {
 		return nil, err
 	}
-	return o, nil
+	return o, o.loadKept(spec.Kept)
 }
 
 // makeComponents makes sessions, gossip, streams and questions, and connects
@@ -127,7 +141,7 @@ func (o *Overlay) makeComponents(inv *flow.Inventory, to *supervise.Supervisor, 
 	o.queries = ask.New(inv, ask.Spec{Answer: o.spec.Answer, Answerers: answerers, Counters: o.metrics.asks()})
 	o.sessions, err = session.New(inv, session.Spec{
 		Key: o.spec.Key, Config: o.config.sessions(), Peer: o.config.Peer.sessions(), Drop: o.config.drop(), Burst: o.config.Gossip.Burst,
-		Admit: o.admit, Token: func(id oap.PeerID) string { return o.tokens[id] }, Handler: (*sessionHandler)(o), Tasks: tasks, Counters: o.sessionCounters(),
+		Admit: o.admit, Token: o.tokenFor, Handler: (*sessionHandler)(o), Tasks: tasks, Counters: o.sessionCounters(),
 	})
 	return err
 }
@@ -182,6 +196,7 @@ func (o *Overlay) Add(to *supervise.Supervisor, in Stages, audit func(Event)) er
 	}
 	add("overlay audit", in.State, func(ctx context.Context) error { heard.ForEach(ctx, audit); return nil }, supervise.CloseOnDrain(o.events.Close))
 	add("overlay sessions", in.State, o.watch, o.drainSessions)
+	add("overlay peers", in.State, o.keepPeers, nil)
 	add("overlay repair", in.Workers, o.engine.Maintain, nil)
 	add("overlay dialer", in.Intake, o.sessions.RunDialers, nil)
 	if o.config.Addr != "" {
@@ -201,21 +216,38 @@ func (o *Overlay) Listen(ctx context.Context) error {
 		o.listenerReady.Up()
 		return nil
 	}
-	err := o.sessions.Listen(ctx, o.config.Addr)
-	switch {
-	case err == nil:
-		o.listenerReady.Up()
-		return nil
-	case !o.spec.AnyPort || !errors.Is(err, syscall.EADDRINUSE):
-		return err
+	candidates := ingress.NextPorts(o.config.Addr)
+	if !o.spec.AnyPort {
+		candidates = candidates[:1]
 	}
-	host, _, _ := net.SplitHostPort(o.config.Addr) // verified
-	if err := o.sessions.Listen(ctx, net.JoinHostPort(host, "0")); err != nil {
+	var err error
+	taken := 0
+	for _, addr := range candidates {
+		if err = o.sessions.Listen(ctx, addr); !ingress.IsTaken(err) {
+			break
+		}
+		taken++
+	}
+	switch {
+	case err != nil:
 		return err
+	case taken == 0:
+		o.listenerReady.Up()
+		return o.resumeReach(ctx)
 	}
 	o.listenerReady.UpWithRemark(fmt.Sprintf("%s is taken, so the overlay listens on %s", o.config.Addr, o.Addr()),
 		"Set a fixed port with --overlay, so that other nodes find this node again.")
-	return nil
+	return o.resumeReach(ctx)
+}
+
+// resumeReach listens on all addresses at once, if a peer that is expected was
+// kept across a restart.
+func (o *Overlay) resumeReach(ctx context.Context) error {
+	if !o.needsReach(time.Now()) {
+		return nil
+	}
+	_, err := o.openReach(ctx)
+	return err
 }
 
 // Addr returns where the overlay listens, or nil.
@@ -262,22 +294,56 @@ func (o *Overlay) setConfigPeers(c Config) error {
 // configuration was verified.
 func (o *Overlay) Reconfigure(next Config) error { return o.setConfigPeers(next) }
 
-// admit decides whether a peer that dials this node may have a session.
-func (o *Overlay) admit(id oap.PeerID, token string) error {
-	if o.config.Open || o.contacts.contains(id) {
+// admit decides whether a peer that dials this node may have a session: it is
+// known, it has an invitation, or it has a token. Anybody else has knocked, which
+// the operator sees.
+func (o *Overlay) admit(peer session.Candidate) error {
+	if o.config.Open || o.contacts.contains(peer.ID) {
 		return nil
 	}
-	problem := &fault.Error{Op: "overlay.admit", Kind: fault.Unauthorized, Detail: "this node does not know " + id.String(),
-		Next: "Add it with `micronode peers add`, or give it a token of the scope overlay:join."}
-	if token != "" && o.spec.Join != nil {
-		if problem.Err = o.spec.Join(token); problem.Err == nil {
-			o.contacts.addGuest(id, token, time.Now())
+	now := time.Now()
+	problem := &fault.Error{Op: "overlay.admit", Kind: fault.Unauthorized, Detail: "this node does not know " + peer.ID.String(),
+		Next: "Type here: micronode peers accept " + peer.ID.String() + ". Or invite it: micronode invite."}
+	if peer.Token != "" {
+		if problem.Err = o.admitToken(peer, now); problem.Err == nil {
+			o.knocks.forget(peer.ID)
 			return nil
 		}
 		problem.Detail += ", and refuses its token"
 	}
-	_ = o.events.Publish(Event{Type: AuthFailure, Peer: id, Detail: problem.Detail})
+	if o.knocks.add(peer, now) {
+		_ = o.events.Publish(Event{Type: AuthFailure, Peer: peer.ID, Addr: peer.Addr, Detail: problem.Detail + ". " + problem.Next})
+	}
 	return problem
+}
+
+// admitToken admits a stranger by what it shows: an invitation, or a token of the
+// scope overlay:join.
+func (o *Overlay) admitToken(peer session.Candidate, now time.Time) error {
+	if secret, is := invitation.ParseToken(peer.Token); is {
+		if o.contacts.count() >= maxContacts {
+			return &fault.Error{Op: "overlay.admit", Kind: fault.Busy, Detail: "the maximum number of peers is reached", Next: "Remove one with `micronode peers rm`."}
+		}
+		share, err := o.invitations.redeem(secret, peer.ID, now)
+		switch {
+		case err != nil:
+			return err
+		case share:
+			o.contacts.addGuest(peer.ID, peer.Token, now)
+		default:
+			o.contacts.addInvited(peer.ID)
+		}
+		o.keeper.changed()
+		return nil
+	}
+	if o.spec.Join == nil {
+		return &fault.Error{Op: "overlay.admit", Kind: fault.Unauthorized, Detail: "this node takes no tokens"}
+	}
+	err := o.spec.Join(peer.Token)
+	if err == nil {
+		o.contacts.addGuest(peer.ID, peer.Token, now)
+	}
+	return err
 }
 
 // recheckEvery is how often the token of a guest is checked again. It may have
@@ -287,11 +353,8 @@ const recheckEvery = time.Second
 // recheckGuests closes the sessions of guests whose tokens are not valid any
 // more, with that error.
 func (o *Overlay) recheckGuests(now time.Time) {
-	if o.spec.Join == nil {
-		return
-	}
 	for _, one := range o.contacts.guestsToRecheck(o.sessions.Active(), now, recheckEvery) {
-		err := o.spec.Join(one.token)
+		err := o.checkGuest(one, now)
 		if err == nil || fault.KindOf(err) == fault.RateLimited { // the limit is on how often it is shown
 			continue
 		}
@@ -302,6 +365,22 @@ func (o *Overlay) recheckGuests(now time.Time) {
 		_ = o.events.Publish(Event{Type: AuthFailure, Peer: id, Detail: problem.Detail})
 		one.CloseWithError(problem)
 	}
+}
+
+// tokenFor is the token to show to a peer that this node dials.
+func (o *Overlay) tokenFor(id oap.PeerID) string {
+	if token := o.contacts.token(id); token != "" {
+		return token
+	}
+	return o.tokens[id]
+}
+
+// checkGuest checks again what a guest was admitted by.
+func (o *Overlay) checkGuest(one guestSession, now time.Time) error {
+	if secret, is := invitation.ParseToken(one.token); is {
+		return o.invitations.check(secret, one.Peer(), now)
+	}
+	return o.spec.Join(one.token) // it is there: a guest was admitted by it
 }
 
 // openObject opens an object for a peer that asks for it.

@@ -430,7 +430,7 @@ func TestHandshakeThatPanics(t *testing.T) {
 		fine := false
 		n := newNode(t, 1, func(s *Spec) {
 			s.Config.MaxConns = 1
-			s.Admit = func(oap.PeerID, string) error {
+			s.Admit = func(Candidate) error {
 				if !fine {
 					panic("boom")
 				}

@@ -14,7 +14,7 @@ import (
 // Contact is a peer that we keep a session with, and its addresses.
 type Contact struct {
 	ID    oap.PeerID
-	Addrs []string // host:port; tried in turn
+	Addrs []string // host:port, the likeliest first; empty if the peer is known, but dials us
 }
 
 // ParseContact parses ID@HOST:PORT. Several addresses are separated by commas.

@@ -95,8 +95,8 @@ func (t *Sessions) syncDialers(ctx context.Context, contacts []Contact) (again b
 		}
 	}
 	for _, contact := range contacts {
-		if contact.ID == t.identity.id || t.dialerOf(contact.ID) != nil {
-			continue // a node does not dial itself
+		if contact.ID == t.identity.id || len(contact.Addrs) == 0 || t.dialerOf(contact.ID) != nil {
+			continue // a node does not dial itself, nor whom it expects
 		}
 		d := &dialer{owner: t, contact: contact, state: stateDialing, since: time.Now()}
 		d.ctx, d.cancel = context.WithCancel(ctx)

@@ -44,7 +44,7 @@ func node(ctx context.Context, seed byte, handler session.Handler) *session.Sess
 	s, err := session.New(flow.NewInventory(), session.Spec{
 		Key:    ed25519.NewKeyFromSeed(bytes.Repeat([]byte{seed}, ed25519.SeedSize)),
 		Config: session.DefaultConfig(), Peer: session.DefaultPeerConfig(), Burst: 64,
-		Admit:   func(oap.PeerID, string) error { return nil },
+		Admit:   func(session.Candidate) error { return nil },
 		Handler: handler,
 		Tasks:   session.Tasks{Handshakes: group("handshake"), Readers: group("reader"), Writers: group("writer"), Dialers: group("keeper")},
 	})

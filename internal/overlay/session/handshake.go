@@ -186,7 +186,7 @@ func (t *Sessions) answerHello(c *pendingConn) (parameters, *closeCause) {
 	}
 	ack, agreed, err := negotiate(hello, t.maxFrame, int(t.spec.Config.ChunkBytes), c.pq)
 	if err == nil {
-		err = t.admit(c.peer, hello.Token)
+		err = t.admit(Candidate{ID: c.peer, Addr: c.raw.RemoteAddr().String(), Token: hello.Token})
 	}
 	if err != nil {
 		return parameters{}, &closeCause{err: err, message: oap.ErrorFor(err), flags: oap.Resp, corr: frame.Corr}
@@ -195,8 +195,8 @@ func (t *Sessions) answerHello(c *pendingConn) (parameters, *closeCause) {
 }
 
 // admit decides whether to accept a session with a peer now.
-func (t *Sessions) admit(peer oap.PeerID, token string) error {
-	if err := t.spec.Admit(peer, token); err != nil {
+func (t *Sessions) admit(peer Candidate) error {
+	if err := t.spec.Admit(peer); err != nil {
 		return err
 	}
 	if t.isDraining() {

@@ -105,9 +105,9 @@ func TestListenerRefuses(t *testing.T) {
 		{"a frame that is too large", plain, []byte{0xff, 0, 0, 0}, oap.FrameTooLarge, oap.Event, 0, FailedMalformed},
 		{"no version in common", plain, framed(oap.Req, 4, encoded(t, &oap.Hello{Versions: []uint64{9}, MaxFrame: 5})), oap.BadVersion, oap.Resp, 4, FailedVersion},
 		{"a peer that is not known", []func(*Spec){func(s *Spec) {
-			s.Admit = func(peer oap.PeerID, token string) error {
-				if peer != idOf(keyOf(2)) || token != "" {
-					t.Errorf("asked about %s with %q", peer, token)
+			s.Admit = func(peer Candidate) error {
+				if peer.ID != idOf(keyOf(2)) || peer.Token != "" || peer.Addr == "" {
+					t.Errorf("asked about %+v", peer)
 				}
 				return fault.New("overlay.admit", fault.Unauthorized, "who are you?")
 			}
@@ -141,7 +141,7 @@ func TestListenerRefuses(t *testing.T) {
 func TestListenerShowsTheToken(t *testing.T) {
 	inBubble(t, "token", func(t *testing.T) {
 		var shown string
-		n := newNode(t, 1, func(s *Spec) { s.Admit = func(_ oap.PeerID, token string) error { shown = token; return nil } })
+		n := newNode(t, 1, func(s *Spec) { s.Admit = func(peer Candidate) error { shown = peer.Token; return nil } })
 		r := dialRaw(t, n, rawTLS(keyOf(2))).reading()
 		hello := goodHello()
 		hello.Token = "capability"

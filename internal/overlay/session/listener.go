@@ -37,6 +37,34 @@ func (t *Sessions) Listen(ctx context.Context, addr string) error {
 	return nil
 }
 
+// Move listens on another address, and no longer on the one before. Sessions
+// stay. The old socket is closed first, because the new address may cover it; if
+// the new one cannot be had, the old one is opened again. Calls must not overlap.
+func (t *Sessions) Move(ctx context.Context, addr string) error {
+	moved := make(chan struct{})
+	t.mu.Lock()
+	old, before := t.listener, t.addr
+	if t.draining || before == nil {
+		t.mu.Unlock()
+		return errDraining
+	}
+	t.listener, t.moving = nil, moved
+	t.moves++
+	t.mu.Unlock()
+	if old != nil {
+		_ = old.Close() // closing twice is harmless
+	}
+	err := t.Listen(ctx, addr)
+	if err != nil {
+		err = errors.Join(err, t.Listen(ctx, before.String()))
+	}
+	t.mu.Lock()
+	t.moving = nil
+	t.mu.Unlock()
+	close(moved)
+	return err
+}
+
 // Addr returns the address that we listen on, with the port that was picked, if
 // one was. It is nil before Listen.
 func (t *Sessions) Addr() net.Addr {
@@ -48,14 +76,34 @@ func (t *Sessions) Addr() net.Addr {
 // Serve accepts connections until ctx ends or the drain begins. After a failure
 // it can be called again; it then opens the same address once more.
 func (t *Sessions) Serve(ctx context.Context) error {
-	listener, err := t.openListener(ctx)
-	if err != nil {
-		return err
+	for {
+		moves := t.moveCount()
+		listener, err := t.openListener(ctx)
+		if err == nil {
+			err = t.serveListener(ctx, listener)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil || t.isDraining() || moves == t.moveCount():
+			return err
+		}
 	}
+}
+
+func (t *Sessions) moveCount() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.moves
+}
+
+// serveListener accepts connections until ctx ends, the drain begins, or the
+// listener moves.
+func (t *Sessions) serveListener(ctx context.Context, listener net.Listener) error {
 	served := make(chan struct{})
 	defer close(served)
 	// Accept takes no context, so a task of ours closes the socket for it.
-	err = t.spec.Tasks.Handshakes.Go(func(own context.Context) error {
+	err := t.spec.Tasks.Handshakes.Go(func(own context.Context) error {
 		select {
 		case <-ctx.Done():
 			t.interruptHandshakes()
@@ -77,15 +125,22 @@ func (t *Sessions) Serve(ctx context.Context) error {
 	return t.acceptLoop(ctx, listener)
 }
 
-// openListener returns the listener that Listen opened, or opens the same address
-// again.
+// openListener returns the listener that Listen or Move opened, or opens the same
+// address again.
 func (t *Sessions) openListener(ctx context.Context) (net.Listener, error) {
 	t.mu.Lock()
-	listener, addr, drained := t.listener, t.addr, t.draining
+	listener, addr, drained, moving := t.listener, t.addr, t.draining, t.moving
 	t.mu.Unlock()
 	switch {
 	case drained:
 		return nil, errDraining
+	case moving != nil:
+		select {
+		case <-moving:
+			return t.openListener(ctx)
+		case <-ctx.Done():
+			return nil, errDraining
+		}
 	case listener != nil:
 		return listener, nil
 	case addr == nil:

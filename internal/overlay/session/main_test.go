@@ -161,7 +161,7 @@ func newNode(t testing.TB, key byte, change ...func(*Spec)) *node {
 	n.tasks = Tasks{Handshakes: group("handshake"), Readers: group("reader"), Writers: group("writer"), Dialers: group("keeper")}
 	spec := Spec{
 		Key: keyOf(key), Config: DefaultConfig(), Peer: DefaultPeerConfig(), Burst: 64,
-		Admit:   func(oap.PeerID, string) error { return nil },
+		Admit:   func(Candidate) error { return nil },
 		Handler: n.recorder, Tasks: n.tasks, Counters: n.recorder.counters(),
 	}
 	for _, c := range change {

@@ -34,13 +34,20 @@ type Spec struct {
 	Drop   flow.Policy // of gossip when a queue is full: RejectNew or DropOldest
 	Burst  int         // how many frames are put into one batch
 
-	Admit func(peer oap.PeerID, token string) error // refuses a peer that dialled us, or returns nil
-	Token func(peer oap.PeerID) string              // the token to present to a peer that we dial
-	Ready func() error                              // the error to answer a hello with, or nil
+	Admit func(Candidate) error        // refuses a peer that dialled us, or returns nil
+	Token func(peer oap.PeerID) string // the token to present to a peer that we dial
+	Ready func() error                 // the error to answer a hello with, or nil
 
 	Handler  Handler
 	Tasks    Tasks
 	Counters Counters
+}
+
+// Candidate is a peer that dialled us, and asks to be admitted. Its key is proved.
+type Candidate struct {
+	ID    oap.PeerID
+	Addr  string // from where
+	Token string // what it shows, if anything
 }
 
 // Tasks are the groups that the tasks of sessions run in.
@@ -68,8 +75,10 @@ type Sessions struct {
 
 	mu        sync.Mutex // guards the fields below; active is stored under it, too
 	draining  bool
-	listener  net.Listener // nil while there is none
-	addr      net.Addr     // of the last listener
+	listener  net.Listener  // nil while there is none
+	addr      net.Addr      // of the last listener
+	moving    chan struct{} // closed when a move has ended; nil if none is under way
+	moves     int           // that were begun
 	pending   map[*pendingConn]struct{}
 	live      map[*Session]struct{}
 	byPeer    map[oap.PeerID]*Session // of the live sessions with a peer, the one that is kept

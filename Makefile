@@ -60,7 +60,7 @@ COUNT    ?= 20
 PACKAGES ?=
 MUTANTS  ?= tools/mutants
 
-.PHONY: help build run test check quick lint unit race race-short coverage explore fuzz models stress mutants interop bench bench-check gates memory smoke generate clean need-gcc need-spin need-strace need-python need-ip need-npm page page-check need-chromium page-browser
+.PHONY: help build run test check quick lint unit race race-short coverage explore fuzz models stress mutants interop bench bench-check gates memory smoke generate clean need-gcc need-spin need-strace need-python need-ip need-npm page page-check need-chromium page-browser platforms
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -72,7 +72,7 @@ build: ## build the binary into .build/micronode
 run: build ## build and run a node, in RAM, on loopback
 	@exec $(BUILD)/micronode run
 
-test: lint unit ## before every commit: gofmt, vet with the house's own rules, staticcheck, every unit and script test
+test: lint platforms unit ## before every commit: gofmt, vet with the house's own rules, staticcheck, other platforms, every unit and script test
 	@echo "make test: all passed"
 
 # The whole of it takes an hour or more: run the parts that a change touches, and all of it before a release.
@@ -101,6 +101,14 @@ lint: $(BUILD)/staticcheck $(BUILD)/lockblock ## gofmt, vet with the house's own
 	  if [ -n "$$unformatted" ]; then echo "not formatted; run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
 	@tools/step vet $(GO) vet -vettool=$(abspath $(BUILD)/lockblock) ./...
 	@tools/step staticcheck $(BUILD)/staticcheck ./...
+
+# Types are checked, for one processor of each kind; `make release` compiles all.
+PLATFORMS := linux/arm linux/arm64 darwin/arm64 windows/amd64
+platforms: $(BUILD)/platforms.checked ## does every package of the binary and the SDK compile on other platforms
+
+$(BUILD)/platforms.checked: $(BUILD)/platforms $(shell git ls-files -co --exclude-standard '*.go' | grep -vE '_test\.go$$|/testdata/|^(bench|interop|tools)/') go.mod go.sum
+	@tools/step platforms $(BUILD)/platforms $(PLATFORMS) -- ./cmd/micronode ./client
+	@touch $@
 
 # The tests of lockblock compile samples, and look for the standard library where -trimpath has left no path to it.
 unit: $(BUILD)/retest ## every unit and script test, without the race detector; PACKAGES for some
@@ -195,7 +203,7 @@ $(BUILD)/staticcheck: tools/go.mod tools/go.sum
 	@mkdir -p $(BUILD)
 	$(GO) -C tools build -o ../$(BUILD)/staticcheck honnef.co/go/tools/cmd/staticcheck
 
-$(BUILD)/lockblock $(BUILD)/covercheck $(BUILD)/retest: $(BUILD)/%: $(shell find tools -name '*.go' -not -path '*/testdata/*' 2>/dev/null) tools/go.mod
+$(BUILD)/lockblock $(BUILD)/covercheck $(BUILD)/retest $(BUILD)/platforms: $(BUILD)/%: $(shell find tools -name '*.go' -not -path '*/testdata/*' 2>/dev/null) tools/go.mod
 	@mkdir -p $(BUILD)
 	$(GO) -C tools build -o ../$(BUILD)/$* ./cmd/$*
 

@@ -150,7 +150,7 @@ func (c *Client) useSocket(o Options) error {
 	if err := checkSocket(address); err != nil {
 		return err
 	}
-	transport := newTransport(socketDialer(address, uint32(os.Geteuid())))
+	transport := newTransport(socketDialer(address, ownUID()))
 	c.local, c.nodeLabel, c.base, c.closeIdle = true, "the socket "+address, "http://"+localHost, transport.CloseIdleConnections
 	c.http = &http.Client{Transport: c.withToken(transport), CheckRedirect: c.redirect(nil)}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"syscall"
 
 	"micronode/b3"
@@ -73,12 +74,15 @@ func writeFile(path string, from io.Reader) (err error) {
 
 // syncFolder makes a rename durable. File systems that cannot do so report it.
 func syncFolder(path string) error {
+	if runtime.GOOS == "windows" {
+		return nil // it writes names to its journal by itself
+	}
 	folder, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	defer folder.Close()
-	if err := folder.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) {
+	if err := folder.Sync(); err != nil && !fault.IsErrno(err, syscall.EINVAL) {
 		return err
 	}
 	return nil
@@ -93,11 +97,11 @@ func fileError(path string, err error) error {
 	failed := &fault.Error{Op: downloadOp, Kind: fault.KindOf(err), Detail: path + " cannot be written", Err: err,
 		Next: "Check the disk and the folder, then download it again."}
 	switch {
-	case errors.Is(err, syscall.EISDIR):
+	case fault.IsErrno(err, syscall.EISDIR):
 		failed.Kind, failed.Next = fault.Malformed, "Name a file; this is a folder."
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+	case errors.Is(err, fs.ErrNotExist), fault.IsErrno(err, syscall.ENOTDIR):
 		failed.Kind, failed.Next = fault.NotFound, "Make the folder first."
-	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+	case errors.Is(err, fs.ErrPermission), fault.IsErrno(err, syscall.EROFS):
 		failed.Kind, failed.Next = fault.Forbidden, "Choose a folder with write permission."
 	case failed.Kind == fault.StoreFull:
 		failed.Next = "Free space on the disk, or choose another."

@@ -157,7 +157,7 @@ func readFileError(where string, err error) error {
 	failed := &fault.Error{Op: putFolderOp, Kind: fault.KindOf(err), Detail: where + " cannot be read", Err: withoutPath(err),
 		Next: "Check the file and the disk, then put the folder again."}
 	switch {
-	case errors.Is(err, syscall.ENOTDIR):
+	case fault.IsErrno(err, syscall.ENOTDIR):
 		failed.Kind, failed.Next = fault.Malformed, "Name a folder; this is not one."
 	case errors.Is(err, fs.ErrNotExist):
 		failed.Kind, failed.Next = fault.NotFound, "Check its name, and that no other program removes it meanwhile."

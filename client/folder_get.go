@@ -110,7 +110,7 @@ func conflictError(where string, mode fs.FileMode, goes string) error {
 
 // writeFileError classifies a failure of our own disk.
 func writeFileError(where string, err error) error {
-	if errors.Is(err, syscall.ENAMETOOLONG) {
+	if fault.IsErrno(err, syscall.ENAMETOOLONG) {
 		return fault.New(getFolderOp, fault.Malformed, "the name %s is too long for this file system", where).
 			Advise("Choose another file system, or fetch the file alone under another name.")
 	}

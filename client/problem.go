@@ -235,13 +235,13 @@ func (k *call) classify(failed *fault.Error, err error) {
 		return
 	}
 	switch {
-	case errors.Is(err, syscall.ECONNREFUSED):
+	case fault.IsErrno(err, syscall.ECONNREFUSED):
 		failed.Kind, failed.Detail = fault.NotReady, "connection refused by "+where
 		failed.Next = "Start the node, or check the URL (MICRO_URL)."
 	case errors.As(err, &name):
 		failed.Kind, failed.Detail = fault.NoRoute, "the name of "+where+" has no address"
 		failed.Next = "Check the host in the URL (MICRO_URL)."
-	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
+	case fault.IsErrno(err, syscall.ENETUNREACH), fault.IsErrno(err, syscall.EHOSTUNREACH):
 		failed.Kind, failed.Detail = fault.NoRoute, where+" cannot be reached"
 		failed.Next = "Check the network and the URL (MICRO_URL)."
 	case errors.As(err, &certificate):

@@ -3,8 +3,14 @@ package client
 import (
 	"math"
 	"net"
+	"os"
 	"syscall"
 )
+
+const maxSocketName = 107 // the kernel's limit
+
+// ownUID is the user whose node is asked.
+func ownUID() uint32 { return uint32(os.Geteuid()) }
 
 // ownerOf asks the kernel which user owns the other end of the socket.
 func ownerOf(conn *net.UnixConn) (uint32, error) {

@@ -1,4 +1,4 @@
-//go:build !linux
+//go:build !linux && !darwin && !windows
 
 package client
 
@@ -6,10 +6,15 @@ import (
 	"errors"
 	"math"
 	"net"
+	"os"
 )
 
-// ownerOf always fails: only Linux has the local socket. Other systems use
-// MICRO_URL.
+const maxSocketName = 103 // the kernel's limit
+
+// ownUID is the user whose node is asked.
+func ownUID() uint32 { return uint32(os.Geteuid()) }
+
+// ownerOf always fails: how this system is asked is not known. Use MICRO_URL.
 func ownerOf(*net.UnixConn) (uint32, error) {
-	return math.MaxUint32, errors.New("the local socket is for Linux; set MICRO_URL")
+	return math.MaxUint32, errors.New("the owner of a local socket is not known on this system; set MICRO_URL")
 }

@@ -2,12 +2,13 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -20,8 +21,7 @@ const (
 	// loopback listener.
 	localHost = "localhost"
 
-	maxSocketName = 107 // the kernel's limit
-	maxRedirects  = 5
+	maxRedirects = 5
 
 	// idleTimeout is less than the node's own 60 s, so that the node rarely
 	// closes a connection just as a request goes out on it.
@@ -51,16 +51,20 @@ func newTransport(dial dialFunc) *http.Transport {
 }
 
 // socketAddress turns the name of a socket into what package net understands:
-// an abstract one begins with an @, a path has a slash.
+// an abstract one begins with an @, a path has a slash. Only Linux has abstract
+// ones: elsewhere a bare name is a file in the folder for temporary files.
 func socketAddress(name string) string {
-	switch bare := strings.TrimPrefix(name, "@"); {
-	case bare == "":
-		return fmt.Sprintf("@micronode-%d", os.Geteuid())
+	bare := strings.TrimPrefix(name, "@")
+	switch {
 	case strings.Contains(bare, "/"):
 		return name
-	default:
-		return "@" + bare
+	case bare == "":
+		bare = fmt.Sprintf("micronode-%d", ownUID())
 	}
+	if runtime.GOOS != "linux" {
+		return filepath.ToSlash(filepath.Join(os.TempDir(), bare))
+	}
+	return "@" + bare
 }
 
 func checkSocket(address string) error {
@@ -111,13 +115,13 @@ func foreignSocketError(address string, uid uint32, cause error) error {
 func socketDialError(address string, cause error) error {
 	err := &fault.Error{Op: dialOp, Err: cause}
 	switch {
-	case errors.Is(cause, syscall.ECONNREFUSED), errors.Is(cause, syscall.ENOENT):
+	case fault.IsErrno(cause, syscall.ECONNREFUSED), fault.IsErrno(cause, syscall.ENOENT):
 		err.Kind, err.Detail = fault.NotReady, "no node is running on the socket "+address
 		err.Next = "Start a node: micronode run. If it runs with --socket NAME, use the same option here."
-	case errors.Is(cause, syscall.EACCES):
+	case fault.IsErrno(cause, syscall.EACCES):
 		err.Kind, err.Detail = fault.Forbidden, "the socket "+address+" belongs to another user"
 		err.Next = "Use another socket with --socket NAME, on the node and here."
-	case errors.Is(cause, syscall.EAGAIN):
+	case fault.IsErrno(cause, syscall.EAGAIN):
 		err.Kind, err.Detail = fault.Busy, "the node accepts connections too slowly on the socket "+address
 	default:
 		return cause

@@ -138,10 +138,10 @@ func kindOfSystem(err error) Kind {
 		return Timeout
 	case errors.As(err, &network) && network.Timeout():
 		return Timeout
-	case errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET),
+	case IsErrno(err, syscall.EPIPE), IsErrno(err, syscall.ECONNRESET),
 		errors.Is(err, io.ErrClosedPipe), errors.Is(err, net.ErrClosed):
 		return BrokenPipe
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+	case IsErrno(err, syscall.ENOSPC), IsErrno(err, syscall.EDQUOT):
 		return StoreFull
 	default:
 		return Internal

@@ -122,11 +122,11 @@ func newWriteError(op, path string, err error) error {
 // as a problem of the request, not as our own fault.
 func fileKind(err error) fault.Kind {
 	switch kind := fault.KindOf(err); {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+	case errors.Is(err, fs.ErrNotExist), fault.IsErrno(err, syscall.ENOTDIR):
 		return fault.NotFound
 	case errors.Is(err, fs.ErrExist):
 		return fault.Conflict
-	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+	case errors.Is(err, fs.ErrPermission), fault.IsErrno(err, syscall.EROFS):
 		return fault.Forbidden
 	case kind != fault.Internal:
 		return kind

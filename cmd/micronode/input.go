@@ -7,8 +7,7 @@ import (
 	"io"
 	"os"
 	"strings"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"micronode/fault"
 	"micronode/internal/flow"
@@ -46,10 +45,9 @@ func (c *console) openStdin(ctx context.Context) (io.ReadCloser, error) {
 // Read waits for the input and for the end of the context, whichever is first.
 func (i *interruptibleStdin) Read(p []byte) (int, error) {
 	for {
-		ready := []unix.PollFd{{Fd: int32(i.file.Fd()), Events: unix.POLLIN}, {Fd: int32(i.wake.Fd()), Events: unix.POLLIN}}
-		_, err := unix.Poll(ready, -1)
+		err := awaitInput(i.file, i.wake)
 		switch {
-		case err == unix.EINTR:
+		case err == syscall.EINTR:
 		case err != nil:
 			return 0, err
 		case i.ctx.Err() != nil:
@@ -70,7 +68,7 @@ func (i *interruptibleStdin) Close() error {
 func (c *console) prompt(ctx context.Context, prompt string, hidden bool) (string, error) {
 	const op = "ask"
 	if file, ok := c.in.(*os.File); ok && hidden {
-		show, err := disableEcho(int(file.Fd()))
+		show, err := disableEcho(file.Fd())
 		if err != nil {
 			return "", fault.Wrap(op, err)
 		}
@@ -97,19 +95,4 @@ func (c *console) prompt(ctx context.Context, prompt string, hidden bool) (strin
 		line = append(line, char[:n]...)
 	}
 	return "", &fault.Error{Op: op, Kind: fault.Malformed, Detail: "the line is too long", Next: "Type less."}
-}
-
-// disableEcho turns off the echo of a terminal, except for the line break.
-// restore brings the settings back.
-func disableEcho(terminal int) (restore func(), err error) {
-	saved, err := unix.IoctlGetTermios(terminal, unix.TCGETS)
-	if err != nil {
-		return nil, err
-	}
-	quiet := *saved
-	quiet.Lflag = quiet.Lflag&^unix.ECHO | unix.ECHONL
-	if err := unix.IoctlSetTermios(terminal, unix.TCSETS, &quiet); err != nil {
-		return nil, err
-	}
-	return func() { _ = unix.IoctlSetTermios(terminal, unix.TCSETS, saved) }, nil // if the terminal is gone, there is nothing to restore
 }

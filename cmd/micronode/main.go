@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
-	"golang.org/x/sys/unix"
-
 	"micronode/fault"
 	"micronode/internal/observe"
 	"micronode/internal/supervise"
@@ -109,10 +107,7 @@ type interruptError struct{ signal os.Signal }
 
 // Error names the signal as people type it.
 func (i *interruptError) Error() string {
-	if number, ok := i.signal.(unix.Signal); ok {
-		return "stopped by " + unix.SignalName(number)
-	}
-	return "stopped by " + i.signal.String()
+	return "stopped by " + signalName(i.signal)
 }
 
 // FaultCode makes an interruption a fault of the kind Canceled.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"syscall"
 	"time"
@@ -63,7 +62,7 @@ func (s *stopCommand) Run(ctx context.Context, c *console) error {
 // isGone reports whether the node does not answer any more. A node that drains
 // still answers.
 func isGone(err error) bool {
-	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT)
+	return fault.IsErrno(err, syscall.ECONNREFUSED) || fault.IsErrno(err, syscall.ENOENT)
 }
 
 // awaitExit waits until the node does not answer any more, or another one

@@ -6,9 +6,6 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 
 	"micronode/fault"
 )
@@ -57,16 +54,16 @@ func newArena(name string, size int, lock func([]byte) error) (*Arena, error) {
 		return nil, fault.New(op, fault.Malformed, "an arena %q of %d bytes", name, size)
 	}
 	size = (size + page - 1) / page * page
-	whole, err := unix.Mmap(-1, 0, size+2*page, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
+	whole, err := reserve(size + 2*page)
 	if err != nil {
 		return nil, noMemory(op, name, size, err)
 	}
 	body := whole[page : page+size : page+size]
-	if err := unix.Mprotect(body, unix.PROT_READ|unix.PROT_WRITE); err != nil {
-		_ = unix.Munmap(whole)
+	if err := open(body); err != nil {
+		_ = release(whole)
 		return nil, noMemory(op, name, size, err)
 	}
-	_ = unix.Madvise(body, unix.MADV_DONTDUMP) // advice for debuggers' dumps; ours are off
+	excludeFromDumps(body)
 	a := &Arena{name: name, mapping: whole, usable: body, size: size, locked: true}
 	if err := lock(body); err != nil {
 		a.locked = false
@@ -78,16 +75,6 @@ func newArena(name string, size int, lock func([]byte) error) (*Arena, error) {
 func noMemory(op, name string, size int, cause error) error {
 	return fault.New(op, fault.StoreFull, "no memory for the arena %q of %s", name, formatBytes(uint64(size))).
 		Advise("Give the node more memory, or lower its byte budgets.").Because(cause)
-}
-
-// lock keeps pages from being swapped out, each from its first use on: to lock
-// them all at once would take up the whole size in RAM.
-func lock(memory []byte) error {
-	_, _, errno := unix.Syscall(unix.SYS_MLOCK2, uintptr(unsafe.Pointer(unsafe.SliceData(memory))), uintptr(len(memory)), unix.MLOCK_ONFAULT)
-	if errno != 0 {
-		return os.NewSyscallError("mlock2", errno)
-	}
-	return nil
 }
 
 // Alloc returns the next n bytes, which are zero. They belong to the caller
@@ -146,7 +133,7 @@ func (a *Arena) Close() error {
 	if whole == nil {
 		return nil
 	}
-	return fault.Wrap("amnesia.close", unix.Munmap(whole))
+	return fault.Wrap("amnesia.close", release(whole))
 }
 
 // Stat reports the arena's size and state.

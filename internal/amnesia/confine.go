@@ -5,11 +5,12 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/landlock-lsm/go-landlock/landlock"
 	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
-	"golang.org/x/sys/unix"
 
 	"micronode/fault"
 )
@@ -166,15 +167,21 @@ func checkFolder(op, folder string) error {
 	return nil
 }
 
+// systemName is this system, as its makers write it.
+var systemName = cmp.Or(map[string]string{"darwin": "macOS", "windows": "Windows"}[runtime.GOOS], runtime.GOOS)
+
 // landlockProblem says why this kernel cannot confine us, and what to do; both
 // are empty if it can.
 func landlockProblem(abi int, err error) (reason, next string) {
 	const container = "In a container, allow the landlock_* system calls in its seccomp profile. "
 	switch {
-	case errors.Is(err, unix.ENOSYS):
+	case runtime.GOOS != "linux":
+		return "on " + systemName + " the node writes nothing either, but nothing keeps a fault of it from writing: only Linux can take that right away",
+			"Set amnesia.enforce to auto or off, or run the node on Linux 6.2 or newer."
+	case errors.Is(err, syscall.ENOSYS):
 		return "the kernel has no Landlock, or a sandbox hides it",
 			container + "Otherwise use Linux 6.2 or newer, built with CONFIG_SECURITY_LANDLOCK."
-	case errors.Is(err, unix.EOPNOTSUPP):
+	case errors.Is(err, syscall.EOPNOTSUPP):
 		return "the kernel has Landlock, but it is turned off",
 			"Add landlock to lsm= on the kernel's command line and restart the machine."
 	case err != nil:
@@ -183,12 +190,4 @@ func landlockProblem(abi int, err error) (reason, next string) {
 		return "the kernel's Landlock is too old to refuse that a file is truncated", "Use Linux 6.2 or newer."
 	}
 	return "", ""
-}
-
-// disableCoreDumps turns core dumps off, in two ways; see the package comment.
-func disableCoreDumps() error {
-	return errors.Join(
-		os.NewSyscallError("setrlimit", unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})),
-		os.NewSyscallError("prctl", unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)),
-	)
 }

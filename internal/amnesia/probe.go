@@ -3,8 +3,6 @@ package amnesia
 import (
 	"fmt"
 	"os"
-
-	"golang.org/x/sys/unix"
 )
 
 // Check is the result of one check: whether the machine supports something, the
@@ -44,21 +42,15 @@ func (c *confiner) probe() Support {
 
 // probeLock locks a page and releases it.
 func probeLock() error {
-	page, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	page, err := reserve(os.Getpagesize())
 	if err != nil {
-		return os.NewSyscallError("mmap", err)
+		return os.NewSyscallError("reserve", err)
 	}
-	defer unix.Munmap(page)
+	defer release(page)
+	if err := open(page); err != nil {
+		return err
+	}
 	return lock(page)
-}
-
-// lockLimit is RLIMIT_MEMLOCK.
-func lockLimit() uint64 {
-	var limit unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) != nil {
-		return 0
-	}
-	return limit.Cur
 }
 
 // lockProblem says why memory could not be locked, and what to do.
@@ -70,7 +62,7 @@ func lockProblem(err error, size int, limit uint64) (reason, next string) {
 // formatBytes formats a size for reading.
 func formatBytes(n uint64) string {
 	switch {
-	case n == unix.RLIM_INFINITY:
+	case n == noLimit:
 		return "any amount"
 	case n >= 1<<20:
 		return fmt.Sprintf("%d MiB", n>>20)

@@ -4,15 +4,16 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"micronode/fault"
+	"micronode/internal/disk"
 )
 
 // Attempt is one attempt to write.
@@ -38,15 +39,9 @@ var writeActions = []struct {
 		file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		return errors.Join(err, closeFile(file))
 	}},
-	{"create a file without a name", func(path string) error {
-		fd, err := unix.Open(filepath.Dir(path), unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
-		if err == nil {
-			err = unix.Close(fd)
-		}
-		return err
-	}},
+	{"create a file without a name", createUnnamed},
 	{"make a symbolic link", func(path string) error { return os.Symlink("nowhere", path) }},
-	{"make a pipe", func(path string) error { return unix.Mkfifo(path, 0o600) }},
+	{"make a pipe", makePipe},
 	{"make a socket", func(path string) error {
 		listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
 		if err == nil {
@@ -87,14 +82,14 @@ func TryWrites(folders ...string) WriteAttempts {
 	}
 	var proof WriteAttempts
 	for _, folder := range folders {
-		writable := unix.Faccessat(unix.AT_FDCWD, folder, unix.W_OK|unix.X_OK, unix.AT_EACCESS) == nil
+		writable := disk.MayWrite(folder) == nil
 		for i, deed := range writeActions {
 			path := filepath.Join(folder, ".micronode-proof-"+strings.ToLower(rand.Text()))
 			cause := deed.try(path)
 			if cause == nil {
 				_ = os.Remove(path) // some leave nothing behind
 			}
-			refused := errors.Is(cause, unix.EACCES)
+			refused := errors.Is(cause, fs.ErrPermission) && !errors.Is(cause, syscall.EPERM)
 			writable = writable && (refused || i > 0)
 			proof.Attempts = append(proof.Attempts, Attempt{Folder: folder, Action: deed.name, Cause: cause, Conclusive: writable && refused})
 		}

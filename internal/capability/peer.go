@@ -5,8 +5,6 @@ import (
 	"net"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"micronode/fault"
 )
 
@@ -33,16 +31,16 @@ func PeerUID(conn net.Conn) (uint32, error) {
 	if err != nil {
 		return math.MaxUint32, fault.Wrap(op, err)
 	}
-	var peer *unix.Ucred
+	var uid uint32
 	var failed error
-	err = raw.Control(func(fd uintptr) { peer, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	err = raw.Control(func(fd uintptr) { uid, failed = peerUID(fd) })
 	switch {
 	case err != nil:
 		return math.MaxUint32, fault.Wrap(op, err)
 	case failed != nil:
 		return math.MaxUint32, fault.WrapKind(op, fault.Unauthorized, failed)
-	case peer.Uid == math.MaxUint32:
+	case uid == math.MaxUint32:
 		return math.MaxUint32, fault.New(op, fault.Unauthorized, "the kernel has no peer credentials of the connection")
 	}
-	return peer.Uid, nil
+	return uid, nil
 }

@@ -9,14 +9,13 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"micronode/fault"
+	"micronode/internal/disk"
 )
 
 const (
@@ -88,7 +87,7 @@ func redactName(name string) string {
 // fileSecret opens without blocking and reads with a deadline, so that a named
 // pipe without a writer cannot hold up the start.
 func fileSecret(path string) ([]byte, error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	file, err := disk.OpenAtOnce(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, secretError(howToMake+" Keep it in a file that only the node's user can read.", "there is no file %s", redactName(path))
 	}
@@ -100,14 +99,14 @@ func fileSecret(path string) ([]byte, error) {
 	if err != nil {
 		return nil, wrapSecretError(err, "Check that it is there, and open for reading.", "the file %s cannot be read", path)
 	}
-	owner, known := info.Sys().(*syscall.Stat_t)
+	owner, known := disk.Owner(info)
 	switch {
 	case !info.Mode().IsRegular():
-	case info.Mode().Perm()&0o006 != 0:
+	case runtime.GOOS != "windows" && info.Mode().Perm()&0o006 != 0:
 		return nil, secretError("Type: chmod 600 "+path, "every user may read or write the file %s (mode %04o)", path, info.Mode().Perm())
-	case info.Mode().Perm()&0o020 != 0:
+	case runtime.GOOS != "windows" && info.Mode().Perm()&0o020 != 0:
 		return nil, secretError("Type: chmod 600 "+path, "its group may write the file %s (mode %04o)", path, info.Mode().Perm())
-	case !known || owner.Uid != 0 && owner.Uid != uint32(os.Geteuid()):
+	case runtime.GOOS != "windows" && (!known || owner != 0 && owner != uint32(os.Geteuid())):
 		return nil, secretError(fmt.Sprintf("If you trust its owner and its content, type: chown %d %s. Otherwise create your own.", os.Geteuid(), path), "the file %s belongs to another user, who may know its content", path)
 	}
 	_ = file.SetReadDeadline(time.Now().Add(secretTimeout)) // a regular file has none and needs none
@@ -129,40 +128,9 @@ func descriptorSecret(number string) ([]byte, error) {
 	if err != nil {
 		return nil, secretError("Write fd:3 for what the shell opened with 3<FILE.", "fd: needs the number of a descriptor")
 	}
-	source := &pollReader{fd: int(fd), until: time.Now().Add(secretTimeout)}
-	defer unix.Close(source.fd)
+	source := openInherited(uintptr(fd))
+	defer source.Close()
 	return readAll(source, "descriptor "+number)
-}
-
-// pollReader reads a descriptor with a deadline without changing its flags,
-// which are shared with the process that opened it.
-type pollReader struct {
-	fd    int
-	until time.Time
-}
-
-func (p *pollReader) Read(buf []byte) (int, error) {
-	for {
-		wait := max(time.Until(p.until), 0)
-		ready, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}, int(wait.Milliseconds()))
-		if err == nil && ready == 0 {
-			return 0, os.ErrDeadlineExceeded
-		}
-		var n int
-		if err == nil {
-			n, err = unix.Read(p.fd, buf)
-		}
-		switch {
-		case err == unix.EINTR || err == unix.EAGAIN:
-			continue
-		case err != nil:
-			return 0, err
-		case n == 0:
-			return 0, io.EOF
-		default:
-			return n, nil
-		}
-	}
 }
 
 // readAll reads a bounded text.

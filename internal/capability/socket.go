@@ -8,17 +8,16 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"micronode/fault"
+	"micronode/internal/disk"
 )
 
 const (
-	maxSocketName     = 107 // the kernel's limit
 	socketTimeout     = time.Second
 	lockRetryInterval = 5 * time.Millisecond
 )
@@ -26,6 +25,7 @@ const (
 // DefaultSocket is the name of a user's local socket: one for the node, one
 // for each part that runs as a process of its own.
 func DefaultSocket(uid int, part string) string {
+	uid = max(uid, 0) // Windows has no numbers of users
 	if part == "" {
 		return fmt.Sprintf("micronode-%d", uid)
 	}
@@ -45,6 +45,8 @@ func socketAddress(op, name string) (address string, abstract bool, err error) {
 		err = badSocket(op, "the socket's name is %d bytes long; the kernel has room for %d", len(bare), maxSocketName)
 	case !abstract && bare != name:
 		err = badSocket(op, "a socket's name is either abstract, with an @, or a path, with a slash; %q is both", name)
+	case abstract && runtime.GOOS != "linux":
+		return socketAddress(op, filepath.ToSlash(filepath.Join(os.TempDir(), bare)))
 	case abstract:
 		return "@" + bare, true, nil
 	}
@@ -77,19 +79,19 @@ func ListenLocal(name string, onRefused func(uid uint32)) (*LocalListener, error
 		inner, err = listenPath(op, address)
 	}
 	switch {
-	case errors.Is(err, unix.EADDRINUSE):
+	case fault.IsErrno(err, syscall.EADDRINUSE):
 		return nil, socketInUse(op, address)
 	case err != nil:
 		return nil, listenError(op, address, err)
 	}
-	return &LocalListener{inner: inner, ownUID: uint32(os.Geteuid()), onRefused: onRefused}, nil
+	return &LocalListener{inner: inner, ownUID: ownUID(), onRefused: onRefused}, nil
 }
 
 // socketInUse reports which user has the socket.
 func socketInUse(op, address string) error {
 	if conn, err := net.DialTimeout("unix", address, socketTimeout); err == nil {
 		defer conn.Close()
-		if uid, err := PeerUID(conn); err == nil && uid != uint32(os.Geteuid()) {
+		if uid, err := PeerUID(conn); err == nil && uid != ownUID() {
 			return foreignSocket(op, address, uid)
 		}
 	}
@@ -111,11 +113,14 @@ func listenError(op, address string, cause error) error {
 func listen(address string) (*net.UnixListener, error) {
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 		var err error
-		return errors.Join(raw.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o600) }), err)
+		return errors.Join(raw.Control(func(fd uintptr) { err = protectSocket(fd) }), err)
 	}}
 	listener, err := config.Listen(context.Background(), "unix", address)
 	if err != nil {
 		return nil, err
+	}
+	if err := protectSocketFile(address); err != nil {
+		return nil, errors.Join(err, listener.Close())
 	}
 	return listener.(*net.UnixListener), nil
 }
@@ -130,7 +135,7 @@ func listenPath(op, path string) (*net.UnixListener, error) {
 	}
 	defer unlock()
 	listener, err := listen(path)
-	if !errors.Is(err, unix.EADDRINUSE) {
+	if !fault.IsErrno(err, syscall.EADDRINUSE) {
 		return listener, err
 	}
 	if err := removeStale(op, path); err != nil {
@@ -153,7 +158,7 @@ func removeStale(op, path string) error {
 	if err == nil {
 		conn.Close()
 	}
-	if !errors.Is(err, unix.ECONNREFUSED) {
+	if !fault.IsErrno(err, syscall.ECONNREFUSED) {
 		return socketInUse(op, path) // a process listens, even if it does not answer in time
 	}
 	return os.Remove(path)
@@ -162,16 +167,16 @@ func removeStale(op, path string) error {
 // lockFolder takes the advisory lock of a folder while a socket is made there.
 // The kernel releases it if this process dies.
 func lockFolder(op, folder string) (unlock func(), err error) {
-	dir, err := os.Open(folder)
+	dir, err := openToLock(folder)
 	if err != nil {
 		return nil, err
 	}
 	for until := time.Now().Add(socketTimeout); ; time.Sleep(lockRetryInterval) {
-		err = unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		err = disk.Lock(dir)
 		if err == nil {
 			return func() { dir.Close() }, nil
 		}
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+		if !errors.Is(err, disk.ErrLocked) {
 			dir.Close()
 			return nil, err
 		}
@@ -219,7 +224,7 @@ func (l *LocalListener) Addr() net.Addr { return l.inner.Addr() }
 // A socket of another user is Forbidden: its owner would see what we send. One
 // without a listener is NotReady.
 func DialLocal(ctx context.Context, name string) (net.Conn, error) {
-	return dialAs(ctx, name, uint32(os.Geteuid()))
+	return dialAs(ctx, name, ownUID())
 }
 
 func dialAs(ctx context.Context, name string, own uint32) (net.Conn, error) {
@@ -253,13 +258,13 @@ func foreignSocket(op, address string, uid uint32) error {
 func dialError(op, address string, cause error) error {
 	var err *fault.Error
 	switch {
-	case errors.Is(cause, unix.ECONNREFUSED), errors.Is(cause, unix.ENOENT):
+	case fault.IsErrno(cause, syscall.ECONNREFUSED), fault.IsErrno(cause, syscall.ENOENT):
 		err = fault.New(op, fault.NotReady, "no node is running on the socket %s", address).
 			Advise("Start a node: micronode run. If it runs with --socket NAME, use the same option here.")
-	case errors.Is(cause, unix.EACCES):
+	case fault.IsErrno(cause, syscall.EACCES):
 		err = fault.New(op, fault.Forbidden, "the socket %s belongs to another user", address).
 			Advise("Use another socket with --socket NAME, on the node and here.")
-	case errors.Is(cause, unix.EAGAIN):
+	case fault.IsErrno(cause, syscall.EAGAIN):
 		err = fault.New(op, fault.Busy, "the node accepts connections too slowly on the socket %s", address)
 	default:
 		return fault.Wrap(op, cause)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strings"
 	"time"
 
@@ -43,6 +44,10 @@ type Demo struct {
 // Run plays all steps, or stops at the first that fails. No node is left
 // running in any case.
 func (d Demo) Run(ctx context.Context) error {
+	if runtime.GOOS == "windows" {
+		return &fault.Error{Op: op, Kind: fault.RejectPolicy, Detail: "the demo stops nodes by signals, which Windows does not have",
+			Next: "Start a node: micronode run."}
+	}
 	if d.Nodes < minNodes || d.Nodes > maxNodes {
 		return &fault.Error{Op: op, Kind: fault.Malformed, Detail: fmt.Sprintf("--nodes is %d", d.Nodes),
 			Next: fmt.Sprintf("Give a number from %d to %d: the nodes form a chain, and a message is relayed at most eight times.", minNodes, maxNodes)}

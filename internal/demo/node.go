@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 
 	"micronode/client"
 	"micronode/fault"
@@ -64,10 +63,8 @@ func nodeArgs(socket string) []string {
 	return []string{"micronode", "run", "--json", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--overlay", "127.0.0.1:0", "--socket", socket}
 }
 
-// newNode prepares a node, and does not start it. The kernel kills it when
-// this process ends for any reason (it watches the thread that started it, and
-// no thread of this program ends before the program). A Ctrl-C reaches only
-// this process, which then stops the nodes itself.
+// newNode prepares a node, and does not start it. A Ctrl-C
+// reaches only this process, which then stops the nodes itself.
 func newNode(program string, number int, socket string, environ []string) (*node, error) {
 	local, err := client.New(client.Options{Socket: socket})
 	if err != nil {
@@ -75,7 +72,7 @@ func newNode(program string, number int, socket string, environ []string) (*node
 	}
 	n := &node{number: number, socket: socket, local: local, log: &logTail{}, bannerRead: make(chan struct{}), exited: make(chan struct{})}
 	n.command = &exec.Cmd{Path: program, Args: nodeArgs(socket), Env: environ, Stderr: n.log,
-		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}}
+		SysProcAttr: ownGroup()}
 	return n, nil
 }
 

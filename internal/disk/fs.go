@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
+
+	"micronode/fault"
 )
 
 // FS is the handful of file operations that a log needs.
@@ -86,13 +88,7 @@ func (osFS) List(folder string) ([]Entry, error) {
 	return entries, nil
 }
 
-func (osFS) SyncFolder(name string) error {
-	f, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
-}
+func (osFS) SyncFolder(name string) error { return SyncFolder(name) }
 
 func (f osFile) Size() (int64, error) {
 	info, err := f.Stat()
@@ -102,16 +98,26 @@ func (f osFile) Size() (int64, error) {
 	return info.Size(), nil
 }
 
-func (f osFile) Allocate(size int64) error { return allocate(f.File, size) }
+func (f osFile) Allocate(size int64) error { return Allocate(f.File, size) }
 func (f osFile) Sync() error               { return datasync(f.File) }
 
 // IsFull reports whether an operation failed for lack of room.
-func IsFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
+func IsFull(err error) bool {
+	return fault.IsErrno(err, syscall.ENOSPC) || fault.IsErrno(err, syscall.EDQUOT)
+}
 
 // IsReadOnly reports whether an operation failed because nothing may be written.
 func IsReadOnly(err error) bool {
-	return errors.Is(err, syscall.EROFS) || errors.Is(err, fs.ErrPermission)
+	return fault.IsErrno(err, syscall.EROFS) || errors.Is(err, fs.ErrPermission)
 }
+
+// IsDamage reports whether the disk itself, or the file system on it, failed.
+func IsDamage(err error) bool {
+	return fault.IsErrno(err, syscall.EIO) || fault.IsErrno(err, syscall.EBADMSG) || isDamage(err)
+}
+
+// ErrLocked is the error of Lock if another process has the lock.
+var ErrLocked = errors.New("another process has the lock")
 
 // IsNotExist reports whether there is no such file.
 func IsNotExist(err error) bool { return errors.Is(err, fs.ErrNotExist) }

@@ -18,6 +18,7 @@ import (
 	"micronode/b3"
 	"micronode/fault"
 	"micronode/internal/capability"
+	"micronode/internal/disk"
 	"micronode/internal/edge/fill"
 	"micronode/internal/ingress"
 )
@@ -156,7 +157,7 @@ func openFault(err error) error {
 	failed := &fault.Error{Op: assetOp, Kind: fault.NotFound, Detail: "there is no such file"}
 	if errors.Is(err, fs.ErrPermission) || strings.Contains(err.Error(), "escapes") {
 		failed.Kind, failed.Detail = fault.Forbidden, "the file may not be read"
-	} else if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) && !errors.Is(err, syscall.ENAMETOOLONG) {
+	} else if !errors.Is(err, fs.ErrNotExist) && !fault.IsErrno(err, syscall.ENOTDIR) && !fault.IsErrno(err, syscall.ENAMETOOLONG) {
 		failed.Kind, failed.Detail, failed.Err = fault.Internal, "the file cannot be opened", err
 	}
 	return failed
@@ -179,8 +180,8 @@ func fileWriter(file *os.File) func(io.Writer, int64, int64) error {
 // fileETag is a strong validator of a file, made of its stat data. Every write
 // to the file changes it.
 func fileETag(info fs.FileInfo) string {
-	stat, _ := info.Sys().(*syscall.Stat_t) // always, on Linux
-	version := b3.Of(fmt.Appendf(nil, "%d %d %d %d %d", stat.Dev, stat.Ino, stat.Size, stat.Mtim.Nano(), stat.Ctim.Nano()))
+	stamp := disk.StampOf(info)
+	version := b3.Of(fmt.Appendf(nil, "%d %d %d %d %d", stamp.Device, stamp.Inode, stamp.Size, stamp.Modified, stamp.Changed))
 	return fmt.Sprintf(`"f-%x"`, version[:16])
 }
 

@@ -163,7 +163,7 @@ func providerOptions(r *http.Request) (o ProviderOptions, err error) {
 		}
 	}
 	if text := query.Get("min_freshness"); query.Has("min_freshness") {
-		seconds, err := strconv.Atoi(text)
+		seconds, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || seconds < 1 || seconds > maxAgeSeconds {
 			return o, badValue("min_freshness", text, "Write a number of seconds, 1 or more.")
 		}

@@ -9,8 +9,6 @@ import (
 	"os"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // conn is an accepted connection. It lies below net/http, and below TLS where
@@ -282,7 +280,7 @@ func (c *conn) unsentBytes() (n int) {
 	if err != nil {
 		return 0
 	}
-	_ = raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) }) // a closed connection holds nothing
+	_ = raw.Control(func(fd uintptr) { n = unsentBytes(fd) }) // a closed connection holds nothing
 	return n
 }
 

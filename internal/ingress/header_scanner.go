@@ -223,6 +223,13 @@ func (h *headerScanner) next() {
 	}
 }
 
+// lose ends the scanning: what comes now is not HTTP.
+func (h *headerScanner) lose() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.at, h.pending = scanLost, nil
+}
+
 // checkFraming rejects a request whose length can be read in two ways. Over TLS
 // that is not known: there, it closes the connection after a request that may be
 // one.

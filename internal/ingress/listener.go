@@ -3,7 +3,6 @@ package ingress
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"log"
 	"net"
 	"net/http"
@@ -107,10 +106,10 @@ func ListenError(op, addr, flag string, err error) error {
 	wrong := &fault.Error{Op: op, Kind: fault.Malformed, Detail: "cannot listen on " + addr, Err: err,
 		Next: "Use an address of this machine as host:port, like 127.0.0.1:8080; port 0 picks a free one."}
 	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
+	case fault.IsErrno(err, syscall.EADDRINUSE):
 		wrong.Kind, wrong.Detail = fault.Conflict, addr+" is in use"
 		wrong.Next = "Stop the program that listens there (another micronode?), or choose another port with " + flag + "; port 0 picks a free one."
-	case errors.Is(err, syscall.EACCES):
+	case fault.IsErrno(err, syscall.EACCES):
 		wrong.Kind, wrong.Detail = fault.Forbidden, "this user may not listen on "+addr
 		wrong.Next = "Use a port of 1024 or above, or give the program the capability CAP_NET_BIND_SERVICE."
 	}
@@ -138,7 +137,7 @@ func NextPorts(addr string) []string {
 
 // IsTaken reports whether an address could not be listened on because another
 // socket has it.
-func IsTaken(err error) bool { return errors.Is(err, syscall.EADDRINUSE) }
+func IsTaken(err error) bool { return fault.IsErrno(err, syscall.EADDRINUSE) }
 
 // Backlog is how many connections may wait to be accepted: what the kernel
 // allows, which is what Go asks for. The contract wants 4096 or more, which is

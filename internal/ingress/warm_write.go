@@ -9,8 +9,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"micronode/internal/corr"
 )
 
@@ -63,7 +61,7 @@ func (l *warmLane) appendHeader(out []byte, p *PreparedResponse, form *compiledT
 // is blocked, it checks about every second whether the client has taken
 // something.
 func (c *conn) writeWarm(w *warmConn, p *PreparedResponse, began time.Time) error {
-	byKernel := p.file != nil && c.tcp != nil
+	byKernel := hasSendfile && p.file != nil && c.tcp != nil
 	if byKernel {
 		if err := w.prepareFile(c, p); err != nil {
 			return err
@@ -154,9 +152,9 @@ func (s *fileSender) sendAvailable(fd uintptr) bool {
 	for len(s.head) > 0 || s.left > 0 {
 		n, err := s.sendNext(int(fd))
 		switch {
-		case err == unix.EAGAIN:
+		case err == syscall.EAGAIN:
 			return false
-		case err == unix.EINTR:
+		case err == syscall.EINTR:
 		case err != nil:
 			s.err = os.NewSyscallError("sendfile", err)
 			return true
@@ -171,15 +169,11 @@ func (s *fileSender) sendAvailable(fd uintptr) bool {
 
 func (s *fileSender) sendNext(fd int) (n int, err error) {
 	if len(s.head) > 0 {
-		flags := unix.MSG_NOSIGNAL
-		if s.left > 0 {
-			flags |= unix.MSG_MORE
-		}
-		n, err = unix.SendmsgN(fd, s.head, nil, nil, flags)
+		n, err = sendPart(fd, s.head, s.left > 0)
 		s.head = s.head[max(n, 0):]
 		return max(n, 0), err
 	}
-	n, err = unix.Sendfile(fd, int(s.file.Fd()), &s.offset, int(s.left)) // moves the offset
+	n, err = sendFile(fd, s.file, &s.offset, s.left)
 	s.left -= int64(max(n, 0))
 	return max(n, 0), err
 }

@@ -5,12 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"micronode/fault"
 	files "micronode/internal/disk"
@@ -64,7 +61,7 @@ func (n *Node) newDiskMonitor() *diskMonitor {
 	lock := n.folder.lock
 	d := &diskMonitor{
 		folder: n.folder.path, dependency: n.readiness.Dependency(service, "disk", observe.ForWrites),
-		free:          func() (uint64, error) { return freeBytes(n.folder.path) },
+		free:          func() (uint64, error) { return files.FreeBytes(n.folder.path) },
 		checkWritable: func() error { return checkWritable(n.folder.path) },
 		write:         func() error { _, err := lock.WriteAt([]byte{'\n'}, 0); return err },
 		sync:          lock.Sync,
@@ -178,25 +175,8 @@ func (d *diskMonitor) report() {
 // to a change before it looks for the file: a frozen one does not answer, a
 // read-only one fails, and any other has nothing to do.
 func checkWritable(folder string) error {
-	if err := unix.Unlink(filepath.Join(folder, "PROBE")); !errors.Is(err, fs.ErrNotExist) {
+	if err := files.Unlink(filepath.Join(folder, "PROBE")); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
-}
-
-// freeBytes is how many bytes this user may still write on the disk of a
-// folder: none, if it has no inode for one more file.
-func freeBytes(folder string) (uint64, error) {
-	var disk unix.Statfs_t
-	if err := unix.Statfs(folder, &disk); err != nil {
-		return 0, err
-	}
-	if disk.Files > 0 && disk.Ffree == 0 {
-		return 0, nil
-	}
-	blocks := disk.Bavail
-	if os.Geteuid() == 0 {
-		blocks = disk.Bfree // some are reserved for the superuser
-	}
-	return blocks * uint64(disk.Bsize), nil
 }

@@ -11,12 +11,11 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"micronode/fault"
 	"micronode/internal/amnesia"
 	"micronode/internal/capability"
 	"micronode/internal/config"
+	"micronode/internal/disk"
 	"micronode/internal/ingress"
 )
 
@@ -82,13 +81,13 @@ func checkLockedMemory() Check {
 // checkDescriptors wants two for each connection: its own, and that of the file
 // that it reads.
 func checkDescriptors(c Config) Check {
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+	limit, err := descriptorLimit()
+	if err != nil {
 		return Check{Name: "descriptors", Status: CheckWarn, Detail: "the limit cannot be read: " + err.Error()}
 	}
 	want := uint64(2 * c.Limits.MaxConns)
-	check := Check{Name: "descriptors", Status: CheckOK, Detail: fmt.Sprintf("the limit is %d; limits.max_conns = %d needs %d", limit.Max, c.Limits.MaxConns, want)}
-	if limit.Max < want { // the Go runtime raises the soft limit to the hard one
+	check := Check{Name: "descriptors", Status: CheckOK, Detail: fmt.Sprintf("the limit is %d; limits.max_conns = %d needs %d", limit, c.Limits.MaxConns, want)}
+	if limit < want { // the Go runtime raises the soft limit to the hard one
 		check.Status = CheckWarn
 		check.Next = fmt.Sprintf("Raise the limit (ulimit -Hn %d, or LimitNOFILE= in the unit), or lower limits.max_conns.", want)
 	}
@@ -110,10 +109,11 @@ func checkBacklog() Check {
 // signed records carry times, so a wrong clock rejects valid ones.
 func checkClock() Check {
 	now := time.Now().UTC().Format(time.RFC3339)
-	var kernel unix.Timex
-	state, err := unix.Adjtimex(&kernel)
-	if err == nil && state != unix.TIME_ERROR {
+	switch clockState() {
+	case clockSynchronised:
 		return Check{Name: "clock", Status: CheckOK, Detail: now + ", synchronised"}
+	case clockUnknown:
+		return Check{Name: "clock", Status: CheckOK, Detail: now + "; whether a time service sets it is not known on this system"}
 	}
 	return Check{Name: "clock", Status: CheckWarn, Detail: now + ", but the kernel reports no clock synchronisation",
 		Next: "Compare it with a reliable clock, and run a time service (chrony, systemd-timesyncd)."}
@@ -189,13 +189,13 @@ func checkDisk(folder string) Check {
 		there = filepath.Dir(filepath.Clean(folder)) // the node makes the folder itself
 		info, err = os.Stat(there)
 	}
-	room, failed := freeBytes(there)
+	room, failed := disk.FreeBytes(there)
 	switch {
 	case err != nil:
 		check.Status, check.Detail, check.Next = CheckFail, "cannot create the folder "+folder+": "+err.Error(), "Choose a folder whose parent exists."
 	case !info.IsDir():
 		check.Status, check.Detail, check.Next = CheckFail, there+" is not a folder", "Choose another one."
-	case unix.Access(there, unix.W_OK|unix.X_OK) != nil:
+	case disk.MayWrite(there) != nil:
 		check.Status, check.Detail, check.Next = CheckFail, there+" cannot be written by this user", "Choose another folder, or give this user write permission."
 	case failed != nil:
 		check.Status, check.Detail, check.Next = CheckWarn, "the free space of "+there+" is unknown: "+failed.Error(), "Check it with df."

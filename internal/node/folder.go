@@ -10,13 +10,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"micronode/fault"
 	"micronode/internal/capability"
+	"micronode/internal/disk"
 )
 
 // Folder is the one folder that a node with --persist writes to. One process at
@@ -74,6 +75,10 @@ const folderOp = "node.folder"
 // that is not a node's; it leaves nothing behind in either. The caller must
 // close it.
 func OpenFolder(path string) (*Folder, error) {
+	if runtime.GOOS == "windows" {
+		return nil, &fault.Error{Op: folderOp, Kind: fault.Malformed, Detail: "on Windows a node keeps everything in RAM",
+			Next: "Start it without --persist. Nothing of what keeps data across a crash was tried on Windows."}
+	}
 	absolute, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fault.Wrap(folderOp, err)
@@ -100,7 +105,7 @@ func (f *Folder) acquireLock() error {
 	if err != nil {
 		return folderError(f.path, err)
 	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := disk.Lock(lock); err != nil {
 		_ = lock.Close()
 		return &fault.Error{Op: folderOp, Kind: fault.Conflict, Detail: f.path + " is in use by another process",
 			Next: "Stop the node that runs on it (`micronode status` shows it), or choose another folder."}
@@ -303,12 +308,12 @@ func (f *Folder) Close() error {
 func folderError(path string, err error) error {
 	failed := &fault.Error{Op: folderOp, Kind: fault.Internal, Detail: path + " cannot be used", Err: err, Next: "Check the folder and the disk, or choose another folder."}
 	switch {
-	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+	case disk.IsFull(err):
 		failed.Kind, failed.Detail = fault.StoreFull, "the disk of "+path+" is full"
 		failed.Next = "Free space on it, then try again."
-	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS):
+	case disk.IsReadOnly(err):
 		failed.Kind, failed.Next = fault.Forbidden, "Choose a folder with write permission."
-	case errors.Is(err, unix.ENOTDIR), errors.Is(err, fs.ErrExist):
+	case fault.IsErrno(err, syscall.ENOTDIR), errors.Is(err, fs.ErrExist):
 		failed.Kind, failed.Next = fault.Malformed, "Choose another folder: the path is a file."
 	}
 	return failed

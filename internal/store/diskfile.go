@@ -7,13 +7,11 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"micronode/b3"
 	"micronode/fault"
+	"micronode/internal/disk"
 )
 
 const (
@@ -106,25 +104,16 @@ func (f *diskFile) verify(off, n int64) error {
 	return p.verify(off, n)
 }
 
-// fileStamp is the metadata by which a change of a file is detected.
-type fileStamp struct {
-	length            int64
-	modified, changed syscall.Timespec
-}
-
-func (f *diskFile) currentStamp() (fileStamp, error) {
+// currentStamp is the metadata by which a change of the file is detected.
+func (f *diskFile) currentStamp() (disk.Stamp, error) {
 	info, err := f.Stat()
 	if err != nil {
-		return fileStamp{}, err
+		return disk.Stamp{}, err
 	}
-	now := fileStamp{length: info.Size()}
-	if now.length != fileLength(f.size) {
-		return fileStamp{}, &b3.Mismatch{Want: f.address, Part: "a file of " + strconv.FormatInt(now.length, 10) + " bytes"}
+	if info.Size() != fileLength(f.size) {
+		return disk.Stamp{}, &b3.Mismatch{Want: f.address, Part: "a file of " + strconv.FormatInt(info.Size(), 10) + " bytes"}
 	}
-	if detail, ok := info.Sys().(*syscall.Stat_t); ok {
-		now.modified, now.changed = detail.Mtim, detail.Ctim
-	}
-	return now, nil
+	return disk.StampOf(info), nil
 }
 
 // verifiedGroups remembers which parts of a file were verified. It is safe for
@@ -132,7 +121,7 @@ func (f *diskFile) currentStamp() (fileStamp, error) {
 // needed.
 type verifiedGroups struct {
 	// set at construction
-	stamp      fileStamp
+	stamp      disk.Stamp
 	validUntil time.Time
 	tree       *b3.Verified
 	size       int64
@@ -142,12 +131,12 @@ type verifiedGroups struct {
 }
 
 // isValidFor reports whether it is still valid for the file as it is now.
-func (v *verifiedGroups) isValidFor(now fileStamp) bool {
+func (v *verifiedGroups) isValidFor(now disk.Stamp) bool {
 	return v != nil && v.stamp == now && time.Now().Before(v.validUntil)
 }
 
 // newVerifiedGroups verifies the size and nothing else.
-func (f *diskFile) newVerifiedGroups(now fileStamp) (*verifiedGroups, error) {
+func (f *diskFile) newVerifiedGroups(now disk.Stamp) (*verifiedGroups, error) {
 	tree, err := b3.Open(f.address, f.size, io.NewSectionReader(f, f.size, b3.OutboardSize(f.size)), f)
 	if err != nil {
 		return nil, err
@@ -283,7 +272,7 @@ func (f *diskFile) openSendFile(off int64) *os.File {
 	sendFile := f.sendFile.Swap(nil)
 	if sendFile == nil {
 		var err error
-		if sendFile, err = openFile("/proc/self/fd/"+strconv.Itoa(int(f.Fd())), unix.O_RDONLY); err != nil {
+		if sendFile, err = openFile("/proc/self/fd/"+strconv.Itoa(int(f.Fd())), os.O_RDONLY); err != nil {
 			return nil
 		}
 	}
@@ -303,7 +292,7 @@ func (f *diskFile) releaseSendFile(sendFile *os.File) {
 
 // isCorrupt reports whether a read failed because of the content of the disk.
 // An unreadable sector is as bad as one with other bytes in it.
-func isCorrupt(err error) bool { return errors.Is(err, b3.ErrMismatch) || isDamage(err) }
+func isCorrupt(err error) bool { return errors.Is(err, b3.ErrMismatch) || disk.IsDamage(err) }
 
 // diskReadFault classifies the error of a read from disk.
 func diskReadFault(op string, err error) error {
@@ -312,7 +301,7 @@ func diskReadFault(op string, err error) error {
 		return nil
 	case errors.Is(err, os.ErrClosed):
 		return fault.Wrap(op, errHandleClosed)
-	case isDamage(err):
+	case disk.IsDamage(err):
 		return &fault.Error{Op: op, Kind: fault.IntegrityFail, Err: err, Detail: "the disk cannot read the object",
 			Next: "Put the object again, or fetch it from another node. Check dmesg and the health of the disk."}
 	default:

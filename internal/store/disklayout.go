@@ -9,11 +9,11 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"micronode/b3"
 	"micronode/fault"
+	"micronode/internal/disk"
 )
 
 // diskLayout is the folder of a store on disk: the paths of files, and the
@@ -95,23 +95,7 @@ func (d *diskLayout) create() (*os.File, error) {
 		return nil, err
 	}
 	name := filepath.Join(d.root, tempName, strconv.FormatUint(d.serial.Add(1), 10))
-	return openFile(name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY)
-}
-
-// openFile is os.OpenFile for what is known to be a file or a folder.
-// os.OpenFile tries to register it with the network poller first, which takes
-// five system calls to find out that it cannot.
-func openFile(path string, flags int) (*os.File, error) {
-	for {
-		fd, err := unix.Open(path, flags|unix.O_CLOEXEC, fileMode)
-		switch err {
-		case nil:
-			return os.NewFile(uintptr(fd), path), nil
-		case unix.EINTR:
-		default:
-			return nil, &fs.PathError{Op: "open", Path: path, Err: err}
-		}
-	}
+	return openFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY)
 }
 
 // allocate reserves the space of a file, so that a full disk is reported before
@@ -120,16 +104,7 @@ func (d *diskLayout) allocate(f *os.File, length int64) error {
 	if err := d.checkFailpoint("allocate"); err != nil {
 		return err
 	}
-	if err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, length); err != nil && !isUnsupported(err) {
-		return os.NewSyscallError("fallocate", err)
-	}
-	return nil
-}
-
-// isUnsupported reports whether a file system does not support an operation,
-// which is harmless here.
-func isUnsupported(err error) bool {
-	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS)
+	return os.NewSyscallError("fallocate", disk.Allocate(f, length))
 }
 
 // write appends to a temporary file.
@@ -212,11 +187,7 @@ func (d *diskLayout) syncFolder(path string) error {
 	if err := d.checkFailpoint("sync folder"); err != nil || !d.sync {
 		return err
 	}
-	folder, err := openFile(path, unix.O_RDONLY)
-	if err != nil {
-		return err
-	}
-	return errors.Join(folder.Sync(), folder.Close())
+	return disk.SyncFolder(path)
 }
 
 // syncFolders makes a new name durable, and the removal of an old one.
@@ -249,7 +220,7 @@ func (d *diskLayout) open(path string) (*os.File, error) {
 	if err := d.checkFailpoint("open"); err != nil {
 		return nil, err
 	}
-	return openFile(path, unix.O_RDONLY)
+	return openFile(path, os.O_RDONLY)
 }
 
 // diskFault classifies an error of the disk, and adds the next step. The name
@@ -260,29 +231,24 @@ func diskFault(op string, err error) error {
 	}
 	failed := &fault.Error{Op: op, Kind: fault.KindOf(err), Err: err}
 	switch {
-	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+	case disk.IsFull(err):
 		failed.Kind, failed.Detail = fault.StoreFull, "the disk is full"
 		failed.Next = "Remove objects, or free space on the disk of the store."
-	case errors.Is(err, unix.EFBIG):
+	case fault.IsErrno(err, syscall.EFBIG):
 		failed.Kind, failed.Detail = fault.BodyTooLarge, "the object is larger than the file system's maximum file size"
 		failed.Next = "Put it in parts, or keep the store on another file system."
-	case errors.Is(err, unix.EROFS):
+	case fault.IsErrno(err, syscall.EROFS):
 		failed.Kind, failed.Detail = fault.StorageBusy, "the disk is read-only"
 		failed.Next = "The kernel may have remounted it after an error: check dmesg, repair the file system, and mount it again for writing."
 	case errors.Is(err, fs.ErrPermission):
 		failed.Kind, failed.Detail = fault.StorageBusy, "permission denied in the folder of the store"
 		failed.Next = "Give the folder of the store and its content to the user of the node (chown -R)."
-	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
+	case fault.IsErrno(err, syscall.EMFILE), fault.IsErrno(err, syscall.ENFILE):
 		failed.Kind, failed.Detail = fault.StorageBusy, "the limit of open files is reached"
 		failed.Next = "Raise the limit of open files (ulimit -n); `micronode doctor` shows how many are needed."
-	case isDamage(err):
+	case disk.IsDamage(err):
 		failed.Kind, failed.Detail = fault.StorageBusy, "the disk fails"
 		failed.Next = "Check dmesg and the health of the disk, and copy its content to another disk."
 	}
 	return failed
-}
-
-// isDamage reports whether the disk itself failed.
-func isDamage(err error) bool {
-	return errors.Is(err, unix.EIO) || errors.Is(err, unix.EUCLEAN) || errors.Is(err, unix.EBADMSG)
 }

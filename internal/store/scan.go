@@ -8,10 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"micronode/fault"
+	"micronode/internal/disk"
 )
 
 const opOpenDisk = "store.disk"
@@ -66,9 +66,9 @@ func (d *Disk) lockFolder(path string) error {
 	if err != nil {
 		return folderFault(d.layout.root, err)
 	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := disk.Lock(lock); err != nil {
 		defer lock.Close()
-		if !errors.Is(err, unix.EWOULDBLOCK) {
+		if !errors.Is(err, disk.ErrLocked) {
 			return folderFault(d.layout.root, err)
 		}
 		return folderInUse(d.layout.root, lock)
@@ -97,11 +97,11 @@ func folderFault(folder string, err error) error {
 	failed := &fault.Error{Op: opOpenDisk, Kind: fault.Internal, Detail: folder + " cannot be used", Err: err,
 		Next: "Check the folder and the disk, or choose another folder."}
 	switch {
-	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+	case disk.IsFull(err):
 		failed.Kind, failed.Next = fault.StoreFull, "Free space on the disk, or choose a folder on another disk."
-	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS):
+	case disk.IsReadOnly(err):
 		failed.Kind, failed.Next = fault.Forbidden, "Choose a folder that the node may write to, or give it this one (chown, chmod u+rwX)."
-	case errors.Is(err, unix.ENOTDIR):
+	case fault.IsErrno(err, syscall.ENOTDIR):
 		failed.Kind, failed.Next = fault.Malformed, "Choose another folder: the path is a file."
 	}
 	return failed
@@ -139,7 +139,7 @@ func (d *Disk) scan() error {
 // forEachEntry iterates over a folder, a part at a time. Anything else in place
 // of a folder is not ours.
 func forEachEntry(folder string, do func(path string, entry fs.DirEntry) error) error {
-	f, err := openFile(folder, unix.O_RDONLY)
+	f, err := openFile(folder, os.O_RDONLY)
 	if err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func forEachEntry(folder string, do func(path string, entry fs.DirEntry) error) 
 				return err
 			}
 		}
-		if errors.Is(err, io.EOF) || errors.Is(err, unix.ENOTDIR) {
+		if errors.Is(err, io.EOF) || fault.IsErrno(err, syscall.ENOTDIR) {
 			return nil
 		}
 		if err != nil {

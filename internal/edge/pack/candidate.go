@@ -11,10 +11,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"golang.org/x/sys/unix"
-
 	"micronode/b3"
 	"micronode/fault"
+	"micronode/internal/disk"
 	"micronode/internal/flow"
 )
 
@@ -61,7 +60,7 @@ func (c *candidate) step(ctx context.Context, limit time.Duration) (done bool, e
 // open opens the file and checks that it is the one that was found. The open is
 // non-blocking, because a named pipe in its place would block it.
 func (c *candidate) open() error {
-	handle, err := os.OpenFile(c.path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	handle, err := disk.OpenAtOnce(c.path)
 	if err != nil {
 		return unreadable(c.file, err)
 	}
@@ -71,7 +70,7 @@ func (c *candidate) open() error {
 
 // checkUnchanged checks that the file is still as it was found.
 func (c *candidate) checkUnchanged() error {
-	now, err := identityOfOpen(int(c.handle.Fd()))
+	now, err := identityOfOpen(c.handle.Fd())
 	if err != nil {
 		return unreadable(c.file, err)
 	}
@@ -125,7 +124,7 @@ func (c *candidate) close() {
 // content.
 func (m *Mounts) open(ctx context.Context, t *candidate) (*version, error) {
 	v := &version{
-		file: t.file, kind: t.kind, state: t.state, handle: t.handle, descriptor: int(t.handle.Fd()),
+		file: t.file, kind: t.kind, state: t.state, handle: t.handle, descriptor: t.handle.Fd(),
 		requestScan: m.requestScan, closed: func() { m.live.Add(-1) },
 	}
 	v.id = t.state.version()

@@ -256,7 +256,7 @@ func TestADiskThatFails(t *testing.T) {
 	if err := candidateFault(one, fault.New("pmtiles.open", fault.Internal, "reading failed")); fault.KindOf(err) != fault.NotReady || isPermanent(err) {
 		t.Errorf("while it is opened: %v", err)
 	}
-	v := &version{file: "a.pmtiles", state: seen, handle: one.handle, descriptor: int(one.handle.Fd()), archive: &pmtilesArchive{file: one.handle}}
+	v := &version{file: "a.pmtiles", state: seen, handle: one.handle, descriptor: one.handle.Fd(), archive: &pmtilesArchive{file: one.handle}}
 	v.finishInit()
 	if _, err := v.readAt(make([]byte, 10), 0); fault.KindOf(err) != fault.Internal {
 		t.Errorf("while it is served: %v", err)

@@ -3,16 +3,12 @@ package pack
 import (
 	"encoding/binary"
 	"encoding/hex"
-	"io/fs"
-
-	"golang.org/x/sys/unix"
 
 	"micronode/b3"
+	"micronode/internal/disk"
 )
 
-// identity distinguishes two contents of a file without reading it. Linux moves
-// the time of modification before the first changed byte can be read, so a
-// reader that compares after each read never takes new bytes for old.
+// identity distinguishes two contents of a file without reading it.
 type identity struct {
 	device, inode uint64
 	size          int64
@@ -50,54 +46,31 @@ var journals = [2]string{"-wal", "-journal"}
 
 // statFile stats a file and, if it is a database, its journals.
 func statFile(path string, of kind) (fileState, error) {
-	var st unix.Stat_t
-	if err := stat(path, &st); err != nil {
+	stamp, err := disk.StampOfPath(path)
+	if err != nil {
 		return fileState{}, err
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+	if stamp.Type != 0 {
 		return fileState{}, errNotAFile
 	}
-	state := fileState{identity: identityOf(&st), changed: st.Ctim.Nano()}
+	state := fileState{identity: identityOf(stamp), changed: stamp.Changed}
 	if of == mbtilesKind {
 		for i, suffix := range journals {
-			if stat(path+suffix, &st) == nil {
-				state.journals[i] = identityOf(&st)
+			if journal, err := disk.StampOfPath(path + suffix); err == nil {
+				state.journals[i] = identityOf(journal)
 			}
 		}
 	}
 	return state, nil
 }
 
-func identityOf(st *unix.Stat_t) identity {
-	return identity{device: uint64(st.Dev), inode: st.Ino, size: st.Size, modified: st.Mtim.Nano()}
-}
-
-// stat follows links, as opening does.
-func stat(path string, st *unix.Stat_t) error {
-	for {
-		err := unix.Stat(path, st)
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
-			return &fs.PathError{Op: "stat", Path: path, Err: err}
-		}
-		return nil
-	}
+func identityOf(s disk.Stamp) identity {
+	return identity{device: s.Device, inode: s.Inode, size: s.Size, modified: s.Modified}
 }
 
 // identityOfOpen stats an open file. It allocates nothing, because every read
 // of a tile ends with it.
-func identityOfOpen(descriptor int) (identity, error) {
-	var st unix.Stat_t
-	for {
-		err := unix.Fstat(descriptor, &st)
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
-			return identity{}, err
-		}
-		return identityOf(&st), nil
-	}
+func identityOfOpen(descriptor uintptr) (identity, error) {
+	stamp, err := disk.StampOfHandle(descriptor)
+	return identityOf(stamp), err
 }

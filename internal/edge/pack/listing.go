@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"micronode/internal/disk"
 )
 
 // foundFile is a file that is, or should be, a pack.
@@ -41,9 +41,8 @@ func scanPaths(paths []string) listing {
 
 // addPath adds what one configured path contains.
 func (l *listing) addPath(path string) {
-	var st unix.Stat_t
-	err := stat(path, &st)
-	isFolder := err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR
+	stamp, err := disk.StampOfPath(path)
+	isFolder := err == nil && stamp.Type == fs.ModeDir
 	if isFolder || err != nil && kindOf(path) == noKind {
 		l.addFolder(path)
 		return

@@ -31,7 +31,7 @@ type version struct {
 	kind         kind
 	state        fileState
 	handle       *os.File
-	descriptor   int // of handle; valid as long as the version has users
+	descriptor   uintptr // of handle; valid as long as the version has users
 	archive      archive
 	info         packInfo
 	id           string // see Pack.Version

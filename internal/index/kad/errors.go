@@ -57,8 +57,8 @@ func classifyError(err error) (fault.Kind, string) {
 		errors.Is(err, network.ErrNoConn), errors.Is(err, network.ErrNoRemoteAddrs):
 		return fault.NoRoute, "cannot be reached"
 	case errors.Is(err, network.ErrReset), errors.As(err, &stream), errors.As(err, &conn), errors.Is(err, swarm.ErrConnClosed),
-		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), errors.Is(err, syscall.ECONNRESET),
-		errors.Is(err, syscall.EPIPE), errors.Is(err, network.ErrResourceLimitExceeded), isStaleStream(err):
+		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), fault.IsErrno(err, syscall.ECONNRESET),
+		fault.IsErrno(err, syscall.EPIPE), errors.Is(err, network.ErrResourceLimitExceeded), isStaleStream(err):
 		return fault.Transient, "broke off"
 	default:
 		return fault.UpstreamFailed, "sent an invalid answer"

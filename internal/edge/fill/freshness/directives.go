@@ -210,13 +210,13 @@ func parseSeconds(text string) (time.Duration, bool) {
 	if text == "" {
 		return 0, false
 	}
-	seconds := 0
+	var seconds int64 // more than an int holds on 32 bits
 	for i := 0; i < len(text); i++ {
 		digit := text[i] - '0'
 		if digit > 9 {
 			return 0, false
 		}
-		seconds = min(int(maxDelta/time.Second), seconds*10+int(digit))
+		seconds = min(int64(maxDelta/time.Second), seconds*10+int64(digit))
 	}
 	return time.Duration(seconds) * time.Second, true
 }

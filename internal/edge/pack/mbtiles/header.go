@@ -9,9 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"micronode/fault"
+	"micronode/internal/disk"
 )
 
 const (
@@ -39,7 +38,7 @@ func damaged(op, format string, args ...any) error {
 // openFile opens a regular file for reading. Without O_NONBLOCK, a named pipe
 // in the folder would block the caller until it had a writer.
 func openFile(path string) (*os.File, os.FileInfo, error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	file, err := disk.OpenAtOnce(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return nil, nil, &fault.Error{Op: opOpen, Kind: fault.NotFound, Detail: "there is no such file", Next: "Correct the path, or copy the file to it.", Err: err}
@@ -126,8 +125,7 @@ func checkPages(head []byte, size int64) error {
 // written. Readers with immutable=1 check neither locks nor journals, so this
 // is the only moment to do it. Later writes show in the file's stat data.
 func checkNotWritten(file *os.File, path string) error {
-	lock := unix.Flock_t{Type: unix.F_RDLCK, Whence: io.SeekStart, Start: lockStart, Len: lockBytes}
-	if err := unix.FcntlFlock(file.Fd(), unix.F_OFD_GETLK, &lock); err == nil && lock.Type != unix.F_UNLCK {
+	if isLocked(file) {
 		return refuse(opOpen, fault.NotReady, "Wait until the program that writes it is done; it is looked at again.", "the file is being written")
 	}
 	checkpoint := "Run: sqlite3 " + shellQuoted(filepath.Base(path)) + ` "PRAGMA wal_checkpoint(TRUNCATE); PRAGMA journal_mode=DELETE;"`
@@ -143,7 +141,7 @@ func checkNotWritten(file *os.File, path string) error {
 // transaction by removing the journal, by truncating it, or by overwriting its
 // start with zeros.
 func isLiveJournal(path string) bool {
-	journal, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	journal, err := disk.OpenAtOnce(path)
 	if err != nil {
 		return !errors.Is(err, os.ErrNotExist)
 	}

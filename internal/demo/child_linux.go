@@ -1,0 +1,10 @@
+package demo
+
+import "syscall"
+
+// ownGroup keeps a Ctrl-C from the nodes. The kernel kills them when this
+// process ends for any reason: it watches the thread that started them, and no
+// thread of this program ends before the program.
+func ownGroup() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}

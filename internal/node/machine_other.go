@@ -1,0 +1,8 @@
+//go:build !unix
+
+package node
+
+func clockState() clock { return clockUnknown }
+
+// descriptorLimit is what Windows allows a process to have of handles.
+func descriptorLimit() (uint64, error) { return 16 << 20, nil }

@@ -1,0 +1,57 @@
+// Command platforms checks that packages compile on platforms other than this one.
+//
+//	platforms [-C folder] [-tags tags] GOOS/GOARCH... -- PACKAGE...
+//
+// It reads the packages and all that they import as a build for that platform would, without C, and checks their types. That finds what
+// breaks such builds: a name that only one system has, a number that 32 bits do not hold, a file that no build tag selects. It takes seconds
+// where compiling takes minutes, because of packages of other modules it checks what they declare and not what their functions do, and
+// because files that platforms share are read once. It compiles no assembly and links nothing: a release does.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+)
+
+func main() {
+	folder := flag.String("C", ".", "`folder` of the module")
+	tags := flag.String("tags", "", "build `tags`, separated by commas")
+	flag.Parse()
+	if err := run(*folder, *tags, flag.Args()); err != nil {
+		fmt.Fprintln(os.Stderr, "platforms:", err)
+		os.Exit(1)
+	}
+}
+
+func run(folder, tags string, arguments []string) error {
+	i := slices.Index(arguments, "--")
+	if i < 1 || i == len(arguments)-1 {
+		return errors.New("usage: platforms [-C folder] [-tags tags] GOOS/GOARCH... -- PACKAGE...")
+	}
+	sources := newSources()
+	broken := 0
+	for _, name := range arguments[:i] {
+		target, err := parsePlatform(name)
+		if err != nil {
+			return err
+		}
+		problems, err := target.check(sources, folder, tags, arguments[i+1:])
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		for _, problem := range problems {
+			fmt.Printf("%s: %s\n", name, problem)
+		}
+		if len(problems) > 0 {
+			broken++
+		}
+	}
+	if broken > 0 {
+		return fmt.Errorf("%d of %d platforms do not compile: %s", broken, i, strings.Join(arguments[i+1:], " "))
+	}
+	return nil
+}

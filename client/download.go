@@ -24,17 +24,24 @@ const downloadOp = "client.download"
 // which is removed on failure. The optional progress function is called during
 // the transfer.
 func (c *Client) Download(ctx context.Context, address b3.Address, path string, progress ...func(done, total int64)) error {
+	return c.DownloadWith(ctx, address, path, GetOptions{Progress: func(done, total int64) {
+		for _, report := range progress {
+			report(done, total)
+		}
+	}})
+}
+
+// DownloadWith is Download with the options of Get. The object is downloaded
+// whole.
+func (c *Client) DownloadWith(ctx context.Context, address b3.Address, path string, o GetOptions) error {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		return fileError(path, &fs.PathError{Op: "write", Path: path, Err: syscall.EISDIR})
 	} else if err == nil && !info.Mode().IsRegular() {
 		return fault.New("client.download", fault.Malformed, "%s is a device or a pipe: a file would take its place", path).
 			Advise("Write into it with Get, or choose another path.")
 	}
-	object, err := c.Get(ctx, address, GetOptions{Progress: func(done, total int64) {
-		for _, report := range progress {
-			report(done, total)
-		}
-	}})
+	o.Offset, o.Length = 0, 0
+	object, err := c.Get(ctx, address, o)
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,11 @@ type GetOptions struct {
 	// verified them on its side.
 	Offset, Length int64
 
+	// Fetch makes the node fetch an object that it does not have, from other
+	// nodes; the bytes come while it does. That takes a capability with the
+	// scope object:put.
+	Fetch bool
+
 	// Progress is called with the number of bytes read, and their total, or
 	// -1. It is called by the goroutine that reads.
 	Progress func(done, total int64)
@@ -32,6 +37,9 @@ func (c *Client) Get(ctx context.Context, address b3.Address, o GetOptions) (*Re
 	k, err := c.objectCall(ctx, getOp, http.MethodGet, address)
 	if err != nil {
 		return nil, err
+	}
+	if o.Fetch {
+		k = c.newCall(ctx, getOp, http.MethodGet, "/index/fetch/"+address.String())
 	}
 	if o.Offset < 0 || o.Length < 0 || o.Offset+o.Length < 0 {
 		return nil, fault.New(getOp, fault.InvalidRange, "%d bytes at offset %d", o.Length, o.Offset)

@@ -137,6 +137,15 @@ type resolvedObject struct {
 	name     string // empty if it was given by its address
 	address  b3.Address
 	manifest *client.Manifest // nil if it is not treated as a folder
+	missing  bool             // the node fetches it while it is read
+}
+
+// explain says more about an object that the node could not fetch.
+func (r resolvedObject) explain(err error) error {
+	if err == nil || !r.missing {
+		return err
+	}
+	return explainMissing(r.address, err)
 }
 
 // Run fetches the object, or the folder.
@@ -160,9 +169,9 @@ func (g *getCommand) Run(ctx context.Context, c *console) error {
 	case what.manifest != nil && g.Output != "-":
 		return g.getFolder(ctx, c, node, what)
 	case g.Output == "" || g.Output == "-":
-		return g.toStdout(ctx, c, node, what.address)
+		return g.toStdout(ctx, c, node, what)
 	}
-	size, err := g.toFile(ctx, c, node, what.address)
+	size, err := g.toFile(ctx, c, node, what)
 	if err == nil && c.json {
 		c.printJSON(storedFile{File: g.Output, Address: what.address, Size: size, Name: what.name})
 	}
@@ -212,12 +221,13 @@ func (g *getCommand) resolve(ctx context.Context, node *client.Client) (what res
 	} else if what.address, err = parseAddress(g.ID); err != nil {
 		return resolvedObject{}, err
 	}
-	if err := g.ensureStored(ctx, node, what.address); err != nil {
-		return resolvedObject{}, err
-	}
 	folder := g.Output != "-" && wantsFolder(g.Output)
 	if !g.isName() && !folder {
-		return what, nil // it is fetched unchanged, whatever it is
+		what.missing, err = g.isMissing(ctx, node, what.address)
+		return what, err // it is fetched unchanged, whatever it is
+	}
+	if err := g.ensureStored(ctx, node, what.address); err != nil {
+		return resolvedObject{}, err
 	}
 	manifest, err := node.Manifest(ctx, what.address)
 	switch {
@@ -242,19 +252,19 @@ func (g *getCommand) ensureStored(ctx context.Context, node *client.Client, addr
 	return g.fetchMissing(ctx, node, address)
 }
 
-// fetchMissing makes the node fetch an object that it does not have.
-func (g *getCommand) fetchMissing(ctx context.Context, node *client.Client, address b3.Address) (err error) {
-	if g.Peer != "" {
-		peer, _ := g.peer() // validated before
-		_, err = node.Fetch(ctx, address, peer)
-		return err
+// isMissing reports whether the node has to fetch an object that it does not
+// have. One that comes from a certain peer is fetched before it is read.
+func (g *getCommand) isMissing(ctx context.Context, node *client.Client, address b3.Address) (bool, error) {
+	if g.Peer != "" || g.Local {
+		return false, g.ensureStored(ctx, node, address)
 	}
+	_, err := node.Stat(ctx, address)
+	return fault.KindOf(err) == fault.NotFound, nil // if the node fails, the next call returns the reason
+}
+
+// explainMissing says more about an object that could not be fetched.
+func explainMissing(address b3.Address, err error) error {
 	absent := &fault.Error{Op: getOp, Kind: fault.NotFound, Detail: "the node does not have " + address.String()}
-	if g.Local {
-		absent.Next = "Leave out --local to fetch it from other nodes."
-		return absent
-	}
-	_, err = node.FetchAnywhere(ctx, address)
 	switch fault.KindOf(err) {
 	case fault.NotFound, fault.MethodNotAllowed: // or there is no index at all
 		absent.Detail += ", and found no provider for it"
@@ -268,6 +278,20 @@ func (g *getCommand) fetchMissing(ctx context.Context, node *client.Client, addr
 	return absent
 }
 
+// fetchMissing makes the node fetch an object that it does not have.
+func (g *getCommand) fetchMissing(ctx context.Context, node *client.Client, address b3.Address) (err error) {
+	if g.Peer != "" {
+		peer, _ := g.peer() // validated before
+		_, err = node.Fetch(ctx, address, peer)
+		return err
+	}
+	if g.Local {
+		return &fault.Error{Op: getOp, Kind: fault.NotFound, Detail: "the node does not have " + address.String(), Next: "Leave out --local to fetch it from other nodes."}
+	}
+	_, err = node.FetchAnywhere(ctx, address)
+	return explainMissing(address, err)
+}
+
 // peer is the ID of the peer to ask; empty for any.
 func (g *getCommand) peer() (string, error) {
 	if g.Peer == "" || g.Peer == "any" {
@@ -278,7 +302,7 @@ func (g *getCommand) peer() (string, error) {
 
 // toFile writes the whole file or nothing. If the path is not a regular file,
 // such as a device or a pipe, it is written to directly and not replaced.
-func (g *getCommand) toFile(ctx context.Context, c *console, node *client.Client, address b3.Address) (size int64, err error) {
+func (g *getCommand) toFile(ctx context.Context, c *console, node *client.Client, what resolvedObject) (size int64, err error) {
 	path := g.Output
 	if whole, err := filepath.EvalSymlinks(path); err == nil {
 		path = whole // the link stays, and its target is replaced
@@ -293,19 +317,20 @@ func (g *getCommand) toFile(ctx context.Context, c *console, node *client.Client
 		bar.set(done, total)
 	}
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
-		err = g.toDevice(ctx, node, address, path, progress)
+		err = g.toDevice(ctx, node, what, path, progress)
 		return size, err
 	}
-	err = node.Download(ctx, address, path, progress)
-	return size, err
+	err = node.DownloadWith(ctx, what.address, path, client.GetOptions{Fetch: what.missing, Progress: progress})
+	return size, what.explain(err)
 }
 
-func (g *getCommand) toDevice(ctx context.Context, node *client.Client, address b3.Address, path string, progress func(done, total int64)) error {
+func (g *getCommand) toDevice(ctx context.Context, node *client.Client, what resolvedObject, path string, progress func(done, total int64)) error {
 	device, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
 		return wrapWriteError(g.Output, err)
 	}
-	object, err := node.Get(ctx, address, client.GetOptions{Progress: progress})
+	object, err := node.Get(ctx, what.address, client.GetOptions{Fetch: what.missing, Progress: progress})
+	err = what.explain(err)
 	if err == nil {
 		defer object.Close()
 		err = copyTo(device, g.Output, object)
@@ -318,19 +343,19 @@ func (g *getCommand) toDevice(ctx context.Context, node *client.Client, address 
 
 // toStdout copies the bytes as they arrive. A terminal gets them sanitized,
 // and nothing of an object that is not text.
-func (g *getCommand) toStdout(ctx context.Context, c *console, node *client.Client, address b3.Address) error {
+func (g *getCommand) toStdout(ctx context.Context, c *console, node *client.Client, what resolvedObject) error {
 	if err := g.refuseJSON(c); err != nil {
 		return err
 	}
 	bar := &progressBar{}
 	defer func() { bar.clear() }()
-	object, err := node.Get(ctx, address, client.GetOptions{Progress: func(done, total int64) { bar.set(done, total) }})
+	object, err := node.Get(ctx, what.address, client.GetOptions{Fetch: what.missing, Progress: func(done, total int64) { bar.set(done, total) }})
 	if err != nil {
-		return err
+		return what.explain(err)
 	}
 	defer object.Close()
 	if !c.outTerminal {
-		bar = c.newProgressBar(address.String(), object.Size())
+		bar = c.newProgressBar(what.address.String(), object.Size())
 		return copyTo(c.out, "standard output", object)
 	}
 	in := bufio.NewReader(object)

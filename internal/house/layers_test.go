@@ -89,6 +89,7 @@ var subpackages = map[string]string{
 	"internal/index/record":        "internal/index",
 	"internal/index/rank":          "internal/index",
 	"internal/index/hedge":         "internal/index",
+	"internal/index/transfer":      "internal/index",
 	"internal/index/cache":         "internal/index",
 	"internal/index/delegated":     "internal/index",
 	"internal/registry/ledger":     "internal/registry",

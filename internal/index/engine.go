@@ -82,6 +82,11 @@ type PeerSet interface {
 	// prevents it. The context is that of the whole download, which the caller
 	// must close.
 	Open(ctx context.Context, address b3.Address, from oap.PeerID) (io.ReadCloser, error)
+
+	// OpenPart is Open for some bytes of an object, or of its tree, from an
+	// offset on; a length of 0 is all of them. Malformed says that the peer
+	// knows no trees.
+	OpenPart(ctx context.Context, address b3.Address, peer oap.PeerID, tree bool, from, length int64) (io.ReadCloser, error)
 }
 
 // NameSource is a list of names that takes precedence over this node's own: the

@@ -24,9 +24,11 @@ const opFetch = "index.fetch"
 
 // Limits of fetching.
 const (
-	fetchTimeout    = 5 * time.Minute        // in all
-	fetchHedgeDelay = 400 * time.Millisecond // without a first byte, until the next source is tried too
-	maxFetches      = 64                     // concurrent objects
+	fetchTimeout      = 5 * time.Minute        // of an object that comes in order; what comes in parts may take as long as it moves
+	fetchStartTimeout = 2 * time.Minute        // until the first byte of an object that is read while it arrives
+	fetchLinger       = time.Minute            // for which a fetch goes on when its last reader has left
+	fetchHedgeDelay   = 400 * time.Millisecond // without a first byte, until the next source is tried too
+	maxFetches        = 64                     // concurrent objects
 )
 
 // fetched is what a fetch has stored.
@@ -53,8 +55,6 @@ func (x *Index) Fetch(ctx context.Context, address b3.Address) (store.Info, bool
 		return info, false, nil
 	}
 	got, err := x.fetches.Do(ctx, address, func(ctx context.Context) (got fetched, err error) {
-		ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
-		defer cancel()
 		got.info, got.created, err = x.fetchFromProviders(ctx, address)
 		return got, err
 	})
@@ -90,17 +90,20 @@ func (x *Index) fetchFromProviders(ctx context.Context, address b3.Address) (sto
 
 // fetchFrom fetches an object from its providers, the best first.
 func (x *Index) fetchFrom(ctx context.Context, address b3.Address, ranked []rank.Ranked) (store.Info, bool, error) {
-	ways := x.fetchSources(allowanceFrom(ctx), address, ranked)
+	all := x.fetchSources(allowanceFrom(ctx), address, ranked)
+	ways := all
 	problem := error(&fault.Error{Op: opFetch, Kind: fault.NotFound, Detail: "no reachable provider has " + address.String(),
 		Next: "Check the address, or connect to a node that has it with `micronode peers add`."})
+	bounded, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
 	for len(ways) > 0 {
-		opened, left, err := x.openFastest(ctx, ways)
+		opened, left, err := x.openFastest(bounded, ways)
 		if opened == nil {
 			return store.Info{}, false, moreInformative(problem, err)
 		}
 		ways = left
-		info, created, err := x.storeBody(ctx, address, opened)
-		if err == nil || ctx.Err() != nil {
+		info, created, err := x.receive(ctx, bounded, address, opened, all)
+		if err == nil || bounded.Err() != nil {
 			return info, created, err
 		}
 		problem = moreInformative(problem, err)
@@ -141,10 +144,7 @@ func (x *Index) storeBody(ctx context.Context, address b3.Address, from *fetchAt
 	switch {
 	case err == nil:
 		x.audit(Event{Type: Fetched, Key: address.String(), Detail: from.source.label + " in " + now.Sub(begun).Round(time.Millisecond).String()})
-		x.ObjectAdded(address)
-		if x.spec.Objects != nil {
-			x.spec.Objects.ObjectAdded(address)
-		}
+		x.added(address)
 	default:
 		x.metrics.wasted.Add(float64(counted.n))
 		if lie := offenceIn(err); lie != "" {
@@ -153,6 +153,14 @@ func (x *Index) storeBody(ctx context.Context, address b3.Address, from *fetchAt
 		}
 	}
 	return info, created, err
+}
+
+// added tells all who want to know that an object was fetched.
+func (x *Index) added(address b3.Address) {
+	x.ObjectAdded(address)
+	if x.spec.Objects != nil {
+		x.spec.Objects.ObjectAdded(address)
+	}
 }
 
 // moreInformative returns the error that says more: NotFound only if there is
@@ -166,10 +174,14 @@ func moreInformative(a, b error) error {
 
 // fetchSource is one source of an object.
 type fetchSource struct {
-	id       string // of the provider
-	blameKey string // which source to blame for wrong bytes: a gateway's host and port, or the peer of a session
-	label    string // for logs
-	open     func(ctx context.Context) (objectBody, error)
+	id       string                                        // of the provider
+	blameKey string                                        // which source to blame for wrong bytes: a gateway's host and port, or the peer of a session
+	label    string                                        // for logs
+	open     func(ctx context.Context) (objectBody, error) // all of it, or its head
+
+	// What a source of parts has besides: all of the object in order, and parts.
+	openWhole func(ctx context.Context) (objectBody, error)
+	part      openPart
 }
 
 // fetchSources lists the sources of an object, best first: sessions, then
@@ -183,15 +195,32 @@ func (x *Index) fetchSources(allowed *allowance, address b3.Address, ranked []ra
 			continue
 		}
 		if id, err := oap.ParsePeerID(p.ID); err == nil && connected[p.ID] {
-			sessions = append(sessions, fetchSource{p.ID, p.ID, "from the peer " + p.ID, func(ctx context.Context) (objectBody, error) {
-				body, err := x.spec.Overlay.Open(ctx, address, id)
-				return objectBody{ReadCloser: body, size: store.Unknown}, err
-			}})
+			part := func(ctx context.Context, tree bool, from, length int64) (io.ReadCloser, error) {
+				return x.spec.Overlay.OpenPart(ctx, address, id, tree, from, length)
+			}
+			sessions = append(sessions, fetchSource{id: p.ID, blameKey: p.ID, label: "from the peer " + p.ID, part: part,
+				open: func(ctx context.Context) (objectBody, error) {
+					body, err := part(ctx, false, 0, headSize)
+					return objectBody{ReadCloser: body, size: store.Unknown, head: true}, err
+				},
+				openWhole: func(ctx context.Context) (objectBody, error) {
+					body, err := x.spec.Overlay.Open(ctx, address, id)
+					return objectBody{ReadCloser: body, size: store.Unknown}, err
+				},
+			})
 		}
 		for _, base := range allowed.allowGateways(one) {
-			gateways = append(gateways, fetchSource{p.ID, hostPort(base), "from " + base, func(ctx context.Context) (objectBody, error) {
+			openWhole := func(ctx context.Context) (objectBody, error) {
 				return x.gatewayClient.open(ctx, base, address, int64(allowed.limits.Unproven))
-			}})
+			}
+			gateways = append(gateways, fetchSource{id: p.ID, blameKey: hostPort(base), label: "from " + base, openWhole: openWhole,
+				open: func(ctx context.Context) (objectBody, error) {
+					return x.gatewayClient.openHead(ctx, base, address, int64(allowed.limits.Unproven))
+				},
+				part: func(ctx context.Context, tree bool, from, length int64) (io.ReadCloser, error) {
+					return x.gatewayClient.part(allowed.withContext(ctx), base, address, tree, from, length)
+				},
+			})
 		}
 	}
 	return slices.DeleteFunc(slices.Concat(sessions, gateways), func(w fetchSource) bool {
@@ -237,14 +266,38 @@ func (c *countingReader) Read(p []byte) (int, error) {
 
 // fetchRoutes lists the routes of fetching.
 func (x *Index) fetchRoutes() []ingress.Route {
+	address := []ingress.Param{{Name: "b3", In: "path", Type: "string", Required: true, Doc: "The address."}}
 	return []ingress.Route{{
+		Service: service, Methods: []string{http.MethodGet}, Pattern: "/fetch/{b3}", Handler: x.handleReadFetched, Class: ingress.Transfer,
+		Scope: "object:put", Concurrency: 2 * maxFetches, Deadline: fetchStartTimeout,
+		Docs: ingress.Docs{Summary: "Read an object, and fetch it from providers if it is not here", Params: address, Content: true,
+			Description: "The bytes are sent as they arrive, verified; those of a range are fetched first. The object is cached.",
+			Responses:   []ingress.Response{{Status: http.StatusOK, Type: "application/octet-stream", Doc: "The object."}},
+			Kinds:       []fault.Kind{fault.Malformed, fault.NotFound, fault.IntegrityFail, fault.UpstreamFailed, fault.StoreFull, fault.Timeout, fault.Busy}},
+	}, {
 		Service: service, Methods: []string{http.MethodPost}, Pattern: "/fetch/{b3}", Handler: x.handleFetch, Class: ingress.Control,
 		Scope: "object:put", Concurrency: 2 * maxFetches, Deadline: fetchTimeout,
 		Docs: ingress.Docs{Summary: "Find an object, fetch it from a provider, and cache it",
-			Params:    []ingress.Param{{Name: "b3", In: "path", Type: "string", Required: true, Doc: "The address."}},
+			Params:    address,
 			Responses: []ingress.Response{{Status: http.StatusCreated, Body: client.Object{}}, {Status: http.StatusOK, Body: client.Object{}, Doc: "It was already stored."}},
 			Kinds:     []fault.Kind{fault.Malformed, fault.NotFound, fault.IntegrityFail, fault.UpstreamFailed, fault.StoreFull, fault.Timeout, fault.Busy}},
 	}}
+}
+
+// handleReadFetched sends an object while it is being fetched.
+func (x *Index) handleReadFetched(w http.ResponseWriter, r *http.Request) error {
+	address, err := b3.Parse(r.PathValue("b3"))
+	if err != nil {
+		return err
+	}
+	handle, err := x.OpenOrFetch(r.Context(), address)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = handle.Close() }() // it was only read
+	ingress.MarkUntrusted(w.Header())
+	_, err = ingress.ServeContent(w, r, store.Content(handle))
+	return err
 }
 
 func (x *Index) handleFetch(w http.ResponseWriter, r *http.Request) error {

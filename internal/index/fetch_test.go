@@ -32,6 +32,25 @@ func (f *fetchOverlay) Open(ctx context.Context, _ b3.Address, from oap.PeerID) 
 	return f.bodies[from](ctx)
 }
 
+// OpenPart is that of a peer of an earlier version: it sends all from the
+// offset on, and knows no trees.
+func (f *fetchOverlay) OpenPart(ctx context.Context, _ b3.Address, peer oap.PeerID, tree bool, from, length int64) (io.ReadCloser, error) {
+	if tree {
+		return nil, fault.New("test", fault.Malformed, "no address")
+	}
+	body, err := f.bodies[peer](ctx)
+	if err == nil {
+		_, err = io.CopyN(io.Discard, body, from)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.LimitReader(body, length), body}, nil
+}
+
 // serve makes a peer report that it has the object, and serve it with give.
 func (f *fetchOverlay) serve(name string, give func(ctx context.Context) (io.ReadCloser, error)) {
 	at := providerOf(name)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"micronode/b3"
@@ -65,15 +66,13 @@ func (g *gatewayClient) close() { g.client.CloseIdleConnections() }
 // open asks a gateway for an object. The context is that of the whole download.
 // More than unproven bytes are accepted only with a proof.
 func (g *gatewayClient) open(ctx context.Context, base string, address b3.Address, unproven int64) (objectBody, error) {
-	at, err := url.Parse(base)
-	if err != nil || at.Scheme != "http" && at.Scheme != "https" || at.Host == "" || at.User != nil {
-		return objectBody{}, fault.New(opFetch, fault.NoRoute, "%q is not a valid gateway", base)
+	base, err := originOf(base)
+	if err != nil {
+		return objectBody{}, err
 	}
-	base = at.Scheme + "://" + at.Host
-	body, size, err := g.get(ctx, base, base+"/o/"+address.String())
+	body, size, err := g.get(ctx, base, base+"/o/"+address.String(), "")
 	if fault.KindOf(err) == fault.NotFound {
-		body, size, err = g.get(ctx, base, base+"/ipfs/"+address.CID()+"?format=raw") // an IPFS gateway serves only this path
-		unproven = min(unproven, maxBlock)
+		return g.openBlock(ctx, base, address, unproven)
 	}
 	if err != nil {
 		return objectBody{}, err
@@ -81,11 +80,58 @@ func (g *gatewayClient) open(ctx context.Context, base string, address b3.Addres
 	return g.checkDeclaredSize(ctx, base, address, body, size, unproven)
 }
 
-// get requests one URL. It returns the size that the answer declares, or -1.
-func (g *gatewayClient) get(ctx context.Context, base, url string) (*idleTimeoutBody, int64, error) {
+// openBlock asks a gateway of IPFS, which serves only this path.
+func (g *gatewayClient) openBlock(ctx context.Context, base string, address b3.Address, unproven int64) (objectBody, error) {
+	body, size, err := g.get(ctx, base, base+"/ipfs/"+address.CID()+"?format=raw", "")
+	if err != nil {
+		return objectBody{}, err
+	}
+	return g.checkDeclaredSize(ctx, base, address, body, size, min(unproven, maxBlock))
+}
+
+// openHead is open for the first bytes of an object. A gateway that serves no
+// ranges sends all of it.
+func (g *gatewayClient) openHead(ctx context.Context, base string, address b3.Address, unproven int64) (objectBody, error) {
+	base, err := originOf(base)
+	if err != nil {
+		return objectBody{}, err
+	}
+	body, size, err := g.get(ctx, base, base+"/o/"+address.String(), "bytes=0-"+strconv.Itoa(headSize-1))
+	if fault.KindOf(err) == fault.NotFound {
+		return g.openBlock(ctx, base, address, unproven)
+	}
+	if err != nil {
+		return objectBody{}, err
+	}
+	begin, total, ranged := body.contentRange()
+	switch {
+	case !ranged:
+		return g.checkDeclaredSize(ctx, base, address, body, size, unproven)
+	case begin != 0:
+		_ = body.Close() // it is not read
+		return objectBody{}, fault.New(opFetch, fault.UpstreamFailed, "%s sent another range than was asked for", base)
+	}
+	return objectBody{ReadCloser: body, size: total, head: total > headSize}, nil
+}
+
+// originOf returns the scheme and the host of a gateway.
+func originOf(base string) (string, error) {
+	at, err := url.Parse(base)
+	if err != nil || at.Scheme != "http" && at.Scheme != "https" || at.Host == "" || at.User != nil {
+		return "", fault.New(opFetch, fault.NoRoute, "%q is not a valid gateway", base)
+	}
+	return at.Scheme + "://" + at.Host, nil
+}
+
+// get requests one URL, or a range of it. It returns the size that the answer
+// declares, or -1.
+func (g *gatewayClient) get(ctx context.Context, base, url, byteRange string) (*idleTimeoutBody, int64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err == nil {
+		if byteRange != "" {
+			request.Header.Set("Range", byteRange)
+		}
 		var response *http.Response
 		if response, err = g.client.Do(request); err == nil {
 			body, err := g.checkResponse(response, cancel, base)
@@ -96,10 +142,13 @@ func (g *gatewayClient) get(ctx context.Context, base, url string) (*idleTimeout
 	return nil, 0, fault.WrapKind(opFetch, fault.UpstreamFailed, err)
 }
 
-// checkResponse accepts the answer of a gateway if its status is 200.
+// checkResponse accepts the answer of a gateway if it has a body of the object.
 func (g *gatewayClient) checkResponse(response *http.Response, cancel context.CancelFunc, base string) (*idleTimeoutBody, error) {
-	if response.StatusCode == http.StatusOK {
-		return newIdleTimeoutBody(response.Body, cancel), nil
+	switch asked := response.Request.Header.Get("Range") != ""; {
+	case response.StatusCode == http.StatusOK, asked && response.StatusCode == http.StatusPartialContent:
+		body := newIdleTimeoutBody(response.Body, cancel)
+		body.status, body.rangeHeader = response.StatusCode, response.Header.Get("Content-Range")
+		return body, nil
 	}
 	_ = response.Body.Close()
 	cancel()
@@ -114,11 +163,14 @@ type idleTimeoutBody struct {
 	io.ReadCloser
 	cancel context.CancelFunc
 	timer  *time.Timer
+
+	status      int
+	rangeHeader string // Content-Range
 }
 
 func newIdleTimeoutBody(body io.ReadCloser, cancel context.CancelFunc) *idleTimeoutBody {
 	alarm := time.AfterFunc(gatewayIdleTimeout, cancel) //lockblock:allow like the timer of context.WithTimeout, it only ends a context, and Close stops it
-	return &idleTimeoutBody{body, cancel, alarm}
+	return &idleTimeoutBody{ReadCloser: body, cancel: cancel, timer: alarm}
 }
 
 // Read reads, and resets the timer after each byte.

@@ -24,6 +24,7 @@ type objectBody struct {
 	io.ReadCloser
 	size   int64 // as its source declares it, or store.Unknown
 	proven bool  // each byte is verified before it is returned, and so is the size
+	head   bool  // it ends after headSize bytes, and there may be more
 }
 
 // checkDeclaredSize applies the limits of a fetch to the answer of a gateway. A
@@ -73,7 +74,7 @@ func (g *gatewayClient) verifyWithTree(ctx context.Context, base string, address
 
 // fetchTree fetches the tree of an object, whole.
 func (g *gatewayClient) fetchTree(ctx context.Context, base string, address b3.Address, length int64) (b3.Outboard, error) {
-	body, declared, err := g.get(ctx, base, base+"/o/"+address.String()+"/tree")
+	body, declared, err := g.get(ctx, base, base+"/o/"+address.String()+"/tree", "")
 	if err != nil {
 		return nil, err
 	}

@@ -127,3 +127,12 @@ func (r *Remote) Fetch(ctx context.Context, address b3.Address) (store.Info, boo
 	object, err := r.client.FetchAnywhere(ctx, address)
 	return store.Info{Address: object.Address, Size: object.Size, Class: store.Cached}, object.Created, fault.Wrap(opFetch, err)
 }
+
+// Arriving is NotFound: what arrives in another process is read when all of it
+// is here.
+func (r *Remote) Arriving(_ context.Context, address b3.Address) (store.Handle, error) {
+	return nil, fault.New(opFetch, fault.NotFound, "%s is not on its way here", address)
+}
+
+// IsArriving is never so; see Arriving.
+func (r *Remote) IsArriving(b3.Address) (is bool, changed <-chan struct{}) { return false, nil }

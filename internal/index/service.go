@@ -68,6 +68,7 @@ type Index struct {
 	seen           *seenRecords
 	seenDep        *observe.Dependency // the log of seen records
 	fetches        *flow.Flights[b3.Address, fetched]
+	arrivals       arrivals
 	gatewayClient  *gatewayClient
 	idempotency    *idempotency        // requests that are carried out once, however often they are sent
 	idempotencyDep *observe.Dependency // the log of idempotent requests

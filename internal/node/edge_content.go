@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/netip"
 	"sync"
-	"time"
 
 	"micronode/b3"
 	"micronode/fault"
@@ -17,6 +16,12 @@ import (
 type objectFinder interface {
 	Manifest(ctx context.Context, id string) (b3.Address, error)
 	Fetch(ctx context.Context, address b3.Address) (store.Info, bool, error)
+
+	// Arriving opens an object that is being fetched and can be read already.
+	// IsArriving reports whether there is one, and returns what is closed when
+	// that may have changed.
+	Arriving(ctx context.Context, address b3.Address) (store.Handle, error)
+	IsArriving(address b3.Address) (is bool, changed <-chan struct{})
 }
 
 // edgeContent gives the edge access to the store and to objects of other nodes.
@@ -40,11 +45,8 @@ type flight struct {
 	err    error // set before done is closed
 }
 
-// The bounds of the edge's fetches.
-const (
-	maxFlights    = 64
-	flightTimeout = 5 * time.Minute
-)
+// maxFlights is how many objects the edge fetches at a time.
+const maxFlights = 64
 
 // newEdgeContent gives the edge access to the store and the index. Both may be
 // opened later: they are used only when the node runs.
@@ -64,8 +66,18 @@ func (n *Node) newEdgeContent() (*edgeContent, error) {
 	}, nil
 }
 
-// Open opens an object that this node has.
+// Open opens an object that this node has, or that is on its way and can be read
+// already.
 func (c *edgeContent) Open(ctx context.Context, a b3.Address) (store.Handle, error) {
+	handle, err := c.store().Open(ctx, a)
+	if fault.KindOf(err) != fault.NotFound {
+		return handle, err
+	}
+	arriving, notYet := c.index().Arriving(ctx, a)
+	if notYet == nil {
+		return arriving, nil
+	}
+	// A fetch that was there when the store had not got it may have ended since.
 	return c.store().Open(ctx, a)
 }
 
@@ -74,18 +86,25 @@ func (c *edgeContent) ResolveManifest(ctx context.Context, name string) (b3.Addr
 	return c.index().Manifest(ctx, name)
 }
 
-// Fetch fetches an object from its providers, and waits for it as long as ctx
-// allows.
+// Fetch fetches an object from its providers, and waits as long as ctx allows
+// until it can be read: a large one before all of it is here.
 func (c *edgeContent) Fetch(ctx context.Context, client netip.Addr, a b3.Address) error {
 	running, err := c.joinFlight(client, a)
 	if err != nil {
 		return err
 	}
-	select {
-	case <-running.done:
-		return running.err
-	case <-ctx.Done():
-		return flow.Ended(ctx, "edge.bring")
+	for {
+		arriving, changed := c.index().IsArriving(a)
+		if arriving {
+			return nil
+		}
+		select {
+		case <-running.done:
+			return running.err
+		case <-changed:
+		case <-ctx.Done():
+			return flow.Ended(ctx, "edge.bring")
+		}
 	}
 }
 
@@ -120,10 +139,9 @@ func (c *edgeContent) joinFlight(client netip.Addr, a b3.Address) (*flight, erro
 }
 
 // runFlight fetches an object. It always finishes the flight, whatever happens
-// to the task: otherwise the object could never be fetched again.
+// to the task: otherwise the object could never be fetched again. The index ends
+// a fetch in which nothing moves.
 func (c *edgeContent) runFlight(ctx context.Context, a b3.Address, running *flight) {
-	ctx, cancel := context.WithTimeout(ctx, flightTimeout)
-	defer cancel()
 	var err error = fault.New("edge.bring", fault.Internal, "the fetch ended unexpectedly")
 	defer func() { c.finishFlight(a, running, err) }()
 	_, _, err = c.index().Fetch(ctx, a)

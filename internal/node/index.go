@@ -221,6 +221,7 @@ type peerSet struct {
 	overlay interface {
 		ConnectedPeers() []overlay.ConnectedPeer
 		Ask(ctx context.Context, peer oap.PeerID, q overlay.Question) (overlay.Found, error)
+		OpenPart(ctx context.Context, address b3.Address, peer oap.PeerID, tree bool, from, length int64) (io.ReadCloser, error)
 	}
 	open func(ctx context.Context, address b3.Address, from oap.PeerID) (io.ReadCloser, error)
 }
@@ -236,6 +237,11 @@ func (p peerSet) ConnectedPeers() (list []index.ConnectedPeer) {
 // Open starts to fetch an object from a peer.
 func (p peerSet) Open(ctx context.Context, address b3.Address, from oap.PeerID) (io.ReadCloser, error) {
 	return p.open(ctx, address, from)
+}
+
+// OpenPart starts to fetch a part of an object from a peer.
+func (p peerSet) OpenPart(ctx context.Context, address b3.Address, peer oap.PeerID, tree bool, from, length int64) (io.ReadCloser, error) {
+	return p.overlay.OpenPart(ctx, address, peer, tree, from, length)
 }
 
 // Ask sends a peer a question.

@@ -113,11 +113,14 @@ type Want struct {
 	IDs []b3.Address `cbor:"ids"`
 }
 
-// Start opens an object stream and asks for an object from an offset on.
+// Start opens an object stream and asks for an object, or for its tree, from an
+// offset on. Length is how many bytes are wanted; zero is all that there are. A
+// giver of an earlier version does not know it, and gives all.
 type Start struct {
 	Stream uint64 `cbor:"stream"`
 	Obj    string `cbor:"obj"`
 	From   uint64 `cbor:"from,omitempty"`
+	Length uint64 `cbor:"length,omitempty"`
 }
 
 // Data is one chunk of an object stream. Bytes may be a view of the payload.

@@ -26,7 +26,7 @@ func oneOfEach(t testing.TB) []Message {
 		&Ping{TS: 1_700_000_000_000}, &Pong{TS: 24},
 		&g, &unsigned,
 		&Have{IDs: []b3.Address{b3.Of(nil), b3.Of([]byte("x"))}}, &Want{IDs: []b3.Address{}},
-		&Start{Stream: 7, Obj: b3.Of(nil).String(), From: 65536}, &Start{Obj: "x"},
+		&Start{Stream: 7, Obj: b3.Of(nil).String(), From: 65536, Length: 5}, &Start{Obj: "x"},
 		&Data{Stream: 7, Seq: 300, Bytes: []byte("chunk")}, &Data{Bytes: []byte{}},
 		&Ack{Stream: 7, UpTo: 300}, &End{Stream: 7, Seq: 301, Status: StatusOK},
 		&Error{Code: Busy, Msg: "later, please"}, &Bye{Reason: "draining"},
@@ -62,7 +62,7 @@ func TestKeysAreTheContracts(t *testing.T) {
 	want := map[string]string{
 		"hello": "kind token features versions max_frame", "hello_ack": "kind chosen limits",
 		"ping": "ts kind", "pong": "ts kind", "gossip": "msg sig hops kind fanout", "have": "ids kind", "want": "ids kind",
-		"start": "obj from kind stream", "data": "seq kind bytes stream", "ack": "kind up_to stream",
+		"start": "obj from kind length stream", "data": "seq kind bytes stream", "ack": "kind up_to stream",
 		"end": "seq kind status stream", "error": "msg code kind", "bye": "kind reason",
 		"find": "obj kind most", "found": "kind record providers",
 	}
@@ -342,7 +342,7 @@ func TestMessagesRoundTrip(t *testing.T) {
 			&Hello{Versions: []uint64{max(1, n()), 1}, Features: Features{Comp: []string{word.Draw(t, "comp")}, PQ: word.Draw(t, "pq")}, MaxFrame: max(1, n()), Token: word.Draw(t, "token")},
 			&HelloAck{Chosen: Chosen{Ver: max(1, n()), PQ: word.Draw(t, "pq")}, Limits: Limits{MaxFrame: max(1, n()), Chunk: max(1, n())}},
 			&Ping{n()}, &Pong{n()}, gossip, &Have{ids.Draw(t, "have")}, &Want{ids.Draw(t, "want")},
-			&Start{n(), word.Draw(t, "obj"), n()}, &Data{n(), n(), blob.Draw(t, "bytes")}, &Ack{n(), n()},
+			&Start{n(), word.Draw(t, "obj"), n(), n()}, &Data{n(), n(), blob.Draw(t, "bytes")}, &Ack{n(), n()},
 			&End{n(), n(), word.Draw(t, "status")}, &Error{Code(word.Draw(t, "code")), word.Draw(t, "msg")}, &Bye{word.Draw(t, "reason")},
 			&Find{word.Draw(t, "obj"), n()}, &Found{rapid.SliceOfN(provider, 0, 3).Draw(t, "providers"), append(blob.Draw(t, "record"), 1)},
 			&Found{Providers: rapid.SliceOfN(provider, 0, MaxProviders).Draw(t, "providers")},

@@ -32,7 +32,7 @@ var schemas = map[string]schema{
 	}},
 	"have":  {func() Message { return new(Have) }, []field{listField("ids", 0, MaxIDs, bytesField("", idSize, idSize))}},
 	"want":  {func() Message { return new(Want) }, []field{listField("ids", 0, MaxIDs, bytesField("", idSize, idSize))}},
-	"start": {func() Message { return new(Start) }, []field{uintField("stream", 0), textField("obj", 1, maxText), uintField("from", 0).asOptional()}},
+	"start": {func() Message { return new(Start) }, []field{uintField("stream", 0), textField("obj", 1, maxText), uintField("from", 0).asOptional(), uintField("length", 0).asOptional()}},
 	"data":  {func() Message { return new(Data) }, []field{uintField("stream", 0), uintField("seq", 0), bytesField("bytes", 0, math.MaxInt)}},
 	"ack":   {func() Message { return new(Ack) }, []field{uintField("stream", 0), uintField("up_to", 0)}},
 	"end":   {func() Message { return new(End) }, []field{uintField("stream", 0), uintField("seq", 0), textField("status", 1, maxWord)}},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strconv"
 	"time"
 
 	"micronode/b3"
@@ -110,7 +111,18 @@ func (o *Overlay) handleObject(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	download, err := o.Open(r.Context(), address, &peer)
+	query := r.URL.Query()
+	var download io.ReadCloser
+	if query.Has("offset") {
+		offset, wrong := strconv.ParseInt(query.Get("offset"), 10, 64)
+		length, wrongToo := strconv.ParseInt(query.Get("length"), 10, 64)
+		if wrong != nil || wrongToo != nil || offset < 0 || length < 0 {
+			return fault.New("overlay.open", fault.Malformed, "offset and length are not numbers")
+		}
+		download, err = o.OpenPart(r.Context(), address, peer, query.Get("tree") == "true", offset, length)
+	} else {
+		download, err = o.Open(r.Context(), address, &peer)
+	}
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,8 @@ package overlay
 import (
 	"context"
 	"io"
+	"net/url"
+	"strconv"
 	"time"
 
 	"micronode/b3"
@@ -83,4 +85,14 @@ func (r *Remote) Open(ctx context.Context, address b3.Address, from oap.PeerID) 
 func (r *Remote) Publish(ctx context.Context, topic string, data []byte) (int, error) {
 	done, err := r.client.Publish(ctx, topic, data)
 	return done.Peers, fault.Wrap("overlay.publish", err)
+}
+
+// OpenPart is Open for some bytes of an object, or of its tree.
+func (r *Remote) OpenPart(ctx context.Context, address b3.Address, peer oap.PeerID, tree bool, from, length int64) (io.ReadCloser, error) {
+	query := url.Values{"from": {peer.String()}, "offset": {strconv.FormatInt(from, 10)}, "length": {strconv.FormatInt(length, 10)}, "tree": {strconv.FormatBool(tree)}}
+	body, err := r.client.Open(ctx, objectPath+address.String()+"?"+query.Encode())
+	if err != nil {
+		return nil, fault.Wrap("overlay.open", err) // not an interface that holds nil
+	}
+	return body, nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +23,13 @@ import (
 	"micronode/internal/overlay/stream"
 	"micronode/internal/store"
 	"micronode/internal/supervise"
+)
+
+// How many trees of objects are in memory at a time because peers ask for them,
+// and how many peers may wait for one. The tree of an object of 1 GiB has 4 MiB.
+const (
+	maxTrees        = 8
+	maxTreesWaiting = 64
 )
 
 // Spec is what an overlay is made of.
@@ -63,6 +71,7 @@ type Overlay struct {
 	sessions    *session.Sessions
 	engine      *gossip.Engine
 	streams     *stream.Streams
+	trees       *flow.Permits // trees of objects that are being sent
 	queries     *ask.Queries
 	contacts    *contactBook
 	invitations *invitationTable
@@ -135,8 +144,9 @@ func (o *Overlay) makeComponents(inv *flow.Inventory, to *supervise.Supervisor, 
 		Key: o.spec.Key, Config: o.config.Gossip, Topics: o.config.Peer.Topics, Skew: o.spec.Skew,
 		Peers: o.peers, Counters: o.metrics.gossip(),
 	})
+	o.trees = flow.NewPermits(inv, flow.PermitsSpec{Service: service, Name: "trees", Cap: maxTrees, Waiting: maxTreesWaiting, From: "peers", To: "store"})
 	o.streams = stream.New(inv, stream.Spec{
-		Open: o.openObject, PerPeer: o.config.Peer.Streams, Patience: o.config.Progress, Senders: givers, Counters: o.metrics.streams(),
+		Open: o.openObject, OpenTree: o.openTree, PerPeer: o.config.Peer.Streams, Patience: o.config.Progress, Senders: givers, Counters: o.metrics.streams(),
 	})
 	o.queries = ask.New(inv, ask.Spec{Answer: o.spec.Answer, Answerers: answerers, Counters: o.metrics.asks()})
 	o.sessions, err = session.New(inv, session.Spec{
@@ -390,6 +400,31 @@ func (o *Overlay) openObject(ctx context.Context, address b3.Address) (stream.So
 		return nil, err
 	}
 	return handle, nil
+}
+
+// openTree opens the tree of an object for a peer that asks for it. One that is
+// not stored is made, and is in memory until the peer has it.
+func (o *Overlay) openTree(ctx context.Context, address b3.Address) (stream.Source, error) {
+	if err := o.trees.Acquire(ctx); err != nil {
+		return nil, err
+	}
+	tree, err := store.OpenTree(ctx, o.spec.Store, address)
+	if err != nil {
+		o.trees.Release()
+		return nil, err
+	}
+	return &treeSource{Tree: tree, release: sync.OnceFunc(o.trees.Release)}, nil
+}
+
+// treeSource is a tree that is sent to a peer, and its permit.
+type treeSource struct {
+	*store.Tree
+	release func()
+}
+
+func (t *treeSource) Close() error {
+	t.release()
+	return t.Tree.Close()
 }
 
 // Close closes what a drain left open.

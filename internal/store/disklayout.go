@@ -89,13 +89,14 @@ func (d *diskLayout) checkFailpoint(name string) error {
 	return nil
 }
 
-// create creates a temporary file.
+// create makes a temporary file. It can be read, too: what arrives is passed on
+// before all of it is here.
 func (d *diskLayout) create() (*os.File, error) {
 	if err := d.checkFailpoint("create"); err != nil {
 		return nil, err
 	}
 	name := filepath.Join(d.root, tempName, strconv.FormatUint(d.serial.Add(1), 10))
-	return openFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY)
+	return openFile(name, os.O_CREATE|os.O_EXCL|os.O_RDWR)
 }
 
 // allocate reserves the space of a file, so that a full disk is reported before

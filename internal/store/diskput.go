@@ -24,8 +24,10 @@ func (d *Disk) Put(ctx context.Context, src io.Reader, opt PutOptions) (Info, bo
 			return info, false, err
 		}
 	}
-	sp := diskPut{disk: d, declared: opt.Size, unverified: opt.Unverified}
+	sp := diskPut{disk: d, declared: opt.Size, unverified: opt.Unverified, arrival: opt.Arrival}
 	defer sp.abandon()
+	opt.Arrival.begin(sp.readAt)
+	defer opt.Arrival.end()
 	info, created, err := sp.run(ctx, src, opt)
 	if created && opt.Unverified {
 		d.restoreHeadroom(ctx, info.Address)
@@ -77,6 +79,27 @@ type diskPut struct {
 	// nil as long as all of it fits into the buffer
 	hasher *b3.TreeHasher // of what was written
 	file   *os.File
+
+	arrival *Arrival // locked to change size, buffered and file; nil if nobody reads
+}
+
+// readAt reads what has been stored so far: in the file, then in the buffer.
+// The arrival is locked.
+func (dp *diskPut) readAt(b []byte, off int64) (n int, err error) {
+	written := dp.size - int64(dp.buffered)
+	if off < written {
+		if n, err = dp.file.ReadAt(b[:min(int64(len(b)), written-off)], off); err != nil {
+			return n, err
+		}
+		off = written
+	}
+	if n < len(b) && off < dp.size {
+		n += copy(b[n:], dp.buffer.data[off-written:dp.buffered])
+	}
+	if n < len(b) {
+		return n, io.EOF
+	}
+	return n, nil
 }
 
 // run does everything but the cleanup.
@@ -126,8 +149,10 @@ func (dp *diskPut) readBody(ctx context.Context, src io.Reader) error {
 			space = space[:min(int64(len(space)), dp.declared-dp.size)]
 		}
 		n, err := ReadBody(ctx, src, space)
+		dp.arrival.lock()
 		dp.buffered += n
 		dp.size += int64(n)
+		dp.arrival.unlock()
 		if err == io.EOF {
 			return dp.finish()
 		}
@@ -150,7 +175,11 @@ func (dp *diskPut) flush() error {
 	}
 	_, _ = dp.hasher.Write(dp.buffer.data[:dp.buffered]) // it never fails
 	err := dp.write(dp.buffer.data[:dp.buffered])
-	dp.buffered = 0
+	if err == nil {
+		dp.arrival.lock()
+		dp.buffered = 0
+		dp.arrival.unlock()
+	}
 	return diskFault(opPut, err)
 }
 
@@ -216,6 +245,7 @@ func (dp *diskPut) finish() error {
 // commit makes the object visible, unless it exists by now. Concurrent puts of
 // the same object wait for the lock of the address, and find it.
 func (dp *diskPut) commit(ctx context.Context, a b3.Address, class Class) (Info, bool, error) {
+	dp.arrival.end() // from here on the object can be opened, or nothing is kept
 	d := dp.disk
 	if err := d.lockAddress(ctx, opPut, a); err != nil {
 		return Info{}, false, err

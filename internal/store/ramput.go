@@ -27,6 +27,9 @@ func (r *RAM) Put(ctx context.Context, src io.Reader, opt PutOptions) (Info, boo
 	}
 	in := ramPut{ram: r, declared: opt.Size, unverified: opt.Unverified}
 	defer in.abandon()
+	opt.Arrival.begin(in.readAt)
+	in.arrival = opt.Arrival
+	defer opt.Arrival.end()
 	if err := in.readAll(ctx, src); err != nil {
 		if fault.KindOf(err) == fault.StoreFull {
 			r.refusals.Add(1)
@@ -117,6 +120,21 @@ type ramPut struct {
 	overheadCharged bool  // whether bookkeeping is charged as memory
 	size            int64
 	blocks          [][]byte // the last one's length is how much of it is filled
+
+	arrival *Arrival // locked to change size and blocks; nil if nobody reads
+}
+
+// readAt reads what has been stored so far. The arrival is locked.
+func (p *ramPut) readAt(b []byte, off int64) (n int, err error) {
+	for n < len(b) && off < p.size {
+		block := p.blocks[off/slabSize]
+		copied := copy(b[n:], block[min(off%slabSize, int64(len(block))):])
+		n, off = n+copied, off+int64(copied)
+	}
+	if n < len(b) {
+		return n, io.EOF
+	}
+	return n, nil
 }
 
 // readAll reserves the declared size, and only then reads the body.
@@ -201,6 +219,8 @@ func (p *ramPut) declaredSpace() []byte {
 	}
 	filled := int(p.size % slabSize)
 	if filled == 0 {
+		p.arrival.lock()
+		defer p.arrival.unlock()
 		p.blocks = append(p.blocks, p.ram.slabs.get(int(min(rest, slabSize)))[:0])
 	}
 	return p.blocks[len(p.blocks)-1][filled:min(int64(filled)+rest, slabSize)]
@@ -211,6 +231,8 @@ func (p *ramPut) addBlock(size int) ([]byte, error) {
 	if err := p.reserve(int64(size)); err != nil {
 		return nil, err
 	}
+	p.arrival.lock()
+	defer p.arrival.unlock()
 	p.blocks = append(p.blocks, p.ram.slabs.get(size)[:0])
 	if len(p.blocks) == 2 {
 		p.dischargeOverhead()
@@ -228,6 +250,8 @@ func (p *ramPut) dischargeOverhead() {
 // replaceLast replaces the last block by one of another size, which is
 // reserved.
 func (p *ramPut) replaceLast(size int) {
+	p.arrival.lock()
+	defer p.arrival.unlock()
 	last := len(p.blocks) - 1
 	old := p.blocks[last]
 	p.blocks[last] = append(p.ram.slabs.get(size)[:0], old...)
@@ -237,6 +261,8 @@ func (p *ramPut) replaceLast(size int) {
 
 // advance adds n bytes to the length of the last block.
 func (p *ramPut) advance(n int) {
+	p.arrival.lock()
+	defer p.arrival.unlock()
 	p.size += int64(n)
 	last := len(p.blocks) - 1
 	p.blocks[last] = p.blocks[last][:len(p.blocks[last])+n]
@@ -294,9 +320,11 @@ func (p *ramPut) shrinkLast() {
 // left, the object has not become large after all.
 func (p *ramPut) dropLast() {
 	last := len(p.blocks) - 1
-	block := p.blocks[last]
+	block := p.blocks[last] // empty, so nobody reads it
+	p.arrival.lock()
 	p.ram.slabs.put(block)
 	p.blocks = p.blocks[:last]
+	p.arrival.unlock()
 	refund := int64(cap(block))
 	if last == 1 {
 		p.ram.slabs.charge(objectOverhead)
@@ -308,6 +336,7 @@ func (p *ramPut) dropLast() {
 
 // commit makes the object visible, unless it exists by now.
 func (p *ramPut) commit(a b3.Address, class Class) (Info, bool, error) {
+	p.arrival.end() // from here on the object can be opened, or nothing is kept
 	r, s := p.ram, p.ram.shard(a)
 	o := p.object(a, class)
 	s.mu.Lock()

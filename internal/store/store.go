@@ -60,6 +60,10 @@ type PutOptions struct {
 	// Class is what a new object becomes. An existing object becomes Pinned if
 	// this says so, and never the other way round.
 	Class Class
+
+	// Arrival, if it is given, lets others read what is stored so far, while
+	// Put runs. A store that cannot do that ignores it.
+	Arrival *Arrival
 }
 
 // Putter stores objects.

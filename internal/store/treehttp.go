@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"io"
 	"net/http"
 
@@ -31,10 +32,10 @@ func (o *ObjectHandler) treeRoute(address []ingress.Param) ingress.Route {
 
 // treeSource is a handle on an object whose tree may be stored beside it.
 type treeSource interface {
-	tree() io.Reader // nil if it is not
+	tree() *io.SectionReader // nil if it is not
 }
 
-func (h *diskHandle) tree() io.Reader {
+func (h *diskHandle) tree() *io.SectionReader {
 	if isSmall(h.object.size) {
 		return nil
 	}
@@ -57,10 +58,7 @@ func (o *ObjectHandler) handleGetTree(w http.ResponseWriter, r *http.Request) er
 	return serveTree(w, r, address, size, func(w io.Writer, from, length int64) error {
 		tree, err := treeOf(handle)
 		if err == nil {
-			_, err = io.CopyN(io.Discard, tree, from)
-		}
-		if err == nil {
-			_, err = io.CopyN(w, tree, length)
+			_, err = io.Copy(w, io.NewSectionReader(tree, from, length))
 		}
 		return err
 	})
@@ -75,7 +73,7 @@ func serveTree(w http.ResponseWriter, r *http.Request, address b3.Address, size 
 }
 
 // treeOf reads the tree of an object, or computes it.
-func treeOf(handle Handle) (io.Reader, error) {
+func treeOf(handle Handle) (*io.SectionReader, error) {
 	if source, ok := handle.(treeSource); ok {
 		if tree := source.tree(); tree != nil {
 			return tree, nil
@@ -88,3 +86,27 @@ func treeOf(handle Handle) (io.Reader, error) {
 	tree := hasher.Outboard()
 	return io.NewSectionReader(tree, 0, int64(len(tree))), nil
 }
+
+// Tree is the tree of an object: its outboard, as package b3 describes it.
+type Tree struct {
+	*io.SectionReader
+	handle Handle
+}
+
+// OpenTree opens the tree of an object. It is made if it is not stored. The
+// caller must close it.
+func OpenTree(ctx context.Context, s Opener, a b3.Address) (*Tree, error) {
+	handle, err := s.Open(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	tree, err := treeOf(handle)
+	if err != nil {
+		_ = handle.Close() // the error is known
+		return nil, err
+	}
+	return &Tree{tree, handle}, nil
+}
+
+// Close releases the object.
+func (t *Tree) Close() error { return t.handle.Close() }

@@ -760,7 +760,7 @@ func TestSessionsThatCannotBeAsked(t *testing.T) {
 		f.wantError(t, fault.Transient)
 		crossed := newStreamTable(s.Streams, p) // the session ends between the look-up and the request
 		crossed.close()
-		testkit.WantKind(t, crossed.request(new(receiver), 0), fault.Transient, "a session that has just ended")
+		testkit.WantKind(t, crossed.request(new(receiver), 0, 0), fault.Transient, "a session that has just ended")
 		s.Drain()
 		_, err = s.Fetch(t.Context(), b3.Of(nil), peersInTurn(p))
 		testkit.WantKind(t, err, fault.NotReady, "a node that drains")
@@ -799,7 +799,7 @@ func TestStartThatIsDropped(t *testing.T) {
 func TestChunkThatCrossesTheReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestNode(t, 1)
-		k := newReceiver(newStreamTable(s.Streams, newScriptedPeer(s, true)), b3.Of(nil))
+		k := newReceiver(newStreamTable(s.Streams, newScriptedPeer(s, true)), b3.Of(nil), false)
 		k.close("Canceled")
 		k.deliver([]byte("x"))
 		if k.arrivals.Len() != 0 {

@@ -33,10 +33,12 @@ type sender struct {
 	number   uint64
 	corr     uint64 // of the start; everything that is sent for the stream has it
 	from     uint64
+	length   uint64          // 0 is all
 	ctx      context.Context // ends with the stream, also if it ends outside the task
 	cancel   context.CancelCauseFunc
 	countOut func()     // counts the stream out, once
 	address  b3.Address // set before the task begins
+	tree     bool       // the peer wants its tree; set before the task begins
 
 	// set by the task before the first chunk is sent
 	credit       *flow.Permits // one for each chunk under way, released by acks
@@ -50,7 +52,7 @@ type sender struct {
 }
 
 func newSender(t *streamTable, m *oap.Start, corr uint64) *sender {
-	g := &sender{table: t, number: m.Stream, corr: corr, from: m.From, countOut: sync.OnceFunc(t.streams.countOut)}
+	g := &sender{table: t, number: m.Stream, corr: corr, from: m.From, length: m.Length, countOut: sync.OnceFunc(t.streams.countOut)}
 	g.ctx, g.cancel = context.WithCancelCause(context.Background())
 	return g
 }
@@ -92,8 +94,12 @@ func (s *sender) sendObject(ctx context.Context) error {
 	if s.from > uint64(size) {
 		return fault.New(opGive, fault.InvalidRange, "offset %d of an object of %d bytes", s.from, size)
 	}
-	for at := int64(s.from); at < size; s.sentChunks++ {
-		n := min(int64(s.table.chunk), size-at)
+	end := size
+	if s.length > 0 && s.length < uint64(size)-s.from {
+		end = int64(s.from + s.length)
+	}
+	for at := int64(s.from); at < end; s.sentChunks++ {
+		n := min(int64(s.table.chunk), end-at)
 		if err := s.sendChunk(ctx, source, at, int(n)); err != nil {
 			return err
 		}
@@ -106,7 +112,11 @@ func (s *sender) sendObject(ctx context.Context) error {
 // reading can block, it bounds the reads too.
 func (s *sender) openObject(ctx context.Context) (source Source, err error) {
 	err = s.withTimeout(ctx, func() (err error) {
-		source, err = s.table.streams.spec.Open(ctx, s.address)
+		open := s.table.streams.spec.Open
+		if s.tree {
+			open = s.table.streams.spec.OpenTree
+		}
+		source, err = open(ctx, s.address)
 		return err
 	})
 	return source, err

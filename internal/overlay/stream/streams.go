@@ -42,6 +42,10 @@ type Spec struct {
 	// with the stream, or when opening or one read takes longer than Patience.
 	Open func(ctx context.Context, address b3.Address) (Source, error)
 
+	// OpenTree opens the tree of an object in the same way: its outboard, as
+	// package b3 describes it.
+	OpenTree func(ctx context.Context, address b3.Address) (Source, error)
+
 	PerPeer  int           // how many streams a peer may have open, and this node at a peer; 0 is 16
 	Patience time.Duration // how long the other side may make no progress; 0 is 5 s
 	Senders  *supervise.Group

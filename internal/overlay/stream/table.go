@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"strings"
 	"sync"
 	"time"
 
@@ -63,8 +64,9 @@ func (t *streamTable) handleStart(m *oap.Start, corr uint64) error {
 // admit enters a stream that a peer requests. A refusal is sent to the peer; an
 // error says that it broke a rule.
 func (t *streamTable) admit(g *sender, object string) (refusal, err error) {
-	address, malformed := b3.Parse(object)
-	g.address = address
+	text, tree := strings.CutSuffix(object, treeSuffix)
+	address, malformed := b3.Parse(text)
+	g.address, g.tree = address, tree
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	most := t.streams.spec.PerPeer
@@ -195,13 +197,13 @@ func (t *streamTable) handleError(m *oap.Error, corr uint64) {
 // request opens a stream on which this node receives, and sends its start.
 // After a nil error the session may still drop the start, if it drains before
 // its turn comes; then the stream ends as if the peer had refused.
-func (t *streamTable) request(k *receiver, from int64) error {
+func (t *streamTable) request(k *receiver, from, length int64) error {
 	if err := t.register(k); err != nil {
 		return err
 	}
 	t.streams.countStart(Rx)
 	err := t.peer.SendControl(session.Outgoing{
-		Message: &oap.Start{Stream: k.number, Obj: k.address.String(), From: uint64(from)}, Flags: oap.Req, Corr: k.corr(),
+		Message: &oap.Start{Stream: k.number, Obj: k.object(), From: uint64(from), Length: uint64(length)}, Flags: oap.Req, Corr: k.corr(),
 		Written: func(err error) {
 			if err != nil && t.removeReceiver(k) {
 				k.finish(labelOf(statusOf(err)), sendError(err))

@@ -1,0 +1,192 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"micronode/b3"
+	"micronode/fault"
+	"micronode/internal/flow"
+)
+
+// source is a Source in a transfer. All of it is guarded by the transfer's mu.
+type source struct {
+	Source
+	lanes    int
+	rate     float64   // bytes a second of one lane, lately; 0 if it is not known
+	failures int       // in a row
+	rests    time.Time // until then
+	dropped  bool      // it is not asked any more
+	lied     bool      // and never again
+}
+
+// The rests of a source that fails, and how often it may in a row.
+var rest = flow.Backoff{Min: 100 * time.Millisecond, First: 200 * time.Millisecond, Max: 5 * time.Second, FullJitter: true}
+
+const maxFailures = 6
+
+// lane is a task that fetches runs from one source, one after the other.
+type lane struct {
+	// set at construction
+	transfer *Transfer
+	source   *source
+
+	stop  context.CancelFunc // of the run that is being fetched; guarded by the transfer's mu
+	began time.Time          // that run; guarded by the transfer's mu
+	moved time.Time          // when it last brought something; guarded by the transfer's mu
+	had   int64              // what the run had when it began; guarded by the transfer's mu
+}
+
+// errTakenOver is the error of a lane whose run another lane has.
+var errTakenOver = fault.New(op, fault.Canceled, "another source is faster")
+
+// run fetches runs until the transfer is over or its source is dropped.
+func (l *lane) run(task context.Context) error {
+	t := l.transfer
+	ctx, cancel := flow.Join(task, t.ctx)
+	defer cancel()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	defer func() {
+		l.source.lanes--
+		t.wake()
+	}()
+	for t.err == nil && ctx.Err() == nil && !l.source.dropped {
+		r := l.nextRun(time.Now())
+		if r == nil {
+			t.wait(ctx)
+			continue
+		}
+		own, stop := context.WithCancel(ctx)
+		now := time.Now()
+		r.lane, l.stop, l.began, l.moved, l.had = l, stop, now, now, r.have
+		from, n := r.from+r.have, int64(len(r.bytes))-r.have
+		t.mu.Unlock()
+		wasted, err := l.fetch(own, r, from, n)
+		stop()
+		t.mu.Lock()
+		l.record(r, wasted, err)
+	}
+	return nil
+}
+
+// nextRun returns the run that the lane fetches next: the first that nobody
+// fetches, a new one while there is room, or one of a lane that is much slower.
+// Nil means that there is nothing to do now. Guarded by mu.
+func (l *lane) nextRun(now time.Time) *run {
+	t := l.transfer
+	if now.Before(l.source.rests) {
+		return nil
+	}
+	for _, r := range t.runs {
+		if r.lane == nil && !r.isComplete() {
+			return r
+		}
+	}
+	if len(t.runs) < ahead && t.next < t.spec.Size {
+		return t.appendRun()
+	}
+	for _, r := range t.runs {
+		if r.lane != nil && r.lane != l && l.isFaster(r, now) {
+			r.lane.stop()
+			r.lane.source.rate /= 2
+			return r
+		}
+	}
+	return nil
+}
+
+// silence is how long a lane may bring nothing before a free one takes its run.
+const silence = time.Second
+
+// isFaster reports whether the lane would complete a run that another one
+// fetches in less than half the time. Guarded by mu.
+func (l *lane) isFaster(r *run, now time.Time) bool {
+	if r.lane.source == l.source {
+		return false
+	}
+	if now.Sub(r.lane.moved) >= silence {
+		return true
+	}
+	left := float64(int64(len(r.bytes)) - r.have)
+	took := now.Sub(r.lane.began).Seconds()
+	if l.source.rate == 0 || took < lookAgain.Seconds() {
+		return false
+	}
+	theirs := float64(r.have-r.lane.had) / took
+	return left/l.source.rate+lookAgain.Seconds() < left/max(theirs, 1)/2
+}
+
+// fetch fetches the rest of a run, group by group. It returns how many bytes
+// came for nothing.
+func (l *lane) fetch(ctx context.Context, r *run, from, n int64) (wasted int64, err error) {
+	t := l.transfer
+	body, err := l.source.Open(ctx, from, n)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = body.Close() }() // it was read to its end, or the error is known
+	stream := &part{from: body, at: from}
+	verified, err := b3.Open(t.spec.Address, t.spec.Size, t.spec.Tree, stream)
+	if err != nil {
+		return 0, err
+	}
+	groups, err := verified.Range(from, n)
+	if err != nil {
+		return 0, err
+	}
+	buffer := make([]byte, b3.GroupSize)
+	for kept := int64(0); kept < n; {
+		group := buffer[:min(int64(len(buffer)), n-kept)]
+		if _, err := io.ReadFull(groups, group); err != nil {
+			return stream.n - kept, err
+		}
+		t.mu.Lock()
+		if r.lane != l || t.err != nil {
+			t.mu.Unlock()
+			return stream.n - kept, errTakenOver
+		}
+		r.have += int64(copy(r.bytes[r.have:], group))
+		t.arrived += int64(len(group))
+		t.moved = time.Now()
+		l.moved = t.moved
+		t.wake()
+		t.mu.Unlock()
+		kept += int64(len(group))
+	}
+	return stream.n - n, nil
+}
+
+// record notes how the fetch of a run has ended. Guarded by mu.
+func (l *lane) record(r *run, wasted int64, err error) {
+	t, s, now := l.transfer, l.source, time.Now()
+	got := r.have - l.had
+	if r.lane != l {
+		err = errTakenOver
+	} else {
+		r.lane = nil
+	}
+	switch kind := fault.KindOf(err); {
+	case err == nil:
+		if took := now.Sub(l.began).Seconds(); took > 0 {
+			s.rate += (float64(got)/took - s.rate) / 4
+		}
+		s.failures = 0
+	case errors.Is(err, errTakenOver), t.ctx.Err() != nil, t.err != nil:
+	default:
+		t.lost = fault.Wrap(op, err)
+		if got > 0 {
+			s.failures = 0
+		}
+		s.failures++
+		s.rests = now.Add(rest.Delay(s.failures - 1))
+		s.lied = kind == fault.IntegrityFail
+		s.dropped = s.lied || kind == fault.NotFound || kind == fault.Malformed || s.failures > maxFailures
+		if t.spec.Failed != nil {
+			t.spec.Failed(s.Source, wasted, err)
+		}
+	}
+	t.wake()
+}

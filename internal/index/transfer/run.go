@@ -1,0 +1,80 @@
+package transfer
+
+import (
+	"io"
+	"sync"
+
+	"micronode/b3"
+	"micronode/fault"
+)
+
+// run is a part of the object that one lane fetches. All of it is guarded by
+// the transfer's mu.
+type run struct {
+	from  int64
+	bytes []byte // as long as the run
+	have  int64  // verified bytes, from the front
+	lane  *lane  // who fetches it; nil if nobody does
+}
+
+func (r *run) isComplete() bool { return r.have == int64(len(r.bytes)) }
+
+// runBuffers is the memory of runs.
+var runBuffers = sync.Pool{New: func() any { return new([runSize]byte) }}
+
+// appendRun appends the next run of the object. Guarded by mu.
+func (t *Transfer) appendRun() *run {
+	n := min(runSize, t.spec.Size-t.next)
+	r := &run{from: t.next, bytes: runBuffers.Get().(*[runSize]byte)[:n]}
+	t.runs = append(t.runs, r)
+	t.next += n
+	return r
+}
+
+// release gives the memory back. Nobody may use the run any more.
+func (r *run) release() {
+	runBuffers.Put((*[runSize]byte)(r.bytes[:runSize]))
+	r.bytes = nil
+}
+
+// part lets package b3, which reads groups by their offset, read them from the
+// stream of a part. b3 reads them in order.
+type part struct {
+	from io.Reader
+	at   int64
+	n    int64 // bytes that were read
+}
+
+func (p *part) ReadAt(b []byte, off int64) (int, error) {
+	if off != p.at {
+		return 0, fault.New(op, fault.Internal, "a stream at %d was asked for what is at %d", p.at, off)
+	}
+	n, err := io.ReadFull(p.from, b)
+	p.at += int64(n)
+	p.n += int64(n)
+	switch err {
+	case io.ErrUnexpectedEOF, io.EOF:
+		// Not io.EOF: to b3 data that ends is wrong, and this is only short.
+		err = fault.New(op, fault.UpstreamFailed, "it ended after %d bytes", p.n)
+	}
+	return n, err
+}
+
+// bytesReader reads a slice.
+type bytesReader struct{ left []byte }
+
+func (r *bytesReader) Read(p []byte) (int, error) {
+	if len(r.left) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, r.left)
+	r.left = r.left[n:]
+	return n, nil
+}
+
+// groups returns the whole groups that cover some bytes of an object.
+func groups(from, n, size int64) (begin, end int64) {
+	begin = from / b3.GroupSize * b3.GroupSize
+	end = min((from+n+b3.GroupSize-1)/b3.GroupSize*b3.GroupSize, size)
+	return begin, end
+}

@@ -1,0 +1,332 @@
+package transfer
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"micronode/b3"
+	"micronode/fault"
+	"micronode/internal/flow"
+	"micronode/internal/store"
+)
+
+const op = "index.fetch"
+
+// The bounds of a transfer.
+const (
+	runSize        = 512 << 10 // whole groups
+	lanesPerSource = 2         // so that a source is never idle for a round trip
+	maxSources     = 8         // that send at the same time
+	ahead          = 16        // runs that are in memory before the store has them
+)
+
+// MaxMemory is what a transfer holds at most, besides the tree.
+const MaxMemory = ahead * runSize
+
+// Source sends parts of the object.
+type Source struct {
+	ID    string // what it is known by: two sources with the same one are the same
+	Label string // for people
+
+	// Open begins to fetch some bytes. They are not verified.
+	Open func(ctx context.Context, from, length int64) (io.ReadCloser, error)
+}
+
+// Spec is what a transfer is made of.
+type Spec struct {
+	Address b3.Address
+	Size    int64
+	Tree    b3.Outboard
+	Head    []byte // the first bytes, if they are here already; not verified
+	Sources []Source
+
+	// More returns sources that may be new. It is asked from time to time while
+	// there are few, and may be nil.
+	More func(ctx context.Context) []Source
+
+	// Go starts a task, or says why not.
+	Go func(func(ctx context.Context) error) error
+
+	// Failed is told when a source fails, with how many of its bytes were of no
+	// use. IntegrityFail says that it sent wrong bytes. It may be nil.
+	Failed func(s Source, wasted int64, err error)
+
+	// Patience is how long nothing may arrive.
+	Patience time.Duration
+
+	// Arrival is that of the Put that reads the transfer.
+	Arrival *store.Arrival
+}
+
+// Transfer is an object on its way.
+type Transfer struct {
+	// set at construction
+	spec Spec
+	ctx  context.Context // of the whole transfer, which is why it is kept
+	stop context.CancelFunc
+
+	read int64 // returned by Read; owned by its caller
+
+	mu       sync.Mutex //lockblock:leaf copies of single groups, assignments
+	changed  chan struct{}
+	sources  []*source
+	runs     []*run // those that are in memory, in order
+	stored   int64  // everything before is in the store
+	next     int64  // where the run after the last begins
+	arrived  int64  // verified bytes, in any order
+	moved    time.Time
+	lost     error // why the last source that failed did
+	err      error // why it is over; io.EOF if all is well
+	asking   bool  // for more sources
+	askedFor time.Time
+}
+
+// New begins a transfer. The size must be that of the tree, and both are proven
+// here: what does not fit the address is IntegrityFail. The context is that of
+// the whole transfer. The caller must Close it.
+func New(ctx context.Context, spec Spec) (*Transfer, error) {
+	t := &Transfer{spec: spec, moved: time.Now()}
+	head := int64(len(spec.Head)) / b3.GroupSize * b3.GroupSize
+	if head > ahead*runSize {
+		head = ahead * runSize
+	}
+	verified, err := b3.Open(spec.Address, spec.Size, spec.Tree, &part{from: &bytesReader{spec.Head}})
+	if err != nil {
+		return nil, fault.Wrap(op, err)
+	}
+	t.ctx, t.stop = context.WithCancel(ctx)
+	// The head fills the first runs. What is wrong in it is left out: its source
+	// is asked again like every other, and fails then.
+	body, err := verified.Range(0, head)
+	if err != nil {
+		return nil, fault.Wrap(op, err)
+	}
+	for good := true; good && t.next < head; {
+		r := t.appendRun()
+		n, err := io.ReadFull(body, r.bytes[:min(int64(len(r.bytes)), head-r.from)])
+		r.have = int64(n) / b3.GroupSize * b3.GroupSize
+		t.arrived += r.have
+		good = err == nil
+	}
+	t.spec.Head = nil
+	t.add(spec.Sources)
+	return t, nil
+}
+
+// Size returns the proven size that a tree states, or false if it is that of no
+// object of more than one group.
+func Size(tree b3.Outboard) (int64, bool) {
+	if len(tree) < 8 {
+		return 0, false
+	}
+	size := binary.LittleEndian.Uint64(tree)
+	if size <= b3.GroupSize || size > 1<<50 || b3.OutboardSize(int64(size)) != int64(len(tree)) {
+		return 0, false
+	}
+	return int64(size), true
+}
+
+// Close ends the transfer. Whoever waits for bytes gets its error.
+func (t *Transfer) Close() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.err == nil {
+		t.err = fault.New(op, fault.Canceled, "the transfer was ended")
+	}
+	t.stop()
+	t.runs = nil
+	t.wake()
+	return nil
+}
+
+// Read returns the next bytes. It belongs to the task that stores the object:
+// what it has returned before is in the store when it is called again.
+func (t *Transfer) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	t.mu.Lock()
+	t.store(t.read)
+	for {
+		switch {
+		case t.err != nil:
+			defer t.mu.Unlock()
+			return 0, t.err
+		case t.read == t.spec.Size:
+			t.err = io.EOF
+			t.wake()
+			continue
+		case len(t.runs) > 0 && t.runs[0].from+t.runs[0].have > t.read:
+			r := t.runs[0]
+			n := copy(p, r.bytes[t.read-r.from:r.have])
+			t.read += int64(n)
+			t.mu.Unlock()
+			return n, nil
+		}
+		t.judge(time.Now())
+		if t.err == nil {
+			t.wait(t.ctx)
+		}
+	}
+}
+
+// store forgets the runs that the store has. Guarded by mu.
+func (t *Transfer) store(read int64) {
+	t.stored = read
+	before := len(t.runs)
+	for len(t.runs) > 0 && t.runs[0].from+int64(len(t.runs[0].bytes)) <= read {
+		t.runs[0].release()
+		t.runs = t.runs[1:]
+	}
+	if len(t.runs) < before {
+		t.wake() // there is room for the next ones
+	}
+}
+
+// judge ends a transfer in which nothing has moved for too long, and asks for
+// more sources if it has few. Guarded by mu.
+func (t *Transfer) judge(now time.Time) {
+	live := 0
+	for _, s := range t.sources {
+		if !s.dropped {
+			live++
+		}
+	}
+	switch idle := now.Sub(t.moved); {
+	case idle >= t.spec.Patience, live == 0 && t.spec.More == nil:
+		t.fail()
+	case live < maxSources/2 && t.spec.More != nil && !t.asking && (live == 0 && now.Sub(t.askedFor) >= time.Second || now.Sub(t.askedFor) >= 10*time.Second):
+		t.asking, t.askedFor = true, now
+		if err := t.spec.Go(t.askForMore); err != nil {
+			t.asking = false
+		}
+	}
+}
+
+// fail ends the transfer with what is known about its sources. Guarded by mu.
+func (t *Transfer) fail() {
+	t.err = &fault.Error{Op: op, Kind: fault.UpstreamFailed, Err: t.lost,
+		Detail: fmt.Sprintf("the transfer of %s stopped at %d %%: nothing arrived for %s from any of %d sources", t.spec.Address, 100*t.arrived/t.spec.Size, time.Since(t.moved).Round(time.Second), len(t.sources)),
+		Next:   "Connect to a node that has it with `micronode peers add`, and try again."}
+	if kind := fault.KindOf(t.lost); kind == fault.IntegrityFail || kind == fault.NotFound {
+		t.err.(*fault.Error).Kind = kind
+	}
+	t.stop()
+	t.wake()
+}
+
+// askForMore is the task that does.
+func (t *Transfer) askForMore(context.Context) error {
+	found := t.spec.More(t.ctx)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.asking = false
+	t.add(found)
+	return nil
+}
+
+// add adds the sources that are new, and those that were dropped because they
+// failed, and starts their lanes. Guarded by mu, or not shared yet.
+func (t *Transfer) add(found []Source) {
+	sending := 0
+	for _, s := range t.sources {
+		if !s.dropped {
+			sending++
+		}
+	}
+	for _, one := range found {
+		known := t.source(one.ID)
+		if sending == maxSources || t.err != nil || known != nil && (!known.dropped || known.lied || known.lanes > 0) {
+			continue
+		}
+		if known == nil {
+			known = &source{Source: one}
+			t.sources = append(t.sources, known)
+		}
+		*known = source{Source: one}
+		sending++
+		for range lanesPerSource {
+			l := &lane{transfer: t, source: known}
+			if t.spec.Go(l.run) == nil {
+				known.lanes++
+			}
+		}
+		known.dropped = known.lanes == 0
+	}
+}
+
+// source returns the source with an ID, or nil. Guarded by mu.
+func (t *Transfer) source(id string) *source {
+	for _, s := range t.sources {
+		if s.ID == id {
+			return s
+		}
+	}
+	return nil
+}
+
+// Progress is how far a transfer is.
+type Progress struct {
+	Size    int64
+	Arrived int64
+	Sources int // that send
+}
+
+// Progress returns how far the transfer is.
+func (t *Transfer) Progress() Progress {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := Progress{Size: t.spec.Size, Arrived: t.arrived}
+	for _, s := range t.sources {
+		if !s.dropped {
+			p.Sources++
+		}
+	}
+	return p
+}
+
+// Err returns why the transfer is over: nil while it is not, io.EOF if all is
+// well.
+func (t *Transfer) Err() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.err
+}
+
+// wake wakes all that wait. Guarded by mu.
+func (t *Transfer) wake() {
+	if t.changed != nil {
+		close(t.changed)
+		t.changed = nil
+	}
+}
+
+// lookAgain is how often something that waits looks again although nothing has
+// changed: time has passed, and that may be what it waits for.
+const lookAgain = 50 * time.Millisecond
+
+// wait waits until something has changed, or might have. It is called and
+// returns with mu held.
+func (t *Transfer) wait(ctx context.Context) {
+	if t.changed == nil {
+		t.changed = make(chan struct{})
+	}
+	changed := t.changed
+	t.mu.Unlock()
+	timer := time.NewTimer(lookAgain)
+	select {
+	case <-changed:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	timer.Stop()
+	t.mu.Lock()
+	if ended := flow.Ended(t.ctx, op); ended != nil && t.err == nil {
+		t.err = ended
+		t.wake()
+	}
+}

@@ -1,0 +1,375 @@
+package transfer
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"micronode/b3"
+	"micronode/fault"
+	"micronode/internal/flow"
+	"micronode/internal/store"
+	"micronode/internal/testkit"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// object is an object, and its tree.
+type object struct {
+	data    []byte
+	address b3.Address
+	tree    b3.Outboard
+}
+
+func newObject(size int) object {
+	data := make([]byte, size)
+	random := rand.NewChaCha8([32]byte{byte(size)})
+	_, _ = random.Read(data) // it never fails
+	hasher := b3.NewTreeHasher()
+	_, _ = hasher.Write(data) // it never fails
+	return object{data, hasher.Sum(), hasher.Outboard()}
+}
+
+// sender is a source of a test.
+type sender struct {
+	object
+	id    string
+	speed int                        // bytes a second; 0 is at once
+	sent  atomic.Int64               // bytes
+	wrong func(at int64) bool        // which bytes it changes
+	fails func(from, at int64) error // why it breaks off before a byte
+	opens atomic.Int64
+}
+
+func (s *sender) source() Source {
+	return Source{ID: s.id, Label: s.id, Open: func(ctx context.Context, from, length int64) (io.ReadCloser, error) {
+		s.opens.Add(1)
+		if s.fails != nil {
+			if err := s.fails(from, from); err != nil {
+				return nil, err
+			}
+		}
+		return &sending{sender: s, ctx: ctx, from: from, at: from, end: min(from+length, int64(len(s.data)))}, nil
+	}}
+}
+
+// sending is a part that is being sent, a KiB or a group at a time.
+type sending struct {
+	*sender
+	ctx           context.Context
+	from, at, end int64
+}
+
+func (s *sending) Read(p []byte) (int, error) {
+	if s.at == s.end {
+		return 0, io.EOF
+	}
+	if s.fails != nil {
+		if err := s.fails(s.from, s.at); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(p, s.data[s.at:min(s.end, s.at+16<<10)])
+	if s.speed > 0 {
+		if err := flow.Sleep(s.ctx, time.Duration(n)*time.Second/time.Duration(s.speed)); err != nil {
+			return 0, flow.Ended(s.ctx, "test")
+		}
+	}
+	for i := range p[:n] {
+		if s.wrong != nil && s.wrong(s.at+int64(i)) {
+			p[i] ^= 1
+		}
+	}
+	s.at += int64(n)
+	s.sent.Add(int64(n))
+	return n, nil
+}
+
+func (s *sending) Close() error { return nil }
+
+// silent never sends anything from an offset on.
+func silent(ctx context.Context, s *sender, from int64) Source {
+	plain := s.source()
+	return Source{ID: s.id, Label: s.id, Open: func(own context.Context, at, length int64) (io.ReadCloser, error) {
+		if at < from {
+			return plain.Open(own, at, length)
+		}
+		<-own.Done()
+		return nil, flow.Ended(own, "test")
+	}}
+}
+
+// fixture runs transfers in a bubble.
+type fixture struct {
+	t      *testing.T
+	tasks  sync.WaitGroup
+	mu     sync.Mutex
+	failed map[string]fault.Kind
+}
+
+func (f *fixture) spec(o object, sources ...Source) Spec {
+	f.failed = map[string]fault.Kind{}
+	return Spec{
+		Address: o.address, Size: int64(len(o.data)), Tree: o.tree, Sources: sources, Patience: 30 * time.Second, Arrival: new(store.Arrival),
+		Go: func(task func(context.Context) error) error {
+			f.tasks.Go(func() { _ = task(context.Background()) }) // its error is that of the transfer
+			return nil
+		},
+		Failed: func(s Source, _ int64, err error) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.failed[s.ID] = fault.KindOf(err)
+		},
+	}
+}
+
+// fetch fetches an object, and returns what it read and why it ended.
+func (f *fixture) fetch(spec Spec) ([]byte, error) {
+	f.t.Helper()
+	t, err := New(f.t.Context(), spec)
+	testkit.Must(f.t, err)
+	got, err := io.ReadAll(t)
+	testkit.Must(f.t, t.Close())
+	f.tasks.Wait()
+	return got, err
+}
+
+func bubble(t *testing.T, run func(t *testing.T, f *fixture)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { run(t, &fixture{t: t}) })
+}
+
+// Four sources at the same speed send a quarter each, in a quarter of the time.
+func TestAllSendAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		o := newObject(16 << 20)
+		var senders []*sender
+		var sources []Source
+		for _, id := range []string{"a", "b", "c", "d"} {
+			s := &sender{object: o, id: id, speed: 1 << 20} // by each of its lanes
+			senders, sources = append(senders, s), append(sources, s.source())
+		}
+		began := time.Now()
+		got, err := f.fetch(f.spec(o, sources...))
+		if testkit.Must(t, err); !bytes.Equal(got, o.data) {
+			t.Fatal("other bytes arrived")
+		}
+		if took := time.Since(began); took > 2500*time.Millisecond {
+			t.Errorf("16 MiB by four times two lanes of 1 MiB a second took %s, want about 2 s", took)
+		}
+		total := int64(0)
+		for _, s := range senders {
+			total += s.sent.Load()
+			if sent := s.sent.Load(); sent < 2<<20 {
+				t.Errorf("%s sent %d bytes of 16 MiB, want about a quarter", s.id, sent)
+			}
+		}
+		if total > 17<<20 {
+			t.Errorf("%d bytes moved for 16 MiB", total)
+		}
+	})
+}
+
+// A source that is much slower than another costs a moment, not the difference.
+func TestASlowSourceIsOvertaken(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		o := newObject(8 << 20)
+		fast, slow := &sender{object: o, id: "fast", speed: 4 << 20}, &sender{object: o, id: "slow", speed: 16 << 10}
+		began := time.Now()
+		got, err := f.fetch(f.spec(o, slow.source(), fast.source()))
+		if testkit.Must(t, err); !bytes.Equal(got, o.data) {
+			t.Fatal("other bytes arrived")
+		}
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("it took %s; the fast source alone takes a second", took)
+		}
+	})
+}
+
+// A source that falls silent in the middle costs a moment, and nothing that it
+// sent moves twice.
+func TestASilentSourceIsOvertaken(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		o := newObject(8 << 20)
+		a, b := &sender{object: o, id: "a", speed: 1 << 20}, &sender{object: o, id: "b", speed: 1 << 20}
+		began := time.Now()
+		got, err := f.fetch(f.spec(o, silent(t.Context(), a, 1<<20), b.source()))
+		if testkit.Must(t, err); !bytes.Equal(got, o.data) {
+			t.Fatal("other bytes arrived")
+		}
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("it took %s; the other source alone takes 4 s", took)
+		}
+		if moved := a.sent.Load() + b.sent.Load(); moved > 8<<20+64<<10 {
+			t.Errorf("%d bytes moved for 8 MiB", moved)
+		}
+	})
+}
+
+// A source that lies in one group is found out there, and is not asked again;
+// what arrives is right.
+func TestALiarIsDropped(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		o := newObject(8 << 20)
+		liar := &sender{object: o, id: "liar", speed: 1 << 20, wrong: func(at int64) bool { return at == 1<<20+5 }}
+		honest := &sender{object: o, id: "honest", speed: 1 << 20}
+		got, err := f.fetch(f.spec(o, liar.source(), honest.source()))
+		if testkit.Must(t, err); !bytes.Equal(got, o.data) {
+			t.Fatal("other bytes arrived")
+		}
+		if f.failed["liar"] != fault.IntegrityFail || f.failed["honest"] != 0 {
+			t.Errorf("these failed: %v, want the liar for IntegrityFail", f.failed)
+		}
+	})
+}
+
+// A connection that breaks in the middle of a run is resumed behind the last
+// group that arrived, at the same source if there is no other.
+func TestItResumesWhereItBroke(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		o := newObject(4 << 20)
+		s := &sender{object: o, id: "a", speed: 1 << 20}
+		var broken atomic.Int64
+		s.fails = func(from, at int64) error {
+			if at-from == 96<<10 && broken.Add(1) <= 20 {
+				return fault.New("test", fault.Transient, "the connection was lost")
+			}
+			return nil
+		}
+		got, err := f.fetch(f.spec(o, s.source()))
+		if testkit.Must(t, err); !bytes.Equal(got, o.data) {
+			t.Fatal("other bytes arrived")
+		}
+		if moved := s.sent.Load(); moved != 4<<20 || broken.Load() < 10 {
+			t.Errorf("%d bytes moved for 4 MiB, and it broke %d times", moved, broken.Load())
+		}
+	})
+}
+
+// When all sources are gone, more are asked for, and the error after the
+// patience says how far it came.
+func TestTheLastSourceIsLost(t *testing.T) {
+	away := func(_, at int64) error {
+		if at < 1<<20 {
+			return nil
+		}
+		return fault.New("test", fault.NotFound, "it is gone")
+	}
+	bubble(t, func(t *testing.T, f *fixture) {
+		o := newObject(4 << 20)
+		lost, late := &sender{object: o, id: "lost", fails: away}, &sender{object: o, id: "late"}
+		spec := f.spec(o, lost.source())
+		asked := 0
+		spec.More = func(context.Context) []Source {
+			if asked++; asked < 10 {
+				return nil
+			}
+			return []Source{late.source()}
+		}
+		got, err := f.fetch(spec)
+		if testkit.Must(t, err); !bytes.Equal(got, o.data) {
+			t.Fatal("other bytes arrived")
+		}
+		if moved := lost.sent.Load() + late.sent.Load(); moved != 4<<20 {
+			t.Errorf("%d bytes moved for 4 MiB", moved)
+		}
+	})
+	bubble(t, func(t *testing.T, f *fixture) {
+		o := newObject(4 << 20)
+		lost := &sender{object: o, id: "lost", fails: away}
+		spec := f.spec(o, lost.source())
+		spec.More = func(context.Context) []Source { return nil }
+		began := time.Now()
+		_, err := f.fetch(spec)
+		testkit.WantKind(t, err, fault.NotFound, "a transfer without sources")
+		if took := time.Since(began); took < spec.Patience || took > spec.Patience+time.Second {
+			t.Errorf("it failed after %s, want after its patience of %s", took, spec.Patience)
+		}
+		if !strings.Contains(err.Error(), "25 %") {
+			t.Errorf("%v: it does not say how far it came", err)
+		}
+	})
+}
+
+// What has arrived can be read at once, and what is far ahead is fetched first.
+func TestItIsReadWhileItArrives(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		o := newObject(32 << 20)
+		s := &sender{object: o, id: "a", speed: 512 << 10}
+		ram := store.NewRAM(store.RAMSpec{Budget: 64 << 20})
+		spec := f.spec(o, s.source())
+		transfer, err := New(t.Context(), spec)
+		testkit.Must(t, err)
+		put := make(chan error, 1)
+		go func() {
+			_, _, err := ram.Put(t.Context(), transfer, store.PutOptions{Want: o.address, Size: spec.Size, Arrival: spec.Arrival})
+			put <- err
+		}()
+		handle := NewArriving(t.Context(), transfer, ram.Open)
+		began := time.Now()
+		for _, off := range []int64{0, 31 << 20, 100, 20<<20 + 77} {
+			got := make([]byte, 1000)
+			_, err := handle.ReadAt(got, off)
+			if testkit.Must(t, err); !bytes.Equal(got, o.data[off:off+1000]) {
+				t.Errorf("other bytes at %d", off)
+			}
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("four small reads took %s; all of it takes 32 s", took)
+		}
+		var all bytes.Buffer
+		_, err = handle.WriteTo(&all)
+		if testkit.Must(t, err); !bytes.Equal(all.Bytes(), o.data) {
+			t.Error("other bytes arrived at the reader")
+		}
+		testkit.Must(t, <-put)
+		testkit.Must(t, transfer.Close())
+		testkit.Must(t, handle.Close())
+		f.tasks.Wait()
+		testkit.Must(t, ram.Close())
+	})
+}
+
+// The head that is here already is not fetched again, and one that is wrong is.
+func TestTheHeadIsKept(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		o := newObject(2 << 20)
+		s := &sender{object: o, id: "a"}
+		spec := f.spec(o, s.source())
+		spec.Head = o.data[:1<<20]
+		got, err := f.fetch(spec)
+		if testkit.Must(t, err); !bytes.Equal(got, o.data) {
+			t.Fatal("other bytes arrived")
+		}
+		if s.sent.Load() != 1<<20 {
+			t.Errorf("%d bytes moved, want the second MiB", s.sent.Load())
+		}
+		spec.Head = make([]byte, 1<<20)
+		got, err = f.fetch(spec)
+		if testkit.Must(t, err); !bytes.Equal(got, o.data) {
+			t.Fatal("other bytes arrived after a wrong head")
+		}
+	})
+}
+
+// A tree that is not the object's is refused before anything is fetched.
+func TestAWrongTree(t *testing.T) {
+	o, other := newObject(1<<20), newObject(1<<20+1)
+	_, err := New(t.Context(), Spec{Address: o.address, Size: int64(len(other.data)), Tree: other.tree})
+	testkit.WantKind(t, err, fault.IntegrityFail, "the tree of another object")
+	if size, ok := Size(o.tree); !ok || size != 1<<20 {
+		t.Errorf("the tree states %d, %t", size, ok)
+	}
+	if _, ok := Size(o.tree[:len(o.tree)-1]); ok {
+		t.Error("a tree that is cut off was accepted")
+	}
+}

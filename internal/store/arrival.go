@@ -39,14 +39,13 @@ func (a *Arrival) begin(read func(p []byte, off int64) (int, error)) {
 // end lets no read begin any more, and waits for those that run.
 func (a *Arrival) end() { a.begin(nil) }
 
-func (a *Arrival) lock() {
-	if a != nil {
-		a.mu.Lock()
+// change changes what is read. The change does nothing but assign.
+func (a *Arrival) change(assign func()) {
+	if a == nil {
+		assign()
+		return
 	}
-}
-
-func (a *Arrival) unlock() {
-	if a != nil {
-		a.mu.Unlock()
-	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	assign()
 }

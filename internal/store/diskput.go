@@ -149,10 +149,10 @@ func (dp *diskPut) readBody(ctx context.Context, src io.Reader) error {
 			space = space[:min(int64(len(space)), dp.declared-dp.size)]
 		}
 		n, err := ReadBody(ctx, src, space)
-		dp.arrival.lock()
-		dp.buffered += n
-		dp.size += int64(n)
-		dp.arrival.unlock()
+		dp.arrival.change(func() {
+			dp.buffered += n
+			dp.size += int64(n)
+		})
 		if err == io.EOF {
 			return dp.finish()
 		}
@@ -176,9 +176,7 @@ func (dp *diskPut) flush() error {
 	_, _ = dp.hasher.Write(dp.buffer.data[:dp.buffered]) // it never fails
 	err := dp.write(dp.buffer.data[:dp.buffered])
 	if err == nil {
-		dp.arrival.lock()
-		dp.buffered = 0
-		dp.arrival.unlock()
+		dp.arrival.change(func() { dp.buffered = 0 })
 	}
 	return diskFault(opPut, err)
 }

@@ -219,9 +219,8 @@ func (p *ramPut) declaredSpace() []byte {
 	}
 	filled := int(p.size % slabSize)
 	if filled == 0 {
-		p.arrival.lock()
-		defer p.arrival.unlock()
-		p.blocks = append(p.blocks, p.ram.slabs.get(int(min(rest, slabSize)))[:0])
+		block := p.ram.slabs.get(int(min(rest, slabSize)))[:0]
+		p.arrival.change(func() { p.blocks = append(p.blocks, block) })
 	}
 	return p.blocks[len(p.blocks)-1][filled:min(int64(filled)+rest, slabSize)]
 }
@@ -231,9 +230,8 @@ func (p *ramPut) addBlock(size int) ([]byte, error) {
 	if err := p.reserve(int64(size)); err != nil {
 		return nil, err
 	}
-	p.arrival.lock()
-	defer p.arrival.unlock()
-	p.blocks = append(p.blocks, p.ram.slabs.get(size)[:0])
+	block := p.ram.slabs.get(size)[:0]
+	p.arrival.change(func() { p.blocks = append(p.blocks, block) })
 	if len(p.blocks) == 2 {
 		p.dischargeOverhead()
 	}
@@ -250,22 +248,21 @@ func (p *ramPut) dischargeOverhead() {
 // replaceLast replaces the last block by one of another size, which is
 // reserved.
 func (p *ramPut) replaceLast(size int) {
-	p.arrival.lock()
-	defer p.arrival.unlock()
 	last := len(p.blocks) - 1
 	old := p.blocks[last]
-	p.blocks[last] = append(p.ram.slabs.get(size)[:0], old...)
+	block := append(p.ram.slabs.get(size)[:0], old...)
+	p.arrival.change(func() { p.blocks[last] = block })
 	p.ram.slabs.put(old)
 	p.release(int64(cap(old)))
 }
 
 // advance adds n bytes to the length of the last block.
 func (p *ramPut) advance(n int) {
-	p.arrival.lock()
-	defer p.arrival.unlock()
-	p.size += int64(n)
-	last := len(p.blocks) - 1
-	p.blocks[last] = p.blocks[last][:len(p.blocks[last])+n]
+	p.arrival.change(func() {
+		p.size += int64(n)
+		last := len(p.blocks) - 1
+		p.blocks[last] = p.blocks[last][:len(p.blocks[last])+n]
+	})
 }
 
 // expectEnd is called when no more bytes can be read: because all that were
@@ -321,10 +318,8 @@ func (p *ramPut) shrinkLast() {
 func (p *ramPut) dropLast() {
 	last := len(p.blocks) - 1
 	block := p.blocks[last] // empty, so nobody reads it
-	p.arrival.lock()
+	p.arrival.change(func() { p.blocks = p.blocks[:last] })
 	p.ram.slabs.put(block)
-	p.blocks = p.blocks[:last]
-	p.arrival.unlock()
 	refund := int64(cap(block))
 	if last == 1 {
 		p.ram.slabs.charge(objectOverhead)

@@ -16,5 +16,5 @@
 //
 // It speaks no ACME of its own: golang.org/x/crypto/acme does. It starts no
 // goroutine, obtains nothing during a handshake, and asks for no OCSP response:
-// most authorities have none any more. It writes only where it is told to.
+// most authorities have none any more. It writes only to the folder that it is given.
 package certificate

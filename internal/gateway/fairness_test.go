@@ -94,6 +94,10 @@ func (silentOverlay) Open(context.Context, b3.Address, oap.PeerID) (io.ReadClose
 	return nil, errors.New("nobody fetches here")
 }
 
+func (silentOverlay) OpenPart(context.Context, b3.Address, oap.PeerID, bool, int64, int64) (io.ReadCloser, error) {
+	return nil, errors.New("nobody fetches here")
+}
+
 // splitNode is a gateway and an index, as in two processes of one node.
 type splitNode struct {
 	t           *testing.T

@@ -20,7 +20,7 @@ type Arriving struct {
 	open     func(ctx context.Context, a b3.Address) (store.Handle, error)
 	onClose  func()
 
-	mu     sync.Mutex   // held while the stored object is opened
+	mu     sync.Mutex   //lockblock:leaf assignments
 	stored store.Handle // guarded by mu: once all of it has arrived
 	closed bool         // guarded by mu
 }
@@ -63,21 +63,26 @@ func (h *Arriving) readSome(p []byte, off int64) (int, error) {
 	return stored.ReadAt(p, off)
 }
 
-// openStored opens the object in the store.
+// openStored opens the object in the store. Of two readers that do so at a time
+// the first wins.
 func (h *Arriving) openStored() (store.Handle, error) {
+	stored, err := h.open(h.ctx, h.Address())
+	if err != nil {
+		return nil, err
+	}
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed {
+	keep, closed := h.stored, h.closed
+	if keep == nil && !closed {
+		h.stored, keep = stored, stored
+	}
+	h.mu.Unlock()
+	if keep != stored {
+		_ = stored.Close() // it was not read
+	}
+	if closed {
 		return nil, fault.New("store.read", fault.Canceled, "the handle is closed")
 	}
-	if h.stored == nil {
-		stored, err := h.open(h.ctx, h.Address())
-		if err != nil {
-			return nil, err
-		}
-		h.stored = stored
-	}
-	return h.stored, nil
+	return keep, nil
 }
 
 // ReadAt reads as io.ReaderAt requires.
@@ -120,13 +125,12 @@ func (h *Arriving) WriteRange(w io.Writer, off, n int64) (written int64, err err
 // Close releases the object. A second Close does nothing.
 func (h *Arriving) Close() error {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.closed = true
+	stored := h.stored
+	h.stored, h.closed = nil, true
+	h.mu.Unlock()
 	h.onClose()
-	if h.stored == nil {
+	if stored == nil {
 		return nil
 	}
-	err := h.stored.Close()
-	h.stored = nil
-	return err
+	return stored.Close()
 }

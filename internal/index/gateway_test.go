@@ -83,7 +83,7 @@ func TestGatewayRefuses(t *testing.T) {
 		status       int
 	}{
 		{"/ipfs/" + here, "", http.StatusBadRequest},
-		{"/ipfs/" + here, "text/html,*/*", http.StatusBadRequest},
+		{"/ipfs/" + here, "image/png,*/*", http.StatusBadRequest},
 		{"/ipfs/" + here, rawType + ";q=0", http.StatusBadRequest},
 		{"/ipfs/" + here + "?format=car", rawType, http.StatusBadRequest},
 		{"/ipfs/docs?format=raw", "", http.StatusBadRequest},

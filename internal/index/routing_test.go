@@ -120,7 +120,7 @@ func TestRoutingRefuses(t *testing.T) {
 		{"/routing/v1/providers/docs", "", http.StatusBadRequest},
 		{"/routing/v1/providers/" + address("x").CID()[:50], "", http.StatusBadRequest},
 		{"/routing/v1/providers/" + strings.Repeat("b", 4000), "", http.StatusBadRequest},
-		{routingPath(address("x")), "text/html", http.StatusBadRequest},
+		{routingPath(address("x")), "text/plain", http.StatusBadRequest},
 		{routingPath(address("x")), "application/json", http.StatusBadGateway},
 		{routingPath(address("x")), "application/x-ndjson", http.StatusBadGateway},
 	} {

@@ -27,6 +27,8 @@ func (p *panickingFinder) Fetch(context.Context, b3.Address) (store.Info, bool, 
 	return store.Info{}, true, nil
 }
 
+func (p *panickingFinder) IsArriving(b3.Address) (is bool, changed <-chan struct{}) { return false, nil }
+
 // A caller that waits for an object whose fetch panicked gets an error, and the
 // next request starts a new fetch.
 func TestAnObjectThatNeverArrives(t *testing.T) {

@@ -26,7 +26,6 @@ func (d *Disk) Put(ctx context.Context, src io.Reader, opt PutOptions) (Info, bo
 	}
 	sp := diskPut{disk: d, declared: opt.Size, unverified: opt.Unverified, arrival: opt.Arrival}
 	defer sp.abandon()
-	opt.Arrival.begin(sp.readAt)
 	defer opt.Arrival.end()
 	info, created, err := sp.run(ctx, src, opt)
 	if created && opt.Unverified {
@@ -83,25 +82,6 @@ type diskPut struct {
 	arrival *Arrival // locked to change size, buffered and file; nil if nobody reads
 }
 
-// readAt reads what has been stored so far: in the file, then in the buffer.
-// The arrival is locked.
-func (dp *diskPut) readAt(b []byte, off int64) (n int, err error) {
-	written := dp.size - int64(dp.buffered)
-	if off < written {
-		if n, err = dp.file.ReadAt(b[:min(int64(len(b)), written-off)], off); err != nil {
-			return n, err
-		}
-		off = written
-	}
-	if n < len(b) && off < dp.size {
-		n += copy(b[n:], dp.buffer.data[off-written:dp.buffered])
-	}
-	if n < len(b) {
-		return n, io.EOF
-	}
-	return n, nil
-}
-
 // run does everything but the cleanup.
 func (dp *diskPut) run(ctx context.Context, src io.Reader, opt PutOptions) (Info, bool, error) {
 	if err := dp.reserveDeclared(); err != nil {
@@ -149,7 +129,7 @@ func (dp *diskPut) readBody(ctx context.Context, src io.Reader) error {
 			space = space[:min(int64(len(space)), dp.declared-dp.size)]
 		}
 		n, err := ReadBody(ctx, src, space)
-		dp.arrival.change(func() {
+		dp.arrival.changeDisk(dp, func() {
 			dp.buffered += n
 			dp.size += int64(n)
 		})
@@ -176,7 +156,7 @@ func (dp *diskPut) flush() error {
 	_, _ = dp.hasher.Write(dp.buffer.data[:dp.buffered]) // it never fails
 	err := dp.write(dp.buffer.data[:dp.buffered])
 	if err == nil {
-		dp.arrival.change(func() { dp.buffered = 0 })
+		dp.arrival.changeDisk(dp, func() { dp.buffered = 0 })
 	}
 	return diskFault(opPut, err)
 }

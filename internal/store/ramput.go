@@ -27,7 +27,6 @@ func (r *RAM) Put(ctx context.Context, src io.Reader, opt PutOptions) (Info, boo
 	}
 	in := ramPut{ram: r, declared: opt.Size, unverified: opt.Unverified}
 	defer in.abandon()
-	opt.Arrival.begin(in.readAt)
 	in.arrival = opt.Arrival
 	defer opt.Arrival.end()
 	if err := in.readAll(ctx, src); err != nil {
@@ -124,19 +123,6 @@ type ramPut struct {
 	arrival *Arrival // locked to change size and blocks; nil if nobody reads
 }
 
-// readAt reads what has been stored so far. The arrival is locked.
-func (p *ramPut) readAt(b []byte, off int64) (n int, err error) {
-	for n < len(b) && off < p.size {
-		block := p.blocks[off/slabSize]
-		copied := copy(b[n:], block[min(off%slabSize, int64(len(block))):])
-		n, off = n+copied, off+int64(copied)
-	}
-	if n < len(b) {
-		return n, io.EOF
-	}
-	return n, nil
-}
-
 // readAll reserves the declared size, and only then reads the body.
 func (p *ramPut) readAll(ctx context.Context, src io.Reader) error {
 	if err := p.reserveDeclared(); err != nil {
@@ -220,7 +206,7 @@ func (p *ramPut) declaredSpace() []byte {
 	filled := int(p.size % slabSize)
 	if filled == 0 {
 		block := p.ram.slabs.get(int(min(rest, slabSize)))[:0]
-		p.arrival.change(func() { p.blocks = append(p.blocks, block) })
+		p.arrival.changeRAM(p, func() { p.blocks = append(p.blocks, block) })
 	}
 	return p.blocks[len(p.blocks)-1][filled:min(int64(filled)+rest, slabSize)]
 }
@@ -231,7 +217,7 @@ func (p *ramPut) addBlock(size int) ([]byte, error) {
 		return nil, err
 	}
 	block := p.ram.slabs.get(size)[:0]
-	p.arrival.change(func() { p.blocks = append(p.blocks, block) })
+	p.arrival.changeRAM(p, func() { p.blocks = append(p.blocks, block) })
 	if len(p.blocks) == 2 {
 		p.dischargeOverhead()
 	}
@@ -251,14 +237,14 @@ func (p *ramPut) replaceLast(size int) {
 	last := len(p.blocks) - 1
 	old := p.blocks[last]
 	block := append(p.ram.slabs.get(size)[:0], old...)
-	p.arrival.change(func() { p.blocks[last] = block })
+	p.arrival.changeRAM(p, func() { p.blocks[last] = block })
 	p.ram.slabs.put(old)
 	p.release(int64(cap(old)))
 }
 
 // advance adds n bytes to the length of the last block.
 func (p *ramPut) advance(n int) {
-	p.arrival.change(func() {
+	p.arrival.changeRAM(p, func() {
 		p.size += int64(n)
 		last := len(p.blocks) - 1
 		p.blocks[last] = p.blocks[last][:len(p.blocks[last])+n]
@@ -318,7 +304,7 @@ func (p *ramPut) shrinkLast() {
 func (p *ramPut) dropLast() {
 	last := len(p.blocks) - 1
 	block := p.blocks[last] // empty, so nobody reads it
-	p.arrival.change(func() { p.blocks = p.blocks[:last] })
+	p.arrival.changeRAM(p, func() { p.blocks = p.blocks[:last] })
 	p.ram.slabs.put(block)
 	refund := int64(cap(block))
 	if last == 1 {

@@ -39,7 +39,7 @@ func (c *Client) Get(ctx context.Context, address b3.Address, o GetOptions) (*Re
 		return nil, err
 	}
 	if o.Fetch {
-		k = c.newCall(ctx, getOp, http.MethodGet, "/index/fetch/"+address.String())
+		k = c.newCall(ctx, getOp, http.MethodGet, "/fetch/"+address.String())
 	}
 	if o.Offset < 0 || o.Length < 0 || o.Offset+o.Length < 0 {
 		return nil, fault.New(getOp, fault.InvalidRange, "%d bytes at offset %d", o.Length, o.Offset)

@@ -33,7 +33,7 @@ func newFakeIndex(t *testing.T) *fakeIndex {
 	f := &fakeIndex{objects: map[string][]byte{}, names: map[string]string{}, remoteObjects: map[string][]byte{}}
 	routes := map[string]http.HandlerFunc{}
 	for pattern, route := range map[string]func(w http.ResponseWriter, r *http.Request, body []byte) (status int, document any){
-		"POST /put": f.put, "POST /o": f.put, "GET /o/{b3}": f.get, "POST /fetch/{b3}": f.fetch, "POST /overlay/fetch/{b3}": f.fetch,
+		"POST /put": f.put, "POST /o": f.put, "GET /o/{b3}": f.get, "GET /fetch/{b3}": f.read, "POST /fetch/{b3}": f.fetch, "POST /overlay/fetch/{b3}": f.fetch,
 		"PUT /names/{name}": f.set, "DELETE /names/{name}": f.remove, "GET /names": f.list, "GET /resolve/{id}": f.resolve, "GET /providers/{b3}": f.providers,
 		"POST /admin/pin": f.pin, "POST /admin/unpin": f.pin, "POST /admin/reindex": f.reindex,
 	} {
@@ -83,6 +83,19 @@ func (f *fakeIndex) get(_ http.ResponseWriter, r *http.Request, _ []byte) (int, 
 	if !ok {
 		return 0, fault.New("fake", fault.NotFound, "there is no such object")
 	}
+	return 200, data
+}
+
+// read sends an object while the node fetches it.
+func (f *fakeIndex) read(_ http.ResponseWriter, r *http.Request, _ []byte) (int, any) {
+	data, ok := f.remoteObjects[r.PathValue("b3")]
+	switch {
+	case f.refusal != 0:
+		return 0, fault.New("fake", f.refusal, "not you")
+	case !ok:
+		return 0, fault.New("fake", fault.NotFound, "nobody has it")
+	}
+	f.objects[r.PathValue("b3")] = data
 	return 200, data
 }
 

@@ -27,7 +27,9 @@ func (p *panickingFinder) Fetch(context.Context, b3.Address) (store.Info, bool, 
 	return store.Info{}, true, nil
 }
 
-func (p *panickingFinder) IsArriving(b3.Address) (is bool, changed <-chan struct{}) { return false, nil }
+func (p *panickingFinder) IsArriving(b3.Address) (is bool, changed <-chan struct{}) {
+	return false, nil
+}
 
 // A caller that waits for an object whose fetch panicked gets an error, and the
 // next request starts a new fetch.
@@ -67,6 +69,8 @@ type blockingFinder struct {
 	objectFinder
 	release chan struct{}
 }
+
+func (*blockingFinder) IsArriving(b3.Address) (is bool, changed <-chan struct{}) { return false, nil }
 
 func (b *blockingFinder) Fetch(ctx context.Context, _ b3.Address) (store.Info, bool, error) {
 	select {

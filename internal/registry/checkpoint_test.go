@@ -136,6 +136,22 @@ func TestPrunedAndStillProved(t *testing.T) {
 		t.Error(err)
 	}
 	h.mustVerify()
+	auditKept := func(skip uint64) (Report, error) {
+		a, err := NewKeptAuditor(h.call("GET", fmt.Sprintf("/registry/bundle/%d", kept), nil, nil, 200), trust)
+		testkit.Must(t, err)
+		for number := kept + 1; number < a.Size()-skip; number++ {
+			r, err := h.journal.Read(t.Context(), number)
+			testkit.Must(t, err)
+			testkit.Must(t, a.Add(r.Header, r.Payload, r.Preconditions))
+		}
+		return a.Finish()
+	}
+	if report, err := auditKept(0); err != nil || report.First != kept || report.Head.Version != 599 || report.Versions != 600-kept || report.Signed != 600 {
+		t.Errorf("what is left, verified over the network: %+v, %v", report, err)
+	}
+	if _, err := auditKept(1); fault.KindOf(err) != fault.IntegrityFail {
+		t.Errorf("without the last version: %v", err)
+	}
 	h.close()
 
 	report, err := VerifyFolder(t.Context(), folder, trust, nil)

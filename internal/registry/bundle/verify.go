@@ -98,8 +98,8 @@ func (v *bundleVerifier) checkPosition() error {
 	}
 	v.claim("Version %d is in that log, at its index.", b.Version)
 
-	before := tree.RootAfter(b.Inclusion, at.Size, b.Version, tree.LeafHash(b.Record.Header))
-	if err := tree.CheckConsistency(b.Consistency, at.Size, at.Root, b.Version+1, before); err != nil {
+	v.report.Tree = tree.FrontierAfter(b.Inclusion, at.Size, b.Version, tree.LeafHash(b.Record.Header))
+	if err := tree.CheckConsistency(b.Consistency, at.Size, at.Root, b.Version+1, v.report.Tree.Root()); err != nil {
 		return partError("the consistency proof", err)
 	}
 	v.claim("The log of %d versions begins with the log of %d versions that ended with version %d.", at.Size, b.Version+1, b.Version)
@@ -320,7 +320,8 @@ type Report struct {
 	Key        string
 	Checkpoint tree.Checkpoint
 
-	Head          ledger.Head // the version and its hash
+	Tree          tree.Frontier // of the versions up to it
+	Head          ledger.Head   // the version and its hash
 	Header        ledger.Header
 	Ops           []ledger.Op
 	Preconditions []ledger.Precondition

@@ -181,20 +181,22 @@ func CheckConsistency(proof []Hash, size uint64, root Hash, old uint64, oldRoot 
 	return fault.New(op, fault.IntegrityFail, "the tree of %d leaves is not proved to begin with that of %d", size, old)
 }
 
-// RootAfter returns the root that the tree had when the leaf at index was its
-// last. It is computed from the part of a proof of that leaf's inclusion in a
-// larger tree that existed already. So it is valid only if [CheckInclusion] of
-// the same proof succeeds.
-func RootAfter(proof []Hash, size, index uint64, leaf Hash) Hash {
-	root, last := leaf, size-1 // index and last are positions in the level of the current hash
+// FrontierAfter returns the frontier that the tree had when the leaf at index
+// was its last. It is computed from the part of a proof of that leaf's inclusion
+// in a larger tree that existed already. So it is valid only if
+// [CheckInclusion] of the same proof succeeds.
+func FrontierAfter(proof []Hash, size, index uint64, leaf Hash) Frontier {
+	f := Frontier{size: index}
+	last, height := size-1, 0 // index and last are positions at this height
 	for _, h := range proof {
 		if index&1 == 1 || index == last {
-			root = tlog.NodeHash(h, root)
 			for index&1 == 0 && index != 0 { // without a sibling it moves up unchanged
-				index, last = index>>1, last>>1
+				index, last, height = index>>1, last>>1, height+1
 			}
+			f.nodes[height] = h
 		}
-		index, last = index>>1, last>>1
+		index, last, height = index>>1, last>>1, height+1
 	}
-	return root
+	f.Append(leaf)
+	return f
 }

@@ -11,6 +11,7 @@ import (
 	"math/big"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,12 +55,23 @@ func (k kept) save(name string, data []byte) error { k[name] = data; return nil 
 
 func newSource(t *testing.T, files kept, names ...string) (s *Source, last func() State) {
 	t.Helper()
-	var now []State
-	s, err := New(Spec{Names: names, Directory: "https://acme.example/directory", PlainHTTP: true, Load: files.load, Save: files.save, OnChange: func(states []State) { now = states }})
+	var mu sync.Mutex
+	var now []State // guarded by mu
+	onChange := func(states []State) {
+		mu.Lock()
+		defer mu.Unlock()
+		now = states
+	}
+	s, err := New(Spec{Names: names, Directory: "https://acme.example/directory", PlainHTTP: true, Load: files.load, Save: files.save, OnChange: onChange})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s, func() State { synctest.Wait(); return now[0] }
+	return s, func() State {
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		return now[0]
+	}
 }
 
 func hello(name string, protos ...string) *tls.ClientHelloInfo {

@@ -53,13 +53,24 @@ func (k kept) load(name string) ([]byte, error) {
 
 func (k kept) save(name string, data []byte) error { k[name] = data; return nil }
 
+// shared guards what a test and its source both use. A test that waits for time
+// to pass lets go of it first: to the race detector that is what orders them.
+var shared sync.Mutex
+
+func pause(d time.Duration) {
+	func() {
+		shared.Lock()
+		defer shared.Unlock()
+	}()
+	time.Sleep(d)
+}
+
 func newSource(t *testing.T, files kept, names ...string) (s *Source, last func() State) {
 	t.Helper()
-	var mu sync.Mutex
-	var now []State // guarded by mu
+	var now []State
 	onChange := func(states []State) {
-		mu.Lock()
-		defer mu.Unlock()
+		shared.Lock()
+		defer shared.Unlock()
 		now = states
 	}
 	s, err := New(Spec{Names: names, Directory: "https://acme.example/directory", PlainHTTP: true, Load: files.load, Save: files.save, OnChange: onChange})
@@ -68,8 +79,8 @@ func newSource(t *testing.T, files kept, names ...string) (s *Source, last func(
 	}
 	return s, func() State {
 		synctest.Wait()
-		mu.Lock()
-		defer mu.Unlock()
+		shared.Lock()
+		defer shared.Unlock()
 		return now[0]
 	}
 }
@@ -86,6 +97,8 @@ func TestACertificateIsRenewed(t *testing.T) {
 		s, last := newSource(t, files, "maps.example.org", "www.example.org")
 		obtained := map[string]int{}
 		s.obtain = func(_ context.Context, name string, _ challengeKind) (*tls.Certificate, error) {
+			shared.Lock()
+			defer shared.Unlock()
 			obtained[name]++
 			return issue(t, name, 90*24*time.Hour), nil
 		}
@@ -111,11 +124,11 @@ func TestACertificateIsRenewed(t *testing.T) {
 		if _, err := s.certificate(hello("evil.example.org")); err == nil {
 			t.Error("another name was served")
 		}
-		time.Sleep(59 * 24 * time.Hour)
+		pause(59 * 24 * time.Hour)
 		if last(); obtained["maps.example.org"] != 1 {
 			t.Errorf("it was renewed early: %v", obtained)
 		}
-		time.Sleep(2 * 24 * time.Hour)
+		pause(2 * 24 * time.Hour)
 		last()
 		if again, err := s.certificate(hello("maps.example.org")); err != nil || again == first || obtained["maps.example.org"] != 2 {
 			t.Errorf("it was not renewed: %v, %v", err, obtained)
@@ -126,7 +139,7 @@ func TestACertificateIsRenewed(t *testing.T) {
 		if again, err := restarted.certificate(hello("maps.example.org")); err != nil || again.Leaf.DNSNames[0] != "maps.example.org" {
 			t.Error("it was not kept:", err)
 		}
-		time.Sleep(91 * 24 * time.Hour)
+		pause(91 * 24 * time.Hour)
 		if expired, _ := newSource(t, files, "maps.example.org"); expired.States()[0].Err == nil {
 			t.Error("an expired one is in use")
 		}
@@ -149,6 +162,8 @@ func TestACertificateThatCannotBeHad(t *testing.T) {
 		var attempts []time.Time
 		refusal := error(fault.New("test", fault.RejectPolicy, "DNS leads elsewhere"))
 		s.obtain = func(_ context.Context, name string, kind challengeKind) (*tls.Certificate, error) {
+			shared.Lock()
+			defer shared.Unlock()
 			kinds, attempts = append(kinds, kind), append(attempts, time.Now())
 			if len(kinds) == 8 || refusal == nil {
 				return issue(t, name, 30*24*time.Hour), nil
@@ -161,7 +176,7 @@ func TestACertificateThatCannotBeHad(t *testing.T) {
 		if now := last(); fault.DetailOf(now.Err) != "DNS leads elsewhere" || !now.Expires.IsZero() || now.Next.Before(time.Now().Add(time.Minute)) {
 			t.Errorf("%+v", now)
 		}
-		time.Sleep(24 * time.Hour)
+		pause(24 * time.Hour)
 		if now := last(); now.Err != nil || now.Expires.IsZero() || len(kinds) != 8 {
 			t.Errorf("%+v after %d attempts", now, len(kinds))
 		}
@@ -170,7 +185,7 @@ func TestACertificateThatCannotBeHad(t *testing.T) {
 		}
 		inUse, _ := s.certificate(hello("maps.example.org"))
 		refusal = &fault.Error{Op: "test", Kind: fault.UpstreamFailed, Detail: "away", RetryAfter: 36 * time.Hour}
-		time.Sleep(20 * 24 * time.Hour)
+		pause(20 * 24 * time.Hour)
 		now := last()
 		if fault.DetailOf(now.Err) != "away" || now.Expires.IsZero() || time.Until(now.Next) > 36*time.Hour {
 			t.Errorf("%+v", now)
@@ -179,7 +194,7 @@ func TestACertificateThatCannotBeHad(t *testing.T) {
 			t.Error("what was there is gone", err)
 		}
 		asked := len(kinds)
-		time.Sleep(35 * time.Hour)
+		pause(35 * time.Hour)
 		if last(); len(kinds) > asked+1 {
 			t.Errorf("the authority asked for a pause, and was asked %d times more", len(kinds)-asked)
 		}

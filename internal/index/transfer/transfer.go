@@ -113,6 +113,8 @@ func New(ctx context.Context, spec Spec) (*Transfer, error) {
 		good = err == nil
 	}
 	t.spec.Head = nil
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.add(spec.Sources)
 	return t, nil
 }
@@ -230,7 +232,7 @@ func (t *Transfer) askForMore(context.Context) error {
 }
 
 // add adds the sources that are new, and those that were dropped because they
-// failed, and starts their lanes. Guarded by mu, or not shared yet.
+// failed, and starts their lanes. Guarded by mu.
 func (t *Transfer) add(found []Source) {
 	sending := 0
 	for _, s := range t.sources {

@@ -89,7 +89,7 @@ KINDS = {kind: map_of({"kind": word, **shape}) for kind, shape in {
     "gossip": {"msg": octets(1), "sig?": octets(64, 64), "hops": number, "fanout": number},
     "have": {"ids": list_of(octets(32, 32), 0, 1024)},
     "want": {"ids": list_of(octets(32, 32), 0, 1024)},
-    "start": {"stream": number, "obj": text(1, TEXT), "from?": number},
+    "start": {"stream": number, "obj": text(1, TEXT), "from?": number, "length?": number},
     "data": {"stream": number, "seq": number, "bytes": octets(0)},
     "ack": {"stream": number, "up_to": number},
     "end": {"stream": number, "seq": number, "status": word},
@@ -106,7 +106,7 @@ KINDS = {kind: map_of({"kind": word, **shape}) for kind, shape in {
 }.items()}
 
 # These are left out when they say nothing.
-EMPTY_IS_MISSING = {"token", "from", "pq", "comp", "region"}
+EMPTY_IS_MISSING = {"token", "from", "length", "pq", "comp", "region"}
 
 
 def decode(payload):

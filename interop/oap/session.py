@@ -283,10 +283,11 @@ class Session:
 
     def _on_start(self, corr, said):
         number, obj, start = said["stream"], said["obj"], said.get("from", 0)
+        stop = start + said["length"] if said.get("length") else None
         if number % 2 or number in self.gifts:
             raise Refusal("Malformed", "message", "a stream number that is not free")
         data = self.library.objects.get(obj)
-        gift = stream.Gift(number, corr, obj, self.chunk, (data or b"")[start:])
+        gift = stream.Gift(number, corr, obj, self.chunk, (data or b"")[start:stop])
         status = self._why_not(obj, data, start)
         if status:
             self.send(frame.RESP, corr, gift.end(status))

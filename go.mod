@@ -189,6 +189,7 @@ require (
 	github.com/multiformats/go-multihash v0.2.3
 	github.com/nats-io/nats.go v1.55.0
 	github.com/oasisprotocol/curve25519-voi v0.0.0-20230904125328-1f23a7beb09a
+	github.com/pires/go-proxyproto v0.15.0
 	github.com/sony/gobreaker/v2 v2.4.0
 	go.etcd.io/bbolt v1.5.0
 	go.etcd.io/etcd/api/v3 v3.7.3
@@ -197,4 +198,5 @@ require (
 	golang.org/x/crypto v0.58.0
 	golang.org/x/image v0.46.0
 	golang.org/x/mod v0.42.0
+	rsc.io/qr v0.2.0
 )

@@ -26,6 +26,19 @@ type Status struct {
 	Memory     Memory    `json:"memory"`
 	Parts      []Part    `json:"parts,omitempty"`  // of a node that runs as several processes
 	Knocks     []Knock   `json:"knocks,omitempty"` // strangers that wanted to connect and were refused
+	Public     []string  `json:"public,omitempty"` // groups of reads that are open to strangers
+
+	Certificates []Certificate `json:"certificates,omitempty"` // those that the node obtains
+}
+
+// Certificate is how the certificate of a name fares that the node obtains from
+// an authority.
+type Certificate struct {
+	Name    string `json:"name"`
+	Expires string `json:"expires,omitempty"` // RFC 3339; empty while there is none
+	Issuer  string `json:"issuer,omitempty"`
+	Reason  string `json:"reason,omitempty"` // why there is none, or no newer one
+	Next    string `json:"next,omitempty"`
 }
 
 // Memory is how much memory the process uses, its limit, and where the limit
@@ -86,12 +99,13 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 // Readiness reports whether a node can work, and if not, why. It is the answer
 // of GET /readyz.
 type Readiness struct {
-	Ready      bool     `json:"ready"`       // reads are served
-	WriteReady bool     `json:"write_ready"` // writes are served; never without reads
-	Degraded   bool     `json:"degraded"`    // something works at reduced capacity
-	Missing    []string `json:"missing"`     // what is down; sorted
-	Reasons    []Reason `json:"reasons"`     // what is down or degraded, and remarks; sorted
-	RetryAfter int      `json:"retry_after"` // seconds until the next request makes sense; 0 if all is well
+	Ready      bool     `json:"ready"`            // reads are served
+	WriteReady bool     `json:"write_ready"`      // writes are served; never without reads
+	Degraded   bool     `json:"degraded"`         // something works at reduced capacity
+	Missing    []string `json:"missing"`          // what is down; sorted
+	Reasons    []Reason `json:"reasons"`          // what is down or degraded, and remarks; sorted
+	RetryAfter int      `json:"retry_after"`      // seconds until the next request makes sense; 0 if all is well
+	Public     []string `json:"public,omitempty"` // groups of reads that are open to strangers
 }
 
 // Reason is why something is not as it should be, and the next step.

@@ -32,6 +32,9 @@ type startedEvent struct {
 	Open      bool     `json:"open"`
 	Packs     []string `json:"packs,omitempty"`
 	Origins   []string `json:"origins,omitempty"`
+	Domains   []string `json:"domains,omitempty"` // URLs under which everybody sees the gateway
+	LAN       []string `json:"lan,omitempty"`     // URLs in private networks, for reads
+	Public    []string `json:"public,omitempty"`  // groups of reads that are open to strangers
 }
 
 // printBanner prints the addresses of the node and the command to type next.
@@ -40,7 +43,7 @@ type startedEvent struct {
 func (c *console) printBanner(info node.Info, overlay, socket string) {
 	if c.json {
 		c.printJSON(startedEvent{"started", info.PeerID, info.Ephemeral, info.Version, info.Profile, info.HTTP, info.Admin,
-			peerSpec(info.PeerID, overlay), info.DHT, info.Socket, info.Parts, info.Amnesia, info.Folder, info.Confined, info.Open, info.Packs, info.Origins})
+			peerSpec(info.PeerID, overlay), info.DHT, info.Socket, info.Parts, info.Amnesia, info.Folder, info.Confined, info.Open, info.Packs, info.Origins, info.Domains, info.LAN, info.Public})
 		return
 	}
 	c.print("micronode %s is running\n\n", info.Version)
@@ -69,6 +72,15 @@ func (c *console) printBanner(info node.Info, overlay, socket string) {
 	c.print("  disk     %s\n", info.Confined)
 	c.printURLs("map     ", info.Packs)
 	c.printURLs("cache   ", info.Origins)
+	c.printURLs("public  ", info.Domains)
+	c.printURLs("lan     ", info.LAN)
+	if len(info.LAN) > 0 {
+		c.print("           (without TLS, for reads only)\n")
+		c.printQR(info.LAN[0])
+	}
+	if len(info.Public) > 0 {
+		c.print("  public   %s: strangers may read these\n", strings.Join(info.Public, ", "))
+	}
 	c.print("\n")
 	if info.Amnesia {
 		c.print("  %s\n", c.paint(terminal.Yellow, amnesiaLine))

@@ -10,6 +10,7 @@ import (
 
 	"micronode/fault"
 	"micronode/internal/config"
+	"micronode/internal/ingress"
 	"micronode/internal/node"
 	"micronode/internal/supervise"
 )
@@ -24,6 +25,11 @@ type runCommand struct {
 	Persist   string   `placeholder:"DIR" complete:"file" help:"Store all state in this folder, and write nowhere else. Without it, everything is gone at exit."`
 	Pack      []string `placeholder:"FILE" complete:"file" sep:"none" help:"A map pack to serve: PMTiles or MBTiles, or a folder of them. Repeat for more."`
 	Allow     []string `placeholder:"HOST" sep:"none" help:"An origin that the edge may fetch from by HTTPS and cache. Repeat for more."`
+	Public    bool     `help:"Let strangers read objects, tiles, assets and sites: a map or a site that anybody can open. See http.public."`
+	Domain    []string `placeholder:"NAME" sep:"none" help:"A name that leads to this node in DNS: obtain a certificate for it, and listen on ports 443 and 80. Repeat for more. See http.acme."`
+	Staging   bool     `name:"domain-staging" help:"Obtain certificates that browsers do not trust, from an authority for trying it out."`
+	LAN       bool     `name:"lan" help:"Listen in private networks too, without TLS and for reads only. See http.lan."`
+	CORS      []string `name:"cors" placeholder:"ORIGIN" sep:"none" help:"An origin whose pages may use this node, like https://maps.example.org. Repeat for more."`
 	Identity  *string  `placeholder:"SPEC" help:"The node's key: ephemeral, file:PATH, env:VARIABLE or fd:NUMBER."`
 	LogFormat *string  `placeholder:"FORMAT" complete:"text,json" help:"The format of the log on standard error: text or json."`
 	LogLevel  *string  `placeholder:"LEVEL" complete:"debug,info,warn,error" help:"The minimum level of log lines: debug, info, warn or error."`
@@ -43,6 +49,8 @@ Examples:
     micronode run
     micronode run --pack city.pmtiles
     micronode run --allow tiles.example.org
+    micronode run --domain maps.example.org --public --pack city.pmtiles --persist ~/node
+    micronode run --lan --pack city.pmtiles
     micronode run --persist ~/node
     micronode run --overlay 10.0.0.7:9500 --peer wq3…@10.0.0.8:9500
     micronode run --http 127.0.0.1:0 --identity file:node.key
@@ -75,6 +83,23 @@ func (r *runCommand) flags() []config.Flag {
 	}
 	for _, pack := range r.Pack {
 		list = append(list, config.Flag{Key: "edge.packs", Name: "--pack", Value: pack})
+	}
+	for _, name := range r.Domain {
+		list = append(list, config.Flag{Key: "http.acme.domains", Name: "--domain", Value: name})
+	}
+	if r.Staging {
+		list = append(list, config.Flag{Key: "http.acme.directory", Name: "--domain-staging", Value: ingress.ACMEStaging})
+	}
+	if r.LAN {
+		list = append(list, config.Flag{Key: "http.lan", Name: "--lan", Value: "true"})
+	}
+	for _, origin := range r.CORS {
+		list = append(list, config.Flag{Key: "http.cors", Name: "--cors", Value: origin})
+	}
+	if r.Public {
+		for _, group := range ingress.UsualPublic {
+			list = append(list, config.Flag{Key: "http.public", Name: "--public", Value: string(group)})
+		}
 	}
 	for _, host := range r.Allow {
 		list = append(list, config.Flag{Key: "edge.allow", Name: "--allow", Value: host})

@@ -109,12 +109,19 @@ func (r statusReport) print(c *console) {
 		c.print("\n  %s: %s\n  %s\n", reason.Dep, reason.Reason, reason.Next)
 	}
 	c.print("\n")
-	r.printNonEmptyRows(c, [][]string{
+	rows := [][]string{
 		{"peer ID", r.PeerID},
 		{"gateway", urlOf(r.Listen.HTTP)},
 		{"admin", urlOf(r.Listen.Admin)},
 		{"overlay", r.Listen.Overlay},
-	})
+		{"public", strings.Join(r.Public, ", ")},
+	}
+	for _, one := range r.Certificates {
+		if one.Expires != "" {
+			rows = append(rows, []string{"certificate", one.Name + ", until " + one.Expires})
+		}
+	}
+	r.printNonEmptyRows(c, rows)
 	if r.Amnesia {
 		c.print("\n  %s\n", amnesiaLine)
 	}

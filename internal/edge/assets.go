@@ -211,6 +211,7 @@ func mediaType(name string) string {
 func (e *Edge) serveOrigin(w http.ResponseWriter, r *http.Request, host, rest string) error {
 	answer, err := e.cache.Get(r.Context(), fill.Request{
 		Host: host, Path: "/" + rest, Query: r.URL.RawQuery, Method: r.Method, Header: withoutCapability(r.Header),
+		Admit: func() error { return ingress.Spend(r.Context()) },
 	})
 	if err != nil {
 		return fault.Wrap(assetOp, err)

@@ -20,6 +20,8 @@ type Config struct {
 	Expect []string `toml:"expect" doc:"The expected addresses of packs, as FILENAME=b3:…. A pack with another address is not mounted." restart:"true"`
 	Assets string   `toml:"assets" doc:"A folder whose files are served under /edge/assets/." restart:"true"`
 
+	Sites []string `toml:"sites" pairs:"true" doc:"Hosts that show a folder as a site, each with an origin of its own: [edge.sites] \"docs.example.org\" = \"name:docs\"; in a list or a variable docs.example.org=name:docs."`
+
 	AnonymousFetch bool `toml:"anonymous_fetch" doc:"Whether a request without a capability may make this node fetch a missing object (b3:…, or the object of a name). Stored objects are served to every client." restart:"true"`
 
 	MultiRange bool            `toml:"multi_range" doc:"Answer requests for several ranges with all of them; otherwise with the whole." restart:"true"`
@@ -38,7 +40,7 @@ type Config struct {
 // DefaultConfig is the configuration without any settings.
 func DefaultConfig() Config {
 	return Config{
-		Allow: []string{}, Packs: []string{}, Expect: []string{},
+		Allow: []string{}, Packs: []string{}, Expect: []string{}, Sites: []string{},
 		AnonymousFetch: true,
 		MaxAge:         5 * time.Minute,
 		Workers:        config.Auto[int]{Auto: true},
@@ -67,6 +69,9 @@ func (c Config) Validate() error {
 		problems = append(problems, config.Invalid("allow", "Write hosts, such as tiles.example.org, tiles.example.org:8443 or *.example.org.", "%v", err))
 	}
 	if _, err := c.expectations(); err != nil {
+		problems = append(problems, err)
+	}
+	if _, err := parseSites(c.Sites); err != nil {
 		problems = append(problems, err)
 	}
 	if info, err := os.Stat(c.Assets); c.Assets != "" && (err != nil || !info.IsDir()) {

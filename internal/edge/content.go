@@ -149,6 +149,9 @@ func (e *Edge) fetcherFor(r *http.Request) fetcher {
 		if err := e.authoriseFetch(r); err != nil {
 			return err
 		}
+		if err := ingress.Spend(r.Context()); err != nil {
+			return err
+		}
 		if err := e.admit(addressPrefix); err != nil {
 			return err
 		}

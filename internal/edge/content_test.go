@@ -197,3 +197,26 @@ func TestWhoMayMakeTheNodeFetch(t *testing.T) {
 		t.Errorf("and then it is here: %d %s", got.status, got.body)
 	}
 }
+
+// A stranger on a public route gets what the node holds, and does not make it
+// ask other nodes or an origin.
+func TestStrangersMakeTheNodeFetchNothing(t *testing.T) {
+	f, s := newSourceFixture(t, func(o *options) { o.spec.Config.Allow = []string{"origin.example"} })
+	here, there := s.keep(t, false, "here"), s.keep(t, true, "there")
+	stranger := []string{ingress.StrangerHeader, "1"}
+	if got := f.get(assetsPrefix+here.String(), stranger...); string(got.body) != "here" {
+		t.Errorf("what is here: %d %s", got.status, got.body)
+	}
+	for _, path := range []string{there.String(), "origin.example/x"} {
+		before := f.rejects(reasonNotAllowed)
+		if got := f.get(assetsPrefix+path, stranger...); got.status != http.StatusUnauthorized || !strings.Contains(string(got.body), "limits.public_work") {
+			t.Errorf("%s: %d %s", path, got.status, got.body)
+		}
+		if f.rejects(reasonNotAllowed) != before+1 {
+			t.Errorf("%s: not counted", path)
+		}
+	}
+	if s.fetches != 0 {
+		t.Errorf("others were asked %d times", s.fetches)
+	}
+}

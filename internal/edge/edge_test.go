@@ -51,6 +51,7 @@ type options struct {
 	limits ingress.Limits
 	times  ingress.HTTP
 	idle   bool // no workers run
+	sites  func(string) (string, bool)
 	warm   bool // the listener runs the warm lane
 
 	authorise ingress.Authorise
@@ -112,7 +113,7 @@ func (f *fixture) listen(inv *flow.Inventory, supervisor *supervise.Supervisor, 
 	server, err := ingress.New(ingress.Options{
 		Service: "gateway", Name: "http", Table: table, Times: o.times, Limits: o.limits,
 		Authorise: o.authorise,
-		Inventory: inv, Metrics: f.metrics, Logger: slog.New(slog.NewTextHandler(f.t.Output(), nil)), Warm: f.edge.WarmRoutes(),
+		Inventory: inv, Metrics: f.metrics, Logger: slog.New(slog.NewTextHandler(f.t.Output(), nil)), Warm: f.edge.WarmRoutes(), Sites: o.sites,
 	})
 	if err != nil {
 		f.t.Fatal(err)
@@ -165,9 +166,11 @@ func (f *fixture) try(method, path, body string, headers ...string) (answer, err
 	}
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
+		if headers[i] == "Host" {
+			r.Host = headers[i+1]
+		}
 	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DisableCompression: true}}
-	got, err := client.Do(r)
+	got, err := (&http.Transport{DisableKeepAlives: true, DisableCompression: true}).RoundTrip(r)
 	if err != nil {
 		f.t.Fatal(err)
 	}

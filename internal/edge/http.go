@@ -22,20 +22,21 @@ func (e *Edge) Routes() []ingress.Route {
 	}
 	return []ingress.Route{
 		{
-			Service: service, Methods: get, Pattern: assetPattern, Handler: e.handleAsset, Class: ingress.Transfer,
+			Service: service, Methods: get, Pattern: assetPattern, Handler: e.handleAsset, Cheap: true, Public: ingress.PublicAssets, Class: ingress.Transfer,
 			Docs: ingress.Docs{Summary: "Fetch a pack, a file, an object by its address, or one of an allow-listed origin", Responses: relayed, Content: true,
 				Description: "The first element of the path is the file name of a mounted pack, a name in the folder edge.assets, an address (b3:…) or a name (name:docs), with a path below it if that is a folder, or an allow-listed host; then https://host/path is fetched and cached.",
 				Params:      []ingress.Param{text("path", "Where it is.")},
 				Kinds: []fault.Kind{fault.NotFound,
 					fault.UpstreamFailed, fault.IntegrityFail, fault.RatioCap, fault.StoreFull, fault.NotReady, fault.BreakerOpen}},
 		},
+		e.siteRoute(),
 		{
-			Service: service, Methods: get, Pattern: "/edge/tiles/{pack}", Handler: e.handleTileJSON, Class: ingress.Control,
+			Service: service, Methods: get, Pattern: "/edge/tiles/{pack}", Handler: e.handleTileJSON, Cheap: true, Public: ingress.PublicTiles, Class: ingress.Control,
 			Docs: ingress.Docs{Summary: "Describe a pack as TileJSON 3", Params: []ingress.Param{text("pack", "The name of the pack and .json.")},
 				Content: true, Responses: []ingress.Response{{Status: http.StatusOK, Type: "application/json", Doc: "TileJSON 3.0.0."}}, Kinds: []fault.Kind{fault.NotFound, fault.NotReady}},
 		},
 		{
-			Service: service, Methods: get, Pattern: tilePattern, Handler: e.handleTile, Class: ingress.Transfer,
+			Service: service, Methods: get, Pattern: tilePattern, Handler: e.handleTile, Cheap: true, Public: ingress.PublicTiles, Class: ingress.Transfer,
 			Docs: ingress.Docs{Summary: "Fetch a tile", Responses: bytes, Content: true,
 				Params: []ingress.Param{text("pack", "The name of the pack: its file name without the extension."),
 					number("z", "Zoom."), number("x", "Column, from the west."), text("y", "Row, from the north, with the extension or without.")},

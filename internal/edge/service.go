@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"micronode/fault"
@@ -25,6 +26,7 @@ type Spec struct {
 	Transient store.Store // for bodies that must not be kept; nil if that is Store
 	Folder    string      // where the cache writes its entries; empty in amnesia
 	Amnesia   bool
+	Self      string       // the peer ID of this node, for the hosts of its sites
 	Objects   ObjectSource // resolves paths that begin with an address or a name; nil: not supported
 
 	Metrics   *observe.Metrics
@@ -48,6 +50,9 @@ type Edge struct {
 	events     *flow.Bus[fill.Event]
 	stores     []store.Store // of the cache; closed with it
 
+	siteHosts    atomic.Pointer[SiteHosts]
+	versions     siteVersions
+	folders      folderCache
 	cacheControl string // of tiles and files
 	tiles        *tileCache
 	answers      *answerCache
@@ -68,6 +73,7 @@ func New(ctx context.Context, inv *flow.Inventory, spec Spec) (*Edge, error) {
 		}),
 		cacheControl: "public, max-age=" + strconv.FormatInt(int64(spec.Config.MaxAge/time.Second), 10),
 	}
+	e.setSites(spec.Config.Sites, spec.Self)
 	if spec.Transient != nil {
 		e.stores = append(e.stores, spec.Transient)
 	}
@@ -164,9 +170,15 @@ func (e *Edge) Add(to *supervise.Supervisor, in Stages, audit func(Event)) error
 // allow-list, and how origins are asked. The configuration was validated.
 func (e *Edge) Reconfigure(next Config) error {
 	e.packs.SetPaths(next.Packs)
+	e.setSites(next.Sites, e.siteHosts.Load().self)
 	err := e.cache.Reconfigure(next.Fill, next.Breaker, next.Allow)
 	e.answers.clear()
 	return err
+}
+
+func (e *Edge) setSites(sites []string, self string) {
+	hosts := NewSiteHosts(sites, self)
+	e.siteHosts.Store(&hosts)
 }
 
 // Close closes the cache, the packs, the folder of assets and the stores.

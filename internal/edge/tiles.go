@@ -38,7 +38,7 @@ func (e *Edge) handleTileJSON(w http.ResponseWriter, r *http.Request) error {
 		return fault.Wrap(op, err)
 	}
 	defer p.Close()
-	document, err := p.TileJSON(baseURL(r) + tilesPrefix + url.PathEscape(name) + "/{z}/{x}/{y}" + extension(p))
+	document, err := p.TileJSON(ingress.BaseURL(r) + tilesPrefix + url.PathEscape(name) + "/{z}/{x}/{y}" + extension(p))
 	if err != nil {
 		return fault.Wrap(op, err)
 	}
@@ -57,16 +57,6 @@ func extension(p *pack.Pack) string {
 		return "." + format
 	}
 	return ""
-}
-
-// baseURL is the URL of this node as the client wrote it. The Host was checked
-// against the listener's before. On the local socket the request may come from
-// the gateway, and only the gateway knows whether its client used TLS.
-func baseURL(r *http.Request) string {
-	if r.TLS != nil || ingress.Local(r) && r.Header.Get("X-Forwarded-Proto") == "https" {
-		return "https://" + r.Host
-	}
-	return "http://" + r.Host
 }
 
 // handleTile answers with one tile, as it is stored if the client accepts that.

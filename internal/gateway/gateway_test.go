@@ -271,7 +271,7 @@ func TestHowTheNodeWasCalled(t *testing.T) {
 		in = in.WithContext(context.WithValue(in.Context(), proxiedRequestKey{}, &proxiedRequest{}))
 		out := in.Clone(in.Context())
 		NewRemotePart(RemotePartSpec{Addr: addr}).rewrite(&httputil.ProxyRequest{In: in, Out: out})
-		if out.Host != want || out.Header.Get("X-Forwarded-Proto") != "https" {
+		if out.Host != want || !strings.HasPrefix(out.Header.Get(ingress.BaseHeader), "https://") {
 			t.Errorf("%s became %s, %v", host, out.Host, out.Header)
 		}
 	}

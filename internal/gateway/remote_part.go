@@ -165,7 +165,7 @@ func proxiedRequestOf(r *http.Request) *proxiedRequest {
 // of them again.
 var droppedHeaders = []string{
 	"Origin", "Access-Control-Request-Method", "Access-Control-Request-Headers", "Access-Control-Request-Private-Network", "Deadline",
-	ingress.ClientHeader, ingress.VoucherHeader, ingress.AnonymousHeader, ingress.SenderHeader,
+	ingress.ClientHeader, ingress.VoucherHeader, ingress.AnonymousHeader, ingress.SenderHeader, ingress.StrangerHeader, ingress.SiteHeader,
 }
 
 // rewrite makes the request that is sent to the part.
@@ -176,9 +176,7 @@ func (rp *RemotePart) rewrite(p *httputil.ProxyRequest) {
 	if base.Scheme == "http" && rp.spec.Addr.socket == "" && !config.IsLoopbackHost(hostname(p.In.Host)) {
 		p.Out.Host = base.Host // a listener on loopback answers to its own names only; the others need the client's Host
 	}
-	if p.In.TLS != nil {
-		p.Out.Header.Set("X-Forwarded-Proto", "https")
-	}
+	p.Out.Header[ingress.BaseHeader] = []string{ingress.BaseURL(p.In)}
 	deadline := p.In.Header.Get("Deadline")
 	for _, name := range droppedHeaders {
 		p.Out.Header.Del(name)
@@ -191,6 +189,12 @@ func (rp *RemotePart) rewrite(p *httputil.ProxyRequest) {
 	}
 	if ingress.RequireCredentials(p.In) != nil {
 		p.Out.Header.Set(ingress.AnonymousHeader, "1")
+	}
+	if ingress.BySiteHost(p.In) {
+		p.Out.Header.Set(ingress.SiteHeader, "1")
+	}
+	if ingress.IsStranger(p.In) {
+		p.Out.Header.Set(ingress.StrangerHeader, "1")
 	}
 	switch {
 	case t.requestToken != "":

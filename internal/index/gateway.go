@@ -25,7 +25,7 @@ const (
 
 func (x *Index) gatewayRoute(cid ingress.Param) ingress.Route {
 	return ingress.Route{
-		Service: service, Methods: []string{http.MethodGet}, Pattern: "/ipfs/{cid}", Handler: x.handleBlock, Class: ingress.Transfer,
+		Service: service, Methods: []string{http.MethodGet}, Pattern: "/ipfs/{cid}", Handler: x.handleBlock, Cheap: true, Public: ingress.PublicObjects, Class: ingress.Transfer,
 		Docs: ingress.Docs{Summary: "A block, as a trustless gateway of IPFS serves it",
 			Description: "Raw blocks under BLAKE3 of at most 2 MiB that this node has. GET /o/{b3} serves objects of any size.",
 			Params: []ingress.Param{cid,

@@ -40,7 +40,7 @@ func (x *Index) resolveRoutes() []ingress.Route {
 	}
 	return []ingress.Route{
 		{
-			Service: service, Methods: []string{http.MethodGet}, Pattern: resolvePattern, Handler: x.handleResolve, Class: ingress.Control, Deadline: routeDeadline,
+			Service: service, Methods: []string{http.MethodGet}, Pattern: resolvePattern, Handler: x.handleResolve, Public: ingress.PublicNames, Class: ingress.Control, Deadline: routeDeadline,
 			Docs: ingress.Docs{Summary: "Resolve a name or an address, and list its providers", Kinds: kinds,
 				Description: "Names of the registry come first, then those of this node; name:docs@PEER-ID is the name docs of that peer. Unknown providers are looked up within index.dht.deadline_ms.",
 				Params: []ingress.Param{param("id", "path", "string", "b3: and 64 hex digits, a CIDv1 of the same hash, name:docs, or name:docs@PEER-ID."),
@@ -48,7 +48,7 @@ func (x *Index) resolveRoutes() []ingress.Route {
 				Content: true, Responses: []ingress.Response{{Status: http.StatusOK, Body: client.Resolution{}}}},
 		},
 		{
-			Service: service, Methods: []string{http.MethodGet}, Pattern: "/providers/{b3}", Handler: x.handleProviders, Class: ingress.Control, Deadline: routeDeadline,
+			Service: service, Methods: []string{http.MethodGet}, Pattern: "/providers/{b3}", Handler: x.handleProviders, Public: ingress.PublicNames, Class: ingress.Control, Deadline: routeDeadline,
 			Docs: ingress.Docs{Summary: "List the providers of an object, best first", Kinds: kinds,
 				Params: []ingress.Param{param("b3", "path", "string", "b3: and 64 hex digits, or a CIDv1 of the same hash."),
 					param("limit", "query", "integer", "The maximum number, from 1 to 100; default 20."),

@@ -14,6 +14,7 @@ import (
 	"micronode/internal/index/hedge"
 	"micronode/internal/index/rank"
 	"micronode/internal/index/record"
+	"micronode/internal/ingress"
 )
 
 const opResolve = "index.resolve"
@@ -174,12 +175,15 @@ func (x *Index) askOthers(ctx context.Context, cfg *settings, q record.Question,
 	entry, fresh, ok := x.cache.Get(keyOf(q), time.Now())
 	if ok && (fresh || o.Stale) {
 		x.metrics.hits.Inc()
-		if !fresh {
+		if !fresh && ingress.Spend(ctx) == nil {
 			x.joinFlight(ctx, cfg, q, o.ClientClass)
 		}
 		return finding{answer: entry.Answer, source: record.Cache, at: entry.At, stale: !fresh}, nil
 	}
 	x.metrics.misses.Inc()
+	if err := ingress.Spend(ctx); err != nil {
+		return finding{}, err
+	}
 	for {
 		f := x.joinFlight(ctx, cfg, q, o.ClientClass)
 		select {

@@ -19,7 +19,7 @@ func (x *Index) routingRoutes() []ingress.Route {
 	cid := ingress.Param{Name: "cid", In: "path", Type: "string", Required: true, Doc: "A CID. Only CIDs of raw blocks under BLAKE3 have providers here."}
 	return []ingress.Route{
 		{
-			Service: service, Methods: []string{http.MethodGet}, Pattern: "/routing/v1/providers/{cid}", Handler: x.handleRouting,
+			Service: service, Methods: []string{http.MethodGet}, Pattern: "/routing/v1/providers/{cid}", Handler: x.handleRouting, Public: ingress.PublicNames,
 			Class: ingress.Control, Deadline: routeDeadline,
 			Docs: ingress.Docs{Summary: "The providers of a block, by Delegated Routing V1",
 				Description: "With Accept: application/x-ndjson the records come one per line, each as soon as it is found. Without a provider the list is empty.",

@@ -24,6 +24,7 @@ type AuthRequest struct {
 	Loopback bool // the listener is on loopback
 	Local    bool // the local socket
 	Verified bool // the client showed a certificate of client_ca
+	Public   bool // a read that http.public opens to everybody
 }
 
 // Authorise decides. A refusal is fault.Unauthorized or fault.Forbidden, or
@@ -34,8 +35,8 @@ type Authorise func(ctx context.Context, ask AuthRequest) error
 func (m *mountedRoute) authRequest(c *call, r *http.Request) AuthRequest {
 	auth := AuthRequest{
 		Scope: m.route.Scope, Narrow: m.route.Narrow, Token: Bearer(r.Header), Method: r.Method, Path: r.URL.Path, ClientIP: c.client,
-		Loopback: c.listener.loopback, Local: c.listener.options.Local,
-		Verified: r.TLS != nil && len(r.TLS.VerifiedChains) > 0,
+		Loopback: c.onLoopback(), Local: c.listener.options.Local,
+		Verified: r.TLS != nil && len(r.TLS.VerifiedChains) > 0, Public: c.isPublic(m),
 	}
 	if m.route.Topic != "" {
 		auth.Topic = r.PathValue(m.route.Topic)
@@ -58,17 +59,17 @@ func AuthoriseNarrowed(r *http.Request, name string) error {
 
 // RequireCredentials returns an error unless the caller uses the local socket,
 // a client certificate or a capability. It is for read routes that do more for
-// known callers. An open read on loopback is not enough.
+// known callers. An open read on loopback, or of a public route, is not enough.
 func RequireCredentials(r *http.Request) error {
 	c := callOf(r.Context())
 	if c == nil || c.route == c.server.unrouted || len(r.Header[AnonymousHeader]) > 0 {
 		return fault.New("http.known", fault.Unauthorized, "the request has no capability")
 	}
 	auth := c.route.authRequest(c, r)
-	if auth.Local || auth.Verified || !auth.Loopback || auth.Scope != "" {
+	if auth.Local || auth.Verified || !auth.Loopback && !auth.Public || auth.Scope != "" {
 		return nil // the listener has identified it
 	}
-	auth.Loopback = false
+	auth.Loopback, auth.Public = false, false
 	return c.server.authorise(r.Context(), auth)
 }
 

@@ -21,16 +21,21 @@ import (
 // how an error can still be reported.
 type call struct {
 	// set when the request arrives
-	inner    http.ResponseWriter
-	server   *Server
-	listener *Listener
-	conn     *conn // nil without a listener of ours
-	client   netip.Addr
-	start    time.Time
-	corrID   string
-	http2    bool
-	body     bool          // the request has one
-	request  *http.Request // as net/http gave it
+	inner     http.ResponseWriter
+	server    *Server
+	listener  *Listener
+	conn      *conn // nil without a listener of ours
+	client    netip.Addr
+	policy    *policy
+	proxied   proxied      // what a trusted proxy says of the request
+	site      bool         // it came by the host of a site
+	forwarded bool         // it came through a proxy
+	held      *clientState // the state of the client, where the connection has none; released at the end
+	start     time.Time
+	corrID    string
+	http2     bool
+	body      bool          // the request has one
+	request   *http.Request // as net/http gave it
 
 	// memory for what every request needs, so that it is allocated once
 	corrValue [1]string // the header of the answer
@@ -51,6 +56,8 @@ type call struct {
 	bytes      atomic.Int64
 	clientLeft atomic.Bool
 	holdsSlot  atomic.Bool // among the running requests
+	readClass  uint64      // the class of its slot among the cheap requests; written before holdsSlot
+	inReads    bool        // its slot is among the cheap requests; written before holdsSlot
 	share      *share      // that the slot counts against; nil if it counts against none; written before holdsSlot
 
 	detached    *detachedHandler // nil for a handler on net/http's goroutine
@@ -96,14 +103,14 @@ func callOf(ctx context.Context) *call {
 // clientState is the state of the client's network, or nil without a connection
 // of ours.
 func (c *call) clientState() *clientState {
-	if c.conn == nil {
-		return nil
+	if c.conn == nil || c.held != nil {
+		return c.held
 	}
 	return c.conn.clientState
 }
 
-// Client is the address of the connection that a request came by. It is the
-// zero Addr on a socket without addresses.
+// Client is the address of the client of a request: that of its connection, or
+// what a trusted proxy says. It is the zero Addr on a socket without addresses.
 func Client(r *http.Request) netip.Addr {
 	if c := callOf(r.Context()); c != nil {
 		return c.client
@@ -152,7 +159,7 @@ func (c *call) startResponse(status int) bool {
 		if c.detached != nil {
 			c.detached.copyHeaders()
 		}
-		c.server.cors.addVary(c.inner.Header())
+		c.policy.cors.addVary(c.inner.Header())
 		if c.conn != nil && !c.http2 && c.conn.readTimedOut.Load() {
 			c.inner.Header().Set("Connection", "close")
 		}
@@ -313,7 +320,7 @@ type problemWriter struct{ *call }
 // WriteHeader begins the refusal.
 func (w problemWriter) WriteHeader(status int) {
 	w.status.Store(int32(status))
-	w.server.cors.addVary(w.inner.Header())
+	w.policy.cors.addVary(w.inner.Header())
 	w.inner.WriteHeader(status)
 }
 
@@ -403,6 +410,9 @@ const statusClientClosed = 499
 // recoverAndFinish runs last, and after a panic too.
 func (c *call) recoverAndFinish(r *http.Request) {
 	p := recover()
+	if c.held != nil {
+		defer c.server.clients.unhold(c.held)
+	}
 	stack := debug.Stack
 	if died, ok := p.(*handlerPanic); ok {
 		p, stack = died.value, func() []byte { return died.stack }
@@ -424,8 +434,9 @@ func (c *call) recoverAndFinish(r *http.Request) {
 		status = statusClientClosed
 	case status == 0: // net/http's default
 		status = http.StatusOK
-		c.server.cors.addVary(c.inner.Header())
+		c.policy.cors.addVary(c.inner.Header())
 	}
+	c.noteRefusedOrigin(r)
 	c.recordRequest(r.Method, status, c.bytes.Load())
 	if p != nil {
 		panic(http.ErrAbortHandler) // the answer has begun; only cutting the connection is left

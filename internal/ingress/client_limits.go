@@ -28,20 +28,24 @@ type clientTable struct {
 	mu        sync.Mutex //lockblock:leaf a few assignments and map operations
 	byNetwork map[netip.Addr]*clientState
 	idle      *list.List // of *clientState without connections; the longest idle first
+	classes   uint64     // the class that was given last
 }
 
 // clientState is one client network.
 type clientState struct {
 	// set at construction
 	network  netip.Addr
+	class    uint64        // its class in fair queues: no two clients of a server have the same
 	requests *rate.Limiter // has a lock of its own
 	connects *rate.Limiter // rate of new connections; has a lock of its own
 
-	shares     []share       // one for each pool: for requests, for streams, for each lane that bodies come through
-	recentWork decayingCount // requests for queued work
+	shares           []share       // one for each pool: for requests, for streams, for each lane that bodies come through
+	recentWork       decayingCount // requests for queued work
+	recentPublicWork decayingCount // what it caused as a stranger
 
 	// guarded by clientTable.mu
 	conns       int
+	held        int           // requests that came through a proxy
 	idleSince   time.Time     // when the last connection closed
 	idleElement *list.Element // in clientTable.idle; nil while there are connections
 }
@@ -82,6 +86,61 @@ func clientNetwork(ip netip.Addr) netip.Addr {
 	return prefix.Addr()
 }
 
+// hold finds the state of a client that has no connection of its own, because a
+// trusted proxy sends its requests. It is kept until unhold.
+func (c *clientTable) hold(ip netip.Addr) *clientState {
+	key, now := clientNetwork(ip), time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.evictIdle(now)
+	state := c.find(key, false, now)
+	c.use(state)
+	state.held++
+	return state
+}
+
+// unhold ends what hold began.
+func (c *clientTable) unhold(state *clientState) {
+	now := time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	state.held--
+	c.leaveIdle(state, now)
+	c.evictIdle(now)
+}
+
+// find returns the state of a network, which is idle if it is new. Guarded by
+// mu.
+func (c *clientTable) find(key netip.Addr, secure bool, now time.Time) *clientState {
+	state := c.byNetwork[key]
+	if state == nil {
+		opens := c.openRate
+		if secure {
+			opens = c.handshakeRate
+		}
+		c.classes++
+		state = &clientState{network: key, class: c.classes, requests: rate.NewLimiter(c.rate, c.burst), connects: rate.NewLimiter(opens.rate, opens.burst), shares: make([]share, c.sharePools)}
+		c.byNetwork[key] = state
+		state.idleSince, state.idleElement = now, c.idle.PushBack(state)
+	}
+	return state
+}
+
+// use takes a state off the list of the idle ones. Guarded by mu.
+func (c *clientTable) use(state *clientState) {
+	if state.idleElement != nil {
+		c.idle.Remove(state.idleElement)
+		state.idleElement = nil
+	}
+}
+
+// leaveIdle lists a state that nothing uses any more. Guarded by mu.
+func (c *clientTable) leaveIdle(state *clientState, now time.Time) {
+	if state.conns == 0 && state.held == 0 {
+		state.idleSince, state.idleElement = now, c.idle.PushBack(state)
+	}
+}
+
 // acquire admits a connection, or returns the reason for a rejection: the IP
 // has its maximum, or opens them too fast, which with TLS is what costs most.
 func (c *clientTable) acquire(ip netip.Addr, secure bool) (state *clientState, why string) {
@@ -89,25 +148,14 @@ func (c *clientTable) acquire(ip netip.Addr, secure bool) (state *clientState, w
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.evictIdle(now)
-	if state = c.byNetwork[key]; state == nil {
-		opens := c.openRate
-		if secure {
-			opens = c.handshakeRate
-		}
-		state = &clientState{network: key, requests: rate.NewLimiter(c.rate, c.burst), connects: rate.NewLimiter(opens.rate, opens.burst), shares: make([]share, c.sharePools)}
-		c.byNetwork[key] = state
-		state.idleSince, state.idleElement = now, c.idle.PushBack(state)
-	}
+	state = c.find(key, secure, now)
 	switch {
 	case state.conns >= c.perIP:
 		return state, "conns_per_ip"
 	case !state.connects.AllowN(now, 1):
 		return state, "open_rate"
 	}
-	if state.idleElement != nil {
-		c.idle.Remove(state.idleElement)
-		state.idleElement = nil
-	}
+	c.use(state)
 	state.conns++
 	return state, ""
 }
@@ -117,9 +165,8 @@ func (c *clientTable) release(one *clientState) {
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if one.conns--; one.conns == 0 {
-		one.idleSince, one.idleElement = now, c.idle.PushBack(one)
-	}
+	one.conns--
+	c.leaveIdle(one, now)
 	c.evictIdle(now)
 }
 

@@ -18,7 +18,17 @@ type HTTP struct {
 	ClientCA string   `toml:"client_ca" doc:"PEM file with the authorities of client certificates; a client certificate is then required (mTLS). Read again at every reload."`
 	Warm     bool     `toml:"warm" doc:"Answer plain GETs of prepared responses before the HTTP parser, on loopback listeners without TLS." restart:"true"`
 
-	CORS []string        `toml:"cors" doc:"Origins whose pages may read from the gateway, like https://maps.example.org. A star allows every page to read; writes need an origin that is listed by name. Empty: only pages of this node." restart:"true"`
+	CORS   []string `toml:"cors" doc:"Origins whose pages may read from the gateway, like https://maps.example.org. A star allows every page to read; writes need an origin that is listed by name. Empty: only pages of this node. What http.public opens every page may read."`
+	Public []string `toml:"public" doc:"Groups of reads that need no capability, not even beyond loopback: objects, tiles, assets, sites, names, registry. What a stranger reads must be here: see limits.public_work." restart:"true"`
+
+	LAN bool `toml:"lan" doc:"Listen on the addresses of this machine in private networks too, without TLS and for reads only: of the groups in http.public, or if that is empty of objects, tiles, assets and sites." restart:"true"`
+
+	ACME ACME `toml:"acme" doc:"Certificates from an authority, obtained and renewed by the node."`
+
+	PublicURL      string   `toml:"public_url" doc:"The URL under which clients see this node, like https://maps.example.org or https://example.org/maps. It is in TileJSON, OpenAPI and Location. Empty: what the request says, or a trusted proxy."`
+	TrustedProxies []string `toml:"trusted_proxies" doc:"Addresses and networks of proxies in front of this node. Forwarded and X-Forwarded-For, -Proto and -Host are read from these only, for limits, logs and URLs. What comes through a proxy has no rights that come with loopback."`
+	ProxyProtocol  bool     `toml:"proxy_protocol" doc:"Connections from http.trusted_proxies begin with a header of the PROXY protocol, version 1 or 2." restart:"true"`
+
 	HSTS config.Duration `toml:"hsts" doc:"The max-age of Strict-Transport-Security on TLS listeners. Zero omits the header." restart:"true"`
 
 	HeaderTimeout config.Duration `toml:"header_timeout" doc:"The deadline for the header of a request." seed:"read_timeout" restart:"true"`
@@ -34,6 +44,7 @@ type HTTP struct {
 func DefaultHTTP() HTTP {
 	return HTTP{
 		Addr: "127.0.0.1:8080", Warm: true, HSTS: 365 * 24 * time.Hour,
+		ACME:          DefaultACME(),
 		HeaderTimeout: 5 * time.Second, IdleTimeout: 60 * time.Second, TLSTimeout: 2 * time.Second,
 		Deadline: 2 * time.Second, FirstByte: 5 * time.Second, Progress: 5 * time.Second, Heartbeat: 15 * time.Second,
 	}
@@ -46,6 +57,8 @@ func (h HTTP) Validate() error {
 		return err
 	}
 	switch {
+	case h.CertFile != "" && len(h.ACME.Domains) > 0:
+		return config.Invalid("acme.domains", "Remove cert_file and key_file, or the domains.", "certificates are to be read from files and to be obtained")
 	case (h.CertFile == "") != (h.KeyFile == ""):
 		return config.Invalid("cert_file", "Set cert_file and key_file together.", "a certificate without a key, or a key without a certificate")
 	case h.ClientCA != "" && h.CertFile == "":
@@ -53,6 +66,18 @@ func (h HTTP) Validate() error {
 	}
 	var wrong []error
 	if err := checkOrigins(h.CORS); err != nil {
+		wrong = append(wrong, err)
+	}
+	if _, err := parseProxies(h.TrustedProxies); err != nil {
+		wrong = append(wrong, err)
+	}
+	if h.ProxyProtocol && len(h.TrustedProxies) == 0 {
+		wrong = append(wrong, config.Invalid("proxy_protocol", "List the addresses of the proxies in http.trusted_proxies.", "no proxy is trusted to send the header"))
+	}
+	if err := checkPublicURL(h.PublicURL); err != nil {
+		wrong = append(wrong, err)
+	}
+	if err := checkPublic(h.Public); err != nil {
 		wrong = append(wrong, err)
 	}
 	if h.HSTS < 0 || h.HSTS%time.Second != 0 {
@@ -77,14 +102,15 @@ func (h HTTP) TLSFiles() TLSFiles {
 	return TLSFiles{Cert: h.CertFile, Key: h.KeyFile, ClientCA: h.ClientCA}
 }
 
-// Admin is the section [admin]. Deadlines and TLS are those of [http].
+// Admin is the section [admin]. Deadlines are those of [http].
 type Admin struct {
 	Addr  string   `toml:"addr" doc:"The listen address of the admin plane, as host:port. Port 0 picks one." restart:"true"`
 	Hosts []string `toml:"hosts" doc:"More Host values that the admin plane answers on loopback." restart:"true"`
+	TLS   string   `toml:"tls" enum:"auto,on,off" doc:"Whether the admin plane speaks TLS, whatever the gateway does: auto (if http.cert_file is set), on (with the certificates of the gateway), off." restart:"true"`
 }
 
 // DefaultAdmin is the section's built-in default.
-func DefaultAdmin() Admin { return Admin{Addr: "127.0.0.1:9600"} }
+func DefaultAdmin() Admin { return Admin{Addr: "127.0.0.1:9600", TLS: "auto"} }
 
 // Validate checks the section by itself.
 func (a Admin) Validate() error { return checkAddr(a.Addr) }
@@ -96,6 +122,8 @@ type Limits struct {
 	Inflate        config.Size `toml:"inflate" doc:"The largest request body after decompression." seed:"ingress.decompress_abs_bytes" restart:"true"`
 	InflateRatio   int         `toml:"inflate_ratio" doc:"The maximum ratio between a request body after and before decompression." seed:"ingress.decompress_max_ratio,limits.decompress_ratio_cap" restart:"true"`
 	Inflight       int         `toml:"inflight" doc:"The maximum number of concurrent requests. One client may hold at most as many as are still free; one route, four times that. Streams are counted separately; health and the local socket are not counted." seed:"ingress.max_inflight" restart:"true"`
+	Reads          int         `toml:"reads" doc:"The maximum number of concurrent requests for what is in memory or in a file: tiles, objects, assets, sites. One client may hold at most as many as are still free; the rest waits its turn." restart:"true"`
+	ReadsWaiting   int         `toml:"reads_waiting" doc:"How many of these requests may wait. When it is full, the client with most of them loses its newest one, with 429." restart:"true"`
 	Streams        int         `toml:"streams" doc:"The maximum number of open streams (SSE and WebSocket)." restart:"true"`
 	MaxConns       int         `toml:"max_conns" doc:"The maximum number of connections of a listener." seed:"max_conns" restart:"true"`
 	ConnsPerIP     int         `toml:"conns_per_ip" doc:"The maximum number of connections of one IP. An IPv6 /64 counts as one IP." seed:"server.connection_limit_per_ip" restart:"true"`
@@ -103,15 +131,17 @@ type Limits struct {
 	OpenBurst      int         `toml:"open_burst" doc:"The burst of connections without TLS that one IP may open after a pause." restart:"true"`
 	HandshakeRate  int         `toml:"handshake_rate" unit:"connections a second" doc:"The rate at which one IP may open connections with TLS: a handshake costs as much as a hundred requests. The excess is closed before the handshake." restart:"true"`
 	HandshakeBurst int         `toml:"handshake_burst" doc:"The burst of connections with TLS that one IP may open after a pause." restart:"true"`
-	Rate           int         `toml:"rate" unit:"requests a second" doc:"The rate of requests of one IP." seed:"ingress.rps_limit,limits.rps,ratelimit.*" restart:"true"`
+	Rate           int         `toml:"rate" unit:"requests a second" doc:"The rate of requests of one IP, except for what is in memory or in a file, and for callers on this machine with a capability." seed:"ingress.rps_limit,limits.rps,ratelimit.*" restart:"true"`
 	Burst          int         `toml:"burst" doc:"The burst of requests of one IP after a pause." restart:"true"`
 	Stuck          int         `toml:"stuck" doc:"The number of stuck requests of one route, whose handler did not return by its deadline, from which the route refuses new ones at once." restart:"true"`
-	WorkRate       int         `toml:"work_rate" unit:"requests a second" doc:"The rate at which a service accepts requests into its work queue. One client may use at most what is still free in a second; alone it may use all." seed:"quotas.*" restart:"true"`
+	PublicWork     int         `toml:"public_work" unit:"operations a second" doc:"The rate at which callers without a capability may make this node ask other nodes and origins, on routes that http.public opens. One client may use at most what is still free in a second. Zero: never; they read what is here." restart:"true"`
+	WorkRate       int         `toml:"work_rate" unit:"requests a second" doc:"The rate at which a service accepts requests into its work queue, except from callers on this machine with a capability. One client may use at most what is still free in a second; alone it may use all." seed:"quotas.*" restart:"true"`
 }
 
 // DefaultLimits is the section's built-in default.
 func DefaultLimits() Limits {
 	return Limits{
+		Reads: 512, ReadsWaiting: 8192,
 		Body: 1 * config.MiB, Header: 32 * config.KiB, Inflate: 10 * config.MiB, InflateRatio: 10,
 		Inflight: 512, Streams: 1024, MaxConns: 4096, ConnsPerIP: 256, Rate: 500, Burst: 1000, WorkRate: 500, Stuck: 32,
 		OpenRate: 1000, OpenBurst: 2000, HandshakeRate: 50, HandshakeBurst: 256,
@@ -128,12 +158,15 @@ func (l Limits) Validate() error {
 		{"body", int64(l.Body)}, {"header", int64(l.Header)}, {"inflate", int64(l.Inflate)}, {"inflate_ratio", int64(l.InflateRatio)},
 		{"inflight", int64(l.Inflight)}, {"streams", int64(l.Streams)}, {"max_conns", int64(l.MaxConns)},
 		{"conns_per_ip", int64(l.ConnsPerIP)}, {"rate", int64(l.Rate)}, {"burst", int64(l.Burst)}, {"work_rate", int64(l.WorkRate)},
-		{"stuck", int64(l.Stuck)}, {"open_rate", int64(l.OpenRate)}, {"open_burst", int64(l.OpenBurst)},
+		{"reads", int64(l.Reads)}, {"reads_waiting", int64(l.ReadsWaiting)}, {"stuck", int64(l.Stuck)}, {"open_rate", int64(l.OpenRate)}, {"open_burst", int64(l.OpenBurst)},
 		{"handshake_rate", int64(l.HandshakeRate)}, {"handshake_burst", int64(l.HandshakeBurst)},
 	} {
 		if one.value < 1 {
 			wrong = append(wrong, config.Invalid(one.key, "Use 1 or more.", "%d is below 1", one.value))
 		}
+	}
+	if l.PublicWork < 0 {
+		wrong = append(wrong, config.Invalid("public_work", "Use 0 for none, or more.", "%d is below 0", l.PublicWork))
 	}
 	return errors.Join(wrong...)
 }

@@ -22,7 +22,8 @@ type conn struct {
 	tlsConn     *tls.Conn    // the layer above, where there is TLS
 	listener    *Listener
 	clientState *clientState // nil if the client has no IP, or one that is not limited
-	client      netip.Addr
+	client      netip.Addr   // of a proxy that sends a header, what that says; set before the first request
+	proxied     bool         // the header of the PROXY protocol was read
 	opened      time.Time
 
 	state          atomic.Int32 // the http.ConnState that net/http reported last

@@ -100,23 +100,60 @@ func (c *cors) headerLines(origins []string) []byte {
 // carry it, unless the answer is the same for every origin. It is done last,
 // because handlers set the header and do not add to it.
 func (c *cors) addVary(header http.Header) {
-	if c == nil || c.anyOrigin || headerHasToken(header, varyKey, "origin") {
+	if c == nil || c.anyOrigin || len(header[allowOriginKey]) == 1 && header[allowOriginKey][0] == anyOrigin || headerHasToken(header, varyKey, "origin") {
 		return
 	}
 	given := header[varyKey]
 	header[varyKey] = append(given[:len(given):len(given)], originKey)
 }
 
+// setPublicCORS lets every page read the answer of a public route, and embed
+// it. Nothing is decided by cookies, so they are not asked for; and the answer is
+// the same for every page, so that caches keep one.
+func setPublicCORS(header http.Header) {
+	header[allowOriginKey], header[exposeKey] = allowAnyOrigin, exposedHeaders
+	header[corpCrossOrigin.key] = corpCrossOrigin.values
+}
+
+// isPublicRead reports whether a request reads a public route, or asks in a
+// preflight whether it may.
+func (s *Server) isPublicRead(r *http.Request) bool {
+	if len(s.public) == 0 {
+		return false
+	}
+	method := r.Method
+	if asked := r.Header["Access-Control-Request-Method"]; method == http.MethodOptions && len(asked) == 1 {
+		method = asked[0]
+	}
+	return !changesState(method) && method != http.MethodOptions && s.isPublicRoute(method, r)
+}
+
+// isPublicRoute reports whether a method and the path of a request lead to a
+// public route.
+func (s *Server) isPublicRoute(method string, r *http.Request) bool {
+	other := *r
+	other.Method = method
+	handler, _ := s.mux.Handler(&other)
+	m, ours := handler.(*mountedRoute)
+	return ours && m.public
+}
+
 // preflight answers a CORS preflight, and reports whether the OPTIONS was one.
 // A path without routes is refused in the ordinary way.
 func (s *Server) preflight(c *call, r *http.Request) bool {
 	origins := r.Header[originKey]
-	if s.cors == nil || len(origins) != 1 || len(r.Header["Access-Control-Request-Method"]) == 0 {
+	if s.exempt || len(origins) != 1 || len(r.Header["Access-Control-Request-Method"]) == 0 {
 		return false
 	}
 	var may []string
+	anyPage := false
 	for _, method := range methods {
-		if s.cors.allows(origins[0], method) && s.hasRoute(method, r) {
+		listed, public := c.policy.cors.allows(origins[0], method), false
+		if !listed && !changesState(method) && method != http.MethodOptions {
+			public = s.isPublicRoute(method, r)
+			anyPage = anyPage || public
+		}
+		if public || listed && s.hasRoute(method, r) {
 			may = append(may, method)
 		}
 	}
@@ -124,6 +161,9 @@ func (s *Server) preflight(c *call, r *http.Request) bool {
 		return false
 	}
 	header := c.Header()
+	if anyPage && len(header[allowOriginKey]) == 0 {
+		setPublicCORS(header)
+	}
 	header[allowMethodsKey] = []string{strings.Join(may, ", ")}
 	header[allowHeadersKey], header[maxAgeKey] = allowedHeaders, preflightMaxAge
 	if r.Header.Get("Access-Control-Request-Private-Network") == "true" {

@@ -46,9 +46,9 @@ func newHSTS(age time.Duration) defaultHeader {
 
 // setDefaultHeaders sets the default headers of an answer. The keys are not
 // canonicalised, because this is done for every request.
-func (s *Server) setDefaultHeaders(header http.Header, r *http.Request) {
-	for i := range s.defaultHeaders {
-		header[s.defaultHeaders[i].key] = s.defaultHeaders[i].values
+func (s *Server) setDefaultHeaders(p *policy, header http.Header, r *http.Request) {
+	for i := range p.defaultHeaders {
+		header[p.defaultHeaders[i].key] = p.defaultHeaders[i].values
 	}
 	// A browser applies it to the name and all its ports. The name localhost
 	// belongs to every program of the machine, and few of them speak TLS.
@@ -59,9 +59,9 @@ func (s *Server) setDefaultHeaders(header http.Header, r *http.Request) {
 
 // defaultHeaderLines are the default headers as text, for answers that are
 // written by hand.
-func (s *Server) defaultHeaderLines() string {
+func (p *policy) defaultHeaderLines() string {
 	var lines strings.Builder
-	for _, one := range s.defaultHeaders {
+	for _, one := range p.defaultHeaders {
 		lines.WriteString(one.key + ": " + one.values[0] + "\r\n")
 	}
 	return lines.String()

@@ -17,6 +17,11 @@ const (
 // credentials. A client that sets it itself only loses rights.
 const AnonymousHeader = "Micronode-Anonymous"
 
+// StrangerHeader is how the gateway tells a part that the request was accepted
+// only because its route is public. A client that sets it itself only loses
+// rights.
+const StrangerHeader = "Micronode-Stranger"
+
 // The scope and path of a part's own token. The path has no route, so the token
 // grants nothing else.
 const (
@@ -58,6 +63,6 @@ func (c *call) isFromPart(r *http.Request) bool {
 	}
 	tokens := r.Header[VoucherHeader]
 	return len(tokens) == 1 && tokens[0] != "" && c.server.authorise(r.Context(), AuthRequest{
-		Scope: VoucherScope, Token: tokens[0], Method: r.Method, Path: VoucherPath, ClientIP: c.client, Loopback: c.listener.loopback,
+		Scope: VoucherScope, Token: tokens[0], Method: r.Method, Path: VoucherPath, ClientIP: c.client, Loopback: c.onLoopback(),
 	}) == nil
 }

@@ -61,9 +61,15 @@ func port(hostport string) string {
 	return p
 }
 
-// check rejects a foreign Host, and a foreign Origin.
-func (h *hostSet) check(c *call, r *http.Request) error {
-	if h == nil {
+// checkHost rejects a foreign Host, and a foreign Origin. A request through a
+// proxy has the Host that its client wrote, and no more rights than a
+// stranger's from elsewhere.
+func (c *call) checkHost(r *http.Request) error {
+	if c.site {
+		return c.checkSiteOrigin(r)
+	}
+	h := c.listener.hosts
+	if h == nil || c.forwarded {
 		return nil
 	}
 	if !h.exact[r.Host] && !h.names[hostname(r.Host)] {
@@ -71,7 +77,7 @@ func (h *hostSet) check(c *call, r *http.Request) error {
 		return fault.New("http.host", fault.RejectPolicy, "this listener does not serve that Host").
 			Advise("Use localhost or the address of the listener. The operator can add the name to http.hosts.")
 	}
-	if origins := r.Header[originKey]; len(origins) > 0 && !(len(origins) == 1 && (h.isOwnOrigin(origins[0], r) || c.server.cors.allows(origins[0], r.Method))) {
+	if origins := r.Header[originKey]; len(origins) > 0 && !(len(origins) == 1 && (h.isOwnOrigin(origins[0], r) || c.policy.cors.allows(origins[0], r.Method) || c.server.isPublicRead(r))) {
 		c.server.reject("origin")
 		return fault.New("http.host", fault.RejectPolicy, "requests from pages of another origin are refused").
 			Advise("Serve the page from this node, or use a client that is not a browser. The operator can add the origin to http.cors.")

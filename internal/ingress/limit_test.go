@@ -13,7 +13,9 @@ import (
 
 func TestRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, []Route{control("GET", "/x", respondWith("x"))}, func(o *Options) { o.Limits.Rate, o.Limits.Burst = 5, 10 }).listen()
+		read := control("GET", "/x", respondWith("x"))
+		read.Scope = ""
+		f := newFixture(t, []Route{read}, func(o *Options) { o.Limits.Rate, o.Limits.Burst = 5, 10 }).listen()
 		burst := func(c *client) (served int) {
 			for range 15 {
 				if r := c.get("/x"); r.StatusCode == 200 {

@@ -27,6 +27,16 @@ type ListenOptions struct {
 	TLS   *TLSConfigSource // nil for plain HTTP
 	Local bool             // the local socket: only the node's own user can connect
 	Warm  bool             // run the warm lane, where possible
+
+	// ReadsOnly refuses everything that needs a scope, whoever asks: what
+	// authorises it must not be sent without TLS. Strangers may read Public,
+	// besides what the server's settings open.
+	ReadsOnly bool
+	Public    []PublicGroup
+
+	// ProxyProtocol is set where connections of trusted proxies begin with a
+	// header of the PROXY protocol.
+	ProxyProtocol bool
 }
 
 // Listener accepts connections and has net/http read requests from them.
@@ -279,7 +289,10 @@ func (a admittingListener) Close() error {
 func (l *Listener) admit(raw net.Conn) (*conn, string) {
 	c := &conn{Conn: raw, listener: l, client: ipOf(raw.RemoteAddr()), opened: time.Now()}
 	c.tcp, _ = raw.(*net.TCPConn)
-	if !l.options.Local && c.client.IsValid() {
+	// A trusted proxy is many clients: its connections count together, and its
+	// requests one by one.
+	fromProxy := !l.options.Local && l.server.policy.Load().trusts(c.client)
+	if !l.options.Local && c.client.IsValid() && !fromProxy {
 		secure := l.options.TLS != nil
 		one, why := l.server.clients.acquire(c.client, secure)
 		if why == "conns_per_ip" && l.server.exempt && l.evictIdle(one) {
@@ -300,7 +313,9 @@ func (l *Listener) admit(raw net.Conn) (*conn, string) {
 		}
 		return nil, "max_conns"
 	}
-	if l.warmLane != nil {
+	if l.options.ProxyProtocol && fromProxy {
+		c.expectProxyHeader()
+	} else if l.warmLane != nil {
 		c.warmConn = &warmConn{lane: l.warmLane}
 	}
 	l.mu.Lock()

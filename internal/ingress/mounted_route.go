@@ -23,6 +23,7 @@ type mountedRoute struct {
 	route         Route
 	bodyCap       int64
 	deadline      time.Duration
+	public        bool          // strangers may read it
 	pool          *sharePool    // the server's, for the route's class; nil if exempt
 	workLimiter   *rate.Limiter // of the service's queue; nil if the route is not queued
 	lanePool      *sharePool    // the slots of the route's lane, if clients decide how long they hold theirs; or nil
@@ -40,7 +41,7 @@ type mountedRoute struct {
 func newMountedRoute(s *Server, route Route, instruments *observe.Instruments) *mountedRoute {
 	m := &mountedRoute{
 		server: s, route: route, bodyCap: cmp.Or(route.BodyCap, int64(s.limits.Body)),
-		deadline: cmp.Or(route.Deadline, s.times.Deadline), pool: s.inflight,
+		deadline: cmp.Or(route.Deadline, s.times.Deadline), pool: s.inflight, public: s.public[route.Public],
 		instruments: instruments, busyTally: instruments.Busy(route.Pattern),
 		inflightGauge: instruments.InflightRequests.WithLabelValues(route.Pattern),
 		overruns:      instruments.Overruns.WithLabelValues(route.Pattern), stuckGauge: instruments.StuckHandlers.WithLabelValues(route.Pattern),

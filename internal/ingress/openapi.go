@@ -1,6 +1,7 @@
 package ingress
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -105,6 +106,8 @@ func (r Route) operation(method string, schemas *schemas) jsonObject {
 	case r.Scope != "":
 		op["x-scope"] = r.Scope
 		op["security"] = requiredAuth
+	case r.Public != "":
+		op["x-public"] = string(r.Public)
 	case r.Open:
 		op["security"] = []jsonObject{}
 	}
@@ -123,6 +126,9 @@ func (r Route) description() string {
 			narrowed = " (`" + r.Scope + ":NAME` for that one only)"
 		}
 		text += " It needs a capability with the scope `" + r.Scope + "`" + narrowed + ", or the local socket."
+	}
+	if r.Public != "" {
+		text += " Strangers may read it where `http.public` has `" + string(r.Public) + "`."
 	}
 	return text
 }
@@ -275,17 +281,24 @@ func (r Route) refusals() []fault.Kind {
 	return slices.DeleteFunc(slices.Compact(kinds), func(k fault.Kind) bool { return !k.HasStatus() })
 }
 
+// rootServer is how the document names its server where the client sees the
+// node as the request says.
+const rootServer = `"url": "/"`
+
 // OpenAPIRoute serves the description of a table, which is made at the first
 // request. The route is part of the table that it describes, so the table comes
 // later than the route.
 func OpenAPIRoute(service, version string, table func() *Table) Route {
 	describe := sync.OnceValues(func() ([]byte, error) { return table().OpenAPI(version) })
 	return Route{
-		Service: service, Methods: []string{http.MethodGet}, Pattern: "/openapi.json", Class: Control, Open: true,
-		Handler: func(w http.ResponseWriter, _ *http.Request) error {
+		Service: service, Methods: []string{http.MethodGet}, Pattern: "/openapi.json", Class: Control, Open: true, Cheap: true,
+		Handler: func(w http.ResponseWriter, r *http.Request) error {
 			document, err := describe()
 			if err != nil {
 				return fault.WrapKind("ingress.openapi", fault.Internal, fmt.Errorf("describing the routes: %w", err))
+			}
+			if base := BaseURL(r); base != requestBase(r) {
+				document = bytes.Replace(document, []byte(rootServer), []byte(`"url": "`+base+`/"`), 1)
 			}
 			w.Header().Set("Content-Type", "application/json")
 			_, err = w.Write(document)

@@ -193,7 +193,7 @@ func (c *call) refuseOverrun() {
 
 // responseHeaderLines are the headers that every answer to this request has.
 func (c *call) responseHeaderLines() string {
-	text := c.server.defaultHeaderLines() + string(c.server.cors.headerLines(c.request.Header[originKey]))
+	text := c.policy.defaultHeaderLines() + string(c.policy.cors.headerLines(c.request.Header[originKey]))
 	if secure := c.server.hsts; c.request.TLS != nil && secure.key != "" && hostname(c.request.Host) != "localhost" {
 		text += secure.key + ": " + secure.values[0] + "\r\n"
 	}

@@ -37,8 +37,8 @@ func (c *conn) refuseSlowHeader() {
 	server.reject("slow_header")
 	err := fault.New("http", fault.RequestTimeout, "the client sent the header too slowly").
 		Advise("Send the whole header of a request at once.")
-	_ = c.Conn.SetWriteDeadline(time.Now().Add(answerGrace))                                            // fails on a closed connection, and then the write reports it
-	_, _ = out.Write(rawProblem(err.Kind.Status(), err, corr.New(), server.defaultHeaderLines(), true)) // the connection is closed in any case
+	_ = c.Conn.SetWriteDeadline(time.Now().Add(answerGrace))                                                          // fails on a closed connection, and then the write reports it
+	_, _ = out.Write(rawProblem(err.Kind.Status(), err, corr.New(), server.policy.Load().defaultHeaderLines(), true)) // the connection is closed in any case
 	c.headerTimedOut.Store(true)
 }
 
@@ -55,7 +55,7 @@ func (c *conn) refuseRaw(p []byte) (int, error) {
 	}
 	server.reject("malformed")
 	_ = c.Conn.SetWriteDeadline(time.Now().Add(answerGrace)) // fails on a closed connection, and then the write reports it
-	if _, err := c.Conn.Write(rawProblem(status, err, corr.New(), server.defaultHeaderLines(), true)); err != nil {
+	if _, err := c.Conn.Write(rawProblem(status, err, corr.New(), server.policy.Load().defaultHeaderLines(), true)); err != nil {
 		return 0, err
 	}
 	return len(p), nil

@@ -57,12 +57,19 @@ type Route struct {
 
 	// What a caller needs.
 
-	Scope  string // the scope of the capability; empty for a read
-	Narrow bool   // a capability for one thing is accepted (mbox:send:jobs for mbox:send); the handler calls AuthoriseNarrowed
-	Open   bool   // no credentials are needed: health, version, the page
-	Waits  bool   // the handler may wait long for what it answers: the capability is checked while it does, and by StillAuthorised
-	Vital  bool   // it answers when all slots are taken: health, version
-	Topic  string // the wildcard of Pattern that is a topic, for capabilities that name one
+	Scope  string      // the scope of the capability; empty for a read
+	Narrow bool        // a capability for one thing is accepted (mbox:send:jobs for mbox:send); the handler calls AuthoriseNarrowed
+	Open   bool        // no credentials are needed: health, version, the page
+	Public PublicGroup // the group of http.public that opens it to strangers; empty for none
+	Waits  bool        // the handler may wait long for what it answers: the capability is checked while it does, and by StillAuthorised
+	Vital  bool        // it answers when all slots are taken: health, version
+	Topic  string      // the wildcard of Pattern that is a topic, for capabilities that name one
+
+	// What it costs: Cheap is for a GET that is answered from memory or from a
+	// file of this machine. It is not counted against limits.rate, and it waits
+	// for its turn where others are refused: see FairLane. What such a route
+	// spends beyond that, it asks Spend for.
+	Cheap bool
 
 	// What it may cost. Zero stands for the server's default, except that a
 	// Concurrency of zero leaves only the server's own bound.

@@ -1,13 +1,17 @@
 package ingress
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"micronode/fault"
 	"micronode/internal/corr"
@@ -16,8 +20,8 @@ import (
 	"micronode/internal/supervise"
 )
 
-// Options are what a server is made of. All but Tasks, Warm, OnRequestDone and
-// Exempt are required.
+// Options are what a server is made of. All but Tasks, Sites, Warm,
+// OnRequestDone and Exempt are required.
 type Options struct {
 	Service string // the metrics label for refusals before a route is known
 	Name    string // "http" or "admin": begins the names of the server's lanes
@@ -40,6 +44,11 @@ type Options struct {
 	// Exempt removes the limits of rates and of concurrent requests. It is for
 	// the admin plane, which must answer when nothing else does.
 	Exempt bool
+
+	// Sites finds the site that a host stands for, as the first element of a
+	// path below SitePrefix; the host has no port and is in lower case. Nil for
+	// a server without sites.
+	Sites func(host string) (site string, ok bool)
 
 	// Warm finds prepared responses, for listeners whose warm lane is on.
 	Warm WarmSource
@@ -68,32 +77,36 @@ type RequestSummary struct {
 // without a socket.
 type Server struct {
 	// set at construction
-	service        string
-	name           string
-	times          HTTP
-	limits         Limits
-	authorise      Authorise
-	inventory      *flow.Inventory
-	instruments    *observe.Instruments
-	logger         *slog.Logger
-	onRequestDone  func(RequestSummary)
-	tasks          *supervise.Group // may be nil
-	exempt         bool
-	warmSource     WarmSource
-	cors           *cors           // nil if no other origin is listed
-	defaultHeaders []defaultHeader // of every answer
-	hsts           defaultHeader   // of every answer over TLS; without a key if it is off
+	service       string
+	name          string
+	times         HTTP
+	limits        Limits
+	authorise     Authorise
+	inventory     *flow.Inventory
+	instruments   *observe.Instruments
+	logger        *slog.Logger
+	onRequestDone func(RequestSummary)
+	tasks         *supervise.Group // may be nil
+	exempt        bool
+	warmSource    WarmSource
+	sites         func(host string) (string, bool) // nil for a server without sites
+	policy        atomic.Pointer[policy]
+	public        map[PublicGroup]bool
+	publicWork    *rate.Limiter // of what strangers may cause; nil for nothing
+	hsts          defaultHeader // of every answer over TLS; without a key if it is off
 
 	mux        *http.ServeMux
 	routes     map[string]*mountedRoute // by pattern, for the warm lane
 	unrouted   *mountedRoute            // the route of requests for which the mux has not found one
 	clients    *clientTable
-	inflight   *sharePool // nil if exempt
-	streams    *sharePool // nil if exempt
-	stuck      *flow.Lane // of handlers that have overrun their deadline
-	noListener *Listener  // for requests that came by no listener of ours
+	inflight   *sharePool     // nil if exempt
+	streams    *sharePool     // nil if exempt
+	reads      *flow.FairLane // of requests that are cheap; nil if exempt
+	stuck      *flow.Lane     // of handlers that have overrun their deadline
+	noListener *Listener      // for requests that came by no listener of ours
 
-	overrunLimiter logLimiter // of the log lines about overruns
+	proxyNoted     atomic.Bool // the log has named a proxy that is not trusted
+	overrunLimiter logLimiter  // of the log lines about overruns
 }
 
 // noRoute is the route label of requests that match no route.
@@ -107,12 +120,12 @@ func New(o Options) (*Server, error) {
 	s := &Server{
 		service: o.Service, name: o.Name, times: o.Times, limits: o.Limits, authorise: o.Authorise,
 		inventory: o.Inventory, instruments: o.Metrics.For(o.Service), logger: o.Logger, onRequestDone: o.OnRequestDone, tasks: o.Tasks,
-		exempt: o.Exempt, warmSource: o.Warm, mux: http.NewServeMux(), routes: map[string]*mountedRoute{},
+		exempt: o.Exempt, warmSource: o.Warm, sites: o.Sites, mux: http.NewServeMux(), routes: map[string]*mountedRoute{},
 	}
-	if !o.Exempt { // no page may use the admin plane
-		s.cors = newCORS(o.Times.CORS)
+	s.policy.Store(newPolicy(o.Times, o.Exempt))
+	if !o.Exempt {
+		s.public, s.publicWork = newPublic(o.Times.Public), newPublicWork(o.Limits)
 	}
-	s.defaultHeaders = newDefaultHeaders(s.cors)
 	if o.Times.HSTS > 0 {
 		s.hsts = newHSTS(o.Times.HSTS)
 	}
@@ -128,6 +141,10 @@ func New(o Options) (*Server, error) {
 		s.inflight = &sharePool{slots: int64(o.Limits.Inflight), index: shareRequests, lane: flow.NewLane(o.Inventory, flow.LaneSpec{
 			Service: o.Service, Name: o.Name + "_inflight", Running: o.Limits.Inflight, From: "connections", To: "handlers",
 		})}
+		s.reads = flow.NewFairLane(o.Inventory, flow.FairLaneSpec{
+			Service: o.Service, Name: o.Name + "_reads", Running: o.Limits.Reads, Waiting: o.Limits.ReadsWaiting, From: "connections", To: "handlers",
+			Next: "Many reads wait for their turn. If slow clients hold it up, raise limits.reads; if the machine is busy, share the load with another node.",
+		})
 		s.streams = &sharePool{slots: int64(o.Limits.Streams), index: shareStreams, lane: flow.NewLane(o.Inventory, flow.LaneSpec{
 			Service: o.Service, Name: o.Name + "_streams", Running: o.Limits.Streams, From: "connections", To: "SSE and WebSocket writers",
 		})}
@@ -184,7 +201,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.fail(r, err)
 		return
 	}
-	if err := c.listener.hosts.check(c, r); err != nil {
+	r = c.enterSite(r)
+	if err := c.checkHost(r); err != nil {
 		c.fail(r, err)
 		return
 	}
@@ -235,6 +253,8 @@ func (s *Server) newCall(w http.ResponseWriter, r *http.Request) *call {
 			known.http2.Store(true)
 		}
 	}
+	c.policy = s.policy.Load()
+	c.identifyClient(r)
 	given := ""
 	if values := r.Header[corrHeaderKey]; len(values) > 0 {
 		given = values[0]
@@ -245,10 +265,42 @@ func (s *Server) newCall(w http.ResponseWriter, r *http.Request) *call {
 	header := w.Header()
 	c.corrValue[0] = c.corrID
 	header[corrHeaderKey] = c.corrValue[:]
-	s.setDefaultHeaders(header, r)
-	s.cors.setHeaders(header, r.Header[originKey])
+	s.setDefaultHeaders(c.policy, header, r)
+	c.policy.cors.setHeaders(header, r.Header[originKey])
 	return c
 }
+
+// identifyClient finds out whose request it is: that of the connection, unless
+// a trusted proxy says otherwise. The clients of a proxy have limits of their
+// own for each of their requests.
+func (c *call) identifyClient(r *http.Request) {
+	if c.conn == nil || c.listener.options.Local {
+		return
+	}
+	c.forwarded = c.conn.proxied
+	if c.policy.trusts(c.client) {
+		if said, any := c.policy.readForwarded(r.Header, c.client); any {
+			c.proxied, c.client, c.forwarded = said, said.client, true
+		}
+	} else if c.listener.loopback && !c.server.exempt && (len(r.Header[forwardedForKey]) > 0 || len(r.Header[forwardedKey]) > 0) {
+		c.server.noteUntrustedProxy(c.client)
+	}
+	if c.conn.clientState == nil && c.client.IsValid() {
+		c.held = c.server.clients.hold(c.client)
+	}
+}
+
+// noteUntrustedProxy logs once that a proxy in front of the node is not listed.
+func (s *Server) noteUntrustedProxy(ip netip.Addr) {
+	if s.proxyNoted.CompareAndSwap(false, true) {
+		s.logger.Warn("a proxy that is not trusted forwards requests: all its clients share one limit and the rights of this machine, and URLs have its address",
+			"address", ip, "next", `Add it to the configuration: [http] trusted_proxies = ["`+ip.String()+`"].`)
+	}
+}
+
+// onLoopback reports whether a request comes from this machine, and not through
+// a proxy.
+func (c *call) onLoopback() bool { return c.listener.loopback && !c.forwarded }
 
 // corrHeaderKey is corr.Header in canonical form. To canonicalise it at
 // every request costs two allocations.
@@ -276,6 +328,9 @@ func (s *Server) reject(reason string) { s.instruments.Rejected.WithLabelValues(
 func (m *mountedRoute) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := w.(*call)
 	c.route = m
+	if c.isPublic(m) && !c.site && !changesState(r.Method) {
+		setPublicCORS(c.Header())
+	}
 	c.context = callContext{corr.With(r.Context(), c.corrID), c}
 	if c.body {
 		r = r.WithContext(&c.context) // the body is about to be replaced, and the original is net/http's
@@ -286,14 +341,19 @@ func (m *mountedRoute) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (m *mountedRoute) serve(ctx context.Context, c *call, r *http.Request) error {
+	if c.listener.options.ReadsOnly && (m.route.Scope != "" || changesState(r.Method)) {
+		m.reject("reads_only")
+		return errReadsOnly
+	}
 	if c.body {
 		if err := m.boundBody(c, r); err != nil {
 			return err
 		}
 	}
-	if client := c.clientState(); client != nil && !client.requests.AllowN(c.start, 1) { // the local socket has none
-		m.reject("rate_limit")
-		return errRate
+	if !m.route.Cheap && !m.isFromThisMachine(c) {
+		if err := m.spendRate(c); err != nil {
+			return err
+		}
 	}
 	if err := m.acquireSlot(ctx, c); err != nil {
 		return err
@@ -305,10 +365,13 @@ func (m *mountedRoute) serve(ctx context.Context, c *call, r *http.Request) erro
 	}()
 	if !m.route.Open {
 		if err := m.checkAuth(ctx, m.authRequest(c, r)); err != nil {
+			if m.isFromThisMachine(c) { // without a capability it is like all others
+				err = cmp.Or(m.spendRate(c), err)
+			}
 			return err
 		}
 	}
-	if m.workLimiter != nil {
+	if m.workLimiter != nil && !m.isFromThisMachine(c) {
 		if err := m.spendWork(c); err != nil {
 			return err
 		}

@@ -438,7 +438,7 @@ func TestStreamsAreBounded(t *testing.T) {
 func TestSSEText(t *testing.T) {
 	w := httptest.NewRecorder()
 	f := newFixture(t, []Route{control("GET", "/x", respondWith(""))})
-	s := &sseWriter{call: &call{inner: w, server: f.server}, w: w, controller: http.NewResponseController(w), writeTimeout: time.Second}
+	s := &sseWriter{call: &call{inner: w, server: f.server, policy: f.server.policy.Load()}, w: w, controller: http.NewResponseController(w), writeTimeout: time.Second}
 	for _, c := range []struct {
 		event Event
 		want  string
@@ -488,7 +488,9 @@ func TestTheOriginOfASocket(t *testing.T) {
 	upgrade := "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
 	f.dial().get("/stream", upgrade, "Origin: https://evil.example").wantRefusal(t, 403, "RejectPolicy")
 	f.dial().get("/stream", upgrade, "Origin: https://%zz").wantRefusal(t, 403, "RejectPolicy")
-	f.server.cors = newCORS([]string{mapsPage})
+	times := f.options.Times
+	times.CORS = []string{mapsPage}
+	f.server.Reconfigure(times)
 	for _, origin := range []string{"https://NODE.example", mapsPage} {
 		c := f.dial()
 		c.send("GET /stream HTTP/1.1\r\nHost: node.example\r\nOrigin: %s\r\n%s\r\n\r\n", origin, upgrade)

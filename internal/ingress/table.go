@@ -66,6 +66,12 @@ func (r Route) validate() string {
 		return "a stream has a heartbeat, not a Deadline"
 	case r.Open && r.Scope != "":
 		return "it is Open and has a Scope: remove one of them"
+	case r.Public != "" && !slices.Contains(PublicGroups, r.Public):
+		return fmt.Sprintf("%q is not a group of public reads", r.Public)
+	case r.Public != "" && (r.Scope != "" || r.Open || slices.ContainsFunc(r.Methods, changesState)):
+		return "it is Public, which only a read can be that is neither Open nor has a Scope"
+	case r.Cheap && (r.Class == Stream || r.Scope != "" || slices.ContainsFunc(r.Methods, changesState)):
+		return "it is Cheap, which only a short read can be that needs no Scope"
 	case r.Narrow && r.Scope == "":
 		return "it is Narrow and has no Scope that could be narrowed"
 	case r.Topic != "" && !strings.Contains(r.Pattern, "{"+r.Topic):

@@ -155,9 +155,12 @@ func isEntityTag(text []byte) bool {
 // Headers are sorted by their names, as net/http does it.
 type compiledTemplate struct {
 	// set at construction
-	server  *Server
-	counter prometheus.Counter
-	latency prometheus.Observer
+	policy    *policy
+	server    *Server
+	counter   prometheus.Counter
+	latency   prometheus.Observer
+	corsLines []byte // of a public route; nil for what the request says
+	rated     bool   // its requests count against limits.rate
 
 	toOrigin    []byte // status line, and lines up to Access-Control-…
 	toAge       []byte
@@ -171,28 +174,41 @@ type compiledTemplate struct {
 
 // compiledFor is the template as a server writes it.
 func (t *Template) compiledFor(s *Server) *compiledTemplate {
-	if known := t.compiled.Load(); known != nil && known.server == s {
+	if known := t.compiled.Load(); known != nil && known.server == s && known.policy == s.policy.Load() {
 		return known
 	}
 	route := s.routes[t.pattern]
 	if route == nil {
 		route = s.unrouted
 	}
-	f := &compiledTemplate{server: s, counter: route.counter(http.MethodGet, http.StatusOK), latency: route.latency}
-	t.compile(f, t.withServerHeaders(s))
+	f := &compiledTemplate{server: s, policy: s.policy.Load(), counter: route.counter(http.MethodGet, http.StatusOK), latency: route.latency, rated: !route.route.Cheap}
+	header := t.withServerHeaders(f.policy, route.public)
+	if route.public {
+		public := http.Header{}
+		setPublicCORS(public)
+		delete(public, corpCrossOrigin.key)
+		f.corsLines = headerLines(public, func(string) bool { return true })
+	}
+	t.compile(f, header)
 	t.compiled.Store(f)
 	return f
 }
 
 // withServerHeaders is the header with those that the chain adds.
-func (t *Template) withServerHeaders(s *Server) http.Header {
+func (t *Template) withServerHeaders(p *policy, public bool) http.Header {
 	header := t.header.Clone()
-	for _, one := range s.defaultHeaders {
+	for _, one := range p.defaultHeaders {
 		if _, given := header[one.key]; !given {
 			header[one.key] = one.values
 		}
 	}
-	s.cors.addVary(header)
+	if public {
+		if _, given := t.header[corpCrossOrigin.key]; !given {
+			header[corpCrossOrigin.key] = corpCrossOrigin.values
+		}
+		return header // the same for every page
+	}
+	p.cors.addVary(header)
 	return header
 }
 

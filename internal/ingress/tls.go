@@ -40,12 +40,8 @@ func LoadTLS(files TLSFiles) (*tls.Config, error) {
 	if err != nil {
 		return nil, tlsFileError(files.Cert+" and "+files.Key, "Set http.cert_file and http.key_file to a certificate and its key, in PEM.", err)
 	}
-	config := &tls.Config{
-		MinVersion:   tls.VersionTLS12,
-		CipherSuites: suites,
-		Certificates: []tls.Certificate{pair},
-		NextProtos:   []string{"h2", "http/1.1"},
-	}
+	config := BaseTLS()
+	config.Certificates = []tls.Certificate{pair}
 	if files.ClientCA != "" {
 		text, err := os.ReadFile(files.ClientCA)
 		pool := x509.NewCertPool()
@@ -58,6 +54,11 @@ func LoadTLS(files TLSFiles) (*tls.Config, error) {
 		config.ClientCAs, config.ClientAuth = pool, tls.RequireAndVerifyClientCert
 	}
 	return config, nil
+}
+
+// BaseTLS is a config without certificates.
+func BaseTLS() *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS12, CipherSuites: suites, NextProtos: []string{"h2", "http/1.1"}}
 }
 
 func tlsFileError(what, next string, err error) error {
@@ -101,6 +102,7 @@ type Exposure struct {
 	Setting string // http.addr or admin.addr, for the error
 	Addr    string
 	Files   TLSFiles
+	ACME    bool // certificates are obtained, instead of being in files
 	Tokens  bool // capabilities are required; false for a playground without credentials
 }
 
@@ -112,9 +114,9 @@ func (e Exposure) Validate() error {
 	switch {
 	case err == nil && isLoopback(host):
 		return nil
-	case e.Files.Cert == "" || e.Files.Key == "":
+	case !e.ACME && (e.Files.Cert == "" || e.Files.Key == ""):
 		return fault.New(op, fault.RejectPolicy, "%s is %s, which is not loopback, and there is no TLS", e.Setting, e.Addr).
-			Advise("Listen on 127.0.0.1, or set http.cert_file and http.key_file.")
+			Advise("Listen on 127.0.0.1, set http.cert_file and http.key_file, or obtain a certificate with --domain. For reads in a private network, use --lan.")
 	case e.Files.ClientCA == "" && !e.Tokens:
 		return fault.New(op, fault.RejectPolicy, "%s is %s, which is not loopback, and the listener asks for no credentials", e.Setting, e.Addr).
 			Advise("Listen on 127.0.0.1, require client certificates with http.client_ca, or leave out --open so that capabilities are required.")

@@ -33,26 +33,15 @@ import (
 // warmLane is what the connections of a listener share.
 type warmLane struct {
 	// set at construction
-	listener          *Listener
-	source            WarmSource
-	hosts             map[string]bool // whole Host values, as clients write them
-	corsLines         []byte          // the CORS headers of an answer to a request without Origin
-	corsLinesByOrigin map[string][]byte
-	anyOrigin         bool // the answer is the same for every origin
+	listener *Listener
+	source   WarmSource
+	hosts    map[string]bool // whole Host values, as clients write them
 
 	date atomic.Pointer[dateLine]
 }
 
 func newWarmLane(l *Listener) *warmLane {
-	cors := l.server.cors
-	lane := &warmLane{listener: l, source: l.server.warmSource, hosts: l.hosts.exact, corsLines: cors.headerLines(nil), corsLinesByOrigin: map[string][]byte{}}
-	if cors != nil {
-		lane.anyOrigin = cors.anyOrigin
-		for origin := range cors.listed {
-			lane.corsLinesByOrigin[origin] = cors.headerLines([]string{origin})
-		}
-	}
-	return lane
+	return &warmLane{listener: l, source: l.server.warmSource, hosts: l.hosts.exact}
 }
 
 // dateLine is the Date header of one second.
@@ -193,7 +182,8 @@ func (c *conn) answerWarm(w *warmConn) bool {
 	if coding := prepared.template.coding; coding != "" && !listsToken(request.encodings, coding) {
 		return false
 	}
-	if c.clientState != nil && !c.clientState.requests.AllowN(now, 1) {
+	form := prepared.template.compiledFor(c.listener.server)
+	if form.rated && c.clientState != nil && !c.clientState.requests.AllowN(now, 1) {
 		return false // the chain gives the reason
 	}
 	if now.Sub(w.deadlinesSet) >= warmDeadlineStep { // for this answer, and for the next request
@@ -203,7 +193,6 @@ func (c *conn) answerWarm(w *warmConn) bool {
 	}
 	w.from += request.size
 	w.answered = true
-	form := prepared.template.compiledFor(c.listener.server)
 	w.buffer.out = w.lane.appendHeader(w.buffer.out[:0], prepared, form, &request, now)
 	if err := c.writeWarm(w, prepared, now); err != nil {
 		w.writeFailed = true

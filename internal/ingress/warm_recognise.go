@@ -15,7 +15,8 @@ type warmRequest struct {
 	target    []byte
 	corrID    []byte
 	encodings []byte // of Accept-Encoding
-	corsLines []byte // the CORS headers of the answer; owned by the lane
+	policy    *policy
+	corsLines []byte // the CORS headers of the answer; owned by the policy
 	size      int    // of the whole request
 }
 
@@ -119,7 +120,8 @@ func (l *warmLane) recognise(b []byte, request *warmRequest) bool {
 	if !bytes.HasPrefix(b[at:], versionPart) {
 		return false
 	}
-	*request = warmRequest{target: b[len(methodPart)-1 : at], corsLines: l.corsLines}
+	*request = warmRequest{target: b[len(methodPart)-1 : at], policy: l.listener.server.policy.Load()}
+	request.corsLines = request.policy.corsLines
 	at += len(versionPart)
 	for found := 0; ; {
 		rest := b[at:]
@@ -168,9 +170,9 @@ func (l *warmLane) line(b []byte, request *warmRequest) (bit, size int) {
 	case seenAcceptEncoding:
 		request.encodings = value
 	case seenOrigin:
-		if lines, listed := l.corsLinesByOrigin[string(trim(value))]; listed {
+		if lines, listed := request.policy.corsLinesByOrigin[string(trim(value))]; listed {
 			request.corsLines = lines
-		} else if !l.anyOrigin {
+		} else if cors := request.policy.cors; cors == nil || !cors.anyOrigin {
 			return 0, 0
 		}
 	}

@@ -16,7 +16,11 @@ import (
 // between them the values that are its own.
 func (l *warmLane) appendHeader(out []byte, p *PreparedResponse, form *compiledTemplate, request *warmRequest, now time.Time) []byte {
 	out = append(out, form.toOrigin...)
-	out = append(out, request.corsLines...)
+	if form.corsLines != nil {
+		out = append(out, form.corsLines...)
+	} else {
+		out = append(out, request.corsLines...)
+	}
 	if !p.reusable {
 		out = append(out, form.toAge...)
 		if p.template.hasAge {

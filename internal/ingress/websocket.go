@@ -96,10 +96,10 @@ func isWebSocketKey(values []string) bool {
 // the server.
 func sameOrigin(c *call, r *http.Request) bool {
 	origin := r.Header.Get("Origin")
-	if c.listener.hosts != nil || c.listener.options.Local || origin == "" {
+	if c.listener.hosts != nil && !c.forwarded || c.listener.options.Local || origin == "" {
 		return true
 	}
-	if c.server.cors.allows(origin, r.Method) {
+	if c.policy.cors.allows(origin, r.Method) {
 		return true
 	}
 	from, err := url.Parse(origin)

@@ -14,6 +14,7 @@ import (
 	"micronode/fault"
 	"micronode/internal/capability"
 	"micronode/internal/config"
+	"micronode/internal/edge"
 	"micronode/internal/gateway"
 	"micronode/internal/ingress"
 	"micronode/internal/observe"
@@ -31,6 +32,11 @@ func (n *Node) listen(ctx context.Context, loaded *config.Loaded[Config]) error 
 	if err := n.openGateway(ctx, loaded); err != nil {
 		return err
 	}
+	for _, open := range []func(context.Context, Config) error{n.openPlain, n.openLAN} {
+		if err := open(ctx, c); err != nil {
+			return err
+		}
+	}
 	n.updateSelf(c)
 	return n.openAdmin(ctx, loaded)
 }
@@ -39,7 +45,7 @@ func (n *Node) listen(ctx context.Context, loaded *config.Loaded[Config]) error 
 // program has it, the next free port is used, and the banner says so.
 func (n *Node) listenTCP(ctx context.Context, loaded *config.Loaded[Config], server *ingress.Server, key string, o ingress.ListenOptions) (l *ingress.Listener, err error) {
 	candidates := ingress.NextPorts(o.Addr)
-	if loaded.Origin(key).Layer != config.LayerDefault {
+	if loaded.Origin(key).Layer != config.LayerDefault || o.TLS != nil { // another port is of no use to browsers
 		candidates = candidates[:1]
 	}
 	taken := o.Addr
@@ -58,6 +64,9 @@ func (n *Node) listenTCP(ctx context.Context, loaded *config.Loaded[Config], ser
 }
 
 func (n *Node) openTLS(c Config) error {
+	if len(c.HTTP.ACME.Domains) > 0 {
+		return n.openCertificates(c)
+	}
 	if !c.HTTP.TLSFiles().IsSet() {
 		return nil
 	}
@@ -84,13 +93,14 @@ func (n *Node) openGateway(ctx context.Context, loaded *config.Loaded[Config]) e
 	n.gateway, err = ingress.New(ingress.Options{
 		Service: "gateway", Name: "http", Table: table, Times: c.HTTP, Limits: c.Limits, Authorise: n.authorise,
 		Inventory: n.inventory, Metrics: n.metrics, Logger: n.log, OnRequestDone: n.logRequest,
-		Warm: warm, Tasks: tasks,
+		Warm: warm, Tasks: tasks, Sites: n.findSite,
 	})
 	if err != nil {
 		return err
 	}
+	n.setSites(c)
 	n.http, err = n.listenTCP(ctx, loaded, n.gateway, "http.addr", ingress.ListenOptions{
-		Name: "http", Addr: c.HTTP.Addr, Hosts: c.HTTP.Hosts, TLS: n.tlsSource, Warm: c.HTTP.Warm,
+		Name: "http", Addr: c.HTTP.Addr, Hosts: ownHosts(c), TLS: n.tlsSource, Warm: c.HTTP.Warm, ProxyProtocol: c.HTTP.ProxyProtocol,
 	})
 	if err != nil {
 		return err
@@ -102,6 +112,14 @@ func (n *Node) openGateway(ctx context.Context, loaded *config.Loaded[Config]) e
 	n.local = n.gateway.Attach(socket, ingress.ListenOptions{Name: "local", Local: true})
 	return nil
 }
+
+// setSites says which hosts are sites, wherever the edge runs.
+func (n *Node) setSites(c Config) {
+	hosts := edge.NewSiteHosts(c.Edge.Sites, n.identity.PeerID())
+	n.siteHosts.Store(&hosts)
+}
+
+func (n *Node) findSite(host string) (string, bool) { return n.siteHosts.Load().Find(host) }
 
 func (n *Node) openAdmin(ctx context.Context, loaded *config.Loaded[Config]) error {
 	c := loaded.Value
@@ -120,8 +138,18 @@ func (n *Node) openAdmin(ctx context.Context, loaded *config.Loaded[Config]) err
 	if err != nil {
 		return err
 	}
-	n.admin, err = n.listenTCP(ctx, loaded, plane, "admin.addr", ingress.ListenOptions{Name: "admin", Addr: c.Admin.Addr, Hosts: c.Admin.Hosts, TLS: n.tlsSource})
+	options := ingress.ListenOptions{Name: "admin", Addr: c.Admin.Addr, Hosts: c.Admin.Hosts}
+	if adminSpeaksTLS(c) {
+		options.TLS = n.tlsSource
+	}
+	n.admin, err = n.listenTCP(ctx, loaded, plane, "admin.addr", options)
 	return err
+}
+
+// adminSpeaksTLS reports whether the admin plane has TLS: its own choice, or by
+// default where certificates are read from files.
+func adminSpeaksTLS(c Config) bool {
+	return c.Admin.TLS == "on" || c.Admin.TLS == "auto" && c.HTTP.CertFile != ""
 }
 
 // newHandlerGroup is the group of the handlers that have a task: those of
@@ -148,14 +176,14 @@ func (n *Node) countForeignUser(uint32) {
 }
 
 // authorise decides on every request. The local socket belongs to the node's
-// own user and may do everything. Reads are open on loopback and to clients
-// with a certificate; everything else needs a capability that covers it.
+// own user and may do everything. Reads are open on loopback, to clients with a
+// certificate, and where http.public opens their group; everything else needs a capability that covers it.
 func (n *Node) authorise(_ context.Context, auth ingress.AuthRequest) error {
 	read := auth.Scope == ""
 	switch {
 	case n.options.Open, auth.Local && !(auth.Recheck && auth.Token != ""): // the gateway forwards a token where the caller's is narrowed
 		return nil
-	case read && (auth.Loopback || auth.Verified):
+	case read && (auth.Loopback || auth.Verified || auth.Public):
 		return nil
 	case auth.Token == "":
 		err := fault.New("node.authorise", fault.Unauthorized, "%s %s needs a capability", auth.Method, auth.Path)

@@ -9,9 +9,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/amnesia"
 	"micronode/internal/capability"
+	"micronode/internal/certificate"
 	"micronode/internal/config"
 	"micronode/internal/edge"
 	"micronode/internal/facet"
@@ -117,14 +119,21 @@ type Node struct {
 	closeFuncs     []func()            // of connections to other processes
 
 	// supervision and listeners
-	supervisor *supervise.Supervisor
-	tlsSource  *ingress.TLSConfigSource // nil without TLS
-	gateway    *ingress.Server
-	self       atomic.Pointer[index.Provider] // where others reach this node; nil before it listens
-	http       *ingress.Listener
-	local      *ingress.Listener
-	admin      *ingress.Listener
-	notes      []string // what the start found and changed, for the banner
+	supervisor       *supervise.Supervisor
+	tlsSource        *ingress.TLSConfigSource // nil without TLS
+	certificates     *certificate.Source      // nil if none are obtained
+	certificateState *observe.Dependency
+	certificateList  atomic.Pointer[[]client.Certificate] // nil before the first report
+	gateway          *ingress.Server
+	lan              []*ingress.Listener // in private networks, without TLS and for reads only
+	plain            *ingress.Listener   // without TLS, beside certificates that are obtained; or nil
+	siteHosts        atomic.Pointer[edge.SiteHosts]
+	public           []string                       // groups of reads that are open to strangers
+	self             atomic.Pointer[index.Provider] // where others reach this node; nil before it listens
+	http             *ingress.Listener
+	local            *ingress.Listener
+	admin            *ingress.Listener
+	notes            []string // what the start found and changed, for the banner
 }
 
 // New builds a node: it reads the configuration, drops the right to write,
@@ -151,6 +160,7 @@ func New(ctx context.Context, options Options) (*Node, error) {
 	for _, step := range []func() error{
 		func() error { return n.checkExposure(c) },
 		func() error { return n.checkSharedSecrets(c) },
+		func() error { return n.checkDomains(c) },
 		func() error { return n.openFolder() },
 		func() error { return n.confine(c) },
 		func() error { return n.makeObservability(ctx, c) },
@@ -186,15 +196,27 @@ func (n *Node) ifLocal(part string, open func() error) error {
 
 // checkExposure rejects listeners that would trust clients from outside.
 func (n *Node) checkExposure(c Config) error {
+	if c.Admin.TLS == "on" && c.HTTP.CertFile == "" && len(c.HTTP.ACME.Domains) == 0 {
+		return fault.New("node.exposure", fault.RejectPolicy, "admin.tls is on, and the gateway has no certificate").
+			Advise("Set http.cert_file and http.key_file, obtain a certificate with --domain, or set admin.tls to auto.")
+	}
 	for _, listener := range []ingress.Exposure{
-		{Setting: "http.addr", Addr: c.HTTP.Addr, Files: c.HTTP.TLSFiles(), Tokens: !n.options.Open},
-		{Setting: "admin.addr", Addr: c.Admin.Addr, Files: c.HTTP.TLSFiles(), Tokens: !n.options.Open},
+		{Setting: "http.addr", Addr: c.HTTP.Addr, Files: c.HTTP.TLSFiles(), ACME: len(c.HTTP.ACME.Domains) > 0, Tokens: !n.options.Open},
+		{Setting: "admin.addr", Addr: c.Admin.Addr, Files: adminFiles(c), ACME: c.Admin.TLS == "on" && len(c.HTTP.ACME.Domains) > 0, Tokens: !n.options.Open},
 	} {
 		if err := listener.Validate(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// adminFiles are the files of the admin plane's TLS.
+func adminFiles(c Config) ingress.TLSFiles {
+	if c.Admin.TLS == "off" {
+		return ingress.TLSFiles{}
+	}
+	return c.HTTP.TLSFiles()
 }
 
 // openFolder opens and locks the folder that the node may write to, if there is
@@ -350,6 +372,8 @@ func (n *Node) makeSupervisor(c Config) error {
 	n.watchMemory()
 	n.watchStore()
 	n.metrics.Attach(n.sources())
+	n.public = c.HTTP.Public
+	n.readiness.ShowPublic(n.public)
 	n.reportAmnesia(c)
 	n.rejectedConfig = n.readiness.Dependency(service, "config reload", observe.ForWrites)
 	n.pendingConfig = n.readiness.Dependency(service, "config restart", observe.ForWrites)
@@ -408,6 +432,7 @@ func (n *Node) addServices(c Config) error {
 		n.addChaos(),
 		add(stageIntake, "http", n.http.Serve, n.http.Drain),
 		add(stageIntake, "local", n.local.Serve, n.local.Drain),
+		n.addPublic(add),
 	)
 }
 
@@ -445,7 +470,7 @@ func (n *Node) Run(ctx context.Context) (*supervise.Report, error) {
 func (n *Node) Close() error {
 	cut, cancel := context.WithCancel(context.Background())
 	cancel()
-	for _, listener := range []*ingress.Listener{n.http, n.local, n.admin} {
+	for _, listener := range append([]*ingress.Listener{n.http, n.local, n.admin, n.plain}, n.lan...) {
 		if listener != nil {
 			_ = listener.Drain(cut) // it returns how many connections it cut, and nothing is left to do about them
 		}

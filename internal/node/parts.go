@@ -335,6 +335,9 @@ const partDrain = 3 * time.Second
 // whole node: only the gateway has the well-known ports.
 func load(options Options) (*config.Loaded[Config], error) {
 	loaded, err := Load(options.Profile, options.Sources)
+	if err == nil {
+		setPublicDefaults(loaded)
+	}
 	if err != nil || len(options.Only) == 0 {
 		return loaded, err
 	}

@@ -29,6 +29,7 @@ var queueEffects = map[string]flow.Effect{
 	"gateway/http_inflight":  flow.Degrades,
 	"gateway/http_streams":   flow.Degrades,
 	"gateway/http_stuck":     flow.Degrades,
+	"gateway/http_reads":     flow.Degrades,
 	"gateway/local_conns":    flow.Degrades,
 	"graph/graph_expand":     flow.Degrades,
 	"graph/writes":           flow.StopsWrites,

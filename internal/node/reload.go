@@ -34,7 +34,7 @@ func (n *Node) verifyConfig(_, next Config) error {
 	if err := n.checkExposure(next); err != nil {
 		return err
 	}
-	if n.tlsSource == nil {
+	if n.tlsSource == nil || n.certificates != nil {
 		return nil
 	}
 	_, err := ingress.LoadTLS(next.HTTP.TLSFiles())
@@ -48,6 +48,8 @@ func (n *Node) applyConfig(next Config) {
 	if err := n.tracing.Set(context.Background(), next.Trace.traces()); err != nil {
 		n.logAsync(slog.LevelError, "traces", "err", err)
 	}
+	n.gateway.Reconfigure(next.HTTP)
+	n.setSites(next)
 	for part, reconfigure := range map[string]func() error{
 		"edge":     func() error { return n.edge.Reconfigure(next.Edge) },
 		"overlay":  func() error { return n.overlay.Reconfigure(next.Overlay) },
@@ -58,7 +60,7 @@ func (n *Node) applyConfig(next Config) {
 			n.logAsync(slog.LevelError, part, "err", err)
 		}
 	}
-	if n.tlsSource == nil {
+	if n.tlsSource == nil || n.certificates != nil {
 		return
 	}
 	keys, err := ingress.LoadTLS(next.HTTP.TLSFiles())

@@ -27,6 +27,9 @@ type Info struct {
 	Origins   []string // URLs under which allow-listed origins are served
 	Open      bool
 	Notes     []string // what the start found and changed, such as a port that was taken
+	Domains   []string // URLs under which everybody sees the gateway
+	LAN       []string // URLs of the gateway in private networks, for reads
+	Public    []string // groups of reads that are open to strangers
 }
 
 // Info returns what the banner shows.
@@ -38,8 +41,8 @@ func (n *Node) Info() Info {
 	gateway := scheme + n.http.Addr().String()
 	info := Info{
 		PeerID: n.identity.PeerID(), Ephemeral: n.identity.Ephemeral(), Version: n.build.Version, Profile: n.profile,
-		HTTP: gateway, Admin: scheme + n.admin.Addr().String(), Socket: n.socket,
-		Amnesia: n.amnesiac(), Confined: n.confinement(), Open: n.options.Open, Notes: n.notes,
+		HTTP: gateway, Admin: n.adminURL(), Socket: n.socket,
+		Amnesia: n.amnesiac(), Confined: n.confinement(), Open: n.options.Open, Notes: n.notes, Public: n.public,
 	}
 	if n.layout.isSplit() {
 		info.Parts = n.layout.names()
@@ -48,6 +51,10 @@ func (n *Node) Info() Info {
 		info.Overlay = info.PeerID + "@" + at
 	}
 	info.DHT = n.dht()
+	info.Domains, info.LAN = n.publicURLs()
+	if len(info.Domains) > 0 {
+		gateway = info.Domains[0]
+	}
 	if n.folder != nil {
 		info.Folder = n.folder.Path()
 	}
@@ -61,6 +68,13 @@ func (n *Node) Info() Info {
 		info.Origins = append(info.Origins, gateway+path)
 	}
 	return info
+}
+
+func (n *Node) adminURL() string {
+	if adminSpeaksTLS(n.config.Current().Value) {
+		return "https://" + n.admin.Addr().String()
+	}
+	return "http://" + n.admin.Addr().String()
 }
 
 // overlayAddr is the address of the overlay in this process, or empty.
@@ -107,6 +121,10 @@ func (n *Node) Status() client.Status {
 		Listen: client.Listen{HTTP: n.http.Addr().String(), Admin: n.admin.Addr().String()},
 		Ready:  verdict.Ready, WriteReady: verdict.WriteReady, Degraded: verdict.Degraded,
 		Store: client.Store{Objects: usage.Objects, Bytes: usage.Bytes, Budget: usage.Budget},
+	}
+	s.Public = n.public
+	if list := n.certificateList.Load(); list != nil {
+		s.Certificates = *list
 	}
 	used, _ := n.memory.used() // zero where it cannot be measured
 	s.Memory = client.Memory{Used: int64(used), Limit: int64(n.memory.limit.bytes), From: n.memory.limit.source}

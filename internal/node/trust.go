@@ -94,7 +94,7 @@ func (f *Folder) checkContents() error {
 
 // trustedFiles are the files that the node believes because they are in its
 // folder. Objects and the answers of origins are verified when they are read.
-var trustedFiles = []string{formatFile, lockFile, identityFile, rootFile, revocationsFile, objectsFolder, edgeFolder, registryFolder, namesFolder, seenFile, idempotencyFile, mailboxFolder, graphFile, searchFolder}
+var trustedFiles = []string{formatFile, lockFile, identityFile, rootFile, revocationsFile, objectsFolder, edgeFolder, registryFolder, namesFolder, seenFile, idempotencyFile, mailboxFolder, graphFile, searchFolder, certificatesFolder}
 
 // secretFiles are those of them that no other user may read; shallowFolders are
 // those of which only the top is checked.

@@ -43,6 +43,7 @@ type Readiness struct {
 	inventory  *flow.Inventory
 	supervisor *supervise.Supervisor
 	changes    *flow.Snapshot[struct{}] // its version goes up when a dependency changes
+	public     []string                 // what strangers may read; set before anybody asks
 
 	progress atomic.Pointer[[]finding] // the last result of WatchProgress; nil before the first
 
@@ -136,8 +137,14 @@ type Reason = client.Reason
 // Evaluate computes the current verdict.
 func (r *Readiness) Evaluate() Verdict {
 	whole, rest := r.findings()
-	return verdictOf(append(rest, whole))
+	verdict := verdictOf(append(rest, whole))
+	verdict.Public = r.public
+	return verdict
 }
+
+// ShowPublic says in each verdict which groups of reads are open to strangers.
+// It is called before the node listens.
+func (r *Readiness) ShowPublic(groups []string) { r.public = groups }
 
 // watchPause is how long Watch waits for a wake-up before it looks again. The
 // supervisor's state may change without a change of a dependency, and without

@@ -219,7 +219,7 @@ func (o *Overlay) handleFetch(w http.ResponseWriter, r *http.Request) error {
 	if created {
 		status = http.StatusCreated
 	}
-	w.Header().Set("Location", "/o/"+address.String())
+	w.Header().Set("Location", ingress.Location(r, "/o/"+address.String()))
 	return ingress.WriteJSON(w, status, client.Object{Address: info.Address, Size: info.Size, Created: created})
 }
 

@@ -37,6 +37,8 @@ func (r *Registry) readRoutes() []ingress.Route {
 		fault.Malformed, fault.Expired, fault.IntegrityFail)
 	head := get(headPattern, "The last version", r.serveHead, client.RegistryHead{})
 	head.Docs.Content, version.Docs.Content = true, true
+	head.Cheap = true
+	head.Public, version.Public = ingress.PublicRegistry, ingress.PublicRegistry
 	version.Docs.Params = []ingress.Param{
 		{Name: "version", In: "path", Type: "integer", Required: true, Doc: "Its number."},
 		{Name: "items", In: "query", Type: "boolean", Doc: "Whether to include the items; default true."},
@@ -51,6 +53,8 @@ func (r *Registry) readRoutes() []ingress.Route {
 				{Status: http.StatusSwitchingProtocols, Doc: "A WebSocket, if it was asked for."}},
 			Kinds: []fault.Kind{fault.Busy, fault.Malformed}}}
 	key := get("/registry/key", "The key that signs the checkpoints of the log", r.serveKey, client.RegistryLogKey{})
+	key.Cheap = true
+	key.Public = ingress.PublicRegistry
 	key.Docs.Responses = append(key.Docs.Responses, ingress.Response{Status: http.StatusOK, Type: "text/plain; charset=utf-8", Doc: "The key alone, unless the client accepts JSON."})
 	return []ingress.Route{
 		head, version, proposal, stream,
@@ -278,7 +282,7 @@ func (r *Registry) handlePropose(w http.ResponseWriter, req *http.Request) error
 	if err != nil {
 		return r.countRefusal("propose", "", err)
 	}
-	return writeProposed(w, p)
+	return writeProposed(w, req, p)
 }
 
 func (r *Registry) handleSupersede(w http.ResponseWriter, req *http.Request) error {
@@ -290,11 +294,11 @@ func (r *Registry) handleSupersede(w http.ResponseWriter, req *http.Request) err
 	if err != nil {
 		return r.countRefusal("supersede", "", err)
 	}
-	return writeProposed(w, p)
+	return writeProposed(w, req, p)
 }
 
-func writeProposed(w http.ResponseWriter, p *ledger.Proposal) error {
-	w.Header().Set("Location", "/registry/proposals/"+p.ID)
+func writeProposed(w http.ResponseWriter, req *http.Request, p *ledger.Proposal) error {
+	w.Header().Set("Location", ingress.Location(req, "/registry/proposals/"+p.ID))
 	return ingress.WriteJSON(w, http.StatusAccepted, proposedResponse(p))
 }
 
@@ -320,6 +324,6 @@ func (r *Registry) handleCommit(w http.ResponseWriter, req *http.Request) error 
 	if err != nil {
 		return r.countRefusal("commit", id, err)
 	}
-	w.Header().Set("Location", "/registry/"+strconv.FormatUint(head.Version, 10))
+	w.Header().Set("Location", ingress.Location(req, "/registry/"+strconv.FormatUint(head.Version, 10)))
 	return ingress.WriteJSON(w, http.StatusCreated, head)
 }

@@ -76,7 +76,7 @@ type cachedCheckpoint struct {
 // logRoutes are the routes of the log for C2SP tools.
 func (r *Registry) logRoutes() []ingress.Route {
 	get := func(pattern, summary string, handler ingress.Handler, answer ingress.Response, params ...ingress.Param) ingress.Route {
-		return ingress.Route{Service: service, Methods: []string{http.MethodGet}, Pattern: pattern, Handler: handler, Class: ingress.Control, Deadline: requestDeadline,
+		return ingress.Route{Service: service, Methods: []string{http.MethodGet}, Pattern: pattern, Handler: handler, Class: ingress.Control, Deadline: requestDeadline, Public: ingress.PublicRegistry,
 			Docs: ingress.Docs{Summary: summary, Params: params, Responses: []ingress.Response{answer},
 				Kinds: []fault.Kind{fault.NotFound, fault.Malformed, fault.Expired, fault.IntegrityFail}}}
 	}

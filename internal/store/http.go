@@ -82,7 +82,7 @@ func (o *ObjectHandler) Routes() []ingress.Route {
 				Kinds:       []fault.Kind{fault.StoreFull, fault.Malformed, fault.IntegrityFail}},
 		},
 		{
-			Service: service, Methods: []string{http.MethodGet}, Pattern: objectPattern, Handler: o.handleGet, Class: ingress.Transfer,
+			Service: service, Methods: []string{http.MethodGet}, Pattern: objectPattern, Handler: o.handleGet, Cheap: true, Public: ingress.PublicObjects, Class: ingress.Transfer,
 			Docs: ingress.Docs{Summary: "Fetch an object", Content: true, Params: append(address[:1:1],
 				ingress.Param{Name: "filename", In: "query", Type: "string", Doc: "The file name for a download."},
 				ingress.Param{Name: "download", In: "query", Type: "boolean", Doc: "With true, a browser downloads it instead of showing it."}),
@@ -128,7 +128,7 @@ func (o *ObjectHandler) handlePut(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
-	return writePutResponse(w, info, created)
+	return writePutResponse(w, r, info, created)
 }
 
 // handlePutStream stores the body as it arrives, on the connection's own
@@ -146,7 +146,7 @@ func (o *ObjectHandler) handlePutStream(w http.ResponseWriter, r *http.Request) 
 	if err != nil {
 		return err
 	}
-	return writePutResponse(w, info, created)
+	return writePutResponse(w, r, info, created)
 }
 
 // parsePutQuery reads the class and the expected address of an object. Most
@@ -171,9 +171,9 @@ func parsePutQuery(r *http.Request) (class Class, want b3.Address, err error) {
 	}
 }
 
-func writePutResponse(w http.ResponseWriter, info Info, created bool) error {
+func writePutResponse(w http.ResponseWriter, r *http.Request, info Info, created bool) error {
 	address := info.Address.String()
-	w.Header().Set("Location", "/o/"+address)
+	w.Header().Set("Location", ingress.Location(r, "/o/"+address))
 	status := http.StatusOK
 	if created {
 		status = http.StatusCreated

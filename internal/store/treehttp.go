@@ -21,7 +21,7 @@ const maxTreeRequests = 2
 
 func (o *ObjectHandler) treeRoute(address []ingress.Param) ingress.Route {
 	return ingress.Route{
-		Service: service, Methods: []string{http.MethodGet}, Pattern: treePattern, Handler: o.handleGetTree, Class: ingress.Transfer, Concurrency: maxTreeRequests,
+		Service: service, Methods: []string{http.MethodGet}, Pattern: treePattern, Handler: o.handleGetTree, Public: ingress.PublicObjects, Class: ingress.Transfer, Concurrency: maxTreeRequests,
 		Docs: ingress.Docs{Summary: "Fetch the proof of an object", Params: address,
 			Description: "The inner nodes of the object's BLAKE3 tree in groups of 16 KiB, with a proof of its size: about 1/256 of the object. With it an object is verified as it arrives. An object of 16 KiB or less has an empty proof.",
 			Content:     true,

@@ -189,7 +189,10 @@ func (c *Cache) Get(ctx context.Context, r Request) (*Answer, error) {
 	if err != nil {
 		return nil, c.countRefusal(err, Event{URL: redactedURL(r), Took: time.Since(began)})
 	}
-	g := &getCall{cache: c, policy: p, header: r.Header, began: began, fillRequest: fillRequest{
+	if r.Admit == nil {
+		r.Admit = func() error { return nil }
+	}
+	g := &getCall{cache: c, policy: p, header: r.Header, began: began, admit: r.Admit, fillRequest: fillRequest{
 		target: t, key: t.key(), forwarded: p.forwarded(r.Header), noStore: freshness.RequestDirectives(r.Header).NoStore,
 	}}
 	answer, err := g.run(ctx)

@@ -12,10 +12,13 @@ import (
 
 // join boards a flight for a request, or launches one. The leader is the
 // request that launched it: the answer is always for it.
-func (c *Cache) join(o fillRequest, private bool) (f *flight, leader bool, err error) {
+func (c *Cache) join(o fillRequest, private bool, admit func() error) (f *flight, leader bool, err error) {
 	if f := c.board(o, private); f != nil {
 		c.spec.Counters.Coalesced()
 		return f, false, nil
+	}
+	if err := admit(); err != nil {
+		return nil, false, refuse(ReasonNotAllowed, err)
 	}
 	if err := c.admit(o.target.host); err != nil {
 		return nil, false, err

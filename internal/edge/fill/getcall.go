@@ -16,6 +16,7 @@ type getCall struct {
 	policy *policy
 	header http.Header // of the client
 	began  time.Time
+	admit  func() error // of the request
 
 	countedMiss bool // Miss is counted once
 }
@@ -55,7 +56,7 @@ func (g *getCall) hit(ctx context.Context, found *entry, j freshness.Judgement, 
 	if handle == nil {
 		return nil, err
 	}
-	if j.Verdict == freshness.StaleWhileRevalidate && checkForwarded(g.forwarded) == nil {
+	if j.Verdict == freshness.StaleWhileRevalidate && checkForwarded(g.forwarded) == nil && g.admit() == nil {
 		g.cache.startRefresh(g.fillRequest, now)
 	}
 	g.cache.spec.Counters.Hit()
@@ -75,7 +76,7 @@ func (g *getCall) fetch(ctx context.Context, round int, found *entry, j freshnes
 		g.countedMiss = true
 		c.spec.Counters.Miss()
 	}
-	f, leader, err := c.join(g.fillRequest, round >= maxJoins)
+	f, leader, err := c.join(g.fillRequest, round >= maxJoins, g.admit)
 	if err == nil {
 		hasStale := j.Verdict == freshness.StaleIfError
 		var body *streamingBody

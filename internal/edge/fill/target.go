@@ -15,6 +15,10 @@ type Request struct {
 	Query  string // without the question mark
 	Method string // GET or HEAD
 	Header http.Header
+
+	// Admit is asked before this request makes the node contact an origin. Nil
+	// admits.
+	Admit func() error
 }
 
 // target is where an object comes from, in the one form of its key.

@@ -1,0 +1,207 @@
+package ingress
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+)
+
+// Who the client is, where proxies say so.
+func TestWhoTheClientIs(t *testing.T) {
+	proxies, err := parseProxies([]string{"127.0.0.1", "10.0.0.0/8", "2001:db8::/32"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &policy{proxies: proxies}
+	peer := netip.MustParseAddr("10.0.0.1")
+	for name, c := range map[string]struct {
+		header []string
+		want   string
+		base   string
+	}{
+		"nothing":                           {nil, "", ""},
+		"X-Forwarded-For":                   {[]string{"X-Forwarded-For: 192.0.2.7"}, "192.0.2.7", " "},
+		"with a port":                       {[]string{"X-Forwarded-For: 192.0.2.7:4711"}, "192.0.2.7", " "},
+		"IPv6":                              {[]string{"X-Forwarded-For: [2001:db9::7]:4711"}, "2001:db9::7", " "},
+		"IPv6, bare":                        {[]string{"X-Forwarded-For: 2001:db9::7"}, "2001:db9::7", " "},
+		"IPv4 in IPv6":                      {[]string{"X-Forwarded-For: ::ffff:192.0.2.7"}, "192.0.2.7", " "},
+		"what a client made up":             {[]string{"X-Forwarded-For: 203.0.113.9, 192.0.2.7"}, "192.0.2.7", " "},
+		"made up, in two lines":             {[]string{"X-Forwarded-For: 203.0.113.9", "X-Forwarded-For: 192.0.2.7"}, "192.0.2.7", " "},
+		"two proxies":                       {[]string{"X-Forwarded-For: 203.0.113.9, 192.0.2.7, 10.0.0.2"}, "192.0.2.7", " "},
+		"proxies only":                      {[]string{"X-Forwarded-For: 10.0.0.3, 10.0.0.2"}, "10.0.0.3", " "},
+		"unknown":                           {[]string{"X-Forwarded-For: unknown"}, "10.0.0.1", " "},
+		"unknown behind a proxy":            {[]string{"X-Forwarded-For: 192.0.2.7, unknown, 10.0.0.2"}, "10.0.0.2", " "},
+		"empty":                             {[]string{"X-Forwarded-For: "}, "10.0.0.1", " "},
+		"scheme and host":                   {[]string{"X-Forwarded-For: 192.0.2.7", "X-Forwarded-Proto: https", "X-Forwarded-Host: maps.example"}, "192.0.2.7", "https maps.example"},
+		"of the nearest proxy":              {[]string{"X-Forwarded-For: 192.0.2.7", "X-Forwarded-Proto: gopher, https", "X-Forwarded-Host: evil.example, maps.example:8443"}, "192.0.2.7", "https maps.example:8443"},
+		"a host that is none":               {[]string{"X-Forwarded-For: 192.0.2.7", "X-Forwarded-Proto: javascript", `X-Forwarded-Host: a"b/c`}, "192.0.2.7", " "},
+		"Forwarded":                         {[]string{`Forwarded: for=192.0.2.7;proto=https;host=maps.example`}, "192.0.2.7", "https maps.example"},
+		"Forwarded, quoted":                 {[]string{`Forwarded: For="[2001:db9::7]:4711";Proto=HTTPS;host="maps.example:8443"`}, "2001:db9::7", "https maps.example:8443"},
+		"Forwarded, made up":                {[]string{`Forwarded: for=203.0.113.9;host=evil.example, for=192.0.2.7;proto=http;host=maps.example`}, "192.0.2.7", "http maps.example"},
+		"Forwarded, a comma in a quotation": {[]string{`Forwarded: for="_a,for=203.0.113.9", for=192.0.2.7`}, "192.0.2.7", " "},
+		"Forwarded, obfuscated":             {[]string{`Forwarded: for=_hidden`}, "10.0.0.1", " "},
+		"both, of one mind":                 {[]string{"X-Forwarded-For: 192.0.2.7", "Forwarded: for=192.0.2.7"}, "192.0.2.7", " "},
+		"one of them made up":               {[]string{"X-Forwarded-For: 192.0.2.7", "Forwarded: for=203.0.113.9"}, "10.0.0.1", " "},
+		"a list without end":                {[]string{"X-Forwarded-For: " + strings.Repeat("10.0.0.2, ", 1000) + "10.0.0.2"}, "10.0.0.2", " "},
+	} {
+		header := http.Header{}
+		for _, line := range c.header {
+			key, value, _ := strings.Cut(line, ": ")
+			header.Add(key, value)
+		}
+		said, any := p.readForwarded(header, peer)
+		if !any {
+			if c.want != "" {
+				t.Errorf("%s: nothing was read", name)
+			}
+			continue
+		}
+		if said.client.String() != c.want || said.scheme+" "+said.host != c.base {
+			t.Errorf("%s: %s, %q %q", name, said.client, said.scheme, said.host)
+		}
+	}
+}
+
+// proxyFixture is a node on loopback behind a proxy on the same machine.
+func proxyFixture(t *testing.T, change func(*HTTP)) *fixture {
+	who := func(w http.ResponseWriter, r *http.Request) error {
+		return respondWith(fmt.Sprint(Client(r), " ", BaseURL(r), " ", Location(r, "/o/x")))(w, r)
+	}
+	public, inside := control("GET", "/who", who), control("GET", "/inside", who)
+	public.Scope, inside.Scope, public.Public = "", "", PublicTiles
+	return newFixture(t, []Route{public, inside}, func(o *Options) {
+		o.Authorise, o.Times.Public = knowsCallers, []string{"tiles"}
+		o.Limits.Rate, o.Limits.Burst, o.Limits.ConnsPerIP = 1, 3, 4
+		change(&o.Times)
+	}).listen()
+}
+
+// What a trusted proxy says counts; what comes through it has the rights of a
+// stranger, whatever its Host, and has limits of its own.
+func TestBehindATrustedProxy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := proxyFixture(t, func(h *HTTP) { h.TrustedProxies = []string{"127.0.0.1"} })
+		c := f.dial()
+		ask := func(path, client string) reply {
+			c.send("GET %s HTTP/1.1\r\nHost: maps.example\r\nX-Forwarded-For: %s\r\nX-Forwarded-Proto: https\r\n\r\n", path, client)
+			return c.receive()
+		}
+		if r := ask("/who", "192.0.2.7"); r.body != "192.0.2.7 https://maps.example /o/x" {
+			t.Errorf("%d %s", r.StatusCode, r.body)
+		}
+		ask("/inside", "192.0.2.7").wantRefusal(t, 401, "Unauthorized")
+		ask("/inside", "127.0.0.1").wantRefusal(t, 401, "Unauthorized")
+		for range 1 {
+			ask("/who", "192.0.2.7")
+		}
+		ask("/who", "192.0.2.7").wantRefusal(t, 429, "RateLimited")
+		if r := ask("/who", "192.0.2.8"); r.StatusCode != 200 {
+			t.Errorf("another client of the proxy: %d %s", r.StatusCode, r.body)
+		}
+		if r := c.get("/inside"); r.body != "127.0.0.1 http://localhost /o/x" {
+			t.Errorf("a program on this machine: %d %s", r.StatusCode, r.body)
+		}
+		c.send("GET /who HTTP/1.1\r\nHost: maps.example\r\n\r\n") // a rebound name
+		c.receive().wantRefusal(t, 403, "RejectPolicy")
+		for i := range 10 {
+			if r := f.dial().get("/who", fmt.Sprintf("X-Forwarded-For: 192.0.2.%d", 100+i)); r.StatusCode != 200 {
+				t.Errorf("the %dth connection of the proxy: %d", i, r.StatusCode)
+			}
+		}
+	})
+}
+
+// What anybody else says does not count, and the log says so once.
+func TestBehindAProxyThatIsNotTrusted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := proxyFixture(t, func(h *HTTP) { h.TrustedProxies = []string{"192.0.2.1"} })
+		c := f.dial()
+		for range 2 {
+			if r := c.get("/who", "X-Forwarded-For: 192.0.2.7", "X-Forwarded-Proto: https", "X-Forwarded-Host: evil.example", "Forwarded: for=192.0.2.7"); r.body != "127.0.0.1 http://localhost /o/x" {
+				t.Errorf("%d %s", r.StatusCode, r.body)
+			}
+		}
+		if n := strings.Count(f.logs.String(), "trusted_proxies"); n != 1 {
+			t.Errorf("it was logged %d times: %s", n, f.logs)
+		}
+		synctest.Wait()
+	})
+}
+
+// http.public_url overrides what requests and proxies say, and has a path.
+func TestThePublicURL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := proxyFixture(t, func(h *HTTP) { h.PublicURL = "https://example.org/maps/" })
+		if r := f.dial().get("/who"); r.body != "127.0.0.1 https://example.org/maps /maps/o/x" {
+			t.Errorf("%d %s", r.StatusCode, r.body)
+		}
+		times := f.options.Times
+		times.PublicURL = ""
+		f.server.Reconfigure(times)
+		if r := f.dial().get("/who"); r.body != "127.0.0.1 http://localhost /o/x" {
+			t.Errorf("after a reload: %d %s", r.StatusCode, r.body)
+		}
+		synctest.Wait()
+	})
+}
+
+// The header of the PROXY protocol names the client, on connections of a
+// trusted proxy.
+func TestProxyProtocol(t *testing.T) {
+	v2 := "\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c\xc0\x00\x02\x08\x7f\x00\x00\x01\x10\x00\x1f\x90"
+	health := "\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00"
+	for name, c := range map[string]struct{ header, want string }{
+		"version 1":         {"PROXY TCP4 192.0.2.7 127.0.0.1 4711 8080\r\n", "192.0.2.7"},
+		"version 1, IPv6":   {"PROXY TCP6 2001:db8::7 ::1 4711 8080\r\n", "2001:db8::7"},
+		"version 2":         {v2, "192.0.2.8"},
+		"of its own":        {health, "127.0.0.1"},
+		"no header":         {"", ""},
+		"not a header":      {"PROXY UDP9 192.0.2.7\r\n", ""},
+		"half of an header": {"PROXY TCP4 192.0", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				who := func(w http.ResponseWriter, r *http.Request) error { return respondWith(Client(r).String())(w, r) }
+				public, inside := control("GET", "/who", who), control("GET", "/inside", who)
+				public.Scope, inside.Scope, public.Public = "", "", PublicTiles
+				f := newFixture(t, []Route{public, inside}, func(o *Options) {
+					o.Authorise, o.Times.Public, o.Times.TrustedProxies, o.Times.ProxyProtocol = knowsCallers, []string{"tiles"}, []string{"127.0.0.1"}, true
+				}).listen(func(o *ListenOptions) { o.ProxyProtocol = true })
+				client := f.dial()
+				client.send("%s", c.header+"GET /who HTTP/1.1\r\nHost: maps.example\r\nX-Forwarded-For: 203.0.113.9\r\n\r\nGET /inside HTTP/1.1\r\nHost: maps.example\r\n\r\n")
+				r, err := client.tryReceive("GET")
+				if c.want == "" {
+					if err == nil && r.StatusCode == 200 {
+						t.Errorf("it was served: %s", r.body)
+					}
+					f.wantMetric(1, "rejected_total", "reason", "proxy_header")
+					return
+				}
+				if err != nil || r.body != c.want && c.want != "127.0.0.1" {
+					t.Fatalf("%v %s", err, r.body)
+				}
+				client.receive().wantRefusal(t, 401, "Unauthorized")
+				if r := newClient(t, f.mem.dial(t, "192.0.2.9:1")).get("/who"); r.body != "192.0.2.9" {
+					t.Errorf("past the proxy: %d %s", r.StatusCode, r.body)
+				}
+			})
+		})
+	}
+}
+
+func TestProxySettingsAreChecked(t *testing.T) {
+	for _, change := range []func(*HTTP){
+		func(h *HTTP) { h.TrustedProxies = []string{"nginx"} }, func(h *HTTP) { h.TrustedProxies = []string{"10.0.0.0/99"} },
+		func(h *HTTP) { h.ProxyProtocol = true }, func(h *HTTP) { h.PublicURL = "maps.example.org" }, func(h *HTTP) { h.PublicURL = "https://a.example/?x" },
+		func(h *HTTP) { h.PublicURL = "https://u:p@a.example" },
+	} {
+		times := DefaultHTTP()
+		change(&times)
+		if times.Validate() == nil {
+			t.Errorf("%+v %q", times.TrustedProxies, times.PublicURL)
+		}
+	}
+}

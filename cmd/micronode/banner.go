@@ -35,6 +35,7 @@ type startedEvent struct {
 	Domains   []string `json:"domains,omitempty"` // URLs under which everybody sees the gateway
 	LAN       []string `json:"lan,omitempty"`     // URLs in private networks, for reads
 	Public    []string `json:"public,omitempty"`  // groups of reads that are open to strangers
+	Notes     []string `json:"notes,omitempty"`   // what the start found and changed
 }
 
 // printBanner prints the addresses of the node and the command to type next.
@@ -43,7 +44,7 @@ type startedEvent struct {
 func (c *console) printBanner(info node.Info, overlay, socket string) {
 	if c.json {
 		c.printJSON(startedEvent{"started", info.PeerID, info.Ephemeral, info.Version, info.Profile, info.HTTP, info.Admin,
-			peerSpec(info.PeerID, overlay), info.DHT, info.Socket, info.Parts, info.Amnesia, info.Folder, info.Confined, info.Open, info.Packs, info.Origins, info.Domains, info.LAN, info.Public})
+			peerSpec(info.PeerID, overlay), info.DHT, info.Socket, info.Parts, info.Amnesia, info.Folder, info.Confined, info.Open, info.Packs, info.Origins, info.Domains, info.LAN, info.Public, info.Notes})
 		return
 	}
 	c.print("micronode %s is running\n\n", info.Version)
@@ -81,6 +82,7 @@ func (c *console) printBanner(info node.Info, overlay, socket string) {
 	if len(info.Public) > 0 {
 		c.print("  public   %s: strangers may read these\n", strings.Join(info.Public, ", "))
 	}
+	c.printURLs("note    ", info.Notes)
 	c.print("\n")
 	if info.Amnesia {
 		c.print("  %s\n", c.paint(terminal.Yellow, amnesiaLine))

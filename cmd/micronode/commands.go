@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"os"
 
 	"github.com/alecthomas/kong"
 
 	"micronode/client"
+	"micronode/fault"
 	"micronode/internal/observe"
 )
 
@@ -24,6 +26,7 @@ type commands struct {
 	Config     configCommand     `cmd:"" group:"node" help:"Check and show the configuration."`
 	Migrate    migrateCommand    `cmd:"" group:"node" help:"Upgrade a --persist folder to the format of this version."`
 	Put        putCommand        `cmd:"" group:"objects" help:"Store files and folders, and print their addresses."`
+	Share      shareCommand      `cmd:"" group:"objects" help:"Store a file or folder, and print the line that fetches it on another machine."`
 	Get        getCommand        `cmd:"" group:"objects" help:"Fetch an object or a folder, and verify it."`
 	Rm         rmCommand         `cmd:"" group:"objects" help:"Remove objects from the node."`
 	Name       nameCommand       `cmd:"" group:"index" help:"Set, show and remove the names of the node."`
@@ -34,7 +37,9 @@ type commands struct {
 	Reindex    reindexCommand    `cmd:"" group:"index" help:"Announce all objects of the node again."`
 	Pub        pubCommand        `cmd:"" group:"overlay" help:"Publish a message to a topic."`
 	Sub        subCommand        `cmd:"" group:"overlay" help:"Subscribe to a topic, and print its messages."`
-	Peers      peersCommand      `cmd:"" group:"overlay" help:"Show, add and remove peers."`
+	Invite     inviteCommand     `cmd:"" group:"overlay" help:"Print a string that lets another node join this one."`
+	Join       joinCommand       `cmd:"" group:"overlay" help:"Join the node that printed an invitation."`
+	Peers      peersCommand      `cmd:"" group:"overlay" help:"Show, accept, add and remove peers."`
 	Mbox       mboxCommand       `cmd:"" group:"mailbox" help:"Send and receive messages that are kept until they are acknowledged."`
 	Registry   registryCommand   `cmd:"" group:"registry" help:"Govern a list together: propose, approve, commit, verify."`
 	Follow     followCommand     `cmd:"" group:"facets" help:"Make one user follow another."`
@@ -50,7 +55,7 @@ type commands struct {
 
 const description = `A node of a content network: verified content for places that you do not control.
 
-Client commands talk to the node of this user on this machine, over its local socket. Set MICRO_URL and MICRO_TOKEN to use another node.
+Client commands talk to the node of this user on this machine, over its local socket. Set MICRO_SOCKET to use another socket, or MICRO_URL and MICRO_TOKEN to use a node elsewhere.
 
 The exit code is 0 on success, 2 for an invalid command line, and otherwise the code of the error kind.`
 
@@ -78,16 +83,22 @@ func newParser(ctx context.Context, c *console) *kong.Kong {
 
 // nodeFlags selects the node of a client command.
 type nodeFlags struct {
-	Socket string `placeholder:"NAME" help:"The local socket of the node: a bare name, or a path with a slash. Overrides MICRO_URL."`
+	Socket string `placeholder:"NAME" help:"The local socket of the node: a bare name, or a path with a slash. Overrides MICRO_SOCKET and MICRO_URL."`
 }
 
 // dial makes a client. It does not connect: the first call does.
-func (n nodeFlags) dial() (*client.Client, error) { return client.New(n.options()) }
+func (n nodeFlags) dial() (*client.Client, error) {
+	if n.Socket == "" && os.Getenv("MICRO_SOCKET") != "" && os.Getenv("MICRO_URL") != "" {
+		return nil, &fault.Error{Op: "client.new", Kind: fault.Malformed, Detail: "MICRO_SOCKET and MICRO_URL name two nodes",
+			Next: "Unset one of them, or name the node with --socket."}
+	}
+	return client.New(n.options())
+}
 
 // options are the client options for that node.
 func (n nodeFlags) options() client.Options {
-	o := client.Options{Socket: n.Socket, UserAgent: "micronode/" + observe.ReadBuild("micronode").Version}
-	if n.Socket == "" {
+	o := client.Options{Socket: cmp.Or(n.Socket, os.Getenv("MICRO_SOCKET")), UserAgent: "micronode/" + observe.ReadBuild("micronode").Version}
+	if o.Socket == "" {
 		o.URL = os.Getenv("MICRO_URL")
 	}
 	if o.URL != "" {

@@ -9,9 +9,10 @@
 // # Which node
 //
 // A client command reaches the node of the same user on the same machine over
-// its local socket, and needs no token there. MICRO_URL names another node
-// instead, and MICRO_TOKEN the capability for it. --socket overrides both: the
-// command line takes precedence over the environment.
+// its local socket, and needs no token there. MICRO_SOCKET names the socket of
+// another one; MICRO_URL names a node elsewhere instead, and MICRO_TOKEN the
+// capability for it. --socket overrides both: the command line takes precedence
+// over the environment.
 //
 // # Output
 //

@@ -57,6 +57,9 @@ func (p *putCommand) putFolder(ctx context.Context, c *console, node *client.Cli
 	if err != nil {
 		return storedFile{}, err
 	}
+	if p.quiet {
+		return storedFile{File: name, Address: result.Address, Size: result.Size}, nil
+	}
 	for _, one := range result.Manifest.Entries {
 		c.printStored(storedFile{File: filepath.Join(name, filepath.FromSlash(one.Path)), Address: one.B3, Size: one.Size})
 	}

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -14,11 +15,13 @@ import (
 	"micronode/b3"
 	"micronode/client"
 	"micronode/fault"
+	"micronode/internal/invitation"
 )
 
 type putCommand struct {
 	Files []string `arg:"" name:"file" complete:"file" help:"Files and folders to store. A single - is standard input."`
 	Name  string   `placeholder:"NAME" help:"Set this name of the node to the stored object or folder."`
+	quiet bool     // no line for each file of a folder
 	nodeFlags
 	outputFlags
 }
@@ -104,10 +107,11 @@ func (c *console) printStored(one storedFile) {
 }
 
 type getCommand struct {
-	ID     string `arg:"" name:"address" help:"What to fetch: an address, such as b3:af13…, or a name, such as name:docs."`
+	ID     string `arg:"" name:"address" help:"What to fetch: an address, such as b3:af13…, a name, such as name:docs, or the string that micronode share printed."`
 	Output string `short:"o" placeholder:"PATH" complete:"file" help:"Write to this file or folder instead of standard output. A single - is standard output, even if it is a terminal."`
 	Peer   string `placeholder:"ID" complete:"any" help:"If the node does not have the object, fetch it from this peer, or from any, and cache it."`
 	Local  bool   `help:"Use only what the node has; do not fetch from other nodes."`
+	Force  bool   `short:"f" help:"Replace a file that exists without asking."`
 	nodeFlags
 	outputFlags
 }
@@ -120,6 +124,8 @@ The node fetches a missing object from a provider and caches it; it may evict it
 
 If the name stands for a folder, its files are fetched into the folder -o, several at once, from all nodes that have them. Files that exist and are correct are kept, so that an interrupted fetch continues when the command runs again; wrong files are replaced; other files are left alone. Nothing is written outside of the folder. Without -o the files are listed. The address of a manifest is fetched as a folder if -o is a folder, or ends with a slash.
 
+On a terminal, a file that exists is replaced only after a question, or with --force. The string of micronode share needs no node here: without one, a node runs in RAM for as long as it takes.
+
 Examples:
 
     micronode get b3:af13… -o map.pmtiles
@@ -127,7 +133,8 @@ Examples:
     micronode get b3:af13… --peer any -o map.pmtiles
     micronode get name:docs
     micronode get name:docs -o site
-    micronode get name:docs@wq3… -o site`
+    micronode get name:docs@wq3… -o site
+    micronode get mn1_i…`
 }
 
 const getOp = "get"
@@ -150,6 +157,9 @@ func (r resolvedObject) explain(err error) error {
 
 // Run fetches the object, or the folder.
 func (g *getCommand) Run(ctx context.Context, c *console) error {
+	if invitation.Contains(g.ID) {
+		return g.getShare(ctx, c)
+	}
 	if err := g.validate(c); err != nil {
 		return err
 	}
@@ -158,6 +168,11 @@ func (g *getCommand) Run(ctx context.Context, c *console) error {
 		return err
 	}
 	defer node.Close()
+	return g.fetch(ctx, c, node)
+}
+
+// fetch fetches what the ID stands for, and writes it to where it belongs.
+func (g *getCommand) fetch(ctx context.Context, c *console, node *client.Client) error {
 	what, err := g.resolve(ctx, node)
 	if err != nil {
 		return err
@@ -170,6 +185,9 @@ func (g *getCommand) Run(ctx context.Context, c *console) error {
 		return g.getFolder(ctx, c, node, what)
 	case g.Output == "" || g.Output == "-":
 		return g.toStdout(ctx, c, node, what)
+	}
+	if err := g.confirmReplace(ctx, c, what.address); err != nil {
+		return err
 	}
 	size, err := g.toFile(ctx, c, node, what)
 	if err == nil && c.json {
@@ -298,6 +316,40 @@ func (g *getCommand) peer() (string, error) {
 		return "", nil
 	}
 	return peerID(g.Peer)
+}
+
+// confirmReplace asks before another file is replaced, if there is somebody to
+// ask. A program that wrote -o has decided.
+func (g *getCommand) confirmReplace(ctx context.Context, c *console, address b3.Address) error {
+	info, err := os.Stat(g.Output)
+	if err != nil || !info.Mode().IsRegular() || g.Force || !c.inTerminal || !c.errTerminal {
+		return nil
+	}
+	if have, err := hashFile(g.Output); err == nil && have == address {
+		return nil // it stays as it is
+	}
+	answer, err := c.prompt(ctx, fmt.Sprintf("micronode: %s exists and is something else. Replace it? [y/N] ", sanitize([]byte(g.Output))), false)
+	if err != nil {
+		return err
+	}
+	if answer = strings.ToLower(strings.TrimSpace(answer)); answer == "y" || answer == "yes" {
+		return nil
+	}
+	return &fault.Error{Op: getOp, Kind: fault.Conflict, Detail: g.Output + " was not replaced", Next: "Choose another place with -o PATH, or replace it with --force."}
+}
+
+// hashFile returns the address of what is in a file.
+func hashFile(path string) (b3.Address, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return b3.Address{}, newOpenError(err)
+	}
+	defer file.Close()
+	hasher := new(b3.Hasher)
+	if _, err := io.Copy(hasher, file); err != nil {
+		return b3.Address{}, newOpenError(err)
+	}
+	return hasher.Sum(), nil
 }
 
 // toFile writes the whole file or nothing. If the path is not a regular file,

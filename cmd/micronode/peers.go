@@ -10,21 +10,26 @@ import (
 	"micronode/client"
 	"micronode/fault"
 	"micronode/internal/oap"
+	"micronode/internal/terminal"
 )
 
 type peersCommand struct {
-	List peersList `cmd:"" default:"withargs" help:"Show the peers of the node; the same as peers alone."`
-	Add  peersAdd  `cmd:"" help:"Add peers."`
-	Rm   peersRm   `cmd:"" help:"Remove peers."`
+	List   peersList   `cmd:"" default:"withargs" help:"Show the peers of the node; the same as peers alone."`
+	Knocks peersKnocks `cmd:"" help:"List the nodes that wanted to connect and were refused."`
+	Accept peersAccept `cmd:"" help:"Let nodes in that have knocked."`
+	Forget peersForget `cmd:"" help:"Forget nodes that have knocked."`
+	Add    peersAdd    `cmd:"" help:"Add peers."`
+	Rm     peersRm     `cmd:"" help:"Remove peers."`
 }
 
 // Help is shown by peers --help.
 func (peersCommand) Help() string {
-	return `A node is named as ID@HOST:PORT, as its banner prints it. The ID is the hash of its key, so that no other node can answer for it.
+	return `The shortest way to a peer is micronode invite on one side and micronode join on the other. A node can also be named as ID@HOST:PORT, as its banner prints it. The ID is the hash of its key, so that no other node can answer for it. A node that is not known here and connects has knocked: it is listed, and can be accepted.
 
 Examples:
 
     micronode peers
+    micronode peers accept wq3…
     micronode peers add wq3…@10.0.0.7:9500
     micronode peers rm wq3…`
 }
@@ -59,11 +64,147 @@ func (p *peersList) Run(ctx context.Context, c *console) error {
 	case c.json:
 		c.printJSON(append([]client.Peer{}, peers...))
 	case len(peers) == 0:
-		c.notice("the node has no peers\nAdd one: micronode peers add ID@HOST:PORT")
+		c.notice("the node has no peers\nAdd one: micronode invite here, and micronode join there; or micronode peers add ID@HOST:PORT")
 	default:
 		c.printPeers(peers)
 	}
+	if !c.json {
+		knocks, err := node.Knocks(ctx)
+		if err != nil {
+			return nil // an older node, or a token that does not show them: the peers are all there is to see
+		}
+		c.printKnocks(knocks)
+	}
 	return nil
+}
+
+// maxKnocksShown is how many knocks are shown beside other things.
+const maxKnocksShown = 5
+
+// printKnocks prints who knocked, and how to let one in.
+func (c *console) printKnocks(knocks []client.Knock) {
+	for _, one := range knocks[:min(len(knocks), maxKnocksShown)] {
+		c.print("\n  %s knocked from %s, %s, and was refused\n", sanitize([]byte(one.ID)), sanitize([]byte(one.Addr)), terminal.Pluralize(one.Count, "time"))
+		c.print("  To let it in: micronode peers accept %s\n", sanitize([]byte(one.ID)))
+	}
+	if more := len(knocks) - maxKnocksShown; more > 0 {
+		c.print("\n  %d more knocked: micronode peers knocks\n", more)
+	}
+}
+
+type peersKnocks struct {
+	nodeFlags
+	outputFlags
+}
+
+// Help is shown by peers knocks --help.
+func (peersKnocks) Help() string {
+	return `The newest come first. At most 64 are listed, four of one address, and each for an hour.
+
+Examples:
+
+    micronode peers knocks
+    micronode peers knocks --json | jq -r '.[].accept'`
+}
+
+// Run lists the knocks.
+func (p *peersKnocks) Run(ctx context.Context, c *console) error {
+	node, err := p.dial()
+	if err != nil {
+		return err
+	}
+	defer node.Close()
+	knocks, err := node.Knocks(ctx)
+	switch {
+	case err != nil:
+		return err
+	case c.json:
+		c.printJSON(append([]client.Knock{}, knocks...))
+	case len(knocks) == 0:
+		c.notice("nobody has knocked")
+	default:
+		rows := [][]string{{"id", "from", "times", "last"}}
+		for _, one := range knocks {
+			rows = append(rows, []string{sanitize([]byte(one.ID)), sanitize([]byte(one.Addr)), fmt.Sprint(one.Count), formatClock(one.Last)})
+		}
+		c.printTable(rows)
+	}
+	return nil
+}
+
+type peersAccept struct {
+	Peers []string `arg:"" name:"id" help:"The IDs of the nodes; an @ and the rest are ignored."`
+	nodeFlags
+	outputFlags
+}
+
+// Help is shown by peers accept --help.
+func (peersAccept) Help() string {
+	return `The other node connects again by itself, within half a minute. It stays a peer until this node stops, or for good if it runs with --persist.
+
+Example:
+
+    micronode peers accept wq3…`
+}
+
+// Run accepts one node after the other.
+func (p *peersAccept) Run(ctx context.Context, c *console) error {
+	return c.forEachPeer(ctx, "peers.accept", p.nodeFlags, p.Peers, func(node *client.Client, id string) error {
+		peer, err := node.AcceptKnock(ctx, id)
+		if err != nil {
+			return err
+		}
+		if c.json {
+			c.printJSON(peer)
+		} else {
+			c.print("%s  accepted\n", sanitize([]byte(peer.ID)))
+		}
+		return nil
+	})
+}
+
+type peersForget struct {
+	Peers []string `arg:"" name:"id" help:"The IDs of the nodes; an @ and the rest are ignored."`
+	nodeFlags
+	outputFlags
+}
+
+// Help is shown by peers forget --help.
+func (peersForget) Help() string {
+	return `A node that knocks again is listed again.
+
+Example:
+
+    micronode peers forget wq3…`
+}
+
+// Run forgets one node after the other.
+func (p *peersForget) Run(ctx context.Context, c *console) error {
+	return c.forEachPeer(ctx, "peers.forget", p.nodeFlags, p.Peers, func(node *client.Client, id string) error {
+		if err := node.ForgetKnock(ctx, id); err != nil {
+			return err
+		}
+		if c.json {
+			c.printJSON(removedPeer{id, true})
+		}
+		return nil
+	})
+}
+
+// forEachPeer does something with each of several IDs.
+func (c *console) forEachPeer(ctx context.Context, op string, at nodeFlags, peers []string, do func(node *client.Client, id string) error) error {
+	node, err := at.dial()
+	if err != nil {
+		return err
+	}
+	defer node.Close()
+	return c.forEach(ctx, op, peers, func(text string) error {
+		id, err := peerID(text)
+		if err != nil {
+			return err
+		}
+		return do(node, id)
+	})
 }
 
 // printPeers prints a table, and below it the errors.
@@ -78,6 +219,9 @@ func (c *console) printPeers(peers []client.Peer) {
 			continue
 		}
 		c.print("\n  %s: %s\n", sanitize([]byte(one.ID)), sanitize([]byte(one.LastError)))
+		if one.Next != "" {
+			c.print("  %s\n", sanitize([]byte(one.Next)))
+		}
 		if one.RetryIn > 0 {
 			c.print("  The next attempt is in %s.\n", time.Duration(one.RetryIn)*time.Millisecond)
 		}
@@ -115,7 +259,7 @@ type peersAdd struct {
 
 // Help is shown by peers add --help.
 func (peersAdd) Help() string {
-	return `The node keeps the connection until it stops. The other node accepts it only if it knows this node: add each to the other. To keep a peer across restarts, use run --peer or overlay.peers in the configuration.
+	return `The node keeps the connection until it stops, or for good if it runs with --persist. The other node accepts it only if it knows this node: add each to the other, or type there what micronode peers shows here. With micronode invite and micronode join one string does both.
 
 Example:
 
@@ -169,16 +313,7 @@ type removedPeer struct {
 
 // Run removes one peer after the other.
 func (p *peersRm) Run(ctx context.Context, c *console) error {
-	node, err := p.dial()
-	if err != nil {
-		return err
-	}
-	defer node.Close()
-	return c.forEach(ctx, "peers.rm", p.Peers, func(text string) error {
-		id, err := peerID(text)
-		if err != nil {
-			return err
-		}
+	return c.forEachPeer(ctx, "peers.rm", p.nodeFlags, p.Peers, func(node *client.Client, id string) error {
 		if err := node.RemovePeer(ctx, id); err != nil {
 			return err
 		}

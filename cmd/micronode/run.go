@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"runtime"
@@ -42,11 +43,14 @@ type runCommand struct {
 func (runCommand) Help() string {
 	return `The node keeps everything in RAM, and Landlock, where the kernel has it, prevents writes to disk. With --persist it stores all state in one folder, and can write nowhere else. By default it listens on loopback only. SIGHUP and a change of the configuration file reload the configuration. The first Ctrl-C drains the node, the second one stops it at once.
 
+If another program has a default port, the next free one is used, and the banner says so. A second node on one machine needs one flag: --socket NAME. Client commands then find it with --socket NAME or MICRO_SOCKET=NAME.
+
 AMNESIA=1 refuses --persist; AMNESIA=0 requires it. MICRO_THREADS=n limits the number of concurrent threads. Every setting can also be given as MICRO_SECTION__KEY.
 
 Examples:
 
     micronode run
+    micronode run --socket second
     micronode run --pack city.pmtiles
     micronode run --allow tiles.example.org
     micronode run --domain maps.example.org --public --pack city.pmtiles --persist ~/node
@@ -119,6 +123,7 @@ func (r *runCommand) Run(ctx context.Context, c *console) error {
 	if r.Only != nil {
 		only = strings.Split(*r.Only, ",") // of an empty text it is a part without a name, which is an error
 	}
+	r.Socket = cmp.Or(r.Socket, os.Getenv("MICRO_SOCKET"))
 	n, err := node.New(ctx, node.Options{
 		Profile: r.Profile, Sources: r.sources(r.flags()...), Only: only, Socket: r.Socket, Persist: r.Persist, Open: r.Open, Log: c.err,
 	})

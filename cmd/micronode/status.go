@@ -125,6 +125,7 @@ func (r statusReport) print(c *console) {
 	if r.Amnesia {
 		c.print("\n  %s\n", amnesiaLine)
 	}
+	c.printKnocks(r.Knocks)
 	r.printParts(c)
 	r.printServices(c)
 	r.printQueues(c)

@@ -4,6 +4,6 @@ package demo
 
 import "syscall"
 
-// ownGroup keeps a Ctrl-C from the nodes. If this process is killed they go on,
+// OwnGroup keeps a Ctrl-C from the nodes. If this process is killed they go on,
 // since only Linux tells children of it: `micronode stop --socket NAME` ends them.
-func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+func OwnGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

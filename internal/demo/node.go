@@ -72,7 +72,7 @@ func newNode(program string, number int, socket string, environ []string) (*node
 	}
 	n := &node{number: number, socket: socket, local: local, log: &logTail{}, bannerRead: make(chan struct{}), exited: make(chan struct{})}
 	n.command = &exec.Cmd{Path: program, Args: nodeArgs(socket), Env: environ, Stderr: n.log,
-		SysProcAttr: ownGroup()}
+		SysProcAttr: OwnGroup()}
 	return n, nil
 }
 

@@ -125,8 +125,11 @@ func TestWithheldHeaders(t *testing.T) {
 		sent[name] = "evil"
 	}
 	delete(sent, "Content-Length")
-	relayed := map[string]string{"X-Own": "1", "Server": "theirs", "Via": "1.1 theirs", "Link": "</a>; rel=next", "X-Frame-Options": "deny",
-		"Content-Disposition": "attachment", "Sourcemap": "a.map", "Cache-Status": "theirs; hit", "Location": "/elsewhere", "X-Accelerated": "1"}
+	relayed := map[string]string{"X-Own": "1", "Server": "theirs", "Via": "1.1 theirs", "Link": "</a>; rel=next",
+		"Content-Disposition": "attachment", "Sourcemap": "a.map", "Cache-Status": "theirs; hit", "X-Accelerated": "1"}
+	for _, name := range []string{"Location", "Cloudflare-Cdn-Cache-Control"} { // of these statuses; of these networks
+		sent[name] = "evil"
+	}
 	host, change := origin(t, func(w http.ResponseWriter, r *http.Request) {
 		for name, value := range sent {
 			w.Header().Set(name, value)

@@ -99,7 +99,7 @@ func unmarshalEntry(data []byte) (*entry, error) {
 	if resp.Header == nil {
 		resp.Header = http.Header{}
 	}
-	withhold(resp.Header) // the list may have grown since it was written
+	withhold(resp.Status, resp.Header) // the list may have grown since it was written
 	e := newEntry(r.Key, r.Sent, resp, time.Time{})
 	if r.Until != nil {
 		e.redirectUntil = *r.Until

@@ -183,7 +183,7 @@ func (o *originFetch) attempt(ctx context.Context, n int) (out outcome, err erro
 	switch {
 	case got.StatusCode == http.StatusNotModified:
 		return o.revalidate(got, resp)
-	case got.StatusCode == http.StatusPartialContent:
+	case got.StatusCode == http.StatusPartialContent, got.StatusCode == http.StatusOK && isPart(got.Response):
 		return outcome{}, upstreamFault(nil, "the origin sent a part instead of the whole")
 	case got.StatusCode < 200:
 		return outcome{}, upstreamFault(nil, "the origin sent a status that is not final")
@@ -230,7 +230,7 @@ func (o *originFetch) revalidate(got originResponse, resp freshness.Response) (o
 		o.stored = nil
 		return outcome{}, errWrong304
 	}
-	updated.Header = o.policy.relayedHeader(updated.Header, true)
+	updated.Header = o.policy.relayedHeader(updated, true)
 	fresh := o.stored.revalidated(updated, got.redirectUntil)
 	o.revalidated = true
 	shared := o.isStorable(got, updated)
@@ -262,7 +262,7 @@ func (o *originFetch) storeBody(ctx context.Context, got originResponse, resp fr
 	if !shared || o.storeErr != nil {
 		into = o.cache.spec.Transient
 	}
-	resp.Header = o.policy.relayedHeader(resp.Header, shared)
+	resp.Header = o.policy.relayedHeader(resp, shared)
 	if len(resp.Header["Date"]) == 0 {
 		resp.Header["Date"] = []string{freshness.FormatDate(got.receivedAt)} // RFC 9110, 6.6.1
 	}

@@ -13,9 +13,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/klauspost/compress/flate"
@@ -253,15 +256,134 @@ func TestNobodyListens(t *testing.T) {
 	w.wantRefused(requestAt(address, "/"), fault.UpstreamFailed, ReasonUpstream)
 }
 
-// Bytes beyond the announced length are cut off, as HTTP says. What follows on
-// the origin's own connection affects only that origin: answers of others do
-// not use it, and net/http may take the rest for the answer to a request that
-// it sent at the same moment.
+// Bytes beyond the announced length are cut off, as HTTP says, and the
+// connection is not used again.
 func TestMoreThanAnnounced(t *testing.T) {
-	v := newHostileOrigin(t, writeText("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 5\r\n\r\nhelloHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"))
+	v := newHostileOrigin(t, writeText(whole("", "hello")+whole("", "evil")))
 	w := newHostileFixture(t, v.address)
 	if got, err := w.ask(requestAt(v.address, "/")); err != nil || got.body != "hello" {
 		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// What an origin appends to an answer is never the answer to the next request,
+// not even if that takes the connection before net/http has looked at it.
+func TestUnreadBytesAreNoAnswer(t *testing.T) {
+	for name, appended := range map[string]string{"an answer": whole("", "evil"), "the beginning of one": "HTTP/1.1 200 OK\r\nX-Evil: 1\r\nX-Rest:"} {
+		t.Run(name, func(t *testing.T) {
+			v := newHostileOrigin(t, func(c net.Conn, _ *http.Request) {
+				_, _ = io.WriteString(c, whole("", "hello")+appended)
+				if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+					_, _ = io.WriteString(c, whole("X-Evil: 1\r\n", "good"))
+				}
+			})
+			config := DefaultConfig()
+			config.CAFile, config.AllowPrivate, config.Timeout = caFile(t), true, longTimeout
+			p, err := newPolicy(config, []string{v.address}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.client.close()
+			ctx, cancel := context.WithTimeout(t.Context(), longTimeout)
+			defer cancel()
+			ask := func(path string, trace *httptrace.ClientTrace) (http.Header, string) {
+				to, err := newTarget(v.address, path, "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				var got originResponse
+				if err := p.roundTrip(httptrace.WithClientTrace(ctx, trace), to, http.Header{}, &got); err != nil {
+					t.Fatal(err)
+				}
+				defer got.Body.Close()
+				body, err := io.ReadAll(got.Body)
+				if err != nil {
+					t.Error(err)
+				}
+				return got.Header, string(body)
+			}
+			pooled, asked := make(chan struct{}), make(chan struct{})
+			look := sync.OnceFunc(func() { close(asked) })
+			_, first := ask("/", &httptrace.ClientTrace{PutIdleConn: func(error) { close(pooled); <-asked }})
+			<-pooled
+			header, second := ask("/good", &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { look() }})
+			look()
+			if first != "hello" || second != "good" || header.Get("X-Evil") != "" {
+				t.Errorf("%q, then %q with %v", first, second, header)
+			}
+		})
+	}
+}
+
+// A connection is clean while its reader waits and nothing has come.
+func TestACleanConnection(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		defer there.Close()
+		c := &originConn{Conn: here}
+		defer c.Close()
+		if c.isClean() {
+			t.Error("its reader has not looked")
+		}
+		go func() { _, _ = c.Read(make([]byte, 1)) }()
+		synctest.Wait()
+		if !c.isClean() {
+			t.Error("its reader waits")
+		}
+		_, _ = there.Write([]byte("x"))
+		synctest.Wait()
+		if c.isClean() {
+			t.Error("its reader has read something")
+		}
+	})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	here, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer here.Close()
+	there, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &originConn{Conn: here}
+	c.waiting.Store(true) // as one whose goroutine does not run yet
+	if !c.isClean() {
+		t.Error("nothing has come")
+	}
+	_, _ = there.Write([]byte("x"))
+	_ = there.Close()
+	var one [1]byte
+	for { // until it has come
+		if n, _ := here.Read(one[:]); n == 0 {
+			break
+		}
+	}
+	if c.isClean() {
+		t.Error("the origin has closed it")
+	}
+}
+
+// A 200 that says that it is a part is refused, as a 206 to a request without a
+// range is. If it says that the part is everything, it is the whole.
+func TestAPartIsNotTheWhole(t *testing.T) {
+	for text, part := range map[string]bool{
+		"bytes 0-4/10": true, "bytes 5-9/10": true, "Bytes 0-4/*": true, "bytes */5": true, "bytes": true, "bytes 1-5/5": true, "bytes 0-9/10": true,
+		"bytes 0-4/5": false, "items 0-24/319": false,
+	} {
+		v := newHostileOrigin(t, writeText(whole("Content-Range: "+text+"\r\n", "hello")))
+		w := newHostileFixture(t, v.address)
+		got, err := w.ask(requestAt(v.address, "/"))
+		if part && fault.KindOf(err) != fault.UpstreamFailed || !part && (err != nil || got.body != "hello") {
+			t.Errorf("%s: %+v, %v", text, got, err)
+		}
+		if part {
+			w.wantEmpty()
+		}
 	}
 }
 

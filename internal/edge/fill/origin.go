@@ -56,7 +56,7 @@ func newOriginClient(config Config, dial dialer) (*originClient, error) {
 	}
 	return &originClient{&http.Transport{
 		Proxy:                  nil,
-		DialContext:            dial,
+		DialContext:            watchConns(dial),
 		TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout:    config.Timeout,
 		ForceAttemptHTTP2:      true,
@@ -137,7 +137,7 @@ func (p *policy) fetch(ctx context.Context, t target, header http.Header, breake
 
 // roundTrip sends one request and waits for the header of its answer.
 func (p *policy) roundTrip(ctx context.Context, t target, header http.Header, got *originResponse) (err error) {
-	request := (&http.Request{Method: http.MethodGet, URL: t.url(), Header: header, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).WithContext(ctx)
+	request := (&http.Request{Method: http.MethodGet, URL: t.url(), Header: header, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).WithContext(withCleanConns(ctx))
 	got.sentAt = time.Now()
 	got.Response, err = p.client.transport.RoundTrip(request)
 	got.receivedAt = time.Now()

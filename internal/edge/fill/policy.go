@@ -110,14 +110,14 @@ func (p *policy) forwarded(header http.Header) http.Header {
 
 // relayedHeader is the part of an origin's header that is relayed, and stored
 // if the answer is.
-func (p *policy) relayedHeader(header http.Header, stored bool) http.Header {
+func (p *policy) relayedHeader(resp freshness.Response, stored bool) http.Header {
 	var out http.Header
 	if stored {
-		out = freshness.StoredHeader(header)
+		out = freshness.StoredHeader(resp.Header)
 	} else {
-		out = freshness.EndToEnd(header)
+		out = freshness.EndToEnd(resp.Header)
 	}
-	withhold(out)
+	withhold(resp.Status, out)
 	return out
 }
 

@@ -30,7 +30,7 @@ type registryVerify struct {
 func (registryVerify) Help() string {
 	return `Every version is verified on this machine, from the first one on: it follows its predecessor, a quorum of the signers of that time signed it, its operations apply, and the signed checkpoint covers exactly these versions. The node is not trusted. A log cannot prove its own identity, so give the registry's ID and the log's key as registry init printed them; without them, the output lists what was taken on trust.
 
-If the node has pruned its oldest versions, the last version is verified with its proofs; the folder can be verified as a whole.
+If the node has pruned its oldest versions, all that are left are verified, and the tree that covers the others, too. What they contained is taken on trust.
 
 The exit code is 0 only if everything is verified.
 
@@ -153,7 +153,7 @@ func (r *registryVerify) verifyNode(ctx context.Context, c *console, trust regis
 	defer bar.clear()
 	report, err := auditLog(ctx, node, effective, bar)
 	if errors.Is(err, fault.Expired) {
-		return r.verifyPruned(ctx, node, trust)
+		return r.verifyKept(ctx, node, trust, bar)
 	}
 	if err != nil {
 		return verifyOutput{}, err
@@ -182,20 +182,86 @@ func (r *registryVerify) displayName() string {
 	return r.What
 }
 
-// verifyPruned verifies a log whose oldest versions were pruned: by the proofs
-// of its last version.
-func (r *registryVerify) verifyPruned(ctx context.Context, node *client.Client, trust registry.Trust) (verifyOutput, error) {
+// verifyKept verifies a log whose oldest versions were pruned: all that are left.
+// If more of them are pruned meanwhile, it begins again.
+func (r *registryVerify) verifyKept(ctx context.Context, node *client.Client, trust registry.Trust, bar *countProgress) (verifyOutput, error) {
+	for attempt := 1; ; attempt++ {
+		report, err := auditKept(ctx, node, trust, bar)
+		switch {
+		case err == nil:
+			found := logOutput(r.displayName(), report)
+			found.Claims = append(found.Claims, "the node's head is in this log")
+			return found, nil
+		case !errors.Is(err, fault.Expired) || attempt == verifyAttempts:
+			return verifyOutput{}, err
+		}
+	}
+}
+
+// verifyAttempts is how often a verification begins again because versions were
+// pruned while it ran.
+const verifyAttempts = 3
+
+// auditKept verifies every version that a node has left, without trust in the
+// node.
+func auditKept(ctx context.Context, node *client.Client, trust registry.Trust, bar *countProgress) (registry.Report, error) {
 	head, err := node.RegistryHead(ctx)
 	if err != nil {
-		return verifyOutput{}, err
+		return registry.Report{}, err
 	}
-	raw, err := node.RegistryBundle(ctx, head.Version)
+	first, err := firstKept(ctx, node, head.Version)
 	if err != nil {
-		return verifyOutput{}, err
+		return registry.Report{}, err
 	}
-	found, err := verifyBundle(r.displayName(), raw, trust)
-	found.OnTrust = append(found.OnTrust, "the oldest versions: they were pruned, so that only the last version was verified, with its proofs")
-	return found, err
+	raw, err := node.RegistryBundle(ctx, first)
+	if err != nil {
+		return registry.Report{}, err
+	}
+	auditor, err := registry.NewKeptAuditor(raw, trust)
+	if err != nil {
+		return registry.Report{}, err
+	}
+	size := auditor.Size()
+	switch {
+	case auditor.Head().Version != first:
+		return registry.Report{}, newContradictionError("the bundle of version %d is that of version %d", first, auditor.Head().Version)
+	case size <= head.Version:
+		return registry.Report{}, newContradictionError("the checkpoint covers %d versions, but the head is version %d", size, head.Version)
+	}
+	for version := first; ; {
+		if version == head.Version && auditor.Head().Hash != head.Hash {
+			return registry.Report{}, newContradictionError("the head is %s, but version %d in the log is %s", head.Hash, version, auditor.Head().Hash)
+		}
+		bar.count(version+1-first, size-first)
+		if version++; version == size {
+			return auditor.Finish()
+		}
+		one, err := node.RegistryVersion(ctx, version, false)
+		if err != nil {
+			return registry.Report{}, err
+		}
+		if err := auditor.Add(one.Header, one.Payload, one.Preconditions); err != nil {
+			return registry.Report{}, withSubject(verifyOp, fmt.Sprintf("version %d", version), err)
+		}
+	}
+}
+
+// firstKept finds the first version that is not pruned, up to the head.
+func firstKept(ctx context.Context, node *client.Client, head uint64) (uint64, error) {
+	pruned, kept := uint64(0), head // version 0 is pruned, or this would not be asked
+	for kept-pruned > 1 {
+		middle := pruned + (kept-pruned)/2
+		_, err := node.RegistryVersion(ctx, middle, false)
+		switch {
+		case err == nil:
+			kept = middle
+		case errors.Is(err, fault.Expired):
+			pruned = middle
+		default:
+			return 0, err
+		}
+	}
+	return kept, nil
 }
 
 // auditLog verifies every version of a node that its checkpoint covers,

@@ -228,16 +228,115 @@ func TestWhatDoesNotVerify(t *testing.T) {
 	newTestConsole(t).expect(t, t.Context(), fault.Malformed.Exit(), []string{"registry", "verify", "https://user@x"}, "has a user in it")
 }
 
-// Of a log that is pruned, the last version is verified.
+// longer is the log with a third version. Its first one is pruned.
+func (h *handmadeLog) longer(t *testing.T) (third handmadeVersion, routes map[string]http.HandlerFunc) {
+	t.Helper()
+	const at, expires = "2026-01-02T03:04:06.000Z", "2026-01-02T04:04:05.006Z"
+	alice, bob := newSigner(t, "alice"), newSigner(t, "bob")
+	third.payload = strings.ReplaceAll(h.versions[1].payload, `"docs"`, `"more"`)
+	third.preconditions = `[{"hash":null,"id":"more"}]`
+	hashes := fmt.Sprintf(`"payload_b3":%q,"preconditions_b3":%q`, b3.Of([]byte(third.payload)), b3.Of([]byte(third.preconditions)))
+	rest := fmt.Sprintf(`"proposal_id":%q,"registry":%q,"signers_version":0,"supersedes":null`, someProposalID, h.registry)
+	message := fmt.Sprintf("micronode registry approval v1\n"+`{"base":null,"expires_at":%q,%s,%s}`, expires, hashes, rest)
+	third.header = fmt.Sprintf(`{"approvals":[%s],"base":null,"committed_at":%q,"expires_at":%q,%s,"prev_hash":%q,%s,"type":"micronode registry header v1","version":2}`,
+		approvalsBy(message, alice, bob), at, expires, hashes, h.versions[1].hash(), rest)
+	leaf := tlog.RecordHash([]byte(third.header))
+
+	origin := "micronode/registry/" + strings.TrimPrefix(h.registry.String(), "b3:")[:16]
+	private, _, err := note.GenerateKey(constantReader{}, origin)
+	testkit.Must(t, err)
+	log, err := note.NewSigner(private)
+	testkit.Must(t, err)
+	signed, err := note.Sign(&note.Note{Text: fmt.Sprintf("%s\n3\n%s\n", origin, tlog.NodeHash(tlog.NodeHash(h.leaves[0], h.leaves[1]), leaf))}, log)
+	testkit.Must(t, err)
+	h.checkpoint = string(signed)
+	proofs := strings.NewReplacer(fmt.Sprintf(`"inclusion":[%q]`, h.leaves[0]), fmt.Sprintf(`"inclusion":[%q,%q]`, h.leaves[0], leaf), // of version 1
+		fmt.Sprintf(`"inclusion":[%q]`, h.leaves[1]), fmt.Sprintf(`"inclusion":[%q,%q]`, h.leaves[1], leaf), // of version 0
+		`"consistency":[]`, fmt.Sprintf(`"consistency":[%q]`, leaf))
+	routes = h.routes()
+	routes["GET /registry/head"] = respondJSON(200, fmt.Sprintf(`{"version":2,"hash":%q}`, third.hash()))
+	routes["GET /registry/0"] = respondProblem(fault.Expired, "it was pruned")
+	routes["GET /registry/2"] = respondVersion(2, third)
+	routes["GET /registry/bundle/1"] = respondJSON(200, proofs.Replace(h.bundle()))
+	return third, routes
+}
+
+// respondVersion responds with a version.
+func respondVersion(number int, v handmadeVersion) http.HandlerFunc {
+	raw, _ := json.Marshal(map[string]any{"version": number, "hash": v.hash(), "schema_version": "1.0.0",
+		"header": []byte(v.header), "payload": []byte(v.payload), "preconditions": []byte(v.preconditions)})
+	return respondJSON(200, string(raw))
+}
+
+// Of a log that is pruned, every version that is left is verified, and the
+// output says what is not. A change to any of them is detected.
 func TestVerifyingAPrunedNode(t *testing.T) {
-	h := newHandmadeLog(t)
-	routes := h.routes()
-	routes["GET /registry/0"], routes["GET /registry/bundle/1"] = respondProblem(fault.Expired, "it was pruned"), respondJSON(200, h.bundle())
-	fakeNode(t, routes)
-	s := newTestConsole(t)
-	s.expect(t, t.Context(), 0, []string{"registry", "verify", "--registry", h.registry.String(), "--log-key", h.verifierKey})
-	if !strings.Contains(s.stdout.String(), "Taken on trust:\n") || !strings.Contains(s.stdout.String(), "they were pruned") || !strings.Contains(s.stdout.String(), "✓ ") {
-		t.Errorf("it printed\n%s", &s.stdout)
+	good := newHandmadeLog(t)
+	for name, c := range map[string]struct {
+		node func(third handmadeVersion, routes map[string]http.HandlerFunc)
+		kind fault.Kind
+		told string
+	}{
+		"good": {func(handmadeVersion, map[string]http.HandlerFunc) {}, 0, ""},
+		"pruned further meanwhile": {func(_ handmadeVersion, routes map[string]http.HandlerFunc) {
+			n, bundle := 0, routes["GET /registry/bundle/1"]
+			routes["GET /registry/bundle/1"] = func(w http.ResponseWriter, r *http.Request) {
+				if n++; n == 1 {
+					respondProblem(fault.Expired, "it was pruned")(w, r)
+					return
+				}
+				bundle(w, r)
+			}
+		}, 0, ""},
+		"pruned again and again": {func(_ handmadeVersion, routes map[string]http.HandlerFunc) {
+			routes["GET /registry/bundle/1"] = respondProblem(fault.Expired, "it was pruned")
+		}, fault.Expired, "it was pruned"},
+		"a payload": {func(third handmadeVersion, routes map[string]http.HandlerFunc) {
+			third.payload = strings.Replace(third.payload, "af13", "af14", 1)
+			routes["GET /registry/2"] = respondVersion(2, third)
+		}, fault.IntegrityFail, "version 2: "},
+		"who approved": {func(third handmadeVersion, routes map[string]http.HandlerFunc) {
+			third.header = strings.Replace(third.header, `"signer_id":"alice"`, `"signer_id":"bob"`, 1)
+			routes["GET /registry/2"] = respondVersion(2, third)
+		}, fault.IntegrityFail, "version 2: "},
+		"when": {func(third handmadeVersion, routes map[string]http.HandlerFunc) { // nobody signed that alone
+			third.header = strings.Replace(third.header, "06.000Z", "06.001Z", 1)
+			routes["GET /registry/2"] = respondVersion(2, third)
+			routes["GET /registry/head"] = respondJSON(200, fmt.Sprintf(`{"version":2,"hash":%q}`, third.hash()))
+		}, fault.IntegrityFail, "do not match the signed checkpoint"},
+		"the head": {func(_ handmadeVersion, routes map[string]http.HandlerFunc) {
+			routes["GET /registry/head"] = respondJSON(200, `{"version":2,"hash":"`+emptyID+`"}`)
+		}, fault.IntegrityFail, "the head is " + emptyID},
+		"a later head": {func(_ handmadeVersion, routes map[string]http.HandlerFunc) {
+			routes["GET /registry/head"] = respondJSON(200, `{"version":3,"hash":"`+emptyID+`"}`)
+			routes["GET /registry/3"] = respondProblem(fault.NotFound, "none")
+		}, fault.IntegrityFail, "the checkpoint covers 3 versions, but the head is version 3"},
+		"the bundle of another": {func(_ handmadeVersion, routes map[string]http.HandlerFunc) {
+			routes["GET /registry/bundle/2"] = routes["GET /registry/bundle/1"]
+			routes["GET /registry/1"] = respondProblem(fault.Expired, "it was pruned")
+		}, fault.IntegrityFail, "the bundle of version 2 is that of version 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := *good
+			third, routes := h.longer(t)
+			c.node(third, routes)
+			fakeNode(t, routes)
+			s := newTestConsole(t)
+			args := []string{"registry", "verify", "--registry", h.registry.String(), "--log-key", h.verifierKey}
+			if c.kind != 0 {
+				s.expect(t, t.Context(), c.kind.Exit(), args, c.told)
+				if s.stdout.Len() > 0 {
+					t.Errorf("it claims\n%s", &s.stdout)
+				}
+				return
+			}
+			s.expect(t, t.Context(), 0, args)
+			for _, want := range []string{"✓ 2 versions, from 1 to 2\n", "✓ the checkpoint is signed by the log's key", "✓ the node's head is in this log\n", "\nversion   2\nhash      " + third.hash().String(), "Taken on trust:\n", "they were pruned"} {
+				if !strings.Contains(s.stdout.String(), want) {
+					t.Errorf("no %q in\n%s", want, &s.stdout)
+				}
+			}
+		})
 	}
 }
 

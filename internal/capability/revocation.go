@@ -68,6 +68,16 @@ func chainHashes(m *macaroon.Macaroon) []chainHash {
 // tokenID truncates a hash to the ID that is shown and kept.
 func (c chainHash) tokenID() TokenID { return TokenID(c[:len(TokenID{})]) }
 
+// RootID is the ID that a token had when it was minted. All tokens that were
+// derived from one have the same.
+func RootID(token string) (TokenID, error) {
+	m, why := parse(token)
+	if why != noReason {
+		return TokenID{}, fault.New("capability.id", fault.Malformed, "%s", why)
+	}
+	return chainHashes(m)[0].tokenID(), nil
+}
+
 // idOf is the ID of a token.
 func idOf(m *macaroon.Macaroon) TokenID {
 	all := chainHashes(m)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"micronode/client"
@@ -52,7 +53,60 @@ func (n *Node) handleShutdown(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// busReaders is how many readers the bus has, and operatorReaders how many of
+// them are for GET /admin/events. The node itself needs the rest.
+const (
+	busReaders      = 64
+	operatorReaders = busReaders - 8
+)
+
+// readerShares counts the readers of events by the token that they were opened
+// with, together with all tokens that were derived from the same one.
+type readerShares struct {
+	mu    sync.Mutex //lockblock:leaf guards a map
+	held  map[capability.TokenID]int
+	total int
+}
+
+// acquire takes a reader for a token. A token gets as many as it leaves free: so
+// one token gets half of them, and however many are greedy, one is left for the
+// next.
+func (s *readerShares) acquire(token string) (release func(), err error) {
+	id, err := capability.RootID(token)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if free := operatorReaders - s.total; s.held[id] >= free {
+		return nil, &fault.Error{Op: "node.events", Kind: fault.Busy, Detail: "this token has its share of the readers of events",
+			Next: "Close a stream that you do not read, or share one stream."}
+	}
+	if s.held == nil {
+		s.held = map[capability.TokenID]int{}
+	}
+	s.held[id]++
+	s.total++
+	return func() { s.release(id) }, nil
+}
+
+func (s *readerShares) release(id capability.TokenID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.total--
+	if s.held[id]--; s.held[id] == 0 {
+		delete(s.held, id)
+	}
+}
+
 func (n *Node) handleEvents(w http.ResponseWriter, r *http.Request) error {
+	if token := ingress.Bearer(r.Header); token != "" && !ingress.Local(r) {
+		release, err := n.eventReaders.acquire(token)
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
 	reader, err := n.bus.Subscribe("operator", nil)
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 
 	"micronode/client"
 	"micronode/fault"
+	"micronode/internal/capability"
 	"micronode/internal/config"
 )
 
@@ -57,6 +58,58 @@ func TestTheBusIsForOperators(t *testing.T) {
 	}
 }
 
+// One token, and all that are derived from it, get half of the readers of
+// events; the next token gets one at once.
+func TestReadersOfEventsAreShared(t *testing.T) {
+	root, err := capability.NewRoot(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	authority := capability.NewAuthority(root)
+	mint := func() string {
+		token, err := authority.Mint(capability.Caveats{Scopes: []capability.Scope{capability.Admin}, Expires: time.Now().Add(time.Hour)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return token
+	}
+	greedy, other := mint(), mint()
+	derived, err := authority.MintFrom(greedy, capability.Caveats{Scopes: []capability.Scope{capability.Admin}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var shares readerShares
+	var held []func()
+	for i := range busReaders {
+		release, err := shares.acquire([]string{greedy, derived}[i%2])
+		if err != nil {
+			if fault.KindOf(err) != fault.Busy || fault.NextOf(err) == "" {
+				t.Error(err)
+			}
+			break
+		}
+		held = append(held, release)
+	}
+	if len(held) != operatorReaders/2 {
+		t.Errorf("one token has %d readers", len(held))
+	}
+	release, err := shares.acquire(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	release()
+	for _, release := range held {
+		release()
+	}
+	if len(shares.held) != 0 || shares.total != 0 {
+		t.Errorf("%v, %d are left", shares.held, shares.total)
+	}
+	if _, err := shares.acquire("x"); fault.KindOf(err) != fault.Malformed {
+		t.Error(err)
+	}
+}
+
 // A client without a capability can neither watch nor end the node.
 func TestTheBusIsForNobodyElse(t *testing.T) {
 	n := start(t, 2)
@@ -74,6 +127,46 @@ func TestTheBusIsForNobodyElse(t *testing.T) {
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()
+}
+
+// The capacities of the work queues are settings.
+func TestWorkQueuesAreSettings(t *testing.T) {
+	options := testOptions(t)
+	want := map[string]int{"index/work": 3, "edge/work": 4, "registry/proposals": 5, "registry/approvals": 5, "registry/commits": 5, "node/work": 6}
+	options.set("index.queue", "3")
+	options.set("edge.queue", "4")
+	options.set("registry.queue", "5")
+	options.set("node.queues.work", "6")
+	n, err := New(t.Context(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, stat := range n.Inventory().Read() {
+		if most, listed := want[stat.Service+"/"+stat.Name]; listed {
+			delete(want, stat.Service+"/"+stat.Name)
+			if stat.Cap != most {
+				t.Errorf("%s/%s has %d places, not %d", stat.Service, stat.Name, stat.Cap, most)
+			}
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("there is no %v", want)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, _ = n.Run(over)
+
+	for _, key := range []string{"index.queue", "edge.queue", "registry.queue"} {
+		options := testOptions(t)
+		options.set(key, "0")
+		n, err := New(t.Context(), options)
+		if err == nil {
+			t.Fatal(key, n.Close())
+		}
+		if !strings.Contains(err.Error(), key) {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
 }
 
 // A reader that loses events, on any bus of the node, is named in the log.

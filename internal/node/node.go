@@ -86,6 +86,7 @@ type Node struct {
 	// what moves between tasks
 	inventory      *flow.Inventory
 	bus            *flow.Bus[Event]
+	eventReaders   readerShares           // has a lock of its own
 	busReader      *flow.Reader[Event]    // subscribed before the first event is published; read by the bus service
 	shutdownReason *flow.Snapshot[string] // the reason, once a shutdown was requested on the bus
 	work           *flow.Queue[*job]
@@ -337,7 +338,7 @@ func (n *Node) findIdentity(loaded *config.Loaded[Config]) (err error) {
 func (n *Node) makeQueues(loaded *config.Loaded[Config]) error {
 	queues := loaded.Value.Node.Queues
 	n.bus = flow.NewBus[Event](n.inventory, flow.BusSpec{
-		Service: service, Name: "bus", Cap: queues.Bus, Readers: 64, From: "supervisor, services", To: "shutdown, GET /admin/events",
+		Service: service, Name: "bus", Cap: queues.Bus, Readers: busReaders, From: "supervisor, services", To: "shutdown, GET /admin/events",
 	})
 	n.busReader, _ = n.bus.Subscribe("shutdown", n.reconcile) // a new bus has room
 	n.shutdownReason = flow.NewSnapshot(n.inventory, flow.SnapshotSpec{

@@ -28,6 +28,7 @@ type Config struct {
 	MaxAge     config.Duration `toml:"max_age" doc:"The max-age of tiles and files for clients." restart:"true"`
 
 	Workers        config.Auto[int] `toml:"workers" doc:"The number of workers that fetch from origins. One origin may use at most as many as remain free: half of them if it is the only one. Auto is four times the cores, at least four." restart:"true"`
+	Queue          int              `toml:"queue" doc:"The number of objects that wait to be fetched. A full queue refuses with 429, those of the busiest origin first." restart:"true"`
 	Reconcile      config.Duration  `toml:"reconcile" doc:"The interval at which packs are compared with the disk, in case a notification was lost." restart:"true"`
 	DirectoryBytes config.Size      `toml:"directory_bytes" doc:"The memory for the directories of packs." restart:"true"`
 	PreparedBytes  config.Size      `toml:"shelf_bytes" doc:"The memory for prepared answers of the warm lane." restart:"true"`
@@ -44,6 +45,7 @@ func DefaultConfig() Config {
 		AnonymousFetch: true,
 		MaxAge:         5 * time.Minute,
 		Workers:        config.Auto[int]{Auto: true},
+		Queue:          512,
 		Reconcile:      30 * time.Second,
 		DirectoryBytes: 32 * config.MiB,
 		PreparedBytes:  64 * config.MiB,
@@ -58,6 +60,9 @@ func (c Config) Validate() error {
 	var problems []error
 	if !c.Workers.Auto && c.Workers.Value < 1 {
 		problems = append(problems, config.Invalid("workers", `Choose 1 or more, or "auto".`, "%d workers are below 1", c.Workers.Value))
+	}
+	if c.Queue < 1 || c.Queue > 1<<16 {
+		problems = append(problems, config.Invalid("queue", "Choose something from 1 to 65536.", "%d places", c.Queue))
 	}
 	if c.Reconcile <= 0 {
 		problems = append(problems, config.Invalid("reconcile", `Write a time such as "30s".`, "packs would never be compared with the disk"))

@@ -120,7 +120,7 @@ func (e *Edge) openPacks(ctx context.Context, inv *flow.Inventory) error {
 
 func (e *Edge) openCache(inv *flow.Inventory, spec Spec) (err error) {
 	e.cache, err = fill.New(inv, fill.Spec{
-		Config: spec.Config.Fill, Cache: spec.Config.Cache, Breaker: spec.Config.Breaker, Allow: spec.Config.Allow, Workers: spec.Config.workers(),
+		Config: spec.Config.Fill, Cache: spec.Config.Cache, Breaker: spec.Config.Breaker, Allow: spec.Config.Allow, Workers: spec.Config.workers(), Queue: spec.Config.Queue,
 		Store: spec.Store, Transient: spec.Transient, Folder: spec.Folder, Amnesia: spec.Amnesia,
 		Admit: e.admit, OnEvent: func(event fill.Event) { _ = e.events.Publish(event) }, // fails on a closed bus, which has no subscribers left
 		Counters: fill.Counters{

@@ -18,6 +18,7 @@ import (
 // Config is the section [index] of the configuration.
 type Config struct {
 	Workers         config.Auto[int]  `toml:"workers" default:"cores, 2 at least" doc:"The number of workers that start look-ups. Auto is one per core, at least two; workers do not wait for answers, so that more seldom help." restart:"true"`
+	Queue           int               `toml:"queue" doc:"The number of look-ups that wait for a worker. A full queue refuses with 429, those of the busiest client first." restart:"true"`
 	Region          string            `toml:"region" doc:"The region of this node, in a word that its neighbours use too, such as eu-west. Providers of the same region come first." restart:"true"`
 	Delegated       []string          `toml:"delegated" doc:"Endpoints of Delegated Routing V1 to ask for providers, as https://HOST; http:// only on this machine."`
 	AllowPrivate    config.Auto[bool] `toml:"allow_private" doc:"Whether the node dials loopback and private addresses that other nodes announce. Auto: yes if all configured peers, routers and bootstrap peers have such addresses. Link-local and cloud metadata addresses are never dialled." restart:"true"`
@@ -78,7 +79,7 @@ type Breaker struct {
 // DefaultConfig returns the defaults.
 func DefaultConfig() Config {
 	return Config{
-		Workers: config.Auto[int]{Auto: true}, Delegated: []string{}, AllowPrivate: config.Auto[bool]{Auto: true}, ProvideInterval: 12 * time.Hour,
+		Workers: config.Auto[int]{Auto: true}, Queue: maxWaiting, Delegated: []string{}, AllowPrivate: config.Auto[bool]{Auto: true}, ProvideInterval: 12 * time.Hour,
 		DHT: DHT{
 			Enabled: config.Auto[bool]{Auto: true}, Addr: "127.0.0.1:9700", Bootstrap: []string{},
 			Alpha: 3, Beta: 2, HedgeMS: config.Auto[int]{Value: 150}, DeadlineMS: 1200, Quorum: 1, HedgeBudget: 0.2,
@@ -115,6 +116,7 @@ func (p *problems) addIf(wrong bool, key, next, format string, args ...any) {
 func (c Config) Validate() error {
 	var w problems
 	w.addIf(!c.Workers.Auto && (c.Workers.Value < 1 || c.Workers.Value > 1024), "workers", `Choose something from 1 to 1024, or "auto".`, "%d workers", c.Workers.Value)
+	w.addIf(c.Queue < 1 || c.Queue > 1<<16, "queue", "Choose something from 1 to 65536.", "%d places", c.Queue)
 	w.addIf(len(c.Region) > maxRegion || !isPlainWord(c.Region), "region", "Choose a short word, such as eu-west.", "%q is not a valid region name", c.Region)
 	w.addIf(c.ProvideInterval < time.Minute, "provide_interval", `Write a time such as "12h", one minute at least.`, "%s is below one minute", c.ProvideInterval)
 	w.addIf(len(c.Delegated) > maxEndpoints, "delegated", "Name 32 or fewer.", "%d endpoints", len(c.Delegated))

@@ -230,7 +230,7 @@ func (x *Index) queueRefusal() error {
 	if x.closing.Load() {
 		return fault.Wrap(opLookup, flow.ErrClosed)
 	}
-	return fault.New(opLookup, fault.Busy, "the queue of look-ups is full: %d wait", maxWaiting)
+	return fault.New(opLookup, fault.Busy, "the queue of look-ups is full: %d wait", x.work.Len(workBand))
 }
 
 // nextFlight returns a worker's next flight, once another look-up may run. So

@@ -103,7 +103,7 @@ type Stages struct {
 
 // Limits of concurrency.
 const (
-	maxWaiting = 512  // look-ups that wait in the queue
+	maxWaiting = 512  // look-ups that wait in the queue, by default
 	maxLookups = 512  // running look-ups
 	maxSpare   = 256  // of those, reserved for clients with few look-ups
 	maxRacers  = 4096 // targets that are being asked
@@ -164,7 +164,7 @@ func (x *Index) makeParts(inv *flow.Inventory, first *settings) {
 	x.settings = flow.NewSnapshot(inv, flow.SnapshotSpec{Service: service, Name: "settings", From: "config", To: "all tasks"}, first)
 	x.work = flow.NewFair[*flight](inv, flow.FairSpec{
 		Service: service, Quantum: 1, From: "handlers, warm-up", To: "index workers",
-		Bands: []flow.BandSpec{{Name: "work", Cap: maxWaiting, Bytes: maxWaiting, Policy: flow.RejectNew}},
+		Bands: []flow.BandSpec{{Name: "work", Cap: x.spec.Config.Queue, Bytes: x.spec.Config.Queue, Policy: flow.RejectNew}},
 	})
 	x.lookupPermits = flow.NewPermits(inv, flow.PermitsSpec{
 		Service: service, Name: "look-ups", Cap: maxLookups - maxSpare, Waiting: 1024, From: "index workers", To: "look-ups",

@@ -14,6 +14,7 @@ import (
 type Config struct {
 	ProposalTTL  config.Duration `toml:"proposal_ttl" doc:"The lifetime of a proposal without a ttl_s."`
 	MaxProposals int             `toml:"max_proposals" doc:"The maximum number of open proposals. One client may hold at most as many as remain free."`
+	Queue        int             `toml:"queue" doc:"The numbers of proposals, of approvals and of commits that wait for the committer. A full queue refuses with 429, those of the busiest client first." restart:"true"`
 	Subscribers  int             `toml:"subscribers" doc:"The maximum number of subscribers of /registry/stream." restart:"true"`
 	VerifyPause  config.Duration `toml:"verify_pause" doc:"The pause between two verifications of the whole log. Zero verifies it once."`
 	VerifyShare  int             `toml:"verify_share" unit:"percent" doc:"The share of a core that a verification may use."`
@@ -45,6 +46,7 @@ func DefaultConfig() Config {
 	return Config{
 		ProposalTTL:  time.Hour,
 		MaxProposals: 1024,
+		Queue:        512,
 		Subscribers:  2048,
 		VerifyPause:  time.Hour,
 		VerifyShare:  10,
@@ -71,6 +73,7 @@ func (c Config) Validate() error {
 	}
 	rejectIf(c.ProposalTTL <= 0 || c.ProposalTTL > maxTTL, "proposal_ttl", "Choose something above 0s and up to 720h.", "%s is out of range", c.ProposalTTL)
 	rejectIf(c.MaxProposals < 1 || c.MaxProposals > 1<<16, "max_proposals", "Choose something from 1 to 65536.", "%d proposals", c.MaxProposals)
+	rejectIf(c.Queue < 1 || c.Queue > 1<<16, "queue", "Choose something from 1 to 65536.", "%d places", c.Queue)
 	rejectIf(c.Subscribers < 1 || c.Subscribers > 1<<16, "subscribers", "Choose something from 1 to 65536.", "%d subscribers", c.Subscribers)
 	rejectIf(c.VerifyPause < 0, "verify_pause", "Write a time such as 1h, or 0 for no second round.", "%s is not a valid cool-down", c.VerifyPause)
 	rejectIf(c.VerifyShare < 1 || c.VerifyShare > 100, "verify_share", "Choose something from 1 to 100.", "%d percent is out of range", c.VerifyShare)

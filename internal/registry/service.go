@@ -98,7 +98,8 @@ func New(ctx context.Context, inv *flow.Inventory, spec Spec) (*Registry, error)
 
 // makeQueues makes the queues, buses and snapshots between the tasks.
 func (r *Registry) makeQueues(inv *flow.Inventory) {
-	const waiting, bytes = 512, 64 << 20
+	const bytes = 64 << 20
+	waiting := r.spec.Config.Queue
 	r.jobs = flow.NewFair[*job](inv, flow.FairSpec{
 		Service: service, Quantum: 4 << 10, From: "gateway", To: "committer", Effect: flow.StopsWrites,
 		Bands: []flow.BandSpec{

@@ -1,6 +1,7 @@
 package fill
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"sync"
@@ -23,6 +24,7 @@ type Spec struct {
 	Breaker BreakerConfig
 	Allow   []string // the origins that may be fetched from; see ParseAllow
 	Workers int      // number of goroutines that pull from Next; shared among origins
+	Queue   int      // fills that wait for a worker; zero is 512
 
 	// Store holds the bodies. It is the cache's own: its budget is the quota,
 	// and everything in it is Cached.
@@ -84,7 +86,7 @@ const (
 	opGet   = "edge.get"
 	opFill  = "edge.fill"
 
-	workCap  = 512 // fills that wait for a worker
+	workCap  = 512 // fills that wait for a worker, by default
 	workBand = 1   // the one band of the queue
 
 	// How often a request waits for another request's fill before it fetches
@@ -130,7 +132,7 @@ func New(inv *flow.Inventory, spec Spec) (*Cache, error) {
 		policy: flow.NewSnapshot(inv, flow.SnapshotSpec{Service: service, Name: "fill_policy", From: "config reload", To: "cache, workers, warm-up"}, first),
 		work: flow.NewFair[*flight](inv, flow.FairSpec{
 			Service: service, Quantum: 1, MaxOutstanding: spec.Workers, From: "handlers, warm-up", To: "edge worker",
-			Bands: []flow.BandSpec{{Name: "work", Cap: workCap, Bytes: workCap, Policy: flow.RejectNew}},
+			Bands: []flow.BandSpec{{Name: "work", Cap: cmp.Or(spec.Queue, workCap), Bytes: cmp.Or(spec.Queue, workCap), Policy: flow.RejectNew}},
 		}),
 		breakers: breaker.New(spec.Breaker.spec()),
 		index:    newEntryIndex(spec.Cache.MaxEntries, indexBytes),

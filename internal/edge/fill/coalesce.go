@@ -93,7 +93,7 @@ func (c *Cache) rejectFault() error {
 	if c.draining.Load() {
 		return drainingFault()
 	}
-	return fault.New(opFill, fault.Busy, "%d objects wait to be fetched", workCap)
+	return fault.New(opFill, fault.Busy, "%d objects wait to be fetched", c.work.Len(workBand))
 }
 
 // markStarted marks a flight as taken by a worker. It reports false if the

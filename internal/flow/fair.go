@@ -146,7 +146,7 @@ func (f *Fair[T]) enrol(spec FairSpec, i int, one BandSpec) {
 	f.bands[i].spec = one
 	f.bands[i].serial = f.inv.enrol(Entry{
 		Service: spec.Service, Name: one.Name, Kind: kindQueue, Cap: one.Cap,
-		Policy: one.Policy.String(), From: spec.From, To: spec.To, Each: spec.Each, Effect: spec.Effect, Next: spec.Next,
+		Policy: one.Policy.String(), Displaces: i != Urgent, From: spec.From, To: spec.To, Each: spec.Each, Effect: spec.Effect, Next: spec.Next,
 	}, fairBand[T]{f, i}).serial
 }
 

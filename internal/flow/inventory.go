@@ -32,17 +32,18 @@ func (inv *Inventory) notifyLag(bus, consumer string, missed uint64) {
 
 // Entry is what is fixed when a component is made.
 type Entry struct {
-	Service string
-	Name    string
-	Kind    string // queue, lane, bus, snapshot, permits
-	Cap     int
-	Waiting int // lanes and permits: how many may wait
-	Policy  string
-	From    string
-	To      string
-	Each    string // what there is one of these for; empty if there is just one
-	Effect  Effect // on the node, when it is full or does not move
-	Next    string // what an operator can do then; empty for the general advice
+	Service   string
+	Name      string
+	Kind      string // queue, lane, bus, snapshot, permits
+	Cap       int
+	Waiting   int // lanes and permits: how many may wait
+	Policy    string
+	Displaces bool // it is shared by classes: a new item may displace those of the class that holds most
+	From      string
+	To        string
+	Each      string // what there is one of these for; empty if there is just one
+	Effect    Effect // on the node, when it is full or does not move
+	Next      string // what an operator can do then; empty for the general advice
 }
 
 // The kinds that Progress distinguishes.

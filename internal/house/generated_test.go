@@ -78,9 +78,18 @@ func concurrency(t *testing.T) string {
 	b.WriteString("| service | name | kind | bound | waiting | when full | readiness | from | to | one for each |\n|---|---|---|---:|---:|---|---|---|---|---|\n")
 	for _, stat := range stats {
 		fmt.Fprintf(&b, "| %s | `%s` | %s | %d | %s | %s | %s | %s | %s | %s |\n", stat.Service, stat.Name, stat.Kind, stat.Cap,
-			waiting(stat), stat.Policy, stat.Readiness(), stat.From, stat.To, stat.Each)
+			waiting(stat), whenFull(stat), stat.Readiness(), stat.From, stat.To, stat.Each)
 	}
 	return b.String()
+}
+
+// whenFull is what a full component does. One that is shared by classes (topics,
+// peers, clients) first makes room at the cost of the class that holds most.
+func whenFull(stat flow.Stat) string {
+	if stat.Displaces {
+		return "displaces from the largest class, else " + stat.Policy
+	}
+	return stat.Policy
 }
 
 // inventory is that of a node which has connected to another one, subscribed to

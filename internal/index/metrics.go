@@ -62,7 +62,7 @@ func newMetrics(instruments *observe.Instruments) *metrics {
 		instruments: instruments, latency: map[record.Source]prometheus.Observer{}, hedges: map[hedge.Wave]prometheus.Counter{},
 		announcements: map[string]prometheus.Counter{"ok": announcements.WithLabelValues("ok"), "failed": announcements.WithLabelValues("failed")},
 		lookups: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "index_dht_lookup_ms", Help: "Duration of look-ups at other nodes, in milliseconds.", Buckets: lookupBuckets}),
+			Name: "index_dht_lookup_ms", Help: "Duration of look-ups at other nodes, in milliseconds (promtool prefers seconds; the name is kept).", Buckets: lookupBuckets}),
 		deadlines: counter("resolve_deadline_hit_total", "Requests that reached their deadline before there was an answer."),
 		hits:      counter("index_cache_hits_total", "Requests answered from the cache."),
 		misses:    counter("index_cache_misses_total", "Requests that needed a look-up."),

@@ -278,7 +278,7 @@ func (r Route) refusals() []fault.Kind {
 		kinds = append(kinds, fault.InvalidRange)
 	}
 	slices.Sort(kinds)
-	return slices.DeleteFunc(slices.Compact(kinds), func(k fault.Kind) bool { return !k.HasStatus() })
+	return slices.Compact(kinds)
 }
 
 // rootServer is how the document names its server where the client sees the

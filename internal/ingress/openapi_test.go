@@ -91,6 +91,9 @@ func TestOpenAPITellsWhatTheRouteSays(t *testing.T) {
 	if codes := at(t, op, "responses", "429", "x-codes").([]any); !slices.Contains(codes, any("Busy")) || !slices.Contains(codes, any("RateLimited")) {
 		t.Errorf("429 is said to be %v", codes)
 	}
+	if codes := at(t, op, "responses", "503", "x-codes").([]any); !slices.Contains(codes, any("NoRoute")) {
+		t.Errorf("503 is said to be %v", codes)
+	}
 	for _, status := range []string{"400", "401", "403", "408", "413", "415", "500", "503", "504"} {
 		at(t, op, "responses", status)
 	}

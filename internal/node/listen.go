@@ -238,6 +238,7 @@ func (n *Node) adminRoutes(scope string) []ingress.Route {
 	}
 	ok := http.StatusOK
 	profiles := route("/debug/pprof/", "Profiles of the process", ingress.Response{Status: ok, Type: "*/*", Doc: "In the format of Go's profiler."})
+	profiles.Docs.Kinds = []fault.Kind{fault.NotFound}
 	profiles.Scope, profiles.Class, profiles.Deadline = string(capability.Admin), ingress.Transfer, 70*time.Second
 	ready := open("/readyz", "Readiness, with reasons and next steps", ingress.Response{Status: ok, Body: observe.Verdict{}, Doc: "It is."},
 		ingress.Response{Status: http.StatusServiceUnavailable, Body: observe.Verdict{}, Doc: "Not ready, with the reasons."})

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"net/url"
+	runtimepprof "runtime/pprof"
 	"strconv"
 	"strings"
 
@@ -33,6 +34,8 @@ type Admin struct {
 
 var noSuchPath = &fault.Error{Op: "admin", Kind: fault.NotFound, Detail: "the admin plane has no such path",
 	Next: "Ask for /metrics, /healthz, /readyz, /version, /debug/inventory or /debug/pprof/."}
+
+var noSuchProfile = &fault.Error{Op: "admin.pprof", Kind: fault.NotFound, Detail: "there is no such profile", Next: "GET /debug/pprof/ lists them."}
 
 const pprofPrefix = "/debug/pprof/"
 
@@ -146,7 +149,7 @@ func (a *Admin) pprof(w http.ResponseWriter, r *http.Request) {
 		WriteProblem(w, r, err)
 		return
 	}
-	switch strings.TrimPrefix(r.URL.Path, pprofPrefix) {
+	switch name := strings.TrimPrefix(r.URL.Path, pprofPrefix); name {
 	case "cmdline":
 		pprof.Cmdline(w, r)
 	case "profile":
@@ -155,7 +158,13 @@ func (a *Admin) pprof(w http.ResponseWriter, r *http.Request) {
 		pprof.Symbol(w, r)
 	case "trace":
 		pprof.Trace(w, r)
+	case "":
+		pprof.Index(w, r)
 	default:
+		if runtimepprof.Lookup(name) == nil {
+			WriteProblem(w, r, noSuchProfile)
+			return
+		}
 		pprof.Index(w, r)
 	}
 }
@@ -192,6 +201,7 @@ type QueueInfo struct {
 	Cap       int               `json:"cap"`
 	Depth     int               `json:"depth"`
 	Policy    string            `json:"policy"`
+	Displaces bool              `json:"displaces,omitempty"` // first from the class that holds most
 	From      string            `json:"from"`
 	To        string            `json:"to"`
 	Waiting   int               `json:"waiting,omitempty"`
@@ -224,7 +234,7 @@ func readInventory(sources Sources) InventoryResponse {
 func newQueueInfo(stat flow.Stat) QueueInfo {
 	return QueueInfo{
 		Service: stat.Service, Name: stat.Name, Kind: stat.Kind, Cap: stat.Cap, Depth: stat.Depth,
-		Policy: stat.Policy, From: stat.From, To: stat.To, Waiting: stat.Waiting, Each: stat.Each,
+		Policy: stat.Policy, Displaces: stat.Displaces, From: stat.From, To: stat.To, Waiting: stat.Waiting, Each: stat.Each,
 		Instances: stat.Instances, Inside: stat.Inside, Accepted: stat.Accepted, Delivered: stat.Delivered,
 		Refused: stat.Refused, Expired: stat.Expired, Dropped: stat.Dropped, Coalesced: stat.Coalesced, Lagged: stat.Lagged,
 	}

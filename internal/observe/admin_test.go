@@ -213,6 +213,8 @@ func TestProfilesAreForThoseWhoMay(t *testing.T) {
 	} {
 		if w := serveAdmin(a, "GET", pprofPrefix+page); w.Code != want {
 			t.Errorf("%q: %d, want %d: %.200s", page, w.Code, want, w.Body)
+		} else if want >= 400 && decodeJSON(t, w)["next"] == nil {
+			t.Errorf("%q: %.200s", page, w.Body)
 		}
 	}
 	gone, cancel := context.WithCancel(context.Background())

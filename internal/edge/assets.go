@@ -210,7 +210,7 @@ func mediaType(name string) string {
 // A body that is still arriving is streamed.
 func (e *Edge) serveOrigin(w http.ResponseWriter, r *http.Request, host, rest string) error {
 	answer, err := e.cache.Get(r.Context(), fill.Request{
-		Host: host, Path: "/" + rest, Query: r.URL.RawQuery, Method: r.Method, Header: withoutCapability(r.Header),
+		Host: host, Path: "/" + rest, Query: r.URL.RawQuery, Method: r.Method, Header: withoutCapability(r.Header), Client: ingress.ShareKey(r),
 		Admit: func() error { return ingress.Spend(r.Context()) },
 	})
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"micronode/b3"
 	"micronode/client"
 	"micronode/fault"
+	"micronode/internal/edge/fill"
 	"micronode/internal/ingress"
 	"micronode/internal/store"
 )
@@ -152,7 +153,7 @@ func (e *Edge) fetcherFor(r *http.Request) fetcher {
 		if err := ingress.Spend(r.Context()); err != nil {
 			return err
 		}
-		if err := e.admit(addressPrefix); err != nil {
+		if err := e.admit(addressPrefix, fill.ClientOf(ingress.ShareKey(r))); err != nil {
 			return err
 		}
 		e.metrics.misses.Inc()

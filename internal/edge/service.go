@@ -135,9 +135,9 @@ func (e *Edge) openCache(inv *flow.Inventory, spec Spec) (err error) {
 }
 
 // admit keeps the misses that clients cause within the rate of the service,
-// shared among origins.
-func (e *Edge) admit(origin string) error {
-	if e.limiter.allow(origin, time.Now()) {
+// shared among origins and, for each, among its clients.
+func (e *Edge) admit(origin string, client uint64) error {
+	if e.limiter.allow(origin, client, time.Now()) {
 		return nil
 	}
 	return &fault.Error{Op: "edge.fill", Kind: fault.RateLimited, Detail: "the queue of fetches is full",

@@ -16,6 +16,7 @@ type FairSpec struct {
 	Bands          []BandSpec // share what is left
 	Waiting        int        // how many producers may wait for room; zero means that none waits
 	MaxOutstanding int        // the most items that are taken and not yet Done, over all classes; zero means no limit and no Done
+	Members        bool       // a class is shared by members, which do not trust each other either; all items cost the same
 	From           string
 	To             string
 	Each           string
@@ -35,9 +36,10 @@ type BandSpec struct {
 // FairItem is an item on its way into a fair queue. Items of one class leave in
 // the order in which they came; between classes, bytes are shared out evenly.
 type FairItem[T any] struct {
-	Class uint64 // a topic, a peer, a stream
-	Cost  int    // its bytes; an item costs at least one
-	Item  T
+	Class  uint64 // a topic, a peer, a stream
+	Member uint64 // who in the class sent it; only with Members. Zero is nobody in particular, and has no share of its own
+	Cost   int    // its bytes; an item costs at least one
+	Item   T
 }
 
 // Fair is a queue that is shared by classes which do not trust each other:
@@ -62,6 +64,11 @@ type FairItem[T any] struct {
 // can take an item as long as the limit is not reached. So a class whose items
 // never end holds up only itself. A closed queue applies no limit.
 //
+// With Members, a class is shared out in the same way: a member takes an item
+// only while it has fewer outstanding than are left of what its class may have,
+// the member with the fewest comes first, and a full band evicts the newest item
+// of the member that has the most waiting.
+//
 // An idle queue costs next to nothing, because there is one for each of ten
 // thousand sessions, and most of them are empty. A class exists while it holds
 // items; the garbage collector may take the memory of an empty queue; errors
@@ -73,6 +80,7 @@ type Fair[T any] struct {
 	quantum        int
 	maxWaiting     int // how many producers may wait for room
 	maxOutstanding int // how many items may be outstanding; zero means no limit
+	members        bool
 
 	mu               sync.Mutex //lockblock:leaf a few assignments for each item of a batch; waking happens after unlock
 	closed           bool
@@ -86,6 +94,7 @@ type Fair[T any] struct {
 	idle             *waiting[struct{}] // unused waiters, linked by next
 	outstanding      map[classKey]int   // taken and not done, by class; never zero
 	outstandingTotal int                // all of them
+	byMember         map[memberKey]int  // outstanding, by member; nil without members
 }
 
 // band is one band of a queue. What changes in it is guarded by the queue's
@@ -107,6 +116,12 @@ type classKey struct {
 	class uint64
 }
 
+// memberKey is one member of one class.
+type memberKey struct {
+	class  classKey
+	member uint64
+}
+
 // class is the items of one class that wait, in a circle with the other
 // classes.
 type class struct {
@@ -123,9 +138,12 @@ func NewFair[T any](inv *Inventory, spec FairSpec) *Fair[T] {
 	if spec.Quantum < 1 || len(spec.Bands) == 0 {
 		panic("flow: a fair queue of " + spec.Service + " needs a quantum and a band")
 	}
-	f := &Fair[T]{inv: inv, service: spec.Service, quantum: spec.Quantum, maxWaiting: spec.Waiting, maxOutstanding: spec.MaxOutstanding, bands: make([]band, 1+len(spec.Bands))}
+	f := &Fair[T]{inv: inv, service: spec.Service, quantum: spec.Quantum, maxWaiting: spec.Waiting, maxOutstanding: spec.MaxOutstanding, members: spec.Members, bands: make([]band, 1+len(spec.Bands))}
 	if spec.MaxOutstanding > 0 {
 		f.outstanding = map[classKey]int{}
+	}
+	if spec.Members {
+		f.byMember = map[memberKey]int{}
 	}
 	if spec.Urgent.Name != "" {
 		if spec.Urgent.Policy != RejectNew {
@@ -140,6 +158,9 @@ func NewFair[T any](inv *Inventory, spec FairSpec) *Fair[T] {
 }
 
 func (f *Fair[T]) enrol(spec FairSpec, i int, one BandSpec) {
+	if spec.Members && (spec.MaxOutstanding == 0 || one.Policy != RejectNew) {
+		panic("flow: band " + spec.Service + "/" + one.Name + " has members, so it needs MaxOutstanding, and rejects")
+	}
 	if one.Bytes < 1 || one.Policy == Coalesce {
 		panic("flow: band " + spec.Service + "/" + one.Name + " needs a bound in bytes, and rejects or drops")
 	}

@@ -17,6 +17,11 @@ func (f *Fair[T]) makeRoom(b int, p *FairItem[T], mayOwn bool) (*class, int) {
 			return rich, n
 		}
 	}
+	if mayOwn && own != nil && f.members {
+		if waiting := f.countByMember(own); waiting[richestMember(waiting)] > waiting[p.Member]+1 {
+			return own, 1
+		}
+	}
 	if mayOwn && own != nil && in.spec.Policy == DropOldest {
 		return own, f.toll(in, own, p.Cost, 0)
 	}
@@ -78,10 +83,29 @@ func (f *Fair[T]) toll(in *band, c *class, cost, keeps int) (n int) {
 }
 
 // victimSlot is the slot at which a class loses items: its last, or with
-// DropOldest its first. Guarded by mu.
+// DropOldest its first; with members, the last of the member that has the most.
+// Guarded by mu.
 func (f *Fair[T]) victimSlot(c *class) int32 {
+	if f.members {
+		member, at := richestMember(f.countByMember(c)), c.waiting.last
+		for f.slab.slots[at].item.Member != member {
+			at = f.slab.slots[at].prev
+		}
+		return at
+	}
 	if f.bands[c.key.band].spec.Policy == DropOldest {
 		return c.waiting.first
 	}
 	return c.waiting.last
+}
+
+// richestMember is the member that has the most items waiting.
+func richestMember(waiting map[uint64]int) (member uint64) {
+	most := 0
+	for one, n := range waiting {
+		if n > most || n == most && one < member {
+			member, most = one, n
+		}
+	}
+	return member
 }

@@ -2,7 +2,10 @@ package flow
 
 // Done ends an item of a class that was taken, where MaxOutstanding is set. It
 // is called once for each.
-func (f *Fair[T]) Done(b int, class uint64) {
+func (f *Fair[T]) Done(b int, class uint64) { f.DoneBy(b, class, 0) }
+
+// DoneBy is Done for an item of a member, where Members is set.
+func (f *Fair[T]) DoneBy(b int, class, member uint64) {
 	key := classKey{b, class}
 	f.inv.seam.point("fair done")
 	f.mu.Lock()
@@ -13,16 +16,80 @@ func (f *Fair[T]) Done(b int, class uint64) {
 	if f.outstanding[key]--; f.outstanding[key] == 0 {
 		delete(f.outstanding, key)
 	}
+	if f.members {
+		by := memberKey{key, member}
+		if f.byMember[by]--; f.byMember[by] == 0 {
+			delete(f.byMember, by)
+		}
+	}
 	f.outstandingTotal--
 	w := f.nextPopper()
 	f.mu.Unlock()
 	f.wake(w)
 }
 
-// canTake says whether a class may take another item: it has fewer outstanding
-// than are left. Guarded by mu.
-func (f *Fair[T]) canTake(c *class) bool {
-	return f.maxOutstanding == 0 || f.closed || f.outstanding[c.key] < f.maxOutstanding-f.outstandingTotal
+// canTake says whether a class may take another item. Guarded by mu.
+func (f *Fair[T]) canTake(c *class) bool { return f.ready(c) != 0 }
+
+// ready is the item of a class that is taken next; zero if the class may take
+// none, because it has no fewer outstanding than are left. Of its members, the
+// one with the fewest outstanding comes first, if it has fewer than are left of
+// what the class may have in all; so one that has none always may. Guarded by mu.
+func (f *Fair[T]) ready(c *class) int32 {
+	if f.maxOutstanding == 0 || f.closed {
+		return c.waiting.first
+	}
+	own := f.outstanding[c.key]
+	if own >= f.maxOutstanding-f.outstandingTotal {
+		return 0
+	}
+	if !f.members {
+		return c.waiting.first
+	}
+	others := f.outstandingTotal - own
+	left := (f.maxOutstanding-others+1)/2 - own
+	next, fewest := int32(0), 0
+	for at := c.waiting.first; at != 0 && (next == 0 || fewest > 0); at = f.slab.slots[at].next {
+		member := f.slab.slots[at].item.Member
+		n := f.byMember[memberKey{c.key, member}]
+		if (n < left || member == 0) && (next == 0 || n < fewest) {
+			next, fewest = at, n
+		}
+	}
+	return next
+}
+
+// Reassign gives the first waiting item of a class that fits to another member,
+// if that one has fewer items waiting and outstanding. It reports whether it
+// did. It is for work that several members want: none of them should wait for
+// the turn of the one that wants most.
+func (f *Fair[T]) Reassign(b int, class uint64, fits func(T) bool, member uint64) bool {
+	f.mu.Lock()
+	at, c := f.seek(classKey{b, class}, fits)
+	if at == 0 {
+		f.mu.Unlock()
+		return false
+	}
+	count, item := f.countByMember(c), &f.slab.slots[at].item
+	has := func(m uint64) int { return count[m] + f.byMember[memberKey{c.key, m}] }
+	given := has(member) < has(item.Member)
+	var w *waiting[struct{}] // a consumer, if the item may be taken now
+	if given {
+		item.Member = member
+		w = f.nextPopper()
+	}
+	f.mu.Unlock()
+	f.wake(w)
+	return given
+}
+
+// countByMember counts the items of a class that wait. Guarded by mu.
+func (f *Fair[T]) countByMember(c *class) map[uint64]int {
+	count := map[uint64]int{}
+	for at := c.waiting.first; at != 0; at = f.slab.slots[at].next {
+		count[f.slab.slots[at].item.Member]++
+	}
+	return count
 }
 
 // Contenders is how many waiting items a consumer that ends an item of a class

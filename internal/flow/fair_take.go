@@ -150,7 +150,8 @@ func (f *Fair[T]) next(to *T) (b, cost int) {
 	}
 	for {
 		c := f.turn
-		if !f.canTake(c) {
+		at := f.ready(c)
+		if at == 0 {
 			c.credited, c.deficit = false, min(c.deficit, f.quantum)
 			f.turn = c.next
 			continue
@@ -159,7 +160,7 @@ func (f *Fair[T]) next(to *T) (b, cost int) {
 			c.credited = true
 			c.deficit += f.quantum
 		}
-		cost = f.slab.slots[c.waiting.first].item.Cost
+		cost = f.slab.slots[at].item.Cost
 		if c.next == c {
 			c.deficit = max(c.deficit, cost) // no other class waits
 		}
@@ -170,7 +171,10 @@ func (f *Fair[T]) next(to *T) (b, cost int) {
 				f.outstanding[c.key]++
 				f.outstandingTotal++
 			}
-			f.remove(c, c.waiting.first, to)
+			if f.members {
+				f.byMember[memberKey{c.key, f.slab.slots[at].item.Member}]++
+			}
+			f.remove(c, at, to)
 			return b, cost
 		}
 		c.credited = false

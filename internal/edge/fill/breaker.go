@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -14,10 +15,14 @@ import (
 // client that requests what hangs, must cost the others nothing.
 //
 // The queue and the workers are shared among origins: an origin may take as
-// many slots as are left. A fill without waiters leaves the queue at once. A
-// fill under way may finish for the next request, but is not retried. The
-// breaker of an origin that fails most of the time stays open for a while, and
-// then admits two requests as a trial.
+// many slots as are left, and what it has is shared among the clients in the
+// same way. A fill without waiters leaves the queue at once. A fill under way
+// may finish for the next request, but is not retried.
+//
+// The breaker of an origin that fails most of the time stays open for a while,
+// and then admits two requests as a trial. It judges the origin and not what
+// one client asks of it: silence does not count while the origin answers other
+// clients, and a client that has not met it may try an open one.
 
 // classSeed is the seed of origin classes, so that no client can make two
 // origins share one.
@@ -25,6 +30,19 @@ var classSeed = maphash.MakeSeed()
 
 // classOf is the class of an origin in the queue.
 func classOf(host string) uint64 { return maphash.String(classSeed, host) }
+
+// breakerTrials is how many requests at a time, of clients that the origin has
+// not failed, an open breaker admits.
+const breakerTrials = 2
+
+// ClientOf is a client in the class of an origin. Zero is nobody in particular:
+// a fill to warm up, or the node's own user.
+func ClientOf(client netip.Addr) uint64 {
+	if !client.IsValid() {
+		return 0
+	}
+	return maphash.Comparable(classSeed, client)
+}
 
 // breakerFault says that the breaker of an origin is open, and for how long.
 func breakerFault(host string, cause error) error {

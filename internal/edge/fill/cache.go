@@ -41,8 +41,8 @@ type Spec struct {
 	Folder  string
 	Amnesia bool
 
-	Admit    func(host string) error // called before a miss is queued; nil admits all
-	OnEvent  func(Event)             // must not block; nil discards events
+	Admit    func(host string, client uint64) error // called before a miss of a client is queued; nil admits all
+	OnEvent  func(Event)                            // must not block; nil discards events
 	Counters Counters
 
 	dial dialer // for tests
@@ -117,7 +117,7 @@ func New(inv *flow.Inventory, spec Spec) (*Cache, error) {
 		spec.Transient = spec.Store
 	}
 	if spec.Admit == nil {
-		spec.Admit = func(string) error { return nil }
+		spec.Admit = func(string, uint64) error { return nil }
 	}
 	if spec.OnEvent == nil {
 		spec.OnEvent = func(Event) {}
@@ -131,7 +131,7 @@ func New(inv *flow.Inventory, spec Spec) (*Cache, error) {
 		spec:   spec,
 		policy: flow.NewSnapshot(inv, flow.SnapshotSpec{Service: service, Name: "fill_policy", From: "config reload", To: "cache, workers, warm-up"}, first),
 		work: flow.NewFair[*flight](inv, flow.FairSpec{
-			Service: service, Quantum: 1, MaxOutstanding: spec.Workers, From: "handlers, warm-up", To: "edge worker",
+			Service: service, Quantum: 1, MaxOutstanding: spec.Workers, Members: true, From: "handlers, warm-up", To: "edge worker",
 			Bands: []flow.BandSpec{{Name: "work", Cap: cmp.Or(spec.Queue, workCap), Bytes: cmp.Or(spec.Queue, workCap), Policy: flow.RejectNew}},
 		}),
 		breakers: breaker.New(spec.Breaker.spec()),
@@ -195,7 +195,7 @@ func (c *Cache) Get(ctx context.Context, r Request) (*Answer, error) {
 		r.Admit = func() error { return nil }
 	}
 	g := &getCall{cache: c, policy: p, header: r.Header, began: began, admit: r.Admit, fillRequest: fillRequest{
-		target: t, key: t.key(), forwarded: p.forwarded(r.Header), noStore: freshness.RequestDirectives(r.Header).NoStore,
+		target: t, key: t.key(), forwarded: p.forwarded(r.Header), member: ClientOf(r.Client), noStore: freshness.RequestDirectives(r.Header).NoStore,
 	}}
 	answer, err := g.run(ctx)
 	if err != nil {
@@ -266,7 +266,7 @@ func (c *Cache) Next(ctx context.Context) (supervise.Job, error) {
 		if f := next[0]; c.markStarted(f) {
 			return &job{c, f}, nil
 		}
-		c.work.Done(workBand, next[0].class) // it was completed meanwhile
+		c.work.DoneBy(workBand, next[0].class, c.memberOf(next[0])) // it was completed meanwhile
 	}
 }
 

@@ -14,17 +14,19 @@ import (
 // request that launched it: the answer is always for it.
 func (c *Cache) join(o fillRequest, private bool, admit func() error) (f *flight, leader bool, err error) {
 	if f := c.board(o, private); f != nil {
+		c.adopt(f, o.member)
 		c.spec.Counters.Coalesced()
 		return f, false, nil
 	}
 	if err := admit(); err != nil {
 		return nil, false, refuse(ReasonNotAllowed, err)
 	}
-	if err := c.admit(o.target.host); err != nil {
+	if err := c.admit(o.target.host, o.member); err != nil {
 		return nil, false, err
 	}
 	f, leader = c.boardOrLaunch(&flight{fillRequest: o, joinable: !private})
 	if !leader {
+		c.adopt(f, o.member)
 		c.spec.Counters.Coalesced()
 		return f, false, nil
 	}
@@ -33,11 +35,11 @@ func (c *Cache) join(o fillRequest, private bool, admit func() error) (f *flight
 
 // admit checks whether a fill may be queued: the breaker of its origin is
 // closed, and the service accepts more misses.
-func (c *Cache) admit(host string) error {
-	if err := c.breakers.Check(host); err != nil {
+func (c *Cache) admit(host string, member uint64) error {
+	if err := c.breakers.CheckFrom(host, member); err != nil {
 		return breakerFault(host, err)
 	}
-	return c.spec.Admit(host)
+	return c.spec.Admit(host, member)
 }
 
 // board finds a flight that a request may wait for.
@@ -48,6 +50,24 @@ func (c *Cache) board(o fillRequest, private bool) *flight {
 		return nil
 	}
 	return c.flights.board(flightID{o.key, c.index.variant(o.key, o.forwarded)}, false)
+}
+
+// adopt gives a queued flight to a client that boarded it, if that one has less
+// under way at the origin: otherwise a client that has asked for everything
+// first would keep the others waiting for its turn.
+func (c *Cache) adopt(f *flight, member uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !f.started && !f.completed && f.member != member && c.work.Reassign(workBand, f.class, func(other *flight) bool { return other == f }, member) {
+		f.member = member
+	}
+}
+
+// memberOf is the client whose share a flight counts against.
+func (c *Cache) memberOf(f *flight) uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return f.member
 }
 
 // isPrivate reports whether the answer to a request is most likely usable by
@@ -74,11 +94,12 @@ func (c *Cache) boardOrLaunch(f *flight) (*flight, bool) {
 }
 
 // enqueue queues a flight. When the queue is full, it rejects work of the
-// origin with the most queued flights, which is most often that of f. Every
+// origin with the most queued flights, which is most often that of f, and there
+// of the client with the most. Every
 // waiter of a rejected flight gets the error. If f itself is rejected, enqueue
 // returns the error.
 func (c *Cache) enqueue(f *flight) (refused error) {
-	for _, rejected := range c.work.Offer(workBand, []flow.FairItem[*flight]{{Class: f.class, Cost: 1, Item: f}}, nil) {
+	for _, rejected := range c.work.Offer(workBand, []flow.FairItem[*flight]{{Class: f.class, Member: c.memberOf(f), Cost: 1, Item: f}}, nil) {
 		err := c.rejectFault()
 		c.complete(rejected, outcome{err: err})
 		if rejected == f {
@@ -224,7 +245,7 @@ func (c *Cache) startRefresh(o fillRequest, now time.Time) {
 	c.mu.Lock()
 	rested := c.index.mayRefresh(o.key, now)
 	c.mu.Unlock()
-	if rested && c.spec.Admit(o.target.host) == nil {
+	if rested && c.spec.Admit(o.target.host, o.member) == nil {
 		_, _ = c.startBackground(o) // the stale entry serves until a refresh succeeds
 	}
 }
@@ -232,7 +253,7 @@ func (c *Cache) startRefresh(o fillRequest, now time.Time) {
 // startBackground launches a background fill. It returns the flight that will
 // serve, or why there is none.
 func (c *Cache) startBackground(o fillRequest) (*flight, error) {
-	if err := c.breakers.Check(o.target.host); err != nil {
+	if err := c.breakers.CheckFrom(o.target.host, o.member); err != nil {
 		return nil, breakerFault(o.target.host, err)
 	}
 	f, first := c.boardOrLaunch(&flight{fillRequest: o, joinable: true, background: true})
@@ -266,10 +287,10 @@ func (c *Cache) complete(f *flight, out outcome) {
 	if out.bodyRetained {
 		c.index.releaseBody(out.entry.address)
 	}
-	opened, started := f.body, won && f.started
+	opened, started, member := f.body, won && f.started, f.member
 	c.mu.Unlock()
 	if started {
-		c.work.Done(workBand, f.class)
+		c.work.DoneBy(workBand, f.class, member)
 	}
 	if out.entry != nil && !kept {
 		c.deleteUnreferenced(out.store, out.entry.address) // before the waiters wake: the body is out of the store when they read it

@@ -169,7 +169,7 @@ func (c BreakerConfig) Validate() error {
 }
 
 func (c BreakerConfig) spec() breaker.Spec {
-	return breaker.Spec{Window: c.Window, Threshold: c.Threshold, Cooldown: c.Cooldown}
+	return breaker.Spec{Window: c.Window, Threshold: c.Threshold, Cooldown: c.Cooldown, Trials: breakerTrials}
 }
 
 // Validate rejects settings that cannot work.

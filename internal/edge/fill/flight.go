@@ -30,6 +30,7 @@ type fillRequest struct {
 	key       string
 	forwarded http.Header // the part of the client's header that is sent to the origin
 	noStore   bool        // the client does not want the answer to be stored
+	member    uint64      // the client whose share it counts against; of a flight guarded by the owner of the flights
 }
 
 // flightID identifies a joinable flight.

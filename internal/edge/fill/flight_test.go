@@ -232,7 +232,7 @@ func TestAdmission(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		full := false
 		w := newFixture(t, func(s *Spec) {
-			s.Admit = func(string) error {
+			s.Admit = func(string, uint64) error {
 				if full {
 					return fault.New("test", fault.RateLimited, "enough")
 				}
@@ -761,7 +761,7 @@ func TestTwoLaunchAtOnce(t *testing.T) {
 		g, c := newGate(), &concurrentClients{}
 		first := true
 		w = newFixture(t, func(s *Spec) {
-			s.Admit = func(string) error {
+			s.Admit = func(string, uint64) error {
 				if first {
 					first = false
 					c.ask(w, request("/"))

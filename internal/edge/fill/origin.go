@@ -16,7 +16,6 @@ import (
 	"code.dny.dev/ssrf"
 
 	"micronode/fault"
-	"micronode/internal/breaker"
 	"micronode/internal/edge/fill/freshness"
 	"micronode/internal/flow"
 	"micronode/internal/netguard"
@@ -105,14 +104,15 @@ type originResponse struct {
 }
 
 // fetch requests an object. It follows redirects as long as each leads to an
-// allowed target. A redirect that is not followed is the response.
-func (p *policy) fetch(ctx context.Context, t target, header http.Header, breakers *breaker.Table) (originResponse, error) {
+// allowed target. A redirect that is not followed is the response. Allow asks
+// the breaker of a host.
+func (p *policy) fetch(ctx context.Context, t target, header http.Header, allow func(host string) (func(error), error)) (originResponse, error) {
 	var got originResponse
 	if err := p.permit(t.host); err != nil {
 		return originResponse{}, err
 	}
 	for hops := 0; ; hops++ {
-		done, err := breakers.Allow(t.host)
+		done, err := allow(t.host)
 		if err != nil {
 			return originResponse{}, breakerFault(t.host, err)
 		}

@@ -173,7 +173,7 @@ func TestATurnThatDoesNotCome(t *testing.T) {
 func TestAnOriginThatHangsIsLeftAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		var admitted atomic.Int64
-		w, c := newFixture(t, func(s *Spec) { s.Admit = func(string) error { admitted.Add(1); return nil } }), &concurrentClients{}
+		w, c := newFixture(t, func(s *Spec) { s.Admit = func(string, uint64) error { admitted.Add(1); return nil } }), &concurrentClients{}
 		var sick atomic.Bool
 		w.origin(func(rw http.ResponseWriter, r *http.Request) {
 			if sick.Load() && r.Host == "origin.test" {

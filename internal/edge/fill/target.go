@@ -2,6 +2,7 @@ package fill
 
 import (
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 
@@ -19,6 +20,8 @@ type Request struct {
 	// Admit is asked before this request makes the node contact an origin. Nil
 	// admits.
 	Admit func() error
+
+	Client netip.Addr // who asks, for the share of the origin; invalid for nobody in particular
 }
 
 // target is where an object comes from, in the one form of its key.
